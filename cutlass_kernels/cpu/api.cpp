@@ -1,0 +1,78 @@
+// C entry points and the choice of instruction set.
+#include <atomic>
+#include <new>
+#include <stdlib.h>
+#include <string.h>
+#include "api.h"
+
+namespace gemmsim {
+
+static const Isa* find(const char* name, int* error) {
+    *error = 0;
+#if defined(GEMMSIM_X86)
+    __builtin_cpu_init();
+    const bool fma = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c");
+    const bool wide = fma && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl");
+#else
+    const bool fma = false, wide = false;
+#endif
+    if (!name || !*name) {
+#if defined(GEMMSIM_X86)
+        if (wide) return isa_avx512();
+        if (fma) return isa_avx2();
+#endif
+        return isa_base();
+    }
+    if (!strcmp(name, "baseline")) return isa_base();
+#if defined(GEMMSIM_X86)
+    if (!strcmp(name, "avx512") && wide) return isa_avx512();
+    if (!strcmp(name, "avx2") && fma) return isa_avx2();
+#endif
+    *error = !strcmp(name, "avx512") || !strcmp(name, "avx2") ? 2 : 1;
+    return nullptr;
+}
+
+static std::atomic<const Isa*> chosen{nullptr};
+
+static const Isa& isa() {
+    const Isa* t = chosen.load(std::memory_order_acquire);
+    if (!t) {
+        int error;
+        t = find(nullptr, &error);
+        chosen.store(t, std::memory_order_release);
+    }
+    return *t;
+}
+
+}  // namespace gemmsim
+
+using namespace gemmsim;
+
+int gemmsim_abi(int64_t* sizes) {
+    sizes[0] = sizeof(Cast);
+    sizes[1] = sizeof(GemmArgs);
+    sizes[2] = sizeof(Report);
+    sizes[3] = sizeof(QuantizeArgs);
+    return 1;
+}
+
+const char* gemmsim_isa() { return isa().name; }
+
+int gemmsim_set_isa(const char* name) {
+    int error;
+    const Isa* t = find(name, &error);
+    if (t) chosen.store(t, std::memory_order_release);
+    return error;
+}
+
+int gemmsim_gemm(const GemmArgs* g, Report* report) {
+    try {
+        return run_gemm(isa(), *g, report);
+    } catch (const std::bad_alloc&) {
+        return 1;
+    }
+}
+
+int gemmsim_quantize(const QuantizeArgs* q) { return run_quantize(isa(), *q); }
+
+const char* gemmsim_build() { return GEMMSIM_BUILD; }

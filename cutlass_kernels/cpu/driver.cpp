@@ -1,0 +1,202 @@
+// Matrix products and casts over whole tensors: batches, strides, packing, threads. No special instructions here.
+#include <new>
+#include <stdlib.h>
+#if defined(_OPENMP)
+#include <omp.h>
+#endif
+#include "api.h"
+#include "float_state.h"
+#include "pack.h"
+#include "scalar.h"
+
+namespace gemmsim {
+
+struct Buffer {  // 64-byte aligned, uninitialised; throws std::bad_alloc
+    char* p;
+    explicit Buffer(size_t n) : p((char*)aligned_alloc(64, (n + 127) / 64 * 64)) {
+        if (!p) throw std::bad_alloc();
+    }
+    ~Buffer() { free(p); }
+    Buffer(const Buffer&) = delete;
+    Buffer& operator=(const Buffer&) = delete;
+};
+
+static int thread_index(int threads) {
+#if defined(_OPENMP)
+    return threads > 1 ? omp_get_thread_num() : 0;
+#else
+    return 0 * threads;
+#endif
+}
+
+static const Stats EMPTY = {0.0, 0.0, 32767, 0, 0};
+
+template <class T> struct Product {
+    const Isa& isa;
+    const GemmArgs& g;
+    const Request& r;
+    const int carrier, kind_carrier, nr;
+    const int64_t panels, blocks;
+    int64_t block_rows;
+
+    Product(const Isa& i, const GemmArgs& args, const Request& req, int c)
+        : isa(i), g(args), r(req), carrier(sizeof(T) == 4 ? 0 : 1), kind_carrier(c), nr(i.nr[carrier]), panels((args.n + nr - 1) / nr),
+          blocks((args.m + MR - 1) / MR) {
+        // A block of rows is packed once and used against all of B: as tall as half a megabyte, but enough blocks for the threads
+        const int64_t fit = (1 << 19) / ((g.k + 1) * MR * (int64_t)sizeof(T));
+        const int64_t share = (blocks + 4 * g.threads - 1) / (4 * g.threads);
+        block_rows = fit < 1 ? 1 : fit < share ? fit : share;
+    }
+
+    static int64_t offset(const int64_t* strides, const int64_t* sizes, int dims, int64_t batch) {
+        int64_t at = 0;
+        for (int d = dims - 1; d >= 0; --d) {
+            at += strides[d] * (batch % sizes[d]);
+            batch /= sizes[d];
+        }
+        return at;
+    }
+    Matrix operand_a(int64_t batch) const {
+        return Matrix{(const char*)g.a + offset(g.a_batch, g.batch_size, g.batch_dims, batch) * dtype_size(g.a_dtype), g.a_dtype, g.m, g.k, g.a_row, g.a_col};
+    }
+    Matrix operand_b(int64_t batch) const {
+        return Matrix{(const char*)g.b + offset(g.b_batch, g.batch_size, g.batch_dims, batch) * dtype_size(g.b_dtype), g.b_dtype, g.k, g.n, g.b_row, g.b_col};
+    }
+
+    void save_tile(T* c, int64_t batch, int64_t row0, int rows, int64_t col0, int cols) const {
+        char* base = (char*)g.c + offset(g.c_batch, g.batch_size, g.batch_dims, batch) * dtype_size(g.c_dtype);
+        for (int i = 0; i < rows; ++i) {
+            T* x = c + i * nr;
+            if (r.out.flags & PRESENT) isa.round(carrier, x, cols, r.out, 0, 0, 0);
+            isa.save(carrier, x, cols, base + ((row0 + i) * g.c_row + col0 * g.c_col) * dtype_size(g.c_dtype), g.c_dtype, g.c_col);
+        }
+    }
+
+    // Rows of `count` packed panels of A from panel `first`, against panels [p0, p1) of B.
+    void block(int64_t batch, int64_t first, int64_t count, int64_t p0, int64_t p1, const T* packed_b, const Stats& sb, T* packed_a, Report* report) const {
+        const Matrix a = operand_a(batch);
+        Stats sa = EMPTY;
+        for (int64_t q = 0; q < count; ++q) pack_a(isa, carrier, a, (first + q) * MR, r.a, packed_a + q * g.k * MR, &sa);
+        const Choice choice = choose(r, sa, sb, kind_carrier, isa.has_directed);
+        alignas(64) T c[MR * 64];
+        for (int64_t p = p0; p < p1; ++p)
+            for (int64_t q = 0; q < count; ++q) {
+                const int64_t row0 = (first + q) * MR, col0 = p * nr;
+                const int rows = (int)(g.m - row0 < MR ? g.m - row0 : MR), cols = (int)(g.n - col0 < nr ? g.n - col0 : nr);
+                const Tile t = {packed_a + q * g.k * MR, packed_b + p * g.k * nr, c, g.k, rows, cols, &r.mul, &r.add, g.seed, (uint64_t)(batch * g.m + row0), (uint32_t)col0};
+                memset(c, 0, sizeof(T) * MR * nr);
+                if (choice.kind == SCALAR) scalar_tile<T>(t, r, nr);
+                else isa.tile[choice.carrier][choice.step][choice.kind](t);
+                save_tile(c, batch, row0, rows, col0, cols);
+            }
+        report->tiles[choice.carrier][choice.step][choice.kind] += (p1 - p0) * count;
+        report->proofs &= choice.proofs;
+        report->used_any = 1;
+    }
+
+    size_t a_bytes() const { return ((size_t)(block_rows * g.k * MR) * sizeof(T) + 63) / 64 * 64; }
+
+    // `packed_a` has a_bytes() for each thread.
+    void one_batch(int64_t batch, int threads, T* packed_b, char* packed_a, bool pack, Stats* sb, Report* report) const {
+        const Matrix b = operand_b(batch);
+        const int64_t row_tasks = (blocks + block_rows - 1) / block_rows;
+        int64_t col_tasks = row_tasks >= threads ? 1 : (2 * threads + row_tasks - 1) / row_tasks;
+        if (col_tasks > panels) col_tasks = panels;
+        if (pack) *sb = EMPTY;
+#pragma omp parallel num_threads(threads) if (threads > 1)
+        {
+            const FloatState state;
+            Stats local = EMPTY;
+            Report mine = {};
+            mine.proofs = ~0;
+            if (pack) {
+#pragma omp for schedule(static)
+                for (int64_t p = 0; p < panels; ++p) pack_b(isa, carrier, b, p * nr, nr, r.b, packed_b + p * g.k * nr, &local);
+#pragma omp critical(gemmsim_stats)
+                merge(sb, local);
+#pragma omp barrier
+            }
+            T* my_a = (T*)(packed_a + a_bytes() * (size_t)thread_index(threads));
+#pragma omp for schedule(dynamic)
+            for (int64_t task = 0; task < row_tasks * col_tasks; ++task) {
+                const int64_t rt = task / col_tasks, ct = task % col_tasks;
+                const int64_t first = rt * block_rows, count = blocks - first < block_rows ? blocks - first : block_rows;
+                block(batch, first, count, panels * ct / col_tasks, panels * (ct + 1) / col_tasks, packed_b, *sb, my_a, &mine);
+            }
+#pragma omp critical(gemmsim_report)
+            if (mine.used_any) {
+                report->proofs &= mine.proofs;
+                for (int c = 0; c < 2; ++c)
+                    for (int s = 0; s < STEPS; ++s)
+                        for (int k = 0; k <= KINDS; ++k) report->tiles[c][s][k] += mine.tiles[c][s][k];
+            }
+        }
+    }
+
+    void run(Report* report) const {
+        int64_t batches = 1;
+        bool shared_b = true;
+        for (int d = 0; d < g.batch_dims; ++d) {
+            batches *= g.batch_size[d];
+            if (g.b_batch[d] != 0 && g.batch_size[d] > 1) shared_b = false;
+        }
+        const double work = (double)g.m * g.n * (g.k + 16);
+        const size_t panel_bytes = (size_t)(panels * g.k * nr) * sizeof(T);
+        const int threads = work * batches < 65536 ? 1 : g.threads;
+        const Buffer packed_a(a_bytes() * (size_t)threads);
+        if (threads > 1 && batches >= 2 * threads && work < 4e6) {  // many small products: a batch per thread
+            const size_t stride = (panel_bytes + 63) / 64 * 64;
+            const Buffer all_b(stride * (size_t)threads);
+#pragma omp parallel num_threads(threads)
+            {
+                const FloatState state;
+                const size_t me = (size_t)thread_index(threads);
+                T* packed_b = (T*)(all_b.p + stride * me);
+                Stats sb;
+                Report mine = {};
+                mine.proofs = ~0;
+                bool first = true;
+#pragma omp for schedule(static)
+                for (int64_t i = 0; i < batches; ++i) {
+                    one_batch(i, 1, packed_b, packed_a.p + a_bytes() * me, first || !shared_b, &sb, &mine);
+                    first = false;
+                }
+#pragma omp critical(gemmsim_report_batches)
+                {
+                    report->proofs &= mine.proofs;
+                    for (int c = 0; c < 2; ++c)
+                        for (int s = 0; s < STEPS; ++s)
+                            for (int k = 0; k <= KINDS; ++k) report->tiles[c][s][k] += mine.tiles[c][s][k];
+                }
+            }
+            return;
+        }
+        const Buffer packed_b(panel_bytes);
+        Stats sb;
+        for (int64_t i = 0; i < batches; ++i) one_batch(i, threads, (T*)packed_b.p, packed_a.p, i == 0 || !shared_b, &sb, report);
+    }
+};
+
+int run_gemm(const Isa& isa, const GemmArgs& g, Report* report) {
+    Request r;
+    r.a = g.cast_a;
+    r.b = g.cast_b;
+    r.mul = g.cast_mul;
+    r.add = g.cast_add;
+    r.out = g.cast_out;
+    r.fused = g.fused;
+    r.arithmetic = g.arithmetic;
+    r.dtype_a = g.a_dtype;
+    r.dtype_b = g.b_dtype;
+    r.k = g.k;
+    *report = Report{};
+    report->proofs = ~0;
+    report->has_directed = isa.has_directed;
+    const int carrier = choose_carrier(r, isa.has_directed);
+    if (g.m == 0 || g.n == 0) return 0;
+    if (carrier == 0 || (carrier == 2 && g.arithmetic == FP32)) Product<float>(isa, g, r, carrier).run(report);
+    else Product<double>(isa, g, r, carrier).run(report);
+    return 0;
+}
+
+}  // namespace gemmsim

@@ -1,0 +1,186 @@
+// Loads, stores, statistics and element-wise rounding of one ISA.
+#pragma once
+#include "gemmsim/exact.h"
+#include "gemmsim/philox.h"
+#include "philox_vec.h"
+#include "rounders.h"
+#include "tile.h"
+
+namespace gemmsim { namespace NS {
+
+INL float half_to_float(uint16_t h) {
+    _Float16 x;
+    memcpy(&x, &h, 2);
+    return (float)x;
+}
+INL uint16_t float_to_half(float x) {
+    const _Float16 h = (_Float16)x;
+    uint16_t u;
+    memcpy(&u, &h, 2);
+    return u;
+}
+INL float bf16_to_float(uint16_t h) {
+    const uint32_t u = (uint32_t)h << 16;
+    float x;
+    memcpy(&x, &u, 4);
+    return x;
+}
+INL uint16_t float_to_bf16(float x) {
+    uint32_t u;
+    memcpy(&u, &x, 4);
+    if ((u & 0x7FFFFFFFu) > 0x7F800000u) return 0x7FC0u;
+    return (uint16_t)((u + 0x7FFFu + ((u >> 16) & 1u)) >> 16);
+}
+// a double rounded to odd in float: the next rounding, to 11 bits or fewer, is as if from the double
+INL float odd_float(double x) {
+    const float f = (float)x;
+    if ((double)f == x || x != x) return f;
+    uint32_t u;
+    memcpy(&u, &f, 4);
+    if (!(u & 1)) u += __builtin_fabs((double)f) < __builtin_fabs(x) ? 1 : -1;
+    float r;
+    memcpy(&r, &u, 4);
+    return r;
+}
+
+template <class T> INL void load_any(const void* src, int dtype, int64_t stride, int64_t n, T* __restrict dst) {
+    if (dtype == F32) {
+        const float* s = (const float*)src;
+        if (stride == 1) for (int64_t i = 0; i < n; ++i) dst[i] = (T)s[i];
+        else for (int64_t i = 0; i < n; ++i) dst[i] = (T)s[i * stride];
+    } else if (dtype == F64) {
+        const double* s = (const double*)src;
+        if (stride == 1) for (int64_t i = 0; i < n; ++i) dst[i] = (T)s[i];
+        else for (int64_t i = 0; i < n; ++i) dst[i] = (T)s[i * stride];
+    } else {
+        const uint16_t* s = (const uint16_t*)src;
+        if (dtype == BF16) for (int64_t i = 0; i < n; ++i) dst[i] = (T)bf16_to_float(s[i * stride]);
+        else for (int64_t i = 0; i < n; ++i) dst[i] = (T)half_to_float(s[i * stride]);
+    }
+}
+
+template <class C> INL void save_any(const typename C::T* __restrict src, int64_t n, void* dst, int dtype, int64_t stride) {
+    typedef typename C::T T;
+    for (int64_t i = 0; i < n; ++i) {
+        T x = src[i];
+        if (x != x) {
+            const typename C::U q = C::NAN_BITS;
+            memcpy(&x, &q, sizeof x);
+        }
+        if (dtype == F32) ((float*)dst)[i * stride] = (float)x;
+        else if (dtype == F64) ((double*)dst)[i * stride] = (double)x;
+        else if (dtype == BF16) ((uint16_t*)dst)[i * stride] = float_to_bf16(sizeof(T) == 8 ? odd_float((double)x) : (float)x);
+        else ((uint16_t*)dst)[i * stride] = float_to_half(sizeof(T) == 8 ? odd_float((double)x) : (float)x);
+    }
+}
+
+template <class C> INL void stats_of(const typename C::T* x, int64_t n, Stats* out) {
+    typedef typename C::V V;
+    typedef typename C::VI VI;
+    typedef typename C::VU VU;
+    typedef typename C::T T;
+    VU top = {};
+    V low = splat<C>((T)__builtin_inf()), sum = {};
+    VI width = {};
+    const VU inf = splat_u<C>(C::EXP);
+    for (int64_t i = 0; i < n; i += C::L) {
+        V v = {};
+        if (i + C::L <= n) v = load<V>(x + i);
+        else memcpy(&v, x + i, (size_t)(n - i) * sizeof(T));
+        const VU mag = (VU)v & ~C::SIGN;
+        top = mag > top ? mag : top;
+        // value of the lowest set bit: x minus x with that bit cleared (exact); powers of two are their own
+        const V m = (V)mag, cut = (V)((VU)(mag & (mag - 1)));
+        const V last = (VI)((mag & C::FRAC) == (VU){}) ? m : m - cut;
+        const VI some = (VI)(mag != (VU){}) & (VI)(mag < inf);
+        low = (some & (VI)(last < low)) ? last : low;
+        const VI w = ((VI)(mag >> C::MB) - (VI)((VU)last >> C::MB) + 1) & some;
+        const VI tiny = (VI)(((VU)last & C::EXP) == (VU){}) & some & (VI)((mag & C::FRAC) != (VU){});
+        const VI ww = tiny ? splat_i<C>(C::MB + 1) : w;
+        width = ww > width ? ww : width;
+        sum += m;
+    }
+    typename C::U t = 0;
+    T l = (T)__builtin_inf(), s = 0;
+    typename C::I wd = 0;
+    for (int i = 0; i < C::L; ++i) {
+        if (top[i] > t) t = top[i];
+        if (low[i] < l) l = low[i];
+        if (width[i] > wd) wd = width[i];
+        s += sum[i];
+    }
+    T mx;
+    memcpy(&mx, &t, sizeof mx);
+    if (t >= C::EXP) {
+        out->non_finite = 1;
+        return;
+    }
+    if ((double)mx > out->max_abs) out->max_abs = (double)mx;
+    const double up = (double)s * (1.0 + 1e-6 * (double)(n + 16));  // above the true sum whatever the order of adding
+    if (up > out->row_sum) out->row_sum = up;
+    if (wd > out->width) out->width = (int32_t)wd;
+    if (t != 0) {
+        const int e = __builtin_ilogb((double)l);
+        if (e < out->lsb) out->lsb = e;
+    }
+}
+
+// Which carrier can round its own values to `c` with round_general, and whether any vector can.
+template <class C> INL bool vector_can(const gemmsim::Cast& c) {
+    if (c.mode == SRB || c.mode == SRC || (c.flags & (CODE_PARITY | NO_ZERO))) return false;
+    if (c.p > C::MB + 1 || c.emin < 1 - C::BIAS || c.emax > C::EMAX) return false;
+    if (c.mode == SR && c.rbits > (C::MB > 30 ? 32 : C::MB)) return false;
+    return c.emin - c.p + C::MB < C::BIAS;  // the quantum's patterns exist
+}
+
+template <class C> INL void draws_for(uint64_t seed, uint64_t index0, int64_t n, int site, int r, typename C::U* out) {
+    const int per = draws_per_call(r);
+    int64_t i = 0;
+    while (i < n) {
+        const uint64_t call = (index0 + i) / per;
+        const int skip = (int)((index0 + i) % per);
+        const bool whole = (uint32_t)call <= 0xFFFFFFFFu - C64::L;
+        C64::VU x0[1] = {lanes64((uint32_t)call, 1)}, w[1][4];
+        if (whole) philox_lanes<1>(x0, (uint32_t)(call >> 32), 0, (uint32_t)site, seed, w);
+        const int calls = whole ? (int)C64::L : 1;
+        for (int lane = 0; lane < calls && i < n; ++lane) {
+            Words4 x;
+            if (whole) for (int q = 0; q < 4; ++q) x.w[q] = (uint32_t)w[0][q][lane];
+            else x = philox((uint32_t)seed, (uint32_t)(seed >> 32), (uint32_t)call, (uint32_t)(call >> 32), 0, (uint32_t)site);
+            for (int j = lane == 0 ? skip : 0; j < per && i < n; ++j) out[i++] = pick(x, j, r);
+        }
+    }
+}
+
+template <class C> INL void round_vectors(typename C::T* x, int64_t n, const gemmsim::Cast& c, uint64_t seed, uint64_t index0, int site) {
+    typedef typename C::V V;
+    typedef typename C::VU VU;
+    const Const<C> k = Const<C>::make(c);
+    constexpr int64_t CHUNK = 512;
+    typename C::U draws[CHUNK];
+    for (int64_t i0 = 0; i0 < n; i0 += CHUNK) {
+        const int64_t m = n - i0 < CHUNK ? n - i0 : CHUNK;
+        if (c.mode == SR) {
+            draws_for<C>(seed, index0 + i0, m, site, c.rbits, draws);
+            for (int64_t i = m; i % C::L; ++i) draws[i] = 0;
+        }
+        for (int64_t i = 0; i < m; i += C::L) {
+            const int64_t left = m - i < (int64_t)C::L ? m - i : (int64_t)C::L;
+            V v = {};
+            if (left == C::L) v = load<V>(x + i0 + i);
+            else memcpy(&v, x + i0 + i, (size_t)left * sizeof(typename C::T));
+            v = c.mode == SR ? round_general<C, true>(v, k, load<VU>(draws + i)) : round_general<C, false>(v, k, (VU){});
+            if (left == C::L) store(x + i0 + i, v);
+            else memcpy(x + i0 + i, &v, (size_t)left * sizeof(typename C::T));
+        }
+    }
+}
+
+template <class T> INL void round_scalars(T* x, int64_t n, const gemmsim::Cast& c, uint64_t seed, uint64_t index0, int site) {
+    for (int64_t i = 0; i < n; ++i) {
+        const uint32_t R = c.mode >= SR ? draw_element(seed, index0 + i, site, c.rbits) : 0;
+        x[i] = (T)round_value((double)x[i], c, R);
+    }
+}
+
+}}  // namespace gemmsim::NS

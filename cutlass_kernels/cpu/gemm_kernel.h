@@ -1,0 +1,119 @@
+// One tile of a matrix product with a rounded accumulator: k outermost, accumulators in registers for all of K.
+#pragma once
+#include "rounders.h"
+#include "tile.h"
+#include "philox_vec.h"
+
+namespace gemmsim { namespace NS {
+
+enum { NV = 2 };  // vectors per tile row
+
+template <class C, int STEP, int KIND>
+INL typename C::V step(typename C::V a, typename C::V b, typename C::V s, const Const<C>& mul, const Const<C>& add, typename C::VU rm, typename C::VU ra) {
+    typedef typename C::V V;
+    if (STEP == FMA_NEAR) return round_to<C, KIND>(vfma(a, b, s), add, ra);
+    if (STEP == FMA_ODD) return round_to<C, KIND>(fma_odd<C>(a, b, s), add, ra);
+    const V q = round_to<C, KIND>(STEP == MA_NEAR ? a * b : mul_odd<C>(a, b), mul, rm);
+    return round_to<C, KIND>(STEP == MA_NEAR ? s + q : add_odd<C>(s, q), add, ra);
+}
+
+template <class C, int STEP, int KIND, int ROWS>
+INL void rows_plain(const typename C::T* __restrict a, const typename C::T* __restrict b, typename C::T* c, int64_t K, const Const<C>& mul, const Const<C>& add) {
+    typedef typename C::V V;
+    V s[ROWS][NV];
+#pragma GCC unroll 16
+    for (int i = 0; i < ROWS; ++i)
+#pragma GCC unroll 4
+        for (int j = 0; j < NV; ++j) s[i][j] = load<V>(c + (i * NV + j) * C::L);
+    for (int64_t k = 0; k < K; ++k) {
+        V bv[NV];
+#pragma GCC unroll 4
+        for (int j = 0; j < NV; ++j) bv[j] = load<V>(b + (k * NV + j) * C::L);
+#pragma GCC unroll 16
+        for (int i = 0; i < ROWS; ++i) {
+            const V av = splat<C>(a[k * MR + i]);
+#pragma GCC unroll 4
+            for (int j = 0; j < NV; ++j) s[i][j] = step<C, STEP, KIND>(av, bv[j], s[i][j], mul, add, (typename C::VU){}, (typename C::VU){});
+        }
+    }
+#pragma GCC unroll 16
+    for (int i = 0; i < ROWS; ++i)
+#pragma GCC unroll 4
+        for (int j = 0; j < NV; ++j) store(c + (i * NV + j) * C::L, s[i][j]);
+}
+
+// The draws of `ROWS` rows for one Philox call's worth of k, kept in the first-level cache.
+template <class C, int ROWS> struct Draws {
+    typename C::VU w[ROWS][NV][4];
+    INL_MEMBER void make(const Tile& t, int row, uint32_t block, int site) {
+        for (int i = 0; i < ROWS; ++i) {
+            const uint64_t r = t.row0 + row + i;
+            philox_columns<C, NV>(t.seed, r, t.col0, block, site, w[i]);
+        }
+    }
+    INL_MEMBER typename C::VU get(int i, int j, int kk, int r) const {
+        typedef typename C::VU VU;
+        if (r <= 16) {
+            const VU x = w[i][j][kk >> 1];
+            return (kk & 1 ? x >> 16 : x & 0xFFFFu) >> (16 - r);
+        }
+        return w[i][j][kk] >> (32 - r);
+    }
+};
+
+template <class C, int STEP, int KIND, int ROWS>
+static __attribute__((noinline)) void rows_random(const Tile& t, int row, const Const<C>& mul, const Const<C>& add) {
+    typedef typename C::V V;
+    typedef typename C::VU VU;
+    typedef typename C::T T;
+    const T *a = (const T*)t.a + row, *b = (const T*)t.b;
+    T* c = (T*)t.c + row * NV * C::L;
+    const int rm = mul.random ? mul.rbits : 0, ra = add.random ? add.rbits : 0;
+    const int nm = rm > 16 ? 4 : 8, na = ra > 16 ? 4 : 8;
+    Draws<C, ROWS> dm, da;
+    V s[ROWS][NV];
+    for (int i = 0; i < ROWS; ++i)
+        for (int j = 0; j < NV; ++j) s[i][j] = load<V>(c + (i * NV + j) * C::L);
+    for (int64_t k0 = 0; k0 < t.k; k0 += 4) {
+        if (STEP >= MA_NEAR && rm && k0 % nm == 0) dm.make(t, row, (uint32_t)(k0 / nm), SITE_PRODUCT);
+        if (ra && k0 % na == 0) da.make(t, row, (uint32_t)(k0 / na), SITE_ADD);
+        const int end = t.k - k0 < 4 ? (int)(t.k - k0) : 4;
+        for (int kk = 0; kk < end; ++kk) {
+            const int64_t k = k0 + kk;
+            V bv[NV];
+            for (int j = 0; j < NV; ++j) bv[j] = load<V>(b + (k * NV + j) * C::L);
+#pragma GCC unroll 8
+            for (int i = 0; i < ROWS; ++i) {
+                const V av = splat<C>(a[k * MR + i]);
+#pragma GCC unroll 4
+                for (int j = 0; j < NV; ++j) {
+                    const VU xm = STEP >= MA_NEAR && rm ? dm.get(i, j, (int)(k % nm), rm) : (VU){};
+                    const VU xa = ra ? da.get(i, j, (int)(k % na), ra) : (VU){};
+                    s[i][j] = step<C, STEP, KIND>(av, bv[j], s[i][j], mul, add, xm, xa);
+                }
+            }
+        }
+    }
+    for (int i = 0; i < ROWS; ++i)
+        for (int j = 0; j < NV; ++j) store(c + (i * NV + j) * C::L, s[i][j]);
+}
+
+template <class C, int STEP, int KIND> static void tile(const Tile& t) {
+    typedef typename C::T T;
+    const Const<C> mul = Const<C>::make(*t.mul), add = Const<C>::make(*t.add);
+    if constexpr (KIND == RANDOM) {
+        int row = 0;
+        for (; row + 4 <= t.rows; row += 4) rows_random<C, STEP, KIND, 4>(t, row, mul, add);
+        for (; row < t.rows; ++row) rows_random<C, STEP, KIND, 1>(t, row, mul, add);
+    } else {
+    enum { BLOCK = ISA_BLOCK(KIND) };
+    const T *a = (const T*)t.a, *b = (const T*)t.b;
+    T* c = (T*)t.c;
+    int row = 0;
+    for (; row + BLOCK <= t.rows; row += BLOCK) rows_plain<C, STEP, KIND, BLOCK>(a + row, b, c + row * NV * C::L, t.k, mul, add);
+    for (; row + 2 <= t.rows; row += 2) rows_plain<C, STEP, KIND, 2>(a + row, b, c + row * NV * C::L, t.k, mul, add);
+    if (row < t.rows) rows_plain<C, STEP, KIND, 1>(a + row, b, c + row * NV * C::L, t.k, mul, add);
+    }
+}
+
+}}  // namespace gemmsim::NS

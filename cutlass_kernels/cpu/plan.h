@@ -1,0 +1,214 @@
+// Which kernel computes a block of outputs, decided from the formats and from facts about the data.
+// Everything here is a proof that a cheaper kernel gives the same bits; docs/design/cpu.md states the lemmas.
+#pragma once
+#include <math.h>
+#include "tile.h"
+
+namespace gemmsim {
+
+enum Arithmetic : int { EXACT = 0, FP32 = 1 };
+
+struct Request {
+    Cast a, b, mul, add, out;  // flags without PRESENT: no rounding there
+    int32_t fused, arithmetic;
+    int32_t dtype_a, dtype_b;
+    int64_t k;
+};
+
+// What the planner could prove; a bit mask that users see in words.
+enum Proof : int32_t { NO_OVERFLOW = 1, NO_UNDERFLOW = 2, EXACT_STEPS = 4, FINITE = 8 };
+
+struct Choice {
+    int carrier, step, kind;
+    int32_t proofs;
+};
+
+struct CarrierInfo {
+    int bits, emin, emax;  // significand bits, exponents of normals
+};
+inline CarrierInfo carrier_info(int carrier) { return carrier == 0 ? CarrierInfo{24, -126, 127} : CarrierInfo{53, -1022, 1023}; }
+
+inline int dtype_bits(int dtype) { return dtype == F32 ? 24 : dtype == F64 ? 53 : dtype == F16 ? 11 : 8; }
+inline int operand_bits(const Cast& c, int dtype) {
+    const int d = dtype_bits(dtype);
+    return (c.flags & PRESENT) && c.p < d ? c.p : d;
+}
+
+// The format is the carrier itself, rounded to nearest: the machine's own operation is the definition.
+inline bool is_native(const Cast& c, int carrier) {
+    const CarrierInfo i = carrier_info(carrier);
+    return c.mode == RNE && c.p == i.bits && c.emin == i.emin && c.emax == i.emax && !(c.flags & NO_SUBNORMALS) &&
+           (c.flags & NEG_ZERO) && isinf(c.over_pos) && isinf(c.over_neg) && isinf(c.inf_pos) && isinf(c.inf_neg);
+}
+
+inline bool vector_mode(const Cast& c) { return c.mode <= SR && !(c.flags & (CODE_PARITY | NO_ZERO)); }
+
+// A value of this format, rounded once from a round-to-odd carrier value, is correct: two spare bits below the
+// last place (and below the last random bit).
+inline bool fits(const Cast& c, int carrier, bool spare) {
+    const CarrierInfo i = carrier_info(carrier);
+    if (!vector_mode(c) || c.emin < i.emin || c.emax > i.emax || c.emin + i.bits - c.p >= i.emax) return false;
+    const int extra = c.mode == SR ? c.rbits + 1 : 2;
+    return c.mode == SR ? c.p + (spare ? extra : 0) <= i.bits && c.rbits <= i.bits - 1 : c.p + (spare ? extra : 0) <= i.bits;
+}
+
+inline bool operand_fits_float(const Cast& c, int dtype) {
+    if (dtype != F64) return !(c.flags & PRESENT) || (c.emax <= 127);
+    return (c.flags & PRESENT) && c.p <= 24 && c.emax <= 127 && c.emin - c.p + 1 >= -149;
+}
+
+// 0 float lanes, 1 double lanes, 2 scalar arithmetic on doubles. Independent of the data.
+inline int choose_carrier(const Request& r, bool directed) {
+    const bool two = !r.fused;
+    if (r.arithmetic == FP32) return fits(r.add, 0, false) && (!two || fits(r.mul, 0, false)) ? 0 : 2;
+    const int width = operand_bits(r.a, r.dtype_a) + operand_bits(r.b, r.dtype_b);
+    const bool f = operand_fits_float(r.a, r.dtype_a) && operand_fits_float(r.b, r.dtype_b);
+    const bool native0 = is_native(r.add, 0) && (!two || is_native(r.mul, 0));
+    if (f && native0) return 0;
+    if (f && (directed || width <= 24) && fits(r.add, 0, true) && (!two || fits(r.mul, 0, true))) return 0;
+    if (is_native(r.add, 1) && (!two || is_native(r.mul, 1))) return 1;
+    if ((directed || width <= 53) && fits(r.add, 1, true) && (!two || fits(r.mul, 1, true))) return 1;
+    return 2;
+}
+
+// ---- facts about one block -------------------------------------------------------------------------------
+
+struct Facts {
+    double bound;     // |s| before every rounding stays below this
+    double product;   // |a*b| is at most this
+    int lsb;          // every exact product is a multiple of 2^lsb (32767: all zero)
+    int width;        // significant bits of any product, at most
+    bool finite;
+};
+
+inline double growth(const Cast& c, double k) {  // of one rounding per step, k steps
+    const double u = c.mode == RNE || c.mode == RNA ? ldexp(1.0, -c.p) : c.mode == RTZ ? 0.0 : ldexp(1.0, 1 - c.p);
+    return exp(u * k);  // >= (1+u)^k
+}
+
+inline Facts block_facts(const Request& r, const Stats& a, const Stats& b) {
+    Facts f;
+    f.finite = !a.non_finite && !b.non_finite;
+    f.product = a.max_abs * b.max_abs;
+    const double k = (double)(r.k > 0 ? r.k : 1);
+    double sum = a.row_sum * b.max_abs * growth(r.add, k) * (1 + 1e-9);
+    if (r.fused && f.product > 0 && (r.add.mode == RNE || r.add.mode == RNA || r.add.mode == RTZ)) {
+        // stagnation: above this power of two a product is less than half an ulp and no longer moves the register
+        const double still = ldexp(1.0, ilogb(f.product) + 1 + r.add.p) + f.product;
+        if (still < sum) sum = still;
+    }
+    sum += (k + 1) * ldexp(1.0, r.add.flags & NO_SUBNORMALS ? r.add.emin : r.add.emin - r.add.p + 1);
+    if (!r.fused) {
+        const double q = ldexp(1.0, r.mul.flags & NO_SUBNORMALS ? r.mul.emin : r.mul.emin - r.mul.p + 1);
+        sum = sum * (1 + ldexp(1.0, 1 - r.mul.p)) + k * q * growth(r.add, k);
+        f.product = f.product * (1 + ldexp(1.0, 1 - r.mul.p)) + q;
+    }
+    f.bound = sum;
+    f.lsb = a.lsb > 30000 || b.lsb > 30000 ? 32767 : a.lsb + b.lsb;
+    f.width = a.width + b.width;
+    return f;
+}
+
+// No value of this cast can leave the grid from below: all inputs are multiples of 2^lsb.
+inline bool no_underflow(const Cast& c, int lsb) { return lsb >= (c.flags & NO_SUBNORMALS ? c.emin : c.emin - c.p + 1); }
+inline int quantized_lsb(const Cast& c, int lsb) {
+    const int q = c.flags & NO_SUBNORMALS ? c.emin : c.emin - c.p + 1;
+    return lsb > q ? lsb : q;
+}
+
+// Lemma A: operands of at most p <= (bits-1)/2 significant bits, nearest-even: the carrier's nearest sum, rounded
+// again to p bits, is the correctly rounded sum. (A sum that is inexact in the carrier is dominated by one term,
+// and the other is less than half an ulp of p bits away from it by more than the carrier's own rounding.)
+inline bool lemma_a(const Cast& add, int width, int bits) { return add.mode == RNE && width <= add.p && 2 * add.p <= bits - 1; }
+
+// Lemma B: all partial sums are multiples of 2^lsb below 2^(lsb + bits): the carrier computes them exactly.
+inline bool lemma_b(double bound, int lsb, int bits) { return lsb < 30000 && bound < ldexp(1.0, lsb + bits); }
+
+inline int draws(const Cast& c) { return c.mode != SR ? 0 : c.rbits <= 16 ? 8 : 4; }
+
+// Rank of the kernel this cast needs, given what is proved.
+inline int cast_kind(const Cast& c, int carrier, bool finite, bool overflow_free, bool underflow_free, double bound, bool odd_steps, double step_bound, bool directed) {
+    const CarrierInfo i = carrier_info(carrier);
+    const int lift = i.bits - c.p + 1;  // the magic number is this many binades above the value
+    if (c.mode != RNE) {
+        const bool spare = c.p + (c.mode == SR ? c.rbits : 1) <= i.bits - 1;
+        const bool step_safe = odd_steps || step_bound < ldexp(1.0, i.emax);
+        if (directed && finite && spare && step_safe && !(c.flags & NO_SUBNORMALS)) {
+            if (overflow_free && bound < ldexp(1.0, i.emax - lift)) return FAST;
+            if (c.emax + 1 + lift <= i.emax) return FAST_CLAMP;
+        }
+        return c.mode == SR ? RANDOM : GENERAL;
+    }
+    if (!finite || c.p > i.bits - 2) return GENERAL;
+    if (overflow_free && bound < ldexp(1.0, i.emax - lift)) {
+        if (underflow_free) return PLAIN;
+        if (!(c.flags & NO_SUBNORMALS)) return SUB;
+    }
+    if (c.flags & NO_SUBNORMALS && !underflow_free) return GENERAL;
+    if (c.emax + 1 + lift > i.emax) return GENERAL;
+    if (!odd_steps && !(step_bound < ldexp(1.0, i.emax))) return GENERAL;  // the carrier itself might overflow
+    if (c.over_pos == c.hi && c.over_neg == c.lo) return SAT;
+    const bool inf = c.over_pos == c.inf_pos && c.over_neg == c.inf_neg;
+    const bool nan = c.over_pos != c.over_pos && c.over_neg != c.over_neg;
+    return inf || nan ? SPECIAL : GENERAL;
+}
+
+inline Choice choose(const Request& r, const Stats& a, const Stats& b, int carrier, bool directed) {
+    const CarrierInfo i = carrier_info(carrier == 2 ? 1 : carrier);
+    const Facts f = block_facts(r, a, b);
+    Choice c = {carrier == 2 ? 1 : carrier, 0, SCALAR, f.finite ? FINITE : 0};
+    if (carrier == 2) return c;
+    const int tiny = i.emin - i.bits + 1;
+    const bool in_range = f.lsb >= tiny && f.product < ldexp(1.0, i.emax);  // products neither over- nor underflow
+    const bool product_exact = f.finite && in_range && f.width <= i.bits;
+    const int add_lsb = r.fused ? f.lsb : quantized_lsb(r.mul, f.lsb), add_width = r.fused ? f.width : r.mul.p;
+    const bool fp32 = r.arithmetic == FP32;
+    bool near = fp32, exact = false;
+    if (f.finite) {
+        const bool b1 = lemma_b(f.bound, add_lsb, i.bits) && (r.fused || product_exact);
+        const bool a1 = lemma_a(r.add, add_width, i.bits) && in_range && (r.fused ? f.width <= i.bits : product_exact);
+        exact = a1 || b1;
+    }
+    if (!fp32 && is_native(r.add, c.carrier) && (r.fused || is_native(r.mul, c.carrier))) {
+        c.step = r.fused ? FMA_NEAR : MA_NEAR;
+        c.kind = NONE;
+        return c;
+    }
+    if (fp32 && is_native(r.add, 0) && (r.fused || is_native(r.mul, 0))) {
+        c.step = r.fused ? FMA_NEAR : MA_NEAR;
+        c.kind = NONE;
+        return c;
+    }
+    near = near || exact;
+    if (exact) c.proofs |= EXACT_STEPS;
+    if (!near && !directed && !product_exact) return c;  // round to odd by error terms needs exact products
+    const bool over_add = f.bound < r.add.hi && -f.bound > r.add.lo;
+    const bool under_add = no_underflow(r.add, fp32 && !in_range ? -32768 : add_lsb);
+    const double clamp = (isfinite(r.add.hi) ? fmax(fabs(r.add.hi), fabs(r.add.lo)) : f.bound) + f.product;
+    int kind = cast_kind(r.add, c.carrier, f.finite, over_add, under_add, f.bound, !near, clamp, directed);
+    bool over = over_add, under = under_add;
+    if (!r.fused) {
+        const bool over_mul = f.product < r.mul.hi && -f.product > r.mul.lo;
+        const bool under_mul = no_underflow(r.mul, fp32 && !in_range ? -32768 : f.lsb);
+        const int km = cast_kind(r.mul, c.carrier, f.finite, over_mul, under_mul, f.product, !near, f.product, directed);
+        // SAT and SPECIAL do not cover one another; a NaN or infinity made by the product reaches the sum
+        const bool mixed = (kind == SAT && km == SPECIAL) || (kind == SPECIAL && km == SAT) || (km == SPECIAL && kind < SPECIAL);
+        const bool fast = kind >= FAST && km >= FAST && r.mul.mode == r.add.mode && draws(r.mul) == draws(r.add);
+        const bool slow = (kind >= GENERAL || km >= GENERAL) && !fast;
+        const int most = km > kind ? km : kind;
+        if (slow) kind = r.mul.mode == SR || r.add.mode == SR ? RANDOM : GENERAL;
+        else kind = mixed ? GENERAL : most;
+        if (kind == SAT && (r.mul.over_pos != r.mul.hi || r.add.over_pos != r.add.hi)) kind = GENERAL;
+        if (kind == SPECIAL && (r.mul.over_pos == r.mul.hi || r.add.over_pos == r.add.hi)) kind = GENERAL;
+        if (kind >= SUB && kind <= SPECIAL && ((r.mul.flags | r.add.flags) & NO_SUBNORMALS)) kind = GENERAL;
+        over = over && over_mul;
+        under = under && under_mul;
+    }
+    if (over) c.proofs |= NO_OVERFLOW;
+    if (under) c.proofs |= NO_UNDERFLOW;
+    c.step = r.fused ? (near ? FMA_NEAR : FMA_ODD) : (near ? MA_NEAR : MA_ODD);
+    c.kind = kind;
+    return c;
+}
+
+}  // namespace gemmsim

@@ -1,0 +1,156 @@
+// Rounding one vector of carrier values to a run-time format. Every parameter sits in a vector register, so one
+// binary serves all formats; templates select structure only (docs/design/cpu.md has the derivations).
+//
+// Inputs are exact values rounded to odd (or proved exact), so that a second rounding is the only one.
+#pragma once
+#include "vec.h"
+#include "tile.h"
+
+namespace gemmsim { namespace NS {
+
+// Kinds (tile.h), chosen by the planner (plan.h), which proves the cheaper ones sufficient:
+//   NONE     the carrier is the format
+//   PLAIN    nearest-even; neither overflow nor underflow below the smallest quantum can happen
+//   SUB      + target subnormals, sign of zero
+//   SAT      + clamp to [lo, hi]
+//   SPECIAL  + overflow to a special value (infinity or NaN)
+//   GENERAL  any deterministic mode, any policy, NaN and infinity in the data
+//   RANDOM   GENERAL with stochastic rounding
+//   FAST, FAST_CLAMP  directed.h
+
+template <class C> struct Const {
+    typedef typename C::V V;
+    typedef typename C::VI VI;
+    typedef typename C::VU VU;
+    VI magic_add, magic_min;   // exponent offset that turns 2^e into 1.5 * 2^(e - p + 1 + MB)
+    V lo, hi, big_lo, big_hi;  // finite range; powers of two just past it
+    V over_pos, over_neg, inf_pos, inf_neg;
+    VI base, emin_b, ftz_extra;
+    VU half_quantum, quantum;  // bit patterns of the smallest quantum (2^emin without subnormals) and half of it
+    VU near, rna, rne, pos, neg, odd;  // mode masks
+    VU keep_sign;  // the sign bit if the format has a negative zero
+    V random_scale;  // 2^-(MB + r): a draw times this times the magic number is its share of a quantum
+    VI power_min;    // magic_min without the extra half: the smallest power of two in directed.h
+    int rbits, random, neg_zero, mode;
+
+    INL Const make(const gemmsim::Cast& c) {
+        typedef typename C::I I;
+        typedef typename C::T T;
+        Const k;
+        const int mb = C::MB, bias = C::BIAS;
+        k.magic_add = splat_i<C>((((I)(mb + 1 - c.p)) << mb) + ((I)1 << (mb - 1)));
+        k.magic_min = splat_i<C>((((I)(c.emin + bias + mb + 1 - c.p)) << mb) + ((I)1 << (mb - 1)));
+        k.lo = splat<C>((T)c.lo);
+        k.hi = splat<C>((T)c.hi);
+        const int top = c.emax + 1 > C::EMAX ? C::EMAX : c.emax + 1;
+        const T big = power(top);
+        k.big_hi = splat<C>(big);
+        k.big_lo = splat<C>(-big);
+        k.over_pos = splat<C>((T)c.over_pos);
+        k.over_neg = splat<C>((T)c.over_neg);
+        k.inf_pos = splat<C>((T)c.inf_pos);
+        k.inf_neg = splat<C>((T)c.inf_neg);
+        k.base = splat_i<C>(mb + 1 - c.p);
+        k.emin_b = splat_i<C>(c.emin + bias);
+        const bool ftz = (c.flags & NO_SUBNORMALS) != 0;
+        k.ftz_extra = splat_i<C>(ftz ? c.p - 1 : 0);
+        const int q = ftz ? c.emin : c.emin - c.p + 1;
+        k.quantum = splat_u<C>(pattern(q));
+        k.half_quantum = splat_u<C>(pattern(q - 1));
+        const bool rne = c.mode == RNE, rna = c.mode == RNA;
+        k.near = splat_u<C>(rne || rna ? ~(typename C::U)0 : 0);
+        k.rna = splat_u<C>(rna ? 1 : 0);
+        k.rne = splat_u<C>(rne ? 1 : 0);
+        k.pos = splat_u<C>(c.mode == RU ? ~(typename C::U)0 : 0);
+        k.neg = splat_u<C>(c.mode == RD ? ~(typename C::U)0 : 0);
+        k.odd = splat_u<C>(c.mode == RO ? 1 : 0);
+        k.rbits = c.rbits;
+        k.mode = c.mode;
+        k.power_min = splat_i<C>(((I)(c.emin + bias + mb + 1 - c.p)) << mb);
+        k.random_scale = splat<C>(power(-mb - c.rbits));
+        k.random = c.mode == SR;
+        k.neg_zero = (c.flags & NEG_ZERO) != 0;
+        k.keep_sign = splat_u<C>(k.neg_zero ? C::SIGN : 0);
+        return k;
+    }
+    // 2^e as a bit pattern of the carrier, its subnormals included
+    INL typename C::U pattern(int e) {
+        const int b = e + C::BIAS;
+        if (b >= 1) return (typename C::U)b << C::MB;
+        return b + C::MB - 1 >= 0 ? (typename C::U)1 << (b + C::MB - 1) : 0;
+    }
+    INL typename C::T power(int e) {
+        const typename C::U u = pattern(e);
+        typename C::T x;
+        memcpy(&x, &u, sizeof x);
+        return x;
+    }
+};
+
+// r = (s + M) - M with M = 1.5 * 2^(e - p + 1 + MB): the nearest-even addition of the machine does the rounding.
+// Needs p <= MB - 1 and M finite. An integer addition builds M, so that s = 0 never makes a subnormal.
+template <class C, bool SUBNORMALS> INL typename C::V round_magic(typename C::V s, const Const<C>& k) {
+    typedef typename C::V V;
+    typename C::VI m = ((typename C::VI)s & (typename C::I)C::EXP) + k.magic_add;
+    if (SUBNORMALS) m = imax(m, k.magic_min);
+    const V r = (s + (V)m) - (V)m;
+    if (!SUBNORMALS) return r;
+    return (V)((typename C::VU)r | ((typename C::VU)s & k.keep_sign));  // negative underflow is -0
+}
+
+template <class C> INL typename C::V select(typename C::VI m, typename C::V a, typename C::V b) { return m ? a : b; }
+
+// Integer rounding of the magnitude's bit pattern: any mode, target subnormals, flush, overflow policy, NaN, inf.
+// `mag + inc` carries into the exponent exactly when the significand overflows.
+template <class C, bool STOCHASTIC> INL typename C::V round_general(typename C::V s, const Const<C>& k, typename C::VU R) {
+    typedef typename C::V V;
+    typedef typename C::VI VI;
+    typedef typename C::VU VU;
+    const VU one = splat_u<C>(1), u = (VU)s, sign = u & C::SIGN, mag = u ^ sign;
+    const VI e = imax((VI)(mag >> C::MB), splat_i<C>(1));
+    const VI below = k.emin_b - e;
+    VI d = k.base + imax(below, (VI){});
+    d += (VI)(below > (VI){}) & k.ftz_extra;
+    const VU sig = (mag & C::FRAC) | ((VU)((VU)(mag >> C::MB) != (VU){}) & C::ONE);
+    const VI small = (VI)(d > splat_i<C>(C::MB));  // below one quantum
+    const VU ds = (VU)(small ? splat_i<C>(C::MB) : d);
+    const VU mask = (one << ds) - 1, lsb = (sig >> ds) & one, neg = (VU)((VI)u >> (8 * sizeof(typename C::T) - 1));
+    const VU dir = (neg & k.neg) | (~neg & k.pos);
+    VU inc = (((mask + k.rna) >> 1) & k.near) + (lsb & k.rne & mask) + (mask & dir);
+    const VU inexact = (VU)((VU)(mag & mask) != (VU){});
+    inc += inexact & (mask + 1) & (VU)-(VI)(k.odd & ~lsb);
+    VU up_small = ((VU)(mag > k.half_quantum - k.rna) & k.near) | ((VU)(mag != (VU){}) & (dir | (VU)-(VI)k.odd));
+    if (STOCHASTIC && k.random) {
+        const VI rb = splat_i<C>(k.rbits), gap = d - rb;
+        const VU down = (VU)imax(-gap, (VI){}), up = (VU)imax(gap, (VI){});
+        const VU big = splat_u<C>(8 * sizeof(typename C::T) - 1);
+        inc = (VU)(gap > (VI){}) ? R << (up > big ? big : up) : R >> (down > big ? big : down);
+        const VU kept = sig >> (up > big ? big : up);  // floor(nu * 2^r); below one quantum d > MB >= r
+        up_small = (VU)(kept + R >= (one << (VU)rb));
+    }
+    VU r = (mag + inc) & ~mask;
+    r = small ? up_small & k.quantum : r;
+    V v = (V)(r | sign);
+    v = select<C>((VI)(v > k.hi), k.over_pos, v);
+    v = select<C>((VI)(v < k.lo), k.over_neg, v);
+    v = select<C>((VI)(mag == splat_u<C>(C::EXP)), (V)(neg ? (VU)k.inf_neg : (VU)k.inf_pos), v);
+    if (!k.neg_zero) v = v + (V){};
+    return select<C>((VI)(mag > splat_u<C>(C::EXP)), s, v);
+}
+
+template <class C, int KIND> INL typename C::V round_to(typename C::V s, const Const<C>& k, typename C::VU R) {
+    typedef typename C::V V;
+    typedef typename C::VI VI;
+    if constexpr (KIND == NONE) return s;
+    if constexpr (KIND == PLAIN) return round_magic<C, false>(s, k);
+    if constexpr (KIND == SUB) return round_magic<C, true>(s, k);
+    if constexpr (KIND == SAT) return round_magic<C, true>(vmin(k.hi, vmax(k.lo, s)), k);  // NaN stays: it is the second operand
+    if constexpr (KIND == SPECIAL) {
+        const V r = round_magic<C, true>(vmin(k.big_hi, vmax(k.big_lo, s)), k);
+        const V p = select<C>((VI)(r > k.hi), k.over_pos, r);
+        return select<C>((VI)(p < k.lo), k.over_neg, p);
+    }
+    if constexpr (KIND == GENERAL || KIND == RANDOM) return round_general<C, KIND == RANDOM>(s, k, R);
+}
+
+}}  // namespace gemmsim::NS

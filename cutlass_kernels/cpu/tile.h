@@ -1,0 +1,67 @@
+// The interface between the driver (one copy, no special instructions) and the kernels (one copy per ISA).
+#pragma once
+#include "gemmsim/types.h"
+
+namespace gemmsim {
+
+// How one term enters the register.
+enum Step : int {
+    FMA_NEAR = 0,  // carrier's own fused multiply-add (proved exact, or arithmetic="fp32"), then the add rounding
+    FMA_ODD = 1,   // the exact a*b + c rounded to odd, then the add rounding
+    MA_NEAR = 2,   // product, mul rounding, sum, add rounding; carrier's own nearest operations
+    MA_ODD = 3,    // the same with both operations rounded to odd
+    STEPS = 4
+};
+
+constexpr int64_t MR = 8;  // rows of a packed panel of A
+
+// One tile: MR rows by (two vectors of) columns, all of K in order.
+struct Tile {
+    const void* a;       // K x MR, carrier
+    const void* b;       // K x NR, carrier
+    void* c;             // MR x NR, carrier: initial value in, result out
+    int64_t k;
+    int rows, cols;      // rows (<= MR) and columns in use; vector kernels compute all columns, the rest is padding
+    const Cast* mul;
+    const Cast* add;
+    uint64_t seed, row0;  // SR: global index of the tile's first row and column
+    uint32_t col0;
+};
+
+// Kinds of rounding a kernel can do, in order of cost (rounders.h explains each).
+// FAST, FAST_CLAMP: one non-nearest mode for all casts, by directed rounding instructions.
+enum Kind : int { NONE = 0, PLAIN = 1, SUB = 2, SAT = 3, SPECIAL = 4, GENERAL = 5, RANDOM = 6, FAST = 7, FAST_CLAMP = 8, KINDS = 9, SCALAR = 9 };
+
+typedef void (*TileFn)(const Tile&);
+
+// What a chunk of data is like; the planner's raw material. Exponents are of the value, not biased.
+struct Stats {
+    double max_abs;    // largest finite magnitude
+    double row_sum;    // largest sum of magnitudes along a row (A only)
+    int32_t lsb;       // smallest exponent of a lowest set bit; 32767 when all are zero
+    int32_t width;     // most significant bits used by any element
+    int32_t non_finite;
+};
+
+// One instruction set's functions. Index of a carrier: 0 float, 1 double.
+struct Isa {
+    const char* name;
+    int has_directed;    // embedded rounding: FMA_ODD and MA_ODD take any operands
+    int nr[2];           // columns of a tile
+    TileFn tile[2][STEPS][KINDS];  // FAST and FAST_CLAMP are null without has_directed
+    // src (any dtype, element stride) -> carrier, in order
+    void (*load)(int carrier, const void* src, int dtype, int64_t stride, int64_t n, void* dst);
+    // carrier -> dst (any dtype); exact or nearest even; NaN becomes the canonical one
+    void (*save)(int carrier, const void* src, int64_t n, void* dst, int dtype, int64_t stride);
+    // in place; mode deterministic, or SR with draws of elements index0.. at `site`
+    void (*round)(int carrier, void* x, int64_t n, const Cast& c, uint64_t seed, uint64_t index0, int site);
+    void (*stats)(int carrier, const void* x, int64_t n, Stats* s);
+    // fp32/fp64 to the same type, contiguous, deterministic, one pass; `stream` bypasses the cache. 0: not this cast
+    int (*quantize)(int carrier, const void* src, void* dst, int64_t n, const Cast& c, int stream);
+};
+
+const Isa* isa_avx512();
+const Isa* isa_avx2();
+const Isa* isa_base();
+
+}  // namespace gemmsim

@@ -1,0 +1,156 @@
+// Vectors of one instruction set: GCC/Clang vector extensions for arithmetic, a few intrinsics for what they lack.
+// Every translation unit that includes this is compiled once per ISA with NS (namespace) and WIDTH (bytes) set, and
+// with -ffp-contract=off: a fused multiply-add happens only where it is written.
+#pragma once
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+#include "gemmsim/types.h"
+
+#if defined(__AVX512F__) && WIDTH == 64
+#define ISA_AVX512 1
+#elif defined(__FMA__) && WIDTH == 32
+#define ISA_AVX2 1
+#else
+#define ISA_BASE 1
+#endif
+
+#define INL static inline __attribute__((always_inline))
+
+namespace gemmsim { namespace NS {
+
+template <class T, int BYTES = WIDTH> struct Vec { typedef T type __attribute__((vector_size(BYTES), may_alias)); };
+
+// A carrier: the machine format in which rounded values live.
+struct C32 {
+    typedef float T;
+    typedef int32_t I;
+    typedef uint32_t U;
+    typedef Vec<float>::type V;
+    typedef Vec<int32_t>::type VI;
+    typedef Vec<uint32_t>::type VU;
+    static constexpr int L = WIDTH / 4, MB = 23, BIAS = 127, EMAX = 127;
+    static constexpr U SIGN = 0x80000000u, EXP = 0x7F800000u, FRAC = 0x007FFFFFu, ONE = 0x00800000u, NAN_BITS = 0x7FC00000u;
+};
+struct C64 {
+    typedef double T;
+    typedef int64_t I;
+    typedef uint64_t U;
+    typedef Vec<double>::type V;
+    typedef Vec<int64_t>::type VI;
+    typedef Vec<uint64_t>::type VU;
+    static constexpr int L = WIDTH / 8, MB = 52, BIAS = 1023, EMAX = 1023;
+    static constexpr U SIGN = 1ull << 63, EXP = 0x7FFull << 52, FRAC = (1ull << 52) - 1, ONE = 1ull << 52, NAN_BITS = 0x7FF8ull << 48;
+};
+
+template <class C> INL typename C::V splat(typename C::T x) { return x - (typename C::V){}; }
+template <class C> INL typename C::VU splat_u(typename C::U x) { return x - (typename C::VU){}; }
+template <class C> INL typename C::VI splat_i(typename C::I x) { return x - (typename C::VI){}; }
+template <class V, class S> INL V cast_to(S x) { return (V)x; }
+template <class V, class T> INL V load(const T* p) {
+    V v;
+    memcpy(&v, p, sizeof v);
+    return v;
+}
+template <class V, class T> INL void store(T* p, V v) { memcpy(p, &v, sizeof v); }
+
+#if ISA_AVX512
+INL C32::V vfma(C32::V a, C32::V b, C32::V c) { return (C32::V)_mm512_fmadd_ps((__m512)a, (__m512)b, (__m512)c); }
+INL C64::V vfma(C64::V a, C64::V b, C64::V c) { return (C64::V)_mm512_fmadd_pd((__m512d)a, (__m512d)b, (__m512d)c); }
+#define RM(dir) (_MM_FROUND_##dir | _MM_FROUND_NO_EXC)
+INL C32::V fma_rd(C32::V a, C32::V b, C32::V c) { return (C32::V)_mm512_fmadd_round_ps((__m512)a, (__m512)b, (__m512)c, RM(TO_NEG_INF)); }
+INL C32::V fma_ru(C32::V a, C32::V b, C32::V c) { return (C32::V)_mm512_fmadd_round_ps((__m512)a, (__m512)b, (__m512)c, RM(TO_POS_INF)); }
+INL C32::V fma_rz(C32::V a, C32::V b, C32::V c) { return (C32::V)_mm512_fmadd_round_ps((__m512)a, (__m512)b, (__m512)c, RM(TO_ZERO)); }
+INL C64::V fma_rd(C64::V a, C64::V b, C64::V c) { return (C64::V)_mm512_fmadd_round_pd((__m512d)a, (__m512d)b, (__m512d)c, RM(TO_NEG_INF)); }
+INL C64::V fma_ru(C64::V a, C64::V b, C64::V c) { return (C64::V)_mm512_fmadd_round_pd((__m512d)a, (__m512d)b, (__m512d)c, RM(TO_POS_INF)); }
+INL C64::V fma_rz(C64::V a, C64::V b, C64::V c) { return (C64::V)_mm512_fmadd_round_pd((__m512d)a, (__m512d)b, (__m512d)c, RM(TO_ZERO)); }
+INL C32::V mul_rd(C32::V a, C32::V b) { return (C32::V)_mm512_mul_round_ps((__m512)a, (__m512)b, RM(TO_NEG_INF)); }
+INL C32::V mul_ru(C32::V a, C32::V b) { return (C32::V)_mm512_mul_round_ps((__m512)a, (__m512)b, RM(TO_POS_INF)); }
+INL C64::V mul_rd(C64::V a, C64::V b) { return (C64::V)_mm512_mul_round_pd((__m512d)a, (__m512d)b, RM(TO_NEG_INF)); }
+INL C64::V mul_ru(C64::V a, C64::V b) { return (C64::V)_mm512_mul_round_pd((__m512d)a, (__m512d)b, RM(TO_POS_INF)); }
+INL C32::V add_rd(C32::V a, C32::V b) { return (C32::V)_mm512_add_round_ps((__m512)a, (__m512)b, RM(TO_NEG_INF)); }
+INL C32::V add_ru(C32::V a, C32::V b) { return (C32::V)_mm512_add_round_ps((__m512)a, (__m512)b, RM(TO_POS_INF)); }
+INL C64::V add_rd(C64::V a, C64::V b) { return (C64::V)_mm512_add_round_pd((__m512d)a, (__m512d)b, RM(TO_NEG_INF)); }
+INL C64::V add_ru(C64::V a, C64::V b) { return (C64::V)_mm512_add_round_pd((__m512d)a, (__m512d)b, RM(TO_POS_INF)); }
+INL C32::V mul_rz(C32::V a, C32::V b) { return (C32::V)_mm512_mul_round_ps((__m512)a, (__m512)b, RM(TO_ZERO)); }
+INL C64::V mul_rz(C64::V a, C64::V b) { return (C64::V)_mm512_mul_round_pd((__m512d)a, (__m512d)b, RM(TO_ZERO)); }
+INL C32::V add_rz(C32::V a, C32::V b) { return (C32::V)_mm512_add_round_ps((__m512)a, (__m512)b, RM(TO_ZERO)); }
+INL C64::V add_rz(C64::V a, C64::V b) { return (C64::V)_mm512_add_round_pd((__m512d)a, (__m512d)b, RM(TO_ZERO)); }
+INL C32::V to_float(C32::VU x) { return (C32::V)_mm512_cvtepi32_ps((__m512i)x); }
+INL C64::V to_float(C64::VU x) { return (C64::V)_mm512_cvtepi64_pd((__m512i)x); }
+// the even one of the two directed results is replaced by its odd neighbour: round to odd
+INL C32::V pick_odd(C32::V lo, C32::V hi) {
+    return (C32::V)_mm512_mask_mov_ps((__m512)hi, _mm512_test_epi32_mask((__m512i)lo, _mm512_set1_epi32(1)), (__m512)lo);
+}
+INL C64::V pick_odd(C64::V lo, C64::V hi) {
+    return (C64::V)_mm512_mask_mov_pd((__m512d)hi, _mm512_test_epi64_mask((__m512i)lo, _mm512_set1_epi64(1)), (__m512d)lo);
+}
+// min/max return the second operand when either is NaN
+INL C32::V vmin(C32::V a, C32::V b) { return (C32::V)_mm512_min_ps((__m512)a, (__m512)b); }
+INL C32::V vmax(C32::V a, C32::V b) { return (C32::V)_mm512_max_ps((__m512)a, (__m512)b); }
+INL C64::V vmin(C64::V a, C64::V b) { return (C64::V)_mm512_min_pd((__m512d)a, (__m512d)b); }
+INL C64::V vmax(C64::V a, C64::V b) { return (C64::V)_mm512_max_pd((__m512d)a, (__m512d)b); }
+INL C32::VI imax(C32::VI a, C32::VI b) { return (C32::VI)_mm512_max_epi32((__m512i)a, (__m512i)b); }
+INL C64::VI imax(C64::VI a, C64::VI b) { return (C64::VI)_mm512_max_epi64((__m512i)a, (__m512i)b); }
+INL C64::VU mul32(C64::VU a, C64::VU b) { return (C64::VU)_mm512_mul_epu32((__m512i)a, (__m512i)b); }
+#else
+#if ISA_AVX2
+INL C32::V vfma(C32::V a, C32::V b, C32::V c) { return (C32::V)_mm256_fmadd_ps((__m256)a, (__m256)b, (__m256)c); }
+INL C64::V vfma(C64::V a, C64::V b, C64::V c) { return (C64::V)_mm256_fmadd_pd((__m256d)a, (__m256d)b, (__m256d)c); }
+INL C32::V vmin(C32::V a, C32::V b) { return (C32::V)_mm256_min_ps((__m256)a, (__m256)b); }
+INL C32::V vmax(C32::V a, C32::V b) { return (C32::V)_mm256_max_ps((__m256)a, (__m256)b); }
+INL C64::V vmin(C64::V a, C64::V b) { return (C64::V)_mm256_min_pd((__m256d)a, (__m256d)b); }
+INL C64::V vmax(C64::V a, C64::V b) { return (C64::V)_mm256_max_pd((__m256d)a, (__m256d)b); }
+INL C32::VI imax(C32::VI a, C32::VI b) { return (C32::VI)_mm256_max_epi32((__m256i)a, (__m256i)b); }
+INL C64::VU mul32(C64::VU a, C64::VU b) { return (C64::VU)_mm256_mul_epu32((__m256i)a, (__m256i)b); }
+#else
+template <class V> INL V fma_lanes(V a, V b, V c) {  // the C library's correctly rounded fma: no FMA instruction here
+    for (size_t i = 0; i < sizeof(V) / sizeof(a[0]); ++i) c[i] = sizeof(a[0]) == 4 ? __builtin_fmaf(a[i], b[i], c[i]) : __builtin_fma(a[i], b[i], c[i]);
+    return c;
+}
+INL C32::V vfma(C32::V a, C32::V b, C32::V c) { return fma_lanes(a, b, c); }
+INL C64::V vfma(C64::V a, C64::V b, C64::V c) { return fma_lanes(a, b, c); }
+INL C32::V vmin(C32::V a, C32::V b) { return a < b ? a : b; }
+INL C32::V vmax(C32::V a, C32::V b) { return a > b ? a : b; }
+INL C64::V vmin(C64::V a, C64::V b) { return a < b ? a : b; }
+INL C64::V vmax(C64::V a, C64::V b) { return a > b ? a : b; }
+INL C32::VI imax(C32::VI a, C32::VI b) { return a > b ? a : b; }
+#if defined(__SSE2__)
+INL C64::VU mul32(C64::VU a, C64::VU b) { return (C64::VU)_mm_mul_epu32((__m128i)a, (__m128i)b); }
+#else
+INL C64::VU mul32(C64::VU a, C64::VU b) { return (a & 0xFFFFFFFFu) * (b & 0xFFFFFFFFu); }
+#endif
+#endif
+INL C64::VI imax(C64::VI a, C64::VI b) { return a > b ? a : b; }
+#endif
+
+// Round-to-odd sum and product-sum. With embedded rounding: from the two directed results, for any operands.
+// Without: by the exact error of the nearest sum (Knuth's TwoSum); the product must then be exact in the carrier,
+// which the planner guarantees (has_directed() tells it which case holds).
+#if ISA_AVX512
+template <class C> INL typename C::V fma_odd(typename C::V a, typename C::V b, typename C::V c) { return pick_odd(fma_rd(a, b, c), fma_ru(a, b, c)); }
+template <class C> INL typename C::V mul_odd(typename C::V a, typename C::V b) { return pick_odd(mul_rd(a, b), mul_ru(a, b)); }
+template <class C> INL typename C::V add_odd(typename C::V a, typename C::V b) { return pick_odd(add_rd(a, b), add_ru(a, b)); }
+#else
+template <class C> INL typename C::V add_odd(typename C::V a, typename C::V b) {
+    typedef typename C::V V;
+    typedef typename C::VI VI;
+    typedef typename C::VU VU;
+    const V s = a + b, bb = s - a, err = (a - (s - bb)) + (b - bb);
+    const VU u = (VU)s;
+    // inexact, finite, even last bit: one step towards the error's sign
+    const VI fix = (err != (V){}) & (err == err) & (VI)((VU)(u & C::EXP) != splat_u<C>(C::EXP)) & (VI)((VU)(u & 1) == (VU){});
+    const VI away = (VI)((err > (V){}) == (s > (V){}));  // all ones: magnitude grows
+    const VU step = (VU)((away & 2) - 1);                // +1 or -1
+    // a nearest sum that overflowed is brought back to the largest finite value, which is odd
+    const VI over = (VI)((VU)(u & ~C::SIGN) == splat_u<C>(C::EXP)) & (VI)((VU)((VU)a & C::EXP) != splat_u<C>(C::EXP)) & (VI)((VU)((VU)b & C::EXP) != splat_u<C>(C::EXP));
+    return (V)(u + ((VU)fix & step) - ((VU)over & 1));
+}
+template <class C> INL typename C::V mul_odd(typename C::V a, typename C::V b) { return a * b; }
+template <class C> INL typename C::V fma_odd(typename C::V a, typename C::V b, typename C::V c) { return add_odd<C>(a * b, c); }
+#endif
+
+}}  // namespace gemmsim::NS

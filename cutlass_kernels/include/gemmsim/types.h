@@ -1,0 +1,52 @@
+// Plain records shared by every backend: what a rounding does, as numbers.
+// Host and device clean: no standard library, no exceptions, trivially copyable.
+#pragma once
+
+#if defined(__CUDACC__) || defined(__CUDACC_RTC__)
+#define GEMMSIM_HD __host__ __device__ __forceinline__
+#else
+#define GEMMSIM_HD inline
+#endif
+
+#if !defined(__CUDACC_RTC__)
+#include <stdint.h>
+#else
+typedef int int32_t;
+typedef unsigned int uint32_t;
+typedef long long int64_t;
+typedef unsigned long long uint64_t;
+typedef unsigned short uint16_t;
+#endif
+
+namespace gemmsim {
+
+// Order is part of the C ABI (gemmsim/backends/cpu/params.py mirrors it).
+enum Mode : int32_t { RNE = 0, RNA = 1, RTZ = 2, RU = 3, RD = 4, RO = 5, SR = 6, SRB = 7, SRC = 8 };
+
+enum CastFlags : int32_t {
+    NO_SUBNORMALS = 1,  // grid below 2^emin is {0, 2^emin}
+    NEG_ZERO = 2,       // the format keeps the sign of zero
+    CODE_PARITY = 4,    // p == 1 and ties go to the even code (P3109, e8m0), not the even significand
+    NO_ZERO = 8,        // e8m0: what would be zero becomes the smallest value
+    PRESENT = 32        // the cast exists; a record without it means "leave the value alone"
+};
+
+// Rounding to the grid 2^(max(e, emin) - p + 1) and what happens past its ends. Fixed point is the same
+// record: emin is put at or above the largest exponent, so that every value lies on the one grid 2^(emin-p+1).
+struct Cast {
+    int32_t p, emin;   // significand bits; exponent of the smallest normal
+    int32_t mode;      // Mode
+    int32_t rbits;     // random bits of SR, SRB, SRC
+    int32_t flags;     // CastFlags
+    int32_t emax;      // exponent of the largest finite value
+    double lo, hi;               // finite range, on the grid
+    double over_neg, over_pos;   // a finite input whose rounding is below lo / above hi
+    double inf_neg, inf_pos;     // an infinite input
+};
+
+// Where a random draw belongs; part of the definition of the result (docs/reference/random_bits.md).
+enum Site : int32_t { SITE_A = 0, SITE_B = 1, SITE_PRODUCT = 2, SITE_ADD = 3, SITE_OUT = 4, SITE_QUANTIZE = 16 };
+
+enum DType : int32_t { F32 = 0, F64 = 1, F16 = 2, BF16 = 3 };
+
+}  // namespace gemmsim

@@ -1,0 +1,107 @@
+"""Finding and loading the C library, once, when it is first needed."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import sys
+import threading
+from ctypes import POINTER, c_char_p, c_int, c_int64
+from pathlib import Path
+
+from .records import CastRecord, GemmArgs, QuantizeArgs, Report
+
+__all__ = ["ISAS", "LibraryError", "build_info", "isa", "library", "set_isa"]
+
+#: Instruction sets from widest to narrowest; ``baseline`` runs anywhere.
+ISAS = ("avx512", "avx2", "baseline")
+
+_ABI = 1
+_lock = threading.Lock()
+_loaded: ctypes.CDLL | None = None
+
+
+class LibraryError(RuntimeError):
+    """The compiled CPU library is missing, of another version, or asked for an instruction set it cannot use."""
+
+
+def _candidates() -> list[Path]:
+    import gemmsim
+
+    name = {"win32": "gemmsim_cpu.dll", "darwin": "libgemmsim_cpu.dylib"}.get(sys.platform, "libgemmsim_cpu.so")
+    return [Path(folder) / "lib" / name for folder in gemmsim.__path__]
+
+
+def _load() -> ctypes.CDLL:
+    found = [path for path in _candidates() if path.exists()]
+    if not found:
+        raise LibraryError(
+            f"gemmsim's CPU library is not installed (looked for {', '.join(map(str, _candidates()))}). "
+            "It is built when the package is installed: run `pip install .` in the source folder with GCC or Clang at hand."
+        )
+    lib = ctypes.CDLL(str(found[0]))
+    lib.gemmsim_abi.argtypes = [POINTER(c_int64)]
+    sizes = (c_int64 * 4)()
+    version = lib.gemmsim_abi(sizes)
+    expected = [ctypes.sizeof(record) for record in (CastRecord, GemmArgs, Report, QuantizeArgs)]
+    if version != _ABI or list(sizes) != expected:
+        raise LibraryError(
+            f"gemmsim's CPU library at {found[0]} has ABI {version} with records {list(sizes)}; this Python code needs "
+            f"ABI {_ABI} with {expected}. Install the package again so that both come from one version."
+        )
+    lib.gemmsim_isa.restype = c_char_p
+    lib.gemmsim_build.restype = c_char_p
+    lib.gemmsim_set_isa.argtypes = [c_char_p]
+    lib.gemmsim_gemm.argtypes = [POINTER(GemmArgs), POINTER(Report)]
+    lib.gemmsim_gemm.restype = c_int
+    lib.gemmsim_quantize.argtypes = [POINTER(QuantizeArgs)]
+    lib.gemmsim_quantize.restype = c_int
+    wanted = os.environ.get("GEMMSIM_ISA", "")
+    if wanted:
+        _select(lib, wanted)
+    return lib
+
+
+def _select(lib: ctypes.CDLL, name: str) -> None:
+    status = lib.gemmsim_set_isa(name.encode())
+    if status:
+        reason = "this machine does not have it" if status == 2 else "it is not a known name"
+        raise LibraryError(
+            f"Instruction set {name!r} cannot be used: {reason}. Allowed: {', '.join(ISAS)} (as far as the machine has "
+            "them). Unset GEMMSIM_ISA to take the widest."
+        )
+
+
+def library() -> ctypes.CDLL:
+    """The loaded library; loads it on the first call.
+
+    Raises:
+        LibraryError: if it is missing, from another version, or GEMMSIM_ISA names an unusable instruction set.
+    """
+    global _loaded
+    if _loaded is None:
+        with _lock:
+            if _loaded is None:
+                _loaded = _load()
+    return _loaded
+
+
+def isa() -> str:
+    """Instruction set in use: one of ``ISAS``."""
+    return str(library().gemmsim_isa().decode())
+
+
+def set_isa(name: str) -> None:
+    """Use another instruction set from now on, for the whole process. All give the same bits; tests check that.
+
+    Raises:
+        LibraryError: for an unknown name or one this machine does not have.
+    """
+    _select(library(), name)
+
+
+def build_info() -> str:
+    """The compiler that built the library."""
+    return str(library().gemmsim_build().decode())
+
+

@@ -1,0 +1,57 @@
+"""Element-wise casts on the CPU."""
+
+from __future__ import annotations
+
+from ctypes import byref
+from typing import Final
+
+import torch
+from torch import Tensor
+
+from gemmsim.arithmetic.errors import UnsupportedSpec
+from gemmsim.formats import Cast, FloatFormat
+
+from .library import library
+from .params import cast_record
+from .records import MAX_BATCH_DIMS, QuantizeArgs
+
+__all__ = ["DTYPES", "SITE_QUANTIZE", "quantize"]
+
+SITE_QUANTIZE: Final = 16
+
+#: Order of gemmsim::DType in include/gemmsim/types.h.
+DTYPES: Final = {torch.float32: 0, torch.float64: 1, torch.float16: 2, torch.bfloat16: 3}
+
+
+def quantize(x: Tensor, cast: Cast, out: Tensor, seed: int = 0, site: int = SITE_QUANTIZE) -> None:
+    """Write ``cast(x)`` into ``out`` of the same shape; strides and float dtypes are free, ``out`` may be ``x``.
+
+    One rounding from ``x``'s own precision, then a conversion to ``out``'s dtype (nearest even; exact where the format
+    fits it). Random bits belong to the row-major logical index of each element.
+
+    Raises:
+        UnsupportedSpec: if the format's values do not fit float64.
+    """
+    fmt = cast.format
+    if isinstance(fmt, FloatFormat) and not fmt.fits_float64:
+        raise UnsupportedSpec(
+            f"The CPU backend cannot round to {cast}: its values do not fit float64. gemmsim.reference can."
+        )
+    if out.dim() > MAX_BATCH_DIMS:
+        raise ValueError(f"{out.dim()} dimensions: at most {MAX_BATCH_DIMS} are supported. Flatten some of them.")
+    args = QuantizeArgs()
+    args.src, args.dst = x.data_ptr(), out.data_ptr()
+    args.src_dtype, args.dst_dtype = DTYPES[x.dtype], DTYPES[out.dtype]
+    if x.is_contiguous() and out.is_contiguous():
+        args.dims = 1
+        args.size[0] = x.numel()
+        args.src_stride[0] = args.dst_stride[0] = 1
+    else:
+        args.dims = out.dim()
+        for d, (n, s, t) in enumerate(zip(out.shape, x.stride(), out.stride(), strict=True)):
+            args.size[d], args.src_stride[d], args.dst_stride[d] = n, s, t
+    args.cast = cast_record(cast)
+    args.seed = seed
+    args.site = site
+    args.threads = torch.get_num_threads()
+    library().gemmsim_quantize(byref(args))
