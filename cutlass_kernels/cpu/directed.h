@@ -23,6 +23,10 @@ template <class C, int MODE> INL typename C::V add_directed(typename C::V a, typ
     return MODE == RU ? add_ru(a, b) : MODE == RD ? add_rd(a, b) : add_rz(a, b);
 }
 
+// An exact zero sum of unlike signs is +0 in every mode of ours; the machine's toward-minus gives -0. (The register
+// itself is never -0 in that mode: it starts at +0 and negative values do not round up to zero.)
+template <class C, int MODE> INL typename C::V plus_zero(typename C::V s) { return MODE == RD ? s + (typename C::V){} : s; }
+
 template <class C, int MODE, bool CLAMP> INL typename C::V round_directed(typename C::V s, const Const<C>& k, typename C::VU R) {
     typedef typename C::V V;
     typedef typename C::VI VI;
@@ -45,9 +49,9 @@ template <class C, int STEP, int MODE, bool CLAMP>
 INL typename C::V step_directed(typename C::V a, typename C::V b, typename C::V s, const Const<C>& mul, const Const<C>& add, typename C::VU rm, typename C::VU ra) {
     typedef typename C::V V;
     if (STEP == FMA_NEAR) return round_directed<C, MODE, CLAMP>(vfma(a, b, s), add, ra);
-    if (STEP == FMA_ODD) return round_directed<C, MODE, CLAMP>(fma_directed<C, MODE>(a, b, s), add, ra);
+    if (STEP == FMA_ODD) return round_directed<C, MODE, CLAMP>(plus_zero<C, MODE>(fma_directed<C, MODE>(a, b, s)), add, ra);
     const V q = round_directed<C, MODE, CLAMP>(STEP == MA_NEAR ? a * b : mul_directed<C, MODE>(a, b), mul, rm);
-    return round_directed<C, MODE, CLAMP>(STEP == MA_NEAR ? s + q : add_directed<C, MODE>(s, q), add, ra);
+    return round_directed<C, MODE, CLAMP>(STEP == MA_NEAR ? s + q : plus_zero<C, MODE>(add_directed<C, MODE>(s, q)), add, ra);
 }
 
 template <class C, int STEP, int MODE, bool CLAMP, int ROWS>

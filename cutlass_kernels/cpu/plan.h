@@ -133,7 +133,7 @@ inline int cast_kind(const Cast& c, int carrier, bool finite, bool overflow_free
     if (c.mode != RNE) {
         const bool spare = c.p + (c.mode == SR ? c.rbits : 1) <= i.bits - 1;
         const bool step_safe = odd_steps || step_bound < ldexp(1.0, i.emax);
-        if (directed && finite && spare && step_safe && !(c.flags & NO_SUBNORMALS)) {
+        if (directed && c.mode != RO && finite && spare && step_safe && !(c.flags & NO_SUBNORMALS)) {
             if (overflow_free && bound < ldexp(1.0, i.emax - lift)) return FAST;
             if (c.emax + 1 + lift <= i.emax) return FAST_CLAMP;
         }

@@ -133,6 +133,7 @@ def gemm(a: Tensor, b: Tensor, spec: GemmSpec, out: Tensor, seed: int = 0) -> Ru
             _templates.clear()
         template = _templates[spec] = _template(spec)
     if spec.is_stochastic:
+        seed = seed if spec.fixed_seed is None else spec.fixed_seed
         if spec.a is not None and spec.a.is_stochastic:
             a = _rounded(a, spec.a, seed, SITE_A)
         if spec.b is not None and spec.b.is_stochastic:
