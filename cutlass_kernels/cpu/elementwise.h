@@ -79,7 +79,7 @@ template <class C> INL void stats_of(const typename C::T* x, int64_t n, Stats* o
     typedef typename C::VI VI;
     typedef typename C::VU VU;
     typedef typename C::T T;
-    VU top = {};
+    VU top = {}, special = {};
     V low = splat<C>((T)__builtin_inf()), sum = {};
     VI width = {};
     const VU inf = splat_u<C>(C::EXP);
@@ -87,12 +87,14 @@ template <class C> INL void stats_of(const typename C::T* x, int64_t n, Stats* o
         V v = {};
         if (i + C::L <= n) v = load<V>(x + i);
         else memcpy(&v, x + i, (size_t)(n - i) * sizeof(T));
-        const VU mag = (VU)v & ~C::SIGN;
+        VU mag = (VU)v & ~C::SIGN;
+        special |= (VU)(mag >= inf);
+        mag &= (VU)(mag < inf);  // the rest describes the finite elements
         top = mag > top ? mag : top;
         // value of the lowest set bit: x minus x with that bit cleared (exact); powers of two are their own
         const V m = (V)mag, cut = (V)((VU)(mag & (mag - 1)));
         const V last = (VI)((mag & C::FRAC) == (VU){}) ? m : m - cut;
-        const VI some = (VI)(mag != (VU){}) & (VI)(mag < inf);
+        const VI some = (VI)(mag != (VU){});
         low = (some & (VI)(last < low)) ? last : low;
         const VI w = ((VI)(mag >> C::MB) - (VI)((VU)last >> C::MB) + 1) & some;
         const VI tiny = (VI)(((VU)last & C::EXP) == (VU){}) & some & (VI)((mag & C::FRAC) != (VU){});
@@ -108,13 +110,10 @@ template <class C> INL void stats_of(const typename C::T* x, int64_t n, Stats* o
         if (low[i] < l) l = low[i];
         if (width[i] > wd) wd = width[i];
         s += sum[i];
+        if (special[i]) out->non_finite = 1;
     }
     T mx;
     memcpy(&mx, &t, sizeof mx);
-    if (t >= C::EXP) {
-        out->non_finite = 1;
-        return;
-    }
     if ((double)mx > out->max_abs) out->max_abs = (double)mx;
     const double up = (double)s * (1.0 + 1e-6 * (double)(n + 16));  // above the true sum whatever the order of adding
     if (up > out->row_sum) out->row_sum = up;

@@ -1,5 +1,6 @@
 // Element-wise functions and the function table of one ISA. Compiled once per ISA.
 #include "elementwise.h"
+#include "directed.h"
 
 namespace gemmsim { namespace NS {
 
@@ -39,17 +40,41 @@ static void round_(int carrier, void* x, int64_t n, const Cast& c, uint64_t seed
     round_scalars((double*)x, n, c, seed, index0, site);
 }
 
-template <class C, int KIND, bool STREAM> static void quantize_loop(const typename C::T* src, typename C::T* dst, int64_t n, const Cast& c) {
+// Ways to round one vector of arbitrary values, cheapest first that fits the cast.
+enum Way { NEAREST, WIDE, DIRECTED, ANY };
+
+template <class C, int WAY, int MODE> INL typename C::V quantize_vector(typename C::V x, const Const<C>& k) {
     typedef typename C::V V;
+    typedef typename C::VI VI;
     typedef typename C::VU VU;
-    typedef typename C::T T;
+    if constexpr (WAY == ANY) return round_general<C, false>(x, k, (VU){});
+    if constexpr (WAY == WIDE) {  // the carrier's own exponent range: overflow is the carry into the top exponent
+        const VU u = (VU)x, d = (VU)k.base, one = splat_u<C>(1);
+        return (V)((VU)(u + ((one << d) >> 1) - 1 + ((u >> d) & 1)) & ~((one << d) - 1));
+    }
+    V r;
+    if constexpr (WAY == NEAREST) {
+        r = round_to<C, SPECIAL>(x, k, (VU){});
+        if (MODE == RTZ) {  // stands for "no subnormals": the nearer of zero and the smallest normal, a tie to zero
+            const VU sign = (VU)x & C::SIGN, mag = (VU)x ^ sign, up = (VU)(mag > k.half_quantum) & k.quantum;
+            r = select<C>((VI)(mag < k.quantum), (V)(up | (sign & k.keep_sign)), r);
+        }
+    }
+#if ISA_AVX512
+    if constexpr (WAY == DIRECTED) r = round_directed<C, MODE, true>(x, k, (VU){});
+#endif
+    const VU u = (VU)x;
+    const V inf = (VI)(u > splat_u<C>(C::SIGN)) ? k.inf_neg : k.inf_pos;
+    return select<C>((VI)((u & ~C::SIGN) == splat_u<C>(C::EXP)), inf, r);
+}
+
+template <class C, int WAY, int MODE, bool STREAM> static void quantize_loop(const typename C::T* src, typename C::T* dst, int64_t n, const Cast& c) {
+    typedef typename C::V V;
     const Const<C> k = Const<C>::make(c);
     const V nan = (V)splat_u<C>(C::NAN_BITS);
     int64_t i = 0;
     for (; i + C::L <= n; i += C::L) {
-        const V x = load<V>(src + i);
-        const V v = round_to<C, KIND>(x, k, (VU){});
-        const V r = v == v ? v : nan;
+        const V x = load<V>(src + i), v = quantize_vector<C, WAY, MODE>(x, k), r = x == x ? v : nan;
 #if ISA_AVX512
         if (STREAM) { _mm512_stream_ps((float*)(dst + i), (__m512)r); continue; }
 #elif ISA_AVX2
@@ -59,50 +84,61 @@ template <class C, int KIND, bool STREAM> static void quantize_loop(const typena
     }
     if (i < n) {
         V x = {};
-        memcpy(&x, src + i, (size_t)(n - i) * sizeof(T));
-        const V v = round_to<C, KIND>(x, k, (VU){});
-        const V r = v == v ? v : nan;
-        memcpy(dst + i, &r, (size_t)(n - i) * sizeof(T));
+        memcpy(&x, src + i, (size_t)(n - i) * sizeof(typename C::T));
+        const V v = quantize_vector<C, WAY, MODE>(x, k), r = x == x ? v : nan;
+        memcpy(dst + i, &r, (size_t)(n - i) * sizeof(typename C::T));
     }
 #if defined(__SSE2__)
     if (STREAM) _mm_sfence();
 #endif
 }
 
-template <class C> static void quantize_kind(const void* src, void* dst, int64_t n, const Cast& c, int kind, int stream) {
-    typedef typename C::T T;
-    const T* s = (const T*)src;
-    T* d = (T*)dst;
-    if (stream && (uintptr_t)d % WIDTH == 0) {
-        if (kind == SAT) quantize_loop<C, SAT, true>(s, d, n, c);
-        else if (kind == SPECIAL) quantize_loop<C, SPECIAL, true>(s, d, n, c);
-        else quantize_loop<C, GENERAL, true>(s, d, n, c);
-    } else {
-        if (kind == SAT) quantize_loop<C, SAT, false>(s, d, n, c);
-        else if (kind == SPECIAL) quantize_loop<C, SPECIAL, false>(s, d, n, c);
-        else quantize_loop<C, GENERAL, false>(s, d, n, c);
+template <class C, bool STREAM> static void quantize_way(const typename C::T* s, typename C::T* d, int64_t n, const Cast& c, Way way) {
+    if (way == NEAREST && c.flags & NO_SUBNORMALS) return quantize_loop<C, NEAREST, RTZ, STREAM>(s, d, n, c);
+    if (way == NEAREST) return quantize_loop<C, NEAREST, RNE, STREAM>(s, d, n, c);
+    if (way == WIDE) return quantize_loop<C, WIDE, RNE, STREAM>(s, d, n, c);
+#if ISA_AVX512
+    if (way == DIRECTED) {
+        if (c.mode == RNA) return quantize_loop<C, DIRECTED, RNA, STREAM>(s, d, n, c);
+        if (c.mode == RTZ) return quantize_loop<C, DIRECTED, RTZ, STREAM>(s, d, n, c);
+        if (c.mode == RU) return quantize_loop<C, DIRECTED, RU, STREAM>(s, d, n, c);
+        return quantize_loop<C, DIRECTED, RD, STREAM>(s, d, n, c);
     }
+#endif
+    quantize_loop<C, ANY, RNE, STREAM>(s, d, n, c);
 }
 
-// Same-type contiguous deterministic rounding without a copy in between; false if this cast needs another path.
-static int quantize_(int carrier, const void* src, void* dst, int64_t n, const Cast& c, int stream) {
-    if (c.mode >= SR || !(carrier == 0 ? vector_can<C32>(c) : vector_can<C64>(c))) return 0;
-    const int mb = carrier == 0 ? (int)C32::MB : (int)C64::MB, top = carrier == 0 ? 127 : 1023;
-    const bool magic = c.mode == RNE && c.p <= mb - 1 && c.emax + 1 + mb + 1 - c.p <= top && !(c.flags & NO_SUBNORMALS);
-    int kind = GENERAL;
-    if (magic && c.over_pos == c.hi && c.over_neg == c.lo && c.inf_pos == c.hi && c.inf_neg == c.lo) kind = SAT;
-    else if (magic && (c.over_pos == c.inf_pos || c.over_pos != c.over_pos) && (c.over_neg == c.inf_neg || c.over_neg != c.over_neg)) kind = SPECIAL;
-    if (carrier == 0) quantize_kind<C32>(src, dst, n, c, kind, stream);
-    else quantize_kind<C64>(src, dst, n, c, kind, stream);
+template <class C> static int quantize_same(const void* src, void* dst, int64_t n, const Cast& c, int stream) {
+    typedef typename C::T T;
+    if (c.mode >= SR || !vector_can<C>(c)) return 0;
+    const bool flush = (c.flags & NO_SUBNORMALS) != 0;
+    const bool in_reach = c.p <= C::MB - 1 && c.emax + 1 + C::MB + 1 - c.p <= C::EMAX;  // of the magic numbers
+    Way way = ANY;
+    if (in_reach && c.mode == RNE) way = NEAREST;
+    else if (in_reach && ISA_DIRECTED && c.mode != RO && !flush) way = DIRECTED;
+    else if (c.mode == RNE && !flush && c.p <= C::MB && c.emin == 1 - C::BIAS && c.emax == C::EMAX && (c.flags & NEG_ZERO) &&
+             __builtin_isinf(c.over_pos) && __builtin_isinf(c.over_neg) && __builtin_isinf(c.inf_pos))
+        way = WIDE;
+    const T* s = (const T*)src;
+    T* d = (T*)dst;
+    // the streaming stores need alignment; a few elements before it go the other way
+    if (!stream || (uintptr_t)d % WIDTH % sizeof(T) != 0) return quantize_way<C, false>(s, d, n, c, way), 1;
+    const int64_t lead = (int64_t)((WIDTH - (uintptr_t)d % WIDTH) % WIDTH / sizeof(T));
+    const int64_t head = lead < n ? lead : n;
+    if (head) quantize_way<C, false>(s, d, head, c, way);
+    if (n > head) quantize_way<C, true>(s + head, d + head, n - head, c, way);
     return 1;
+}
+
+// Same-type contiguous deterministic rounding without a copy in between; 0 if this cast needs another path.
+static int quantize_(int carrier, const void* src, void* dst, int64_t n, const Cast& c, int stream) {
+    return carrier == 0 ? quantize_same<C32>(src, dst, n, c, stream) : quantize_same<C64>(src, dst, n, c, stream);
 }
 
 static Isa make() {
     Isa t = {};
     t.name = ISA_NAME;
-#if ISA_AVX512
-    t.has_directed = 1;
-#endif
+    t.has_directed = ISA_DIRECTED;
     t.nr[0] = 2 * C32::L;
     t.nr[1] = 2 * C64::L;
     memcpy(t.tile[0], tiles32, sizeof t.tile[0]);

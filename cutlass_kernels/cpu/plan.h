@@ -103,7 +103,9 @@ inline Facts block_facts(const Request& r, const Stats& a, const Stats& b) {
         sum = sum * (1 + ldexp(1.0, 1 - r.mul.p)) + k * q * growth(r.add, k);
         f.product = f.product * (1 + ldexp(1.0, 1 - r.mul.p)) + q;
     }
-    f.bound = sum;
+    // an infinity that a policy turns into the largest finite value lifts the register out of every bound
+    const bool clamps = isfinite(r.add.inf_pos) || isfinite(r.add.inf_neg) || (!r.fused && (isfinite(r.mul.inf_pos) || isfinite(r.mul.inf_neg)));
+    f.bound = !f.finite && clamps ? INFINITY : sum;
     f.lsb = a.lsb > 30000 || b.lsb > 30000 ? 32767 : a.lsb + b.lsb;
     f.width = a.width + b.width;
     return f;
@@ -160,15 +162,13 @@ inline Choice choose(const Request& r, const Stats& a, const Stats& b, int carri
     if (carrier == 2) return c;
     const int tiny = i.emin - i.bits + 1;
     const bool in_range = f.lsb >= tiny && f.product < ldexp(1.0, i.emax);  // products neither over- nor underflow
-    const bool product_exact = f.finite && in_range && f.width <= i.bits;
+    const bool product_exact = in_range && f.width <= i.bits;
     const int add_lsb = r.fused ? f.lsb : quantized_lsb(r.mul, f.lsb), add_width = r.fused ? f.width : r.mul.p;
     const bool fp32 = r.arithmetic == FP32;
-    bool near = fp32, exact = false;
-    if (f.finite) {
-        const bool b1 = lemma_b(f.bound, add_lsb, i.bits) && (r.fused || product_exact);
-        const bool a1 = lemma_a(r.add, add_width, i.bits) && in_range && (r.fused ? f.width <= i.bits : product_exact);
-        exact = a1 || b1;
-    }
+    bool near = fp32;
+    const bool b1 = lemma_b(f.bound, add_lsb, i.bits) && (r.fused || product_exact);
+    const bool a1 = lemma_a(r.add, add_width, i.bits) && in_range && (r.fused ? f.width <= i.bits : product_exact);
+    const bool exact = a1 || b1;  // of finite terms; an infinity or NaN makes its output one, exactly, in any kernel
     if (!fp32 && is_native(r.add, c.carrier) && (r.fused || is_native(r.mul, c.carrier))) {
         c.step = r.fused ? FMA_NEAR : MA_NEAR;
         c.kind = NONE;

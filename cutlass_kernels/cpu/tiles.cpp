@@ -8,7 +8,7 @@
 #define ISA_BLOCK(kind) 2
 #endif
 #include "gemm_kernel.h"
-#include "directed.h"
+#include "directed_kernel.h"
 
 namespace gemmsim { namespace NS {
 

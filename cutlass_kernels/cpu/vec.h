@@ -12,10 +12,13 @@
 
 #if defined(__AVX512F__) && WIDTH == 64
 #define ISA_AVX512 1
+#define ISA_DIRECTED 1  // embedded rounding
 #elif defined(__FMA__) && WIDTH == 32
 #define ISA_AVX2 1
+#define ISA_DIRECTED 0
 #else
 #define ISA_BASE 1
+#define ISA_DIRECTED 0
 #endif
 
 #define INL static inline __attribute__((always_inline))

@@ -143,11 +143,9 @@ GEMMSIM_HD double scale2(double x, int e) {  // x * 2^e, exact when the result i
 
 GEMMSIM_HD double finish(const Cast& c, double value, bool neg) {
     double v = neg ? -value : value;
+    if (v == 0 && (c.flags & NO_ZERO)) return c.lo;
     if (v > c.hi) return c.over_pos;
-    if (v < c.lo) {
-        if (c.flags & NO_ZERO) return neg ? c.over_neg : c.lo;
-        return c.over_neg;
-    }
+    if (v < c.lo) return c.over_neg;
     if (v == 0 && !(c.flags & NEG_ZERO)) return 0.0;
     return v;
 }
@@ -187,7 +185,7 @@ GEMMSIM_HD double round_exact(const Exact& x, const Cast& c, uint32_t R) {
         }
     }
     bool odd = (whole & 1) != 0;
-    if ((c.flags & CODE_PARITY) && whole != 0) odd = ((q - q0 + 1) & 1) != 0;  // code = binade number, from 1
+    if ((c.flags & CODE_PARITY) && whole != 0) odd = ((q - q0 + (c.flags & NO_ZERO ? 0 : 1)) & 1) != 0;  // code: binades from 1, or 0
     if (round_up(c.mode, c.rbits, R, x.neg, odd, frac, more)) ++whole;
     return finish(c, scale2((double)whole, q), x.neg);
 }

@@ -16,15 +16,24 @@ _MODES = {mode: index for index, mode in enumerate(RoundingMode)}
 NO_SUBNORMALS, NEG_ZERO, CODE_PARITY, NO_ZERO, PRESENT = 1, 2, 4, 8, 32
 
 
+def _below_zero(cast: Cast, fmt: FloatFormat, *, infinite: bool) -> float:
+    """What a negative result becomes in an unsigned format."""
+    if fmt.specials is Specials.SCALE:
+        return math.nan  # no zero to clamp to
+    if cast.overflow is not Overflow.INFINITY or not fmt.has_nan or fmt.specials is Specials.P3109_FINITE:
+        return 0.0
+    upward = cast.rounding.mode in (RoundingMode.RTZ, RoundingMode.RU)
+    return 0.0 if upward and not infinite else math.nan
+
+
 def _past_the_end(cast: Cast, fmt: FloatFormat, side: int) -> float:
     """What a finite result beyond the range becomes, on the side ``side`` (+1 or -1)."""
+    if side < 0 and not fmt.signed:
+        return _below_zero(cast, fmt, infinite=False)
     bound = fmt.max if side > 0 else fmt.min
     if cast.overflow is not Overflow.INFINITY:
         return bound
     mode = cast.rounding.mode
-    if side < 0 and not fmt.signed:
-        zero = mode in (RoundingMode.RTZ, RoundingMode.RU) and fmt.specials is not Specials.SCALE
-        return 0.0 if zero or not fmt.has_nan else math.nan
     if mode is RoundingMode.RTZ or mode is (RoundingMode.RD if side > 0 else RoundingMode.RU):
         return bound
     if mode is RoundingMode.RO and _largest_is_odd(fmt):
@@ -43,17 +52,18 @@ def _special(fmt: FloatFormat, side: int) -> float:
 
 def _largest_is_odd(fmt: FloatFormat) -> bool:
     """Whether rounding to odd stops at the largest finite number instead of passing it."""
-    if fmt.specials.is_p3109:
-        return not fmt.signed or not fmt.has_inf
+    if fmt.ties_by_code:
+        return fmt.max_code % 2 == 1
     quantum = math.ldexp(1.0, max(fmt.emax, fmt.emin) - fmt.p + 1)
     return int(fmt.max / quantum) % 2 == 1
 
 
 def _infinity(cast: Cast, fmt: FloatFormat, side: int) -> float:
+    """What an infinite input becomes."""
+    if side < 0 and not fmt.signed:
+        return _below_zero(cast, fmt, infinite=True)
     bound = fmt.max if side > 0 else fmt.min
     policy = cast.overflow
-    if side < 0 and not fmt.signed:
-        return _past_the_end(cast, fmt, side)
     if policy is Overflow.CLAMP or (policy is Overflow.SATURATE and fmt.specials is not Specials.IEEE):
         return bound
     if policy is Overflow.INFINITY:

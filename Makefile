@@ -1,0 +1,68 @@
+# Two commands do everything on a fresh machine, in a private environment (.venv):
+#
+#   make study    install, run the digits study, write its table and plot into $(OUT)
+#   make test     install, run all tests
+#
+# Needed beforehand: Python >= 3.10 and a C++ compiler. CMake is fetched by the build when the system has none.
+#
+#   make study OUT=elsewhere          make test PYTEST_ARGS="-x -k formats"
+#   make PYTHON=python3.12 ...        the interpreter .venv is made with
+#   make PIP_ARGS="..." ...           passed to pip as it is (for example --index-url, for a CPU-only build of PyTorch)
+
+PYTHON ?= python3
+VENV ?= .venv
+OUT ?= study_digits
+PIP_ARGS ?=
+PYTEST_ARGS ?=
+
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.gemmsim-installed
+# The install is editable: only these files ask for it to be done again, a changed .py file does not.
+INSTALL_INPUTS := pyproject.toml constraints.txt CMakeLists.txt \
+    $(shell find cutlass_kernels -type f \( -name '*.h' -o -name '*.cpp' -o -name '*.txt' -o -name '*.cmake' -o -name '*.in' \))
+
+.DEFAULT_GOAL := help
+.PHONY: help install study test lint format bench clean check-tools
+
+help:
+	@sed -n 's/^# \{0,1\}//p' Makefile | head -11
+
+check-tools:
+	@command -v "$(PYTHON)" >/dev/null 2>&1 || { \
+	    echo "error: '$(PYTHON)' not found. gemmsim needs Python 3.10 or newer; name one with make PYTHON=..." >&2; exit 1; }
+	@"$(PYTHON)" -c 'import sys; sys.exit(sys.version_info < (3, 10))' || { \
+	    echo "error: $$("$(PYTHON)" --version) is too old. gemmsim needs Python 3.10 or newer; name one with make PYTHON=..." >&2; exit 1; }
+	@"$(PYTHON)" -c 'import ensurepip, venv' 2>/dev/null || { \
+	    echo "error: $(PYTHON) cannot make virtual environments. Install its venv module (Debian, Ubuntu: apt-get install python3-venv)." >&2; exit 1; }
+	@for cxx in "$${CXX:-c++}" g++ clang++; do command -v "$${cxx%% *}" >/dev/null 2>&1 && exit 0; done; { \
+	    echo "error: no C++ compiler found (looked for \$$CXX, c++, g++ and clang++). gemmsim builds a small C++ library."; \
+	    echo "  Debian, Ubuntu: apt-get install g++    Fedora: dnf install gcc-c++    macOS: xcode-select --install"; \
+	    echo "  Or name one you have: make CXX=/path/to/compiler ..."; } >&2; exit 1
+
+$(STAMP): $(INSTALL_INPUTS) | check-tools
+	@test -x $(BIN)/python || "$(PYTHON)" -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt $(PIP_ARGS) --editable '.[test]'
+	@touch $@
+
+install: $(STAMP)
+
+study: $(STAMP)
+	$(BIN)/gemmsim study run digits --out $(OUT)
+
+test: $(STAMP)
+	$(BIN)/python -m pytest $(PYTEST_ARGS)
+
+lint: $(STAMP)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+format: $(STAMP)
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: $(STAMP)
+	$(BIN)/python -m benchmarks
+
+clean:
+	rm -rf build .pytest_cache .mypy_cache .ruff_cache .hypothesis $(STAMP)

@@ -1,0 +1,178 @@
+"""What every accumulator has in common, and the table of their constructors."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, TypeVar, cast
+
+from ..formats import Cast
+from .arguments import Kind
+from .errors import SpecError, spec_error
+
+__all__ = ["Accumulator", "constructors", "register"]
+
+_CONSTRUCTORS: dict[str, type[Accumulator]] = {}
+
+AccumulatorType = TypeVar("AccumulatorType", bound="type[Accumulator]")
+
+
+def register(name: str) -> Callable[[AccumulatorType], AccumulatorType]:
+    """Class decorator: makes an accumulator known to spec strings and JSON as ``name``."""
+
+    def enter(cls: AccumulatorType) -> AccumulatorType:
+        cls.name = name
+        _CONSTRUCTORS[name] = cls
+        return cls
+
+    return enter
+
+
+def constructors() -> Mapping[str, type[Accumulator]]:
+    """Accumulator classes by constructor name."""
+    return _CONSTRUCTORS
+
+
+@dataclass(frozen=True)
+class Accumulator(ABC):
+    """How the products of one output element become one number. Frozen, hashable, printable, JSON round trip.
+
+    A subclass is a frozen dataclass whose fields carry ``metadata=argument(kind)``. Reading, printing and JSON follow
+    from the fields; the subclass adds which casts it makes, its checks, and its words.
+    """
+
+    #: Constructor name in spec strings and in gemmsim.acc; set by ``register``.
+    name: ClassVar[str] = ""
+
+    def __post_init__(self) -> None:
+        for field, kind in self._arguments():
+            value = kind.read(getattr(self, field.name), self.name, field.name)
+            object.__setattr__(self, field.name, value)
+
+    # What a subclass says
+
+    @abstractmethod
+    def casts(self) -> Iterator[Cast]:
+        """Every rounding this accumulator makes, inner ones included, in no particular order."""
+
+    @property
+    @abstractmethod
+    def add_cast(self) -> Cast:
+        """Cast of the register that holds the result."""
+
+    @property
+    @abstractmethod
+    def product_cast(self) -> Cast | None:
+        """Rounding of each product, or None where products enter exactly."""
+
+    @abstractmethod
+    def with_product(self, product: Cast) -> Accumulator:
+        """This accumulator with each product rounded by ``product``; ``SpecError`` if that contradicts it."""
+
+    @abstractmethod
+    def explain_lines(self) -> list[tuple[str, str]]:
+        """(heading, words) of each step and of the order of summation."""
+
+    @property
+    def fixed_seed(self) -> int | None:
+        """Seed of the random bits if the specification fixes it, else None: one is drawn at each call."""
+        return None
+
+    # What follows from the fields
+
+    @property
+    def is_stochastic(self) -> bool:
+        """Whether the result depends on random bits."""
+        return any(step.is_stochastic for step in self.casts())
+
+    @classmethod
+    def _arguments(cls) -> Iterator[tuple[dataclasses.Field[Any], Kind]]:
+        for field in dataclasses.fields(cls):
+            if "kind" in field.metadata:
+                yield field, cast("Kind", field.metadata["kind"])
+
+    @classmethod
+    def build(cls, args: list[object], kwargs: Mapping[str, object]) -> Accumulator:
+        """Accumulator from positional and keyword arguments, objects or text.
+
+        Raises:
+            SpecError: for missing, superfluous or unknown arguments, or impossible values.
+        """
+        try:
+            inspect.signature(cls).bind(*args, **kwargs)
+        except TypeError as error:
+            given = [str(value) for value in args] + [f"{key}={value}" for key, value in kwargs.items()]
+            raise spec_error(
+                f"{cls.name}({', '.join(given)}): {error}", cls.signature(), "Correct the arguments."
+            ) from None
+        return cls(*args, **kwargs)
+
+    @classmethod
+    def signature(cls) -> str:
+        """The constructor as one writes it: ``sequential(add, mul=none, *, seed=none, init=zero)``."""
+        parts: list[str] = []
+        for field, kind in cls._arguments():
+            if field.kw_only and "*" not in parts:
+                parts.append("*")
+            has_default = field.default is not dataclasses.MISSING
+            parts.append(f"{field.name}={kind.text(_default(field, kind))}" if has_default else field.name)
+        return f"{cls.name}({', '.join(parts)})"
+
+    def text(self, *, nested: bool = False) -> str:
+        """Spec text; ``nested`` where it stands inside a constructor. ``parse_accumulator`` reads both back."""
+        parts: list[str] = []
+        positional = True
+        for field, kind in self._arguments():
+            value = getattr(self, field.name)
+            if field.default is not dataclasses.MISSING and value == _default(field, kind):
+                positional = False
+                continue
+            by_name = field.kw_only or field.metadata["keyword"] or not positional
+            parts.append(f"{field.name}={kind.text(value)}" if by_name else kind.text(value))
+        return f"{self.name}({', '.join(parts)})"
+
+    def __str__(self) -> str:
+        return self.text()
+
+    def to_json(self) -> dict[str, object]:
+        """Plain dictionary of the constructor name and every argument; ``from_json`` reads it back."""
+        values = {field.name: kind.json(getattr(self, field.name)) for field, kind in self._arguments()}
+        return {"name": self.name, **values}
+
+    @staticmethod
+    def from_json(data: Mapping[str, object]) -> Accumulator:
+        """Accumulator written by ``to_json``.
+
+        Raises:
+            SpecError: for an unknown constructor or bad arguments.
+        """
+        if not isinstance(data, Mapping) or "name" not in data:
+            raise spec_error(f"accumulator JSON {data!r}", "an object with 'name' and the arguments", "Use to_json().")
+        name = str(data["name"])
+        if name not in _CONSTRUCTORS:
+            known = ", ".join(sorted(_CONSTRUCTORS))
+            raise spec_error(f"accumulator JSON with name {name!r}", known, "A newer gemmsim may have written it.")
+        arguments = {key: value for key, value in data.items() if key != "name"}
+        return _CONSTRUCTORS[name].build([], arguments)
+
+    @staticmethod
+    def parse(text: str) -> Accumulator:
+        """Accumulator named by ``text``; ``parse(str(a)) == a``. ``SpecError`` if it names none."""
+        from .grammar import parse_accumulator
+
+        if not isinstance(text, str):
+            raise SpecError(f"accumulator {text!r} of type {type(text).__name__}; allowed: a string.\n  Try 'e5m10'.")
+        return parse_accumulator(text)
+
+    def explain(self) -> str:
+        """What this accumulator computes, in a few lines of words."""
+        from .explain import explain_accumulator
+
+        return explain_accumulator(self)
+
+
+def _default(field: dataclasses.Field[Any], kind: Kind) -> object:
+    return kind.read(field.default, "default", field.name)

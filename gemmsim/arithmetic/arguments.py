@@ -1,0 +1,160 @@
+"""Kinds of accumulator arguments: how each is read from a value or text, printed, and written to JSON.
+
+A field of an accumulator names its kind (``field(metadata=argument(CAST))``); construction, the spec grammar and JSON
+all read it through the same ``read``, so a new accumulator states its fields and nothing else.
+"""
+
+from __future__ import annotations
+
+import operator
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, cast
+
+from ..formats import Cast, FixedFormat, FloatFormat, FormatError, parse_cast
+from .errors import SpecFormatError, spec_error
+
+if TYPE_CHECKING:
+    from .accumulator import Accumulator
+
+__all__ = [
+    "ACCUMULATOR",
+    "CAST",
+    "AccumulatorKind",
+    "CastKind",
+    "ChoiceKind",
+    "IntKind",
+    "Kind",
+    "argument",
+    "optional",
+    "read_cast",
+]
+
+
+class Kind(ABC):
+    """One kind of argument."""
+
+    @abstractmethod
+    def read(self, value: object, owner: str, name: str) -> Any:
+        """The argument that ``value`` (an object, text of a spec, or JSON) stands for; ``SpecError`` if none."""
+
+    def text(self, value: Any) -> str:
+        """Spec text of the argument; ``read`` takes it back."""
+        return str(value)
+
+    def json(self, value: Any) -> object:
+        """JSON value of the argument; ``read`` takes it back."""
+        return str(value)
+
+
+def argument(kind: Kind, *, keyword: bool = False) -> dict[str, Any]:
+    """Metadata of a dataclass field of this kind; ``keyword`` prints it as ``name=value`` in spec strings."""
+    return {"kind": kind, "keyword": keyword}
+
+
+def read_cast(value: object, owner: str, name: str) -> Cast:
+    """Cast named or held by ``value``; ``SpecFormatError`` says where in which specification it stood."""
+    if isinstance(value, Cast):
+        return value
+    try:
+        if isinstance(value, Mapping):
+            return Cast.from_json(cast("Mapping[str, object]", value))
+        return parse_cast(cast("str", value))
+    except FormatError as error:
+        raise SpecFormatError(f"{owner}, {name}: {error}") from error
+
+
+class CastKind(Kind):
+    """A format with its rounding and overflow policy."""
+
+    def read(self, value: object, owner: str, name: str) -> Cast:
+        return read_cast(value, owner, name)
+
+
+class IntKind(Kind):
+    """An integer from ``low`` to ``high``."""
+
+    def __init__(self, low: int, high: int) -> None:
+        self.low, self.high = low, high
+
+    def read(self, value: object, owner: str, name: str) -> int:
+        allowed = f"an integer from {self.low} to {self.high}"
+        try:
+            number = int(value, 0) if isinstance(value, str) else operator.index(value)  # type: ignore[arg-type]
+        except (TypeError, ValueError):
+            number = None
+        if number is None or isinstance(value, bool) or not self.low <= number <= self.high:
+            raise spec_error(f"{owner}: {name}={value!r}", allowed, f"Give {name} as {allowed}.")
+        return number
+
+    def json(self, value: Any) -> object:
+        return value
+
+
+class ChoiceKind(Kind):
+    """One word of a fixed set."""
+
+    def __init__(self, *words: str) -> None:
+        self.words = words
+
+    def read(self, value: object, owner: str, name: str) -> str:
+        word = value.strip().lower() if isinstance(value, str) else value
+        if word not in self.words:
+            allowed = ", ".join(map(repr, self.words))
+            raise spec_error(f"{owner}: {name}={value!r}", allowed, f"Give {name} as one of these words.")
+        return str(word)
+
+
+class AccumulatorKind(Kind):
+    """A nested accumulator; a bare format means the sequential one."""
+
+    def read(self, value: object, owner: str, name: str) -> Accumulator:
+        from .accumulator import Accumulator
+        from .grammar import parse_accumulator
+
+        if isinstance(value, Accumulator):
+            return value
+        if isinstance(value, str):
+            return parse_accumulator(value)
+        if isinstance(value, Mapping):
+            return Accumulator.from_json(cast("Mapping[str, object]", value))
+        if isinstance(value, (Cast, FloatFormat, FixedFormat)):
+            return parse_accumulator(str(value))
+        raise spec_error(
+            f"{owner}: {name}={value!r} of type {type(value).__name__}",
+            "an accumulator, a format, a Cast or a string",
+            "Try 'e5m10' or a constructor of gemmsim.acc.",
+        )
+
+    def text(self, value: Any) -> str:
+        return cast("Accumulator", value).text(nested=True)
+
+    def json(self, value: Any) -> object:
+        return cast("Accumulator", value).to_json()
+
+
+class _Optional(Kind):
+    """None, or another kind."""
+
+    def __init__(self, kind: Kind) -> None:
+        self.kind = kind
+
+    def read(self, value: object, owner: str, name: str) -> Any:
+        if value is None or (isinstance(value, str) and value.strip().lower() == "none"):
+            return None
+        return self.kind.read(value, owner, name)
+
+    def text(self, value: Any) -> str:
+        return "none" if value is None else self.kind.text(value)
+
+    def json(self, value: Any) -> object:
+        return None if value is None else self.kind.json(value)
+
+
+def optional(kind: Kind) -> Kind:
+    """The kind that also takes None (``none`` in text)."""
+    return _Optional(kind)
+
+
+CAST = CastKind()
+ACCUMULATOR = AccumulatorKind()

@@ -1,0 +1,110 @@
+"""Specifications in words."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ..formats import Cast, FixedFormat, Overflow, Specials
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from ..formats import Format
+    from .accumulator import Accumulator
+    from .spec import GemmSpec
+
+__all__ = ["cast_words", "explain_accumulator", "explain_spec"]
+
+_HEADING_WIDTH = 12
+
+
+def explain_spec(spec: GemmSpec) -> str:
+    """What ``spec`` computes: operands, product, steps, order, overflow, output, arithmetic, random bits."""
+    lines = [("spec", str(spec)), *_operand_lines(spec), *spec.accumulator.explain_lines()]
+    lines += _overflow_lines(spec)
+    result = "the accumulator's value" if spec.out is None else f"rounded to {cast_words(spec.out)}"
+    lines.append(("output", f"{result}, then to nearest even in the output tensor's dtype"))
+    if spec.arithmetic == "exact":
+        lines.append(("arithmetic", "exact: every rounding happens once, from the exact value"))
+    else:
+        lines.append(("arithmetic", "fp32: each exact value is first rounded to binary32 (to nearest even)"))
+    lines += _random_lines(spec.casts(), spec.fixed_seed)
+    return _layout(lines)
+
+
+def explain_accumulator(accumulator: Accumulator) -> str:
+    """What ``accumulator`` computes: product, steps, order, overflow, random bits."""
+    lines = [("accumulator", str(accumulator)), *accumulator.explain_lines()]
+    lines += [("overflow", text) for text in _overflow_texts(accumulator.casts())]
+    lines += _random_lines(accumulator.casts(), accumulator.fixed_seed)
+    return _layout(lines)
+
+
+def cast_words(step: Cast) -> str:
+    """Format with its largest value, and the rounding: ``e5m10 (max 65504), to nearest, ties to even``."""
+    return f"{step.format} ({_range_words(step.format)}), {step.rounding.describe()}"
+
+
+def _range_words(fmt: Format) -> str:
+    if isinstance(fmt, FixedFormat) and not fmt.clamp:
+        return f"unbounded, step {fmt.eps:g}"
+    largest = _number(fmt)
+    if not fmt.signed:
+        return f"max {largest}, unsigned"
+    return f"max {largest}" if fmt.max_fraction == -fmt.min_fraction else f"max {largest}, min {fmt.min:.17g}"
+
+
+def _number(fmt: Format) -> str:
+    if not fmt.fits_float64:
+        return f"about 2^{fmt.max_fraction.numerator.bit_length() - 1}"
+    value = fmt.max
+    return f"{value:.0f}" if value < 1e6 and value == int(value) else f"{value:.9g}"
+
+
+def _operand_lines(spec: GemmSpec) -> list[tuple[str, str]]:
+    if spec.a == spec.b:
+        return [("operands", "a and b as given" if spec.a is None else f"a and b rounded to {cast_words(spec.a)}")]
+    texts = ["as given" if step is None else f"rounded to {cast_words(step)}" for step in (spec.a, spec.b)]
+    return [("operand a", texts[0]), ("operand b", texts[1])]
+
+
+def _overflow_lines(spec: GemmSpec) -> list[tuple[str, str]]:
+    return [("overflow", text) for text in _overflow_texts(spec.casts())]
+
+
+def _overflow_texts(casts: Iterable[Cast]) -> list[str]:
+    """One text for each format and policy, in order of appearance."""
+    texts: dict[str, None] = {}
+    for step in casts:
+        texts[f"{step.format}: {_overflow_words(step)}"] = None
+    return list(texts)
+
+
+def _overflow_words(step: Cast) -> str:
+    fmt = step.format
+    if isinstance(fmt, FixedFormat):
+        return "saturates" if fmt.clamp else "none, the grid has no bounds"
+    if step.overflow is not Overflow.INFINITY:
+        return step.overflow.describe()
+    if fmt.has_inf:
+        return "to infinity"
+    if fmt.has_nan and fmt.specials is not Specials.P3109_FINITE:
+        return "to NaN (no infinity in the format)"
+    return "to the largest value (the format is finite)"
+
+
+def _random_lines(casts: Iterable[Cast], seed: int | None) -> list[tuple[str, str]]:
+    bits = sorted({step.rounding.bits for step in casts if step.is_stochastic})
+    if not bits:
+        return []
+    amount = " or ".join(map(str, bits))
+    source = "a new seed at each call" if seed is None else f"seed {seed}"
+    return [("random", f"{amount} bits a rounding, Philox4x32-10, {source}; same bits for any tiling and thread count")]
+
+
+def _layout(lines: list[tuple[str, str]]) -> str:
+    texts, previous = [], ""
+    for heading, text in lines:
+        texts.append(f"{'' if heading == previous else heading:<{_HEADING_WIDTH}}{text}")
+        previous = heading
+    return "\n".join(texts)

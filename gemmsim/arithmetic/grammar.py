@@ -1,0 +1,179 @@
+"""Spec strings: ``operands : accumulator -> output, arithmetic=...``, and the nested constructors inside them.
+
+    spec        := [operands ":"] accumulator ["->" cast] ["," "arithmetic=" ("exact" | "fp32")]
+    operands    := "" | cast | [cast] "*" [cast]          a missing cast: that operand as given
+    accumulator := cast | "mul=" cast "," "add=" cast | name "(" arguments ")"
+    arguments   := [argument {"," argument}]              positional, then name=value; values nest
+    cast        := what gemmsim.formats.parse_cast reads
+
+Blanks do not matter. What reads as a cast is one, before any constructor of the same name is tried.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from typing import NamedTuple
+
+from ..formats import FormatError, parse_cast
+from .accumulator import Accumulator, constructors
+from .errors import SpecError, SpecFormatError, spec_error
+from .sequential import Sequential
+
+__all__ = ["SpecText", "parse_accumulator", "split_spec"]
+
+_CALL = re.compile(r"([A-Za-z_]\w*)\s*\((.*)\)", re.DOTALL)
+_KEYWORD = re.compile(r"([A-Za-z_]\w*)\s*=(?!=)\s*(.*)", re.DOTALL)
+_EXAMPLES = "'e4m3 : e5m10', ':mul=e5m10, add=e6m9', 'bf16 : fp32 -> bf16'"
+#: Formats that are written like calls; suggested together with the constructors.
+_FORMAT_CALLS = ("fixed", "ufixed", "float")
+
+
+class SpecText(NamedTuple):
+    """The parts of a spec string, still text; None where the string does not have the part."""
+
+    a: str | None
+    b: str | None
+    accumulator: str
+    out: str | None
+    arithmetic: str | None
+
+
+def split_spec(text: str) -> SpecText:
+    """Parts of a spec string. A string without ":" is an accumulator (and what follows it), operands as given.
+
+    Raises:
+        SpecError: for unbalanced brackets, repeated ":", "*" or "->", or a missing accumulator.
+    """
+    head, rest = _split_once(text, ":", text)
+    if rest is None:
+        head, rest = "", head
+    a, b = _split_operands(head, text)
+    *fields, last = _split(rest, ",", text)
+    keyword = _KEYWORD.fullmatch(last.strip())
+    arithmetic = None
+    if keyword is not None and keyword[1].lower() == "arithmetic":
+        arithmetic, rest = keyword[2].strip(), ",".join(fields)
+    accumulator, out = _split_once(rest, "->", text)
+    if out is not None and len(_split(out, ",", text)) > 1:
+        raise spec_error(
+            f"spec {text!r}: {out.strip()!r} after '->'",
+            "one output format, then at most ', arithmetic=exact' or ', arithmetic=fp32'",
+            "Put accumulator fields before '->'.",
+        )
+    if not accumulator.strip():
+        raise spec_error(f"spec {text!r} names no accumulator", f"strings such as {_EXAMPLES}", "Add one after ':'.")
+    if out is not None and not out.strip():
+        raise spec_error(
+            f"spec {text!r}: nothing after '->'", "an output format", "Drop '->' to keep the accumulator's."
+        )
+    return SpecText(a, b, accumulator.strip(), None if out is None else out.strip(), arithmetic)
+
+
+def parse_accumulator(text: str) -> Accumulator:
+    """Accumulator named by ``text``: a cast, ``mul=..., add=...``, or a constructor call.
+
+    Raises:
+        SpecError: for text that is none of them; unknown names come with the nearest known ones.
+    """
+    fields = [field.strip() for field in _split(text, ",", text)]
+    if len(fields) > 1 or _KEYWORD.fullmatch(fields[0]):
+        args, kwargs = _arguments(text, text)
+        if args:
+            near = difflib.get_close_matches("arithmetic", kwargs, n=1)
+            meant = f"Did you mean arithmetic={kwargs[near[0]]}? " if near else ""
+            raise spec_error(
+                f"accumulator {text!r}",
+                "one format, 'mul=..., add=...', or one constructor call",
+                f"{meant}Further arguments go inside a constructor: sequential({fields[0]}, ...).",
+            )
+        return Sequential.build([], kwargs)
+    try:
+        return Sequential(parse_cast(fields[0]))
+    except FormatError as error:
+        call = _call(fields[0])
+        if call is None:
+            raise SpecFormatError(f"accumulator {text!r}: {error}") from error
+    name, inside = call
+    if name not in constructors():
+        raise _unknown_constructor(text, name)
+    args, kwargs = _arguments(inside, text)
+    return constructors()[name].build(args, kwargs)
+
+
+def _call(text: str) -> tuple[str, str] | None:
+    """(name, arguments) if ``text`` is one call ``name(arguments)`` from end to end."""
+    match = _CALL.fullmatch(text)
+    if match is None:
+        return None
+    depth = 0
+    for character in match[2]:
+        depth += (character == "(") - (character == ")")
+        if depth < 0:
+            return None
+    return match[1].lower(), match[2]
+
+
+def _arguments(inside: str, text: str) -> tuple[list[object], dict[str, object]]:
+    """Positional and keyword arguments, as text."""
+    args: list[object] = []
+    kwargs: dict[str, object] = {}
+    if not inside.strip():
+        return args, kwargs
+    for part in _split(inside, ",", text):
+        keyword = _KEYWORD.fullmatch(part.strip())
+        if keyword is None:
+            if kwargs:
+                raise spec_error(
+                    f"{text!r}: {part.strip()!r} after {next(reversed(kwargs))}=",
+                    "name=value there",
+                    "Move it forward.",
+                )
+            args.append(part.strip())
+        elif keyword[1] in kwargs:
+            raise spec_error(f"{text!r}: {keyword[1]}= twice", "each argument once", "Drop one of them.")
+        else:
+            kwargs[keyword[1]] = keyword[2].strip()
+    return args, kwargs
+
+
+def _split_operands(head: str, text: str) -> tuple[str | None, str | None]:
+    first, second = _split_once(head, "*", text)
+    a = first.strip() or None
+    return (a, a) if second is None else (a, second.strip() or None)
+
+
+def _split_once(text: str, separator: str, whole: str) -> tuple[str, str | None]:
+    parts = _split(text, separator, whole)
+    if len(parts) > 2:
+        raise spec_error(
+            f"spec {whole!r} has {len(parts) - 1} times {separator!r}", "at most one", f"Examples: {_EXAMPLES}."
+        )
+    return parts[0], parts[1] if len(parts) == 2 else None
+
+
+def _split(text: str, separator: str, whole: str) -> list[str]:
+    """``text`` cut at each ``separator`` that is outside brackets."""
+    parts, depth, start, at = [], 0, 0, 0
+    while at < len(text):
+        depth += (text[at] == "(") - (text[at] == ")")
+        if depth < 0:
+            break
+        if depth == 0 and text.startswith(separator, at):
+            parts.append(text[start:at])
+            at = start = at + len(separator)
+        else:
+            at += 1
+    if depth:
+        raise spec_error(f"{whole!r}: brackets do not match", "one ')' for each '('", "Count the brackets.")
+    return [*parts, text[start:]]
+
+
+def _unknown_constructor(text: str, name: str) -> SpecError:
+    known = [*constructors(), *_FORMAT_CALLS]
+    near = difflib.get_close_matches(name, known, n=2, cutoff=0.5)
+    hint = f"Did you mean {' or '.join(f'{word}(...)' for word in near)}? " if near else ""
+    allowed = "a format such as e5m10, 'mul=..., add=...', or " + ", ".join(
+        constructors()[key].signature() for key in sorted(constructors())
+    )
+    return spec_error(f"accumulator {text!r}: unknown constructor {name!r}", allowed, f"{hint}See gemmsim.acc.")

@@ -1,0 +1,233 @@
+"""What a matrix product means, as one value."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+from ..formats import FP32, Cast, FixedFormat, FloatFormat, Format
+from .accumulator import Accumulator
+from .arguments import ACCUMULATOR, CAST, optional
+from .errors import spec_error
+from .grammar import split_spec
+from .sequential import Sequential
+
+__all__ = ["ARITHMETICS", "GemmSpec", "SpecLike"]
+
+#: "exact": every rounding once, from the exact value. "fp32": from the value already rounded to binary32.
+ARITHMETICS = ("exact", "fp32")
+
+_OPTIONAL_CAST = optional(CAST)
+_FIELDS = ("a", "b", "product", "accumulator", "out", "arithmetic")
+#: Parsed strings; emptied when full. Strings that vary without end (a seed in each) must not grow it for ever.
+_PARSED: dict[str, GemmSpec] = {}
+_PARSED_LIMIT = 4096
+
+
+@dataclass(frozen=True)
+class GemmSpec:
+    """Operand formats, product, accumulator, output and arithmetic of ``sum_k a_k * b_k``.
+
+    Args:
+        a, b: casts of the operands, made first; None takes them as given.
+        product: rounding of each product; None is exact. Always the accumulator's own product rounding: giving it here
+            or there is the same.
+        accumulator: how the products become one number. Default: fp32, fused, k ascending.
+        out: cast of the result, made last; None keeps the accumulator's value.
+        arithmetic: "exact" (default; one rounding a step) or "fp32": each product-sum (or product, then sum) is first
+            rounded to binary32, then to the accumulator's format, as emulators on float hardware do.
+
+    Casts, formats and their names are accepted alike, and the accumulator may also be a string. ``key`` is the
+    canonical string, ``GemmSpec.parse(s.key) == s``.
+
+    Raises:
+        SpecError: for fields that name nothing or contradict each other; unknown names come with the nearest ones.
+    """
+
+    a: Cast | None = None
+    b: Cast | None = None
+    product: Cast | None = None
+    accumulator: Accumulator = Sequential(Cast(FP32))
+    out: Cast | None = None
+    arithmetic: str = "exact"
+    #: Canonical string, stored because the operators use it at every call.
+    key: str = field(init=False, compare=False, repr=False, default="")
+
+    def __post_init__(self) -> None:
+        put = object.__setattr__
+        for name in ("a", "b", "product", "out"):
+            put(self, name, _OPTIONAL_CAST.read(getattr(self, name), "GemmSpec", name))
+        accumulator: Accumulator = ACCUMULATOR.read(self.accumulator, "GemmSpec", "accumulator")
+        if self.product is not None:
+            accumulator = accumulator.with_product(self.product)
+        put(self, "accumulator", accumulator)
+        put(self, "product", accumulator.product_cast)
+        if self.arithmetic not in ARITHMETICS:
+            raise spec_error(
+                f"GemmSpec: arithmetic={self.arithmetic!r}",
+                "'exact' (one rounding a step) or 'fp32' (rounded to binary32 first)",
+                "Leave it out for 'exact'.",
+            )
+        if self.arithmetic == "fp32":
+            self._check_fits_fp32()
+        put(self, "key", _text(self))
+
+    def _check_fits_fp32(self) -> None:
+        casts = [("a", self.a), ("b", self.b), *(("accumulator", step) for step in self.accumulator.casts())]
+        for name, step in casts:
+            if step is not None and not _fits_fp32(step.format):
+                raise spec_error(
+                    f"GemmSpec: arithmetic='fp32' with {name} in {step.format}",
+                    "formats whose values binary32 holds: p <= 24, exponents from -126 to 127, fixed point of up to "
+                    "24 bits and sign",
+                    "Use arithmetic='exact', or a narrower format.",
+                )
+
+    # Questions
+
+    @property
+    def is_stochastic(self) -> bool:
+        """Whether the result depends on random bits."""
+        return any(step.is_stochastic for step in self.casts())
+
+    @property
+    def fixed_seed(self) -> int | None:
+        """Seed of all random bits of this product if the accumulator fixes it, else None."""
+        return self.accumulator.fixed_seed
+
+    def casts(self) -> Iterator[Cast]:
+        """Every rounding this product makes."""
+        yield from (step for step in (self.a, self.b, self.out) if step is not None)
+        yield from self.accumulator.casts()
+
+    def explain(self) -> str:
+        """What this product computes, in a few lines of words."""
+        from .explain import explain_spec
+
+        return explain_spec(self)
+
+    def __str__(self) -> str:
+        return self.key
+
+    def __repr__(self) -> str:
+        return f"GemmSpec.parse({self.key!r})"
+
+    def __hash__(self) -> int:
+        return hash(self.key)
+
+    # Reading and writing
+
+    @classmethod
+    def parse(cls, text: str) -> GemmSpec:
+        """Spec named by ``text`` (grammar: docs/reference/specs.md); ``parse(str(s)) == s``.
+
+        Raises:
+            SpecError: for text outside the grammar or with unknown names.
+        """
+        found = _PARSED.get(text) if type(text) is str else None
+        return found if found is not None else _parse(text)
+
+    @classmethod
+    def of(cls, spec: SpecLike) -> GemmSpec:
+        """``spec`` itself, the spec a string names, or the one with this accumulator, cast or format and all else open.
+
+        Raises:
+            SpecError: for anything that is none of them.
+        """
+        if type(spec) is str:
+            found = _PARSED.get(spec)
+            return found if found is not None else _parse(spec)
+        if isinstance(spec, GemmSpec):
+            return spec
+        if isinstance(spec, str):
+            return _parse(str(spec))
+        if isinstance(spec, (Accumulator, Cast, FloatFormat, FixedFormat)):
+            return cls(accumulator=spec)  # type: ignore[arg-type]
+        raise spec_error(
+            f"GEMM spec {spec!r} of type {type(spec).__name__}",
+            "a spec string, a GemmSpec, an accumulator, a Cast or a format",
+            "Try 'e4m3 : e5m10'.",
+        )
+
+    def to_json(self) -> dict[str, object]:
+        """Plain dictionary; ``from_json`` reads it back. ``product`` is inside the accumulator."""
+        return {
+            "version": 1,
+            "spec": self.key,
+            "a": _OPTIONAL_CAST.json(self.a),
+            "b": _OPTIONAL_CAST.json(self.b),
+            "accumulator": self.accumulator.to_json(),
+            "out": _OPTIONAL_CAST.json(self.out),
+            "arithmetic": self.arithmetic,
+        }
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any] | str) -> GemmSpec:
+        """Spec written by ``to_json``, as the dictionary or as JSON text. Only the fields count, not ``spec``.
+
+        Raises:
+            SpecError: for another version, unknown fields, or impossible values.
+        """
+        if isinstance(data, str):
+            try:
+                data = cast("Mapping[str, Any]", json.loads(data))
+            except ValueError as error:
+                raise spec_error(
+                    f"GemmSpec JSON: {error}", "what to_json() writes", "Use parse() for strings."
+                ) from None
+        if not isinstance(data, Mapping):
+            raise spec_error(f"GemmSpec JSON {data!r}", "an object", "Use to_json().")
+        if data.get("version", 1) != 1:
+            raise spec_error(f"GemmSpec JSON of version {data['version']!r}", "version 1", "Use a newer gemmsim.")
+        fields = {key: value for key, value in data.items() if key not in ("version", "spec")}
+        unknown = sorted(set(fields) - set(_FIELDS))
+        if unknown:
+            raise spec_error(f"GemmSpec JSON with {', '.join(unknown)}", ", ".join(_FIELDS), "Remove the unknown ones.")
+        return cls(**fields)
+
+
+#: What stands for a spec wherever one is asked for.
+SpecLike = str | GemmSpec | Accumulator | Cast | Format
+
+
+def _parse(text: str) -> GemmSpec:
+    if not isinstance(text, str):
+        raise spec_error(
+            f"spec {text!r} of type {type(text).__name__}", "a string", "Use GemmSpec.of for other values."
+        )
+    parts = split_spec(text)
+    spec = GemmSpec(
+        a=parts.a,  # type: ignore[arg-type]
+        b=parts.b,  # type: ignore[arg-type]
+        accumulator=parts.accumulator,  # type: ignore[arg-type]
+        out=parts.out,  # type: ignore[arg-type]
+        arithmetic="exact" if parts.arithmetic is None else parts.arithmetic.lower(),
+    )
+    if len(_PARSED) >= _PARSED_LIMIT:
+        _PARSED.clear()
+    _PARSED[text] = spec
+    return spec
+
+
+def _text(spec: GemmSpec) -> str:
+    a, b = ("" if step is None else str(step) for step in (spec.a, spec.b))
+    if spec.a == spec.b:
+        head = f"{a} :" if a else ":"
+    else:
+        head = f"{a} * {b}".strip() + " :"
+    accumulator = spec.accumulator.text()
+    separator = "" if head == ":" else " "
+    out = "" if spec.out is None else f" -> {spec.out}"
+    arithmetic = "" if spec.arithmetic == "exact" else f", arithmetic={spec.arithmetic}"
+    return f"{head}{separator}{accumulator}{out}{arithmetic}"
+
+
+def _fits_fp32(fmt: Format) -> bool:
+    """Whether binary32 holds every value of ``fmt``."""
+    if isinstance(fmt, FloatFormat):
+        return fmt.p <= 24 and fmt.emax <= 127 and fmt.quantum_exponent >= -149
+    width = fmt.bits - int(fmt.signed)
+    # An unbounded grid has no width: what lies beyond 2**24 steps in binary32 is on the grid already.
+    return fmt.quantum_exponent >= -149 and (not fmt.clamp or (width <= 24 and width - fmt.frac <= 127))

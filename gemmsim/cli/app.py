@@ -1,0 +1,111 @@
+"""The command tree. Each command's work is in a module of its own, loaded when it is called."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from .console import say, user_errors, version_text
+
+app = typer.Typer(
+    name="gemmsim",
+    help="Matrix products in any number format and with any accumulator, bit for bit.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+study_app = typer.Typer(
+    help="Accumulation studies: run a grid, resume it, plot it.", no_args_is_help=True, rich_markup_mode=None
+)
+app.add_typer(study_app, name="study")
+
+StudyName = Annotated[str, typer.Argument(help="Name of the study: see 'gemmsim study list'.")]
+OutFolder = Annotated[Path, typer.Option("--out", help="Folder of the results.")]
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        say(version_text())
+        raise typer.Exit()
+
+
+@app.callback()
+def root(
+    version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Print it.")] = False,
+) -> None:
+    """Matrix products in any number format and with any accumulator, bit for bit."""
+
+
+@app.command("formats")
+def formats_command(
+    name: Annotated[str | None, typer.Argument(help="One format, such as e4m3 or fixed(8,4).")] = None,
+    codes: Annotated[bool, typer.Option("--codes", help="List every code and its value (formats of 8 bits or fewer).")]
+    = False,
+) -> None:
+    """The named formats as a table, or everything about one format."""
+    from .formats import list_formats, show_format
+
+    with user_errors():
+        if name is None:
+            list_formats()
+        else:
+            show_format(name, codes=codes)
+
+
+@app.command("explain")
+def explain_command(
+    spec: Annotated[str, typer.Argument(help='What a product means, such as "e4m3 * e4m3 : e5m10".')],
+) -> None:
+    """A spec in words, and which backends compute it."""
+    from .explain import explain
+
+    with user_errors():
+        explain(spec)
+
+
+@app.command("env")
+def env_command() -> None:
+    """Versions, instruction set, compiler and threads: what to put in a bug report."""
+    from .env import show_environment
+
+    with user_errors():
+        show_environment()
+
+
+@study_app.command("list")
+def study_list() -> None:
+    """The studies there are."""
+    from .study import list_studies
+
+    with user_errors():
+        list_studies()
+
+
+@study_app.command("run")
+def study_run(
+    name: StudyName,
+    out: OutFolder,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the cells and what they cost; compute nothing.")]
+    = False,
+    limit: Annotated[int | None, typer.Option("--limit", min=0, help="Compute at most this many cells now.")] = None,
+) -> None:
+    """Compute the cells that are not finished yet, then write table and plot."""
+    from .study import dry_run_study, run_study
+
+    with user_errors():
+        if dry_run:
+            dry_run_study(name, out, limit)
+        else:
+            run_study(name, out, limit)
+
+
+@study_app.command("plot")
+def study_plot(name: StudyName, out: OutFolder) -> None:
+    """Draw the plot again from the results in the folder."""
+    from .study import plot_study
+
+    with user_errors():
+        plot_study(name, out)

@@ -1,0 +1,93 @@
+"""Number formats, roundings and overflow policies as values.
+
+``FloatFormat``, ``FixedFormat``, ``Rounding``, ``Overflow`` and ``Cast`` are frozen, hashable and validated when built.
+For each ``parse(str(x)) == x``, ``eval(repr(x)) == x`` with the names of this package, and ``to_json`` is read back by
+``from_json``. Nothing here needs more than the standard library.
+"""
+
+from .any_format import Format, format_from_json
+from .cast import Cast, parse_cast
+from .errors import FormatError
+from .fixed_format import FixedFormat
+from .float_format import FloatFormat
+from .named import (
+    BF16,
+    BINARY8P3,
+    BINARY8P4,
+    E2M1,
+    E2M3,
+    E3M2,
+    E3M4,
+    E4M3,
+    E4M3B11FNUZ,
+    E4M3FNUZ,
+    E5M2,
+    E5M2FNUZ,
+    E8M0,
+    FP16,
+    FP32,
+    FP64,
+    IEEE_E4M3,
+    INT4,
+    INT8,
+    INT16,
+    INT32,
+    NAMED,
+    TF32,
+    UE4M3,
+    UINT4,
+    UINT8,
+    NamedFormat,
+)
+from .p3109 import binary_format
+from .registry import aliases, names, parse, register
+from .rounding import Overflow, Rounding, RoundingMode, parse_overflow, parse_rounding
+from .specials import Specials
+
+__all__ = [
+    "BF16",
+    "BINARY8P3",
+    "BINARY8P4",
+    "E2M1",
+    "E2M3",
+    "E3M2",
+    "E3M4",
+    "E4M3",
+    "E4M3B11FNUZ",
+    "E4M3FNUZ",
+    "E5M2",
+    "E5M2FNUZ",
+    "E8M0",
+    "FP16",
+    "FP32",
+    "FP64",
+    "IEEE_E4M3",
+    "INT16",
+    "INT32",
+    "INT4",
+    "INT8",
+    "NAMED",
+    "TF32",
+    "UE4M3",
+    "UINT4",
+    "UINT8",
+    "Cast",
+    "FixedFormat",
+    "FloatFormat",
+    "Format",
+    "FormatError",
+    "NamedFormat",
+    "Overflow",
+    "Rounding",
+    "RoundingMode",
+    "Specials",
+    "aliases",
+    "binary_format",
+    "format_from_json",
+    "names",
+    "parse",
+    "parse_cast",
+    "parse_overflow",
+    "parse_rounding",
+    "register",
+]

@@ -1,0 +1,155 @@
+"""A rounding step: target format, rounding mode and overflow policy."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+from .any_format import Format, format_from_json
+from .errors import format_error, suggestion
+from .fixed_format import FixedFormat
+from .float_format import FloatFormat
+from .json_fields import json_fields
+from .registry import parse
+from .rounding import (
+    Overflow,
+    Rounding,
+    is_overflow_name,
+    is_rounding_name,
+    overflow_names,
+    parse_overflow,
+    parse_rounding,
+    rounding_names,
+)
+
+__all__ = ["Cast", "parse_cast"]
+
+
+@dataclass(frozen=True)
+class Cast:
+    """Rounding of a real number to ``format``, once, by ``rounding``, with ``overflow`` beyond the largest value.
+
+    NaN stays NaN. Infinities follow ``overflow``. The sign of zero is kept where the format has -0, else zero is +0.
+    In an unsigned format a result below zero is NaN under ``Overflow.INFINITY`` and 0 under the other policies.
+
+    Raises:
+        FormatError: for fields of another type.
+    """
+
+    format: Format
+    rounding: Rounding = Rounding.RNE
+    overflow: Overflow = Overflow.INFINITY
+
+    def __post_init__(self) -> None:
+        checks = (
+            ("format", self.format, (FloatFormat, FixedFormat), "a FloatFormat or FixedFormat"),
+            ("rounding", self.rounding, (Rounding,), "a Rounding"),
+            ("overflow", self.overflow, (Overflow,), "an Overflow"),
+        )
+        for name, value, kinds, allowed in checks:
+            if not isinstance(value, kinds):
+                raise format_error(f"Cast: {name}={value!r}", allowed, "Use parse_cast(text) for strings.")
+
+    @property
+    def is_stochastic(self) -> bool:
+        """Whether the result depends on random bits."""
+        return self.rounding.is_stochastic
+
+    @cached_property
+    def name(self) -> str:
+        """Canonical name; ``parse_cast(name)`` gives this cast. Defaults (rne, infinity) are left out."""
+        rounding = "" if self.rounding == Rounding.RNE else f"/{self.rounding}"
+        overflow = "" if self.overflow is Overflow.INFINITY else f"/{self.overflow}"
+        return f"{self.format}{rounding}{overflow}"
+
+    def __str__(self) -> str:
+        return self.name
+
+    @cached_property
+    def _hash(self) -> int:
+        return hash((self.format, self.rounding.mode.value, self.rounding.bits, self.overflow.value))
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __reduce__(self) -> tuple[type[Cast], tuple[Format, Rounding, Overflow]]:
+        return Cast, (self.format, self.rounding, self.overflow)
+
+    def describe(self) -> str:
+        """Format, rounding and overflow in words, several lines."""
+        return f"{self.format.describe()}\n  rounded {self.rounding.describe()}; {self.overflow.describe()}"
+
+    def to_json(self) -> dict[str, object]:
+        """Plain dictionary; ``from_json`` reads it back."""
+        return {
+            "kind": "cast",
+            "name": self.name,
+            "format": self.format.to_json(),
+            "rounding": self.rounding.to_json(),
+            "overflow": self.overflow.to_json(),
+        }
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, object] | str) -> Cast:
+        """Cast written by ``to_json``, or named by a string.
+
+        Raises:
+            FormatError: for missing, unknown or impossible fields.
+        """
+        if isinstance(data, str):
+            return parse_cast(data)
+        fields = json_fields("Cast", "cast", data, required=("format",), optional=("rounding", "overflow"))
+        rounding = parse_rounding(fields.get("rounding", Rounding.RNE))
+        return cls(
+            format_from_json(fields["format"]), rounding, parse_overflow(fields.get("overflow", Overflow.INFINITY))
+        )
+
+
+def parse_cast(text: str | Format | Cast) -> Cast:
+    """Cast named by ``text``: a format, then at most one each of "/rounding", "/overflow" and "/ftz", in any order.
+
+    ``parse_cast(str(c)) == c`` for every cast. A cast is returned as it is; a format gets the default
+    rne and ``Overflow.INFINITY``.
+
+    Raises:
+        FormatError: for an unknown format or option (the nearest ones are suggested) or a repeated option.
+    """
+    if isinstance(text, Cast):
+        return text
+    if isinstance(text, (FloatFormat, FixedFormat)):
+        return Cast(text)
+    if not isinstance(text, str):
+        raise format_error(
+            f"cast {text!r} of type {type(text).__name__}", "a name, a format or a Cast", "Try 'e4m3/sat'."
+        )
+    return _parse_cast(text)
+
+
+def _parse_cast(text: str) -> Cast:
+    base, *options = re.sub(r"\s+", "", text).lower().split("/")
+    kinds: dict[str, str] = {}
+    for option in options:
+        kind = _option_kind(text, option)
+        if kind in kinds:
+            raise format_error(f"cast {text!r}: {kinds[kind]!r} and {option!r}", f"one {kind}", "Drop one of them.")
+        kinds[kind] = option
+    fmt = parse(f"{base}/ftz" if "ftz" in kinds else base)
+    rounding = parse_rounding(kinds["rounding"]) if "rounding" in kinds else Rounding.RNE
+    overflow = parse_overflow(kinds["overflow policy"]) if "overflow policy" in kinds else Overflow.INFINITY
+    return Cast(fmt, rounding, overflow)
+
+
+def _option_kind(text: str, option: str) -> str:
+    if option == "ftz":
+        return "ftz"
+    if is_rounding_name(option):
+        return "rounding"
+    if is_overflow_name(option):
+        return "overflow policy"
+    hint = suggestion(option, [*rounding_names(), *overflow_names(), "ftz"])
+    allowed = (
+        "a rounding (rne rna rtz ru rd ro sr srN srbN srcN), an overflow policy (sat satprop clamp infinity) or ftz"
+    )
+    raise format_error(f"cast {text!r}: unknown option {option!r}", allowed, hint or "Drop it.")

@@ -1,0 +1,33 @@
+"""Reading the dictionaries that ``to_json`` writes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from .errors import format_error
+
+__all__ = ["json_fields"]
+
+
+def json_fields(
+    owner: str, kind: str, data: object, *, required: tuple[str, ...], optional: tuple[str, ...]
+) -> dict[str, Any]:
+    """Constructor arguments in ``data``; ``kind`` must agree if present and ``name`` is ignored.
+
+    Raises:
+        FormatError: if ``data`` is no mapping, is of another kind, or has missing or unknown keys.
+    """
+    keys = ", ".join(required + optional)
+    if not isinstance(data, Mapping):
+        raise format_error(f"{owner}.from_json({data!r})", f"a mapping with {keys}", "Pass what to_json() returned.")
+    if data.get("kind", kind) != kind:
+        raise format_error(
+            f"{owner}.from_json: kind={data['kind']!r}", repr(kind), "Use format_from_json for any kind."
+        )
+    missing = [key for key in required if key not in data]
+    unknown = [str(key) for key in data if key not in (*required, *optional, "kind", "name")]
+    if missing or unknown:
+        problem = f"missing {', '.join(missing)}" if missing else f"unknown {', '.join(unknown)}"
+        raise format_error(f"{owner}.from_json: {problem}", keys, "Pass what to_json() returned.")
+    return {key: data[key] for key in (*required, *optional) if key in data}

@@ -1,0 +1,123 @@
+"""From names to formats: aliases, names registered by users, and names that follow a pattern."""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+
+from .any_format import Format
+from .errors import FormatError, format_error, suggestion
+from .fixed_format import FixedFormat
+from .float_format import FloatFormat
+from .grammar import PATTERNS, parse_pattern
+from .named import NAMED
+from .rounding import is_overflow_name, is_rounding_name
+
+__all__ = ["aliases", "names", "parse", "register"]
+
+_BUILT_IN: dict[str, Format] = {}
+for _entry in NAMED:
+    _BUILT_IN[str(_entry.format)] = _entry.format
+    _BUILT_IN.update(dict.fromkeys(_entry.aliases, _entry.format))
+_REGISTERED: dict[str, Format] = {}
+
+
+def names() -> list[str]:
+    """Sorted names that ``parse`` knows one by one: named formats, their aliases and registered names."""
+    return sorted({**_BUILT_IN, **_REGISTERED})
+
+
+def aliases(fmt: Format) -> list[str]:
+    """Sorted names of ``fmt`` other than ``str(fmt)``."""
+    known = {**_BUILT_IN, **_REGISTERED}
+    return sorted(name for name, format in known.items() if format == fmt and name != str(fmt))
+
+
+def register(name: str, fmt: Format) -> None:
+    """Make ``parse(name)`` give ``fmt``, for this process; ``str(fmt)`` stays its canonical name.
+
+    Registering the same pair again does nothing.
+
+    Raises:
+        FormatError: for a name that is not letters, digits and underscores starting with a letter, that already means
+            another format, or that is the name of a rounding or overflow policy.
+    """
+    if not isinstance(fmt, (FloatFormat, FixedFormat)):
+        raise format_error(
+            f"register({name!r}, {fmt!r})", "a FloatFormat or FixedFormat", "Use parse(text) for a name."
+        )
+    key = name.strip().lower() if isinstance(name, str) else ""
+    reserved = (
+        is_rounding_name(key) or is_overflow_name(key) or key in ("ftz", "float", "fixed", "ufixed", "mul", "add")
+    )
+    if re.fullmatch(r"[a-z][a-z0-9_]*", key) is None or (reserved and key not in _BUILT_IN):
+        raise format_error(
+            f"register({name!r}, ...)",
+            "a letter, then letters, digits and underscores; no word of the grammar",
+            "Choose another name.",
+        )
+    try:
+        taken = parse(key)
+    except FormatError:
+        taken = None
+    if taken is not None and taken != fmt:
+        raise format_error(
+            f"register({name!r}, {fmt})", f"names that are free; this one is {taken}", "Choose another name."
+        )
+    _REGISTERED[key] = fmt
+    _parse.cache_clear()
+
+
+def parse(text: str | Format) -> Format:
+    """Format named by ``text``; ``parse(str(f)) == f`` for every format, and a format is returned as it is.
+
+    Case and spaces do not matter, and "torch.float16" is read as "float16". "/ftz" after a float drops its subnormals.
+
+    Raises:
+        FormatError: for an unknown name (the nearest ones are suggested), for numbers that describe no format, and
+            for a name with a rounding or overflow policy, which is a cast.
+    """
+    if isinstance(text, (FloatFormat, FixedFormat)):
+        return text
+    if not isinstance(text, str):
+        raise format_error(f"format {text!r} of type {type(text).__name__}", "a name or a format", "Try 'e4m3'.")
+    return _parse(text)
+
+
+@lru_cache(maxsize=4096)
+def _parse(text: str) -> Format:
+    base, *options = re.sub(r"\s+", "", text).lower().split("/")
+    for option in options:
+        if is_rounding_name(option) or is_overflow_name(option):
+            raise format_error(
+                f"format {text!r} with {option!r}",
+                "a format, with at most /ftz",
+                "Use parse_cast for a format with rounding and overflow.",
+            )
+        if option != "ftz" or len(options) > 1:
+            raise format_error(
+                f"format {text!r}: {'/' + option!r}", "/ftz, once", suggestion(option, ("ftz",)) or "Drop it."
+            )
+    fmt = _parse_base(text, base.removeprefix("torch."))
+    return without_subnormals(text, fmt) if options else fmt
+
+
+def without_subnormals(text: str, fmt: Format) -> FloatFormat:
+    """``fmt`` with its subnormals dropped; ``FormatError`` if it is no float."""
+    if not isinstance(fmt, FloatFormat):
+        raise format_error(f"format {text!r}", "/ftz for floating-point formats, which have subnormals", "Drop /ftz.")
+    return FloatFormat(fmt.p, fmt.emin, fmt.emax, fmt.specials, fmt.signed, subnormals=False)
+
+
+def _parse_base(text: str, base: str) -> Format:
+    known = _REGISTERED.get(base) or _BUILT_IN.get(base) or parse_pattern(base)
+    if known is None:
+        raise FormatError(
+            f"unknown format {text!r}; allowed: {PATTERNS}.\n  {_hint(base)}names() lists the known names."
+        )
+    return known
+
+
+def _hint(base: str) -> str:
+    common = ("e5m10", "e8m7", "e8m23", "e11m52", "fixed(8,4)", "ufixed(8,4)", "ieee_e4m3")
+    return suggestion(base, [*names(), *common])

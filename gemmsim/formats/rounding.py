@@ -1,0 +1,296 @@
+"""Names for how a value is rounded and what happens when it is too large."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from enum import Enum
+from typing import ClassVar
+
+from .checks import check_int
+from .errors import FormatError, format_error, suggestion
+
+__all__ = [
+    "DEFAULT_RANDOM_BITS",
+    "Overflow",
+    "Rounding",
+    "RoundingMode",
+    "is_overflow_name",
+    "is_rounding_name",
+    "overflow_names",
+    "parse_overflow",
+    "parse_rounding",
+    "rounding_names",
+]
+
+#: Random bits of a stochastic rounding that does not say how many.
+DEFAULT_RANDOM_BITS = 16
+
+
+class RoundingMode(Enum):
+    """Which neighbour a value between two numbers of the format becomes. Numbers of the format never change."""
+
+    #: Nearest, ties to the even significand (IEEE 754-2019 4.3.1 roundTiesToEven).
+    RNE = "rne"
+    #: Nearest, ties away from zero (roundTiesToAway).
+    RNA = "rna"
+    #: Toward zero (roundTowardZero).
+    RTZ = "rtz"
+    #: Toward +infinity (roundTowardPositive).
+    RU = "ru"
+    #: Toward -infinity (roundTowardNegative).
+    RD = "rd"
+    #: The neighbour with the odd significand (P3109 v4.0 ToOdd; Boldo and Melquiond, IEEE TC 57(4), 2008).
+    RO = "ro"
+    #: Stochastic, P3109 v4.0 StochasticA: away from zero iff floor(nu*2^r) + R >= 2^r.
+    SR = "sr"
+    #: Stochastic, P3109 v4.0 StochasticB: away from zero iff floor(nu*2^(r+1)) + 2R + 1 >= 2^(r+1).
+    SRB = "srb"
+    #: Stochastic, P3109 v4.0 StochasticC: away from zero iff roundTiesToEven(nu*2^r) + R >= 2^r.
+    SRC = "src"
+
+    def __str__(self) -> str:
+        return str(self.value)
+
+    @property
+    def is_stochastic(self) -> bool:
+        """Whether the result depends on random bits."""
+        return self in (RoundingMode.SR, RoundingMode.SRB, RoundingMode.SRC)
+
+
+@dataclass(frozen=True, repr=False)
+class Rounding:
+    """A rounding mode and, for the stochastic ones, its number of random bits r (1 to 32; 0 means the default, 16).
+
+    nu is the dropped fraction of the ulp and R an integer drawn uniformly from [0, 2^r).
+    Every mode leaves NaN, infinities, zeros and numbers of the format as they are.
+    """
+
+    mode: RoundingMode
+    bits: int = 0
+
+    RNE: ClassVar[Rounding]
+    RNA: ClassVar[Rounding]
+    RTZ: ClassVar[Rounding]
+    RU: ClassVar[Rounding]
+    RD: ClassVar[Rounding]
+    RO: ClassVar[Rounding]
+    SR: ClassVar[Rounding]
+    SRB: ClassVar[Rounding]
+    SRC: ClassVar[Rounding]
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.mode, RoundingMode):
+            raise format_error(
+                f"Rounding: mode={self.mode!r}",
+                "a RoundingMode (" + ", ".join(mode.name for mode in RoundingMode) + ")",
+                "Use parse_rounding(text) for a name.",
+            )
+        if self.mode.is_stochastic:
+            bits = check_int("Rounding", "bits", self.bits, 0, 32) or DEFAULT_RANDOM_BITS
+            object.__setattr__(self, "bits", bits)
+        elif check_int("Rounding", "bits", self.bits, 0, 32):
+            raise format_error(
+                f"Rounding: bits={self.bits} with mode {self.mode}",
+                "random bits only for sr, srb and src",
+                f"Leave bits out, or use mode SR for stochastic rounding with {self.bits} random bits.",
+            )
+
+    @property
+    def is_stochastic(self) -> bool:
+        """Whether the result depends on random bits."""
+        return self.mode.is_stochastic
+
+    def __str__(self) -> str:
+        return f"{self.mode.value}{self.bits}" if self.bits else str(self.mode.value)
+
+    def __repr__(self) -> str:
+        bits = f", {self.bits}" if self.bits else ""
+        return f"Rounding(RoundingMode.{self.mode.name}{bits})"
+
+    def describe(self) -> str:
+        """One clause in words."""
+        text = _MODE_WORDS[self.mode]
+        return f"{text}, {self.bits} random bits" if self.bits else text
+
+    def to_json(self) -> str:
+        """The canonical name; ``from_json`` reads it back."""
+        return str(self)
+
+    @classmethod
+    def from_json(cls, data: object) -> Rounding:
+        """Rounding written by ``to_json``; ``FormatError`` for anything else."""
+        return parse_rounding(data)
+
+
+_MODE_WORDS = {
+    RoundingMode.RNE: "to nearest, ties to even",
+    RoundingMode.RNA: "to nearest, ties away from zero",
+    RoundingMode.RTZ: "toward zero",
+    RoundingMode.RU: "toward +infinity",
+    RoundingMode.RD: "toward -infinity",
+    RoundingMode.RO: "to odd",
+    RoundingMode.SR: "stochastic (P3109 A)",
+    RoundingMode.SRB: "stochastic (P3109 B)",
+    RoundingMode.SRC: "stochastic (P3109 C)",
+}
+
+Rounding.RNE = Rounding(RoundingMode.RNE)
+Rounding.RNA = Rounding(RoundingMode.RNA)
+Rounding.RTZ = Rounding(RoundingMode.RTZ)
+Rounding.RU = Rounding(RoundingMode.RU)
+Rounding.RD = Rounding(RoundingMode.RD)
+Rounding.RO = Rounding(RoundingMode.RO)
+Rounding.SR = Rounding(RoundingMode.SR)
+Rounding.SRB = Rounding(RoundingMode.SRB)
+Rounding.SRC = Rounding(RoundingMode.SRC)
+
+
+class Overflow(Enum):
+    """What a result beyond the largest finite value, or an infinite input, becomes.
+
+    "Beyond" is decided after rounding with unbounded exponent. NaN stays NaN under every policy.
+    """
+
+    #: Infinity where the format has one, else NaN where it has one, else the largest value. Directed roundings follow
+    #: IEEE 754-2019 7.4: rtz gives the largest value, ru and rd by sign. P3109 SatNone: there the finite domain clamps
+    #: although it has NaN.
+    INFINITY = "infinity"
+    #: A finite result clamps to max or min; an infinite input stays infinite where the format is IEEE-like and clamps
+    #: elsewhere. For P3109 formats this is SatFinite.
+    SATURATE = "sat"
+    #: A finite result clamps; an infinite input stays if the format has infinity, else clamps. P3109 SatPropagate.
+    PROPAGATE = "satprop"
+    #: Everything clamps, infinite inputs too, in every format. P3109 SatFinite.
+    CLAMP = "clamp"
+
+    def __str__(self) -> str:
+        return str(self.value)
+
+    def __repr__(self) -> str:
+        return f"Overflow.{self.name}"
+
+    def describe(self) -> str:
+        """One clause in words."""
+        return _OVERFLOW_WORDS[self]
+
+    def to_json(self) -> str:
+        """The canonical name; ``from_json`` reads it back."""
+        return str(self)
+
+    @classmethod
+    def from_json(cls, data: object) -> Overflow:
+        """Policy written by ``to_json``; ``FormatError`` for anything else."""
+        return parse_overflow(data)
+
+
+_OVERFLOW_WORDS = {
+    Overflow.INFINITY: "overflow to infinity (NaN, else the largest value, where there is none)",
+    Overflow.SATURATE: "finite overflow saturates, infinity stays in IEEE-like formats",
+    Overflow.PROPAGATE: "finite overflow saturates, infinity stays where the format has it",
+    Overflow.CLAMP: "everything saturates, infinity too",
+}
+
+_MODE_NAMES: dict[str, RoundingMode] = {mode.value: mode for mode in RoundingMode} | {
+    "nearest": RoundingMode.RNE,
+    "nearest_even": RoundingMode.RNE,
+    "half_even": RoundingMode.RNE,
+    "ties_to_even": RoundingMode.RNE,
+    "nearest_away": RoundingMode.RNA,
+    "half_away": RoundingMode.RNA,
+    "ties_to_away": RoundingMode.RNA,
+    "toward_zero": RoundingMode.RTZ,
+    "truncate": RoundingMode.RTZ,
+    "rz": RoundingMode.RTZ,
+    "up": RoundingMode.RU,
+    "toward_positive": RoundingMode.RU,
+    "down": RoundingMode.RD,
+    "toward_negative": RoundingMode.RD,
+    "odd": RoundingMode.RO,
+    "to_odd": RoundingMode.RO,
+    "stochastic": RoundingMode.SR,
+    "stochastic_a": RoundingMode.SR,
+    "stochastic_b": RoundingMode.SRB,
+    "stochastic_c": RoundingMode.SRC,
+}
+
+_OVERFLOW_NAMES: dict[str, Overflow] = {policy.value: policy for policy in Overflow} | {
+    "inf": Overflow.INFINITY,
+    "ieee": Overflow.INFINITY,
+    "satnone": Overflow.INFINITY,
+    "overflow_infinity": Overflow.INFINITY,
+    "saturate": Overflow.SATURATE,
+    "propagate": Overflow.PROPAGATE,
+    "satpropagate": Overflow.PROPAGATE,
+    "saturate_propagate": Overflow.PROPAGATE,
+    # SatFinite clamps infinities whatever the format, which is CLAMP; for P3109 formats SATURATE is the same map.
+    "satfinite": Overflow.CLAMP,
+    "saturate_finite": Overflow.CLAMP,
+}
+
+_WITH_BITS = re.compile(r"(srb|src|sr|stochastic(?:_[abc])?)\s*(?:\(\s*([0-9]{1,6})\s*\)|([0-9]{1,6}))")
+
+
+def rounding_names() -> list[str]:
+    """Every name ``parse_rounding`` accepts without random bits, sorted."""
+    return sorted(_MODE_NAMES)
+
+
+def overflow_names() -> list[str]:
+    """Every name ``parse_overflow`` accepts, sorted."""
+    return sorted(_OVERFLOW_NAMES)
+
+
+def is_rounding_name(text: str) -> bool:
+    """Whether ``text`` (lower case) has the shape of a rounding, with or without random bits."""
+    return text in _MODE_NAMES or _WITH_BITS.fullmatch(text) is not None
+
+
+def is_overflow_name(text: str) -> bool:
+    """Whether ``text`` (lower case) names an overflow policy."""
+    return text in _OVERFLOW_NAMES
+
+
+def parse_rounding(text: object) -> Rounding:
+    """Rounding named by ``text``: "rne", "truncate", "sr" (16 random bits), "sr8", "sr(8)", "srb8".
+
+    A ``Rounding`` is returned as it is; a ``RoundingMode`` gets its default bits. Case and "-" for "_" do not matter.
+    ``FormatError`` for an unknown name (the nearest ones are suggested) or for random bits outside 1..32.
+    """
+    if isinstance(text, Rounding):
+        return text
+    if isinstance(text, RoundingMode):
+        return Rounding(text)
+    if not isinstance(text, str):
+        raise format_error(f"rounding {text!r} of type {type(text).__name__}", "a name or a Rounding", "Try 'rne'.")
+    name = text.strip().lower().replace("-", "_")
+    if name in _MODE_NAMES:
+        return Rounding(_MODE_NAMES[name])
+    match = _WITH_BITS.fullmatch(name)
+    if match is None:
+        raise FormatError(_unknown("rounding", text, name, _MODE_NAMES, "rne rna rtz ru rd ro sr srN srbN srcN"))
+    bits = int(match[2] or match[3])
+    if not 1 <= bits <= 32:
+        raise format_error(f"rounding {text!r} with {bits} random bits", "1 to 32", "Use 'sr' for the default, 16.")
+    return Rounding(_MODE_NAMES[match[1]], bits)
+
+
+def parse_overflow(text: object) -> Overflow:
+    """Overflow policy named by ``text``: ``"infinity"``, ``"sat"``, ``"satprop"``, ``"clamp"`` or an alias.
+
+    An ``Overflow`` is returned as it is. ``FormatError`` for an unknown name; the nearest ones are suggested.
+    """
+    if isinstance(text, Overflow):
+        return text
+    if not isinstance(text, str):
+        raise format_error(f"overflow {text!r} of type {type(text).__name__}", "a name or an Overflow", "Try 'sat'.")
+    name = text.strip().lower().replace("-", "_")
+    if name not in _OVERFLOW_NAMES:
+        raise FormatError(_unknown("overflow policy", text, name, _OVERFLOW_NAMES, "infinity sat satprop clamp"))
+    return _OVERFLOW_NAMES[name]
+
+
+def _unknown(what: str, text: str, name: str, known: dict[str, RoundingMode] | dict[str, Overflow], short: str) -> str:
+    return (
+        f"unknown {what} {text!r}; allowed: {short}.\n  {suggestion(name, known)}Aliases: {', '.join(sorted(known))}."
+    )

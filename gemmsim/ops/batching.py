@@ -1,0 +1,164 @@
+"""Batching rules: what ``torch.vmap`` makes of one call.
+
+A deterministic spec runs as one batched call, whose matrices are those of the separate calls. With an explicit seed, or
+``randomness="same"``, every example must see the bits of a call of its own, so the examples run one by one. With
+``randomness="different"`` one batched call gives every example bits of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from . import kernels
+from .casts import cast_of
+from .errors import SeedError, message
+from .seeds import draw_seed, needs_seed
+
+__all__ = ["matmul", "matmul_with_operands", "quantize"]
+
+
+def _front(t: Tensor, dim: int | None) -> Tensor:
+    return t if dim is None else t.movedim(dim, 0)
+
+
+def _one_by_one(info: Any, dims: tuple[int | None, ...], tensors: tuple[Tensor | None, ...], call: Callable[..., Any]) -> list[Any]:
+    """The results of ``call`` on each example."""
+    fronted = [None if t is None else _front(t, d) for t, d in zip(tensors, dims, strict=True)]
+    results = []
+    for i in range(info.batch_size):
+        results.append(call(*(t if d is None or t is None else t[i] for t, d in zip(fronted, dims, strict=True))))
+    return results
+
+
+def _seed_for_each(info: Any, owner: str, seed: int | None) -> tuple[bool, int | None]:
+    """Whether the examples must run one by one, and with which seed."""
+    if seed is not None:
+        return True, seed
+    if info.randomness == "different":
+        return False, None
+    if info.randomness == "same":
+        return True, draw_seed() >> 1
+    raise SeedError(
+        message(
+            f"{owner} with stochastic rounding and no seed under vmap(..., randomness='error')",
+            "randomness='different' (bits of its own for each example) or 'same', or an explicit seed",
+            "Say which one in the call of torch.vmap.",
+        )
+    )
+
+
+def quantize(
+    info: Any,
+    in_dims: tuple[int | None, ...],
+    x: Tensor,
+    cast: str,
+    seed: int | None = None,
+    site: int = 16,
+    stream: int = 0,
+    dtype: torch.dtype | None = None,
+) -> tuple[Tensor, int]:
+    """Batching rule of ``gemmsim::quantize``."""
+    from .library import quantize_op
+
+    dim = in_dims[0]
+    if not cast_of(cast).is_stochastic:
+        return quantize_op(x, cast, None, site, stream, dtype), dim  # type: ignore[return-value]
+    separately, seed = _seed_for_each(info, "quantize", seed)
+    if not separately:
+        return quantize_op(_front(x, dim), cast, None, site, stream, dtype), 0
+    results = _one_by_one(info, (dim,), (x,), lambda t: quantize_op(t, cast, seed, site, stream, dtype))
+    return torch.stack(results), 0
+
+
+def matmul(
+    info: Any,
+    in_dims: tuple[int | None, ...],
+    a: Tensor,
+    b: Tensor,
+    spec: str,
+    seed: int | None = None,
+    out_dtype: torch.dtype | None = None,
+    c: Tensor | None = None,
+    stream: int = 0,
+) -> tuple[Tensor, int]:
+    """Batching rule of ``gemmsim::matmul``."""
+    from .library import matmul_op
+
+    dims = _tensor_dims(in_dims)
+    separately, seed = _matmul_seed(info, spec, seed)
+    if separately:
+        call = partial(_call, matmul_op, spec, seed, out_dtype, stream)
+        return torch.stack(_one_by_one(info, dims, (a, b, c), call)), 0
+    a, b, c = _with_equal_ranks(dims, a, b, c)
+    return matmul_op(a, b, spec, seed, out_dtype, c, stream), 0
+
+
+def matmul_with_operands(
+    info: Any,
+    in_dims: tuple[int | None, ...],
+    a: Tensor,
+    b: Tensor,
+    spec: str,
+    seed: int | None = None,
+    out_dtype: torch.dtype | None = None,
+    c: Tensor | None = None,
+    stream: int = 0,
+) -> tuple[tuple[Tensor, Tensor, Tensor], tuple[int | None, int | None, int | None]]:
+    """Batching rule of ``gemmsim::matmul_with_operands``."""
+    from .library import matmul_with_operands_op
+
+    dims = _tensor_dims(in_dims)
+    separately, seed = _matmul_seed(info, spec, seed)
+    if separately:
+        call = partial(_call, matmul_with_operands_op, spec, seed, out_dtype, stream)
+        columns = zip(*_one_by_one(info, dims, (a, b, c), call), strict=True)
+        out, cast_a, cast_b = (torch.stack(column) for column in columns)
+        return (out, cast_a, cast_b), (0, 0, 0)
+    full_a, full_b, c = _with_equal_ranks(dims, a, b, c)
+    out, cast_a, cast_b = matmul_with_operands_op(full_a, full_b, spec, seed, out_dtype, c, stream)
+    meaning = kernels.spec_of(spec)
+    cast_a, dim_a = _as_example(cast_a, a, dims[0], meaning.a is not None)
+    cast_b, dim_b = _as_example(cast_b, b, dims[1], meaning.b is not None)
+    return (out, cast_a, cast_b), (0, dim_a, dim_b)
+
+
+def _tensor_dims(in_dims: tuple[int | None, ...]) -> tuple[int | None, ...]:
+    """Mapped dimensions of a, b and c."""
+    return in_dims[0], in_dims[1], in_dims[5] if len(in_dims) > 5 else None
+
+
+def _matmul_seed(info: Any, spec: str, seed: int | None) -> tuple[bool, int | None]:
+    """Whether the examples must run one by one, and with which seed."""
+    meaning = kernels.spec_of(spec)
+    if not meaning.is_stochastic:
+        return False, None
+    return _seed_for_each(info, "matmul", seed) if needs_seed(meaning) else (True, None)
+
+
+def _call(op: Any, spec: str, seed: int | None, out_dtype: Any, stream: int, a: Any, b: Any, c: Any) -> Any:
+    return op(a, b, spec, seed, out_dtype, c, stream)
+
+
+def _with_equal_ranks(dims: tuple[int | None, ...], a: Tensor, b: Tensor, c: Tensor | None) -> tuple[Any, Any, Any]:
+    """The examples in front, each with the rank of the largest; what is not mapped over keeps broadcasting."""
+    rank = max(a.dim() - (dims[0] is not None), b.dim() - (dims[1] is not None))
+
+    def pad(t: Tensor | None, dim: int | None) -> Tensor | None:
+        if t is None or dim is None:
+            return t
+        t = t.movedim(dim, 0)
+        return t.reshape(t.shape[0], *((1,) * (rank - t.dim() + 1)), *t.shape[1:])
+
+    return pad(a, dims[0]), pad(b, dims[1]), pad(c, dims[2])
+
+
+def _as_example(cast: Tensor, operand: Tensor, dim: int | None, present: bool) -> tuple[Tensor, int | None]:
+    """A cast operand in the shape of its examples: the padding of ``_with_equal_ranks`` undone."""
+    if dim is None or not present:
+        return cast, None
+    return cast.reshape(operand.movedim(dim, 0).shape), 0

@@ -1,0 +1,69 @@
+"""Checks of tensor arguments, shared by the public functions, the kernels and their fake versions."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from .errors import DeviceError, DTypeError, ShapeError, message
+
+__all__ = ["FLOAT_DTYPES", "check_device", "check_float", "check_out_dtype", "check_same_inner"]
+
+#: Storage dtypes of operands and results.
+FLOAT_DTYPES = frozenset({torch.float32, torch.float64, torch.float16, torch.bfloat16})
+_FLOAT_NAMES = "float32, float64, float16 and bfloat16"
+#: Device types with a kernel; ``meta`` computes shapes only.
+_DEVICES = ("cpu", "meta")
+
+
+def check_float(owner: str, name: str, tensor: object) -> None:
+    """``DTypeError`` unless ``tensor`` is a strided tensor of a supported float dtype."""
+    if not isinstance(tensor, Tensor):
+        raise DTypeError(
+            message(
+                f"{owner}: {name} is a {type(tensor).__name__}",
+                "a torch.Tensor",
+                f"Convert it first: torch.as_tensor({name}, dtype=torch.float32).",
+            )
+        )
+    if tensor.dtype not in FLOAT_DTYPES:
+        do = f"Convert it first: {name}.to(torch.float32)"
+        if tensor.is_complex():
+            do = f"Use {name}.real and {name}.imag, or torch.view_as_real({name})"
+        raise DTypeError(message(f"{owner}: {name} has dtype {tensor.dtype}", _FLOAT_NAMES, do + "."))
+    if tensor.layout is not torch.strided:
+        raise DTypeError(
+            message(f"{owner}: {name} has layout {tensor.layout}", "torch.strided", f"Use {name}.to_dense().")
+        )
+
+
+def check_out_dtype(owner: str, dtype: object, name: str = "out_dtype") -> None:
+    """``DTypeError`` unless ``dtype`` is one of the supported float dtypes."""
+    if dtype not in FLOAT_DTYPES:
+        raise DTypeError(message(f"{owner}: {name}={dtype}", _FLOAT_NAMES, f"Give one of these as {name}, or leave it out."))
+
+
+def check_device(owner: str, **tensors: Tensor | None) -> None:
+    """``DeviceError`` unless all tensors are on one device and that device has a kernel."""
+    given = {name: tensor.device for name, tensor in tensors.items() if tensor is not None}
+    if len(set(given.values())) > 1:
+        where = ", ".join(f"{name} on {device}" for name, device in given.items())
+        raise DeviceError(message(f"{owner}: {where}", "all tensors on one device", "Move them with .to(device)."))
+    for name, device in given.items():
+        if device.type not in _DEVICES:
+            raise DeviceError(
+                message(f"{owner}: {name} is on {device}", "tensors on the CPU", f"Use {name}.cpu() and move the result back.")
+            )
+
+
+def check_same_inner(owner: str, a: Tensor, b: Tensor) -> None:
+    """``ShapeError`` unless the last dimension of ``a`` equals the contracted dimension of ``b`` (its last but one)."""
+    inner = b.shape[-2] if b.dim() > 1 else b.shape[-1]
+    if a.shape[-1] != inner:
+        raise ShapeError(
+            message(
+                f"{owner}: shapes {tuple(a.shape)} and {tuple(b.shape)}, contracted sizes {a.shape[-1]} and {inner}",
+                "equal contracted sizes, (..., M, K) and (..., K, N)",
+                "Transpose one operand with .mT if its matrix is stored the other way round.",
+            )
+        )

@@ -1,0 +1,34 @@
+"""Typed errors of the operators. Every message says what was asked, what is allowed and what to do."""
+
+from __future__ import annotations
+
+__all__ = ["DeviceError", "DTypeError", "GradError", "OverlapError", "SeedError", "ShapeError", "message"]
+
+
+class DTypeError(TypeError):
+    """An argument that is no tensor, or a tensor whose dtype or layout the operators do not take."""
+
+
+class DeviceError(ValueError):
+    """Tensors on different devices, or on a device without a kernel."""
+
+
+class ShapeError(ValueError):
+    """Shapes that do not go together."""
+
+
+class OverlapError(ValueError):
+    """An ``out`` tensor that shares memory with itself or, other than entirely, with the input."""
+
+
+class SeedError(ValueError):
+    """A seed that is not an integer of 64 bits."""
+
+
+class GradError(RuntimeError):
+    """A gradient asked of an operation that has none."""
+
+
+def message(asked: str, allowed: str, do: str) -> str:
+    """The three parts every error of this package states."""
+    return f"{asked}; allowed: {allowed}.\n  {do}"

@@ -1,0 +1,204 @@
+"""The operators on ordinary CPU tensors: checks, shapes and seeds around ``gemmsim.backends.cpu``.
+
+Everything here runs below PyTorch's dispatcher: no autograd, no tracing, no modes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import lru_cache
+
+import torch
+from torch import Tensor
+
+from gemmsim.arithmetic import GemmSpec
+from gemmsim.formats import Cast
+
+from . import state
+from .casts import carrier_dtype, cast_of
+from .checks import FLOAT_DTYPES, check_float, check_out_dtype
+from .errors import ShapeError, message
+from .seeds import Site, derive_seed, draw_seed
+from .shapes import matmul_shape
+
+__all__ = [
+    "call_seed",
+    "matmul",
+    "matmul_with_operands",
+    "quantize",
+    "quantize_into",
+    "result_dtype",
+    "spec_of",
+    "without_operand_casts",
+]
+
+#: Most batch dimensions, and most dimensions of a strided element-wise call, that the backend takes.
+_MAX_DIMS = 16
+
+
+@lru_cache(maxsize=4096)
+def spec_of(text: str) -> GemmSpec:
+    """The spec a string names; parsed once."""
+    return GemmSpec.of(text)
+
+
+def call_seed(spec: GemmSpec, seed: int | None, stream: int = 0) -> int:
+    """Seed of one GEMM: the one ``spec`` fixes, else the caller's, else a fresh one; 0 where no bits are needed."""
+    if not spec.is_stochastic:
+        return 0
+    if spec.fixed_seed is not None:
+        return spec.fixed_seed
+    return draw_seed() if seed is None else derive_seed(seed, stream)
+
+
+def result_dtype(owner: str, a: Tensor, b: Tensor, out_dtype: torch.dtype | None) -> torch.dtype:
+    """``out_dtype``, or the dtype both operands promote to; ``DTypeError`` for operands that are not float tensors."""
+    if a.dtype not in FLOAT_DTYPES or b.dtype not in FLOAT_DTYPES:
+        check_float(owner, "a", a)
+        check_float(owner, "b", b)
+    if out_dtype is not None:
+        check_out_dtype(owner, out_dtype)
+        return out_dtype
+    return a.dtype if a.dtype == b.dtype else torch.promote_types(a.dtype, b.dtype)
+
+
+def quantize_into(x: Tensor, cast: Cast, out: Tensor, seed: int | None, site: int = Site.QUANTIZE, stream: int = 0) -> None:
+    """Write ``cast`` of each element of ``x`` to ``out``; a stochastic cast without ``seed`` draws one."""
+    from gemmsim.backends import cpu
+
+    bits = 0
+    if cast.is_stochastic:
+        bits = draw_seed() if seed is None else derive_seed(seed, stream)
+    if out.dim() > _MAX_DIMS and not (x.is_contiguous() and out.is_contiguous()):
+        flat = torch.empty(x.shape, dtype=out.dtype)
+        cpu.quantize(x.contiguous(), cast, flat, bits, site)
+        out.copy_(flat)
+    else:
+        cpu.quantize(x, cast, out, bits, site)
+    state.record("quantize", "cpu", str(cast), f"{x.numel()} elements {x.dtype} to {out.dtype}")
+
+
+def quantize(
+    x: Tensor,
+    cast: Cast,
+    seed: int | None = None,
+    site: int = Site.QUANTIZE,
+    stream: int = 0,
+    dtype: torch.dtype | None = None,
+) -> Tensor:
+    """``cast`` of each element of ``x`` as a new tensor of ``dtype`` (default: that of ``x``)."""
+    if x.dtype not in FLOAT_DTYPES:
+        check_float("quantize", "x", x)
+    out = torch.empty_like(x, dtype=dtype)
+    quantize_into(x, cast, out, seed, site, stream)
+    return out
+
+
+def matmul(
+    a: Tensor,
+    b: Tensor,
+    spec: GemmSpec,
+    seed: int | None = None,
+    out_dtype: torch.dtype | None = None,
+    c: Tensor | None = None,
+    stream: int = 0,
+) -> Tensor:
+    """The matrix product ``spec`` of matrices, or of batches of matrices whose batch dimensions broadcast."""
+    from gemmsim.backends import cpu
+
+    dtype = result_dtype("matmul", a, b, out_dtype)
+    shape = matmul_shape("matmul", a, b)
+    out = torch.empty(shape, dtype=dtype)
+    bits = call_seed(spec, seed, stream)
+    if len(shape) > 2:
+        spec, a, b = _cast_stochastic_operands(spec, a, b, bits)
+    if c is not None:
+        c = _expand_addend(c, shape)
+    if out.numel() == 0:
+        state.record("matmul", "cpu", spec.key, "nothing to compute: the result has no elements")
+        return out
+    operands = (a, b, out, c) if len(shape) == 2 else _batched(a, b, out, c)
+    if c is None:
+        plan: object = cpu.gemm(operands[0], operands[1], spec, operands[2], bits)
+    else:
+        plan = cpu.gemm(operands[0], operands[1], spec, operands[2], bits, c=operands[3])
+    state.record("matmul", "cpu", spec.key, plan)
+    return out
+
+
+def _expand_addend(c: Tensor, shape: Sequence[int]) -> Tensor:
+    try:
+        return c.expand(tuple(shape))
+    except RuntimeError:
+        raise ShapeError(
+            message(f"matmul: c has shape {tuple(c.shape)}, the product {tuple(shape)}", "a c that broadcasts to the product", "Reshape c.")
+        ) from None
+
+
+def _cast_stochastic_operands(spec: GemmSpec, a: Tensor, b: Tensor, seed: int) -> tuple[GemmSpec, Tensor, Tensor]:
+    """Stochastic operand casts done beforehand, so that an element's bits depend on its index in its own tensor.
+
+    Inside a batched GEMM a repeated (broadcast) operand has lost that index.
+    """
+    if spec.a is not None and spec.a.is_stochastic:
+        a, spec = _cast_operand(a, spec.a, seed, Site.OPERAND_A), replace(spec, a=None)
+    if spec.b is not None and spec.b.is_stochastic:
+        b, spec = _cast_operand(b, spec.b, seed, Site.OPERAND_B), replace(spec, b=None)
+    return spec, a, b
+
+
+def _cast_operand(t: Tensor, cast: Cast, seed: int, site: int) -> Tensor:
+    return quantize(t, cast, seed, site, 0, carrier_dtype(cast.format, t.dtype))
+
+
+def matmul_with_operands(
+    a: Tensor,
+    b: Tensor,
+    spec: GemmSpec,
+    seed: int | None = None,
+    out_dtype: torch.dtype | None = None,
+    c: Tensor | None = None,
+    stream: int = 0,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """``matmul`` and the operands it multiplied, cast, for the backward pass; empty where ``spec`` has no operand cast.
+
+    The product has the bits of ``matmul``: the same seed serves the operand casts and the GEMM.
+    """
+    dtype = result_dtype("matmul", a, b, out_dtype)
+    matmul_shape("matmul", a, b)
+    bits = call_seed(spec, seed, stream)
+    cast_a = a.new_empty(0) if spec.a is None else _cast_operand(a, spec.a, bits, Site.OPERAND_A)
+    cast_b = b.new_empty(0) if spec.b is None else _cast_operand(b, spec.b, bits, Site.OPERAND_B)
+    left, right = (a if spec.a is None else cast_a), (b if spec.b is None else cast_b)
+    return matmul(left, right, without_operand_casts(spec), bits, dtype, c), cast_a, cast_b
+
+
+@lru_cache(maxsize=4096)
+def without_operand_casts(spec: GemmSpec) -> GemmSpec:
+    """``spec`` for operands that are cast already."""
+    return replace(spec, a=None, b=None)
+
+
+def _batched(a: Tensor, b: Tensor, out: Tensor, c: Tensor | None) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
+    """Operands with equal batch dimensions, or with none where ``b`` is one matrix and ``a`` flattens without a copy."""
+    if b.numel() == b.shape[-2] * b.shape[-1]:
+        rows, n = out.numel() // out.shape[-1], out.shape[-1]
+        flat_a = _flat_view(a.expand(*out.shape[:-1], a.shape[-1]), rows)
+        flat_c = None if c is None else c.reshape(rows, n)
+        if flat_a is not None:
+            return flat_a, b.reshape(b.shape[-2], n), out.view(rows, n), flat_c
+    batch = out.shape[:-2]
+    a, b = a.expand(*batch, *a.shape[-2:]), b.expand(*batch, *b.shape[-2:])
+    if len(batch) <= _MAX_DIMS:
+        return a, b, out, c
+    a, b, out = (t.reshape(-1, *t.shape[-2:]) for t in (a, b, out))
+    return a, b, out, None if c is None else c.reshape(out.shape)
+
+
+def _flat_view(t: Tensor, rows: int) -> Tensor | None:
+    """``t`` as (rows, last) if that needs no copy."""
+    try:
+        return t.view(rows, t.shape[-1])
+    except RuntimeError:
+        return None

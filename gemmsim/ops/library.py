@@ -1,0 +1,202 @@
+"""Registration of the operators with PyTorch: schemas, CPU kernels, fake kernels and batching rules.
+
+``torch.ops.gemmsim.matmul`` and its kin are what ``torch.compile`` graphs, modes and profilers see. They take specs and
+casts as strings. They have no gradient of their own: ``gemmsim.qmatmul``, ``gemmsim.qlinear`` and ``gemmsim.quantizer``
+do. There is no autocast rule on purpose: under ``torch.autocast`` operands keep their dtype, because the spec says how
+they are rounded.
+
+Seeds cross as optional integers: None means "draw from torch's default CPU generator when the kernel runs, if the spec
+needs bits". ``stream`` names the step of a layer that shares the seed (see ``seeds.derive_seed``).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from . import batching, kernels
+from .casts import carrier_dtype, cast_of
+from .checks import check_float, check_out_dtype
+from .errors import GradError, message
+from .seeds import Site
+from .shapes import matmul_shape
+
+__all__ = [
+    "LIBRARY",
+    "matmul_op",
+    "matmul_with_operands_op",
+    "quantize_inplace_op",
+    "quantize_op",
+    "quantize_out_op",
+]
+
+LIBRARY = torch.library.Library("gemmsim", "DEF")
+# Draws from the generator: never merged with an equal call, never recomputed.
+_TAGS = (torch.Tag.nondeterministic_seeded, torch.Tag.needs_exact_strides)
+
+LIBRARY.define(
+    "matmul(Tensor a, Tensor b, str spec, SymInt? seed=None, ScalarType? out_dtype=None, Tensor? c=None, int stream=0)"
+    " -> Tensor",
+    tags=_TAGS,
+)
+LIBRARY.define(
+    "matmul_with_operands(Tensor a, Tensor b, str spec, SymInt? seed=None, ScalarType? out_dtype=None, Tensor? c=None,"
+    " int stream=0) -> (Tensor, Tensor, Tensor)",
+    tags=_TAGS,
+)
+LIBRARY.define(
+    "quantize(Tensor x, str cast, SymInt? seed=None, int site=16, int stream=0, ScalarType? dtype=None) -> Tensor",
+    tags=_TAGS,
+)
+LIBRARY.define("quantize_into(Tensor x, str cast, Tensor(a!) out, SymInt? seed=None) -> ()", tags=_TAGS)
+LIBRARY.define("quantize_(Tensor(a!) x, str cast, SymInt? seed=None) -> ()", tags=_TAGS)
+
+
+def _matmul_cpu(
+    a: Tensor,
+    b: Tensor,
+    spec: str,
+    seed: int | None = None,
+    out_dtype: torch.dtype | None = None,
+    c: Tensor | None = None,
+    stream: int = 0,
+) -> Tensor:
+    return kernels.matmul(a, b, kernels.spec_of(spec), seed, out_dtype, c, stream)
+
+
+def _matmul_with_operands_cpu(
+    a: Tensor,
+    b: Tensor,
+    spec: str,
+    seed: int | None = None,
+    out_dtype: torch.dtype | None = None,
+    c: Tensor | None = None,
+    stream: int = 0,
+) -> tuple[Tensor, Tensor, Tensor]:
+    return kernels.matmul_with_operands(a, b, kernels.spec_of(spec), seed, out_dtype, c, stream)
+
+
+def _quantize_cpu(
+    x: Tensor,
+    cast: str,
+    seed: int | None = None,
+    site: int = Site.QUANTIZE,
+    stream: int = 0,
+    dtype: torch.dtype | None = None,
+) -> Tensor:
+    return kernels.quantize(x, cast_of(cast), seed, site, stream, dtype)
+
+
+def _quantize_into_cpu(x: Tensor, cast: str, out: Tensor, seed: int | None = None) -> None:
+    kernels.quantize_into(x, cast_of(cast), out, seed)
+
+
+def _quantize_inplace_cpu(x: Tensor, cast: str, seed: int | None = None) -> None:
+    kernels.quantize_into(x, cast_of(cast), x, seed)
+
+
+LIBRARY.impl("matmul", _matmul_cpu, "CPU")
+LIBRARY.impl("matmul_with_operands", _matmul_with_operands_cpu, "CPU")
+LIBRARY.impl("quantize", _quantize_cpu, "CPU")
+LIBRARY.impl("quantize_into", _quantize_into_cpu, "CPU")
+LIBRARY.impl("quantize_", _quantize_inplace_cpu, "CPU")
+
+
+@torch.library.register_fake("gemmsim::matmul", lib=LIBRARY)
+def _matmul_fake(
+    a: Tensor,
+    b: Tensor,
+    spec: str,
+    seed: int | None = None,
+    out_dtype: torch.dtype | None = None,
+    c: Tensor | None = None,
+    stream: int = 0,
+) -> Tensor:
+    kernels.spec_of(spec)
+    dtype = kernels.result_dtype("matmul", a, b, out_dtype)
+    return a.new_empty(matmul_shape("matmul", a, b), dtype=dtype)
+
+
+@torch.library.register_fake("gemmsim::matmul_with_operands", lib=LIBRARY)
+def _matmul_with_operands_fake(
+    a: Tensor,
+    b: Tensor,
+    spec: str,
+    seed: int | None = None,
+    out_dtype: torch.dtype | None = None,
+    c: Tensor | None = None,
+    stream: int = 0,
+) -> tuple[Tensor, Tensor, Tensor]:
+    meaning = kernels.spec_of(spec)
+    out = _matmul_fake(a, b, spec, seed, out_dtype, c, stream)
+    operands = (
+        t.new_empty(0) if cast is None else torch.empty_like(t, dtype=carrier_dtype(cast.format, t.dtype))
+        for t, cast in ((a, meaning.a), (b, meaning.b))
+    )
+    return out, *operands  # type: ignore[return-value]
+
+
+@torch.library.register_fake("gemmsim::quantize", lib=LIBRARY)
+def _quantize_fake(
+    x: Tensor,
+    cast: str,
+    seed: int | None = None,
+    site: int = Site.QUANTIZE,
+    stream: int = 0,
+    dtype: torch.dtype | None = None,
+) -> Tensor:
+    cast_of(cast)
+    check_float("quantize", "x", x)
+    if dtype is not None:
+        check_out_dtype("quantize", dtype, "dtype")
+    return torch.empty_like(x, dtype=dtype)
+
+
+@torch.library.register_fake("gemmsim::quantize_into", lib=LIBRARY)
+def _quantize_into_fake(x: Tensor, cast: str, out: Tensor, seed: int | None = None) -> None:
+    cast_of(cast)
+    check_float("quantize", "x", x)
+    check_float("quantize", "out", out)
+
+
+@torch.library.register_fake("gemmsim::quantize_", lib=LIBRARY)
+def _quantize_inplace_fake(x: Tensor, cast: str, seed: int | None = None) -> None:
+    cast_of(cast)
+    check_float("quantize", "x", x)
+
+
+torch.library.register_vmap("gemmsim::matmul", batching.matmul, lib=LIBRARY)
+torch.library.register_vmap("gemmsim::matmul_with_operands", batching.matmul_with_operands, lib=LIBRARY)
+torch.library.register_vmap("gemmsim::quantize", batching.quantize, lib=LIBRARY)
+
+
+def _no_gradient(instead: str) -> Any:
+    def backward(ctx: Any, *grads: Tensor) -> None:
+        raise GradError(message(f"gradient of the raw operator {ctx.op}", "gradients of the public functions", instead))
+
+    return backward
+
+
+def _remember(name: str) -> Any:
+    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+        ctx.op = name
+
+    return setup_context
+
+
+for _name, _instead in (
+    ("matmul", "Call gemmsim.qmatmul or gemmsim.qlinear, which know what the backward pass computes."),
+    ("matmul_with_operands", "Call gemmsim.qmatmul or gemmsim.qlinear, which know what the backward pass computes."),
+    ("quantize", "Call gemmsim.quantizer(...), whose gradient passes straight through."),
+):
+    torch.library.register_autograd(
+        f"gemmsim::{_name}", _no_gradient(_instead), setup_context=_remember(f"gemmsim::{_name}"), lib=LIBRARY
+    )
+
+matmul_op = torch.ops.gemmsim.matmul.default
+matmul_with_operands_op = torch.ops.gemmsim.matmul_with_operands.default
+quantize_op = torch.ops.gemmsim.quantize.default
+quantize_out_op = torch.ops.gemmsim.quantize_into.default
+quantize_inplace_op = torch.ops.gemmsim.quantize_.default

@@ -1,0 +1,123 @@
+"""What a layer does step by step: ``QAffineFormats`` resolved into plain values that the operators can carry.
+
+A plan holds strings, numbers and (where the user gave one) callables only, because autograd contexts, compiled graphs
+and operator schemas all have to carry it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import TypeAlias
+
+import torch
+from torch import Tensor
+
+from gemmsim.arithmetic import GemmSpec, Sequential, SpecError, UnsupportedSpec
+from gemmsim.formats import Cast, Format
+
+from .casts import fits
+from .errors import message
+
+__all__ = ["AffinePlan", "Product", "Quant", "Step", "addend_sum", "largest_of", "step_of", "with_addend_first"]
+
+#: A quantiser as a user gives it to ``QAffineFormats`` after normalisation, and as a plan carries it.
+Quant: TypeAlias = Cast | Callable[[Tensor], Tensor] | None
+Step: TypeAlias = str | Callable[[Tensor], Tensor] | None
+
+
+@dataclass(frozen=True)
+class Product:
+    """One GEMM of a layer.
+
+    ``spec`` takes the operands in the order of the role, ``swapped`` the other way round; both are None for PyTorch's
+    own product. ``casts`` says whether it casts operands. ``wide``: float32 does not hold its results.
+    """
+
+    spec: str | None = None
+    swapped: str | None = None
+    casts: bool = False
+    wide: bool = False
+
+    @classmethod
+    def of(cls, spec: GemmSpec | None) -> Product:
+        """The product that ``spec`` means."""
+        if spec is None:
+            return cls()
+        last = spec.accumulator.add_cast if spec.out is None else spec.out
+        swapped = replace(spec, a=spec.b, b=spec.a)
+        casts = spec.a is not None or spec.b is not None
+        return cls(spec.key, swapped.key, casts, not fits(last.format, torch.float32))
+
+
+@dataclass(frozen=True)
+class AffinePlan:
+    """The steps of ``a @ b + addend`` and of its gradients; see ``QAffineFormats`` for their meaning."""
+
+    fprop: Product = Product()
+    dgrad: Product = Product()
+    wgrad: Product = Product()
+    #: Sum of rows in the add format of wgrad; None sums as PyTorch does.
+    addend_sum: str | None = None
+    addend_in_accumulator: bool = False
+    input_quant: Step = None
+    weight_quant: Step = None
+    addend_quant: Step = None
+    output_quant: Step = None
+    grad_quant: Step = None
+    #: Largest values that scaling aims at; None: no scaling of that direction.
+    scale_input: float | None = None
+    scale_weight: float | None = None
+    scale_grad: float | None = None
+    scale_margin: int = 0
+    seed: int | None = None
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether the forward pass is one GEMM and nothing else, apart from an addend added to its result."""
+        return (
+            self.fprop.spec is not None
+            and self.input_quant is None
+            and self.weight_quant is None
+            and self.addend_quant is None
+            and self.output_quant is None
+            and self.scale_input is None
+            and not self.addend_in_accumulator
+        )
+
+
+def addend_sum(spec: GemmSpec | None) -> str | None:
+    """Spec whose product of a row of ones with a matrix sums the matrix's rows, each sum rounded as in ``spec``."""
+    if spec is None:
+        return None
+    accumulator = Sequential(spec.accumulator.add_cast, seed=spec.fixed_seed)
+    return GemmSpec(accumulator=accumulator, arithmetic=spec.arithmetic).key
+
+
+def with_addend_first(spec: GemmSpec | None) -> GemmSpec:
+    """``spec`` with its accumulator starting from the addend.
+
+    Raises:
+        SpecError: if there is no spec: PyTorch's own product has no accumulator to start.
+        UnsupportedSpec: for an accumulator that cannot start from C.
+    """
+    if spec is None:
+        raise SpecError(message("bias_in_accumulator=True without fprop", "a spec for the forward product", "Give fprop."))
+    accumulator = spec.accumulator
+    init = getattr(accumulator, "init", None)
+    if init is None:
+        asked = f"bias_in_accumulator=True with {accumulator}"
+        raise UnsupportedSpec(message(asked, "accumulators with an init argument", "Drop bias_in_accumulator."))
+    if init != "zero":
+        return spec
+    return replace(spec, product=None, accumulator=replace(accumulator, init="c_first"))  # type: ignore[call-arg]
+
+
+def step_of(quant: Quant) -> Step:
+    """``quant`` as a plan carries it."""
+    return str(quant) if isinstance(quant, Cast) else quant
+
+
+def largest_of(fmt: Format | None) -> float | None:
+    """Largest finite value of ``fmt``; None for no format."""
+    return None if fmt is None else fmt.max

@@ -1,0 +1,43 @@
+"""Tensor scaling: a power of two per matrix that brings its largest magnitude just below the largest of a format."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+__all__ = ["scale_by_power", "scale_exponent"]
+
+
+def scale_exponent(t: Tensor, largest: float, margin: int, dims: tuple[int, ...]) -> Tensor:
+    """``floor(log2(largest / amax)) - margin`` where amax is the largest finite magnitude of ``t`` over ``dims``.
+
+    Integer tensor of ``t``'s shape with ``dims`` kept as size one. Exact: the logarithm is read off the exponents.
+    NaN and infinities do not count; where nothing but zeros (or nothing at all) is left the exponent is 0.
+    """
+    if t.numel() == 0:
+        shape = [1 if i in dims or i - t.dim() in dims else n for i, n in enumerate(t.shape)]
+        return torch.zeros(shape, dtype=torch.int64, device=t.device)
+    t = t.detach()
+    magnitude = torch.where(torch.isfinite(t), t.abs(), torch.zeros((), dtype=t.dtype, device=t.device))
+    amax = magnitude.amax(dims, keepdim=True).double()
+    significand, exponent = torch.frexp(amax)
+    top, top_exponent = math.frexp(largest)
+    floor_log2 = top_exponent - exponent.long() - (significand > top).long()
+    return torch.where(amax > 0, floor_log2 - margin, torch.zeros_like(floor_log2))
+
+
+def scale_by_power(t: Tensor, exponent: Tensor, dtype: torch.dtype | None = None) -> Tensor:
+    """``t * 2**exponent``, computed in float64 and rounded once to ``dtype`` (default: that of ``t``).
+
+    Infinities, NaN and the sign of zero stay; what leaves the range of ``dtype`` becomes infinity or zero.
+    """
+    exponent = exponent.clamp(-2044, 2046)
+    half = exponent >> 1
+    return (t.double() * _power_of_two(half) * _power_of_two(exponent - half)).to(t.dtype if dtype is None else dtype)
+
+
+def _power_of_two(exponent: Tensor) -> Tensor:
+    """2**exponent as float64, -1022 <= exponent <= 1023, written as bits because exp2 may be off by an ulp."""
+    return ((exponent + 1023) << 52).view(torch.float64)

@@ -1,0 +1,86 @@
+"""Seeds of stochastic rounding: where they come from and how one seed serves several operations.
+
+A seed is a 64-bit integer. The bits an element sees are a function of (seed, index, site) only, so equal seeds give
+equal results for any number of threads and any tiling.
+"""
+
+from __future__ import annotations
+
+import operator
+from enum import IntEnum
+
+import torch
+
+from gemmsim.arithmetic import GemmSpec
+
+from .errors import SeedError, message
+
+__all__ = ["Site", "Stream", "check_seed", "derive_seed", "draw_seed", "needs_seed"]
+
+_MASK = (1 << 64) - 1
+#: Increment of splitmix64, 2**64 divided by the golden ratio (Steele, Lea, Flood, OOPSLA 2014).
+_GOLDEN = 0x9E3779B97F4A7C15
+
+
+class Site(IntEnum):
+    """The operation a random number belongs to; part of the Philox counter."""
+
+    OPERAND_A = 0
+    OPERAND_B = 1
+    PRODUCT = 2
+    ACCUMULATE = 3
+    OUTPUT = 4
+    QUANTIZE = 16
+
+
+class Stream(IntEnum):
+    """Steps of a layer that share one user seed. ``FPROP`` uses the seed as it is, the others ``derive_seed`` of it."""
+
+    FPROP = 0
+    INPUT = 1
+    WEIGHT = 2
+    ADDEND = 3
+    OUTPUT = 4
+    GRAD = 5
+    DGRAD = 6
+    WGRAD = 7
+    ADDEND_GRAD = 8
+    DGRAD_OUT = 9
+    WGRAD_OUT = 10
+    ADDEND_OUT = 11
+
+
+def check_seed(owner: str, seed: object) -> int | None:
+    """``seed`` as a signed 64-bit integer, the type operators pass on, or ``None``; ``SeedError`` for anything else."""
+    if seed is None:
+        return None
+    if isinstance(seed, torch.SymInt):
+        return seed  # type: ignore[return-value]  # inside torch.compile; checked when the number is known
+    allowed = "None or an integer from 0 to 2**64 - 1"
+    try:
+        number = operator.index(seed)  # type: ignore[arg-type]
+    except TypeError:
+        number = -1
+    if isinstance(seed, bool) or not 0 <= number <= _MASK:
+        raise SeedError(message(f"{owner}: seed={seed!r}", allowed, "Give an int, or None to draw from torch's generator."))
+    return number - (1 << 64) if number >= 1 << 63 else number
+
+
+def derive_seed(seed: int, stream: int) -> int:
+    """The seed of one step of a layer: ``seed`` for stream 0, else splitmix64 of ``seed`` after ``stream`` increments."""
+    if stream == 0:
+        return seed & _MASK
+    z = (seed + stream * _GOLDEN) & _MASK
+    z = ((z ^ (z >> 30)) * 0xBF58476D1CE4E5B9) & _MASK
+    z = ((z ^ (z >> 27)) * 0x94D049BB133111EB) & _MASK
+    return z ^ (z >> 31)
+
+
+def draw_seed() -> int:
+    """63 random bits from torch's default CPU generator: ``torch.manual_seed`` makes them repeatable."""
+    return int(torch.empty((), dtype=torch.int64).random_())
+
+
+def needs_seed(spec: GemmSpec) -> bool:
+    """Whether a call without ``seed=`` draws one: some rounding of ``spec`` is stochastic and ``spec`` fixes no seed."""
+    return spec.is_stochastic and spec.fixed_seed is None

@@ -1,0 +1,20 @@
+"""The exact reference: slow and by definition, in Python's integers. No fast code imports it, and it imports none."""
+
+from .gemm import Dot, gemm, implements
+from .philox import Site, element_draw, element_draws, philox, step_draw, step_draws
+from .quantize import quantize
+from .rounding import round_value
+
+__all__ = [
+    "Dot",
+    "Site",
+    "element_draw",
+    "element_draws",
+    "gemm",
+    "implements",
+    "philox",
+    "quantize",
+    "round_value",
+    "step_draw",
+    "step_draws",
+]

@@ -1,0 +1,56 @@
+"""A cell: one measurement of a study, named by everything its result depends on."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+Scalar = str | int | float | bool | None
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One point of a study's grid.
+
+    ``setting`` names what all cells of the study share (data, network, training: see ``digest``); ``spec`` is the
+    canonical string of the GemmSpec; ``seed`` the seed of its random bits. ``columns`` are further tidy columns for
+    tables and plots. ``macs`` is the cost in multiply-adds and no part of the identity.
+    """
+
+    study: str
+    setting: str
+    spec: str
+    seed: int
+    columns: tuple[tuple[str, Scalar], ...] = ()
+    stochastic: bool = field(default=False, compare=False)
+    macs: int = field(default=0, compare=False)
+
+    @property
+    def key(self) -> str:
+        """16 hexadecimal digits; equal for two cells exactly when they are the same measurement."""
+        return digest([self.study, self.setting, self.spec, self.seed, dict(self.columns)])
+
+    def row(self) -> dict[str, Scalar]:
+        """The identity of this cell as columns of a result row."""
+        return {
+            "study": self.study,
+            "setting": self.setting,
+            "cell": self.key,
+            "spec": self.spec,
+            "seed": self.seed,
+            "macs": self.macs,
+            **dict(self.columns),
+        }
+
+
+def digest(value: object) -> str:
+    """First 16 hexadecimal digits of the SHA-256 of ``value`` as canonical JSON (sorted keys, no blanks)."""
+    text = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
+    return hashlib.sha256(text.encode("ascii")).hexdigest()[:16]
+
+
+def columns(values: Mapping[str, Scalar]) -> tuple[tuple[str, Scalar], ...]:
+    """``values`` in the hashable form that Cell.columns takes, in their order."""
+    return tuple(values.items())

@@ -1,0 +1,73 @@
+"""Files that are either complete or absent: written under another name, then renamed."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from .errors import StudyError
+
+
+@contextlib.contextmanager
+def atomic_path(path: Path) -> Iterator[Path]:
+    """A temporary path beside ``path`` that replaces it when the block ends, and vanishes when the block raises.
+
+    A reader, or the next run after a power cut, sees the old file or the new one, never a part.
+    """
+    descriptor, name = tempfile.mkstemp(prefix=f".{path.stem}-", suffix=path.suffix, dir=path.parent)
+    os.close(descriptor)
+    temporary = Path(name)
+    try:
+        yield temporary
+        with temporary.open("rb+") as handle:
+            os.fsync(handle.fileno())
+        # mkstemp makes private files; a result file is as readable as any other the user makes.
+        temporary.chmod(0o666 & ~_umask())
+        os.replace(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def atomic_write_text(path: Path, text: str) -> None:
+    """``path`` holds exactly ``text`` (UTF-8), or what it held before if anything goes wrong."""
+    with atomic_path(path) as temporary:
+        temporary.write_text(text, encoding="utf-8")
+
+
+@contextlib.contextmanager
+def folder_lock(folder: Path) -> Iterator[None]:
+    """Only one process at a time writes to ``folder``; a second one gets a StudyError at once.
+
+    The operating system drops the lock when its holder dies, so no stale lock is ever left.
+    """
+    try:
+        import fcntl
+    except ImportError:  # no fcntl on Windows: two runs into one folder are then the user's care
+        yield
+        return
+    with (folder / ".lock").open("w") as handle:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            raise StudyError(
+                f"another run is writing to '{folder}'. Wait for it to end, or choose another folder with --out."
+            ) from error
+        yield
+
+
+def make_folder(path: Path) -> Path:
+    """``path`` as an existing folder; StudyError when something else is in the way or it cannot be made."""
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise StudyError(f"cannot make the folder '{path}': {error.strerror}. Choose another with --out.") from error
+    return path
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask

@@ -1,0 +1,101 @@
+"""Which kernel the planner takes for which spec and data, and that each of them gives the reference's bits.
+
+The first column of kernels is for machines with embedded rounding (AVX-512), the second for the others.
+"""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from support import assert_bitwise_equal
+from support_cpu import isas
+
+from gemmsim import reference
+from gemmsim.arithmetic import GemmSpec
+from gemmsim.backends import cpu
+
+F, D = "float32 lanes", "float64 lanes"
+SCALAR = ", scalar exact"
+
+
+def normal(scale: float = 1.0, dtype: torch.dtype = torch.float32) -> tuple[torch.Tensor, torch.Tensor]:
+    g = torch.Generator().manual_seed(5)
+    a, b = torch.randn(9, 40, generator=g) * scale, torch.randn(40, 35, generator=g) * scale
+    return a.to(dtype), b.to(dtype)
+
+
+def with_inf() -> tuple[torch.Tensor, torch.Tensor]:
+    a, b = normal()
+    a[1, 2] = math.inf
+    return a, b
+
+
+CASES = [
+    (":fp32", normal(), f"{F}, fma, native", None),
+    (":fp64", normal(dtype=torch.float64), f"{D}, fma, native", None),
+    (":mul=fp32, add=fp32", normal(), f"{F}, mul, add, native", None),
+    ("e4m3 : e5m10", normal(), f"{F}, fma, round", None),
+    (":e5m10", normal(), f"{F}, fma to odd, round+subnormals", f"{D}, fma to odd, round+subnormals"),
+    ("bf16 : e5m10", normal(), f"{F}, fma to odd, round+subnormals", None),
+    (":e5m10, arithmetic=fp32", normal(), f"{F}, fma, round+subnormals", None),
+    ("e4m3 : e3m2/sat", normal(), f"{F}, fma to odd, round+saturate", None),
+    ("e4m3 : ieee_e3m2", normal(), f"{F}, fma to odd, round+overflow", None),
+    ("e4m3 : e5m10", with_inf(), f"{F}, fma, any mode", None),
+    ("e4m3 : e5m10/rtz", normal(), f"{F}, fma to odd, directed", f"{F}, fma to odd, any mode"),
+    ("e4m3 : ieee_e3m2/ru", normal(), f"{F}, fma to odd, directed+overflow", f"{F}, fma to odd, any mode"),
+    (":e5m10/sr8", normal(), f"{F}, fma to odd, directed", f"{D}, fma to odd, stochastic"),
+    (":e5m10/sr16", normal(), f"{D}, fma to odd, directed", f"{D}, fma to odd, stochastic"),
+    (":e5m10/ftz", normal(), f"{F}, fma to odd, any mode", f"{D}, fma to odd, any mode"),
+    (":mul=e5m10, add=e5m10/sr8", normal(), f"{F}, mul, add to odd, stochastic", f"{D}, mul, add, stochastic"),
+    ("e4m3 : mul=e5m7, add=e5m10", normal(), f"{F}, mul, add, round", None),
+    (":mul=e5m7/rtz, add=e5m10/rtz", normal(), f"{F}, mul, add to odd, directed", f"{D}, mul, add, any mode"),
+    (":e8m22", normal(), f"{D}, fma to odd, round", None),
+    (":fixed(32,12)", normal(), f"{D}, fma to odd, round+subnormals", None),
+    (":fixed(32,28)", normal(), f"{D}, fma to odd, round+saturate", None),
+    (":binary8p1", normal(), f"{D}{SCALAR}", None),
+    (":e11m51", normal(), f"{D}{SCALAR}", None),
+    (":e5m10/srb8", normal(), f"{D}{SCALAR}", None),
+]
+
+
+@pytest.mark.parametrize(("text", "data", "directed", "plain"), CASES, ids=[f"{i}-{c[0]}" for i, c in enumerate(CASES)])
+def test_planner_takes_the_expected_kernel_and_its_bits_are_the_references(text, data, directed, plain):
+    a, b = data
+    spec = GemmSpec.of(text)
+    want = torch.tensor(reference.gemm(a.double().tolist(), b.double().tolist(), spec, seed=9), dtype=torch.float64)
+    for name in isas():
+        cpu.set_isa(name)
+        out = torch.empty(9, 35, dtype=torch.float64)
+        run = cpu.gemm(a, b, spec, out, 9)
+        assert_bitwise_equal(out, want, context=f"{text} on {name}")
+        assert (directed if name == "avx512" or plain is None else plain) in run.kernels, f"{name}: {run}"
+
+
+def test_report_says_what_was_proved_and_left_out():
+    a, b = normal()
+    out = torch.empty(9, 35)
+    text = str(cpu.gemm(a, b, GemmSpec.of("e4m3 : e5m10"), out))
+    assert text.startswith(f"cpu/{cpu.isa()}: ")
+    for claim in ("no overflow possible", "no underflow possible", "steps exact"):
+        assert claim in text
+    assert "no overflow possible" not in str(cpu.gemm(a * 1e4, b, GemmSpec.of(":e5m10"), out))
+
+
+@pytest.mark.parametrize("k", [1, 2, 15, 16, 17, 64])
+@pytest.mark.parametrize("text", ["e4m3 : ieee_e4m3", "e4m3 : e5m2", "e2m1 : ieee_e3m2", "e5m2 : e5m2/rtz"])
+def test_the_no_overflow_proof_holds_at_its_edge(text, k):
+    """Sums that end just below, on and above the largest value, whatever the planner concludes from their bound."""
+    spec = GemmSpec.of(text)
+    top = spec.accumulator.add.format.max
+    ends = [top * f / k for f in (0.9, 1 - 2**-4, 1.0, 1 + 2**-5, 1 + 2**-3, 1.5)]
+    a = torch.tensor([[e] * k for e in ends] + [[-e] * k for e in ends])
+    b = torch.ones(k, 2)
+    want = torch.tensor(reference.gemm(a.tolist(), b.tolist(), spec))
+    out = torch.empty(len(a), 2)
+    for name in isas():
+        cpu.set_isa(name)
+        for row in range(len(a)):  # one by one: each row is planned from its own data
+            cpu.gemm(a[row : row + 1], b, spec, out[row : row + 1])
+        assert_bitwise_equal(out, want, context=f"{text} k={k} on {name}")

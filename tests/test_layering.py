@@ -1,0 +1,147 @@
+"""Imports only go down: formats <- arithmetic <- backends <- ops, with study and cli on the public face.
+
+Every import statement in the package is looked at, those inside functions too. The rules are in docs/design/index.md.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from support import ROOT
+
+PACKAGE = ROOT / "gemmsim"
+
+#: Lowest first. A module may import from its own layer and from lower ones.
+LAYERS = ["formats", "arithmetic", "backends", "ops", "nn", "optim", "mx", "tensor_quant", "emulate"]
+#: Thin modules in the package root that belong to a layer.
+ROOT_MODULES = {"acc": "arithmetic", "hardware": "arithmetic"}
+#: The slow exact reference stands beside: it may use these, and only tests and people use it.
+REFERENCE_MAY_USE = {"formats", "arithmetic"}
+#: Built on the public names alone: module of the package -> packages whose public names (``__all__``) it may use.
+FACES = {
+    "study": {"", "formats", "arithmetic", "acc"},
+    "cli": {"", "formats", "arithmetic", "acc", "backends.cpu", "study"},
+    "compat": {"", "formats", "arithmetic", "acc", "nn", "optim", "mx", "tensor_quant", "emulate"},
+}
+STANDARD_LIBRARY_ONLY = {"formats", "arithmetic"}
+
+Import = tuple[str, str, int]
+
+
+def modules() -> list[Path]:
+    return sorted(PACKAGE.rglob("*.py"))
+
+
+def dotted(path: Path) -> str:
+    """'formats.parse' for gemmsim/formats/parse.py; '' for the package itself."""
+    parts = list(path.relative_to(PACKAGE).with_suffix("").parts)
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def imports(path: Path) -> Iterator[tuple[str, str, int]]:
+    """(module, name, line) of every import; relative ones resolved; name '' for ``import module``."""
+    package = ["gemmsim", *path.relative_to(PACKAGE).parent.parts]
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                yield alias.name, "", node.lineno
+        elif isinstance(node, ast.ImportFrom):
+            base = package[: len(package) - node.level + 1] if node.level else []
+            source = ".".join([*base, *([node.module] if node.module else [])])
+            for alias in node.names:
+                yield source, alias.name, node.lineno
+
+
+def layer(module: str) -> str:
+    """First part of a name inside gemmsim: 'formats' for 'gemmsim.formats.parse'; '' for gemmsim itself."""
+    parts = module.split(".")
+    top = parts[1] if len(parts) > 1 else ""
+    return ROOT_MODULES.get(top, top)
+
+
+def internal(path: Path) -> Iterator[tuple[str, str, int]]:
+    """Imports of gemmsim; ``from gemmsim import formats`` counts as gemmsim.formats."""
+    for module, name, line in imports(path):
+        if module == "gemmsim" and (PACKAGE / name).is_dir() and name:
+            yield f"gemmsim.{name}", "", line
+        elif module.split(".")[0] == "gemmsim":
+            yield module, name, line
+
+
+def of(*layers: str) -> list[Path]:
+    return [path for path in modules() if layer(f"gemmsim.{dotted(path)}" if dotted(path) else "gemmsim") in layers]
+
+
+@pytest.mark.parametrize("path", of(*LAYERS), ids=dotted)
+def test_a_layer_imports_only_itself_and_lower_layers(path):
+    mine = LAYERS.index(layer(f"gemmsim.{dotted(path)}"))
+    for module, name, line in internal(path):
+        target = layer(module)
+        if target == "" and path.relative_to(PACKAGE).parts[0] == "backends":
+            # The CPU backend asks the package where it lies, to find its library; it uses no name of it.
+            assert name == "", f"{path}:{line} uses gemmsim.{name} from above"
+            continue
+        assert target in LAYERS and LAYERS.index(target) <= mine, f"{path}:{line} imports {module} from above"
+
+
+@pytest.mark.parametrize("path", of("reference"), ids=dotted)
+def test_the_reference_uses_formats_and_arithmetic_alone(path):
+    for module, _, line in internal(path):
+        assert layer(module) in REFERENCE_MAY_USE | {"reference"}, f"{path}:{line} imports {module}"
+    for module, _, line in imports(path):
+        assert module.split(".")[0] != "torch", f"{path}:{line} imports torch"
+
+
+@pytest.mark.parametrize("path", [p for p in modules() if not dotted(p).startswith("reference")], ids=dotted)
+def test_nobody_imports_the_reference(path):
+    for module, name, line in internal(path):
+        assert layer(module) != "reference" and name != "reference", f"{path}:{line} imports the reference"
+
+
+@pytest.mark.parametrize("path", of(*FACES), ids=dotted)
+def test_study_and_cli_use_public_names_only(path):
+    mine = dotted(path).split(".")[0]
+    for module, name, line in internal(path):
+        inside = module.split(".", 1)[1] if "." in module else ""
+        if inside.split(".")[0] == mine:
+            continue
+        full = f"{inside}.{name}" if inside and name else inside
+        allowed = inside in FACES[mine] or full in FACES[mine]
+        assert allowed, f"{path}:{line} imports {module}, which is not a public module"
+        if name and full not in FACES[mine]:
+            assert name in public_names(inside), f"{path}:{line} imports {name}, which {module} does not export"
+    for attribute, line in attributes_of_gemmsim(path):
+        assert not attribute.startswith("_") or attribute == "__version__" or attribute == "__file__", f"{path}:{line}"
+
+
+@pytest.mark.parametrize("path", of(*STANDARD_LIBRARY_ONLY), ids=dotted)
+def test_formats_and_arithmetic_need_the_standard_library_alone(path):
+    import sys
+
+    for module, _, line in imports(path):
+        top = module.split(".")[0]
+        assert top == "gemmsim" or top in sys.stdlib_module_names, f"{path}:{line} imports {module}"
+
+
+def test_every_folder_has_a_place():
+    known = {*LAYERS, *ROOT_MODULES, *FACES, "reference", "lib"}
+    folders = {path.name for path in PACKAGE.iterdir() if path.is_dir() and path.name != "__pycache__"}
+    files = {path.stem for path in PACKAGE.glob("*.py")} - {"__init__"}
+    assert folders | files <= known, f"no layer for {sorted((folders | files) - known)}: add it to LAYERS or FACES"
+
+
+def public_names(inside: str) -> list[str]:
+    import importlib
+
+    module = importlib.import_module(f"gemmsim.{inside}" if inside else "gemmsim")
+    return list(getattr(module, "__all__", dir(module)))
+
+
+def attributes_of_gemmsim(path: Path) -> Iterator[tuple[str, int]]:
+    """(name, line) of every ``gs.name`` in a module that does ``import gemmsim as gs``."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "gs":
+            yield node.attr, node.lineno

@@ -1,0 +1,47 @@
+"""The comparison that every bitwise test relies on: it must see every kind of difference, and say where it is."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from support import assert_bitwise_equal, assert_values_equal
+
+DIFFERENCES = {
+    "one ulp": (torch.tensor([1.0]), torch.tensor([1.0 + 2**-23])),
+    "sign of zero": (torch.tensor([0.0]), torch.tensor([-0.0])),
+    "NaN payload": (torch.tensor([0x7FC00000]).int().view(torch.float32), torch.tensor([0x7FC00001]).int().view(torch.float32)),
+    "shape": (torch.zeros(2), torch.zeros(1, 2)),
+    "dtype": (torch.zeros(2), torch.zeros(2, dtype=torch.float64)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", DIFFERENCES)
+def test_each_kind_of_difference_fails(name):
+    with pytest.raises(AssertionError):
+        assert_bitwise_equal(*DIFFERENCES[name])
+
+
+def test_equal_tensors_pass_whatever_they_hold():
+    x = torch.tensor([[0.0, -0.0], [float("nan"), float("inf")]])
+    assert_bitwise_equal(x, x.clone())
+    assert_bitwise_equal(x.T, x.T.clone())
+    assert_bitwise_equal(torch.empty(0, 3), torch.empty(0, 3))
+
+
+def test_nan_payload_is_ignored_when_asked():
+    assert_bitwise_equal(*DIFFERENCES["NaN payload"], nan_is_nan=True)
+
+
+def test_the_first_mismatch_is_named_with_coordinates_bytes_and_values():
+    want = torch.zeros(2, 3)
+    got = want.clone()
+    got[1, 2] = 0.5
+    with pytest.raises(AssertionError, match=r"1 of 6 .* \[1, 2\]: got 0\.5 .*0x3f000000.*expected 0\.0 .*0x00000000"):
+        assert_bitwise_equal(got, want)
+
+
+def test_values_ignore_the_sign_of_zero_and_masked_elements():
+    assert_values_equal(torch.tensor([0.0, float("nan")]), torch.tensor([-0.0, float("nan")]))
+    assert_values_equal(torch.tensor([1.0, 2.0]), torch.tensor([1.0, 3.0]), torch.tensor([True, False]))
+    with pytest.raises(AssertionError, match="first at \\[1\\]"):
+        assert_values_equal(torch.tensor([1.0, 2.0]), torch.tensor([1.0, 3.0]))
