@@ -1,3 +1,112 @@
-"""Matrix products in any number format and with any accumulator, bit for bit."""
+"""Matrix products in any number format and with any accumulator, bit for bit.
+
+    import gemmsim as gs
+    gs.qmatmul(a, b, "e4m3 * e4m3 : e5m10")     # operand formats : accumulator
+    gs.qlinear(x, weight, bias, "e4m3 : e5m10")
+    gs.quantize(x, "e4m3")
+
+Importing this package does nothing but define the names below; each is loaded when it is first used.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from . import acc as acc
+    from . import arithmetic as arithmetic
+    from . import backends as backends
+    from . import formats as formats
+    from . import ops as ops
+    from . import reference as reference
+    from .arithmetic import Accumulator as Accumulator
+    from .arithmetic import GemmSpec as GemmSpec
+    from .arithmetic import SpecError as SpecError
+    from .arithmetic import UnsupportedSpec as UnsupportedSpec
+    from .formats import Cast as Cast
+    from .formats import FormatError as FormatError
+    from .ops import DeviceError as DeviceError
+    from .ops import DTypeError as DTypeError
+    from .ops import GradError as GradError
+    from .ops import OverlapError as OverlapError
+    from .ops import QAffineFormats as QAffineFormats
+    from .ops import SeedError as SeedError
+    from .ops import ShapeError as ShapeError
+    from .ops import explain as explain
+    from .ops import last_backend as last_backend
+    from .ops import qlinear as qlinear
+    from .ops import qmatmul as qmatmul
+    from .ops import qmm as qmm
+    from .ops import quantize as quantize
+    from .ops import quantizer as quantizer
 
 __version__ = "0.1.0"
+
+#: Submodules by name, and public names by the submodule that defines them.
+_MODULES = ("acc", "arithmetic", "backends", "formats", "ops", "reference")
+_NAMES = {
+    "arithmetic": ("Accumulator", "GemmSpec", "SpecError", "UnsupportedSpec"),
+    "formats": ("Cast", "FormatError"),
+    "ops": (
+        "DTypeError",
+        "DeviceError",
+        "GradError",
+        "OverlapError",
+        "QAffineFormats",
+        "SeedError",
+        "ShapeError",
+        "explain",
+        "last_backend",
+        "qlinear",
+        "qmatmul",
+        "qmm",
+        "quantize",
+        "quantizer",
+    ),
+}
+_HOME = {name: module for module, names in _NAMES.items() for name in names}
+
+__all__ = [
+    "Accumulator",
+    "Cast",
+    "DTypeError",
+    "DeviceError",
+    "FormatError",
+    "GemmSpec",
+    "GradError",
+    "OverlapError",
+    "QAffineFormats",
+    "SeedError",
+    "ShapeError",
+    "SpecError",
+    "UnsupportedSpec",
+    "acc",
+    "arithmetic",
+    "backends",
+    "explain",
+    "formats",
+    "last_backend",
+    "ops",
+    "qlinear",
+    "qmatmul",
+    "qmm",
+    "quantize",
+    "quantizer",
+    "reference",
+]
+
+
+def __getattr__(name: str) -> Any:
+    """Load a public name on first use (PEP 562)."""
+    if name in _MODULES:
+        return import_module(f".{name}", __name__)
+    if name not in _HOME:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(import_module(f".{_HOME[name]}", __name__), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

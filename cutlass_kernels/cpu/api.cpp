@@ -51,8 +51,7 @@ using namespace gemmsim;
 int gemmsim_abi(int64_t* sizes) {
     sizes[0] = sizeof(Cast);
     sizes[1] = sizeof(GemmArgs);
-    sizes[2] = sizeof(Report);
-    sizes[3] = sizeof(QuantizeArgs);
+    sizes[2] = sizeof(QuantizeArgs);
     return 1;
 }
 
@@ -65,11 +64,11 @@ int gemmsim_set_isa(const char* name) {
     return error;
 }
 
-int gemmsim_gemm(const GemmArgs* g, Report* report) {
+int64_t gemmsim_gemm(const GemmArgs* g) {
     try {
-        return run_gemm(isa(), *g, report);
+        return run_gemm(isa(), *g).packed();
     } catch (const std::bad_alloc&) {
-        return 1;
+        return -1;
     }
 }
 

@@ -19,17 +19,38 @@ struct GemmArgs {
     int32_t a_dtype, b_dtype, c_dtype, batch_dims;
     int64_t m, n, k;
     int64_t a_row, a_col, b_row, b_col, c_row, c_col;
-    int64_t batch_size[MAX_BATCH_DIMS], a_batch[MAX_BATCH_DIMS], b_batch[MAX_BATCH_DIMS], c_batch[MAX_BATCH_DIMS];
-    Cast cast_a, cast_b, cast_mul, cast_add, cast_out;
-    int32_t fused, arithmetic;
+    const int64_t* batch;  // four rows of batch_dims: sizes, strides of a, b, c
     uint64_t seed;
     int32_t threads, reserved;
+    // from here on the spec's part, the same for every call
+    int32_t fused, arithmetic;
+    Cast cast_a, cast_b, cast_mul, cast_add, cast_out;
 };
 
-// What ran: tiles per carrier, step and kind (the last kind is the scalar kernel), and what held for all of them.
+// What ran: which kernels computed at least one tile, and what the planner had proved for all of them.
 struct Report {
-    int64_t tiles[2][STEPS][KINDS + 1];
-    int32_t proofs, has_directed, used_any, reserved;
+    uint8_t used[2][STEPS][KINDS + 1];  // carrier, step, kind; the last kind is the scalar kernel
+    int32_t proofs;
+
+    void add(const Report& r) {
+        for (int c = 0; c < 2; ++c)
+            for (int s = 0; s < STEPS; ++s)
+                for (int k = 0; k <= KINDS; ++k) used[c][s][k] |= r.used[c][s][k];
+        proofs &= r.proofs;
+    }
+    // 4 bits of proofs, then up to seven kernels of 7 bits each (1 + their index)
+    int64_t packed() const {
+        int64_t code = proofs & 15;
+        int at = 4;
+        for (int c = 0; c < 2; ++c)
+            for (int s = 0; s < STEPS; ++s)
+                for (int k = 0; k <= KINDS; ++k)
+                    if (used[c][s][k] && at < 53) {
+                        code |= (int64_t)(1 + (c * STEPS + s) * (KINDS + 1) + k) << at;
+                        at += 7;
+                    }
+        return code;
+    }
 };
 
 // dst = cast(src), element by element in row-major order of `size`.
@@ -43,14 +64,14 @@ struct QuantizeArgs {
     int32_t threads, reserved;
 };
 
-int run_gemm(const Isa& isa, const GemmArgs& g, Report* report);
+Report run_gemm(const Isa& isa, const GemmArgs& g);
 int run_quantize(const Isa& isa, const QuantizeArgs& q);
 
 }  // namespace gemmsim
 
-GEMMSIM_API int gemmsim_abi(int64_t* sizes);                       // version; sizes of Cast, GemmArgs, Report, QuantizeArgs
-GEMMSIM_API const char* gemmsim_isa();                             // the instruction set in use
-GEMMSIM_API int gemmsim_set_isa(const char* name);                 // 0 ok, 1 unknown name, 2 not on this machine
-GEMMSIM_API int gemmsim_gemm(const gemmsim::GemmArgs* g, gemmsim::Report* report);  // 0 ok, 1 out of memory
+GEMMSIM_API int gemmsim_abi(int64_t* sizes);        // version; sizes of Cast, GemmArgs, QuantizeArgs
+GEMMSIM_API const char* gemmsim_isa();              // the instruction set in use
+GEMMSIM_API int gemmsim_set_isa(const char* name);  // 0 ok, 1 unknown name, 2 not on this machine
+GEMMSIM_API int64_t gemmsim_gemm(const gemmsim::GemmArgs* g);  // Report::packed(), or -1: out of memory
 GEMMSIM_API int gemmsim_quantize(const gemmsim::QuantizeArgs* q);
-GEMMSIM_API const char* gemmsim_build();                           // compiler and flags in words
+GEMMSIM_API const char* gemmsim_build();            // compiler and flags in words

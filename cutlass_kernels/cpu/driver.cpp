@@ -57,14 +57,14 @@ template <class T> struct Product {
         return at;
     }
     Matrix operand_a(int64_t batch) const {
-        return Matrix{(const char*)g.a + offset(g.a_batch, g.batch_size, g.batch_dims, batch) * dtype_size(g.a_dtype), g.a_dtype, g.m, g.k, g.a_row, g.a_col};
+        return Matrix{(const char*)g.a + offset(g.batch + g.batch_dims, g.batch, g.batch_dims, batch) * dtype_size(g.a_dtype), g.a_dtype, g.m, g.k, g.a_row, g.a_col};
     }
     Matrix operand_b(int64_t batch) const {
-        return Matrix{(const char*)g.b + offset(g.b_batch, g.batch_size, g.batch_dims, batch) * dtype_size(g.b_dtype), g.b_dtype, g.k, g.n, g.b_row, g.b_col};
+        return Matrix{(const char*)g.b + offset(g.batch + 2 * g.batch_dims, g.batch, g.batch_dims, batch) * dtype_size(g.b_dtype), g.b_dtype, g.k, g.n, g.b_row, g.b_col};
     }
 
     void save_tile(T* c, int64_t batch, int64_t row0, int rows, int64_t col0, int cols) const {
-        char* base = (char*)g.c + offset(g.c_batch, g.batch_size, g.batch_dims, batch) * dtype_size(g.c_dtype);
+        char* base = (char*)g.c + offset(g.batch + 3 * g.batch_dims, g.batch, g.batch_dims, batch) * dtype_size(g.c_dtype);
         for (int i = 0; i < rows; ++i) {
             T* x = c + i * nr;
             if (r.out.flags & PRESENT) isa.round(carrier, x, cols, r.out, 0, 0, 0);
@@ -89,9 +89,8 @@ template <class T> struct Product {
                 else isa.tile[choice.carrier][choice.step][choice.kind](t);
                 save_tile(c, batch, row0, rows, col0, cols);
             }
-        report->tiles[choice.carrier][choice.step][choice.kind] += (p1 - p0) * count;
+        report->used[choice.carrier][choice.step][choice.kind] = 1;
         report->proofs &= choice.proofs;
-        report->used_any = 1;
     }
 
     size_t a_bytes() const { return ((size_t)(block_rows * g.k * MR) * sizeof(T) + 63) / 64 * 64; }
@@ -124,12 +123,7 @@ template <class T> struct Product {
                 block(batch, first, count, panels * ct / col_tasks, panels * (ct + 1) / col_tasks, packed_b, *sb, my_a, &mine);
             }
 #pragma omp critical(gemmsim_report)
-            if (mine.used_any) {
-                report->proofs &= mine.proofs;
-                for (int c = 0; c < 2; ++c)
-                    for (int s = 0; s < STEPS; ++s)
-                        for (int k = 0; k <= KINDS; ++k) report->tiles[c][s][k] += mine.tiles[c][s][k];
-            }
+            report->add(mine);
         }
     }
 
@@ -137,8 +131,8 @@ template <class T> struct Product {
         int64_t batches = 1;
         bool shared_b = true;
         for (int d = 0; d < g.batch_dims; ++d) {
-            batches *= g.batch_size[d];
-            if (g.b_batch[d] != 0 && g.batch_size[d] > 1) shared_b = false;
+            batches *= g.batch[d];
+            if (g.batch[2 * g.batch_dims + d] != 0 && g.batch[d] > 1) shared_b = false;
         }
         const double work = (double)g.m * g.n * (g.k + 16);
         const size_t panel_bytes = (size_t)(panels * g.k * nr) * sizeof(T);
@@ -162,12 +156,7 @@ template <class T> struct Product {
                     first = false;
                 }
 #pragma omp critical(gemmsim_report_batches)
-                {
-                    report->proofs &= mine.proofs;
-                    for (int c = 0; c < 2; ++c)
-                        for (int s = 0; s < STEPS; ++s)
-                            for (int k = 0; k <= KINDS; ++k) report->tiles[c][s][k] += mine.tiles[c][s][k];
-                }
+                report->add(mine);
             }
             return;
         }
@@ -177,7 +166,7 @@ template <class T> struct Product {
     }
 };
 
-int run_gemm(const Isa& isa, const GemmArgs& g, Report* report) {
+Report run_gemm(const Isa& isa, const GemmArgs& g) {
     Request r;
     r.a = g.cast_a;
     r.b = g.cast_b;
@@ -189,14 +178,13 @@ int run_gemm(const Isa& isa, const GemmArgs& g, Report* report) {
     r.dtype_a = g.a_dtype;
     r.dtype_b = g.b_dtype;
     r.k = g.k;
-    *report = Report{};
-    report->proofs = ~0;
-    report->has_directed = isa.has_directed;
+    Report report = {};
+    report.proofs = ~0;
     const int carrier = choose_carrier(r, isa.has_directed);
-    if (g.m == 0 || g.n == 0) return 0;
-    if (carrier == 0 || (carrier == 2 && g.arithmetic == FP32)) Product<float>(isa, g, r, carrier).run(report);
-    else Product<double>(isa, g, r, carrier).run(report);
-    return 0;
+    if (g.m == 0 || g.n == 0) return report;
+    if (carrier == 0 || (carrier == 2 && g.arithmetic == FP32)) Product<float>(isa, g, r, carrier).run(&report);
+    else Product<double>(isa, g, r, carrier).run(&report);
+    return report;
 }
 
 }  // namespace gemmsim

@@ -193,7 +193,10 @@ inline Choice choose(const Request& r, const Stats& a, const Stats& b, int carri
         const int km = cast_kind(r.mul, c.carrier, f.finite, over_mul, under_mul, f.product, !near, f.product, directed);
         // SAT and SPECIAL do not cover one another; a NaN or infinity made by the product reaches the sum
         const bool mixed = (kind == SAT && km == SPECIAL) || (kind == SPECIAL && km == SAT) || (km == SPECIAL && kind < SPECIAL);
-        const bool fast = kind >= FAST && km >= FAST && r.mul.mode == r.add.mode && draws(r.mul) == draws(r.add);
+        // an infinite product must mean to the sum's cast what an overflow of its own means
+        const bool makes_inf = !over_mul && (isinf(r.mul.over_pos) || isinf(r.mul.over_neg));
+        const bool alike = r.add.inf_pos == r.add.over_pos && r.add.inf_neg == r.add.over_neg;
+        const bool fast = (alike || !makes_inf) && kind >= FAST && km >= FAST && r.mul.mode == r.add.mode && draws(r.mul) == draws(r.add);
         const bool slow = (kind >= GENERAL || km >= GENERAL) && !fast;
         const int most = km > kind ? km : kind;
         if (slow) kind = r.mul.mode == SR || r.add.mode == SR ? RANDOM : GENERAL;

@@ -25,7 +25,7 @@ template <class C> struct Const {
     VI magic_add, magic_min;   // exponent offset that turns 2^e into 1.5 * 2^(e - p + 1 + MB)
     V lo, hi, big_lo, big_hi;  // finite range; powers of two just past it
     V over_pos, over_neg, inf_pos, inf_neg;
-    VI base, emin_b, ftz_extra;
+    VI base, emin_b, ftz_extra, flush;
     VU half_quantum, quantum;  // bit patterns of the smallest quantum (2^emin without subnormals) and half of it
     VU near, rna, rne, pos, neg, odd;  // mode masks
     VU keep_sign;  // the sign bit if the format has a negative zero
@@ -54,6 +54,7 @@ template <class C> struct Const {
         k.emin_b = splat_i<C>(c.emin + bias);
         const bool ftz = (c.flags & NO_SUBNORMALS) != 0;
         k.ftz_extra = splat_i<C>(ftz ? c.p - 1 : 0);
+        k.flush = splat_i<C>(ftz ? -1 : 0);
         const int q = ftz ? c.emin : c.emin - c.p + 1;
         k.quantum = splat_u<C>(pattern(q));
         k.half_quantum = splat_u<C>(pattern(q - 1));
@@ -112,7 +113,8 @@ template <class C, bool STOCHASTIC> INL typename C::V round_general(typename C::
     VI d = k.base + imax(below, (VI){});
     d += (VI)(below > (VI){}) & k.ftz_extra;
     const VU sig = (mag & C::FRAC) | ((VU)((VU)(mag >> C::MB) != (VU){}) & C::ONE);
-    const VI small = (VI)(d > splat_i<C>(C::MB));  // below one quantum
+    // below one quantum; without subnormals also a carrier subnormal, whose exponent field says no more
+    const VI small = (VI)(d > splat_i<C>(C::MB)) | ((VI)(mag < k.quantum) & k.flush);
     const VU ds = (VU)(small ? splat_i<C>(C::MB) : d);
     const VU mask = (one << ds) - 1, lsb = (sig >> ds) & one, neg = (VU)((VI)u >> (8 * sizeof(typename C::T) - 1));
     const VU dir = (neg & k.neg) | (~neg & k.pos);

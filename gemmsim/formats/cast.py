@@ -32,7 +32,8 @@ class Cast:
     """Rounding of a real number to ``format``, once, by ``rounding``, with ``overflow`` beyond the largest value.
 
     NaN stays NaN. Infinities follow ``overflow``. The sign of zero is kept where the format has -0, else zero is +0.
-    In an unsigned format a result below zero is NaN under ``Overflow.INFINITY`` and 0 under the other policies.
+    In an unsigned float a result below zero is NaN under ``Overflow.INFINITY`` and 0 under the other policies; rtz and
+    ru, P3109's finite domain and formats without NaN give 0 there too. A scale format (no zero) always gives NaN.
 
     Raises:
         FormatError: for fields of another type.

@@ -14,7 +14,7 @@ from .describe import describe_float
 from .errors import format_error
 from .json_fields import json_fields
 from .layout import Layout, layout_of, top_exponent
-from .naming import float_name
+from .naming import default_bias, float_name
 from .specials import Specials, parse_specials
 
 __all__ = ["FloatFormat"]
@@ -136,8 +136,8 @@ class FloatFormat:
     ) -> FloatFormat:
         """Format whose exponent field of ``exponent_bits`` bits is fully used, with ``trailing_bits`` below it.
 
-        ``bias`` defaults to the family's own: 2^(w-1) - 1 for IEEE-like, finite, NaN-only and scale formats, 2^(w-1)
-        for fnuz and signed P3109, 2^(w-1) for unsigned P3109 (w = exponent_bits; K-P+1 there).
+        ``bias`` defaults to the family's own, with w = exponent_bits: 2^(w-1) for fnuz and P3109 (w = K-P signed,
+        K-P+1 unsigned), one less for the others.
 
         Raises:
             FormatError: for widths or a bias that give no format.
@@ -145,8 +145,7 @@ class FloatFormat:
         width = check_int("FloatFormat", "exponent_bits", exponent_bits, 1, 16)
         p = check_int("FloatFormat", "trailing_bits", trailing_bits, 0, _CARRIER_P - 1) + 1
         if bias is None:
-            high = specials is Specials.FNUZ or specials.is_p3109
-            bias = (1 << (width - 1)) - (0 if high else 1)
+            bias = default_bias(width, specials)
         bias = check_int("FloatFormat", "bias", bias, -_P3109_EXPONENT // 2, _P3109_EXPONENT // 2)
         emin = -bias if specials is Specials.SCALE else 1 - bias
         return cls(p, emin, top_exponent(width, p, emin, specials, signed), specials, signed, subnormals)

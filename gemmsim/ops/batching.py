@@ -60,18 +60,18 @@ def quantize(
     seed: int | None = None,
     site: int = 16,
     stream: int = 0,
-    dtype: torch.dtype | None = None,
+    widen: bool = False,
 ) -> tuple[Tensor, int]:
     """Batching rule of ``gemmsim::quantize``."""
     from .library import quantize_op
 
     dim = in_dims[0]
     if not cast_of(cast).is_stochastic:
-        return quantize_op(x, cast, None, site, stream, dtype), dim  # type: ignore[return-value]
+        return quantize_op(x, cast, None, site, stream, widen), dim  # type: ignore[return-value]
     separately, seed = _seed_for_each(info, "quantize", seed)
     if not separately:
-        return quantize_op(_front(x, dim), cast, None, site, stream, dtype), 0
-    results = _one_by_one(info, (dim,), (x,), lambda t: quantize_op(t, cast, seed, site, stream, dtype))
+        return quantize_op(_front(x, dim), cast, None, site, stream, widen), 0
+    results = _one_by_one(info, (dim,), (x,), lambda t: quantize_op(t, cast, seed, site, stream, widen))
     return torch.stack(results), 0
 
 

@@ -37,10 +37,10 @@ def check_float(owner: str, name: str, tensor: object) -> None:
         )
 
 
-def check_out_dtype(owner: str, dtype: object, name: str = "out_dtype") -> None:
+def check_out_dtype(owner: str, dtype: object) -> None:
     """``DTypeError`` unless ``dtype`` is one of the supported float dtypes."""
     if dtype not in FLOAT_DTYPES:
-        raise DTypeError(message(f"{owner}: {name}={dtype}", _FLOAT_NAMES, f"Give one of these as {name}, or leave it out."))
+        raise DTypeError(message(f"{owner}: out_dtype={dtype}", _FLOAT_NAMES, "Give one of these, or leave it out."))
 
 
 def check_device(owner: str, **tensors: Tensor | None) -> None:

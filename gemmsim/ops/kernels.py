@@ -12,7 +12,7 @@ from functools import lru_cache
 import torch
 from torch import Tensor
 
-from gemmsim.arithmetic import GemmSpec
+from gemmsim.arithmetic import GemmSpec, UnsupportedSpec
 from gemmsim.formats import Cast
 
 from . import state
@@ -85,12 +85,12 @@ def quantize(
     seed: int | None = None,
     site: int = Site.QUANTIZE,
     stream: int = 0,
-    dtype: torch.dtype | None = None,
+    widen: bool = False,
 ) -> Tensor:
-    """``cast`` of each element of ``x`` as a new tensor of ``dtype`` (default: that of ``x``)."""
+    """``cast`` of each element of ``x`` as a new tensor of its dtype, or with ``widen`` of one that holds the format."""
     if x.dtype not in FLOAT_DTYPES:
         check_float("quantize", "x", x)
-    out = torch.empty_like(x, dtype=dtype)
+    out = torch.empty_like(x, dtype=carrier_dtype(cast.format, x.dtype) if widen else x.dtype)
     quantize_into(x, cast, out, seed, site, stream)
     return out
 
@@ -122,7 +122,10 @@ def matmul(
     if c is None:
         plan: object = cpu.gemm(operands[0], operands[1], spec, operands[2], bits)
     else:
-        plan = cpu.gemm(operands[0], operands[1], spec, operands[2], bits, c=operands[3])
+        reason = cpu.supported(spec)
+        if reason is not None:
+            raise UnsupportedSpec(message(f"matmul: c with {spec.key!r}: {reason}", "no c on the CPU", "Add it afterwards."))
+        plan = cpu.gemm(operands[0], operands[1], spec, operands[2], bits, c=operands[3])  # type: ignore[call-arg]
     state.record("matmul", "cpu", spec.key, plan)
     return out
 
@@ -149,7 +152,7 @@ def _cast_stochastic_operands(spec: GemmSpec, a: Tensor, b: Tensor, seed: int) -
 
 
 def _cast_operand(t: Tensor, cast: Cast, seed: int, site: int) -> Tensor:
-    return quantize(t, cast, seed, site, 0, carrier_dtype(cast.format, t.dtype))
+    return quantize(t, cast, seed, site, widen=True)
 
 
 def matmul_with_operands(

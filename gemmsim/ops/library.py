@@ -18,7 +18,7 @@ from torch import Tensor
 
 from . import batching, kernels
 from .casts import carrier_dtype, cast_of
-from .checks import check_float, check_out_dtype
+from .checks import check_float
 from .errors import GradError, message
 from .seeds import Site
 from .shapes import matmul_shape
@@ -47,7 +47,7 @@ LIBRARY.define(
     tags=_TAGS,
 )
 LIBRARY.define(
-    "quantize(Tensor x, str cast, SymInt? seed=None, int site=16, int stream=0, ScalarType? dtype=None) -> Tensor",
+    "quantize(Tensor x, str cast, SymInt? seed=None, int site=16, int stream=0, bool widen=False) -> Tensor",
     tags=_TAGS,
 )
 LIBRARY.define("quantize_into(Tensor x, str cast, Tensor(a!) out, SymInt? seed=None) -> ()", tags=_TAGS)
@@ -84,9 +84,9 @@ def _quantize_cpu(
     seed: int | None = None,
     site: int = Site.QUANTIZE,
     stream: int = 0,
-    dtype: torch.dtype | None = None,
+    widen: bool = False,
 ) -> Tensor:
-    return kernels.quantize(x, cast_of(cast), seed, site, stream, dtype)
+    return kernels.quantize(x, cast_of(cast), seed, site, stream, widen)
 
 
 def _quantize_into_cpu(x: Tensor, cast: str, out: Tensor, seed: int | None = None) -> None:
@@ -145,13 +145,11 @@ def _quantize_fake(
     seed: int | None = None,
     site: int = Site.QUANTIZE,
     stream: int = 0,
-    dtype: torch.dtype | None = None,
+    widen: bool = False,
 ) -> Tensor:
-    cast_of(cast)
+    target = cast_of(cast)
     check_float("quantize", "x", x)
-    if dtype is not None:
-        check_out_dtype("quantize", dtype, "dtype")
-    return torch.empty_like(x, dtype=dtype)
+    return torch.empty_like(x, dtype=carrier_dtype(target.format, x.dtype) if widen else x.dtype)
 
 
 @torch.library.register_fake("gemmsim::quantize_into", lib=LIBRARY)

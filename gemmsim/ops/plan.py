@@ -7,7 +7,7 @@ and operator schemas all have to carry it.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
 import torch
@@ -31,12 +31,13 @@ class Product:
     """One GEMM of a layer.
 
     ``spec`` takes the operands in the order of the role, ``swapped`` the other way round; both are None for PyTorch's
-    own product. ``casts`` says whether it casts operands. ``wide``: float32 does not hold its results.
+    own product. ``cast_a`` and ``cast_b`` say whether it casts that operand. ``wide``: float32 does not hold its results.
     """
 
     spec: str | None = None
     swapped: str | None = None
-    casts: bool = False
+    cast_a: bool = False
+    cast_b: bool = False
     wide: bool = False
 
     @classmethod
@@ -46,8 +47,8 @@ class Product:
             return cls()
         last = spec.accumulator.add_cast if spec.out is None else spec.out
         swapped = replace(spec, a=spec.b, b=spec.a)
-        casts = spec.a is not None or spec.b is not None
-        return cls(spec.key, swapped.key, casts, not fits(last.format, torch.float32))
+        wide = not fits(last.format, torch.float32)
+        return cls(spec.key, swapped.key, spec.a is not None, spec.b is not None, wide)
 
 
 @dataclass(frozen=True)
@@ -72,18 +73,18 @@ class AffinePlan:
     scale_margin: int = 0
     seed: int | None = None
 
-    @property
-    def is_plain(self) -> bool:
-        """Whether the forward pass is one GEMM and nothing else, apart from an addend added to its result."""
-        return (
-            self.fprop.spec is not None
-            and self.input_quant is None
-            and self.weight_quant is None
-            and self.addend_quant is None
-            and self.output_quant is None
-            and self.scale_input is None
-            and not self.addend_in_accumulator
-        )
+    #: Whether every step is PyTorch's own: nothing is rounded or scaled. Stored, because a tracer reads fields only.
+    is_native: bool = field(init=False, compare=False, default=False)
+    #: Whether the forward pass is one GEMM and nothing else, apart from an addend added to its result.
+    is_plain: bool = field(init=False, compare=False, default=False)
+
+    def __post_init__(self) -> None:
+        quants = (self.input_quant, self.weight_quant, self.addend_quant, self.output_quant)
+        forward = all(quant is None for quant in quants) and self.scale_input is None and not self.addend_in_accumulator
+        specs = (self.fprop.spec, self.dgrad.spec, self.wgrad.spec)
+        native = forward and self.grad_quant is None and self.scale_grad is None and all(s is None for s in specs)
+        object.__setattr__(self, "is_native", native)
+        object.__setattr__(self, "is_plain", forward and self.fprop.spec is not None)
 
 
 def addend_sum(spec: GemmSpec | None) -> str | None:

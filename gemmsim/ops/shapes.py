@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import prod
 
 import torch
 from torch import Tensor
@@ -58,6 +57,14 @@ def pad_rank(t: Tensor, rank: int) -> Tensor:
     return t.reshape((1,) * missing + tuple(t.shape)) if missing > 0 else t
 
 
+def _size(t: Tensor, dims: list[int]) -> int:
+    """Number of elements along ``dims`` (a loop, because a tracer does not follow ``math.prod`` of a generator)."""
+    size = 1
+    for i in dims:
+        size = size * t.shape[i]
+    return size
+
+
 def broadcast_dims(batch: Sequence[int], operand: Sequence[int]) -> list[int]:
     """Indices into ``batch`` along which an operand with batch dimensions ``operand`` is repeated.
 
@@ -74,7 +81,7 @@ def contract_columns(t: Tensor, reduced: list[int]) -> Tensor:
     batch = t.dim() - 2
     kept = [i for i in range(batch) if i not in reduced]
     moved = t.permute(*kept, batch, *reduced, batch + 1)
-    return moved.reshape([t.shape[i] for i in kept] + [t.shape[-2], prod(t.shape[i] for i in reduced) * t.shape[-1]])
+    return moved.reshape([t.shape[i] for i in kept] + [t.shape[-2], _size(t, reduced) * t.shape[-1]])
 
 
 def contract_rows(t: Tensor, reduced: list[int]) -> Tensor:
@@ -84,7 +91,7 @@ def contract_rows(t: Tensor, reduced: list[int]) -> Tensor:
     batch = t.dim() - 2
     kept = [i for i in range(batch) if i not in reduced]
     moved = t.permute(*kept, *reduced, batch, batch + 1)
-    return moved.reshape([t.shape[i] for i in kept] + [prod(t.shape[i] for i in reduced) * t.shape[-2], t.shape[-1]])
+    return moved.reshape([t.shape[i] for i in kept] + [_size(t, reduced) * t.shape[-2], t.shape[-1]])
 
 
 def sum_leading_view(t: Tensor, shape: Sequence[int]) -> Tensor:
@@ -96,4 +103,4 @@ def sum_leading_view(t: Tensor, shape: Sequence[int]) -> Tensor:
     reduced = [i for i in range(t.dim()) if i < missing or (shape[i - missing] == 1 and t.shape[i] != 1)]
     kept = [i for i in range(t.dim()) if i not in reduced]
     moved = t.permute(*reduced, *kept)
-    return moved.reshape(prod(t.shape[i] for i in reduced), prod(t.shape[i] for i in kept))
+    return moved.reshape(_size(t, reduced), _size(t, kept))

@@ -86,8 +86,9 @@ class Rounder:
             lowest = fmt.min_fraction if fmt.signed else Fraction(0)
             self.limits = (_units(fmt.max_fraction, unit), _units(-lowest, unit))
         else:
-            # One quantum for all numbers: as if the precision never ran out.
-            self.p = 1 << 62
+            # One quantum for all numbers: as if the precision never ran out. A grid without bounds ends where float64
+            # does: beyond 2**53 steps its numbers are those of 53 bits.
+            self.p = 1 << 62 if fmt.clamp else 53
             if fmt.clamp:
                 self.limits = (_units(fmt.max_fraction, unit), _units(-fmt.min_fraction, unit))
         self.goes_up = _goes_up(cast, unit)

@@ -20,7 +20,7 @@ from gemmsim.formats import FormatError
 
 ACCUMULATORS = """
 e5m10 e5m2 e4m3 ieee_e4m3 e8m7 tf32 e6m9 e3m2 e2m1 e5m7 e7m15 fp32 e5m21 e8m22 fp64 e11m40 e8m13 e9m10 e5m0 e11m51
-fixed(16,8) fixed(8,4,symmetric) fixed(32,12) fixed(50,20) ufixed(12,4) int16 e5m10/ftz e4m7b10/ftz e4m3fnuz
+fixed(16,8) fixed(8,4,symmetric) fixed(32,12) fixed(50,20) ufixed(12,4) int16 e5m10/ftz e4m7b10/ftz bf16/ftz e4m3fnuz
 binary8p3 binary8p4sf binary8p1 binary8p3ue
 """.split()
 MODES = ["/rtz", "/ru", "/rd", "/rna", "/sr", "/sr8", "/sr20", "/srb8", "/src8", "/ro"]

@@ -20,7 +20,7 @@ from gemmsim.backends import cpu
 from gemmsim.formats import Cast, FixedFormat, Format, names, parse, parse_cast
 
 MODES = ["rne", "rna", "rtz", "ru", "rd", "ro", "sr8", "sr20", "srb4", "src4"]
-EXTRA = ["e5m2/ftz", "e4m3/ftz", "e5m10/ftz", "e3m4", "e5m7", "e2m5", "ieee_e4m3", "e5m0", "e4m3b11fnuz", "fixed(8,4)"]
+EXTRA = ["e5m2/ftz", "e8m7/ftz", "e4m3/ftz", "e5m10/ftz", "e3m4", "e5m7", "e2m5", "ieee_e4m3", "e5m0", "e4m3b11fnuz", "fixed(8,4)"]
 EXTRA += ["fixed(8,4,symmetric)", "fixed(8,4,unbounded)", "ufixed(6,3)", "fixed(12,14)", "fixed(5,-3)", "binary6p3ue"]
 
 
@@ -111,6 +111,14 @@ def test_all_sixteen_bit_inputs(dtype, name):
     fits = want.float().to(dtype)
     fits[fits.isnan()] = math.nan
     assert_bitwise_equal(same, fits)
+
+
+@pytest.mark.parametrize("text", ["e9m30/clamp", "e11m52/clamp", "e11m5", "e9m3/rtz/sat"])
+def test_formats_wider_than_the_input_keep_their_range_in_a_float64_output(text):
+    x = torch.tensor([math.inf, -math.inf, math.nan, 3.4e38, 2.0**-149, -0.0, 1.1])
+    out = torch.empty(7, dtype=torch.float64)
+    cpu.quantize(x, parse_cast(text), out)
+    assert_bitwise_equal(out, expected(x, parse_cast(text)), context=text)
 
 
 LIBRARIES = {

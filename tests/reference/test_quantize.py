@@ -67,6 +67,12 @@ def test_dyadic_specials_follow_ieee(x, y):
         assert both_nan or (got == want and math.copysign(1, got) == math.copysign(1, want))
 
 
+def test_an_unbounded_grid_ends_in_53_bits():
+    assert round_value(Fraction(2**53 + 1), parse_cast("fixed(8,0,unbounded)")) == 2.0**53
+    assert round_value(Fraction(2**53 + 1), parse_cast("fixed(8,0,unbounded)/ru")) == 2.0**53 + 2
+    assert round_value(-1e300, parse_cast("fixed(8,4,unbounded)/rd")) == -1e300
+
+
 def test_a_fraction_that_is_not_dyadic_rounds_from_its_exact_value():
     third, hair = Fraction(1, 3), Fraction(1, 3 * 10**60)
     assert round_value(third, parse_cast("e5m10")) == float(np.float16(1 / 3))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ctypes import byref
+import ctypes
 from typing import Final
 
 import torch
@@ -15,7 +15,7 @@ from gemmsim.formats import Cast, FixedFormat, FloatFormat
 from .library import library
 from .params import cast_record
 from .quantize import DTYPES, quantize
-from .records import MAX_BATCH_DIMS, GemmArgs, Report
+from .records import GEMM_CALL, MAX_BATCH_DIMS, GemmSpecPart
 from .run import Run
 
 __all__ = ["SITE_A", "SITE_B", "SITE_OUT", "gemm", "supported"]
@@ -25,7 +25,8 @@ SITE_A: Final = 0
 SITE_B: Final = 1
 SITE_OUT: Final = 4
 
-_templates: dict[GemmSpec, GemmArgs] = {}
+_spec_parts: dict[GemmSpec, bytes] = {}
+_pack = GEMM_CALL.pack
 
 
 def _cast_reason(role: str, cast: Cast, register: bool) -> str | None:
@@ -64,7 +65,7 @@ def supported(spec: GemmSpec) -> str | None:
     return None
 
 
-def _template(spec: GemmSpec) -> GemmArgs:
+def _spec_part(spec: GemmSpec) -> bytes:
     """The part of the call that only depends on the spec."""
     reason = supported(spec)
     if reason is not None:
@@ -73,7 +74,7 @@ def _template(spec: GemmSpec) -> GemmArgs:
         )
     accumulator = spec.accumulator
     assert isinstance(accumulator, Sequential)
-    args = GemmArgs()
+    args = GemmSpecPart()
     casts = (("cast_a", spec.a), ("cast_b", spec.b), ("cast_mul", accumulator.mul))
     casts += (("cast_add", accumulator.add), ("cast_out", spec.out))
     for field, cast in casts:
@@ -81,23 +82,15 @@ def _template(spec: GemmSpec) -> GemmArgs:
             setattr(args, field, cast_record(cast))
     args.fused = int(accumulator.mul is None)
     args.arithmetic = int(spec.arithmetic == "fp32")
-    return args
+    return bytes(args)
 
 
-def _strides(args: GemmArgs, a: Tensor, b: Tensor, out: Tensor) -> None:
-    dims = out.dim() - 2
+def _batch(a: Tensor, b: Tensor, out: Tensor, dims: int) -> ctypes.Array[ctypes.c_int64]:
+    """Sizes and strides of the batch dimensions, as the library reads them."""
     if dims > MAX_BATCH_DIMS:
         raise ValueError(f"{dims} batch dimensions: at most {MAX_BATCH_DIMS} are supported. Flatten some of them.")
-    sa, sb, sc = a.stride(), b.stride(), out.stride()
-    args.batch_dims = dims
-    for d in range(dims):
-        args.batch_size[d] = out.shape[d]
-        args.a_batch[d] = sa[d]
-        args.b_batch[d] = sb[d]
-        args.c_batch[d] = sc[d]
-    args.a_row, args.a_col = sa[-2], sa[-1]
-    args.b_row, args.b_col = sb[-2], sb[-1]
-    args.c_row, args.c_col = sc[-2], sc[-1]
+    rows = (*out.shape[:dims], *a.stride()[:dims], *b.stride()[:dims], *out.stride()[:dims])
+    return (ctypes.c_int64 * len(rows))(*rows)
 
 
 def _unbroadcast(x: Tensor) -> Tensor:
@@ -127,11 +120,11 @@ def gemm(a: Tensor, b: Tensor, spec: GemmSpec, out: Tensor, seed: int = 0) -> Ru
         UnsupportedSpec: if ``supported(spec)`` gives a reason.
         MemoryError: if the packed panels cannot be allocated.
     """
-    template = _templates.get(spec)
-    if template is None:
-        if len(_templates) > 4096:
-            _templates.clear()
-        template = _templates[spec] = _template(spec)
+    part = _spec_parts.get(spec)
+    if part is None:
+        if len(_spec_parts) > 4096:
+            _spec_parts.clear()
+        part = _spec_parts[spec] = _spec_part(spec)
     if spec.is_stochastic:
         seed = seed if spec.fixed_seed is None else spec.fixed_seed
         if spec.a is not None and spec.a.is_stochastic:
@@ -140,23 +133,24 @@ def gemm(a: Tensor, b: Tensor, spec: GemmSpec, out: Tensor, seed: int = 0) -> Ru
             b = _rounded(b, spec.b, seed, SITE_B)
         if spec.out is not None and spec.out.is_stochastic:
             raw = torch.empty(out.shape, dtype=torch.float64)
-            run = _call(template, a, b, raw, seed)
+            run = _call(part, a, b, raw, seed)
             quantize(raw, spec.out, out, seed, SITE_OUT)
             return run
-    return _call(template, a, b, out, seed)
+    return _call(part, a, b, out, seed)
 
 
-def _call(template: GemmArgs, a: Tensor, b: Tensor, out: Tensor, seed: int) -> Run:
-    args = GemmArgs.from_buffer_copy(template)
-    args.a, args.b, args.c = a.data_ptr(), b.data_ptr(), out.data_ptr()
-    args.a_dtype, args.b_dtype, args.c_dtype = DTYPES[a.dtype], DTYPES[b.dtype], DTYPES[out.dtype]
-    args.m, args.n, args.k = out.shape[-2], out.shape[-1], a.shape[-1]
-    _strides(args, a, b, out)
-    args.seed = seed
-    args.threads = torch.get_num_threads()
-    report = Report()
-    if library().gemmsim_gemm(byref(args), byref(report)):
-        raise MemoryError(
-            f"Packing b ({args.k} x {args.n}) needs about {args.k * args.n * 4 / 2**30:.1f} GiB or more. Split the product along N."
-        )
-    return Run(report)
+def _call(part: bytes, a: Tensor, b: Tensor, out: Tensor, seed: int) -> Run:
+    sa, sb, sc = a.stride(), b.stride(), out.stride()
+    dims = len(sc) - 2
+    batch = _batch(a, b, out, dims) if dims else None
+    m, n = out.shape[-2:]
+    args = _pack(
+        a.data_ptr(), b.data_ptr(), out.data_ptr(), DTYPES[a.dtype], DTYPES[b.dtype], DTYPES[out.dtype], dims,
+        m, n, a.shape[-1], sa[-2], sa[-1], sb[-2], sb[-1], sc[-2], sc[-1],
+        ctypes.addressof(batch) if batch is not None else 0, seed, torch.get_num_threads(), 0,
+    )  # fmt: skip
+    code = library().gemmsim_gemm(args + part)
+    if code < 0:
+        k = a.shape[-1]
+        raise MemoryError(f"Packing b ({k} x {n}) needs more than {k * n * 4 / 2**30:.1f} GiB. Split the product along N.")
+    return Run(code)

@@ -9,7 +9,7 @@ import threading
 from ctypes import POINTER, c_char_p, c_int, c_int64
 from pathlib import Path
 
-from .records import CastRecord, GemmArgs, QuantizeArgs, Report
+from .records import GEMM_CALL, CastRecord, GemmSpecPart, QuantizeArgs
 
 __all__ = ["ISAS", "LibraryError", "build_info", "isa", "library", "set_isa"]
 
@@ -41,9 +41,10 @@ def _load() -> ctypes.CDLL:
         )
     lib = ctypes.CDLL(str(found[0]))
     lib.gemmsim_abi.argtypes = [POINTER(c_int64)]
-    sizes = (c_int64 * 4)()
+    sizes = (c_int64 * 3)()
     version = lib.gemmsim_abi(sizes)
-    expected = [ctypes.sizeof(record) for record in (CastRecord, GemmArgs, Report, QuantizeArgs)]
+    gemm_args = GEMM_CALL.size + ctypes.sizeof(GemmSpecPart)
+    expected = [ctypes.sizeof(CastRecord), gemm_args, ctypes.sizeof(QuantizeArgs)]
     if version != _ABI or list(sizes) != expected:
         raise LibraryError(
             f"gemmsim's CPU library at {found[0]} has ABI {version} with records {list(sizes)}; this Python code needs "
@@ -52,8 +53,8 @@ def _load() -> ctypes.CDLL:
     lib.gemmsim_isa.restype = c_char_p
     lib.gemmsim_build.restype = c_char_p
     lib.gemmsim_set_isa.argtypes = [c_char_p]
-    lib.gemmsim_gemm.argtypes = [POINTER(GemmArgs), POINTER(Report)]
-    lib.gemmsim_gemm.restype = c_int
+    lib.gemmsim_gemm.argtypes = [c_char_p]  # packed bytes
+    lib.gemmsim_gemm.restype = c_int64
     lib.gemmsim_quantize.argtypes = [POINTER(QuantizeArgs)]
     lib.gemmsim_quantize.restype = c_int
     wanted = os.environ.get("GEMMSIM_ISA", "")

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import ctypes
+import struct
 from ctypes import c_double, c_int32, c_int64, c_uint64, c_void_p
 
-__all__ = ["KINDS", "MAX_BATCH_DIMS", "STEPS", "CastRecord", "GemmArgs", "QuantizeArgs", "Report"]
+__all__ = ["GEMM_CALL", "KINDS", "MAX_BATCH_DIMS", "STEPS", "CastRecord", "GemmSpecPart", "QuantizeArgs"]
 
 MAX_BATCH_DIMS = 16
 STEPS, KINDS = 4, 10
@@ -20,23 +21,18 @@ class CastRecord(ctypes.Structure):
     ]  # fmt: skip
 
 
-class GemmArgs(ctypes.Structure):
+class GemmSpecPart(ctypes.Structure):
+    """The end of GemmArgs: what only depends on the spec."""
+
     _fields_ = [
-        ("a", c_void_p), ("b", c_void_p), ("c", c_void_p),
-        ("a_dtype", c_int32), ("b_dtype", c_int32), ("c_dtype", c_int32), ("batch_dims", c_int32),
-        ("m", c_int64), ("n", c_int64), ("k", c_int64),
-        ("a_row", c_int64), ("a_col", c_int64), ("b_row", c_int64), ("b_col", c_int64), ("c_row", c_int64), ("c_col", c_int64),
-        ("batch_size", _Dims), ("a_batch", _Dims), ("b_batch", _Dims), ("c_batch", _Dims),
+        ("fused", c_int32), ("arithmetic", c_int32),
         ("cast_a", CastRecord), ("cast_b", CastRecord), ("cast_mul", CastRecord), ("cast_add", CastRecord), ("cast_out", CastRecord),
-        ("fused", c_int32), ("arithmetic", c_int32), ("seed", c_uint64), ("threads", c_int32), ("reserved", c_int32),
     ]  # fmt: skip
 
 
-class Report(ctypes.Structure):
-    _fields_ = [
-        ("tiles", ((c_int64 * KINDS) * STEPS) * 2),
-        ("proofs", c_int32), ("has_directed", c_int32), ("used_any", c_int32), ("reserved", c_int32),
-    ]  # fmt: skip
+#: The beginning of GemmArgs: a b c | a_dtype b_dtype c_dtype batch_dims | m n k | six strides | batch | seed | threads, pad.
+#: Packed in one call because a product of 8x8 matrices should not wait for its arguments.
+GEMM_CALL = struct.Struct("@3Q4i3q6qQQ2i")
 
 
 class QuantizeArgs(ctypes.Structure):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from .library import isa
-from .records import KINDS, STEPS, Report
+from .records import KINDS, STEPS
 
 __all__ = ["Run"]
 
@@ -18,31 +18,29 @@ _PROOFS = (
 
 
 class Run:
-    """Record of one product: which kernels computed its tiles and what the planner had proved about the data."""
+    """Record of one product: the kernels that computed its tiles and what the planner had proved about the data."""
 
-    __slots__ = ("_report",)
+    __slots__ = ("_code",)
 
-    def __init__(self, report: Report) -> None:
-        self._report = report
+    def __init__(self, code: int) -> None:
+        self._code = code  # Report::packed() of cutlass_kernels/cpu/api.h
 
     @property
-    def kernels(self) -> dict[str, int]:
-        """Tiles computed by each kernel."""
-        tiles = self._report.tiles
-        found = {}
-        for carrier in range(2):
-            for step in range(STEPS):
-                for kind in range(KINDS):
-                    count = tiles[carrier][step][kind]
-                    if count:
-                        step_name = "" if kind == KINDS - 1 else f", {_STEPS[step]}"
-                        found[f"{_CARRIERS[carrier]}{step_name}, {_KINDS[kind]}"] = int(count)
+    def kernels(self) -> list[str]:
+        """Every kernel that computed part of the result."""
+        found = []
+        rest = self._code >> 4
+        while rest:
+            index, rest = (rest & 127) - 1, rest >> 7
+            kind, step, carrier = index % KINDS, index // KINDS % STEPS, index // (KINDS * STEPS)
+            how = "" if kind == KINDS - 1 else f", {_STEPS[step]}"
+            found.append(f"{_CARRIERS[carrier]}{how}, {_KINDS[kind]}")
         return found
 
     @property
     def proofs(self) -> list[str]:
-        """What was proved for every tile and therefore left out of the kernels."""
-        return [text for bit, text in _PROOFS if self.kernels and self._report.proofs & bit]
+        """What was proved for the whole product and therefore left out of the kernels."""
+        return [text for bit, text in _PROOFS if self._code >> 4 and self._code & bit]
 
     def __str__(self) -> str:
         parts = ["; ".join(self.kernels) or "nothing to compute", *self.proofs]

@@ -1,0 +1,50 @@
+"""When a call may skip PyTorch's dispatcher.
+
+A call on ordinary CPU tensors with nothing watching goes straight to the kernel, which saves about two microseconds.
+Anything else (subclasses, functorch, tracing, modes, profiling, lazily negated views, other devices) goes through
+``torch.ops.gemmsim``, which knows what to do.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+__all__ = ["is_direct", "needs_autograd", "nothing_watches", "transforms_active"]
+
+transforms_active = torch._C._are_functorch_transforms_active
+_dispatch_keys = torch._C._dispatch_keys
+_dispatch_modes = torch._C._len_torch_dispatch_stack
+_function_mode = torch._C._is_torch_function_mode_enabled
+_profiling = torch.autograd._profiler_enabled
+_TYPES = (Tensor, torch.nn.Parameter)
+
+
+def _plain_key_sets() -> frozenset[int]:
+    """Dispatch keys of an ordinary CPU tensor, made outside and inside ``torch.inference_mode``."""
+    key, key_set = torch._C.DispatchKey, torch._C.DispatchKeySet
+    inference = key_set(key.CPU) | key_set(key.AutocastCPU)
+    ordinary = inference | key_set(key.ADInplaceOrView) | key_set(key.AutogradCPU)
+    return frozenset({inference.raw_repr(), ordinary.raw_repr()})
+
+
+_PLAIN = _plain_key_sets()
+
+
+def is_direct(t: object) -> bool:
+    """Whether ``t`` is an ordinary CPU tensor or parameter."""
+    return type(t) in _TYPES and _dispatch_keys(t).raw_repr() in _PLAIN
+
+
+def nothing_watches() -> bool:
+    """Whether no mode, transform or profiler has to see the call."""
+    return not (transforms_active() or _dispatch_modes() or _function_mode() or _profiling())
+
+
+def needs_autograd(*tensors: Tensor | None) -> bool:
+    """Whether a gradient may be asked of these tensors. Compiled and transformed code decides that later."""
+    if not torch.is_grad_enabled():
+        return False
+    if torch.compiler.is_compiling() or transforms_active():
+        return True
+    return any(t is not None and t.requires_grad for t in tensors)

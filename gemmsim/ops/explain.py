@@ -1,0 +1,40 @@
+"""A spec in words, and what would run it."""
+
+from __future__ import annotations
+
+from gemmsim.arithmetic import GemmSpec
+
+from .affine_formats import QAffineFormats
+from .matmul import FormatsLike
+
+__all__ = ["explain"]
+
+
+def explain(spec: FormatsLike) -> str:
+    """What ``spec`` computes, step by step, and for each backend whether it runs it or why not.
+
+    Of ``QAffineFormats`` every product is explained and every quantiser listed. Nothing is run or compiled, but the CPU
+    library is loaded. ``SpecError`` for a spec that means nothing.
+    """
+    if isinstance(spec, QAffineFormats):
+        return _explain_formats(spec)
+    meaning = GemmSpec.of(spec)
+    return f"{meaning.explain()}\n{_backends(meaning)}"
+
+
+def _explain_formats(formats: QAffineFormats) -> str:
+    parts = [repr(formats)]
+    for role, words in (("fprop", "input * weight"), ("dgrad", "gradient * weight"), ("wgrad", "gradient * input")):
+        meaning: GemmSpec | None = getattr(formats, role)
+        text = "PyTorch's own product" if meaning is None else f"{meaning.explain()}\n{_backends(meaning)}"
+        parts.append(f"{role} ({words}):\n" + "\n".join(f"  {line}" for line in text.splitlines()))
+    return "\n".join(parts)
+
+
+def _backends(spec: GemmSpec) -> str:
+    from gemmsim.backends import cpu
+
+    reason = cpu.supported(spec)
+    if reason is not None:
+        return f"cpu: no, {reason}"
+    return f"cpu: yes, {cpu.isa()}; last_backend() after a call tells the kernel and what the data allowed to leave out"

@@ -1,0 +1,97 @@
+"""The linear layer as a function."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from gemmsim.arithmetic import GemmSpec
+
+from . import kernels
+from .affine_formats import QAffineFormats
+from .checks import check_device, check_float, check_out_dtype
+from .dispatch import is_direct, nothing_watches
+from .errors import ShapeError, message
+from .matmul import FormatsLike, affine, formats_of
+from .seeds import check_seed
+
+__all__ = ["qlinear"]
+
+
+def qlinear(
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    formats: FormatsLike | None = None,
+    *,
+    seed: int | None = None,
+    arithmetic: str | None = None,
+    out_dtype: torch.dtype | None = None,
+) -> Tensor:
+    """``torch.nn.functional.linear(x, weight, bias)`` computed as ``formats`` says, with gradients.
+
+    Leading dimensions of ``x`` (any number, none too) are flattened first: one product (M, K) x (K, N), one sum of M
+    terms in the weight's gradient, one scale for all of ``x``. Without bias it equals ``qmatmul(x, weight.mT, formats)``.
+
+    Args:
+        x, weight, bias: shapes (..., K), (N, K) and (N,); dtypes as in ``qmatmul``.
+        formats: ``QAffineFormats``, or a spec (string, ``GemmSpec``, accumulator, cast) for every product with the
+            gradient rule of ``qmatmul``. None is PyTorch's own ``linear``.
+        seed, arithmetic, out_dtype: as in ``qmatmul``. The default dtype is what x and weight promote to.
+
+    Forward: ``output_quant(gemm(input_quant(x), weight_quant(weight).mT) + bias_quant(bias))``. The bias is added in
+    float32 (float64 where the result or the accumulator is wider than float32), then the result rounded to its dtype.
+    Backward, with ``qg = grad_quant(grad)``: ``grad_x = grad_quant(dgrad(qg, qweight))``,
+    ``grad_weight = grad_quant(wgrad(qg.mT, qx))``, ``grad_bias = grad_quant(sum(qg))``, the sum sequential over the
+    rows, each addition rounded as in wgrad's accumulator (PyTorch's sum where wgrad is PyTorch's).
+
+    NaN, infinities, -0, overflow and errors are those of ``qmatmul``.
+    """
+    if bias is None and arithmetic is None and not torch.compiler.is_compiling():
+        if is_direct(x) and is_direct(weight) and nothing_watches() and x.dim() > 1 and weight.dim() == 2:
+            if not (torch.is_grad_enabled() and (x.requires_grad or weight.requires_grad)):
+                plain = kernels.spec_of(formats) if type(formats) is str else formats
+                if type(plain) is GemmSpec:
+                    return kernels.matmul(x, weight.mT, plain, check_seed("qlinear", seed), out_dtype)
+    chosen = formats_of(formats, arithmetic)
+    seed = check_seed("qlinear", seed)
+    dtype = _check_arguments(x, weight, bias, out_dtype)
+    if chosen.plan.is_native:
+        return _native(x, weight, bias, dtype)
+    plan = chosen.plan
+    if bias is None and chosen.bias_in_accumulator:
+        plan = _without_bias(chosen).plan
+    rows = x if x.dim() == 2 else x.reshape(x.shape[:-1].numel(), x.shape[-1])
+    out = affine(rows, weight, bias, plan, seed, True, dtype)
+    return out if x.dim() == 2 else out.reshape(*x.shape[:-1], weight.shape[0])
+
+
+@torch.compiler.assume_constant_result
+def _without_bias(formats: QAffineFormats) -> QAffineFormats:
+    return replace(formats, bias_in_accumulator=False)
+
+
+def _native(x: Tensor, weight: Tensor, bias: Tensor | None, dtype: torch.dtype) -> Tensor:
+    common = torch.promote_types(x.dtype, weight.dtype)
+    bias = None if bias is None else bias.to(common)
+    return torch.nn.functional.linear(x.to(common), weight.to(common), bias).to(dtype)
+
+
+def _check_arguments(x: Tensor, weight: Tensor, bias: Tensor | None, out_dtype: torch.dtype | None) -> torch.dtype:
+    check_float("qlinear", "x", x)
+    check_float("qlinear", "weight", weight)
+    if bias is not None:
+        check_float("qlinear", "bias", bias)
+    check_device("qlinear", x=x, weight=weight, bias=bias)
+    fits = x.dim() >= 1 and weight.dim() == 2 and x.shape[-1] == weight.shape[1]
+    if not fits or (bias is not None and (bias.dim() != 1 or bias.shape[0] != weight.shape[0])):
+        shapes = f"x {tuple(x.shape)}, weight {tuple(weight.shape)}"
+        shapes += "" if bias is None else f", bias {tuple(bias.shape)}"
+        allowed = "x (..., K), weight (N, K), bias (N,)"
+        raise ShapeError(message(f"qlinear: shapes {shapes}", allowed, "The weight is stored as torch.nn.Linear does."))
+    if out_dtype is not None:
+        check_out_dtype("qlinear", out_dtype)
+        return out_dtype
+    return torch.promote_types(x.dtype, weight.dtype)

@@ -1,0 +1,86 @@
+"""Rounding tensors to a number format."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from . import kernels
+from .casts import CastLike, RoundingLike, cast_of, resolve_cast
+from .checks import check_device, check_float
+from .dispatch import is_direct, nothing_watches
+from .errors import GradError, message
+from .library import quantize_inplace_op, quantize_op, quantize_out_op
+from .memory import check_out
+from .seeds import check_seed
+
+__all__ = ["quantize"]
+
+
+def quantize(
+    x: Tensor,
+    fmt: CastLike,
+    *,
+    rounding: RoundingLike | None = None,
+    overflow: object = None,
+    out: Tensor | None = None,
+    seed: int | None = None,
+) -> Tensor:
+    """Each element of ``x`` rounded once to the format ``fmt``, in ``x``'s dtype or into ``out``.
+
+    Args:
+        x: float32, float64, float16 or bfloat16; any strides.
+        fmt: a cast or format, or its name: "e4m3", "e5m10/rtz", "fixed(8,4)/sr8".
+        rounding, overflow: in place of what ``fmt`` says; without either rne and "infinity".
+        out: receives and is the result: ``x``'s shape, any of the four dtypes, ``x`` itself for in place.
+        seed: seed of the random bits, 0 to 2**64 - 1, for stochastic rounding; None draws one from torch's default CPU
+            generator, so ``torch.manual_seed`` makes the result repeatable. The bits of an element depend on the seed
+            and its row-major index only.
+
+    NaN stays NaN; infinities and results beyond the largest value follow the overflow policy; the sign of zero is kept
+    where the format has -0, else zero is +0. A value that the result's dtype does not hold is rounded to it (nearest
+    even) after the rounding to ``fmt``: a bfloat16 tensor cannot show an e5m10 value of eleven bits.
+    Rounding has no derivative, so a tensor that requires grad is refused in grad mode.
+
+    Raises:
+        FormatError: for an unknown format, rounding or overflow policy.
+        DTypeError, DeviceError: for other dtypes and devices. ShapeError, OverlapError: for an ``out`` of another shape,
+            or one that shares memory with itself or, other than entirely, with ``x``.
+        GradError: for an ``x`` or ``out`` that requires grad in grad mode.
+    """
+    if rounding is None and overflow is None and type(fmt) is str:
+        cast = cast_of(fmt)
+    else:
+        cast = resolve_cast(fmt, rounding, overflow)
+    if seed is not None:
+        seed = check_seed("quantize", seed)
+    compiling = torch.compiler.is_compiling()
+    if not compiling and is_direct(x) and nothing_watches() and not x.requires_grad and out is None:
+        return kernels.quantize(x, cast, seed)
+    _check(x, out, compiling)
+    if out is None:
+        return quantize_op(x, str(cast), seed)
+    if x is out:
+        quantize_inplace_op(x, str(cast), seed)
+    else:
+        quantize_out_op(x, str(cast), out, seed)
+    return out
+
+
+def _check(x: Tensor, out: Tensor | None, compiling: bool) -> None:
+    check_float("quantize", "x", x)
+    check_device("quantize", x=x, out=out)
+    if torch.is_grad_enabled() and (x.requires_grad or (out is not None and out.requires_grad)):
+        raise GradError(
+            message(
+                "quantize of a tensor that requires grad",
+                "tensors without grad, or a call under torch.no_grad()",
+                "Use gemmsim.quantizer(fmt)(x), whose gradient passes straight through, or x.detach().",
+            )
+        )
+    if out is None:
+        return
+    check_float("quantize", "out", out)
+    # Compiled code makes memory explicit itself, and its tensors have no addresses yet.
+    if not compiling:
+        check_out("quantize", x, out)

@@ -1,0 +1,141 @@
+"""Rounding with a straight-through gradient."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from gemmsim.formats import Cast, FixedFormat, FormatError
+
+from .casts import CastLike, RoundingLike, cast_of, resolve_cast
+from .checks import check_device, check_float
+from .errors import message
+from .library import quantize_op
+
+__all__ = ["GradHook", "Quantizer", "quantizer"]
+
+GradHook: TypeAlias = Callable[[Tensor], Tensor]
+
+
+class _StraightThrough(torch.autograd.Function):
+    """Forward: a cast. Backward: the gradient through the hooks, masked where the forward pass clamped, cast."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(x: Tensor, forward: str | None, grid: str | None, backward: Any) -> tuple[Tensor, Tensor | None]:
+        """The rounded tensor and, with ``grid``, where it was clamped."""
+        if forward is None:
+            return x.view_as(x), None
+        if grid is None:
+            return quantize_op(x, forward), None
+        low, high = _bounds(forward)
+        # Clamped means: rounded as if without bounds it lies outside. Clamping that value is the rounded result, so
+        # that a stochastic rounding draws its bits once.
+        free = quantize_op(x, grid)
+        return free.clamp(low, high), (free < low) | (free > high)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+        """Keep the mask and what the gradient is put through."""
+        _, _, _, ctx.backward_steps = inputs
+        mask = output[1]
+        if mask is not None:
+            ctx.mark_non_differentiable(mask)
+        ctx.save_for_backward(mask)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor, *unused: Any) -> tuple[Tensor, None, None, None]:
+        """Hooks, mask, cast, in this order."""
+        hooks, cast = ctx.backward_steps
+        (mask,) = ctx.saved_tensors
+        dtype = grad.dtype
+        for hook in hooks:
+            grad = hook(grad)
+        if mask is not None:
+            grad = torch.where(mask, torch.zeros((), dtype=grad.dtype, device=grad.device), grad)
+        if cast is not None:
+            grad = quantize_op(grad, cast)
+        return grad.to(dtype), None, None, None
+
+
+@dataclass(frozen=True)
+class Quantizer:
+    """What ``quantizer(...)`` returns: a function from tensor to tensor that is also a value (equal, picklable).
+
+    ``forward`` and ``backward``: casts of the tensor and of its gradient, None for none. See ``quantizer``.
+    """
+
+    forward: Cast | None = None
+    backward: Cast | None = None
+    clamping_grad_zero: bool = False
+    backward_hooks: tuple[GradHook, ...] = ()
+
+    def __post_init__(self) -> None:
+        names = [None if cast is None else str(cast) for cast in (self.forward, self.backward)]
+        grid = None
+        if self.clamping_grad_zero:
+            grid = str(_unbounded(self.forward))
+        # Strings, because compiled code carries them.
+        object.__setattr__(self, "_steps", (names[0], grid, (self.backward_hooks, names[1])))
+
+    def __call__(self, x: Tensor) -> Tensor:
+        check_float("quantizer", "x", x)
+        check_device("quantizer", x=x)
+        result: Tensor = _StraightThrough.apply(x, *self._steps)[0]  # type: ignore[attr-defined]
+        return result
+
+
+def quantizer(
+    forward_number: CastLike | None = None,
+    backward_number: CastLike | None = None,
+    forward_rounding: RoundingLike | None = None,
+    backward_rounding: RoundingLike | None = None,
+    clamping_grad_zero: bool = False,
+    backward_hooks: Sequence[GradHook] = (),
+) -> Quantizer:
+    """A function that rounds a tensor going forward and its gradient going backward, else passing it straight through.
+
+    Args:
+        forward_number, backward_number: cast, format or name; None leaves the tensor, or the gradient, as it is.
+        forward_rounding, backward_rounding: in place of what the cast says. Default: the cast's own, which is "nearest"
+            unless it names another.
+        clamping_grad_zero: the gradient is zero where the forward pass clamped; only for a fixed-point format that
+            clamps. An element is clamped if rounding it without bounds leaves the format's range.
+        backward_hooks: functions of the gradient, applied in order, before masking and rounding.
+
+    NaN, infinities, signed zeros, overflow, dtypes, strides and random bits are those of ``gemmsim.quantize``; a
+    stochastic cast draws a new seed at each call. Differentiating the gradient raises.
+
+    Raises:
+        FormatError: for unknown names, and for ``clamping_grad_zero`` with another forward format.
+    """
+    forward = None if forward_number is None else resolve_cast(forward_number, forward_rounding)
+    backward = None if backward_number is None else resolve_cast(backward_number, backward_rounding)
+    return Quantizer(forward, backward, bool(clamping_grad_zero), tuple(backward_hooks))
+
+
+def _unbounded(cast: Cast | None) -> Cast:
+    """``cast`` without its bounds: the grid of all multiples."""
+    if cast is None or not isinstance(cast.format, FixedFormat) or not (cast.format.clamp and cast.format.signed):
+        raise FormatError(
+            message(
+                f"quantizer: clamping_grad_zero=True with forward_number={cast}",
+                "signed fixed-point formats that clamp, such as 'fixed(8,4)'",
+                "Give such a format, or leave clamping_grad_zero out.",
+            )
+        )
+    grid = FixedFormat(cast.format.bits, cast.format.frac, clamp=False)
+    return Cast(grid, cast.rounding)
+
+
+@torch.compiler.assume_constant_result
+def _bounds(text: str) -> tuple[float, float]:
+    fmt = cast_of(text).format
+    return fmt.min, fmt.max
