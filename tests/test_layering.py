@@ -13,6 +13,8 @@ import pytest
 from support import ROOT
 
 PACKAGE = ROOT / "gemmsim"
+#: The face lists what people may ask for, the reference included; it loads a part only when a person names it.
+FACE = PACKAGE / "__init__.py"
 
 #: Lowest first. A module may import from its own layer and from lower ones.
 LAYERS = ["formats", "arithmetic", "backends", "ops", "nn", "optim", "mx", "tensor_quant", "emulate"]
@@ -27,8 +29,6 @@ FACES = {
     "compat": {"", "formats", "arithmetic", "acc", "nn", "optim", "mx", "tensor_quant", "emulate"},
 }
 STANDARD_LIBRARY_ONLY = {"formats", "arithmetic"}
-
-Import = tuple[str, str, int]
 
 
 def modules() -> list[Path]:
@@ -71,13 +71,17 @@ def internal(path: Path) -> Iterator[tuple[str, str, int]]:
             yield module, name, line
 
 
+def layer_of(path: Path) -> str:
+    return layer(f"gemmsim.{dotted(path)}")
+
+
 def of(*layers: str) -> list[Path]:
-    return [path for path in modules() if layer(f"gemmsim.{dotted(path)}" if dotted(path) else "gemmsim") in layers]
+    return [path for path in modules() if layer_of(path) in layers]
 
 
 @pytest.mark.parametrize("path", of(*LAYERS), ids=dotted)
 def test_a_layer_imports_only_itself_and_lower_layers(path):
-    mine = LAYERS.index(layer(f"gemmsim.{dotted(path)}"))
+    mine = LAYERS.index(layer_of(path))
     for module, name, line in internal(path):
         target = layer(module)
         if target == "" and path.relative_to(PACKAGE).parts[0] == "backends":
@@ -95,7 +99,7 @@ def test_the_reference_uses_formats_and_arithmetic_alone(path):
         assert module.split(".")[0] != "torch", f"{path}:{line} imports torch"
 
 
-@pytest.mark.parametrize("path", [p for p in modules() if not dotted(p).startswith("reference")], ids=dotted)
+@pytest.mark.parametrize("path", [p for p in modules() if p != FACE and layer_of(p) != "reference"], ids=dotted)
 def test_nobody_imports_the_reference(path):
     for module, name, line in internal(path):
         assert layer(module) != "reference" and name != "reference", f"{path}:{line} imports the reference"
@@ -124,6 +128,15 @@ def test_formats_and_arithmetic_need_the_standard_library_alone(path):
     for module, _, line in imports(path):
         top = module.split(".")[0]
         assert top == "gemmsim" or top in sys.stdlib_module_names, f"{path}:{line} imports {module}"
+
+
+def test_the_face_loads_nothing_by_itself():
+    """Its imports stand under TYPE_CHECKING, for people's editors and mypy."""
+    for node in ast.parse(FACE.read_text(encoding="utf-8")).body:
+        if isinstance(node, ast.Import):
+            assert all(alias.name.split(".")[0] != "gemmsim" for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert not node.level, f"line {node.lineno}"
 
 
 def test_every_folder_has_a_place():

@@ -6,13 +6,18 @@ import pytest
 import torch
 from support import assert_bitwise_equal, assert_values_equal
 
+
+def nan(pattern: int) -> torch.Tensor:
+    return torch.tensor([pattern], dtype=torch.int32).view(torch.float32)
+
+
 DIFFERENCES = {
     "one ulp": (torch.tensor([1.0]), torch.tensor([1.0 + 2**-23])),
     "sign of zero": (torch.tensor([0.0]), torch.tensor([-0.0])),
-    "NaN payload": (torch.tensor([0x7FC00000]).int().view(torch.float32), torch.tensor([0x7FC00001]).int().view(torch.float32)),
+    "NaN payload": (nan(0x7FC00000), nan(0x7FC00001)),
     "shape": (torch.zeros(2), torch.zeros(1, 2)),
     "dtype": (torch.zeros(2), torch.zeros(2, dtype=torch.float64)),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", DIFFERENCES)

@@ -111,10 +111,10 @@ template <class C, bool STOCHASTIC> INL typename C::V round_general(typename C::
     const VI e = imax((VI)(mag >> C::MB), splat_i<C>(1));
     const VI below = k.emin_b - e;
     VI d = k.base + imax(below, (VI){});
-    d += (VI)(below > (VI){}) & k.ftz_extra;
+    const VI flushed = (VI)(mag < k.quantum) & k.flush;  // no subnormals: below 2^emin, where the quantum is 2^emin
+    d += flushed & k.ftz_extra;
     const VU sig = (mag & C::FRAC) | ((VU)((VU)(mag >> C::MB) != (VU){}) & C::ONE);
-    // below one quantum; without subnormals also a carrier subnormal, whose exponent field says no more
-    const VI small = (VI)(d > splat_i<C>(C::MB)) | ((VI)(mag < k.quantum) & k.flush);
+    const VI small = (VI)(d > splat_i<C>(C::MB)) | flushed;  // below one quantum
     const VU ds = (VU)(small ? splat_i<C>(C::MB) : d);
     const VU mask = (one << ds) - 1, lsb = (sig >> ds) & one, neg = (VU)((VI)u >> (8 * sizeof(typename C::T) - 1));
     const VU dir = (neg & k.neg) | (~neg & k.pos);

@@ -54,6 +54,8 @@ class GemmSpec:
     arithmetic: str = "exact"
     #: Canonical string, stored because the operators use it at every call.
     key: str = field(init=False, compare=False, repr=False, default="")
+    #: Whether the result depends on random bits; stored for the same reason.
+    is_stochastic: bool = field(init=False, compare=False, repr=False, default=False)
 
     def __post_init__(self) -> None:
         put = object.__setattr__
@@ -73,6 +75,7 @@ class GemmSpec:
         if self.arithmetic == "fp32":
             self._check_fits_fp32()
         put(self, "key", _text(self))
+        put(self, "is_stochastic", any(step.is_stochastic for step in self.casts()))
 
     def _check_fits_fp32(self) -> None:
         casts = [("a", self.a), ("b", self.b), *(("accumulator", step) for step in self.accumulator.casts())]
@@ -86,11 +89,6 @@ class GemmSpec:
                 )
 
     # Questions
-
-    @property
-    def is_stochastic(self) -> bool:
-        """Whether the result depends on random bits."""
-        return any(step.is_stochastic for step in self.casts())
 
     @property
     def fixed_seed(self) -> int | None:

@@ -34,7 +34,9 @@ def _version(wanted: bool) -> None:
 
 @app.callback()
 def root(
-    version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Print it.")] = False,
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+    ] = False,
 ) -> None:
     """Matrix products in any number format and with any accumulator, bit for bit."""
 
@@ -42,8 +44,9 @@ def root(
 @app.command("formats")
 def formats_command(
     name: Annotated[str | None, typer.Argument(help="One format, such as e4m3 or fixed(8,4).")] = None,
-    codes: Annotated[bool, typer.Option("--codes", help="List every code and its value (formats of 8 bits or fewer).")]
-    = False,
+    codes: Annotated[
+        bool, typer.Option("--codes", help="List every code and its value (formats of 8 bits or fewer).")
+    ] = False,
 ) -> None:
     """The named formats as a table, or everything about one format."""
     from .formats import list_formats, show_format
@@ -88,8 +91,9 @@ def study_list() -> None:
 def study_run(
     name: StudyName,
     out: OutFolder,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the cells and what they cost; compute nothing.")]
-    = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Print the cells and what they cost; compute nothing.")
+    ] = False,
     limit: Annotated[int | None, typer.Option("--limit", min=0, help="Compute at most this many cells now.")] = None,
 ) -> None:
     """Compute the cells that are not finished yet, then write table and plot."""

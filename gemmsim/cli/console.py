@@ -33,7 +33,7 @@ def say(text: str) -> None:
 
 
 def show(renderable: Any) -> None:
-    """A table on standard output. Where the output is no terminal it keeps its natural width, so that nothing is cut."""
+    """A table on standard output; where that is no terminal, in its natural width, so that nothing is cut."""
     out = console()
     if not out.is_terminal:
         out = Console(highlight=False, width=200)

@@ -22,11 +22,12 @@ def list_formats() -> None:
         table.add_column(heading, justify=justify)  # type: ignore[arg-type]
     for entry in NAMED:
         fmt = entry.format
-        table.add_row(str(fmt), *_cells(fmt), " ".join(aliases(fmt)))
+        name = _short_name(fmt)
+        table.add_row(name, *_cells(fmt), " ".join(alias for alias in aliases(fmt) if alias != name))
     show(table)
     say(
-        "Every eXmY is a format too (e6m9, ieee_e4m3, e4m3b11, e5m2fnuz), so are binaryKpP{s|u}{e|f}, fixed(bits,frac)\n"
-        "and ufixed(bits,frac). One in full: gemmsim formats NAME; with every code: gemmsim formats NAME --codes"
+        "Every eXmY is a format too (e6m9, ieee_e4m3, e4m3b11, e5m2fnuz), so are binaryKpP{s|u}{e|f},\n"
+        "fixed(bits,frac) and ufixed(bits,frac). One in full: gemmsim formats NAME; its codes as well: --codes"
     )
 
 
@@ -48,18 +49,23 @@ def show_format(name: str, *, codes: bool) -> None:
 
 
 def _code_table(fmt: Format) -> Table:
-    """All codes in columns of at most 32 lines, so that 8 bits fit on a screen."""
+    """All codes side by side: 16 to a column, or four columns where that gives more of them."""
     width = (fmt.bits + 3) // 4
     entries = [(f"{code:#0{width + 2}x}", _number(fmt.decode(code))) for code in fmt.codes()]
-    height = max(16, -(-len(entries) // 8)) if len(entries) > 16 else len(entries)
-    table = Table(title=f"{fmt}: code and value", title_justify="left", pad_edge=False)
+    height = max(16, -(-len(entries) // 4))
     stacks = [entries[start : start + height] for start in range(0, len(entries), height)]
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
     for _ in stacks:
         table.add_column("code")
         table.add_column("value", justify="right")
-    for line in range(height):
+    for line in range(min(height, len(entries))):
         table.add_row(*(text for stack in stacks for text in (stack[line] if line < len(stack) else ("", ""))))
     return table
+
+
+def _short_name(fmt: Format) -> str:
+    """The canonical name, or an alias where only the full list of fields is canonical."""
+    return str(fmt) if "=" not in str(fmt) else next(iter(aliases(fmt)), str(fmt))
 
 
 def _cells(fmt: Format) -> list[str]:

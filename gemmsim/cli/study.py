@@ -66,6 +66,8 @@ def plot_study(name: str, out: Path) -> None:
     keys = {cell.key for cell in chosen.cells()}
     rows = [row for row in study.load_rows(out) if row["cell"] in keys]
     if not rows:
-        raise study.StudyError(f"'{out}' holds no finished cell of {name!r}. Run it first: gemmsim study run {name} --out {out}")
+        raise study.StudyError(
+            f"'{out}' holds no finished cell of {name!r}. Run it first: gemmsim study run {name} --out {out}"
+        )
     chosen.plot(rows, out / "plot.png")
     say(f"{out}/plot.png")

@@ -10,7 +10,7 @@ import torch
 
 from gemmsim.formats import Cast, FixedFormat, FloatFormat, Format, Rounding, parse_cast, parse_overflow, parse_rounding
 
-__all__ = ["CastLike", "RoundingLike", "carrier_dtype", "cast_of", "fits", "resolve_cast"]
+__all__ = ["CastLike", "RoundingLike", "carrier_dtype", "cast_name", "cast_of", "fits", "resolve_cast"]
 
 CastLike: TypeAlias = str | Format | Cast
 RoundingLike: TypeAlias = str | Rounding
@@ -46,6 +46,12 @@ def resolve_cast(fmt: CastLike, rounding: RoundingLike | None = None, overflow: 
     if bits and cast.rounding.is_stochastic:
         cast = replace(cast, rounding=Rounding(cast.rounding.mode, bits))
     return cast
+
+
+@torch.compiler.assume_constant_result
+def cast_name(fmt: CastLike, rounding: RoundingLike | None = None, overflow: object = None) -> str:
+    """Name of ``resolve_cast(...)``; a constant of compiled code."""
+    return str(resolve_cast(fmt, rounding, overflow))
 
 
 def fits(fmt: Format, dtype: torch.dtype) -> bool:

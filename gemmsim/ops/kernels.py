@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from gemmsim.arithmetic import GemmSpec, UnsupportedSpec
+from gemmsim.backends import cpu
 from gemmsim.formats import Cast
 
 from . import state
@@ -35,6 +36,7 @@ __all__ = [
 
 #: Most batch dimensions, and most dimensions of a strided element-wise call, that the backend takes.
 _MAX_DIMS = 16
+_NOTHING = "nothing to compute: the result has no elements"
 
 
 @lru_cache(maxsize=4096)
@@ -65,8 +67,6 @@ def result_dtype(owner: str, a: Tensor, b: Tensor, out_dtype: torch.dtype | None
 
 def quantize_into(x: Tensor, cast: Cast, out: Tensor, seed: int | None, site: int = Site.QUANTIZE, stream: int = 0) -> None:
     """Write ``cast`` of each element of ``x`` to ``out``; a stochastic cast without ``seed`` draws one."""
-    from gemmsim.backends import cpu
-
     bits = 0
     if cast.is_stochastic:
         bits = draw_seed() if seed is None else derive_seed(seed, stream)
@@ -105,38 +105,47 @@ def matmul(
     stream: int = 0,
 ) -> Tensor:
     """The matrix product ``spec`` of matrices, or of batches of matrices whose batch dimensions broadcast."""
-    from gemmsim.backends import cpu
-
     dtype = result_dtype("matmul", a, b, out_dtype)
-    shape = matmul_shape("matmul", a, b)
-    out = torch.empty(shape, dtype=dtype)
     bits = call_seed(spec, seed, stream)
-    if len(shape) > 2:
-        spec, a, b = _cast_stochastic_operands(spec, a, b, bits)
-    if c is not None:
-        c = _expand_addend(c, shape)
-    if out.numel() == 0:
-        state.record("matmul", "cpu", spec.key, "nothing to compute: the result has no elements")
-        return out
-    operands = (a, b, out, c) if len(shape) == 2 else _batched(a, b, out, c)
-    if c is None:
-        plan: object = cpu.gemm(operands[0], operands[1], spec, operands[2], bits)
+    if c is None and a.dim() == 2 and b.dim() == 2 and a.shape[1] == b.shape[0]:
+        out = torch.empty((a.shape[0], b.shape[1]), dtype=dtype)
+        plan: object = cpu.gemm(a, b, spec, out, bits) if out.numel() else _NOTHING
     else:
-        reason = cpu.supported(spec)
-        if reason is not None:
-            raise UnsupportedSpec(message(f"matmul: c with {spec.key!r}: {reason}", "no c on the CPU", "Add it afterwards."))
-        plan = cpu.gemm(operands[0], operands[1], spec, operands[2], bits, c=operands[3])  # type: ignore[call-arg]
+        out, plan = _general_matmul(a, b, spec, bits, dtype, c)
     state.record("matmul", "cpu", spec.key, plan)
     return out
+
+
+def _general_matmul(
+    a: Tensor, b: Tensor, spec: GemmSpec, seed: int, dtype: torch.dtype, c: Tensor | None
+) -> tuple[Tensor, object]:
+    """``matmul`` of operands of any rank from two, and what ran."""
+    shape = matmul_shape("matmul", a, b)
+    out = torch.empty(shape, dtype=dtype)
+    if len(shape) > 2:
+        spec, a, b = _cast_stochastic_operands(spec, a, b, seed)
+    if c is not None:
+        c = _expand_addend(c, shape)
+        reason = cpu.supported(spec)
+        if reason is not None:
+            asked = f"matmul: c with {spec.key!r}: {reason}"
+            raise UnsupportedSpec(message(asked, "products without c", "Add c to the result."))
+    if out.numel() == 0:
+        return out, _NOTHING
+    target = out
+    if len(shape) > 2:
+        a, b, target, c = _batched(a, b, out, c)
+    if c is None:
+        return out, cpu.gemm(a, b, spec, target, seed)
+    return out, cpu.gemm(a, b, spec, target, seed, c=c)  # type: ignore[call-arg]
 
 
 def _expand_addend(c: Tensor, shape: Sequence[int]) -> Tensor:
     try:
         return c.expand(tuple(shape))
     except RuntimeError:
-        raise ShapeError(
-            message(f"matmul: c has shape {tuple(c.shape)}, the product {tuple(shape)}", "a c that broadcasts to the product", "Reshape c.")
-        ) from None
+        asked = f"matmul: c has shape {tuple(c.shape)}, the product {tuple(shape)}"
+        raise ShapeError(message(asked, "a c that broadcasts to the product", "Reshape c.")) from None
 
 
 def _cast_stochastic_operands(spec: GemmSpec, a: Tensor, b: Tensor, seed: int) -> tuple[GemmSpec, Tensor, Tensor]:
@@ -174,7 +183,9 @@ def matmul_with_operands(
     cast_a = a.new_empty(0) if spec.a is None else _cast_operand(a, spec.a, bits, Site.OPERAND_A)
     cast_b = b.new_empty(0) if spec.b is None else _cast_operand(b, spec.b, bits, Site.OPERAND_B)
     left, right = (a if spec.a is None else cast_a), (b if spec.b is None else cast_b)
-    return matmul(left, right, without_operand_casts(spec), bits, dtype, c), cast_a, cast_b
+    out, plan = _general_matmul(left, right, without_operand_casts(spec), bits, dtype, c)
+    state.record("matmul", "cpu", spec.key, plan)
+    return out, cast_a, cast_b
 
 
 @lru_cache(maxsize=4096)

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from . import kernels
-from .casts import CastLike, RoundingLike, cast_of, resolve_cast
+from .casts import CastLike, RoundingLike, cast_name, cast_of, resolve_cast
 from .checks import check_device, check_float
 from .dispatch import is_direct, nothing_watches
 from .errors import GradError, message
@@ -48,22 +48,20 @@ def quantize(
             or one that shares memory with itself or, other than entirely, with ``x``.
         GradError: for an ``x`` or ``out`` that requires grad in grad mode.
     """
-    if rounding is None and overflow is None and type(fmt) is str:
-        cast = cast_of(fmt)
-    else:
-        cast = resolve_cast(fmt, rounding, overflow)
     if seed is not None:
         seed = check_seed("quantize", seed)
     compiling = torch.compiler.is_compiling()
     if not compiling and is_direct(x) and nothing_watches() and not x.requires_grad and out is None:
-        return kernels.quantize(x, cast, seed)
+        plain = type(fmt) is str and rounding is None and overflow is None
+        return kernels.quantize(x, cast_of(fmt) if plain else resolve_cast(fmt, rounding, overflow), seed)  # type: ignore[arg-type]
+    cast = cast_name(fmt, rounding, overflow)
     _check(x, out, compiling)
     if out is None:
-        return quantize_op(x, str(cast), seed)
+        return quantize_op(x, cast, seed)
     if x is out:
-        quantize_inplace_op(x, str(cast), seed)
+        quantize_inplace_op(x, cast, seed)
     else:
-        quantize_out_op(x, str(cast), out, seed)
+        quantize_out_op(x, cast, out, seed)
     return out
 
 

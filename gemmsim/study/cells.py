@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 Scalar = str | int | float | bool | None
@@ -51,6 +50,6 @@ def digest(value: object) -> str:
     return hashlib.sha256(text.encode("ascii")).hexdigest()[:16]
 
 
-def columns(values: Mapping[str, Scalar]) -> tuple[tuple[str, Scalar], ...]:
-    """``values`` in the hashable form that Cell.columns takes, in their order."""
+def columns(**values: Scalar) -> tuple[tuple[str, Scalar], ...]:
+    """The keywords in the hashable form that Cell.columns takes, in their order."""
     return tuple(values.items())

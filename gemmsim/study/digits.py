@@ -56,17 +56,17 @@ class DigitsStudy(Study):
         """The float64 pass first, then the grid from wide to narrow."""
         setting = digest(SETTING)
         macs = Data.TEST_IMAGES * Network.MACS_PER_IMAGE
-        truth = columns({"kind": "truth", "format": "fp64", "rounding": "rne", "significand_bits": 53})
+        truth = columns(kind="truth", format="fp64", rounding="rne", significand_bits=53)
         cells = [Cell(self.name, setting, str(gs.GemmSpec.parse(TRUTH_SPEC)), 0, truth, macs=macs)]
         for point in accumulator_grid(FORMATS, ROUNDINGS, seeds=SEEDS):
-            shown = {
-                "kind": "accumulator",
-                "format": point.format,
-                "rounding": point.rounding,
-                "significand_bits": point.significand_bits,
-            }
+            shown = columns(
+                kind="accumulator",
+                format=point.format,
+                rounding=point.rounding,
+                significand_bits=point.significand_bits,
+            )
             cells.append(
-                Cell(self.name, setting, point.spec, point.seed, columns(shown), stochastic=point.stochastic, macs=macs)
+                Cell(self.name, setting, point.spec, point.seed, shown, stochastic=point.stochastic, macs=macs)
             )
         return cells
 

@@ -55,11 +55,13 @@ class Network:
 
 
 def load_data() -> Data:
-    """The digits, split by position: image i tests when i is a multiple of 3. The same for every version and machine."""
+    """The digits, split by position: image i tests when i is a multiple of 3. The same on every machine."""
     try:
         from sklearn.datasets import load_digits
     except ImportError as error:
-        raise StudyError("the digits study needs scikit-learn. Install it with: pip install 'gemmsim[study]'.") from error
+        raise StudyError(
+            "the digits study needs scikit-learn. Install it with: pip install 'gemmsim[study]'."
+        ) from error
     digits = load_digits()
     images = torch.tensor(digits.data / 16, dtype=torch.float32)
     labels = torch.tensor(digits.target, dtype=torch.int64)
@@ -83,7 +85,8 @@ def train(data: Data, *, epochs: int = 40, batch: int = 200, seed: int = 0) -> N
 
     def uniform(shape: tuple[int, ...], fan_in: int, fan_out: int) -> Tensor:
         bound = (6 / (fan_in + fan_out)) ** 0.5  # Glorot and Bengio 2010, equation 16
-        return ((torch.rand(shape, generator=generator) * 2 - 1) * bound).requires_grad_()
+        weights: Tensor = (torch.rand(shape, generator=generator) * 2 - 1) * bound
+        return weights.requires_grad_()
 
     w1, w2 = uniform((256, 64), 64, 256), uniform((10, 256), 256, 10)
     b1, b2 = torch.zeros(256, requires_grad=True), torch.zeros(10, requires_grad=True)

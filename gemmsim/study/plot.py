@@ -23,7 +23,8 @@ LABEL_GAP = 6.5
 def accuracy_plot(rows: Sequence[Row], path: Path, *, subject: str, guessing: float) -> None:
     """Writes a PNG: accuracy in percent against the accumulator's significand bits, the exact pass as a line.
 
-    ``guessing`` is the accuracy of a blind guess, drawn as the floor. The title states the finding, computed from the rows. StudyError without matplotlib.
+    ``guessing`` is the accuracy of a blind guess, drawn as the floor. The title states the finding, computed from the
+    rows. StudyError without matplotlib.
     """
     figure_class = _figure_class()
     found = points(rows)
@@ -56,7 +57,8 @@ def finding(found: Sequence[Point], truth: Row | None) -> str:
         needed = bits_needed([p for p in found if p.rounding == rounding], truth["accuracy"], TOLERANCE)
         groups.setdefault(needed, []).append(rounding_label(rounding))
     parts = [
-        f"{'more than tested' if bits is None else bits} (rounding {' or '.join(words)})" for bits, words in groups.items()
+        f"{'more than tested' if bits is None else bits} (rounding {' or '.join(words)})"
+        for bits, words in groups.items()
     ]
     return f"Significand bits an accumulator needs to stay within 1 point of exact:\n{', '.join(parts)}"
 
@@ -77,7 +79,9 @@ def _decorate(axes: Any, found: Sequence[Point]) -> None:
         if point.format not in names.setdefault(point.significand_bits, []):
             names[point.significand_bits].append(point.format)
     axes.set_xticks(list(names), [f"{bits}\n{', '.join(formats)}" for bits, formats in names.items()])
-    axes.set_xlabel("significand bits of the accumulator in both matrix products (leading bit included), and its format")
+    axes.set_xlabel(
+        "significand bits of the accumulator in both matrix products (leading bit included), and its format"
+    )
     axes.set_ylabel("test accuracy (%)")
     axes.set_ylim(0, 103)
     axes.grid(axis="y", color="0.9", linewidth=0.8)

@@ -1,0 +1,101 @@
+"""Products with rounded accumulators against torch.mm in fp32 and a numpy loop over K (vectorised over the outputs).
+
+The limit, per 16 MACs on AVX-512: torch.mm needs 1 FMA. Nearest rounding needs the FMA, an AND and an integer add for
+the magic number, an addition and a subtraction (5 instructions; 7 with target subnormals and the sign of zero); the
+round-to-odd of the exact FMA adds a second FMA, a test and a blend (10). Philox is 15 instructions per 16 draws of 16
+bits. docs/design/cpu.md has the table.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from harness import Report, measure, options, ratio
+
+import gemmsim as gs
+
+#: spec, operand format, what the row shows, least ratio to torch.mm asked of an AVX-512 machine.
+SPECS = [
+    ("e4m3 : e5m10", "e4m3", "fused, proved exact", 0.25),
+    (":e5m10, arithmetic=fp32", "e5m10", "fused, fp32 arithmetic", 0.25),
+    (":e5m10", "e5m10", "fused, exact", 0.15),
+    (":e5m10", None, "fused, exact, fp32 operands", 0.15),
+    (":bf16", None, "fused, exact, bf16 register", 0.15),
+    (":e5m10/rtz", "e5m10", "fused, toward zero", 0.15),
+    (":e5m10/sr", "e5m10", "stochastic, 16 bits", 0.05),
+    (":e5m10/sr12", "e5m10", "stochastic, 12 bits", 0.05),
+    (":mul=e5m10, add=e5m10", "e5m10", "product and sum rounded", 0.12),
+    (":fp32", None, "sequential fp32", None),
+]
+
+
+def numpy_loop(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """Sequential fp16 accumulation in fp32 arithmetic, k outermost: what one writes without a library."""
+    acc = np.zeros((a.shape[0], b.shape[1]), np.float32)
+    for k in range(a.shape[1]):
+        acc = (acc + a[:, k, None] * b[k]).astype(np.float16).astype(np.float32)
+    return acc
+
+
+def products(report: Report, n: int, rounds: int) -> None:
+    torch.set_num_threads(1)
+    g = torch.Generator().manual_seed(0)
+    a, b = torch.randn(n, n, generator=g), torch.randn(n, n, generator=g)
+    half_a, half_b = gs.quantize(a, "e5m10"), gs.quantize(b, "e5m10")
+    loop = torch.from_numpy(numpy_loop(half_a.numpy(), half_b.numpy()))
+    assert torch.equal(gs.qmatmul(half_a, half_b, ":e5m10, arithmetic=fp32"), loop), "not the same bits as the numpy loop"
+    out = torch.empty(n, n)
+    slow = measure({"numpy": lambda: numpy_loop(half_a.numpy(), half_b.numpy())}, rounds=max(2, rounds // 4))
+    for text, operand, shows, asked in SPECS:
+        x = a if operand is None else gs.quantize(a, operand)
+        y = b if operand is None else gs.quantize(b, operand)
+        spec = gs.GemmSpec.of(text)
+        times = measure({"torch.mm": lambda: torch.mm(a, b, out=out), "gemmsim": lambda: gs.qmatmul(x, y, spec, seed=1)}, rounds=rounds)
+        mine = sorted(times["gemmsim"])[rounds // 2]
+        report.add(
+            bench="gemm", n=n, threads=1, spec=spec.key, shows=shows, gmacs=n**3 / mine / 1e9,
+            of_torch_mm=ratio(times, "torch.mm", "gemmsim"), asked=asked,
+            over_numpy_loop=min(slow["numpy"]) / mine, ran=str(gs.last_backend()),
+        )  # fmt: skip
+
+
+def threads(report: Report, n: int, rounds: int) -> None:
+    a, b = torch.randn(n, n), torch.randn(n, n)
+
+    def run(count: int, mine: bool) -> object:
+        torch.set_num_threads(count)
+        return gs.qmatmul(a, b, ":e5m10") if mine else torch.mm(a, b)
+
+    runs = {f"{name} {count}": (lambda c=count, m=mine: run(c, m)) for name, mine in (("gemmsim", True), ("torch", False)) for count in (1, 2)}
+    times = measure(runs, rounds=rounds)
+    torch.set_num_threads(1)
+    report.add(
+        bench="threads", n=n, spec=":e5m10", speedup_of_2=ratio(times, "gemmsim 1", "gemmsim 2"), asked=1.7,
+        torch_mm_speedup=ratio(times, "torch 1", "torch 2"),
+    )  # fmt: skip
+
+
+def overhead(report: Report, rounds: int) -> None:
+    torch.set_num_threads(1)
+    a, b = torch.randn(8, 8), torch.randn(8, 8)
+    runs = {"torch.matmul": lambda: torch.matmul(a, b), "gemmsim": lambda: gs.qmatmul(a, b, "e4m3 : e5m10")}
+    times = measure(runs, rounds=rounds * 5, inner=1000)
+    report.add(
+        bench="overhead", n=8, spec="e4m3 : e5m10", microseconds=min(times["gemmsim"]) * 1e6, asked=10.0,
+        median_microseconds=sorted(times["gemmsim"])[len(times["gemmsim"]) // 2] * 1e6,
+        torch_microseconds=min(times["torch.matmul"]) * 1e6,
+    )  # fmt: skip
+
+
+def main() -> None:
+    args = options(__doc__ or "")
+    report = Report(args.out)
+    n = 64 if args.quick else 512
+    products(report, n, args.rounds)
+    threads(report, 64 if args.quick else 1024, args.rounds)
+    overhead(report, 1 if args.quick else args.rounds)
+    report.close()
+
+
+if __name__ == "__main__":
+    main()
