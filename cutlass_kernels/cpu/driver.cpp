@@ -11,12 +11,15 @@
 
 namespace gemmsim {
 
-struct Buffer {  // 64-byte aligned, uninitialised; throws std::bad_alloc
+struct Buffer {  // 64-byte aligned, uninitialised; small ones on the stack; throws std::bad_alloc
+    alignas(64) char small[8192];
     char* p;
-    explicit Buffer(size_t n) : p((char*)aligned_alloc(64, (n + 127) / 64 * 64)) {
+    explicit Buffer(size_t n) : p(n <= sizeof small ? small : (char*)aligned_alloc(64, (n + 127) / 64 * 64)) {
         if (!p) throw std::bad_alloc();
     }
-    ~Buffer() { free(p); }
+    ~Buffer() {
+        if (p != small) free(p);
+    }
     Buffer(const Buffer&) = delete;
     Buffer& operator=(const Buffer&) = delete;
 };
@@ -95,14 +98,36 @@ template <class T> struct Product {
 
     size_t a_bytes() const { return ((size_t)(block_rows * g.k * MR) * sizeof(T) + 63) / 64 * 64; }
 
+    struct Split {  // the work of one batch: blocks of rows times groups of columns
+        int64_t row_tasks, col_tasks;
+    };
+    Split split(int threads) const {
+        const int64_t rows = (blocks + block_rows - 1) / block_rows;
+        const int64_t cols = rows >= threads ? 1 : (2 * threads + rows - 1) / rows;
+        return Split{rows, cols < panels ? cols : panels};
+    }
+    void task(int64_t batch, const Split& s, int64_t index, const T* packed_b, const Stats& sb, T* packed_a, Report* report) const {
+        const int64_t rt = index / s.col_tasks, ct = index % s.col_tasks;
+        const int64_t first = rt * block_rows, count = blocks - first < block_rows ? blocks - first : block_rows;
+        block(batch, first, count, panels * ct / s.col_tasks, panels * (ct + 1) / s.col_tasks, packed_b, sb, packed_a, report);
+    }
+
+    void one_batch_alone(int64_t batch, T* packed_b, T* packed_a, bool pack, Stats* sb, Report* report) const {
+        const Matrix b = operand_b(batch);
+        if (pack) {
+            *sb = EMPTY;
+            for (int64_t p = 0; p < panels; ++p) pack_b(isa, carrier, b, p * nr, nr, r.b, packed_b + p * g.k * nr, sb);
+        }
+        const Split s = split(1);
+        for (int64_t i = 0; i < s.row_tasks * s.col_tasks; ++i) task(batch, s, i, packed_b, *sb, packed_a, report);
+    }
+
     // `packed_a` has a_bytes() for each thread.
     void one_batch(int64_t batch, int threads, T* packed_b, char* packed_a, bool pack, Stats* sb, Report* report) const {
         const Matrix b = operand_b(batch);
-        const int64_t row_tasks = (blocks + block_rows - 1) / block_rows;
-        int64_t col_tasks = row_tasks >= threads ? 1 : (2 * threads + row_tasks - 1) / row_tasks;
-        if (col_tasks > panels) col_tasks = panels;
+        const Split s = split(threads);
         if (pack) *sb = EMPTY;
-#pragma omp parallel num_threads(threads) if (threads > 1)
+#pragma omp parallel num_threads(threads)
         {
             const FloatState state;
             Stats local = EMPTY;
@@ -117,11 +142,7 @@ template <class T> struct Product {
             }
             T* my_a = (T*)(packed_a + a_bytes() * (size_t)thread_index(threads));
 #pragma omp for schedule(dynamic)
-            for (int64_t task = 0; task < row_tasks * col_tasks; ++task) {
-                const int64_t rt = task / col_tasks, ct = task % col_tasks;
-                const int64_t first = rt * block_rows, count = blocks - first < block_rows ? blocks - first : block_rows;
-                block(batch, first, count, panels * ct / col_tasks, panels * (ct + 1) / col_tasks, packed_b, *sb, my_a, &mine);
-            }
+            for (int64_t i = 0; i < s.row_tasks * s.col_tasks; ++i) task(batch, s, i, packed_b, *sb, my_a, &mine);
 #pragma omp critical(gemmsim_report)
             report->add(mine);
         }
@@ -152,7 +173,7 @@ template <class T> struct Product {
                 bool first = true;
 #pragma omp for schedule(static)
                 for (int64_t i = 0; i < batches; ++i) {
-                    one_batch(i, 1, packed_b, packed_a.p + a_bytes() * me, first || !shared_b, &sb, &mine);
+                    one_batch_alone(i, packed_b, (T*)(packed_a.p + a_bytes() * me), first || !shared_b, &sb, &mine);
                     first = false;
                 }
 #pragma omp critical(gemmsim_report_batches)
@@ -162,6 +183,11 @@ template <class T> struct Product {
         }
         const Buffer packed_b(panel_bytes);
         Stats sb;
+        if (threads == 1) {
+            const FloatState state;
+            for (int64_t i = 0; i < batches; ++i) one_batch_alone(i, (T*)packed_b.p, (T*)packed_a.p, i == 0 || !shared_b, &sb, report);
+            return;
+        }
         for (int64_t i = 0; i < batches; ++i) one_batch(i, threads, (T*)packed_b.p, packed_a.p, i == 0 || !shared_b, &sb, report);
     }
 };

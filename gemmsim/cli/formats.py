@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from rich.table import Table
 
-from gemmsim.formats import NAMED, FixedFormat, FloatFormat, Format, FormatError, aliases, parse
+from gemmsim.formats import NAMED, FixedFormat, Format, FormatError, aliases, parse
 
 from .console import say, show
 
@@ -14,20 +14,16 @@ MAX_LISTED_BITS = 8
 
 def list_formats() -> None:
     """Prints every named format with its layout, range and other names, and how to write the ones without a name."""
-    table = Table(title="Named formats", title_justify="left")
-    for heading, justify in (
-        ("name", "left"), ("bits", "right"), ("p", "right"), ("emin", "right"), ("emax", "right"), ("max", "right"),
-        ("smallest > 0", "right"), ("inf", "left"), ("NaN", "left"), ("other names", "left"),
-    ):  # fmt: skip
-        table.add_column(heading, justify=justify)  # type: ignore[arg-type]
+    table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0))
+    for heading in ("name", "also", "bits", "p", "exponents", "max", "min > 0", "inf/NaN"):
+        table.add_column(heading, justify="left" if heading in ("name", "also", "inf/NaN") else "right", no_wrap=True)
     for entry in NAMED:
-        fmt = entry.format
-        name = _short_name(fmt)
-        table.add_row(name, *_cells(fmt), " ".join(alias for alias in aliases(fmt) if alias != name))
+        also = min(aliases(entry.format), key=len, default="")
+        table.add_row(_short_name(entry.format), also, *_cells(entry.format))
     show(table)
     say(
         "Every eXmY is a format too (e6m9, ieee_e4m3, e4m3b11, e5m2fnuz), so are binaryKpP{s|u}{e|f},\n"
-        "fixed(bits,frac) and ufixed(bits,frac). One in full: gemmsim formats NAME; its codes as well: --codes"
+        "fixed(bits,frac) and ufixed(bits,frac). One in full, with all its names: gemmsim formats NAME"
     )
 
 
@@ -51,7 +47,7 @@ def show_format(name: str, *, codes: bool) -> None:
 def _code_table(fmt: Format) -> Table:
     """All codes side by side: 16 to a column, or four columns where that gives more of them."""
     width = (fmt.bits + 3) // 4
-    entries = [(f"{code:#0{width + 2}x}", _number(fmt.decode(code))) for code in fmt.codes()]
+    entries = [(f"{code:#0{width + 2}x}", _number(fmt.decode(code), 14)) for code in fmt.codes()]
     height = max(16, -(-len(entries) // 4))
     stacks = [entries[start : start + height] for start in range(0, len(entries), height)]
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
@@ -70,12 +66,13 @@ def _short_name(fmt: Format) -> str:
 
 def _cells(fmt: Format) -> list[str]:
     if isinstance(fmt, FixedFormat):
-        return [str(fmt.bits), "", "", "", _number(fmt.max), _number(2.0**-fmt.frac), "no", "no"]
-    assert isinstance(fmt, FloatFormat)
+        return [str(fmt.bits), "", "", _number(fmt.max), _number(2.0**-fmt.frac), ""]
     tiny = fmt.smallest_subnormal if fmt.subnormals else fmt.smallest_normal
-    flags = ["yes" if fmt.has_inf else "no", "yes" if fmt.has_nan else "no"]
-    return [str(fmt.bits), str(fmt.p), str(fmt.emin), str(fmt.emax), _number(fmt.max), _number(tiny), *flags]
+    specials = " ".join(name for name, has in (("inf", fmt.has_inf), ("NaN", fmt.has_nan)) if has)
+    return [str(fmt.bits), str(fmt.p), f"{fmt.emin}..{fmt.emax}", _number(fmt.max), _number(tiny), specials]
 
 
-def _number(value: float) -> str:
-    return f"{value:.7g}"
+def _number(value: float, width: int = 10) -> str:
+    """``value`` exactly where that takes no more than ``width`` characters, else to four digits."""
+    exact = f"{value:.17g}"
+    return exact if len(exact) <= width else f"{value:.4g}"

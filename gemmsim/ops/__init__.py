@@ -4,14 +4,14 @@ Importing this package registers the operators with PyTorch; ``import gemmsim`` 
 """
 
 from .affine_formats import QAffineFormats
+from .casting import quantize
 from .errors import DeviceError, DTypeError, GradError, OverlapError, SeedError, ShapeError
-from .explain import explain
+from .explanation import explain
 from .linear import qlinear
 from .matmul import qmatmul, qmm
-from .quantize import quantize
-from .quantizer import Quantizer, quantizer
 from .seeds import Stream, derive_seed
 from .state import BackendRecord, last_backend
+from .straight_through import Quantizer, quantizer
 
 __all__ = [
     "BackendRecord",

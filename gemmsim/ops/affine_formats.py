@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import Field, dataclass, field, fields, replace
 from functools import lru_cache
 from typing import Any, TypeAlias
 
@@ -43,8 +43,8 @@ class QAffineFormats:
 
     ``fwd_mac`` and ``bwd_mac`` are a second way to give them: one format is a fused multiply-add, a pair is (add, mul);
     ``bwd_mac`` means both dgrad and wgrad; None or () leaves PyTorch's own. ``fwd_rnd`` and ``bwd_rnd`` are their
-    roundings (one, or a pair (add, mul)), default nearest. ``rbits`` (one, or a pair (add, mul)) is the number of random
-    bits where these roundings are stochastic, 0 for the default of 16.
+    roundings (one, or a pair (add, mul)), default nearest. ``rbits`` (one, or a pair (add, mul)) is the number of
+    random bits where these roundings are stochastic, 0 for the default of 16.
 
     ``*_quant`` round tensors: input, weight and bias before use, the output last, every incoming gradient before use
     and every gradient produced. Each is a cast, a format, a string, a pair (format, rounding), or a function from
@@ -81,6 +81,8 @@ class QAffineFormats:
     scale_margin: int
     bias_in_accumulator: bool
     seed: int | None
+    #: The steps as the operators carry them; follows from the other fields.
+    plan: AffinePlan = field(init=False, repr=False, compare=False)
 
     def __init__(
         self,
@@ -175,8 +177,11 @@ class QAffineFormats:
 
     def with_arithmetic(self, arithmetic: str) -> QAffineFormats:
         """These formats with ``arithmetic`` ("exact" or "fp32") in every product."""
-        specs = {name: getattr(self, name) for name in _SPECS}
-        return replace(self, **{k: None if v is None else replace(v, arithmetic=arithmetic) for k, v in specs.items()})
+        changed: dict[str, Any] = {}
+        for name in _SPECS:
+            spec = getattr(self, name)
+            changed[name] = None if spec is None else replace(spec, arithmetic=arithmetic)
+        return replace(self, **changed)
 
     @property
     def fwd_use_default_prec(self) -> bool:
@@ -189,12 +194,12 @@ class QAffineFormats:
         return self.dgrad is None and self.wgrad is None
 
     def __repr__(self) -> str:
-        shown = [(f.name, getattr(self, f.name)) for f in fields(self)]
+        shown = [(f.name, getattr(self, f.name)) for f in _fields(self)]
         parts = [f"{name}={_text(value)!r}" for name, value in shown if value != getattr(_DEFAULTS, name, None)]
         return f"QAffineFormats({', '.join(parts)})"
 
     def __getstate__(self) -> dict[str, object]:
-        return {f.name: getattr(self, f.name) for f in fields(self)}
+        return {f.name: getattr(self, f.name) for f in _fields(self)}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__init__(**state)  # type: ignore[misc]  # frozen: the constructor is the one place that sets fields
@@ -206,7 +211,7 @@ class QAffineFormats:
             FormatError: for a quantiser that is a function, which no text can name.
         """
         result: dict[str, object] = {}
-        for f in fields(self):
+        for f in _fields(self):
             value = getattr(self, f.name)
             if f.name in _QUANTS and not isinstance(value, Cast | None):
                 asked = f"QAffineFormats.to_dict: {f.name} is the function {value!r}"
@@ -218,10 +223,11 @@ class QAffineFormats:
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> QAffineFormats:
         """Formats written by ``to_dict``. ``SpecError`` for unknown fields."""
-        unknown = sorted(set(data) - {f.name for f in fields(cls)})
+        unknown = sorted(set(data) - {f.name for f in _fields(cls)})
         if unknown:
-            known = ", ".join(f.name for f in fields(cls))
-            raise SpecError(message(f"QAffineFormats.from_dict: {', '.join(unknown)}", known, "Remove the unknown ones."))
+            known = ", ".join(f.name for f in _fields(cls))
+            asked = f"QAffineFormats.from_dict: {', '.join(unknown)}"
+            raise SpecError(message(asked, known, "Remove the unknown ones."))
         return cls(**data)
 
 
@@ -237,6 +243,11 @@ class _Defaults:
 
 
 _DEFAULTS = _Defaults()
+
+
+def _fields(formats: QAffineFormats | type[QAffineFormats]) -> list[Field[Any]]:
+    """Fields that the constructor takes."""
+    return [f for f in fields(formats) if f.init]
 
 
 def _text(value: object) -> object:
@@ -261,13 +272,14 @@ def _mac_spec(side: str, mac: MacLike | None, rounding: Any, bits: tuple[int, in
     if mac is None or (isinstance(mac, tuple) and not mac):
         if rounding:
             asked = f"QAffineFormats: {side}_rnd={rounding!r} without {side}_mac"
-            raise SpecError(message(asked, "a rounding of given formats", f"Give {side}_mac, or round inside the spec."))
+            raise SpecError(message(asked, "a rounding of given formats", f"Give {side}_mac, or drop {side}_rnd."))
         return None
     steps = mac if isinstance(mac, tuple) else (mac,)
     roundings = rounding if isinstance(rounding, tuple) else (rounding, rounding)
     if len(steps) > 2 or len(roundings) not in (0, 2):
         asked = f"QAffineFormats: {side}_mac={mac!r}, {side}_rnd={rounding!r}"
-        raise SpecError(message(asked, "one format, or pairs (add, mul)", "Other accumulators go into fprop, dgrad, wgrad."))
+        do = "Other accumulators go into fprop, dgrad, wgrad."
+        raise SpecError(message(asked, "one format, or pairs (add, mul)", do))
     roundings = roundings or (None, None)
     casts = [resolve_cast(s, r or None, None, b) for s, r, b in zip(steps, roundings, bits, strict=False)]
     return GemmSpec(accumulator=Sequential(*casts))
@@ -290,7 +302,7 @@ def _read_quant(name: str, quant: Any, bits: int) -> Quant:
     if isinstance(quant, (Cast, FloatFormat, FixedFormat)):
         return resolve_cast(quant)
     if callable(quant):
-        return quant  # type: ignore[no-any-return]
+        return quant
     allowed = "a cast, a format, a string, a pair (format, rounding), a function or None"
     raise FormatError(message(f"QAffineFormats: {name}={quant!r}", allowed, "Try 'e4m3'."))
 

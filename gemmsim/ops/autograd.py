@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -15,7 +16,7 @@ from .scaling import scale_by_power, scale_exponent
 from .seeds import Site, Stream
 from .shapes import broadcast_dims, contract_columns, contract_rows, pad_rank, sum_leading_view
 
-__all__ = ["AffineFunction"]
+__all__ = ["AffineFunction", "apply_directly"]
 
 
 class AffineFunction(torch.autograd.Function):
@@ -104,6 +105,11 @@ class AffineFunction(torch.autograd.Function):
         if ctx.needs_input_grad[2]:
             grad_addend = _addend_grad(ctx, grad, scale_g)
         return grad_a, grad_b, grad_addend, None, None, None, None
+
+
+#: ``AffineFunction.apply`` without what it does for functorch, which costs more than a small product. Only for ordinary
+#: tensors outside transforms and tracers.
+apply_directly: Callable[..., tuple[Tensor | None, ...]] = super(torch.autograd.Function, AffineFunction).apply
 
 
 def _sum(x: Tensor | None, y: Tensor | None) -> Tensor | None:

@@ -26,7 +26,9 @@ def _front(t: Tensor, dim: int | None) -> Tensor:
     return t if dim is None else t.movedim(dim, 0)
 
 
-def _one_by_one(info: Any, dims: tuple[int | None, ...], tensors: tuple[Tensor | None, ...], call: Callable[..., Any]) -> list[Any]:
+def _one_by_one(
+    info: Any, dims: tuple[int | None, ...], tensors: tuple[Tensor | None, ...], call: Callable[..., Any]
+) -> list[Any]:
     """The results of ``call`` on each example."""
     fronted = [None if t is None else _front(t, d) for t, d in zip(tensors, dims, strict=True)]
     results = []

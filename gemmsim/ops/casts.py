@@ -42,7 +42,7 @@ def resolve_cast(fmt: CastLike, rounding: RoundingLike | None = None, overflow: 
     if rounding is not None:
         cast = replace(cast, rounding=parse_rounding(rounding))
     if overflow is not None:
-        cast = replace(cast, overflow=parse_overflow(overflow))  # type: ignore[arg-type]
+        cast = replace(cast, overflow=parse_overflow(overflow))
     if bits and cast.rounding.is_stochastic:
         cast = replace(cast, rounding=Rounding(cast.rounding.mode, bits))
     return cast
@@ -55,7 +55,7 @@ def cast_name(fmt: CastLike, rounding: RoundingLike | None = None, overflow: obj
 
 
 def fits(fmt: Format, dtype: torch.dtype) -> bool:
-    """Whether ``dtype`` holds every value of ``fmt`` (of an unbounded grid: every multiple near a value of ``dtype``)."""
+    """Whether ``dtype`` holds every value of ``fmt``; of an unbounded grid, every rounded value of ``dtype``."""
     precision, quantum, largest = _DTYPES[dtype]
     if isinstance(fmt, FixedFormat):
         if not fmt.clamp:

@@ -43,17 +43,18 @@ def check_out_dtype(owner: str, dtype: object) -> None:
         raise DTypeError(message(f"{owner}: out_dtype={dtype}", _FLOAT_NAMES, "Give one of these, or leave it out."))
 
 
-def check_device(owner: str, **tensors: Tensor | None) -> None:
-    """``DeviceError`` unless all tensors are on one device and that device has a kernel."""
-    given = {name: tensor.device for name, tensor in tensors.items() if tensor is not None}
-    if len(set(given.values())) > 1:
-        where = ", ".join(f"{name} on {device}" for name, device in given.items())
+def check_device(owner: str, a: Tensor, b: Tensor | None = None, c: Tensor | None = None, names: str = "a b c") -> None:
+    """``DeviceError`` unless all tensors are on one device and that device has a kernel; ``names`` for the message."""
+    device = a.device
+    same = (b is None or b.device == device) and (c is None or c.device == device)
+    if same and device.type in _DEVICES:
+        return
+    given = [(name, t.device) for name, t in zip(names.split(), (a, b, c), strict=False) if t is not None]
+    if not same:
+        where = ", ".join(f"{name} on {device}" for name, device in given)
         raise DeviceError(message(f"{owner}: {where}", "all tensors on one device", "Move them with .to(device)."))
-    for name, device in given.items():
-        if device.type not in _DEVICES:
-            raise DeviceError(
-                message(f"{owner}: {name} is on {device}", "tensors on the CPU", f"Use {name}.cpu() and move the result back.")
-            )
+    do = f"Use {given[0][0]}.cpu() and move the result back."
+    raise DeviceError(message(f"{owner}: {given[0][0]} is on {device}", "tensors on the CPU", do))
 
 
 def check_same_inner(owner: str, a: Tensor, b: Tensor) -> None:

@@ -7,6 +7,8 @@ Anything else (subclasses, functorch, tracing, modes, profiling, lazily negated 
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
@@ -31,7 +33,7 @@ def _plain_key_sets() -> frozenset[int]:
 _PLAIN = _plain_key_sets()
 
 
-def is_direct(t: object) -> bool:
+def is_direct(t: Any) -> bool:
     """Whether ``t`` is an ordinary CPU tensor or parameter."""
     return type(t) in _TYPES and _dispatch_keys(t).raw_repr() in _PLAIN
 

@@ -17,7 +17,7 @@ from gemmsim.backends import cpu
 from gemmsim.formats import Cast
 
 from . import state
-from .casts import carrier_dtype, cast_of
+from .casts import carrier_dtype
 from .checks import FLOAT_DTYPES, check_float, check_out_dtype
 from .errors import ShapeError, message
 from .seeds import Site, derive_seed, draw_seed
@@ -65,7 +65,9 @@ def result_dtype(owner: str, a: Tensor, b: Tensor, out_dtype: torch.dtype | None
     return a.dtype if a.dtype == b.dtype else torch.promote_types(a.dtype, b.dtype)
 
 
-def quantize_into(x: Tensor, cast: Cast, out: Tensor, seed: int | None, site: int = Site.QUANTIZE, stream: int = 0) -> None:
+def quantize_into(
+    x: Tensor, cast: Cast, out: Tensor, seed: int | None, site: int = Site.QUANTIZE, stream: int = 0
+) -> None:
     """Write ``cast`` of each element of ``x`` to ``out``; a stochastic cast without ``seed`` draws one."""
     bits = 0
     if cast.is_stochastic:
@@ -87,7 +89,7 @@ def quantize(
     stream: int = 0,
     widen: bool = False,
 ) -> Tensor:
-    """``cast`` of each element of ``x`` as a new tensor of its dtype, or with ``widen`` of one that holds the format."""
+    """``cast`` of each element of ``x`` as a new tensor of its dtype; ``widen``: of one that holds the format."""
     if x.dtype not in FLOAT_DTYPES:
         check_float("quantize", "x", x)
     out = torch.empty_like(x, dtype=carrier_dtype(cast.format, x.dtype) if widen else x.dtype)
@@ -195,7 +197,7 @@ def without_operand_casts(spec: GemmSpec) -> GemmSpec:
 
 
 def _batched(a: Tensor, b: Tensor, out: Tensor, c: Tensor | None) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
-    """Operands with equal batch dimensions, or with none where ``b`` is one matrix and ``a`` flattens without a copy."""
+    """Operands with equal batch dimensions, or with none where b is one matrix and a flattens without a copy."""
     if b.numel() == b.shape[-2] * b.shape[-1]:
         rows, n = out.numel() // out.shape[-1], out.shape[-1]
         flat_a = _flat_view(a.expand(*out.shape[:-1], a.shape[-1]), rows)

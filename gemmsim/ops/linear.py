@@ -33,7 +33,7 @@ def qlinear(
     """``torch.nn.functional.linear(x, weight, bias)`` computed as ``formats`` says, with gradients.
 
     Leading dimensions of ``x`` (any number, none too) are flattened first: one product (M, K) x (K, N), one sum of M
-    terms in the weight's gradient, one scale for all of ``x``. Without bias it equals ``qmatmul(x, weight.mT, formats)``.
+    terms in the weight's gradient, one scale for all of ``x``. Without bias it is ``qmatmul(x, weight.mT, formats)``.
 
     Args:
         x, weight, bias: shapes (..., K), (N, K) and (N,); dtypes as in ``qmatmul``.
@@ -84,7 +84,7 @@ def _check_arguments(x: Tensor, weight: Tensor, bias: Tensor | None, out_dtype: 
     check_float("qlinear", "weight", weight)
     if bias is not None:
         check_float("qlinear", "bias", bias)
-    check_device("qlinear", x=x, weight=weight, bias=bias)
+    check_device("qlinear", x, weight, bias, "x weight bias")
     fits = x.dim() >= 1 and weight.dim() == 2 and x.shape[-1] == weight.shape[1]
     if not fits or (bias is not None and (bias.dim() != 1 or bias.shape[0] != weight.shape[0])):
         shapes = f"x {tuple(x.shape)}, weight {tuple(weight.shape)}"

@@ -13,7 +13,7 @@ from gemmsim.arithmetic import GemmSpec, SpecError, SpecLike
 
 from . import kernels
 from .affine_formats import QAffineFormats
-from .autograd import AffineFunction
+from .autograd import AffineFunction, apply_directly
 from .checks import check_device, check_float, check_out_dtype, check_same_inner
 from .dispatch import is_direct, needs_autograd, nothing_watches
 from .errors import ShapeError, message
@@ -138,7 +138,14 @@ def affine(
     if plan.is_plain and addend is None and not needs_autograd(a, b):
         result: Tensor = matmul_op(a, b.mT if linear else b, plan.fprop.spec, seed, dtype)
         return result
-    result = AffineFunction.apply(a, b, addend, plan, seed, linear, dtype)[0]
+    arguments = (a, b, addend, plan, seed, linear, dtype)
+    direct = not torch.compiler.is_compiling() and nothing_watches() and is_direct(a) and is_direct(b)
+    if not direct:
+        result = AffineFunction.apply(*arguments)[0]
+    elif needs_autograd(a, b, addend):
+        result = apply_directly(*arguments)[0]  # type: ignore[assignment]
+    else:
+        result = AffineFunction.forward(*arguments)[0]  # type: ignore[assignment]
     return result
 
 
@@ -173,15 +180,13 @@ def _qmatmul(
     return out.squeeze(-2 if b.dim() > 1 else -1) if a.dim() == 1 else out
 
 
-def _check_operands(
-    owner: str, a: Tensor, b: Tensor, c: Tensor | None, out_dtype: torch.dtype | None
-) -> torch.dtype:
+def _check_operands(owner: str, a: Tensor, b: Tensor, c: Tensor | None, out_dtype: torch.dtype | None) -> torch.dtype:
     """Checks of dtypes, devices and ranks; the dtype of the result."""
     check_float(owner, "a", a)
     check_float(owner, "b", b)
     if c is not None:
         check_float(owner, "c", c)
-    check_device(owner, a=a, b=b, c=c)
+    check_device(owner, a, b, c)
     if a.dim() == 0 or b.dim() == 0:
         raise ShapeError(
             message(

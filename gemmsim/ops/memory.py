@@ -16,7 +16,8 @@ def check_out(owner: str, x: Tensor, out: object) -> None:
     before it is written. Views whose address ranges meet while their layouts differ count as overlapping.
     """
     if not isinstance(out, Tensor):
-        raise DTypeError(message(f"{owner}: out is a {type(out).__name__}", "a torch.Tensor", "Leave out away for a new one."))
+        asked = f"{owner}: out is a {type(out).__name__}"
+        raise DTypeError(message(asked, "a torch.Tensor", "Leave it away for a new tensor."))
     if out.shape != x.shape:
         asked = f"{owner}: out has shape {tuple(out.shape)}, x has shape {tuple(x.shape)}"
         raise ShapeError(message(asked, "equal shapes", "Give out = torch.empty_like(x)."))
@@ -24,10 +25,10 @@ def check_out(owner: str, x: Tensor, out: object) -> None:
         raise OverlapError(message(f"{owner}: out is a lazily negated view", "an ordinary tensor", "Use a copy."))
     if _repeats_elements(out):
         asked = f"{owner}: elements of out share memory (shape {tuple(out.shape)}, strides {out.stride()})"
-        raise OverlapError(message(asked, "an out whose elements are distinct", "Give out.contiguous(), or leave out away."))
+        raise OverlapError(message(asked, "an out whose elements are distinct", "Leave out away."))
     if _overlap(x, out):
         asked = f"{owner}: out and x overlap in memory without being the same view"
-        raise OverlapError(message(asked, "out=x, or an out with memory of its own", "Quantize into a new tensor, then copy_."))
+        raise OverlapError(message(asked, "out=x, or memory of its own", "Quantize into a new tensor, then copy_."))
 
 
 def _dims(t: Tensor) -> list[tuple[int, int]]:
@@ -76,6 +77,7 @@ def _same_strides_meet(byte_shift: int, element_size: int, dims: list[tuple[int,
         if level == len(dims):
             return shift == 0
         stride, size = dims[level]
-        return any(abs(d) < size and reachable(shift - d * stride, level + 1) for d in {shift // stride, -(-shift // stride)})
+        steps = {shift // stride, -(-shift // stride)}
+        return any(abs(d) < size and reachable(shift - d * stride, level + 1) for d in steps)
 
     return reachable(byte_shift // element_size, 0)

@@ -31,7 +31,7 @@ class Product:
     """One GEMM of a layer.
 
     ``spec`` takes the operands in the order of the role, ``swapped`` the other way round; both are None for PyTorch's
-    own product. ``cast_a`` and ``cast_b`` say whether it casts that operand. ``wide``: float32 does not hold its results.
+    own product. ``cast_a``, ``cast_b``: whether it casts that operand. ``wide``: float32 does not hold its results.
     """
 
     spec: str | None = None
@@ -103,7 +103,8 @@ def with_addend_first(spec: GemmSpec | None) -> GemmSpec:
         UnsupportedSpec: for an accumulator that cannot start from C.
     """
     if spec is None:
-        raise SpecError(message("bias_in_accumulator=True without fprop", "a spec for the forward product", "Give fprop."))
+        asked = "bias_in_accumulator=True without fprop"
+        raise SpecError(message(asked, "a spec for the forward product", "Give fprop."))
     accumulator = spec.accumulator
     init = getattr(accumulator, "init", None)
     if init is None:

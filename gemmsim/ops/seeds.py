@@ -62,12 +62,13 @@ def check_seed(owner: str, seed: object) -> int | None:
     except TypeError:
         number = -1
     if isinstance(seed, bool) or not 0 <= number <= _MASK:
-        raise SeedError(message(f"{owner}: seed={seed!r}", allowed, "Give an int, or None to draw from torch's generator."))
+        do = "Give an int, or None to draw from torch's generator."
+        raise SeedError(message(f"{owner}: seed={seed!r}", allowed, do))
     return number - (1 << 64) if number >= 1 << 63 else number
 
 
 def derive_seed(seed: int, stream: int) -> int:
-    """The seed of one step of a layer: ``seed`` for stream 0, else splitmix64 of ``seed`` after ``stream`` increments."""
+    """Seed of one step of a layer: ``seed`` for stream 0, else splitmix64 of ``seed`` after ``stream`` increments."""
     if stream == 0:
         return seed & _MASK
     z = (seed + stream * _GOLDEN) & _MASK
@@ -82,5 +83,5 @@ def draw_seed() -> int:
 
 
 def needs_seed(spec: GemmSpec) -> bool:
-    """Whether a call without ``seed=`` draws one: some rounding of ``spec`` is stochastic and ``spec`` fixes no seed."""
+    """Whether a call without ``seed=`` draws one: a rounding of ``spec`` is stochastic and ``spec`` fixes no seed."""
     return spec.is_stochastic and spec.fixed_seed is None

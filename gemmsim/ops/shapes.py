@@ -45,7 +45,7 @@ def matmul_shape(owner: str, a: Tensor, b: Tensor) -> tuple[int, ...]:
                 message(
                     f"{owner}: shapes {tuple(a.shape)} and {tuple(b.shape)}",
                     "batch dimensions that broadcast: equal, 1 or missing, counted from the right",
-                    f"The batch dimensions here are {tuple(batch_a)} and {tuple(batch_b)}; unsqueeze or expand one of them.",
+                    f"The batch dimensions are {tuple(batch_a)} and {tuple(batch_b)}; unsqueeze or expand one of them.",
                 )
             ) from None
     return (*batch, a.shape[-2], b.shape[-1])

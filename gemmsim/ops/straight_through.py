@@ -87,7 +87,7 @@ class Quantizer:
 
     def __call__(self, x: Tensor) -> Tensor:
         check_float("quantizer", "x", x)
-        check_device("quantizer", x=x)
+        check_device("quantizer", x, names="x")
         result: Tensor = _StraightThrough.apply(x, *self._steps)[0]  # type: ignore[attr-defined]
         return result
 

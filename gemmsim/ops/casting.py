@@ -44,8 +44,9 @@ def quantize(
 
     Raises:
         FormatError: for an unknown format, rounding or overflow policy.
-        DTypeError, DeviceError: for other dtypes and devices. ShapeError, OverlapError: for an ``out`` of another shape,
-            or one that shares memory with itself or, other than entirely, with ``x``.
+        DTypeError, DeviceError: for other dtypes and devices.
+        ShapeError, OverlapError: for an ``out`` of another shape, or one that shares memory with itself or, other than
+            entirely, with ``x``.
         GradError: for an ``x`` or ``out`` that requires grad in grad mode.
     """
     if seed is not None:
@@ -53,7 +54,7 @@ def quantize(
     compiling = torch.compiler.is_compiling()
     if not compiling and is_direct(x) and nothing_watches() and not x.requires_grad and out is None:
         plain = type(fmt) is str and rounding is None and overflow is None
-        return kernels.quantize(x, cast_of(fmt) if plain else resolve_cast(fmt, rounding, overflow), seed)  # type: ignore[arg-type]
+        return kernels.quantize(x, cast_of(fmt) if plain else resolve_cast(fmt, rounding, overflow), seed)
     cast = cast_name(fmt, rounding, overflow)
     _check(x, out, compiling)
     if out is None:
@@ -67,7 +68,7 @@ def quantize(
 
 def _check(x: Tensor, out: Tensor | None, compiling: bool) -> None:
     check_float("quantize", "x", x)
-    check_device("quantize", x=x, out=out)
+    check_device("quantize", x, out, names="x out")
     if torch.is_grad_enabled() and (x.requires_grad or (out is not None and out.requires_grad)):
         raise GradError(
             message(
