@@ -25,7 +25,7 @@ INSTALL_INPUTS := pyproject.toml constraints.txt CMakeLists.txt \
 .PHONY: help install study test lint format bench clean check-tools
 
 help:
-	@sed -n 's/^# \{0,1\}//p' Makefile | head -11
+	@sed -n 's/^# \{0,1\}//p' Makefile | head -10
 
 check-tools:
 	@command -v "$(PYTHON)" >/dev/null 2>&1 || { \
@@ -39,7 +39,8 @@ check-tools:
 	    echo "  Debian, Ubuntu: apt-get install g++    Fedora: dnf install gcc-c++    macOS: xcode-select --install"; \
 	    echo "  Or name one you have: make CXX=/path/to/compiler ..."; } >&2; exit 1
 
-$(STAMP): $(INSTALL_INPUTS) | check-tools
+$(STAMP): $(INSTALL_INPUTS)
+	@$(MAKE) --no-print-directory check-tools
 	@test -x $(BIN)/python || "$(PYTHON)" -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt $(PIP_ARGS) --editable '.[test]'
 	@touch $@

@@ -41,10 +41,11 @@ template <class T> struct Product {
     const int carrier, kind_carrier, nr;
     const int64_t panels, blocks;
     int64_t block_rows;
+    const bool planned;  // the choice of kernel depends on the data
 
     Product(const Isa& i, const GemmArgs& args, const Request& req, int c)
         : isa(i), g(args), r(req), carrier(sizeof(T) == 4 ? 0 : 1), kind_carrier(c), nr(i.nr[carrier]), panels((args.n + nr - 1) / nr),
-          blocks((args.m + MR - 1) / MR) {
+          blocks((args.m + MR - 1) / MR), planned(c != 2 && !native(req, carrier)) {
         // A block of rows is packed once and used against all of B: as tall as half a megabyte, but enough blocks for the threads
         const int64_t fit = (1 << 19) / ((g.k + 1) * MR * (int64_t)sizeof(T));
         const int64_t share = (blocks + 4 * g.threads - 1) / (4 * g.threads);
@@ -79,7 +80,7 @@ template <class T> struct Product {
     void block(int64_t batch, int64_t first, int64_t count, int64_t p0, int64_t p1, const T* packed_b, const Stats& sb, T* packed_a, Report* report) const {
         const Matrix a = operand_a(batch);
         Stats sa = EMPTY;
-        for (int64_t q = 0; q < count; ++q) pack_a(isa, carrier, a, (first + q) * MR, r.a, packed_a + q * g.k * MR, &sa);
+        for (int64_t q = 0; q < count; ++q) pack_a(isa, carrier, a, (first + q) * MR, r.a, packed_a + q * g.k * MR, planned ? &sa : nullptr);
         const Choice choice = choose(r, sa, sb, kind_carrier, isa.has_directed);
         alignas(64) T c[MR * 64];
         for (int64_t p = p0; p < p1; ++p)
@@ -97,6 +98,14 @@ template <class T> struct Product {
     }
 
     size_t a_bytes() const { return ((size_t)(block_rows * g.k * MR) * sizeof(T) + 63) / 64 * 64; }
+
+    static constexpr int64_t GROUP = 8;  // panels of B packed together
+    void pack_group(const Matrix& b, int64_t first, int64_t count, T* packed_b, Stats* stats) const {
+        for (int64_t p = first; p < first + count; p += GROUP) {
+            const int64_t n = first + count - p < GROUP ? first + count - p : GROUP;
+            pack_b(isa, carrier, b, p * nr, n, nr, r.b, packed_b + p * g.k * nr, planned ? stats : nullptr);
+        }
+    }
 
     struct Split {  // the work of one batch: blocks of rows times groups of columns
         int64_t row_tasks, col_tasks;
@@ -116,7 +125,7 @@ template <class T> struct Product {
         const Matrix b = operand_b(batch);
         if (pack) {
             *sb = EMPTY;
-            for (int64_t p = 0; p < panels; ++p) pack_b(isa, carrier, b, p * nr, nr, r.b, packed_b + p * g.k * nr, sb);
+            pack_group(b, 0, panels, packed_b, sb);
         }
         const Split s = split(1);
         for (int64_t i = 0; i < s.row_tasks * s.col_tasks; ++i) task(batch, s, i, packed_b, *sb, packed_a, report);
@@ -135,7 +144,7 @@ template <class T> struct Product {
             mine.proofs = ~0;
             if (pack) {
 #pragma omp for schedule(static)
-                for (int64_t p = 0; p < panels; ++p) pack_b(isa, carrier, b, p * nr, nr, r.b, packed_b + p * g.k * nr, &local);
+                for (int64_t p = 0; p < panels; p += GROUP) pack_group(b, p, panels - p < GROUP ? panels - p : GROUP, packed_b, &local);
 #pragma omp critical(gemmsim_stats)
                 merge(sb, local);
 #pragma omp barrier

@@ -79,34 +79,29 @@ template <class C> INL void stats_of(const typename C::T* x, int64_t n, Stats* o
     typedef typename C::VI VI;
     typedef typename C::VU VU;
     typedef typename C::T T;
-    VU top = {}, special = {};
+    VI top = {}, special = {}, width = {};
     V low = splat<C>((T)__builtin_inf()), sum = {};
-    VI width = {};
-    const VU inf = splat_u<C>(C::EXP);
+    const V inf = low;
     for (int64_t i = 0; i < n; i += C::L) {
         V v = {};
         if (i + C::L <= n) v = load<V>(x + i);
         else memcpy(&v, x + i, (size_t)(n - i) * sizeof(T));
-        VU mag = (VU)v & ~C::SIGN;
-        special |= (VU)(mag >= inf);
-        mag &= (VU)(mag < inf);  // the rest describes the finite elements
-        top = mag > top ? mag : top;
+        const VI all = (VI)((VU)v & ~C::SIGN), odd = all >= (VI)inf, mag = all & ~odd;  // the rest describes the finite elements
+        special |= odd;
+        top = imax(top, mag);
         // value of the lowest set bit: x minus x with that bit cleared (exact); powers of two are their own
-        const V m = (V)mag, cut = (V)((VU)(mag & (mag - 1)));
-        const V last = (VI)((mag & C::FRAC) == (VU){}) ? m : m - cut;
-        const VI some = (VI)(mag != (VU){});
-        low = (some & (VI)(last < low)) ? last : low;
-        const VI w = ((VI)(mag >> C::MB) - (VI)((VU)last >> C::MB) + 1) & some;
-        const VI tiny = (VI)(((VU)last & C::EXP) == (VU){}) & some & (VI)((mag & C::FRAC) != (VU){});
-        const VI ww = tiny ? splat_i<C>(C::MB + 1) : w;
-        width = ww > width ? ww : width;
+        const V m = (V)mag, cut = (V)(VI)(mag & (mag - 1));
+        const V last = (VI)(((VU)mag & C::FRAC) == (VU){}) ? m : m - cut;
+        const VI zero = mag == (VI){};
+        low = vmin(low, zero ? inf : last);
+        width = imax(width, ((mag >> C::MB) - ((VI)last >> C::MB)) + 1 + zero);
         sum += m;
     }
     typename C::U t = 0;
     T l = (T)__builtin_inf(), s = 0;
     typename C::I wd = 0;
     for (int i = 0; i < C::L; ++i) {
-        if (top[i] > t) t = top[i];
+        if ((typename C::U)top[i] > t) t = (typename C::U)top[i];
         if (low[i] < l) l = low[i];
         if (width[i] > wd) wd = width[i];
         s += sum[i];
@@ -117,8 +112,9 @@ template <class C> INL void stats_of(const typename C::T* x, int64_t n, Stats* o
     if ((double)mx > out->max_abs) out->max_abs = (double)mx;
     const double up = (double)s * (1.0 + 1e-6 * (double)(n + 16));  // above the true sum whatever the order of adding
     if (up > out->row_sum) out->row_sum = up;
-    if (wd > out->width) out->width = (int32_t)wd;
     if (t != 0) {
+        if (l < Const<C>::power(1 - C::BIAS)) wd = C::MB + 1;  // the exponent field of a subnormal bit says too little
+        if (wd > out->width) out->width = (int32_t)wd;
         const int e = __builtin_ilogb((double)l);
         if (e < out->lsb) out->lsb = e;
     }

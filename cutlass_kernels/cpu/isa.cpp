@@ -22,24 +22,6 @@ static void stats_(int carrier, const void* x, int64_t n, Stats* s) {
     else stats_of<C64>((const double*)x, n, s);
 }
 
-static void round_(int carrier, void* x, int64_t n, const Cast& c, uint64_t seed, uint64_t index0, int site) {
-    if (carrier == 0) {
-        float* f = (float*)x;
-        if (vector_can<C32>(c)) return round_vectors<C32>(f, n, c, seed, index0, site);
-        if (!vector_can<C64>(c)) return round_scalars(f, n, c, seed, index0, site);
-        double wide[256];
-        for (int64_t i = 0; i < n; i += 256) {
-            const int64_t m = n - i < 256 ? n - i : 256;
-            for (int64_t j = 0; j < m; ++j) wide[j] = f[i + j];
-            round_vectors<C64>(wide, m, c, seed, index0 + i, site);
-            for (int64_t j = 0; j < m; ++j) f[i + j] = (float)wide[j];
-        }
-        return;
-    }
-    if (vector_can<C64>(c)) return round_vectors<C64>((double*)x, n, c, seed, index0, site);
-    round_scalars((double*)x, n, c, seed, index0, site);
-}
-
 // Ways to round one vector of arbitrary values, cheapest first that fits the cast.
 enum Way { NEAREST, WIDE, DIRECTED, ANY };
 
@@ -133,6 +115,25 @@ template <class C> static int quantize_same(const void* src, void* dst, int64_t 
 // Same-type contiguous deterministic rounding without a copy in between; 0 if this cast needs another path.
 static int quantize_(int carrier, const void* src, void* dst, int64_t n, const Cast& c, int stream) {
     return carrier == 0 ? quantize_same<C32>(src, dst, n, c, stream) : quantize_same<C64>(src, dst, n, c, stream);
+}
+
+static void round_(int carrier, void* x, int64_t n, const Cast& c, uint64_t seed, uint64_t index0, int site) {
+    if (quantize_(carrier, x, x, n, c, 0)) return;
+    if (carrier == 0) {
+        float* f = (float*)x;
+        if (vector_can<C32>(c)) return round_vectors<C32>(f, n, c, seed, index0, site);
+        if (!vector_can<C64>(c)) return round_scalars(f, n, c, seed, index0, site);
+        double wide[256];
+        for (int64_t i = 0; i < n; i += 256) {
+            const int64_t m = n - i < 256 ? n - i : 256;
+            for (int64_t j = 0; j < m; ++j) wide[j] = f[i + j];
+            round_vectors<C64>(wide, m, c, seed, index0 + i, site);
+            for (int64_t j = 0; j < m; ++j) f[i + j] = (float)wide[j];
+        }
+        return;
+    }
+    if (vector_can<C64>(c)) return round_vectors<C64>((double*)x, n, c, seed, index0, site);
+    round_scalars((double*)x, n, c, seed, index0, site);
 }
 
 static Isa make() {

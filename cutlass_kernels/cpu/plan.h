@@ -41,6 +41,11 @@ inline bool is_native(const Cast& c, int carrier) {
            (c.flags & NEG_ZERO) && isinf(c.over_pos) && isinf(c.over_neg) && isinf(c.inf_pos) && isinf(c.inf_neg);
 }
 
+inline bool native(const Request& r, int carrier) {
+    return r.arithmetic == FP32 ? carrier == 0 && is_native(r.add, 0) && (r.fused || is_native(r.mul, 0))
+                                : is_native(r.add, carrier) && (r.fused || is_native(r.mul, carrier));
+}
+
 inline bool vector_mode(const Cast& c) { return c.mode <= SR && !(c.flags & (CODE_PARITY | NO_ZERO)); }
 
 // A value of this format, rounded once from a round-to-odd carrier value, is correct: two spare bits below the
@@ -157,9 +162,10 @@ inline int cast_kind(const Cast& c, int carrier, bool finite, bool overflow_free
 
 inline Choice choose(const Request& r, const Stats& a, const Stats& b, int carrier, bool directed) {
     const CarrierInfo i = carrier_info(carrier == 2 ? 1 : carrier);
+    if (carrier == 2) return Choice{1, 0, SCALAR, 0};
+    if (native(r, carrier)) return Choice{carrier, r.fused ? FMA_NEAR : MA_NEAR, NONE, 0};
     const Facts f = block_facts(r, a, b);
-    Choice c = {carrier == 2 ? 1 : carrier, 0, SCALAR, f.finite ? FINITE : 0};
-    if (carrier == 2) return c;
+    Choice c = {carrier, 0, SCALAR, f.finite ? FINITE : 0};
     const int tiny = i.emin - i.bits + 1;
     const bool in_range = f.lsb >= tiny && f.product < ldexp(1.0, i.emax);  // products neither over- nor underflow
     const bool product_exact = in_range && f.width <= i.bits;
@@ -169,16 +175,6 @@ inline Choice choose(const Request& r, const Stats& a, const Stats& b, int carri
     const bool b1 = lemma_b(f.bound, add_lsb, i.bits) && (r.fused || product_exact);
     const bool a1 = lemma_a(r.add, add_width, i.bits) && in_range && (r.fused ? f.width <= i.bits : product_exact);
     const bool exact = a1 || b1;  // of finite terms; an infinity or NaN makes its output one, exactly, in any kernel
-    if (!fp32 && is_native(r.add, c.carrier) && (r.fused || is_native(r.mul, c.carrier))) {
-        c.step = r.fused ? FMA_NEAR : MA_NEAR;
-        c.kind = NONE;
-        return c;
-    }
-    if (fp32 && is_native(r.add, 0) && (r.fused || is_native(r.mul, 0))) {
-        c.step = r.fused ? FMA_NEAR : MA_NEAR;
-        c.kind = NONE;
-        return c;
-    }
     near = near || exact;
     if (exact) c.proofs |= EXACT_STEPS;
     if (!near && !directed && !product_exact) return c;  // round to odd by error terms needs exact products

@@ -68,6 +68,8 @@ def quantize(
 
 def _check(x: Tensor, out: Tensor | None, compiling: bool) -> None:
     check_float("quantize", "x", x)
+    if out is not None:
+        check_float("quantize", "out", out)
     check_device("quantize", x, out, names="x out")
     if torch.is_grad_enabled() and (x.requires_grad or (out is not None and out.requires_grad)):
         raise GradError(
@@ -77,9 +79,6 @@ def _check(x: Tensor, out: Tensor | None, compiling: bool) -> None:
                 "Use gemmsim.quantizer(fmt)(x), whose gradient passes straight through, or x.detach().",
             )
         )
-    if out is None:
-        return
-    check_float("quantize", "out", out)
     # Compiled code makes memory explicit itself, and its tensors have no addresses yet.
-    if not compiling:
+    if out is not None and not compiling:
         check_out("quantize", x, out)

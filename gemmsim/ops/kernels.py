@@ -72,12 +72,12 @@ def quantize_into(
     bits = 0
     if cast.is_stochastic:
         bits = draw_seed() if seed is None else derive_seed(seed, stream)
-    if out.dim() > _MAX_DIMS and not (x.is_contiguous() and out.is_contiguous()):
-        flat = torch.empty(x.shape, dtype=out.dtype)
-        cpu.quantize(x.contiguous(), cast, flat, bits, site)
-        out.copy_(flat)
-    else:
+    if out.dim() <= _MAX_DIMS:
         cpu.quantize(x, cast, out, bits, site)
+    else:
+        flat = torch.empty(out.numel(), dtype=out.dtype)
+        cpu.quantize(x.reshape(-1), cast, flat, bits, site)
+        out.copy_(flat.view(out.shape))
     state.record("quantize", "cpu", str(cast), f"{x.numel()} elements {x.dtype} to {out.dtype}")
 
 

@@ -11,7 +11,7 @@ from gemmsim.arithmetic import GemmSpec
 
 from . import kernels
 from .affine_formats import QAffineFormats
-from .checks import check_device, check_float, check_out_dtype
+from .checks import FLOAT_DTYPES, check_device, check_float, check_out_dtype
 from .dispatch import is_direct, nothing_watches
 from .errors import ShapeError, message
 from .matmul import FormatsLike, affine, formats_of
@@ -50,10 +50,10 @@ def qlinear(
     NaN, infinities, -0, overflow and errors are those of ``qmatmul``.
     """
     if bias is None and arithmetic is None and not torch.compiler.is_compiling():
-        if is_direct(x) and is_direct(weight) and nothing_watches() and x.dim() > 1 and weight.dim() == 2:
+        if is_direct(x) and is_direct(weight) and nothing_watches() and _fit(x, weight, bias) and x.dim() > 1:
             if not (torch.is_grad_enabled() and (x.requires_grad or weight.requires_grad)):
                 plain = kernels.spec_of(formats) if type(formats) is str else formats
-                if type(plain) is GemmSpec:
+                if type(plain) is GemmSpec and x.dtype in FLOAT_DTYPES and weight.dtype in FLOAT_DTYPES:
                     return kernels.matmul(x, weight.mT, plain, check_seed("qlinear", seed), out_dtype)
     chosen = formats_of(formats, arithmetic)
     seed = check_seed("qlinear", seed)
@@ -79,14 +79,19 @@ def _native(x: Tensor, weight: Tensor, bias: Tensor | None, dtype: torch.dtype) 
     return torch.nn.functional.linear(x.to(common), weight.to(common), bias).to(dtype)
 
 
+def _fit(x: Tensor, weight: Tensor, bias: Tensor | None) -> bool:
+    if x.dim() == 0 or weight.dim() != 2 or x.shape[-1] != weight.shape[1]:
+        return False
+    return bias is None or (bias.dim() == 1 and bias.shape[0] == weight.shape[0])
+
+
 def _check_arguments(x: Tensor, weight: Tensor, bias: Tensor | None, out_dtype: torch.dtype | None) -> torch.dtype:
     check_float("qlinear", "x", x)
     check_float("qlinear", "weight", weight)
     if bias is not None:
         check_float("qlinear", "bias", bias)
     check_device("qlinear", x, weight, bias, "x weight bias")
-    fits = x.dim() >= 1 and weight.dim() == 2 and x.shape[-1] == weight.shape[1]
-    if not fits or (bias is not None and (bias.dim() != 1 or bias.shape[0] != weight.shape[0])):
+    if not _fit(x, weight, bias):
         shapes = f"x {tuple(x.shape)}, weight {tuple(weight.shape)}"
         shapes += "" if bias is None else f", bias {tuple(bias.shape)}"
         allowed = "x (..., K), weight (N, K), bias (N,)"

@@ -4,20 +4,17 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from .errors import DTypeError, OverlapError, ShapeError, message
+from .errors import OverlapError, ShapeError, message
 
 __all__ = ["check_out"]
 
 
-def check_out(owner: str, x: Tensor, out: object) -> None:
+def check_out(owner: str, x: Tensor, out: Tensor) -> None:
     """Errors unless the elements of ``out`` are distinct, match ``x`` in shape, and share none or all of its memory.
 
     ``out`` may be ``x``, or a view of the same elements in the same order with the same dtype: each element is read
     before it is written. Views whose address ranges meet while their layouts differ count as overlapping.
     """
-    if not isinstance(out, Tensor):
-        asked = f"{owner}: out is a {type(out).__name__}"
-        raise DTypeError(message(asked, "a torch.Tensor", "Leave it away for a new tensor."))
     if out.shape != x.shape:
         asked = f"{owner}: out has shape {tuple(out.shape)}, x has shape {tuple(x.shape)}"
         raise ShapeError(message(asked, "equal shapes", "Give out = torch.empty_like(x)."))

@@ -127,3 +127,16 @@ def test_stochastic_means_and_variances_follow_the_binomial(text):
         up = float((out > 1.0).double().mean())
         assert set(out.unique().tolist()) == {1.0, 1.0 + step}
         assert abs(up - fraction) < 4 * (fraction * (1 - fraction) / n) ** 0.5
+
+
+def test_results_of_more_than_two_to_the_31_elements():
+    """Row and element offsets beyond 32 bits; bits of the last rows as if computed alone."""
+    m, n = 65537, 32768
+    a = torch.randn(m, 1, generator=torch.Generator().manual_seed(6)).half()
+    b = torch.randn(1, n, generator=torch.Generator().manual_seed(7)).half()
+    out = torch.empty(m, n, dtype=torch.float16)
+    cpu.gemm(a, b, GemmSpec.of(":e5m10"), out)
+    tail = torch.empty(3, n, dtype=torch.float16)
+    cpu.gemm(a[-3:], b, GemmSpec.of(":e5m10"), tail)
+    assert_bitwise_equal(out[-3:], tail)
+    assert_bitwise_equal(out[:, -1:], (a.double() * b[:, -1:].double()).half(), context="last column")
