@@ -63,8 +63,7 @@ format: $(STAMP)
 	$(BIN)/ruff format .
 
 bench: $(STAMP)
-	$(BIN)/python benchmarks/gemm.py
-	$(BIN)/python benchmarks/quantize.py
+	$(BIN)/python -m benchmarks
 
 clean:
 	rm -rf build .pytest_cache .mypy_cache .ruff_cache .hypothesis $(STAMP)

@@ -1,4 +1,4 @@
-"""All benchmarks, one process each: ``python -m benchmarks [--quick] [--out FOLDER]`` writes one JSON-lines file each."""
+"""All benchmarks, a process each: ``python -m benchmarks [--quick] [--out FOLDER]`` writes a JSON-lines file each."""
 
 from __future__ import annotations
 

@@ -43,14 +43,25 @@ def products(report: Report, n: int, rounds: int) -> None:
     a, b = torch.randn(n, n, generator=g), torch.randn(n, n, generator=g)
     half_a, half_b = gs.quantize(a, "e5m10"), gs.quantize(b, "e5m10")
     loop = torch.from_numpy(numpy_loop(half_a.numpy(), half_b.numpy()))
-    assert torch.equal(gs.qmatmul(half_a, half_b, ":e5m10, arithmetic=fp32"), loop), "not the same bits as the numpy loop"
+    assert torch.equal(gs.qmatmul(half_a, half_b, ":e5m10, arithmetic=fp32"), loop), (
+        "not the same bits as the numpy loop"
+    )
     out = torch.empty(n, n)
     for text, operand, shows, asked in SPECS:
         x = a if operand is None else gs.quantize(a, operand)
         y = b if operand is None else gs.quantize(b, operand)
         spec = gs.GemmSpec.of(text)
-        times = measure({"torch.mm": lambda: torch.mm(a, b, out=out), "gemmsim": lambda: gs.qmatmul(x, y, spec, seed=1)}, rounds=rounds)
-        loops = measure({"numpy": lambda: numpy_loop(half_a.numpy(), half_b.numpy()), "gemmsim": lambda: gs.qmatmul(x, y, spec, seed=1)}, rounds=3)
+        times = measure(
+            {"torch.mm": lambda: torch.mm(a, b, out=out), "gemmsim": lambda: gs.qmatmul(x, y, spec, seed=1)},
+            rounds=rounds,
+        )
+        loops = measure(
+            {
+                "numpy": lambda: numpy_loop(half_a.numpy(), half_b.numpy()),
+                "gemmsim": lambda: gs.qmatmul(x, y, spec, seed=1),
+            },
+            rounds=3,
+        )
         mine = min(times["gemmsim"])
         report.add(
             bench="gemm", n=n, threads=1, spec=spec.key, shows=shows, gmacs=n**3 / mine / 1e9,
@@ -66,7 +77,11 @@ def threads(report: Report, n: int, rounds: int) -> None:
         torch.set_num_threads(count)
         return gs.qmatmul(a, b, ":e5m10") if mine else torch.mm(a, b)
 
-    runs = {f"{name} {count}": (lambda c=count, m=mine: run(c, m)) for name, mine in (("gemmsim", True), ("torch", False)) for count in (1, 2)}
+    runs = {
+        f"{name} {count}": (lambda c=count, m=mine: run(c, m))
+        for name, mine in (("gemmsim", True), ("torch", False))
+        for count in (1, 2)
+    }
     times = measure(runs, rounds=rounds)
     torch.set_num_threads(1)
     report.add(

@@ -31,8 +31,12 @@ def machine() -> dict[str, object]:
     model = platform.processor() or platform.machine()
     info = Path("/proc/cpuinfo")
     if info.exists():
-        names = [line.split(":", 1)[1].strip() for line in info.read_text().splitlines() if line.startswith("model name")]
-        family = [line.split(":", 1)[1].strip() for line in info.read_text().splitlines() if line.startswith("cpu family")]
+        names = [
+            line.split(":", 1)[1].strip() for line in info.read_text().splitlines() if line.startswith("model name")
+        ]
+        family = [
+            line.split(":", 1)[1].strip() for line in info.read_text().splitlines() if line.startswith("cpu family")
+        ]
         model = f"{names[0]} (family {family[0]})" if names and family else model
     return {
         "cpu": model,
@@ -51,7 +55,9 @@ def revision() -> str:
     """Commit of the working tree, with "+" if it has changes; "unknown" outside git."""
     here = Path(__file__).parent
     try:
-        commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=here, capture_output=True, text=True, check=True)
+        commit = subprocess.run(
+            ["git", "rev-parse", "--short", "HEAD"], cwd=here, capture_output=True, text=True, check=True
+        )
         dirty = subprocess.run(["git", "status", "--porcelain"], cwd=here, capture_output=True, text=True, check=True)
     except (OSError, subprocess.CalledProcessError):
         return "unknown"

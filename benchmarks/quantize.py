@@ -37,7 +37,10 @@ def main() -> None:
             assert torch.equal(gs.quantize(x[: 1 << 16], text), theirs(x[: 1 << 16])), f"{text}: not torch's bits"
             small = x[: n // 16]
             room = torch.empty_like(small)
-            side = measure({"torch": lambda: theirs(small), "gemmsim": lambda: gs.quantize(small, text, out=room)}, rounds=args.rounds)
+            side = measure(
+                {"torch": lambda: theirs(small), "gemmsim": lambda: gs.quantize(small, text, out=room)},
+                rounds=args.rounds,
+            )
             extra["over_torch_round_trip"] = ratio(side, "torch", "gemmsim")
         times = measure(runs, rounds=args.rounds)
         seconds = sorted(times["gemmsim"])[args.rounds // 2]

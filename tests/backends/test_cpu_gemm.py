@@ -32,6 +32,7 @@ DTYPES = [torch.float32] * 4 + [torch.float64, torch.bfloat16, torch.float16]
 KINDS = ["normal", "wide", "tiny", "small", "huge", "special", "relu"]
 SPECIALS = [float("nan"), float("inf"), -float("inf"), 0.0, -0.0, 1e30, -1e-40, 3e38]
 
+
 def make(kind: str, rows: int, cols: int, dtype: torch.dtype, rng: random.Random) -> torch.Tensor:
     g = torch.Generator().manual_seed(rng.randrange(1 << 30))
     x = torch.randn(rows, cols, dtype=torch.float64, generator=g)
@@ -79,12 +80,16 @@ def random_spec(rng: random.Random) -> GemmSpec | None:
 
 
 def check(spec: GemmSpec, a: torch.Tensor, b: torch.Tensor, seed: int) -> None:
-    expected = torch.tensor(reference.gemm(a.double().tolist(), b.double().tolist(), spec, seed=seed), dtype=torch.float64)
+    expected = torch.tensor(
+        reference.gemm(a.double().tolist(), b.double().tolist(), spec, seed=seed), dtype=torch.float64
+    )
     for name in isas():
         cpu.set_isa(name)
         out = torch.full((a.shape[0], b.shape[1]), 7.0, dtype=torch.float64)
         run = cpu.gemm(a, b, spec, out, seed)
-        assert_bitwise_equal(out, expected, context=f"{spec} on {name}, {a.dtype} {tuple(a.shape)}x{tuple(b.shape)}: {run}")
+        assert_bitwise_equal(
+            out, expected, context=f"{spec} on {name}, {a.dtype} {tuple(a.shape)}x{tuple(b.shape)}: {run}"
+        )
 
 
 @pytest.mark.parametrize("start", range(8))
@@ -126,7 +131,9 @@ def test_all_pairs_of_small_operands_then_all_again(operand, accumulator):
         check(GemmSpec.of(f"{operand} : {accumulator}{mode}"), a, b, 0)
 
 
-@pytest.mark.parametrize("text", [":e5m10", "e4m3 : e5m10", ":bf16", ":e5m2/sr8", ":mul=e5m10,add=e6m9", ":fp32", "e5m2 : e4m3/sat"])
+@pytest.mark.parametrize(
+    "text", [":e5m10", "e4m3 : e5m10", ":bf16", ":e5m2/sr8", ":mul=e5m10,add=e6m9", ":fp32", "e5m2 : e4m3/sat"]
+)
 def test_longer_sums(text):
     rng = random.Random(7)
     a, b = make("normal", 10, 700, torch.float32, rng), make("normal", 700, 37, torch.float32, rng)

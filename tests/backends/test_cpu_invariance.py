@@ -10,7 +10,15 @@ from support_cpu import isas
 from gemmsim.arithmetic import GemmSpec
 from gemmsim.backends import cpu
 
-SPECS = [":e5m10", "e4m3 : e5m2", ":e5m2/sr8", ":e5m10/sr16", ":mul=e5m10/sr8, add=e6m9/sr20", ":bf16/rtz", "e4m3/sr : e5m10 -> e4m3/sr8"]
+SPECS = [
+    ":e5m10",
+    "e4m3 : e5m2",
+    ":e5m2/sr8",
+    ":e5m10/sr16",
+    ":mul=e5m10/sr8, add=e6m9/sr20",
+    ":bf16/rtz",
+    "e4m3/sr : e5m10 -> e4m3/sr8",
+]
 
 
 @pytest.fixture(autouse=True)
@@ -90,7 +98,9 @@ def test_batches(text, threads):
                 assert_bitwise_equal(whole[i, j], product(a[i, j], b[i, j], text), context=f"{text} {i},{j}")
     many_a, many_b = operands(4, 6, 5, (70000,))
     whole = product(many_a, many_b[:1].expand(70000, 6, 5), text)
-    assert_bitwise_equal(whole[69999:], product(many_a.reshape(-1, 6), many_b[0], text)[-4:][None], context="70,000 batches")
+    assert_bitwise_equal(
+        whole[69999:], product(many_a.reshape(-1, 6), many_b[0], text)[-4:][None], context="70,000 batches"
+    )
 
 
 def test_seeds_matter_and_repeat():

@@ -19,7 +19,9 @@ CODE = "from gemmsim.backends import cpu; print(cpu.isa())"
 
 
 def run(**environment: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, "-c", CODE], env={**os.environ, **environment}, capture_output=True, text=True)
+    return subprocess.run(
+        [sys.executable, "-c", CODE], env={**os.environ, **environment}, capture_output=True, text=True
+    )
 
 
 def test_the_environment_forces_an_instruction_set():

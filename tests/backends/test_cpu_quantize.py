@@ -20,7 +20,19 @@ from gemmsim.backends import cpu
 from gemmsim.formats import Cast, FixedFormat, Format, names, parse, parse_cast
 
 MODES = ["rne", "rna", "rtz", "ru", "rd", "ro", "sr8", "sr20", "srb4", "src4"]
-EXTRA = ["e5m2/ftz", "e8m7/ftz", "e4m3/ftz", "e5m10/ftz", "e3m4", "e5m7", "e2m5", "ieee_e4m3", "e5m0", "e4m3b11fnuz", "fixed(8,4)"]
+EXTRA = [
+    "e5m2/ftz",
+    "e8m7/ftz",
+    "e4m3/ftz",
+    "e5m10/ftz",
+    "e3m4",
+    "e5m7",
+    "e2m5",
+    "ieee_e4m3",
+    "e5m0",
+    "e4m3b11fnuz",
+    "fixed(8,4)",
+]
 EXTRA += ["fixed(8,4,symmetric)", "fixed(8,4,unbounded)", "ufixed(6,3)", "fixed(12,14)", "fixed(5,-3)", "binary6p3ue"]
 
 
@@ -45,7 +57,9 @@ def probes(fmt: Format, limit: int = 6000) -> torch.Tensor:
     gap = v[1:] - v[:-1]
     around = torch.cat([v, v[:-1] + gap / 2, v[:-1] + gap / 4, v[:-1] + gap * 0.75])
     top = float(v.abs().max())
-    ends = [top * f for f in (1.0625, 1.25, 1.5, 2.0, 4.0, 2.0**30)] + [float(gap.min()) * f for f in (0.5, 0.25, 2**-9)]
+    ends = [top * f for f in (1.0625, 1.25, 1.5, 2.0, 4.0, 2.0**30)] + [
+        float(gap.min()) * f for f in (0.5, 0.25, 2**-9)
+    ]
     ends += [0.0, math.inf, math.nan, 2.0**-149, 2.0**-126, 3.4e38]
     x = torch.cat([around, torch.tensor(ends, dtype=torch.float64)])
     x = torch.cat([x, -x])
@@ -79,7 +93,9 @@ def test_every_value_midpoint_and_neighbour_in_every_mode(name):
                 assert_bitwise_equal(out, want32, context=f"{cast} on {isa}")
 
 
-@pytest.mark.parametrize("name", ["e5m10", "e4m3", "bf16", "fp32", "e8m20", "e11m30", "fixed(30,10)", "fixed(8,4)", "tf32"])
+@pytest.mark.parametrize(
+    "name", ["e5m10", "e4m3", "bf16", "fp32", "e8m20", "e11m30", "fixed(30,10)", "fixed(8,4)", "tf32"]
+)
 def test_float64_inputs_are_rounded_once(name):
     """Points that fall on a midpoint only after a first rounding to float32."""
     v = torch.randn(2000, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
@@ -145,7 +161,9 @@ def test_nearest_even_is_ml_dtypes_own_from_float32(name):
     assert_bitwise_equal(out, theirs, nan_is_nan=True, context=name)
 
 
-@pytest.mark.parametrize("text", ["e5m10", "e4m3/sat", "e5m10/ftz", "bf16", "e5m2/rtz", "fixed(16,8)", "e4m3/sr8", "binary8p1"])
+@pytest.mark.parametrize(
+    "text", ["e5m10", "e4m3/sat", "e5m10/ftz", "bf16", "e5m2/rtz", "fixed(16,8)", "e4m3/sr8", "binary8p1"]
+)
 def test_layouts_threads_and_sizes(text):
     """Any strides, any alignment, in place, streaming sizes and thread counts give the contiguous result."""
     cast = parse_cast(text)

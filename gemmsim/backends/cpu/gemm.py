@@ -52,8 +52,13 @@ def supported(spec: GemmSpec) -> str | None:
         return f"accumulator {accumulator} is not a sequential one"
     if accumulator.init != "zero":
         return f"init={accumulator.init!r}: the register starts from zero here"
-    roles = (("operand a", spec.a, False), ("operand b", spec.b, False), ("product", accumulator.mul, True))
-    roles += (("accumulator", accumulator.add, True), ("output", spec.out, False))
+    roles: list[tuple[str, Cast | None, bool]] = [
+        ("operand a", spec.a, False),
+        ("operand b", spec.b, False),
+        ("product", accumulator.mul, True),
+        ("accumulator", accumulator.add, True),
+        ("output", spec.out, False),
+    ]
     for role, cast, register in roles:
         if cast is None:
             continue
@@ -75,10 +80,12 @@ def _spec_part(spec: GemmSpec) -> bytes:
     accumulator = spec.accumulator
     assert isinstance(accumulator, Sequential)
     args = GemmSpecPart()
-    casts = (("cast_a", spec.a), ("cast_b", spec.b), ("cast_mul", accumulator.mul))
-    casts += (("cast_add", accumulator.add), ("cast_out", spec.out))
-    for field, cast in casts:
-        if cast is not None and (field in ("cast_mul", "cast_add") or not cast.is_stochastic):
+    if accumulator.mul is not None:
+        args.cast_mul = cast_record(accumulator.mul)
+    args.cast_add = cast_record(accumulator.add)
+    # stochastic operand and output casts are passes of their own (gemm below)
+    for field, cast in (("cast_a", spec.a), ("cast_b", spec.b), ("cast_out", spec.out)):
+        if cast is not None and not cast.is_stochastic:
             setattr(args, field, cast_record(cast))
     args.fused = int(accumulator.mul is None)
     args.arithmetic = int(spec.arithmetic == "fp32")
@@ -110,7 +117,9 @@ def _rounded(x: Tensor, cast: Cast, seed: int, site: int) -> Tensor:
 
 
 def gemm(a: Tensor, b: Tensor, spec: GemmSpec, out: Tensor, seed: int = 0) -> Run:
-    """Write ``spec``'s product of ``a`` (\\*B, M, K) and ``b`` (\\*B, K, N) into ``out`` (\\*B, M, N); strides are free.
+    """Write the product of ``a`` (\\*B, M, K) and ``b`` (\\*B, K, N) that ``spec`` means into ``out`` (\\*B, M, N).
+
+    Strides are free.
 
     Broadcast batch dimensions come expanded (stride 0). Results are rounded to ``out``'s dtype (nearest even) after the
     spec's own output rounding. ``seed`` matters only for stochastic specs. Returns what ran.
@@ -152,5 +161,6 @@ def _call(part: bytes, a: Tensor, b: Tensor, out: Tensor, seed: int) -> Run:
     code = library().gemmsim_gemm(args + part)
     if code < 0:
         k = a.shape[-1]
-        raise MemoryError(f"Packing b ({k} x {n}) needs more than {k * n * 4 / 2**30:.1f} GiB. Split the product along N.")
+        size = f"{k * n * 4 / 2**30:.1f} GiB"
+        raise MemoryError(f"Packing b ({k} x {n}) needs {size} or more, which is not there. Split the product along N.")
     return Run(code)

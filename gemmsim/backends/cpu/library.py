@@ -37,7 +37,7 @@ def _load() -> ctypes.CDLL:
     if not found:
         raise LibraryError(
             f"gemmsim's CPU library is not installed (looked for {', '.join(map(str, _candidates()))}). "
-            "It is built when the package is installed: run `pip install .` in the source folder with GCC or Clang at hand."
+            "It is built when the package is installed: run `pip install .` in the source folder (needs GCC or Clang)."
         )
     lib = ctypes.CDLL(str(found[0]))
     lib.gemmsim_abi.argtypes = [POINTER(c_int64)]
@@ -104,5 +104,3 @@ def set_isa(name: str) -> None:
 def build_info() -> str:
     """The compiler that built the library."""
     return str(library().gemmsim_build().decode())
-
-

@@ -16,8 +16,10 @@ _Dims = c_int64 * MAX_BATCH_DIMS
 
 class CastRecord(ctypes.Structure):
     _fields_ = [
-        ("p", c_int32), ("emin", c_int32), ("mode", c_int32), ("rbits", c_int32), ("flags", c_int32), ("emax", c_int32),
-        ("lo", c_double), ("hi", c_double), ("over_neg", c_double), ("over_pos", c_double), ("inf_neg", c_double), ("inf_pos", c_double),
+        ("p", c_int32), ("emin", c_int32), ("mode", c_int32),
+        ("rbits", c_int32), ("flags", c_int32), ("emax", c_int32),
+        ("lo", c_double), ("hi", c_double), ("over_neg", c_double), ("over_pos", c_double),
+        ("inf_neg", c_double), ("inf_pos", c_double),
     ]  # fmt: skip
 
 
@@ -26,11 +28,12 @@ class GemmSpecPart(ctypes.Structure):
 
     _fields_ = [
         ("fused", c_int32), ("arithmetic", c_int32),
-        ("cast_a", CastRecord), ("cast_b", CastRecord), ("cast_mul", CastRecord), ("cast_add", CastRecord), ("cast_out", CastRecord),
+        ("cast_a", CastRecord), ("cast_b", CastRecord), ("cast_mul", CastRecord),
+        ("cast_add", CastRecord), ("cast_out", CastRecord),
     ]  # fmt: skip
 
 
-#: The beginning of GemmArgs: a b c | a_dtype b_dtype c_dtype batch_dims | m n k | six strides | batch | seed | threads, pad.
+#: The beginning of GemmArgs: a b c, three dtypes and batch_dims, m n k, six strides, batch, seed, threads, padding.
 #: Packed in one call because a product of 8x8 matrices should not wait for its arguments.
 GEMM_CALL = struct.Struct("@3Q4i3q6qQQ2i")
 

@@ -9,7 +9,18 @@ __all__ = ["Run"]
 
 _CARRIERS = ("float32 lanes", "float64 lanes")
 _STEPS = ("fma", "fma to odd", "mul, add", "mul, add to odd")
-_KINDS = ("native", "round", "round+subnormals", "round+saturate", "round+overflow", "any mode", "stochastic", "directed", "directed+overflow", "scalar exact")
+_KINDS = (
+    "native",
+    "round",
+    "round+subnormals",
+    "round+saturate",
+    "round+overflow",
+    "any mode",
+    "stochastic",
+    "directed",
+    "directed+overflow",
+    "scalar exact",
+)
 _PROOFS = (
     (1, "no overflow possible: no clamp"),
     (2, "no underflow possible: no subnormal step"),
