@@ -11,10 +11,8 @@ static const Isa* find(const char* name, int* error) {
     *error = 0;
 #if defined(GEMMSIM_X86)
     __builtin_cpu_init();
-    const bool fma = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c");
+    const bool fma = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
     const bool wide = fma && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl");
-#else
-    const bool fma = false, wide = false;
 #endif
     if (!name || !*name) {
 #if defined(GEMMSIM_X86)

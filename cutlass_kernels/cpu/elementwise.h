@@ -8,17 +8,38 @@
 
 namespace gemmsim { namespace NS {
 
+INL float float_from(uint32_t u) {
+    float x;
+    memcpy(&x, &u, 4);
+    return x;
+}
+
+#if defined(__F16C__)
+INL float half_to_float(uint16_t h) { return _cvtsh_ss(h); }
+INL uint16_t float_to_half(float x) { return _cvtss_sh(x, _MM_FROUND_TO_NEAREST_INT); }
+#else
 INL float half_to_float(uint16_t h) {
-    _Float16 x;
-    memcpy(&x, &h, 2);
-    return (float)x;
+    const uint32_t mag = (uint32_t)(h & 0x7FFFu) << 13, sign = (uint32_t)(h & 0x8000u) << 16;
+    if (mag >= 0x0F800000u) return float_from(mag | 0x7F800000u | sign);  // infinity, NaN
+    const float x = float_from(mag) * 0x1p112f;  // the exponent's bias; exact, subnormals included
+    return sign ? -x : x;
 }
 INL uint16_t float_to_half(float x) {
-    const _Float16 h = (_Float16)x;
-    uint16_t u;
-    memcpy(&u, &h, 2);
-    return u;
+    uint32_t u;
+    memcpy(&u, &x, 4);
+    const uint16_t sign = (uint16_t)(u >> 16 & 0x8000u);
+    uint32_t mag = u & 0x7FFFFFFFu;
+    if (mag > 0x7F800000u) return 0x7E00u;
+    if (mag >= 0x477FF000u) return sign | 0x7C00u;  // from 65520 on
+    if (mag < 0x38800000u) {                        // below 2^-14: the last place of 0.5 is half's smallest subnormal
+        const float shifted = float_from(mag) + 0.5f;
+        memcpy(&mag, &shifted, 4);
+        return (uint16_t)(sign | (mag - 0x3F000000u));
+    }
+    mag += 0xFFFu + (mag >> 13 & 1u);  // nearest even
+    return (uint16_t)(sign | (mag - 0x38000000u) >> 13);
 }
+#endif
 INL float bf16_to_float(uint16_t h) {
     const uint32_t u = (uint32_t)h << 16;
     float x;

@@ -16,7 +16,7 @@ from .scaling import scale_by_power, scale_exponent
 from .seeds import Site, Stream
 from .shapes import broadcast_dims, contract_columns, contract_rows, pad_rank, sum_leading_view
 
-__all__ = ["AffineFunction", "apply_directly"]
+__all__ = ["AffineFunction", "apply_directly", "work_dtype"]
 
 
 class AffineFunction(torch.autograd.Function):
@@ -55,7 +55,7 @@ class AffineFunction(torch.autograd.Function):
             inside = scale_by_power(inside, scale, torch.float64)
         after = None if plan.addend_in_accumulator else addend
         more = scale is not None or after is not None or plan.output_quant is not None
-        out, left, right = _fprop(left, right, inside, plan.fprop, seed, linear, _work_dtype(plan.fprop, dtype, more))
+        out, left, right = _fprop(left, right, inside, plan.fprop, seed, linear, work_dtype(plan.fprop, dtype, more))
         if scale is not None:
             out = scale_by_power(out, -scale)
         if after is not None:
@@ -136,7 +136,7 @@ def _quantize(step: Step, t: Tensor, seed: int | None, stream: int) -> Tensor:
     return step(t)
 
 
-def _work_dtype(product: Product, dtype: torch.dtype, more: bool) -> torch.dtype:
+def work_dtype(product: Product, dtype: torch.dtype, more: bool) -> torch.dtype:
     """Dtype of a product's result: that of the tensor returned, or where more steps follow float32 or wider."""
     if not more:
         return dtype
@@ -181,7 +181,7 @@ def _dgrad(ctx: Any, grad: Tensor, b: Tensor, reduced: list[int], exponent: Tens
     right = b if ctx.linear else b.mT
     right = contract_rows(pad_rank(right, grad.dim()), reduced) if reduced else right
     left = contract_columns(grad, reduced)
-    dtype = _work_dtype(product, ctx.dtypes[0], exponent is not None or ctx.plan.grad_quant is not None)
+    dtype = work_dtype(product, ctx.dtypes[0], exponent is not None or ctx.plan.grad_quant is not None)
     if product.spec is None:
         out = _native(left, right, dtype)
     else:
@@ -198,7 +198,7 @@ def _wgrad(ctx: Any, grad: Tensor, a: Tensor, reduced: list[int], exponent: Tens
     else:
         padded = pad_rank(a.mT, grad.dim()) if reduced else a.mT
         left, right, spec = contract_columns(padded, reduced), rows, product.swapped
-    dtype = _work_dtype(product, ctx.dtypes[1], exponent is not None or ctx.plan.grad_quant is not None)
+    dtype = work_dtype(product, ctx.dtypes[1], exponent is not None or ctx.plan.grad_quant is not None)
     if spec is None:
         out = _native(left, right, dtype)
     else:
@@ -216,7 +216,7 @@ def _addend_grad(ctx: Any, grad: Tensor, exponent: Tensor | None) -> Tensor:
     if grad.shape == shape:
         return _finish(ctx, grad, exponent, shape, dtype, Stream.ADDEND_OUT)
     terms = sum_leading_view(grad, shape)
-    work = _work_dtype(plan.wgrad, dtype, exponent is not None or plan.grad_quant is not None)
+    work = work_dtype(plan.wgrad, dtype, exponent is not None or plan.grad_quant is not None)
     if plan.addend_sum is None:
         total = terms.sum(0, dtype=work)
     else:

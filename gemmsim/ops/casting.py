@@ -59,7 +59,9 @@ def quantize(
     _check(x, out, compiling)
     if out is None:
         return quantize_op(x, cast, seed)
-    if x is out:
+    if not compiling and is_direct(x) and is_direct(out) and nothing_watches():
+        kernels.overwrite(x, cast_of(cast), out, seed)
+    elif x is out:
         quantize_inplace_op(x, cast, seed)
     else:
         quantize_out_op(x, cast, out, seed)

@@ -27,6 +27,7 @@ __all__ = [
     "call_seed",
     "matmul",
     "matmul_with_operands",
+    "overwrite",
     "quantize",
     "quantize_into",
     "result_dtype",
@@ -79,6 +80,13 @@ def quantize_into(
         cpu.quantize(x.reshape(-1), cast, flat, bits, site)
         out.copy_(flat.view(out.shape))
     state.record("quantize", "cpu", str(cast), f"{x.numel()} elements {x.dtype} to {out.dtype}")
+
+
+def overwrite(x: Tensor, cast: Cast, out: Tensor, seed: int | None) -> None:
+    """``quantize_into`` a tensor that others may hold: autograd learns that it changed."""
+    quantize_into(x, cast, out, seed)
+    if not out.is_inference():
+        torch.autograd.graph.increment_version(out)
 
 
 def quantize(

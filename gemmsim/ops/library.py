@@ -90,11 +90,11 @@ def _quantize_cpu(
 
 
 def _quantize_into_cpu(x: Tensor, cast: str, out: Tensor, seed: int | None = None) -> None:
-    kernels.quantize_into(x, cast_of(cast), out, seed)
+    kernels.overwrite(x, cast_of(cast), out, seed)
 
 
 def _quantize_inplace_cpu(x: Tensor, cast: str, seed: int | None = None) -> None:
-    kernels.quantize_into(x, cast_of(cast), x, seed)
+    kernels.overwrite(x, cast_of(cast), x, seed)
 
 
 LIBRARY.impl("matmul", _matmul_cpu, "CPU")

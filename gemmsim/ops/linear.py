@@ -7,14 +7,14 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from gemmsim.arithmetic import GemmSpec
-
 from . import kernels
 from .affine_formats import QAffineFormats
-from .checks import FLOAT_DTYPES, check_device, check_float, check_out_dtype
-from .dispatch import is_direct, nothing_watches
+from .autograd import work_dtype
+from .checks import check_device, check_float, check_out_dtype
+from .dispatch import is_direct, needs_autograd, nothing_watches
 from .errors import ShapeError, message
 from .matmul import FormatsLike, affine, formats_of
+from .plan import AffinePlan
 from .seeds import check_seed
 
 __all__ = ["qlinear"]
@@ -49,15 +49,11 @@ def qlinear(
 
     NaN, infinities, -0, overflow and errors are those of ``qmatmul``.
     """
-    if bias is None and arithmetic is None and not torch.compiler.is_compiling():
-        if is_direct(x) and is_direct(weight) and nothing_watches() and _fit(x, weight, bias) and x.dim() > 1:
-            if not (torch.is_grad_enabled() and (x.requires_grad or weight.requires_grad)):
-                plain = kernels.spec_of(formats) if type(formats) is str else formats
-                if type(plain) is GemmSpec and x.dtype in FLOAT_DTYPES and weight.dtype in FLOAT_DTYPES:
-                    return kernels.matmul(x, weight.mT, plain, check_seed("qlinear", seed), out_dtype)
     chosen = formats_of(formats, arithmetic)
     seed = check_seed("qlinear", seed)
     dtype = _check_arguments(x, weight, bias, out_dtype)
+    if chosen.plan.is_plain and x.dim() > 1 and _is_direct(x, weight, bias):
+        return _plain(x, weight, bias, chosen.plan, seed, dtype)
     if chosen.plan.is_native:
         return _native(x, weight, bias, dtype)
     plan = chosen.plan
@@ -66,6 +62,25 @@ def qlinear(
     rows = x if x.dim() == 2 else x.reshape(x.shape[:-1].numel(), x.shape[-1])
     out = affine(rows, weight, bias, plan, seed, True, dtype)
     return out if x.dim() == 2 else out.reshape(*x.shape[:-1], weight.shape[0])
+
+
+def _is_direct(x: Tensor, weight: Tensor, bias: Tensor | None) -> bool:
+    """Whether the call may go straight to the kernel: ordinary tensors, no gradient, nothing watching."""
+    if torch.compiler.is_compiling() or not (is_direct(x) and is_direct(weight) and nothing_watches()):
+        return False
+    return (bias is None or is_direct(bias)) and not needs_autograd(x, weight, bias)
+
+
+def _plain(
+    x: Tensor, weight: Tensor, bias: Tensor | None, plan: AffinePlan, seed: int | None, dtype: torch.dtype
+) -> Tensor:
+    """One product and, with a bias, one addition: what ``affine`` computes, without its bookkeeping."""
+    spec = kernels.spec_of(str(plan.fprop.spec))
+    seed = plan.seed if seed is None else seed
+    if bias is None:
+        return kernels.matmul(x, weight.mT, spec, seed, dtype)
+    out = kernels.matmul(x, weight.mT, spec, seed, work_dtype(plan.fprop, dtype, True))
+    return out.add_(bias.to(out.dtype)).to(dtype)
 
 
 @torch.compiler.assume_constant_result

@@ -119,14 +119,35 @@ def test_all_sixteen_bit_inputs(dtype, name):
     x = torch.arange(65536, dtype=torch.int32).to(torch.int16).view(dtype)
     cast = parse_cast(name)
     want = expected(x, cast)
-    out = torch.empty(65536, dtype=torch.float32)
-    cpu.quantize(x, cast, out, 5)
-    assert_bitwise_equal(out, want.float())
-    same = torch.empty_like(x)
-    cpu.quantize(x, cast, same, 5)
     fits = want.float().to(dtype)
     fits[fits.isnan()] = math.nan
-    assert_bitwise_equal(same, fits)
+    for isa in isas():
+        cpu.set_isa(isa)
+        out = torch.empty(65536, dtype=torch.float32)
+        cpu.quantize(x, cast, out, 5)
+        assert_bitwise_equal(out, want.float(), context=isa)
+        same = torch.empty_like(x)
+        cpu.quantize(x, cast, same, 5)
+        assert_bitwise_equal(same, fits, context=isa)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
+def test_results_are_converted_to_the_output_dtype_once(dtype):
+    """Around every midpoint of the dtype, from float32 and from float64, the conversion is torch's from float32."""
+    grid = torch.arange(0, 0x7C00 if dtype == torch.float16 else 0x7F80, dtype=torch.int16)
+    v = grid.view(dtype).double() if dtype != torch.float32 else torch.rand(30000, dtype=torch.float64)
+    tie = (v[1:] + v[:-1]) / 2
+    x = torch.cat([v, tie, tie * (1 + 2.0**-40), tie * (1 - 2.0**-40), -tie, v * 3.0, torch.tensor([65519.9, 65520.0])])
+    near = tie.float().double() == tie
+    for isa in isas():
+        cpu.set_isa(isa)
+        out = torch.empty(x.shape, dtype=dtype)
+        cpu.quantize(x, parse_cast("fp64"), out)
+        low, high = out[len(v) + 2 * len(tie) :][: len(tie)], out[len(v) + len(tie) :][: len(tie)]
+        if dtype != torch.float32:
+            assert bool((low[near] == v[:-1][near].to(dtype)).all()) and bool((high[near] == v[1:][near].to(dtype)).all())
+        exact = x.float().double() == x  # from float32 torch rounds once
+        assert_bitwise_equal(out[exact], x[exact].float().to(dtype), context=isa)
 
 
 @pytest.mark.parametrize("text", ["e9m30/clamp", "e11m52/clamp", "e11m5", "e9m3/rtz/sat"])

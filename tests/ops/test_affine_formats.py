@@ -50,7 +50,14 @@ def test_two_ways_of_saying_it_are_one_value(left, right):
 
 
 def test_different_meanings_differ():
-    values = [Q(), Q("e5m10"), Q(None, "e5m10"), Q("e5m10", use_scaling=True), Q("e5m10", seed=1), Q("e5m10", scale_margin=1)]
+    values = [
+        Q(),
+        Q("e5m10"),
+        Q(None, "e5m10"),
+        Q("e5m10", use_scaling=True),
+        Q("e5m10", seed=1),
+        Q("e5m10", scale_margin=1),
+    ]
     assert len(set(values)) == len(values)
 
 

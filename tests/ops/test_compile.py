@@ -62,7 +62,9 @@ SPECS = {
 
 
 @pytest.mark.parametrize("name", SPECS)
-@pytest.mark.parametrize("shapes", [((4, 9), (9, 5)), ((3, 4, 9), (9, 5)), ((2, 1, 4, 9), (3, 9, 5)), ((9,), (9, 5))], ids=str)
+@pytest.mark.parametrize(
+    "shapes", [((4, 9), (9, 5)), ((3, 4, 9), (9, 5)), ((2, 1, 4, 9), (3, 9, 5)), ((9,), (9, 5))], ids=str
+)
 def test_qmatmul_and_its_gradients(name, shapes):
     def call(a, b):
         return gs.qmatmul(a.sin(), b, SPECS[name]).cos()
@@ -90,7 +92,9 @@ def test_changing_sizes_do_not_break_the_graph():
         assert_same(run(f, *args), run(call, *args))
 
 
-@pytest.mark.parametrize("make", [str, gs.GemmSpec.of, lambda s: gs.QAffineFormats(fprop=s)], ids=["string", "spec", "formats"])
+@pytest.mark.parametrize(
+    "make", [str, gs.GemmSpec.of, lambda s: gs.QAffineFormats(fprop=s)], ids=["string", "spec", "formats"]
+)
 def test_a_spec_passed_as_argument_is_not_frozen_in(make):
     f = compiled(lambda a, b, spec: gs.qmatmul(a, b, spec))
     a, b = tensors((4, 64), (64, 5))
@@ -101,7 +105,9 @@ def test_a_spec_passed_as_argument_is_not_frozen_in(make):
 @pytest.mark.parametrize("fmt", ["e4m3", parse_cast("e5m2/rtz"), E4M3], ids=["string", "cast", "format"])
 def test_quantize(fmt):
     (x,) = tensors((4, 9))
-    assert_bitwise_equal(compiled(lambda x: gs.quantize(x * 2, fmt, overflow="sat"))(x), gs.quantize(x * 2, fmt, overflow="sat"))
+    assert_bitwise_equal(
+        compiled(lambda x: gs.quantize(x * 2, fmt, overflow="sat"))(x), gs.quantize(x * 2, fmt, overflow="sat")
+    )
 
 
 def test_quantize_into_out_and_in_place():

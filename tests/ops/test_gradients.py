@@ -25,7 +25,9 @@ def tensors(*shapes, seed=0):
     return [torch.randn(shape, generator=generator) for shape in shapes]
 
 
-@pytest.mark.parametrize("spec", ["e4m3 * e5m2 : e5m7 -> bf16", ":mul=e5m5, add=e5m4", "bf16 : e5m3/rtz, arithmetic=fp32"])
+@pytest.mark.parametrize(
+    "spec", ["e4m3 * e5m2 : e5m7 -> bf16", ":mul=e5m5, add=e5m4", "bf16 : e5m3/rtz, arithmetic=fp32"]
+)
 def test_a_plain_spec_uses_its_accumulator_for_all_three_products(spec):
     a, b, g = tensors((4, 9), (9, 5), (4, 5))
     meaning = gs.GemmSpec.of(spec)

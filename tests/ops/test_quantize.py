@@ -23,7 +23,9 @@ def samples(dtype: torch.dtype) -> torch.Tensor:
 
 
 def by_reference(x: torch.Tensor, cast: str, seed: int = 0) -> torch.Tensor:
-    return torch.tensor(reference.quantize(x.tolist(), gs.formats.parse_cast(cast), seed), dtype=torch.float64).to(x.dtype)
+    return torch.tensor(reference.quantize(x.tolist(), gs.formats.parse_cast(cast), seed), dtype=torch.float64).to(
+        x.dtype
+    )
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
@@ -149,6 +151,16 @@ def test_parameters_and_no_grad():
     assert_bitwise_equal(weight.detach(), got, nan_is_nan=True)
     with torch.inference_mode():
         assert_bitwise_equal(gs.quantize(samples(torch.float32), "e4m3"), got, nan_is_nan=True)
+
+
+@pytest.mark.parametrize("watched", [False, True], ids=["direct", "through the dispatcher"])
+def test_autograd_notices_that_out_changed(watched):
+    out = torch.ones(3)
+    y = torch.ones(3, requires_grad=True) * out
+    with torch.profiler.profile() if watched else torch.no_grad():
+        gs.quantize(torch.randn(3), "e4m3", out=out)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        y.sum().backward()
 
 
 def test_meta_tensors_give_the_shape():

@@ -89,7 +89,9 @@ def shift(t, power):
 
 def test_qlinear_steps_written_out():
     generator = torch.Generator().manual_seed(0)
-    x, w, bias, g = (torch.randn(s, generator=generator) * f for s, f in (((6, 9), 1e-3), ((5, 9), 1e2), ((5,), 1), ((6, 5), 1e-5)))
+    x, w, bias, g = (
+        torch.randn(s, generator=generator) * f for s, f in (((6, 9), 1e-3), ((5, 9), 1e2), ((5,), 1), ((6, 5), 1e-5))
+    )
     y, grad_x, grad_w, grad_b = run(lambda x, w, b: gs.qlinear(x, w, b, FORMATS), x, w, bias, grad=g)
     sx, sw, sg = (by_definition(m, t.abs().max().item(), 1) for m, t in ((448.0, x), (448.0, w), (57344.0, g)))
     qx, qw, qg = gs.quantize(shift(x, sx), "e4m3"), gs.quantize(shift(w, sw), "e4m3"), gs.quantize(shift(g, sg), "e5m2")
@@ -127,7 +129,11 @@ def test_matrices_that_share_a_repeated_operand_share_a_scale():
     assert_bitwise_equal(linear[2].mT, got[2])
 
 
-@pytest.mark.parametrize(("left", "right"), [((5,), (5,)), ((5,), (5, 6)), ((4, 5), (5,)), ((2, 1, 4, 5), (3, 5, 6)), ((0, 5), (5, 6))], ids=str)
+@pytest.mark.parametrize(
+    ("left", "right"),
+    [((5,), (5,)), ((5,), (5, 6)), ((4, 5), (5,)), ((2, 1, 4, 5), (3, 5, 6)), ((0, 5), (5, 6))],
+    ids=str,
+)
 def test_all_shapes_scale(left, right):
     generator = torch.Generator().manual_seed(0)
     a, b = torch.randn(left, generator=generator), torch.randn(right, generator=generator)

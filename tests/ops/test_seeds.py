@@ -17,7 +17,9 @@ STOCHASTIC = {
     "qmatmul, grad": lambda seed: gs.qmatmul(A.clone().requires_grad_(), B, "e5m2/sr8 : e5m4/sr8", seed=seed).detach(),
     "qmm": lambda seed: gs.qmm(A, B, ":e5m2/sr8", seed=seed),
     "qlinear": lambda seed: gs.qlinear(A, B, None, ":e5m2/sr8", seed=seed),
-    "qlinear, quantisers": lambda seed: gs.qlinear(A, B, B[0], gs.QAffineFormats("e5m10", output_quant="e5m2/sr8"), seed=seed),
+    "qlinear, quantisers": lambda seed: gs.qlinear(
+        A, B, B[0], gs.QAffineFormats("e5m10", output_quant="e5m2/sr8"), seed=seed
+    ),
 }
 
 

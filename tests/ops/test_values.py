@@ -124,7 +124,9 @@ def test_special_values(grad):
 
 def test_no_terms_give_plus_zero_then_the_output_cast():
     assert_bitwise_equal(gs.qmatmul(torch.empty(2, 0), torch.empty(0, 3), ":e5m10"), torch.zeros(2, 3))
-    assert_bitwise_equal(gs.qmatmul(torch.empty(2, 0), torch.empty(0, 3), ":e5m10 -> e8m0"), torch.full((2, 3), 2.0**-127))
+    assert_bitwise_equal(
+        gs.qmatmul(torch.empty(2, 0), torch.empty(0, 3), ":e5m10 -> e8m0"), torch.full((2, 3), 2.0**-127)
+    )
 
 
 def test_operand_results_are_kept_where_the_dtype_does_not_hold_the_format():

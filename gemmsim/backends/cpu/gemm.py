@@ -111,7 +111,9 @@ def _unbroadcast(x: Tensor) -> Tensor:
 def _rounded(x: Tensor, cast: Cast, seed: int, site: int) -> Tensor:
     """Operand rounded stochastically, in a tensor of its own: the bits belong to its elements, not to their uses."""
     base = _unbroadcast(x)
-    wide = torch.empty(base.shape, dtype=torch.float64 if base.dtype == torch.float64 else torch.float32)
+    fmt = cast.format
+    narrow = base.dtype != torch.float64 and (isinstance(fmt, FixedFormat) or fmt.emax <= 127)
+    wide = torch.empty(base.shape, dtype=torch.float32 if narrow else torch.float64)
     quantize(base, cast, wide, seed, site)
     return wide.expand(x.shape)
 
