@@ -145,7 +145,9 @@ def test_results_are_converted_to_the_output_dtype_once(dtype):
         cpu.quantize(x, parse_cast("fp64"), out)
         low, high = out[len(v) + 2 * len(tie) :][: len(tie)], out[len(v) + len(tie) :][: len(tie)]
         if dtype != torch.float32:
-            assert bool((low[near] == v[:-1][near].to(dtype)).all()) and bool((high[near] == v[1:][near].to(dtype)).all())
+            assert bool((low[near] == v[:-1][near].to(dtype)).all()) and bool(
+                (high[near] == v[1:][near].to(dtype)).all()
+            )
         exact = x.float().double() == x  # from float32 torch rounds once
         assert_bitwise_equal(out[exact], x[exact].float().to(dtype), context=isa)
 
