@@ -17,7 +17,9 @@ from .models import CONVERSIONS, Conversion, FlooredSum, FmaChain, FusedBlock, M
 from .operands import OPERANDS, Operand
 
 if TYPE_CHECKING:
+    from .probes import PROBES, Probe
     from .product import mma
+    from .tracing import StepTrace, Term, Trace, trace
 
 __all__ = [
     "ARCHITECTURES",
@@ -33,19 +35,33 @@ __all__ = [
     "Instruction",
     "Model",
     "Operand",
+    "PROBES",
     "PairwiseTree",
+    "Probe",
     "ScaledGroups",
     "Shape",
     "Source",
+    "StepTrace",
+    "Term",
+    "Trace",
     "families",
     "instruction",
     "instructions",
     "largest",
     "mma",
+    "trace",
 ]
 
-#: Public names that need torch, by the module that defines them.
-_HOME = {"mma": "product"}
+#: Public names loaded on first use, since they need torch or few need them, by the module that defines them.
+_HOME = {
+    "mma": "product",
+    "PROBES": "probes",
+    "Probe": "probes",
+    "StepTrace": "tracing",
+    "Term": "tracing",
+    "Trace": "tracing",
+    "trace": "tracing",
+}
 
 
 def __getattr__(name: str) -> Any:

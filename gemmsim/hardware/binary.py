@@ -65,7 +65,7 @@ def _add32(x: Exact, y: Exact) -> Tensor:
 
 
 def _raised(x: Exact) -> tuple[Tensor, Tensor]:
-    """The magnitude with its leading bit at ``_TOP``, and the exponent of its last bit; a zero's is below all others."""
+    """The magnitude with its leading bit at ``_TOP``, and its last bit's exponent; a zero's is below all others."""
     free = _TOP + 1 - bit_length(x.significand)
     return x.significand << free, torch.where(x.significand == 0, -(1 << 20), x.exponent - free)
 
@@ -94,7 +94,7 @@ def _flush32(codes: Tensor) -> Tensor:
 def pairwise_tree(model: Model, step: Step) -> Tensor:
     """Products plus +0 rounded to binary32, adjacent pairs added, the total added to c.
 
-    Flushing as the model says. A product that is -0 becomes +0; a negative one that underflows gives -0. NaN as a class.
+    Flushing as the model says. A product -0 becomes +0; a negative one that underflows gives -0. NaN as a class.
     """
     model = cast(PairwiseTree, model)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import torch
 from torch import Tensor
@@ -115,6 +115,41 @@ def _chain(
     return c
 
 
+def step_on_codes(
+    row: Instruction,
+    a: Sequence[int],
+    b: Sequence[int],
+    c: int,
+    c_kind: Operand,
+    scale_a: Sequence[int] = (),
+    scale_b: Sequence[int] = (),
+) -> int:
+    """The register after one step of one output: plain codes in and out, e2m1 and scales one an entry."""
+
+    def line(codes: Sequence[int], kind: Operand) -> Decoded:
+        return decode(torch.tensor([[list(codes)]], dtype=torch.uint64).to(torch.int64), kind)
+
+    a_kind, b_kind, _, d_kind = row.operands
+    start = torch.tensor([[[c]]], dtype=torch.uint64).to(torch.int64)
+    start, c_kind = _widen(start, c_kind, d_kind)
+    kind = None if row.scale is None else operand(row.scale)
+    left = right = None
+    if kind is not None:
+        left, right = line(scale_a, kind), line(scale_b, kind)
+    scales = _step_scales(row, left, right, 0)
+    step = Step(
+        line(a, a_kind).part(..., None, slice(None)),
+        line(b, b_kind).part(slice(None), None),
+        a_kind,
+        b_kind,
+        start,
+        c_kind,
+        *scales,
+    )
+    code = int(STEPS[type(row.model)](row.model, step))
+    return code & ((1 << d_kind.width) - 1)
+
+
 def _step_scales(
     row: Instruction, scale_a: Decoded | None, scale_b: Decoded | None, k: int
 ) -> tuple[Decoded | None, Decoded | None, Operand | None]:
@@ -184,7 +219,8 @@ def _check_shapes(row: Instruction, a: Tensor, b: Tensor, c: Tensor) -> torch.Si
             "A chain of instructions needs C and D of one format: name that instruction for the rest.",
         )
     try:
-        return torch.broadcast_shapes(a.shape[:-2], b.shape[:-2], c.shape[:-2])
+        shape: torch.Size = torch.broadcast_shapes(a.shape[:-2], b.shape[:-2], c.shape[:-2])
+        return shape
     except RuntimeError:
         raise hardware_error(f"leading dimensions do not broadcast: {shapes}", want, "Make them equal.") from None
 

@@ -126,7 +126,7 @@ def scaled_groups(model: Model, step: Step) -> Tensor:
     products, c = multiply(step), decode(step.c, step.c_kind)
     # Every product is a multiple of 2**-2; a zero's exponent means nothing here.
     whole = products.signed << torch.where(products.signed == 0, 0, products.exponent)
-    sums = whole.unflatten(-1, (-1, model.group)).sum(-1)
+    sums = whole.reshape(*whole.shape[:-1], -1, model.group).sum(-1)
     signed = sums * step.scale_a.significand * step.scale_b.significand
     fraction_bits = products.fraction_bits + 2 * step.scale_kind.fraction_bits
     exponent = step.scale_a.exponent + step.scale_b.exponent
