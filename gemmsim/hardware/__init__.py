@@ -11,6 +11,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from .catalogue import ARCHITECTURES, OPS, families, instruction, instructions, largest
+from .describe import table
 from .errors import HardwareError
 from .instruction import Family, Instruction, Shape, Source
 from .models import CONVERSIONS, Conversion, FlooredSum, FmaChain, FusedBlock, Model, PairwiseTree, ScaledGroups
@@ -49,6 +50,7 @@ __all__ = [
     "instructions",
     "largest",
     "mma",
+    "table",
     "trace",
 ]
 
