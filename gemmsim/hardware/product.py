@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 
 import torch
@@ -74,7 +75,7 @@ def mma(
         left_scales = _batched(scales[0], batch, decode_as=kind)
         right_scales = _batched(scales[1].transpose(-1, -2), batch, decode_as=kind)
     m, n = c_codes.shape[-2:]
-    start = c_codes.expand(*batch, m, n).reshape(-1, m, n)
+    start = c_codes.expand(*batch, m, n).reshape(math.prod(batch), m, n)
     result = torch.empty_like(start, memory_format=torch.contiguous_format)
     for where, rows in _blocks(result.shape, row.model.products):
         part = (where, rows)
@@ -247,4 +248,5 @@ def _scales(
 
 def _batched(codes: Tensor, batch: torch.Size, *, decode_as: Operand) -> Decoded:
     """Decoded, with one leading dimension."""
-    return decode(codes.expand(*batch, *codes.shape[-2:]).reshape(-1, *codes.shape[-2:]), decode_as)
+    inner = codes.shape[-2:]
+    return decode(codes.expand(*batch, *inner).reshape(math.prod(batch), *inner), decode_as)

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+
 import pytest
 import torch
+from support import ROOT
 
 from gemmsim import hardware
 
@@ -38,3 +43,12 @@ def test_all_thirteen_are_there():
 def test_probe_10_tells_hopper_from_ampere():
     probe = next(probe for probe in hardware.PROBES if probe.number == 10)
     assert answer("ampere", probe.instruction, *probe.codes()) == 0 != probe.expect
+
+
+def test_the_script_runs_them_all():
+    done = subprocess.run(
+        [sys.executable, str(ROOT / "benchmarks" / "probes.py")], capture_output=True, text=True, cwd=ROOT, timeout=120,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.count("as expected") == len(hardware.PROBES)
