@@ -60,8 +60,8 @@ class Palette(Accumulator):
 
     @property
     def add_cast(self) -> Cast:
-        """Register of the first member; the others may differ."""
-        return self.members[0].add_cast
+        """Widest register of any member, in bits; the first of several."""
+        return max((member.add_cast for member in self.members), key=lambda step: step.format.bits)
 
     @property
     def product_cast(self) -> Cast | None:

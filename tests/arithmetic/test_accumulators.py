@@ -178,6 +178,7 @@ def test_composites_pass_on_product_seed_and_randomness():
     fixed = acc.pairwise(acc.sequential("e5m10/sr4", seed=9))
     assert fixed.is_stochastic and fixed.fixed_seed == 9 and GemmSpec.of(fixed).fixed_seed == 9
     assert acc.palette("fp32", fixed).fixed_seed == 9
+    assert acc.palette("fp16", "fp32", acc.int(8)).add_cast == parse_cast("fp32")
     assert acc.chunked(4, "e5m10", "fp32/sr8").is_stochastic and acc.fixed(8, 4, rounding="sr").is_stochastic
     assert not acc.shuffled("e5m10", 3).is_stochastic and acc.shuffled("e5m10", 3).fixed_seed is None
 
