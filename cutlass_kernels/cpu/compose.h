@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <vector>
 #include "gemmsim/philox.h"
-#include "scalar.h"
+#include "registers.h"
 
 namespace gemmsim {
 
@@ -40,6 +40,7 @@ template <class T> struct Compose {
     Tile base;                // a, b at k = 0
     int nr, carrier;
     const int64_t* kmap;      // where lanes are interleaved, the k of each place; else null
+    mutable int64_t runs = 0;
     mutable int64_t sums[MAX_WRAPPERS] = {}, totals[MAX_WRAPPERS] = {};  // combinations so far: indices of their draws
 
     int64_t count() const { return MR * (int64_t)nr; }
@@ -54,7 +55,8 @@ template <class T> struct Compose {
         t.k = end - begin;
         t.k0 = begin;
         t.kmap = kmap ? kmap + begin : nullptr;
-        if (choice.kind == SCALAR) scalar_run<T>(t, r, nr);
+        if (r.method == LONG) exact_tile<T>(t, r, nr, runs++, SITE_COMBINE + 32 * (r.wrapper_count ? depth(r.wrapper_count) : 0));
+        else if (choice.kind == SCALAR) scalar_run<T>(t, r, nr);
         else if (r.method) isa.compensated(choice.carrier, r.method, choice.kind, r.arithmetic != FP32, !r.fused)(t);
         else isa.tile[choice.carrier][choice.step][choice.kind](t);
     }

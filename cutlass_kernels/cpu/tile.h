@@ -15,8 +15,8 @@ enum Step : int {
 
 constexpr int64_t MR = 8;  // rows of a packed panel of A
 
-// What a run is: a plain register or one of compensated.h.
-enum Method : int32_t { REGISTER = 0, KAHAN = 1, NEUMAIER = 2, TWO_SUM = 3, FAST_TWO_SUM = 4 };
+// What a run is: a plain register, one of compensated.h, or the long accumulator of registers.h.
+enum Method : int32_t { REGISTER = 0, KAHAN = 1, NEUMAIER = 2, TWO_SUM = 3, FAST_TWO_SUM = 4, LONG = 5 };
 
 // A wrapper around the sequential run, outermost first: which terms meet in which order (spec/accumulators.md, 2).
 enum Order : int32_t { CHUNKED = 1, PAIRWISE = 2, INTERLEAVED = 3, SPLITK = 4, SHUFFLED = 5 };

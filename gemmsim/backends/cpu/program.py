@@ -9,6 +9,7 @@ from functools import lru_cache
 from gemmsim.arithmetic import Accumulator, Sequential
 from gemmsim.arithmetic.chunked import Chunked, Promote
 from gemmsim.arithmetic.compensated import Compensated, FastTwoSum, Kahan, Neumaier, TwoSum
+from gemmsim.arithmetic.exact_sum import Exact
 from gemmsim.arithmetic.interleaved import Interleaved
 from gemmsim.arithmetic.pairwise import Pairwise
 from gemmsim.arithmetic.shuffled import Shuffled
@@ -24,6 +25,8 @@ CHUNKED, PAIRWISE, INTERLEAVED, SPLITK, SHUFFLED = 1, 2, 3, 4, 5
 
 #: gemmsim::Method there.
 _METHODS: dict[type[Accumulator], int] = {Kahan: 1, Neumaier: 2, TwoSum: 3, FastTwoSum: 4}
+
+_LONG = 5
 
 
 @dataclass(frozen=True)
@@ -52,7 +55,7 @@ def program(accumulator: Accumulator) -> Program | str:
     """The program of ``accumulator``, or why this backend has none."""
     wrappers: list[Wrapped] = []
     shuffle: Shuffled | None = None
-    while not isinstance(accumulator, (Sequential, Compensated)):
+    while not isinstance(accumulator, (Sequential, Compensated, Exact)):
         if isinstance(accumulator, (Chunked, Promote)):
             wrappers.append(Wrapped(CHUNKED, accumulator.n, accumulator.add_cast))
         elif isinstance(accumulator, Pairwise):
@@ -72,6 +75,8 @@ def program(accumulator: Accumulator) -> Program | str:
         accumulator = accumulator.inner
     if len(wrappers) > MAX_WRAPPERS:
         return f"{len(wrappers)} nested orders: at most {MAX_WRAPPERS} here"
+    if isinstance(accumulator, Exact):
+        return Program(tuple(wrappers), _LONG, accumulator.out, None, "zero", shuffle)
     if isinstance(accumulator, Sequential):
         return Program(tuple(wrappers), 0, accumulator.add, accumulator.mul, accumulator.init, shuffle)
     return Program(tuple(wrappers), _METHODS[type(accumulator)], accumulator.fmt, accumulator.mul, "zero", shuffle)
