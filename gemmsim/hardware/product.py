@@ -66,14 +66,12 @@ def mma(
     c_codes = _codes(c, c_kind, "c")
     batch = _check_shapes(row, a_codes, b_codes, c_codes)
     scales = _scales(row, a_codes, b_codes, scale_a, scale_b)
-    left = _batched(a_codes, batch, decode_as=a_kind)
-    right = _batched(b_codes.transpose(-1, -2), batch, decode_as=b_kind)
-    if scales is None:
-        left_scales = right_scales = None
-    else:
-        kind = operand(row.scale or "")
-        left_scales = _batched(scales[0], batch, decode_as=kind)
-        right_scales = _batched(scales[1].transpose(-1, -2), batch, decode_as=kind)
+    left, right = _batched(a_codes, batch, a_kind), _batched(b_codes.transpose(-1, -2), batch, b_kind)
+    left_scales = right_scales = None
+    if scales is not None and row.scale is not None:
+        kind = operand(row.scale)
+        left_scales = _batched(scales[0], batch, kind)
+        right_scales = _batched(scales[1].transpose(-1, -2), batch, kind)
     m, n = c_codes.shape[-2:]
     start = c_codes.expand(*batch, m, n).reshape(math.prod(batch), m, n)
     result = torch.empty_like(start, memory_format=torch.contiguous_format)
@@ -246,7 +244,7 @@ def _scales(
     return left, right
 
 
-def _batched(codes: Tensor, batch: torch.Size, *, decode_as: Operand) -> Decoded:
+def _batched(codes: Tensor, batch: torch.Size, kind: Operand) -> Decoded:
     """Decoded, with one leading dimension."""
     inner = codes.shape[-2:]
-    return decode(codes.expand(*batch, *inner).reshape(math.prod(batch), *inner), decode_as)
+    return decode(codes.expand(*batch, *inner).reshape(math.prod(batch), *inner), kind)
