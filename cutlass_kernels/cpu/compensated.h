@@ -78,6 +78,7 @@ template <class C, int METHOD, int KIND, bool ODD, bool MUL> struct Compensated 
 
 template <class C, int METHOD> static TileFn compensated_of(int kind, bool odd, bool mul) {
     if (odd && kind <= SUB) return mul ? Compensated<C, METHOD, SUB, true, true>::run : Compensated<C, METHOD, SUB, true, false>::run;
+    if (odd && kind == SPECIAL) return mul ? Compensated<C, METHOD, SPECIAL, true, true>::run : Compensated<C, METHOD, SPECIAL, true, false>::run;
     if (odd) return mul ? Compensated<C, METHOD, GENERAL, true, true>::run : Compensated<C, METHOD, GENERAL, true, false>::run;
     return mul ? Compensated<C, METHOD, GENERAL, false, true>::run : Compensated<C, METHOD, GENERAL, false, false>::run;
 }

@@ -80,7 +80,9 @@ inline int choose_carrier(const Request& r, bool directed) {
     const bool f = operand_fits_float(r.a, r.dtype_a) && operand_fits_float(r.b, r.dtype_b);
     const bool native0 = r.method == REGISTER && is_native(r.add, 0) && (!two || is_native(r.mul, 0));
     if (f && native0 && wrapped(0)) return 0;
-    if (f && (directed || width <= 24) && fits(r.add, 0, true) && (!two || fits(r.mul, 0, true)) && wrapped(0)) return 0;
+    // compensated sums cannot be bounded well; float64 lanes have room for the magic numbers of 8-bit exponents
+    const bool roomy = r.method == REGISTER || r.add.emax + 1 + 25 - r.add.p <= 127 || r.add.mode != RNE;
+    if (f && roomy && (directed || width <= 24) && fits(r.add, 0, true) && (!two || fits(r.mul, 0, true)) && wrapped(0)) return 0;
     if (r.method == REGISTER && is_native(r.add, 1) && (!two || is_native(r.mul, 1)) && wrapped(1)) return 1;
     if ((directed || width <= 53) && fits(r.add, 1, true) && (!two || fits(r.mul, 1, true)) && wrapped(1)) return 1;
     return 2;
@@ -228,12 +230,21 @@ inline Choice choose_compensated(const Request& r, const Stats& a, const Stats& 
     const Facts f = block_facts(r, a, b);
     const bool odd = r.arithmetic != FP32, in_range = f.lsb >= i.emin - i.bits + 1 && f.product < ldexp(1.0, i.emax);
     if (odd && !directed && !(in_range && f.width <= i.bits)) return Choice{carrier, 0, SCALAR, 0};
-    auto small = [&](const Cast& c, double bound) {
-        return f.finite && c.mode == RNE && c.p <= i.bits - 2 && !(c.flags & NO_SUBNORMALS) && bound < c.hi && -bound > c.lo && bound < ldexp(1.0, i.emax - (i.bits - c.p + 1));
+    // without a proof that nothing overflows, a clamp to infinity or NaN in every rounding; nearest-even only
+    auto rank = [&](const Cast& c, double bound) {
+        const int lift = i.bits - c.p + 1;
+        if (!f.finite || c.mode != RNE || c.p > i.bits - 2 || (c.flags & NO_SUBNORMALS)) return (int)GENERAL;
+        if (bound < c.hi && -bound > c.lo && bound < ldexp(1.0, i.emax - lift)) return (int)SUB;
+        const bool special = (c.over_pos == c.inf_pos && c.over_neg == c.inf_neg && c.over_pos != c.hi) || c.over_pos != c.over_pos;
+        return (int)(odd && special && c.emax + 1 + lift <= i.emax ? SPECIAL : GENERAL);
     };
     const double bound = 8 * f.bound * growth(r.add, 8.0 * (double)r.k) + 64.0 * (r.k + 1.0) * ldexp(1.0, r.add.emin - r.add.p + 1);
-    const bool easy = small(r.add, bound) && (r.fused || small(r.mul, f.product));
-    return Choice{carrier, (r.fused ? (odd ? FMA_ODD : FMA_NEAR) : (odd ? MA_ODD : MA_NEAR)), easy ? SUB : GENERAL, f.finite ? FINITE : 0};
+    int kind = rank(r.add, bound);
+    if (!r.fused) {
+        const int km = rank(r.mul, f.product);
+        kind = km == SPECIAL && kind == SUB ? GENERAL : km > kind ? km : kind;  // an infinite product must meet a clamp that knows it
+    }
+    return Choice{carrier, (r.fused ? (odd ? FMA_ODD : FMA_NEAR) : (odd ? MA_ODD : MA_NEAR)), kind, f.finite ? FINITE : 0};
 }
 
 // How a combination is computed: kind NONE, SUB or GENERAL on vectors, SCALAR beyond.

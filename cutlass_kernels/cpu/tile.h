@@ -65,7 +65,7 @@ struct Isa {
     int has_directed;    // embedded rounding: FMA_ODD and MA_ODD take any operands
     int nr[2];           // columns of a tile
     TileFn tile[2][STEPS][KINDS];  // FAST and FAST_CLAMP are null without has_directed
-    // kernel of a compensated run; `kind` SUB or GENERAL; `odd`: exact operations; `mul`: products rounded
+    // kernel of a compensated run; `kind` SUB, SPECIAL or GENERAL; `odd`: exact operations; `mul`: products rounded
     TileFn (*compensated)(int carrier, int method, int kind, bool odd, bool mul);
     // s = R(s + t) on n carrier values (whole vectors); `kind` NONE, PLAIN, SUB or GENERAL; `odd`: exact sums
     void (*combine)(int carrier, void* s, const void* t, int64_t n, const Cast& c, int kind, bool odd);
