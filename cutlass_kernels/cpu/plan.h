@@ -204,11 +204,15 @@ inline Choice choose(const Request& r, const Stats& a, const Stats& b, int carri
         // an infinite product must mean to the sum's cast what an overflow of its own means
         const bool makes_inf = !over_mul && (isinf(r.mul.over_pos) || isinf(r.mul.over_neg));
         const bool alike = r.add.inf_pos == r.add.over_pos && r.add.inf_neg == r.add.over_neg;
-        const bool fast = (alike || !makes_inf) && kind >= FAST && km >= FAST && r.mul.mode == r.add.mode && draws(r.mul) == draws(r.add);
+        // a clamp of one cast is a clamp of both, and an infinite sum must find room above its format's range
+        auto roomy = [&](const Cast& q) { return q.emax + 1 + i.bits - q.p + 1 <= i.emax; };
+        const bool clamps = kind == FAST_CLAMP || km == FAST_CLAMP || kind == SPECIAL || km == SPECIAL;
+        const bool room = !clamps || (roomy(r.mul) && roomy(r.add));
+        const bool fast = room && (alike || !makes_inf) && kind >= FAST && km >= FAST && r.mul.mode == r.add.mode && draws(r.mul) == draws(r.add);
         const bool slow = (kind >= GENERAL || km >= GENERAL) && !fast;
         const int most = km > kind ? km : kind;
         if (slow) kind = r.mul.mode == SR || r.add.mode == SR ? RANDOM : GENERAL;
-        else kind = mixed ? GENERAL : most;
+        else kind = mixed || !room ? GENERAL : most;
         if (kind == SAT && (r.mul.over_pos != r.mul.hi || r.add.over_pos != r.add.hi)) kind = GENERAL;
         if (kind == SPECIAL && (r.mul.over_pos == r.mul.hi || r.add.over_pos == r.add.hi)) kind = GENERAL;
         if (kind >= SUB && kind <= SPECIAL && ((r.mul.flags | r.add.flags) & NO_SUBNORMALS)) kind = GENERAL;

@@ -1,4 +1,4 @@
-"""Accumulators as the library runs them: a sequential register inside wrappers that say which totals meet in which order."""
+"""Accumulators as the library runs them: runs of terms inside wrappers that say which totals meet in which order."""
 
 from __future__ import annotations
 
