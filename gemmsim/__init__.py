@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from . import arithmetic as arithmetic
     from . import backends as backends
     from . import formats as formats
+    from . import hardware as hardware
     from . import ops as ops
     from . import reference as reference
     from .arithmetic import Accumulator as Accumulator
@@ -44,7 +45,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 #: Submodules by name, and public names by the submodule that defines them.
-_MODULES = ("acc", "arithmetic", "backends", "formats", "ops", "reference")
+_MODULES = ("acc", "arithmetic", "backends", "formats", "hardware", "ops", "reference")
 _NAMES = {
     "arithmetic": ("Accumulator", "GemmSpec", "SpecError", "UnsupportedSpec"),
     "formats": ("Cast", "FormatError"),
@@ -86,6 +87,7 @@ __all__ = [
     "backends",
     "explain",
     "formats",
+    "hardware",
     "last_backend",
     "ops",
     "qlinear",

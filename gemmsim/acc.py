@@ -1,15 +1,74 @@
-"""Constructors of accumulators: the same names and argument order as in spec strings."""
+"""Constructors of accumulators: the same names and argument order as in spec strings.
+
+A format stands for the sequential accumulator in it wherever an accumulator is asked for, and constructors nest:
+``chunked(64, kahan("bf16"), "fp32")``. Strings, formats, casts and accumulators are accepted alike. All raise
+``SpecError`` (a ``ValueError``) for arguments that mean nothing, saying what is allowed.
+"""
 
 from __future__ import annotations
 
-from .arithmetic import Sequential
-from .formats import Cast, Format
+import builtins
 
-__all__ = ["sequential"]
+from .arithmetic import (
+    Accumulator,
+    Binned,
+    Chunked,
+    Exact,
+    FastTwoSum,
+    Fixed,
+    Integer,
+    Interleaved,
+    Kahan,
+    Neumaier,
+    Pairwise,
+    Palette,
+    Promote,
+    Sequential,
+    Shuffled,
+    SplitK,
+    TwoSum,
+    min_accumulator_bits,
+    overflow_certificate,
+)
+from .arithmetic.presets import a2q, batch_invariant, lba_m7e4, mptorch_cuda, srmac_fp12, wang2018
+from .formats import Cast, Format, Rounding
+
+__all__ = [
+    "a2q",
+    "batch_invariant",
+    "binned",
+    "chunked",
+    "exact",
+    "fast_two_sum",
+    "fixed",
+    "int",
+    "interleaved",
+    "kahan",
+    "lba_m7e4",
+    "min_accumulator_bits",
+    "mptorch_cuda",
+    "neumaier",
+    "overflow_certificate",
+    "pairwise",
+    "palette",
+    "promote",
+    "sequential",
+    "shuffled",
+    "splitk",
+    "srmac_fp12",
+    "two_sum",
+    "wang2018",
+]
+
+CastLike = str | Format | Cast
+AccumulatorLike = str | Format | Cast | Accumulator
+
+# The classes coerce what they are given; their fields are annotated with what comes out of that.
+# mypy: disable-error-code="arg-type"
 
 
 def sequential(
-    add: str | Format | Cast, mul: str | Format | Cast | None = None, *, seed: int | None = None, init: str = "zero"
+    add: CastLike, mul: CastLike | None = None, *, seed: builtins.int | None = None, init: str = "zero"
 ) -> Sequential:
     """``s = R_add(s + q_k)`` for k ascending; ``q_k = a_k * b_k`` exactly, or ``R_mul(a_k * b_k)`` if ``mul`` is given.
 
@@ -20,4 +79,158 @@ def sequential(
     Raises:
         SpecError: for unknown formats or words.
     """
-    return Sequential(add, mul, seed=seed, init=init)  # type: ignore[arg-type]
+    return Sequential(add, mul, seed=seed, init=init)
+
+
+def chunked(n: builtins.int, inner: AccumulatorLike, outer: CastLike | None = None) -> Chunked:
+    """Each run of ``n`` terms from +0 in ``inner``; the totals are added in order, rounded by ``outer`` (None: the
+    inner register). NaN, infinities, -0 and overflow: see ``gemmsim.arithmetic.Chunked``.
+
+    Raises:
+        SpecError: for n below 1, or an inner accumulator without a register for totals and no ``outer``.
+    """
+    return Chunked(n, inner, outer)
+
+
+def promote(inner: AccumulatorLike, n: builtins.int, outer: CastLike = "fp32") -> Promote:
+    """``chunked(n, inner, outer)`` as tensor-core software names it: every ``n`` terms the partial register is added
+    to a wider one and zeroed. NaN, infinities, -0 and overflow: see ``gemmsim.arithmetic.Chunked``.
+
+    Raises:
+        SpecError: for n below 1 or a bad inner accumulator.
+    """
+    return Promote(inner, n, outer)
+
+
+def pairwise(inner: AccumulatorLike, leaf: builtins.int = 1) -> Pairwise:
+    """Runs of ``leaf`` terms in ``inner``, then a binary tree of adjacent pairs in its register; an odd last element
+    passes up. NaN, infinities, -0 and overflow: see ``gemmsim.arithmetic.Pairwise``.
+
+    Raises:
+        SpecError: for leaf below 1, or an inner accumulator without a register for totals.
+    """
+    return Pairwise(inner, leaf)
+
+
+def interleaved(lanes: builtins.int, inner: AccumulatorLike, combine: str = "sequential") -> Interleaved:
+    """Lane l takes the terms l, l + lanes, ...; lanes are combined "sequential" or "pairwise" in the inner register.
+    NaN, infinities, -0 and overflow: see ``gemmsim.arithmetic.Interleaved``.
+
+    Raises:
+        SpecError: for no lanes, another ``combine``, or an inner accumulator without a register for totals.
+    """
+    return Interleaved(lanes, inner, combine)
+
+
+def splitk(slices: builtins.int, inner: AccumulatorLike, reduce: CastLike) -> SplitK:
+    """Slices of ceil(K / slices) adjacent terms in ``inner``; each total is rounded by ``reduce`` and then added in
+    order, rounded by ``reduce``. NaN, infinities, -0 and overflow: see ``gemmsim.arithmetic.SplitK``.
+
+    Raises:
+        SpecError: for slices below 1 or a bad inner accumulator.
+    """
+    return SplitK(slices, inner, reduce)
+
+
+def shuffled(inner: AccumulatorLike, seed: builtins.int) -> Shuffled:
+    """``inner`` over the terms in the order ``.permutation(K)``, a LongTensor that only depends on ``seed`` and K.
+    NaN, infinities, -0 and overflow follow ``inner``.
+
+    Raises:
+        SpecError: for a seed outside [0, 2**64) or a bad inner accumulator.
+    """
+    return Shuffled(inner, seed)
+
+
+def kahan(fmt: CastLike, mul: CastLike | None = None) -> Kahan:
+    """``y=R(q-C); t=R(S+y); C=R(R(t-S)-y); S=t``; result S. See ``gemmsim.arithmetic.Kahan``.
+
+    Raises:
+        SpecError: unless ``fmt`` is a signed float format.
+    """
+    return Kahan(fmt, mul)
+
+
+def neumaier(fmt: CastLike, mul: CastLike | None = None) -> Neumaier:
+    """``x=R(q); t=R(S+x); C=R(C+R(R(hi-t)+lo)); S=t``; result R(S+C). See ``gemmsim.arithmetic.Neumaier``.
+
+    Raises:
+        SpecError: unless ``fmt`` is a signed float format.
+    """
+    return Neumaier(fmt, mul)
+
+
+def two_sum(fmt: CastLike, mul: CastLike | None = None) -> TwoSum:
+    """Sum2: errors of each sum by the branch-free TwoSum, added up in C; result R(S+C). See
+    ``gemmsim.arithmetic.TwoSum``.
+
+    Raises:
+        SpecError: unless ``fmt`` is a signed float format.
+    """
+    return TwoSum(fmt, mul)
+
+
+def fast_two_sum(fmt: CastLike, mul: CastLike | None = None) -> FastTwoSum:
+    """As ``two_sum`` with ``e=R(x-R(t-S))``, the error where |S| >= |x|. See ``gemmsim.arithmetic.FastTwoSum``.
+
+    Raises:
+        SpecError: unless ``fmt`` is a signed float format.
+    """
+    return FastTwoSum(fmt, mul)
+
+
+def exact(out: CastLike = "fp32") -> Exact:
+    """The exact sum of the exact products, rounded once. See ``gemmsim.arithmetic.Exact`` for NaN and infinities.
+
+    Raises:
+        SpecError: for an unknown format.
+    """
+    return Exact(out)
+
+
+def binned(out: CastLike = "fp32", *, carry: builtins.int = 4) -> Binned:
+    """One small exact register for each product exponent, added to a sum in ``out`` when it overflows and at the end.
+    See ``gemmsim.arithmetic.Binned``.
+
+    Raises:
+        SpecError: for an unknown format, or carry outside 2 to 53.
+    """
+    return Binned(out, carry=carry)
+
+
+def int(
+    P: builtins.int,
+    overflow: str = "wrap",
+    *,
+    when: str = "every",
+    signed: bool = True,
+    shift: builtins.int = 0,
+) -> Integer:
+    """Integers in a two's complement register of ``P`` bits that wraps or saturates at every addition or at the end.
+    Operands must be integers, in whatever dtype. See ``gemmsim.arithmetic.Integer``.
+
+    Raises:
+        SpecError: for P outside 1 to 53 or unknown words.
+    """
+    return Integer(P, overflow, when=when, signed=signed, shift=shift)
+
+
+def fixed(
+    P: builtins.int, frac: builtins.int, *, rounding: str | Rounding = "rtz", overflow: str = "saturate"
+) -> Fixed:
+    """Each exact product rounded to a multiple of ``2**-frac``, added in a two's complement register of ``P`` bits.
+    See ``gemmsim.arithmetic.Fixed`` for NaN and infinities.
+
+    Raises:
+        SpecError: for P outside 1 to 53 or unknown words.
+    """
+    return Fixed(P, frac, rounding=rounding, overflow=overflow)
+
+
+def palette(*accs: AccumulatorLike) -> Palette:
+    """One of up to eight accumulators for each output element, chosen by the ``select`` that goes with the call.
+
+    Raises:
+        SpecError: for none or more than eight, a palette or ``init`` among them, or members with different seeds.
+    """
+    return Palette(accs)

@@ -25,6 +25,9 @@ struct GemmArgs {
     // from here on the spec's part, the same for every call
     int32_t fused, arithmetic;
     Cast cast_a, cast_b, cast_mul, cast_add, cast_out;
+    int32_t wrapper_count, method;  // method: Method of a run
+    Wrapper wrappers[MAX_WRAPPERS];
+    const int64_t* permutation;  // SHUFFLED: original index of each position
 };
 
 // What ran: which kernels computed at least one tile, and what the planner had proved for all of them.

@@ -46,18 +46,20 @@ static __attribute__((noinline)) void rows_directed(const Tile& t, int row, cons
         }
     };
     if (MODE == SR) {
-        for (int64_t k = 0; k < t.k; k += per) {
-            if (STEP >= MA_NEAR) dm.make(t, row, (uint32_t)(k / per), SITE_PRODUCT);
-            da.make(t, row, (uint32_t)(k / per), SITE_ADD);
-            const int end = t.k - k < per ? (int)(t.k - k) : per;
-            if (end == 8) {
+        for (int64_t k = 0; k < t.k;) {
+            const int64_t at = t.k0 + k;  // draws belong to the absolute index, wherever this run starts
+            const int first = (int)(at % per), left = t.k - k < per - first ? (int)(t.k - k) : per - first;
+            if (STEP >= MA_NEAR) dm.make(t, row, (uint32_t)(at / per), SITE_PRODUCT);
+            da.make(t, row, (uint32_t)(at / per), SITE_ADD);
+            if (left == 8) {
                 for (int kk = 0; kk < 8; kk += 2) {
                     one(k + kk, kk);
                     one(k + kk + 1, kk + 1);
                 }
             } else {
-                for (int kk = 0; kk < end; ++kk) one(k + kk, kk);
+                for (int kk = 0; kk < left; ++kk) one(k + kk, first + kk);
             }
+            k += left;
         }
     } else {
         for (int64_t k = 0; k < t.k; ++k) one(k, 0);

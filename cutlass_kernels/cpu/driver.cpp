@@ -5,6 +5,7 @@
 #include <omp.h>
 #endif
 #include "api.h"
+#include "compose.h"
 #include "float_state.h"
 #include "pack.h"
 #include "scalar.h"
@@ -41,15 +42,37 @@ template <class T> struct Product {
     const int carrier, kind_carrier, nr;
     const int64_t panels, blocks;
     int64_t block_rows;
+    std::vector<int64_t> kmap, position;  // interleaved: k of each place; permuted: place of each term; else empty
     const bool planned;  // the choice of kernel depends on the data
 
     Product(const Isa& i, const GemmArgs& args, const Request& req, int c)
         : isa(i), g(args), r(req), carrier(sizeof(T) == 4 ? 0 : 1), kind_carrier(c), nr(i.nr[carrier]), panels((args.n + nr - 1) / nr),
-          blocks((args.m + MR - 1) / MR), planned(c != 2 && !native(req, carrier)) {
+          blocks((args.m + MR - 1) / MR), planned(c != 2 && req.method != LONG && (!native(req, carrier) || req.wrapper_count)) {
         // A block of rows is packed once and used against all of B: as tall as half a megabyte, but enough blocks for the threads
         const int64_t fit = (1 << 19) / ((g.k + 1) * MR * (int64_t)sizeof(T));
         const int64_t share = (blocks + 4 * g.threads - 1) / (4 * g.threads);
         block_rows = fit < 1 ? 1 : fit < share ? fit : share;
+        for (int w = 0; w < r.wrapper_count; ++w)
+            if (r.wrappers[w].order == INTERLEAVED || r.wrappers[w].order == SHUFFLED) {
+                order_terms();
+                break;
+            }
+    }
+
+    Positions at() const { return position.empty() ? nullptr : position.data(); }
+
+    void order_terms() {
+        std::vector<int64_t> k_of((size_t)g.k);
+        for (int64_t k = 0; k < g.k; ++k) k_of[(size_t)k] = k;
+        permute_terms(r, 0, 0, g.k, k_of.data());
+        position.resize((size_t)g.k);
+        const bool shuffled = r.wrappers[0].order == SHUFFLED;
+        for (int64_t at = 0; at < g.k; ++at) {
+            const int64_t k = k_of[(size_t)at];
+            position[(size_t)(shuffled ? g.permutation[k] : k)] = at;
+        }
+        for (int w = 0; w < r.wrapper_count; ++w)
+            if (r.wrappers[w].order == INTERLEAVED) kmap = k_of;
     }
 
     static int64_t offset(const int64_t* strides, const int64_t* sizes, int dims, int64_t batch) {
@@ -80,14 +103,22 @@ template <class T> struct Product {
     void block(int64_t batch, int64_t first, int64_t count, int64_t p0, int64_t p1, const T* packed_b, const Stats& sb, T* packed_a, Report* report) const {
         const Matrix a = operand_a(batch);
         Stats sa = EMPTY;
-        for (int64_t q = 0; q < count; ++q) pack_a(isa, carrier, a, (first + q) * MR, r.a, packed_a + q * g.k * MR, planned ? &sa : nullptr);
-        const Choice choice = choose(r, sa, sb, kind_carrier, isa.has_directed);
+        for (int64_t q = 0; q < count; ++q) pack_a(isa, carrier, a, (first + q) * MR, r.a, at(), packed_a + q * g.k * MR, planned ? &sa : nullptr);
+        Choice choice = r.method ? choose_compensated(r, sa, sb, kind_carrier, isa.has_directed) : choose(r, sa, sb, kind_carrier, isa.has_directed);
+        if (!kmap.empty() && (r.add.mode >= SR || (!r.fused && r.mul.mode >= SR))) choice.kind = SCALAR;  // draws by original index
+        Meeting meetings[MAX_WRAPPERS];
+        for (int w = 0; w < r.wrapper_count; ++w) meetings[w] = choose_meeting(r, r.wrappers[w].cast, kind_carrier, sa, sb);
         alignas(64) T c[MR * 64];
         for (int64_t p = p0; p < p1; ++p)
             for (int64_t q = 0; q < count; ++q) {
                 const int64_t row0 = (first + q) * MR, col0 = p * nr;
                 const int rows = (int)(g.m - row0 < MR ? g.m - row0 : MR), cols = (int)(g.n - col0 < nr ? g.n - col0 : nr);
-                const Tile t = {packed_a + q * g.k * MR, packed_b + p * g.k * nr, c, g.k, rows, cols, &r.mul, &r.add, g.seed, (uint64_t)(batch * g.m + row0), (uint32_t)col0};
+                const Tile t = {packed_a + q * g.k * MR, packed_b + p * g.k * nr, c, g.k, rows, cols, &r.mul, &r.add, g.seed, (uint64_t)(batch * g.m + row0), (uint32_t)col0, 0, nullptr};
+                if (r.wrapper_count || r.method) {
+                    Compose<T>{isa, r, choice, meetings, t, nr, carrier, kmap.empty() ? nullptr : kmap.data()}.run(0, 0, g.k, c);
+                    save_tile(c, batch, row0, rows, col0, cols);
+                    continue;
+                }
                 memset(c, 0, sizeof(T) * MR * nr);
                 if (choice.kind == SCALAR) scalar_tile<T>(t, r, nr);
                 else isa.tile[choice.carrier][choice.step][choice.kind](t);
@@ -103,7 +134,7 @@ template <class T> struct Product {
     void pack_group(const Matrix& b, int64_t first, int64_t count, T* packed_b, Stats* stats) const {
         for (int64_t p = first; p < first + count; p += GROUP) {
             const int64_t n = first + count - p < GROUP ? first + count - p : GROUP;
-            pack_b(isa, carrier, b, p * nr, n, nr, r.b, packed_b + p * g.k * nr, planned ? stats : nullptr);
+            pack_b(isa, carrier, b, p * nr, n, nr, r.b, at(), packed_b + p * g.k * nr, planned ? stats : nullptr);
         }
     }
 
@@ -213,6 +244,9 @@ Report run_gemm(const Isa& isa, const GemmArgs& g) {
     r.dtype_a = g.a_dtype;
     r.dtype_b = g.b_dtype;
     r.k = g.k;
+    r.wrapper_count = g.wrapper_count;
+    r.wrappers = g.wrappers;
+    r.method = g.method;
     Report report = {};
     report.proofs = ~0;
     const int carrier = choose_carrier(r, isa.has_directed);

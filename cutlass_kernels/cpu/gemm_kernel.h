@@ -74,12 +74,11 @@ static __attribute__((noinline)) void rows_random(const Tile& t, int row, const 
     V s[ROWS][NV];
     for (int i = 0; i < ROWS; ++i)
         for (int j = 0; j < NV; ++j) s[i][j] = load<V>(c + (i * NV + j) * C::L);
-    for (int64_t k0 = 0; k0 < t.k; k0 += 4) {
-        if (STEP >= MA_NEAR && rm && k0 % nm == 0) dm.make(t, row, (uint32_t)(k0 / nm), SITE_PRODUCT);
-        if (ra && k0 % na == 0) da.make(t, row, (uint32_t)(k0 / na), SITE_ADD);
-        const int end = t.k - k0 < 4 ? (int)(t.k - k0) : 4;
-        for (int kk = 0; kk < end; ++kk) {
-            const int64_t k = k0 + kk;
+    for (int64_t k = 0; k < t.k; ++k) {
+        {
+            const int64_t at = t.k0 + k;  // draws belong to the absolute index, wherever this run starts
+            if (STEP >= MA_NEAR && rm && (k == 0 || at % nm == 0)) dm.make(t, row, (uint32_t)(at / nm), SITE_PRODUCT);
+            if (ra && (k == 0 || at % na == 0)) da.make(t, row, (uint32_t)(at / na), SITE_ADD);
             V bv[NV];
             for (int j = 0; j < NV; ++j) bv[j] = load<V>(b + (k * NV + j) * C::L);
 #pragma GCC unroll 8
@@ -87,8 +86,8 @@ static __attribute__((noinline)) void rows_random(const Tile& t, int row, const 
                 const V av = splat<C>(a[k * MR + i]);
 #pragma GCC unroll 4
                 for (int j = 0; j < NV; ++j) {
-                    const VU xm = STEP >= MA_NEAR && rm ? dm.get(i, j, (int)(k % nm), rm) : (VU){};
-                    const VU xa = ra ? da.get(i, j, (int)(k % na), ra) : (VU){};
+                    const VU xm = STEP >= MA_NEAR && rm ? dm.get(i, j, (int)(at % nm), rm) : (VU){};
+                    const VU xa = ra ? da.get(i, j, (int)(at % na), ra) : (VU){};
                     s[i][j] = step<C, STEP, KIND>(av, bv[j], s[i][j], mul, add, xm, xa);
                 }
             }

@@ -1,11 +1,13 @@
 // Element-wise functions and the function table of one ISA. Compiled once per ISA.
 #include "elementwise.h"
+#include "combine.h"
 #include "directed.h"
 
 namespace gemmsim { namespace NS {
 
 extern const TileFn tiles32[STEPS][KINDS];
 extern const TileFn tiles64[STEPS][KINDS];
+TileFn compensated(int carrier, int method, int kind, bool odd, bool mul);
 
 static void load_(int carrier, const void* src, int dtype, int64_t stride, int64_t n, void* dst) {
     if (carrier == 0) load_any((const char*)src, dtype, stride, n, (float*)dst);
@@ -136,6 +138,11 @@ static void round_(int carrier, void* x, int64_t n, const Cast& c, uint64_t seed
     round_scalars((double*)x, n, c, seed, index0, site);
 }
 
+static void combine_(int carrier, void* s, const void* t, int64_t n, const Cast& c, int kind, bool odd) {
+    if (carrier == 0) combine_kind<C32>(s, t, n, c, kind, odd);
+    else combine_kind<C64>(s, t, n, c, kind, odd);
+}
+
 static Isa make() {
     Isa t = {};
     t.name = ISA_NAME;
@@ -144,6 +151,8 @@ static Isa make() {
     t.nr[1] = 2 * C64::L;
     memcpy(t.tile[0], tiles32, sizeof t.tile[0]);
     memcpy(t.tile[1], tiles64, sizeof t.tile[1]);
+    t.combine = combine_;
+    t.compensated = compensated;
     t.load = load_;
     t.save = save_;
     t.round = round_;

@@ -13,6 +13,8 @@ struct Request {
     int32_t fused, arithmetic;
     int32_t dtype_a, dtype_b;
     int64_t k;
+    int32_t wrapper_count, method;
+    const Wrapper* wrappers;
 };
 
 // What the planner could prove; a bit mask that users see in words.
@@ -42,6 +44,7 @@ inline bool is_native(const Cast& c, int carrier) {
 }
 
 inline bool native(const Request& r, int carrier) {
+    if (r.method != REGISTER) return false;
     return r.arithmetic == FP32 ? carrier == 0 && is_native(r.add, 0) && (r.fused || is_native(r.mul, 0))
                                 : is_native(r.add, carrier) && (r.fused || is_native(r.mul, carrier));
 }
@@ -65,14 +68,23 @@ inline bool operand_fits_float(const Cast& c, int dtype) {
 // 0 float lanes, 1 double lanes, 2 scalar arithmetic on doubles. Independent of the data.
 inline int choose_carrier(const Request& r, bool directed) {
     const bool two = !r.fused;
-    if (r.arithmetic == FP32) return fits(r.add, 0, false) && (!two || fits(r.mul, 0, false)) ? 0 : 2;
+    const bool plain = r.arithmetic == FP32;
+    auto wrapped = [&](int carrier) {  // every combination can be rounded in this carrier too
+        for (int w = 0; w < r.wrapper_count; ++w)
+            if (!fits(r.wrappers[w].cast, carrier, !plain) && !is_native(r.wrappers[w].cast, carrier) && r.wrappers[w].order != SHUFFLED) return false;
+        return true;
+    };
+    if (r.method == LONG) return 2;
+    if (plain) return fits(r.add, 0, false) && (!two || fits(r.mul, 0, false)) && wrapped(0) ? 0 : 2;
     const int width = operand_bits(r.a, r.dtype_a) + operand_bits(r.b, r.dtype_b);
     const bool f = operand_fits_float(r.a, r.dtype_a) && operand_fits_float(r.b, r.dtype_b);
-    const bool native0 = is_native(r.add, 0) && (!two || is_native(r.mul, 0));
-    if (f && native0) return 0;
-    if (f && (directed || width <= 24) && fits(r.add, 0, true) && (!two || fits(r.mul, 0, true))) return 0;
-    if (is_native(r.add, 1) && (!two || is_native(r.mul, 1))) return 1;
-    if ((directed || width <= 53) && fits(r.add, 1, true) && (!two || fits(r.mul, 1, true))) return 1;
+    const bool native0 = r.method == REGISTER && is_native(r.add, 0) && (!two || is_native(r.mul, 0));
+    if (f && native0 && wrapped(0)) return 0;
+    // compensated sums cannot be bounded well; float64 lanes have room for the magic numbers of 8-bit exponents
+    const bool roomy = r.method == REGISTER || r.add.emax + 1 + 25 - r.add.p <= 127 || r.add.mode != RNE;
+    if (f && roomy && (directed || width <= 24) && fits(r.add, 0, true) && (!two || fits(r.mul, 0, true)) && wrapped(0)) return 0;
+    if (r.method == REGISTER && is_native(r.add, 1) && (!two || is_native(r.mul, 1)) && wrapped(1)) return 1;
+    if ((directed || width <= 53) && fits(r.add, 1, true) && (!two || fits(r.mul, 1, true)) && wrapped(1)) return 1;
     return 2;
 }
 
@@ -97,7 +109,7 @@ inline Facts block_facts(const Request& r, const Stats& a, const Stats& b) {
     f.product = a.max_abs * b.max_abs;
     const double k = (double)(r.k > 0 ? r.k : 1);
     double sum = a.row_sum * b.max_abs * growth(r.add, k) * (1 + 1e-9);
-    if (r.fused && f.product > 0 && (r.add.mode == RNE || r.add.mode == RNA || r.add.mode == RTZ)) {
+    if (r.wrapper_count == 0 && r.method == REGISTER && r.fused && f.product > 0 && (r.add.mode == RNE || r.add.mode == RNA || r.add.mode == RTZ)) {
         // stagnation: above this power of two a product is less than half an ulp and no longer moves the register
         const double still = ldexp(1.0, ilogb(f.product) + 1 + r.add.p) + f.product;
         if (still < sum) sum = still;
@@ -192,11 +204,15 @@ inline Choice choose(const Request& r, const Stats& a, const Stats& b, int carri
         // an infinite product must mean to the sum's cast what an overflow of its own means
         const bool makes_inf = !over_mul && (isinf(r.mul.over_pos) || isinf(r.mul.over_neg));
         const bool alike = r.add.inf_pos == r.add.over_pos && r.add.inf_neg == r.add.over_neg;
-        const bool fast = (alike || !makes_inf) && kind >= FAST && km >= FAST && r.mul.mode == r.add.mode && draws(r.mul) == draws(r.add);
+        // a clamp of one cast is a clamp of both, and an infinite sum must find room above its format's range
+        auto roomy = [&](const Cast& q) { return q.emax + 1 + i.bits - q.p + 1 <= i.emax; };
+        const bool clamps = kind == FAST_CLAMP || km == FAST_CLAMP || kind == SPECIAL || km == SPECIAL;
+        const bool room = !clamps || (roomy(r.mul) && roomy(r.add));
+        const bool fast = room && (alike || !makes_inf) && kind >= FAST && km >= FAST && r.mul.mode == r.add.mode && draws(r.mul) == draws(r.add);
         const bool slow = (kind >= GENERAL || km >= GENERAL) && !fast;
         const int most = km > kind ? km : kind;
         if (slow) kind = r.mul.mode == SR || r.add.mode == SR ? RANDOM : GENERAL;
-        else kind = mixed ? GENERAL : most;
+        else kind = mixed || !room ? GENERAL : most;
         if (kind == SAT && (r.mul.over_pos != r.mul.hi || r.add.over_pos != r.add.hi)) kind = GENERAL;
         if (kind == SPECIAL && (r.mul.over_pos == r.mul.hi || r.add.over_pos == r.add.hi)) kind = GENERAL;
         if (kind >= SUB && kind <= SPECIAL && ((r.mul.flags | r.add.flags) & NO_SUBNORMALS)) kind = GENERAL;
@@ -208,6 +224,50 @@ inline Choice choose(const Request& r, const Stats& a, const Stats& b, int carri
     c.step = r.fused ? (near ? FMA_NEAR : FMA_ODD) : (near ? MA_NEAR : MA_ODD);
     c.kind = kind;
     return c;
+}
+
+// Compensated runs: all roundings by one kind. The corrections are smaller than the sums they correct; a factor of 8
+// on the bound covers every intermediate.
+inline Choice choose_compensated(const Request& r, const Stats& a, const Stats& b, int carrier, bool directed) {
+    if (carrier == 2 || r.add.mode >= SR || (!r.fused && r.mul.mode >= SR)) return Choice{carrier == 2 ? 1 : carrier, 0, SCALAR, 0};
+    const CarrierInfo i = carrier_info(carrier);
+    const Facts f = block_facts(r, a, b);
+    const bool odd = r.arithmetic != FP32, in_range = f.lsb >= i.emin - i.bits + 1 && f.product < ldexp(1.0, i.emax);
+    if (odd && !directed && !(in_range && f.width <= i.bits)) return Choice{carrier, 0, SCALAR, 0};
+    // without a proof that nothing overflows, a clamp to infinity or NaN in every rounding; nearest-even only
+    auto rank = [&](const Cast& c, double bound) {
+        const int lift = i.bits - c.p + 1;
+        if (!f.finite || c.mode != RNE || c.p > i.bits - 2 || (c.flags & NO_SUBNORMALS)) return (int)GENERAL;
+        if (bound < c.hi && -bound > c.lo && bound < ldexp(1.0, i.emax - lift)) return (int)SUB;
+        const bool special = (c.over_pos == c.inf_pos && c.over_neg == c.inf_neg && c.over_pos != c.hi) || c.over_pos != c.over_pos;
+        return (int)(odd && special && c.emax + 1 + lift <= i.emax ? SPECIAL : GENERAL);
+    };
+    const double bound = 8 * f.bound * growth(r.add, 8.0 * (double)r.k) + 64.0 * (r.k + 1.0) * ldexp(1.0, r.add.emin - r.add.p + 1);
+    int kind = rank(r.add, bound);
+    if (!r.fused) {
+        const int km = rank(r.mul, f.product);
+        kind = km == SPECIAL && kind == SUB ? GENERAL : km > kind ? km : kind;  // an infinite product must meet a clamp that knows it
+    }
+    return Choice{carrier, (r.fused ? (odd ? FMA_ODD : FMA_NEAR) : (odd ? MA_ODD : MA_NEAR)), kind, f.finite ? FINITE : 0};
+}
+
+// How a combination is computed: kind NONE, SUB or GENERAL on vectors, SCALAR beyond.
+struct Meeting {
+    int kind;
+    bool odd;
+};
+
+inline Meeting choose_meeting(const Request& r, const Cast& c, int carrier, const Stats& a, const Stats& b) {
+    const bool odd = r.arithmetic != FP32;
+    if (carrier == 2 || c.mode >= SR) return Meeting{SCALAR, odd};
+    if (is_native(c, carrier)) return Meeting{NONE, false};
+    if (!fits(c, carrier, odd)) return Meeting{SCALAR, odd};
+    const CarrierInfo i = carrier_info(carrier);
+    const Facts f = block_facts(r, a, b);
+    const double bound = f.bound * growth(c, (double)r.k + 1) + (r.k + 1.0) * ldexp(1.0, c.emin - c.p + 1);
+    const bool safe = f.finite && c.mode == RNE && c.p <= i.bits - 2 && !(c.flags & NO_SUBNORMALS) && bound < c.hi && -bound > c.lo &&
+                      bound < ldexp(1.0, i.emax - (i.bits - c.p + 1));
+    return Meeting{safe ? SUB : GENERAL, odd};
 }
 
 }  // namespace gemmsim

@@ -15,17 +15,33 @@ enum Step : int {
 
 constexpr int64_t MR = 8;  // rows of a packed panel of A
 
+// What a run is: a plain register, one of compensated.h, or the long accumulator of registers.h.
+enum Method : int32_t { REGISTER = 0, KAHAN = 1, NEUMAIER = 2, TWO_SUM = 3, FAST_TWO_SUM = 4, LONG = 5 };
+
+// A wrapper around the sequential run, outermost first: which terms meet in which order (spec/accumulators.md, 2).
+enum Order : int32_t { CHUNKED = 1, PAIRWISE = 2, INTERLEAVED = 3, SPLITK = 4, SHUFFLED = 5 };
+enum { MAX_WRAPPERS = 4 };
+
+struct Wrapper {
+    int32_t order;    // Order
+    int32_t pairs;    // INTERLEAVED: lanes are combined pairwise instead of in sequence
+    int64_t n;        // chunk, leaf, lanes or slices
+    Cast cast;        // rounding of each combination (SPLITK: of each total, too)
+};
+
 // One tile: MR rows by (two vectors of) columns, all of K in order.
 struct Tile {
     const void* a;       // K x MR, carrier
     const void* b;       // K x NR, carrier
     void* c;             // MR x NR, carrier: initial value in, result out
-    int64_t k;
+    int64_t k;           // terms of this run; a and b point at the first
     int rows, cols;      // rows (<= MR) and columns in use; vector kernels compute all columns, the rest is padding
     const Cast* mul;
     const Cast* add;
     uint64_t seed, row0;  // SR: global index of the tile's first row and column
     uint32_t col0;
+    int64_t k0;            // SR: index of the first term
+    const int64_t* kmap;   // where terms have been permuted, their original indices (scalar kernel only); else null
 };
 
 // Kinds of rounding a kernel can do, in order of cost (rounders.h explains each).
@@ -49,6 +65,10 @@ struct Isa {
     int has_directed;    // embedded rounding: FMA_ODD and MA_ODD take any operands
     int nr[2];           // columns of a tile
     TileFn tile[2][STEPS][KINDS];  // FAST and FAST_CLAMP are null without has_directed
+    // kernel of a compensated run; `kind` SUB, SPECIAL or GENERAL; `odd`: exact operations; `mul`: products rounded
+    TileFn (*compensated)(int carrier, int method, int kind, bool odd, bool mul);
+    // s = R(s + t) on n carrier values (whole vectors); `kind` NONE, PLAIN, SUB or GENERAL; `odd`: exact sums
+    void (*combine)(int carrier, void* s, const void* t, int64_t n, const Cast& c, int kind, bool odd);
     // src (any dtype, element stride) -> carrier, in order
     void (*load)(int carrier, const void* src, int dtype, int64_t stride, int64_t n, void* dst);
     // carrier -> dst (any dtype); exact or nearest even; NaN becomes the canonical one

@@ -4,21 +4,49 @@ Frozen, hashable, validated when built; ``parse(str(x)) == x`` and ``from_json(x
 more than the standard library.
 """
 
+from .a2q import min_accumulator_bits, overflow_certificate
 from .accumulator import Accumulator, constructors, register
+from .chunked import Chunked, Promote
+from .compensated import Compensated, FastTwoSum, Kahan, Neumaier, TwoSum
 from .errors import SpecError, SpecFormatError, UnsupportedSpec
+from .exact_sum import Binned, Exact
 from .grammar import parse_accumulator
+from .integer import Fixed, Integer
+from .interleaved import Interleaved
+from .pairwise import Pairwise
+from .palette import Palette
 from .sequential import Sequential
+from .shuffled import Shuffled
 from .spec import GemmSpec, SpecLike
+from .splitk import SplitK
 
 __all__ = [
     "Accumulator",
+    "Binned",
+    "Chunked",
+    "Compensated",
+    "Exact",
+    "FastTwoSum",
+    "Fixed",
     "GemmSpec",
+    "Integer",
+    "Interleaved",
+    "Kahan",
+    "Neumaier",
+    "Pairwise",
+    "Palette",
+    "Promote",
     "Sequential",
+    "Shuffled",
     "SpecError",
     "SpecFormatError",
     "SpecLike",
+    "SplitK",
+    "TwoSum",
     "UnsupportedSpec",
     "constructors",
+    "min_accumulator_bits",
+    "overflow_certificate",
     "parse_accumulator",
     "register",
 ]

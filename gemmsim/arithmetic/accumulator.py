@@ -81,6 +81,30 @@ class Accumulator(ABC):
         """Seed of the random bits if the specification fixes it, else None: one is drawn at each call."""
         return None
 
+    def grids(self) -> Iterator[int]:
+        """Exponents of powers of two of which everything in a register is a multiple, beside the products."""
+        return (step.format.quantum_exponent for step in self.casts())
+
+    @property
+    def integer_operands(self) -> bool:
+        """Whether both operands must be integers (as floats, for example)."""
+        return False
+
+    @property
+    def exact_sums(self) -> bool:
+        """Whether sums are kept exactly somewhere, so that no step could go through binary32."""
+        return False
+
+    @property
+    def combines(self) -> bool:
+        """Whether two results may be added by ``add_cast``: false for registers that wrap or are judged at the end."""
+        return True
+
+    @property
+    def levels(self) -> int:
+        """How many constructors that combine totals are nested in one another here."""
+        return 0
+
     # What follows from the fields
 
     @property

@@ -11,7 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, cast
 
-from ..formats import Cast, FixedFormat, FloatFormat, FormatError, parse_cast
+from ..formats import Cast, FixedFormat, FloatFormat, FormatError, Rounding, parse_cast, parse_rounding
 from .errors import SpecFormatError, spec_error
 
 if TYPE_CHECKING:
@@ -19,12 +19,18 @@ if TYPE_CHECKING:
 
 __all__ = [
     "ACCUMULATOR",
+    "BOOL",
     "CAST",
+    "MEMBERS",
+    "ROUNDING",
     "AccumulatorKind",
+    "BoolKind",
     "CastKind",
     "ChoiceKind",
     "IntKind",
     "Kind",
+    "MembersKind",
+    "RoundingKind",
     "argument",
     "optional",
     "read_cast",
@@ -105,6 +111,32 @@ class ChoiceKind(Kind):
         return str(word)
 
 
+class BoolKind(Kind):
+    """True or False."""
+
+    def read(self, value: object, owner: str, name: str) -> bool:
+        word = value.strip().lower() if isinstance(value, str) else str(value).lower()
+        if not isinstance(value, (bool, str)) or word not in ("true", "false"):
+            raise spec_error(f"{owner}: {name}={value!r}", "true or false", f"Give {name} as a bool.")
+        return word == "true"
+
+    def text(self, value: Any) -> str:
+        return str(value).lower()
+
+    def json(self, value: Any) -> object:
+        return value
+
+
+class RoundingKind(Kind):
+    """A rounding mode, with its random bits."""
+
+    def read(self, value: object, owner: str, name: str) -> Rounding:
+        try:
+            return parse_rounding(cast("str", value))
+        except FormatError as error:
+            raise SpecFormatError(f"{owner}, {name}: {error}") from error
+
+
 class AccumulatorKind(Kind):
     """A nested accumulator; a bare format means the sequential one."""
 
@@ -133,6 +165,27 @@ class AccumulatorKind(Kind):
         return cast("Accumulator", value).to_json()
 
 
+class MembersKind(Kind):
+    """A list of ``low`` to ``high`` accumulators."""
+
+    def __init__(self, low: int, high: int) -> None:
+        self.low, self.high = low, high
+
+    def read(self, value: object, owner: str, name: str) -> tuple[Accumulator, ...]:
+        allowed = f"{self.low} to {self.high} accumulators"
+        if not isinstance(value, (list, tuple)):
+            raise spec_error(f"{owner}: {name}={value!r}", allowed, "Give them one after the other.")
+        if not self.low <= len(value) <= self.high:
+            raise spec_error(f"{owner} of {len(value)} accumulators", allowed, "Leave some out, or give one.")
+        return tuple(ACCUMULATOR.read(member, owner, name) for member in value)
+
+    def text(self, value: Any) -> str:
+        return ", ".join(ACCUMULATOR.text(member) for member in value)
+
+    def json(self, value: Any) -> object:
+        return [ACCUMULATOR.json(member) for member in value]
+
+
 class _Optional(Kind):
     """None, or another kind."""
 
@@ -156,5 +209,8 @@ def optional(kind: Kind) -> Kind:
     return _Optional(kind)
 
 
+BOOL = BoolKind()
 CAST = CastKind()
+ROUNDING = RoundingKind()
 ACCUMULATOR = AccumulatorKind()
+MEMBERS = MembersKind(1, 8)

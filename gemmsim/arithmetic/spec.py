@@ -78,6 +78,12 @@ class GemmSpec:
         put(self, "is_stochastic", any(step.is_stochastic for step in self.casts()))
 
     def _check_fits_fp32(self) -> None:
+        if self.accumulator.exact_sums:
+            raise spec_error(
+                f"GemmSpec: arithmetic='fp32' with {self.accumulator}",
+                "accumulators that round at each step; this one keeps sums exactly, which binary32 does not",
+                "Use arithmetic='exact'.",
+            )
         casts = [("a", self.a), ("b", self.b), *(("accumulator", step) for step in self.accumulator.casts())]
         for name, step in casts:
             if step is not None and not _fits_fp32(step.format):

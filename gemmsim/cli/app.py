@@ -69,6 +69,28 @@ def explain_command(
         explain(spec)
 
 
+@app.command("bits")
+def bits_command(
+    arch: Annotated[str, typer.Option("--arch", help="volta .. rtx_blackwell, cdna1 .. cdna3.")],
+    a: Annotated[str, typer.Option("--a", help="Numbers separated by commas: 1.5, 0x1p-3, 2^-13, 1.5*2^-25.")],
+    b: Annotated[str, typer.Option("--b", help="As many numbers.")],
+    c: Annotated[str, typer.Option("--c", help="The addend.")] = "0",
+    op: Annotated[str | None, typer.Option("--op", help="mma, wgmma, tcgen05 or mfma: its largest k.")] = None,
+    format_a: Annotated[str | None, typer.Option("--in", help="Format of a, and of b.")] = None,
+    format_b: Annotated[str | None, typer.Option("--in-b", help="Format of b, if it differs.")] = None,
+    out: Annotated[str, typer.Option("--out", help="Format of c and the result.")] = "f32",
+    instruction: Annotated[str | None, typer.Option("--instruction", help="A full name, instead of --op.")] = None,
+    scale_a: Annotated[str, typer.Option("--scale-a", help="Block scales of a, where the instruction has some.")] = "",
+    scale_b: Annotated[str, typer.Option("--scale-b", help="Block scales of b.")] = "",
+    codes: Annotated[bool, typer.Option("--codes", help="All numbers are raw codes in hexadecimal.")] = False,
+) -> None:
+    """One dot product of a matrix instruction, step by step: exponents, shifts, what is cut off, the register."""
+    from .bits import bits
+
+    with user_errors():
+        bits(arch, op, (format_a, format_b), out, instruction, a, b, c, (scale_a, scale_b), codes)
+
+
 @app.command("env")
 def env_command() -> None:
     """Versions, instruction set, compiler and threads: what to put in a bug report."""

@@ -1,6 +1,8 @@
 """The exact reference: slow and by definition, in Python's integers. No fast code imports it, and it imports none."""
 
-from .gemm import Dot, gemm, implements
+from . import compensated, exact_sum, integer, orders, sequential  # noqa: F401  # each enters its definitions
+from .dot import Dot, implements, total
+from .gemm import count_overflows, gemm
 from .philox import Site, element_draw, element_draws, philox, step_draw, step_draws
 from .quantize import quantize
 from .rounding import round_value
@@ -8,6 +10,7 @@ from .rounding import round_value
 __all__ = [
     "Dot",
     "Site",
+    "count_overflows",
     "element_draw",
     "element_draws",
     "gemm",
@@ -17,4 +20,5 @@ __all__ = [
     "round_value",
     "step_draw",
     "step_draws",
+    "total",
 ]

@@ -2,62 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Iterator
+from typing import Any, NamedTuple
 
-from ..arithmetic import Accumulator, GemmSpec, Sequential, SpecError, SpecLike, UnsupportedSpec
+from ..arithmetic import Accumulator, Fixed, GemmSpec, Integer, Palette, SpecError, SpecLike
 from ..formats import FP32, Cast
-from .dyadic import Value, add, lowest_exponent, multiply, to_float, to_units
-from .philox import Site, step_draws
+from .dot import Dot, check_known, total
+from .dyadic import lowest_exponent, multiply, to_float, to_units
+from .philox import Site
 from .quantize import quantize
-from .rounding import Rounder, rounder
+from .rounding import rounder
 
-__all__ = ["Dot", "gemm", "implements"]
+__all__ = ["count_overflows", "gemm"]
 
 Matrix = list[list[float]]
-
-
-@dataclass
-class Dot:
-    """One output element: exact products in units of 2**unit, the addend C, and where its random bits come from."""
-
-    products: list[Value]
-    addend: Value | None
-    unit: int
-    #: Rounding to binary32 before every other one, for arithmetic="fp32".
-    carrier: Rounder | None
-    seed: int
-    row: int
-    col: int
-
-    def exact(self, x: Value) -> Value:
-        """``x`` as the arithmetic delivers it: itself, or rounded to binary32."""
-        return x if self.carrier is None else self.carrier(x)
-
-    def rounder(self, cast: Cast) -> Rounder:
-        """Rounding to ``cast`` of numbers in this element's units."""
-        return rounder(cast, self.unit)
-
-    def draws(self, cast: Cast, start: int, stop: int, site: int) -> Sequence[int]:
-        """Random draws of ``cast`` for the steps ``start <= k < stop``; zeros where it needs none."""
-        if not cast.is_stochastic:
-            return [0] * (stop - start)
-        return step_draws(self.seed, self.row, self.col, start, stop, site, cast.rounding.bits)
-
-
-#: How each accumulator turns the products of an element into its value.
-_METHODS: dict[type[Accumulator], Callable[[Any, Dot], Value]] = {}
-
-
-def implements(kind: type[Accumulator]) -> Callable[[Callable[[Any, Dot], Value]], Callable[[Any, Dot], Value]]:
-    """Decorator: the function ``(accumulator, dot) -> value`` is the meaning of accumulators of class ``kind``."""
-
-    def enter(method: Callable[[Any, Dot], Value]) -> Callable[[Any, Dot], Value]:
-        _METHODS[kind] = method
-        return method
-
-    return enter
 
 
 def gemm(
@@ -67,6 +25,7 @@ def gemm(
     seed: int = 0,
     c: Any = None,
     *,
+    select: Any = None,
     row0: int = 0,
     a_start: int | None = None,
     b_start: int = 0,
@@ -78,102 +37,120 @@ def gemm(
 
     Args:
         a, b, c: nested lists or arrays of numbers; c (M, N) for accumulators with ``init`` "c_first" or "c_last".
+        select: nested lists or an array (M, N) of indices into a palette's members.
         seed: seed of the random bits, unless the spec fixes one.
         row0: index of a's first row among all rows of the batched product; its random bits depend on it.
         a_start, b_start: row-major index of the first element of a and b in the tensors they are taken from, for
             stochastic operand casts. Default: ``row0 * K`` and 0.
 
     Raises:
-        ValueError: for shapes that do not fit.
+        ValueError: for shapes that do not fit, a missing or superfluous ``select``, an index outside the palette, or
+            operands that are no integers where the accumulator needs them.
         SpecError: for a C that the spec has no place for.
         UnsupportedSpec: for an accumulator without a reference.
     """
     spec = GemmSpec.of(spec)
+    work = _prepare(a, b, spec, seed, c, select, row0, a_start, b_start)
+    result = [[to_float(total(which, dot), dot.unit) for which, dot in line] for line in _dots(work)]
+    return _cast(result, spec.out, work.seed, Site.OUT, row0 * work.width)
+
+
+def count_overflows(a: Any, b: Any, spec: SpecLike, seed: int = 0, *, select: Any = None) -> list[list[int]]:
+    """For each element of the product, how often an ``int`` or ``fixed`` register left its range, before it wrapped or
+    saturated. Those inside other accumulators count, casts of totals to fixed-point formats do not.
+
+    Arguments as ``gemm``. A register judged at the end counts once at most. An infinite product leaves the range; a
+    register that is NaN leaves it no more.
+
+    Raises:
+        SpecError: for an accumulator without such a register.
+        ValueError: as ``gemm``.
+    """
+    spec = GemmSpec.of(spec)
+    if not _has_register(spec.accumulator):
+        raise SpecError(
+            f"count_overflows of {spec.accumulator}; allowed: int(...), fixed(...), and accumulators made of them.\n"
+            "  Use fixed(bits, frac, rounding=...) for a register that counts."
+        )
+    counts: list[list[int]] = []
+    for line in _dots(_prepare(a, b, spec, seed, None, select, 0, None, 0)):
+        counts.append([])
+        for which, dot in line:
+            total(which, dot)
+            counts[-1].append(dot.tally.overflows)
+    return counts
+
+
+class _Work(NamedTuple):
+    """A product after the operand casts, of which each element can be computed by itself."""
+
+    spec: GemmSpec
+    rows: Matrix
+    columns: Matrix
+    addend: Matrix | None
+    select: list[list[int]] | None
+    seed: int
+    row0: int
+    width: int
+
+
+def _prepare(
+    a: Any,
+    b: Any,
+    spec: GemmSpec,
+    seed: int,
+    c: Any,
+    select: Any,
+    row0: int,
+    a_start: int | None,
+    b_start: int,
+) -> _Work:
     rows, columns = _matrix(a, "a"), _matrix(b, "b")
     m, k, n = len(rows), len(columns), len(columns[0]) if columns else _width(b)
     if any(len(row) != k for row in rows) or any(len(row) != n for row in columns):
         width = len(rows[0]) if rows else k
         raise ValueError(f"gemm of a ({m}, {width}) and b ({k}, {n}); allowed: (M, K) and (K, N).\n  Transpose one.")
-    method = _METHODS.get(type(spec.accumulator))
-    if method is None:
-        raise UnsupportedSpec(
-            f"reference has no {type(spec.accumulator).__name__}; allowed: {_known()}.\n  Use one of them."
-        )
+    check_known(spec.accumulator)
     addend = _addend(spec, c, m, n)
+    chosen = _select(spec, select, m, n)
     seed = seed if spec.fixed_seed is None else spec.fixed_seed
     rows = _cast(rows, spec.a, seed, Site.OPERAND_A, row0 * k if a_start is None else a_start)
     columns = _cast(columns, spec.b, seed, Site.OPERAND_B, b_start)
     if spec.arithmetic == "fp32":
         rows, columns = quantize(rows, FP32), quantize(columns, FP32)
         addend = None if addend is None else quantize(addend, FP32)
-    result = _products(method, spec, rows, columns, addend, (m, n), seed, row0)
-    return _cast(result, spec.out, seed, Site.OUT, row0 * n)
+    if spec.accumulator.integer_operands:
+        _check_integers(rows, "a", spec)
+        _check_integers(columns, "b", spec)
+    return _Work(spec, rows, columns, addend, chosen, seed, row0, n)
 
 
-def _products(
-    method: Callable[[Any, Dot], Value],
-    spec: GemmSpec,
-    rows: Matrix,
-    columns: Matrix,
-    addend: Matrix | None,
-    shape: tuple[int, int],
-    seed: int,
-    row0: int,
-) -> Matrix:
-    """Every element, all in one unit: the largest of which all operands' products and every grid are multiples."""
+def _dots(work: _Work) -> Iterator[list[tuple[Accumulator, Dot]]]:
+    """Every element with its accumulator, row by row, all in one unit: the largest of which all operands' products
+    and every grid are multiples."""
+    spec, rows, columns, addend = work.spec, work.rows, work.columns, work.addend
     unit_b = lowest_exponent(x for row in columns for x in row)
     unit = lowest_exponent(x for row in rows for x in row) + unit_b
-    grids = [step.format.quantum_exponent for step in spec.accumulator.casts()]
+    grids = list(spec.accumulator.grids())
     if addend is not None:
         grids.append(lowest_exponent((x for row in addend for x in row), unit))
-    carrier = None
     if spec.arithmetic == "fp32":
         grids.append(FP32.quantum_exponent)
     unit = min(unit, *grids)
-    if spec.arithmetic == "fp32":
-        carrier = rounder(Cast(FP32), unit)
-    m, n = shape
+    carrier = rounder(Cast(FP32), unit) if spec.arithmetic == "fp32" else None
     # a carries what of the unit b does not, so that products come out in units.
     left = [[to_units(x, unit - unit_b) for x in row] for row in rows]
-    right = [[to_units(row[j], unit_b) for row in columns] for j in range(n)]
-    result = []
-    for i in range(m):
+    right = [[to_units(row[j], unit_b) for row in columns] for j in range(work.width)]
+    for i, row in enumerate(left):
         line = []
-        for j in range(n):
-            products = [multiply(x, y) for x, y in zip(left[i], right[j], strict=True)]
+        for j, column in enumerate(right):
+            products = [multiply(x, y) for x, y in zip(row, column, strict=True)]
             start = None if addend is None else to_units(addend[i][j], unit)
-            dot = Dot(products, start, unit, carrier, seed, row0 + i, j)
-            line.append(to_float(method(spec.accumulator, dot), unit))
-        result.append(line)
-    return result
-
-
-@implements(Sequential)
-def _sequential(accumulator: Sequential, dot: Dot) -> Value:
-    """s = R_add(s + q_k) for k ascending, with q_k = p_k or R_mul(p_k)."""
-    length = len(dot.products)
-    terms = dot.products
-    if accumulator.mul is not None:
-        round_mul = dot.rounder(accumulator.mul)
-        draws = dot.draws(accumulator.mul, 0, length, Site.PRODUCT)
-        terms = [round_mul(dot.exact(p), R) for p, R in zip(terms, draws, strict=True)]
-    s: Value = 0
-    if dot.addend is not None:
-        if accumulator.init == "c_first":
-            s = dot.addend
-        else:
-            # One more step, k = K, whose term is C as it is.
-            terms = [*terms, dot.addend]
-    round_add = dot.rounder(accumulator.add)
-    draws = dot.draws(accumulator.add, 0, len(terms), Site.ADD)
-    for q, R in zip(terms, draws, strict=True):
-        total = s + q if type(s) is int and type(q) is int else add(s, q)
-        s = round_add(dot.exact(total), R)
-    return s
-
-
-def _known() -> str:
-    return ", ".join(sorted(kind.name for kind in _METHODS))
+            which = spec.accumulator
+            if isinstance(which, Palette) and work.select is not None:
+                which = which.members[work.select[i][j]]
+            line.append((which, Dot(products, start, unit, carrier, work.seed, work.row0 + i, j)))
+        yield line
 
 
 def _cast(matrix: Matrix, cast: Cast | None, seed: int, site: int, start: int) -> Matrix:
@@ -208,3 +185,38 @@ def _addend(spec: GemmSpec, c: Any, m: int, n: int) -> Matrix | None:
     if len(addend) != m or any(len(row) != n for row in addend):
         raise ValueError(f"gemm: c is not ({m}, {n}); allowed: the shape of the result.\n  Broadcast it first.")
     return addend
+
+
+def _select(spec: GemmSpec, select: Any, m: int, n: int) -> list[list[int]] | None:
+    """The members' indices of a palette, one for each element; None for every other accumulator."""
+    if not isinstance(spec.accumulator, Palette):
+        if select is not None:
+            raise ValueError(f"gemm with select and {spec}; allowed: select for palette(...) only.\n  Drop it.")
+        return None
+    count = len(spec.accumulator.members)
+    if select is None:
+        raise ValueError(f"gemm with {spec} without select; allowed: ({m}, {n}) indices below {count}.\n  Give select.")
+    indices = [[int(x) for x in row] for row in _matrix(select, "select")]
+    if len(indices) != m or any(len(row) != n for row in indices):
+        raise ValueError(f"gemm: select is not ({m}, {n}); allowed: the shape of the result.\n  Broadcast it first.")
+    wrong = next((x for row in indices for x in row if not 0 <= x < count), None)
+    if wrong is not None:
+        raise ValueError(f"gemm: index {wrong} in select; allowed: 0 to {count - 1}, the palette's members.\n  Fix it.")
+    return indices
+
+
+def _check_integers(matrix: Matrix, name: str, spec: GemmSpec) -> None:
+    wrong = next((x for row in matrix for x in row if not x.is_integer()), None)
+    if wrong is not None:
+        raise ValueError(
+            f"gemm with {spec}: {name} has {wrong!r}; allowed: integers, in whatever dtype.\n"
+            f"  Give {name} an integer format (int8 : ...), or use fixed(...) for fractions."
+        )
+
+
+def _has_register(accumulator: Accumulator) -> bool:
+    """Whether an ``int`` or ``fixed`` register is in ``accumulator``."""
+    if isinstance(accumulator, Palette):
+        return any(_has_register(member) for member in accumulator.members)
+    inner = getattr(accumulator, "inner", None)
+    return isinstance(accumulator, (Integer, Fixed)) if inner is None else _has_register(inner)

@@ -25,7 +25,15 @@ class Site(IntEnum):
     PRODUCT = 2
     ADD = 3
     OUT = 4
+    #: Sum of totals, and rounding of a total to a workspace; ``LEVEL`` more for each constructor around it.
+    COMBINE = 5
+    WORKSPACE = 6
+    #: Compensated methods: R(S + C), and the j-th operation of a step at ``OPERATION + j``.
+    CORRECTED = 7
+    OPERATION = 8
     QUANTIZE = 16
+    PERMUTATION = 17
+    LEVEL = 32
 
 
 def philox(key: tuple[int, int], counter: Words) -> Words:

@@ -92,7 +92,7 @@ BAD = [
     (":e5m10, arithmatic=fp32", SpecError, ["Did you mean arithmetic=fp32"]),
     (":e5m10, arithmetic=fp16", SpecError, ["'exact'", "'fp32'"]),
     (":fp64, arithmetic=fp32", SpecError, ["p <= 24"]),
-    (":chunked(64, e6m9)", SpecError, ["unknown constructor 'chunked'"]),
+    (":chunkd(64, e6m9)", SpecError, ["unknown constructor 'chunkd'", "chunked"]),
 ]
 
 

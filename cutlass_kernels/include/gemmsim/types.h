@@ -45,7 +45,7 @@ struct Cast {
 };
 
 // Where a random draw belongs; part of the definition of the result (docs/reference/random_bits.md).
-enum Site : int32_t { SITE_A = 0, SITE_B = 1, SITE_PRODUCT = 2, SITE_ADD = 3, SITE_OUT = 4, SITE_QUANTIZE = 16 };
+enum Site : int32_t { SITE_A = 0, SITE_B = 1, SITE_PRODUCT = 2, SITE_ADD = 3, SITE_OUT = 4, SITE_COMBINE = 5, SITE_WORKSPACE = 6, SITE_FINAL = 7, SITE_STEP = 8, SITE_QUANTIZE = 16 };
 
 enum DType : int32_t { F32 = 0, F64 = 1, F16 = 2, BF16 = 3 };
 

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import ctypes
+import sys
 from typing import Final
 
 import torch
 from torch import Tensor
 
-from gemmsim.arithmetic import GemmSpec, Sequential
+from gemmsim.arithmetic import GemmSpec
 from gemmsim.arithmetic.errors import UnsupportedSpec
 from gemmsim.formats import Cast, FixedFormat, FloatFormat
 
 from .library import library
 from .params import cast_record
+from .program import Program, permutation, program
 from .quantize import DTYPES, quantize
 from .records import GEMM_CALL, MAX_BATCH_DIMS, GemmSpecPart
 from .run import Run
@@ -25,7 +27,7 @@ SITE_A: Final = 0
 SITE_B: Final = 1
 SITE_OUT: Final = 4
 
-_spec_parts: dict[GemmSpec, bytes] = {}
+_spec_parts: dict[GemmSpec, tuple[bytes, Program]] = {}
 _pack = GEMM_CALL.pack
 
 
@@ -47,16 +49,17 @@ def _fp32_reason(role: str, cast: Cast) -> str | None:
 
 def supported(spec: GemmSpec) -> str | None:
     """None if this backend computes ``spec``, else the reason why not."""
-    accumulator = spec.accumulator
-    if not isinstance(accumulator, Sequential):
-        return f"accumulator {accumulator} is not a sequential one"
-    if accumulator.init != "zero":
-        return f"init={accumulator.init!r}: the register starts from zero here"
+    found = program(spec.accumulator)
+    if isinstance(found, str):
+        return found
+    if found.init != "zero":
+        return f"init={found.init!r}: the register starts from zero here"
     roles: list[tuple[str, Cast | None, bool]] = [
         ("operand a", spec.a, False),
         ("operand b", spec.b, False),
-        ("product", accumulator.mul, True),
-        ("accumulator", accumulator.add, True),
+        ("product", found.mul, True),
+        ("accumulator", found.add, True),
+        *(("totals", wrapper.cast, True) for wrapper in found.wrappers),
         ("output", spec.out, False),
     ]
     for role, cast, register in roles:
@@ -70,26 +73,32 @@ def supported(spec: GemmSpec) -> str | None:
     return None
 
 
-def _spec_part(spec: GemmSpec) -> bytes:
+def _spec_part(spec: GemmSpec) -> tuple[bytes, Program]:
     """The part of the call that only depends on the spec."""
     reason = supported(spec)
     if reason is not None:
         raise UnsupportedSpec(
             f"The CPU backend cannot run {str(spec)!r}: {reason}. gemmsim.reference computes every spec (slowly)."
         )
-    accumulator = spec.accumulator
-    assert isinstance(accumulator, Sequential)
+    found = program(spec.accumulator)
+    assert isinstance(found, Program)
     args = GemmSpecPart()
-    if accumulator.mul is not None:
-        args.cast_mul = cast_record(accumulator.mul)
-    args.cast_add = cast_record(accumulator.add)
+    if found.mul is not None:
+        args.cast_mul = cast_record(found.mul)
+    args.cast_add = cast_record(found.add)
     # stochastic operand and output casts are passes of their own (gemm below)
     for field, cast in (("cast_a", spec.a), ("cast_b", spec.b), ("cast_out", spec.out)):
         if cast is not None and not cast.is_stochastic:
             setattr(args, field, cast_record(cast))
-    args.fused = int(accumulator.mul is None)
+    args.fused = int(found.mul is None)
     args.arithmetic = int(spec.arithmetic == "fp32")
-    return bytes(args)
+    args.method = found.method
+    args.wrapper_count = len(found.wrappers)
+    for record, wrapper in zip(args.wrappers, found.wrappers, strict=False):
+        record.order, record.pairs, record.n = wrapper.order, int(wrapper.pairs), wrapper.n
+        if wrapper.cast is not None:
+            record.cast = cast_record(wrapper.cast)
+    return bytes(args), found
 
 
 def _batch(a: Tensor, b: Tensor, out: Tensor, dims: int) -> ctypes.Array[ctypes.c_int64]:
@@ -150,7 +159,8 @@ def gemm(a: Tensor, b: Tensor, spec: GemmSpec, out: Tensor, seed: int = 0) -> Ru
     return _call(part, a, b, out, seed)
 
 
-def _call(part: bytes, a: Tensor, b: Tensor, out: Tensor, seed: int) -> Run:
+def _call(known: tuple[bytes, Program], a: Tensor, b: Tensor, out: Tensor, seed: int) -> Run:
+    part, found = known
     sa, sb, sc = a.stride(), b.stride(), out.stride()
     dims = len(sc) - 2
     batch = _batch(a, b, out, dims) if dims else None
@@ -160,6 +170,9 @@ def _call(part: bytes, a: Tensor, b: Tensor, out: Tensor, seed: int) -> Run:
         m, n, a.shape[-1], sa[-2], sa[-1], sb[-2], sb[-1], sc[-2], sc[-1],
         ctypes.addressof(batch) if batch is not None else 0, seed, torch.get_num_threads(), 0,
     )  # fmt: skip
+    if found.shuffle is not None:  # the last field of the spec's part is the permutation of this K
+        order = permutation(found.shuffle, a.shape[-1])
+        part = part[:-8] + ctypes.addressof(order).to_bytes(8, sys.byteorder)
     code = library().gemmsim_gemm(args + part)
     if code < 0:
         k = a.shape[-1]

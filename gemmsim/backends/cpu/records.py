@@ -6,10 +6,20 @@ import ctypes
 import struct
 from ctypes import c_double, c_int32, c_int64, c_uint64, c_void_p
 
-__all__ = ["GEMM_CALL", "KINDS", "MAX_BATCH_DIMS", "STEPS", "CastRecord", "GemmSpecPart", "QuantizeArgs"]
+__all__ = [
+    "GEMM_CALL",
+    "KINDS",
+    "MAX_BATCH_DIMS",
+    "STEPS",
+    "CastRecord",
+    "MAX_WRAPPERS",
+    "GemmSpecPart",
+    "QuantizeArgs",
+]
 
 MAX_BATCH_DIMS = 16
 STEPS, KINDS = 4, 10
+MAX_WRAPPERS = 4
 
 _Dims = c_int64 * MAX_BATCH_DIMS
 
@@ -23,6 +33,10 @@ class CastRecord(ctypes.Structure):
     ]  # fmt: skip
 
 
+class WrapperRecord(ctypes.Structure):
+    _fields_ = [("order", c_int32), ("pairs", c_int32), ("n", c_int64), ("cast", CastRecord)]
+
+
 class GemmSpecPart(ctypes.Structure):
     """The end of GemmArgs: what only depends on the spec."""
 
@@ -30,6 +44,8 @@ class GemmSpecPart(ctypes.Structure):
         ("fused", c_int32), ("arithmetic", c_int32),
         ("cast_a", CastRecord), ("cast_b", CastRecord), ("cast_mul", CastRecord),
         ("cast_add", CastRecord), ("cast_out", CastRecord),
+        ("wrapper_count", c_int32), ("method", c_int32), ("wrappers", WrapperRecord * MAX_WRAPPERS),
+        ("permutation", c_void_p),
     ]  # fmt: skip
 
 

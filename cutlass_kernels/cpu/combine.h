@@ -1,0 +1,24 @@
+// s = R(s + t) element by element on tiles that lie in the first-level cache: where partial sums meet.
+#pragma once
+#include "rounders.h"
+
+namespace gemmsim { namespace NS {
+
+template <class C, int KIND, bool ODD> static void combine_loop(typename C::T* s, const typename C::T* t, int64_t n, const Cast& cast) {
+    typedef typename C::V V;
+    const Const<C> k = Const<C>::make(cast);
+    for (int64_t i = 0; i < n; i += C::L) {
+        const V x = load<V>(s + i), y = load<V>(t + i);
+        store(s + i, round_to<C, KIND>(ODD ? add_odd<C>(x, y) : x + y, k, (typename C::VU){}));
+    }
+}
+
+// n is a multiple of the vector's lanes; `kind` NONE, PLAIN, SUB or GENERAL.
+template <class C> static void combine_kind(void* s, const void* t, int64_t n, const Cast& cast, int kind, bool odd) {
+    typedef typename C::T T;
+    if (kind == NONE) return combine_loop<C, NONE, false>((T*)s, (const T*)t, n, cast);
+    if (kind <= SUB) return odd ? combine_loop<C, SUB, true>((T*)s, (const T*)t, n, cast) : combine_loop<C, SUB, false>((T*)s, (const T*)t, n, cast);
+    return odd ? combine_loop<C, GENERAL, true>((T*)s, (const T*)t, n, cast) : combine_loop<C, GENERAL, false>((T*)s, (const T*)t, n, cast);
+}
+
+}}  // namespace gemmsim::NS

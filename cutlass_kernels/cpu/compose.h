@@ -1,0 +1,169 @@
+// Orders of summation: runs of the sequential kernel and the places where their totals meet, on tiles.
+#pragma once
+#include <new>
+#include <string.h>
+#include <stdlib.h>
+#include <vector>
+#include "gemmsim/philox.h"
+#include "registers.h"
+
+namespace gemmsim {
+
+// The k of the terms in the order in which the runs read them, where lanes are interleaved. Under a shuffle k counts
+// positions of the permutation, which the packing applies beforehand.
+inline void permute_terms(const Request& r, int level, int64_t begin, int64_t end, int64_t* kmap) {
+    if (level == r.wrapper_count || begin >= end) return;
+    const Wrapper& w = r.wrappers[level];
+    const int64_t k = end - begin;
+    if (w.order == SHUFFLED) return permute_terms(r, level + 1, begin, end, kmap);
+    if (w.order == INTERLEAVED) {
+        const std::vector<int64_t> old(kmap + begin, kmap + end);
+        const int64_t used = w.n < k ? w.n : k;
+        int64_t at = begin;
+        for (int64_t lane = 0; lane < used; ++lane) {
+            const int64_t first = at;
+            for (int64_t i = lane; i < k; i += used) kmap[at++] = old[(size_t)i];
+            permute_terms(r, level + 1, first, at, kmap);
+        }
+        return;
+    }
+    const int64_t n = w.order == SPLITK ? (k + w.n - 1) / w.n : w.n;
+    for (int64_t q = begin; q < end; q += n) permute_terms(r, level + 1, q, q + n < end ? q + n : end, kmap);
+}
+
+// Everything that is the same for all orders over one tile.
+template <class T> struct Compose {
+    const Isa& isa;
+    const Request& r;
+    const Choice& choice;
+    const Meeting* meetings;  // one per wrapper
+    Tile base;                // a, b at k = 0
+    int nr, carrier;
+    const int64_t* kmap;      // where lanes are interleaved, the k of each place; else null
+    mutable int64_t runs = 0;
+    mutable int64_t sums[MAX_WRAPPERS] = {}, totals[MAX_WRAPPERS] = {};  // combinations so far: indices of their draws
+
+    int64_t count() const { return MR * (int64_t)nr; }
+
+    // The innermost accumulator over terms [begin, end), from +0.
+    void leaf(int64_t begin, int64_t end, T* out) const {
+        memset(out, 0, sizeof(T) * (size_t)count());
+        Tile t = base;
+        t.a = (const T*)base.a + begin * MR;
+        t.b = (const T*)base.b + begin * nr;
+        t.c = out;
+        t.k = end - begin;
+        t.k0 = begin;
+        t.kmap = kmap ? kmap + begin : nullptr;
+        if (r.method == LONG) exact_tile<T>(t, r, nr, runs++, SITE_COMBINE + 32 * (r.wrapper_count ? depth(r.wrapper_count) : 0));
+        else if (choice.kind == SCALAR) scalar_run<T>(t, r, nr);
+        else if (r.method) isa.compensated(choice.carrier, r.method, choice.kind, r.arithmetic != FP32, !r.fused)(t);
+        else isa.tile[choice.carrier][choice.step][choice.kind](t);
+    }
+
+    int depth(int level) const { return level - (r.wrappers[0].order == SHUFFLED); }  // a permutation combines nothing
+
+    // s = R(s + x); `site` and `index` key the draw of a stochastic cast.
+    void meet(int level, T* s, const T* x, int64_t index, int site = SITE_COMBINE) const {
+        const Cast& c = r.wrappers[level].cast;
+        const Meeting& m = meetings[level];
+        if (m.kind != SCALAR) return isa.combine(carrier, s, x, count(), c, m.kind, m.odd);
+        for (int i = 0; i < base.rows; ++i)
+            for (int j = 0; j < base.cols; ++j) {
+                T& v = s[i * nr + j];
+                const T y = x[i * nr + j];
+                const uint32_t R = c.mode >= SR ? draw_step(base.seed, base.row0 + i, base.col0 + j, (uint64_t)index, site + 32 * depth(level), c.rbits) : 0;
+                v = (T)(m.odd ? sum_step((double)y, (double)v, c, R) : round_value((double)((float)v + (float)y), c, R));
+            }
+    }
+
+    void run(int level, int64_t begin, int64_t end, T* out) const {
+        if (level == r.wrapper_count || begin >= end) return leaf(begin, end, out);
+        const Wrapper& w = r.wrappers[level];
+        if (w.order == SHUFFLED) return run(level + 1, begin, end, out);
+        if (w.order == CHUNKED) return runs_of(level, begin, end, w.n, out, false);
+        if (w.order == SPLITK) return runs_of(level, begin, end, (end - begin + w.n - 1) / w.n, out, true);
+        if (w.order == PAIRWISE) return pairs_of(level, begin, end, w.n, 0, out);
+        lanes(level, begin, end, w, out);
+    }
+
+    // Runs of n terms one after another, totals added in sequence (rounded to the cast before, if `first`).
+    void runs_of(int level, int64_t begin, int64_t end, int64_t n, T* out, bool first) const {
+        alignas(64) T total[MR * 64];
+        memset(out, 0, sizeof(T) * (size_t)count());
+        for (int64_t k = begin; k < end; k += n) {
+            run(level + 1, k, k + n < end ? k + n : end, total);
+            if (first) {
+                alignas(64) T zero[MR * 64];
+                for (int64_t i = 0; i < count(); ++i) zero[i] = (T)-0.0;  // x + (-0) is x, also for x = -0
+                meet(level, total, zero, totals[level]++, SITE_WORKSPACE);
+            }
+            meet(level, out, total, sums[level]++);
+        }
+    }
+
+    static int64_t leaves_of(int64_t begin, int64_t end, int64_t n, int64_t lanes) { return lanes ? lanes : (end - begin + n - 1) / n; }
+
+    // Adjacent pairs of runs of n terms, then of their totals; an odd last one passes up unchanged. `sizes` as in lanes().
+    void pairs_of(int level, int64_t begin, int64_t end, int64_t n, int64_t lanes_total, T* out) const {
+        struct Entry {
+            int height;
+            int64_t first;  // leaf
+            T* tile;
+        };
+        // draws count the pairs level by level, though a tree is walked depth first here
+        const int64_t base = sums[level];
+        auto order_of = [&](const Entry& left) {
+            int64_t before = 0, wide = leaves_of(begin, end, n, lanes_total);
+            for (int h = 0; h < left.height; ++h, wide -= wide / 2) before += wide / 2;
+            return base + before + (left.first >> left.height) / 2;
+        };
+        const int64_t leaves = leaves_of(begin, end, n, lanes_total);
+        int heights = 2;
+        while ((1ll << heights) < leaves + 1) ++heights;
+        T* const store = (T*)aligned_alloc(64, sizeof(T) * (size_t)(count() * (heights + 2)));
+        if (!store) throw std::bad_alloc();
+        Entry stack[66];
+        int used = 0;
+        int64_t at = begin;
+        auto join = [&] {
+            meet(level, stack[used - 2].tile, stack[used - 1].tile, order_of(stack[used - 2]));
+            --used;
+            ++stack[used - 1].height;
+        };
+        for (int64_t i = 0; i < leaves; ++i) {
+            const int64_t size = lanes_total ? lane_size(begin, end, lanes_total, i) : (n < end - at ? n : end - at);
+            T* tile = store + used * count();
+            run(level + 1, at, at + size, tile);
+            at += size;
+            stack[used++] = Entry{0, i, tile};
+            while (used > 1 && stack[used - 2].height == stack[used - 1].height) join();
+        }
+        while (used > 1) join();
+        sums[level] = base + leaves - 1;
+        memcpy(out, stack[0].tile, sizeof(T) * (size_t)count());
+        free(store);
+    }
+
+    static int64_t lane_size(int64_t begin, int64_t end, int64_t lanes, int64_t lane) {
+        const int64_t k = end - begin;
+        return k / lanes + (lane < k % lanes ? 1 : 0);
+    }
+
+    // The operands were packed lane after lane (k_order below), so that a lane is a run.
+    void lanes(int level, int64_t begin, int64_t end, const Wrapper& w, T* out) const {
+        const int64_t used = w.n < end - begin ? w.n : end - begin;
+        if (w.pairs) return pairs_of(level, begin, end, 0, used, out);
+        alignas(64) T total[MR * 64];
+        memset(out, 0, sizeof(T) * (size_t)count());
+        int64_t at = begin;
+        for (int64_t lane = 0; lane < used; ++lane) {
+            const int64_t size = lane_size(begin, end, used, lane);
+            run(level + 1, at, at + size, total);
+            meet(level, out, total, sums[level]++);
+            at += size;
+        }
+    }
+};
+
+}  // namespace gemmsim

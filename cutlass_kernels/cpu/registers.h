@@ -1,0 +1,89 @@
+// Registers that take exact products: the long accumulator (Kulisch) and two's complement integers. Scalar; deterministic
+// except for the one rounding of the long accumulator and of fixed-point products.
+#pragma once
+#include <math.h>
+#include "scalar.h"
+
+namespace gemmsim {
+
+// The exact sum of products of doubles: a fixed-point number of 68 limbs whose unit is 2^-2148, far below the smallest
+// product, with 2^60 additions of headroom at the top.
+struct LongAccumulator {
+    static constexpr int LIMBS = 70, UNIT = -2148;
+    uint64_t limb[LIMBS];  // two's complement
+    bool nan, pos_inf, neg_inf;
+
+    void clear() {
+        memset(limb, 0, sizeof limb);
+        nan = pos_inf = neg_inf = false;
+    }
+
+    void add(double a, double b) {
+        const double p = a * b;
+        if (is_nan(p) || is_inf(a) || is_inf(b)) {
+            nan = nan || is_nan(p);
+            if (!is_nan(p)) (p > 0 ? pos_inf : neg_inf) = true;
+            return;
+        }
+        const Exact x = exact_product(a, b);
+        if (x.mag == 0) return;
+        const int at = x.exp - UNIT, word = at >> 6, shift = at & 63;
+        const u128 low_part = x.mag << shift;
+        const uint64_t part[3] = {(uint64_t)low_part, (uint64_t)(low_part >> 64), shift ? (uint64_t)(x.mag >> (128 - shift)) : 0};
+        unsigned carry = 0;
+        for (int i = 0; i < LIMBS - word; ++i) {
+            if (i >= 3 && !carry) break;
+            const u128 y = i < 3 ? part[i] : 0;
+            const u128 sum = x.neg ? (u128)limb[word + i] - y - carry : (u128)limb[word + i] + y + carry;
+            limb[word + i] = (uint64_t)sum;
+            carry = (unsigned)(sum >> 64) & 1;
+        }
+    }
+
+    double round(const Cast& c, uint32_t R) {
+        if (nan || (pos_inf && neg_inf)) return canonical_nan();
+        if (pos_inf || neg_inf) return pos_inf ? c.inf_pos : c.inf_neg;
+        const bool neg = limb[LIMBS - 1] >> 63;
+        if (neg) {
+            uint64_t carry = 1;
+            for (int i = 0; i < LIMBS; ++i) {
+                limb[i] = ~limb[i] + carry;
+                carry = carry && limb[i] == 0;
+            }
+        }
+        int top = LIMBS - 1;
+        while (top >= 0 && !limb[top]) --top;
+        Exact x = {0, 0, neg, false};
+        if (top < 0) return round_exact(Exact{0, 0, false, false}, c, R);
+        x.mag = ((u128)limb[top] << 64) | (top > 0 ? limb[top - 1] : 0);
+        x.exp = UNIT + 64 * (top - 1);
+        for (int i = 0; i < top - 1; ++i) x.sticky = x.sticky || limb[i] != 0;
+        if (bit_length(x.mag) > 126) {  // headroom that round_exact expects
+            x.sticky = x.sticky || (x.mag & 3) != 0;
+            x.mag >>= 2;
+            x.exp += 2;
+        } else if (x.sticky && bit_length(x.mag) < 100 && top > 1) {  // bring more bits in from below
+            const int up = 126 - bit_length(x.mag);
+            x.mag = (x.mag << up) | (limb[top - 2] >> (64 - up));
+            x.exp -= up;
+            x.sticky = (limb[top - 2] << up) != 0;
+            for (int i = 0; i < top - 2; ++i) x.sticky = x.sticky || limb[i] != 0;
+        }
+        return round_exact(x, c, R);
+    }
+};
+
+template <class T> inline void exact_tile(const Tile& t, const Request& r, int nr, int64_t index, int site) {
+    LongAccumulator s;
+    for (int i = 0; i < t.rows; ++i)
+        for (int j = 0; j < t.cols; ++j) {
+            T* out = (T*)t.c + i * nr + j;
+            if (t.k == 0) continue;
+            s.clear();
+            for (int64_t k = 0; k < t.k; ++k) s.add((double)((const T*)t.a)[k * MR + i], (double)((const T*)t.b)[k * nr + j]);
+            const uint32_t R = r.add.mode >= SR ? draw_step(t.seed, t.row0 + i, t.col0 + j, (uint64_t)index, site, r.add.rbits) : 0;
+            *out = (T)s.round(r.add, R);
+        }
+}
+
+}  // namespace gemmsim

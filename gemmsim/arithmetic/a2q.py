@@ -1,0 +1,119 @@
+"""Widths of integer registers that no input can make overflow.
+
+A2Q: Colbert, Pappalardo, Petri-Koenig, "A2Q: accumulator-aware quantization with guaranteed overflow avoidance",
+ICCV 2023. A2Q+: Colbert et al., "A2Q+: improving accumulator-aware weight quantization", ICML 2024.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..formats import FixedFormat, Format, FormatError, parse
+from .errors import SpecError, SpecFormatError, spec_error
+
+__all__ = ["min_accumulator_bits", "overflow_certificate"]
+
+_BOUNDS = ("a2q", "a2q+")
+
+
+def min_accumulator_bits(w: Any, x_format: str | Format, *, bound: str = "a2q") -> int:
+    """Width P of the smallest signed register in which no row of ``w`` overflows, for any input and any order.
+
+    With N the bits of ``x_format`` and l1 the sum of magnitudes of a row, A2Q asks for
+    ``l1 * 2^(N - signed) <= 2^(P-1) - 1``; A2Q+, for rows that sum to zero, for ``l1 * (2^N - 1) <= 2^P - 2``.
+
+    Args:
+        w: integer weights (rows, K): nested lists, an array or a tensor, of any dtype.
+        x_format: integer format of the inputs: "int8", "uint8", "int4", ...
+        bound: "a2q" or "a2q+".
+
+    The largest width of any row is returned; 1 for no rows or no weights.
+
+    Raises:
+        SpecError: for an input format with a fraction, an unknown bound, or "a2q+" of rows that do not sum to zero.
+        ValueError: for weights that are not integers or no matrix.
+    """
+    rows = _rows(w)
+    bits, signed = _input_bits("min_accumulator_bits", x_format)
+    _check_bound("min_accumulator_bits", bound)
+    if bound == "a2q+":
+        biased = next((index for index, row in enumerate(rows) if sum(row)), None)
+        if biased is not None:
+            raise spec_error(
+                f"min_accumulator_bits: bound='a2q+' with row {biased}, which sums to {sum(rows[biased])}",
+                "rows that sum to zero",
+                "Use bound='a2q', or centre the weights.",
+            )
+    return max((_width(row, bits, signed, bound) for row in rows), default=1)
+
+
+def overflow_certificate(w: Any, x_format: str | Format, P: int, *, bound: str = "a2q") -> Any:
+    """Whether each row of ``w`` can never overflow a signed register of ``P`` bits, for any input and any order.
+
+    The condition is that of ``min_accumulator_bits``; it is sufficient, so False is no proof of an overflow. With
+    "a2q+" a row that does not sum to zero gets False.
+
+    Args:
+        w: integer weights (rows, K): nested lists, an array or a tensor, of any dtype.
+        x_format: integer format of the inputs: "int8", "uint8", "int4", ...
+        P: width of the register, sign included.
+        bound: "a2q" or "a2q+".
+
+    Returns a list of bool, one a row; for a torch tensor a bool tensor on its device.
+
+    Raises:
+        SpecError: for an input format with a fraction, an unknown bound or a P below 1.
+        ValueError: for weights that are not integers or no matrix.
+    """
+    rows = _rows(w)
+    bits, signed = _input_bits("overflow_certificate", x_format)
+    _check_bound("overflow_certificate", bound)
+    if isinstance(P, bool) or not isinstance(P, int) or P < 1:
+        raise spec_error(f"overflow_certificate: P={P!r}", "an integer from 1", "Give the width of the register.")
+    safe = [_width(row, bits, signed, bound) <= P and (bound == "a2q" or not sum(row)) for row in rows]
+    # A tensor makes the tensor: this package works without torch.
+    return w.new_tensor([int(flag) for flag in safe]) != 0 if hasattr(w, "new_tensor") else safe
+
+
+def _width(row: list[int], bits: int, signed: bool, bound: str) -> int:
+    l1 = sum(map(abs, row))
+    if bound == "a2q":
+        # v <= 2^(P-1) - 1 says that v has at most P - 1 bits.
+        return (l1 << (bits - int(signed))).bit_length() + 1
+    return (l1 * ((1 << bits) - 1) + 1).bit_length()
+
+
+def _input_bits(owner: str, x_format: str | Format) -> tuple[int, bool]:
+    try:
+        fmt = parse(x_format) if isinstance(x_format, str) else x_format
+    except FormatError as error:
+        raise SpecFormatError(f"{owner}, x_format: {error}") from error
+    if not isinstance(fmt, FixedFormat) or fmt.frac or not fmt.clamp:
+        raise _input_error(owner, x_format)
+    return fmt.bits, fmt.signed
+
+
+def _input_error(owner: str, x_format: object) -> SpecError:
+    return spec_error(f"{owner}: x_format={x_format!r}", "int8, uint8, int4, ...: integers of N bits", "Name one.")
+
+
+def _check_bound(owner: str, bound: str) -> None:
+    if bound not in _BOUNDS:
+        raise spec_error(f"{owner}: bound={bound!r}", " or ".join(map(repr, _BOUNDS)), "Use one of them.")
+
+
+def _rows(w: Any) -> list[list[int]]:
+    nested = w.tolist() if hasattr(w, "tolist") else w
+    if not isinstance(nested, (list, tuple)) or any(not isinstance(row, (list, tuple)) for row in nested):
+        raise ValueError("weights that are no matrix; allowed: (rows, K), one row an output.\n  Flatten each row.")
+    return [[_integer(x) for x in row] for row in nested]
+
+
+def _integer(x: Any) -> int:
+    try:
+        number = int(x)
+    except (TypeError, ValueError, OverflowError):
+        number = None
+    if number is None or number != x:
+        raise ValueError(f"weight {x!r}; allowed: integers, in whatever dtype.\n  Divide by the scale and round first.")
+    return number

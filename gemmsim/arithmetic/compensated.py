@@ -1,0 +1,144 @@
+"""Sums that carry their rounding errors along."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from typing import ClassVar, TypeVar
+
+from ..formats import Cast, FloatFormat
+from .accumulator import Accumulator, register
+from .arguments import CAST, argument, optional
+from .errors import spec_error
+
+__all__ = ["Compensated", "FastTwoSum", "Kahan", "Neumaier", "TwoSum"]
+
+Self = TypeVar("Self", bound="Compensated")
+
+
+@dataclass(frozen=True)
+class Compensated(Accumulator):
+    """A register S and a correction C, both from +0, every operation rounded by ``fmt``; q is the exact product, or
+    ``R_mul`` of it.
+
+    Args:
+        fmt: rounding of every operation; a signed float format.
+        mul: rounding of each product; None takes it exactly into the first operation of the step.
+
+    NaN, infinities, signed zeros and overflow are those of the single operations: once S is infinite, S - S is NaN,
+    which the correction carries into the result.
+
+    Raises:
+        SpecError: for a fixed-point, unsigned or scale format: a correction is a signed error far below the sum.
+    """
+
+    fmt: Cast = field(metadata=argument(CAST))
+    mul: Cast | None = field(default=None, metadata=argument(optional(CAST), keyword=True))
+
+    _step: ClassVar[str] = ""
+    _result: ClassVar[str] = "R(S + C)"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        fmt = self.fmt.format
+        if not (isinstance(fmt, FloatFormat) and fmt.signed and fmt.has_zero):
+            raise spec_error(
+                f"{self.name} in {fmt}",
+                "signed float formats with a zero: sums of integers and fixed point have no rounding error to "
+                "compensate, and the correction needs a sign",
+                "Use int(...) or fixed(...) for integer registers, or a float format.",
+            )
+
+    def casts(self) -> Iterator[Cast]:
+        """``fmt``, and ``mul`` if there is one."""
+        yield self.fmt
+        if self.mul is not None:
+            yield self.mul
+
+    @property
+    def add_cast(self) -> Cast:
+        """``fmt``."""
+        return self.fmt
+
+    @property
+    def product_cast(self) -> Cast | None:
+        """``mul``."""
+        return self.mul
+
+    def with_product(self: Self, product: Cast) -> Self:
+        """This accumulator with ``mul=product``; ``SpecError`` if it already has another one."""
+        if self.mul is not None and self.mul != product:
+            raise spec_error(
+                f"product={product} with an accumulator that has mul={self.mul}",
+                "one rounding of the product",
+                "Leave product out, or give the accumulator without mul.",
+            )
+        return replace(self, mul=product)
+
+    def explain_lines(self) -> list[tuple[str, str]]:
+        """Product, step, result and order in words."""
+        from .explain import cast_words
+
+        product = "q = a*b, exact" if self.mul is None else f"q = R(a*b), rounded to {cast_words(self.mul)}"
+        return [
+            ("product", product),
+            ("each step", self._step),
+            ("result", self._result),
+            ("R", f"rounds to {cast_words(self.fmt)}"),
+            ("order", "sequential, k ascending, S and C from +0"),
+        ]
+
+
+@register("kahan")
+@dataclass(frozen=True)
+class Kahan(Compensated):
+    """``y=R(q-C); t=R(S+y); C=R(R(t-S)-y); S=t``; the result is S. q - C is one rounding of the exact difference.
+
+    Arguments, NaN, infinities, -0, overflow and errors as ``Compensated``.
+
+    Source: Kahan, "Further remarks on reducing truncation errors", CACM 8 (1965).
+    """
+
+    _step = "y = R(q - C); t = R(S + y); C = R(R(t - S) - y); S = t"
+    _result = "S"
+
+
+@register("neumaier")
+@dataclass(frozen=True)
+class Neumaier(Compensated):
+    """``x=R(q); t=R(S+x); C=R(C+R(R(hi-t)+lo)); S=t`` with hi the larger of S and x in magnitude, S on a tie; the
+    result is R(S+C).
+
+    Arguments, NaN, infinities, -0, overflow and errors as ``Compensated``.
+
+    Source: Neumaier, "Rundungsfehleranalyse einiger Verfahren zur Summation endlicher Summen", ZAMM 54 (1974).
+    """
+
+    _step = "x = R(q); t = R(S + x); C = R(C + R(R(hi - t) + lo)); S = t; hi, lo: larger and smaller of |S|, |x|"
+
+
+@register("two_sum")
+@dataclass(frozen=True)
+class TwoSum(Compensated):
+    """``x=R(q); t=R(S+x); z=R(t-S); e=R(R(S-R(t-z))+R(x-z)); C=R(C+e); S=t``; the result is R(S+C).
+
+    Arguments, NaN, infinities, -0, overflow and errors as ``Compensated``.
+
+    Source: Ogita, Rump, Oishi, "Accurate sum and dot product", SIAM J. Sci. Comput. 26 (2005), Sum2.
+    """
+
+    _step = "x = R(q); t = R(S + x); z = R(t - S); e = R(R(S - R(t - z)) + R(x - z)); C = R(C + e); S = t"
+
+
+@register("fast_two_sum")
+@dataclass(frozen=True)
+class FastTwoSum(Compensated):
+    """``x=R(q); t=R(S+x); e=R(x-R(t-S)); C=R(C+e); S=t``; the result is R(S+C). e is the error of t where |S| >= |x|;
+    the operations are the same elsewhere.
+
+    Arguments, NaN, infinities, -0, overflow and errors as ``Compensated``.
+
+    Source: Dekker, "A floating-point technique for extending the available precision", Numer. Math. 18 (1971).
+    """
+
+    _step = "x = R(q); t = R(S + x); e = R(x - R(t - S)); C = R(C + e); S = t"

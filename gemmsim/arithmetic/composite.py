@@ -1,0 +1,118 @@
+"""What accumulators made of an inner one have in common."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from typing import TypeVar
+
+from ..formats import Cast
+from .accumulator import Accumulator
+from .errors import SpecError, spec_error
+
+__all__ = ["MAX_LEVELS", "Blocks", "Composite", "needs_register"]
+
+#: Nested combining constructors: their random bits have sites of their own, of which a byte holds this many.
+MAX_LEVELS = 7
+
+Self = TypeVar("Self", bound="Composite")
+
+
+class Composite(Accumulator):
+    """An accumulator with an ``inner`` one, whose casts, product rounding and seed it passes on."""
+
+    inner: Accumulator
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_inner(self)
+
+    def own_casts(self) -> Iterator[Cast]:
+        """Roundings beside those of ``inner``."""
+        return iter(())
+
+    def casts(self) -> Iterator[Cast]:
+        """Every rounding, those of ``inner`` first."""
+        yield from self.inner.casts()
+        yield from self.own_casts()
+
+    def grids(self) -> Iterator[int]:
+        """Of ``inner`` and of the own roundings."""
+        yield from self.inner.grids()
+        yield from (step.format.quantum_exponent for step in self.own_casts())
+
+    @property
+    def add_cast(self) -> Cast:
+        """Register of ``inner``, in which its totals are combined too."""
+        return self.inner.add_cast
+
+    @property
+    def product_cast(self) -> Cast | None:
+        """Rounding of each product, which ``inner`` makes."""
+        return self.inner.product_cast
+
+    @property
+    def fixed_seed(self) -> int | None:
+        """Seed of the random bits that ``inner`` fixes, for all roundings."""
+        return self.inner.fixed_seed
+
+    @property
+    def integer_operands(self) -> bool:
+        """As ``inner``."""
+        return self.inner.integer_operands
+
+    @property
+    def exact_sums(self) -> bool:
+        """As ``inner``."""
+        return self.inner.exact_sums
+
+    def with_product(self: Self, product: Cast) -> Self:
+        """This accumulator with the product rounding in its innermost step."""
+        # Every subclass is a dataclass with a field of this name.
+        return dataclasses.replace(self, inner=self.inner.with_product(product))  # type: ignore[call-arg]
+
+
+class Blocks(Composite):
+    """A composite that combines totals of ``inner``: one level of nesting."""
+
+    @property
+    def levels(self) -> int:
+        """One more than ``inner``."""
+        return self.inner.levels + 1
+
+
+def check_inner(outer: Composite) -> None:
+    """``SpecError`` for an inner accumulator that has no meaning there."""
+    inner = outer.inner
+    if getattr(inner, "init", "zero") != "zero":
+        raise spec_error(
+            f"{outer.name} with inner {inner}",
+            "init=zero inside other accumulators, since each run of the inner one starts from +0",
+            "Leave init out and add C afterwards.",
+        )
+    if inner.name == "palette":
+        raise spec_error(
+            f"{outer.name} with a palette inside",
+            "a palette outermost: it chooses one accumulator for each output element",
+            f"Write palette({outer.name}(...), ...).",
+        )
+    if outer.levels > MAX_LEVELS:
+        raise spec_error(
+            f"{outer.name}: {outer.levels} nested constructors that combine totals",
+            f"at most {MAX_LEVELS}",
+            "Nest fewer.",
+        )
+
+
+def needs_register(outer: Composite, do: str) -> None:
+    """``SpecError`` unless totals of ``inner`` can be added in its own register."""
+    if not outer.inner.combines:
+        raise _no_register(outer, do)
+
+
+def _no_register(outer: Composite, do: str) -> SpecError:
+    return spec_error(
+        f"{outer.name} with inner {outer.inner}, which wraps or is judged only at the end",
+        "inner accumulators with a register in which totals can be added: formats, or overflow=saturate, when=every",
+        do,
+    )

@@ -1,0 +1,117 @@
+"""One of several accumulators for each output element."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+from ..formats import Cast
+from .accumulator import Accumulator, register
+from .arguments import MEMBERS, argument
+from .errors import spec_error
+
+__all__ = ["Palette"]
+
+
+@register("palette")
+@dataclass(frozen=True)
+class Palette(Accumulator):
+    """Output element (i, j) is computed by ``members[select[i, j]]``, where ``select`` goes with the call.
+
+    Args:
+        members: one to eight accumulators; formats are sequential ones.
+
+    Each element is what the chosen member alone would give there, random bits included.
+
+    Raises:
+        SpecError: for another number of members, a palette or ``init`` among them, or members that fix different seeds.
+
+    Source: spec/accumulators.md, section 8 of the design sheets.
+    """
+
+    members: tuple[Accumulator, ...] = field(metadata=argument(MEMBERS))
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for member in self.members:
+            if member.name == "palette" or getattr(member, "init", "zero") != "zero":
+                raise spec_error(
+                    f"palette with {member}",
+                    "members that are no palettes and have init=zero",
+                    "Put the members of both into one palette, and add C afterwards.",
+                )
+        seeds = {member.fixed_seed for member in self.members if member.is_stochastic}
+        if len(seeds) > 1:
+            raise spec_error(
+                f"palette whose members have the seeds {', '.join(sorted(map(str, seeds)))}",
+                "one seed for all, or none in any: a product has one",
+                "Give the seed with the call.",
+            )
+
+    def casts(self) -> Iterator[Cast]:
+        """Of all members."""
+        for member in self.members:
+            yield from member.casts()
+
+    def grids(self) -> Iterator[int]:
+        """Of all members."""
+        for member in self.members:
+            yield from member.grids()
+
+    @property
+    def add_cast(self) -> Cast:
+        """Widest register of any member, in bits; the first of several."""
+        return max((member.add_cast for member in self.members), key=lambda step: step.format.bits)
+
+    @property
+    def product_cast(self) -> Cast | None:
+        """The members' product rounding if all have the same, else None."""
+        found = {member.product_cast for member in self.members}
+        return found.pop() if len(found) == 1 else None
+
+    @property
+    def fixed_seed(self) -> int | None:
+        """The seed that the members fix."""
+        return next((m.fixed_seed for m in self.members if m.is_stochastic), self.members[0].fixed_seed)
+
+    @property
+    def integer_operands(self) -> bool:
+        """Whether any member needs integers."""
+        return any(member.integer_operands for member in self.members)
+
+    @property
+    def exact_sums(self) -> bool:
+        """Whether any member keeps sums exactly."""
+        return any(member.exact_sums for member in self.members)
+
+    @property
+    def levels(self) -> int:
+        """Most of any member; choosing combines nothing."""
+        return max(member.levels for member in self.members)
+
+    def with_product(self, product: Cast) -> Palette:
+        """This palette with the product rounding in each member."""
+        return Palette(tuple(member.with_product(product) for member in self.members))
+
+    @classmethod
+    def build(cls, args: list[object], kwargs: Mapping[str, object]) -> Palette:
+        """Palette of any number of positional arguments, or of ``members`` alone."""
+        if set(kwargs) == {"members"} and not args:
+            return cls(kwargs["members"])  # type: ignore[arg-type]
+        if kwargs:
+            given = ", ".join(f"{key}=..." for key in kwargs)
+            raise spec_error(f"palette with {given}", cls.signature(), "Give accumulators without names.")
+        return cls(tuple(args))  # type: ignore[arg-type]
+
+    @classmethod
+    def signature(cls) -> str:
+        """``palette(*accumulators)``."""
+        return "palette(*accumulators)"
+
+    def explain_lines(self) -> list[tuple[str, str]]:
+        """Each member in words, by its index."""
+        lines = [("palette", f"{len(self.members)} accumulators, chosen for each output element by select")]
+        for index, member in enumerate(self.members):
+            lines.append((f"select={index}", str(member)))
+            lines += member.explain_lines()
+        return lines

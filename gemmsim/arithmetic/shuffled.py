@@ -1,0 +1,65 @@
+"""A fixed permutation of the terms, to study the influence of the order."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from importlib import import_module
+from typing import Any
+
+from .accumulator import Accumulator, register
+from .arguments import ACCUMULATOR, IntKind, argument
+from .composite import Composite
+from .permutation import permutation
+
+__all__ = ["Shuffled"]
+
+
+@register("shuffled")
+@dataclass(frozen=True)
+class Shuffled(Composite):
+    """``inner`` over the terms in the order of ``permutation(K)``: its term at position i is product permutation(K)[i].
+
+    Args:
+        inner: accumulator; a format is the sequential one.
+        seed: names the permutation. It has nothing to do with random bits of stochastic roundings, whose k counts
+            positions: the result is that of ``inner`` for operands with columns and rows permuted beforehand.
+
+    NaN, infinities, -0 and overflow follow ``inner``.
+
+    Source: spec/accumulators.md, section 2 of the design sheets.
+    """
+
+    inner: Accumulator = field(metadata=argument(ACCUMULATOR))
+    seed: int = field(metadata=argument(IntKind(0, 2**64 - 1)))
+
+    @property
+    def levels(self) -> int:
+        """As ``inner``: a permutation combines nothing."""
+        return self.inner.levels
+
+    @property
+    def combines(self) -> bool:
+        """As ``inner``."""
+        return self.inner.combines
+
+    def order(self, K: int) -> list[int]:
+        """The permutation of 0 to K-1, by docs/reference/random_bits.md.
+
+        Raises:
+            ValueError: for negative K.
+        """
+        return permutation(self.seed, K)
+
+    def permutation(self, K: int) -> Any:
+        """``order(K)`` as a torch LongTensor: ``inner`` over ``a[..., p], b[..., p, :]`` is this accumulator.
+
+        Raises:
+            ValueError: for negative K.
+        """
+        # By name: this package works without torch, and only whoever has tensors asks for one.
+        torch = import_module("torch")
+        return torch.tensor(self.order(K), dtype=torch.int64)
+
+    def explain_lines(self) -> list[tuple[str, str]]:
+        """The inner accumulator's words, then the permutation."""
+        return [*self.inner.explain_lines(), ("shuffled", f"terms permuted beforehand, permutation {self.seed}")]

@@ -1,0 +1,88 @@
+"""Accumulators as the library runs them: runs of terms inside wrappers that say which totals meet in which order."""
+
+from __future__ import annotations
+
+import ctypes
+from dataclasses import dataclass
+from functools import lru_cache
+
+from gemmsim.arithmetic import Accumulator, Sequential
+from gemmsim.arithmetic.chunked import Chunked, Promote
+from gemmsim.arithmetic.compensated import Compensated, FastTwoSum, Kahan, Neumaier, TwoSum
+from gemmsim.arithmetic.exact_sum import Exact
+from gemmsim.arithmetic.interleaved import Interleaved
+from gemmsim.arithmetic.pairwise import Pairwise
+from gemmsim.arithmetic.shuffled import Shuffled
+from gemmsim.arithmetic.splitk import SplitK
+from gemmsim.formats import Cast
+
+from .records import MAX_WRAPPERS
+
+__all__ = ["MAX_WRAPPERS", "Program", "Wrapped", "permutation", "program"]
+
+#: gemmsim::Order in cutlass_kernels/cpu/tile.h.
+CHUNKED, PAIRWISE, INTERLEAVED, SPLITK, SHUFFLED = 1, 2, 3, 4, 5
+
+#: gemmsim::Method there.
+_METHODS: dict[type[Accumulator], int] = {Kahan: 1, Neumaier: 2, TwoSum: 3, FastTwoSum: 4}
+
+_LONG = 5
+
+
+@dataclass(frozen=True)
+class Wrapped:
+    """One wrapper: which order, its size, the rounding of each combination (none for a permutation)."""
+
+    order: int
+    n: int
+    cast: Cast | None
+    pairs: bool = False
+
+
+@dataclass(frozen=True)
+class Program:
+    """Wrappers from the outside in; method and roundings of the runs; the permutation, if any."""
+
+    wrappers: tuple[Wrapped, ...]
+    method: int
+    add: Cast
+    mul: Cast | None
+    init: str
+    shuffle: Shuffled | None
+
+
+def program(accumulator: Accumulator) -> Program | str:
+    """The program of ``accumulator``, or why this backend has none."""
+    wrappers: list[Wrapped] = []
+    shuffle: Shuffled | None = None
+    while not isinstance(accumulator, (Sequential, Compensated, Exact)):
+        if isinstance(accumulator, (Chunked, Promote)):
+            wrappers.append(Wrapped(CHUNKED, accumulator.n, accumulator.add_cast))
+        elif isinstance(accumulator, Pairwise):
+            wrappers.append(Wrapped(PAIRWISE, accumulator.leaf, accumulator.add_cast))
+        elif isinstance(accumulator, Interleaved):
+            cast, pairs = accumulator.add_cast, accumulator.combine == "pairwise"
+            wrappers.append(Wrapped(INTERLEAVED, accumulator.lanes, cast, pairs))
+        elif isinstance(accumulator, SplitK):
+            wrappers.append(Wrapped(SPLITK, accumulator.slices, accumulator.reduce))
+        elif isinstance(accumulator, Shuffled):
+            if wrappers or shuffle is not None:
+                return f"{accumulator} inside another accumulator: a permutation comes outermost and once here"
+            shuffle = accumulator
+            wrappers.append(Wrapped(SHUFFLED, 0, None))
+        else:
+            return f"accumulator {accumulator} is not made of sequential runs"
+        accumulator = accumulator.inner
+    if len(wrappers) > MAX_WRAPPERS:
+        return f"{len(wrappers)} nested orders: at most {MAX_WRAPPERS} here"
+    if isinstance(accumulator, Exact):
+        return Program(tuple(wrappers), _LONG, accumulator.out, None, "zero", shuffle)
+    if isinstance(accumulator, Sequential):
+        return Program(tuple(wrappers), 0, accumulator.add, accumulator.mul, accumulator.init, shuffle)
+    return Program(tuple(wrappers), _METHODS[type(accumulator)], accumulator.fmt, accumulator.mul, "zero", shuffle)
+
+
+@lru_cache(maxsize=64)
+def permutation(shuffle: Shuffled, k: int) -> ctypes.Array[ctypes.c_int64]:
+    """Original index of the term at each position, as the library reads it."""
+    return (ctypes.c_int64 * k)(*shuffle.order(k))

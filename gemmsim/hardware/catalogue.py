@@ -1,0 +1,115 @@
+"""Looking instructions up: by name, by what they do, or all of them."""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+
+from ..formats.errors import suggestion
+from . import amd, nvidia
+from .errors import HardwareError, hardware_error
+from .instruction import Family, Instruction
+from .operands import operand_for
+
+__all__ = ["ARCHITECTURES", "OPS", "families", "instruction", "instructions", "largest"]
+
+FAMILIES: tuple[Family, ...] = (*nvidia.FAMILIES, *amd.FAMILIES)
+#: Oldest first, per vendor.
+ARCHITECTURES: tuple[str, ...] = tuple(dict.fromkeys(family.arch for family in FAMILIES))
+#: Short words for the units, as accumulators and the command line name them.
+OPS: dict[str, str] = {"mma": "mma", "wgmma": "wgmma", "tcgen05": "tcgen05mma", "mfma": "mfma"}
+
+
+def _architecture(arch: str) -> str:
+    """``arch`` as the tables spell it; capitals, blanks and "Ada Lovelace" are understood."""
+    if not isinstance(arch, str):
+        raise TypeError(f"arch must be a string, not {type(arch).__name__}")
+    key = arch.strip().lower().replace(" ", "_").replace("-", "_")
+    key = {"ada_lovelace": "ada"}.get(key, key)
+    if key not in ARCHITECTURES:
+        near = suggestion(key, ARCHITECTURES)
+        raise hardware_error(f"architecture {arch!r} is not known", ", ".join(ARCHITECTURES), f"{near}Choose one.")
+    return key
+
+
+def families(arch: str | None = None) -> tuple[Family, ...]:
+    """The rows of the tables, of one architecture or all. ``HardwareError`` for an unknown architecture."""
+    if arch is None:
+        return FAMILIES
+    key = _architecture(arch)
+    return tuple(family for family in FAMILIES if family.arch == key)
+
+
+@lru_cache(maxsize=1)
+def _by_name() -> dict[tuple[str, str], Instruction]:
+    table: dict[tuple[str, str], Instruction] = {}
+    for family in FAMILIES:
+        for one in family.instructions():
+            assert (one.arch, one.name) not in table, f"two rows for {one.arch} {one.name}"
+            table[one.arch, one.name] = one
+    return table
+
+
+def instructions(arch: str | None = None) -> tuple[Instruction, ...]:
+    """All instructions, of one architecture or all. ``HardwareError`` for an unknown architecture."""
+    key = None if arch is None else _architecture(arch)
+    return tuple(one for one in _by_name().values() if key in (None, one.arch))
+
+
+#: m and n of these say nothing about the arithmetic, and they come in many.
+_FREE_SHAPE = re.compile(r"^(wgmma|tcgen05mma(?:_block_scale)?)\.m(?:64|128|256)n\d+k")
+
+
+def instruction(arch: str, name: str) -> Instruction:
+    """The instruction ``name`` of ``arch``, such as ``("hopper", "wgmma.m64n8k16.f32.bf16.bf16")``.
+
+    m and n of wgmma and tcgen05 names are free. ``HardwareError`` names the nearest ones if there is none.
+    """
+    key = _architecture(arch)
+    if not isinstance(name, str):
+        raise TypeError(f"instruction must be a string, not {type(name).__name__}")
+    text = name.strip().lower()
+    found = _by_name().get((key, text))
+    if found is None and (match := _FREE_SHAPE.match(text)):
+        m = 128 if match[1].endswith("_block_scale") else 64
+        found = _by_name().get((key, f"{match[1]}.m{m}n8k{text[match.end() :]}"))
+    if found is not None:
+        return found
+    raise _no_instruction(key, name)
+
+
+def _no_instruction(arch: str, name: str) -> HardwareError:
+    names = [one.name for one in instructions(arch)]
+    elsewhere = [one.arch for one in instructions() if one.name == name.strip().lower()]
+    near = suggestion(name.strip().lower(), names)
+    if elsewhere:
+        near += f"{', '.join(elsewhere)} {'has' if len(elsewhere) == 1 else 'have'} it. "
+    units = ", ".join(dict.fromkeys(one.unit for one in instructions(arch)))
+    return hardware_error(
+        f"{arch} has no instruction {name!r} in the tables",
+        f"{len(names)} instructions of {units}",
+        f"{near}List them with gemmsim.hardware.instructions({arch!r}).",
+    )
+
+
+def largest(arch: str, op: str, a: object, b: object = None, *, out: object = "f32") -> Instruction:
+    """The instruction with the largest K of unit ``op`` (mma, wgmma, tcgen05, mfma) for these formats, without scales.
+
+    a, b, out: names (ours or the vendors') or formats; b defaults to a; out is the format of C and D.
+    Where several have that K (AMD), the one with most products a step, then the first in the tables.
+    ``HardwareError`` says what the unit takes if there is none; ``FormatError`` if a format does not exist.
+    """
+    key = _architecture(arch)
+    units = {name: unit for name, unit in OPS.items() if any(one.unit == unit for one in families(key))}
+    if op not in units:
+        raise hardware_error(f"{key} has no op {op!r}", ", ".join(units), f"{suggestion(op, units)}Choose one.")
+    rows = [one for one in instructions(key) if one.unit == units[op] and one.c == one.d]
+    pair = tuple(operand_for(x, tuple(dict.fromkeys(y for one in rows for y in (one.a, one.b)))) for x in (a, b or a))
+    register = operand_for(out, tuple(dict.fromkeys(one.d for one in rows)))
+    fits = [one for one in rows if (one.a, one.b) == pair and one.d == register]
+    if not fits:
+        taken = dict.fromkeys(f"{one.a} * {one.b} + {one.c} -> {one.d}" for one in rows)
+        raise hardware_error(
+            f"{key} {op} does not take {pair[0]} * {pair[1]} -> {register}", "; ".join(taken), "Choose one of these."
+        )
+    return max(fits, key=lambda one: (one.k, one.model.products))

@@ -1,0 +1,94 @@
+"""What instructions read and write: a number format, how many bits hold it, and which of them are looked at."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ..formats import FloatFormat, FormatError, parse
+from .errors import hardware_error
+
+__all__ = ["OPERANDS", "Operand", "operand", "operand_for"]
+
+
+@dataclass(frozen=True)
+class Operand:
+    """A number format as an instruction stores it.
+
+    name: the vendors' word, as in instruction names.
+    format: the values; for tf32 and xf32 those that are left after the truncation.
+    storage: the format whose codes are stored; its exponent field is that of ``format``.
+    width: bits of one stored element. packed: elements in a byte (2 for e2m1, low nibble first).
+    dropped: low bits of the stored code that the instruction clears first (truncation toward zero).
+    signed: False where the sign bit is ignored (ue4m3) or absent (ue8m0).
+    """
+
+    name: str
+    format: FloatFormat
+    storage: FloatFormat
+    width: int
+    packed: int = 1
+    dropped: int = 0
+    signed: bool = True
+
+    @property
+    def fraction_bits(self) -> int:
+        """Stored bits below the hidden bit."""
+        return self.storage.p - 1
+
+
+def _float(name: str) -> FloatFormat:
+    format = parse(name)
+    assert isinstance(format, FloatFormat)
+    return format
+
+
+def _plain(name: str, format: str, width: int) -> Operand:
+    return Operand(name, _float(format), _float(format), width)
+
+
+def _cut(name: str) -> Operand:
+    """A binary32 word whose low 13 bits are cleared: 10 fraction bits remain."""
+    return Operand(name, _float("tf32"), _float("fp32"), 32, dropped=13)
+
+
+#: Every operand and scale format that the tables name.
+OPERANDS: dict[str, Operand] = {
+    one.name: one
+    for one in (
+        _plain("f64", "fp64", 64),
+        _plain("f32", "fp32", 32),
+        _cut("tf32"),
+        _cut("xf32"),
+        _plain("f16", "fp16", 16),
+        _plain("bf16", "bf16", 16),
+        _plain("e4m3", "e4m3", 8),
+        _plain("e5m2", "e5m2", 8),
+        _plain("e4m3fnuz", "e4m3fnuz", 8),
+        _plain("e5m2fnuz", "e5m2fnuz", 8),
+        Operand("e2m1", _float("e2m1"), _float("e2m1"), 4, packed=2),
+        Operand("ue4m3", _float("e4m3"), _float("e4m3"), 8, signed=False),
+        Operand("ue8m0", _float("e8m0"), _float("e8m0"), 8, signed=False),
+    )
+}
+
+
+def operand(name: str) -> Operand:
+    """The operand of that name; ``KeyError`` is a fault of the tables, since users name instructions."""
+    return OPERANDS[name]
+
+
+def operand_for(format: object, known: tuple[str, ...]) -> str:
+    """Which of the operands ``known`` holds ``format`` (a name, ours or the vendors', or a ``FloatFormat``).
+
+    ``HardwareError`` if none does, ``FormatError`` if it is no format at all.
+    """
+    if isinstance(format, str) and format in known:
+        return format
+    if isinstance(format, str):
+        format = parse(format)
+    if not isinstance(format, FloatFormat):
+        raise FormatError(f"{format!r} is no floating-point format; allowed: a name or a FloatFormat.")
+    for name in known:
+        if OPERANDS[name].format == format:
+            return name
+    raise hardware_error(f"operand format {format}", ", ".join(known), "Choose one of these.")
