@@ -27,22 +27,25 @@ struct GemmArgs {
     Cast cast_a, cast_b, cast_mul, cast_add, cast_out;
     int32_t wrapper_count, method;  // method: Method of a run
     Wrapper wrappers[MAX_WRAPPERS];
+    Register integer;
     const int64_t* permutation;  // SHUFFLED: original index of each position
 };
 
 // What ran: which kernels computed at least one tile, and what the planner had proved for all of them.
 struct Report {
     uint8_t used[2][STEPS][KINDS + 1];  // carrier, step, kind; the last kind is the scalar kernel
-    int32_t proofs;
+    int32_t proofs, fractions;  // fractions: an operand of an INTEGER run is not a whole number
 
     void add(const Report& r) {
         for (int c = 0; c < 2; ++c)
             for (int s = 0; s < STEPS; ++s)
                 for (int k = 0; k <= KINDS; ++k) used[c][s][k] |= r.used[c][s][k];
         proofs &= r.proofs;
+        fractions |= r.fractions;
     }
     // 4 bits of proofs, then up to seven kernels of 7 bits each (1 + their index)
     int64_t packed() const {
+        if (fractions) return -2;
         int64_t code = proofs & 15;
         int at = 4;
         for (int c = 0; c < 2; ++c)
@@ -75,6 +78,6 @@ int run_quantize(const Isa& isa, const QuantizeArgs& q);
 GEMMSIM_API int gemmsim_abi(int64_t* sizes);        // version; sizes of Cast, GemmArgs, QuantizeArgs
 GEMMSIM_API const char* gemmsim_isa();              // the instruction set in use
 GEMMSIM_API int gemmsim_set_isa(const char* name);  // 0 ok, 1 unknown name, 2 not on this machine
-GEMMSIM_API int64_t gemmsim_gemm(const gemmsim::GemmArgs* g);  // Report::packed(), or -1: out of memory
+GEMMSIM_API int64_t gemmsim_gemm(const gemmsim::GemmArgs* g);  // Report::packed(), -1: out of memory, -2: not whole numbers
 GEMMSIM_API int gemmsim_quantize(const gemmsim::QuantizeArgs* q);
 GEMMSIM_API const char* gemmsim_build();            // compiler and flags in words

@@ -55,7 +55,8 @@ template <class T> struct Compose {
         t.k = end - begin;
         t.k0 = begin;
         t.kmap = kmap ? kmap + begin : nullptr;
-        if (r.method == LONG) exact_tile<T>(t, r, nr, runs++, SITE_COMBINE + 32 * (r.wrapper_count ? depth(r.wrapper_count) : 0));
+        if (r.method >= INTEGER) integer_tile<T>(t, r, nr);
+        else if (r.method == LONG) exact_tile<T>(t, r, nr, runs++, SITE_COMBINE + 32 * (r.wrapper_count ? depth(r.wrapper_count) : 0));
         else if (choice.kind == SCALAR) scalar_run<T>(t, r, nr);
         else if (r.method) isa.compensated(choice.carrier, r.method, choice.kind, r.arithmetic != FP32, !r.fused)(t);
         else isa.tile[choice.carrier][choice.step][choice.kind](t);

@@ -15,6 +15,7 @@ struct Request {
     int64_t k;
     int32_t wrapper_count, method;
     const Wrapper* wrappers;
+    Register integer;
 };
 
 // What the planner could prove; a bit mask that users see in words.
@@ -74,7 +75,7 @@ inline int choose_carrier(const Request& r, bool directed) {
             if (!fits(r.wrappers[w].cast, carrier, !plain) && !is_native(r.wrappers[w].cast, carrier) && r.wrappers[w].order != SHUFFLED) return false;
         return true;
     };
-    if (r.method == LONG) return 2;
+    if (r.method >= LONG) return 2;
     if (plain) return fits(r.add, 0, false) && (!two || fits(r.mul, 0, false)) && wrapped(0) ? 0 : 2;
     const int width = operand_bits(r.a, r.dtype_a) + operand_bits(r.b, r.dtype_b);
     const bool f = operand_fits_float(r.a, r.dtype_a) && operand_fits_float(r.b, r.dtype_b);

@@ -73,6 +73,78 @@ struct LongAccumulator {
     }
 };
 
+typedef __int128 i128;
+
+// A sum in two's complement, brought back into its range after each addition or once.
+struct IntegerSum {
+    Register g;
+    i128 low, high, s;
+
+    explicit IntegerSum(const Register& r) : g(r), s(0) {
+        low = r.is_signed ? -((i128)1 << (r.bits - 1)) : 0;
+        high = low + ((i128)1 << r.bits) - 1;
+    }
+    void fold() {
+        if (s >= low && s <= high) return;
+        if (g.saturate) s = s < low ? low : high;
+        else s = low + (i128)(((u128)s - (u128)low) & (((u128)1 << g.bits) - 1));
+    }
+    void add(i128 q) {
+        s += q;
+        if (!g.at_end) fold();
+    }
+};
+
+// The product as a multiple of 2^-frac, rounded by the cast's mode. What a register of 53 bits can tell apart from
+// larger numbers stays: the low 128 bits when it wraps, a number beyond any end when it saturates.
+inline i128 on_grid(const Exact& x, const Register& g, const Cast& c, uint32_t R) {
+    if (x.mag == 0) return 0;
+    const int drop = -g.frac - x.exp;
+    u128 whole;
+    if (drop <= 0) {
+        if (g.saturate && bit_length(x.mag) - drop > 100) whole = (u128)1 << 100;
+        else whole = -drop >= 128 ? 0 : x.mag << -drop;
+    } else {
+        whole = drop >= 128 ? 0 : x.mag >> drop;
+        const u128 rest = drop >= 128 ? x.mag : x.mag & (((u128)1 << drop) - 1);
+        uint64_t frac;
+        bool more = false;
+        if (drop <= 64) frac = drop == 64 ? (uint64_t)rest : (uint64_t)rest << (64 - drop);
+        else {
+            const int below = drop - 64;
+            frac = below >= 128 ? 0 : (uint64_t)(rest >> below);
+            more = below >= 128 ? rest != 0 : (rest & (((u128)1 << below) - 1)) != 0;
+        }
+        if (round_up(c.mode, c.rbits, R, x.neg, whole & 1, frac, more)) ++whole;
+    }
+    return x.neg ? -(i128)whole : (i128)whole;
+}
+
+template <class T> inline void integer_tile(const Tile& t, const Request& r, int nr) {
+    const Register& g = r.integer;
+    for (int i = 0; i < t.rows; ++i)
+        for (int j = 0; j < t.cols; ++j) {
+            IntegerSum sum(g);
+            bool nan = false;
+            for (int64_t k = 0; k < t.k; ++k) {
+                const double a = (double)((const T*)t.a)[k * MR + i], b = (double)((const T*)t.b)[k * nr + j], p = a * b;
+                if (is_nan(p) || is_inf(a) || is_inf(b)) {  // FIXED only: INTEGER operands are whole numbers
+                    if (is_nan(p) || !g.saturate) nan = true;
+                    else sum.s = p < 0 ? sum.low : sum.high;
+                    continue;
+                }
+                const Exact x = exact_product(a, b);
+                if (r.method == FIXED) {
+                    sum.add(on_grid(x, g, r.mul, step_bits(r.mul, t, i, j, t.kmap ? t.kmap[k] : t.k0 + k, SITE_PRODUCT)));
+                } else {
+                    sum.add(on_grid(x, g, r.mul, 0) >> g.shift);  // a whole number: nothing is rounded
+                }
+            }
+            sum.fold();
+            ((T*)t.c)[i * nr + j] = (T)(nan ? canonical_nan() : ldexp((double)(int64_t)sum.s, r.method == FIXED ? -g.frac : 0));
+        }
+}
+
 template <class T> inline void exact_tile(const Tile& t, const Request& r, int nr, int64_t index, int site) {
     LongAccumulator s;
     for (int i = 0; i < t.rows; ++i)

@@ -15,12 +15,19 @@ enum Step : int {
 
 constexpr int64_t MR = 8;  // rows of a packed panel of A
 
-// What a run is: a plain register, one of compensated.h, or the long accumulator of registers.h.
-enum Method : int32_t { REGISTER = 0, KAHAN = 1, NEUMAIER = 2, TWO_SUM = 3, FAST_TWO_SUM = 4, LONG = 5 };
+// What a run is: a plain register, one of compensated.h, or a register of registers.h: the
+// long accumulator, two's complement integers, fixed point.
+enum Method : int32_t { REGISTER = 0, KAHAN = 1, NEUMAIER = 2, TWO_SUM = 3, FAST_TWO_SUM = 4, LONG = 5, INTEGER = 6, FIXED = 7 };
 
 // A wrapper around the sequential run, outermost first: which terms meet in which order (spec/accumulators.md, 2).
 enum Order : int32_t { CHUNKED = 1, PAIRWISE = 2, INTERLEAVED = 3, SPLITK = 4, SHUFFLED = 5 };
 enum { MAX_WRAPPERS = 4 };
+
+// Two's complement register of INTEGER and FIXED runs.
+struct Register {
+    int32_t bits, saturate, at_end, is_signed;  // at_end: brought into range once, after an exact sum
+    int32_t shift, frac;                        // INTEGER: products shifted right; FIXED: multiples of 2^-frac
+};
 
 struct Wrapper {
     int32_t order;    // Order

@@ -15,9 +15,9 @@ from gemmsim.formats import Cast, FixedFormat, FloatFormat
 
 from .library import library
 from .params import cast_record
-from .program import Program, permutation, program
+from .program import FIXED, Program, permutation, program
 from .quantize import DTYPES, quantize
-from .records import GEMM_CALL, MAX_BATCH_DIMS, GemmSpecPart
+from .records import GEMM_CALL, MAX_BATCH_DIMS, GemmSpecPart, RegisterRecord
 from .run import Run
 
 __all__ = ["SITE_A", "SITE_B", "SITE_OUT", "gemm", "supported"]
@@ -57,7 +57,7 @@ def supported(spec: GemmSpec) -> str | None:
     roles: list[tuple[str, Cast | None, bool]] = [
         ("operand a", spec.a, False),
         ("operand b", spec.b, False),
-        ("product", found.mul, True),
+        ("product", found.mul, found.method != FIXED),
         ("accumulator", found.add, True),
         *(("totals", wrapper.cast, True) for wrapper in found.wrappers),
         ("output", spec.out, False),
@@ -93,6 +93,7 @@ def _spec_part(spec: GemmSpec) -> tuple[bytes, Program]:
     args.fused = int(found.mul is None)
     args.arithmetic = int(spec.arithmetic == "fp32")
     args.method = found.method
+    args.integer = RegisterRecord(*found.register)
     args.wrapper_count = len(found.wrappers)
     for record, wrapper in zip(args.wrappers, found.wrappers, strict=False):
         record.order, record.pairs, record.n = wrapper.order, int(wrapper.pairs), wrapper.n
@@ -174,6 +175,11 @@ def _call(known: tuple[bytes, Program], a: Tensor, b: Tensor, out: Tensor, seed:
         order = permutation(found.shuffle, a.shape[-1])
         part = part[:-8] + ctypes.addressof(order).to_bytes(8, sys.byteorder)
     code = library().gemmsim_gemm(args + part)
+    if code == -2:
+        raise ValueError(
+            "int(...) adds whole numbers; an operand has fractions, NaN or infinities after its cast.\n  Cast the "
+            'operands to integers ("int8 : int(24)"), or use fixed(P, frac).'
+        )
     if code < 0:
         k = a.shape[-1]
         size = f"{k * n * 4 / 2**30:.1f} GiB"

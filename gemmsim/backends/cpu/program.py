@@ -10,6 +10,7 @@ from gemmsim.arithmetic import Accumulator, Sequential
 from gemmsim.arithmetic.chunked import Chunked, Promote
 from gemmsim.arithmetic.compensated import Compensated, FastTwoSum, Kahan, Neumaier, TwoSum
 from gemmsim.arithmetic.exact_sum import Exact
+from gemmsim.arithmetic.integer import Fixed, Integer
 from gemmsim.arithmetic.interleaved import Interleaved
 from gemmsim.arithmetic.pairwise import Pairwise
 from gemmsim.arithmetic.shuffled import Shuffled
@@ -18,7 +19,7 @@ from gemmsim.formats import Cast
 
 from .records import MAX_WRAPPERS
 
-__all__ = ["MAX_WRAPPERS", "Program", "Wrapped", "permutation", "program"]
+__all__ = ["FIXED", "MAX_WRAPPERS", "Program", "Wrapped", "permutation", "program"]
 
 #: gemmsim::Order in cutlass_kernels/cpu/tile.h.
 CHUNKED, PAIRWISE, INTERLEAVED, SPLITK, SHUFFLED = 1, 2, 3, 4, 5
@@ -26,7 +27,8 @@ CHUNKED, PAIRWISE, INTERLEAVED, SPLITK, SHUFFLED = 1, 2, 3, 4, 5
 #: gemmsim::Method there.
 _METHODS: dict[type[Accumulator], int] = {Kahan: 1, Neumaier: 2, TwoSum: 3, FastTwoSum: 4}
 
-_LONG = 5
+LONG, INTEGER, FIXED = 5, 6, 7
+_LEAVES = (Sequential, Compensated, Exact, Integer, Fixed)
 
 
 @dataclass(frozen=True)
@@ -49,13 +51,14 @@ class Program:
     mul: Cast | None
     init: str
     shuffle: Shuffled | None
+    register: tuple[int, int, int, int, int, int] = (1, 0, 0, 1, 0, 0)  # gemmsim::Register there
 
 
 def program(accumulator: Accumulator) -> Program | str:
     """The program of ``accumulator``, or why this backend has none."""
     wrappers: list[Wrapped] = []
     shuffle: Shuffled | None = None
-    while not isinstance(accumulator, (Sequential, Compensated, Exact)):
+    while not isinstance(accumulator, _LEAVES):
         if isinstance(accumulator, (Chunked, Promote)):
             wrappers.append(Wrapped(CHUNKED, accumulator.n, accumulator.add_cast))
         elif isinstance(accumulator, Pairwise):
@@ -76,7 +79,15 @@ def program(accumulator: Accumulator) -> Program | str:
     if len(wrappers) > MAX_WRAPPERS:
         return f"{len(wrappers)} nested orders: at most {MAX_WRAPPERS} here"
     if isinstance(accumulator, Exact):
-        return Program(tuple(wrappers), _LONG, accumulator.out, None, "zero", shuffle)
+        return Program(tuple(wrappers), LONG, accumulator.out, None, "zero", shuffle)
+    if isinstance(accumulator, Integer):
+        saturate, at_end = int(accumulator.overflow == "saturate"), int(accumulator.when == "end")
+        register = (accumulator.P, saturate, at_end, int(accumulator.signed), accumulator.shift, 0)
+        return Program(tuple(wrappers), INTEGER, accumulator.add_cast, None, "zero", shuffle, register)
+    if isinstance(accumulator, Fixed):
+        register = (accumulator.P, int(accumulator.overflow == "saturate"), 0, 1, 0, accumulator.frac)
+        mul = accumulator.product_cast
+        return Program(tuple(wrappers), FIXED, accumulator.add_cast, mul, "zero", shuffle, register)
     if isinstance(accumulator, Sequential):
         return Program(tuple(wrappers), 0, accumulator.add, accumulator.mul, accumulator.init, shuffle)
     return Program(tuple(wrappers), _METHODS[type(accumulator)], accumulator.fmt, accumulator.mul, "zero", shuffle)

@@ -37,6 +37,13 @@ class WrapperRecord(ctypes.Structure):
     _fields_ = [("order", c_int32), ("pairs", c_int32), ("n", c_int64), ("cast", CastRecord)]
 
 
+class RegisterRecord(ctypes.Structure):
+    _fields_ = [
+        ("bits", c_int32), ("saturate", c_int32), ("at_end", c_int32), ("is_signed", c_int32),
+        ("shift", c_int32), ("frac", c_int32),
+    ]  # fmt: skip
+
+
 class GemmSpecPart(ctypes.Structure):
     """The end of GemmArgs: what only depends on the spec."""
 
@@ -44,7 +51,7 @@ class GemmSpecPart(ctypes.Structure):
         ("fused", c_int32), ("arithmetic", c_int32),
         ("cast_a", CastRecord), ("cast_b", CastRecord), ("cast_mul", CastRecord),
         ("cast_add", CastRecord), ("cast_out", CastRecord),
-        ("wrapper_count", c_int32), ("method", c_int32), ("wrappers", WrapperRecord * MAX_WRAPPERS),
+        ("wrapper_count", c_int32), ("method", c_int32), ("wrappers", WrapperRecord * MAX_WRAPPERS), ("integer", RegisterRecord),
         ("permutation", c_void_p),
     ]  # fmt: skip
 
