@@ -51,7 +51,8 @@ class GemmSpecPart(ctypes.Structure):
         ("fused", c_int32), ("arithmetic", c_int32),
         ("cast_a", CastRecord), ("cast_b", CastRecord), ("cast_mul", CastRecord),
         ("cast_add", CastRecord), ("cast_out", CastRecord),
-        ("wrapper_count", c_int32), ("method", c_int32), ("wrappers", WrapperRecord * MAX_WRAPPERS), ("integer", RegisterRecord),
+        ("wrapper_count", c_int32), ("method", c_int32),
+        ("wrappers", WrapperRecord * MAX_WRAPPERS), ("integer", RegisterRecord),
         ("permutation", c_void_p),
     ]  # fmt: skip
 
