@@ -13,6 +13,7 @@ import torch
 from harness import Report, measure, options, ratio
 
 import gemmsim as gs
+from gemmsim import reference
 
 #: spec, operand format, what the row shows, least ratio to torch.mm asked of an AVX-512 machine.
 SPECS = [
@@ -37,6 +38,15 @@ def numpy_loop(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     return acc
 
 
+def check(spec: gs.GemmSpec, x: torch.Tensor, y: torch.Tensor) -> None:
+    """A corner of the product against the exact reference (rows and columns stand for themselves)."""
+    corner = reference.gemm(x[:3].tolist(), y[:, :5].tolist(), spec, seed=1)
+    got = gs.qmatmul(x, y, spec, seed=1)[:3, :5]
+    assert torch.equal(got, torch.tensor(corner, dtype=torch.float64).to(got.dtype)), (
+        f"{spec}: not the reference's bits"
+    )
+
+
 def products(report: Report, n: int, rounds: int) -> None:
     torch.set_num_threads(1)
     g = torch.Generator().manual_seed(0)
@@ -51,6 +61,7 @@ def products(report: Report, n: int, rounds: int) -> None:
         x = a if operand is None else gs.quantize(a, operand)
         y = b if operand is None else gs.quantize(b, operand)
         spec = gs.GemmSpec.of(text)
+        check(spec, x, y)
         times = measure(
             {"torch.mm": lambda: torch.mm(a, b, out=out), "gemmsim": lambda: gs.qmatmul(x, y, spec, seed=1)},
             rounds=rounds,

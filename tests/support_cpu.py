@@ -1,8 +1,16 @@
-"""Instruction sets of the machine that runs the tests."""
+"""Instruction sets of the machine that runs the tests, and operands that reach every kernel."""
 
 from __future__ import annotations
 
+import random
+
+import torch
+
 from gemmsim.backends import cpu
+
+#: Data that the planner tells apart: bounded or not, on a coarse grid or not, finite or not.
+KINDS = ["normal", "wide", "tiny", "small", "huge", "special", "relu"]
+SPECIALS = [float("nan"), float("inf"), -float("inf"), 0.0, -0.0, 1e30, -1e-40, 3e38]
 
 
 def isas() -> list[str]:
@@ -16,3 +24,25 @@ def isas() -> list[str]:
         found.append(name)
     cpu.set_isa(found[0])
     return found
+
+
+def operand(rng: random.Random, rows: int, cols: int, dtype: torch.dtype, kind: str | None = None) -> torch.Tensor:
+    """Random matrix of one kind (default: a random one of ``KINDS``)."""
+    g = torch.Generator().manual_seed(rng.randrange(1 << 30))
+    x = torch.randn(rows, cols, dtype=torch.float64, generator=g)
+    kind = rng.choice(KINDS) if kind is None else kind
+    if kind == "wide":
+        x = x * torch.exp2(torch.randint(-20, 20, (rows, cols), generator=g).double())
+    elif kind == "tiny":
+        x = x * 2.0**-12
+    elif kind == "small":
+        x = torch.randint(-8, 9, (rows, cols), generator=g).double() / 4
+    elif kind == "huge":
+        x = x * torch.exp2(torch.randint(-140, 120, (rows, cols), generator=g).double())
+    elif kind == "relu":
+        x = x.clamp(min=0)
+    elif kind == "special":
+        for value in SPECIALS:
+            if rng.random() < 0.3:
+                x.view(-1)[rng.randrange(x.numel())] = value
+    return x.to(dtype)

@@ -6,8 +6,8 @@
 
 namespace gemmsim {
 
-// The exact sum of products of doubles: a fixed-point number of 68 limbs whose unit is 2^-2148, far below the smallest
-// product, with 2^60 additions of headroom at the top.
+// The exact sum of products of doubles: a fixed-point number of 70 limbs whose unit is 2^-2148, far below the smallest
+// product, with over 200 bits of headroom at the top.
 struct LongAccumulator {
     static constexpr int LIMBS = 70, UNIT = -2148;
     uint64_t limb[LIMBS];  // two's complement

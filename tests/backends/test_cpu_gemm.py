@@ -11,7 +11,7 @@ import random
 import pytest
 import torch
 from support import assert_bitwise_equal
-from support_cpu import isas
+from support_cpu import isas, operand
 
 from gemmsim import reference
 from gemmsim.arithmetic import GemmSpec
@@ -29,28 +29,6 @@ OPERANDS = ["", "", "e4m3", "e5m2", "bf16*e4m3", "e5m10/rtz", "e4m3/sr", "fixed(
 OUTPUTS = ["bf16", "e4m3/sat", "e5m10/sr", "e5m2/rtz"]
 SHAPES = [(1, 5, 3), (3, 17, 33), (9, 12, 5), (2, 40, 35), (8, 8, 8), (13, 31, 70), (4, 1, 17)]
 DTYPES = [torch.float32] * 4 + [torch.float64, torch.bfloat16, torch.float16]
-KINDS = ["normal", "wide", "tiny", "small", "huge", "special", "relu"]
-SPECIALS = [float("nan"), float("inf"), -float("inf"), 0.0, -0.0, 1e30, -1e-40, 3e38]
-
-
-def make(kind: str, rows: int, cols: int, dtype: torch.dtype, rng: random.Random) -> torch.Tensor:
-    g = torch.Generator().manual_seed(rng.randrange(1 << 30))
-    x = torch.randn(rows, cols, dtype=torch.float64, generator=g)
-    if kind == "wide":
-        x = x * torch.exp2(torch.randint(-20, 20, (rows, cols), generator=g).double())
-    elif kind == "tiny":
-        x = x * 2.0**-12
-    elif kind == "small":
-        x = torch.randint(-8, 9, (rows, cols), generator=g).double() / 4
-    elif kind == "huge":
-        x = x * torch.exp2(torch.randint(-140, 120, (rows, cols), generator=g).double())
-    elif kind == "relu":
-        x = x.clamp(min=0)
-    elif kind == "special":
-        for value in SPECIALS:
-            if rng.random() < 0.3:
-                x.view(-1)[rng.randrange(x.numel())] = value
-    return x.to(dtype)
 
 
 def random_spec(rng: random.Random) -> GemmSpec | None:
@@ -102,7 +80,7 @@ def test_random_specs_and_data_equal_the_reference(start):
             continue
         m, k, n = rng.choice(SHAPES)
         dtype = rng.choice(DTYPES)
-        a, b = make(rng.choice(KINDS), m, k, dtype, rng), make(rng.choice(KINDS), k, n, dtype, rng)
+        a, b = operand(rng, m, k, dtype), operand(rng, k, n, dtype)
         check(spec, a, b, seed=rng.randrange(1 << 63))
         done += 1
 
@@ -136,7 +114,7 @@ def test_all_pairs_of_small_operands_then_all_again(operand, accumulator):
 )
 def test_longer_sums(text):
     rng = random.Random(7)
-    a, b = make("normal", 10, 700, torch.float32, rng), make("normal", 700, 37, torch.float32, rng)
+    a, b = operand(rng, 10, 700, torch.float32, "normal"), operand(rng, 700, 37, torch.float32, "normal")
     check(GemmSpec.of(text), a, b, 3)
 
 

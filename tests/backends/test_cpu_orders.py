@@ -11,7 +11,7 @@ import random
 import pytest
 import torch
 from support import assert_bitwise_equal
-from support_cpu import isas
+from support_cpu import isas, operand
 
 from gemmsim import reference
 from gemmsim.arithmetic import GemmSpec
@@ -21,27 +21,6 @@ FORMATS = """e5m10 e5m2 e4m3 ieee_e4m3 e8m7 tf32 e6m9 e3m2 fp32 e5m21 fp64 e11m4
 binary8p1 e8m13""".split()
 MODES = ["", "", "", "/rtz", "/ru", "/rd", "/rna", "/sr8", "/sr20"]
 SHAPES = [(1, 5, 3), (3, 17, 33), (9, 12, 5), (2, 40, 35), (8, 8, 8)]
-KINDS = ["normal", "wide", "tiny", "small", "huge", "special"]
-SPECIALS = [float("nan"), float("inf"), -float("inf"), 0.0, -0.0, 1e30, -1e-40, 3e38]
-
-
-def operand(rng: random.Random, rows: int, cols: int, dtype: torch.dtype) -> torch.Tensor:
-    g = torch.Generator().manual_seed(rng.randrange(1 << 30))
-    x = torch.randn(rows, cols, dtype=torch.float64, generator=g)
-    kind = rng.choice(KINDS)
-    if kind == "wide":
-        x = x * torch.exp2(torch.randint(-20, 20, (rows, cols), generator=g).double())
-    elif kind == "tiny":
-        x = x * 2.0**-12
-    elif kind == "small":
-        x = torch.randint(-8, 9, (rows, cols), generator=g).double() / 4
-    elif kind == "huge":
-        x = x * torch.exp2(torch.randint(-140, 120, (rows, cols), generator=g).double())
-    elif kind == "special":
-        for value in SPECIALS:
-            if rng.random() < 0.3:
-                x.view(-1)[rng.randrange(x.numel())] = value
-    return x.to(dtype)
 
 
 def cast(rng: random.Random) -> str:
