@@ -5,7 +5,7 @@
 //   functor         cost  instructions         valid for                               rounding
 //   NoRound          0                         everything                              none
 //   Split            2    FMUL FFMA            P <= 11 (25), |x| < 2^(BIAS + 1 - s)     nearest even, no target range
-//   Magic            3    LOP3 2 FFMA          P <= F - 1, |x| < 2^(BIAS + 1 - s)       nearest even, no target range
+//   Magic            3    LOP3 2 FFMA          P <= F - 1, |x| < 2^(BIAS - s)           nearest even, no target range
 //   MagicSubnormal   4    + FMNMX              same                                    + subnormals of the target
 //   Saturate<R>     +2    2 FMNMX              as R                                    + clamp to [lo, hi] beforehand
 //   MagicCast      8-13   + selects            everything                              a whole Cast in nearest even
