@@ -180,3 +180,17 @@ def test_the_first_import_may_come_from_several_threads():
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment)
     assert done.returncode == 0, done.stderr
+
+
+def test_headers_are_found_in_a_source_tree_and_in_an_installed_package(monkeypatch, tmp_path):
+    import gemmsim
+
+    assert toolchain_module.header_root() == ROOT / "cutlass_kernels"
+    package = tmp_path / "site-packages" / "gemmsim"
+    monkeypatch.setattr(gemmsim, "__path__", [str(package)])
+    with pytest.raises(cuda.PackageError, match="kernel sources"):
+        toolchain_module.header_root()
+    types = package / "cutlass_kernels" / "include" / "gemmsim" / "types.h"
+    types.parent.mkdir(parents=True)
+    types.write_text("// installed")
+    assert toolchain_module.header_root() == package / "cutlass_kernels"
