@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import resource
 import shutil
-import subprocess
 import sys
 import tempfile
 import time
@@ -13,7 +13,6 @@ import warnings
 from pathlib import Path
 
 import pytest
-from support import ROOT
 from support_cuda import tiny_kernel
 
 from gemmsim.backends import cuda
@@ -176,31 +175,28 @@ def test_a_read_only_folder_is_read_and_not_written(counted):
         shutil.rmtree(folder)
 
 
-def in_new_process(code: str, folder: Path) -> subprocess.Popen[str]:
-    environment = {**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'tests'}", "GEMMSIM_CACHE_DIR": str(folder)}
-    return subprocess.Popen(
-        [sys.executable, "-c", code], env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
+def exit_codes(count: int, work, *arguments: object) -> list[int | None]:
+    """Of ``count`` processes that inherit the loaded compiler and run ``work``."""
+    cuda.compile_kernel(tiny_kernel(9), ARCH)
+    processes = [multiprocessing.get_context("fork").Process(target=work, args=arguments) for _ in range(count)]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join(timeout=120)
+    return [process.exitcode for process in processes]
+
+
+def _write_with_a_full_disk(folder: Path) -> None:
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
+    with pytest.warns(cuda.CacheWarning, match="could not be written") as caught:
+        kernel = cuda.KernelCache(folder).get(tiny_kernel(), ARCH)
+    assert len(caught) == 1 and kernel.cubin[:4] == b"\x7fELF" and len(kernel.cubin) > 1000
 
 
 @pytest.mark.cuda
 def test_a_full_disk_leaves_no_part_of_an_entry(cache_dir):
     """A limit on the size of files stands for it: writing fails in the middle of the entry."""
-    code = """
-import resource, warnings
-from support_cuda import tiny_kernel
-from gemmsim.backends import cuda
-cuda.toolchain()
-resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
-with warnings.catch_warnings(record=True) as caught:
-    warnings.simplefilter("always")
-    kernel = cuda.kernel_cache().get(tiny_kernel(), "sm_90a")
-assert [w.category for w in caught] == [cuda.CacheWarning], caught
-assert kernel.cubin[:4] == b"\\x7fELF" and len(kernel.cubin) > 1000
-"""
-    process = in_new_process(code, cache_dir)
-    _, errors = process.communicate(timeout=120)
-    assert process.returncode == 0, errors
+    assert exit_codes(1, _write_with_a_full_disk, cache_dir) == [0]
     assert files(cache_dir) == []
 
 
@@ -218,14 +214,7 @@ def _race(folder: Path) -> None:
 @pytest.mark.cuda
 def test_eight_processes_may_race_for_one_folder(cache_dir):
     """All compile and write the same kernels at once; readers meanwhile see whole entries or none."""
-    cuda.compile_kernel(tiny_kernel(9), ARCH)  # loads the compiler, which the children inherit
-    context = multiprocessing.get_context("fork")
-    processes = [context.Process(target=_race, args=(cache_dir,)) for _ in range(8)]
-    for process in processes:
-        process.start()
-    for process in processes:
-        process.join(timeout=120)
-    assert [process.exitcode for process in processes] == [0] * 8
+    assert exit_codes(8, _race, cache_dir) == [0] * 8
     assert len(files(cache_dir)) == 4 == len(list(cuda.KernelCache(cache_dir).entries()))
 
 

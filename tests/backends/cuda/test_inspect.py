@@ -53,7 +53,7 @@ extern "C" __global__ void __launch_bounds__(128) gemmsim_kernel(const Args args
 @pytest.mark.parametrize(
     ("functor", "instructions"),
     [("gemmsim::NoRound<float>", 1), ("gemmsim::Split<float, 11>", 3), ("gemmsim::Magic<float, 11>", 4),
-     ("gemmsim::MagicSubnormal<float, 11, -14>", 5), ("gemmsim::Truncate<float, 11>", 2)],
+     ("gemmsim::MagicSubnormal<float, 11, -14>", 5), ("gemmsim::Truncate<float, 11>", 2), ("gemmsim::ThroughHalf", 3), ("gemmsim::ThroughBf16", 3)],
 )  # fmt: skip
 def test_functors_cost_what_their_table_says(functor, instructions):
     """Instructions of a loop of eight multiply-adds with their roundings; what the loop itself takes comes on top."""
