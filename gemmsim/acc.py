@@ -8,6 +8,7 @@ A format stands for the sequential accumulator in it wherever an accumulator is 
 from __future__ import annotations
 
 import builtins
+from typing import TYPE_CHECKING
 
 from .arithmetic import (
     Accumulator,
@@ -25,6 +26,7 @@ from .arithmetic import (
     Promote,
     Sequential,
     Shuffled,
+    SpecLike,
     SplitK,
     TwoSum,
     min_accumulator_bits,
@@ -33,11 +35,15 @@ from .arithmetic import (
 from .arithmetic.presets import a2q, batch_invariant, lba_m7e4, mptorch_cuda, srmac_fp12, wang2018
 from .formats import Cast, Format, Rounding
 
+if TYPE_CHECKING:
+    from torch import Tensor
+
 __all__ = [
     "a2q",
     "batch_invariant",
     "binned",
     "chunked",
+    "count_overflows",
     "exact",
     "fast_two_sum",
     "fixed",
@@ -234,3 +240,16 @@ def palette(*accs: AccumulatorLike) -> Palette:
         SpecError: for none or more than eight, a palette or ``init`` among them, or members with different seeds.
     """
     return Palette(accs)
+
+
+def count_overflows(a: Tensor, b: Tensor, accumulator: SpecLike, *, seed: builtins.int | None = None) -> Tensor:
+    """``gemmsim.count_overflows``: how often the ``int`` or ``fixed`` register of each element of ``a @ b`` left its
+    range, as int64. Loads PyTorch and the operators, which nothing else here does.
+
+    Raises:
+        SpecError: for an accumulator without such a register; further errors as ``gemmsim.qmatmul``.
+    """
+    # Not at the top: the constructors work without torch.
+    from .ops import count_overflows as count
+
+    return count(a, b, accumulator, seed=seed)

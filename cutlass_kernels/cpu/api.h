@@ -20,6 +20,9 @@ struct GemmArgs {
     int64_t m, n, k;
     int64_t a_row, a_col, b_row, b_col, c_row, c_col;
     const int64_t* batch;  // four rows of batch_dims: sizes, strides of a, b, c
+    // INTEGER, FIXED: increased by how often each element's register left its range; (batch..., m, n) contiguous. If given,
+    // c may be null: nothing is stored there
+    int64_t* overflows;
     uint64_t seed;
     int32_t threads, reserved;
     // from here on the spec's part, the same for every call

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <vector>
 #include "gemmsim/philox.h"
-#include "registers.h"
+#include "binned.h"
 
 namespace gemmsim {
 
@@ -40,7 +40,11 @@ template <class T> struct Compose {
     Tile base;                // a, b at k = 0
     int nr, carrier;
     const int64_t* kmap;      // where lanes are interleaved, the k of each place; else null
+    int64_t* counts = nullptr;  // overflows of the tile's elements, rows `counts_row` apart; null: not asked for
+    int64_t counts_row = 0;
     mutable int64_t runs = 0;
+    mutable Bins bins = {};
+    mutable std::vector<int64_t> spills = {};
     mutable int64_t sums[MAX_WRAPPERS] = {}, totals[MAX_WRAPPERS] = {};  // combinations so far: indices of their draws
 
     int64_t count() const { return MR * (int64_t)nr; }
@@ -55,11 +59,22 @@ template <class T> struct Compose {
         t.k = end - begin;
         t.k0 = begin;
         t.kmap = kmap ? kmap + begin : nullptr;
-        if (r.method >= INTEGER) integer_tile<T>(t, r, nr);
-        else if (r.method == LONG) exact_tile<T>(t, r, nr, runs++, SITE_COMBINE + 32 * (r.wrapper_count ? depth(r.wrapper_count) : 0));
+        if (r.method == INTEGER || r.method == FIXED) integer_tile<T>(t, r, nr, counts, counts_row);
+        else if (r.method == LONG) exact_tile<T>(t, r, nr, runs++, leaf_site());
+        else if (r.method == BINNED) binned(t);
         else if (choice.kind == SCALAR) scalar_run<T>(t, r, nr);
         else if (r.method) isa.compensated(choice.carrier, r.method, choice.kind, r.arithmetic != FP32, !r.fused)(t);
         else isa.tile[choice.carrier][choice.step][choice.kind](t);
+    }
+
+    int leaf_site() const { return SITE_COMBINE + 32 * (r.wrapper_count ? depth(r.wrapper_count) : 0); }
+
+    void binned(const Tile& t) const {
+        if (bins.at.empty()) {
+            bins.at.assign(Bins::COUNT, Bin{0, 0});
+            spills.assign((size_t)count(), 0);
+        }
+        BinnedTile<T>{t, r, nr, leaf_site(), bins, spills.data()}.run();
     }
 
     int depth(int level) const { return level - (r.wrappers[0].order == SHUFFLED); }  // a permutation combines nothing

@@ -116,8 +116,9 @@ template <class T> struct Product {
                 const int rows = (int)(g.m - row0 < MR ? g.m - row0 : MR), cols = (int)(g.n - col0 < nr ? g.n - col0 : nr);
                 const Tile t = {packed_a + q * g.k * MR, packed_b + p * g.k * nr, c, g.k, rows, cols, &r.mul, &r.add, g.seed, (uint64_t)(batch * g.m + row0), (uint32_t)col0, 0, nullptr};
                 if (r.wrapper_count || r.method) {
-                    Compose<T>{isa, r, choice, meetings, t, nr, carrier, kmap.empty() ? nullptr : kmap.data()}.run(0, 0, g.k, c);
-                    save_tile(c, batch, row0, rows, col0, cols);
+                    int64_t* const counts = g.overflows ? g.overflows + (batch * g.m + row0) * g.n + col0 : nullptr;
+                    Compose<T>{isa, r, choice, meetings, t, nr, carrier, kmap.empty() ? nullptr : kmap.data(), counts, g.n}.run(0, 0, g.k, c);
+                    if (g.c) save_tile(c, batch, row0, rows, col0, cols);
                     continue;
                 }
                 memset(c, 0, sizeof(T) * MR * nr);

@@ -15,9 +15,9 @@ enum Step : int {
 
 constexpr int64_t MR = 8;  // rows of a packed panel of A
 
-// What a run is: a plain register, one of compensated.h, or a register of registers.h: the
-// long accumulator, two's complement integers, fixed point.
-enum Method : int32_t { REGISTER = 0, KAHAN = 1, NEUMAIER = 2, TWO_SUM = 3, FAST_TWO_SUM = 4, LONG = 5, INTEGER = 6, FIXED = 7 };
+// What a run is: a plain register, one of compensated.h, a register of registers.h (the long accumulator, two's
+// complement integers, fixed point), or registers by exponent (binned.h).
+enum Method : int32_t { REGISTER = 0, KAHAN = 1, NEUMAIER = 2, TWO_SUM = 3, FAST_TWO_SUM = 4, LONG = 5, INTEGER = 6, FIXED = 7, BINNED = 9 };
 
 // A wrapper around the sequential run, outermost first: which terms meet in which order (spec/accumulators.md, 2).
 enum Order : int32_t { CHUNKED = 1, PAIRWISE = 2, INTERLEAVED = 3, SPLITK = 4, SHUFFLED = 5 };

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from ..arithmetic import Accumulator, Fixed, GemmSpec, Integer, Palette, SpecError, SpecLike
+from ..arithmetic import Accumulator, GemmSpec, Palette, SpecError, SpecLike
 from ..formats import FP32, Cast
 from .dot import Dot, check_known, total
 from .dyadic import lowest_exponent, multiply, to_float, to_units
@@ -67,7 +67,7 @@ def count_overflows(a: Any, b: Any, spec: SpecLike, seed: int = 0, *, select: An
         ValueError: as ``gemm``.
     """
     spec = GemmSpec.of(spec)
-    if not _has_register(spec.accumulator):
+    if not spec.accumulator.counts_overflows:
         raise SpecError(
             f"count_overflows of {spec.accumulator}; allowed: int(...), fixed(...), and accumulators made of them.\n"
             "  Use fixed(bits, frac, rounding=...) for a register that counts."
@@ -212,11 +212,3 @@ def _check_integers(matrix: Matrix, name: str, spec: GemmSpec) -> None:
             f"gemm with {spec}: {name} has {wrong!r}; allowed: integers, in whatever dtype.\n"
             f"  Give {name} an integer format (int8 : ...), or use fixed(...) for fractions."
         )
-
-
-def _has_register(accumulator: Accumulator) -> bool:
-    """Whether an ``int`` or ``fixed`` register is in ``accumulator``."""
-    if isinstance(accumulator, Palette):
-        return any(_has_register(member) for member in accumulator.members)
-    inner = getattr(accumulator, "inner", None)
-    return isinstance(accumulator, (Integer, Fixed)) if inner is None else _has_register(inner)

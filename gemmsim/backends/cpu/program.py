@@ -9,7 +9,7 @@ from functools import lru_cache
 from gemmsim.arithmetic import Accumulator, Sequential
 from gemmsim.arithmetic.chunked import Chunked, Promote
 from gemmsim.arithmetic.compensated import Compensated, FastTwoSum, Kahan, Neumaier, TwoSum
-from gemmsim.arithmetic.exact_sum import Exact
+from gemmsim.arithmetic.exact_sum import Binned, Exact
 from gemmsim.arithmetic.integer import Fixed, Integer
 from gemmsim.arithmetic.interleaved import Interleaved
 from gemmsim.arithmetic.pairwise import Pairwise
@@ -19,7 +19,7 @@ from gemmsim.formats import Cast
 
 from .records import MAX_WRAPPERS
 
-__all__ = ["FIXED", "MAX_WRAPPERS", "Program", "Wrapped", "permutation", "program"]
+__all__ = ["FIXED", "INTEGER", "MAX_WRAPPERS", "Program", "Wrapped", "permutation", "program"]
 
 #: gemmsim::Order in cutlass_kernels/cpu/tile.h.
 CHUNKED, PAIRWISE, INTERLEAVED, SPLITK, SHUFFLED = 1, 2, 3, 4, 5
@@ -27,8 +27,8 @@ CHUNKED, PAIRWISE, INTERLEAVED, SPLITK, SHUFFLED = 1, 2, 3, 4, 5
 #: gemmsim::Method there.
 _METHODS: dict[type[Accumulator], int] = {Kahan: 1, Neumaier: 2, TwoSum: 3, FastTwoSum: 4}
 
-LONG, INTEGER, FIXED = 5, 6, 7
-_LEAVES = (Sequential, Compensated, Exact, Integer, Fixed)
+LONG, INTEGER, FIXED, BINNED = 5, 6, 7, 9
+_LEAVES = (Sequential, Compensated, Exact, Binned, Integer, Fixed)
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,8 @@ class Program:
     mul: Cast | None
     init: str
     shuffle: Shuffled | None
-    register: tuple[int, int, int, int, int, int] = (1, 0, 0, 1, 0, 0)  # gemmsim::Register there
+    #: gemmsim::Register there; of BINNED the first number is the carry.
+    register: tuple[int, int, int, int, int, int] = (1, 0, 0, 1, 0, 0)
 
 
 def program(accumulator: Accumulator) -> Program | str:
@@ -80,6 +81,9 @@ def program(accumulator: Accumulator) -> Program | str:
         return f"{len(wrappers)} nested orders: at most {MAX_WRAPPERS} here"
     if isinstance(accumulator, Exact):
         return Program(tuple(wrappers), LONG, accumulator.out, None, "zero", shuffle)
+    if isinstance(accumulator, Binned):
+        register = (accumulator.carry, 0, 0, 1, 0, 0)
+        return Program(tuple(wrappers), BINNED, accumulator.out, None, "zero", shuffle, register)
     if isinstance(accumulator, Integer):
         saturate, at_end = int(accumulator.overflow == "saturate"), int(accumulator.when == "end")
         register = (accumulator.P, saturate, at_end, int(accumulator.signed), accumulator.shift, 0)

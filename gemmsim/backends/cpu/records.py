@@ -57,9 +57,10 @@ class GemmSpecPart(ctypes.Structure):
     ]  # fmt: skip
 
 
-#: The beginning of GemmArgs: a b c, three dtypes and batch_dims, m n k, six strides, batch, seed, threads, padding.
+#: The beginning of GemmArgs: a b c, three dtypes and batch_dims, m n k, six strides, batch, overflows, seed, threads,
+#: padding.
 #: Packed in one call because a product of 8x8 matrices should not wait for its arguments.
-GEMM_CALL = struct.Struct("@3Q4i3q6qQQ2i")
+GEMM_CALL = struct.Struct("@3Q4i3q6qQQQ2i")
 
 
 class QuantizeArgs(ctypes.Structure):
