@@ -199,7 +199,7 @@ def binned(out: CastLike = "fp32", *, carry: builtins.int = 4) -> Binned:
     See ``gemmsim.arithmetic.Binned``.
 
     Raises:
-        SpecError: for an unknown format, or carry outside 2 to 53.
+        SpecError: for an unknown format, or carry outside 1 to 53.
     """
     return Binned(out, carry=carry)
 

@@ -20,7 +20,8 @@ def mptorch_cuda(add: CastLike, mul: CastLike | None = None) -> Chunked:
 def wang2018(n: int = 64) -> Chunked:
     """``chunked(64, e6m9)``: FP8 training with chunked accumulation in 1-6-9. Operands there are e5m2.
 
-    Source: Wang et al., "Training deep neural networks with 8-bit floating point numbers", NeurIPS 2018.
+    Source: Wang et al., "Training deep neural networks with 8-bit floating point numbers", NeurIPS 2018 (FP16 there is
+    1-6-9). Its stochastic rounding is that of the weight update; sums round to nearest.
     """
     return Chunked(n, "e6m9")  # type: ignore[arg-type]
 
@@ -38,7 +39,8 @@ def srmac_fp12(r: int = 13) -> Sequential:
     """``e6m5/srN``: stochastic rounding with r random bits in a 12-bit register.
 
     Source: Ben Ali, Filip, Sentieys, "A stochastic rounding-enabled low-precision floating-point MAC for DNN training",
-    DATE 2024.
+    DATE 2024: FP8 products, accumulator E6M5, r = 13 the width it settles on. Its smallest unit has no subnormals,
+    which is ``e6m5/ftz/sr13``.
     """
     return Sequential(f"e6m5/sr{r}")  # type: ignore[arg-type]
 
@@ -47,7 +49,10 @@ def lba_m7e4(acc_bias: int = 10, prod_bias: int = 12, n: int = 16) -> Chunked:
     """Lower-bit accumulators (FMAq): product, then sum, both cut toward zero to 7+4 bits, no subnormals, saturating.
 
     Source: Blumenfeld, Hubara, Soudry, "Towards cheaper inference in deep networks with lower bit-width accumulators",
-    ICLR 2024; the formats as spec/accumulators.md, section 5, has them (IEEE-like exponent field with that bias).
+    ICLR 2024: M7E4, both by floor (of magnitudes), underflow to zero, chunks of 16, biases 10 and 12, which follow its
+    rule acc_bias = prod_bias - log2(n) / 2. The range is that of an IEEE-like exponent field with that bias, as
+    spec/accumulators.md, section 5, has it: -9 to 4 for bias 10. If the field has no reserved codes in the paper, which
+    we could not check, the range is one binade wider at each end: ``float(p=8,emin=-10,emax=5,specials=none)/ftz`` says that.
     """
     add, mul = (f"e4m7b{bias}/rtz/sat/ftz" for bias in (acc_bias, prod_bias))
     return Chunked(n, Sequential(add, mul))  # type: ignore[arg-type]
