@@ -95,8 +95,8 @@ class Binned(ExactProducts):
 
     Source: Natesh, Kung, Kong, "MGS: Markov greedy sums for accurate low-bitwidth floating-point accumulation",
     arXiv:2504.09072, 2025. The unit there rounds each product to E4M3, sums its 4-bit significands in 16 registers of 5
-    bits (a carry of 1 here) and spills into a wide fixed-point accumulator. Here products stay exact, carry and the sum's
-    format are free, and the moment of spilling is the one above.
+    bits (a carry of 1 here) and spills into a wide fixed-point accumulator. Here products stay exact, carry and the
+    sum's format are free, and the moment of spilling is the one above.
     """
 
     out: Cast = field(default=Cast(FP32), metadata=argument(CAST))
