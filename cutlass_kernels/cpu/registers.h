@@ -114,6 +114,13 @@ struct IntegerSum {
     }
 };
 
+// A sum of fewer than 63 bits brought into the register's range once.
+inline int64_t folded(int64_t s, const Register& g) {
+    const int64_t low = g.is_signed ? -((int64_t)1 << (g.bits - 1)) : 0, high = low + ((int64_t)1 << g.bits) - 1;
+    if (g.saturate) return s < low ? low : s > high ? high : s;
+    return low + (int64_t)(((uint64_t)s - (uint64_t)low) & (((uint64_t)1 << g.bits) - 1));
+}
+
 // Integer bits of a product counted in 2^-frac.
 inline int grid_bits(const Exact& x, const Register& g) { return x.mag == 0 ? 0 : bit_length(x.mag) + x.exp + g.frac; }
 
