@@ -44,8 +44,8 @@ def operands(row: hardware.Instruction, m: int, n: int, k: int, seed: int) -> Op
     return Operands(a, _transposed(columns, k), left, _transposed(right, k))
 
 
-def by_mma(row: hardware.Instruction, a: Codes, b: Codes, n: int) -> Codes:
-    """Codes of D = A @ B from C = +0 by ``mma``, K filled up with zeros, scales 1; a (M, K), b (K, n)."""
+def by_mma(row: hardware.Instruction, a: Codes, b: Codes, n: int, start: Codes | None = None) -> Codes:
+    """Codes of D = A @ B + C by ``mma``, K filled up with zeros, scales 1; a (M, K), b (K, n), C +0 unless given."""
     a_kind, b_kind, c_kind, _ = row.operands
     fill = -len(b) % row.k
     if not b:
@@ -58,7 +58,7 @@ def by_mma(row: hardware.Instruction, a: Codes, b: Codes, n: int) -> Codes:
         code, blocks = hardware.OPERANDS[row.scale].storage.encode(1.0), k // row.block
         scales["scale_a"] = torch.full((len(a), blocks), code, dtype=torch.uint8)
         scales["scale_b"] = torch.full((blocks, n), code, dtype=torch.uint8)
-    c = torch.zeros(len(a), n, dtype=DTYPES[c_kind.width])
+    c = torch.zeros(len(a), n, dtype=DTYPES[c_kind.width]) if start is None else _bits(start, c_kind)
     right = _bits(columns, b_kind).view(_signed(b_kind)).T.contiguous().view(DTYPES[b_kind.width * b_kind.packed])
     got = hardware.mma(row.arch, row.name, _bits(left, a_kind), right, c, **scales)
     signed = {16: torch.int16, 32: torch.int32, 64: torch.int64}[row.operands[3].width]
@@ -66,9 +66,17 @@ def by_mma(row: hardware.Instruction, a: Codes, b: Codes, n: int) -> Codes:
     return [[code & mask for code in line] for line in got.view(signed).tolist()]
 
 
-def values_by_mma(row: hardware.Instruction, a: Codes, b: Codes, n: int) -> list[list[float]]:
+def values_by_mma(
+    row: hardware.Instruction, a: Codes, b: Codes, n: int, start: Codes | None = None
+) -> list[list[float]]:
     """The numbers ``by_mma`` stands for."""
-    return [[row.operands[3].storage.decode(code) for code in line] for line in by_mma(row, a, b, n)]
+    return [[row.operands[3].storage.decode(code) for code in line] for line in by_mma(row, a, b, n, start)]
+
+
+def registers(row: hardware.Instruction, m: int, n: int, seed: int) -> Codes:
+    """C of the same kinds as the operands, one in each line."""
+    rng = random.Random(f"{row.arch} {row.name} c {seed}")
+    return [_line(rng, row.operands[2], n, (i + i // 5) % 5) for i in range(m)]
 
 
 def same(x: float, y: float) -> bool:

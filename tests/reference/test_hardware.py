@@ -14,9 +14,10 @@ import numpy as np
 import pytest
 import torch
 from support import GOLDEN, run_python
-from support_hardware import assert_same, by_mma, choices, number, operands, same, values_by_mma
+from support_hardware import assert_same, by_mma, choices, number, operands, registers, same, values_by_mma
 
 from gemmsim import acc, hardware
+from gemmsim.arithmetic import Accumulator
 from gemmsim.reference import gemm
 from gemmsim.reference.dyadic import lowest_exponent, multiply, to_float, to_units
 from gemmsim.reference.hardware import chain
@@ -43,9 +44,9 @@ def test_products_agree_with_mma(accumulator):
     row = accumulator.instruction
     seen = []
     for seed, k in enumerate([1, row.k, 2 * row.k + max(1, row.k // 2 - 1)]):
-        given = operands(row, 5, 5, k, seed)
+        given = operands(row, 10, 10, k, seed)
         got = gemm(given.left, given.right, accumulator)
-        assert_same(got, values_by_mma(row, given.a, given.b, 5), accumulator)
+        assert_same(got, values_by_mma(row, given.a, given.b, 10), accumulator)
         seen += [x for line in got for x in line]
     assert sum(map(math.isfinite, seen)) > len(seen) // 3, "too few finite results to tell anything"
 
@@ -54,6 +55,78 @@ def test_nothing_to_sum_is_plus_zero():
     for accumulator in CHOICES:
         (line,) = gemm([[]], np.zeros((0, 2)), accumulator)
         assert line == [0.0, 0.0] and math.copysign(1, line[0]) == 1
+
+
+def by_chain(row: hardware.Instruction, left: list[float], right: list[float], start: float) -> float:
+    """One output of the reference from C = ``start``; whole instructions."""
+    unit_b = lowest_exponent(right)
+    unit = min(lowest_exponent(left) + unit_b, lowest_exponent([start]), row.operands[3].format.quantum_exponent)
+    products = [multiply(to_units(x, unit - unit_b), to_units(y, unit_b)) for x, y in zip(left, right, strict=True)]
+    return to_float(chain(row, left, right, products, to_units(start, unit), unit), unit)
+
+
+@pytest.mark.parametrize("accumulator", CHOICES, ids=str)
+def test_instructions_from_any_register_agree_with_mma(accumulator):
+    row = accumulator.instruction
+    given, start = operands(row, 10, 5, row.k, 9), registers(row, 10, 5, 9)
+    columns = [[line[j] for line in given.right] for j in range(5)]
+    got = [
+        [
+            by_chain(row, line, column, row.operands[2].storage.decode(c))
+            for column, c in zip(columns, codes, strict=True)
+        ]
+        for line, codes in zip(given.left, start, strict=True)
+    ]
+    assert_same(got, values_by_mma(row, given.a, given.b, 5, start), accumulator)
+
+
+TINY, SMALL = 2.0**-24, 2.0**-14
+#: (accumulator, a, b, result): what random operands seldom reach.
+DIRECTED = [
+    # CDNA2: -2^-127 is flushed to -0, and as the register to +0 before the next step.
+    ("hw(cdna2, mfma, bf16)", [*[0.0] * 8, 2.0**-63, *[0.0] * 3, -1.5 * 2.0**-63], [2.0**-63] * 13, -0.0),
+    ("hw(cdna2, mfma, bf16)", [2.0**-63, *[0.0] * 7, -1.5 * 2.0**-63, *[0.0] * 3, *[-(2.0**-80)] * 4], [2.0**-63] * 16, 0.0),
+    ("hw(cdna1, mfma, bf16)", [2.0**-63, 0.0, -1.5 * 2.0**-63], [2.0**-63] * 3, -(2.0**-127)),
+    # CDNA3: the total is floored, so what lies below a tie decides it: 1 - 2^-25 - 2^-45.
+    ("hw(cdna3, mfma, bf16)", [1.0, *[0.0] * 7, -(2.0**-25), -(2.0**-45)], [1.0] * 10, 1 - 2.0**-24),
+    ("hw(cdna3, mfma, bf16)", [1.0, *[0.0] * 7, -(2.0**-25)], [1.0] * 9, 1.0),
+    # CDNA3 fp8: the register is floored, but dropped from 26 places below.
+    ("hw(cdna3, mfma, e5m2fnuz)", [-(2.0**-12), *[0.0] * 31, 2.0**13], [1.0] * 33, 2.0**13 - 2.0**-11),
+    ("hw(cdna3, mfma, e5m2fnuz)", [-(2.0**-13), *[0.0] * 31, 2.0**13], [1.0] * 33, 2.0**13),
+    ("hw(cdna3, mfma, bf16)", [2.0**100, -(2.0**100)], [2.0**28, 2.0**27], math.inf),
+    # A zero counts as 2^-126: with 2^100 beside it everything below 2^-51 is lost.
+    ("hw(hopper, wgmma, bf16)", [2.0**-60, *[0.0] * 15, 0.0], [1.0, *[0.0] * 15, 2.0**100], 0.0),
+    ("hw(hopper, wgmma, bf16)", [2.0**-60, *[0.0] * 15, 0.0], [1.0, *[0.0] * 15, 1.0], 2.0**-60),
+    # e8m13 keeps 13 fraction bits of a register that nothing is added to.
+    ("hw(hopper, wgmma, e4m3)", [1.0, 2.0**-7], [1.0, 2.0**-7], 1.0),
+    ("hw(hopper, wgmma, bf16)", [1.0, 2.0**-7], [1.0, 2.0**-7], 1 + 2.0**-14),
+    # Not normalised: 2.25 has exponent 0, so that 2^-25 still counts.
+    ("hw(hopper, wgmma, bf16)", [1.5, -1.5, 2.0**-25], [1.5, 1.5, 1.0], 2.0**-25),
+    # Truncation goes to infinity past the largest number all the same.
+    ("hw(hopper, wgmma, bf16)", [2.0**127, 2.0**127], [1.0, 1.0], math.inf),
+    ("hw(hopper, wgmma, f16, out=f16)", [65504.0, 16.0], [1.0, 1.0], math.inf),
+    ("hw(hopper, wgmma, f16, out=f16)", [65504.0, 15.0], [1.0, 1.0], 65504.0),
+    ("hw(hopper, wgmma, f16, out=f16)", [TINY, TINY], [0.5, 1.0], 2 * TINY),
+    ("hw(hopper, wgmma, f16)", [-TINY * 1, SMALL], [0.0, -0.0], 0.0),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("text, a, b, want", DIRECTED)
+def test_single_rules(text, a, b, want):
+    accumulator = Accumulator.parse(text)
+    ((got,),) = gemm([a], [[x] for x in b], accumulator)
+    assert same(got, want), (got.hex(), want.hex())
+    row = accumulator.instruction
+    codes = [[kind.storage.encode(x) for x in line] for line, kind in zip((a, b), row.operands[:2], strict=True)]
+    assert_same([[got]], values_by_mma(row, [codes[0]], [[x] for x in codes[1]], 1), text)
+
+
+def test_groups_align_by_their_scales_even_where_they_are_zero():
+    row, codes = acc.hw("blackwell", "mxf4nvf4", "e2m1").instruction, [[0] * 64]
+    c = 1.5 * 2.0**-35
+    start = row.operands[2].storage.encode(c)
+    want = values_by_mma(row, codes, [[0]] * 64, 1, [[start]])
+    assert want == [[by_chain(row, [0.0] * 64, [0.0] * 64, c)]] == [[2.0**-35]]
 
 
 @lru_cache(maxsize=1)
@@ -70,15 +143,6 @@ def unsigned(array: np.ndarray) -> np.ndarray:
     return array.view(f"u{array.itemsize}")
 
 
-def unpacked(codes: np.ndarray, kind: hardware.Operand, axis: int) -> np.ndarray:
-    if kind.packed == 1:
-        return codes
-    pair = np.stack((codes & 15, codes >> 4), axis=axis + 1 if axis >= 0 else codes.ndim)
-    shape = list(codes.shape)
-    shape[axis] *= 2
-    return pair.reshape(shape)
-
-
 @pytest.mark.parametrize("case", [case for case in cases() if not case["scale"]], ids=lambda case: case["id"])
 def test_a_sample_of_the_golden_vectors(case):
     row = hardware.instruction(case["arch"], f"{case['unit']}.{case['instr']}")
@@ -91,10 +155,7 @@ def test_a_sample_of_the_golden_vectors(case):
         left = [number(int(code), a_kind) for code in a[(*batch, i)]]
         right = [number(int(code), b_kind) for code in b[(*batch, slice(None), j)]]
         start = c_kind.storage.decode(int(c[where]))
-        unit_b = lowest_exponent(right)
-        unit = min(lowest_exponent(left) + unit_b, lowest_exponent([start]), d_kind.format.quantum_exponent)
-        products = [multiply(to_units(x, unit - unit_b), to_units(y, unit_b)) for x, y in zip(left, right, strict=True)]
-        got = to_float(chain(row, left, right, products, to_units(start, unit), unit), unit)
+        got = by_chain(row, left, right, start)
         assert same(got, d_kind.storage.decode(int(want[where]))), (case["id"], where)
 
 
