@@ -94,6 +94,8 @@ def _spec_part(spec: GemmSpec) -> tuple[bytes, Program]:
     args.arithmetic = int(spec.arithmetic == "fp32")
     args.method = found.method
     args.integer = RegisterRecord(*found.register)
+    if found.hardware is not None:
+        args.hardware = found.hardware
     args.wrapper_count = len(found.wrappers)
     for record, wrapper in zip(args.wrappers, found.wrappers, strict=False):
         record.order, record.pairs, record.n = wrapper.order, int(wrapper.pairs), wrapper.n
