@@ -36,7 +36,7 @@ def _holds(operand: Format, given: Cast) -> bool:
         return True
     if isinstance(fmt, FixedFormat):
         # Integers up to 2**p have at most p bits; the end of a two's complement range, -2**(n-1), has one.
-        return fmt.clamp and _largest(fmt) * 2**fmt.frac <= 2**operand.p and _inside(operand, fmt)
+        return fmt.clamp and _largest(fmt) * Fraction(2) ** fmt.frac <= 2**operand.p and _inside(operand, fmt)
     infinite = fmt.has_inf and given.overflow is not Overflow.CLAMP
     return fmt.p <= operand.p and _inside(operand, fmt) and (operand.has_inf or not infinite)
 
