@@ -32,6 +32,12 @@ inline void permute_terms(const Request& r, int level, int64_t begin, int64_t en
     for (int64_t q = begin; q < end; q += n) permute_terms(r, level + 1, q, q + n < end ? q + n : end, kmap);
 }
 
+// What zero products at the end of a run of k terms do to an instruction's register: -0 becomes +0.
+template <class T> inline void fill_up(const Request& r, int64_t k, T* c, int64_t n) {
+    if (r.hardware.kind == HW_NONE || k % r.hardware.k == 0) return;
+    for (int64_t i = 0; i < n; ++i) c[i] += (T)0;
+}
+
 // Everything that is the same for all orders over one tile.
 template <class T> struct Compose {
     const Isa& isa;
@@ -58,11 +64,26 @@ template <class T> struct Compose {
         t.k0 = begin;
         t.kmap = kmap ? kmap + begin : nullptr;
         if (r.method == HARDWARE) instructions(t);
-        else if (r.method >= INTEGER) integer_tile<T>(t, r, nr);
+        else if (r.method >= INTEGER) integers(t);
         else if (r.method == LONG) exact_tile<T>(t, r, nr, runs++, SITE_COMBINE + 32 * (r.wrapper_count ? depth(r.wrapper_count) : 0));
         else if (choice.kind == SCALAR) scalar_run<T>(t, r, nr);
         else if (r.method) isa.compensated(choice.carrier, r.method, choice.kind, r.arithmetic != FP32, !r.fused)(t);
         else isa.tile[choice.carrier][choice.step][choice.kind](t);
+        fill_up<T>(r, t.k, out, count());
+    }
+
+    void integers(const Tile& t) const {
+        if (choice.kind != LANES) return integer_tile<T>(t, r, nr);
+        alignas(64) double sums[MR * 64];
+        Tile into = t;
+        into.c = sums;
+        isa.integers(carrier, choice.carrier, into, nr, choice.integers);
+        const double back = r.method == FIXED ? ldexp(1.0, -r.integer.frac) : 1.0;
+        const bool fold = !choice.integers.clamp && !(choice.proofs & NO_OVERFLOW);
+        for (int64_t i = 0; i < base.rows * nr; ++i) {
+            const double s = choice.carrier == 1 ? sums[i] : (double)((const float*)sums)[i];
+            ((T*)t.c)[i] = (T)((fold ? (double)folded((int64_t)s, r.integer) : s) * back);
+        }
     }
 
     // The vector kernel knows finite operands only: elements that meet another are computed anew, one by one.

@@ -105,7 +105,7 @@ template <class T> struct Product {
         Stats sa = EMPTY;
         for (int64_t q = 0; q < count; ++q) pack_a(isa, carrier, a, (first + q) * MR, r.a, at(), packed_a + q * g.k * MR, planned ? &sa : nullptr);
         if (r.method == INTEGER && (sa.non_finite || sb.non_finite || sa.lsb < 0 || sb.lsb < 0)) report->fractions = 1;
-        Choice choice = r.method == HARDWARE ? choose_hardware(r, sa, sb) : r.method ? choose_compensated(r, sa, sb, kind_carrier, isa.has_directed) : choose(r, sa, sb, kind_carrier, isa.has_directed);
+        Choice choice = r.method == HARDWARE ? choose_hardware(r, sa, sb) : r.method == INTEGER || r.method == FIXED ? choose_integers(r, sa, sb, carrier == 0) : r.method ? choose_compensated(r, sa, sb, kind_carrier, isa.has_directed) : choose(r, sa, sb, kind_carrier, isa.has_directed);
         if (!kmap.empty() && (r.add.mode >= SR || (!r.fused && r.mul.mode >= SR))) choice.kind = SCALAR;  // draws by original index
         Meeting meetings[MAX_WRAPPERS];
         for (int w = 0; w < r.wrapper_count; ++w) meetings[w] = choose_meeting(r, r.wrappers[w].cast, kind_carrier, sa, sb);
@@ -123,6 +123,7 @@ template <class T> struct Product {
                 memset(c, 0, sizeof(T) * MR * nr);
                 if (choice.kind == SCALAR) scalar_tile<T>(t, r, nr);
                 else isa.tile[choice.carrier][choice.step][choice.kind](t);
+                fill_up<T>(r, g.k, c, MR * nr);
                 save_tile(c, batch, row0, rows, col0, cols);
             }
         report->used[choice.carrier][choice.step][choice.kind] = 1;

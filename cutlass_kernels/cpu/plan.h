@@ -2,6 +2,7 @@
 // Everything here is a proof that a cheaper kernel gives the same bits; docs/design/cpu.md states the lemmas.
 #pragma once
 #include <math.h>
+#include <stdlib.h>
 #include "tile.h"
 
 namespace gemmsim {
@@ -25,6 +26,7 @@ enum Proof : int32_t { NO_OVERFLOW = 1, NO_UNDERFLOW = 2, EXACT_STEPS = 4, FINIT
 struct Choice {
     int carrier, step, kind;
     int32_t proofs;
+    IntegerLanes integers = {};
 };
 
 struct CarrierInfo {
@@ -77,6 +79,8 @@ inline int choose_carrier(const Request& r, bool directed) {
         return true;
     };
     if (r.method == HARDWARE) return 0;
+    // tiles hold the register's values
+    if (r.method == INTEGER || r.method == FIXED) return r.integer.bits <= 24 && operand_fits_float(r.a, r.dtype_a) && operand_fits_float(r.b, r.dtype_b) ? 0 : 2;
     if (r.method >= LONG) return 2;
     if (plain) return fits(r.add, 0, false) && (!two || fits(r.mul, 0, false)) && wrapped(0) ? 0 : 2;
     const int width = operand_bits(r.a, r.dtype_a) + operand_bits(r.b, r.dtype_b);
@@ -252,6 +256,41 @@ inline Choice choose_compensated(const Request& r, const Stats& a, const Stats& 
         kind = km == SPECIAL && kind == SUB ? GENERAL : km > kind ? km : kind;  // an infinite product must meet a clamp that knows it
     }
     return Choice{carrier, (r.fused ? (odd ? FMA_ODD : FMA_NEAR) : (odd ? MA_ODD : MA_NEAR)), kind, f.finite ? FINITE : 0};
+}
+
+// Registers of integers: in floating-point lanes where every sum is exact there, the scalar kernel beyond.
+inline Choice choose_integers(const Request& r, const Stats& a, const Stats& b, bool float_panels) {
+    const Choice scalar = {float_panels ? 0 : 1, 0, SCALAR, 0};
+    const Register& g = r.integer;
+    const bool fixed = r.method == FIXED;
+    IntegerLanes how = {};
+    how.low = g.is_signed ? -ldexp(1.0, g.bits - 1) : 0;
+    how.high = ldexp(1.0, g.is_signed ? g.bits - 1 : g.bits) - 1;
+    how.scale = ldexp(1.0, fixed ? g.frac : -g.shift);
+    if (fixed || g.shift) {
+        switch (fixed ? r.mul.mode : RD) {
+            case RNE: how.round = IntegerLanes::NEAREST; break;
+            case RTZ: how.round = IntegerLanes::CUT; break;
+            case RU: how.round = IntegerLanes::UP; break;
+            case RD: how.round = IntegerLanes::DOWN; break;
+            default: return scalar;
+        }
+    }
+    if (a.non_finite || b.non_finite) return scalar;
+    const bool zero = a.lsb > 30000 || b.lsb > 30000;
+    const double term = a.max_abs * b.max_abs * how.scale + 1;
+    const double sum = (a.row_sum * b.max_abs * how.scale + (how.round ? (double)r.k : 0)) * (1 + 1e-12);
+    const bool inside = sum <= how.high && -sum >= how.low;
+    how.clamp = g.saturate && !g.at_end && !inside;
+    const double reach = how.clamp ? fmax(how.high, -how.low) + term : sum;
+    for (int lanes = float_panels ? 0 : 1; lanes < 2; ++lanes) {
+        const CarrierInfo i = carrier_info(lanes);
+        const double most = ldexp(1.0, i.bits);
+        // rounded products are exact before they are rounded; others are when the sums are
+        const bool product = !how.round || (a.width + b.width <= i.bits && (zero || (a.lsb + b.lsb >= i.emin && a.lsb + b.lsb + ilogb(how.scale) >= i.emin)) && a.max_abs * b.max_abs < ldexp(1.0, i.emax));
+        if (product && reach < most && term < most && (how.round == IntegerLanes::NONE || abs(g.frac) < 100)) return Choice{lanes, 0, LANES, inside ? NO_OVERFLOW : 0, how};
+    }
+    return scalar;
 }
 
 // Steps of a matrix instruction: float lanes where products and their cuts stay far from the ends of binary32, double

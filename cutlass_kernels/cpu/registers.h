@@ -95,6 +95,13 @@ struct IntegerSum {
     }
 };
 
+// A sum of fewer than 63 bits brought into the register's range once.
+inline int64_t folded(int64_t s, const Register& g) {
+    const int64_t low = g.is_signed ? -((int64_t)1 << (g.bits - 1)) : 0, high = low + ((int64_t)1 << g.bits) - 1;
+    if (g.saturate) return s < low ? low : s > high ? high : s;
+    return low + (int64_t)(((uint64_t)s - (uint64_t)low) & (((uint64_t)1 << g.bits) - 1));
+}
+
 // The product as a multiple of 2^-frac, rounded by the cast's mode. What a register of 53 bits can tell apart from
 // larger numbers stays: the low 128 bits when it wraps, a number beyond any end when it saturates.
 inline i128 on_grid(const Exact& x, const Register& g, const Cast& c, uint32_t R) {

@@ -30,13 +30,23 @@ struct Register {
 };
 
 // The step of a matrix instruction; the fields are those of gemmsim/hardware/models.py.
-enum HardwareKind : int32_t { HW_FUSED = 1, HW_GROUPS = 2, HW_TREE = 3, HW_FLOORED = 4 };
+// HW_FMA: a chain of fused multiply-adds, which is the plain register; only the filling up of K is left to do.
+enum HardwareKind : int32_t { HW_NONE = 0, HW_FUSED = 1, HW_GROUPS = 2, HW_TREE = 3, HW_FLOORED = 4, HW_FMA = 5 };
 enum HardwareOut : int32_t { HW_RZ23 = 0, HW_E8M13 = 1, HW_RNE10 = 2, HW_RNE23 = 3 };
 struct HardwareModel {
     int32_t kind, products, kept, out;
+    int32_t k;                                        // of an instruction: shorter runs are filled up with zero products
     int32_t group, flush;                             // GROUPS; TREE
     int32_t total_bits, addend_bits, halves, window;  // FLOORED; window -1: none
     int32_t a_emin, b_emin;                           // exponents of the operand formats' smallest normals
+};
+
+// How an INTEGER or FIXED run goes in floating-point lanes: each product times `scale` to a whole number (or as it is),
+// sums clamped to [low, high] at every step or left exact, to be brought into range at the end.
+struct IntegerLanes {
+    enum Round : int32_t { NONE, NEAREST, DOWN, UP, CUT };
+    int32_t round, clamp;
+    double scale, low, high;
 };
 
 struct Wrapper {
@@ -85,6 +95,8 @@ struct Isa {
     TileFn tile[2][STEPS][KINDS];  // FAST and FAST_CLAMP are null without has_directed
     // kernel of a compensated run; `kind` SUB, SPECIAL or GENERAL; `odd`: exact operations; `mul`: products rounded
     TileFn (*compensated)(int carrier, int method, int kind, bool odd, bool mul);
+    // INTEGER and FIXED runs from 0; `panel`, `lanes`: 0 float, 1 double; the tile's c has the type of the lanes
+    void (*integers)(int panel, int lanes, const Tile& t, int nr, const IntegerLanes& how);
     // steps of a matrix instruction along the tile's k, from +0; float panels; `wide`: products in double lanes
     void (*hardware)(const Tile& t, const HardwareModel& m, bool wide);
     // s = R(s + t) on n carrier values (whole vectors); `kind` NONE, PLAIN, SUB or GENERAL; `odd`: exact sums

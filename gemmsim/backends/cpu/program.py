@@ -31,6 +31,8 @@ _METHODS: dict[type[Accumulator], int] = {Kahan: 1, Neumaier: 2, TwoSum: 3, Fast
 
 LONG, INTEGER, FIXED, HARDWARE = 5, 6, 7, 8
 _LEAVES = (Sequential, Compensated, Exact, Integer, Fixed, Hardware)
+#: gemmsim::HardwareKind of a chain of fused multiply-adds there.
+FMA_CHAIN = 5
 #: gemmsim::HardwareOut there.
 _OUTS = {"rz23": 0, "e8m13": 1, "rne10": 2, "rne23": 3}
 
@@ -85,7 +87,8 @@ def program(accumulator: Accumulator) -> Program | str:
         return f"{len(wrappers)} nested orders: at most {MAX_WRAPPERS} here"
     if isinstance(accumulator, Hardware):
         add, record = accumulator.add_cast, _hardware(accumulator)
-        return Program(tuple(wrappers), HARDWARE if record else 0, add, None, "zero", shuffle, hardware=record)
+        method = 0 if record.kind == FMA_CHAIN else HARDWARE
+        return Program(tuple(wrappers), method, add, None, "zero", shuffle, hardware=record)
     if isinstance(accumulator, Exact):
         return Program(tuple(wrappers), LONG, accumulator.out, None, "zero", shuffle)
     if isinstance(accumulator, Integer):
@@ -101,14 +104,14 @@ def program(accumulator: Accumulator) -> Program | str:
     return Program(tuple(wrappers), _METHODS[type(accumulator)], accumulator.fmt, accumulator.mul, "zero", shuffle)
 
 
-def _hardware(accumulator: Hardware) -> HardwareRecord | None:
-    """gemmsim::HardwareModel there; None for chains of fused multiply-adds, which are the sequential register."""
+def _hardware(accumulator: Hardware) -> HardwareRecord:
+    """gemmsim::HardwareModel there."""
     one = accumulator.instruction
     model = one.model
     if isinstance(model, FmaChain):
-        return None
+        return HardwareRecord(kind=FMA_CHAIN, products=1, k=one.k)
     a, b = one.operands[:2]
-    record = HardwareRecord(products=model.products, out=_OUTS[model.out], window=-1)
+    record = HardwareRecord(products=model.products, out=_OUTS[model.out], k=one.k, window=-1)
     record.a_emin, record.b_emin = a.storage.emin, b.storage.emin
     if isinstance(model, FusedBlock):
         record.kind, record.kept = 1, model.kept
