@@ -33,7 +33,23 @@ from .arithmetic import (
     min_accumulator_bits,
     overflow_certificate,
 )
-from .arithmetic.presets import a2q, batch_invariant, lba_m7e4, mptorch_cuda, srmac_fp12, wang2018
+from .arithmetic.presets import (
+    a2q,
+    ada_fp8,
+    batch_invariant,
+    blackwell_mxfp8,
+    blackwell_nvfp4,
+    cdna3_fp8,
+    cublas_fp32,
+    deepgemm,
+    fp16_accumulate,
+    hopper_fp8_2xacc,
+    hopper_fp8_fast,
+    lba_m7e4,
+    mptorch_cuda,
+    srmac_fp12,
+    wang2018,
+)
 from .formats import Cast, FloatFormat, Format, Rounding
 
 if TYPE_CHECKING:
@@ -41,13 +57,22 @@ if TYPE_CHECKING:
 
 __all__ = [
     "a2q",
+    "ada_fp8",
     "batch_invariant",
     "binned",
+    "blackwell_mxfp8",
+    "blackwell_nvfp4",
+    "cdna3_fp8",
     "chunked",
     "count_overflows",
+    "cublas_fp32",
+    "deepgemm",
     "exact",
     "fast_two_sum",
     "fixed",
+    "fp16_accumulate",
+    "hopper_fp8_2xacc",
+    "hopper_fp8_fast",
     "hw",
     "int",
     "interleaved",

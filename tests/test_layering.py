@@ -23,6 +23,8 @@ LAYERS = ["formats", "hardware", "arithmetic", "backends", "ops", "nn", "optim",
 ROOT_MODULES = {"acc": "ops"}
 #: The slow exact reference stands beside: it may use these, and only tests and people use it.
 REFERENCE_MAY_USE = {"formats", "arithmetic"}
+#: Of the hardware layer it may use what is data: which instruction, which parameters, no arithmetic.
+HARDWARE_TABLES = {f"gemmsim.hardware.{name}" for name in ("catalogue", "errors", "instruction", "models", "operands")}
 #: Built on the public names alone: module of the package -> packages whose public names (``__all__``) it may use.
 FACES = {
     "study": {"", "formats", "arithmetic", "acc"},
@@ -93,11 +95,22 @@ def test_a_layer_imports_only_itself_and_lower_layers(path):
 
 
 @pytest.mark.parametrize("path", of("reference"), ids=dotted)
-def test_the_reference_uses_formats_and_arithmetic_alone(path):
+def test_the_reference_uses_formats_arithmetic_and_tables_alone(path):
     for module, _, line in internal(path):
-        assert layer(module) in REFERENCE_MAY_USE | {"reference"}, f"{path}:{line} imports {module}"
+        allowed = layer(module) in REFERENCE_MAY_USE | {"reference"} or module in HARDWARE_TABLES
+        assert allowed, f"{path}:{line} imports {module}"
     for module, _, line in imports(path):
         assert module.split(".")[0] != "torch", f"{path}:{line} imports torch"
+
+
+def test_the_reference_and_the_tables_load_no_torch():
+    """What they import does not load it either."""
+    code = "import sys, gemmsim.reference, gemmsim.acc, gemmsim.hardware; print(sorted(sys.modules))"
+    loaded = ast.literal_eval(run_python(code).stdout)
+    assert "gemmsim.reference.hardware" in loaded and "torch" not in loaded
+    assert {name for name in loaded if name.startswith("gemmsim.hardware.")} <= HARDWARE_TABLES | {
+        f"gemmsim.hardware.{name}" for name in ("amd", "nvidia", "describe")
+    }
 
 
 @pytest.mark.parametrize("path", [p for p in modules() if p != FACE and layer_of(p) != "reference"], ids=dotted)

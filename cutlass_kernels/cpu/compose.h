@@ -72,9 +72,14 @@ template <class T> struct Compose {
         else if (r.method == LONG) exact_tile<T>(t, r, nr, runs++, leaf_site());
         else if (r.method == BINNED) binned(t);
         else if (choice.kind == SCALAR) scalar_run<T>(t, r, nr);
-        else if (r.method) isa.compensated(choice.carrier, r.method, choice.kind, r.arithmetic != FP32, !r.fused)(t);
+        else if (r.method) compensated(t);
         else isa.tile[choice.carrier][choice.step][choice.kind](t);
         fill_up<T>(r, t.k, out, count());
+    }
+
+    void compensated(const Tile& t) const {
+        const bool odd = r.arithmetic != FP32;
+        if (!isa.compensated(choice.carrier, r.method, choice.kind, odd, !r.fused)(t, choice.wager)) isa.compensated(choice.carrier, r.method, GENERAL, odd, !r.fused)(t, choice.wager);
     }
 
     void integers(const Tile& t) const {

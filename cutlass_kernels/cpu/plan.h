@@ -27,6 +27,7 @@ struct Choice {
     int carrier, step, kind;
     int32_t proofs;
     IntegerLanes integers = {};
+    Wager wager = {};
 };
 
 struct CarrierInfo {
@@ -48,7 +49,7 @@ inline bool is_native(const Cast& c, int carrier) {
 }
 
 inline bool native(const Request& r, int carrier) {
-    if (r.method != REGISTER) return false;
+    if (r.method > FAST_TWO_SUM) return false;
     return r.arithmetic == FP32 ? carrier == 0 && is_native(r.add, 0) && (r.fused || is_native(r.mul, 0))
                                 : is_native(r.add, carrier) && (r.fused || is_native(r.mul, carrier));
 }
@@ -94,12 +95,11 @@ inline int choose_carrier(const Request& r, bool directed) {
     if (plain) return fits(r.add, 0, false) && (!two || fits(r.mul, 0, false)) && wrapped(0) ? 0 : 2;
     const int width = operand_bits(r.a, r.dtype_a) + operand_bits(r.b, r.dtype_b);
     const bool f = operand_fits_float(r.a, r.dtype_a) && operand_fits_float(r.b, r.dtype_b);
-    const bool native0 = r.method == REGISTER && is_native(r.add, 0) && (!two || is_native(r.mul, 0));
+    const bool native0 = is_native(r.add, 0) && (!two || is_native(r.mul, 0));
     if (f && native0 && wrapped(0)) return 0;
-    // compensated sums cannot be bounded well; float64 lanes have room for the magic numbers of 8-bit exponents
-    const bool roomy = r.method == REGISTER || r.add.emax + 1 + 25 - r.add.p <= 127 || r.add.mode != RNE;
+    const bool roomy = r.method == REGISTER || 2 * r.add.p <= 23 || r.add.mode != RNE;  // lemma A for sums of two registers
     if (f && roomy && (directed || width <= 24) && fits(r.add, 0, true) && (!two || fits(r.mul, 0, true)) && wrapped(0)) return 0;
-    if (r.method == REGISTER && is_native(r.add, 1) && (!two || is_native(r.mul, 1)) && wrapped(1)) return 1;
+    if (is_native(r.add, 1) && (!two || is_native(r.mul, 1)) && wrapped(1)) return 1;
     if ((directed || width <= 53) && fits(r.add, 1, true) && (!two || fits(r.mul, 1, true)) && wrapped(1)) return 1;
     return 2;
 }
@@ -242,29 +242,39 @@ inline Choice choose(const Request& r, const Stats& a, const Stats& b, int carri
     return c;
 }
 
-// Compensated runs: all roundings by one kind. The corrections are smaller than the sums they correct; a factor of 8
-// on the bound covers every intermediate.
+// Between two looks at S, `steps` terms apart, |S| < most stays inside the format whatever the data: every operation
+// loses at most a share u of its result, at most eight in a row meet in a step, and no intermediate is more than four
+// times the largest of S and the terms.
+inline bool make_wager(const Cast& add, double product, Wager* w) {
+    const double steps = ldexp(1.0, add.p - 3), quantum = ldexp(1.0, add.emin - add.p + 1);
+    w->steps = steps < 1 ? 1 : steps > 64 ? 64 : (int64_t)steps;
+    const double g = exp(8 * ldexp(1.0, -add.p) * (double)w->steps), end = fmin(add.hi, -add.lo);
+    w->most = end / (16 * g);
+    return 4 * g * 1.1 * (double)w->steps * (product + 4 * quantum) < end / 2;
+}
+
+// Compensated runs: all roundings by one kind. SUB is a wager (compensated.h).
 inline Choice choose_compensated(const Request& r, const Stats& a, const Stats& b, int carrier, bool directed) {
     if (carrier == 2 || r.add.mode >= SR || (!r.fused && r.mul.mode >= SR)) return Choice{carrier == 2 ? 1 : carrier, 0, SCALAR, 0};
+    if (native(r, carrier)) return Choice{carrier, r.fused ? FMA_NEAR : MA_NEAR, NONE, 0};
     const CarrierInfo i = carrier_info(carrier);
     const Facts f = block_facts(r, a, b);
     const bool odd = r.arithmetic != FP32, in_range = f.lsb >= i.emin - i.bits + 1 && f.product < ldexp(1.0, i.emax);
     if (odd && !directed && !(in_range && f.width <= i.bits)) return Choice{carrier, 0, SCALAR, 0};
-    // without a proof that nothing overflows, a clamp to infinity or NaN in every rounding; nearest-even only
-    auto rank = [&](const Cast& c, double bound) {
-        const int lift = i.bits - c.p + 1;
-        if (!f.finite || c.mode != RNE || c.p > i.bits - 2 || (c.flags & NO_SUBNORMALS)) return (int)GENERAL;
-        if (bound < c.hi && -bound > c.lo && bound < ldexp(1.0, i.emax - lift)) return (int)SUB;
-        const bool special = (c.over_pos == c.inf_pos && c.over_neg == c.inf_neg && c.over_pos != c.hi) || c.over_pos != c.over_pos;
-        return (int)(odd && special && c.emax + 1 + lift <= i.emax ? SPECIAL : GENERAL);
-    };
-    const double bound = 8 * f.bound * growth(r.add, 8.0 * (double)r.k) + 64.0 * (r.k + 1.0) * ldexp(1.0, r.add.emin - r.add.p + 1);
-    int kind = rank(r.add, bound);
+    Choice c = {carrier, (r.fused ? (odd ? FMA_ODD : FMA_NEAR) : (odd ? MA_ODD : MA_NEAR)), GENERAL, f.finite ? FINITE : 0};
+    auto simple = [&](const Cast& q) { return q.mode == RNE && q.p <= i.bits - 2 && !(q.flags & NO_SUBNORMALS); };
+    const int lift = i.bits - r.add.p + 1;
+    if (!odd || !f.finite || !simple(r.add) || 2 * r.add.p > i.bits - 1 || !make_wager(r.add, f.product, &c.wager)) return c;
+    // above the format's end there is room for what is seen too late
+    const double room = ldexp(1.0, i.emax - lift - 8);
+    if (r.add.hi > room) c.wager.most = fmin(c.wager.most, room / 64);
+    if (f.product > room / 64) return c;
     if (!r.fused) {
-        const int km = rank(r.mul, f.product);
-        kind = km == SPECIAL && kind == SUB ? GENERAL : km > kind ? km : kind;  // an infinite product must meet a clamp that knows it
+        const bool inside = f.product < r.mul.hi && -f.product > r.mul.lo && f.product < ldexp(1.0, i.emax - (i.bits - r.mul.p + 1));
+        if (!simple(r.mul) || !inside) return c;
     }
-    return Choice{carrier, (r.fused ? (odd ? FMA_ODD : FMA_NEAR) : (odd ? MA_ODD : MA_NEAR)), kind, f.finite ? FINITE : 0};
+    c.kind = SUB;
+    return c;
 }
 
 // Registers of integers: in floating-point lanes where every sum is exact there, the scalar kernel beyond.

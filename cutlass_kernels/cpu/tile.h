@@ -80,6 +80,13 @@ enum Kind : int { NONE = 0, PLAIN = 1, SUB = 2, SAT = 3, SPECIAL = 4, GENERAL = 
 
 typedef void (*TileFn)(const Tile&);
 
+// That a compensated sum stays below `most` in magnitude, looked at after every `steps` steps.
+struct Wager {
+    double most = 0;
+    int64_t steps = 1;
+};
+typedef bool (*CompensatedFn)(const Tile&, const Wager&);
+
 // What a chunk of data is like; the planner's raw material. Exponents are of the value, not biased.
 struct Stats {
     double max_abs;    // largest finite magnitude
@@ -95,8 +102,8 @@ struct Isa {
     int has_directed;    // embedded rounding: FMA_ODD and MA_ODD take any operands
     int nr[2];           // columns of a tile
     TileFn tile[2][STEPS][KINDS];  // FAST and FAST_CLAMP are null without has_directed
-    // kernel of a compensated run; `kind` SUB, SPECIAL or GENERAL; `odd`: exact operations; `mul`: products rounded
-    TileFn (*compensated)(int carrier, int method, int kind, bool odd, bool mul);
+    // kernel of a compensated run; `kind` NONE, SUB or GENERAL; `odd`: exact operations; `mul`: products rounded. False: wager lost
+    CompensatedFn (*compensated)(int carrier, int method, int kind, bool odd, bool mul);
     // INTEGER and FIXED runs from 0; `panel`, `lanes`: 0 float, 1 double; the tile's c has the type of the lanes
     void (*integers)(int panel, int lanes, const Tile& t, int nr, const IntegerLanes& how);
     // steps of a matrix instruction along the tile's k, from +0; float panels; `wide`: products in double lanes

@@ -140,7 +140,8 @@ def _dots(work: _Work) -> Iterator[list[tuple[Accumulator, Dot]]]:
     carrier = rounder(Cast(FP32), unit) if spec.arithmetic == "fp32" else None
     # a carries what of the unit b does not, so that products come out in units.
     left = [[to_units(x, unit - unit_b) for x in row] for row in rows]
-    right = [[to_units(row[j], unit_b) for row in columns] for j in range(work.width)]
+    given = [[row[j] for row in columns] for j in range(work.width)]
+    right = [[to_units(x, unit_b) for x in column] for column in given]
     for i, row in enumerate(left):
         line = []
         for j, column in enumerate(right):
@@ -149,7 +150,8 @@ def _dots(work: _Work) -> Iterator[list[tuple[Accumulator, Dot]]]:
             which = spec.accumulator
             if isinstance(which, Palette) and work.select is not None:
                 which = which.members[work.select[i][j]]
-            line.append((which, Dot(products, start, unit, carrier, work.seed, work.row0 + i, j)))
+            dot = Dot(products, start, unit, carrier, work.seed, work.row0 + i, j, rows[i], given[j])
+            line.append((which, dot))
         yield line
 
 
