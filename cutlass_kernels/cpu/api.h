@@ -20,6 +20,9 @@ struct GemmArgs {
     int64_t m, n, k;
     int64_t a_row, a_col, b_row, b_col, c_row, c_col;
     const int64_t* batch;  // four rows of batch_dims: sizes, strides of a, b, c
+    // INTEGER, FIXED: increased by how often each element's register left its range; (batch..., m, n) contiguous. If given,
+    // c may be null: nothing is stored there
+    int64_t* overflows;
     uint64_t seed;
     int32_t threads, reserved;
     // from here on the spec's part, the same for every call
@@ -28,18 +31,19 @@ struct GemmArgs {
     int32_t wrapper_count, method;  // method: Method of a run
     Wrapper wrappers[MAX_WRAPPERS];
     Register integer;
+    HardwareModel hardware;
     const int64_t* permutation;  // SHUFFLED: original index of each position
 };
 
 // What ran: which kernels computed at least one tile, and what the planner had proved for all of them.
 struct Report {
-    uint8_t used[2][STEPS][KINDS + 1];  // carrier, step, kind; the last kind is the scalar kernel
+    uint8_t used[2][STEPS][ALL_KINDS];  // carrier, step, kind
     int32_t proofs, fractions;  // fractions: an operand of an INTEGER run is not a whole number
 
     void add(const Report& r) {
         for (int c = 0; c < 2; ++c)
             for (int s = 0; s < STEPS; ++s)
-                for (int k = 0; k <= KINDS; ++k) used[c][s][k] |= r.used[c][s][k];
+                for (int k = 0; k < ALL_KINDS; ++k) used[c][s][k] |= r.used[c][s][k];
         proofs &= r.proofs;
         fractions |= r.fractions;
     }
@@ -50,9 +54,9 @@ struct Report {
         int at = 4;
         for (int c = 0; c < 2; ++c)
             for (int s = 0; s < STEPS; ++s)
-                for (int k = 0; k <= KINDS; ++k)
+                for (int k = 0; k < ALL_KINDS; ++k)
                     if (used[c][s][k] && at < 53) {
-                        code |= (int64_t)(1 + (c * STEPS + s) * (KINDS + 1) + k) << at;
+                        code |= (int64_t)(1 + (c * STEPS + s) * ALL_KINDS + k) << at;
                         at += 7;
                     }
         return code;

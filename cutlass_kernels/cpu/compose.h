@@ -5,7 +5,8 @@
 #include <stdlib.h>
 #include <vector>
 #include "gemmsim/philox.h"
-#include "registers.h"
+#include "binned.h"
+#include "hardware_model.h"
 
 namespace gemmsim {
 
@@ -31,6 +32,12 @@ inline void permute_terms(const Request& r, int level, int64_t begin, int64_t en
     for (int64_t q = begin; q < end; q += n) permute_terms(r, level + 1, q, q + n < end ? q + n : end, kmap);
 }
 
+// What zero products at the end of a run of k terms do to an instruction's register: -0 becomes +0.
+template <class T> inline void fill_up(const Request& r, int64_t k, T* c, int64_t n) {
+    if (r.hardware.kind == HW_NONE || k % r.hardware.k == 0) return;
+    for (int64_t i = 0; i < n; ++i) c[i] += (T)0;
+}
+
 // Everything that is the same for all orders over one tile.
 template <class T> struct Compose {
     const Isa& isa;
@@ -40,7 +47,12 @@ template <class T> struct Compose {
     Tile base;                // a, b at k = 0
     int nr, carrier;
     const int64_t* kmap;      // where lanes are interleaved, the k of each place; else null
+    bool specials;            // an operand of the block may be NaN or infinite
+    int64_t* counts = nullptr;  // overflows of the tile's elements, rows `counts_row` apart; null: not asked for
+    int64_t counts_row = 0;
     mutable int64_t runs = 0;
+    mutable Bins bins = {};
+    mutable std::vector<int64_t> spills = {};
     mutable int64_t sums[MAX_WRAPPERS] = {}, totals[MAX_WRAPPERS] = {};  // combinations so far: indices of their draws
 
     int64_t count() const { return MR * (int64_t)nr; }
@@ -55,11 +67,75 @@ template <class T> struct Compose {
         t.k = end - begin;
         t.k0 = begin;
         t.kmap = kmap ? kmap + begin : nullptr;
-        if (r.method >= INTEGER) integer_tile<T>(t, r, nr);
-        else if (r.method == LONG) exact_tile<T>(t, r, nr, runs++, SITE_COMBINE + 32 * (r.wrapper_count ? depth(r.wrapper_count) : 0));
+        if (r.method == HARDWARE) instructions(t);
+        else if (r.method == INTEGER || r.method == FIXED) integers(t);
+        else if (r.method == LONG) exact_tile<T>(t, r, nr, runs++, leaf_site());
+        else if (r.method == BINNED) binned(t);
         else if (choice.kind == SCALAR) scalar_run<T>(t, r, nr);
-        else if (r.method) isa.compensated(choice.carrier, r.method, choice.kind, r.arithmetic != FP32, !r.fused)(t);
+        else if (choice.runs.kind >= 0 && choice.runs.shape == RunsPlan::ONE) one_run(t);
+        else if (r.method) compensated(t);
         else isa.tile[choice.carrier][choice.step][choice.kind](t);
+        fill_up<T>(r, t.k, out, count());
+    }
+
+    void one_run(const Tile& t) const {
+        if (isa.runs(carrier, choice.step, t, Lengths{}, choice.runs)) return;
+        memset(t.c, 0, sizeof(T) * (size_t)count());
+        isa.tile[choice.carrier][choice.step][choice.kind](t);
+    }
+
+    void compensated(const Tile& t) const {
+        const bool odd = r.arithmetic != FP32;
+        if (!isa.compensated(choice.carrier, r.method, choice.kind, odd, !r.fused)(t, choice.wager)) isa.compensated(choice.carrier, r.method, GENERAL, odd, !r.fused)(t, choice.wager);
+    }
+
+    void integers(const Tile& t) const {
+        const bool inside = choice.proofs & NO_OVERFLOW;  // nothing to count either
+        if (choice.kind != LANES || (counts && !inside)) return integer_tile<T>(t, r, nr, counts, counts_row);
+        alignas(64) double sums[MR * 64];
+        Tile into = t;
+        into.c = sums;
+        isa.integers(carrier, choice.carrier, into, nr, choice.integers);
+        const double back = r.method == FIXED ? ldexp(1.0, -r.integer.frac) : 1.0;
+        const bool fold = !choice.integers.clamp && !inside;
+        for (int64_t i = 0; i < base.rows * nr; ++i) {
+            const double s = choice.carrier == 1 ? sums[i] : (double)((const float*)sums)[i];
+            ((T*)t.c)[i] = (T)((fold ? (double)folded((int64_t)s, r.integer) : s) * back);
+        }
+    }
+
+    int leaf_site() const { return SITE_COMBINE + 32 * (r.wrapper_count ? depth(r.wrapper_count) : 0); }
+
+    void binned(const Tile& t) const {
+        if (bins.at.empty()) {
+            bins.at.assign(Bins::COUNT, Bin{0, 0});
+            spills.assign((size_t)count(), 0);
+        }
+        BinnedTile<T>{t, r, nr, leaf_site(), bins, spills.data()}.run();
+    }
+
+    // The vector kernel knows finite operands only: elements that meet another are computed anew, one by one.
+    void instructions(const Tile& t) const {
+        const bool lanes = choice.kind == LANES, any = r.hardware.kind == HW_TREE;
+        if (lanes) isa.hardware(t, r.hardware, choice.carrier == 1);
+        if (lanes && (any || !specials)) return;
+        const T *a = (const T*)t.a, *b = (const T*)t.b;
+        bool row[MR], column[64];
+        for (int i = 0; i < t.rows; ++i) row[i] = !lanes || !finite(a + i, MR, t.k);
+        for (int j = 0; j < t.cols; ++j) column[j] = !lanes || !finite(b + j, nr, t.k);
+        for (int i = 0; i < t.rows; ++i)
+            for (int j = 0; j < t.cols; ++j) {
+                if (!row[i] && !column[j]) continue;
+                HardwareDot dot = {r.hardware};
+                for (int64_t k = 0; k < t.k; k += r.hardware.products)
+                    dot.step(a + k * MR + i, MR, b + k * nr + j, nr, (int)(t.k - k < r.hardware.products ? t.k - k : r.hardware.products));
+                ((T*)t.c)[i * nr + j] = (T)dot.c;
+            }
+    }
+    static bool finite(const T* x, int64_t stride, int64_t n) {
+        T zero = 0;
+        for (int64_t k = 0; k < n; ++k) zero += x[k * stride] * 0;
+        return zero == 0;
     }
 
     int depth(int level) const { return level - (r.wrappers[0].order == SHUFFLED); }  // a permutation combines nothing
@@ -81,11 +157,25 @@ template <class T> struct Compose {
     void run(int level, int64_t begin, int64_t end, T* out) const {
         if (level == r.wrapper_count || begin >= end) return leaf(begin, end, out);
         const Wrapper& w = r.wrappers[level];
+        if (level == r.wrapper_count - 1 && choice.runs.kind >= 0 && choice.runs.shape != RunsPlan::ONE && in_one_kernel(w, begin, end, out)) return;
         if (w.order == SHUFFLED) return run(level + 1, begin, end, out);
         if (w.order == CHUNKED) return runs_of(level, begin, end, w.n, out, false);
         if (w.order == SPLITK) return runs_of(level, begin, end, (end - begin + w.n - 1) / w.n, out, true);
         if (w.order == PAIRWISE) return pairs_of(level, begin, end, w.n, 0, out);
         lanes(level, begin, end, w, out);
+    }
+
+    bool in_one_kernel(const Wrapper& w, int64_t begin, int64_t end, T* out) const {
+        const int64_t k = end - begin;
+        Lengths lengths = {k, w.order == INTERLEAVED ? (w.n < k ? w.n : k) : (k + w.n - 1) / w.n, w.n, w.order == INTERLEAVED};
+        if (lengths.count >= (int64_t)1 << 40) return false;
+        Tile t = base;
+        t.a = (const T*)base.a + begin * MR;
+        t.b = (const T*)base.b + begin * nr;
+        t.c = out;
+        t.k = k;
+        if (!isa.runs(carrier, choice.step, t, lengths, choice.runs)) return false;
+        return true;
     }
 
     // Runs of n terms one after another, totals added in sequence (rounded to the cast before, if `first`).

@@ -47,7 +47,7 @@ template <class T> struct Product {
 
     Product(const Isa& i, const GemmArgs& args, const Request& req, int c)
         : isa(i), g(args), r(req), carrier(sizeof(T) == 4 ? 0 : 1), kind_carrier(c), nr(i.nr[carrier]), panels((args.n + nr - 1) / nr),
-          blocks((args.m + MR - 1) / MR), planned(req.method == INTEGER || (c != 2 && (!native(req, carrier) || req.wrapper_count))) {
+          blocks((args.m + MR - 1) / MR), planned(req.method >= INTEGER || (c != 2 && (!native(req, carrier) || req.wrapper_count))) {
         // A block of rows is packed once and used against all of B: as tall as half a megabyte, but enough blocks for the threads
         const int64_t fit = (1 << 19) / ((g.k + 1) * MR * (int64_t)sizeof(T));
         const int64_t share = (blocks + 4 * g.threads - 1) / (4 * g.threads);
@@ -105,8 +105,9 @@ template <class T> struct Product {
         Stats sa = EMPTY;
         for (int64_t q = 0; q < count; ++q) pack_a(isa, carrier, a, (first + q) * MR, r.a, at(), packed_a + q * g.k * MR, planned ? &sa : nullptr);
         if (r.method == INTEGER && (sa.non_finite || sb.non_finite || sa.lsb < 0 || sb.lsb < 0)) report->fractions = 1;
-        Choice choice = r.method ? choose_compensated(r, sa, sb, kind_carrier, isa.has_directed) : choose(r, sa, sb, kind_carrier, isa.has_directed);
+        Choice choice = r.method == HARDWARE ? choose_hardware(r, sa, sb) : r.method == INTEGER || r.method == FIXED ? choose_integers(r, sa, sb, carrier == 0) : r.method ? choose_compensated(r, sa, sb, kind_carrier, isa.has_directed) : choose(r, sa, sb, kind_carrier, isa.has_directed);
         if (!kmap.empty() && (r.add.mode >= SR || (!r.fused && r.mul.mode >= SR))) choice.kind = SCALAR;  // draws by original index
+        if (kmap.empty() || choice.kind != SCALAR) choice.runs = choose_runs(r, choice, sa, sb);
         Meeting meetings[MAX_WRAPPERS];
         for (int w = 0; w < r.wrapper_count; ++w) meetings[w] = choose_meeting(r, r.wrappers[w].cast, kind_carrier, sa, sb);
         alignas(64) T c[MR * 64];
@@ -116,13 +117,19 @@ template <class T> struct Product {
                 const int rows = (int)(g.m - row0 < MR ? g.m - row0 : MR), cols = (int)(g.n - col0 < nr ? g.n - col0 : nr);
                 const Tile t = {packed_a + q * g.k * MR, packed_b + p * g.k * nr, c, g.k, rows, cols, &r.mul, &r.add, g.seed, (uint64_t)(batch * g.m + row0), (uint32_t)col0, 0, nullptr};
                 if (r.wrapper_count || r.method) {
-                    Compose<T>{isa, r, choice, meetings, t, nr, carrier, kmap.empty() ? nullptr : kmap.data()}.run(0, 0, g.k, c);
-                    save_tile(c, batch, row0, rows, col0, cols);
+                    int64_t* const counts = g.overflows ? g.overflows + (batch * g.m + row0) * g.n + col0 : nullptr;
+                    const Compose<T> compose = {isa, r, choice, meetings, t, nr, carrier, kmap.empty() ? nullptr : kmap.data(), sa.non_finite || sb.non_finite, counts, g.n};
+                    compose.run(0, 0, g.k, c);
+                    if (g.c) save_tile(c, batch, row0, rows, col0, cols);
                     continue;
                 }
                 memset(c, 0, sizeof(T) * MR * nr);
-                if (choice.kind == SCALAR) scalar_tile<T>(t, r, nr);
+                const bool won = choice.runs.kind >= 0 && isa.runs(choice.carrier, choice.step, t, Lengths{}, choice.runs);
+                if (choice.runs.kind >= 0 && !won) memset(c, 0, sizeof(T) * MR * nr);
+                if (won) {}
+                else if (choice.kind == SCALAR) scalar_tile<T>(t, r, nr);
                 else isa.tile[choice.carrier][choice.step][choice.kind](t);
+                fill_up<T>(r, g.k, c, MR * nr);
                 save_tile(c, batch, row0, rows, col0, cols);
             }
         report->used[choice.carrier][choice.step][choice.kind] = 1;
@@ -249,6 +256,7 @@ Report run_gemm(const Isa& isa, const GemmArgs& g) {
     r.wrappers = g.wrappers;
     r.method = g.method;
     r.integer = g.integer;
+    r.hardware = g.hardware;
     Report report = {};
     report.proofs = ~0;
     const int carrier = choose_carrier(r, isa.has_directed);

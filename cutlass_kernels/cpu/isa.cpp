@@ -7,7 +7,10 @@ namespace gemmsim { namespace NS {
 
 extern const TileFn tiles32[STEPS][KINDS];
 extern const TileFn tiles64[STEPS][KINDS];
-TileFn compensated(int carrier, int method, int kind, bool odd, bool mul);
+void hardware(const Tile& t, const HardwareModel& m, bool wide_lanes);
+void integers(int panel, int lanes, const Tile& t, int nr, const IntegerLanes& how);
+bool runs(int carrier, int step, const Tile& t, const Lengths& lengths, const RunsPlan& plan);
+CompensatedFn compensated(int carrier, int method, int kind, bool odd, bool mul);
 
 static void load_(int carrier, const void* src, int dtype, int64_t stride, int64_t n, void* dst) {
     if (carrier == 0) load_any((const char*)src, dtype, stride, n, (float*)dst);
@@ -153,6 +156,9 @@ static Isa make() {
     memcpy(t.tile[1], tiles64, sizeof t.tile[1]);
     t.combine = combine_;
     t.compensated = compensated;
+    t.hardware = hardware;
+    t.runs = runs;
+    t.integers = integers;
     t.load = load_;
     t.save = save_;
     t.round = round_;

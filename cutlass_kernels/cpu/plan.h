@@ -2,6 +2,7 @@
 // Everything here is a proof that a cheaper kernel gives the same bits; docs/design/cpu.md states the lemmas.
 #pragma once
 #include <math.h>
+#include <stdlib.h>
 #include "tile.h"
 
 namespace gemmsim {
@@ -16,6 +17,7 @@ struct Request {
     int32_t wrapper_count, method;
     const Wrapper* wrappers;
     Register integer;
+    HardwareModel hardware;
 };
 
 // What the planner could prove; a bit mask that users see in words.
@@ -24,6 +26,9 @@ enum Proof : int32_t { NO_OVERFLOW = 1, NO_UNDERFLOW = 2, EXACT_STEPS = 4, FINIT
 struct Choice {
     int carrier, step, kind;
     int32_t proofs;
+    IntegerLanes integers = {};
+    Wager wager = {};
+    RunsPlan runs = {};
 };
 
 struct CarrierInfo {
@@ -45,7 +50,7 @@ inline bool is_native(const Cast& c, int carrier) {
 }
 
 inline bool native(const Request& r, int carrier) {
-    if (r.method != REGISTER) return false;
+    if (r.method > FAST_TWO_SUM) return false;
     return r.arithmetic == FP32 ? carrier == 0 && is_native(r.add, 0) && (r.fused || is_native(r.mul, 0))
                                 : is_native(r.add, carrier) && (r.fused || is_native(r.mul, carrier));
 }
@@ -66,6 +71,16 @@ inline bool operand_fits_float(const Cast& c, int dtype) {
     return (c.flags & PRESENT) && c.p <= 24 && c.emax <= 127 && c.emin - c.p + 1 >= -149;
 }
 
+// Operands, the values of the register and those of all totals, which tiles hold.
+inline bool integers_fit_float(const Request& r) {
+    for (int w = 0; w < r.wrapper_count; ++w) {
+        const Cast& c = r.wrappers[w].cast;
+        if (r.wrappers[w].order != SHUFFLED && (c.p > 24 || c.emin > 126 || c.emax > 127 || c.emin - c.p + 1 < -149)) return false;
+    }
+    const int frac = r.method == FIXED ? r.integer.frac : 0;
+    return r.integer.bits <= 24 && frac <= 149 && r.integer.bits - frac <= 127 && operand_fits_float(r.a, r.dtype_a) && operand_fits_float(r.b, r.dtype_b);
+}
+
 // 0 float lanes, 1 double lanes, 2 scalar arithmetic on doubles. Independent of the data.
 inline int choose_carrier(const Request& r, bool directed) {
     const bool two = !r.fused;
@@ -75,16 +90,17 @@ inline int choose_carrier(const Request& r, bool directed) {
             if (!fits(r.wrappers[w].cast, carrier, !plain) && !is_native(r.wrappers[w].cast, carrier) && r.wrappers[w].order != SHUFFLED) return false;
         return true;
     };
+    if (r.method == HARDWARE) return 0;
+    if (r.method == INTEGER || r.method == FIXED) return integers_fit_float(r) ? 0 : 2;
     if (r.method >= LONG) return 2;
     if (plain) return fits(r.add, 0, false) && (!two || fits(r.mul, 0, false)) && wrapped(0) ? 0 : 2;
     const int width = operand_bits(r.a, r.dtype_a) + operand_bits(r.b, r.dtype_b);
     const bool f = operand_fits_float(r.a, r.dtype_a) && operand_fits_float(r.b, r.dtype_b);
-    const bool native0 = r.method == REGISTER && is_native(r.add, 0) && (!two || is_native(r.mul, 0));
+    const bool native0 = is_native(r.add, 0) && (!two || is_native(r.mul, 0));
     if (f && native0 && wrapped(0)) return 0;
-    // compensated sums cannot be bounded well; float64 lanes have room for the magic numbers of 8-bit exponents
-    const bool roomy = r.method == REGISTER || r.add.emax + 1 + 25 - r.add.p <= 127 || r.add.mode != RNE;
+    const bool roomy = r.method == REGISTER || 2 * r.add.p <= 23 || r.add.mode != RNE;  // lemma A for sums of two registers
     if (f && roomy && (directed || width <= 24) && fits(r.add, 0, true) && (!two || fits(r.mul, 0, true)) && wrapped(0)) return 0;
-    if (r.method == REGISTER && is_native(r.add, 1) && (!two || is_native(r.mul, 1)) && wrapped(1)) return 1;
+    if (is_native(r.add, 1) && (!two || is_native(r.mul, 1)) && wrapped(1)) return 1;
     if ((directed || width <= 53) && fits(r.add, 1, true) && (!two || fits(r.mul, 1, true)) && wrapped(1)) return 1;
     return 2;
 }
@@ -227,29 +243,118 @@ inline Choice choose(const Request& r, const Stats& a, const Stats& b, int carri
     return c;
 }
 
-// Compensated runs: all roundings by one kind. The corrections are smaller than the sums they correct; a factor of 8
-// on the bound covers every intermediate.
+// Between two looks at S, `steps` terms apart, |S| < most stays inside the format whatever the data: every operation
+// loses at most a share u of its result, at most eight in a row meet in a step, and no intermediate is more than four
+// times the largest of S and the terms.
+inline bool make_wager(const Cast& add, double product, Wager* w) {
+    const double steps = ldexp(1.0, add.p - 3), quantum = ldexp(1.0, add.emin - add.p + 1);
+    w->steps = steps < 1 ? 1 : steps > 64 ? 64 : (int64_t)steps;
+    const double g = exp(8 * ldexp(1.0, -add.p) * (double)w->steps), end = fmin(add.hi, -add.lo);
+    w->most = end / (16 * g);
+    return 4 * g * 1.1 * (double)w->steps * (product + 4 * quantum) < end / 2;
+}
+
+// Compensated runs: all roundings by one kind. SUB is a wager (compensated.h).
 inline Choice choose_compensated(const Request& r, const Stats& a, const Stats& b, int carrier, bool directed) {
     if (carrier == 2 || r.add.mode >= SR || (!r.fused && r.mul.mode >= SR)) return Choice{carrier == 2 ? 1 : carrier, 0, SCALAR, 0};
+    if (native(r, carrier)) return Choice{carrier, r.fused ? FMA_NEAR : MA_NEAR, NONE, 0};
     const CarrierInfo i = carrier_info(carrier);
     const Facts f = block_facts(r, a, b);
     const bool odd = r.arithmetic != FP32, in_range = f.lsb >= i.emin - i.bits + 1 && f.product < ldexp(1.0, i.emax);
     if (odd && !directed && !(in_range && f.width <= i.bits)) return Choice{carrier, 0, SCALAR, 0};
-    // without a proof that nothing overflows, a clamp to infinity or NaN in every rounding; nearest-even only
-    auto rank = [&](const Cast& c, double bound) {
-        const int lift = i.bits - c.p + 1;
-        if (!f.finite || c.mode != RNE || c.p > i.bits - 2 || (c.flags & NO_SUBNORMALS)) return (int)GENERAL;
-        if (bound < c.hi && -bound > c.lo && bound < ldexp(1.0, i.emax - lift)) return (int)SUB;
-        const bool special = (c.over_pos == c.inf_pos && c.over_neg == c.inf_neg && c.over_pos != c.hi) || c.over_pos != c.over_pos;
-        return (int)(odd && special && c.emax + 1 + lift <= i.emax ? SPECIAL : GENERAL);
-    };
-    const double bound = 8 * f.bound * growth(r.add, 8.0 * (double)r.k) + 64.0 * (r.k + 1.0) * ldexp(1.0, r.add.emin - r.add.p + 1);
-    int kind = rank(r.add, bound);
+    Choice c = {carrier, (r.fused ? (odd ? FMA_ODD : FMA_NEAR) : (odd ? MA_ODD : MA_NEAR)), GENERAL, f.finite ? FINITE : 0};
+    auto simple = [&](const Cast& q) { return q.mode == RNE && q.p <= i.bits - 2 && !(q.flags & NO_SUBNORMALS); };
+    const int lift = i.bits - r.add.p + 1;
+    if (!odd || !f.finite || !simple(r.add) || 2 * r.add.p > i.bits - 1 || !make_wager(r.add, f.product, &c.wager)) return c;
+    // above the format's end there is room for what is seen too late
+    const double room = ldexp(1.0, i.emax - lift - 8);
+    if (r.add.hi > room) c.wager.most = fmin(c.wager.most, room / 64);
+    if (f.product > room / 64) return c;
     if (!r.fused) {
-        const int km = rank(r.mul, f.product);
-        kind = km == SPECIAL && kind == SUB ? GENERAL : km > kind ? km : kind;  // an infinite product must meet a clamp that knows it
+        const bool inside = f.product < r.mul.hi && -f.product > r.mul.lo && f.product < ldexp(1.0, i.emax - (i.bits - r.mul.p + 1));
+        if (!simple(r.mul) || !inside) return c;
     }
-    return Choice{carrier, (r.fused ? (odd ? FMA_ODD : FMA_NEAR) : (odd ? MA_ODD : MA_NEAR)), kind, f.finite ? FINITE : 0};
+    c.kind = SUB;
+    return c;
+}
+
+inline bool same_cast(const Cast& x, const Cast& y) {
+    return x.p == y.p && x.emin == y.emin && x.mode == y.mode && x.flags == y.flags && x.emax == y.emax && x.lo == y.lo && x.hi == y.hi && x.over_pos == y.over_pos &&
+           x.over_neg == y.over_neg && x.inf_pos == y.inf_pos && x.inf_neg == y.inf_neg;
+}
+
+// Whether the register and the innermost order run in one kernel: one nearest-even cast for both, and a wager that
+// nothing overflows where that is not proved.
+inline RunsPlan choose_runs(const Request& r, const Choice& c, const Stats& a, const Stats& b) {
+    RunsPlan plan;
+    if (r.method != REGISTER || c.kind > SPECIAL) return plan;
+    const Wrapper* w = r.wrapper_count ? &r.wrappers[r.wrapper_count - 1] : nullptr;
+    if (w && ((w->order != CHUNKED && w->order != PAIRWISE && w->order != INTERLEAVED) || !same_cast(w->cast, r.add))) w = nullptr;
+    int64_t longest = r.k;
+    if (w) {
+        plan.shape = w->order == PAIRWISE || w->pairs ? RunsPlan::PAIRS : RunsPlan::SEQUENCE;
+        longest = w->order == INTERLEAVED ? (r.k + w->n - 1) / w->n : w->n < r.k ? w->n : r.k;
+    } else if (c.kind <= SUB) return plan;  // the plain kernel has nothing to lose
+    plan.eights = longest < 8;
+    if (c.kind == NONE) {
+        plan.kind = NONE;
+        return plan;
+    }
+    const CarrierInfo i = carrier_info(c.carrier);
+    const Facts f = block_facts(r, a, b);
+    const double room = ldexp(1.0, i.emax - (i.bits - r.add.p + 1) - 8);
+    if ((w && 2 * r.add.p > i.bits - 1) || r.add.mode != RNE || !f.finite || !make_wager(r.add, f.product, &plan.wager)) return plan;
+    if (f.product > room / 64 || (!r.fused && c.kind > SUB)) return plan;
+    plan.wager.most = fmin(plan.wager.most, room / 64);
+    plan.eights = plan.eights && 8 * longest <= plan.wager.steps;
+    plan.kind = SUB;
+    return plan;
+}
+
+// Registers of integers: in floating-point lanes where every sum is exact there, the scalar kernel beyond.
+inline Choice choose_integers(const Request& r, const Stats& a, const Stats& b, bool float_panels) {
+    const Choice scalar = {float_panels ? 0 : 1, 0, SCALAR, 0};
+    const Register& g = r.integer;
+    const bool fixed = r.method == FIXED;
+    IntegerLanes how = {};
+    how.low = g.is_signed ? -ldexp(1.0, g.bits - 1) : 0;
+    how.high = ldexp(1.0, g.is_signed ? g.bits - 1 : g.bits) - 1;
+    how.scale = ldexp(1.0, fixed ? g.frac : -g.shift);
+    if (fixed || g.shift) {
+        switch (fixed ? r.mul.mode : RD) {
+            case RNE: how.round = IntegerLanes::NEAREST; break;
+            case RTZ: how.round = IntegerLanes::CUT; break;
+            case RU: how.round = IntegerLanes::UP; break;
+            case RD: how.round = IntegerLanes::DOWN; break;
+            default: return scalar;
+        }
+    }
+    if (a.non_finite || b.non_finite) return scalar;
+    const bool zero = a.lsb > 30000 || b.lsb > 30000;
+    const double term = a.max_abs * b.max_abs * how.scale + 1;
+    const double sum = (a.row_sum * b.max_abs * how.scale + (how.round ? (double)r.k : 0)) * (1 + 1e-12);
+    const bool inside = sum <= how.high && -sum >= how.low;
+    how.clamp = g.saturate && !g.at_end && !inside;
+    const double reach = how.clamp ? fmax(how.high, -how.low) + term : sum;
+    for (int lanes = float_panels ? 0 : 1; lanes < 2; ++lanes) {
+        const CarrierInfo i = carrier_info(lanes);
+        const double most = ldexp(1.0, i.bits);
+        // rounded products are exact before they are rounded; others are when the sums are
+        const bool product = !how.round || (a.width + b.width <= i.bits && (zero || (a.lsb + b.lsb >= i.emin && a.lsb + b.lsb + ilogb(how.scale) >= i.emin)) && a.max_abs * b.max_abs < ldexp(1.0, i.emax));
+        if (product && reach < most && term < most && (how.round == IntegerLanes::NONE || abs(g.frac) < 100)) return Choice{lanes, 0, LANES, inside ? NO_OVERFLOW : 0, how};
+    }
+    return scalar;
+}
+
+// Steps of a matrix instruction: float lanes where products and their cuts stay far from the ends of binary32, double
+// lanes beyond. Operands that are not finite are the driver's business.
+inline Choice choose_hardware(const Request& r, const Stats& a, const Stats& b) {
+    const HardwareModel& m = r.hardware;
+    const bool exact_lanes = m.kind == HW_FUSED || m.kind == HW_FLOORED;
+    const double product = a.max_abs * b.max_abs;
+    if (m.kind == HW_FLOORED && product >= ldexp(1.0, 128)) return Choice{1, 0, SCALAR, 0};
+    const bool narrow = product < ldexp(1.0, 90) && (a.lsb > 30000 || b.lsb > 30000 || a.lsb + b.lsb >= -90);
+    return Choice{exact_lanes && !narrow ? 1 : 0, 0, LANES, 0};
 }
 
 // How a combination is computed: kind NONE, SUB or GENERAL on vectors, SCALAR beyond.
@@ -265,7 +370,9 @@ inline Meeting choose_meeting(const Request& r, const Cast& c, int carrier, cons
     if (!fits(c, carrier, odd)) return Meeting{SCALAR, odd};
     const CarrierInfo i = carrier_info(carrier);
     const Facts f = block_facts(r, a, b);
-    const double bound = f.bound * growth(c, (double)r.k + 1) + (r.k + 1.0) * ldexp(1.0, c.emin - c.p + 1);
+    // an unsigned register turns a small negative sum into a large total
+    const double totals = r.method == INTEGER && !r.integer.is_signed ? fmax(f.bound, (double)r.k * ldexp(1.0, r.integer.bits)) : f.bound;
+    const double bound = totals * growth(c, (double)r.k + 1) + (r.k + 1.0) * ldexp(1.0, c.emin - c.p + 1);
     const bool safe = f.finite && c.mode == RNE && c.p <= i.bits - 2 && !(c.flags & NO_SUBNORMALS) && bound < c.hi && -bound > c.lo &&
                       bound < ldexp(1.0, i.emax - (i.bits - c.p + 1));
     return Meeting{safe ? SUB : GENERAL, odd};

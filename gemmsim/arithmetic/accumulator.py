@@ -18,6 +18,7 @@ __all__ = ["Accumulator", "constructors", "register"]
 _CONSTRUCTORS: dict[str, type[Accumulator]] = {}
 
 AccumulatorType = TypeVar("AccumulatorType", bound="type[Accumulator]")
+Self = TypeVar("Self", bound="Accumulator")
 
 
 def register(name: str) -> Callable[[AccumulatorType], AccumulatorType]:
@@ -86,6 +87,15 @@ class Accumulator(ABC):
         return (step.format.quantum_exponent for step in self.casts())
 
     @property
+    def operand_casts(self) -> tuple[Cast, Cast] | None:
+        """Casts of a and b whose results are all that this accumulator takes, or None where it takes any numbers."""
+        return None
+
+    def transposed(self: Self) -> Self:
+        """This accumulator for the product of the transposed operands, b's part first."""
+        return self
+
+    @property
     def integer_operands(self) -> bool:
         """Whether both operands must be integers (as floats, for example)."""
         return False
@@ -93,6 +103,11 @@ class Accumulator(ABC):
     @property
     def exact_sums(self) -> bool:
         """Whether sums are kept exactly somewhere, so that no step could go through binary32."""
+        return False
+
+    @property
+    def counts_overflows(self) -> bool:
+        """Whether there is a two's complement register inside, whose overflows can be counted."""
         return False
 
     @property

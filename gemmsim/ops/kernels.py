@@ -25,6 +25,7 @@ from .shapes import matmul_shape
 
 __all__ = [
     "call_seed",
+    "count_overflows",
     "matmul",
     "matmul_with_operands",
     "overwrite",
@@ -148,6 +149,23 @@ def _general_matmul(
     if c is None:
         return out, cpu.gemm(a, b, spec, target, seed)
     return out, cpu.gemm(a, b, spec, target, seed, c=c)  # type: ignore[call-arg]
+
+
+def count_overflows(a: Tensor, b: Tensor, spec: GemmSpec, seed: int | None = None) -> Tensor:
+    """How often each element's register left its range, int64 in the shape of ``matmul``'s result."""
+    check_float("count_overflows", "a", a)
+    check_float("count_overflows", "b", b)
+    counts = torch.zeros(matmul_shape("count_overflows", a, b), dtype=torch.int64)
+    bits = call_seed(spec, seed)
+    if counts.dim() > 2:
+        spec, a, b = _cast_stochastic_operands(spec, a, b, bits)
+    if counts.numel() == 0 or a.shape[-1] == 0:
+        return counts
+    target = counts
+    if counts.dim() > 2:
+        a, b, target, _ = _batched(a, b, counts, None)
+    cpu.count_overflows(a, b, spec, target, bits)
+    return counts
 
 
 def _expand_addend(c: Tensor, shape: Sequence[int]) -> Tensor:

@@ -15,12 +15,12 @@ from gemmsim.formats import Cast, FixedFormat, FloatFormat
 
 from .library import library
 from .params import cast_record
-from .program import FIXED, Program, permutation, program
+from .program import FIXED, INTEGER, Program, permutation, program
 from .quantize import DTYPES, quantize
 from .records import GEMM_CALL, MAX_BATCH_DIMS, GemmSpecPart, RegisterRecord
 from .run import Run
 
-__all__ = ["SITE_A", "SITE_B", "SITE_OUT", "gemm", "supported"]
+__all__ = ["SITE_A", "SITE_B", "SITE_OUT", "count_overflows", "gemm", "supported"]
 
 #: Where random bits belong (docs/reference/random_bits.md).
 SITE_A: Final = 0
@@ -94,6 +94,8 @@ def _spec_part(spec: GemmSpec) -> tuple[bytes, Program]:
     args.arithmetic = int(spec.arithmetic == "fp32")
     args.method = found.method
     args.integer = RegisterRecord(*found.register)
+    if found.hardware is not None:
+        args.hardware = found.hardware
     args.wrapper_count = len(found.wrappers)
     for record, wrapper in zip(args.wrappers, found.wrappers, strict=False):
         record.order, record.pairs, record.n = wrapper.order, int(wrapper.pairs), wrapper.n
@@ -128,6 +130,23 @@ def _rounded(x: Tensor, cast: Cast, seed: int, site: int) -> Tensor:
     return wide.expand(x.shape)
 
 
+def _rounded_operands(a: Tensor, b: Tensor, spec: GemmSpec, seed: int) -> tuple[Tensor, Tensor]:
+    if spec.a is not None and spec.a.is_stochastic:
+        a = _rounded(a, spec.a, seed, SITE_A)
+    if spec.b is not None and spec.b.is_stochastic:
+        b = _rounded(b, spec.b, seed, SITE_B)
+    return a, b
+
+
+def _known(spec: GemmSpec) -> tuple[bytes, Program]:
+    part = _spec_parts.get(spec)
+    if part is None:
+        if len(_spec_parts) > 4096:
+            _spec_parts.clear()
+        part = _spec_parts[spec] = _spec_part(spec)
+    return part
+
+
 def gemm(a: Tensor, b: Tensor, spec: GemmSpec, out: Tensor, seed: int = 0) -> Run:
     """Write the product of ``a`` (\\*B, M, K) and ``b`` (\\*B, K, N) that ``spec`` means into ``out`` (\\*B, M, N).
 
@@ -141,17 +160,10 @@ def gemm(a: Tensor, b: Tensor, spec: GemmSpec, out: Tensor, seed: int = 0) -> Ru
         UnsupportedSpec: if ``supported(spec)`` gives a reason.
         MemoryError: if the packed panels cannot be allocated.
     """
-    part = _spec_parts.get(spec)
-    if part is None:
-        if len(_spec_parts) > 4096:
-            _spec_parts.clear()
-        part = _spec_parts[spec] = _spec_part(spec)
+    part = _known(spec)
     if spec.is_stochastic:
         seed = seed if spec.fixed_seed is None else spec.fixed_seed
-        if spec.a is not None and spec.a.is_stochastic:
-            a = _rounded(a, spec.a, seed, SITE_A)
-        if spec.b is not None and spec.b.is_stochastic:
-            b = _rounded(b, spec.b, seed, SITE_B)
+        a, b = _rounded_operands(a, b, spec, seed)
         if spec.out is not None and spec.out.is_stochastic:
             raw = torch.empty(out.shape, dtype=torch.float64)
             run = _call(part, a, b, raw, seed)
@@ -160,16 +172,37 @@ def gemm(a: Tensor, b: Tensor, spec: GemmSpec, out: Tensor, seed: int = 0) -> Ru
     return _call(part, a, b, out, seed)
 
 
-def _call(known: tuple[bytes, Program], a: Tensor, b: Tensor, out: Tensor, seed: int) -> Run:
+def count_overflows(a: Tensor, b: Tensor, spec: GemmSpec, counts: Tensor, seed: int = 0) -> Run:
+    """Add to ``counts`` (\\*B, M, N), contiguous int64, how often the ``int`` or ``fixed`` register of each element of
+    the product left its range, before it wrapped or saturated. Everything else as ``gemm``.
+
+    Raises:
+        UnsupportedSpec: if ``supported(spec)`` gives a reason, or ``spec`` has no such register.
+    """
+    known = _known(spec)
+    if known[1].method not in (INTEGER, FIXED):
+        raise UnsupportedSpec(
+            f"The CPU backend counts no overflows of {str(spec)!r}; allowed: int(...), fixed(...) and accumulators "
+            "made of them.\n  Use fixed(bits, frac, rounding=...) for a register that counts."
+        )
+    if spec.is_stochastic:
+        seed = seed if spec.fixed_seed is None else spec.fixed_seed
+        a, b = _rounded_operands(a, b, spec, seed)
+    return _call(known, a, b, counts, seed, counting=True)
+
+
+def _call(known: tuple[bytes, Program], a: Tensor, b: Tensor, out: Tensor, seed: int, counting: bool = False) -> Run:
     part, found = known
     sa, sb, sc = a.stride(), b.stride(), out.stride()
     dims = len(sc) - 2
     batch = _batch(a, b, out, dims) if dims else None
     m, n = out.shape[-2:]
     args = _pack(
-        a.data_ptr(), b.data_ptr(), out.data_ptr(), DTYPES[a.dtype], DTYPES[b.dtype], DTYPES[out.dtype], dims,
+        a.data_ptr(), b.data_ptr(), 0 if counting else out.data_ptr(),
+        DTYPES[a.dtype], DTYPES[b.dtype], 0 if counting else DTYPES[out.dtype], dims,
         m, n, a.shape[-1], sa[-2], sa[-1], sb[-2], sb[-1], sc[-2], sc[-1],
-        ctypes.addressof(batch) if batch is not None else 0, seed, torch.get_num_threads(), 0,
+        ctypes.addressof(batch) if batch is not None else 0, out.data_ptr() if counting else 0,
+        seed, torch.get_num_threads(), 0,
     )  # fmt: skip
     if found.shuffle is not None:  # the last field of the spec's part is the permutation of this K
         order = permutation(found.shuffle, a.shape[-1])

@@ -9,17 +9,19 @@ from functools import lru_cache
 from gemmsim.arithmetic import Accumulator, Sequential
 from gemmsim.arithmetic.chunked import Chunked, Promote
 from gemmsim.arithmetic.compensated import Compensated, FastTwoSum, Kahan, Neumaier, TwoSum
-from gemmsim.arithmetic.exact_sum import Exact
+from gemmsim.arithmetic.exact_sum import Binned, Exact
+from gemmsim.arithmetic.hardware import Hardware
 from gemmsim.arithmetic.integer import Fixed, Integer
 from gemmsim.arithmetic.interleaved import Interleaved
 from gemmsim.arithmetic.pairwise import Pairwise
 from gemmsim.arithmetic.shuffled import Shuffled
 from gemmsim.arithmetic.splitk import SplitK
 from gemmsim.formats import Cast
+from gemmsim.hardware import FlooredSum, FmaChain, FusedBlock, PairwiseTree, ScaledGroups
 
-from .records import MAX_WRAPPERS
+from .records import MAX_WRAPPERS, HardwareRecord
 
-__all__ = ["FIXED", "MAX_WRAPPERS", "Program", "Wrapped", "permutation", "program"]
+__all__ = ["FIXED", "INTEGER", "MAX_WRAPPERS", "Program", "Wrapped", "permutation", "program"]
 
 #: gemmsim::Order in cutlass_kernels/cpu/tile.h.
 CHUNKED, PAIRWISE, INTERLEAVED, SPLITK, SHUFFLED = 1, 2, 3, 4, 5
@@ -27,8 +29,12 @@ CHUNKED, PAIRWISE, INTERLEAVED, SPLITK, SHUFFLED = 1, 2, 3, 4, 5
 #: gemmsim::Method there.
 _METHODS: dict[type[Accumulator], int] = {Kahan: 1, Neumaier: 2, TwoSum: 3, FastTwoSum: 4}
 
-LONG, INTEGER, FIXED = 5, 6, 7
-_LEAVES = (Sequential, Compensated, Exact, Integer, Fixed)
+LONG, INTEGER, FIXED, HARDWARE, BINNED = 5, 6, 7, 8, 9
+_LEAVES = (Sequential, Compensated, Exact, Binned, Integer, Fixed, Hardware)
+#: gemmsim::HardwareKind of a chain of fused multiply-adds there.
+FMA_CHAIN = 5
+#: gemmsim::HardwareOut there.
+_OUTS = {"rz23": 0, "e8m13": 1, "rne10": 2, "rne23": 3}
 
 
 @dataclass(frozen=True)
@@ -51,7 +57,9 @@ class Program:
     mul: Cast | None
     init: str
     shuffle: Shuffled | None
-    register: tuple[int, int, int, int, int, int] = (1, 0, 0, 1, 0, 0)  # gemmsim::Register there
+    #: gemmsim::Register there; of BINNED the first number is the carry.
+    register: tuple[int, int, int, int, int, int] = (1, 0, 0, 1, 0, 0)
+    hardware: HardwareRecord | None = None
 
 
 def program(accumulator: Accumulator) -> Program | str:
@@ -78,8 +86,15 @@ def program(accumulator: Accumulator) -> Program | str:
         accumulator = accumulator.inner
     if len(wrappers) > MAX_WRAPPERS:
         return f"{len(wrappers)} nested orders: at most {MAX_WRAPPERS} here"
+    if isinstance(accumulator, Hardware):
+        add, record = accumulator.add_cast, _hardware(accumulator)
+        method = 0 if record.kind == FMA_CHAIN else HARDWARE
+        return Program(tuple(wrappers), method, add, None, "zero", shuffle, hardware=record)
     if isinstance(accumulator, Exact):
         return Program(tuple(wrappers), LONG, accumulator.out, None, "zero", shuffle)
+    if isinstance(accumulator, Binned):
+        register = (accumulator.carry, 0, 0, 1, 0, 0)
+        return Program(tuple(wrappers), BINNED, accumulator.out, None, "zero", shuffle, register)
     if isinstance(accumulator, Integer):
         saturate, at_end = int(accumulator.overflow == "saturate"), int(accumulator.when == "end")
         register = (accumulator.P, saturate, at_end, int(accumulator.signed), accumulator.shift, 0)
@@ -91,6 +106,28 @@ def program(accumulator: Accumulator) -> Program | str:
     if isinstance(accumulator, Sequential):
         return Program(tuple(wrappers), 0, accumulator.add, accumulator.mul, accumulator.init, shuffle)
     return Program(tuple(wrappers), _METHODS[type(accumulator)], accumulator.fmt, accumulator.mul, "zero", shuffle)
+
+
+def _hardware(accumulator: Hardware) -> HardwareRecord:
+    """gemmsim::HardwareModel there."""
+    one = accumulator.instruction
+    model = one.model
+    if isinstance(model, FmaChain):
+        return HardwareRecord(kind=FMA_CHAIN, products=1, k=one.k)
+    a, b = one.operands[:2]
+    record = HardwareRecord(products=model.products, out=_OUTS[model.out], k=one.k, window=-1)
+    record.a_emin, record.b_emin = a.storage.emin, b.storage.emin
+    if isinstance(model, FusedBlock):
+        record.kind, record.kept = 1, model.kept
+    if isinstance(model, ScaledGroups):
+        record.kind, record.group = 2, model.group
+    elif isinstance(model, PairwiseTree):
+        record.kind, record.flush = 3, int(model.flush)
+    elif isinstance(model, FlooredSum):
+        record.kind, record.kept, record.halves = 4, model.kept, int(model.halves)
+        record.total_bits, record.addend_bits = model.total_bits, model.addend_bits
+        record.window = -1 if model.window is None else model.window
+    return record
 
 
 @lru_cache(maxsize=64)

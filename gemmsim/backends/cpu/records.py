@@ -14,11 +14,12 @@ __all__ = [
     "CastRecord",
     "MAX_WRAPPERS",
     "GemmSpecPart",
+    "HardwareRecord",
     "QuantizeArgs",
 ]
 
 MAX_BATCH_DIMS = 16
-STEPS, KINDS = 4, 10
+STEPS, KINDS = 4, 11
 MAX_WRAPPERS = 4
 
 _Dims = c_int64 * MAX_BATCH_DIMS
@@ -44,6 +45,16 @@ class RegisterRecord(ctypes.Structure):
     ]  # fmt: skip
 
 
+class HardwareRecord(ctypes.Structure):
+    _fields_ = [
+        ("kind", c_int32), ("products", c_int32), ("kept", c_int32), ("out", c_int32),
+        ("k", c_int32),
+        ("group", c_int32), ("flush", c_int32),
+        ("total_bits", c_int32), ("addend_bits", c_int32), ("halves", c_int32), ("window", c_int32),
+        ("a_emin", c_int32), ("b_emin", c_int32),
+    ]  # fmt: skip
+
+
 class GemmSpecPart(ctypes.Structure):
     """The end of GemmArgs: what only depends on the spec."""
 
@@ -53,13 +64,15 @@ class GemmSpecPart(ctypes.Structure):
         ("cast_add", CastRecord), ("cast_out", CastRecord),
         ("wrapper_count", c_int32), ("method", c_int32),
         ("wrappers", WrapperRecord * MAX_WRAPPERS), ("integer", RegisterRecord),
+        ("hardware", HardwareRecord),
         ("permutation", c_void_p),
     ]  # fmt: skip
 
 
-#: The beginning of GemmArgs: a b c, three dtypes and batch_dims, m n k, six strides, batch, seed, threads, padding.
+#: The beginning of GemmArgs: a b c, three dtypes and batch_dims, m n k, six strides, batch, overflows, seed, threads,
+#: padding.
 #: Packed in one call because a product of 8x8 matrices should not wait for its arguments.
-GEMM_CALL = struct.Struct("@3Q4i3q6qQQ2i")
+GEMM_CALL = struct.Struct("@3Q4i3q6qQQQ2i")
 
 
 class QuantizeArgs(ctypes.Structure):
