@@ -44,7 +44,13 @@ def host_kernel(source: KernelSource) -> ctypes.CDLL:
     code.write_text(source.text + "\nGEMMSIM_HOST_ENTRY\n", encoding="utf-8")
     root = header_root()
     include = ["-include", str(SHIM), f"-I{root / 'include'}", f"-I{root}"]
-    link = ["-nodefaultlibs", "-lc", "-lm", "-lgcc", "-Wl,--no-undefined"]  # without the C++ library, which kernels do not use: half the time
+    link = [
+        "-nodefaultlibs",
+        "-lc",
+        "-lm",
+        "-lgcc",
+        "-Wl,--no-undefined",
+    ]  # without the C++ library, which kernels do not use: half the time
     command = [compiler, *FLAGS, *include, str(code), "-o", str(library), *link]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, f"{source} does not compile for the host:\n{done.stderr}"
