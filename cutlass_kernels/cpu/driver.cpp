@@ -5,10 +5,9 @@
 #include <omp.h>
 #endif
 #include "api.h"
-#include "compose.h"
+#include "addend.h"
 #include "float_state.h"
-#include "pack.h"
-#include "scalar.h"
+#include "runner.h"
 
 namespace gemmsim {
 
@@ -32,8 +31,6 @@ static int thread_index(int threads) {
     return 0 * threads;
 #endif
 }
-
-static const Stats EMPTY = {0.0, 0.0, 32767, 0, 0};
 
 template <class T> struct Product {
     const Isa& isa;
@@ -69,7 +66,7 @@ template <class T> struct Product {
         const bool shuffled = r.wrappers[0].order == SHUFFLED;
         for (int64_t at = 0; at < g.k; ++at) {
             const int64_t k = k_of[(size_t)at];
-            position[(size_t)(shuffled ? g.permutation[k] : k)] = at;
+            position[(size_t)(shuffled ? r.permutation[k] : k)] = at;
         }
         for (int w = 0; w < r.wrapper_count; ++w)
             if (r.wrappers[w].order == INTERLEAVED) kmap = k_of;
@@ -90,6 +87,12 @@ template <class T> struct Product {
         return Matrix{(const char*)g.b + offset(g.batch + 2 * g.batch_dims, g.batch, g.batch_dims, batch) * dtype_size(g.b_dtype), g.b_dtype, g.k, g.n, g.b_row, g.b_col};
     }
 
+    Addend addend_of(int64_t batch) const {
+        if (!r.init) return Addend{};
+        const Extras& x = *g.extras;
+        return Addend{(const char*)x.addend + offset(x.batch, g.batch, g.batch_dims, batch) * dtype_size(x.addend_dtype), x.addend_dtype, x.addend_row, x.addend_col};
+    }
+
     void save_tile(T* c, int64_t batch, int64_t row0, int rows, int64_t col0, int cols) const {
         char* base = (char*)g.c + offset(g.batch + 3 * g.batch_dims, g.batch, g.batch_dims, batch) * dtype_size(g.c_dtype);
         for (int i = 0; i < rows; ++i) {
@@ -102,31 +105,26 @@ template <class T> struct Product {
     // Rows of `count` packed panels of A from panel `first`, against panels [p0, p1) of B.
     void block(int64_t batch, int64_t first, int64_t count, int64_t p0, int64_t p1, const T* packed_b, const Stats& sb, T* packed_a, Report* report) const {
         const Matrix a = operand_a(batch);
-        Stats sa = EMPTY;
+        Stats sa = EMPTY_STATS;
         for (int64_t q = 0; q < count; ++q) pack_a(isa, carrier, a, (first + q) * MR, r.a, at(), packed_a + q * g.k * MR, planned ? &sa : nullptr);
         if (r.method == INTEGER && (sa.non_finite || sb.non_finite || sa.lsb < 0 || sb.lsb < 0)) report->fractions = 1;
-        Choice choice = r.method ? choose_compensated(r, sa, sb, kind_carrier, isa.has_directed) : choose(r, sa, sb, kind_carrier, isa.has_directed);
-        if (!kmap.empty() && (r.add.mode >= SR || (!r.fused && r.mul.mode >= SR))) choice.kind = SCALAR;  // draws by original index
-        Meeting meetings[MAX_WRAPPERS];
-        for (int w = 0; w < r.wrapper_count; ++w) meetings[w] = choose_meeting(r, r.wrappers[w].cast, kind_carrier, sa, sb);
-        alignas(64) T c[MR * 64];
+        const Addend addend = addend_of(batch);
+        const int64_t row0 = first * MR, col0 = p0 * nr, row1 = (first + count) * MR, col1 = p1 * nr;
+        Stats sc = EMPTY_STATS;
+        if (r.init && planned) sc = addend.stats<T>(isa, row0, (row1 < g.m ? row1 : g.m) - row0, col0, (col1 < g.n ? col1 : g.n) - col0, nr);
+        const Runner<T> runner(isa, r, kind_carrier, nr, kmap.empty() ? nullptr : kmap.data(), sa, sb, sc);
+        alignas(64) T c[MR * 64], start[MR * 64];
         for (int64_t p = p0; p < p1; ++p)
             for (int64_t q = 0; q < count; ++q) {
-                const int64_t row0 = (first + q) * MR, col0 = p * nr;
-                const int rows = (int)(g.m - row0 < MR ? g.m - row0 : MR), cols = (int)(g.n - col0 < nr ? g.n - col0 : nr);
-                const Tile t = {packed_a + q * g.k * MR, packed_b + p * g.k * nr, c, g.k, rows, cols, &r.mul, &r.add, g.seed, (uint64_t)(batch * g.m + row0), (uint32_t)col0, 0, nullptr};
-                if (r.wrapper_count || r.method) {
-                    Compose<T>{isa, r, choice, meetings, t, nr, carrier, kmap.empty() ? nullptr : kmap.data()}.run(0, 0, g.k, c);
-                    save_tile(c, batch, row0, rows, col0, cols);
-                    continue;
-                }
-                memset(c, 0, sizeof(T) * MR * nr);
-                if (choice.kind == SCALAR) scalar_tile<T>(t, r, nr);
-                else isa.tile[choice.carrier][choice.step][choice.kind](t);
-                save_tile(c, batch, row0, rows, col0, cols);
+                const int64_t row = (first + q) * MR, col = p * nr;
+                const int rows = (int)(g.m - row < MR ? g.m - row : MR), cols = (int)(g.n - col < nr ? g.n - col : nr);
+                const Tile t = {packed_a + q * g.k * MR, packed_b + p * g.k * nr, c, g.k, rows, cols, nullptr, nullptr, g.seed, (uint64_t)(batch * g.m + row), (uint32_t)col, 0, nullptr};
+                if (r.init) addend.load(isa, row, rows, col, cols, nr, start);
+                runner.run(t, start);
+                save_tile(c, batch, row, rows, col, cols);
             }
-        report->used[choice.carrier][choice.step][choice.kind] = 1;
-        report->proofs &= choice.proofs;
+        report->used[runner.choice.carrier][runner.choice.step][runner.choice.kind] = 1;
+        report->proofs &= runner.choice.proofs;
     }
 
     size_t a_bytes() const { return ((size_t)(block_rows * g.k * MR) * sizeof(T) + 63) / 64 * 64; }
@@ -156,7 +154,7 @@ template <class T> struct Product {
     void one_batch_alone(int64_t batch, T* packed_b, T* packed_a, bool pack, Stats* sb, Report* report) const {
         const Matrix b = operand_b(batch);
         if (pack) {
-            *sb = EMPTY;
+            *sb = EMPTY_STATS;
             pack_group(b, 0, panels, packed_b, sb);
         }
         const Split s = split(1);
@@ -167,11 +165,11 @@ template <class T> struct Product {
     void one_batch(int64_t batch, int threads, T* packed_b, char* packed_a, bool pack, Stats* sb, Report* report) const {
         const Matrix b = operand_b(batch);
         const Split s = split(threads);
-        if (pack) *sb = EMPTY;
+        if (pack) *sb = EMPTY_STATS;
 #pragma omp parallel num_threads(threads)
         {
             const FloatState state;
-            Stats local = EMPTY;
+            Stats local = EMPTY_STATS;
             Report mine = {};
             mine.proofs = ~0;
             if (pack) {
@@ -233,22 +231,23 @@ template <class T> struct Product {
     }
 };
 
-Report run_gemm(const Isa& isa, const GemmArgs& g) {
+static Request request_of(const GemmArgs& g, const Member& member) {
     Request r;
+    static_cast<Member&>(r) = member;
     r.a = g.cast_a;
     r.b = g.cast_b;
-    r.mul = g.cast_mul;
-    r.add = g.cast_add;
     r.out = g.cast_out;
-    r.fused = g.fused;
     r.arithmetic = g.arithmetic;
     r.dtype_a = g.a_dtype;
     r.dtype_b = g.b_dtype;
+    r.dtype_c = g.extras ? g.extras->addend_dtype : F32;
+    if (!g.extras || !g.extras->addend) r.init = FROM_ZERO;
     r.k = g.k;
-    r.wrapper_count = g.wrapper_count;
-    r.wrappers = g.wrappers;
-    r.method = g.method;
-    r.integer = g.integer;
+    return r;
+}
+
+Report run_gemm(const Isa& isa, const GemmArgs& g) {
+    const Request r = request_of(g, g.member);
     Report report = {};
     report.proofs = ~0;
     const int carrier = choose_carrier(r, isa.has_directed);

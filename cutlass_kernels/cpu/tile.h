@@ -56,6 +56,7 @@ struct Tile {
 enum Kind : int { NONE = 0, PLAIN = 1, SUB = 2, SAT = 3, SPECIAL = 4, GENERAL = 5, RANDOM = 6, FAST = 7, FAST_CLAMP = 8, KINDS = 9, SCALAR = 9 };
 
 typedef void (*TileFn)(const Tile&);
+struct PaletteTile;  // a tile whose elements have roundings of their own (palette_tile.h)
 
 // What a chunk of data is like; the planner's raw material. Exponents are of the value, not biased.
 struct Stats {
@@ -74,6 +75,7 @@ struct Isa {
     TileFn tile[2][STEPS][KINDS];  // FAST and FAST_CLAMP are null without has_directed
     // kernel of a compensated run; `kind` SUB, SPECIAL or GENERAL; `odd`: exact operations; `mul`: products rounded
     TileFn (*compensated)(int carrier, int method, int kind, bool odd, bool mul);
+    void (*palette)(int carrier, const PaletteTile& t);
     // s = R(s + t) on n carrier values (whole vectors); `kind` NONE, PLAIN, SUB or GENERAL; `odd`: exact sums
     void (*combine)(int carrier, void* s, const void* t, int64_t n, const Cast& c, int kind, bool odd);
     // src (any dtype, element stride) -> carrier, in order

@@ -93,7 +93,7 @@ def matmul(
 
     dims = _tensor_dims(in_dims)
     separately, seed = _matmul_seed(info, spec, seed)
-    if separately:
+    if separately or dims[:2] == (None, None):
         call = partial(_call, matmul_op, spec, seed, out_dtype, stream)
         return torch.stack(_one_by_one(info, dims, (a, b, c), call)), 0
     a, b, c = _with_equal_ranks(dims, a, b, c)
@@ -116,7 +116,7 @@ def matmul_with_operands(
 
     dims = _tensor_dims(in_dims)
     separately, seed = _matmul_seed(info, spec, seed)
-    if separately:
+    if separately or dims[:2] == (None, None):
         call = partial(_call, matmul_with_operands_op, spec, seed, out_dtype, stream)
         columns = zip(*_one_by_one(info, dims, (a, b, c), call), strict=True)
         out, cast_a, cast_b = (torch.stack(column) for column in columns)

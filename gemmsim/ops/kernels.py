@@ -12,7 +12,7 @@ from functools import lru_cache
 import torch
 from torch import Tensor
 
-from gemmsim.arithmetic import GemmSpec, UnsupportedSpec
+from gemmsim.arithmetic import GemmSpec
 from gemmsim.backends import cpu
 from gemmsim.formats import Cast
 
@@ -136,18 +136,12 @@ def _general_matmul(
         spec, a, b = _cast_stochastic_operands(spec, a, b, seed)
     if c is not None:
         c = _expand_addend(c, shape)
-        reason = cpu.supported(spec)
-        if reason is not None:
-            asked = f"matmul: c with {spec.key!r}: {reason}"
-            raise UnsupportedSpec(message(asked, "products without c", "Add c to the result."))
     if out.numel() == 0:
         return out, _NOTHING
     target = out
     if len(shape) > 2:
         a, b, target, c = _batched(a, b, out, c)
-    if c is None:
-        return out, cpu.gemm(a, b, spec, target, seed)
-    return out, cpu.gemm(a, b, spec, target, seed, c=c)  # type: ignore[call-arg]
+    return out, cpu.gemm(a, b, spec, target, seed, c)
 
 
 def _expand_addend(c: Tensor, shape: Sequence[int]) -> Tensor:
@@ -209,8 +203,8 @@ def _batched(a: Tensor, b: Tensor, out: Tensor, c: Tensor | None) -> tuple[Tenso
     if b.numel() == b.shape[-2] * b.shape[-1]:
         rows, n = out.numel() // out.shape[-1], out.shape[-1]
         flat_a = _flat_view(a.expand(*out.shape[:-1], a.shape[-1]), rows)
-        flat_c = None if c is None else c.reshape(rows, n)
-        if flat_a is not None:
+        flat_c = None if c is None else _flat_view(c, rows)
+        if flat_a is not None and (c is None or flat_c is not None):
             return flat_a, b.reshape(b.shape[-2], n), out.view(rows, n), flat_c
     batch = out.shape[:-2]
     a, b = a.expand(*batch, *a.shape[-2:]), b.expand(*batch, *b.shape[-2:])

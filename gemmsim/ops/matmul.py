@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import lru_cache
 from typing import TypeAlias
 
@@ -204,8 +203,8 @@ def _check_operands(owner: str, a: Tensor, b: Tensor, c: Tensor | None, out_dtyp
 
 def _with_addend(owner: str, formats: QAffineFormats) -> AffinePlan:
     """The plan with c inside the forward product's accumulator, whose ``init`` must say where."""
-    init = "zero" if formats.fprop is None else getattr(formats.fprop.accumulator, "init", "zero")
-    if init == "zero":
+    plan: AffinePlan | None = formats.plan.with_addend or (formats.plan if formats.bias_in_accumulator else None)
+    if plan is None:
         raise SpecError(
             message(
                 f"{owner}: c with {str(formats.fprop)!r}, which has no place for it",
@@ -213,7 +212,7 @@ def _with_addend(owner: str, formats: QAffineFormats) -> AffinePlan:
                 "Use gemmsim.acc.sequential(..., init='c_first'), or add c to the result.",
             )
         )
-    return replace(formats.plan, addend_in_accumulator=True)
+    return plan
 
 
 def _as_matrices(owner: str, c: Tensor, row: bool, column: bool, shape: tuple[int, ...]) -> Tensor:

@@ -9,15 +9,15 @@ from typing import Final
 import torch
 from torch import Tensor
 
-from gemmsim.arithmetic import GemmSpec
+from gemmsim.arithmetic import GemmSpec, SpecError
 from gemmsim.arithmetic.errors import UnsupportedSpec
 from gemmsim.formats import Cast, FixedFormat, FloatFormat
 
 from .library import library
 from .params import cast_record
-from .program import FIXED, Program, permutation, program
+from .program import FIXED, Program, member_record, permutation, program
 from .quantize import DTYPES, quantize
-from .records import GEMM_CALL, MAX_BATCH_DIMS, GemmSpecPart, RegisterRecord
+from .records import GEMM_CALL, MAX_BATCH_DIMS, Extras, GemmSpecPart
 from .run import Run
 
 __all__ = ["SITE_A", "SITE_B", "SITE_OUT", "gemm", "supported"]
@@ -52,8 +52,6 @@ def supported(spec: GemmSpec) -> str | None:
     found = program(spec.accumulator)
     if isinstance(found, str):
         return found
-    if found.init != "zero":
-        return f"init={found.init!r}: the register starts from zero here"
     roles: list[tuple[str, Cast | None, bool]] = [
         ("operand a", spec.a, False),
         ("operand b", spec.b, False),
@@ -83,22 +81,12 @@ def _spec_part(spec: GemmSpec) -> tuple[bytes, Program]:
     found = program(spec.accumulator)
     assert isinstance(found, Program)
     args = GemmSpecPart()
-    if found.mul is not None:
-        args.cast_mul = cast_record(found.mul)
-    args.cast_add = cast_record(found.add)
     # stochastic operand and output casts are passes of their own (gemm below)
     for field, cast in (("cast_a", spec.a), ("cast_b", spec.b), ("cast_out", spec.out)):
         if cast is not None and not cast.is_stochastic:
             setattr(args, field, cast_record(cast))
-    args.fused = int(found.mul is None)
     args.arithmetic = int(spec.arithmetic == "fp32")
-    args.method = found.method
-    args.integer = RegisterRecord(*found.register)
-    args.wrapper_count = len(found.wrappers)
-    for record, wrapper in zip(args.wrappers, found.wrappers, strict=False):
-        record.order, record.pairs, record.n = wrapper.order, int(wrapper.pairs), wrapper.n
-        if wrapper.cast is not None:
-            record.cast = cast_record(wrapper.cast)
+    args.member = member_record(found)
     return bytes(args), found
 
 
@@ -128,17 +116,19 @@ def _rounded(x: Tensor, cast: Cast, seed: int, site: int) -> Tensor:
     return wide.expand(x.shape)
 
 
-def gemm(a: Tensor, b: Tensor, spec: GemmSpec, out: Tensor, seed: int = 0) -> Run:
+def gemm(a: Tensor, b: Tensor, spec: GemmSpec, out: Tensor, seed: int = 0, c: Tensor | None = None) -> Run:
     """Write the product of ``a`` (\\*B, M, K) and ``b`` (\\*B, K, N) that ``spec`` means into ``out`` (\\*B, M, N).
 
     Strides are free.
 
-    Broadcast batch dimensions come expanded (stride 0). Results are rounded to ``out``'s dtype (nearest even) after the
+    ``c`` is an addend of ``out``'s shape, which the accumulator's ``init`` gives a place; without it C is absent.
+    Broadcast dimensions come expanded (stride 0). Results are rounded to ``out``'s dtype (nearest even) after the
     spec's own output rounding. ``seed`` matters only for stochastic specs. Returns what ran.
     Extra memory: B packed once (K x N in the carrier, float32 or float64) and half a megabyte per thread for A.
 
     Raises:
         UnsupportedSpec: if ``supported(spec)`` gives a reason.
+        SpecError: for ``c`` without a place in ``spec``.
         MemoryError: if the packed panels cannot be allocated.
     """
     part = _spec_parts.get(spec)
@@ -146,6 +136,10 @@ def gemm(a: Tensor, b: Tensor, spec: GemmSpec, out: Tensor, seed: int = 0) -> Ru
         if len(_spec_parts) > 4096:
             _spec_parts.clear()
         part = _spec_parts[spec] = _spec_part(spec)
+    if c is not None and part[1].init == "zero":
+        raise SpecError(
+            f"c with {str(spec)!r}; allowed: init=c_first or init=c_last.\n  Say where C enters, or drop c."
+        )
     if spec.is_stochastic:
         seed = seed if spec.fixed_seed is None else spec.fixed_seed
         if spec.a is not None and spec.a.is_stochastic:
@@ -154,26 +148,37 @@ def gemm(a: Tensor, b: Tensor, spec: GemmSpec, out: Tensor, seed: int = 0) -> Ru
             b = _rounded(b, spec.b, seed, SITE_B)
         if spec.out is not None and spec.out.is_stochastic:
             raw = torch.empty(out.shape, dtype=torch.float64)
-            run = _call(part, a, b, raw, seed)
+            run = _call(part, a, b, raw, seed, c)
             quantize(raw, spec.out, out, seed, SITE_OUT)
             return run
-    return _call(part, a, b, out, seed)
+    return _call(part, a, b, out, seed, c)
 
 
-def _call(known: tuple[bytes, Program], a: Tensor, b: Tensor, out: Tensor, seed: int) -> Run:
+def _extras(c: Tensor) -> Extras:
+    """The record of an addend. It must outlive the call, and so must its ``strides``."""
+    record = Extras(addend=c.data_ptr(), addend_row=c.stride(-2), addend_col=c.stride(-1), addend_dtype=DTYPES[c.dtype])
+    strides = c.stride()[:-2]
+    record.strides = (ctypes.c_int64 * (2 * len(strides)))(*strides)  # kept alive by the record
+    record.batch = ctypes.addressof(record.strides)
+    return record
+
+
+def _call(known: tuple[bytes, Program], a: Tensor, b: Tensor, out: Tensor, seed: int, c: Tensor | None) -> Run:
     part, found = known
     sa, sb, sc = a.stride(), b.stride(), out.stride()
     dims = len(sc) - 2
     batch = _batch(a, b, out, dims) if dims else None
+    extras = None if c is None else _extras(c)
     m, n = out.shape[-2:]
     args = _pack(
         a.data_ptr(), b.data_ptr(), out.data_ptr(), DTYPES[a.dtype], DTYPES[b.dtype], DTYPES[out.dtype], dims,
         m, n, a.shape[-1], sa[-2], sa[-1], sb[-2], sb[-1], sc[-2], sc[-1],
-        ctypes.addressof(batch) if batch is not None else 0, seed, torch.get_num_threads(), 0,
+        ctypes.addressof(batch) if batch is not None else 0, ctypes.addressof(extras) if extras is not None else 0,
+        seed, torch.get_num_threads(), 0,
     )  # fmt: skip
-    if found.shuffle is not None:  # the last field of the spec's part is the permutation of this K
+    if found.shuffle is not None:  # the field before the last of the spec's part is the permutation of this K
         order = permutation(found.shuffle, a.shape[-1])
-        part = part[:-8] + ctypes.addressof(order).to_bytes(8, sys.byteorder)
+        part = part[:-16] + ctypes.addressof(order).to_bytes(8, sys.byteorder) + part[-8:]
     code = library().gemmsim_gemm(args + part)
     if code == -2:
         raise ValueError(

@@ -17,9 +17,10 @@ from gemmsim.arithmetic.shuffled import Shuffled
 from gemmsim.arithmetic.splitk import SplitK
 from gemmsim.formats import Cast
 
-from .records import MAX_WRAPPERS
+from .params import cast_record
+from .records import MAX_WRAPPERS, MemberRecord, RegisterRecord
 
-__all__ = ["FIXED", "MAX_WRAPPERS", "Program", "Wrapped", "permutation", "program"]
+__all__ = ["FIXED", "MAX_WRAPPERS", "Program", "Wrapped", "member_record", "permutation", "program"]
 
 #: gemmsim::Order in cutlass_kernels/cpu/tile.h.
 CHUNKED, PAIRWISE, INTERLEAVED, SPLITK, SHUFFLED = 1, 2, 3, 4, 5
@@ -28,6 +29,9 @@ CHUNKED, PAIRWISE, INTERLEAVED, SPLITK, SHUFFLED = 1, 2, 3, 4, 5
 _METHODS: dict[type[Accumulator], int] = {Kahan: 1, Neumaier: 2, TwoSum: 3, FastTwoSum: 4}
 
 LONG, INTEGER, FIXED = 5, 6, 7
+
+#: gemmsim::Init in cutlass_kernels/cpu/member.h.
+_INITS = ("zero", "c_first", "c_last")
 _LEAVES = (Sequential, Compensated, Exact, Integer, Fixed)
 
 
@@ -91,6 +95,25 @@ def program(accumulator: Accumulator) -> Program | str:
     if isinstance(accumulator, Sequential):
         return Program(tuple(wrappers), 0, accumulator.add, accumulator.mul, accumulator.init, shuffle)
     return Program(tuple(wrappers), _METHODS[type(accumulator)], accumulator.fmt, accumulator.mul, "zero", shuffle)
+
+
+def member_record(found: Program) -> MemberRecord:
+    """The record of a program; the permutation belongs to a K and comes with the call."""
+    record = MemberRecord(
+        fused=int(found.mul is None),
+        init=_INITS.index(found.init),
+        add=cast_record(found.add),
+        method=found.method,
+        integer=RegisterRecord(*found.register),
+        wrapper_count=len(found.wrappers),
+    )
+    if found.mul is not None:
+        record.mul = cast_record(found.mul)
+    for place, wrapper in zip(record.wrappers, found.wrappers, strict=False):
+        place.order, place.pairs, place.n = wrapper.order, int(wrapper.pairs), wrapper.n
+        if wrapper.cast is not None:
+            place.cast = cast_record(wrapper.cast)
+    return record
 
 
 @lru_cache(maxsize=64)
