@@ -16,6 +16,7 @@ from .arithmetic import (
     Exact,
     FastTwoSum,
     Fixed,
+    Hardware,
     Integer,
     Interleaved,
     Kahan,
@@ -31,7 +32,7 @@ from .arithmetic import (
     overflow_certificate,
 )
 from .arithmetic.presets import a2q, batch_invariant, lba_m7e4, mptorch_cuda, srmac_fp12, wang2018
-from .formats import Cast, Format, Rounding
+from .formats import Cast, FloatFormat, Format, Rounding
 
 __all__ = [
     "a2q",
@@ -41,6 +42,7 @@ __all__ = [
     "exact",
     "fast_two_sum",
     "fixed",
+    "hw",
     "int",
     "interleaved",
     "kahan",
@@ -225,6 +227,20 @@ def fixed(
         SpecError: for P outside 1 to 53 or unknown words.
     """
     return Fixed(P, frac, rounding=rounding, overflow=overflow)
+
+
+def hw(
+    arch: str, op: str, a: str | FloatFormat, b: str | FloatFormat | None = None, *, out: str | FloatFormat = "fp32"
+) -> Hardware:
+    """A chain of the largest matrix instructions ``op`` (mma, wgmma, tcgen05, mfma, mxf8f6f4, mxf4, mxf4nvf4) of
+    ``arch`` for operands in ``a`` and ``b`` (None: ``a``) and a register in ``out``, from +0. Operands are cast to
+    ``a`` and ``b``; scales of the mx ops are 1. See ``gemmsim.arithmetic.Hardware`` for NaN, infinities, -0, overflow
+    and the source: a published software model, not silicon.
+
+    Raises:
+        SpecError: for an architecture, op or formats outside the tables; it says what there is.
+    """
+    return Hardware(arch, op, a, b, out=out)
 
 
 def palette(*accs: AccumulatorLike) -> Palette:

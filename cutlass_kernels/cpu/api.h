@@ -41,13 +41,13 @@ struct GemmArgs {
 
 // What ran: which kernels computed at least one tile, and what the planner had proved for all of them.
 struct Report {
-    uint8_t used[2][STEPS][KINDS + 1];  // carrier, step, kind; the last kind is the scalar kernel
+    uint8_t used[2][STEPS][ALL_KINDS];  // carrier, step, kind
     int32_t proofs, fractions;  // fractions: an operand of an INTEGER run is not a whole number
 
     void add(const Report& r) {
         for (int c = 0; c < 2; ++c)
             for (int s = 0; s < STEPS; ++s)
-                for (int k = 0; k <= KINDS; ++k) used[c][s][k] |= r.used[c][s][k];
+                for (int k = 0; k < ALL_KINDS; ++k) used[c][s][k] |= r.used[c][s][k];
         proofs &= r.proofs;
         fractions |= r.fractions;
     }
@@ -58,9 +58,9 @@ struct Report {
         int at = 4;
         for (int c = 0; c < 2; ++c)
             for (int s = 0; s < STEPS; ++s)
-                for (int k = 0; k <= KINDS; ++k)
+                for (int k = 0; k < ALL_KINDS; ++k)
                     if (used[c][s][k] && at < 53) {
-                        code |= (int64_t)(1 + (c * STEPS + s) * (KINDS + 1) + k) << at;
+                        code |= (int64_t)(1 + (c * STEPS + s) * ALL_KINDS + k) << at;
                         at += 7;
                     }
         return code;

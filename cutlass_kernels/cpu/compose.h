@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <vector>
 #include "gemmsim/philox.h"
+#include "hardware_model.h"
 #include "registers.h"
 
 namespace gemmsim {
@@ -40,6 +41,7 @@ template <class T> struct Compose {
     Tile base;                // a, b at k = 0
     int nr, carrier;
     const int64_t* kmap;      // where lanes are interleaved, the k of each place; else null
+    bool specials;            // an operand of the block may be NaN or infinite
     mutable int64_t runs = 0;
     mutable int64_t sums[MAX_WRAPPERS] = {}, totals[MAX_WRAPPERS] = {};  // combinations so far: indices of their draws
 
@@ -55,11 +57,36 @@ template <class T> struct Compose {
         t.k = end - begin;
         t.k0 = begin;
         t.kmap = kmap ? kmap + begin : nullptr;
-        if (r.method >= INTEGER) integer_tile<T>(t, r, nr);
+        if (r.method == HARDWARE) instructions(t);
+        else if (r.method >= INTEGER) integer_tile<T>(t, r, nr);
         else if (r.method == LONG) exact_tile<T>(t, r, nr, runs++, SITE_COMBINE + 32 * (r.wrapper_count ? depth(r.wrapper_count) : 0));
         else if (choice.kind == SCALAR) scalar_run<T>(t, r, nr);
         else if (r.method) isa.compensated(choice.carrier, r.method, choice.kind, r.arithmetic != FP32, !r.fused)(t);
         else isa.tile[choice.carrier][choice.step][choice.kind](t);
+    }
+
+    // The vector kernel knows finite operands only: elements that meet another are computed anew, one by one.
+    void instructions(const Tile& t) const {
+        const bool lanes = choice.kind == LANES, any = r.hardware.kind == HW_TREE;
+        if (lanes) isa.hardware(t, r.hardware, choice.carrier == 1);
+        if (lanes && (any || !specials)) return;
+        const T *a = (const T*)t.a, *b = (const T*)t.b;
+        bool row[MR], column[64];
+        for (int i = 0; i < t.rows; ++i) row[i] = !lanes || !finite(a + i, MR, t.k);
+        for (int j = 0; j < t.cols; ++j) column[j] = !lanes || !finite(b + j, nr, t.k);
+        for (int i = 0; i < t.rows; ++i)
+            for (int j = 0; j < t.cols; ++j) {
+                if (!row[i] && !column[j]) continue;
+                HardwareDot dot = {r.hardware};
+                for (int64_t k = 0; k < t.k; k += r.hardware.products)
+                    dot.step(a + k * MR + i, MR, b + k * nr + j, nr, (int)(t.k - k < r.hardware.products ? t.k - k : r.hardware.products));
+                ((T*)t.c)[i * nr + j] = (T)dot.c;
+            }
+    }
+    static bool finite(const T* x, int64_t stride, int64_t n) {
+        T zero = 0;
+        for (int64_t k = 0; k < n; ++k) zero += x[k * stride] * 0;
+        return zero == 0;
     }
 
     int depth(int level) const { return level - (r.wrappers[0].order == SHUFFLED); }  // a permutation combines nothing

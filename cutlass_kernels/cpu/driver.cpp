@@ -44,7 +44,7 @@ template <class T> struct Product {
 
     Product(const Isa& i, const GemmArgs& args, const Request& req, int c)
         : isa(i), g(args), r(req), carrier(sizeof(T) == 4 ? 0 : 1), kind_carrier(c), nr(i.nr[carrier]), panels((args.n + nr - 1) / nr),
-          blocks((args.m + MR - 1) / MR), planned(req.method == INTEGER || (c != 2 && (!native(req, carrier) || req.wrapper_count))) {
+          blocks((args.m + MR - 1) / MR), planned(req.method >= INTEGER || (c != 2 && (!native(req, carrier) || req.wrapper_count))) {
         // A block of rows is packed once and used against all of B: as tall as half a megabyte, but enough blocks for the threads
         const int64_t fit = (1 << 19) / ((g.k + 1) * MR * (int64_t)sizeof(T));
         const int64_t share = (blocks + 4 * g.threads - 1) / (4 * g.threads);

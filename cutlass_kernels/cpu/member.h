@@ -13,6 +13,7 @@ struct Member {
     int32_t wrapper_count, method;  // method: Method of a run
     Wrapper wrappers[MAX_WRAPPERS];
     Register integer;
+    HardwareModel hardware;
     const int64_t* permutation;  // SHUFFLED: original index of each position
 };
 

@@ -71,6 +71,7 @@ inline int choose_carrier(const Request& r, bool directed, int least = 0) {
             if (!fits(r.wrappers[w].cast, carrier, !plain) && !is_native(r.wrappers[w].cast, carrier) && r.wrappers[w].order != SHUFFLED) return false;
         return true;
     };
+    if (r.method == HARDWARE) return 0;
     if (r.method >= LONG) return 2;
     if (plain) return fits(r.add, 0, false) && (!two || fits(r.mul, 0, false)) && wrapped(0) ? 0 : 2;
     const int width = operand_bits(r.a, r.dtype_a) + operand_bits(r.b, r.dtype_b);
@@ -261,6 +262,17 @@ inline Choice choose_compensated(const Request& r, const Stats& a, const Stats& 
         kind = km == SPECIAL && kind == SUB ? GENERAL : km > kind ? km : kind;  // an infinite product must meet a clamp that knows it
     }
     return Choice{carrier, (r.fused ? (odd ? FMA_ODD : FMA_NEAR) : (odd ? MA_ODD : MA_NEAR)), kind, f.finite ? FINITE : 0};
+}
+
+// Steps of a matrix instruction: float lanes where products and their cuts stay far from the ends of binary32, double
+// lanes beyond. Operands that are not finite are the driver's business.
+inline Choice choose_hardware(const Request& r, const Stats& a, const Stats& b) {
+    const HardwareModel& m = r.hardware;
+    const bool exact_lanes = m.kind == HW_FUSED || m.kind == HW_FLOORED;
+    const double product = a.max_abs * b.max_abs;
+    if (m.kind == HW_FLOORED && product >= ldexp(1.0, 128)) return Choice{1, 0, SCALAR, 0};
+    const bool narrow = product < ldexp(1.0, 90) && (a.lsb > 30000 || b.lsb > 30000 || a.lsb + b.lsb >= -90);
+    return Choice{exact_lanes && !narrow ? 1 : 0, 0, LANES, 0};
 }
 
 // How a combination is computed: kind NONE, SUB or GENERAL on vectors, SCALAR beyond.

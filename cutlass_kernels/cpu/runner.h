@@ -9,13 +9,14 @@ template <class T> struct Runner {
     const Request& r;
     const int carrier, nr;
     const int64_t* kmap;  // where lanes are interleaved, the k of each place; else null
+    const bool specials;  // an operand of the block may be NaN or infinite
     Choice choice;
     Meeting meetings[MAX_WRAPPERS], last;
 
     // `kind_carrier`: choose_carrier's; a, b, c: facts about the operands and the addend.
     Runner(const Isa& isa_, const Request& request, int kind_carrier, int nr_, const int64_t* map, const Stats& a, const Stats& b, const Stats& c)
-        : isa(isa_), r(request), carrier(sizeof(T) == 4 ? 0 : 1), nr(nr_), kmap(map) {
-        choice = r.method ? choose_compensated(r, a, b, kind_carrier, isa.has_directed) : choose(r, a, b, c, kind_carrier, isa.has_directed);
+        : isa(isa_), r(request), carrier(sizeof(T) == 4 ? 0 : 1), nr(nr_), kmap(map), specials(a.non_finite || b.non_finite) {
+        choice = r.method == HARDWARE ? choose_hardware(r, a, b) : r.method ? choose_compensated(r, a, b, kind_carrier, isa.has_directed) : choose(r, a, b, c, kind_carrier, isa.has_directed);
         if (kmap && (r.add.mode >= SR || (!r.fused && r.mul.mode >= SR))) choice.kind = SCALAR;  // draws by original index
         for (int w = 0; w < r.wrapper_count; ++w) meetings[w] = choose_meeting(r, r.wrappers[w].cast, kind_carrier, a, b, EMPTY_STATS);
         if (r.init == C_LAST) last = choose_meeting(r, r.add, kind_carrier, a, b, c);
@@ -26,7 +27,7 @@ template <class T> struct Runner {
         T* const c = (T*)t.c;
         t.mul = &r.mul;
         t.add = &r.add;
-        if (r.wrapper_count || r.method) return Compose<T>{isa, r, choice, meetings, t, nr, carrier, kmap}.run(0, 0, t.k, c);
+        if (r.wrapper_count || r.method) return Compose<T>{isa, r, choice, meetings, t, nr, carrier, kmap, specials}.run(0, 0, t.k, c);
         if (r.init == C_FIRST) memcpy(c, addend, sizeof(T) * (size_t)(MR * nr));
         else memset(c, 0, sizeof(T) * (size_t)(MR * nr));
         if (choice.kind == SCALAR) scalar_tile<T>(t, r, nr);

@@ -16,8 +16,8 @@ enum Step : int {
 constexpr int64_t MR = 8;  // rows of a packed panel of A
 
 // What a run is: a plain register, one of compensated.h, or a register of registers.h: the
-// long accumulator, two's complement integers, fixed point.
-enum Method : int32_t { REGISTER = 0, KAHAN = 1, NEUMAIER = 2, TWO_SUM = 3, FAST_TWO_SUM = 4, LONG = 5, INTEGER = 6, FIXED = 7 };
+// long accumulator, two's complement integers, fixed point; or a chip's matrix instruction.
+enum Method : int32_t { REGISTER = 0, KAHAN = 1, NEUMAIER = 2, TWO_SUM = 3, FAST_TWO_SUM = 4, LONG = 5, INTEGER = 6, FIXED = 7, HARDWARE = 8 };
 
 // A wrapper around the sequential run, outermost first: which terms meet in which order (spec/accumulators.md, 2).
 enum Order : int32_t { CHUNKED = 1, PAIRWISE = 2, INTERLEAVED = 3, SPLITK = 4, SHUFFLED = 5 };
@@ -27,6 +27,16 @@ enum { MAX_WRAPPERS = 4 };
 struct Register {
     int32_t bits, saturate, at_end, is_signed;  // at_end: brought into range once, after an exact sum
     int32_t shift, frac;                        // INTEGER: products shifted right; FIXED: multiples of 2^-frac
+};
+
+// The step of a matrix instruction; the fields are those of gemmsim/hardware/models.py.
+enum HardwareKind : int32_t { HW_FUSED = 1, HW_GROUPS = 2, HW_TREE = 3, HW_FLOORED = 4 };
+enum HardwareOut : int32_t { HW_RZ23 = 0, HW_E8M13 = 1, HW_RNE10 = 2, HW_RNE23 = 3 };
+struct HardwareModel {
+    int32_t kind, products, kept, out;
+    int32_t group, flush;                             // GROUPS; TREE
+    int32_t total_bits, addend_bits, halves, window;  // FLOORED; window -1: none
+    int32_t a_emin, b_emin;                           // exponents of the operand formats' smallest normals
 };
 
 struct Wrapper {
@@ -53,7 +63,8 @@ struct Tile {
 
 // Kinds of rounding a kernel can do, in order of cost (rounders.h explains each).
 // FAST, FAST_CLAMP: one non-nearest mode for all casts, by directed rounding instructions.
-enum Kind : int { NONE = 0, PLAIN = 1, SUB = 2, SAT = 3, SPECIAL = 4, GENERAL = 5, RANDOM = 6, FAST = 7, FAST_CLAMP = 8, KINDS = 9, SCALAR = 9 };
+// LANES: a vector kernel that is no register with a rounding (registers of integers, chips' instructions).
+enum Kind : int { NONE = 0, PLAIN = 1, SUB = 2, SAT = 3, SPECIAL = 4, GENERAL = 5, RANDOM = 6, FAST = 7, FAST_CLAMP = 8, KINDS = 9, SCALAR = 9, LANES = 10, ALL_KINDS = 11 };
 
 typedef void (*TileFn)(const Tile&);
 struct PaletteTile;  // a tile whose elements have roundings of their own (palette_tile.h)
@@ -75,7 +86,10 @@ struct Isa {
     TileFn tile[2][STEPS][KINDS];  // FAST and FAST_CLAMP are null without has_directed
     // kernel of a compensated run; `kind` SUB, SPECIAL or GENERAL; `odd`: exact operations; `mul`: products rounded
     TileFn (*compensated)(int carrier, int method, int kind, bool odd, bool mul);
+    // all elements of a tile whose roundings differ, in one pass (palette_kernel.h)
     void (*palette)(int carrier, const PaletteTile& t);
+    // steps of a matrix instruction along the tile's k, from +0; float panels; `wide`: products in double lanes
+    void (*hardware)(const Tile& t, const HardwareModel& m, bool wide);
     // s = R(s + t) on n carrier values (whole vectors); `kind` NONE, PLAIN, SUB or GENERAL; `odd`: exact sums
     void (*combine)(int carrier, void* s, const void* t, int64_t n, const Cast& c, int kind, bool odd);
     // src (any dtype, element stride) -> carrier, in order

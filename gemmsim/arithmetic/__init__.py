@@ -11,6 +11,7 @@ from .compensated import Compensated, FastTwoSum, Kahan, Neumaier, TwoSum
 from .errors import SpecError, SpecFormatError, UnsupportedSpec
 from .exact_sum import Binned, Exact
 from .grammar import parse_accumulator
+from .hardware import Hardware
 from .integer import Fixed, Integer
 from .interleaved import Interleaved
 from .pairwise import Pairwise
@@ -29,6 +30,7 @@ __all__ = [
     "FastTwoSum",
     "Fixed",
     "GemmSpec",
+    "Hardware",
     "Integer",
     "Interleaved",
     "Kahan",

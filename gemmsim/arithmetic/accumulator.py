@@ -18,6 +18,7 @@ __all__ = ["Accumulator", "constructors", "register"]
 _CONSTRUCTORS: dict[str, type[Accumulator]] = {}
 
 AccumulatorType = TypeVar("AccumulatorType", bound="type[Accumulator]")
+Self = TypeVar("Self", bound="Accumulator")
 
 
 def register(name: str) -> Callable[[AccumulatorType], AccumulatorType]:
@@ -84,6 +85,15 @@ class Accumulator(ABC):
     def grids(self) -> Iterator[int]:
         """Exponents of powers of two of which everything in a register is a multiple, beside the products."""
         return (step.format.quantum_exponent for step in self.casts())
+
+    @property
+    def operand_casts(self) -> tuple[Cast, Cast] | None:
+        """Casts of a and b whose results are all that this accumulator takes, or None where it takes any numbers."""
+        return None
+
+    def transposed(self: Self) -> Self:
+        """This accumulator for the product of the transposed operands, b's part first."""
+        return self
 
     @property
     def integer_operands(self) -> bool:

@@ -11,7 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, cast
 
-from ..formats import Cast, FixedFormat, FloatFormat, FormatError, Rounding, parse_cast, parse_rounding
+from ..formats import Cast, FixedFormat, FloatFormat, FormatError, Rounding, parse, parse_cast, parse_rounding
 from .errors import SpecFormatError, spec_error
 
 if TYPE_CHECKING:
@@ -21,16 +21,20 @@ __all__ = [
     "ACCUMULATOR",
     "BOOL",
     "CAST",
+    "FORMAT",
     "MEMBERS",
     "ROUNDING",
+    "WORD",
     "AccumulatorKind",
     "BoolKind",
     "CastKind",
     "ChoiceKind",
+    "FormatKind",
     "IntKind",
     "Kind",
     "MembersKind",
     "RoundingKind",
+    "WordKind",
     "argument",
     "optional",
     "read_cast",
@@ -109,6 +113,28 @@ class ChoiceKind(Kind):
             allowed = ", ".join(map(repr, self.words))
             raise spec_error(f"{owner}: {name}={value!r}", allowed, f"Give {name} as one of these words.")
         return str(word)
+
+
+class WordKind(Kind):
+    """A word in lower case; which ones there are depends on other arguments, so the owner checks it."""
+
+    def read(self, value: object, owner: str, name: str) -> str:
+        if not isinstance(value, str):
+            raise spec_error(f"{owner}: {name}={value!r} of type {type(value).__name__}", "a word", "Give a string.")
+        return value.strip().lower()
+
+
+class FormatKind(WordKind):
+    """Name of a floating-point format, ours where we have one; the owner checks it."""
+
+    def read(self, value: object, owner: str, name: str) -> str:
+        if isinstance(value, FloatFormat):
+            return str(value)
+        word = super().read(value, owner, name)
+        try:
+            return str(parse(word))
+        except FormatError:
+            return word
 
 
 class BoolKind(Kind):
@@ -210,6 +236,8 @@ def optional(kind: Kind) -> Kind:
 
 
 BOOL = BoolKind()
+WORD = WordKind()
+FORMAT = FormatKind()
 CAST = CastKind()
 ROUNDING = RoundingKind()
 ACCUMULATOR = AccumulatorKind()

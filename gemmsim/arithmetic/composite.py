@@ -57,6 +57,15 @@ class Composite(Accumulator):
         return self.inner.fixed_seed
 
     @property
+    def operand_casts(self) -> tuple[Cast, Cast] | None:
+        """As ``inner``."""
+        return self.inner.operand_casts
+
+    def transposed(self: Self) -> Self:
+        """With ``inner`` transposed."""
+        return dataclasses.replace(self, inner=self.inner.transposed())  # type: ignore[call-arg]
+
+    @property
     def integer_operands(self) -> bool:
         """As ``inner``."""
         return self.inner.integer_operands

@@ -24,7 +24,8 @@ class Palette(Accumulator):
     Each element is what the chosen member alone would give there, random bits included.
 
     Raises:
-        SpecError: for another number of members, a palette or ``init`` among them, or members that fix different seeds.
+        SpecError: for another number of members, a palette or ``init`` among them, or members that fix different seeds
+            or take different operands.
 
     Source: spec/accumulators.md, section 8 of the design sheets.
     """
@@ -46,6 +47,13 @@ class Palette(Accumulator):
                 f"palette whose members have the seeds {', '.join(sorted(map(str, seeds)))}",
                 "one seed for all, or none in any: a product has one",
                 "Give the seed with the call.",
+            )
+        taken = {member.operand_casts: member for member in self.members if member.operand_casts is not None}
+        if len(taken) > 1:
+            raise spec_error(
+                f"palette whose members take different operands: {', '.join(map(str, taken.values()))}",
+                "one pair of operand formats in all members that ask for any: a product casts its operands once",
+                "Use a palette for each pair.",
             )
 
     def casts(self) -> Iterator[Cast]:
@@ -73,6 +81,15 @@ class Palette(Accumulator):
     def fixed_seed(self) -> int | None:
         """The seed that the members fix."""
         return next((m.fixed_seed for m in self.members if m.is_stochastic), self.members[0].fixed_seed)
+
+    @property
+    def operand_casts(self) -> tuple[Cast, Cast] | None:
+        """The casts that members ask for; all members get operands cast so."""
+        return next((m.operand_casts for m in self.members if m.operand_casts is not None), None)
+
+    def transposed(self) -> Palette:
+        """With each member transposed."""
+        return Palette(tuple(member.transposed() for member in self.members))
 
     @property
     def integer_operands(self) -> bool:

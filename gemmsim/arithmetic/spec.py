@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
 from ..formats import FP32, Cast, FixedFormat, FloatFormat, Format
@@ -12,6 +12,7 @@ from .accumulator import Accumulator
 from .arguments import ACCUMULATOR, CAST, optional
 from .errors import spec_error
 from .grammar import split_spec
+from .operands import operand_cast
 from .sequential import Sequential
 
 __all__ = ["ARITHMETICS", "GemmSpec", "SpecLike"]
@@ -31,7 +32,8 @@ class GemmSpec:
     """Operand formats, product, accumulator, output and arithmetic of ``sum_k a_k * b_k``.
 
     Args:
-        a, b: casts of the operands, made first; None takes them as given.
+        a, b: casts of the operands, made first; None takes them as given, or as ``accumulator.operand_casts`` says if
+            the accumulator takes certain formats alone. A cast given to one of those must be to values it holds.
         product: rounding of each product; None is exact. Always the accumulator's own product rounding: giving it here
             or there is the same.
         accumulator: how the products become one number. Default: fp32, fused, k ascending.
@@ -66,6 +68,9 @@ class GemmSpec:
             accumulator = accumulator.with_product(self.product)
         put(self, "accumulator", accumulator)
         put(self, "product", accumulator.product_cast)
+        if accumulator.operand_casts is not None:
+            for name, taken in zip("ab", accumulator.operand_casts, strict=True):
+                put(self, name, operand_cast(getattr(self, name), taken, accumulator, name))
         if self.arithmetic not in ARITHMETICS:
             raise spec_error(
                 f"GemmSpec: arithmetic={self.arithmetic!r}",
@@ -77,11 +82,16 @@ class GemmSpec:
         put(self, "key", _text(self))
         put(self, "is_stochastic", any(step.is_stochastic for step in self.casts()))
 
+    def transposed(self) -> GemmSpec:
+        """Spec of ``B^T @ A^T`` for this one's ``A @ B``: each operand's cast goes with it."""
+        return replace(self, a=self.b, b=self.a, accumulator=self.accumulator.transposed())
+
     def _check_fits_fp32(self) -> None:
         if self.accumulator.exact_sums:
             raise spec_error(
                 f"GemmSpec: arithmetic='fp32' with {self.accumulator}",
-                "accumulators that round at each step; this one keeps sums exactly, which binary32 does not",
+                "accumulators whose steps are roundings of one sum; inside this one are exact sums, which binary32 "
+                "does not hold",
                 "Use arithmetic='exact'.",
             )
         casts = [("a", self.a), ("b", self.b), *(("accumulator", step) for step in self.accumulator.casts())]

@@ -75,7 +75,9 @@ def bits_command(
     a: Annotated[str, typer.Option("--a", help="Numbers separated by commas: 1.5, 0x1p-3, 2^-13, 1.5*2^-25.")],
     b: Annotated[str, typer.Option("--b", help="As many numbers.")],
     c: Annotated[str, typer.Option("--c", help="The addend.")] = "0",
-    op: Annotated[str | None, typer.Option("--op", help="mma, wgmma, tcgen05 or mfma: its largest k.")] = None,
+    op: Annotated[
+        str | None, typer.Option("--op", help="mma, wgmma, tcgen05, mfma, mxf4nvf4, ...: its largest k.")
+    ] = None,
     format_a: Annotated[str | None, typer.Option("--in", help="Format of a, and of b.")] = None,
     format_b: Annotated[str | None, typer.Option("--in-b", help="Format of b, if it differs.")] = None,
     out: Annotated[str, typer.Option("--out", help="Format of c and the result.")] = "f32",

@@ -10,7 +10,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from .catalogue import ARCHITECTURES, OPS, families, instruction, instructions, largest
+from .catalogue import ARCHITECTURES, OPS, Op, families, instruction, instructions, largest
 from .describe import table
 from .errors import HardwareError
 from .instruction import Family, Instruction, Shape, Source
@@ -35,6 +35,7 @@ __all__ = [
     "HardwareError",
     "Instruction",
     "Model",
+    "Op",
     "Operand",
     "PROBES",
     "PairwiseTree",

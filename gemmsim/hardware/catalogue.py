@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from functools import lru_cache
 
 from ..formats.errors import suggestion
@@ -11,13 +12,43 @@ from .errors import HardwareError, hardware_error
 from .instruction import Family, Instruction
 from .operands import operand_for
 
-__all__ = ["ARCHITECTURES", "OPS", "families", "instruction", "instructions", "largest"]
+__all__ = ["ARCHITECTURES", "OPS", "Op", "families", "instruction", "instructions", "largest"]
 
 FAMILIES: tuple[Family, ...] = (*nvidia.FAMILIES, *amd.FAMILIES)
 #: Oldest first, per vendor.
 ARCHITECTURES: tuple[str, ...] = tuple(dict.fromkeys(family.arch for family in FAMILIES))
-#: Short words for the units, as accumulators and the command line name them.
-OPS: dict[str, str] = {"mma": "mma", "wgmma": "wgmma", "tcgen05": "tcgen05mma", "mfma": "mfma"}
+
+
+@dataclass(frozen=True)
+class Op:
+    """What an op takes in: the rows of these units with that scale format and block (None: without scales).
+
+    operands: of those rows, the ones with these operands; empty for all.
+    """
+
+    units: tuple[str, ...]
+    scale: str | None = None
+    block: int | None = None
+    operands: tuple[str, ...] = ()
+
+    def takes_in(self, one: Family | Instruction) -> bool:
+        """Whether ``one`` belongs to this op."""
+        pairs = one.operands if isinstance(one, Family) else ((one.a, one.b),)
+        fits = not self.operands or all(x in self.operands and y in self.operands for x, y in pairs)
+        return one.unit in self.units and (one.scale, one.block) == (self.scale, self.block) and fits
+
+
+_SCALED = ("mma_block_scale", "tcgen05mma_block_scale")
+#: Short words for the units, as accumulators and the command line name them; block-scaled kinds as PTX names them.
+OPS: dict[str, Op] = {
+    "mma": Op(("mma",)),
+    "wgmma": Op(("wgmma",)),
+    "tcgen05": Op(("tcgen05mma",)),
+    "mxf8f6f4": Op(_SCALED, "ue8m0", 32, ("e4m3", "e5m2")),
+    "mxf4": Op(_SCALED, "ue8m0", 32, ("e2m1",)),
+    "mxf4nvf4": Op(_SCALED, "ue4m3", 16, ("e2m1",)),
+    "mfma": Op(("mfma",)),
+}
 
 
 def _architecture(arch: str) -> str:
@@ -93,17 +124,19 @@ def _no_instruction(arch: str, name: str) -> HardwareError:
 
 
 def largest(arch: str, op: str, a: object, b: object = None, *, out: object = "f32") -> Instruction:
-    """The instruction with the largest K of unit ``op`` (mma, wgmma, tcgen05, mfma) for these formats, without scales.
+    """The instruction with the largest K of ``op`` for these formats.
 
-    a, b, out: names (ours or the vendors') or formats; b defaults to a; out is the format of C and D.
-    Where several have that K (AMD), the one with most products a step, then the first in the tables.
-    ``HardwareError`` says what the unit takes if there is none; ``FormatError`` if a format does not exist.
+    op: mma, wgmma, tcgen05, mfma, or a block-scaled kind: mxf8f6f4 and mxf4 (one ue8m0 scale for 32 elements),
+    mxf4nvf4 (one ue4m3 for 16). a, b, out: names (ours or the vendors') or formats; b defaults to a; out is the format
+    of C and D. Where several have that K (AMD), the one with most products a step, then the first in the tables.
+    ``HardwareError`` says what the op takes if there is none; ``FormatError`` if a format does not exist.
     """
     key = _architecture(arch)
-    units = {name: unit for name, unit in OPS.items() if any(one.unit == unit for one in families(key))}
-    if op not in units:
-        raise hardware_error(f"{key} has no op {op!r}", ", ".join(units), f"{suggestion(op, units)}Choose one.")
-    rows = [one for one in instructions(key) if one.unit == units[op] and one.c == one.d]
+    ops = {name: one for name, one in OPS.items() if any(map(one.takes_in, families(key)))}
+    if op not in ops:
+        near = suggestion(op, ops) if isinstance(op, str) else ""
+        raise hardware_error(f"{key} has no op {op!r}", ", ".join(ops), f"{near}Choose one.")
+    rows = [one for one in instructions(key) if ops[op].takes_in(one) and one.c == one.d]
     pair = tuple(operand_for(x, tuple(dict.fromkeys(y for one in rows for y in (one.a, one.b)))) for x in (a, b or a))
     register = operand_for(out, tuple(dict.fromkeys(one.d for one in rows)))
     fits = [one for one in rows if (one.a, one.b) == pair and one.d == register]

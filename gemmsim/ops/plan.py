@@ -48,10 +48,9 @@ class Product:
         if spec is None:
             return cls()
         last = spec.accumulator.add_cast if spec.out is None else spec.out
-        swapped = replace(spec, a=spec.b, b=spec.a)
         wide = not fits(last.format, torch.float32)
         init = getattr(spec.accumulator, "init", "zero")
-        return cls(spec.key, swapped.key, spec.a is not None, spec.b is not None, wide, init)
+        return cls(spec.key, spec.transposed().key, spec.a is not None, spec.b is not None, wide, init)
 
 
 @dataclass(frozen=True)

@@ -10,15 +10,17 @@ from gemmsim.arithmetic import Accumulator, Sequential
 from gemmsim.arithmetic.chunked import Chunked, Promote
 from gemmsim.arithmetic.compensated import Compensated, FastTwoSum, Kahan, Neumaier, TwoSum
 from gemmsim.arithmetic.exact_sum import Exact
+from gemmsim.arithmetic.hardware import Hardware
 from gemmsim.arithmetic.integer import Fixed, Integer
 from gemmsim.arithmetic.interleaved import Interleaved
 from gemmsim.arithmetic.pairwise import Pairwise
 from gemmsim.arithmetic.shuffled import Shuffled
 from gemmsim.arithmetic.splitk import SplitK
 from gemmsim.formats import Cast
+from gemmsim.hardware import FlooredSum, FmaChain, FusedBlock, PairwiseTree, ScaledGroups
 
 from .params import cast_record
-from .records import MAX_WRAPPERS, MemberRecord, RegisterRecord
+from .records import MAX_WRAPPERS, HardwareRecord, MemberRecord, RegisterRecord
 
 __all__ = ["FIXED", "MAX_WRAPPERS", "Program", "Wrapped", "member_record", "permutation", "program"]
 
@@ -28,11 +30,13 @@ CHUNKED, PAIRWISE, INTERLEAVED, SPLITK, SHUFFLED = 1, 2, 3, 4, 5
 #: gemmsim::Method there.
 _METHODS: dict[type[Accumulator], int] = {Kahan: 1, Neumaier: 2, TwoSum: 3, FastTwoSum: 4}
 
-LONG, INTEGER, FIXED = 5, 6, 7
+LONG, INTEGER, FIXED, HARDWARE = 5, 6, 7, 8
+_LEAVES = (Sequential, Compensated, Exact, Integer, Fixed, Hardware)
+#: gemmsim::HardwareOut there.
+_OUTS = {"rz23": 0, "e8m13": 1, "rne10": 2, "rne23": 3}
 
 #: gemmsim::Init in cutlass_kernels/cpu/member.h.
 _INITS = ("zero", "c_first", "c_last")
-_LEAVES = (Sequential, Compensated, Exact, Integer, Fixed)
 
 
 @dataclass(frozen=True)
@@ -56,6 +60,7 @@ class Program:
     init: str
     shuffle: Shuffled | None
     register: tuple[int, int, int, int, int, int] = (1, 0, 0, 1, 0, 0)  # gemmsim::Register there
+    hardware: HardwareRecord | None = None
 
 
 def program(accumulator: Accumulator) -> Program | str:
@@ -82,6 +87,9 @@ def program(accumulator: Accumulator) -> Program | str:
         accumulator = accumulator.inner
     if len(wrappers) > MAX_WRAPPERS:
         return f"{len(wrappers)} nested orders: at most {MAX_WRAPPERS} here"
+    if isinstance(accumulator, Hardware):
+        add, record = accumulator.add_cast, _hardware(accumulator)
+        return Program(tuple(wrappers), HARDWARE if record else 0, add, None, "zero", shuffle, hardware=record)
     if isinstance(accumulator, Exact):
         return Program(tuple(wrappers), LONG, accumulator.out, None, "zero", shuffle)
     if isinstance(accumulator, Integer):
@@ -113,6 +121,30 @@ def member_record(found: Program) -> MemberRecord:
         place.order, place.pairs, place.n = wrapper.order, int(wrapper.pairs), wrapper.n
         if wrapper.cast is not None:
             place.cast = cast_record(wrapper.cast)
+    if found.hardware is not None:
+        record.hardware = found.hardware
+    return record
+
+
+def _hardware(accumulator: Hardware) -> HardwareRecord | None:
+    """gemmsim::HardwareModel there; None for chains of fused multiply-adds, which are the sequential register."""
+    one = accumulator.instruction
+    model = one.model
+    if isinstance(model, FmaChain):
+        return None
+    a, b = one.operands[:2]
+    record = HardwareRecord(products=model.products, out=_OUTS[model.out], window=-1)
+    record.a_emin, record.b_emin = a.storage.emin, b.storage.emin
+    if isinstance(model, FusedBlock):
+        record.kind, record.kept = 1, model.kept
+    if isinstance(model, ScaledGroups):
+        record.kind, record.group = 2, model.group
+    elif isinstance(model, PairwiseTree):
+        record.kind, record.flush = 3, int(model.flush)
+    elif isinstance(model, FlooredSum):
+        record.kind, record.kept, record.halves = 4, model.kept, int(model.halves)
+        record.total_bits, record.addend_bits = model.total_bits, model.addend_bits
+        record.window = -1 if model.window is None else model.window
     return record
 
 

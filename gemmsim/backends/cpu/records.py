@@ -15,13 +15,14 @@ __all__ = [
     "Extras",
     "MAX_WRAPPERS",
     "GemmSpecPart",
+    "HardwareRecord",
     "MemberRecord",
     "RegisterRecord",
     "QuantizeArgs",
 ]
 
 MAX_BATCH_DIMS = 16
-STEPS, KINDS = 4, 10
+STEPS, KINDS = 4, 11
 MAX_WRAPPERS = 4
 
 _Dims = c_int64 * MAX_BATCH_DIMS
@@ -47,6 +48,15 @@ class RegisterRecord(ctypes.Structure):
     ]  # fmt: skip
 
 
+class HardwareRecord(ctypes.Structure):
+    _fields_ = [
+        ("kind", c_int32), ("products", c_int32), ("kept", c_int32), ("out", c_int32),
+        ("group", c_int32), ("flush", c_int32),
+        ("total_bits", c_int32), ("addend_bits", c_int32), ("halves", c_int32), ("window", c_int32),
+        ("a_emin", c_int32), ("b_emin", c_int32),
+    ]  # fmt: skip
+
+
 class MemberRecord(ctypes.Structure):
     """One accumulator."""
 
@@ -54,6 +64,7 @@ class MemberRecord(ctypes.Structure):
         ("fused", c_int32), ("init", c_int32), ("mul", CastRecord), ("add", CastRecord),
         ("wrapper_count", c_int32), ("method", c_int32),
         ("wrappers", WrapperRecord * MAX_WRAPPERS), ("integer", RegisterRecord),
+        ("hardware", HardwareRecord),
         ("permutation", c_void_p),
     ]  # fmt: skip
 

@@ -20,6 +20,7 @@ _KINDS = (
     "directed",
     "directed+overflow",
     "scalar exact",
+    "own kernel",
 )
 _PROOFS = (
     (1, "no overflow possible: no clamp"),
@@ -44,7 +45,7 @@ class Run:
         while rest:
             index, rest = (rest & 127) - 1, rest >> 7
             kind, step, carrier = index % KINDS, index // KINDS % STEPS, index // (KINDS * STEPS)
-            how = "" if kind == KINDS - 1 else f", {_STEPS[step]}"
+            how = "" if kind >= KINDS - 2 else f", {_STEPS[step]}"
             found.append(f"{_CARRIERS[carrier]}{how}, {_KINDS[kind]}")
         return found
 

@@ -1,0 +1,115 @@
+// Matrix instructions of real chips as accumulators: the parameters of one step, and the step on one element.
+// A step takes some products and the register c and gives the next c. What the parameters mean: gemmsim/hardware/models.py.
+#pragma once
+#include <math.h>
+#include "gemmsim/exact.h"
+#include "tile.h"
+
+namespace gemmsim {
+
+// What decides the exponent of a decoded operand: a zero's is that of the smallest normal binary32, a subnormal's
+// that of the smallest normal of its own format.
+inline int hardware_exponent(double x, int emin) {
+    if (x == 0) return -126;
+    const int e = ilogb(x);
+    return e < emin ? emin : e;
+}
+
+// One element, k ascending, any operands. Everything below fits a double exactly: products of at most 22 bits, cut at
+// most 36 bits below the largest of at most 64, so sums of at most 44 bits.
+struct HardwareDot {
+    const HardwareModel& m;
+    double c = 0;
+
+    struct Products {
+        double value[64];
+        int exponent[64];
+        int count;
+        bool nan, plus, minus;
+    };
+
+    template <class T> void step(const T* a, int64_t a_stride, const T* b, int64_t b_stride, int count) {
+        Products p;
+        p.count = count;
+        p.nan = is_nan(c);
+        p.plus = is_inf(c) && c > 0;
+        p.minus = is_inf(c) && c < 0;
+        for (int i = 0; i < count; ++i) {
+            const double x = (double)a[i * a_stride], y = (double)b[i * b_stride], q = x * y;
+            if (is_nan(q)) p.nan = true;
+            else if (is_inf(x) || is_inf(y)) (q > 0 ? p.plus : p.minus) = true;
+            p.value[i] = q;
+            p.exponent[i] = m.kind == HW_GROUPS ? 0 : hardware_exponent(x, m.a_emin) + hardware_exponent(y, m.b_emin);
+        }
+        if (p.nan || (p.plus && p.minus)) c = canonical_nan();
+        else if (p.plus || p.minus) c = p.plus ? INFINITY : -INFINITY;
+        else if (m.kind == HW_FLOORED) floored(p);
+        else fused(p);
+    }
+
+    static int largest(const Products& p, int first, int stride) {
+        int e = -1000;
+        for (int i = first; i < p.count; i += stride) e = p.exponent[i] > e ? p.exponent[i] : e;
+        return e;
+    }
+
+    int addend_exponent() const { return hardware_exponent(c, m.out == HW_RNE10 ? -14 : -126); }
+
+    void fused(const Products& p) {
+        int e = addend_exponent();
+        const int top = m.kind == HW_GROUPS ? 0 : largest(p, 0, 1);
+        e = top > e ? top : e;
+        double sum = trunc(ldexp(c, m.kept - e)), group = 0;
+        for (int i = 0; i < p.count; ++i) {
+            if (m.kind == HW_FUSED) {
+                sum += trunc(ldexp(p.value[i], m.kept - e));
+                continue;
+            }
+            group += p.value[i];
+            if (i % m.group == m.group - 1 || i == p.count - 1) {
+                sum += trunc(ldexp(group, m.kept - e));
+                group = 0;
+            }
+        }
+        c = convert(ldexp(sum, e - m.kept));
+    }
+
+    double cut_sum(const Products& p, int first, int stride, int e) const {
+        double sum = 0;
+        for (int i = first; i < p.count; i += stride) sum += trunc(ldexp(p.value[i], m.kept - e));
+        return sum;
+    }
+
+    void floored(const Products& p) {
+        bool plus = false, minus = false;  // a finite product of 2^128 or more counts as infinite
+        for (int i = 0; i < p.count; ++i)
+            if (fabs(p.value[i]) >= ldexp(1.0, 128)) (p.value[i] > 0 ? plus : minus) = true;
+        if (plus || minus) {
+            c = plus && minus ? canonical_nan() : plus ? INFINITY : -INFINITY;
+            return;
+        }
+        int e = largest(p, 0, 1);
+        double total;
+        if (m.halves) {
+            const int even = largest(p, 0, 2), odd = largest(p, 1, 2);
+            total = floor(ldexp(cut_sum(p, 0, 2, even), even - e)) + (p.count > 1 ? floor(ldexp(cut_sum(p, 1, 2, odd), odd - e)) : 0);
+        } else total = cut_sum(p, 0, 1, e);
+        const int own = addend_exponent(), top = own > e ? own : e;
+        total = floor(ldexp(total, m.total_bits - m.kept + e - top));
+        double addend = floor(ldexp(c, m.addend_bits - top));
+        if (m.window >= 0 && own < top - m.window) addend = 0;
+        c = (double)(float)ldexp(total + ldexp(addend, m.total_bits - m.addend_bits), top - m.total_bits) + 0.0;
+    }
+
+    // rz23, e8m13: toward zero, infinity past the largest finite value. rne10: binary16 to nearest even. Never -0.
+    double convert(double v) const {
+        if (v == 0) return 0;
+        const int emin = m.out == HW_RNE10 ? -14 : -126, keep = m.out == HW_RNE10 ? 10 : m.out == HW_E8M13 ? 13 : 23;
+        const int e = ilogb(v) < emin ? emin : ilogb(v);
+        const double scaled = ldexp(v, keep - e), whole = m.out == HW_RNE10 ? nearbyint(scaled) : trunc(scaled), r = ldexp(whole, e - keep);
+        if (fabs(r) >= (m.out == HW_RNE10 ? 65536.0 : ldexp(1.0, 128))) return r > 0 ? INFINITY : -INFINITY;
+        return r + 0.0;
+    }
+};
+
+}  // namespace gemmsim

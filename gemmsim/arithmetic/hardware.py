@@ -1,0 +1,127 @@
+"""The arithmetic of a matrix instruction of a real chip, as an accumulator."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import lru_cache
+
+from ..formats import Cast, FormatError, Rounding
+from ..hardware import HardwareError, Instruction, largest
+from ..hardware.models import Conversion
+from ..hardware.operands import OPERANDS, Operand
+from .accumulator import register
+from .arguments import FORMAT, WORD, argument, optional
+from .errors import SpecError, SpecFormatError
+from .exact_sum import ExactProducts
+
+__all__ = ["Hardware"]
+
+
+@register("hw")
+@dataclass(frozen=True)
+class Hardware(ExactProducts):
+    """``D = A @ B`` as a chain of matrix instructions of a chip computes it, k ascending, the register from +0.
+
+    The instruction is ``gemmsim.hardware.largest(arch, op, a, b, out=out)``, in ``.instruction``; its model says what a
+    step does with its products and the register. K is filled up with zeros (+0) in both operands to a multiple of the
+    instruction's; K = 0 gives +0.
+
+    Args:
+        arch: volta, turing, ampere, ada, hopper, blackwell, rtx_blackwell, cdna1, cdna2, cdna3.
+        op: mma, wgmma, tcgen05, mfma; mxf8f6f4, mxf4, mxf4nvf4 are the block-scaled kinds, here with all scales 1.
+        a, b: operand formats; b defaults to a. Operands are cast to them first, to nearest even; to tf32 toward zero,
+            since the instruction clears the low bits.
+        out: format of the register.
+
+    Any NaN operand, 0 * infinity and infinities of both signs give NaN; other infinities stay. Past the largest finite
+    value lies infinity, also where the conversion cuts toward zero. Zero results are +0, except on AMD's trees and in
+    chains of fused multiply-adds, which follow IEEE 754.
+
+    Raises:
+        SpecError: for an architecture, op or formats outside the tables; it says what there is.
+
+    Source: ``.instruction.source``: the published software model MMA-Sim, arXiv:2511.10909, not silicon;
+    docs/reference/hardware.md.
+    """
+
+    arch: str = field(metadata=argument(WORD))
+    op: str = field(metadata=argument(WORD))
+    a: str = field(metadata=argument(FORMAT))
+    b: str | None = field(default=None, metadata=argument(optional(FORMAT)))
+    out: str = field(default="fp32", kw_only=True, metadata=argument(FORMAT))
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        try:
+            found = largest(self.arch, self.op, self.a, self.b, out=self.out)
+        except HardwareError as error:
+            raise SpecError(f"hw: {error}") from error
+        except FormatError as error:
+            raise SpecFormatError(f"hw: {error}") from error
+        put = object.__setattr__
+        put(self, "arch", found.arch)
+        put(self, "a", str(OPERANDS[found.a].format))
+        put(self, "b", None if found.b == found.a else str(OPERANDS[found.b].format))
+        put(self, "out", str(OPERANDS[found.d].format))
+
+    @property
+    def instruction(self) -> Instruction:
+        """The instruction of the chain, with its model and its source."""
+        return _instruction(self.arch, self.op, self.a, self.b, self.out)
+
+    @property
+    def operand_casts(self) -> tuple[Cast, Cast]:
+        """To the operand formats, to nearest even, or toward zero where the instruction clears low bits."""
+        a, b, _, _ = self.instruction.operands
+        return _operand_cast(a), _operand_cast(b)
+
+    def transposed(self) -> Hardware:
+        """With the operand formats exchanged."""
+        return self if self.b is None else Hardware(self.arch, self.op, self.b, self.a, out=self.out)
+
+    def casts(self) -> Iterator[Cast]:
+        """The register's, to nearest even; the instruction's own conversion is in its model."""
+        yield self.add_cast
+
+    @property
+    def add_cast(self) -> Cast:
+        """The register's format, to nearest even: what totals are combined in."""
+        return Cast(self.instruction.operands[3].format)
+
+    def explain_lines(self) -> list[tuple[str, str]]:
+        """Instruction, step, conversion, order and source in words."""
+        one = self.instruction
+        steps = "1 step" if one.steps == 1 else f"{one.steps} steps"
+        scales = [] if one.scale is None else [("scales", f"{one.scale}, one for {one.block} elements, all 1")]
+        words = one.model.words.removesuffix(f", {one.model.out}")
+        return [
+            ("instruction", f"{one.arch} {one.name}, k = {one.k} in {steps}"),
+            ("product", "exact"),
+            *scales,
+            ("each step", f"{_products(one)} and the register: {words}"),
+            ("register", _conversion_words(one.model.conversion)),
+            ("order", f"instructions for k ascending from +0; K filled up with zeros to a multiple of {one.k}"),
+            ("source", str(one.source)),
+        ]
+
+
+@lru_cache(maxsize=1024)
+def _instruction(arch: str, op: str, a: str, b: str | None, out: str) -> Instruction:
+    return largest(arch, op, a, b, out=out)
+
+
+def _operand_cast(operand: Operand) -> Cast:
+    return Cast(operand.format, Rounding.RTZ if operand.dropped else Rounding.RNE)
+
+
+def _products(one: Instruction) -> str:
+    return "1 product" if one.model.products == 1 else f"{one.model.products} products"
+
+
+def _conversion_words(conversion: Conversion) -> str:
+    """``binary32, 13 fraction bits, toward zero; past the largest finite value infinity``."""
+    format = OPERANDS[conversion.operand].format
+    rounding = "to nearest, ties to even" if conversion.nearest else "toward zero"
+    kept = f"{conversion.fraction_bits} fraction bits kept, {rounding} ({conversion.name})"
+    return f"{format}, {kept}; past its largest value lies infinity"

@@ -1,0 +1,44 @@
+"""Operand casts that an accumulator asks for, and which others it holds exactly."""
+
+from __future__ import annotations
+
+from ..formats import Cast, FloatFormat, Format, Overflow
+from .accumulator import Accumulator
+from .errors import spec_error
+
+__all__ = ["operand_cast"]
+
+
+def operand_cast(given: Cast | None, taken: Cast, accumulator: Accumulator, name: str) -> Cast:
+    """``given`` if every value of it is one of ``taken``'s, ``taken`` if none is given.
+
+    Raises:
+        SpecError: for a cast with values that ``taken``'s format does not hold.
+    """
+    if given is None:
+        return taken
+    if not _holds(taken.format, given):
+        raise spec_error(
+            f"GemmSpec: operand {name}={given} with {accumulator}, which takes {taken.format}",
+            f"{taken.format}, or a format whose every value {taken.format} holds, infinities included",
+            f"Leave {name} out for {taken}, or choose another instruction.",
+        )
+    return given
+
+
+def _holds(operand: Format, given: Cast) -> bool:
+    """Whether ``operand`` has every number that ``given`` results in. NaN is one in any carrier; -0 counts as 0."""
+    assert isinstance(operand, FloatFormat)
+    fmt = given.format
+    largest = max(fmt.max_fraction, -fmt.min_fraction)
+    if fmt == operand:
+        return True
+    if isinstance(fmt, FloatFormat):
+        infinite = fmt.has_inf and given.overflow is not Overflow.CLAMP
+        return fmt.p <= operand.p and _inside(operand, fmt, largest) and (operand.has_inf or not infinite)
+    # Integers up to 2**p have at most p bits; the end of a two's complement range, -2**(n-1), has one.
+    return fmt.clamp and largest * 2**fmt.frac <= 2**operand.p and _inside(operand, fmt, largest)
+
+
+def _inside(operand: FloatFormat, fmt: Format, largest: object) -> bool:
+    return fmt.quantum_exponent >= operand.quantum_exponent and largest <= operand.max_fraction  # type: ignore[operator]
