@@ -63,6 +63,7 @@ int gemmsim_set_isa(const char* name) {
 }
 
 int64_t gemmsim_gemm(const GemmArgs* g) {
+    if (g->member_count && !(g->extras && g->extras->select)) return -3;
     try {
         return run_gemm(isa(), *g).packed();
     } catch (const std::bad_alloc&) {

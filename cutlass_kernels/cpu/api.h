@@ -86,6 +86,6 @@ int run_quantize(const Isa& isa, const QuantizeArgs& q);
 GEMMSIM_API int gemmsim_abi(int64_t* sizes);        // version; sizes of Cast, GemmArgs, QuantizeArgs
 GEMMSIM_API const char* gemmsim_isa();              // the instruction set in use
 GEMMSIM_API int gemmsim_set_isa(const char* name);  // 0 ok, 1 unknown name, 2 not on this machine
-GEMMSIM_API int64_t gemmsim_gemm(const gemmsim::GemmArgs* g);  // Report::packed(), -1: out of memory, -2: not whole numbers
+GEMMSIM_API int64_t gemmsim_gemm(const gemmsim::GemmArgs* g);  // Report::packed(); -1: out of memory, -2: not whole numbers, -3: no select
 GEMMSIM_API int gemmsim_quantize(const gemmsim::QuantizeArgs* q);
 GEMMSIM_API const char* gemmsim_build();            // compiler and flags in words

@@ -7,7 +7,7 @@
 #include "api.h"
 #include "addend.h"
 #include "float_state.h"
-#include "runner.h"
+#include "palette.h"
 
 namespace gemmsim {
 
@@ -39,38 +39,21 @@ template <class T> struct Product {
     const int carrier, kind_carrier, nr;
     const int64_t panels, blocks;
     int64_t block_rows;
-    std::vector<int64_t> kmap, position;  // interleaved: k of each place; permuted: place of each term; else empty
+    const TermOrder order;
+    const Members* const members;  // of a palette, of which `r` is any; else null
     const bool planned;  // the choice of kernel depends on the data
 
-    Product(const Isa& i, const GemmArgs& args, const Request& req, int c)
+    Product(const Isa& i, const GemmArgs& args, const Request& req, int c, const Members* palette = nullptr)
         : isa(i), g(args), r(req), carrier(sizeof(T) == 4 ? 0 : 1), kind_carrier(c), nr(i.nr[carrier]), panels((args.n + nr - 1) / nr),
-          blocks((args.m + MR - 1) / MR), planned(req.method >= INTEGER || (c != 2 && (!native(req, carrier) || req.wrapper_count))) {
+          blocks((args.m + MR - 1) / MR), order(palette ? TermOrder() : TermOrder(req, args.k)), members(palette),
+          planned(palette || req.method >= INTEGER || (c != 2 && (!native(req, carrier) || req.wrapper_count))) {
         // A block of rows is packed once and used against all of B: as tall as half a megabyte, but enough blocks for the threads
         const int64_t fit = (1 << 19) / ((g.k + 1) * MR * (int64_t)sizeof(T));
         const int64_t share = (blocks + 4 * g.threads - 1) / (4 * g.threads);
         block_rows = fit < 1 ? 1 : fit < share ? fit : share;
-        for (int w = 0; w < r.wrapper_count; ++w)
-            if (r.wrappers[w].order == INTERLEAVED || r.wrappers[w].order == SHUFFLED) {
-                order_terms();
-                break;
-            }
     }
 
-    Positions at() const { return position.empty() ? nullptr : position.data(); }
-
-    void order_terms() {
-        std::vector<int64_t> k_of((size_t)g.k);
-        for (int64_t k = 0; k < g.k; ++k) k_of[(size_t)k] = k;
-        permute_terms(r, 0, 0, g.k, k_of.data());
-        position.resize((size_t)g.k);
-        const bool shuffled = r.wrappers[0].order == SHUFFLED;
-        for (int64_t at = 0; at < g.k; ++at) {
-            const int64_t k = k_of[(size_t)at];
-            position[(size_t)(shuffled ? r.permutation[k] : k)] = at;
-        }
-        for (int w = 0; w < r.wrapper_count; ++w)
-            if (r.wrappers[w].order == INTERLEAVED) kmap = k_of;
-    }
+    Positions at() const { return order.at(); }
 
     static int64_t offset(const int64_t* strides, const int64_t* sizes, int dims, int64_t batch) {
         int64_t at = 0;
@@ -93,12 +76,18 @@ template <class T> struct Product {
         return Addend{(const char*)x.addend + offset(x.batch, g.batch, g.batch_dims, batch) * dtype_size(x.addend_dtype), x.addend_dtype, x.addend_row, x.addend_col};
     }
 
-    void save_tile(T* c, int64_t batch, int64_t row0, int rows, int64_t col0, int cols) const {
+    // `places` of a palette's elements: those computed elsewhere are left alone; null: all.
+    void save_tile(T* c, int64_t batch, int64_t row0, int rows, int64_t col0, int cols, const uint8_t* places) const {
         char* base = (char*)g.c + offset(g.batch + 3 * g.batch_dims, g.batch, g.batch_dims, batch) * dtype_size(g.c_dtype);
         for (int i = 0; i < rows; ++i) {
             T* x = c + i * nr;
             if (r.out.flags & PRESENT) isa.round(carrier, x, cols, r.out, 0, 0, 0);
-            isa.save(carrier, x, cols, base + ((row0 + i) * g.c_row + col0 * g.c_col) * dtype_size(g.c_dtype), g.c_dtype, g.c_col);
+            char* const row = base + ((row0 + i) * g.c_row + col0 * g.c_col) * dtype_size(g.c_dtype);
+            for (int j = 0, end; j < cols; j = end) {
+                const bool here = !places || places[i * nr + j] != NOT_HERE;
+                for (end = places ? j + 1 : cols; end < cols && (places[i * nr + end] != NOT_HERE) == here;) ++end;
+                if (here) isa.save(carrier, x + j, end - j, row + j * g.c_col * dtype_size(g.c_dtype), g.c_dtype, g.c_col);
+            }
         }
     }
 
@@ -107,24 +96,54 @@ template <class T> struct Product {
         const Matrix a = operand_a(batch);
         Stats sa = EMPTY_STATS;
         for (int64_t q = 0; q < count; ++q) pack_a(isa, carrier, a, (first + q) * MR, r.a, at(), packed_a + q * g.k * MR, planned ? &sa : nullptr);
-        if (r.method == INTEGER && (sa.non_finite || sb.non_finite || sa.lsb < 0 || sb.lsb < 0)) report->fractions = 1;
+        if (integers() && (sa.non_finite || sb.non_finite || sa.lsb < 0 || sb.lsb < 0)) report->fractions = 1;
+        if (members) return palette_block(batch, first, count, p0, p1, packed_b, sa, sb, packed_a, report);
         const Addend addend = addend_of(batch);
         const int64_t row0 = first * MR, col0 = p0 * nr, row1 = (first + count) * MR, col1 = p1 * nr;
         Stats sc = EMPTY_STATS;
         if (r.init && planned) sc = addend.stats<T>(isa, row0, (row1 < g.m ? row1 : g.m) - row0, col0, (col1 < g.n ? col1 : g.n) - col0, nr);
-        const Runner<T> runner(isa, r, kind_carrier, nr, kmap.empty() ? nullptr : kmap.data(), sa, sb, sc);
+        const Runner<T> runner(isa, r, kind_carrier, nr, order.map(), sa, sb, sc);
         alignas(64) T c[MR * 64], start[MR * 64];
         for (int64_t p = p0; p < p1; ++p)
             for (int64_t q = 0; q < count; ++q) {
                 const int64_t row = (first + q) * MR, col = p * nr;
-                const int rows = (int)(g.m - row < MR ? g.m - row : MR), cols = (int)(g.n - col < nr ? g.n - col : nr);
-                const Tile t = {packed_a + q * g.k * MR, packed_b + p * g.k * nr, c, g.k, rows, cols, nullptr, nullptr, g.seed, (uint64_t)(batch * g.m + row), (uint32_t)col, 0, nullptr};
-                if (r.init) addend.load(isa, row, rows, col, cols, nr, start);
+                const Tile t = tile_at(batch, row, col, packed_a + q * g.k * MR, packed_b + p * g.k * nr, c);
+                if (r.init) addend.load(isa, row, t.rows, col, t.cols, nr, start);
                 runner.run(t, start);
-                save_tile(c, batch, row, rows, col, cols);
+                save_tile(c, batch, row, t.rows, col, t.cols, nullptr);
             }
         report->used[runner.choice.carrier][runner.choice.step][runner.choice.kind] = 1;
         report->proofs &= runner.choice.proofs;
+    }
+
+    Tile tile_at(int64_t batch, int64_t row, int64_t col, const T* a, const T* b, T* c) const {
+        const int rows = (int)(g.m - row < MR ? g.m - row : MR), cols = (int)(g.n - col < nr ? g.n - col : nr);
+        return Tile{a, b, c, g.k, rows, cols, nullptr, nullptr, g.seed, (uint64_t)(batch * g.m + row), (uint32_t)col, 0, nullptr};
+    }
+
+    // block() of a palette: the elements of this carrier's members.
+    void palette_block(int64_t batch, int64_t first, int64_t count, int64_t p0, int64_t p1, const T* packed_b, const Stats& sa, const Stats& sb, const T* packed_a, Report* report) const {
+        PaletteRunner<T> runner(isa, *members, nr, sa, sb, report);
+        const Extras& x = *g.extras;
+        const Select select = {x.select + offset(x.batch + g.batch_dims, g.batch, g.batch_dims, batch), x.select_row, x.select_col};
+        alignas(64) T c[MR * 64];
+        uint8_t places[MR * 64];
+        for (int64_t p = p0; p < p1; ++p)
+            for (int64_t q = 0; q < count; ++q) {
+                const int64_t row = (first + q) * MR, col = p * nr;
+                const Tile t = tile_at(batch, row, col, packed_a + q * g.k * MR, packed_b + p * g.k * nr, c);
+                const uint32_t present = select.load(*members, row, t.rows, col, t.cols, nr, places);
+                if (!present) continue;
+                runner.run(t, places, present);
+                save_tile(c, batch, row, t.rows, col, t.cols, places);
+            }
+    }
+
+    bool integers() const {
+        if (!members) return r.method == INTEGER;
+        for (const Request& m : members->requests)
+            if (m.method == INTEGER) return true;
+        return false;
     }
 
     size_t a_bytes() const { return ((size_t)(block_rows * g.k * MR) * sizeof(T) + 63) / 64 * 64; }
@@ -246,7 +265,21 @@ static Request request_of(const GemmArgs& g, const Member& member) {
     return r;
 }
 
+static Report run_palette(const Isa& isa, const GemmArgs& g) {
+    Request requests[MAX_MEMBERS];
+    for (int m = 0; m < g.member_count; ++m) requests[m] = request_of(g, g.members[m]);
+    Members narrow, wide;
+    split_members(requests, g.member_count, isa.has_directed, &narrow, &wide);
+    Report report = {};
+    report.proofs = ~0;
+    if (g.m == 0 || g.n == 0) return report;
+    if (!narrow.requests.empty()) Product<float>(isa, g, narrow.requests[0], 0, &narrow).run(&report);
+    if (!wide.requests.empty()) Product<double>(isa, g, wide.requests[0], 1, &wide).run(&report);
+    return report;
+}
+
 Report run_gemm(const Isa& isa, const GemmArgs& g) {
+    if (g.member_count) return run_palette(isa, g);
     const Request r = request_of(g, g.member);
     Report report = {};
     report.proofs = ~0;

@@ -8,6 +8,7 @@ namespace gemmsim { namespace NS {
 extern const TileFn tiles32[STEPS][KINDS];
 extern const TileFn tiles64[STEPS][KINDS];
 void hardware(const Tile& t, const HardwareModel& m, bool wide_lanes);
+void palette(int carrier, const PaletteTile& t);
 TileFn compensated(int carrier, int method, int kind, bool odd, bool mul);
 
 static void load_(int carrier, const void* src, int dtype, int64_t stride, int64_t n, void* dst) {
@@ -155,6 +156,7 @@ static Isa make() {
     t.combine = combine_;
     t.compensated = compensated;
     t.hardware = hardware;
+    t.palette = palette;
     t.load = load_;
     t.save = save_;
     t.round = round_;

@@ -28,7 +28,7 @@ template <class T> struct Runner {
         t.mul = &r.mul;
         t.add = &r.add;
         if (r.wrapper_count || r.method) return Compose<T>{isa, r, choice, meetings, t, nr, carrier, kmap, specials}.run(0, 0, t.k, c);
-        if (r.init == C_FIRST) memcpy(c, addend, sizeof(T) * (size_t)(MR * nr));
+        if (r.init == C_FIRST && addend) memcpy(c, addend, sizeof(T) * (size_t)(MR * nr));
         else memset(c, 0, sizeof(T) * (size_t)(MR * nr));
         if (choice.kind == SCALAR) scalar_tile<T>(t, r, nr);
         else isa.tile[choice.carrier][choice.step][choice.kind](t);

@@ -13,7 +13,7 @@ from typing import TypeAlias
 import torch
 from torch import Tensor
 
-from gemmsim.arithmetic import GemmSpec, Sequential, SpecError, UnsupportedSpec
+from gemmsim.arithmetic import GemmSpec, Palette, Sequential, SpecError, UnsupportedSpec
 from gemmsim.formats import Cast, Format
 
 from .casts import fits
@@ -32,7 +32,7 @@ class Product:
 
     ``spec`` takes the operands in the order of the role, ``swapped`` the other way round; both are None for PyTorch's
     own product. ``cast_a``, ``cast_b``: whether it casts that operand. ``wide``: float32 does not hold its results.
-    ``init``: where its accumulator takes an addend.
+    ``init``: where its accumulator takes an addend. ``palette``: whether it takes indices of members.
     """
 
     spec: str | None = None
@@ -41,6 +41,7 @@ class Product:
     cast_b: bool = False
     wide: bool = False
     init: str = "zero"
+    palette: bool = False
 
     @classmethod
     def of(cls, spec: GemmSpec | None) -> Product:
@@ -50,7 +51,8 @@ class Product:
         last = spec.accumulator.add_cast if spec.out is None else spec.out
         wide = not fits(last.format, torch.float32)
         init = getattr(spec.accumulator, "init", "zero")
-        return cls(spec.key, spec.transposed().key, spec.a is not None, spec.b is not None, wide, init)
+        palette = isinstance(spec.accumulator, Palette)
+        return cls(spec.key, spec.transposed().key, spec.a is not None, spec.b is not None, wide, init, palette)
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ import ctypes
 from dataclasses import dataclass
 from functools import lru_cache
 
-from gemmsim.arithmetic import Accumulator, Sequential
+from gemmsim.arithmetic import Accumulator, Palette, Sequential
 from gemmsim.arithmetic.chunked import Chunked, Promote
 from gemmsim.arithmetic.compensated import Compensated, FastTwoSum, Kahan, Neumaier, TwoSum
 from gemmsim.arithmetic.exact_sum import Exact
@@ -22,7 +22,7 @@ from gemmsim.hardware import FlooredSum, FmaChain, FusedBlock, PairwiseTree, Sca
 from .params import cast_record
 from .records import MAX_WRAPPERS, HardwareRecord, MemberRecord, RegisterRecord
 
-__all__ = ["FIXED", "MAX_WRAPPERS", "Program", "Wrapped", "member_record", "permutation", "program"]
+__all__ = ["FIXED", "MAX_WRAPPERS", "Program", "Wrapped", "member_record", "permutation", "program", "programs"]
 
 #: gemmsim::Order in cutlass_kernels/cpu/tile.h.
 CHUNKED, PAIRWISE, INTERLEAVED, SPLITK, SHUFFLED = 1, 2, 3, 4, 5
@@ -61,6 +61,17 @@ class Program:
     shuffle: Shuffled | None
     register: tuple[int, int, int, int, int, int] = (1, 0, 0, 1, 0, 0)  # gemmsim::Register there
     hardware: HardwareRecord | None = None
+
+
+def programs(accumulator: Accumulator) -> tuple[Program, ...] | str:
+    """The programs of a palette's members, or the one of any other accumulator; or why this backend has none."""
+    found = []
+    for member in accumulator.members if isinstance(accumulator, Palette) else (accumulator,):
+        one = program(member)
+        if isinstance(one, str):
+            return one
+        found.append(one)
+    return tuple(found)
 
 
 def program(accumulator: Accumulator) -> Program | str:
