@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 HERE = Path(__file__).parent
-NAMES = ("gemm", "quantize")
+NAMES = ("gemm", "quantize", "accumulators")
 
 
 def main() -> int:

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from .ops import QAffineFormats as QAffineFormats
     from .ops import SeedError as SeedError
     from .ops import ShapeError as ShapeError
+    from .ops import count_overflows as count_overflows
     from .ops import explain as explain
     from .ops import last_backend as last_backend
     from .ops import qlinear as qlinear
@@ -58,6 +59,7 @@ _NAMES = {
         "QAffineFormats",
         "SeedError",
         "ShapeError",
+        "count_overflows",
         "explain",
         "last_backend",
         "qlinear",
@@ -87,6 +89,7 @@ __all__ = [
     "acc",
     "arithmetic",
     "backends",
+    "count_overflows",
     "explain",
     "formats",
     "hardware",

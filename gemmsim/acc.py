@@ -8,6 +8,7 @@ A format stands for the sequential accumulator in it wherever an accumulator is 
 from __future__ import annotations
 
 import builtins
+from typing import TYPE_CHECKING
 
 from .arithmetic import (
     Accumulator,
@@ -26,22 +27,52 @@ from .arithmetic import (
     Promote,
     Sequential,
     Shuffled,
+    SpecLike,
     SplitK,
     TwoSum,
     min_accumulator_bits,
     overflow_certificate,
 )
-from .arithmetic.presets import a2q, batch_invariant, lba_m7e4, mptorch_cuda, srmac_fp12, wang2018
+from .arithmetic.presets import (
+    a2q,
+    ada_fp8,
+    batch_invariant,
+    blackwell_mxfp8,
+    blackwell_nvfp4,
+    cdna3_fp8,
+    cublas_fp32,
+    deepgemm,
+    fp16_accumulate,
+    hopper_fp8_2xacc,
+    hopper_fp8_fast,
+    lba_m7e4,
+    mptorch_cuda,
+    srmac_fp12,
+    wang2018,
+)
 from .formats import Cast, FloatFormat, Format, Rounding
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 __all__ = [
     "a2q",
+    "ada_fp8",
     "batch_invariant",
     "binned",
+    "blackwell_mxfp8",
+    "blackwell_nvfp4",
+    "cdna3_fp8",
     "chunked",
+    "count_overflows",
+    "cublas_fp32",
+    "deepgemm",
     "exact",
     "fast_two_sum",
     "fixed",
+    "fp16_accumulate",
+    "hopper_fp8_2xacc",
+    "hopper_fp8_fast",
     "hw",
     "int",
     "interleaved",
@@ -195,7 +226,7 @@ def binned(out: CastLike = "fp32", *, carry: builtins.int = 4) -> Binned:
     See ``gemmsim.arithmetic.Binned``.
 
     Raises:
-        SpecError: for an unknown format, or carry outside 2 to 53.
+        SpecError: for an unknown format, or carry outside 1 to 53.
     """
     return Binned(out, carry=carry)
 
@@ -250,3 +281,16 @@ def palette(*accs: AccumulatorLike) -> Palette:
         SpecError: for none or more than eight, a palette or ``init`` among them, or members with different seeds.
     """
     return Palette(accs)
+
+
+def count_overflows(a: Tensor, b: Tensor, accumulator: SpecLike, *, seed: builtins.int | None = None) -> Tensor:
+    """``gemmsim.count_overflows``: how often the ``int`` or ``fixed`` register of each element of ``a @ b`` left its
+    range, as int64. Loads PyTorch and the operators, which nothing else here does.
+
+    Raises:
+        SpecError: for an accumulator without such a register; further errors as ``gemmsim.qmatmul``.
+    """
+    # Not at the top: the constructors work without torch.
+    from .ops import count_overflows as count
+
+    return count(a, b, accumulator, seed=seed)

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from support import ROOT
+from support import ROOT, run_python
 
 PACKAGE = ROOT / "gemmsim"
 #: The face lists what people may ask for, the reference included; it loads a part only when a person names it.
@@ -18,10 +18,13 @@ FACE = PACKAGE / "__init__.py"
 
 #: Lowest first. A module may import from its own layer and from lower ones.
 LAYERS = ["formats", "hardware", "arithmetic", "backends", "ops", "nn", "optim", "mx", "tensor_quant", "emulate"]
-#: Thin modules in the package root that belong to a layer.
-ROOT_MODULES = {"acc": "arithmetic"}
+#: Thin modules in the package root that belong to a layer. The constructors in acc are arithmetic; what measures
+#: accumulators on tensors there is an operator, so that acc stands as high as those (and loads them when called).
+ROOT_MODULES = {"acc": "ops"}
 #: The slow exact reference stands beside: it may use these, and only tests and people use it.
 REFERENCE_MAY_USE = {"formats", "arithmetic"}
+#: Of the hardware layer it may use what is data: which instruction, which parameters, no arithmetic.
+HARDWARE_TABLES = {f"gemmsim.hardware.{name}" for name in ("catalogue", "errors", "instruction", "models", "operands")}
 #: Built on the public names alone: module of the package -> packages whose public names (``__all__``) it may use.
 FACES = {
     "study": {"", "formats", "arithmetic", "acc"},
@@ -92,11 +95,22 @@ def test_a_layer_imports_only_itself_and_lower_layers(path):
 
 
 @pytest.mark.parametrize("path", of("reference"), ids=dotted)
-def test_the_reference_uses_formats_and_arithmetic_alone(path):
+def test_the_reference_uses_formats_arithmetic_and_tables_alone(path):
     for module, _, line in internal(path):
-        assert layer(module) in REFERENCE_MAY_USE | {"reference"}, f"{path}:{line} imports {module}"
+        allowed = layer(module) in REFERENCE_MAY_USE | {"reference"} or module in HARDWARE_TABLES
+        assert allowed, f"{path}:{line} imports {module}"
     for module, _, line in imports(path):
         assert module.split(".")[0] != "torch", f"{path}:{line} imports torch"
+
+
+def test_the_reference_and_the_tables_load_no_torch():
+    """What they import does not load it either."""
+    code = "import sys, gemmsim.reference, gemmsim.acc, gemmsim.hardware; print(sorted(sys.modules))"
+    loaded = ast.literal_eval(run_python(code).stdout)
+    assert "gemmsim.reference.hardware" in loaded and "torch" not in loaded
+    assert {name for name in loaded if name.startswith("gemmsim.hardware.")} <= HARDWARE_TABLES | {
+        f"gemmsim.hardware.{name}" for name in ("amd", "nvidia", "describe")
+    }
 
 
 @pytest.mark.parametrize("path", [p for p in modules() if p != FACE and layer_of(p) != "reference"], ids=dotted)
@@ -128,6 +142,12 @@ def test_formats_and_arithmetic_need_the_standard_library_alone(path):
     for module, _, line in imports(path):
         top = module.split(".")[0]
         assert top == "gemmsim" or top in sys.stdlib_module_names, f"{path}:{line} imports {module}"
+
+
+def test_constructors_of_accumulators_work_without_torch():
+    code = "import sys\nfrom gemmsim import acc\nacc.chunked(8, acc.kahan('bf16'), 'fp32')\nassert 'torch' not in sys.modules"
+    done = run_python(code)
+    assert done.returncode == 0, done.stderr
 
 
 def test_the_face_loads_nothing_by_itself():

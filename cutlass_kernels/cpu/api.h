@@ -12,10 +12,13 @@ namespace gemmsim {
 
 enum { MAX_BATCH_DIMS = 16 };
 
-// What only some products have: an addend C, the indices of a palette's members. Both have the result's shape.
+// What only some products have: an addend C, the indices of a palette's members, counts. All have the result's shape.
 struct Extras {
     const void* addend;     // null: none
     const uint8_t* select;  // null: none
+    // INTEGER, FIXED: increased by how often each element's register left its range; (batch..., m, n) contiguous. If given,
+    // the result may be null: it is not stored
+    int64_t* overflows;
     int64_t addend_row, addend_col, select_row, select_col;
     const int64_t* batch;   // two rows of batch_dims: strides of addend and of select
     int32_t addend_dtype, reserved;

@@ -5,8 +5,8 @@
 
 namespace gemmsim { namespace NS {
 
-// All roundings of the step by one kind: SUB, SPECIAL or GENERAL; arithmetic="fp32" (not `odd`) has GENERAL only.
-TileFn compensated(int carrier, int method, int kind, bool odd, bool mul) {
+// All roundings of the step by one kind: NONE, SUB or GENERAL; arithmetic="fp32" (not `odd`) has no SUB.
+CompensatedFn compensated(int carrier, int method, int kind, bool odd, bool mul) {
     return carrier == 0 ? compensated_method<C32>(method, kind, odd, mul) : compensated_method<C64>(method, kind, odd, mul);
 }
 

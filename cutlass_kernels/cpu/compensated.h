@@ -5,6 +5,12 @@
 //                 C = R(C + R(R(S - R(t - z)) + R(x - z))); S = t;                            result R(S + C)
 //   fast_two_sum  x = R(q); t = R(S + x); C = R(C + R(x - R(t - S))); S = t;                  result R(S + C)
 // q is the exact product or the rounded one; hi is the larger magnitude of S and x, S on a tie.
+//
+// Kinds: NONE, the carrier is the format. SUB, a wager that nothing overflows, with nothing in the loop to see to it: S is
+// looked at after every few steps, between which it cannot grow past the format (plan.h), and a lost wager is done again
+// by GENERAL. In SUB the sums of two registers are rounded from the carrier's nearest sum (lemma A of plan.h) and as
+// multiples of the smallest quantum never underflow; what has a product in it is rounded from odd. Signs of zero get lost
+// on the way and are not missed: S starts as +0 and no exact sum makes it -0, so that the result never is.
 #pragma once
 #include "gemm_kernel.h"
 
@@ -14,8 +20,12 @@ template <class C, int KIND, bool ODD> struct Rounded {
     typedef typename C::V V;
     const Const<C>& k;
     INL_MEMBER V round(V s) const { return round_to<C, KIND>(s, k, (typename C::VU){}); }
-    INL_MEMBER V add(V x, V y) const { return round(ODD ? add_odd<C>(x, y) : x + y); }
+    INL_MEMBER V add(V x, V y) const {
+        if (KIND == SUB) return round_to<C, PLAIN>(x + y, k, (typename C::VU){});
+        return round(ODD ? add_odd<C>(x, y) : x + y);
+    }
     INL_MEMBER V sub(V x, V y) const { return add(x, -y); }
+    INL_MEMBER V add_product(V q, V y) const { return round(ODD ? add_odd<C>(q, y) : q + y); }
 };
 
 template <class C, int METHOD, int KIND, bool ODD, bool MUL> struct Compensated {
@@ -27,7 +37,7 @@ template <class C, int METHOD, int KIND, bool ODD, bool MUL> struct Compensated 
         V q = V{};
         if (MUL) q = mul.round(ODD ? mul_odd<C>(a, b) : a * b);
         if (METHOD == KAHAN) {
-            const V y = MUL ? add.sub(q, c) : add.round(ODD ? fma_odd<C>(a, b, -c) : vfma(a, b, -c));
+            const V y = MUL ? add.add_product(q, -c) : add.round(ODD ? fma_odd<C>(a, b, -c) : vfma(a, b, -c));
             const V t = add.add(s, y);
             c = add.sub(add.sub(t, s), y);
             s = t;
@@ -47,13 +57,19 @@ template <class C, int METHOD, int KIND, bool ODD, bool MUL> struct Compensated 
         s = t;
     }
 
-    template <int ROWS> static INL_MEMBER void rows(const Tile& tile, int row, const Const<C>& ka, const Const<C>& km) {
+    // False: the wager that no sum comes near the ends of the format is lost.
+    template <int ROWS> static INL_MEMBER bool rows(const Tile& tile, int row, const Const<C>& ka, const Const<C>& km, const Wager& wager) {
         typedef typename C::T T;
         const T *a = (const T*)tile.a + row, *b = (const T*)tile.b;
         T* out = (T*)tile.c + row * NV * C::L;
         const Rounded<C, KIND, ODD> add = {ka}, mul = {km};
         V s[ROWS][NV] = {}, c[ROWS][NV] = {};
-        for (int64_t k = 0; k < tile.k; ++k) {
+        const V most = splat<C>((T)wager.most);
+        VI lost = {};
+        const int64_t segment = KIND == SUB ? wager.steps : tile.k;
+        for (int64_t k0 = 0; k0 < tile.k; k0 += segment) {
+        const int64_t end = k0 + segment < tile.k ? k0 + segment : tile.k;
+        for (int64_t k = k0; k < end; ++k) {
             V bv[NV];
 #pragma GCC unroll 4
             for (int j = 0; j < NV; ++j) bv[j] = load<V>(b + (k * NV + j) * C::L);
@@ -64,26 +80,37 @@ template <class C, int METHOD, int KIND, bool ODD, bool MUL> struct Compensated 
                 for (int j = 0; j < NV; ++j) step(av, bv[j], s[i][j], c[i][j], add, mul);
             }
         }
+        if (KIND == SUB)
+            for (int i = 0; i < ROWS; ++i)
+                for (int j = 0; j < NV; ++j) lost |= ~(VI)((V)((VU)s[i][j] & ~C::SIGN) < most);  // NaN is lost, too
+        }
         for (int i = 0; i < ROWS; ++i)
             for (int j = 0; j < NV; ++j) store(out + (i * NV + j) * C::L, METHOD == KAHAN || tile.k == 0 ? s[i][j] : add.add(s[i][j], c[i][j]));
+        for (int l = 0; l < C::L; ++l)
+            if (lost[l]) return false;
+        return true;
     }
 
-    static void run(const Tile& t) {
+    static bool run(const Tile& t, const Wager& wager) {
+        enum { BLOCK = KIND <= SUB && WIDTH == 64 ? 4 : 2 };
         const Const<C> add = Const<C>::make(*t.add), mul = Const<C>::make(*t.mul);
         int row = 0;
-        for (; row + 2 <= t.rows; row += 2) rows<2>(t, row, add, mul);
-        if (row < t.rows) rows<1>(t, row, add, mul);
+        for (; row + BLOCK <= t.rows; row += BLOCK)
+            if (!rows<BLOCK>(t, row, add, mul, wager)) return false;
+        for (; row < t.rows; ++row)
+            if (!rows<1>(t, row, add, mul, wager)) return false;
+        return true;
     }
 };
 
-template <class C, int METHOD> static TileFn compensated_of(int kind, bool odd, bool mul) {
+template <class C, int METHOD> static CompensatedFn compensated_of(int kind, bool odd, bool mul) {
+    if (kind == NONE) return mul ? Compensated<C, METHOD, NONE, false, true>::run : Compensated<C, METHOD, NONE, false, false>::run;
     if (odd && kind <= SUB) return mul ? Compensated<C, METHOD, SUB, true, true>::run : Compensated<C, METHOD, SUB, true, false>::run;
-    if (odd && kind == SPECIAL) return mul ? Compensated<C, METHOD, SPECIAL, true, true>::run : Compensated<C, METHOD, SPECIAL, true, false>::run;
     if (odd) return mul ? Compensated<C, METHOD, GENERAL, true, true>::run : Compensated<C, METHOD, GENERAL, true, false>::run;
     return mul ? Compensated<C, METHOD, GENERAL, false, true>::run : Compensated<C, METHOD, GENERAL, false, false>::run;
 }
 
-template <class C> static TileFn compensated_method(int method, int kind, bool odd, bool mul) {
+template <class C> static CompensatedFn compensated_method(int method, int kind, bool odd, bool mul) {
     switch (method) {
         case KAHAN: return compensated_of<C, KAHAN>(kind, odd, mul);
         case NEUMAIER: return compensated_of<C, NEUMAIER>(kind, odd, mul);

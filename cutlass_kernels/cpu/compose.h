@@ -5,8 +5,8 @@
 #include <stdlib.h>
 #include <vector>
 #include "gemmsim/philox.h"
+#include "binned.h"
 #include "hardware_model.h"
-#include "registers.h"
 
 namespace gemmsim {
 
@@ -32,6 +32,12 @@ inline void permute_terms(const Request& r, int level, int64_t begin, int64_t en
     for (int64_t q = begin; q < end; q += n) permute_terms(r, level + 1, q, q + n < end ? q + n : end, kmap);
 }
 
+// What zero products at the end of a run of k terms do to an instruction's register: -0 becomes +0.
+template <class T> inline void fill_up(const Request& r, int64_t k, T* c, int64_t n) {
+    if (r.hardware.kind == HW_NONE || k % r.hardware.k == 0) return;
+    for (int64_t i = 0; i < n; ++i) c[i] += (T)0;
+}
+
 // Everything that is the same for all orders over one tile.
 template <class T> struct Compose {
     const Isa& isa;
@@ -42,7 +48,11 @@ template <class T> struct Compose {
     int nr, carrier;
     const int64_t* kmap;      // where lanes are interleaved, the k of each place; else null
     bool specials;            // an operand of the block may be NaN or infinite
+    int64_t* counts = nullptr;  // overflows of the tile's elements, rows `counts_row` apart; null: not asked for
+    int64_t counts_row = 0;
     mutable int64_t runs = 0;
+    mutable Bins bins = {};
+    mutable std::vector<int64_t> spills = {};
     mutable int64_t sums[MAX_WRAPPERS] = {}, totals[MAX_WRAPPERS] = {};  // combinations so far: indices of their draws
 
     int64_t count() const { return MR * (int64_t)nr; }
@@ -58,11 +68,43 @@ template <class T> struct Compose {
         t.k0 = begin;
         t.kmap = kmap ? kmap + begin : nullptr;
         if (r.method == HARDWARE) instructions(t);
-        else if (r.method >= INTEGER) integer_tile<T>(t, r, nr);
-        else if (r.method == LONG) exact_tile<T>(t, r, nr, runs++, SITE_COMBINE + 32 * (r.wrapper_count ? depth(r.wrapper_count) : 0));
+        else if (r.method == INTEGER || r.method == FIXED) integers(t);
+        else if (r.method == LONG) exact_tile<T>(t, r, nr, runs++, leaf_site());
+        else if (r.method == BINNED) binned(t);
         else if (choice.kind == SCALAR) scalar_run<T>(t, r, nr);
-        else if (r.method) isa.compensated(choice.carrier, r.method, choice.kind, r.arithmetic != FP32, !r.fused)(t);
+        else if (r.method) compensated(t);
         else isa.tile[choice.carrier][choice.step][choice.kind](t);
+        fill_up<T>(r, t.k, out, count());
+    }
+
+    void compensated(const Tile& t) const {
+        const bool odd = r.arithmetic != FP32;
+        if (!isa.compensated(choice.carrier, r.method, choice.kind, odd, !r.fused)(t, choice.wager)) isa.compensated(choice.carrier, r.method, GENERAL, odd, !r.fused)(t, choice.wager);
+    }
+
+    void integers(const Tile& t) const {
+        const bool inside = choice.proofs & NO_OVERFLOW;  // nothing to count either
+        if (choice.kind != LANES || (counts && !inside)) return integer_tile<T>(t, r, nr, counts, counts_row);
+        alignas(64) double sums[MR * 64];
+        Tile into = t;
+        into.c = sums;
+        isa.integers(carrier, choice.carrier, into, nr, choice.integers);
+        const double back = r.method == FIXED ? ldexp(1.0, -r.integer.frac) : 1.0;
+        const bool fold = !choice.integers.clamp && !inside;
+        for (int64_t i = 0; i < base.rows * nr; ++i) {
+            const double s = choice.carrier == 1 ? sums[i] : (double)((const float*)sums)[i];
+            ((T*)t.c)[i] = (T)((fold ? (double)folded((int64_t)s, r.integer) : s) * back);
+        }
+    }
+
+    int leaf_site() const { return SITE_COMBINE + 32 * (r.wrapper_count ? depth(r.wrapper_count) : 0); }
+
+    void binned(const Tile& t) const {
+        if (bins.at.empty()) {
+            bins.at.assign(Bins::COUNT, Bin{0, 0});
+            spills.assign((size_t)count(), 0);
+        }
+        BinnedTile<T>{t, r, nr, leaf_site(), bins, spills.data()}.run();
     }
 
     // The vector kernel knows finite operands only: elements that meet another are computed anew, one by one.

@@ -99,6 +99,7 @@ template <class T> struct Product {
         if (integers() && (sa.non_finite || sb.non_finite || sa.lsb < 0 || sb.lsb < 0)) report->fractions = 1;
         if (members) return palette_block(batch, first, count, p0, p1, packed_b, sa, sb, packed_a, report);
         const Addend addend = addend_of(batch);
+        int64_t* const overflows = g.extras ? g.extras->overflows : nullptr;
         const int64_t row0 = first * MR, col0 = p0 * nr, row1 = (first + count) * MR, col1 = p1 * nr;
         Stats sc = EMPTY_STATS;
         if (r.init && planned) sc = addend.stats<T>(isa, row0, (row1 < g.m ? row1 : g.m) - row0, col0, (col1 < g.n ? col1 : g.n) - col0, nr);
@@ -109,8 +110,8 @@ template <class T> struct Product {
                 const int64_t row = (first + q) * MR, col = p * nr;
                 const Tile t = tile_at(batch, row, col, packed_a + q * g.k * MR, packed_b + p * g.k * nr, c);
                 if (r.init) addend.load(isa, row, t.rows, col, t.cols, nr, start);
-                runner.run(t, start);
-                save_tile(c, batch, row, t.rows, col, t.cols, nullptr);
+                runner.run(t, start, overflows ? overflows + (batch * g.m + row) * g.n + col : nullptr, g.n);
+                if (g.c) save_tile(c, batch, row, t.rows, col, t.cols, nullptr);
             }
         report->used[runner.choice.carrier][runner.choice.step][runner.choice.kind] = 1;
         report->proofs &= runner.choice.proofs;

@@ -9,7 +9,8 @@ extern const TileFn tiles32[STEPS][KINDS];
 extern const TileFn tiles64[STEPS][KINDS];
 void hardware(const Tile& t, const HardwareModel& m, bool wide_lanes);
 void palette(int carrier, const PaletteTile& t);
-TileFn compensated(int carrier, int method, int kind, bool odd, bool mul);
+void integers(int panel, int lanes, const Tile& t, int nr, const IntegerLanes& how);
+CompensatedFn compensated(int carrier, int method, int kind, bool odd, bool mul);
 
 static void load_(int carrier, const void* src, int dtype, int64_t stride, int64_t n, void* dst) {
     if (carrier == 0) load_any((const char*)src, dtype, stride, n, (float*)dst);
@@ -157,6 +158,7 @@ static Isa make() {
     t.compensated = compensated;
     t.hardware = hardware;
     t.palette = palette;
+    t.integers = integers;
     t.load = load_;
     t.save = save_;
     t.round = round_;

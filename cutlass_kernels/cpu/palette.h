@@ -25,7 +25,7 @@ struct Members {
     }
 };
 
-inline bool plain_register(const Request& r) { return r.method == REGISTER && r.wrapper_count == 0; }
+inline bool plain_register(const Request& r) { return r.method == REGISTER && r.wrapper_count == 0 && r.hardware.kind == HW_NONE; }
 
 // Who computes what: `narrow` in float lanes, `wide` in double lanes. Plain registers stay together where they can.
 inline void split_members(const Request* requests, int count, bool directed, Members* narrow, Members* wide) {

@@ -2,6 +2,7 @@
 // Everything here is a proof that a cheaper kernel gives the same bits; docs/design/cpu.md states the lemmas.
 #pragma once
 #include <math.h>
+#include <stdlib.h>
 #include "member.h"
 
 namespace gemmsim {
@@ -20,6 +21,8 @@ enum Proof : int32_t { NO_OVERFLOW = 1, NO_UNDERFLOW = 2, EXACT_STEPS = 4, FINIT
 struct Choice {
     int carrier, step, kind;
     int32_t proofs;
+    IntegerLanes integers = {};
+    Wager wager = {};
 };
 
 struct CarrierInfo {
@@ -41,7 +44,7 @@ inline bool is_native(const Cast& c, int carrier) {
 }
 
 inline bool native(const Request& r, int carrier) {
-    if (r.method != REGISTER) return false;
+    if (r.method > FAST_TWO_SUM) return false;
     return r.arithmetic == FP32 ? carrier == 0 && is_native(r.add, 0) && (r.fused || is_native(r.mul, 0))
                                 : is_native(r.add, carrier) && (r.fused || is_native(r.mul, carrier));
 }
@@ -62,6 +65,16 @@ inline bool operand_fits_float(const Cast& c, int dtype) {
     return (c.flags & PRESENT) && c.p <= 24 && c.emax <= 127 && c.emin - c.p + 1 >= -149;
 }
 
+// Operands, the values of the register and those of all totals, which tiles hold.
+inline bool integers_fit_float(const Request& r) {
+    for (int w = 0; w < r.wrapper_count; ++w) {
+        const Cast& c = r.wrappers[w].cast;
+        if (r.wrappers[w].order != SHUFFLED && (c.p > 24 || c.emin > 126 || c.emax > 127 || c.emin - c.p + 1 < -149)) return false;
+    }
+    const int frac = r.method == FIXED ? r.integer.frac : 0;
+    return r.integer.bits <= 24 && frac <= 149 && r.integer.bits - frac <= 127 && operand_fits_float(r.a, r.dtype_a) && operand_fits_float(r.b, r.dtype_b);
+}
+
 // 0 float lanes, 1 double lanes, 2 scalar arithmetic on doubles; `least` 1 excludes float lanes. Independent of the data.
 inline int choose_carrier(const Request& r, bool directed, int least = 0) {
     const bool two = !r.fused;
@@ -72,16 +85,16 @@ inline int choose_carrier(const Request& r, bool directed, int least = 0) {
         return true;
     };
     if (r.method == HARDWARE) return 0;
+    if (r.method == INTEGER || r.method == FIXED) return integers_fit_float(r) ? 0 : 2;
     if (r.method >= LONG) return 2;
     if (plain) return fits(r.add, 0, false) && (!two || fits(r.mul, 0, false)) && wrapped(0) ? 0 : 2;
     const int width = operand_bits(r.a, r.dtype_a) + operand_bits(r.b, r.dtype_b);
     const bool f = least == 0 && operand_fits_float(r.a, r.dtype_a) && operand_fits_float(r.b, r.dtype_b) && (r.init == FROM_ZERO || r.dtype_c != F64);
-    const bool native0 = r.method == REGISTER && is_native(r.add, 0) && (!two || is_native(r.mul, 0));
+    const bool native0 = is_native(r.add, 0) && (!two || is_native(r.mul, 0));
     if (f && native0 && wrapped(0)) return 0;
-    // compensated sums cannot be bounded well; float64 lanes have room for the magic numbers of 8-bit exponents
-    const bool roomy = r.method == REGISTER || r.add.emax + 1 + 25 - r.add.p <= 127 || r.add.mode != RNE;
+    const bool roomy = r.method == REGISTER || 2 * r.add.p <= 23 || r.add.mode != RNE;  // lemma A for sums of two registers
     if (f && roomy && (directed || width <= 24) && fits(r.add, 0, true) && (!two || fits(r.mul, 0, true)) && wrapped(0)) return 0;
-    if (r.method == REGISTER && is_native(r.add, 1) && (!two || is_native(r.mul, 1)) && wrapped(1)) return 1;
+    if (is_native(r.add, 1) && (!two || is_native(r.mul, 1)) && wrapped(1)) return 1;
     if ((directed || width <= 53) && fits(r.add, 1, true) && (!two || fits(r.mul, 1, true)) && wrapped(1)) return 1;
     return 2;
 }
@@ -239,29 +252,74 @@ inline Choice choose(const Request& r, const Stats& a, const Stats& b, const Sta
     return c;
 }
 
-// Compensated runs: all roundings by one kind. The corrections are smaller than the sums they correct; a factor of 8
-// on the bound covers every intermediate.
+// Between two looks at S, `steps` terms apart, |S| < most stays inside the format whatever the data: every operation
+// loses at most a share u of its result, at most eight in a row meet in a step, and no intermediate is more than four
+// times the largest of S and the terms.
+inline bool make_wager(const Cast& add, double product, Wager* w) {
+    const double steps = ldexp(1.0, add.p - 3), quantum = ldexp(1.0, add.emin - add.p + 1);
+    w->steps = steps < 1 ? 1 : steps > 64 ? 64 : (int64_t)steps;
+    const double g = exp(8 * ldexp(1.0, -add.p) * (double)w->steps), end = fmin(add.hi, -add.lo);
+    w->most = end / (16 * g);
+    return 4 * g * 1.1 * (double)w->steps * (product + 4 * quantum) < end / 2;
+}
+
+// Compensated runs: all roundings by one kind. SUB is a wager (compensated.h).
 inline Choice choose_compensated(const Request& r, const Stats& a, const Stats& b, int carrier, bool directed) {
     if (carrier == 2 || r.add.mode >= SR || (!r.fused && r.mul.mode >= SR)) return Choice{carrier == 2 ? 1 : carrier, 0, SCALAR, 0};
+    if (native(r, carrier)) return Choice{carrier, r.fused ? FMA_NEAR : MA_NEAR, NONE, 0};
     const CarrierInfo i = carrier_info(carrier);
     const Facts f = block_facts(r, a, b, EMPTY_STATS);
     const bool odd = r.arithmetic != FP32, in_range = f.lsb >= i.emin - i.bits + 1 && f.product < ldexp(1.0, i.emax);
     if (odd && !directed && !(in_range && f.width <= i.bits)) return Choice{carrier, 0, SCALAR, 0};
-    // without a proof that nothing overflows, a clamp to infinity or NaN in every rounding; nearest-even only
-    auto rank = [&](const Cast& c, double bound) {
-        const int lift = i.bits - c.p + 1;
-        if (!f.finite || c.mode != RNE || c.p > i.bits - 2 || (c.flags & NO_SUBNORMALS)) return (int)GENERAL;
-        if (bound < c.hi && -bound > c.lo && bound < ldexp(1.0, i.emax - lift)) return (int)SUB;
-        const bool special = (c.over_pos == c.inf_pos && c.over_neg == c.inf_neg && c.over_pos != c.hi) || c.over_pos != c.over_pos;
-        return (int)(odd && special && c.emax + 1 + lift <= i.emax ? SPECIAL : GENERAL);
-    };
-    const double bound = 8 * f.bound * growth(r.add, 8.0 * (double)r.k) + 64.0 * (r.k + 1.0) * ldexp(1.0, r.add.emin - r.add.p + 1);
-    int kind = rank(r.add, bound);
+    Choice c = {carrier, (r.fused ? (odd ? FMA_ODD : FMA_NEAR) : (odd ? MA_ODD : MA_NEAR)), GENERAL, f.finite ? FINITE : 0};
+    auto simple = [&](const Cast& q) { return q.mode == RNE && q.p <= i.bits - 2 && !(q.flags & NO_SUBNORMALS); };
+    const int lift = i.bits - r.add.p + 1;
+    if (!odd || !f.finite || !simple(r.add) || 2 * r.add.p > i.bits - 1 || !make_wager(r.add, f.product, &c.wager)) return c;
+    // above the format's end there is room for what is seen too late
+    const double room = ldexp(1.0, i.emax - lift - 8);
+    if (r.add.hi > room) c.wager.most = fmin(c.wager.most, room / 64);
+    if (f.product > room / 64) return c;
     if (!r.fused) {
-        const int km = rank(r.mul, f.product);
-        kind = km == SPECIAL && kind == SUB ? GENERAL : km > kind ? km : kind;  // an infinite product must meet a clamp that knows it
+        const bool inside = f.product < r.mul.hi && -f.product > r.mul.lo && f.product < ldexp(1.0, i.emax - (i.bits - r.mul.p + 1));
+        if (!simple(r.mul) || !inside) return c;
     }
-    return Choice{carrier, (r.fused ? (odd ? FMA_ODD : FMA_NEAR) : (odd ? MA_ODD : MA_NEAR)), kind, f.finite ? FINITE : 0};
+    c.kind = SUB;
+    return c;
+}
+
+// Registers of integers: in floating-point lanes where every sum is exact there, the scalar kernel beyond.
+inline Choice choose_integers(const Request& r, const Stats& a, const Stats& b, bool float_panels) {
+    const Choice scalar = {float_panels ? 0 : 1, 0, SCALAR, 0};
+    const Register& g = r.integer;
+    const bool fixed = r.method == FIXED;
+    IntegerLanes how = {};
+    how.low = g.is_signed ? -ldexp(1.0, g.bits - 1) : 0;
+    how.high = ldexp(1.0, g.is_signed ? g.bits - 1 : g.bits) - 1;
+    how.scale = ldexp(1.0, fixed ? g.frac : -g.shift);
+    if (fixed || g.shift) {
+        switch (fixed ? r.mul.mode : RD) {
+            case RNE: how.round = IntegerLanes::NEAREST; break;
+            case RTZ: how.round = IntegerLanes::CUT; break;
+            case RU: how.round = IntegerLanes::UP; break;
+            case RD: how.round = IntegerLanes::DOWN; break;
+            default: return scalar;
+        }
+    }
+    if (a.non_finite || b.non_finite) return scalar;
+    const bool zero = a.lsb > 30000 || b.lsb > 30000;
+    const double term = a.max_abs * b.max_abs * how.scale + 1;
+    const double sum = (a.row_sum * b.max_abs * how.scale + (how.round ? (double)r.k : 0)) * (1 + 1e-12);
+    const bool inside = sum <= how.high && -sum >= how.low;
+    how.clamp = g.saturate && !g.at_end && !inside;
+    const double reach = how.clamp ? fmax(how.high, -how.low) + term : sum;
+    for (int lanes = float_panels ? 0 : 1; lanes < 2; ++lanes) {
+        const CarrierInfo i = carrier_info(lanes);
+        const double most = ldexp(1.0, i.bits);
+        // rounded products are exact before they are rounded; others are when the sums are
+        const bool product = !how.round || (a.width + b.width <= i.bits && (zero || (a.lsb + b.lsb >= i.emin && a.lsb + b.lsb + ilogb(how.scale) >= i.emin)) && a.max_abs * b.max_abs < ldexp(1.0, i.emax));
+        if (product && reach < most && term < most && (how.round == IntegerLanes::NONE || abs(g.frac) < 100)) return Choice{lanes, 0, LANES, inside ? NO_OVERFLOW : 0, how};
+    }
+    return scalar;
 }
 
 // Steps of a matrix instruction: float lanes where products and their cuts stay far from the ends of binary32, double
@@ -288,7 +346,9 @@ inline Meeting choose_meeting(const Request& r, const Cast& c, int carrier, cons
     if (!fits(c, carrier, odd)) return Meeting{SCALAR, odd};
     const CarrierInfo i = carrier_info(carrier);
     const Facts f = block_facts(r, a, b, addend);
-    const double bound = f.bound * growth(c, (double)r.k + 1) + (r.k + 1.0) * ldexp(1.0, c.emin - c.p + 1);
+    // an unsigned register turns a small negative sum into a large total
+    const double totals = r.method == INTEGER && !r.integer.is_signed ? fmax(f.bound, (double)r.k * ldexp(1.0, r.integer.bits)) : f.bound;
+    const double bound = totals * growth(c, (double)r.k + 1) + (r.k + 1.0) * ldexp(1.0, c.emin - c.p + 1);
     const bool safe = f.finite && c.mode == RNE && c.p <= i.bits - 2 && !(c.flags & NO_SUBNORMALS) && bound < c.hi && -bound > c.lo &&
                       bound < ldexp(1.0, i.emax - (i.bits - c.p + 1));
     return Meeting{safe ? SUB : GENERAL, odd};

@@ -6,10 +6,10 @@
 
 namespace gemmsim {
 
-// The exact sum of products of doubles: a fixed-point number of 70 limbs whose unit is 2^-2148, far below the smallest
+// The exact sum of products of doubles: a fixed-point number of 72 limbs whose unit is 128 binades below the smallest
 // product, with over 200 bits of headroom at the top.
 struct LongAccumulator {
-    static constexpr int LIMBS = 70, UNIT = -2148;
+    static constexpr int LIMBS = 72, UNIT = -2276;
     uint64_t limb[LIMBS];  // two's complement
     bool nan, pos_inf, neg_inf;
 
@@ -25,7 +25,10 @@ struct LongAccumulator {
             if (!is_nan(p)) (p > 0 ? pos_inf : neg_inf) = true;
             return;
         }
-        const Exact x = exact_product(a, b);
+        add(exact_product(a, b));
+    }
+
+    void add(const Exact& x) {
         if (x.mag == 0) return;
         const int at = x.exp - UNIT, word = at >> 6, shift = at & 63;
         const u128 low_part = x.mag << shift;
@@ -79,21 +82,50 @@ typedef __int128 i128;
 struct IntegerSum {
     Register g;
     i128 low, high, s;
+    int64_t overflows;  // how often it left the range
 
-    explicit IntegerSum(const Register& r) : g(r), s(0) {
+    explicit IntegerSum(const Register& r) : g(r), s(0), overflows(0) {
         low = r.is_signed ? -((i128)1 << (r.bits - 1)) : 0;
         high = low + ((i128)1 << r.bits) - 1;
     }
-    void fold() {
-        if (s >= low && s <= high) return;
+    // `left`: the sum is beyond the range whatever its low 128 bits say.
+    void fold(bool left = false) {
+        if (s >= low && s <= high && !left) return;
+        ++overflows;
         if (g.saturate) s = s < low ? low : high;
         else s = low + (i128)(((u128)s - (u128)low) & (((u128)1 << g.bits) - 1));
     }
-    void add(i128 q) {
-        s += q;
-        if (!g.at_end) fold();
+    void add(i128 q, bool left = false) {
+        s = (i128)((u128)s + (u128)q);
+        if (!g.at_end) fold(left);
+    }
+    void jump(bool neg) {  // an infinite term
+        ++overflows;
+        s = neg ? low : high;
+    }
+    // Once, of a sum that needs more than 128 bits: integers from the lowest limb on.
+    void fold(const LongAccumulator& sum) {
+        const bool neg = sum.limb[LongAccumulator::LIMBS - 1] >> 63;
+        s = (i128)(((u128)sum.limb[1] << 64) | sum.limb[0]);
+        bool left = (s < 0) != neg;
+        for (int i = 2; i < LongAccumulator::LIMBS; ++i) left = left || sum.limb[i] != (neg ? ~0ull : 0ull);
+        if (left && g.saturate) s = neg ? low - 1 : high + 1;
+        fold(left);
     }
 };
+
+// A sum of fewer than 63 bits brought into the register's range once.
+inline int64_t folded(int64_t s, const Register& g) {
+    const int64_t low = g.is_signed ? -((int64_t)1 << (g.bits - 1)) : 0, high = low + ((int64_t)1 << g.bits) - 1;
+    if (g.saturate) return s < low ? low : s > high ? high : s;
+    return low + (int64_t)(((uint64_t)s - (uint64_t)low) & (((uint64_t)1 << g.bits) - 1));
+}
+
+// Integer bits of a product counted in 2^-frac.
+inline int grid_bits(const Exact& x, const Register& g) { return x.mag == 0 ? 0 : bit_length(x.mag) + x.exp + g.frac; }
+
+// Products of more bits take every register out of its range, after a shift by at most 63, too.
+constexpr int BEYOND = 120;
 
 // The product as a multiple of 2^-frac, rounded by the cast's mode. What a register of 53 bits can tell apart from
 // larger numbers stays: the low 128 bits when it wraps, a number beyond any end when it saturates.
@@ -102,7 +134,7 @@ inline i128 on_grid(const Exact& x, const Register& g, const Cast& c, uint32_t R
     const int drop = -g.frac - x.exp;
     u128 whole;
     if (drop <= 0) {
-        if (g.saturate && bit_length(x.mag) - drop > 100) whole = (u128)1 << 100;
+        if (g.saturate && grid_bits(x, g) > BEYOND) whole = (u128)1 << BEYOND;
         else whole = -drop >= 128 ? 0 : x.mag << -drop;
     } else {
         whole = drop >= 128 ? 0 : x.mag >> drop;
@@ -120,28 +152,69 @@ inline i128 on_grid(const Exact& x, const Register& g, const Cast& c, uint32_t R
     return x.neg ? -(i128)whole : (i128)whole;
 }
 
-template <class T> inline void integer_tile(const Tile& t, const Request& r, int nr) {
-    const Register& g = r.integer;
+// floor(p / 2^shift) of a whole product, as a number whose lowest limb has the unit 1.
+inline Exact shifted(Exact x, int shift) {
+    const int cut = shift - x.exp;  // bits of the magnitude that go
+    if (cut > 0) {
+        const u128 below = cut >= 128 ? x.mag : x.mag & (((u128)1 << cut) - 1);
+        x.mag = (cut >= 128 ? 0 : x.mag >> cut) + (x.neg && below ? 1 : 0);
+        x.exp = shift;
+    }
+    x.exp += LongAccumulator::UNIT - shift;
+    return x;
+}
+
+// One element.
+template <class T> struct IntegerDot {
+    const Tile& t;
+    const Request& r;
+    int nr, i, j;
+
+    double a(int64_t k) const { return (double)((const T*)t.a)[k * MR + i]; }
+    double b(int64_t k) const { return (double)((const T*)t.b)[k * nr + j]; }
+
+    void integers(IntegerSum& sum) const {  // operands are whole numbers: nothing is rounded
+        for (int64_t k = 0; k < t.k; ++k) {
+            const Exact x = exact_product(a(k), b(k));
+            const int bits = grid_bits(x, r.integer);
+            if (sum.g.at_end && bits > 90) return long_sum(sum);  // 128 bits might not hold the sum
+            sum.add(on_grid(x, r.integer, r.mul, 0) >> r.integer.shift, bits > BEYOND);
+        }
+        sum.fold();
+    }
+    void long_sum(IntegerSum& sum) const {
+        LongAccumulator exact;
+        exact.clear();
+        for (int64_t k = 0; k < t.k; ++k) exact.add(shifted(exact_product(a(k), b(k)), r.integer.shift));
+        sum.fold(exact);
+    }
+    bool fixed_point(IntegerSum& sum) const {  // false: NaN
+        for (int64_t k = 0; k < t.k; ++k) {
+            const double x = a(k), y = b(k), p = x * y;
+            if (is_nan(p) || is_inf(x) || is_inf(y)) {
+                if (is_nan(p) || !r.integer.saturate) return false;
+                sum.jump(p < 0);
+                continue;
+            }
+            const Exact q = exact_product(x, y);
+            const uint32_t R = step_bits(r.mul, t, i, j, t.kmap ? t.kmap[k] : t.k0 + k, SITE_PRODUCT);
+            sum.add(on_grid(q, r.integer, r.mul, R), grid_bits(q, r.integer) > BEYOND);
+        }
+        return true;
+    }
+};
+
+// `counts`, if given, is increased by how often each element's register left its range; rows `stride` apart.
+template <class T> inline void integer_tile(const Tile& t, const Request& r, int nr, int64_t* counts, int64_t stride) {
     for (int i = 0; i < t.rows; ++i)
         for (int j = 0; j < t.cols; ++j) {
-            IntegerSum sum(g);
+            IntegerSum sum(r.integer);
+            const IntegerDot<T> dot = {t, r, nr, i, j};
             bool nan = false;
-            for (int64_t k = 0; k < t.k; ++k) {
-                const double a = (double)((const T*)t.a)[k * MR + i], b = (double)((const T*)t.b)[k * nr + j], p = a * b;
-                if (is_nan(p) || is_inf(a) || is_inf(b)) {  // FIXED only: INTEGER operands are whole numbers
-                    if (is_nan(p) || !g.saturate) nan = true;
-                    else sum.s = p < 0 ? sum.low : sum.high;
-                    continue;
-                }
-                const Exact x = exact_product(a, b);
-                if (r.method == FIXED) {
-                    sum.add(on_grid(x, g, r.mul, step_bits(r.mul, t, i, j, t.kmap ? t.kmap[k] : t.k0 + k, SITE_PRODUCT)));
-                } else {
-                    sum.add(on_grid(x, g, r.mul, 0) >> g.shift);  // a whole number: nothing is rounded
-                }
-            }
-            sum.fold();
-            ((T*)t.c)[i * nr + j] = (T)(nan ? canonical_nan() : ldexp((double)(int64_t)sum.s, r.method == FIXED ? -g.frac : 0));
+            if (r.method == FIXED) nan = !dot.fixed_point(sum);
+            else dot.integers(sum);
+            ((T*)t.c)[i * nr + j] = (T)(nan ? canonical_nan() : ldexp((double)(int64_t)sum.s, r.method == FIXED ? -r.integer.frac : 0));
+            if (counts) counts[i * stride + j] += sum.overflows;
         }
 }
 

@@ -15,9 +15,11 @@ enum Step : int {
 
 constexpr int64_t MR = 8;  // rows of a packed panel of A
 
-// What a run is: a plain register, one of compensated.h, or a register of registers.h: the
-// long accumulator, two's complement integers, fixed point; or a chip's matrix instruction.
-enum Method : int32_t { REGISTER = 0, KAHAN = 1, NEUMAIER = 2, TWO_SUM = 3, FAST_TWO_SUM = 4, LONG = 5, INTEGER = 6, FIXED = 7, HARDWARE = 8 };
+// What a run is: a plain register, one of compensated.h, a register of registers.h (the long accumulator, two's
+// complement integers, fixed point), a chip's matrix instruction, or registers by exponent (binned.h).
+enum Method : int32_t {
+    REGISTER = 0, KAHAN = 1, NEUMAIER = 2, TWO_SUM = 3, FAST_TWO_SUM = 4, LONG = 5, INTEGER = 6, FIXED = 7, HARDWARE = 8, BINNED = 9
+};
 
 // A wrapper around the sequential run, outermost first: which terms meet in which order (spec/accumulators.md, 2).
 enum Order : int32_t { CHUNKED = 1, PAIRWISE = 2, INTERLEAVED = 3, SPLITK = 4, SHUFFLED = 5 };
@@ -30,13 +32,23 @@ struct Register {
 };
 
 // The step of a matrix instruction; the fields are those of gemmsim/hardware/models.py.
-enum HardwareKind : int32_t { HW_FUSED = 1, HW_GROUPS = 2, HW_TREE = 3, HW_FLOORED = 4 };
+// HW_FMA: a chain of fused multiply-adds, which is the plain register; only the filling up of K is left to do.
+enum HardwareKind : int32_t { HW_NONE = 0, HW_FUSED = 1, HW_GROUPS = 2, HW_TREE = 3, HW_FLOORED = 4, HW_FMA = 5 };
 enum HardwareOut : int32_t { HW_RZ23 = 0, HW_E8M13 = 1, HW_RNE10 = 2, HW_RNE23 = 3 };
 struct HardwareModel {
     int32_t kind, products, kept, out;
+    int32_t k;                                        // of an instruction: shorter runs are filled up with zero products
     int32_t group, flush;                             // GROUPS; TREE
     int32_t total_bits, addend_bits, halves, window;  // FLOORED; window -1: none
     int32_t a_emin, b_emin;                           // exponents of the operand formats' smallest normals
+};
+
+// How an INTEGER or FIXED run goes in floating-point lanes: each product times `scale` to a whole number (or as it is),
+// sums clamped to [low, high] at every step or left exact, to be brought into range at the end.
+struct IntegerLanes {
+    enum Round : int32_t { NONE, NEAREST, DOWN, UP, CUT };
+    int32_t round, clamp;
+    double scale, low, high;
 };
 
 struct Wrapper {
@@ -69,6 +81,13 @@ enum Kind : int { NONE = 0, PLAIN = 1, SUB = 2, SAT = 3, SPECIAL = 4, GENERAL = 
 typedef void (*TileFn)(const Tile&);
 struct PaletteTile;  // a tile whose elements have roundings of their own (palette_tile.h)
 
+// That a compensated sum stays below `most` in magnitude, looked at after every `steps` steps.
+struct Wager {
+    double most = 0;
+    int64_t steps = 1;
+};
+typedef bool (*CompensatedFn)(const Tile&, const Wager&);
+
 // What a chunk of data is like; the planner's raw material. Exponents are of the value, not biased.
 struct Stats {
     double max_abs;    // largest finite magnitude
@@ -84,8 +103,10 @@ struct Isa {
     int has_directed;    // embedded rounding: FMA_ODD and MA_ODD take any operands
     int nr[2];           // columns of a tile
     TileFn tile[2][STEPS][KINDS];  // FAST and FAST_CLAMP are null without has_directed
-    // kernel of a compensated run; `kind` SUB, SPECIAL or GENERAL; `odd`: exact operations; `mul`: products rounded
-    TileFn (*compensated)(int carrier, int method, int kind, bool odd, bool mul);
+    // kernel of a compensated run; `kind` NONE, SUB or GENERAL; `odd`: exact operations; `mul`: products rounded. False: wager lost
+    CompensatedFn (*compensated)(int carrier, int method, int kind, bool odd, bool mul);
+    // INTEGER and FIXED runs from 0; `panel`, `lanes`: 0 float, 1 double; the tile's c has the type of the lanes
+    void (*integers)(int panel, int lanes, const Tile& t, int nr, const IntegerLanes& how);
     // all elements of a tile whose roundings differ, in one pass (palette_kernel.h)
     void (*palette)(int carrier, const PaletteTile& t);
     // steps of a matrix instruction along the tile's k, from +0; float panels; `wide`: products in double lanes

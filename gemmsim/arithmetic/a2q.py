@@ -1,7 +1,8 @@
 """Widths of integer registers that no input can make overflow.
 
 A2Q: Colbert, Pappalardo, Petri-Koenig, "A2Q: accumulator-aware quantization with guaranteed overflow avoidance",
-ICCV 2023. A2Q+: Colbert et al., "A2Q+: improving accumulator-aware weight quantization", ICML 2024.
+ICCV 2023 (the bound by weights, section 3; solved for P here). A2Q+: Colbert, Pappalardo, Petri-Koenig, Umuroglu,
+"A2Q+: improving accumulator-aware weight quantization", ICML 2024 (the bound for weights that sum to zero).
 """
 
 from __future__ import annotations

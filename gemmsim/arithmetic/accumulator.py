@@ -106,6 +106,11 @@ class Accumulator(ABC):
         return False
 
     @property
+    def counts_overflows(self) -> bool:
+        """Whether there is a two's complement register inside, whose overflows can be counted."""
+        return False
+
+    @property
     def combines(self) -> bool:
         """Whether two results may be added by ``add_cast``: false for registers that wrap or are judged at the end."""
         return True

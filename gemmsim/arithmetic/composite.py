@@ -75,6 +75,11 @@ class Composite(Accumulator):
         """As ``inner``."""
         return self.inner.exact_sums
 
+    @property
+    def counts_overflows(self) -> bool:
+        """As ``inner``."""
+        return self.inner.counts_overflows
+
     def with_product(self: Self, product: Cast) -> Self:
         """This accumulator with the product rounding in its innermost step."""
         # Every subclass is a dataclass with a field of this name.

@@ -88,17 +88,19 @@ class Binned(ExactProducts):
 
     Args:
         out: rounding of each addition to S.
-        carry: bits of a register above the leading bit of its products, 2 to 53.
+        carry: bits of a register above the leading bit of its products, 1 to 53.
 
     Zero products change nothing. NaN and infinite products are added to S at once. -0 comes only from underflow of S;
     overflow follows ``out``.
 
-    Source: Natesh et al., "MGS: Markov greedy sums for accurate low-bitwidth floating-point accumulation", 2025;
-    the rule for choosing the register and the moment of spilling are stated here.
+    Source: Natesh, Kung, Kong, "MGS: Markov greedy sums for accurate low-bitwidth floating-point accumulation",
+    arXiv:2504.09072, 2025. The unit there rounds each product to E4M3, sums its 4-bit significands in 16 registers of 5
+    bits (a carry of 1 here) and spills into a wide fixed-point accumulator. Here products stay exact, carry and the
+    sum's format are free, and the moment of spilling is the one above.
     """
 
     out: Cast = field(default=Cast(FP32), metadata=argument(CAST))
-    carry: int = field(default=4, kw_only=True, metadata=argument(IntKind(2, 53)))
+    carry: int = field(default=4, kw_only=True, metadata=argument(IntKind(1, 53)))
 
     def casts(self) -> Iterator[Cast]:
         """``out``."""

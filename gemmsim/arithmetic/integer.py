@@ -65,6 +65,11 @@ class Integer(ExactProducts):
         return True
 
     @property
+    def counts_overflows(self) -> bool:
+        """True."""
+        return True
+
+    @property
     def combines(self) -> bool:
         """Only if each sum saturates."""
         return self.overflow == "saturate" and self.when == "every"
@@ -129,6 +134,11 @@ class Fixed(ExactProducts):
     def add_cast(self) -> Cast:
         """The register as a saturating format; one that wraps has no cast, see ``combines``."""
         return Cast(FixedFormat(self.P, self.frac), self.rounding)
+
+    @property
+    def counts_overflows(self) -> bool:
+        """True."""
+        return True
 
     @property
     def combines(self) -> bool:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from ..formats import Cast, FloatFormat, Format, Overflow
+from fractions import Fraction
+
+from ..formats import Cast, FixedFormat, FloatFormat, Format, Overflow
 from .accumulator import Accumulator
 from .errors import spec_error
 
@@ -30,15 +32,19 @@ def _holds(operand: Format, given: Cast) -> bool:
     """Whether ``operand`` has every number that ``given`` results in. NaN is one in any carrier; -0 counts as 0."""
     assert isinstance(operand, FloatFormat)
     fmt = given.format
-    largest = max(fmt.max_fraction, -fmt.min_fraction)
     if fmt == operand:
         return True
-    if isinstance(fmt, FloatFormat):
-        infinite = fmt.has_inf and given.overflow is not Overflow.CLAMP
-        return fmt.p <= operand.p and _inside(operand, fmt, largest) and (operand.has_inf or not infinite)
-    # Integers up to 2**p have at most p bits; the end of a two's complement range, -2**(n-1), has one.
-    return fmt.clamp and largest * 2**fmt.frac <= 2**operand.p and _inside(operand, fmt, largest)
+    if isinstance(fmt, FixedFormat):
+        # Integers up to 2**p have at most p bits; the end of a two's complement range, -2**(n-1), has one.
+        return fmt.clamp and _largest(fmt) * Fraction(2) ** fmt.frac <= 2**operand.p and _inside(operand, fmt)
+    infinite = fmt.has_inf and given.overflow is not Overflow.CLAMP
+    return fmt.p <= operand.p and _inside(operand, fmt) and (operand.has_inf or not infinite)
 
 
-def _inside(operand: FloatFormat, fmt: Format, largest: object) -> bool:
-    return fmt.quantum_exponent >= operand.quantum_exponent and largest <= operand.max_fraction  # type: ignore[operator]
+def _largest(fmt: Format) -> Fraction:
+    return max(fmt.max_fraction, -fmt.min_fraction)
+
+
+def _inside(operand: FloatFormat, fmt: Format) -> bool:
+    """Whether the grid and the range of ``operand`` reach as far."""
+    return fmt.quantum_exponent >= operand.quantum_exponent and _largest(fmt) <= operand.max_fraction

@@ -102,6 +102,11 @@ class Palette(Accumulator):
         return any(member.exact_sums for member in self.members)
 
     @property
+    def counts_overflows(self) -> bool:
+        """Whether any member has such a register."""
+        return any(member.counts_overflows for member in self.members)
+
+    @property
     def levels(self) -> int:
         """Most of any member; choosing combines nothing."""
         return max(member.levels for member in self.members)

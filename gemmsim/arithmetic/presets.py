@@ -2,14 +2,34 @@
 
 from __future__ import annotations
 
-from ..formats import Cast, Format
-from .chunked import Chunked
+from ..formats import Cast, FloatFormat, Format
+from .chunked import Chunked, Promote
+from .hardware import Hardware
 from .integer import Integer
 from .sequential import Sequential
 
-__all__ = ["a2q", "batch_invariant", "lba_m7e4", "mptorch_cuda", "srmac_fp12", "wang2018"]
+__all__ = [
+    "a2q",
+    "ada_fp8",
+    "batch_invariant",
+    "blackwell_mxfp8",
+    "blackwell_nvfp4",
+    "cdna3_fp8",
+    "cublas_fp32",
+    "deepgemm",
+    "fp16_accumulate",
+    "hopper_fp8_2xacc",
+    "hopper_fp8_fast",
+    "lba_m7e4",
+    "mptorch_cuda",
+    "srmac_fp12",
+    "wang2018",
+]
 
 CastLike = str | Format | Cast
+FormatLike = str | FloatFormat
+#: The unit that libraries use for large products where it is not mma.
+_LARGEST_UNIT = {"hopper": "wgmma", "blackwell": "tcgen05"}
 
 
 def mptorch_cuda(add: CastLike, mul: CastLike | None = None) -> Chunked:
@@ -20,7 +40,8 @@ def mptorch_cuda(add: CastLike, mul: CastLike | None = None) -> Chunked:
 def wang2018(n: int = 64) -> Chunked:
     """``chunked(64, e6m9)``: FP8 training with chunked accumulation in 1-6-9. Operands there are e5m2.
 
-    Source: Wang et al., "Training deep neural networks with 8-bit floating point numbers", NeurIPS 2018.
+    Source: Wang et al., "Training deep neural networks with 8-bit floating point numbers", NeurIPS 2018 (FP16 there is
+    1-6-9). Its stochastic rounding is that of the weight update; sums round to nearest.
     """
     return Chunked(n, "e6m9")  # type: ignore[arg-type]
 
@@ -38,7 +59,8 @@ def srmac_fp12(r: int = 13) -> Sequential:
     """``e6m5/srN``: stochastic rounding with r random bits in a 12-bit register.
 
     Source: Ben Ali, Filip, Sentieys, "A stochastic rounding-enabled low-precision floating-point MAC for DNN training",
-    DATE 2024.
+    DATE 2024: FP8 products, accumulator E6M5, r = 13 the width it settles on. Its smallest unit has no subnormals,
+    which is ``e6m5/ftz/sr13``.
     """
     return Sequential(f"e6m5/sr{r}")  # type: ignore[arg-type]
 
@@ -47,7 +69,10 @@ def lba_m7e4(acc_bias: int = 10, prod_bias: int = 12, n: int = 16) -> Chunked:
     """Lower-bit accumulators (FMAq): product, then sum, both cut toward zero to 7+4 bits, no subnormals, saturating.
 
     Source: Blumenfeld, Hubara, Soudry, "Towards cheaper inference in deep networks with lower bit-width accumulators",
-    ICLR 2024; the formats as spec/accumulators.md, section 5, has them (IEEE-like exponent field with that bias).
+    ICLR 2024: M7E4, both by floor (of magnitudes), underflow to zero, chunks of 16, biases 10 and 12, which follow its
+    rule acc_bias = prod_bias - log2(n) / 2. The range is that of an IEEE-like exponent field with that bias, as
+    spec/accumulators.md, section 5, has it: -9 to 4 for bias 10. If the field has no reserved codes in the paper, which
+    we could not check, the range is one binade wider at each end: ``float(p=8,emin=-10,emax=5,specials=none)/ftz``.
     """
     add, mul = (f"e4m7b{bias}/rtz/sat/ftz" for bias in (acc_bias, prod_bias))
     return Chunked(n, Sequential(add, mul))  # type: ignore[arg-type]
@@ -60,3 +85,96 @@ def a2q(P: int) -> Integer:
     ICCV 2023.
     """
     return Integer(P)
+
+
+def _unit(arch: str) -> str:
+    return _LARGEST_UNIT.get(arch.strip().lower(), "mma") if isinstance(arch, str) else "mma"
+
+
+def cublas_fp32(arch: str = "hopper", a: FormatLike = "bf16", b: FormatLike | None = None) -> Hardware:
+    """``hw(arch, wgmma, a, b)`` (tcgen05 on blackwell, else mma): what people call "fp32 accumulation" on tensor cores.
+
+    It is not sequential fp32: the products of an instruction and the register are cut toward zero below the largest
+    exponent, and the sum is cut to fp32. cuBLAS also chooses tiles and may split K; this is one chain over all of K.
+    ``SpecError`` where the architecture does not take these operands.
+
+    Source: the instruction as a published software model (arXiv:2511.10909) has it, not silicon.
+    """
+    return Hardware(arch, _unit(arch), a, b)  # type: ignore[arg-type]
+
+
+def fp16_accumulate(arch: str = "hopper") -> Hardware:
+    """``hw(arch, wgmma, fp16, out=fp16)`` (tcgen05 on blackwell, else mma): fp16 operands with an fp16 register.
+
+    The sum of an instruction is exact above its cut, then rounded to the nearest fp16 once; past 65504 lies infinity.
+
+    Source: the instruction as a published software model (arXiv:2511.10909) has it, not silicon.
+    """
+    return Hardware(arch, _unit(arch), "fp16", out="fp16")
+
+
+def hopper_fp8_fast(a: FormatLike = "e4m3", b: FormatLike | None = None) -> Hardware:
+    """``hw(hopper, wgmma, a, b)``: FP8 on Hopper without promotion, ``torch._scaled_mm(use_fast_accum=True)``.
+
+    The register keeps 13 fraction bits from one instruction (32 products) to the next.
+
+    Source: the instruction as a published software model (arXiv:2511.10909) has it, not silicon; the register's 14 bits
+    are also reported in the DeepSeek-V3 technical report, 3.3.2.
+    """
+    return Hardware("hopper", "wgmma", a, b)  # type: ignore[arg-type]
+
+
+def hopper_fp8_2xacc(n: int = 128, a: FormatLike = "e4m3", b: FormatLike | None = None) -> Promote:
+    """``promote(hopper_fp8_fast(a, b), n, fp32)``: every n terms the register is added to an fp32 one and zeroed.
+
+    CUTLASS' default for FP8 on Hopper, four instructions between promotions. An n that is no multiple of 32 is allowed:
+    each run is filled up with zeros by itself.
+
+    Source: CUTLASS' two-level accumulation; the instruction as a published software model (arXiv:2511.10909) has it,
+    not silicon.
+    """
+    return Promote(hopper_fp8_fast(a, b), n)
+
+
+def deepgemm(n: int = 128) -> Promote:
+    """``promote(hopper_fp8_fast(), n, fp32)``: DeepGEMM's FP8 products on Hopper with all scales 1.
+
+    DeepGEMM multiplies each run's total by the scales of its blocks before it is added. An n that is no multiple of 32
+    is allowed: each run is filled up with zeros by itself.
+
+    Source: DeepSeek-V3 technical report, 3.3.2; the instruction as a published software model (arXiv:2511.10909) has
+    it, not silicon.
+    """
+    return hopper_fp8_2xacc(n)
+
+
+def ada_fp8(a: FormatLike = "e4m3", b: FormatLike | None = None) -> Hardware:
+    """``hw(ada, mma, a, b)``: FP8 on Ada, 13 fraction bits kept, two steps of 16 products an instruction.
+
+    Source: the instruction as a published software model (arXiv:2511.10909) has it, not silicon.
+    """
+    return Hardware("ada", "mma", a, b)  # type: ignore[arg-type]
+
+
+def blackwell_mxfp8(a: FormatLike = "e4m3", b: FormatLike | None = None) -> Hardware:
+    """``hw(blackwell, mxf8f6f4, a, b)``: MXFP8 on Blackwell, blocks of 32 with ue8m0 scales, here all 1.
+
+    Source: the instruction as a published software model (arXiv:2511.10909) has it, not silicon.
+    """
+    return Hardware("blackwell", "mxf8f6f4", a, b)  # type: ignore[arg-type]
+
+
+def blackwell_nvfp4() -> Hardware:
+    """``hw(blackwell, mxf4nvf4, e2m1)``: NVFP4 on Blackwell, blocks of 16 with ue4m3 scales, here all 1.
+
+    Source: the instruction as a published software model (arXiv:2511.10909) has it, not silicon.
+    """
+    return Hardware("blackwell", "mxf4nvf4", "e2m1")
+
+
+def cdna3_fp8(a: FormatLike = "e4m3fnuz", b: FormatLike | None = None) -> Hardware:
+    """``hw(cdna3, mfma, a, b)``: FP8 (fnuz) on AMD's CDNA3; even and odd products are summed apart.
+
+    Source: the instruction as a published software model (arXiv:2511.10909) has it, not silicon.
+    """
+    return Hardware("cdna3", "mfma", a, b)  # type: ignore[arg-type]

@@ -9,6 +9,7 @@ from .errors import DeviceError, DTypeError, GradError, OverlapError, SeedError,
 from .explanation import explain
 from .linear import qlinear
 from .matmul import qmatmul, qmm
+from .overflow import count_overflows
 from .seeds import Stream, derive_seed
 from .state import BackendRecord, last_backend
 from .straight_through import Quantizer, quantizer
@@ -24,6 +25,7 @@ __all__ = [
     "SeedError",
     "ShapeError",
     "Stream",
+    "count_overflows",
     "derive_seed",
     "explain",
     "last_backend",

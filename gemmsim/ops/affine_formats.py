@@ -167,7 +167,8 @@ class QAffineFormats:
         """``formats`` itself; of None, PyTorch's own products; of a spec, that spec for every product.
 
         In dgrad and wgrad the operand formats of a spec are dropped: they multiply the gradient as it comes with
-        the operand as it was multiplied in the forward pass. Accumulator, output format and arithmetic stay.
+        the operand as it was multiplied in the forward pass. Accumulator, output format and arithmetic stay. An
+        accumulator that takes certain formats alone (hw) casts the gradient to that of the operand it stands for.
         """
         if isinstance(formats, QAffineFormats):
             return formats
@@ -314,7 +315,8 @@ def _operand(spec: GemmSpec | None, name: str) -> Cast | None:
 @lru_cache(maxsize=4096)
 def _of_spec(spec: GemmSpec) -> QAffineFormats:
     backward = replace(spec, a=None, b=None)
-    return QAffineFormats(fprop=spec, dgrad=backward, wgrad=backward)
+    # An accumulator that takes certain operands gets each in its own place: the gradient stands where the other was.
+    return QAffineFormats(fprop=spec, dgrad=backward, wgrad=backward.transposed())
 
 
 _NATIVE = QAffineFormats()

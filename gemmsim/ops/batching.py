@@ -19,7 +19,7 @@ from .casts import cast_of
 from .errors import SeedError, message
 from .seeds import draw_seed, needs_seed
 
-__all__ = ["matmul", "matmul_with_operands", "quantize"]
+__all__ = ["count_overflows", "matmul", "matmul_with_operands", "quantize"]
 
 
 def _front(t: Tensor, dim: int | None) -> Tensor:
@@ -129,6 +129,21 @@ def matmul_with_operands(
     cast_a, dim_a = _as_example(cast_a, a, dims[0], meaning.a is not None)
     cast_b, dim_b = _as_example(cast_b, b, dims[1], meaning.b is not None)
     return (out, cast_a, cast_b), (0, dim_a, dim_b)
+
+
+def count_overflows(
+    info: Any, in_dims: tuple[int | None, ...], a: Tensor, b: Tensor, spec: str, seed: int | None = None
+) -> tuple[Tensor, int]:
+    """Batching rule of ``gemmsim::count_overflows``."""
+    from .library import count_overflows_op
+
+    dims = (in_dims[0], in_dims[1], None)
+    separately, seed = _matmul_seed(info, spec, seed)
+    if separately:
+        examples = _one_by_one(info, dims[:2], (a, b), lambda x, y: count_overflows_op(x, y, spec, seed))
+        return torch.stack(examples), 0
+    a, b, _ = _with_equal_ranks(dims, a, b, None)
+    return count_overflows_op(a, b, spec, seed), 0
 
 
 def _tensor_dims(in_dims: tuple[int | None, ...]) -> tuple[int | None, ...]:

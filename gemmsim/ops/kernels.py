@@ -26,6 +26,7 @@ from .shapes import matmul_shape
 
 __all__ = [
     "call_seed",
+    "count_overflows",
     "matmul",
     "matmul_with_operands",
     "overwrite",
@@ -147,6 +148,23 @@ def _general_matmul(
     if len(shape) > 2:
         a, b, target, c, select = _batched(a, b, out, c, select)
     return out, cpu.gemm(a, b, spec, target, seed, c, select)
+
+
+def count_overflows(a: Tensor, b: Tensor, spec: GemmSpec, seed: int | None = None) -> Tensor:
+    """How often each element's register left its range, int64 in the shape of ``matmul``'s result."""
+    check_float("count_overflows", "a", a)
+    check_float("count_overflows", "b", b)
+    counts = torch.zeros(matmul_shape("count_overflows", a, b), dtype=torch.int64)
+    bits = call_seed(spec, seed)
+    if counts.dim() > 2:
+        spec, a, b = _cast_stochastic_operands(spec, a, b, bits)
+    if counts.numel() == 0 or a.shape[-1] == 0:
+        return counts
+    target = counts
+    if counts.dim() > 2:
+        a, b, target, _ = _batched(a, b, counts, None)
+    cpu.count_overflows(a, b, spec, target, bits)
+    return counts
 
 
 def _expand(name: str, t: Tensor, shape: Sequence[int]) -> Tensor:

@@ -25,6 +25,7 @@ from .shapes import matmul_shape
 
 __all__ = [
     "LIBRARY",
+    "count_overflows_op",
     "matmul_op",
     "matmul_with_operands_op",
     "quantize_inplace_op",
@@ -46,6 +47,7 @@ LIBRARY.define(
     " int stream=0, Tensor? select=None) -> (Tensor, Tensor, Tensor)",
     tags=_TAGS,
 )
+LIBRARY.define("count_overflows(Tensor a, Tensor b, str spec, SymInt? seed=None) -> Tensor", tags=_TAGS)
 LIBRARY.define(
     "quantize(Tensor x, str cast, SymInt? seed=None, int site=16, int stream=0, bool widen=False) -> Tensor",
     tags=_TAGS,
@@ -80,6 +82,10 @@ def _matmul_with_operands_cpu(
     return kernels.matmul_with_operands(a, b, kernels.spec_of(spec), seed, out_dtype, c, stream, select)
 
 
+def _count_overflows_cpu(a: Tensor, b: Tensor, spec: str, seed: int | None = None) -> Tensor:
+    return kernels.count_overflows(a, b, kernels.spec_of(spec), seed)
+
+
 def _quantize_cpu(
     x: Tensor,
     cast: str,
@@ -101,6 +107,7 @@ def _quantize_inplace_cpu(x: Tensor, cast: str, seed: int | None = None) -> None
 
 LIBRARY.impl("matmul", _matmul_cpu, "CPU")
 LIBRARY.impl("matmul_with_operands", _matmul_with_operands_cpu, "CPU")
+LIBRARY.impl("count_overflows", _count_overflows_cpu, "CPU")
 LIBRARY.impl("quantize", _quantize_cpu, "CPU")
 LIBRARY.impl("quantize_into", _quantize_into_cpu, "CPU")
 LIBRARY.impl("quantize_", _quantize_inplace_cpu, "CPU")
@@ -144,6 +151,12 @@ def _matmul_with_operands_fake(
     return out, *operands
 
 
+@torch.library.register_fake("gemmsim::count_overflows", lib=LIBRARY)
+def _count_overflows_fake(a: Tensor, b: Tensor, spec: str, seed: int | None = None) -> Tensor:
+    kernels.spec_of(spec)
+    return a.new_empty(matmul_shape("count_overflows", a, b), dtype=torch.int64)
+
+
 @torch.library.register_fake("gemmsim::quantize", lib=LIBRARY)
 def _quantize_fake(
     x: Tensor,
@@ -173,6 +186,7 @@ def _quantize_inplace_fake(x: Tensor, cast: str, seed: int | None = None) -> Non
 
 torch.library.register_vmap("gemmsim::matmul", batching.matmul, lib=LIBRARY)
 torch.library.register_vmap("gemmsim::matmul_with_operands", batching.matmul_with_operands, lib=LIBRARY)
+torch.library.register_vmap("gemmsim::count_overflows", batching.count_overflows, lib=LIBRARY)
 torch.library.register_vmap("gemmsim::quantize", batching.quantize, lib=LIBRARY)
 
 
@@ -201,6 +215,7 @@ for _name, _instead in (
 
 matmul_op = torch.ops.gemmsim.matmul.default
 matmul_with_operands_op = torch.ops.gemmsim.matmul_with_operands.default
+count_overflows_op = torch.ops.gemmsim.count_overflows.default
 quantize_op = torch.ops.gemmsim.quantize.default
 quantize_out_op = torch.ops.gemmsim.quantize_into.default
 quantize_inplace_op = torch.ops.gemmsim.quantize_.default

@@ -22,7 +22,7 @@ from .plan import AffinePlan
 from .seeds import check_seed
 from .shapes import matmul_shape
 
-__all__ = ["FormatsLike", "affine", "formats_of", "qmatmul", "qmm"]
+__all__ = ["FormatsLike", "affine", "check_operands", "formats_of", "qmatmul", "qmm"]
 
 #: What says how a product is computed: formats for every role, or one spec for all of them.
 FormatsLike: TypeAlias = QAffineFormats | SpecLike
@@ -175,7 +175,7 @@ def _qmatmul(
     """``qmatmul`` of any tensors: all checks, vectors as matrices, then the autograd function or the operator."""
     formats = formats_of(spec, arithmetic)
     seed = check_seed(owner, seed)
-    dtype = _check_operands(owner, a, b, c, out_dtype)
+    dtype = check_operands(owner, a, b, c, out_dtype)
     plan = formats.plan
     if c is not None:
         plan = _with_addend(owner, formats)
@@ -197,7 +197,7 @@ def _qmatmul(
     return out.squeeze(-2 if b.dim() > 1 else -1) if a.dim() == 1 else out
 
 
-def _check_operands(owner: str, a: Tensor, b: Tensor, c: Tensor | None, out_dtype: torch.dtype | None) -> torch.dtype:
+def check_operands(owner: str, a: Tensor, b: Tensor, c: Tensor | None, out_dtype: torch.dtype | None) -> torch.dtype:
     """Checks of dtypes, devices and ranks; the dtype of the result."""
     check_float(owner, "a", a)
     check_float(owner, "b", b)

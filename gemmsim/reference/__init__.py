@@ -1,6 +1,6 @@
 """The exact reference: slow and by definition, in Python's integers. No fast code imports it, and it imports none."""
 
-from . import compensated, exact_sum, integer, orders, sequential  # noqa: F401  # each enters its definitions
+from . import compensated, exact_sum, hardware, integer, orders, sequential  # noqa: F401  # each enters its definitions
 from .dot import Dot, implements, total
 from .gemm import count_overflows, gemm
 from .philox import Site, element_draw, element_draws, philox, step_draw, step_draws

@@ -35,6 +35,9 @@ class Dot:
     seed: int
     row: int
     col: int
+    #: The operands of each product, after their casts.
+    left: Sequence[float] = ()
+    right: Sequence[float] = ()
     #: k of each product, for its random bits; None is 0, 1, 2, ...
     ks: Sequence[int] | None = None
     #: Constructors that combine totals around this one.
@@ -48,7 +51,20 @@ class Dot:
     def part(self, start: int, stop: int, step: int = 1) -> Dot:
         """The terms of that slice for an inner accumulator."""
         assert self.ks is not None
-        return replace(self, products=self.products[start:stop:step], ks=self.ks[start:stop:step], depth=self.depth + 1)
+        which = slice(start, stop, step)
+        return replace(
+            self,
+            products=self.products[which],
+            left=self.left[which],
+            right=self.right[which],
+            ks=self.ks[which],
+            depth=self.depth + 1,
+        )
+
+    def permuted(self, order: Sequence[int]) -> Dot:
+        """The terms in that order; k counts positions."""
+        products, left, right = ([x[k] for k in order] for x in (self.products, self.left, self.right))
+        return replace(self, products=products, left=left, right=right)
 
     def exact(self, x: Value) -> Value:
         """``x`` as the arithmetic delivers it: itself, or rounded to binary32."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from ..arithmetic import Accumulator, Fixed, GemmSpec, Integer, Palette, SpecError, SpecLike
+from ..arithmetic import Accumulator, GemmSpec, Palette, SpecError, SpecLike
 from ..formats import FP32, Cast
 from .dot import Dot, check_known, total
 from .dyadic import lowest_exponent, multiply, to_float, to_units
@@ -67,7 +67,7 @@ def count_overflows(a: Any, b: Any, spec: SpecLike, seed: int = 0, *, select: An
         ValueError: as ``gemm``.
     """
     spec = GemmSpec.of(spec)
-    if not _has_register(spec.accumulator):
+    if not spec.accumulator.counts_overflows:
         raise SpecError(
             f"count_overflows of {spec.accumulator}; allowed: int(...), fixed(...), and accumulators made of them.\n"
             "  Use fixed(bits, frac, rounding=...) for a register that counts."
@@ -140,7 +140,8 @@ def _dots(work: _Work) -> Iterator[list[tuple[Accumulator, Dot]]]:
     carrier = rounder(Cast(FP32), unit) if spec.arithmetic == "fp32" else None
     # a carries what of the unit b does not, so that products come out in units.
     left = [[to_units(x, unit - unit_b) for x in row] for row in rows]
-    right = [[to_units(row[j], unit_b) for row in columns] for j in range(work.width)]
+    given = [[row[j] for row in columns] for j in range(work.width)]
+    right = [[to_units(x, unit_b) for x in column] for column in given]
     for i, row in enumerate(left):
         line = []
         for j, column in enumerate(right):
@@ -149,7 +150,8 @@ def _dots(work: _Work) -> Iterator[list[tuple[Accumulator, Dot]]]:
             which = spec.accumulator
             if isinstance(which, Palette) and work.select is not None:
                 which = which.members[work.select[i][j]]
-            line.append((which, Dot(products, start, unit, carrier, work.seed, work.row0 + i, j)))
+            dot = Dot(products, start, unit, carrier, work.seed, work.row0 + i, j, rows[i], given[j])
+            line.append((which, dot))
         yield line
 
 
@@ -212,11 +214,3 @@ def _check_integers(matrix: Matrix, name: str, spec: GemmSpec) -> None:
             f"gemm with {spec}: {name} has {wrong!r}; allowed: integers, in whatever dtype.\n"
             f"  Give {name} an integer format (int8 : ...), or use fixed(...) for fractions."
         )
-
-
-def _has_register(accumulator: Accumulator) -> bool:
-    """Whether an ``int`` or ``fixed`` register is in ``accumulator``."""
-    if isinstance(accumulator, Palette):
-        return any(_has_register(member) for member in accumulator.members)
-    inner = getattr(accumulator, "inner", None)
-    return isinstance(accumulator, (Integer, Fixed)) if inner is None else _has_register(inner)

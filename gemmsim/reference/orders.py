@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 from ..arithmetic import Chunked, Interleaved, Pairwise, Promote, Shuffled, SplitK
 from ..formats import Cast
@@ -62,7 +61,7 @@ def _shuffled(accumulator: Shuffled, dot: Dot) -> Value:
         return low + (high << 32), k
 
     order = sorted(range(len(dot.products)), key=place)
-    return total(accumulator.inner, replace(dot, products=[dot.products[k] for k in order]))
+    return total(accumulator.inner, dot.permuted(order))
 
 
 def _tree(values: Sequence[Value], cast: Cast, dot: Dot) -> Value:

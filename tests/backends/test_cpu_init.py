@@ -145,3 +145,24 @@ def test_extreme_addends_reach_only_their_own_elements(value):
 def test_an_addend_without_a_place_is_refused():
     with pytest.raises(SpecError, match="c_first"):
         cpu.gemm(torch.ones(1, 1), torch.ones(1, 1), GemmSpec.of(":e5m10"), torch.empty(1, 1), 0, torch.ones(1, 1))
+
+
+def test_a_negative_zero_outlives_products_that_are_negative_zeros():
+    a, b, c = torch.tensor([[1.0, -2.0], [-0.0, -0.0]]), torch.ones(2, 3), torch.full((2, 3), -0.0)
+    for name in isas():
+        cpu.set_isa(name)
+        out = torch.empty(2, 3)
+        cpu.gemm(a, b, GemmSpec.of("e4m3 : sequential(e5m10, init=c_first)"), out, 0, c)
+        assert_bitwise_equal(out, torch.tensor([[-1.0] * 3, [-0.0] * 3]), context=name)
+
+
+def test_a_wide_addend_is_rounded_once():
+    a, b = torch.full((1, 1), 2.0**-9), torch.full((1, 3), 2.0**-9)
+    c = torch.full(
+        (1, 3), 256 * (1 + 2.0**-11)
+    )  # halfway; the product, 2^-18, decides, and float32 does not hold the sum
+    for name in isas():
+        cpu.set_isa(name)
+        out = torch.empty(1, 3)
+        cpu.gemm(a, b, GemmSpec.of("e4m3 : sequential(e5m10, init=c_first)"), out, 0, c)
+        assert_bitwise_equal(out, torch.full((1, 3), 256.25), context=name)

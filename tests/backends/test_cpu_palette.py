@@ -28,10 +28,11 @@ OTHERS = [
     "kahan(bf16)",
     "two_sum(e5m10, e5m4)",
     "exact(fp32)",
+    "binned(fp32)",
     "fixed(20, 6, rounding=rne)",
     "chunked(4, kahan(bf16), e5m10/sr8)",
 ]
-HARDWARE = ["hw(hopper, wgmma, bf16)", "e8m14", "hw(cdna3, mfma, bf16)", "exact()"]
+HARDWARE = ["hw(hopper, wgmma, bf16)", "hw(ampere, mma, bf16)", "hw(cdna3, mfma, bf16)", "hw(cdna2, mfma, bf16)"]
 SHAPES = [(1, 0, 3), (3, 1, 2), (9, 12, 5), (2, 40, 35), (5, 3, 18), (17, 9, 70)]
 DTYPES = [torch.float32, torch.float64, torch.float16, torch.bfloat16]
 
@@ -49,7 +50,8 @@ def random_spec(rng: random.Random) -> GemmSpec | None:
     members = [register(rng, endings) for _ in range(count)]
     operands = rng.choice(["", "", "e4m3", "e5m2 * e4m3", "bf16"])
     if kind == "anything":
-        members = [rng.choice(OTHERS) if rng.random() < 0.5 else member for member in members]
+        pool = OTHERS + (HARDWARE if operands == "bf16" else [])
+        members = [rng.choice(pool) if rng.random() < 0.5 else member for member in members]
     arithmetic = rng.choice(["", "", ", arithmetic=fp32"])
     try:
         return GemmSpec.of(f"{operands} : palette({', '.join(members)}){arithmetic}")
@@ -88,7 +90,9 @@ def test_random_palettes_equal_the_reference(start):
         done += 1
 
 
-@pytest.mark.parametrize("texts", [["e5m10", "bf16", "e4m3/sat"], ["e5m10", "int(16)", "shuffled(bf16, 2)"], HARDWARE])
+@pytest.mark.parametrize(
+    "texts", [["e5m10", "bf16", "e4m3/sat"], ["e5m10", "int(16)", "shuffled(bf16, 2)"], ["e8m14", *HARDWARE]]
+)
 def test_each_element_is_that_of_its_member_alone(texts):
     g = torch.Generator().manual_seed(3)
     a = torch.randint(-9, 10, (3, 21, 50), generator=g).float()

@@ -85,3 +85,29 @@ def test_wrapping_does_not_depend_on_the_order():
     assert_bitwise_equal(one, other)
     exact = (a.double() @ b.double()).long()
     assert_bitwise_equal(one, (((exact + 2048) % 4096) - 2048).float())
+
+
+@pytest.mark.parametrize(
+    ("text", "scale"),
+    [
+        (":chunked(3, int(12, signed=false), e3m4)", 1.0),  # 4095 of a sum of -1
+        (":chunked(3, int(12, signed=false), e4m3)", 1.0),
+        (":chunked(2, int(24), fixed(40,0))", 1.0),  # totals that float32 does not hold
+        (":chunked(2, int(24, signed=false), fp64)", 1.0),
+        (":pairwise(fixed(24, 0, rounding=rne), 2)", 1.0),
+        (":fixed(12, 200, rounding=rtz)", 2.0**-100),  # values that float32 does not hold
+        (":fixed(20, 140, rounding=rtz)", 2.0**-70),
+        (":fixed(20, -120, rounding=rtz)", 2.0**62),
+        (":chunked(2, fixed(9, 3, rounding=ru), e4m3)", 2.0**-3),
+    ],
+)
+def test_registers_in_float_lanes_lose_nothing_in_their_tiles(text, scale):
+    g = torch.Generator().manual_seed(5)
+    a, b = (torch.randint(-2, 3, shape, generator=g).float() * scale for shape in ((9, 12), (12, 40)))
+    a[0], a[0, 0], b[0, 0] = 0.0, scale, -scale
+    spec, want = GemmSpec.of(text), reference.gemm(a.tolist(), b.tolist(), text)
+    for name in isas():
+        cpu.set_isa(name)
+        out = torch.empty(9, 40, dtype=torch.float64)
+        cpu.gemm(a, b, spec, out)
+        assert_bitwise_equal(out, torch.tensor(want, dtype=torch.float64), context=f"{text} on {name}")

@@ -74,16 +74,24 @@ def test_explain_says_what_a_spec_means():
         assert word in result.stdout
 
 
+def test_explain_names_instruction_and_source_of_hardware():
+    result = gemmsim("explain", "promote(hw(hopper, wgmma, e4m3), 128)")
+    assert result.exit_code == 0
+    for word in ("wgmma.m64n8k32.f32.e4m3.e4m3", "F = 13", "e8m13", "not silicon", "each 128 terms"):
+        assert word in result.stdout
+
+
 @pytest.mark.parametrize(
     "args, said",
     [
         (("formats", "e4m33x"), "e4m3"),
         (("explain", ": e5m10/rnee"), "rne"),
         (("explain", ": e5m10 -> b16"), "bf16"),
+        (("explain", "hw(hoper, wgmma, e4m3)"), "hopper"),
         (("study", "run", "digit", "--out", "x"), "'digits'"),
         (("study", "plot", "digits", "--out", "nowhere"), "Run the study first"),
     ],
-    ids=["format", "rounding", "output", "study", "no results"],
+    ids=["format", "rounding", "output", "architecture", "study", "no results"],
 )
 def test_a_mistake_is_one_message_with_a_suggestion_and_exit_code_2(args, said, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)

@@ -40,6 +40,20 @@ def test_a_plain_spec_uses_its_accumulator_for_all_three_products(spec):
     assert_bitwise_equal(grad_b, gs.qmatmul(qa.mT, g, backward))
 
 
+def test_an_instruction_gets_each_operand_where_its_format_is():
+    """``hw`` with a in e4m3 and b in e5m2: the gradient takes the place, and the format, of the operand it replaces."""
+    (x, w, g), name = tensors((4, 40), (5, 40), (4, 5)), "hw(hopper, wgmma, {}, {})"
+    qx, qw = gs.quantize(x, "e4m3"), gs.quantize(w, "e5m2")
+    forward, swapped = name.format("e4m3", "e5m2"), name.format("e5m2", "e4m3")
+    y, grad_x, grad_w = gradients(lambda x, w: gs.qlinear(x, w, None, f":{forward}"), x, w, grad=g)
+    assert_bitwise_equal(y, gs.qmatmul(qx, qw.mT, f":{forward}"))
+    assert_bitwise_equal(grad_x, gs.qmatmul(gs.quantize(g, "e4m3"), qw, f":{forward}"))
+    assert_bitwise_equal(grad_w, gs.qmatmul(gs.quantize(g.mT, "e5m2"), qx, f":{swapped}"))
+    z, grad_a, grad_b = gradients(lambda a, b: gs.qmatmul(a, b, f":{forward}"), x, w.mT.contiguous(), grad=g)
+    for mine, want in zip((z, grad_a, grad_b.mT), (y, grad_x, grad_w), strict=True):
+        assert_bitwise_equal(mine, want)
+
+
 FORMATS = gs.QAffineFormats(
     fprop="e4m3 : e5m7",
     dgrad="e5m2 * e4m3 : e5m5/rtz",

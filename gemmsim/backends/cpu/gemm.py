@@ -9,17 +9,18 @@ import torch
 from torch import Tensor
 
 from gemmsim.arithmetic import GemmSpec, SpecError
-from gemmsim.arithmetic.errors import SelectError
+from gemmsim.arithmetic.errors import SelectError, UnsupportedSpec
 from gemmsim.formats import Cast, FixedFormat
 
 from .library import library
 from .prepared import Prepared, prepare, supported
+from .program import FIXED, INTEGER
 from .quantize import DTYPES, quantize
 from .records import GEMM_CALL, MAX_BATCH_DIMS, Extras
 from .run import Run
 from .select import indices
 
-__all__ = ["SITE_A", "SITE_B", "SITE_OUT", "gemm", "supported"]
+__all__ = ["SITE_A", "SITE_B", "SITE_OUT", "count_overflows", "gemm", "supported"]
 
 #: Where random bits belong (docs/reference/random_bits.md).
 SITE_A: Final = 0
@@ -56,6 +57,23 @@ def _rounded(x: Tensor, cast: Cast, seed: int, site: int) -> Tensor:
     return wide.expand(x.shape)
 
 
+def _rounded_operands(a: Tensor, b: Tensor, spec: GemmSpec, seed: int) -> tuple[Tensor, Tensor]:
+    if spec.a is not None and spec.a.is_stochastic:
+        a = _rounded(a, spec.a, seed, SITE_A)
+    if spec.b is not None and spec.b.is_stochastic:
+        b = _rounded(b, spec.b, seed, SITE_B)
+    return a, b
+
+
+def _known(spec: GemmSpec) -> Prepared:
+    known = _prepared.get(spec)
+    if known is None:
+        if len(_prepared) > 4096:
+            _prepared.clear()
+        known = _prepared[spec] = prepare(spec)
+    return known
+
+
 def gemm(
     a: Tensor,
     b: Tensor,
@@ -82,25 +100,37 @@ def gemm(
         SelectError: for a palette without ``select``, or with indices of no member.
         MemoryError: if the packed panels cannot be allocated.
     """
-    known = _prepared.get(spec)
-    if known is None:
-        if len(_prepared) > 4096:
-            _prepared.clear()
-        known = _prepared[spec] = prepare(spec)
+    known = _known(spec)
     if c is not None or select is not None:
         select = _check_extras(spec, known, c, select)
     if spec.is_stochastic:
         seed = seed if spec.fixed_seed is None else spec.fixed_seed
-        if spec.a is not None and spec.a.is_stochastic:
-            a = _rounded(a, spec.a, seed, SITE_A)
-        if spec.b is not None and spec.b.is_stochastic:
-            b = _rounded(b, spec.b, seed, SITE_B)
+        a, b = _rounded_operands(a, b, spec, seed)
         if spec.out is not None and spec.out.is_stochastic:
             raw = torch.empty(out.shape, dtype=torch.float64)
             run = _call(known, a, b, raw, seed, c, select)
             quantize(raw, spec.out, out, seed, SITE_OUT)
             return run
     return _call(known, a, b, out, seed, c, select)
+
+
+def count_overflows(a: Tensor, b: Tensor, spec: GemmSpec, counts: Tensor, seed: int = 0) -> Run:
+    """Add to ``counts`` (\\*B, M, N), contiguous int64, how often the ``int`` or ``fixed`` register of each element of
+    the product left its range, before it wrapped or saturated. Everything else as ``gemm``.
+
+    Raises:
+        UnsupportedSpec: if ``supported(spec)`` gives a reason, or ``spec`` has no such register.
+    """
+    known = _known(spec)
+    if known.members is not None or known.programs[0].method not in (INTEGER, FIXED):
+        raise UnsupportedSpec(
+            f"The CPU backend counts no overflows of {str(spec)!r}; allowed: int(...), fixed(...) and accumulators "
+            "made of them.\n  Use fixed(bits, frac, rounding=...) for a register that counts."
+        )
+    if spec.is_stochastic:
+        seed = seed if spec.fixed_seed is None else spec.fixed_seed
+        a, b = _rounded_operands(a, b, spec, seed)
+    return _call(known, a, b, counts, seed, counts=counts)
 
 
 def _check_extras(spec: GemmSpec, known: Prepared, c: Tensor | None, select: Tensor | None) -> Tensor | None:
@@ -116,10 +146,12 @@ def _check_extras(spec: GemmSpec, known: Prepared, c: Tensor | None, select: Ten
     return indices(select, len(known.programs))
 
 
-def _extras(c: Tensor | None, select: Tensor | None, dims: int) -> tuple[Extras, object]:
-    """The record of operands beside a and b, and what must outlive the call with it."""
+def _extras(c: Tensor | None, select: Tensor | None, counts: Tensor | None, dims: int) -> tuple[Extras, object]:
+    """The record of tensors beside a, b and the result, and what must outlive the call with it."""
     record = Extras()
     strides = (ctypes.c_int64 * (2 * dims))()
+    if counts is not None:
+        record.overflows = counts.data_ptr()
     if c is not None:
         record.addend, record.addend_dtype = c.data_ptr(), DTYPES[c.dtype]
         record.addend_row, record.addend_col = c.stride()[-2:]
@@ -133,15 +165,25 @@ def _extras(c: Tensor | None, select: Tensor | None, dims: int) -> tuple[Extras,
 
 
 def _call(
-    known: Prepared, a: Tensor, b: Tensor, out: Tensor, seed: int, c: Tensor | None, select: Tensor | None
+    known: Prepared,
+    a: Tensor,
+    b: Tensor,
+    out: Tensor,
+    seed: int,
+    c: Tensor | None = None,
+    select: Tensor | None = None,
+    counts: Tensor | None = None,
 ) -> Run:
+    """Run the library; where ``counts`` are asked for, ``out`` gives the shape only."""
     sa, sb, sc = a.stride(), b.stride(), out.stride()
     dims = len(sc) - 2
     batch = _batch(a, b, out, dims) if dims else None
-    extras = None if c is None and select is None else _extras(c, select, dims)
+    rare = c is not None or select is not None or counts is not None
+    extras = _extras(c, select, counts, dims) if rare else None
     m, n = out.shape[-2:]
     args = _pack(
-        a.data_ptr(), b.data_ptr(), out.data_ptr(), DTYPES[a.dtype], DTYPES[b.dtype], DTYPES[out.dtype], dims,
+        a.data_ptr(), b.data_ptr(), out.data_ptr() if counts is None else 0,
+        DTYPES[a.dtype], DTYPES[b.dtype], DTYPES[out.dtype] if counts is None else 0, dims,
         m, n, a.shape[-1], sa[-2], sa[-1], sb[-2], sb[-1], sc[-2], sc[-1],
         ctypes.addressof(batch) if batch is not None else 0, ctypes.addressof(extras[0]) if extras is not None else 0,
         seed, torch.get_num_threads(), 0,

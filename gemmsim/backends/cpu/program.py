@@ -9,7 +9,7 @@ from functools import lru_cache
 from gemmsim.arithmetic import Accumulator, Palette, Sequential
 from gemmsim.arithmetic.chunked import Chunked, Promote
 from gemmsim.arithmetic.compensated import Compensated, FastTwoSum, Kahan, Neumaier, TwoSum
-from gemmsim.arithmetic.exact_sum import Exact
+from gemmsim.arithmetic.exact_sum import Binned, Exact
 from gemmsim.arithmetic.hardware import Hardware
 from gemmsim.arithmetic.integer import Fixed, Integer
 from gemmsim.arithmetic.interleaved import Interleaved
@@ -22,7 +22,17 @@ from gemmsim.hardware import FlooredSum, FmaChain, FusedBlock, PairwiseTree, Sca
 from .params import cast_record
 from .records import MAX_WRAPPERS, HardwareRecord, MemberRecord, RegisterRecord
 
-__all__ = ["FIXED", "MAX_WRAPPERS", "Program", "Wrapped", "member_record", "permutation", "program", "programs"]
+__all__ = [
+    "FIXED",
+    "INTEGER",
+    "MAX_WRAPPERS",
+    "Program",
+    "Wrapped",
+    "member_record",
+    "permutation",
+    "program",
+    "programs",
+]
 
 #: gemmsim::Order in cutlass_kernels/cpu/tile.h.
 CHUNKED, PAIRWISE, INTERLEAVED, SPLITK, SHUFFLED = 1, 2, 3, 4, 5
@@ -30,8 +40,10 @@ CHUNKED, PAIRWISE, INTERLEAVED, SPLITK, SHUFFLED = 1, 2, 3, 4, 5
 #: gemmsim::Method there.
 _METHODS: dict[type[Accumulator], int] = {Kahan: 1, Neumaier: 2, TwoSum: 3, FastTwoSum: 4}
 
-LONG, INTEGER, FIXED, HARDWARE = 5, 6, 7, 8
-_LEAVES = (Sequential, Compensated, Exact, Integer, Fixed, Hardware)
+LONG, INTEGER, FIXED, HARDWARE, BINNED = 5, 6, 7, 8, 9
+_LEAVES = (Sequential, Compensated, Exact, Binned, Integer, Fixed, Hardware)
+#: gemmsim::HardwareKind of a chain of fused multiply-adds there.
+FMA_CHAIN = 5
 #: gemmsim::HardwareOut there.
 _OUTS = {"rz23": 0, "e8m13": 1, "rne10": 2, "rne23": 3}
 
@@ -59,7 +71,8 @@ class Program:
     mul: Cast | None
     init: str
     shuffle: Shuffled | None
-    register: tuple[int, int, int, int, int, int] = (1, 0, 0, 1, 0, 0)  # gemmsim::Register there
+    #: gemmsim::Register there; of BINNED the first number is the carry.
+    register: tuple[int, int, int, int, int, int] = (1, 0, 0, 1, 0, 0)
     hardware: HardwareRecord | None = None
 
 
@@ -100,9 +113,13 @@ def program(accumulator: Accumulator) -> Program | str:
         return f"{len(wrappers)} nested orders: at most {MAX_WRAPPERS} here"
     if isinstance(accumulator, Hardware):
         add, record = accumulator.add_cast, _hardware(accumulator)
-        return Program(tuple(wrappers), HARDWARE if record else 0, add, None, "zero", shuffle, hardware=record)
+        method = 0 if record.kind == FMA_CHAIN else HARDWARE
+        return Program(tuple(wrappers), method, add, None, "zero", shuffle, hardware=record)
     if isinstance(accumulator, Exact):
         return Program(tuple(wrappers), LONG, accumulator.out, None, "zero", shuffle)
+    if isinstance(accumulator, Binned):
+        register = (accumulator.carry, 0, 0, 1, 0, 0)
+        return Program(tuple(wrappers), BINNED, accumulator.out, None, "zero", shuffle, register)
     if isinstance(accumulator, Integer):
         saturate, at_end = int(accumulator.overflow == "saturate"), int(accumulator.when == "end")
         register = (accumulator.P, saturate, at_end, int(accumulator.signed), accumulator.shift, 0)
@@ -137,14 +154,14 @@ def member_record(found: Program) -> MemberRecord:
     return record
 
 
-def _hardware(accumulator: Hardware) -> HardwareRecord | None:
-    """gemmsim::HardwareModel there; None for chains of fused multiply-adds, which are the sequential register."""
+def _hardware(accumulator: Hardware) -> HardwareRecord:
+    """gemmsim::HardwareModel there."""
     one = accumulator.instruction
     model = one.model
     if isinstance(model, FmaChain):
-        return None
+        return HardwareRecord(kind=FMA_CHAIN, products=1, k=one.k)
     a, b = one.operands[:2]
-    record = HardwareRecord(products=model.products, out=_OUTS[model.out], window=-1)
+    record = HardwareRecord(products=model.products, out=_OUTS[model.out], k=one.k, window=-1)
     record.a_emin, record.b_emin = a.storage.emin, b.storage.emin
     if isinstance(model, FusedBlock):
         record.kind, record.kept = 1, model.kept

@@ -51,6 +51,7 @@ class RegisterRecord(ctypes.Structure):
 class HardwareRecord(ctypes.Structure):
     _fields_ = [
         ("kind", c_int32), ("products", c_int32), ("kept", c_int32), ("out", c_int32),
+        ("k", c_int32),
         ("group", c_int32), ("flush", c_int32),
         ("total_bits", c_int32), ("addend_bits", c_int32), ("halves", c_int32), ("window", c_int32),
         ("a_emin", c_int32), ("b_emin", c_int32),
@@ -83,7 +84,7 @@ class Extras(ctypes.Structure):
     """What only some products have."""
 
     _fields_ = [
-        ("addend", c_void_p), ("select", c_void_p),
+        ("addend", c_void_p), ("select", c_void_p), ("overflows", c_void_p),
         ("addend_row", c_int64), ("addend_col", c_int64), ("select_row", c_int64), ("select_col", c_int64),
         ("batch", c_void_p), ("addend_dtype", c_int32), ("reserved", c_int32),
     ]  # fmt: skip

@@ -1,0 +1,130 @@
+"""What instructions alone would allow: instructions per MAC of a kernel, times what the processor can issue.
+
+Counts are those of the method in AVX-512 (docs/design/cpu.md, "The limit"), not of the compiled code: spills, loads and
+loop control are the distance to the limit. Those of scalar kernels were counted by callgrind.
+"""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from gemmsim.arithmetic import Accumulator, Sequential
+from gemmsim.arithmetic.chunked import Chunked, Promote
+from gemmsim.arithmetic.compensated import FastTwoSum, Kahan, Neumaier, TwoSum
+from gemmsim.arithmetic.exact_sum import Binned, Exact
+from gemmsim.arithmetic.hardware import Hardware
+from gemmsim.arithmetic.integer import Fixed, Integer
+from gemmsim.arithmetic.interleaved import Interleaved
+from gemmsim.arithmetic.pairwise import Pairwise
+from gemmsim.arithmetic.splitk import SplitK
+
+__all__ = ["clock_ghz", "instructions", "limit_gmacs"]
+
+#: Vector and scalar instructions a cycle (Zen 5: four vector pipes, eight instructions dispatched); fused multiply-adds
+#: alone go to two pipes.
+VECTOR_WIDTH, SCALAR_WIDTH, FMA_WIDTH = 4, 8, 2
+
+#: Instructions of one rounding by kind (docs/design/cpu.md) and of the round-to-odd around it.
+ROUNDING = {
+    "native": 0,
+    "round": 4,
+    "round+subnormals": 6,
+    "round+saturate": 8,
+    "round+overflow": 12,
+    "directed": 7,
+    "directed+overflow": 11,
+    "any mode": 30,
+}
+TO_ODD = 3
+#: Rounded operations of a compensated step, and what stands between them.
+COMPENSATED = {Kahan: (4, 0), Neumaier: (5, 5), TwoSum: (8, 0), FastTwoSum: (5, 0)}
+#: Instructions of a scalar kernel per MAC.
+SCALAR = {Exact: 157, Binned: 169, Integer: 173, Fixed: 250}
+#: A matrix instruction: per product (two multiplications, conversion, addition; exponents added and compared), and per
+#: step, output by output (scales, the register cut, the sum converted).
+PER_PRODUCT, PER_STEP = 6, 50
+
+
+def instructions(accumulator: Accumulator, kernel: str, k: int) -> tuple[float, int] | None:
+    """(instructions per vector of MACs, or per MAC in a scalar kernel; instructions a cycle), None where unknown.
+
+    ``kernel`` is what ran, in the words of ``Run.kernels``: it says the kind of rounding.
+    """
+    if type(accumulator) in SCALAR:
+        return (SCALAR[type(accumulator)], SCALAR_WIDTH) if "scalar" in kernel else None
+    if isinstance(accumulator, Hardware):
+        return PER_PRODUCT + PER_STEP / accumulator.instruction.model.products, VECTOR_WIDTH
+    kind = kernel.rsplit(", ", 1)[-1]
+    if kind not in ROUNDING:
+        return None
+    # An operation to odd is the operation twice, a test and a blend; a native one stands alone.
+    operation = 1 + (TO_ODD if "to odd" in kernel else 0) + ROUNDING[kind]
+    runs = _combinations(accumulator, k)
+    if runs is not None:
+        inner = instructions(accumulator.inner, kernel, k)  # type: ignore[attr-defined]
+        return None if inner is None else (inner[0] + operation * runs / k, inner[1])
+    if isinstance(accumulator, Sequential):
+        if accumulator.mul is not None:
+            operation *= 2
+        return operation, FMA_WIDTH if operation == 1 else VECTOR_WIDTH
+    for method, (rounded, beside) in COMPENSATED.items():
+        if isinstance(accumulator, method):
+            return rounded * operation + beside, VECTOR_WIDTH
+    return None
+
+
+def _combinations(accumulator: Accumulator, k: int) -> int | None:
+    """How many totals are added for an output; None for an accumulator that adds none."""
+    if isinstance(accumulator, (Chunked, Promote)):
+        return -(-k // accumulator.n)
+    if isinstance(accumulator, Pairwise):
+        return -(-k // accumulator.leaf)
+    if isinstance(accumulator, Interleaved):
+        return accumulator.lanes
+    return 2 * accumulator.slices if isinstance(accumulator, SplitK) else None
+
+
+def limit_gmacs(accumulator: Accumulator, kernel: str, k: int, ghz: float | None) -> float | None:
+    """GMAC/s at which what ``instructions`` counts issues without a gap; None where count or clock is unknown."""
+    found = instructions(accumulator, kernel, k)
+    if found is None or ghz is None:
+        return None
+    per, width = found
+    lanes = 1 if "scalar" in kernel else 8 if "float64" in kernel else 16
+    return lanes * width * ghz / per
+
+
+_CHAIN = """
+#include <stdio.h>
+#include <time.h>
+int main(void) {
+    unsigned long x = 3, n = 40000000;
+    clock_t start = clock();
+    for (unsigned long i = 0; i < n; ++i)
+        __asm__ volatile("imul %0, %0\\n imul %0, %0\\n imul %0, %0\\n imul %0, %0" : "+r"(x));
+    printf("%.6f\\n", 4e-9 * 3 * n / ((double)(clock() - start) / CLOCKS_PER_SEC));
+    return 0;
+}
+"""
+
+
+def clock_ghz() -> float | None:
+    """The clock at which a chain of dependent multiplications (three cycles each on x86) runs; None without a compiler
+    or on another machine, with a note on standard error."""
+    compiler = shutil.which("cc")
+    if compiler is None:
+        print("no limits: measuring the clock needs a C compiler", file=sys.stderr)
+        return None
+    with tempfile.TemporaryDirectory() as folder:
+        source, program = Path(folder) / "chain.c", Path(folder) / "chain"
+        source.write_text(_CHAIN)
+        built = subprocess.run([compiler, "-O2", "-o", str(program), str(source)], capture_output=True)
+        if built.returncode:
+            print("no limits: the clock is measured on x86 only", file=sys.stderr)
+            return None
+        run = [str(program)]
+        return max(float(subprocess.run(run, capture_output=True, text=True, check=True).stdout) for _ in range(3))

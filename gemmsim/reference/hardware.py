@@ -1,0 +1,240 @@
+"""Matrix instructions of real chips, in Python's integers: section 4 of the accumulator sheet, formula by formula.
+
+Of ``gemmsim.hardware`` only the tables are used (which instruction, which parameters), none of its arithmetic. Block
+scales are 1 here: their exponents are 0, and multiplying by their significands changes nothing.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+from ..arithmetic import Hardware
+from ..formats import FP32, Cast, FloatFormat
+from ..hardware.instruction import Instruction
+from ..hardware.models import Conversion, FlooredSum, FmaChain, FusedBlock, Model, PairwiseTree, ScaledGroups
+from ..hardware.operands import OPERANDS
+from .dot import Dot, implements
+from .dyadic import NAN, Value, add
+from .rounding import rounder
+
+__all__ = ["chain"]
+
+#: Exponent that a zero has in the search for the largest one, whatever its format.
+_ZERO_EXPONENT = -126
+
+
+class _Step(NamedTuple):
+    """The operands of one step, their exact products and the register, the last two in units of 2**unit."""
+
+    left: Sequence[float]
+    right: Sequence[float]
+    products: Sequence[Value]
+    c: Value
+    row: Instruction
+    unit: int
+
+
+class _Term(NamedTuple):
+    """significand * 2**(exponent - bits): a product or the register, not normalised."""
+
+    significand: int
+    exponent: int
+    bits: int
+
+    def cut(self, place: int) -> int:
+        """In units of 2**place, toward zero."""
+        return -_floor(-self.significand, self._shift(place)) if self.significand < 0 else self.floor(place)
+
+    def floor(self, place: int) -> int:
+        """In units of 2**place, toward minus infinity."""
+        return _floor(self.significand, self._shift(place))
+
+    def _shift(self, place: int) -> int:
+        return self.exponent - self.bits - place
+
+
+@implements(Hardware)
+def _hardware(accumulator: Hardware, dot: Dot) -> Value:
+    """The chain from +0, K filled up with zeros to whole instructions."""
+    row = accumulator.instruction
+    fill = -len(dot.products) % row.k
+    operands = ([*dot.left, *[0.0] * fill], [*dot.right, *[0.0] * fill])
+    return chain(row, *operands, [*dot.products, *[0] * fill], 0, dot.unit)
+
+
+def chain(
+    row: Instruction, left: Sequence[float], right: Sequence[float], products: Sequence[Value], c: Value, unit: int
+) -> Value:
+    """The register after all steps of ``row`` over whole instructions, from ``c``.
+
+    products: those of ``left`` and ``right``, exact. They, c and the result are in units of 2**unit.
+    """
+    step, width = _STEPS[type(row.model)], row.model.products
+    for k in range(0, len(products), width):
+        part = slice(k, k + width)
+        c = step(row.model, _Step(left[part], right[part], products[part], c, row, unit))
+    return c
+
+
+def _fused_block(model: FusedBlock, step: _Step) -> Value:
+    """E = max of all exponents; each addend cut toward zero at 2^(E - F); exact sum; one conversion."""
+    special = _special([*step.products, step.c])
+    if special is not None:
+        return special
+    terms = [*_products(step), _register(step)]
+    place = max(term.exponent for term in terms) - model.kept
+    return _converted(sum(term.cut(place) for term in terms), place, model.conversion, step.unit)
+
+
+def _scaled_groups(model: ScaledGroups, step: _Step) -> Value:
+    """As a fused block whose addends are exact sums of groups, with the exponents of their scales, 0."""
+    special = _special([*step.products, step.c])
+    if special is not None:
+        return special
+    grid = min(term.exponent - term.bits for term in _products(step))
+    values = [term.cut(grid) for term in _products(step)]
+    sums = [sum(values[first : first + model.group]) for first in range(0, len(values), model.group)]
+    terms = [*(_Term(total, 0, -grid) for total in sums), _register(step)]
+    place = max(term.exponent for term in terms) - model.kept
+    return _converted(sum(term.cut(place) for term in terms), place, model.conversion, step.unit)
+
+
+def _pairwise_tree(model: PairwiseTree, step: _Step) -> Value:
+    """Products plus +0, adjacent pairs, then the register plus the total: each rounded to binary32."""
+    round32 = rounder(Cast(FP32), step.unit)
+    smallest = 1 << (FP32.emin - step.unit)
+
+    def settled(x: Value) -> Value:
+        x = round32(x)
+        if model.flush and type(x) is int and abs(x) < smallest:
+            return -0.0 if x < 0 else 0
+        return x
+
+    c = step.c
+    if model.flush and (c == 0 or (type(c) is int and abs(c) < smallest)):
+        c = 0
+    products = _flushed(step) if model.flush else step.products
+    values = [settled(add(p, 0)) for p in products]
+    while len(values) > 1:
+        values = [settled(add(x, y)) for x, y in zip(values[::2], values[1::2], strict=True)]
+    return settled(add(c, values[0]))
+
+
+def _flushed(step: _Step) -> Iterator[Value]:
+    """The products after operands that are subnormal in their own format have become +0."""
+    a, b = _formats(step.row)
+    for x, y, p in zip(step.left, step.right, step.products, strict=True):
+        if 0 < abs(x) < a.smallest_normal or 0 < abs(y) < b.smallest_normal:
+            yield 0 if math.isfinite(x) and math.isfinite(y) else NAN
+        else:
+            yield p
+
+
+def _floored_sum(model: FlooredSum, step: _Step) -> Value:
+    """Products cut at F below their own largest exponent e; total floored at M - 31, c at M - 24, M = max(e, e_c)."""
+    special = _special([*step.products, step.c])
+    if special is None:
+        # A finite product of 2**128 or more counts as infinite.
+        limit = 1 << (128 - step.unit)
+        special = _special([math.copysign(math.inf, p) for p in step.products if abs(p) >= limit])
+    if special is not None:
+        return special
+    products, c = _products(step), _register(step)
+    parts = [products[::2], products[1::2]] if model.halves else [products]
+    sums = [_cut_sum(model, part) for part in parts]
+    exponent = max(one.exponent for one in sums)
+    total = _Term(sum(one.floor(exponent - model.kept) for one in sums), exponent, model.kept)
+    largest = max(exponent, c.exponent)
+    place = largest - model.total_bits
+    kept = total.floor(place)
+    if model.window is None or c.exponent >= largest - model.window:
+        kept += c.floor(largest - model.addend_bits) << (model.total_bits - model.addend_bits)
+    return _converted(kept, place, model.conversion, step.unit)
+
+
+def _cut_sum(model: FlooredSum, terms: Sequence[_Term]) -> _Term:
+    exponent = max(term.exponent for term in terms)
+    return _Term(sum(term.cut(exponent - model.kept) for term in terms), exponent, model.kept)
+
+
+def _fma_chain(model: FmaChain, step: _Step) -> Value:
+    """c = R(c + p) for each product: fused multiply-adds, to nearest even in the register's format."""
+    rounding = rounder(Cast(OPERANDS[step.row.d].format), step.unit)
+    c = step.c
+    for p in step.products:
+        c = rounding(add(c, p))
+    return c
+
+
+_STEPS: dict[type[Model], Callable[[Any, _Step], Value]] = {
+    FusedBlock: _fused_block,
+    ScaledGroups: _scaled_groups,
+    PairwiseTree: _pairwise_tree,
+    FlooredSum: _floored_sum,
+    FmaChain: _fma_chain,
+}
+
+
+def _special(addends: Sequence[Value]) -> Value | None:
+    """NaN or the infinity that NaN and infinite addends make; None if all are finite."""
+    found: Value | None = None
+    for x in addends:
+        if type(x) is float and not math.isfinite(x):
+            found = x if found is None else add(found, x)
+    return found
+
+
+def _formats(row: Instruction) -> tuple[FloatFormat, FloatFormat]:
+    return OPERANDS[row.a].format, OPERANDS[row.b].format
+
+
+def _products(step: _Step) -> list[_Term]:
+    """Significands and exponents of finite products: those of both operands multiplied and added."""
+    a, b = _formats(step.row)
+    terms = []
+    for x, y in zip(step.left, step.right, strict=True):
+        (x_significand, x_exponent), (y_significand, y_exponent) = _decoded(x, a), _decoded(y, b)
+        terms.append(_Term(x_significand * y_significand, x_exponent + y_exponent, a.p + b.p - 2))
+    return terms
+
+
+def _decoded(x: float, fmt: FloatFormat) -> tuple[int, int]:
+    """(significand, exponent of its hidden bit): x = significand * 2**(exponent - p + 1)."""
+    if x == 0:
+        return 0, _ZERO_EXPONENT
+    exponent = max(math.frexp(x)[1] - 1, fmt.emin)
+    return int(math.ldexp(x, fmt.p - 1 - exponent)), exponent
+
+
+def _register(step: _Step) -> _Term:
+    """The register, finite."""
+    fmt = OPERANDS[step.row.d].format
+    # -0.0 is a zero too.
+    c = int(step.c)
+    if c == 0:
+        return _Term(0, _ZERO_EXPONENT, fmt.p - 1)
+    exponent = max(abs(c).bit_length() - 1 + step.unit, fmt.emin)
+    return _Term(c, exponent, exponent - step.unit)
+
+
+def _floor(x: int, shift: int) -> int:
+    return x << shift if shift >= 0 else x >> -shift
+
+
+def _converted(total: int, place: int, conversion: Conversion, unit: int) -> Value:
+    """``total * 2**place`` with the conversion's fraction bits, subnormals kept; +0 for zero and underflow."""
+    fmt = OPERANDS[conversion.operand].format
+    magnitude = abs(total)
+    exponent = max(magnitude.bit_length() - 1 + place, fmt.emin)
+    quantum = exponent - conversion.fraction_bits
+    kept = _floor(magnitude, place - quantum)
+    if conversion.nearest and quantum > place:
+        twice_rest = 2 * (magnitude - (kept << (quantum - place)))
+        one = 1 << (quantum - place)
+        kept += twice_rest > one or (twice_rest == one and kept % 2 == 1)
+    kept <<= quantum - unit
+    if kept >= 1 << (fmt.emax + 1 - unit):
+        return -math.inf if total < 0 else math.inf
+    return -kept if total < 0 else kept
