@@ -12,9 +12,6 @@
 namespace gemmsim { namespace NS {
 
 // `carrier`: 0 float lanes, 1 double lanes.
-void palette(int carrier, const PaletteTile& t) {
-    if (carrier == 0) tile_lanes_step<C32>(t);
-    else tile_lanes_step<C64>(t);
-}
+bool palette(int carrier, const PaletteTile& t) { return carrier == 0 ? tile_lanes_step<C32>(t) : tile_lanes_step<C64>(t); }
 
 }}  // namespace gemmsim::NS

@@ -134,7 +134,7 @@ template <class T> struct PaletteRunner {
     }
 
     void together(const Tile& t, const uint8_t* places, uint32_t set) const {
-        PaletteTile p = {t, places, set, {}, {}, 0, kind_of(set), 0};
+        PaletteTile p = {t, places, set, {}, {}, 0, kind_of(set), 0, {}, 0};
         for (int i = 0; i < (int)runners.size(); ++i) {
             if (!(set & bit(i))) continue;
             p.mul[i] = &members.requests[i].mul;
@@ -143,9 +143,32 @@ template <class T> struct PaletteRunner {
             if (runners[i].choice.step > p.step) p.step = runners[i].choice.step;  // to odd, if any needs it
             report->proofs &= runners[i].choice.proofs;
         }
+        report->used[carrier][p.step][p.kind] = 1;
+        PaletteTile bet = p;
+        bool won = false;
+        if ((p.kind == SAT || p.kind == SPECIAL) && wager(set, &bet)) {
+            memset(t.c, 0, sizeof(T) * (size_t)(MR * nr));
+            won = isa.palette(carrier, bet);
+        }
+        if (won) return;
         memset(t.c, 0, sizeof(T) * (size_t)(MR * nr));
         isa.palette(carrier, p);
-        report->used[carrier][p.step][p.kind] = 1;
+    }
+
+    // That no member overflows where it could: then the kernel without clamps serves all (runs.h does the same for one).
+    bool wager(uint32_t set, PaletteTile* p) const {
+        p->kind = SUB;
+        p->steps = INT64_MAX;
+        for (int i = 0; i < (int)runners.size(); ++i) {
+            if (!(set & bit(i))) continue;
+            const Choice& c = runners[i].choice;
+            p->most[i] = INFINITY;
+            if (c.kind <= SUB) continue;
+            if (c.runs.kind != SUB || c.runs.shape != RunsPlan::ONE) return false;
+            p->most[i] = c.runs.wager.most;
+            if (c.runs.wager.steps < p->steps) p->steps = c.runs.wager.steps;
+        }
+        return true;
     }
 
     void alone(Tile t, uint32_t set) {

@@ -59,29 +59,60 @@ template <class C, int STEP, int MODE> struct LaneStep<C, STEP, FAST_CLAMP, MODE
 };
 #endif
 
+// `most` null: no wager. Lanes that were seen beyond theirs.
 template <class C, class S, int ROWS>
-static __attribute__((noinline)) void rows_lanes(const typename C::T* __restrict a, const typename C::T* __restrict b, typename C::T* c, int64_t K, const Const<C> (*mul)[NV], const Const<C> (*add)[NV]) {
+static __attribute__((noinline)) typename C::VI rows_lanes(const typename C::T* __restrict a, const typename C::T* __restrict b, typename C::T* c, int64_t K, const Const<C> (*mul)[NV], const Const<C> (*add)[NV],
+                                                           const typename C::V (*most)[NV], int64_t steps) {
     typedef typename C::V V;
     V s[ROWS][NV];
+    typename C::VI lost = {};
 #pragma GCC unroll 16
     for (int i = 0; i < ROWS; ++i)
 #pragma GCC unroll 4
         for (int j = 0; j < NV; ++j) s[i][j] = load<V>(c + (i * NV + j) * C::L);
-    for (int64_t k = 0; k < K; ++k) {
-        V bv[NV];
+    for (int64_t k = 0; k < K;) {
+        const int64_t end = most && K - k > steps ? k + steps : K;
+        for (; k < end; ++k) {
+            V bv[NV];
 #pragma GCC unroll 4
-        for (int j = 0; j < NV; ++j) bv[j] = load<V>(b + (k * NV + j) * C::L);
+            for (int j = 0; j < NV; ++j) bv[j] = load<V>(b + (k * NV + j) * C::L);
 #pragma GCC unroll 16
-        for (int i = 0; i < ROWS; ++i) {
-            const V av = splat<C>(a[k * MR + i]);
+            for (int i = 0; i < ROWS; ++i) {
+                const V av = splat<C>(a[k * MR + i]);
 #pragma GCC unroll 4
-            for (int j = 0; j < NV; ++j) s[i][j] = S::step(av, bv[j], s[i][j], mul[i][j], add[i][j]);
+                for (int j = 0; j < NV; ++j) s[i][j] = S::step(av, bv[j], s[i][j], mul[i][j], add[i][j]);
+            }
         }
+        if (!most) continue;
+#pragma GCC unroll 16
+        for (int i = 0; i < ROWS; ++i)
+#pragma GCC unroll 4
+            for (int j = 0; j < NV; ++j) lost |= ~(typename C::VI)((V)((typename C::VU)s[i][j] & ~C::SIGN) < most[i][j]);  // NaN is lost, too
     }
 #pragma GCC unroll 16
     for (int i = 0; i < ROWS; ++i)
 #pragma GCC unroll 4
         for (int j = 0; j < NV; ++j) store(c + (i * NV + j) * C::L, s[i][j]);
+    return lost;
+}
+
+// Whole lanes of `p.select` that choose member m, in vector j of row i.
+template <class C> INL typename C::VI chosen_lanes(const PaletteTile& p, int i, int j, int m) {
+    typename C::VI chosen;
+    const uint8_t* select = p.select + (i * NV + j) * C::L;
+    for (int lane = 0; lane < C::L; ++lane) chosen[lane] = select[lane] == m ? -1 : 0;
+    return chosen;
+}
+
+// Elements computed elsewhere cannot lose.
+template <class C> static void lane_bounds(const PaletteTile& p, typename C::V (*most)[NV]) {
+    typedef typename C::T T;
+    for (int i = 0; i < p.t.rows; ++i)
+        for (int j = 0; j < NV; ++j) {
+            most[i][j] = splat<C>((T)__builtin_inf());
+            for (int m = 0; m < MAX_MEMBERS; ++m)
+                if (p.members >> m & 1) most[i][j] = chosen_lanes<C>(p, i, j, m) ? splat<C>((T)p.most[m]) : most[i][j];
+        }
 }
 
 template <class C, int KIND> static void lane_constants(const PaletteTile& p, const Cast* const* casts, Const<C> (*out)[NV]) {
@@ -96,16 +127,13 @@ template <class C, int KIND> static void lane_constants(const PaletteTile& p, co
                     out[i][j].neg_zero = 1;
                     continue;
                 }
-                typename C::VI chosen;
-                const uint8_t* select = p.select + (i * NV + j) * C::L;
-                for (int lane = 0; lane < C::L; ++lane) chosen[lane] = select[lane] == m ? -1 : 0;
-                blend<C, KIND, false>(out[i][j], k, chosen);
+                blend<C, KIND, false>(out[i][j], k, chosen_lanes<C>(p, i, j, m));
             }
         first = false;
     }
 }
 
-template <class C, int STEP, int KIND, int MODE = RNE> static void tile_lanes(const PaletteTile& p) {
+template <class C, int STEP, int KIND, int MODE = RNE> static bool tile_lanes(const PaletteTile& p) {
     enum { BLOCK = ISA_BLOCK(KIND) };
     typedef LaneStep<C, STEP, KIND, MODE> S;
     typedef typename C::T T;
@@ -114,13 +142,26 @@ template <class C, int STEP, int KIND, int MODE = RNE> static void tile_lanes(co
     if (STEP >= MA_NEAR) lane_constants<C, KIND>(p, p.mul, mul);
     const T *a = (const T*)p.t.a, *b = (const T*)p.t.b;
     T* c = (T*)p.t.c;
+    typename C::V bounds[KIND == SUB ? MR : 1][NV];
+    const bool wager = KIND == SUB && p.steps;
+    if (wager) lane_bounds<C>(p, bounds);
+    typename C::VI lost = {};
+    auto rows = [&](auto count, int row) {
+        constexpr int N = decltype(count)::value;
+        lost |= rows_lanes<C, S, N>(a + row, b, c + row * NV * C::L, p.t.k, mul + (STEP >= MA_NEAR ? row : 0), add + row, wager ? bounds + row : nullptr, p.steps);
+    };
+    struct Many { enum { value = BLOCK }; };
+    struct Single { enum { value = 1 }; };
     int row = 0;
-    for (; row + BLOCK <= p.t.rows; row += BLOCK) rows_lanes<C, S, BLOCK>(a + row, b, c + row * NV * C::L, p.t.k, mul + (STEP >= MA_NEAR ? row : 0), add + row);
-    for (; row < p.t.rows; ++row) rows_lanes<C, S, 1>(a + row, b, c + row * NV * C::L, p.t.k, mul + (STEP >= MA_NEAR ? row : 0), add + row);
+    for (; row + BLOCK <= p.t.rows; row += BLOCK) rows(Many{}, row);
+    for (; row < p.t.rows; ++row) rows(Single{}, row);
+    for (int lane = 0; lane < C::L; ++lane)
+        if (lost[lane]) return false;
+    return true;
 }
 
 #if ISA_AVX512
-template <class C, int STEP, int KIND> static void tile_lanes_mode(const PaletteTile& p) {
+template <class C, int STEP, int KIND> static bool tile_lanes_mode(const PaletteTile& p) {
     switch (p.mode) {
         case RNA: return tile_lanes<C, STEP, KIND, RNA>(p);
         case RTZ: return tile_lanes<C, STEP, KIND, RTZ>(p);
@@ -130,7 +171,7 @@ template <class C, int STEP, int KIND> static void tile_lanes_mode(const Palette
 }
 #endif
 
-template <class C, int STEP> static void tile_lanes_kind(const PaletteTile& p) {
+template <class C, int STEP> static bool tile_lanes_kind(const PaletteTile& p) {
     switch (p.kind) {
 #if ISA_AVX512
         case FAST: return tile_lanes_mode<C, STEP, FAST>(p);
@@ -144,7 +185,7 @@ template <class C, int STEP> static void tile_lanes_kind(const PaletteTile& p) {
     }
 }
 
-template <class C> static void tile_lanes_step(const PaletteTile& p) {
+template <class C> static bool tile_lanes_step(const PaletteTile& p) {
     switch (p.step) {
         case FMA_NEAR: return tile_lanes_kind<C, FMA_NEAR>(p);
         case FMA_ODD: return tile_lanes_kind<C, FMA_ODD>(p);

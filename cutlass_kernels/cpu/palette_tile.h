@@ -13,6 +13,9 @@ struct PaletteTile {
     const Cast *mul[MAX_MEMBERS], *add[MAX_MEMBERS];
     int step, kind;        // Step; PLAIN to GENERAL, FAST or FAST_CLAMP, enough for all members of the set
     int mode;              // FAST, FAST_CLAMP: the rounding mode of all of them
+    // SUB: a wager that each element stays below its member's `most`, looked at after every `steps` terms; steps 0: none
+    double most[MAX_MEMBERS];
+    int64_t steps;
 };
 
 }  // namespace gemmsim

@@ -18,6 +18,7 @@ template <class T> struct Runner {
         : isa(isa_), r(request), carrier(sizeof(T) == 4 ? 0 : 1), nr(nr_), kmap(map), specials(a.non_finite || b.non_finite) {
         choice = chosen(kind_carrier, a, b, c);
         if (kmap && (r.add.mode >= SR || (!r.fused && r.mul.mode >= SR))) choice.kind = SCALAR;  // draws by original index
+        if (!kmap || choice.kind != SCALAR) choice.runs = choose_runs(r, choice, a, b);
         for (int w = 0; w < r.wrapper_count; ++w) meetings[w] = choose_meeting(r, r.wrappers[w].cast, kind_carrier, a, b, EMPTY_STATS);
         if (r.init == C_LAST) last = choose_meeting(r, r.add, kind_carrier, a, b, c);
     }
@@ -37,12 +38,19 @@ template <class T> struct Runner {
             const Compose<T> compose = {isa, r, choice, meetings, t, nr, carrier, kmap, specials, counts, counts_row};
             return compose.run(0, 0, t.k, c);
         }
-        if (r.init == C_FIRST && addend) memcpy(c, addend, sizeof(T) * (size_t)(MR * nr));
-        else memset(c, 0, sizeof(T) * (size_t)(MR * nr));
-        if (choice.kind == SCALAR) scalar_tile<T>(t, r, nr);
-        else isa.tile[choice.carrier][choice.step][choice.kind](t);
+        start(c, addend);
+        if (choice.runs.kind < 0 || !isa.runs(choice.carrier, choice.step, t, Lengths{}, choice.runs)) {
+            if (choice.runs.kind >= 0) start(c, addend);  // wager lost
+            if (choice.kind == SCALAR) scalar_tile<T>(t, r, nr);
+            else isa.tile[choice.carrier][choice.step][choice.kind](t);
+        }
         fill_up<T>(r, t.k, c, MR * (int64_t)nr);
         if (r.init == C_LAST) add_last(t, addend);
+    }
+
+    void start(T* c, const T* addend) const {
+        if (r.init == C_FIRST && addend) memcpy(c, addend, sizeof(T) * (size_t)(MR * nr));
+        else memset(c, 0, sizeof(T) * (size_t)(MR * nr));
     }
 
     // One more step, k = K, whose term is the addend as it is.

@@ -128,6 +128,23 @@ def test_registers_of_one_rounding_mode_share_a_pass():
     )  # who is not chosen does not run
 
 
+@pytest.mark.parametrize("size", [1.0, 40.0])
+@pytest.mark.parametrize("at", [0, 70, 199])
+def test_an_overflow_that_was_not_expected_is_seen_wherever_it_happens(size, at):
+    g = torch.Generator().manual_seed(at)
+    a, b = torch.randn(9, 200, generator=g), torch.randn(200, 35, generator=g) / 8
+    a[4, at], b[at, 7] = 90 * size, 5.0  # this product alone, or what follows, passes 448 or 480 but not 65504
+    select = torch.randint(0, 4, (9, 35), generator=g)
+    select[4, 7] = 1
+    spec = GemmSpec.of(":palette(e5m10, e4m3, ieee_e4m3/sat, bf16)")
+    want = torch.tensor(reference.gemm(a, b, spec, select=select), dtype=torch.float64)
+    for name in isas():
+        cpu.set_isa(name)
+        out = torch.empty(9, 35, dtype=torch.float64)
+        cpu.gemm(a, b, spec, out, select=select)
+        assert_bitwise_equal(out, want, context=name)
+
+
 def test_stochastic_output_and_operands():
     g = torch.Generator().manual_seed(4)
     a, b = torch.randn(9, 20, generator=g), torch.randn(20, 35, generator=g)
