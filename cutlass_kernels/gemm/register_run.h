@@ -63,7 +63,7 @@ template <GemmConfig K> struct RegisterRun {
     GEMMSIM_HD float largest_sum() const {
         uint32_t most = 0;
         GEMMSIM_UNROLL for (int i = 0; i < R; ++i) GEMMSIM_UNROLL for (int j = 0; j < C; ++j) {
-            const uint32_t u = Stream<K>::PanelA::magnitude_up(s[i][j]);
+            const uint32_t u = magnitude_up(s[i][j]);
             most = u > most ? u : most;
         }
         return from_bits<float>(most);

@@ -15,7 +15,7 @@ template <GemmConfig K> struct Gemm {
     // Elements from the tensor's start to matrix `index` of the batch.
     static GEMMSIM_HD int64_t offset(const GemmArgs& g, const int64_t* strides, int64_t index) {
         int64_t at = 0;
-        for (int d = g.dims - 1; d >= 0; --d) {
+        GEMMSIM_NO_UNROLL for (int d = g.dims - 1; d >= 0; --d) {
             const int64_t rest = index / g.batch[d];
             at += strides[d] * (index - rest * g.batch[d]);
             index = rest;

@@ -7,6 +7,13 @@
 
 namespace gemmsim {
 
+// At least a magnitude, as the pattern of a float; that of infinity or NaN if it is not finite.
+GEMMSIM_HD uint32_t magnitude_up(float x) { return to_bits(x) & 0x7FFFFFFFu; }
+GEMMSIM_HD uint32_t magnitude_up(double x) { return (to_bits((float)x) & 0x7FFFFFFFu) + 1; }
+
+template <class X, class Y> constexpr bool SAME = false;
+template <class X> constexpr bool SAME<X, X> = true;
+
 // One operand: rows of A or columns of B are "lines"; 16 terms of N lines each.
 template <class T, DType DTYPE, Cast CAST, int N, bool PERMUTED> struct Panel {
     typedef typename Storage<DTYPE>::Word Word;
@@ -54,23 +61,25 @@ template <class T, DType DTYPE, Cast CAST, int N, bool PERMUTED> struct Panel {
         uint32_t most = 0;
         GEMMSIM_UNROLL for (int e = 0; e < EACH; ++e) {
             const Value v = load_value<DTYPE, Value>(held[e]);
-            T x;
-            if constexpr (CAST.flags & PRESENT) x = (T)round_cast<CAST>(v, 0);
-            else x = (T)v;
-            panel[place + e * place_step] = x;
-            if constexpr (MEASURE) {
-                const uint32_t u = magnitude_up(x);
-                most = u > most ? u : most;
-            }
+            if constexpr (CAST.flags & PRESENT) put<MEASURE>(round_cast<CAST>(v, 0), panel + place + e * place_step, most);
+            else put<MEASURE>(v, panel + place + e * place_step, most);
         }
         return most;
     }
-    static GEMMSIM_HD uint32_t magnitude_up(float x) { return to_bits(x) & 0x7FFFFFFFu; }
-    static GEMMSIM_HD uint32_t magnitude_up(double x) { return (to_bits((float)x) & 0x7FFFFFFFu) + 1; }
+
+  private:
+    template <bool MEASURE, class V> static GEMMSIM_HD void put(V v, T* to, uint32_t& most) {
+        if constexpr (SAME<T, int32_t>) *to = v - v == 0 ? (int32_t)v : NOT_WHOLE;
+        else *to = (T)v;
+        if constexpr (MEASURE) {
+            const uint32_t u = magnitude_up(v);
+            most = u > most ? u : most;
+        }
+    }
 };
 
 template <GemmConfig K> struct Stream {
-    typedef typename Steps<K>::T T;
+    typedef typename Steps<K>::template Pick<typename Steps<K>::T, int32_t, SmallIntegers<K>::POSSIBLE>::type T;
     static constexpr int M = GEMM_SIDE * K.rows, N = GEMM_SIDE * K.cols, WARPS = GEMM_THREADS / 32;
     typedef Panel<T, K.a, K.cast_a, M, K.permuted != 0> PanelA;
     typedef Panel<T, K.b, K.cast_b, N, K.permuted != 0> PanelB;

@@ -94,7 +94,7 @@ def carrier_of(spec: GemmSpec, what: Program, operands: Operands) -> int:
     totals = [cast_record(w.cast) for w in what.wrappers if w.cast is not None]
     fp32 = spec.arithmetic == "fp32"
     if what.method == HARDWARE:
-        return 0
+        return 0 if all(_fits(c, 0, not fp32) or _native(c, 0) for c in totals) else 2
     narrow = _fits_float(spec.a, operands.a) and _fits_float(spec.b, operands.b)
     if operands.c == torch.float64:
         narrow = False
