@@ -1,8 +1,8 @@
-"""GPU kernels as compiled, no GPU needed: compile time, registers, spills, instructions per result, for each architecture.
+"""GPU kernels as compiled, no GPU needed: compile time, registers, spills, instructions per result.
 
-``python benchmarks/kernels.py`` prints the table; ``--check`` fails where a kernel got worse than the committed baseline
-(any spill, more than 2 % of registers or instructions per result), ``--update`` replaces the baseline. ``--out FILE``
-writes JSON lines. Kernels are compiled afresh, past the cache.
+``python benchmarks/kernels.py`` prints the table; ``--check`` fails where a kernel got worse than the committed
+baseline (any spill, more than 2 % of registers or instructions per result), ``--update`` replaces the baseline,
+``--out FILE`` writes JSON lines. Kernels are compiled afresh, past the cache.
 """
 
 from __future__ import annotations

@@ -21,6 +21,7 @@ from gemmsim.arithmetic.integer import Fixed, Integer
 from gemmsim.arithmetic.interleaved import Interleaved
 from gemmsim.arithmetic.pairwise import Pairwise
 from gemmsim.arithmetic.splitk import SplitK
+from gemmsim.backends.cpu import Run
 
 __all__ = ["clock_ghz", "instructions", "limit_gmacs"]
 
@@ -40,8 +41,12 @@ ROUNDING = {
     "any mode": 30,
 }
 TO_ODD = 3
-#: Rounded operations of a compensated step, and what stands between them.
+#: Rounded operations of a compensated step, the first with a product, and what stands between them.
 COMPENSATED = {Kahan: (4, 0), Neumaier: (5, 5), TwoSum: (8, 0), FastTwoSum: (5, 0)}
+#: Sums of two registers of a compensated step where no overflow is awaited: the carrier's own, rounded in 4.
+REGISTERS_ONLY = 1 + ROUNDING["round"]
+#: A register of integers in float lanes: a fused multiply-add, or a product scaled, cut and added; a clamp.
+INTEGER_STEP, CUT_STEP, CLAMP = 1, 4, 2
 #: Instructions of a scalar kernel per MAC.
 SCALAR = {Exact: 157, Binned: 169, Integer: 173, Fixed: 250}
 #: A matrix instruction: per product (two multiplications, conversion, addition; exponents added and compared), and per
@@ -49,32 +54,40 @@ SCALAR = {Exact: 157, Binned: 169, Integer: 173, Fixed: 250}
 PER_PRODUCT, PER_STEP = 6, 50
 
 
-def instructions(accumulator: Accumulator, kernel: str, k: int) -> tuple[float, int] | None:
+def instructions(accumulator: Accumulator, run: Run, k: int) -> tuple[float, int] | None:
     """(instructions per vector of MACs, or per MAC in a scalar kernel; instructions a cycle), None where unknown.
 
-    ``kernel`` is what ran, in the words of ``Run.kernels``: it says the kind of rounding.
+    ``run`` says what ran: the kind of rounding, and whether a clamp was left out.
     """
-    if type(accumulator) in SCALAR:
-        return (SCALAR[type(accumulator)], SCALAR_WIDTH) if "scalar" in kernel else None
-    if isinstance(accumulator, Hardware):
-        return PER_PRODUCT + PER_STEP / accumulator.instruction.model.products, VECTOR_WIDTH
-    kind = kernel.rsplit(", ", 1)[-1]
-    if kind not in ROUNDING:
-        return None
-    # An operation to odd is the operation twice, a test and a blend; a native one stands alone.
-    operation = 1 + (TO_ODD if "to odd" in kernel else 0) + ROUNDING[kind]
+    kernel = run.kernels[0]
     runs = _combinations(accumulator, k)
     if runs is not None:
-        inner = instructions(accumulator.inner, kernel, k)  # type: ignore[attr-defined]
-        return None if inner is None else (inner[0] + operation * runs / k, inner[1])
+        inner = instructions(accumulator.inner, run, k)  # type: ignore[attr-defined]
+        total = _operation(kernel)
+        return None if inner is None or total is None else (inner[0] + total * runs / k, inner[1])
+    if "scalar" in kernel:
+        return (SCALAR[type(accumulator)], SCALAR_WIDTH) if type(accumulator) in SCALAR else None
+    if isinstance(accumulator, Hardware):
+        return PER_PRODUCT + PER_STEP / accumulator.instruction.model.products, VECTOR_WIDTH
+    if isinstance(accumulator, (Integer, Fixed)):
+        step = CUT_STEP if isinstance(accumulator, Fixed) or accumulator.shift else INTEGER_STEP
+        clamped = accumulator.overflow == "saturate" and not run.proofs
+        return step + CLAMP * clamped, FMA_WIDTH if step == 1 and not clamped else VECTOR_WIDTH
+    operation = _operation(kernel)
+    if operation is None:
+        return None
     if isinstance(accumulator, Sequential):
-        if accumulator.mul is not None:
-            operation *= 2
-        return operation, FMA_WIDTH if operation == 1 else VECTOR_WIDTH
-    for method, (rounded, beside) in COMPENSATED.items():
-        if isinstance(accumulator, method):
-            return rounded * operation + beside, VECTOR_WIDTH
-    return None
+        each = operation if accumulator.mul is None else 2 * operation
+        return each, FMA_WIDTH if each == 1 else VECTOR_WIDTH
+    rounded, beside = COMPENSATED[type(accumulator)]
+    others = REGISTERS_ONLY if kernel.endswith("round+subnormals") else operation
+    return operation + (rounded - 1) * others + beside, VECTOR_WIDTH
+
+
+def _operation(kernel: str) -> int | None:
+    """One rounded operation: to odd it is the operation twice, a test and a blend."""
+    kind = kernel.rsplit(", ", 1)[-1]
+    return 1 + (TO_ODD if "to odd" in kernel else 0) + ROUNDING[kind] if kind in ROUNDING else None
 
 
 def _combinations(accumulator: Accumulator, k: int) -> int | None:
@@ -88,12 +101,13 @@ def _combinations(accumulator: Accumulator, k: int) -> int | None:
     return 2 * accumulator.slices if isinstance(accumulator, SplitK) else None
 
 
-def limit_gmacs(accumulator: Accumulator, kernel: str, k: int, ghz: float | None) -> float | None:
+def limit_gmacs(accumulator: Accumulator, run: Run, k: int, ghz: float | None) -> float | None:
     """GMAC/s at which what ``instructions`` counts issues without a gap; None where count or clock is unknown."""
-    found = instructions(accumulator, kernel, k)
+    found = instructions(accumulator, run, k)
     if found is None or ghz is None:
         return None
     per, width = found
+    kernel = run.kernels[0]
     lanes = 1 if "scalar" in kernel else 8 if "float64" in kernel else 16
     return lanes * width * ghz / per
 

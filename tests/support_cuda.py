@@ -20,7 +20,7 @@ from gemmsim.backends.cuda.source import KernelSource
 from gemmsim.backends.cuda.toolchain import header_root
 from gemmsim.formats import Cast
 
-SHIM = ROOT / "tests" / "cuda" / "host" / "shim.h"
+SHIM = ROOT / "tests" / "backends" / "cuda" / "host" / "shim.h"
 #: -ffp-contract=off: a*b + c is two operations unless the code says fma, as in the device options.
 FLAGS = ["-std=c++20", "-O1", "-march=native", "-ffp-contract=off", "-fPIC", "-shared", "-w"]
 
@@ -43,7 +43,15 @@ def host_kernel(source: KernelSource) -> ctypes.CDLL:
     code, library = stem.with_suffix(".cpp"), stem.with_suffix(".so")
     code.write_text(source.text + "\nGEMMSIM_HOST_ENTRY\n", encoding="utf-8")
     root = header_root()
-    command = [compiler, *FLAGS, "-include", str(SHIM), f"-I{root / 'include'}", f"-I{root}", str(code), "-o", str(library)]
+    include = ["-include", str(SHIM), f"-I{root / 'include'}", f"-I{root}"]
+    link = [
+        "-nodefaultlibs",
+        "-lc",
+        "-lm",
+        "-lgcc",
+        "-Wl,--no-undefined",
+    ]  # without the C++ library, which kernels do not use: half the time
+    command = [compiler, *FLAGS, *include, str(code), "-o", str(library), *link]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, f"{source} does not compile for the host:\n{done.stderr}"
     return ctypes.CDLL(str(library))
@@ -61,9 +69,27 @@ def run_on_host(source: KernelSource, blocks: tuple[int, int, int], args: ctypes
 def host_quantize(x: Tensor, cast: Cast, out: Tensor, seed: int = 0, site: int = cuda_cast.SITE_QUANTIZE) -> None:
     """``gemmsim.backends.cuda.quantize`` with the kernel run on the host."""
 
-    def launch(source: KernelSource, device: torch.device, blocks: tuple[int, int, int], args: ctypes.Structure) -> None:
+    def launch(
+        source: KernelSource, device: torch.device, blocks: tuple[int, int, int], args: ctypes.Structure
+    ) -> None:
         run_on_host(source, blocks, args, fibers=False)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(cuda_cast, "launch", launch)
         cuda_cast.quantize(x, cast, out, seed, site)
+
+
+def tiny_kernel(value: int = 1) -> KernelSource:
+    """Writes ``value``; compiles in a few hundredths of a second."""
+    text = (
+        '#include "gemmsim/types.h"\n'
+        "struct Args { int* out; };\n"
+        f'extern "C" __global__ void gemmsim_kernel(const Args args) {{ *args.out = {value}; }}\n'
+    )
+    return KernelSource("test", f"tiny {value}", text, threads=1)
+
+
+def broken_kernel() -> KernelSource:
+    """Does not compile."""
+    text = 'extern "C" __global__ void gemmsim_kernel() { nonsense; }\n'
+    return KernelSource("test", "broken/kernel", text, threads=1)

@@ -72,9 +72,16 @@ template <class T> struct Compose {
         else if (r.method == LONG) exact_tile<T>(t, r, nr, runs++, leaf_site());
         else if (r.method == BINNED) binned(t);
         else if (choice.kind == SCALAR) scalar_run<T>(t, r, nr);
+        else if (choice.runs.kind >= 0 && choice.runs.shape == RunsPlan::ONE) one_run(t);
         else if (r.method) compensated(t);
         else isa.tile[choice.carrier][choice.step][choice.kind](t);
         fill_up<T>(r, t.k, out, count());
+    }
+
+    void one_run(const Tile& t) const {
+        if (isa.runs(carrier, choice.step, t, Lengths{}, choice.runs)) return;
+        memset(t.c, 0, sizeof(T) * (size_t)count());
+        isa.tile[choice.carrier][choice.step][choice.kind](t);
     }
 
     void compensated(const Tile& t) const {
@@ -150,11 +157,25 @@ template <class T> struct Compose {
     void run(int level, int64_t begin, int64_t end, T* out) const {
         if (level == r.wrapper_count || begin >= end) return leaf(begin, end, out);
         const Wrapper& w = r.wrappers[level];
+        if (level == r.wrapper_count - 1 && choice.runs.kind >= 0 && choice.runs.shape != RunsPlan::ONE && in_one_kernel(w, begin, end, out)) return;
         if (w.order == SHUFFLED) return run(level + 1, begin, end, out);
         if (w.order == CHUNKED) return runs_of(level, begin, end, w.n, out, false);
         if (w.order == SPLITK) return runs_of(level, begin, end, (end - begin + w.n - 1) / w.n, out, true);
         if (w.order == PAIRWISE) return pairs_of(level, begin, end, w.n, 0, out);
         lanes(level, begin, end, w, out);
+    }
+
+    bool in_one_kernel(const Wrapper& w, int64_t begin, int64_t end, T* out) const {
+        const int64_t k = end - begin;
+        Lengths lengths = {k, w.order == INTERLEAVED ? (w.n < k ? w.n : k) : (k + w.n - 1) / w.n, w.n, w.order == INTERLEAVED};
+        if (lengths.count >= (int64_t)1 << 40) return false;
+        Tile t = base;
+        t.a = (const T*)base.a + begin * MR;
+        t.b = (const T*)base.b + begin * nr;
+        t.c = out;
+        t.k = k;
+        if (!isa.runs(carrier, choice.step, t, lengths, choice.runs)) return false;
+        return true;
     }
 
     // Runs of n terms one after another, totals added in sequence (rounded to the cast before, if `first`).

@@ -107,6 +107,7 @@ template <class T> struct Product {
         if (r.method == INTEGER && (sa.non_finite || sb.non_finite || sa.lsb < 0 || sb.lsb < 0)) report->fractions = 1;
         Choice choice = r.method == HARDWARE ? choose_hardware(r, sa, sb) : r.method == INTEGER || r.method == FIXED ? choose_integers(r, sa, sb, carrier == 0) : r.method ? choose_compensated(r, sa, sb, kind_carrier, isa.has_directed) : choose(r, sa, sb, kind_carrier, isa.has_directed);
         if (!kmap.empty() && (r.add.mode >= SR || (!r.fused && r.mul.mode >= SR))) choice.kind = SCALAR;  // draws by original index
+        if (kmap.empty() || choice.kind != SCALAR) choice.runs = choose_runs(r, choice, sa, sb);
         Meeting meetings[MAX_WRAPPERS];
         for (int w = 0; w < r.wrapper_count; ++w) meetings[w] = choose_meeting(r, r.wrappers[w].cast, kind_carrier, sa, sb);
         alignas(64) T c[MR * 64];
@@ -123,7 +124,10 @@ template <class T> struct Product {
                     continue;
                 }
                 memset(c, 0, sizeof(T) * MR * nr);
-                if (choice.kind == SCALAR) scalar_tile<T>(t, r, nr);
+                const bool won = choice.runs.kind >= 0 && isa.runs(choice.carrier, choice.step, t, Lengths{}, choice.runs);
+                if (choice.runs.kind >= 0 && !won) memset(c, 0, sizeof(T) * MR * nr);
+                if (won) {}
+                else if (choice.kind == SCALAR) scalar_tile<T>(t, r, nr);
                 else isa.tile[choice.carrier][choice.step][choice.kind](t);
                 fill_up<T>(r, g.k, c, MR * nr);
                 save_tile(c, batch, row0, rows, col0, cols);

@@ -9,6 +9,7 @@ extern const TileFn tiles32[STEPS][KINDS];
 extern const TileFn tiles64[STEPS][KINDS];
 void hardware(const Tile& t, const HardwareModel& m, bool wide_lanes);
 void integers(int panel, int lanes, const Tile& t, int nr, const IntegerLanes& how);
+bool runs(int carrier, int step, const Tile& t, const Lengths& lengths, const RunsPlan& plan);
 CompensatedFn compensated(int carrier, int method, int kind, bool odd, bool mul);
 
 static void load_(int carrier, const void* src, int dtype, int64_t stride, int64_t n, void* dst) {
@@ -156,6 +157,7 @@ static Isa make() {
     t.combine = combine_;
     t.compensated = compensated;
     t.hardware = hardware;
+    t.runs = runs;
     t.integers = integers;
     t.load = load_;
     t.save = save_;

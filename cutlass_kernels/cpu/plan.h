@@ -28,6 +28,7 @@ struct Choice {
     int32_t proofs;
     IntegerLanes integers = {};
     Wager wager = {};
+    RunsPlan runs = {};
 };
 
 struct CarrierInfo {
@@ -275,6 +276,39 @@ inline Choice choose_compensated(const Request& r, const Stats& a, const Stats& 
     }
     c.kind = SUB;
     return c;
+}
+
+inline bool same_cast(const Cast& x, const Cast& y) {
+    return x.p == y.p && x.emin == y.emin && x.mode == y.mode && x.flags == y.flags && x.emax == y.emax && x.lo == y.lo && x.hi == y.hi && x.over_pos == y.over_pos &&
+           x.over_neg == y.over_neg && x.inf_pos == y.inf_pos && x.inf_neg == y.inf_neg;
+}
+
+// Whether the register and the innermost order run in one kernel: one nearest-even cast for both, and a wager that
+// nothing overflows where that is not proved.
+inline RunsPlan choose_runs(const Request& r, const Choice& c, const Stats& a, const Stats& b) {
+    RunsPlan plan;
+    if (r.method != REGISTER || c.kind > SPECIAL) return plan;
+    const Wrapper* w = r.wrapper_count ? &r.wrappers[r.wrapper_count - 1] : nullptr;
+    if (w && ((w->order != CHUNKED && w->order != PAIRWISE && w->order != INTERLEAVED) || !same_cast(w->cast, r.add))) w = nullptr;
+    int64_t longest = r.k;
+    if (w) {
+        plan.shape = w->order == PAIRWISE || w->pairs ? RunsPlan::PAIRS : RunsPlan::SEQUENCE;
+        longest = w->order == INTERLEAVED ? (r.k + w->n - 1) / w->n : w->n < r.k ? w->n : r.k;
+    } else if (c.kind <= SUB) return plan;  // the plain kernel has nothing to lose
+    plan.eights = longest < 8;
+    if (c.kind == NONE) {
+        plan.kind = NONE;
+        return plan;
+    }
+    const CarrierInfo i = carrier_info(c.carrier);
+    const Facts f = block_facts(r, a, b);
+    const double room = ldexp(1.0, i.emax - (i.bits - r.add.p + 1) - 8);
+    if ((w && 2 * r.add.p > i.bits - 1) || r.add.mode != RNE || !f.finite || !make_wager(r.add, f.product, &plan.wager)) return plan;
+    if (f.product > room / 64 || (!r.fused && c.kind > SUB)) return plan;
+    plan.wager.most = fmin(plan.wager.most, room / 64);
+    plan.eights = plan.eights && 8 * longest <= plan.wager.steps;
+    plan.kind = SUB;
+    return plan;
 }
 
 // Registers of integers: in floating-point lanes where every sum is exact there, the scalar kernel beyond.

@@ -87,6 +87,21 @@ struct Wager {
 };
 typedef bool (*CompensatedFn)(const Tile&, const Wager&);
 
+// How many terms each run has: `size` (chunks, leaves; the last may be shorter), or all within one of another (lanes).
+struct Lengths {
+    int64_t k, count, size;
+    bool lanes;
+    int64_t operator[](int64_t i) const { return lanes ? k / count + (i < k % count ? 1 : 0) : i < count - 1 ? size : k - size * (count - 1); }
+};
+
+// Runs and sums of their totals in one kernel (runs.h): kind NONE or SUB, -1 where it does not apply.
+struct RunsPlan {
+    int kind = -1;
+    enum Shape { ONE, SEQUENCE, PAIRS } shape = ONE;  // ONE goes on from the tile's c
+    bool eights = false;                              // eight short runs may meet unseen
+    Wager wager = {};
+};
+
 // What a chunk of data is like; the planner's raw material. Exponents are of the value, not biased.
 struct Stats {
     double max_abs;    // largest finite magnitude
@@ -104,6 +119,8 @@ struct Isa {
     TileFn tile[2][STEPS][KINDS];  // FAST and FAST_CLAMP are null without has_directed
     // kernel of a compensated run; `kind` NONE, SUB or GENERAL; `odd`: exact operations; `mul`: products rounded. False: wager lost
     CompensatedFn (*compensated)(int carrier, int method, int kind, bool odd, bool mul);
+    // runs from +0 whose totals meet in order or in pairs, all by the tile's `add`. False: wager lost
+    bool (*runs)(int carrier, int step, const Tile& t, const Lengths& lengths, const RunsPlan& plan);
     // INTEGER and FIXED runs from 0; `panel`, `lanes`: 0 float, 1 double; the tile's c has the type of the lanes
     void (*integers)(int panel, int lanes, const Tile& t, int nr, const IntegerLanes& how);
     // steps of a matrix instruction along the tile's k, from +0; float panels; `wide`: products in double lanes

@@ -38,7 +38,8 @@ def compile_kernels(families: list[str], everything: bool, archs: list[str]) -> 
     for source, arch in _with_progress(jobs):
         made += cache.get(source, arch).seconds > 0
     spent = time.perf_counter() - start
-    say(f"{len(jobs)} kernels for {', '.join(archs)}: {made} compiled in {spent:.1f} s, {len(jobs) - made} there already")
+    names, there = ", ".join(archs), len(jobs) - made
+    say(f"{len(jobs)} kernels for {names}: {made} compiled in {spent:.1f} s, {there} there already")
     say(f"kept in {cache.folder}")
 
 

@@ -13,17 +13,15 @@ import warnings
 from collections.abc import Iterator
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
+from .bindings import cuda_core_utils
 from .compile import CompiledKernel, compile_kernel, program_options
 from .entry import EntryInfo, pack_entry, unpack_entry
 from .errors import CacheWarning
 from .folder import ENVIRONMENT, cache_folder
 from .source import KernelSource
 from .toolchain import toolchain
-
-if TYPE_CHECKING:
-    from cuda.core.utils import FileStreamProgramCache
 
 __all__ = ["KernelCache", "kernel_cache"]
 
@@ -82,24 +80,21 @@ class KernelCache:
             return None
         return CompiledKernel(source, arch, entry[0], 0.0)
 
-    def _files(self) -> FileStreamProgramCache:
-        from cuda.core.utils import FileStreamProgramCache
-
-        return FileStreamProgramCache(self.folder)
+    def _files(self) -> Any:
+        return cuda_core_utils().FileStreamProgramCache(self.folder)
 
     @staticmethod
     def key(source: KernelSource, arch: str) -> bytes:
         """Digest of everything the machine code depends on: text, options, compiler, headers, package versions."""
-        from cuda.core.utils import make_program_cache_key
-
         tools = toolchain()
-        return make_program_cache_key(
+        key: bytes = cuda_core_utils().make_program_cache_key(
             code=source.text,
             code_type="c++",
             options=program_options(tools, arch),
             target_type="cubin",
             extra_digest=tools.digest,
         )
+        return key
 
     def _warn(self, what: str, error: Exception) -> None:
         if self._warned:

@@ -5,16 +5,14 @@ from __future__ import annotations
 import logging
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import Any
 
 from .arch import check_arch
+from .bindings import cuda_core
 from .errors import INSTALL, CompileError, CudaError, PackageError, message
 from .folder import keep_failed_source
 from .source import KernelSource
 from .toolchain import Toolchain, toolchain
-
-if TYPE_CHECKING:
-    from cuda.core import ProgramOptions
 
 __all__ = ["CompiledKernel", "compile_kernel", "program_options"]
 
@@ -31,18 +29,13 @@ class CompiledKernel:
     seconds: float
 
 
-def program_options(tools: Toolchain, arch: str) -> ProgramOptions:
-    """Options of every kernel.
+def program_options(tools: Toolchain, arch: str) -> Any:
+    """Options of every kernel, a ``cuda.core.ProgramOptions``.
 
     C++20: formats are template parameters of class type, with named fields. Unannotated functions are device functions,
     which CUTLASS needs. No contraction of a*b + c: kernels say `fma` where they mean it, and give the host's bits.
     """
-    try:
-        from cuda.core import ProgramOptions
-    except ImportError as error:
-        asked = f"compiling a kernel without a working cuda-core ({error})"
-        raise PackageError(message(asked, "the packages of the extra gemmsim[cuda]", INSTALL)) from error
-    return ProgramOptions(
+    return cuda_core().ProgramOptions(
         arch=arch,
         std="c++20",
         include_path=list(tools.include_dirs),
@@ -62,15 +55,16 @@ def compile_kernel(source: KernelSource, arch: str) -> CompiledKernel:
     """
     check_arch(arch)
     options = program_options(toolchain(), arch)
-    from cuda.core import Program
-
     _log.info("compiling %s for %s; cached afterwards", source, arch)
     start = time.perf_counter()
+    program = cuda_core().Program(source.text, "c++", options)
     try:
-        program = Program(source.text, "c++", options)
         code = bytes(program.compile("cubin").code)
     except Exception as error:  # cuda.core raises kinds of its own, which differ between versions
         raise _refusal(source, arch, error) from error
+    finally:
+        program.close()
+        del program  # now: cuda-core complains where the garbage collector finds it first
     return CompiledKernel(source, arch, code, time.perf_counter() - start)
 
 

@@ -80,7 +80,7 @@ def _parse(text: str) -> _Listing:
 
 
 def innermost_loops(text: str) -> list[list[str]]:
-    """Instruction names of each loop that contains no other, from nvdisasm's listing. Idle spins at the end are none."""
+    """Instruction names of each loop without another inside, from nvdisasm's text. A jump to itself is none."""
     listing = _parse(text)
     spans = []
     for at, target in listing.branches:

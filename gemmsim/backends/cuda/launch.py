@@ -14,8 +14,9 @@ from typing import Any
 import torch
 
 from .arch import arch_of_capability
+from .bindings import cuda_core, cuda_driver
 from .cache import kernel_cache
-from .errors import INSTALL, DriverError, PackageError, message
+from .errors import DriverError, message
 from .source import ENTRY, KernelSource
 
 __all__ = ["LoadedKernel", "device_arch", "launch", "loaded"]
@@ -26,15 +27,6 @@ _PLAIN_SHARED_BYTES = 48 * 1024
 _kernels: dict[tuple[KernelSource, int], LoadedKernel] = {}
 _lock = threading.Lock()
 _thread = threading.local()
-
-
-def _driver() -> Any:
-    try:
-        from cuda.bindings import driver
-    except ImportError as error:
-        asked = f"running a kernel without cuda-bindings ({error})"
-        raise PackageError(message(asked, "the packages of the extra gemmsim[cuda]", INSTALL)) from error
-    return driver
 
 
 def _check(status: Any, what: str) -> None:
@@ -61,7 +53,7 @@ class LoadedKernel:
     def __init__(self, source: KernelSource, device: int, cubin: bytes, driver: Any = None) -> None:
         """Loads ``cubin``, the machine code of ``source`` for ``device``. ``DriverError`` where that fails."""
         self.source, self.device = source, device
-        self._driver = driver or _driver()
+        self._driver = driver or cuda_driver()
         self._threads, self._shared = source.threads, source.shared_bytes
         self._keep, self._handle = self._load(cubin)
         if self._shared > _PLAIN_SHARED_BYTES:
@@ -69,11 +61,10 @@ class LoadedKernel:
 
     def _load(self, cubin: bytes) -> tuple[Any, int]:
         try:
-            from cuda.core import Device, ObjectCode
-
+            core = cuda_core()
             with torch.cuda.device(self.device):
-                Device(self.device).set_current()
-                code = ObjectCode.from_cubin(cubin)
+                core.Device(self.device).set_current()
+                code = core.ObjectCode.from_cubin(cubin)
                 kernel = code.get_kernel(ENTRY)
             return (code, kernel), int(kernel.handle)
         except Exception as error:  # without a driver: SystemError, RuntimeError or AssertionError, as versions have it
@@ -114,9 +105,7 @@ def _enter_context(device: int) -> None:
     if seen is None:
         seen = _thread.devices = set()
     if device not in seen:
-        from cuda.core import Device
-
-        Device(device).set_current()
+        cuda_core().Device(device).set_current()
         seen.add(device)
 
 

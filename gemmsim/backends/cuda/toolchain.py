@@ -1,4 +1,4 @@
-"""The compiler and its headers: where they lie, which versions they have, and one digest of all that goes into a kernel.
+"""The compiler and its headers: where they lie, their versions, and one digest of all that goes into a kernel.
 
 NVRTC and every header come from Python packages (the extra ``gemmsim[cuda]``): no nvcc, no CUDA toolkit, no driver.
 """

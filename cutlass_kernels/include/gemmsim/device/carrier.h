@@ -2,6 +2,9 @@
 // The same code runs on the host (tests) and on the device; both round to nearest even unless the name says otherwise.
 #pragma once
 #include "gemmsim/types.h"
+#if !defined(__CUDACC_RTC__)
+#include <fenv.h>
+#endif
 
 // Loops over registers must vanish; loops around long code must not be copied. The host's compiler decides for itself.
 #if defined(__CUDACC_RTC__)
@@ -63,6 +66,10 @@ GEMMSIM_HD float mul_rn(float a, float b) { return __fmul_rn(a, b); }
 GEMMSIM_HD double mul_rn(double a, double b) { return __dmul_rn(a, b); }
 GEMMSIM_HD float add_rn(float a, float b) { return __fadd_rn(a, b); }
 GEMMSIM_HD double add_rn(double a, double b) { return __dadd_rn(a, b); }
+GEMMSIM_HD float add_rz(float a, float b) { return __fadd_rz(a, b); }
+GEMMSIM_HD double add_rz(double a, double b) { return __dadd_rz(a, b); }
+GEMMSIM_HD float fma_rz(float a, float b, float c) { return __fmaf_rz(a, b, c); }
+GEMMSIM_HD double fma_rz(double a, double b, double c) { return __fma_rz(a, b, c); }
 // Of two numbers the smaller or larger; of a NaN and a number, the number.
 GEMMSIM_HD float min_number(float a, float b) { return fminf(a, b); }
 GEMMSIM_HD float max_number(float a, float b) { return fmaxf(a, b); }
@@ -75,6 +82,24 @@ GEMMSIM_HD float mul_rn(float a, float b) { return a * b; }
 GEMMSIM_HD double mul_rn(double a, double b) { return a * b; }
 GEMMSIM_HD float add_rn(float a, float b) { return a + b; }
 GEMMSIM_HD double add_rn(double a, double b) { return a + b; }
+// The host changes its rounding mode for one operation, on values the compiler cannot see through.
+struct TowardZero {
+    const int before = fegetround();
+    TowardZero() { fesetround(FE_TOWARDZERO); }
+    ~TowardZero() { fesetround(before); }
+};
+template <class T> GEMMSIM_HD T add_rz(T a, T b) {
+    const TowardZero mode;
+    volatile T x = a, y = b;
+    volatile T sum = x + y;
+    return sum;
+}
+template <class T> GEMMSIM_HD T fma_rz(T a, T b, T c) {
+    const TowardZero mode;
+    volatile T x = a, y = b, z = c;
+    volatile T sum = fma_rn(x, y, z);
+    return sum;
+}
 GEMMSIM_HD float min_number(float a, float b) { return b != b || a < b ? a : b; }
 GEMMSIM_HD float max_number(float a, float b) { return b != b || a > b ? a : b; }
 GEMMSIM_HD double min_number(double a, double b) { return b != b || a < b ? a : b; }

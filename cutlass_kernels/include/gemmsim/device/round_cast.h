@@ -12,6 +12,8 @@ GEMMSIM_HD constexpr bool needs_exact(const Cast& c) { return !carrier_rounds<do
 template <Cast C, class T> GEMMSIM_HD auto round_cast(T x, uint32_t R) {
     if constexpr (magic_rounds<T>(C)) {
         return MagicCast<T, C>::apply(x);
+    } else if constexpr (stochastic_rounds<T>(C)) {
+        return StochasticCast<T, C>::apply(x, R);
     } else if constexpr (carrier_rounds<T>(C)) {
         return round_bits<T, C>(x, R);
     } else if constexpr (carrier_rounds<double>(C)) {

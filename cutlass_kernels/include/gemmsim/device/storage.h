@@ -19,15 +19,16 @@ GEMMSIM_HD float half_value(uint16_t h) {
     asm("cvt.f32.f16 %0, %1;" : "=f"(x) : "h"(h));
     return x;
 }
-GEMMSIM_HD uint16_t half_nearest(float x) {  // the instruction's NaN is 0x7FFF
+// A NaN becomes some NaN: here the instruction's, 0x7FFF.
+GEMMSIM_HD uint16_t half_any_nan(float x) {
     uint16_t h;
     asm("cvt.rn.f16.f32 %0, %1;" : "=h"(h) : "f"(x));
-    return x != x ? (uint16_t)0x7E00u : h;
+    return h;
 }
-GEMMSIM_HD uint16_t bf16_nearest(float x) {
+GEMMSIM_HD uint16_t bf16_any_nan(float x) {
     uint16_t h;
     asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(h) : "f"(x));
-    return x != x ? (uint16_t)0x7FC0u : h;
+    return h;
 }
 GEMMSIM_HD float toward_zero(double x) { return __double2float_rz(x); }
 #else
@@ -37,7 +38,7 @@ GEMMSIM_HD float half_value(uint16_t h) {
     const float x = from_bits<float>(mag) * 0x1p112f;                           // exact, subnormals included
     return sign ? -x : x;
 }
-GEMMSIM_HD uint16_t half_nearest(float x) {
+GEMMSIM_HD uint16_t half_any_nan(float x) {
     const uint32_t u = to_bits(x);
     const uint16_t sign = (uint16_t)(u >> 16 & 0x8000u);
     uint32_t mag = u & 0x7FFFFFFFu;
@@ -50,7 +51,7 @@ GEMMSIM_HD uint16_t half_nearest(float x) {
     mag += 0xFFFu + (mag >> 13 & 1u);
     return (uint16_t)(sign | (mag - 0x38000000u) >> 13);
 }
-GEMMSIM_HD uint16_t bf16_nearest(float x) {
+GEMMSIM_HD uint16_t bf16_any_nan(float x) {
     const uint32_t u = to_bits(x);
     if ((u & 0x7FFFFFFFu) > 0x7F800000u) return 0x7FC0u;
     return (uint16_t)((u + 0x7FFFu + ((u >> 16) & 1u)) >> 16);
@@ -60,6 +61,9 @@ GEMMSIM_HD float toward_zero(double x) {
     return __builtin_fabs((double)f) > __builtin_fabs(x) ? from_bits<float>(to_bits(f) - 1) : f;
 }
 #endif
+
+GEMMSIM_HD uint16_t half_nearest(float x) { return x != x ? (uint16_t)0x7E00u : half_any_nan(x); }
+GEMMSIM_HD uint16_t bf16_nearest(float x) { return x != x ? (uint16_t)0x7FC0u : bf16_any_nan(x); }
 
 // x rounded to odd: a further rounding to 22 bits or fewer gives what one rounding of x would.
 GEMMSIM_HD float to_odd(double x) {

@@ -58,7 +58,7 @@ template <class Args, void (*KERNEL)(Args)> int run(const void* args, unsigned g
     blockDim = {threads, 1, 1};
     shared = (unsigned char*)aligned_alloc(128, (shared_bytes + 255) & ~(size_t)127);
     unsigned char* stacks = fibers ? (unsigned char*)malloc(threads * STACK) : nullptr;
-    fiber = fibers ? new ucontext_t[threads] : nullptr;
+    fiber = fibers ? (ucontext_t*)malloc(threads * sizeof(ucontext_t)) : nullptr;
     for (unsigned z = 0; z < gz; ++z)
         for (unsigned y = 0; y < gy; ++y)
             for (unsigned x = 0; x < gx; ++x) {
@@ -67,7 +67,7 @@ template <class Args, void (*KERNEL)(Args)> int run(const void* args, unsigned g
                 if (fibers) run_fibers(threads, stacks);
                 else for (unsigned t = 0; t < threads; ++t) threadIdx.x = t, entry();
             }
-    delete[] fiber;
+    free(fiber);
     free(stacks);
     free(shared);
     return 0;

@@ -58,7 +58,9 @@ def test_float32_patterns_and_ties(text):
     compare(float_bits(20_000, torch.float32), text, torch.float32)
 
 
-@pytest.mark.parametrize("text", [*CASTS[:3], *CASTS[7:13], "fixed(30,10)", "e8m20", "e4m3/sr8", "e5m10/sr32", "e8m0", "e11m52"])
+@pytest.mark.parametrize(
+    "text", [*CASTS[:3], *CASTS[7:13], "fixed(30,10)", "e8m20", "e4m3/sr8", "e5m10/sr32", "e8m0", "e11m52"]
+)
 def test_float64_inputs_are_rounded_once(text):
     compare(float_bits(20_000, torch.float64), text, torch.float64)
 

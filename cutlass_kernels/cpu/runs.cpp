@@ -1,0 +1,12 @@
+// Runs and the sums of their totals, for both carriers of one ISA.
+#include "vec.h"
+#define ISA_BLOCK(kind) 2
+#include "runs.h"
+
+namespace gemmsim { namespace NS {
+
+bool runs(int carrier, int step, const Tile& t, const Lengths& lengths, const RunsPlan& plan) {
+    return carrier == 0 ? runs_of<C32>(step, t, lengths, plan) : runs_of<C64>(step, t, lengths, plan);
+}
+
+}}  // namespace gemmsim::NS
