@@ -17,7 +17,6 @@ from torch import Tensor
 
 from gemmsim.arithmetic import GemmSpec
 from gemmsim.backends.cuda import cast as cuda_cast
-
 from gemmsim.backends.cuda.source import KernelSource
 from gemmsim.backends.cuda.toolchain import header_root
 
@@ -41,7 +40,9 @@ def _unit(sources: list[KernelSource]) -> str:
         includes += [line for line in lines if line.startswith("#include")]
         body = "\n".join(line for line in lines if not line.startswith("#include"))
         args = "CastArgs" if source.family == "cast" else "GemmArgs"
-        parts.append(f"#define gemmsim_kernel gemmsim_kernel_{i}\nnamespace kernel_{i} {{\n{body}\n}}\n#undef gemmsim_kernel")
+        parts.append(
+            f"#define gemmsim_kernel gemmsim_kernel_{i}\nnamespace kernel_{i} {{\n{body}\n}}\n#undef gemmsim_kernel"
+        )
         parts.append(_ENTRY.format(i=i, args=args))
     return "\n".join([*dict.fromkeys(includes), *parts])
 
@@ -59,7 +60,17 @@ def compile_on_host(sources: Iterable[KernelSource]) -> None:
     code, library = stem.with_suffix(".cpp"), stem.with_suffix(".so")
     code.write_text(text, encoding="utf-8")
     root = header_root()
-    command = [compiler, *FLAGS, "-include", str(SHIM), f"-I{root / 'include'}", f"-I{root}", str(code), "-o", str(library)]
+    command = [
+        compiler,
+        *FLAGS,
+        "-include",
+        str(SHIM),
+        f"-I{root / 'include'}",
+        f"-I{root}",
+        str(code),
+        "-o",
+        str(library),
+    ]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, f"kernels do not compile for the host:\n{done.stderr[:6000]}"
     loaded = ctypes.CDLL(str(library))

@@ -18,7 +18,17 @@ from ..cpu.params import cast_record
 from .launch import launch
 from .source import KernelSource, cast_literal
 
-__all__ = ["MAX_DIMS", "SITE_QUANTIZE", "CastArgs", "cast_args", "cast_blocks", "cast_source", "needs_exact", "quantize", "sources"]
+__all__ = [
+    "MAX_DIMS",
+    "SITE_QUANTIZE",
+    "CastArgs",
+    "cast_args",
+    "cast_blocks",
+    "cast_source",
+    "needs_exact",
+    "quantize",
+    "sources",
+]
 
 MAX_DIMS = 16
 SITE_QUANTIZE = 16

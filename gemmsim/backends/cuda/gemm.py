@@ -10,15 +10,15 @@ from typing import Final
 import torch
 from torch import Tensor
 
-from gemmsim.arithmetic import Accumulator, GemmSpec, SpecError
+from gemmsim.arithmetic import Accumulator, GemmSpec, Sequential, SpecError
 from gemmsim.arithmetic.errors import UnsupportedSpec
 from gemmsim.arithmetic.palette import Palette
 from gemmsim.formats import Cast, FixedFormat
 
 from ..cpu import supported as cpu_supported
 from ..cpu.program import Program, program
-from .cast import quantize
 from .cast import needs_exact as needs_integers
+from .cast import quantize
 from .gemm_args import GemmArgs, gemm_args
 from .gemm_source import BINNED, DTYPES, GemmKernel, Operands, gemm_source, sides
 from .launch import launch
@@ -57,7 +57,8 @@ def _members(spec: GemmSpec) -> tuple[Accumulator, ...]:
 def supported(spec: GemmSpec) -> str | None:
     """None if this backend computes ``spec``, else the reason why not."""
     for member in _members(spec):
-        reason = cpu_supported(replace(spec, accumulator=member, product=None))
+        plain = replace(member, init="zero") if isinstance(member, Sequential) else member
+        reason = cpu_supported(replace(spec, accumulator=plain, product=None))
         if reason is not None:
             return reason.replace("CPU backend", "CUDA backend")
         found = program(member)
@@ -100,9 +101,9 @@ def gemm(
 ) -> Run:
     """Write the product of ``a`` (\\*B, M, K) and ``b`` (\\*B, K, N) that ``spec`` means into ``out`` (\\*B, M, N).
 
-    As ``gemmsim.backends.cpu.gemm``, with the same bits; all tensors on one GPU, on torch's current stream there. Nothing
-    waits for the GPU, so that what depends on the data is no error but NaN: elements of an ``int(...)`` register whose
-    operands are not whole numbers, and elements whose index in ``select`` (uint8) is no member's.
+    As ``gemmsim.backends.cpu.gemm``, with the same bits; all tensors on one GPU, on torch's current stream there.
+    Nothing waits for the GPU, so that what depends on the data is no error but NaN: elements of an ``int(...)``
+    register whose operands are not whole numbers, and elements whose index in ``select`` (uint8) is no member's.
 
     Raises:
         UnsupportedSpec: if ``supported(spec)`` gives a reason.
@@ -111,6 +112,11 @@ def gemm(
         CudaError: if a kernel cannot be compiled or launched.
     """
     _check(spec, a, c, select)
+    devices = {x.device for x in (a, b, out, c, select) if x is not None}
+    if len(devices) > 1:
+        raise ValueError(
+            f"tensors on {', '.join(sorted(map(str, devices)))}; allowed: one GPU.\n  Move them with .to(device)."
+        )
     if out.numel() == 0:
         return Run(())
     seed = seed if spec.fixed_seed is None else spec.fixed_seed
@@ -136,7 +142,9 @@ def _check(spec: GemmSpec, a: Tensor, c: Tensor | None, select: Tensor | None) -
         raise ValueError(f"a product over {a.shape[-1]} terms; allowed: {_MOST_TERMS}.\n  Split it along K.")
     palette = isinstance(spec.accumulator, Palette)
     if c is not None and getattr(spec.accumulator, "init", "zero") == "zero":
-        raise SpecError(f"c with {str(spec)!r}; allowed: init=c_first or init=c_last.\n  Say where C enters, or drop c.")
+        raise SpecError(
+            f"c with {str(spec)!r}; allowed: init=c_first or init=c_last.\n  Say where C enters, or drop c."
+        )
     if palette != (select is not None):
         asked = f"{str(spec)!r} without select" if palette else f"select with {str(spec)!r}"
         raise SpecError(f"{asked}; allowed: select with palette(...), and only there.\n  Give select for a palette.")

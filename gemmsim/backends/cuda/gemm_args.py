@@ -38,7 +38,9 @@ def _fill(args: GemmArgs, name: str, x: Tensor) -> None:
     getattr(args, f"{name}_batch")[: len(strides) - 2] = strides[:-2]
 
 
-def gemm_args(a: Tensor, b: Tensor, out: Tensor, seed: int, c: Tensor | None = None, select: Tensor | None = None) -> GemmArgs:
+def gemm_args(
+    a: Tensor, b: Tensor, out: Tensor, seed: int, c: Tensor | None = None, select: Tensor | None = None
+) -> GemmArgs:
     """Pointers, sizes and strides of a product; everything else zero.
 
     Raises:

@@ -10,8 +10,8 @@ import torch
 from gemmsim.arithmetic import Accumulator, GemmSpec
 from gemmsim.formats import Cast
 
-from ..cpu.params import NEG_ZERO, NO_SUBNORMALS, NO_ZERO, PRESENT, CODE_PARITY, cast_record
-from ..cpu.program import PAIRWISE, INTERLEAVED, SHUFFLED, Program, program
+from ..cpu.params import CODE_PARITY, NEG_ZERO, NO_SUBNORMALS, NO_ZERO, cast_record
+from ..cpu.program import INTERLEAVED, PAIRWISE, SHUFFLED, Program, program
 from ..cpu.records import CastRecord, HardwareRecord
 from .source import KernelSource, cast_literal
 
@@ -59,7 +59,7 @@ def _present(cast: Cast | None) -> CastRecord:
 
 
 def _fits(c: CastRecord, carrier: int, spare: bool) -> bool:
-    """gemmsim::fits: one rounding from the carrier is right, with two bits to spare if it comes from a number rounded to odd."""
+    """gemmsim::fits: one rounding from the carrier is right; ``spare``: of a number rounded to odd."""
     bits, emin, emax = _CARRIERS[carrier]
     if c.mode > _SR or c.flags & (CODE_PARITY | NO_ZERO):
         return False
@@ -135,7 +135,7 @@ def sides(spec: GemmSpec, accumulator: Accumulator, operands: Operands) -> tuple
 
 
 def _record_literal(record: HardwareRecord) -> str:
-    return "{" + ", ".join(f".{name} = {getattr(record, name)}" for name, _ in record._fields_) + "}"
+    return "{" + ", ".join(f".{field[0]} = {getattr(record, field[0])}" for field in record._fields_) + "}"
 
 
 def _wrappers_literal(what: Program) -> str:

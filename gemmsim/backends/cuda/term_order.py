@@ -1,4 +1,4 @@
-"""The order in which a run's terms are read, where lanes are interleaved or terms are shuffled: tables on the device."""
+"""Tables on the device: the order in which terms are read, where lanes are interleaved or terms are shuffled."""
 
 from __future__ import annotations
 
@@ -41,9 +41,7 @@ def _permute(wrappers: Sequence[tuple[int, int]], k_of: Tensor) -> Tensor:
 
 
 @lru_cache(maxsize=64)
-def _tables(
-    wrappers: tuple[tuple[int, int], ...], shuffle: Shuffled | None, k: int, device: torch.device
-) -> TermOrder:
+def _tables(wrappers: tuple[tuple[int, int], ...], shuffle: Shuffled | None, k: int, device: torch.device) -> TermOrder:
     places = _permute(wrappers, torch.arange(k, dtype=torch.int32))
     interleaved = any(order == INTERLEAVED for order, _ in wrappers)
     term = places

@@ -9,12 +9,8 @@
 namespace gemmsim {
 
 #if defined(__CUDA_ARCH__)
-GEMMSIM_HD float fma_rz(float a, float b, float c) { return __fmaf_rz(a, b, c); }
-GEMMSIM_HD double fma_rz(double a, double b, double c) { return __fma_rz(a, b, c); }
 GEMMSIM_HD float mul_rz(float a, float b) { return __fmul_rz(a, b); }
 GEMMSIM_HD double mul_rz(double a, double b) { return __dmul_rz(a, b); }
-GEMMSIM_HD float add_rz(float a, float b) { return __fadd_rz(a, b); }
-GEMMSIM_HD double add_rz(double a, double b) { return __dadd_rz(a, b); }
 
 // Of the two neighbours, or the one exact number, that the directed roundings give: the odd one; `up`, +0, if both are zero.
 template <class T> GEMMSIM_HD T odd_of(T down, T up) { return to_bits(down) & 1 ? down : up; }
@@ -35,9 +31,7 @@ template <class T> constexpr Cast carrier_cast(int mode) {
 template <class T> inline T fma_by(T a, T b, T c, int mode) { return (T)fused_step((double)a, (double)b, (double)c, carrier_cast<T>(mode), 0); }
 template <class T> inline T mul_by(T a, T b, int mode) { return (T)product_step((double)a, (double)b, carrier_cast<T>(mode), 0); }
 template <class T> inline T add_by(T a, T b, int mode) { return (T)sum_step((double)a, (double)b, carrier_cast<T>(mode), 0); }
-template <class T> inline T fma_rz(T a, T b, T c) { return fma_by(a, b, c, RTZ); }
 template <class T> inline T mul_rz(T a, T b) { return mul_by(a, b, RTZ); }
-template <class T> inline T add_rz(T a, T b) { return add_by(a, b, RTZ); }
 template <class T> inline T fma_odd(T a, T b, T c) { return fma_by(a, b, c, RO); }
 template <class T> inline T mul_odd(T a, T b) { return mul_by(a, b, RO); }
 template <class T> inline T add_odd(T a, T b) { return add_by(a, b, RO); }
