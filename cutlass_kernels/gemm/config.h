@@ -35,9 +35,15 @@ struct HardwareModel {
     int32_t a_emin, b_emin;                           // exponents of the operand formats' smallest normals
 };
 
+// How an operand lies in memory: any strides; or in the direction of terms (or of lines: A's rows, B's columns) without gaps,
+// every vector of 16 bytes aligned and either wholly inside the matrix or wholly outside.
+enum Layout : int32_t { ANY_STRIDES = 0, TERMS_CONTIGUOUS = 1, LINES_CONTIGUOUS = 2 };
+
 struct GemmConfig {
     DType a, b, c, out;
     Cast cast_a, cast_b, mul, add, cast_out;  // flags without PRESENT: no rounding there
+    int32_t done_a, done_b;                   // the operand holds results of its cast already
+    int32_t layout_a, layout_b;               // Layout
     int32_t fused, fp32;                      // fp32: steps are rounded to binary32 before the casts
     int32_t method, carrier;                  // carrier: 0 float, 1 double, 2 integers of 128 bits
     int32_t rows, cols;                       // outputs of a thread: 1, 2, 4 or 8 each way

@@ -15,43 +15,64 @@ template <class X, class Y> constexpr bool SAME = false;
 template <class X> constexpr bool SAME<X, X> = true;
 
 // One operand: rows of A or columns of B are "lines"; 16 terms of N lines each.
-template <class T, DType DTYPE, Cast CAST, int N, bool PERMUTED> struct Panel {
+template <class T, DType DTYPE, Cast CAST, int N, int LAYOUT, bool PERMUTED> struct Panel {
     typedef typename Storage<DTYPE>::Word Word;
     typedef typename Storage<DTYPE == F64 ? F64 : F32>::Word Value;
     static constexpr int EACH = N * GEMM_DEPTH / GEMM_THREADS, PITCH = N + 4;  // elements of a thread; of a row in shared memory
+    // Neighbours read at once, and how often.
+    static constexpr int WIDE = 16 / sizeof(Word), VECTOR = LAYOUT == ANY_STRIDES ? 1 : WIDE < EACH ? WIDE : EACH, READS = EACH / VECTOR;
+    struct alignas(VECTOR * sizeof(Word)) Words {
+        Word v[VECTOR];
+    };
 
     const Word* base;
-    int64_t line_step, term_stride, k;
-    uint32_t inside;  // which of a thread's lines are in the matrix, a bit each
+    int64_t step, chunk;  // between a thread's reads of a chunk; from a chunk to the next
+    int64_t term_stride, line_step;
+    uint32_t inside;      // which of a thread's lines are in the matrix, a bit each
+    int64_t k;
     int term, term_step, place, place_step;
-    Word held[EACH];
+    Words held[READS];
 
     // A thread's elements run along the direction in which the tensor is contiguous.
     GEMMSIM_HD void start(const void* data, int64_t offset, int64_t line0, int64_t lines, int64_t line_stride, int64_t stride, int64_t depth, int tid) {
         const int64_t s = stride < 0 ? -stride : stride, l = line_stride < 0 ? -line_stride : line_stride;
-        const bool along_terms = s <= l;
-        const int line = along_terms ? tid / GEMM_DEPTH : tid % N, step = along_terms ? GEMM_THREADS / GEMM_DEPTH : 0;
-        term = along_terms ? tid % GEMM_DEPTH : tid / N;
-        term_step = along_terms ? 0 : GEMM_THREADS / N;
+        const bool along_terms = LAYOUT == ANY_STRIDES ? s <= l : LAYOUT == TERMS_CONTIGUOUS;
+        // Threads side by side take neighbours; there are as many as cover one line, or one term.
+        const int across = along_terms ? GEMM_DEPTH / VECTOR : N / VECTOR, first = tid % across * VECTOR, other = tid / across, pace = GEMM_THREADS / across;
+        const int line = along_terms ? other : first, lines_apart = along_terms ? pace : 0;
+        term = along_terms ? first : other;
+        term_step = along_terms ? 0 : pace;
         place = term * PITCH + line;
-        place_step = term_step * PITCH + step;
-        base = (const Word*)data + offset + (line0 + line) * line_stride;
-        line_step = step * line_stride;
+        place_step = term_step * PITCH + lines_apart;
+        line_step = lines_apart * line_stride;
         term_stride = stride;
+        base = (const Word*)data + offset + (line0 + line) * line_stride + (PERMUTED ? 0 : term * stride);
+        step = line_step + term_step * stride;
+        chunk = GEMM_DEPTH * stride;
         k = depth;
         inside = 0;
-        GEMMSIM_UNROLL for (int e = 0; e < EACH; ++e) inside |= line0 + line + e * step < lines ? 1u << e : 0u;
+        GEMMSIM_UNROLL for (int e = 0; e < READS; ++e) inside |= line0 + line + e * lines_apart < lines ? 1u << e : 0u;
     }
 
-    // Terms first, first + 1, ... of the order in which they are read. Beyond the matrix there are zeros.
+    // The next 16 terms, from `first` on, of the order in which they are read. Beyond the matrix there are zeros.
     GEMMSIM_HD void fetch(int64_t first, const int32_t* order) {
-        const int64_t at = first + term;
-        const Word* p = base + at * term_stride;
-        const int64_t step = line_step + term_step * term_stride;
-        GEMMSIM_UNROLL for (int e = 0; e < EACH; ++e) {
-            const bool there = (inside >> e & 1) && at + e * term_step < k;
-            if constexpr (PERMUTED) held[e] = there ? base[e * line_step + order[at + e * term_step] * term_stride] : (Word)0;
-            else held[e] = there ? p[e * step] : (Word)0;
+        constexpr uint32_t all = (1u << READS) - 1;
+        if constexpr (PERMUTED) {
+            GEMMSIM_UNROLL for (int e = 0; e < READS; ++e) {
+                const int64_t at = first + term + e * term_step;
+                held[e].v[0] = (inside >> e & 1) && at < k ? base[e * line_step + order[at] * term_stride] : (Word)0;
+            }
+        } else {
+            const Word* p = base;
+            if (inside == all && first + GEMM_DEPTH <= k) {
+                GEMMSIM_UNROLL for (int e = 0; e < READS; ++e, p += step) held[e] = *(const Words*)p;
+            } else {
+                GEMMSIM_UNROLL for (int e = 0; e < READS; ++e, p += step) {
+                    if ((inside >> e & 1) && first + term + e * term_step < k) held[e] = *(const Words*)p;
+                    else GEMMSIM_UNROLL for (int i = 0; i < VECTOR; ++i) held[e].v[i] = (Word)0;
+                }
+            }
+            base += chunk;
         }
     }
 
@@ -59,18 +80,26 @@ template <class T, DType DTYPE, Cast CAST, int N, bool PERMUTED> struct Panel {
     // not finite.
     template <bool MEASURE> GEMMSIM_HD uint32_t store(T* panel) const {
         uint32_t most = 0;
-        GEMMSIM_UNROLL for (int e = 0; e < EACH; ++e) {
-            const Value v = load_value<DTYPE, Value>(held[e]);
-            if constexpr (CAST.flags & PRESENT) put<MEASURE>(round_cast<CAST>(v, 0), panel + place + e * place_step, most);
-            else put<MEASURE>(v, panel + place + e * place_step, most);
+        GEMMSIM_UNROLL for (int e = 0; e < READS; ++e) {
+            struct alignas(LAYOUT == LINES_CONTIGUOUS && VECTOR * sizeof(T) <= 16 ? VECTOR * sizeof(T) : sizeof(T)) Row {
+                T v[VECTOR];
+            } row;
+            GEMMSIM_UNROLL for (int i = 0; i < VECTOR; ++i) {
+                const Value v = load_value<DTYPE, Value>(held[e].v[i]);
+                if constexpr (CAST.flags & PRESENT) put<MEASURE>(round_cast<CAST>(v, 0), row.v[i], most);
+                else put<MEASURE>(v, row.v[i], most);
+            }
+            T* const to = panel + place + e * place_step;
+            if constexpr (LAYOUT == LINES_CONTIGUOUS) *(Row*)to = row;
+            else GEMMSIM_UNROLL for (int i = 0; i < VECTOR; ++i) to[i * PITCH] = row.v[i];
         }
         return most;
     }
 
   private:
-    template <bool MEASURE, class V> static GEMMSIM_HD void put(V v, T* to, uint32_t& most) {
-        if constexpr (SAME<T, int32_t>) *to = v - v == 0 ? (int32_t)v : NOT_WHOLE;
-        else *to = (T)v;
+    template <bool MEASURE, class V> static GEMMSIM_HD void put(V v, T& to, uint32_t& most) {
+        if constexpr (SAME<T, int32_t>) to = v - v == 0 ? (int32_t)v : NOT_WHOLE;
+        else to = (T)v;
         if constexpr (MEASURE) {
             const uint32_t u = magnitude_up(v);
             most = u > most ? u : most;
@@ -78,11 +107,14 @@ template <class T, DType DTYPE, Cast CAST, int N, bool PERMUTED> struct Panel {
     }
 };
 
+// The cast that loading an operand has to do.
+GEMMSIM_HD constexpr Cast cast_on_load(const Cast& c, int32_t done) { return done ? Cast{} : c; }
+
 template <GemmConfig K> struct Stream {
     typedef typename Steps<K>::template Pick<typename Steps<K>::T, int32_t, SmallIntegers<K>::POSSIBLE>::type T;
     static constexpr int M = GEMM_SIDE * K.rows, N = GEMM_SIDE * K.cols, WARPS = GEMM_THREADS / 32;
-    typedef Panel<T, K.a, K.cast_a, M, K.permuted != 0> PanelA;
-    typedef Panel<T, K.b, K.cast_b, N, K.permuted != 0> PanelB;
+    typedef Panel<T, K.a, cast_on_load(K.cast_a, K.done_a), M, K.layout_a, K.permuted != 0> PanelA;
+    typedef Panel<T, K.b, cast_on_load(K.cast_b, K.done_b), N, K.layout_b, K.permuted != 0> PanelB;
 
     struct Buffer {
         alignas(16) T a[GEMM_DEPTH * PanelA::PITCH];

@@ -20,7 +20,18 @@ from ..cpu.program import Program, program
 from .cast import needs_exact as needs_integers
 from .cast import quantize
 from .gemm_args import GemmArgs, gemm_args
-from .gemm_source import BINNED, DTYPES, GemmKernel, Operands, gemm_source, sides
+from .gemm_source import (
+    ANY_STRIDES,
+    BINNED,
+    DTYPES,
+    LINES_CONTIGUOUS,
+    TERMS_CONTIGUOUS,
+    GemmKernel,
+    Operands,
+    gemm_source,
+    is_permuted,
+    sides,
+)
 from .launch import launch
 from .source import KernelSource
 from .term_order import term_order
@@ -34,6 +45,11 @@ SITE_OUT: Final = 4
 
 #: With fewer tiles than this the next smaller tile is taken: about the multiprocessors of a large GPU.
 _ENOUGH_TILES = 128
+#: Dtypes of two bytes: significand bits, exponent of the smallest subnormal, largest value.
+_SMALL = (
+    (torch.bfloat16, 8, -133, float.fromhex("0x1.fep127")),
+    (torch.float16, 11, -24, 65504.0),
+)
 _MOST_BLOCKS = 2**31 - 1
 _MOST_TERMS = 2**31 - 1
 
@@ -83,11 +99,28 @@ def _stored(x: Tensor) -> Tensor:
 
 def _rounded(x: Tensor, cast: Cast, seed: int, site: int) -> Tensor:
     base = _stored(x)
+    rounded = torch.empty(base.shape, dtype=_holding(cast, base.dtype), device=x.device)
+    quantize(base, cast, rounded, seed, site)
+    return rounded.expand(x.shape)
+
+
+def _holding(cast: Cast, dtype: torch.dtype) -> torch.dtype:
+    """The smallest dtype that holds every result of ``cast`` of ``dtype`` values."""
     fmt = cast.format
-    narrow = base.dtype != torch.float64 and (isinstance(fmt, FixedFormat) or fmt.emax <= 127)
-    wide = torch.empty(base.shape, dtype=torch.float32 if narrow else torch.float64, device=x.device)
-    quantize(base, cast, wide, seed, site)
-    return wide.expand(x.shape)
+    unbounded = isinstance(fmt, FixedFormat) and not fmt.clamp
+    p = fmt.bits - int(fmt.signed) if isinstance(fmt, FixedFormat) else fmt.p
+    for small, bits, quantum, most in _SMALL:
+        if not unbounded and p <= bits and fmt.quantum_exponent >= quantum and max(fmt.max, -fmt.min) <= most:
+            return small
+    if unbounded:
+        return torch.float32 if dtype != torch.float64 else dtype
+    narrow = dtype != torch.float64 and (isinstance(fmt, FixedFormat) or fmt.emax <= 127)
+    return torch.float32 if narrow else torch.float64
+
+
+def _is_read_often(x: Tensor, others: int) -> bool:
+    """Whether casting an operand once costs less than casting it in every tile of the ``others`` lines it meets."""
+    return others >= 512 and x.numel() >= 2**16
 
 
 def gemm(
@@ -120,16 +153,20 @@ def gemm(
     if out.numel() == 0:
         return Run(())
     seed = seed if spec.fixed_seed is None else spec.fixed_seed
-    if spec.a is not None and _beforehand(spec.a):
-        a, spec = _rounded(a, spec.a, seed, SITE_A), replace(spec, a=None)
-    if spec.b is not None and _beforehand(spec.b):
-        b, spec = _rounded(b, spec.b, seed, SITE_B), replace(spec, b=None)
+    m, n = out.shape[-2:]
+    done_a = spec.a is not None and (_beforehand(spec.a) or _is_read_often(a, n))
+    done_b = spec.b is not None and (_beforehand(spec.b) or _is_read_often(b, m))
+    if spec.a is not None and done_a:
+        a = _rounded(a, spec.a, seed, SITE_A)
+    if spec.b is not None and done_b:
+        b = _rounded(b, spec.b, seed, SITE_B)
+    done = (done_a, done_b)
     if spec.out is not None and _beforehand(spec.out):
         raw = torch.empty(out.shape, dtype=torch.float64, device=out.device)
-        run = _members_run(a, b, replace(spec, out=None), raw, seed, c, select)
+        run = _members_run(a, b, replace(spec, out=None), raw, seed, c, select, done)
         quantize(raw, spec.out, out, seed, SITE_OUT)
         return run
-    return _members_run(a, b, spec, out, seed, c, select)
+    return _members_run(a, b, spec, out, seed, c, select, done)
 
 
 def _check(spec: GemmSpec, a: Tensor, c: Tensor | None, select: Tensor | None) -> None:
@@ -151,14 +188,21 @@ def _check(spec: GemmSpec, a: Tensor, c: Tensor | None, select: Tensor | None) -
 
 
 def _members_run(
-    a: Tensor, b: Tensor, spec: GemmSpec, out: Tensor, seed: int, c: Tensor | None, select: Tensor | None
+    a: Tensor,
+    b: Tensor,
+    spec: GemmSpec,
+    out: Tensor,
+    seed: int,
+    c: Tensor | None,
+    select: Tensor | None,
+    done: tuple[bool, bool],
 ) -> Run:
     """One kernel for each member of a palette: each writes the elements that are its own."""
     if select is not None:
         out.fill_(float("nan"))  # where no member is chosen
     names = []
     for index, member in enumerate(_members(spec)):
-        kernel = _kernel(spec, member, a, b, out, c, select)
+        kernel = _kernel(spec, member, _operands(a, b, out, member, c, select, done), out)
         args = gemm_args(a, b, out, seed, c, select)
         args.member = index
         keep = _fill_orders(args, member, out.device)
@@ -168,10 +212,36 @@ def _members_run(
     return Run(tuple(names))
 
 
-def _kernel(
-    spec: GemmSpec, member: Accumulator, a: Tensor, b: Tensor, out: Tensor, c: Tensor | None, select: Tensor | None
-) -> GemmKernel:
-    operands = Operands(a.dtype, b.dtype, out.dtype, None if c is None else c.dtype, select is not None)
+def _operands(
+    a: Tensor,
+    b: Tensor,
+    out: Tensor,
+    member: Accumulator,
+    c: Tensor | None,
+    select: Tensor | None,
+    done: tuple[bool, bool],
+) -> Operands:
+    layouts = 0, 0
+    if not is_permuted(member):
+        layouts = _layout(a, a.dim() - 2, a.dim() - 1), _layout(b, b.dim() - 1, b.dim() - 2)
+    dtype_c = None if c is None else c.dtype
+    return Operands(a.dtype, b.dtype, out.dtype, dtype_c, select is not None, *done, *layouts)
+
+
+def _layout(x: Tensor, lines: int, terms: int) -> int:
+    """gemmsim::Layout of an operand with these dimensions of lines and terms."""
+    strides, shape = x.stride(), x.shape
+    vector = 16 // x.element_size()
+    if x.data_ptr() % 16:
+        return ANY_STRIDES
+    for along, layout in ((terms, TERMS_CONTIGUOUS), (lines, LINES_CONTIGUOUS)):
+        others = (s for d, s in enumerate(strides) if d != along and shape[d] > 1)
+        if strides[along] == 1 and shape[along] % vector == 0 and all(s % vector == 0 for s in others):
+            return layout
+    return ANY_STRIDES
+
+
+def _kernel(spec: GemmSpec, member: Accumulator, operands: Operands, out: Tensor) -> GemmKernel:
     choices = sides(spec, member, operands)
     batches, m, n = out.shape[:-2].numel(), *out.shape[-2:]
     for side in choices:

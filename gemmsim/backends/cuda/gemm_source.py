@@ -27,6 +27,8 @@ DTYPES = {
     torch.float16: ("F16", 2, 11),
     torch.bfloat16: ("BF16", 2, 8),
 }
+#: gemmsim::Layout.
+ANY_STRIDES, TERMS_CONTIGUOUS, LINES_CONTIGUOUS = 0, 1, 2
 _INITS = {"zero": 0, "c_first": 1, "c_last": 2}
 _SR, _SRB = 6, 7
 REGISTER, LONG, INTEGER, FIXED, HARDWARE, BINNED = 0, 5, 6, 7, 8, 9
@@ -36,13 +38,21 @@ _CARRIERS = ((24, -126, 127), (53, -1022, 1023))
 
 @dataclass(frozen=True)
 class Operands:
-    """What a kernel knows of the tensors: dtypes, and whether an addend and a selection are given."""
+    """What a kernel knows of the tensors.
+
+    dtypes; whether an addend and a selection are given; whether operands hold results of their casts already; which of
+    them lie in memory as gemmsim::Layout says.
+    """
 
     a: torch.dtype
     b: torch.dtype
     out: torch.dtype
     c: torch.dtype | None = None
     select: bool = False
+    done_a: bool = False
+    done_b: bool = False
+    layout_a: int = 0
+    layout_b: int = 0
 
 
 @dataclass(frozen=True)
@@ -134,6 +144,17 @@ def sides(spec: GemmSpec, accumulator: Accumulator, operands: Operands) -> tuple
     return tuple(n for n in (8, 4, 2, 1) if n <= most)[:3]
 
 
+def _permutes(what: Program) -> bool:
+    return any(w.order in (INTERLEAVED, SHUFFLED) for w in what.wrappers)
+
+
+@lru_cache(maxsize=4096)
+def is_permuted(accumulator: Accumulator) -> bool:
+    """Whether terms are read in another order than that of k."""
+    what = program(accumulator)
+    return isinstance(what, Program) and _permutes(what)
+
+
 def _record_literal(record: HardwareRecord) -> str:
     return "{" + ", ".join(f".{field[0]} = {getattr(record, field[0])}" for field in record._fields_) + "}"
 
@@ -152,8 +173,8 @@ def _dtype(dtype: torch.dtype) -> str:
 
 def gemm_config(spec: GemmSpec, what: Program, operands: Operands, side: int) -> str:
     """Initializer of gemmsim::GemmConfig."""
-    stochastic = [c for c in (spec.a, spec.b, spec.out) if c is not None and c.is_stochastic]
-    assert not stochastic, "stochastic operand and output casts are passes of their own"
+    on_load = (None if operands.done_a else spec.a, None if operands.done_b else spec.b, spec.out)
+    assert not any(c is not None and c.is_stochastic for c in on_load)
     register = "{" + ", ".join(map(str, what.register)) + "}"
     init = _INITS[what.init] if operands.c is not None else 0
     fields = {
@@ -162,10 +183,12 @@ def gemm_config(spec: GemmSpec, what: Program, operands: Operands, side: int) ->
         "cast_a": cast_literal(_present(spec.a)), "cast_b": cast_literal(_present(spec.b)),
         "mul": cast_literal(_present(what.mul)), "add": cast_literal(cast_record(what.add)),
         "cast_out": cast_literal(_present(spec.out)),
+        "done_a": int(operands.done_a), "done_b": int(operands.done_b),
+        "layout_a": operands.layout_a, "layout_b": operands.layout_b,
         "fused": int(what.mul is None), "fp32": int(spec.arithmetic == "fp32"),
         "method": what.method, "carrier": carrier_of(spec, what, operands),
         "rows": side, "cols": side, "init": init, "select": int(operands.select),
-        "permuted": int(any(w.order in (INTERLEAVED, SHUFFLED) for w in what.wrappers)),
+        "permuted": int(_permutes(what)),
         "levels": len(what.wrappers), "wrapper": _wrappers_literal(what),
         "reg": register, "hardware": _record_literal(what.hardware or HardwareRecord()),
     }  # fmt: skip
@@ -197,7 +220,9 @@ def gemm_source(spec: GemmSpec, accumulator: Accumulator, operands: Operands, si
     operation = f"{spec.a or ''}*{spec.b or ''} : {accumulator}" + (f" -> {spec.out}" if spec.out else "")
     if spec.arithmetic == "fp32":
         operation += ", arithmetic=fp32"
-    name = f"{operation}, {names[0]} {names[1]} to {names[2]}, {SIDE * side}x{SIDE * side}"
+    layouts = ("any", "terms", "lines")
+    how = f"{layouts[operands.layout_a]}/{layouts[operands.layout_b]}"
+    name = f"{operation}, {names[0]} {names[1]} to {names[2]}, {how}, {SIDE * side}x{SIDE * side}"
     shared = _shared_bytes(carrier_of(spec, what, operands), spec.arithmetic == "fp32", side)
     source = KernelSource("gemm", name, text, THREADS, shared, work=4 * side * side, hot="loop")
     return GemmKernel(source, SIDE * side, SIDE * side)
