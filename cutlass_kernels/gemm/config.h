@@ -45,6 +45,7 @@ struct GemmConfig {
     int32_t done_a, done_b;                   // the operand holds results of its cast already
     int32_t layout_a, layout_b;               // Layout
     int32_t fused, fp32;                      // fp32: steps are rounded to binary32 before the casts
+    int32_t packed;                           // two outputs an instruction (packed_run.h)
     int32_t method, carrier;                  // carrier: 0 float, 1 double, 2 integers of 128 bits
     int32_t rows, cols;                       // outputs of a thread: 1, 2, 4 or 8 each way
     int32_t init, select, permuted;           // Init; whether elements are selected; whether terms are permuted

@@ -145,7 +145,7 @@ template <HardwareModel M> struct HardwareDot {
 
 template <GemmConfig K> struct HardwareRun {
     typedef typename Steps<K>::T T;
-    static constexpr bool MEASURES = false;
+    static constexpr int MEASURES = NOTHING;
     static constexpr int R = K.rows, C = K.cols;
     HardwareDot<K.hardware> dot[R][C];
 
