@@ -41,6 +41,9 @@ template <GemmConfig K> struct RegisterRun {
     typedef Planned<K, false> Plan;
     typedef Planned<K, true> DataPlan;
     static constexpr int MEASURES = DataPlan::POSSIBLE ? EXTENTS : Plan::POSSIBLE ? MAGNITUDES : NOTHING;
+    // Blocks of random bits are long code: one copy.
+    static constexpr bool DRAWS = K.add.mode >= SR || (!K.fused && K.mul.mode >= SR);
+    static constexpr int UNROLLED = DRAWS ? 1 : 4;
     // Loops, from the slow one that takes everything.
     enum Loop : int { ANY_NUMBERS = 0, IN_RANGE = 1, ON_GRID = 2 };
     static constexpr int R = K.rows, C = K.cols;
@@ -106,12 +109,12 @@ template <GemmConfig K> struct RegisterRun {
             const Loop loop = plan(stream);
             if constexpr (DataPlan::POSSIBLE)
                 if (loop == ON_GRID) {
-                    GEMMSIM_UNROLL_BY(4) for (int at = first; at < end; ++at) term<ON_GRID>(stream, place, at);
+                    GEMMSIM_UNROLL_BY(UNROLLED) for (int at = first; at < end; ++at) term<ON_GRID>(stream, place, at);
                     return;
                 }
             if constexpr (Plan::POSSIBLE)
                 if (loop == IN_RANGE) {
-                    constexpr int BY = DataPlan::POSSIBLE ? 1 : 4;
+                    constexpr int BY = DataPlan::POSSIBLE ? 1 : UNROLLED;
                     GEMMSIM_UNROLL_BY(BY) for (int at = first; at < end; ++at) term<IN_RANGE>(stream, place, at);
                     return;
                 }

@@ -114,7 +114,11 @@ def carrier_of(spec: GemmSpec, what: Program, operands: Operands) -> int:
     narrow = _fits_float(spec.a, operands.a) and _fits_float(spec.b, operands.b)
     if operands.c == torch.float64:
         narrow = False
-    if what.method in (INTEGER, FIXED, LONG, BINNED):
+    if what.method in (INTEGER, FIXED):
+        bits, frac = what.register[0], what.register[5]
+        fits = bits <= 24 and frac <= 149 and bits - frac <= 127 and all(_fits(c, 0, False) for c in totals)
+        return 0 if narrow and fits else 2
+    if what.method in (LONG, BINNED):
         return 2
     for carrier in (0,) if fp32 else (0, 1) if narrow else (1,):
         if all(_native(c, carrier) for c in casts) or all(_fits(c, carrier, not fp32) for c in casts):
@@ -148,9 +152,21 @@ def is_packed(spec: GemmSpec, what: Program, operands: Operands) -> bool:
     return all(x[0] <= own[0] and x[1] >= own[1] and x[2] <= own[2] for x in facts)
 
 
-def _is_heavy(spec: GemmSpec, what: Program, carrier: int) -> int:
+def _is_small(spec: GemmSpec, what: Program, operands: Operands) -> bool:
+    """gemmsim::SmallIntegers: whole operands and a register that ordinary integers hold."""
+    a, b = _facts(spec.a, operands.a), _facts(spec.b, operands.b)
+    bits, saturate, at_end, _, shift, _ = what.register
+    if min(a[1], b[1]) < 0 or max(a[2], b[2]) > 30 or shift:
+        return False
+    term = a[2] + b[2]
+    return not saturate or (term <= 31 if at_end else max(term, bits) <= 62)
+
+
+def _is_heavy(spec: GemmSpec, what: Program, operands: Operands, carrier: int) -> int:
     """Most outputs of a thread each way: what its registers and the instruction cache take."""
     random = [c for c in (what.add, what.mul) if c is not None and c.is_stochastic]
+    if what.method == INTEGER and _is_small(spec, what, operands):
+        return 8 if carrier == 0 and not what.wrappers else 4
     if carrier == 2 or what.method >= LONG:
         return 1
     if any(w.order == PAIRWISE or w.pairs for w in what.wrappers):
@@ -171,7 +187,7 @@ def sides(spec: GemmSpec, accumulator: Accumulator, operands: Operands) -> tuple
     """Outputs of a thread each way that there are kernels for, most first."""
     what = program(accumulator)
     assert isinstance(what, Program)
-    most = _is_heavy(spec, what, carrier_of(spec, what, operands))
+    most = _is_heavy(spec, what, operands, carrier_of(spec, what, operands))
     if is_packed(spec, what, operands):
         most = max(most, 2)
         return tuple(n for n in (8, 4, 2) if n <= most)
@@ -262,5 +278,7 @@ def gemm_source(spec: GemmSpec, accumulator: Accumulator, operands: Operands, si
     how = f"{layouts[operands.layout_a]}/{layouts[operands.layout_b]}"
     name = f"{operation}, {names[0]} {names[1]} to {names[2]}, {how}, {SIDE * side}x{SIDE * side}"
     shared = _shared_bytes(spec, what, operands, side)
-    source = KernelSource("gemm", name, text, THREADS, shared, work=4 * side * side, hot="loop")
+    random = any(c is not None and c.is_stochastic for c in (what.add, what.mul))
+    work = side * side * (1 if random or what.method >= LONG else 4)  # terms of a pass of the loop in most runs
+    source = KernelSource("gemm", name, text, THREADS, shared, work=work, hot="loop")
     return GemmKernel(source, SIDE * side, SIDE * side)
