@@ -69,6 +69,10 @@ struct GemmArgs {
     int64_t batch[BATCH_DIMS], a_batch[BATCH_DIMS], b_batch[BATCH_DIMS], c_batch[BATCH_DIMS], out_batch[BATCH_DIMS], select_batch[BATCH_DIMS];
 };
 
-constexpr int GEMM_THREADS = 256, GEMM_SIDE = 16, GEMM_DEPTH = 16;  // 16 x 16 threads; terms of a chunk in shared memory
+constexpr int GEMM_THREADS = 256, GEMM_SIDE = 16;  // 16 x 16 threads
+
+// Terms of a chunk in shared memory: a chip's instruction takes up to 64 at once.
+constexpr int GEMM_DEPTH = 16;
+constexpr int gemm_depth(const GemmConfig& k) { return k.method != HARDWARE ? GEMM_DEPTH : k.hardware.products > 32 ? 64 : 32; }
 
 }  // namespace gemmsim

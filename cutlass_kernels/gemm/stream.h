@@ -46,11 +46,11 @@ struct Extent {
 // What a run wants to know of each chunk: nothing, the largest magnitudes, everything (of float panels).
 enum Measure : int { NOTHING = 0, MAGNITUDES = 1, EXTENTS = 2 };
 
-// One operand: rows of A or columns of B are "lines"; 16 terms of N lines each.
-template <class T, DType DTYPE, Cast CAST, int N, int LAYOUT, bool PERMUTED> struct Panel {
+// One operand: rows of A or columns of B are "lines"; DEPTH terms of N lines each.
+template <class T, DType DTYPE, Cast CAST, int N, int DEPTH, int LAYOUT, bool PERMUTED> struct Panel {
     typedef typename Storage<DTYPE>::Word Word;
     typedef typename Storage<DTYPE == F64 ? F64 : F32>::Word Value;
-    static constexpr int EACH = N * GEMM_DEPTH / GEMM_THREADS, PITCH = N + 4;  // elements of a thread; of a row in shared memory
+    static constexpr int EACH = N * DEPTH / GEMM_THREADS, PITCH = N + 4;  // elements of a thread; of a row in shared memory
     // Neighbours read at once, and how often.
     static constexpr int WIDE = 16 / sizeof(Word), VECTOR = LAYOUT == ANY_STRIDES ? 1 : WIDE < EACH ? WIDE : EACH, READS = EACH / VECTOR;
     struct alignas(VECTOR * sizeof(Word)) Words {
@@ -70,7 +70,7 @@ template <class T, DType DTYPE, Cast CAST, int N, int LAYOUT, bool PERMUTED> str
         const int64_t s = stride < 0 ? -stride : stride, l = line_stride < 0 ? -line_stride : line_stride;
         const bool along_terms = LAYOUT == ANY_STRIDES ? s <= l : LAYOUT == TERMS_CONTIGUOUS;
         // Threads side by side take neighbours; there are as many as cover one line, or one term.
-        const int across = along_terms ? GEMM_DEPTH / VECTOR : N / VECTOR, first = tid % across * VECTOR, other = tid / across, pace = GEMM_THREADS / across;
+        const int across = along_terms ? DEPTH / VECTOR : N / VECTOR, first = tid % across * VECTOR, other = tid / across, pace = GEMM_THREADS / across;
         const int line = along_terms ? other : first, lines_apart = along_terms ? pace : 0;
         term = along_terms ? first : other;
         term_step = along_terms ? 0 : pace;
@@ -80,13 +80,13 @@ template <class T, DType DTYPE, Cast CAST, int N, int LAYOUT, bool PERMUTED> str
         term_stride = stride;
         base = (const Word*)data + offset + (line0 + line) * line_stride + (PERMUTED ? 0 : term * stride);
         step = line_step + term_step * stride;
-        chunk = GEMM_DEPTH * stride;
+        chunk = DEPTH * stride;
         k = depth;
         inside = 0;
         GEMMSIM_UNROLL for (int e = 0; e < READS; ++e) inside |= line0 + line + e * lines_apart < lines ? 1u << e : 0u;
     }
 
-    // The next 16 terms, from `first` on, of the order in which they are read. Beyond the matrix there are zeros.
+    // The next DEPTH terms, from `first` on, of the order in which they are read. Beyond the matrix there are zeros.
     GEMMSIM_HD void fetch(int64_t first, const int32_t* order) {
         constexpr uint32_t all = (1u << READS) - 1;
         if constexpr (PERMUTED) {
@@ -96,7 +96,7 @@ template <class T, DType DTYPE, Cast CAST, int N, int LAYOUT, bool PERMUTED> str
             }
         } else {
             const Word* p = base;
-            if (inside == all && first + GEMM_DEPTH <= k) {
+            if (inside == all && first + DEPTH <= k) {
                 GEMMSIM_UNROLL for (int e = 0; e < READS; ++e, p += step) held[e] = *(const Words*)p;
             } else {
                 GEMMSIM_UNROLL for (int e = 0; e < READS; ++e, p += step) {
@@ -151,13 +151,13 @@ GEMMSIM_HD constexpr Cast cast_on_load(const Cast& c, int32_t done) { return don
 template <GemmConfig K> struct Stream {
     typedef typename Steps<K>::template Pick<typename Steps<K>::T, int32_t, SmallIntegers<K>::POSSIBLE>::type Number;
     typedef typename Steps<K>::template Pick<Number, Packed<PackedFormat<K>::DTYPE>, K.packed != 0>::type T;  // of the panels
-    static constexpr int M = GEMM_SIDE * K.rows, N = GEMM_SIDE * K.cols, WARPS = GEMM_THREADS / 32;
-    typedef Panel<T, K.a, cast_on_load(K.cast_a, K.done_a), M, K.layout_a, K.permuted != 0> PanelA;
-    typedef Panel<T, K.b, cast_on_load(K.cast_b, K.done_b), N, K.layout_b, K.permuted != 0> PanelB;
+    static constexpr int DEPTH = gemm_depth(K), M = GEMM_SIDE * K.rows, N = GEMM_SIDE * K.cols, WARPS = GEMM_THREADS / 32;
+    typedef Panel<T, K.a, cast_on_load(K.cast_a, K.done_a), M, DEPTH, K.layout_a, K.permuted != 0> PanelA;
+    typedef Panel<T, K.b, cast_on_load(K.cast_b, K.done_b), N, DEPTH, K.layout_b, K.permuted != 0> PanelB;
 
     struct Buffer {
-        alignas(16) T a[GEMM_DEPTH * PanelA::PITCH];
-        alignas(16) T b[GEMM_DEPTH * PanelB::PITCH];
+        alignas(16) T a[DEPTH * PanelA::PITCH];
+        alignas(16) T b[DEPTH * PanelB::PITCH];
         struct alignas(16) Words {
             uint32_t most[WARPS], bits[WARPS], least[WARPS];
         } measured_a, measured_b;
@@ -176,7 +176,7 @@ template <GemmConfig K> struct Stream {
     // The first chunk, for a thread of a block that has just met at a barrier.
     template <int MEASURE> GEMMSIM_HD void start() {
         buffer = (Buffer*)shared_memory() + 1;
-        base = -GEMM_DEPTH;
+        base = -DEPTH;
         if (k == 0) return;
         a.fetch(0, order);
         b.fetch(0, order);
@@ -189,10 +189,10 @@ template <GemmConfig K> struct Stream {
         note<MEASURE>(next->measured_b, b.template store<MEASURE>(next->b));
         block_sync();
         buffer = next;
-        base += GEMM_DEPTH;
-        if (base + GEMM_DEPTH < k) {
-            a.fetch(base + GEMM_DEPTH, order);
-            b.fetch(base + GEMM_DEPTH, order);
+        base += DEPTH;
+        if (base + DEPTH < k) {
+            a.fetch(base + DEPTH, order);
+            b.fetch(base + DEPTH, order);
         }
     }
 
@@ -214,7 +214,7 @@ template <GemmConfig K> struct Stream {
     }
 
     template <int MEASURE> GEMMSIM_HD void reach(int64_t at) {
-        if (at >= base + GEMM_DEPTH) advance<MEASURE>();
+        if (at >= base + DEPTH) advance<MEASURE>();
     }
 
     // At least the product of any two magnitudes; infinity or NaN if one is not finite.

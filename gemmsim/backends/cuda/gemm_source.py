@@ -167,6 +167,8 @@ def _is_heavy(spec: GemmSpec, what: Program, operands: Operands, carrier: int) -
     random = [c for c in (what.add, what.mul) if c is not None and c.is_stochastic]
     if what.method == INTEGER and _is_small(spec, what, operands):
         return 8 if carrier == 0 and not what.wrappers else 4
+    if what.method == HARDWARE and not what.wrappers:
+        return 2
     if carrier == 2 or what.method >= LONG:
         return 1
     if any(w.order == PAIRWISE or w.pairs for w in what.wrappers):
@@ -252,7 +254,10 @@ def _shared_bytes(spec: GemmSpec, what: Program, operands: Operands, side: int) 
     element = 8 if carrier == 1 or (carrier == 2 and spec.arithmetic != "fp32") else 4
     if is_packed(spec, what, operands):
         element = 2
-    return 2 * (2 * DEPTH * (SIDE * side + 4) * element + 2 * 3 * 4 * THREADS // 32)
+    depth = DEPTH
+    if what.method == HARDWARE and what.hardware is not None:
+        depth = 64 if what.hardware.products > 32 else 32
+    return 2 * (2 * depth * (SIDE * side + 4) * element + 2 * 3 * 4 * THREADS // 32)
 
 
 @lru_cache(maxsize=4096)
