@@ -1,4 +1,4 @@
-"""The operators on ordinary CPU tensors: checks, shapes and seeds around ``gemmsim.backends.cpu``.
+"""The operators on ordinary tensors: checks, shapes and seeds around ``gemmsim.backends``.
 
 Everything here runs below PyTorch's dispatcher: no autograd, no tracing, no modes.
 """
@@ -20,7 +20,7 @@ from gemmsim.formats import Cast
 from . import state
 from .casts import carrier_dtype
 from .checks import FLOAT_DTYPES, check_float, check_integers, check_out_dtype
-from .errors import ShapeError, message
+from .errors import DeviceError, ShapeError, message
 from .seeds import Site, derive_seed, draw_seed
 from .shapes import matmul_shape
 
@@ -40,6 +40,19 @@ __all__ = [
 #: Most batch dimensions, and most dimensions of a strided element-wise call, that the backend takes.
 _MAX_DIMS = 16
 _NOTHING = "nothing to compute: the result has no elements"
+
+
+def _backend(x: Tensor) -> Any:
+    """The backend of ``x``'s device. That of GPUs is loaded by the first tensor there."""
+    if not x.is_cuda:
+        return cpu
+    from gemmsim.backends import cuda
+
+    return cuda
+
+
+def _name(x: Tensor) -> str:
+    return "cuda" if x.is_cuda else "cpu"
 
 
 @lru_cache(maxsize=4096)
@@ -76,12 +89,12 @@ def quantize_into(
     if cast.is_stochastic:
         bits = draw_seed() if seed is None else derive_seed(seed, stream)
     if out.dim() <= _MAX_DIMS:
-        cpu.quantize(x, cast, out, bits, site)
+        _backend(x).quantize(x, cast, out, bits, site)
     else:
-        flat = torch.empty(out.numel(), dtype=out.dtype)
-        cpu.quantize(x.reshape(-1), cast, flat, bits, site)
+        flat = torch.empty(out.numel(), dtype=out.dtype, device=out.device)
+        _backend(x).quantize(x.reshape(-1), cast, flat, bits, site)
         out.copy_(flat.view(out.shape))
-    state.record("quantize", "cpu", str(cast), f"{x.numel()} elements {x.dtype} to {out.dtype}")
+    state.record("quantize", _name(x), str(cast), f"{x.numel()} elements {x.dtype} to {out.dtype}")
 
 
 def overwrite(x: Tensor, cast: Cast, out: Tensor, seed: int | None) -> None:
@@ -121,11 +134,11 @@ def matmul(
     dtype = result_dtype("matmul", a, b, out_dtype)
     bits = call_seed(spec, seed, stream)
     if c is None and select is None and a.dim() == 2 and b.dim() == 2 and a.shape[1] == b.shape[0]:
-        out = torch.empty((a.shape[0], b.shape[1]), dtype=dtype)
-        plan: object = cpu.gemm(a, b, spec, out, bits) if out.numel() else _NOTHING
+        out = torch.empty((a.shape[0], b.shape[1]), dtype=dtype, device=a.device)
+        plan: object = _backend(a).gemm(a, b, spec, out, bits) if out.numel() else _NOTHING
     else:
         out, plan = _general_matmul(a, b, spec, bits, dtype, c, select)
-    state.record("matmul", "cpu", spec.key, plan)
+    state.record("matmul", _name(a), spec.key, plan)
     return out
 
 
@@ -134,7 +147,7 @@ def _general_matmul(
 ) -> tuple[Tensor, object]:
     """``matmul`` of operands of any rank from two, and what ran."""
     shape = matmul_shape("matmul", a, b)
-    out = torch.empty(shape, dtype=dtype)
+    out = torch.empty(shape, dtype=dtype, device=a.device)
     if len(shape) > 2:
         spec, a, b = _cast_stochastic_operands(spec, a, b, seed)
     if c is not None:
@@ -147,13 +160,16 @@ def _general_matmul(
     target = out
     if len(shape) > 2:
         a, b, target, c, select = _batched(a, b, out, c, select)
-    return out, cpu.gemm(a, b, spec, target, seed, c, select)
+    return out, _backend(a).gemm(a, b, spec, target, seed, c, select)
 
 
 def count_overflows(a: Tensor, b: Tensor, spec: GemmSpec, seed: int | None = None) -> Tensor:
     """How often each element's register left its range, int64 in the shape of ``matmul``'s result."""
     check_float("count_overflows", "a", a)
     check_float("count_overflows", "b", b)
+    if a.is_cuda or b.is_cuda:
+        asked = "count_overflows of tensors on a GPU"
+        raise DeviceError(message(asked, "tensors on the CPU", "Use .cpu() on both operands."))
     counts = torch.zeros(matmul_shape("count_overflows", a, b), dtype=torch.int64)
     bits = call_seed(spec, seed)
     if counts.dim() > 2:
@@ -212,7 +228,7 @@ def matmul_with_operands(
     cast_b = b.new_empty(0) if spec.b is None else _cast_operand(b, spec.b, bits, Site.OPERAND_B)
     left, right = (a if spec.a is None else cast_a), (b if spec.b is None else cast_b)
     out, plan = _general_matmul(left, right, without_operand_casts(spec), bits, dtype, c, select)
-    state.record("matmul", "cpu", spec.key, plan)
+    state.record("matmul", _name(a), spec.key, plan)
     return out, cast_a, cast_b
 
 

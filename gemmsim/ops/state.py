@@ -12,9 +12,9 @@ __all__ = ["BackendRecord", "last_backend", "record"]
 class BackendRecord:
     """One executed operator.
 
-    ``op``: "matmul" or "quantize". ``backend``: "cpu" (this library), or "torch" where formats ask for PyTorch's own
-    product. ``spec``: the spec or cast as a string, empty for "torch". ``plan``: what the backend chose and what it
-    proved unnecessary, one line.
+    ``op``: "matmul" or "quantize". ``backend``: "cpu" or "cuda" (this library), or "torch" where formats ask for
+    PyTorch's own product. ``spec``: the spec or cast as a string, empty for "torch". ``plan``: what the backend chose
+    and what it proved unnecessary, one line.
     """
 
     op: str
