@@ -15,6 +15,7 @@ OUT ?= study_digits
 PIP_ARGS ?=
 PYTEST_ARGS ?= -n auto
 KERNELS_ARGS ?=
+GPU_ARGS ?=
 
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.gemmsim-installed
@@ -23,7 +24,7 @@ INSTALL_INPUTS := pyproject.toml constraints.txt CMakeLists.txt \
     $(shell find cutlass_kernels -type f \( -name '*.h' -o -name '*.cpp' -o -name '*.txt' -o -name '*.cmake' -o -name '*.in' \))
 
 .DEFAULT_GOAL := help
-.PHONY: help install study test lint format kernels bench clean check-tools
+.PHONY: help install study test lint format kernels gpu-check bench clean check-tools
 
 help:
 	@sed -n 's/^# \{0,1\}//p' Makefile | head -10
@@ -66,6 +67,10 @@ format: $(STAMP)
 # GPU kernels without a GPU: compile all for four architectures, look at the machine code, compare with the baseline.
 kernels: $(STAMP)
 	$(BIN)/python benchmarks/kernels.py --check $(KERNELS_ARGS)
+
+# Everything that only a GPU can show: bits, the chip's own arithmetic, speed. Results in benchmarks/results.
+gpu-check: $(STAMP)
+	$(BIN)/python benchmarks/gpu_check.py $(GPU_ARGS)
 
 bench: $(STAMP)
 	$(BIN)/python -m benchmarks
