@@ -16,7 +16,7 @@ from gemmsim.arithmetic import GemmSpec, UnsupportedSpec
 from gemmsim.backends import cpu
 from gemmsim.formats import Cast
 
-from . import state
+from . import select, state
 from .casts import carrier_dtype
 from .checks import FLOAT_DTYPES, check_float, check_out_dtype
 from .errors import ShapeError, message
@@ -120,7 +120,7 @@ def matmul(
     bits = call_seed(spec, seed, stream)
     if c is None and a.dim() == 2 and b.dim() == 2 and a.shape[1] == b.shape[0]:
         out = torch.empty((a.shape[0], b.shape[1]), dtype=dtype)
-        plan: object = cpu.gemm(a, b, spec, out, bits) if out.numel() else _NOTHING
+        plan: object = select.gemm(a, b, spec, out, bits) if out.numel() else _NOTHING
     else:
         out, plan = _general_matmul(a, b, spec, bits, dtype, c)
     state.record("matmul", "cpu", spec.key, plan)
@@ -147,8 +147,8 @@ def _general_matmul(
     if len(shape) > 2:
         a, b, target, c = _batched(a, b, out, c)
     if c is None:
-        return out, cpu.gemm(a, b, spec, target, seed)
-    return out, cpu.gemm(a, b, spec, target, seed, c=c)  # type: ignore[call-arg]
+        return out, select.gemm(a, b, spec, target, seed)
+    return out, select.gemm(a, b, spec, target, seed, c)
 
 
 def count_overflows(a: Tensor, b: Tensor, spec: GemmSpec, seed: int | None = None) -> Tensor:
