@@ -14,6 +14,7 @@ VENV ?= .venv
 OUT ?= study_digits
 PIP_ARGS ?=
 PYTEST_ARGS ?=
+KERNELS_ARGS ?=
 
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.gemmsim-installed
@@ -22,7 +23,7 @@ INSTALL_INPUTS := pyproject.toml constraints.txt CMakeLists.txt \
     $(shell find cutlass_kernels -type f \( -name '*.h' -o -name '*.cpp' -o -name '*.txt' -o -name '*.cmake' -o -name '*.in' \))
 
 .DEFAULT_GOAL := help
-.PHONY: help install study test lint format bench clean check-tools
+.PHONY: help install study test lint format kernels bench clean check-tools
 
 help:
 	@sed -n 's/^# \{0,1\}//p' Makefile | head -10
@@ -61,6 +62,10 @@ lint: $(STAMP)
 format: $(STAMP)
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+
+# GPU kernels without a GPU: compile all for four architectures, look at the machine code, compare with the baseline.
+kernels: $(STAMP)
+	$(BIN)/python benchmarks/kernels.py --check $(KERNELS_ARGS)
 
 bench: $(STAMP)
 	$(BIN)/python -m benchmarks

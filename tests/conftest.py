@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from importlib.util import find_spec
 
 import pytest
 import torch
@@ -22,3 +23,27 @@ def _threads_as_found() -> Iterator[None]:
     threads = torch.get_num_threads()
     yield
     torch.set_num_threads(threads)
+
+
+#: A module of each package of gemmsim[cuda] that PyTorch does not bring itself.
+_CUDA_MODULES = ("cuda.core", "cuda.bindings", "cutlass_library", "nvidia.cu13")
+
+
+def _installed(module: str) -> bool:
+    try:
+        return find_spec(module) is not None
+    except ModuleNotFoundError:
+        return False
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Tests marked ``cuda`` or ``gpu`` say what they lack where they are skipped."""
+    missing = [module for module in _CUDA_MODULES if not _installed(module)]
+    no_packages = pytest.mark.skip(reason=f"gemmsim[cuda] is not installed: no {', '.join(missing)}")
+    no_gpu = pytest.mark.skip(reason="needs an NVIDIA GPU")
+    for item in items:
+        gpu = item.get_closest_marker("gpu") is not None
+        if missing and (gpu or item.get_closest_marker("cuda")):
+            item.add_marker(no_packages)
+        elif gpu and not torch.cuda.is_available():
+            item.add_marker(no_gpu)

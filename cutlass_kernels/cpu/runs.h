@@ -96,7 +96,10 @@ template <class C, int STEP, int KIND, int ROWS> struct Runs {
     void one_run(int64_t k, T* c) {
         Block s;
         for (int i = 0; i < ROWS; ++i)
-            for (int j = 0; j < NV; ++j) s[i][j] = load<V>(c + (i * NV + j) * C::L);
+            for (int j = 0; j < NV; ++j) {
+                s[i][j] = load<V>(c + (i * NV + j) * C::L);
+                if (KIND != NONE) look(s[i][j]);
+            }
         go_on(0, k, s);
         put(s, c);
     }

@@ -21,6 +21,10 @@ study_app = typer.Typer(
     help="Accumulation studies: run a grid, resume it, plot it.", no_args_is_help=True, rich_markup_mode=None
 )
 app.add_typer(study_app, name="study")
+kernels_app = typer.Typer(
+    help="GPU kernels: compile ahead of time, list, clear. No GPU needed.", no_args_is_help=True, rich_markup_mode=None
+)
+app.add_typer(kernels_app, name="kernels")
 
 StudyName = Annotated[str, typer.Argument(help="Name of the study: see 'gemmsim study list'.")]
 OutFolder = Annotated[Path, typer.Option("--out", help="Folder of the results.")]
@@ -137,3 +141,45 @@ def study_plot(name: StudyName, out: OutFolder) -> None:
 
     with user_errors():
         plot_study(name, out)
+
+
+@kernels_app.command("compile")
+def kernels_compile(
+    arch: Annotated[
+        list[str], typer.Option("--arch", help="GPU architecture, such as sm_80 or sm_90a. May be repeated.")
+    ],
+    families: Annotated[list[str] | None, typer.Argument(help="Kernel families, such as cast.")] = None,
+    everything: Annotated[bool, typer.Option("--all", help="Every family.")] = False,
+) -> None:
+    """Compile the listed kernels into the cache, so that first calls on a GPU find them there."""
+    from .kernels import compile_kernels
+
+    with user_errors():
+        compile_kernels(families or [], everything, arch)
+
+
+@kernels_app.command("list")
+def kernels_list() -> None:
+    """The compiled kernels on disk."""
+    from .kernels import list_kernels
+
+    with user_errors():
+        list_kernels()
+
+
+@kernels_app.command("clear")
+def kernels_clear() -> None:
+    """Remove the compiled kernels and the kept sources of failed ones."""
+    from .kernels import clear_kernels
+
+    with user_errors():
+        clear_kernels()
+
+
+@kernels_app.command("path")
+def kernels_path() -> None:
+    """The folder of compiled kernels."""
+    from .kernels import print_path
+
+    with user_errors():
+        print_path()

@@ -12,6 +12,7 @@ from rich.table import Table
 
 import gemmsim as gs
 from gemmsim.backends import cpu
+from gemmsim.backends.cuda import PACKAGES as CUDA_PACKAGES
 
 from .console import show
 
@@ -31,7 +32,7 @@ def show_environment() -> None:
 def facts() -> dict[str, str]:
     """The lines of ``gemmsim env``. A library that cannot be loaded is a fact as well, not an error."""
     found = {"gemmsim": gs.__version__, "python": platform.python_version(), "system": _system()}
-    for package in PACKAGES:
+    for package in (*PACKAGES, *CUDA_PACKAGES):
         found[package] = _version(package)
     found["cpu instruction set"] = _or_reason(cpu.isa)
     found["cpu library built by"] = _or_reason(cpu.build_info)

@@ -1,0 +1,114 @@
+// Element-wise casts: out[i] = to_dtype(cast(src[i])), for any strides and any two float dtypes.
+// Random bits belong to the logical index of an element (docs/reference/random_bits.md), so no tiling changes them.
+#pragma once
+#include "gemmsim/device/round_cast.h"
+#include "gemmsim/philox.h"
+
+namespace gemmsim {
+
+constexpr int CAST_THREADS = 256, CAST_DIMS = 16;
+
+// What is known when the kernel is compiled.
+struct CastConfig {
+    DType src, dst;
+    Cast cast;
+    int32_t vector;  // elements a thread reads at once, from contiguous and aligned tensors; 0: any strides
+};
+
+// What is known when it is launched. gemmsim/backends/cuda/cast.py mirrors this record.
+struct CastArgs {
+    const void* src;
+    void* dst;
+    uint64_t count, seed;
+    int32_t site, dims;
+    int64_t size[CAST_DIMS], src_stride[CAST_DIMS], dst_stride[CAST_DIMS], index_stride[CAST_DIMS];
+};
+
+template <class Word, int N> struct alignas(N * sizeof(Word) < 16 ? N * sizeof(Word) : 16) Pack {
+    Word word[N];
+};
+
+template <CastConfig K> struct CastKernel {
+    typedef typename Storage<K.src>::Word Src;
+    typedef typename Storage<K.dst>::Word Dst;
+    typedef typename Storage<K.src == F64 ? F64 : F32>::Word Value;
+    static constexpr bool STOCHASTIC = K.cast.mode >= SR;
+    static constexpr int DRAWS = K.cast.rbits <= 16 ? 8 : 4;  // draws of one Philox call
+    // Packs in flight for each thread: enough to cover memory latency; few where a rounding is long code.
+    static constexpr int PACKS = K.vector == 0 ? 4 : STOCHASTIC || needs_exact(K.cast) ? 1 : 4;
+
+    static GEMMSIM_HD Dst element(Src w, uint32_t R) {
+        return store_value<K.dst>(round_cast<K.cast>(load_value<K.src, Value>(w), R));
+    }
+
+    static GEMMSIM_HD Dst drawn(Src w, const CastArgs& a, uint64_t index) {
+        uint32_t R = 0;
+        if constexpr (STOCHASTIC) R = draw_element(a.seed, index, a.site, K.cast.rbits);
+        return element(w, R);
+    }
+
+    // A pack whose first element has logical index `first`, a multiple of the pack's length.
+    template <int N> static GEMMSIM_HD Pack<Dst, N> whole(const Pack<Src, N>& in, const CastArgs& a, uint64_t first) {
+        Pack<Dst, N> out;
+        if constexpr (STOCHASTIC) {
+            static_assert(N % DRAWS == 0);
+            GEMMSIM_UNROLL for (int g = 0; g < N; g += DRAWS) {
+                const uint64_t call = (first + g) / DRAWS;
+                const Words4 x = philox((uint32_t)a.seed, (uint32_t)(a.seed >> 32), (uint32_t)call, (uint32_t)(call >> 32), 0u, (uint32_t)a.site);
+                GEMMSIM_UNROLL for (int j = 0; j < DRAWS; ++j) out.word[g + j] = element(in.word[g + j], pick(x, j, K.cast.rbits));
+            }
+        } else {
+            GEMMSIM_UNROLL for (int j = 0; j < N; ++j) out.word[j] = element(in.word[j], 0);
+        }
+        return out;
+    }
+
+    static GEMMSIM_HD void contiguous(const CastArgs& a, uint32_t tid, uint64_t block) {
+        constexpr int N = K.vector;
+        Pack<Src, N> in[PACKS];
+        const Src* src = (const Src*)a.src;
+        Dst* dst = (Dst*)a.dst;
+        GEMMSIM_UNROLL for (int p = 0; p < PACKS; ++p) {  // all reads before the first write: `out` may be `x`
+            const uint64_t first = ((block * PACKS + p) * CAST_THREADS + tid) * N;
+            if (first + N <= a.count) in[p] = *(const Pack<Src, N>*)(src + first);
+        }
+        GEMMSIM_UNROLL for (int p = 0; p < PACKS; ++p) {
+            const uint64_t first = ((block * PACKS + p) * CAST_THREADS + tid) * N;
+            if (first + N <= a.count) *(Pack<Dst, N>*)(dst + first) = whole<N>(in[p], a, first);
+        }
+        const uint64_t rest = a.count % N, last = a.count - rest + tid;  // what no pack holds
+        if (block == 0 && tid < rest) dst[last] = drawn(src[last], a, last);
+    }
+
+    // Offsets of element i, counted in the order of a.size. Index: 32 bits where they suffice, division is slow.
+    template <class Index> static GEMMSIM_HD void strided_element(const CastArgs& a, Index i) {
+        int64_t s = 0, d = 0, logical = 0;
+        for (int k = a.dims - 1; k >= 0; --k) {
+            const Index size = (Index)a.size[k], rest = i / size;
+            const int64_t at = (int64_t)(i - rest * size);
+            s += at * a.src_stride[k];
+            d += at * a.dst_stride[k];
+            logical += at * a.index_stride[k];
+            i = rest;
+        }
+        ((Dst*)a.dst)[d] = drawn(((const Src*)a.src)[s], a, (uint64_t)logical);
+    }
+
+    static GEMMSIM_HD void strided(const CastArgs& a, uint32_t tid, uint64_t block) {
+        const bool narrow = a.count <= 0xFFFFFFFFull;
+        GEMMSIM_NO_UNROLL for (int p = 0; p < PACKS; ++p) {
+            const uint64_t i = (block * PACKS + p) * CAST_THREADS + tid;
+            if (i >= a.count) return;
+            if (narrow) strided_element<uint32_t>(a, (uint32_t)i);
+            else strided_element<uint64_t>(a, i);
+        }
+    }
+};
+
+// Thread `tid` of block `block`: CAST_THREADS * CastKernel<K>::PACKS * max(1, K.vector) elements a block.
+template <CastConfig K> GEMMSIM_HD void cast_body(const CastArgs& a, uint32_t tid, uint64_t block) {
+    if constexpr (K.vector != 0) CastKernel<K>::contiguous(a, tid, block);
+    else CastKernel<K>::strided(a, tid, block);
+}
+
+}  // namespace gemmsim

@@ -1,0 +1,32 @@
+// What the threads of a block share. On the host (tests) the same names are provided by a shim that runs the threads of
+// a block as fibers, one block after the other.
+#pragma once
+#include "gemmsim/types.h"
+
+#if !defined(__CUDACC_RTC__)
+extern "C" void gemmsim_host_sync();
+extern "C" unsigned char* gemmsim_host_shared();
+#endif
+
+namespace gemmsim {
+
+// Every thread of the block arrives before any goes on; what they wrote to shared memory is seen by all.
+GEMMSIM_HD void block_sync() {
+#if defined(__CUDA_ARCH__)
+    __syncthreads();
+#elif !defined(__CUDACC_RTC__)
+    gemmsim_host_sync();
+#endif
+}
+
+// The block's dynamic shared memory (KernelSource.shared_bytes of it), aligned to 128 bytes. Not initialised.
+GEMMSIM_HD unsigned char* shared_memory() {
+#if defined(__CUDACC_RTC__)
+    extern __shared__ __align__(128) unsigned char gemmsim_shared[];
+    return gemmsim_shared;
+#else
+    return gemmsim_host_shared();
+#endif
+}
+
+}  // namespace gemmsim

@@ -1,0 +1,182 @@
+// Rounding functors: structs with `static T apply(T x)`, all constants folded, the same on host and device. x is exact or
+// rounded to odd, so that this is the only rounding. T is float or double; P the significand bits kept; s = F + 1 - P
+// with F the carrier's fraction bits. "Cost" counts instructions on top of the multiply-add that made x, in float.
+//
+//   functor         cost  instructions         valid for                               rounding
+//   NoRound          0                         everything                              none
+//   Split            2    FMUL FFMA            P <= 11 (25), |x| < 2^(BIAS + 1 - s)     nearest even, no target range
+//   Magic            3    LOP3 2 FFMA          P <= F - 1, |x| < 2^(BIAS - s)           nearest even, no target range
+//   MagicSubnormal   4    + FMNMX              same                                    + subnormals of the target
+//   Saturate<R>     +2    2 FMNMX              as R                                    + clamp to [lo, hi] beforehand
+//   MagicCast      9-13   + selects            everything                              a whole Cast in nearest even
+//   Stochastic      12    FMNMX 4 LOP3 7 FP    as Magic, R_BITS <= F                   SR, + subnormals of the target
+//   StochasticCast 17-21  + selects            everything                              a whole Cast in SR
+//   ThroughHalf      2    F2F, widening           everything, float                       e5m10: subnormals, infinity
+//   ThroughBf16      2    F2F, shift           everything, float                       e8m7: subnormals, infinity
+//   Truncate         1    LOP3                 normal results of finite numbers        toward zero, no target range
+//   FixedBiased      0    in the FFMA          |value| < 2^22 quanta, float            nearest even on a fixed grid
+//   BitRound       9-25   integer              everything (round_bits.h)               a whole Cast in any mode
+//
+// NaN stays NaN in all of them but Saturate, whose minimum and maximum prefer the number: a loop that may meet NaN takes
+// MagicCast or BitRound. The sign of zero is lost where the text of a functor says so.
+#pragma once
+#include "gemmsim/device/round_bits.h"
+#include "gemmsim/device/storage.h"
+
+namespace gemmsim {
+
+template <class T> struct NoRound {
+    static GEMMSIM_HD T apply(T x) { return x; }
+};
+
+// t = x - 2^s x to the carrier's precision, on a grid of one target ulp (2^s x is on that grid); t + 2^s x is the grid
+// point nearest to x. A tie goes to the even one because x's significand is even there (s >= 2). Just above a power of
+// two the grid is half as wide, which is harmless iff s > P + 1. Zero of either sign becomes +0.
+template <class T, int P> struct Split {
+    static constexpr int S = Carrier<T>::FRACTION + 1 - P;
+    static_assert(P >= 2 && S > P + 1, "the grid above a power of two is too fine: use Magic");
+    static GEMMSIM_HD T apply(T x) {
+        constexpr T scale = power<T>(S);
+        return fma_rn(x, scale, mul_rn(x, (T)1 - scale));
+    }
+};
+
+// x + M - M with M = 1.5 * 2^(e + s), e the exponent of x: the sum's last place is the target's. Zero becomes +0.
+template <class T, int P> struct Magic {
+    static constexpr int S = Carrier<T>::FRACTION + 1 - P;
+    static_assert(P >= 1 && S >= 2);
+    static GEMMSIM_HD T apply(T x) {
+        constexpr T m = (T)1.5 * power<T>(S);
+        const T e = from_bits<T>(to_bits(x) & Carrier<T>::EXPONENT);
+        return fma_rn(e, -m, fma_rn(e, m, x));
+    }
+};
+
+// Magic with M at least that of 2^EMIN. Zero, and whatever rounds to zero, becomes +0.
+template <class T, int P, int EMIN> struct MagicSubnormal {
+    static constexpr int S = Carrier<T>::FRACTION + 1 - P;
+    static_assert(P >= 1 && S >= 2 && EMIN >= 1 - Carrier<T>::BIAS);
+    static GEMMSIM_HD T apply(T x) {
+        constexpr T m = (T)1.5 * power<T>(S);
+        const T e = max_number(from_bits<T>(to_bits(x) & Carrier<T>::EXPONENT), power<T>(EMIN));
+        return fma_rn(e, -m, fma_rn(e, m, x));
+    }
+};
+
+template <class T, class Round, T LO, T HI> struct Saturate {
+    static GEMMSIM_HD T apply(T x) { return Round::apply(min_number(max_number(x, LO), HI)); }
+};
+
+// Whether MagicCast rounds to `c` in carrier T: nearest even, subnormals, and M finite up to the overflow threshold.
+template <class T> GEMMSIM_HD constexpr bool magic_rounds(const Cast& c) {
+    typedef Carrier<T> K;
+    if (c.mode != RNE || (c.flags & NO_SUBNORMALS) || !carrier_rounds<T>(c)) return false;
+    return c.p <= K::FRACTION - 1 && c.emax + 1 + K::FRACTION + 1 - c.p <= K::BIAS;
+}
+
+GEMMSIM_HD constexpr bool same_number(double a, double b) { return a == b || (a != a && b != b); }
+
+// What stands around a rounding that needs numbers of limited size: `before` bounds x, `after` does overflow, infinities
+// and NaN. Zero keeps its sign where the format has a negative zero. A NaN result is the canonical one.
+template <class T, Cast C> struct Guard {
+    static constexpr bool CLAMPS = C.over_pos == C.hi && C.over_neg == C.lo;
+    static constexpr bool INFINITY_IS_OVERFLOW = same_number(C.inf_pos, C.over_pos) && same_number(C.inf_neg, C.over_neg);
+
+    static GEMMSIM_HD T before(T x) {
+        constexpr T past = power<T>(C.emax + 1);
+        constexpr T lo = CLAMPS ? (T)C.lo : -past, hi = CLAMPS ? (T)C.hi : past;
+        return min_number(max_number(x, lo), hi);
+    }
+
+    static GEMMSIM_HD T after(T x, T r) {
+        if constexpr (C.flags & NEG_ZERO) r = from_bits<T>(to_bits(r) | (to_bits(x) & Carrier<T>::SIGN));
+        if constexpr (!CLAMPS) {
+            if (r > (T)C.hi) r = (T)C.over_pos;
+            if (r < (T)C.lo) r = (T)C.over_neg;
+        }
+        if constexpr (!INFINITY_IS_OVERFLOW) {
+            if (x == from_bits<T>(Carrier<T>::EXPONENT)) r = (T)C.inf_pos;
+            if (x == -from_bits<T>(Carrier<T>::EXPONENT)) r = (T)C.inf_neg;
+        }
+        return x != x ? quiet_nan<T>() : r;
+    }
+};
+
+// Any input to a nearest-even Cast.
+template <class T, Cast C> struct MagicCast {
+    static_assert(magic_rounds<T>(C));
+    static GEMMSIM_HD T apply(T x) {
+        typedef Guard<T, C> G;
+        return G::after(x, MagicSubnormal<T, C.p, C.emin>::apply(G::before(x)));
+    }
+};
+
+// An integer below 2^F as a number, without the slow conversion instruction.
+template <class T> GEMMSIM_HD T small_integer(uint32_t n) {
+    constexpr T offset = power<T>(Carrier<T>::FRACTION);
+    return add_rn(from_bits<T>(to_bits(offset) | n), -offset);
+}
+
+// Up iff floor(nu * 2^r) + R >= 2^r, nu the dropped fraction of an ulp: R * 2^-r ulps are added toward zero, and the sum is
+// cut at the ulp. Cutting in the carrier first changes nothing, because the grid's points are carrier numbers.
+// A negative number that rounds to zero becomes -0.
+template <class T, int P, int EMIN, int R_BITS> struct Stochastic {
+    static constexpr int S = Carrier<T>::FRACTION + 1 - P;
+    static_assert(P >= 1 && S >= 2 && R_BITS <= Carrier<T>::FRACTION);
+    static_assert(EMIN + 1 - P - R_BITS >= 1 - Carrier<T>::BIAS - Carrier<T>::FRACTION, "a share of the ulp underflows");
+    static GEMMSIM_HD T apply(T x, uint32_t R) {
+        const Bits<T> u = to_bits(x), sign = u & Carrier<T>::SIGN;
+        const T e = max_number(from_bits<T>(u & Carrier<T>::EXPONENT), power<T>(EMIN));
+        const T share = mul_rn(e, power<T>(1 - P - R_BITS)), m = mul_rn(e, power<T>(S));
+        const T sum = fma_rz(small_integer<T>(R), share, from_bits<T>(u & ~Carrier<T>::SIGN));
+        return from_bits<T>(to_bits(add_rn(add_rz(sum, m), -m)) | sign);
+    }
+};
+
+// Whether StochasticCast rounds to `c` in carrier T: as magic_rounds, and no share of an ulp underflows.
+template <class T> GEMMSIM_HD constexpr bool stochastic_rounds(const Cast& c) {
+    typedef Carrier<T> K;
+    if (c.mode != SR || (c.flags & NO_SUBNORMALS) || !carrier_rounds<T>(c)) return false;
+    if (c.emin + 1 - c.p - c.rbits < 1 - K::BIAS - K::FRACTION) return false;
+    return c.p <= K::FRACTION - 1 && c.emax + 1 + K::FRACTION + 1 - c.p <= K::BIAS;
+}
+
+// Any input to a Cast of mode SR, R its draw.
+template <class T, Cast C> struct StochasticCast {
+    static_assert(stochastic_rounds<T>(C));
+    static GEMMSIM_HD T apply(T x, uint32_t R) {
+        typedef Guard<T, C> G;
+        T r = Stochastic<T, C.p, C.emin, C.rbits>::apply(G::before(x), R);
+        if constexpr (!(C.flags & NEG_ZERO)) r = add_rn(r, (T)0);
+        return G::after(x, r);
+    }
+};
+
+struct ThroughHalf {
+    static GEMMSIM_HD float apply(float x) { return half_value(half_any_nan(x)); }
+};
+
+struct ThroughBf16 {
+    static GEMMSIM_HD float apply(float x) { return bf16_value(bf16_any_nan(x)); }
+};
+
+// Keeps the sign of zero; a subnormal of the carrier keeps its P - 1 leading fraction bits.
+template <class T, int P> struct Truncate {
+    static constexpr Bits<T> MASK = ~(((Bits<T>)1 << (Carrier<T>::FRACTION + 1 - P)) - 1);
+    static GEMMSIM_HD T apply(T x) { return from_bits<T>(to_bits(x) & MASK); }
+};
+
+// The register holds BIAS + value with BIAS = 1.5 * 2^(23 - FRAC): its last place is the quantum 2^-FRAC, so that the
+// multiply-add itself rounds. `value` takes the number out. A zero is +0.
+template <int FRAC> struct FixedBiased {
+    static constexpr float BIAS = 1.5f * power<float>(Carrier<float>::FRACTION - FRAC);
+    static GEMMSIM_HD float apply(float x) { return x; }
+    static GEMMSIM_HD float start(float value) { return add_rn(value, BIAS); }
+    static GEMMSIM_HD float value(float held) { return add_rn(held, -BIAS); }
+};
+
+template <class T, Cast C> struct BitRound {
+    static GEMMSIM_HD T apply(T x) { return round_bits<T, C>(x, 0); }
+};
+
+}  // namespace gemmsim

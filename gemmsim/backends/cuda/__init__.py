@@ -1,0 +1,48 @@
+"""The CUDA backend: templates of ``cutlass_kernels`` compiled at run time by NVRTC, launched on torch's stream.
+
+Importing it loads no CUDA package; compiling needs the extra ``gemmsim[cuda]`` and no GPU; running needs a GPU.
+"""
+
+from .arch import ARCHITECTURES, OLDEST, check_arch
+from .cache import KernelCache, kernel_cache
+from .cast import quantize
+from .compile import CompiledKernel, compile_kernel
+from .entry import EntryInfo
+from .errors import (
+    ArchitectureError,
+    CacheWarning,
+    CompileError,
+    CudaError,
+    DriverError,
+    PackageError,
+)
+from .folder import cache_folder
+from .registry import FAMILIES, Family, family_sources
+from .source import KernelSource
+from .toolchain import PACKAGES, Toolchain, toolchain
+
+__all__ = [
+    "ARCHITECTURES",
+    "FAMILIES",
+    "OLDEST",
+    "PACKAGES",
+    "ArchitectureError",
+    "CacheWarning",
+    "CompileError",
+    "CompiledKernel",
+    "CudaError",
+    "DriverError",
+    "EntryInfo",
+    "Family",
+    "KernelCache",
+    "KernelSource",
+    "PackageError",
+    "Toolchain",
+    "cache_folder",
+    "check_arch",
+    "compile_kernel",
+    "family_sources",
+    "kernel_cache",
+    "quantize",
+    "toolchain",
+]

@@ -1,0 +1,37 @@
+"""The kernel families, and for each the kernels that are compiled ahead of time and watched by CI."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from . import cast
+from .errors import CudaError, message
+from .source import KernelSource
+
+__all__ = ["FAMILIES", "Family", "family_sources"]
+
+
+@dataclass(frozen=True)
+class Family:
+    """A template of ``cutlass_kernels`` and the kernels made of it that stand for all others."""
+
+    name: str
+    summary: str
+    sources: Callable[[], Iterable[KernelSource]]
+
+
+FAMILIES = {
+    family.name: family
+    for family in (Family("cast", "element-wise rounding: quantize, operand and output casts", cast.sources),)
+}
+
+
+def family_sources(names: Sequence[str] = ()) -> Iterator[KernelSource]:
+    """The kernels of the families ``names``, of all families if empty. ``CudaError`` for an unknown name."""
+    unknown = [name for name in names if name not in FAMILIES]
+    if unknown:
+        asked = f"kernel famil{'ies' if len(unknown) > 1 else 'y'} {', '.join(unknown)}"
+        raise CudaError(message(asked, ", ".join(FAMILIES), "Name one of these."))
+    for name in names or FAMILIES:
+        yield from FAMILIES[name].sources()

@@ -1,0 +1,51 @@
+"""A kernel as text: the few generated lines that instantiate a template of ``cutlass_kernels``."""
+
+from __future__ import annotations
+
+import math
+import struct
+from dataclasses import dataclass, field
+from typing import Literal
+
+__all__ = ["ENTRY", "KernelSource", "cast_literal", "double_literal"]
+
+#: Name of the entry point of every kernel. One kernel a program, so that no mangled name has to be looked up.
+ENTRY = "gemmsim_kernel"
+
+
+@dataclass(frozen=True)
+class KernelSource:
+    """One kernel: what it is called, its text, and the facts its launch depends on.
+
+    ``text`` defines ``extern "C" __global__ void gemmsim_kernel(const Args args)``: one record by value, whatever the
+    kernel. Two sources are equal when their texts are.
+    """
+
+    family: str = field(compare=False)
+    name: str = field(compare=False)
+    text: str
+    threads: int = field(compare=False)  # of a block
+    shared_bytes: int = field(default=0, compare=False)  # dynamic shared memory of a block
+    #: What instructions are counted for: results (products, elements) of one thread in one pass of its innermost loop,
+    #: or in the whole kernel where it has no loop worth counting.
+    work: int = field(default=1, compare=False)
+    hot: Literal["loop", "whole"] = field(default="whole", compare=False)
+
+    def __str__(self) -> str:
+        return f"{self.family}<{self.name}>"
+
+
+def double_literal(x: float) -> str:
+    """C++ text of exactly ``x``; infinities and NaN by their bits."""
+    if math.isfinite(x):
+        return x.hex()
+    return f"gemmsim::number({struct.unpack('<Q', struct.pack('<d', x))[0]:#018x}ull)"
+
+
+def cast_literal(record: object) -> str:
+    """Initializer of a ``gemmsim::Cast`` by field names, from the CPU backend's record of it."""
+    integers = ("p", "emin", "mode", "rbits", "flags", "emax")
+    doubles = ("lo", "hi", "over_neg", "over_pos", "inf_neg", "inf_pos")
+    fields = [f".{name} = {getattr(record, name)}" for name in integers]
+    fields += [f".{name} = {double_literal(getattr(record, name))}" for name in doubles]
+    return "{" + ", ".join(fields) + "}"

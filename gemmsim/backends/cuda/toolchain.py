@@ -1,0 +1,128 @@
+"""The compiler and its headers: where they lie, their versions, and one digest of all that goes into a kernel.
+
+NVRTC and every header come from Python packages (the extra ``gemmsim[cuda]``): no nvcc, no CUDA toolkit, no driver.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+from .errors import INSTALL, PackageError, message
+
+__all__ = ["PACKAGES", "Toolchain", "header_root", "nvidia_folder", "toolchain"]
+
+#: The packages of the extra, in the versions they were checked in together (docs/design/cuda.md). Other versions are
+#: used if they are what is installed; their numbers are part of every cache key.
+PACKAGES = {
+    "cuda-core": "1.2.2",
+    "cuda-bindings": "13.0.3",
+    "cuda-pathfinder": "1.9.0",
+    "nvidia-cuda-nvrtc": "13.0.88",
+    "nvidia-cuda-runtime": "13.0.96",
+    "nvidia-cuda-cccl": "13.0.85",
+    "nvidia-cutlass": "4.2.0.0",
+}
+
+#: A file of each include folder, and the package that brings it.
+_NVIDIA_HEADERS = {"cuda_runtime_api.h": "nvidia-cuda-runtime", "cccl/cuda/std/cstdint": "nvidia-cuda-cccl"}
+
+
+@dataclass(frozen=True)
+class Toolchain:
+    """What kernels are compiled with. ``digest`` changes whenever a header of ours or a version does."""
+
+    include_dirs: tuple[str, ...]
+    versions: tuple[tuple[str, str], ...]
+    digest: bytes
+
+
+def _versions() -> tuple[tuple[str, str], ...]:
+    found, missing = [], []
+    for package in PACKAGES:
+        try:
+            found.append((package, version(package)))
+        except PackageNotFoundError:
+            missing.append(package)
+    if missing:
+        asked = f"the CUDA backend without {', '.join(missing)}"
+        raise PackageError(message(asked, "all packages of the extra gemmsim[cuda]", INSTALL))
+    return tuple(found)
+
+
+def header_root() -> Path:
+    """Folder of gemmsim's own device sources: beside the package in a source tree, inside it when installed.
+
+    Raises:
+        PackageError: if neither holds them.
+    """
+    import gemmsim
+
+    # A source tree comes first: an editable install has a copy, which goes stale when a header is edited.
+    candidates = [Path(folder).parent / "cutlass_kernels" for folder in gemmsim.__path__]
+    candidates += [Path(folder) / "cutlass_kernels" for folder in gemmsim.__path__]
+    for root in candidates:
+        if (root / "include" / "gemmsim" / "types.h").is_file():
+            return root
+    asked = f"gemmsim's kernel sources (looked in {', '.join(map(str, candidates))})"
+    raise PackageError(message(asked, "a complete installation", "Install gemmsim again."))
+
+
+def _own_headers(root: Path) -> Iterator[Path]:
+    """The headers a kernel may include, in a fixed order. Those of the CPU library are not among them."""
+    yield from sorted(path for path in root.rglob("*.h") if path.relative_to(root).parts[0] != "cpu")
+
+
+def _package_folder(module: str) -> Path | None:
+    spec = importlib.util.find_spec(module)
+    locations = list(spec.submodule_search_locations or []) if spec else []
+    return Path(locations[0]) if locations else None
+
+
+def nvidia_folder() -> Path | None:
+    """Where NVIDIA's CUDA 13 packages put their files; None without any."""
+    try:
+        return _package_folder("nvidia.cu13")
+    except ModuleNotFoundError:
+        return None
+
+
+def _nvidia_include() -> Path:
+    include = (nvidia_folder() or Path("nvidia/cu13")) / "include"
+    for name, package in _NVIDIA_HEADERS.items():
+        if not (include / name).is_file():
+            asked = f"{package} without its header {name} (looked in {include})"
+            raise PackageError(message(asked, "the pinned packages of gemmsim[cuda]", INSTALL))
+    return include
+
+
+def _cutlass_include() -> Path:
+    folder = _package_folder("cutlass_library")
+    include = (folder or Path("cutlass_library")) / "source" / "include"
+    if not (include / "cute" / "tensor.hpp").is_file():
+        asked = f"nvidia-cutlass without its headers (looked in {include})"
+        raise PackageError(message(asked, "the pinned packages of gemmsim[cuda]", INSTALL))
+    return include
+
+
+@lru_cache(maxsize=1)
+def toolchain() -> Toolchain:
+    """The installed toolchain; found once for each process.
+
+    Raises:
+        PackageError: if a package or header is missing; the message names the extra.
+    """
+    versions, root, nvidia = _versions(), header_root(), _nvidia_include()
+    # CUTLASS includes CCCL both as <cuda/std/...> and as <cccl/cuda/std/...>: the two folders must be of one package.
+    dirs = (root / "include", root, _cutlass_include(), nvidia, nvidia / "cccl")
+    digest = hashlib.sha256()
+    for path in _own_headers(root):
+        content = path.read_bytes()
+        digest.update(f"{path.relative_to(root).as_posix()}\0{len(content)}\0".encode() + content)
+    digest.update(repr(versions).encode())
+    return Toolchain(tuple(map(str, dirs)), versions, digest.digest())

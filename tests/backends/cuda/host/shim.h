@@ -1,0 +1,91 @@
+// Runs a kernel's text on the host: included before it (g++ -include). The threads of a block are fibers of one stack
+// each, switched at every barrier; blocks run one after the other. Without barriers (`fibers` = 0) plain calls do.
+#pragma once
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <ucontext.h>
+
+#define __global__
+#define __launch_bounds__(...)
+
+struct Dim3 {
+    unsigned x, y, z;
+};
+static Dim3 threadIdx, blockIdx, blockDim, gridDim;
+
+namespace host {
+
+constexpr size_t STACK = 64 << 10;
+static ucontext_t scheduler, *fiber;
+static unsigned current, finished;
+static unsigned char* shared;
+static void (*entry)();
+
+inline void trampoline() {
+    entry();
+    ++finished;
+    for (;;) swapcontext(&fiber[current], &scheduler);  // never runs again
+}
+
+// One block: all threads in turns, each up to its next barrier. A barrier that some threads skip deadlocks a GPU; here
+// the finished ones are passed over.
+inline void run_fibers(unsigned threads, unsigned char* stacks) {
+    for (unsigned t = 0; t < threads; ++t) {
+        getcontext(&fiber[t]);
+        fiber[t].uc_stack.ss_sp = stacks + t * STACK;
+        fiber[t].uc_stack.ss_size = STACK;
+        fiber[t].uc_link = nullptr;
+        makecontext(&fiber[t], trampoline, 0);
+    }
+    for (finished = 0; finished < threads;)
+        for (unsigned t = 0; t < threads; ++t) {
+            current = threadIdx.x = t;
+            swapcontext(&scheduler, &fiber[t]);
+        }
+}
+
+template <class Args> inline const Args& arguments(const void* p = nullptr) {
+    static const void* held;
+    if (p) held = p;
+    return *(const Args*)held;
+}
+
+template <class Args, void (*KERNEL)(Args)> int run(const void* args, unsigned gx, unsigned gy, unsigned gz, unsigned threads, size_t shared_bytes, int fibers) {
+    arguments<Args>(args);
+    entry = [] { KERNEL(arguments<Args>()); };
+    gridDim = {gx, gy, gz};
+    blockDim = {threads, 1, 1};
+    shared = (unsigned char*)aligned_alloc(128, (shared_bytes + 255) & ~(size_t)127);
+    unsigned char* stacks = fibers ? (unsigned char*)malloc(threads * STACK) : nullptr;
+    fiber = fibers ? (ucontext_t*)malloc(threads * sizeof(ucontext_t)) : nullptr;
+    for (unsigned z = 0; z < gz; ++z)
+        for (unsigned y = 0; y < gy; ++y)
+            for (unsigned x = 0; x < gx; ++x) {
+                blockIdx = {x, y, z};
+                memset(shared, 0xA5, shared_bytes);  // not initialised on a GPU either
+                if (fibers) run_fibers(threads, stacks);
+                else for (unsigned t = 0; t < threads; ++t) threadIdx.x = t, entry();
+            }
+    free(fiber);
+    free(stacks);
+    free(shared);
+    return 0;
+}
+
+template <class Args> constexpr unsigned size_of(void (*)(Args)) { return sizeof(Args); }
+
+}  // namespace host
+
+extern "C" inline void gemmsim_host_sync() { swapcontext(&host::fiber[host::current], &host::scheduler); }
+extern "C" inline unsigned char* gemmsim_host_shared() { return host::shared; }
+
+// After the kernel's text: how Python calls it.
+#define GEMMSIM_HOST_ENTRY                                                                                             \
+    template <class Args> int call(void (*)(Args), const void* a, unsigned x, unsigned y, unsigned z, unsigned t, size_t s, int f) { \
+        return host::run<Args, gemmsim_kernel>(a, x, y, z, t, s, f);                                                   \
+    }                                                                                                                  \
+    extern "C" int gemmsim_host_run(const void* a, unsigned x, unsigned y, unsigned z, unsigned t, size_t s, int f) {  \
+        return call(gemmsim_kernel, a, x, y, z, t, s, f);                                                              \
+    }                                                                                                                  \
+    extern "C" unsigned gemmsim_host_args_size() { return host::size_of(gemmsim_kernel); }
