@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from functools import lru_cache
-from importlib import import_module
 from typing import Final
 
 import torch
@@ -52,7 +51,9 @@ _ROUNDED_ONCE = frozenset(
 def quantize_into(x: Tensor, cast: Cast, out: Tensor, seed: int, site: int) -> None:
     """``quantize`` of the backend of the tensors' device. That of CUDA is loaded when a CUDA tensor asks for it."""
     if x.device.type == "cuda":
-        import_module("gemmsim.backends.cuda").quantize(x, cast, out, seed, site)
+        from . import cuda
+
+        cuda.quantize(x, cast, out, seed, site)
     else:
         cpu.quantize(x, cast, out, seed, site)
 

@@ -2,10 +2,10 @@
 
 All sums of products, over any subset of the terms, are multiples of ``2**l`` of magnitude at most ``total``. If
 ``total <= 2**(l + p)`` for a carrier of p bits whose range holds them, then every partial sum in every order is a
-number of the carrier: no addition of an ordinary GEMM rounds, fused or not, however it blocks K. What it returns is the exact
-sum S. The same argument, with the format of a register in place of the carrier, shows that no step of an accumulator
-rounds; its result is then S too, whatever its order and rounding mode, because a number that a format holds is rounded
-to itself, with any random bits.
+number of the carrier: no addition of an ordinary GEMM rounds, fused or not, however it blocks K. What it returns is
+the exact sum S. The same argument, with the format of a register in place of the carrier, shows that no step of an
+accumulator rounds; its result is then S too, whatever its order and rounding mode, because a number that a format
+holds is rounded to itself, with any random bits.
 
 Zeros: registers start from +0, and a sum of exactly zero is -0 only if both addends are. So the result of an
 accumulator without rounding is never -0, and a zero S is given the sign plus.
