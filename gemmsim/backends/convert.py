@@ -59,11 +59,15 @@ def quantize_into(x: Tensor, cast: Cast, out: Tensor, seed: int, site: int) -> N
 
 
 def copy_rounded(x: Tensor, out: Tensor) -> None:
-    """Write ``x`` to ``out`` in ``out``'s dtype, each value rounded to it once, to nearest even."""
-    if (x.dtype, out.dtype) in _ROUNDED_ONCE:
+    """Write ``x`` to ``out`` in ``out``'s dtype, each value rounded to it once, to nearest even.
+
+    On the CPU always by ``quantize``, which does not heed a processor that is set to flush subnormal numbers.
+    """
+    if x.dtype == out.dtype or (x.device.type == "cuda" and (x.dtype, out.dtype) in _ROUNDED_ONCE):
         out.copy_(x)
     else:
-        cast_into(x.to(torch.float64), Cast(FP64), out, 0, 0)
+        wide = x if x.is_floating_point() else x.to(torch.float64)
+        cast_into(wide, Cast(FP64), out, 0, 0)
 
 
 def cast_into(x: Tensor, cast: Cast | None, out: Tensor, seed: int, site: int) -> None:
@@ -91,8 +95,10 @@ def cast_operand(x: Tensor, cast: Cast | None, dtype: torch.dtype, seed: int, si
 
     Random bits belong to stored elements: a repeated (stride 0) batch dimension is rounded once.
     """
-    if cast is None or (cast.format == FORMATS.get(x.dtype) and not cast.is_stochastic):
-        return x.to(dtype)  # what a format holds, no cast to it changes
+    if cast is None or cast.format == FORMATS.get(x.dtype):  # what a format holds, no cast to it changes
+        if x.dtype == dtype:
+            return x
+        cast = Cast(FORMATS[x.dtype])
     base = x
     for d in range(x.dim() - 2):
         if x.stride(d) == 0 and x.shape[d] > 1:

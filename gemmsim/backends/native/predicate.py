@@ -79,7 +79,7 @@ def _carrier(facts: Facts) -> str | Refusal:
         if most < 1 << 53 and most <= 1 << fmt.p and lowest >= fmt.emin and _largest(facts) <= fmt.max_fraction:
             return name
     if most < 1 << 53:
-        return Refusal(f"multiples of 2^{lowest} up to {float(_largest(facts)):.3g} leave the normal range of float64")
+        return Refusal(f"numbers of {most.bit_length()} bits above 2^{lowest} leave the normal range of float64")
     return Refusal(f"sums may have {most.bit_length()} bits, float64 holds 53")
 
 
