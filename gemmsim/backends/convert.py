@@ -37,14 +37,13 @@ FORMATS: Final[dict[torch.dtype, FloatFormat]] = {
     torch.float8_e5m2: E5M2,
 }
 
-#: Conversions that PyTorch makes in one rounding to nearest even. From float64 (and int32) to 16 bits it goes through
+#: Conversions that PyTorch makes in one rounding to nearest even. From float64 to 16 bits it goes through
 #: float32 and rounds twice.
 _ROUNDED_ONCE = frozenset(
     {(torch.float32, dtype) for dtype in (torch.float32, torch.float64, torch.float16, torch.bfloat16)}
     | {(torch.float16, dtype) for dtype in (torch.float32, torch.float64, torch.float16, torch.bfloat16)}
     | {(torch.bfloat16, dtype) for dtype in (torch.float32, torch.float64, torch.float16, torch.bfloat16)}
     | {(torch.float64, dtype) for dtype in (torch.float32, torch.float64)}
-    | {(torch.int32, dtype) for dtype in (torch.float32, torch.float64)}
 )
 
 
@@ -66,12 +65,15 @@ def copy_rounded(x: Tensor, out: Tensor) -> None:
     if x.dtype == out.dtype or (x.device.type == "cuda" and (x.dtype, out.dtype) in _ROUNDED_ONCE):
         out.copy_(x)
     else:
-        wide = x if x.is_floating_point() else x.to(torch.float64)
-        cast_into(wide, Cast(FP64), out, 0, 0)
+        cast_into(x, Cast(FP64), out, 0, 0)
 
 
 def cast_into(x: Tensor, cast: Cast | None, out: Tensor, seed: int, site: int) -> None:
-    """Write ``cast(x)`` to ``out``, then rounded to its dtype; ``None`` is the conversion to the dtype alone."""
+    """Write ``cast(x)`` to ``out``, then rounded to its dtype; ``None`` is the conversion to the dtype alone.
+
+    Integers count as the numbers they are.
+    """
+    x = x if x.is_floating_point() else x.to(torch.float64)
     if cast is None:
         copy_rounded(x, out)
     elif out.dim() <= 16:

@@ -112,19 +112,8 @@ def _product(a: Tensor, b: Tensor, out: Tensor, native: NativeType) -> str:
         wide = out.dtype if out.dtype.itemsize > a.dtype.itemsize else a.dtype  # exact products, fp32 sums
         torch.matmul(a.to(wide), b.to(wide), out=out)
         return f"torch.matmul in {str(wide).removeprefix('torch.')}"
-    if native.call == "int_mm":
-        out.copy_(torch._int_mm(a.contiguous(), b.contiguous()))
-        return "torch._int_mm"
-    if native.call == "scaled_mm":
-        one = torch.ones((), device=a.device)
-        columns = b.mT.contiguous().mT
-        fast = native.fast_accumulation
-        out.copy_(
-            torch._scaled_mm(
-                a.contiguous(), columns, scale_a=one, scale_b=one, out_dtype=out.dtype, use_fast_accum=fast
-            )
-        )
-        return f"torch._scaled_mm(use_fast_accum={fast})"
+    if native.call != "gemm_ex":
+        return _torch_call(a, b, out, native)
     with torch.cuda.device(a.device):
         handle = torch.cuda.current_blas_handle()
         stream = torch.cuda.current_stream(a.device).cuda_stream
@@ -132,3 +121,18 @@ def _product(a: Tensor, b: Tensor, out: Tensor, native: NativeType) -> str:
         left, right = (t.reshape(-1, *t.shape[-2:]) if batched else t for t in (a, b))
         gemm_ex(left, right, out.view(-1, *out.shape[-2:]) if batched else out, native.compute, handle, stream)
     return f"cublasGemmEx, compute type {native.compute.name}"
+
+
+def _torch_call(a: Tensor, b: Tensor, out: Tensor, native: NativeType) -> str:
+    """Write PyTorch's product of two matrices of one byte an element to ``out``; the name of the call."""
+    if native.call == "int_mm":
+        out.copy_(torch._int_mm(a.contiguous(), b.contiguous()))
+        return "torch._int_mm"
+    one = torch.ones((), device=a.device)
+    columns = b.mT.contiguous().mT
+    fast = native.fast_accumulation
+    product = torch._scaled_mm(
+        a.contiguous(), columns, scale_a=one, scale_b=one, out_dtype=out.dtype, use_fast_accum=fast
+    )
+    out.copy_(product)
+    return f"torch._scaled_mm(use_fast_accum={fast})"
