@@ -13,7 +13,7 @@ PYTHON ?= python3
 VENV ?= .venv
 OUT ?= study_digits
 PIP_ARGS ?=
-PYTEST_ARGS ?=
+PYTEST_ARGS ?= -n auto
 KERNELS_ARGS ?=
 
 BIN := $(VENV)/bin

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from . import reference as reference
     from .arithmetic import Accumulator as Accumulator
     from .arithmetic import GemmSpec as GemmSpec
+    from .arithmetic import SelectError as SelectError
     from .arithmetic import SpecError as SpecError
     from .arithmetic import UnsupportedSpec as UnsupportedSpec
     from .formats import Cast as Cast
@@ -49,7 +50,7 @@ __version__ = "0.1.0"
 #: Submodules by name, and public names by the submodule that defines them.
 _MODULES = ("acc", "arithmetic", "backends", "formats", "hardware", "ops", "reference")
 _NAMES = {
-    "arithmetic": ("Accumulator", "GemmSpec", "SpecError", "UnsupportedSpec"),
+    "arithmetic": ("Accumulator", "GemmSpec", "SelectError", "SpecError", "UnsupportedSpec"),
     "formats": ("Cast", "FormatError"),
     "ops": (
         "DTypeError",
@@ -83,6 +84,7 @@ __all__ = [
     "OverlapError",
     "QAffineFormats",
     "SeedError",
+    "SelectError",
     "ShapeError",
     "SpecError",
     "UnsupportedSpec",

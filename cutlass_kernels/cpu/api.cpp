@@ -50,7 +50,7 @@ int gemmsim_abi(int64_t* sizes) {
     sizes[0] = sizeof(Cast);
     sizes[1] = sizeof(GemmArgs);
     sizes[2] = sizeof(QuantizeArgs);
-    return 1;
+    return 2;
 }
 
 const char* gemmsim_isa() { return isa().name; }
@@ -63,6 +63,7 @@ int gemmsim_set_isa(const char* name) {
 }
 
 int64_t gemmsim_gemm(const GemmArgs* g) {
+    if (g->member_count && !(g->extras && g->extras->select)) return -3;
     try {
         return run_gemm(isa(), *g).packed();
     } catch (const std::bad_alloc&) {

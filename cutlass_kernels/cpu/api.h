@@ -1,6 +1,6 @@
 // The C ABI. Python mirrors these records field by field (gemmsim/backends/cpu/library.py); gemmsim_abi() guards that.
 #pragma once
-#include "tile.h"
+#include "member.h"
 
 #if defined(_WIN32)
 #define GEMMSIM_API extern "C" __declspec(dllexport)
@@ -12,6 +12,18 @@ namespace gemmsim {
 
 enum { MAX_BATCH_DIMS = 16 };
 
+// What only some products have: an addend C, the indices of a palette's members, counts. All have the result's shape.
+struct Extras {
+    const void* addend;     // null: none
+    const uint8_t* select;  // null: none
+    // INTEGER, FIXED: increased by how often each element's register left its range; (batch..., m, n) contiguous. If given,
+    // the result may be null: it is not stored
+    int64_t* overflows;
+    int64_t addend_row, addend_col, select_row, select_col;
+    const int64_t* batch;   // two rows of batch_dims: strides of addend and of select
+    int32_t addend_dtype, reserved;
+};
+
 // out[batch..., m, n] = spec(a[batch..., m, k], b[batch..., k, n]); strides in elements, a batch stride of 0 broadcasts.
 struct GemmArgs {
     const void *a, *b;
@@ -20,19 +32,14 @@ struct GemmArgs {
     int64_t m, n, k;
     int64_t a_row, a_col, b_row, b_col, c_row, c_col;
     const int64_t* batch;  // four rows of batch_dims: sizes, strides of a, b, c
-    // INTEGER, FIXED: increased by how often each element's register left its range; (batch..., m, n) contiguous. If given,
-    // c may be null: nothing is stored there
-    int64_t* overflows;
+    const Extras* extras;  // null: none
     uint64_t seed;
     int32_t threads, reserved;
     // from here on the spec's part, the same for every call
-    int32_t fused, arithmetic;
-    Cast cast_a, cast_b, cast_mul, cast_add, cast_out;
-    int32_t wrapper_count, method;  // method: Method of a run
-    Wrapper wrappers[MAX_WRAPPERS];
-    Register integer;
-    HardwareModel hardware;
-    const int64_t* permutation;  // SHUFFLED: original index of each position
+    int32_t arithmetic, member_count;  // member_count: of a palette; 0: `member` computes every element
+    Cast cast_a, cast_b, cast_out;
+    Member member;
+    const Member* members;
 };
 
 // What ran: which kernels computed at least one tile, and what the planner had proved for all of them.
@@ -82,6 +89,6 @@ int run_quantize(const Isa& isa, const QuantizeArgs& q);
 GEMMSIM_API int gemmsim_abi(int64_t* sizes);        // version; sizes of Cast, GemmArgs, QuantizeArgs
 GEMMSIM_API const char* gemmsim_isa();              // the instruction set in use
 GEMMSIM_API int gemmsim_set_isa(const char* name);  // 0 ok, 1 unknown name, 2 not on this machine
-GEMMSIM_API int64_t gemmsim_gemm(const gemmsim::GemmArgs* g);  // Report::packed(), -1: out of memory, -2: not whole numbers
+GEMMSIM_API int64_t gemmsim_gemm(const gemmsim::GemmArgs* g);  // Report::packed(); -1: out of memory, -2: not whole numbers, -3: no select
 GEMMSIM_API int gemmsim_quantize(const gemmsim::QuantizeArgs* q);
 GEMMSIM_API const char* gemmsim_build();            // compiler and flags in words

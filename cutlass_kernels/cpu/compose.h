@@ -150,7 +150,7 @@ template <class T> struct Compose {
                 T& v = s[i * nr + j];
                 const T y = x[i * nr + j];
                 const uint32_t R = c.mode >= SR ? draw_step(base.seed, base.row0 + i, base.col0 + j, (uint64_t)index, site + 32 * depth(level), c.rbits) : 0;
-                v = (T)(m.odd ? sum_step((double)y, (double)v, c, R) : round_value((double)((float)v + (float)y), c, R));
+                v = (T)sum_of((double)v, (double)y, c, R, m.odd);
             }
     }
 

@@ -5,10 +5,9 @@
 #include <omp.h>
 #endif
 #include "api.h"
-#include "compose.h"
+#include "addend.h"
 #include "float_state.h"
-#include "pack.h"
-#include "scalar.h"
+#include "palette.h"
 
 namespace gemmsim {
 
@@ -33,8 +32,6 @@ static int thread_index(int threads) {
 #endif
 }
 
-static const Stats EMPTY = {0.0, 0.0, 32767, 0, 0};
-
 template <class T> struct Product {
     const Isa& isa;
     const GemmArgs& g;
@@ -42,38 +39,21 @@ template <class T> struct Product {
     const int carrier, kind_carrier, nr;
     const int64_t panels, blocks;
     int64_t block_rows;
-    std::vector<int64_t> kmap, position;  // interleaved: k of each place; permuted: place of each term; else empty
+    const TermOrder order;
+    const Members* const members;  // of a palette, of which `r` is any; else null
     const bool planned;  // the choice of kernel depends on the data
 
-    Product(const Isa& i, const GemmArgs& args, const Request& req, int c)
+    Product(const Isa& i, const GemmArgs& args, const Request& req, int c, const Members* palette = nullptr)
         : isa(i), g(args), r(req), carrier(sizeof(T) == 4 ? 0 : 1), kind_carrier(c), nr(i.nr[carrier]), panels((args.n + nr - 1) / nr),
-          blocks((args.m + MR - 1) / MR), planned(req.method >= INTEGER || (c != 2 && (!native(req, carrier) || req.wrapper_count))) {
+          blocks((args.m + MR - 1) / MR), order(palette ? TermOrder() : TermOrder(req, args.k)), members(palette),
+          planned(palette || req.method >= INTEGER || (c != 2 && (!native(req, carrier) || req.wrapper_count))) {
         // A block of rows is packed once and used against all of B: as tall as half a megabyte, but enough blocks for the threads
         const int64_t fit = (1 << 19) / ((g.k + 1) * MR * (int64_t)sizeof(T));
         const int64_t share = (blocks + 4 * g.threads - 1) / (4 * g.threads);
         block_rows = fit < 1 ? 1 : fit < share ? fit : share;
-        for (int w = 0; w < r.wrapper_count; ++w)
-            if (r.wrappers[w].order == INTERLEAVED || r.wrappers[w].order == SHUFFLED) {
-                order_terms();
-                break;
-            }
     }
 
-    Positions at() const { return position.empty() ? nullptr : position.data(); }
-
-    void order_terms() {
-        std::vector<int64_t> k_of((size_t)g.k);
-        for (int64_t k = 0; k < g.k; ++k) k_of[(size_t)k] = k;
-        permute_terms(r, 0, 0, g.k, k_of.data());
-        position.resize((size_t)g.k);
-        const bool shuffled = r.wrappers[0].order == SHUFFLED;
-        for (int64_t at = 0; at < g.k; ++at) {
-            const int64_t k = k_of[(size_t)at];
-            position[(size_t)(shuffled ? g.permutation[k] : k)] = at;
-        }
-        for (int w = 0; w < r.wrapper_count; ++w)
-            if (r.wrappers[w].order == INTERLEAVED) kmap = k_of;
-    }
+    Positions at() const { return order.at(); }
 
     static int64_t offset(const int64_t* strides, const int64_t* sizes, int dims, int64_t batch) {
         int64_t at = 0;
@@ -90,50 +70,81 @@ template <class T> struct Product {
         return Matrix{(const char*)g.b + offset(g.batch + 2 * g.batch_dims, g.batch, g.batch_dims, batch) * dtype_size(g.b_dtype), g.b_dtype, g.k, g.n, g.b_row, g.b_col};
     }
 
-    void save_tile(T* c, int64_t batch, int64_t row0, int rows, int64_t col0, int cols) const {
+    Addend addend_of(int64_t batch) const {
+        if (!r.init) return Addend{};
+        const Extras& x = *g.extras;
+        return Addend{(const char*)x.addend + offset(x.batch, g.batch, g.batch_dims, batch) * dtype_size(x.addend_dtype), x.addend_dtype, x.addend_row, x.addend_col};
+    }
+
+    // `places` of a palette's elements: those computed elsewhere are left alone; null: all.
+    void save_tile(T* c, int64_t batch, int64_t row0, int rows, int64_t col0, int cols, const uint8_t* places) const {
         char* base = (char*)g.c + offset(g.batch + 3 * g.batch_dims, g.batch, g.batch_dims, batch) * dtype_size(g.c_dtype);
         for (int i = 0; i < rows; ++i) {
             T* x = c + i * nr;
             if (r.out.flags & PRESENT) isa.round(carrier, x, cols, r.out, 0, 0, 0);
-            isa.save(carrier, x, cols, base + ((row0 + i) * g.c_row + col0 * g.c_col) * dtype_size(g.c_dtype), g.c_dtype, g.c_col);
+            char* const row = base + ((row0 + i) * g.c_row + col0 * g.c_col) * dtype_size(g.c_dtype);
+            for (int j = 0, end; j < cols; j = end) {
+                const bool here = !places || places[i * nr + j] != NOT_HERE;
+                for (end = places ? j + 1 : cols; end < cols && (places[i * nr + end] != NOT_HERE) == here;) ++end;
+                if (here) isa.save(carrier, x + j, end - j, row + j * g.c_col * dtype_size(g.c_dtype), g.c_dtype, g.c_col);
+            }
         }
     }
 
     // Rows of `count` packed panels of A from panel `first`, against panels [p0, p1) of B.
     void block(int64_t batch, int64_t first, int64_t count, int64_t p0, int64_t p1, const T* packed_b, const Stats& sb, T* packed_a, Report* report) const {
         const Matrix a = operand_a(batch);
-        Stats sa = EMPTY;
+        Stats sa = EMPTY_STATS;
         for (int64_t q = 0; q < count; ++q) pack_a(isa, carrier, a, (first + q) * MR, r.a, at(), packed_a + q * g.k * MR, planned ? &sa : nullptr);
-        if (r.method == INTEGER && (sa.non_finite || sb.non_finite || sa.lsb < 0 || sb.lsb < 0)) report->fractions = 1;
-        Choice choice = r.method == HARDWARE ? choose_hardware(r, sa, sb) : r.method == INTEGER || r.method == FIXED ? choose_integers(r, sa, sb, carrier == 0) : r.method ? choose_compensated(r, sa, sb, kind_carrier, isa.has_directed) : choose(r, sa, sb, kind_carrier, isa.has_directed);
-        if (!kmap.empty() && (r.add.mode >= SR || (!r.fused && r.mul.mode >= SR))) choice.kind = SCALAR;  // draws by original index
-        if (kmap.empty() || choice.kind != SCALAR) choice.runs = choose_runs(r, choice, sa, sb);
-        Meeting meetings[MAX_WRAPPERS];
-        for (int w = 0; w < r.wrapper_count; ++w) meetings[w] = choose_meeting(r, r.wrappers[w].cast, kind_carrier, sa, sb);
-        alignas(64) T c[MR * 64];
+        if (integers() && (sa.non_finite || sb.non_finite || sa.lsb < 0 || sb.lsb < 0)) report->fractions = 1;
+        if (members) return palette_block(batch, first, count, p0, p1, packed_b, sa, sb, packed_a, report);
+        const Addend addend = addend_of(batch);
+        int64_t* const overflows = g.extras ? g.extras->overflows : nullptr;
+        const int64_t row0 = first * MR, col0 = p0 * nr, row1 = (first + count) * MR, col1 = p1 * nr;
+        Stats sc = EMPTY_STATS;
+        if (r.init && planned) sc = addend.stats<T>(isa, row0, (row1 < g.m ? row1 : g.m) - row0, col0, (col1 < g.n ? col1 : g.n) - col0, nr);
+        const Runner<T> runner(isa, r, kind_carrier, nr, order.map(), sa, sb, sc);
+        alignas(64) T c[MR * 64], start[MR * 64];
         for (int64_t p = p0; p < p1; ++p)
             for (int64_t q = 0; q < count; ++q) {
-                const int64_t row0 = (first + q) * MR, col0 = p * nr;
-                const int rows = (int)(g.m - row0 < MR ? g.m - row0 : MR), cols = (int)(g.n - col0 < nr ? g.n - col0 : nr);
-                const Tile t = {packed_a + q * g.k * MR, packed_b + p * g.k * nr, c, g.k, rows, cols, &r.mul, &r.add, g.seed, (uint64_t)(batch * g.m + row0), (uint32_t)col0, 0, nullptr};
-                if (r.wrapper_count || r.method) {
-                    int64_t* const counts = g.overflows ? g.overflows + (batch * g.m + row0) * g.n + col0 : nullptr;
-                    const Compose<T> compose = {isa, r, choice, meetings, t, nr, carrier, kmap.empty() ? nullptr : kmap.data(), sa.non_finite || sb.non_finite, counts, g.n};
-                    compose.run(0, 0, g.k, c);
-                    if (g.c) save_tile(c, batch, row0, rows, col0, cols);
-                    continue;
-                }
-                memset(c, 0, sizeof(T) * MR * nr);
-                const bool won = choice.runs.kind >= 0 && isa.runs(choice.carrier, choice.step, t, Lengths{}, choice.runs);
-                if (choice.runs.kind >= 0 && !won) memset(c, 0, sizeof(T) * MR * nr);
-                if (won) {}
-                else if (choice.kind == SCALAR) scalar_tile<T>(t, r, nr);
-                else isa.tile[choice.carrier][choice.step][choice.kind](t);
-                fill_up<T>(r, g.k, c, MR * nr);
-                save_tile(c, batch, row0, rows, col0, cols);
+                const int64_t row = (first + q) * MR, col = p * nr;
+                const Tile t = tile_at(batch, row, col, packed_a + q * g.k * MR, packed_b + p * g.k * nr, c);
+                if (r.init) addend.load(isa, row, t.rows, col, t.cols, nr, start);
+                runner.run(t, start, overflows ? overflows + (batch * g.m + row) * g.n + col : nullptr, g.n);
+                if (g.c) save_tile(c, batch, row, t.rows, col, t.cols, nullptr);
             }
-        report->used[choice.carrier][choice.step][choice.kind] = 1;
-        report->proofs &= choice.proofs;
+        report->used[runner.choice.carrier][runner.choice.step][runner.choice.kind] = 1;
+        report->proofs &= runner.choice.proofs;
+    }
+
+    Tile tile_at(int64_t batch, int64_t row, int64_t col, const T* a, const T* b, T* c) const {
+        const int rows = (int)(g.m - row < MR ? g.m - row : MR), cols = (int)(g.n - col < nr ? g.n - col : nr);
+        return Tile{a, b, c, g.k, rows, cols, nullptr, nullptr, g.seed, (uint64_t)(batch * g.m + row), (uint32_t)col, 0, nullptr};
+    }
+
+    // block() of a palette: the elements of this carrier's members.
+    void palette_block(int64_t batch, int64_t first, int64_t count, int64_t p0, int64_t p1, const T* packed_b, const Stats& sa, const Stats& sb, const T* packed_a, Report* report) const {
+        PaletteRunner<T> runner(isa, *members, nr, sa, sb, report);
+        const Extras& x = *g.extras;
+        const Select select = {x.select + offset(x.batch + g.batch_dims, g.batch, g.batch_dims, batch), x.select_row, x.select_col};
+        alignas(64) T c[MR * 64];
+        uint8_t places[MR * 64];
+        for (int64_t p = p0; p < p1; ++p)
+            for (int64_t q = 0; q < count; ++q) {
+                const int64_t row = (first + q) * MR, col = p * nr;
+                const Tile t = tile_at(batch, row, col, packed_a + q * g.k * MR, packed_b + p * g.k * nr, c);
+                const uint32_t present = select.load(*members, row, t.rows, col, t.cols, nr, places);
+                if (!present) continue;
+                runner.run(t, places, present);
+                save_tile(c, batch, row, t.rows, col, t.cols, places);
+            }
+    }
+
+    bool integers() const {
+        if (!members) return r.method == INTEGER;
+        for (const Request& m : members->requests)
+            if (m.method == INTEGER) return true;
+        return false;
     }
 
     size_t a_bytes() const { return ((size_t)(block_rows * g.k * MR) * sizeof(T) + 63) / 64 * 64; }
@@ -163,7 +174,7 @@ template <class T> struct Product {
     void one_batch_alone(int64_t batch, T* packed_b, T* packed_a, bool pack, Stats* sb, Report* report) const {
         const Matrix b = operand_b(batch);
         if (pack) {
-            *sb = EMPTY;
+            *sb = EMPTY_STATS;
             pack_group(b, 0, panels, packed_b, sb);
         }
         const Split s = split(1);
@@ -174,11 +185,11 @@ template <class T> struct Product {
     void one_batch(int64_t batch, int threads, T* packed_b, char* packed_a, bool pack, Stats* sb, Report* report) const {
         const Matrix b = operand_b(batch);
         const Split s = split(threads);
-        if (pack) *sb = EMPTY;
+        if (pack) *sb = EMPTY_STATS;
 #pragma omp parallel num_threads(threads)
         {
             const FloatState state;
-            Stats local = EMPTY;
+            Stats local = EMPTY_STATS;
             Report mine = {};
             mine.proofs = ~0;
             if (pack) {
@@ -240,23 +251,37 @@ template <class T> struct Product {
     }
 };
 
-Report run_gemm(const Isa& isa, const GemmArgs& g) {
+static Request request_of(const GemmArgs& g, const Member& member) {
     Request r;
+    static_cast<Member&>(r) = member;
     r.a = g.cast_a;
     r.b = g.cast_b;
-    r.mul = g.cast_mul;
-    r.add = g.cast_add;
     r.out = g.cast_out;
-    r.fused = g.fused;
     r.arithmetic = g.arithmetic;
     r.dtype_a = g.a_dtype;
     r.dtype_b = g.b_dtype;
+    r.dtype_c = g.extras ? g.extras->addend_dtype : F32;
+    if (!g.extras || !g.extras->addend) r.init = FROM_ZERO;
     r.k = g.k;
-    r.wrapper_count = g.wrapper_count;
-    r.wrappers = g.wrappers;
-    r.method = g.method;
-    r.integer = g.integer;
-    r.hardware = g.hardware;
+    return r;
+}
+
+static Report run_palette(const Isa& isa, const GemmArgs& g) {
+    Request requests[MAX_MEMBERS];
+    for (int m = 0; m < g.member_count; ++m) requests[m] = request_of(g, g.members[m]);
+    Members narrow, wide;
+    split_members(requests, g.member_count, isa.has_directed, &narrow, &wide);
+    Report report = {};
+    report.proofs = ~0;
+    if (g.m == 0 || g.n == 0) return report;
+    if (!narrow.requests.empty()) Product<float>(isa, g, narrow.requests[0], 0, &narrow).run(&report);
+    if (!wide.requests.empty()) Product<double>(isa, g, wide.requests[0], 1, &wide).run(&report);
+    return report;
+}
+
+Report run_gemm(const Isa& isa, const GemmArgs& g) {
+    if (g.member_count) return run_palette(isa, g);
+    const Request r = request_of(g, g.member);
     Report report = {};
     report.proofs = ~0;
     const int carrier = choose_carrier(r, isa.has_directed);

@@ -8,6 +8,7 @@ namespace gemmsim { namespace NS {
 extern const TileFn tiles32[STEPS][KINDS];
 extern const TileFn tiles64[STEPS][KINDS];
 void hardware(const Tile& t, const HardwareModel& m, bool wide_lanes);
+bool palette(int carrier, const PaletteTile& t);
 void integers(int panel, int lanes, const Tile& t, int nr, const IntegerLanes& how);
 bool runs(int carrier, int step, const Tile& t, const Lengths& lengths, const RunsPlan& plan);
 CompensatedFn compensated(int carrier, int method, int kind, bool odd, bool mul);
@@ -157,6 +158,7 @@ static Isa make() {
     t.combine = combine_;
     t.compensated = compensated;
     t.hardware = hardware;
+    t.palette = palette;
     t.runs = runs;
     t.integers = integers;
     t.load = load_;

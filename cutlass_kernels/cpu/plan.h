@@ -3,21 +3,16 @@
 #pragma once
 #include <math.h>
 #include <stdlib.h>
-#include "tile.h"
+#include "member.h"
 
 namespace gemmsim {
 
 enum Arithmetic : int { EXACT = 0, FP32 = 1 };
 
-struct Request {
-    Cast a, b, mul, add, out;  // flags without PRESENT: no rounding there
-    int32_t fused, arithmetic;
-    int32_t dtype_a, dtype_b;
+struct Request : Member {  // init is FROM_ZERO where no addend is given
+    Cast a, b, out;  // flags without PRESENT: no rounding there
+    int32_t arithmetic, dtype_a, dtype_b, dtype_c;  // dtype_c: of the addend
     int64_t k;
-    int32_t wrapper_count, method;
-    const Wrapper* wrappers;
-    Register integer;
-    HardwareModel hardware;
 };
 
 // What the planner could prove; a bit mask that users see in words.
@@ -81,8 +76,8 @@ inline bool integers_fit_float(const Request& r) {
     return r.integer.bits <= 24 && frac <= 149 && r.integer.bits - frac <= 127 && operand_fits_float(r.a, r.dtype_a) && operand_fits_float(r.b, r.dtype_b);
 }
 
-// 0 float lanes, 1 double lanes, 2 scalar arithmetic on doubles. Independent of the data.
-inline int choose_carrier(const Request& r, bool directed) {
+// 0 float lanes, 1 double lanes, 2 scalar arithmetic on doubles; `least` 1 excludes float lanes. Independent of the data.
+inline int choose_carrier(const Request& r, bool directed, int least = 0) {
     const bool two = !r.fused;
     const bool plain = r.arithmetic == FP32;
     auto wrapped = [&](int carrier) {  // every combination can be rounded in this carrier too
@@ -95,7 +90,7 @@ inline int choose_carrier(const Request& r, bool directed) {
     if (r.method >= LONG) return 2;
     if (plain) return fits(r.add, 0, false) && (!two || fits(r.mul, 0, false)) && wrapped(0) ? 0 : 2;
     const int width = operand_bits(r.a, r.dtype_a) + operand_bits(r.b, r.dtype_b);
-    const bool f = operand_fits_float(r.a, r.dtype_a) && operand_fits_float(r.b, r.dtype_b);
+    const bool f = least == 0 && operand_fits_float(r.a, r.dtype_a) && operand_fits_float(r.b, r.dtype_b) && (r.init == FROM_ZERO || r.dtype_c != F64);
     const bool native0 = is_native(r.add, 0) && (!two || is_native(r.mul, 0));
     if (f && native0 && wrapped(0)) return 0;
     const bool roomy = r.method == REGISTER || 2 * r.add.p <= 23 || r.add.mode != RNE;  // lemma A for sums of two registers
@@ -110,8 +105,10 @@ inline int choose_carrier(const Request& r, bool directed) {
 struct Facts {
     double bound;     // |s| before every rounding stays below this
     double product;   // |a*b| is at most this
+    double start;     // |C| of a register that starts from it, at most
     int lsb;          // every exact product is a multiple of 2^lsb (32767: all zero)
     int width;        // significant bits of any product, at most
+    int start_lsb, start_width;  // the same of C
     bool finite;
 };
 
@@ -120,13 +117,18 @@ inline double growth(const Cast& c, double k) {  // of one rounding per step, k 
     return exp(u * k);  // >= (1+u)^k
 }
 
-inline Facts block_facts(const Request& r, const Stats& a, const Stats& b) {
+constexpr Stats EMPTY_STATS = {0.0, 0.0, 32767, 0, 0};
+
+inline Facts block_facts(const Request& r, const Stats& a, const Stats& b, const Stats& c) {
     Facts f;
-    f.finite = !a.non_finite && !b.non_finite;
+    f.finite = !a.non_finite && !b.non_finite && !c.non_finite;
+    f.start = c.max_abs;
+    f.start_lsb = c.lsb;
+    f.start_width = c.width;
     f.product = a.max_abs * b.max_abs;
     const double k = (double)(r.k > 0 ? r.k : 1);
-    double sum = a.row_sum * b.max_abs * growth(r.add, k) * (1 + 1e-9);
-    if (r.wrapper_count == 0 && r.method == REGISTER && r.fused && f.product > 0 && (r.add.mode == RNE || r.add.mode == RNA || r.add.mode == RTZ)) {
+    double sum = (a.row_sum * b.max_abs + c.max_abs) * growth(r.add, k) * (1 + 1e-9);
+    if (c.max_abs == 0 && r.wrapper_count == 0 && r.method == REGISTER && r.fused && f.product > 0 && (r.add.mode == RNE || r.add.mode == RNA || r.add.mode == RTZ)) {
         // stagnation: above this power of two a product is less than half an ulp and no longer moves the register
         const double still = ldexp(1.0, ilogb(f.product) + 1 + r.add.p) + f.product;
         if (still < sum) sum = still;
@@ -157,7 +159,7 @@ inline int quantized_lsb(const Cast& c, int lsb) {
 // and the other is less than half an ulp of p bits away from it by more than the carrier's own rounding.)
 inline bool lemma_a(const Cast& add, int width, int bits) { return add.mode == RNE && width <= add.p && 2 * add.p <= bits - 1; }
 
-// Lemma B: all partial sums are multiples of 2^lsb below 2^(lsb + bits): the carrier computes them exactly.
+// Lemma B: all partial sums are multiples of 2^lsb below 2^(lsb + bits): the carrier computes them exactly, if it has 2^lsb.
 inline bool lemma_b(double bound, int lsb, int bits) { return lsb < 30000 && bound < ldexp(1.0, lsb + bits); }
 
 inline int draws(const Cast& c) { return c.mode != SR ? 0 : c.rbits <= 16 ? 8 : 4; }
@@ -189,19 +191,21 @@ inline int cast_kind(const Cast& c, int carrier, bool finite, bool overflow_free
     return inf || nan ? SPECIAL : GENERAL;
 }
 
-inline Choice choose(const Request& r, const Stats& a, const Stats& b, int carrier, bool directed) {
+// `addend`: facts about C.
+inline Choice choose(const Request& r, const Stats& a, const Stats& b, const Stats& addend, int carrier, bool directed) {
     const CarrierInfo i = carrier_info(carrier == 2 ? 1 : carrier);
     if (carrier == 2) return Choice{1, 0, SCALAR, 0};
     if (native(r, carrier)) return Choice{carrier, r.fused ? FMA_NEAR : MA_NEAR, NONE, 0};
-    const Facts f = block_facts(r, a, b);
+    const Facts f = block_facts(r, a, b, r.init == C_FIRST ? addend : EMPTY_STATS);
     Choice c = {carrier, 0, SCALAR, f.finite ? FINITE : 0};
     const int tiny = i.emin - i.bits + 1;
     const bool in_range = f.lsb >= tiny && f.product < ldexp(1.0, i.emax);  // products neither over- nor underflow
     const bool product_exact = in_range && f.width <= i.bits;
-    const int add_lsb = r.fused ? f.lsb : quantized_lsb(r.mul, f.lsb), add_width = r.fused ? f.width : r.mul.p;
+    const int term_lsb = r.fused ? f.lsb : quantized_lsb(r.mul, f.lsb), term_width = r.fused ? f.width : r.mul.p;
+    const int add_lsb = term_lsb < f.start_lsb ? term_lsb : f.start_lsb, add_width = term_width > f.start_width ? term_width : f.start_width;
     const bool fp32 = r.arithmetic == FP32;
     bool near = fp32;
-    const bool b1 = lemma_b(f.bound, add_lsb, i.bits) && (r.fused || product_exact);
+    const bool b1 = lemma_b(f.bound, add_lsb, i.bits) && in_range && (r.fused || product_exact);
     const bool a1 = lemma_a(r.add, add_width, i.bits) && in_range && (r.fused ? f.width <= i.bits : product_exact);
     const bool exact = a1 || b1;  // of finite terms; an infinity or NaN makes its output one, exactly, in any kernel
     near = near || exact;
@@ -209,8 +213,9 @@ inline Choice choose(const Request& r, const Stats& a, const Stats& b, int carri
     if (!near && !directed && !product_exact) return c;  // round to odd by error terms needs exact products
     const bool over_add = f.bound < r.add.hi && -f.bound > r.add.lo;
     const bool under_add = no_underflow(r.add, fp32 && !in_range ? -32768 : add_lsb);
-    const double clamp = (isfinite(r.add.hi) ? fmax(fabs(r.add.hi), fabs(r.add.lo)) : f.bound) + f.product;
-    int kind = cast_kind(r.add, c.carrier, f.finite, over_add, under_add, f.bound, !near, clamp, directed);
+    const double clamp = (isfinite(r.add.hi) ? fmax(fabs(r.add.hi), fabs(r.add.lo)) : f.bound);
+    const double step_bound = fmax(clamp, f.start) + f.product;
+    int kind = cast_kind(r.add, c.carrier, f.finite, over_add, under_add, f.bound, !near, step_bound, directed);
     bool over = over_add, under = under_add;
     if (!r.fused) {
         const bool over_mul = f.product < r.mul.hi && -f.product > r.mul.lo;
@@ -236,6 +241,11 @@ inline Choice choose(const Request& r, const Stats& a, const Stats& b, int carri
         over = over && over_mul;
         under = under && under_mul;
     }
+    if (r.init == C_FIRST) {
+        // a register that starts as -0 keeps it while all products are -0: not the work of these two kinds
+        if (kind == PLAIN) kind = (r.add.flags & NO_SUBNORMALS) || (!r.fused && (r.mul.flags & NO_SUBNORMALS)) ? GENERAL : SUB;
+        if (kind >= FAST && kind <= FAST_CLAMP && r.add.mode == RD) kind = GENERAL;
+    }
     if (over) c.proofs |= NO_OVERFLOW;
     if (under) c.proofs |= NO_UNDERFLOW;
     c.step = r.fused ? (near ? FMA_NEAR : FMA_ODD) : (near ? MA_NEAR : MA_ODD);
@@ -259,7 +269,7 @@ inline Choice choose_compensated(const Request& r, const Stats& a, const Stats& 
     if (carrier == 2 || r.add.mode >= SR || (!r.fused && r.mul.mode >= SR)) return Choice{carrier == 2 ? 1 : carrier, 0, SCALAR, 0};
     if (native(r, carrier)) return Choice{carrier, r.fused ? FMA_NEAR : MA_NEAR, NONE, 0};
     const CarrierInfo i = carrier_info(carrier);
-    const Facts f = block_facts(r, a, b);
+    const Facts f = block_facts(r, a, b, EMPTY_STATS);
     const bool odd = r.arithmetic != FP32, in_range = f.lsb >= i.emin - i.bits + 1 && f.product < ldexp(1.0, i.emax);
     if (odd && !directed && !(in_range && f.width <= i.bits)) return Choice{carrier, 0, SCALAR, 0};
     Choice c = {carrier, (r.fused ? (odd ? FMA_ODD : FMA_NEAR) : (odd ? MA_ODD : MA_NEAR)), GENERAL, f.finite ? FINITE : 0};
@@ -301,7 +311,7 @@ inline RunsPlan choose_runs(const Request& r, const Choice& c, const Stats& a, c
         return plan;
     }
     const CarrierInfo i = carrier_info(c.carrier);
-    const Facts f = block_facts(r, a, b);
+    const Facts f = block_facts(r, a, b, EMPTY_STATS);
     const double room = ldexp(1.0, i.emax - (i.bits - r.add.p + 1) - 8);
     if ((w && 2 * r.add.p > i.bits - 1) || r.add.mode != RNE || !f.finite || !make_wager(r.add, f.product, &plan.wager)) return plan;
     if (f.product > room / 64 || (!r.fused && c.kind > SUB)) return plan;
@@ -363,13 +373,13 @@ struct Meeting {
     bool odd;
 };
 
-inline Meeting choose_meeting(const Request& r, const Cast& c, int carrier, const Stats& a, const Stats& b) {
+inline Meeting choose_meeting(const Request& r, const Cast& c, int carrier, const Stats& a, const Stats& b, const Stats& addend) {
     const bool odd = r.arithmetic != FP32;
     if (carrier == 2 || c.mode >= SR) return Meeting{SCALAR, odd};
     if (is_native(c, carrier)) return Meeting{NONE, false};
     if (!fits(c, carrier, odd)) return Meeting{SCALAR, odd};
     const CarrierInfo i = carrier_info(carrier);
-    const Facts f = block_facts(r, a, b);
+    const Facts f = block_facts(r, a, b, addend);
     // an unsigned register turns a small negative sum into a large total
     const double totals = r.method == INTEGER && !r.integer.is_signed ? fmax(f.bound, (double)r.k * ldexp(1.0, r.integer.bits)) : f.bound;
     const double bound = totals * growth(c, (double)r.k + 1) + (r.k + 1.0) * ldexp(1.0, c.emin - c.p + 1);

@@ -10,6 +10,11 @@ inline uint32_t step_bits(const Cast& c, const Tile& t, int row, int col, int64_
     return c.mode >= SR ? draw_step(t.seed, t.row0 + row, t.col0 + col, (uint64_t)k, site, c.rbits) : 0;
 }
 
+// R(s + x); not `exact`: of the sum in fp32.
+inline double sum_of(double s, double x, const Cast& c, uint32_t R, bool exact) {
+    return exact ? sum_step(x, s, c, R) : round_value((double)((float)s + (float)x), c, R);
+}
+
 inline double scalar_step(double a, double b, double s, const Request& r, uint32_t rm, uint32_t ra) {
     if (r.arithmetic == FP32) {
         if (r.fused) return round_value((double)__builtin_fmaf((float)a, (float)b, (float)s), r.add, ra);

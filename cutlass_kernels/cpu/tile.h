@@ -79,6 +79,7 @@ struct Tile {
 enum Kind : int { NONE = 0, PLAIN = 1, SUB = 2, SAT = 3, SPECIAL = 4, GENERAL = 5, RANDOM = 6, FAST = 7, FAST_CLAMP = 8, KINDS = 9, SCALAR = 9, LANES = 10, ALL_KINDS = 11 };
 
 typedef void (*TileFn)(const Tile&);
+struct PaletteTile;  // a tile whose elements have roundings of their own (palette_tile.h)
 
 // That a compensated sum stays below `most` in magnitude, looked at after every `steps` steps.
 struct Wager {
@@ -123,6 +124,8 @@ struct Isa {
     bool (*runs)(int carrier, int step, const Tile& t, const Lengths& lengths, const RunsPlan& plan);
     // INTEGER and FIXED runs from 0; `panel`, `lanes`: 0 float, 1 double; the tile's c has the type of the lanes
     void (*integers)(int panel, int lanes, const Tile& t, int nr, const IntegerLanes& how);
+    // all elements of a tile whose roundings differ, in one pass (palette_kernel.h). False: wager lost
+    bool (*palette)(int carrier, const PaletteTile& t);
     // steps of a matrix instruction along the tile's k, from +0; float panels; `wide`: products in double lanes
     void (*hardware)(const Tile& t, const HardwareModel& m, bool wide);
     // s = R(s + t) on n carrier values (whole vectors); `kind` NONE, PLAIN, SUB or GENERAL; `odd`: exact sums

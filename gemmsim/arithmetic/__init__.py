@@ -8,7 +8,7 @@ from .a2q import min_accumulator_bits, overflow_certificate
 from .accumulator import Accumulator, constructors, register
 from .chunked import Chunked, Promote
 from .compensated import Compensated, FastTwoSum, Kahan, Neumaier, TwoSum
-from .errors import SpecError, SpecFormatError, UnsupportedSpec
+from .errors import SelectError, SpecError, SpecFormatError, UnsupportedSpec
 from .exact_sum import Binned, Exact
 from .grammar import parse_accumulator
 from .hardware import Hardware
@@ -40,6 +40,7 @@ __all__ = [
     "Promote",
     "Sequential",
     "Shuffled",
+    "SelectError",
     "SpecError",
     "SpecFormatError",
     "SpecLike",

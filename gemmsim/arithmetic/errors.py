@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ..formats import FormatError
 
-__all__ = ["SpecError", "SpecFormatError", "UnsupportedSpec", "spec_error"]
+__all__ = ["SelectError", "SpecError", "SpecFormatError", "UnsupportedSpec", "spec_error"]
 
 
 class SpecError(ValueError):
@@ -17,6 +17,10 @@ class SpecFormatError(SpecError, FormatError):
 
 class UnsupportedSpec(ValueError):
     """A specification that has a meaning but that the asked backend cannot compute."""
+
+
+class SelectError(ValueError, IndexError):
+    """A palette whose ``select`` is missing or holds an index of no member."""
 
 
 def spec_error(asked: str, allowed: str, do: str) -> SpecError:

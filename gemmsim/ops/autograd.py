@@ -10,13 +10,14 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from . import acceleration, state
+from .errors import GradError, message
 from .library import matmul_op, matmul_with_operands_op, quantize_op
 from .plan import AffinePlan, Product, Step
 from .scaling import scale_by_power, scale_exponent
 from .seeds import Site, Stream
 from .shapes import broadcast_dims, contract_columns, contract_rows, pad_rank, sum_leading_view
 
-__all__ = ["AffineFunction", "apply_directly", "work_dtype"]
+__all__ = ["AffineFunction", "apply_directly", "check_gradient", "work_dtype"]
 
 
 class AffineFunction(torch.autograd.Function):
@@ -38,6 +39,7 @@ class AffineFunction(torch.autograd.Function):
         seed: int | None,
         linear: bool,
         dtype: torch.dtype,
+        select: Tensor | None = None,
     ) -> tuple[Tensor | None, ...]:
         """The result, the operands as multiplied (None: as given) and their scale exponents (None: not scaled)."""
         scale_a = scale_b = None
@@ -55,7 +57,8 @@ class AffineFunction(torch.autograd.Function):
             inside = scale_by_power(inside, scale, torch.float64)
         after = None if plan.addend_in_accumulator else addend
         more = scale is not None or after is not None or plan.output_quant is not None
-        out, left, right = _fprop(left, right, inside, plan.fprop, seed, linear, work_dtype(plan.fprop, dtype, more))
+        work = work_dtype(plan.fprop, dtype, more)
+        out, left, right = _fprop(left, right, inside, plan.fprop, seed, linear, work, select)
         if scale is not None:
             out = scale_by_power(out, -scale)
         if after is not None:
@@ -66,7 +69,7 @@ class AffineFunction(torch.autograd.Function):
     @staticmethod
     def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
         """Save the operands as multiplied, as far as a gradient needs them."""
-        a, b, addend, plan, seed, linear, _ = inputs
+        a, b, addend, plan, seed, linear = inputs[:6]
         _, left, right, scale_a, scale_b = output
         ctx.mark_non_differentiable(*(t for t in output[1:] if t is not None))
         ctx.set_materialize_grads(False)
@@ -89,7 +92,7 @@ class AffineFunction(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor | None, *unused: Any) -> tuple[Tensor | None, ...]:
         """Gradients of a, b and the addend."""
         if grad is None:
-            return (None,) * 7
+            return (None,) * 8
         if ctx.traced:
             return _gradients(ctx, grad)
         with acceleration.restored(ctx.acceleration):
@@ -115,7 +118,7 @@ def _gradients(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         grad_b = _wgrad(ctx, grad, left, reduced_b, _sum(scale_g, scale_a))
     if ctx.needs_input_grad[2]:
         grad_addend = _addend_grad(ctx, grad, scale_g)
-    return grad_a, grad_b, grad_addend, None, None, None, None
+    return grad_a, grad_b, grad_addend, None, None, None, None, None
 
 
 #: ``AffineFunction.apply`` without what it does for functorch, which costs more than a small product. Only for ordinary
@@ -163,18 +166,37 @@ def _native(a: Tensor, b: Tensor, dtype: torch.dtype) -> Tensor:
 
 
 def _fprop(
-    a: Tensor, b: Tensor, c: Tensor | None, product: Product, seed: int | None, linear: bool, dtype: torch.dtype
+    a: Tensor,
+    b: Tensor,
+    c: Tensor | None,
+    product: Product,
+    seed: int | None,
+    linear: bool,
+    dtype: torch.dtype,
+    select: Tensor | None,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """The forward product, and both operands as it multiplied them, in the layout they came in."""
     right = b.mT if linear else b
     if product.spec is None:
         return _native(a, right, dtype), a, b
     if not (product.cast_a or product.cast_b):
-        return matmul_op(a, right, product.spec, seed, dtype, c), a, b
-    out, cast_a, cast_b = matmul_with_operands_op(a, right, product.spec, seed, dtype, c)
+        return matmul_op(a, right, product.spec, seed, dtype, c, 0, select), a, b
+    out, cast_a, cast_b = matmul_with_operands_op(a, right, product.spec, seed, dtype, c, 0, select)
     if product.cast_b:
         b = cast_b.mT if linear else cast_b
     return out, cast_a if product.cast_a else a, b
+
+
+def check_gradient(role: str, product: Product) -> None:
+    """``GradError`` where that product is a palette's: its elements are none that an index was given for."""
+    if product.palette:
+        raise GradError(
+            message(
+                f"gradient by a palette ({role}): select chooses for the elements of the forward product only",
+                "backward products without a palette",
+                "Use gemmsim.QAffineFormats(fprop=the palette's spec, dgrad=..., wgrad=...).",
+            )
+        )
 
 
 def _finish(ctx: Any, grad: Tensor, exponent: Tensor | None, shape: Any, dtype: torch.dtype, stream: int) -> Tensor:
@@ -189,6 +211,7 @@ def _finish(ctx: Any, grad: Tensor, exponent: Tensor | None, shape: Any, dtype: 
 def _dgrad(ctx: Any, grad: Tensor, b: Tensor, reduced: list[int], exponent: Tensor | None) -> Tensor:
     """``grad @ b.mT``; the batch dimensions along which a was repeated are part of the contraction."""
     product: Product = ctx.plan.dgrad
+    check_gradient("dgrad", product)
     right = b if ctx.linear else b.mT
     right = contract_rows(pad_rank(right, grad.dim()), reduced) if reduced else right
     left = contract_columns(grad, reduced)
@@ -203,6 +226,7 @@ def _dgrad(ctx: Any, grad: Tensor, b: Tensor, reduced: list[int], exponent: Tens
 def _wgrad(ctx: Any, grad: Tensor, a: Tensor, reduced: list[int], exponent: Tensor | None) -> Tensor:
     """``a.mT @ grad`` (linear: ``grad.mT @ a``); the batch dimensions along which b was repeated are contracted."""
     product: Product = ctx.plan.wgrad
+    check_gradient("wgrad", product)
     rows = contract_rows(grad, reduced)
     if ctx.linear:
         left, right, spec = rows.mT, contract_rows(a, reduced), product.spec

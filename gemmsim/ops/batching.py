@@ -87,17 +87,18 @@ def matmul(
     out_dtype: torch.dtype | None = None,
     c: Tensor | None = None,
     stream: int = 0,
+    select: Tensor | None = None,
 ) -> tuple[Tensor, int]:
     """Batching rule of ``gemmsim::matmul``."""
     from .library import matmul_op
 
     dims = _tensor_dims(in_dims)
     separately, seed = _matmul_seed(info, spec, seed)
-    if separately:
+    if separately or dims[:2] == (None, None):
         call = partial(_call, matmul_op, spec, seed, out_dtype, stream)
-        return torch.stack(_one_by_one(info, dims, (a, b, c), call)), 0
-    a, b, c = _with_equal_ranks(dims, a, b, c)
-    return matmul_op(a, b, spec, seed, out_dtype, c, stream), 0
+        return torch.stack(_one_by_one(info, dims, (a, b, c, select), call)), 0
+    a, b, c, select = _with_equal_ranks(dims, a, b, c, select)
+    return matmul_op(a, b, spec, seed, out_dtype, c, stream, select), 0
 
 
 def matmul_with_operands(
@@ -110,19 +111,20 @@ def matmul_with_operands(
     out_dtype: torch.dtype | None = None,
     c: Tensor | None = None,
     stream: int = 0,
+    select: Tensor | None = None,
 ) -> tuple[tuple[Tensor, Tensor, Tensor], tuple[int | None, int | None, int | None]]:
     """Batching rule of ``gemmsim::matmul_with_operands``."""
     from .library import matmul_with_operands_op
 
     dims = _tensor_dims(in_dims)
     separately, seed = _matmul_seed(info, spec, seed)
-    if separately:
+    if separately or dims[:2] == (None, None):
         call = partial(_call, matmul_with_operands_op, spec, seed, out_dtype, stream)
-        columns = zip(*_one_by_one(info, dims, (a, b, c), call), strict=True)
+        columns = zip(*_one_by_one(info, dims, (a, b, c, select), call), strict=True)
         out, cast_a, cast_b = (torch.stack(column) for column in columns)
         return (out, cast_a, cast_b), (0, 0, 0)
-    full_a, full_b, c = _with_equal_ranks(dims, a, b, c)
-    out, cast_a, cast_b = matmul_with_operands_op(full_a, full_b, spec, seed, out_dtype, c, stream)
+    full_a, full_b, c, select = _with_equal_ranks(dims, a, b, c, select)
+    out, cast_a, cast_b = matmul_with_operands_op(full_a, full_b, spec, seed, out_dtype, c, stream, select)
     meaning = kernels.spec_of(spec)
     cast_a, dim_a = _as_example(cast_a, a, dims[0], meaning.a is not None)
     cast_b, dim_b = _as_example(cast_b, b, dims[1], meaning.b is not None)
@@ -145,8 +147,8 @@ def count_overflows(
 
 
 def _tensor_dims(in_dims: tuple[int | None, ...]) -> tuple[int | None, ...]:
-    """Mapped dimensions of a, b and c."""
-    return in_dims[0], in_dims[1], in_dims[5] if len(in_dims) > 5 else None
+    """Mapped dimensions of a, b, c and select."""
+    return in_dims[0], in_dims[1], *(in_dims[at] if len(in_dims) > at else None for at in (5, 7))
 
 
 def _matmul_seed(info: Any, spec: str, seed: int | None) -> tuple[bool, int | None]:
@@ -157,11 +159,11 @@ def _matmul_seed(info: Any, spec: str, seed: int | None) -> tuple[bool, int | No
     return _seed_for_each(info, "matmul", seed) if needs_seed(meaning) else (True, None)
 
 
-def _call(op: Any, spec: str, seed: int | None, out_dtype: Any, stream: int, a: Any, b: Any, c: Any) -> Any:
-    return op(a, b, spec, seed, out_dtype, c, stream)
+def _call(op: Any, spec: str, seed: Any, out_dtype: Any, stream: int, a: Any, b: Any, c: Any, select: Any) -> Any:
+    return op(a, b, spec, seed, out_dtype, c, stream, select)
 
 
-def _with_equal_ranks(dims: tuple[int | None, ...], a: Tensor, b: Tensor, c: Tensor | None) -> tuple[Any, Any, Any]:
+def _with_equal_ranks(dims: tuple[int | None, ...], a: Tensor, b: Tensor, *others: Tensor | None) -> tuple[Any, ...]:
     """The examples in front, each with the rank of the largest; what is not mapped over keeps broadcasting."""
     rank = max(a.dim() - (dims[0] is not None), b.dim() - (dims[1] is not None))
 
@@ -171,7 +173,7 @@ def _with_equal_ranks(dims: tuple[int | None, ...], a: Tensor, b: Tensor, c: Ten
         t = t.movedim(dim, 0)
         return t.reshape(t.shape[0], *((1,) * (rank - t.dim() + 1)), *t.shape[1:])
 
-    return pad(a, dims[0]), pad(b, dims[1]), pad(c, dims[2])
+    return tuple(pad(t, dim) for t, dim in zip((a, b, *others), dims, strict=True))
 
 
 def _as_example(cast: Tensor, operand: Tensor, dim: int | None, present: bool) -> tuple[Tensor, int | None]:

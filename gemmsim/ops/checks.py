@@ -7,7 +7,7 @@ from torch import Tensor
 
 from .errors import DeviceError, DTypeError, ShapeError, message
 
-__all__ = ["FLOAT_DTYPES", "check_device", "check_float", "check_out_dtype", "check_same_inner"]
+__all__ = ["FLOAT_DTYPES", "check_device", "check_float", "check_integers", "check_out_dtype", "check_same_inner"]
 
 #: Storage dtypes of operands and results.
 FLOAT_DTYPES = frozenset({torch.float32, torch.float64, torch.float16, torch.bfloat16})
@@ -35,6 +35,20 @@ def check_float(owner: str, name: str, tensor: object) -> None:
         raise DTypeError(
             message(f"{owner}: {name} has layout {tensor.layout}", "torch.strided", f"Use {name}.to_dense().")
         )
+
+
+def check_integers(owner: str, name: str, tensor: object) -> None:
+    """``DTypeError`` unless ``tensor`` is a strided tensor of an integer dtype."""
+    if not isinstance(tensor, Tensor):
+        what = f"a {type(tensor).__name__}"
+    elif tensor.is_floating_point() or tensor.is_complex() or tensor.dtype is torch.bool:
+        what = f"a tensor of {tensor.dtype}"
+    elif tensor.layout is not torch.strided:
+        what = f"a tensor of layout {tensor.layout}"
+    else:
+        return
+    do = f"Convert it: torch.as_tensor({name}).to(torch.uint8)."
+    raise DTypeError(message(f"{owner}: {name} is {what}", "a strided tensor of integers", do))
 
 
 def check_out_dtype(owner: str, dtype: object) -> None:

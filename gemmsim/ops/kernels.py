@@ -8,17 +8,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import lru_cache
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from gemmsim.arithmetic import GemmSpec, UnsupportedSpec
+from gemmsim.arithmetic import GemmSpec
 from gemmsim.backends import cpu
 from gemmsim.formats import Cast
 
-from . import select, state
+from . import selection, state
 from .casts import carrier_dtype
-from .checks import FLOAT_DTYPES, check_float, check_out_dtype
+from .checks import FLOAT_DTYPES, check_float, check_integers, check_out_dtype
 from .errors import ShapeError, message
 from .seeds import Site, derive_seed, draw_seed
 from .shapes import matmul_shape
@@ -114,21 +115,22 @@ def matmul(
     out_dtype: torch.dtype | None = None,
     c: Tensor | None = None,
     stream: int = 0,
+    select: Tensor | None = None,
 ) -> Tensor:
     """The matrix product ``spec`` of matrices, or of batches of matrices whose batch dimensions broadcast."""
     dtype = result_dtype("matmul", a, b, out_dtype)
     bits = call_seed(spec, seed, stream)
-    if c is None and a.dim() == 2 and b.dim() == 2 and a.shape[1] == b.shape[0]:
+    if c is None and select is None and a.dim() == 2 and b.dim() == 2 and a.shape[1] == b.shape[0]:
         out = torch.empty((a.shape[0], b.shape[1]), dtype=dtype)
-        plan: object = select.gemm(a, b, spec, out, bits) if out.numel() else _NOTHING
+        plan: object = selection.gemm(a, b, spec, out, bits) if out.numel() else _NOTHING
     else:
-        out, plan = _general_matmul(a, b, spec, bits, dtype, c)
+        out, plan = _general_matmul(a, b, spec, bits, dtype, c, select)
     state.record("matmul", "cpu", spec.key, plan)
     return out
 
 
 def _general_matmul(
-    a: Tensor, b: Tensor, spec: GemmSpec, seed: int, dtype: torch.dtype, c: Tensor | None
+    a: Tensor, b: Tensor, spec: GemmSpec, seed: int, dtype: torch.dtype, c: Tensor | None, select: Tensor | None
 ) -> tuple[Tensor, object]:
     """``matmul`` of operands of any rank from two, and what ran."""
     shape = matmul_shape("matmul", a, b)
@@ -136,19 +138,16 @@ def _general_matmul(
     if len(shape) > 2:
         spec, a, b = _cast_stochastic_operands(spec, a, b, seed)
     if c is not None:
-        c = _expand_addend(c, shape)
-        reason = cpu.supported(spec)
-        if reason is not None:
-            asked = f"matmul: c with {spec.key!r}: {reason}"
-            raise UnsupportedSpec(message(asked, "products without c", "Add c to the result."))
+        c = _expand("c", c, shape)
+    if select is not None:
+        check_integers("matmul", "select", select)
+        select = _expand("select", select, shape)
     if out.numel() == 0:
         return out, _NOTHING
     target = out
     if len(shape) > 2:
-        a, b, target, c = _batched(a, b, out, c)
-    if c is None:
-        return out, select.gemm(a, b, spec, target, seed)
-    return out, select.gemm(a, b, spec, target, seed, c)
+        a, b, target, c, select = _batched(a, b, out, c, select)
+    return out, selection.gemm(a, b, spec, target, seed, c, select)
 
 
 def count_overflows(a: Tensor, b: Tensor, spec: GemmSpec, seed: int | None = None) -> Tensor:
@@ -168,12 +167,12 @@ def count_overflows(a: Tensor, b: Tensor, spec: GemmSpec, seed: int | None = Non
     return counts
 
 
-def _expand_addend(c: Tensor, shape: Sequence[int]) -> Tensor:
+def _expand(name: str, t: Tensor, shape: Sequence[int]) -> Tensor:
     try:
-        return c.expand(tuple(shape))
+        return t.expand(tuple(shape))
     except RuntimeError:
-        asked = f"matmul: c has shape {tuple(c.shape)}, the product {tuple(shape)}"
-        raise ShapeError(message(asked, "a c that broadcasts to the product", "Reshape c.")) from None
+        asked = f"matmul: {name} has shape {tuple(t.shape)}, the product {tuple(shape)}"
+        raise ShapeError(message(asked, f"a {name} that broadcasts to the product", f"Reshape {name}.")) from None
 
 
 def _cast_stochastic_operands(spec: GemmSpec, a: Tensor, b: Tensor, seed: int) -> tuple[GemmSpec, Tensor, Tensor]:
@@ -200,6 +199,7 @@ def matmul_with_operands(
     out_dtype: torch.dtype | None = None,
     c: Tensor | None = None,
     stream: int = 0,
+    select: Tensor | None = None,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """``matmul`` and the operands it multiplied, cast, for the backward pass; empty where ``spec`` has no operand cast.
 
@@ -211,7 +211,7 @@ def matmul_with_operands(
     cast_a = a.new_empty(0) if spec.a is None else _cast_operand(a, spec.a, bits, Site.OPERAND_A)
     cast_b = b.new_empty(0) if spec.b is None else _cast_operand(b, spec.b, bits, Site.OPERAND_B)
     left, right = (a if spec.a is None else cast_a), (b if spec.b is None else cast_b)
-    out, plan = _general_matmul(left, right, without_operand_casts(spec), bits, dtype, c)
+    out, plan = _general_matmul(left, right, without_operand_casts(spec), bits, dtype, c, select)
     state.record("matmul", "cpu", spec.key, plan)
     return out, cast_a, cast_b
 
@@ -222,20 +222,23 @@ def without_operand_casts(spec: GemmSpec) -> GemmSpec:
     return replace(spec, a=None, b=None)
 
 
-def _batched(a: Tensor, b: Tensor, out: Tensor, c: Tensor | None) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
-    """Operands with equal batch dimensions, or with none where b is one matrix and a flattens without a copy."""
+def _batched(a: Tensor, b: Tensor, out: Tensor, *others: Tensor | None) -> tuple[Any, ...]:
+    """Operands with equal batch dimensions, or with none where b is one matrix and the rest flattens without a copy.
+
+    ``others`` have the shape of ``out``.
+    """
     if b.numel() == b.shape[-2] * b.shape[-1]:
         rows, n = out.numel() // out.shape[-1], out.shape[-1]
         flat_a = _flat_view(a.expand(*out.shape[:-1], a.shape[-1]), rows)
-        flat_c = None if c is None else c.reshape(rows, n)
-        if flat_a is not None:
-            return flat_a, b.reshape(b.shape[-2], n), out.view(rows, n), flat_c
+        flat = [None if t is None else _flat_view(t, rows) for t in others]
+        if flat_a is not None and all(t is None or f is not None for t, f in zip(others, flat, strict=True)):
+            return flat_a, b.reshape(b.shape[-2], n), out.view(rows, n), *flat
     batch = out.shape[:-2]
     a, b = a.expand(*batch, *a.shape[-2:]), b.expand(*batch, *b.shape[-2:])
     if len(batch) <= _MAX_DIMS:
-        return a, b, out, c
+        return a, b, out, *others
     a, b, out = (t.reshape(-1, *t.shape[-2:]) for t in (a, b, out))
-    return a, b, out, None if c is None else c.reshape(out.shape)
+    return a, b, out, *(None if t is None else t.reshape(out.shape) for t in others)
 
 
 def _flat_view(t: Tensor, rows: int) -> Tensor | None:

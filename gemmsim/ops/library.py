@@ -18,7 +18,7 @@ from torch import Tensor
 
 from . import batching, kernels
 from .casts import carrier_dtype, cast_of
-from .checks import check_float
+from .checks import check_float, check_integers
 from .errors import GradError, message
 from .seeds import Site
 from .shapes import matmul_shape
@@ -38,13 +38,13 @@ LIBRARY = torch.library.Library("gemmsim", "DEF")
 _TAGS = (torch.Tag.nondeterministic_seeded, torch.Tag.needs_exact_strides)
 
 LIBRARY.define(
-    "matmul(Tensor a, Tensor b, str spec, SymInt? seed=None, ScalarType? out_dtype=None, Tensor? c=None, int stream=0)"
-    " -> Tensor",
+    "matmul(Tensor a, Tensor b, str spec, SymInt? seed=None, ScalarType? out_dtype=None, Tensor? c=None, int stream=0,"
+    " Tensor? select=None) -> Tensor",
     tags=_TAGS,
 )
 LIBRARY.define(
     "matmul_with_operands(Tensor a, Tensor b, str spec, SymInt? seed=None, ScalarType? out_dtype=None, Tensor? c=None,"
-    " int stream=0) -> (Tensor, Tensor, Tensor)",
+    " int stream=0, Tensor? select=None) -> (Tensor, Tensor, Tensor)",
     tags=_TAGS,
 )
 LIBRARY.define("count_overflows(Tensor a, Tensor b, str spec, SymInt? seed=None) -> Tensor", tags=_TAGS)
@@ -64,8 +64,9 @@ def _matmul_cpu(
     out_dtype: torch.dtype | None = None,
     c: Tensor | None = None,
     stream: int = 0,
+    select: Tensor | None = None,
 ) -> Tensor:
-    return kernels.matmul(a, b, kernels.spec_of(spec), seed, out_dtype, c, stream)
+    return kernels.matmul(a, b, kernels.spec_of(spec), seed, out_dtype, c, stream, select)
 
 
 def _matmul_with_operands_cpu(
@@ -76,8 +77,9 @@ def _matmul_with_operands_cpu(
     out_dtype: torch.dtype | None = None,
     c: Tensor | None = None,
     stream: int = 0,
+    select: Tensor | None = None,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    return kernels.matmul_with_operands(a, b, kernels.spec_of(spec), seed, out_dtype, c, stream)
+    return kernels.matmul_with_operands(a, b, kernels.spec_of(spec), seed, out_dtype, c, stream, select)
 
 
 def _count_overflows_cpu(a: Tensor, b: Tensor, spec: str, seed: int | None = None) -> Tensor:
@@ -120,8 +122,11 @@ def _matmul_fake(
     out_dtype: torch.dtype | None = None,
     c: Tensor | None = None,
     stream: int = 0,
+    select: Tensor | None = None,
 ) -> Tensor:
     kernels.spec_of(spec)
+    if select is not None:
+        check_integers("matmul", "select", select)
     dtype = kernels.result_dtype("matmul", a, b, out_dtype)
     return a.new_empty(matmul_shape("matmul", a, b), dtype=dtype)
 
@@ -135,9 +140,10 @@ def _matmul_with_operands_fake(
     out_dtype: torch.dtype | None = None,
     c: Tensor | None = None,
     stream: int = 0,
+    select: Tensor | None = None,
 ) -> tuple[Tensor, Tensor, Tensor]:
     meaning = kernels.spec_of(spec)
-    out = _matmul_fake(a, b, spec, seed, out_dtype, c, stream)
+    out = _matmul_fake(a, b, spec, seed, out_dtype, c, stream, select)
     operands = (
         t.new_empty(0) if cast is None else torch.empty_like(t, dtype=carrier_dtype(cast.format, t.dtype))
         for t, cast in ((a, meaning.a), (b, meaning.b))

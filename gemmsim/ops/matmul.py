@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import lru_cache
 from typing import TypeAlias
 
@@ -10,11 +9,12 @@ import torch
 from torch import Tensor
 
 from gemmsim.arithmetic import GemmSpec, SpecError, SpecLike
+from gemmsim.arithmetic.errors import SelectError
 
 from . import kernels
 from .affine_formats import QAffineFormats
-from .autograd import AffineFunction, apply_directly
-from .checks import check_device, check_float, check_out_dtype, check_same_inner
+from .autograd import AffineFunction, apply_directly, check_gradient
+from .checks import check_device, check_float, check_integers, check_out_dtype, check_same_inner
 from .dispatch import is_direct, needs_autograd, nothing_watches
 from .errors import ShapeError, message
 from .library import matmul_op
@@ -36,6 +36,7 @@ def qmatmul(
     seed: int | None = None,
     arithmetic: str | None = None,
     c: Tensor | None = None,
+    select: Tensor | None = None,
     out_dtype: torch.dtype | None = None,
 ) -> Tensor:
     """``torch.matmul(a, b)`` computed as ``spec`` says, with gradients.
@@ -52,6 +53,7 @@ def qmatmul(
             generator, only if the spec needs it. A seed that the spec itself fixes comes first.
         arithmetic: "exact" or "fp32", in place of the spec's.
         c: addend that broadcasts to the result; needs an accumulator whose ``init`` says where it enters.
+        select: integers that broadcast to the result, for a palette: the member that computes each element.
         out_dtype: dtype of the result; default ``torch.promote_types(a.dtype, b.dtype)``. What the spec computes is
             rounded to it (nearest even) once more where it does not hold it.
 
@@ -60,23 +62,25 @@ def qmatmul(
     the forward pass (cast by the spec's operand formats) and the gradient comes as it is. Both use the spec's
     accumulator, output cast and arithmetic. For another rule give ``QAffineFormats``. Where an operand was broadcast,
     the broadcast dimensions are part of the contraction: one sum over (batch, row), rows fastest, in the accumulator's
-    order. Differentiating twice raises.
+    order. Differentiating twice raises. The backward products of a palette have no ``select``: give their specs.
 
     NaN operands, 0 * inf and inf - inf give NaN; a sum of exactly zero is -0 only if both addends are -0; overflow
     follows the accumulator's policy. Under ``torch.autocast`` operands keep their dtype.
 
     Raises:
-        SpecError, FormatError: for a spec that means nothing; SpecError for ``c`` without a place in the spec.
+        SpecError, FormatError: for a spec that means nothing; SpecError for ``c`` or ``select`` without a place in it.
+        SelectError: for a palette without ``select``, or an index of no member.
+        GradError: for a gradient whose product is a palette's.
         UnsupportedSpec: for a spec no backend here computes.
         DTypeError, DeviceError, ShapeError, SeedError: for arguments that do not fit, naming them.
     """
-    if not torch.compiler.is_compiling() and c is None and arithmetic is None:
+    if not torch.compiler.is_compiling() and c is None and arithmetic is None and select is None:
         if is_direct(a) and is_direct(b) and nothing_watches() and a.dim() > 1 and b.dim() > 1:
             if not (torch.is_grad_enabled() and (a.requires_grad or b.requires_grad)):
                 plain = kernels.spec_of(spec) if type(spec) is str else spec
                 if type(plain) is GemmSpec:
                     return kernels.matmul(a, b, plain, check_seed("qmatmul", seed), out_dtype)
-    return _qmatmul("qmatmul", a, b, spec, seed, arithmetic, c, out_dtype)
+    return _qmatmul("qmatmul", a, b, spec, seed, arithmetic, c, select, out_dtype)
 
 
 def qmm(
@@ -87,6 +91,7 @@ def qmm(
     seed: int | None = None,
     arithmetic: str | None = None,
     c: Tensor | None = None,
+    select: Tensor | None = None,
     out_dtype: torch.dtype | None = None,
 ) -> Tensor:
     """``qmatmul`` of two matrices (M, K) and (K, N), as ``torch.mm``: no vectors, no batches.
@@ -104,7 +109,7 @@ def qmm(
                 "Use gemmsim.qmatmul for vectors and batches.",
             )
         )
-    return qmatmul(a, b, spec, seed=seed, arithmetic=arithmetic, c=c, out_dtype=out_dtype)
+    return qmatmul(a, b, spec, seed=seed, arithmetic=arithmetic, c=c, select=select, out_dtype=out_dtype)
 
 
 def formats_of(spec: FormatsLike | None, arithmetic: str | None) -> QAffineFormats:
@@ -131,14 +136,21 @@ def _read_formats(spec: SpecLike | None, arithmetic: str | None) -> QAffineForma
 
 
 def affine(
-    a: Tensor, b: Tensor, addend: Tensor | None, plan: AffinePlan, seed: int | None, linear: bool, dtype: torch.dtype
+    a: Tensor,
+    b: Tensor,
+    addend: Tensor | None,
+    plan: AffinePlan,
+    seed: int | None,
+    linear: bool,
+    dtype: torch.dtype,
+    select: Tensor | None = None,
 ) -> Tensor:
     """``a @ b + addend`` as ``plan`` says, for operands of rank two or more; ``linear``: b is (N, K)."""
     seed = plan.seed if seed is None else seed
     if plan.is_plain and addend is None and not needs_autograd(a, b):
-        result: Tensor = matmul_op(a, b.mT if linear else b, plan.fprop.spec, seed, dtype)
+        result: Tensor = matmul_op(a, b.mT if linear else b, plan.fprop.spec, seed, dtype, None, 0, select)
         return result
-    arguments = (a, b, addend, plan, seed, linear, dtype)
+    arguments = (a, b, addend, plan, seed, linear, dtype, select)
     direct = not torch.compiler.is_compiling() and nothing_watches() and is_direct(a) and is_direct(b)
     if not direct:
         result = AffineFunction.apply(*arguments)[0]
@@ -157,6 +169,7 @@ def _qmatmul(
     seed: int | None,
     arithmetic: str | None,
     c: Tensor | None,
+    select: Tensor | None,
     out_dtype: torch.dtype | None,
 ) -> Tensor:
     """``qmatmul`` of any tensors: all checks, vectors as matrices, then the autograd function or the operator."""
@@ -166,15 +179,19 @@ def _qmatmul(
     plan = formats.plan
     if c is not None:
         plan = _with_addend(owner, formats)
+    if select is not None or plan.fprop.palette:
+        _check_select(owner, select, a, b, plan)
     left = a.unsqueeze(0) if a.dim() == 1 else a
     right = b.unsqueeze(1) if b.dim() == 1 else b
     shape = matmul_shape(owner, left, right)
     if c is not None:
-        c = _as_matrices(owner, c, a.dim() == 1, b.dim() == 1, shape)
+        c = _as_matrices(owner, "c", c, a.dim() == 1, b.dim() == 1, shape)
+    if select is not None:
+        select = _as_matrices(owner, "select", select, a.dim() == 1, b.dim() == 1, shape)
     if plan.is_native and c is None:
         common = torch.promote_types(a.dtype, b.dtype)
         return torch.matmul(a.to(common), b.to(common)).to(dtype)
-    out = affine(left, right, c, plan, seed, False, dtype)
+    out = affine(left, right, c, plan, seed, False, dtype, select)
     if b.dim() == 1:
         out = out.squeeze(-1)
     return out.squeeze(-2 if b.dim() > 1 else -1) if a.dim() == 1 else out
@@ -204,8 +221,8 @@ def check_operands(owner: str, a: Tensor, b: Tensor, c: Tensor | None, out_dtype
 
 def _with_addend(owner: str, formats: QAffineFormats) -> AffinePlan:
     """The plan with c inside the forward product's accumulator, whose ``init`` must say where."""
-    init = "zero" if formats.fprop is None else getattr(formats.fprop.accumulator, "init", "zero")
-    if init == "zero":
+    plan: AffinePlan | None = formats.plan.with_addend or (formats.plan if formats.bias_in_accumulator else None)
+    if plan is None:
         raise SpecError(
             message(
                 f"{owner}: c with {str(formats.fprop)!r}, which has no place for it",
@@ -213,10 +230,32 @@ def _with_addend(owner: str, formats: QAffineFormats) -> AffinePlan:
                 "Use gemmsim.acc.sequential(..., init='c_first'), or add c to the result.",
             )
         )
-    return replace(formats.plan, addend_in_accumulator=True)
+    return plan
 
 
-def _as_matrices(owner: str, c: Tensor, row: bool, column: bool, shape: tuple[int, ...]) -> Tensor:
+def _check_select(owner: str, select: Tensor | None, a: Tensor, b: Tensor, plan: AffinePlan) -> None:
+    """Errors for a palette without indices, indices without a palette, and gradients that have none."""
+    if not plan.fprop.palette:
+        asked = f"{owner}: select with {plan.fprop.spec!r}"
+        raise SpecError(message(asked, "select for palette(...) only", "Drop select, or give a palette."))
+    if select is None:
+        raise SelectError(
+            message(
+                f"{owner}: {plan.fprop.spec!r} without select",
+                "one index for each element of the result",
+                "Give select=, integers that broadcast to the result.",
+            )
+        )
+    check_integers(owner, "select", select)
+    check_device(owner, a, select, None, "a select")
+    if torch.is_grad_enabled():
+        if a.requires_grad:
+            check_gradient("dgrad", plan.dgrad)
+        if b.requires_grad:
+            check_gradient("wgrad", plan.wgrad)
+
+
+def _as_matrices(owner: str, name: str, c: Tensor, row: bool, column: bool, shape: tuple[int, ...]) -> Tensor:
     """``c`` in the shape that broadcasts to the product of the operands as matrices."""
     if row and not column and c.dim() >= 1:
         c = c.unsqueeze(-2)
@@ -229,6 +268,6 @@ def _as_matrices(owner: str, c: Tensor, row: bool, column: bool, shape: tuple[in
     except RuntimeError:
         broadcast = None
     if broadcast is None or tuple(broadcast) != tuple(shape):
-        asked = f"{owner}: c has shape {tuple(c.shape)}, the product {tuple(shape)} (vectors as matrices)"
-        raise ShapeError(message(asked, "a c that broadcasts to the product", "Reshape or expand c."))
+        asked = f"{owner}: {name} has shape {tuple(c.shape)}, the product {tuple(shape)} (vectors as matrices)"
+        raise ShapeError(message(asked, f"a {name} that broadcasts to the product", f"Reshape or expand {name}."))
     return c

@@ -13,7 +13,7 @@ from typing import TypeAlias
 import torch
 from torch import Tensor
 
-from gemmsim.arithmetic import GemmSpec, Sequential, SpecError, UnsupportedSpec
+from gemmsim.arithmetic import GemmSpec, Palette, Sequential, SpecError, UnsupportedSpec
 from gemmsim.formats import Cast, Format
 
 from .casts import fits
@@ -32,6 +32,7 @@ class Product:
 
     ``spec`` takes the operands in the order of the role, ``swapped`` the other way round; both are None for PyTorch's
     own product. ``cast_a``, ``cast_b``: whether it casts that operand. ``wide``: float32 does not hold its results.
+    ``init``: where its accumulator takes an addend. ``palette``: whether it takes indices of members.
     """
 
     spec: str | None = None
@@ -39,6 +40,8 @@ class Product:
     cast_a: bool = False
     cast_b: bool = False
     wide: bool = False
+    init: str = "zero"
+    palette: bool = False
 
     @classmethod
     def of(cls, spec: GemmSpec | None) -> Product:
@@ -47,7 +50,9 @@ class Product:
             return cls()
         last = spec.accumulator.add_cast if spec.out is None else spec.out
         wide = not fits(last.format, torch.float32)
-        return cls(spec.key, spec.transposed().key, spec.a is not None, spec.b is not None, wide)
+        init = getattr(spec.accumulator, "init", "zero")
+        palette = isinstance(spec.accumulator, Palette)
+        return cls(spec.key, spec.transposed().key, spec.a is not None, spec.b is not None, wide, init, palette)
 
 
 @dataclass(frozen=True)
@@ -77,7 +82,12 @@ class AffinePlan:
     #: Whether the forward pass is one GEMM and nothing else, apart from an addend added to its result.
     is_plain: bool = field(init=False, compare=False, default=False)
 
+    #: This plan with the addend in the accumulator, which says where; None where it does not.
+    with_addend: AffinePlan | None = field(init=False, compare=False, repr=False, default=None)
+
     def __post_init__(self) -> None:
+        if self.fprop.init != "zero" and not self.addend_in_accumulator:
+            object.__setattr__(self, "with_addend", replace(self, addend_in_accumulator=True))
         quants = (self.input_quant, self.weight_quant, self.addend_quant, self.output_quant)
         forward = all(quant is None for quant in quants) and self.scale_input is None and not self.addend_in_accumulator
         specs = (self.fprop.spec, self.dgrad.spec, self.wgrad.spec)

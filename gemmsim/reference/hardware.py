@@ -138,7 +138,7 @@ def _floored_sum(model: FlooredSum, step: _Step) -> Value:
     if special is None:
         # A finite product of 2**128 or more counts as infinite.
         limit = 1 << (128 - step.unit)
-        special = _special([math.copysign(math.inf, p) for p in step.products if abs(p) >= limit])
+        special = _special([math.inf if p > 0 else -math.inf for p in step.products if abs(p) >= limit])
     if special is not None:
         return special
     products, c = _products(step), _register(step)

@@ -73,6 +73,15 @@ def test_planner_takes_the_expected_kernel_and_its_bits_are_the_references(text,
         assert (directed if name == "avx512" or plain is None else plain) in run.kernels, f"{name}: {run}"
 
 
+def test_products_below_the_carriers_smallest_number_are_not_taken_for_exact():
+    a, b = torch.tensor([[2.0**-74 * (1 + 2.0**-12)]]), torch.tensor([[2.0**-74]])
+    for name in isas():
+        cpu.set_isa(name)
+        out = torch.empty(1, 1, dtype=torch.float64)
+        cpu.gemm(a, b, GemmSpec.of(":e8m21"), out)  # just above half of the smallest quantum, 2^-147
+        assert_bitwise_equal(out, torch.full_like(out, 2.0**-147), context=name)
+
+
 def test_report_says_what_was_proved_and_left_out():
     a, b = normal()
     out = torch.empty(9, 35)

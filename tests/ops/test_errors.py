@@ -119,17 +119,6 @@ def test_dtype_errors_are_type_errors_and_the_others_value_errors():
     assert all(issubclass(error, ValueError) for error in (DeviceError, ShapeError, OverlapError, SeedError))
 
 
-def test_an_addend_that_no_backend_takes_is_refused_by_name():
-    spec = ":sequential(e5m10, init=c_first)"
-    from gemmsim.backends import cpu
-
-    if cpu.supported(gs.GemmSpec.of(spec)) is None:
-        assert gs.qmatmul(X, W, spec, c=torch.ones(6)).shape == (4, 6)
-    else:
-        with pytest.raises(gs.UnsupportedSpec, match="c_first"):
-            gs.qmatmul(X, W, spec, c=torch.ones(6))
-
-
 def test_a_device_without_a_kernel_is_named(monkeypatch):
     class Elsewhere:
         device = torch.device("cuda", 0)

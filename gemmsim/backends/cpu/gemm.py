@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 import ctypes
-import sys
 from typing import Final
 
 import torch
 from torch import Tensor
 
-from gemmsim.arithmetic import GemmSpec
-from gemmsim.arithmetic.errors import UnsupportedSpec
-from gemmsim.formats import Cast, FixedFormat, FloatFormat
+from gemmsim.arithmetic import GemmSpec, SpecError
+from gemmsim.arithmetic.errors import SelectError, UnsupportedSpec
+from gemmsim.formats import Cast, FixedFormat
 
 from .library import library
-from .params import cast_record
-from .program import FIXED, INTEGER, Program, permutation, program
+from .prepared import Prepared, prepare, supported
+from .program import FIXED, INTEGER
 from .quantize import DTYPES, quantize
-from .records import GEMM_CALL, MAX_BATCH_DIMS, GemmSpecPart, RegisterRecord
+from .records import GEMM_CALL, MAX_BATCH_DIMS, Extras
 from .run import Run
+from .select import indices
 
 __all__ = ["SITE_A", "SITE_B", "SITE_OUT", "count_overflows", "gemm", "supported"]
 
@@ -27,81 +27,8 @@ SITE_A: Final = 0
 SITE_B: Final = 1
 SITE_OUT: Final = 4
 
-_spec_parts: dict[GemmSpec, tuple[bytes, Program]] = {}
+_prepared: dict[GemmSpec, Prepared] = {}
 _pack = GEMM_CALL.pack
-
-
-def _cast_reason(role: str, cast: Cast, register: bool) -> str | None:
-    fmt = cast.format
-    if isinstance(fmt, FloatFormat) and not fmt.fits_float64:
-        return f"{role} {cast}: its values do not fit float64, the widest carrier of the CPU backend"
-    if isinstance(fmt, FixedFormat) and not fmt.clamp and register:
-        return f"{role} {cast}: a register needs bounds; give it bits, fixed(bits,frac) with bits <= 53"
-    return None
-
-
-def _fp32_reason(role: str, cast: Cast) -> str | None:
-    fmt = cast.format
-    if isinstance(fmt, FloatFormat) and (fmt.p > 24 or fmt.emin < -126 or fmt.emax > 127):
-        return f'{role} {cast} is wider than fp32, which arithmetic="fp32" computes in; use arithmetic="exact"'
-    return None
-
-
-def supported(spec: GemmSpec) -> str | None:
-    """None if this backend computes ``spec``, else the reason why not."""
-    found = program(spec.accumulator)
-    if isinstance(found, str):
-        return found
-    if found.init != "zero":
-        return f"init={found.init!r}: the register starts from zero here"
-    roles: list[tuple[str, Cast | None, bool]] = [
-        ("operand a", spec.a, False),
-        ("operand b", spec.b, False),
-        ("product", found.mul, found.method != FIXED),
-        ("accumulator", found.add, True),
-        *(("totals", wrapper.cast, True) for wrapper in found.wrappers),
-        ("output", spec.out, False),
-    ]
-    for role, cast, register in roles:
-        if cast is None:
-            continue
-        reason = _cast_reason(role, cast, register)
-        if reason is None and spec.arithmetic == "fp32" and register:
-            reason = _fp32_reason(role, cast)
-        if reason is not None:
-            return reason
-    return None
-
-
-def _spec_part(spec: GemmSpec) -> tuple[bytes, Program]:
-    """The part of the call that only depends on the spec."""
-    reason = supported(spec)
-    if reason is not None:
-        raise UnsupportedSpec(
-            f"The CPU backend cannot run {str(spec)!r}: {reason}. gemmsim.reference computes every spec (slowly)."
-        )
-    found = program(spec.accumulator)
-    assert isinstance(found, Program)
-    args = GemmSpecPart()
-    if found.mul is not None:
-        args.cast_mul = cast_record(found.mul)
-    args.cast_add = cast_record(found.add)
-    # stochastic operand and output casts are passes of their own (gemm below)
-    for field, cast in (("cast_a", spec.a), ("cast_b", spec.b), ("cast_out", spec.out)):
-        if cast is not None and not cast.is_stochastic:
-            setattr(args, field, cast_record(cast))
-    args.fused = int(found.mul is None)
-    args.arithmetic = int(spec.arithmetic == "fp32")
-    args.method = found.method
-    args.integer = RegisterRecord(*found.register)
-    if found.hardware is not None:
-        args.hardware = found.hardware
-    args.wrapper_count = len(found.wrappers)
-    for record, wrapper in zip(args.wrappers, found.wrappers, strict=False):
-        record.order, record.pairs, record.n = wrapper.order, int(wrapper.pairs), wrapper.n
-        if wrapper.cast is not None:
-            record.cast = cast_record(wrapper.cast)
-    return bytes(args), found
 
 
 def _batch(a: Tensor, b: Tensor, out: Tensor, dims: int) -> ctypes.Array[ctypes.c_int64]:
@@ -138,38 +65,53 @@ def _rounded_operands(a: Tensor, b: Tensor, spec: GemmSpec, seed: int) -> tuple[
     return a, b
 
 
-def _known(spec: GemmSpec) -> tuple[bytes, Program]:
-    part = _spec_parts.get(spec)
-    if part is None:
-        if len(_spec_parts) > 4096:
-            _spec_parts.clear()
-        part = _spec_parts[spec] = _spec_part(spec)
-    return part
+def _known(spec: GemmSpec) -> Prepared:
+    known = _prepared.get(spec)
+    if known is None:
+        if len(_prepared) > 4096:
+            _prepared.clear()
+        known = _prepared[spec] = prepare(spec)
+    return known
 
 
-def gemm(a: Tensor, b: Tensor, spec: GemmSpec, out: Tensor, seed: int = 0) -> Run:
+def gemm(
+    a: Tensor,
+    b: Tensor,
+    spec: GemmSpec,
+    out: Tensor,
+    seed: int = 0,
+    c: Tensor | None = None,
+    select: Tensor | None = None,
+) -> Run:
     """Write the product of ``a`` (\\*B, M, K) and ``b`` (\\*B, K, N) that ``spec`` means into ``out`` (\\*B, M, N).
 
     Strides are free.
 
-    Broadcast batch dimensions come expanded (stride 0). Results are rounded to ``out``'s dtype (nearest even) after the
+    ``c`` is an addend of ``out``'s shape, which the accumulator's ``init`` gives a place; without it C is absent.
+    ``select`` holds integers of ``out``'s shape, the member of a palette for each element.
+    Broadcast dimensions come expanded (stride 0). Results are rounded to ``out``'s dtype (nearest even) after the
     spec's own output rounding. ``seed`` matters only for stochastic specs. Returns what ran.
-    Extra memory: B packed once (K x N in the carrier, float32 or float64) and half a megabyte per thread for A.
+    Extra memory: B packed once (K x N in the carrier, float32 or float64) and half a megabyte per thread for A; where a
+    palette's member permutes terms, (8 + 32) x K more per thread.
 
     Raises:
         UnsupportedSpec: if ``supported(spec)`` gives a reason.
+        SpecError: for ``c`` or ``select`` without a place in ``spec``.
+        SelectError: for a palette without ``select``, or with indices of no member.
         MemoryError: if the packed panels cannot be allocated.
     """
-    part = _known(spec)
+    known = _known(spec)
+    if c is not None or select is not None:
+        select = _check_extras(spec, known, c, select)
     if spec.is_stochastic:
         seed = seed if spec.fixed_seed is None else spec.fixed_seed
         a, b = _rounded_operands(a, b, spec, seed)
         if spec.out is not None and spec.out.is_stochastic:
             raw = torch.empty(out.shape, dtype=torch.float64)
-            run = _call(part, a, b, raw, seed)
+            run = _call(known, a, b, raw, seed, c, select)
             quantize(raw, spec.out, out, seed, SITE_OUT)
             return run
-    return _call(part, a, b, out, seed)
+    return _call(known, a, b, out, seed, c, select)
 
 
 def count_overflows(a: Tensor, b: Tensor, spec: GemmSpec, counts: Tensor, seed: int = 0) -> Run:
@@ -180,7 +122,7 @@ def count_overflows(a: Tensor, b: Tensor, spec: GemmSpec, counts: Tensor, seed: 
         UnsupportedSpec: if ``supported(spec)`` gives a reason, or ``spec`` has no such register.
     """
     known = _known(spec)
-    if known[1].method not in (INTEGER, FIXED):
+    if known.members is not None or known.programs[0].method not in (INTEGER, FIXED):
         raise UnsupportedSpec(
             f"The CPU backend counts no overflows of {str(spec)!r}; allowed: int(...), fixed(...) and accumulators "
             "made of them.\n  Use fixed(bits, frac, rounding=...) for a register that counts."
@@ -188,33 +130,84 @@ def count_overflows(a: Tensor, b: Tensor, spec: GemmSpec, counts: Tensor, seed: 
     if spec.is_stochastic:
         seed = seed if spec.fixed_seed is None else spec.fixed_seed
         a, b = _rounded_operands(a, b, spec, seed)
-    return _call(known, a, b, counts, seed, counting=True)
+    return _call(known, a, b, counts, seed, counts=counts)
 
 
-def _call(known: tuple[bytes, Program], a: Tensor, b: Tensor, out: Tensor, seed: int, counting: bool = False) -> Run:
-    part, found = known
+def _check_extras(spec: GemmSpec, known: Prepared, c: Tensor | None, select: Tensor | None) -> Tensor | None:
+    """``select`` as the library reads it; errors for what the spec has no place for."""
+    if c is not None and known.init == "zero":
+        raise SpecError(
+            f"c with {str(spec)!r}; allowed: init=c_first or init=c_last.\n  Say where C enters, or drop c."
+        )
+    if select is None:
+        return None
+    if known.members is None:
+        raise SpecError(f"select with {str(spec)!r}; allowed: select for palette(...) only.\n  Drop select.")
+    return indices(select, len(known.programs))
+
+
+def _extras(c: Tensor | None, select: Tensor | None, counts: Tensor | None, dims: int) -> tuple[Extras, object]:
+    """The record of tensors beside a, b and the result, and what must outlive the call with it."""
+    record = Extras()
+    strides = (ctypes.c_int64 * (2 * dims))()
+    if counts is not None:
+        record.overflows = counts.data_ptr()
+    if c is not None:
+        record.addend, record.addend_dtype = c.data_ptr(), DTYPES[c.dtype]
+        record.addend_row, record.addend_col = c.stride()[-2:]
+        strides[:dims] = list(c.stride()[:-2])
+    if select is not None:
+        record.select = select.data_ptr()
+        record.select_row, record.select_col = select.stride()[-2:]
+        strides[dims:] = list(select.stride()[:-2])
+    record.batch = ctypes.addressof(strides)
+    return record, strides
+
+
+def _call(
+    known: Prepared,
+    a: Tensor,
+    b: Tensor,
+    out: Tensor,
+    seed: int,
+    c: Tensor | None = None,
+    select: Tensor | None = None,
+    counts: Tensor | None = None,
+) -> Run:
+    """Run the library; where ``counts`` are asked for, ``out`` gives the shape only."""
     sa, sb, sc = a.stride(), b.stride(), out.stride()
     dims = len(sc) - 2
     batch = _batch(a, b, out, dims) if dims else None
+    rare = c is not None or select is not None or counts is not None
+    extras = _extras(c, select, counts, dims) if rare else None
     m, n = out.shape[-2:]
     args = _pack(
-        a.data_ptr(), b.data_ptr(), 0 if counting else out.data_ptr(),
-        DTYPES[a.dtype], DTYPES[b.dtype], 0 if counting else DTYPES[out.dtype], dims,
+        a.data_ptr(), b.data_ptr(), out.data_ptr() if counts is None else 0,
+        DTYPES[a.dtype], DTYPES[b.dtype], DTYPES[out.dtype] if counts is None else 0, dims,
         m, n, a.shape[-1], sa[-2], sa[-1], sb[-2], sb[-1], sc[-2], sc[-1],
-        ctypes.addressof(batch) if batch is not None else 0, out.data_ptr() if counting else 0,
+        ctypes.addressof(batch) if batch is not None else 0, ctypes.addressof(extras[0]) if extras is not None else 0,
         seed, torch.get_num_threads(), 0,
     )  # fmt: skip
-    if found.shuffle is not None:  # the last field of the spec's part is the permutation of this K
-        order = permutation(found.shuffle, a.shape[-1])
-        part = part[:-8] + ctypes.addressof(order).to_bytes(8, sys.byteorder)
+    part = known.part
+    if known.shuffles:
+        part, _alive = known.of(a.shape[-1])
     code = library().gemmsim_gemm(args + part)
+    if code < 0:
+        raise _failure(code, a.shape[-1], n)
+    return Run(code)
+
+
+def _failure(code: int, k: int, n: int) -> Exception:
+    """What the library could not do."""
+    if code == -3:
+        return SelectError(
+            "a palette without select; allowed: one index for each element of the result.\n"
+            "  Give select=, integers that broadcast to the result (gemmsim.qmatmul, gemmsim.qmm)."
+        )
     if code == -2:
-        raise ValueError(
+        return ValueError(
             "int(...) adds whole numbers; an operand has fractions, NaN or infinities after its cast.\n  Cast the "
             'operands to integers ("int8 : int(24)"), or use fixed(P, frac).'
         )
-    if code < 0:
-        k = a.shape[-1]
-        size = f"{k * n * 4 / 2**30:.1f} GiB"
-        raise MemoryError(f"Packing b ({k} x {n}) needs {size} or more, which is not there. Split the product along N.")
-    return Run(code)
+    size = f"{k * n * 4 / 2**30:.1f} GiB"
+    return MemoryError(f"Packing b ({k} x {n}) needs {size} or more, which is not there. Split the product along N.")

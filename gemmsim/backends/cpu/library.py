@@ -16,7 +16,7 @@ __all__ = ["ISAS", "LibraryError", "build_info", "isa", "library", "set_isa"]
 #: Instruction sets from widest to narrowest; ``baseline`` runs anywhere.
 ISAS = ("avx512", "avx2", "baseline")
 
-_ABI = 1
+_ABI = 2
 _lock = threading.Lock()
 _loaded: ctypes.CDLL | None = None
 

@@ -6,7 +6,7 @@ import ctypes
 from dataclasses import dataclass
 from functools import lru_cache
 
-from gemmsim.arithmetic import Accumulator, Sequential
+from gemmsim.arithmetic import Accumulator, Palette, Sequential
 from gemmsim.arithmetic.chunked import Chunked, Promote
 from gemmsim.arithmetic.compensated import Compensated, FastTwoSum, Kahan, Neumaier, TwoSum
 from gemmsim.arithmetic.exact_sum import Binned, Exact
@@ -19,9 +19,20 @@ from gemmsim.arithmetic.splitk import SplitK
 from gemmsim.formats import Cast
 from gemmsim.hardware import FlooredSum, FmaChain, FusedBlock, PairwiseTree, ScaledGroups
 
-from .records import MAX_WRAPPERS, HardwareRecord
+from .params import cast_record
+from .records import MAX_WRAPPERS, HardwareRecord, MemberRecord, RegisterRecord
 
-__all__ = ["FIXED", "INTEGER", "MAX_WRAPPERS", "Program", "Wrapped", "permutation", "program"]
+__all__ = [
+    "FIXED",
+    "INTEGER",
+    "MAX_WRAPPERS",
+    "Program",
+    "Wrapped",
+    "member_record",
+    "permutation",
+    "program",
+    "programs",
+]
 
 #: gemmsim::Order in cutlass_kernels/cpu/tile.h.
 CHUNKED, PAIRWISE, INTERLEAVED, SPLITK, SHUFFLED = 1, 2, 3, 4, 5
@@ -35,6 +46,9 @@ _LEAVES = (Sequential, Compensated, Exact, Binned, Integer, Fixed, Hardware)
 FMA_CHAIN = 5
 #: gemmsim::HardwareOut there.
 _OUTS = {"rz23": 0, "e8m13": 1, "rne10": 2, "rne23": 3}
+
+#: gemmsim::Init in cutlass_kernels/cpu/member.h.
+_INITS = ("zero", "c_first", "c_last")
 
 
 @dataclass(frozen=True)
@@ -60,6 +74,17 @@ class Program:
     #: gemmsim::Register there; of BINNED the first number is the carry.
     register: tuple[int, int, int, int, int, int] = (1, 0, 0, 1, 0, 0)
     hardware: HardwareRecord | None = None
+
+
+def programs(accumulator: Accumulator) -> tuple[Program, ...] | str:
+    """The programs of a palette's members, or the one of any other accumulator; or why this backend has none."""
+    found = []
+    for member in accumulator.members if isinstance(accumulator, Palette) else (accumulator,):
+        one = program(member)
+        if isinstance(one, str):
+            return one
+        found.append(one)
+    return tuple(found)
 
 
 def program(accumulator: Accumulator) -> Program | str:
@@ -106,6 +131,27 @@ def program(accumulator: Accumulator) -> Program | str:
     if isinstance(accumulator, Sequential):
         return Program(tuple(wrappers), 0, accumulator.add, accumulator.mul, accumulator.init, shuffle)
     return Program(tuple(wrappers), _METHODS[type(accumulator)], accumulator.fmt, accumulator.mul, "zero", shuffle)
+
+
+def member_record(found: Program) -> MemberRecord:
+    """The record of a program; the permutation belongs to a K and comes with the call."""
+    record = MemberRecord(
+        fused=int(found.mul is None),
+        init=_INITS.index(found.init),
+        add=cast_record(found.add),
+        method=found.method,
+        integer=RegisterRecord(*found.register),
+        wrapper_count=len(found.wrappers),
+    )
+    if found.mul is not None:
+        record.mul = cast_record(found.mul)
+    for place, wrapper in zip(record.wrappers, found.wrappers, strict=False):
+        place.order, place.pairs, place.n = wrapper.order, int(wrapper.pairs), wrapper.n
+        if wrapper.cast is not None:
+            place.cast = cast_record(wrapper.cast)
+    if found.hardware is not None:
+        record.hardware = found.hardware
+    return record
 
 
 def _hardware(accumulator: Hardware) -> HardwareRecord:

@@ -12,9 +12,12 @@ __all__ = [
     "MAX_BATCH_DIMS",
     "STEPS",
     "CastRecord",
+    "Extras",
     "MAX_WRAPPERS",
     "GemmSpecPart",
     "HardwareRecord",
+    "MemberRecord",
+    "RegisterRecord",
     "QuantizeArgs",
 ]
 
@@ -55,13 +58,11 @@ class HardwareRecord(ctypes.Structure):
     ]  # fmt: skip
 
 
-class GemmSpecPart(ctypes.Structure):
-    """The end of GemmArgs: what only depends on the spec."""
+class MemberRecord(ctypes.Structure):
+    """One accumulator."""
 
     _fields_ = [
-        ("fused", c_int32), ("arithmetic", c_int32),
-        ("cast_a", CastRecord), ("cast_b", CastRecord), ("cast_mul", CastRecord),
-        ("cast_add", CastRecord), ("cast_out", CastRecord),
+        ("fused", c_int32), ("init", c_int32), ("mul", CastRecord), ("add", CastRecord),
         ("wrapper_count", c_int32), ("method", c_int32),
         ("wrappers", WrapperRecord * MAX_WRAPPERS), ("integer", RegisterRecord),
         ("hardware", HardwareRecord),
@@ -69,9 +70,28 @@ class GemmSpecPart(ctypes.Structure):
     ]  # fmt: skip
 
 
-#: The beginning of GemmArgs: a b c, three dtypes and batch_dims, m n k, six strides, batch, overflows, seed, threads,
-#: padding.
-#: Packed in one call because a product of 8x8 matrices should not wait for its arguments.
+class GemmSpecPart(ctypes.Structure):
+    """The end of GemmArgs: what only depends on the spec."""
+
+    _fields_ = [
+        ("arithmetic", c_int32), ("member_count", c_int32),
+        ("cast_a", CastRecord), ("cast_b", CastRecord), ("cast_out", CastRecord),
+        ("member", MemberRecord), ("members", c_void_p),
+    ]  # fmt: skip
+
+
+class Extras(ctypes.Structure):
+    """What only some products have."""
+
+    _fields_ = [
+        ("addend", c_void_p), ("select", c_void_p), ("overflows", c_void_p),
+        ("addend_row", c_int64), ("addend_col", c_int64), ("select_row", c_int64), ("select_col", c_int64),
+        ("batch", c_void_p), ("addend_dtype", c_int32), ("reserved", c_int32),
+    ]  # fmt: skip
+
+
+#: The beginning of GemmArgs: a b c, three dtypes and batch_dims, m n k, six strides, batch, extras, seed, threads,
+#: padding. Packed in one call because a product of 8x8 matrices should not wait for its arguments.
 GEMM_CALL = struct.Struct("@3Q4i3q6qQQQ2i")
 
 

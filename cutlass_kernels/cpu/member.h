@@ -1,0 +1,20 @@
+// What one accumulator is to the library: runs of terms, and the orders around them.
+#pragma once
+#include "tile.h"
+
+namespace gemmsim {
+
+// Where an addend C enters a plain register.
+enum Init : int32_t { FROM_ZERO = 0, C_FIRST = 1, C_LAST = 2 };
+
+struct Member {
+    int32_t fused, init;
+    Cast mul, add;
+    int32_t wrapper_count, method;  // method: Method of a run
+    Wrapper wrappers[MAX_WRAPPERS];
+    Register integer;
+    HardwareModel hardware;
+    const int64_t* permutation;  // SHUFFLED: original index of each position
+};
+
+}  // namespace gemmsim
