@@ -98,8 +98,8 @@ def cast_operand(x: Tensor, cast: Cast | None, dtype: torch.dtype, seed: int, si
     Random bits belong to stored elements: a repeated (stride 0) batch dimension is rounded once.
     """
     if cast is None or cast.format == FORMATS.get(x.dtype):  # what a format holds, no cast to it changes
-        if x.dtype == dtype:
-            return x
+        if x.dtype == dtype or x.device.type == "cuda":
+            return x.to(dtype)
         cast = Cast(FORMATS[x.dtype])
     base = x
     for d in range(x.dim() - 2):

@@ -13,7 +13,7 @@ __all__ = ["FLOAT_DTYPES", "check_device", "check_float", "check_integers", "che
 FLOAT_DTYPES = frozenset({torch.float32, torch.float64, torch.float16, torch.bfloat16})
 _FLOAT_NAMES = "float32, float64, float16 and bfloat16"
 #: Device types with a kernel; ``meta`` computes shapes only.
-_DEVICES = ("cpu", "meta")
+_DEVICES = ("cpu", "cuda", "meta")
 
 
 def check_float(owner: str, name: str, tensor: object) -> None:
@@ -68,7 +68,7 @@ def check_device(owner: str, a: Tensor, b: Tensor | None = None, c: Tensor | Non
         where = ", ".join(f"{name} on {device}" for name, device in given)
         raise DeviceError(message(f"{owner}: {where}", "all tensors on one device", "Move them with .to(device)."))
     do = f"Use {given[0][0]}.cpu() and move the result back."
-    raise DeviceError(message(f"{owner}: {given[0][0]} is on {device}", "tensors on the CPU", do))
+    raise DeviceError(message(f"{owner}: {given[0][0]} is on {device}", "tensors on the CPU or an NVIDIA GPU", do))
 
 
 def check_same_inner(owner: str, a: Tensor, b: Tensor) -> None:

@@ -1,4 +1,4 @@
-"""The operators on ordinary CPU tensors: checks, shapes and seeds around ``gemmsim.backends.cpu``.
+"""The operators on ordinary tensors: checks, shapes and seeds around ``gemmsim.backends``.
 
 Everything here runs below PyTorch's dispatcher: no autograd, no tracing, no modes.
 """
@@ -20,8 +20,9 @@ from gemmsim.formats import Cast
 from . import selection, state
 from .casts import carrier_dtype
 from .checks import FLOAT_DTYPES, check_float, check_integers, check_out_dtype
-from .errors import ShapeError, message
+from .errors import DeviceError, ShapeError, message
 from .seeds import Site, derive_seed, draw_seed
+from .selection import backend_of
 from .shapes import matmul_shape
 
 __all__ = [
@@ -40,6 +41,10 @@ __all__ = [
 #: Most batch dimensions, and most dimensions of a strided element-wise call, that the backend takes.
 _MAX_DIMS = 16
 _NOTHING = "nothing to compute: the result has no elements"
+
+
+def _name(x: Tensor) -> str:
+    return "cuda" if x.is_cuda else "cpu"
 
 
 @lru_cache(maxsize=4096)
@@ -76,12 +81,12 @@ def quantize_into(
     if cast.is_stochastic:
         bits = draw_seed() if seed is None else derive_seed(seed, stream)
     if out.dim() <= _MAX_DIMS:
-        cpu.quantize(x, cast, out, bits, site)
+        backend_of(x).quantize(x, cast, out, bits, site)
     else:
-        flat = torch.empty(out.numel(), dtype=out.dtype)
-        cpu.quantize(x.reshape(-1), cast, flat, bits, site)
+        flat = torch.empty(out.numel(), dtype=out.dtype, device=out.device)
+        backend_of(x).quantize(x.reshape(-1), cast, flat, bits, site)
         out.copy_(flat.view(out.shape))
-    state.record("quantize", "cpu", str(cast), f"{x.numel()} elements {x.dtype} to {out.dtype}")
+    state.record("quantize", _name(x), str(cast), f"{x.numel()} elements {x.dtype} to {out.dtype}")
 
 
 def overwrite(x: Tensor, cast: Cast, out: Tensor, seed: int | None) -> None:
@@ -121,20 +126,28 @@ def matmul(
     dtype = result_dtype("matmul", a, b, out_dtype)
     bits = call_seed(spec, seed, stream)
     if c is None and select is None and a.dim() == 2 and b.dim() == 2 and a.shape[1] == b.shape[0]:
-        out = torch.empty((a.shape[0], b.shape[1]), dtype=dtype)
+        out = torch.empty((a.shape[0], b.shape[1]), dtype=dtype, device=a.device)
         plan: object = selection.gemm(a, b, spec, out, bits) if out.numel() else _NOTHING
     else:
         out, plan = _general_matmul(a, b, spec, bits, dtype, c, select)
-    state.record("matmul", "cpu", spec.key, plan)
+    state.record("matmul", _name(a), spec.key, plan)
     return out
 
 
 def _general_matmul(
-    a: Tensor, b: Tensor, spec: GemmSpec, seed: int, dtype: torch.dtype, c: Tensor | None, select: Tensor | None
+    a: Tensor,
+    b: Tensor,
+    spec: GemmSpec,
+    seed: int,
+    dtype: torch.dtype,
+    c: Tensor | None,
+    select: Tensor | None,
+    named: GemmSpec | None = None,
 ) -> tuple[Tensor, object]:
-    """``matmul`` of operands of any rank from two, and what ran."""
+    """``matmul`` of operands of any rank from two, and what ran; ``named``: the spec of casts made already."""
+    named = spec if named is None else named
     shape = matmul_shape("matmul", a, b)
-    out = torch.empty(shape, dtype=dtype)
+    out = torch.empty(shape, dtype=dtype, device=a.device)
     if len(shape) > 2:
         spec, a, b = _cast_stochastic_operands(spec, a, b, seed)
     if c is not None:
@@ -147,13 +160,16 @@ def _general_matmul(
     target = out
     if len(shape) > 2:
         a, b, target, c, select = _batched(a, b, out, c, select)
-    return out, selection.gemm(a, b, spec, target, seed, c, select)
+    return out, selection.gemm(a, b, spec, target, seed, c, select, named)
 
 
 def count_overflows(a: Tensor, b: Tensor, spec: GemmSpec, seed: int | None = None) -> Tensor:
     """How often each element's register left its range, int64 in the shape of ``matmul``'s result."""
     check_float("count_overflows", "a", a)
     check_float("count_overflows", "b", b)
+    if a.is_cuda or b.is_cuda:
+        asked = "count_overflows of tensors on a GPU"
+        raise DeviceError(message(asked, "tensors on the CPU", "Use .cpu() on both operands."))
     counts = torch.zeros(matmul_shape("count_overflows", a, b), dtype=torch.int64)
     bits = call_seed(spec, seed)
     if counts.dim() > 2:
@@ -211,8 +227,9 @@ def matmul_with_operands(
     cast_a = a.new_empty(0) if spec.a is None else _cast_operand(a, spec.a, bits, Site.OPERAND_A)
     cast_b = b.new_empty(0) if spec.b is None else _cast_operand(b, spec.b, bits, Site.OPERAND_B)
     left, right = (a if spec.a is None else cast_a), (b if spec.b is None else cast_b)
-    out, plan = _general_matmul(left, right, without_operand_casts(spec), bits, dtype, c, select)
-    state.record("matmul", "cpu", spec.key, plan)
+    stripped = without_operand_casts(spec)
+    out, plan = _general_matmul(left, right, stripped, bits, dtype, c, select, spec)
+    state.record("matmul", _name(a), spec.key, plan)
     return out, cast_a, cast_b
 
 

@@ -1,4 +1,4 @@
-"""Registration of the operators with PyTorch: schemas, CPU kernels, fake kernels and batching rules.
+"""Registration of the operators with PyTorch: schemas, kernels, fake kernels and batching rules.
 
 ``torch.ops.gemmsim.matmul`` and its kin are what ``torch.compile`` graphs, modes and profilers see. They take specs and
 casts as strings. They have no gradient of their own: ``gemmsim.qmatmul``, ``gemmsim.qlinear`` and ``gemmsim.quantizer``
@@ -56,7 +56,7 @@ LIBRARY.define("quantize_into(Tensor x, str cast, Tensor(a!) out, SymInt? seed=N
 LIBRARY.define("quantize_(Tensor(a!) x, str cast, SymInt? seed=None) -> ()", tags=_TAGS)
 
 
-def _matmul_cpu(
+def _matmul(
     a: Tensor,
     b: Tensor,
     spec: str,
@@ -69,7 +69,7 @@ def _matmul_cpu(
     return kernels.matmul(a, b, kernels.spec_of(spec), seed, out_dtype, c, stream, select)
 
 
-def _matmul_with_operands_cpu(
+def _matmul_with_operands(
     a: Tensor,
     b: Tensor,
     spec: str,
@@ -82,11 +82,11 @@ def _matmul_with_operands_cpu(
     return kernels.matmul_with_operands(a, b, kernels.spec_of(spec), seed, out_dtype, c, stream, select)
 
 
-def _count_overflows_cpu(a: Tensor, b: Tensor, spec: str, seed: int | None = None) -> Tensor:
+def _count_overflows(a: Tensor, b: Tensor, spec: str, seed: int | None = None) -> Tensor:
     return kernels.count_overflows(a, b, kernels.spec_of(spec), seed)
 
 
-def _quantize_cpu(
+def _quantize(
     x: Tensor,
     cast: str,
     seed: int | None = None,
@@ -97,20 +97,21 @@ def _quantize_cpu(
     return kernels.quantize(x, cast_of(cast), seed, site, stream, widen)
 
 
-def _quantize_into_cpu(x: Tensor, cast: str, out: Tensor, seed: int | None = None) -> None:
+def _quantize_into(x: Tensor, cast: str, out: Tensor, seed: int | None = None) -> None:
     kernels.overwrite(x, cast_of(cast), out, seed)
 
 
-def _quantize_inplace_cpu(x: Tensor, cast: str, seed: int | None = None) -> None:
+def _quantize_inplace(x: Tensor, cast: str, seed: int | None = None) -> None:
     kernels.overwrite(x, cast_of(cast), x, seed)
 
 
-LIBRARY.impl("matmul", _matmul_cpu, "CPU")
-LIBRARY.impl("matmul_with_operands", _matmul_with_operands_cpu, "CPU")
-LIBRARY.impl("count_overflows", _count_overflows_cpu, "CPU")
-LIBRARY.impl("quantize", _quantize_cpu, "CPU")
-LIBRARY.impl("quantize_into", _quantize_into_cpu, "CPU")
-LIBRARY.impl("quantize_", _quantize_inplace_cpu, "CPU")
+for _key in ("CPU", "CUDA"):  # one function for both: it takes the backend of its operands' device
+    LIBRARY.impl("matmul", _matmul, _key)
+    LIBRARY.impl("matmul_with_operands", _matmul_with_operands, _key)
+    LIBRARY.impl("count_overflows", _count_overflows, _key)
+    LIBRARY.impl("quantize", _quantize, _key)
+    LIBRARY.impl("quantize_into", _quantize_into, _key)
+    LIBRARY.impl("quantize_", _quantize_inplace, _key)
 
 
 @torch.library.register_fake("gemmsim::matmul", lib=LIBRARY)

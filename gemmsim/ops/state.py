@@ -12,10 +12,10 @@ __all__ = ["BackendRecord", "last_backend", "record"]
 class BackendRecord:
     """One executed operator.
 
-    ``op``: "matmul" or "quantize". ``backend``: "cpu" (this library); "blas" and "cublas" for a native product, on the
-    CPU and on CUDA, entered by asking (``cublas_acceleration``) or by proof; "torch" where formats ask for PyTorch's
-    own product. ``spec``: the spec or cast as a string, empty for "torch". ``plan``: what the backend chose and what
-    it proved unnecessary, and why a native product that was asked for was refused, one line.
+    ``op``: "matmul" or "quantize". ``backend``: "cpu" or "cuda" (this library); "blas" and "cublas" for a native
+    product, on the CPU and on CUDA, entered by asking (``cublas_acceleration``) or by proof; "torch" where formats ask
+    for PyTorch's own product. ``spec``: the spec or cast as a string, empty for "torch". ``plan``: what the backend
+    chose and what it proved unnecessary, and why a native product that was asked for was refused, one line.
     """
 
     op: str

@@ -335,6 +335,15 @@ def test_gradients_of_a_native_product():
     assert_bitwise_equal(a.grad, torch.ones(64, 64) @ b.detach().mT)
 
 
+def test_formats_prove_for_operands_that_autograd_casts_beforehand():
+    g = torch.Generator().manual_seed(2)
+    a, b = (torch.randn(64, 64, generator=g).requires_grad_() for _ in range(2))
+    y = gs.qmatmul(a, b, "e4m3 : exact(fp32)")
+    assert gs.last_backend().backend == "blas"
+    with torch.no_grad():
+        assert_bitwise_equal(y.detach(), gs.qmatmul(a, b, "e4m3 : exact(fp32)"))
+
+
 def test_candidates_are_what_the_kernels_run_slowly():
     slow = [
         ":exact(fp32)",

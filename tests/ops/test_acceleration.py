@@ -358,6 +358,23 @@ def test_backward_products_follow_their_forward_product(monkeypatch):
     assert backends()[2:] == ["cpu", "cpu"]
 
 
+def test_training_takes_the_type_that_the_operand_casts_name(monkeypatch):
+    """Under autograd the operands come cast, in the dtype they had; that is no reason for another type."""
+    a, b = (t.requires_grad_() for t in operands())
+    with On(True):
+        y = gs.qmatmul(a, b, "bf16 : fp32")
+        assert "native type bf16/fp32" in gs.last_backend().plan
+        gs.qmatmul(a, b, "e4m3 : fp32")
+        assert "refused: native type e4m3*e4m3 promoted" in gs.last_backend().plan
+        gs.qmatmul(torch.stack([a, a]), b, "bf16/sr8 : fp32")
+        assert "native type bf16/fp32" in gs.last_backend().plan
+        with torch.no_grad():
+            assert_bitwise_equal(y.detach(), gs.qmatmul(a, b, "bf16 : fp32"))
+    backends = record_backends(monkeypatch)
+    y.sum().backward()
+    assert backends() == ["blas", "blas"]
+
+
 def test_backward_in_a_thread_of_its_own(monkeypatch):
     a, b = (t.requires_grad_() for t in operands())
     with On(True):

@@ -16,6 +16,7 @@ typedef unsigned int uint32_t;
 typedef long long int64_t;
 typedef unsigned long long uint64_t;
 typedef unsigned short uint16_t;
+typedef unsigned char uint8_t;
 #endif
 
 namespace gemmsim {

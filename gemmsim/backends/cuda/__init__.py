@@ -17,6 +17,7 @@ from .errors import (
     PackageError,
 )
 from .folder import cache_folder
+from .gemm import Run, gemm, supported
 from .registry import FAMILIES, Family, family_sources
 from .source import KernelSource
 from .toolchain import PACKAGES, Toolchain, toolchain
@@ -37,12 +38,15 @@ __all__ = [
     "KernelCache",
     "KernelSource",
     "PackageError",
+    "Run",
     "Toolchain",
     "cache_folder",
     "check_arch",
     "compile_kernel",
     "family_sources",
+    "gemm",
     "kernel_cache",
     "quantize",
+    "supported",
     "toolchain",
 ]

@@ -18,7 +18,17 @@ from ..cpu.params import cast_record
 from .launch import launch
 from .source import KernelSource, cast_literal
 
-__all__ = ["MAX_DIMS", "SITE_QUANTIZE", "CastArgs", "cast_args", "cast_blocks", "cast_source", "quantize", "sources"]
+__all__ = [
+    "MAX_DIMS",
+    "SITE_QUANTIZE",
+    "CastArgs",
+    "cast_args",
+    "cast_blocks",
+    "cast_source",
+    "needs_exact",
+    "quantize",
+    "sources",
+]
 
 MAX_DIMS = 16
 SITE_QUANTIZE = 16
@@ -56,10 +66,10 @@ def _packs(cast: Cast, vector: int) -> int:
     """CastKernel<K>::PACKS; the records of both sides are compared by the tests."""
     if vector == 0:
         return 4
-    return 1 if cast.rounding.is_stochastic or _needs_exact(cast) else 4
+    return 1 if cast.rounding.is_stochastic or needs_exact(cast) else 4
 
 
-def _needs_exact(cast: Cast) -> bool:
+def needs_exact(cast: Cast) -> bool:
     """gemmsim::needs_exact: only 128-bit integers know this cast."""
     record = cast_record(cast)
     if cast.rounding.mode in (RoundingMode.SRB, RoundingMode.SRC) or record.flags & (4 | 8):

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from . import cast
 from .errors import CudaError, message
+from .gemm import sources as gemm_kernels
 from .source import KernelSource
 
 __all__ = ["FAMILIES", "Family", "family_sources"]
@@ -23,7 +24,10 @@ class Family:
 
 FAMILIES = {
     family.name: family
-    for family in (Family("cast", "element-wise rounding: quantize, operand and output casts", cast.sources),)
+    for family in (
+        Family("cast", "element-wise rounding: quantize, operand and output casts", cast.sources),
+        Family("gemm", "matrix products of every accumulator on ordinary arithmetic units", gemm_kernels),
+    )
 }
 
 

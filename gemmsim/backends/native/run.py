@@ -83,15 +83,18 @@ def proof_for(a: Tensor, b: Tensor, spec: GemmSpec) -> Proof | None:
     return found if isinstance(found, Proof) else None
 
 
-def gemm(a: Tensor, b: Tensor, spec: GemmSpec, out: Tensor, seed: int) -> NativeRun | None:
+def gemm(
+    a: Tensor, b: Tensor, spec: GemmSpec, out: Tensor, seed: int, named: GemmSpec | None = None
+) -> NativeRun | None:
     """Write the product to ``out`` if a native GEMM provably gives its bits and is faster, else return ``None``.
 
-    Arguments and result as for ``gemmsim.backends.cpu.gemm``. Operands on the CPU are looked at where the formats prove
+    Arguments and result as for ``gemmsim.backends.cpu.gemm``; ``named`` is the spec of the casts that the operands have
+    been through already, where ``spec`` has none. Operands on the CPU are looked at where the formats prove
     nothing; on other devices that would have to wait for them.
     """
     if not _worth(spec, a, b, out):
         return None
-    proof = proof_for(a, b, spec)
+    proof = proof_for(a, b, spec if named is None else named)
     on_cpu = a.device.type == "cpu"
     if proof is None and (not on_cpu or _looks_hopeless(a, b, spec)):
         return None

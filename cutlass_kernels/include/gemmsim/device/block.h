@@ -29,4 +29,15 @@ GEMMSIM_HD unsigned char* shared_memory() {
 #endif
 }
 
+// The largest `x` of each warp's threads (`tid` counts those of the block), in the warp's own word.
+GEMMSIM_HD void warp_maximum(uint32_t* words, uint32_t tid, uint32_t x) {
+#if defined(__CUDA_ARCH__)
+    x = __reduce_max_sync(0xFFFFFFFFu, x);
+    if ((tid & 31) == 0) words[tid >> 5] = x;
+#else  // fibers run in the order of their numbers
+    uint32_t& word = words[tid >> 5];
+    word = (tid & 31) == 0 || x > word ? x : word;
+#endif
+}
+
 }  // namespace gemmsim

@@ -10,8 +10,11 @@
 #if defined(__CUDACC_RTC__)
 #define GEMMSIM_UNROLL _Pragma("unroll")
 #define GEMMSIM_NO_UNROLL _Pragma("unroll 1")
+#define GEMMSIM_PRAGMA(x) _Pragma(#x)
+#define GEMMSIM_UNROLL_BY(n) GEMMSIM_PRAGMA(unroll n)
 #else
 #define GEMMSIM_UNROLL
+#define GEMMSIM_UNROLL_BY(n)
 #define GEMMSIM_NO_UNROLL
 #endif
 

@@ -1,0 +1,73 @@
+// A matrix product: what is known when its kernel is compiled, and what is known when it is launched.
+// gemmsim/backends/cuda/gemm_source.py and gemm_args.py write these records.
+#pragma once
+#include "gemmsim/types.h"
+
+namespace gemmsim {
+
+// What a run is: a plain register, a compensated one, the long accumulator, two's complement integers, fixed point, a
+// chip's matrix instruction. Numbers are those of the CPU library (cpu/tile.h).
+enum Method : int32_t { REGISTER = 0, KAHAN = 1, NEUMAIER = 2, TWO_SUM = 3, FAST_TWO_SUM = 4, LONG = 5, INTEGER = 6, FIXED = 7, HARDWARE = 8, BINNED = 9 };
+
+// A wrapper around a run, outermost first: which terms meet in which order.
+enum Order : int32_t { CHUNKED = 1, PAIRWISE = 2, INTERLEAVED = 3, SPLITK = 4, SHUFFLED = 5 };
+constexpr int MAX_WRAPPERS = 4, BATCH_DIMS = 16;
+
+enum Init : int32_t { FROM_ZERO = 0, C_FIRST = 1, C_LAST = 2 };
+
+struct Wrapper {
+    int32_t order, pairs;  // pairs: lanes are combined pairwise instead of in sequence
+    Cast cast;             // rounding of each combination (SPLITK: of each total, too)
+};
+
+struct Register {
+    int32_t bits, saturate, at_end, is_signed;  // at_end: brought into range once, after an exact sum
+    int32_t shift, frac;                        // INTEGER: products shifted right; FIXED: multiples of 2^-frac
+};
+
+enum HardwareKind : int32_t { HW_NONE = 0, HW_FUSED = 1, HW_GROUPS = 2, HW_TREE = 3, HW_FLOORED = 4, HW_FMA = 5 };
+enum HardwareOut : int32_t { HW_RZ23 = 0, HW_E8M13 = 1, HW_RNE10 = 2, HW_RNE23 = 3 };
+struct HardwareModel {
+    int32_t kind, products, kept, out;
+    int32_t k;                                        // of an instruction: shorter runs are filled up with zero products
+    int32_t group, flush;                             // GROUPS; TREE
+    int32_t total_bits, addend_bits, halves, window;  // FLOORED; window -1: none
+    int32_t a_emin, b_emin;                           // exponents of the operand formats' smallest normals
+};
+
+// How an operand lies in memory: any strides; or in the direction of terms (or of lines: A's rows, B's columns) without gaps,
+// every vector of 16 bytes aligned and either wholly inside the matrix or wholly outside.
+enum Layout : int32_t { ANY_STRIDES = 0, TERMS_CONTIGUOUS = 1, LINES_CONTIGUOUS = 2 };
+
+struct GemmConfig {
+    DType a, b, c, out;
+    Cast cast_a, cast_b, mul, add, cast_out;  // flags without PRESENT: no rounding there
+    int32_t done_a, done_b;                   // the operand holds results of its cast already
+    int32_t layout_a, layout_b;               // Layout
+    int32_t fused, fp32;                      // fp32: steps are rounded to binary32 before the casts
+    int32_t method, carrier;                  // carrier: 0 float, 1 double, 2 integers of 128 bits
+    int32_t rows, cols;                       // outputs of a thread: 1, 2, 4 or 8 each way
+    int32_t init, select, permuted;           // Init; whether elements are selected; whether terms are permuted
+    int32_t levels;
+    Wrapper wrapper[MAX_WRAPPERS];
+    Register reg;
+    HardwareModel hardware;
+};
+
+// Strides in elements. gemmsim/backends/cuda/gemm_args.py mirrors this record.
+struct GemmArgs {
+    const void *a, *b, *c;
+    void* out;
+    const uint8_t* select;      // one member's index for each output
+    const int32_t *term, *key;  // place of the term at each position; the k its random bits belong to (null: the position)
+    int64_t m, n, k, batches;
+    int64_t a_row, a_col, b_row, b_col, c_row, c_col, out_row, out_col, select_row, select_col;
+    uint64_t seed;
+    int32_t dims, member;
+    int64_t size[MAX_WRAPPERS];  // n of each wrapper
+    int64_t batch[BATCH_DIMS], a_batch[BATCH_DIMS], b_batch[BATCH_DIMS], c_batch[BATCH_DIMS], out_batch[BATCH_DIMS], select_batch[BATCH_DIMS];
+};
+
+constexpr int GEMM_THREADS = 256, GEMM_SIDE = 16, GEMM_DEPTH = 16;  // 16 x 16 threads; terms of a chunk in shared memory
+
+}  // namespace gemmsim

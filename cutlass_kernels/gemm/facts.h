@@ -1,0 +1,85 @@
+// What the formats alone prove about a product, decided when its kernel is compiled. The lemmas are those of the CPU's
+// planner (cpu/plan.h, docs/design/cpu.md).
+#pragma once
+#include "gemm/config.h"
+#include "gemmsim/device/round_cast.h"
+
+namespace gemmsim {
+
+template <class T> struct CarrierFacts {
+    static constexpr int BITS = Carrier<T>::FRACTION + 1, EMAX = Carrier<T>::EMAX, LEAST = 1 - Carrier<T>::BIAS - Carrier<T>::FRACTION;
+};
+
+GEMMSIM_HD constexpr bool is_finite(double x) { return x >= -0x1.fffffffffffffp1023 && x <= 0x1.fffffffffffffp1023; }
+GEMMSIM_HD constexpr double magnitude(double x) { return x < 0 ? -x : x; }
+GEMMSIM_HD constexpr double smaller(double x, double y) { return x < y ? x : y; }
+GEMMSIM_HD constexpr double larger(double x, double y) { return x > y ? x : y; }
+
+// Finite values of an operand: significant bits, multiples of 2^quantum, magnitudes below 2^top.
+struct OperandFacts {
+    int bits, quantum, top;
+};
+GEMMSIM_HD constexpr OperandFacts dtype_facts(int dtype) {
+    return dtype == F32 ? OperandFacts{24, -149, 128} : dtype == F64 ? OperandFacts{53, -1074, 1024} : dtype == F16 ? OperandFacts{11, -24, 16} : OperandFacts{8, -133, 128};
+}
+GEMMSIM_HD constexpr OperandFacts operand_facts(const Cast& c, int dtype) {
+    const OperandFacts d = dtype_facts(dtype);
+    if (!(c.flags & PRESENT)) return d;
+    const int quantum = c.emin - c.p + 1, top = is_finite(c.hi) ? c.emax + 1 : d.top;
+    return OperandFacts{c.p < d.bits ? c.p : d.bits, quantum > d.quantum ? quantum : d.quantum, top < d.top ? top : d.top};
+}
+
+// The carrier rounded to nearest is the format.
+template <class T> GEMMSIM_HD constexpr bool is_native(const Cast& c) {
+    const bool inf = !is_finite(c.over_pos) && !is_finite(c.over_neg) && !is_finite(c.inf_pos) && !is_finite(c.inf_neg) && c.over_pos == c.inf_pos;
+    return c.mode == RNE && c.p == CarrierFacts<T>::BITS && c.emin == 1 - Carrier<T>::BIAS && c.emax == CarrierFacts<T>::EMAX && inf &&
+           (c.flags & NEG_ZERO) && !(c.flags & NO_SUBNORMALS);
+}
+
+// One rounding of a carrier number rounded to odd (`spare`) or of one taken as it is, is right: two bits more below the last
+// place, or below the last random bit.
+template <class T> GEMMSIM_HD constexpr bool fits(const Cast& c, bool spare) {
+    if (!carrier_rounds<T>(c)) return false;
+    const int extra = !spare ? 0 : c.mode == SR ? c.rbits + 1 : 2;
+    return c.p + extra <= CarrierFacts<T>::BITS && (c.mode != SR || c.rbits <= CarrierFacts<T>::BITS - 1);
+}
+
+// A sum too large for the carrier is an infinity when rounded to nearest, the largest number when rounded to odd.
+GEMMSIM_HD constexpr bool overflow_like_infinity(const Cast& c) {
+    return same_number(c.inf_pos, c.over_pos) && same_number(c.inf_neg, c.over_neg);
+}
+template <class T> GEMMSIM_HD constexpr bool has_room(const Cast& c) { return c.emax < CarrierFacts<T>::EMAX - 1 || overflow_like_infinity(c); }
+
+// Lemma A: addends of at most p <= (bits - 1) / 2 significant bits, nearest even: the carrier's nearest sum will do.
+template <class T> GEMMSIM_HD constexpr bool lemma_a(const Cast& add, int width) {
+    return add.mode == RNE && width <= add.p && 2 * add.p <= CarrierFacts<T>::BITS - 1 && has_room<T>(add);
+}
+
+// Of a register that takes products of operands a and b.
+template <class T> struct ProductFacts {
+    int width, quantum, top;  // of exact products, as of operands
+    bool exact;               // in the carrier
+
+    constexpr ProductFacts(const OperandFacts& a, const OperandFacts& b)
+        : width(a.bits + b.bits), quantum(a.quantum + b.quantum), top(a.top + b.top),
+          exact(width <= CarrierFacts<T>::BITS && in_range()) {}
+    constexpr bool in_range() const { return quantum >= CarrierFacts<T>::LEAST && top <= CarrierFacts<T>::EMAX; }
+
+    // Every sum of a product and a value of `add` is a carrier number: lemma B with the formats' own bounds.
+    constexpr bool sums_exact(const Cast& add) const {
+        if (!in_range() || !is_finite(add.hi) || !is_finite(add.lo) || quantum + CarrierFacts<T>::BITS > 1000) return false;
+        const double most = larger(magnitude(add.hi), magnitude(add.lo)) + power<double>(top);
+        return most < power<double>(quantum + CarrierFacts<T>::BITS);
+    }
+    // The carrier's fused multiply-add, rounded once more, is right.
+    constexpr bool near_fused(const Cast& add) const { return in_range() && width <= CarrierFacts<T>::BITS && (lemma_a<T>(add, width) || sums_exact(add)); }
+    // No sum lies between zero and the smallest quantum of `c`.
+    constexpr bool on_grid(const Cast& c) const { return quantum >= (c.flags & NO_SUBNORMALS ? c.emin : c.emin - c.p + 1); }
+};
+
+// Sums of values of `other` and of `add`, both rounded already.
+template <class T> GEMMSIM_HD constexpr bool near_sum(const Cast& add, const Cast& other) {
+    return lemma_a<T>(add, other.p) && other.emax < CarrierFacts<T>::EMAX - 1;
+}
+
+}  // namespace gemmsim

@@ -1,0 +1,121 @@
+// Runs of two's complement registers: INTEGER adds whole products, FIXED products rounded to multiples of 2^-frac.
+#pragma once
+#include "gemm/integer_sum.h"
+#include "gemm/stream.h"
+
+namespace gemmsim {
+
+// Any operands. An INTEGER register whose operands are not all whole is NaN.
+template <GemmConfig K> struct AnyIntegerRun {
+    typedef typename Steps<K>::T T;
+    static constexpr bool MEASURES = false, IS_FIXED = K.method == FIXED;
+    static constexpr int R = K.rows, C = K.cols;
+    static constexpr OperandFacts A = operand_facts(K.cast_a, K.a), B = operand_facts(K.cast_b, K.b);
+    // A sum of up to 2^31 products that is looked at once and might not fit 128 bits.
+    static constexpr bool LONG_SUM = !IS_FIXED && K.reg.at_end && A.top + B.top > 90;
+    static constexpr bool NARROW = A.top <= 128 && B.top <= 128;
+    typedef LongSum<typename Steps<K>::template Pick<double, float, NARROW>::type> Sum;
+
+    IntegerSum sum[R][C];
+    typename Steps<K>::template Pick<char, Sum, LONG_SUM>::type exact[R][C];
+    bool nan[R][C];
+
+    GEMMSIM_HD void start() {
+        for (int i = 0; i < R; ++i) for (int j = 0; j < C; ++j) {
+            sum[i][j].start(K.reg);
+            if constexpr (LONG_SUM) exact[i][j].clear();
+            nan[i][j] = false;
+        }
+    }
+
+    GEMMSIM_HD void term(double a, double b, int i, int j, uint32_t draw) {
+        IntegerSum& s = sum[i][j];
+        if constexpr (IS_FIXED) {
+            const double p = a * b;
+            if (is_nan(p) || is_inf(a) || is_inf(b)) {
+                if (is_nan(p) || !K.reg.saturate) nan[i][j] = true;
+                else s.s = p < 0 ? s.low : s.high;
+                return;
+            }
+            const Exact x = exact_product(a, b);
+            s.add(K.reg, on_grid(x, K.reg, K.mul, draw), grid_bits(x, K.reg) > BEYOND);
+        } else if (!is_whole(a) || !is_whole(b)) nan[i][j] = true;
+        else if constexpr (LONG_SUM) exact[i][j].add(shifted(exact_product(a, b), K.reg.shift, Sum::UNIT));
+        else {
+            const Exact x = exact_product(a, b);
+            s.add(K.reg, on_grid(x, K.reg, K.mul, 0) >> K.reg.shift, grid_bits(x, K.reg) > BEYOND);
+        }
+    }
+
+    GEMMSIM_HD void chunk(const Stream<K>& stream, const Place<K>& place, int first, int count) {
+        GEMMSIM_NO_UNROLL for (int at = first; at < first + count; ++at) {
+            T a[R], b[C];
+            Lines<R>::read(stream.buffer->a + at * Stream<K>::PanelA::PITCH, place.ty, a);
+            Lines<C>::read(stream.buffer->b + at * Stream<K>::PanelB::PITCH, place.tx, b);
+            for (int i = 0; i < R; ++i) for (int j = 0; j < C; ++j) {
+                uint32_t draw = 0;
+                if constexpr (IS_FIXED && K.mul.mode >= SR) draw = place.draw(i, j, place.k_of(stream.base + at), SITE_PRODUCT, K.mul.rbits);
+                term((double)a[i], (double)b[j], i, j, draw);
+            }
+        }
+    }
+
+    GEMMSIM_HD void finish(const Place<K>&, Totals<K>& out, int64_t, int64_t) {
+        for (int i = 0; i < R; ++i) for (int j = 0; j < C; ++j) {
+            IntegerSum& s = sum[i][j];
+            if constexpr (LONG_SUM) s.fold_long(K.reg, exact[i][j]);
+            else if constexpr (!IS_FIXED) s.fold(K.reg, false);
+            out.v[i][j] = (T)(nan[i][j] ? canonical_nan() : scale2((double)(int64_t)s.s, IS_FIXED ? -K.reg.frac : 0));
+        }
+    }
+};
+
+template <GemmConfig K> struct SmallIntegerRun {
+    typedef typename Steps<K>::T T;
+    static constexpr bool MEASURES = true;
+    static constexpr int R = K.rows, C = K.cols;
+    typedef typename Steps<K>::template Pick<int64_t, int32_t, SmallIntegers<K>::IN_32>::type Int;
+    typedef typename Steps<K>::template Pick<uint64_t, uint32_t, SmallIntegers<K>::IN_32>::type Word;
+
+    Int s[R][C];
+    uint64_t broken;  // outputs that met an operand that is not whole, a bit each
+
+    GEMMSIM_HD void start() {
+        GEMMSIM_UNROLL for (int i = 0; i < R; ++i) GEMMSIM_UNROLL for (int j = 0; j < C; ++j) s[i][j] = 0;
+        broken = 0;
+    }
+    static constexpr Int LOW = K.reg.is_signed ? (Int)(0 - ((Word)1 << (K.reg.bits - 1))) : 0;
+    static constexpr Int HIGH = (Int)(((Word)1 << (K.reg.bits - 1)) - 1 + (K.reg.is_signed ? 0 : (Word)1 << (K.reg.bits - 1)));
+
+    GEMMSIM_HD void chunk(const Stream<K>& stream, const Place<K>& place, int first, int count) {
+        const bool whole = stream.largest_product() < 0x1p100f;
+        GEMMSIM_UNROLL_BY(2) for (int at = first; at < first + count; ++at) {
+            int32_t a[R], b[C];
+            Lines<R>::read(stream.buffer->a + at * Stream<K>::PanelA::PITCH, place.ty, a);
+            Lines<C>::read(stream.buffer->b + at * Stream<K>::PanelB::PITCH, place.tx, b);
+            GEMMSIM_UNROLL for (int i = 0; i < R; ++i) GEMMSIM_UNROLL for (int j = 0; j < C; ++j) {
+                Int x = (Int)((Word)s[i][j] + (Word)(Int)a[i] * (Word)(Int)b[j]);
+                if constexpr (K.reg.saturate && !K.reg.at_end) x = x < LOW ? LOW : x > HIGH ? HIGH : x;
+                s[i][j] = x;
+                if (!whole && (a[i] == NOT_WHOLE || b[j] == NOT_WHOLE)) broken |= 1ull << (i * C + j);
+            }
+        }
+    }
+
+    GEMMSIM_HD void finish(const Place<K>&, Totals<K>& out, int64_t, int64_t) const {
+        GEMMSIM_UNROLL for (int i = 0; i < R; ++i) GEMMSIM_UNROLL for (int j = 0; j < C; ++j) {
+            int64_t x = s[i][j];
+            if constexpr (K.reg.saturate) x = x < (int64_t)LOW ? (int64_t)LOW : x > (int64_t)HIGH ? (int64_t)HIGH : x;
+            else {
+                constexpr int64_t low = LOW;
+                x = low + (int64_t)(((uint64_t)x - (uint64_t)low) & (((uint64_t)1 << K.reg.bits) - 1));
+            }
+            out.v[i][j] = broken >> (i * C + j) & 1 ? quiet_nan<T>() : (T)x;
+        }
+    }
+};
+
+template <GemmConfig K, bool SMALL = SmallIntegers<K>::POSSIBLE> struct IntegerRun : AnyIntegerRun<K> {};
+template <GemmConfig K> struct IntegerRun<K, true> : SmallIntegerRun<K> {};
+
+}  // namespace gemmsim

@@ -1,0 +1,41 @@
+// Runs of the long accumulator: exact sums, one rounding at the end.
+#pragma once
+#include "gemm/long_sum.h"
+#include "gemm/stream.h"
+
+namespace gemmsim {
+
+template <GemmConfig K> struct LongRun {
+    typedef typename Steps<K>::T T;
+    static constexpr bool MEASURES = false;
+    static constexpr int R = K.rows, C = K.cols;
+    // What accumulators around it add to the site of its rounding.
+    static constexpr int SITE = SITE_COMBINE + 32 * (K.levels - (K.levels > 0 && K.wrapper[0].order == SHUFFLED ? 1 : 0));
+    // Operands decide how long the number is, not the carrier of totals.
+    static constexpr bool NARROW = operand_facts(K.cast_a, K.a).top <= 128 && operand_facts(K.cast_b, K.b).top <= 128 &&
+                                   operand_facts(K.cast_a, K.a).quantum >= -149 && operand_facts(K.cast_b, K.b).quantum >= -149;
+    typedef LongSum<typename Steps<K>::template Pick<double, float, NARROW>::type> Sum;
+
+    Sum sum[R][C];
+
+    GEMMSIM_HD void start() {
+        for (int i = 0; i < R; ++i) for (int j = 0; j < C; ++j) sum[i][j].clear();
+    }
+    GEMMSIM_HD void chunk(const Stream<K>& stream, const Place<K>& place, int first, int count) {
+        GEMMSIM_NO_UNROLL for (int at = first; at < first + count; ++at) {
+            T a[R], b[C];
+            Lines<R>::read(stream.buffer->a + at * Stream<K>::PanelA::PITCH, place.ty, a);
+            Lines<C>::read(stream.buffer->b + at * Stream<K>::PanelB::PITCH, place.tx, b);
+            for (int i = 0; i < R; ++i) for (int j = 0; j < C; ++j) sum[i][j].add((double)a[i], (double)b[j]);
+        }
+    }
+    GEMMSIM_HD void finish(const Place<K>& place, Totals<K>& out, int64_t, int64_t index) {
+        for (int i = 0; i < R; ++i) for (int j = 0; j < C; ++j) {
+            uint32_t draw = 0;
+            if constexpr (K.add.mode >= SR) draw = place.draw(i, j, index, SITE, K.add.rbits);
+            out.v[i][j] = (T)sum[i][j].round(K.add, draw);
+        }
+    }
+};
+
+}  // namespace gemmsim

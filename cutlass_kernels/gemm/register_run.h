@@ -1,0 +1,113 @@
+// Runs of a plain register.
+#pragma once
+#include "gemm/planned.h"
+#include "gemm/stream.h"
+
+namespace gemmsim {
+
+// Draws of one rounding for all outputs of a thread: a block of Philox serves eight (or four) successive terms.
+template <GemmConfig K, Cast C, int SITE, bool USED> struct Draws {
+    GEMMSIM_HD void start() {}
+    GEMMSIM_HD void seek(const Place<K>&, int64_t) {}
+    GEMMSIM_HD uint32_t get(int, int) const { return 0; }
+};
+template <GemmConfig K, Cast C, int SITE> struct Draws<K, C, SITE, true> {
+    static constexpr int N = C.rbits <= 16 ? 8 : 4;
+    Words4 words[K.rows][K.cols];
+    uint32_t held, at;
+
+    GEMMSIM_HD void start() { held = 0xFFFFFFFFu; }
+    GEMMSIM_HD void seek(const Place<K>& place, int64_t k) {
+        at = (uint32_t)k % N;
+        if ((uint32_t)k / N == held) return;
+        held = (uint32_t)k / N;
+        GEMMSIM_UNROLL for (int i = 0; i < K.rows; ++i) GEMMSIM_UNROLL for (int j = 0; j < K.cols; ++j) {
+            const uint64_t row = place.row(i);
+            words[i][j] = philox((uint32_t)place.seed, (uint32_t)(place.seed >> 32), place.col(j), (uint32_t)row, held, (uint32_t)SITE | (uint32_t)(row >> 32) << 8);
+        }
+    }
+    GEMMSIM_HD uint32_t get(int i, int j) const {
+        const uint32_t w = N == 8 ? at >> 1 : at;
+        const Words4& x = words[i][j];
+        const uint32_t word = w < 2 ? (w == 0 ? x.w[0] : x.w[1]) : (w == 2 ? x.w[2] : x.w[3]);
+        if constexpr (N == 8) return ((at & 1 ? word >> 16 : word) & 0xFFFFu) >> (16 - C.rbits);
+        else return word >> (32 - C.rbits);
+    }
+};
+
+template <GemmConfig K> struct RegisterRun {
+    typedef Steps<K> S;
+    typedef typename S::T T;
+    typedef Planned<K> Plan;
+    static constexpr bool MEASURES = Plan::POSSIBLE;
+    static constexpr int R = K.rows, C = K.cols;
+
+    T s[R][C];
+    float bound;  // of the magnitudes in s
+    Draws<K, K.mul, SITE_PRODUCT, (!K.fused && K.mul.mode >= SR)> product_draws;
+    Draws<K, K.add, SITE_ADD, (K.add.mode >= SR)> sum_draws;
+
+    GEMMSIM_HD void start() {
+        GEMMSIM_UNROLL for (int i = 0; i < R; ++i) GEMMSIM_UNROLL for (int j = 0; j < C; ++j) s[i][j] = 0;
+        bound = 0;
+        product_draws.start();
+        sum_draws.start();
+    }
+    // The register starts from these instead.
+    GEMMSIM_HD void start_from(const Totals<K>& x) {
+        GEMMSIM_UNROLL for (int i = 0; i < R; ++i) GEMMSIM_UNROLL for (int j = 0; j < C; ++j) s[i][j] = x.v[i][j];
+        bound = from_bits<float>(0x7F800000u);
+    }
+
+    // Infinity or NaN if a register holds one.
+    GEMMSIM_HD float largest_sum() const {
+        uint32_t most = 0;
+        GEMMSIM_UNROLL for (int i = 0; i < R; ++i) GEMMSIM_UNROLL for (int j = 0; j < C; ++j) {
+            const uint32_t u = magnitude_up(s[i][j]);
+            most = u > most ? u : most;
+        }
+        return from_bits<float>(most);
+    }
+
+    // Whether the chunk's sums stay in range. A bound that has grown too large is replaced by the registers' own.
+    GEMMSIM_HD bool plan(const Stream<K>& stream) {
+        const float product = stream.largest_product();
+        float after = Plan::bound_after(bound, product);
+        if (!(after < Plan::LIMIT)) {
+            after = Plan::bound_after(largest_sum(), product);
+        }
+        const bool fast = Plan::inside(after, product);
+        bound = fast ? after : from_bits<float>(0x7F800000u);
+        return fast;
+    }
+
+    template <bool FAST> GEMMSIM_HD void term(const Stream<K>& stream, const Place<K>& place, int at) {
+        T a[R], b[C];
+        Lines<R>::read(stream.buffer->a + at * Stream<K>::PanelA::PITCH, place.ty, a);
+        Lines<C>::read(stream.buffer->b + at * Stream<K>::PanelB::PITCH, place.tx, b);
+        const int64_t k = place.k_of(stream.base + at);
+        product_draws.seek(place, k);
+        sum_draws.seek(place, k);
+        GEMMSIM_UNROLL for (int i = 0; i < R; ++i) GEMMSIM_UNROLL for (int j = 0; j < C; ++j) {
+            if constexpr (FAST) s[i][j] = Plan::step(s[i][j], a[i], b[j], product_draws.get(i, j), sum_draws.get(i, j));
+            else s[i][j] = S::step(s[i][j], a[i], b[j], product_draws.get(i, j), sum_draws.get(i, j));
+        }
+    }
+
+    // Terms first .. first + count - 1 of the chunk in use.
+    GEMMSIM_HD void chunk(const Stream<K>& stream, const Place<K>& place, int first, int count) {
+        if constexpr (Plan::POSSIBLE) {
+            if (plan(stream)) {
+                GEMMSIM_UNROLL_BY(4) for (int at = first; at < first + count; ++at) term<true>(stream, place, at);
+                return;
+            }
+        }
+        GEMMSIM_NO_UNROLL for (int at = first; at < first + count; ++at) term<false>(stream, place, at);
+    }
+
+    GEMMSIM_HD void finish(const Place<K>&, Totals<K>& out, int64_t, int64_t) const {
+        GEMMSIM_UNROLL for (int i = 0; i < R; ++i) GEMMSIM_UNROLL for (int j = 0; j < C; ++j) out.v[i][j] = s[i][j];
+    }
+};
+
+}  // namespace gemmsim

@@ -1,0 +1,18 @@
+// Which run a configuration has.
+#pragma once
+#include "gemm/compensated_run.h"
+#include "gemm/hardware_run.h"
+#include "gemm/integer_run.h"
+#include "gemm/long_run.h"
+#include "gemm/register_run.h"
+
+namespace gemmsim {
+
+template <GemmConfig K, int METHOD = K.method> struct RunOf { typedef CompensatedRun<K> type; };
+template <GemmConfig K> struct RunOf<K, REGISTER> { typedef RegisterRun<K> type; };
+template <GemmConfig K> struct RunOf<K, LONG> { typedef LongRun<K> type; };
+template <GemmConfig K> struct RunOf<K, INTEGER> { typedef IntegerRun<K> type; };
+template <GemmConfig K> struct RunOf<K, FIXED> { typedef IntegerRun<K> type; };
+template <GemmConfig K> struct RunOf<K, HARDWARE> { typedef HardwareRun<K> type; };
+
+}  // namespace gemmsim

@@ -1,0 +1,132 @@
+// Matrix products on ordinary arithmetic units: out = to_dtype(cast_out(accumulator over k of cast_a(a) cast_b(b))) for
+// batches of matrices of any strides. A block of 256 threads computes a tile, every thread some outputs in registers.
+#pragma once
+#include "gemm/orders.h"
+#include "gemm/runs.h"
+
+namespace gemmsim {
+
+template <GemmConfig K> struct Gemm {
+    typedef typename Steps<K>::T T;
+    typedef typename RunOf<K>::type Run;
+    typedef Totals<K> Tile;
+    static constexpr int R = K.rows, C = K.cols, M = GEMM_SIDE * R, N = GEMM_SIDE * C;
+
+    // Elements from the tensor's start to matrix `index` of the batch.
+    static GEMMSIM_HD int64_t offset(const GemmArgs& g, const int64_t* strides, int64_t index) {
+        int64_t at = 0;
+        GEMMSIM_NO_UNROLL for (int d = g.dims - 1; d >= 0; --d) {
+            const int64_t rest = index / g.batch[d];
+            at += strides[d] * (index - rest * g.batch[d]);
+            index = rest;
+        }
+        return at;
+    }
+
+    // Calls use(i, j, row, column) for each output of the thread that is in the matrix.
+    template <class USE> static GEMMSIM_HD void outputs(const GemmArgs& g, int64_t row0, int64_t col0, int ty, int tx, USE use) {
+        GEMMSIM_UNROLL for (int i = 0; i < R; ++i) GEMMSIM_UNROLL for (int j = 0; j < C; ++j) {
+            const int64_t row = row0 + Lines<R>::line(ty, i), col = col0 + Lines<C>::line(tx, j);
+            if (row < g.m && col < g.n) use(i, j, row, col);
+        }
+    }
+
+    static GEMMSIM_HD bool selected(const GemmArgs& g, const uint8_t* select, int64_t row, int64_t col) {
+        return select[row * g.select_row + col * g.select_col] == g.member;
+    }
+    // Whether the block has any output of this member. All threads get the same answer.
+    static GEMMSIM_HD bool any_selected(const GemmArgs& g, const uint8_t* select, int64_t row0, int64_t col0, int tid) {
+        uint32_t mine = 0;
+        outputs(g, row0, col0, tid / GEMM_SIDE, tid % GEMM_SIDE, [&](int, int, int64_t row, int64_t col) { mine |= selected(g, select, row, col) ? 1u : 0u; });
+        uint32_t* const words = (uint32_t*)shared_memory();
+        warp_maximum(words, (uint32_t)tid, mine);
+        block_sync();
+        uint32_t any = 0;
+        for (int w = 0; w < GEMM_THREADS / 32; ++w) any |= words[w];
+        block_sync();
+        return any != 0;
+    }
+
+    static GEMMSIM_HD void load_addend(const GemmArgs& g, int64_t batch, int64_t row0, int64_t col0, int tid, Tile& x) {
+        typedef typename Storage<K.c>::Word Word;
+        const Word* const c = (const Word*)g.c + offset(g, g.c_batch, batch);
+        GEMMSIM_UNROLL for (int i = 0; i < R; ++i) GEMMSIM_UNROLL for (int j = 0; j < C; ++j) x.v[i][j] = 0;
+        outputs(g, row0, col0, tid / GEMM_SIDE, tid % GEMM_SIDE, [&](int i, int j, int64_t row, int64_t col) {
+            x.v[i][j] = load_value<K.c, T>(c[row * g.c_row + col * g.c_col]);
+        });
+    }
+
+    // One more step, k = K, whose term is the addend as it is.
+    static GEMMSIM_HD void add_last(const Place<K>& place, int64_t k, const Tile& c, Tile& total) {
+        GEMMSIM_UNROLL for (int i = 0; i < R; ++i) GEMMSIM_UNROLL for (int j = 0; j < C; ++j) {
+            uint32_t draw = 0;
+            if constexpr (K.add.mode >= SR) draw = place.draw(i, j, k, SITE_ADD, K.add.rbits);
+            total.v[i][j] = Steps<K>::Add::sum(total.v[i][j], c.v[i][j], draw);
+        }
+    }
+
+    static GEMMSIM_HD void save(const GemmArgs& g, int64_t batch, const uint8_t* select, int64_t row0, int64_t col0, int tid, const Tile& total) {
+        typedef typename Storage<K.out>::Word Word;
+        Word* const out = (Word*)g.out + offset(g, g.out_batch, batch);
+        outputs(g, row0, col0, tid / GEMM_SIDE, tid % GEMM_SIDE, [&](int i, int j, int64_t row, int64_t col) {
+            if constexpr (K.select)
+                if (!selected(g, select, row, col)) return;
+            Word w;
+            if constexpr (K.cast_out.flags & PRESENT) w = store_value<K.out>(round_cast<K.cast_out>(total.v[i][j], 0));
+            else w = store_value<K.out>(total.v[i][j]);
+            out[row * g.out_row + col * g.out_col] = w;
+        });
+    }
+
+    static GEMMSIM_HD void tile(const GemmArgs& g, int64_t batch, int64_t row0, int64_t col0, int tid) {
+        const uint8_t* select = nullptr;
+        if constexpr (K.select) {
+            select = g.select + offset(g, g.select_batch, batch);
+            if (!any_selected(g, select, row0, col0, tid)) return;
+        }
+        Stream<K> stream;
+        stream.a.start(g.a, offset(g, g.a_batch, batch), row0, g.m, g.a_row, g.a_col, g.k, tid);
+        stream.b.start(g.b, offset(g, g.b_batch, batch), col0, g.n, g.b_col, g.b_row, g.k, tid);
+        stream.order = g.term;
+        stream.k = g.k;
+        stream.tid = tid;
+        stream.template start<Run::MEASURES>();
+        const Place<K> place = {batch * g.m + row0, col0, tid / GEMM_SIDE, tid % GEMM_SIDE, g.seed, g.key};
+        Run run;
+        Tile total, addend;
+        if constexpr (K.init != FROM_ZERO) load_addend(g, batch, row0, col0, tid, addend);
+        Orders<K, Run> orders = {stream, place, g.size, run};
+        if constexpr (K.init == C_FIRST) {
+            run.start();
+            run.start_from(addend);
+            orders.terms(0, g.k);
+            run.finish(place, total, g.k, 0);
+        } else {
+            if (g.k == 0) Orders<K, Run>::clear(total);
+            else orders.template walk<0>(0, g.k, total);
+        }
+        if constexpr (K.init == C_LAST) add_last(place, g.k, addend, total);
+        save(g, batch, select, row0, col0, tid, total);
+    }
+
+    // Tiles in bands of eight rows of tiles, so that those in flight together share operands.
+    static GEMMSIM_HD void body(const GemmArgs& g, int tid, int64_t block, int64_t blocks) {
+        constexpr int64_t BAND = 8;
+        const int64_t down = (g.m + M - 1) / M, across = (g.n + N - 1) / N, each = down * across;
+        GEMMSIM_NO_UNROLL for (int64_t at = block; at < each * g.batches; at += blocks) {
+            const int64_t batch = at / each, index = at - batch * each, band = index / (BAND * across);
+            const int64_t height = down - band * BAND < BAND ? down - band * BAND : BAND, rest = index - band * BAND * across;
+            block_sync();  // the last tile's terms are no longer read
+            tile(g, batch, (band * BAND + rest % height) * M, rest / height * N, tid);
+        }
+    }
+};
+
+// Bytes of dynamic shared memory a block needs.
+template <GemmConfig K> constexpr unsigned gemm_shared_bytes() { return Stream<K>::BYTES; }
+
+template <GemmConfig K> GEMMSIM_HD void gemm_body(const GemmArgs& g, uint32_t tid, uint32_t block, uint32_t blocks) {
+    Gemm<K>::body(g, (int)tid, block, blocks);
+}
+
+}  // namespace gemmsim

@@ -1,0 +1,213 @@
+// The terms of a block's outputs: chunks of both operands, cast and widened to the carrier, in shared memory. The next chunk
+// is read from global memory while the last one is used; there are two buffers, so that one barrier a chunk suffices.
+#pragma once
+#include "gemm/steps.h"
+#include "gemmsim/device/block.h"
+#include "gemmsim/philox.h"
+
+namespace gemmsim {
+
+// At least a magnitude, as the pattern of a float; that of infinity or NaN if it is not finite.
+GEMMSIM_HD uint32_t magnitude_up(float x) { return to_bits(x) & 0x7FFFFFFFu; }
+GEMMSIM_HD uint32_t magnitude_up(double x) { return (to_bits((float)x) & 0x7FFFFFFFu) + 1; }
+
+template <class X, class Y> constexpr bool SAME = false;
+template <class X> constexpr bool SAME<X, X> = true;
+
+// One operand: rows of A or columns of B are "lines"; 16 terms of N lines each.
+template <class T, DType DTYPE, Cast CAST, int N, int LAYOUT, bool PERMUTED> struct Panel {
+    typedef typename Storage<DTYPE>::Word Word;
+    typedef typename Storage<DTYPE == F64 ? F64 : F32>::Word Value;
+    static constexpr int EACH = N * GEMM_DEPTH / GEMM_THREADS, PITCH = N + 4;  // elements of a thread; of a row in shared memory
+    // Neighbours read at once, and how often.
+    static constexpr int WIDE = 16 / sizeof(Word), VECTOR = LAYOUT == ANY_STRIDES ? 1 : WIDE < EACH ? WIDE : EACH, READS = EACH / VECTOR;
+    struct alignas(VECTOR * sizeof(Word)) Words {
+        Word v[VECTOR];
+    };
+
+    const Word* base;
+    int64_t step, chunk;  // between a thread's reads of a chunk; from a chunk to the next
+    int64_t term_stride, line_step;
+    uint32_t inside;      // which of a thread's lines are in the matrix, a bit each
+    int64_t k;
+    int term, term_step, place, place_step;
+    Words held[READS];
+
+    // A thread's elements run along the direction in which the tensor is contiguous.
+    GEMMSIM_HD void start(const void* data, int64_t offset, int64_t line0, int64_t lines, int64_t line_stride, int64_t stride, int64_t depth, int tid) {
+        const int64_t s = stride < 0 ? -stride : stride, l = line_stride < 0 ? -line_stride : line_stride;
+        const bool along_terms = LAYOUT == ANY_STRIDES ? s <= l : LAYOUT == TERMS_CONTIGUOUS;
+        // Threads side by side take neighbours; there are as many as cover one line, or one term.
+        const int across = along_terms ? GEMM_DEPTH / VECTOR : N / VECTOR, first = tid % across * VECTOR, other = tid / across, pace = GEMM_THREADS / across;
+        const int line = along_terms ? other : first, lines_apart = along_terms ? pace : 0;
+        term = along_terms ? first : other;
+        term_step = along_terms ? 0 : pace;
+        place = term * PITCH + line;
+        place_step = term_step * PITCH + lines_apart;
+        line_step = lines_apart * line_stride;
+        term_stride = stride;
+        base = (const Word*)data + offset + (line0 + line) * line_stride + (PERMUTED ? 0 : term * stride);
+        step = line_step + term_step * stride;
+        chunk = GEMM_DEPTH * stride;
+        k = depth;
+        inside = 0;
+        GEMMSIM_UNROLL for (int e = 0; e < READS; ++e) inside |= line0 + line + e * lines_apart < lines ? 1u << e : 0u;
+    }
+
+    // The next 16 terms, from `first` on, of the order in which they are read. Beyond the matrix there are zeros.
+    GEMMSIM_HD void fetch(int64_t first, const int32_t* order) {
+        constexpr uint32_t all = (1u << READS) - 1;
+        if constexpr (PERMUTED) {
+            GEMMSIM_UNROLL for (int e = 0; e < READS; ++e) {
+                const int64_t at = first + term + e * term_step;
+                held[e].v[0] = (inside >> e & 1) && at < k ? base[e * line_step + order[at] * term_stride] : (Word)0;
+            }
+        } else {
+            const Word* p = base;
+            if (inside == all && first + GEMM_DEPTH <= k) {
+                GEMMSIM_UNROLL for (int e = 0; e < READS; ++e, p += step) held[e] = *(const Words*)p;
+            } else {
+                GEMMSIM_UNROLL for (int e = 0; e < READS; ++e, p += step) {
+                    if ((inside >> e & 1) && first + term + e * term_step < k) held[e] = *(const Words*)p;
+                    else GEMMSIM_UNROLL for (int i = 0; i < VECTOR; ++i) held[e].v[i] = (Word)0;
+                }
+            }
+            base += chunk;
+        }
+    }
+
+    // What was fetched, to shared memory. The largest magnitude's bits, rounded up to float: at least 0x7F800000 if any is
+    // not finite.
+    template <bool MEASURE> GEMMSIM_HD uint32_t store(T* panel) const {
+        uint32_t most = 0;
+        GEMMSIM_UNROLL for (int e = 0; e < READS; ++e) {
+            struct alignas(LAYOUT == LINES_CONTIGUOUS && VECTOR * sizeof(T) <= 16 ? VECTOR * sizeof(T) : sizeof(T)) Row {
+                T v[VECTOR];
+            } row;
+            GEMMSIM_UNROLL for (int i = 0; i < VECTOR; ++i) {
+                const Value v = load_value<DTYPE, Value>(held[e].v[i]);
+                if constexpr (CAST.flags & PRESENT) put<MEASURE>(round_cast<CAST>(v, 0), row.v[i], most);
+                else put<MEASURE>(v, row.v[i], most);
+            }
+            T* const to = panel + place + e * place_step;
+            if constexpr (LAYOUT == LINES_CONTIGUOUS) *(Row*)to = row;
+            else GEMMSIM_UNROLL for (int i = 0; i < VECTOR; ++i) to[i * PITCH] = row.v[i];
+        }
+        return most;
+    }
+
+  private:
+    template <bool MEASURE, class V> static GEMMSIM_HD void put(V v, T& to, uint32_t& most) {
+        if constexpr (SAME<T, int32_t>) to = v - v == 0 ? (int32_t)v : NOT_WHOLE;
+        else to = (T)v;
+        if constexpr (MEASURE) {
+            const uint32_t u = magnitude_up(v);
+            most = u > most ? u : most;
+        }
+    }
+};
+
+// The cast that loading an operand has to do.
+GEMMSIM_HD constexpr Cast cast_on_load(const Cast& c, int32_t done) { return done ? Cast{} : c; }
+
+template <GemmConfig K> struct Stream {
+    typedef typename Steps<K>::template Pick<typename Steps<K>::T, int32_t, SmallIntegers<K>::POSSIBLE>::type T;
+    static constexpr int M = GEMM_SIDE * K.rows, N = GEMM_SIDE * K.cols, WARPS = GEMM_THREADS / 32;
+    typedef Panel<T, K.a, cast_on_load(K.cast_a, K.done_a), M, K.layout_a, K.permuted != 0> PanelA;
+    typedef Panel<T, K.b, cast_on_load(K.cast_b, K.done_b), N, K.layout_b, K.permuted != 0> PanelB;
+
+    struct Buffer {
+        alignas(16) T a[GEMM_DEPTH * PanelA::PITCH];
+        alignas(16) T b[GEMM_DEPTH * PanelB::PITCH];
+        alignas(16) uint32_t most_a[WARPS], most_b[WARPS];
+    };
+    static constexpr unsigned BYTES = 2 * sizeof(Buffer);
+
+    PanelA a;
+    PanelB b;
+    const int32_t* order;
+    Buffer* buffer;  // the one in use; the other one is `other()`
+    int64_t base, k;  // first term of the buffer in use
+    int tid;
+
+    GEMMSIM_HD Buffer* other() const { return (Buffer*)shared_memory() + (buffer == (Buffer*)shared_memory() ? 1 : 0); }
+
+    // The first chunk, for a thread of a block that has just met at a barrier.
+    template <bool MEASURE> GEMMSIM_HD void start() {
+        buffer = (Buffer*)shared_memory() + 1;
+        base = -GEMM_DEPTH;
+        if (k == 0) return;
+        a.fetch(0, order);
+        b.fetch(0, order);
+        advance<MEASURE>();
+    }
+
+    template <bool MEASURE> GEMMSIM_HD void advance() {
+        Buffer* const next = other();
+        const uint32_t most_a = a.template store<MEASURE>(next->a), most_b = b.template store<MEASURE>(next->b);
+        if constexpr (MEASURE) {
+            warp_maximum(next->most_a, tid, most_a);
+            warp_maximum(next->most_b, tid, most_b);
+        }
+        block_sync();
+        buffer = next;
+        base += GEMM_DEPTH;
+        if (base + GEMM_DEPTH < k) {
+            a.fetch(base + GEMM_DEPTH, order);
+            b.fetch(base + GEMM_DEPTH, order);
+        }
+    }
+
+    // Makes the chunk that holds term `at` the one in use; terms are asked for in order.
+    template <bool MEASURE> GEMMSIM_HD void reach(int64_t at) {
+        if (at >= base + GEMM_DEPTH) advance<MEASURE>();
+    }
+
+    // At least the product of any two magnitudes of the chunk; infinity or NaN if one is not finite.
+    GEMMSIM_HD float largest_product() const {
+        uint32_t x = 0, y = 0;
+        GEMMSIM_UNROLL for (int w = 0; w < WARPS; ++w) {
+            x = buffer->most_a[w] > x ? buffer->most_a[w] : x;
+            y = buffer->most_b[w] > y ? buffer->most_b[w] : y;
+        }
+        const float p = mul_rn(from_bits<float>(x), from_bits<float>(y));
+        if (x >= 0x7F800000u || y >= 0x7F800000u) return from_bits<float>(0x7F800000u);
+        return add_rn(mul_rn(p, 1.000001f), 0x1p-126f);
+    }
+};
+
+// Which outputs a thread computes: groups of up to four neighbours, so that it reads 16 bytes at once.
+template <int COUNT> struct Lines {
+    static constexpr int GROUP = COUNT < 4 ? COUNT : 4;
+    static GEMMSIM_HD constexpr int line(int side, int i) { return (i / GROUP) * GROUP * GEMM_SIDE + side * GROUP + i % GROUP; }
+
+    template <class T> static GEMMSIM_HD void read(const T* panel, int side, T (&x)[COUNT]) {
+        struct alignas(GROUP * sizeof(T) < 16 ? GROUP * sizeof(T) : 16) Vector {
+            T v[GROUP];
+        };
+        GEMMSIM_UNROLL for (int g = 0; g < COUNT / GROUP; ++g) {
+            const Vector v = *(const Vector*)(panel + g * GROUP * GEMM_SIDE + side * GROUP);
+            GEMMSIM_UNROLL for (int i = 0; i < GROUP; ++i) x[g * GROUP + i] = v.v[i];
+        }
+    }
+};
+
+// Where a thread's outputs lie in the whole product, and the bits that belong to them.
+template <GemmConfig K> struct Place {
+    int64_t row0, col0;  // of the block; rows count those of all batches
+    int ty, tx;
+    uint64_t seed;
+    const int32_t* key;
+
+    GEMMSIM_HD uint64_t row(int i) const { return (uint64_t)(row0 + Lines<K.rows>::line(ty, i)); }
+    GEMMSIM_HD uint32_t col(int j) const { return (uint32_t)(col0 + Lines<K.cols>::line(tx, j)); }
+    GEMMSIM_HD int64_t k_of(int64_t position) const { return K.permuted && key ? key[position] : position; }
+    GEMMSIM_HD uint32_t draw(int i, int j, int64_t index, int site, int bits) const { return draw_step(seed, row(i), col(j), (uint64_t)index, site, bits); }
+};
+
+// A number for each output of a thread.
+template <GemmConfig K> struct Totals {
+    typename Steps<K>::T v[K.rows][K.cols];
+};
+
+}  // namespace gemmsim

@@ -1,0 +1,287 @@
+"""Matrix products on NVIDIA GPUs (cutlass_kernels/gemm/simt.h): the bits of the CPU backend and of the reference."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Final
+
+import torch
+from torch import Tensor
+
+from gemmsim.arithmetic import Accumulator, GemmSpec, Sequential, SpecError
+from gemmsim.arithmetic.errors import UnsupportedSpec
+from gemmsim.arithmetic.palette import Palette
+from gemmsim.formats import Cast, FixedFormat
+
+from ..cpu import supported as cpu_supported
+from ..cpu.program import Program, program
+from .cast import needs_exact as needs_integers
+from .cast import quantize
+from .gemm_args import GemmArgs, gemm_args
+from .gemm_source import (
+    ANY_STRIDES,
+    BINNED,
+    DTYPES,
+    LINES_CONTIGUOUS,
+    TERMS_CONTIGUOUS,
+    GemmKernel,
+    Operands,
+    gemm_source,
+    is_permuted,
+    sides,
+)
+from .launch import launch
+from .source import KernelSource
+from .term_order import term_order
+
+__all__ = ["Run", "gemm", "sources", "supported"]
+
+#: Where random bits belong (docs/reference/random_bits.md).
+SITE_A: Final = 0
+SITE_B: Final = 1
+SITE_OUT: Final = 4
+
+#: With fewer tiles than this the next smaller tile is taken: about the multiprocessors of a large GPU.
+_ENOUGH_TILES = 128
+#: Dtypes of two bytes: significand bits, exponent of the smallest subnormal, largest value.
+_SMALL = (
+    (torch.bfloat16, 8, -133, float.fromhex("0x1.fep127")),
+    (torch.float16, 11, -24, 65504.0),
+)
+_MOST_BLOCKS = 2**31 - 1
+_MOST_TERMS = 2**31 - 1
+
+
+@dataclass(frozen=True)
+class Run:
+    """What a product ran on: its kernels, in order."""
+
+    kernels: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return "cuda: " + "; ".join(self.kernels)
+
+
+def _members(spec: GemmSpec) -> tuple[Accumulator, ...]:
+    accumulator = spec.accumulator
+    return accumulator.members if isinstance(accumulator, Palette) else (accumulator,)
+
+
+@lru_cache(maxsize=4096)
+def supported(spec: GemmSpec) -> str | None:
+    """None if this backend computes ``spec``, else the reason why not."""
+    for member in _members(spec):
+        plain = replace(member, init="zero") if isinstance(member, Sequential) else member
+        reason = cpu_supported(replace(spec, accumulator=plain, product=None))
+        if reason is not None:
+            return reason.replace("CPU backend", "CUDA backend")
+        found = program(member)
+        assert isinstance(found, Program)
+        if found.method == BINNED:
+            return f"{member}: a register for each exponent does not fit a GPU thread; use exact(...), or CPU tensors"
+    return None
+
+
+def _beforehand(cast: Cast | None) -> bool:
+    """Whether a cast is a pass of its own: its bits belong to tensor elements, or it needs integers of 128 bits."""
+    return cast is not None and (cast.is_stochastic or needs_integers(cast))
+
+
+def _stored(x: Tensor) -> Tensor:
+    """``x`` with expanded (stride 0) batch dimensions cut to size 1: each stored element once."""
+    for d in range(x.dim() - 2):
+        if x.stride(d) == 0 and x.shape[d] > 1:
+            x = x.narrow(d, 0, 1)
+    return x
+
+
+def _rounded(x: Tensor, cast: Cast, seed: int, site: int) -> Tensor:
+    base = _stored(x)
+    rounded = torch.empty(base.shape, dtype=_holding(cast, base.dtype), device=x.device)
+    quantize(base, cast, rounded, seed, site)
+    return rounded.expand(x.shape)
+
+
+def _holding(cast: Cast, dtype: torch.dtype) -> torch.dtype:
+    """The smallest dtype that holds every result of ``cast`` of ``dtype`` values."""
+    fmt = cast.format
+    unbounded = isinstance(fmt, FixedFormat) and not fmt.clamp
+    p = fmt.bits - int(fmt.signed) if isinstance(fmt, FixedFormat) else fmt.p
+    for small, bits, quantum, most in _SMALL:
+        if not unbounded and p <= bits and fmt.quantum_exponent >= quantum and max(fmt.max, -fmt.min) <= most:
+            return small
+    if unbounded:
+        return torch.float32 if dtype != torch.float64 else dtype
+    narrow = dtype != torch.float64 and (isinstance(fmt, FixedFormat) or fmt.emax <= 127)
+    return torch.float32 if narrow else torch.float64
+
+
+def _is_read_often(x: Tensor, others: int) -> bool:
+    """Whether casting an operand once costs less than casting it in every tile of the ``others`` lines it meets."""
+    return others >= 512 and x.numel() >= 2**16
+
+
+def gemm(
+    a: Tensor,
+    b: Tensor,
+    spec: GemmSpec,
+    out: Tensor,
+    seed: int = 0,
+    c: Tensor | None = None,
+    select: Tensor | None = None,
+) -> Run:
+    """Write the product of ``a`` (\\*B, M, K) and ``b`` (\\*B, K, N) that ``spec`` means into ``out`` (\\*B, M, N).
+
+    As ``gemmsim.backends.cpu.gemm``, with the same bits; all tensors on one GPU, on torch's current stream there.
+    Nothing waits for the GPU, so that what depends on the data is no error but NaN: elements of an ``int(...)``
+    register whose operands are not whole numbers, and elements whose index in ``select`` (uint8) is no member's.
+
+    Raises:
+        UnsupportedSpec: if ``supported(spec)`` gives a reason.
+        SpecError: for ``c`` or ``select`` without a place in ``spec``, or a palette without ``select``.
+        ValueError: for more than 2^31 - 1 terms or 16 batch dimensions.
+        CudaError: if a kernel cannot be compiled or launched.
+    """
+    _check(spec, a, c, select)
+    devices = {x.device for x in (a, b, out, c, select) if x is not None}
+    if len(devices) > 1:
+        raise ValueError(
+            f"tensors on {', '.join(sorted(map(str, devices)))}; allowed: one GPU.\n  Move them with .to(device)."
+        )
+    if out.numel() == 0:
+        return Run(())
+    seed = seed if spec.fixed_seed is None else spec.fixed_seed
+    m, n = out.shape[-2:]
+    done_a = spec.a is not None and (_beforehand(spec.a) or _is_read_often(a, n))
+    done_b = spec.b is not None and (_beforehand(spec.b) or _is_read_often(b, m))
+    if spec.a is not None and done_a:
+        a = _rounded(a, spec.a, seed, SITE_A)
+    if spec.b is not None and done_b:
+        b = _rounded(b, spec.b, seed, SITE_B)
+    done = (done_a, done_b)
+    if spec.out is not None and _beforehand(spec.out):
+        raw = torch.empty(out.shape, dtype=torch.float64, device=out.device)
+        run = _members_run(a, b, replace(spec, out=None), raw, seed, c, select, done)
+        quantize(raw, spec.out, out, seed, SITE_OUT)
+        return run
+    return _members_run(a, b, spec, out, seed, c, select, done)
+
+
+def _check(spec: GemmSpec, a: Tensor, c: Tensor | None, select: Tensor | None) -> None:
+    reason = supported(spec)
+    if reason is not None:
+        raise UnsupportedSpec(
+            f"The CUDA backend cannot run {str(spec)!r}: {reason}. gemmsim.reference computes every spec (slowly)."
+        )
+    if a.shape[-1] > _MOST_TERMS:
+        raise ValueError(f"a product over {a.shape[-1]} terms; allowed: {_MOST_TERMS}.\n  Split it along K.")
+    palette = isinstance(spec.accumulator, Palette)
+    if c is not None and getattr(spec.accumulator, "init", "zero") == "zero":
+        raise SpecError(
+            f"c with {str(spec)!r}; allowed: init=c_first or init=c_last.\n  Say where C enters, or drop c."
+        )
+    if palette != (select is not None):
+        asked = f"{str(spec)!r} without select" if palette else f"select with {str(spec)!r}"
+        raise SpecError(f"{asked}; allowed: select with palette(...), and only there.\n  Give select for a palette.")
+
+
+def _members_run(
+    a: Tensor,
+    b: Tensor,
+    spec: GemmSpec,
+    out: Tensor,
+    seed: int,
+    c: Tensor | None,
+    select: Tensor | None,
+    done: tuple[bool, bool],
+) -> Run:
+    """One kernel for each member of a palette: each writes the elements that are its own."""
+    if select is not None:
+        out.fill_(float("nan"))  # where no member is chosen
+    names = []
+    for index, member in enumerate(_members(spec)):
+        kernel = _kernel(spec, member, _operands(a, b, out, member, c, select, done), out)
+        args = gemm_args(a, b, out, seed, c, select)
+        args.member = index
+        keep = _fill_orders(args, member, out.device)
+        launch(kernel.source, out.device, (_blocks(args, kernel), 1, 1), args)
+        del keep  # the caching allocator gives memory of this stream to later work of the same stream only
+        names.append(str(kernel.source))
+    return Run(tuple(names))
+
+
+def _operands(
+    a: Tensor,
+    b: Tensor,
+    out: Tensor,
+    member: Accumulator,
+    c: Tensor | None,
+    select: Tensor | None,
+    done: tuple[bool, bool],
+) -> Operands:
+    layouts = 0, 0
+    if not is_permuted(member):
+        layouts = _layout(a, a.dim() - 2, a.dim() - 1), _layout(b, b.dim() - 1, b.dim() - 2)
+    dtype_c = None if c is None else c.dtype
+    return Operands(a.dtype, b.dtype, out.dtype, dtype_c, select is not None, *done, *layouts)
+
+
+def _layout(x: Tensor, lines: int, terms: int) -> int:
+    """gemmsim::Layout of an operand with these dimensions of lines and terms."""
+    strides, shape = x.stride(), x.shape
+    vector = 16 // x.element_size()
+    if x.data_ptr() % 16:
+        return ANY_STRIDES
+    for along, layout in ((terms, TERMS_CONTIGUOUS), (lines, LINES_CONTIGUOUS)):
+        others = (s for d, s in enumerate(strides) if d != along and shape[d] > 1)
+        if strides[along] == 1 and shape[along] % vector == 0 and all(s % vector == 0 for s in others):
+            return layout
+    return ANY_STRIDES
+
+
+def _kernel(spec: GemmSpec, member: Accumulator, operands: Operands, out: Tensor) -> GemmKernel:
+    choices = sides(spec, member, operands)
+    batches, m, n = out.shape[:-2].numel(), *out.shape[-2:]
+    for side in choices:
+        if batches * -(-m // (16 * side)) * -(-n // (16 * side)) >= _ENOUGH_TILES:
+            break
+    return gemm_source(spec, member, operands, side)
+
+
+def _blocks(args: GemmArgs, kernel: GemmKernel) -> int:
+    return int(min(args.batches * -(-args.m // kernel.rows) * -(-args.n // kernel.cols), _MOST_BLOCKS))
+
+
+def _fill_orders(args: GemmArgs, member: Accumulator, device: torch.device) -> object:
+    """Sizes of the wrappers and, where terms are permuted, their order on the device. What must outlive the launch."""
+    what = program(member)
+    assert isinstance(what, Program)
+    for level, wrapper in enumerate(what.wrappers):
+        args.size[level] = wrapper.n
+    order = term_order(what.wrappers, what.shuffle, args.k, device)
+    if order is not None:
+        args.term = order.term.data_ptr()
+        args.key = 0 if order.key is None else order.key.data_ptr()
+    return order
+
+
+#: What CI compiles: every kind of run and order, every mode.
+_LISTED = (
+    "e4m3 : e5m10", ":e5m10", ":bf16", "e4m3 : e4m3/sat", ":fp32", ":fp64", ":e5m10/sr16", "e4m3 : bf16/rtz",
+    "e4m3 : mul=e5m10, add=e6m9", ":e5m10, arithmetic=fp32",
+)  # fmt: skip
+
+
+def sources() -> Iterator[KernelSource]:
+    """A kernel of each kind for float32 tensors, and one for each other dtype."""
+    f32 = Operands(torch.float32, torch.float32, torch.float32)
+    for text in _LISTED:
+        spec = GemmSpec.of(text)
+        yield gemm_source(spec, spec.accumulator, f32, sides(spec, spec.accumulator, f32)[0]).source
+    spec = GemmSpec.of("e4m3 : e5m10")
+    for dtype in DTYPES:
+        if dtype != torch.float32:
+            other = Operands(dtype, dtype, dtype)
+            yield gemm_source(spec, spec.accumulator, other, sides(spec, spec.accumulator, other)[0]).source

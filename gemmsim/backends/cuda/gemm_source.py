@@ -1,0 +1,228 @@
+"""Kernels of family ``gemm``: the few lines that instantiate cutlass_kernels/gemm/simt.h for a spec."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+import torch
+
+from gemmsim.arithmetic import Accumulator, GemmSpec
+from gemmsim.formats import Cast
+
+from ..cpu.params import CODE_PARITY, NEG_ZERO, NO_SUBNORMALS, NO_ZERO, cast_record
+from ..cpu.program import INTERLEAVED, PAIRWISE, SHUFFLED, Program, program
+from ..cpu.records import CastRecord, HardwareRecord
+from .source import KernelSource, cast_literal
+
+__all__ = ["DEPTH", "SIDE", "THREADS", "GemmKernel", "Operands", "gemm_source", "sides"]
+
+#: Of a block (cutlass_kernels/gemm/config.h): 16 x 16 threads, terms of a chunk.
+THREADS, SIDE, DEPTH = 256, 16, 16
+
+#: Names of gemmsim::DType, bytes of an element, significand bits.
+DTYPES = {
+    torch.float32: ("F32", 4, 24),
+    torch.float64: ("F64", 8, 53),
+    torch.float16: ("F16", 2, 11),
+    torch.bfloat16: ("BF16", 2, 8),
+}
+#: gemmsim::Layout.
+ANY_STRIDES, TERMS_CONTIGUOUS, LINES_CONTIGUOUS = 0, 1, 2
+_INITS = {"zero": 0, "c_first": 1, "c_last": 2}
+_SR, _SRB = 6, 7
+REGISTER, LONG, INTEGER, FIXED, HARDWARE, BINNED = 0, 5, 6, 7, 8, 9
+#: Of the float and the double carrier: significand bits, exponents of normal numbers.
+_CARRIERS = ((24, -126, 127), (53, -1022, 1023))
+
+
+@dataclass(frozen=True)
+class Operands:
+    """What a kernel knows of the tensors.
+
+    dtypes; whether an addend and a selection are given; whether operands hold results of their casts already; which of
+    them lie in memory as gemmsim::Layout says.
+    """
+
+    a: torch.dtype
+    b: torch.dtype
+    out: torch.dtype
+    c: torch.dtype | None = None
+    select: bool = False
+    done_a: bool = False
+    done_b: bool = False
+    layout_a: int = 0
+    layout_b: int = 0
+
+
+@dataclass(frozen=True)
+class GemmKernel:
+    """A kernel and the tile of a block: ``rows`` by ``cols`` outputs."""
+
+    source: KernelSource
+    rows: int
+    cols: int
+
+
+def _present(cast: Cast | None) -> CastRecord:
+    return CastRecord() if cast is None else cast_record(cast)
+
+
+def _fits(c: CastRecord, carrier: int, spare: bool) -> bool:
+    """gemmsim::fits: one rounding from the carrier is right; ``spare``: of a number rounded to odd."""
+    bits, emin, emax = _CARRIERS[carrier]
+    if c.mode > _SR or c.flags & (CODE_PARITY | NO_ZERO):
+        return False
+    if c.emin < emin or c.emax > emax or c.emin + bits - c.p >= emax:
+        return False
+    extra = (c.rbits + 1 if c.mode == _SR else 2) if spare else 0
+    return bool(c.p + extra <= bits and (c.mode != _SR or c.rbits <= bits - 1))
+
+
+def _native(c: CastRecord, carrier: int) -> bool:
+    """The carrier, rounded to nearest, is the format."""
+    bits, emin, emax = _CARRIERS[carrier]
+    infinite = [c.over_pos, -c.over_neg, c.inf_pos, -c.inf_neg] == [float("inf")] * 4
+    plain = bool(c.flags & NEG_ZERO) and not c.flags & NO_SUBNORMALS
+    return c.mode == 0 and (c.p, c.emin, c.emax) == (bits, emin, emax) and infinite and plain
+
+
+def _fits_float(cast: Cast | None, dtype: torch.dtype) -> bool:
+    """Whether float holds the operand's values."""
+    if cast is None:
+        return dtype != torch.float64
+    c = cast_record(cast)
+    if dtype != torch.float64:
+        return bool(c.emax <= 127)
+    return bool(c.p <= 24 and c.emax <= 127 and c.emin - c.p + 1 >= -149)
+
+
+def carrier_of(spec: GemmSpec, what: Program, operands: Operands) -> int:
+    """0 float, 1 double, 2 integers of 128 bits: the cheapest that holds operands, registers and totals."""
+    add, mul = cast_record(what.add), _present(what.mul)
+    casts = [add] + ([mul] if what.mul is not None else [])
+    totals = [cast_record(w.cast) for w in what.wrappers if w.cast is not None]
+    fp32 = spec.arithmetic == "fp32"
+    if what.method == HARDWARE:
+        return 0 if all(_fits(c, 0, not fp32) or _native(c, 0) for c in totals) else 2
+    narrow = _fits_float(spec.a, operands.a) and _fits_float(spec.b, operands.b)
+    if operands.c == torch.float64:
+        narrow = False
+    if what.method in (INTEGER, FIXED, LONG, BINNED):
+        return 2
+    for carrier in (0,) if fp32 else (0, 1) if narrow else (1,):
+        if all(_native(c, carrier) for c in casts) or all(_fits(c, carrier, not fp32) for c in casts):
+            if all(_fits(c, carrier, not fp32) or _native(c, carrier) for c in totals):
+                return carrier
+    return 2
+
+
+def _is_heavy(spec: GemmSpec, what: Program, carrier: int) -> int:
+    """Most outputs of a thread each way: what its registers and the instruction cache take."""
+    random = [c for c in (what.add, what.mul) if c is not None and c.is_stochastic]
+    if carrier == 2 or what.method >= LONG:
+        return 1
+    if any(w.order == PAIRWISE or w.pairs for w in what.wrappers):
+        return 2 if not random else 1
+    if what.method != REGISTER:
+        return 1 if random else 4 if carrier == 0 else 2
+    if random:
+        return 4 if len(random) == 1 and carrier == 0 else 2
+    if any(w.cast is not None and w.cast.is_stochastic for w in what.wrappers):
+        return 2
+    if carrier == 1:
+        return 4 if len(what.wrappers) <= 1 else 2
+    return 8 if not what.wrappers else 4
+
+
+@lru_cache(maxsize=4096)
+def sides(spec: GemmSpec, accumulator: Accumulator, operands: Operands) -> tuple[int, ...]:
+    """Outputs of a thread each way that there are kernels for, most first."""
+    what = program(accumulator)
+    assert isinstance(what, Program)
+    most = _is_heavy(spec, what, carrier_of(spec, what, operands))
+    return tuple(n for n in (8, 4, 2, 1) if n <= most)[:3]
+
+
+def _permutes(what: Program) -> bool:
+    return any(w.order in (INTERLEAVED, SHUFFLED) for w in what.wrappers)
+
+
+@lru_cache(maxsize=4096)
+def is_permuted(accumulator: Accumulator) -> bool:
+    """Whether terms are read in another order than that of k."""
+    what = program(accumulator)
+    return isinstance(what, Program) and _permutes(what)
+
+
+def _record_literal(record: HardwareRecord) -> str:
+    return "{" + ", ".join(f".{field[0]} = {getattr(record, field[0])}" for field in record._fields_) + "}"
+
+
+def _wrappers_literal(what: Program) -> str:
+    texts = []
+    for w in what.wrappers:
+        cast = cast_literal(_present(w.cast))
+        texts.append(f"{{.order = {w.order}, .pairs = {int(w.pairs)}, .cast = {cast}}}")
+    return "{" + ", ".join(texts) + "}"
+
+
+def _dtype(dtype: torch.dtype) -> str:
+    return f"gemmsim::{DTYPES[dtype][0]}"
+
+
+def gemm_config(spec: GemmSpec, what: Program, operands: Operands, side: int) -> str:
+    """Initializer of gemmsim::GemmConfig."""
+    on_load = (None if operands.done_a else spec.a, None if operands.done_b else spec.b, spec.out)
+    assert not any(c is not None and c.is_stochastic for c in on_load)
+    register = "{" + ", ".join(map(str, what.register)) + "}"
+    init = _INITS[what.init] if operands.c is not None else 0
+    fields = {
+        "a": _dtype(operands.a), "b": _dtype(operands.b),
+        "c": _dtype(operands.c or torch.float32), "out": _dtype(operands.out),
+        "cast_a": cast_literal(_present(spec.a)), "cast_b": cast_literal(_present(spec.b)),
+        "mul": cast_literal(_present(what.mul)), "add": cast_literal(cast_record(what.add)),
+        "cast_out": cast_literal(_present(spec.out)),
+        "done_a": int(operands.done_a), "done_b": int(operands.done_b),
+        "layout_a": operands.layout_a, "layout_b": operands.layout_b,
+        "fused": int(what.mul is None), "fp32": int(spec.arithmetic == "fp32"),
+        "method": what.method, "carrier": carrier_of(spec, what, operands),
+        "rows": side, "cols": side, "init": init, "select": int(operands.select),
+        "permuted": int(_permutes(what)),
+        "levels": len(what.wrappers), "wrapper": _wrappers_literal(what),
+        "reg": register, "hardware": _record_literal(what.hardware or HardwareRecord()),
+    }  # fmt: skip
+    return "{" + ", ".join(f".{name} = {value}" for name, value in fields.items()) + "}"
+
+
+def _shared_bytes(carrier: int, fp32: bool, side: int) -> int:
+    """gemmsim::gemm_shared_bytes."""
+    element = 8 if carrier == 1 or (carrier == 2 and not fp32) else 4
+    return 2 * (2 * DEPTH * (SIDE * side + 4) * element + 2 * 4 * THREADS // 32)
+
+
+@lru_cache(maxsize=4096)
+def gemm_source(spec: GemmSpec, accumulator: Accumulator, operands: Operands, side: int) -> GemmKernel:
+    """The kernel of ``spec`` with ``accumulator`` (a member, if the spec's own is a palette) and ``side`` x ``side``
+    outputs a thread. Its operand and output casts must not be stochastic.
+    """
+    what = program(accumulator)
+    assert isinstance(what, Program)
+    config = gemm_config(spec, what, operands, side)
+    text = (
+        '#include "gemm/simt.h"\n'
+        f"constexpr gemmsim::GemmConfig kConfig{config};\n"
+        f'extern "C" __global__ void __launch_bounds__({THREADS}) gemmsim_kernel(const gemmsim::GemmArgs args) {{\n'
+        "    gemmsim::gemm_body<kConfig>(args, threadIdx.x, blockIdx.x, gridDim.x);\n"
+        "}\n"
+    )
+    names = [DTYPES[t][0].lower() for t in (operands.a, operands.b, operands.out)]
+    operation = f"{spec.a or ''}*{spec.b or ''} : {accumulator}" + (f" -> {spec.out}" if spec.out else "")
+    if spec.arithmetic == "fp32":
+        operation += ", arithmetic=fp32"
+    layouts = ("any", "terms", "lines")
+    how = f"{layouts[operands.layout_a]}/{layouts[operands.layout_b]}"
+    name = f"{operation}, {names[0]} {names[1]} to {names[2]}, {how}, {SIDE * side}x{SIDE * side}"
+    shared = _shared_bytes(carrier_of(spec, what, operands), spec.arithmetic == "fp32", side)
+    source = KernelSource("gemm", name, text, THREADS, shared, work=4 * side * side, hot="loop")
+    return GemmKernel(source, SIDE * side, SIDE * side)

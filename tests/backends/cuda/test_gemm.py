@@ -1,0 +1,214 @@
+"""The GPU's matrix products, run on the host, equal the CPU backend bit for bit; some equal the reference directly.
+
+The text of each kernel is the one NVRTC compiles. Specs are drawn from the tables of the CPU backend's own tests and from
+lists that reach every kind of run; operands hold NaN, infinities, zeros of both signs, subnormals, ties and overflows.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+
+import pytest
+import torch
+from support import assert_bitwise_equal
+from support_cpu import operand
+from support_cuda_gemm import Call, compile_on_host, host_gemm, sources_of
+
+from gemmsim import reference
+from gemmsim.arithmetic import GemmSpec, SpecError, UnsupportedSpec
+from gemmsim.backends import cpu, cuda
+
+FORMATS = """e5m10 e5m2 e4m3 ieee_e4m3 e8m7 tf32 e6m9 e2m1 fp32 e5m21 fp64 e11m40 e5m0 fixed(16,8) ufixed(12,4) int16
+e5m10/ftz bf16/ftz e4m3fnuz binary8p3 binary8p1""".split()
+MODES = ["", "", "", "/rtz", "/ru", "/rd", "/rna", "/sr8", "/sr20", "/srb8", "/ro"]
+OPERANDS = ["", "", "e4m3", "bf16*e4m3", "e5m10/rtz", "e4m3/sr", "fixed(8,4)", "e8m0"]
+OUTPUTS = ["", "", "", "", " -> bf16", " -> e4m3/sat", " -> e5m10/sr", " -> binary8p1"]
+SHAPES = [(1, 5, 3), (3, 17, 33), (9, 12, 5), (2, 40, 35), (20, 70, 35)]
+DTYPES = [torch.float32] * 4 + [torch.float64, torch.bfloat16, torch.float16]
+
+
+def random_register(rng: random.Random) -> str:
+    """A plain register between operand and output casts."""
+
+    def cast() -> str:
+        return rng.choice(FORMATS) + rng.choice(MODES) + rng.choice(["", "", "/sat", "/satprop"])
+
+    text = f"mul={cast()}, add={cast()}" if rng.random() < 0.3 else cast()
+    fp32 = ", arithmetic=fp32" if rng.random() < 0.2 else ""
+    return f"{rng.choice(OPERANDS)} : {text}{rng.choice(OUTPUTS)}{fp32}"
+
+
+def specs(count: int, draw: Callable[[random.Random], str], rng: random.Random) -> list[GemmSpec]:
+    """``count`` specs that mean something and that both backends compute."""
+    found: list[GemmSpec] = []
+    while len(found) < count:
+        try:
+            spec = GemmSpec.of(draw(rng))
+        except ValueError:
+            continue
+        if cpu.supported(spec) is None and cuda.supported(spec) is None:
+            found.append(spec)
+    return found
+
+
+def calls_of(chosen: Sequence[GemmSpec], rng: random.Random, times: int = 4) -> list[Call]:
+    calls = []
+    for spec in chosen:
+        dtype = rng.choice(DTYPES)  # one for each spec: a kernel belongs to dtypes
+        for _ in range(times):
+            m, k, n = rng.choice(SHAPES)
+            calls.append((operand(rng, m, k, dtype), operand(rng, k, n, dtype), spec, rng.randrange(1 << 63)))
+    return calls
+
+
+def check(calls: Sequence[Call]) -> None:
+    compile_on_host(sources_of(calls))
+    for a, b, spec, seed in calls:
+        got, want = (torch.full((a.shape[0], b.shape[1]), 7.0, dtype=torch.float64) for _ in range(2))
+        host_gemm(a, b, spec, got, seed)
+        try:
+            cpu.gemm(a, b, spec, want, seed)
+        except ValueError:  # operands of int(...) that are not whole: no error where nobody waits for the result
+            assert bool(got.isnan().any()), f"{spec}: fractions were added"
+            continue
+        assert_bitwise_equal(got, want, context=f"{spec}, {a.dtype} {tuple(a.shape)}x{tuple(b.shape)}, seed {seed}")
+
+
+def test_random_registers():
+    rng = random.Random(1)
+    check(calls_of(specs(45, random_register, rng), rng))
+
+
+ORDERS = [
+    ":chunked(3, e5m10)", ":chunked(8, e5m2/sr8, e6m9/sr8)", ":pairwise(e5m10/sr8, 3)", ":pairwise(e5m10, 1)",
+    ":interleaved(5, e5m10/sr8, combine=pairwise)", ":interleaved(4, bf16)", ":splitk(3, e5m10, e6m9/sr20)",
+    ":shuffled(chunked(4, e5m10/sr8), 5)", ":shuffled(interleaved(4, chunked(2, e4m3, bf16/sr8)), 5)",
+    ":chunked(8, interleaved(2, pairwise(e5m2/sr8, 2)), bf16/rtz)", ":promote(e5m10, 4, fp32)",
+    ":splitk(2, chunked(5, fp32, fp64/rtz), bf16)", ":chunked(4, binary8p1, e5m10/srb8)", ":chunked(16, e4m3, fp32)",
+    ":pairwise(chunked(2, e5m10/sr8, e5m2/sr8), 2), arithmetic=fp32",
+]  # fmt: skip
+RUNS = [
+    ":kahan(bf16)", ":neumaier(e5m10)", ":two_sum(e5m2)", ":fast_two_sum(e6m9, mul=e5m10)", ":kahan(e5m10/sr8)",
+    ":two_sum(e5m10/sr8, mul=e4m3/sr20)", ":neumaier(fp32)", ":kahan(fp64)", ":kahan(e5m10), arithmetic=fp32",
+    ":exact(fp32)", ":chunked(4, exact(bf16/sr8), e5m10/sr8)", "e4m3 : exact(fp64)",
+    "int8 : int(24)", "int8 : int(12, wrap)", "int8 : int(12, saturate)", "int4 : int(7, saturate, when=end)",
+    "int8 : int(40, wrap, signed=False)", "int8 : chunked(4, int(12, saturate), fp32)", "int16 : int(20, wrap, shift=3)",
+    "int16*int8 : int(32, saturate)", "int16*int8 : int(32, wrap)", ":fixed(16, 8)", ":fixed(24, 12, rounding=rne)",
+    ":fixed(16, 8, rounding=sr8)", ":fixed(16, 8, overflow=wrap)",
+]  # fmt: skip
+CHIPS = [
+    ":hw(hopper, wgmma, e4m3)", ":hw(hopper, wgmma, bf16)", ":hw(hopper, wgmma, fp16, out=fp16)", ":hw(volta, mma, fp16)",
+    ":promote(hw(hopper, wgmma, e4m3), 8, fp32)", ":hw(ampere, mma, tf32)", ":hw(cdna2, mfma, bf16)",
+    ":hw(cdna3, mfma, fp16)", ":hw(cdna1, mfma, fp16)", ":hw(cdna3, mfma, fp8)", ":hw(ampere, mma, fp64, out=fp64)",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("texts", [ORDERS, RUNS, CHIPS], ids=["orders", "runs", "chips"])
+def test_every_kind_of_accumulator(texts):
+    rng = random.Random(2)
+    known = []
+    for text in texts:
+        try:
+            known.append(GemmSpec.of(text))
+        except ValueError:
+            continue  # a chip without that operand format
+    assert len(known) > len(texts) - 2
+    check(calls_of(known, rng, times=5))
+
+
+def test_the_reference_agrees():
+    rng = random.Random(3)
+    texts = [":e5m10", "e4m3 : e5m10", ":bf16/sr8", ":mul=e4m3, add=e5m10/rtz", ":chunked(3, e4m3)", ":kahan(e5m2)"]
+    calls = [c for c in calls_of([GemmSpec.of(t) for t in texts], rng, times=3) if c[0].numel() < 200]
+    compile_on_host(sources_of(calls))
+    for a, b, spec, seed in calls:
+        got = torch.empty(a.shape[0], b.shape[1], dtype=torch.float64)
+        host_gemm(a, b, spec, got, seed)
+        want = reference.gemm(a.double().tolist(), b.double().tolist(), spec, seed=seed)
+        assert_bitwise_equal(got, torch.tensor(want, dtype=torch.float64), context=str(spec))
+
+
+@pytest.mark.parametrize("text", ["e4m3 : e5m10", ":e5m10/sr8", "e4m3 : e4m3/sr4", ":bf16, arithmetic=fp32"])
+def test_long_sums_that_leave_the_range_and_come_back(text):
+    """The loop without range checks and the other one take turns."""
+    g = torch.Generator().manual_seed(4)
+    a, b = torch.randn(70, 400, generator=g), torch.randn(400, 90, generator=g)
+    a[:, 100:140] *= 200
+    b[100:140] *= 200
+    a[3, 250] = float("inf")
+    a[5, 260] = float("nan")
+    b[120:130, 7] = 3e38
+    check([(a, b, GemmSpec.of(text), 5), (a[:, 150:], b[150:], GemmSpec.of(text), 5)])
+
+
+def test_every_tile_size(monkeypatch):
+    """As many outputs a thread as the kernel of a large product has."""
+    from support_cuda_gemm import cuda_gemm
+
+    monkeypatch.setattr(cuda_gemm, "_ENOUGH_TILES", 1)
+    g = torch.Generator().manual_seed(5)
+    a, b = torch.randn(150, 35, generator=g), torch.randn(35, 270, generator=g)
+    texts = ["e4m3 : e5m10", ":fp32", "e4m3 : bf16/rtz", ":fp64", ":e5m10/sr8", ":kahan(bf16)", ":chunked(8, e5m10)"]
+    check([(a, b, GemmSpec.of(text), 6) for text in texts])
+
+
+def test_layouts_batches_and_output_dtypes():
+    g = torch.Generator().manual_seed(6)
+    a, b = torch.randn(3, 2, 19, 37, generator=g), torch.randn(2, 37, 21, generator=g)
+    spec = GemmSpec.of("e4m3 : e5m10/sr8")
+    views_a = [a, a.mT.contiguous().mT, a.repeat(1, 1, 2, 2)[:, :, ::2, :37], a.flip(0).flip(0)]
+    views_b = [b, b.mT.contiguous().mT, b.repeat(1, 2, 2)[:, :37, 1::2]]
+    for x in views_a:
+        for y in views_b:
+            y = y.expand(3, 2, 37, 21)
+            for dtype in (torch.float32, torch.bfloat16):
+                got, want = torch.empty(3, 2, 21, 19, dtype=dtype).mT, torch.empty(3, 2, 19, 21, dtype=dtype)
+                host_gemm(x, y, spec, got, 7)
+                cpu.gemm(x, y, spec, want, 7)
+                assert_bitwise_equal(got.contiguous(), want, context=f"{x.stride()} {y.stride()} {dtype}")
+
+
+def test_zero_depth_and_empty_sides():
+    for text in (":e5m10", ":pairwise(bf16)", ":interleaved(4, bf16)", ":exact(fp32)"):
+        out = torch.full((2, 3), 7.0)
+        host_gemm(torch.empty(2, 0), torch.empty(0, 3), GemmSpec.of(text), out)
+        assert_bitwise_equal(out, torch.zeros(2, 3), context=text)
+    host_gemm(torch.empty(0, 4), torch.empty(4, 3), GemmSpec.of(":e5m10"), torch.empty(0, 3))
+
+
+@pytest.mark.parametrize("init", ["c_first", "c_last"])
+@pytest.mark.parametrize("add", ["e5m10", "e5m2/sr8", "bf16/rtz"])
+def test_an_addend_enters_as_the_reference_says(init, add):
+    rng = random.Random(7)
+    spec = GemmSpec.of(f"e4m3 : sequential({add}, init={init})")
+    a, b, c = operand(rng, 5, 7, torch.float32), operand(rng, 7, 4, torch.float32), operand(rng, 5, 4, torch.float32)
+    got = torch.empty(5, 4, dtype=torch.float64)
+    host_gemm(a, b, spec, got, 8, c=c)
+    want = reference.gemm(a.double().tolist(), b.double().tolist(), spec, seed=8, c=c.double().tolist())
+    assert_bitwise_equal(got, torch.tensor(want, dtype=torch.float64), context=str(spec))
+
+
+def test_a_palette_gives_each_element_its_member():
+    rng = random.Random(8)
+    members = ["e5m10", "e4m3/sr8", "kahan(bf16)"]
+    a, b = operand(rng, 33, 20, torch.float32, "normal"), operand(rng, 20, 18, torch.float32, "normal")
+    select = torch.randint(0, 4, (33, 18), generator=torch.Generator().manual_seed(8), dtype=torch.uint8)
+    got = torch.empty(33, 18)
+    host_gemm(a, b, GemmSpec.of(f": palette({', '.join(members)})"), got, 9, select=select)
+    want = torch.full_like(got, float("nan"))  # index 3 is no member's
+    for index, member in enumerate(members):
+        alone = torch.empty_like(got)
+        cpu.gemm(a, b, GemmSpec.of(f": {member}"), alone, 9)
+        want = torch.where(select == index, alone, want)
+    assert_bitwise_equal(got, want)
+
+
+def test_what_has_no_place_or_no_kernel_is_refused():
+    a, out = torch.ones(2, 2), torch.empty(2, 2)
+    with pytest.raises(UnsupportedSpec, match="binned"):
+        host_gemm(a, a, GemmSpec.of(":binned(fp32)"), out)
+    with pytest.raises(SpecError, match="init=c_first"):
+        host_gemm(a, a, GemmSpec.of(":e5m10"), out, c=a)
+    with pytest.raises(SpecError, match="select"):
+        host_gemm(a, a, GemmSpec.of(":palette(e5m10, bf16)"), out)

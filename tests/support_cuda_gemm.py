@@ -1,0 +1,116 @@
+"""Matrix products of the CUDA backend with their kernels run on the host; many kernels are compiled together."""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import importlib
+import shutil
+import subprocess
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+
+import pytest
+import torch
+from support_cuda import FLAGS, SHIM, _folder
+from torch import Tensor
+
+from gemmsim.arithmetic import GemmSpec
+from gemmsim.backends.cuda import cast as cuda_cast
+from gemmsim.backends.cuda.source import KernelSource
+from gemmsim.backends.cuda.toolchain import header_root
+
+cuda_gemm = importlib.import_module("gemmsim.backends.cuda.gemm")  # the package has the function under this name
+
+_entries: dict[KernelSource, ctypes._CFuncPtr] = {}
+
+_ENTRY = (
+    'extern "C" int gemmsim_host_run_{i}(const void* a, unsigned x, unsigned y, unsigned z, unsigned t, size_t s, int f) {{\n'
+    "    return host::run<gemmsim::{args}, kernel_{i}::gemmsim_kernel_{i}>(a, x, y, z, t, s, f);\n"
+    "}}\n"
+    'extern "C" unsigned gemmsim_host_args_size_{i}() {{ return sizeof(gemmsim::{args}); }}\n'
+)
+
+
+def _unit(sources: list[KernelSource]) -> str:
+    """One translation unit with all kernels, each in a namespace of its own."""
+    includes, parts = [], []
+    for i, source in enumerate(sources):
+        lines = source.text.splitlines()
+        includes += [line for line in lines if line.startswith("#include")]
+        body = "\n".join(line for line in lines if not line.startswith("#include"))
+        args = "CastArgs" if source.family == "cast" else "GemmArgs"
+        parts.append(
+            f"#define gemmsim_kernel gemmsim_kernel_{i}\nnamespace kernel_{i} {{\n{body}\n}}\n#undef gemmsim_kernel"
+        )
+        parts.append(_ENTRY.format(i=i, args=args))
+    return "\n".join([*dict.fromkeys(includes), *parts])
+
+
+def compile_on_host(sources: Iterable[KernelSource]) -> None:
+    """Compiles what is not compiled yet."""
+    new = [s for s in dict.fromkeys(sources) if s not in _entries]
+    if not new:
+        return
+    compiler = shutil.which("g++")
+    if compiler is None:
+        pytest.skip("g++ is needed to run kernels on the host")
+    text = _unit(new)
+    stem = _folder() / hashlib.sha256(text.encode()).hexdigest()[:16]
+    code, library = stem.with_suffix(".cpp"), stem.with_suffix(".so")
+    code.write_text(text, encoding="utf-8")
+    root = header_root()
+    command = [
+        compiler,
+        *FLAGS,
+        "-include",
+        str(SHIM),
+        f"-I{root / 'include'}",
+        f"-I{root}",
+        str(code),
+        "-o",
+        str(library),
+    ]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, f"kernels do not compile for the host:\n{done.stderr[:6000]}"
+    loaded = ctypes.CDLL(str(library))
+    for i, source in enumerate(new):
+        args = {"cast": cuda_cast.CastArgs, "gemm": cuda_gemm.GemmArgs}[source.family]
+        size = getattr(loaded, f"gemmsim_host_args_size_{i}")()
+        assert size == ctypes.sizeof(args), "the records of C++ and Python differ"
+        _entries[source] = getattr(loaded, f"gemmsim_host_run_{i}")
+
+
+@contextmanager
+def _launching(function: object) -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        for module in (cuda_cast, cuda_gemm):
+            patch.setattr(module, "launch", function)
+        yield
+
+
+def _run(source: KernelSource, device: torch.device, blocks: tuple[int, int, int], args: ctypes.Structure) -> None:
+    compile_on_host([source])
+    shared = ctypes.c_size_t(source.shared_bytes)
+    # Fewer blocks than tiles, so that blocks loop
+    x = max(1, blocks[0] // 2 if source.family == "gemm" else blocks[0])
+    _entries[source](ctypes.byref(args), x, *blocks[1:], source.threads, shared, int(source.family == "gemm"))
+
+
+Call = tuple[Tensor, Tensor, GemmSpec, int]
+
+
+def sources_of(calls: Iterable[Call], out_dtype: torch.dtype = torch.float64, **more: Tensor) -> list[KernelSource]:
+    """Kernels that ``host_gemm`` needs for these products."""
+    found: list[KernelSource] = []
+    with _launching(lambda source, *rest: found.append(source)):
+        for a, b, spec, seed in calls:
+            out = torch.empty(*a.shape[:-1], b.shape[-1], dtype=out_dtype)
+            cuda_gemm.gemm(a, b, spec, out, seed, **more)
+    return found
+
+
+def host_gemm(a: Tensor, b: Tensor, spec: GemmSpec, out: Tensor, seed: int = 0, **more: Tensor) -> object:
+    """``gemmsim.backends.cuda.gemm`` with the kernels run on the host."""
+    with _launching(_run):
+        return cuda_gemm.gemm(a, b, spec, out, seed, **more)
