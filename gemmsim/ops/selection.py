@@ -56,7 +56,7 @@ def gemm(
     """
     # A sequential register without random bits is as fast here as a native GEMM: there is nothing to look for.
     if asked() is None and type(spec.accumulator) is Sequential and not spec.is_stochastic:
-        return backend_of(a).gemm(a, b, spec, out, seed, c, select)
+        return (backend_of(a) if a.is_cuda else cpu).gemm(a, b, spec, out, seed, c, select)
     alone = c is None and select is None
     setting = current()
     reason: object = None
