@@ -14,7 +14,7 @@ template <GemmConfig K> struct CompensatedRun {
     typedef Steps<K> S;
     typedef typename S::T T;
     typedef typename S::Add Add;
-    static constexpr bool MEASURES = false;
+    static constexpr int MEASURES = NOTHING;
     static constexpr int R = K.rows, C = K.cols;
     // Both addends are numbers of the format.
     static constexpr bool NEAR = near_sum<T>(K.add, K.add);

@@ -45,6 +45,7 @@ struct GemmConfig {
     int32_t done_a, done_b;                   // the operand holds results of its cast already
     int32_t layout_a, layout_b;               // Layout
     int32_t fused, fp32;                      // fp32: steps are rounded to binary32 before the casts
+    int32_t packed;                           // two outputs an instruction (packed_run.h)
     int32_t method, carrier;                  // carrier: 0 float, 1 double, 2 integers of 128 bits
     int32_t rows, cols;                       // outputs of a thread: 1, 2, 4 or 8 each way
     int32_t init, select, permuted;           // Init; whether elements are selected; whether terms are permuted
@@ -68,6 +69,10 @@ struct GemmArgs {
     int64_t batch[BATCH_DIMS], a_batch[BATCH_DIMS], b_batch[BATCH_DIMS], c_batch[BATCH_DIMS], out_batch[BATCH_DIMS], select_batch[BATCH_DIMS];
 };
 
-constexpr int GEMM_THREADS = 256, GEMM_SIDE = 16, GEMM_DEPTH = 16;  // 16 x 16 threads; terms of a chunk in shared memory
+constexpr int GEMM_THREADS = 256, GEMM_SIDE = 16;  // 16 x 16 threads
+
+// Terms of a chunk in shared memory: a chip's instruction takes up to 64 at once.
+constexpr int GEMM_DEPTH = 16;
+constexpr int gemm_depth(const GemmConfig& k) { return k.method != HARDWARE ? GEMM_DEPTH : k.hardware.products > 32 ? 64 : 32; }
 
 }  // namespace gemmsim

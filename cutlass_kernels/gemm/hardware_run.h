@@ -21,31 +21,29 @@ GEMMSIM_HD int64_t down(double x) {
     return (double)i > x ? i - 1 : i;
 }
 
-template <HardwareModel M> struct HardwareDot {
-    static constexpr int N = M.products > 0 ? M.products : 1;
-    float x[N], y[N];  // operands of the step that is being filled
-    int count;
+// Operands of a step, side by side in shared memory: `a` and `b` point at an output's first, the next ones lie a pitch apart.
+template <class T> struct StepOperands {
+    const T *a, *b;
+    int pitch_a, pitch_b;
+
+    GEMMSIM_HD float x(int i) const { return (float)a[i * pitch_a]; }
+    GEMMSIM_HD float y(int i) const { return (float)b[i * pitch_b]; }
+};
+
+// One step with the products there are; the others are zeros.
+template <HardwareModel M, class OPERANDS> struct HardwareStep {
+    const OPERANDS& o;
+    const int count;
+    const bool plain;  // no product is infinite, NaN or as large as 2^127
     float c;
 
-    GEMMSIM_HD void start() {
-        count = 0;
-        c = 0;
-    }
-    GEMMSIM_HD void add(float a, float b) {
-        x[count] = a;
-        y[count] = b;
-        if (++count == N) flush();
-    }
-    // The step with the products there are; the others are zeros.
-    GEMMSIM_HD void flush() {
-        if (count == 0) return;
+    GEMMSIM_HD void run() {
         if constexpr (M.kind == HW_TREE) tree();
         else general();
-        count = 0;
     }
 
-    GEMMSIM_HD double product(int i) const { return mul_rn((double)x[i], (double)y[i]); }
-    GEMMSIM_HD int exponent(int i) const { return M.kind == HW_GROUPS ? 0 : hardware_exponent(x[i], M.a_emin) + hardware_exponent(y[i], M.b_emin); }
+    GEMMSIM_HD double product(int i) const { return mul_rn((double)o.x(i), (double)o.y(i)); }
+    GEMMSIM_HD int exponent(int i) const { return M.kind == HW_GROUPS ? 0 : hardware_exponent(o.x(i), M.a_emin) + hardware_exponent(o.y(i), M.b_emin); }
     GEMMSIM_HD int addend_exponent() const { return hardware_exponent(c, M.out == HW_RNE10 ? -14 : -126); }
     GEMMSIM_HD int largest(int first, int stride) const {
         int e = -1000;
@@ -56,7 +54,7 @@ template <HardwareModel M> struct HardwareDot {
     GEMMSIM_HD void general() {
         const float inf = from_bits<float>(0x7F800000u);
         bool nan = c != c, plus = c == inf, minus = c == -inf;
-        GEMMSIM_NO_UNROLL for (int i = 0; i < count; ++i) {
+        GEMMSIM_NO_UNROLL for (int i = 0; i < (plain ? 0 : count); ++i) {
             const double q = product(i), most = M.kind == HW_FLOORED ? 0x1p128 : number(0x7FFull << 52);
             if (q != q) nan = true;
             else if (q >= most) plus = true;  // of a floored sum also a finite product of 2^128 or more
@@ -127,7 +125,7 @@ template <HardwareModel M> struct HardwareDot {
     }
     static GEMMSIM_HD float settle(float v) { return M.flush ? flushed(v, 0x1p-126f, 0x80000000u) : v; }
     GEMMSIM_HD float tree_product(int i) const {
-        float a = i < count ? x[i] : 0.0f, b = i < count ? y[i] : 0.0f;
+        float a = i < count ? o.x(i) : 0.0f, b = i < count ? o.y(i) : 0.0f;
         if constexpr (M.flush != 0) {
             a = flushed(a, power<float>(M.a_emin), 0);
             b = flushed(b, power<float>(M.b_emin), 0);
@@ -137,34 +135,68 @@ template <HardwareModel M> struct HardwareDot {
     // Products plus +0, adjacent pairs, then the register: binary32 operations to nearest.
     GEMMSIM_HD void tree() {
         float total = settle(add_rn(tree_product(0), tree_product(1)));
-        if constexpr (N == 4) total = settle(add_rn(total, settle(add_rn(tree_product(2), tree_product(3)))));
+        if constexpr (M.products == 4) total = settle(add_rn(total, settle(add_rn(tree_product(2), tree_product(3)))));
         if constexpr (M.flush != 0) c = flushed(c, 0x1p-126f, 0);
         c = settle(add_rn(c, total));
     }
 };
 
+// Operands of a step whose terms come from several chunks or runs.
+template <int N> struct HeldOperands {
+    float a[N], b[N];
+
+    GEMMSIM_HD float x(int i) const { return a[i]; }
+    GEMMSIM_HD float y(int i) const { return b[i]; }
+};
+
 template <GemmConfig K> struct HardwareRun {
     typedef typename Steps<K>::T T;
-    static constexpr bool MEASURES = false;
-    static constexpr int R = K.rows, C = K.cols;
-    HardwareDot<K.hardware> dot[R][C];
+    static constexpr int MEASURES = MAGNITUDES;
+    static constexpr int R = K.rows, C = K.cols, N = K.hardware.products > 0 ? K.hardware.products : 1;
+    static constexpr int PITCH_A = Stream<K>::PanelA::PITCH, PITCH_B = Stream<K>::PanelB::PITCH;
+
+    float c[R][C];
+    HeldOperands<N> held[R][C];
+    int count;  // of held operands
 
     GEMMSIM_HD void start() {
-        for (int i = 0; i < R; ++i) for (int j = 0; j < C; ++j) dot[i][j].start();
+        for (int i = 0; i < R; ++i) for (int j = 0; j < C; ++j) c[i][j] = 0;
+        count = 0;
     }
-    GEMMSIM_HD void chunk(const Stream<K>& stream, const Place<K>& place, int first, int count) {
-        GEMMSIM_NO_UNROLL for (int at = first; at < first + count; ++at) {
-            T a[R], b[C];
-            Lines<R>::read(stream.buffer->a + at * Stream<K>::PanelA::PITCH, place.ty, a);
-            Lines<C>::read(stream.buffer->b + at * Stream<K>::PanelB::PITCH, place.tx, b);
-            for (int i = 0; i < R; ++i) for (int j = 0; j < C; ++j) dot[i][j].add((float)a[i], (float)b[j]);
+    template <class OPERANDS> static GEMMSIM_HD float step(const OPERANDS& o, int terms, bool plain, float register_) {
+        HardwareStep<K.hardware, OPERANDS> one = {o, terms, plain, register_};
+        one.run();
+        return one.c;
+    }
+    GEMMSIM_HD void flush() {
+        if (count == 0) return;
+        for (int i = 0; i < R; ++i) for (int j = 0; j < C; ++j) c[i][j] = step(held[i][j], count, false, c[i][j]);
+        count = 0;
+    }
+
+    GEMMSIM_HD void chunk(const Stream<K>& stream, const Place<K>& place, int first, int terms) {
+        typedef Stream<K> S;
+        const int end = first + terms;
+        const bool plain = S::largest_product(S::template extent<MEASURES>(stream.buffer->measured_a), S::template extent<MEASURES>(stream.buffer->measured_b)) < 0x1p127f;
+        GEMMSIM_NO_UNROLL for (int at = first; at < end;) {
+            const T *a = stream.buffer->a + at * PITCH_A, *b = stream.buffer->b + at * PITCH_B;
+            if (count == 0 && at + N <= end) {
+                GEMMSIM_UNROLL for (int i = 0; i < R; ++i) GEMMSIM_UNROLL for (int j = 0; j < C; ++j)
+                    c[i][j] = step(StepOperands<T>{a + Lines<R>::line(place.ty, i), b + Lines<C>::line(place.tx, j), PITCH_A, PITCH_B}, N, plain, c[i][j]);
+                at += N;
+                continue;
+            }
+            for (int i = 0; i < R; ++i) for (int j = 0; j < C; ++j) {
+                held[i][j].a[count] = (float)a[Lines<R>::line(place.ty, i)];
+                held[i][j].b[count] = (float)b[Lines<C>::line(place.tx, j)];
+            }
+            ++at;
+            if (++count == N) flush();
         }
     }
     GEMMSIM_HD void finish(const Place<K>&, Totals<K>& out, int64_t, int64_t) {
-        for (int i = 0; i < R; ++i) for (int j = 0; j < C; ++j) {
-            dot[i][j].flush();
-            out.v[i][j] = (T)dot[i][j].c;
-        }
+        flush();
+        for (int i = 0; i < R; ++i) for (int j = 0; j < C; ++j) out.v[i][j] = (T)c[i][j];
     }
 };
 

@@ -8,7 +8,8 @@ namespace gemmsim {
 // Any operands. An INTEGER register whose operands are not all whole is NaN.
 template <GemmConfig K> struct AnyIntegerRun {
     typedef typename Steps<K>::T T;
-    static constexpr bool MEASURES = false, IS_FIXED = K.method == FIXED;
+    static constexpr int MEASURES = NOTHING;
+    static constexpr bool IS_FIXED = K.method == FIXED;
     static constexpr int R = K.rows, C = K.cols;
     static constexpr OperandFacts A = operand_facts(K.cast_a, K.a), B = operand_facts(K.cast_b, K.b);
     // A sum of up to 2^31 products that is looked at once and might not fit 128 bits.
@@ -72,7 +73,7 @@ template <GemmConfig K> struct AnyIntegerRun {
 
 template <GemmConfig K> struct SmallIntegerRun {
     typedef typename Steps<K>::T T;
-    static constexpr bool MEASURES = true;
+    static constexpr int MEASURES = MAGNITUDES;
     static constexpr int R = K.rows, C = K.cols;
     typedef typename Steps<K>::template Pick<int64_t, int32_t, SmallIntegers<K>::IN_32>::type Int;
     typedef typename Steps<K>::template Pick<uint64_t, uint32_t, SmallIntegers<K>::IN_32>::type Word;
@@ -88,7 +89,7 @@ template <GemmConfig K> struct SmallIntegerRun {
     static constexpr Int HIGH = (Int)(((Word)1 << (K.reg.bits - 1)) - 1 + (K.reg.is_signed ? 0 : (Word)1 << (K.reg.bits - 1)));
 
     GEMMSIM_HD void chunk(const Stream<K>& stream, const Place<K>& place, int first, int count) {
-        const bool whole = stream.largest_product() < 0x1p100f;
+        const bool whole = stream.template extent<MEASURES>(stream.buffer->measured_a).most < 0x7F800000u && stream.template extent<MEASURES>(stream.buffer->measured_b).most < 0x7F800000u;
         GEMMSIM_UNROLL_BY(2) for (int at = first; at < first + count; ++at) {
             int32_t a[R], b[C];
             Lines<R>::read(stream.buffer->a + at * Stream<K>::PanelA::PITCH, place.ty, a);

@@ -7,7 +7,7 @@ namespace gemmsim {
 
 template <GemmConfig K> struct LongRun {
     typedef typename Steps<K>::T T;
-    static constexpr bool MEASURES = false;
+    static constexpr int MEASURES = NOTHING;
     static constexpr int R = K.rows, C = K.cols;
     // What accumulators around it add to the site of its rounding.
     static constexpr int SITE = SITE_COMBINE + 32 * (K.levels - (K.levels > 0 && K.wrapper[0].order == SHUFFLED ? 1 : 0));

@@ -31,7 +31,7 @@ template <GemmConfig K, class RUN> struct Orders {
     GEMMSIM_HD void terms(int64_t begin, int64_t end) {
         for (int64_t at = begin; at < end;) {
             stream.template reach<RUN::MEASURES>(at);
-            const int first = (int)(at - stream.base), room = GEMM_DEPTH - first;
+            const int first = (int)(at - stream.base), room = Stream<K>::DEPTH - first;
             const int count = end - at < room ? (int)(end - at) : room;
             run.chunk(stream, place, first, count);
             at += count;

@@ -31,18 +31,30 @@ template <class T, Cast C, bool GRID> struct InRange {
     }
 };
 
-template <GemmConfig K> struct Planned {
+// DATA: the chunk's own numbers have shown more than the formats do (`allows`): products are multiples of the quantum, and
+// short enough for the carrier's nearest operations where a lemma needs that.
+template <GemmConfig K, bool DATA> struct Planned {
     typedef Steps<K> S;
     typedef typename S::T T;
-    static constexpr bool EXACT = !K.fp32;
-    // With a product rounding of its own, the terms are numbers of that format.
-    static constexpr bool GRID_MUL = S::FACTS.on_grid(K.mul) && (EXACT || S::FACTS.in_range());
-    static constexpr bool GRID_ADD = K.init == C_FIRST ? false : K.fused ? S::FACTS.on_grid(K.add) && (EXACT || S::FACTS.in_range()) : K.mul.emin - K.mul.p + 1 >= (K.add.flags & NO_SUBNORMALS ? K.add.emin : K.add.emin - K.add.p + 1);
+    static constexpr bool EXACT = !K.fp32, FROM_FORMATS = S::FROM_FORMATS;
+    static constexpr int quantum_of(const Cast& c) { return c.flags & NO_SUBNORMALS ? c.emin : c.emin - c.p + 1; }
+    // With a product rounding of its own, the terms of the sum are numbers of that format.
+    static constexpr bool PRODUCT_GRID = S::FACTS.on_grid(K.fused ? K.add : K.mul) && (EXACT || S::FACTS.in_range());
+    static constexpr bool GRID_MUL = DATA || PRODUCT_GRID;
+    static constexpr bool GRID_ADD = FROM_FORMATS && (K.fused ? DATA || PRODUCT_GRID : quantum_of(K.mul) >= quantum_of(K.add));
+    static constexpr bool NEAR_FUSED = S::NEAR_FUSED || (DATA && EXACT && lemma_a<T>(K.add, K.add.p));
+    static constexpr bool NEAR_PRODUCT = S::NEAR_PRODUCT || DATA;
+
+    // Most significand bits of a product of the chunk, and its least quantum, that DATA stands for.
+    static constexpr int WIDTH = !EXACT ? 48 : !K.fused ? CarrierFacts<T>::BITS : NEAR_FUSED ? K.add.p : 48;
+    static constexpr int QUANTUM = quantum_of(K.fused ? K.add : K.mul) > CarrierFacts<T>::LEAST ? quantum_of(K.fused ? K.add : K.mul) : CarrierFacts<T>::LEAST;
+    static constexpr bool SHOWS_MORE = !PRODUCT_GRID || (EXACT && (K.fused ? NEAR_FUSED && !S::NEAR_FUSED : !S::NEAR_PRODUCT));
     typedef InRange<T, K.add, GRID_ADD> Add;
     typedef InRange<T, K.mul, GRID_MUL> Mul;
     // Nothing to plan where the carrier is the format.
-    static constexpr bool POSSIBLE = K.method == REGISTER && K.carrier != 2 && K.levels <= MAX_WRAPPERS && !S::Add::NATIVE && S::Add::FITS && Add::POSSIBLE &&
-                                     (K.fused || (Mul::POSSIBLE && S::Mul::FITS && !S::Mul::NATIVE));
+    static constexpr bool POSSIBLE = K.method == REGISTER && K.carrier != 2 && !S::Add::NATIVE && S::Add::FITS && Add::POSSIBLE &&
+                                     (K.fused || (Mul::POSSIBLE && S::Mul::FITS && !S::Mul::NATIVE)) &&
+                                     (!DATA || (K.carrier == 0 && FROM_FORMATS && SHOWS_MORE));
 
     static constexpr double limit_of(const Cast& c, int top) { return smaller(smaller(c.hi, -c.lo), power<double>(top - 2)); }
     static constexpr float LIMIT = (float)(smaller(limit_of(K.add, Add::TOP), 0x1p126) * (1 - 0x1p-20));
@@ -82,12 +94,12 @@ template <GemmConfig K> struct Planned {
 
   private:
     template <Cast C> static GEMMSIM_HD T fused(T a, T b, T s) {
-        if constexpr (K.fp32 || S::NEAR_FUSED) return fma_rn(a, b, s);
+        if constexpr (K.fp32 || NEAR_FUSED) return fma_rn(a, b, s);
         else if constexpr (cut_suffices(C)) return fma_rz(a, b, s);
         else return fma_odd(a, b, s);
     }
     template <Cast C> static GEMMSIM_HD T product(T a, T b) {
-        if constexpr (K.fp32 || S::NEAR_PRODUCT) return mul_rn(a, b);
+        if constexpr (K.fp32 || NEAR_PRODUCT) return mul_rn(a, b);
         else if constexpr (cut_suffices(C)) return mul_rz(a, b);
         else return mul_odd(a, b);
     }

@@ -38,8 +38,14 @@ template <GemmConfig K, Cast C, int SITE> struct Draws<K, C, SITE, true> {
 template <GemmConfig K> struct RegisterRun {
     typedef Steps<K> S;
     typedef typename S::T T;
-    typedef Planned<K> Plan;
-    static constexpr bool MEASURES = Plan::POSSIBLE;
+    typedef Planned<K, false> Plan;
+    typedef Planned<K, true> DataPlan;
+    static constexpr int MEASURES = DataPlan::POSSIBLE ? EXTENTS : Plan::POSSIBLE ? MAGNITUDES : NOTHING;
+    // Blocks of random bits are long code: one copy.
+    static constexpr bool DRAWS = K.add.mode >= SR || (!K.fused && K.mul.mode >= SR);
+    static constexpr int UNROLLED = DRAWS ? 1 : 4;
+    // Loops, from the slow one that takes everything.
+    enum Loop : int { ANY_NUMBERS = 0, IN_RANGE = 1, ON_GRID = 2 };
     static constexpr int R = K.rows, C = K.cols;
 
     T s[R][C];
@@ -69,19 +75,20 @@ template <GemmConfig K> struct RegisterRun {
         return from_bits<float>(most);
     }
 
-    // Whether the chunk's sums stay in range. A bound that has grown too large is replaced by the registers' own.
-    GEMMSIM_HD bool plan(const Stream<K>& stream) {
-        const float product = stream.largest_product();
+    // The loop for the chunk in use. A bound that has grown too large is replaced by the registers' own.
+    GEMMSIM_HD Loop plan(const Stream<K>& stream) {
+        const Extent a = Stream<K>::template extent<MEASURES>(stream.buffer->measured_a), b = Stream<K>::template extent<MEASURES>(stream.buffer->measured_b);
+        const float product = Stream<K>::largest_product(a, b);
         float after = Plan::bound_after(bound, product);
-        if (!(after < Plan::LIMIT)) {
-            after = Plan::bound_after(largest_sum(), product);
-        }
-        const bool fast = Plan::inside(after, product);
-        bound = fast ? after : from_bits<float>(0x7F800000u);
-        return fast;
+        if (!(after < DataPlan::LIMIT)) after = Plan::bound_after(largest_sum(), product);
+        Loop loop = Plan::POSSIBLE && Plan::inside(after, product) ? IN_RANGE : ANY_NUMBERS;
+        if constexpr (DataPlan::POSSIBLE)
+            if (DataPlan::inside(after, product) && a.width() + b.width() <= DataPlan::WIDTH && a.quantum() + b.quantum() >= DataPlan::QUANTUM) loop = ON_GRID;
+        bound = loop != ANY_NUMBERS ? after : from_bits<float>(0x7F800000u);
+        return loop;
     }
 
-    template <bool FAST> GEMMSIM_HD void term(const Stream<K>& stream, const Place<K>& place, int at) {
+    template <int LOOP> GEMMSIM_HD void term(const Stream<K>& stream, const Place<K>& place, int at) {
         T a[R], b[C];
         Lines<R>::read(stream.buffer->a + at * Stream<K>::PanelA::PITCH, place.ty, a);
         Lines<C>::read(stream.buffer->b + at * Stream<K>::PanelB::PITCH, place.tx, b);
@@ -89,20 +96,31 @@ template <GemmConfig K> struct RegisterRun {
         product_draws.seek(place, k);
         sum_draws.seek(place, k);
         GEMMSIM_UNROLL for (int i = 0; i < R; ++i) GEMMSIM_UNROLL for (int j = 0; j < C; ++j) {
-            if constexpr (FAST) s[i][j] = Plan::step(s[i][j], a[i], b[j], product_draws.get(i, j), sum_draws.get(i, j));
+            if constexpr (LOOP == ON_GRID) s[i][j] = DataPlan::step(s[i][j], a[i], b[j], product_draws.get(i, j), sum_draws.get(i, j));
+            else if constexpr (LOOP == IN_RANGE) s[i][j] = Plan::step(s[i][j], a[i], b[j], product_draws.get(i, j), sum_draws.get(i, j));
             else s[i][j] = S::step(s[i][j], a[i], b[j], product_draws.get(i, j), sum_draws.get(i, j));
         }
     }
 
     // Terms first .. first + count - 1 of the chunk in use.
     GEMMSIM_HD void chunk(const Stream<K>& stream, const Place<K>& place, int first, int count) {
-        if constexpr (Plan::POSSIBLE) {
-            if (plan(stream)) {
-                GEMMSIM_UNROLL_BY(4) for (int at = first; at < first + count; ++at) term<true>(stream, place, at);
-                return;
-            }
+        const int end = first + count;
+        if constexpr (MEASURES != NOTHING) {
+            const Loop loop = plan(stream);
+            if constexpr (DataPlan::POSSIBLE)
+                if (loop == ON_GRID) {
+                    GEMMSIM_UNROLL_BY(UNROLLED) for (int at = first; at < end; ++at) term<ON_GRID>(stream, place, at);
+                    return;
+                }
+            if constexpr (Plan::POSSIBLE)
+                if (loop == IN_RANGE) {
+                    constexpr int BY = DataPlan::POSSIBLE ? 1 : UNROLLED;
+                    GEMMSIM_UNROLL_BY(BY) for (int at = first; at < end; ++at) term<IN_RANGE>(stream, place, at);
+                    return;
+                }
         }
-        GEMMSIM_NO_UNROLL for (int at = first; at < first + count; ++at) term<false>(stream, place, at);
+        constexpr int BY = S::Add::NATIVE ? 4 : 1;
+        GEMMSIM_UNROLL_BY(BY) for (int at = first; at < end; ++at) term<ANY_NUMBERS>(stream, place, at);
     }
 
     GEMMSIM_HD void finish(const Place<K>&, Totals<K>& out, int64_t, int64_t) const {

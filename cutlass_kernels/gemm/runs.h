@@ -4,12 +4,15 @@
 #include "gemm/hardware_run.h"
 #include "gemm/integer_run.h"
 #include "gemm/long_run.h"
+#include "gemm/packed_run.h"
 #include "gemm/register_run.h"
 
 namespace gemmsim {
 
 template <GemmConfig K, int METHOD = K.method> struct RunOf { typedef CompensatedRun<K> type; };
-template <GemmConfig K> struct RunOf<K, REGISTER> { typedef RegisterRun<K> type; };
+template <GemmConfig K, int PACKED = K.packed> struct PlainRunOf { typedef PackedRun<K> type; };
+template <GemmConfig K> struct PlainRunOf<K, 0> { typedef RegisterRun<K> type; };
+template <GemmConfig K> struct RunOf<K, REGISTER> : PlainRunOf<K> {};
 template <GemmConfig K> struct RunOf<K, LONG> { typedef LongRun<K> type; };
 template <GemmConfig K> struct RunOf<K, INTEGER> { typedef IntegerRun<K> type; };
 template <GemmConfig K> struct RunOf<K, FIXED> { typedef IntegerRun<K> type; };

@@ -39,7 +39,7 @@ template <GemmConfig K> struct Gemm {
         uint32_t mine = 0;
         outputs(g, row0, col0, tid / GEMM_SIDE, tid % GEMM_SIDE, [&](int, int, int64_t row, int64_t col) { mine |= selected(g, select, row, col) ? 1u : 0u; });
         uint32_t* const words = (uint32_t*)shared_memory();
-        warp_maximum(words, (uint32_t)tid, mine);
+        warp_reduce(words, (uint32_t)tid, mine);
         block_sync();
         uint32_t any = 0;
         for (int w = 0; w < GEMM_THREADS / 32; ++w) any |= words[w];

@@ -77,6 +77,17 @@ template <GemmConfig K> struct Steps {
     }
 };
 
+// A register that is binary16 or bfloat16, and operands that are: packed instructions round as it does.
+template <GemmConfig K> struct PackedFormat {
+    static constexpr DType DTYPE = K.add.p == 11 ? F16 : BF16;
+    static constexpr OperandFacts A = operand_facts(K.cast_a, K.a), B = operand_facts(K.cast_b, K.b), OWN = dtype_facts(DTYPE);
+    static constexpr bool within(const OperandFacts& x) { return x.bits <= OWN.bits && x.quantum >= OWN.quantum && x.top <= OWN.top; }
+    static constexpr bool IS_DTYPE = K.add.mode == RNE && K.add.p == OWN.bits && K.add.emin - K.add.p + 1 == OWN.quantum && K.add.emax + 1 == OWN.top &&
+                                     overflow_like_infinity(K.add) && !is_finite(K.add.over_pos) && K.add.over_pos == K.add.over_pos &&
+                                     (K.add.flags & NEG_ZERO) && !(K.add.flags & NO_SUBNORMALS);
+    static constexpr bool POSSIBLE = K.method == REGISTER && K.fused && !K.fp32 && K.init != C_FIRST && IS_DTYPE && within(A) && within(B);
+};
+
 // Whole operands of few bits, by the formats: ordinary integers. Panels hold them as int32; what is not finite is NOT_WHOLE.
 constexpr int32_t NOT_WHOLE = -0x7FFFFFFF - 1;
 template <GemmConfig K> struct SmallIntegers {

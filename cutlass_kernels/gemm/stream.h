@@ -3,6 +3,7 @@
 #pragma once
 #include "gemm/steps.h"
 #include "gemmsim/device/block.h"
+#include "gemmsim/device/packed.h"
 #include "gemmsim/philox.h"
 
 namespace gemmsim {
@@ -14,11 +15,42 @@ GEMMSIM_HD uint32_t magnitude_up(double x) { return (to_bits((float)x) & 0x7FFFF
 template <class X, class Y> constexpr bool SAME = false;
 template <class X> constexpr bool SAME<X, X> = true;
 
-// One operand: rows of A or columns of B are "lines"; 16 terms of N lines each.
-template <class T, DType DTYPE, Cast CAST, int N, int LAYOUT, bool PERMUTED> struct Panel {
+GEMMSIM_HD int trailing_zeros(uint32_t x) {
+#if defined(__CUDA_ARCH__)
+    return __ffs((int)x) - 1;
+#else
+    return __builtin_ctz(x);
+#endif
+}
+
+// What is known of an operand's part in a chunk, or in a thread's share of it.
+struct Extent {
+    uint32_t most = 0;             // largest magnitude, as magnitude_up gives it
+    uint32_t bits = 0;             // union of the patterns
+    uint32_t least = 0xFFFFFFFFu;  // smallest magnitude's pattern less one; zeros do not count
+
+    GEMMSIM_HD void join(const Extent& x) {
+        most = x.most > most ? x.most : most;
+        bits |= x.bits;
+        least = x.least < least ? x.least : least;
+    }
+    // Significand bits that suffice for all.
+    GEMMSIM_HD int width() const { return 24 - trailing_zeros(bits | 0x800000u); }
+    // All are multiples of two to this power.
+    GEMMSIM_HD int quantum() const {
+        const int field = (int)((least + 1) >> 23);
+        return least == 0xFFFFFFFFu ? 1000 : (field > 1 ? field : 1) - 127 - (width() - 1);
+    }
+};
+
+// What a run wants to know of each chunk: nothing, the largest magnitudes, everything (of float panels).
+enum Measure : int { NOTHING = 0, MAGNITUDES = 1, EXTENTS = 2 };
+
+// One operand: rows of A or columns of B are "lines"; DEPTH terms of N lines each.
+template <class T, DType DTYPE, Cast CAST, int N, int DEPTH, int LAYOUT, bool PERMUTED> struct Panel {
     typedef typename Storage<DTYPE>::Word Word;
     typedef typename Storage<DTYPE == F64 ? F64 : F32>::Word Value;
-    static constexpr int EACH = N * GEMM_DEPTH / GEMM_THREADS, PITCH = N + 4;  // elements of a thread; of a row in shared memory
+    static constexpr int EACH = N * DEPTH / GEMM_THREADS, PITCH = N + 4;  // elements of a thread; of a row in shared memory
     // Neighbours read at once, and how often.
     static constexpr int WIDE = 16 / sizeof(Word), VECTOR = LAYOUT == ANY_STRIDES ? 1 : WIDE < EACH ? WIDE : EACH, READS = EACH / VECTOR;
     struct alignas(VECTOR * sizeof(Word)) Words {
@@ -38,7 +70,7 @@ template <class T, DType DTYPE, Cast CAST, int N, int LAYOUT, bool PERMUTED> str
         const int64_t s = stride < 0 ? -stride : stride, l = line_stride < 0 ? -line_stride : line_stride;
         const bool along_terms = LAYOUT == ANY_STRIDES ? s <= l : LAYOUT == TERMS_CONTIGUOUS;
         // Threads side by side take neighbours; there are as many as cover one line, or one term.
-        const int across = along_terms ? GEMM_DEPTH / VECTOR : N / VECTOR, first = tid % across * VECTOR, other = tid / across, pace = GEMM_THREADS / across;
+        const int across = along_terms ? DEPTH / VECTOR : N / VECTOR, first = tid % across * VECTOR, other = tid / across, pace = GEMM_THREADS / across;
         const int line = along_terms ? other : first, lines_apart = along_terms ? pace : 0;
         term = along_terms ? first : other;
         term_step = along_terms ? 0 : pace;
@@ -48,13 +80,13 @@ template <class T, DType DTYPE, Cast CAST, int N, int LAYOUT, bool PERMUTED> str
         term_stride = stride;
         base = (const Word*)data + offset + (line0 + line) * line_stride + (PERMUTED ? 0 : term * stride);
         step = line_step + term_step * stride;
-        chunk = GEMM_DEPTH * stride;
+        chunk = DEPTH * stride;
         k = depth;
         inside = 0;
         GEMMSIM_UNROLL for (int e = 0; e < READS; ++e) inside |= line0 + line + e * lines_apart < lines ? 1u << e : 0u;
     }
 
-    // The next 16 terms, from `first` on, of the order in which they are read. Beyond the matrix there are zeros.
+    // The next DEPTH terms, from `first` on, of the order in which they are read. Beyond the matrix there are zeros.
     GEMMSIM_HD void fetch(int64_t first, const int32_t* order) {
         constexpr uint32_t all = (1u << READS) - 1;
         if constexpr (PERMUTED) {
@@ -64,7 +96,7 @@ template <class T, DType DTYPE, Cast CAST, int N, int LAYOUT, bool PERMUTED> str
             }
         } else {
             const Word* p = base;
-            if (inside == all && first + GEMM_DEPTH <= k) {
+            if (inside == all && first + DEPTH <= k) {
                 GEMMSIM_UNROLL for (int e = 0; e < READS; ++e, p += step) held[e] = *(const Words*)p;
             } else {
                 GEMMSIM_UNROLL for (int e = 0; e < READS; ++e, p += step) {
@@ -76,33 +108,39 @@ template <class T, DType DTYPE, Cast CAST, int N, int LAYOUT, bool PERMUTED> str
         }
     }
 
-    // What was fetched, to shared memory. The largest magnitude's bits, rounded up to float: at least 0x7F800000 if any is
-    // not finite.
-    template <bool MEASURE> GEMMSIM_HD uint32_t store(T* panel) const {
-        uint32_t most = 0;
+    // What was fetched, to shared memory.
+    template <int MEASURE> GEMMSIM_HD Extent store(T* panel) const {
+        Extent extent;
         GEMMSIM_UNROLL for (int e = 0; e < READS; ++e) {
             struct alignas(LAYOUT == LINES_CONTIGUOUS && VECTOR * sizeof(T) <= 16 ? VECTOR * sizeof(T) : sizeof(T)) Row {
                 T v[VECTOR];
             } row;
             GEMMSIM_UNROLL for (int i = 0; i < VECTOR; ++i) {
                 const Value v = load_value<DTYPE, Value>(held[e].v[i]);
-                if constexpr (CAST.flags & PRESENT) put<MEASURE>(round_cast<CAST>(v, 0), row.v[i], most);
-                else put<MEASURE>(v, row.v[i], most);
+                if constexpr (CAST.flags & PRESENT) put<MEASURE>(round_cast<CAST>(v, 0), row.v[i], extent);
+                else put<MEASURE>(v, row.v[i], extent);
             }
             T* const to = panel + place + e * place_step;
             if constexpr (LAYOUT == LINES_CONTIGUOUS) *(Row*)to = row;
             else GEMMSIM_UNROLL for (int i = 0; i < VECTOR; ++i) to[i * PITCH] = row.v[i];
         }
-        return most;
+        return extent;
     }
 
   private:
-    template <bool MEASURE, class V> static GEMMSIM_HD void put(V v, T& to, uint32_t& most) {
-        if constexpr (SAME<T, int32_t>) to = v - v == 0 ? (int32_t)v : NOT_WHOLE;
+    template <int MEASURE, class V> static GEMMSIM_HD void put(V v, T& to, Extent& extent) {
+        if constexpr (SAME<T, Packed<F16>>) to.word = half_nearest((float)v);
+        else if constexpr (SAME<T, Packed<BF16>>) to.word = bf16_nearest((float)v);
+        else if constexpr (SAME<T, int32_t>) to = v - v == 0 ? (int32_t)v : NOT_WHOLE;
         else to = (T)v;
-        if constexpr (MEASURE) {
+        if constexpr (MEASURE != NOTHING) {
             const uint32_t u = magnitude_up(v);
-            most = u > most ? u : most;
+            extent.most = u > extent.most ? u : extent.most;
+        }
+        if constexpr (MEASURE == EXTENTS) {
+            const uint32_t u = magnitude_up((float)v);
+            extent.bits |= u;
+            extent.least = u - 1 < extent.least ? u - 1 : extent.least;
         }
     }
 };
@@ -111,15 +149,18 @@ template <class T, DType DTYPE, Cast CAST, int N, int LAYOUT, bool PERMUTED> str
 GEMMSIM_HD constexpr Cast cast_on_load(const Cast& c, int32_t done) { return done ? Cast{} : c; }
 
 template <GemmConfig K> struct Stream {
-    typedef typename Steps<K>::template Pick<typename Steps<K>::T, int32_t, SmallIntegers<K>::POSSIBLE>::type T;
-    static constexpr int M = GEMM_SIDE * K.rows, N = GEMM_SIDE * K.cols, WARPS = GEMM_THREADS / 32;
-    typedef Panel<T, K.a, cast_on_load(K.cast_a, K.done_a), M, K.layout_a, K.permuted != 0> PanelA;
-    typedef Panel<T, K.b, cast_on_load(K.cast_b, K.done_b), N, K.layout_b, K.permuted != 0> PanelB;
+    typedef typename Steps<K>::template Pick<typename Steps<K>::T, int32_t, SmallIntegers<K>::POSSIBLE>::type Number;
+    typedef typename Steps<K>::template Pick<Number, Packed<PackedFormat<K>::DTYPE>, K.packed != 0>::type T;  // of the panels
+    static constexpr int DEPTH = gemm_depth(K), M = GEMM_SIDE * K.rows, N = GEMM_SIDE * K.cols, WARPS = GEMM_THREADS / 32;
+    typedef Panel<T, K.a, cast_on_load(K.cast_a, K.done_a), M, DEPTH, K.layout_a, K.permuted != 0> PanelA;
+    typedef Panel<T, K.b, cast_on_load(K.cast_b, K.done_b), N, DEPTH, K.layout_b, K.permuted != 0> PanelB;
 
     struct Buffer {
-        alignas(16) T a[GEMM_DEPTH * PanelA::PITCH];
-        alignas(16) T b[GEMM_DEPTH * PanelB::PITCH];
-        alignas(16) uint32_t most_a[WARPS], most_b[WARPS];
+        alignas(16) T a[DEPTH * PanelA::PITCH];
+        alignas(16) T b[DEPTH * PanelB::PITCH];
+        struct alignas(16) Words {
+            uint32_t most[WARPS], bits[WARPS], least[WARPS];
+        } measured_a, measured_b;
     };
     static constexpr unsigned BYTES = 2 * sizeof(Buffer);
 
@@ -133,45 +174,53 @@ template <GemmConfig K> struct Stream {
     GEMMSIM_HD Buffer* other() const { return (Buffer*)shared_memory() + (buffer == (Buffer*)shared_memory() ? 1 : 0); }
 
     // The first chunk, for a thread of a block that has just met at a barrier.
-    template <bool MEASURE> GEMMSIM_HD void start() {
+    template <int MEASURE> GEMMSIM_HD void start() {
         buffer = (Buffer*)shared_memory() + 1;
-        base = -GEMM_DEPTH;
+        base = -DEPTH;
         if (k == 0) return;
         a.fetch(0, order);
         b.fetch(0, order);
         advance<MEASURE>();
     }
 
-    template <bool MEASURE> GEMMSIM_HD void advance() {
+    template <int MEASURE> GEMMSIM_HD void advance() {
         Buffer* const next = other();
-        const uint32_t most_a = a.template store<MEASURE>(next->a), most_b = b.template store<MEASURE>(next->b);
-        if constexpr (MEASURE) {
-            warp_maximum(next->most_a, tid, most_a);
-            warp_maximum(next->most_b, tid, most_b);
-        }
+        note<MEASURE>(next->measured_a, a.template store<MEASURE>(next->a));
+        note<MEASURE>(next->measured_b, b.template store<MEASURE>(next->b));
         block_sync();
         buffer = next;
-        base += GEMM_DEPTH;
-        if (base + GEMM_DEPTH < k) {
-            a.fetch(base + GEMM_DEPTH, order);
-            b.fetch(base + GEMM_DEPTH, order);
+        base += DEPTH;
+        if (base + DEPTH < k) {
+            a.fetch(base + DEPTH, order);
+            b.fetch(base + DEPTH, order);
         }
     }
 
     // Makes the chunk that holds term `at` the one in use; terms are asked for in order.
-    template <bool MEASURE> GEMMSIM_HD void reach(int64_t at) {
-        if (at >= base + GEMM_DEPTH) advance<MEASURE>();
+    template <int MEASURE> GEMMSIM_HD void note(typename Buffer::Words& words, const Extent& mine) const {
+        if constexpr (MEASURE != NOTHING) warp_reduce<Reduce::MOST>(words.most, tid, mine.most);
+        if constexpr (MEASURE == EXTENTS) {
+            warp_reduce<Reduce::BITS>(words.bits, tid, mine.bits);
+            warp_reduce<Reduce::LEAST>(words.least, tid, mine.least);
+        }
+    }
+    template <int MEASURE> static GEMMSIM_HD Extent extent(const typename Buffer::Words& words) {
+        Extent all;
+        GEMMSIM_UNROLL for (int w = 0; w < WARPS; ++w) {
+            if constexpr (MEASURE == EXTENTS) all.join(Extent{words.most[w], words.bits[w], words.least[w]});
+            else all.most = words.most[w] > all.most ? words.most[w] : all.most;
+        }
+        return all;
     }
 
-    // At least the product of any two magnitudes of the chunk; infinity or NaN if one is not finite.
-    GEMMSIM_HD float largest_product() const {
-        uint32_t x = 0, y = 0;
-        GEMMSIM_UNROLL for (int w = 0; w < WARPS; ++w) {
-            x = buffer->most_a[w] > x ? buffer->most_a[w] : x;
-            y = buffer->most_b[w] > y ? buffer->most_b[w] : y;
-        }
-        const float p = mul_rn(from_bits<float>(x), from_bits<float>(y));
-        if (x >= 0x7F800000u || y >= 0x7F800000u) return from_bits<float>(0x7F800000u);
+    template <int MEASURE> GEMMSIM_HD void reach(int64_t at) {
+        if (at >= base + DEPTH) advance<MEASURE>();
+    }
+
+    // At least the product of any two magnitudes; infinity or NaN if one is not finite.
+    static GEMMSIM_HD float largest_product(const Extent& x, const Extent& y) {
+        const float p = mul_rn(from_bits<float>(x.most), from_bits<float>(y.most));
+        if (x.most >= 0x7F800000u || y.most >= 0x7F800000u) return from_bits<float>(0x7F800000u);
         return add_rn(mul_rn(p, 1.000001f), 0x1p-126f);
     }
 };

@@ -23,7 +23,6 @@ from .gemm_args import GemmArgs, gemm_args
 from .gemm_source import (
     ANY_STRIDES,
     BINNED,
-    DTYPES,
     LINES_CONTIGUOUS,
     TERMS_CONTIGUOUS,
     GemmKernel,
@@ -267,21 +266,32 @@ def _fill_orders(args: GemmArgs, member: Accumulator, device: torch.device) -> o
     return order
 
 
-#: What CI compiles: every kind of run and order, every mode.
+#: What CI compiles: (spec, dtype of operands, layouts of a and b, whether operands are cast already). Every kind of
+#: run and order and every mode.
+_F32, _BF16, _F16, _F64 = torch.float32, torch.bfloat16, torch.float16, torch.float64
 _LISTED = (
-    "e4m3 : e5m10", ":e5m10", ":bf16", "e4m3 : e4m3/sat", ":fp32", ":fp64", ":e5m10/sr16", "e4m3 : bf16/rtz",
-    "e4m3 : mul=e5m10, add=e6m9", ":e5m10, arithmetic=fp32",
+    ("e4m3 : e6m9", _BF16, (1, 1), True), ("e4m3 : e5m10", _BF16, (1, 2), True), (":e5m10", _F16, (1, 1), False),
+    (":e5m10", _F32, (1, 1), False), (":bf16", _F32, (1, 1), False), (":e5m10, arithmetic=fp32", _F32, (1, 1), False),
+    ("e4m3 : e4m3/sat", _F32, (0, 0), False), (":e6m9/rtz", _F32, (1, 1), False), (":e6m9/ru", _F32, (1, 1), False),
+    (":e6m9/rna", _F32, (1, 1), False), ("e4m3 : bf16/sr8", _BF16, (1, 1), True),
+    (":e5m10/sr16", _F32, (1, 1), False), ("e4m3 : mul=e5m10, add=e6m9", _BF16, (1, 1), True),
+    (":fp32", _F32, (1, 1), False), (":fp64", _F64, (1, 1), False), (":e8m22", _F32, (1, 1), False),
+    (":binary8p1", _F32, (1, 1), False), (":chunked(16, e5m10, fp32)", _F32, (1, 1), False),
+    ("e4m3 : pairwise(e5m10, 8)", _BF16, (1, 1), True), (":interleaved(4, bf16)", _F32, (0, 0), False),
+    (":splitk(4, bf16, fp32)", _F32, (1, 1), False), (":kahan(bf16)", _F32, (1, 1), False),
+    (":neumaier(e5m10)", _F32, (1, 1), False), (":two_sum(e5m10)", _F32, (1, 1), False),
+    (":exact(fp32)", _F32, (1, 1), False), ("int8 : int(24)", _BF16, (1, 1), True),
+    ("int8 : int(12, saturate)", _BF16, (1, 1), True), (":fixed(16, 8)", _F32, (1, 1), False),
+    (":hw(hopper, wgmma, e4m3)", _F32, (1, 1), False), (":hw(cdna3, mfma, fp16)", _F32, (1, 1), False),
+    (":hw(cdna2, mfma, bf16)", _F32, (1, 1), False),
 )  # fmt: skip
 
 
 def sources() -> Iterator[KernelSource]:
-    """A kernel of each kind for float32 tensors, and one for each other dtype."""
-    f32 = Operands(torch.float32, torch.float32, torch.float32)
-    for text in _LISTED:
+    """A kernel for each kind of run, order and mode, with the tile of large products, and for small tiles of one."""
+    for text, dtype, layouts, done in _LISTED:
         spec = GemmSpec.of(text)
-        yield gemm_source(spec, spec.accumulator, f32, sides(spec, spec.accumulator, f32)[0]).source
-    spec = GemmSpec.of("e4m3 : e5m10")
-    for dtype in DTYPES:
-        if dtype != torch.float32:
-            other = Operands(dtype, dtype, dtype)
-            yield gemm_source(spec, spec.accumulator, other, sides(spec, spec.accumulator, other)[0]).source
+        out = dtype if dtype == torch.float64 else torch.float32
+        operands = Operands(dtype, dtype, out, None, False, done, done, *layouts)
+        for side in sides(spec, spec.accumulator, operands)[: 3 if text == "e4m3 : e6m9" else 1]:
+            yield gemm_source(spec, spec.accumulator, operands, side).source

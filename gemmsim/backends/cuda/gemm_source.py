@@ -29,6 +29,12 @@ DTYPES = {
 }
 #: gemmsim::Layout.
 ANY_STRIDES, TERMS_CONTIGUOUS, LINES_CONTIGUOUS = 0, 1, 2
+_DTYPE_FACTS = {
+    torch.float32: (24, -149, 128),
+    torch.float64: (53, -1074, 1024),
+    torch.float16: (11, -24, 16),
+    torch.bfloat16: (8, -133, 128),
+}
 _INITS = {"zero": 0, "c_first": 1, "c_last": 2}
 _SR, _SRB = 6, 7
 REGISTER, LONG, INTEGER, FIXED, HARDWARE, BINNED = 0, 5, 6, 7, 8, 9
@@ -108,7 +114,11 @@ def carrier_of(spec: GemmSpec, what: Program, operands: Operands) -> int:
     narrow = _fits_float(spec.a, operands.a) and _fits_float(spec.b, operands.b)
     if operands.c == torch.float64:
         narrow = False
-    if what.method in (INTEGER, FIXED, LONG, BINNED):
+    if what.method in (INTEGER, FIXED):
+        bits, frac = what.register[0], what.register[5]
+        fits = bits <= 24 and frac <= 149 and bits - frac <= 127 and all(_fits(c, 0, False) for c in totals)
+        return 0 if narrow and fits else 2
+    if what.method in (LONG, BINNED):
         return 2
     for carrier in (0,) if fp32 else (0, 1) if narrow else (1,):
         if all(_native(c, carrier) for c in casts) or all(_fits(c, carrier, not fp32) for c in casts):
@@ -117,9 +127,48 @@ def carrier_of(spec: GemmSpec, what: Program, operands: Operands) -> int:
     return 2
 
 
-def _is_heavy(spec: GemmSpec, what: Program, carrier: int) -> int:
+def _facts(cast: Cast | None, dtype: torch.dtype) -> tuple[int, int, int]:
+    """gemmsim::operand_facts: significand bits, exponent of the quantum, exponent that bounds magnitudes."""
+    bits, quantum, top = _DTYPE_FACTS[dtype]
+    if cast is None:
+        return bits, quantum, top
+    c = cast_record(cast)
+    bounded = c.hi < float("inf")
+    return min(c.p, bits), max(c.emin - c.p + 1, quantum), min(c.emax + 1, top) if bounded else top
+
+
+def is_packed(spec: GemmSpec, what: Program, operands: Operands) -> bool:
+    """gemmsim::PackedFormat: register and operands are binary16, or bfloat16, numbers."""
+    if what.method != REGISTER or what.mul is not None or spec.arithmetic == "fp32" or what.init == "c_first":
+        return False
+    add = cast_record(what.add)
+    own = _DTYPE_FACTS[torch.float16 if add.p == 11 else torch.bfloat16]
+    infinite = [add.over_pos, -add.over_neg, add.inf_pos, -add.inf_neg] == [float("inf")] * 4
+    if add.mode != 0 or not infinite or not add.flags & NEG_ZERO or add.flags & NO_SUBNORMALS:
+        return False
+    if (add.p, add.emin - add.p + 1, add.emax + 1) != own:
+        return False
+    facts = (_facts(spec.a, operands.a), _facts(spec.b, operands.b))
+    return all(x[0] <= own[0] and x[1] >= own[1] and x[2] <= own[2] for x in facts)
+
+
+def _is_small(spec: GemmSpec, what: Program, operands: Operands) -> bool:
+    """gemmsim::SmallIntegers: whole operands and a register that ordinary integers hold."""
+    a, b = _facts(spec.a, operands.a), _facts(spec.b, operands.b)
+    bits, saturate, at_end, _, shift, _ = what.register
+    if min(a[1], b[1]) < 0 or max(a[2], b[2]) > 30 or shift:
+        return False
+    term = a[2] + b[2]
+    return not saturate or (term <= 31 if at_end else max(term, bits) <= 62)
+
+
+def _is_heavy(spec: GemmSpec, what: Program, operands: Operands, carrier: int) -> int:
     """Most outputs of a thread each way: what its registers and the instruction cache take."""
     random = [c for c in (what.add, what.mul) if c is not None and c.is_stochastic]
+    if what.method == INTEGER and _is_small(spec, what, operands):
+        return 8 if carrier == 0 and not what.wrappers else 4
+    if what.method == HARDWARE and not what.wrappers:
+        return 2
     if carrier == 2 or what.method >= LONG:
         return 1
     if any(w.order == PAIRWISE or w.pairs for w in what.wrappers):
@@ -140,7 +189,10 @@ def sides(spec: GemmSpec, accumulator: Accumulator, operands: Operands) -> tuple
     """Outputs of a thread each way that there are kernels for, most first."""
     what = program(accumulator)
     assert isinstance(what, Program)
-    most = _is_heavy(spec, what, carrier_of(spec, what, operands))
+    most = _is_heavy(spec, what, operands, carrier_of(spec, what, operands))
+    if is_packed(spec, what, operands):
+        most = max(most, 2)
+        return tuple(n for n in (8, 4, 2) if n <= most)
     return tuple(n for n in (8, 4, 2, 1) if n <= most)[:3]
 
 
@@ -186,7 +238,8 @@ def gemm_config(spec: GemmSpec, what: Program, operands: Operands, side: int) ->
         "done_a": int(operands.done_a), "done_b": int(operands.done_b),
         "layout_a": operands.layout_a, "layout_b": operands.layout_b,
         "fused": int(what.mul is None), "fp32": int(spec.arithmetic == "fp32"),
-        "method": what.method, "carrier": carrier_of(spec, what, operands),
+        "packed": int(is_packed(spec, what, operands)), "method": what.method,
+        "carrier": carrier_of(spec, what, operands),
         "rows": side, "cols": side, "init": init, "select": int(operands.select),
         "permuted": int(_permutes(what)),
         "levels": len(what.wrappers), "wrapper": _wrappers_literal(what),
@@ -195,10 +248,16 @@ def gemm_config(spec: GemmSpec, what: Program, operands: Operands, side: int) ->
     return "{" + ", ".join(f".{name} = {value}" for name, value in fields.items()) + "}"
 
 
-def _shared_bytes(carrier: int, fp32: bool, side: int) -> int:
+def _shared_bytes(spec: GemmSpec, what: Program, operands: Operands, side: int) -> int:
     """gemmsim::gemm_shared_bytes."""
-    element = 8 if carrier == 1 or (carrier == 2 and not fp32) else 4
-    return 2 * (2 * DEPTH * (SIDE * side + 4) * element + 2 * 4 * THREADS // 32)
+    carrier = carrier_of(spec, what, operands)
+    element = 8 if carrier == 1 or (carrier == 2 and spec.arithmetic != "fp32") else 4
+    if is_packed(spec, what, operands):
+        element = 2
+    depth = DEPTH
+    if what.method == HARDWARE and what.hardware is not None:
+        depth = 64 if what.hardware.products > 32 else 32
+    return 2 * (2 * depth * (SIDE * side + 4) * element + 2 * 3 * 4 * THREADS // 32)
 
 
 @lru_cache(maxsize=4096)
@@ -223,6 +282,8 @@ def gemm_source(spec: GemmSpec, accumulator: Accumulator, operands: Operands, si
     layouts = ("any", "terms", "lines")
     how = f"{layouts[operands.layout_a]}/{layouts[operands.layout_b]}"
     name = f"{operation}, {names[0]} {names[1]} to {names[2]}, {how}, {SIDE * side}x{SIDE * side}"
-    shared = _shared_bytes(carrier_of(spec, what, operands), spec.arithmetic == "fp32", side)
-    source = KernelSource("gemm", name, text, THREADS, shared, work=4 * side * side, hot="loop")
+    shared = _shared_bytes(spec, what, operands, side)
+    random = any(c is not None and c.is_stochastic for c in (what.add, what.mul))
+    work = side * side * (1 if random or what.method >= LONG else 4)  # terms of a pass of the loop in most runs
+    source = KernelSource("gemm", name, text, THREADS, shared, work=work, hot="loop")
     return GemmKernel(source, SIDE * side, SIDE * side)

@@ -21,6 +21,22 @@ __all__ = ["KernelFacts", "inspect_kernel", "innermost_loops", "regressions"]
 _INSTRUCTION = re.compile(r"^\s+/\*[0-9a-f]{4,}\*/\s+(?:@!?U?P\w+\s+)?(?P<name>[A-Z][A-Z0-9_]*)(?P<rest>[^;]*);")
 _LABEL = re.compile(r"^(?P<name>\.L_x_\d+):")
 _TARGET = re.compile(r"`\((?P<name>\.L_x_\d+)\)")
+#: Multiplications and additions.
+_OPERATIONS = {
+    "FFMA",
+    "FMUL",
+    "FADD",
+    "DFMA",
+    "DMUL",
+    "DADD",
+    "HFMA2",
+    "HADD2",
+    "HMUL2",
+    "IMAD",
+    "IADD3",
+    "FFMA2",
+    "FMUL2",
+}
 _USAGE = re.compile(rf"Function {ENTRY}:\s*\n\s*REG:(?P<registers>\d+) STACK:(?P<stack>\d+)")
 
 
@@ -91,6 +107,11 @@ def innermost_loops(text: str) -> list[list[str]]:
     return [listing.names[a:b] for a, b in inner]
 
 
+def _arithmetic(names: list[str]) -> int:
+    """Arithmetic operations of a loop: the unrolled one that products are meant to run through has the most."""
+    return sum(name.lstrip("U") in _OPERATIONS for name in names)
+
+
 def inspect_kernel(kernel: CompiledKernel) -> KernelFacts:
     """Facts about ``kernel``'s machine code.
 
@@ -111,7 +132,7 @@ def inspect_kernel(kernel: CompiledKernel) -> KernelFacts:
         loops = innermost_loops(text)
         if not loops:
             raise CudaError(f"{kernel.source} for {kernel.arch} has no loop, but says that its loop is what to count")
-        hot = max(loops, key=len)
+        hot = max(loops, key=_arithmetic)
     return KernelFacts(
         kernel=str(kernel.source),
         arch=kernel.arch,

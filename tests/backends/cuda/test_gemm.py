@@ -212,3 +212,42 @@ def test_what_has_no_place_or_no_kernel_is_refused():
         host_gemm(a, a, GemmSpec.of(":e5m10"), out, c=a)
     with pytest.raises(SpecError, match="select"):
         host_gemm(a, a, GemmSpec.of(":palette(e5m10, bf16)"), out)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["e4m3 : e5m10", "e5m10 : e5m10", "e5m2*e4m3 : bf16", "bf16 : bf16", "e5m10 : chunked(4, e5m10, bf16)"],
+)
+def test_two_outputs_an_instruction(text):
+    """Registers of 16 bits, operands that are such numbers: overflow, subnormals, NaN and zeros as the register has them."""
+    rng = random.Random(9)
+    calls = []
+    for dtype in (torch.float32, torch.float16, torch.bfloat16):
+        for m, k, n in SHAPES:
+            calls.append((operand(rng, m, k, dtype), operand(rng, k, n, dtype), GemmSpec.of(text), 0))
+    assert any(".packed = 1" in source.text for source in sources_of(calls))
+    check(calls)
+
+
+def test_casts_done_beforehand_give_the_same(monkeypatch):
+    from support_cuda_gemm import cuda_gemm
+
+    monkeypatch.setattr(cuda_gemm, "_is_read_often", lambda x, others: True)
+    rng = random.Random(10)
+    texts = ["e4m3 : e6m9", "e4m3 : e5m10/rtz", "fixed(8,4) : e5m10/sr8", "e8m12 : e8m10", "int8 : int(12, saturate)"]
+    check(calls_of([GemmSpec.of(text) for text in texts], rng))
+
+
+@pytest.mark.parametrize("text", [":e5m10", ":bf16", ":e5m10/rtz", ":mul=e5m10, add=e6m9", ":e5m10, arithmetic=fp32"])
+def test_operands_that_lie_on_a_grid_for_some_of_the_terms(text):
+    """Chunks of short numbers take the shortest loop, others the next, and each finds the register as the last left it."""
+    g = torch.Generator().manual_seed(11)
+    a, b = torch.randn(37, 330, generator=g), torch.randn(330, 41, generator=g)
+    short_a, short_b = (x.to(torch.float8_e4m3fn).float() for x in (a, b))
+    mixed = short_a.clone()
+    mixed[:, 100:105] = a[:, 100:105]
+    mixed[7, 200] = 2.0**-30
+    mixed[8, 230] = 30000.0
+    mixed[9, 260] = float("-inf")
+    spec = GemmSpec.of(text)
+    check([(short_a, short_b, spec, 0), (mixed, short_b, spec, 0), (a, b, spec, 0), (mixed * 2**-12, short_b, spec, 0)])

@@ -29,14 +29,23 @@ GEMMSIM_HD unsigned char* shared_memory() {
 #endif
 }
 
-// The largest `x` of each warp's threads (`tid` counts those of the block), in the warp's own word.
-GEMMSIM_HD void warp_maximum(uint32_t* words, uint32_t tid, uint32_t x) {
+// What a reduction over a warp does.
+enum class Reduce { MOST, LEAST, BITS };
+
+// The largest, the smallest or the union of the bits of `x` over each warp's threads (`tid` counts those of the block), in
+// the warp's own word.
+template <Reduce HOW = Reduce::MOST> GEMMSIM_HD void warp_reduce(uint32_t* words, uint32_t tid, uint32_t x) {
 #if defined(__CUDA_ARCH__)
-    x = __reduce_max_sync(0xFFFFFFFFu, x);
+    if constexpr (HOW == Reduce::MOST) x = __reduce_max_sync(0xFFFFFFFFu, x);
+    else if constexpr (HOW == Reduce::LEAST) x = __reduce_min_sync(0xFFFFFFFFu, x);
+    else x = __reduce_or_sync(0xFFFFFFFFu, x);
     if ((tid & 31) == 0) words[tid >> 5] = x;
 #else  // fibers run in the order of their numbers
     uint32_t& word = words[tid >> 5];
-    word = (tid & 31) == 0 || x > word ? x : word;
+    if ((tid & 31) == 0) word = x;
+    else if constexpr (HOW == Reduce::MOST) word = x > word ? x : word;
+    else if constexpr (HOW == Reduce::LEAST) word = x < word ? x : word;
+    else word |= x;
 #endif
 }
 

@@ -1,0 +1,39 @@
+// Fused multiply-adds of two binary16 (or bfloat16) numbers at once, each rounded once to nearest even: subnormals kept,
+// infinities and NaN as IEEE 754. The payload and the sign of a NaN are not defined.
+#pragma once
+#include "gemmsim/device/storage.h"
+#include "gemmsim/exact.h"
+
+namespace gemmsim {
+
+// An element of a packed pair, by its bits.
+template <DType DTYPE> struct Packed {
+    uint16_t word;
+};
+
+#if defined(__CUDA_ARCH__)
+template <DType DTYPE> GEMMSIM_HD uint32_t fma_pair(uint32_t a, uint32_t b, uint32_t c) {
+    uint32_t r;
+    if constexpr (DTYPE == F16) asm("fma.rn.f16x2 %0, %1, %2, %3;" : "=r"(r) : "r"(a), "r"(b), "r"(c));
+    else asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(r) : "r"(a), "r"(b), "r"(c));
+    return r;
+}
+GEMMSIM_HD uint32_t both_low(uint32_t x) { return __byte_perm(x, x, 0x1010); }
+GEMMSIM_HD uint32_t both_high(uint32_t x) { return __byte_perm(x, x, 0x3232); }
+#else
+template <DType DTYPE> inline uint16_t fma_one(uint16_t a, uint16_t b, uint16_t c) {
+    constexpr double inf = number(0x7FFull << 52), hi = DTYPE == F16 ? 65504.0 : 0x1.fep127;
+    constexpr Cast format{.p = DTYPE == F16 ? 11 : 8, .emin = DTYPE == F16 ? -14 : -126, .mode = RNE, .rbits = 0, .flags = PRESENT | NEG_ZERO,
+                          .emax = DTYPE == F16 ? 15 : 127, .lo = -hi, .hi = hi, .over_neg = -inf, .over_pos = inf, .inf_neg = -inf, .inf_pos = inf};
+    auto value = [](uint16_t h) { return (double)load_value<DTYPE, float>(h); };
+    return store_value<DTYPE>((float)fused_step(value(a), value(b), value(c), format, 0));
+}
+template <DType DTYPE> inline uint32_t fma_pair(uint32_t a, uint32_t b, uint32_t c) {
+    const uint32_t low = fma_one<DTYPE>((uint16_t)a, (uint16_t)b, (uint16_t)c);
+    return low | (uint32_t)fma_one<DTYPE>((uint16_t)(a >> 16), (uint16_t)(b >> 16), (uint16_t)(c >> 16)) << 16;
+}
+inline uint32_t both_low(uint32_t x) { return (x & 0xFFFFu) * 0x10001u; }
+inline uint32_t both_high(uint32_t x) { return (x >> 16) * 0x10001u; }
+#endif
+
+}  // namespace gemmsim
