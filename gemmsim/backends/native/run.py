@@ -115,9 +115,11 @@ def gemm(
 
 
 def _finish(total: Tensor, proof: Proof, spec: GemmSpec, out: Tensor, seed: int) -> None:
-    """The rounding that is left, the output cast, the output dtype; the sign of zero and the one NaN of results."""
+    """The rounding that is left, the output cast, the output dtype; the sign of zero.
+
+    NaN, possible before a rounding only, becomes the one NaN of results in it.
+    """
     total += 0.0  # -0 becomes +0
-    total.masked_fill_(total.isnan(), torch.nan)
     if proof.final is not None and spec.out is not None:
         wide = total.to(torch.float64)
         cast_into(wide, proof.final, wide, seed, _SITE_OUT)
