@@ -79,7 +79,7 @@ template <class T> struct Compose {
     }
 
     void one_run(const Tile& t) const {
-        if (isa.runs(carrier, choice.step, t, Lengths{}, choice.runs)) return;
+        if (isa.runs(carrier, t, Lengths{}, choice.runs)) return;
         memset(t.c, 0, sizeof(T) * (size_t)count());
         isa.tile[choice.carrier][choice.step][choice.kind](t);
     }
@@ -174,7 +174,7 @@ template <class T> struct Compose {
         t.b = (const T*)base.b + begin * nr;
         t.c = out;
         t.k = k;
-        if (!isa.runs(carrier, choice.step, t, lengths, choice.runs)) return false;
+        if (!isa.runs(carrier, t, lengths, choice.runs)) return false;
         return true;
     }
 

@@ -10,7 +10,7 @@ extern const TileFn tiles64[STEPS][KINDS];
 void hardware(const Tile& t, const HardwareModel& m, bool wide_lanes);
 bool palette(int carrier, const PaletteTile& t);
 void integers(int panel, int lanes, const Tile& t, int nr, const IntegerLanes& how);
-bool runs(int carrier, int step, const Tile& t, const Lengths& lengths, const RunsPlan& plan);
+bool runs(int carrier, const Tile& t, const Lengths& lengths, const RunsPlan& plan);
 CompensatedFn compensated(int carrier, int method, int kind, bool odd, bool mul);
 
 static void load_(int carrier, const void* src, int dtype, int64_t stride, int64_t n, void* dst) {

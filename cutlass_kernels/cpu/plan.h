@@ -297,6 +297,7 @@ inline bool same_cast(const Cast& x, const Cast& y) {
 // nothing overflows where that is not proved.
 inline RunsPlan choose_runs(const Request& r, const Choice& c, const Stats& a, const Stats& b) {
     RunsPlan plan;
+    plan.step = c.step;
     if (r.method != REGISTER || c.kind > SPECIAL) return plan;
     const Wrapper* w = r.wrapper_count ? &r.wrappers[r.wrapper_count - 1] : nullptr;
     if (w && ((w->order != CHUNKED && w->order != PAIRWISE && w->order != INTERLEAVED) || !same_cast(w->cast, r.add))) w = nullptr;
@@ -305,7 +306,7 @@ inline RunsPlan choose_runs(const Request& r, const Choice& c, const Stats& a, c
         plan.shape = w->order == PAIRWISE || w->pairs ? RunsPlan::PAIRS : RunsPlan::SEQUENCE;
         longest = w->order == INTERLEAVED ? (r.k + w->n - 1) / w->n : w->n < r.k ? w->n : r.k;
     } else if (c.kind <= SUB) return plan;  // the plain kernel has nothing to lose
-    plan.eights = longest < 8;
+    plan.eights = longest <= 2;  // with longer runs, more rows at a time fill the registers better
     if (c.kind == NONE) {
         plan.kind = NONE;
         return plan;
@@ -318,6 +319,9 @@ inline RunsPlan choose_runs(const Request& r, const Choice& c, const Stats& a, c
     plan.wager.most = fmin(plan.wager.most, room / 64);
     plan.eights = plan.eights && 8 * longest <= plan.wager.steps;
     plan.kind = SUB;
+    // a run of one term rounds its product; where that is exact in the carrier, there is nothing to make odd
+    const bool product_exact = f.width <= i.bits && f.lsb >= i.emin - i.bits + 1 && f.product < ldexp(1.0, i.emax);
+    if (w && longest == 1 && plan.step == FMA_ODD && product_exact) plan.step = FMA_NEAR;
     return plan;
 }
 

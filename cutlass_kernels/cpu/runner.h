@@ -39,7 +39,7 @@ template <class T> struct Runner {
             return compose.run(0, 0, t.k, c);
         }
         start(c, addend);
-        if (choice.runs.kind < 0 || !isa.runs(choice.carrier, choice.step, t, Lengths{}, choice.runs)) {
+        if (choice.runs.kind < 0 || !isa.runs(choice.carrier, t, Lengths{}, choice.runs)) {
             if (choice.runs.kind >= 0) start(c, addend);  // wager lost
             if (choice.kind == SCALAR) scalar_tile<T>(t, r, nr);
             else isa.tile[choice.carrier][choice.step][choice.kind](t);

@@ -5,8 +5,8 @@
 
 namespace gemmsim { namespace NS {
 
-bool runs(int carrier, int step, const Tile& t, const Lengths& lengths, const RunsPlan& plan) {
-    return carrier == 0 ? runs_of<C32>(step, t, lengths, plan) : runs_of<C64>(step, t, lengths, plan);
+bool runs(int carrier, const Tile& t, const Lengths& lengths, const RunsPlan& plan) {
+    return carrier == 0 ? runs_of<C32>(t, lengths, plan) : runs_of<C64>(t, lengths, plan);
 }
 
 }}  // namespace gemmsim::NS

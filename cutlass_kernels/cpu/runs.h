@@ -30,18 +30,23 @@ template <class C, int STEP, int KIND, int ROWS> struct Runs {
 
     int64_t steps;  // between two looks
 
-    INL_MEMBER void terms(int64_t k, int64_t n, Block s) const {
-        for (const int64_t end = k + n; k < end; ++k) {
-            V y[NV];
+    INL_MEMBER void term(int64_t k, Block s) const {
+        V y[NV];
 #pragma GCC unroll 4
-            for (int j = 0; j < NV; ++j) y[j] = load<V>(b + (k * NV + j) * C::L);
+        for (int j = 0; j < NV; ++j) y[j] = load<V>(b + (k * NV + j) * C::L);
 #pragma GCC unroll 16
-            for (int i = 0; i < ROWS; ++i) {
-                const V x = splat<C>(a[k * MR + i]);
+        for (int i = 0; i < ROWS; ++i) {
+            const V x = splat<C>(a[k * MR + i]);
 #pragma GCC unroll 4
-                for (int j = 0; j < NV; ++j) s[i][j] = step<C, STEP, KIND>(x, y[j], s[i][j], mul, add, (VU){}, (VU){});
-            }
+            for (int j = 0; j < NV; ++j) s[i][j] = step<C, STEP, KIND>(x, y[j], s[i][j], mul, add, (VU){}, (VU){});
         }
+    }
+    INL_MEMBER void terms(int64_t k, int64_t n, Block s) const {
+        for (const int64_t end = k + n; k < end; ++k) term(k, s);
+    }
+    INL_MEMBER void zero(Block s) const {
+        for (int i = 0; i < ROWS; ++i)
+            for (int j = 0; j < NV; ++j) s[i][j] = V{};
     }
 
     // `n` terms from place k.
@@ -56,18 +61,20 @@ template <class C, int STEP, int KIND, int ROWS> struct Runs {
         terms(k, n, s);
     }
     INL_MEMBER void run(int64_t k, int64_t n, Block s) {
-        for (int i = 0; i < ROWS; ++i)
-            for (int j = 0; j < NV; ++j) s[i][j] = V{};
+        zero(s);
         go_on(k, n, s);
     }
 
-    // 2^H runs of n terms, adjacent pairs added.
-    template <int H> INL_MEMBER void subtree(int64_t k, int64_t n, Block s) {
-        if constexpr (H == 0) run(k, n, s);
-        else {
+    // 2^H runs of n terms (SINGLE: of one), adjacent pairs added.
+    template <int H, bool SINGLE> INL_MEMBER void subtree(int64_t k, int64_t n, Block s) {
+        if constexpr (H == 0) {
+            zero(s);
+            if constexpr (SINGLE) term(k, s);
+            else terms(k, n, s);
+        } else {
             Block t;
-            subtree<H - 1>(k, n, s);
-            subtree<H - 1>(k + (n << (H - 1)), n, t);
+            subtree<H - 1, SINGLE>(k, n, s);
+            subtree<H - 1, SINGLE>(k + ((SINGLE ? 1 : n) << (H - 1)), n, t);
             for (int i = 0; i < ROWS; ++i)
                 for (int j = 0; j < NV; ++j) s[i][j] = meet<C, KIND>(s[i][j], t[i][j], add);
         }
@@ -134,7 +141,8 @@ template <class C, int STEP, int KIND, int ROWS> struct Runs {
             bool eight = false;
             if constexpr (EIGHTS) {
                 eight = i + 8 <= lengths.count && lengths[i + 7] == n;
-                if (eight) subtree<3>(k, n, s);
+                if (eight && n == 1) subtree<3, true>(k, n, s);
+                else if (eight) subtree<3, false>(k, n, s);
             }
             if (!eight) run(k, n, s);
             put(s, stack[used]);
@@ -176,11 +184,11 @@ template <class C, int STEP, int KIND> static bool runs_tile(const Tile& t, cons
     return true;
 }
 
-template <class C> static bool runs_of(int step, const Tile& t, const Lengths& lengths, const RunsPlan& plan) {
-    if (plan.kind == NONE) return step == FMA_NEAR ? runs_tile<C, FMA_NEAR, NONE>(t, lengths, plan) : runs_tile<C, MA_NEAR, NONE>(t, lengths, plan);
-    if (step == FMA_NEAR) return runs_tile<C, FMA_NEAR, SUB>(t, lengths, plan);
-    if (step == FMA_ODD) return runs_tile<C, FMA_ODD, SUB>(t, lengths, plan);
-    if (step == MA_NEAR) return runs_tile<C, MA_NEAR, SUB>(t, lengths, plan);
+template <class C> static bool runs_of(const Tile& t, const Lengths& lengths, const RunsPlan& plan) {
+    if (plan.kind == NONE) return plan.step == FMA_NEAR ? runs_tile<C, FMA_NEAR, NONE>(t, lengths, plan) : runs_tile<C, MA_NEAR, NONE>(t, lengths, plan);
+    if (plan.step == FMA_NEAR) return runs_tile<C, FMA_NEAR, SUB>(t, lengths, plan);
+    if (plan.step == FMA_ODD) return runs_tile<C, FMA_ODD, SUB>(t, lengths, plan);
+    if (plan.step == MA_NEAR) return runs_tile<C, MA_NEAR, SUB>(t, lengths, plan);
     return runs_tile<C, MA_ODD, SUB>(t, lengths, plan);
 }
 

@@ -97,7 +97,7 @@ struct Lengths {
 
 // Runs and sums of their totals in one kernel (runs.h): kind NONE or SUB, -1 where it does not apply.
 struct RunsPlan {
-    int kind = -1;
+    int kind = -1, step = 0;
     enum Shape { ONE, SEQUENCE, PAIRS } shape = ONE;  // ONE goes on from the tile's c
     bool eights = false;                              // eight short runs may meet unseen
     Wager wager = {};
@@ -121,7 +121,7 @@ struct Isa {
     // kernel of a compensated run; `kind` NONE, SUB or GENERAL; `odd`: exact operations; `mul`: products rounded. False: wager lost
     CompensatedFn (*compensated)(int carrier, int method, int kind, bool odd, bool mul);
     // runs from +0 whose totals meet in order or in pairs, all by the tile's `add`. False: wager lost
-    bool (*runs)(int carrier, int step, const Tile& t, const Lengths& lengths, const RunsPlan& plan);
+    bool (*runs)(int carrier, const Tile& t, const Lengths& lengths, const RunsPlan& plan);
     // INTEGER and FIXED runs from 0; `panel`, `lanes`: 0 float, 1 double; the tile's c has the type of the lanes
     void (*integers)(int panel, int lanes, const Tile& t, int nr, const IntegerLanes& how);
     // all elements of a tile whose roundings differ, in one pass (palette_kernel.h). False: wager lost

@@ -235,6 +235,16 @@ def test_zeros(spec):
 
 
 @pytest.mark.usefixtures("always")
+@pytest.mark.parametrize("spec", [":exact(fp32)", ":binned(fp32)", ":e8m20/sr8", ":exact(fp32) -> bf16"])
+def test_a_gemm_that_starts_from_its_first_product_may_return_minus_zero(spec, monkeypatch):
+    a, b = torch.tensor([[-0.0], [0.0], [2.0]]), torch.tensor([[1.0, 0.0, -3.0]])
+    monkeypatch.setattr(torch, "matmul", lambda x, y: x * y)  # for K = 1
+    run, got, want = both(a, b, spec)
+    assert run is not None
+    assert_bitwise_equal(got, want, context=spec)
+
+
+@pytest.mark.usefixtures("always")
 @pytest.mark.parametrize(
     "spec", ["ieee_e3m2 : exact(e4m3)", "ieee_e3m2 : exact(e5m2/sat)", "ieee_e3m2 : exact(fp32) -> e4m3/sat"]
 )

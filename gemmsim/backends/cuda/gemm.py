@@ -135,7 +135,7 @@ def gemm(
 
     As ``gemmsim.backends.cpu.gemm``, with the same bits; all tensors on one GPU, on torch's current stream there.
     Nothing waits for the GPU, so that what depends on the data is no error but NaN: elements of an ``int(...)``
-    register whose operands are not whole numbers, and elements whose index in ``select`` (uint8) is no member's.
+    register whose operands are not whole numbers, and elements whose index in ``select`` is no member's.
 
     Raises:
         UnsupportedSpec: if ``supported(spec)`` gives a reason.
@@ -198,6 +198,7 @@ def _members_run(
 ) -> Run:
     """One kernel for each member of a palette: each writes the elements that are its own."""
     if select is not None:
+        select = _bytes_of(select, len(_members(spec)))
         out.fill_(float("nan"))  # where no member is chosen
     names = []
     for index, member in enumerate(_members(spec)):
@@ -209,6 +210,13 @@ def _members_run(
         del keep  # the caching allocator gives memory of this stream to later work of the same stream only
         names.append(str(kernel.source))
     return Run(tuple(names))
+
+
+def _bytes_of(select: Tensor, members: int) -> Tensor:
+    """``select`` as uint8; what does not fit is 255, which is no member."""
+    if select.dtype == torch.uint8:
+        return select
+    return torch.where((select >= 0) & (select < members), select, 255).to(torch.uint8)
 
 
 def _operands(
