@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from .ops import SeedError as SeedError
     from .ops import ShapeError as ShapeError
     from .ops import count_overflows as count_overflows
+    from .ops import cublas_acceleration as cublas_acceleration
     from .ops import explain as explain
     from .ops import last_backend as last_backend
     from .ops import qlinear as qlinear
@@ -60,6 +61,7 @@ _NAMES = {
         "SeedError",
         "ShapeError",
         "count_overflows",
+        "cublas_acceleration",
         "explain",
         "last_backend",
         "qlinear",
@@ -90,6 +92,7 @@ __all__ = [
     "arithmetic",
     "backends",
     "count_overflows",
+    "cublas_acceleration",
     "explain",
     "formats",
     "hardware",

@@ -3,6 +3,7 @@
 Importing this package registers the operators with PyTorch; ``import gemmsim`` alone does not.
 """
 
+from .acceleration import cublas_acceleration
 from .affine_formats import QAffineFormats
 from .casting import quantize
 from .errors import DeviceError, DTypeError, GradError, OverlapError, SeedError, ShapeError
@@ -26,6 +27,7 @@ __all__ = [
     "ShapeError",
     "Stream",
     "count_overflows",
+    "cublas_acceleration",
     "derive_seed",
     "explain",
     "last_backend",

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from . import state
+from . import acceleration, state
 from .errors import GradError, message
 from .library import matmul_op, matmul_with_operands_op, quantize_op
 from .plan import AffinePlan, Product, Step
@@ -80,6 +80,10 @@ class AffineFunction(torch.autograd.Function):
             scale_b,
         )
         ctx.plan, ctx.seed, ctx.linear = plan, seed, linear
+        # The engine may run the backward pass in a thread of its own, in which no context is in force. Tracers do not
+        # follow context variables; the operators of compiled code look the setting up when they run.
+        ctx.traced = torch.compiler.is_compiling()
+        ctx.acceleration = None if ctx.traced else acceleration.current()
         ctx.a_shape, ctx.b_shape, ctx.dtypes = a.shape, b.shape, (a.dtype, b.dtype)
         ctx.addend = None if addend is None else (addend.shape, addend.dtype)
 
@@ -87,27 +91,34 @@ class AffineFunction(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, grad: Tensor | None, *unused: Any) -> tuple[Tensor | None, ...]:
         """Gradients of a, b and the addend."""
-        nothing = (None,) * 8
         if grad is None:
-            return nothing
-        plan: AffinePlan = ctx.plan
-        left, right, scale_a, scale_b = ctx.saved_tensors
-        reduced_a = broadcast_dims(grad.shape[:-2], ctx.a_shape[:-2])
-        reduced_b = broadcast_dims(grad.shape[:-2], ctx.b_shape[:-2])
-        scale_g = None
-        if plan.scale_grad is not None:
-            dims = (*sorted({*reduced_a, *reduced_b}), -2, -1)
-            scale_g = scale_exponent(grad, plan.scale_grad, plan.scale_margin, dims)
-            grad = scale_by_power(grad, scale_g)
-        grad = _quantize(plan.grad_quant, grad, ctx.seed, Stream.GRAD)
-        grad_a = grad_b = grad_addend = None
-        if ctx.needs_input_grad[0]:
-            grad_a = _dgrad(ctx, grad, right, reduced_a, _sum(scale_g, scale_b))
-        if ctx.needs_input_grad[1]:
-            grad_b = _wgrad(ctx, grad, left, reduced_b, _sum(scale_g, scale_a))
-        if ctx.needs_input_grad[2]:
-            grad_addend = _addend_grad(ctx, grad, scale_g)
-        return grad_a, grad_b, grad_addend, None, None, None, None, None
+            return (None,) * 8
+        if ctx.traced:
+            return _gradients(ctx, grad)
+        with acceleration.restored(ctx.acceleration):
+            return _gradients(ctx, grad)
+
+
+def _gradients(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+    """Gradients of all arguments of ``AffineFunction``."""
+    plan: AffinePlan = ctx.plan
+    left, right, scale_a, scale_b = ctx.saved_tensors
+    reduced_a = broadcast_dims(grad.shape[:-2], ctx.a_shape[:-2])
+    reduced_b = broadcast_dims(grad.shape[:-2], ctx.b_shape[:-2])
+    scale_g = None
+    if plan.scale_grad is not None:
+        dims = (*sorted({*reduced_a, *reduced_b}), -2, -1)
+        scale_g = scale_exponent(grad, plan.scale_grad, plan.scale_margin, dims)
+        grad = scale_by_power(grad, scale_g)
+    grad = _quantize(plan.grad_quant, grad, ctx.seed, Stream.GRAD)
+    grad_a = grad_b = grad_addend = None
+    if ctx.needs_input_grad[0]:
+        grad_a = _dgrad(ctx, grad, right, reduced_a, _sum(scale_g, scale_b))
+    if ctx.needs_input_grad[1]:
+        grad_b = _wgrad(ctx, grad, left, reduced_b, _sum(scale_g, scale_a))
+    if ctx.needs_input_grad[2]:
+        grad_addend = _addend_grad(ctx, grad, scale_g)
+    return grad_a, grad_b, grad_addend, None, None, None, None, None
 
 
 #: ``AffineFunction.apply`` without what it does for functorch, which costs more than a small product. Only for ordinary

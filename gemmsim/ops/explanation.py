@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import torch
+
 from gemmsim.arithmetic import GemmSpec
 
 from .affine_formats import QAffineFormats
@@ -32,9 +34,12 @@ def _explain_formats(formats: QAffineFormats) -> str:
 
 
 def _backends(spec: GemmSpec) -> str:
-    from gemmsim.backends import cpu
+    from gemmsim.backends import cpu, cublas
 
     reason = cpu.supported(spec)
-    if reason is not None:
-        return f"cpu: no, {reason}"
-    return f"cpu: yes, {cpu.isa()}; last_backend() after a call tells the kernel and what the data allowed to leave out"
+    words = f"yes, {cpu.isa()}; last_backend() after a call tells the kernel and what the data allowed to leave out"
+    found = cublas.native_type(spec, torch.float32, torch.float32)
+    native = f"native type {found}, under gemmsim.cublas_acceleration only"
+    if not isinstance(found, cublas.NativeType):
+        native = f"no, {found}"
+    return f"cpu: {words if reason is None else f'no, {reason}'}\ncublas: {native} (operands in float32)"

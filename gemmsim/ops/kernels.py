@@ -17,11 +17,12 @@ from gemmsim.arithmetic import GemmSpec
 from gemmsim.backends import cpu
 from gemmsim.formats import Cast
 
-from . import state
+from . import selection, state
 from .casts import carrier_dtype
 from .checks import FLOAT_DTYPES, check_float, check_integers, check_out_dtype
 from .errors import DeviceError, ShapeError, message
 from .seeds import Site, derive_seed, draw_seed
+from .selection import backend_of
 from .shapes import matmul_shape
 
 __all__ = [
@@ -40,15 +41,6 @@ __all__ = [
 #: Most batch dimensions, and most dimensions of a strided element-wise call, that the backend takes.
 _MAX_DIMS = 16
 _NOTHING = "nothing to compute: the result has no elements"
-
-
-def _backend(x: Tensor) -> Any:
-    """The backend of ``x``'s device. That of GPUs is loaded by the first tensor there."""
-    if not x.is_cuda:
-        return cpu
-    from gemmsim.backends import cuda
-
-    return cuda
 
 
 def _name(x: Tensor) -> str:
@@ -89,10 +81,10 @@ def quantize_into(
     if cast.is_stochastic:
         bits = draw_seed() if seed is None else derive_seed(seed, stream)
     if out.dim() <= _MAX_DIMS:
-        _backend(x).quantize(x, cast, out, bits, site)
+        backend_of(x).quantize(x, cast, out, bits, site)
     else:
         flat = torch.empty(out.numel(), dtype=out.dtype, device=out.device)
-        _backend(x).quantize(x.reshape(-1), cast, flat, bits, site)
+        backend_of(x).quantize(x.reshape(-1), cast, flat, bits, site)
         out.copy_(flat.view(out.shape))
     state.record("quantize", _name(x), str(cast), f"{x.numel()} elements {x.dtype} to {out.dtype}")
 
@@ -135,7 +127,7 @@ def matmul(
     bits = call_seed(spec, seed, stream)
     if c is None and select is None and a.dim() == 2 and b.dim() == 2 and a.shape[1] == b.shape[0]:
         out = torch.empty((a.shape[0], b.shape[1]), dtype=dtype, device=a.device)
-        plan: object = _backend(a).gemm(a, b, spec, out, bits) if out.numel() else _NOTHING
+        plan: object = selection.gemm(a, b, spec, out, bits) if out.numel() else _NOTHING
     else:
         out, plan = _general_matmul(a, b, spec, bits, dtype, c, select)
     state.record("matmul", _name(a), spec.key, plan)
@@ -143,9 +135,17 @@ def matmul(
 
 
 def _general_matmul(
-    a: Tensor, b: Tensor, spec: GemmSpec, seed: int, dtype: torch.dtype, c: Tensor | None, select: Tensor | None
+    a: Tensor,
+    b: Tensor,
+    spec: GemmSpec,
+    seed: int,
+    dtype: torch.dtype,
+    c: Tensor | None,
+    select: Tensor | None,
+    named: GemmSpec | None = None,
 ) -> tuple[Tensor, object]:
-    """``matmul`` of operands of any rank from two, and what ran."""
+    """``matmul`` of operands of any rank from two, and what ran; ``named``: the spec of casts made already."""
+    named = spec if named is None else named
     shape = matmul_shape("matmul", a, b)
     out = torch.empty(shape, dtype=dtype, device=a.device)
     if len(shape) > 2:
@@ -160,7 +160,7 @@ def _general_matmul(
     target = out
     if len(shape) > 2:
         a, b, target, c, select = _batched(a, b, out, c, select)
-    return out, _backend(a).gemm(a, b, spec, target, seed, c, select)
+    return out, selection.gemm(a, b, spec, target, seed, c, select, named)
 
 
 def count_overflows(a: Tensor, b: Tensor, spec: GemmSpec, seed: int | None = None) -> Tensor:
@@ -227,7 +227,8 @@ def matmul_with_operands(
     cast_a = a.new_empty(0) if spec.a is None else _cast_operand(a, spec.a, bits, Site.OPERAND_A)
     cast_b = b.new_empty(0) if spec.b is None else _cast_operand(b, spec.b, bits, Site.OPERAND_B)
     left, right = (a if spec.a is None else cast_a), (b if spec.b is None else cast_b)
-    out, plan = _general_matmul(left, right, without_operand_casts(spec), bits, dtype, c, select)
+    stripped = without_operand_casts(spec)
+    out, plan = _general_matmul(left, right, stripped, bits, dtype, c, select, spec)
     state.record("matmul", _name(a), spec.key, plan)
     return out, cast_a, cast_b
 

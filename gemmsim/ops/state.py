@@ -12,9 +12,10 @@ __all__ = ["BackendRecord", "last_backend", "record"]
 class BackendRecord:
     """One executed operator.
 
-    ``op``: "matmul" or "quantize". ``backend``: "cpu" or "cuda" (this library), or "torch" where formats ask for
-    PyTorch's own product. ``spec``: the spec or cast as a string, empty for "torch". ``plan``: what the backend chose
-    and what it proved unnecessary, one line.
+    ``op``: "matmul" or "quantize". ``backend``: "cpu" or "cuda" (this library); "blas" and "cublas" for a native
+    product, on the CPU and on CUDA, entered by asking (``cublas_acceleration``) or by proof; "torch" where formats ask
+    for PyTorch's own product. ``spec``: the spec or cast as a string, empty for "torch". ``plan``: what the backend
+    chose and what it proved unnecessary, and why a native product that was asked for was refused, one line.
     """
 
     op: str
@@ -47,4 +48,4 @@ def last_backend() -> BackendRecord | None:
     if _STATE.last is None:
         return None
     op, backend, spec, plan = _STATE.last
-    return BackendRecord(op, backend, spec, str(plan))
+    return BackendRecord(op, getattr(plan, "backend", backend), spec, str(plan))

@@ -1,0 +1,26 @@
+"""Native speed: products as cuBLAS (on the CPU: PyTorch's BLAS) computes them, only where the user asks for them.
+
+Operand and output casts are those of the spec, bit for bit. The sum in between is "whatever the silicon does": its
+order, its alignment of products and its rounding are the library's.
+"""
+
+from .library import CublasError
+from .mac_formats import ComputeType, MatrixType, match_mac_format_with_cublas_types
+from .matching import native_type
+from .run import CublasRun, gemm, refusal
+from .types import FAST_MODES, TYPES, Compute, NativeType
+
+__all__ = [
+    "FAST_MODES",
+    "TYPES",
+    "Compute",
+    "ComputeType",
+    "CublasError",
+    "CublasRun",
+    "MatrixType",
+    "NativeType",
+    "gemm",
+    "match_mac_format_with_cublas_types",
+    "native_type",
+    "refusal",
+]

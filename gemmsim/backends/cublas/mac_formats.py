@@ -1,0 +1,64 @@
+"""The matching rule of mptorch's ``cublas_acceleration``, for formats given as bit counts."""
+
+from __future__ import annotations
+
+from enum import Enum
+
+__all__ = ["ComputeType", "MatrixType", "match_mac_format_with_cublas_types"]
+
+
+class MatrixType(Enum):
+    """Types of operands and results (``CUBLASMatrixType`` there)."""
+
+    F32 = "F32"
+    F16 = "F16"
+    BF16 = "BF16"
+
+
+class ComputeType(Enum):
+    """Types of the computation (``CUBLASComputeType`` there)."""
+
+    F32 = "F32"
+    F16 = "F16"
+    F32_FAST_F16 = "F32_FAST_F16"
+    F32_FAST_BF16 = "F32_FAST_BF16"
+    F32_FAST_TF32 = "F32_FAST_TF32"
+
+
+_FAST = {
+    "f32": ComputeType.F32,
+    "f16": ComputeType.F32_FAST_F16,
+    "bf16": ComputeType.F32_FAST_BF16,
+    "tf32": ComputeType.F32_FAST_TF32,
+}
+
+
+def match_mac_format_with_cublas_types(
+    man_add: int,
+    exp_add: int,
+    man_mul: int,
+    exp_mul: int,
+    rounding: str,
+    fma: bool,
+    subnormals: bool,
+    saturate: bool,
+    fast_mode: str | None = "f32",
+) -> tuple[MatrixType, MatrixType, ComputeType] | None:
+    """(operand, result, compute) types of a multiply-accumulate in these formats; ``None`` where there are none.
+
+    Only where both formats are equal and it is fused, to nearest, with subnormals and without saturation: 23 bits and
+    8 of exponent are float32, with ``fast_mode`` one of its fast forms; 10 and 5 are float16 throughout, to which
+    float32 operands are rounded. 7 and 8 (bfloat16) have no type. ``None`` as ``fast_mode`` is "f32".
+
+    Source: spec/ops.md, section 3 of the design sheets.
+    """
+    if (man_add, exp_add) != (man_mul, exp_mul):
+        return None
+    if (rounding, fma, subnormals, saturate) != ("nearest", True, True, False):
+        return None
+    if (man_add, exp_add) == (10, 5):
+        return MatrixType.F16, MatrixType.F16, ComputeType.F16
+    if (man_add, exp_add) != (23, 8):
+        return None
+    compute = _FAST.get("f32" if fast_mode is None else fast_mode)
+    return None if compute is None else (MatrixType.F32, MatrixType.F32, compute)

@@ -1,0 +1,149 @@
+"""Which native type a spec names."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import lru_cache
+
+import torch
+
+from gemmsim.arithmetic import Accumulator, GemmSpec, Hardware, Integer, Promote, Sequential
+from gemmsim.formats import (
+    BF16,
+    E4M3,
+    E5M2,
+    FP16,
+    FP32,
+    FP64,
+    INT8,
+    TF32,
+    Cast,
+    Format,
+)
+
+from ..convert import FORMATS
+from ..refusal import Refusal
+from .types import TYPES, NativeType
+
+__all__ = ["native_type"]
+
+_PLAIN: dict[Format, str] = {FP16: "fp16", FP32: "fp32", FP64: "fp64"}
+#: Compute capabilities (major, or major * 10 + minor where one major has two architectures) and the unit that cuBLAS
+#: uses there for large products.
+_ARCHITECTURES = {
+    "volta": ((70, 72), "mma"),
+    "turing": ((75,), "mma"),
+    "ampere": ((80, 86, 87), "mma"),
+    "ada": ((89,), "mma"),
+    "hopper": ((90,), "wgmma"),
+    "blackwell": ((100, 103), "tcgen05"),
+    "rtx_blackwell": ((120, 121), "mma"),
+}
+_BLOCK_SCALED = {"mxf8f6f4": "mxfp8", "mxf4": "mxfp4", "mxf4nvf4": "nvfp4"}
+#: Operand formats and the format of the register of the types whose meaning is one row of the table.
+_ROWS: dict[tuple[Format, Format, str], str] = {
+    (FP16, FP16, "fp16"): "fp16/fp16",
+    (FP16, FP16, "fp32"): "fp16/fp32",
+    (BF16, BF16, "fp32"): "bf16/fp32",
+    (FP32, FP32, "fp32"): "fp32",
+    (TF32, TF32, "fp32"): "tf32/fp32",
+    (FP64, FP64, "fp64"): "fp64",
+}
+_FP8: dict[tuple[Format, Format], str] = {
+    (E4M3, E4M3): "e4m3*e4m3",
+    (E4M3, E5M2): "e4m3*e5m2",
+    (E5M2, E4M3): "e5m2*e4m3",
+}
+#: Terms between promotions in CUTLASS' two-level accumulation of FP8 on Hopper.
+_PROMOTION = 128
+
+
+@lru_cache(maxsize=4096)
+def native_type(
+    spec: GemmSpec, a_dtype: torch.dtype, b_dtype: torch.dtype, fast_mode: str | None = None
+) -> NativeType | Refusal:
+    """The native type that ``spec`` names for operands of these dtypes, or why it names none.
+
+    Operand formats are the spec's casts, or the dtypes' own where it has none; they must be those of the type exactly.
+    Accumulators that name a type: ``fp16``, ``fp32``, ``fp64`` (plain, sequential, fused), ``int(32)``, and the chains
+    of ``hw`` with the unit that cuBLAS uses there (``cublas_fp32``, ``fp16_accumulate``, ``hopper_fp8_fast``,
+    ``hopper_fp8_2xacc``). ``fast_mode`` (``FAST_MODES``) chooses among the types of float32 products, and "pedantic"
+    the pedantic form of any. The spec's output cast has no influence: it is made afterwards.
+    """
+    a = FORMATS.get(a_dtype) if spec.a is None else spec.a.format
+    b = FORMATS.get(b_dtype) if spec.b is None else spec.b.format
+    if a is None or b is None:
+        return Refusal(f"operands of dtype {a_dtype} and {b_dtype} have no native type")
+    found = _of_accumulator(spec.accumulator, a, b)
+    if isinstance(found, Refusal) or fast_mode in (None, "f32"):
+        return found
+    name = found.name
+    if fast_mode == "pedantic":
+        pedantic = TYPES.get(f"{name} pedantic")
+        if pedantic is None:
+            return Refusal(f"native type {name} has no pedantic form")
+        return replace(pedantic, capabilities=found.capabilities)
+    return TYPES[f"fp32 fast {fast_mode}"] if name == "fp32" else found
+
+
+def _of_accumulator(accumulator: Accumulator, a: Format, b: Format) -> NativeType | Refusal:
+    if isinstance(accumulator, Hardware):
+        return _hardware(accumulator, a, b)
+    if isinstance(accumulator, Promote) and isinstance(accumulator.inner, Hardware):
+        return _promoted(accumulator, a, b)
+    if isinstance(accumulator, Integer):
+        return _integer(accumulator, a, b)
+    if not isinstance(accumulator, Sequential):
+        return Refusal(f"native products have no accumulator {accumulator}: they add in an order of their own")
+    if accumulator.init != "zero":
+        return Refusal(f"init={accumulator.init!r}: native products take no addend here")
+    if accumulator.mul is not None:
+        return Refusal("native products are fused: they round no product by itself")
+    register = _PLAIN.get(accumulator.add.format)
+    if register is None or accumulator.add != Cast(accumulator.add.format):
+        return Refusal(f"no native register in {accumulator.add}; there are fp16, fp32, fp64 and int(32)")
+    return _row(a, b, register)
+
+
+def _row(a: Format, b: Format, register: str) -> NativeType | Refusal:
+    if register == "fp32" and (a, b) in _FP8:
+        return TYPES[f"{_FP8[a, b]} promoted"]
+    name = _ROWS.get((a, b, register))
+    if name is not None:
+        return TYPES[name]
+    if a == E5M2 and b == E5M2:
+        return Refusal("cuBLAS multiplies no e5m2 by e5m2; one of them must be e4m3")
+    return Refusal(f"no native type multiplies {a} by {b} in {register}")
+
+
+def _integer(accumulator: Integer, a: Format, b: Format) -> NativeType | Refusal:
+    if accumulator != Integer(32):
+        return Refusal(f"no native register {accumulator}; there is int(32), which wraps")
+    if a != INT8 or b != INT8:
+        return Refusal(f"no native type multiplies {a} by {b} in int(32); there is int8 by int8")
+    return TYPES["int8/int32"]
+
+
+def _hardware(accumulator: Hardware, a: Format, b: Format) -> NativeType | Refusal:
+    if accumulator.op in _BLOCK_SCALED:
+        capabilities = _ARCHITECTURES[accumulator.arch][0]
+        return replace(TYPES[_BLOCK_SCALED[accumulator.op]], capabilities=capabilities)
+    if accumulator.arch not in _ARCHITECTURES:
+        return Refusal(f"{accumulator.arch} is no NVIDIA architecture")
+    capabilities, unit = _ARCHITECTURES[accumulator.arch]
+    if accumulator.op != unit:
+        return Refusal(f"cuBLAS uses {unit} on {accumulator.arch}, not {accumulator.op}")
+    out = _PLAIN.get(accumulator.add_cast.format, "")
+    found = TYPES[f"{_FP8[a, b]} fast"] if out == "fp32" and (a, b) in _FP8 else _row(a, b, out)
+    return found if isinstance(found, Refusal) else replace(found, capabilities=capabilities)
+
+
+def _promoted(accumulator: Promote, a: Format, b: Format) -> NativeType | Refusal:
+    inner = accumulator.inner
+    assert isinstance(inner, Hardware)
+    if inner.arch != "hopper" or (a, b) not in _FP8 or accumulator.outer != Cast(FP32) or accumulator.n != _PROMOTION:
+        return Refusal(f"native products promote FP8 on Hopper every {_PROMOTION} terms to fp32 and nothing else")
+    found = _hardware(inner, a, b)
+    if isinstance(found, Refusal):
+        return found
+    return replace(TYPES[f"{_FP8[a, b]} promoted"], capabilities=found.capabilities)

@@ -1,0 +1,138 @@
+"""Products of native types: casts of operands, the library's product, the output cast."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import torch
+from torch import Tensor
+
+from gemmsim.arithmetic import GemmSpec
+
+from ..convert import cast_into, cast_operand, is_conversion
+from .gemm_ex import gemm_ex
+from .library import unavailable
+from .types import NativeType
+
+__all__ = ["CublasRun", "gemm", "refusal"]
+
+_SITE_A, _SITE_B, _SITE_OUT = 0, 1, 4
+#: ``torch._int_mm`` on CUDA takes more rows than this.
+_INT_MM_ROWS: Final = 16
+
+
+class CublasRun:
+    """Record of one native product."""
+
+    __slots__ = ("backend", "_native", "_how")
+
+    def __init__(self, backend: str, native: NativeType, how: str) -> None:
+        self.backend, self._native, self._how = backend, native, how
+
+    def __str__(self) -> str:
+        return f"native type {self._native.name} by {self._how}: sums as the library makes them"
+
+    def __repr__(self) -> str:
+        return f"<{self}>"
+
+
+def refusal(native: NativeType, a: Tensor, b: Tensor, out: Tensor) -> str | None:
+    """Why this type cannot compute this product (device, shape), or ``None``."""
+    if a.device.type == "cpu":
+        if native.capabilities:
+            return "the spec names a GPU's instruction; the CPU's BLAS adds otherwise"
+        return None if native.on_cpu else f"native type {native.name} is for CUDA tensors; on the CPU: {_CPU_TYPES}"
+    if a.device.type != "cuda":
+        return f"no native products on {a.device.type}"
+    if torch.version.cuda is None:
+        return "this PyTorch is not built for NVIDIA GPUs"
+    return _device_reason(native, a.device) or _shape_reason(native, a, b, out)
+
+
+_CPU_TYPES: Final = "fp32, fp64, bf16/fp32"
+
+
+def _device_reason(native: NativeType, device: torch.device) -> str | None:
+    major, minor = torch.cuda.get_device_capability(device)
+    if (major, minor) < native.oldest:
+        wanted = ".".join(map(str, native.oldest))
+        return f"native type {native.name} needs compute capability {wanted}; {device} has {major}.{minor}"
+    if native.capabilities and major * 10 + minor not in native.capabilities:
+        return f"the spec names another architecture than that of {device} (compute capability {major}.{minor})"
+    if native.call == "none":
+        return f"native type {native.name} needs operands with block scales, which a tensor does not have"
+    return unavailable() if native.call == "gemm_ex" else None
+
+
+def _shape_reason(native: NativeType, a: Tensor, b: Tensor, out: Tensor) -> str | None:
+    m, n, k = out.shape[-2], out.shape[-1], a.shape[-1]
+    if k == 0:
+        return "K = 0: there is nothing to multiply"
+    if native.call == "gemm_ex":
+        return None
+    if out.dim() != 2:
+        return f"native type {native.name} takes two matrices, not batches"
+    if native.call == "int_mm" and (m <= _INT_MM_ROWS or n % 8 or k % 8):
+        return f"native type {native.name} takes M > {_INT_MM_ROWS} and multiples of 8 as N and K, not {(m, n, k)}"
+    if native.call == "scaled_mm" and (n % 16 or k % 16):
+        return f"native type {native.name} takes multiples of 16 as N and K, not {(n, k)}"
+    return None
+
+
+def gemm(a: Tensor, b: Tensor, spec: GemmSpec, out: Tensor, seed: int, native: NativeType) -> CublasRun:
+    """Write the product to ``out``: operand and output casts those of ``spec``, the sum the library's.
+
+    Arguments as for ``gemmsim.backends.cpu.gemm``; ask ``refusal`` first. A NaN operand of an integer type, which that
+    type cannot hold, makes its row or column NaN.
+
+    Raises:
+        CublasError: if cuBLAS refuses the call.
+    """
+    left = cast_operand(a, spec.a, _wide(native.a), seed, _SITE_A)
+    right = cast_operand(b, spec.b, _wide(native.b), seed, _SITE_B)
+    direct = out.dtype in native.results and is_conversion(spec.out, out.dtype) and out.is_contiguous()
+    result = out if direct else torch.empty(out.shape, dtype=native.results[0], device=out.device)
+    how = _product(left.to(native.a), right.to(native.b), result, native)
+    if not direct:
+        cast_into(result, spec.out, out, seed, _SITE_OUT)
+    if native.call == "int_mm":
+        nan = left.isnan().any(-1, keepdim=True) | right.isnan().any(-2, keepdim=True)
+        out.masked_fill_(nan, torch.nan)
+    return CublasRun("blas" if a.device.type == "cpu" else "cublas", native, how)
+
+
+def _wide(dtype: torch.dtype) -> torch.dtype:
+    """A dtype of casts that holds an operand dtype, NaN included."""
+    return torch.float32 if dtype.itemsize == 1 else dtype
+
+
+def _product(a: Tensor, b: Tensor, out: Tensor, native: NativeType) -> str:
+    """Write the library's product to ``out``; the name of the call that made it."""
+    if a.device.type == "cpu":
+        wide = out.dtype if out.dtype.itemsize > a.dtype.itemsize else a.dtype  # exact products, fp32 sums
+        torch.matmul(a.to(wide), b.to(wide), out=out)
+        return f"torch.matmul in {str(wide).removeprefix('torch.')}"
+    if native.call != "gemm_ex":
+        return _torch_call(a, b, out, native)
+    with torch.cuda.device(a.device):
+        handle = torch.cuda.current_blas_handle()
+        stream = torch.cuda.current_stream(a.device).cuda_stream
+        batched = out.dim() > 2
+        left, right = (t.reshape(-1, *t.shape[-2:]) if batched else t for t in (a, b))
+        gemm_ex(left, right, out.view(-1, *out.shape[-2:]) if batched else out, native.compute, handle, stream)
+    return f"cublasGemmEx, compute type {native.compute.name}"
+
+
+def _torch_call(a: Tensor, b: Tensor, out: Tensor, native: NativeType) -> str:
+    """Write PyTorch's product of two matrices of one byte an element to ``out``; the name of the call."""
+    if native.call == "int_mm":
+        out.copy_(torch._int_mm(a.contiguous(), b.contiguous()))
+        return "torch._int_mm"
+    one = torch.ones((), device=a.device)
+    columns = b.mT.contiguous().mT
+    fast = native.fast_accumulation
+    product = torch._scaled_mm(
+        a.contiguous(), columns, scale_a=one, scale_b=one, out_dtype=out.dtype, use_fast_accum=fast
+    )
+    out.copy_(product)
+    return f"torch._scaled_mm(use_fast_accum={fast})"

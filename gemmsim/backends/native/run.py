@@ -1,0 +1,143 @@
+"""Running carrier-exact products: which products to try, on which facts, and the product itself."""
+
+from __future__ import annotations
+
+import os
+from functools import lru_cache
+from typing import Final
+
+import torch
+from torch import Tensor
+
+from gemmsim.arithmetic import Binned, Exact, GemmSpec, Hardware, Palette
+from gemmsim.formats import Cast, FloatFormat, Format
+
+from ..convert import FORMATS, cast_into, cast_operand
+from ..refusal import Refusal
+from .facts import facts_of_data, facts_of_formats, hopeless
+from .predicate import Proof, exact, parts
+
+__all__ = ["NativeRun", "gemm", "is_candidate", "proof_for"]
+
+_SITE_A, _SITE_B, _SITE_OUT = 0, 1, 4
+#: Multiply-adds from which a native product beats the kernels that run one operation at a time (0.1 GMAC/s on a
+#: processor that does 25 in float64), and those with random bits (3 GMAC/s); below it the calls around it cost more.
+_SCALAR_WORK: Final = 1 << 15
+_STOCHASTIC_WORK: Final = 1 << 24
+#: Multiply-adds for each element of an operand from which a pass over the operands does not matter.
+_REUSE: Final = 8
+
+_CARRIERS: Final = {"float32": torch.float32, "float64": torch.float64}
+
+
+class NativeRun:
+    """Record of one carrier-exact product."""
+
+    __slots__ = ("backend", "_proof", "_carrier")
+
+    def __init__(self, backend: str, proof: Proof, carrier: torch.dtype) -> None:
+        self.backend, self._proof, self._carrier = backend, proof, carrier
+
+    def __str__(self) -> str:
+        carrier = str(self._carrier).removeprefix("torch.")
+        return f"carrier-exact: torch.matmul in {carrier}; {self._proof}"
+
+    def __repr__(self) -> str:
+        return f"<{self}>"
+
+
+@lru_cache(maxsize=4096)
+def is_candidate(spec: GemmSpec) -> bool:
+    """Whether it may pay to look for a proof: the kernels for ``spec`` are slow, and there is a predicate for it."""
+    accumulator = spec.accumulator
+    if any(isinstance(part, (Hardware, Palette)) for part in parts(accumulator)):
+        return False
+    return accumulator.is_stochastic or isinstance(parts(accumulator)[-1], (Exact, Binned))
+
+
+def _worth(spec: GemmSpec, a: Tensor, b: Tensor, out: Tensor) -> bool:
+    """Whether a native product is faster, a pass over the operands included."""
+    work = out.numel() * a.shape[-1]
+    least = _SCALAR_WORK if not spec.accumulator.is_stochastic else _STOCHASTIC_WORK
+    m, n = out.shape[-2:]
+    return work >= least and m * n >= _REUSE * (m + n)
+
+
+def _format(x: Tensor, cast: Cast | None) -> Format:
+    return FORMATS[x.dtype] if cast is None else cast.format
+
+
+def _looks_hopeless(a: Tensor, b: Tensor, spec: GemmSpec) -> bool:
+    """Whether a glance at the operands shows that a pass over them is in vain."""
+    bits = 53
+    if not isinstance(spec.accumulator, Exact):
+        formats = [cast.format for cast in spec.accumulator.casts()]
+        bits = min([fmt.p for fmt in formats if isinstance(fmt, FloatFormat)], default=53)
+    return spec.a is None and spec.b is None and hopeless(a, b, bits)
+
+
+def proof_for(a: Tensor, b: Tensor, spec: GemmSpec) -> Proof | None:
+    """The proof that formats and K alone give for this product, on any device; nothing is read."""
+    facts = facts_of_formats(a.shape[-1], _format(a, spec.a), _format(b, spec.b))
+    found = None if facts is None else exact(spec, facts)
+    return found if isinstance(found, Proof) else None
+
+
+def gemm(
+    a: Tensor, b: Tensor, spec: GemmSpec, out: Tensor, seed: int, named: GemmSpec | None = None
+) -> NativeRun | None:
+    """Write the product to ``out`` if a native GEMM provably gives its bits and is faster, else return ``None``.
+
+    Arguments and result as for ``gemmsim.backends.cpu.gemm``; ``named`` is the spec of the casts that the operands have
+    been through already, where ``spec`` has none. Operands on the CPU are looked at where the formats prove
+    nothing; on other devices that would have to wait for them.
+    """
+    if not _worth(spec, a, b, out):
+        return None
+    proof = proof_for(a, b, spec if named is None else named)
+    on_cpu = a.device.type == "cpu"
+    if proof is None and (not on_cpu or _looks_hopeless(a, b, spec)):
+        return None
+    carrier = torch.float64
+    if proof is not None and proof.carrier == "float32" and _float32_is_exact(a.device.type):
+        carrier = torch.float32
+    if not _gemm_is_exact(a.device.type):
+        return None
+    left, right = cast_operand(a, spec.a, carrier, seed, _SITE_A), cast_operand(b, spec.b, carrier, seed, _SITE_B)
+    if proof is None:
+        facts = facts_of_data(left, right)
+        found: Proof | Refusal | None = None if facts is None else exact(spec, facts)
+        if not isinstance(found, Proof):
+            return None
+        proof = found
+    _finish(torch.matmul(left, right), proof, spec, out, seed)
+    return NativeRun("blas" if on_cpu else "cublas", proof, carrier)
+
+
+def _finish(total: Tensor, proof: Proof, spec: GemmSpec, out: Tensor, seed: int) -> None:
+    """The rounding that is left, the output cast, the output dtype; the sign of zero.
+
+    NaN, possible before a rounding only, becomes the one NaN of results in it.
+    """
+    total += 0.0  # -0 becomes +0
+    if proof.final is not None and spec.out is not None:
+        wide = total.to(torch.float64)
+        cast_into(wide, proof.final, wide, seed, _SITE_OUT)
+        total = wide
+    cast_into(total, spec.out if proof.final is None or spec.out is not None else proof.final, out, seed, _SITE_OUT)
+
+
+def _float32_is_exact(device: str) -> bool:
+    """Whether PyTorch's float32 products are products of float32 numbers: flags and variables allow narrower ones."""
+    if device == "cuda":
+        asked = torch.backends.cuda.matmul.fp32_precision
+        narrow = os.environ.get("NVIDIA_TF32_OVERRIDE") == "1" or "CUBLAS_EMULATE_SINGLE_PRECISION" in os.environ
+    else:
+        asked = torch.backends.mkldnn.matmul.fp32_precision  # type: ignore[attr-defined]
+        narrow = any(name in os.environ for name in ("DNNL_DEFAULT_FPMATH_MODE", "ONEDNN_DEFAULT_FPMATH_MODE"))
+    return asked in ("none", "ieee") and not narrow
+
+
+def _gemm_is_exact(device: str) -> bool:
+    """Whether PyTorch's float64 products are that: cuBLAS may be told to compose them of narrower ones."""
+    return device == "cpu" or "CUBLAS_EMULATE_DOUBLE_PRECISION" not in os.environ

@@ -1,0 +1,20 @@
+"""Why something does not run somewhere, as a value."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+__all__ = ["Refusal"]
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """A backend's "no", with the reason in words. False where a truth value is asked."""
+
+    reason: str
+
+    def __bool__(self) -> bool:
+        return False
+
+    def __str__(self) -> str:
+        return self.reason

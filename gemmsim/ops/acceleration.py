@@ -1,0 +1,220 @@
+"""The switch of native speed: ``gemmsim.cublas_acceleration``."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any, NamedTuple, TypeVar
+
+from gemmsim.arithmetic import SpecError
+
+from .errors import message
+
+__all__ = ["Setting", "asked", "cublas_acceleration", "current", "restored"]
+
+#: The values of ``fast_mode``; backends.cublas.types has what they mean. Said again here because looking up a switch
+#: should not load the tables of a backend; a test compares the two.
+FAST_MODES = ("f32", "tf32", "f16", "bf16", "pedantic")
+_ALIASES = {"fp32": "f32", "fp16": "f16"}
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+class Setting(NamedTuple):
+    """Whether native products are asked for, and in which mode."""
+
+    enabled: bool
+    fast_mode: str | None = None
+
+
+class _Entries(NamedTuple):
+    """What the current context has entered, innermost last; the first entry is that of ``enable``."""
+
+    entries: tuple[tuple[object, Setting], ...]
+    active: Setting | None
+
+
+_STATE: ContextVar[_Entries | None] = ContextVar("gemmsim.cublas_acceleration", default=None)
+_OFF = Setting(False)
+#: ``asked() is None``: nothing was ever said here, which is what the path of small products looks at.
+asked = _STATE.get
+
+
+def current() -> Setting | None:
+    """The setting in force in this thread and task; ``None``: off."""
+    state = _STATE.get()
+    return None if state is None or state.active is None or not state.active.enabled else state.active
+
+
+def _put(entries: tuple[tuple[object, Setting], ...]) -> None:
+    _STATE.set(_Entries(entries, entries[-1][1]) if entries else None)
+
+
+def _entries() -> tuple[tuple[object, Setting], ...]:
+    state = _STATE.get()
+    return () if state is None else state.entries
+
+
+@contextmanager
+def restored(setting: Setting | None) -> Iterator[None]:
+    """``setting`` in force inside, whatever is outside: for steps that belong to an earlier call."""
+    state = _STATE.get()
+    _STATE.set(None if setting is None else _Entries((), setting))
+    try:
+        yield
+    finally:
+        _STATE.set(state)
+
+
+def _setting(enabled: object, fast_mode: object) -> Setting:
+    if not isinstance(enabled, bool):
+        asked = f"cublas_acceleration: enabled={enabled!r}"
+        raise SpecError(message(asked, "True or False", "Say which."))
+    if fast_mode is None:
+        return Setting(enabled)
+    name = _ALIASES.get(fast_mode, fast_mode) if isinstance(fast_mode, str) else fast_mode
+    if name not in FAST_MODES:
+        asked = f"cublas_acceleration: fast_mode={fast_mode!r}"
+        do = "None is float32 without shortcuts; 'tf32' is what tensor cores do with float32 operands."
+        raise SpecError(message(asked, f"None, {', '.join(FAST_MODES)}", do))
+    return Setting(enabled, str(name))
+
+
+class _Switch(type):
+    """``cublas_acceleration.enabled`` and ``.fast_mode``: those in force here, and assignable."""
+
+    @property
+    def enabled(cls) -> bool:
+        return current() is not None
+
+    @enabled.setter
+    def enabled(cls, value: bool) -> None:
+        cublas_acceleration.enable(value, cls.fast_mode)
+
+    @property
+    def fast_mode(cls) -> str | None:
+        state = _STATE.get()
+        return None if state is None or state.active is None else state.active.fast_mode
+
+    @fast_mode.setter
+    def fast_mode(cls, value: str | None) -> None:
+        cublas_acceleration.enable(cls.enabled, value)
+
+
+class cublas_acceleration(metaclass=_Switch):
+    """Native products inside: where a spec has a native type, cuBLAS (on CPU tensors PyTorch's BLAS) computes it.
+
+    Operand and output casts stay those of the spec, bit for bit; the sum is then whatever the library and the silicon
+    do: its order, alignment and rounding are theirs and may differ between shapes, versions and devices. A spec
+    without a native type runs as ever, and ``last_backend()`` says why. docs/howto/native_speed.md has the table.
+
+    Args:
+        enabled: whether products inside take native types; False switches an outer one off.
+        fast_mode: how products of float32 operands in float32 are computed on CUDA: None or "f32" as such, "tf32",
+            "f16" or "bf16" through operands cut to these; "pedantic" is the form of every type without shortcuts.
+
+    A context manager and a decorator, re-entrant, in force in the thread or asyncio task that enters it (and in tasks
+    started inside) and in no other. Blocks may be left in any order. A decorated generator or coroutine function has it
+    while it runs and not while it is suspended; a ``with`` inside a generator stays in force between its steps.
+    Backward products run with the setting of their forward product.
+
+    Raises:
+        SpecError: for another ``enabled`` or ``fast_mode``.
+    """
+
+    def __init__(self, enabled: bool, fast_mode: str | None = None) -> None:
+        self._setting = _setting(enabled, fast_mode)
+
+    def __enter__(self) -> cublas_acceleration:
+        _put((*_entries(), (self, self._setting)))
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        entries = _entries()
+        for i in range(len(entries) - 1, -1, -1):
+            if entries[i][0] is self:
+                _put(entries[:i] + entries[i + 1 :])
+                return
+
+    def __call__(self, function: F) -> F:
+        """``function`` with this setting while it runs."""
+        if inspect.isasyncgenfunction(function):
+            asked = f"cublas_acceleration on the asynchronous generator {function.__qualname__}"
+            raise SpecError(message(asked, "functions, generators and coroutines", "Use `with` inside."))
+        if inspect.iscoroutinefunction(function):
+            return self._around_coroutine(function)  # type: ignore[return-value]
+        if inspect.isgeneratorfunction(function):
+            return self._around_generator(function)  # type: ignore[return-value]
+
+        @functools.wraps(function)
+        def call(*args: Any, **kwargs: Any) -> Any:
+            with self:
+                return function(*args, **kwargs)
+
+        return call  # type: ignore[return-value]
+
+    def _around_coroutine(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(function)
+        async def call(*args: Any, **kwargs: Any) -> Any:
+            with self:  # a coroutine is suspended with its task, whose context this is
+                return await function(*args, **kwargs)
+
+        return call
+
+    def _around_generator(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(function)
+        def call(*args: Any, **kwargs: Any) -> Any:
+            generator = function(*args, **kwargs)
+            step: Callable[[], Any] = functools.partial(next, generator)
+            while True:
+                try:
+                    with self:
+                        value = step()
+                except StopIteration as stop:
+                    return stop.value
+                try:
+                    sent = yield value
+                except GeneratorExit:
+                    with self:
+                        generator.close()
+                    raise
+                except BaseException as error:
+                    step = functools.partial(generator.throw, error)
+                else:
+                    step = functools.partial(generator.send, sent)
+
+        return call
+
+    @classmethod
+    def enable(cls, status: bool = True, fast_mode: str | None = None) -> None:
+        """Switch native products on (or off) from here on, in this thread or task, until a surrounding ``with`` ends.
+
+        Raises:
+            SpecError: as the constructor.
+        """
+        setting = _setting(status, fast_mode)
+        entries = _entries()
+        owner = entries[-1][0] if entries else cls
+        nothing = owner is cls and setting == _OFF
+        _put(() if nothing else (*entries[:-1], (owner, setting)))
+
+    @classmethod
+    def disable(cls) -> None:
+        """``enable(False)``."""
+        cls.enable(False)
+
+    @property
+    def enabled(self) -> bool:
+        """Whether this one switches native products on or off."""
+        return self._setting.enabled
+
+    @property
+    def fast_mode(self) -> str | None:
+        """The mode that this one asks for."""
+        return self._setting.fast_mode
+
+    def __repr__(self) -> str:
+        return f"cublas_acceleration({self.enabled}, fast_mode={self.fast_mode!r})"

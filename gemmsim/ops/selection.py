@@ -1,0 +1,93 @@
+"""Which backend computes a product.
+
+The ordinary backend of the operands' device, unless a native GEMM is asked for (``cublas_acceleration``) or provably
+gives the same bits and is faster (``gemmsim.backends.native``).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import Tensor
+
+from gemmsim.arithmetic import GemmSpec, Sequential
+from gemmsim.backends import cpu
+
+from .acceleration import Setting, asked, current
+
+__all__ = ["Refused", "backend_of", "gemm"]
+
+
+class Refused:
+    """Record of a product that ran on the ordinary backend though native products were asked for, with the reason."""
+
+    __slots__ = ("_run", "backend", "reason")
+
+    def __init__(self, run: object, backend: str, reason: str) -> None:
+        self._run, self.backend, self.reason = run, backend, reason
+
+    def __str__(self) -> str:
+        return f"{self._run}; cublas_acceleration refused: {self.reason}"
+
+
+def backend_of(x: Tensor) -> Any:
+    """The ordinary backend of ``x``'s device. That of GPUs is loaded by the first tensor there."""
+    if not x.is_cuda:
+        return cpu
+    from gemmsim.backends import cuda
+
+    return cuda
+
+
+def gemm(
+    a: Tensor,
+    b: Tensor,
+    spec: GemmSpec,
+    out: Tensor,
+    seed: int,
+    c: Tensor | None = None,
+    select: Tensor | None = None,
+    named: GemmSpec | None = None,
+) -> object:
+    """Write the product to ``out``; returns what ran. Arguments as for ``gemmsim.backends.cpu.gemm``.
+
+    ``named``: where the operands have been cast already, the spec that names these casts, so that they are known to
+    hold values of its formats.
+    """
+    # A sequential register without random bits is as fast here as a native GEMM: there is nothing to look for.
+    if asked() is None and type(spec.accumulator) is Sequential and not spec.is_stochastic:
+        return (backend_of(a) if a.is_cuda else cpu).gemm(a, b, spec, out, seed, c, select)
+    alone = c is None and select is None
+    setting = current()
+    reason: object = None
+    if setting is not None:
+        reason = _native(a, b, spec, out, seed, named or spec, setting) if alone else _EXTRAS
+        if not isinstance(reason, str):
+            return reason
+    run = _proved(a, b, spec, out, seed, named or spec) if alone else None
+    if run is None:
+        run = backend_of(a).gemm(a, b, spec, out, seed, c, select)
+    if not isinstance(reason, str):
+        return run
+    return Refused(run, getattr(run, "backend", a.device.type), reason)
+
+
+_EXTRAS = "native products take no addend and no choice of accumulators"
+
+
+def _proved(a: Tensor, b: Tensor, spec: GemmSpec, out: Tensor, seed: int, named: GemmSpec) -> object:
+    """The record of a carrier-exact native product, or ``None`` if there is no proof or it does not pay."""
+    from gemmsim.backends import native
+
+    return native.gemm(a, b, spec, out, seed, named) if native.is_candidate(spec) else None
+
+
+def _native(a: Tensor, b: Tensor, spec: GemmSpec, out: Tensor, seed: int, named: GemmSpec, setting: Setting) -> object:
+    """The record of a product of a native type, or the reason (a string) why there is none."""
+    from gemmsim.backends import cublas
+
+    found = cublas.native_type(named, a.dtype, b.dtype, setting.fast_mode)
+    if not isinstance(found, cublas.NativeType):
+        return found.reason
+    reason = cublas.refusal(found, a, b, out)
+    return cublas.gemm(a, b, spec, out, seed, found) if reason is None else reason
