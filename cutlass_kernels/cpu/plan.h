@@ -318,7 +318,7 @@ inline RunsPlan choose_runs(const Request& r, const Choice& c, const Stats& a, c
     if (f.product > room / 64 || (!r.fused && c.kind > SUB)) return plan;
     plan.wager.most = fmin(plan.wager.most, room / 64);
     plan.eights = plan.eights && 8 * longest <= plan.wager.steps;
-    plan.kind = SUB;
+    plan.kind = c.kind == PLAIN ? PLAIN : SUB;
     // a run of one term rounds its product; where that is exact in the carrier, there is nothing to make odd
     const bool product_exact = f.width <= i.bits && f.lsb >= i.emin - i.bits + 1 && f.product < ldexp(1.0, i.emax);
     if (w && longest == 1 && plan.step == FMA_ODD && product_exact) plan.step = FMA_NEAR;

@@ -1,6 +1,6 @@
 // Runs of terms and the sums of their totals in one pass over a tile, where all are rounded by one nearest-even cast: the
 // innermost order of compose.h without its walks through memory, or one run that goes on from what the tile holds. Kinds
-// NONE and SUB; SUB is a wager, as in compensated.h, that no sum comes near the ends of the format.
+// NONE, PLAIN and SUB; all but NONE are a wager, as in compensated.h, that no sum comes near the ends of the format.
 #pragma once
 #include "gemm_kernel.h"
 
@@ -184,12 +184,16 @@ template <class C, int STEP, int KIND> static bool runs_tile(const Tile& t, cons
     return true;
 }
 
+template <class C, int KIND> static bool runs_kind(const Tile& t, const Lengths& lengths, const RunsPlan& plan) {
+    if (plan.step == FMA_NEAR) return runs_tile<C, FMA_NEAR, KIND>(t, lengths, plan);
+    if (plan.step == FMA_ODD) return runs_tile<C, FMA_ODD, KIND>(t, lengths, plan);
+    if (plan.step == MA_NEAR) return runs_tile<C, MA_NEAR, KIND>(t, lengths, plan);
+    return runs_tile<C, MA_ODD, KIND>(t, lengths, plan);
+}
+
 template <class C> static bool runs_of(const Tile& t, const Lengths& lengths, const RunsPlan& plan) {
     if (plan.kind == NONE) return plan.step == FMA_NEAR ? runs_tile<C, FMA_NEAR, NONE>(t, lengths, plan) : runs_tile<C, MA_NEAR, NONE>(t, lengths, plan);
-    if (plan.step == FMA_NEAR) return runs_tile<C, FMA_NEAR, SUB>(t, lengths, plan);
-    if (plan.step == FMA_ODD) return runs_tile<C, FMA_ODD, SUB>(t, lengths, plan);
-    if (plan.step == MA_NEAR) return runs_tile<C, MA_NEAR, SUB>(t, lengths, plan);
-    return runs_tile<C, MA_ODD, SUB>(t, lengths, plan);
+    return plan.kind == PLAIN ? runs_kind<C, PLAIN>(t, lengths, plan) : runs_kind<C, SUB>(t, lengths, plan);
 }
 
 }}  // namespace gemmsim::NS

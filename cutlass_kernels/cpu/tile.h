@@ -95,7 +95,7 @@ struct Lengths {
     int64_t operator[](int64_t i) const { return lanes ? k / count + (i < k % count ? 1 : 0) : i < count - 1 ? size : k - size * (count - 1); }
 };
 
-// Runs and sums of their totals in one kernel (runs.h): kind NONE or SUB, -1 where it does not apply.
+// Runs and sums of their totals in one kernel (runs.h): kind NONE, PLAIN or SUB, -1 where it does not apply.
 struct RunsPlan {
     int kind = -1, step = 0;
     enum Shape { ONE, SEQUENCE, PAIRS } shape = ONE;  // ONE goes on from the tile's c
