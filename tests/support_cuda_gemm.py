@@ -110,7 +110,9 @@ def sources_of(calls: Iterable[Call], out_dtype: torch.dtype = torch.float64, **
     return found
 
 
-def host_gemm(a: Tensor, b: Tensor, spec: GemmSpec, out: Tensor, seed: int = 0, **more: Tensor) -> object:
+def host_gemm(
+    a: Tensor, b: Tensor, spec: GemmSpec, out: Tensor, seed: int = 0, *rest: Tensor | None, **more: Tensor
+) -> object:
     """``gemmsim.backends.cuda.gemm`` with the kernels run on the host."""
     with _launching(_run):
-        return cuda_gemm.gemm(a, b, spec, out, seed, **more)
+        return cuda_gemm.gemm(a, b, spec, out, seed, *rest, **more)

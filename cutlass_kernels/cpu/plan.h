@@ -150,7 +150,7 @@ inline Facts block_facts(const Request& r, const Stats& a, const Stats& b, const
 // No value of this cast can leave the grid from below: all inputs are multiples of 2^lsb.
 inline bool no_underflow(const Cast& c, int lsb) { return lsb >= (c.flags & NO_SUBNORMALS ? c.emin : c.emin - c.p + 1); }
 inline int quantized_lsb(const Cast& c, int lsb) {
-    const int q = c.flags & NO_SUBNORMALS ? c.emin : c.emin - c.p + 1;
+    const int q = c.emin - c.p + 1;  // of a format without subnormals, too: its smallest numbers are p bits long
     return lsb > q ? lsb : q;
 }
 

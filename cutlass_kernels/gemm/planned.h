@@ -37,11 +37,13 @@ template <GemmConfig K, bool DATA> struct Planned {
     typedef Steps<K> S;
     typedef typename S::T T;
     static constexpr bool EXACT = !K.fp32, FROM_FORMATS = S::FROM_FORMATS;
+    // No sum of multiples of this lies between zero and the smallest number. (Numbers of a format without subnormals are
+    // multiples of 2^(emin - p + 1) all the same.)
     static constexpr int quantum_of(const Cast& c) { return c.flags & NO_SUBNORMALS ? c.emin : c.emin - c.p + 1; }
     // With a product rounding of its own, the terms of the sum are numbers of that format.
     static constexpr bool PRODUCT_GRID = S::FACTS.on_grid(K.fused ? K.add : K.mul) && (EXACT || S::FACTS.in_range());
     static constexpr bool GRID_MUL = DATA || PRODUCT_GRID;
-    static constexpr bool GRID_ADD = FROM_FORMATS && (K.fused ? DATA || PRODUCT_GRID : quantum_of(K.mul) >= quantum_of(K.add));
+    static constexpr bool GRID_ADD = FROM_FORMATS && (K.fused ? DATA || PRODUCT_GRID : K.mul.emin - K.mul.p + 1 >= quantum_of(K.add));
     static constexpr bool NEAR_FUSED = S::NEAR_FUSED || (DATA && EXACT && lemma_a<T>(K.add, K.add.p));
     static constexpr bool NEAR_PRODUCT = S::NEAR_PRODUCT || DATA;
 

@@ -118,6 +118,14 @@ def test_longer_sums(text):
     check(GemmSpec.of(text), a, b, 3)
 
 
+def test_products_without_subnormals_are_no_coarser_than_their_last_bit():
+    """Sums of them are multiples of 2^(emin - p + 1), not of 2^emin: too many bits for the carrier's nearest sum."""
+    rng = random.Random(5)
+    spec = GemmSpec.of("e5m10/rtz : mul=e5m10/ftz/sat, add=e5m21")
+    for _ in range(60):
+        check(spec, operand(rng, 8, 8, torch.bfloat16, "normal"), operand(rng, 8, 8, torch.bfloat16, "normal"), 0)
+
+
 def test_zero_depth_and_empty_sides():
     spec = GemmSpec.of(":e5m10")
     out = torch.full((2, 3), 7.0)

@@ -271,7 +271,7 @@ def gemm_source(spec: GemmSpec, accumulator: Accumulator, operands: Operands, si
     text = (
         '#include "gemm/simt.h"\n'
         f"constexpr gemmsim::GemmConfig kConfig{config};\n"
-        f'extern "C" __global__ void __launch_bounds__({THREADS}) gemmsim_kernel(const gemmsim::GemmArgs args) {{\n'
+        f'extern "C" __global__ void __launch_bounds__({THREADS}, 1) gemmsim_kernel(const gemmsim::GemmArgs args) {{\n'
         "    gemmsim::gemm_body<kConfig>(args, threadIdx.x, blockIdx.x, gridDim.x);\n"
         "}\n"
     )

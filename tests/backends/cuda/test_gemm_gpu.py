@@ -1,0 +1,87 @@
+"""Matrix products on a GPU equal the CPU's bit for bit; and operators ask the backend of their operands' device."""
+
+from __future__ import annotations
+
+import random
+from types import SimpleNamespace
+
+import pytest
+import torch
+from support import assert_bitwise_equal
+from support_cpu import operand
+from support_cuda import host_quantize
+from support_cuda_gemm import host_gemm
+from support_cuda_specs import CHIPS, ORDERS, RUNS, random_register, specs
+
+import gemmsim as gs
+from gemmsim.arithmetic import GemmSpec
+from gemmsim.backends import cpu, cuda
+from gemmsim.ops import kernels
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("size", [(7, 19, 11), (150, 333, 270)])
+def test_products_on_a_gpu_equal_the_cpus(size):
+    rng = random.Random(1)
+    m, k, n = size
+    chosen = specs(120, random_register, rng)
+    for text in [*ORDERS, *RUNS, *CHIPS, "e4m3 : e6m9", "e4m3 : e5m10", "bf16 : bf16", ":fp32"]:
+        try:
+            chosen.append(GemmSpec.of(text))
+        except ValueError:  # a chip without that operand format
+            continue
+    for spec in chosen:
+        a, b, seed = operand(rng, m, k, torch.float32), operand(rng, k, n, torch.float32), rng.randrange(1 << 63)
+        got, want = torch.empty(m, n, dtype=torch.float64, device="cuda"), torch.empty(m, n, dtype=torch.float64)
+        cuda.gemm(a.cuda(), b.cuda(), spec, got, seed)
+        try:
+            cpu.gemm(a, b, spec, want, seed)
+        except ValueError:  # operands of int(...) that are not whole
+            continue
+        assert_bitwise_equal(got.cpu(), want, context=f"{spec} {size} seed {seed}")
+
+
+@pytest.mark.gpu
+def test_the_public_functions_on_a_gpu():
+    a, b = torch.randn(3, 65, 130), torch.randn(130, 70)
+    for text in ("e4m3 : e5m10", ":bf16/sr8", ":chunked(16, e4m3, fp32)"):
+        got = gs.qmatmul(a.cuda(), b.cuda(), text, seed=3)
+        assert got.is_cuda and gs.last_backend().backend == "cuda"
+        assert_bitwise_equal(got.cpu(), gs.qmatmul(a, b, text, seed=3), context=text)
+    with pytest.raises(gs.DeviceError, match="one device"):
+        gs.qmatmul(a.cuda(), b, ":e5m10")
+
+
+@pytest.fixture
+def on_the_host(monkeypatch):
+    """The CUDA backend, its kernels run on the host, in place of the CPU's."""
+    backend = SimpleNamespace(gemm=host_gemm, quantize=host_quantize, supported=cuda.supported)
+    monkeypatch.setattr(kernels, "_backend", lambda x: backend)
+
+
+def test_operators_ask_the_backend_of_their_operands(on_the_host, monkeypatch):
+    g = torch.Generator().manual_seed(2)
+    a, b, c = torch.randn(2, 3, 5, 8, generator=g), torch.randn(3, 8, 4, generator=g), torch.randn(5, 4, generator=g)
+    select = torch.randint(0, 2, (5, 4), generator=g)
+    calls = [
+        lambda: gs.qmatmul(a, b, "e4m3/sr8 : e5m10/sr8", seed=4),
+        lambda: gs.qmatmul(a, b, ":sequential(e4m3, init=c_last)", c=c),
+        lambda: gs.qmatmul(a, b, ":palette(e4m3, bf16)", select=select),
+        lambda: gs.qmatmul(a[0, 0], b[0], ":e5m10, arithmetic=fp32", out_dtype=torch.bfloat16),
+        lambda: gs.quantize(a, "e4m3/sr8", seed=5),
+    ]
+    got = [call() for call in calls]
+    gs.qmatmul(a[0, 0], b[0], ":e5m10, arithmetic=fp32")
+    assert gs.last_backend().plan.startswith("cuda: gemm<")
+    monkeypatch.undo()
+    for index, call in enumerate(calls):
+        assert_bitwise_equal(got[index], call(), context=f"call {index}")
+
+
+def test_counting_overflows_needs_the_cpu():
+    class OnAGpu(torch.Tensor):
+        is_cuda = True
+
+    a = torch.ones(2, 2).as_subclass(OnAGpu)
+    with pytest.raises(gs.DeviceError, match=r"count_overflows.*\n.*cpu\(\)"):
+        kernels.count_overflows(a, a, GemmSpec.of("int8 : int(8)"))
