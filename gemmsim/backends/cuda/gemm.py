@@ -16,7 +16,6 @@ from gemmsim.arithmetic.palette import Palette
 from gemmsim.formats import Cast, FixedFormat
 
 from ..cpu import supported as cpu_supported
-from ..cpu.program import Program, program
 from .cast import needs_exact as needs_integers
 from .cast import quantize
 from .gemm_args import GemmArgs, gemm_args
@@ -29,6 +28,7 @@ from .gemm_source import (
     Operands,
     gemm_source,
     is_permuted,
+    program_of,
     sides,
 )
 from .launch import launch
@@ -76,9 +76,7 @@ def supported(spec: GemmSpec) -> str | None:
         reason = cpu_supported(replace(spec, accumulator=plain, product=None))
         if reason is not None:
             return reason.replace("CPU backend", "CUDA backend")
-        found = program(member)
-        assert isinstance(found, Program)
-        if found.method == BINNED:
+        if program_of(member).method == BINNED:
             return f"{member}: a register for each exponent does not fit a GPU thread; use exact(...), or CPU tensors"
     return None
 
@@ -263,8 +261,7 @@ def _blocks(args: GemmArgs, kernel: GemmKernel) -> int:
 
 def _fill_orders(args: GemmArgs, member: Accumulator, device: torch.device) -> object:
     """Sizes of the wrappers and, where terms are permuted, their order on the device. What must outlive the launch."""
-    what = program(member)
-    assert isinstance(what, Program)
+    what = program_of(member)
     for level, wrapper in enumerate(what.wrappers):
         args.size[level] = wrapper.n
     order = term_order(what.wrappers, what.shuffle, args.k, device)

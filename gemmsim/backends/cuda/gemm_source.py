@@ -15,7 +15,7 @@ from ..cpu.program import INTERLEAVED, PAIRWISE, SHUFFLED, Program, program
 from ..cpu.records import CastRecord, HardwareRecord
 from .source import KernelSource, cast_literal
 
-__all__ = ["DEPTH", "SIDE", "THREADS", "GemmKernel", "Operands", "gemm_source", "sides"]
+__all__ = ["DEPTH", "SIDE", "THREADS", "GemmKernel", "Operands", "gemm_source", "is_permuted", "program_of", "sides"]
 
 #: Of a block (cutlass_kernels/gemm/config.h): 16 x 16 threads, terms of a chunk.
 THREADS, SIDE, DEPTH = 256, 16, 16
@@ -68,6 +68,14 @@ class GemmKernel:
     source: KernelSource
     rows: int
     cols: int
+
+
+@lru_cache(maxsize=4096)
+def program_of(accumulator: Accumulator) -> Program:
+    """How ``accumulator``, which the CPU backend knows, is run."""
+    found = program(accumulator)
+    assert isinstance(found, Program), found
+    return found
 
 
 def _present(cast: Cast | None) -> CastRecord:
@@ -187,8 +195,7 @@ def _is_heavy(spec: GemmSpec, what: Program, operands: Operands, carrier: int) -
 @lru_cache(maxsize=4096)
 def sides(spec: GemmSpec, accumulator: Accumulator, operands: Operands) -> tuple[int, ...]:
     """Outputs of a thread each way that there are kernels for, most first."""
-    what = program(accumulator)
-    assert isinstance(what, Program)
+    what = program_of(accumulator)
     most = _is_heavy(spec, what, operands, carrier_of(spec, what, operands))
     if is_packed(spec, what, operands):
         most = max(most, 2)
@@ -203,8 +210,7 @@ def _permutes(what: Program) -> bool:
 @lru_cache(maxsize=4096)
 def is_permuted(accumulator: Accumulator) -> bool:
     """Whether terms are read in another order than that of k."""
-    what = program(accumulator)
-    return isinstance(what, Program) and _permutes(what)
+    return _permutes(program_of(accumulator))
 
 
 def _record_literal(record: HardwareRecord) -> str:
@@ -265,8 +271,7 @@ def gemm_source(spec: GemmSpec, accumulator: Accumulator, operands: Operands, si
     """The kernel of ``spec`` with ``accumulator`` (a member, if the spec's own is a palette) and ``side`` x ``side``
     outputs a thread. Its operand and output casts must not be stochastic.
     """
-    what = program(accumulator)
-    assert isinstance(what, Program)
+    what = program_of(accumulator)
     config = gemm_config(spec, what, operands, side)
     text = (
         '#include "gemm/simt.h"\n'

@@ -16,7 +16,7 @@ from support_cuda_specs import CHIPS, ORDERS, RUNS, random_register, specs
 import gemmsim as gs
 from gemmsim.arithmetic import GemmSpec
 from gemmsim.backends import cpu, cuda
-from gemmsim.ops import kernels
+from gemmsim.ops import kernels, selection
 
 
 @pytest.mark.gpu
@@ -56,7 +56,9 @@ def test_the_public_functions_on_a_gpu():
 def on_the_host(monkeypatch):
     """The CUDA backend, its kernels run on the host, in place of the CPU's."""
     backend = SimpleNamespace(gemm=host_gemm, quantize=host_quantize, supported=cuda.supported)
-    monkeypatch.setattr(kernels, "_backend", lambda x: backend)
+    for module in (kernels, selection):
+        monkeypatch.setattr(module, "backend_of", lambda x: backend)
+    monkeypatch.setattr(selection, "cpu", backend)
 
 
 def test_operators_ask_the_backend_of_their_operands(on_the_host, monkeypatch):
