@@ -260,6 +260,8 @@ def _shared_bytes(spec: GemmSpec, what: Program, operands: Operands, side: int) 
     element = 8 if carrier == 1 or (carrier == 2 and spec.arithmetic != "fp32") else 4
     if is_packed(spec, what, operands):
         element = 2
+    elif what.method == INTEGER and _is_small(spec, what, operands):
+        element = 4
     depth = DEPTH
     if what.method == HARDWARE and what.hardware is not None:
         depth = 64 if what.hardware.products > 32 else 32
@@ -272,10 +274,11 @@ def gemm_source(spec: GemmSpec, accumulator: Accumulator, operands: Operands, si
     outputs a thread. Its operand and output casts must not be stochastic.
     """
     what = program_of(accumulator)
-    config = gemm_config(spec, what, operands, side)
+    config, shared = gemm_config(spec, what, operands, side), _shared_bytes(spec, what, operands, side)
     text = (
         '#include "gemm/simt.h"\n'
         f"constexpr gemmsim::GemmConfig kConfig{config};\n"
+        f"static_assert(gemmsim::gemm_shared_bytes<kConfig>() == {shared});\n"
         f'extern "C" __global__ void __launch_bounds__({THREADS}, 1) gemmsim_kernel(const gemmsim::GemmArgs args) {{\n'
         "    gemmsim::gemm_body<kConfig>(args, threadIdx.x, blockIdx.x, gridDim.x);\n"
         "}\n"
@@ -287,7 +290,6 @@ def gemm_source(spec: GemmSpec, accumulator: Accumulator, operands: Operands, si
     layouts = ("any", "terms", "lines")
     how = f"{layouts[operands.layout_a]}/{layouts[operands.layout_b]}"
     name = f"{operation}, {names[0]} {names[1]} to {names[2]}, {how}, {SIDE * side}x{SIDE * side}"
-    shared = _shared_bytes(spec, what, operands, side)
     random = any(c is not None and c.is_stochastic for c in (what.add, what.mul))
     work = side * side * (1 if random or what.method >= LONG else 4)  # terms of a pass of the loop in most runs
     source = KernelSource("gemm", name, text, THREADS, shared, work=work, hot="loop")
