@@ -21,7 +21,6 @@ from .cast import quantize
 from .gemm_args import GemmArgs, gemm_args
 from .gemm_source import (
     ANY_STRIDES,
-    BINNED,
     LINES_CONTIGUOUS,
     TERMS_CONTIGUOUS,
     GemmKernel,
@@ -76,8 +75,6 @@ def supported(spec: GemmSpec) -> str | None:
         reason = cpu_supported(replace(spec, accumulator=plain, product=None))
         if reason is not None:
             return reason.replace("CPU backend", "CUDA backend")
-        if program_of(member).method == BINNED:
-            return f"{member}: a register for each exponent does not fit a GPU thread; use exact(...), or CPU tensors"
     return None
 
 
@@ -285,7 +282,8 @@ _LISTED = (
     ("e4m3 : pairwise(e5m10, 8)", _BF16, (1, 1), True), (":interleaved(4, bf16)", _F32, (0, 0), False),
     (":splitk(4, bf16, fp32)", _F32, (1, 1), False), (":kahan(bf16)", _F32, (1, 1), False),
     (":neumaier(e5m10)", _F32, (1, 1), False), (":two_sum(e5m10)", _F32, (1, 1), False),
-    (":exact(fp32)", _F32, (1, 1), False), ("int8 : int(24)", _BF16, (1, 1), True),
+    (":exact(fp32)", _F32, (1, 1), False), (":binned(fp32)", _F32, (1, 1), False),
+    (":binned(fp32)", _F64, (1, 1), False), ("int8 : int(24)", _BF16, (1, 1), True),
     ("int8 : int(12, saturate)", _BF16, (1, 1), True), (":fixed(16, 8)", _F32, (1, 1), False),
     (":hw(hopper, wgmma, e4m3)", _F32, (1, 1), False), (":hw(cdna3, mfma, fp16)", _F32, (1, 1), False),
     (":hw(cdna2, mfma, bf16)", _F32, (1, 1), False),
