@@ -116,3 +116,18 @@ def host_gemm(
     """``gemmsim.backends.cuda.gemm`` with the kernels run on the host."""
     with _launching(_run):
         return cuda_gemm.gemm(a, b, spec, out, seed, *rest, **more)
+
+
+def host_count(a: Tensor, b: Tensor, spec: GemmSpec, counts: Tensor, seed: int = 0) -> object:
+    """``gemmsim.backends.cuda.count_overflows`` with the kernels run on the host."""
+    with _launching(_run):
+        return cuda_gemm.count_overflows(a, b, spec, counts, seed)
+
+
+def counting_sources_of(calls: Iterable[Call]) -> list[KernelSource]:
+    """Kernels that ``host_count`` needs for these products."""
+    found: list[KernelSource] = []
+    with _launching(lambda source, *rest: found.append(source)):
+        for a, b, spec, seed in calls:
+            cuda_gemm.count_overflows(a, b, spec, torch.zeros(*a.shape[:-1], b.shape[-1], dtype=torch.int64), seed)
+    return found

@@ -53,6 +53,7 @@ struct GemmConfig {
     Wrapper wrapper[MAX_WRAPPERS];
     Register reg;
     HardwareModel hardware;
+    int32_t count;  // how often INTEGER and FIXED registers leave their range is added to the output (int64) instead
 };
 
 // Strides in elements. gemmsim/backends/cuda/gemm_args.py mirrors this record.

@@ -34,7 +34,7 @@ from .launch import launch
 from .source import KernelSource
 from .term_order import term_order
 
-__all__ = ["Run", "gemm", "sources", "supported"]
+__all__ = ["Run", "count_overflows", "gemm", "sources", "supported"]
 
 #: Where random bits belong (docs/reference/random_bits.md).
 SITE_A: Final = 0
@@ -139,28 +139,69 @@ def gemm(
         CudaError: if a kernel cannot be compiled or launched.
     """
     _check(spec, a, c, select)
-    devices = {x.device for x in (a, b, out, c, select) if x is not None}
-    if len(devices) > 1:
-        raise ValueError(
-            f"tensors on {', '.join(sorted(map(str, devices)))}; allowed: one GPU.\n  Move them with .to(device)."
-        )
+    _check_devices(a, b, out, c, select)
     if out.numel() == 0:
         return Run(())
     seed = seed if spec.fixed_seed is None else spec.fixed_seed
-    m, n = out.shape[-2:]
-    done_a = spec.a is not None and (_beforehand(spec.a) or _is_read_often(a, n))
-    done_b = spec.b is not None and (_beforehand(spec.b) or _is_read_often(b, m))
-    if spec.a is not None and done_a:
-        a = _rounded(a, spec.a, seed, SITE_A)
-    if spec.b is not None and done_b:
-        b = _rounded(b, spec.b, seed, SITE_B)
-    done = (done_a, done_b)
+    a, b, done = _cast_operands(a, b, spec, seed)
     if spec.out is not None and _beforehand(spec.out):
         raw = torch.empty(out.shape, dtype=torch.float64, device=out.device)
         run = _members_run(a, b, replace(spec, out=None), raw, seed, c, select, done)
         quantize(raw, spec.out, out, seed, SITE_OUT)
         return run
     return _members_run(a, b, spec, out, seed, c, select, done)
+
+
+def count_overflows(a: Tensor, b: Tensor, spec: GemmSpec, counts: Tensor, seed: int = 0) -> Run:
+    """Add to ``counts`` (\\*B, M, N), int64, how often each element's ``int`` or ``fixed`` register left its range.
+
+    As ``gemmsim.backends.cpu.count_overflows``, with the same counts; -1 for elements of an ``int(...)`` register whose
+    operands are not whole numbers. Everything else as ``gemm``; the output cast has no influence.
+
+    Raises:
+        UnsupportedSpec: if ``supported(spec)`` gives a reason, or ``spec`` has no such register.
+        ValueError, CudaError: as ``gemm``.
+    """
+    if not spec.accumulator.counts_overflows or isinstance(spec.accumulator, Palette):
+        raise UnsupportedSpec(
+            f"The CUDA backend counts no overflows of {str(spec)!r}; allowed: int(...), fixed(...) and accumulators "
+            "made of them.\n  Use fixed(bits, frac, rounding=...) for a register that counts."
+        )
+    _check(spec, a, None, None)
+    _check_devices(a, b, counts)
+    if counts.numel() == 0 or a.shape[-1] == 0:
+        return Run(())
+    seed = seed if spec.fixed_seed is None else spec.fixed_seed
+    a, b, done = _cast_operands(a, b, spec, seed)
+    layouts = _operands(a, b, counts, spec.accumulator, None, None, done)
+    operands = replace(layouts, out=torch.float64, count=True)  # eight bytes an element, too
+    plain = replace(spec, out=None)
+    kernel = _kernel(plain, spec.accumulator, operands, counts)
+    args = gemm_args(a, b, counts, seed)
+    keep = _fill_orders(args, spec.accumulator, counts.device)
+    launch(kernel.source, counts.device, (_blocks(args, kernel), 1, 1), args)
+    del keep  # as for a product
+    return Run((str(kernel.source),))
+
+
+def _cast_operands(a: Tensor, b: Tensor, spec: GemmSpec, seed: int) -> tuple[Tensor, Tensor, tuple[bool, bool]]:
+    """Operands, cast where that is a pass of its own, and whether it was."""
+    m, n = a.shape[-2], b.shape[-1]
+    done_a = spec.a is not None and (_beforehand(spec.a) or _is_read_often(a, n))
+    done_b = spec.b is not None and (_beforehand(spec.b) or _is_read_often(b, m))
+    if spec.a is not None and done_a:
+        a = _rounded(a, spec.a, seed, SITE_A)
+    if spec.b is not None and done_b:
+        b = _rounded(b, spec.b, seed, SITE_B)
+    return a, b, (done_a, done_b)
+
+
+def _check_devices(*tensors: Tensor | None) -> None:
+    devices = {x.device for x in tensors if x is not None}
+    if len(devices) > 1:
+        raise ValueError(
+            f"tensors on {', '.join(sorted(map(str, devices)))}; allowed: one GPU.\n  Move them with .to(device)."
+        )
 
 
 def _check(spec: GemmSpec, a: Tensor, c: Tensor | None, select: Tensor | None) -> None:
@@ -285,9 +326,12 @@ _LISTED = (
     (":exact(fp32)", _F32, (1, 1), False), (":binned(fp32)", _F32, (1, 1), False),
     (":binned(fp32)", _F64, (1, 1), False), ("int8 : int(24)", _BF16, (1, 1), True),
     ("int8 : int(12, saturate)", _BF16, (1, 1), True), (":fixed(16, 8)", _F32, (1, 1), False),
+    (":fixed(16, 8, rounding=rtz)", _F32, (1, 1), False),
     (":hw(hopper, wgmma, e4m3)", _F32, (1, 1), False), (":hw(cdna3, mfma, fp16)", _F32, (1, 1), False),
     (":hw(cdna2, mfma, bf16)", _F32, (1, 1), False),
 )  # fmt: skip
+#: Of these, those with a kernel that counts overflows, too.
+_COUNTED = ("int8 : int(12, saturate)", ":fixed(16, 8, rounding=rtz)")
 
 
 def sources() -> Iterator[KernelSource]:
@@ -298,3 +342,6 @@ def sources() -> Iterator[KernelSource]:
         operands = Operands(dtype, dtype, out, None, False, done, done, *layouts)
         for side in sides(spec, spec.accumulator, operands)[: 3 if text == "e4m3 : e6m9" else 1]:
             yield gemm_source(spec, spec.accumulator, operands, side).source
+        if text in _COUNTED:
+            counting = replace(operands, out=torch.float64, count=True)
+            yield gemm_source(spec, spec.accumulator, counting, sides(spec, spec.accumulator, counting)[0]).source

@@ -47,7 +47,7 @@ class Operands:
     """What a kernel knows of the tensors.
 
     dtypes; whether an addend and a selection are given; whether operands hold results of their casts already; which of
-    them lie in memory as gemmsim::Layout says.
+    them lie in memory as gemmsim::Layout says; whether overflows are counted, into int64, in place of ``out``.
     """
 
     a: torch.dtype
@@ -59,6 +59,7 @@ class Operands:
     done_b: bool = False
     layout_a: int = 0
     layout_b: int = 0
+    count: bool = False
 
 
 @dataclass(frozen=True)
@@ -162,6 +163,8 @@ def is_packed(spec: GemmSpec, what: Program, operands: Operands) -> bool:
 
 def _is_small(spec: GemmSpec, what: Program, operands: Operands) -> bool:
     """gemmsim::SmallIntegers: whole operands and a register that ordinary integers hold."""
+    if operands.count:
+        return False
     a, b = _facts(spec.a, operands.a), _facts(spec.b, operands.b)
     bits, saturate, at_end, _, shift, _ = what.register
     if min(a[1], b[1]) < 0 or max(a[2], b[2]) > 30 or shift:
@@ -251,6 +254,8 @@ def gemm_config(spec: GemmSpec, what: Program, operands: Operands, side: int) ->
         "levels": len(what.wrappers), "wrapper": _wrappers_literal(what),
         "reg": register, "hardware": _record_literal(what.hardware or HardwareRecord()),
     }  # fmt: skip
+    if operands.count:
+        fields["count"] = 1
     return "{" + ", ".join(f".{name} = {value}" for name, value in fields.items()) + "}"
 
 
@@ -289,6 +294,8 @@ def gemm_source(spec: GemmSpec, accumulator: Accumulator, operands: Operands, si
         operation += ", arithmetic=fp32"
     layouts = ("any", "terms", "lines")
     how = f"{layouts[operands.layout_a]}/{layouts[operands.layout_b]}"
+    if operands.count:
+        operation, names[2] = f"overflows of {operation}", "i64"
     name = f"{operation}, {names[0]} {names[1]} to {names[2]}, {how}, {SIDE * side}x{SIDE * side}"
     random = any(c is not None and c.is_stochastic for c in (what.add, what.mul))
     work = side * side * (1 if random or what.method >= LONG else 4)  # terms of a pass of the loop in most runs
