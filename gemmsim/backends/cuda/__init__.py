@@ -18,6 +18,7 @@ from .errors import (
 )
 from .folder import cache_folder
 from .gemm import Run, count_overflows, gemm, supported
+from .gemm_codes import gemm_codes
 from .registry import FAMILIES, Family, family_sources
 from .source import KernelSource
 from .toolchain import PACKAGES, Toolchain, toolchain
@@ -46,6 +47,7 @@ __all__ = [
     "count_overflows",
     "family_sources",
     "gemm",
+    "gemm_codes",
     "kernel_cache",
     "quantize",
     "supported",
