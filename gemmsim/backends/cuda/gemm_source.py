@@ -13,6 +13,7 @@ from gemmsim.formats import Cast
 from ..cpu.params import CODE_PARITY, NEG_ZERO, NO_SUBNORMALS, NO_ZERO, cast_record
 from ..cpu.program import INTERLEAVED, PAIRWISE, SHUFFLED, Program, program
 from ..cpu.records import CastRecord, HardwareRecord
+from .codes import CodeFormat
 from .source import KernelSource, cast_literal
 
 __all__ = ["DEPTH", "SIDE", "THREADS", "GemmKernel", "Operands", "gemm_source", "is_permuted", "program_of", "sides"]
@@ -26,6 +27,7 @@ DTYPES = {
     torch.float64: ("F64", 8, 53),
     torch.float16: ("F16", 2, 11),
     torch.bfloat16: ("BF16", 2, 8),
+    torch.uint8: ("CODES", 1, 8),
 }
 #: gemmsim::Layout.
 ANY_STRIDES, TERMS_CONTIGUOUS, LINES_CONTIGUOUS = 0, 1, 2
@@ -34,6 +36,7 @@ _DTYPE_FACTS = {
     torch.float64: (53, -1074, 1024),
     torch.float16: (11, -24, 16),
     torch.bfloat16: (8, -133, 128),
+    torch.uint8: (53, -1074, 1024),  # of codes: their format's cast says the rest
 }
 _INITS = {"zero": 0, "c_first": 1, "c_last": 2}
 _SR, _SRB = 6, 7
@@ -47,7 +50,8 @@ class Operands:
     """What a kernel knows of the tensors.
 
     dtypes; whether an addend and a selection are given; whether operands hold results of their casts already; which of
-    them lie in memory as gemmsim::Layout says.
+    them lie in memory as gemmsim::Layout says; whether overflows are counted, into int64, in place of ``out``;
+    the formats of operands that are codes (of dtype uint8), which are results of the spec's casts to them.
     """
 
     a: torch.dtype
@@ -59,6 +63,9 @@ class Operands:
     done_b: bool = False
     layout_a: int = 0
     layout_b: int = 0
+    count: bool = False
+    code_a: CodeFormat | None = None
+    code_b: CodeFormat | None = None
 
 
 @dataclass(frozen=True)
@@ -106,7 +113,7 @@ def _fits_float(cast: Cast | None, dtype: torch.dtype) -> bool:
     if cast is None:
         return dtype != torch.float64
     c = cast_record(cast)
-    if dtype != torch.float64:
+    if dtype not in (torch.float64, torch.uint8):
         return bool(c.emax <= 127)
     return bool(c.p <= 24 and c.emax <= 127 and c.emin - c.p + 1 >= -149)
 
@@ -162,6 +169,8 @@ def is_packed(spec: GemmSpec, what: Program, operands: Operands) -> bool:
 
 def _is_small(spec: GemmSpec, what: Program, operands: Operands) -> bool:
     """gemmsim::SmallIntegers: whole operands and a register that ordinary integers hold."""
+    if operands.count:
+        return False
     a, b = _facts(spec.a, operands.a), _facts(spec.b, operands.b)
     bits, saturate, at_end, _, shift, _ = what.register
     if min(a[1], b[1]) < 0 or max(a[2], b[2]) > 30 or shift:
@@ -251,6 +260,11 @@ def gemm_config(spec: GemmSpec, what: Program, operands: Operands, side: int) ->
         "levels": len(what.wrappers), "wrapper": _wrappers_literal(what),
         "reg": register, "hardware": _record_literal(what.hardware or HardwareRecord()),
     }  # fmt: skip
+    if operands.count:
+        fields["count"] = 1
+    for name, codes in (("code_a", operands.code_a), ("code_b", operands.code_b)):
+        if codes is not None:
+            fields[name] = codes.literal()
     return "{" + ", ".join(f".{name} = {value}" for name, value in fields.items()) + "}"
 
 
@@ -289,6 +303,8 @@ def gemm_source(spec: GemmSpec, accumulator: Accumulator, operands: Operands, si
         operation += ", arithmetic=fp32"
     layouts = ("any", "terms", "lines")
     how = f"{layouts[operands.layout_a]}/{layouts[operands.layout_b]}"
+    if operands.count:
+        operation, names[2] = f"overflows of {operation}", "i64"
     name = f"{operation}, {names[0]} {names[1]} to {names[2]}, {how}, {SIDE * side}x{SIDE * side}"
     random = any(c is not None and c.is_stochastic for c in (what.add, what.mul))
     work = side * side * (1 if random or what.method >= LONG else 4)  # terms of a pass of the loop in most runs
