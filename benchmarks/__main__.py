@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 HERE = Path(__file__).parent
-NAMES = ("gemm", "quantize", "accumulators")
+NAMES = ("gemm", "quantize", "accumulators", "mx")
 
 
 def main() -> int:

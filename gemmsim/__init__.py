@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from . import backends as backends
     from . import formats as formats
     from . import hardware as hardware
+    from . import mx as mx
     from . import ops as ops
     from . import reference as reference
     from .arithmetic import Accumulator as Accumulator
@@ -48,7 +49,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 #: Submodules by name, and public names by the submodule that defines them.
-_MODULES = ("acc", "arithmetic", "backends", "formats", "hardware", "ops", "reference")
+_MODULES = ("acc", "arithmetic", "backends", "formats", "hardware", "mx", "ops", "reference")
 _NAMES = {
     "arithmetic": ("Accumulator", "GemmSpec", "SelectError", "SpecError", "UnsupportedSpec"),
     "formats": ("Cast", "FormatError"),
@@ -97,6 +98,7 @@ __all__ = [
     "formats",
     "hardware",
     "last_backend",
+    "mx",
     "ops",
     "qlinear",
     "qmatmul",

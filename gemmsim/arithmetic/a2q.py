@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..formats import FixedFormat, Format, FormatError, parse
+from ..formats import FixedFormat, Format, FormatError, parse_scalar
 from .errors import SpecError, SpecFormatError, spec_error
 
 __all__ = ["min_accumulator_bits", "overflow_certificate"]
@@ -86,7 +86,7 @@ def _width(row: list[int], bits: int, signed: bool, bound: str) -> int:
 
 def _input_bits(owner: str, x_format: str | Format) -> tuple[int, bool]:
     try:
-        fmt = parse(x_format) if isinstance(x_format, str) else x_format
+        fmt = parse_scalar(x_format) if isinstance(x_format, str) else x_format
     except FormatError as error:
         raise SpecFormatError(f"{owner}, x_format: {error}") from error
     if not isinstance(fmt, FixedFormat) or fmt.frac or not fmt.clamp:

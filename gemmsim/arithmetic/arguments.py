@@ -11,7 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, cast
 
-from ..formats import Cast, FixedFormat, FloatFormat, FormatError, Rounding, parse, parse_cast, parse_rounding
+from ..formats import Cast, FixedFormat, FloatFormat, FormatError, Rounding, parse_cast, parse_rounding, parse_scalar
 from .errors import SpecFormatError, spec_error
 
 if TYPE_CHECKING:
@@ -132,7 +132,7 @@ class FormatKind(WordKind):
             return str(value)
         word = super().read(value, owner, name)
         try:
-            return str(parse(word))
+            return str(parse_scalar(word))
         except FormatError:
             return word
 

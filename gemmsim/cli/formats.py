@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from rich.table import Table
 
-from gemmsim.formats import NAMED, FixedFormat, Format, FormatError, aliases, parse
+from gemmsim.formats import NAMED, BlockFormat, FixedFormat, Format, FormatError, aliases, parse
 
 from .console import say, show
 
@@ -23,7 +23,8 @@ def list_formats() -> None:
     show(table)
     say(
         "Every eXmY is a format too (e6m9, ieee_e4m3, e4m3b11, e5m2fnuz), so are binaryKpP{s|u}{e|f},\n"
-        "fixed(bits,frac) and ufixed(bits,frac). One in full, with all its names: gemmsim formats NAME"
+        "fixed(bits,frac) and ufixed(bits,frac). Blocks with a shared scale: mxfp8_e4m3, mxfp4, nvfp4.\n"
+        "One in full, with all its names: gemmsim formats NAME"
     )
 
 
@@ -31,6 +32,9 @@ def show_format(name: str, *, codes: bool) -> None:
     """Prints everything about the format ``name``; with ``codes`` also each code's value. FormatError if unknown."""
     fmt = parse(name)
     say(fmt.describe())
+    if isinstance(fmt, BlockFormat):
+        _show_block(fmt, codes=codes)
+        return
     others = aliases(fmt)
     if others:
         say(f"  also called {', '.join(others)}")
@@ -42,6 +46,15 @@ def show_format(name: str, *, codes: bool) -> None:
                 f"  In Python: for code in gemmsim.formats.parse({str(fmt)!r}).codes(): ..."
             )
         show(_code_table(fmt))
+
+
+def _show_block(fmt: BlockFormat, *, codes: bool) -> None:
+    """What a block format's elements and scales are; with ``codes`` also each element code's value."""
+    for part in (fmt.element, fmt.scale):
+        say(part.describe())
+    say(f"  {fmt!r}")
+    if codes:
+        show(_code_table(fmt.element))
 
 
 def _code_table(fmt: Format) -> Table:

@@ -6,6 +6,8 @@ For each ``parse(str(x)) == x``, ``eval(repr(x)) == x`` with the names of this p
 """
 
 from .any_format import Format, format_from_json
+from .block import BlockFormat, BlockMode, ScaleRule
+from .block_grammar import BLOCK_NAMES, parse_block
 from .cast import Cast, parse_cast
 from .errors import FormatError
 from .fixed_format import FixedFormat
@@ -40,7 +42,7 @@ from .named import (
     NamedFormat,
 )
 from .p3109 import binary_format
-from .registry import aliases, names, parse, register
+from .registry import aliases, names, parse, parse_scalar, register
 from .rounding import Overflow, Rounding, RoundingMode, parse_overflow, parse_rounding
 from .specials import Specials
 
@@ -71,6 +73,9 @@ __all__ = [
     "UE4M3",
     "UINT4",
     "UINT8",
+    "BLOCK_NAMES",
+    "BlockFormat",
+    "BlockMode",
     "Cast",
     "FixedFormat",
     "FloatFormat",
@@ -80,14 +85,17 @@ __all__ = [
     "Overflow",
     "Rounding",
     "RoundingMode",
+    "ScaleRule",
     "Specials",
     "aliases",
     "binary_format",
     "format_from_json",
     "names",
     "parse",
+    "parse_block",
     "parse_cast",
     "parse_overflow",
     "parse_rounding",
+    "parse_scalar",
     "register",
 ]

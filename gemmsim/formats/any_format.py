@@ -22,9 +22,9 @@ def format_from_json(data: object) -> Format:
         FormatError: if ``data`` describes no format.
     """
     if isinstance(data, str):
-        from .registry import parse
+        from .registry import parse_scalar
 
-        return parse(data)
+        return parse_scalar(data)
     kind = data.get("kind") if isinstance(data, Mapping) else None
     if isinstance(data, Mapping) and kind == "float":
         return FloatFormat.from_json(data)

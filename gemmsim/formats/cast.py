@@ -12,7 +12,7 @@ from .errors import format_error, suggestion
 from .fixed_format import FixedFormat
 from .float_format import FloatFormat
 from .json_fields import json_fields
-from .registry import parse
+from .registry import parse_scalar
 from .rounding import (
     Overflow,
     Rounding,
@@ -136,7 +136,7 @@ def _parse_cast(text: str) -> Cast:
         if kind in kinds:
             raise format_error(f"cast {text!r}: {kinds[kind]!r} and {option!r}", f"one {kind}", "Drop one of them.")
         kinds[kind] = option
-    fmt = parse(f"{base}/ftz" if "ftz" in kinds else base)
+    fmt = parse_scalar(f"{base}/ftz" if "ftz" in kinds else base)
     rounding = parse_rounding(kinds["rounding"]) if "rounding" in kinds else Rounding.RNE
     overflow = parse_overflow(kinds["overflow policy"]) if "overflow policy" in kinds else Overflow.INFINITY
     return Cast(fmt, rounding, overflow)

@@ -6,6 +6,8 @@ import re
 from functools import lru_cache
 
 from .any_format import Format
+from .block import BlockFormat
+from .block_grammar import BLOCK_NAMES, is_block_name, parse_block
 from .errors import FormatError, format_error, suggestion
 from .fixed_format import FixedFormat
 from .float_format import FloatFormat
@@ -13,7 +15,7 @@ from .grammar import PATTERNS, parse_pattern
 from .named import NAMED
 from .rounding import is_overflow_name, is_rounding_name
 
-__all__ = ["aliases", "names", "parse", "register"]
+__all__ = ["aliases", "names", "parse", "parse_scalar", "register"]
 
 _BUILT_IN: dict[str, Format] = {}
 for _entry in NAMED:
@@ -23,7 +25,10 @@ _REGISTERED: dict[str, Format] = {}
 
 
 def names() -> list[str]:
-    """Sorted names that ``parse`` knows one by one: named formats, their aliases and registered names."""
+    """Sorted names that ``parse`` knows one by one: named formats, their aliases and registered names.
+
+    Block formats are in ``BLOCK_NAMES``.
+    """
     return sorted({**_BUILT_IN, **_REGISTERED})
 
 
@@ -57,7 +62,7 @@ def register(name: str, fmt: Format) -> None:
             "Choose another name.",
         )
     try:
-        taken = parse(key)
+        taken: Format | BlockFormat | None = parse(key)
     except FormatError:
         taken = None
     if taken is not None and taken != fmt:
@@ -68,17 +73,39 @@ def register(name: str, fmt: Format) -> None:
     _parse.cache_clear()
 
 
-def parse(text: str | Format) -> Format:
+def parse(text: str | Format | BlockFormat) -> Format | BlockFormat:
     """Format named by ``text``; ``parse(str(f)) == f`` for every format, and a format is returned as it is.
 
     Case and spaces do not matter, and "torch.float16" is read as "float16". "/ftz" after a float drops its subnormals.
+    Names of block formats ("mxfp8_e4m3", "nvfp4", "mx(e3m2)/b16") give a ``BlockFormat``.
 
     Raises:
         FormatError: for an unknown name (the nearest ones are suggested), for numbers that describe no format, and
             for a name with a rounding or overflow policy, which is a cast.
     """
+    if isinstance(text, BlockFormat) or (isinstance(text, str) and is_block_name(text) and not _is_registered(text)):
+        return parse_block(text)
+    return parse_scalar(text)
+
+
+def _is_registered(text: str) -> bool:
+    return text.strip().lower() in _REGISTERED
+
+
+def parse_scalar(text: str | Format) -> Format:
+    """``parse`` for formats of single numbers.
+
+    Raises:
+        FormatError: as ``parse``, and for block formats.
+    """
     if isinstance(text, (FloatFormat, FixedFormat)):
         return text
+    if isinstance(text, BlockFormat) or (isinstance(text, str) and is_block_name(text) and not _is_registered(text)):
+        raise format_error(
+            f"format {str(text)!r} where single numbers are rounded",
+            "formats of single numbers; a block format needs to know the dimension its blocks lie along",
+            "Use gemmsim.mx.quantize for blocks, or the element's format.",
+        )
     if not isinstance(text, str):
         raise format_error(f"format {text!r} of type {type(text).__name__}", "a name or a format", "Try 'e4m3'.")
     return _parse(text)
@@ -120,4 +147,4 @@ def _parse_base(text: str, base: str) -> Format:
 
 def _hint(base: str) -> str:
     common = ("e5m10", "e8m7", "e8m23", "e11m52", "fixed(8,4)", "ufixed(8,4)", "ieee_e4m3")
-    return suggestion(base, [*names(), *common])
+    return suggestion(base, [*names(), *BLOCK_NAMES, *common])

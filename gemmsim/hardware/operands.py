@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ..formats import FloatFormat, FormatError, parse
+from ..formats import FloatFormat, FormatError, parse_scalar
 from .errors import hardware_error
 
 __all__ = ["OPERANDS", "Operand", "operand", "operand_for"]
@@ -37,7 +37,7 @@ class Operand:
 
 
 def _float(name: str) -> FloatFormat:
-    format = parse(name)
+    format = parse_scalar(name)
     assert isinstance(format, FloatFormat)
     return format
 
@@ -85,7 +85,7 @@ def operand_for(format: object, known: tuple[str, ...]) -> str:
     if isinstance(format, str) and format in known:
         return format
     if isinstance(format, str):
-        format = parse(format)
+        format = parse_scalar(format)
     if not isinstance(format, FloatFormat):
         raise FormatError(f"{format!r} is no floating-point format; allowed: a name or a FloatFormat.")
     for name in known:

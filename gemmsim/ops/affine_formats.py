@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 from torch import Tensor
 
 from gemmsim.arithmetic import GemmSpec, Sequential, SpecError, SpecLike, UnsupportedSpec
-from gemmsim.formats import Cast, FixedFormat, FloatFormat, Format, FormatError, parse
+from gemmsim.formats import Cast, FixedFormat, FloatFormat, Format, FormatError, parse_scalar
 
 from .casts import CastLike, RoundingLike, cast_of, resolve_cast
 from .errors import message
@@ -135,7 +135,7 @@ class QAffineFormats:
         quants = (self.weight_quant, self.input_quant, self.grad_quant)
         for name, fmt, quant, operand in zip(_SCALED, given, quants, operands, strict=True):
             source = quant if quant is not None else operand
-            found = parse(fmt) if isinstance(fmt, str) else fmt
+            found = parse_scalar(fmt) if isinstance(fmt, str) else fmt
             if found is None and isinstance(source, Cast) and isinstance(source.format, FloatFormat):
                 found = source.format
             if found is not None and not isinstance(found, (FloatFormat, FixedFormat)):

@@ -1,6 +1,7 @@
 """The exact reference: slow and by definition, in Python's integers. No fast code imports it, and it imports none."""
 
 from . import compensated, exact_sum, hardware, integer, orders, sequential  # noqa: F401  # each enters its definitions
+from .block import decode_block, encode_block, quantize_block
 from .dot import Dot, implements, total
 from .gemm import count_overflows, gemm
 from .philox import Site, element_draw, element_draws, philox, step_draw, step_draws
@@ -11,12 +12,15 @@ __all__ = [
     "Dot",
     "Site",
     "count_overflows",
+    "decode_block",
     "element_draw",
     "element_draws",
+    "encode_block",
     "gemm",
     "implements",
     "philox",
     "quantize",
+    "quantize_block",
     "round_value",
     "step_draw",
     "step_draws",

@@ -35,7 +35,7 @@ def accumulator_grid(
     for name in formats:
         for rounding in roundings:
             spec = gs.GemmSpec.parse(f": {name}/{rounding}")
-            fmt = gs.formats.parse(name)
+            fmt = gs.formats.parse_scalar(name)
             # Significand bits of a fixed-point register: all its bits but the sign.
             bits = fmt.p if isinstance(fmt, gs.formats.FloatFormat) else fmt.bits - fmt.signed
             mode = str(gs.formats.parse_rounding(rounding))

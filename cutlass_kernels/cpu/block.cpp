@@ -1,0 +1,118 @@
+// Encoding, decoding and fake-quantising of blocks. Compiled once per ISA; the loops are written for the compiler to
+// vectorise, on bit patterns, so that every ISA gives the same bits.
+#include "block_elements.h"
+
+namespace gemmsim { namespace NS {
+
+static bool is_flushed(uint32_t amax, const BlockFormat& f) { return (f.flags & FLUSH) && log2_step(amax ? amax : 1u << 23, f.log2_from) <= -127; }
+
+template <int N> static int32_t encode_one(const float* x, int64_t n, const BlockFormat& f, uint8_t* codes) {
+    const uint32_t amax = largest<N>(x, n);
+    float factor;
+    int32_t code;
+    if (f.rule == REAL) {
+        code = real_scale(amax, f, &factor);
+    } else {
+        code = power_scale(amax, f);
+        factor = f.encode[code];
+    }
+    if (factor != factor) {
+        memset(codes, f.nan_code, (size_t)n);
+    } else if (is_flushed(amax, f)) {
+        memset(codes, 0, (size_t)n);
+    } else {
+        encode_elements<N>(x, n, f, factor, amax, codes);
+    }
+    return code;
+}
+
+template <int N> static void decode_one(const uint8_t* codes, int64_t n, const BlockFormat& f, int32_t scale, float* out) {
+    float factor = f.decode[scale];
+    if (f.flags & TENSOR_SCALE) factor = f.tensor_scale * factor;
+    if (factor != factor) {
+        for (int64_t i = 0; i < n; ++i) out[i] = float_from(C32::NAN_BITS);
+        return;
+    }
+    decode_elements<N>(codes, n, f, factor, out);
+}
+
+// microxcaling's integers have a -0, which their codes have not: what underflowed from below
+static void restore_signs(const float* x, int64_t n, const BlockFormat& f, int32_t scale, float* out) {
+    const float factor = f.encode[scale];
+    if (factor != factor || is_flushed(largest<0>(x, n), f)) return;
+    for (int64_t i = 0; i < n; ++i)
+        if (out[i] == 0 && x[i] * factor < 0) out[i] = -0.0f;
+}
+
+static void load_floats(const char* src, int dtype, int64_t step, int64_t n, float* out) {
+    if (dtype != F64) return load_any(src, dtype, step, n, out);
+    const double* s = (const double*)src;
+    for (int64_t i = 0; i < n; ++i) out[i] = odd_float(s[i * step]);
+}
+
+// 32 and 16 are what the named formats have: loops of known length
+#define BY_LENGTH(call, n, ...) ((n) == 32 ? call<32>(__VA_ARGS__) : (n) == 16 ? call<16>(__VA_ARGS__) : call<0>(__VA_ARGS__))
+
+static void stream_floats(float* dst, const float* src, int64_t n) {
+#if ISA_AVX512 || ISA_AVX2
+    if (((uintptr_t)dst & (WIDTH - 1)) == 0 && n % (WIDTH / 4) == 0) {
+        for (int64_t i = 0; i < n; i += WIDTH / 4) {
+#if ISA_AVX512
+            _mm512_stream_ps(dst + i, _mm512_loadu_ps(src + i));
+#else
+            _mm256_stream_ps(dst + i, _mm256_loadu_ps(src + i));
+#endif
+        }
+        return;
+    }
+#endif
+    memcpy(dst, src, (size_t)n * 4);
+}
+
+static void block_task(const BlockArgs& a, const BlockTask& t) {
+    const BlockFormat& f = a.format;
+    const int64_t n = t.count, size = f.block_size;
+    float* values = (float*)t.work;                                             // loaded, or to be saved
+    uint8_t* bytes = (uint8_t*)t.work + (n * 8 + 63) / 64 * 64;                 // one code a byte
+    float* results = values + n;
+    const bool in_place = a.src_dtype == F32 && a.src_step == 1;
+    const float* x = in_place ? (const float*)t.src : values;
+    if (a.op != DECODE && !in_place) load_floats(t.src, a.src_dtype, a.src_step, n, values);
+    if (a.op == DECODE && !(a.packing == BYTES && a.code_step == 1)) unpack(a.packing, t.codes, a.code_step, n, bytes);
+    const bool bytes_out = a.op == ENCODE && a.packing == BYTES && a.code_step == 1;
+    const bool bytes_in = a.op == DECODE && a.packing == BYTES && a.code_step == 1;
+    uint8_t* codes = bytes_out || bytes_in ? t.codes : bytes;
+    const bool direct = a.op != ENCODE && a.dst_dtype == F32 && a.dst_step == 1 && !t.stream;
+    float* out = direct ? (float*)t.dst : results;
+    for (int64_t i = 0, block = 0; i < n; i += size, ++block) {
+        const int64_t m = n - i < size ? n - i : size;
+        int32_t scale = a.op == DECODE ? t.scales[block * a.scale_step] : BY_LENGTH(encode_one, m, x + i, m, f, codes + i);
+        if (a.op == ENCODE) {
+            t.scales[block * a.scale_step] = (uint8_t)scale;
+            continue;
+        }
+        if (a.op == QUANTIZE && (f.flags & MXC) && (f.flags & TWOS_COMPLEMENT)) {
+            BY_LENGTH(decode_one, m, codes + i, m, f, scale, results + i);
+            restore_signs(x + i, m, f, scale, results + i);  // before `out`, which may be the input itself
+            if (out != results) memcpy(out + i, results + i, (size_t)m * 4);
+        } else {
+            BY_LENGTH(decode_one, m, codes + i, m, f, scale, out + i);
+        }
+    }
+    if (a.op == ENCODE) {
+        if (!bytes_out) pack(a.packing, bytes, n, t.codes, a.code_step);
+    } else if (t.stream) {
+        stream_floats((float*)t.dst, results, n);
+    } else if (!direct) {
+        save_any<C32>(results, n, t.dst, a.dst_dtype, a.dst_step);
+    }
+#if defined(__SSE2__)
+    if (t.stream) _mm_sfence();
+#endif
+}
+
+}  // namespace NS
+
+BlockFn BLOCK_GETTER() { return NS::block_task; }
+
+}  // namespace gemmsim

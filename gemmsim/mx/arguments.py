@@ -1,0 +1,88 @@
+"""Arguments of the conversions: formats, dimensions, packings and the shapes that follow from them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import TypeAlias
+
+import torch
+from torch import Tensor
+
+from gemmsim.formats import BlockFormat, FixedFormat, parse_block
+from gemmsim.ops.errors import DeviceError, DTypeError, ShapeError, message
+
+__all__ = [
+    "PACKINGS",
+    "BlockLike",
+    "block_of",
+    "check_codes",
+    "check_dim",
+    "check_on_cpu",
+    "check_packing",
+    "code_shape",
+    "scale_shape",
+]
+
+BlockLike: TypeAlias = str | BlockFormat
+
+#: How codes lie in bytes: one a byte, two a byte with the first in the low or the high half, four in three bytes.
+PACKINGS = ("bytes", "lo_first", "hi_first", "dense")
+
+
+@lru_cache(maxsize=4096)
+def block_of(text: BlockLike) -> BlockFormat:
+    """The block format a string names; parsed once."""
+    return parse_block(text)
+
+
+def check_dim(owner: str, rank: int, dim: int) -> int:
+    """``dim`` counted from 0; ``ShapeError`` unless the tensor has it."""
+    if not -rank <= dim < rank:
+        raise ShapeError(
+            message(f"{owner}: dim={dim} of a tensor of {rank} dimensions", "one of its dimensions", "Give another.")
+        )
+    return dim % rank
+
+
+def check_packing(owner: str, fmt: BlockFormat, packing: str | None) -> str:
+    """``packing``, or what the format's elements have by default; ``ShapeError`` for one that does not fit them."""
+    bits = fmt.element.bits
+    if packing is None:
+        return "lo_first" if bits == 4 and not isinstance(fmt.element, FixedFormat) else "bytes"
+    fitting = ("bytes", *(("lo_first", "hi_first") if bits == 4 else ()), *(("dense",) if bits == 6 else ()))
+    if packing not in fitting:
+        allowed = f"{', '.join(fitting)} for elements of {bits} bits"
+        raise ShapeError(message(f"{owner}: packing={packing!r}", allowed, "Leave packing out for the default."))
+    return packing
+
+
+def code_shape(shape: Sequence[int], dim: int, packing: str) -> list[int]:
+    """Shape of the bytes that hold the codes of elements of ``shape``."""
+    size = shape[dim]
+    packed = {"bytes": size, "dense": (size + 3) // 4 * 3}.get(packing, (size + 1) // 2)
+    return [*shape[:dim], packed, *shape[dim + 1 :]]
+
+
+def scale_shape(shape: Sequence[int], dim: int, block_size: int) -> list[int]:
+    """Shape of the scales of elements of ``shape``."""
+    return [*shape[:dim], (shape[dim] + block_size - 1) // block_size, *shape[dim + 1 :]]
+
+
+def check_codes(owner: str, name: str, codes: object, shape: Sequence[int] | None = None) -> None:
+    """``DTypeError`` unless a strided uint8 tensor, ``ShapeError`` unless of ``shape``."""
+    if not isinstance(codes, Tensor) or codes.dtype is not torch.uint8 or codes.layout is not torch.strided:
+        what = codes.dtype if isinstance(codes, Tensor) else type(codes).__name__
+        do = f"Use {name}.view(torch.uint8) for float8 tensors."
+        raise DTypeError(message(f"{owner}: {name} is {what}", "a strided tensor of torch.uint8", do))
+    if shape is not None and tuple(codes.shape) != tuple(shape):
+        asked = f"{owner}: {name} has shape {tuple(codes.shape)}"
+        raise ShapeError(message(asked, f"{tuple(shape)} here", "Give the tensors that encode returned."))
+
+
+def check_on_cpu(owner: str, **tensors: Tensor | None) -> None:
+    """``DeviceError`` unless all tensors are on the CPU (or on meta, for shapes alone)."""
+    for name, tensor in tensors.items():
+        if tensor is not None and tensor.device.type not in ("cpu", "meta"):
+            asked = f"{owner}: {name} is on {tensor.device}"
+            raise DeviceError(message(asked, "tensors on the CPU", f"Use {name}.cpu() and move the result back."))

@@ -1,0 +1,226 @@
+"""Tensors to block formats and back."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from gemmsim.formats import BlockFormat
+from gemmsim.ops.checks import check_float, check_out_dtype
+from gemmsim.ops.errors import GradError, OverlapError, ShapeError, message
+from gemmsim.ops.memory import check_out
+
+from .arguments import (
+    BlockLike,
+    block_of,
+    check_codes,
+    check_dim,
+    check_on_cpu,
+    check_packing,
+    code_shape,
+    scale_shape,
+)
+from .library import decode_into_op, decode_op, encode_into_op, encode_op, quantize_into_op, quantize_op
+
+__all__ = ["Encoded", "decode", "encode", "quantize", "tensor_scale"]
+
+
+class Encoded(NamedTuple):
+    """A tensor in a block format: element codes, scale codes, and the tensor's own scale where the format has one."""
+
+    codes: Tensor
+    scales: Tensor
+    tensor_scale: Tensor | None = None
+
+
+def tensor_scale(x: Tensor, fmt: BlockLike) -> Tensor:
+    """amax(x) / (largest scale * largest element) as a float32 tensor of no dimensions, at least 2^-96.
+
+    NaN or infinity in ``x`` is in the result, and makes every block NaN. An empty ``x`` gives 1.
+    Source: torchao ``per_tensor_amax_to_scale`` (which lets the result underflow to 0).
+    """
+    meaning = block_of(fmt)
+    check_float("mx.tensor_scale", "x", x)
+    if x.numel() == 0:
+        return torch.ones((), dtype=torch.float32, device=x.device)
+    amax = x.detach().abs().amax().to(torch.float32)
+    return (amax / (meaning.scale.max * meaning.element.max)).clamp(min=2.0**-96)
+
+
+def encode(
+    x: Tensor,
+    fmt: BlockLike,
+    *,
+    dim: int = -1,
+    packing: str | None = None,
+    tensor_scale: Tensor | float | None = None,
+    out: Encoded | tuple[Tensor, Tensor] | None = None,
+) -> Encoded:
+    """``x`` in the block format ``fmt``, with blocks along ``dim``, as uint8 tensors of codes.
+
+    Args:
+        x: float32, float64, float16 or bfloat16; any strides. float64 is read in float32 rounded to odd, which keeps
+            the rounding of elements a single one; beyond float32's range it saturates.
+        fmt: a ``BlockFormat`` or its name: "mxfp8_e4m3", "mxfp4/rceil", "nvfp4/tensor", "mx(e3m2)/b16/torchao-0.18".
+        packing: "bytes" (one code a byte, the default but for 4-bit floats), "lo_first" (their default: two codes a
+            byte, the first in bits 0 to 3), "hi_first", or "dense" (6-bit elements, four in three bytes).
+        tensor_scale: the second scale of formats that have one, 2^-96 or more (else every block is NaN); by default
+            ``tensor_scale(x, fmt)``.
+        out: uint8 tensors for codes and scales, of the shapes they get otherwise.
+
+    ``codes`` has ``x``'s shape but along ``dim`` as many bytes as ``packing`` needs, ``scales`` as many entries as
+    there are blocks; a short last block counts as if filled with zeros. NaN and infinity make their block NaN, a
+    zero block has scale code 0 and keeps its signs, elements beyond the largest value saturate; modes other than ocp
+    differ as docs/reference/mx.md says.
+
+    Raises:
+        FormatError: for an unknown format.
+        DTypeError, DeviceError: for other dtypes and devices.
+        ShapeError, OverlapError: for a ``dim``, packing or ``out`` that does not fit.
+        GradError: for an ``x`` that requires grad in grad mode.
+    """
+    meaning = block_of(fmt)
+    where = _check_input("encode", x, dim)
+    how = check_packing("mx.encode", meaning, packing)
+    second = _second_scale("encode", meaning, tensor_scale, x)
+    if out is None:
+        codes, scales = encode_op(x, str(meaning), where, how, second)
+        return Encoded(codes, scales, second)
+    codes, scales = out[0], out[1]
+    check_codes("mx.encode", "out[0]", codes, code_shape(x.shape, where, how))
+    check_codes("mx.encode", "out[1]", scales, scale_shape(x.shape, where, meaning.block_size))
+    check_on_cpu("mx.encode", codes=codes, scales=scales)
+    if not torch.compiler.is_compiling():
+        _check_apart("encode", codes, scales, x)
+    encode_into_op(x, str(meaning), where, how, second, codes, scales)
+    return Encoded(codes, scales, second)
+
+
+def decode(
+    encoded: Encoded | tuple[Tensor, Tensor],
+    fmt: BlockLike,
+    *,
+    dim: int = -1,
+    size: int | None = None,
+    packing: str | None = None,
+    dtype: torch.dtype = torch.float32,
+    tensor_scale: Tensor | float | None = None,
+    out: Tensor | None = None,
+) -> Tensor:
+    """Values of codes and scales that ``encode`` gave with the same ``fmt``, ``dim`` and ``packing``.
+
+    Args:
+        size: elements along ``dim``; by default as many as the codes have room for.
+        dtype: of the result: float32, float64, float16 or bfloat16.
+        tensor_scale: by default ``encoded.tensor_scale``.
+        out: receives and is the result, in its own dtype.
+
+    Element times scale, rounded once to float32, then to ``dtype`` (nearest even). A NaN scale makes its block NaN;
+    scale code 0 of e8m0 is 2^-127. Products beyond the largest float32 become infinite.
+
+    Raises:
+        FormatError, DTypeError, DeviceError, ShapeError, OverlapError: as ``encode``.
+    """
+    meaning = block_of(fmt)
+    codes, scales = encoded[0], encoded[1]
+    check_codes("mx.decode", "codes", codes)
+    where = check_dim("mx.decode", codes.dim(), dim)
+    how = check_packing("mx.decode", meaning, packing)
+    room = (
+        codes.shape[where]
+        if how == "bytes"
+        else codes.shape[where] // 3 * 4
+        if how == "dense"
+        else 2 * codes.shape[where]
+    )
+    size = (room if out is None else out.shape[where]) if size is None else size
+    shape = [*codes.shape[:where], size, *codes.shape[where + 1 :]]
+    check_codes("mx.decode", "codes", codes, code_shape(shape, where, how))
+    check_codes("mx.decode", "scales", scales, scale_shape(shape, where, meaning.block_size))
+    check_on_cpu("mx.decode", codes=codes, scales=scales, out=out)
+    given = encoded[2] if tensor_scale is None and len(encoded) > 2 else tensor_scale
+    second = _second_scale("decode", meaning, given, None)
+    if out is None:
+        check_out_dtype("mx.decode", dtype)
+        return decode_op(codes, scales, str(meaning), where, size, how, dtype, second)
+    check_float("mx.decode", "out", out)
+    if list(out.shape) != shape:
+        raise ShapeError(message(f"mx.decode: out has shape {tuple(out.shape)}", f"{tuple(shape)} here", "Give that."))
+    if not torch.compiler.is_compiling():
+        _check_apart("decode", out, codes, scales)
+    decode_into_op(codes, scales, str(meaning), where, how, second, out)
+    return out
+
+
+def quantize(
+    x: Tensor,
+    fmt: BlockLike,
+    *,
+    dim: int = -1,
+    dtype: torch.dtype | None = None,
+    tensor_scale: Tensor | float | None = None,
+    out: Tensor | None = None,
+) -> Tensor:
+    """``x`` as the block format ``fmt`` holds it: ``decode(encode(x))`` in one pass, in ``x``'s dtype or ``dtype``.
+
+    Arguments, special values and errors as ``encode`` and ``decode``; ``out`` may be ``x`` itself.
+    """
+    meaning = block_of(fmt)
+    where = _check_input("quantize", x, dim)
+    if dtype is not None:
+        check_out_dtype("mx.quantize", dtype)
+    second = _second_scale("quantize", meaning, tensor_scale, x)
+    if out is None:
+        return quantize_op(x, str(meaning), where, dtype, second)
+    check_float("mx.quantize", "out", out)
+    check_on_cpu("mx.quantize", out=out)
+    if not torch.compiler.is_compiling():
+        check_out("mx.quantize", x, out)
+    quantize_into_op(x, str(meaning), where, second, out)
+    return out
+
+
+def _check_input(name: str, x: Tensor, dim: int) -> int:
+    owner = f"mx.{name}"
+    check_float(owner, "x", x)
+    check_on_cpu(owner, x=x)
+    if x.dim() == 0:
+        raise ShapeError(
+            message(f"{owner}: x has no dimensions", "a tensor with a dimension for blocks", "Use x[None].")
+        )
+    if torch.is_grad_enabled() and x.requires_grad:
+        allowed = "tensors without grad, or a call under torch.no_grad()"
+        raise GradError(message(f"{owner} of a tensor that requires grad", allowed, "Use x.detach()."))
+    return check_dim(owner, x.dim(), dim)
+
+
+def _second_scale(name: str, fmt: BlockFormat, given: Tensor | float | None, x: Tensor | None) -> Tensor | None:
+    """The tensor's scale as a float32 tensor of no dimensions, None for formats without."""
+    if not fmt.tensor_scale:
+        if given is not None:
+            allowed = "tensor_scale for formats with a second scale"
+            raise ShapeError(
+                message(f"mx.{name}: tensor_scale with {fmt}", allowed, f"Use '{fmt}/tensor', or drop it.")
+            )
+        return None
+    if given is None:
+        if x is None:
+            asked = f"mx.{name}: {fmt} without tensor_scale"
+            raise ShapeError(message(asked, "the tensor's scale for this format", "Pass what encode returned."))
+        return tensor_scale(x, fmt)
+    second = torch.as_tensor(given, dtype=torch.float32)
+    if second.numel() != 1:
+        asked = f"mx.{name}: tensor_scale of shape {tuple(second.shape)}"
+        raise ShapeError(message(asked, "one number", "Give one scale for the tensor."))
+    return second.reshape(())
+
+
+def _check_apart(name: str, *tensors: Tensor) -> None:
+    """``OverlapError`` unless the memory of the first tensor is its own, and written elements are distinct."""
+    first, others = tensors[0], tensors[1:]
+    check_out(f"mx.{name}", torch.empty_like(first), first)
+    storage = first.untyped_storage().data_ptr()
+    if first.numel() and any(t.untyped_storage().data_ptr() == storage for t in others):
+        raise OverlapError(message(f"mx.{name}: out shares memory", "an out of its own memory", "Give a new tensor."))

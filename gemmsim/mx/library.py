@@ -1,0 +1,160 @@
+"""``torch.ops.gemmsim.mx_*``: the conversions as operators with fake kernels, for ``torch.compile``.
+
+They take formats as strings and the tensor's own scale as a tensor. They have no gradient.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from gemmsim.backends import cpu
+from gemmsim.formats import BlockFormat
+from gemmsim.ops import state
+from gemmsim.ops.checks import check_float, check_out_dtype
+
+from .arguments import block_of, check_codes, code_shape, scale_shape
+
+__all__ = [
+    "decode_into_op",
+    "decode_op",
+    "encode_into_op",
+    "encode_op",
+    "quantize_into_op",
+    "quantize_op",
+]
+
+_LIBRARY = torch.library.Library("gemmsim", "FRAGMENT")
+_TAGS = (torch.Tag.needs_exact_strides,)
+for _schema in (
+    "mx_encode(Tensor x, str format, int dim, str packing, Tensor? tensor_scale=None) -> (Tensor, Tensor)",
+    "mx_encode_into(Tensor x, str format, int dim, str packing, Tensor? tensor_scale, Tensor(a!) codes,"
+    " Tensor(b!) scales) -> ()",
+    "mx_decode(Tensor codes, Tensor scales, str format, int dim, SymInt size, str packing, ScalarType dtype,"
+    " Tensor? tensor_scale=None) -> Tensor",
+    "mx_decode_into(Tensor codes, Tensor scales, str format, int dim, str packing, Tensor? tensor_scale,"
+    " Tensor(a!) out) -> ()",
+    "mx_fake_quantize(Tensor x, str format, int dim, ScalarType? dtype=None, Tensor? tensor_scale=None) -> Tensor",
+    "mx_fake_quantize_into(Tensor x, str format, int dim, Tensor? tensor_scale, Tensor(a!) out) -> ()",
+):
+    _LIBRARY.define(_schema, tags=_TAGS)
+
+
+def _number(tensor_scale: Tensor | None) -> float:
+    return 1.0 if tensor_scale is None else float(tensor_scale)
+
+
+def _encode_into(
+    x: Tensor, format: str, dim: int, packing: str, tensor_scale: Tensor | None, codes: Tensor, scales: Tensor
+) -> None:
+    fmt = block_of(format)
+    if codes.numel():
+        cpu.encode_blocks(x, fmt, codes, scales, dim, packing, _number(tensor_scale))
+    _record("mx_encode", fmt, x)
+
+
+def _encode(
+    x: Tensor, format: str, dim: int, packing: str, tensor_scale: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
+    codes, scales = _encode_fake(x, format, dim, packing, tensor_scale)
+    _encode_into(x, format, dim, packing, tensor_scale, codes, scales)
+    return codes, scales
+
+
+def _decode_into(
+    codes: Tensor, scales: Tensor, format: str, dim: int, packing: str, tensor_scale: Tensor | None, out: Tensor
+) -> None:
+    fmt = block_of(format)
+    if out.numel():
+        cpu.decode_blocks(codes, scales, fmt, out, dim, packing, _number(tensor_scale))
+    _record("mx_decode", fmt, out)
+
+
+def _decode(
+    codes: Tensor,
+    scales: Tensor,
+    format: str,
+    dim: int,
+    size: int,
+    packing: str,
+    dtype: torch.dtype,
+    tensor_scale: Tensor | None = None,
+) -> Tensor:
+    out = _decode_fake(codes, scales, format, dim, size, packing, dtype, tensor_scale)
+    _decode_into(codes, scales, format, dim, packing, tensor_scale, out)
+    return out
+
+
+def _quantize_into(x: Tensor, format: str, dim: int, tensor_scale: Tensor | None, out: Tensor) -> None:
+    fmt = block_of(format)
+    if out.numel():
+        cpu.quantize_blocks(x, fmt, out, dim, _number(tensor_scale))
+    _record("mx_fake_quantize", fmt, x)
+
+
+def _quantize(
+    x: Tensor, format: str, dim: int, dtype: torch.dtype | None = None, tensor_scale: Tensor | None = None
+) -> Tensor:
+    out = _quantize_fake(x, format, dim, dtype, tensor_scale)
+    _quantize_into(x, format, dim, tensor_scale, out)
+    return out
+
+
+def _record(operator: str, fmt: BlockFormat, x: Tensor) -> None:
+    state.record(operator, "cpu", str(fmt), f"{x.numel()} elements {x.dtype}")
+
+
+def _encode_fake(
+    x: Tensor, format: str, dim: int, packing: str, tensor_scale: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
+    fmt = block_of(format)
+    check_float("mx.encode", "x", x)
+    codes = x.new_empty(code_shape(x.shape, dim, packing), dtype=torch.uint8)
+    return codes, x.new_empty(scale_shape(x.shape, dim, fmt.block_size), dtype=torch.uint8)
+
+
+def _decode_fake(
+    codes: Tensor,
+    scales: Tensor,
+    format: str,
+    dim: int,
+    size: int,
+    packing: str,
+    dtype: torch.dtype,
+    tensor_scale: Tensor | None = None,
+) -> Tensor:
+    check_codes("mx.decode", "codes", codes)
+    check_codes("mx.decode", "scales", scales)
+    check_out_dtype("mx.decode", dtype)
+    return codes.new_empty([*codes.shape[:dim], size, *codes.shape[dim + 1 :]], dtype=dtype)
+
+
+def _quantize_fake(
+    x: Tensor, format: str, dim: int, dtype: torch.dtype | None = None, tensor_scale: Tensor | None = None
+) -> Tensor:
+    block_of(format)
+    check_float("mx.quantize", "x", x)
+    return torch.empty_like(x, dtype=x.dtype if dtype is None else dtype)
+
+
+def _nothing(*args: object) -> None:
+    """Fake kernel of the operators that write into given tensors."""
+
+
+for _name, _kernel, _fake in (
+    ("mx_encode", _encode, _encode_fake),
+    ("mx_encode_into", _encode_into, _nothing),
+    ("mx_decode", _decode, _decode_fake),
+    ("mx_decode_into", _decode_into, _nothing),
+    ("mx_fake_quantize", _quantize, _quantize_fake),
+    ("mx_fake_quantize_into", _quantize_into, _nothing),
+):
+    _LIBRARY.impl(_name, _kernel, "CPU")
+    torch.library.register_fake(f"gemmsim::{_name}", _fake, lib=_LIBRARY)
+
+encode_op = torch.ops.gemmsim.mx_encode.default
+encode_into_op = torch.ops.gemmsim.mx_encode_into.default
+decode_op = torch.ops.gemmsim.mx_decode.default
+decode_into_op = torch.ops.gemmsim.mx_decode_into.default
+quantize_op = torch.ops.gemmsim.mx_fake_quantize.default
+quantize_into_op = torch.ops.gemmsim.mx_fake_quantize_into.default

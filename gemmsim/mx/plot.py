@@ -1,0 +1,56 @@
+"""Number lines: the values that element formats have, side by side."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+
+from gemmsim.formats import BlockFormat, Format, FormatError, parse
+
+__all__ = ["plot_formats"]
+
+_MOST_BITS = 8
+_COLOURS = ("#0072B2", "#009E73", "#D55E00", "#CC79A7", "#E69F00", "#56B4E9")
+
+
+def plot_formats(formats: Sequence[str | Format | BlockFormat], path: str | Path) -> None:
+    """Write a PNG with one line a format: a tick at each of its values, as fractions of the largest.
+
+    The left panel is linear, from minus to plus the largest value; the right one shows the positive values on a
+    logarithmic axis. Of block formats the elements are shown.
+
+    Raises:
+        FormatError: for an unknown format, or one of more than 8 bits.
+        ModuleNotFoundError: without matplotlib (the extra gemmsim[study]).
+    """
+    from matplotlib.figure import Figure
+
+    found = [(str(fmt), _values(fmt)) for fmt in formats]
+    figure = Figure(figsize=(11, 1.1 + 0.62 * len(found)), dpi=150, layout="constrained")
+    linear, powers = figure.subplots(1, 2, sharey=True)
+    for line, (_, values) in enumerate(found):
+        top = max(values)
+        style = {"colors": _COLOURS[line % len(_COLOURS)], "linewidths": 0.9}
+        linear.vlines([v / top for v in values], line - 0.34, line + 0.34, **style)
+        powers.vlines([math.log2(v / top) for v in values if v > 0], line - 0.34, line + 0.34, **style)
+    linear.set_yticks(range(len(found)), [f"{name}\n{len(values)} values" for name, values in found], fontsize=8.5)
+    linear.set_title("values / largest value", loc="left", fontsize=9.5)
+    powers.set_title("log2(value / largest value), positive values", loc="left", fontsize=9.5)
+    linear.invert_yaxis()
+    for axes in (linear, powers):
+        axes.spines[["top", "right", "left"]].set_visible(False)
+        axes.tick_params(axis="y", length=0)
+        axes.tick_params(axis="x", labelsize=8)
+    figure.savefig(path, format="png")
+
+
+def _values(fmt: str | Format | BlockFormat) -> list[float]:
+    meaning = parse(fmt)
+    single = meaning.element if isinstance(meaning, BlockFormat) else meaning
+    if single.bits > _MOST_BITS:
+        raise FormatError(
+            f"plot of {single} with {single.bits} bits; allowed: formats of up to {_MOST_BITS} bits.\n"
+            "  Wider formats have more values than a line has room for."
+        )
+    return single.values()

@@ -1,0 +1,47 @@
+"""The order in which block-scaled tensor core instructions read scales: tiles of 128 rows and 4 columns."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from gemmsim.ops.errors import ShapeError, message
+
+__all__ = ["from_blocked", "to_blocked"]
+
+_ROWS, _COLUMNS = 128, 4
+
+
+def to_blocked(scales: Tensor) -> Tensor:
+    """Flat tensor of the R x C ``scales``, padded with zeros to whole tiles of 128 x 4, tiles in row-major order.
+
+    In a tile, element (r, c) is at (r % 32) * 16 + (r // 32) * 4 + c. Any dtype of one byte, also float8.
+    Source: cuBLAS documentation, "1D block scaling factors layout".
+
+    Raises:
+        ShapeError: unless ``scales`` has two dimensions.
+    """
+    if scales.dim() != 2:
+        asked = f"mx.to_blocked: scales have shape {tuple(scales.shape)}"
+        raise ShapeError(message(asked, "two dimensions, rows and blocks", "Use scales.flatten(0, -2)."))
+    rows, columns = scales.shape
+    down, across = -(-rows // _ROWS), -(-columns // _COLUMNS)
+    raw = scales.view(torch.uint8)
+    padded = torch.zeros(down * _ROWS, across * _COLUMNS, dtype=torch.uint8, device=scales.device)
+    padded[:rows, :columns] = raw
+    tiles = padded.view(down, 4, 32, across, 4).permute(0, 3, 2, 1, 4)
+    return tiles.reshape(-1).view(scales.dtype)
+
+
+def from_blocked(flat: Tensor, rows: int, columns: int) -> Tensor:
+    """The rows x columns tensor whose ``to_blocked`` is ``flat``; the padding is dropped.
+
+    Raises:
+        ShapeError: unless ``flat`` has as many elements as the padded tiles.
+    """
+    down, across = -(-rows // _ROWS), -(-columns // _COLUMNS)
+    if flat.numel() != down * across * _ROWS * _COLUMNS:
+        asked = f"mx.from_blocked: {flat.numel()} elements for {rows} x {columns} scales"
+        raise ShapeError(message(asked, f"{down * across * _ROWS * _COLUMNS}, whole tiles", "Check rows and columns."))
+    tiles = flat.contiguous().view(torch.uint8).view(down, across, 32, 4, 4).permute(0, 3, 2, 1, 4)
+    return tiles.reshape(down * _ROWS, across * _COLUMNS)[:rows, :columns].contiguous().view(flat.dtype)

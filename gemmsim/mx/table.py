@@ -1,0 +1,60 @@
+"""Every code of an element or scale format, field by field. ``python -m gemmsim.mx.table FORMAT`` prints it."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+
+from gemmsim.formats import BlockFormat, FixedFormat, FloatFormat, Format, FormatError, parse
+
+__all__ = ["format_table", "main"]
+
+_MOST_BITS = 16
+
+
+def format_table(fmt: str | Format | BlockFormat) -> list[dict[str, object]]:
+    """One row a code in ascending order: ``code``, bits of sign ``s``, exponent ``e`` and significand ``m``, ``value``.
+
+    ``fmt`` is a format of up to 16 bits; of a block format the elements are listed. Fields that a format has not are
+    empty strings; integers have their bits in ``m``.
+
+    Raises:
+        FormatError: for an unknown format, or one of more than 16 bits.
+    """
+    meaning = parse(fmt)
+    single = meaning.element if isinstance(meaning, BlockFormat) else meaning
+    if single.bits > _MOST_BITS:
+        raise FormatError(
+            f"format_table of {single} with {single.bits} bits; allowed: formats of up to {_MOST_BITS} bits.\n"
+            "  Call decode(code) on the codes of interest."
+        )
+    return [{"code": code, **_fields(single, code), "value": single.decode(code)} for code in single.codes()]
+
+
+def _fields(fmt: Format, code: int) -> dict[str, object]:
+    text = f"{code:0{fmt.bits}b}"
+    if isinstance(fmt, FixedFormat):
+        return {"s": text[0] if fmt.signed else "", "e": "", "m": text[int(fmt.signed) :]}
+    assert isinstance(fmt, FloatFormat)
+    sign = int(fmt.signed)
+    return {"s": text[:sign], "e": text[sign : sign + fmt.exponent_bits], "m": text[sign + fmt.exponent_bits :]}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Print the table of the format named on the command line; 2 for a usage error."""
+    names = list(sys.argv[1:] if arguments is None else arguments)
+    if len(names) != 1:
+        print("usage: python -m gemmsim.mx.table FORMAT", file=sys.stderr)
+        return 2
+    try:
+        rows = format_table(names[0])
+    except FormatError as error:
+        print(error, file=sys.stderr)
+        return 2
+    for row in rows:
+        print(f"{row['code']:#06x}  {row['s']} {row['e']} {row['m']}  {row['value']!r}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
