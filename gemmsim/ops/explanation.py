@@ -34,7 +34,7 @@ def _explain_formats(formats: QAffineFormats) -> str:
 
 
 def _backends(spec: GemmSpec) -> str:
-    from gemmsim.backends import cpu, cublas
+    from gemmsim.backends import cpu, cublas, cuda
 
     reason = cpu.supported(spec)
     words = f"yes, {cpu.isa()}; last_backend() after a call tells the kernel and what the data allowed to leave out"
@@ -42,4 +42,10 @@ def _backends(spec: GemmSpec) -> str:
     native = f"native type {found}, under gemmsim.cublas_acceleration only"
     if not isinstance(found, cublas.NativeType):
         native = f"no, {found}"
-    return f"cpu: {words if reason is None else f'no, {reason}'}\ncublas: {native} (operands in float32)"
+    refused = cuda.supported(spec)
+    gpu = "yes, for tensors on an NVIDIA GPU; kernels are compiled when first used (gemmsim[cuda])"
+    return (
+        f"cpu: {words if reason is None else f'no, {reason}'}\n"
+        f"cuda: {gpu if refused is None else f'no, {refused}'}\n"
+        f"cublas: {native} (operands in float32)"
+    )
