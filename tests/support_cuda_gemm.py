@@ -17,8 +17,10 @@ from torch import Tensor
 
 from gemmsim.arithmetic import GemmSpec
 from gemmsim.backends.cuda import cast as cuda_cast
+from gemmsim.backends.cuda import gemm_codes
 from gemmsim.backends.cuda.source import KernelSource
 from gemmsim.backends.cuda.toolchain import header_root
+from gemmsim.formats import Format
 
 cuda_gemm = importlib.import_module("gemmsim.backends.cuda.gemm")  # the package has the function under this name
 
@@ -116,3 +118,38 @@ def host_gemm(
     """``gemmsim.backends.cuda.gemm`` with the kernels run on the host."""
     with _launching(_run):
         return cuda_gemm.gemm(a, b, spec, out, seed, *rest, **more)
+
+
+def host_count(a: Tensor, b: Tensor, spec: GemmSpec, counts: Tensor, seed: int = 0) -> object:
+    """``gemmsim.backends.cuda.count_overflows`` with the kernels run on the host."""
+    with _launching(_run):
+        return cuda_gemm.count_overflows(a, b, spec, counts, seed)
+
+
+def counting_sources_of(calls: Iterable[Call]) -> list[KernelSource]:
+    """Kernels that ``host_count`` needs for these products."""
+    found: list[KernelSource] = []
+    with _launching(lambda source, *rest: found.append(source)):
+        for a, b, spec, seed in calls:
+            cuda_gemm.count_overflows(a, b, spec, torch.zeros(*a.shape[:-1], b.shape[-1], dtype=torch.int64), seed)
+    return found
+
+
+def host_codes(
+    a: Tensor, b: Tensor, a_format: object, b_format: object, spec: GemmSpec, out: Tensor, *rest: int
+) -> object:
+    """``gemmsim.backends.cuda.gemm_codes`` with the kernels run on the host."""
+    with _launching(_run):
+        return gemm_codes(a, b, a_format, b_format, spec, out, *rest)
+
+
+def sources_of_codes(calls: Iterable[tuple[Tensor, Tensor, Format, Format, GemmSpec]]) -> list[KernelSource]:
+    """Kernels for products, into float64, of codes one an entry."""
+    found: list[KernelSource] = []
+    with _launching(lambda source, *rest: found.append(source)):
+        for a, b, fa, fb, spec in calls:
+            out = torch.empty(a.shape[0], b.shape[1], dtype=torch.float64)
+            x = torch.zeros(a.shape[0], a.shape[1] // (2 if fa.bits == 4 else 1), dtype=torch.uint8)
+            y = torch.zeros(b.shape[0] // (2 if fb.bits == 4 else 1), b.shape[1], dtype=torch.uint8)
+            gemm_codes(x, y, fa, fb, spec, out)
+    return found

@@ -50,7 +50,7 @@ ORDERS = [
 RUNS = [
     ":kahan(bf16)", ":neumaier(e5m10)", ":two_sum(e5m2)", ":fast_two_sum(e6m9, mul=e5m10)", ":kahan(e5m10/sr8)",
     ":two_sum(e5m10/sr8, mul=e4m3/sr20)", ":neumaier(fp32)", ":kahan(fp64)", ":kahan(e5m10), arithmetic=fp32",
-    ":exact(fp32)", ":chunked(4, exact(bf16/sr8), e5m10/sr8)", "e4m3 : exact(fp64)",
+    ":binned(fp32)", ":chunked(4, binned(e5m2/sr8, carry=2), e5m10/sr8)", ":exact(fp32)", ":chunked(4, exact(bf16/sr8), e5m10/sr8)", "e4m3 : exact(fp64)",
     "int8 : int(24)", "int8 : int(12, wrap)", "int8 : int(12, saturate)", "int4 : int(7, saturate, when=end)",
     "int8 : int(40, wrap, signed=False)", "int8 : chunked(4, int(12, saturate), fp32)", "int16 : int(20, wrap, shift=3)",
     "int16*int8 : int(32, saturate)", "int16*int8 : int(32, wrap)", ":fixed(16, 8)", ":fixed(24, 12, rounding=rne)",

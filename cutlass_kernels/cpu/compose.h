@@ -117,7 +117,8 @@ template <class T> struct Compose {
     // The vector kernel knows finite operands only: elements that meet another are computed anew, one by one.
     void instructions(const Tile& t) const {
         const bool lanes = choice.kind == LANES, any = r.hardware.kind == HW_TREE;
-        if (lanes) isa.hardware(t, r.hardware, choice.carrier == 1);
+        if (lanes && sizeof(T) == 4) isa.hardware(t, r.hardware, choice.carrier == 1);
+        else if (lanes) in_float_tiles(t);
         if (lanes && (any || !specials)) return;
         const T *a = (const T*)t.a, *b = (const T*)t.b;
         bool row[MR], column[64];
@@ -131,6 +132,22 @@ template <class T> struct Compose {
                     dot.step(a + k * MR + i, MR, b + k * nr + j, nr, (int)(t.k - k < r.hardware.products ? t.k - k : r.hardware.products));
                 ((T*)t.c)[i * nr + j] = (T)dot.c;
             }
+    }
+    // Tiles are double where totals are: operands and registers of instructions are float numbers all the same.
+    void in_float_tiles(const Tile& t) const {
+        const int wide = isa.nr[0];
+        std::vector<float> a((size_t)(t.k * MR)), b((size_t)(t.k * wide), 0.0f);
+        alignas(64) float c[MR * 64] = {};
+        for (int64_t i = 0; i < t.k * MR; ++i) a[(size_t)i] = (float)((const T*)t.a)[i];
+        for (int64_t k = 0; k < t.k; ++k)
+            for (int j = 0; j < nr; ++j) b[(size_t)(k * wide + j)] = (float)((const T*)t.b)[k * nr + j];
+        Tile f = t;
+        f.a = a.data();
+        f.b = b.data();
+        f.c = c;
+        isa.hardware(f, r.hardware, choice.carrier == 1);
+        for (int i = 0; i < t.rows; ++i)
+            for (int j = 0; j < nr; ++j) ((T*)t.c)[i * nr + j] = (T)c[i * wide + j];
     }
     static bool finite(const T* x, int64_t stride, int64_t n) {
         T zero = 0;

@@ -85,7 +85,7 @@ inline int choose_carrier(const Request& r, bool directed, int least = 0) {
             if (!fits(r.wrappers[w].cast, carrier, !plain) && !is_native(r.wrappers[w].cast, carrier) && r.wrappers[w].order != SHUFFLED) return false;
         return true;
     };
-    if (r.method == HARDWARE) return 0;
+    if (r.method == HARDWARE) return wrapped(0) ? 0 : 2;
     if (r.method == INTEGER || r.method == FIXED) return integers_fit_float(r) ? 0 : 2;
     if (r.method >= LONG) return 2;
     if (plain) return fits(r.add, 0, false) && (!two || fits(r.mul, 0, false)) && wrapped(0) ? 0 : 2;

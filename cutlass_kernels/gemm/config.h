@@ -1,7 +1,7 @@
 // A matrix product: what is known when its kernel is compiled, and what is known when it is launched.
 // gemmsim/backends/cuda/gemm_source.py and gemm_args.py write these records.
 #pragma once
-#include "gemmsim/types.h"
+#include "gemmsim/device/codes.h"
 
 namespace gemmsim {
 
@@ -53,6 +53,8 @@ struct GemmConfig {
     Wrapper wrapper[MAX_WRAPPERS];
     Register reg;
     HardwareModel hardware;
+    int32_t count;  // how often INTEGER and FIXED registers leave their range is added to the output (int64) instead
+    CodeFormat code_a, code_b;  // of operands of dtype CODES, whose cast is that to their format and done
 };
 
 // Strides in elements. gemmsim/backends/cuda/gemm_args.py mirrors this record.

@@ -20,7 +20,7 @@ struct OperandFacts {
     int bits, quantum, top;
 };
 GEMMSIM_HD constexpr OperandFacts dtype_facts(int dtype) {
-    return dtype == F32 ? OperandFacts{24, -149, 128} : dtype == F64 ? OperandFacts{53, -1074, 1024} : dtype == F16 ? OperandFacts{11, -24, 16} : OperandFacts{8, -133, 128};
+    return dtype == F32 ? OperandFacts{24, -149, 128} : dtype == F64 ? OperandFacts{53, -1074, 1024} : dtype == F16 ? OperandFacts{11, -24, 16} : dtype == BF16 ? OperandFacts{8, -133, 128} : OperandFacts{53, -1074, 1024};
 }
 GEMMSIM_HD constexpr OperandFacts operand_facts(const Cast& c, int dtype) {
     const OperandFacts d = dtype_facts(dtype);

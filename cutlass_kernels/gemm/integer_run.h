@@ -20,6 +20,7 @@ template <GemmConfig K> struct AnyIntegerRun {
     IntegerSum sum[R][C];
     typename Steps<K>::template Pick<char, Sum, LONG_SUM>::type exact[R][C];
     bool nan[R][C];
+    int64_t count[R][C] = {};  // overflows in all runs; -1: operands of an INTEGER register were not all whole
 
     GEMMSIM_HD void start() {
         for (int i = 0; i < R; ++i) for (int j = 0; j < C; ++j) {
@@ -32,10 +33,11 @@ template <GemmConfig K> struct AnyIntegerRun {
     GEMMSIM_HD void term(double a, double b, int i, int j, uint32_t draw) {
         IntegerSum& s = sum[i][j];
         if constexpr (IS_FIXED) {
+            if (K.count && nan[i][j]) return;  // NaN leaves the range no more
             const double p = a * b;
             if (is_nan(p) || is_inf(a) || is_inf(b)) {
                 if (is_nan(p) || !K.reg.saturate) nan[i][j] = true;
-                else s.s = p < 0 ? s.low : s.high;
+                else s.jump(p < 0);
                 return;
             }
             const Exact x = exact_product(a, b);
@@ -66,6 +68,7 @@ template <GemmConfig K> struct AnyIntegerRun {
             IntegerSum& s = sum[i][j];
             if constexpr (LONG_SUM) s.fold_long(K.reg, exact[i][j]);
             else if constexpr (!IS_FIXED) s.fold(K.reg, false);
+            if constexpr (K.count) count[i][j] = count[i][j] < 0 || (!IS_FIXED && nan[i][j]) ? -1 : count[i][j] + s.overflows;
             out.v[i][j] = (T)(nan[i][j] ? canonical_nan() : scale2((double)(int64_t)s.s, IS_FIXED ? -K.reg.frac : 0));
         }
     }

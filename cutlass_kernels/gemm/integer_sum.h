@@ -10,21 +10,28 @@ typedef __int128 i128;
 // A sum brought back into its range after each addition, or once.
 struct IntegerSum {
     i128 low, high, s;
+    int64_t overflows;  // how often it left the range
 
     GEMMSIM_HD void start(const Register& g) {
         low = g.is_signed ? -((i128)1 << (g.bits - 1)) : 0;
         high = low + ((i128)1 << g.bits) - 1;
         s = 0;
+        overflows = 0;
     }
     // `left`: the sum is beyond the range whatever its low 128 bits say.
     GEMMSIM_HD void fold(const Register& g, bool left) {
         if (s >= low && s <= high && !left) return;
-        if (g.saturate) s = s < low ? low : s > high || left ? high : s;
+        ++overflows;
+        if (g.saturate) s = s < low ? low : high;
         else s = low + (i128)(((u128)s - (u128)low) & (((u128)1 << g.bits) - 1));
     }
     GEMMSIM_HD void add(const Register& g, i128 q, bool left) {
         s = (i128)((u128)s + (u128)q);
         if (!g.at_end) fold(g, left);
+    }
+    GEMMSIM_HD void jump(bool neg) {  // an infinite term
+        ++overflows;
+        s = neg ? low : high;
     }
     // Once, of a sum that needs more than 128 bits: integers from the lowest limb on.
     template <class T> GEMMSIM_HD void fold_long(const Register& g, const LongSum<T>& sum) {

@@ -1,5 +1,6 @@
 // Which run a configuration has.
 #pragma once
+#include "gemm/binned_run.h"
 #include "gemm/compensated_run.h"
 #include "gemm/hardware_run.h"
 #include "gemm/integer_run.h"
@@ -16,6 +17,7 @@ template <GemmConfig K> struct RunOf<K, REGISTER> : PlainRunOf<K> {};
 template <GemmConfig K> struct RunOf<K, LONG> { typedef LongRun<K> type; };
 template <GemmConfig K> struct RunOf<K, INTEGER> { typedef IntegerRun<K> type; };
 template <GemmConfig K> struct RunOf<K, FIXED> { typedef IntegerRun<K> type; };
+template <GemmConfig K> struct RunOf<K, BINNED> { typedef BinnedRun<K> type; };
 template <GemmConfig K> struct RunOf<K, HARDWARE> { typedef HardwareRun<K> type; };
 
 }  // namespace gemmsim

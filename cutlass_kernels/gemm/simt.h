@@ -78,6 +78,14 @@ template <GemmConfig K> struct Gemm {
         });
     }
 
+    static GEMMSIM_HD void save_counts(const GemmArgs& g, int64_t batch, int64_t row0, int64_t col0, int tid, const Run& run) {
+        int64_t* const out = (int64_t*)g.out + offset(g, g.out_batch, batch);
+        outputs(g, row0, col0, tid / GEMM_SIDE, tid % GEMM_SIDE, [&](int i, int j, int64_t row, int64_t col) {
+            int64_t& all = out[row * g.out_row + col * g.out_col];
+            all = run.count[i][j] < 0 ? -1 : all + run.count[i][j];
+        });
+    }
+
     static GEMMSIM_HD void tile(const GemmArgs& g, int64_t batch, int64_t row0, int64_t col0, int tid) {
         const uint8_t* select = nullptr;
         if constexpr (K.select) {
@@ -106,7 +114,8 @@ template <GemmConfig K> struct Gemm {
             else orders.template walk<0>(0, g.k, total);
         }
         if constexpr (K.init == C_LAST) add_last(place, g.k, addend, total);
-        save(g, batch, select, row0, col0, tid, total);
+        if constexpr (K.count) save_counts(g, batch, row0, col0, tid, run);
+        else save(g, batch, select, row0, col0, tid, total);
     }
 
     // Tiles in bands of eight rows of tiles, so that those in flight together share operands.

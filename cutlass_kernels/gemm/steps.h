@@ -92,7 +92,7 @@ template <GemmConfig K> struct PackedFormat {
 constexpr int32_t NOT_WHOLE = -0x7FFFFFFF - 1;
 template <GemmConfig K> struct SmallIntegers {
     static constexpr OperandFacts A = operand_facts(K.cast_a, K.a), B = operand_facts(K.cast_b, K.b);
-    static constexpr bool WHOLE = A.quantum >= 0 && B.quantum >= 0 && A.top <= 30 && B.top <= 30 && K.method == INTEGER && K.reg.shift == 0;
+    static constexpr bool WHOLE = A.quantum >= 0 && B.quantum >= 0 && A.top <= 30 && B.top <= 30 && K.method == INTEGER && K.reg.shift == 0 && !K.count;
     static constexpr int TERM = A.top + B.top, BITS = K.reg.bits, MOST = TERM > BITS ? TERM : BITS;
     // Wrapped sums are right modulo 2^32 or 2^64 throughout; saturated ones must not leave the integers between two looks.
     static constexpr bool IN_32 = WHOLE && (!K.reg.saturate ? BITS <= 32 : !K.reg.at_end && MOST <= 30);

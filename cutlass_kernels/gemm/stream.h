@@ -47,12 +47,17 @@ struct Extent {
 enum Measure : int { NOTHING = 0, MAGNITUDES = 1, EXTENTS = 2 };
 
 // One operand: rows of A or columns of B are "lines"; DEPTH terms of N lines each.
-template <class T, DType DTYPE, Cast CAST, int N, int DEPTH, int LAYOUT, bool PERMUTED> struct Panel {
+template <class T, DType DTYPE, CodeFormat CODE, Cast CAST, int N, int DEPTH, int LAYOUT, bool PERMUTED> struct Panel {
     typedef typename Storage<DTYPE>::Word Word;
-    typedef typename Storage<DTYPE == F64 ? F64 : F32>::Word Value;
+    typedef typename Storage<DTYPE == F64 || CODE.wide ? F64 : F32>::Word Value;
+    // Two codes a byte along the terms: a byte is read for each of them.
+    static constexpr int PAIRS = CODE.packed;
+    static_assert(!PAIRS || (LAYOUT == ANY_STRIDES && DEPTH % 2 == 0));
     static constexpr int EACH = N * DEPTH / GEMM_THREADS, PITCH = N + 4;  // elements of a thread; of a row in shared memory
     // Neighbours read at once, and how often.
     static constexpr int WIDE = 16 / sizeof(Word), VECTOR = LAYOUT == ANY_STRIDES ? 1 : WIDE < EACH ? WIDE : EACH, READS = EACH / VECTOR;
+    // What neighbouring lines in shared memory may be written at: rows of 16-bit numbers start at multiples of 8 bytes only.
+    static constexpr int ROW = VECTOR * (int)sizeof(T), ROW_ALIGNMENT = LAYOUT != LINES_CONTIGUOUS || ROW > 16 ? (int)sizeof(T) : PITCH * (int)sizeof(T) % ROW ? 8 : ROW;
     struct alignas(VECTOR * sizeof(Word)) Words {
         Word v[VECTOR];
     };
@@ -78,9 +83,9 @@ template <class T, DType DTYPE, Cast CAST, int N, int DEPTH, int LAYOUT, bool PE
         place_step = term_step * PITCH + lines_apart;
         line_step = lines_apart * line_stride;
         term_stride = stride;
-        base = (const Word*)data + offset + (line0 + line) * line_stride + (PERMUTED ? 0 : term * stride);
-        step = line_step + term_step * stride;
-        chunk = DEPTH * stride;
+        base = (const Word*)data + offset + (line0 + line) * line_stride + (PERMUTED ? 0 : (term >> PAIRS) * stride);
+        step = line_step + (term_step >> PAIRS) * stride;  // steps of terms are even
+        chunk = (DEPTH >> PAIRS) * stride;
         k = depth;
         inside = 0;
         GEMMSIM_UNROLL for (int e = 0; e < READS; ++e) inside |= line0 + line + e * lines_apart < lines ? 1u << e : 0u;
@@ -92,7 +97,8 @@ template <class T, DType DTYPE, Cast CAST, int N, int DEPTH, int LAYOUT, bool PE
         if constexpr (PERMUTED) {
             GEMMSIM_UNROLL for (int e = 0; e < READS; ++e) {
                 const int64_t at = first + term + e * term_step;
-                held[e].v[0] = (inside >> e & 1) && at < k ? base[e * line_step + order[at] * term_stride] : (Word)0;
+                if constexpr (PAIRS) held[e].v[0] = (inside >> e & 1) && at < k ? (Word)(base[e * line_step + (order[at] >> 1) * term_stride] >> 4 * (order[at] & 1)) : (Word)0;
+                else held[e].v[0] = (inside >> e & 1) && at < k ? base[e * line_step + order[at] * term_stride] : (Word)0;
             }
         } else {
             const Word* p = base;
@@ -112,11 +118,11 @@ template <class T, DType DTYPE, Cast CAST, int N, int DEPTH, int LAYOUT, bool PE
     template <int MEASURE> GEMMSIM_HD Extent store(T* panel) const {
         Extent extent;
         GEMMSIM_UNROLL for (int e = 0; e < READS; ++e) {
-            struct alignas(LAYOUT == LINES_CONTIGUOUS && VECTOR * sizeof(T) <= 16 ? VECTOR * sizeof(T) : sizeof(T)) Row {
+            struct alignas(ROW_ALIGNMENT) Row {
                 T v[VECTOR];
             } row;
             GEMMSIM_UNROLL for (int i = 0; i < VECTOR; ++i) {
-                const Value v = load_value<DTYPE, Value>(held[e].v[i]);
+                const Value v = value(held[e].v[i]);
                 if constexpr (CAST.flags & PRESENT) put<MEASURE>(round_cast<CAST>(v, 0), row.v[i], extent);
                 else put<MEASURE>(v, row.v[i], extent);
             }
@@ -128,6 +134,10 @@ template <class T, DType DTYPE, Cast CAST, int N, int DEPTH, int LAYOUT, bool PE
     }
 
   private:
+    GEMMSIM_HD Value value(Word w) const {
+        if constexpr (DTYPE != CODES) return load_value<DTYPE, Value>(w);
+        else return decode<CODE, Value>(PAIRS && !PERMUTED ? w >> 4 * (term & 1) : w);
+    }
     template <int MEASURE, class V> static GEMMSIM_HD void put(V v, T& to, Extent& extent) {
         if constexpr (SAME<T, Packed<F16>>) to.word = half_nearest((float)v);
         else if constexpr (SAME<T, Packed<BF16>>) to.word = bf16_nearest((float)v);
@@ -152,8 +162,8 @@ template <GemmConfig K> struct Stream {
     typedef typename Steps<K>::template Pick<typename Steps<K>::T, int32_t, SmallIntegers<K>::POSSIBLE>::type Number;
     typedef typename Steps<K>::template Pick<Number, Packed<PackedFormat<K>::DTYPE>, K.packed != 0>::type T;  // of the panels
     static constexpr int DEPTH = gemm_depth(K), M = GEMM_SIDE * K.rows, N = GEMM_SIDE * K.cols, WARPS = GEMM_THREADS / 32;
-    typedef Panel<T, K.a, cast_on_load(K.cast_a, K.done_a), M, DEPTH, K.layout_a, K.permuted != 0> PanelA;
-    typedef Panel<T, K.b, cast_on_load(K.cast_b, K.done_b), N, DEPTH, K.layout_b, K.permuted != 0> PanelB;
+    typedef Panel<T, K.a, K.code_a, cast_on_load(K.cast_a, K.done_a), M, DEPTH, K.layout_a, K.permuted != 0> PanelA;
+    typedef Panel<T, K.b, K.code_b, cast_on_load(K.cast_b, K.done_b), N, DEPTH, K.layout_b, K.permuted != 0> PanelB;
 
     struct Buffer {
         alignas(16) T a[DEPTH * PanelA::PITCH];

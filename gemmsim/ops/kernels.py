@@ -14,13 +14,12 @@ import torch
 from torch import Tensor
 
 from gemmsim.arithmetic import GemmSpec
-from gemmsim.backends import cpu
 from gemmsim.formats import Cast
 
 from . import selection, state
 from .casts import carrier_dtype
-from .checks import FLOAT_DTYPES, check_float, check_integers, check_out_dtype
-from .errors import DeviceError, ShapeError, message
+from .checks import FLOAT_DTYPES, check_device, check_float, check_integers, check_out_dtype
+from .errors import ShapeError, message
 from .seeds import Site, derive_seed, draw_seed
 from .selection import backend_of
 from .shapes import matmul_shape
@@ -167,10 +166,8 @@ def count_overflows(a: Tensor, b: Tensor, spec: GemmSpec, seed: int | None = Non
     """How often each element's register left its range, int64 in the shape of ``matmul``'s result."""
     check_float("count_overflows", "a", a)
     check_float("count_overflows", "b", b)
-    if a.is_cuda or b.is_cuda:
-        asked = "count_overflows of tensors on a GPU"
-        raise DeviceError(message(asked, "tensors on the CPU", "Use .cpu() on both operands."))
-    counts = torch.zeros(matmul_shape("count_overflows", a, b), dtype=torch.int64)
+    check_device("count_overflows", a, b)
+    counts = torch.zeros(matmul_shape("count_overflows", a, b), dtype=torch.int64, device=a.device)
     bits = call_seed(spec, seed)
     if counts.dim() > 2:
         spec, a, b = _cast_stochastic_operands(spec, a, b, bits)
@@ -179,7 +176,7 @@ def count_overflows(a: Tensor, b: Tensor, spec: GemmSpec, seed: int | None = Non
     target = counts
     if counts.dim() > 2:
         a, b, target, _ = _batched(a, b, counts, None)
-    cpu.count_overflows(a, b, spec, target, bits)
+    backend_of(a).count_overflows(a, b, spec, target, bits)
     return counts
 
 

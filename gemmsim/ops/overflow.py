@@ -33,8 +33,8 @@ def count_overflows(a: Tensor, b: Tensor, accumulator: SpecLike, *, seed: int | 
 
     Raises:
         SpecError: for an accumulator without such a register.
-        UnsupportedSpec: for one that the CPU backend does not compute.
-        ValueError: for operands of ``int`` that are not integers after their cast.
+        UnsupportedSpec: for one that the backend of the operands' device does not compute.
+        ValueError: for operands of ``int`` that are not integers after their cast; on a GPU their elements are -1.
         DTypeError, DeviceError, ShapeError, SeedError: as ``gemmsim.qmatmul``.
 
     Source: spec/accumulators.md, sections 5 and 8 of the design sheets.

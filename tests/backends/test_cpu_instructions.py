@@ -42,6 +42,8 @@ AROUND = [
     lambda one: acc.pairwise(one, 16),
     lambda one: acc.interleaved(3, one, "pairwise"),
     lambda one: acc.splitk(2, one, "bf16"),
+    lambda one: acc.chunked(8, one, "fp64"),
+    lambda one: acc.promote(one, 20, "fixed(48,20)"),
     lambda one: acc.shuffled(one, 5),
     lambda one: acc.shuffled(acc.promote(acc.chunked(20, one, "fp16"), 33), 1),
 ]

@@ -17,7 +17,8 @@ from .errors import (
     PackageError,
 )
 from .folder import cache_folder
-from .gemm import Run, gemm, supported
+from .gemm import Run, count_overflows, gemm, supported
+from .gemm_codes import gemm_codes
 from .registry import FAMILIES, Family, family_sources
 from .source import KernelSource
 from .toolchain import PACKAGES, Toolchain, toolchain
@@ -43,8 +44,10 @@ __all__ = [
     "cache_folder",
     "check_arch",
     "compile_kernel",
+    "count_overflows",
     "family_sources",
     "gemm",
+    "gemm_codes",
     "kernel_cache",
     "quantize",
     "supported",

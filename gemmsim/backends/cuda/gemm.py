@@ -16,26 +16,26 @@ from gemmsim.arithmetic.palette import Palette
 from gemmsim.formats import Cast, FixedFormat
 
 from ..cpu import supported as cpu_supported
-from ..cpu.program import Program, program
 from .cast import needs_exact as needs_integers
 from .cast import quantize
+from .codes import CodeFormat, code_format
 from .gemm_args import GemmArgs, gemm_args
 from .gemm_source import (
     ANY_STRIDES,
-    BINNED,
     LINES_CONTIGUOUS,
     TERMS_CONTIGUOUS,
     GemmKernel,
     Operands,
     gemm_source,
     is_permuted,
+    program_of,
     sides,
 )
 from .launch import launch
 from .source import KernelSource
 from .term_order import term_order
 
-__all__ = ["Run", "gemm", "sources", "supported"]
+__all__ = ["Run", "count_overflows", "gemm", "product", "sources", "supported", "terms_of"]
 
 #: Where random bits belong (docs/reference/random_bits.md).
 SITE_A: Final = 0
@@ -76,10 +76,6 @@ def supported(spec: GemmSpec) -> str | None:
         reason = cpu_supported(replace(spec, accumulator=plain, product=None))
         if reason is not None:
             return reason.replace("CPU backend", "CUDA backend")
-        found = program(member)
-        assert isinstance(found, Program)
-        if found.method == BINNED:
-            return f"{member}: a register for each exponent does not fit a GPU thread; use exact(...), or CPU tensors"
     return None
 
 
@@ -143,39 +139,100 @@ def gemm(
         ValueError: for more than 2^31 - 1 terms or 16 batch dimensions.
         CudaError: if a kernel cannot be compiled or launched.
     """
-    _check(spec, a, c, select)
-    devices = {x.device for x in (a, b, out, c, select) if x is not None}
+    return product(a, b, spec, out, seed, c, select)
+
+
+def product(
+    a: Tensor,
+    b: Tensor,
+    spec: GemmSpec,
+    out: Tensor,
+    seed: int,
+    c: Tensor | None,
+    select: Tensor | None,
+    codes: tuple[CodeFormat | None, CodeFormat | None] = (None, None),
+) -> Run:
+    """``gemm``; operands with ``codes`` hold codes of the formats that ``spec`` casts them to."""
+    _check(spec, terms_of(a, codes[0]), c, select)
+    _check_devices(a, b, out, c, select)
+    if out.numel() == 0:
+        return Run(())
+    seed = seed if spec.fixed_seed is None else spec.fixed_seed
+    a, b, done = _cast_operands(a, b, spec, seed, codes)
+    if spec.out is not None and _beforehand(spec.out):
+        raw = torch.empty(out.shape, dtype=torch.float64, device=out.device)
+        run = _members_run(a, b, replace(spec, out=None), raw, seed, c, select, done, codes)
+        quantize(raw, spec.out, out, seed, SITE_OUT)
+        return run
+    return _members_run(a, b, spec, out, seed, c, select, done, codes)
+
+
+def count_overflows(a: Tensor, b: Tensor, spec: GemmSpec, counts: Tensor, seed: int = 0) -> Run:
+    """Add to ``counts`` (\\*B, M, N), int64, how often each element's ``int`` or ``fixed`` register left its range.
+
+    As ``gemmsim.backends.cpu.count_overflows``, with the same counts; -1 for elements of an ``int(...)`` register whose
+    operands are not whole numbers. Everything else as ``gemm``; the output cast has no influence.
+
+    Raises:
+        UnsupportedSpec: if ``supported(spec)`` gives a reason, or ``spec`` has no such register.
+        ValueError, CudaError: as ``gemm``.
+    """
+    if not spec.accumulator.counts_overflows or isinstance(spec.accumulator, Palette):
+        raise UnsupportedSpec(
+            f"The CUDA backend counts no overflows of {str(spec)!r}; allowed: int(...), fixed(...) and accumulators "
+            "made of them.\n  Use fixed(bits, frac, rounding=...) for a register that counts."
+        )
+    _check(spec, a.shape[-1], None, None)
+    _check_devices(a, b, counts)
+    if counts.numel() == 0 or a.shape[-1] == 0:
+        return Run(())
+    seed = seed if spec.fixed_seed is None else spec.fixed_seed
+    a, b, done = _cast_operands(a, b, spec, seed)
+    layouts = _operands(a, b, counts, spec.accumulator, None, None, done)
+    operands = replace(layouts, out=torch.float64, count=True)  # eight bytes an element, too
+    plain = replace(spec, out=None)
+    kernel = _kernel(plain, spec.accumulator, operands, counts)
+    args = gemm_args(a, b, counts, seed)
+    keep = _fill_orders(args, spec.accumulator, counts.device)
+    launch(kernel.source, counts.device, (_blocks(args, kernel), 1, 1), args)
+    del keep  # as for a product
+    return Run((str(kernel.source),))
+
+
+def _cast_operands(
+    a: Tensor,
+    b: Tensor,
+    spec: GemmSpec,
+    seed: int,
+    codes: tuple[CodeFormat | None, CodeFormat | None] = (None, None),
+) -> tuple[Tensor, Tensor, tuple[bool, bool]]:
+    """Operands, cast where that is a pass of its own, and whether they hold results of their casts. Codes do."""
+    m, n = a.shape[-2], b.shape[-1]
+    done_a = codes[0] is not None or (spec.a is not None and (_beforehand(spec.a) or _is_read_often(a, n)))
+    done_b = codes[1] is not None or (spec.b is not None and (_beforehand(spec.b) or _is_read_often(b, m)))
+    if codes[0] is None and spec.a is not None and done_a:
+        a = _rounded(a, spec.a, seed, SITE_A)
+    if codes[1] is None and spec.b is not None and done_b:
+        b = _rounded(b, spec.b, seed, SITE_B)
+    return a, b, (done_a, done_b)
+
+
+def _check_devices(*tensors: Tensor | None) -> None:
+    devices = {x.device for x in tensors if x is not None}
     if len(devices) > 1:
         raise ValueError(
             f"tensors on {', '.join(sorted(map(str, devices)))}; allowed: one GPU.\n  Move them with .to(device)."
         )
-    if out.numel() == 0:
-        return Run(())
-    seed = seed if spec.fixed_seed is None else spec.fixed_seed
-    m, n = out.shape[-2:]
-    done_a = spec.a is not None and (_beforehand(spec.a) or _is_read_often(a, n))
-    done_b = spec.b is not None and (_beforehand(spec.b) or _is_read_often(b, m))
-    if spec.a is not None and done_a:
-        a = _rounded(a, spec.a, seed, SITE_A)
-    if spec.b is not None and done_b:
-        b = _rounded(b, spec.b, seed, SITE_B)
-    done = (done_a, done_b)
-    if spec.out is not None and _beforehand(spec.out):
-        raw = torch.empty(out.shape, dtype=torch.float64, device=out.device)
-        run = _members_run(a, b, replace(spec, out=None), raw, seed, c, select, done)
-        quantize(raw, spec.out, out, seed, SITE_OUT)
-        return run
-    return _members_run(a, b, spec, out, seed, c, select, done)
 
 
-def _check(spec: GemmSpec, a: Tensor, c: Tensor | None, select: Tensor | None) -> None:
+def _check(spec: GemmSpec, terms: int, c: Tensor | None, select: Tensor | None) -> None:
     reason = supported(spec)
     if reason is not None:
         raise UnsupportedSpec(
             f"The CUDA backend cannot run {str(spec)!r}: {reason}. gemmsim.reference computes every spec (slowly)."
         )
-    if a.shape[-1] > _MOST_TERMS:
-        raise ValueError(f"a product over {a.shape[-1]} terms; allowed: {_MOST_TERMS}.\n  Split it along K.")
+    if terms > _MOST_TERMS:
+        raise ValueError(f"a product over {terms} terms; allowed: {_MOST_TERMS}.\n  Split it along K.")
     palette = isinstance(spec.accumulator, Palette)
     if c is not None and getattr(spec.accumulator, "init", "zero") == "zero":
         raise SpecError(
@@ -195,6 +252,7 @@ def _members_run(
     c: Tensor | None,
     select: Tensor | None,
     done: tuple[bool, bool],
+    codes: tuple[CodeFormat | None, CodeFormat | None] = (None, None),
 ) -> Run:
     """One kernel for each member of a palette: each writes the elements that are its own."""
     if select is not None:
@@ -202,8 +260,10 @@ def _members_run(
         out.fill_(float("nan"))  # where no member is chosen
     names = []
     for index, member in enumerate(_members(spec)):
-        kernel = _kernel(spec, member, _operands(a, b, out, member, c, select, done), out)
+        operands = _operands(a, b, out, member, c, select, done, codes)
+        kernel = _kernel(spec, member, operands, out)
         args = gemm_args(a, b, out, seed, c, select)
+        args.k = terms_of(a, codes[0])
         args.member = index
         keep = _fill_orders(args, member, out.device)
         launch(kernel.source, out.device, (_blocks(args, kernel), 1, 1), args)
@@ -227,12 +287,24 @@ def _operands(
     c: Tensor | None,
     select: Tensor | None,
     done: tuple[bool, bool],
+    codes: tuple[CodeFormat | None, CodeFormat | None] = (None, None),
 ) -> Operands:
-    layouts = 0, 0
+    for name, x, known in (("a", a, codes[0]), ("b", b, codes[1])):
+        if x.dtype == torch.uint8 and known is None:
+            raise ValueError(f"{name} of torch.uint8; allowed: float tensors.\n  Give codes to gemm_codes.")
+    layout_a = layout_b = ANY_STRIDES
     if not is_permuted(member):
-        layouts = _layout(a, a.dim() - 2, a.dim() - 1), _layout(b, b.dim() - 1, b.dim() - 2)
+        if codes[0] is None or not codes[0].packed:
+            layout_a = _layout(a, a.dim() - 2, a.dim() - 1)
+        if codes[1] is None or not codes[1].packed:
+            layout_b = _layout(b, b.dim() - 1, b.dim() - 2)
     dtype_c = None if c is None else c.dtype
-    return Operands(a.dtype, b.dtype, out.dtype, dtype_c, select is not None, *done, *layouts)
+    return Operands(a.dtype, b.dtype, out.dtype, dtype_c, select is not None, *done, layout_a, layout_b, False, *codes)
+
+
+def terms_of(a: Tensor, codes: CodeFormat | None, dim: int = -1) -> int:
+    """How many terms an operand has along ``dim``."""
+    return a.shape[dim] * (2 if codes is not None and codes.packed else 1)
 
 
 def _layout(x: Tensor, lines: int, terms: int) -> int:
@@ -263,8 +335,7 @@ def _blocks(args: GemmArgs, kernel: GemmKernel) -> int:
 
 def _fill_orders(args: GemmArgs, member: Accumulator, device: torch.device) -> object:
     """Sizes of the wrappers and, where terms are permuted, their order on the device. What must outlive the launch."""
-    what = program(member)
-    assert isinstance(what, Program)
+    what = program_of(member)
     for level, wrapper in enumerate(what.wrappers):
         args.size[level] = wrapper.n
     order = term_order(what.wrappers, what.shuffle, args.k, device)
@@ -288,11 +359,15 @@ _LISTED = (
     ("e4m3 : pairwise(e5m10, 8)", _BF16, (1, 1), True), (":interleaved(4, bf16)", _F32, (0, 0), False),
     (":splitk(4, bf16, fp32)", _F32, (1, 1), False), (":kahan(bf16)", _F32, (1, 1), False),
     (":neumaier(e5m10)", _F32, (1, 1), False), (":two_sum(e5m10)", _F32, (1, 1), False),
-    (":exact(fp32)", _F32, (1, 1), False), ("int8 : int(24)", _BF16, (1, 1), True),
+    (":exact(fp32)", _F32, (1, 1), False), (":binned(fp32)", _F32, (1, 1), False),
+    (":binned(fp32)", _F64, (1, 1), False), ("int8 : int(24)", _BF16, (1, 1), True),
     ("int8 : int(12, saturate)", _BF16, (1, 1), True), (":fixed(16, 8)", _F32, (1, 1), False),
+    (":fixed(16, 8, rounding=rtz)", _F32, (1, 1), False),
     (":hw(hopper, wgmma, e4m3)", _F32, (1, 1), False), (":hw(cdna3, mfma, fp16)", _F32, (1, 1), False),
     (":hw(cdna2, mfma, bf16)", _F32, (1, 1), False),
 )  # fmt: skip
+#: Of these, those with a kernel that counts overflows, too.
+_COUNTED = ("int8 : int(12, saturate)", ":fixed(16, 8, rounding=rtz)")
 
 
 def sources() -> Iterator[KernelSource]:
@@ -303,3 +378,12 @@ def sources() -> Iterator[KernelSource]:
         operands = Operands(dtype, dtype, out, None, False, done, done, *layouts)
         for side in sides(spec, spec.accumulator, operands)[: 3 if text == "e4m3 : e6m9" else 1]:
             yield gemm_source(spec, spec.accumulator, operands, side).source
+        if text in _COUNTED:
+            counting = replace(operands, out=torch.float64, count=True)
+            yield gemm_source(spec, spec.accumulator, counting, sides(spec, spec.accumulator, counting)[0]).source
+    for text, layouts in (("e4m3 : e6m9", (1, 1)), ("e2m1 : e6m9", (0, 0))):
+        spec = GemmSpec.of(text)
+        assert spec.a is not None
+        code = code_format(spec.a.format)
+        coded = Operands(torch.uint8, torch.uint8, _F32, None, False, True, True, *layouts, False, code, code)
+        yield gemm_source(spec, spec.accumulator, coded, sides(spec, spec.accumulator, coded)[0]).source

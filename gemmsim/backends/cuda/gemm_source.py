@@ -13,9 +13,10 @@ from gemmsim.formats import Cast
 from ..cpu.params import CODE_PARITY, NEG_ZERO, NO_SUBNORMALS, NO_ZERO, cast_record
 from ..cpu.program import INTERLEAVED, PAIRWISE, SHUFFLED, Program, program
 from ..cpu.records import CastRecord, HardwareRecord
+from .codes import CodeFormat
 from .source import KernelSource, cast_literal
 
-__all__ = ["DEPTH", "SIDE", "THREADS", "GemmKernel", "Operands", "gemm_source", "sides"]
+__all__ = ["DEPTH", "SIDE", "THREADS", "GemmKernel", "Operands", "gemm_source", "is_permuted", "program_of", "sides"]
 
 #: Of a block (cutlass_kernels/gemm/config.h): 16 x 16 threads, terms of a chunk.
 THREADS, SIDE, DEPTH = 256, 16, 16
@@ -26,6 +27,7 @@ DTYPES = {
     torch.float64: ("F64", 8, 53),
     torch.float16: ("F16", 2, 11),
     torch.bfloat16: ("BF16", 2, 8),
+    torch.uint8: ("CODES", 1, 8),
 }
 #: gemmsim::Layout.
 ANY_STRIDES, TERMS_CONTIGUOUS, LINES_CONTIGUOUS = 0, 1, 2
@@ -34,6 +36,7 @@ _DTYPE_FACTS = {
     torch.float64: (53, -1074, 1024),
     torch.float16: (11, -24, 16),
     torch.bfloat16: (8, -133, 128),
+    torch.uint8: (53, -1074, 1024),  # of codes: their format's cast says the rest
 }
 _INITS = {"zero": 0, "c_first": 1, "c_last": 2}
 _SR, _SRB = 6, 7
@@ -47,7 +50,8 @@ class Operands:
     """What a kernel knows of the tensors.
 
     dtypes; whether an addend and a selection are given; whether operands hold results of their casts already; which of
-    them lie in memory as gemmsim::Layout says.
+    them lie in memory as gemmsim::Layout says; whether overflows are counted, into int64, in place of ``out``;
+    the formats of operands that are codes (of dtype uint8), which are results of the spec's casts to them.
     """
 
     a: torch.dtype
@@ -59,6 +63,9 @@ class Operands:
     done_b: bool = False
     layout_a: int = 0
     layout_b: int = 0
+    count: bool = False
+    code_a: CodeFormat | None = None
+    code_b: CodeFormat | None = None
 
 
 @dataclass(frozen=True)
@@ -68,6 +75,14 @@ class GemmKernel:
     source: KernelSource
     rows: int
     cols: int
+
+
+@lru_cache(maxsize=4096)
+def program_of(accumulator: Accumulator) -> Program:
+    """How ``accumulator``, which the CPU backend knows, is run."""
+    found = program(accumulator)
+    assert isinstance(found, Program), found
+    return found
 
 
 def _present(cast: Cast | None) -> CastRecord:
@@ -98,7 +113,7 @@ def _fits_float(cast: Cast | None, dtype: torch.dtype) -> bool:
     if cast is None:
         return dtype != torch.float64
     c = cast_record(cast)
-    if dtype != torch.float64:
+    if dtype not in (torch.float64, torch.uint8):
         return bool(c.emax <= 127)
     return bool(c.p <= 24 and c.emax <= 127 and c.emin - c.p + 1 >= -149)
 
@@ -154,6 +169,8 @@ def is_packed(spec: GemmSpec, what: Program, operands: Operands) -> bool:
 
 def _is_small(spec: GemmSpec, what: Program, operands: Operands) -> bool:
     """gemmsim::SmallIntegers: whole operands and a register that ordinary integers hold."""
+    if operands.count:
+        return False
     a, b = _facts(spec.a, operands.a), _facts(spec.b, operands.b)
     bits, saturate, at_end, _, shift, _ = what.register
     if min(a[1], b[1]) < 0 or max(a[2], b[2]) > 30 or shift:
@@ -187,8 +204,7 @@ def _is_heavy(spec: GemmSpec, what: Program, operands: Operands, carrier: int) -
 @lru_cache(maxsize=4096)
 def sides(spec: GemmSpec, accumulator: Accumulator, operands: Operands) -> tuple[int, ...]:
     """Outputs of a thread each way that there are kernels for, most first."""
-    what = program(accumulator)
-    assert isinstance(what, Program)
+    what = program_of(accumulator)
     most = _is_heavy(spec, what, operands, carrier_of(spec, what, operands))
     if is_packed(spec, what, operands):
         most = max(most, 2)
@@ -203,8 +219,7 @@ def _permutes(what: Program) -> bool:
 @lru_cache(maxsize=4096)
 def is_permuted(accumulator: Accumulator) -> bool:
     """Whether terms are read in another order than that of k."""
-    what = program(accumulator)
-    return isinstance(what, Program) and _permutes(what)
+    return _permutes(program_of(accumulator))
 
 
 def _record_literal(record: HardwareRecord) -> str:
@@ -245,6 +260,11 @@ def gemm_config(spec: GemmSpec, what: Program, operands: Operands, side: int) ->
         "levels": len(what.wrappers), "wrapper": _wrappers_literal(what),
         "reg": register, "hardware": _record_literal(what.hardware or HardwareRecord()),
     }  # fmt: skip
+    if operands.count:
+        fields["count"] = 1
+    for name, codes in (("code_a", operands.code_a), ("code_b", operands.code_b)):
+        if codes is not None:
+            fields[name] = codes.literal()
     return "{" + ", ".join(f".{name} = {value}" for name, value in fields.items()) + "}"
 
 
@@ -254,6 +274,8 @@ def _shared_bytes(spec: GemmSpec, what: Program, operands: Operands, side: int) 
     element = 8 if carrier == 1 or (carrier == 2 and spec.arithmetic != "fp32") else 4
     if is_packed(spec, what, operands):
         element = 2
+    elif what.method == INTEGER and _is_small(spec, what, operands):
+        element = 4
     depth = DEPTH
     if what.method == HARDWARE and what.hardware is not None:
         depth = 64 if what.hardware.products > 32 else 32
@@ -265,12 +287,12 @@ def gemm_source(spec: GemmSpec, accumulator: Accumulator, operands: Operands, si
     """The kernel of ``spec`` with ``accumulator`` (a member, if the spec's own is a palette) and ``side`` x ``side``
     outputs a thread. Its operand and output casts must not be stochastic.
     """
-    what = program(accumulator)
-    assert isinstance(what, Program)
-    config = gemm_config(spec, what, operands, side)
+    what = program_of(accumulator)
+    config, shared = gemm_config(spec, what, operands, side), _shared_bytes(spec, what, operands, side)
     text = (
         '#include "gemm/simt.h"\n'
         f"constexpr gemmsim::GemmConfig kConfig{config};\n"
+        f"static_assert(gemmsim::gemm_shared_bytes<kConfig>() == {shared});\n"
         f'extern "C" __global__ void __launch_bounds__({THREADS}, 1) gemmsim_kernel(const gemmsim::GemmArgs args) {{\n'
         "    gemmsim::gemm_body<kConfig>(args, threadIdx.x, blockIdx.x, gridDim.x);\n"
         "}\n"
@@ -281,8 +303,9 @@ def gemm_source(spec: GemmSpec, accumulator: Accumulator, operands: Operands, si
         operation += ", arithmetic=fp32"
     layouts = ("any", "terms", "lines")
     how = f"{layouts[operands.layout_a]}/{layouts[operands.layout_b]}"
+    if operands.count:
+        operation, names[2] = f"overflows of {operation}", "i64"
     name = f"{operation}, {names[0]} {names[1]} to {names[2]}, {how}, {SIDE * side}x{SIDE * side}"
-    shared = _shared_bytes(spec, what, operands, side)
     random = any(c is not None and c.is_stochastic for c in (what.add, what.mul))
     work = side * side * (1 if random or what.method >= LONG else 4)  # terms of a pass of the loop in most runs
     source = KernelSource("gemm", name, text, THREADS, shared, work=work, hot="loop")

@@ -104,6 +104,19 @@ def test_every_tile_size(monkeypatch):
     check([(a, b, GemmSpec.of(text), 6) for text in texts])
 
 
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
+def test_the_largest_tile_of_every_layout(monkeypatch, dtype):
+    """Vectors of operands find their places in shared memory, packed registers of 16 bits included."""
+    from support_cuda_gemm import cuda_gemm
+
+    monkeypatch.setattr(cuda_gemm, "_ENOUGH_TILES", 1)
+    g = torch.Generator().manual_seed(12)
+    a, b = torch.randn(144, 48, generator=g).to(dtype), torch.randn(48, 136, generator=g).to(dtype)
+    by_lines, by_terms = a.mT.contiguous().mT, b.mT.contiguous().mT
+    specs = [GemmSpec.of(text) for text in ("e5m10 : e5m10", "bf16 : bf16", ":e6m9")]
+    check([(x, y, spec, 0) for x in (a, by_lines) for y in (b, by_terms) for spec in specs])
+
+
 def test_layouts_batches_and_output_dtypes():
     g = torch.Generator().manual_seed(6)
     a, b = torch.randn(3, 2, 19, 37, generator=g), torch.randn(2, 37, 21, generator=g)
@@ -157,8 +170,8 @@ def test_a_palette_gives_each_element_its_member():
 
 def test_what_has_no_place_or_no_kernel_is_refused():
     a, out = torch.ones(2, 2), torch.empty(2, 2)
-    with pytest.raises(UnsupportedSpec, match="binned"):
-        host_gemm(a, a, GemmSpec.of(":binned(fp32)"), out)
+    with pytest.raises(UnsupportedSpec, match="The CUDA backend"):
+        host_gemm(a, a, GemmSpec.of(":chunked(64, chunked(32, chunked(16, chunked(8, chunked(4, e5m10)))))"), out)
     with pytest.raises(SpecError, match="init=c_first"):
         host_gemm(a, a, GemmSpec.of(":e5m10"), out, c=a)
     with pytest.raises(SpecError, match="select"):

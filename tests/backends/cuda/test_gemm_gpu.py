@@ -10,13 +10,13 @@ import torch
 from support import assert_bitwise_equal
 from support_cpu import operand
 from support_cuda import host_quantize
-from support_cuda_gemm import host_gemm
+from support_cuda_gemm import host_count, host_gemm
 from support_cuda_specs import CHIPS, ORDERS, RUNS, random_register, specs
 
 import gemmsim as gs
 from gemmsim.arithmetic import GemmSpec
 from gemmsim.backends import cpu, cuda
-from gemmsim.ops import kernels
+from gemmsim.ops import kernels, selection
 
 
 @pytest.mark.gpu
@@ -55,8 +55,12 @@ def test_the_public_functions_on_a_gpu():
 @pytest.fixture
 def on_the_host(monkeypatch):
     """The CUDA backend, its kernels run on the host, in place of the CPU's."""
-    backend = SimpleNamespace(gemm=host_gemm, quantize=host_quantize, supported=cuda.supported)
-    monkeypatch.setattr(kernels, "_backend", lambda x: backend)
+    backend = SimpleNamespace(
+        gemm=host_gemm, quantize=host_quantize, count_overflows=host_count, supported=cuda.supported
+    )
+    for module in (kernels, selection):
+        monkeypatch.setattr(module, "backend_of", lambda x: backend)
+    monkeypatch.setattr(selection, "cpu", backend)
 
 
 def test_operators_ask_the_backend_of_their_operands(on_the_host, monkeypatch):
@@ -69,6 +73,7 @@ def test_operators_ask_the_backend_of_their_operands(on_the_host, monkeypatch):
         lambda: gs.qmatmul(a, b, ":palette(e4m3, bf16)", select=select),
         lambda: gs.qmatmul(a[0, 0], b[0], ":e5m10, arithmetic=fp32", out_dtype=torch.bfloat16),
         lambda: gs.quantize(a, "e4m3/sr8", seed=5),
+        lambda: gs.count_overflows(a, b, "e4m3/sr4 : fixed(5, 2, rounding=sr8)", seed=6),
     ]
     got = [call() for call in calls]
     gs.qmatmul(a[0, 0], b[0], ":e5m10, arithmetic=fp32")
@@ -78,10 +83,15 @@ def test_operators_ask_the_backend_of_their_operands(on_the_host, monkeypatch):
         assert_bitwise_equal(got[index], call(), context=f"call {index}")
 
 
-def test_counting_overflows_needs_the_cpu():
-    class OnAGpu(torch.Tensor):
-        is_cuda = True
-
-    a = torch.ones(2, 2).as_subclass(OnAGpu)
-    with pytest.raises(gs.DeviceError, match=r"count_overflows.*\n.*cpu\(\)"):
-        kernels.count_overflows(a, a, GemmSpec.of("int8 : int(8)"))
+@pytest.mark.gpu
+@pytest.mark.parametrize(
+    "text", ["int8 : int(8)", "int8 : chunked(5, int(9, saturate), fp32)", "e4m3/sr4 : fixed(8, 4)"]
+)
+def test_overflows_counted_on_a_gpu_are_those_on_the_cpu(text):
+    g = torch.Generator().manual_seed(12)
+    a, b = (
+        torch.randint(-99, 99, (3, 40, 70), generator=g).float(),
+        torch.randint(-99, 99, (70, 33), generator=g).float(),
+    )
+    got = gs.count_overflows(a.cuda(), b.cuda(), text, seed=3)
+    assert got.is_cuda and torch.equal(got.cpu(), gs.count_overflows(a, b, text, seed=3))

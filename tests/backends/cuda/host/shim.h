@@ -16,7 +16,7 @@ static Dim3 threadIdx, blockIdx, blockDim, gridDim;
 
 namespace host {
 
-constexpr size_t STACK = 64 << 10;
+constexpr size_t STACK = 256 << 10;  // registers by exponent of doubles take 100 kB
 static ucontext_t scheduler, *fiber;
 static unsigned current, finished;
 static unsigned char* shared;
