@@ -2,6 +2,12 @@
 // vectorise, on bit patterns, so that every ISA gives the same bits.
 #include "block_many.h"
 
+#if ISA_AVX512
+#define ISA_STREAMS true
+#else
+#define ISA_STREAMS false
+#endif
+
 namespace gemmsim { namespace NS {
 
 static bool is_flushed(uint32_t amax, const BlockFormat& f) { return (f.flags & FLUSH) && log2_step(amax ? amax : 1u << 23, f.log2_from) <= -127; }
@@ -88,17 +94,22 @@ template <int N> static void decode_whole(const BlockArgs& a, const BlockTask& t
             factors[i] = f.flags & TENSOR_SCALE ? f.tensor_scale * factor : factor;
             if (factors[i] != factors[i]) factors[i] = float_from(C32::NAN_BITS);
         }
-        decode_many<N>(codes + b * N, count, f, factors, out + b * N);
+        decode_many<N>(codes + b * N, count, f, factors, out + b * N, t.stream && (const char*)out == t.dst);
     }
+}
+
+static bool takes_whole(const BlockArgs& a) {
+    const BlockFormat& f = a.format;
+    if (f.block_size != 32 && f.block_size != 16) return false;
+    // infinite elements under scales of zero, which e8m0 has not, need a look at each product
+    return a.op == ENCODE ? has_fast_way(f) : a.op == DECODE && !(f.rule == REAL && (f.flags & SPECIALS));
 }
 
 // Elements that whole blocks of a fast way take; the rest goes block by block.
 static int64_t whole_blocks(const BlockArgs& a, const BlockTask& t, const float* x, uint8_t* codes, float* out) {
     const BlockFormat& f = a.format;
     const int64_t blocks = t.count / f.block_size;
-    // e5m2's infinities under scales of zero, which e8m0 has not, need a look at each product
-    const bool good = a.op == ENCODE ? has_fast_way(f) : a.op == DECODE && !(f.rule == REAL && (f.flags & SPECIALS));
-    if (!good || (f.block_size != 32 && f.block_size != 16)) return 0;
+    if (!takes_whole(a)) return 0;
     if (a.op == ENCODE && f.block_size == 32) encode_whole<32>(a, t, x, blocks, codes);
     else if (a.op == ENCODE) encode_whole<16>(a, t, x, blocks, codes);
     else if (f.block_size == 32) decode_whole<32>(a, t, codes, blocks, out);
@@ -119,7 +130,9 @@ static void block_task(const BlockArgs& a, const BlockTask& t) {
     const bool bytes_out = a.op == ENCODE && a.packing == BYTES && a.code_step == 1;
     const bool bytes_in = a.op == DECODE && a.packing == BYTES && a.code_step == 1;
     uint8_t* codes = bytes_out || bytes_in ? t.codes : bytes;
-    const bool direct = a.op != ENCODE && a.dst_dtype == F32 && a.dst_step == 1 && !t.stream;
+    // decoding streams by itself where the vectors are aligned, and all of the task is whole blocks
+    const bool by_itself = ISA_STREAMS && a.op == DECODE && takes_whole(a) && n % size == 0 && ((uintptr_t)t.dst & (WIDTH - 1)) == 0;
+    const bool direct = a.op != ENCODE && a.dst_dtype == F32 && a.dst_step == 1 && (!t.stream || by_itself);
     float* out = direct ? (float*)t.dst : results;
     const int64_t done = whole_blocks(a, t, x, codes, out);
     for (int64_t i = done, block = done / size; i < n; i += size, ++block) {
@@ -139,7 +152,7 @@ static void block_task(const BlockArgs& a, const BlockTask& t) {
     }
     if (a.op == ENCODE) {
         if (!bytes_out) pack(a.packing, bytes, n, t.codes, a.code_step);
-    } else if (t.stream) {
+    } else if (t.stream && !direct) {
         stream_floats((float*)t.dst, results, n);
     } else if (!direct) {
         save_any<C32>(results, n, t.dst, a.dst_dtype, a.dst_step);

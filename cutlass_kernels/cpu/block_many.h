@@ -115,7 +115,7 @@ template <int N> static void encode_many(const float* x, int64_t blocks, const B
 }
 
 #if ISA_AVX512
-template <int N, bool INT, bool SPECIAL> static void decode_group(const uint8_t* __restrict codes, int64_t blocks, const BlockFormat& f, const float* __restrict factors, float* __restrict out) {
+template <int N, bool INT, bool SPECIAL> static void decode_group(const uint8_t* __restrict codes, int64_t blocks, const BlockFormat& f, const float* __restrict factors, float* __restrict out, bool stream) {
     typedef __m512i I;
     const I mask = _mm512_set1_epi32((1 << (f.bits - 1)) - 1), normal = _mm512_set1_epi32(1 << f.trailing), base = _mm512_set1_epi32((f.emin - 1 + 127) << 23);
     const I inf_code = _mm512_set1_epi32(f.inf_code), nan_from = _mm512_set1_epi32(f.nan_from), sign = _mm512_set1_epi32((int32_t)0x80000000u);
@@ -139,12 +139,14 @@ template <int N, bool INT, bool SPECIAL> static void decode_group(const uint8_t*
                 if (SPECIAL) bits = _mm512_mask_mov_epi32(bits, _mm512_cmpge_epi32_mask(magnitude, nan_from), nan);
                 v = _mm512_castsi512_ps(bits);
             }
-            _mm512_storeu_ps(out + b * N + i, _mm512_mul_ps(v, factor));
+            v = _mm512_mul_ps(v, factor);
+            if (stream) _mm512_stream_ps(out + b * N + i, v);
+            else _mm512_storeu_ps(out + b * N + i, v);
         }
     }
 }
 #else
-template <int N, bool INT, bool SPECIAL> static void decode_group(const uint8_t* __restrict codes, int64_t blocks, const BlockFormat& f, const float* __restrict factors, float* __restrict out) {
+template <int N, bool INT, bool SPECIAL> static void decode_group(const uint8_t* __restrict codes, int64_t blocks, const BlockFormat& f, const float* __restrict factors, float* __restrict out, bool) {
     const int32_t sign_shift = 32 - f.bits, mask = (1 << (f.bits - 1)) - 1, normal = 1 << f.trailing;
     const int32_t base = (f.emin - 1 + 127) << 23, shift = 23 - f.trailing, inf_code = f.inf_code, nan_from = f.nan_from;
     const float quantum = float_from((uint32_t)(f.emin - f.trailing + 127) << 23);
@@ -174,10 +176,10 @@ template <int N, bool INT, bool SPECIAL> static void decode_group(const uint8_t*
 #endif
 
 // Factors of NaN make NaN by themselves: every NaN here is the canonical one. Infinities times zero are left to the other way.
-template <int N> static void decode_many(const uint8_t* codes, int64_t blocks, const BlockFormat& f, const float* factors, float* out) {
-    if (f.flags & TWOS_COMPLEMENT) decode_group<N, true, false>(codes, blocks, f, factors, out);
-    else if (f.flags & SPECIALS) decode_group<N, false, true>(codes, blocks, f, factors, out);
-    else decode_group<N, false, false>(codes, blocks, f, factors, out);
+template <int N> static void decode_many(const uint8_t* codes, int64_t blocks, const BlockFormat& f, const float* factors, float* out, bool stream) {
+    if (f.flags & TWOS_COMPLEMENT) decode_group<N, true, false>(codes, blocks, f, factors, out, stream);
+    else if (f.flags & SPECIALS) decode_group<N, false, true>(codes, blocks, f, factors, out, stream);
+    else decode_group<N, false, false>(codes, blocks, f, factors, out, stream);
 }
 
 }}  // namespace gemmsim::NS
