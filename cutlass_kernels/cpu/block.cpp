@@ -1,6 +1,12 @@
 // Encoding, decoding and fake-quantising of blocks. Compiled once per ISA; the loops are written for the compiler to
 // vectorise, on bit patterns, so that every ISA gives the same bits.
-#include "block_elements.h"
+#include "block_many.h"
+
+#if ISA_AVX512
+#define ISA_STREAMS true
+#else
+#define ISA_STREAMS false
+#endif
 
 namespace gemmsim { namespace NS {
 
@@ -69,6 +75,48 @@ static void stream_floats(float* dst, const float* src, int64_t n) {
     memcpy(dst, src, (size_t)n * 4);
 }
 
+template <int N> static void encode_whole(const BlockArgs& a, const BlockTask& t, const float* x, int64_t blocks, uint8_t* codes) {
+    int32_t scales[GROUP];
+    for (int64_t b = 0; b < blocks; b += GROUP) {
+        const int64_t count = blocks - b < GROUP ? blocks - b : GROUP;
+        encode_many<N>(x + b * N, count, a.format, codes + b * N, scales);
+        for (int64_t i = 0; i < count; ++i) t.scales[(b + i) * a.scale_step] = (uint8_t)scales[i];
+    }
+}
+
+template <int N> static void decode_whole(const BlockArgs& a, const BlockTask& t, const uint8_t* codes, int64_t blocks, float* out) {
+    const BlockFormat& f = a.format;
+    float factors[GROUP];
+    for (int64_t b = 0; b < blocks; b += GROUP) {
+        const int64_t count = blocks - b < GROUP ? blocks - b : GROUP;
+        for (int64_t i = 0; i < count; ++i) {
+            const float factor = f.decode[t.scales[(b + i) * a.scale_step]];
+            factors[i] = f.flags & TENSOR_SCALE ? f.tensor_scale * factor : factor;
+            if (factors[i] != factors[i]) factors[i] = float_from(C32::NAN_BITS);
+        }
+        decode_many<N>(codes + b * N, count, f, factors, out + b * N, t.stream && (const char*)out == t.dst);
+    }
+}
+
+static bool takes_whole(const BlockArgs& a) {
+    const BlockFormat& f = a.format;
+    if (f.block_size != 32 && f.block_size != 16) return false;
+    // infinite elements under scales of zero, which e8m0 has not, need a look at each product
+    return a.op == ENCODE ? has_fast_way(f) : a.op == DECODE && !(f.rule == REAL && (f.flags & SPECIALS));
+}
+
+// Elements that whole blocks of a fast way take; the rest goes block by block.
+static int64_t whole_blocks(const BlockArgs& a, const BlockTask& t, const float* x, uint8_t* codes, float* out) {
+    const BlockFormat& f = a.format;
+    const int64_t blocks = t.count / f.block_size;
+    if (!takes_whole(a)) return 0;
+    if (a.op == ENCODE && f.block_size == 32) encode_whole<32>(a, t, x, blocks, codes);
+    else if (a.op == ENCODE) encode_whole<16>(a, t, x, blocks, codes);
+    else if (f.block_size == 32) decode_whole<32>(a, t, codes, blocks, out);
+    else decode_whole<16>(a, t, codes, blocks, out);
+    return blocks * f.block_size;
+}
+
 static void block_task(const BlockArgs& a, const BlockTask& t) {
     const BlockFormat& f = a.format;
     const int64_t n = t.count, size = f.block_size;
@@ -82,9 +130,12 @@ static void block_task(const BlockArgs& a, const BlockTask& t) {
     const bool bytes_out = a.op == ENCODE && a.packing == BYTES && a.code_step == 1;
     const bool bytes_in = a.op == DECODE && a.packing == BYTES && a.code_step == 1;
     uint8_t* codes = bytes_out || bytes_in ? t.codes : bytes;
-    const bool direct = a.op != ENCODE && a.dst_dtype == F32 && a.dst_step == 1 && !t.stream;
+    // decoding streams by itself where the vectors are aligned, and all of the task is whole blocks
+    const bool by_itself = ISA_STREAMS && a.op == DECODE && takes_whole(a) && n % size == 0 && ((uintptr_t)t.dst & (WIDTH - 1)) == 0;
+    const bool direct = a.op != ENCODE && a.dst_dtype == F32 && a.dst_step == 1 && (!t.stream || by_itself);
     float* out = direct ? (float*)t.dst : results;
-    for (int64_t i = 0, block = 0; i < n; i += size, ++block) {
+    const int64_t done = whole_blocks(a, t, x, codes, out);
+    for (int64_t i = done, block = done / size; i < n; i += size, ++block) {
         const int64_t m = n - i < size ? n - i : size;
         int32_t scale = a.op == DECODE ? t.scales[block * a.scale_step] : BY_LENGTH(encode_one, m, x + i, m, f, codes + i);
         if (a.op == ENCODE) {
@@ -101,7 +152,7 @@ static void block_task(const BlockArgs& a, const BlockTask& t) {
     }
     if (a.op == ENCODE) {
         if (!bytes_out) pack(a.packing, bytes, n, t.codes, a.code_step);
-    } else if (t.stream) {
+    } else if (t.stream && !direct) {
         stream_floats((float*)t.dst, results, n);
     } else if (!direct) {
         save_any<C32>(results, n, t.dst, a.dst_dtype, a.dst_step);

@@ -158,8 +158,13 @@ INL void pack(int packing, const uint8_t* codes, int64_t n, uint8_t* out, int64_
     } else {
         const int first = packing == LOW_FIRST ? 0 : 4, second = 4 - first;
         const int64_t pairs = n / 2;
-        if (step == 1) for (int64_t i = 0; i < pairs; ++i) out[i] = (uint8_t)(codes[2 * i] << first | codes[2 * i + 1] << second);
-        else for (int64_t i = 0; i < pairs; ++i) out[i * step] = (uint8_t)(codes[2 * i] << first | codes[2 * i + 1] << second);
+        if (step == 1) {
+            for (int64_t i = 0; i < pairs; ++i) {
+                uint16_t two;  // little-endian: the first code is the low byte
+                memcpy(&two, codes + 2 * i, 2);
+                out[i] = first ? (uint8_t)(two << 4 | two >> 8) : (uint8_t)(two | two >> 4);
+            }
+        } else for (int64_t i = 0; i < pairs; ++i) out[i * step] = (uint8_t)(codes[2 * i] << first | codes[2 * i + 1] << second);
         if (n & 1) out[pairs * step] = (uint8_t)(codes[n - 1] << first);
     }
 }
@@ -176,7 +181,12 @@ INL void unpack(int packing, const uint8_t* in, int64_t step, int64_t n, uint8_t
     } else {
         const int first = packing == LOW_FIRST ? 0 : 4, second = 4 - first;
         const int64_t pairs = n / 2;
-        for (int64_t i = 0; i < pairs; ++i) {
+        for (int64_t i = 0; i < pairs && step == 1; ++i) {
+            const uint32_t both = in[i];
+            const uint16_t two = (uint16_t)((first ? both >> 4 | both << 8 : both | both << 4) & 0x0F0Fu);
+            memcpy(codes + 2 * i, &two, 2);
+        }
+        for (int64_t i = step == 1 ? pairs : 0; i < pairs; ++i) {
             const uint8_t both = in[i * step];
             codes[2 * i] = both >> first & 15;
             codes[2 * i + 1] = both >> second & 15;

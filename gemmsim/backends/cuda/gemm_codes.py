@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from gemmsim.arithmetic import GemmSpec, SpecError
-from gemmsim.formats import Cast, FixedFormat, Format, parse_cast
+from gemmsim.formats import Cast, FixedFormat, Format, parse_scalar
 
 from ..cpu.params import cast_record
 from .codes import CodeFormat, code_format
@@ -43,7 +43,7 @@ def gemm_codes(
         ValueError: for tensors that are not uint8, or whose K differs; and as ``gemm``.
         UnsupportedSpec, CudaError: as ``gemm``.
     """
-    formats = tuple(parse_cast(fmt).format if isinstance(fmt, str) else fmt for fmt in (a_format, b_format))
+    formats = tuple(parse_scalar(fmt) if isinstance(fmt, str) else fmt for fmt in (a_format, b_format))
     codes = code_format(formats[0]), code_format(formats[1])
     _check_tensors(a_codes, b_codes, codes)
     for name, cast, fmt in (("a", spec.a, formats[0]), ("b", spec.b, formats[1])):
