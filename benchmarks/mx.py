@@ -1,7 +1,7 @@
 """Conversions to and from block formats against copy_, in bytes moved a second, into memory that is already there.
 
-copy_ reads and writes 4 bytes an element; a conversion moves 4 bytes, the codes and the scales. The ratio is of bytes per
-second. The bits are compared with the exact reference before anything is timed.
+copy_ reads and writes 4 bytes an element; a conversion moves 4 bytes, the codes and the scales. The ratio is of bytes
+per second. The bits are compared with the exact reference before anything is timed.
 """
 
 from __future__ import annotations
