@@ -38,7 +38,8 @@ def gemm_codes(
     the format. ``spec`` has no operand casts, or casts to the formats themselves, which leave their values alone.
 
     Raises:
-        FormatError: for a block format, a format of more than 8 bits, an unbounded grid, or values that float64 does not hold.
+        FormatError: for a block format, a format of more than 8 bits, an unbounded grid, or values that float64 does
+            not hold.
         SpecError: for an operand cast that would change the codes' values; and as ``gemm``.
         ValueError: for tensors that are not uint8, or whose K differs; and as ``gemm``.
         UnsupportedSpec, CudaError: as ``gemm``.
