@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from gemmsim.arithmetic import GemmSpec, SpecError
-from gemmsim.formats import Cast, FixedFormat, Format, parse_scalar
+from gemmsim.formats import Cast, FixedFormat, FloatFormat, Format, FormatError, parse
 
 from ..cpu.params import cast_record
 from .codes import CodeFormat, code_format
@@ -38,12 +38,13 @@ def gemm_codes(
     the format. ``spec`` has no operand casts, or casts to the formats themselves, which leave their values alone.
 
     Raises:
-        FormatError: for a format of more than 8 bits, an unbounded grid, or values that float64 does not hold.
+        FormatError: for a block format, a format of more than 8 bits, an unbounded grid, or values that float64 does
+            not hold.
         SpecError: for an operand cast that would change the codes' values; and as ``gemm``.
         ValueError: for tensors that are not uint8, or whose K differs; and as ``gemm``.
         UnsupportedSpec, CudaError: as ``gemm``.
     """
-    formats = tuple(parse_scalar(fmt) if isinstance(fmt, str) else fmt for fmt in (a_format, b_format))
+    formats = _element_format(a_format), _element_format(b_format)
     codes = code_format(formats[0]), code_format(formats[1])
     _check_tensors(a_codes, b_codes, codes)
     for name, cast, fmt in (("a", spec.a, formats[0]), ("b", spec.b, formats[1])):
@@ -54,6 +55,13 @@ def gemm_codes(
             )
     known = replace(spec, a=Cast(formats[0]), b=Cast(formats[1]))
     return product(a_codes, b_codes, known, out, seed, c, select, codes)
+
+
+def _element_format(fmt: Format | str) -> Format:
+    found = parse(fmt) if isinstance(fmt, str) else fmt
+    if not isinstance(found, FloatFormat | FixedFormat):
+        raise FormatError(f"codes of {found}; allowed: formats of single numbers.\n  Give the format of its elements.")
+    return found
 
 
 def _keeps(cast: Cast, fmt: Format) -> bool:

@@ -116,6 +116,8 @@ def test_what_is_refused():
         host_codes(x, x, "e5m10", "e4m3", spec, out)
     with pytest.raises(FormatError, match="at most 8 bits"):
         host_codes(x, x, "fixed(8,4,unbounded)", "e4m3", spec, out)
+    with pytest.raises(FormatError, match="single numbers"):
+        host_codes(x, x, "mxfp4", "e4m3", spec, out)
     with pytest.raises(SpecError, match="a_codes of e4m3 with the operand cast e5m2"):
         host_codes(x, x, "e4m3", "e4m3", GemmSpec.of("e5m2*e4m3 : fp32"), out)
     with pytest.raises(SpecError, match="b_codes of e5m2"):  # infinities would be clamped
