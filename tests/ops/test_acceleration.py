@@ -316,6 +316,13 @@ def test_without_a_native_type_the_meaning_stays_and_the_reason_is_told(spec, mo
     assert "refused" not in gs.last_backend().plan
 
 
+def orders_differ(a, b):
+    """How far two float32 sums of the same products may be apart, whatever their orders: 2 K u / (1 - K u) sum|a b|, with
+    one more rounding for the float32 difference (Higham, Accuracy and Stability of Numerical Algorithms, 4.2)."""
+    ku = (a.shape[-1] + 1) * 2.0**-24
+    return 2 * ku / (1 - ku) * (a.detach().double().abs() @ b.detach().double().abs())
+
+
 def test_seeds_and_the_generator_are_the_same_inside():
     a, b = operands()
     torch.manual_seed(3)
@@ -326,8 +333,11 @@ def test_seeds_and_the_generator_are_the_same_inside():
         got = gs.qmatmul(a, b, "bf16/sr8 : fp32")
         assert gs.last_backend().backend == "blas"
     assert torch.rand(1) == after
-    assert torch.allclose(got, want, atol=1e-4)  # the same operand bits, other sums
-    assert not torch.allclose(got, gs.qmatmul(a, b, "bf16/sr8 : fp32", seed=9), atol=1e-4)
+    # the same operand bits in sums of another order; rounding to bf16 enlarges an operand by 2**-7 at most
+    bound = orders_differ(a, b) * (1 + 2**-7) ** 2
+    assert bool(((got - want).abs().double() <= bound).all())
+    other = gs.qmatmul(a, b, "bf16/sr8 : fp32", seed=9)
+    assert bool(((got - other).abs().double() > bound).any())
 
 
 # Under autograd and PyTorch's transforms
@@ -351,7 +361,8 @@ def test_backward_products_follow_their_forward_product(monkeypatch):
     grads = a.grad.clone(), b.grad.clone()
     g = torch.ones(24, 16)
     assert_bitwise_equal(grads[0], g @ b.detach().mT)
-    assert torch.allclose(grads[1], a.detach().mT @ g, atol=1e-5)
+    want = a.detach().mT @ g  # by another kernel of the library, for another layout
+    assert bool(((grads[1] - want).abs().double() <= orders_differ(a.detach().mT, g)).all())
     with On(True):
         outside.sum().backward()
         assert On.enabled
