@@ -194,7 +194,8 @@ def markdown(report: dict[str, Any]) -> str:
     lines += [f"* {key}: {value}" for key, value in report["machine"].items()]
     tests, products = report["tests"], report["random"]
     lines += ["", f"* tests: {'passed' if tests.get('ok') else 'FAILED'}: {tests.get('summary', tests.get('error'))}"]
-    lines.append(f"* random products: {products.get('products', 0)}, different: {len(products.get('different', []))}")
+    different, refused = len(products.get("different", [])), products.get("refused", 0)
+    lines.append(f"* random products: {products.get('products', 0)}, different: {different}, refused: {refused}")
     lines += ["", "## What silicon answered", "", *(f"    {line}" for line in report["probes"].get("answers", []))]
     timed = report["timings"]
     lines += ["", "## Timings", "", "| spec, 4096^3 | TMAC/s | slot limit | share | asked | of torch.mm fp32 |"]
