@@ -2,6 +2,7 @@
 
 from . import compensated, exact_sum, hardware, integer, orders, sequential  # noqa: F401  # each enters its definitions
 from .block import decode_block, encode_block, quantize_block
+from .block_float import quantize_block_float, quantize_shared
 from .dot import Dot, implements, total
 from .gemm import count_overflows, gemm
 from .philox import Site, element_draw, element_draws, philox, step_draw, step_draws
@@ -21,6 +22,8 @@ __all__ = [
     "philox",
     "quantize",
     "quantize_block",
+    "quantize_block_float",
+    "quantize_shared",
     "round_value",
     "step_draw",
     "step_draws",

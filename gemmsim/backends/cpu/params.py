@@ -5,8 +5,18 @@ from __future__ import annotations
 import math
 from functools import lru_cache
 
-from gemmsim.formats import Cast, FixedFormat, FloatFormat, Overflow, RoundingMode, Specials
+from gemmsim.formats import (
+    Binary8Format,
+    Cast,
+    FixedFormat,
+    FloatFormat,
+    Overflow,
+    RoundingMode,
+    Specials,
+    SupernormalFormat,
+)
 
+from .grid_params import binary8_record, supernormal_record
 from .records import CastRecord
 
 __all__ = ["cast_record"]
@@ -119,4 +129,8 @@ def _fixed_record(cast: Cast, fmt: FixedFormat) -> CastRecord:
 def cast_record(cast: Cast) -> CastRecord:
     """The C record of a cast. Callers copy it; it is shared."""
     fmt = cast.format
-    return _float_record(cast, fmt) if isinstance(fmt, FloatFormat) else _fixed_record(cast, fmt)
+    if isinstance(fmt, FloatFormat):
+        return _float_record(cast, fmt)
+    if isinstance(fmt, SupernormalFormat):
+        return supernormal_record(cast, fmt)
+    return binary8_record(cast, fmt) if isinstance(fmt, Binary8Format) else _fixed_record(cast, fmt)
