@@ -11,7 +11,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, cast
 
-from ..formats import Cast, FixedFormat, FloatFormat, FormatError, Rounding, parse_cast, parse_rounding, parse_scalar
+from ..formats import Cast, FloatFormat, FormatError, Rounding, parse_cast, parse_rounding, parse_scalar
+from ..formats.any_format import FORMATS
 from .errors import SpecFormatError, spec_error
 
 if TYPE_CHECKING:
@@ -176,7 +177,7 @@ class AccumulatorKind(Kind):
             return parse_accumulator(value)
         if isinstance(value, Mapping):
             return Accumulator.from_json(cast("Mapping[str, object]", value))
-        if isinstance(value, (Cast, FloatFormat, FixedFormat)):
+        if isinstance(value, (Cast, *FORMATS)):
             return parse_accumulator(str(value))
         raise spec_error(
             f"{owner}: {name}={value!r} of type {type(value).__name__}",

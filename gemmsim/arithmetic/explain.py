@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ..formats import Cast, FixedFormat, Overflow, Specials
+from ..formats import Binary8Format, Binary8Policy, Cast, FixedFormat, FloatFormat, Overflow, Specials
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -84,11 +84,14 @@ def _overflow_words(step: Cast) -> str:
     fmt = step.format
     if isinstance(fmt, FixedFormat):
         return "saturates" if fmt.clamp else "none, the grid has no bounds"
+    if isinstance(fmt, Binary8Format):
+        infinity = fmt.policy is Binary8Policy.SATURATE_INFTY
+        return "to infinity, in every rounding" if infinity else "saturates, infinities too"
     if step.overflow is not Overflow.INFINITY:
         return step.overflow.describe()
     if fmt.has_inf:
         return "to infinity"
-    if fmt.has_nan and fmt.specials is not Specials.P3109_FINITE:
+    if isinstance(fmt, FloatFormat) and fmt.has_nan and fmt.specials is not Specials.P3109_FINITE:
         return "to NaN (no infinity in the format)"
     return "to the largest value (the format is finite)"
 

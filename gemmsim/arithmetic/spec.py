@@ -7,7 +7,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
-from ..formats import FP32, Cast, FixedFormat, FloatFormat, Format
+from ..formats import FP32, Cast, FixedFormat, Format
+from ..formats.any_format import FORMATS
 from .accumulator import Accumulator
 from .arguments import ACCUMULATOR, CAST, optional
 from .errors import spec_error
@@ -157,7 +158,7 @@ class GemmSpec:
             return spec
         if isinstance(spec, str):
             return _parse(str(spec))
-        if isinstance(spec, (Accumulator, Cast, FloatFormat, FixedFormat)):
+        if isinstance(spec, (Accumulator, Cast, *FORMATS)):
             return cls(accumulator=spec)  # type: ignore[arg-type]
         raise spec_error(
             f"GEMM spec {spec!r} of type {type(spec).__name__}",
@@ -240,7 +241,7 @@ def _text(spec: GemmSpec) -> str:
 
 def _fits_fp32(fmt: Format) -> bool:
     """Whether binary32 holds every value of ``fmt``."""
-    if isinstance(fmt, FloatFormat):
+    if not isinstance(fmt, FixedFormat):
         return fmt.p <= 24 and fmt.emax <= 127 and fmt.quantum_exponent >= -149
     width = fmt.bits - int(fmt.signed)
     # An unbounded grid has no width: what lies beyond 2**24 steps in binary32 is on the grid already.

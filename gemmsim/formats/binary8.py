@@ -88,7 +88,7 @@ class Binary8Format(MagnitudeFormat):
 
     @property
     def emin(self) -> int:
-        """Exponent of the lowest binade with ``p`` bits: one lower without subnormals, where there are trailing bits."""
+        """Exponent of the lowest binade with ``p`` bits: one lower where ``skips_first``."""
         return -self.bias if self.skips_first else 1 - self.bias
 
     @property
@@ -174,8 +174,8 @@ class Binary8Format(MagnitudeFormat):
         }[self.policy]
         lines = [
             f"{self}: 8-bit float by the rules before P3109 v4.0",
-            f"  {sign} + {self.exponent_bits} exponent + {self.trailing_bits} trailing significand bits (p = {self.p}), "
-            f"bias {self.bias}",
+            f"  {sign} + {self.exponent_bits} exponent + {self.trailing_bits} trailing significand bits "
+            f"(p = {self.p}), bias {self.bias}",
             f"  max {number_text(self.max_fraction)}, min {number_text(self.min_fraction)}, "
             f"smallest value {number_text(Fraction(self.smallest_subnormal))}",
             f"  {'infinity' if self.has_inf else 'no infinity'}, NaN (code {self._nan_code:#x}), one zero",

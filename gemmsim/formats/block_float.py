@@ -76,7 +76,11 @@ class BlockFloatFormat:
             ) from None
         in_blocks = self.sharing is Sharing.BLOCK
         low, high = (1, (1 << 31) - 1) if in_blocks else (0, 0)
-        put(self, "block_size", check_int(f"BlockFloatFormat by {self.sharing}", "block_size", self.block_size, low, high))
+        put(
+            self,
+            "block_size",
+            check_int(f"BlockFloatFormat by {self.sharing}", "block_size", self.block_size, low, high),
+        )
         put(self, "dim", check_int("BlockFloatFormat", "dim", self.dim, -64, 63))
         if self.sharing is Sharing.TENSOR and self.dim != 0:
             if self.dim != -1:

@@ -31,8 +31,9 @@ class Cast:
     """Rounding of a real number to ``format``, once, by ``rounding``, with ``overflow`` beyond the largest value.
 
     NaN stays NaN. Infinities follow ``overflow``. The sign of zero is kept where the format has -0, else zero is +0.
-    In an unsigned FloatFormat a result below zero is NaN under ``Overflow.INFINITY`` and 0 under the other policies; rtz and
-    ru, P3109's finite domain and formats without NaN give 0 there too. A scale format (no zero) always gives NaN.
+    In an unsigned FloatFormat a result below zero is NaN under ``Overflow.INFINITY``, 0 under the other policies; rtz
+    and ru, P3109's finite domain and formats without NaN give 0 there too. A scale format (no zero) always gives NaN.
+    A Binary8Format has its overflow policy itself.
 
     Raises:
         FormatError: for fields of another type.
@@ -55,7 +56,7 @@ class Cast:
             raise format_error(
                 f"Cast: overflow {self.overflow} with {self.format}",
                 "the policy that is part of the format",
-                f"Leave {self.overflow} out; choose saturate_infty, saturate_maxfloat or saturate_maxfloat2 in binary8(...).",
+                f"Leave {self.overflow} out, or choose among saturate_infty, saturate_maxfloat and saturate_maxfloat2.",
             )
 
     @property

@@ -53,13 +53,9 @@ def register(name: str, fmt: Format) -> None:
             another format, or that is the name of a rounding or overflow policy.
     """
     if not isinstance(fmt, FORMATS):
-        raise format_error(
-            f"register({name!r}, {fmt!r})", "a format of single numbers", "Use parse(text) for a name."
-        )
+        raise format_error(f"register({name!r}, {fmt!r})", "a format of single numbers", "Use parse(text) for a name.")
     key = name.strip().lower() if isinstance(name, str) else ""
-    reserved = (
-        is_rounding_name(key) or is_overflow_name(key) or key in _WORDS
-    )
+    reserved = is_rounding_name(key) or is_overflow_name(key) or key in _WORDS
     if re.fullmatch(r"[a-z][a-z0-9_]*", key) is None or (reserved and key not in _BUILT_IN):
         raise format_error(
             f"register({name!r}, ...)",
@@ -166,6 +162,6 @@ def _parse_base(text: str, base: str) -> Format:
 
 
 def _hint(base: str) -> str:
-    common = ("e5m10", "e8m7", "e8m23", "e11m52", "fixed(8,4)", "ufixed(8,4)", "ieee_e4m3", "bfp(8,16)")
-    common += ("supernormal(4,3)", "binary8(3)")
+    common = ["e5m10", "e8m7", "e8m23", "e11m52", "fixed(8,4)", "ufixed(8,4)", "ieee_e4m3"]
+    common += ["supernormal(4,3)", "binary8(3)", "bfp(8,16)"]
     return suggestion(base, [*names(), *BLOCK_NAMES, *common])

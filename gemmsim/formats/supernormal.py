@@ -206,7 +206,7 @@ class SupernormalFormat(MagnitudeFormat):
             f"  1 sign + {self.exponent_bits} exponent + {self.trailing_bits} trailing significand bits, "
             f"bias {self.bias}; {codes or 'one exponent code below and one above'} hold powers of two",
             f"  max {number_text(self.max_fraction)}, min {number_text(self.min_fraction)}, smallest value {power[0]}",
-            f"  p = {self.p} from {power[1]} up to {power[2]}, powers of two outside; nearest even takes {tie} at a tie",
+            f"  p = {self.p} from {power[1]} up to {power[2]}, powers of two outside; rne takes {tie} at a tie",
             f"  {'+-infinity' if self.has_inf else 'no infinity'}, no NaN, +0 and -0",
             f"  beyond max without saturation: {'infinity' if self.has_inf else 'the largest value'}",
         ]

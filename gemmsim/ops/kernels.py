@@ -14,18 +14,19 @@ import torch
 from torch import Tensor
 
 from gemmsim.arithmetic import GemmSpec
-from gemmsim.formats import Cast
+from gemmsim.formats import BlockFloatFormat, Cast, Sharing
 
 from . import selection, state
-from .casts import carrier_dtype
+from .casts import Target, target_dtype
 from .checks import FLOAT_DTYPES, check_device, check_float, check_integers, check_out_dtype
-from .errors import ShapeError, message
+from .errors import DeviceError, ShapeError, message
 from .seeds import Site, derive_seed, draw_seed
 from .selection import backend_of
 from .shapes import matmul_shape
 
 __all__ = [
     "call_seed",
+    "check_target",
     "count_overflows",
     "matmul",
     "matmul_with_operands",
@@ -72,14 +73,33 @@ def result_dtype(owner: str, a: Tensor, b: Tensor, out_dtype: torch.dtype | None
     return a.dtype if a.dtype == b.dtype else torch.promote_types(a.dtype, b.dtype)
 
 
+def check_target(target: Target, x: Tensor) -> None:
+    """The error of a tensor that cannot be rounded to ``target``: its dtype, or a dimension it does not have."""
+    if x.dtype not in FLOAT_DTYPES:
+        check_float("quantize", "x", x)
+    if not isinstance(target, BlockFloatFormat):
+        return
+    if x.is_cuda:
+        asked = f"quantize: {target} on {x.device}"
+        raise DeviceError(message(asked, "block floating point on the CPU", "Use x.cpu() and move the result back."))
+    if target.sharing is not Sharing.TENSOR and not -x.dim() <= target.dim < x.dim():
+        allowed = (
+            f"dimensions of the tensor, {-x.dim()} to {x.dim() - 1}" if x.dim() else "tensors of one dimension or more"
+        )
+        asked = f"quantize: {target} of a tensor of shape {tuple(x.shape)}"
+        raise ShapeError(message(asked, allowed, "Change dim, or use bfp(bits,tensor)."))
+
+
 def quantize_into(
-    x: Tensor, cast: Cast, out: Tensor, seed: int | None, site: int = Site.QUANTIZE, stream: int = 0
+    x: Tensor, cast: Target, out: Tensor, seed: int | None, site: int = Site.QUANTIZE, stream: int = 0
 ) -> None:
     """Write ``cast`` of each element of ``x`` to ``out``; a stochastic cast without ``seed`` draws one."""
     bits = 0
     if cast.is_stochastic:
         bits = draw_seed() if seed is None else derive_seed(seed, stream)
-    if out.dim() <= _MAX_DIMS:
+    if isinstance(cast, BlockFloatFormat):
+        backend_of(x).quantize_block_float(x, cast, out, bits, site)
+    elif out.dim() <= _MAX_DIMS:
         backend_of(x).quantize(x, cast, out, bits, site)
     else:
         flat = torch.empty(out.numel(), dtype=out.dtype, device=out.device)
@@ -88,8 +108,9 @@ def quantize_into(
     state.record("quantize", _name(x), str(cast), f"{x.numel()} elements {x.dtype} to {out.dtype}")
 
 
-def overwrite(x: Tensor, cast: Cast, out: Tensor, seed: int | None) -> None:
+def overwrite(x: Tensor, cast: Target, out: Tensor, seed: int | None) -> None:
     """``quantize_into`` a tensor that others may hold: autograd learns that it changed."""
+    check_target(cast, x)
     quantize_into(x, cast, out, seed)
     if not out.is_inference():
         torch.autograd.graph.increment_version(out)
@@ -97,16 +118,15 @@ def overwrite(x: Tensor, cast: Cast, out: Tensor, seed: int | None) -> None:
 
 def quantize(
     x: Tensor,
-    cast: Cast,
+    cast: Target,
     seed: int | None = None,
     site: int = Site.QUANTIZE,
     stream: int = 0,
     widen: bool = False,
 ) -> Tensor:
     """``cast`` of each element of ``x`` as a new tensor of its dtype; ``widen``: of one that holds the format."""
-    if x.dtype not in FLOAT_DTYPES:
-        check_float("quantize", "x", x)
-    out = torch.empty_like(x, dtype=carrier_dtype(cast.format, x.dtype) if widen else x.dtype)
+    check_target(cast, x)
+    out = torch.empty_like(x, dtype=target_dtype(cast, x.dtype) if widen else x.dtype)
     quantize_into(x, cast, out, seed, site, stream)
     return out
 

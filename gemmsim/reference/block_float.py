@@ -45,7 +45,7 @@ def quantize_shared(
 
 
 def quantize_block_float(values: Any, shape: Sequence[int], fmt: BlockFloatFormat, seed: int = 0) -> list[float]:
-    """The elements of a tensor of ``shape``, in row-major order, rounded block by block; random bits as ``quantize``."""
+    """The elements of a tensor of ``shape``, row-major, rounded block by block; random bits as ``quantize``."""
     flat = [float(x) for x in values]
     result = list(flat)
     blocks: dict[tuple[int, ...], list[int]] = {}

@@ -15,7 +15,7 @@ __all__ = ["Binary8Rounder", "SupernormalRounder"]
 
 
 class SupernormalRounder(Rounder):
-    """Rounding to a supernormal format: p bits in the binades that have them, 1 bit outside, nothing below the least."""
+    """Rounding to a supernormal format: p bits in the binades that have them, 1 bit outside."""
 
     def __init__(self, cast: Cast, unit: int) -> None:
         assert isinstance(cast.format, SupernormalFormat)
@@ -55,4 +55,3 @@ class Binary8Rounder(Rounder):
         if not self.goes_up(0, share, 80, x < 0, R):
             return 0
         return -self.gap if x < 0 else self.gap
-
