@@ -43,6 +43,12 @@ class Dot:
     #: Constructors that combine totals around this one.
     depth: int = 0
     tally: Tally = field(default_factory=Tally)
+    #: Where elements of block formats come without their scales: the scales of both operands, the terms that share a
+    #: pair of them, and the product of the tensors' own scales (None: there are none).
+    left_scales: Sequence[float] = ()
+    right_scales: Sequence[float] = ()
+    group: int | None = None
+    tensor_scales: float | None = None
 
     def __post_init__(self) -> None:
         if self.ks is None:
@@ -57,6 +63,8 @@ class Dot:
             products=self.products[which],
             left=self.left[which],
             right=self.right[which],
+            left_scales=self.left_scales[which],
+            right_scales=self.right_scales[which],
             ks=self.ks[which],
             depth=self.depth + 1,
         )
