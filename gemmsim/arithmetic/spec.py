@@ -63,6 +63,8 @@ class GemmSpec:
     key: str = field(init=False, compare=False, repr=False, default="")
     #: Whether the result depends on random bits; stored for the same reason.
     is_stochastic: bool = field(init=False, compare=False, repr=False, default=False)
+    #: Whether an operand is in a block format; likewise.
+    has_blocks: bool = field(init=False, compare=False, repr=False, default=False)
 
     def __post_init__(self) -> None:
         put = object.__setattr__
@@ -90,6 +92,7 @@ class GemmSpec:
         if self.arithmetic == "fp32":
             self._check_fits_fp32()
         put(self, "key", _text(self))
+        put(self, "has_blocks", isinstance(self.a, BlockFormat) or isinstance(self.b, BlockFormat))
         put(self, "is_stochastic", any(step.is_stochastic for step in self.casts()))
 
     def transposed(self) -> GemmSpec:
@@ -125,11 +128,6 @@ class GemmSpec:
     def cast_b(self) -> Cast | None:
         """Cast of b; None for none, and for a block format."""
         return self.b if isinstance(self.b, Cast) else None
-
-    @property
-    def has_blocks(self) -> bool:
-        """Whether an operand is in a block format."""
-        return isinstance(self.a, BlockFormat) or isinstance(self.b, BlockFormat)
 
     @property
     def group(self) -> int | None:

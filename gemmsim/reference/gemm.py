@@ -163,6 +163,7 @@ def _dots(work: _Work) -> Iterator[list[tuple[Accumulator, Dot]]]:
             if work.scales is not None:
                 dot.left_scales, dot.right_scales = work.scales[0][i], work.scales[1][j]
                 dot.group, dot.tensor_scales = spec.group, work.tensor_scales
+                dot.scale_format = next(fmt.scale for fmt in (spec.a, spec.b) if isinstance(fmt, BlockFormat))
             line.append((which, dot))
         yield line
 

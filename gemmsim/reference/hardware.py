@@ -38,6 +38,7 @@ class _Step(NamedTuple):
     #: Block scale of each operand of the step; empty where all are 1.
     left_scales: Sequence[float] = ()
     right_scales: Sequence[float] = ()
+    scale_format: FloatFormat | None = None
 
 
 class _Term(NamedTuple):
@@ -66,17 +67,17 @@ def _hardware(accumulator: Hardware, dot: Dot) -> Value:
     fill = -len(dot.products) % row.k
     operands = ([*dot.left, *[0.0] * fill], [*dot.right, *[0.0] * fill])
     scales: tuple[Sequence[float], Sequence[float]] = ((), ())
-    if dot.group is not None:
-        scales = (_filled(dot.left_scales, fill, dot.group, row), _filled(dot.right_scales, fill, dot.group, row))
-    result = chain(row, *operands, [*dot.products, *[0] * fill], 0, dot.unit, *scales)
+    fmt = dot.scale_format
+    if dot.group is not None and fmt is not None:
+        scales = (_filled(dot.left_scales, fill, dot.group, fmt), _filled(dot.right_scales, fill, dot.group, fmt))
+    result = chain(row, *operands, [*dot.products, *[0] * fill], 0, dot.unit, *scales, fmt)
     return times_tensor_scales(result, accumulator.add_cast, dot)
 
 
-def _filled(scales: Sequence[float], fill: int, block: int, row: Instruction) -> Sequence[float]:
+def _filled(scales: Sequence[float], fill: int, block: int, fmt: FloatFormat) -> Sequence[float]:
     """Scales without signs; the last block goes on to its end, later ones have code 0."""
     rest = min(-len(scales) % block, fill)
-    zero = OPERANDS[row.scale or "ue8m0"].format.decode(0)
-    return [abs(x) for x in [*scales, *scales[-1:] * rest, *[zero] * (fill - rest)]]
+    return [abs(x) for x in [*scales, *scales[-1:] * rest, *[fmt.decode(0)] * (fill - rest)]]
 
 
 def chain(
@@ -88,16 +89,18 @@ def chain(
     unit: int,
     left_scales: Sequence[float] = (),
     right_scales: Sequence[float] = (),
+    scale_format: FloatFormat | None = None,
 ) -> Value:
     """The register after all steps of ``row`` over whole instructions, from ``c``.
 
     products: those of ``left`` and ``right``, exact. They, c and the result are in units of 2**unit. left_scales,
-    right_scales: the block scale of each operand, empty where all are 1.
+    right_scales: the block scale of each operand, empty where all are 1, in ``scale_format``.
     """
     step, width = _STEPS[type(row.model)], row.model.products
     for k in range(0, len(products), width):
         part = slice(k, k + width)
-        c = step(row.model, _Step(left[part], right[part], products[part], c, row, unit, left_scales[part], right_scales[part]))
+        scales = left_scales[part], right_scales[part]
+        c = step(row.model, _Step(left[part], right[part], products[part], c, row, unit, *scales, scale_format))
     return c
 
 
@@ -130,9 +133,9 @@ def _nan_scales(step: _Step) -> Sequence[float]:
 
 def _scaled(terms: list[_Term], step: _Step, size: int) -> list[_Term]:
     """Terms of ``size`` products each, times their scales: significands multiply, exponents add."""
-    if not step.left_scales:
+    fmt = step.scale_format
+    if fmt is None:
         return terms
-    fmt = OPERANDS[step.row.scale or "ue8m0"].format
     scaled = []
     for i, term in enumerate(terms):
         left, right = _decoded(step.left_scales[i * size], fmt), _decoded(step.right_scales[i * size], fmt)

@@ -23,7 +23,7 @@ def _scaled(accumulator: Scaled, dot: Dot) -> Value:
     combine = replace(dot, unit=fine).combining(accumulator.outer)
     s: Value = 0
     for k, factor in zip(starts, factors, strict=True):
-        group = total(accumulator.inner, dot.part(k, k + dot.group))
+        group = total(accumulator.inner, dot.part(k, k + dot.group).without_scales())
         s = combine(add(s, multiply(group, to_units(factor, fine - dot.unit))))
     s = _coarser(s, dot.unit - fine)
     return times_tensor_scales(s, accumulator.outer, dot)
