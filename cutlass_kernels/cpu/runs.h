@@ -49,7 +49,12 @@ template <class C, int STEP, int KIND, int ROWS> struct Runs {
         const V q = round_split<C, KIND>(STEP == MA_NEAR ? x * y : mul_odd<C>(x, y), mul);
         return round_split<C, KIND>(STEP == MA_NEAR ? s + q : add_odd<C>(s, q), add);
     }
-    template <bool ONLY> INL_MEMBER void term(int64_t k, Block s) const {
+    INL_MEMBER V first(V x, V y) const {
+        if constexpr (STEP == FMA_ODD && ISA_DIRECTED) return round_product<C, KIND>(x, y, add);
+        else return advance(x, y, V{});
+    }
+    // FIRST: of a run from +0, whatever s is.
+    template <bool FIRST> INL_MEMBER void term(int64_t k, Block s) const {
         V y[NV];
 #pragma GCC unroll 4
         for (int j = 0; j < NV; ++j) y[j] = load<V>(b + (k * NV + j) * C::L);
@@ -57,7 +62,7 @@ template <class C, int STEP, int KIND, int ROWS> struct Runs {
         for (int i = 0; i < ROWS; ++i) {
             const V x = splat<C>(a[k * MR + i]);
 #pragma GCC unroll 4
-            for (int j = 0; j < NV; ++j) s[i][j] = ONLY && STEP == FMA_ODD && ISA_DIRECTED ? round_product<C, KIND>(x, y[j], add) : advance(x, y[j], s[i][j]);
+            for (int j = 0; j < NV; ++j) s[i][j] = FIRST ? first(x, y[j]) : advance(x, y[j], s[i][j]);
         }
     }
     INL_MEMBER void terms(int64_t k, int64_t n, Block s) const {
@@ -68,9 +73,6 @@ template <class C, int STEP, int KIND, int ROWS> struct Runs {
         for (int i = 0; i < ROWS; ++i)
 #pragma GCC unroll 4
             for (int j = 0; j < NV; ++j) f(i, j);
-    }
-    INL_MEMBER void zero(Block s) const {
-        each([&](int i, int j) __attribute__((always_inline)) { s[i][j] = V{}; });
     }
     INL_MEMBER void look(V s) { lost |= ~(VI)((V)((VU)s & ~C::SIGN) < most); }  // NaN is lost, too
     INL_MEMBER void look_at(const Block s) {
@@ -97,16 +99,21 @@ template <class C, int STEP, int KIND, int ROWS> struct Runs {
         terms(k, n, s);
     }
 
-    // 2^H runs of n terms (SINGLE: of one), adjacent pairs added.
-    template <int H, bool SINGLE> INL_MEMBER void subtree(int64_t k, int64_t n, Block s) const {
+    INL_MEMBER void run(int64_t k, int64_t n, Block s) {
+        term<true>(k, s);
+        go_on(k + 1, n - 1, s);
+        if (KIND != NONE && n > steps) look_at(s);
+    }
+
+    // 2^H runs of N terms, 1 or 2, adjacent pairs added.
+    template <int H, int N> INL_MEMBER void subtree(int64_t k, Block s) const {
         if constexpr (H == 0) {
-            zero(s);
-            if constexpr (SINGLE) term<true>(k, s);
-            else terms(k, n, s);
+            term<true>(k, s);
+            if constexpr (N == 2) term<false>(k + 1, s);
         } else {
             Block t;
-            subtree<H - 1, SINGLE>(k, n, s);
-            subtree<H - 1, SINGLE>(k + ((SINGLE ? 1 : n) << (H - 1)), n, t);
+            subtree<H - 1, N>(k, s);
+            subtree<H - 1, N>(k + (N << (H - 1)), t);
             each([&](int i, int j) __attribute__((always_inline)) { s[i][j] = meet<C, KIND>(s[i][j], t[i][j], add); });
         }
     }
@@ -126,9 +133,7 @@ template <class C, int STEP, int KIND, int ROWS> struct Runs {
         for (int64_t i = 0; i < lengths.count; ++i) {
             const int64_t n = lengths[i];
             Block s;
-            zero(s);
-            go_on(k, n, s);
-            if (KIND != NONE && n > steps) look_at(s);
+            run(k, n, s);
             meet_with(s, c);
             put(s, c);
             k += n;
@@ -150,21 +155,17 @@ template <class C, int STEP, int KIND, int ROWS> struct Runs {
         p.height[p.used++] = height;
     }
 
-    // Runs [i, end) of the tree; eight short ones at a time stay in registers.
-    template <bool EIGHTS> __attribute__((noinline)) void feed(Pairs& p, const Lengths& lengths, int64_t i, int64_t end) {
+    // Runs [i, end) of the tree. SHORT: none is longer than two terms, and eight at a time stay in registers.
+    template <bool SHORT> __attribute__((noinline)) void feed(Pairs& p, const Lengths& lengths, int64_t i, int64_t end) {
         while (i < end) {
             Block s;
             const int64_t n = lengths[i];
-            const bool eight = EIGHTS && i + 8 <= end && lengths[i + 7] == n;
-            if constexpr (EIGHTS) {
-                if (eight && n == 1) subtree<3, true>(p.k, n, s);
-                else if (eight) subtree<3, false>(p.k, n, s);
+            const bool eight = SHORT && i + 8 <= end && lengths[i + 7] == n;
+            if constexpr (SHORT) {
+                if (eight && n == 1) subtree<3, 1>(p.k, s);
+                else if (eight) subtree<3, 2>(p.k, s);
             }
-            if (!eight) {
-                zero(s);
-                go_on(p.k, n, s);
-                if (KIND != NONE && n > steps) look_at(s);
-            }
+            if (!eight) run(p.k, n, s);
             p.k += eight ? 8 * n : n;
             i += eight ? 8 : 1;
             join(p, s, eight ? 3 : 0, n);
