@@ -52,6 +52,8 @@ INL double nearest(double t) {  // |t| < 2^51
 // Whether |t| = |w| + f goes up from its whole part w; `rest`: there is a fraction, perhaps too small for t to show.
 template <int MODE> INL bool goes_up(double v, double w, double f, bool rest, double scale, double R) {
     if (MODE == RNA) return f >= 0.5;
+    if (MODE == RND) return v < 0 ? f >= 0.5 : f > 0.5;
+    if (MODE == RNU) return v > 0 ? f >= 0.5 : f > 0.5;
     if (MODE == RU) return rest && v > 0;
     if (MODE == RD) return rest && v < 0;
     if (MODE == RO) return rest && nearest(w * 0.5) == w * 0.5;
@@ -91,6 +93,8 @@ template <class C> static void round_any(const BlockFloatArgs& a, const typename
     switch (a.mode) {
         case RNE: return round_block<C, RNE>(x, y, n, s, a.flags, 0, nullptr);
         case RNA: return round_block<C, RNA>(x, y, n, s, a.flags, 0, nullptr);
+        case RND: return round_block<C, RND>(x, y, n, s, a.flags, 0, nullptr);
+        case RNU: return round_block<C, RNU>(x, y, n, s, a.flags, 0, nullptr);
         case RTZ: return round_block<C, RTZ>(x, y, n, s, a.flags, 0, nullptr);
         case RU: return round_block<C, RU>(x, y, n, s, a.flags, 0, nullptr);
         case RD: return round_block<C, RD>(x, y, n, s, a.flags, 0, nullptr);

@@ -98,9 +98,37 @@ template <class C> INL typename C::V mend_first(typename C::V s, typename C::V v
 }
 
 template <class C> static bool lanes_can(const Cast& c) {
-    if (c.mode == SRB || c.mode == SRC || (c.p == 1 && !(c.flags & SUPERNORMAL))) return false;
+    if (c.mode == SRB || c.mode == SRC || (c.flags & NO_ZERO)) return false;
+    if (c.p == 1 && c.mode >= RNE && !(c.flags & SUPERNORMAL)) return false;  // parity of codes
+    if (c.mode < RNE && (c.flags & (SUPERNORMAL | FIRST_IS_ZERO))) return false;
     if (c.mode == SR && ((c.flags & FIRST_IS_ZERO) || c.rbits > C::MB)) return false;
     return c.p <= C::MB + 1 && c.emin - c.p + 1 > 1 - C::BIAS && c.emax < C::EMAX;
+}
+
+// To nearest, ties toward one of the infinities: away from zero on one side of it, toward zero on the other.
+template <class C> static void round_ties_loop(typename C::T* x, int64_t n, const Cast& c) {
+    typedef typename C::V V;
+    typedef typename C::VI VI;
+    typedef typename C::VU VU;
+    Cast nearest = c;
+    nearest.mode = RNA;
+    const Const<C> away = Const<C>::make(nearest);
+    Const<C> toward = away;
+    toward.rna = VU{};
+    const V nan = (V)splat_u<C>(C::NAN_BITS);
+    const bool no_negatives = c.flags & NEGATIVE_NAN;
+    for (int64_t i = 0; i < n; i += C::L) {
+        const int64_t left = n - i < (int64_t)C::L ? n - i : (int64_t)C::L;
+        V s = {};
+        if (left == C::L) s = load<V>(x + i);
+        else memcpy(&s, x + i, (size_t)left * sizeof(typename C::T));
+        const V one = round_general<C, false>(s, c.mode == RNU ? away : toward, VU{});
+        const V other = round_general<C, false>(s, c.mode == RNU ? toward : away, VU{});
+        V v = select<C>((VI)(s < (V){}), other, one);
+        if (no_negatives) v = select<C>((VI)(s < (V){}), nan, v);
+        if (left == C::L) store(x + i, v);
+        else memcpy(x + i, &v, (size_t)left * sizeof(typename C::T));
+    }
 }
 
 template <class C, bool STOCHASTIC> static void round_grid_loop(typename C::T* x, int64_t n, const Cast& c, const typename C::U* draws) {
@@ -129,6 +157,7 @@ template <class C, bool STOCHASTIC> static void round_grid_loop(typename C::T* x
 
 template <class C> static bool round_lanes(typename C::T* x, int64_t n, const Cast& c, uint64_t seed, uint64_t index0, int site) {
     if (!lanes_can<C>(c)) return false;
+    if (c.mode < RNE) return round_ties_loop<C>(x, n, c), true;
     if (c.mode != SR) return round_grid_loop<C, false>(x, n, c, nullptr), true;
     constexpr int64_t CHUNK = 512;
     typename C::U draws[CHUNK];

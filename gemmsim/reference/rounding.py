@@ -166,6 +166,8 @@ def _goes_up(cast: Cast, unit: int) -> GoesUp:
             2 * rest > 1 << drop or (2 * rest == 1 << drop and odd(whole, drop))
         ),
         RoundingMode.RNA: lambda whole, rest, drop, negative, R: 2 * rest >= 1 << drop,
+        RoundingMode.RND: lambda whole, rest, drop, negative, R: 2 * rest + negative > 1 << drop,
+        RoundingMode.RNU: lambda whole, rest, drop, negative, R: 2 * rest + (not negative) > 1 << drop,
         RoundingMode.RTZ: lambda whole, rest, drop, negative, R: False,
         RoundingMode.RU: lambda whole, rest, drop, negative, R: not negative,
         RoundingMode.RD: lambda whole, rest, drop, negative, R: negative,

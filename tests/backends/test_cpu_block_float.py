@@ -27,7 +27,7 @@ NAMES = [
     "bfp(24,5)",
     "bfp(32,6,dim=1)",
 ]
-MODES = ["rne", "rna", "rtz", "ru", "rd", "ro", "sr8", "srb8", "src20"]
+MODES = ["rne", "rna", "rnd", "rnu", "rtz", "ru", "rd", "ro", "sr8", "srb8", "src20"]
 DTYPES = [torch.float32, torch.float64, torch.bfloat16, torch.float16]
 SPECIALS = [2.0**-149, -(2.0**-140), math.inf, -math.inf, math.nan, 0.0, -0.0, 3.4e38, 1e38, 1.9, 1.75, 0.125, -0.125]
 

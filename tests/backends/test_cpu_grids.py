@@ -26,7 +26,7 @@ FORMATS = [
     "binary8(7,saturate_infty)",
     "binary8(5,saturate_maxfloat)",
 ]
-MODES = ["rne", "rna", "rtz", "ru", "rd", "ro", "sr8", "srb5", "src5", "sr20"]
+MODES = ["rne", "rna", "rnd", "rnu", "rtz", "ru", "rd", "ro", "sr8", "srb5", "src5", "sr20"]
 
 
 def probes(fmt) -> list[float]:

@@ -92,7 +92,11 @@ def test_b3_nan_poisons_itself_alone_and_infinity_saturates():
 
 def test_b4_blocks_of_subnormals():
     tiny = 2.0**-149
-    assert rounded([5 * tiny, 3 * tiny, -tiny], "bfp(3,tensor)") == [6 * tiny, 4 * tiny, 0.0][:0] + [4 * tiny, 4 * tiny, 0.0]
+    assert rounded([5 * tiny, 3 * tiny, -tiny], "bfp(3,tensor)") == [6 * tiny, 4 * tiny, 0.0][:0] + [
+        4 * tiny,
+        4 * tiny,
+        0.0,
+    ]
 
 
 def test_b5_empty_tensors():

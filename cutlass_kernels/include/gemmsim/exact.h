@@ -120,6 +120,8 @@ GEMMSIM_HD bool round_up(int mode, int r, uint32_t R, bool neg, bool odd, uint64
     switch (mode) {
         case RNE: return frac > half || (frac == half && (more || odd));
         case RNA: return frac >= half;
+        case RND: return frac > half || (frac == half && (more || neg));
+        case RNU: return frac > half || (frac == half && (more || !neg));
         case RTZ: return false;
         case RU: return inexact && !neg;
         case RD: return inexact && neg;

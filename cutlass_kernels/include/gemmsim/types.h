@@ -22,7 +22,9 @@ typedef unsigned char uint8_t;
 namespace gemmsim {
 
 // Order is part of the C ABI (gemmsim/backends/cpu/params.py mirrors it).
-enum Mode : int32_t { RNE = 0, RNA = 1, RTZ = 2, RU = 3, RD = 4, RO = 5, SR = 6, SRB = 7, SRC = 8 };
+// The two below zero are to nearest with ties toward minus and plus infinity; their casts set CODE_PARITY, which keeps
+// the vector kernels of the GEMM away.
+enum Mode : int32_t { RNU = -2, RND = -1, RNE = 0, RNA = 1, RTZ = 2, RU = 3, RD = 4, RO = 5, SR = 6, SRB = 7, SRC = 8 };
 
 enum CastFlags : int32_t {
     NO_SUBNORMALS = 1,  // grid below 2^emin is {0, 2^emin}

@@ -11,15 +11,15 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from gemmsim.formats import BlockFloatFormat, RoundingMode, Sharing
+from gemmsim.formats import BlockFloatFormat, Sharing
 
+from .grid_params import MODES
 from .library import LibraryError, library
 from .quantize import DTYPES, SITE_QUANTIZE
 from .records import MAX_BATCH_DIMS
 
 __all__ = ["quantize_block_float"]
 
-_MODES = {mode: index for index, mode in enumerate(RoundingMode)}
 _LOWEST_CODE, _KEEP_INFINITY = 1, 2
 _Dims = c_int64 * MAX_BATCH_DIMS
 _ready: ctypes.CDLL | None = None
@@ -65,7 +65,7 @@ def quantize_block_float(
     args.src, args.dst = x.data_ptr(), out.data_ptr()
     args.src_dtype, args.dst_dtype = DTYPES[x.dtype], DTYPES[out.dtype]
     args.outer_dims, args.inner_dims = len(outer), len(inner)
-    args.mode, args.rbits = _MODES[fmt.rounding.mode], fmt.rounding.bits
+    args.mode, args.rbits = MODES[fmt.rounding.mode], fmt.rounding.bits
     args.site, args.seed, args.threads = site, seed, torch.get_num_threads()
     args.bits, args.block = fmt.bits, block
     args.flags = (0 if fmt.symmetric else _LOWEST_CODE) | (_KEEP_INFINITY if fmt.keep_infinity else 0)

@@ -8,9 +8,10 @@ from gemmsim.formats import Binary8Format, Binary8Policy, Cast, Overflow, PowerT
 
 from .records import CastRecord
 
-__all__ = ["binary8_record", "supernormal_record"]
+__all__ = ["MODES", "binary8_record", "supernormal_record"]
 
-_MODES = {mode: index for index, mode in enumerate(RoundingMode)}
+#: gemmsim::Mode of include/gemmsim/types.h.
+MODES = {mode: index for index, mode in enumerate(RoundingMode)} | {RoundingMode.RND: -1, RoundingMode.RNU: -2}
 _NEG_ZERO, _CODE_PARITY, _PRESENT = 2, 4, 32
 _SUPERNORMAL, _EVEN_EXPONENT, _FIRST_IS_ZERO, _NEGATIVE_NAN = 64, 128, 256, 512
 _SHIFT = 10
@@ -24,7 +25,7 @@ def supernormal_record(cast: Cast, fmt: SupernormalFormat) -> CastRecord:
     flags = _PRESENT | _NEG_ZERO | _CODE_PARITY | _SUPERNORMAL | places << _SHIFT
     flags |= _EVEN_EXPONENT if fmt.tie is PowerTie.EVEN_EXPONENT else 0
     record = CastRecord(
-        p=fmt.p, emin=emin, mode=_MODES[cast.rounding.mode], rbits=cast.rounding.bits, emax=fmt.highest_exponent
+        p=fmt.p, emin=emin, mode=MODES[cast.rounding.mode], rbits=cast.rounding.bits, emax=fmt.highest_exponent
     )
     # A C int: its top bit is one of the places.
     record.flags = flags - (1 << 32) if flags >> 31 else flags
@@ -50,7 +51,7 @@ def binary8_record(cast: Cast, fmt: Binary8Format) -> CastRecord:
     return CastRecord(
         p=fmt.p,
         emin=fmt.emin,
-        mode=_MODES[cast.rounding.mode],
+        mode=MODES[cast.rounding.mode],
         rbits=cast.rounding.bits,
         flags=flags,
         emax=fmt.emax,
