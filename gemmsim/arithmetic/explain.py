@@ -4,7 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ..formats import Binary8Format, Binary8Policy, BlockFormat, Cast, FixedFormat, FloatFormat, Overflow, Specials
+from ..formats import (
+    Binary8Format,
+    Binary8Policy,
+    BlockFloatFormat,
+    BlockFormat,
+    Cast,
+    FixedFormat,
+    FloatFormat,
+    Overflow,
+    Specials,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -67,17 +77,20 @@ def _operand_lines(spec: GemmSpec) -> list[tuple[str, str]]:
     return [("operand a", _operand_words(spec.a)), ("operand b", _operand_words(spec.b)), *_block_lines(spec)]
 
 
-def _operand_words(step: Cast | BlockFormat | None) -> str:
+def _operand_words(step: Cast | BlockFormat | BlockFloatFormat | None) -> str:
     if step is None:
         return "as given"
     if isinstance(step, Cast):
         return f"rounded to {cast_words(step)}"
+    if isinstance(step, BlockFloatFormat):
+        shared = f"{step.block_size} terms along k" if step.block_size else "the whole operand"
+        return f"in {step}: integers of {step.bits} bits, one exponent for {shared}, {step.rounding.describe()}"
     return f"in {step}: blocks of {step.block_size} {step.element} along k with a {step.scale} scale"
 
 
 def _block_lines(spec: GemmSpec) -> list[tuple[str, str]]:
     """What the values of block formats are, and where the scales enter."""
-    if not spec.has_blocks:
+    if not any(isinstance(fmt, BlockFormat) for fmt in (spec.a, spec.b)):
         return []
     tensor = any(isinstance(fmt, BlockFormat) and fmt.tensor_scale for fmt in (spec.a, spec.b))
     if spec.group is None:

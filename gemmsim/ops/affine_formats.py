@@ -319,14 +319,15 @@ def _read_quant(name: str, quant: Any, bits: int) -> Quant:
     raise FormatError(message(f"QAffineFormats: {name}={quant!r}", allowed, "Try 'e4m3'."))
 
 
-def _operand(spec: GemmSpec | None, name: str) -> Cast | BlockFormat | None:
+def _operand(spec: GemmSpec | None, name: str) -> Cast | BlockFormat | BlockFloatFormat | None:
     return None if spec is None else getattr(spec, name)
 
 
 @lru_cache(maxsize=4096)
 def _of_spec(spec: GemmSpec) -> QAffineFormats:
     # Block formats stay: their blocks lie along the contraction, which is another dimension in each product.
-    a, b = (fmt if isinstance(fmt, BlockFormat) else None for fmt in (spec.a, spec.b))
+    blocks = (BlockFormat, BlockFloatFormat)
+    a, b = (fmt if isinstance(fmt, blocks) else None for fmt in (spec.a, spec.b))
     backward = replace(spec, a=a, b=b)
     # An accumulator that takes certain operands gets each in its own place: the gradient stands where the other was.
     return QAffineFormats(fprop=spec, dgrad=backward, wgrad=backward.transposed())

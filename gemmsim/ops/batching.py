@@ -187,8 +187,14 @@ def _matmul_seed(info: Any, spec: str, seed: int | None) -> tuple[bool, int | No
     meaning = kernels.spec_of(spec)
     if not meaning.is_stochastic:
         # One scale for the whole tensor: each example has its own.
-        return any(isinstance(fmt, BlockFormat) and fmt.tensor_scale for fmt in (meaning.a, meaning.b)), None
+        return any(_is_of_whole_tensor(fmt) for fmt in (meaning.a, meaning.b)), None
     return _seed_for_each(info, "matmul", seed) if needs_seed(meaning) else (True, None)
+
+
+def _is_of_whole_tensor(fmt: object) -> bool:
+    if isinstance(fmt, BlockFloatFormat):
+        return fmt.sharing is Sharing.TENSOR
+    return isinstance(fmt, BlockFormat) and fmt.tensor_scale
 
 
 def _call(op: Any, spec: str, seed: Any, out_dtype: Any, stream: int, a: Any, b: Any, c: Any, select: Any) -> Any:

@@ -171,7 +171,7 @@ def _block_matmul(
     from . import block_product
 
     shape = matmul_shape("matmul", a, b)
-    left, right = block_product.operands_of("matmul", a, b, spec)
+    left, right = block_product.operands_of("matmul", a, b, spec, seed)
     return block_product.matmul(left, right, spec, seed, dtype, shape, c, select)
 
 
@@ -284,7 +284,8 @@ def matmul_with_operands(
 @lru_cache(maxsize=4096)
 def without_operand_casts(spec: GemmSpec) -> GemmSpec:
     """``spec`` for operands that are cast already; block formats stay."""
-    a, b = (fmt if isinstance(fmt, BlockFormat) else None for fmt in (spec.a, spec.b))
+    blocks = (BlockFormat, BlockFloatFormat)
+    a, b = (fmt if isinstance(fmt, blocks) else None for fmt in (spec.a, spec.b))
     return replace(spec, a=a, b=b)
 
 

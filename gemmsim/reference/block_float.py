@@ -25,7 +25,11 @@ def block_exponent(values: Sequence[float]) -> int:
 
 
 def quantize_shared(
-    values: Sequence[float], fmt: BlockFloatFormat, indices: Sequence[int] | None = None, seed: int = 0
+    values: Sequence[float],
+    fmt: BlockFloatFormat,
+    indices: Sequence[int] | None = None,
+    seed: int = 0,
+    site: int = Site.QUANTIZE,
 ) -> list[float]:
     """One block with one exponent. ``indices``: row-major positions in the tensor, which random draws belong to."""
     step = Fraction(2) ** (block_exponent(values) + 2 - fmt.bits)
@@ -37,22 +41,24 @@ def quantize_shared(
             continue
         draw = None
         if fmt.is_stochastic:
-            draw = element_draw(seed, place if indices is None else indices[place], Site.QUANTIZE, fmt.rounding.bits)
+            draw = element_draw(seed, place if indices is None else indices[place], site, fmt.rounding.bits)
         integer = x if math.isinf(x) else round_value(Fraction(x) / step, grid, draw)
         clamped = max(fmt.min_code, min(fmt.max_code, integer))
         found.append(_float(Fraction(clamped) * step))
     return found
 
 
-def quantize_block_float(values: Any, shape: Sequence[int], fmt: BlockFloatFormat, seed: int = 0) -> list[float]:
-    """The elements of a tensor of ``shape``, row-major, rounded block by block; random bits as ``quantize``."""
+def quantize_block_float(
+    values: Any, shape: Sequence[int], fmt: BlockFloatFormat, seed: int = 0, site: int = Site.QUANTIZE, start: int = 0
+) -> list[float]:
+    """Elements of a tensor of ``shape``, row-major, rounded block by block; random bits as ``reference.quantize``."""
     flat = [float(x) for x in values]
     result = list(flat)
     blocks: dict[tuple[int, ...], list[int]] = {}
     for place, index in enumerate(product(*map(range, shape))):
         blocks.setdefault(_block_of(index, fmt), []).append(place)
     for places in blocks.values():
-        rounded = quantize_shared([flat[i] for i in places], fmt, places, seed)
+        rounded = quantize_shared([flat[i] for i in places], fmt, [start + i for i in places], seed, site)
         for i, value in zip(places, rounded, strict=True):
             result[i] = value
     return result

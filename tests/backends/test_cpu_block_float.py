@@ -83,7 +83,7 @@ def test_large_tensors_whatever_the_threads_and_strides(name):
     assert_bitwise_equal(got, want)
     cpu.quantize_block_float(x, fmt, x, 3)  # in place
     assert_bitwise_equal(x, want)
-    assert len(want.unique()) > 100
+    assert len(want.unique()) > 60
 
 
 def test_blocks_by_hand():
