@@ -19,8 +19,13 @@ struct Step {
 
 static double power(int e) { return double_of((uint64_t)(1023 + e) << 52); }
 
+static int exponent_of(uint64_t largest) {
+    if (largest >> 52) return (int)(largest >> 52) - 1023;
+    return largest ? 63 - __builtin_clzll(largest) - 1074 : NO_EXPONENT;
+}
+
 static Step step_of(const BlockFloatArgs& a, uint64_t largest) {
-    const int e = largest ? ilogb(double_of(largest)) : NO_EXPONENT, q = e + 2 - a.bits, half = q / 2;
+    const int e = exponent_of(largest), q = e + 2 - a.bits, half = q / 2;
     Step s;
     s.up[0] = power(-half);
     s.up[1] = power(half - q);
@@ -31,9 +36,10 @@ static Step step_of(const BlockFloatArgs& a, uint64_t largest) {
     return s;
 }
 
-template <class C> INL uint64_t largest_of(const typename C::T* x, int64_t n) {
+// N: the length, where it is known when this is compiled, else 0.
+template <class C, int N = 0> INL uint64_t largest_of(const typename C::T* x, int64_t n) {
     typename C::I most = 0;
-    for (int64_t i = 0; i < n; ++i) {
+    for (int64_t i = 0; i < (N ? N : n); ++i) {
         typename C::U u;
         memcpy(&u, x + i, sizeof u);
         const typename C::I mag = (typename C::I)(u & ~C::SIGN), finite = mag < (typename C::I)C::EXP ? mag : 0;
@@ -105,6 +111,47 @@ template <class C> static void round_any(const BlockFloatArgs& a, const typename
     }
 }
 
+// Nearest even in float lanes: adding and taking away 1.5 * 2^23 steps rounds to a multiple of the step, exactly where
+// that number is finite, the step a number, and |x| at most 2^22 steps.
+template <int N> INL bool round_in_floats(const float* x, float* y, int64_t n, const BlockFloatArgs& a, uint64_t largest) {
+    const int q = exponent_of(largest) + 2 - a.bits;
+    if (q < -149 || q > 103 || a.bits > 22 || a.mode != RNE || (a.flags & KEEP_INFINITY)) return false;
+    const float step = (float)power(q), magic = (float)(power(q) * 0x1.8p23);
+    const float hi = (float)((1 << (a.bits - 1)) - 1) * step, lo = (a.flags & LOWEST_CODE ? -step : 0.0f) - hi;
+    const float nan = float_from(C32::NAN_BITS);
+    for (int64_t i = 0; i < (N ? N : n); ++i) {
+        const float v = x[i];
+        float r = (v + magic) - magic;
+        r = r > hi ? hi : r;
+        r = r < lo ? lo : r;
+        y[i] = v == v ? r : nan;
+    }
+    return true;
+}
+
+template <int N> static void round_whole(const float* x, float* y, int64_t blocks, const BlockFloatArgs& a, const C32::U* draws) {
+    for (int64_t b = 0; b < blocks; ++b, x += N, y += N, draws += N) {
+        const uint64_t largest = largest_of<C32, N>(x, N);
+        if (!round_in_floats<N>(x, y, N, a, largest)) round_any<C32>(a, x, y, N, step_of(a, largest), draws);
+    }
+}
+
+// Elements that whole blocks of the usual lengths take, rounded; the rest goes block by block.
+static int64_t round_usual(const float* x, float* y, int64_t n, const BlockFloatArgs& a, const C32::U* draws) {
+    const int64_t blocks = n / a.block;
+    switch (a.block) {
+        case 16: round_whole<16>(x, y, blocks, a, draws); break;
+        case 32: round_whole<32>(x, y, blocks, a, draws); break;
+        case 64: round_whole<64>(x, y, blocks, a, draws); break;
+        case 128: round_whole<128>(x, y, blocks, a, draws); break;
+        default: return 0;
+    }
+    return blocks * a.block;
+}
+static int64_t round_usual(const double*, double*, int64_t, const BlockFloatArgs&, const C64::U*) { return 0; }
+static bool round_floats(const float* x, float* y, int64_t n, const BlockFloatArgs& a, uint64_t largest) { return round_in_floats<0>(x, y, n, a, largest); }
+static bool round_floats(const double*, double*, int64_t, const BlockFloatArgs&, uint64_t) { return false; }
+
 static int64_t bytes_of(int dtype) { return dtype == F64 ? 8 : dtype == F32 ? 4 : 2; }
 
 // One piece of a run in the carrier C: loaded, rounded, stored. The elements stay in `values` between the passes.
@@ -134,7 +181,10 @@ template <class C> struct Piece {
         if (run.index_step == 1) return draws_for<C>(a.seed, index, n, a.site, a.rbits, draws);
         for (int64_t i = 0; i < n; ++i) draws[i] = draw_element(a.seed, index + (uint64_t)(i * run.index_step), a.site, a.rbits);
     }
-    void round(int64_t at, int64_t count, uint64_t largest) { round_any<C>(a, x + at, results + at, count, step_of(a, largest), draws + at); }
+    void round(int64_t at, int64_t count, uint64_t largest) {
+        if (round_floats(x + at, results + at, count, a, largest)) return;
+        round_any<C>(a, x + at, results + at, count, step_of(a, largest), draws + at);
+    }
     void save() {
         char* d = run.dst + first * run.dst_step * bytes_of(a.dst_dtype);
         if (sizeof(T) == 4 && run.stream && a.dst_dtype == F32 && run.dst_step == 1) stream_floats((float*)d, (const float*)results, n);
@@ -176,7 +226,7 @@ template <class C> static void round_blocks(const BlockFloatArgs& a, const Block
     for (int64_t i = 0; i < run.count; i += whole) {
         piece.load(i, run.count - i < whole ? run.count - i : whole);
         piece.draw();
-        for (int64_t b = 0; b < piece.n; b += a.block) {
+        for (int64_t b = round_usual(piece.x, piece.results, piece.n, a, piece.draws); b < piece.n; b += a.block) {
             const int64_t n = piece.n - b < a.block ? piece.n - b : a.block;
             piece.round(b, n, largest_of<C>(piece.x + b, n));
         }
