@@ -1,7 +1,7 @@
-"""Casts to block floating point, supernormal floats and the old binary8 formats against copy_, into memory that is there.
+"""Casts to block floating point, supernormal floats and old binary8 formats against copy_, into memory that is there.
 
-Each reads and writes 4 bytes an element, as copy_ does, so the ratio is one of times. The bits of the first elements are
-compared with the exact reference before anything is timed.
+Each reads and writes 4 bytes an element, as copy_ does, so the ratio is one of times. The bits of the first elements
+are compared with the exact reference before anything is timed.
 """
 
 from __future__ import annotations

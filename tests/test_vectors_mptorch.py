@@ -126,14 +126,18 @@ def supernormal(case: dict, suffix: str = "") -> SupernormalFormat:
 
 
 def gemm_spec(case: dict) -> gs.GemmSpec:
-    if case["op"] == "fxp_mm":
+    add: FixedFormat | SupernormalFormat | Cast
+    mul: FixedFormat | SupernormalFormat | Cast
+    if case["op"] == "superfp_mm":
+        add = mul = supernormal(case)
+    elif case["op"] == "fxp_mm":
         add, mul = FixedFormat(case["wl_add"], case["fl_add"]), FixedFormat(case["wl_mul"], case["fl_mul"])
     else:
         add, mul = float_cast(case, "_add"), float_cast(case, "_mul")
     return gs.GemmSpec(accumulator=gs.acc.sequential(add, None if case["fma"] else mul))
 
 
-@pytest.mark.parametrize("number, case", cases("mptorch_gemm.npz", "float_mm", "fxp_mm", "float_bmm"))
+@pytest.mark.parametrize("number, case", cases("mptorch_gemm.npz", "float_mm", "fxp_mm", "float_bmm", "superfp_mm"))
 def test_gemm(number, case):
     a, b = GEMMS[f"{number:04d}/a"], GEMMS[f"{number:04d}/b"]
     if case["op"] == "float_bmm":
