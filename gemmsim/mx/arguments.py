@@ -15,6 +15,7 @@ from gemmsim.ops.errors import DeviceError, DTypeError, ShapeError, message
 __all__ = [
     "PACKINGS",
     "BlockLike",
+    "block_key",
     "block_of",
     "check_codes",
     "check_dim",
@@ -34,6 +35,12 @@ PACKINGS = ("bytes", "lo_first", "hi_first", "dense")
 def block_of(text: BlockLike) -> BlockFormat:
     """The block format a string names; parsed once."""
     return parse_block(text)
+
+
+@torch.compiler.assume_constant_result
+def block_key(fmt: BlockLike) -> str:
+    """The canonical name of a block format; a constant of compiled code, whose tracer does not look inside."""
+    return str(block_of(fmt))
 
 
 def check_dim(owner: str, rank: int, dim: int) -> int:
