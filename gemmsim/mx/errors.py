@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ["BlockDimWarning", "MXFileError", "MXOperatorError"]
+__all__ = ["BlockDimWarning", "MXConfigError", "MXFileError", "MXOperatorError"]
 
 
 class MXOperatorError(RuntimeError):
@@ -15,3 +15,7 @@ class BlockDimWarning(UserWarning):
 
 class MXFileError(ValueError):
     """Names or notes of stored tensors that do not go together."""
+
+
+class MXConfigError(TypeError):
+    """A configuration of another type than the ones a function takes."""

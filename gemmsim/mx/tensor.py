@@ -131,7 +131,9 @@ class MXTensor(Tensor):
     def __reduce_ex__(self, protocol: Any) -> Any:
         """Plain tensors and strings, which ``torch.load(weights_only=True)`` accepts."""
         names, meta = self.__tensor_flatten__()
-        return _rebuild, ([getattr(self, name) for name in names], meta, self.shape[self.block_dim], self.requires_grad)
+        kind = "parameter" if getattr(self, "_is_param", False) else "tensor"
+        tensors = [getattr(self, name) for name in names]
+        return _rebuild, (tensors, meta, self.shape[self.block_dim], self.requires_grad, kind)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Any:
         """A copy with memory of its own."""
@@ -187,7 +189,7 @@ class MXTensor(Tensor):
         return requantize(self, dim, fmt)
 
 
-def _rebuild(tensors: list[Tensor], meta: Any, size: int, requires_grad: bool) -> MXTensor:
+def _rebuild(tensors: list[Tensor], meta: Any, size: int, requires_grad: bool, kind: str) -> Tensor:
     """What ``__reduce_ex__`` took apart."""
     fmt, dim, packing, dtype, activations = meta
     second = tensors[2] if len(tensors) > 2 else None
@@ -202,8 +204,7 @@ def _rebuild(tensors: list[Tensor], meta: Any, size: int, requires_grad: bool) -
         dtype=dtype,
         act_format=activations,
     )
-    made.requires_grad_(requires_grad)
-    return made
+    return torch.nn.Parameter(made, requires_grad) if kind == "parameter" else made.requires_grad_(requires_grad)
 
 
 torch.serialization.add_safe_globals([_rebuild, MXTensor])
