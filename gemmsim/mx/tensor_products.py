@@ -10,7 +10,7 @@ from torch import Tensor
 
 from gemmsim.ops.errors import message
 
-from .autograd import encoded_tensor
+from .autograd import decoded_tensor, encoded_tensor
 from .dispatch import implements
 from .errors import BlockDimWarning, MXOperatorError
 from .products import product
@@ -42,8 +42,9 @@ def _operands(owner: str, a: Any, b: Any) -> tuple[MXTensor, MXTensor]:
 
 @implements(aten.mm.default, aten.bmm.default, aten.matmul.default, aten.mv.default, aten.dot.default)
 def mm(a: Any, b: Any) -> Tensor:
-    """``product``, accumulated in float32."""
-    return product(*_operands("matmul", a, b))
+    """``product`` with the right operand's accumulator."""
+    left, right = _operands("matmul", a, b)
+    return product(left, right, right.accumulator)
 
 
 @implements(aten.addmm.default)
@@ -61,12 +62,14 @@ def linear(x: Any, weight: Any, bias: Tensor | None = None) -> Tensor:
     if isinstance(weight, Tensor):
         weight = weight.t()
     left, right = _operands("linear", x, weight)
-    return product(left, right) if bias is None else _with_bias(left, right, bias)
+    return product(left, right, right.accumulator) if bias is None else _with_bias(left, right, bias)
 
 
 def _with_bias(a: MXTensor, b: MXTensor, bias: Tensor) -> Tensor:
     if isinstance(bias, MXTensor):
         raise MXOperatorError(message("addmm: the addend is an MXTensor", "a plain addend", "Use bias.dequantize()."))
     common = torch.promote_types(a.dtype, b.dtype)
+    if b.accumulator is None:
+        return torch.addmm(bias, decoded_tensor(a, common), decoded_tensor(b, common))
     work = torch.float64 if common is torch.float64 else torch.float32
-    return (product(a, b, out_dtype=work) + bias.to(work)).to(common)
+    return (product(a, b, b.accumulator, work) + bias.to(work)).to(common)
