@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -175,7 +175,11 @@ def _transform(config: object) -> Callable[[Any], nn.Module]:
         return lambda mod: _nvfp4_weight(mod, config.use_dynamic_per_tensor_scale, None)
     if isinstance(config, NVFP4DynamicActivationNVFP4WeightConfig):
         return lambda mod: _nvfp4_dynamic(mod, config)
-    raise TypeError(f"config is a {type(config).__name__}; allowed: the configs of gemmsim.compat.torchao")
+    if callable(config):
+        return lambda mod: cast(nn.Module, config(mod))
+    raise TypeError(
+        f"config is a {type(config).__name__}; allowed: the configs of gemmsim.compat.torchao, or a function of a layer"
+    )
 
 
 def _mx_weight(mod: nn.Linear, config: MXDynamicActivationMXWeightConfig) -> nn.Linear:
