@@ -13,8 +13,8 @@ pytest.importorskip("transformers", reason="gemmsim[transformers] is not install
 
 FP8 = MXConfig("float8_e4m3")
 LINEAR = QLinearConfig(FP8, FP8)
-SIZES = dict(hidden_size=64, intermediate_size=96, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2,
-             vocab_size=50, max_position_embeddings=64)  # fmt: skip
+SIZES = {"hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2, "num_attention_heads": 4,
+         "num_key_value_heads": 2, "vocab_size": 50, "max_position_embeddings": 64}  # fmt: skip
 
 
 @pytest.fixture(params=["Llama", "Qwen2"])

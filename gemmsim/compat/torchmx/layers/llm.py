@@ -24,7 +24,7 @@ __all__ = [
 ]
 
 
-def _exchanged(cls: type[nn.Module], mod: nn.Module, qconfig: QLinearConfig) -> Any:
+def _exchanged(cls: type, mod: nn.Module, qconfig: QLinearConfig) -> Any:
     """A ``cls`` with everything ``mod`` has, its linear layers in MX; ``mod`` stays as it is."""
     made = copy.copy(mod)
     made.__class__ = cls
@@ -55,7 +55,7 @@ class _Attention:
         parts = getattr(mod.config, "pretraining_tp", 1)
         if parts > 1:
             raise ValueError(f"pretraining_tp={parts}; allowed: 1.\n  Load the model with pretraining_tp=1.")
-        made = _exchanged(cls, mod, qconfig.projection_config)  # type: ignore[arg-type]
+        made = _exchanged(cls, mod, qconfig.projection_config)
         made.qconfig = qconfig
         return made
 
@@ -70,9 +70,7 @@ class _Attention:
     ) -> Any:
         """transformers' arguments and results; query, key, value and probabilities in MX where configured."""
         if not self.qconfig.is_qkv_quantization_enabled:
-            return super().forward(
-                hidden_states, position_embeddings, attention_mask, past_key_values, **kwargs
-            )  # type: ignore[misc]
+            return super().forward(hidden_states, position_embeddings, attention_mask, past_key_values, **kwargs)  # type: ignore[misc]
         heads = (*hidden_states.shape[:-1], -1, self.head_dim)
         layers = (self.q_proj, self.k_proj, self.v_proj)
         query, key, value = (layer(hidden_states).view(heads).transpose(1, 2) for layer in layers)
@@ -136,8 +134,11 @@ class MXInferenceQwen2MLP(qwen2.Qwen2MLP):
         return _exchanged(cls, mod, qconfig)
 
 
-_ATTENTION = {llama.LlamaAttention: MXInferenceLlamaAttention, qwen2.Qwen2Attention: MXInferenceQwen2Attention}
-_MLP = {llama.LlamaMLP: MXInferenceLlamaMLP, qwen2.Qwen2MLP: MXInferenceQwen2MLP}
+_ATTENTION: dict[type, Any] = {
+    llama.LlamaAttention: MXInferenceLlamaAttention,
+    qwen2.Qwen2Attention: MXInferenceQwen2Attention,
+}
+_MLP: dict[type, Any] = {llama.LlamaMLP: MXInferenceLlamaMLP, qwen2.Qwen2MLP: MXInferenceQwen2MLP}
 
 
 def replacement(mod: nn.Module, qattention_config: QAttentionConfig, qmlp_config: QLinearConfig) -> nn.Module | None:
