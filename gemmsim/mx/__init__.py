@@ -36,8 +36,8 @@ if TYPE_CHECKING:
     from .inference import NVFP4InferenceLinear as NVFP4InferenceLinear
     from .linear import MXLinear as MXLinear
     from .linear import NVFP4Linear as NVFP4Linear
+    from .matmul import matmul as matmul
     from .plot import plot_formats as plot_formats
-    from .products import product as product
     from .swap import quantize_ as quantize_
     from .swap import swap_linear_with_mx_inference_linear as swap_linear_with_mx_inference_linear
     from .swap import swap_linear_with_mx_linear as swap_linear_with_mx_linear
@@ -74,9 +74,9 @@ _HOME = {
     "format_table": "table",
     "from_blocked": "swizzle",
     "load_file": "files",
+    "matmul": "matmul",
     "mx_attention": "attention",
     "plot_formats": "plot",
-    "product": "products",
     "quantize": "convert",
     "quantize_": "swap",
     "quantize_mx": "tensor",
@@ -115,9 +115,9 @@ __all__ = [
     "format_table",
     "from_blocked",
     "load_file",
+    "matmul",
     "mx_attention",
     "plot_formats",
-    "product",
     "quantize",
     "quantize_",
     "quantize_mx",

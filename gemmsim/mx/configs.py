@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 from typing import Any
 
-from gemmsim.arithmetic import Accumulator, GemmSpec
+from gemmsim.arithmetic import Accumulator
 from gemmsim.formats import BlockFormat
 
 from .arguments import block_of
@@ -25,7 +25,7 @@ def _normalise(config: Any, accumulators: tuple[str, ...], others: tuple[str, ..
         if field.name not in accumulators:
             object.__setattr__(config, field.name, str(block_of(value)))
         elif value != SAME:
-            object.__setattr__(config, field.name, str(GemmSpec.of(f": {value}").accumulator))
+            object.__setattr__(config, field.name, str(Accumulator.parse(str(value))))
 
 
 @dataclass(frozen=True)
@@ -60,6 +60,18 @@ class MXLinearConfig:
         for name in ("dgrad_accumulator", "wgrad_accumulator"):
             if getattr(self, name) == SAME:
                 object.__setattr__(self, name, self.accumulator)
+        self._check_products()
+
+    def _check_products(self) -> None:
+        """``SpecError`` for an accumulator that the operands' formats do not go with."""
+        from .products import spec_of_product
+
+        x, w, g = (str(name) for name in (self.input, self.weight, self.grad))
+        last = (None, None) if self.wgrad_with_hp else (g, x)
+        products = ((x, w, self.accumulator), (g, w, self.dgrad_accumulator), (*last, self.wgrad_accumulator))
+        for a_format, b_format, accumulator in products:
+            if accumulator is not None:
+                spec_of_product(a_format, b_format, str(accumulator))
 
 
 @dataclass(frozen=True)

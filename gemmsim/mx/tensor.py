@@ -35,7 +35,7 @@ class MXTensor(Tensor):
     ``block_dim`` (negative), ``packing``, ``act_format``.
 
     Operations on shapes move codes and scales; those that would cut a block raise. ``mm``, ``matmul``, ``bmm``,
-    ``addmm`` and ``linear`` are ``gemmsim.mx.product``: exact products, sums in float32. ``sum`` adds the values.
+    ``addmm`` and ``linear`` are ``gemmsim.mx.matmul``: exact products, sums in float32. ``sum`` adds the values.
     Everything else raises ``MXOperatorError``: nothing is decoded unasked. NaN blocks are NaN in all of these.
 
     Raises:

@@ -111,7 +111,7 @@ def test_products_are_pytorchs_of_the_decoded_operands():
     plain = a.dequantize(), b.dequantize()
     assert torch.equal(torch.mm(a, b.t()), plain[0] @ plain[1].t())
     assert torch.equal(nn.functional.linear(x, b, bias), torch.addmm(bias, plain[0], plain[1].t()))
-    assert torch.equal(gs.mx.product(a, b.t(), "fp32"), gs.qmatmul(*(t.float() for t in (plain[0], plain[1].t())), ": fp32", out_dtype=torch.bfloat16))  # fmt: skip
+    assert torch.equal(gs.mx.matmul(a, b.t(), "fp32"), gs.qmatmul(*(t.float() for t in (plain[0], plain[1].t())), ": fp32", out_dtype=torch.bfloat16))  # fmt: skip
 
 
 E4M3 = torch.float8_e4m3fn
