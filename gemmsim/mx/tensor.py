@@ -12,7 +12,17 @@ from gemmsim.formats import BlockFormat
 from gemmsim.ops.checks import check_float, check_out_dtype
 from gemmsim.ops.errors import DTypeError, ShapeError, message
 
-from .arguments import BlockLike, block_key, block_of, check_codes, check_dim, check_packing, code_shape, scale_shape
+from .arguments import (
+    BlockLike,
+    block_key,
+    block_of,
+    check_codes,
+    check_dim,
+    check_packing,
+    code_shape,
+    compatible,
+    scale_shape,
+)
 from .convert import Encoded
 from .layout import outer_strides, room
 
@@ -221,11 +231,14 @@ def to_mx(
     packing: str | None = None,
     tensor_scale: Tensor | float | None = None,
     act_format: BlockLike | None = None,
+    compat: str | None = None,
 ) -> MXTensor:
     """``x`` in the block format ``fmt`` with blocks along ``dim``, of ``x``'s shape and dtype.
 
-    Arguments and special values as in ``gemmsim.mx.encode``; ``act_format`` as in ``MXTensor``. The gradient with
-    respect to ``x`` is the gradient of the result (straight-through).
+    Arguments and special values as in ``gemmsim.mx.encode``; ``act_format`` as in ``MXTensor``. ``compat`` is
+    the mode of the conversion in place of ``fmt``'s: "torchao", "torchao-0.18", "torchao-0.6.1", "torchmx" or
+    "microxcaling"; the order of packed codes is then that system's too, unless ``packing`` says another. The gradient
+    with respect to ``x`` is the gradient of the result (straight-through).
 
     Raises:
         DTypeError: for an ``MXTensor``, which ``requantize`` takes, and other dtypes.
@@ -234,6 +247,9 @@ def to_mx(
     from .autograd import ToMX
 
     check_encodable("mx.to_mx", x)
+    if compat is not None:
+        fmt, order = compatible(fmt, compat)
+        packing = order if packing is None else packing
     names = block_key(fmt), None if act_format is None else block_key(act_format)
     result: MXTensor = ToMX.apply(x, names[0], dim, packing, tensor_scale, names[1])
     return result

@@ -173,6 +173,17 @@ def test_nothing_is_decoded_unasked(what):
         REFUSED[what](to_mx(values(4, 64), "mxfp8_e4m3"))
 
 
+def test_compat_is_the_mode_of_a_system_and_its_order_of_codes():
+    x = torch.full((2, 32), 2.0**-125)
+    for mode in ("torchao", "torchao-0.18", "torchao-0.6.1", "torchmx", "microxcaling"):
+        t = to_mx(x, "mxfp4", compat=mode)
+        assert same(t.dequantize(), gs.mx.quantize(x, f"mxfp4/{mode}"))
+        assert t.packing == ("hi_first" if mode in ("torchao-0.6.1", "torchmx") else "lo_first")
+    assert to_mx(x, "mxfp4", compat="torchmx", packing="bytes").packing == "bytes"
+    with pytest.raises(gs.FormatError, match="floor"):
+        to_mx(x, "mxfp4/rceil", compat="torchao-0.6.1")
+
+
 # Products
 
 
