@@ -2,8 +2,8 @@
 
     python benchmarks/mx_layers.py [--sizes 512,1024] [--threads 1]
 
-Each line has seconds and their ratio to ``torch.nn.Linear`` in float32 on the same machine. Results are compared with the
-same products of quantised operands before anything is timed.
+Each line has seconds and their ratio to ``torch.nn.Linear`` in float32 on the same machine. Results are compared with
+the same products of quantised operands before anything is timed.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ def step(layer: nn.Module, x: torch.Tensor) -> Callable[[], object]:
     return run
 
 
-def check(layer: nn.Linear, x: torch.Tensor, fmt: str) -> None:
-    left, right = gs.mx.quantize(x.detach(), fmt), gs.mx.quantize(layer.weight.detach(), fmt)
+def check(layer: nn.Module, weight: torch.Tensor, x: torch.Tensor, fmt: str) -> None:
+    left, right = gs.mx.quantize(x.detach(), fmt), gs.mx.quantize(weight.detach(), fmt)
     want = gs.qmatmul(left, right.t(), ": fp32")
     if not torch.equal(layer(x), want):
         raise SystemExit(f"{type(layer).__name__} in {fmt} differs from the product of its quantised operands")
@@ -56,8 +56,8 @@ def measure(size: int, threads: int) -> None:
     for fmt in FORMATS:
         trained = gs.mx.MXLinear.from_float(plain, fmt)
         frozen = gs.mx.MXInferenceLinear.from_float(plain, fmt)
-        check(trained, x, fmt)
-        check(frozen, x, fmt)
+        check(trained, plain.weight, x, fmt)
+        check(frozen, plain.weight, x, fmt)
         rows = (("step", seconds(step(trained, x)), base_step), ("inference", seconds(lambda: frozen(x)), base_call))
         for what, taken, base in rows:
             line = {"what": what, "format": fmt, "size": size, "threads": threads, "seconds": taken, "torch": base}
