@@ -231,3 +231,20 @@ def test_training_converges(fmt):
         optimizer.step()
         losses.append(loss.item())
     assert losses[-1] < (0.05 if "fp4" not in fmt else 0.3) * losses[0]
+
+
+def test_autocast_leaves_the_layers_as_they_are():
+    layer, x = linear("mxfp8_e4m3"), values(3, 70)
+    want = layer(x)
+    with torch.autocast("cpu", torch.bfloat16):
+        assert torch.equal(layer(x), want)
+
+
+def test_accumulators_that_take_the_scales_apart():
+    config = MXLinearConfig("mxfp8_e4m3", accumulator="scaled(bf16, fp32)")
+    layer, x = linear(config, bias=False), values(5, 70)
+    assert torch.equal(layer(x), gs.qmatmul(x, layer.weight.detach().t(), "mxfp8_e4m3 : scaled(bf16, fp32)"))
+    frozen = MXInferenceLinear.from_float(layer, MXInferenceConfig(accumulator="scaled(bf16, fp32)"))
+    assert torch.equal(frozen(x), layer(x))
+    with pytest.raises(gs.SpecError, match="hw"):
+        MXLinearConfig("nvfp4", accumulator="hw(blackwell, mxf8f6f4, e4m3)")
