@@ -59,7 +59,7 @@ def matmul(
     named, formats = _named(accumulator), []
     for name, x, given, also in (("a", a, a_format, named.a), ("b", b, b_format, named.b)):
         formats.append(_format(name, x, None if given is None else block_of(given), also))
-    spec = GemmSpec(*formats, accumulator=named.accumulator, out=named.out, arithmetic=named.arithmetic)
+    spec = GemmSpec(formats[0], formats[1], accumulator=named.accumulator, out=named.out, arithmetic=named.arithmetic)
     if isinstance(a, Tensor) and isinstance(b, Tensor) and not (_knows_format(a) or _knows_format(b)):
         return qmatmul(a, b, spec, seed=seed, out_dtype=out_dtype)
     left = _coded("a", a, formats[0], -1, _size(b, formats[1], -2))
