@@ -19,7 +19,7 @@ from .casts import cast_of
 from .errors import SeedError, message
 from .seeds import draw_seed, needs_seed
 
-__all__ = ["count_overflows", "matmul", "matmul_with_operands", "quantize"]
+__all__ = ["count_overflows", "matmul", "matmul_with_operands", "quantize", "seed_for_each"]
 
 
 def _front(t: Tensor, dim: int | None) -> Tensor:
@@ -37,7 +37,7 @@ def _one_by_one(
     return results
 
 
-def _seed_for_each(info: Any, owner: str, seed: int | None) -> tuple[bool, int | None]:
+def seed_for_each(info: Any, owner: str, seed: int | None) -> tuple[bool, int | None]:
     """Whether the examples must run one by one, and with which seed."""
     if seed is not None:
         return True, seed
@@ -70,7 +70,7 @@ def quantize(
     dim = in_dims[0]
     if not cast_of(cast).is_stochastic:
         return quantize_op(x, cast, None, site, stream, widen), dim  # type: ignore[return-value]
-    separately, seed = _seed_for_each(info, "quantize", seed)
+    separately, seed = seed_for_each(info, "quantize", seed)
     if not separately:
         return quantize_op(_front(x, dim), cast, None, site, stream, widen), 0
     results = _one_by_one(info, (dim,), (x,), lambda t: quantize_op(t, cast, seed, site, stream, widen))
@@ -156,7 +156,7 @@ def _matmul_seed(info: Any, spec: str, seed: int | None) -> tuple[bool, int | No
     meaning = kernels.spec_of(spec)
     if not meaning.is_stochastic:
         return False, None
-    return _seed_for_each(info, "matmul", seed) if needs_seed(meaning) else (True, None)
+    return seed_for_each(info, "matmul", seed) if needs_seed(meaning) else (True, None)
 
 
 def _call(op: Any, spec: str, seed: Any, out_dtype: Any, stream: int, a: Any, b: Any, c: Any, select: Any) -> Any:

@@ -25,8 +25,11 @@ from .selection import backend_of
 from .shapes import matmul_shape
 
 __all__ = [
+    "backend_of",
     "call_seed",
+    "cast_operand",
     "count_overflows",
+    "general_matmul",
     "matmul",
     "matmul_with_operands",
     "overwrite",
@@ -128,12 +131,12 @@ def matmul(
         out = torch.empty((a.shape[0], b.shape[1]), dtype=dtype, device=a.device)
         plan: object = selection.gemm(a, b, spec, out, bits) if out.numel() else _NOTHING
     else:
-        out, plan = _general_matmul(a, b, spec, bits, dtype, c, select)
+        out, plan = general_matmul(a, b, spec, bits, dtype, c, select)
     state.record("matmul", _name(a), spec.key, plan)
     return out
 
 
-def _general_matmul(
+def general_matmul(
     a: Tensor,
     b: Tensor,
     spec: GemmSpec,
@@ -194,13 +197,14 @@ def _cast_stochastic_operands(spec: GemmSpec, a: Tensor, b: Tensor, seed: int) -
     Inside a batched GEMM a repeated (broadcast) operand has lost that index.
     """
     if spec.a is not None and spec.a.is_stochastic:
-        a, spec = _cast_operand(a, spec.a, seed, Site.OPERAND_A), replace(spec, a=None)
+        a, spec = cast_operand(a, spec.a, seed, Site.OPERAND_A), replace(spec, a=None)
     if spec.b is not None and spec.b.is_stochastic:
-        b, spec = _cast_operand(b, spec.b, seed, Site.OPERAND_B), replace(spec, b=None)
+        b, spec = cast_operand(b, spec.b, seed, Site.OPERAND_B), replace(spec, b=None)
     return spec, a, b
 
 
-def _cast_operand(t: Tensor, cast: Cast, seed: int, site: int) -> Tensor:
+def cast_operand(t: Tensor, cast: Cast, seed: int, site: int) -> Tensor:
+    """``t`` cast, in a dtype that holds the format."""
     return quantize(t, cast, seed, site, widen=True)
 
 
@@ -221,11 +225,11 @@ def matmul_with_operands(
     dtype = result_dtype("matmul", a, b, out_dtype)
     matmul_shape("matmul", a, b)
     bits = call_seed(spec, seed, stream)
-    cast_a = a.new_empty(0) if spec.a is None else _cast_operand(a, spec.a, bits, Site.OPERAND_A)
-    cast_b = b.new_empty(0) if spec.b is None else _cast_operand(b, spec.b, bits, Site.OPERAND_B)
+    cast_a = a.new_empty(0) if spec.a is None else cast_operand(a, spec.a, bits, Site.OPERAND_A)
+    cast_b = b.new_empty(0) if spec.b is None else cast_operand(b, spec.b, bits, Site.OPERAND_B)
     left, right = (a if spec.a is None else cast_a), (b if spec.b is None else cast_b)
     stripped = without_operand_casts(spec)
-    out, plan = _general_matmul(left, right, stripped, bits, dtype, c, select, spec)
+    out, plan = general_matmul(left, right, stripped, bits, dtype, c, select, spec)
     state.record("matmul", _name(a), spec.key, plan)
     return out, cast_a, cast_b
 

@@ -1,6 +1,7 @@
 """The CPU backend: a C library without Python or torch in it, called with raw pointers (cutlass_kernels/cpu)."""
 
 from .block import PACKINGS, decode_blocks, encode_blocks, quantize_blocks
+from .gathered import Gathered, gathered_gemm
 from .gemm import count_overflows, gemm, supported
 from .library import ISAS, LibraryError, build_info, isa, set_isa
 from .quantize import quantize
@@ -9,12 +10,14 @@ from .run import Run
 __all__ = [
     "ISAS",
     "PACKINGS",
+    "Gathered",
     "LibraryError",
     "Run",
     "build_info",
     "count_overflows",
     "decode_blocks",
     "encode_blocks",
+    "gathered_gemm",
     "gemm",
     "isa",
     "quantize",
