@@ -12,7 +12,7 @@ from torch import Tensor
 from .checks import check_device, check_float
 from .errors import ShapeError, message
 
-__all__ = ["PADDING_MODES", "Geometry", "Sizes", "conv_geometry", "read_padding", "transposed_geometry", "tuple_of"]
+__all__ = ["PADDING_MODES", "Geometry", "Sizes", "conv_geometry", "output_padding", "transposed_geometry"]
 
 Sizes: TypeAlias = int | Sequence[int]
 
@@ -32,7 +32,7 @@ class Geometry(NamedTuple):
     transposed: bool = False
 
 
-def tuple_of(owner: str, name: str, value: Sizes, n: int, least: int) -> tuple[int, ...]:
+def _tuple_of(owner: str, name: str, value: Sizes, n: int, least: int) -> tuple[int, ...]:
     """``value`` as n integers of at least ``least``, one for all dimensions repeated."""
     given = tuple(value) if isinstance(value, (tuple, list)) else (value,)
     if len(given) == 1:
@@ -51,13 +51,13 @@ def tuple_of(owner: str, name: str, value: Sizes, n: int, least: int) -> tuple[i
     return given
 
 
-def read_padding(
+def _read_padding(
     owner: str, padding: str | Sizes, kernel: Sequence[int], stride: Sequence[int], dilation: Sequence[int]
 ) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Padding before and after the input, for each dimension. "same" puts an odd one after it."""
     n = len(kernel)
     if not isinstance(padding, str):
-        both = tuple_of(owner, "padding", padding, n, 0)
+        both = _tuple_of(owner, "padding", padding, n, 0)
         return both, both
     if padding == "valid":
         return (0,) * n, (0,) * n
@@ -83,7 +83,9 @@ def _check_tensors(owner: str, n: int, x: Tensor, weight: Tensor, bias: Tensor |
         raise ShapeError(message(asked, allowed, "Reshape them."))
     if any(size == 0 for size in (*weight.shape[2:], *x.shape[x.dim() - n :], weight.shape[0])):
         asked = f"{owner}: shapes x {tuple(x.shape)}, weight {tuple(weight.shape)}"
-        raise ShapeError(message(asked, "sizes other than zero, of the batch and the input's channels apart", "Drop the call."))
+        raise ShapeError(
+            message(asked, "sizes other than zero, of the batch and the input's channels apart", "Drop the call.")
+        )
 
 
 def _check_channels(owner: str, x: Tensor, weight: Tensor, bias: Tensor | None, groups: int, transposed: bool) -> None:
@@ -121,16 +123,18 @@ def conv_geometry(
     _check_tensors(owner, n, x, weight, bias)
     groups = _read_groups(owner, groups)
     _check_channels(owner, x, weight, bias, groups, False)
-    steps, spread = tuple_of(owner, "stride", stride, n, 1), tuple_of(owner, "dilation", dilation, n, 1)
+    steps, spread = _tuple_of(owner, "stride", stride, n, 1), _tuple_of(owner, "dilation", dilation, n, 1)
     kernel = weight.shape[2:]
-    before, after = read_padding(owner, padding, kernel, steps, spread)
+    before, after = _read_padding(owner, padding, kernel, steps, spread)
     sizes = []
     for i, size in enumerate(x.shape[x.dim() - n :]):
         room = size + before[i] + after[i] - spread[i] * (kernel[i] - 1) - 1
         if room < 0:
             asked = f"{owner}: kernel {tuple(kernel)} with dilation {spread} on x {tuple(x.shape)}"
             allowed = "a kernel no larger than the padded input"
-            raise ShapeError(message(asked, allowed, f"Add padding (here {before} and {after}), or take a smaller one."))
+            raise ShapeError(
+                message(asked, allowed, f"Add padding (here {before} and {after}), or take a smaller one.")
+            )
         sizes.append(room // steps[i] + 1)
     return Geometry(tuple(sizes), steps, before, spread, groups), after
 
@@ -152,13 +156,10 @@ def transposed_geometry(
     _check_tensors(owner, n, x, weight, bias)
     groups = _read_groups(owner, groups)
     _check_channels(owner, x, weight, bias, groups, True)
-    steps, spread = tuple_of(owner, "stride", stride, n, 1), tuple_of(owner, "dilation", dilation, n, 1)
-    before = tuple_of(owner, "padding", padding, n, 0)
-    extra = tuple_of(owner, "output_padding", output_padding, n, 0)
-    least = [
-        (size - 1) * s - 2 * p + d * (k - 1) + 1
-        for size, s, p, d, k in zip(x.shape[x.dim() - n :], steps, before, spread, weight.shape[2:], strict=True)
-    ]
+    steps, spread = _tuple_of(owner, "stride", stride, n, 1), _tuple_of(owner, "dilation", dilation, n, 1)
+    before = _tuple_of(owner, "padding", padding, n, 0)
+    extra = _tuple_of(owner, "output_padding", output_padding, n, 0)
+    least = _least_size(x.shape[x.dim() - n :], steps, before, spread, weight.shape[2:])
     if output_size is not None:
         sizes = _asked_size(owner, output_size, n, least, steps)
     else:
@@ -170,6 +171,19 @@ def transposed_geometry(
         asked = f"{owner}: output size {sizes} of x {tuple(x.shape)}, weight {tuple(weight.shape)}, padding {before}"
         raise ShapeError(message(asked, "sizes of at least 1", "Take less padding."))
     return Geometry(sizes, steps, before, spread, groups, True)
+
+
+def output_padding(where: Geometry, x: Tensor, weight: Tensor) -> tuple[int, ...]:
+    """PyTorch's argument for the output size of a transposed convolution."""
+    least = _least_size(x.shape[2:], where.stride, where.padding, where.dilation, weight.shape[2:])
+    return tuple(size - low for size, low in zip(where.output_size, least, strict=True))
+
+
+def _least_size(
+    x: Sequence[int], stride: Sequence[int], padding: Sequence[int], dilation: Sequence[int], kernel: Sequence[int]
+) -> list[int]:
+    parts = zip(x, stride, padding, dilation, kernel, strict=True)
+    return [(size - 1) * s - 2 * p + d * (k - 1) + 1 for size, s, p, d, k in parts]
 
 
 def _asked_size(

@@ -200,7 +200,15 @@ def _run(
         if not matrices:
             group, outer, row, col = layout
             tables = Gathered(
-                windows.rows(), windows.cols(), windows.outer, windows.group, windows.outer_stride, group, outer, row, col
+                windows.rows(),
+                windows.cols(),
+                windows.outer,
+                windows.group,
+                windows.outer_stride,
+                group,
+                outer,
+                row,
+                col,
             )
             plan = cpu.gathered_gemm(a, b, spec, out, tables, bits, c)
         elif spec.out is not None and spec.out.is_stochastic:

@@ -50,7 +50,7 @@ class Windows(NamedTuple):
         terms = 1
         for size in self.col_sizes:
             terms *= size
-        return view.reshape(-1 if terms else view.shape[:-len(self.col_sizes)].numel(), terms)
+        return view.reshape(-1 if terms else view.shape[: -len(self.col_sizes)].numel(), terms)
 
 
 def _offsets(sizes: tuple[int, ...], strides: tuple[int, ...]) -> Tensor:

@@ -67,9 +67,7 @@ def gathered_gemm(
     return _call(known, a, b, out, where, seed, c)
 
 
-def _call(
-    known: Prepared, a: Tensor, b: Tensor, out: Tensor, where: Gathered, seed: int, c: Tensor | None
-) -> Run:
+def _call(known: Prepared, a: Tensor, b: Tensor, out: Tensor, where: Gathered, seed: int, c: Tensor | None) -> Run:
     groups, k, n = b.shape
     inner = where.rows.numel()
     batch = (ctypes.c_int64 * 4)(groups, where.a_group, b.stride(0), where.c_group)
