@@ -1,4 +1,4 @@
-"""Arguments of convolutions, those of ``torch.nn.functional.conv*``: reading and checking them, before anything runs."""
+"""Arguments of convolutions, those of ``torch.nn.functional.conv*``: read and checked before anything runs."""
 
 from __future__ import annotations
 
@@ -81,11 +81,10 @@ def _check_tensors(owner: str, n: int, x: Tensor, weight: Tensor, bias: Tensor |
         asked = f"{owner}: shapes x {tuple(x.shape)}, weight {tuple(weight.shape)}"
         allowed = f"x of {n + 1} (unbatched) or {n + 2} dimensions, weight of {n + 2}"
         raise ShapeError(message(asked, allowed, "Reshape them."))
-    if any(size == 0 for size in (*weight.shape[2:], *x.shape[x.dim() - n :], weight.shape[0])):
+    if 0 in (*weight.shape[2:], *x.shape[x.dim() - n :], weight.shape[0]):
         asked = f"{owner}: shapes x {tuple(x.shape)}, weight {tuple(weight.shape)}"
-        raise ShapeError(
-            message(asked, "sizes other than zero, of the batch and the input's channels apart", "Drop the call.")
-        )
+        allowed = "sizes of at least 1, of the batch and the input channels apart"
+        raise ShapeError(message(asked, allowed, "Leave out the call."))
 
 
 def _check_channels(owner: str, x: Tensor, weight: Tensor, bias: Tensor | None, groups: int, transposed: bool) -> None:
@@ -156,6 +155,9 @@ def transposed_geometry(
     _check_tensors(owner, n, x, weight, bias)
     groups = _read_groups(owner, groups)
     _check_channels(owner, x, weight, bias, groups, True)
+    if weight.shape[1] == 0:
+        asked = f"{owner}: weight {tuple(weight.shape)}"
+        raise ShapeError(message(asked, "at least one output channel", "Leave out the call."))
     steps, spread = _tuple_of(owner, "stride", stride, n, 1), _tuple_of(owner, "dilation", dilation, n, 1)
     before = _tuple_of(owner, "padding", padding, n, 0)
     extra = _tuple_of(owner, "output_padding", output_padding, n, 0)

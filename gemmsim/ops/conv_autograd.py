@@ -105,7 +105,7 @@ def _fprop(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """The forward product, and both operands as it multiplied them."""
     if product.spec is None:
-        return native_conv(x, weight, *where, dtype), x, weight
+        return native_conv(x, weight, dtype, *where), x, weight
     if not (product.cast_a or product.cast_b):
         return conv_op(x, weight, product.spec, *where, seed, dtype, c, 0), x, weight
     out, cast_x, cast_w = conv_with_operands_op(x, weight, product.spec, *where, seed, dtype, c, 0)
@@ -145,7 +145,7 @@ def _dgrad(ctx: Any, grad: Tensor, weight: Tensor, exponent: Tensor | None) -> T
     _, *same, transposed = ctx.where
     back = (ctx.x_size, *same, not transposed)
     if product.spec is None:
-        out = native_conv(grad, weight, *back, dtype)  # type: ignore[arg-type]
+        out = native_conv(grad, weight, dtype, *back)
     else:
         out = conv_op(grad, weight, product.spec, *back, ctx.seed, dtype, None, int(Stream.DGRAD))
     return _finish(ctx, out, exponent, ctx.dtypes[0], Stream.DGRAD_OUT)
@@ -158,7 +158,7 @@ def _wgrad(ctx: Any, grad: Tensor, x: Tensor, exponent: Tensor | None) -> Tensor
     _, *same, transposed = ctx.where
     large, small, spec = (grad, x, product.spec) if transposed else (x, grad, product.swapped)
     if spec is None:
-        out = native_weight(large, small, ctx.kernel, *same, dtype)
+        out = native_weight(large, small, dtype, ctx.kernel, *same)
     else:
         out = conv_weight_op(large, small, spec, ctx.kernel, *same, ctx.seed, dtype, int(Stream.WGRAD))
     return _finish(ctx, out, exponent, ctx.dtypes[1], Stream.WGRAD_OUT)

@@ -53,7 +53,7 @@ def conv(
     c: Tensor | None = None,
     stream: int = 0,
 ) -> Tensor:
-    """The convolution of x (B, C, ...) and the weight that ``where`` and ``spec`` mean; ``c``: addend (out channels,)."""
+    """The convolution of x (B, C, ...) and the weight that ``where`` and ``spec`` mean; ``c``: addend (channels,)."""
     dtype = kernels.result_dtype("conv", x, weight, out_dtype)
     check_spec("conv", spec)
     return _conv(x, weight, spec, where, kernels.call_seed(spec, seed, stream), dtype, c, spec.a)
@@ -69,7 +69,7 @@ def conv_with_operands(
     c: Tensor | None = None,
     stream: int = 0,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """``conv`` and the operands it multiplied, cast, for the backward pass; empty where ``spec`` has no operand cast."""
+    """``conv`` and the operands it multiplied, cast, for the backward pass; empty where ``spec`` has no cast."""
     dtype = kernels.result_dtype("conv", x, weight, out_dtype)
     check_spec("conv", spec)
     bits = kernels.call_seed(spec, seed, stream)
@@ -192,8 +192,10 @@ def _run(
     c: Tensor | None,
     named: GemmSpec,
 ) -> None:
-    """Write the product of the windows of ``a`` and ``b`` to ``out``, whose strides ``layout`` are of groups, outer rows,
-    inner rows and columns."""
+    """Write the product of the windows of ``a`` and ``b`` to ``out``.
+
+    ``layout``: strides of ``out`` for groups, outer rows, inner rows and columns.
+    """
     plan: object = "nothing to compute: the result has no elements"
     if out.numel():
         matrices = a.is_cuda or asked() is not None or (native.is_candidate(spec) and not spec.is_stochastic)
@@ -241,7 +243,7 @@ def _explicit(
         images = max(1, _BLOCK // max(1, inner * b.shape[1]))
     plan: object = ""
     for group in range(b.shape[0]):
-        # An element's random bits belong to its column among all groups: columns before this group's are computed for it.
+        # An element's random bits belong to its column among all groups: columns before it are computed, too.
         skipped = group * n if spec.is_stochastic else 0
         right = b[group]
         addend = None if c is None else c[group]

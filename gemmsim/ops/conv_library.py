@@ -1,8 +1,8 @@
 """Registration of the convolution operators with PyTorch: schemas, kernels, fake kernels and batching rules.
 
-``torch.ops.gemmsim.conv``, ``conv_with_operands`` and ``conv_weight`` take the index map as lists of integers: the size of
-the result, stride, padding before the input, dilation. They have no gradient of their own; ``gemmsim.qconv2d`` and its
-kin do. Seeds, streams and autocast are those of ``library``.
+``torch.ops.gemmsim.conv``, ``conv_with_operands`` and ``conv_weight`` take the index map as lists of integers: the size
+of the result, stride, padding before the input, dilation. They have no gradient of their own; ``gemmsim.qconv2d`` and
+its kin do. Seeds, streams and autocast are those of ``library``.
 """
 
 from __future__ import annotations

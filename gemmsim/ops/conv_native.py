@@ -31,13 +31,13 @@ def _fit(x: Tensor, before: Sequence[int], size: Sequence[int]) -> Tensor:
 def native_conv(
     x: Tensor,
     weight: Tensor,
+    dtype: torch.dtype,
     output_size: Sequence[int],
     stride: Sequence[int],
     padding: Sequence[int],
     dilation: Sequence[int],
     groups: int,
     transposed: bool,
-    dtype: torch.dtype,
 ) -> Tensor:
     """PyTorch's convolution, in the dtype its operands promote to."""
     _record()
@@ -54,12 +54,12 @@ def native_conv(
 def native_weight(
     large: Tensor,
     small: Tensor,
+    dtype: torch.dtype,
     kernel: Sequence[int],
     stride: Sequence[int],
     padding: Sequence[int],
     dilation: Sequence[int],
     groups: int,
-    dtype: torch.dtype,
 ) -> Tensor:
     """PyTorch's gradient of a weight: ``large`` holds the windows, ``small`` one number for each of them."""
     _record()

@@ -29,8 +29,8 @@ _TRANSPOSES = (_F.conv_transpose1d, _F.conv_transpose2d, _F.conv_transpose3d)
 
 _CONV = """``torch.nn.functional.conv{n}d`` computed as ``formats`` says, with gradients.
 
-    ``out[b, co, o] = sum_k w[co, k] * x[b, ci, o * stride + j * dilation - padding]`` over k = (ci, j), input channels of
-    the group slowest, then kernel positions row-major, k ascending. Positions in the padding are terms like any other:
+    ``out[b, co, o] = sum_k w[co, k] * x[b, ci, o * stride + j * dilation - padding]`` over k = (ci, j), k ascending: the
+    group's input channels slowest, then kernel positions row-major. Positions in the padding are terms like any other,
     the number +0 times the weight, so that a NaN or infinite weight gives NaN there, as IEEE 754 says. Each group is a
     product of its own. Without a bias it is ``qmatmul`` of the matrix of windows and the weight, bit for bit, but no
     such matrix is made (see docs/reference/conv.md for memory).
@@ -57,9 +57,9 @@ _CONV = """``torch.nn.functional.conv{n}d`` computed as ``formats`` says, with g
 
 _TRANSPOSED = """``torch.nn.functional.conv_transpose{n}d`` computed as ``formats`` says, with gradients.
 
-    It is the convolution with stride 1 of x, ``stride - 1`` zeros between its elements, with the flipped kernel: the sum
-    over k = (ci, j), channels of the group slowest, goes through the window by ascending position, which is the kernel
-    from its last position to its first. Zeros between and around elements of x are terms like any other (see
+    It is the convolution with stride 1 of x, ``stride - 1`` zeros between its elements, with the flipped kernel: the
+    sum over k = (ci, j), the group's channels slowest, goes through the window by ascending position, which is the
+    kernel from its last position to its first. Zeros between and around elements of x are terms like any other (see
     ``qconv{n}d``).
 
     Args:
