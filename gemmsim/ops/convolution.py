@@ -29,7 +29,7 @@ _TRANSPOSES = (_F.conv_transpose1d, _F.conv_transpose2d, _F.conv_transpose3d)
 
 _CONV = """``torch.nn.functional.conv{n}d`` computed as ``formats`` says, with gradients.
 
-    ``out[b, co, o] = sum_k w[co, k] * x[b, ci, o * stride + j * dilation - padding]`` over k = (ci, j), k ascending: the
+    ``out[b, co, o] = sum_k w[co, k] * x[b, ci, o * stride + j * dilation - padding]`` over k = (ci, j), ascending: the
     group's input channels slowest, then kernel positions row-major. Positions in the padding are terms like any other,
     the number +0 times the weight, so that a NaN or infinite weight gives NaN there, as IEEE 754 says. Each group is a
     product of its own. Without a bias it is ``qmatmul`` of the matrix of windows and the weight, bit for bit, but no
