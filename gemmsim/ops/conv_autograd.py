@@ -95,7 +95,7 @@ class ConvFunction(torch.autograd.Function):
             return _gradients(ctx, grad)
 
 
-def _exponent(t: Tensor, largest: float, margin: int) -> Tensor:
+def _exponent(t: Tensor, largest: str, margin: int) -> Tensor:
     """One scale for all of a tensor."""
     return scale_exponent(t, largest, margin, tuple(range(t.dim())))
 

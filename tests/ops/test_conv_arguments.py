@@ -83,7 +83,8 @@ def test_pass_through_formats_are_torch_in_value_gradient_and_refusals(transpose
     got = run(OURS[transposed][n - 1], x, w, bias, *args, formats=formats)
     if isinstance(want, Exception) or isinstance(got, Exception):
         assert isinstance(got, gs.ShapeError), (want, got)
-        assert isinstance(want, Exception) or x.shape[0] == 0, (want, got)  # of no images PyTorch looks at less
+        # of no images, and results without elements, PyTorch checks some
+        assert isinstance(want, Exception) or x.shape[0] == 0 or want[0].numel() == 0, (want, got)
         return
     for mine, theirs, bound in zip(got, want, bounds(n, x, w, bias, transposed, args), strict=True):
         assert mine.shape == theirs.shape and mine.dtype == theirs.dtype
