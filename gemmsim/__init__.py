@@ -41,6 +41,12 @@ if TYPE_CHECKING:
     from .ops import cublas_acceleration as cublas_acceleration
     from .ops import explain as explain
     from .ops import last_backend as last_backend
+    from .ops import qconv1d as qconv1d
+    from .ops import qconv2d as qconv2d
+    from .ops import qconv3d as qconv3d
+    from .ops import qconv_transpose1d as qconv_transpose1d
+    from .ops import qconv_transpose2d as qconv_transpose2d
+    from .ops import qconv_transpose3d as qconv_transpose3d
     from .ops import qlinear as qlinear
     from .ops import qmatmul as qmatmul
     from .ops import qmm as qmm
@@ -66,6 +72,12 @@ _NAMES = {
         "cublas_acceleration",
         "explain",
         "last_backend",
+        "qconv1d",
+        "qconv2d",
+        "qconv3d",
+        "qconv_transpose1d",
+        "qconv_transpose2d",
+        "qconv_transpose3d",
         "qlinear",
         "qmatmul",
         "qmm",
@@ -102,6 +114,12 @@ __all__ = [
     "mx",
     "nn",
     "ops",
+    "qconv1d",
+    "qconv2d",
+    "qconv3d",
+    "qconv_transpose1d",
+    "qconv_transpose2d",
+    "qconv_transpose3d",
     "qlinear",
     "qmatmul",
     "qmm",

@@ -1,4 +1,8 @@
-"""Modules: drop-in layers in any arithmetic, and ``Quantizer``."""
+"""Modules in any format with any accumulator: subclasses of ``torch.nn``'s, with the same arguments and ``formats``.
+
+layer = gemmsim.nn.QConv2d(3, 16, 3, padding=1, formats="e4m3 : e5m10")
+gemmsim.nn.QLinear.from_float(model.head, "e4m3 : e5m10")
+"""
 
 from __future__ import annotations
 
@@ -6,13 +10,55 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from .conv import QConv1d as QConv1d
+    from .conv import QConv2d as QConv2d
+    from .conv import QConv3d as QConv3d
+    from .conv import QLazyConv1d as QLazyConv1d
+    from .conv import QLazyConv2d as QLazyConv2d
+    from .conv import QLazyConv3d as QLazyConv3d
+    from .conv_transpose import QConvTranspose1d as QConvTranspose1d
+    from .conv_transpose import QConvTranspose2d as QConvTranspose2d
+    from .conv_transpose import QConvTranspose3d as QConvTranspose3d
+    from .conv_transpose import QLazyConvTranspose1d as QLazyConvTranspose1d
+    from .conv_transpose import QLazyConvTranspose2d as QLazyConvTranspose2d
+    from .conv_transpose import QLazyConvTranspose3d as QLazyConvTranspose3d
+    from .linear import QLazyLinear as QLazyLinear
+    from .linear import QLinear as QLinear
     from .quantizer import Quantizer as Quantizer
 
 _HOME = {
+    "QConv1d": "conv",
+    "QConv2d": "conv",
+    "QConv3d": "conv",
+    "QConvTranspose1d": "conv_transpose",
+    "QConvTranspose2d": "conv_transpose",
+    "QConvTranspose3d": "conv_transpose",
+    "QLazyConv1d": "conv",
+    "QLazyConv2d": "conv",
+    "QLazyConv3d": "conv",
+    "QLazyConvTranspose1d": "conv_transpose",
+    "QLazyConvTranspose2d": "conv_transpose",
+    "QLazyConvTranspose3d": "conv_transpose",
+    "QLazyLinear": "linear",
+    "QLinear": "linear",
     "Quantizer": "quantizer",
 }
 
 __all__ = [
+    "QConv1d",
+    "QConv2d",
+    "QConv3d",
+    "QConvTranspose1d",
+    "QConvTranspose2d",
+    "QConvTranspose3d",
+    "QLazyConv1d",
+    "QLazyConv2d",
+    "QLazyConv3d",
+    "QLazyConvTranspose1d",
+    "QLazyConvTranspose2d",
+    "QLazyConvTranspose3d",
+    "QLazyLinear",
+    "QLinear",
     "Quantizer",
 ]
 

@@ -6,6 +6,7 @@ Importing this package registers the operators with PyTorch; ``import gemmsim`` 
 from .acceleration import cublas_acceleration
 from .affine_formats import QAffineFormats
 from .casting import quantize
+from .convolution import qconv1d, qconv2d, qconv3d, qconv_transpose1d, qconv_transpose2d, qconv_transpose3d
 from .errors import DeviceError, DTypeError, GradError, OverlapError, SeedError, ShapeError
 from .explanation import explain
 from .linear import qlinear
@@ -31,6 +32,12 @@ __all__ = [
     "derive_seed",
     "explain",
     "last_backend",
+    "qconv1d",
+    "qconv2d",
+    "qconv3d",
+    "qconv_transpose1d",
+    "qconv_transpose2d",
+    "qconv_transpose3d",
     "qlinear",
     "qmatmul",
     "qmm",

@@ -2,6 +2,7 @@
 
 from .block import PACKINGS, decode_blocks, encode_blocks, quantize_blocks
 from .block_float import quantize_block_float
+from .gathered import Gathered, gathered_gemm
 from .gemm import count_overflows, gemm, supported
 from .library import ISAS, LibraryError, build_info, isa, set_isa
 from .quantize import quantize
@@ -11,6 +12,7 @@ from .scales import Scales, scale_table
 __all__ = [
     "ISAS",
     "PACKINGS",
+    "Gathered",
     "LibraryError",
     "Run",
     "Scales",
@@ -18,6 +20,7 @@ __all__ = [
     "count_overflows",
     "decode_blocks",
     "encode_blocks",
+    "gathered_gemm",
     "gemm",
     "isa",
     "quantize",
