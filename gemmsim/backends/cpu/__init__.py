@@ -4,11 +4,14 @@ from .block import PACKINGS, decode_blocks, encode_blocks, quantize_blocks
 from .gemm import count_overflows, gemm, supported
 from .library import ISAS, LibraryError, build_info, isa, set_isa
 from .quantize import quantize
+from .rows import FUNCTIONS, ROW_SITE, run_rows
 from .run import Run
 
 __all__ = [
+    "FUNCTIONS",
     "ISAS",
     "PACKINGS",
+    "ROW_SITE",
     "LibraryError",
     "Run",
     "build_info",
@@ -19,6 +22,7 @@ __all__ = [
     "isa",
     "quantize",
     "quantize_blocks",
+    "run_rows",
     "set_isa",
     "supported",
 ]
