@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from . import arithmetic as arithmetic
     from . import backends as backends
     from . import formats as formats
+    from . import functional as functional
     from . import hardware as hardware
     from . import mx as mx
     from . import ops as ops
@@ -29,11 +30,28 @@ if TYPE_CHECKING:
     from .arithmetic import UnsupportedSpec as UnsupportedSpec
     from .formats import Cast as Cast
     from .formats import FormatError as FormatError
+    from .functional import qadd as qadd
+    from .functional import qdiv as qdiv
+    from .functional import qgelu as qgelu
+    from .functional import qgroupnorm as qgroupnorm
+    from .functional import qlayernorm as qlayernorm
+    from .functional import qmean as qmean
+    from .functional import qmul as qmul
+    from .functional import qpow as qpow
+    from .functional import qrelu as qrelu
+    from .functional import qrmsnorm as qrmsnorm
+    from .functional import qsilu as qsilu
+    from .functional import qsoftmax as qsoftmax
+    from .functional import qsqrt as qsqrt
+    from .functional import qsum as qsum
     from .ops import DeviceError as DeviceError
     from .ops import DTypeError as DTypeError
     from .ops import GradError as GradError
     from .ops import OverlapError as OverlapError
     from .ops import QAffineFormats as QAffineFormats
+    from .ops import QGELUFormats as QGELUFormats
+    from .ops import QLayerNormFormats as QLayerNormFormats
+    from .ops import QSoftmaxFormats as QSoftmaxFormats
     from .ops import SeedError as SeedError
     from .ops import ShapeError as ShapeError
     from .ops import count_overflows as count_overflows
@@ -49,16 +67,35 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 #: Submodules by name, and public names by the submodule that defines them.
-_MODULES = ("acc", "arithmetic", "backends", "formats", "hardware", "mx", "ops", "reference")
+_MODULES = ("acc", "arithmetic", "backends", "formats", "functional", "hardware", "mx", "ops", "reference")
 _NAMES = {
     "arithmetic": ("Accumulator", "GemmSpec", "SelectError", "SpecError", "UnsupportedSpec"),
     "formats": ("Cast", "FormatError"),
+    "functional": (
+        "qadd",
+        "qdiv",
+        "qgelu",
+        "qgroupnorm",
+        "qlayernorm",
+        "qmean",
+        "qmul",
+        "qpow",
+        "qrelu",
+        "qrmsnorm",
+        "qsilu",
+        "qsoftmax",
+        "qsqrt",
+        "qsum",
+    ),
     "ops": (
         "DTypeError",
         "DeviceError",
         "GradError",
         "OverlapError",
         "QAffineFormats",
+        "QGELUFormats",
+        "QLayerNormFormats",
+        "QSoftmaxFormats",
         "SeedError",
         "ShapeError",
         "count_overflows",
@@ -84,6 +121,9 @@ __all__ = [
     "GradError",
     "OverlapError",
     "QAffineFormats",
+    "QGELUFormats",
+    "QLayerNormFormats",
+    "QSoftmaxFormats",
     "SeedError",
     "SelectError",
     "ShapeError",
@@ -96,13 +136,28 @@ __all__ = [
     "cublas_acceleration",
     "explain",
     "formats",
+    "functional",
     "hardware",
     "last_backend",
     "mx",
     "ops",
+    "qadd",
+    "qdiv",
+    "qgelu",
+    "qgroupnorm",
+    "qlayernorm",
     "qlinear",
     "qmatmul",
+    "qmean",
     "qmm",
+    "qmul",
+    "qpow",
+    "qrelu",
+    "qrmsnorm",
+    "qsilu",
+    "qsoftmax",
+    "qsqrt",
+    "qsum",
     "quantize",
     "quantizer",
     "reference",

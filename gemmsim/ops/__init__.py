@@ -11,6 +11,7 @@ from .explanation import explain
 from .linear import qlinear
 from .matmul import qmatmul, qmm
 from .overflow import count_overflows
+from .row_formats import QGELUFormats, QLayerNormFormats, QSoftmaxFormats
 from .seeds import Stream, derive_seed
 from .state import BackendRecord, last_backend
 from .straight_through import Quantizer, quantizer
@@ -22,6 +23,9 @@ __all__ = [
     "GradError",
     "OverlapError",
     "QAffineFormats",
+    "QGELUFormats",
+    "QLayerNormFormats",
+    "QSoftmaxFormats",
     "Quantizer",
     "SeedError",
     "ShapeError",

@@ -27,8 +27,7 @@ FUNCTIONS: Final = {
     )
 }
 _OPS: Final = {
-    name: number
-    for number, name in enumerate("map sum softmax log_softmax softmax_grad norm norm_grad".split())
+    name: number for number, name in enumerate("map sum softmax log_softmax softmax_grad norm norm_grad".split())
 }
 #: Philox site of a row operation's first step; step i draws at ROW_SITE + i.
 ROW_SITE: Final = 64
