@@ -8,17 +8,18 @@ namespace gemmsim { namespace NS {
 
 using rows::ScalarLanes;
 
-static double fetch(const void* p, int dtype, int64_t i) { return dtype == F64 ? ((const double*)p)[i] : (double)((const float*)p)[i]; }
-static void put(void* p, int dtype, int64_t i, double x) {
-    if (x != x) x = canonical_nan();
-    if (dtype == F64) ((double*)p)[i] = x;
-    else ((float*)p)[i] = (float)x;
+// `n` numbers of a tensor as doubles, `step` apart in `to`; and back. NaN is stored as the canonical one.
+static void fetch(const void* from, int dtype, int64_t at, int64_t n, double* to, int64_t step) {
+    if (dtype == F64) for (int64_t i = 0; i < n; ++i) to[i * step] = ((const double*)from)[at + i];
+    else for (int64_t i = 0; i < n; ++i) to[i * step] = (double)((const float*)from)[at + i];
 }
-
-static double get(double v, int) { return v; }
-static double get(C64::V v, int i) { return v[i]; }
-static void set(double& v, int, double x) { v = x; }
-static void set(C64::V& v, int i, double x) { v[i] = x; }
+static void put(const double* from, int64_t step, void* to, int dtype, int64_t at, int64_t n) {
+    if (dtype == F64) {
+        for (int64_t i = 0; i < n; ++i) ((double*)to)[at + i] = is_nan(from[i * step]) ? canonical_nan() : from[i * step];
+    } else {
+        for (int64_t i = 0; i < n; ++i) ((float*)to)[at + i] = (float)(is_nan(from[i * step]) ? canonical_nan() : from[i * step]);
+    }
+}
 
 template <class L> struct Group {
     typedef typename L::V V;
@@ -27,24 +28,26 @@ template <class L> struct Group {
     int live;  // rows in use, of L::COUNT
 
     void gather(const void* p, V* v) const {
-        for (int i = 0; i < (int)L::COUNT; ++i)
-            for (int64_t k = 0; k < a.cols; ++k) set(v[k], i, i < live ? fetch(p, a.dtype, (first + i) * a.cols + k) : 0.0);
+        double* const d = (double*)v;
+        if (live < (int)L::COUNT) memset(d, 0, (size_t)a.cols * sizeof(V));
+        for (int i = 0; i < live; ++i) fetch(p, a.dtype, (first + i) * a.cols, a.cols, d + i, L::COUNT);
     }
     void scatter(const V* v, void* p) const {
-        for (int i = 0; i < live; ++i)
-            for (int64_t k = 0; k < a.cols; ++k) put(p, a.dtype, (first + i) * a.cols + k, get(v[k], i));
+        for (int i = 0; i < live; ++i) put((const double*)v + i, L::COUNT, p, a.dtype, (first + i) * a.cols, a.cols);
     }
     V gather_rows(const void* p) const {
         V v = {};
-        for (int i = 0; i < live; ++i) set(v, i, fetch(p, a.dtype, first + i));
+        fetch(p, a.dtype, first, live, (double*)&v, 1);
         return v;
     }
-    void scatter_rows(V v, void* p) const {
-        for (int i = 0; i < live; ++i) put(p, a.dtype, first + i, get(v, i));
-    }
+    void scatter_rows(V v, void* p) const { put((const double*)&v, 1, p, a.dtype, first, live); }
     const V* gather_cols(const void* p, V* v) const {
         if (!p) return nullptr;
-        for (int64_t k = 0; k < a.cols; ++k) v[k] = L::splat(fetch(p, a.dtype, k));
+        for (int64_t k = 0; k < a.cols; ++k) {
+            double x;
+            fetch(p, a.dtype, k, 1, &x, 1);
+            v[k] = L::splat(x);
+        }
         return v;
     }
 };
@@ -112,17 +115,19 @@ template <class L> static typename L::V apply(const L& lanes, int f, typename L:
 // Elements are rows of one column here.
 template <class L> static void run_map(L lanes, const RowArgs& a, int64_t first, int64_t count) {
     typedef typename L::V V;
+    enum { BLOCK = 256 };
+    V x[BLOCK / L::COUNT], y[BLOCK / L::COUNT];
+    for (int64_t k = 0; k < BLOCK / L::COUNT; ++k) x[k] = y[k] = L::splat(1.0);
     lanes.cols = 1;
-    for (int64_t i = 0; i < count; i += L::COUNT) {
-        const int live = (int)(count - i < (int64_t)L::COUNT ? count - i : (int64_t)L::COUNT);
-        V x = L::splat(1.0), y = x;
-        for (int j = 0; j < live; ++j) {
-            set(x, j, fetch(a.in[0], a.dtype, first + i + j));
-            if (a.in[1]) set(y, j, fetch(a.in[1], a.dtype, first + i + j));
+    for (int64_t i = 0; i < count; i += BLOCK) {
+        const int64_t live = count - i < BLOCK ? count - i : (int64_t)BLOCK;
+        fetch(a.in[0], a.dtype, first + i, live, (double*)x, 1);
+        if (a.in[1]) fetch(a.in[1], a.dtype, first + i, live, (double*)y, 1);
+        for (int64_t k = 0; k * L::COUNT < live; ++k) {
+            lanes.row = (uint64_t)(first + i + k * L::COUNT);
+            x[k] = apply(lanes, a.function, x[k], y[k]);
         }
-        lanes.row = (uint64_t)(first + i);
-        const V r = apply(lanes, a.function, x, y);
-        for (int j = 0; j < live; ++j) put(a.out[0], a.dtype, first + i + j, get(r, j));
+        put((const double*)x, 1, a.out[0], a.dtype, first + i, live);
     }
 }
 
