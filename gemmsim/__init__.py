@@ -30,8 +30,16 @@ if TYPE_CHECKING:
     from .arithmetic import UnsupportedSpec as UnsupportedSpec
     from .formats import Cast as Cast
     from .formats import FormatError as FormatError
+    from .functional import qadaptive_avgpool as qadaptive_avgpool
     from .functional import qadd as qadd
+    from .functional import qattention as qattention
+    from .functional import qavgpool as qavgpool
+    from .functional import qavgpool1d as qavgpool1d
+    from .functional import qavgpool2d as qavgpool2d
+    from .functional import qavgpool3d as qavgpool3d
+    from .functional import qbatchnorm as qbatchnorm
     from .functional import qdiv as qdiv
+    from .functional import qembedding as qembedding
     from .functional import qgelu as qgelu
     from .functional import qgroupnorm as qgroupnorm
     from .functional import qlayernorm as qlayernorm
@@ -49,6 +57,7 @@ if TYPE_CHECKING:
     from .ops import GradError as GradError
     from .ops import OverlapError as OverlapError
     from .ops import QAffineFormats as QAffineFormats
+    from .ops import QAttentionFormats as QAttentionFormats
     from .ops import QGELUFormats as QGELUFormats
     from .ops import QLayerNormFormats as QLayerNormFormats
     from .ops import QSoftmaxFormats as QSoftmaxFormats
@@ -72,8 +81,16 @@ _NAMES = {
     "arithmetic": ("Accumulator", "GemmSpec", "SelectError", "SpecError", "UnsupportedSpec"),
     "formats": ("Cast", "FormatError"),
     "functional": (
+        "qadaptive_avgpool",
         "qadd",
+        "qattention",
+        "qavgpool",
+        "qavgpool1d",
+        "qavgpool2d",
+        "qavgpool3d",
+        "qbatchnorm",
         "qdiv",
+        "qembedding",
         "qgelu",
         "qgroupnorm",
         "qlayernorm",
@@ -93,6 +110,7 @@ _NAMES = {
         "GradError",
         "OverlapError",
         "QAffineFormats",
+        "QAttentionFormats",
         "QGELUFormats",
         "QLayerNormFormats",
         "QSoftmaxFormats",
@@ -121,6 +139,7 @@ __all__ = [
     "GradError",
     "OverlapError",
     "QAffineFormats",
+    "QAttentionFormats",
     "QGELUFormats",
     "QLayerNormFormats",
     "QSoftmaxFormats",
@@ -141,8 +160,16 @@ __all__ = [
     "last_backend",
     "mx",
     "ops",
+    "qadaptive_avgpool",
     "qadd",
+    "qattention",
+    "qavgpool",
+    "qavgpool1d",
+    "qavgpool2d",
+    "qavgpool3d",
+    "qbatchnorm",
     "qdiv",
+    "qembedding",
     "qgelu",
     "qgroupnorm",
     "qlayernorm",

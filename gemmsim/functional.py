@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from .ops.activations import qgelu as qgelu
     from .ops.activations import qsilu as qsilu
+    from .ops.attention import qattention as qattention
+    from .ops.batchnorm import qbatchnorm as qbatchnorm
     from .ops.elementwise import qadd as qadd
     from .ops.elementwise import qdiv as qdiv
     from .ops.elementwise import qmean as qmean
@@ -21,14 +23,28 @@ if TYPE_CHECKING:
     from .ops.elementwise import qrelu as qrelu
     from .ops.elementwise import qsqrt as qsqrt
     from .ops.elementwise import qsum as qsum
+    from .ops.embedding import qembedding as qembedding
     from .ops.normalization import qgroupnorm as qgroupnorm
     from .ops.normalization import qlayernorm as qlayernorm
     from .ops.normalization import qrmsnorm as qrmsnorm
+    from .ops.pooling import qadaptive_avgpool as qadaptive_avgpool
+    from .ops.pooling import qavgpool as qavgpool
+    from .ops.pooling import qavgpool1d as qavgpool1d
+    from .ops.pooling import qavgpool2d as qavgpool2d
+    from .ops.pooling import qavgpool3d as qavgpool3d
     from .ops.softmax import qsoftmax as qsoftmax
 
 _HOME = {
+    "qadaptive_avgpool": "pooling",
     "qadd": "elementwise",
+    "qattention": "attention",
+    "qavgpool": "pooling",
+    "qavgpool1d": "pooling",
+    "qavgpool2d": "pooling",
+    "qavgpool3d": "pooling",
+    "qbatchnorm": "batchnorm",
     "qdiv": "elementwise",
+    "qembedding": "embedding",
     "qgelu": "activations",
     "qgroupnorm": "normalization",
     "qlayernorm": "normalization",
@@ -44,8 +60,16 @@ _HOME = {
 }
 
 __all__ = [
+    "qadaptive_avgpool",
     "qadd",
+    "qattention",
+    "qavgpool",
+    "qavgpool1d",
+    "qavgpool2d",
+    "qavgpool3d",
+    "qbatchnorm",
     "qdiv",
+    "qembedding",
     "qgelu",
     "qgroupnorm",
     "qlayernorm",

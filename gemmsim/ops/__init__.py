@@ -5,6 +5,7 @@ Importing this package registers the operators with PyTorch; ``import gemmsim`` 
 
 from .acceleration import cublas_acceleration
 from .affine_formats import QAffineFormats
+from .attention import QAttentionFormats
 from .casting import quantize
 from .errors import DeviceError, DTypeError, GradError, OverlapError, SeedError, ShapeError
 from .explanation import explain
@@ -23,6 +24,7 @@ __all__ = [
     "GradError",
     "OverlapError",
     "QAffineFormats",
+    "QAttentionFormats",
     "QGELUFormats",
     "QLayerNormFormats",
     "QSoftmaxFormats",

@@ -90,7 +90,7 @@ class _Gated(torch.autograd.Function):
 def _gated(owner: str, x: Tensor, kind: str, formats: QGELUFormats) -> Tensor:
     check_float(owner, "x", x)
     check_device(owner, x, names="x")
-    result: Tensor = _Gated.apply(x, kind, formats)[0]  # type: ignore[index]
+    result: Tensor = _Gated.apply(x, kind, formats)[0]
     return result
 
 

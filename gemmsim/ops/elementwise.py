@@ -190,7 +190,7 @@ def qmul(
     x: Tensor, y: Tensor, fwd_quant: QuantLike | None = None, bwd_quant: QuantLike | None = None, *,
     seed: int | None = None,
 ) -> Tensor:  # fmt: skip
-    """``x * y`` rounded by ``fwd_quant``; gradients ``bwd_quant(g * y)`` and ``bwd_quant(g * x)``. Otherwise as ``qadd``."""
+    """``x * y`` rounded by ``fwd_quant``; gradients ``bwd_quant(g y)``, ``bwd_quant(g x)``. Otherwise as ``qadd``."""
     return _binary("qmul", "mul", x, y, fwd_quant, bwd_quant, seed)
 
 
@@ -247,7 +247,8 @@ def qsum(
         keepdim: keep the summed dimensions with size one.
         order: "sequential" starts from +0 and takes the terms ascending; "tree(n)" is in docs/reference/functional.md.
 
-    The gradient is the incoming one, broadcast, not rounded. Otherwise as ``qadd``; IndexError for a ``dim`` out of range.
+    The gradient is the incoming one, broadcast, not rounded. Otherwise as ``qadd``; IndexError for a ``dim`` out of
+    range.
     """
     (step,) = _read("qsum", quant)
     check_float("qsum", "x", x)
@@ -260,7 +261,8 @@ def qsum(
 
 def qmean(
     x: Tensor, fwd_quant: QuantLike | None = None, bwd_quant: QuantLike | None = None,
-    dim: int | Sequence[int] | None = None, keepdim: bool = False, *, order: str = "sequential", seed: int | None = None,
+    dim: int | Sequence[int] | None = None, keepdim: bool = False, *, order: str = "sequential",
+    seed: int | None = None,
 ) -> Tensor:  # fmt: skip
     """Mean of ``x`` over ``dim``: ``qsum`` rounded by ``fwd_quant``, then ``fwd_quant(sum / count)``.
 
@@ -278,7 +280,7 @@ def qmean(
 def qrelu(
     x: Tensor, fwd_quant: QuantLike | None = None, bwd_quant: QuantLike | None = None, *, seed: int | None = None
 ) -> Tensor:
-    """``fwd_quant(max(x, 0))``; gradient ``bwd_quant(g)`` where ``x > 0``, else 0. NaN stays NaN. Otherwise as ``qadd``."""
+    """``fwd_quant(max(x, 0))``; gradient ``bwd_quant(g)`` where ``x > 0``, else 0. NaN stays. Otherwise as ``qadd``."""
     steps = _read("qrelu", fwd_quant, bwd_quant)
     check_float("qrelu", "x", x)
     check_device("qrelu", x, names="x")

@@ -111,7 +111,7 @@ def _normalize(
 ) -> Tensor:  # fmt: skip
     rows = x.reshape(*x.shape[: x.dim() - len(sizes)], -1) if x.numel() else x.flatten(x.dim() - len(sizes))
     flat = [None if t is None else t.reshape(-1) for t in (weight, bias)]
-    result: Tensor = _Norm.apply(rows, *flat, float(eps), centered, formats)[0]  # type: ignore[index]
+    result: Tensor = _Norm.apply(rows, *flat, float(eps), centered, formats)[0]
     return result.reshape(x.shape)
 
 
@@ -212,7 +212,7 @@ def qgroupnorm(
     x: Tensor, num_groups: int, weight: Tensor | None = None, bias: Tensor | None = None, eps: float = 1e-5,
     formats: QLayerNormFormats | None = None,
 ) -> Tensor:  # fmt: skip
-    """``torch.nn.functional.group_norm``: ``qlayernorm`` of each group without weight, then ``mul(w y) + b`` by channel.
+    """``torch.nn.functional.group_norm``: ``qlayernorm`` of each group, then ``mul(w y) + b`` by channel.
 
     ``x``: (N, C, ...); ``weight`` and ``bias``: (C,). Input and gradient quantisers act on the group's normalisation,
     the output cast on the result. Gradients of weight and bias are sums over (N, ...) in order, in bwd_acc.

@@ -139,12 +139,12 @@ class QSoftmaxFormats(RowFormats):
 
     ``fwd_off``, ``fwd_exp``, ``fwd_acc``: differences from the maximum, exponentials, their sum (regular softmax).
     ``fwd_off``, ``fwd_lse``: differences, and the running logarithm of the sum of exponentials (``use_lse``). Without
-    ``fwd_off`` the forward pass is PyTorch's own. ``bwd_add``, ``bwd_mul``: sums and products of the gradient; PyTorch's
-    own unless both are given. ``fwd_rnd`` and ``bwd_rnd``: rounding in place of the formats' own.
+    ``fwd_off`` the forward pass is PyTorch's own. ``bwd_add``, ``bwd_mul``: sums and products of the gradient; those of
+    PyTorch unless both are given. ``fwd_rnd`` and ``bwd_rnd``: rounding in place of the formats' own.
 
     ``input_quant``, ``output_quant``, ``grad_quant``: a cast, a format, a string, a pair (format, rounding), or a
     function from tensor to tensor, which runs without autograd. An output cast is the rounding of the last step itself.
-    ``order``: "sequential", or "tree(n)" (docs/reference/functional.md). ``masked_rows``: what a row of -inf alone gives,
+    ``order``: "sequential", or "tree(n)" (docs/reference/functional.md). ``masked_rows``: what a row of -inf alone is,
     "nan" as PyTorch does, or "zero". ``seed``: fixes the random bits of stochastic roundings.
 
     Equal values mean equal fields. Frozen, hashable, picklable.
@@ -214,12 +214,12 @@ class QSoftmaxFormats(RowFormats):
 class QLayerNormFormats(RowFormats):
     """Formats of the steps of a normalisation of rows (layer, root mean square, group) and of its gradient.
 
-    ``fwd_acc``: differences and sums; ``fwd_mul``, ``fwd_div``, ``fwd_sqrt``: products, quotients, the root. PyTorch's own
-    forward pass unless all four are given. ``bwd_acc``, ``bwd_mul``, ``bwd_div``: the same of the gradient, all or none.
+    ``fwd_acc``: differences and sums; ``fwd_mul``, ``fwd_div``, ``fwd_sqrt``: products, quotients, the root. PyTorch's
+    own forward pass unless all four are given. ``bwd_acc``, ``bwd_mul``, ``bwd_div``: of the gradient, all or none.
     ``fwd_rnd`` and ``bwd_rnd``: rounding in place of the formats' own.
 
-    The quantisers, ``order`` and ``seed`` are those of ``QSoftmaxFormats``; ``weight_quant`` and ``bias_quant`` round the
-    parameters before use, ``grad_quant`` every gradient produced.
+    The quantisers, ``order`` and ``seed`` are those of ``QSoftmaxFormats``; ``weight_quant`` and ``bias_quant`` round
+    the parameters before use, ``grad_quant`` every gradient produced.
 
     Raises:
         FormatError, SpecError, SeedError: as ``QSoftmaxFormats``.

@@ -1,0 +1,97 @@
+"""Look-up of rows whose gradient is summed in a stated format."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from gemmsim.arithmetic import UnsupportedSpec
+
+from .affine_formats import QuantLike
+from .checks import check_device, check_float, check_integers
+from .errors import ShapeError, message
+from .plan import Step
+from .row_formats import read_quant
+from .row_steps import differentiable_once, map_step, quantized, step_of
+from .seeds import check_seed
+
+__all__ = ["qembedding"]
+
+
+class _Embedding(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        weight: Tensor, index: Tensor, padding: int, by_count: bool, fwd: Step, bwd: Step, seed: int | None
+    ) -> Tensor:
+        return quantized(weight, fwd, seed, 0)[index]
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+        weight, index, ctx.padding, ctx.by_count, _, ctx.bwd, ctx.seed = inputs
+        ctx.rows = weight.shape[0]
+        ctx.save_for_backward(index)
+
+    @staticmethod
+    @differentiable_once("qembedding")
+    def backward(ctx: Any, g: Tensor) -> Any:
+        index = ctx.saved_tensors[0].reshape(-1).long()
+        g = quantized(g, ctx.bwd, ctx.seed, 1).reshape(index.numel(), -1)
+        total = g.new_zeros(ctx.rows, g.shape[-1])
+        _, order = torch.sort(index, stable=True)
+        counts = torch.bincount(index, minlength=ctx.rows)
+        start = counts.cumsum(0) - counts
+        for k in range(int(counts.max()) if index.numel() else 0):  # the k-th occurrence of every row at once
+            rows = (counts > k).nonzero().reshape(-1)
+            more = g[order[start[rows] + k]]
+            total[rows] = map_step("add", total[rows], more, ctx.bwd, ctx.seed, 2 + k)
+        if ctx.by_count:
+            total = map_step("div", total, counts.clamp(min=1).to(total.dtype)[:, None], ctx.bwd, ctx.seed, 2)
+        if ctx.padding >= 0:
+            total[ctx.padding] = 0
+        return total, None, None, None, None, None, None
+
+
+def qembedding(
+    input: Tensor, weight: Tensor, padding_idx: int | None = None, max_norm: float | None = None,
+    norm_type: float = 2.0, scale_grad_by_freq: bool = False, sparse: bool = False,
+    fwd_quant: QuantLike | None = None, bwd_quant: QuantLike | None = None, *, seed: int | None = None,
+) -> Tensor:  # fmt: skip
+    """``torch.nn.functional.embedding``: rows of ``fwd_quant(weight)``, gradient summed in ``bwd_quant``.
+
+    The gradient of a row starts at +0 and adds ``bwd_quant(g)`` of its occurrences in ``input``'s row-major order,
+    ``bwd_quant`` after every addition; with ``scale_grad_by_freq`` it is then divided by their number and rounded.
+    ``max_norm`` renormalises the looked-up rows of ``weight`` in place, as PyTorch. No quantiser: PyTorch's own.
+
+    Raises:
+        DTypeError, DeviceError, ShapeError: for tensors, padding_idx or indices that do not fit.
+        UnsupportedSpec: for ``sparse`` with a quantiser: a sparse gradient adds nothing.
+    """
+    check_float("qembedding", "weight", weight)
+    check_integers("qembedding", "input", input)
+    check_device("qembedding", weight, input, names="weight input")
+    if weight.dim() != 2:
+        asked = f"qembedding: weight of shape {tuple(weight.shape)}"
+        raise ShapeError(message(asked, "(number of rows, their length)", "Reshape weight."))
+    rows = weight.shape[0]
+    if padding_idx is not None and not -rows <= padding_idx < rows:
+        asked = f"qembedding: padding_idx={padding_idx} of {rows} rows"
+        raise ShapeError(message(asked, f"from {-rows} to {rows - 1}", "Correct padding_idx."))
+    if not torch.compiler.is_compiling() and input.numel() and not 0 <= int(input.min()) <= int(input.max()) < rows:
+        asked = f"qembedding: indices from {int(input.min())} to {int(input.max())} of {rows} rows"
+        raise ShapeError(message(asked, f"from 0 to {rows - 1}", "Correct input."))
+    if fwd_quant is None and bwd_quant is None:
+        return torch.nn.functional.embedding(
+            input, weight, padding_idx, max_norm, norm_type, scale_grad_by_freq, sparse
+        )
+    if sparse:
+        raise UnsupportedSpec(message("qembedding: sparse=True", "dense gradients", "Leave sparse out."))
+    if max_norm is not None:
+        with torch.no_grad():
+            torch.embedding_renorm_(weight.detach(), input.contiguous(), max_norm, norm_type)
+    fwd, bwd = (step_of(read_quant("qembedding", "quantiser", q)) for q in (fwd_quant, bwd_quant))
+    padding = -1 if padding_idx is None else padding_idx % rows
+    seed = check_seed("qembedding", seed)
+    result: Tensor = _Embedding.apply(weight, input, padding, scale_grad_by_freq, fwd, bwd, seed)
+    return result
