@@ -11,9 +11,9 @@ from gemmsim.arithmetic import SpecError
 
 from .checks import check_device, check_float
 from .errors import message
-from .row_formats import QGELUFormats
+from .row_formats import QGELUFormats, RowPlan
 from .row_library import row_map_op
-from .row_steps import cast_text, differentiable_once, finish, map_step, quantized, step_of
+from .row_steps import cast_text, differentiable_once, finish, map_step, quantized
 from .seeds import Stream
 
 __all__ = ["qgelu", "qsilu"]
@@ -55,23 +55,23 @@ class _Gated(torch.autograd.Function):
     generate_vmap_rule = True
 
     @staticmethod
-    def forward(x: Tensor, kind: str, formats: QGELUFormats) -> tuple[Tensor | None, ...]:
-        seed = formats.seed
-        xi = quantized(x, step_of(formats.input_quant), seed, Stream.INPUT)
+    def forward(x: Tensor, kind: str, plan: RowPlan) -> tuple[Tensor | None, ...]:
+        seed = plan.seed
+        xi = quantized(x, plan.input, seed, Stream.INPUT)
         work = torch.float64 if x.dtype is torch.float64 else torch.float32
-        inter, out = step_of(formats.inter_quant), step_of(formats.output_quant)
+        inter, out = plan.inter, plan.output
         wide = xi.to(work)
-        t = map_step(_GATES[kind], wide, None, inter, seed, Stream.FPROP)
+        t = map_step(_GATES[kind], wide, None, inter, seed, int(Stream.FPROP))
         if kind == "silu":
-            y = row_map_op(wide, t, "mul", cast_text(out), seed, Stream.OUTPUT)
+            y = row_map_op(wide, t, "mul", cast_text(out), seed, int(Stream.OUTPUT))
         else:
-            y = row_map_op(wide * 0.5, _map("add", t, 1.0), "mul", cast_text(out), seed, Stream.OUTPUT)
+            y = row_map_op(wide * 0.5, _map("add", t, 1.0), "mul", cast_text(out), seed, int(Stream.OUTPUT))
         y = finish(y, out).to(x.dtype)
         return y, None if xi is x else xi, t  # an input is no output
 
     @staticmethod
     def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
-        x, ctx.kind, ctx.formats = inputs
+        x, ctx.kind, ctx.plan = inputs
         _, xi, t = output
         ctx.mark_non_differentiable(*(v for v in output[1:] if v is not None))
         ctx.save_for_backward(x if xi is None else xi, t)
@@ -80,17 +80,17 @@ class _Gated(torch.autograd.Function):
     @differentiable_once("qgelu, qsilu")
     def backward(ctx: Any, g: Tensor, *unused: Any) -> Any:
         xi, t = ctx.saved_tensors
-        grad, seed = step_of(ctx.formats.grad_quant), ctx.formats.seed
+        grad, seed = ctx.plan.grad, ctx.plan.seed
         slope = _SLOPES[ctx.kind](xi.to(t.dtype), t)
         qg = quantized(g, grad, seed, Stream.GRAD)
-        dx = row_map_op(qg.to(t.dtype), slope, "mul", cast_text(grad), seed, Stream.DGRAD)
+        dx = row_map_op(qg.to(t.dtype), slope, "mul", cast_text(grad), seed, int(Stream.DGRAD))
         return finish(dx, grad).to(g.dtype), None, None
 
 
 def _gated(owner: str, x: Tensor, kind: str, formats: QGELUFormats) -> Tensor:
     check_float(owner, "x", x)
     check_device(owner, x, names="x")
-    result: Tensor = _Gated.apply(x, kind, formats)[0]
+    result: Tensor = _Gated.apply(x, kind, formats.plan)[0]
     return result
 
 
@@ -112,7 +112,7 @@ def qgelu(x: Tensor, formats: QGELUFormats | None = None, approximate: str = "no
         asked = f"qgelu: approximate={approximate!r}"
         raise SpecError(message(asked, "'none' or 'tanh'", "Give one of these."))
     formats = _NATIVE if formats is None else formats
-    if formats.is_native:
+    if formats.plan.is_native:
         check_float("qgelu", "x", x)
         check_device("qgelu", x, names="x")
         return torch.nn.functional.gelu(x, approximate=approximate)
@@ -126,7 +126,7 @@ def qsilu(x: Tensor, formats: QGELUFormats | None = None) -> Tensor:
     d = t (1 + xi (1 - t)), each step in float32 (float64).
     """
     formats = _NATIVE if formats is None else formats
-    if formats.is_native:
+    if formats.plan.is_native:
         check_float("qsilu", "x", x)
         check_device("qsilu", x, names="x")
         return torch.nn.functional.silu(x)

@@ -52,7 +52,7 @@ class QAttentionFormats:
     def is_native(self) -> bool:
         """Whether every step is PyTorch's own."""
         native = self.qk.plan.is_native and self.pv.plan.is_native and self.scale_quant is None
-        return native and self.softmax.is_native and self.softmax.masked_rows == "nan"
+        return native and self.softmax.plan.is_native
 
     def to_dict(self) -> dict[str, Any]:
         """Plain dictionary; ``from_dict`` reads it back. ``FormatError`` for quantisers that are functions."""
@@ -116,8 +116,8 @@ def qattention(
         formats: None is PyTorch's own.
 
     ``scores = qmatmul(query, key.mT)``, times scale, plus mask; ``qsoftmax``; dropout; ``qmatmul(weights, value)``. The
-    scale and the mask's addition are steps in the query's dtype, the first rounded by ``formats.scale_quant`` too. A row
-    that is hidden entirely is NaN, or 0 with ``QSoftmaxFormats(masked_rows="zero")``. Gradients are those of the
+    scale and the mask's addition are steps in the query's dtype, the first rounded by ``formats.scale_quant`` too. A
+    row that is hidden entirely is NaN, or 0 with ``QSoftmaxFormats(masked_rows="zero")``. Gradients are those of the
     parts. Differentiating twice raises where one of the parts does.
 
     Raises:

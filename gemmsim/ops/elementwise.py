@@ -12,8 +12,8 @@ from .affine_formats import QuantLike
 from .checks import check_device, check_float
 from .errors import ShapeError, message
 from .plan import Step
-from .row_formats import order_length, read_quant
-from .row_steps import differentiable_once, map_step, normal_dims, quantized, step_of, sum_step, sum_to
+from .row_formats import order_length, quant_step
+from .row_steps import differentiable_once, map_step, normal_dims, quantized, sum_step, sum_to
 from .seeds import check_seed
 
 __all__ = ["qadd", "qdiv", "qmean", "qmul", "qpow", "qrelu", "qsqrt", "qsum"]
@@ -146,7 +146,7 @@ def _count(x: Tensor, dims: Sequence[int]) -> int:
 
 
 def _read(owner: str, *quants: QuantLike | None) -> list[Step]:
-    return [step_of(read_quant(owner, "quantiser", quant)) for quant in quants]
+    return [quant_step(owner, quant) for quant in quants]
 
 
 def _binary(owner: str, name: str, x: Tensor, y: Tensor, fwd: Any, bwd: Any, seed: int | None) -> Tensor:
@@ -159,7 +159,8 @@ def _binary(owner: str, name: str, x: Tensor, y: Tensor, fwd: Any, bwd: Any, see
     except RuntimeError:
         asked = f"{owner}: shapes {tuple(x.shape)} and {tuple(y.shape)}"
         raise ShapeError(message(asked, "shapes that broadcast", "Reshape or expand one of them.")) from None
-    result: Tensor = _Binary.apply(x, y, name, *steps, check_seed(owner, seed))
+    other = y.view_as(y) if y is x else y  # compiled code wants distinct arguments
+    result: Tensor = _Binary.apply(x, other, name, *steps, check_seed(owner, seed))
     return result
 
 

@@ -13,11 +13,44 @@ from .affine_formats import QuantLike
 from .checks import check_device, check_float, check_integers
 from .errors import ShapeError, message
 from .plan import Step
-from .row_formats import read_quant
-from .row_steps import differentiable_once, map_step, quantized, step_of
+from .row_formats import quant_step
+from .row_steps import differentiable_once, map_step, quantized
 from .seeds import check_seed
 
 __all__ = ["qembedding"]
+
+
+_LIBRARY = torch.library.Library("gemmsim", "FRAGMENT")
+_LIBRARY.define(
+    "row_gather_sum(Tensor g, Tensor index, int rows, str cast, bool by_count, SymInt? seed=None) -> Tensor",
+    tags=(torch.Tag.nondeterministic_seeded,),
+)
+
+
+def _sum_occurrences(g: Tensor, index: Tensor, rows: int, step: Step, by_count: bool, seed: int | None) -> Tensor:
+    """Row i: the rows of ``g`` whose index is i, added in order from +0; over their number with ``by_count``."""
+    index = index.long()
+    total = g.new_zeros(rows, g.shape[-1])
+    order = torch.sort(index, stable=True)[1]
+    counts = torch.bincount(index, minlength=rows)
+    start = counts.cumsum(0) - counts
+    for k in range(int(counts.max()) if index.numel() else 0):  # the k-th occurrence of every row at once
+        chosen = (counts > k).nonzero().reshape(-1)
+        total[chosen] = map_step("add", total[chosen], g[order[start[chosen] + k]], step, seed, 3 + k)
+    if by_count:
+        total = map_step("div", total, counts.clamp(min=1).to(total.dtype)[:, None], step, seed, 2)
+    return total
+
+
+_LIBRARY.impl("row_gather_sum", _sum_occurrences, "CPU")
+
+
+@torch.library.register_fake("gemmsim::row_gather_sum", lib=_LIBRARY)
+def _sum_occurrences_fake(g: Tensor, index: Tensor, rows: int, cast: str, by_count: bool, seed: Any = None) -> Tensor:
+    return g.new_empty(rows, g.shape[-1])
+
+
+_row_gather_sum_op = torch.ops.gemmsim.row_gather_sum.default
 
 
 class _Embedding(torch.autograd.Function):
@@ -36,18 +69,12 @@ class _Embedding(torch.autograd.Function):
     @staticmethod
     @differentiable_once("qembedding")
     def backward(ctx: Any, g: Tensor) -> Any:
-        index = ctx.saved_tensors[0].reshape(-1).long()
+        index = ctx.saved_tensors[0].reshape(-1)
         g = quantized(g, ctx.bwd, ctx.seed, 1).reshape(index.numel(), -1)
-        total = g.new_zeros(ctx.rows, g.shape[-1])
-        _, order = torch.sort(index, stable=True)
-        counts = torch.bincount(index, minlength=ctx.rows)
-        start = counts.cumsum(0) - counts
-        for k in range(int(counts.max()) if index.numel() else 0):  # the k-th occurrence of every row at once
-            rows = (counts > k).nonzero().reshape(-1)
-            more = g[order[start[rows] + k]]
-            total[rows] = map_step("add", total[rows], more, ctx.bwd, ctx.seed, 2 + k)
-        if ctx.by_count:
-            total = map_step("div", total, counts.clamp(min=1).to(total.dtype)[:, None], ctx.bwd, ctx.seed, 2)
+        if isinstance(ctx.bwd, str):
+            total = _row_gather_sum_op(g, index, ctx.rows, ctx.bwd, ctx.by_count, ctx.seed)
+        else:
+            total = _sum_occurrences(g, index, ctx.rows, ctx.bwd, ctx.by_count, ctx.seed)
         if ctx.padding >= 0:
             total[ctx.padding] = 0
         return total, None, None, None, None, None, None
@@ -90,7 +117,7 @@ def qembedding(
     if max_norm is not None:
         with torch.no_grad():
             torch.embedding_renorm_(weight.detach(), input.contiguous(), max_norm, norm_type)
-    fwd, bwd = (step_of(read_quant("qembedding", "quantiser", q)) for q in (fwd_quant, bwd_quant))
+    fwd, bwd = (quant_step("qembedding", q) for q in (fwd_quant, bwd_quant))
     padding = -1 if padding_idx is None else padding_idx % rows
     seed = check_seed("qembedding", seed)
     result: Tensor = _Embedding.apply(weight, input, padding, scale_grad_by_freq, fwd, bwd, seed)

@@ -10,9 +10,9 @@ from torch import Tensor
 
 from .checks import check_device, check_float
 from .errors import ShapeError, message
-from .row_formats import QLayerNormFormats, order_length
+from .row_formats import QLayerNormFormats, RowPlan
 from .row_library import row_map_op, row_norm_grad_op, row_norm_op, row_sum_op
-from .row_steps import cast_text, differentiable_once, finish, quantized, step_of
+from .row_steps import cast_text, differentiable_once, finish, quantized
 from .seeds import Stream
 
 __all__ = ["qgroupnorm", "qlayernorm", "qrmsnorm"]
@@ -27,28 +27,21 @@ class _Norm(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        x: Tensor, weight: Tensor | None, bias: Tensor | None, eps: float, centered: bool, formats: QLayerNormFormats
+        x: Tensor, weight: Tensor | None, bias: Tensor | None, eps: float, centered: bool, plan: RowPlan
     ) -> tuple[Tensor | None, ...]:
-        seed, f = formats.seed, formats
-        xi = quantized(x, step_of(f.input_quant), seed, Stream.INPUT)
-        qw = None if weight is None else quantized(weight, step_of(f.weight_quant), seed, Stream.WEIGHT)
-        qb = None if bias is None else quantized(bias, step_of(f.bias_quant), seed, Stream.ADDEND)
-        out = step_of(f.output_quant)
-        if f.fwd_acc is None:
-            text = ";" * 10 + cast_text(out) + ";"
-        else:
-            a, m, d, s = f.fwd_acc, f.fwd_mul, f.fwd_div, f.fwd_sqrt
-            text = f"{a};{d};{a};{m};{a};{d};{a};{s};{d};{m};{cast_text(out)};{d}"
+        seed = plan.seed
+        xi = quantized(x, plan.input, seed, Stream.INPUT)
+        qw = None if weight is None else quantized(weight, plan.weight, seed, Stream.WEIGHT)
+        qb = None if bias is None else quantized(bias, plan.bias, seed, Stream.ADDEND)
         # Without a weight it is one: its product is still rounded.
         ones = torch.ones(x.shape[-1:], dtype=x.dtype, device=x.device) if qw is None else qw
-        order = order_length("qlayernorm", f.order)
-        y, mean, rstd = row_norm_op(xi, ones, qb, text, eps, order, centered, seed, Stream.FPROP)
+        y, mean, rstd = row_norm_op(xi, ones, qb, plan.fwd, eps, plan.order, centered, seed, int(Stream.FPROP))
         same = (xi is x, qw is weight)  # an input is no output
-        return finish(y, out), None if same[0] else xi, mean, rstd, None if same[1] else qw
+        return finish(y, plan.output), None if same[0] else xi, mean, rstd, None if same[1] else qw
 
     @staticmethod
     def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
-        x, weight, bias, _, ctx.centered, ctx.formats = inputs
+        x, weight, bias, _, ctx.centered, ctx.plan = inputs
         _, xi, mean, rstd, qw = output
         ctx.weight = None if weight is None else weight.dtype
         ctx.bias = None if bias is None else bias.dtype
@@ -59,26 +52,24 @@ class _Norm(torch.autograd.Function):
     @differentiable_once("qlayernorm, qrmsnorm, qgroupnorm")
     def backward(ctx: Any, g: Tensor, *unused: Any) -> Any:
         xi, mean, rstd, qw = ctx.saved_tensors
-        f: QLayerNormFormats = ctx.formats
-        grad, order = step_of(f.grad_quant), order_length("qlayernorm", f.order)
-        a, m, d = (("" if c is None else str(c)) for c in (f.bwd_acc, f.bwd_mul, f.bwd_div))
-        text = f"{a};{m};{m};{a};{d};{m};{a};{d};{a};{m};{a};{m};{m}"
-        dx, terms = row_norm_grad_op(xi, qw, mean, rstd, g, text, order, ctx.centered, f.seed, Stream.DGRAD)
-        dx = quantized(dx, grad, f.seed, Stream.DGRAD_OUT)
+        plan: RowPlan = ctx.plan
+        seed = plan.seed
+        arguments = (plan.bwd, plan.order, ctx.centered, seed, int(Stream.DGRAD))
+        dx, terms = row_norm_grad_op(xi, qw, mean, rstd, g, *arguments)
+        dx = quantized(dx, plan.grad, seed, Stream.DGRAD_OUT)
         dw = db = None
         if ctx.weight is not None and ctx.needs_input_grad[1]:
-            dw = _column_sums(terms, a, order, f.seed, Stream.WGRAD)
-            dw = quantized(dw, grad, f.seed, Stream.WGRAD_OUT).to(ctx.weight)
+            dw = quantized(_column_sums(terms, plan, Stream.WGRAD), plan.grad, seed, Stream.WGRAD_OUT).to(ctx.weight)
         if ctx.bias is not None and ctx.needs_input_grad[2]:
-            db = _column_sums(g.to(terms.dtype), a, order, f.seed, Stream.ADDEND_GRAD)
-            db = quantized(db, grad, f.seed, Stream.ADDEND_OUT).to(ctx.bias)
+            sums = _column_sums(g.to(terms.dtype), plan, Stream.ADDEND_GRAD)
+            db = quantized(sums, plan.grad, seed, Stream.ADDEND_OUT).to(ctx.bias)
         return dx, dw, db, None, None, None
 
 
-def _column_sums(x: Tensor, cast: str, order: int, seed: int | None, stream: int) -> Tensor:
+def _column_sums(x: Tensor, plan: RowPlan, stream: int) -> Tensor:
     """Sums over all but the last dimension, rows in order."""
     columns = x.reshape(-1, x.shape[-1]) if x.shape[-1] else x.new_empty(0, 0)
-    result: Tensor = row_sum_op(columns.mT, cast, order, seed, stream)
+    result: Tensor = row_sum_op(columns.mT, plan.bwd_acc, plan.order, plan.seed, int(stream))
     return result
 
 
@@ -107,11 +98,11 @@ def _check_affine(owner: str, sizes: tuple[int, ...], **tensors: Tensor | None) 
 
 def _normalize(
     x: Tensor, sizes: tuple[int, ...], weight: Tensor | None, bias: Tensor | None, eps: float, centered: bool,
-    formats: QLayerNormFormats,
+    plan: RowPlan,
 ) -> Tensor:  # fmt: skip
     rows = x.reshape(*x.shape[: x.dim() - len(sizes)], -1) if x.numel() else x.flatten(x.dim() - len(sizes))
     flat = [None if t is None else t.reshape(-1) for t in (weight, bias)]
-    result: Tensor = _Norm.apply(rows, *flat, float(eps), centered, formats)[0]
+    result: Tensor = _Norm.apply(rows, *flat, float(eps), centered, plan)[0]
     return result.reshape(x.shape)
 
 
@@ -142,9 +133,9 @@ def qlayernorm(
     sizes = _normal_shape("qlayernorm", x, normalized_shape)
     _check_affine("qlayernorm", sizes, weight=weight, bias=bias)
     formats = _NATIVE if formats is None else formats
-    if formats.is_native:
+    if formats.plan.is_native:
         return torch.nn.functional.layer_norm(x, sizes, weight, bias, eps)
-    return _normalize(x, sizes, weight, bias, eps, True, formats)
+    return _normalize(x, sizes, weight, bias, eps, True, formats.plan)
 
 
 def qrmsnorm(
@@ -159,9 +150,9 @@ def qrmsnorm(
     sizes = _normal_shape("qrmsnorm", x, normalized_shape)
     _check_affine("qrmsnorm", sizes, weight=weight)
     formats = _NATIVE if formats is None else formats
-    if formats.is_native:
+    if formats.plan.is_native:
         return torch.nn.functional.rms_norm(x, sizes, weight, eps)
-    return _normalize(x, sizes, weight, None, torch.finfo(x.dtype).eps if eps is None else eps, False, formats)
+    return _normalize(x, sizes, weight, None, torch.finfo(x.dtype).eps if eps is None else eps, False, formats.plan)
 
 
 class _Affine(torch.autograd.Function):
@@ -170,21 +161,20 @@ class _Affine(torch.autograd.Function):
     generate_vmap_rule = True
 
     @staticmethod
-    def forward(x: Tensor, weight: Tensor | None, bias: Tensor | None, formats: QLayerNormFormats) -> Tensor:
-        f, seed = formats, formats.seed
-        shape = [1, -1] + [1] * (x.dim() - 2)
-        y, out = x, step_of(f.output_quant)
+    def forward(x: Tensor, weight: Tensor | None, bias: Tensor | None, plan: RowPlan) -> Tensor:
+        seed, shape, y = plan.seed, [1, -1] + [1] * (x.dim() - 2), x
         if weight is not None:
-            qw = quantized(weight, step_of(f.weight_quant), seed, Stream.WEIGHT)
-            y = row_map_op(y, qw.reshape(shape), "mul", cast_text(f.fwd_mul), seed, Stream.WGRAD)
-        if bias is not None:
-            qb = quantized(bias, step_of(f.bias_quant), seed, Stream.ADDEND)
-            return finish(row_map_op(y, qb.reshape(shape), "add", cast_text(out), seed, Stream.OUTPUT), out)
-        return quantized(y, out, seed, Stream.OUTPUT)
+            qw = quantized(weight, plan.weight, seed, Stream.WEIGHT)
+            y = row_map_op(y, qw.reshape(shape), "mul", plan.mul, seed, int(Stream.WGRAD))
+        if bias is None:
+            return quantized(y, plan.output, seed, Stream.OUTPUT)
+        qb = quantized(bias, plan.bias, seed, Stream.ADDEND)
+        y = row_map_op(y, qb.reshape(shape), "add", cast_text(plan.output), seed, int(Stream.OUTPUT))
+        return finish(y, plan.output)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
-        x, weight, bias, ctx.formats = inputs
+        x, weight, bias, ctx.plan = inputs
         ctx.bias = None if bias is None else bias.dtype
         ctx.save_for_backward(x, weight)
 
@@ -192,19 +182,17 @@ class _Affine(torch.autograd.Function):
     @differentiable_once("qgroupnorm")
     def backward(ctx: Any, g: Tensor) -> Any:
         x, weight = ctx.saved_tensors
-        f: QLayerNormFormats = ctx.formats
-        order = order_length("qgroupnorm", f.order)
-        acc, mul, grad = cast_text(f.bwd_acc), cast_text(f.bwd_mul), step_of(f.grad_quant)
+        plan: RowPlan = ctx.plan
+        seed = plan.seed
         dx, dw, db = g, None, None
         if weight is not None:
-            qw = quantized(weight, step_of(f.weight_quant), f.seed, Stream.WEIGHT)
-            dx = row_map_op(g, qw.reshape([1, -1] + [1] * (x.dim() - 2)), "mul", mul, f.seed, Stream.DGRAD)
-            terms = row_map_op(x, g, "mul", mul, f.seed, Stream.WGRAD).movedim(1, -1)
-            dw = _column_sums(terms, acc, order, f.seed, Stream.WGRAD)
-            dw = quantized(dw, grad, f.seed, Stream.WGRAD_OUT).to(weight.dtype)
+            qw = quantized(weight, plan.weight, seed, Stream.WEIGHT).reshape([1, -1] + [1] * (x.dim() - 2))
+            dx = row_map_op(g, qw, "mul", plan.bwd_mul, seed, int(Stream.DGRAD))
+            terms = row_map_op(x, g, "mul", plan.bwd_mul, seed, int(Stream.WGRAD)).movedim(1, -1)
+            dw = quantized(_column_sums(terms, plan, Stream.WGRAD), plan.grad, seed, Stream.WGRAD_OUT).to(weight.dtype)
         if ctx.bias is not None:
-            db = _column_sums(g.movedim(1, -1), acc, order, f.seed, Stream.ADDEND_GRAD)
-            db = quantized(db, grad, f.seed, Stream.ADDEND_OUT).to(ctx.bias)
+            sums = _column_sums(g.movedim(1, -1), plan, Stream.ADDEND_GRAD)
+            db = quantized(sums, plan.grad, seed, Stream.ADDEND_OUT).to(ctx.bias)
         return dx, dw, db, None
 
 
@@ -226,21 +214,13 @@ def qgroupnorm(
         raise ShapeError(message(asked, "(N, C, ...) with C a multiple of num_groups", "Change num_groups."))
     _check_affine("qgroupnorm", (x.shape[1],), weight=weight, bias=bias)
     formats = _NATIVE if formats is None else formats
-    if formats.is_native:
+    if formats.plan.is_native:
         return torch.nn.functional.group_norm(x, num_groups, weight, bias, eps)
-    inner = _inner(formats, weight is None and bias is None)
+    bare = weight is None and bias is None
+    plan = formats.plan if bare else formats.inner_plan  # the output quantiser comes after the affine part
     groups = x.reshape(x.shape[0], num_groups, -1)
-    y = _normalize(groups, (groups.shape[-1],), None, None, eps, True, inner).reshape(x.shape)
-    if weight is None and bias is None:
+    y = _normalize(groups, (groups.shape[-1],), None, None, eps, True, plan).reshape(x.shape)
+    if bare:
         return y
-    result: Tensor = _Affine.apply(y, weight, bias, formats)
+    result: Tensor = _Affine.apply(y, weight, bias, formats.plan)
     return result
-
-
-@torch.compiler.assume_constant_result
-def _inner(formats: QLayerNormFormats, last: bool) -> QLayerNormFormats:
-    """``formats`` of the normalisation before the affine part, which the output quantiser follows."""
-    data = formats.__getstate__()
-    if not last:
-        data["output_quant"] = None
-    return QLayerNormFormats(**data)  # type: ignore[arg-type]

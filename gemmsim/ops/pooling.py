@@ -15,8 +15,8 @@ from .affine_formats import QuantLike
 from .checks import check_device, check_float
 from .errors import ShapeError, message
 from .plan import Step
-from .row_formats import read_quant
-from .row_steps import differentiable_once, map_step, step_of, sum_step
+from .row_formats import quant_step
+from .row_steps import differentiable_once, map_step, sum_step
 from .seeds import check_seed
 
 __all__ = ["qadaptive_avgpool", "qavgpool", "qavgpool1d", "qavgpool2d", "qavgpool3d"]
@@ -57,8 +57,14 @@ class _Windows:
         return *inside, last - first if self.include_pad else inside[1] - inside[0]
 
 
-@lru_cache(maxsize=64)
+@torch.compiler.assume_constant_result
 def _tables(windows: _Windows) -> tuple[Tensor, Tensor, Tensor, bool]:
+    """``_make_tables``; constants of compiled code."""
+    return _make_tables(windows)
+
+
+@lru_cache(maxsize=64)
+def _make_tables(windows: _Windows) -> tuple[Tensor, Tensor, Tensor, bool]:
     """Input positions of each output, row-major; output positions of each input, ascending; divisors, and if one.
 
     Positions that there are not are the one past the end.
@@ -139,7 +145,7 @@ def _read(owner: str, x: Tensor, rank: int, fwd: Any, bwd: Any, seed: int | None
         raise ShapeError(
             message(asked, f"{rank + 1} or {rank + 2} dimensions", "Reshape it to (N, C, ...) or (C, ...).")
         )
-    steps = [step_of(read_quant(owner, "quantiser", q)) for q in (fwd, bwd)]
+    steps = [quant_step(owner, q) for q in (fwd, bwd)]
     return steps[0], steps[1], check_seed(owner, seed)
 
 
@@ -158,10 +164,10 @@ def qavgpool(
 ) -> Tensor:  # fmt: skip
     """``torch.nn.functional.avg_pool{1,2,3}d`` (``rank``) with every addition and division rounded.
 
-    A window's elements are added row-major from +0, ``fwd_quant`` after every addition, then ``fwd_quant(sum /
-    divisor)`` with torch's divisor. Gradient: contributions are added in the order of the outputs, ``bwd_quant`` after every
-    addition, then ``bwd_quant(sum / divisor)``; where divisors differ between windows, the division comes first.
-    Quantisers, NaN, infinities and ``seed`` as in ``qadd``. Both None is PyTorch's own operation.
+    A window's elements are added row-major from +0, ``fwd_quant`` after every addition; then
+    ``fwd_quant(sum / divisor)`` with torch's divisor. Gradient: contributions are added in the order of the outputs,
+    ``bwd_quant`` after every addition, then ``bwd_quant(sum / divisor)``; where divisors differ between windows, the
+    division comes first. Quantisers, NaN, infinities and ``seed`` as in ``qadd``. No quantiser: PyTorch's own.
 
     Raises:
         ShapeError: for arguments that PyTorch refuses; DTypeError, DeviceError: for other tensors.

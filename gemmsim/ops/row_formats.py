@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
 from typing import Any, ClassVar, TypeVar
 
-from torch import Tensor
+import torch
 
 from gemmsim.arithmetic import SpecError
 from gemmsim.formats import Cast, FixedFormat, FloatFormat, Format, FormatError
@@ -15,10 +15,20 @@ from gemmsim.formats import Cast, FixedFormat, FloatFormat, Format, FormatError
 from .affine_formats import QuantLike
 from .casts import CastLike, RoundingLike, cast_of, resolve_cast
 from .errors import message
-from .plan import Quant
+from .plan import Quant, Step, step_of
 from .seeds import check_seed
 
-__all__ = ["QGELUFormats", "QLayerNormFormats", "QSoftmaxFormats", "RowFormats", "order_length", "read_quant"]
+__all__ = [
+    "QGELUFormats",
+    "QLayerNormFormats",
+    "QSoftmaxFormats",
+    "RowFormats",
+    "RowPlan",
+    "order_length",
+    "quant_step",
+    "read_quant",
+    "text_of",
+]
 
 _T = TypeVar("_T", bound="RowFormats")
 
@@ -51,12 +61,50 @@ def read_quant(owner: str, name: str, quant: QuantLike | None) -> Quant:
     raise FormatError(message(f"{owner}: {name}={quant!r}", allowed, "Try 'e4m3'."))
 
 
+@dataclass(frozen=True)
+class RowPlan:
+    """Formats resolved into strings and numbers, which autograd, compiled code and operator schemas can carry.
+
+    ``fwd`` and ``bwd``: casts of the fused kernels' steps; None where the pass is PyTorch's own.
+    """
+
+    fwd: str | None = None
+    bwd: str | None = None
+    lse: bool = False
+    zero_masked: bool = False
+    order: int = 1
+    seed: int | None = None
+    mul: str = ""
+    bwd_mul: str = ""
+    bwd_acc: str = ""
+    input: Step = None
+    output: Step = None
+    grad: Step = None
+    weight: Step = None
+    bias: Step = None
+    inter: Step = None
+    is_native: bool = False
+
+
+def text_of(quant: Quant | Step) -> str:
+    """The cast that a last step rounds to: that of a quantiser that is a cast, else the carrier's."""
+    return str(quant) if isinstance(quant, Cast | str) else ""
+
+
+@torch.compiler.assume_constant_result
+def quant_step(owner: str, quant: QuantLike | None) -> Step:
+    """A quantiser as the operators carry it; a constant of compiled code."""
+    return step_of(read_quant(owner, "quantiser", quant))
+
+
 class RowFormats:
     """Common parts of the formats classes: value semantics, dictionaries, pickling."""
 
     _CASTS: ClassVar[tuple[str, ...]] = ()
     _QUANTS: ClassVar[tuple[str, ...]] = ()
     seed: int | None
+    #: The steps as the operators carry them; follows from the fields.
+    plan: ClassVar[RowPlan]
 
     def _put(self, values: Mapping[str, Any]) -> None:
         """Set every field, read: casts with the rounding of their direction, quantisers, order, seed."""
@@ -72,6 +120,12 @@ class RowFormats:
                 value = int(value)
             if not name.endswith("_rnd"):
                 object.__setattr__(self, name, value)
+
+    def _put_plan(self, **steps: Any) -> None:
+        quants: dict[str, Any] = {name[: -len("_quant")]: step_of(getattr(self, name)) for name in self._QUANTS}
+        order = order_length(type(self).__name__, getattr(self, "order", "sequential"))
+        native = self.is_native and not steps.get("zero_masked", False)
+        object.__setattr__(self, "plan", RowPlan(order=order, seed=self.seed, is_native=native, **quants, **steps))
 
     def _names(self) -> list[str]:
         return [f.name for f in fields(self)]  # type: ignore[arg-type]
@@ -193,6 +247,20 @@ class QSoftmaxFormats(RowFormats):
             raise SpecError(message(asked, "'nan' or 'zero'", "Try masked_rows='zero'."))
         if self.fwd_off is not None and not (self._complete("fwd", ("exp", "acc")) or self.fwd_lse is not None):
             _refuse_part("QSoftmaxFormats", "forward", ["fwd_off"], "fwd_off with fwd_exp and fwd_acc, or with fwd_lse")
+        self._put_plan(
+            fwd=self._forward_steps(), bwd=self._backward_steps(), lse=self.use_lse, zero_masked=masked_rows == "zero"
+        )
+
+    def _forward_steps(self) -> str | None:
+        if self.fwd_off is None:
+            return None
+        middle = (self.fwd_off, self.fwd_lse) if self.use_lse else (self.fwd_exp, self.fwd_acc)
+        return f"{self.fwd_off};{middle[0]};{middle[1]};{text_of(self.output_quant)}"
+
+    def _backward_steps(self) -> str | None:
+        if self.bwd_use_default_prec:
+            return None
+        return f"{self.bwd_mul};{self.bwd_add};{self.bwd_add};{text_of(self.grad_quant)}"
 
     @property
     def fwd_use_default_prec(self) -> bool:
@@ -239,6 +307,8 @@ class QLayerNormFormats(RowFormats):
     bias_quant: Quant
     order: str
     seed: int | None
+    #: ``plan`` of a normalisation that more steps follow; not a field.
+    inner_plan: ClassVar[RowPlan]
     _CASTS = ("fwd_acc", "fwd_mul", "fwd_div", "fwd_sqrt", "bwd_acc", "bwd_mul", "bwd_div")
     _QUANTS = ("input_quant", "output_quant", "grad_quant", "weight_quant", "bias_quant")
 
@@ -268,6 +338,17 @@ class QLayerNormFormats(RowFormats):
             if given and len(given) < len(names):
                 needed = ", ".join(f"{side}_{name}" for name in names)
                 _refuse_part("QLayerNormFormats", side, given, f"all of {needed}, or none")
+        a, m, d, s = (text_of(c) for c in (self.fwd_acc, self.fwd_mul, self.fwd_div, self.fwd_sqrt))
+        ga, gm, gd = (text_of(c) for c in (self.bwd_acc, self.bwd_mul, self.bwd_div))
+        self._put_plan(
+            fwd=f"{a};{d};{a};{m};{a};{d};{a};{s};{d};{m};{text_of(self.output_quant)};{d}",
+            bwd=f"{ga};{gm};{gm};{ga};{gd};{gm};{ga};{gd};{ga};{gm};{ga};{gm};{gm}",
+            mul=m,
+            bwd_mul=gm,
+            bwd_acc=ga,
+        )
+        bare = f"{a};{d};{a};{m};{a};{d};{a};{s};{d};{m};;{d}"
+        object.__setattr__(self, "inner_plan", replace(self.plan, fwd=bare, output=None))
 
     @property
     def fwd_use_default_prec(self) -> bool:
@@ -304,7 +385,4 @@ class QGELUFormats(RowFormats):
         seed: int | None = None,
     ) -> None:
         self._put({name: value for name, value in locals().items() if name != "self"})
-
-
-#: A quantiser as the operators carry it: a cast's name or a function.
-QuantStep = str | Callable[[Tensor], Tensor] | None
+        self._put_plan()

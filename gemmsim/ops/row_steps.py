@@ -9,11 +9,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from gemmsim.formats import Cast
-
 from .errors import GradError, ShapeError, message
 from .library import quantize_op
-from .plan import Quant, Step, step_of
+from .plan import Step
 from .row_library import row_map_op, row_sum_op
 
 __all__ = [
@@ -23,7 +21,6 @@ __all__ = [
     "map_step",
     "normal_dims",
     "quantized",
-    "step_of",
     "sum_step",
     "sum_to",
 ]
@@ -43,14 +40,14 @@ def quantized(x: Tensor, step: Step, seed: int | None, stream: int) -> Tensor:
     if step is None:
         return x
     if isinstance(step, str):
-        result: Tensor = quantize_op(x, step, seed, 16, stream)
+        result: Tensor = quantize_op(x, step, seed, 16, int(stream))
         return result
     return step(x)
 
 
-def cast_text(step: Quant | Step) -> str:
+def cast_text(step: Step) -> str:
     """The cast that a last step rounds to: that of a quantiser that is a cast, else the carrier's."""
-    return str(step) if isinstance(step, Cast | str) else ""
+    return step if isinstance(step, str) else ""
 
 
 def finish(x: Tensor, step: Step) -> Tensor:
@@ -62,7 +59,7 @@ def map_step(function: str, a: Tensor, b: Tensor | None, step: Step, seed: int |
     """``step(function(a, b))``, rounded once where step is a cast; without one, to the operands' dtype."""
     if isinstance(step, str) or function not in _NATIVE:
         text = step if isinstance(step, str) else ""
-        return finish(row_map_op(a, b, function, text, seed, stream), step)
+        return finish(row_map_op(a, b, function, text, seed, int(stream)), step)
     native = _NATIVE[function]
     return finish(native(a) if b is None else native(a, b), step)
 
@@ -94,9 +91,7 @@ def sum_to(g: Tensor, shape: Sequence[int], step: Step, seed: int | None, stream
     if not reduced:
         return g
     kept = [i for i in range(g.dim()) if i not in reduced]
-    terms = g.permute(*kept, *reduced).reshape(
-        [g.shape[i] for i in kept] + [-1] if g.numel() else [*(g.shape[i] for i in kept), 0]
-    )
+    terms = g.permute(*kept, *reduced).flatten(len(kept))
     return sum_step(terms, [terms.dim() - 1], step, 1, seed, stream).reshape(tuple(shape))
 
 

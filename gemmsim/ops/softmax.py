@@ -8,9 +8,9 @@ import torch
 from torch import Tensor
 
 from .checks import check_device, check_float
-from .row_formats import QSoftmaxFormats, order_length
+from .row_formats import QSoftmaxFormats, RowPlan
 from .row_library import row_softmax_grad_op, row_softmax_op
-from .row_steps import cast_text, differentiable_once, finish, normal_dims, quantized, step_of
+from .row_steps import differentiable_once, finish, normal_dims, quantized
 from .seeds import Stream
 
 __all__ = ["qsoftmax"]
@@ -24,40 +24,32 @@ class _Softmax(torch.autograd.Function):
     generate_vmap_rule = True
 
     @staticmethod
-    def forward(x: Tensor, formats: QSoftmaxFormats) -> Tensor:
-        seed = formats.seed
-        xi = quantized(x, step_of(formats.input_quant), seed, Stream.INPUT)
-        out = step_of(formats.output_quant)
-        if formats.fwd_off is None:
-            y = quantized(torch.softmax(xi, -1), out, seed, Stream.OUTPUT)
+    def forward(x: Tensor, plan: RowPlan) -> Tensor:
+        xi = quantized(x, plan.input, plan.seed, Stream.INPUT)
+        if plan.fwd is None:
+            y = quantized(torch.softmax(xi, -1), plan.output, plan.seed, Stream.OUTPUT)
         else:
-            lse = formats.use_lse
-            middle = (formats.fwd_off, formats.fwd_lse) if lse else (formats.fwd_exp, formats.fwd_acc)
-            casts = f"{formats.fwd_off};{middle[0]};{middle[1]};{cast_text(out)}"
-            order = order_length("qsoftmax", formats.order)
-            y = finish(row_softmax_op(xi, casts, order, lse, seed, Stream.FPROP), out)
-        if formats.masked_rows == "zero":
+            y = finish(row_softmax_op(xi, plan.fwd, plan.order, plan.lse, plan.seed, int(Stream.FPROP)), plan.output)
+        if plan.zero_masked:
             masked = (xi == float("-inf")).all(-1, keepdim=True)
             y = torch.where(masked, torch.zeros((), dtype=y.dtype, device=y.device), y)
         return y
 
     @staticmethod
     def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
-        _, ctx.formats = inputs
+        _, ctx.plan = inputs
         ctx.save_for_backward(output)
 
     @staticmethod
     @differentiable_once("qsoftmax")
     def backward(ctx: Any, g: Tensor) -> Any:
         (y,) = ctx.saved_tensors
-        formats: QSoftmaxFormats = ctx.formats
-        grad = step_of(formats.grad_quant)
-        if formats.bwd_add is None or formats.bwd_mul is None:
+        plan: RowPlan = ctx.plan
+        if plan.bwd is None:
             dx = y * (g - (y * g).sum(-1, keepdim=True))
-            return quantized(dx, grad, formats.seed, Stream.DGRAD_OUT), None
-        casts = f"{formats.bwd_mul};{formats.bwd_add};{formats.bwd_add};{cast_text(grad)}"
-        order = order_length("qsoftmax", formats.order)
-        return finish(row_softmax_grad_op(y, g, casts, order, formats.seed, Stream.DGRAD), grad), None
+            return quantized(dx, plan.grad, plan.seed, Stream.DGRAD_OUT), None
+        dx = row_softmax_grad_op(y, g, plan.bwd, plan.order, plan.seed, int(Stream.DGRAD))
+        return finish(dx, plan.grad), None
 
 
 def qsoftmax(x: Tensor, dim: int | None = None, formats: QSoftmaxFormats | None = None) -> Tensor:
@@ -83,10 +75,10 @@ def qsoftmax(x: Tensor, dim: int | None = None, formats: QSoftmaxFormats | None 
     check_device("qsoftmax", x, names="x")
     formats = _NATIVE if formats is None else formats
     dims = normal_dims("qsoftmax", -1 if dim is None else dim, x.dim())
-    if formats.is_native and formats.masked_rows == "nan":
+    if formats.plan.is_native:
         return torch.softmax(x, -1 if dim is None else dim)
     if x.dim() == 0:
         return qsoftmax(x.reshape(1), 0, formats).reshape(())
     last = x.movedim(dims[0], -1)
-    result: Tensor = _Softmax.apply(last, formats)
+    result: Tensor = _Softmax.apply(last, formats.plan)
     return result.movedim(-1, dims[0])
