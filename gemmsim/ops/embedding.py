@@ -27,7 +27,9 @@ _LIBRARY.define(
 )
 
 
-def _sum_occurrences(g: Tensor, index: Tensor, rows: int, step: Step, by_count: bool, seed: int | None) -> Tensor:
+def _sum_occurrences(
+    g: Tensor, index: Tensor, rows: int, step: Step, by_count: bool, seed: int | None = None
+) -> Tensor:
     """Row i: the rows of ``g`` whose index is i, added in order from +0; over their number with ``by_count``."""
     index = index.long()
     total = g.new_zeros(rows, g.shape[-1])

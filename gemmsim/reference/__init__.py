@@ -3,14 +3,18 @@
 from . import compensated, exact_sum, hardware, integer, orders, sequential  # noqa: F401  # each enters its definitions
 from .block import decode_block, encode_block, quantize_block
 from .dot import Dot, implements, total
+from .functions import apply_function
 from .gemm import count_overflows, gemm
 from .philox import Site, element_draw, element_draws, philox, step_draw, step_draws
 from .quantize import quantize
 from .rounding import round_value
+from .rows import Row, row_log_softmax, row_norm, row_norm_grad, row_softmax, row_softmax_grad, row_sum
 
 __all__ = [
     "Dot",
+    "Row",
     "Site",
+    "apply_function",
     "count_overflows",
     "decode_block",
     "element_draw",
@@ -22,6 +26,12 @@ __all__ = [
     "quantize",
     "quantize_block",
     "round_value",
+    "row_log_softmax",
+    "row_norm",
+    "row_norm_grad",
+    "row_softmax",
+    "row_softmax_grad",
+    "row_sum",
     "step_draw",
     "step_draws",
     "total",
