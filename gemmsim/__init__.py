@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from . import functional as functional
     from . import hardware as hardware
     from . import mx as mx
+    from . import nn as nn
     from . import ops as ops
     from . import reference as reference
     from .arithmetic import Accumulator as Accumulator
@@ -76,7 +77,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 #: Submodules by name, and public names by the submodule that defines them.
-_MODULES = ("acc", "arithmetic", "backends", "formats", "functional", "hardware", "mx", "ops", "reference")
+_MODULES = ("acc", "arithmetic", "backends", "formats", "functional", "hardware", "mx", "nn", "ops", "reference")
 _NAMES = {
     "arithmetic": ("Accumulator", "GemmSpec", "SelectError", "SpecError", "UnsupportedSpec"),
     "formats": ("Cast", "FormatError"),
@@ -159,6 +160,7 @@ __all__ = [
     "hardware",
     "last_backend",
     "mx",
+    "nn",
     "ops",
     "qadaptive_avgpool",
     "qadd",
