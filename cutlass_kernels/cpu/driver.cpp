@@ -46,11 +46,18 @@ template <class T> struct Product {
     Product(const Isa& i, const GemmArgs& args, const Request& req, int c, const Members* palette = nullptr)
         : isa(i), g(args), r(req), carrier(sizeof(T) == 4 ? 0 : 1), kind_carrier(c), nr(i.nr[carrier]), panels((args.n + nr - 1) / nr),
           blocks((args.m + MR - 1) / MR), order(palette ? TermOrder() : TermOrder(req, args.k)), members(palette),
-          planned(palette || req.method >= INTEGER || (c != 2 && (!native(req, carrier) || req.wrapper_count))) {
+          planned(palette || req.method >= INTEGER || (c != 2 && !all_native(req, carrier))) {
         // A block of rows is packed once and used against all of B: as tall as half a megabyte, but enough blocks for the threads
         const int64_t fit = (1 << 19) / ((g.k + 1) * MR * (int64_t)sizeof(T));
         const int64_t share = (blocks + 4 * g.threads - 1) / (4 * g.threads);
         block_rows = fit < 1 ? 1 : fit < share ? fit : share;
+    }
+
+    // Register and totals are the carrier's own: there is one kernel, whatever the data.
+    static bool all_native(const Request& r, int carrier) {
+        bool all = native(r, carrier);
+        for (int w = 0; w < r.wrapper_count; ++w) all = all && (r.wrappers[w].order == SHUFFLED || is_native(r.wrappers[w].cast, carrier));
+        return all;
     }
 
     Positions at() const { return order.at(); }
