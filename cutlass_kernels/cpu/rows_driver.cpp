@@ -15,6 +15,21 @@ static RowFn row_kernel() {
     return rows_baseline();
 }
 
+// Work space of a thread, kept between calls: mapping it anew costs as much as eight rows.
+struct RowWork {
+    char* memory = nullptr;
+    int64_t size = 0;
+    ~RowWork() { free(memory); }
+    char* of(int64_t needed) {
+        if (needed > size) {
+            free(memory);
+            memory = nullptr;
+            size = posix_memalign((void**)&memory, 64, (size_t)needed) ? 0 : needed;
+        }
+        return size ? memory : nullptr;
+    }
+};
+
 static int run_row_tasks(const RowArgs& a) {
     if (a.rows == 0) return 0;
     const RowFn fn = row_kernel();
@@ -24,16 +39,15 @@ static int run_row_tasks(const RowArgs& a) {
 #pragma omp parallel num_threads(threads) if (threads > 1)
     {
         const FloatState state;
-        char* work = nullptr;
-        const int failed = posix_memalign((void**)&work, 64, (size_t)row_work(a));
-        if (failed) {
+        static thread_local RowWork kept;
+        char* const work = kept.of(row_work(a));
+        if (!work) {
 #pragma omp atomic write
             status = -1;
         }
 #pragma omp for schedule(static)
         for (int64_t task = 0; task < tasks; ++task)
-            if (!failed) fn(a, task * per, a.rows - task * per < per ? a.rows - task * per : per, work);
-        free(work);
+            if (work) fn(a, task * per, a.rows - task * per < per ? a.rows - task * per : per, work);
     }
     return status;
 }
