@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from .attention import QMultiheadAttention as QMultiheadAttention
+    from .quantizer import Quantizer as Quantizer
     from .rows import QGELU as QGELU
     from .rows import QAdaptiveAvgPool2d as QAdaptiveAvgPool2d
     from .rows import QAvgPool1d as QAvgPool1d
@@ -38,6 +39,7 @@ _HOME = {
     "QRMSNorm": "rows",
     "QSiLU": "rows",
     "QSoftmax": "rows",
+    "Quantizer": "quantizer",
 }
 
 __all__ = [
@@ -56,6 +58,7 @@ __all__ = [
     "QRMSNorm",
     "QSiLU",
     "QSoftmax",
+    "Quantizer",
 ]
 
 

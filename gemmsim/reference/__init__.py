@@ -1,7 +1,9 @@
 """The exact reference: slow and by definition, in Python's integers. No fast code imports it, and it imports none."""
 
-from . import compensated, exact_sum, hardware, integer, orders, sequential  # noqa: F401  # each enters its definitions
+from . import compensated, exact_sum, hardware, integer, orders, scaled, sequential  # noqa: F401  # each enters its definitions
 from .block import decode_block, encode_block, quantize_block
+from .block_float import quantize_block_float, quantize_shared
+from .blocked import Blocked, blocked
 from .dot import Dot, implements, total
 from .functions import apply_function
 from .gemm import count_overflows, gemm
@@ -11,10 +13,12 @@ from .rounding import round_value
 from .rows import Row, row_log_softmax, row_norm, row_norm_grad, row_softmax, row_softmax_grad, row_sum
 
 __all__ = [
+    "Blocked",
     "Dot",
     "Row",
     "Site",
     "apply_function",
+    "blocked",
     "count_overflows",
     "decode_block",
     "element_draw",
@@ -25,6 +29,8 @@ __all__ = [
     "philox",
     "quantize",
     "quantize_block",
+    "quantize_block_float",
+    "quantize_shared",
     "round_value",
     "row_log_softmax",
     "row_norm",
