@@ -50,7 +50,7 @@ def read_quant(owner: str, name: str, quant: QuantLike | None) -> Quant:
     if quant is None:
         return None
     if isinstance(quant, tuple) and len(quant) == 2:
-        return resolve_cast(*quant)
+        return resolve_cast(*quant)  # type: ignore[arg-type]  # block formats are refused there
     if isinstance(quant, str):
         return cast_of(quant)
     if isinstance(quant, (Cast, FloatFormat, FixedFormat)):
