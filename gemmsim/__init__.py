@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from . import arithmetic as arithmetic
     from . import backends as backends
     from . import formats as formats
+    from . import functional as functional
     from . import hardware as hardware
     from . import mx as mx
     from . import nn as nn
@@ -30,11 +31,37 @@ if TYPE_CHECKING:
     from .arithmetic import UnsupportedSpec as UnsupportedSpec
     from .formats import Cast as Cast
     from .formats import FormatError as FormatError
+    from .functional import qadaptive_avgpool as qadaptive_avgpool
+    from .functional import qadd as qadd
+    from .functional import qattention as qattention
+    from .functional import qavgpool as qavgpool
+    from .functional import qavgpool1d as qavgpool1d
+    from .functional import qavgpool2d as qavgpool2d
+    from .functional import qavgpool3d as qavgpool3d
+    from .functional import qbatchnorm as qbatchnorm
+    from .functional import qdiv as qdiv
+    from .functional import qembedding as qembedding
+    from .functional import qgelu as qgelu
+    from .functional import qgroupnorm as qgroupnorm
+    from .functional import qlayernorm as qlayernorm
+    from .functional import qmean as qmean
+    from .functional import qmul as qmul
+    from .functional import qpow as qpow
+    from .functional import qrelu as qrelu
+    from .functional import qrmsnorm as qrmsnorm
+    from .functional import qsilu as qsilu
+    from .functional import qsoftmax as qsoftmax
+    from .functional import qsqrt as qsqrt
+    from .functional import qsum as qsum
     from .ops import DeviceError as DeviceError
     from .ops import DTypeError as DTypeError
     from .ops import GradError as GradError
     from .ops import OverlapError as OverlapError
     from .ops import QAffineFormats as QAffineFormats
+    from .ops import QAttentionFormats as QAttentionFormats
+    from .ops import QGELUFormats as QGELUFormats
+    from .ops import QLayerNormFormats as QLayerNormFormats
+    from .ops import QSoftmaxFormats as QSoftmaxFormats
     from .ops import SeedError as SeedError
     from .ops import ShapeError as ShapeError
     from .ops import count_overflows as count_overflows
@@ -56,16 +83,44 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 #: Submodules by name, and public names by the submodule that defines them.
-_MODULES = ("acc", "arithmetic", "backends", "formats", "hardware", "mx", "nn", "ops", "reference")
+_MODULES = ("acc", "arithmetic", "backends", "formats", "functional", "hardware", "mx", "nn", "ops", "reference")
 _NAMES = {
     "arithmetic": ("Accumulator", "GemmSpec", "SelectError", "SpecError", "UnsupportedSpec"),
     "formats": ("Cast", "FormatError"),
+    "functional": (
+        "qadaptive_avgpool",
+        "qadd",
+        "qattention",
+        "qavgpool",
+        "qavgpool1d",
+        "qavgpool2d",
+        "qavgpool3d",
+        "qbatchnorm",
+        "qdiv",
+        "qembedding",
+        "qgelu",
+        "qgroupnorm",
+        "qlayernorm",
+        "qmean",
+        "qmul",
+        "qpow",
+        "qrelu",
+        "qrmsnorm",
+        "qsilu",
+        "qsoftmax",
+        "qsqrt",
+        "qsum",
+    ),
     "ops": (
         "DTypeError",
         "DeviceError",
         "GradError",
         "OverlapError",
         "QAffineFormats",
+        "QAttentionFormats",
+        "QGELUFormats",
+        "QLayerNormFormats",
+        "QSoftmaxFormats",
         "SeedError",
         "ShapeError",
         "count_overflows",
@@ -97,6 +152,10 @@ __all__ = [
     "GradError",
     "OverlapError",
     "QAffineFormats",
+    "QAttentionFormats",
+    "QGELUFormats",
+    "QLayerNormFormats",
+    "QSoftmaxFormats",
     "SeedError",
     "SelectError",
     "ShapeError",
@@ -109,6 +168,7 @@ __all__ = [
     "cublas_acceleration",
     "explain",
     "formats",
+    "functional",
     "hardware",
     "last_backend",
     "mx",
@@ -120,9 +180,31 @@ __all__ = [
     "qconv_transpose1d",
     "qconv_transpose2d",
     "qconv_transpose3d",
+    "qadaptive_avgpool",
+    "qadd",
+    "qattention",
+    "qavgpool",
+    "qavgpool1d",
+    "qavgpool2d",
+    "qavgpool3d",
+    "qbatchnorm",
+    "qdiv",
+    "qembedding",
+    "qgelu",
+    "qgroupnorm",
+    "qlayernorm",
     "qlinear",
     "qmatmul",
+    "qmean",
     "qmm",
+    "qmul",
+    "qpow",
+    "qrelu",
+    "qrmsnorm",
+    "qsilu",
+    "qsoftmax",
+    "qsqrt",
+    "qsum",
     "quantize",
     "quantizer",
     "reference",

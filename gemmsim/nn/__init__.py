@@ -10,6 +10,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from .attention import QMultiheadAttention as QMultiheadAttention
     from .conv import QConv1d as QConv1d
     from .conv import QConv2d as QConv2d
     from .conv import QConv3d as QConv3d
@@ -25,14 +26,39 @@ if TYPE_CHECKING:
     from .linear import QLazyLinear as QLazyLinear
     from .linear import QLinear as QLinear
     from .quantizer import Quantizer as Quantizer
+    from .rows import QGELU as QGELU
+    from .rows import QAdaptiveAvgPool2d as QAdaptiveAvgPool2d
+    from .rows import QAvgPool1d as QAvgPool1d
+    from .rows import QAvgPool2d as QAvgPool2d
+    from .rows import QAvgPool3d as QAvgPool3d
+    from .rows import QBatchNorm1d as QBatchNorm1d
+    from .rows import QBatchNorm2d as QBatchNorm2d
+    from .rows import QBatchNorm3d as QBatchNorm3d
+    from .rows import QEmbedding as QEmbedding
+    from .rows import QGroupNorm as QGroupNorm
+    from .rows import QLayerNorm as QLayerNorm
+    from .rows import QRMSNorm as QRMSNorm
+    from .rows import QSiLU as QSiLU
+    from .rows import QSoftmax as QSoftmax
 
 _HOME = {
+    "QAdaptiveAvgPool2d": "rows",
+    "QAvgPool1d": "rows",
+    "QAvgPool2d": "rows",
+    "QAvgPool3d": "rows",
+    "QBatchNorm1d": "rows",
+    "QBatchNorm2d": "rows",
+    "QBatchNorm3d": "rows",
     "QConv1d": "conv",
     "QConv2d": "conv",
     "QConv3d": "conv",
     "QConvTranspose1d": "conv_transpose",
     "QConvTranspose2d": "conv_transpose",
     "QConvTranspose3d": "conv_transpose",
+    "QEmbedding": "rows",
+    "QGELU": "rows",
+    "QGroupNorm": "rows",
+    "QLayerNorm": "rows",
     "QLazyConv1d": "conv",
     "QLazyConv2d": "conv",
     "QLazyConv3d": "conv",
@@ -41,16 +67,31 @@ _HOME = {
     "QLazyConvTranspose3d": "conv_transpose",
     "QLazyLinear": "linear",
     "QLinear": "linear",
+    "QMultiheadAttention": "attention",
+    "QRMSNorm": "rows",
+    "QSiLU": "rows",
+    "QSoftmax": "rows",
     "Quantizer": "quantizer",
 }
 
 __all__ = [
+    "QAdaptiveAvgPool2d",
+    "QAvgPool1d",
+    "QAvgPool2d",
+    "QAvgPool3d",
+    "QBatchNorm1d",
+    "QBatchNorm2d",
+    "QBatchNorm3d",
     "QConv1d",
     "QConv2d",
     "QConv3d",
     "QConvTranspose1d",
     "QConvTranspose2d",
     "QConvTranspose3d",
+    "QEmbedding",
+    "QGELU",
+    "QGroupNorm",
+    "QLayerNorm",
     "QLazyConv1d",
     "QLazyConv2d",
     "QLazyConv3d",
@@ -59,6 +100,10 @@ __all__ = [
     "QLazyConvTranspose3d",
     "QLazyLinear",
     "QLinear",
+    "QMultiheadAttention",
+    "QRMSNorm",
+    "QSiLU",
+    "QSoftmax",
     "Quantizer",
 ]
 
