@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from . import formats as formats
     from . import hardware as hardware
     from . import mx as mx
+    from . import nn as nn
     from . import ops as ops
     from . import reference as reference
     from .arithmetic import Accumulator as Accumulator
@@ -49,7 +50,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 #: Submodules by name, and public names by the submodule that defines them.
-_MODULES = ("acc", "arithmetic", "backends", "formats", "hardware", "mx", "ops", "reference")
+_MODULES = ("acc", "arithmetic", "backends", "formats", "hardware", "mx", "nn", "ops", "reference")
 _NAMES = {
     "arithmetic": ("Accumulator", "GemmSpec", "SelectError", "SpecError", "UnsupportedSpec"),
     "formats": ("Cast", "FormatError"),
@@ -99,6 +100,7 @@ __all__ = [
     "hardware",
     "last_backend",
     "mx",
+    "nn",
     "ops",
     "qlinear",
     "qmatmul",

@@ -83,6 +83,13 @@ template <class T> struct Product {
         return Addend{(const char*)x.addend + offset(x.batch, g.batch, g.batch_dims, batch) * dtype_size(x.addend_dtype), x.addend_dtype, x.addend_row, x.addend_col};
     }
 
+    TileScales scales_of(int64_t batch, int64_t row, int64_t col) const {
+        const Scales* const x = g.extras ? g.extras->scales : nullptr;
+        if (!x) return TileScales();
+        const double* const a = x->a + offset(x->batch, g.batch, g.batch_dims, batch) + row * x->a_row;
+        return TileScales{x, a, x->b + offset(x->batch + g.batch_dims, g.batch, g.batch_dims, batch) + col * x->b_col};
+    }
+
     // `places` of a palette's elements: those computed elsewhere are left alone; null: all.
     void save_tile(T* c, int64_t batch, int64_t row0, int rows, int64_t col0, int cols, const uint8_t* places) const {
         char* base = (char*)g.c + offset(g.batch + 3 * g.batch_dims, g.batch, g.batch_dims, batch) * dtype_size(g.c_dtype);
@@ -117,7 +124,7 @@ template <class T> struct Product {
                 const int64_t row = (first + q) * MR, col = p * nr;
                 const Tile t = tile_at(batch, row, col, packed_a + q * g.k * MR, packed_b + p * g.k * nr, c);
                 if (r.init) addend.load(isa, row, t.rows, col, t.cols, nr, start);
-                runner.run(t, start, overflows ? overflows + (batch * g.m + row) * g.n + col : nullptr, g.n);
+                runner.run(t, start, overflows ? overflows + (batch * g.m + row) * g.n + col : nullptr, g.n, scales_of(batch, row, col));
                 if (g.c) save_tile(c, batch, row, t.rows, col, t.cols, nullptr);
             }
         report->used[runner.choice.carrier][runner.choice.step][runner.choice.kind] = 1;

@@ -1,7 +1,9 @@
 """The exact reference: slow and by definition, in Python's integers. No fast code imports it, and it imports none."""
 
-from . import compensated, exact_sum, hardware, integer, orders, sequential  # noqa: F401  # each enters its definitions
+from . import compensated, exact_sum, hardware, integer, orders, scaled, sequential  # noqa: F401  # each enters its definitions
 from .block import decode_block, encode_block, quantize_block
+from .block_float import quantize_block_float, quantize_shared
+from .blocked import Blocked, blocked
 from .dot import Dot, implements, total
 from .gemm import count_overflows, gemm
 from .philox import Site, element_draw, element_draws, philox, step_draw, step_draws
@@ -9,8 +11,10 @@ from .quantize import quantize
 from .rounding import round_value
 
 __all__ = [
+    "Blocked",
     "Dot",
     "Site",
+    "blocked",
     "count_overflows",
     "decode_block",
     "element_draw",
@@ -21,6 +25,8 @@ __all__ = [
     "philox",
     "quantize",
     "quantize_block",
+    "quantize_block_float",
+    "quantize_shared",
     "round_value",
     "step_draw",
     "step_draws",
