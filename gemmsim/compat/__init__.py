@@ -9,11 +9,15 @@ from importlib import import_module
 from typing import Any
 
 _SYSTEMS = (
+    "dmx",
+    "qtorch",
     "torchao",
     "torchmx",
 )
 
 __all__ = [
+    "dmx",
+    "qtorch",
     "torchao",
     "torchmx",
 ]

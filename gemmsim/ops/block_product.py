@@ -13,7 +13,7 @@ from gemmsim.arithmetic import GemmSpec, SpecError
 from gemmsim.arithmetic.block_operands import takes_scales
 from gemmsim.arithmetic.hardware import Hardware
 from gemmsim.backends import cpu
-from gemmsim.formats import E8M0, BlockFloatFormat, BlockFormat, Cast, FloatFormat, Sharing
+from gemmsim.formats import E8M0, TENSOR_FORMATS, BlockFormat, Cast, FloatFormat, Sharing
 
 from . import kernels
 from .block_operands import BlockOperand, encode_operand
@@ -29,9 +29,9 @@ def operands_of(owner: str, a: Tensor, b: Tensor, spec: GemmSpec, seed: int = 0)
     """``a`` and ``b`` in the block formats that ``spec`` names, blocks along the contraction dimension."""
     left: Operand = encode_operand(owner, a, spec.a, -1) if isinstance(spec.a, BlockFormat) else a
     right: Operand = encode_operand(owner, b, spec.b, -2) if isinstance(spec.b, BlockFormat) else b
-    if isinstance(spec.a, BlockFloatFormat):
+    if isinstance(spec.a, TENSOR_FORMATS):
         left = kernels.quantize(a, spec.a, seed, Site.OPERAND_A)
-    if isinstance(spec.b, BlockFloatFormat):
+    if isinstance(spec.b, TENSOR_FORMATS):
         by_block = spec.b.sharing is Sharing.BLOCK
         right = kernels.quantize(b, replace(spec.b, dim=-2) if by_block else spec.b, seed, Site.OPERAND_B)
     return left, right
