@@ -5,16 +5,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ..formats import (
+    TENSOR_FORMATS,
     Binary8Format,
     Binary8Policy,
-    TENSOR_FORMATS,
-    TensorFormat,
     BlockFormat,
     Cast,
     FixedFormat,
     FloatFormat,
     Overflow,
     Specials,
+    TensorFormat,
 )
 
 if TYPE_CHECKING:

@@ -52,7 +52,9 @@ def show_format(name: str, *, codes: bool) -> None:
         if codes:
             what = "Its elements follow from its shorthand."
             if isinstance(fmt, BlockFloatFormat):
-                what = f"Its elements are integers from {fmt.min_code} to {fmt.max_code}, times the step of their block."
+                what = (
+                    f"Its elements are integers from {fmt.min_code} to {fmt.max_code}, times the step of their block."
+                )
             raise FormatError(f"--codes for {fmt}; allowed: formats of single numbers.\n  {what}")
         return
     others = aliases(fmt)

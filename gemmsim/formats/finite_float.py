@@ -16,7 +16,7 @@ __all__ = ["FiniteFloatFormat"]
 
 @dataclass(frozen=True)
 class FiniteFloatFormat:
-    """Floats of ``exponent_bits`` and ``trailing_bits`` without codes for infinity and NaN; what tensors are rounded to.
+    """Floats of ``exponent_bits`` and ``trailing_bits`` without codes for infinity and NaN, for tensors.
 
     Args:
         exponent_bits: 1 to 8.

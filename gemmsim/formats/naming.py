@@ -10,7 +10,15 @@ from .specials import Specials
 if TYPE_CHECKING:
     from .float_format import FloatFormat
 
-__all__ = ["MAX_EXPONENT_BITS", "MAX_TRAILING_BITS", "PLAIN_SPECIALS", "default_bias", "float_name", "is_shorthand", "plain_specials"]
+__all__ = [
+    "MAX_EXPONENT_BITS",
+    "MAX_TRAILING_BITS",
+    "PLAIN_SPECIALS",
+    "default_bias",
+    "float_name",
+    "is_shorthand",
+    "plain_specials",
+]
 
 _SHORTHAND = re.compile(r"\s*(XP\[|FP\[|BFP\[|SBFP<|MXFP[0-9]+\[|MXINT[0-9]+\{)", re.IGNORECASE)
 

@@ -102,7 +102,7 @@ def parse(text: str | AnyFormat) -> AnyFormat:
         return parse_block(text)
     if isinstance(text, str) and is_block_float_name(text):
         return parse_block_float(text)
-    return parse_scalar(text)
+    return parse_scalar(text)  # type: ignore[arg-type]  # tensors were read above
 
 
 def _tensor_formats() -> tuple[type[TensorFormat], ...]:

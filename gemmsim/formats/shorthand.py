@@ -49,6 +49,8 @@ _PATTERNS = {
     "MXFP": re.compile(rf"MXFP([0-9]{{1,3}})\[E([0-9]{{1,3}})M([0-9]{{1,3}})\]{_BLOCK}"),
     "MXINT": re.compile(rf"MXINT([0-9]{{1,3}}){_BLOCK}"),
 }
+
+
 def is_tensor_format_name(text: str) -> bool:
     """Whether ``text`` starts as names of ``TENSOR_FORMATS`` do; XP, which is a cast of single numbers, does not."""
     if is_block_float_name(text) and not is_shorthand(text):

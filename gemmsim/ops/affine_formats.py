@@ -12,12 +12,12 @@ from torch import Tensor
 from gemmsim.arithmetic import GemmSpec, Sequential, SpecError, SpecLike, UnsupportedSpec
 from gemmsim.formats import (
     TENSOR_FORMATS,
-    TensorFormat,
     BlockFormat,
     Cast,
     FixedFormat,
     Format,
     FormatError,
+    TensorFormat,
     parse_scalar,
 )
 from gemmsim.formats.any_format import FORMATS

@@ -152,9 +152,7 @@ def count_overflows(
     return count_overflows_op(a, b, spec, seed), 0
 
 
-def _quantize_blocks(
-    info: Any, dim: int | None, x: Tensor, fmt: TensorFormat, seed: int | None, stream: int
-) -> Tensor:
+def _quantize_blocks(info: Any, dim: int | None, x: Tensor, fmt: TensorFormat, seed: int | None, stream: int) -> Tensor:
     """Block floating point of each example, the examples in front."""
     from .library import quantize_op
 

@@ -7,8 +7,16 @@ from collections.abc import Sequence
 from fractions import Fraction
 from typing import Any
 
-from ..formats import FP32, BlockFloatFormat, Cast, FiniteFloatFormat, FixedFormat, Rounding, ScaledBlockFormat
-from ..formats import TensorFormat
+from ..formats import (
+    FP32,
+    BlockFloatFormat,
+    Cast,
+    FiniteFloatFormat,
+    FixedFormat,
+    Rounding,
+    ScaledBlockFormat,
+    TensorFormat,
+)
 from .block_float import block_exponent, blocks_of, quantize_block_float
 from .philox import Site, element_draw
 from .rounding import round_value

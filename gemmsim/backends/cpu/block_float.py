@@ -59,9 +59,7 @@ class _Dim(NamedTuple):
     place: int
 
 
-def quantize_tensor(
-    x: Tensor, fmt: TensorFormat, out: Tensor, seed: int = 0, site: int = SITE_QUANTIZE
-) -> None:
+def quantize_tensor(x: Tensor, fmt: TensorFormat, out: Tensor, seed: int = 0, site: int = SITE_QUANTIZE) -> None:
     """Write ``x`` rounded to ``fmt`` into ``out`` of the same shape; strides and dtypes are free, ``out`` may be ``x``.
 
     ``fmt.dim`` is a dimension of ``x``. Random bits belong to the row-major logical index of each element. Values of

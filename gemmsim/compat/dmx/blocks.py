@@ -7,13 +7,22 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from gemmsim.formats import BlockFloatFormat, Cast, FiniteFloatFormat, ScaledBlockFormat, Sharing, TensorFormat
+from gemmsim.formats import BlockFloatFormat, FiniteFloatFormat, ScaledBlockFormat, Sharing, TensorFormat
 
 from . import departures
 from .bfp_ids import BFP_IDS, SCALED_IDS
-from .single import _ROUNDINGS, FixedPoint, FloatingPoint, Format, check_cast, check_number, check_rounding, quantized
-from .single import refuse
 from .shorthand import ROUNDING_MODE
+from .single import (
+    _ROUNDINGS,
+    FixedPoint,
+    FloatingPoint,
+    Format,
+    check_cast,
+    check_number,
+    check_rounding,
+    quantized,
+    refuse,
+)
 
 __all__ = ["MXFP", "MXINT", "BlockFloatingPoint", "ScaledBlockFloatingPoint"]
 
@@ -209,7 +218,7 @@ class ScaledBlockFloatingPoint(_Blocked):
         top = (1 << old.exponent) - 1
         bias = top - (int(torch.frexp(c)[1]) - 1)
         # rounding may carry into the next binade
-        limit = 2.0**(top - bias) * (2 - 2.0**-old.mantissa) if abs(top - bias) < 1000 else float("inf")
+        limit = 2.0 ** (top - bias) * (2 - 2.0**-old.mantissa) if abs(top - bias) < 1000 else float("inf")
         bias -= 1 if float(c) > limit else 0
         bias = max(-128 + (1 << old.exponent), min(127, bias))
         self.scaler_format = FloatingPoint(

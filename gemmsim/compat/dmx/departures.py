@@ -10,7 +10,16 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-__all__ = ["AWAY", "EVEN", "block_float", "fixed_point", "floating_point", "mx_float", "scaled_block", "shared_exponent"]
+__all__ = [
+    "AWAY",
+    "EVEN",
+    "block_float",
+    "fixed_point",
+    "floating_point",
+    "mx_float",
+    "scaled_block",
+    "shared_exponent",
+]
 
 EVEN, AWAY, UP, DOWN = "even", "away", "up", "down"
 _WORDS = {"nearest": EVEN, "up": UP, "down": DOWN}
@@ -40,7 +49,7 @@ def _kept(bits: Tensor, trailing: int, ties: str) -> Tensor:
 
 
 def floating_point(x: Tensor, trailing: int, exponent: int, bias: int, flush: bool, ties: str) -> Tensor:
-    """float32 ``x`` with at most 22 trailing bits: limit as if the bias were the default, NaN treated as a large number,
+    """float32 ``x`` with at most 22 trailing bits: limit as if the bias were the default, NaN as a large number,
     and subnormals through a sum in float32."""
     bits = _bits(x)
     sign = bits & 0x80000000

@@ -49,7 +49,9 @@ class Format:
     blocked: ClassVar[bool] = False
     bfp_id: int | None = None
 
-    def cast(self, x: Tensor, *args: Any, bug_compatible: bool = False, generator: torch.Generator | None = None) -> Any:
+    def cast(
+        self, x: Tensor, *args: Any, bug_compatible: bool = False, generator: torch.Generator | None = None
+    ) -> Any:
         """``x`` in this format, a new float32 tensor."""
         raise NotImplementedError(f"{type(self).__name__}.cast: the base class has no values. Use one of its formats.")
 
@@ -75,7 +77,7 @@ class Format:
         Raises:
             ValueError: for text outside the grammar, and for numbers out of range.
         """
-        from .blocks import BlockFloatingPoint, ScaledBlockFloatingPoint, MXFP, MXINT
+        from .blocks import MXFP, MXINT, BlockFloatingPoint, ScaledBlockFloatingPoint
 
         kind, fields = fields_of(sh)
         if kind == "SBFP":
@@ -124,7 +126,9 @@ def check_cast(owner: str, x: Tensor, rounding: str, bug_compatible: bool) -> No
 class Same(Format):
     """No rounding."""
 
-    def cast(self, x: Tensor, *args: Any, bug_compatible: bool = False, generator: torch.Generator | None = None) -> Any:
+    def cast(
+        self, x: Tensor, *args: Any, bug_compatible: bool = False, generator: torch.Generator | None = None
+    ) -> Any:
         """A clone of ``x``."""
         return x.clone()
 
@@ -164,7 +168,9 @@ class FixedPoint(Format):
         self.clamp, self.symmetric = bool(clamp), bool(symmetric)
         self.rounding = check_rounding("FixedPoint", rounding)
 
-    def cast(self, x: Tensor, *args: Any, bug_compatible: bool = False, generator: torch.Generator | None = None) -> Any:
+    def cast(
+        self, x: Tensor, *args: Any, bug_compatible: bool = False, generator: torch.Generator | None = None
+    ) -> Any:
         """``x`` on this grid, float32. NaN stays; zero is +0. ``bug_compatible``: ties as the peer rounds them."""
         check_cast("FixedPoint", x, self.rounding, bug_compatible)
         if bug_compatible:
@@ -175,9 +181,7 @@ class FixedPoint(Format):
     @property
     def operand(self) -> Cast:
         """The cast to ``gemmsim.formats.FixedFormat``."""
-        fmt = FixedFormat(
-            self.precision, self.fraction, symmetric=self.clamp and self.symmetric, clamp=self.clamp
-        )
+        fmt = FixedFormat(self.precision, self.fraction, symmetric=self.clamp and self.symmetric, clamp=self.clamp)
         return Cast(fmt, _ROUNDINGS[self.rounding])
 
     @property
@@ -228,7 +232,9 @@ class FloatingPoint(Format):
         self.flush_subnormal, self.unsigned = bool(flush_subnormal), bool(unsigned)
         self.rounding = check_rounding("FloatingPoint", rounding)
 
-    def cast(self, x: Tensor, *args: Any, bug_compatible: bool = False, generator: torch.Generator | None = None) -> Any:
+    def cast(
+        self, x: Tensor, *args: Any, bug_compatible: bool = False, generator: torch.Generator | None = None
+    ) -> Any:
         """``x`` in this format, float32; float32 as FLOAT32 and float16 as FP[1|5|10,15](_N) is returned as it is.
 
         Beyond the largest number it is that number, infinities too (infinity with eight exponent bits); NaN stays;
