@@ -73,15 +73,16 @@ template <class C> static void round_any(const BlockFloatArgs& a, const typename
 // that number is finite, the step a number, and |x| at most 2^22 steps.
 template <int N> INL bool round_in_floats(const float* x, float* y, int64_t n, const BlockFloatArgs& a, uint64_t largest) {
     const int q = exponent_of(largest) + 2 - a.bits;
-    if (q < -149 || q > 103 || a.bits > 22 || a.mode != RNE || (a.flags & KEEP_INFINITY)) return false;
+    if (q < -149 || q > 103 || a.bits > 22 || a.mode != RNE) return false;
     const float step = (float)power(q), magic = (float)(power(q) * 0x1.8p23);
     const float hi = (float)((1 << (a.bits - 1)) - 1) * step, lo = (a.flags & LOWEST_CODE ? -step : 0.0f) - hi;
-    const float nan = float_from(C32::NAN_BITS);
+    const float nan = float_from(C32::NAN_BITS), kept = a.flags & KEEP_INFINITY ? (float)INFINITY : nan;
     for (int64_t i = 0; i < (N ? N : n); ++i) {
         const float v = x[i];
         float r = (v + magic) - magic;
         r = r > hi ? hi : r;
         r = r < lo ? lo : r;
+        r = fabsf(v) == kept ? v : r;
         y[i] = v == v ? r : nan;
     }
     return true;

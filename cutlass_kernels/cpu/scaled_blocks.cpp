@@ -77,19 +77,70 @@ static void round_floats(const float* x, float* y, int64_t n, const FiniteFloatA
     }
 }
 
+// Nearest even in float lanes, in place of a scaled grid the grid times 2^e: adding and taking away 1.5 * 2^23 quanta rounds
+// to a multiple of the quantum, exactly where that number is finite and the smallest normal number is one of float's.
+template <int N> static void round_near_as(const float* x, float* y, int64_t n, int trailing, float limit, float least, bool flush, bool absolute) {
+    const int32_t more = ((23 - trailing) << 23) | 0x400000;
+    int32_t lowest;
+    memcpy(&lowest, &least, sizeof lowest);
+    const int32_t sign = absolute ? 0x7FFFFFFF : -1;
+    for (int64_t i = 0; i < (N ? N : n); ++i) {
+        float v = x[i];
+        v = v > limit ? limit : v;
+        v = v < -limit ? -limit : v;
+        int32_t field;
+        memcpy(&field, &v, sizeof field);
+        field &= 0x7F800000;
+        field = (field > lowest ? field : lowest) + more;
+        float magic;
+        memcpy(&magic, &field, sizeof magic);
+        float r = (v + magic) - magic;
+        r = flush && fabsf(v) < least ? 0.0f : r;
+        int32_t u;
+        memcpy(&u, &r, sizeof u);
+        u &= sign;
+        memcpy(&r, &u, sizeof r);
+        y[i] = v == v ? r : float_from(C32::NAN_BITS);
+    }
+}
+
+static bool round_near(const float* x, float* y, int64_t n, const FiniteFloatArgs& f, int e) {
+    const double limit = f.max * power(e);
+    if (f.mode != RNE || f.trailing < 1 || f.trailing > 21 || f.emin + e < -126 || limit >= power(104 + f.trailing)) return false;
+    const bool flush = f.flags & FLUSH, absolute = f.flags & ABSOLUTE;
+    const float most = (float)limit, least = (float)power(f.emin + e);
+    switch (n) {
+        case 16: round_near_as<16>(x, y, n, f.trailing, most, least, flush, absolute); break;
+        case 32: round_near_as<32>(x, y, n, f.trailing, most, least, flush, absolute); break;
+        case 64: round_near_as<64>(x, y, n, f.trailing, most, least, flush, absolute); break;
+        case 128: round_near_as<128>(x, y, n, f.trailing, most, least, flush, absolute); break;
+        default: round_near_as<0>(x, y, n, f.trailing, most, least, flush, absolute);
+    }
+    return true;
+}
+
 // y = integer(x / c) * scale, each step in binary32. 1.5 * 2^23 makes the nearest integer of quotients below 2^22.
+template <int N> static void near_integers(const float* x, float* y, int64_t n, float c, float scale, float hi) {
+    const float magic = 0x1.8p23f;
+    for (int64_t i = 0; i < (N ? N : n); ++i) {
+        const float t = x[i] / c;
+        float r = (t + magic) - magic;
+        r = r > hi ? hi : r;
+        r = r < -hi ? -hi : r;
+        y[i] = t == t ? r * scale + 0.0f : float_from(C32::NAN_BITS);
+    }
+}
+
 template <int MODE> static void round_integers_as(const float* x, float* y, int64_t n, float c, float scale, const BlockFloatArgs& a, const C32::U* draws) {
     const double limit = a.clamp ? (double)((1ll << (a.bits - 1)) - 1) : (double)INFINITY, random = MODE >= SR ? power(a.rbits) : 0;
     if (MODE == RNE && a.bits <= 22) {
-        const float hi = a.clamp ? (float)limit : 0x1p22f, magic = 0x1.8p23f;
-        for (int64_t i = 0; i < n; ++i) {
-            const float t = x[i] / c;
-            float r = (t + magic) - magic;
-            r = r > hi ? hi : r;
-            r = r < -hi ? -hi : r;
-            y[i] = t == t ? r * scale + 0.0f : float_from(C32::NAN_BITS);
+        const float hi = a.clamp ? (float)limit : 0x1p22f;
+        switch (n) {
+            case 16: return near_integers<16>(x, y, n, c, scale, hi);
+            case 32: return near_integers<32>(x, y, n, c, scale, hi);
+            case 64: return near_integers<64>(x, y, n, c, scale, hi);
+            default: return near_integers<0>(x, y, n, c, scale, hi);
         }
-        return;
     }
     for (int64_t i = 0; i < n; ++i) {
         const double t = (double)(x[i] / c);
@@ -122,9 +173,10 @@ static void round_integers(const float* x, float* y, int64_t n, float c, float s
     }
 }
 
-static uint32_t largest_pattern(const float* x, int64_t n) {  // infinity and NaN count: they are the largest
+// Infinity and NaN count: they are the largest. N: the length, where it is known when this is compiled, else 0.
+template <int N> static uint32_t largest_pattern(const float* x, int64_t n) {
     int32_t most = 0;
-    for (int64_t i = 0; i < n; ++i) {
+    for (int64_t i = 0; i < (N ? N : n); ++i) {
         int32_t u;
         memcpy(&u, x + i, sizeof u);
         u &= 0x7FFFFFFF;
@@ -138,25 +190,28 @@ struct BlockRounder {
     const FloatGrid element, scaler;
     double up = 1, down = 1;
     float c = 0, scale = 0;
+    int e = 0;
 
     explicit BlockRounder(const BlockFloatArgs& args) : a(args), element(grid_of(args.element, args.rbits)), scaler(grid_of(args.scaler, 0)) {}
 
     // What the largest magnitude of a block is: a float for integers, the finite one's bits as a double for floats.
     uint64_t largest(const float* x, int64_t n) const {
-        if (a.kind == SCALED_INTEGERS) return largest_pattern(x, n);
-        return a.kind == SCALED_FLOATS ? largest_of<C32>(x, n) : 0;
+        if (a.kind == SCALED_INTEGERS) return n == 16 ? largest_pattern<16>(x, n) : n == 32 ? largest_pattern<32>(x, n) : largest_pattern<0>(x, n);
+        if (a.kind != SCALED_FLOATS) return 0;
+        return n == 16 ? largest_of<C32, 16>(x, n) : n == 32 ? largest_of<C32, 32>(x, n) : largest_of<C32>(x, n);
     }
     void scale_by(uint64_t largest) {
         if (a.kind == SCALED_FLOATS) {
-            const int e = exponent_of(largest) - a.shift;
+            e = exponent_of(largest) - a.shift;
             up = power(-e);
             down = power(e);
         } else if (a.kind == SCALED_INTEGERS) {
             c = float_from((uint32_t)largest) / (float)((1ll << (a.bits - 1)) - 1);
-            round_floats(&c, &scale, 1, a.scaler, scaler, 1, 1, nullptr);
+            if (!round_near(&c, &scale, 1, a.scaler, 0)) round_floats(&c, &scale, 1, a.scaler, scaler, 1, 1, nullptr);
         }
     }
     void round(const float* x, float* y, int64_t n, const C32::U* draws) const {
+        if (a.kind != SCALED_INTEGERS && round_near(x, y, n, a.element, e)) return;
         if (a.kind != SCALED_INTEGERS) round_floats(x, y, n, a.element, element, up, down, draws);
         else if (c > 0) round_integers(x, y, n, c, scale, a, draws);
         else for (int64_t i = 0; i < n; ++i) y[i] = x[i] == x[i] ? x[i] : float_from(C32::NAN_BITS);  // zeros alone, or a NaN
