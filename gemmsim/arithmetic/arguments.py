@@ -91,7 +91,9 @@ def read_cast(value: object, owner: str, name: str) -> Cast:
         raise SpecFormatError(f"{owner}, {name}: {error}") from error
 
 
-_TENSOR_KINDS = dict(zip(("block_float", "finite_float", "scaled_block"), TENSOR_FORMATS, strict=True))
+_TENSOR_KINDS: dict[object, Any] = dict(
+    zip(("block_float", "finite_float", "scaled_block"), TENSOR_FORMATS, strict=True)
+)
 
 
 class CastKind(Kind):
@@ -112,7 +114,7 @@ class OperandKind(CastKind):
         ):
             read = parse_block  # type: ignore[assignment]
         elif isinstance(value, Mapping) and value.get("kind") in _TENSOR_KINDS:
-            read = _TENSOR_KINDS[value["kind"]].from_json  # type: ignore[assignment]
+            read = _TENSOR_KINDS[value["kind"]].from_json
         elif isinstance(value, TENSOR_FORMATS) or (isinstance(value, str) and is_tensor_format_name(value)):
             read = parse_tensor_format  # type: ignore[assignment]
         else:

@@ -13,7 +13,16 @@ from gemmsim.arithmetic import GemmSpec, SpecError
 from gemmsim.arithmetic.block_operands import takes_scales
 from gemmsim.arithmetic.hardware import Hardware
 from gemmsim.backends import cpu
-from gemmsim.formats import E8M0, TENSOR_FORMATS, BlockFormat, Cast, FloatFormat, Sharing
+from gemmsim.formats import (
+    E8M0,
+    TENSOR_FORMATS,
+    BlockFormat,
+    Cast,
+    FiniteFloatFormat,
+    FloatFormat,
+    Sharing,
+    TensorFormat,
+)
 
 from . import kernels
 from .block_operands import BlockOperand, encode_operand
@@ -32,8 +41,9 @@ def operands_of(owner: str, a: Tensor, b: Tensor, spec: GemmSpec, seed: int = 0)
     if isinstance(spec.a, TENSOR_FORMATS):
         left = kernels.quantize(a, spec.a, seed, Site.OPERAND_A)
     if isinstance(spec.b, TENSOR_FORMATS):
-        by_block = spec.b.sharing is Sharing.BLOCK
-        right = kernels.quantize(b, replace(spec.b, dim=-2) if by_block else spec.b, seed, Site.OPERAND_B)
+        by_block = not isinstance(spec.b, FiniteFloatFormat) and spec.b.sharing is Sharing.BLOCK
+        fmt: TensorFormat = replace(spec.b, dim=-2) if by_block else spec.b  # type: ignore[arg-type]
+        right = kernels.quantize(b, fmt, seed, Site.OPERAND_B)
     return left, right
 
 

@@ -105,7 +105,9 @@ def test_long_runs_and_wrong_scalers(name):
     assert_bitwise_equal(got, expected(x, parse(name), 0), nan_is_nan=True)
 
 
-@pytest.mark.parametrize("name", ["MXFP8[E4M3]{5000}", "SBFP<XP[8,0](CSN)><FP[0|5|10,15](_N)>{3000,0}", "FP[1|4|3,7](_S)"])
+@pytest.mark.parametrize(
+    "name", ["MXFP8[E4M3]{5000}", "SBFP<XP[8,0](CSN)><FP[0|5|10,15](_N)>{3000,0}", "FP[1|4|3,7](_S)"]
+)
 def test_large_tensors_whatever_the_threads_and_strides(name):
     fmt = parse(name)
     x = torch.randn(1100, 1024, generator=torch.Generator().manual_seed(1))

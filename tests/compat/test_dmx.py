@@ -124,7 +124,9 @@ def test_dtypes_specials_and_the_generator():
     same = torch.randn(3)
     assert dmx.aliases.FLOAT32.cast(same) is same
     assert dmx.aliases.SAME.cast(same) is not same
-    drawn = [dmx.Format.from_shorthand("XP[8,+2](CSS)").cast(same, generator=torch.Generator().manual_seed(5)) for _ in "ab"]
+    drawn = [
+        dmx.Format.from_shorthand("XP[8,+2](CSS)").cast(same, generator=torch.Generator().manual_seed(5)) for _ in "ab"
+    ]
     assert torch.equal(*drawn)
     assert fmt.cast(torch.empty(0, 3), 1).shape == (0, 3)
 
