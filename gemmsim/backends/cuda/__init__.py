@@ -19,6 +19,7 @@ from .errors import (
 from .folder import cache_folder
 from .gemm import Run, count_overflows, gemm, supported
 from .gemm_codes import gemm_codes
+from .mx_cast import decode_blocks, encode_blocks, quantize_blocks
 from .registry import FAMILIES, Family, family_sources
 from .source import KernelSource
 from .toolchain import PACKAGES, Toolchain, toolchain
@@ -45,11 +46,14 @@ __all__ = [
     "check_arch",
     "compile_kernel",
     "count_overflows",
+    "decode_blocks",
+    "encode_blocks",
     "family_sources",
     "gemm",
     "gemm_codes",
     "kernel_cache",
     "quantize",
+    "quantize_blocks",
     "supported",
     "toolchain",
 ]

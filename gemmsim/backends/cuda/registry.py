@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from . import cast
+from . import cast, mx_cast
 from .errors import CudaError, message
 from .gemm import sources as gemm_kernels
 from .source import KernelSource
@@ -26,6 +26,7 @@ FAMILIES = {
     family.name: family
     for family in (
         Family("cast", "element-wise rounding: quantize, operand and output casts", cast.sources),
+        Family("mx_cast", "block formats: encode, decode, fake-quantise", mx_cast.sources),
         Family("gemm", "matrix products of every accumulator on ordinary arithmetic units", gemm_kernels),
     )
 }
