@@ -14,24 +14,30 @@ template <MxConfig K> struct AnyBlocks {
     static constexpr int BLOCKS = F.block % UNIT == 0 ? 1 : F.block * 2 % UNIT == 0 ? 2 : 4;
     static constexpr int HELD = F.block <= 32 ? F.block : 0;  // elements kept in registers; longer blocks are read twice
 
+    // Where a thread's share starts, in each tensor, and what it carries from element to element.
     const MxArgs& a;
     const Src* src;
     Dst* dst;
     uint8_t *codes, *scales;
     int64_t first;   // element of the row
     uint32_t bytes;  // codes that wait for their unit to be complete
+    int unit;        // how many
 
-    GEMMSIM_HD float input(int64_t i) const { return load_float<K.src>(src[i * a.src_step]); }
-
-    // The code of element `i` of the share, the last one of its row or of the share if `last`.
-    GEMMSIM_HD void put(int64_t i, uint32_t code, bool last) {
-        const int j = (int)(i % UNIT);
-        bytes = (j ? bytes : 0u) | code << code_shift(K.packing, j);
-        if (j != UNIT - 1 && !last) return;
-        uint8_t* to = codes + i / UNIT * UNIT_BYTES * a.code_step;
-        for (int b = 0; b < UNIT_BYTES; ++b) to[b * a.code_step] = (uint8_t)(bytes >> (8 * b));
+    GEMMSIM_HD float next_input() {
+        const float x = load_float<K.src>(*src);
+        src += a.src_step;
+        return x;
     }
 
+    // The next code of the share; `last`: nothing follows that shares its bytes.
+    GEMMSIM_HD void put(uint32_t code, bool last) {
+        bytes |= code << code_shift(K.packing, unit);
+        if (++unit != UNIT && !last) return;
+        GEMMSIM_UNROLL for (int b = 0; b < UNIT_BYTES; ++b, codes += a.code_step) *codes = (uint8_t)(bytes >> (8 * b));
+        bytes = unit = 0;
+    }
+
+    // Code `i` of the share.
     GEMMSIM_HD uint32_t get(int64_t i) const {
         const int shift = code_shift(K.packing, (int)(i % UNIT));
         const uint8_t* from = codes + (i / UNIT * UNIT_BYTES + shift / 8) * a.code_step;
@@ -40,45 +46,64 @@ template <MxConfig K> struct AnyBlocks {
         return found >> (shift % 8) & ((1u << WIDTH) - 1);
     }
 
-    GEMMSIM_HD void element(int64_t i, float x, const BlockFacts& facts, float back, bool last) {
-        if constexpr (K.op == MxOp::ENCODE) put(i, block_element<F>(x, facts, a.log2_from), last);
-        else dst[i * a.dst_step] = store_value<K.dst>(quantized<F>(x, facts, back, a.log2_from));
+    GEMMSIM_HD void write(float y) {
+        *dst = store_value<K.dst>(y);
+        dst += a.dst_step;
     }
 
-    // Block `b` of the share, of `n` elements from `start` on.
-    GEMMSIM_HD void encode(int b, int64_t start, int64_t n, float second, bool last_block) {
+    // The next element of a block, whose numbers take the short way if `plain`.
+    GEMMSIM_HD void element(float x, const BlockFacts& facts, float back, bool plain, bool last) {
+        if constexpr (K.op == MxOp::ENCODE)
+            put(plain ? plain_code<F>(mul_rn(x, facts.factor)) : block_element<F>(x, facts, a.log2_from), last);
+        else
+            write(plain ? mul_rn(plain_value<F>(mul_rn(x, facts.factor)), back) : quantized<F>(x, facts, back, a.log2_from));
+    }
+
+    // The next block, of `n` elements; `last`: of the share.
+    GEMMSIM_HD void encode(int64_t n, float second, bool last) {
         float held[HELD ? HELD : 1], most = 0;
-        if constexpr (HELD) {
-            GEMMSIM_UNROLL for (int i = 0; i < HELD; ++i) held[i] = i < n ? input(start + i) : 0.0f;
+        const bool complete = HELD && n == HELD;
+        const Src* start = src;
+        if (complete) {
+            GEMMSIM_UNROLL for (int i = 0; i < HELD; ++i) held[i] = next_input();
             GEMMSIM_UNROLL for (int i = 0; i < HELD; ++i) most = larger(most, held[i]);
         } else {
-            for (int64_t i = 0; i < n; ++i) most = larger(most, input(start + i));
+            GEMMSIM_NO_UNROLL for (int64_t i = 0; i < n; ++i) most = larger(most, next_input());
         }
         uint32_t scale;
         const BlockFacts facts = block_facts<F>(to_bits(most) & 0x7FFFFFFFu, second, a.log2_from, &scale);
-        const float back = K.op == MxOp::QUANTIZE ? decode_factor<F>(scale, second) : 0.0f;
-        if constexpr (K.op == MxOp::ENCODE) scales[b * a.scale_step] = (uint8_t)scale;
-        if constexpr (HELD) {
-            GEMMSIM_UNROLL for (int i = 0; i < HELD; ++i)
-                if (i < n) element(start + i, held[i], facts, back, last_block && i == n - 1);
+        const float back = K.op == MxOp::QUANTIZE ? decode_factor<F>(scale, second) : 1.0f;
+        if constexpr (K.op == MxOp::ENCODE) {
+            *scales = (uint8_t)scale;
+            scales += a.scale_step;
+        }
+        const bool number = facts.factor == facts.factor && magnitude(back) < from_bits<float>(INFINITY_BITS);
+        if (is_plain<F>() && complete && number) {
+            GEMMSIM_UNROLL for (int i = 0; i < HELD; ++i) element(held[i], facts, back, true, last && i == HELD - 1);
         } else {
-            for (int64_t i = 0; i < n; ++i) element(start + i, input(start + i), facts, back, last_block && i == n - 1);
+            src = start;
+            GEMMSIM_NO_UNROLL for (int64_t i = 0; i < n; ++i) element(next_input(), facts, back, false, last && i == n - 1);
         }
     }
 
-    GEMMSIM_HD void decode(int b, int64_t start, int64_t n, float second) {
+    // Block `b` of the share.
+    GEMMSIM_HD void decode(int b, int64_t n, float second) {
         const float factor = decode_factor<F>(scales[b * a.scale_step], second);
-        for (int64_t i = start; i < start + n; ++i) dst[i * a.dst_step] = store_value<K.dst>(scaled_value<F>(get(i), factor));
+        if (HELD && n == HELD) {
+            GEMMSIM_UNROLL for (int i = 0; i < HELD; ++i) write(scaled_value<F>(get(b * F.block + i), factor));
+        } else {
+            GEMMSIM_NO_UNROLL for (int64_t i = 0; i < n; ++i) write(scaled_value<F>(get((int64_t)b * F.block + i), factor));
+        }
     }
 
     GEMMSIM_HD void share() {
         const float second = F.tensor_scale ? second_scale(a) : 1.0f;
         GEMMSIM_NO_UNROLL for (int b = 0; b < BLOCKS; ++b) {
-            const int64_t start = (int64_t)b * F.block, rest = a.k - first - start;
+            const int64_t rest = a.k - first - (int64_t)b * F.block;
             if (rest <= 0) return;
             const int64_t n = rest < F.block ? rest : F.block;
-            if constexpr (K.op == MxOp::DECODE) decode(b, start, n, second);
-            else encode(b, start, n, second, b == BLOCKS - 1 || rest <= F.block);
+            if constexpr (K.op == MxOp::DECODE) decode(b, n, second);
+            else encode(n, second, b == BLOCKS - 1 || rest <= F.block);
         }
     }
 
@@ -95,7 +120,7 @@ template <MxConfig K> struct AnyBlocks {
             if (d == a.along) along = at;
             i = rest;
         }
-        AnyBlocks{a, (const Src*)a.src + src, (Dst*)a.dst + dst, a.codes + codes, a.scales + scales, along * F.block * BLOCKS, 0u}.share();
+        AnyBlocks{a, (const Src*)a.src + src, (Dst*)a.dst + dst, a.codes + codes, a.scales + scales, along * F.block * BLOCKS, 0u, 0}.share();
     }
 };
 

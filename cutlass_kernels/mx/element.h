@@ -28,23 +28,37 @@ template <MxFormat F> GEMMSIM_HD constexpr bool meets_specials() {
     return F.keeps_infinity || F.rule == ScaleRule::LOG2_FLOOR || F.rule == ScaleRule::LOG2_CEIL;
 }
 
-// Number of quanta and the exponent field they are counted in, as a code's magnitude; `a` is at most F.max.
-template <MxFormat F> GEMMSIM_HD int32_t code_magnitude(uint32_t a) {
+// The exponent field that quanta of `a` are counted in, at least that of the smallest normal.
+template <MxFormat F> GEMMSIM_HD uint32_t quantum_field(uint32_t a) {
+    constexpr uint32_t low = (uint32_t)(F.emin + 127) << 23;
+    const uint32_t own = a & INFINITY_BITS;
+    return own > low ? own : low;
+}
+
+// Quanta of the field and the fields below it, as a code's magnitude.
+template <MxFormat F> GEMMSIM_HD int32_t joined(uint32_t field, int32_t quanta) {
     constexpr int32_t low = (F.emin + 127) << 23, drop = 23 - F.trailing;
-    int32_t field = (int32_t)(a & INFINITY_BITS);
-    field = field > low ? field : low;
-    int32_t quanta;
-    if constexpr (F.rounding == RNE) {  // adding 2^23 quanta rounds to them, ties to even
-        const int32_t magic = field + (drop << 23);
-        quanta = (int32_t)to_bits(add_rn(from_bits<float>(a), from_bits<float>((uint32_t)magic))) - magic;
+    return quanta - (low >> drop) + (int32_t)(field >> drop);  // in this order one instruction adds the shifted field
+}
+
+// `a` plus 2^23 of its quanta: the sum's rounding is that to quanta, ties to even. `a` is at most F.max.
+template <MxFormat F> GEMMSIM_HD float plus_quanta(float a, uint32_t field) {
+    return fma_rn(from_bits<float>(field), power<float>(23 - F.trailing), a);
+}
+
+template <MxFormat F> GEMMSIM_HD int32_t code_magnitude(uint32_t a) {
+    constexpr int32_t drop = 23 - F.trailing;
+    const uint32_t field = quantum_field<F>(a);
+    if constexpr (F.rounding == RNE) {
+        const uint32_t sum = to_bits(plus_quanta<F>(from_bits<float>(a), field));
+        return joined<F>(field, (int32_t)sum - (int32_t)field - (drop << 23));
     } else {
-        const int32_t own = (int32_t)(a & INFINITY_BITS);
-        int32_t shift = ((field - own) >> 23) + drop;
+        const uint32_t own = a & INFINITY_BITS;
+        uint32_t shift = ((field - own) >> 23) + drop;
         shift = shift < 31 ? shift : 31;
-        const int32_t significand = (int32_t)(a & 0x7FFFFFu) | (own ? 0x800000 : 0);
-        quanta = (significand + (F.rounding == RNA ? 1 << (shift - 1) : 0)) >> shift;
+        const uint32_t significand = (a & 0x7FFFFFu) | (own ? 0x800000u : 0u);
+        return joined<F>(field, (int32_t)((significand + (F.rounding == RNA ? 1u << (shift - 1) : 0u)) >> shift));
     }
-    return ((field - low) >> drop) + quanta;
 }
 
 // microxcaling's truncation: exponents by its rounded logarithm, so that numbers just below a power of two are counted in
@@ -88,6 +102,39 @@ template <MxFormat F> GEMMSIM_HD uint32_t element_code(float x, const BlockFacts
     else code |= negative ? sign_bit : 0;
     if constexpr (meets_specials<F>()) code = v != v ? F.nan_code : code;
     return (uint32_t)code;
+}
+
+// Blocks of numbers in nearest even, with nothing of microxcaling's: what kernels take the short way.
+template <MxFormat F> GEMMSIM_HD constexpr bool is_plain() { return F.rounding == RNE && !F.microxcaling && !meets_specials<F>(); }
+
+GEMMSIM_HD float magnitude(float x) {
+#if defined(__CUDA_ARCH__)
+    return fabsf(x);
+#else
+    return __builtin_fabsf(x);
+#endif
+}
+
+// `v`'s code without its sign, in a plain block.
+template <MxFormat F> GEMMSIM_HD uint32_t plain_magnitude(float v) {
+    return (uint32_t)code_magnitude<F>(to_bits(min_number(magnitude(v), F.max)));
+}
+
+template <MxFormat F> GEMMSIM_HD uint32_t plain_code(float v) {
+    constexpr uint32_t sign_bit = 1u << (F.bits - 1);
+    const uint32_t code = plain_magnitude<F>(v);
+    if constexpr (F.integer) return ((int32_t)to_bits(v) < 0 ? 0u - code : code) & (2 * sign_bit - 1);
+    else return code | (to_bits(v) >> (32 - F.bits) & sign_bit);
+}
+
+// Value of `v`'s code without a scale.
+template <MxFormat F> GEMMSIM_HD float plain_value(float v) {
+    constexpr float quanta = power<float>(23 - F.trailing);
+    const float a = min_number(magnitude(v), F.max);
+    const uint32_t field = quantum_field<F>(to_bits(a));
+    const float r = fma_rn(from_bits<float>(field), -quanta, plus_quanta<F>(a, field));
+    const float y = from_bits<float>(to_bits(r) | (to_bits(v) & 0x80000000u));
+    return F.integer ? add_rn(y, 0.0f) : y;  // integers have no -0
 }
 
 // The same for blocks of every kind: F.nan_code in NaN blocks, 0 in flushed ones.

@@ -58,8 +58,21 @@ template <MxFormat F> GEMMSIM_HD float element_value(uint32_t code) {
     }
 }
 
-// Whether a product of an element and a factor other than NaN may be NaN.
-template <MxFormat F> GEMMSIM_HD constexpr bool makes_nan() { return F.infinity < 256 || F.nan_from < 256 || F.tensor_scale; }
+// Whether elements have infinity or NaN.
+template <MxFormat F> GEMMSIM_HD constexpr bool has_specials() { return F.infinity < 256 || F.nan_from < 256; }
+
+// The same of a code in the highest bits of `top`, for numbers: no infinity, no NaN.
+template <MxFormat F> GEMMSIM_HD float top_element_value(uint32_t top) {
+    if constexpr (F.integer) {
+        constexpr uint32_t sign_bit = 1u << (F.bits - 1), offset = 0x4B000000u;  // 2^23: its last place is 1
+        const uint32_t x = (top >> (32 - F.bits) ^ sign_bit) | offset;
+        return mul_rn(add_rn(from_bits<float>(x), -(8388608.0f + (float)sign_bit)), power<float>(F.emin - F.trailing));
+    } else {
+        constexpr int down = 9 - (F.bits - F.trailing);  // from behind the sign to binary32's fields
+        constexpr uint32_t mask = 0x80000000u | ((1u << (F.bits - 1)) - 1) << (23 - F.trailing);
+        return mul_rn(from_bits<float>((uint32_t)((int32_t)top >> down) & mask), power<float>(F.emin + 126));
+    }
+}
 
 // Element times factor, rounded once to binary32. A NaN is the canonical one.
 template <MxFormat F> GEMMSIM_HD float scaled_value(uint32_t code, float factor) {
