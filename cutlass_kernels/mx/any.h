@@ -96,7 +96,7 @@ template <MxConfig K> struct AnyBlocks {
         }
     }
 
-    GEMMSIM_HD void share() {
+    GEMMSIM_HD void convert() {
         const float second = F.tensor_scale ? second_scale(a) : 1.0f;
         GEMMSIM_NO_UNROLL for (int b = 0; b < BLOCKS; ++b) {
             const int64_t rest = a.k - first - (int64_t)b * F.block;
@@ -107,20 +107,26 @@ template <MxConfig K> struct AnyBlocks {
         }
     }
 
-    // Share `i`, counted in the order of a.size. Index: 32 bits where they suffice, division is slow.
-    template <class Index> static GEMMSIM_HD void run(const MxArgs& a, Index i) {
-        int64_t src = 0, codes = 0, scales = 0, dst = 0, along = 0;
-        for (int d = a.dims - 1; d >= 0; --d) {
+    // Moves to share `i`, counted in the order of a.size. Index: 32 bits where they suffice, division is slow.
+    template <class Index> GEMMSIM_HD void go_to(Index i) {
+        GEMMSIM_NO_UNROLL for (int d = a.dims - 1; d >= 0; --d) {
             const Index size = (Index)a.size[d], rest = i / size;
             const int64_t at = (int64_t)(i - rest * size);
             src += at * a.src_stride[d];
             codes += at * a.code_stride[d];
             scales += at * a.scale_stride[d];
             dst += at * a.dst_stride[d];
-            if (d == a.along) along = at;
+            if (d == a.along) first = at * F.block * BLOCKS;
             i = rest;
         }
-        AnyBlocks{a, (const Src*)a.src + src, (Dst*)a.dst + dst, a.codes + codes, a.scales + scales, along * F.block * BLOCKS, 0u, 0}.share();
+    }
+
+    static GEMMSIM_HD void run(const MxArgs& a, uint64_t i) {
+        if (i >= a.count) return;
+        AnyBlocks share{a, (const Src*)a.src, (Dst*)a.dst, a.codes, a.scales, 0, 0u, 0};
+        if (a.count <= 0xFFFFFFFFull) share.go_to((uint32_t)i);
+        else share.go_to(i);
+        share.convert();
     }
 };
 

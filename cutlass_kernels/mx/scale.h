@@ -15,6 +15,14 @@ GEMMSIM_HD float div_rn(float a, float b) {
 #endif
 }
 
+GEMMSIM_HD float reciprocal_rn(float x) {
+#if defined(__CUDA_ARCH__)
+    return __frcp_rn(x);
+#else
+    return 1.0f / x;
+#endif
+}
+
 GEMMSIM_HD int leading_zeros(uint32_t x) {
 #if defined(__CUDA_ARCH__)
     return __clz((int)x);
@@ -94,10 +102,10 @@ template <MxFormat F> GEMMSIM_HD int32_t nearest_code(uint32_t amax, float secon
     s = s > F.scale_low ? s : F.scale_low;
     s = s < F.scale_high ? s : F.scale_high;
     constexpr int drop = 23 - F.scale.trailing;
-    const int32_t exponent = (int32_t)(to_bits(s) & INFINITY_BITS), magic = exponent + (drop << 23);
-    const int32_t quanta = (int32_t)to_bits(add_rn(s, from_bits<float>((uint32_t)magic))) - magic;
-    const int32_t code = ((exponent - ((F.scale_emin + 127) << 23)) >> drop) + quanta;
-    *factor = div_rn(F.tensor_scale ? div_rn(1.0f, second) : 1.0f, decode<F.scale, float>((uint32_t)code));
+    const uint32_t exponent = to_bits(s) & INFINITY_BITS, quanta = exponent + (drop << 23);  // 2^23 quanta
+    const float sum = add_rn(s, from_bits<float>(quanta)), value = add_rn(sum, -from_bits<float>(quanta));
+    const int32_t code = (int32_t)(((exponent - ((uint32_t)(F.scale_emin + 127) << 23)) >> drop) + to_bits(sum) - quanta);
+    *factor = F.tensor_scale ? div_rn(reciprocal_rn(second), value) : reciprocal_rn(value);
     return code;
 }
 

@@ -86,7 +86,7 @@ def mx_source(
     types = {"encode": f"{a} {packing}", "decode": f"{packing} {b}", "quantize": f"{a} to {b}"}[op].lower()
     name = f"{op} {fmt}, {types}, {'whole' if whole else 'any'}"
     n, packs = _pack(src, dst)
-    work = n * packs if whole else fmt.block_size if fmt.block_size <= 32 and op != "decode" else 1
+    work = n * packs if whole else fmt.block_size if fmt.block_size <= 32 else 1
     return KernelSource("mx_cast", name, text, _THREADS, work=work)
 
 
@@ -263,6 +263,8 @@ def sources() -> Iterator[KernelSource]:
         yield mx_source("quantize", fmt, f32, f32)
         yield mx_source("quantize", fmt, bf16, bf16)
         yield mx_source("encode", fmt, bf16, bf16, packing, whole=False)
+    yield mx_source("encode", parse_block("nvfp4"), bf16, bf16, "lo_first")
+    yield mx_source("decode", parse_block("nvfp4/tensor"), bf16, bf16, "lo_first")
     fmt = parse_block("mxfp8_e4m3")
     yield mx_source("encode", fmt, torch.float64, torch.float64)
     yield mx_source("encode", fmt, torch.float16, torch.float16)

@@ -7,12 +7,15 @@ import math
 import pytest
 import torch
 from support import assert_bitwise_equal
-from support_cuda_mx import host_decode, host_encode, host_quantize_blocks
+from support_cuda_mx import host_decode, host_encode, host_quantize_blocks, on_host
 from support_mx import inputs
 
-from gemmsim.backends import cpu
+import gemmsim as gs
+from gemmsim.backends import cpu, cuda
 from gemmsim.backends.cuda import mx_cast
+from gemmsim.backends.cuda.inspect import inspect_kernel
 from gemmsim.formats import BLOCK_NAMES, BlockFormat, parse_block
+from gemmsim.mx import library as mx_library
 from gemmsim.mx.arguments import code_shape, scale_shape
 from gemmsim.reference import decode_block, encode_block, quantize_block
 
@@ -57,7 +60,7 @@ def cpu_encode(x, fmt, dim=-1, packing="bytes", second=1.0):
 def test_codes_and_values_are_the_cpus(name, whole):
     """Thousands of hard blocks; the rows of ``any`` are cut out of wider ones."""
     fmt = parse_block(name)
-    x = hard_rows(min(fmt.block_size, 32), 700, seed=len(name))
+    x = hard_rows(min(fmt.block_size, 32), 300, seed=len(name))
     if not whole:
         x = torch.cat([x, x], dim=1)[:, : x.shape[1]]
     second = float(torch.tensor(0.01)) if fmt.tensor_scale else 1.0
@@ -112,7 +115,7 @@ def test_every_byte_under_every_scale(name):
 @pytest.mark.parametrize("name", ["mxfp8_e4m3", "mxfp4", "mxint8/torchao-0.6.1", "nvfp4"])
 def test_other_dtypes_round_once(name):
     fmt = parse_block(name)
-    x = hard_rows(fmt.block_size, 300, seed=3).double()
+    x = hard_rows(fmt.block_size, 100, seed=3).double()
     x = x * (1 + torch.randn(x.shape, generator=torch.Generator().manual_seed(1), dtype=torch.float64) * 2.0**-40)
     x[0, :4] = torch.tensor([1.0, 1.25 + 2**-40, 1.25 - 2**-40, 1.0625 + 2**-45]).double()
     x[1, 0], x[2, 0], x[3, 0] = 1e300, math.inf, 1e-320
@@ -169,16 +172,62 @@ def test_addresses_that_are_not_aligned_and_results_in_place():
 @pytest.mark.parametrize("blocks", [1, 3, 64, 65, 200])
 def test_counts_that_fill_no_thread_block(blocks):
     """Nothing is written past the end, and every block is done."""
-    fmt = parse_block("mxfp4")
-    x = torch.randn(blocks, 32, generator=torch.Generator().manual_seed(5))
-    for dim_size in (blocks * 32,):
-        flat = x.view(dim_size)
-        codes = torch.full((dim_size // 2 + 64,), 0xAA, dtype=torch.uint8)
-        scales = torch.full((blocks + 64,), 0xAA, dtype=torch.uint8)
-        from support_cuda_mx import on_host
+    fmt, n = parse_block("mxfp4"), blocks * 32
+    x = torch.randn(n, generator=torch.Generator().manual_seed(5))
+    codes = torch.full((n // 2 + 64,), 0xAA, dtype=torch.uint8)
+    scales = torch.full((blocks + 64,), 0xAA, dtype=torch.uint8)
+    with on_host():
+        mx_cast.encode_blocks(x, fmt, codes[: n // 2], scales[:blocks], 0, "lo_first")
+    want_codes, want_scales = cpu_encode(x, fmt, packing="lo_first")
+    assert torch.equal(codes[: n // 2], want_codes) and torch.equal(scales[:blocks], want_scales)
+    assert codes[n // 2 :].unique().tolist() == [0xAA] == scales[blocks:].unique().tolist()
 
-        with on_host():
-            mx_cast.encode_blocks(flat, fmt, codes[: dim_size // 2], scales[:blocks], 0, "lo_first")
-        want_codes, want_scales = cpu_encode(flat, fmt, packing="lo_first")
-        assert torch.equal(codes[: dim_size // 2], want_codes) and torch.equal(scales[:blocks], want_scales)
-        assert codes[dim_size // 2 :].unique().tolist() == [0xAA] == scales[blocks:].unique().tolist()
+
+@pytest.mark.parametrize("name", ["mxfp8_e4m3", "mxfp4/b8/rna", "nvfp4/tensor"])
+def test_the_operators_take_the_backend_of_their_device(name, monkeypatch):
+    """What runs for CUDA tensors, with the backend asked for by hand: the public functions give the CPU's results."""
+    x = torch.randn(6, 64, generator=torch.Generator().manual_seed(6))
+    want = gs.mx.encode(x, name)
+    values, both = gs.mx.decode(want, name), gs.mx.quantize(x, name, dim=0)
+    monkeypatch.setattr(mx_library, "backend_of", lambda x: cuda)
+    monkeypatch.setattr(mx_library, "_second", lambda x, tensor_scale: tensor_scale)
+    with on_host():
+        got = gs.mx.encode(x, name)
+        assert torch.equal(got.codes, want.codes) and torch.equal(got.scales, want.scales)
+        assert torch.equal(gs.mx.decode(got, name), values)
+        assert torch.equal(gs.mx.quantize(x, name, dim=0), both)
+
+
+def test_the_launch_covers_every_element_once(monkeypatch):
+    """Counts beyond 2^31 and 2^32: of thread blocks, and in the record."""
+    seen = []
+    monkeypatch.setattr(mx_cast, "launch", lambda source, device, blocks, args: seen.append((source, blocks[0], args)))
+    fmt = parse_block("mxfp8_e4m3")
+    huge = torch.empty(1, dtype=torch.bfloat16).expand(2**20, 2**13)
+    mx_cast.quantize_blocks(huge, fmt, huge, 1)  # no memory is touched: nothing runs
+    source, blocks, args = seen.pop()
+    assert ", any" in source.name and args.count == 2**28 and blocks == 2**20 and args.k == 2**13
+    meta = torch.empty(2**20 + 1, 2**13, dtype=torch.bfloat16, device="meta")
+    mx_cast.quantize_blocks(meta, fmt, meta, 1)
+    source, blocks, args = seen.pop()
+    assert (
+        ", whole" in source.name
+        and args.count == (2**20 + 1) * 2**13
+        and (blocks - 1) * 4096 < args.count <= blocks * 4096
+    )
+
+
+def test_too_many_dimensions_are_refused():
+    x = torch.empty([2, 1] * 9).expand([2] * 18)
+    with pytest.raises(ValueError, match="at most 17"):
+        mx_cast.quantize_blocks(
+            x, parse_block("mxfp4"), torch.empty([3] * 18).as_strided([2] * 18, [3**i for i in range(18)]), 0
+        )
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize("arch", ["sm_80", "sm_90a", "sm_100a", "sm_120a"])
+def test_kernels_compile_without_spills(arch):
+    for source in list(mx_cast.sources())[::6]:
+        facts = inspect_kernel(cuda.compile_kernel(source, arch))
+        assert (facts.spills, facts.stack) == (0, 0), source
