@@ -11,7 +11,19 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, cast
 
-from ..formats import Cast, FixedFormat, FloatFormat, FormatError, Rounding, parse_cast, parse_rounding, parse_scalar
+from ..formats import (
+    BlockFormat,
+    Cast,
+    FixedFormat,
+    FloatFormat,
+    FormatError,
+    Rounding,
+    parse_block,
+    parse_cast,
+    parse_rounding,
+    parse_scalar,
+)
+from ..formats.block_grammar import is_block_name
 from .errors import SpecFormatError, spec_error
 
 if TYPE_CHECKING:
@@ -23,6 +35,7 @@ __all__ = [
     "CAST",
     "FORMAT",
     "MEMBERS",
+    "OPERAND",
     "ROUNDING",
     "WORD",
     "AccumulatorKind",
@@ -33,6 +46,7 @@ __all__ = [
     "IntKind",
     "Kind",
     "MembersKind",
+    "OperandKind",
     "RoundingKind",
     "WordKind",
     "argument",
@@ -79,6 +93,22 @@ class CastKind(Kind):
 
     def read(self, value: object, owner: str, name: str) -> Cast:
         return read_cast(value, owner, name)
+
+
+class OperandKind(CastKind):
+    """A format with its rounding and overflow policy, or a block format."""
+
+    def read(self, value: object, owner: str, name: str) -> Any:
+        if isinstance(value, Mapping) and value.get("kind") == "block":
+            read = BlockFormat.from_json
+        elif isinstance(value, BlockFormat) or (isinstance(value, str) and is_block_name(value)):
+            read = parse_block  # type: ignore[assignment]
+        else:
+            return super().read(value, owner, name)
+        try:
+            return read(value)  # type: ignore[arg-type]
+        except FormatError as error:
+            raise SpecFormatError(f"{owner}, {name}: {error}") from error
 
 
 class IntKind(Kind):
@@ -239,6 +269,7 @@ BOOL = BoolKind()
 WORD = WordKind()
 FORMAT = FormatKind()
 CAST = CastKind()
+OPERAND = OperandKind()
 ROUNDING = RoundingKind()
 ACCUMULATOR = AccumulatorKind()
 MEMBERS = MembersKind(1, 8)

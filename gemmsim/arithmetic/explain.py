@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ..formats import Cast, FixedFormat, Overflow, Specials
+from ..formats import BlockFormat, Cast, FixedFormat, Overflow, Specials
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -63,9 +63,30 @@ def _number(fmt: Format) -> str:
 
 def _operand_lines(spec: GemmSpec) -> list[tuple[str, str]]:
     if spec.a == spec.b:
-        return [("operands", "a and b as given" if spec.a is None else f"a and b rounded to {cast_words(spec.a)}")]
-    texts = ["as given" if step is None else f"rounded to {cast_words(step)}" for step in (spec.a, spec.b)]
-    return [("operand a", texts[0]), ("operand b", texts[1])]
+        return [("operands", f"a and b {_operand_words(spec.a)}"), *_block_lines(spec)]
+    return [("operand a", _operand_words(spec.a)), ("operand b", _operand_words(spec.b)), *_block_lines(spec)]
+
+
+def _operand_words(step: Cast | BlockFormat | None) -> str:
+    if step is None:
+        return "as given"
+    if isinstance(step, Cast):
+        return f"rounded to {cast_words(step)}"
+    return f"in {step}: blocks of {step.block_size} {step.element} along k with a {step.scale} scale"
+
+
+def _block_lines(spec: GemmSpec) -> list[tuple[str, str]]:
+    """What the values of block formats are, and where the scales enter."""
+    if not spec.has_blocks:
+        return []
+    tensor = any(isinstance(fmt, BlockFormat) and fmt.tensor_scale for fmt in (spec.a, spec.b))
+    if spec.group is None:
+        second = " * the tensor's scale" if tensor else ""
+        return [("scales", f"in each product: values are element * scale{second}, exact")]
+    lines = [("scales", f"apart from the elements; {spec.group} adjacent terms have one pair of them")]
+    if tensor:
+        lines.append(("", f"at the end the tensors' scales: T * S, rounded once to {spec.accumulator.add_cast.format}"))
+    return lines
 
 
 def _overflow_lines(spec: GemmSpec) -> list[tuple[str, str]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
+from functools import cached_property
 from typing import Any, TypeVar
 
 from .any_format import Format, format_from_json
@@ -160,7 +161,7 @@ class BlockFormat:
 
     # Text
 
-    @property
+    @cached_property
     def name(self) -> str:
         """Canonical name; ``parse(name)`` gives this format."""
         from .block_grammar import block_name

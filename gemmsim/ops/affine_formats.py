@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 from torch import Tensor
 
 from gemmsim.arithmetic import GemmSpec, Sequential, SpecError, SpecLike, UnsupportedSpec
-from gemmsim.formats import Cast, FixedFormat, FloatFormat, Format, FormatError, parse_scalar
+from gemmsim.formats import BlockFormat, Cast, FixedFormat, FloatFormat, Format, FormatError, parse_scalar
 
 from .casts import CastLike, RoundingLike, cast_of, resolve_cast
 from .errors import message
@@ -169,6 +169,8 @@ class QAffineFormats:
         In dgrad and wgrad the operand formats of a spec are dropped: they multiply the gradient as it comes with
         the operand as it was multiplied in the forward pass. Accumulator, output format and arithmetic stay. An
         accumulator that takes certain formats alone (hw) casts the gradient to that of the operand it stands for.
+        Block formats stay: each operand is encoded anew, from values in full precision, along the contraction dimension
+        of each product, the gradient in the format of the operand it stands for.
         """
         if isinstance(formats, QAffineFormats):
             return formats
@@ -308,13 +310,15 @@ def _read_quant(name: str, quant: Any, bits: int) -> Quant:
     raise FormatError(message(f"QAffineFormats: {name}={quant!r}", allowed, "Try 'e4m3'."))
 
 
-def _operand(spec: GemmSpec | None, name: str) -> Cast | None:
+def _operand(spec: GemmSpec | None, name: str) -> Cast | BlockFormat | None:
     return None if spec is None else getattr(spec, name)
 
 
 @lru_cache(maxsize=4096)
 def _of_spec(spec: GemmSpec) -> QAffineFormats:
-    backward = replace(spec, a=None, b=None)
+    # Block formats stay: their blocks lie along the contraction, which is another dimension in each product.
+    a, b = (fmt if isinstance(fmt, BlockFormat) else None for fmt in (spec.a, spec.b))
+    backward = replace(spec, a=a, b=b)
     # An accumulator that takes certain operands gets each in its own place: the gradient stands where the other was.
     return QAffineFormats(fprop=spec, dgrad=backward, wgrad=backward.transposed())
 

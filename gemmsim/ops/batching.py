@@ -14,6 +14,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from gemmsim.formats import BlockFormat
+
 from . import kernels
 from .casts import cast_of
 from .errors import SeedError, message
@@ -126,8 +128,8 @@ def matmul_with_operands(
     full_a, full_b, c, select = _with_equal_ranks(dims, a, b, c, select)
     out, cast_a, cast_b = matmul_with_operands_op(full_a, full_b, spec, seed, out_dtype, c, stream, select)
     meaning = kernels.spec_of(spec)
-    cast_a, dim_a = _as_example(cast_a, a, dims[0], meaning.a is not None)
-    cast_b, dim_b = _as_example(cast_b, b, dims[1], meaning.b is not None)
+    cast_a, dim_a = _as_example(cast_a, a, dims[0], meaning.cast_a is not None)
+    cast_b, dim_b = _as_example(cast_b, b, dims[1], meaning.cast_b is not None)
     return (out, cast_a, cast_b), (0, dim_a, dim_b)
 
 
@@ -155,7 +157,8 @@ def _matmul_seed(info: Any, spec: str, seed: int | None) -> tuple[bool, int | No
     """Whether the examples must run one by one, and with which seed."""
     meaning = kernels.spec_of(spec)
     if not meaning.is_stochastic:
-        return False, None
+        # One scale for the whole tensor: each example has its own.
+        return any(isinstance(fmt, BlockFormat) and fmt.tensor_scale for fmt in (meaning.a, meaning.b)), None
     return _seed_for_each(info, "matmul", seed) if needs_seed(meaning) else (True, None)
 
 

@@ -147,7 +147,7 @@ def _matmul_with_operands_fake(
     out = _matmul_fake(a, b, spec, seed, out_dtype, c, stream, select)
     operands = (
         t.new_empty(0) if cast is None else torch.empty_like(t, dtype=carrier_dtype(cast.format, t.dtype))
-        for t, cast in ((a, meaning.a), (b, meaning.b))
+        for t, cast in ((a, meaning.cast_a), (b, meaning.cast_b))
     )
     return out, *operands
 

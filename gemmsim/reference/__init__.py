@@ -1,7 +1,8 @@
 """The exact reference: slow and by definition, in Python's integers. No fast code imports it, and it imports none."""
 
-from . import compensated, exact_sum, hardware, integer, orders, sequential  # noqa: F401  # each enters its definitions
+from . import compensated, exact_sum, hardware, integer, orders, scaled, sequential  # noqa: F401  # each enters its definitions
 from .block import decode_block, encode_block, quantize_block
+from .blocked import Blocked, blocked
 from .dot import Dot, implements, total
 from .gemm import count_overflows, gemm
 from .philox import Site, element_draw, element_draws, philox, step_draw, step_draws
@@ -9,8 +10,10 @@ from .quantize import quantize
 from .rounding import round_value
 
 __all__ = [
+    "Blocked",
     "Dot",
     "Site",
+    "blocked",
     "count_overflows",
     "decode_block",
     "element_draw",

@@ -5,12 +5,14 @@ from .gemm import count_overflows, gemm, supported
 from .library import ISAS, LibraryError, build_info, isa, set_isa
 from .quantize import quantize
 from .run import Run
+from .scales import Scales, scale_table
 
 __all__ = [
     "ISAS",
     "PACKINGS",
     "LibraryError",
     "Run",
+    "Scales",
     "build_info",
     "count_overflows",
     "decode_blocks",
@@ -19,6 +21,7 @@ __all__ = [
     "isa",
     "quantize",
     "quantize_blocks",
+    "scale_table",
     "set_isa",
     "supported",
 ]
