@@ -18,6 +18,7 @@ from .errors import (
 )
 from .folder import cache_folder
 from .gemm import Run, count_overflows, gemm, supported
+from .gemm_blocks import Blocks, gemm_blocks
 from .gemm_codes import gemm_codes
 from .mx_cast import decode_blocks, encode_blocks, quantize_blocks
 from .registry import FAMILIES, Family, family_sources
@@ -30,6 +31,7 @@ __all__ = [
     "OLDEST",
     "PACKAGES",
     "ArchitectureError",
+    "Blocks",
     "CacheWarning",
     "CompileError",
     "CompiledKernel",
@@ -50,6 +52,7 @@ __all__ = [
     "encode_blocks",
     "family_sources",
     "gemm",
+    "gemm_blocks",
     "gemm_codes",
     "kernel_cache",
     "quantize",
