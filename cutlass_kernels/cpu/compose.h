@@ -229,7 +229,8 @@ template <class T> struct Compose {
     void groups_of(int level, int64_t begin, int64_t end, int64_t n, T* out) const {
         alignas(64) T total[MR * 64];
         double xa[MR] = {}, xb[64] = {};
-        const ScaleAddFn add = scale_add_of(isa);
+        const ScaleKernels& kernels = scale_kernels(isa);
+        if (in_groups_kernel(begin, end, n, out, kernels)) return;
         memset(out, 0, sizeof(T) * (size_t)count());
         for (int64_t k = begin; k < end; k += n) {
             run(level + 1, k, k + n < end ? k + n : end, total);
@@ -237,16 +238,39 @@ template <class T> struct Compose {
             for (int j = 0; j < base.cols; ++j) xb[j] = scales.right(j, k);
             const int64_t index = sums[level]++;
             if (scale_step != SCALE_SCALAR) {
-                add(carrier, out, total, nr, xa, xb, r.wrappers[level].cast, scale_step);
+                kernels.add(carrier, out, total, nr, xa, xb, r.wrappers[level].cast, scale_step);
                 continue;
             }
             each([&](int i, int j) { return scaled_sum((double)out[i * nr + j], (double)total[i * nr + j], xa[i], xb[j], r.wrappers[level].cast, draw(level, i, j, index)); }, out);
         }
     }
 
+    // groups_of() where register and running total are the carrier's own float.
+    bool in_groups_kernel(int64_t begin, int64_t end, int64_t n, T* out, const ScaleKernels& kernels) const {
+        const bool plain = r.wrapper_count == 1 && r.method == REGISTER && choice.kind == NONE && choice.step == FMA_NEAR;
+        if (!plain || carrier != 0 || scale_step != SCALE_NATIVE || begin != 0 || end != base.k) return false;
+        int64_t block = scales.all->a_size, rest = scales.all->b_size;  // their greatest common divisor
+        while (rest) {
+            const int64_t left = block % rest;
+            block = rest;
+            rest = left;
+        }
+        const int64_t blocks = (end + block - 1) / block;
+        std::vector<float> xa((size_t)(blocks * MR)), xb((size_t)(blocks * nr));
+        for (int64_t g = 0; g < blocks; ++g) {
+            for (int i = 0; i < base.rows; ++i) xa[(size_t)(g * MR + i)] = (float)scales.left(i, g * block);
+            for (int j = 0; j < base.cols; ++j) xb[(size_t)(g * nr + j)] = (float)scales.right(j, g * block);
+        }
+        Tile t = base;
+        t.c = out;
+        kernels.groups(t, n, block, xa.data(), xb.data());
+        return true;
+    }
+
     // s = R(T * s) with the tensors' own scales T.
     void times_tensor_scales(T* out) const {
         const Cast& c = r.wrapper_count ? r.wrappers[0].cast : r.add;
+        if (times_wide(c, carrier)) return scale_kernels(isa).times(carrier, out, count(), scales.all->tensor, c);
         each([&](int i, int j) { return product_step(scales.all->tensor, (double)out[i * nr + j], c, r.wrapper_count ? draw(0, i, j, sums[0]) : 0); }, out);
     }
 

@@ -9,12 +9,13 @@
 
 namespace gemmsim {
 
-inline ScaleAddFn scale_add_of(const Isa& isa) {
+inline const ScaleKernels& scale_kernels(const Isa& isa) {
 #if defined(GEMMSIM_X86)
-    if (!strcmp(isa.name, "avx512")) return scale_add_avx512();
-    if (!strcmp(isa.name, "avx2")) return scale_add_avx2();
+    if (!strcmp(isa.name, "avx512")) return scale_kernels_avx512();
+    if (!strcmp(isa.name, "avx2")) return scale_kernels_avx2();
 #endif
-    return isa.name ? scale_add_baseline() : nullptr;
+    (void)isa;
+    return scale_kernels_baseline();
 }
 
 // Scales have at most eight bits each and lie between 2^-150 and 2^150: a product of two is exact in double.
@@ -25,6 +26,9 @@ inline int choose_scale_step(const Request& r, int carrier, bool narrow) {
     const bool exact = carrier == 0 || (total.p <= 37 && total.emax <= 200 && total.emin - total.p >= -500);
     return exact && c.mode < SR && fits(c, 1, true) ? SCALE_WIDE : SCALE_SCALAR;
 }
+
+// Whether `times` of the kernels may round to this cast: no product comes near the ends of double's range.
+inline bool times_wide(const Cast& c, int carrier) { return c.mode < SR && fits(c, 1, true) && (carrier == 0 || (c.emax <= 500 && c.emin - c.p >= -500)); }
 
 // One total into one running total.
 inline double scaled_sum(double s, double t, double xa, double xb, const Cast& c, uint32_t R) { return fused_step(xa * xb, t, s, c, R); }

@@ -31,11 +31,20 @@ struct TileScales {
 
 // s = R(s + xa * xb * t): NATIVE by the carrier's fused multiply-add, WIDE in double lanes, where products are exact.
 enum ScaleStep : int { SCALE_NATIVE, SCALE_WIDE, SCALE_SCALAR };
-// MR rows of nr carrier values, MR and nr scales; `how` NATIVE or WIDE
-typedef void (*ScaleAddFn)(int carrier, void* s, const void* t, int nr, const double* xa, const double* xb, const Cast& c, int how);
 
-ScaleAddFn scale_add_baseline();
-ScaleAddFn scale_add_avx2();
-ScaleAddFn scale_add_avx512();
+// One instruction set's functions.
+struct ScaleKernels {
+    // MR rows of nr carrier values, MR and nr scales; `how` NATIVE or WIDE
+    void (*add)(int carrier, void* s, const void* t, int nr, const double* xa, const double* xb, const Cast& c, int how);
+    // x = R(factor * x) on n carrier values (whole vectors), for casts that `add` takes as WIDE
+    void (*times)(int carrier, void* x, int64_t n, double factor, const Cast& c);
+    // the whole tile in float lanes: runs of n fused multiply-adds from 0, their totals added NATIVE; for each `block`
+    // terms MR scales of rows and nr of columns follow each other
+    void (*groups)(const Tile& t, int64_t n, int64_t block, const float* xa, const float* xb);
+};
+
+const ScaleKernels& scale_kernels_baseline();
+const ScaleKernels& scale_kernels_avx2();
+const ScaleKernels& scale_kernels_avx512();
 
 }  // namespace gemmsim

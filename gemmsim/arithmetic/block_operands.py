@@ -19,7 +19,9 @@ Operand = Cast | BlockFormat | None
 
 def takes_scales(accumulator: Accumulator) -> bool:
     """Whether ``accumulator`` takes elements and scales of block formats apart; others take their products."""
-    return isinstance(accumulator, Scaled) or (isinstance(accumulator, Hardware) and accumulator.instruction.scale is not None)
+    return isinstance(accumulator, Scaled) or (
+        isinstance(accumulator, Hardware) and accumulator.instruction.scale is not None
+    )
 
 
 def group_size(a: Operand, b: Operand, accumulator: Accumulator) -> int | None:
@@ -61,11 +63,13 @@ def _check_group(accumulator: Scaled, blocks: dict[str, BlockFormat]) -> None:
             f"n that divides {common}, so that a group lies in one block of each operand",
             f"Leave n out for {common}.",
         )
-    fractions = [fmt for fmt in blocks.values() if fmt.element.quantum_exponent < 0 and fmt.mode is not BlockMode.TORCHMX]
+    fractions = [
+        fmt for fmt in blocks.values() if fmt.element.quantum_exponent < 0 and fmt.mode is not BlockMode.TORCHMX
+    ]
     if accumulator.integer_operands and fractions:
         frac = -sum(fmt.element.quantum_exponent for fmt in blocks.values())
         raise spec_error(
-            f"GemmSpec: {accumulator} with elements of {fractions[0]}, multiples of 2^{fractions[0].element.quantum_exponent}",
+            f"GemmSpec: {accumulator} with elements of {fractions[0]}, which are fractions",
             "int(...) for whole numbers, fixed(P, frac) for fractions",
             f"Use scaled(fixed(24, {frac}), ...), which adds multiples of 2^-{frac}.",
         )
@@ -89,5 +93,8 @@ def _no_scales(accumulator: Accumulator, blocks: dict[str, BlockFormat]) -> Exce
     if scaled:
         allowed, do = f"{inner} itself, which takes scales only outermost", f"Write ': {inner}'."
     else:
-        allowed, do = "accumulators of any numbers, scaled(...), or hw with a block-scaled op", f"Write ': scaled({accumulator}, fp32)'."
+        allowed, do = (
+            "accumulators of any numbers, scaled(...), or hw with a block-scaled op",
+            f"Write ': scaled({accumulator}, fp32)'.",
+        )
     return spec_error(asked, allowed, do)

@@ -38,8 +38,8 @@ class Hardware(ExactProducts):
     sign of a ue4m3 scale ignored; an operand in no block format has scales of 1. Formats with a scale for the whole
     tensor: the result is ``R(T_a * T_b * D)``, rounded once more to the register's format, to nearest even.
 
-    Any NaN operand or scale, 0 * infinity and infinities of both signs give NaN; other infinities stay. Past the largest finite
-    value lies infinity, also where the conversion cuts toward zero. Zero results are +0, except on AMD's trees and in
+    Any NaN operand or scale, 0 * infinity and infinities of both signs give NaN; other infinities stay. Past the
+    largest finite value lies infinity, also where the conversion cuts toward zero. Zero results are +0, except on AMD's trees and in
     chains of fused multiply-adds, which follow IEEE 754.
 
     Raises:
@@ -120,7 +120,11 @@ class Hardware(ExactProducts):
         """Instruction, step, conversion, order and source in words."""
         one = self.instruction
         steps = "1 step" if one.steps == 1 else f"{one.steps} steps"
-        scales = [] if one.scale is None else [("scales", f"{one.scale}, one for {one.block} elements; 1 for operands in no block format")]
+        scales = (
+            []
+            if one.scale is None
+            else [("scales", f"{one.scale}, one for {one.block} elements; 1 for operands in no block format")]
+        )
         words = one.model.words.removesuffix(f", {one.model.out}")
         return [
             ("instruction", f"{one.arch} {one.name}, k = {one.k} in {steps}"),

@@ -3,6 +3,7 @@
 encoded = gemmsim.mx.encode(x, "mxfp8_e4m3")      # element codes and scale codes
 gemmsim.mx.decode(encoded, "mxfp8_e4m3")
 gemmsim.mx.quantize(x, "mxfp4")                   # both at once, in x's dtype
+gemmsim.mx.matmul(a, b, "scaled(fp32)", a_format="mxfp8_e4m3", b_format="mxfp4")
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from .convert import encode as encode
     from .convert import quantize as quantize
     from .convert import tensor_scale as tensor_scale
+    from .matmul import matmul as matmul
     from .plot import plot_formats as plot_formats
     from .swizzle import from_blocked as from_blocked
     from .swizzle import to_blocked as to_blocked
@@ -27,6 +29,7 @@ _HOME = {
     "encode": "convert",
     "format_table": "table",
     "from_blocked": "swizzle",
+    "matmul": "matmul",
     "plot_formats": "plot",
     "quantize": "convert",
     "tensor_scale": "convert",
@@ -39,6 +42,7 @@ __all__ = [
     "encode",
     "format_table",
     "from_blocked",
+    "matmul",
     "plot_formats",
     "quantize",
     "tensor_scale",

@@ -57,9 +57,7 @@ class BlockOperand:
         """Each element without its scale, in float32, which holds all of them."""
         elements = torch.empty(self.shape, dtype=torch.float32)
         if elements.numel():
-            whole = replace(
-                self.format, block_size=self.size, scale=E8M0, rule=ScaleRule.FLOOR, tensor_scale=False
-            )
+            whole = replace(self.format, block_size=self.size, scale=E8M0, rule=ScaleRule.FLOOR, tensor_scale=False)
             shape = [1 if d == elements.dim() + self.dim else n for d, n in enumerate(elements.shape)]
             ones = torch.full((1,), _ONE, dtype=torch.uint8).expand(shape)
             cpu.decode_blocks(self.codes, ones, whole, elements, self.dim, self.packing)

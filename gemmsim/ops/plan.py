@@ -52,7 +52,9 @@ class Product:
         wide = not fits(last.format, torch.float32)
         init = getattr(spec.accumulator, "init", "zero")
         palette = isinstance(spec.accumulator, Palette)
-        return cls(spec.key, spec.transposed().key, spec.cast_a is not None, spec.cast_b is not None, wide, init, palette)
+        return cls(
+            spec.key, spec.transposed().key, spec.cast_a is not None, spec.cast_b is not None, wide, init, palette
+        )
 
 
 @dataclass(frozen=True)

@@ -70,14 +70,15 @@ def _hardware(accumulator: Hardware, dot: Dot) -> Value:
     fmt = dot.scale_format
     if dot.group is not None and fmt is not None:
         scales = (_filled(dot.left_scales, fill, dot.group, fmt), _filled(dot.right_scales, fill, dot.group, fmt))
-    result = chain(row, *operands, [*dot.products, *[0] * fill], 0, dot.unit, *scales, fmt)
+    products = [*dot.products, *[0] * fill]
+    result = chain(row, operands[0], operands[1], products, 0, dot.unit, scales[0], scales[1], fmt)
     return times_tensor_scales(result, accumulator.add_cast, dot)
 
 
 def _filled(scales: Sequence[float], fill: int, block: int, fmt: FloatFormat) -> Sequence[float]:
     """Scales without signs; the last block goes on to its end, later ones have code 0."""
     rest = min(-len(scales) % block, fill)
-    return [abs(x) for x in [*scales, *scales[-1:] * rest, *[fmt.decode(0)] * (fill - rest)]]
+    return [abs(x) for x in [*scales, *[scales[-1] if scales else 1.0] * rest, *[fmt.decode(0)] * (fill - rest)]]
 
 
 def chain(

@@ -91,7 +91,7 @@ def gemm(
 
     ``c`` is an addend of ``out``'s shape, which the accumulator's ``init`` gives a place; without it C is absent.
     ``select`` holds integers of ``out``'s shape, the member of a palette for each element.
-    ``scales``: of block formats, where the accumulator takes them apart; ``a`` and ``b`` hold the elements without them.
+    ``scales``: of block formats, where the accumulator takes them apart; ``a`` and ``b`` hold elements without them.
     Broadcast dimensions come expanded (stride 0). Results are rounded to ``out``'s dtype (nearest even) after the
     spec's own output rounding. ``seed`` matters only for stochastic specs. Returns what ran.
     Extra memory: B packed once (K x N in the carrier, float32 or float64) and half a megabyte per thread for A; where a
@@ -144,8 +144,8 @@ def count_overflows(
 
 def _not_decoded(spec: GemmSpec) -> UnsupportedSpec:
     return UnsupportedSpec(
-        f"The CPU backend multiplies values or elements, not tensors as given, for {str(spec)!r}.\n  Call gemmsim.qmatmul "
-        "or gemmsim.mx.matmul, which encode operands."
+        f"The CPU backend multiplies values or elements, not tensors as given, for {str(spec)!r}.\n  Call "
+        "gemmsim.qmatmul or gemmsim.mx.matmul, which encode operands."
     )
 
 

@@ -78,4 +78,3 @@ def _is_narrow(a: Tensor, b: Tensor) -> bool:
             if smallest < 2.0**-120 or largest > 2.0**120:
                 return False
     return low >= 2.0**-110 and high <= 2.0**120
-

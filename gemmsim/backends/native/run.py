@@ -103,7 +103,10 @@ def gemm(
         carrier = torch.float32
     if not _gemm_is_exact(a.device.type):
         return None
-    left, right = cast_operand(a, spec.cast_a, carrier, seed, _SITE_A), cast_operand(b, spec.cast_b, carrier, seed, _SITE_B)
+    left, right = (
+        cast_operand(a, spec.cast_a, carrier, seed, _SITE_A),
+        cast_operand(b, spec.cast_b, carrier, seed, _SITE_B),
+    )
     if proof is None:
         facts = facts_of_data(left, right)
         found: Proof | Refusal | None = None if facts is None else exact(spec, facts)
