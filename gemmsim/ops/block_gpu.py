@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from gemmsim.arithmetic import GemmSpec
+from gemmsim.formats import BlockFormat
 
 from . import kernels
 from .block_operands import BlockOperand
@@ -16,7 +17,7 @@ from .seeds import Site
 if TYPE_CHECKING:
     from gemmsim.backends.cuda import Blocks
 
-__all__ = ["product"]
+__all__ = ["narrowed", "product"]
 
 
 def product(a: Tensor | BlockOperand, b: Tensor | BlockOperand, spec: GemmSpec, out: Tensor, seed: int) -> object:
@@ -27,6 +28,15 @@ def product(a: Tensor | BlockOperand, b: Tensor | BlockOperand, spec: GemmSpec, 
     left = _blocks(a, batch) if isinstance(a, BlockOperand) else _plain(a, spec, seed, Site.OPERAND_A, batch)
     right = _blocks(b, batch) if isinstance(b, BlockOperand) else _plain(b, spec, seed, Site.OPERAND_B, batch)
     return cuda.gemm_blocks(left, right, spec, out, seed)
+
+
+def narrowed(x: Tensor, y: Tensor, spec: GemmSpec) -> tuple[Tensor, Tensor]:
+    """Both operands' values in bfloat16 if both are in block formats and it holds them; waits for the GPU to say so."""
+    if not (isinstance(spec.a, BlockFormat) and isinstance(spec.b, BlockFormat)):
+        return x, y
+    small = x.bfloat16(), y.bfloat16()
+    same = [((n.to(w.dtype) == w) | w.isnan()).all() for n, w in zip(small, (x, y), strict=True)]
+    return small if bool(same[0] & same[1]) else (x, y)
 
 
 def _plain(x: Tensor, spec: GemmSpec, seed: int, site: int, batch: torch.Size) -> Tensor:

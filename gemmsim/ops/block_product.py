@@ -16,7 +16,7 @@ from gemmsim.arithmetic.hardware import Hardware
 from gemmsim.backends import cpu
 from gemmsim.formats import E8M0, BlockFormat, Cast, FloatFormat
 
-from . import block_gpu, kernels
+from . import acceleration, block_gpu, kernels
 from .block_operands import BlockOperand, encode_operand
 from .errors import message
 from .seeds import Site
@@ -46,7 +46,10 @@ def matmul(
 ) -> tuple[Tensor, object]:
     """The product of encoded (or plain) operands in ``dtype`` and of ``shape``, and what ran."""
     if not takes_scales(spec.accumulator):
-        return kernels.general_matmul(_values(a), _values(b), plain_spec(spec), seed, dtype, c, select)
+        x, y = _values(a), _values(b)
+        if x.is_cuda and acceleration.current() is not None:  # cuBLAS is several times as fast on bfloat16
+            x, y = block_gpu.narrowed(x, y, spec)
+        return kernels.general_matmul(x, y, plain_spec(spec), seed, dtype, c, select)
     if c is not None or select is not None:
         asked = f"matmul: c or select with {str(spec)!r}"
         raise SpecError(message(asked, "neither with scaled(...) or block-scaled instructions", "Add c to the result."))

@@ -41,8 +41,8 @@ PACKINGS = ("bytes", "lo_first")
 class Blocks:
     """An operand of ``size`` terms as codes and scale codes, uint8, expanded to the batch; blocks along K.
 
-    ``packing``: "bytes", or "lo_first", two codes of 4 bits a byte along K. ``second``: the tensor's own scale, a float32
-    tensor of one element on the same device, of formats that have one.
+    ``packing``: "bytes", or "lo_first", two codes of 4 bits a byte along K. ``second``: the tensor's own scale, a
+    float32 tensor of one element on the same device, of formats that have one.
     """
 
     codes: Tensor
@@ -74,7 +74,7 @@ def _elements_spec(spec: GemmSpec) -> GemmSpec:
 
 
 def gemm_blocks(a: Tensor | Blocks, b: Tensor | Blocks, spec: GemmSpec, out: Tensor, seed: int = 0) -> Run:
-    """Write the product of ``a`` (\\*B, M, K) and ``b`` (\\*B, K, N) that ``spec`` with ``scaled(...)`` means into ``out``.
+    """Write the product of ``a`` (\\*B, M, K) and ``b`` (\\*B, K, N) that ``spec``, with ``scaled(...)``, means to ``out``.
 
     The bits of ``gemmsim.backends.cpu.gemm`` with scales. Codes are decoded while they are loaded; scales, and those of
     whole tensors, are read on the device, so that nothing waits. A plain operand has scale 1 and is cast as ``spec``

@@ -66,7 +66,7 @@ class Operands:
     count: bool = False
     code_a: CodeFormat | None = None
     code_b: CodeFormat | None = None
-    #: Of operands in block formats whose scales the accumulator takes apart: their format; whether the tensor has one, too.
+    #: Of operands in block formats whose scales come apart: their format, and whether the tensor has one, too.
     scale_a: tuple[FloatFormat, bool] | None = None
     scale_b: tuple[FloatFormat, bool] | None = None
     #: Terms that share a pair of scales.

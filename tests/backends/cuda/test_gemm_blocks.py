@@ -95,3 +95,13 @@ def test_other_accumulators_are_refused():
         cuda.gemm_blocks(a, a.t(), GemmSpec.of("mxfp8_e4m3 : fp32"), torch.empty(4, 4))
     with pytest.raises(SpecError):
         GemmSpec.of("e4m3 : scaled(fp32)")
+
+
+def test_values_are_narrowed_only_where_bfloat16_holds_them():
+    spec = GemmSpec.of("mxfp8_e4m3 : fp32")
+    x = torch.tensor([[448.0, 0.0, float("nan"), 2.0**-133]])
+    narrow = block_gpu.narrowed(x, x, spec)
+    assert narrow[0].dtype == narrow[1].dtype == torch.bfloat16 and narrow[0].isnan().any()
+    for hard in (2.0**-134, 1 + 2.0**-8):
+        assert block_gpu.narrowed(x, torch.tensor([[hard]]), spec)[0] is x
+    assert block_gpu.narrowed(x, x, GemmSpec.of("mxfp8_e4m3*bf16 : fp32"))[1] is x
