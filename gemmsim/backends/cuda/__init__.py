@@ -20,6 +20,7 @@ from .folder import cache_folder
 from .gemm import Run, count_overflows, gemm, supported
 from .gemm_blocks import Blocks, gemm_blocks
 from .gemm_codes import gemm_codes
+from .gemm_tensor import gemm_tensor_cores
 from .mx_cast import decode_blocks, encode_blocks, quantize_blocks
 from .registry import FAMILIES, Family, family_sources
 from .source import KernelSource
@@ -54,6 +55,7 @@ __all__ = [
     "gemm",
     "gemm_blocks",
     "gemm_codes",
+    "gemm_tensor_cores",
     "kernel_cache",
     "quantize",
     "quantize_blocks",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
@@ -28,10 +29,11 @@ from .gemm import (
     operands_of,
 )
 from .gemm_args import GemmArgs, gemm_args
-from .gemm_source import Operands
+from .gemm_source import Operands, gemm_source, sides
 from .launch import launch
+from .source import KernelSource
 
-__all__ = ["Blocks", "element_format", "gemm_blocks"]
+__all__ = ["Blocks", "element_format", "gemm_blocks", "sources"]
 
 #: How codes may lie in bytes where products read them.
 PACKINGS = ("bytes", "lo_first")
@@ -74,7 +76,7 @@ def _elements_spec(spec: GemmSpec) -> GemmSpec:
 
 
 def gemm_blocks(a: Tensor | Blocks, b: Tensor | Blocks, spec: GemmSpec, out: Tensor, seed: int = 0) -> Run:
-    """Write the product of ``a`` (\\*B, M, K) and ``b`` (\\*B, K, N) that ``spec``, with ``scaled(...)``, means to ``out``.
+    """Write the product of ``a`` (\\*B, M, K) and ``b`` (\\*B, K, N) that ``spec`` means into ``out``.
 
     The bits of ``gemmsim.backends.cpu.gemm`` with scales. Codes are decoded while they are loaded; scales, and those of
     whole tensors, are read on the device, so that nothing waits. A plain operand has scale 1 and is cast as ``spec``
@@ -132,3 +134,21 @@ def _fill_scales(args: GemmArgs, a: object, b: object) -> None:
         args.scale_b_block, args.scale_b_col = b.scales.stride()[-2:]
         args.scale_b_batch[: b.scales.dim() - 2] = b.scales.stride()[:-2]
         args.second_b = None if b.second is None else b.second.data_ptr()
+
+
+#: What CI compiles: float and other totals, scales of both kinds, one of the tensor.
+_LISTED = ("mxfp8_e4m3 : scaled(fp32)", "nvfp4/tensor : scaled(e5m10, bf16)")
+
+
+def sources() -> Iterator[KernelSource]:
+    """A kernel for each of a few products, with the tile of large ones."""
+    for text in _LISTED:
+        spec = GemmSpec.of(text)
+        fmt = spec.a
+        assert isinstance(fmt, BlockFormat)
+        plain, code = _elements_spec(spec), code_format(element_format(fmt))
+        layouts = (0, 0) if code.packed else (1, 1)
+        coded = Operands(torch.uint8, torch.uint8, torch.float32, None, False, True, True, *layouts, False, code, code)
+        scale = (fmt.scale, fmt.tensor_scale)
+        operands = replace(coded, scale_a=scale, scale_b=scale, group=spec.group)
+        yield gemm_source(plain, spec.accumulator, operands, sides(plain, spec.accumulator, operands)[0]).source
