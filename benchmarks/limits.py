@@ -89,7 +89,7 @@ def instructions(accumulator: Accumulator, run: Run, k: int) -> tuple[float, int
 
 
 def _runs(accumulator: Accumulator, kernel: str, terms: float) -> tuple[float, int] | None:
-    """Runs of `terms` terms whose totals meet in the same kernel (runs.h): the first term is a product, rounded once."""
+    """Runs of `terms` terms whose totals meet in one kernel (runs.h): the first term is a product, rounded once."""
     inner = accumulator.inner  # type: ignore[attr-defined]
     kind = kernel.rsplit(", ", 1)[-1]
     if not isinstance(inner, Sequential) or inner.mul is not None or accumulator.add_cast != inner.add_cast:

@@ -39,8 +39,8 @@ class Hardware(ExactProducts):
     tensor: the result is ``R(T_a * T_b * D)``, rounded once more to the register's format, to nearest even.
 
     Any NaN operand or scale, 0 * infinity and infinities of both signs give NaN; other infinities stay. Past the
-    largest finite value lies infinity, also where the conversion cuts toward zero. Zero results are +0, except on AMD's trees and in
-    chains of fused multiply-adds, which follow IEEE 754.
+    largest finite value lies infinity, also where the conversion cuts toward zero. Zero results are +0, except on AMD's
+    trees and in chains of fused multiply-adds, which follow IEEE 754.
 
     Raises:
         SpecError: for an architecture, op or formats outside the tables; it says what there is.

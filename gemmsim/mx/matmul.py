@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import torch
 from torch import Tensor
@@ -56,13 +56,14 @@ def matmul(
         DTypeError, DeviceError, SeedError: as ``gemmsim.qmatmul``.
         GradError: for a plain operand that requires grad beside an encoded one.
     """
-    spec, formats = _spec(accumulator), []
-    for name, x, given, named in (("a", a, a_format, spec.a), ("b", b, b_format, spec.b)):
-        formats.append(_format(name, x, None if given is None else block_of(given), named))
-    spec = GemmSpec(formats[0], formats[1], accumulator=spec.accumulator, out=spec.out, arithmetic=spec.arithmetic)
+    named, formats = _named(accumulator), []
+    for name, x, given, also in (("a", a, a_format, named.a), ("b", b, b_format, named.b)):
+        formats.append(_format(name, x, None if given is None else block_of(given), also))
+    spec = GemmSpec(formats[0], formats[1], accumulator=named.accumulator, out=named.out, arithmetic=named.arithmetic)
     if isinstance(a, Tensor) and isinstance(b, Tensor) and not (_knows_format(a) or _knows_format(b)):
         return qmatmul(a, b, spec, seed=seed, out_dtype=out_dtype)
-    left, right = _coded("a", a, formats[0], b, -1), _coded("b", b, formats[1], a, -2)
+    left = _coded("a", a, formats[0], -1, _size(b, formats[1], -2))
+    right = _coded("b", b, formats[1], -2, _size(a, formats[0], -1))
     if left.size != right.size:
         asked = f"mx.matmul: contracted sizes {left.size} and {right.size}"
         raise ShapeError(message(asked, "equal ones, (..., M, K) and (..., K, N)", "Check the operands."))
@@ -72,26 +73,23 @@ def matmul(
     return mm_op(left, right, spec.key, check_seed("mx.matmul", seed), dtype)
 
 
-def _spec(accumulator: AccumulatorLike) -> GemmSpec:
-    """The whole spec where one is given, else one of the accumulator alone; ``scaled`` waits for its formats."""
-    if isinstance(accumulator, GemmSpec):
-        return accumulator
-    if isinstance(accumulator, str) and (":" in accumulator or "->" in accumulator):
-        return GemmSpec.of(accumulator)
-    found = Accumulator.parse(accumulator) if isinstance(accumulator, str) else accumulator
-    if isinstance(found, Accumulator) and found.needs_scales:
-        return _Waiting(found)  # type: ignore[return-value]
-    return GemmSpec.of(found)
+class _Named(NamedTuple):
+    """What the accumulator argument says: of a whole spec all of it, else the accumulator alone."""
+
+    accumulator: Accumulator
+    a: Cast | BlockFormat | None = None
+    b: Cast | BlockFormat | None = None
+    out: Cast | None = None
+    arithmetic: str = "exact"
 
 
-class _Waiting:
-    """An accumulator that makes no spec without the operands' formats."""
-
-    a = b = out = None
-    arithmetic = "exact"
-
-    def __init__(self, accumulator: Accumulator) -> None:
-        self.accumulator = accumulator
+def _named(accumulator: AccumulatorLike) -> _Named:
+    if isinstance(accumulator, Accumulator):
+        return _Named(accumulator)
+    if isinstance(accumulator, str) and ":" not in accumulator and "->" not in accumulator:
+        return _Named(Accumulator.parse(accumulator))
+    spec = GemmSpec.of(accumulator)
+    return _Named(spec.accumulator, spec.a, spec.b, spec.out, spec.arithmetic)
 
 
 def _knows_format(x: Any) -> bool:
@@ -118,8 +116,8 @@ def _dtype(x: Any) -> torch.dtype:
     return found if isinstance(found, torch.dtype) and found.is_floating_point else torch.float32
 
 
-def _coded(name: str, x: Any, fmt: Any, other: Any, dim: int) -> Coded:
-    """Codes and scales of an encoded operand, checked; a plain one as it is."""
+def _coded(name: str, x: Any, fmt: Any, dim: int, other: int | None) -> Coded:
+    """Codes and scales of an encoded operand, checked; a plain one as it is. ``other``: K of the other operand."""
     if _knows_format(x):
         return _known(name, x, dim)
     if isinstance(x, Tensor):
@@ -137,15 +135,18 @@ def _coded(name: str, x: Any, fmt: Any, other: Any, dim: int) -> Coded:
     check_codes("mx.matmul", f"{name}.codes", x[0])
     _check_rank(name, x[0].dim())
     room = x[0].shape[dim] * (2 if packing == "lo_first" else 1)
-    size = _size_of(other, -3 - dim)
-    if size is None or not room - (packing == "lo_first") <= size <= room:
-        size = room
+    # The last byte of packed codes may hold one element or two.
+    size = other if other is not None and packing == "lo_first" and other == room - 1 else room
     return _checked(name, x[0], x[1], x[2] if len(x) > 2 else None, fmt, packing, dim, size)
 
 
-def _size_of(x: Any, dim: int) -> int | None:
-    """K of an operand that knows its shape."""
-    return x.shape[dim] if (isinstance(x, Tensor) or _knows_format(x)) and len(x.shape) > 1 else None
+def _size(x: Any, fmt: Any, dim: int) -> int | None:
+    """K of an operand that knows it; None of packed codes alone."""
+    codes = x if isinstance(x, Tensor) or _knows_format(x) else x[0] if isinstance(x, tuple) and x else None
+    if codes is None or len(codes.shape) < 2:
+        return None
+    packed = codes is not x and check_packing("mx.matmul", fmt, None) == "lo_first"
+    return None if packed else int(codes.shape[dim])
 
 
 def _known(name: str, x: Any, dim: int) -> Coded:
