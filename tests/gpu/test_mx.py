@@ -85,6 +85,69 @@ def test_more_than_two_to_the_31_elements():
     assert_bitwise_equal(along_rows[-3:].cpu(), gs.mx.quantize(x[rows // 32 * 32 :].cpu(), "mxfp8_e4m3", dim=0)[-3:])
 
 
+PRODUCTS = [
+    "mxfp8_e4m3 : fp32", "mxfp8_e4m3*mxfp4 : e5m10", "nvfp4/tensor : fp32", "mxint8 : exact(fp32)",
+    "mxfp8_e4m3 : scaled(fp32)", "mxfp8_e5m2*mxfp4 : scaled(e5m10, bf16)", "nvfp4/tensor : scaled(chunked(4, e5m10, fp32), fp32) -> bf16",
+    "nvfp4/tensor*nvfp4 : scaled(pairwise(fp32), bf16/rtz)", "mxint8/torchmx : scaled(int(24), fp32)", "mxfp4/b7*mxfp8_e4m3/b14 : scaled(e6m9, e5m10/sr8)",
+    "mxfp8_e4m3 : scaled(kahan(bf16), fp64)", "bf16*mxfp6_e2m3 : scaled(fp32, fp32, n=8)", "mxfp6_e3m2 : scaled(exact(fp32), fp32)",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("text", PRODUCTS)
+def test_products(text):
+    g = torch.Generator().manual_seed(2)
+    for m, k, n in ((3, 40, 5), (70, 256, 130), (200, 333, 129)):
+        a, b = torch.randn(m, k, generator=g), torch.randn(k, n, generator=g)
+        want = gs.qmatmul(a, b, text, seed=3, out_dtype=torch.float64)
+        assert_bitwise_equal(
+            gs.qmatmul(a.cuda(), b.cuda(), text, seed=3, out_dtype=torch.float64).cpu(), want, context=text
+        )
+    x, w = torch.randn(2, 7, 64, generator=g), torch.randn(9, 64, generator=g)
+    assert_bitwise_equal(gs.qlinear(x.cuda(), w.cuda(), None, text, seed=1).cpu(), gs.qlinear(x, w, None, text, seed=1))
+
+
+def test_encoded_operands_and_gradients():
+    a, b = torch.randn(33, 96), torch.randn(96, 17)
+    one, two = gs.mx.encode(a, "mxfp4"), gs.mx.encode(b, "mxfp6_e3m2", dim=-2)
+    want = gs.mx.matmul(one, two, "scaled(fp32)", a_format="mxfp4", b_format="mxfp6_e3m2")
+    on_gpu = [gs.mx.Encoded(*(None if t is None else t.cuda() for t in x)) for x in (one, two)]
+    assert_bitwise_equal(gs.mx.matmul(*on_gpu, "scaled(fp32)", a_format="mxfp4", b_format="mxfp6_e3m2").cpu(), want)
+
+
+def test_cublas_takes_bfloat16():
+    a, b = torch.randn(256, 512, device="cuda"), torch.randn(512, 128, device="cuda")
+    exact = gs.qmatmul(a, b, "mxfp8_e4m3 : exact(fp64)", out_dtype=torch.float64)
+    with gs.cublas_acceleration(True):
+        fast = gs.qmatmul(a, b, "mxfp8_e4m3 : fp32")
+        assert "bf16/fp32" in str(gs.last_backend())
+    torch.testing.assert_close(fast.double(), exact, rtol=1e-5, atol=1e-3)
+
+
+@pytest.mark.parametrize("pair", [("mxfp8_e4m3", "mxfp8_e4m3"), ("mxfp8_e4m3", "mxfp6_e3m2"), ("mxfp8_e4m3", "mxfp4"), ("mxfp4", "mxfp4"), ("nvfp4", "nvfp4"), ("mxint8", "mxfp8_e5m2")])  # fmt: skip
+def test_tensor_cores(pair):
+    """Near the exact product: terms whose position, scale or format was mistaken would be far away."""
+    from gemmsim.backends import cuda
+
+    for m, k, n in ((128, 64, 128), (200, 320, 136), (5, 96, 7), (513, 1024, 300)):
+        a, b = torch.randn(m, k, device="cuda"), torch.randn(n, k, device="cuda")
+        spread = torch.exp2(torch.randint(-6, 6, (1, k // 16), device="cuda").float()).repeat_interleave(16, 1)
+        a, b = a * spread, b / spread
+        packing = "lo_first" if "4" == pair[0][-1] == pair[1][-1] else "bytes"
+        left, right = gs.mx.encode(a, pair[0], packing=packing), gs.mx.encode(b, pair[1], packing=packing)
+        out = torch.empty(m, n, device="cuda")
+        blocks = [
+            cuda.Blocks(x.codes, x.scales, parse_block(name), k, packing)
+            for x, name in ((left, pair[0]), (right, pair[1]))
+        ]
+        turned = cuda.Blocks(right.codes.t(), right.scales.t(), parse_block(pair[1]), k, packing)
+        run = cuda.gemm_tensor_cores(blocks[0], turned, out)
+        values = [
+            gs.mx.decode(x, name, size=k, packing=packing).double() for x, name in ((left, pair[0]), (right, pair[1]))
+        ]
+        exact, size = values[0] @ values[1].t(), values[0].abs() @ values[1].abs().t()
+        assert bool(((out.double() - exact).abs() <= size * 2.0**-12 + 1e-30).all()), run
+
+
 def test_mixed_devices_are_refused():
     encoded = gs.mx.encode(torch.randn(4, 32), "mxfp8_e4m3")
     with pytest.raises(ValueError, match="one device"):
