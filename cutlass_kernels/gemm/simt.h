@@ -106,6 +106,7 @@ template <GemmConfig K> struct Gemm {
         BlockScales<K> scales = {g, nullptr, nullptr};
         if constexpr (K.scale_a.present) scales.a = g.scale_a + offset(g, g.scale_a_batch, batch);
         if constexpr (K.scale_b.present) scales.b = g.scale_b + offset(g, g.scale_b_batch, batch);
+        if constexpr (SAME<Run, ScaledHardwareRun<K>>) run.scales = &scales;
         Orders<K, Run> orders = {stream, place, g.size, run, scales};
         if constexpr (K.init == C_FIRST) {
             run.start();

@@ -90,6 +90,7 @@ PRODUCTS = [
     "mxfp8_e4m3 : scaled(fp32)", "mxfp8_e5m2*mxfp4 : scaled(e5m10, bf16)", "nvfp4/tensor : scaled(chunked(4, e5m10, fp32), fp32) -> bf16",
     "nvfp4/tensor*nvfp4 : scaled(pairwise(fp32), bf16/rtz)", "mxint8/torchmx : scaled(int(24), fp32)", "mxfp4/b7*mxfp8_e4m3/b14 : scaled(e6m9, e5m10/sr8)",
     "mxfp8_e4m3 : scaled(kahan(bf16), fp64)", "bf16*mxfp6_e2m3 : scaled(fp32, fp32, n=8)", "mxfp6_e3m2 : scaled(exact(fp32), fp32)",
+    "mxfp8_e4m3 : hw(blackwell, mxf8f6f4, e4m3)", "nvfp4/tensor : hw(blackwell, mxf4nvf4, e2m1)",
 ]  # fmt: skip
 
 

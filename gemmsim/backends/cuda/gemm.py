@@ -12,7 +12,6 @@ from torch import Tensor
 
 from gemmsim.arithmetic import Accumulator, GemmSpec, Sequential, SpecError
 from gemmsim.arithmetic.errors import UnsupportedSpec
-from gemmsim.arithmetic.hardware import Hardware
 from gemmsim.arithmetic.palette import Palette
 from gemmsim.formats import Cast, FixedFormat
 
@@ -89,8 +88,6 @@ def _members(spec: GemmSpec) -> tuple[Accumulator, ...]:
 @lru_cache(maxsize=4096)
 def supported(spec: GemmSpec) -> str | None:
     """None if this backend computes ``spec``, else the reason why not."""
-    if spec.has_blocks and isinstance(spec.accumulator, Hardware):
-        return "block-scaled instructions are computed on the CPU"
     for member in _members(spec):
         plain = replace(member, init="zero") if isinstance(member, Sequential) else member
         reason = cpu_supported(replace(spec, accumulator=plain, product=None))

@@ -1,4 +1,4 @@
-"""Matrix products of operands in block formats whose scales the accumulator takes apart: ``scaled(...)``."""
+"""Matrix products of operands in block formats where the accumulator takes their scales apart from elements."""
 
 from __future__ import annotations
 
@@ -71,8 +71,8 @@ def element_format(fmt: BlockFormat) -> Format:
 def _elements_spec(spec: GemmSpec) -> GemmSpec:
     """``spec`` for elements without scales, as far as casts and runs go: with the accumulator of a group."""
     casts = [Cast(element_format(x)) if isinstance(x, BlockFormat) else x for x in (spec.a, spec.b)]
-    assert isinstance(spec.accumulator, Scaled)
-    return replace(spec, a=casts[0], b=casts[1], accumulator=spec.accumulator.inner, product=None)
+    inner = spec.accumulator.inner if isinstance(spec.accumulator, Scaled) else spec.accumulator
+    return replace(spec, a=casts[0], b=casts[1], accumulator=inner, product=None)
 
 
 def gemm_blocks(a: Tensor | Blocks, b: Tensor | Blocks, spec: GemmSpec, out: Tensor, seed: int = 0) -> Run:
@@ -83,13 +83,14 @@ def gemm_blocks(a: Tensor | Blocks, b: Tensor | Blocks, spec: GemmSpec, out: Ten
     says.
 
     Raises:
-        UnsupportedSpec: for an accumulator other than ``scaled(...)``, or if ``supported(spec)`` gives a reason.
+        UnsupportedSpec: for an accumulator that takes no scales, or if ``supported(spec)`` gives a reason.
         ValueError: for more than 2^31 - 1 terms or 16 batch dimensions, or tensors on several devices.
         CudaError: if a kernel cannot be compiled or launched.
     """
-    if not isinstance(spec.accumulator, Scaled):
+    if spec.group is None:
         raise UnsupportedSpec(
-            f"gemm_blocks with {spec.accumulator}; allowed: scaled(...).\n  Decode the operands for others."
+            f"gemm_blocks with {spec.accumulator}; allowed: scaled(...) and block-scaled instructions.\n"
+            "  Decode the operands for others."
         )
     left, right = (x.codes if isinstance(x, Blocks) else x for x in (a, b))
     codes = tuple(x.code_format if isinstance(x, Blocks) else None for x in (a, b))
@@ -111,6 +112,7 @@ def gemm_blocks(a: Tensor | Blocks, b: Tensor | Blocks, spec: GemmSpec, out: Ten
     kernel = kernel_for(plain, spec.accumulator, operands, out)
     args = gemm_args(left, right, out, seed)
     args.k = terms
+    args.block_a = args.block_b = spec.group  # of an operand in no block format
     _fill_scales(args, a, b)
     keep = fill_orders(args, spec.accumulator, out.device, spec.group)
     launch(kernel.source, out.device, (blocks_of(args, kernel), 1, 1), args)
@@ -137,7 +139,12 @@ def _fill_scales(args: GemmArgs, a: object, b: object) -> None:
 
 
 #: What CI compiles: float and other totals, scales of both kinds, one of the tensor.
-_LISTED = ("mxfp8_e4m3 : scaled(fp32)", "nvfp4/tensor : scaled(e5m10, bf16)")
+_LISTED = (
+    "mxfp8_e4m3 : scaled(fp32)",
+    "nvfp4/tensor : scaled(e5m10, bf16)",
+    "mxfp8_e4m3 : hw(blackwell, mxf8f6f4, e4m3)",
+    "nvfp4/tensor : hw(blackwell, mxf4nvf4, e2m1)",
+)
 
 
 def sources() -> Iterator[KernelSource]:

@@ -241,32 +241,25 @@ def quantize_blocks(
     _run(_Call("quantize", fmt, x, None, None, out, dim, "bytes"), tensor_scale)
 
 
-#: What CI compiles: each element format, scale rule, rounding and mode once, each dtype and packing with one format.
+#: What CI compiles: operation, format, dtypes, packing, whether blocks are whole. Each way through cutlass_kernels/mx.
+_F32, _F64, _F16, _BF16 = torch.float32, torch.float64, torch.float16, torch.bfloat16
 _LISTED = (
-    "mxfp8_e4m3", "mxfp8_e5m2/ceil", "mxfp6_e3m2/even", "mxfp6_e2m3/rceil", "mxfp4", "mxint8", "nvfp4", "nvfp4/tensor",
-    "mxfp8_e4m3/rtz", "mxfp4/torchao-0.18", "mxint8/microxcaling/rna",
+    ("encode", "mxfp8_e4m3", _F32, _F32, "bytes", True), ("encode", "mxfp6_e3m2/even", _F32, _F32, "dense", True),
+    ("encode", "mxint8/ceil", _F32, _F32, "bytes", True), ("encode", "nvfp4/tensor", _F32, _F32, "lo_first", True),
+    ("encode", "mxfp8_e4m3/rtz/rceil", _F32, _F32, "bytes", True),
+    ("encode", "mxfp4/torchao-0.18", _F32, _F32, "lo_first", True),
+    ("encode", "mxint8/microxcaling/rna", _F32, _F32, "bytes", True),
+    ("encode", "mxfp8_e4m3", _BF16, _BF16, "bytes", True), ("encode", "mxfp4", _BF16, _BF16, "lo_first", True),
+    ("encode", "nvfp4", _BF16, _BF16, "lo_first", True), ("encode", "mxfp8_e4m3", _F64, _F64, "bytes", True),
+    ("decode", "mxfp8_e4m3", _F32, _F32, "bytes", True), ("decode", "mxfp8_e4m3", _BF16, _BF16, "bytes", True),
+    ("decode", "mxfp4", _BF16, _BF16, "lo_first", True), ("decode", "nvfp4/tensor", _BF16, _BF16, "lo_first", True),
+    ("quantize", "mxfp8_e4m3", _F32, _F32, "bytes", True), ("quantize", "mxfp4", _F16, _F16, "bytes", True),
+    ("encode", "mxfp8_e4m3", _BF16, _BF16, "bytes", False), ("decode", "mxfp4", _BF16, _BF16, "lo_first", False),
+    ("quantize", "mxfp6_e3m2", _F32, _BF16, "bytes", False),
 )  # fmt: skip
 
 
 def sources() -> Iterator[KernelSource]:
     """A kernel for each path through cutlass_kernels/mx."""
-    f32, bf16 = torch.float32, torch.bfloat16
-    for name in _LISTED:
-        fmt = parse_block(name)
-        packing = "lo_first" if fmt.element.bits == 4 else "dense" if fmt.element.bits == 6 else "bytes"
-        yield mx_source("encode", fmt, f32, f32, packing)
-    for name, packing in (("mxfp8_e4m3", "bytes"), ("mxfp4", "lo_first"), ("mxfp6_e3m2", "dense")):
-        fmt = parse_block(name)
-        yield mx_source("encode", fmt, bf16, bf16, packing)
-        yield mx_source("decode", fmt, f32, f32, packing)
-        yield mx_source("decode", fmt, bf16, bf16, packing)
-        yield mx_source("quantize", fmt, f32, f32)
-        yield mx_source("quantize", fmt, bf16, bf16)
-        yield mx_source("encode", fmt, bf16, bf16, packing, whole=False)
-    yield mx_source("encode", parse_block("nvfp4"), bf16, bf16, "lo_first")
-    yield mx_source("decode", parse_block("nvfp4/tensor"), bf16, bf16, "lo_first")
-    fmt = parse_block("mxfp8_e4m3")
-    yield mx_source("encode", fmt, torch.float64, torch.float64)
-    yield mx_source("encode", fmt, torch.float16, torch.float16)
-    yield mx_source("decode", fmt, bf16, bf16, whole=False)
-    yield mx_source("quantize", fmt, f32, bf16, whole=False)
+    for op, name, src, dst, packing, whole in _LISTED:
+        yield mx_source(op, parse_block(name), src, dst, packing, whole)

@@ -22,6 +22,8 @@ SPECS = [
     "mxfp8_e4m3 : scaled(kahan(bf16), fp64)", "mxfp8_e4m3 : scaled(e4m3/sr8, fp32, n=1)", "mxfp8_e4m3*e5m2 : scaled(bf16, tf32)",
     "bf16*mxfp6_e2m3 : scaled(fp32, fp32, n=8)", "mxfp4/b8 : scaled(interleaved(2, e5m10), bf16)", "mxfp8_e4m3 : scaled(fp64, e5m10/ru)",
     "mxfp8_e4m3 : scaled(hw(hopper, wgmma, e4m3), fp32)", "mx(e3m2,e5m2)/b16 : scaled(fp32, e8m3)", "mxfp4 : scaled(fp32) -> e4m3/sr8",
+    "mxfp8_e4m3 : hw(blackwell, mxf8f6f4, e4m3)", "mxfp8_e5m2*mxfp8_e4m3 : hw(blackwell, mxf8f6f4, e5m2, e4m3)", "mxfp4 : hw(blackwell, mxf4, e2m1)",
+    "nvfp4 : hw(blackwell, mxf4nvf4, e2m1)", "nvfp4/tensor : hw(rtx_blackwell, mxf4nvf4, e2m1)", "e2m1*nvfp4 : hw(blackwell, mxf4nvf4, e2m1)",
 ]  # fmt: skip
 
 
