@@ -12,17 +12,20 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, cast
 
 from ..formats import (
+    BlockFloatFormat,
     BlockFormat,
     Cast,
-    FixedFormat,
     FloatFormat,
     FormatError,
     Rounding,
     parse_block,
+    parse_block_float,
     parse_cast,
     parse_rounding,
     parse_scalar,
 )
+from ..formats.any_format import FORMATS
+from ..formats.block_float import is_block_float_name
 from ..formats.block_grammar import is_block_name
 from .errors import SpecFormatError, spec_error
 
@@ -96,13 +99,17 @@ class CastKind(Kind):
 
 
 class OperandKind(CastKind):
-    """A format with its rounding and overflow policy, or a block format."""
+    """A format with its rounding and overflow policy, a block format, or block floating point."""
 
     def read(self, value: object, owner: str, name: str) -> Any:
         if isinstance(value, Mapping) and value.get("kind") == "block":
             read = BlockFormat.from_json
         elif isinstance(value, BlockFormat) or (isinstance(value, str) and is_block_name(value)):
             read = parse_block  # type: ignore[assignment]
+        elif isinstance(value, Mapping) and value.get("kind") == "block_float":
+            read = BlockFloatFormat.from_json  # type: ignore[assignment]
+        elif isinstance(value, BlockFloatFormat) or (isinstance(value, str) and is_block_float_name(value)):
+            read = parse_block_float  # type: ignore[assignment]
         else:
             return super().read(value, owner, name)
         try:
@@ -206,7 +213,7 @@ class AccumulatorKind(Kind):
             return parse_accumulator(value)
         if isinstance(value, Mapping):
             return Accumulator.from_json(cast("Mapping[str, object]", value))
-        if isinstance(value, (Cast, FloatFormat, FixedFormat)):
+        if isinstance(value, (Cast, *FORMATS)):
             return parse_accumulator(str(value))
         raise spec_error(
             f"{owner}: {name}={value!r} of type {type(value).__name__}",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from ..formats import BlockFormat, BlockMode, Cast
+from ..formats import BlockFloatFormat, BlockFormat, BlockMode, Cast, Sharing
 from .accumulator import Accumulator
 from .composite import Composite
 from .errors import spec_error
@@ -14,7 +14,7 @@ from .scaled import Scaled
 
 __all__ = ["check_block_operands", "group_size", "takes_scales"]
 
-Operand = Cast | BlockFormat | None
+Operand = Cast | BlockFormat | BlockFloatFormat | None
 
 
 def takes_scales(accumulator: Accumulator) -> bool:
@@ -42,6 +42,9 @@ def check_block_operands(a: Operand, b: Operand, accumulator: Accumulator) -> No
             "scaled(...) with at least one operand in a block format (mxfp8_e4m3, mxfp4, nvfp4, mx(...))",
             f"Name one, as in 'mxfp8_e4m3 : {accumulator}', or use chunked(...) for unscaled operands.",
         )
+    for name, fmt in (("a", a), ("b", b)):
+        if isinstance(fmt, BlockFloatFormat):
+            _check_block_float(name, fmt, accumulator)
     if not blocks:
         return
     if isinstance(accumulator, Scaled):
@@ -52,6 +55,22 @@ def check_block_operands(a: Operand, b: Operand, accumulator: Accumulator) -> No
         accumulator.scaled_instruction(*blocks.values())
     elif accumulator.operand_casts is not None:
         raise _no_scales(accumulator, blocks)
+
+
+def _check_block_float(name: str, fmt: BlockFloatFormat, accumulator: Accumulator) -> None:
+    """Its blocks lie along k, and its values are multiplied as they are."""
+    if fmt.sharing is Sharing.INDEX or fmt.dim not in (-1, 0) or (fmt.sharing is Sharing.BLOCK and fmt.dim != -1):
+        raise spec_error(
+            f"GemmSpec: operand {name}={fmt}",
+            "bfp(bits,block_size), whose blocks lie along k in every product, or bfp(bits,tensor)",
+            "Leave dim out; round with gemmsim.quantize beforehand for other dimensions.",
+        )
+    if takes_scales(accumulator) or accumulator.operand_casts is not None:
+        raise spec_error(
+            f"GemmSpec: operand {name}={fmt} with {accumulator}",
+            "block floating point with accumulators of any numbers",
+            "Choose another accumulator, as chunked(...), or a format that this one takes.",
+        )
 
 
 def _check_group(accumulator: Scaled, blocks: dict[str, BlockFormat]) -> None:

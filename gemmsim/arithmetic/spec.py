@@ -7,7 +7,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
-from ..formats import FP32, BlockFormat, Cast, FixedFormat, FloatFormat, Format
+from ..formats import FP32, BlockFloatFormat, BlockFormat, Cast, FixedFormat, Format
+from ..formats.any_format import FORMATS
 from .accumulator import Accumulator
 from .arguments import ACCUMULATOR, CAST, OPERAND, optional
 from .block_operands import check_block_operands, group_size
@@ -23,6 +24,7 @@ ARITHMETICS = ("exact", "fp32")
 
 _OPTIONAL_CAST = optional(CAST)
 _OPTIONAL_OPERAND = optional(OPERAND)
+_BLOCKS = (BlockFormat, BlockFloatFormat)
 _FIELDS = ("a", "b", "product", "accumulator", "out", "arithmetic")
 #: Parsed strings; emptied when full. Strings that vary without end (a seed in each) must not grow it for ever.
 _PARSED: dict[str, GemmSpec] = {}
@@ -53,8 +55,8 @@ class GemmSpec:
         SpecError: for fields that name nothing or contradict each other; unknown names come with the nearest ones.
     """
 
-    a: Cast | BlockFormat | None = None
-    b: Cast | BlockFormat | None = None
+    a: Cast | BlockFormat | BlockFloatFormat | None = None
+    b: Cast | BlockFormat | BlockFloatFormat | None = None
     product: Cast | None = None
     accumulator: Accumulator = Sequential(Cast(FP32))
     out: Cast | None = None
@@ -81,7 +83,7 @@ class GemmSpec:
         if accumulator.operand_casts is not None:
             for name, taken in zip("ab", accumulator.operand_casts, strict=True):
                 given = getattr(self, name)
-                if not isinstance(given, BlockFormat):
+                if not isinstance(given, _BLOCKS):
                     put(self, name, operand_cast(given, taken, accumulator, name))
         if self.arithmetic not in ARITHMETICS:
             raise spec_error(
@@ -92,8 +94,8 @@ class GemmSpec:
         if self.arithmetic == "fp32":
             self._check_fits_fp32()
         put(self, "key", _text(self))
-        put(self, "has_blocks", isinstance(self.a, BlockFormat) or isinstance(self.b, BlockFormat))
-        put(self, "is_stochastic", any(step.is_stochastic for step in self.casts()))
+        put(self, "has_blocks", isinstance(self.a, _BLOCKS) or isinstance(self.b, _BLOCKS))
+        put(self, "is_stochastic", self._is_stochastic())
 
     def transposed(self) -> GemmSpec:
         """Spec of ``B^T @ A^T`` for this one's ``A @ B``: each operand's cast goes with it."""
@@ -116,6 +118,10 @@ class GemmSpec:
                     "24 bits and sign",
                     "Use arithmetic='exact', or a narrower format.",
                 )
+
+    def _is_stochastic(self) -> bool:
+        blocks = any(isinstance(fmt, BlockFloatFormat) and fmt.is_stochastic for fmt in (self.a, self.b))
+        return blocks or any(step.is_stochastic for step in self.casts())
 
     # Questions
 
@@ -185,7 +191,7 @@ class GemmSpec:
             return spec
         if isinstance(spec, str):
             return _parse(str(spec))
-        if isinstance(spec, (Accumulator, Cast, FloatFormat, FixedFormat)):
+        if isinstance(spec, (Accumulator, Cast, *FORMATS)):
             return cls(accumulator=spec)  # type: ignore[arg-type]
         raise spec_error(
             f"GEMM spec {spec!r} of type {type(spec).__name__}",
@@ -268,7 +274,7 @@ def _text(spec: GemmSpec) -> str:
 
 def _fits_fp32(fmt: Format) -> bool:
     """Whether binary32 holds every value of ``fmt``."""
-    if isinstance(fmt, FloatFormat):
+    if not isinstance(fmt, FixedFormat):
         return fmt.p <= 24 and fmt.emax <= 127 and fmt.quantum_exponent >= -149
     width = fmt.bits - int(fmt.signed)
     # An unbounded grid has no width: what lies beyond 2**24 steps in binary32 is on the grid already.

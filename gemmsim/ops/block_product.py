@@ -14,7 +14,7 @@ from gemmsim.arithmetic.block_operands import takes_scales
 from gemmsim.arithmetic.errors import UnsupportedSpec
 from gemmsim.arithmetic.hardware import Hardware
 from gemmsim.backends import cpu
-from gemmsim.formats import E8M0, BlockFormat, Cast, FloatFormat
+from gemmsim.formats import E8M0, BlockFloatFormat, BlockFormat, Cast, FloatFormat, Sharing
 
 from . import acceleration, block_gpu, kernels
 from .block_operands import BlockOperand, encode_operand
@@ -27,10 +27,15 @@ __all__ = ["Operand", "count_overflows", "matmul", "operands_of", "plain_spec"]
 Operand: TypeAlias = Tensor | BlockOperand
 
 
-def operands_of(owner: str, a: Tensor, b: Tensor, spec: GemmSpec) -> tuple[Operand, Operand]:
+def operands_of(owner: str, a: Tensor, b: Tensor, spec: GemmSpec, seed: int = 0) -> tuple[Operand, Operand]:
     """``a`` and ``b`` in the block formats that ``spec`` names, blocks along the contraction dimension."""
     left: Operand = encode_operand(owner, a, spec.a, -1) if isinstance(spec.a, BlockFormat) else a
     right: Operand = encode_operand(owner, b, spec.b, -2) if isinstance(spec.b, BlockFormat) else b
+    if isinstance(spec.a, BlockFloatFormat):
+        left = kernels.quantize(a, spec.a, seed, Site.OPERAND_A)
+    if isinstance(spec.b, BlockFloatFormat):
+        by_block = spec.b.sharing is Sharing.BLOCK
+        right = kernels.quantize(b, replace(spec.b, dim=-2) if by_block else spec.b, seed, Site.OPERAND_B)
     return left, right
 
 
@@ -68,7 +73,7 @@ def matmul(
 
 def count_overflows(a: Tensor, b: Tensor, spec: GemmSpec, counts: Tensor, seed: int) -> None:
     """Add the overflows of each element of the product to ``counts``, contiguous int64 of its shape."""
-    left, right = operands_of("count_overflows", a, b, spec)
+    left, right = operands_of("count_overflows", a, b, spec, seed)
     batch = counts.shape[:-2]
     if not takes_scales(spec.accumulator):
         x, y = (t.expand(*batch, *t.shape[-2:]) for t in (_values(left), _values(right)))

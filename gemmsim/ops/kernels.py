@@ -14,19 +14,22 @@ import torch
 from torch import Tensor
 
 from gemmsim.arithmetic import GemmSpec
-from gemmsim.formats import BlockFormat, Cast
+from gemmsim.formats import BlockFloatFormat, BlockFormat, Cast, Sharing
 
 from . import selection, state
-from .casts import carrier_dtype
+from .casts import Target, target_dtype
 from .checks import FLOAT_DTYPES, check_device, check_float, check_integers, check_out_dtype
-from .errors import ShapeError, message
+from .errors import DeviceError, ShapeError, message
 from .seeds import Site, derive_seed, draw_seed
 from .selection import backend_of
 from .shapes import matmul_shape
 
 __all__ = [
     "NOTHING",
+    "backend_of",
     "call_seed",
+    "cast_operand",
+    "check_target",
     "count_overflows",
     "general_matmul",
     "matmul",
@@ -74,14 +77,33 @@ def result_dtype(owner: str, a: Tensor, b: Tensor, out_dtype: torch.dtype | None
     return a.dtype if a.dtype == b.dtype else torch.promote_types(a.dtype, b.dtype)
 
 
+def check_target(target: Target, x: Tensor) -> None:
+    """The error of a tensor that cannot be rounded to ``target``: its dtype, or a dimension it does not have."""
+    if x.dtype not in FLOAT_DTYPES:
+        check_float("quantize", "x", x)
+    if not isinstance(target, BlockFloatFormat):
+        return
+    if x.is_cuda:
+        asked = f"quantize: {target} on {x.device}"
+        raise DeviceError(message(asked, "block floating point on the CPU", "Use x.cpu() and move the result back."))
+    if target.sharing is not Sharing.TENSOR and not -x.dim() <= target.dim < x.dim():
+        allowed = (
+            f"dimensions of the tensor, {-x.dim()} to {x.dim() - 1}" if x.dim() else "tensors of one dimension or more"
+        )
+        asked = f"quantize: {target} of a tensor of shape {tuple(x.shape)}"
+        raise ShapeError(message(asked, allowed, "Change dim, or use bfp(bits,tensor)."))
+
+
 def quantize_into(
-    x: Tensor, cast: Cast, out: Tensor, seed: int | None, site: int = Site.QUANTIZE, stream: int = 0
+    x: Tensor, cast: Target, out: Tensor, seed: int | None, site: int = Site.QUANTIZE, stream: int = 0
 ) -> None:
     """Write ``cast`` of each element of ``x`` to ``out``; a stochastic cast without ``seed`` draws one."""
     bits = 0
     if cast.is_stochastic:
         bits = draw_seed() if seed is None else derive_seed(seed, stream)
-    if out.dim() <= _MAX_DIMS:
+    if isinstance(cast, BlockFloatFormat):
+        backend_of(x).quantize_block_float(x, cast, out, bits, site)
+    elif out.dim() <= _MAX_DIMS:
         backend_of(x).quantize(x, cast, out, bits, site)
     else:
         flat = torch.empty(out.numel(), dtype=out.dtype, device=out.device)
@@ -90,8 +112,9 @@ def quantize_into(
     state.record("quantize", _name(x), str(cast), f"{x.numel()} elements {x.dtype} to {out.dtype}")
 
 
-def overwrite(x: Tensor, cast: Cast, out: Tensor, seed: int | None) -> None:
+def overwrite(x: Tensor, cast: Target, out: Tensor, seed: int | None) -> None:
     """``quantize_into`` a tensor that others may hold: autograd learns that it changed."""
+    check_target(cast, x)
     quantize_into(x, cast, out, seed)
     if not out.is_inference():
         torch.autograd.graph.increment_version(out)
@@ -99,16 +122,15 @@ def overwrite(x: Tensor, cast: Cast, out: Tensor, seed: int | None) -> None:
 
 def quantize(
     x: Tensor,
-    cast: Cast,
+    cast: Target,
     seed: int | None = None,
     site: int = Site.QUANTIZE,
     stream: int = 0,
     widen: bool = False,
 ) -> Tensor:
     """``cast`` of each element of ``x`` as a new tensor of its dtype; ``widen``: of one that holds the format."""
-    if x.dtype not in FLOAT_DTYPES:
-        check_float("quantize", "x", x)
-    out = torch.empty_like(x, dtype=carrier_dtype(cast.format, x.dtype) if widen else x.dtype)
+    check_target(cast, x)
+    out = torch.empty_like(x, dtype=target_dtype(cast, x.dtype) if widen else x.dtype)
     quantize_into(x, cast, out, seed, site, stream)
     return out
 
@@ -151,7 +173,7 @@ def _block_matmul(
     from . import block_product
 
     shape = matmul_shape("matmul", a, b)
-    left, right = block_product.operands_of("matmul", a, b, spec)
+    left, right = block_product.operands_of("matmul", a, b, spec, seed)
     return block_product.matmul(left, right, spec, seed, dtype, shape, c, select)
 
 
@@ -222,13 +244,14 @@ def _cast_stochastic_operands(spec: GemmSpec, a: Tensor, b: Tensor, seed: int) -
     Inside a batched GEMM a repeated (broadcast) operand has lost that index.
     """
     if spec.cast_a is not None and spec.cast_a.is_stochastic:
-        a, spec = _cast_operand(a, spec.cast_a, seed, Site.OPERAND_A), replace(spec, a=None)
+        a, spec = cast_operand(a, spec.cast_a, seed, Site.OPERAND_A), replace(spec, a=None)
     if spec.cast_b is not None and spec.cast_b.is_stochastic:
-        b, spec = _cast_operand(b, spec.cast_b, seed, Site.OPERAND_B), replace(spec, b=None)
+        b, spec = cast_operand(b, spec.cast_b, seed, Site.OPERAND_B), replace(spec, b=None)
     return spec, a, b
 
 
-def _cast_operand(t: Tensor, cast: Cast, seed: int, site: int) -> Tensor:
+def cast_operand(t: Tensor, cast: Cast, seed: int, site: int) -> Tensor:
+    """``t`` cast, in a dtype that holds the format."""
     return quantize(t, cast, seed, site, widen=True)
 
 
@@ -249,8 +272,8 @@ def matmul_with_operands(
     dtype = result_dtype("matmul", a, b, out_dtype)
     matmul_shape("matmul", a, b)
     bits = call_seed(spec, seed, stream)
-    cast_a = a.new_empty(0) if spec.cast_a is None else _cast_operand(a, spec.cast_a, bits, Site.OPERAND_A)
-    cast_b = b.new_empty(0) if spec.cast_b is None else _cast_operand(b, spec.cast_b, bits, Site.OPERAND_B)
+    cast_a = a.new_empty(0) if spec.cast_a is None else cast_operand(a, spec.cast_a, bits, Site.OPERAND_A)
+    cast_b = b.new_empty(0) if spec.cast_b is None else cast_operand(b, spec.cast_b, bits, Site.OPERAND_B)
     left, right = (a if spec.cast_a is None else cast_a), (b if spec.cast_b is None else cast_b)
     stripped = without_operand_casts(spec)
     if spec.has_blocks:
@@ -264,7 +287,8 @@ def matmul_with_operands(
 @lru_cache(maxsize=4096)
 def without_operand_casts(spec: GemmSpec) -> GemmSpec:
     """``spec`` for operands that are cast already; block formats stay."""
-    a, b = (fmt if isinstance(fmt, BlockFormat) else None for fmt in (spec.a, spec.b))
+    blocks = (BlockFormat, BlockFloatFormat)
+    a, b = (fmt if isinstance(fmt, blocks) else None for fmt in (spec.a, spec.b))
     return replace(spec, a=a, b=b)
 
 

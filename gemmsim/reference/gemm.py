@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 from ..arithmetic import Accumulator, GemmSpec, Palette, SpecError, SpecLike
 from ..arithmetic.block_operands import takes_scales
-from ..formats import FP32, BlockFormat, Cast
+from ..formats import FP32, BlockFloatFormat, BlockFormat, Cast, Sharing
+from .block_float import quantize_block_float
 from .blocked import Blocked, blocked
 from .dot import Dot, check_known, total
 from .dyadic import lowest_exponent, multiply, to_float, to_units
@@ -123,8 +125,13 @@ def _prepare(
     addend = _addend(spec, c, m, n)
     chosen = _select(spec, select, m, n)
     seed = seed if spec.fixed_seed is None else spec.fixed_seed
-    rows = _cast(rows, spec.cast_a, seed, Site.OPERAND_A, row0 * k if a_start is None else a_start)
+    a_start = row0 * k if a_start is None else a_start
+    rows = _cast(rows, spec.cast_a, seed, Site.OPERAND_A, a_start)
     columns = _cast(columns, spec.cast_b, seed, Site.OPERAND_B, b_start)
+    if isinstance(spec.a, BlockFloatFormat):
+        rows = _block_float(rows, spec.a, 1, seed, Site.OPERAND_A, a_start)
+    if isinstance(spec.b, BlockFloatFormat):
+        columns = _block_float(columns, spec.b, 0, seed, Site.OPERAND_B, b_start)
     if spec.arithmetic == "fp32":
         rows, columns = quantize(rows, FP32), quantize(columns, FP32)
         addend = None if addend is None else quantize(addend, FP32)
@@ -166,6 +173,14 @@ def _dots(work: _Work) -> Iterator[list[tuple[Accumulator, Dot]]]:
                 dot.scale_format = next(fmt.scale for fmt in (spec.a, spec.b) if isinstance(fmt, BlockFormat))
             line.append((which, dot))
         yield line
+
+
+def _block_float(matrix: Matrix, fmt: BlockFloatFormat, dim: int, seed: int, site: int, start: int) -> Matrix:
+    """An operand in block floating point with its blocks along k, which is dimension ``dim``."""
+    width = len(matrix[0]) if matrix else 0
+    fmt = replace(fmt, dim=dim) if fmt.sharing is Sharing.BLOCK else fmt
+    flat = quantize_block_float([x for row in matrix for x in row], (len(matrix), width), fmt, seed, site, start)
+    return [flat[i * width : (i + 1) * width] for i in range(len(matrix))]
 
 
 def _block_operands(a: Any, b: Any, spec: GemmSpec) -> tuple[Any, Any, tuple[Matrix, Matrix] | None, float | None]:

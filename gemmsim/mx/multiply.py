@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from gemmsim.arithmetic import Accumulator, GemmSpec, SpecError
-from gemmsim.formats import BlockFormat, Cast, Format
+from gemmsim.formats import BlockFloatFormat, BlockFormat, Cast, Format
 from gemmsim.ops import qmatmul
 from gemmsim.ops.checks import check_device, check_float, check_out_dtype
 from gemmsim.ops.errors import DTypeError, GradError, ShapeError, message
@@ -62,6 +62,9 @@ def matmul(
     spec = GemmSpec(formats[0], formats[1], accumulator=named.accumulator, out=named.out, arithmetic=named.arithmetic)
     if isinstance(a, Tensor) and isinstance(b, Tensor) and not (_knows_format(a) or _knows_format(b)):
         return qmatmul(a, b, spec, seed=seed, out_dtype=out_dtype)
+    if any(isinstance(fmt, BlockFloatFormat) for fmt in formats):
+        asked = f"mx.matmul: {spec} with an encoded operand"
+        raise SpecError(message(asked, "block floating point beside plain tensors", "Decode the other operand."))
     left = _coded("a", a, formats[0], -1, _size(b, formats[1], -2))
     right = _coded("b", b, formats[1], -2, _size(a, formats[0], -1))
     if left.size != right.size:
@@ -77,8 +80,8 @@ class _Named(NamedTuple):
     """What the accumulator argument says: of a whole spec all of it, else the accumulator alone."""
 
     accumulator: Accumulator
-    a: Cast | BlockFormat | None = None
-    b: Cast | BlockFormat | None = None
+    a: Cast | BlockFormat | BlockFloatFormat | None = None
+    b: Cast | BlockFormat | BlockFloatFormat | None = None
     out: Cast | None = None
     arithmetic: str = "exact"
 
@@ -96,7 +99,7 @@ def _knows_format(x: Any) -> bool:
     return isinstance(getattr(x, "format", None), BlockFormat) and hasattr(x, "codes")
 
 
-def _format(name: str, x: Any, given: BlockFormat | None, named: Cast | BlockFormat | None) -> Any:
+def _format(name: str, x: Any, given: BlockFormat | None, named: object) -> Any:
     """The one format that the operand, the keyword and the spec agree on."""
     own = x.format if _knows_format(x) else None
     blocks = [fmt for fmt in (own, given, named) if isinstance(fmt, BlockFormat)]
