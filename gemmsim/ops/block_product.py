@@ -81,7 +81,8 @@ def count_overflows(a: Tensor, b: Tensor, spec: GemmSpec, counts: Tensor, seed: 
         return
     if counts.is_cuda:
         raise UnsupportedSpec(
-            f"count_overflows of {str(spec)!r} on a GPU; allowed: CPU tensors where scales are taken apart.\n  Use .cpu()."
+            f"count_overflows of {str(spec)!r} on a GPU; allowed: CPU tensors where scales are taken apart.\n"
+            "  Use .cpu()."
         )
     x, y, scales = _parts(left, right, spec, seed, batch)
     cpu.count_overflows(x, y, spec, counts, seed, scales)
