@@ -5,12 +5,17 @@ from .gemm import count_overflows, gemm, supported
 from .library import ISAS, LibraryError, build_info, isa, set_isa
 from .quantize import quantize
 from .run import Run
+from .scaled_cast import AMAX_NOT_FINITE, NEGATIVE_INPUT, GridNumbers, affine_cast, scaled_blocks, scaled_cast
 
 __all__ = [
+    "AMAX_NOT_FINITE",
     "ISAS",
+    "NEGATIVE_INPUT",
     "PACKINGS",
+    "GridNumbers",
     "LibraryError",
     "Run",
+    "affine_cast",
     "build_info",
     "count_overflows",
     "decode_blocks",
@@ -19,6 +24,8 @@ __all__ = [
     "isa",
     "quantize",
     "quantize_blocks",
+    "scaled_blocks",
+    "scaled_cast",
     "set_isa",
     "supported",
 ]
