@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from .affine import FakeAffineTensorQuantFunction as FakeAffineTensorQuantFunction
     from .affine import fake_affine_tensor_quant as fake_affine_tensor_quant
+    from .bias_calibrator import BiasCalibrator as BiasCalibrator
     from .block import DynamicBlockQuantizationFunction as DynamicBlockQuantizationFunction
     from .block import StaticBlockQuantizationFunction as StaticBlockQuantizationFunction
     from .block import dynamic_block_quant as dynamic_block_quant
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from .block import quantize_op as quantize_op
     from .block import static_block_quant as static_block_quant
     from .block import static_blockwise_fp4_fake_quant as static_blockwise_fp4_fake_quant
+    from .config import QuantizerAttributeConfig as QuantizerAttributeConfig
     from .descriptor import QUANT_DESC_8BIT_CONV1D_WEIGHT_PER_CHANNEL as QUANT_DESC_8BIT_CONV1D_WEIGHT_PER_CHANNEL
     from .descriptor import QUANT_DESC_8BIT_CONV2D_WEIGHT_PER_CHANNEL as QUANT_DESC_8BIT_CONV2D_WEIGHT_PER_CHANNEL
     from .descriptor import QUANT_DESC_8BIT_CONV3D_WEIGHT_PER_CHANNEL as QUANT_DESC_8BIT_CONV3D_WEIGHT_PER_CHANNEL
@@ -58,6 +60,7 @@ if TYPE_CHECKING:
     from .floating import scaled_e4m3 as scaled_e4m3
     from .floating import scaled_e4m3_abstract as scaled_e4m3_abstract
     from .floating import scaled_e4m3_impl as scaled_e4m3_impl
+    from .histogram import HistogramCalibrator as HistogramCalibrator
     from .integer import FakeTensorQuantFunction as FakeTensorQuantFunction
     from .integer import LegacyFakeTensorQuantFunction as LegacyFakeTensorQuantFunction
     from .integer import TensorQuantFunction as TensorQuantFunction
@@ -66,10 +69,26 @@ if TYPE_CHECKING:
     from .integer import int_cast_ste as int_cast_ste
     from .integer import legacy_fake_tensor_quant as legacy_fake_tensor_quant
     from .integer import tensor_quant as tensor_quant
+    from .integer_products import int_linear as int_linear
+    from .integer_products import int_matmul as int_matmul
+    from .integer_products import integer_values as integer_values
+    from .layers import QuantConv1d as QuantConv1d
+    from .layers import QuantConv2d as QuantConv2d
+    from .layers import QuantConv3d as QuantConv3d
+    from .layers import QuantLayer as QuantLayer
+    from .layers import QuantLinear as QuantLinear
+    from .learned import learned_fake_tensor_quant as learned_fake_tensor_quant
+    from .learned import pact as pact
+    from .max_calibrator import MaxCalibrator as MaxCalibrator
+    from .model import calibrate as calibrate
+    from .model import quantize_ as quantize_
+    from .mse_calibrator import MseCalibrator as MseCalibrator
+    from .quantizer import TensorQuantizer as TensorQuantizer
 
 _HOME = {
     "AmaxError": "errors",
     "AmaxShapeError": "errors",
+    "BiasCalibrator": "bias_calibrator",
     "BitsError": "errors",
     "BlockSizeError": "errors",
     "CalibrationDataError": "errors",
@@ -81,7 +100,10 @@ _HOME = {
     "ExportError": "errors",
     "FakeAffineTensorQuantFunction": "affine",
     "FakeTensorQuantFunction": "integer",
+    "HistogramCalibrator": "histogram",
     "LegacyFakeTensorQuantFunction": "integer",
+    "MaxCalibrator": "max_calibrator",
+    "MseCalibrator": "mse_calibrator",
     "QUANT_DESC_8BIT_CONV1D_WEIGHT_PER_CHANNEL": "descriptor",
     "QUANT_DESC_8BIT_CONV2D_WEIGHT_PER_CHANNEL": "descriptor",
     "QUANT_DESC_8BIT_CONV3D_WEIGHT_PER_CHANNEL": "descriptor",
@@ -91,12 +113,20 @@ _HOME = {
     "QUANT_DESC_8BIT_LINEAR_WEIGHT_PER_ROW": "descriptor",
     "QUANT_DESC_8BIT_PER_TENSOR": "descriptor",
     "QUANT_DESC_UNSIGNED_8BIT_PER_TENSOR": "descriptor",
+    "QuantConv1d": "layers",
+    "QuantConv2d": "layers",
+    "QuantConv3d": "layers",
     "QuantDescriptor": "descriptor",
+    "QuantLayer": "layers",
+    "QuantLinear": "layers",
+    "QuantizerAttributeConfig": "config",
     "ScaledE4M3Function": "floating",
     "ScaledQuantDescriptor": "descriptor",
     "SignError": "errors",
     "StaticBlockQuantizationFunction": "block",
     "TensorQuantFunction": "integer",
+    "TensorQuantizer": "quantizer",
+    "calibrate": "model",
     "dynamic_block_quant": "block",
     "dynamic_block_quantize_op": "block",
     "fake_affine_tensor_quant": "affine",
@@ -105,8 +135,14 @@ _HOME = {
     "fp4_cast_ste": "floating",
     "fp8_eager": "floating",
     "int_cast_ste": "integer",
+    "int_linear": "integer_products",
+    "int_matmul": "integer_products",
+    "integer_values": "integer_products",
+    "learned_fake_tensor_quant": "learned",
     "legacy_fake_tensor_quant": "integer",
     "mx_format_map": "block",
+    "pact": "learned",
+    "quantize_": "model",
     "quantize_op": "block",
     "scaled_e4m3": "floating",
     "scaled_e4m3_abstract": "floating",
@@ -119,6 +155,7 @@ _HOME = {
 __all__ = [
     "AmaxError",
     "AmaxShapeError",
+    "BiasCalibrator",
     "BitsError",
     "BlockSizeError",
     "CalibrationDataError",
@@ -130,7 +167,10 @@ __all__ = [
     "ExportError",
     "FakeAffineTensorQuantFunction",
     "FakeTensorQuantFunction",
+    "HistogramCalibrator",
     "LegacyFakeTensorQuantFunction",
+    "MaxCalibrator",
+    "MseCalibrator",
     "QUANT_DESC_8BIT_CONV1D_WEIGHT_PER_CHANNEL",
     "QUANT_DESC_8BIT_CONV2D_WEIGHT_PER_CHANNEL",
     "QUANT_DESC_8BIT_CONV3D_WEIGHT_PER_CHANNEL",
@@ -140,12 +180,20 @@ __all__ = [
     "QUANT_DESC_8BIT_LINEAR_WEIGHT_PER_ROW",
     "QUANT_DESC_8BIT_PER_TENSOR",
     "QUANT_DESC_UNSIGNED_8BIT_PER_TENSOR",
+    "QuantConv1d",
+    "QuantConv2d",
+    "QuantConv3d",
     "QuantDescriptor",
+    "QuantLayer",
+    "QuantLinear",
+    "QuantizerAttributeConfig",
     "ScaledE4M3Function",
     "ScaledQuantDescriptor",
     "SignError",
     "StaticBlockQuantizationFunction",
     "TensorQuantFunction",
+    "TensorQuantizer",
+    "calibrate",
     "dynamic_block_quant",
     "dynamic_block_quantize_op",
     "fake_affine_tensor_quant",
@@ -154,8 +202,14 @@ __all__ = [
     "fp4_cast_ste",
     "fp8_eager",
     "int_cast_ste",
+    "int_linear",
+    "int_matmul",
+    "integer_values",
+    "learned_fake_tensor_quant",
     "legacy_fake_tensor_quant",
     "mx_format_map",
+    "pact",
+    "quantize_",
     "quantize_op",
     "scaled_e4m3",
     "scaled_e4m3_abstract",

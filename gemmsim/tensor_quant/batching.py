@@ -77,6 +77,6 @@ def blocks(
     assert whole is not None
     if scale != "e4m3" or (amax is not None and amax_dim is None):
         return blocks_op(whole, grid, size, scale, amax, propagate), 0
-    parts = [None] * len(whole) if amax is None else amax.movedim(amax_dim, 0).unbind()
+    parts = [None] * len(whole) if amax is None or amax_dim is None else amax.movedim(amax_dim, 0).unbind()
     rows = [blocks_op(t, grid, size, scale, a, propagate) for t, a in zip(whole, parts, strict=True)]
     return torch.stack(rows), 0

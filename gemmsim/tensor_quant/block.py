@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -23,6 +24,7 @@ __all__ = [
     "block_grid",
     "dynamic_block_quant",
     "dynamic_block_quantize_op",
+    "fake_blocks",
     "mx_format_map",
     "quantize_op",
     "static_block_quant",
@@ -80,7 +82,7 @@ class _DynamicBlock(torch.autograd.Function):
 
 
 def _scale_name(scale_bits: tuple[int, int] | None) -> str:
-    return "amax" if scale_bits is None else _SCALES[tuple(scale_bits)]
+    return "amax" if scale_bits is None else _SCALES[scale_bits[0], scale_bits[1]]
 
 
 def block_grid(
@@ -97,14 +99,14 @@ def block_grid(
         raise ElementFormatError(message(f"{owner}: scale_bits={scale_bits}", allowed, "Give one of these."))
     if scale_bits is None and isinstance(num_bits, int):
         return integer_name(owner, num_bits, unsigned, narrow_range)
-    return element_name(owner, num_bits if isinstance(num_bits, int) else tuple(num_bits), ties)
+    return element_name(owner, num_bits if isinstance(num_bits, int) else (num_bits[0], num_bits[1]), ties)
 
 
 def check_block_size(owner: str, block_size: object) -> int:
     """``block_size``; ``BlockSizeError`` unless a positive integer."""
     if isinstance(block_size, bool) or not isinstance(block_size, (int, torch.SymInt)) or block_size < 1:
         raise BlockSizeError(message(f"{owner}: block_size={block_size!r}", "a positive integer", "Use 16 or 32."))
-    return block_size
+    return block_size  # type: ignore[return-value]
 
 
 def dynamic_block_quant(
@@ -205,10 +207,10 @@ def static_block_quant(
 def static_blockwise_fp4_fake_quant(
     x: Tensor, amax: Tensor, global_amax: Tensor | float | None = None, quantize_block_scales: bool = True
 ) -> Tensor:
-    """``x`` in e2m1 with a given amax for each block, the elements of ``x`` falling into ``amax.numel()`` equal blocks.
+    """``x`` in e2m1 with a given amax for each block, ``x`` being ``amax.numel()`` equal blocks.
 
-    ``quantize_block_scales``: scales amax / 6 are rounded to e4m3 under ``global_amax / 2688`` (its default: the largest
-    amax), else taken as they are (``scaled_e4m3`` with E=2, M=1). The gradient passes.
+    ``quantize_block_scales``: scales amax / 6 are rounded to e4m3 under ``global_amax / 2688`` (its default: the
+    largest amax), else taken as they are (``scaled_e4m3`` with E=2, M=1). The gradient passes.
 
     Raises:
         BlockSizeError: unless the number of blocks divides the number of elements.
@@ -234,7 +236,7 @@ def quantize_op(
     unsigned: bool = False,
     narrow_range: bool = True,
 ) -> Tensor:
-    """``fake_tensor_quant`` of ``num_bits``, or with ``exponent_bits`` the float of so many bits in all; no gradient."""
+    """``fake_tensor_quant`` of ``num_bits``, or with ``exponent_bits`` a float of so many in all; no gradient."""
     from .floating import scaled_e4m3
 
     with torch.no_grad():
@@ -259,6 +261,19 @@ def dynamic_block_quantize_op(
     scale = (8, 0) if scale_exponent_bits == 8 else (scale_exponent_bits, scale_num_bits - 1 - scale_exponent_bits)
     with torch.no_grad():
         return dynamic_block_quant(input, block_size, amax, None, element, scale)
+
+
+def fake_blocks(amax: Tensor, block_sizes: Mapping[Any, Any]) -> Tensor:
+    """amax of blocks, less their mean rounded to ``scale_bits`` integers in blocks of ``scale_block_sizes``."""
+    bits = block_sizes["scale_bits"]
+    sizes = block_sizes.get("scale_block_sizes") or {-1: amax.numel()}
+    size = next(iter(sizes.values())) or amax.numel()
+    flat = amax.reshape(-1).to(torch.float32)
+    mean = flat.mean()
+    rows = torch.nn.functional.pad(flat - mean, (0, -flat.numel() % size)).view(-1, size)
+    with torch.no_grad():
+        rows = fake_tensor_quant(rows, rows.abs().amax(1, keepdim=True), None, bits)
+    return (rows.reshape(-1)[: flat.numel()] + mean).clamp(min=0).reshape(amax.shape)
 
 
 class DynamicBlockQuantizationFunction(_DynamicBlock):

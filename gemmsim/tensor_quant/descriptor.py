@@ -21,6 +21,8 @@ __all__ = [
     "QUANT_DESC_UNSIGNED_8BIT_PER_TENSOR",
     "QuantDescriptor",
     "ScaledQuantDescriptor",
+    "check_blocks",
+    "read_blocks",
 ]
 
 _EXTRA_KEYS = ("type", "scale_bits", "scale_block_sizes")
@@ -82,7 +84,7 @@ class ScaledQuantDescriptor:
         if learn_amax and axis is not None:
             asked = f"descriptor: learn_amax with axis={axis}"
             raise DescriptorTypeError(message(asked, "learned amax per tensor", "Leave axis out."))
-        _check_blocks(block_sizes, axis)
+        check_blocks(block_sizes, axis)
         self._fields: dict[str, Any] = {
             "num_bits": num_bits if isinstance(num_bits, int) else tuple(num_bits),
             "name": name,
@@ -144,7 +146,7 @@ class ScaledQuantDescriptor:
         if isinstance(given.get("num_bits"), list):
             given["num_bits"] = tuple(given["num_bits"])
         if given.get("block_sizes") is not None:
-            given["block_sizes"] = _read_blocks(given["block_sizes"])
+            given["block_sizes"] = read_blocks(given["block_sizes"])
         return cls(**given)
 
     def __eq__(self, other: object) -> bool:
@@ -167,7 +169,8 @@ class ScaledQuantDescriptor:
         where = f"axis={self.axis}" if self.axis is not None else "axis= per-tensor"
         if self.block_sizes is not None:
             where = f"block_sizes={self.block_sizes}"
-        text = f"QuantDescriptor({'unsigned ' if self.unsigned else ''}{bits} {'fake' if self.fake_quant else 'real'} {where}"
+        kind = ("unsigned " if self.unsigned else "") + bits + (" fake" if self.fake_quant else " real")
+        text = f"QuantDescriptor({kind} {where}"
         text += "" if self.amax is None else f" amax={np.array2string(self.amax, threshold=4)}"
         text += "" if self.scale_amax is None else f" scale_amax={self.scale_amax}"
         text += f" learn_amax={self.learn_amax}" if self.learn_amax else ""
@@ -186,7 +189,8 @@ def _check_bits(num_bits: Any) -> None:
         raise DescriptorTypeError(message(f"descriptor: num_bits={num_bits!r}", allowed, "Use 8 or (4, 3)."))
 
 
-def _check_blocks(block_sizes: Any, axis: Any) -> None:
+def check_blocks(block_sizes: Any, axis: Any) -> None:
+    """``BlockSizeError`` unless a mapping from dimensions to positive sizes or None, without an axis beside it."""
     if block_sizes is None:
         return
     if axis is not None:
@@ -217,7 +221,9 @@ def _array(amax: Any) -> np.ndarray[Any, Any] | None:
     return np.array(amax, dtype=np.float32)
 
 
-def _read_blocks(block_sizes: Mapping[Any, Any]) -> dict[Any, Any]:
+def read_blocks(block_sizes: Mapping[Any, Any]) -> dict[Any, Any]:
+    """Block sizes with integer dimensions and tuples, as JSON cannot keep them."""
+
     def axis(key: Any) -> Any:
         return key if key in _EXTRA_KEYS or isinstance(key, int) else int(key)
 

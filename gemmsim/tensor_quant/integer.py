@@ -66,7 +66,8 @@ class _FakeQuant(torch.autograd.Function):
     @staticmethod
     def symbolic(g: Any, inputs: Any, amax: Any, bias: Any = None, *args: Any) -> Any:
         """QuantizeLinear and DequantizeLinear."""
-        num_bits, unsigned, narrow_range, dtype, _, block_size, axis, *_ = (*args, *_DEFAULTS[len(args) :])
+        given: tuple[Any, ...] = (*args, *_DEFAULTS[len(args) :])
+        num_bits, unsigned, narrow_range, dtype, _, block_size, axis = given[:7]
         if block_size is not None:
             return onnx.export_int4(g, inputs, amax, num_bits, dtype, block_size, axis)
         return onnx.export_int8(g, inputs, amax, num_bits, unsigned, narrow_range, dtype)
@@ -215,7 +216,7 @@ def tensor_quant(
     """The integers of ``fake_tensor_quant`` as floats, and their scale: ``integers / scale`` approximates ``inputs``.
 
     Both in ``inputs``' dtype; the scale has amax's shape and is 1 where amax <= 2^-24. Arguments, special values and
-    errors as ``fake_tensor_quant``; the gradient of the integers passes where |x| <= amax, that of the scale is ignored.
+    errors as ``fake_tensor_quant``; the integers' gradient passes where |x| <= amax, the scale's is ignored.
 
     Raises:
         AmaxError (ValueError): besides, for a scale that float16 inputs cannot hold (above 65504).
@@ -240,7 +241,7 @@ def fake_quant_impl(
 
 
 def int_cast_ste(x: Tensor, num_bits: int, unsigned: bool = False, narrow_range: bool = True) -> Tensor:
-    """``clamp(rint(x), lo, hi)`` with a gradient where lo <= x <= hi; lo, hi and special values as ``fake_tensor_quant``.
+    """``clamp(rint(x), lo, hi)`` with a gradient where lo <= x <= hi, as ``fake_tensor_quant`` has them.
 
     Raises:
         BitsError: for another ``num_bits``. Inputs below zero clamp to 0 with ``unsigned``.
