@@ -117,7 +117,8 @@ def _scale_product(a: Tensor, b: Tensor, scale_a: Tensor | float, scale_b: Tenso
 
 
 def _accelerated() -> bool:
-    return bool(getattr(cublas_acceleration, "enabled"))  # a property of the metaclass
+    switch: Any = cublas_acceleration  # whose class has the property
+    return bool(switch.enabled)
 
 
 def _int_mm(a: Tensor, b: Tensor, accumulator: str) -> Tensor | None:

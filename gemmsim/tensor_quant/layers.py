@@ -103,8 +103,9 @@ class _QuantConv(QuantLayer):
 
     def forward(self, x: Tensor) -> Tensor:
         """The layer's output, in ``x``'s dtype."""
-        out = self._conv_forward(self.input_quantizer(x), self.quantised_weight(), self.bias)  # type:
-        ignore[attr-defined] return self.output_quantizer(out)
+        layer: Any = self
+        out = layer._conv_forward(self.input_quantizer(x), self.quantised_weight(), layer.bias)
+        return self.output_quantizer(out)
 
 
 class QuantConv1d(_QuantConv, nn.Conv1d):

@@ -292,8 +292,8 @@ class TensorQuantizer(nn.Module):
 
     @property
     def _is_dynamic_block(self) -> bool:
-        return self._blocks is not None and self._config.block_sizes.get("type") == "dynamic"  # type:
-        ignore[union - attr]
+        blocks = self._config.block_sizes
+        return blocks is not None and blocks.get("type") == "dynamic"
 
     def _blocking(self, x: Tensor) -> Blocking | None:
         if self._blocks is None:
