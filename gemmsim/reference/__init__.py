@@ -7,6 +7,7 @@ from .gemm import count_overflows, gemm
 from .philox import Site, element_draw, element_draws, philox, step_draw, step_draws
 from .quantize import quantize
 from .rounding import round_value
+from .scaled import scaled_affine, scaled_block, scaled_element, scaled_integer
 
 __all__ = [
     "Dot",
@@ -22,6 +23,10 @@ __all__ = [
     "quantize",
     "quantize_block",
     "round_value",
+    "scaled_affine",
+    "scaled_block",
+    "scaled_element",
+    "scaled_integer",
     "step_draw",
     "step_draws",
     "total",
