@@ -221,11 +221,13 @@ def _array(amax: Any) -> np.ndarray[Any, Any] | None:
     return np.array(amax, dtype=np.float32)
 
 
-def read_blocks(block_sizes: Mapping[Any, Any]) -> dict[Any, Any]:
-    """Block sizes with integer dimensions and tuples, as JSON cannot keep them."""
+def read_blocks(block_sizes: Any) -> Any:
+    """Block sizes with integer dimensions and tuples, as JSON cannot keep them; what is none is left for the checks."""
+    if not isinstance(block_sizes, Mapping):
+        return block_sizes
 
     def axis(key: Any) -> Any:
-        return key if key in _EXTRA_KEYS or isinstance(key, int) else int(key)
+        return int(key) if isinstance(key, str) and key.lstrip("-").isdigit() else key
 
     found = {axis(key): value for key, value in block_sizes.items()}
     if isinstance(found.get("scale_bits"), list):

@@ -5,9 +5,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from . import eager
 from .errors import CalibrationDataError, message
-from .grids import Grid, element_name, grid_of, integer_name
+from .grids import element_name, integer_name
+from .library import fake_op
 
 __all__ = ["entropy_amax", "mse_amax", "percentile_amax"]
 
@@ -21,10 +21,10 @@ def percentile_amax(counts: Tensor, edges: Tensor, percentile: float) -> Tensor:
     return edges[min(index, len(counts) - 1)].clone()
 
 
-def _grid(num_bits: int | tuple[int, int], unsigned: bool) -> Grid:
+def _grid_name(num_bits: int | tuple[int, int], unsigned: bool) -> str:
     if isinstance(num_bits, int):
-        return grid_of(integer_name("calibration", num_bits, unsigned, True))
-    return grid_of(element_name("calibration", num_bits))
+        return integer_name("calibration", num_bits, unsigned, True)
+    return element_name("calibration", num_bits)
 
 
 def _candidates(length: int, start: int, stride: int) -> range:
@@ -41,14 +41,15 @@ def mse_amax(
 ) -> Tensor:
     """Bin centre that as amax gives the least sum of count * (Q(centre) - centre)^2; the first of equals."""
     centres = ((edges[1:] + edges[:-1]) / 2).to(torch.float32)
-    grid, weight = _grid(num_bits, unsigned), counts.double()
-    best, found = float("inf"), centres[-1]
-    for i in _candidates(len(centres), start_bin, stride):
-        error = eager.fake_quantize(centres, centres[i], grid).double() - centres.double()
-        loss = float((weight * error.square()).mean())
-        if loss < best:
-            best, found = loss, centres[i]
-    return found.clone()
+    name = _grid_name(num_bits, unsigned)
+    filled = counts > 0
+    values, weight = centres[filled], counts[filled].double()
+    candidates = centres[torch.tensor(_candidates(len(centres), start_bin, stride))]
+    losses = []
+    for amax in candidates.split(max(1, (1 << 20) // max(len(values), 1))):
+        rounded = fake_op(values.expand(len(amax), -1), amax[:, None], name)
+        losses.append(((rounded.double() - values.double()).square() * weight).sum(1))
+    return candidates[torch.cat(losses).argmin()].clone()
 
 
 def entropy_amax(
