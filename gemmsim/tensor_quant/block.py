@@ -77,6 +77,7 @@ class _DynamicBlock(torch.autograd.Function):
     @staticmethod
     def symbolic(g: Any, inputs: Any, block_size: int, amax: Any, bias: Any, *args: Any) -> Any:
         """TensorRT's nodes for MXFP8 and NVFP4."""
+        onnx.check_no_bias(bias)
         num_bits, scale_bits, dtype, kind = args[:4]
         return onnx.export_dynamic_block(g, inputs, block_size, amax, num_bits, scale_bits, dtype, kind)
 

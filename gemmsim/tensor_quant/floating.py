@@ -54,6 +54,7 @@ class _ScaledElement(torch.autograd.Function):
         g: Any, inputs: Any, amax: Any = None, bias: Any = None, E: int = 4, M: int = 3, dtype: Any = None, *rest: Any
     ) -> Any:
         """TRT_FP8QuantizeLinear and TRT_FP8DequantizeLinear."""
+        onnx.check_no_bias(bias)
         return onnx.export_fp8(g, inputs, amax, E, M, dtype)
 
 

@@ -66,6 +66,7 @@ class _FakeQuant(torch.autograd.Function):
     @staticmethod
     def symbolic(g: Any, inputs: Any, amax: Any, bias: Any = None, *args: Any) -> Any:
         """QuantizeLinear and DequantizeLinear."""
+        onnx.check_no_bias(bias)
         given: tuple[Any, ...] = (*args, *_DEFAULTS[len(args) :])
         num_bits, unsigned, narrow_range, dtype, _, block_size, axis = given[:7]
         if block_size is not None:

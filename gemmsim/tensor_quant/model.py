@@ -29,9 +29,10 @@ def quantize_(
         model: its ``nn.Linear`` and ``nn.Conv1d/2d/3d`` layers (not subclasses) get ``input_quantizer``,
             ``weight_quantizer`` and ``output_quantizer`` where a pattern enables one of them.
         config: {pattern: description}, later entries first. Patterns are shell wildcards over quantiser names such as
-            "encoder.0.fc.weight_quantizer"; "default" is "*"; {"nn.Linear": {pattern: description}} is for one class.
-            Descriptions: ``ScaledQuantDescriptor``, ``QuantizerAttributeConfig``, a dict of the latter's fields;
-            {"enable": False}, False or None switch off. ModelOpt's {"quant_cfg": config, ...} is read too.
+            "encoder.0.fc.weight_quantizer"; "default" is for those that no other names; {"nn.Linear": {pattern:
+            description}} is for one class. Descriptions: ``ScaledQuantDescriptor``, ``QuantizerAttributeConfig``, a
+            dict of the latter's fields; {"enable": False}, False or None switch off. ModelOpt's {"quant_cfg": config,
+            ...} is read too.
         accumulator: what integer products are summed in, as ``int_matmul``; or {pattern over layer names: accumulator}.
             None: PyTorch's own products of the quantised values.
 
@@ -39,7 +40,7 @@ def quantize_(
     description of quantisers that a pattern names, and leaves the others.
 
     Raises:
-        DescriptorError: for patterns that name no quantiser, and descriptions that are none.
+        DescriptorError: for patterns that switch on and name no quantiser, and descriptions that are none.
     """
     patterns = config.get("quant_cfg", config)
     if not isinstance(patterns, Mapping):
@@ -60,7 +61,7 @@ def quantize_(
             if what is not None:
                 setattr(layer, q, _quantizer(what[0], getattr(layer, q)))
         _set_accumulator(layer, name, accumulator)
-    unused = [rules[i][1] for i in range(len(rules)) if i not in used]
+    unused = [rules[i][1] for i in range(len(rules)) if i not in used and rules[i][3]]
     if unused:
         asked = f"quantize_: patterns {unused} name no quantiser"
         do = "Names end in .input_quantizer, .weight_quantizer or .output_quantizer."
@@ -68,25 +69,25 @@ def quantize_(
     return model
 
 
-def _rules(patterns: Config, owner: str = "") -> list[tuple[str, str, Any]]:
-    """(class name or "", pattern, description), in order."""
-    rules: list[tuple[str, str, Any]] = []
-    for key, what in patterns.items():
+def _rules(patterns: Config, owner: str = "") -> list[tuple[str, str, Any, bool]]:
+    """(class name or "", pattern, description, whether it must name something), the default first, then in order."""
+    rules: list[tuple[str, str, Any, bool]] = []
+    for key, what in sorted(patterns.items(), key=lambda item: item[0] != "default"):
         if key.startswith("nn.") and isinstance(what, Mapping):
             rules += _rules(what, key[3:])
-        else:
-            rules.append(
-                (owner, "*" if key == "default" else key, {"enable": False} if what in (None, False) else what)
-            )
+            continue
+        what = {"enable": False} if what in (None, False) else what
+        enables = config_of(what).enable
+        rules.append((owner, "*" if key == "default" else key, what, enables and key != "default"))
     return rules
 
 
 def _match(
-    rules: list[tuple[str, str, Any]], name: str, classes: tuple[type, ...], used: set[int]
+    rules: list[tuple[str, str, Any, bool]], name: str, classes: tuple[type, ...], used: set[int]
 ) -> tuple[Any] | None:
     """The last description whose pattern is the quantiser's, in a tuple."""
     found = None
-    for i, (owner, pattern, what) in enumerate(rules):
+    for i, (owner, pattern, what, _) in enumerate(rules):
         if fnmatch.fnmatchcase(name, pattern) and (not owner or owner in {c.__name__ for c in classes}):
             used.add(i)
             found = (what,)

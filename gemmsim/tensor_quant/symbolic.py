@@ -14,6 +14,7 @@ from .errors import BitsError, ExportError, message
 
 __all__ = [
     "OPSET",
+    "check_no_bias",
     "export_affine",
     "export_dynamic_block",
     "export_fp8",
@@ -31,6 +32,12 @@ _NAMES = {"Float": "Float", "Double": "Double", "Half": "Half", "BFloat16": "BFl
 def no_export(what: str, do: str) -> ExportError:
     """The error for what ONNX has no node for."""
     return ExportError(message(f"ONNX export of {what}", "int8, int4 blocks, E4M3, MXFP8, NVFP4", do))
+
+
+def check_no_bias(bias: Any) -> None:
+    """``ExportError`` for a bias: the nodes have none."""
+    if bias is not None and not bias.node().mustBeNone():
+        raise no_export("a quantiser with bias", "Take the bias off before, and add it after.")
 
 
 def _constant(g: Any, value: torch.Tensor) -> Any:
