@@ -83,6 +83,7 @@ if TYPE_CHECKING:
     from .model import calibrate as calibrate
     from .model import quantize_ as quantize_
     from .mse_calibrator import MseCalibrator as MseCalibrator
+    from .onnx import onnx_translations as onnx_translations
     from .quantizer import TensorQuantizer as TensorQuantizer
 
 _HOME = {
@@ -141,6 +142,7 @@ _HOME = {
     "learned_fake_tensor_quant": "learned",
     "legacy_fake_tensor_quant": "integer",
     "mx_format_map": "block",
+    "onnx_translations": "onnx",
     "pact": "learned",
     "quantize_": "model",
     "quantize_op": "block",
@@ -208,6 +210,7 @@ __all__ = [
     "learned_fake_tensor_quant",
     "legacy_fake_tensor_quant",
     "mx_format_map",
+    "onnx_translations",
     "pact",
     "quantize_",
     "quantize_op",

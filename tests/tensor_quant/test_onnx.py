@@ -135,3 +135,56 @@ def test_floats_and_blocks_have_the_nodes_of_tensorrt():
 def test_what_cannot_be_exported_raises(kind, text, function):
     with pytest.raises(kind, match=text):
         exported(function, data(4, 32), amax=torch.tensor(1.0), wide=torch.ones(4, 32))
+
+
+def exported_program(model, x):
+    pytest.importorskip("onnxscript")
+    program = torch.onnx.export(
+        model, (x,), dynamo=True, opset_version=18, custom_translation_table=tq.onnx_translations(), verbose=False
+    )
+    return program.model_proto
+
+
+@pytest.mark.parametrize("unsigned", [False, True])
+@pytest.mark.parametrize("axis", [None, 1])
+def test_exported_programs_run(unsigned, axis):
+    x = data(5, 7).abs() if unsigned else data(5, 7)
+    amax = x.abs().amax() * 0.8 if axis is None else x.abs().amax(0, keepdim=True) * 0.8
+    model = Calls(lambda m, x: tq.fake_tensor_quant(x, m.amax, None, 8, unsigned, False), amax=amax)
+    graph = exported_program(model, x)
+    assert kinds(graph) == ["QuantizeLinear", "DequantizeLinear"]
+    assert ((run(graph, x) - model(x)).abs() <= amax / (255 if unsigned else 127) * 1.0001).all()
+
+
+def test_exported_programs_of_ranges_and_models_run():
+    x = data(6, 8)
+    model = Calls(
+        lambda m, x: tq.fake_affine_tensor_quant(x, m.low, m.high), low=torch.tensor(-0.5), high=torch.tensor(2.0)
+    )
+    assert ((run(exported_program(model, x), x) - model(x)).abs() <= 2.5 / 255 * 1.0001).all()
+    torch.manual_seed(0)
+    layers = tq.quantize_(
+        nn.Sequential(nn.Linear(8, 4)), {"*weight_quantizer": {"axis": 0}, "*input_quantizer": {"num_bits": 8}}
+    )
+    tq.calibrate(layers, [x])
+    assert torch.allclose(run(exported_program(layers, x), x), layers(x), atol=0.05)
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda m, x: tq.fake_tensor_quant(x, 1.0),
+        lambda m, x: tq.scaled_e4m3(x, 1.0, 4, 3),
+        lambda m, x: tq.dynamic_block_quant(x, 8),
+        lambda m, x: tq.fake_tensor_quant(x, torch.ones(4, 8), None, 8, False, False),
+        lambda m, x: tq.fake_affine_tensor_quant(x, -1.0, 1.0, 4),
+    ],
+)
+def test_programs_that_cannot_be_exported_raise(function):
+    with pytest.raises(Exception) as found:
+        exported_program(Calls(function), data(4, 8))
+    chain, error = [], found.value
+    while error is not None:
+        chain.append(error)
+        error = error.__cause__ or error.__context__
+    assert any(isinstance(error, tq.ExportError) for error in chain)
