@@ -41,6 +41,8 @@ ROUNDING = {
     "any mode": 30,
 }
 TO_ODD = 3
+#: Rounding by splitting (split.h), where runs and the sums of their totals are one kernel, and such a sum.
+SPLIT = {"native": (0, 1), "round": (3, 4), "round+subnormals": (5, 5)}
 #: Rounded operations of a compensated step, the first with a product, and what stands between them.
 COMPENSATED = {Kahan: (4, 0), Neumaier: (5, 5), TwoSum: (8, 0), FastTwoSum: (5, 0)}
 #: Sums of two registers of a compensated step where no overflow is awaited: the carrier's own, rounded in 4.
@@ -61,6 +63,8 @@ def instructions(accumulator: Accumulator, run: Run, k: int) -> tuple[float, int
     """
     kernel = run.kernels[0]
     runs = _combinations(accumulator, k)
+    if runs is not None and (together := _runs(accumulator, kernel, k / runs)) is not None:
+        return together
     if runs is not None:
         inner = instructions(accumulator.inner, run, k)  # type: ignore[attr-defined]
         total = _operation(kernel)
@@ -82,6 +86,22 @@ def instructions(accumulator: Accumulator, run: Run, k: int) -> tuple[float, int
     rounded, beside = COMPENSATED[type(accumulator)]
     others = REGISTERS_ONLY if kernel.endswith("round+subnormals") else operation
     return operation + (rounded - 1) * others + beside, VECTOR_WIDTH
+
+
+def _runs(accumulator: Accumulator, kernel: str, terms: float) -> tuple[float, int] | None:
+    """Runs of `terms` terms whose totals meet in one kernel (runs.h): the first term is a product, rounded once."""
+    inner = accumulator.inner  # type: ignore[attr-defined]
+    kind = kernel.rsplit(", ", 1)[-1]
+    if not isinstance(inner, Sequential) or inner.mul is not None or accumulator.add_cast != inner.add_cast:
+        return None
+    if isinstance(accumulator, SplitK) or kind not in SPLIT:
+        return None
+    rounding, total = SPLIT[kind]
+    odd = "to odd" in kernel
+    first = 1 + rounding  # of the exact product, odd or not
+    step = 1 + (TO_ODD if odd else 0) + rounding
+    each = ((terms - 1) * step + first + total) / terms
+    return each, FMA_WIDTH if rounding == 0 else VECTOR_WIDTH
 
 
 def _operation(kernel: str) -> int | None:

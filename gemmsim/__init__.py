@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from . import formats as formats
     from . import hardware as hardware
     from . import mx as mx
+    from . import nn as nn
     from . import ops as ops
     from . import reference as reference
     from . import tensor_quant as tensor_quant
@@ -50,7 +51,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 #: Submodules by name, and public names by the submodule that defines them.
-_MODULES = ("acc", "arithmetic", "backends", "formats", "hardware", "mx", "ops", "reference", "tensor_quant")
+_MODULES = ("acc", "arithmetic", "backends", "formats", "hardware", "mx", "nn", "ops", "reference", "tensor_quant")
 _NAMES = {
     "arithmetic": ("Accumulator", "GemmSpec", "SelectError", "SpecError", "UnsupportedSpec"),
     "formats": ("Cast", "FormatError"),
@@ -100,6 +101,7 @@ __all__ = [
     "hardware",
     "last_backend",
     "mx",
+    "nn",
     "ops",
     "qlinear",
     "qmatmul",

@@ -1,6 +1,7 @@
 // The C ABI. Python mirrors these records field by field (gemmsim/backends/cpu/library.py); gemmsim_abi() guards that.
 #pragma once
 #include "member.h"
+#include "scales.h"
 
 #if defined(_WIN32)
 #define GEMMSIM_API extern "C" __declspec(dllexport)
@@ -22,6 +23,7 @@ struct Extras {
     int64_t addend_row, addend_col, select_row, select_col;
     const int64_t* batch;   // two rows of batch_dims: strides of addend and of select
     int32_t addend_dtype, reserved;
+    const Scales* scales;   // elements of block formats come without them; null: none
 };
 
 // out[batch..., m, n] = spec(a[batch..., m, k], b[batch..., k, n]); strides in elements, a batch stride of 0 broadcasts.

@@ -1,6 +1,7 @@
 // Encoding, decoding and fake-quantising of blocks. Compiled once per ISA; the loops are written for the compiler to
 // vectorise, on bit patterns, so that every ISA gives the same bits.
-#include "block_many.h"
+#include "block_fake.h"
+#include "stream_floats.h"
 
 #if ISA_AVX512
 #define ISA_STREAMS true
@@ -59,42 +60,23 @@ static void load_floats(const char* src, int dtype, int64_t step, int64_t n, flo
 // 32 and 16 are what the named formats have: loops of known length
 #define BY_LENGTH(call, n, ...) ((n) == 32 ? call<32>(__VA_ARGS__) : (n) == 16 ? call<16>(__VA_ARGS__) : call<0>(__VA_ARGS__))
 
-static void stream_floats(float* dst, const float* src, int64_t n) {
-#if ISA_AVX512 || ISA_AVX2
-    if (((uintptr_t)dst & (WIDTH - 1)) == 0 && n % (WIDTH / 4) == 0) {
-        for (int64_t i = 0; i < n; i += WIDTH / 4) {
-#if ISA_AVX512
-            _mm512_stream_ps(dst + i, _mm512_loadu_ps(src + i));
-#else
-            _mm256_stream_ps(dst + i, _mm256_loadu_ps(src + i));
-#endif
-        }
-        return;
-    }
-#endif
-    memcpy(dst, src, (size_t)n * 4);
-}
-
-template <int N> static void encode_whole(const BlockArgs& a, const BlockTask& t, const float* x, int64_t blocks, uint8_t* codes) {
+template <int N, Store STORE> static void encode_whole(const BlockArgs& a, const BlockTask& t, const float* x, int64_t blocks, uint8_t* codes) {
+    constexpr int PER_BYTE = STORE == STORE_BYTES ? 1 : 2;
     int32_t scales[GROUP];
     for (int64_t b = 0; b < blocks; b += GROUP) {
         const int64_t count = blocks - b < GROUP ? blocks - b : GROUP;
-        encode_many<N>(x + b * N, count, a.format, codes + b * N, scales);
+        encode_many<N, STORE>(x + b * N, count, a.format, codes + b * N / PER_BYTE, scales);
         for (int64_t i = 0; i < count; ++i) t.scales[(b + i) * a.scale_step] = (uint8_t)scales[i];
     }
 }
 
-template <int N> static void decode_whole(const BlockArgs& a, const BlockTask& t, const uint8_t* codes, int64_t blocks, float* out) {
-    const BlockFormat& f = a.format;
+template <int N, Store STORE> static void decode_whole(const BlockArgs& a, const BlockTask& t, const uint8_t* codes, int64_t blocks, float* out) {
+    constexpr int PER_BYTE = STORE == STORE_BYTES ? 1 : 2;
     float factors[GROUP];
     for (int64_t b = 0; b < blocks; b += GROUP) {
         const int64_t count = blocks - b < GROUP ? blocks - b : GROUP;
-        for (int64_t i = 0; i < count; ++i) {
-            const float factor = f.decode[t.scales[(b + i) * a.scale_step]];
-            factors[i] = f.flags & TENSOR_SCALE ? f.tensor_scale * factor : factor;
-            if (factors[i] != factors[i]) factors[i] = float_from(C32::NAN_BITS);
-        }
-        decode_many<N>(codes + b * N, count, f, factors, out + b * N, t.stream && (const char*)out == t.dst);
+        for (int64_t i = 0; i < count; ++i) factors[i] = decode_factor(a.format, t.scales[(b + i) * a.scale_step]);
+        decode_many<N, STORE>(codes + b * N / PER_BYTE, count, a.format, factors, out + b * N, t.stream && (const char*)out == t.dst);
     }
 }
 
@@ -102,19 +84,34 @@ static bool takes_whole(const BlockArgs& a) {
     const BlockFormat& f = a.format;
     if (f.block_size != 32 && f.block_size != 16) return false;
     // infinite elements under scales of zero, which e8m0 has not, need a look at each product
-    return a.op == ENCODE ? has_fast_way(f) : a.op == DECODE && !(f.rule == REAL && (f.flags & SPECIALS));
+    return a.op == DECODE ? !(f.rule == REAL && (f.flags & SPECIALS)) : has_fast_way(f);
+}
+
+template <int N, Store STORE> static int64_t whole_blocks(const BlockArgs& a, const BlockTask& t, const float* x, uint8_t* codes, float* out) {
+    const int64_t blocks = t.count / N;
+    if (a.op == ENCODE) encode_whole<N, STORE>(a, t, x, blocks, codes);
+    else if (a.op == DECODE) decode_whole<N, STORE>(a, t, codes, blocks, out);
+    else return fake_many<N>(x, blocks, a.format, out, t.stream && (const char*)out == t.dst) * N;
+    return blocks * N;
 }
 
 // Elements that whole blocks of a fast way take; the rest goes block by block.
-static int64_t whole_blocks(const BlockArgs& a, const BlockTask& t, const float* x, uint8_t* codes, float* out) {
-    const BlockFormat& f = a.format;
-    const int64_t blocks = t.count / f.block_size;
+static int64_t whole_blocks(const BlockArgs& a, const BlockTask& t, const float* x, Store store, uint8_t* codes, float* out) {
     if (!takes_whole(a)) return 0;
-    if (a.op == ENCODE && f.block_size == 32) encode_whole<32>(a, t, x, blocks, codes);
-    else if (a.op == ENCODE) encode_whole<16>(a, t, x, blocks, codes);
-    else if (f.block_size == 32) decode_whole<32>(a, t, codes, blocks, out);
-    else decode_whole<16>(a, t, codes, blocks, out);
-    return blocks * f.block_size;
+    const bool wide = a.format.block_size == 32;
+#if ISA_AVX512
+    if (store == STORE_LOW_FIRST) return wide ? whole_blocks<32, STORE_LOW_FIRST>(a, t, x, codes, out) : whole_blocks<16, STORE_LOW_FIRST>(a, t, x, codes, out);
+    if (store == STORE_HIGH_FIRST) return wide ? whole_blocks<32, STORE_HIGH_FIRST>(a, t, x, codes, out) : whole_blocks<16, STORE_HIGH_FIRST>(a, t, x, codes, out);
+#endif
+    (void)store;
+    return wide ? whole_blocks<32, STORE_BYTES>(a, t, x, codes, out) : whole_blocks<16, STORE_BYTES>(a, t, x, codes, out);
+}
+
+// How whole blocks leave or take their codes in the tensor itself, without a pass of packing; else in bytes apart.
+static Store direct_pairs(const BlockArgs& a) {
+    const bool pairs = PACKS && a.op != QUANTIZE && a.code_step == 1 && a.format.bits <= 4 && !(a.format.flags & SPECIALS) && takes_whole(a);
+    if (pairs && a.packing == LOW_FIRST) return STORE_LOW_FIRST;
+    return pairs && a.packing == HIGH_FIRST ? STORE_HIGH_FIRST : STORE_BYTES;
 }
 
 static void block_task(const BlockArgs& a, const BlockTask& t) {
@@ -126,15 +123,16 @@ static void block_task(const BlockArgs& a, const BlockTask& t) {
     const bool in_place = a.src_dtype == F32 && a.src_step == 1;
     const float* x = in_place ? (const float*)t.src : values;
     if (a.op != DECODE && !in_place) load_floats(t.src, a.src_dtype, a.src_step, n, values);
-    if (a.op == DECODE && !(a.packing == BYTES && a.code_step == 1)) unpack(a.packing, t.codes, a.code_step, n, bytes);
-    const bool bytes_out = a.op == ENCODE && a.packing == BYTES && a.code_step == 1;
-    const bool bytes_in = a.op == DECODE && a.packing == BYTES && a.code_step == 1;
-    uint8_t* codes = bytes_out || bytes_in ? t.codes : bytes;
-    // decoding streams by itself where the vectors are aligned, and all of the task is whole blocks
-    const bool by_itself = ISA_STREAMS && a.op == DECODE && takes_whole(a) && n % size == 0 && ((uintptr_t)t.dst & (WIDTH - 1)) == 0;
+    const Store store = direct_pairs(a);
+    const int64_t paired = store == STORE_BYTES ? 0 : n / size * size;  // elements whose codes are not in `bytes`
+    const bool in_bytes = a.op == QUANTIZE || a.packing != BYTES || a.code_step != 1;
+    uint8_t* codes = in_bytes ? bytes : t.codes;
+    if (a.op == DECODE && in_bytes) unpack(a.packing, t.codes + paired / 2, a.code_step, n - paired, bytes + paired);
+    // what streams by itself: aligned vectors, and whole blocks to the end
+    const bool by_itself = ISA_STREAMS && takes_whole(a) && n % size == 0 && ((uintptr_t)t.dst & (WIDTH - 1)) == 0;
     const bool direct = a.op != ENCODE && a.dst_dtype == F32 && a.dst_step == 1 && (!t.stream || by_itself);
     float* out = direct ? (float*)t.dst : results;
-    const int64_t done = whole_blocks(a, t, x, codes, out);
+    const int64_t done = whole_blocks(a, t, x, store, paired ? t.codes : codes, out);
     for (int64_t i = done, block = done / size; i < n; i += size, ++block) {
         const int64_t m = n - i < size ? n - i : size;
         int32_t scale = a.op == DECODE ? t.scales[block * a.scale_step] : BY_LENGTH(encode_one, m, x + i, m, f, codes + i);
@@ -151,7 +149,7 @@ static void block_task(const BlockArgs& a, const BlockTask& t) {
         }
     }
     if (a.op == ENCODE) {
-        if (!bytes_out) pack(a.packing, bytes, n, t.codes, a.code_step);
+        if (in_bytes) pack(a.packing, bytes + paired, n - paired, t.codes + paired / 2, a.code_step);
     } else if (t.stream && !direct) {
         stream_floats((float*)t.dst, results, n);
     } else if (!direct) {

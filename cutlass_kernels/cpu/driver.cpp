@@ -46,11 +46,18 @@ template <class T> struct Product {
     Product(const Isa& i, const GemmArgs& args, const Request& req, int c, const Members* palette = nullptr)
         : isa(i), g(args), r(req), carrier(sizeof(T) == 4 ? 0 : 1), kind_carrier(c), nr(i.nr[carrier]), panels((args.n + nr - 1) / nr),
           blocks((args.m + MR - 1) / MR), order(palette ? TermOrder() : TermOrder(req, args.k)), members(palette),
-          planned(palette || req.method >= INTEGER || (c != 2 && (!native(req, carrier) || req.wrapper_count))) {
+          planned(palette || req.method >= INTEGER || (c != 2 && !all_native(req, carrier))) {
         // A block of rows is packed once and used against all of B: as tall as half a megabyte, but enough blocks for the threads
         const int64_t fit = (1 << 19) / ((g.k + 1) * MR * (int64_t)sizeof(T));
         const int64_t share = (blocks + 4 * g.threads - 1) / (4 * g.threads);
         block_rows = fit < 1 ? 1 : fit < share ? fit : share;
+    }
+
+    // Register and totals are the carrier's own: there is one kernel, whatever the data.
+    static bool all_native(const Request& r, int carrier) {
+        bool all = native(r, carrier);
+        for (int w = 0; w < r.wrapper_count; ++w) all = all && (r.wrappers[w].order == SHUFFLED || is_native(r.wrappers[w].cast, carrier));
+        return all;
     }
 
     Positions at() const { return order.at(); }
@@ -74,6 +81,13 @@ template <class T> struct Product {
         if (!r.init) return Addend{};
         const Extras& x = *g.extras;
         return Addend{(const char*)x.addend + offset(x.batch, g.batch, g.batch_dims, batch) * dtype_size(x.addend_dtype), x.addend_dtype, x.addend_row, x.addend_col};
+    }
+
+    TileScales scales_of(int64_t batch, int64_t row, int64_t col) const {
+        const Scales* const x = g.extras ? g.extras->scales : nullptr;
+        if (!x) return TileScales();
+        const double* const a = x->a + offset(x->batch, g.batch, g.batch_dims, batch) + row * x->a_row;
+        return TileScales{x, a, x->b + offset(x->batch + g.batch_dims, g.batch, g.batch_dims, batch) + col * x->b_col};
     }
 
     // `places` of a palette's elements: those computed elsewhere are left alone; null: all.
@@ -110,7 +124,7 @@ template <class T> struct Product {
                 const int64_t row = (first + q) * MR, col = p * nr;
                 const Tile t = tile_at(batch, row, col, packed_a + q * g.k * MR, packed_b + p * g.k * nr, c);
                 if (r.init) addend.load(isa, row, t.rows, col, t.cols, nr, start);
-                runner.run(t, start, overflows ? overflows + (batch * g.m + row) * g.n + col : nullptr, g.n);
+                runner.run(t, start, overflows ? overflows + (batch * g.m + row) * g.n + col : nullptr, g.n, scales_of(batch, row, col));
                 if (g.c) save_tile(c, batch, row, t.rows, col, t.cols, nullptr);
             }
         report->used[runner.choice.carrier][runner.choice.step][runner.choice.kind] = 1;

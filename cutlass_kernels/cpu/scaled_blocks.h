@@ -43,7 +43,7 @@ INL void power_scales(const float* amax, int64_t n, float high, float* in, float
 // Scales in e4m3 under the tensor's scale, multiplied out: what elements are divided and multiplied by.
 INL void real_scales(const float* amax, int64_t n, float high, float second, float* effective) {
     const ScaledGrid e4m3 = {0, TIES_EVEN, 3, -6, -448.0f, 448.0f};
-    const Grid g(e4m3);
+    const LaneGrid g(e4m3);
     const V one = splat<C32>(1.0f), tensor = splat<C32>(second), divisor = splat<C32>(second * high);
     for (int64_t i = 0; i < n; i += L) {
         V a = {};
@@ -54,14 +54,14 @@ INL void real_scales(const float* amax, int64_t n, float high, float second, flo
 }
 
 // One block under its factors. N: its length, 0 for any.
-template <int N, int KIND, bool DIVIDE_IN, int OUT> INL VI cast_block(const float* x, float* y, int64_t n, const float* in, const float* out, const Grid& g, bool stream) {
+template <int N, int KIND, bool DIVIDE_IN, int OUT> INL VI cast_block(const float* x, float* y, int64_t n, const float* in, const float* out, const LaneGrid& g, bool stream) {
     if (stream) return cast_run<KIND, DIVIDE_IN, OUT, false, true>(x, y, N ? N : n, in, out, g);
     return cast_run<KIND, DIVIDE_IN, OUT, false, false>(x, y, N ? N : n, in, out, g);
 }
 
 template <int N, int KIND> static int cast_blocks_of(const ScaledArgs& a, const float* x, float* y, int64_t n, bool stream) {
     const int64_t size = N ? N : a.block;
-    const Grid g(a.grid);
+    const LaneGrid g(a.grid);
     const bool nothing = a.rule == BLOCK_REAL && a.tensor_scale == 0;
     alignas(64) float amax[BLOCK_GROUP], in[BLOCK_GROUP], out[BLOCK_GROUP];
     VI negative = {};

@@ -7,7 +7,7 @@ constexpr int64_t CHUNK = 1024;
 
 static int kind_of(const ScaledGrid& g) { return g.integer ? INTEGER_KIND : g.ties == TIES_EVEN ? EVEN_ELEMENT : ODD_ELEMENT; }
 
-template <bool ARRAYS, bool STREAM> static VI cast_any(const ScaledArgs& a, const float* x, float* y, int64_t n, const float* in, const float* out, const Grid& g) {
+template <bool ARRAYS, bool STREAM> static VI cast_any(const ScaledArgs& a, const float* x, float* y, int64_t n, const float* in, const float* out, const LaneGrid& g) {
     const int kind = kind_of(a.grid);
     if (kind == EVEN_ELEMENT) return cast_run<EVEN_ELEMENT, false, MULTIPLY, ARRAYS, STREAM>(x, y, n, in, out, g);
     if (kind == ODD_ELEMENT) return cast_run<ODD_ELEMENT, false, MULTIPLY, ARRAYS, STREAM>(x, y, n, in, out, g);
@@ -16,7 +16,7 @@ template <bool ARRAYS, bool STREAM> static VI cast_any(const ScaledArgs& a, cons
 }
 
 // Under one scale; elements before an aligned address go the ordinary way.
-static VI cast_plain(const ScaledArgs& a, const float* x, float* y, int64_t n, const float* in, const float* out, const Grid& g, bool stream) {
+static VI cast_plain(const ScaledArgs& a, const float* x, float* y, int64_t n, const float* in, const float* out, const LaneGrid& g, bool stream) {
     if (!stream || (uintptr_t)y % 4) return cast_any<false, false>(a, x, y, n, in, out, g);
     const int64_t lead = (int64_t)((WIDTH - (uintptr_t)y % WIDTH) % WIDTH / 4), head = lead < n ? lead : n;
     VI negative = {};
@@ -24,7 +24,7 @@ static VI cast_plain(const ScaledArgs& a, const float* x, float* y, int64_t n, c
     return negative | cast_any<false, true>(a, x + head, y + head, n - head, in, out, g);
 }
 
-static void scales_of(const ScaledArgs& a, const float* amax, int64_t n, const Grid& g, float* in, float* out) {
+static void scales_of(const ScaledArgs& a, const float* amax, int64_t n, const LaneGrid& g, float* in, float* out) {
     if (!a.amax) {
         for (int64_t i = 0; i < n; ++i) in[i] = out[i] = 1.0f;
     } else if (a.grid.integer) {
@@ -55,7 +55,7 @@ static void affine_run(const ScaledArgs& a, const float* x, float* y, int64_t n,
 }
 
 // A row through a small buffer: other dtypes and strides, amax or bias along the row, affine ranges.
-static VI cast_chunks(const ScaledArgs& a, const ScaledTask& t, const char* src, char* dst, const float* amax, const float* second, const Grid& g) {
+static VI cast_chunks(const ScaledArgs& a, const ScaledTask& t, const char* src, char* dst, const float* amax, const float* second, const LaneGrid& g) {
     alignas(64) float x[CHUNK], in[CHUNK], out[CHUNK], bias[CHUNK], raw[CHUNK];
     const int64_t src_size = a.src_dtype == F64 ? 8 : a.src_dtype == F32 ? 4 : 2, dst_size = a.dst_dtype == F64 ? 8 : a.dst_dtype == F32 ? 4 : 2;
     VI negative = {};
@@ -83,7 +83,7 @@ static VI cast_chunks(const ScaledArgs& a, const ScaledTask& t, const char* src,
     return negative;
 }
 
-static VI cast_row(const ScaledArgs& a, const ScaledTask& t, const char* src, char* dst, const float* amax, const float* second, const Grid& g) {
+static VI cast_row(const ScaledArgs& a, const ScaledTask& t, const char* src, char* dst, const float* amax, const float* second, const LaneGrid& g) {
     const bool direct = a.src_dtype == F32 && a.dst_dtype == F32 && t.src_step == 1 && t.dst_step == 1;
     if (!direct || second || a.rule == AFFINE_RANGE || (a.amax && t.amax_step > 1)) return cast_chunks(a, t, src, dst, amax, second, g);
     const float* x = (const float*)src;
@@ -118,7 +118,7 @@ static int block_row(const ScaledArgs& a, const ScaledTask& t, const char* src, 
 static int scaled_task(const ScaledArgs& a, const ScaledTask& t) {
     const int64_t src_size = a.src_dtype == F64 ? 8 : a.src_dtype == F32 ? 4 : 2, dst_size = a.dst_dtype == F64 ? 8 : a.dst_dtype == F32 ? 4 : 2;
     const bool blocks = a.rule == BLOCK_AMAX || a.rule == BLOCK_POWER || a.rule == BLOCK_REAL;
-    const Grid g(a.grid);
+    const LaneGrid g(a.grid);
     VI negative = {};
     int status = 0;
     for (int64_t r = 0; r < t.rows; ++r) {
@@ -136,6 +136,6 @@ static int scaled_task(const ScaledArgs& a, const ScaledTask& t) {
 
 }  // namespace NS
 
-ScaledFn SCALED_GETTER() { return NS::scaled_task; }
+ScaledFn SCALED_CAST_GETTER() { return NS::scaled_task; }
 
 }  // namespace gemmsim

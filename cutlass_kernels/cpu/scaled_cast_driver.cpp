@@ -9,25 +9,25 @@ namespace gemmsim {
 static ScaledFn kernel() {
 #if defined(GEMMSIM_X86)
     const char* name = gemmsim_isa();
-    if (!strcmp(name, "avx512")) return scaled_avx512();
-    if (!strcmp(name, "avx2")) return scaled_avx2();
+    if (!strcmp(name, "avx512")) return scaled_cast_avx512();
+    if (!strcmp(name, "avx2")) return scaled_cast_avx2();
 #endif
-    return scaled_baseline();
+    return scaled_cast_baseline();
 }
 
 static int64_t size_of(int dtype) { return dtype == F64 ? 8 : dtype == F32 ? 4 : 2; }
 
-struct Dim {
+struct ScaledDim {
     int64_t size, src, dst, amax, second;
 };
 
 // Dimensions without those of size one, merged where all tensors allow it. Blocks stay along the last one; elsewhere the
 // order is free, and follows the destination's memory.
-struct Dims {
+struct ScaledDims {
     int count = 0;
-    Dim dim[MAX_BATCH_DIMS + 1];
+    ScaledDim dim[MAX_BATCH_DIMS + 1];
 
-    explicit Dims(const ScaledArgs& a) {
+    explicit ScaledDims(const ScaledArgs& a) {
         const bool blocks = a.block != 0;
         for (int d = 0; d < a.dims; ++d) {
             if (a.size[d] == 1 && !(blocks && d == a.dims - 1)) continue;
@@ -37,7 +37,7 @@ struct Dims {
         const int sorted = blocks ? count - 1 : count;
         for (int i = 1; i < sorted; ++i)
             for (int j = i; j > 0 && dim[j - 1].dst < dim[j].dst; --j) {
-                const Dim t = dim[j];
+                const ScaledDim t = dim[j];
                 dim[j] = dim[j - 1];
                 dim[j - 1] = t;
             }
@@ -54,7 +54,7 @@ struct Dims {
         }
         count = out + 1;
     }
-    static bool follows(const Dim& outer, const Dim& inner) {
+    static bool follows(const ScaledDim& outer, const ScaledDim& inner) {
         const int64_t n = inner.size;
         return outer.src == inner.src * n && outer.dst == inner.dst * n && outer.amax == inner.amax * n && outer.second == inner.second * n;
     }
@@ -64,7 +64,7 @@ constexpr int64_t PIECE = 1 << 14;
 
 struct ScaledJob {
     const ScaledArgs& a;
-    const Dims dims;
+    const ScaledDims dims;
     const int last;
     int64_t piece, pieces, rows = 1, groups = 1, outer = 1;  // rows of one task; groups of rows in a dimension
     bool stream;
@@ -88,7 +88,7 @@ struct ScaledJob {
     int64_t elements() const { return outer * (last > 0 ? dims.dim[last - 1].size : 1) * dims.dim[last].size; }
 
     int run(int64_t index, ScaledFn fn, char* work) const {
-        const Dim& in = dims.dim[last];
+        const ScaledDim& in = dims.dim[last];
         const int64_t first = index % pieces * piece, group = index / pieces % groups;
         int64_t row = index / pieces / groups;
         int64_t src = first * in.src, dst = first * in.dst, amax = first * in.amax, second = first * in.second;
@@ -96,14 +96,14 @@ struct ScaledJob {
         t.n = in.size - first < piece ? in.size - first : piece;
         t.rows = 1;
         if (last > 0) {
-            const Dim& by = dims.dim[last - 1];
+            const ScaledDim& by = dims.dim[last - 1];
             const int64_t at = group * rows;
             t.rows = by.size - at < rows ? by.size - at : rows;
             t.src_row = by.src, t.dst_row = by.dst, t.amax_row = by.amax, t.second_row = by.second;
             src += at * by.src, dst += at * by.dst, amax += at * by.amax, second += at * by.second;
         }
         for (int d = last - 2; d >= 0; --d) {
-            const Dim& by = dims.dim[d];
+            const ScaledDim& by = dims.dim[d];
             const int64_t i = row % by.size;
             row /= by.size;
             src += i * by.src, dst += i * by.dst, amax += i * by.amax, second += i * by.second;

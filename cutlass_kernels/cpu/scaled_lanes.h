@@ -11,26 +11,26 @@ typedef C32::VU VU;
 constexpr int L = C32::L;
 constexpr float TINY_AMAX = 0x1p-24f;
 
-struct Grid {
+struct LaneGrid {
     V low, high, whole;
     VI floor;
     VU up;
     int32_t ties;
 
-    explicit Grid(const ScaledGrid& g)
+    explicit LaneGrid(const ScaledGrid& g)
         : low(splat<C32>(g.low)), high(splat<C32>(g.high)), whole(splat<C32>(0x1p23f)), floor(splat_i<C32>((g.emin + 127) << 23)), up(splat_u<C32>((uint32_t)(23 - g.trailing) << 23)), ties(g.ties) {}
 };
 
 INL V with_sign(V magnitude, V t) { return (V)((VU)magnitude | ((VU)t & C32::SIGN)); }
 
 // Adding and taking off 2^23 quanta rounds to them, ties to even.
-INL V round_integer(V t, const Grid& g) {
+INL V round_integer(V t, const LaneGrid& g) {
     t = vmax(g.low, vmin(g.high, t));
     const V a = (V)((VU)t & ~C32::SIGN);
     return with_sign((a + g.whole) - g.whole, t);
 }
 
-template <bool EVEN> INL V round_element(V t, const Grid& g) {
+template <bool EVEN> INL V round_element(V t, const LaneGrid& g) {
     const V a = vmin(g.high, (V)((VU)t & ~C32::SIGN));
     const V magic = (V)((VU)imax((VI)((VU)a & C32::EXP), g.floor) + g.up);
     V r = (a + magic) - magic;
@@ -45,7 +45,7 @@ template <bool EVEN> INL V round_element(V t, const Grid& g) {
 enum Out { AS_IS, DIVIDE, MULTIPLY };
 enum Kind { INTEGER_KIND, EVEN_ELEMENT, ODD_ELEMENT };
 
-template <int KIND, bool DIVIDE_IN, int OUT> INL V cast_lanes(V x, V in, V out, const Grid& g) {
+template <int KIND, bool DIVIDE_IN, int OUT> INL V cast_lanes(V x, V in, V out, const LaneGrid& g) {
     const V t = DIVIDE_IN ? x / in : x * in;
     V r = KIND == INTEGER_KIND ? round_integer(t, g) : round_element<KIND == EVEN_ELEMENT>(t, g);
     if (OUT == DIVIDE) r = r / out;
@@ -64,7 +64,7 @@ INL void store_lanes(float* y, V r, bool stream) {
 }
 
 // n elements; in and out are arrays (ARRAYS) or one number each. Returns whether one is below zero.
-template <int KIND, bool DIVIDE_IN, int OUT, bool ARRAYS, bool STREAM> INL VI cast_run(const float* x, float* y, int64_t n, const float* in, const float* out, const Grid& g) {
+template <int KIND, bool DIVIDE_IN, int OUT, bool ARRAYS, bool STREAM> INL VI cast_run(const float* x, float* y, int64_t n, const float* in, const float* out, const LaneGrid& g) {
     VI negative = {};
     const V in0 = splat<C32>(*in), out0 = splat<C32>(*out);
     int64_t i = 0;

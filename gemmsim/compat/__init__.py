@@ -1,4 +1,4 @@
-"""Names, defaults and errors of other systems on top of gemmsim's own: ``gemmsim.compat.modelopt`` and the like.
+"""Names, defaults and errors of other systems on top of gemmsim's own: ``gemmsim.compat.torchao`` and the like.
 
 Each system is a module of its own, loaded when it is first named. None of them needs the system itself.
 """
@@ -8,10 +8,16 @@ from __future__ import annotations
 from importlib import import_module
 from typing import Any
 
-_SYSTEMS = ("modelopt",)
+_SYSTEMS = (
+    "modelopt",
+    "torchao",
+    "torchmx",
+)
 
 __all__ = [
     "modelopt",
+    "torchao",
+    "torchmx",
 ]
 
 

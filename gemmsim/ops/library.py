@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from . import batching, kernels
-from .casts import carrier_dtype, cast_of
+from .casts import carrier_dtype, target_dtype, target_of
 from .checks import check_float, check_integers
 from .errors import GradError, message
 from .seeds import Site
@@ -94,15 +94,15 @@ def _quantize(
     stream: int = 0,
     widen: bool = False,
 ) -> Tensor:
-    return kernels.quantize(x, cast_of(cast), seed, site, stream, widen)
+    return kernels.quantize(x, target_of(cast), seed, site, stream, widen)
 
 
 def _quantize_into(x: Tensor, cast: str, out: Tensor, seed: int | None = None) -> None:
-    kernels.overwrite(x, cast_of(cast), out, seed)
+    kernels.overwrite(x, target_of(cast), out, seed)
 
 
 def _quantize_inplace(x: Tensor, cast: str, seed: int | None = None) -> None:
-    kernels.overwrite(x, cast_of(cast), x, seed)
+    kernels.overwrite(x, target_of(cast), x, seed)
 
 
 for _key in ("CPU", "CUDA"):  # one function for both: it takes the backend of its operands' device
@@ -147,7 +147,7 @@ def _matmul_with_operands_fake(
     out = _matmul_fake(a, b, spec, seed, out_dtype, c, stream, select)
     operands = (
         t.new_empty(0) if cast is None else torch.empty_like(t, dtype=carrier_dtype(cast.format, t.dtype))
-        for t, cast in ((a, meaning.a), (b, meaning.b))
+        for t, cast in ((a, meaning.cast_a), (b, meaning.cast_b))
     )
     return out, *operands
 
@@ -167,22 +167,20 @@ def _quantize_fake(
     stream: int = 0,
     widen: bool = False,
 ) -> Tensor:
-    target = cast_of(cast)
-    check_float("quantize", "x", x)
-    return torch.empty_like(x, dtype=carrier_dtype(target.format, x.dtype) if widen else x.dtype)
+    target = target_of(cast)
+    kernels.check_target(target, x)
+    return torch.empty_like(x, dtype=target_dtype(target, x.dtype) if widen else x.dtype)
 
 
 @torch.library.register_fake("gemmsim::quantize_into", lib=LIBRARY)
 def _quantize_into_fake(x: Tensor, cast: str, out: Tensor, seed: int | None = None) -> None:
-    cast_of(cast)
-    check_float("quantize", "x", x)
+    kernels.check_target(target_of(cast), x)
     check_float("quantize", "out", out)
 
 
 @torch.library.register_fake("gemmsim::quantize_", lib=LIBRARY)
 def _quantize_inplace_fake(x: Tensor, cast: str, seed: int | None = None) -> None:
-    cast_of(cast)
-    check_float("quantize", "x", x)
+    kernels.check_target(target_of(cast), x)
 
 
 torch.library.register_vmap("gemmsim::matmul", batching.matmul, lib=LIBRARY)

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from gemmsim.arithmetic import GemmSpec, Palette, Sequential, SpecError, UnsupportedSpec
-from gemmsim.formats import Cast, Format
+from gemmsim.formats import BlockFloatFormat, Cast, Format
 
 from .casts import fits
 from .errors import message
@@ -22,7 +22,7 @@ from .errors import message
 __all__ = ["AffinePlan", "Product", "Quant", "Step", "addend_sum", "largest_of", "step_of", "with_addend_first"]
 
 #: A quantiser as a user gives it to ``QAffineFormats`` after normalisation, and as a plan carries it.
-Quant: TypeAlias = Cast | Callable[[Tensor], Tensor] | None
+Quant: TypeAlias = Cast | BlockFloatFormat | Callable[[Tensor], Tensor] | None
 Step: TypeAlias = str | Callable[[Tensor], Tensor] | None
 
 
@@ -52,7 +52,9 @@ class Product:
         wide = not fits(last.format, torch.float32)
         init = getattr(spec.accumulator, "init", "zero")
         palette = isinstance(spec.accumulator, Palette)
-        return cls(spec.key, spec.transposed().key, spec.a is not None, spec.b is not None, wide, init, palette)
+        return cls(
+            spec.key, spec.transposed().key, spec.cast_a is not None, spec.cast_b is not None, wide, init, palette
+        )
 
 
 @dataclass(frozen=True)
@@ -126,7 +128,7 @@ def with_addend_first(spec: GemmSpec | None) -> GemmSpec:
 
 def step_of(quant: Quant) -> Step:
     """``quant`` as a plan carries it."""
-    return str(quant) if isinstance(quant, Cast) else quant
+    return str(quant) if isinstance(quant, (Cast, BlockFloatFormat)) else quant
 
 
 def largest_of(fmt: Format | None) -> float | None:

@@ -1,17 +1,21 @@
 """The exact reference: slow and by definition, in Python's integers. No fast code imports it, and it imports none."""
 
-from . import compensated, exact_sum, hardware, integer, orders, sequential  # noqa: F401  # each enters its definitions
+from . import compensated, exact_sum, hardware, integer, orders, scaled, sequential  # noqa: F401  # each enters its definitions
 from .block import decode_block, encode_block, quantize_block
+from .block_float import quantize_block_float, quantize_shared
+from .blocked import Blocked, blocked
 from .dot import Dot, implements, total
 from .gemm import count_overflows, gemm
 from .philox import Site, element_draw, element_draws, philox, step_draw, step_draws
 from .quantize import quantize
 from .rounding import round_value
-from .scaled import scaled_affine, scaled_block, scaled_element, scaled_integer
+from .scaled_cast import scaled_affine, scaled_block, scaled_element, scaled_integer
 
 __all__ = [
+    "Blocked",
     "Dot",
     "Site",
+    "blocked",
     "count_overflows",
     "decode_block",
     "element_draw",
@@ -22,6 +26,8 @@ __all__ = [
     "philox",
     "quantize",
     "quantize_block",
+    "quantize_block_float",
+    "quantize_shared",
     "round_value",
     "scaled_affine",
     "scaled_block",

@@ -1,11 +1,13 @@
 """The CPU backend: a C library without Python or torch in it, called with raw pointers (cutlass_kernels/cpu)."""
 
 from .block import PACKINGS, decode_blocks, encode_blocks, quantize_blocks
+from .block_float import quantize_block_float
 from .gemm import count_overflows, gemm, supported
 from .library import ISAS, LibraryError, build_info, isa, set_isa
 from .quantize import quantize
 from .run import Run
 from .scaled_cast import AMAX_NOT_FINITE, NEGATIVE_INPUT, GridNumbers, affine_cast, scaled_blocks, scaled_cast
+from .scales import Scales, scale_table
 
 __all__ = [
     "AMAX_NOT_FINITE",
@@ -15,6 +17,7 @@ __all__ = [
     "GridNumbers",
     "LibraryError",
     "Run",
+    "Scales",
     "affine_cast",
     "build_info",
     "count_overflows",
@@ -23,9 +26,11 @@ __all__ = [
     "gemm",
     "isa",
     "quantize",
+    "quantize_block_float",
     "quantize_blocks",
     "scaled_blocks",
     "scaled_cast",
+    "scale_table",
     "set_isa",
     "supported",
 ]

@@ -87,6 +87,7 @@ class Extras(ctypes.Structure):
         ("addend", c_void_p), ("select", c_void_p), ("overflows", c_void_p),
         ("addend_row", c_int64), ("addend_col", c_int64), ("select_row", c_int64), ("select_col", c_int64),
         ("batch", c_void_p), ("addend_dtype", c_int32), ("reserved", c_int32),
+        ("scales", c_void_p),
     ]  # fmt: skip
 
 
