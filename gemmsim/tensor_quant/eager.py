@@ -97,6 +97,11 @@ def _power_above(d: Tensor) -> Tensor:
     return torch.where(d > 0, exponent, -127).clamp(-127, 127)
 
 
+def _power_of_two(exponent: Tensor) -> Tensor:
+    """2^exponent in float32, written as the bits of a double because exp2 may be off by an ulp on other devices."""
+    return ((exponent.long() + 1023) << 52).view(torch.float64).to(torch.float32)
+
+
 def blocks(x: Tensor, grid: Grid, size: int, scale: str, amax: Tensor | None) -> Tensor:
     """``x`` in blocks of ``size`` along its last dimension, each under its own scale: amax, e8m0 or e4m3."""
     rows = x.to(torch.float32)
@@ -110,8 +115,8 @@ def blocks(x: Tensor, grid: Grid, size: int, scale: str, amax: Tensor | None) ->
         assert isinstance(grid, ElementGrid)
         usable = (largest > 0) & largest.isfinite()
         d = torch.where(usable, largest, 1.0) / torch.full_like(largest, grid.maximum)
-        k = torch.where(usable, _power_above(d), torch.zeros((), dtype=torch.int32, device=x.device)).to(torch.float64)
-        y = round_to(cut * torch.exp2(-k).to(torch.float32), grid) * torch.exp2(k).to(torch.float32)
+        k = torch.where(usable, _power_above(d), torch.zeros((), dtype=torch.int32, device=x.device))
+        y = round_to(cut * _power_of_two(-k), grid) * _power_of_two(k)
     else:
         assert isinstance(grid, ElementGrid) and amax is not None
         y = two_levels(cut, largest, grid, amax.to(torch.float32))

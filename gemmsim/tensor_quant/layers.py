@@ -8,13 +8,16 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from gemmsim.ops import qconv1d, qconv2d, qconv3d
+
 from .errors import DescriptorError, message
-from .integer_products import int_linear
+from .integer_products import int_linear, integer_values, product_formats
 from .max_calibrator import largest_magnitude
 from .quantizer import TensorQuantizer
 
 __all__ = ["QUANTISED", "QUANTIZERS", "QuantLayer", "QuantLinear", "convert"]
 
+_CONVOLUTIONS = (qconv1d, qconv2d, qconv3d)
 QUANTIZERS = ("input_quantizer", "weight_quantizer", "output_quantizer")
 
 
@@ -99,13 +102,47 @@ class QuantLinear(QuantLayer, nn.Linear):
 
 
 class _QuantConv(QuantLayer):
-    """Convolutions of quantised operands."""
+    """Convolutions of quantised operands; with ``accumulator`` sums of the integers in it, scales taken off after."""
 
     def forward(self, x: Tensor) -> Tensor:
         """The layer's output, in ``x``'s dtype."""
         layer: Any = self
-        out = layer._conv_forward(self.input_quantizer(x), self.quantised_weight(), layer.bias)
-        return self.output_quantizer(out)
+        if not self._uses_integers:
+            out = layer._conv_forward(self.input_quantizer(x), self.quantised_weight(), layer.bias)
+            return self.output_quantizer(out)
+        scale = self.input_quantizer.pre_quant_scale
+        x = x if scale is None else x * scale.to(x.dtype)
+        integers = []
+        for q, t in ((self.input_quantizer, x), (self.weight_quantizer, self.weight)):
+            bits = integer_bits(self, q)
+            integers.append(integer_values(t, amax_of(q, t), bits, q.unsigned, q.narrow_range))
+        return self.output_quantizer(self._integer_sums(*integers).to(x.dtype))
+
+    def _integer_sums(self, inputs: tuple[Tensor, Tensor], weights: tuple[Tensor, Tensor]) -> Tensor:
+        """The convolution of the integers over the product of their scales, and the bias in float32."""
+        layer: Any = self
+        (x, scale_x), (weight, scale_w) = inputs, weights
+        assert self.accumulator is not None
+        if scale_x.numel() != 1 or scale_w.numel() not in (1, weight.shape[0]):
+            asked = f"integer convolution with scales {tuple(scale_x.shape)} and {tuple(scale_w.shape)}"
+            allowed = "one for the input, one for each output channel of the weight"
+            raise DescriptorError(message(asked, allowed, "Describe the input with axis=None, the weight with axis=0."))
+        total = _CONVOLUTIONS[weight.dim() - 3](
+            x,
+            weight,
+            None,
+            layer.stride,
+            layer.padding,
+            layer.dilation,
+            layer.groups,
+            product_formats(self.accumulator),
+            padding_mode=layer.padding_mode,
+            out_dtype=torch.float64,
+        )
+        spatial = [1] * (weight.dim() - 2)
+        scales = scale_w.to(torch.float64).reshape(-1, *spatial) * scale_x.to(torch.float64).reshape(())
+        out = (total / scales).to(torch.float32)
+        return out if layer.bias is None else out + layer.bias.to(torch.float32).reshape(-1, *spatial)
 
 
 class QuantConv1d(_QuantConv, nn.Conv1d):

@@ -185,3 +185,42 @@ def test_compiled():
     x = data(6, 16)
     model = tq.calibrate(tq.quantize_(mlp(), INT8), [x])
     assert torch.allclose(torch.compile(model, fullgraph=True, backend="aot_eager")(x), model(x), atol=1e-6)
+
+
+@pytest.mark.parametrize("dims", [1, 2, 3])
+def test_integer_convolutions_are_sums_of_windows_in_the_accumulator(dims):
+    kind = (nn.Conv1d, nn.Conv2d, nn.Conv3d)[dims - 1]
+    torch.manual_seed(0)
+    layer = nn.Sequential(kind(4, 6, 3, stride=2, padding=1, groups=2))
+    x = data(2, 4, *[5] * dims)
+    tq.quantize_(layer, {"*weight_quantizer": {"axis": 0}, "*input_quantizer": {"num_bits": 8}})
+    tq.calibrate(layer, [x])
+    plain = layer(x)
+    layer[0].accumulator = "int(32)"
+    leaf = x.clone().requires_grad_()
+    y = layer(leaf)
+    assert torch.allclose(y, plain, atol=1e-5)
+    y.square().sum().backward()
+    assert leaf.grad is not None and layer[0].weight.grad is not None
+    layer[0].accumulator = "int(12, wrap)"
+    conv = layer[0]
+    (qx, sx), (qw, sw) = (
+        tq.integer_values(t, q.amax, 8, False, False)
+        for t, q in ((x, conv.input_quantizer), (conv.weight.detach(), conv.weight_quantizer))
+    )
+    total = gs.ops.__dict__[f"qconv{dims}d"](qx, qw, None, 2, 1, 1, 2, ": int(12, wrap)", out_dtype=torch.float64)
+    ones = [1] * dims
+    want = (total / (sx.double() * sw.double().reshape(-1, *ones))).float() + conv.bias.reshape(-1, *ones)
+    assert_bitwise_equal(layer(x).detach(), want.detach())
+    assert not torch.allclose(want, plain, atol=1e-2)
+
+
+def test_a_convolutional_model_runs_in_integer_accumulators():
+    x = data(3, 2, 6, 6)
+    model = tq.calibrate(tq.quantize_(network(), INT8, accumulator="int(24, saturate)"), [x])
+    quantised = tq.calibrate(tq.quantize_(network(), INT8), [x])
+    assert torch.allclose(model(x), quantised(x), atol=1e-4)
+    model(x).sum().backward()
+    with pytest.raises(ValueError, match="axis=None"):
+        tq.quantize_(model, {"0.input_quantizer": {"axis": 1}})
+        model(x)
