@@ -84,7 +84,7 @@ def test_affine_is_that_of_the_reference(values, a, b, bits):
     same(eager.affine(x, tensor(low), tensor(high), bits), want)
 
 
-@settings(max_examples=60)
+@settings(max_examples=50)
 @given(
     LISTS,
     st.sampled_from([*ELEMENTS]),
