@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from . import hardware as hardware
     from . import mx as mx
     from . import ops as ops
+    from . import optim as optim
     from . import reference as reference
     from .arithmetic import Accumulator as Accumulator
     from .arithmetic import GemmSpec as GemmSpec
@@ -49,7 +50,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 #: Submodules by name, and public names by the submodule that defines them.
-_MODULES = ("acc", "arithmetic", "backends", "formats", "hardware", "mx", "ops", "reference")
+_MODULES = ("acc", "arithmetic", "backends", "formats", "hardware", "mx", "ops", "optim", "reference")
 _NAMES = {
     "arithmetic": ("Accumulator", "GemmSpec", "SelectError", "SpecError", "UnsupportedSpec"),
     "formats": ("Cast", "FormatError"),
@@ -100,6 +101,7 @@ __all__ = [
     "last_backend",
     "mx",
     "ops",
+    "optim",
     "qlinear",
     "qmatmul",
     "qmm",
