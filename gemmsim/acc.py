@@ -25,6 +25,7 @@ from .arithmetic import (
     Pairwise,
     Palette,
     Promote,
+    Scaled,
     Sequential,
     Shuffled,
     SpecLike,
@@ -85,6 +86,7 @@ __all__ = [
     "pairwise",
     "palette",
     "promote",
+    "scaled",
     "sequential",
     "shuffled",
     "splitk",
@@ -133,6 +135,19 @@ def promote(inner: AccumulatorLike, n: builtins.int, outer: CastLike = "fp32") -
         SpecError: for n below 1 or a bad inner accumulator.
     """
     return Promote(inner, n, outer)
+
+
+def scaled(inner: AccumulatorLike, outer: CastLike = "fp32", n: builtins.int | None = None) -> Scaled:
+    """Groups of ``n`` adjacent products of block-format elements in ``inner``, without scales; then
+    ``S = R_outer(S + X_a * X_b * s)`` with the scales of each group, rounded once. ``n`` divides both block sizes; None
+    is their greatest common divisor. A tensor's own scale multiplies S at the end: ``R_outer(T_a * T_b * S)``. NaN,
+    infinities, -0 and overflow: see ``gemmsim.arithmetic.Scaled``.
+
+    Raises:
+        SpecError: for n below 1 or a bad inner accumulator; from ``GemmSpec`` without an operand in a block format, or
+            for an n that does not divide the block sizes.
+    """
+    return Scaled(inner, outer, n)
 
 
 def pairwise(inner: AccumulatorLike, leaf: builtins.int = 1) -> Pairwise:
@@ -265,7 +280,8 @@ def hw(
 ) -> Hardware:
     """A chain of the largest matrix instructions ``op`` (mma, wgmma, tcgen05, mfma, mxf8f6f4, mxf4, mxf4nvf4) of
     ``arch`` for operands in ``a`` and ``b`` (None: ``a``) and a register in ``out``, from +0. Operands are cast to
-    ``a`` and ``b``; scales of the mx ops are 1. See ``gemmsim.arithmetic.Hardware`` for NaN, infinities, -0, overflow
+    ``a`` and ``b``. The mx ops take elements and scales of block-format operands (``GemmSpec``) as they are; other
+    operands have scale 1. See ``gemmsim.arithmetic.Hardware`` for NaN, infinities, -0, overflow
     and the source: a published software model, not silicon.
 
     Raises:

@@ -3,9 +3,9 @@
 That system's "exp, man" floats are IEEE-like in every width, so (4, 3) is ieee_e4m3; its binary8 is P3109's binary8
 with the infinities given or withheld by the overflow policy. Its GEMMs go k = 0, 1, ... from +0.
 
-Looked at here: float, fixed point and binary8. Not here: block and supernormal formats, which have tests of their own;
-no stored case has binary8 with P = 1 (another bias in that system's draft). Two kinds of element are left out:
-negative inputs of unsigned formats, and truncation beyond the largest value, where that draft differs from P3109 v4.0.
+Two kinds of element are left out where binary8 is taken for P3109's: negative inputs of unsigned formats, and truncation
+beyond the largest value, where that system's draft differs. ``binary8(P)`` has the draft's rules and leaves out nothing.
+No stored case has P = 1.
 """
 
 from __future__ import annotations
@@ -18,7 +18,18 @@ import torch
 from support import GOLDEN, assert_values_equal
 
 import gemmsim as gs
-from gemmsim.formats import Cast, FixedFormat, FloatFormat, Overflow, Rounding
+from gemmsim.formats import (
+    Binary8Format,
+    Binary8Policy,
+    BlockFloatFormat,
+    Cast,
+    FixedFormat,
+    FloatFormat,
+    Overflow,
+    Rounding,
+    Sharing,
+    SupernormalFormat,
+)
 
 ROUNDINGS = {"nearest": Rounding.RNE, "truncate": Rounding.RTZ}
 #: binary8 overflow policy -> (name's domain, overflow policy of ours).
@@ -83,15 +94,50 @@ def test_binary8_quantize(number, case):
     assert_values_equal(gs.quantize(x, cast), want, valid, context=str(cast))
 
 
+@pytest.mark.parametrize("number, case", cases("mptorch_quantizers.npz", "binary8_quantize"))
+def test_binary8_by_the_old_rules(number, case):
+    fmt = Binary8Format(case["P"], case["is_signed"], case["subnormals"], Binary8Policy(case["overflow_policy"]))
+    got = gs.quantize(QUANTIZERS[f"{number:04d}/x"], Cast(fmt, ROUNDINGS[case["rounding"]]))
+    assert_values_equal(got, QUANTIZERS[f"{number:04d}/y"], context=str(fmt))
+
+
+@pytest.mark.parametrize("number, case", cases("mptorch_quantizers.npz", "superfp_quantize"))
+def test_supernormal_quantize(number, case):
+    fmt = supernormal(case)
+    got = gs.quantize(QUANTIZERS[f"{number:04d}/x"], fmt)
+    assert_values_equal(got, QUANTIZERS[f"{number:04d}/y"], context=str(fmt))
+
+
+@pytest.mark.parametrize("number, case", cases("mptorch_quantizers.npz", "block_quantize"))
+def test_block_quantize(number, case):
+    whole = case["dim"] == -1
+    sharing = Sharing.TENSOR if whole else Sharing.INDEX
+    fmt = BlockFloatFormat(case["wl"], dim=0 if whole else case["dim"], sharing=sharing)
+    got = gs.quantize(QUANTIZERS[f"{number:04d}/x"], fmt)
+    valid = QUANTIZERS[f"{number:04d}/valid"]
+    assert int(valid.sum()) > 100
+    assert_values_equal(got, QUANTIZERS[f"{number:04d}/y"], valid, context=str(fmt))
+
+
+def supernormal(case: dict, suffix: str = "") -> SupernormalFormat:
+    binades = case[f"binades{suffix}"]
+    lower, upper = (binades, binades) if isinstance(binades, int) else (binades[0], binades[-1])
+    return SupernormalFormat(case[f"exp{suffix}"], case[f"man{suffix}"], lower, upper, case["saturate"])
+
+
 def gemm_spec(case: dict) -> gs.GemmSpec:
-    if case["op"] == "fxp_mm":
+    add: FixedFormat | SupernormalFormat | Cast
+    mul: FixedFormat | SupernormalFormat | Cast
+    if case["op"] == "superfp_mm":
+        add = mul = supernormal(case)
+    elif case["op"] == "fxp_mm":
         add, mul = FixedFormat(case["wl_add"], case["fl_add"]), FixedFormat(case["wl_mul"], case["fl_mul"])
     else:
         add, mul = float_cast(case, "_add"), float_cast(case, "_mul")
     return gs.GemmSpec(accumulator=gs.acc.sequential(add, None if case["fma"] else mul))
 
 
-@pytest.mark.parametrize("number, case", cases("mptorch_gemm.npz", "float_mm", "fxp_mm", "float_bmm"))
+@pytest.mark.parametrize("number, case", cases("mptorch_gemm.npz", "float_mm", "fxp_mm", "float_bmm", "superfp_mm"))
 def test_gemm(number, case):
     a, b = GEMMS[f"{number:04d}/a"], GEMMS[f"{number:04d}/b"]
     if case["op"] == "float_bmm":

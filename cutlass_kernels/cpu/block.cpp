@@ -1,6 +1,7 @@
 // Encoding, decoding and fake-quantising of blocks. Compiled once per ISA; the loops are written for the compiler to
 // vectorise, on bit patterns, so that every ISA gives the same bits.
 #include "block_fake.h"
+#include "stream_floats.h"
 
 #if ISA_AVX512
 #define ISA_STREAMS true
@@ -58,22 +59,6 @@ static void load_floats(const char* src, int dtype, int64_t step, int64_t n, flo
 
 // 32 and 16 are what the named formats have: loops of known length
 #define BY_LENGTH(call, n, ...) ((n) == 32 ? call<32>(__VA_ARGS__) : (n) == 16 ? call<16>(__VA_ARGS__) : call<0>(__VA_ARGS__))
-
-static void stream_floats(float* dst, const float* src, int64_t n) {
-#if ISA_AVX512 || ISA_AVX2
-    if (((uintptr_t)dst & (WIDTH - 1)) == 0 && n % (WIDTH / 4) == 0) {
-        for (int64_t i = 0; i < n; i += WIDTH / 4) {
-#if ISA_AVX512
-            _mm512_stream_ps(dst + i, _mm512_loadu_ps(src + i));
-#else
-            _mm256_stream_ps(dst + i, _mm256_loadu_ps(src + i));
-#endif
-        }
-        return;
-    }
-#endif
-    memcpy(dst, src, (size_t)n * 4);
-}
 
 template <int N, Store STORE> static void encode_whole(const BlockArgs& a, const BlockTask& t, const float* x, int64_t blocks, uint8_t* codes) {
     constexpr int PER_BYTE = STORE == STORE_BYTES ? 1 : 2;

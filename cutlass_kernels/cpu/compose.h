@@ -7,6 +7,7 @@
 #include "gemmsim/philox.h"
 #include "binned.h"
 #include "hardware_model.h"
+#include "scale_groups.h"
 
 namespace gemmsim {
 
@@ -50,6 +51,8 @@ template <class T> struct Compose {
     bool specials;            // an operand of the block may be NaN or infinite
     int64_t* counts = nullptr;  // overflows of the tile's elements, rows `counts_row` apart; null: not asked for
     int64_t counts_row = 0;
+    TileScales scales = {};
+    int scale_step = SCALE_SCALAR;
     mutable int64_t runs = 0;
     mutable Bins bins = {};
     mutable std::vector<int64_t> spills = {};
@@ -114,8 +117,19 @@ template <class T> struct Compose {
         BinnedTile<T>{t, r, nr, leaf_site(), bins, spills.data()}.run();
     }
 
+    void scaled_instructions(const Tile& t) const {
+        for (int i = 0; i < t.rows; ++i)
+            for (int j = 0; j < t.cols; ++j) {
+                ScaledDot dot = {{r.hardware}, scales, i, j};
+                for (int64_t k = 0; k < t.k; k += r.hardware.products)
+                    dot.step((const T*)t.a + k * MR + i, MR, (const T*)t.b + k * nr + j, nr, k, (int)(t.k - k < r.hardware.products ? t.k - k : r.hardware.products));
+                ((T*)t.c)[i * nr + j] = (T)dot.dot.c;
+            }
+    }
+
     // The vector kernel knows finite operands only: elements that meet another are computed anew, one by one.
     void instructions(const Tile& t) const {
+        if (scales.all && !r.wrapper_count) return scaled_instructions(t);
         const bool lanes = choice.kind == LANES, any = r.hardware.kind == HW_TREE;
         if (lanes && sizeof(T) == 4) isa.hardware(t, r.hardware, choice.carrier == 1);
         else if (lanes) in_float_tiles(t);
@@ -176,6 +190,7 @@ template <class T> struct Compose {
         const Wrapper& w = r.wrappers[level];
         if (level == r.wrapper_count - 1 && choice.runs.kind >= 0 && choice.runs.shape != RunsPlan::ONE && in_one_kernel(w, begin, end, out)) return;
         if (w.order == SHUFFLED) return run(level + 1, begin, end, out);
+        if (w.order == SCALED) return groups_of(level, begin, end, w.n, out);
         if (w.order == CHUNKED) return runs_of(level, begin, end, w.n, out, false);
         if (w.order == SPLITK) return runs_of(level, begin, end, (end - begin + w.n - 1) / w.n, out, true);
         if (w.order == PAIRWISE) return pairs_of(level, begin, end, w.n, 0, out);
@@ -208,6 +223,65 @@ template <class T> struct Compose {
             }
             meet(level, out, total, sums[level]++);
         }
+    }
+
+    // Runs of n terms, each total times the scales of its blocks added in sequence.
+    void groups_of(int level, int64_t begin, int64_t end, int64_t n, T* out) const {
+        alignas(64) T total[MR * 64];
+        double xa[MR] = {}, xb[64] = {};
+        const ScaleKernels& kernels = scale_kernels(isa);
+        if (in_groups_kernel(begin, end, n, out, kernels)) return;
+        memset(out, 0, sizeof(T) * (size_t)count());
+        for (int64_t k = begin; k < end; k += n) {
+            run(level + 1, k, k + n < end ? k + n : end, total);
+            for (int i = 0; i < base.rows; ++i) xa[i] = scales.left(i, k);
+            for (int j = 0; j < base.cols; ++j) xb[j] = scales.right(j, k);
+            const int64_t index = sums[level]++;
+            if (scale_step != SCALE_SCALAR) {
+                kernels.add(carrier, out, total, nr, xa, xb, r.wrappers[level].cast, scale_step);
+                continue;
+            }
+            each([&](int i, int j) { return scaled_sum((double)out[i * nr + j], (double)total[i * nr + j], xa[i], xb[j], r.wrappers[level].cast, draw(level, i, j, index)); }, out);
+        }
+    }
+
+    // groups_of() where register and running total are the carrier's own float.
+    bool in_groups_kernel(int64_t begin, int64_t end, int64_t n, T* out, const ScaleKernels& kernels) const {
+        const bool plain = r.wrapper_count == 1 && r.method == REGISTER && choice.kind == NONE && choice.step == FMA_NEAR;
+        if (!plain || carrier != 0 || scale_step != SCALE_NATIVE || begin != 0 || end != base.k) return false;
+        int64_t block = scales.all->a_size, rest = scales.all->b_size;  // their greatest common divisor
+        while (rest) {
+            const int64_t left = block % rest;
+            block = rest;
+            rest = left;
+        }
+        const int64_t blocks = (end + block - 1) / block;
+        std::vector<float> xa((size_t)(blocks * MR)), xb((size_t)(blocks * nr));
+        for (int64_t g = 0; g < blocks; ++g) {
+            for (int i = 0; i < base.rows; ++i) xa[(size_t)(g * MR + i)] = (float)scales.left(i, g * block);
+            for (int j = 0; j < base.cols; ++j) xb[(size_t)(g * nr + j)] = (float)scales.right(j, g * block);
+        }
+        Tile t = base;
+        t.c = out;
+        kernels.groups(t, n, block, xa.data(), xb.data());
+        return true;
+    }
+
+    // s = R(T * s) with the tensors' own scales T.
+    void times_tensor_scales(T* out) const {
+        const Cast& c = r.wrapper_count ? r.wrappers[0].cast : r.add;
+        if (times_wide(c, carrier)) return scale_kernels(isa).times(carrier, out, count(), scales.all->tensor, c);
+        each([&](int i, int j) { return product_step(scales.all->tensor, (double)out[i * nr + j], c, r.wrapper_count ? draw(0, i, j, sums[0]) : 0); }, out);
+    }
+
+    uint32_t draw(int level, int i, int j, int64_t index) const {
+        const Cast& c = r.wrappers[level].cast;
+        return c.mode >= SR ? draw_step(base.seed, base.row0 + i, base.col0 + j, (uint64_t)index, SITE_COMBINE + 32 * depth(level), c.rbits) : 0;
+    }
+
+    template <class F> void each(const F& value, T* out) const {
+        for (int i = 0; i < base.rows; ++i)
+            for (int j = 0; j < base.cols; ++j) out[i * nr + j] = (T)value(i, j);
     }
 
     static int64_t leaves_of(int64_t begin, int64_t end, int64_t n, int64_t lanes) { return lanes ? lanes : (end - begin + n - 1) / n; }

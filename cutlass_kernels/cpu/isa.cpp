@@ -11,6 +11,7 @@ void hardware(const Tile& t, const HardwareModel& m, bool wide_lanes);
 bool palette(int carrier, const PaletteTile& t);
 void integers(int panel, int lanes, const Tile& t, int nr, const IntegerLanes& how);
 bool runs(int carrier, const Tile& t, const Lengths& lengths, const RunsPlan& plan);
+bool round_grids(int carrier, void* x, int64_t n, const Cast& c, uint64_t seed, uint64_t index0, int site);
 CompensatedFn compensated(int carrier, int method, int kind, bool odd, bool mul);
 
 static void load_(int carrier, const void* src, int dtype, int64_t stride, int64_t n, void* dst) {
@@ -125,6 +126,7 @@ static int quantize_(int carrier, const void* src, void* dst, int64_t n, const C
 
 static void round_(int carrier, void* x, int64_t n, const Cast& c, uint64_t seed, uint64_t index0, int site) {
     if (quantize_(carrier, x, x, n, c, 0)) return;
+    if (((c.flags & ANY_GRID) || c.mode < RNE) && round_grids(carrier, x, n, c, seed, index0, site)) return;
     if (carrier == 0) {
         float* f = (float*)x;
         if (vector_can<C32>(c)) return round_vectors<C32>(f, n, c, seed, index0, site);

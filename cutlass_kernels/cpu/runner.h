@@ -30,13 +30,17 @@ template <class T> struct Runner {
     }
 
     // Into t.c; `addend` has the tile's layout. `counts`: overflows of the tile's elements, rows `counts_row` apart, or null.
-    void run(Tile t, const T* addend, int64_t* counts = nullptr, int64_t counts_row = 0) const {
+    // `scales`: of block formats whose elements come without them.
+    void run(Tile t, const T* addend, int64_t* counts = nullptr, int64_t counts_row = 0, const TileScales& scales = TileScales()) const {
         T* const c = (T*)t.c;
         t.mul = &r.mul;
         t.add = &r.add;
         if (r.wrapper_count || r.method) {
-            const Compose<T> compose = {isa, r, choice, meetings, t, nr, carrier, kmap, specials, counts, counts_row};
-            return compose.run(0, 0, t.k, c);
+            const int step = scales.all && r.wrapper_count ? choose_scale_step(r, carrier, scales.all->narrow) : SCALE_SCALAR;
+            const Compose<T> compose = {isa, r, choice, meetings, t, nr, carrier, kmap, specials, counts, counts_row, scales, step};
+            compose.run(0, 0, t.k, c);
+            if (scales.all && scales.all->has_tensor) compose.times_tensor_scales(c);
+            return;
         }
         start(c, addend);
         if (choice.runs.kind < 0 || !isa.runs(choice.carrier, t, Lengths{}, choice.runs)) {

@@ -16,6 +16,7 @@ from .integer import Fixed, Integer
 from .interleaved import Interleaved
 from .pairwise import Pairwise
 from .palette import Palette
+from .scaled import Scaled
 from .sequential import Sequential
 from .shuffled import Shuffled
 from .spec import GemmSpec, SpecLike
@@ -38,6 +39,7 @@ __all__ = [
     "Pairwise",
     "Palette",
     "Promote",
+    "Scaled",
     "Sequential",
     "Shuffled",
     "SelectError",

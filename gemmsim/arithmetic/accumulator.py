@@ -106,6 +106,11 @@ class Accumulator(ABC):
         return False
 
     @property
+    def needs_scales(self) -> bool:
+        """Whether this takes the elements and the scales of block formats apart, so that one must be an operand."""
+        return False
+
+    @property
     def counts_overflows(self) -> bool:
         """Whether there is a two's complement register inside, whose overflows can be counted."""
         return False

@@ -11,7 +11,22 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, cast
 
-from ..formats import Cast, FixedFormat, FloatFormat, FormatError, Rounding, parse_cast, parse_rounding, parse_scalar
+from ..formats import (
+    BlockFloatFormat,
+    BlockFormat,
+    Cast,
+    FloatFormat,
+    FormatError,
+    Rounding,
+    parse_block,
+    parse_block_float,
+    parse_cast,
+    parse_rounding,
+    parse_scalar,
+)
+from ..formats.any_format import FORMATS
+from ..formats.block_float import is_block_float_name
+from ..formats.block_grammar import is_block_name
 from .errors import SpecFormatError, spec_error
 
 if TYPE_CHECKING:
@@ -23,6 +38,7 @@ __all__ = [
     "CAST",
     "FORMAT",
     "MEMBERS",
+    "OPERAND",
     "ROUNDING",
     "WORD",
     "AccumulatorKind",
@@ -33,6 +49,7 @@ __all__ = [
     "IntKind",
     "Kind",
     "MembersKind",
+    "OperandKind",
     "RoundingKind",
     "WordKind",
     "argument",
@@ -79,6 +96,26 @@ class CastKind(Kind):
 
     def read(self, value: object, owner: str, name: str) -> Cast:
         return read_cast(value, owner, name)
+
+
+class OperandKind(CastKind):
+    """A format with its rounding and overflow policy, a block format, or block floating point."""
+
+    def read(self, value: object, owner: str, name: str) -> Any:
+        if isinstance(value, Mapping) and value.get("kind") == "block":
+            read = BlockFormat.from_json
+        elif isinstance(value, BlockFormat) or (isinstance(value, str) and is_block_name(value)):
+            read = parse_block  # type: ignore[assignment]
+        elif isinstance(value, Mapping) and value.get("kind") == "block_float":
+            read = BlockFloatFormat.from_json  # type: ignore[assignment]
+        elif isinstance(value, BlockFloatFormat) or (isinstance(value, str) and is_block_float_name(value)):
+            read = parse_block_float  # type: ignore[assignment]
+        else:
+            return super().read(value, owner, name)
+        try:
+            return read(value)  # type: ignore[arg-type]
+        except FormatError as error:
+            raise SpecFormatError(f"{owner}, {name}: {error}") from error
 
 
 class IntKind(Kind):
@@ -176,7 +213,7 @@ class AccumulatorKind(Kind):
             return parse_accumulator(value)
         if isinstance(value, Mapping):
             return Accumulator.from_json(cast("Mapping[str, object]", value))
-        if isinstance(value, (Cast, FloatFormat, FixedFormat)):
+        if isinstance(value, (Cast, *FORMATS)):
             return parse_accumulator(str(value))
         raise spec_error(
             f"{owner}: {name}={value!r} of type {type(value).__name__}",
@@ -239,6 +276,7 @@ BOOL = BoolKind()
 WORD = WordKind()
 FORMAT = FormatKind()
 CAST = CastKind()
+OPERAND = OperandKind()
 ROUNDING = RoundingKind()
 ACCUMULATOR = AccumulatorKind()
 MEMBERS = MembersKind(1, 8)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import ClassVar, TypeVar
 
-from ..formats import Cast, FloatFormat
+from ..formats import Cast, FixedFormat
 from .accumulator import Accumulator, register
 from .arguments import CAST, argument, optional
 from .errors import spec_error
@@ -41,7 +41,7 @@ class Compensated(Accumulator):
     def __post_init__(self) -> None:
         super().__post_init__()
         fmt = self.fmt.format
-        if not (isinstance(fmt, FloatFormat) and fmt.signed and fmt.has_zero):
+        if isinstance(fmt, FixedFormat) or not (fmt.signed and fmt.has_zero):
             raise spec_error(
                 f"{self.name} in {fmt}",
                 "signed float formats with a zero: sums of integers and fixed point have no rounding error to "

@@ -104,6 +104,12 @@ def check_inner(outer: Composite) -> None:
             "init=zero inside other accumulators, since each run of the inner one starts from +0",
             "Leave init out and add C afterwards.",
         )
+    if inner.needs_scales:
+        raise spec_error(
+            f"{outer.name} with {inner} inside",
+            "scaled(...) outermost: it knows the scales of whole rows and columns",
+            f"Write scaled({outer.name}(...), ...), or give scaled(...) alone.",
+        )
     if inner.name == "palette":
         raise spec_error(
             f"{outer.name} with a palette inside",

@@ -4,7 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ..formats import Cast, FixedFormat, Overflow, Specials
+from ..formats import (
+    Binary8Format,
+    Binary8Policy,
+    BlockFloatFormat,
+    BlockFormat,
+    Cast,
+    FixedFormat,
+    FloatFormat,
+    Overflow,
+    Specials,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -63,9 +73,33 @@ def _number(fmt: Format) -> str:
 
 def _operand_lines(spec: GemmSpec) -> list[tuple[str, str]]:
     if spec.a == spec.b:
-        return [("operands", "a and b as given" if spec.a is None else f"a and b rounded to {cast_words(spec.a)}")]
-    texts = ["as given" if step is None else f"rounded to {cast_words(step)}" for step in (spec.a, spec.b)]
-    return [("operand a", texts[0]), ("operand b", texts[1])]
+        return [("operands", f"a and b {_operand_words(spec.a)}"), *_block_lines(spec)]
+    return [("operand a", _operand_words(spec.a)), ("operand b", _operand_words(spec.b)), *_block_lines(spec)]
+
+
+def _operand_words(step: Cast | BlockFormat | BlockFloatFormat | None) -> str:
+    if step is None:
+        return "as given"
+    if isinstance(step, Cast):
+        return f"rounded to {cast_words(step)}"
+    if isinstance(step, BlockFloatFormat):
+        shared = f"{step.block_size} terms along k" if step.block_size else "the whole operand"
+        return f"in {step}: integers of {step.bits} bits, one exponent for {shared}, {step.rounding.describe()}"
+    return f"in {step}: blocks of {step.block_size} {step.element} along k with a {step.scale} scale"
+
+
+def _block_lines(spec: GemmSpec) -> list[tuple[str, str]]:
+    """What the values of block formats are, and where the scales enter."""
+    if not any(isinstance(fmt, BlockFormat) for fmt in (spec.a, spec.b)):
+        return []
+    tensor = any(isinstance(fmt, BlockFormat) and fmt.tensor_scale for fmt in (spec.a, spec.b))
+    if spec.group is None:
+        second = " * the tensor's scale" if tensor else ""
+        return [("scales", f"in each product: values are element * scale{second}, exact")]
+    lines = [("scales", f"apart from the elements; {spec.group} adjacent terms have one pair of them")]
+    if tensor:
+        lines.append(("", f"at the end the tensors' scales: T * S, rounded once to {spec.accumulator.add_cast.format}"))
+    return lines
 
 
 def _overflow_lines(spec: GemmSpec) -> list[tuple[str, str]]:
@@ -84,11 +118,14 @@ def _overflow_words(step: Cast) -> str:
     fmt = step.format
     if isinstance(fmt, FixedFormat):
         return "saturates" if fmt.clamp else "none, the grid has no bounds"
+    if isinstance(fmt, Binary8Format):
+        infinity = fmt.policy is Binary8Policy.SATURATE_INFTY
+        return "to infinity, in every rounding" if infinity else "saturates, infinities too"
     if step.overflow is not Overflow.INFINITY:
         return step.overflow.describe()
     if fmt.has_inf:
         return "to infinity"
-    if fmt.has_nan and fmt.specials is not Specials.P3109_FINITE:
+    if isinstance(fmt, FloatFormat) and fmt.has_nan and fmt.specials is not Specials.P3109_FINITE:
         return "to NaN (no infinity in the format)"
     return "to the largest value (the format is finite)"
 

@@ -6,13 +6,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import lru_cache
 
-from ..formats import Cast, FormatError, Rounding
-from ..hardware import HardwareError, Instruction, largest
+from ..formats import E4M3, E8M0, BlockFormat, Cast, FormatError, Rounding
+from ..hardware import HardwareError, Instruction, instructions, largest
 from ..hardware.models import Conversion
 from ..hardware.operands import OPERANDS, Operand
 from .accumulator import register
 from .arguments import FORMAT, WORD, argument, optional
-from .errors import SpecError, SpecFormatError
+from .errors import SpecError, SpecFormatError, spec_error
 from .exact_sum import ExactProducts
 
 __all__ = ["Hardware"]
@@ -29,14 +29,18 @@ class Hardware(ExactProducts):
 
     Args:
         arch: volta, turing, ampere, ada, hopper, blackwell, rtx_blackwell, cdna1, cdna2, cdna3.
-        op: mma, wgmma, tcgen05, mfma; mxf8f6f4, mxf4, mxf4nvf4 are the block-scaled kinds, here with all scales 1.
+        op: mma, wgmma, tcgen05, mfma; mxf8f6f4, mxf4, mxf4nvf4 are the block-scaled kinds.
         a, b: operand formats; b defaults to a. Operands are cast to them first, to nearest even; to tf32 toward zero,
             since the instruction clears the low bits.
         out: format of the register.
 
-    Any NaN operand, 0 * infinity and infinities of both signs give NaN; other infinities stay. Past the largest finite
-    value lies infinity, also where the conversion cuts toward zero. Zero results are +0, except on AMD's trees and in
-    chains of fused multiply-adds, which follow IEEE 754.
+    A block-scaled kind takes elements and scales of operands in block formats (``GemmSpec``) as they are stored, the
+    sign of a ue4m3 scale ignored; an operand in no block format has scales of 1. Formats with a scale for the whole
+    tensor: the result is ``R(T_a * T_b * D)``, rounded once more to the register's format, to nearest even.
+
+    Any NaN operand or scale, 0 * infinity and infinities of both signs give NaN; other infinities stay. Past the
+    largest finite value lies infinity, also where the conversion cuts toward zero. Zero results are +0, except on AMD's
+    trees and in chains of fused multiply-adds, which follow IEEE 754.
 
     Raises:
         SpecError: for an architecture, op or formats outside the tables; it says what there is.
@@ -70,6 +74,29 @@ class Hardware(ExactProducts):
         """The instruction of the chain, with its model and its source."""
         return _instruction(self.arch, self.op, self.a, self.b, self.out)
 
+    def scaled_instruction(self, *blocks: BlockFormat) -> Instruction:
+        """The block-scaled instruction of this op with the scales and the block size of ``blocks``, the operands that
+        are in block formats (none: as ``.instruction``). Kind mxf4nvf4 has several.
+
+        Raises:
+            SpecError: where the op has none; it says which there are.
+        """
+        one = self.instruction
+        asked = {(_SCALES.get(fmt.scale, str(fmt.scale)), fmt.block_size) for fmt in blocks}
+        if one.scale is None or not asked or asked == {(one.scale, one.block)}:
+            return one
+        same = [row for row in instructions(one.arch) if (row.unit, row.a, row.b, row.c, row.d) == _identity(one)]
+        rows = [one] if self.op != "mxf4nvf4" else [row for row in same if row.scale is not None]
+        found = [row for row in rows if asked == {(row.scale, row.block)}]
+        if not found:
+            taken = ", ".join(f"{row.scale} for {row.block} elements" for row in rows)
+            raise spec_error(
+                f"{self} with {' and '.join(f'{fmt} ({fmt.scale} for {fmt.block_size})' for fmt in blocks)}",
+                f"both operands with scales of one kind: {taken}",
+                "Change the block format, or use scaled(...), which takes any.",
+            )
+        return found[0]
+
     @property
     def operand_casts(self) -> tuple[Cast, Cast]:
         """To the operand formats, to nearest even, or toward zero where the instruction clears low bits."""
@@ -93,7 +120,11 @@ class Hardware(ExactProducts):
         """Instruction, step, conversion, order and source in words."""
         one = self.instruction
         steps = "1 step" if one.steps == 1 else f"{one.steps} steps"
-        scales = [] if one.scale is None else [("scales", f"{one.scale}, one for {one.block} elements, all 1")]
+        scales = (
+            []
+            if one.scale is None
+            else [("scales", f"{one.scale}, one for {one.block} elements; 1 for operands in no block format")]
+        )
         words = one.model.words.removesuffix(f", {one.model.out}")
         return [
             ("instruction", f"{one.arch} {one.name}, k = {one.k} in {steps}"),
@@ -109,6 +140,14 @@ class Hardware(ExactProducts):
 @lru_cache(maxsize=1024)
 def _instruction(arch: str, op: str, a: str, b: str | None, out: str) -> Instruction:
     return largest(arch, op, a, b, out=out)
+
+
+#: Scale formats as instruction names spell them.
+_SCALES = {E8M0: "ue8m0", E4M3: "ue4m3"}
+
+
+def _identity(one: Instruction) -> tuple[str, str, str, str, str]:
+    return one.unit, one.a, one.b, one.c, one.d
 
 
 def _operand_cast(operand: Operand) -> Cast:

@@ -157,7 +157,7 @@ def ada_fp8(a: FormatLike = "e4m3", b: FormatLike | None = None) -> Hardware:
 
 
 def blackwell_mxfp8(a: FormatLike = "e4m3", b: FormatLike | None = None) -> Hardware:
-    """``hw(blackwell, mxf8f6f4, a, b)``: MXFP8 on Blackwell, blocks of 32 with ue8m0 scales, here all 1.
+    """``hw(blackwell, mxf8f6f4, a, b)``: MXFP8 on Blackwell, blocks of 32 with ue8m0 scales: ``mxfp8_e4m3 : ...``.
 
     Source: the instruction as a published software model (arXiv:2511.10909) has it, not silicon.
     """
@@ -165,7 +165,7 @@ def blackwell_mxfp8(a: FormatLike = "e4m3", b: FormatLike | None = None) -> Hard
 
 
 def blackwell_nvfp4() -> Hardware:
-    """``hw(blackwell, mxf4nvf4, e2m1)``: NVFP4 on Blackwell, blocks of 16 with ue4m3 scales, here all 1.
+    """``hw(blackwell, mxf4nvf4, e2m1)``: NVFP4 on Blackwell, blocks of 16 with ue4m3 scales: ``nvfp4 : ...``.
 
     Source: the instruction as a published software model (arXiv:2511.10909) has it, not silicon.
     """

@@ -7,9 +7,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
-from ..formats import FP32, Cast, FixedFormat, FloatFormat, Format
+from ..formats import FP32, BlockFloatFormat, BlockFormat, Cast, FixedFormat, Format
+from ..formats.any_format import FORMATS
 from .accumulator import Accumulator
-from .arguments import ACCUMULATOR, CAST, optional
+from .arguments import ACCUMULATOR, CAST, OPERAND, optional
+from .block_operands import check_block_operands, group_size
 from .errors import spec_error
 from .grammar import split_spec
 from .operands import operand_cast
@@ -21,6 +23,8 @@ __all__ = ["ARITHMETICS", "GemmSpec", "SpecLike"]
 ARITHMETICS = ("exact", "fp32")
 
 _OPTIONAL_CAST = optional(CAST)
+_OPTIONAL_OPERAND = optional(OPERAND)
+_BLOCKS = (BlockFormat, BlockFloatFormat)
 _FIELDS = ("a", "b", "product", "accumulator", "out", "arithmetic")
 #: Parsed strings; emptied when full. Strings that vary without end (a seed in each) must not grow it for ever.
 _PARSED: dict[str, GemmSpec] = {}
@@ -34,6 +38,9 @@ class GemmSpec:
     Args:
         a, b: casts of the operands, made first; None takes them as given, or as ``accumulator.operand_casts`` says if
             the accumulator takes certain formats alone. A cast given to one of those must be to values it holds.
+            A block format ("mxfp8_e4m3", "nvfp4/tensor") has its blocks along the contraction dimension; its values
+            are element times scale, as exact reals, except for ``scaled`` and the block-scaled instructions of
+            ``hw``, which take elements and scales apart.
         product: rounding of each product; None is exact. Always the accumulator's own product rounding: giving it here
             or there is the same.
         accumulator: how the products become one number. Default: fp32, fused, k ascending.
@@ -48,8 +55,8 @@ class GemmSpec:
         SpecError: for fields that name nothing or contradict each other; unknown names come with the nearest ones.
     """
 
-    a: Cast | None = None
-    b: Cast | None = None
+    a: Cast | BlockFormat | BlockFloatFormat | None = None
+    b: Cast | BlockFormat | BlockFloatFormat | None = None
     product: Cast | None = None
     accumulator: Accumulator = Sequential(Cast(FP32))
     out: Cast | None = None
@@ -58,19 +65,26 @@ class GemmSpec:
     key: str = field(init=False, compare=False, repr=False, default="")
     #: Whether the result depends on random bits; stored for the same reason.
     is_stochastic: bool = field(init=False, compare=False, repr=False, default=False)
+    #: Whether an operand is in a block format; likewise.
+    has_blocks: bool = field(init=False, compare=False, repr=False, default=False)
 
     def __post_init__(self) -> None:
         put = object.__setattr__
-        for name in ("a", "b", "product", "out"):
+        for name in ("a", "b"):
+            put(self, name, _OPTIONAL_OPERAND.read(getattr(self, name), "GemmSpec", name))
+        for name in ("product", "out"):
             put(self, name, _OPTIONAL_CAST.read(getattr(self, name), "GemmSpec", name))
         accumulator: Accumulator = ACCUMULATOR.read(self.accumulator, "GemmSpec", "accumulator")
         if self.product is not None:
             accumulator = accumulator.with_product(self.product)
         put(self, "accumulator", accumulator)
         put(self, "product", accumulator.product_cast)
+        check_block_operands(self.a, self.b, accumulator)
         if accumulator.operand_casts is not None:
             for name, taken in zip("ab", accumulator.operand_casts, strict=True):
-                put(self, name, operand_cast(getattr(self, name), taken, accumulator, name))
+                given = getattr(self, name)
+                if not isinstance(given, _BLOCKS):
+                    put(self, name, operand_cast(given, taken, accumulator, name))
         if self.arithmetic not in ARITHMETICS:
             raise spec_error(
                 f"GemmSpec: arithmetic={self.arithmetic!r}",
@@ -80,7 +94,8 @@ class GemmSpec:
         if self.arithmetic == "fp32":
             self._check_fits_fp32()
         put(self, "key", _text(self))
-        put(self, "is_stochastic", any(step.is_stochastic for step in self.casts()))
+        put(self, "has_blocks", isinstance(self.a, _BLOCKS) or isinstance(self.b, _BLOCKS))
+        put(self, "is_stochastic", self._is_stochastic())
 
     def transposed(self) -> GemmSpec:
         """Spec of ``B^T @ A^T`` for this one's ``A @ B``: each operand's cast goes with it."""
@@ -94,7 +109,7 @@ class GemmSpec:
                 "does not hold",
                 "Use arithmetic='exact'.",
             )
-        casts = [("a", self.a), ("b", self.b), *(("accumulator", step) for step in self.accumulator.casts())]
+        casts = [("a", self.cast_a), ("b", self.cast_b), *(("accumulator", step) for step in self.accumulator.casts())]
         for name, step in casts:
             if step is not None and not _fits_fp32(step.format):
                 raise spec_error(
@@ -104,7 +119,26 @@ class GemmSpec:
                     "Use arithmetic='exact', or a narrower format.",
                 )
 
+    def _is_stochastic(self) -> bool:
+        blocks = any(isinstance(fmt, BlockFloatFormat) and fmt.is_stochastic for fmt in (self.a, self.b))
+        return blocks or any(step.is_stochastic for step in self.casts())
+
     # Questions
+
+    @property
+    def cast_a(self) -> Cast | None:
+        """Cast of a; None for none, and for a block format."""
+        return self.a if isinstance(self.a, Cast) else None
+
+    @property
+    def cast_b(self) -> Cast | None:
+        """Cast of b; None for none, and for a block format."""
+        return self.b if isinstance(self.b, Cast) else None
+
+    @property
+    def group(self) -> int | None:
+        """Terms that share a pair of scales where the accumulator takes them apart, else None."""
+        return group_size(self.a, self.b, self.accumulator)
 
     @property
     def fixed_seed(self) -> int | None:
@@ -113,7 +147,7 @@ class GemmSpec:
 
     def casts(self) -> Iterator[Cast]:
         """Every rounding this product makes."""
-        yield from (step for step in (self.a, self.b, self.out) if step is not None)
+        yield from (step for step in (self.cast_a, self.cast_b, self.out) if step is not None)
         yield from self.accumulator.casts()
 
     def explain(self) -> str:
@@ -157,7 +191,7 @@ class GemmSpec:
             return spec
         if isinstance(spec, str):
             return _parse(str(spec))
-        if isinstance(spec, (Accumulator, Cast, FloatFormat, FixedFormat)):
+        if isinstance(spec, (Accumulator, Cast, *FORMATS)):
             return cls(accumulator=spec)  # type: ignore[arg-type]
         raise spec_error(
             f"GEMM spec {spec!r} of type {type(spec).__name__}",
@@ -170,8 +204,8 @@ class GemmSpec:
         return {
             "version": 1,
             "spec": self.key,
-            "a": _OPTIONAL_CAST.json(self.a),
-            "b": _OPTIONAL_CAST.json(self.b),
+            "a": _OPTIONAL_OPERAND.json(self.a),
+            "b": _OPTIONAL_OPERAND.json(self.b),
             "accumulator": self.accumulator.to_json(),
             "out": _OPTIONAL_CAST.json(self.out),
             "arithmetic": self.arithmetic,
@@ -240,7 +274,7 @@ def _text(spec: GemmSpec) -> str:
 
 def _fits_fp32(fmt: Format) -> bool:
     """Whether binary32 holds every value of ``fmt``."""
-    if isinstance(fmt, FloatFormat):
+    if not isinstance(fmt, FixedFormat):
         return fmt.p <= 24 and fmt.emax <= 127 and fmt.quantum_exponent >= -149
     width = fmt.bits - int(fmt.signed)
     # An unbounded grid has no width: what lies beyond 2**24 steps in binary32 is on the grid already.

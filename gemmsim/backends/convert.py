@@ -117,4 +117,5 @@ def _holder(fmt: Format, dtype: torch.dtype) -> torch.dtype:
         return dtype
     if isinstance(fmt, FixedFormat):
         return torch.float32 if fmt.bits <= 24 else torch.float64
-    return torch.float32
+    wide = fmt.emax > 127 or fmt.quantum_exponent < -149
+    return torch.float64 if wide else torch.float32

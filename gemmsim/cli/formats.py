@@ -4,7 +4,17 @@ from __future__ import annotations
 
 from rich.table import Table
 
-from gemmsim.formats import NAMED, BlockFormat, FixedFormat, Format, FormatError, aliases, parse
+from gemmsim.formats import (
+    NAMED,
+    BlockFloatFormat,
+    BlockFormat,
+    FixedFormat,
+    FloatFormat,
+    Format,
+    FormatError,
+    aliases,
+    parse,
+)
 
 from .console import say, show
 
@@ -23,7 +33,8 @@ def list_formats() -> None:
     show(table)
     say(
         "Every eXmY is a format too (e6m9, ieee_e4m3, e4m3b11, e5m2fnuz), so are binaryKpP{s|u}{e|f},\n"
-        "fixed(bits,frac) and ufixed(bits,frac). Blocks with a shared scale: mxfp8_e4m3, mxfp4, nvfp4.\n"
+        "fixed(bits,frac) and ufixed(bits,frac), supernormal(X,Y) and the old binary8(P).\n"
+        "Blocks with a shared scale: mxfp8_e4m3, mxfp4, nvfp4; with a shared exponent: bfp(8,16), bfp(8,tensor).\n"
         "One in full, with all its names: gemmsim formats NAME"
     )
 
@@ -34,6 +45,14 @@ def show_format(name: str, *, codes: bool) -> None:
     say(fmt.describe())
     if isinstance(fmt, BlockFormat):
         _show_block(fmt, codes=codes)
+        return
+    if isinstance(fmt, BlockFloatFormat):
+        say(f"  {fmt!r}")
+        if codes:
+            raise FormatError(
+                f"--codes for {fmt}; allowed: formats of single numbers.\n  Its elements are integers from "
+                f"{fmt.min_code} to {fmt.max_code}, times the step of their block."
+            )
         return
     others = aliases(fmt)
     if others:
@@ -80,7 +99,8 @@ def _short_name(fmt: Format) -> str:
 def _cells(fmt: Format) -> list[str]:
     if isinstance(fmt, FixedFormat):
         return [str(fmt.bits), "", "", _number(fmt.max), _number(2.0**-fmt.frac), ""]
-    tiny = fmt.smallest_subnormal if fmt.subnormals else fmt.smallest_normal
+    flushes = isinstance(fmt, FloatFormat) and not fmt.subnormals
+    tiny = fmt.smallest_normal if flushes else fmt.smallest_subnormal
     specials = " ".join(name for name, has in (("inf", fmt.has_inf), ("NaN", fmt.has_nan)) if has)
     return [str(fmt.bits), str(fmt.p), f"{fmt.emin}..{fmt.emax}", _number(fmt.max), _number(tiny), specials]
 

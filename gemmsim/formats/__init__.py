@@ -6,7 +6,9 @@ For each ``parse(str(x)) == x``, ``eval(repr(x)) == x`` with the names of this p
 """
 
 from .any_format import Format, format_from_json
+from .binary8 import Binary8Format, Binary8Policy
 from .block import BlockFormat, BlockMode, ScaleRule
+from .block_float import BlockFloatFormat, Sharing, parse_block_float
 from .block_grammar import BLOCK_NAMES, parse_block
 from .cast import Cast, parse_cast
 from .errors import FormatError
@@ -42,9 +44,10 @@ from .named import (
     NamedFormat,
 )
 from .p3109 import binary_format
-from .registry import aliases, names, parse, parse_scalar, register
+from .registry import AnyFormat, aliases, names, parse, parse_scalar, register
 from .rounding import Overflow, Rounding, RoundingMode, parse_overflow, parse_rounding
 from .specials import Specials
+from .supernormal import PowerTie, SupernormalFormat
 
 __all__ = [
     "BF16",
@@ -73,7 +76,11 @@ __all__ = [
     "UE4M3",
     "UINT4",
     "UINT8",
+    "AnyFormat",
     "BLOCK_NAMES",
+    "Binary8Format",
+    "Binary8Policy",
+    "BlockFloatFormat",
     "BlockFormat",
     "BlockMode",
     "Cast",
@@ -83,16 +90,20 @@ __all__ = [
     "FormatError",
     "NamedFormat",
     "Overflow",
+    "PowerTie",
     "Rounding",
     "RoundingMode",
     "ScaleRule",
+    "Sharing",
     "Specials",
+    "SupernormalFormat",
     "aliases",
     "binary_format",
     "format_from_json",
     "names",
     "parse",
     "parse_block",
+    "parse_block_float",
     "parse_cast",
     "parse_overflow",
     "parse_rounding",

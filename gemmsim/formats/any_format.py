@@ -5,14 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TypeAlias
 
+from .binary8 import Binary8Format
 from .errors import format_error
 from .fixed_format import FixedFormat
 from .float_format import FloatFormat
+from .supernormal import SupernormalFormat
 
-__all__ = ["Format", "format_from_json"]
+__all__ = ["FORMATS", "Format", "format_from_json"]
 
-#: Every kind of number format; new kinds join here.
-Format: TypeAlias = FloatFormat | FixedFormat
+#: Every kind of format of single numbers; new kinds join here, in both lines.
+Format: TypeAlias = FloatFormat | FixedFormat | SupernormalFormat | Binary8Format
+FORMATS = (FloatFormat, FixedFormat, SupernormalFormat, Binary8Format)
+_KINDS: dict[object, type[Format]] = dict(zip(("float", "fixed", "supernormal", "binary8"), FORMATS, strict=True))
 
 
 def format_from_json(data: object) -> Format:
@@ -26,12 +30,10 @@ def format_from_json(data: object) -> Format:
 
         return parse_scalar(data)
     kind = data.get("kind") if isinstance(data, Mapping) else None
-    if isinstance(data, Mapping) and kind == "float":
-        return FloatFormat.from_json(data)
-    if isinstance(data, Mapping) and kind == "fixed":
-        return FixedFormat.from_json(data)
+    if isinstance(data, Mapping) and isinstance(kind, str) and kind in _KINDS:
+        return _KINDS[kind].from_json(data)
     raise format_error(
         f"format_from_json({data!r})",
-        "a name, or a mapping with kind 'float' or 'fixed'",
+        "a name, or a mapping with kind 'float', 'fixed', 'supernormal' or 'binary8'",
         "Pass what to_json() returned.",
     )

@@ -8,7 +8,7 @@ from enum import Enum
 from functools import cached_property
 from typing import Any, TypeVar
 
-from .any_format import Format, format_from_json
+from .any_format import format_from_json
 from .checks import check_bool, check_int
 from .errors import format_error, suggestion
 from .fixed_format import FixedFormat
@@ -95,7 +95,7 @@ class BlockFormat:
         FormatError: for fields of other types, or that do not go together.
     """
 
-    element: Format
+    element: FloatFormat | FixedFormat
     block_size: int = 32
     scale: FloatFormat = E8M0
     rule: ScaleRule = ScaleRule.FLOOR

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 from functools import lru_cache
-from typing import Any
+from typing import Any, cast
 
 from .any_format import Format
 from .block import BlockFormat, BlockMode, ScaleRule
@@ -115,7 +115,8 @@ def _parse_base(text: str, base: str) -> BlockFormat:
 
 def _general(element: Format, scale: FloatFormat) -> BlockFormat:
     rule = ScaleRule.FLOOR if scale == E8M0 else ScaleRule.NEAREST
-    return BlockFormat(element, scale=scale, rule=rule)
+    # other kinds of elements are refused where the block format is built
+    return BlockFormat(cast("FloatFormat | FixedFormat", element), scale=scale, rule=rule)
 
 
 def _split(text: str) -> tuple[str, str]:

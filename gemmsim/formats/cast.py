@@ -7,10 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
-from .any_format import Format, format_from_json
+from .any_format import FORMATS, Format, format_from_json
+from .binary8 import Binary8Format
 from .errors import format_error, suggestion
-from .fixed_format import FixedFormat
-from .float_format import FloatFormat
 from .json_fields import json_fields
 from .registry import parse_scalar
 from .rounding import (
@@ -32,8 +31,9 @@ class Cast:
     """Rounding of a real number to ``format``, once, by ``rounding``, with ``overflow`` beyond the largest value.
 
     NaN stays NaN. Infinities follow ``overflow``. The sign of zero is kept where the format has -0, else zero is +0.
-    In an unsigned float a result below zero is NaN under ``Overflow.INFINITY`` and 0 under the other policies; rtz and
-    ru, P3109's finite domain and formats without NaN give 0 there too. A scale format (no zero) always gives NaN.
+    In an unsigned FloatFormat a result below zero is NaN under ``Overflow.INFINITY``, 0 under the other policies; rtz
+    and ru, P3109's finite domain and formats without NaN give 0 there too. A scale format (no zero) always gives NaN.
+    A Binary8Format has its overflow policy itself.
 
     Raises:
         FormatError: for fields of another type.
@@ -45,13 +45,19 @@ class Cast:
 
     def __post_init__(self) -> None:
         checks = (
-            ("format", self.format, (FloatFormat, FixedFormat), "a FloatFormat or FixedFormat"),
+            ("format", self.format, FORMATS, "a format of single numbers"),
             ("rounding", self.rounding, (Rounding,), "a Rounding"),
             ("overflow", self.overflow, (Overflow,), "an Overflow"),
         )
         for name, value, kinds, allowed in checks:
             if not isinstance(value, kinds):
                 raise format_error(f"Cast: {name}={value!r}", allowed, "Use parse_cast(text) for strings.")
+        if isinstance(self.format, Binary8Format) and self.overflow is not Overflow.INFINITY:
+            raise format_error(
+                f"Cast: overflow {self.overflow} with {self.format}",
+                "the policy that is part of the format",
+                f"Leave {self.overflow} out, or choose among saturate_infty, saturate_maxfloat and saturate_maxfloat2.",
+            )
 
     @property
     def is_stochastic(self) -> bool:
@@ -119,7 +125,7 @@ def parse_cast(text: str | Format | Cast) -> Cast:
     """
     if isinstance(text, Cast):
         return text
-    if isinstance(text, (FloatFormat, FixedFormat)):
+    if isinstance(text, FORMATS):
         return Cast(text)
     if not isinstance(text, str):
         raise format_error(

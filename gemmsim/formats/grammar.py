@@ -6,14 +6,17 @@ Everything here is lower case and without spaces; ``registry`` normalises what a
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 
 from .any_format import Format
+from .binary8 import Binary8Format, Binary8Policy
 from .errors import FormatError, format_error, suggestion
 from .fixed_format import FixedFormat
 from .float_format import FloatFormat
 from .naming import MAX_EXPONENT_BITS, MAX_TRAILING_BITS, plain_specials
 from .p3109 import binary_format
 from .specials import Specials, parse_specials
+from .supernormal import PowerTie, SupernormalFormat
 
 __all__ = ["PATTERNS", "parse_pattern"]
 
@@ -21,7 +24,8 @@ __all__ = ["PATTERNS", "parse_pattern"]
 PATTERNS = (
     "eXmY, ieee_eXmY, eXmYbB, eXmYfnuz (X 1..11, Y 0..52), binaryKpP[s|u][e|f] (K 3..16), "
     "fixed(bits,frac[,symmetric|,unbounded]), ufixed(bits,frac), intN, uintN, "
-    "float(p=..,emin=..,emax=..[,specials=..][,unsigned])"
+    "float(p=..,emin=..,emax=..[,specials=..][,unsigned]), supernormal(X,Y[,lower,upper][,saturate]), "
+    "binary8(P[,unsigned][,policy]), bfp(bits,block_size)"
 )
 
 # Six digits are more than any field may have, and keep int() away from its own limit.
@@ -29,7 +33,7 @@ _NUMBER = "([0-9]{1,6})"
 _WIDTHS = re.compile(rf"(ieee_)?e{_NUMBER}m{_NUMBER}(?:b(-?[0-9]{{1,6}}))?(fnuz)?")
 _BINARY = re.compile(rf"binary{_NUMBER}p{_NUMBER}([su]?)([ef]?)")
 _INTEGER = re.compile(rf"(u?)int{_NUMBER}")
-_CALL = re.compile(r"(float|u?fixed)\((.*)\)")
+_CALL = re.compile(r"(float|u?fixed|supernormal|binary8)\((.*)\)")
 
 
 def parse_pattern(name: str) -> Format | None:
@@ -46,7 +50,9 @@ def parse_pattern(name: str) -> Format | None:
         return FixedFormat(int(match[2]), 0, signed=not match[1])
     if match := _CALL.fullmatch(name):
         fields = [field for field in match[2].split(",") if field]
-        return _parse_float(name, fields) if match[1] == "float" else _parse_fixed(name, match[1], fields)
+        if match[1] in _CALLS:
+            return _CALLS[match[1]](name, fields)
+        return _parse_fixed(name, match[1], fields)
     return None
 
 
@@ -100,6 +106,48 @@ def _parse_float(name: str, fields: list[str]) -> FloatFormat:
     p, emin, emax = (_integer(name, usage, given[key]) for key in ("p", "emin", "emax"))
     specials = parse_specials(given.get("specials", "ieee"))
     return FloatFormat(p, emin, emax, specials, signed="unsigned" not in given)
+
+
+def _parse_supernormal(name: str, fields: list[str]) -> SupernormalFormat:
+    """supernormal(X,Y[,lower[,upper]][,flag...]); one number of exponent codes serves both ends."""
+    usage = "supernormal(X,Y[,lower[,upper]][,saturate][,even_exponent])"
+    numbers = [field for field in fields if field[:1].isdigit()]
+    flags = fields[len(numbers) :]
+    if not 2 <= len(numbers) <= 4:
+        raise format_error(f"format {name!r}", usage, "Give exponent and trailing bits, as in 'supernormal(4,3)'.")
+    known = ("saturate", str(PowerTie.EVEN_EXPONENT))
+    _check_flags(name, usage, flags, known)
+    widths = [_integer(name, usage, field) for field in numbers]
+    lower, upper = (1, 1) if len(widths) == 2 else (widths[2], widths[-1])
+    tie = PowerTie.EVEN_EXPONENT if known[1] in flags else PowerTie.AWAY
+    return SupernormalFormat(widths[0], widths[1], lower, upper, known[0] in flags, tie)
+
+
+def _parse_binary8(name: str, fields: list[str]) -> Binary8Format:
+    """binary8(P[,unsigned][,policy])."""
+    usage = "binary8(P[,unsigned][,saturate_infty|,saturate_maxfloat|,saturate_maxfloat2])"
+    if not fields:
+        raise format_error(f"format {name!r}", usage, "Give the precision, as in 'binary8(3)'.")
+    flags = fields[1:]
+    policies = [str(policy) for policy in Binary8Policy]
+    _check_flags(name, usage, flags, ("unsigned", *policies))
+    chosen = [flag for flag in flags if flag in policies] or [str(Binary8Policy.SATURATE_MAXFLOAT2)]
+    if len(chosen) > 1:
+        raise format_error(f"format {name!r}", "one overflow policy", "Drop the others.")
+    return Binary8Format(_integer(name, usage, fields[0]), "unsigned" not in flags, policy=Binary8Policy(chosen[0]))
+
+
+_CALLS: dict[str, Callable[[str, list[str]], Format]] = {
+    "float": _parse_float,
+    "supernormal": _parse_supernormal,
+    "binary8": _parse_binary8,
+}
+
+
+def _check_flags(name: str, usage: str, flags: list[str], known: tuple[str, ...]) -> None:
+    for flag in flags:
+        if flag not in known or flags.count(flag) > 1:
+            raise format_error(f"format {name!r}: {flag!r}", usage, suggestion(flag, known) or "Give each flag once.")
 
 
 def _integer(name: str, usage: str, text: str) -> int:

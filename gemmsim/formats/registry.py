@@ -3,25 +3,30 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from functools import lru_cache
+from typing import TypeAlias
 
-from .any_format import Format
+from .any_format import FORMATS, Format
+from .binary8 import Binary8Format
 from .block import BlockFormat
+from .block_float import BlockFloatFormat, is_block_float_name, parse_block_float
 from .block_grammar import BLOCK_NAMES, is_block_name, parse_block
 from .errors import FormatError, format_error, suggestion
-from .fixed_format import FixedFormat
 from .float_format import FloatFormat
 from .grammar import PATTERNS, parse_pattern
 from .named import NAMED
 from .rounding import is_overflow_name, is_rounding_name
 
-__all__ = ["aliases", "names", "parse", "parse_scalar", "register"]
+__all__ = ["AnyFormat", "aliases", "names", "parse", "parse_scalar", "register"]
 
 _BUILT_IN: dict[str, Format] = {}
 for _entry in NAMED:
     _BUILT_IN[str(_entry.format)] = _entry.format
     _BUILT_IN.update(dict.fromkeys(_entry.aliases, _entry.format))
 _REGISTERED: dict[str, Format] = {}
+#: Words of the grammar that are no names.
+_WORDS = ("ftz", "float", "fixed", "ufixed", "supernormal", "binary8", "bfp", "mul", "add")
 
 
 def names() -> list[str]:
@@ -47,14 +52,10 @@ def register(name: str, fmt: Format) -> None:
         FormatError: for a name that is not letters, digits and underscores starting with a letter, that already means
             another format, or that is the name of a rounding or overflow policy.
     """
-    if not isinstance(fmt, (FloatFormat, FixedFormat)):
-        raise format_error(
-            f"register({name!r}, {fmt!r})", "a FloatFormat or FixedFormat", "Use parse(text) for a name."
-        )
+    if not isinstance(fmt, FORMATS):
+        raise format_error(f"register({name!r}, {fmt!r})", "a format of single numbers", "Use parse(text) for a name.")
     key = name.strip().lower() if isinstance(name, str) else ""
-    reserved = (
-        is_rounding_name(key) or is_overflow_name(key) or key in ("ftz", "float", "fixed", "ufixed", "mul", "add")
-    )
+    reserved = is_rounding_name(key) or is_overflow_name(key) or key in _WORDS
     if re.fullmatch(r"[a-z][a-z0-9_]*", key) is None or (reserved and key not in _BUILT_IN):
         raise format_error(
             f"register({name!r}, ...)",
@@ -62,7 +63,7 @@ def register(name: str, fmt: Format) -> None:
             "Choose another name.",
         )
     try:
-        taken: Format | BlockFormat | None = parse(key)
+        taken: AnyFormat | None = parse(key)
     except FormatError:
         taken = None
     if taken is not None and taken != fmt:
@@ -73,11 +74,16 @@ def register(name: str, fmt: Format) -> None:
     _parse.cache_clear()
 
 
-def parse(text: str | Format | BlockFormat) -> Format | BlockFormat:
+#: What ``parse`` gives.
+AnyFormat: TypeAlias = Format | BlockFormat | BlockFloatFormat
+
+
+def parse(text: str | AnyFormat) -> AnyFormat:
     """Format named by ``text``; ``parse(str(f)) == f`` for every format, and a format is returned as it is.
 
     Case and spaces do not matter, and "torch.float16" is read as "float16". "/ftz" after a float drops its subnormals.
-    Names of block formats ("mxfp8_e4m3", "nvfp4", "mx(e3m2)/b16") give a ``BlockFormat``.
+    Names of block formats ("mxfp8_e4m3", "nvfp4", "mx(e3m2)/b16") give a ``BlockFormat``, those of block floating point
+    ("bfp(8,16)", "bfp(8,tensor)/sr8") a ``BlockFloatFormat``.
 
     Raises:
         FormatError: for an unknown name (the nearest ones are suggested), for numbers that describe no format, and
@@ -85,6 +91,8 @@ def parse(text: str | Format | BlockFormat) -> Format | BlockFormat:
     """
     if isinstance(text, BlockFormat) or (isinstance(text, str) and is_block_name(text) and not _is_registered(text)):
         return parse_block(text)
+    if isinstance(text, BlockFloatFormat) or (isinstance(text, str) and is_block_float_name(text)):
+        return parse_block_float(text)
     return parse_scalar(text)
 
 
@@ -98,8 +106,14 @@ def parse_scalar(text: str | Format) -> Format:
     Raises:
         FormatError: as ``parse``, and for block formats.
     """
-    if isinstance(text, (FloatFormat, FixedFormat)):
+    if isinstance(text, FORMATS):
         return text
+    if isinstance(text, BlockFloatFormat) or (isinstance(text, str) and is_block_float_name(text)):
+        raise format_error(
+            f"format {str(text)!r} where single numbers are rounded",
+            "formats of single numbers; the elements of a block share an exponent",
+            "Use gemmsim.quantize for blocks, or a float or fixed-point format here.",
+        )
     if isinstance(text, BlockFormat) or (isinstance(text, str) and is_block_name(text) and not _is_registered(text)):
         raise format_error(
             f"format {str(text)!r} where single numbers are rounded",
@@ -129,8 +143,10 @@ def _parse(text: str) -> Format:
     return without_subnormals(text, fmt) if options else fmt
 
 
-def without_subnormals(text: str, fmt: Format) -> FloatFormat:
+def without_subnormals(text: str, fmt: Format) -> Format:
     """``fmt`` with its subnormals dropped; ``FormatError`` if it is no float."""
+    if isinstance(fmt, Binary8Format):
+        return replace(fmt, subnormals=False)
     if not isinstance(fmt, FloatFormat):
         raise format_error(f"format {text!r}", "/ftz for floating-point formats, which have subnormals", "Drop /ftz.")
     return FloatFormat(fmt.p, fmt.emin, fmt.emax, fmt.specials, fmt.signed, subnormals=False)
@@ -146,5 +162,6 @@ def _parse_base(text: str, base: str) -> Format:
 
 
 def _hint(base: str) -> str:
-    common = ("e5m10", "e8m7", "e8m23", "e11m52", "fixed(8,4)", "ufixed(8,4)", "ieee_e4m3")
+    common = ["e5m10", "e8m7", "e8m23", "e11m52", "fixed(8,4)", "ufixed(8,4)", "ieee_e4m3"]
+    common += ["supernormal(4,3)", "binary8(3)", "bfp(8,16)"]
     return suggestion(base, [*names(), *BLOCK_NAMES, *common])

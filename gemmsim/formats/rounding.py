@@ -48,6 +48,10 @@ class RoundingMode(Enum):
     SRB = "srb"
     #: Stochastic, P3109 v4.0 StochasticC: away from zero iff roundTiesToEven(nu*2^r) + R >= 2^r.
     SRC = "src"
+    #: Nearest, ties toward -infinity.
+    RND = "rnd"
+    #: Nearest, ties toward +infinity.
+    RNU = "rnu"
 
     def __str__(self) -> str:
         return str(self.value)
@@ -78,6 +82,8 @@ class Rounding:
     SR: ClassVar[Rounding]
     SRB: ClassVar[Rounding]
     SRC: ClassVar[Rounding]
+    RND: ClassVar[Rounding]
+    RNU: ClassVar[Rounding]
 
     def __post_init__(self) -> None:
         if not isinstance(self.mode, RoundingMode):
@@ -133,6 +139,8 @@ _MODE_WORDS = {
     RoundingMode.SR: "stochastic (P3109 A)",
     RoundingMode.SRB: "stochastic (P3109 B)",
     RoundingMode.SRC: "stochastic (P3109 C)",
+    RoundingMode.RND: "to nearest, ties toward -infinity",
+    RoundingMode.RNU: "to nearest, ties toward +infinity",
 }
 
 Rounding.RNE = Rounding(RoundingMode.RNE)
@@ -144,6 +152,8 @@ Rounding.RO = Rounding(RoundingMode.RO)
 Rounding.SR = Rounding(RoundingMode.SR)
 Rounding.SRB = Rounding(RoundingMode.SRB)
 Rounding.SRC = Rounding(RoundingMode.SRC)
+Rounding.RND = Rounding(RoundingMode.RND)
+Rounding.RNU = Rounding(RoundingMode.RNU)
 
 
 class Overflow(Enum):
@@ -199,6 +209,8 @@ _MODE_NAMES: dict[str, RoundingMode] = {mode.value: mode for mode in RoundingMod
     "nearest_away": RoundingMode.RNA,
     "half_away": RoundingMode.RNA,
     "ties_to_away": RoundingMode.RNA,
+    "half_down": RoundingMode.RND,
+    "half_up": RoundingMode.RNU,
     "toward_zero": RoundingMode.RTZ,
     "truncate": RoundingMode.RTZ,
     "rz": RoundingMode.RTZ,
@@ -268,7 +280,9 @@ def parse_rounding(text: object) -> Rounding:
         return Rounding(_MODE_NAMES[name])
     match = _WITH_BITS.fullmatch(name)
     if match is None:
-        raise FormatError(_unknown("rounding", text, name, _MODE_NAMES, "rne rna rtz ru rd ro sr srN srbN srcN"))
+        raise FormatError(
+            _unknown("rounding", text, name, _MODE_NAMES, "rne rna rnd rnu rtz ru rd ro sr srN srbN srcN")
+        )
     bits = int(match[2] or match[3])
     if not 1 <= bits <= 32:
         raise format_error(f"rounding {text!r} with {bits} random bits", "1 to 32", "Use 'sr' for the default, 16.")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import lru_cache
 from typing import TypeAlias
 
@@ -15,12 +16,14 @@ from gemmsim.ops.errors import DeviceError, DTypeError, ShapeError, message
 __all__ = [
     "PACKINGS",
     "BlockLike",
+    "block_key",
     "block_of",
     "check_codes",
     "check_dim",
     "check_on_cpu",
     "check_packing",
     "code_shape",
+    "compatible",
     "scale_shape",
 ]
 
@@ -34,6 +37,20 @@ PACKINGS = ("bytes", "lo_first", "hi_first", "dense")
 def block_of(text: BlockLike) -> BlockFormat:
     """The block format a string names; parsed once."""
     return parse_block(text)
+
+
+@torch.compiler.assume_constant_result
+def block_key(fmt: BlockLike) -> str:
+    """The canonical name of a block format; a constant of compiled code, whose tracer does not look inside."""
+    return str(block_of(fmt))
+
+
+@torch.compiler.assume_constant_result
+def compatible(fmt: BlockLike, mode: str) -> tuple[str, str | None]:
+    """The name of ``fmt`` in another mode, and the order of that system's packed codes (None: the default)."""
+    meaning = replace(block_of(fmt), mode=mode)  # type: ignore[arg-type]
+    four = meaning.element.bits == 4 and not isinstance(meaning.element, FixedFormat)
+    return str(meaning), "hi_first" if four and mode in ("torchao-0.6.1", "torchmx") else None
 
 
 def check_dim(owner: str, rank: int, dim: int) -> int:

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from gemmsim.formats import BlockFormat
+from gemmsim.ops.block_operands import tensor_scale_of
 from gemmsim.ops.checks import check_float, check_out_dtype
 from gemmsim.ops.errors import GradError, OverlapError, ShapeError, message
 from gemmsim.ops.memory import check_out
@@ -43,10 +44,7 @@ def tensor_scale(x: Tensor, fmt: BlockLike) -> Tensor:
     """
     meaning = block_of(fmt)
     check_float("mx.tensor_scale", "x", x)
-    if x.numel() == 0:
-        return torch.ones((), dtype=torch.float32, device=x.device)
-    amax = x.detach().abs().amax().to(torch.float32)
-    return (amax / (meaning.scale.max * meaning.element.max)).clamp(min=2.0**-96)
+    return tensor_scale_of(x, meaning)
 
 
 def encode(

@@ -6,7 +6,9 @@ import math
 from collections.abc import Sequence
 from pathlib import Path
 
-from gemmsim.formats import BlockFormat, Format, FormatError, parse
+from gemmsim.formats import BlockFormat, Format, FormatError
+
+from .table import element_of
 
 __all__ = ["plot_formats"]
 
@@ -46,8 +48,7 @@ def plot_formats(formats: Sequence[str | Format | BlockFormat], path: str | Path
 
 
 def _values(fmt: str | Format | BlockFormat) -> list[float]:
-    meaning = parse(fmt)
-    single = meaning.element if isinstance(meaning, BlockFormat) else meaning
+    single = element_of(fmt)
     if single.bits > _MOST_BITS:
         raise FormatError(
             f"plot of {single} with {single.bits} bits; allowed: formats of up to {_MOST_BITS} bits.\n"

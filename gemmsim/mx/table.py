@@ -5,7 +5,15 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
-from gemmsim.formats import BlockFormat, FixedFormat, FloatFormat, Format, FormatError, parse
+from gemmsim.formats import (
+    BlockFloatFormat,
+    BlockFormat,
+    FixedFormat,
+    Format,
+    FormatError,
+    parse,
+    parse_scalar,
+)
 
 __all__ = ["format_table", "main"]
 
@@ -21,8 +29,7 @@ def format_table(fmt: str | Format | BlockFormat) -> list[dict[str, object]]:
     Raises:
         FormatError: for an unknown format, or one of more than 16 bits.
     """
-    meaning = parse(fmt)
-    single = meaning.element if isinstance(meaning, BlockFormat) else meaning
+    single = element_of(fmt)
     if single.bits > _MOST_BITS:
         raise FormatError(
             f"format_table of {single} with {single.bits} bits; allowed: formats of up to {_MOST_BITS} bits.\n"
@@ -31,11 +38,22 @@ def format_table(fmt: str | Format | BlockFormat) -> list[dict[str, object]]:
     return [{"code": code, **_fields(single, code), "value": single.decode(code)} for code in single.codes()]
 
 
+def element_of(fmt: str | Format | BlockFormat) -> Format:
+    """The format of single numbers that ``fmt`` names, or that the elements of the block format have.
+
+    Raises:
+        FormatError: for an unknown format, and for block floating point, whose elements are plain integers.
+    """
+    meaning = parse(fmt)
+    if isinstance(meaning, BlockFloatFormat):
+        return parse_scalar(str(meaning))  # raises
+    return meaning.element if isinstance(meaning, BlockFormat) else meaning
+
+
 def _fields(fmt: Format, code: int) -> dict[str, object]:
     text = f"{code:0{fmt.bits}b}"
     if isinstance(fmt, FixedFormat):
         return {"s": text[0] if fmt.signed else "", "e": "", "m": text[int(fmt.signed) :]}
-    assert isinstance(fmt, FloatFormat)
     sign = int(fmt.signed)
     return {"s": text[:sign], "e": text[sign : sign + fmt.exponent_bits], "m": text[sign + fmt.exponent_bits :]}
 

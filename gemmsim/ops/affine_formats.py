@@ -10,9 +10,18 @@ from typing import Any, TypeAlias
 from torch import Tensor
 
 from gemmsim.arithmetic import GemmSpec, Sequential, SpecError, SpecLike, UnsupportedSpec
-from gemmsim.formats import Cast, FixedFormat, FloatFormat, Format, FormatError, parse_scalar
+from gemmsim.formats import (
+    BlockFloatFormat,
+    BlockFormat,
+    Cast,
+    FixedFormat,
+    Format,
+    FormatError,
+    parse_scalar,
+)
+from gemmsim.formats.any_format import FORMATS
 
-from .casts import CastLike, RoundingLike, cast_of, resolve_cast
+from .casts import CastLike, RoundingLike, TargetLike, resolve_cast, resolve_target, target_of
 from .errors import message
 from .plan import AffinePlan, Product, Quant, addend_sum, largest_of, step_of, with_addend_first
 from .seeds import check_seed
@@ -22,7 +31,7 @@ __all__ = ["MacLike", "QAffineFormats", "QuantLike"]
 #: Formats of a multiply-accumulate: one for a fused step, or a pair (add, mul).
 MacLike: TypeAlias = CastLike | tuple[()] | tuple[CastLike] | tuple[CastLike, CastLike]
 #: A quantiser: a cast, a format, their name, a pair (format, rounding), or any function from tensor to tensor.
-QuantLike: TypeAlias = CastLike | tuple[CastLike, RoundingLike] | Callable[[Tensor], Tensor]
+QuantLike: TypeAlias = TargetLike | tuple[TargetLike, RoundingLike] | Callable[[Tensor], Tensor]
 _Rounding: TypeAlias = RoundingLike | tuple[RoundingLike, RoundingLike] | tuple[()]
 
 _SPECS = ("fprop", "dgrad", "wgrad")
@@ -136,9 +145,9 @@ class QAffineFormats:
         for name, fmt, quant, operand in zip(_SCALED, given, quants, operands, strict=True):
             source = quant if quant is not None else operand
             found = parse_scalar(fmt) if isinstance(fmt, str) else fmt
-            if found is None and isinstance(source, Cast) and isinstance(source.format, FloatFormat):
+            if found is None and isinstance(source, Cast) and not isinstance(source.format, FixedFormat):
                 found = source.format
-            if found is not None and not isinstance(found, (FloatFormat, FixedFormat)):
+            if found is not None and not isinstance(found, FORMATS):
                 raise FormatError(message(f"QAffineFormats: {name}={fmt!r}", "a format or its name", "Try 'e4m3'."))
             object.__setattr__(self, name, found)
 
@@ -169,6 +178,8 @@ class QAffineFormats:
         In dgrad and wgrad the operand formats of a spec are dropped: they multiply the gradient as it comes with
         the operand as it was multiplied in the forward pass. Accumulator, output format and arithmetic stay. An
         accumulator that takes certain formats alone (hw) casts the gradient to that of the operand it stands for.
+        Block formats stay: each operand is encoded anew, from values in full precision, along the contraction dimension
+        of each product, the gradient in the format of the operand it stands for.
         """
         if isinstance(formats, QAffineFormats):
             return formats
@@ -252,7 +263,7 @@ def _fields(formats: QAffineFormats | type[QAffineFormats]) -> list[Field[Any]]:
 
 
 def _text(value: object) -> object:
-    return str(value) if isinstance(value, (GemmSpec, Cast, FloatFormat, FixedFormat)) else value
+    return str(value) if isinstance(value, (GemmSpec, Cast, BlockFloatFormat, *FORMATS)) else value
 
 
 def _integer(name: str, value: object) -> int:
@@ -297,24 +308,27 @@ def _read_quant(name: str, quant: Any, bits: int) -> Quant:
     if quant is None:
         return None
     if isinstance(quant, tuple) and len(quant) == 2:
-        return resolve_cast(quant[0], quant[1], None, bits)
+        return resolve_target(quant[0], quant[1], None, bits)
     if isinstance(quant, str):
-        return cast_of(quant)
-    if isinstance(quant, (Cast, FloatFormat, FixedFormat)):
-        return resolve_cast(quant)
+        return target_of(quant)
+    if isinstance(quant, (Cast, BlockFloatFormat, *FORMATS)):
+        return resolve_target(quant)
     if callable(quant):
         return quant
     allowed = "a cast, a format, a string, a pair (format, rounding), a function or None"
     raise FormatError(message(f"QAffineFormats: {name}={quant!r}", allowed, "Try 'e4m3'."))
 
 
-def _operand(spec: GemmSpec | None, name: str) -> Cast | None:
+def _operand(spec: GemmSpec | None, name: str) -> Cast | BlockFormat | BlockFloatFormat | None:
     return None if spec is None else getattr(spec, name)
 
 
 @lru_cache(maxsize=4096)
 def _of_spec(spec: GemmSpec) -> QAffineFormats:
-    backward = replace(spec, a=None, b=None)
+    # Block formats stay: their blocks lie along the contraction, which is another dimension in each product.
+    blocks = (BlockFormat, BlockFloatFormat)
+    a, b = (fmt if isinstance(fmt, blocks) else None for fmt in (spec.a, spec.b))
+    backward = replace(spec, a=a, b=b)
     # An accumulator that takes certain operands gets each in its own place: the gradient stands where the other was.
     return QAffineFormats(fprop=spec, dgrad=backward, wgrad=backward.transposed())
 

@@ -8,18 +8,21 @@ A deterministic spec runs as one batched call, whose matrices are those of the s
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from . import kernels
-from .casts import cast_of
-from .errors import SeedError, message
-from .seeds import draw_seed, needs_seed
+from gemmsim.formats import BlockFloatFormat, BlockFormat, Sharing
 
-__all__ = ["count_overflows", "matmul", "matmul_with_operands", "quantize"]
+from . import kernels
+from .casts import target_of
+from .errors import SeedError, message
+from .seeds import Site, draw_seed, needs_seed
+
+__all__ = ["count_overflows", "matmul", "matmul_with_operands", "quantize", "seed_for_each"]
 
 
 def _front(t: Tensor, dim: int | None) -> Tensor:
@@ -37,7 +40,7 @@ def _one_by_one(
     return results
 
 
-def _seed_for_each(info: Any, owner: str, seed: int | None) -> tuple[bool, int | None]:
+def seed_for_each(info: Any, owner: str, seed: int | None) -> tuple[bool, int | None]:
     """Whether the examples must run one by one, and with which seed."""
     if seed is not None:
         return True, seed
@@ -68,9 +71,12 @@ def quantize(
     from .library import quantize_op
 
     dim = in_dims[0]
-    if not cast_of(cast).is_stochastic:
+    target = target_of(cast)
+    if isinstance(target, BlockFloatFormat):
+        return _quantize_blocks(info, dim, x, target, seed, stream), 0
+    if not target.is_stochastic:
         return quantize_op(x, cast, None, site, stream, widen), dim  # type: ignore[return-value]
-    separately, seed = _seed_for_each(info, "quantize", seed)
+    separately, seed = seed_for_each(info, "quantize", seed)
     if not separately:
         return quantize_op(_front(x, dim), cast, None, site, stream, widen), 0
     results = _one_by_one(info, (dim,), (x,), lambda t: quantize_op(t, cast, seed, site, stream, widen))
@@ -126,8 +132,8 @@ def matmul_with_operands(
     full_a, full_b, c, select = _with_equal_ranks(dims, a, b, c, select)
     out, cast_a, cast_b = matmul_with_operands_op(full_a, full_b, spec, seed, out_dtype, c, stream, select)
     meaning = kernels.spec_of(spec)
-    cast_a, dim_a = _as_example(cast_a, a, dims[0], meaning.a is not None)
-    cast_b, dim_b = _as_example(cast_b, b, dims[1], meaning.b is not None)
+    cast_a, dim_a = _as_example(cast_a, a, dims[0], meaning.cast_a is not None)
+    cast_b, dim_b = _as_example(cast_b, b, dims[1], meaning.cast_b is not None)
     return (out, cast_a, cast_b), (0, dim_a, dim_b)
 
 
@@ -146,6 +152,31 @@ def count_overflows(
     return count_overflows_op(a, b, spec, seed), 0
 
 
+def _quantize_blocks(
+    info: Any, dim: int | None, x: Tensor, fmt: BlockFloatFormat, seed: int | None, stream: int
+) -> Tensor:
+    """Block floating point of each example, the examples in front."""
+    from .library import quantize_op
+
+    separately = False
+    if fmt.is_stochastic:
+        separately, seed = seed_for_each(info, "quantize", seed)
+    batched = _beside_examples(fmt)
+    if separately or batched is None or dim is None:
+        examples = _one_by_one(info, (dim,), (x,), lambda t: quantize_op(t, str(fmt), seed, Site.QUANTIZE, stream))
+        return torch.stack(examples)
+    return quantize_op(_front(x, dim), str(batched), seed, Site.QUANTIZE, stream)
+
+
+def _beside_examples(fmt: BlockFloatFormat) -> BlockFloatFormat | None:
+    """``fmt`` for tensors with a dimension of examples in front; None: no format says that."""
+    if fmt.sharing is Sharing.TENSOR:
+        return replace(fmt, sharing=Sharing.INDEX, dim=0)
+    if fmt.sharing is Sharing.INDEX:
+        return None
+    return fmt if fmt.dim < 0 else replace(fmt, dim=fmt.dim + 1)
+
+
 def _tensor_dims(in_dims: tuple[int | None, ...]) -> tuple[int | None, ...]:
     """Mapped dimensions of a, b, c and select."""
     return in_dims[0], in_dims[1], *(in_dims[at] if len(in_dims) > at else None for at in (5, 7))
@@ -155,8 +186,15 @@ def _matmul_seed(info: Any, spec: str, seed: int | None) -> tuple[bool, int | No
     """Whether the examples must run one by one, and with which seed."""
     meaning = kernels.spec_of(spec)
     if not meaning.is_stochastic:
-        return False, None
-    return _seed_for_each(info, "matmul", seed) if needs_seed(meaning) else (True, None)
+        # One scale for the whole tensor: each example has its own.
+        return any(_is_of_whole_tensor(fmt) for fmt in (meaning.a, meaning.b)), None
+    return seed_for_each(info, "matmul", seed) if needs_seed(meaning) else (True, None)
+
+
+def _is_of_whole_tensor(fmt: object) -> bool:
+    if isinstance(fmt, BlockFloatFormat):
+        return fmt.sharing is Sharing.TENSOR
+    return isinstance(fmt, BlockFormat) and fmt.tensor_scale
 
 
 def _call(op: Any, spec: str, seed: Any, out_dtype: Any, stream: int, a: Any, b: Any, c: Any, select: Any) -> Any:

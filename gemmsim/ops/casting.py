@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from . import kernels
-from .casts import CastLike, RoundingLike, cast_name, cast_of, resolve_cast
+from .casts import RoundingLike, TargetLike, cast_name, resolve_target, target_of
 from .checks import check_device, check_float
 from .dispatch import is_direct, nothing_watches
 from .errors import GradError, message
@@ -19,7 +19,7 @@ __all__ = ["quantize"]
 
 def quantize(
     x: Tensor,
-    fmt: CastLike,
+    fmt: TargetLike,
     *,
     rounding: RoundingLike | None = None,
     overflow: object = None,
@@ -30,7 +30,8 @@ def quantize(
 
     Args:
         x: float32, float64, float16 or bfloat16; any strides.
-        fmt: a cast or format, or its name: "e4m3", "e5m10/rtz", "fixed(8,4)/sr8".
+        fmt: a cast or format, or its name: "e4m3", "e5m10/rtz", "fixed(8,4)/sr8", "bfp(8,16)". In block floating point
+            the elements of a block share an exponent; ``BlockFloatFormat`` says what happens there.
         rounding, overflow: in place of what ``fmt`` says; without either rne and "infinity".
         out: receives and is the result: ``x``'s shape, any of the four dtypes, ``x`` itself for in place.
         seed: seed of the random bits, 0 to 2**64 - 1, for stochastic rounding; None draws one from torch's default CPU
@@ -45,8 +46,8 @@ def quantize(
     Raises:
         FormatError: for an unknown format, rounding or overflow policy.
         DTypeError, DeviceError: for other dtypes and devices.
-        ShapeError, OverlapError: for an ``out`` of another shape, or one that shares memory with itself or, other than
-            entirely, with ``x``.
+        ShapeError: for an ``out`` of another shape, and for a dimension of blocks that ``x`` does not have.
+        OverlapError: for an ``out`` that shares memory with itself or, other than entirely, with ``x``.
         GradError: for an ``x`` or ``out`` that requires grad in grad mode.
     """
     if seed is not None:
@@ -54,13 +55,13 @@ def quantize(
     compiling = torch.compiler.is_compiling()
     if not compiling and is_direct(x) and nothing_watches() and not x.requires_grad and out is None:
         plain = type(fmt) is str and rounding is None and overflow is None
-        return kernels.quantize(x, cast_of(fmt) if plain else resolve_cast(fmt, rounding, overflow), seed)
+        return kernels.quantize(x, target_of(fmt) if plain else resolve_target(fmt, rounding, overflow), seed)
     cast = cast_name(fmt, rounding, overflow)
     _check(x, out, compiling)
     if out is None:
         return quantize_op(x, cast, seed)
     if not compiling and is_direct(x) and is_direct(out) and nothing_watches():
-        kernels.overwrite(x, cast_of(cast), out, seed)
+        kernels.overwrite(x, target_of(cast), out, seed)
     elif x is out:
         quantize_inplace_op(x, cast, seed)
     else:

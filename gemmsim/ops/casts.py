@@ -8,12 +8,42 @@ from typing import TypeAlias
 
 import torch
 
-from gemmsim.formats import Cast, FixedFormat, FloatFormat, Format, Rounding, parse_cast, parse_overflow, parse_rounding
+from gemmsim.formats import (
+    BlockFloatFormat,
+    Cast,
+    FixedFormat,
+    Format,
+    FormatError,
+    Rounding,
+    parse_block_float,
+    parse_cast,
+    parse_overflow,
+    parse_rounding,
+)
+from gemmsim.formats.block_float import is_block_float_name
 
-__all__ = ["CastLike", "RoundingLike", "carrier_dtype", "cast_name", "cast_of", "fits", "resolve_cast"]
+from .errors import message
+
+__all__ = [
+    "CastLike",
+    "RoundingLike",
+    "Target",
+    "TargetLike",
+    "carrier_dtype",
+    "cast_name",
+    "cast_of",
+    "fits",
+    "resolve_cast",
+    "resolve_target",
+    "target_dtype",
+    "target_of",
+]
 
 CastLike: TypeAlias = str | Format | Cast
 RoundingLike: TypeAlias = str | Rounding
+#: What tensors are rounded to: numbers one by one, or blocks of them with a common exponent.
+Target: TypeAlias = Cast | BlockFloatFormat
+TargetLike: TypeAlias = CastLike | BlockFloatFormat
 
 #: Significand bits, exponent of the smallest subnormal and largest value of the storage dtypes.
 _DTYPES = {
@@ -48,10 +78,37 @@ def resolve_cast(fmt: CastLike, rounding: RoundingLike | None = None, overflow: 
     return cast
 
 
+@lru_cache(maxsize=4096)
+def target_of(text: str) -> Target:
+    """The cast, or the block floating point format, that a string names; parsed once."""
+    return parse_block_float(text) if is_block_float_name(text) else parse_cast(text)
+
+
+def resolve_target(
+    fmt: TargetLike, rounding: RoundingLike | None = None, overflow: object = None, bits: int = 0
+) -> Target:
+    """``resolve_cast``, or the block floating point format ``fmt`` with ``rounding`` in place of its own.
+
+    Raises:
+        FormatError: as ``resolve_cast``, and for an overflow policy with block floating point, which clamps.
+    """
+    found = target_of(fmt) if isinstance(fmt, str) else fmt
+    if not isinstance(found, BlockFloatFormat):
+        return resolve_cast(found, rounding, overflow, bits)
+    if overflow is not None:
+        asked = f"overflow={overflow!r} with {found}"
+        do = "Leave it out; bfp(...,inf) keeps infinities."
+        raise FormatError(message(asked, "no overflow policy: block floating point clamps", do))
+    chosen = found.rounding if rounding is None else parse_rounding(rounding)
+    if bits and chosen.is_stochastic:
+        chosen = Rounding(chosen.mode, bits)
+    return replace(found, rounding=chosen)
+
+
 @torch.compiler.assume_constant_result
-def cast_name(fmt: CastLike, rounding: RoundingLike | None = None, overflow: object = None) -> str:
-    """Name of ``resolve_cast(...)``; a constant of compiled code."""
-    return str(resolve_cast(fmt, rounding, overflow))
+def cast_name(fmt: TargetLike, rounding: RoundingLike | None = None, overflow: object = None) -> str:
+    """Name of ``resolve_target(...)``; a constant of compiled code."""
+    return str(resolve_target(fmt, rounding, overflow))
 
 
 def fits(fmt: Format, dtype: torch.dtype) -> bool:
@@ -61,9 +118,7 @@ def fits(fmt: Format, dtype: torch.dtype) -> bool:
         if not fmt.clamp:
             return quantum <= fmt.quantum_exponent <= 0
         return fmt.bits - int(fmt.signed) <= precision and quantum <= fmt.quantum_exponent and -fmt.min <= largest
-    if isinstance(fmt, FloatFormat):
-        return fmt.p <= precision and quantum <= fmt.quantum_exponent and fmt.max <= largest
-    return False
+    return fmt.p <= precision and quantum <= fmt.quantum_exponent and fmt.max <= largest
 
 
 @lru_cache(maxsize=4096)
@@ -73,3 +128,8 @@ def carrier_dtype(fmt: Format, dtype: torch.dtype) -> torch.dtype:
     ``dtype`` itself if it holds every value of ``fmt``, else float32 if that does, else float64.
     """
     return next((d for d in (dtype, torch.float32) if fits(fmt, d)), torch.float64)
+
+
+def target_dtype(target: Target, dtype: torch.dtype) -> torch.dtype:
+    """``carrier_dtype`` of a cast; blocks of numbers of ``dtype`` fit it, since they are rounded to fewer bits."""
+    return dtype if isinstance(target, BlockFloatFormat) else carrier_dtype(target.format, dtype)

@@ -14,19 +14,24 @@ import torch
 from torch import Tensor
 
 from gemmsim.arithmetic import GemmSpec
-from gemmsim.formats import Cast
+from gemmsim.formats import BlockFloatFormat, BlockFormat, Cast, Sharing
 
 from . import selection, state
-from .casts import carrier_dtype
+from .casts import Target, target_dtype
 from .checks import FLOAT_DTYPES, check_device, check_float, check_integers, check_out_dtype
-from .errors import ShapeError, message
+from .errors import DeviceError, ShapeError, message
 from .seeds import Site, derive_seed, draw_seed
 from .selection import backend_of
 from .shapes import matmul_shape
 
 __all__ = [
+    "NOTHING",
+    "backend_of",
     "call_seed",
+    "cast_operand",
+    "check_target",
     "count_overflows",
+    "general_matmul",
     "matmul",
     "matmul_with_operands",
     "overwrite",
@@ -39,7 +44,7 @@ __all__ = [
 
 #: Most batch dimensions, and most dimensions of a strided element-wise call, that the backend takes.
 _MAX_DIMS = 16
-_NOTHING = "nothing to compute: the result has no elements"
+NOTHING = "nothing to compute: the result has no elements"
 
 
 def _name(x: Tensor) -> str:
@@ -72,14 +77,33 @@ def result_dtype(owner: str, a: Tensor, b: Tensor, out_dtype: torch.dtype | None
     return a.dtype if a.dtype == b.dtype else torch.promote_types(a.dtype, b.dtype)
 
 
+def check_target(target: Target, x: Tensor) -> None:
+    """The error of a tensor that cannot be rounded to ``target``: its dtype, or a dimension it does not have."""
+    if x.dtype not in FLOAT_DTYPES:
+        check_float("quantize", "x", x)
+    if not isinstance(target, BlockFloatFormat):
+        return
+    if x.is_cuda:
+        asked = f"quantize: {target} on {x.device}"
+        raise DeviceError(message(asked, "block floating point on the CPU", "Use x.cpu() and move the result back."))
+    if target.sharing is not Sharing.TENSOR and not -x.dim() <= target.dim < x.dim():
+        allowed = (
+            f"dimensions of the tensor, {-x.dim()} to {x.dim() - 1}" if x.dim() else "tensors of one dimension or more"
+        )
+        asked = f"quantize: {target} of a tensor of shape {tuple(x.shape)}"
+        raise ShapeError(message(asked, allowed, "Change dim, or use bfp(bits,tensor)."))
+
+
 def quantize_into(
-    x: Tensor, cast: Cast, out: Tensor, seed: int | None, site: int = Site.QUANTIZE, stream: int = 0
+    x: Tensor, cast: Target, out: Tensor, seed: int | None, site: int = Site.QUANTIZE, stream: int = 0
 ) -> None:
     """Write ``cast`` of each element of ``x`` to ``out``; a stochastic cast without ``seed`` draws one."""
     bits = 0
     if cast.is_stochastic:
         bits = draw_seed() if seed is None else derive_seed(seed, stream)
-    if out.dim() <= _MAX_DIMS:
+    if isinstance(cast, BlockFloatFormat):
+        backend_of(x).quantize_block_float(x, cast, out, bits, site)
+    elif out.dim() <= _MAX_DIMS:
         backend_of(x).quantize(x, cast, out, bits, site)
     else:
         flat = torch.empty(out.numel(), dtype=out.dtype, device=out.device)
@@ -88,8 +112,9 @@ def quantize_into(
     state.record("quantize", _name(x), str(cast), f"{x.numel()} elements {x.dtype} to {out.dtype}")
 
 
-def overwrite(x: Tensor, cast: Cast, out: Tensor, seed: int | None) -> None:
+def overwrite(x: Tensor, cast: Target, out: Tensor, seed: int | None) -> None:
     """``quantize_into`` a tensor that others may hold: autograd learns that it changed."""
+    check_target(cast, x)
     quantize_into(x, cast, out, seed)
     if not out.is_inference():
         torch.autograd.graph.increment_version(out)
@@ -97,16 +122,15 @@ def overwrite(x: Tensor, cast: Cast, out: Tensor, seed: int | None) -> None:
 
 def quantize(
     x: Tensor,
-    cast: Cast,
+    cast: Target,
     seed: int | None = None,
     site: int = Site.QUANTIZE,
     stream: int = 0,
     widen: bool = False,
 ) -> Tensor:
     """``cast`` of each element of ``x`` as a new tensor of its dtype; ``widen``: of one that holds the format."""
-    if x.dtype not in FLOAT_DTYPES:
-        check_float("quantize", "x", x)
-    out = torch.empty_like(x, dtype=carrier_dtype(cast.format, x.dtype) if widen else x.dtype)
+    check_target(cast, x)
+    out = torch.empty_like(x, dtype=target_dtype(cast, x.dtype) if widen else x.dtype)
     quantize_into(x, cast, out, seed, site, stream)
     return out
 
@@ -124,16 +148,36 @@ def matmul(
     """The matrix product ``spec`` of matrices, or of batches of matrices whose batch dimensions broadcast."""
     dtype = result_dtype("matmul", a, b, out_dtype)
     bits = call_seed(spec, seed, stream)
-    if c is None and select is None and a.dim() == 2 and b.dim() == 2 and a.shape[1] == b.shape[0]:
+    plan: object
+    if spec.has_blocks:
+        out, plan = _block_matmul(a, b, spec, bits, dtype, c, select)
+    elif c is None and select is None and a.dim() == 2 and b.dim() == 2 and a.shape[1] == b.shape[0]:
         out = torch.empty((a.shape[0], b.shape[1]), dtype=dtype, device=a.device)
-        plan: object = selection.gemm(a, b, spec, out, bits) if out.numel() else _NOTHING
+        plan = selection.gemm(a, b, spec, out, bits) if out.numel() else NOTHING
     else:
-        out, plan = _general_matmul(a, b, spec, bits, dtype, c, select)
+        out, plan = general_matmul(a, b, spec, bits, dtype, c, select)
     state.record("matmul", _name(a), spec.key, plan)
     return out
 
 
-def _general_matmul(
+def _block_matmul(
+    a: Tensor,
+    b: Tensor,
+    spec: GemmSpec,
+    seed: int,
+    dtype: torch.dtype,
+    c: Tensor | None,
+    select: Tensor | None,
+) -> tuple[Tensor, object]:
+    """``matmul`` of operands that ``spec`` puts into block formats, and what ran."""
+    from . import block_product
+
+    shape = matmul_shape("matmul", a, b)
+    left, right = block_product.operands_of("matmul", a, b, spec, seed)
+    return block_product.matmul(left, right, spec, seed, dtype, shape, c, select)
+
+
+def general_matmul(
     a: Tensor,
     b: Tensor,
     spec: GemmSpec,
@@ -155,7 +199,7 @@ def _general_matmul(
         check_integers("matmul", "select", select)
         select = _expand("select", select, shape)
     if out.numel() == 0:
-        return out, _NOTHING
+        return out, NOTHING
     target = out
     if len(shape) > 2:
         a, b, target, c, select = _batched(a, b, out, c, select)
@@ -169,6 +213,12 @@ def count_overflows(a: Tensor, b: Tensor, spec: GemmSpec, seed: int | None = Non
     check_device("count_overflows", a, b)
     counts = torch.zeros(matmul_shape("count_overflows", a, b), dtype=torch.int64, device=a.device)
     bits = call_seed(spec, seed)
+    if spec.has_blocks:
+        from . import block_product
+
+        if counts.numel() and a.shape[-1]:
+            block_product.count_overflows(a, b, spec, counts, bits)
+        return counts
     if counts.dim() > 2:
         spec, a, b = _cast_stochastic_operands(spec, a, b, bits)
     if counts.numel() == 0 or a.shape[-1] == 0:
@@ -193,14 +243,15 @@ def _cast_stochastic_operands(spec: GemmSpec, a: Tensor, b: Tensor, seed: int) -
 
     Inside a batched GEMM a repeated (broadcast) operand has lost that index.
     """
-    if spec.a is not None and spec.a.is_stochastic:
-        a, spec = _cast_operand(a, spec.a, seed, Site.OPERAND_A), replace(spec, a=None)
-    if spec.b is not None and spec.b.is_stochastic:
-        b, spec = _cast_operand(b, spec.b, seed, Site.OPERAND_B), replace(spec, b=None)
+    if spec.cast_a is not None and spec.cast_a.is_stochastic:
+        a, spec = cast_operand(a, spec.cast_a, seed, Site.OPERAND_A), replace(spec, a=None)
+    if spec.cast_b is not None and spec.cast_b.is_stochastic:
+        b, spec = cast_operand(b, spec.cast_b, seed, Site.OPERAND_B), replace(spec, b=None)
     return spec, a, b
 
 
-def _cast_operand(t: Tensor, cast: Cast, seed: int, site: int) -> Tensor:
+def cast_operand(t: Tensor, cast: Cast, seed: int, site: int) -> Tensor:
+    """``t`` cast, in a dtype that holds the format."""
     return quantize(t, cast, seed, site, widen=True)
 
 
@@ -221,19 +272,24 @@ def matmul_with_operands(
     dtype = result_dtype("matmul", a, b, out_dtype)
     matmul_shape("matmul", a, b)
     bits = call_seed(spec, seed, stream)
-    cast_a = a.new_empty(0) if spec.a is None else _cast_operand(a, spec.a, bits, Site.OPERAND_A)
-    cast_b = b.new_empty(0) if spec.b is None else _cast_operand(b, spec.b, bits, Site.OPERAND_B)
-    left, right = (a if spec.a is None else cast_a), (b if spec.b is None else cast_b)
+    cast_a = a.new_empty(0) if spec.cast_a is None else cast_operand(a, spec.cast_a, bits, Site.OPERAND_A)
+    cast_b = b.new_empty(0) if spec.cast_b is None else cast_operand(b, spec.cast_b, bits, Site.OPERAND_B)
+    left, right = (a if spec.cast_a is None else cast_a), (b if spec.cast_b is None else cast_b)
     stripped = without_operand_casts(spec)
-    out, plan = _general_matmul(left, right, stripped, bits, dtype, c, select, spec)
+    if spec.has_blocks:
+        out, plan = _block_matmul(left, right, stripped, bits, dtype, c, select)
+    else:
+        out, plan = general_matmul(left, right, stripped, bits, dtype, c, select, spec)
     state.record("matmul", _name(a), spec.key, plan)
     return out, cast_a, cast_b
 
 
 @lru_cache(maxsize=4096)
 def without_operand_casts(spec: GemmSpec) -> GemmSpec:
-    """``spec`` for operands that are cast already."""
-    return replace(spec, a=None, b=None)
+    """``spec`` for operands that are cast already; block formats stay."""
+    blocks = (BlockFormat, BlockFloatFormat)
+    a, b = (fmt if isinstance(fmt, blocks) else None for fmt in (spec.a, spec.b))
+    return replace(spec, a=a, b=b)
 
 
 def _batched(a: Tensor, b: Tensor, out: Tensor, *others: Tensor | None) -> tuple[Any, ...]:

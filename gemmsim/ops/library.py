@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from . import batching, kernels
-from .casts import carrier_dtype, cast_of
+from .casts import carrier_dtype, target_dtype, target_of
 from .checks import check_float, check_integers
 from .errors import GradError, message
 from .seeds import Site
@@ -25,35 +25,38 @@ from .shapes import matmul_shape
 
 __all__ = [
     "LIBRARY",
+    "TAGS",
     "count_overflows_op",
     "matmul_op",
     "matmul_with_operands_op",
+    "no_gradient",
     "quantize_inplace_op",
     "quantize_op",
     "quantize_out_op",
+    "remember",
 ]
 
 LIBRARY = torch.library.Library("gemmsim", "DEF")
 # Draws from the generator: never merged with an equal call, never recomputed.
-_TAGS = (torch.Tag.nondeterministic_seeded, torch.Tag.needs_exact_strides)
+TAGS = (torch.Tag.nondeterministic_seeded, torch.Tag.needs_exact_strides)
 
 LIBRARY.define(
     "matmul(Tensor a, Tensor b, str spec, SymInt? seed=None, ScalarType? out_dtype=None, Tensor? c=None, int stream=0,"
     " Tensor? select=None) -> Tensor",
-    tags=_TAGS,
+    tags=TAGS,
 )
 LIBRARY.define(
     "matmul_with_operands(Tensor a, Tensor b, str spec, SymInt? seed=None, ScalarType? out_dtype=None, Tensor? c=None,"
     " int stream=0, Tensor? select=None) -> (Tensor, Tensor, Tensor)",
-    tags=_TAGS,
+    tags=TAGS,
 )
-LIBRARY.define("count_overflows(Tensor a, Tensor b, str spec, SymInt? seed=None) -> Tensor", tags=_TAGS)
+LIBRARY.define("count_overflows(Tensor a, Tensor b, str spec, SymInt? seed=None) -> Tensor", tags=TAGS)
 LIBRARY.define(
     "quantize(Tensor x, str cast, SymInt? seed=None, int site=16, int stream=0, bool widen=False) -> Tensor",
-    tags=_TAGS,
+    tags=TAGS,
 )
-LIBRARY.define("quantize_into(Tensor x, str cast, Tensor(a!) out, SymInt? seed=None) -> ()", tags=_TAGS)
-LIBRARY.define("quantize_(Tensor(a!) x, str cast, SymInt? seed=None) -> ()", tags=_TAGS)
+LIBRARY.define("quantize_into(Tensor x, str cast, Tensor(a!) out, SymInt? seed=None) -> ()", tags=TAGS)
+LIBRARY.define("quantize_(Tensor(a!) x, str cast, SymInt? seed=None) -> ()", tags=TAGS)
 
 
 def _matmul(
@@ -94,15 +97,15 @@ def _quantize(
     stream: int = 0,
     widen: bool = False,
 ) -> Tensor:
-    return kernels.quantize(x, cast_of(cast), seed, site, stream, widen)
+    return kernels.quantize(x, target_of(cast), seed, site, stream, widen)
 
 
 def _quantize_into(x: Tensor, cast: str, out: Tensor, seed: int | None = None) -> None:
-    kernels.overwrite(x, cast_of(cast), out, seed)
+    kernels.overwrite(x, target_of(cast), out, seed)
 
 
 def _quantize_inplace(x: Tensor, cast: str, seed: int | None = None) -> None:
-    kernels.overwrite(x, cast_of(cast), x, seed)
+    kernels.overwrite(x, target_of(cast), x, seed)
 
 
 for _key in ("CPU", "CUDA"):  # one function for both: it takes the backend of its operands' device
@@ -147,7 +150,7 @@ def _matmul_with_operands_fake(
     out = _matmul_fake(a, b, spec, seed, out_dtype, c, stream, select)
     operands = (
         t.new_empty(0) if cast is None else torch.empty_like(t, dtype=carrier_dtype(cast.format, t.dtype))
-        for t, cast in ((a, meaning.a), (b, meaning.b))
+        for t, cast in ((a, meaning.cast_a), (b, meaning.cast_b))
     )
     return out, *operands
 
@@ -167,22 +170,20 @@ def _quantize_fake(
     stream: int = 0,
     widen: bool = False,
 ) -> Tensor:
-    target = cast_of(cast)
-    check_float("quantize", "x", x)
-    return torch.empty_like(x, dtype=carrier_dtype(target.format, x.dtype) if widen else x.dtype)
+    target = target_of(cast)
+    kernels.check_target(target, x)
+    return torch.empty_like(x, dtype=target_dtype(target, x.dtype) if widen else x.dtype)
 
 
 @torch.library.register_fake("gemmsim::quantize_into", lib=LIBRARY)
 def _quantize_into_fake(x: Tensor, cast: str, out: Tensor, seed: int | None = None) -> None:
-    cast_of(cast)
-    check_float("quantize", "x", x)
+    kernels.check_target(target_of(cast), x)
     check_float("quantize", "out", out)
 
 
 @torch.library.register_fake("gemmsim::quantize_", lib=LIBRARY)
 def _quantize_inplace_fake(x: Tensor, cast: str, seed: int | None = None) -> None:
-    cast_of(cast)
-    check_float("quantize", "x", x)
+    kernels.check_target(target_of(cast), x)
 
 
 torch.library.register_vmap("gemmsim::matmul", batching.matmul, lib=LIBRARY)
@@ -191,14 +192,18 @@ torch.library.register_vmap("gemmsim::count_overflows", batching.count_overflows
 torch.library.register_vmap("gemmsim::quantize", batching.quantize, lib=LIBRARY)
 
 
-def _no_gradient(instead: str) -> Any:
+def no_gradient(instead: str) -> Any:
+    """A backward pass that raises: ``instead`` says what has one."""
+
     def backward(ctx: Any, *grads: Tensor) -> None:
         raise GradError(message(f"gradient of the raw operator {ctx.op}", "gradients of the public functions", instead))
 
     return backward
 
 
-def _remember(name: str) -> Any:
+def remember(name: str) -> Any:
+    """A context that keeps the name of the operator for ``no_gradient``."""
+
     def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
         ctx.op = name
 
@@ -211,7 +216,7 @@ for _name, _instead in (
     ("quantize", "Call gemmsim.quantizer(...), whose gradient passes straight through."),
 ):
     torch.library.register_autograd(
-        f"gemmsim::{_name}", _no_gradient(_instead), setup_context=_remember(f"gemmsim::{_name}"), lib=LIBRARY
+        f"gemmsim::{_name}", no_gradient(_instead), setup_context=remember(f"gemmsim::{_name}"), lib=LIBRARY
     )
 
 matmul_op = torch.ops.gemmsim.matmul.default

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from gemmsim.arithmetic import GemmSpec, Palette, Sequential, SpecError, UnsupportedSpec
-from gemmsim.formats import Cast, Format
+from gemmsim.formats import BlockFloatFormat, Cast, Format
 
 from .casts import fits
 from .errors import message
@@ -22,7 +22,7 @@ from .errors import message
 __all__ = ["AffinePlan", "Product", "Quant", "Step", "addend_sum", "largest_of", "step_of", "with_addend_first"]
 
 #: A quantiser as a user gives it to ``QAffineFormats`` after normalisation, and as a plan carries it.
-Quant: TypeAlias = Cast | Callable[[Tensor], Tensor] | None
+Quant: TypeAlias = Cast | BlockFloatFormat | Callable[[Tensor], Tensor] | None
 Step: TypeAlias = str | Callable[[Tensor], Tensor] | None
 
 
@@ -52,7 +52,9 @@ class Product:
         wide = not fits(last.format, torch.float32)
         init = getattr(spec.accumulator, "init", "zero")
         palette = isinstance(spec.accumulator, Palette)
-        return cls(spec.key, spec.transposed().key, spec.a is not None, spec.b is not None, wide, init, palette)
+        return cls(
+            spec.key, spec.transposed().key, spec.cast_a is not None, spec.cast_b is not None, wide, init, palette
+        )
 
 
 @dataclass(frozen=True)
@@ -70,10 +72,11 @@ class AffinePlan:
     addend_quant: Step = None
     output_quant: Step = None
     grad_quant: Step = None
-    #: Largest values that scaling aims at; None: no scaling of that direction.
-    scale_input: float | None = None
-    scale_weight: float | None = None
-    scale_grad: float | None = None
+    #: Largest values that scaling aims at; None: no scaling of that direction. As text, a constant of compiled code: a
+    #: number would be a symbol there where sizes may change.
+    scale_input: str | None = None
+    scale_weight: str | None = None
+    scale_grad: str | None = None
     scale_margin: int = 0
     seed: int | None = None
 
@@ -126,9 +129,9 @@ def with_addend_first(spec: GemmSpec | None) -> GemmSpec:
 
 def step_of(quant: Quant) -> Step:
     """``quant`` as a plan carries it."""
-    return str(quant) if isinstance(quant, Cast) else quant
+    return str(quant) if isinstance(quant, (Cast, BlockFloatFormat)) else quant
 
 
-def largest_of(fmt: Format | None) -> float | None:
-    """Largest finite value of ``fmt``; None for no format."""
-    return None if fmt is None else fmt.max
+def largest_of(fmt: Format | None) -> str | None:
+    """Largest finite value of ``fmt``, as text that reads back exactly; None for no format."""
+    return None if fmt is None else repr(fmt.max)

@@ -12,7 +12,7 @@ from torch.autograd.function import once_differentiable
 
 from gemmsim.formats import Cast, FixedFormat, FormatError
 
-from .casts import CastLike, RoundingLike, cast_of, resolve_cast
+from .casts import RoundingLike, Target, TargetLike, cast_of, resolve_target
 from .checks import check_device, check_float
 from .errors import message
 from .library import quantize_op
@@ -72,8 +72,8 @@ class Quantizer:
     ``forward`` and ``backward``: casts of the tensor and of its gradient, None for none. See ``quantizer``.
     """
 
-    forward: Cast | None = None
-    backward: Cast | None = None
+    forward: Target | None = None
+    backward: Target | None = None
     clamping_grad_zero: bool = False
     backward_hooks: tuple[GradHook, ...] = ()
 
@@ -93,8 +93,8 @@ class Quantizer:
 
 
 def quantizer(
-    forward_number: CastLike | None = None,
-    backward_number: CastLike | None = None,
+    forward_number: TargetLike | None = None,
+    backward_number: TargetLike | None = None,
     forward_rounding: RoundingLike | None = None,
     backward_rounding: RoundingLike | None = None,
     clamping_grad_zero: bool = False,
@@ -116,23 +116,22 @@ def quantizer(
     Raises:
         FormatError: for unknown names, and for ``clamping_grad_zero`` with another forward format.
     """
-    forward = None if forward_number is None else resolve_cast(forward_number, forward_rounding)
-    backward = None if backward_number is None else resolve_cast(backward_number, backward_rounding)
+    forward = None if forward_number is None else resolve_target(forward_number, forward_rounding)
+    backward = None if backward_number is None else resolve_target(backward_number, backward_rounding)
     return Quantizer(forward, backward, bool(clamping_grad_zero), tuple(backward_hooks))
 
 
-def _unbounded(cast: Cast | None) -> Cast:
+def _unbounded(cast: Target | None) -> Cast:
     """``cast`` without its bounds: the grid of all multiples."""
-    if cast is None or not isinstance(cast.format, FixedFormat) or not (cast.format.clamp and cast.format.signed):
-        raise FormatError(
-            message(
-                f"quantizer: clamping_grad_zero=True with forward_number={cast}",
-                "signed fixed-point formats that clamp, such as 'fixed(8,4)'",
-                "Give such a format, or leave clamping_grad_zero out.",
-            )
+    if isinstance(cast, Cast) and isinstance(cast.format, FixedFormat) and cast.format.clamp and cast.format.signed:
+        return Cast(FixedFormat(cast.format.bits, cast.format.frac, clamp=False), cast.rounding)
+    raise FormatError(
+        message(
+            f"quantizer: clamping_grad_zero=True with forward_number={cast}",
+            "signed fixed-point formats that clamp, such as 'fixed(8,4)'",
+            "Give such a format, or leave clamping_grad_zero out.",
         )
-    grid = FixedFormat(cast.format.bits, cast.format.frac, clamp=False)
-    return Cast(grid, cast.rounding)
+    )
 
 
 @torch.compiler.assume_constant_result

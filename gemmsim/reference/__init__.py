@@ -1,16 +1,24 @@
 """The exact reference: slow and by definition, in Python's integers. No fast code imports it, and it imports none."""
 
-from . import compensated, exact_sum, hardware, integer, orders, sequential  # noqa: F401  # each enters its definitions
+from . import compensated, exact_sum, hardware, integer, orders, scaled, sequential  # noqa: F401  # each enters its definitions
 from .block import decode_block, encode_block, quantize_block
+from .block_float import quantize_block_float, quantize_shared
+from .blocked import Blocked, blocked
 from .dot import Dot, implements, total
+from .functions import apply_function
 from .gemm import count_overflows, gemm
 from .philox import Site, element_draw, element_draws, philox, step_draw, step_draws
 from .quantize import quantize
 from .rounding import round_value
+from .rows import Row, row_log_softmax, row_norm, row_norm_grad, row_softmax, row_softmax_grad, row_sum
 
 __all__ = [
+    "Blocked",
     "Dot",
+    "Row",
     "Site",
+    "apply_function",
+    "blocked",
     "count_overflows",
     "decode_block",
     "element_draw",
@@ -21,7 +29,15 @@ __all__ = [
     "philox",
     "quantize",
     "quantize_block",
+    "quantize_block_float",
+    "quantize_shared",
     "round_value",
+    "row_log_softmax",
+    "row_norm",
+    "row_norm_grad",
+    "row_softmax",
+    "row_softmax_grad",
+    "row_sum",
     "step_draw",
     "step_draws",
     "total",

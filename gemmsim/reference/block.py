@@ -21,7 +21,7 @@ from ..formats import (
 from .block_scale import NAN_SCALE, binary32, nan_scale, rounded_log2, scale_code
 from .rounding import round_value
 
-__all__ = ["decode_block", "encode_block", "quantize_block"]
+__all__ = ["decode_block", "element_value", "encode_block", "quantize_block"]
 
 _TO_ODD = Cast(FP32, Rounding(RoundingMode.RO))
 
@@ -51,7 +51,7 @@ def decode_block(codes: Sequence[int], scale: int, fmt: BlockFormat, tensor_scal
     if scale == NAN_SCALE and fmt.scale == E8M0:
         return [math.nan] * len(codes)
     factor = _decode_factor(scale, fmt, tensor_scale)
-    return [_times(_element_value(code, fmt), factor) for code in codes]
+    return [_times(element_value(code, fmt), factor) for code in codes]
 
 
 def quantize_block(
@@ -160,7 +160,7 @@ def _microxcaling(v: float, fmt: BlockFormat) -> float:
     return math.copysign(math.ldexp(whole, exponent + trailing), v)
 
 
-def _element_value(code: int, fmt: BlockFormat) -> float:
+def element_value(code: int, fmt: BlockFormat) -> float:
     """Value of an element code; torchmx's integers are whole numbers, the others fractions."""
     value = fmt.element.decode(code)
     if fmt.mode is BlockMode.TORCHMX and isinstance(fmt.element, FixedFormat):

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ..arithmetic import Accumulator, Palette, UnsupportedSpec
-from ..formats import Cast
+from ..formats import Cast, FloatFormat
 from .dyadic import Value, add
 from .philox import Site, step_draw, step_draws
 from .rounding import Rounder, rounder
@@ -43,6 +43,13 @@ class Dot:
     #: Constructors that combine totals around this one.
     depth: int = 0
     tally: Tally = field(default_factory=Tally)
+    #: Where elements of block formats come without their scales: the scales of both operands, the terms that share a
+    #: pair of them, the scales' format, and the product of the tensors' own scales (None: there are none).
+    left_scales: Sequence[float] = ()
+    right_scales: Sequence[float] = ()
+    group: int | None = None
+    scale_format: FloatFormat | None = None
+    tensor_scales: float | None = None
 
     def __post_init__(self) -> None:
         if self.ks is None:
@@ -57,9 +64,15 @@ class Dot:
             products=self.products[which],
             left=self.left[which],
             right=self.right[which],
+            left_scales=self.left_scales[which],
+            right_scales=self.right_scales[which],
             ks=self.ks[which],
             depth=self.depth + 1,
         )
+
+    def without_scales(self) -> Dot:
+        """The same terms with scales of 1."""
+        return replace(self, left_scales=(), right_scales=(), group=None, scale_format=None, tensor_scales=None)
 
     def permuted(self, order: Sequence[int]) -> Dot:
         """The terms in that order; k counts positions."""

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 from ..arithmetic import Accumulator, GemmSpec, Palette, SpecError, SpecLike
-from ..formats import FP32, Cast
+from ..arithmetic.block_operands import takes_scales
+from ..formats import FP32, BlockFloatFormat, BlockFormat, Cast, Sharing
+from .block_float import quantize_block_float
+from .blocked import Blocked, blocked
 from .dot import Dot, check_known, total
 from .dyadic import lowest_exponent, multiply, to_float, to_units
 from .philox import Site
@@ -36,7 +40,8 @@ def gemm(
     A NaN result is the positive quiet NaN. Only the conversion to the output tensor's dtype is left to the caller.
 
     Args:
-        a, b, c: nested lists or arrays of numbers; c (M, N) for accumulators with ``init`` "c_first" or "c_last".
+        a, b: nested lists or arrays of numbers, or ``Blocked``: a's rows, b's columns, in block formats already.
+        c: likewise, (M, N), for accumulators with ``init`` "c_first" or "c_last".
         select: nested lists or an array (M, N) of indices into a palette's members.
         seed: seed of the random bits, unless the spec fixes one.
         row0: index of a's first row among all rows of the batched product; its random bits depend on it.
@@ -92,6 +97,9 @@ class _Work(NamedTuple):
     seed: int
     row0: int
     width: int
+    #: Scales of each row of a and column of b where the elements come without them, and the tensors' own.
+    scales: tuple[Matrix, Matrix] | None = None
+    tensor_scales: float | None = None
 
 
 def _prepare(
@@ -105,6 +113,9 @@ def _prepare(
     a_start: int | None,
     b_start: int,
 ) -> _Work:
+    scales, second = None, None
+    if isinstance(a, Blocked) or isinstance(b, Blocked) or spec.has_blocks:
+        a, b, scales, second = _block_operands(a, b, spec)
     rows, columns = _matrix(a, "a"), _matrix(b, "b")
     m, k, n = len(rows), len(columns), len(columns[0]) if columns else _width(b)
     if any(len(row) != k for row in rows) or any(len(row) != n for row in columns):
@@ -114,15 +125,20 @@ def _prepare(
     addend = _addend(spec, c, m, n)
     chosen = _select(spec, select, m, n)
     seed = seed if spec.fixed_seed is None else spec.fixed_seed
-    rows = _cast(rows, spec.a, seed, Site.OPERAND_A, row0 * k if a_start is None else a_start)
-    columns = _cast(columns, spec.b, seed, Site.OPERAND_B, b_start)
+    a_start = row0 * k if a_start is None else a_start
+    rows = _cast(rows, spec.cast_a, seed, Site.OPERAND_A, a_start)
+    columns = _cast(columns, spec.cast_b, seed, Site.OPERAND_B, b_start)
+    if isinstance(spec.a, BlockFloatFormat):
+        rows = _block_float(rows, spec.a, 1, seed, Site.OPERAND_A, a_start)
+    if isinstance(spec.b, BlockFloatFormat):
+        columns = _block_float(columns, spec.b, 0, seed, Site.OPERAND_B, b_start)
     if spec.arithmetic == "fp32":
         rows, columns = quantize(rows, FP32), quantize(columns, FP32)
         addend = None if addend is None else quantize(addend, FP32)
     if spec.accumulator.integer_operands:
         _check_integers(rows, "a", spec)
         _check_integers(columns, "b", spec)
-    return _Work(spec, rows, columns, addend, chosen, seed, row0, n)
+    return _Work(spec, rows, columns, addend, chosen, seed, row0, n, scales, second)
 
 
 def _dots(work: _Work) -> Iterator[list[tuple[Accumulator, Dot]]]:
@@ -151,8 +167,53 @@ def _dots(work: _Work) -> Iterator[list[tuple[Accumulator, Dot]]]:
             if isinstance(which, Palette) and work.select is not None:
                 which = which.members[work.select[i][j]]
             dot = Dot(products, start, unit, carrier, work.seed, work.row0 + i, j, rows[i], given[j])
+            if work.scales is not None:
+                dot.left_scales, dot.right_scales = work.scales[0][i], work.scales[1][j]
+                dot.group, dot.tensor_scales = spec.group, work.tensor_scales
+                dot.scale_format = next(fmt.scale for fmt in (spec.a, spec.b) if isinstance(fmt, BlockFormat))
             line.append((which, dot))
         yield line
+
+
+def _block_float(matrix: Matrix, fmt: BlockFloatFormat, dim: int, seed: int, site: int, start: int) -> Matrix:
+    """An operand in block floating point with its blocks along k, which is dimension ``dim``."""
+    width = len(matrix[0]) if matrix else 0
+    fmt = replace(fmt, dim=dim) if fmt.sharing is Sharing.BLOCK else fmt
+    flat = quantize_block_float([x for row in matrix for x in row], (len(matrix), width), fmt, seed, site, start)
+    return [flat[i * width : (i + 1) * width] for i in range(len(matrix))]
+
+
+def _block_operands(a: Any, b: Any, spec: GemmSpec) -> tuple[Any, Any, tuple[Matrix, Matrix] | None, float | None]:
+    """Matrices of values, or of elements with the scales of rows and columns and the tensors' own scales."""
+    if not isinstance(a, Blocked) and isinstance(spec.a, BlockFormat):
+        a = blocked(_matrix(a, "a"), spec.a)
+    if not isinstance(b, Blocked) and isinstance(spec.b, BlockFormat):
+        b = blocked(_turned(_matrix(b, "b")), spec.b)
+    if not takes_scales(spec.accumulator):
+        left = a.values() if isinstance(a, Blocked) else a
+        return left, _turned(b.values()) if isinstance(b, Blocked) else b, None, None
+    rows, columns = _elements(a, False), _elements(b, True)
+    factors = (
+        a.factors() if isinstance(a, Blocked) else [[1.0] * len(row) for row in rows],
+        b.factors() if isinstance(b, Blocked) else [[1.0] * len(column) for column in columns],
+    )
+    second = None
+    for one in (a, b):
+        if isinstance(one, Blocked) and one.format.tensor_scale:
+            second = one.tensor_scale if second is None else second * one.tensor_scale
+    return rows, _turned(columns), factors, second
+
+
+def _elements(x: Any, columns: bool) -> Matrix:
+    """Rows of a, or columns of b, without scales."""
+    if isinstance(x, Blocked):
+        return x.elements()
+    matrix = _matrix(x, "b" if columns else "a")
+    return _turned(matrix) if columns else matrix
+
+
+def _turned(matrix: Matrix) -> Matrix:
+    return [list(line) for line in zip(*matrix, strict=True)]
 
 
 def _cast(matrix: Matrix, cast: Cast | None, seed: int, site: int, start: int) -> Matrix:

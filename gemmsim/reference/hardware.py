@@ -1,7 +1,7 @@
 """Matrix instructions of real chips, in Python's integers: section 4 of the accumulator sheet, formula by formula.
 
-Of ``gemmsim.hardware`` only the tables are used (which instruction, which parameters), none of its arithmetic. Block
-scales are 1 here: their exponents are 0, and multiplying by their significands changes nothing.
+Of ``gemmsim.hardware`` only the tables are used (which instruction, which parameters), none of its arithmetic. Where
+operands come without block scales these are 1: their exponents are 0, and multiplying by them changes nothing.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from ..hardware.operands import OPERANDS
 from .dot import Dot, implements
 from .dyadic import NAN, Value, add
 from .rounding import rounder
+from .scaled import times_tensor_scales
 
 __all__ = ["chain"]
 
@@ -34,6 +35,10 @@ class _Step(NamedTuple):
     c: Value
     row: Instruction
     unit: int
+    #: Block scale of each operand of the step; empty where all are 1.
+    left_scales: Sequence[float] = ()
+    right_scales: Sequence[float] = ()
+    scale_format: FloatFormat | None = None
 
 
 class _Term(NamedTuple):
@@ -61,44 +66,83 @@ def _hardware(accumulator: Hardware, dot: Dot) -> Value:
     row = accumulator.instruction
     fill = -len(dot.products) % row.k
     operands = ([*dot.left, *[0.0] * fill], [*dot.right, *[0.0] * fill])
-    return chain(row, *operands, [*dot.products, *[0] * fill], 0, dot.unit)
+    scales: tuple[Sequence[float], Sequence[float]] = ((), ())
+    fmt = dot.scale_format
+    if dot.group is not None and fmt is not None:
+        scales = (_filled(dot.left_scales, fill, dot.group, fmt), _filled(dot.right_scales, fill, dot.group, fmt))
+    products = [*dot.products, *[0] * fill]
+    result = chain(row, operands[0], operands[1], products, 0, dot.unit, scales[0], scales[1], fmt)
+    return times_tensor_scales(result, accumulator.add_cast, dot)
+
+
+def _filled(scales: Sequence[float], fill: int, block: int, fmt: FloatFormat) -> Sequence[float]:
+    """Scales without signs; the last block goes on to its end, later ones have code 0."""
+    rest = min(-len(scales) % block, fill)
+    return [abs(x) for x in [*scales, *[scales[-1] if scales else 1.0] * rest, *[fmt.decode(0)] * (fill - rest)]]
 
 
 def chain(
-    row: Instruction, left: Sequence[float], right: Sequence[float], products: Sequence[Value], c: Value, unit: int
+    row: Instruction,
+    left: Sequence[float],
+    right: Sequence[float],
+    products: Sequence[Value],
+    c: Value,
+    unit: int,
+    left_scales: Sequence[float] = (),
+    right_scales: Sequence[float] = (),
+    scale_format: FloatFormat | None = None,
 ) -> Value:
     """The register after all steps of ``row`` over whole instructions, from ``c``.
 
-    products: those of ``left`` and ``right``, exact. They, c and the result are in units of 2**unit.
+    products: those of ``left`` and ``right``, exact. They, c and the result are in units of 2**unit. left_scales,
+    right_scales: the block scale of each operand, empty where all are 1, in ``scale_format``.
     """
     step, width = _STEPS[type(row.model)], row.model.products
     for k in range(0, len(products), width):
         part = slice(k, k + width)
-        c = step(row.model, _Step(left[part], right[part], products[part], c, row, unit))
+        scales = left_scales[part], right_scales[part]
+        c = step(row.model, _Step(left[part], right[part], products[part], c, row, unit, *scales, scale_format))
     return c
 
 
 def _fused_block(model: FusedBlock, step: _Step) -> Value:
     """E = max of all exponents; each addend cut toward zero at 2^(E - F); exact sum; one conversion."""
-    special = _special([*step.products, step.c])
+    special = _special([*step.products, step.c, *_nan_scales(step)])
     if special is not None:
         return special
-    terms = [*_products(step), _register(step)]
+    terms = [*_scaled(_products(step), step, 1), _register(step)]
     place = max(term.exponent for term in terms) - model.kept
     return _converted(sum(term.cut(place) for term in terms), place, model.conversion, step.unit)
 
 
 def _scaled_groups(model: ScaledGroups, step: _Step) -> Value:
-    """As a fused block whose addends are exact sums of groups, with the exponents of their scales, 0."""
-    special = _special([*step.products, step.c])
+    """As a fused block whose addends are exact sums of groups times both scales, with the scales' exponents."""
+    special = _special([*step.products, step.c, *_nan_scales(step)])
     if special is not None:
         return special
     grid = min(term.exponent - term.bits for term in _products(step))
     values = [term.cut(grid) for term in _products(step)]
     sums = [sum(values[first : first + model.group]) for first in range(0, len(values), model.group)]
-    terms = [*(_Term(total, 0, -grid) for total in sums), _register(step)]
+    terms = [*_scaled([_Term(total, 0, -grid) for total in sums], step, model.group), _register(step)]
     place = max(term.exponent for term in terms) - model.kept
     return _converted(sum(term.cut(place) for term in terms), place, model.conversion, step.unit)
+
+
+def _nan_scales(step: _Step) -> Sequence[float]:
+    return [x for x in (*step.left_scales, *step.right_scales) if math.isnan(x)]
+
+
+def _scaled(terms: list[_Term], step: _Step, size: int) -> list[_Term]:
+    """Terms of ``size`` products each, times their scales: significands multiply, exponents add."""
+    fmt = step.scale_format
+    if fmt is None:
+        return terms
+    scaled = []
+    for i, term in enumerate(terms):
+        left, right = _decoded(step.left_scales[i * size], fmt), _decoded(step.right_scales[i * size], fmt)
+        exponent = term.exponent + left[1] + right[1]
+        scaled.append(_Term(term.significand * left[0] * right[0], exponent, term.bits + 2 * (fmt.p - 1)))
+    return scaled
 
 
 def _pairwise_tree(model: PairwiseTree, step: _Step) -> Value:

@@ -14,7 +14,18 @@ from fractions import Fraction
 from functools import lru_cache
 
 from ..arithmetic import UnsupportedSpec
-from ..formats import Cast, FixedFormat, FloatFormat, Overflow, RoundingMode, Specials
+from ..formats import (
+    Binary8Format,
+    Binary8Policy,
+    Cast,
+    FixedFormat,
+    FloatFormat,
+    Overflow,
+    PowerTie,
+    RoundingMode,
+    Specials,
+    SupernormalFormat,
+)
 from .dyadic import NAN, Value, lowest_exponent, to_float, to_units, with_sticky_bit
 
 __all__ = ["Rounder", "round_value", "rounder"]
@@ -57,7 +68,11 @@ def round_value(x: float | Fraction, cast: Cast, R: int | None = None) -> float:
 @lru_cache(maxsize=4096)
 def rounder(cast: Cast, unit: int) -> Rounder:
     """The (cached) ``Rounder`` of ``cast`` for numbers counted in units of 2**unit."""
-    return Rounder(cast, unit)
+    from .grids import Binary8Rounder, SupernormalRounder
+
+    if isinstance(cast.format, SupernormalFormat):
+        return SupernormalRounder(cast, unit)
+    return Binary8Rounder(cast, unit) if isinstance(cast.format, Binary8Format) else Rounder(cast, unit)
 
 
 class Rounder:
@@ -79,9 +94,9 @@ class Rounder:
         self.flush_drop = 0
         #: Magnitudes beyond these are not in the format; None where nothing bounds it.
         self.limits: tuple[int, int] | None = None
-        if isinstance(fmt, FloatFormat):
+        if not isinstance(fmt, FixedFormat):
             self.p = fmt.p
-            if not fmt.subnormals:
+            if isinstance(fmt, FloatFormat) and not fmt.subnormals:
                 self.flush_length = self.flush_drop = fmt.emin - unit
             lowest = fmt.min_fraction if fmt.signed else Fraction(0)
             self.limits = (_units(fmt.max_fraction, unit), _units(-lowest, unit))
@@ -104,12 +119,7 @@ class Rounder:
             return self._special(x)
         negative = x < 0
         magnitude = -x if negative else x
-        length = magnitude.bit_length()
-        drop = length - self.p
-        if drop < self.min_drop:
-            drop = self.min_drop
-        if length <= self.flush_length:
-            drop = self.flush_drop
+        drop = self.drop_of(magnitude)
         whole = magnitude >> drop
         rest = magnitude - (whole << drop)
         if rest and self.goes_up(whole, rest, drop, negative, R):
@@ -120,6 +130,14 @@ class Rounder:
         if self.limits is not None and magnitude > self.limits[negative]:
             return self.overflows[negative]
         return -magnitude if negative else magnitude
+
+    def drop_of(self, magnitude: int) -> int:
+        """Bits of ``magnitude`` below the quantum there."""
+        length = magnitude.bit_length()
+        if length <= self.flush_length:
+            return self.flush_drop
+        drop = length - self.p
+        return drop if drop > self.min_drop else self.min_drop
 
     def _special(self, x: Value) -> Value:
         if x != x:
@@ -148,6 +166,8 @@ def _goes_up(cast: Cast, unit: int) -> GoesUp:
             2 * rest > 1 << drop or (2 * rest == 1 << drop and odd(whole, drop))
         ),
         RoundingMode.RNA: lambda whole, rest, drop, negative, R: 2 * rest >= 1 << drop,
+        RoundingMode.RND: lambda whole, rest, drop, negative, R: 2 * rest + negative > 1 << drop,
+        RoundingMode.RNU: lambda whole, rest, drop, negative, R: 2 * rest + (not negative) > 1 << drop,
         RoundingMode.RTZ: lambda whole, rest, drop, negative, R: False,
         RoundingMode.RU: lambda whole, rest, drop, negative, R: not negative,
         RoundingMode.RD: lambda whole, rest, drop, negative, R: negative,
@@ -168,10 +188,32 @@ def _parity(cast: Cast, unit: int) -> Callable[[int, int], bool]:
     code instead: consecutive powers of two alternate, and the code of 0 (P3109) or of 2**emin (scale) is even.
     """
     fmt = cast.format
+    if isinstance(fmt, SupernormalFormat):
+        return _supernormal_parity(fmt, cast.rounding.mode, unit)
+    if isinstance(fmt, Binary8Format) and fmt.p == 1:
+        return lambda whole, drop: whole != 0 and bool((drop - fmt.emin + 1 + unit) & 1)
     if isinstance(fmt, FloatFormat) and fmt.p == 1 and (fmt.specials.is_p3109 or fmt.specials is Specials.SCALE):
         first = fmt.emin - (1 if fmt.specials.is_p3109 else 0) - unit
         return lambda whole, drop: whole != 0 and bool((drop - first) & 1)
     return lambda whole, drop: bool(whole & 1)
+
+
+def _supernormal_parity(fmt: SupernormalFormat, mode: RoundingMode, unit: int) -> Callable[[int, int], bool]:
+    """Parity where a neighbour may be a bare power of two: its ``whole`` is 1, or 0 below the smallest one.
+
+    For nearest even it says that a tie goes up, as ``fmt.tie`` has it; for odd it is the code's.
+    """
+    if mode is RoundingMode.RO:
+        # Codes: one for each power; 2**first_binade and 2**(last_binade+1) are even.
+        def code(whole: int, drop: int) -> bool:
+            exponent = drop + unit
+            end = fmt.first_binade if exponent < fmt.first_binade else fmt.last_binade + 1
+            return whole != 0 and bool((exponent - end) & 1)
+
+        return lambda whole, drop: bool(whole & 1) if whole > 1 else code(whole, drop)
+    if fmt.tie is PowerTie.AWAY:
+        return lambda whole, drop: whole < 2 or bool(whole & 1)
+    return lambda whole, drop: bool((whole if whole != 1 else drop + unit) & 1)
 
 
 def _beyond(cast: Cast, negative: bool, infinite: bool, edge: int) -> Value:
@@ -183,8 +225,12 @@ def _beyond(cast: Cast, negative: bool, infinite: bool, edge: int) -> Value:
     infinity = -math.inf if negative else math.inf
     if isinstance(fmt, FixedFormat):
         return edge if fmt.clamp else infinity
+    if isinstance(fmt, Binary8Format):
+        return _beyond_binary8(fmt, negative, edge)
     saturating = cast.overflow is not Overflow.INFINITY
     toward_zero = mode is RoundingMode.RTZ or mode is (RoundingMode.RU if negative else RoundingMode.RD)
+    if isinstance(fmt, SupernormalFormat):
+        return _beyond_supernormal(fmt, cast, infinity, infinite, toward_zero, edge)
     if negative and not fmt.signed:
         if fmt.specials is Specials.SCALE:
             return NAN
@@ -205,6 +251,24 @@ def _beyond(cast: Cast, negative: bool, infinite: bool, edge: int) -> Value:
     if fmt.has_inf:
         return infinity
     return NAN if fmt.has_nan else edge
+
+
+def _beyond_binary8(fmt: Binary8Format, negative: bool, edge: int) -> Value:
+    if negative and not fmt.signed:
+        return NAN
+    infinity = -math.inf if negative else math.inf
+    return infinity if fmt.policy is Binary8Policy.SATURATE_INFTY else edge
+
+
+def _beyond_supernormal(
+    fmt: SupernormalFormat, cast: Cast, infinity: float, infinite: bool, toward_zero: bool, edge: int
+) -> Value:
+    if not fmt.has_inf or cast.overflow is Overflow.CLAMP:
+        return edge
+    if infinite:
+        return infinity
+    # With a code for infinity the largest value's is even: to odd goes on to infinity.
+    return edge if toward_zero or cast.overflow is not Overflow.INFINITY else infinity
 
 
 def _largest_is_odd(fmt: FloatFormat) -> bool:

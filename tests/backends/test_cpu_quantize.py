@@ -19,7 +19,7 @@ from gemmsim import reference
 from gemmsim.backends import cpu
 from gemmsim.formats import Cast, FixedFormat, Format, names, parse, parse_cast
 
-MODES = ["rne", "rna", "rtz", "ru", "rd", "ro", "sr8", "sr20", "srb4", "src4"]
+MODES = ["rne", "rna", "rnd", "rnu", "rtz", "ru", "rd", "ro", "sr8", "sr20", "srb4", "src4"]
 EXTRA = [
     "e5m2/ftz",
     "e8m7/ftz",

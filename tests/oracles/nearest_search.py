@@ -71,6 +71,8 @@ def _choose_upper(x, below, above, below_is_odd, mode, negative, r, R):
         return nu > half or (nu == half and below_is_odd)
     if mode == "rna":
         return nu >= half
+    if mode in ("rnd", "rnu"):
+        return nu > half or (nu == half and negative == (mode == "rnd"))
     if mode in ("rtz", "ru", "rd"):
         return {"rtz": False, "ru": not negative, "rd": negative}[mode]
     if mode == "ro":

@@ -120,6 +120,8 @@ GEMMSIM_HD bool round_up(int mode, int r, uint32_t R, bool neg, bool odd, uint64
     switch (mode) {
         case RNE: return frac > half || (frac == half && (more || odd));
         case RNA: return frac >= half;
+        case RND: return frac > half || (frac == half && (more || neg));
+        case RNU: return frac > half || (frac == half && (more || !neg));
         case RTZ: return false;
         case RU: return inexact && !neg;
         case RD: return inexact && neg;
@@ -150,8 +152,11 @@ GEMMSIM_HD double finish(const Cast& c, double value, bool neg) {
     return v;
 }
 
+GEMMSIM_HD double round_grid(const Exact& x, const Cast& c, uint32_t R);
+
 // One rounding of an exact finite number to the cast's format. R is the random draw of the stochastic modes.
 GEMMSIM_HD double round_exact(const Exact& x, const Cast& c, uint32_t R) {
+    if (c.flags & ANY_GRID) return round_grid(x, c, R);
     if (x.mag == 0 && !x.sticky) return finish(c, 0.0, x.neg);
     const int q0 = c.emin - c.p + 1;  // exponent of the smallest quantum
     int q = q0;
@@ -223,3 +228,5 @@ GEMMSIM_HD double sum_step(double q, double s, const Cast& add, uint32_t R) {
 }
 
 }  // namespace gemmsim
+
+#include "gemmsim/grid.h"

@@ -22,15 +22,26 @@ typedef unsigned char uint8_t;
 namespace gemmsim {
 
 // Order is part of the C ABI (gemmsim/backends/cpu/params.py mirrors it).
-enum Mode : int32_t { RNE = 0, RNA = 1, RTZ = 2, RU = 3, RD = 4, RO = 5, SR = 6, SRB = 7, SRC = 8 };
+// The two below zero are to nearest with ties toward minus and plus infinity; their casts set CODE_PARITY, which keeps
+// the vector kernels of the GEMM away.
+enum Mode : int32_t { RNU = -2, RND = -1, RNE = 0, RNA = 1, RTZ = 2, RU = 3, RD = 4, RO = 5, SR = 6, SRB = 7, SRC = 8 };
 
 enum CastFlags : int32_t {
     NO_SUBNORMALS = 1,  // grid below 2^emin is {0, 2^emin}
     NEG_ZERO = 2,       // the format keeps the sign of zero
     CODE_PARITY = 4,    // p == 1 and ties go to the even code (P3109, e8m0), not the even significand
     NO_ZERO = 8,        // e8m0: what would be zero becomes the smallest value
-    PRESENT = 32        // the cast exists; a record without it means "leave the value alone"
+    PRESENT = 32,       // the cast exists; a record without it means "leave the value alone"
+    // Grids of their own (grid.h). All of them set CODE_PARITY too, which keeps every vector kernel of the GEMM away.
+    SUPERNORMAL = 64,     // bare powers of two below and above the binades with p bits; flags >> GRID_SHIFT says where
+    EVEN_EXPONENT = 128,  // of two powers of two equally near, the even exponent; else the larger one
+    FIRST_IS_ZERO = 256,  // 2^emin is not in the format: the smallest positive value is the next one
+    NEGATIVE_NAN = 512,   // whatever is below zero is NaN, before any rounding
+    ANY_GRID = SUPERNORMAL | FIRST_IS_ZERO | NEGATIVE_NAN
 };
+// Of SUPERNORMAL: 11 bits, how far the lowest binade of p bits is above emin; then 11 bits, how far the highest one is
+// below emax. emin and emax are put so that emin - p + 1 is the exponent of the smallest value, and emax of the largest.
+enum { GRID_SHIFT = 10, GRID_MASK = 0x7FF };
 
 // Rounding to the grid 2^(max(e, emin) - p + 1) and what happens past its ends. Fixed point is the same
 // record: emin is put at or above the largest exponent, so that every value lies on the one grid 2^(emin-p+1).

@@ -18,6 +18,7 @@ from .program import FIXED, INTEGER
 from .quantize import DTYPES, quantize
 from .records import GEMM_CALL, MAX_BATCH_DIMS, Extras
 from .run import Run
+from .scales import Scales, scales_record
 from .select import indices
 
 __all__ = ["SITE_A", "SITE_B", "SITE_OUT", "count_overflows", "gemm", "supported"]
@@ -58,10 +59,10 @@ def _rounded(x: Tensor, cast: Cast, seed: int, site: int) -> Tensor:
 
 
 def _rounded_operands(a: Tensor, b: Tensor, spec: GemmSpec, seed: int) -> tuple[Tensor, Tensor]:
-    if spec.a is not None and spec.a.is_stochastic:
-        a = _rounded(a, spec.a, seed, SITE_A)
-    if spec.b is not None and spec.b.is_stochastic:
-        b = _rounded(b, spec.b, seed, SITE_B)
+    if spec.cast_a is not None and spec.cast_a.is_stochastic:
+        a = _rounded(a, spec.cast_a, seed, SITE_A)
+    if spec.cast_b is not None and spec.cast_b.is_stochastic:
+        b = _rounded(b, spec.cast_b, seed, SITE_B)
     return a, b
 
 
@@ -82,6 +83,7 @@ def gemm(
     seed: int = 0,
     c: Tensor | None = None,
     select: Tensor | None = None,
+    scales: Scales | None = None,
 ) -> Run:
     """Write the product of ``a`` (\\*B, M, K) and ``b`` (\\*B, K, N) that ``spec`` means into ``out`` (\\*B, M, N).
 
@@ -89,6 +91,7 @@ def gemm(
 
     ``c`` is an addend of ``out``'s shape, which the accumulator's ``init`` gives a place; without it C is absent.
     ``select`` holds integers of ``out``'s shape, the member of a palette for each element.
+    ``scales``: of block formats, where the accumulator takes them apart; ``a`` and ``b`` hold elements without them.
     Broadcast dimensions come expanded (stride 0). Results are rounded to ``out``'s dtype (nearest even) after the
     spec's own output rounding. ``seed`` matters only for stochastic specs. Returns what ran.
     Extra memory: B packed once (K x N in the carrier, float32 or float64) and half a megabyte per thread for A; where a
@@ -101,6 +104,8 @@ def gemm(
         MemoryError: if the packed panels cannot be allocated.
     """
     known = _known(spec)
+    if known.has_blocks and scales is None:
+        raise _not_decoded(spec)
     if c is not None or select is not None:
         select = _check_extras(spec, known, c, select)
     if spec.is_stochastic:
@@ -108,13 +113,15 @@ def gemm(
         a, b = _rounded_operands(a, b, spec, seed)
         if spec.out is not None and spec.out.is_stochastic:
             raw = torch.empty(out.shape, dtype=torch.float64)
-            run = _call(known, a, b, raw, seed, c, select)
+            run = _call(known, a, b, raw, seed, c, select, None, scales)
             quantize(raw, spec.out, out, seed, SITE_OUT)
             return run
-    return _call(known, a, b, out, seed, c, select)
+    return _call(known, a, b, out, seed, c, select, None, scales)
 
 
-def count_overflows(a: Tensor, b: Tensor, spec: GemmSpec, counts: Tensor, seed: int = 0) -> Run:
+def count_overflows(
+    a: Tensor, b: Tensor, spec: GemmSpec, counts: Tensor, seed: int = 0, scales: Scales | None = None
+) -> Run:
     """Add to ``counts`` (\\*B, M, N), contiguous int64, how often the ``int`` or ``fixed`` register of each element of
     the product left its range, before it wrapped or saturated. Everything else as ``gemm``.
 
@@ -122,6 +129,8 @@ def count_overflows(a: Tensor, b: Tensor, spec: GemmSpec, counts: Tensor, seed: 
         UnsupportedSpec: if ``supported(spec)`` gives a reason, or ``spec`` has no such register.
     """
     known = _known(spec)
+    if known.has_blocks and scales is None:
+        raise _not_decoded(spec)
     if known.members is not None or known.programs[0].method not in (INTEGER, FIXED):
         raise UnsupportedSpec(
             f"The CPU backend counts no overflows of {str(spec)!r}; allowed: int(...), fixed(...) and accumulators "
@@ -130,7 +139,14 @@ def count_overflows(a: Tensor, b: Tensor, spec: GemmSpec, counts: Tensor, seed: 
     if spec.is_stochastic:
         seed = seed if spec.fixed_seed is None else spec.fixed_seed
         a, b = _rounded_operands(a, b, spec, seed)
-    return _call(known, a, b, counts, seed, counts=counts)
+    return _call(known, a, b, counts, seed, counts=counts, scales=scales)
+
+
+def _not_decoded(spec: GemmSpec) -> UnsupportedSpec:
+    return UnsupportedSpec(
+        f"The CPU backend multiplies values or elements, not tensors as given, for {str(spec)!r}.\n  Call "
+        "gemmsim.qmatmul or gemmsim.mx.matmul, which encode operands."
+    )
 
 
 def _check_extras(spec: GemmSpec, known: Prepared, c: Tensor | None, select: Tensor | None) -> Tensor | None:
@@ -146,7 +162,9 @@ def _check_extras(spec: GemmSpec, known: Prepared, c: Tensor | None, select: Ten
     return indices(select, len(known.programs))
 
 
-def _extras(c: Tensor | None, select: Tensor | None, counts: Tensor | None, dims: int) -> tuple[Extras, object]:
+def _extras(
+    c: Tensor | None, select: Tensor | None, counts: Tensor | None, dims: int, scales: Scales | None
+) -> tuple[Extras, object]:
     """The record of tensors beside a, b and the result, and what must outlive the call with it."""
     record = Extras()
     strides = (ctypes.c_int64 * (2 * dims))()
@@ -161,7 +179,11 @@ def _extras(c: Tensor | None, select: Tensor | None, counts: Tensor | None, dims
         record.select_row, record.select_col = select.stride()[-2:]
         strides[dims:] = list(select.stride()[:-2])
     record.batch = ctypes.addressof(strides)
-    return record, strides
+    if scales is None:
+        return record, strides
+    found, alive = scales_record(scales)
+    record.scales = ctypes.addressof(found)
+    return record, (strides, found, alive)
 
 
 def _call(
@@ -173,13 +195,14 @@ def _call(
     c: Tensor | None = None,
     select: Tensor | None = None,
     counts: Tensor | None = None,
+    scales: Scales | None = None,
 ) -> Run:
     """Run the library; where ``counts`` are asked for, ``out`` gives the shape only."""
     sa, sb, sc = a.stride(), b.stride(), out.stride()
     dims = len(sc) - 2
     batch = _batch(a, b, out, dims) if dims else None
-    rare = c is not None or select is not None or counts is not None
-    extras = _extras(c, select, counts, dims) if rare else None
+    rare = c is not None or select is not None or counts is not None or scales is not None
+    extras = _extras(c, select, counts, dims, scales) if rare else None
     m, n = out.shape[-2:]
     args = _pack(
         a.data_ptr(), b.data_ptr(), out.data_ptr() if counts is None else 0,

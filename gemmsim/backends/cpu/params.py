@@ -5,14 +5,22 @@ from __future__ import annotations
 import math
 from functools import lru_cache
 
-from gemmsim.formats import Cast, FixedFormat, FloatFormat, Overflow, RoundingMode, Specials
+from gemmsim.formats import (
+    Binary8Format,
+    Cast,
+    FixedFormat,
+    FloatFormat,
+    Overflow,
+    RoundingMode,
+    Specials,
+    SupernormalFormat,
+)
 
+from .grid_params import MODES, binary8_record, supernormal_record
 from .records import CastRecord
 
 __all__ = ["cast_record"]
 
-#: Order of gemmsim::Mode in include/gemmsim/types.h.
-_MODES = {mode: index for index, mode in enumerate(RoundingMode)}
 NO_SUBNORMALS, NEG_ZERO, CODE_PARITY, NO_ZERO, PRESENT = 1, 2, 4, 8, 32
 
 
@@ -81,7 +89,7 @@ def _float_record(cast: Cast, fmt: FloatFormat) -> CastRecord:
     return CastRecord(
         p=fmt.p,
         emin=fmt.emin,
-        mode=_MODES[cast.rounding.mode],
+        mode=MODES[cast.rounding.mode],
         rbits=cast.rounding.bits,
         flags=flags,
         emax=fmt.emax,
@@ -102,7 +110,7 @@ def _fixed_record(cast: Cast, fmt: FixedFormat) -> CastRecord:
     return CastRecord(
         p=p,
         emin=emin,
-        mode=_MODES[cast.rounding.mode],
+        mode=MODES[cast.rounding.mode],
         rbits=cast.rounding.bits,
         flags=PRESENT,
         emax=emin,
@@ -119,4 +127,12 @@ def _fixed_record(cast: Cast, fmt: FixedFormat) -> CastRecord:
 def cast_record(cast: Cast) -> CastRecord:
     """The C record of a cast. Callers copy it; it is shared."""
     fmt = cast.format
-    return _float_record(cast, fmt) if isinstance(fmt, FloatFormat) else _fixed_record(cast, fmt)
+    if isinstance(fmt, SupernormalFormat):
+        return supernormal_record(cast, fmt)
+    if isinstance(fmt, FloatFormat):
+        record = _float_record(cast, fmt)
+    else:
+        record = binary8_record(cast, fmt) if isinstance(fmt, Binary8Format) else _fixed_record(cast, fmt)
+    # To nearest with ties by direction: the flag keeps the GEMM's vector kernels away (types.h).
+    record.flags |= CODE_PARITY if record.mode < 0 else 0
+    return record

@@ -29,6 +29,8 @@ class Prepared:
     init: str
     #: Whether a permutation of the call's K is part of it.
     shuffles: bool
+    #: Whether operands are in block formats, so that values or elements must come in their place.
+    has_blocks: bool = False
 
     def of(self, k: int) -> tuple[bytes, object]:
         """The bytes for this K, and what must outlive their use."""
@@ -60,12 +62,12 @@ def _fp32_reason(role: str, cast: Cast) -> str | None:
 
 def supported(spec: GemmSpec) -> str | None:
     """None if this backend computes ``spec``, else the reason why not."""
-    found = programs(spec.accumulator)
+    found = programs(spec.accumulator, spec.group)
     if isinstance(found, str):
         return found
     roles: list[tuple[str, Cast | None, bool]] = [
-        ("operand a", spec.a, False),
-        ("operand b", spec.b, False),
+        ("operand a", spec.cast_a, False),
+        ("operand b", spec.cast_b, False),
         ("output", spec.out, False),
     ]
     for one in found:
@@ -93,11 +95,11 @@ def prepare(spec: GemmSpec) -> Prepared:
         raise UnsupportedSpec(
             f"The CPU backend cannot run {str(spec)!r}: {reason}. gemmsim.reference computes every spec (slowly)."
         )
-    found = programs(spec.accumulator)
+    found = programs(spec.accumulator, spec.group)
     assert not isinstance(found, str)
     args = GemmSpecPart()
     # stochastic operand and output casts are passes of their own (gemm.py)
-    for field, cast in (("cast_a", spec.a), ("cast_b", spec.b), ("cast_out", spec.out)):
+    for field, cast in (("cast_a", spec.cast_a), ("cast_b", spec.cast_b), ("cast_out", spec.out)):
         if cast is not None and not cast.is_stochastic:
             setattr(args, field, cast_record(cast))
     args.arithmetic = int(spec.arithmetic == "fp32")
@@ -108,4 +110,4 @@ def prepare(spec: GemmSpec) -> Prepared:
     else:
         args.member = member_record(found[0])
     shuffles = any(one.shuffle is not None for one in found)
-    return Prepared(bytes(args), found, members, found[0].init, shuffles)
+    return Prepared(bytes(args), found, members, found[0].init, shuffles, spec.has_blocks)

@@ -14,6 +14,7 @@ from gemmsim.arithmetic.hardware import Hardware
 from gemmsim.arithmetic.integer import Fixed, Integer
 from gemmsim.arithmetic.interleaved import Interleaved
 from gemmsim.arithmetic.pairwise import Pairwise
+from gemmsim.arithmetic.scaled import Scaled
 from gemmsim.arithmetic.shuffled import Shuffled
 from gemmsim.arithmetic.splitk import SplitK
 from gemmsim.formats import Cast
@@ -36,6 +37,8 @@ __all__ = [
 
 #: gemmsim::Order in cutlass_kernels/cpu/tile.h.
 CHUNKED, PAIRWISE, INTERLEAVED, SPLITK, SHUFFLED = 1, 2, 3, 4, 5
+#: gemmsim::SCALED in scales.h.
+SCALED = 6
 
 #: gemmsim::Method there.
 _METHODS: dict[type[Accumulator], int] = {Kahan: 1, Neumaier: 2, TwoSum: 3, FastTwoSum: 4}
@@ -76,24 +79,30 @@ class Program:
     hardware: HardwareRecord | None = None
 
 
-def programs(accumulator: Accumulator) -> tuple[Program, ...] | str:
-    """The programs of a palette's members, or the one of any other accumulator; or why this backend has none."""
+def programs(accumulator: Accumulator, group: int | None = None) -> tuple[Program, ...] | str:
+    """The programs of a palette's members, or the one of any other accumulator; or why this backend has none.
+
+    ``group``: terms that share a pair of scales, where the accumulator takes them apart.
+    """
     found = []
     for member in accumulator.members if isinstance(accumulator, Palette) else (accumulator,):
-        one = program(member)
+        one = program(member, group)
         if isinstance(one, str):
             return one
         found.append(one)
     return tuple(found)
 
 
-def program(accumulator: Accumulator) -> Program | str:
+def program(accumulator: Accumulator, group: int | None = None) -> Program | str:
     """The program of ``accumulator``, or why this backend has none."""
     wrappers: list[Wrapped] = []
     shuffle: Shuffled | None = None
     while not isinstance(accumulator, _LEAVES):
         if isinstance(accumulator, (Chunked, Promote)):
             wrappers.append(Wrapped(CHUNKED, accumulator.n, accumulator.add_cast))
+        elif isinstance(accumulator, Scaled):
+            assert group is not None
+            wrappers.append(Wrapped(SCALED, group, accumulator.outer))
         elif isinstance(accumulator, Pairwise):
             wrappers.append(Wrapped(PAIRWISE, accumulator.leaf, accumulator.add_cast))
         elif isinstance(accumulator, Interleaved):

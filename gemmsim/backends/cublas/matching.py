@@ -70,8 +70,10 @@ def native_type(
     ``hopper_fp8_2xacc``). ``fast_mode`` (``FAST_MODES``) chooses among the types of float32 products, and "pedantic"
     the pedantic form of any. The spec's output cast has no influence: it is made afterwards.
     """
-    a = FORMATS.get(a_dtype) if spec.a is None else spec.a.format
-    b = FORMATS.get(b_dtype) if spec.b is None else spec.b.format
+    if spec.has_blocks:
+        return Refusal("operands in block formats have no native type here")
+    a = FORMATS.get(a_dtype) if spec.cast_a is None else spec.cast_a.format
+    b = FORMATS.get(b_dtype) if spec.cast_b is None else spec.cast_b.format
     if a is None or b is None:
         return Refusal(f"operands of dtype {a_dtype} and {b_dtype} have no native type")
     found = _of_accumulator(spec.accumulator, a, b)

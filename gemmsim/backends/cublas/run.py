@@ -88,8 +88,8 @@ def gemm(a: Tensor, b: Tensor, spec: GemmSpec, out: Tensor, seed: int, native: N
     Raises:
         CublasError: if cuBLAS refuses the call.
     """
-    left = cast_operand(a, spec.a, _wide(native.a), seed, _SITE_A)
-    right = cast_operand(b, spec.b, _wide(native.b), seed, _SITE_B)
+    left = cast_operand(a, spec.cast_a, _wide(native.a), seed, _SITE_A)
+    right = cast_operand(b, spec.cast_b, _wide(native.b), seed, _SITE_B)
     direct = out.dtype in native.results and is_conversion(spec.out, out.dtype) and out.is_contiguous()
     result = out if direct else torch.empty(out.shape, dtype=native.results[0], device=out.device)
     how = _product(left.to(native.a), right.to(native.b), result, native)

@@ -63,7 +63,7 @@ def _value(fmt: Format, code: int) -> float:
         return math.nan
 
 
-def _record(fmt: Format) -> CodeFormat:
+def _record(fmt: FloatFormat | FixedFormat) -> CodeFormat:
     sign = 1 << (fmt.bits - 1)
     packed = int(fmt.bits == 4)
     if isinstance(fmt, FixedFormat):
@@ -99,8 +99,10 @@ def code_format(fmt: Format) -> CodeFormat:
     Raises:
         FormatError: for more than 8 bits, an unbounded grid, or values that float64 does not hold.
     """
-    allowed = "formats of at most 8 bits whose values float64 holds"
+    allowed = "float and fixed-point formats of at most 8 bits whose values float64 holds"
     refusal = FormatError(f"{fmt}: its codes cannot be operands; allowed: {allowed}.\n  Decode it, and give tensors.")
+    if not isinstance(fmt, (FloatFormat, FixedFormat)):
+        raise refusal
     if fmt.bits > 8 or (isinstance(fmt, FixedFormat) and not fmt.clamp):
         raise refusal
     plain = _record(fmt)

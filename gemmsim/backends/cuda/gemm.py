@@ -71,6 +71,8 @@ def _members(spec: GemmSpec) -> tuple[Accumulator, ...]:
 @lru_cache(maxsize=4096)
 def supported(spec: GemmSpec) -> str | None:
     """None if this backend computes ``spec``, else the reason why not."""
+    if spec.has_blocks:
+        return "operands in block formats: they are encoded and multiplied on the CPU"
     for member in _members(spec):
         plain = replace(member, init="zero") if isinstance(member, Sequential) else member
         reason = cpu_supported(replace(spec, accumulator=plain, product=None))
@@ -208,12 +210,12 @@ def _cast_operands(
 ) -> tuple[Tensor, Tensor, tuple[bool, bool]]:
     """Operands, cast where that is a pass of its own, and whether they hold results of their casts. Codes do."""
     m, n = a.shape[-2], b.shape[-1]
-    done_a = codes[0] is not None or (spec.a is not None and (_beforehand(spec.a) or _is_read_often(a, n)))
-    done_b = codes[1] is not None or (spec.b is not None and (_beforehand(spec.b) or _is_read_often(b, m)))
-    if codes[0] is None and spec.a is not None and done_a:
-        a = _rounded(a, spec.a, seed, SITE_A)
-    if codes[1] is None and spec.b is not None and done_b:
-        b = _rounded(b, spec.b, seed, SITE_B)
+    done_a = codes[0] is not None or (spec.cast_a is not None and (_beforehand(spec.cast_a) or _is_read_often(a, n)))
+    done_b = codes[1] is not None or (spec.cast_b is not None and (_beforehand(spec.cast_b) or _is_read_often(b, m)))
+    if codes[0] is None and spec.cast_a is not None and done_a:
+        a = _rounded(a, spec.cast_a, seed, SITE_A)
+    if codes[1] is None and spec.cast_b is not None and done_b:
+        b = _rounded(b, spec.cast_b, seed, SITE_B)
     return a, b, (done_a, done_b)
 
 
@@ -383,7 +385,7 @@ def sources() -> Iterator[KernelSource]:
             yield gemm_source(spec, spec.accumulator, counting, sides(spec, spec.accumulator, counting)[0]).source
     for text, layouts in (("e4m3 : e6m9", (1, 1)), ("e2m1 : e6m9", (0, 0))):
         spec = GemmSpec.of(text)
-        assert spec.a is not None
-        code = code_format(spec.a.format)
+        assert spec.cast_a is not None
+        code = code_format(spec.cast_a.format)
         coded = Operands(torch.uint8, torch.uint8, _F32, None, False, True, True, *layouts, False, code, code)
         yield gemm_source(spec, spec.accumulator, coded, sides(spec, spec.accumulator, coded)[0]).source

@@ -47,7 +47,7 @@ def gemm_codes(
     formats = _element_format(a_format), _element_format(b_format)
     codes = code_format(formats[0]), code_format(formats[1])
     _check_tensors(a_codes, b_codes, codes)
-    for name, cast, fmt in (("a", spec.a, formats[0]), ("b", spec.b, formats[1])):
+    for name, cast, fmt in (("a", spec.cast_a, formats[0]), ("b", spec.cast_b, formats[1])):
         if cast is not None and not _keeps(cast, fmt):
             raise SpecError(
                 f"{name}_codes of {fmt} with the operand cast {cast} of {str(spec)!r}; allowed: no cast of {name}, or "

@@ -126,7 +126,7 @@ def carrier_of(spec: GemmSpec, what: Program, operands: Operands) -> int:
     fp32 = spec.arithmetic == "fp32"
     if what.method == HARDWARE:
         return 0 if all(_fits(c, 0, not fp32) or _native(c, 0) for c in totals) else 2
-    narrow = _fits_float(spec.a, operands.a) and _fits_float(spec.b, operands.b)
+    narrow = _fits_float(spec.cast_a, operands.a) and _fits_float(spec.cast_b, operands.b)
     if operands.c == torch.float64:
         narrow = False
     if what.method in (INTEGER, FIXED):
@@ -163,7 +163,7 @@ def is_packed(spec: GemmSpec, what: Program, operands: Operands) -> bool:
         return False
     if (add.p, add.emin - add.p + 1, add.emax + 1) != own:
         return False
-    facts = (_facts(spec.a, operands.a), _facts(spec.b, operands.b))
+    facts = (_facts(spec.cast_a, operands.a), _facts(spec.cast_b, operands.b))
     return all(x[0] <= own[0] and x[1] >= own[1] and x[2] <= own[2] for x in facts)
 
 
@@ -171,7 +171,7 @@ def _is_small(spec: GemmSpec, what: Program, operands: Operands) -> bool:
     """gemmsim::SmallIntegers: whole operands and a register that ordinary integers hold."""
     if operands.count:
         return False
-    a, b = _facts(spec.a, operands.a), _facts(spec.b, operands.b)
+    a, b = _facts(spec.cast_a, operands.a), _facts(spec.cast_b, operands.b)
     bits, saturate, at_end, _, shift, _ = what.register
     if min(a[1], b[1]) < 0 or max(a[2], b[2]) > 30 or shift:
         return False
@@ -240,14 +240,14 @@ def _dtype(dtype: torch.dtype) -> str:
 
 def gemm_config(spec: GemmSpec, what: Program, operands: Operands, side: int) -> str:
     """Initializer of gemmsim::GemmConfig."""
-    on_load = (None if operands.done_a else spec.a, None if operands.done_b else spec.b, spec.out)
+    on_load = (None if operands.done_a else spec.cast_a, None if operands.done_b else spec.cast_b, spec.out)
     assert not any(c is not None and c.is_stochastic for c in on_load)
     register = "{" + ", ".join(map(str, what.register)) + "}"
     init = _INITS[what.init] if operands.c is not None else 0
     fields = {
         "a": _dtype(operands.a), "b": _dtype(operands.b),
         "c": _dtype(operands.c or torch.float32), "out": _dtype(operands.out),
-        "cast_a": cast_literal(_present(spec.a)), "cast_b": cast_literal(_present(spec.b)),
+        "cast_a": cast_literal(_present(spec.cast_a)), "cast_b": cast_literal(_present(spec.cast_b)),
         "mul": cast_literal(_present(what.mul)), "add": cast_literal(cast_record(what.add)),
         "cast_out": cast_literal(_present(spec.out)),
         "done_a": int(operands.done_a), "done_b": int(operands.done_b),
@@ -298,7 +298,7 @@ def gemm_source(spec: GemmSpec, accumulator: Accumulator, operands: Operands, si
         "}\n"
     )
     names = [DTYPES[t][0].lower() for t in (operands.a, operands.b, operands.out)]
-    operation = f"{spec.a or ''}*{spec.b or ''} : {accumulator}" + (f" -> {spec.out}" if spec.out else "")
+    operation = f"{spec.cast_a or ''}*{spec.cast_b or ''} : {accumulator}" + (f" -> {spec.out}" if spec.out else "")
     if spec.arithmetic == "fp32":
         operation += ", arithmetic=fp32"
     layouts = ("any", "terms", "lines")

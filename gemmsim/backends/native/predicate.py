@@ -25,7 +25,7 @@ from gemmsim.arithmetic.interleaved import Interleaved
 from gemmsim.arithmetic.pairwise import Pairwise
 from gemmsim.arithmetic.shuffled import Shuffled
 from gemmsim.arithmetic.splitk import SplitK
-from gemmsim.formats import FP32, FP64, Cast, FixedFormat
+from gemmsim.formats import FP32, FP64, Cast, FixedFormat, FloatFormat
 
 from ..refusal import Refusal
 from .facts import Facts
@@ -147,4 +147,6 @@ def holds(cast: Cast, facts: Facts) -> bool:
         return False
     if isinstance(fmt, FixedFormat):
         return True
+    if not isinstance(fmt, FloatFormat):
+        return False  # not all multiples of its quantum, up to any size, are values of it
     return (fmt.subnormals or facts.lsb >= fmt.emin) and facts.units <= 1 << fmt.p

@@ -73,12 +73,12 @@ def _looks_hopeless(a: Tensor, b: Tensor, spec: GemmSpec) -> bool:
     if not isinstance(spec.accumulator, Exact):
         formats = [cast.format for cast in spec.accumulator.casts()]
         bits = min([fmt.p for fmt in formats if isinstance(fmt, FloatFormat)], default=53)
-    return spec.a is None and spec.b is None and hopeless(a, b, bits)
+    return spec.cast_a is None and spec.cast_b is None and hopeless(a, b, bits)
 
 
 def proof_for(a: Tensor, b: Tensor, spec: GemmSpec) -> Proof | None:
     """The proof that formats and K alone give for this product, on any device; nothing is read."""
-    facts = facts_of_formats(a.shape[-1], _format(a, spec.a), _format(b, spec.b))
+    facts = facts_of_formats(a.shape[-1], _format(a, spec.cast_a), _format(b, spec.cast_b))
     found = None if facts is None else exact(spec, facts)
     return found if isinstance(found, Proof) else None
 
@@ -103,7 +103,10 @@ def gemm(
         carrier = torch.float32
     if not _gemm_is_exact(a.device.type):
         return None
-    left, right = cast_operand(a, spec.a, carrier, seed, _SITE_A), cast_operand(b, spec.b, carrier, seed, _SITE_B)
+    left, right = (
+        cast_operand(a, spec.cast_a, carrier, seed, _SITE_A),
+        cast_operand(b, spec.cast_b, carrier, seed, _SITE_B),
+    )
     if proof is None:
         facts = facts_of_data(left, right)
         found: Proof | Refusal | None = None if facts is None else exact(spec, facts)

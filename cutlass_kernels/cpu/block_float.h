@@ -1,0 +1,47 @@
+// Block floating point: integers of a few bits under one power of two per block. Definition: docs/reference/formats.md.
+#pragma once
+#include "api.h"
+
+namespace gemmsim {
+
+enum BlockFloatFlags : int32_t { LOWEST_CODE = 1, KEEP_INFINITY = 2 };  // the code -2^(bits-1) exists; infinities stay
+
+// Dimensions: `outer_dims` that tell blocks apart, then `inner_dims` whose elements belong together. `block` elements of the
+// last one share an exponent (then there is one inner dimension), or, if it is 0, all elements of the inner dimensions.
+struct BlockFloatArgs {
+    const void* src;
+    void* dst;
+    int32_t src_dtype, dst_dtype, outer_dims, inner_dims;
+    int32_t mode, rbits, site, threads;
+    int32_t bits, flags;
+    int64_t block;
+    int64_t size[MAX_BATCH_DIMS], src_stride[MAX_BATCH_DIMS], dst_stride[MAX_BATCH_DIMS], index_stride[MAX_BATCH_DIMS];
+    uint64_t seed;
+};
+
+// Elements at equal distances, and the row-major positions that their random bits belong to.
+struct BlockFloatRun {
+    const char* src;
+    char* dst;
+    int64_t count, src_step, dst_step, index_step;
+    uint64_t index;
+    bool stream;
+};
+
+struct BlockFloatIsa {
+    // bits of the largest finite magnitude, as a double
+    uint64_t (*largest)(const BlockFloatArgs& a, const BlockFloatRun& run);
+    // a run that lies inside one block whose largest finite magnitude is given
+    void (*round)(const BlockFloatArgs& a, const BlockFloatRun& run, uint64_t largest);
+    // a run that is cut into blocks of a.block
+    void (*blocks)(const BlockFloatArgs& a, const BlockFloatRun& run);
+};
+
+const BlockFloatIsa* block_float_baseline();
+const BlockFloatIsa* block_float_avx2();
+const BlockFloatIsa* block_float_avx512();
+
+}  // namespace gemmsim
+
+GEMMSIM_API int64_t gemmsim_block_float_abi();                            // size of BlockFloatArgs
+GEMMSIM_API int gemmsim_block_float(const gemmsim::BlockFloatArgs* args);  // 0 ok, -1 out of memory

@@ -1,0 +1,50 @@
+// Scales of block formats, beside the elements of the operands: one for each block of terms of each row of A and each
+// column of B.
+#pragma once
+#include "tile.h"
+
+namespace gemmsim {
+
+// Order, continued: runs of n terms, each total times the scales of the blocks that it lies in, added in order.
+constexpr int32_t SCALED = 6;
+
+struct Scales {
+    const double *a, *b;                        // the scales themselves; NaN where a block is
+    int64_t a_row, a_block, b_block, b_col;     // strides
+    int64_t a_size, b_size, a_count, b_count;   // terms in a block, blocks along k
+    double fill;                                // of the blocks that fill up K of an instruction
+    double tensor;                              // the tensors' own scales, multiplied
+    int32_t has_tensor, narrow;                 // narrow: products of two scales are exact and normal in float
+    int32_t emin, reserved;                     // exponent of the scale format's smallest normal
+    const int64_t* batch;                       // two rows of batch_dims: strides of a and b
+};
+
+// Those of one tile.
+struct TileScales {
+    const Scales* all = nullptr;  // null: none
+    const double *a = nullptr, *b = nullptr;
+
+    double left(int row, int64_t k) const { return one(a + row * all->a_row, k / all->a_size, all->a_block, all->a_count); }
+    double right(int col, int64_t k) const { return one(b + col * all->b_col, k / all->b_size, all->b_block, all->b_count); }
+    double one(const double* x, int64_t block, int64_t stride, int64_t count) const { return block < count ? x[block * stride] : all->fill; }
+};
+
+// s = R(s + xa * xb * t): NATIVE by the carrier's fused multiply-add, WIDE in double lanes, where products are exact.
+enum ScaleStep : int { SCALE_NATIVE, SCALE_WIDE, SCALE_SCALAR };
+
+// One instruction set's functions.
+struct ScaleKernels {
+    // MR rows of nr carrier values, MR and nr scales; `how` NATIVE or WIDE
+    void (*add)(int carrier, void* s, const void* t, int nr, const double* xa, const double* xb, const Cast& c, int how);
+    // x = R(factor * x) on n carrier values (whole vectors), for casts that `add` takes as WIDE
+    void (*times)(int carrier, void* x, int64_t n, double factor, const Cast& c);
+    // the whole tile in float lanes: runs of n fused multiply-adds from 0, their totals added NATIVE; for each `block`
+    // terms MR scales of rows and nr of columns follow each other
+    void (*groups)(const Tile& t, int64_t n, int64_t block, const float* xa, const float* xb);
+};
+
+const ScaleKernels& scale_kernels_baseline();
+const ScaleKernels& scale_kernels_avx2();
+const ScaleKernels& scale_kernels_avx512();
+
+}  // namespace gemmsim

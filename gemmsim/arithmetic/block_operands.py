@@ -1,0 +1,119 @@
+"""Operands in block formats: which accumulators take them, and how many terms share a pair of scales."""
+
+from __future__ import annotations
+
+import math
+
+from ..formats import BlockFloatFormat, BlockFormat, BlockMode, Cast, Sharing
+from .accumulator import Accumulator
+from .composite import Composite
+from .errors import spec_error
+from .hardware import Hardware
+from .operands import operand_cast
+from .scaled import Scaled
+
+__all__ = ["check_block_operands", "group_size", "takes_scales"]
+
+Operand = Cast | BlockFormat | BlockFloatFormat | None
+
+
+def takes_scales(accumulator: Accumulator) -> bool:
+    """Whether ``accumulator`` takes elements and scales of block formats apart; others take their products."""
+    return isinstance(accumulator, Scaled) or (
+        isinstance(accumulator, Hardware) and accumulator.instruction.scale is not None
+    )
+
+
+def group_size(a: Operand, b: Operand, accumulator: Accumulator) -> int | None:
+    """Terms that share a pair of scales where ``accumulator`` takes scales apart from elements; None elsewhere."""
+    sizes = [fmt.block_size for fmt in (a, b) if isinstance(fmt, BlockFormat)]
+    if not sizes or not takes_scales(accumulator):
+        return None
+    common = math.gcd(*sizes)
+    return common if not isinstance(accumulator, Scaled) or accumulator.n is None else accumulator.n
+
+
+def check_block_operands(a: Operand, b: Operand, accumulator: Accumulator) -> None:
+    """``SpecError`` for scales without a block format, groups across blocks, or instructions that do not take them."""
+    blocks = {name: fmt for name, fmt in (("a", a), ("b", b)) if isinstance(fmt, BlockFormat)}
+    if accumulator.needs_scales and not blocks:
+        raise spec_error(
+            f"GemmSpec: {accumulator} with operands a={a}, b={b}",
+            "scaled(...) with at least one operand in a block format (mxfp8_e4m3, mxfp4, nvfp4, mx(...))",
+            f"Name one, as in 'mxfp8_e4m3 : {accumulator}', or use chunked(...) for unscaled operands.",
+        )
+    for name, fmt in (("a", a), ("b", b)):
+        if isinstance(fmt, BlockFloatFormat):
+            _check_block_float(name, fmt, accumulator)
+    if not blocks:
+        return
+    if isinstance(accumulator, Scaled):
+        _check_group(accumulator, blocks)
+        _check_elements(accumulator.inner, blocks)
+    elif isinstance(accumulator, Hardware) and accumulator.instruction.scale is not None:
+        _check_elements(accumulator, blocks)
+        accumulator.scaled_instruction(*blocks.values())
+    elif accumulator.operand_casts is not None:
+        raise _no_scales(accumulator, blocks)
+
+
+def _check_block_float(name: str, fmt: BlockFloatFormat, accumulator: Accumulator) -> None:
+    """Its blocks lie along k, and its values are multiplied as they are."""
+    if fmt.sharing is Sharing.INDEX or fmt.dim not in (-1, 0) or (fmt.sharing is Sharing.BLOCK and fmt.dim != -1):
+        raise spec_error(
+            f"GemmSpec: operand {name}={fmt}",
+            "bfp(bits,block_size), whose blocks lie along k in every product, or bfp(bits,tensor)",
+            "Leave dim out; round with gemmsim.quantize beforehand for other dimensions.",
+        )
+    if takes_scales(accumulator) or accumulator.operand_casts is not None:
+        raise spec_error(
+            f"GemmSpec: operand {name}={fmt} with {accumulator}",
+            "block floating point with accumulators of any numbers",
+            "Choose another accumulator, as chunked(...), or a format that this one takes.",
+        )
+
+
+def _check_group(accumulator: Scaled, blocks: dict[str, BlockFormat]) -> None:
+    common = math.gcd(*(fmt.block_size for fmt in blocks.values()))
+    if accumulator.n is not None and common % accumulator.n:
+        sizes = ", ".join(f"{name}={fmt} has blocks of {fmt.block_size}" for name, fmt in blocks.items())
+        raise spec_error(
+            f"GemmSpec: {accumulator} where {sizes}",
+            f"n that divides {common}, so that a group lies in one block of each operand",
+            f"Leave n out for {common}.",
+        )
+    fractions = [
+        fmt for fmt in blocks.values() if fmt.element.quantum_exponent < 0 and fmt.mode is not BlockMode.TORCHMX
+    ]
+    if accumulator.integer_operands and fractions:
+        frac = -sum(fmt.element.quantum_exponent for fmt in blocks.values())
+        raise spec_error(
+            f"GemmSpec: {accumulator} with elements of {fractions[0]}, which are fractions",
+            "int(...) for whole numbers, fixed(P, frac) for fractions",
+            f"Use scaled(fixed(24, {frac}), ...), which adds multiples of 2^-{frac}.",
+        )
+
+
+def _check_elements(accumulator: Accumulator, blocks: dict[str, BlockFormat]) -> None:
+    """The elements must be among the operands that an instruction takes."""
+    if accumulator.operand_casts is None:
+        return
+    for name, taken in zip("ab", accumulator.operand_casts, strict=True):
+        if name in blocks:
+            operand_cast(Cast(blocks[name].element), taken, accumulator, name)
+
+
+def _no_scales(accumulator: Accumulator, blocks: dict[str, BlockFormat]) -> Exception:
+    inner: Accumulator = accumulator
+    while isinstance(inner, Composite):
+        inner = inner.inner
+    scaled = isinstance(inner, Hardware) and inner.instruction.scale is not None
+    asked = f"GemmSpec: block formats {', '.join(map(str, blocks.values()))} with {accumulator}"
+    if scaled:
+        allowed, do = f"{inner} itself, which takes scales only outermost", f"Write ': {inner}'."
+    else:
+        allowed, do = (
+            "accumulators of any numbers, scaled(...), or hw with a block-scaled op",
+            f"Write ': scaled({accumulator}, fp32)'.",
+        )
+    return spec_error(asked, allowed, do)

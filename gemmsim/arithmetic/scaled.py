@@ -1,0 +1,73 @@
+"""Sums of element products of block formats, with the scales applied to the total of each group."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from ..formats import FP32, Cast
+from .accumulator import Accumulator, register
+from .arguments import ACCUMULATOR, CAST, argument, optional
+from .chunked import BLOCK
+from .composite import Blocks
+
+__all__ = ["Scaled"]
+
+
+@register("scaled")
+@dataclass(frozen=True)
+class Scaled(Blocks):
+    """``S = R_outer(S + X_a * X_b * s_g)`` for the groups g of ``n`` adjacent terms in order, S from +0.
+
+    ``s_g`` is what ``inner`` makes of the group's exact products ``P_a * P_b`` of elements without their scales, from
+    +0; ``X_a`` and ``X_b`` are the scales of the blocks that the group lies in. Scales, product and sum are exact, and
+    rounded once. Formats with a scale for the whole tensor: the result is ``R_outer(T_a * T_b * S)``, once more
+    rounded.
+
+    Args:
+        inner: accumulator of a group, any but those with scales of their own; a format is the sequential one.
+        outer: rounding of the running total.
+        n: terms in a group, a divisor of both block sizes; None is their greatest common divisor. 1 scales each
+            product, 2 after pairs. The last group may be shorter.
+
+    An operand that is in no block format has scale 1. A NaN scale makes its groups NaN; 0 * infinity is NaN. All other
+    NaN, infinities, -0 and overflow follow ``inner`` and ``outer``; S never starts as -0.
+
+    Source: OCP Microscaling Formats rev. 1.0, 6.2 (the dot product of two blocks, in an order and precision that the
+    implementation defines).
+    """
+
+    inner: Accumulator = field(metadata=argument(ACCUMULATOR))
+    outer: Cast = field(default=Cast(FP32), metadata=argument(CAST))
+    n: int | None = field(default=None, metadata=argument(optional(BLOCK), keyword=True))
+
+    def own_casts(self) -> Iterator[Cast]:
+        """``outer``."""
+        yield self.outer
+
+    @property
+    def add_cast(self) -> Cast:
+        """``outer``."""
+        return self.outer
+
+    @property
+    def exact_sums(self) -> bool:
+        """True: a scaled total is added as it is, which binary32 does not hold."""
+        return True
+
+    @property
+    def needs_scales(self) -> bool:
+        """True."""
+        return True
+
+    def explain_lines(self) -> list[tuple[str, str]]:
+        """The inner accumulator's words on element products, then where the scales enter."""
+        from .explain import cast_words
+
+        size = "each block's terms (of both: greatest common divisor)" if self.n is None else f"each {self.n} terms"
+        return [
+            ("elements", "multiplied without their scales"),
+            *self.inner.explain_lines(),
+            ("groups", f"{size} as above from +0, total s"),
+            ("scales", f"S = R(S + Xa * Xb * s) for the groups in order, exact before R, to {cast_words(self.outer)}"),
+        ]

@@ -1,0 +1,30 @@
+"""Names, defaults and errors of other systems on top of gemmsim's own: ``gemmsim.compat.torchao`` and the like.
+
+Each system is a module of its own, loaded when it is first named. None of them needs the system itself.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any
+
+_SYSTEMS = (
+    "torchao",
+    "torchmx",
+)
+
+__all__ = [
+    "torchao",
+    "torchmx",
+]
+
+
+def __getattr__(name: str) -> Any:
+    """Load a system on first use (PEP 562)."""
+    if name not in _SYSTEMS:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return import_module(f".{name}", __name__)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -1,0 +1,162 @@
+"""torchao's MX and NVFP4 names, defaults, layouts and errors (``torchao.prototype.mx_formats``).
+
+Conversions give torchao's bits: of its main branch, and with ``compat=`` of 0.18.0 and 0.6.1. torchao is not needed.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .conversions import get_fp_scale as get_fp_scale
+    from .conversions import to_dtype as to_dtype
+    from .conversions import to_mx as to_mx
+    from .elements import ceil_div as ceil_div
+    from .elements import f4_unpacked_to_f32 as f4_unpacked_to_f32
+    from .elements import f6_e2m3_unpacked_to_f32 as f6_e2m3_unpacked_to_f32
+    from .elements import f6_e3m2_unpacked_to_f32 as f6_e3m2_unpacked_to_f32
+    from .elements import f32_to_f4_unpacked as f32_to_f4_unpacked
+    from .elements import f32_to_f6_e2m3_unpacked as f32_to_f6_e2m3_unpacked
+    from .elements import f32_to_f6_e3m2_unpacked as f32_to_f6_e3m2_unpacked
+    from .elements import from_blocked as from_blocked
+    from .elements import hp_data_dims_to_swizzled_scale_dims_mx as hp_data_dims_to_swizzled_scale_dims_mx
+    from .elements import hp_data_dims_to_swizzled_scale_dims_nvfp4 as hp_data_dims_to_swizzled_scale_dims_nvfp4
+    from .elements import pack_uint4 as pack_uint4
+    from .elements import to_blocked as to_blocked
+    from .elements import unpack_uint4 as unpack_uint4
+    from .kinds import DTYPE_FP6_E2M3 as DTYPE_FP6_E2M3
+    from .kinds import DTYPE_FP6_E3M2 as DTYPE_FP6_E3M2
+    from .kinds import SUPPORTED_ELEM_DTYPES as SUPPORTED_ELEM_DTYPES
+    from .kinds import KernelPreference as KernelPreference
+    from .kinds import MXDynamicActivationMXWeightConfig as MXDynamicActivationMXWeightConfig
+    from .kinds import MXFP8Dim0CastKernelChoice as MXFP8Dim0CastKernelChoice
+    from .kinds import MXFP8Dim1CastKernelChoice as MXFP8Dim1CastKernelChoice
+    from .kinds import MXFP8TrainingOpConfig as MXFP8TrainingOpConfig
+    from .kinds import QuantizeTensorToMXKwargs as QuantizeTensorToMXKwargs
+    from .kinds import ScaleCalculationMode as ScaleCalculationMode
+    from .layers import MXFP8Linear as MXFP8Linear
+    from .layers import MXInferenceLinear as MXInferenceLinear
+    from .layers import MXLinear as MXLinear
+    from .layers import quantize_ as quantize_
+    from .layers import swap_linear_with_mx_inference_linear as swap_linear_with_mx_inference_linear
+    from .layers import swap_linear_with_mx_linear as swap_linear_with_mx_linear
+    from .nvfp4 import NVFP4DynamicActivationNVFP4WeightConfig as NVFP4DynamicActivationNVFP4WeightConfig
+    from .nvfp4 import NVFP4ObservedLinear as NVFP4ObservedLinear
+    from .nvfp4 import NVFP4Tensor as NVFP4Tensor
+    from .nvfp4 import NVFP4WeightOnlyConfig as NVFP4WeightOnlyConfig
+    from .nvfp4 import QuantizationStep as QuantizationStep
+    from .nvfp4 import QuantizeTensorToNVFP4Kwargs as QuantizeTensorToNVFP4Kwargs
+    from .nvfp4 import nvfp4_quantize as nvfp4_quantize
+    from .nvfp4 import per_tensor_amax_to_scale as per_tensor_amax_to_scale
+    from .tensor import FromMXConstrFunc as FromMXConstrFunc
+    from .tensor import MXTensor as MXTensor
+    from .tensor import NoopFwToMXBw as NoopFwToMXBw
+    from .tensor import ToMXConstrFunc as ToMXConstrFunc
+
+_HOME = {
+    "DTYPE_FP6_E2M3": "kinds",
+    "DTYPE_FP6_E3M2": "kinds",
+    "FromMXConstrFunc": "tensor",
+    "KernelPreference": "kinds",
+    "MXDynamicActivationMXWeightConfig": "kinds",
+    "MXFP8Dim0CastKernelChoice": "kinds",
+    "MXFP8Dim1CastKernelChoice": "kinds",
+    "MXFP8Linear": "layers",
+    "MXFP8TrainingOpConfig": "kinds",
+    "MXInferenceLinear": "layers",
+    "MXLinear": "layers",
+    "MXTensor": "tensor",
+    "NVFP4DynamicActivationNVFP4WeightConfig": "nvfp4",
+    "NVFP4ObservedLinear": "nvfp4",
+    "NVFP4Tensor": "nvfp4",
+    "NVFP4WeightOnlyConfig": "nvfp4",
+    "NoopFwToMXBw": "tensor",
+    "QuantizationStep": "nvfp4",
+    "QuantizeTensorToMXKwargs": "kinds",
+    "QuantizeTensorToNVFP4Kwargs": "nvfp4",
+    "SUPPORTED_ELEM_DTYPES": "kinds",
+    "ScaleCalculationMode": "kinds",
+    "ToMXConstrFunc": "tensor",
+    "ceil_div": "elements",
+    "f32_to_f4_unpacked": "elements",
+    "f32_to_f6_e2m3_unpacked": "elements",
+    "f32_to_f6_e3m2_unpacked": "elements",
+    "f4_unpacked_to_f32": "elements",
+    "f6_e2m3_unpacked_to_f32": "elements",
+    "f6_e3m2_unpacked_to_f32": "elements",
+    "from_blocked": "elements",
+    "get_fp_scale": "conversions",
+    "hp_data_dims_to_swizzled_scale_dims_mx": "elements",
+    "hp_data_dims_to_swizzled_scale_dims_nvfp4": "elements",
+    "nvfp4_quantize": "nvfp4",
+    "pack_uint4": "elements",
+    "per_tensor_amax_to_scale": "nvfp4",
+    "quantize_": "layers",
+    "swap_linear_with_mx_inference_linear": "layers",
+    "swap_linear_with_mx_linear": "layers",
+    "to_blocked": "elements",
+    "to_dtype": "conversions",
+    "to_mx": "conversions",
+    "unpack_uint4": "elements",
+}
+
+__all__ = [
+    "DTYPE_FP6_E2M3",
+    "DTYPE_FP6_E3M2",
+    "FromMXConstrFunc",
+    "KernelPreference",
+    "MXDynamicActivationMXWeightConfig",
+    "MXFP8Dim0CastKernelChoice",
+    "MXFP8Dim1CastKernelChoice",
+    "MXFP8Linear",
+    "MXFP8TrainingOpConfig",
+    "MXInferenceLinear",
+    "MXLinear",
+    "MXTensor",
+    "NVFP4DynamicActivationNVFP4WeightConfig",
+    "NVFP4ObservedLinear",
+    "NVFP4Tensor",
+    "NVFP4WeightOnlyConfig",
+    "NoopFwToMXBw",
+    "QuantizationStep",
+    "QuantizeTensorToMXKwargs",
+    "QuantizeTensorToNVFP4Kwargs",
+    "SUPPORTED_ELEM_DTYPES",
+    "ScaleCalculationMode",
+    "ToMXConstrFunc",
+    "ceil_div",
+    "f32_to_f4_unpacked",
+    "f32_to_f6_e2m3_unpacked",
+    "f32_to_f6_e3m2_unpacked",
+    "f4_unpacked_to_f32",
+    "f6_e2m3_unpacked_to_f32",
+    "f6_e3m2_unpacked_to_f32",
+    "from_blocked",
+    "get_fp_scale",
+    "hp_data_dims_to_swizzled_scale_dims_mx",
+    "hp_data_dims_to_swizzled_scale_dims_nvfp4",
+    "nvfp4_quantize",
+    "pack_uint4",
+    "per_tensor_amax_to_scale",
+    "quantize_",
+    "swap_linear_with_mx_inference_linear",
+    "swap_linear_with_mx_linear",
+    "to_blocked",
+    "to_dtype",
+    "to_mx",
+    "unpack_uint4",
+]
+
+
+def __getattr__(name: str) -> Any:
+    """Load a public name on first use (PEP 562)."""
+    if name not in _HOME:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(import_module(f".{_HOME[name]}", __name__), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -1,0 +1,293 @@
+"""NVFP4 with torchao's names: conversion, tensor, and what calibrates activations."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+import gemmsim as gs
+
+from .conversions import swizzle
+
+__all__ = [
+    "NVFP4DynamicActivationNVFP4WeightConfig",
+    "NVFP4ObservedLinear",
+    "NVFP4Tensor",
+    "NVFP4WeightOnlyConfig",
+    "QuantizationStep",
+    "QuantizeTensorToNVFP4Kwargs",
+    "nvfp4_quantize",
+    "per_tensor_amax_to_scale",
+]
+
+aten = torch.ops.aten
+_PRODUCTS = (aten.mm.default, aten.matmul.default, aten.bmm.default)
+
+
+def per_tensor_amax_to_scale(amax: Tensor) -> Tensor:
+    """amax / (448 * 6) in float32."""
+    return amax.to(torch.float32) / (448.0 * 6.0)
+
+
+def _check(data_hp: Tensor, block_size: int) -> None:
+    if data_hp.dtype not in (torch.bfloat16, torch.float32, torch.float16):
+        raise AssertionError(f"{data_hp.dtype} not supported; allowed: bfloat16, float32 and float16")
+    if data_hp.shape[-1] % block_size:
+        raise AssertionError(f"K dim {data_hp.shape[-1]} must be divisible by block_size {block_size}")
+    if not data_hp.is_contiguous():
+        raise AssertionError("Only contiguous data are supported")
+    if block_size != 16:
+        raise AssertionError(f"NVFP4 requires block_size=16, got {block_size}")
+
+
+def nvfp4_quantize(
+    data_hp: Tensor, block_size: int = 16, per_tensor_scale: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
+    """(scale, data): e4m3 scales [..., K/16] and packed codes [..., K/2], the first in the low half of a byte.
+
+    NaN and infinity make their block NaN; torchao's scales are not defined there.
+
+    Raises:
+        AssertionError: for other dtypes, sizes, strides and block sizes.
+    """
+    _check(data_hp, block_size)
+    name = "nvfp4" if per_tensor_scale is None else "nvfp4/tensor"
+    codes, scales, _ = gs.mx.encode(data_hp.detach(), name, tensor_scale=per_tensor_scale)
+    return scales.view(torch.float8_e4m3fn), codes
+
+
+@dataclass
+class QuantizeTensorToNVFP4Kwargs:
+    """How a plain left operand of a product is encoded."""
+
+    block_size: int = 16
+    is_swizzled_scales: bool = False
+    use_triton_kernel: bool = False
+    use_dynamic_per_tensor_scale: bool = False
+
+
+class NVFP4Tensor(gs.mx.MXTensor):
+    """``gemmsim.mx.MXTensor`` in NVFP4 with torchao's constructor, fields and products.
+
+    Products are PyTorch's own of the operands decoded to ``orig_dtype``. A plain left operand is encoded as
+    ``act_quant_kwargs`` says; without them (weight-only) it is multiplied as it is.
+
+    Raises:
+        AssertionError: for scales that are not float8_e4m3fn, and other block sizes than 16.
+    """
+
+    act_per_tensor_scale: Tensor | None
+    is_swizzled_scales: bool
+    use_triton_kernel: bool
+    act_quant_kwargs: QuantizeTensorToNVFP4Kwargs | None
+    accumulator = None
+
+    @staticmethod
+    def __new__(
+        cls: type[NVFP4Tensor],
+        qdata: Tensor,
+        scale: Tensor,
+        block_size: int,
+        orig_dtype: torch.dtype,
+        per_tensor_scale: Tensor | None = None,
+        act_per_tensor_scale: Tensor | None = None,
+        is_swizzled_scales: bool = False,
+        use_triton_kernel: bool = False,
+        act_quant_kwargs: QuantizeTensorToNVFP4Kwargs | None = None,
+    ) -> NVFP4Tensor:
+        """A tensor of packed codes, blocks along the last dimension."""
+        if block_size != 16:
+            raise AssertionError(f"NVFP4 requires block_size=16, got {block_size}")
+        if scale.dtype != torch.float8_e4m3fn:
+            raise AssertionError(f"scale.dtype is {scale.dtype}; allowed: torch.float8_e4m3fn")
+        if is_swizzled_scales:
+            from .conversions import unswizzle
+
+            scale = unswizzle(scale, qdata.shape[-2], qdata.shape[-1] // 8)
+        plain = gs.mx.MXTensor(
+            qdata.view(torch.uint8),
+            scale.view(torch.uint8),
+            "nvfp4" if per_tensor_scale is None else "nvfp4/tensor",
+            tensor_scale=None if per_tensor_scale is None else per_tensor_scale.reshape(()).float(),
+            dtype=orig_dtype,
+        )
+        return _dressed(plain, act_per_tensor_scale, is_swizzled_scales, use_triton_kernel, act_quant_kwargs)
+
+    @staticmethod
+    def to_nvfp4(
+        data_hp: Tensor,
+        block_size: int = 16,
+        per_tensor_scale: Tensor | None = None,
+        act_per_tensor_scale: Tensor | None = None,
+        is_swizzled_scales: bool = False,
+        use_triton_kernel: bool = False,
+        act_quant_kwargs: QuantizeTensorToNVFP4Kwargs | None = None,
+    ) -> NVFP4Tensor:
+        """``data_hp`` in NVFP4 along its last dimension; errors as ``nvfp4_quantize``."""
+        scale, data = nvfp4_quantize(data_hp, block_size, per_tensor_scale)
+        made = NVFP4Tensor(data, scale, block_size, data_hp.dtype, per_tensor_scale)
+        return _dressed(made, act_per_tensor_scale, is_swizzled_scales, use_triton_kernel, act_quant_kwargs)
+
+    @property
+    def qdata(self) -> Tensor:
+        """The packed codes."""
+        return self.codes
+
+    @property
+    def scale(self) -> Tensor:
+        """The scales as float8_e4m3fn, in tiled order if ``is_swizzled_scales``."""
+        scales = self.scales.view(torch.float8_e4m3fn)
+        if not self.is_swizzled_scales:
+            return scales
+        return swizzle(scales) if self.block_dim == -1 else swizzle(scales.mT).mT
+
+    @property
+    def per_tensor_scale(self) -> Tensor | None:
+        """The tensor's own scale."""
+        return self.tensor_scale
+
+    @property
+    def block_size(self) -> int:
+        """16."""
+        return self.format.block_size
+
+    @property
+    def orig_dtype(self) -> torch.dtype:
+        """``dtype``."""
+        return self.dtype
+
+    def get_hp_scales(self) -> Tensor:
+        """Scales of the blocks in float32, the tensor's own included."""
+        scales = self.scales.view(torch.float8_e4m3fn).to(torch.float32)
+        return scales if self.tensor_scale is None else scales * self.tensor_scale
+
+    def _extra(self) -> tuple[Any, ...]:
+        return self.act_per_tensor_scale, self.is_swizzled_scales, self.use_triton_kernel, self.act_quant_kwargs
+
+    def rebuilt(self, codes: Tensor, scales: Tensor, **fields: Any) -> NVFP4Tensor:
+        """As ``gemmsim.mx.MXTensor.rebuilt``, with this tensor's fields."""
+        return _dressed(super().rebuilt(codes, scales, **fields), *self._extra())
+
+    def __tensor_flatten__(self) -> tuple[list[str], tuple[object, ...]]:
+        names, meta = super().__tensor_flatten__()
+        kwargs = None if self.act_quant_kwargs is None else tuple(vars(self.act_quant_kwargs).values())
+        second = [] if self.act_per_tensor_scale is None else ["act_per_tensor_scale"]
+        return [*names, *second], (*meta, self.is_swizzled_scales, self.use_triton_kernel, kwargs)
+
+    @staticmethod
+    def __tensor_unflatten__(inner: dict[str, Tensor], meta: Any, outer_size: Any, outer_stride: Any) -> NVFP4Tensor:
+        plain = gs.mx.MXTensor.__tensor_unflatten__(inner, meta[:-3], outer_size, outer_stride)
+        swizzled, triton, kwargs = meta[-3:]
+        again = None if kwargs is None else QuantizeTensorToNVFP4Kwargs(*kwargs)
+        return _dressed(plain, inner.get("act_per_tensor_scale"), swizzled, triton, again)
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        names, meta = self.__tensor_flatten__()
+        inner = {name: getattr(self, name) for name in names}
+        return _rebuild, (inner, meta, self.shape, self.requires_grad, getattr(self, "_is_param", False))
+
+    @classmethod
+    def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:  # type: ignore[override]
+        """torchao's treatment of plain left operands, then gemmsim's operator."""
+        first = {aten.addmm.default: 1, aten.linear.default: 0, **dict.fromkeys(_PRODUCTS, 0)}.get(func)
+        if first is not None and isinstance(args[first + 1], NVFP4Tensor):
+            a, b = args[first], args[first + 1]
+            if not isinstance(a, gs.mx.MXTensor):
+                if b.act_quant_kwargs is None:
+                    return func(*args[:first], a, b.dequantize(), *args[first + 2 :], **(kwargs or {}))
+                args = (*args[:first], _activation(a, b), *args[first + 1 :])
+        return super().__torch_dispatch__(func, types, args, kwargs)
+
+
+def _activation(a: Tensor, b: NVFP4Tensor) -> NVFP4Tensor:
+    """``a`` encoded as ``b`` says, under the calibrated scale, its own, or none."""
+    scale = b.act_per_tensor_scale
+    if scale is None and b.act_quant_kwargs is not None and b.act_quant_kwargs.use_dynamic_per_tensor_scale:
+        scale = per_tensor_amax_to_scale(a.abs().amax())
+    return NVFP4Tensor.to_nvfp4(a.contiguous(), per_tensor_scale=scale)
+
+
+def _dressed(plain: gs.mx.MXTensor, *extra: Any) -> NVFP4Tensor:
+    """An ``NVFP4Tensor`` of the codes of gemmsim's, with the system's own fields."""
+    made = gs.mx.MXTensor.__new__(
+        NVFP4Tensor,
+        plain.codes,
+        plain.scales,
+        plain.format,
+        dim=plain.block_dim,
+        size=plain.shape[plain.block_dim],
+        packing=plain.packing,
+        tensor_scale=plain.tensor_scale,
+        dtype=plain.dtype,
+    )
+    assert isinstance(made, NVFP4Tensor)
+    made.act_per_tensor_scale, made.is_swizzled_scales, made.use_triton_kernel, made.act_quant_kwargs = extra
+    return made
+
+
+def _rebuild(inner: dict[str, Tensor], meta: Any, shape: Any, requires_grad: bool, parameter: bool) -> Tensor:
+    """What ``__reduce_ex__`` took apart."""
+    made = NVFP4Tensor.__tensor_unflatten__(inner, meta, shape, None)
+    return nn.Parameter(made, requires_grad) if parameter else made.requires_grad_(requires_grad)
+
+
+torch.serialization.add_safe_globals([_rebuild, NVFP4Tensor])
+
+
+class QuantizationStep(str, Enum):
+    """Steps of calibrating activations."""
+
+    PREPARE = "prepare"
+    CONVERT = "convert"
+
+
+@dataclass
+class NVFP4DynamicActivationNVFP4WeightConfig:
+    """For ``quantize_``: weights and activations in NVFP4; with ``step`` the activations' scale is calibrated.
+
+    Raises:
+        ValueError: for an unknown step.
+    """
+
+    use_triton_kernel: bool = True
+    use_dynamic_per_tensor_scale: bool = True
+    step: QuantizationStep | str | None = None
+
+    def __post_init__(self) -> None:
+        if self.step is not None:
+            self.step = QuantizationStep(self.step)
+            self.use_dynamic_per_tensor_scale = False
+
+
+@dataclass
+class NVFP4WeightOnlyConfig:
+    """For ``quantize_``: weights in NVFP4."""
+
+    use_dynamic_per_tensor_scale: bool = True
+
+
+class NVFP4ObservedLinear(nn.Linear):
+    """``torch.nn.Linear`` that keeps the largest magnitude it was given in the buffer ``amax``."""
+
+    amax: Tensor
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.register_buffer("amax", torch.zeros((), dtype=torch.float32))
+
+    @classmethod
+    def from_float(cls, module: nn.Linear) -> NVFP4ObservedLinear:
+        """A layer with ``module``'s own parameters."""
+        made = cls(module.in_features, module.out_features, module.bias is not None, device="meta")
+        made.weight, made.bias = module.weight, module.bias
+        made.amax = torch.zeros((), dtype=torch.float32, device=module.weight.device)
+        return made.train(module.training)
+
+    def forward(self, input: Tensor) -> Tensor:
+        """``torch.nn.Linear``'s result."""
+        self.amax = torch.maximum(self.amax, input.detach().abs().amax().to(torch.float32))
+        return super().forward(input)

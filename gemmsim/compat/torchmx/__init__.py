@@ -1,0 +1,42 @@
+"""torchmx's MX names and module names, defaults and errors, with the bits of torchmx 0.1.0. torchmx is not needed."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any
+
+#: Submodules by name.
+_MODULES = (
+    "config",
+    "custom_float_cast",
+    "dtypes",
+    "env_variables",
+    "layers",
+    "mx_quantization_utils",
+    "mx_tensor",
+    "quant_api",
+    "utils",
+)
+
+__all__ = [
+    "config",
+    "custom_float_cast",
+    "dtypes",
+    "env_variables",
+    "layers",
+    "mx_quantization_utils",
+    "mx_tensor",
+    "quant_api",
+    "utils",
+]
+
+
+def __getattr__(name: str) -> Any:
+    """Load a module on first use (PEP 562)."""
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return import_module(f".{name}", __name__)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -1,0 +1,107 @@
+"""torchmx's configurations."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from .dtypes import STR_TO_SUPPORTED_ELEM_DTYPE, DType
+
+__all__ = ["MXConfig", "QAttentionConfig", "QLinearConfig"]
+
+
+@dataclass
+class MXConfig:
+    """Element type and block size of one tensor.
+
+    Raises:
+        ValueError: for an unknown element type, or a block size below 1.
+    """
+
+    elem_dtype_name: str
+    block_size: int = 32
+
+    def __post_init__(self) -> None:
+        if self.elem_dtype_name not in STR_TO_SUPPORTED_ELEM_DTYPE:
+            raise ValueError(
+                f"elem_dtype_name {self.elem_dtype_name!r}; allowed: {', '.join(STR_TO_SUPPORTED_ELEM_DTYPE)}.\n"
+                "  Give one of these."
+            )
+        if self.block_size < 1:
+            raise ValueError(f"block_size {self.block_size}; allowed: 1 or more.\n  The OCP formats have 32.")
+
+    @property
+    def elem_dtype(self) -> DType:
+        """The element type."""
+        return STR_TO_SUPPORTED_ELEM_DTYPE[self.elem_dtype_name]
+
+    @classmethod
+    def load_from_dict(cls, config_dict: Mapping[str, Any]) -> MXConfig:
+        """What ``to_dict`` gave."""
+        return cls(**config_dict)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain dictionary."""
+        return asdict(self)
+
+
+@dataclass
+class QLinearConfig:
+    """Weights and activations of linear layers."""
+
+    weights_config: MXConfig
+    activations_config: MXConfig
+
+    @classmethod
+    def load_from_dict(cls, config_dict: Mapping[str, Any]) -> QLinearConfig:
+        """What ``to_dict`` gave."""
+        return cls(*(MXConfig.load_from_dict(config_dict[n]) for n in ("weights_config", "activations_config")))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain dictionary."""
+        return asdict(self)
+
+
+@dataclass
+class QAttentionConfig:
+    """Projections of an attention layer and, all or none, its query, key, value and attention weights.
+
+    Raises:
+        ValueError: where some of the last four are given and others not.
+    """
+
+    projection_config: QLinearConfig
+    query_config: MXConfig | None = None
+    key_config: MXConfig | None = None
+    value_config: MXConfig | None = None
+    attention_weights_config: MXConfig | None = None
+
+    def __post_init__(self) -> None:
+        given = [found is not None for found in self._four]
+        if any(given) and not all(given):
+            raise ValueError(
+                "some of query_config, key_config, value_config and attention_weights_config; allowed: all or none.\n"
+                "  Give the missing ones."
+            )
+
+    @property
+    def _four(self) -> tuple[MXConfig | None, ...]:
+        return self.query_config, self.key_config, self.value_config, self.attention_weights_config
+
+    @property
+    def is_qkv_quantization_enabled(self) -> bool:
+        """Whether the products inside attention have MX operands."""
+        return all(found is not None for found in self._four)
+
+    @classmethod
+    def load_from_dict(cls, config_dict: Mapping[str, Any]) -> QAttentionConfig:
+        """What ``to_dict`` gave."""
+        fields = dict(config_dict)
+        projection = QLinearConfig.load_from_dict(fields.pop("projection_config"))
+        others = {name: None if value is None else MXConfig.load_from_dict(value) for name, value in fields.items()}
+        return cls(projection, **others)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain dictionary."""
+        return asdict(self)

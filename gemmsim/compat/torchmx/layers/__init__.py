@@ -1,0 +1,1 @@
+"""torchmx's layers."""

@@ -1,0 +1,255 @@
+"""torchmx's conversions and ``MXTensor`` on gemmsim's."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+import gemmsim as gs
+
+from .dtypes import STR_TO_SUPPORTED_ELEM_DTYPE, DType, float4_e2m1, int8
+
+__all__ = ["FromMXConstrFunc", "MXTensor", "NoopFwToMXBw", "ToMXConstrFunc", "dequantize_mx", "quantize_mx"]
+
+aten = torch.ops.aten
+_BASES = {
+    "float8_e4m3": "mxfp8_e4m3",
+    "float6_e3m2": "mxfp6_e3m2",
+    "float6_e2m3": "mxfp6_e2m3",
+    "float4_e2m1": "mxfp4",
+    "int8": "mxint8",
+}
+_PRODUCTS = {
+    aten.mm.default: 0,
+    aten.matmul.default: 0,
+    aten.bmm.default: 0,
+    aten.linear.default: 0,
+    aten.addmm.default: 1,
+}
+
+
+def _format(elem_dtype_name: str, block_size: int) -> tuple[str, str]:
+    """gemmsim's names of the format and of the order of packed codes."""
+    if elem_dtype_name not in _BASES:
+        raise AssertionError(f"unsupported element type {elem_dtype_name!r}; allowed: {', '.join(_BASES)}")
+    four = elem_dtype_name == str(float4_e2m1)
+    if four and block_size % 2:
+        raise AssertionError(f"block_size {block_size} with {elem_dtype_name}; allowed: even ones")
+    return f"{_BASES[elem_dtype_name]}/b{block_size}/torchmx", "hi_first" if four else "bytes"
+
+
+def _quantize(data_hp: Tensor, elem_dtype_name: str, block_size: int) -> tuple[Tensor, Tensor]:
+    name, packing = _format(elem_dtype_name, block_size)
+    codes, scales, _ = gs.mx.encode(data_hp.detach(), name, packing=packing)
+    return scales, codes.view(torch.int8) if elem_dtype_name == str(int8) else codes
+
+
+def _dequantize(
+    data_lp: Tensor,
+    shared_exp_e8m0: Tensor,
+    elem_dtype_name: str,
+    block_size: int,
+    target_dtype: torch.dtype,
+    block_dim: int,
+) -> Tensor:
+    name, packing = _format(elem_dtype_name, block_size)
+    codes = data_lp.detach().view(torch.uint8)
+    return gs.mx.decode((codes, shared_exp_e8m0), name, dim=block_dim, packing=packing, dtype=target_dtype)
+
+
+@torch.library.custom_op("torchmx::quantize_mx", mutates_args=())
+def quantize_mx(data_hp: Tensor, elem_dtype_name: str, block_size: int) -> tuple[Tensor, Tensor]:
+    """(scales, codes) of ``data_hp`` along its last dimension, bit for bit torchmx 0.1.0's.
+
+    Scales are bytes, one to a block, the last block filled with zeros. Codes are bytes, int8 for int8, two to a byte
+    for float4 (the first in bits 4 to 7). torchmx takes bfloat16; float32, float64 and float16 are accepted too.
+
+    Raises:
+        AssertionError: for an unknown element type, and odd blocks of float4.
+    """
+    return _quantize(data_hp, elem_dtype_name, block_size)
+
+
+@torch.library.custom_op("torchmx::dequantize_mx", mutates_args=())
+def dequantize_mx(
+    data_lp: Tensor,
+    shared_exp_e8m0: Tensor,
+    elem_dtype_name: str,
+    block_size: int,
+    target_dtype: torch.dtype,
+    block_dim: int,
+) -> Tensor:
+    """Values of codes and scales along ``block_dim``; of float4 two for every byte. Scale 255 gives NaN."""
+    return _dequantize(data_lp, shared_exp_e8m0, elem_dtype_name, block_size, target_dtype, block_dim)
+
+
+torch.library.register_fake("torchmx::quantize_mx", _quantize)
+torch.library.register_fake("torchmx::dequantize_mx", _dequantize)
+
+
+class MXTensor(gs.mx.MXTensor):
+    """``gemmsim.mx.MXTensor`` with torchmx's constructor and fields; products are PyTorch's of the decoded operands.
+
+    Fields: ``_scale_e8m0``, ``_data``, ``_elem_dtype``, ``_block_size``, ``_orig_dtype`` (assignable), ``_padding``
+    and ``_block_dim`` (counted from 0).
+    """
+
+    _elem_dtype: DType
+    _orig_dtype: torch.dtype
+    accumulator = None
+
+    @staticmethod
+    def __new__(
+        cls: type[MXTensor],
+        scale_e8m0_bits: Tensor,
+        data_bits: Tensor,
+        elem_dtype: DType,
+        block_size: int,
+        orig_dtype: torch.dtype,
+        padding: int = 0,
+        block_dim: int | None = None,
+    ) -> MXTensor:
+        """A tensor of these codes; ``padding`` is what the last block lacks, ``block_dim`` by default the last."""
+        name, packing = _format(elem_dtype.name, block_size)
+        where = data_bits.dim() - 1 if block_dim is None else block_dim
+        size = scale_e8m0_bits.shape[where] * block_size - padding
+        codes = data_bits.view(torch.uint8)
+        plain = gs.mx.MXTensor(codes, scale_e8m0_bits, name, dim=where, size=size, packing=packing, dtype=orig_dtype)
+        return _dressed(plain, elem_dtype)
+
+    @staticmethod
+    def to_mx(data_hp: Tensor, elem_dtype: DType, block_size: int = 32) -> MXTensor:
+        """``data_hp`` in MX along its last dimension; the gradient is the identity. Errors as ``quantize_mx``."""
+        name, packing = _format(elem_dtype.name, block_size)
+        result: MXTensor = _ToMX.apply(data_hp, name, packing, elem_dtype)
+        return result
+
+    def to_dtype(self, target_dtype: torch.dtype | None = None) -> Tensor:
+        """The values in ``target_dtype``; the gradient is the identity."""
+        return self.dequantize(self._orig_dtype if target_dtype is None else target_dtype)
+
+    @property
+    def _scale_e8m0(self) -> Tensor:
+        return self.scales
+
+    @property
+    def _data(self) -> Tensor:
+        return self.codes.view(torch.int8) if self._elem_dtype == int8 else self.codes
+
+    @property
+    def _block_size(self) -> int:
+        return self.format.block_size
+
+    @property
+    def _block_dim(self) -> int:
+        return self.ndim + self.block_dim
+
+    @property
+    def _padding(self) -> int:
+        return -self.shape[self.block_dim] % self.format.block_size
+
+    def rebuilt(self, codes: Tensor, scales: Tensor, **fields: Any) -> MXTensor:
+        """As ``gemmsim.mx.MXTensor.rebuilt``, with this tensor's fields."""
+        return _dressed(super().rebuilt(codes, scales, **{"dtype": self._orig_dtype, **fields}), self._elem_dtype)
+
+    def __tensor_flatten__(self) -> tuple[list[str], tuple[object, ...]]:
+        names, meta = super().__tensor_flatten__()
+        return names, (*meta, self._elem_dtype.name, self._orig_dtype)
+
+    @staticmethod
+    def __tensor_unflatten__(inner: dict[str, Tensor], meta: Any, outer_size: Any, outer_stride: Any) -> MXTensor:
+        plain = gs.mx.MXTensor.__tensor_unflatten__(inner, meta[:-2], outer_size, outer_stride)
+        made = _dressed(plain, STR_TO_SUPPORTED_ELEM_DTYPE[meta[-2]])
+        made._orig_dtype = meta[-1]
+        return made
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        names, meta = self.__tensor_flatten__()
+        inner = {name: getattr(self, name) for name in names}
+        return _rebuild, (inner, meta, self.shape, self.requires_grad, getattr(self, "_is_param", False))
+
+    @classmethod
+    def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:  # type: ignore[override]
+        """gemmsim's operator; operands of products are read in their ``_orig_dtype``."""
+        if func in _PRODUCTS:
+            args = tuple(
+                t.rebuilt(t.codes, t.scales) if isinstance(t, MXTensor) and t._orig_dtype != t.dtype else t
+                for t in args
+            )
+        return super().__torch_dispatch__(func, types, args, kwargs)
+
+
+def _dressed(plain: gs.mx.MXTensor, elem_dtype: DType) -> MXTensor:
+    """An ``MXTensor`` of the codes of gemmsim's, with the system's own fields."""
+    made = gs.mx.MXTensor.__new__(
+        MXTensor,
+        plain.codes,
+        plain.scales,
+        plain.format,
+        dim=plain.block_dim,
+        size=plain.shape[plain.block_dim],
+        packing=plain.packing,
+        dtype=plain.dtype,
+    )
+    assert isinstance(made, MXTensor)
+    made._elem_dtype, made._orig_dtype = elem_dtype, plain.dtype
+    return made
+
+
+def _rebuild(inner: dict[str, Tensor], meta: Any, shape: Any, requires_grad: bool, parameter: bool) -> Tensor:
+    """What ``__reduce_ex__`` took apart."""
+    made = MXTensor.__tensor_unflatten__(inner, meta, shape, None)
+    return torch.nn.Parameter(made, requires_grad) if parameter else made.requires_grad_(requires_grad)
+
+
+torch.serialization.add_safe_globals([_rebuild, MXTensor])
+
+
+@torch.compiler.allow_in_graph
+class _ToMX(torch.autograd.Function):
+    """The conversion; its gradient is the identity."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, name: str, packing: str, elem_dtype: DType) -> MXTensor:
+        """``x`` encoded."""
+        return _dressed(gs.mx.to_mx(x.detach(), name, packing=packing), elem_dtype)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        """The gradient, as it is."""
+        return grads[0], None, None, None
+
+
+class ToMXConstrFunc:
+    """``apply(x, elem_dtype, block_size)`` is an ``MXTensor``, with the identity as gradient."""
+
+    @staticmethod
+    def apply(x: Tensor, elem_dtype: DType, block_size: int = 32) -> MXTensor:
+        """``MXTensor.to_mx(x, elem_dtype, block_size)``."""
+        return MXTensor.to_mx(x, elem_dtype, block_size)
+
+
+class FromMXConstrFunc:
+    """``apply(tensor_lp, target_dtype)`` are its values, with the identity as gradient."""
+
+    @staticmethod
+    def apply(tensor_lp: MXTensor, target_dtype: torch.dtype) -> Tensor:
+        """``tensor_lp.to_dtype(target_dtype)``."""
+        return tensor_lp.to_dtype(target_dtype)
+
+
+class NoopFwToMXBw(torch.autograd.Function):
+    """``apply(x, elem_dtype, block_size)`` is ``x``; its gradient becomes an ``MXTensor``."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, elem_dtype: DType, block_size: int = 32) -> Tensor:
+        """``x``."""
+        ctx.kind = elem_dtype, block_size
+        return x.view_as(x)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        """The gradient encoded along its last dimension."""
+        return MXTensor.to_mx(grads[0], *ctx.kind), None, None

@@ -1,0 +1,64 @@
+"""Models with torchmx's layers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from torch import nn
+
+from .config import MXConfig, QAttentionConfig, QLinearConfig
+from .dtypes import DType, float6_e3m2, float8_e4m3
+from .layers.mx_linear import MXInferenceLinear
+
+__all__ = ["mx_dynamic_activation_mx_weights", "quantize_linear_", "quantize_llm_"]
+
+
+def quantize_linear_(model: nn.Module, qconfig: QLinearConfig) -> None:
+    """Exchange the linear layers below ``model`` for ``MXInferenceLinear``, in place."""
+    for name, child in list(model.named_children()):
+        if isinstance(child, nn.Linear) and not isinstance(child, MXInferenceLinear):
+            setattr(model, name, MXInferenceLinear.from_float(child, qconfig))
+        else:
+            quantize_linear_(child, qconfig)
+
+
+def quantize_llm_(model: nn.Module, qattention_config: QAttentionConfig, qmlp_config: QLinearConfig) -> None:
+    """Exchange attention and MLP of transformers' Llama and Qwen2 below ``model``, then all other linear layers.
+
+    The remaining layers are computed as ``qmlp_config`` says.
+
+    Raises:
+        ModuleNotFoundError: without transformers (the extra gemmsim[transformers]).
+    """
+    _exchange(model, qattention_config, qmlp_config)
+    quantize_linear_(model, qmlp_config)
+
+
+def _exchange(model: nn.Module, qattention_config: QAttentionConfig, qmlp_config: QLinearConfig) -> None:
+    from .layers.llm import replacement
+
+    for name, child in list(model.named_children()):
+        found = replacement(child, qattention_config, qmlp_config)
+        if found is not None:
+            setattr(model, name, found)
+        else:
+            _exchange(child, qattention_config, qmlp_config)
+
+
+def mx_dynamic_activation_mx_weights(
+    weight_elem_dtype: DType = float6_e3m2,
+    weight_block_size: int = 32,
+    activation_elem_dtype: DType = float8_e4m3,
+    activation_block_size: int = 32,
+) -> Callable[[nn.Module], nn.Module]:
+    """What ``gemmsim.compat.torchao.quantize_`` (and torchao's) calls on each linear layer: a layer in MX."""
+    qconfig = QLinearConfig(
+        MXConfig(weight_elem_dtype.name, weight_block_size), MXConfig(activation_elem_dtype.name, activation_block_size)
+    )
+
+    def apply(module: nn.Module) -> nn.Module:
+        if not isinstance(module, nn.Linear):
+            raise AssertionError(f"a {type(module).__name__}; allowed: torch.nn.Linear")
+        return MXInferenceLinear.from_float(module, qconfig)
+
+    return apply

@@ -1,0 +1,235 @@
+"""Supernormal floats: binades with a significand, and bare powers of two below and above them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+from fractions import Fraction
+from typing import Any
+
+from .checks import check_bool, check_int, number_text
+from .errors import format_error
+from .json_fields import json_fields
+from .magnitudes import MagnitudeFormat
+
+__all__ = ["PowerTie", "SupernormalFormat"]
+
+
+class PowerTie(Enum):
+    """Which of two powers of two a value half-way between them becomes, rounded to nearest even."""
+
+    AWAY = "away"  # the larger one, also between 0 and the smallest value
+    EVEN_EXPONENT = "even_exponent"  # the one with the even exponent; 0 below the smallest value
+
+    def __str__(self) -> str:
+        return str(self.value)
+
+    def __repr__(self) -> str:
+        return f"PowerTie.{self.name}"
+
+
+@dataclass(frozen=True)
+class SupernormalFormat(MagnitudeFormat):
+    """Floats with ``trailing_bits`` bits after the leading one, whose outermost exponent codes hold powers of two.
+
+    Args:
+        exponent_bits: width of the exponent field, 1 to 8; the bias is 2**(exponent_bits-1).
+        trailing_bits: width of the significand field, 1 to 23.
+        lower, upper: how many exponent codes at the bottom and at the top are spent on powers of two, 1 to 8: each
+            gives 2**trailing_bits of them instead of one binade. The lowest code is zero.
+        saturate: use the highest code, which otherwise is infinity, for one more power of two.
+        tie: of ``rne`` between two powers of two.
+
+    With emin = 1 - bias + lower - 1 and emax = bias - 2 - (upper - 1), the values are (1 + k*2**-trailing_bits) * 2**e
+    for emin <= e <= emax, and 2**e for e from emin - lower*2**trailing_bits + 1 to emin - 1 and from emax + 1 to
+    emax + upper*2**trailing_bits - 1 (one more if ``saturate``), all with a sign, and +0 and -0. There is no NaN code.
+    Source: mptorch's SuperNormalFloat, as spec/number_formats.md describes it.
+
+    Raises:
+        FormatError: for fields out of range, for more codes spent than there are, and where float64 does not hold
+            every value.
+    """
+
+    exponent_bits: int
+    trailing_bits: int
+    lower: int = 1
+    upper: int = 1
+    saturate: bool = False
+    tie: PowerTie = PowerTie.AWAY
+
+    def __post_init__(self) -> None:
+        limits = (("exponent_bits", 1, 8), ("trailing_bits", 1, 23), ("lower", 1, 8), ("upper", 1, 8))
+        for name, low, high in limits:
+            object.__setattr__(self, name, check_int("SupernormalFormat", name, getattr(self, name), low, high))
+        check_bool("SupernormalFormat", "saturate", self.saturate)
+        try:
+            object.__setattr__(self, "tie", PowerTie(self.tie))
+        except ValueError:
+            raise format_error(
+                f"SupernormalFormat: tie={self.tie!r}", "away or even_exponent", "Choose one of them."
+            ) from None
+        if self.lower + self.upper > 1 << self.exponent_bits:
+            raise format_error(
+                f"SupernormalFormat: {self.lower} + {self.upper} exponent codes of {1 << self.exponent_bits}",
+                "no more than there are",
+                "Widen the exponent field, or spend fewer codes on powers of two.",
+            )
+        if self.lowest_exponent < -1074 or self.highest_exponent > 1023:
+            raise format_error(
+                f"SupernormalFormat: powers from 2^{self.lowest_exponent} to 2^{self.highest_exponent}",
+                "powers that float64 holds, 2^-1074 to 2^1023",
+                "Take fewer trailing bits: each one doubles how far the powers of two reach.",
+            )
+
+    # Structure
+
+    signed = True
+
+    @property
+    def bias(self) -> int:
+        """2**(exponent_bits-1)."""
+        return 1 << (self.exponent_bits - 1)
+
+    @property
+    def p(self) -> int:
+        """Significand bits of the binades that have them, the implicit one included."""
+        return self.trailing_bits + 1
+
+    @property
+    def first_binade(self) -> int:
+        """Exponent of the lowest binade with ``p`` bits."""
+        return self.lower - self.bias
+
+    @property
+    def last_binade(self) -> int:
+        """Exponent of the highest binade with ``p`` bits; ``first_binade - 1`` if there is none."""
+        return self.bias - 1 - self.upper
+
+    @property
+    def lowest_exponent(self) -> int:
+        """Exponent of the smallest positive value."""
+        return self.first_binade - (self.lower << self.trailing_bits) + 1
+
+    @property
+    def highest_exponent(self) -> int:
+        """Exponent of the largest finite value."""
+        return self.last_binade + (self.upper << self.trailing_bits) - 1 + int(self.saturate)
+
+    @property
+    def emin(self) -> int:
+        """``first_binade``."""
+        return self.first_binade
+
+    @property
+    def emax(self) -> int:
+        """``highest_exponent``, as in float formats."""
+        return self.highest_exponent
+
+    @property
+    def bits(self) -> int:
+        """Sign, exponent and trailing bits."""
+        return 1 + self.exponent_bits + self.trailing_bits
+
+    @property
+    def max_magnitude(self) -> int:
+        """Magnitude of the largest finite value."""
+        return (1 << (self.exponent_bits + self.trailing_bits)) - (1 if self.saturate else 2)
+
+    @property
+    def has_inf(self) -> bool:
+        """Whether the highest code is infinity: unless ``saturate``."""
+        return not self.saturate
+
+    @property
+    def has_nan(self) -> bool:
+        """False."""
+        return False
+
+    @property
+    def has_negative_zero(self) -> bool:
+        """True."""
+        return True
+
+    @property
+    def quantum_exponent(self) -> int:
+        """Exponent of the smallest positive value."""
+        return self.lowest_exponent
+
+    @property
+    def smallest_normal(self) -> float:
+        """2**first_binade."""
+        return float(Fraction(2) ** self.first_binade)
+
+    @property
+    def eps(self) -> float:
+        """Relative spacing where it is finest, 2**-trailing_bits."""
+        return float(2.0**-self.trailing_bits)
+
+    @property
+    def resolution(self) -> float:
+        """``eps``."""
+        return self.eps
+
+    def _parts(self, magnitude: int) -> tuple[int, int]:
+        if magnitude == 0:
+            return 0, 0
+        low = self.lower << self.trailing_bits
+        high = ((1 << self.exponent_bits) - self.upper) << self.trailing_bits
+        if magnitude < low:
+            return 1, self.first_binade - low + magnitude
+        if magnitude >= high:
+            return 1, self.last_binade + 1 + magnitude - high
+        binade, trailing = divmod(magnitude - low, 1 << self.trailing_bits)
+        return (1 << self.trailing_bits) + trailing, self.first_binade + binade - self.trailing_bits
+
+    # Text
+
+    @property
+    def name(self) -> str:
+        """Canonical name; ``parse(name)`` gives this format."""
+        fields = [str(self.exponent_bits), str(self.trailing_bits)]
+        fields += [] if (self.lower, self.upper) == (1, 1) else [str(self.lower), str(self.upper)]
+        fields += ["saturate"] if self.saturate else []
+        fields += [] if self.tie is PowerTie.AWAY else [str(self.tie)]
+        return f"supernormal({','.join(fields)})"
+
+    def describe(self) -> str:
+        """Layout, range, spacing and special values in words, one fact a line."""
+        power = [number_text(Fraction(2) ** e) for e in (self.lowest_exponent, self.first_binade, self.last_binade + 1)]
+        codes = (
+            f"{self.lower} exponent codes below and {self.upper} above" if (self.lower, self.upper) != (1, 1) else ""
+        )
+        tie = "the larger power" if self.tie is PowerTie.AWAY else "the power with the even exponent"
+        lines = [
+            f"{self}: {self.bits}-bit supernormal float",
+            f"  1 sign + {self.exponent_bits} exponent + {self.trailing_bits} trailing significand bits, "
+            f"bias {self.bias}; {codes or 'one exponent code below and one above'} hold powers of two",
+            f"  max {number_text(self.max_fraction)}, min {number_text(self.min_fraction)}, smallest value {power[0]}",
+            f"  p = {self.p} from {power[1]} up to {power[2]}, powers of two outside; rne takes {tie} at a tie",
+            f"  {'+-infinity' if self.has_inf else 'no infinity'}, no NaN, +0 and -0",
+            f"  beyond max without saturation: {'infinity' if self.has_inf else 'the largest value'}",
+        ]
+        return "\n".join(lines)
+
+    def to_json(self) -> dict[str, object]:
+        """Plain dictionary of the name and the fields; ``from_json`` reads it back."""
+        return {
+            "kind": "supernormal",
+            "name": self.name,
+            "exponent_bits": self.exponent_bits,
+            "trailing_bits": self.trailing_bits,
+            "lower": self.lower,
+            "upper": self.upper,
+            "saturate": self.saturate,
+            "tie": str(self.tie),
+        }
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, object]) -> SupernormalFormat:
+        """Format written by ``to_json``; ``FormatError`` for missing, unknown or impossible fields."""
+        required, optional = ("exponent_bits", "trailing_bits"), ("lower", "upper", "saturate", "tie")
+        fields: dict[str, Any] = json_fields(
+            "SupernormalFormat", "supernormal", data, required=required, optional=optional
+        )
+        return cls(**fields)

@@ -1,0 +1,67 @@
+"""Attention whose two products have operands in block formats."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from gemmsim.ops.checks import check_float
+from gemmsim.ops.errors import ShapeError, message
+
+from .configs import MXAttentionConfig, MXLinearConfig
+from .training import trained_matmul
+
+__all__ = ["mx_attention"]
+
+
+def mx_attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    config: MXAttentionConfig | str | None = None,
+    *,
+    attn_mask: Tensor | None = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    scale: float | None = None,
+) -> Tensor:
+    """``softmax(query @ key.mT * scale + mask) @ value`` with block-format operands, of query's dtype, with gradients.
+
+    Query and key are encoded along the head's dimension, probabilities along the keys, value along the sequence; in
+    the gradients' products every operand is encoded anew along that product's sum (``trained_matmul``). Scores, mask
+    and softmax are in float32; probabilities are rounded to query's dtype before they are encoded.
+
+    Args:
+        query, key, value: (..., L, D), (..., S, D) and (..., S, E); batch dimensions broadcast.
+        config: an ``MXAttentionConfig``, or the one block format of all operands.
+        attn_mask: True where a key takes part, or numbers added to the scores; broadcasts to (..., L, S).
+        dropout_p: probability with which a probability becomes 0, the others divided by 1 - dropout_p; always applied.
+        is_causal: whether query i sees the keys up to i alone; then no mask.
+        scale: 1/sqrt(D) by default.
+
+    A row without any key gives NaN, as do NaN blocks.
+    Source: torchmx 0.1.0's attention layers for the dimensions along which blocks lie.
+
+    Raises:
+        DTypeError, ShapeError: for tensors that do not fit, and for a mask together with ``is_causal``.
+    """
+    for name, tensor in (("query", query), ("key", key), ("value", value)):
+        check_float("mx.mx_attention", name, tensor)
+    if is_causal and attn_mask is not None:
+        asked = "mx.mx_attention: attn_mask with is_causal=True"
+        raise ShapeError(message(asked, "one of the two", "Put the causal part into the mask."))
+    chosen = config if isinstance(config, MXAttentionConfig) else MXAttentionConfig(config or "mxfp8_e4m3")
+    first = MXLinearConfig(chosen.query, chosen.key, chosen.grad, chosen.accumulator)
+    second = MXLinearConfig(chosen.probabilities or chosen.query, chosen.value, chosen.grad, chosen.accumulator)
+    scores = trained_matmul(query, key.mT, first, torch.float32)
+    scores = scores * (1 / math.sqrt(query.shape[-1]) if scale is None else scale)
+    if is_causal:
+        attn_mask = torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device).tril()
+    if attn_mask is not None:
+        boolean = attn_mask.dtype is torch.bool
+        scores = scores.masked_fill(~attn_mask, -math.inf) if boolean else scores + attn_mask
+    probabilities = torch.softmax(scores, -1).to(query.dtype)
+    probabilities = torch.dropout(probabilities, dropout_p, dropout_p > 0)
+    return trained_matmul(probabilities, value, second, query.dtype)

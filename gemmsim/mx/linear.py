@@ -1,0 +1,86 @@
+"""Linear layers whose products have operands in block formats, for training."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from .configs import MXLinearConfig
+from .training import trained_matmul
+
+__all__ = ["MXLinear", "NVFP4Linear", "add_bias"]
+
+
+def add_bias(product: Tensor, bias: Tensor | None, dtype: torch.dtype) -> Tensor:
+    """``product + bias`` added in ``product``'s dtype, rounded to ``dtype``."""
+    return (product if bias is None else product + bias.to(product.dtype)).to(dtype)
+
+
+def work_dtype(dtype: torch.dtype, bias: Tensor | None) -> torch.dtype:
+    """Dtype of a product to which ``bias`` is added: float32, or float64 where the result is; else the result's."""
+    return dtype if bias is None or dtype == torch.float64 else torch.float32
+
+
+class MXLinear(nn.Linear):
+    """``torch.nn.Linear`` whose three products have block-format operands (``MXLinearConfig``).
+
+    ``x @ W.T`` encodes x and W along the input features, ``g @ W`` g and W along the output features, ``g.T @ x`` both
+    along the rows (all leading dimensions of x flattened): always from high precision, so that parameters, optimizers
+    and state dicts are those of ``torch.nn.Linear``. The bias is added in float32, its gradient is PyTorch's sum.
+
+    Args:
+        in_features, out_features, bias, device, dtype: as ``torch.nn.Linear``.
+        config: an ``MXLinearConfig``, or the one block format of all operands.
+
+    Raises:
+        FormatError, SpecError: for a config that means nothing.
+    """
+
+    default = MXLinearConfig()
+
+    def __init__(
+        self,
+        in_features: int,
+        out_features: int,
+        bias: bool = True,
+        device: Any = None,
+        dtype: Any = None,
+        *,
+        config: MXLinearConfig | str | None = None,
+    ) -> None:
+        super().__init__(in_features, out_features, bias, device, dtype)
+        self.config = self.read_config(config)
+
+    @classmethod
+    def read_config(cls, config: MXLinearConfig | str | None) -> MXLinearConfig:
+        """``config``, that of one format for all operands, or the class's default."""
+        if config is None:
+            return cls.default
+        return config if isinstance(config, MXLinearConfig) else MXLinearConfig(config)
+
+    @classmethod
+    def from_float(cls, module: nn.Linear, config: MXLinearConfig | str | None = None) -> MXLinear:
+        """A layer with ``module``'s own parameters and mode."""
+        has_bias = module.bias is not None
+        made = cls(module.in_features, module.out_features, has_bias, device="meta", config=config)
+        made.weight, made.bias = module.weight, module.bias
+        return made.train(module.training)
+
+    def forward(self, input: Tensor) -> Tensor:
+        """``input @ weight.T + bias``, of shape (..., out_features)."""
+        rows = input.reshape(-1, input.shape[-1])
+        dtype = torch.promote_types(input.dtype, self.weight.dtype)
+        out = trained_matmul(rows, self.weight.t(), self.config, work_dtype(dtype, self.bias))
+        return add_bias(out, self.bias, dtype).reshape(*input.shape[:-1], self.out_features)
+
+    def extra_repr(self) -> str:
+        """Sizes and config."""
+        return f"{super().extra_repr()}, config={self.config}"
+
+
+class NVFP4Linear(MXLinear):
+    """``MXLinear`` with every operand in ``nvfp4/tensor``: blocks of 16, e4m3 scales, one float32 for the tensor."""
+
+    default = MXLinearConfig("nvfp4/tensor")

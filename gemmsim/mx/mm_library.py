@@ -1,0 +1,109 @@
+"""``torch.ops.gemmsim.mx_mm``: the product of operands in block formats as an operator, for ``torch.compile``."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from gemmsim.arithmetic import GemmSpec
+from gemmsim.formats import BlockFormat
+from gemmsim.ops import block_product, state
+from gemmsim.ops.block_operands import BlockOperand
+from gemmsim.ops.checks import check_out_dtype
+from gemmsim.ops.errors import ShapeError, message
+from gemmsim.ops.kernels import call_seed, spec_of
+
+__all__ = ["Coded", "mm_op"]
+
+_LIBRARY = torch.library.Library("gemmsim", "FRAGMENT")
+_LIBRARY.define(
+    "mx_mm(Tensor a, Tensor? a_scales, Tensor? a_tensor_scale, str a_packing, Tensor b, Tensor? b_scales,"
+    " Tensor? b_tensor_scale, str b_packing, SymInt k, str spec, SymInt? seed, ScalarType out_dtype) -> Tensor",
+    tags=(torch.Tag.nondeterministic_seeded, torch.Tag.needs_exact_strides),
+)
+
+
+class Coded(NamedTuple):
+    """Codes with their scales, blocks along the contraction dimension; without scales a tensor of values.
+
+    ``size``: elements along that dimension.
+    """
+
+    codes: Tensor
+    scales: Tensor | None
+    tensor_scale: Tensor | None
+    packing: str
+    size: int
+
+
+def mm_op(a: Coded, b: Coded, spec: str, seed: int | None, out_dtype: torch.dtype) -> Tensor:
+    """The operator on two operands."""
+    result: Tensor = torch.ops.gemmsim.mx_mm.default(*a[:4], *b[:4], a.size, spec, seed, out_dtype)
+    return result
+
+
+def _mm(
+    a: Tensor,
+    a_scales: Tensor | None,
+    a_tensor_scale: Tensor | None,
+    a_packing: str,
+    b: Tensor,
+    b_scales: Tensor | None,
+    b_tensor_scale: Tensor | None,
+    b_packing: str,
+    k: int,
+    spec: str,
+    seed: int | None,
+    out_dtype: torch.dtype,
+) -> Tensor:
+    meaning = spec_of(spec)
+    left = _operand(a, a_scales, a_tensor_scale, a_packing, meaning, -1, k)
+    right = _operand(b, b_scales, b_tensor_scale, b_packing, meaning, -2, k)
+    bits = call_seed(meaning, seed)
+    out, plan = block_product.matmul(left, right, meaning, bits, out_dtype, _shape(a, b))
+    state.record("mx_mm", "cpu", meaning.key, plan)
+    return out
+
+
+def _operand(
+    codes: Tensor, scales: Tensor | None, second: Tensor | None, packing: str, spec: GemmSpec, dim: int, k: int
+) -> block_product.Operand:
+    if scales is None:
+        return codes
+    fmt = spec.a if dim == -1 else spec.b
+    assert isinstance(fmt, BlockFormat)
+    return BlockOperand(codes, scales, fmt, dim, k, packing, 1.0 if second is None else float(second))
+
+
+def _shape(a: Tensor, b: Tensor) -> tuple[int, ...]:
+    try:
+        batch = torch.broadcast_shapes(a.shape[:-2], b.shape[:-2])
+    except RuntimeError:
+        asked = f"mx.matmul: batch dimensions {tuple(a.shape[:-2])} and {tuple(b.shape[:-2])}"
+        raise ShapeError(message(asked, "ones that broadcast", "Unsqueeze or expand one of them.")) from None
+    return (*batch, a.shape[-2], b.shape[-1])
+
+
+def _mm_fake(
+    a: Tensor,
+    a_scales: Tensor | None,
+    a_tensor_scale: Tensor | None,
+    a_packing: str,
+    b: Tensor,
+    b_scales: Tensor | None,
+    b_tensor_scale: Tensor | None,
+    b_packing: str,
+    k: int,
+    spec: str,
+    seed: int | None,
+    out_dtype: torch.dtype,
+) -> Tensor:
+    spec_of(spec)
+    check_out_dtype("mx.matmul", out_dtype)
+    return a.new_empty(_shape(a, b), dtype=out_dtype)
+
+
+_LIBRARY.impl("mx_mm", _mm, "CPU")
+torch.library.register_fake("gemmsim::mx_mm", _mm_fake, lib=_LIBRARY)

@@ -1,0 +1,288 @@
+"""``MXTensor``: a tensor kept in a block format."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from gemmsim.formats import BlockFormat
+from gemmsim.ops.checks import check_float, check_out_dtype
+from gemmsim.ops.errors import DTypeError, ShapeError, message
+
+from .arguments import (
+    BlockLike,
+    block_key,
+    block_of,
+    check_codes,
+    check_dim,
+    check_packing,
+    code_shape,
+    compatible,
+    scale_shape,
+)
+from .convert import Encoded
+from .layout import outer_strides, room
+
+__all__ = ["MXTensor", "dequantize_mx", "quantize_mx", "to_mx"]
+
+
+class MXTensor(Tensor):
+    """Element codes and scale codes as one tensor, of the shape and dtype of what was encoded.
+
+    Args:
+        codes, scales: uint8 tensors as ``gemmsim.mx.encode`` gives them.
+        fmt: the block format, or its name.
+        dim: the dimension along which blocks lie and codes are packed.
+        size: elements along ``dim``; by default as many as the codes have room for.
+        packing, tensor_scale: as in ``encode``.
+        dtype: float32, float64, float16 or bfloat16: what ``dequantize`` returns and products promote from.
+        act_format: block format to which a plain left operand of a product is encoded (dynamic activations).
+
+    Attributes: ``codes``, ``scales``, ``tensor_scale`` (a float32 tensor of no dimensions, or None), ``format``,
+    ``block_dim`` (negative), ``packing``, ``act_format``.
+
+    Operations on shapes move codes and scales; those that would cut a block raise. ``mm``, ``matmul``, ``bmm``,
+    ``addmm`` and ``linear`` are ``gemmsim.mx.matmul``: exact products, sums in float32. ``sum`` adds the values.
+    Everything else raises ``MXOperatorError``: nothing is decoded unasked. NaN blocks are NaN in all of these.
+
+    Raises:
+        FormatError: for an unknown format.
+        DTypeError, ShapeError: for codes, scales, sizes or a dtype that do not go together.
+    """
+
+    codes: Tensor
+    scales: Tensor
+    tensor_scale: Tensor | None
+    format: BlockFormat
+    block_dim: int
+    packing: str
+    act_format: BlockFormat | None
+
+    #: Of the products of PyTorch's operators; a subclass may have another, None is PyTorch's own product.
+    accumulator: str | None = "fp32"
+
+    __torch_function__ = torch._C._disabled_torch_function_impl  # type: ignore[assignment]
+
+    @staticmethod
+    def __new__(
+        cls: type[MXTensor],
+        codes: Tensor,
+        scales: Tensor,
+        fmt: BlockLike,
+        *,
+        dim: int = -1,
+        size: int | None = None,
+        packing: str | None = None,
+        tensor_scale: Tensor | None = None,
+        dtype: torch.dtype = torch.float32,
+        act_format: BlockLike | None = None,
+    ) -> MXTensor:
+        """An ``MXTensor`` of these codes; nothing is copied."""
+        meaning = block_of(fmt)
+        check_codes("MXTensor", "codes", codes)
+        where = check_dim("MXTensor", codes.dim(), dim)
+        how = check_packing("MXTensor", meaning, packing)
+        count = room(codes.shape[where], how) if size is None else size
+        shape = [*codes.shape[:where], count, *codes.shape[where + 1 :]]
+        check_codes("MXTensor", "codes", codes, code_shape(shape, where, how))
+        check_codes("MXTensor", "scales", scales, scale_shape(shape, where, meaning.block_size))
+        check_out_dtype("MXTensor", dtype)
+        if (tensor_scale is not None) != meaning.tensor_scale:
+            asked = f"MXTensor: {meaning} {'without' if tensor_scale is None else 'with'} tensor_scale"
+            raise ShapeError(message(asked, "tensor_scale for formats '.../tensor'", "Pass what encode returned."))
+        self = Tensor._make_wrapper_subclass(
+            cls, shape, strides=outer_strides(codes, shape), dtype=dtype, device=codes.device
+        )
+        self.codes, self.scales, self.tensor_scale = codes, scales, tensor_scale
+        self.format, self.block_dim, self.packing = meaning, where - len(shape), how
+        self.act_format = None if act_format is None else block_of(act_format)
+        return self
+
+    @classmethod
+    def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:  # type: ignore[override]
+        """The operator on codes and scales; ``MXOperatorError`` for those that have no meaning there."""
+        from .dispatch import dispatch
+
+        return dispatch(func, args, kwargs or {})
+
+    def __repr__(self, *, tensor_contents: Any = None) -> str:  # type: ignore[override]
+        """Shape, dtype and format; values are not decoded."""
+        activations = f", act_format='{self.act_format}'" if self.act_format else ""
+        grad = ", requires_grad=True" if self.requires_grad else ""
+        return (
+            f"MXTensor(shape={tuple(self.shape)}, dtype={self.dtype}, format='{self.format}', "
+            f"block_dim={self.block_dim}, packing='{self.packing}'{activations}{grad})"
+        )
+
+    # What torch.compile, copy and pickle take apart
+
+    def __tensor_flatten__(self) -> tuple[list[str], tuple[object, ...]]:
+        """Names of the tensors inside, and what else makes this one."""
+        names = ["codes", "scales", *([] if self.tensor_scale is None else ["tensor_scale"])]
+        activations = None if self.act_format is None else str(self.act_format)
+        return names, (str(self.format), self.block_dim, self.packing, self.dtype, activations)
+
+    @staticmethod
+    def __tensor_unflatten__(inner: dict[str, Tensor], meta: Any, outer_size: Any, outer_stride: Any) -> MXTensor:
+        """The tensor that ``__tensor_flatten__`` took apart."""
+        fmt, dim, packing, dtype, activations = meta
+        return MXTensor(
+            inner["codes"],
+            inner["scales"],
+            fmt,
+            dim=dim,
+            size=outer_size[dim],
+            packing=packing,
+            tensor_scale=inner.get("tensor_scale"),
+            dtype=dtype,
+            act_format=activations,
+        )
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        """Plain tensors and strings, which ``torch.load(weights_only=True)`` accepts."""
+        names, meta = self.__tensor_flatten__()
+        kind = "parameter" if getattr(self, "_is_param", False) else "tensor"
+        tensors = [getattr(self, name) for name in names]
+        return _rebuild, (tensors, meta, self.shape[self.block_dim], self.requires_grad, kind)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Any:
+        """A copy with memory of its own."""
+        if id(self) not in memo:
+            copy = self.detach().clone().requires_grad_(self.requires_grad)
+            if getattr(self, "_is_param", False):
+                copy = torch.nn.Parameter(copy, self.requires_grad)
+            memo[id(self)] = copy
+        return memo[id(self)]
+
+    # Conversions
+
+    def with_parts(self, change: Callable[[Tensor], Tensor], **fields: Any) -> MXTensor:
+        """A tensor whose codes and scales are ``change`` of these; ``fields`` replace arguments of the constructor."""
+        return self.rebuilt(change(self.codes), change(self.scales), **fields)
+
+    def rebuilt(self, codes: Tensor, scales: Tensor, **fields: Any) -> MXTensor:
+        """A tensor of these codes and scales that is otherwise as this one, but for ``fields``."""
+        same: dict[str, Any] = {
+            "dim": self.block_dim,
+            "size": self.shape[self.block_dim],
+            "packing": self.packing,
+            "tensor_scale": self.tensor_scale,
+            "dtype": self.dtype,
+            "act_format": self.act_format,
+        }
+        return MXTensor(codes, scales, self.format, **{**same, **fields})
+
+    @property
+    def encoded(self) -> Encoded:
+        """Codes and scales as ``gemmsim.mx.decode`` takes them."""
+        return Encoded(self.codes, self.scales, self.tensor_scale)
+
+    def dequantize(self, dtype: torch.dtype | None = None) -> Tensor:
+        """The values as a plain tensor of ``dtype``, by default the one encoded from; the gradient is the identity.
+
+        Rounding, NaN and overflow are those of ``gemmsim.mx.decode``.
+        """
+        from .autograd import FromMX
+
+        check_out_dtype("MXTensor.dequantize", self.dtype if dtype is None else dtype)
+        result: Tensor = FromMX.apply(self, self.dtype if dtype is None else dtype)
+        return result
+
+    def to_dtype(self, dtype: torch.dtype | None = None) -> Tensor:
+        """``dequantize(dtype)``."""
+        return self.dequantize(dtype)
+
+    def requantize(self, dim: int, fmt: BlockLike | None = None) -> MXTensor:
+        """``gemmsim.mx.requantize(self, dim, fmt)``."""
+        from .autograd import requantize
+
+        return requantize(self, dim, fmt)
+
+
+def _rebuild(tensors: list[Tensor], meta: Any, size: int, requires_grad: bool, kind: str) -> Tensor:
+    """What ``__reduce_ex__`` took apart."""
+    fmt, dim, packing, dtype, activations = meta
+    second = tensors[2] if len(tensors) > 2 else None
+    made = MXTensor(
+        tensors[0],
+        tensors[1],
+        fmt,
+        dim=dim,
+        size=size,
+        packing=packing,
+        tensor_scale=second,
+        dtype=dtype,
+        act_format=activations,
+    )
+    return torch.nn.Parameter(made, requires_grad) if kind == "parameter" else made.requires_grad_(requires_grad)
+
+
+torch.serialization.add_safe_globals([_rebuild, MXTensor])
+
+
+def to_mx(
+    x: Tensor,
+    fmt: BlockLike,
+    dim: int = -1,
+    *,
+    packing: str | None = None,
+    tensor_scale: Tensor | float | None = None,
+    act_format: BlockLike | None = None,
+    compat: str | None = None,
+) -> MXTensor:
+    """``x`` in the block format ``fmt`` with blocks along ``dim``, of ``x``'s shape and dtype.
+
+    Arguments and special values as in ``gemmsim.mx.encode``; ``act_format`` as in ``MXTensor``. ``compat`` is
+    the mode of the conversion in place of ``fmt``'s: "torchao", "torchao-0.18", "torchao-0.6.1", "torchmx" or
+    "microxcaling"; the order of packed codes is then that system's too, unless ``packing`` says another. The gradient
+    with respect to ``x`` is the gradient of the result (straight-through).
+
+    Raises:
+        DTypeError: for an ``MXTensor``, which ``requantize`` takes, and other dtypes.
+        FormatError, DeviceError, ShapeError: as ``encode``.
+    """
+    from .autograd import ToMX
+
+    check_encodable("mx.to_mx", x)
+    if compat is not None:
+        fmt, order = compatible(fmt, compat)
+        packing = order if packing is None else packing
+    names = block_key(fmt), None if act_format is None else block_key(act_format)
+    result: MXTensor = ToMX.apply(x, names[0], dim, packing, tensor_scale, names[1])
+    return result
+
+
+def check_encodable(owner: str, x: Tensor) -> None:
+    """``DTypeError`` unless ``x`` is a plain tensor of a supported dtype."""
+    if isinstance(x, MXTensor):
+        asked = f"{owner}: x is an MXTensor of {x.format}"
+        raise DTypeError(message(asked, "plain tensors", "Use gemmsim.mx.requantize(x, dim, fmt)."))
+    check_float(owner, "x", x)
+
+
+def quantize_mx(x: Tensor, fmt: BlockLike, dim: int = -1, *, packing: str | None = None) -> Encoded:
+    """Codes, scales and the tensor's own scale of ``x``: ``gemmsim.mx.encode`` of ``x.detach()``."""
+    from .convert import encode
+
+    check_encodable("mx.quantize_mx", x)
+    return encode(x.detach(), fmt, dim=dim, packing=packing)
+
+
+def dequantize_mx(
+    codes: Tensor,
+    scales: Tensor,
+    fmt: BlockLike,
+    dim: int = -1,
+    *,
+    size: int | None = None,
+    packing: str | None = None,
+    dtype: torch.dtype = torch.float32,
+    tensor_scale: Tensor | float | None = None,
+) -> Tensor:
+    """Values of ``codes`` under ``scales`` in ``dtype``: ``gemmsim.mx.decode``, with its arguments."""
+    from .convert import decode
+
+    return decode((codes, scales), fmt, dim=dim, size=size, packing=packing, dtype=dtype, tensor_scale=tensor_scale)

@@ -1,0 +1,69 @@
+"""Matrix products whose three GEMMs have operands in block formats, with straight-through gradients."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from gemmsim.ops.checks import check_float, check_same_inner
+from gemmsim.ops.errors import ShapeError, message
+
+from .configs import MXLinearConfig
+from .products import encoded_product
+
+__all__ = ["trained_matmul"]
+
+
+@torch.compiler.allow_in_graph
+class _Matmul(torch.autograd.Function):
+    """``a @ b`` of operands of equal batch dimensions; formats and accumulators as strings."""
+
+    @staticmethod
+    def forward(ctx: Any, a: Tensor, b: Tensor, formats: Any, accumulators: Any, hp: bool, dtype: Any) -> Tensor:
+        """The product; both operands are kept in high precision."""
+        ctx.save_for_backward(a, b)
+        ctx.formats, ctx.accumulators, ctx.hp = formats, accumulators, hp
+        return encoded_product(a, b, formats[0], formats[1], accumulators[0], dtype)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        """``grad @ b.mT`` and ``a.mT @ grad``, every operand encoded anew along the sum."""
+        a, b = ctx.saved_tensors
+        left, right, grads = ctx.formats
+        grad_a = grad_b = None
+        if ctx.needs_input_grad[0]:
+            grad_a = encoded_product(grad, b.mT, grads, right, ctx.accumulators[1], a.dtype)
+        if ctx.needs_input_grad[1]:
+            rows, columns = (None, None) if ctx.hp else (left, grads)
+            grad_b = encoded_product(a.mT, grad, rows, columns, ctx.accumulators[2], b.dtype)
+        return grad_a, grad_b, None, None, None, None
+
+
+def trained_matmul(a: Tensor, b: Tensor, config: MXLinearConfig, out_dtype: torch.dtype | None = None) -> Tensor:
+    """``torch.matmul(a, b)`` of matrices or batches of them; ``a`` has the format of inputs, ``b`` that of weights.
+
+    Forward: ``Q(a; k) @ Q(b; k)``. Gradients: ``Q(g; n) @ Q(b.mT; n)`` and ``Q(a.mT; m) @ Q(g; m)``, where Q(t; d)
+    encodes the high-precision tensor with blocks along d (``wgrad_with_hp``: the latter without Q). Where batch
+    dimensions were broadcast, the gradient is PyTorch's sum over them.
+
+    Raises:
+        DTypeError, DeviceError, ShapeError: as ``gemmsim.qmatmul``; ShapeError also for vectors.
+    """
+    check_float("mx.trained_matmul", "a", a)
+    check_float("mx.trained_matmul", "b", b)
+    if a.dim() < 2 or b.dim() < 2:
+        asked = f"mx.trained_matmul: shapes {tuple(a.shape)} and {tuple(b.shape)}"
+        raise ShapeError(message(asked, "matrices and batches of them", "Use x[None] for vectors."))
+    check_same_inner("mx.trained_matmul", a, b)
+    if a.shape[:-2] != b.shape[:-2]:
+        batch = torch.broadcast_shapes(a.shape[:-2], b.shape[:-2])
+        a, b = a.expand(*batch, *a.shape[-2:]), b.expand(*batch, *b.shape[-2:])
+    formats = (config.input, config.weight, config.grad)
+    accumulators = (config.accumulator, config.dgrad_accumulator, config.wgrad_accumulator)
+    dtype = torch.promote_types(a.dtype, b.dtype) if out_dtype is None else out_dtype
+    result: Tensor = _Matmul.apply(a, b, formats, accumulators, config.wgrad_with_hp, dtype)
+    return result

@@ -1,0 +1,57 @@
+"""Rounding as a layer."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from torch import Tensor, nn
+
+from gemmsim.ops import quantizer
+from gemmsim.ops.casts import RoundingLike, TargetLike
+from gemmsim.ops.straight_through import GradHook
+
+__all__ = ["Quantizer"]
+
+
+class Quantizer(nn.Module):
+    """Rounds its input going forward and the gradient going backward, which else passes straight through.
+
+    Args:
+        forward_number, backward_number: cast, format or name ("e4m3", "bfp(8,16)"); None rounds nothing.
+        forward_rounding, backward_rounding: in place of what the format says. Default: its own, which is "nearest"
+            unless it names another.
+        clamping_grad_zero: the gradient is zero where the forward pass clamped; for fixed point alone.
+        backward_hooks: functions of the gradient, applied in order before it is masked and rounded.
+
+    It has no parameters and nothing in its ``state_dict``. NaN, infinities, signed zeros, overflow and random bits are
+    those of ``gemmsim.quantizer``, which is what its ``forward`` calls.
+
+    Raises:
+        FormatError: for unknown names, and for ``clamping_grad_zero`` with another forward format.
+    """
+
+    def __init__(
+        self,
+        forward_number: TargetLike | None = None,
+        backward_number: TargetLike | None = None,
+        forward_rounding: RoundingLike | None = None,
+        backward_rounding: RoundingLike | None = None,
+        clamping_grad_zero: bool = False,
+        backward_hooks: Sequence[GradHook] = (),
+    ) -> None:
+        super().__init__()
+        self.function = quantizer(
+            forward_number, backward_number, forward_rounding, backward_rounding, clamping_grad_zero, backward_hooks
+        )
+
+    def forward(self, x: Tensor) -> Tensor:
+        """``x`` rounded, in its dtype."""
+        return self.function(x)
+
+    def extra_repr(self) -> str:
+        """The formats, and what else is not the default."""
+        f = self.function
+        parts = [f"forward={f.forward}", f"backward={f.backward}"]
+        parts += ["clamping_grad_zero=True"] if f.clamping_grad_zero else []
+        parts += [f"{len(f.backward_hooks)} backward hooks"] if f.backward_hooks else []
+        return ", ".join(parts)

@@ -1,0 +1,109 @@
+"""Operands in block formats: codes and scales with blocks along the contraction dimension, and what they hold."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from gemmsim.backends import cpu
+from gemmsim.formats import E8M0, BlockFormat, BlockMode, FixedFormat, ScaleRule
+
+from .errors import DeviceError, message
+
+__all__ = ["BlockOperand", "encode_operand", "tensor_scale_of"]
+
+#: Code of 1 in e8m0.
+_ONE = 127
+
+
+@dataclass(frozen=True)
+class BlockOperand:
+    """``size`` elements along ``dim`` (-1 or -2), in the bytes of ``packing``, with a scale for each block of them.
+
+    ``tensor_scale``: of formats with a second scale, else 1.
+    """
+
+    codes: Tensor
+    scales: Tensor
+    format: BlockFormat
+    dim: int
+    size: int
+    packing: str = "bytes"
+    tensor_scale: float = 1.0
+
+    @property
+    def shape(self) -> torch.Size:
+        """Of the tensor it stands for."""
+        shape = list(self.codes.shape)
+        shape[self.dim] = self.size
+        return torch.Size(shape)
+
+    def values(self) -> Tensor:
+        """Element times scale times the tensor's scale, exact: float32 where that holds them, else float64."""
+        fmt = replace(self.format, tensor_scale=False)
+        if self._fits_float32():
+            values = torch.empty(self.shape, dtype=torch.float32)
+            if values.numel():
+                cpu.decode_blocks(self.codes, self.scales, fmt, values, self.dim, self.packing)
+        else:
+            factors = self.factors().repeat_interleave(fmt.block_size, self.dim).narrow(self.dim, 0, self.size)
+            values = self.elements().double().mul_(factors)
+        return values.double().mul_(self.tensor_scale) if self.format.tensor_scale else values
+
+    def elements(self) -> Tensor:
+        """Each element without its scale, in float32, which holds all of them."""
+        elements = torch.empty(self.shape, dtype=torch.float32)
+        if elements.numel():
+            whole = replace(self.format, block_size=self.size, scale=E8M0, rule=ScaleRule.FLOOR, tensor_scale=False)
+            shape = [1 if d == elements.dim() + self.dim else n for d, n in enumerate(elements.shape)]
+            ones = torch.full((1,), _ONE, dtype=torch.uint8).expand(shape)
+            cpu.decode_blocks(self.codes, ones, whole, elements, self.dim, self.packing)
+        return elements
+
+    def factors(self) -> Tensor:
+        """The scales in float64."""
+        return cpu.scale_table(self.format)[self.scales.long()]
+
+    def _fits_float32(self) -> bool:
+        """Whether binary32 holds every product of element and scale: its range reaches as low as any, not as high."""
+        if self.format.scale != E8M0 or self.scales.numel() == 0:
+            return True
+        # NaN blocks have the largest code.
+        largest = int(torch.where(self.scales == 255, 0, self.scales).amax())
+        element, shift = self.format.element, 0
+        if self.format.mode is BlockMode.TORCHMX and isinstance(element, FixedFormat):
+            shift = element.frac
+        return element.max * 2.0 ** (largest - _ONE + shift) < 2.0**128
+
+
+def tensor_scale_of(x: Tensor, fmt: BlockFormat) -> Tensor:
+    """amax(x) / (largest scale * largest element) as a float32 tensor of no dimensions, at least 2^-96; 1 if empty."""
+    if x.numel() == 0:
+        return torch.ones((), dtype=torch.float32, device=x.device)
+    amax = x.detach().abs().amax().to(torch.float32)
+    return (amax / (fmt.scale.max * fmt.element.max)).clamp(min=2.0**-96)
+
+
+def encode_operand(owner: str, x: Tensor, fmt: BlockFormat, dim: int) -> BlockOperand:
+    """``x`` in ``fmt`` with blocks along ``dim``; each stored element once where a batch dimension is expanded.
+
+    Raises:
+        DeviceError: for a tensor that is not on the CPU.
+    """
+    if x.device.type != "cpu":
+        asked = f"{owner}: an operand in {fmt} on {x.device}"
+        raise DeviceError(message(asked, "tensors on the CPU for block formats", "Use .cpu()."))
+    second = float(tensor_scale_of(x, fmt)) if fmt.tensor_scale else 1.0
+    for d in range(x.dim() - 2):
+        if x.stride(d) == 0 and x.shape[d] > 1:
+            x = x.narrow(d, 0, 1)
+    shape: list[Any] = list(x.shape)
+    shape[dim] = -(-x.shape[dim] // fmt.block_size)
+    codes = torch.empty(x.shape, dtype=torch.uint8)
+    scales = torch.empty(shape, dtype=torch.uint8)
+    if codes.numel():
+        cpu.encode_blocks(x, fmt, codes, scales, dim, "bytes", second)
+    return BlockOperand(codes, scales, fmt, dim, x.shape[dim], "bytes", second)

@@ -1,0 +1,126 @@
+"""Matrix products of operands in block formats, below PyTorch's dispatcher."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import lru_cache
+from typing import TypeAlias
+
+import torch
+from torch import Tensor
+
+from gemmsim.arithmetic import GemmSpec, SpecError
+from gemmsim.arithmetic.block_operands import takes_scales
+from gemmsim.arithmetic.hardware import Hardware
+from gemmsim.backends import cpu
+from gemmsim.formats import E8M0, BlockFloatFormat, BlockFormat, Cast, FloatFormat, Sharing
+
+from . import kernels
+from .block_operands import BlockOperand, encode_operand
+from .errors import message
+from .seeds import Site
+
+__all__ = ["Operand", "count_overflows", "matmul", "operands_of", "plain_spec"]
+
+Operand: TypeAlias = Tensor | BlockOperand
+
+
+def operands_of(owner: str, a: Tensor, b: Tensor, spec: GemmSpec, seed: int = 0) -> tuple[Operand, Operand]:
+    """``a`` and ``b`` in the block formats that ``spec`` names, blocks along the contraction dimension."""
+    left: Operand = encode_operand(owner, a, spec.a, -1) if isinstance(spec.a, BlockFormat) else a
+    right: Operand = encode_operand(owner, b, spec.b, -2) if isinstance(spec.b, BlockFormat) else b
+    if isinstance(spec.a, BlockFloatFormat):
+        left = kernels.quantize(a, spec.a, seed, Site.OPERAND_A)
+    if isinstance(spec.b, BlockFloatFormat):
+        by_block = spec.b.sharing is Sharing.BLOCK
+        right = kernels.quantize(b, replace(spec.b, dim=-2) if by_block else spec.b, seed, Site.OPERAND_B)
+    return left, right
+
+
+def matmul(
+    a: Operand,
+    b: Operand,
+    spec: GemmSpec,
+    seed: int,
+    dtype: torch.dtype,
+    shape: tuple[int, ...],
+    c: Tensor | None = None,
+    select: Tensor | None = None,
+) -> tuple[Tensor, object]:
+    """The product of encoded (or plain) operands in ``dtype`` and of ``shape``, and what ran."""
+    if not takes_scales(spec.accumulator):
+        return kernels.general_matmul(_values(a), _values(b), plain_spec(spec), seed, dtype, c, select)
+    if c is not None or select is not None:
+        asked = f"matmul: c or select with {str(spec)!r}"
+        raise SpecError(message(asked, "neither with scaled(...) or block-scaled instructions", "Add c to the result."))
+    out = torch.empty(shape, dtype=dtype)
+    if out.numel() == 0:
+        return out, kernels.NOTHING
+    left, right, scales = _parts(a, b, spec, seed, shape[:-2])
+    if len(shape) > 2 and right.numel() == right.shape[-2] * right.shape[-1]:  # one matrix b: all rows in one product
+        rows = out.numel() // shape[-1]
+        left, scales = left.reshape(rows, left.shape[-1]), _one_batch(scales, rows)
+        return out, cpu.gemm(left, right.reshape(right.shape[-2:]), spec, out.view(rows, -1), seed, scales=scales)
+    return out, cpu.gemm(left, right, spec, out, seed, scales=scales)
+
+
+def count_overflows(a: Tensor, b: Tensor, spec: GemmSpec, counts: Tensor, seed: int) -> None:
+    """Add the overflows of each element of the product to ``counts``, contiguous int64 of its shape."""
+    left, right = operands_of("count_overflows", a, b, spec, seed)
+    batch = counts.shape[:-2]
+    if not takes_scales(spec.accumulator):
+        x, y = (t.expand(*batch, *t.shape[-2:]) for t in (_values(left), _values(right)))
+        cpu.count_overflows(x, y, plain_spec(spec), counts, seed)
+        return
+    x, y, scales = _parts(left, right, spec, seed, batch)
+    cpu.count_overflows(x, y, spec, counts, seed, scales)
+
+
+@lru_cache(maxsize=4096)
+def plain_spec(spec: GemmSpec) -> GemmSpec:
+    """``spec`` for operands that hold the values of its block formats already; ordinary casts stay."""
+    return replace(spec, a=spec.cast_a, b=spec.cast_b)
+
+
+def _values(x: Operand) -> Tensor:
+    return x.values() if isinstance(x, BlockOperand) else x
+
+
+def _parts(
+    a: Operand, b: Operand, spec: GemmSpec, seed: int, batch: tuple[int, ...]
+) -> tuple[Tensor, Tensor, cpu.Scales]:
+    """Elements of both operands, and their scales, all expanded to the batch."""
+    k = a.shape[-1]
+    group = spec.group
+    assert group is not None
+    sizes = [x.format.block_size if isinstance(x, BlockOperand) else group for x in (a, b)]
+    counts = [-(-k // size) for size in sizes]
+    unit = torch.ones(1, dtype=torch.float64)
+    left_scales = a.factors() if isinstance(a, BlockOperand) else unit.expand(a.shape[-2], counts[0])
+    right_scales = b.factors() if isinstance(b, BlockOperand) else unit.expand(counts[1], b.shape[-1])
+    seconds = [x.tensor_scale for x in (a, b) if isinstance(x, BlockOperand) and x.format.tensor_scale]
+    tensor = None if not seconds else seconds[0] * (seconds[1] if len(seconds) > 1 else 1.0)
+    left = a.elements() if isinstance(a, BlockOperand) else _cast(a, spec.cast_a, seed, Site.OPERAND_A)
+    right = b.elements() if isinstance(b, BlockOperand) else _cast(b, spec.cast_b, seed, Site.OPERAND_B)
+    tensors = [left, right, left_scales, right_scales]
+    left, right, left_scales, right_scales = (t.expand(*batch, *t.shape[-2:]) for t in tensors)
+    return left, right, cpu.Scales(left_scales, right_scales, sizes[0], sizes[1], tensor, _scale_format(spec))
+
+
+def _cast(x: Tensor, cast: Cast | None, seed: int, site: int) -> Tensor:
+    """A plain operand after its cast, whose random bits belong to the tensor as given."""
+    return x if cast is None else kernels.quantize(x, cast, seed, site, widen=True)
+
+
+def _scale_format(spec: GemmSpec) -> FloatFormat:
+    """Format of the scales of a block-scaled instruction; elsewhere nothing depends on it."""
+    if not isinstance(spec.accumulator, Hardware):
+        return E8M0
+    blocks = [fmt for fmt in (spec.a, spec.b) if isinstance(fmt, BlockFormat)]
+    return blocks[0].scale
+
+
+def _one_batch(scales: cpu.Scales, rows: int) -> cpu.Scales:
+    a, b = scales.a, scales.b
+    one = b.reshape(-1, *b.shape[-2:])[0]
+    return replace(scales, a=a.reshape(rows, a.shape[-1]), b=one)
