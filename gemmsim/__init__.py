@@ -84,7 +84,19 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 #: Submodules by name, and public names by the submodule that defines them.
-_MODULES = ("acc", "arithmetic", "backends", "formats", "functional", "hardware", "mx", "nn", "ops", "optim", "reference")
+_MODULES = (
+    "acc",
+    "arithmetic",
+    "backends",
+    "formats",
+    "functional",
+    "hardware",
+    "mx",
+    "nn",
+    "ops",
+    "optim",
+    "reference",
+)
 _NAMES = {
     "arithmetic": ("Accumulator", "GemmSpec", "SelectError", "SpecError", "UnsupportedSpec"),
     "formats": ("Cast", "FormatError"),
