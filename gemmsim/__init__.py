@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from . import mx as mx
     from . import nn as nn
     from . import ops as ops
+    from . import optim as optim
     from . import reference as reference
     from . import tensor_quant as tensor_quant
     from .arithmetic import Accumulator as Accumulator
@@ -94,6 +95,7 @@ _MODULES = (
     "mx",
     "nn",
     "ops",
+    "optim",
     "reference",
     "tensor_quant",
 )
@@ -187,6 +189,7 @@ __all__ = [
     "mx",
     "nn",
     "ops",
+    "optim",
     "qconv1d",
     "qconv2d",
     "qconv3d",

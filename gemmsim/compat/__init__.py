@@ -10,12 +10,14 @@ from typing import Any
 
 _SYSTEMS = (
     "modelopt",
+    "mptorch",
     "torchao",
     "torchmx",
 )
 
 __all__ = [
     "modelopt",
+    "mptorch",
     "torchao",
     "torchmx",
 ]
