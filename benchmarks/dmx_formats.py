@@ -1,4 +1,4 @@
-"""Casts to d-Matrix's formats against copy_, into memory that is there, and against dmx-compressor where it is installed.
+"""Casts to d-Matrix's formats against copy_, into memory that is there, and against dmx-compressor where it is there.
 
 Each reads and writes 4 bytes an element, as copy_ does, so the ratio is one of times. The bits of the first elements
 are compared with the exact reference before anything is timed. ``cast`` rows are the facade's, which allocates: run

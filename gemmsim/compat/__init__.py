@@ -11,6 +11,8 @@ from typing import Any
 _SYSTEMS = (
     "dmx",
     "qtorch",
+    "modelopt",
+    "mptorch",
     "torchao",
     "torchmx",
 )
@@ -18,6 +20,8 @@ _SYSTEMS = (
 __all__ = [
     "dmx",
     "qtorch",
+    "modelopt",
+    "mptorch",
     "torchao",
     "torchmx",
 ]
