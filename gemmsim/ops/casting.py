@@ -31,7 +31,8 @@ def quantize(
     Args:
         x: float32, float64, float16 or bfloat16; any strides.
         fmt: a cast or format, or its name: "e4m3", "e5m10/rtz", "fixed(8,4)/sr8", "bfp(8,16)". In block floating point
-            the elements of a block share an exponent; ``BlockFloatFormat`` says what happens there.
+            the elements of a block share an exponent; ``BlockFloatFormat`` says what happens there, and
+            ``FiniteFloatFormat`` and ``ScaledBlockFormat`` do for d-Matrix's "FP[1|4|3,7](_N)" and "MXFP8[E4M3]{32}".
         rounding, overflow: in place of what ``fmt`` says; without either rne and "infinity".
         out: receives and is the result: ``x``'s shape, any of the four dtypes, ``x`` itself for in place.
         seed: seed of the random bits, 0 to 2**64 - 1, for stochastic rounding; None draws one from torch's default CPU
