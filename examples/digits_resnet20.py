@@ -11,10 +11,15 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 import gemmsim as gs
-from gemmsim.optim import QOptim, QSGD
+from gemmsim.optim import QSGD, QOptim
 
 #: FP8 training as usual: e4m3 forward, e5m2 gradients; the accumulator is what differs.
-RUNS = {"float32": None, "FP8, fp32 accumulator": "fp32", "FP8, e6m7 accumulator": "e6m7", "FP8, e6m4 accumulator": "e6m4"}
+RUNS = {
+    "float32": None,
+    "FP8, fp32 accumulator": "fp32",
+    "FP8, e6m7 accumulator": "e6m7",
+    "FP8, e6m4 accumulator": "e6m4",
+}
 
 
 def formats(accumulator: str | None) -> gs.QAffineFormats | None:
