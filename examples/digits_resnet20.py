@@ -25,9 +25,9 @@ RUNS = {
 def formats(accumulator: str | None) -> gs.QAffineFormats | None:
     if accumulator is None:
         return None
-    return gs.QAffineFormats(
-        fprop=f"e4m3 : {accumulator}", dgrad=f"e5m2 * e4m3 : {accumulator}", wgrad=f"e5m2 * e4m3 : {accumulator}"
-    )
+    backward = f"e5m2 * e4m3 : {accumulator}"
+    # A power of two for each matrix keeps small gradients within e5m2.
+    return gs.QAffineFormats(fprop=f"e4m3 : {accumulator}", dgrad=backward, wgrad=backward, use_scaling=True)
 
 
 class Block(nn.Module):

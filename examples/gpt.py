@@ -37,7 +37,8 @@ class Run:
         if self.accumulator is None:
             return None
         backward = f"e5m2 * e4m3 : {self.accumulator}"
-        return gs.QAffineFormats(fprop=f"e4m3 : {self.accumulator}", dgrad=backward, wgrad=backward)
+        # Gradients of a mean over a thousand letters are far below what e5m2 holds: each matrix gets a power of two.
+        return gs.QAffineFormats(fprop=f"e4m3 : {self.accumulator}", dgrad=backward, wgrad=backward, use_scaling=True)
 
     @property
     def softmax(self) -> gs.QSoftmaxFormats | None:

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from . import ops as ops
     from . import optim as optim
     from . import reference as reference
+    from . import tensor_quant as tensor_quant
     from .arithmetic import Accumulator as Accumulator
     from .arithmetic import GemmSpec as GemmSpec
     from .arithmetic import SelectError as SelectError
@@ -96,6 +97,7 @@ _MODULES = (
     "ops",
     "optim",
     "reference",
+    "tensor_quant",
 )
 _NAMES = {
     "arithmetic": ("Accumulator", "GemmSpec", "SelectError", "SpecError", "UnsupportedSpec"),
@@ -222,6 +224,7 @@ __all__ = [
     "quantize",
     "quantizer",
     "reference",
+    "tensor_quant",
 ]
 
 

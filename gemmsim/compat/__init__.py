@@ -9,12 +9,14 @@ from importlib import import_module
 from typing import Any
 
 _SYSTEMS = (
+    "modelopt",
     "mptorch",
     "torchao",
     "torchmx",
 )
 
 __all__ = [
+    "modelopt",
     "mptorch",
     "torchao",
     "torchmx",

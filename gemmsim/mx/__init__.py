@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from .inference import NVFP4InferenceLinear as NVFP4InferenceLinear
     from .linear import MXLinear as MXLinear
     from .linear import NVFP4Linear as NVFP4Linear
-    from .matmul import matmul as matmul
+    from .multiply import matmul as matmul
     from .plot import plot_formats as plot_formats
     from .swap import quantize_ as quantize_
     from .swap import swap_linear_with_mx_inference_linear as swap_linear_with_mx_inference_linear
@@ -74,7 +74,7 @@ _HOME = {
     "format_table": "table",
     "from_blocked": "swizzle",
     "load_file": "files",
-    "matmul": "matmul",
+    "matmul": "multiply",
     "mx_attention": "attention",
     "plot_formats": "plot",
     "quantize": "convert",
