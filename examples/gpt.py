@@ -145,7 +145,7 @@ def write(model: nn.Module, text: Text, start: str, length: int, seed: int = 0) 
 
 
 def main() -> None:
-    options = arguments(__doc__ or "", epochs=12, batch=16)
+    options = arguments(__doc__ or "", epochs=8, batch=16)
     context, width, heads, depth, steps = (16, 16, 2, 1, 3) if options.smoke else (64, 64, 4, 2, 50)
     text = Text(context, options.batch, steps, options.seed)
     x, y = text.windows(text.test, 8 if options.smoke else 64, torch.Generator().manual_seed(1))
