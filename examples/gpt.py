@@ -3,7 +3,7 @@
 The text is ``pydoc_data.topics``, which every Python has. Everything computes as the run says: projections, attention,
 softmax, layer norms, the head, forward and backward, and the optimizer's weights and moments.
 
-python examples/gpt.py            about ten minutes on two cores
+python examples/gpt.py            minutes on a CPU
 python examples/gpt.py --smoke    seconds
 """
 
