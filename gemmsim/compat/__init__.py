@@ -9,6 +9,8 @@ from importlib import import_module
 from typing import Any
 
 _SYSTEMS = (
+    "dmx",
+    "qtorch",
     "modelopt",
     "mptorch",
     "torchao",
@@ -16,6 +18,8 @@ _SYSTEMS = (
 )
 
 __all__ = [
+    "dmx",
+    "qtorch",
     "modelopt",
     "mptorch",
     "torchao",

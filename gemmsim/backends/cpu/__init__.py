@@ -1,7 +1,7 @@
 """The CPU backend: a C library without Python or torch in it, called with raw pointers (cutlass_kernels/cpu)."""
 
 from .block import PACKINGS, decode_blocks, encode_blocks, quantize_blocks
-from .block_float import quantize_block_float
+from .block_float import quantize_tensor
 from .gathered import Gathered, gathered_gemm
 from .gemm import count_overflows, gemm, supported
 from .library import ISAS, LibraryError, build_info, isa, set_isa
@@ -32,7 +32,7 @@ __all__ = [
     "gemm",
     "isa",
     "quantize",
-    "quantize_block_float",
+    "quantize_tensor",
     "quantize_blocks",
     "run_rows",
     "scaled_blocks",
