@@ -9,11 +9,13 @@ from importlib import import_module
 from typing import Any
 
 _SYSTEMS = (
+    "microxcaling",
     "torchao",
     "torchmx",
 )
 
 __all__ = [
+    "microxcaling",
     "torchao",
     "torchmx",
 ]
