@@ -18,11 +18,13 @@ if TYPE_CHECKING:
     from . import arithmetic as arithmetic
     from . import backends as backends
     from . import formats as formats
+    from . import functional as functional
     from . import hardware as hardware
     from . import mx as mx
     from . import nn as nn
     from . import ops as ops
     from . import reference as reference
+    from . import tensor_quant as tensor_quant
     from .arithmetic import Accumulator as Accumulator
     from .arithmetic import GemmSpec as GemmSpec
     from .arithmetic import SelectError as SelectError
@@ -30,17 +32,49 @@ if TYPE_CHECKING:
     from .arithmetic import UnsupportedSpec as UnsupportedSpec
     from .formats import Cast as Cast
     from .formats import FormatError as FormatError
+    from .functional import qadaptive_avgpool as qadaptive_avgpool
+    from .functional import qadd as qadd
+    from .functional import qattention as qattention
+    from .functional import qavgpool as qavgpool
+    from .functional import qavgpool1d as qavgpool1d
+    from .functional import qavgpool2d as qavgpool2d
+    from .functional import qavgpool3d as qavgpool3d
+    from .functional import qbatchnorm as qbatchnorm
+    from .functional import qdiv as qdiv
+    from .functional import qembedding as qembedding
+    from .functional import qgelu as qgelu
+    from .functional import qgroupnorm as qgroupnorm
+    from .functional import qlayernorm as qlayernorm
+    from .functional import qmean as qmean
+    from .functional import qmul as qmul
+    from .functional import qpow as qpow
+    from .functional import qrelu as qrelu
+    from .functional import qrmsnorm as qrmsnorm
+    from .functional import qsilu as qsilu
+    from .functional import qsoftmax as qsoftmax
+    from .functional import qsqrt as qsqrt
+    from .functional import qsum as qsum
     from .ops import DeviceError as DeviceError
     from .ops import DTypeError as DTypeError
     from .ops import GradError as GradError
     from .ops import OverlapError as OverlapError
     from .ops import QAffineFormats as QAffineFormats
+    from .ops import QAttentionFormats as QAttentionFormats
+    from .ops import QGELUFormats as QGELUFormats
+    from .ops import QLayerNormFormats as QLayerNormFormats
+    from .ops import QSoftmaxFormats as QSoftmaxFormats
     from .ops import SeedError as SeedError
     from .ops import ShapeError as ShapeError
     from .ops import count_overflows as count_overflows
     from .ops import cublas_acceleration as cublas_acceleration
     from .ops import explain as explain
     from .ops import last_backend as last_backend
+    from .ops import qconv1d as qconv1d
+    from .ops import qconv2d as qconv2d
+    from .ops import qconv3d as qconv3d
+    from .ops import qconv_transpose1d as qconv_transpose1d
+    from .ops import qconv_transpose2d as qconv_transpose2d
+    from .ops import qconv_transpose3d as qconv_transpose3d
     from .ops import qlinear as qlinear
     from .ops import qmatmul as qmatmul
     from .ops import qmm as qmm
@@ -50,22 +84,68 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 #: Submodules by name, and public names by the submodule that defines them.
-_MODULES = ("acc", "arithmetic", "backends", "formats", "hardware", "mx", "nn", "ops", "reference")
+_MODULES = (
+    "acc",
+    "arithmetic",
+    "backends",
+    "formats",
+    "functional",
+    "hardware",
+    "mx",
+    "nn",
+    "ops",
+    "reference",
+    "tensor_quant",
+)
 _NAMES = {
     "arithmetic": ("Accumulator", "GemmSpec", "SelectError", "SpecError", "UnsupportedSpec"),
     "formats": ("Cast", "FormatError"),
+    "functional": (
+        "qadaptive_avgpool",
+        "qadd",
+        "qattention",
+        "qavgpool",
+        "qavgpool1d",
+        "qavgpool2d",
+        "qavgpool3d",
+        "qbatchnorm",
+        "qdiv",
+        "qembedding",
+        "qgelu",
+        "qgroupnorm",
+        "qlayernorm",
+        "qmean",
+        "qmul",
+        "qpow",
+        "qrelu",
+        "qrmsnorm",
+        "qsilu",
+        "qsoftmax",
+        "qsqrt",
+        "qsum",
+    ),
     "ops": (
         "DTypeError",
         "DeviceError",
         "GradError",
         "OverlapError",
         "QAffineFormats",
+        "QAttentionFormats",
+        "QGELUFormats",
+        "QLayerNormFormats",
+        "QSoftmaxFormats",
         "SeedError",
         "ShapeError",
         "count_overflows",
         "cublas_acceleration",
         "explain",
         "last_backend",
+        "qconv1d",
+        "qconv2d",
+        "qconv3d",
+        "qconv_transpose1d",
+        "qconv_transpose2d",
+        "qconv_transpose3d",
         "qlinear",
         "qmatmul",
         "qmm",
@@ -85,6 +165,10 @@ __all__ = [
     "GradError",
     "OverlapError",
     "QAffineFormats",
+    "QAttentionFormats",
+    "QGELUFormats",
+    "QLayerNormFormats",
+    "QSoftmaxFormats",
     "SeedError",
     "SelectError",
     "ShapeError",
@@ -97,17 +181,47 @@ __all__ = [
     "cublas_acceleration",
     "explain",
     "formats",
+    "functional",
     "hardware",
     "last_backend",
     "mx",
     "nn",
     "ops",
+    "qconv1d",
+    "qconv2d",
+    "qconv3d",
+    "qconv_transpose1d",
+    "qconv_transpose2d",
+    "qconv_transpose3d",
+    "qadaptive_avgpool",
+    "qadd",
+    "qattention",
+    "qavgpool",
+    "qavgpool1d",
+    "qavgpool2d",
+    "qavgpool3d",
+    "qbatchnorm",
+    "qdiv",
+    "qembedding",
+    "qgelu",
+    "qgroupnorm",
+    "qlayernorm",
     "qlinear",
     "qmatmul",
+    "qmean",
     "qmm",
+    "qmul",
+    "qpow",
+    "qrelu",
+    "qrmsnorm",
+    "qsilu",
+    "qsoftmax",
+    "qsqrt",
+    "qsum",
     "quantize",
     "quantizer",
     "reference",
+    "tensor_quant",
 ]
 
 

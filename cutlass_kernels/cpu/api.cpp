@@ -50,7 +50,7 @@ int gemmsim_abi(int64_t* sizes) {
     sizes[0] = sizeof(Cast);
     sizes[1] = sizeof(GemmArgs);
     sizes[2] = sizeof(QuantizeArgs);
-    return 2;
+    return 3;
 }
 
 const char* gemmsim_isa() { return isa().name; }
@@ -66,6 +66,15 @@ int64_t gemmsim_gemm(const GemmArgs* g) {
     if (g->member_count && !(g->extras && g->extras->select)) return -3;
     try {
         return run_gemm(isa(), *g).packed();
+    } catch (const std::bad_alloc&) {
+        return -1;
+    }
+}
+
+int64_t gemmsim_gathered_gemm(const GemmArgs* g, const Gather* gather) {
+    if (g->member_count) return -3;
+    try {
+        return run_gemm(isa(), *g, gather).packed();
     } catch (const std::bad_alloc&) {
         return -1;
     }

@@ -44,6 +44,15 @@ struct GemmArgs {
     const Member* members;
 };
 
+// Index tables of operand A; all offsets in elements. Row m lies at m / inner * a_outer + rows[m % inner], term k at cols[k]
+// from there; row m of the result at m / inner * c_outer + m % inner * c_row. a_row and a_col are not read. The operand's
+// values are those of its format already: its cast tells what they can be and rounds nothing. Batches of the product lie
+// side by side where random bits are drawn: column batch * n + j, row m.
+struct Gather {
+    const int64_t *rows, *cols;
+    int64_t inner, a_outer, c_outer;
+};
+
 // What ran: which kernels computed at least one tile, and what the planner had proved for all of them.
 struct Report {
     uint8_t used[2][STEPS][ALL_KINDS];  // carrier, step, kind
@@ -83,7 +92,7 @@ struct QuantizeArgs {
     int32_t threads, reserved;
 };
 
-Report run_gemm(const Isa& isa, const GemmArgs& g);
+Report run_gemm(const Isa& isa, const GemmArgs& g, const Gather* gather = nullptr);
 int run_quantize(const Isa& isa, const QuantizeArgs& q);
 
 }  // namespace gemmsim
@@ -92,5 +101,6 @@ GEMMSIM_API int gemmsim_abi(int64_t* sizes);        // version; sizes of Cast, G
 GEMMSIM_API const char* gemmsim_isa();              // the instruction set in use
 GEMMSIM_API int gemmsim_set_isa(const char* name);  // 0 ok, 1 unknown name, 2 not on this machine
 GEMMSIM_API int64_t gemmsim_gemm(const gemmsim::GemmArgs* g);  // Report::packed(); -1: out of memory, -2: not whole numbers, -3: no select
+GEMMSIM_API int64_t gemmsim_gathered_gemm(const gemmsim::GemmArgs* g, const gemmsim::Gather* gather);  // no palettes
 GEMMSIM_API int gemmsim_quantize(const gemmsim::QuantizeArgs* q);
 GEMMSIM_API const char* gemmsim_build();            // compiler and flags in words

@@ -7,6 +7,7 @@
 #include "api.h"
 #include "addend.h"
 #include "float_state.h"
+#include "gather.h"
 #include "palette.h"
 
 namespace gemmsim {
@@ -41,11 +42,12 @@ template <class T> struct Product {
     int64_t block_rows;
     const TermOrder order;
     const Members* const members;  // of a palette, of which `r` is any; else null
+    const Gather* const gather;    // tables of A; null: it is a matrix
     const bool planned;  // the choice of kernel depends on the data
 
-    Product(const Isa& i, const GemmArgs& args, const Request& req, int c, const Members* palette = nullptr)
+    Product(const Isa& i, const GemmArgs& args, const Request& req, int c, const Members* palette = nullptr, const Gather* tables = nullptr)
         : isa(i), g(args), r(req), carrier(sizeof(T) == 4 ? 0 : 1), kind_carrier(c), nr(i.nr[carrier]), panels((args.n + nr - 1) / nr),
-          blocks((args.m + MR - 1) / MR), order(palette ? TermOrder() : TermOrder(req, args.k)), members(palette),
+          blocks((args.m + MR - 1) / MR), order(palette ? TermOrder() : TermOrder(req, args.k)), members(palette), gather(tables),
           planned(palette || req.method >= INTEGER || (c != 2 && !all_native(req, carrier))) {
         // A block of rows is packed once and used against all of B: as tall as half a megabyte, but enough blocks for the threads
         const int64_t fit = (1 << 19) / ((g.k + 1) * MR * (int64_t)sizeof(T));
@@ -89,6 +91,7 @@ template <class T> struct Product {
         const double* const a = x->a + offset(x->batch, g.batch, g.batch_dims, batch) + row * x->a_row;
         return TileScales{x, a, x->b + offset(x->batch + g.batch_dims, g.batch, g.batch_dims, batch) + col * x->b_col};
     }
+    int64_t result_row(int64_t m) const { return gather ? m / gather->inner * gather->c_outer + m % gather->inner * g.c_row : m * g.c_row; }
 
     // `places` of a palette's elements: those computed elsewhere are left alone; null: all.
     void save_tile(T* c, int64_t batch, int64_t row0, int rows, int64_t col0, int cols, const uint8_t* places) const {
@@ -96,7 +99,7 @@ template <class T> struct Product {
         for (int i = 0; i < rows; ++i) {
             T* x = c + i * nr;
             if (r.out.flags & PRESENT) isa.round(carrier, x, cols, r.out, 0, 0, 0);
-            char* const row = base + ((row0 + i) * g.c_row + col0 * g.c_col) * dtype_size(g.c_dtype);
+            char* const row = base + (result_row(row0 + i) + col0 * g.c_col) * dtype_size(g.c_dtype);
             for (int j = 0, end; j < cols; j = end) {
                 const bool here = !places || places[i * nr + j] != NOT_HERE;
                 for (end = places ? j + 1 : cols; end < cols && (places[i * nr + end] != NOT_HERE) == here;) ++end;
@@ -109,7 +112,11 @@ template <class T> struct Product {
     void block(int64_t batch, int64_t first, int64_t count, int64_t p0, int64_t p1, const T* packed_b, const Stats& sb, T* packed_a, Report* report) const {
         const Matrix a = operand_a(batch);
         Stats sa = EMPTY_STATS;
-        for (int64_t q = 0; q < count; ++q) pack_a(isa, carrier, a, (first + q) * MR, r.a, at(), packed_a + q * g.k * MR, planned ? &sa : nullptr);
+        for (int64_t q = 0; q < count; ++q) {
+            T* const panel = packed_a + q * g.k * MR;
+            if (gather) pack_gathered(isa, carrier, a, *gather, (first + q) * MR, at(), panel, planned ? &sa : nullptr);
+            else pack_a(isa, carrier, a, (first + q) * MR, r.a, at(), panel, planned ? &sa : nullptr);
+        }
         if (integers() && (sa.non_finite || sb.non_finite || sa.lsb < 0 || sb.lsb < 0)) report->fractions = 1;
         if (members) return palette_block(batch, first, count, p0, p1, packed_b, sa, sb, packed_a, report);
         const Addend addend = addend_of(batch);
@@ -133,7 +140,8 @@ template <class T> struct Product {
 
     Tile tile_at(int64_t batch, int64_t row, int64_t col, const T* a, const T* b, T* c) const {
         const int rows = (int)(g.m - row < MR ? g.m - row : MR), cols = (int)(g.n - col < nr ? g.n - col : nr);
-        return Tile{a, b, c, g.k, rows, cols, nullptr, nullptr, g.seed, (uint64_t)(batch * g.m + row), (uint32_t)col, 0, nullptr};
+        const uint64_t row0 = (uint64_t)(gather ? row : batch * g.m + row), col0 = (uint64_t)(gather ? batch * g.n + col : col);
+        return Tile{a, b, c, g.k, rows, cols, nullptr, nullptr, g.seed, row0, (uint32_t)col0, 0, nullptr};
     }
 
     // block() of a palette: the elements of this carrier's members.
@@ -293,15 +301,15 @@ static Report run_palette(const Isa& isa, const GemmArgs& g) {
     return report;
 }
 
-Report run_gemm(const Isa& isa, const GemmArgs& g) {
+Report run_gemm(const Isa& isa, const GemmArgs& g, const Gather* gather) {
     if (g.member_count) return run_palette(isa, g);
     const Request r = request_of(g, g.member);
     Report report = {};
     report.proofs = ~0;
     const int carrier = choose_carrier(r, isa.has_directed);
     if (g.m == 0 || g.n == 0) return report;
-    if (carrier == 0 || (carrier == 2 && g.arithmetic == FP32)) Product<float>(isa, g, r, carrier).run(&report);
-    else Product<double>(isa, g, r, carrier).run(&report);
+    if (carrier == 0 || (carrier == 2 && g.arithmetic == FP32)) Product<float>(isa, g, r, carrier, nullptr, gather).run(&report);
+    else Product<double>(isa, g, r, carrier, nullptr, gather).run(&report);
     return report;
 }
 

@@ -11,7 +11,8 @@ namespace gemmsim { namespace NS {
 template <class C, int KIND, bool ALL> INL void blend(Const<C>& k, const Const<C>& m, typename C::VI mask) {
     const bool magic = KIND <= SPECIAL, fast = KIND == FAST || KIND == FAST_CLAMP, clamps = KIND == SPECIAL || KIND == FAST_CLAMP;
 #define BLEND(field) k.field = ALL ? m.field : mask ? m.field : k.field
-    if (magic) BLEND(magic_add);
+    if (magic) BLEND(factor);
+    if (magic && KIND >= SUB && !SPLIT_FLOOR) BLEND(magic_add);
     if (magic && KIND >= SUB) BLEND(magic_min);
     if (fast) BLEND(power_min);
     if (KIND >= SUB) BLEND(keep_sign);

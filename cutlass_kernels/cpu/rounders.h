@@ -31,6 +31,7 @@ template <class C> struct Const {
     VU keep_sign;  // the sign bit if the format has a negative zero
     V random_scale;  // 2^-(MB + r): a draw times this times the magic number is its share of a quantum
     VI power_min;    // magic_min without the extra half: the smallest power of two in directed.h
+    V factor;        // 2^k + 1, k bits being dropped (round_split)
     int rbits, random, neg_zero, mode;
 
     INL Const make(const gemmsim::Cast& c) {
@@ -69,6 +70,7 @@ template <class C> struct Const {
         k.mode = c.mode;
         k.power_min = splat_i<C>(((I)(c.emin + bias + mb + 1 - c.p)) << mb);
         k.random_scale = splat<C>(power(-mb - c.rbits));
+        k.factor = splat<C>(power(mb + 1 - c.p) + 1);
         k.random = c.mode == SR;
         k.neg_zero = (c.flags & NEG_ZERO) != 0;
         k.keep_sign = splat_u<C>(k.neg_zero ? C::SIGN : 0);
@@ -88,6 +90,10 @@ template <class C> struct Const {
     }
 };
 
+template <class C> INL typename C::V with_sign(typename C::V r, typename C::V s, const Const<C>& k) {
+    return (typename C::V)((typename C::VU)r | ((typename C::VU)s & k.keep_sign));  // negative underflow is -0
+}
+
 // r = (s + M) - M with M = 1.5 * 2^(e - p + 1 + MB): the nearest-even addition of the machine does the rounding.
 // Needs p <= MB - 1 and M finite. An integer addition builds M, so that s = 0 never makes a subnormal.
 template <class C, bool SUBNORMALS> INL typename C::V round_magic(typename C::V s, const Const<C>& k) {
@@ -96,7 +102,30 @@ template <class C, bool SUBNORMALS> INL typename C::V round_magic(typename C::V 
     if (SUBNORMALS) m = imax(m, k.magic_min);
     const V r = (s + (V)m) - (V)m;
     if (!SUBNORMALS) return r;
-    return (V)((typename C::VU)r | ((typename C::VU)s & k.keep_sign));  // negative underflow is -0
+    return with_sign(r, s, k);
+}
+
+#if ISA_AVX512
+enum { SPLIT_FLOOR = 1 };  // the larger magnitude is one instruction
+INL C32::V larger(C32::V a, C32::V b) { return (C32::V)_mm512_range_ps((__m512)a, (__m512)b, 3); }
+INL C64::V larger(C64::V a, C64::V b) { return (C64::V)_mm512_range_pd((__m512d)a, (__m512d)b, 3); }
+#else
+enum { SPLIT_FLOOR = 0 };
+template <class V> INL V larger(V a, V) { return a; }
+#endif
+
+// What a number is split with: g = RN(s * (2^k + 1)); with subnormals at least the number that magic_min is.
+template <class C, bool SUBNORMALS> INL typename C::V far_from(typename C::V s, const Const<C>& k) {
+    const typename C::V g = s * k.factor;
+    return SUBNORMALS ? larger(g, (typename C::V)k.magic_min) : g;
+}
+
+// r = g + (s - g), Veltkamp's splitting. k = bits - p >= 2: g is a multiple of an even number of ulps of p bits whenever s
+// is a tie, and s - g lies in the binade whose last place is that ulp: ties go to even. Range as for round_magic.
+template <class C, bool SUBNORMALS> INL typename C::V round_split(typename C::V s, const Const<C>& k) {
+    if constexpr (SUBNORMALS && !SPLIT_FLOOR) return round_magic<C, true>(s, k);
+    const typename C::V g = far_from<C, SUBNORMALS>(s, k), r = g + (s - g);
+    return SUBNORMALS ? with_sign(r, s, k) : r;
 }
 
 template <class C> INL typename C::V select(typename C::VI m, typename C::V a, typename C::V b) { return m ? a : b; }
@@ -144,11 +173,11 @@ template <class C, int KIND> INL typename C::V round_to(typename C::V s, const C
     typedef typename C::V V;
     typedef typename C::VI VI;
     if constexpr (KIND == NONE) return s;
-    if constexpr (KIND == PLAIN) return round_magic<C, false>(s, k);
-    if constexpr (KIND == SUB) return round_magic<C, true>(s, k);
-    if constexpr (KIND == SAT) return round_magic<C, true>(vmin(k.hi, vmax(k.lo, s)), k);  // NaN stays: it is the second operand
+    if constexpr (KIND == PLAIN) return round_split<C, false>(s, k);
+    if constexpr (KIND == SUB) return round_split<C, true>(s, k);
+    if constexpr (KIND == SAT) return round_split<C, true>(vmin(k.hi, vmax(k.lo, s)), k);  // NaN stays: it is the second operand
     if constexpr (KIND == SPECIAL) {
-        const V r = round_magic<C, true>(vmin(k.big_hi, vmax(k.big_lo, s)), k);
+        const V r = round_split<C, true>(vmin(k.big_hi, vmax(k.big_lo, s)), k);
         const V p = select<C>((VI)(r > k.hi), k.over_pos, r);
         return select<C>((VI)(p < k.lo), k.over_neg, p);
     }

@@ -12,10 +12,10 @@ namespace gemmsim { namespace NS {
 
 // A sum of two registers: the carrier's nearest sum, rounded, is right (lemma A of plan.h), and being a multiple of the
 // smallest quantum it does not underflow. Its sign stays where there is a -0, since -0 is the sum of two -0.
-template <class C, int KIND> INL typename C::V meet(typename C::V x, typename C::V y, const Split<C>& f) {
+template <class C, int KIND> INL typename C::V meet(typename C::V x, typename C::V y, const Const<C>& f) {
     const typename C::V s = x + y;
     if (KIND == NONE) return s;
-    const typename C::V r = round_split<C, PLAIN>(s, f);
+    const typename C::V r = round_to<C, PLAIN>(s, f, (typename C::VU){});
     return KIND == SUB ? with_sign(r, s, f) : r;
 }
 
@@ -28,8 +28,8 @@ template <class C, int STEP, int KIND, int ROWS> struct Runs {
     enum { SIZE = ROWS * NV * C::L, DEEP = 44 };
 
     const T *a, *b;
-    const Split<C>& mul;
-    const Split<C>& add;
+    const Const<C>& mul;
+    const Const<C>& add;
     V most;
     VI lost;
 
@@ -44,10 +44,10 @@ template <class C, int STEP, int KIND, int ROWS> struct Runs {
     };
 
     INL_MEMBER V advance(V x, V y, V s) const {
-        if (STEP == FMA_NEAR) return round_split<C, KIND>(vfma(x, y, s), add);
-        if (STEP == FMA_ODD) return round_split<C, KIND>(fma_odd<C>(x, y, s), add);
-        const V q = round_split<C, KIND>(STEP == MA_NEAR ? x * y : mul_odd<C>(x, y), mul);
-        return round_split<C, KIND>(STEP == MA_NEAR ? s + q : add_odd<C>(s, q), add);
+        if (STEP == FMA_NEAR) return round_to<C, KIND>(vfma(x, y, s), add, VU{});
+        if (STEP == FMA_ODD) return round_to<C, KIND>(fma_odd<C>(x, y, s), add, VU{});
+        const V q = round_to<C, KIND>(STEP == MA_NEAR ? x * y : mul_odd<C>(x, y), mul, VU{});
+        return round_to<C, KIND>(STEP == MA_NEAR ? s + q : add_odd<C>(s, q), add, VU{});
     }
     INL_MEMBER V first(V x, V y) const {
         if constexpr (STEP == FMA_ODD && ISA_DIRECTED) return round_product<C, KIND>(x, y, add);
@@ -193,7 +193,7 @@ template <class C, int STEP, int KIND> struct RunsTile {
     const Tile& t;
     const Lengths& lengths;
     const RunsPlan& plan;
-    Split<C> mul, add;
+    Const<C> mul, add;
     typename C::VI lost;
 
     template <int ROWS> INL_MEMBER Rows<ROWS> rows(int row) const {
@@ -237,7 +237,7 @@ template <class C, int STEP, int KIND> struct RunsTile {
 };
 
 template <class C, int STEP, int KIND> static bool runs_tile(const Tile& t, const Lengths& lengths, const RunsPlan& plan) {
-    RunsTile<C, STEP, KIND> tile = {t, lengths, plan, Split<C>::make(*t.mul), Split<C>::make(*t.add), {}};
+    RunsTile<C, STEP, KIND> tile = {t, lengths, plan, Const<C>::make(*t.mul), Const<C>::make(*t.add), {}};
     tile.run();
     for (int l = 0; l < C::L; ++l)
         if (tile.lost[l]) return false;

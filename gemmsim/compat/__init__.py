@@ -10,12 +10,14 @@ from typing import Any
 
 _SYSTEMS = (
     "microxcaling",
+    "modelopt",
     "torchao",
     "torchmx",
 )
 
 __all__ = [
     "microxcaling",
+    "modelopt",
     "torchao",
     "torchmx",
 ]

@@ -5,12 +5,15 @@ Importing this package registers the operators with PyTorch; ``import gemmsim`` 
 
 from .acceleration import cublas_acceleration
 from .affine_formats import QAffineFormats
+from .attention import QAttentionFormats
 from .casting import quantize
+from .convolution import qconv1d, qconv2d, qconv3d, qconv_transpose1d, qconv_transpose2d, qconv_transpose3d
 from .errors import DeviceError, DTypeError, GradError, OverlapError, SeedError, ShapeError
 from .explanation import explain
 from .linear import qlinear
 from .matmul import qmatmul, qmm
 from .overflow import count_overflows
+from .row_formats import QGELUFormats, QLayerNormFormats, QSoftmaxFormats
 from .seeds import Stream, derive_seed
 from .state import BackendRecord, last_backend
 from .straight_through import Quantizer, quantizer
@@ -22,6 +25,10 @@ __all__ = [
     "GradError",
     "OverlapError",
     "QAffineFormats",
+    "QAttentionFormats",
+    "QGELUFormats",
+    "QLayerNormFormats",
+    "QSoftmaxFormats",
     "Quantizer",
     "SeedError",
     "ShapeError",
@@ -31,6 +38,12 @@ __all__ = [
     "derive_seed",
     "explain",
     "last_backend",
+    "qconv1d",
+    "qconv2d",
+    "qconv3d",
+    "qconv_transpose1d",
+    "qconv_transpose2d",
+    "qconv_transpose3d",
     "qlinear",
     "qmatmul",
     "qmm",

@@ -17,7 +17,7 @@ from .scaling import scale_by_power, scale_exponent
 from .seeds import Site, Stream
 from .shapes import broadcast_dims, contract_columns, contract_rows, pad_rank, sum_leading_view
 
-__all__ = ["AffineFunction", "apply_directly", "check_gradient", "work_dtype"]
+__all__ = ["AffineFunction", "add_exponents", "apply_directly", "check_gradient", "quantize_step", "work_dtype"]
 
 
 class AffineFunction(torch.autograd.Function):
@@ -48,10 +48,10 @@ class AffineFunction(torch.autograd.Function):
             scale_a = scale_exponent(a, plan.scale_input, plan.scale_margin, _scale_dims(a, b))
             scale_b = scale_exponent(b, plan.scale_weight, plan.scale_margin, _scale_dims(b, a))
             left, right = scale_by_power(a, scale_a), scale_by_power(b, scale_b)
-        left = _quantize(plan.input_quant, left, seed, Stream.INPUT)
-        right = _quantize(plan.weight_quant, right, seed, Stream.WEIGHT)
-        addend = None if addend is None else _quantize(plan.addend_quant, addend, seed, Stream.ADDEND)
-        scale = _sum(scale_a, scale_b)
+        left = quantize_step(plan.input_quant, left, seed, Stream.INPUT)
+        right = quantize_step(plan.weight_quant, right, seed, Stream.WEIGHT)
+        addend = None if addend is None else quantize_step(plan.addend_quant, addend, seed, Stream.ADDEND)
+        scale = add_exponents(scale_a, scale_b)
         inside = addend if plan.addend_in_accumulator else None
         if inside is not None and scale is not None:
             inside = scale_by_power(inside, scale, torch.float64)
@@ -63,7 +63,7 @@ class AffineFunction(torch.autograd.Function):
             out = scale_by_power(out, -scale)
         if after is not None:
             out = out + after.to(out.dtype)
-        out = _quantize(plan.output_quant, out, seed, Stream.OUTPUT).to(dtype)
+        out = quantize_step(plan.output_quant, out, seed, Stream.OUTPUT).to(dtype)
         return out, None if left is a else left, None if right is b else right, scale_a, scale_b
 
     @staticmethod
@@ -110,12 +110,12 @@ def _gradients(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         dims = (*sorted({*reduced_a, *reduced_b}), -2, -1)
         scale_g = scale_exponent(grad, plan.scale_grad, plan.scale_margin, dims)
         grad = scale_by_power(grad, scale_g)
-    grad = _quantize(plan.grad_quant, grad, ctx.seed, Stream.GRAD)
+    grad = quantize_step(plan.grad_quant, grad, ctx.seed, Stream.GRAD)
     grad_a = grad_b = grad_addend = None
     if ctx.needs_input_grad[0]:
-        grad_a = _dgrad(ctx, grad, right, reduced_a, _sum(scale_g, scale_b))
+        grad_a = _dgrad(ctx, grad, right, reduced_a, add_exponents(scale_g, scale_b))
     if ctx.needs_input_grad[1]:
-        grad_b = _wgrad(ctx, grad, left, reduced_b, _sum(scale_g, scale_a))
+        grad_b = _wgrad(ctx, grad, left, reduced_b, add_exponents(scale_g, scale_a))
     if ctx.needs_input_grad[2]:
         grad_addend = _addend_grad(ctx, grad, scale_g)
     return grad_a, grad_b, grad_addend, None, None, None, None, None
@@ -126,7 +126,8 @@ def _gradients(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
 apply_directly: Callable[..., tuple[Tensor | None, ...]] = super(torch.autograd.Function, AffineFunction).apply
 
 
-def _sum(x: Tensor | None, y: Tensor | None) -> Tensor | None:
+def add_exponents(x: Tensor | None, y: Tensor | None) -> Tensor | None:
+    """Exponent of a product of scaled operands; None: not scaled."""
     if x is None or y is None:
         return x if y is None else y
     return x + y
@@ -141,7 +142,7 @@ def _scale_dims(t: Tensor, other: Tensor) -> tuple[int, ...]:
     return (*(i for i in range(t.dim() - 2) if i < missing or other.shape[i - missing] == 1), -2, -1)
 
 
-def _quantize(step: Step, t: Tensor, seed: int | None, stream: int) -> Tensor:
+def quantize_step(step: Step, t: Tensor, seed: int | None, stream: int) -> Tensor:
     """One quantisation step: nothing, a cast (in a dtype that holds its format), or the user's function."""
     if step is None:
         return t
@@ -205,7 +206,7 @@ def _finish(ctx: Any, grad: Tensor, exponent: Tensor | None, shape: Any, dtype: 
     if exponent is not None:
         exponent = exponent.reshape(exponent.shape[exponent.dim() - len(shape) :])
         grad = scale_by_power(grad, -exponent)
-    return _quantize(ctx.plan.grad_quant, grad, ctx.seed, stream).to(dtype)
+    return quantize_step(ctx.plan.grad_quant, grad, ctx.seed, stream).to(dtype)
 
 
 def _dgrad(ctx: Any, grad: Tensor, b: Tensor, reduced: list[int], exponent: Tensor | None) -> Tensor:

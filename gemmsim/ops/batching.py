@@ -22,7 +22,7 @@ from .casts import target_of
 from .errors import SeedError, message
 from .seeds import Site, draw_seed, needs_seed
 
-__all__ = ["count_overflows", "matmul", "matmul_with_operands", "quantize"]
+__all__ = ["count_overflows", "matmul", "matmul_with_operands", "quantize", "seed_for_each"]
 
 
 def _front(t: Tensor, dim: int | None) -> Tensor:
@@ -40,7 +40,7 @@ def _one_by_one(
     return results
 
 
-def _seed_for_each(info: Any, owner: str, seed: int | None) -> tuple[bool, int | None]:
+def seed_for_each(info: Any, owner: str, seed: int | None) -> tuple[bool, int | None]:
     """Whether the examples must run one by one, and with which seed."""
     if seed is not None:
         return True, seed
@@ -76,7 +76,7 @@ def quantize(
         return _quantize_blocks(info, dim, x, target, seed, stream), 0
     if not target.is_stochastic:
         return quantize_op(x, cast, None, site, stream, widen), dim  # type: ignore[return-value]
-    separately, seed = _seed_for_each(info, "quantize", seed)
+    separately, seed = seed_for_each(info, "quantize", seed)
     if not separately:
         return quantize_op(_front(x, dim), cast, None, site, stream, widen), 0
     results = _one_by_one(info, (dim,), (x,), lambda t: quantize_op(t, cast, seed, site, stream, widen))
@@ -160,7 +160,7 @@ def _quantize_blocks(
 
     separately = False
     if fmt.is_stochastic:
-        separately, seed = _seed_for_each(info, "quantize", seed)
+        separately, seed = seed_for_each(info, "quantize", seed)
     batched = _beside_examples(fmt)
     if separately or batched is None or dim is None:
         examples = _one_by_one(info, (dim,), (x,), lambda t: quantize_op(t, str(fmt), seed, Site.QUANTIZE, stream))
@@ -188,7 +188,7 @@ def _matmul_seed(info: Any, spec: str, seed: int | None) -> tuple[bool, int | No
     if not meaning.is_stochastic:
         # One scale for the whole tensor: each example has its own.
         return any(_is_of_whole_tensor(fmt) for fmt in (meaning.a, meaning.b)), None
-    return _seed_for_each(info, "matmul", seed) if needs_seed(meaning) else (True, None)
+    return seed_for_each(info, "matmul", seed) if needs_seed(meaning) else (True, None)
 
 
 def _is_of_whole_tensor(fmt: object) -> bool:

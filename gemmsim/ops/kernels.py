@@ -26,7 +26,9 @@ from .shapes import matmul_shape
 
 __all__ = [
     "NOTHING",
+    "backend_of",
     "call_seed",
+    "cast_operand",
     "check_target",
     "count_overflows",
     "general_matmul",
@@ -242,13 +244,14 @@ def _cast_stochastic_operands(spec: GemmSpec, a: Tensor, b: Tensor, seed: int) -
     Inside a batched GEMM a repeated (broadcast) operand has lost that index.
     """
     if spec.cast_a is not None and spec.cast_a.is_stochastic:
-        a, spec = _cast_operand(a, spec.cast_a, seed, Site.OPERAND_A), replace(spec, a=None)
+        a, spec = cast_operand(a, spec.cast_a, seed, Site.OPERAND_A), replace(spec, a=None)
     if spec.cast_b is not None and spec.cast_b.is_stochastic:
-        b, spec = _cast_operand(b, spec.cast_b, seed, Site.OPERAND_B), replace(spec, b=None)
+        b, spec = cast_operand(b, spec.cast_b, seed, Site.OPERAND_B), replace(spec, b=None)
     return spec, a, b
 
 
-def _cast_operand(t: Tensor, cast: Cast, seed: int, site: int) -> Tensor:
+def cast_operand(t: Tensor, cast: Cast, seed: int, site: int) -> Tensor:
+    """``t`` cast, in a dtype that holds the format."""
     return quantize(t, cast, seed, site, widen=True)
 
 
@@ -269,8 +272,8 @@ def matmul_with_operands(
     dtype = result_dtype("matmul", a, b, out_dtype)
     matmul_shape("matmul", a, b)
     bits = call_seed(spec, seed, stream)
-    cast_a = a.new_empty(0) if spec.cast_a is None else _cast_operand(a, spec.cast_a, bits, Site.OPERAND_A)
-    cast_b = b.new_empty(0) if spec.cast_b is None else _cast_operand(b, spec.cast_b, bits, Site.OPERAND_B)
+    cast_a = a.new_empty(0) if spec.cast_a is None else cast_operand(a, spec.cast_a, bits, Site.OPERAND_A)
+    cast_b = b.new_empty(0) if spec.cast_b is None else cast_operand(b, spec.cast_b, bits, Site.OPERAND_B)
     left, right = (a if spec.cast_a is None else cast_a), (b if spec.cast_b is None else cast_b)
     stripped = without_operand_casts(spec)
     if spec.has_blocks:

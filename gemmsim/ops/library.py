@@ -25,35 +25,38 @@ from .shapes import matmul_shape
 
 __all__ = [
     "LIBRARY",
+    "TAGS",
     "count_overflows_op",
     "matmul_op",
     "matmul_with_operands_op",
+    "no_gradient",
     "quantize_inplace_op",
     "quantize_op",
     "quantize_out_op",
+    "remember",
 ]
 
 LIBRARY = torch.library.Library("gemmsim", "DEF")
 # Draws from the generator: never merged with an equal call, never recomputed.
-_TAGS = (torch.Tag.nondeterministic_seeded, torch.Tag.needs_exact_strides)
+TAGS = (torch.Tag.nondeterministic_seeded, torch.Tag.needs_exact_strides)
 
 LIBRARY.define(
     "matmul(Tensor a, Tensor b, str spec, SymInt? seed=None, ScalarType? out_dtype=None, Tensor? c=None, int stream=0,"
     " Tensor? select=None) -> Tensor",
-    tags=_TAGS,
+    tags=TAGS,
 )
 LIBRARY.define(
     "matmul_with_operands(Tensor a, Tensor b, str spec, SymInt? seed=None, ScalarType? out_dtype=None, Tensor? c=None,"
     " int stream=0, Tensor? select=None) -> (Tensor, Tensor, Tensor)",
-    tags=_TAGS,
+    tags=TAGS,
 )
-LIBRARY.define("count_overflows(Tensor a, Tensor b, str spec, SymInt? seed=None) -> Tensor", tags=_TAGS)
+LIBRARY.define("count_overflows(Tensor a, Tensor b, str spec, SymInt? seed=None) -> Tensor", tags=TAGS)
 LIBRARY.define(
     "quantize(Tensor x, str cast, SymInt? seed=None, int site=16, int stream=0, bool widen=False) -> Tensor",
-    tags=_TAGS,
+    tags=TAGS,
 )
-LIBRARY.define("quantize_into(Tensor x, str cast, Tensor(a!) out, SymInt? seed=None) -> ()", tags=_TAGS)
-LIBRARY.define("quantize_(Tensor(a!) x, str cast, SymInt? seed=None) -> ()", tags=_TAGS)
+LIBRARY.define("quantize_into(Tensor x, str cast, Tensor(a!) out, SymInt? seed=None) -> ()", tags=TAGS)
+LIBRARY.define("quantize_(Tensor(a!) x, str cast, SymInt? seed=None) -> ()", tags=TAGS)
 
 
 def _matmul(
@@ -189,14 +192,18 @@ torch.library.register_vmap("gemmsim::count_overflows", batching.count_overflows
 torch.library.register_vmap("gemmsim::quantize", batching.quantize, lib=LIBRARY)
 
 
-def _no_gradient(instead: str) -> Any:
+def no_gradient(instead: str) -> Any:
+    """A backward pass that raises: ``instead`` says what has one."""
+
     def backward(ctx: Any, *grads: Tensor) -> None:
         raise GradError(message(f"gradient of the raw operator {ctx.op}", "gradients of the public functions", instead))
 
     return backward
 
 
-def _remember(name: str) -> Any:
+def remember(name: str) -> Any:
+    """A context that keeps the name of the operator for ``no_gradient``."""
+
     def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
         ctx.op = name
 
@@ -209,7 +216,7 @@ for _name, _instead in (
     ("quantize", "Call gemmsim.quantizer(...), whose gradient passes straight through."),
 ):
     torch.library.register_autograd(
-        f"gemmsim::{_name}", _no_gradient(_instead), setup_context=_remember(f"gemmsim::{_name}"), lib=LIBRARY
+        f"gemmsim::{_name}", no_gradient(_instead), setup_context=remember(f"gemmsim::{_name}"), lib=LIBRARY
     )
 
 matmul_op = torch.ops.gemmsim.matmul.default

@@ -72,10 +72,11 @@ class AffinePlan:
     addend_quant: Step = None
     output_quant: Step = None
     grad_quant: Step = None
-    #: Largest values that scaling aims at; None: no scaling of that direction.
-    scale_input: float | None = None
-    scale_weight: float | None = None
-    scale_grad: float | None = None
+    #: Largest values that scaling aims at; None: no scaling of that direction. As text, a constant of compiled code: a
+    #: number would be a symbol there where sizes may change.
+    scale_input: str | None = None
+    scale_weight: str | None = None
+    scale_grad: str | None = None
     scale_margin: int = 0
     seed: int | None = None
 
@@ -131,6 +132,6 @@ def step_of(quant: Quant) -> Step:
     return str(quant) if isinstance(quant, (Cast, BlockFloatFormat)) else quant
 
 
-def largest_of(fmt: Format | None) -> float | None:
-    """Largest finite value of ``fmt``; None for no format."""
-    return None if fmt is None else fmt.max
+def largest_of(fmt: Format | None) -> str | None:
+    """Largest finite value of ``fmt``, as text that reads back exactly; None for no format."""
+    return None if fmt is None else repr(fmt.max)

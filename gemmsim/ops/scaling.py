@@ -10,11 +10,12 @@ from torch import Tensor
 __all__ = ["scale_by_power", "scale_exponent"]
 
 
-def scale_exponent(t: Tensor, largest: float, margin: int, dims: tuple[int, ...]) -> Tensor:
+def scale_exponent(t: Tensor, largest: float | str, margin: int, dims: tuple[int, ...]) -> Tensor:
     """``floor(log2(largest / amax)) - margin`` where amax is the largest finite magnitude of ``t`` over ``dims``.
 
     Integer tensor of ``t``'s shape with ``dims`` kept as size one. Exact: the logarithm is read off the exponents.
-    NaN and infinities do not count; where nothing but zeros (or nothing at all) is left the exponent is 0.
+    ``largest`` may be the text of a number. NaN and infinities do not count; where nothing but zeros (or nothing at
+    all) is left the exponent is 0.
     """
     if t.numel() == 0:
         shape = [1 if i in dims or i - t.dim() in dims else n for i, n in enumerate(t.shape)]
@@ -23,7 +24,7 @@ def scale_exponent(t: Tensor, largest: float, margin: int, dims: tuple[int, ...]
     magnitude = torch.where(torch.isfinite(t), t.abs(), torch.zeros((), dtype=t.dtype, device=t.device))
     amax = magnitude.amax(dims, keepdim=True).double()
     significand, exponent = torch.frexp(amax)
-    top, top_exponent = math.frexp(largest)
+    top, top_exponent = math.frexp(float(largest))
     floor_log2 = top_exponent - exponent.long() - (significand > top).long()
     return torch.where(amax > 0, floor_log2 - margin, torch.zeros_like(floor_log2))
 

@@ -5,15 +5,20 @@ from .block import decode_block, encode_block, quantize_block
 from .block_float import quantize_block_float, quantize_shared
 from .blocked import Blocked, blocked
 from .dot import Dot, implements, total
+from .functions import apply_function
 from .gemm import count_overflows, gemm
 from .philox import Site, element_draw, element_draws, philox, step_draw, step_draws
 from .quantize import quantize
 from .rounding import round_value
+from .rows import Row, row_log_softmax, row_norm, row_norm_grad, row_softmax, row_softmax_grad, row_sum
+from .scaled_cast import scaled_affine, scaled_block, scaled_element, scaled_integer
 
 __all__ = [
     "Blocked",
     "Dot",
+    "Row",
     "Site",
+    "apply_function",
     "blocked",
     "count_overflows",
     "decode_block",
@@ -28,6 +33,16 @@ __all__ = [
     "quantize_block_float",
     "quantize_shared",
     "round_value",
+    "row_log_softmax",
+    "row_norm",
+    "row_norm_grad",
+    "row_softmax",
+    "row_softmax_grad",
+    "row_sum",
+    "scaled_affine",
+    "scaled_block",
+    "scaled_element",
+    "scaled_integer",
     "step_draw",
     "step_draws",
     "total",

@@ -63,7 +63,7 @@ def test_explanations_name_instruction_model_and_source(accumulator):
     steps = f"{row.steps} step{'' if row.steps == 1 else 's'}"
     for part in (row.arch, row.name, f"k = {row.k} in {steps}", words, f"({row.model.out})", str(row.source)):
         assert part in text, (part, text)
-    assert "not silicon" in text and ("all 1" in text) == (row.scale is not None)
+    assert "not silicon" in text and ("1 for operands in no block format" in text) == (row.scale is not None)
 
 
 def test_whole_text_of_a_common_one():

@@ -92,6 +92,14 @@ def test_changing_sizes_do_not_break_the_graph():
         assert_same(run(f, *args), run(call, *args))
 
 
+def test_two_scaled_layers_of_changing_sizes_are_one_graph():
+    call = lambda x, w: gs.qlinear(gs.qlinear(x, w, None, FULL), w, None, FULL)  # noqa: E731
+    f = compiled(call, dynamic=True)
+    for rows in (4, 7):
+        args = tensors((2, rows, 9), (9, 9))
+        assert_same(run(f, *args), run(call, *args))
+
+
 @pytest.mark.parametrize(
     "make", [str, gs.GemmSpec.of, lambda s: gs.QAffineFormats(fprop=s)], ids=["string", "spec", "formats"]
 )

@@ -9,14 +9,14 @@ import threading
 from ctypes import POINTER, c_char_p, c_int, c_int64
 from pathlib import Path
 
-from .records import GEMM_CALL, CastRecord, GemmSpecPart, QuantizeArgs
+from .records import GEMM_CALL, CastRecord, GatherRecord, GemmSpecPart, QuantizeArgs
 
 __all__ = ["ISAS", "LibraryError", "build_info", "isa", "library", "set_isa"]
 
 #: Instruction sets from widest to narrowest; ``baseline`` runs anywhere.
 ISAS = ("avx512", "avx2", "baseline")
 
-_ABI = 2
+_ABI = 3
 _lock = threading.Lock()
 _loaded: ctypes.CDLL | None = None
 
@@ -55,6 +55,8 @@ def _load() -> ctypes.CDLL:
     lib.gemmsim_set_isa.argtypes = [c_char_p]
     lib.gemmsim_gemm.argtypes = [c_char_p]  # packed bytes
     lib.gemmsim_gemm.restype = c_int64
+    lib.gemmsim_gathered_gemm.argtypes = [c_char_p, POINTER(GatherRecord)]
+    lib.gemmsim_gathered_gemm.restype = c_int64
     lib.gemmsim_quantize.argtypes = [POINTER(QuantizeArgs)]
     lib.gemmsim_quantize.restype = c_int
     wanted = os.environ.get("GEMMSIM_ISA", "")

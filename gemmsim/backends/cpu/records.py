@@ -13,6 +13,7 @@ __all__ = [
     "STEPS",
     "CastRecord",
     "Extras",
+    "GatherRecord",
     "MAX_WRAPPERS",
     "GemmSpecPart",
     "HardwareRecord",
@@ -88,6 +89,15 @@ class Extras(ctypes.Structure):
         ("addend_row", c_int64), ("addend_col", c_int64), ("select_row", c_int64), ("select_col", c_int64),
         ("batch", c_void_p), ("addend_dtype", c_int32), ("reserved", c_int32),
         ("scales", c_void_p),
+    ]  # fmt: skip
+
+
+class GatherRecord(ctypes.Structure):
+    """Index tables of operand A."""
+
+    _fields_ = [
+        ("rows", c_void_p), ("cols", c_void_p),
+        ("inner", c_int64), ("a_outer", c_int64), ("c_outer", c_int64),
     ]  # fmt: skip
 
 

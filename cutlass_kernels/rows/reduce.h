@@ -1,0 +1,32 @@
+// Sums of rows in a stated order, each addition rounded.
+#pragma once
+#include "rows/lanes.h"
+
+namespace gemmsim { namespace rows {
+
+enum { MAX_PARTS = 1024, WARP = 32 };
+
+// Order 1: terms ascending, from +0. Order n (a power of two): part i sums terms i, i + n, ... from +0; then parts
+// i and i + h are added for h = 16, 8, 4, 2, 1 within each group of 32 (h from n / 2 if n < 32), and the groups'
+// totals in ascending order. `term(k)` is the k-th term; the rounding of the sum draws at element k, in the combining
+// additions at element `cols` + their number.
+template <class L, class Term> GEMMSIM_HD typename L::V ordered_sum(const L& lanes, int64_t cols, int order, int step, const Term& term) {
+    typedef typename L::V V;
+    if (order <= 1) {
+        V s = L::splat(0.0);
+        for (int64_t k = 0; k < cols; ++k) s = lanes.add(s, term(k), step, k);
+        return s;
+    }
+    V part[MAX_PARTS];
+    for (int i = 0; i < order; ++i) part[i] = L::splat(0.0);
+    for (int64_t k = 0; k < cols; ++k) part[k % order] = lanes.add(part[k % order], term(k), step, k);
+    int64_t at = cols;
+    const int group = order < WARP ? order : WARP;
+    for (int g = 0; g < order; g += group)
+        for (int h = group / 2; h > 0; h /= 2)
+            for (int i = 0; i < h; ++i) part[g + i] = lanes.add(part[g + i], part[g + i + h], step, at++);
+    for (int g = group; g < order; g += group) part[0] = lanes.add(part[0], part[g], step, at++);
+    return part[0];
+}
+
+}}  // namespace gemmsim::rows

@@ -1,0 +1,108 @@
+"""Row operations on the CPU: element-wise steps, sums, softmax and normalisation, each step rounded to its format."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from ctypes import POINTER, byref, c_double, c_int, c_int32, c_int64, c_uint64, c_void_p
+from typing import Final
+
+import torch
+from torch import Tensor
+
+from gemmsim.arithmetic.errors import UnsupportedSpec
+from gemmsim.formats import FP32, FP64, Cast, FloatFormat
+
+from .library import LibraryError, library
+from .params import cast_record
+from .records import CastRecord
+
+__all__ = ["FUNCTIONS", "ROW_SITE", "run_rows"]
+
+#: Order of gemmsim::rows::Function in rows/functions.h.
+FUNCTIONS: Final = {
+    name: number
+    for number, name in enumerate(
+        "add sub mul div sqrt exp log log_add tanh erf density sigmoid tanh_cubic pow max copy".split()
+    )
+}
+_OPS: Final = {
+    name: number for number, name in enumerate("map sum softmax log_softmax softmax_grad norm norm_grad".split())
+}
+#: Philox site of a row operation's first step; step i draws at ROW_SITE + i.
+ROW_SITE: Final = 64
+_STEPS, _INPUTS, _OUTPUTS = 13, 5, 3
+_CARRIERS = {torch.float32: (0, Cast(FP32)), torch.float64: (1, Cast(FP64))}
+_ready: ctypes.CDLL | None = None
+
+
+class _Step(ctypes.Structure):
+    _fields_ = [("cast", CastRecord), ("site", c_int32), ("way", c_int32)]
+
+
+class RowArgs(ctypes.Structure):
+    _fields_ = [
+        ("inputs", c_void_p * _INPUTS), ("outputs", c_void_p * _OUTPUTS),
+        ("rows", c_int64), ("cols", c_int64),
+        ("op", c_int32), ("function", c_int32), ("dtype", c_int32), ("order", c_int32),
+        ("centered", c_int32), ("threads", c_int32),
+        ("eps", c_double), ("seed", c_uint64),
+        ("steps", _Step * _STEPS),
+    ]  # fmt: skip
+
+
+def run_rows(
+    op: str,
+    inputs: Sequence[Tensor | None],
+    outputs: Sequence[Tensor],
+    steps: Sequence[Cast | None],
+    *,
+    rows: int,
+    cols: int,
+    function: str = "copy",
+    order: int = 1,
+    centered: bool = True,
+    eps: float = 0.0,
+    seed: int = 0,
+) -> None:
+    """Run row operation ``op`` (cutlass_kernels/cpu/rows.h) on contiguous float32 or float64 tensors of one dtype.
+
+    ``steps``: the casts of its steps in order, None for a step rounded to the tensors' dtype.
+
+    Raises:
+        UnsupportedSpec: if a format's values do not fit float64.
+    """
+    args = RowArgs()
+    args.dtype, carrier = _CARRIERS[outputs[0].dtype]
+    for i, tensor in enumerate(inputs):
+        args.inputs[i] = tensor.data_ptr() if tensor is not None else None
+    for i, tensor in enumerate(outputs):
+        args.outputs[i] = tensor.data_ptr()
+    args.rows, args.cols = rows, cols
+    args.op, args.function, args.order = _OPS[op], FUNCTIONS[function], order
+    args.centered, args.eps, args.seed = int(centered), eps, seed
+    args.threads = torch.get_num_threads()
+    for i, cast in enumerate(steps):
+        cast = carrier if cast is None else cast
+        if isinstance(cast.format, FloatFormat) and not cast.format.fits_float64:
+            raise UnsupportedSpec(
+                f"The CPU backend cannot round to {cast}: its values do not fit float64. Use a narrower format."
+            )
+        args.steps[i].cast, args.steps[i].site = cast_record(cast), ROW_SITE + i
+    if _library().gemmsim_rows(byref(args)):
+        raise MemoryError("gemmsim: no memory for the work space of a few rows per thread. Use fewer threads.")
+
+
+def _library() -> ctypes.CDLL:
+    global _ready
+    lib = library()
+    if _ready is not lib:
+        lib.gemmsim_rows_abi.restype = c_int64
+        lib.gemmsim_rows.argtypes, lib.gemmsim_rows.restype = [POINTER(RowArgs)], c_int
+        if lib.gemmsim_rows_abi() != ctypes.sizeof(RowArgs):
+            raise LibraryError(
+                f"gemmsim's CPU library has row records of {lib.gemmsim_rows_abi()} bytes; this Python code needs "
+                f"{ctypes.sizeof(RowArgs)}. Install the package again so that both come from one version."
+            )
+        _ready = lib
+    return lib

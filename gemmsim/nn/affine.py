@@ -1,0 +1,64 @@
+"""What linear layers and convolutions share: formats as an attribute, conversion from torch.nn's modules."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import nn
+
+from gemmsim.arithmetic import SpecLike
+from gemmsim.ops import QAffineFormats
+
+__all__ = ["AffineModule", "FormatsLike"]
+
+FormatsLike = QAffineFormats | SpecLike
+
+
+class AffineModule(nn.Module):
+    """A module of ``torch.nn`` whose products are computed as ``formats`` says.
+
+    ``formats`` may be assigned at any time. It is no parameter and no buffer: ``state_dict`` has the keys of the
+    torch.nn module, so weights load both ways.
+    """
+
+    #: The torch.nn class that ``from_float`` takes.
+    float_class: type[nn.Module]
+
+    def __init__(self, *args: Any, formats: FormatsLike | None = None, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.formats = formats
+
+    @property
+    def formats(self) -> QAffineFormats:
+        """What the module computes, forward and backward; assigned as a spec or string, too, None for PyTorch's own."""
+        found: QAffineFormats = self.__dict__["_formats"]
+        return found
+
+    @formats.setter
+    def formats(self, value: FormatsLike | None) -> None:
+        self.__dict__["_formats"] = QAffineFormats.of(value)
+
+    @classmethod
+    def from_float(cls, module: nn.Module, formats: FormatsLike | None = None) -> Any:
+        """The module that ``module`` is, with ``formats``: the same parameters, hooks and training flag.
+
+        Of a lazy class, what it becomes.
+
+        Raises:
+            TypeError: for a module of another class than the one of torch.nn that this one extends. A subclass may
+                compute something else and is refused, too.
+        """
+        if type(module) is not cls.float_class:
+            asked, allowed = type(module).__name__, f"torch.nn.{cls.float_class.__name__}"
+            raise TypeError(
+                f"{cls.__name__}.from_float({asked}); allowed: {allowed} itself.\n  Construct {cls.__name__}."
+            )
+        new = cls.__new__(getattr(cls, "cls_to_become", None) or cls)
+        for name, value in module.__dict__.items():
+            new.__dict__[name] = value.copy() if isinstance(value, dict) else value
+        new.formats = formats
+        return new
+
+    def extra_repr(self) -> str:
+        """The arguments of torch.nn's module, then the formats."""
+        return f"{super().extra_repr()}, formats={self.formats!r}"

@@ -1,0 +1,127 @@
+"""Convolutions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import Tensor, nn
+
+from gemmsim.ops import qconv1d, qconv2d, qconv3d
+
+from .affine import AffineModule
+
+__all__ = ["QConv1d", "QConv2d", "QConv3d", "QLazyConv1d", "QLazyConv2d", "QLazyConv3d"]
+
+
+class _Conv1d(AffineModule):
+    weight: Any
+    bias: Any
+    stride: Any
+    padding: Any
+    dilation: Any
+    groups: Any
+    padding_mode: Any
+
+    def forward(self, input: Tensor) -> Tensor:
+        """``gemmsim.qconv1d`` with the module's arguments."""
+        return qconv1d(
+            input,
+            self.weight,
+            self.bias,
+            self.stride,
+            self.padding,
+            self.dilation,
+            self.groups,
+            self.formats,
+            padding_mode=self.padding_mode,
+        )
+
+
+class _Conv2d(AffineModule):
+    weight: Any
+    bias: Any
+    stride: Any
+    padding: Any
+    dilation: Any
+    groups: Any
+    padding_mode: Any
+
+    def forward(self, input: Tensor) -> Tensor:
+        """``gemmsim.qconv2d`` with the module's arguments."""
+        return qconv2d(
+            input,
+            self.weight,
+            self.bias,
+            self.stride,
+            self.padding,
+            self.dilation,
+            self.groups,
+            self.formats,
+            padding_mode=self.padding_mode,
+        )
+
+
+class _Conv3d(AffineModule):
+    weight: Any
+    bias: Any
+    stride: Any
+    padding: Any
+    dilation: Any
+    groups: Any
+    padding_mode: Any
+
+    def forward(self, input: Tensor) -> Tensor:
+        """``gemmsim.qconv3d`` with the module's arguments."""
+        return qconv3d(
+            input,
+            self.weight,
+            self.bias,
+            self.stride,
+            self.padding,
+            self.dilation,
+            self.groups,
+            self.formats,
+            padding_mode=self.padding_mode,
+        )
+
+
+class QConv1d(_Conv1d, nn.Conv1d):
+    """``torch.nn.Conv1d`` with its arguments, computed as ``formats`` says: ``QAffineFormats``, a spec or a string;
+    None is PyTorch's own. Values and errors are those of ``gemmsim.qconv1d``."""
+
+    float_class = nn.Conv1d
+
+
+class QLazyConv1d(_Conv1d, nn.LazyConv1d):
+    """``torch.nn.LazyConv1d`` with its arguments and ``formats``; its first input makes it a ``QConv1d``."""
+
+    cls_to_become = QConv1d
+    float_class = nn.Conv1d
+
+
+class QConv2d(_Conv2d, nn.Conv2d):
+    """``torch.nn.Conv2d`` with its arguments, computed as ``formats`` says: ``QAffineFormats``, a spec or a string;
+    None is PyTorch's own. Values and errors are those of ``gemmsim.qconv2d``."""
+
+    float_class = nn.Conv2d
+
+
+class QLazyConv2d(_Conv2d, nn.LazyConv2d):
+    """``torch.nn.LazyConv2d`` with its arguments and ``formats``; its first input makes it a ``QConv2d``."""
+
+    cls_to_become = QConv2d
+    float_class = nn.Conv2d
+
+
+class QConv3d(_Conv3d, nn.Conv3d):
+    """``torch.nn.Conv3d`` with its arguments, computed as ``formats`` says: ``QAffineFormats``, a spec or a string;
+    None is PyTorch's own. Values and errors are those of ``gemmsim.qconv3d``."""
+
+    float_class = nn.Conv3d
+
+
+class QLazyConv3d(_Conv3d, nn.LazyConv3d):
+    """``torch.nn.LazyConv3d`` with its arguments and ``formats``; its first input makes it a ``QConv3d``."""
+
+    cls_to_become = QConv3d
+    float_class = nn.Conv3d

@@ -1,0 +1,140 @@
+"""Transposed convolutions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import Tensor, nn
+
+from gemmsim.ops import qconv_transpose1d, qconv_transpose2d, qconv_transpose3d
+
+from .affine import AffineModule
+
+__all__ = [
+    "QConvTranspose1d",
+    "QConvTranspose2d",
+    "QConvTranspose3d",
+    "QLazyConvTranspose1d",
+    "QLazyConvTranspose2d",
+    "QLazyConvTranspose3d",
+]
+
+
+class _ConvTranspose1d(AffineModule):
+    weight: Any
+    bias: Any
+    stride: Any
+    padding: Any
+    output_padding: Any
+    groups: Any
+    dilation: Any
+
+    def forward(self, input: Tensor, output_size: list[int] | None = None) -> Tensor:
+        """``gemmsim.qconv_transpose1d`` with the module's arguments."""
+        return qconv_transpose1d(
+            input,
+            self.weight,
+            self.bias,
+            self.stride,
+            self.padding,
+            self.output_padding,
+            self.groups,
+            self.dilation,
+            self.formats,
+            output_size=output_size,
+        )
+
+
+class _ConvTranspose2d(AffineModule):
+    weight: Any
+    bias: Any
+    stride: Any
+    padding: Any
+    output_padding: Any
+    groups: Any
+    dilation: Any
+
+    def forward(self, input: Tensor, output_size: list[int] | None = None) -> Tensor:
+        """``gemmsim.qconv_transpose2d`` with the module's arguments."""
+        return qconv_transpose2d(
+            input,
+            self.weight,
+            self.bias,
+            self.stride,
+            self.padding,
+            self.output_padding,
+            self.groups,
+            self.dilation,
+            self.formats,
+            output_size=output_size,
+        )
+
+
+class _ConvTranspose3d(AffineModule):
+    weight: Any
+    bias: Any
+    stride: Any
+    padding: Any
+    output_padding: Any
+    groups: Any
+    dilation: Any
+
+    def forward(self, input: Tensor, output_size: list[int] | None = None) -> Tensor:
+        """``gemmsim.qconv_transpose3d`` with the module's arguments."""
+        return qconv_transpose3d(
+            input,
+            self.weight,
+            self.bias,
+            self.stride,
+            self.padding,
+            self.output_padding,
+            self.groups,
+            self.dilation,
+            self.formats,
+            output_size=output_size,
+        )
+
+
+class QConvTranspose1d(_ConvTranspose1d, nn.ConvTranspose1d):
+    """``torch.nn.ConvTranspose1d`` with its arguments, computed as ``formats`` says: ``QAffineFormats``, a spec or a
+    string; None is PyTorch's own. Values and errors are those of ``gemmsim.qconv_transpose1d``."""
+
+    float_class = nn.ConvTranspose1d
+
+
+class QLazyConvTranspose1d(_ConvTranspose1d, nn.LazyConvTranspose1d):
+    """``torch.nn.LazyConvTranspose1d`` with its arguments and ``formats``; its first input makes it a
+    ``QConvTranspose1d``."""
+
+    cls_to_become = QConvTranspose1d
+    float_class = nn.ConvTranspose1d
+
+
+class QConvTranspose2d(_ConvTranspose2d, nn.ConvTranspose2d):
+    """``torch.nn.ConvTranspose2d`` with its arguments, computed as ``formats`` says: ``QAffineFormats``, a spec or a
+    string; None is PyTorch's own. Values and errors are those of ``gemmsim.qconv_transpose2d``."""
+
+    float_class = nn.ConvTranspose2d
+
+
+class QLazyConvTranspose2d(_ConvTranspose2d, nn.LazyConvTranspose2d):
+    """``torch.nn.LazyConvTranspose2d`` with its arguments and ``formats``; its first input makes it a
+    ``QConvTranspose2d``."""
+
+    cls_to_become = QConvTranspose2d
+    float_class = nn.ConvTranspose2d
+
+
+class QConvTranspose3d(_ConvTranspose3d, nn.ConvTranspose3d):
+    """``torch.nn.ConvTranspose3d`` with its arguments, computed as ``formats`` says: ``QAffineFormats``, a spec or a
+    string; None is PyTorch's own. Values and errors are those of ``gemmsim.qconv_transpose3d``."""
+
+    float_class = nn.ConvTranspose3d
+
+
+class QLazyConvTranspose3d(_ConvTranspose3d, nn.LazyConvTranspose3d):
+    """``torch.nn.LazyConvTranspose3d`` with its arguments and ``formats``; its first input makes it a
+    ``QConvTranspose3d``."""
+
+    cls_to_become = QConvTranspose3d
+    float_class = nn.ConvTranspose3d

@@ -1,0 +1,195 @@
+"""Registration of the convolution operators with PyTorch: schemas, kernels, fake kernels and batching rules.
+
+``torch.ops.gemmsim.conv``, ``conv_with_operands`` and ``conv_weight`` take the index map as lists of integers: the size
+of the result, stride, padding before the input, dilation. They have no gradient of their own; ``gemmsim.qconv2d`` and
+its kin do. Seeds, streams and autocast are those of ``library``.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from . import conv_kernels, kernels
+from .batching import seed_for_each
+from .casts import carrier_dtype
+from .conv_arguments import Geometry
+from .library import LIBRARY, TAGS, no_gradient, remember
+from .seeds import needs_seed
+
+__all__ = ["conv_op", "conv_weight_op", "conv_with_operands_op"]
+
+_MAP = "SymInt[] stride, SymInt[] padding, SymInt[] dilation, SymInt groups"
+_REST = "SymInt? seed=None, ScalarType? out_dtype=None"
+_CONV = f"Tensor x, Tensor weight, str spec, SymInt[] output_size, {_MAP}, bool transposed, {_REST}, Tensor? c=None"
+LIBRARY.define(f"conv({_CONV}, int stream=0) -> Tensor", tags=TAGS)
+LIBRARY.define(f"conv_with_operands({_CONV}, int stream=0) -> (Tensor, Tensor, Tensor)", tags=TAGS)
+LIBRARY.define(
+    f"conv_weight(Tensor large, Tensor small, str spec, SymInt[] kernel, {_MAP}, {_REST}, int stream=0) -> Tensor",
+    tags=TAGS,
+)
+
+
+def _geometry(output_size: Any, stride: Any, padding: Any, dilation: Any, groups: int, transposed: bool) -> Geometry:
+    return Geometry(tuple(output_size), tuple(stride), tuple(padding), tuple(dilation), groups, transposed)
+
+
+def _conv(
+    x: Tensor,
+    weight: Tensor,
+    spec: str,
+    output_size: list[int],
+    stride: list[int],
+    padding: list[int],
+    dilation: list[int],
+    groups: int,
+    transposed: bool,
+    seed: int | None = None,
+    out_dtype: torch.dtype | None = None,
+    c: Tensor | None = None,
+    stream: int = 0,
+) -> Tensor:
+    where = _geometry(output_size, stride, padding, dilation, groups, transposed)
+    return conv_kernels.conv(x, weight, kernels.spec_of(spec), where, seed, out_dtype, c, stream)
+
+
+def _conv_with_operands(
+    x: Tensor,
+    weight: Tensor,
+    spec: str,
+    output_size: list[int],
+    stride: list[int],
+    padding: list[int],
+    dilation: list[int],
+    groups: int,
+    transposed: bool,
+    seed: int | None = None,
+    out_dtype: torch.dtype | None = None,
+    c: Tensor | None = None,
+    stream: int = 0,
+) -> tuple[Tensor, Tensor, Tensor]:
+    where = _geometry(output_size, stride, padding, dilation, groups, transposed)
+    return conv_kernels.conv_with_operands(x, weight, kernels.spec_of(spec), where, seed, out_dtype, c, stream)
+
+
+def _conv_weight(
+    large: Tensor,
+    small: Tensor,
+    spec: str,
+    kernel: list[int],
+    stride: list[int],
+    padding: list[int],
+    dilation: list[int],
+    groups: int,
+    seed: int | None = None,
+    out_dtype: torch.dtype | None = None,
+    stream: int = 0,
+) -> Tensor:
+    where = _geometry((), stride, padding, dilation, groups, False)
+    return conv_kernels.conv_weight(large, small, kernels.spec_of(spec), kernel, where, seed, out_dtype, stream)
+
+
+for _key in ("CPU", "CUDA"):
+    LIBRARY.impl("conv", _conv, _key)
+    LIBRARY.impl("conv_with_operands", _conv_with_operands, _key)
+    LIBRARY.impl("conv_weight", _conv_weight, _key)
+
+
+@torch.library.register_fake("gemmsim::conv", lib=LIBRARY)
+def _conv_fake(
+    x: Tensor,
+    weight: Tensor,
+    spec: str,
+    output_size: list[int],
+    stride: list[int],
+    padding: list[int],
+    dilation: list[int],
+    groups: int,
+    transposed: bool,
+    seed: int | None = None,
+    out_dtype: torch.dtype | None = None,
+    c: Tensor | None = None,
+    stream: int = 0,
+) -> Tensor:
+    conv_kernels.check_spec("conv", kernels.spec_of(spec))
+    dtype = kernels.result_dtype("conv", x, weight, out_dtype)
+    channels = weight.shape[1] * groups if transposed else weight.shape[0]
+    return x.new_empty((x.shape[0], channels, *output_size), dtype=dtype)
+
+
+@torch.library.register_fake("gemmsim::conv_with_operands", lib=LIBRARY)
+def _conv_with_operands_fake(x: Tensor, weight: Tensor, spec: str, *rest: Any) -> tuple[Tensor, Tensor, Tensor]:
+    meaning = kernels.spec_of(spec)
+    out = _conv_fake(x, weight, spec, *rest)
+    operands = (
+        x.new_empty(0) if cast is None else torch.empty_like(t, dtype=carrier_dtype(cast.format, t.dtype))
+        for t, cast in ((x, meaning.cast_a), (weight, meaning.cast_b))
+    )
+    return out, *operands
+
+
+@torch.library.register_fake("gemmsim::conv_weight", lib=LIBRARY)
+def _conv_weight_fake(
+    large: Tensor,
+    small: Tensor,
+    spec: str,
+    kernel: list[int],
+    stride: list[int],
+    padding: list[int],
+    dilation: list[int],
+    groups: int,
+    seed: int | None = None,
+    out_dtype: torch.dtype | None = None,
+    stream: int = 0,
+) -> Tensor:
+    conv_kernels.check_spec("conv_weight", kernels.spec_of(spec))
+    dtype = kernels.result_dtype("conv_weight", large, small, out_dtype)
+    return large.new_empty((small.shape[1], large.shape[1] // groups, *kernel), dtype=dtype)
+
+
+def _batch(op: Any, n: int, seed_at: int) -> Any:
+    """The batching rule of an operator: a deterministic convolution of images alone is one of more images, everything
+    else runs example by example. ``n``: results; ``seed_at``: index of the argument ``seed``."""
+
+    def rule(info: Any, in_dims: tuple[Any, ...], *args: Any) -> Any:
+        spec = kernels.spec_of(args[2])
+        seed = args[seed_at] if len(args) > seed_at else None
+        mapped = [i for i, d in enumerate(in_dims) if isinstance(d, int)]
+        separately = False
+        if spec.is_stochastic:
+            separately, seed = seed_for_each(info, "conv", seed) if needs_seed(spec) else (True, seed)
+        if mapped == [0] and n == 1 and not separately and seed_at == 9:
+            x = args[0].movedim(in_dims[0], 0)
+            out = op(x.flatten(0, 1), *args[1:])
+            return out.unflatten(0, x.shape[:2]), 0
+        results = []
+        for i in range(info.batch_size):
+            example = [t.select(in_dims[j], i) if j in mapped else t for j, t in enumerate(args)]
+            if len(example) > seed_at:
+                example[seed_at] = seed
+            results.append(op(*example))
+        if n == 1:
+            return torch.stack(results), 0
+        return tuple(torch.stack(column) for column in zip(*results, strict=True)), (0,) * n
+
+    return rule
+
+
+conv_op = torch.ops.gemmsim.conv.default
+conv_with_operands_op = torch.ops.gemmsim.conv_with_operands.default
+conv_weight_op = torch.ops.gemmsim.conv_weight.default
+
+for _name, _op, _results, _seed_at in (
+    ("conv", conv_op, 1, 9),
+    ("conv_with_operands", conv_with_operands_op, 3, 9),
+    ("conv_weight", conv_weight_op, 1, 8),
+):
+    torch.library.register_vmap(f"gemmsim::{_name}", _batch(_op, _results, _seed_at), lib=LIBRARY)
+    torch.library.register_autograd(
+        f"gemmsim::{_name}",
+        no_gradient("Call gemmsim.qconv2d and its kin, which know what the backward pass computes."),
+        setup_context=remember(f"gemmsim::{_name}"),
+        lib=LIBRARY,
+    )

@@ -1,0 +1,289 @@
+"""Element-wise arithmetic and sums, rounded after each operation, with gradients."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from .affine_formats import QuantLike
+from .checks import check_device, check_float
+from .errors import ShapeError, message
+from .plan import Step
+from .row_formats import order_length, quant_step
+from .row_steps import differentiable_once, map_step, normal_dims, quantized, sum_step, sum_to
+from .seeds import check_seed
+
+__all__ = ["qadd", "qdiv", "qmean", "qmul", "qpow", "qrelu", "qsqrt", "qsum"]
+
+
+class _Binary(torch.autograd.Function):
+    """add, mul or div with its gradients, each step rounded; broadcast gradients are summed in the backward step."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(x: Tensor, y: Tensor, name: str, fwd: Step, bwd: Step, seed: int | None) -> Tensor:
+        return map_step(name, x, y, fwd, seed, 0)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+        x, y, ctx.name, _, ctx.bwd, ctx.seed = inputs
+        ctx.shapes, ctx.dtypes = (x.shape, y.shape), (x.dtype, y.dtype)
+        kept = {"add": (), "mul": (x, y), "div": (y, output)}[ctx.name]
+        ctx.save_for_backward(*kept)
+
+    @staticmethod
+    @differentiable_once("qadd, qmul, qdiv")
+    def backward(ctx: Any, g: Tensor) -> Any:
+        bwd, seed = ctx.bwd, ctx.seed
+        saved = ctx.saved_tensors
+        dx = dy = None
+        if ctx.needs_input_grad[0]:
+            if ctx.name == "add":
+                dx = quantized(g, bwd, seed, 1)
+            else:
+                dx = map_step(ctx.name, g, saved[1] if ctx.name == "mul" else saved[0], bwd, seed, 1)
+            dx = sum_to(dx, ctx.shapes[0], bwd, seed, 2).to(ctx.dtypes[0])
+        if ctx.needs_input_grad[1]:
+            if ctx.name == "add":
+                dy = quantized(g, bwd, seed, 3)
+            elif ctx.name == "mul":
+                dy = map_step("mul", g, saved[0], bwd, seed, 3)
+            else:
+                dy = map_step("div", map_step("mul", -g, saved[1], bwd, seed, 3), saved[0], bwd, seed, 4)
+            dy = sum_to(dy, ctx.shapes[1], bwd, seed, 5).to(ctx.dtypes[1])
+        return dx, dy, None, None, None, None
+
+
+class _Unary(torch.autograd.Function):
+    """sqrt or a power with its gradient, each step rounded."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(x: Tensor, n: float | None, fwd: Step, bwd: Step, seed: int | None) -> Tensor:
+        if n is None:
+            return map_step("sqrt", x, None, fwd, seed, 0)
+        return map_step("pow", x, torch.full((), n, dtype=x.dtype, device=x.device), fwd, seed, 0)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+        x, ctx.n, _, ctx.bwd, ctx.seed = inputs
+        ctx.save_for_backward(output if ctx.n is None else x)
+
+    @staticmethod
+    @differentiable_once("qsqrt, qpow")
+    def backward(ctx: Any, g: Tensor) -> Any:
+        (x,) = ctx.saved_tensors
+        bwd, seed = ctx.bwd, ctx.seed
+        if ctx.n is None:
+            return map_step("div", g, quantized(2 * x, bwd, seed, 1), bwd, seed, 2), None, None, None, None
+        less, n = (torch.full((), v, dtype=x.dtype, device=x.device) for v in (ctx.n - 1, ctx.n))
+        factor = map_step("mul", map_step("pow", x, less, bwd, seed, 1), n, bwd, seed, 2)
+        return map_step("mul", g, factor, bwd, seed, 3), None, None, None, None
+
+
+class _Sum(torch.autograd.Function):
+    """Sums over dimensions in order; with ``bwd``, divided by the number of terms."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(
+        x: Tensor, dims: tuple[int, ...], keepdim: bool, mean: bool, fwd: Step, bwd: Step, order: int, seed: int | None
+    ) -> Tensor:
+        total = sum_step(x, dims, fwd, order, seed, 0)
+        if mean:
+            count = torch.full((), _count(x, dims), dtype=x.dtype, device=x.device)
+            total = map_step("div", total, count, fwd, seed, 100)
+        return total if keepdim else total.reshape([n for d, n in enumerate(x.shape) if d not in dims])
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+        x, ctx.dims, _, ctx.mean, _, ctx.bwd, _, ctx.seed = inputs
+        ctx.shape, ctx.count = x.shape, _count(x, ctx.dims)
+
+    @staticmethod
+    @differentiable_once("qsum, qmean")
+    def backward(ctx: Any, g: Tensor) -> Any:
+        if ctx.mean:
+            count = torch.full((), ctx.count, dtype=g.dtype, device=g.device)
+            g = map_step("div", g, count, ctx.bwd, ctx.seed, 101)
+        else:
+            g = quantized(g, ctx.bwd, ctx.seed, 101)
+        g = g.reshape([1 if d in ctx.dims else n for d, n in enumerate(ctx.shape)])
+        return g.expand(ctx.shape), None, None, None, None, None, None, None
+
+
+class _Relu(torch.autograd.Function):
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(x: Tensor, fwd: Step, bwd: Step, seed: int | None) -> Tensor:
+        return quantized(torch.relu(x), fwd, seed, 0)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+        x, _, ctx.bwd, ctx.seed = inputs
+        ctx.save_for_backward(x > 0)
+
+    @staticmethod
+    @differentiable_once("qrelu")
+    def backward(ctx: Any, g: Tensor) -> Any:
+        (positive,) = ctx.saved_tensors
+        g = torch.where(positive, g, torch.zeros((), dtype=g.dtype, device=g.device))
+        return quantized(g, ctx.bwd, ctx.seed, 1), None, None, None
+
+
+def _count(x: Tensor, dims: Sequence[int]) -> int:
+    count = 1
+    for d in dims:
+        count = count * x.shape[d]
+    return count
+
+
+def _read(owner: str, *quants: QuantLike | None) -> list[Step]:
+    return [quant_step(owner, quant) for quant in quants]
+
+
+def _binary(owner: str, name: str, x: Tensor, y: Tensor, fwd: Any, bwd: Any, seed: int | None) -> Tensor:
+    steps = _read(owner, fwd, bwd)
+    check_float(owner, "x", x)
+    check_float(owner, "y", y)
+    check_device(owner, x, y, names="x y")
+    try:
+        torch.broadcast_shapes(x.shape, y.shape)
+    except RuntimeError:
+        asked = f"{owner}: shapes {tuple(x.shape)} and {tuple(y.shape)}"
+        raise ShapeError(message(asked, "shapes that broadcast", "Reshape or expand one of them.")) from None
+    other = y.view_as(y) if y is x else y  # compiled code wants distinct arguments
+    result: Tensor = _Binary.apply(x, other, name, *steps, check_seed(owner, seed))
+    return result
+
+
+def qadd(
+    x: Tensor, y: Tensor, fwd_quant: QuantLike | None = None, bwd_quant: QuantLike | None = None, *,
+    seed: int | None = None,
+) -> Tensor:  # fmt: skip
+    """``x + y`` for shapes that broadcast, rounded by ``fwd_quant``, with gradients rounded by ``bwd_quant``.
+
+    Args:
+        x, y: float32, float64, float16 or bfloat16, any strides, shapes that broadcast.
+        fwd_quant, bwd_quant: a cast, format or name ("e5m10/rtz"), a pair (format, rounding), a function from tensor to
+            tensor, or None for PyTorch's own operation.
+        seed: of the random bits of stochastic casts; None draws one from torch's generator at each call.
+
+    With a cast the exact sum is rounded once. Both gradients are ``bwd_quant(g)``; where an operand was broadcast, they
+    are summed in the backward format, ascending, the last of the summed dimensions fastest. NaN, infinities, signed
+    zeros as IEEE 754, overflow as the cast says. Differentiating twice raises ``GradError``.
+
+    Raises:
+        FormatError, SeedError: for quantisers and seeds that mean nothing.
+        DTypeError, DeviceError, ShapeError: for tensors that do not fit.
+    """
+    return _binary("qadd", "add", x, y, fwd_quant, bwd_quant, seed)
+
+
+def qmul(
+    x: Tensor, y: Tensor, fwd_quant: QuantLike | None = None, bwd_quant: QuantLike | None = None, *,
+    seed: int | None = None,
+) -> Tensor:  # fmt: skip
+    """``x * y`` rounded by ``fwd_quant``; gradients ``bwd_quant(g y)``, ``bwd_quant(g x)``. Otherwise as ``qadd``."""
+    return _binary("qmul", "mul", x, y, fwd_quant, bwd_quant, seed)
+
+
+def qdiv(
+    x: Tensor, y: Tensor, fwd_quant: QuantLike | None = None, bwd_quant: QuantLike | None = None, *,
+    seed: int | None = None,
+) -> Tensor:  # fmt: skip
+    """``z = x / y`` rounded by ``fwd_quant``. Otherwise as ``qadd``.
+
+    Gradients: ``bwd_quant(g / y)`` and ``bwd_quant(bwd_quant(-g * z) / y)``. Division by zero as IEEE 754.
+    """
+    return _binary("qdiv", "div", x, y, fwd_quant, bwd_quant, seed)
+
+
+def qsqrt(
+    x: Tensor, fwd_quant: QuantLike | None = None, bwd_quant: QuantLike | None = None, *, seed: int | None = None
+) -> Tensor:
+    """``y = sqrt(x)`` rounded by ``fwd_quant``; gradient ``bwd_quant(g / bwd_quant(2 y))``. Otherwise as ``qadd``.
+
+    Negative numbers give NaN, -0 gives -0.
+    """
+    steps = _read("qsqrt", fwd_quant, bwd_quant)
+    check_float("qsqrt", "x", x)
+    check_device("qsqrt", x, names="x")
+    result: Tensor = _Unary.apply(x, None, *steps, check_seed("qsqrt", seed))
+    return result
+
+
+def qpow(
+    x: Tensor, fwd_quant: QuantLike | None = None, bwd_quant: QuantLike | None = None, n: float = 2.0, *,
+    seed: int | None = None,
+) -> Tensor:  # fmt: skip
+    """``x ** n`` for a number ``n``, rounded by ``fwd_quant``. Otherwise as ``qadd``.
+
+    Gradient ``bwd_quant(g * bwd_quant(bwd_quant(x ** (n - 1)) * n))``. Special values as IEEE 754-2019, 9.2.1 (pow);
+    ``n`` is rounded to ``x``'s dtype first.
+    """
+    steps = _read("qpow", fwd_quant, bwd_quant)
+    check_float("qpow", "x", x)
+    check_device("qpow", x, names="x")
+    result: Tensor = _Unary.apply(x, float(n), *steps, check_seed("qpow", seed))
+    return result
+
+
+def qsum(
+    x: Tensor, dim: int | Sequence[int] | None = None, quant: QuantLike | None = None, keepdim: bool = False, *,
+    order: str = "sequential", seed: int | None = None,
+) -> Tensor:  # fmt: skip
+    """Sum of ``x`` over ``dim``, rounded by ``quant`` after every addition.
+
+    Args:
+        dim: a dimension, several, which are summed one after the other in the order given, or None for all.
+        quant: as ``qadd``'s ``fwd_quant``. None sums as PyTorch does.
+        keepdim: keep the summed dimensions with size one.
+        order: "sequential" starts from +0 and takes the terms ascending; "tree(n)" is in docs/reference/functional.md.
+
+    The gradient is the incoming one, broadcast, not rounded. Otherwise as ``qadd``; IndexError for a ``dim`` out of
+    range.
+    """
+    (step,) = _read("qsum", quant)
+    check_float("qsum", "x", x)
+    check_device("qsum", x, names="x")
+    dims = tuple(normal_dims("qsum", dim, x.dim()))
+    length = order_length("qsum", order)
+    result: Tensor = _Sum.apply(x, dims, keepdim, False, step, None, length, check_seed("qsum", seed))
+    return result
+
+
+def qmean(
+    x: Tensor, fwd_quant: QuantLike | None = None, bwd_quant: QuantLike | None = None,
+    dim: int | Sequence[int] | None = None, keepdim: bool = False, *, order: str = "sequential",
+    seed: int | None = None,
+) -> Tensor:  # fmt: skip
+    """Mean of ``x`` over ``dim``: ``qsum`` rounded by ``fwd_quant``, then ``fwd_quant(sum / count)``.
+
+    The gradient is ``bwd_quant(g / count)``, broadcast. Otherwise as ``qsum``.
+    """
+    steps = _read("qmean", fwd_quant, bwd_quant)
+    check_float("qmean", "x", x)
+    check_device("qmean", x, names="x")
+    dims = tuple(normal_dims("qmean", dim, x.dim()))
+    length = order_length("qmean", order)
+    result: Tensor = _Sum.apply(x, dims, keepdim, True, *steps, length, check_seed("qmean", seed))
+    return result
+
+
+def qrelu(
+    x: Tensor, fwd_quant: QuantLike | None = None, bwd_quant: QuantLike | None = None, *, seed: int | None = None
+) -> Tensor:
+    """``fwd_quant(max(x, 0))``; gradient ``bwd_quant(g)`` where ``x > 0``, else 0. NaN stays. Otherwise as ``qadd``."""
+    steps = _read("qrelu", fwd_quant, bwd_quant)
+    check_float("qrelu", "x", x)
+    check_device("qrelu", x, names="x")
+    result: Tensor = _Relu.apply(x, *steps, check_seed("qrelu", seed))
+    return result

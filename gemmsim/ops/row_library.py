@@ -1,0 +1,245 @@
+"""``torch.ops.gemmsim.row_*``: row operations as operators with fake kernels and batching rules.
+
+They work on the last dimension, take casts as strings ("" for a step rounded to the tensors' own dtype; several steps
+are separated by ";"), and have no gradient of their own. float16 and bfloat16 are computed in float32 and rounded to
+their dtype at the end.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from gemmsim.backends import cpu
+from gemmsim.formats import Cast
+
+from . import state
+from .casts import cast_of
+from .errors import DeviceError, message
+from .seeds import derive_seed, draw_seed
+
+__all__ = ["row_map_op", "row_norm_grad_op", "row_norm_op", "row_softmax_grad_op", "row_softmax_op", "row_sum_op"]
+
+_LIBRARY = torch.library.Library("gemmsim", "FRAGMENT")
+_TAGS = (torch.Tag.nondeterministic_seeded, torch.Tag.needs_exact_strides)
+_SEED = "SymInt? seed=None, int stream=0"
+for _schema in (
+    f"row_map(Tensor a, Tensor? b, str function, str cast, {_SEED}) -> Tensor",
+    f"row_sum(Tensor x, str cast, int order=1, {_SEED}) -> Tensor",
+    f"row_softmax(Tensor x, str casts, int order, bool lse, {_SEED}) -> Tensor",
+    f"row_softmax_grad(Tensor y, Tensor g, str casts, int order, {_SEED}) -> Tensor",
+    f"row_norm(Tensor x, Tensor? weight, Tensor? bias, str casts, float eps, int order, bool centered, {_SEED})"
+    " -> (Tensor, Tensor, Tensor)",
+    f"row_norm_grad(Tensor x, Tensor? weight, Tensor mean, Tensor rstd, Tensor g, str casts, int order,"
+    f" bool centered, {_SEED}) -> (Tensor, Tensor)",
+):
+    _LIBRARY.define(_schema, tags=_TAGS)
+
+
+@lru_cache(maxsize=1024)
+def _steps(text: str) -> tuple[tuple[Cast | None, ...], bool]:
+    """The casts of ``text``, and whether one is stochastic."""
+    casts = tuple(cast_of(name) if name else None for name in text.split(";"))
+    return casts, any(cast is not None and cast.is_stochastic for cast in casts)
+
+
+def _work(*tensors: Tensor | None) -> torch.dtype:
+    wide = any(t is not None and t.dtype is torch.float64 for t in tensors)
+    return torch.float64 if wide else torch.float32
+
+
+def _ready(t: Tensor | None, dtype: torch.dtype) -> Tensor | None:
+    return None if t is None else t.to(dtype).contiguous()
+
+
+def _seed(stochastic: bool, seed: int | None, stream: int) -> int:
+    if not stochastic:
+        return 0
+    return draw_seed() if seed is None else derive_seed(seed, stream)
+
+
+def _run(
+    op: str,
+    casts: str,
+    inputs: tuple[Tensor | None, ...],
+    outputs: tuple[Tensor, ...],
+    seed: int | None,
+    stream: int,
+    **how: Any,
+) -> None:
+    steps, stochastic = _steps(casts)
+    if how["rows"] and how["cols"]:
+        cpu.run_rows(op, inputs, outputs, steps, seed=_seed(stochastic, seed, stream), **how)
+    state.record(f"row_{op}", "cpu", casts, f"{how['rows']} x {how['cols']} {outputs[0].dtype}")
+
+
+def _rows_of(x: Tensor) -> dict[str, int]:
+    cols = x.shape[-1]
+    return {"rows": x.numel() // cols if cols else 0, "cols": cols}
+
+
+def _map_shape(a: Tensor, b: Tensor | None) -> tuple[torch.Size, torch.dtype]:
+    if b is None:
+        return a.shape, a.dtype
+    return torch.Size(torch.broadcast_shapes(a.shape, b.shape)), torch.promote_types(a.dtype, b.dtype)
+
+
+def _map(a: Tensor, b: Tensor | None, function: str, cast: str, seed: int | None = None, stream: int = 0) -> Tensor:
+    shape, dtype = _map_shape(a, b)
+    work = _work(a, b)
+    left = _ready(a.expand(shape), work)
+    right = None if b is None else _ready(b.expand(shape), work)
+    out = torch.empty(shape, dtype=work)
+    _run("map", cast, (left, right), (out,), seed, stream, rows=out.numel(), cols=1, function=function)
+    return out.to(dtype)
+
+
+def _map_fake(a: Tensor, b: Tensor | None, function: str, cast: str, seed: Any = None, stream: int = 0) -> Tensor:
+    _steps(cast)
+    shape, dtype = _map_shape(a, b)
+    return a.new_empty(shape, dtype=dtype)
+
+
+def _sum(x: Tensor, cast: str, order: int = 1, seed: int | None = None, stream: int = 0) -> Tensor:
+    out = torch.zeros(x.shape[:-1], dtype=_work(x))
+    _run("sum", cast, (_ready(x, out.dtype),), (out,), seed, stream, order=order, **_rows_of(x))
+    return out.to(x.dtype)
+
+
+def _sum_fake(x: Tensor, cast: str, order: int = 1, seed: Any = None, stream: int = 0) -> Tensor:
+    _steps(cast)
+    return x.new_empty(x.shape[:-1])
+
+
+def _softmax(x: Tensor, casts: str, order: int, lse: bool, seed: int | None = None, stream: int = 0) -> Tensor:
+    out = torch.empty(x.shape, dtype=_work(x))
+    op = "log_softmax" if lse else "softmax"
+    _run(op, casts, (_ready(x, out.dtype),), (out,), seed, stream, order=order, **_rows_of(x))
+    return out.to(x.dtype)
+
+
+def _softmax_fake(x: Tensor, casts: str, order: int, lse: bool, seed: Any = None, stream: int = 0) -> Tensor:
+    _steps(casts)
+    return x.new_empty(x.shape)
+
+
+def _softmax_grad(y: Tensor, g: Tensor, casts: str, order: int, seed: int | None = None, stream: int = 0) -> Tensor:
+    work = _work(y, g)
+    out = torch.empty(y.shape, dtype=work)
+    _run("softmax_grad", casts, (_ready(y, work), _ready(g, work)), (out,), seed, stream, order=order, **_rows_of(y))
+    return out.to(y.dtype)
+
+
+def _softmax_grad_fake(y: Tensor, g: Tensor, casts: str, order: int, seed: Any = None, stream: int = 0) -> Tensor:
+    _steps(casts)
+    return y.new_empty(y.shape)
+
+
+def _norm(
+    x: Tensor, weight: Tensor | None, bias: Tensor | None, casts: str, eps: float, order: int, centered: bool,
+    seed: int | None = None, stream: int = 0,
+) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
+    work = _work(x, weight, bias)
+    out = torch.empty(x.shape, dtype=work)
+    mean, rstd = torch.zeros(x.shape[:-1], dtype=work), torch.zeros(x.shape[:-1], dtype=work)
+    inputs = (_ready(x, work), _ready(weight, work), _ready(bias, work))
+    how = {"order": order, "centered": centered, "eps": eps, **_rows_of(x)}
+    _run("norm", casts, inputs, (out, mean, rstd), seed, stream, **how)
+    return out.to(x.dtype), mean, rstd
+
+
+def _norm_fake(
+    x: Tensor, weight: Tensor | None, bias: Tensor | None, casts: str, eps: float, order: int, centered: bool,
+    seed: Any = None, stream: int = 0,
+) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
+    _steps(casts)
+    work = _work(x, weight, bias)
+    mean = x.new_empty(x.shape[:-1], dtype=work)
+    return x.new_empty(x.shape), mean, torch.empty_like(mean)
+
+
+def _norm_grad(
+    x: Tensor, weight: Tensor | None, mean: Tensor, rstd: Tensor, g: Tensor, casts: str, order: int, centered: bool,
+    seed: int | None = None, stream: int = 0,
+) -> tuple[Tensor, Tensor]:  # fmt: skip
+    work = _work(x, weight, mean, g)
+    out, terms = torch.empty(x.shape, dtype=work), torch.empty(x.shape, dtype=work)
+    inputs = tuple(_ready(t, work) for t in (x, weight, mean, rstd, g))
+    _run("norm_grad", casts, inputs, (out, terms), seed, stream, order=order, centered=centered, **_rows_of(x))
+    return out.to(x.dtype), terms
+
+
+def _norm_grad_fake(
+    x: Tensor, weight: Tensor | None, mean: Tensor, rstd: Tensor, g: Tensor, casts: str, order: int, centered: bool,
+    seed: Any = None, stream: int = 0,
+) -> tuple[Tensor, Tensor]:  # fmt: skip
+    _steps(casts)
+    return x.new_empty(x.shape), x.new_empty(x.shape, dtype=_work(x, weight, mean, g))
+
+
+def _refuse_device(name: str) -> Any:
+    def kernel(*args: Any, **kwargs: Any) -> None:
+        do = "Move the tensors with .cpu() and the result back."
+        raise DeviceError(message(f"{name} on a GPU", "tensors on the CPU", do))
+
+    return kernel
+
+
+def _batched(op: str, tensors: int) -> Any:
+    """Batching rule: the batch becomes the leading dimension of every tensor argument, the first ``tensors``."""
+
+    def rule(info: Any, in_dims: tuple[Any, ...], *args: Any) -> tuple[Any, Any]:
+        rank = max(a.dim() - (d is not None) for a, d in zip(args[:tensors], in_dims, strict=False) if a is not None)
+        moved = []
+        for a, d in zip(args[:tensors], in_dims, strict=False):
+            if a is not None and d is not None:
+                a = a.movedim(d, 0)
+                a = a.reshape(a.shape[:1] + (1,) * (rank - a.dim() + 1) + a.shape[1:])
+            elif a is not None and op != "row_map":
+                a = a.expand(info.batch_size, *a.shape)
+            moved.append(a)
+        out = getattr(torch.ops.gemmsim, op)(*moved, *args[tensors:])
+        return out, tuple(0 for _ in out) if isinstance(out, tuple) else 0
+
+    return rule
+
+
+def _batched_norm(op: str, vectors: tuple[int, ...]) -> Any:
+    """Batching rule of normalisations: rows join the batch; weights must be the same for all of it."""
+
+    def rule(info: Any, in_dims: tuple[Any, ...], *args: Any) -> tuple[Any, Any]:
+        if any(in_dims[i] is not None for i in vectors):
+            asked = f"vmap of {op} over its weight or bias"
+            raise DeviceError(message(asked, "one weight and bias for the batch", "Multiply by the weight afterwards."))
+        moved = list(args)
+        for i, (a, d) in enumerate(zip(args, in_dims, strict=False)):
+            if isinstance(a, Tensor) and i not in vectors:
+                moved[i] = a.movedim(d, 0) if d is not None else a.expand(info.batch_size, *a.shape)
+        out = getattr(torch.ops.gemmsim, op)(*moved)
+        return out, tuple(0 for _ in out)
+
+    return rule
+
+
+for _name, _kernel, _fake, _rule in (
+    ("row_map", _map, _map_fake, _batched("row_map", 2)),
+    ("row_sum", _sum, _sum_fake, _batched("row_sum", 1)),
+    ("row_softmax", _softmax, _softmax_fake, _batched("row_softmax", 1)),
+    ("row_softmax_grad", _softmax_grad, _softmax_grad_fake, _batched("row_softmax_grad", 2)),
+    ("row_norm", _norm, _norm_fake, _batched_norm("row_norm", (1, 2))),
+    ("row_norm_grad", _norm_grad, _norm_grad_fake, _batched_norm("row_norm_grad", (1,))),
+):
+    _LIBRARY.impl(_name, _kernel, "CPU")
+    _LIBRARY.impl(_name, _refuse_device(f"gemmsim::{_name}"), "CUDA")
+    torch.library.register_fake(f"gemmsim::{_name}", _fake, lib=_LIBRARY)
+    torch.library.register_vmap(f"gemmsim::{_name}", _rule, lib=_LIBRARY)
+
+row_map_op = torch.ops.gemmsim.row_map.default
+row_sum_op = torch.ops.gemmsim.row_sum.default
+row_softmax_op = torch.ops.gemmsim.row_softmax.default
+row_softmax_grad_op = torch.ops.gemmsim.row_softmax_grad.default
+row_norm_op = torch.ops.gemmsim.row_norm.default
+row_norm_grad_op = torch.ops.gemmsim.row_norm_grad.default

@@ -1,0 +1,259 @@
+"""gemmsim.functional against PyTorch: identity formats, arguments at random, gradients, transforms, errors."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+
+import pytest
+import torch
+import torch.nn.functional as F
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import gemmsim as gs
+from gemmsim.ops import row_library
+
+ID = "fp32"
+SOFTMAX = gs.QSoftmaxFormats(ID, ID, ID, None, ID, ID)
+LSE = gs.QSoftmaxFormats(ID, None, None, ID, ID, ID)
+NORM = gs.QLayerNormFormats(*[ID] * 7)
+GELU = gs.QGELUFormats(ID, ID, ID, ID)
+ATTENTION = gs.QAttentionFormats(":fp32", SOFTMAX, ":fp32")
+ZERO = gs.QAttentionFormats(":fp32", gs.QSoftmaxFormats(ID, ID, ID, None, ID, ID, masked_rows="zero"), ":fp32")
+
+
+def randn(*shape: int, seed: int = 0) -> torch.Tensor:
+    return torch.randn(list(shape), generator=torch.Generator().manual_seed(seed + sum(shape)))
+
+
+def check(ours, theirs, *tensors: torch.Tensor) -> None:
+    a, b = ([t.clone().requires_grad_() for t in tensors] for _ in range(2))
+    y, z = ours(*a), theirs(*b)
+    assert y.shape == z.shape and y.dtype == z.dtype
+    torch.testing.assert_close(y, z, rtol=1e-5, atol=1e-5)
+    g = randn(*z.shape, seed=5)
+    y.backward(g)
+    z.backward(g)
+    for p, q in zip(a, b, strict=True):
+        torch.testing.assert_close(p.grad, q.grad, rtol=1e-4, atol=2e-5)
+
+
+X, W, C = randn(4, 6, 10), randn(10), randn(6)
+Q, K, V = randn(2, 4, 5, 8), randn(2, 2, 7, 8), randn(2, 2, 7, 6)
+K4, V4 = randn(2, 4, 7, 8), randn(2, 4, 7, 6)
+MASK = torch.ones(5, 7, dtype=torch.bool).tril(1)
+HIDDEN = MASK.clone()
+HIDDEN[2] = False
+INDEX = torch.tensor([[0, 3, 3], [2, 0, 3]])
+
+CASES = {
+    "add": (lambda x, y: gs.qadd(x, y, ID, ID), torch.add, X, W),
+    "mul": (lambda x, y: gs.qmul(x, y, ID, ID), torch.mul, X, W),
+    "div": (lambda x, y: gs.qdiv(x, y, ID, ID), torch.div, X, W.abs() + 0.5),
+    "sqrt": (lambda x: gs.qsqrt(x, ID, ID), torch.sqrt, X.abs() + 0.1),
+    "pow": (lambda x: gs.qpow(x, ID, ID, 3.0), lambda x: x**3, X),
+    "pow-real": (lambda x: gs.qpow(x, ID, ID, 1.7), lambda x: x**1.7, X.abs() + 0.1),
+    "sum-all": (lambda x: gs.qsum(x, None, ID), lambda x: x.sum(), X),
+    "sum-keepdim": (lambda x: gs.qsum(x, 1, ID, True), lambda x: x.sum(1, keepdim=True), X),
+    "mean": (lambda x: gs.qmean(x, ID, ID, (2, 0)), lambda x: x.mean((2, 0)), X),
+    "mean-tree": (lambda x: gs.qmean(x, ID, ID, -1, True, order="tree(4)"), lambda x: x.mean(-1, True), X),
+    "relu": (lambda x: gs.qrelu(x, ID, ID), torch.relu, X),
+    "layernorm": (lambda x, w, b: gs.qlayernorm(x, 10, w, b, 1e-5, NORM), lambda x, w, b: F.layer_norm(x, (10,), w, b), X, W, W + 1),
+    "layernorm-2": (lambda x: gs.qlayernorm(x, (6, 10), None, None, 1e-5, NORM), lambda x: F.layer_norm(x, (6, 10)), X),
+    "rmsnorm": (lambda x, w: gs.qrmsnorm(x, 10, w, 1e-5, NORM), lambda x, w: F.rms_norm(x, (10,), w, 1e-5), X, W),
+    "groupnorm": (lambda x, w, b: gs.qgroupnorm(x, 3, w, b, 1e-5, NORM), lambda x, w, b: F.group_norm(x, 3, w, b), X, C, C + 1),
+    "batchnorm": (lambda x, w, b: gs.qbatchnorm(x, None, None, w, b, True, fwd_quant=ID, bwd_quant=ID), lambda x, w, b: F.batch_norm(x, None, None, w, b, True), X, C, C + 1),
+    "softmax": (lambda x: gs.qsoftmax(x, 1, SOFTMAX), lambda x: F.softmax(x, 1), X),
+    "softmax-lse": (lambda x: gs.qsoftmax(x, None, LSE), lambda x: F.softmax(x, -1), X),
+    "gelu": (lambda x: gs.qgelu(x, GELU), F.gelu, X),
+    "gelu-tanh": (lambda x: gs.qgelu(x, GELU, "tanh"), lambda x: F.gelu(x, approximate="tanh"), X),
+    "silu": (lambda x: gs.qsilu(x, GELU), F.silu, X),
+    "embedding": (lambda w: gs.qembedding(INDEX, w, 2, None, 2.0, True, fwd_quant=ID, bwd_quant=ID), lambda w: F.embedding(INDEX, w, 2, None, 2.0, True), X[0]),
+    "attention-gqa": (lambda q, k, v: gs.qattention(q, k, v, enable_gqa=True, formats=ATTENTION), lambda q, k, v: F.scaled_dot_product_attention(q, k, v, enable_gqa=True), Q, K, V),
+    "attention-mask": (lambda q, k, v: gs.qattention(q, k, v, MASK, scale=0.3, formats=ATTENTION), lambda q, k, v: F.scaled_dot_product_attention(q, k, v, MASK, scale=0.3), Q, K4, V4),
+    "attention-float-mask": (lambda q, k, v: gs.qattention(q, k, v, MASK.float(), formats=ATTENTION), lambda q, k, v: F.scaled_dot_product_attention(q, k, v, MASK.float()), Q, K4, V4),
+    "attention-causal": (lambda q, k, v: gs.qattention(q, k, v, is_causal=True, formats=ATTENTION), lambda q, k, v: F.scaled_dot_product_attention(q, k, v, is_causal=True), Q, K4, V4),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_identity_formats_equal_pytorch_in_value_and_gradient(name):
+    check(*CASES[name])
+
+
+def test_fully_masked_rows_are_zero_if_asked_and_do_not_poison_gradients():
+    tensors = [t.clone().requires_grad_() for t in (Q, K4, V4)]
+    y = gs.qattention(*tensors, HIDDEN, formats=ZERO)
+    assert bool((y[:, :, 2] == 0).all()) and bool(y.isfinite().all())
+    assert bool(gs.qattention(Q, K4, V4, HIDDEN, formats=ATTENTION)[:, :, 2].isnan().all())
+    y.sum().backward()
+    assert all(bool(t.grad.isfinite().all()) for t in tensors)
+
+
+pools = st.fixed_dictionaries(
+    {
+        "kernel_size": st.tuples(st.integers(1, 3), st.integers(1, 4)),
+        "stride": st.one_of(st.none(), st.integers(1, 3)),
+        "padding": st.integers(0, 1),
+        "ceil_mode": st.booleans(),
+        "count_include_pad": st.booleans(),
+        "divisor_override": st.one_of(st.none(), st.integers(1, 5)),
+    }
+)
+
+
+@settings(max_examples=25, deadline=None, derandomize=True)
+@given(pools, st.integers(3, 7), st.integers(4, 8))
+def test_average_pooling_of_any_arguments(arguments, height, width):
+    x = randn(2, 3, height, width)
+    try:
+        F.avg_pool2d(x, **arguments)
+    except RuntimeError:
+        with pytest.raises(gs.ShapeError):
+            gs.qavgpool2d(x, **arguments, fwd_quant=ID, bwd_quant=ID)
+        return
+    check(
+        lambda x: gs.qavgpool2d(x, **arguments, fwd_quant=ID, bwd_quant=ID), lambda x: F.avg_pool2d(x, **arguments), x
+    )
+
+
+@settings(max_examples=10, deadline=None, derandomize=True)
+@given(st.integers(1, 6), st.integers(1, 6))
+def test_adaptive_pooling(h, w):
+    x = randn(2, 5, 6)
+    check(lambda x: gs.qadaptive_avgpool(x, (h, w), ID, ID), lambda x: F.adaptive_avg_pool2d(x, (h, w)), x)
+    check(lambda x: gs.qavgpool1d(x, h % 3 + 1, ID, ID), lambda x: F.avg_pool1d(x, h % 3 + 1), x)
+    y = randn(1, 2, 4, 5, 6)
+    check(lambda x: gs.qavgpool3d(x, 2, ID, ID, padding=1), lambda x: F.avg_pool3d(x, 2, padding=1), y)
+
+
+@settings(max_examples=20, deadline=None, derandomize=True)
+@given(st.lists(st.integers(1, 4), min_size=1, max_size=4), st.data())
+def test_sums_and_norms_of_any_shape(shape, drawn):
+    x = randn(*shape)
+    dims = drawn.draw(
+        st.lists(st.integers(-len(shape), len(shape) - 1), min_size=1, max_size=3, unique_by=lambda d: d % len(shape))
+    )
+    keep = drawn.draw(st.booleans())
+    check(lambda x: gs.qsum(x, dims, ID, keep), lambda x: x.sum(dims, keepdim=keep), x)
+    last = drawn.draw(st.integers(1, len(shape)))
+    normal = shape[-last:]
+    if torch.Size(normal).numel() > 1:
+        check(lambda x: gs.qlayernorm(x, normal, None, None, 0.1, NORM), lambda x: F.layer_norm(x, normal, eps=0.1), x)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_compiled_whole(name):
+    ours, _, *tensors = CASES[name]
+    want = ours(*tensors)
+    torch._dynamo.reset()
+    compiled = torch.compile(ours, fullgraph=True, backend="aot_eager")
+    leaves = [t.clone().requires_grad_() for t in tensors]
+    got = compiled(*leaves)
+    assert torch.equal(got, want)
+    got.sum().backward()
+    assert all(t.grad is not None for t in leaves)
+
+
+@pytest.mark.parametrize("name", [n for n in CASES if not n.startswith(("attention", "pow", "sum"))])
+def test_differentiating_twice_raises(name):
+    ours, _, *tensors = CASES[name]
+    leaf = tensors[0].clone().requires_grad_()
+    (g,) = torch.autograd.grad(ours(leaf, *tensors[1:]).sum(), leaf, create_graph=True)
+    with pytest.raises(gs.GradError, match="first derivatives"):
+        g.sum().backward()
+
+
+def test_float64_pass_through_gradients():
+    x = randn(3, 5).double().requires_grad_()
+    w = randn(5).double().requires_grad_()
+    f = "fp64"
+    norm, soft = gs.QLayerNormFormats(*[f] * 7), gs.QSoftmaxFormats(f, f, f, None, f, f)
+    assert torch.autograd.gradcheck(lambda x, w: gs.qlayernorm(x, 5, w, None, 1e-5, norm), (x, w))
+    assert torch.autograd.gradcheck(lambda x: gs.qsoftmax(x, -1, soft), (x,))
+    assert torch.autograd.gradcheck(lambda x: gs.qgelu(x, gs.QGELUFormats(f, f, f, f)), (x,))
+    assert torch.autograd.gradcheck(lambda x, w: gs.qmul(x, w, f, f), (x, w))
+
+
+def test_operators_pass_opcheck():
+    x, w = randn(3, 8), randn(8)
+    tests = ("test_schema", "test_faketensor")
+    torch.library.opcheck(row_library.row_map_op, (x, w, "add", "e5m10"), test_utils=tests)
+    torch.library.opcheck(row_library.row_sum_op, (x, "e5m10", 4), test_utils=tests)
+    torch.library.opcheck(row_library.row_softmax_op, (x, "e5m10;e5m10;e5m10;", 1, False), test_utils=tests)
+    torch.library.opcheck(row_library.row_softmax_grad_op, (x, x, ";;;", 1), test_utils=tests)
+    torch.library.opcheck(row_library.row_norm_op, (x, w, w, ";" * 11, 1e-5, 1, True), test_utils=tests)
+    torch.library.opcheck(
+        row_library.row_norm_grad_op, (x, w, x[:, 0], x[:, 1], x, ";" * 12, 1, True), test_utils=tests
+    )
+
+
+def test_vmap_equals_the_batch():
+    x = randn(3, 4, 6)
+    soft = gs.QSoftmaxFormats("bf16", "bf16", "bf16")
+    assert torch.equal(torch.vmap(lambda t: gs.qsoftmax(t, -1, soft))(x), gs.qsoftmax(x, -1, soft))
+    norm = gs.QLayerNormFormats(*["bf16"] * 4)
+    assert torch.equal(
+        torch.vmap(lambda t: gs.qlayernorm(t, 6, None, None, 1e-5, norm), in_dims=1, out_dims=1)(x),
+        gs.qlayernorm(x, 6, None, None, 1e-5, norm),
+    )
+    assert torch.equal(torch.vmap(lambda t: gs.qadd(t, x[0, 0], "e4m3"))(x), gs.qadd(x, x[0, 0], "e4m3"))
+
+
+def test_broadcast_gradients_are_summed_in_the_backward_format():
+    """300 ones in e4m3 stop at 16, where one is half an ulp and the tie goes to even."""
+    bias = torch.zeros(1, requires_grad=True)
+    gs.qadd(torch.ones(300, 1), bias, None, "e4m3").sum().backward()
+    assert bias.grad.item() == 16.0
+
+
+@pytest.mark.parametrize(
+    "formats",
+    [SOFTMAX, LSE, NORM, GELU, gs.QSoftmaxFormats("e5m10/rtz", "bf16", "e4m3/sr8", output_quant=("e4m3", "rtz"), order="tree(64)", seed=3), gs.QLayerNormFormats(grad_quant="e5m2", bias_quant="bf16")],
+    ids=["softmax", "lse", "norm", "gelu", "mixed", "quants"],
+)  # fmt: skip
+def test_formats_are_values(formats):
+    again = type(formats).from_dict(formats.to_dict())
+    for other in (again, copy.deepcopy(formats), pickle.loads(pickle.dumps(formats)), eval(repr(formats), vars(gs))):
+        assert other == formats and hash(other) == hash(formats) and other.plan == formats.plan
+    assert formats != type(formats)()
+
+
+def test_roundings_of_a_direction_replace_those_of_the_formats():
+    assert gs.QSoftmaxFormats("e5m10", "e5m10", "e5m10", fwd_rnd="rtz") == gs.QSoftmaxFormats(*["e5m10/rtz"] * 3)
+    assert gs.QSoftmaxFormats("e5m10", fwd_lse="e5m10").use_lse and not SOFTMAX.use_lse
+
+
+BAD = {
+    "incomplete softmax": (gs.FormatError, lambda: gs.QSoftmaxFormats("e5m10")),
+    "incomplete norm": (gs.FormatError, lambda: gs.QLayerNormFormats("e5m10")),
+    "unknown order": (gs.SpecError, lambda: gs.QSoftmaxFormats(order="tree(3)")),
+    "unknown field": (gs.SpecError, lambda: gs.QGELUFormats.from_dict({"what": 1})),
+    "integers": (gs.DTypeError, lambda: gs.qsoftmax(torch.ones(3, dtype=torch.int32), 0)),
+    "dim": (IndexError, lambda: gs.qsoftmax(X, 3, SOFTMAX)),
+    "repeated dim": (gs.ShapeError, lambda: gs.qsum(X, (0, -3), ID)),
+    "broadcast": (gs.ShapeError, lambda: gs.qadd(X, C, ID)),
+    "normal shape": (gs.ShapeError, lambda: gs.qlayernorm(X, 9, formats=NORM)),
+    "weight shape": (gs.ShapeError, lambda: gs.qlayernorm(X, 10, C, formats=NORM)),
+    "groups": (gs.ShapeError, lambda: gs.qgroupnorm(X, 4, formats=NORM)),
+    "batch of one": (gs.ShapeError, lambda: gs.qbatchnorm(X[:1, :, :1], None, None, training=True, fwd_quant=ID)),
+    "statistics": (gs.ShapeError, lambda: gs.qbatchnorm(X, None, None, fwd_quant=ID)),
+    "approximate": (gs.SpecError, lambda: gs.qgelu(X, GELU, "sine")),
+    "pool rank": (gs.ShapeError, lambda: gs.qavgpool2d(X[0], 2, ID, ID)),
+    "pool padding": (gs.ShapeError, lambda: gs.qavgpool2d(X, 2, ID, ID, padding=2)),
+    "index range": (gs.ShapeError, lambda: gs.qembedding(torch.tensor([6]), X[0], fwd_quant=ID)),
+    "padding_idx": (gs.ShapeError, lambda: gs.qembedding(INDEX, X[0], 6, fwd_quant=ID)),
+    "sparse": (gs.UnsupportedSpec, lambda: gs.qembedding(INDEX, X[0], sparse=True, fwd_quant=ID)),
+    "attention shapes": (gs.ShapeError, lambda: gs.qattention(Q, K4[..., :7], V4, formats=ATTENTION)),
+    "two masks": (gs.ShapeError, lambda: gs.qattention(Q, K4, V4, MASK, is_causal=True, formats=ATTENTION)),
+    "mask shape": (gs.ShapeError, lambda: gs.qattention(Q, K4, V4, MASK.T, formats=ATTENTION)),
+    "heads": (gs.ShapeError, lambda: gs.qattention(Q[:, :3], K, V, enable_gqa=True, formats=ATTENTION)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_bad_arguments_are_refused(name):
+    error, call = BAD[name]
+    with pytest.raises(error, match="allowed"):
+        call()

@@ -1,0 +1,121 @@
+"""gemmsim.nn: each module is torch's with identity formats, and a value: copied, pickled, loaded."""
+
+from __future__ import annotations
+
+import copy
+import io
+
+import pytest
+import torch
+from torch import nn
+
+import gemmsim as gs
+from gemmsim import nn as gnn
+
+ID = "fp32"
+NORM, SOFT, GELU = (
+    gs.QLayerNormFormats(*[ID] * 7),
+    gs.QSoftmaxFormats(ID, ID, ID, None, ID, ID),
+    gs.QGELUFormats(ID, ID, ID, ID),
+)
+QUANTS = {"fwd_quant": ID, "bwd_quant": ID}
+ATTENTION = {"formats": gs.QAttentionFormats(":fp32", SOFT, ":fp32"), "projection": ":fp32"}
+
+
+def randn(*shape: int) -> torch.Tensor:
+    return torch.randn(shape, generator=torch.Generator().manual_seed(sum(shape)))
+
+
+IDS = torch.tensor([[1, 0, 1], [4, 2, 1]])
+CASES = {
+    "QLayerNorm": (nn.LayerNorm, ((6,),), {}, {"formats": NORM}, [randn(3, 4, 6)]),
+    "QRMSNorm": (nn.RMSNorm, ((6,),), {}, {"formats": NORM}, [randn(3, 4, 6)]),
+    "QGroupNorm": (nn.GroupNorm, (2, 4), {}, {"formats": NORM}, [randn(3, 4, 6)]),
+    "QBatchNorm1d": (nn.BatchNorm1d, (4,), {}, QUANTS, [randn(3, 4, 6)]),
+    "QBatchNorm2d": (nn.BatchNorm2d, (4,), {"affine": False}, QUANTS, [randn(3, 4, 6, 2)]),
+    "QBatchNorm3d": (nn.BatchNorm3d, (4,), {"track_running_stats": False}, QUANTS, [randn(3, 4, 6, 2, 2)]),
+    "QSoftmax": (nn.Softmax, (1,), {}, {"formats": SOFT}, [randn(3, 4, 6)]),
+    "QGELU": (nn.GELU, ("tanh",), {}, {"formats": GELU}, [randn(3, 4)]),
+    "QSiLU": (nn.SiLU, (), {}, {"formats": GELU}, [randn(3, 4)]),
+    "QAvgPool1d": (nn.AvgPool1d, (2, 1, 1), {}, QUANTS, [randn(3, 4, 6)]),
+    "QAvgPool2d": (nn.AvgPool2d, (2,), {"ceil_mode": True}, QUANTS, [randn(3, 5, 6)]),
+    "QAvgPool3d": (nn.AvgPool3d, (2,), {}, QUANTS, [randn(1, 2, 4, 5, 6)]),
+    "QAdaptiveAvgPool2d": (nn.AdaptiveAvgPool2d, ((2, None),), {}, QUANTS, [randn(2, 5, 6)]),
+    "QEmbedding": (nn.Embedding, (5, 3, 1), {}, QUANTS, [IDS]),
+    "QMultiheadAttention": (nn.MultiheadAttention, (8, 2), {"batch_first": True}, ATTENTION, [randn(2, 5, 8)] * 3),
+}  # fmt: skip
+
+
+def pair(name: str):
+    theirs, args, kwargs, formats, inputs = CASES[name]
+    torch.manual_seed(0)
+    module = theirs(*args, **kwargs)
+    return module, getattr(gnn, name).from_float(copy.deepcopy(module), **formats), inputs
+
+
+def first(result):
+    return result[0] if isinstance(result, tuple) else result
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_identity_formats_train_as_torch(name):
+    module, ours, inputs = pair(name)
+    assert isinstance(ours, type(module))
+    y, z = first(ours(*inputs)), first(module(*inputs))
+    torch.testing.assert_close(y, z, rtol=1e-5, atol=1e-5)
+    if z.requires_grad:
+        y.square().sum().backward()
+        z.square().sum().backward()
+        for p, q in zip(ours.parameters(), module.parameters(), strict=True):
+            torch.testing.assert_close(p.grad, q.grad, rtol=1e-4, atol=1e-4)
+    module.eval(), ours.eval()
+    if "Batch" not in name:  # whose running variance is biased here
+        torch.testing.assert_close(first(ours(*inputs)), first(module(*inputs)), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_modules_are_built_copied_and_loaded_as_torchs(name):
+    module, ours, inputs = pair(name)
+    _, args, kwargs, formats, _ = CASES[name]
+    built = getattr(gnn, name)(*args, **kwargs, **formats)
+    assert list(built.state_dict()) == list(module.state_dict())
+    stream = io.BytesIO()
+    torch.save(ours.state_dict(), stream)
+    stream.seek(0)
+    built.load_state_dict(torch.load(stream, weights_only=True))
+    stream = io.BytesIO()
+    torch.save(ours, stream)
+    stream.seek(0)
+    want = first(ours.eval()(*inputs))
+    for other in (built, copy.deepcopy(ours), torch.load(stream, weights_only=False)):
+        assert torch.equal(first(other.eval()(*inputs)), want)
+    assert "e8m23" in repr(ours)
+    with pytest.raises(gs.DTypeError):
+        type(ours).from_float(nn.Identity(), **formats)
+
+
+def test_batch_norm_statistics_follow_training_and_momentum():
+    ours = gnn.QBatchNorm1d(4, momentum=0.25, **QUANTS)
+    x = randn(16, 4)
+    ours(x)
+    torch.testing.assert_close(ours.running_mean, 0.25 * x.mean(0))
+    torch.testing.assert_close(ours.running_var, 0.75 + 0.25 * x.var(0, unbiased=False))
+    kept = ours.running_mean.clone()
+    with torch.enable_grad():
+        ours.eval()(x)
+    assert torch.equal(ours.running_mean, kept)
+
+
+@pytest.mark.parametrize(
+    "options", [{"add_zero_attn": True}, {"add_bias_kv": True}, {"kdim": 6, "vdim": 4}, {"bias": False}], ids=str
+)
+def test_attention_options(options):
+    torch.manual_seed(0)
+    module = nn.MultiheadAttention(8, 2, **options)
+    ours = gnn.QMultiheadAttention.from_float(module, **ATTENTION)
+    q, k, v = randn(5, 2, 8), randn(6, 2, options.get("kdim", 8)), randn(6, 2, options.get("vdim", 8))
+    padding = torch.zeros(2, 6, dtype=torch.bool)
+    padding[1, 4:] = True
+    mask = torch.ones(5, 6, dtype=torch.bool).triu(2)
+    for got, want in zip(ours(q, k, v, padding, attn_mask=mask), module(q, k, v, padding, attn_mask=mask), strict=True):
+        torch.testing.assert_close(got, want, rtol=1e-4, atol=1e-5)
