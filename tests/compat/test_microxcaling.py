@@ -72,7 +72,8 @@ def test_floor_of_the_rounded_logarithm_is_lifted_just_below_powers_of_two():
     assert (steps.floor_log2(x) == 127).tolist() == [count <= 44 for count in range(1, 60)]
     assert (steps.floor_log2(x, from_bits=True) == 126).all()
     exponents = torch.arange(-149.0, 129.0)
-    assert same(steps.power_of_two(exponents), np.float32(2.0) ** exponents.numpy())
+    with np.errstate(over="ignore"):
+        assert same(steps.power_of_two(exponents), np.float32(2.0) ** exponents.numpy())
 
 
 @pytest.mark.parametrize("axes, size", [([0], 4), ([1], 0), ([-1, 0], 4), ([0, 1, 2], 2), ([1, 2], 0), (2, 5)])
