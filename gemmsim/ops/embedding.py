@@ -14,7 +14,7 @@ from .checks import check_device, check_float, check_integers
 from .errors import ShapeError, message
 from .plan import Step
 from .row_formats import quant_step
-from .row_steps import differentiable_once, map_step, quantized
+from .row_steps import applied, differentiable_once, map_step, quantized
 from .seeds import check_seed
 
 __all__ = ["qembedding"]
@@ -122,5 +122,5 @@ def qembedding(
     fwd, bwd = (quant_step("qembedding", q) for q in (fwd_quant, bwd_quant))
     padding = -1 if padding_idx is None else padding_idx % rows
     seed = check_seed("qembedding", seed)
-    result: Tensor = _Embedding.apply(weight, input, padding, scale_grad_by_freq, fwd, bwd, seed)
+    result: Tensor = applied(_Embedding, weight, input, padding, scale_grad_by_freq, fwd, bwd, seed)
     return result

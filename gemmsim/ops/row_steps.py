@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import wraps
+from functools import lru_cache, wraps
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from .dispatch import is_direct, needs_autograd, nothing_watches
 from .errors import GradError, ShapeError, message
 from .library import quantize_op
 from .plan import Step
 from .row_library import row_map_op, row_sum_op
 
 __all__ = [
+    "applied",
     "cast_text",
     "differentiable_once",
     "finish",
@@ -33,6 +35,23 @@ _NATIVE: dict[str, Callable[..., Tensor]] = {
     "sqrt": torch.sqrt,
     "pow": torch.pow,
 }
+
+
+@lru_cache(maxsize=64)
+def _direct_apply(function: type[torch.autograd.Function]) -> Callable[..., Any]:
+    found: Callable[..., Any] = super(torch.autograd.Function, function).apply
+    return found
+
+
+def applied(function: type[torch.autograd.Function], *arguments: Any) -> Any:
+    """``function.apply(*arguments)``, without what it does for functorch where nothing needs it: half of a call on a
+    few rows. Without gradients, ``function.forward``."""
+    if torch.compiler.is_compiling() or not nothing_watches():
+        return function.apply(*arguments)
+    tensors = [t for t in arguments if isinstance(t, Tensor)]
+    if not all(map(is_direct, tensors)):
+        return function.apply(*arguments)
+    return _direct_apply(function)(*arguments) if needs_autograd(*tensors) else function.forward(*arguments)
 
 
 def quantized(x: Tensor, step: Step, seed: int | None, stream: int) -> Tensor:

@@ -6,7 +6,7 @@ from .gathered import Gathered, gathered_gemm
 from .gemm import count_overflows, gemm, supported
 from .library import ISAS, LibraryError, build_info, isa, set_isa
 from .quantize import quantize
-from .rows import FUNCTIONS, ROW_SITE, run_rows
+from .rows import FUNCTIONS, ROW_SITE, named_steps, run_rows
 from .run import Run
 from .scales import Scales, scale_table
 
@@ -29,6 +29,7 @@ __all__ = [
     "quantize",
     "quantize_block_float",
     "quantize_blocks",
+    "named_steps",
     "run_rows",
     "scale_table",
     "set_isa",
