@@ -11,9 +11,10 @@ from gemmsim.arithmetic import SpecError
 
 from .checks import check_device, check_float
 from .errors import message
+from .once import differentiable_once
 from .row_formats import QGELUFormats, RowPlan
 from .row_library import row_map_op
-from .row_steps import applied, cast_text, differentiable_once, finish, map_step, quantized
+from .row_steps import applied, cast_text, finish, map_step, quantized
 from .seeds import Stream
 
 __all__ = ["qgelu", "qsilu"]

@@ -11,9 +11,10 @@ from torch import Tensor
 from .affine_formats import QuantLike
 from .checks import check_device, check_float
 from .errors import ShapeError, message
+from .once import differentiable_once
 from .plan import Step
 from .row_formats import order_length, quant_step
-from .row_steps import applied, differentiable_once, map_step, normal_dims, quantized, sum_step, sum_to
+from .row_steps import applied, map_step, normal_dims, quantized, sum_step, sum_to
 from .seeds import check_seed
 
 __all__ = ["qadd", "qdiv", "qmean", "qmul", "qpow", "qrelu", "qsqrt", "qsum"]

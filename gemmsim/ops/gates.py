@@ -9,9 +9,10 @@ from torch import Tensor
 
 from .affine_formats import QuantLike
 from .checks import check_device, check_float
+from .once import differentiable_once
 from .plan import Step
 from .row_formats import quant_step
-from .row_steps import applied, differentiable_once, map_step
+from .row_steps import applied, map_step
 from .seeds import check_seed
 
 __all__ = ["qsigmoid", "qtanh"]

@@ -10,9 +10,10 @@ from torch import Tensor
 
 from .checks import check_device, check_float
 from .errors import ShapeError, message
+from .once import differentiable_once
 from .row_formats import QLayerNormFormats, RowPlan
 from .row_library import row_map_op, row_norm_grad_op, row_norm_op, row_sum_op
-from .row_steps import applied, cast_text, differentiable_once, finish, quantized
+from .row_steps import applied, cast_text, finish, quantized
 from .seeds import Stream
 
 __all__ = ["qgroupnorm", "qlayernorm", "qrmsnorm"]

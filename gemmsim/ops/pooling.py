@@ -14,9 +14,10 @@ from torch import Tensor
 from .affine_formats import QuantLike
 from .checks import check_device, check_float
 from .errors import ShapeError, message
+from .once import differentiable_once
 from .plan import Step
 from .row_formats import quant_step
-from .row_steps import applied, differentiable_once, map_step, sum_step
+from .row_steps import applied, map_step, sum_step
 from .seeds import check_seed
 
 __all__ = ["qadaptive_avgpool", "qavgpool", "qavgpool1d", "qavgpool2d", "qavgpool3d"]
@@ -105,6 +106,8 @@ def _gathered_sums(x: Tensor, table: Tensor, step: Step, seed: int | None, strea
 
 
 class _AvgPool(torch.autograd.Function):
+    generate_vmap_rule = True
+
     @staticmethod
     def forward(x: Tensor, windows: _Windows, fwd: Step, bwd: Step, seed: int | None) -> Tensor:
         table, _, divisors, _ = _tables(windows)

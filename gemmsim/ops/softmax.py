@@ -8,9 +8,10 @@ import torch
 from torch import Tensor
 
 from .checks import check_device, check_float
+from .once import differentiable_once
 from .row_formats import QSoftmaxFormats, RowPlan
 from .row_library import row_softmax_grad_op, row_softmax_op
-from .row_steps import applied, differentiable_once, finish, normal_dims, quantized
+from .row_steps import applied, finish, normal_dims, quantized
 from .seeds import Stream
 
 __all__ = ["qsoftmax"]
