@@ -214,8 +214,9 @@ def _batched_norm(op: str, vectors: tuple[int, ...]) -> Any:
     """Batching rule of normalisations: rows join the batch, but members with weights of their own run one by one."""
 
     def rule(info: Any, in_dims: tuple[Any, ...], *args: Any) -> tuple[Any, Any]:
-        run = getattr(torch.ops.gemmsim, op)
-        moved = list(args)
+        run = getattr(torch.ops.gemmsim, op).default
+        arguments = run._schema.arguments
+        moved = [*args, *(argument.default_value for argument in arguments[len(args) :])]
         each = any(in_dims[i] is not None for i in vectors)
         for i, (a, d) in enumerate(zip(args, in_dims, strict=False)):
             if isinstance(a, Tensor) and (each or i not in vectors):
