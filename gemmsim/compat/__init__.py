@@ -11,6 +11,7 @@ from typing import Any
 _SYSTEMS = (
     "dmx",
     "qtorch",
+    "microxcaling",
     "modelopt",
     "mptorch",
     "torchao",
@@ -20,6 +21,7 @@ _SYSTEMS = (
 __all__ = [
     "dmx",
     "qtorch",
+    "microxcaling",
     "modelopt",
     "mptorch",
     "torchao",

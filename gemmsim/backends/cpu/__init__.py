@@ -6,7 +6,7 @@ from .gathered import Gathered, gathered_gemm
 from .gemm import count_overflows, gemm, supported
 from .library import ISAS, LibraryError, build_info, isa, set_isa
 from .quantize import quantize
-from .rows import FUNCTIONS, ROW_SITE, run_rows
+from .rows import FUNCTIONS, ROW_SITE, named_steps, run_rows
 from .run import Run
 from .scaled_cast import AMAX_NOT_FINITE, NEGATIVE_INPUT, GridNumbers, affine_cast, scaled_blocks, scaled_cast
 from .scales import Scales, scale_table
@@ -34,6 +34,7 @@ __all__ = [
     "quantize",
     "quantize_tensor",
     "quantize_blocks",
+    "named_steps",
     "run_rows",
     "scaled_blocks",
     "scaled_cast",
