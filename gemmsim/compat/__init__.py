@@ -9,11 +9,21 @@ from importlib import import_module
 from typing import Any
 
 _SYSTEMS = (
+    "dmx",
+    "qtorch",
+    "microxcaling",
+    "modelopt",
+    "mptorch",
     "torchao",
     "torchmx",
 )
 
 __all__ = [
+    "dmx",
+    "qtorch",
+    "microxcaling",
+    "modelopt",
+    "mptorch",
     "torchao",
     "torchmx",
 ]

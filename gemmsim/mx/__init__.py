@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from .autograd import NoopFwToMXBw as NoopFwToMXBw
     from .autograd import ToMX as ToMX
     from .autograd import requantize as requantize
+    from .compare import compare_modes as compare_modes
     from .configs import MXAttentionConfig as MXAttentionConfig
     from .configs import MXInferenceConfig as MXInferenceConfig
     from .configs import MXLinearConfig as MXLinearConfig
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
     from .inference import NVFP4InferenceLinear as NVFP4InferenceLinear
     from .linear import MXLinear as MXLinear
     from .linear import NVFP4Linear as NVFP4Linear
-    from .matmul import matmul as matmul
+    from .multiply import matmul as matmul
     from .plot import plot_formats as plot_formats
     from .swap import quantize_ as quantize_
     from .swap import swap_linear_with_mx_inference_linear as swap_linear_with_mx_inference_linear
@@ -67,6 +68,7 @@ _HOME = {
     "NVFP4Linear": "linear",
     "NoopFwToMXBw": "autograd",
     "ToMX": "autograd",
+    "compare_modes": "compare",
     "decode": "convert",
     "dequantize_mx": "tensor",
     "encode": "convert",
@@ -74,7 +76,7 @@ _HOME = {
     "format_table": "table",
     "from_blocked": "swizzle",
     "load_file": "files",
-    "matmul": "matmul",
+    "matmul": "multiply",
     "mx_attention": "attention",
     "plot_formats": "plot",
     "quantize": "convert",
@@ -108,6 +110,7 @@ __all__ = [
     "NVFP4Linear",
     "NoopFwToMXBw",
     "ToMX",
+    "compare_modes",
     "decode",
     "dequantize_mx",
     "encode",

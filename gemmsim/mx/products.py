@@ -12,10 +12,10 @@ from gemmsim.arithmetic import Accumulator, GemmSpec
 from gemmsim.ops import qmatmul
 from gemmsim.ops.errors import GradError, message
 
-from . import matmul  # the package's name: its module of the same name is not the function
 from .arguments import block_of
 from .autograd import decoded_tensor
 from .convert import quantize
+from .multiply import matmul
 from .tensor import MXTensor
 
 __all__ = ["encoded_product", "product", "spec_of_product"]
