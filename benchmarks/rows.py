@@ -2,7 +2,8 @@
 
 The composition rounds with ``.half().float()``, which for steps of e5m10 operands is one rounding (24 >= 2 * 11 + 2
 bits), and is vectorised over rows: its time is that of 1024 dispatched steps until rows fill the caches, so the ratio
-falls with the number of rows. The results are compared bit for bit before anything is timed. Processor time, one thread.
+falls with the number of rows. The results are compared bit for bit before anything is timed. Processor time of one
+thread.
 """
 
 from __future__ import annotations

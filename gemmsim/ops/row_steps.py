@@ -38,7 +38,7 @@ _NATIVE: dict[str, Callable[..., Tensor]] = {
 
 @lru_cache(maxsize=64)
 def _direct_apply(function: type[torch.autograd.Function]) -> Callable[..., Any]:
-    found: Callable[..., Any] = super(torch.autograd.Function, function).apply
+    found: Callable[..., Any] = super(torch.autograd.Function, function).apply  # type: ignore[misc]
     return found
 
 
