@@ -168,7 +168,8 @@ static bool without_mask(const RowArgs& a, V* x) {
     return true;
 }
 
-template <bool ODD> static bool run_body(const NarrowGroup& g, const VectorLanes& wide, Space& s) {
+// Flattened, so that what the lanes notice stays in a register.
+template <bool ODD> __attribute__((flatten)) static bool run_body(const NarrowGroup& g, const VectorLanes& wide, Space& s) {
     const RowArgs& a = g.a;
     const NarrowLanes<ODD> lanes = {g.n.steps, g.n.consts, &wide, VI{}};
     switch (a.op) {

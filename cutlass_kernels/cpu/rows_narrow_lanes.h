@@ -73,8 +73,9 @@ template <bool ODD> struct NarrowLanes {
         return round(to_odd(q, (V)((VU)rest ^ ((VU)b & C32::SIGN))), step, k);
     }
 
-    // Steps of few numbers, or of functions without an approximation in floats: in doubles, half the rows at a time.
-    template <class F> INL_MEMBER V in_halves(V a, V b, const F& f) const {
+    // Steps of few numbers, or of functions without an approximation in floats: in doubles, half the rows at a time. Static,
+    // and not inlined: an object whose address a call knows could not keep `left` in a register.
+    template <class F> static inline __attribute__((always_inline)) V in_halves(V a, V b, const F& f) {
         Half in[2][2], out[2];
         memcpy(in[0], &a, sizeof a);
         memcpy(in[1], &b, sizeof b);
@@ -84,21 +85,28 @@ template <bool ODD> struct NarrowLanes {
         }
         V y;
         memcpy(&y, out, sizeof y);
+        return y;
+    }
+    static __attribute__((noinline)) V wide_sum(const VectorLanes& w, V a, double b, int step) {
+        return in_halves(a, a, [&](C64::V x, C64::V) { return w.add(x, VectorLanes::splat(b), step, 0); });
+    }
+    static __attribute__((noinline)) V wide_quotient(const VectorLanes& w, V a, V b, int step) {
+        return in_halves(a, b, [&](C64::V x, C64::V y) { return w.div(x, y, step, 0); });
+    }
+    static __attribute__((noinline)) V wide_root(const VectorLanes& w, V a, int step) {
+        return in_halves(a, a, [&](C64::V x, C64::V) { return w.root(x, step, 0); });
+    }
+    static __attribute__((noinline)) V wide_function(const VectorLanes& w, int f, V a, V b, int step) {
+        return in_halves(a, b, [&](C64::V x, C64::V y) { return w.function(f, x, y, step, 0); });
+    }
+    INL_MEMBER V checked(V y) const {
         left |= ~(VI)(magnitude_of(y) <= splat(0x1p60));
         return y;
     }
-    __attribute__((noinline)) V add_number(V a, double b, int step) const {
-        return in_halves(a, a, [&](C64::V x, C64::V) { return wide->add(x, VectorLanes::splat(b), step, 0); });
-    }
-    __attribute__((noinline)) V div_once(V a, V b, int step) const {
-        return in_halves(a, b, [&](C64::V x, C64::V y) { return wide->div(x, y, step, 0); });
-    }
-    __attribute__((noinline)) V root(V a, int step, int64_t) const {
-        return in_halves(a, a, [&](C64::V x, C64::V) { return wide->root(x, step, 0); });
-    }
-    __attribute__((noinline)) V function_wide(int f, V a, V b, int step) const {
-        return in_halves(a, b, [&](C64::V x, C64::V y) { return wide->function(f, x, y, step, 0); });
-    }
+    INL_MEMBER V add_number(V a, double b, int step) const { return checked(wide_sum(*wide, a, b, step)); }
+    INL_MEMBER V div_once(V a, V b, int step) const { return checked(wide_quotient(*wide, a, b, step)); }
+    INL_MEMBER V root(V a, int step, int64_t) const { return checked(wide_root(*wide, a, step)); }
+    INL_MEMBER V function_wide(int f, V a, V b, int step) const { return checked(wide_function(*wide, f, a, b, step)); }
 
     // e^x for |x| <= 80 of up to 14 bits, within 2^-23: x - k ln 2 with 24 bits of ln 2 is exact, and the polynomial is
     // within 2^-26 of e^r on |r| <= ln(2) / 2 before its roundings, of which only the last matters.
