@@ -20,6 +20,7 @@ from .folder import cache_folder
 from .gemm import Run, count_overflows, gemm, supported
 from .gemm_codes import gemm_codes
 from .registry import FAMILIES, Family, family_sources
+from .rows import run_rows
 from .source import KernelSource
 from .toolchain import PACKAGES, Toolchain, toolchain
 
@@ -50,6 +51,7 @@ __all__ = [
     "gemm_codes",
     "kernel_cache",
     "quantize",
+    "run_rows",
     "supported",
     "toolchain",
 ]

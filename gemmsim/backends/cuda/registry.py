@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from . import cast
+from . import cast, rows
 from .errors import CudaError, message
 from .gemm import sources as gemm_kernels
 from .source import KernelSource
@@ -27,6 +27,7 @@ FAMILIES = {
     for family in (
         Family("cast", "element-wise rounding: quantize, operand and output casts", cast.sources),
         Family("gemm", "matrix products of every accumulator on ordinary arithmetic units", gemm_kernels),
+        Family("rows", "softmax, normalisation, sums and element-wise steps", rows.sources),
     )
 }
 
