@@ -179,6 +179,6 @@ def sources() -> Iterator[KernelSource]:
         yield row_source("sum", (f32,), (f32,), (cast,))
     yield row_source("sum", (f32,), (f32,), (e5m10,), order=64)
     yield row_source("sum", (torch.float64,), (torch.float64,), (None,))
-    for function in ("add", "div", "sqrt", "exp", "tanh", "erf", "sigmoid", "tanh_cubic", "pow", "density"):
+    for function in ("add", "div", "sqrt", "erf", "pow"):
         second = f32 if function in ("add", "div", "pow") else None
         yield row_source("map", (f32, second), (f32,), (e5m10,), function=function)
