@@ -24,6 +24,8 @@ from typing import Any
 import torch
 
 import gemmsim as gs
+from gemmsim.backends import cuda
+from gemmsim.formats import parse_block
 
 HERE = Path(__file__).parent
 ROOT = HERE.parent
@@ -43,6 +45,9 @@ TIMED: tuple[tuple[str, float | None, float | None], ...] = (
     ("bf16 : kahan(bf16)", None, None),
     ("int8 : int(32)", None, None),
     ("hw(hopper, wgmma, e4m3)", None, None),
+    ("mxfp8_e4m3 : fp32", 1.1, None),
+    ("mxfp8_e4m3 : scaled(fp32)", None, None),
+    ("nvfp4/tensor : scaled(fp32)", None, None),
 )
 
 
@@ -149,6 +154,57 @@ def median_seconds(call: Callable[[], object], repeats: int) -> float:
     return statistics.median(times)
 
 
+def block_formats(x: torch.Tensor, copy_rate: float) -> dict[str, float]:
+    """Bytes a second of each conversion over those of a copy; 0.85 is asked for."""
+    shares = {}
+    for dtype in (torch.float32, torch.bfloat16):
+        y = x.view(-1, 4096).to(dtype)
+        for name in ("mxfp8_e4m3", "mxfp4", "nvfp4"):
+            codes = gs.mx.encode(y, name)
+            values = torch.empty_like(y)
+            stored = codes.codes.numel() + codes.scales.numel()
+            moved = y.numel() * y.element_size()
+            calls: dict[str, tuple[Callable[[], object], int]] = {
+                "encode": (lambda y=y, name=name, codes=codes: gs.mx.encode(y, name, out=codes[:2]), moved + stored),
+                "decode": (
+                    lambda name=name, codes=codes, out=values: gs.mx.decode(codes, name, out=out),
+                    moved + stored,
+                ),
+                "quantize": (lambda y=y, name=name, out=values: gs.mx.quantize(y, name, out=out), 2 * moved),
+                "quantize dim 0": (
+                    lambda y=y, name=name, out=values: gs.mx.quantize(y, name, dim=0, out=out),
+                    2 * moved,
+                ),
+            }
+            for way, (call, size) in calls.items():
+                shares[f"{way} {name} {str(dtype)[6:]}"] = size / median_seconds(call, 10) / copy_rate
+    return shares
+
+
+def tensor_cores() -> dict[str, Any]:
+    """Products of block formats on tensor cores, 8192^3: speed over that of cuBLAS in bfloat16; 0.7 is asked for."""
+    n = 8192
+    a, b = torch.randn(n, n, device="cuda"), torch.randn(n, n, device="cuda")
+    x, y = a.bfloat16(), b.bfloat16()
+    native = median_seconds(lambda: torch.mm(x, y.t()), 5)
+    out = torch.empty(n, n, dtype=torch.bfloat16, device="cuda")
+    shares = {}
+    for name in ("mxfp8_e4m3", "mxfp4", "nvfp4"):
+        fmt = parse_block(name)
+        left, right = gs.mx.encode(a, fmt), gs.mx.encode(b, fmt)
+        packing = "bytes" if fmt.element.bits == 8 else "lo_first"
+        one = cuda.Blocks(left.codes, left.scales, fmt, n, packing)
+        two = cuda.Blocks(right.codes.t(), right.scales.t(), fmt, n, packing)
+        shares[f"{name}, gemm_tensor_cores"] = native / median_seconds(
+            lambda one=one, two=two: cuda.gemm_tensor_cores(one, two, out), 5
+        )
+        with gs.cublas_acceleration(True):
+            shares[f"{name}, cublas_acceleration, decoding included"] = native / median_seconds(
+                lambda name=name: gs.qmatmul(a, b, f"{name} : fp32"), 3
+            )
+    return {"ok": True, "of_cublas": shares}
+
+
 def timings(seconds: float, info: dict[str, Any]) -> dict[str, Any]:
     """Products at 4096^3 against their slot limits, casts against a copy, the overhead of a small call."""
     start = time.monotonic()
@@ -177,6 +233,7 @@ def timings(seconds: float, info: dict[str, Any]) -> dict[str, Any]:
     casts = {}
     for text in ("e4m3", "e5m10", "bf16/sr8"):
         casts[text] = copy / median_seconds(lambda text=text: gs.quantize(x, text, out=out, seed=1), 10)
+    blocks = block_formats(x, 8 * x.numel() / copy)
     small = torch.randn(64, 64, device="cuda")
     gs.qmatmul(small, small, "e4m3 : e5m10")
     torch.cuda.synchronize()
@@ -185,7 +242,13 @@ def timings(seconds: float, info: dict[str, Any]) -> dict[str, Any]:
         gs.qmatmul(small, small, "e4m3 : e5m10")
     overhead = (time.perf_counter() - begin) / 1000
     torch.cuda.synchronize()
-    return {"ok": True, "products": rows, "casts_of_copy": casts, "small_call_us": overhead * 1e6}
+    return {
+        "ok": True,
+        "products": rows,
+        "casts_of_copy": casts,
+        "block_formats_of_copy": blocks,
+        "small_call_us": overhead * 1e6,
+    }
 
 
 def markdown(report: dict[str, Any]) -> str:
@@ -208,6 +271,10 @@ def markdown(report: dict[str, Any]) -> str:
         figures = " | ".join("" if row.get(key) is None else f"{row[key]:.2f}" for key in keys)
         lines.append(f"| `{row['spec']}` | {figures} |")
     casts = ", ".join(f"{name} {share:.2f}" for name, share in timed.get("casts_of_copy", {}).items())
+    blocks = [f"| {name} | {share:.2f} |" for name, share in timed.get("block_formats_of_copy", {}).items()]
+    lines += ["", "| block format | share of device copy |", "|---|---|", *blocks]
+    cores = [f"| {name} | {share:.2f} |" for name, share in report.get("tensor cores", {}).get("of_cublas", {}).items()]
+    lines += ["", "| product on tensor cores, 8192^3 | speed over cuBLAS in bfloat16 |", "|---|---|", *cores]
     lines += ["", f"* casts, share of device copy: {casts}", f"* call on 64x64: {timed.get('small_call_us', 0):.1f} us"]
     return "\n".join(lines) + "\n"
 
@@ -241,6 +308,7 @@ def main(argv: list[str] | None = None) -> int:
     report["timings"] = part("timings", lambda: timings(0.25 * total, info))
     report["random"] = part("random products", lambda: random_products(0.15 * total))
     report["tests"] = part("tests", lambda: run_tests(0.45 * total))
+    report["tensor cores"] = part("tensor cores", tensor_cores)  # last: a fault there takes the GPU from this process
     options.out.mkdir(parents=True, exist_ok=True)
     for name, text in (("gpu_check.json", json.dumps(report, indent=1)), ("gpu_check.md", markdown(report))):
         partial = options.out / f".{name}.partial"

@@ -66,7 +66,8 @@ def main() -> int:
     partial = bool(args.family or args.arch)
     if args.update and args.arch:
         parser.error("--update takes all architectures")
-    jobs = [(source, arch) for source in family_sources(args.family or ()) for arch in args.arch or ARCHS]
+    every = [(source, arch) for source in family_sources(args.family or ()) for arch in args.arch or ARCHS]
+    jobs = [(source, arch) for source, arch in every if source.runs_on(arch)]
     with ThreadPoolExecutor(max_workers=2) as pool:
         rows = list(pool.map(measured, jobs))
     print(table(rows))

@@ -23,7 +23,9 @@ if TYPE_CHECKING:
     from . import mx as mx
     from . import nn as nn
     from . import ops as ops
+    from . import optim as optim
     from . import reference as reference
+    from . import tensor_quant as tensor_quant
     from .arithmetic import Accumulator as Accumulator
     from .arithmetic import GemmSpec as GemmSpec
     from .arithmetic import SelectError as SelectError
@@ -83,7 +85,20 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 #: Submodules by name, and public names by the submodule that defines them.
-_MODULES = ("acc", "arithmetic", "backends", "formats", "functional", "hardware", "mx", "nn", "ops", "reference")
+_MODULES = (
+    "acc",
+    "arithmetic",
+    "backends",
+    "formats",
+    "functional",
+    "hardware",
+    "mx",
+    "nn",
+    "ops",
+    "optim",
+    "reference",
+    "tensor_quant",
+)
 _NAMES = {
     "arithmetic": ("Accumulator", "GemmSpec", "SelectError", "SpecError", "UnsupportedSpec"),
     "formats": ("Cast", "FormatError"),
@@ -174,6 +189,7 @@ __all__ = [
     "mx",
     "nn",
     "ops",
+    "optim",
     "qconv1d",
     "qconv2d",
     "qconv3d",
@@ -208,6 +224,7 @@ __all__ = [
     "quantize",
     "quantizer",
     "reference",
+    "tensor_quant",
 ]
 
 

@@ -25,6 +25,8 @@ from gemmsim.formats import Format
 
 cuda_gemm = importlib.import_module("gemmsim.backends.cuda.gemm")  # the package has the function under this name
 
+cuda_blocks = importlib.import_module("gemmsim.backends.cuda.gemm_blocks")
+
 #: Arguments of each family's kernels, in C++ and in Python.
 _RECORDS = {
     "cast": ("CastArgs", cuda_cast.CastArgs),
@@ -168,4 +170,22 @@ def sources_of_codes(calls: Iterable[tuple[Tensor, Tensor, Format, Format, GemmS
             x = torch.zeros(a.shape[0], a.shape[1] // (2 if fa.bits == 4 else 1), dtype=torch.uint8)
             y = torch.zeros(b.shape[0] // (2 if fb.bits == 4 else 1), b.shape[1], dtype=torch.uint8)
             gemm_codes(x, y, fa, fb, spec, out)
+    return found
+
+
+def host_blocks(a: object, b: object, spec: GemmSpec, out: Tensor, seed: int = 0) -> object:
+    """``gemmsim.backends.cuda.gemm_blocks`` with the kernels run on the host."""
+    with _launching(_run), pytest.MonkeyPatch.context() as patch:
+        patch.setattr(cuda_blocks, "launch", _run)
+        return cuda_blocks.gemm_blocks(a, b, spec, out, seed)
+
+
+def sources_of_blocks(calls: Iterable[tuple[object, object, GemmSpec, Tensor]]) -> list[KernelSource]:
+    """Kernels that ``host_blocks`` needs for these products."""
+    found: list[KernelSource] = []
+    with pytest.MonkeyPatch.context() as patch:
+        for module in (cuda_cast, cuda_gemm, cuda_blocks):
+            patch.setattr(module, "launch", lambda source, *rest: found.append(source))
+        for a, b, spec, out in calls:
+            cuda_blocks.gemm_blocks(a, b, spec, out)
     return found

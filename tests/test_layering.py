@@ -29,7 +29,11 @@ HARDWARE_TABLES = {f"gemmsim.hardware.{name}" for name in ("catalogue", "errors"
 FACES = {
     "study": {"", "formats", "arithmetic", "acc"},
     "cli": {"", "formats", "arithmetic", "acc", "backends.cpu", "backends.cuda", "study", "hardware"},
-    "compat": {"", "formats", "hardware", "arithmetic", "acc", "nn", "optim", "mx", "tensor_quant", "emulate"},
+    "compat": {
+        *("", "formats", "hardware", "arithmetic", "acc", "nn", "optim", "mx", "tensor_quant", "emulate"),
+        *("backends.cublas", "train"),
+    },
+    "train": {""},
 }
 STANDARD_LIBRARY_ONLY = {"formats", "arithmetic"}
 

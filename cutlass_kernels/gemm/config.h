@@ -10,7 +10,7 @@ namespace gemmsim {
 enum Method : int32_t { REGISTER = 0, KAHAN = 1, NEUMAIER = 2, TWO_SUM = 3, FAST_TWO_SUM = 4, LONG = 5, INTEGER = 6, FIXED = 7, HARDWARE = 8, BINNED = 9 };
 
 // A wrapper around a run, outermost first: which terms meet in which order.
-enum Order : int32_t { CHUNKED = 1, PAIRWISE = 2, INTERLEAVED = 3, SPLITK = 4, SHUFFLED = 5 };
+enum Order : int32_t { CHUNKED = 1, PAIRWISE = 2, INTERLEAVED = 3, SPLITK = 4, SHUFFLED = 5, SCALED = 6 };
 constexpr int MAX_WRAPPERS = 4, BATCH_DIMS = 16;
 
 enum Init : int32_t { FROM_ZERO = 0, C_FIRST = 1, C_LAST = 2 };
@@ -39,6 +39,12 @@ struct HardwareModel {
 // every vector of 16 bytes aligned and either wholly inside the matrix or wholly outside.
 enum Layout : int32_t { ANY_STRIDES = 0, TERMS_CONTIGUOUS = 1, LINES_CONTIGUOUS = 2 };
 
+// Scales of an operand in a block format: codes beside those of its elements, which are decoded without them.
+struct ScaleSide {
+    int32_t present, powers, tensor;  // powers: e8m0; tensor: one more scale for the whole operand
+    CodeFormat code;                  // of other scales
+};
+
 struct GemmConfig {
     DType a, b, c, out;
     Cast cast_a, cast_b, mul, add, cast_out;  // flags without PRESENT: no rounding there
@@ -55,6 +61,7 @@ struct GemmConfig {
     HardwareModel hardware;
     int32_t count;  // how often INTEGER and FIXED registers leave their range is added to the output (int64) instead
     CodeFormat code_a, code_b;  // of operands of dtype CODES, whose cast is that to their format and done
+    ScaleSide scale_a, scale_b;
 };
 
 // Strides in elements. gemmsim/backends/cuda/gemm_args.py mirrors this record.
@@ -69,6 +76,11 @@ struct GemmArgs {
     int32_t dims, member;
     int64_t size[MAX_WRAPPERS];  // n of each wrapper
     int64_t batch[BATCH_DIMS], a_batch[BATCH_DIMS], b_batch[BATCH_DIMS], c_batch[BATCH_DIMS], out_batch[BATCH_DIMS], select_batch[BATCH_DIMS];
+    // Scales: codes, terms in a block, strides; the tensors' own
+    const uint8_t *scale_a, *scale_b;
+    const float *second_a, *second_b;
+    int64_t block_a, block_b, scale_a_row, scale_a_block, scale_b_block, scale_b_col;
+    int64_t scale_a_batch[BATCH_DIMS], scale_b_batch[BATCH_DIMS];
 };
 
 constexpr int GEMM_THREADS = 256, GEMM_SIDE = 16;  // 16 x 16 threads

@@ -1,7 +1,7 @@
 // Orders of summation: runs of terms and the places where their totals meet, for the outputs of one thread. All threads of a
 // block walk the same way, since it depends on the number of terms alone.
 #pragma once
-#include "gemm/stream.h"
+#include "gemm/scales.h"
 
 namespace gemmsim {
 
@@ -15,6 +15,7 @@ template <GemmConfig K, class RUN> struct Orders {
     const Place<K>& place;
     const int64_t* size;
     RUN& run;
+    const BlockScales<K>& scales;
     int64_t sums[MAX_WRAPPERS] = {}, totals[MAX_WRAPPERS] = {}, runs = 0;  // combinations so far: indices of their draws
 
     static constexpr int depth(int level) { return level - (K.levels > 0 && K.wrapper[0].order == SHUFFLED ? 1 : 0); }  // a permutation combines nothing
@@ -43,7 +44,8 @@ template <GemmConfig K, class RUN> struct Orders {
         else {
             constexpr int order = K.wrapper[LEVEL].order;
             const int64_t n = size[LEVEL], k = end - begin;
-            if constexpr (order == SHUFFLED) walk<LEVEL + 1>(begin, end, out);
+            if constexpr (order == SCALED) groups<LEVEL>(begin, end, n, out);
+            else if constexpr (order == SHUFFLED) walk<LEVEL + 1>(begin, end, out);
             else if constexpr (order == CHUNKED) sequence<LEVEL>(begin, end, n, 0, out);
             else if constexpr (order == SPLITK) sequence<LEVEL>(begin, end, (k + n - 1) / n, 0, out);
             else if constexpr (order == PAIRWISE) pairs<LEVEL>(begin, end, n, 0, out);
@@ -88,6 +90,40 @@ template <GemmConfig K, class RUN> struct Orders {
             if constexpr (K.wrapper[LEVEL].order == SPLITK) settle<LEVEL>(total, totals[LEVEL]++);
             meet<LEVEL>(out, total, sums[LEVEL]++);
             at = stop;
+        }
+    }
+
+    // Runs of n terms, each total times the scales of its blocks added in sequence.
+    template <int LEVEL> GEMMSIM_HD void groups(int64_t begin, int64_t end, int64_t n, Tile& out) {
+        constexpr Cast cast = K.wrapper[LEVEL].cast;
+        clear(out);
+        GEMMSIM_NO_UNROLL for (int64_t at = begin; at < end; at += n) {
+            Tile total;
+            walk<LEVEL + 1>(at, at + n < end ? at + n : end, total);
+            const int64_t index = sums[LEVEL]++;
+            double right[C];
+            GEMMSIM_UNROLL for (int j = 0; j < C; ++j) right[j] = scales.right(place.col(j), at);
+            GEMMSIM_UNROLL for (int i = 0; i < R; ++i) {
+                const double left = scales.left(place.line(i), at);
+                GEMMSIM_UNROLL for (int j = 0; j < C; ++j) out.v[i][j] = scaled_sum<T, cast>(out.v[i][j], total.v[i][j], mul_rn(left, right[j]), draw<LEVEL>(i, j, index));
+            }
+        }
+    }
+
+    template <int LEVEL> GEMMSIM_HD uint32_t draw(int i, int j, int64_t index) const {
+        constexpr Cast cast = K.wrapper[LEVEL].cast;
+        if constexpr (cast.mode >= SR) return place.draw(i, j, index, SITE_COMBINE + 32 * depth(LEVEL), cast.rbits);
+        else return 0;
+    }
+
+    // Once all terms are added: the tensors' own scales, one more rounding of the outermost register.
+    GEMMSIM_HD void times_tensor_scales(Tile& out) {
+        constexpr Cast cast = K.levels > 0 ? K.wrapper[0].cast : K.add;
+        const double x = scales.tensor();
+        GEMMSIM_UNROLL for (int i = 0; i < R; ++i) GEMMSIM_UNROLL for (int j = 0; j < C; ++j) {
+            uint32_t bits = 0;
+            if constexpr (K.levels > 0) bits = draw<0>(i, j, sums[0]);
+            out.v[i][j] = times_tensor_scale<T, cast>(out.v[i][j], x, bits);
         }
     }
 

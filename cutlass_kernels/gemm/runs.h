@@ -7,6 +7,7 @@
 #include "gemm/long_run.h"
 #include "gemm/packed_run.h"
 #include "gemm/register_run.h"
+#include "gemm/scaled_hardware_run.h"
 
 namespace gemmsim {
 
@@ -18,6 +19,9 @@ template <GemmConfig K> struct RunOf<K, LONG> { typedef LongRun<K> type; };
 template <GemmConfig K> struct RunOf<K, INTEGER> { typedef IntegerRun<K> type; };
 template <GemmConfig K> struct RunOf<K, FIXED> { typedef IntegerRun<K> type; };
 template <GemmConfig K> struct RunOf<K, BINNED> { typedef BinnedRun<K> type; };
-template <GemmConfig K> struct RunOf<K, HARDWARE> { typedef HardwareRun<K> type; };
+// Scales outside of any wrapper are the instruction's own.
+template <GemmConfig K, bool SCALED_BLOCKS = (K.scale_a.present || K.scale_b.present) && K.levels == 0> struct HardwareRunOf { typedef HardwareRun<K> type; };
+template <GemmConfig K> struct HardwareRunOf<K, true> { typedef ScaledHardwareRun<K> type; };
+template <GemmConfig K> struct RunOf<K, HARDWARE> : HardwareRunOf<K> {};
 
 }  // namespace gemmsim

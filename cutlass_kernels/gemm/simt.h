@@ -99,11 +99,15 @@ template <GemmConfig K> struct Gemm {
         stream.k = g.k;
         stream.tid = tid;
         stream.template start<Run::MEASURES>();
-        const Place<K> place = {batch * g.m + row0, col0, tid / GEMM_SIDE, tid % GEMM_SIDE, g.seed, g.key};
+        const Place<K> place = {batch * g.m + row0, col0, row0, tid / GEMM_SIDE, tid % GEMM_SIDE, g.seed, g.key};
         Run run;
         Tile total, addend;
         if constexpr (K.init != FROM_ZERO) load_addend(g, batch, row0, col0, tid, addend);
-        Orders<K, Run> orders = {stream, place, g.size, run};
+        BlockScales<K> scales = {g, nullptr, nullptr};
+        if constexpr (K.scale_a.present) scales.a = g.scale_a + offset(g, g.scale_a_batch, batch);
+        if constexpr (K.scale_b.present) scales.b = g.scale_b + offset(g, g.scale_b_batch, batch);
+        if constexpr (SAME<Run, ScaledHardwareRun<K>>) run.scales = &scales;
+        Orders<K, Run> orders = {stream, place, g.size, run, scales};
         if constexpr (K.init == C_FIRST) {
             run.start();
             run.start_from(addend);
@@ -113,6 +117,7 @@ template <GemmConfig K> struct Gemm {
             if (g.k == 0) Orders<K, Run>::clear(total);
             else orders.template walk<0>(0, g.k, total);
         }
+        if constexpr (BlockScales<K>::TENSOR) orders.times_tensor_scales(total);
         if constexpr (K.init == C_LAST) add_last(place, g.k, addend, total);
         if constexpr (K.count) save_counts(g, batch, row0, col0, tid, run);
         else save(g, batch, select, row0, col0, tid, total);

@@ -254,11 +254,13 @@ template <int COUNT> struct Lines {
 // Where a thread's outputs lie in the whole product, and the bits that belong to them.
 template <GemmConfig K> struct Place {
     int64_t row0, col0;  // of the block; rows count those of all batches
+    int64_t line0;       // its first row in its own matrix
     int ty, tx;
     uint64_t seed;
     const int32_t* key;
 
     GEMMSIM_HD uint64_t row(int i) const { return (uint64_t)(row0 + Lines<K.rows>::line(ty, i)); }
+    GEMMSIM_HD int64_t line(int i) const { return line0 + Lines<K.rows>::line(ty, i); }
     GEMMSIM_HD uint32_t col(int j) const { return (uint32_t)(col0 + Lines<K.cols>::line(tx, j)); }
     GEMMSIM_HD int64_t k_of(int64_t position) const { return K.permuted && key ? key[position] : position; }
     GEMMSIM_HD uint32_t draw(int i, int j, int64_t index, int site, int bits) const { return draw_step(seed, row(i), col(j), (uint64_t)index, site, bits); }

@@ -33,7 +33,7 @@ def compile_kernels(families: list[str], everything: bool, archs: list[str]) -> 
         raise CudaError("kernels compile: --all and families; allowed: one of them.\n  Leave the families out.")
     archs = [check_arch(arch) for arch in dict.fromkeys(archs)]
     toolchain()
-    jobs = [(source, arch) for arch in archs for source in family_sources(families)]
+    jobs = [(source, arch) for arch in archs for source in family_sources(families) if source.runs_on(arch)]
     cache, made, start = kernel_cache(), 0, time.perf_counter()
     for source, arch in _with_progress(jobs):
         made += cache.get(source, arch).seconds > 0

@@ -9,11 +9,15 @@ from importlib import import_module
 from typing import Any
 
 _SYSTEMS = (
+    "modelopt",
+    "mptorch",
     "torchao",
     "torchmx",
 )
 
 __all__ = [
+    "modelopt",
+    "mptorch",
     "torchao",
     "torchmx",
 ]

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from gemmsim.formats import BlockFormat, FixedFormat, parse_block
-from gemmsim.ops.errors import DeviceError, DTypeError, ShapeError, message
+from gemmsim.ops.errors import DTypeError, ShapeError, message
 
 __all__ = [
     "PACKINGS",
@@ -20,7 +20,6 @@ __all__ = [
     "block_of",
     "check_codes",
     "check_dim",
-    "check_on_cpu",
     "check_packing",
     "code_shape",
     "compatible",
@@ -95,11 +94,3 @@ def check_codes(owner: str, name: str, codes: object, shape: Sequence[int] | Non
     if shape is not None and tuple(codes.shape) != tuple(shape):
         asked = f"{owner}: {name} has shape {tuple(codes.shape)}"
         raise ShapeError(message(asked, f"{tuple(shape)} here", "Give the tensors that encode returned."))
-
-
-def check_on_cpu(owner: str, **tensors: Tensor | None) -> None:
-    """``DeviceError`` unless all tensors are on the CPU (or on meta, for shapes alone)."""
-    for name, tensor in tensors.items():
-        if tensor is not None and tensor.device.type not in ("cpu", "meta"):
-            asked = f"{owner}: {name} is on {tensor.device}"
-            raise DeviceError(message(asked, "tensors on the CPU", f"Use {name}.cpu() and move the result back."))

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from gemmsim.formats import BlockFormat
 from gemmsim.ops.block_operands import tensor_scale_of
-from gemmsim.ops.checks import check_float, check_out_dtype
+from gemmsim.ops.checks import check_device, check_float, check_out_dtype
 from gemmsim.ops.errors import GradError, OverlapError, ShapeError, message
 from gemmsim.ops.memory import check_out
 
@@ -18,7 +18,6 @@ from .arguments import (
     block_of,
     check_codes,
     check_dim,
-    check_on_cpu,
     check_packing,
     code_shape,
     scale_shape,
@@ -82,14 +81,14 @@ def encode(
     meaning = block_of(fmt)
     where = _check_input("encode", x, dim)
     how = check_packing("mx.encode", meaning, packing)
-    second = _second_scale("encode", meaning, tensor_scale, x)
+    second = _second_scale("encode", meaning, tensor_scale, x.device, x)
     if out is None:
         codes, scales = encode_op(x, str(meaning), where, how, second)
         return Encoded(codes, scales, second)
     codes, scales = out[0], out[1]
     check_codes("mx.encode", "out[0]", codes, code_shape(x.shape, where, how))
     check_codes("mx.encode", "out[1]", scales, scale_shape(x.shape, where, meaning.block_size))
-    check_on_cpu("mx.encode", codes=codes, scales=scales)
+    check_device("mx.encode", x, codes, scales, names="x out[0] out[1]")
     if not torch.compiler.is_compiling():
         _check_apart("encode", codes, scales, x)
     encode_into_op(x, str(meaning), where, how, second, codes, scales)
@@ -137,9 +136,9 @@ def decode(
     shape = [*codes.shape[:where], size, *codes.shape[where + 1 :]]
     check_codes("mx.decode", "codes", codes, code_shape(shape, where, how))
     check_codes("mx.decode", "scales", scales, scale_shape(shape, where, meaning.block_size))
-    check_on_cpu("mx.decode", codes=codes, scales=scales, out=out)
+    check_device("mx.decode", codes, scales, out, names="codes scales out")
     given = encoded[2] if tensor_scale is None and len(encoded) > 2 else tensor_scale
-    second = _second_scale("decode", meaning, given, None)
+    second = _second_scale("decode", meaning, given, codes.device)
     if out is None:
         check_out_dtype("mx.decode", dtype)
         return decode_op(codes, scales, str(meaning), where, size, how, dtype, second)
@@ -169,11 +168,11 @@ def quantize(
     where = _check_input("quantize", x, dim)
     if dtype is not None:
         check_out_dtype("mx.quantize", dtype)
-    second = _second_scale("quantize", meaning, tensor_scale, x)
+    second = _second_scale("quantize", meaning, tensor_scale, x.device, x)
     if out is None:
         return quantize_op(x, str(meaning), where, dtype, second)
     check_float("mx.quantize", "out", out)
-    check_on_cpu("mx.quantize", out=out)
+    check_device("mx.quantize", x, out, names="x out")
     if not torch.compiler.is_compiling():
         check_out("mx.quantize", x, out)
     quantize_into_op(x, str(meaning), where, second, out)
@@ -183,7 +182,7 @@ def quantize(
 def _check_input(name: str, x: Tensor, dim: int) -> int:
     owner = f"mx.{name}"
     check_float(owner, "x", x)
-    check_on_cpu(owner, x=x)
+    check_device(owner, x, names="x")
     if x.dim() == 0:
         raise ShapeError(
             message(f"{owner}: x has no dimensions", "a tensor with a dimension for blocks", "Use x[None].")
@@ -194,8 +193,10 @@ def _check_input(name: str, x: Tensor, dim: int) -> int:
     return check_dim(owner, x.dim(), dim)
 
 
-def _second_scale(name: str, fmt: BlockFormat, given: Tensor | float | None, x: Tensor | None) -> Tensor | None:
-    """The tensor's scale as a float32 tensor of no dimensions, None for formats without."""
+def _second_scale(
+    name: str, fmt: BlockFormat, given: Tensor | float | None, device: torch.device, x: Tensor | None = None
+) -> Tensor | None:
+    """The tensor's scale as a float32 tensor of no dimensions on ``device``, None for formats without."""
     if not fmt.tensor_scale:
         if given is not None:
             allowed = "tensor_scale for formats with a second scale"
@@ -208,7 +209,7 @@ def _second_scale(name: str, fmt: BlockFormat, given: Tensor | float | None, x: 
             asked = f"mx.{name}: {fmt} without tensor_scale"
             raise ShapeError(message(asked, "the tensor's scale for this format", "Pass what encode returned."))
         return tensor_scale(x, fmt)
-    second = torch.as_tensor(given, dtype=torch.float32)
+    second = torch.as_tensor(given, dtype=torch.float32, device=device)
     if second.numel() != 1:
         asked = f"mx.{name}: tensor_scale of shape {tuple(second.shape)}"
         raise ShapeError(message(asked, "one number", "Give one scale for the tensor."))

@@ -8,10 +8,10 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from gemmsim.backends import cpu
 from gemmsim.formats import BlockFormat
 from gemmsim.ops import state
 from gemmsim.ops.checks import check_float, check_out_dtype
+from gemmsim.ops.selection import backend_of
 
 from .arguments import block_of, check_codes, code_shape, scale_shape
 
@@ -40,8 +40,11 @@ for _schema in (
     _LIBRARY.define(_schema, tags=_TAGS)
 
 
-def _number(tensor_scale: Tensor | None) -> float:
-    return 1.0 if tensor_scale is None else float(tensor_scale)
+def _second(x: Tensor, tensor_scale: Tensor | None) -> Tensor | float:
+    """The tensor's scale as the backend of ``x`` takes it: a GPU reads it itself, so that nothing waits."""
+    if tensor_scale is None:
+        return 1.0
+    return tensor_scale if x.is_cuda else float(tensor_scale)
 
 
 def _encode_into(
@@ -49,7 +52,7 @@ def _encode_into(
 ) -> None:
     fmt = block_of(format)
     if codes.numel():
-        cpu.encode_blocks(x, fmt, codes, scales, dim, packing, _number(tensor_scale))
+        backend_of(x).encode_blocks(x, fmt, codes, scales, dim, packing, _second(x, tensor_scale))
     _record("mx_encode", fmt, x)
 
 
@@ -66,7 +69,7 @@ def _decode_into(
 ) -> None:
     fmt = block_of(format)
     if out.numel():
-        cpu.decode_blocks(codes, scales, fmt, out, dim, packing, _number(tensor_scale))
+        backend_of(out).decode_blocks(codes, scales, fmt, out, dim, packing, _second(out, tensor_scale))
     _record("mx_decode", fmt, out)
 
 
@@ -88,7 +91,7 @@ def _decode(
 def _quantize_into(x: Tensor, format: str, dim: int, tensor_scale: Tensor | None, out: Tensor) -> None:
     fmt = block_of(format)
     if out.numel():
-        cpu.quantize_blocks(x, fmt, out, dim, _number(tensor_scale))
+        backend_of(x).quantize_blocks(x, fmt, out, dim, _second(x, tensor_scale))
     _record("mx_fake_quantize", fmt, x)
 
 
@@ -101,7 +104,7 @@ def _quantize(
 
 
 def _record(operator: str, fmt: BlockFormat, x: Tensor) -> None:
-    state.record(operator, "cpu", str(fmt), f"{x.numel()} elements {x.dtype}")
+    state.record(operator, "cuda" if x.is_cuda else "cpu", str(fmt), f"{x.numel()} elements {x.dtype}")
 
 
 def _encode_fake(
@@ -149,7 +152,8 @@ for _name, _kernel, _fake in (
     ("mx_fake_quantize", _quantize, _quantize_fake),
     ("mx_fake_quantize_into", _quantize_into, _nothing),
 ):
-    _LIBRARY.impl(_name, _kernel, "CPU")
+    for _key in ("CPU", "CUDA"):  # one function for both: it takes the backend of its tensors' device
+        _LIBRARY.impl(_name, _kernel, _key)
     torch.library.register_fake(f"gemmsim::{_name}", _fake, lib=_LIBRARY)
 
 encode_op = torch.ops.gemmsim.mx_encode.default

@@ -63,7 +63,7 @@ def _mm(
     right = _operand(b, b_scales, b_tensor_scale, b_packing, meaning, -2, k)
     bits = call_seed(meaning, seed)
     out, plan = block_product.matmul(left, right, meaning, bits, out_dtype, _shape(a, b))
-    state.record("mx_mm", "cpu", meaning.key, plan)
+    state.record("mx_mm", "cuda" if b.is_cuda else "cpu", meaning.key, plan)
     return out
 
 
@@ -74,7 +74,8 @@ def _operand(
         return codes
     fmt = spec.a if dim == -1 else spec.b
     assert isinstance(fmt, BlockFormat)
-    return BlockOperand(codes, scales, fmt, dim, k, packing, 1.0 if second is None else float(second))
+    number = 1.0 if second is None else second if codes.is_cuda else float(second)
+    return BlockOperand(codes, scales, fmt, dim, k, packing, number)
 
 
 def _shape(a: Tensor, b: Tensor) -> tuple[int, ...]:
@@ -105,5 +106,6 @@ def _mm_fake(
     return a.new_empty(_shape(a, b), dtype=out_dtype)
 
 
-_LIBRARY.impl("mx_mm", _mm, "CPU")
+for _key in ("CPU", "CUDA"):  # one function for both: it takes the backend of its tensors' device
+    _LIBRARY.impl("mx_mm", _mm, _key)
 torch.library.register_fake("gemmsim::mx_mm", _mm_fake, lib=_LIBRARY)

@@ -10,11 +10,11 @@ from torch import Tensor
 from gemmsim.arithmetic import Accumulator, GemmSpec, SpecError
 from gemmsim.formats import BlockFloatFormat, BlockFormat, Cast, Format
 from gemmsim.ops import qmatmul
-from gemmsim.ops.checks import check_float, check_out_dtype
+from gemmsim.ops.checks import check_device, check_float, check_out_dtype
 from gemmsim.ops.errors import DTypeError, GradError, ShapeError, message
 from gemmsim.ops.seeds import check_seed
 
-from .arguments import BlockLike, block_of, check_codes, check_on_cpu, check_packing, code_shape, scale_shape
+from .arguments import BlockLike, block_of, check_codes, check_packing, code_shape, scale_shape
 from .convert import Encoded
 from .mm_library import Coded, mm_op
 
@@ -129,7 +129,7 @@ def _coded(name: str, x: Any, fmt: Any, dim: int, other: int | None) -> Coded:
             allowed = "tensors without grad beside encoded ones"
             raise GradError(message(f"mx.matmul: {name} requires grad", allowed, f"Use {name}.detach()."))
         _check_rank(name, x.dim())
-        check_on_cpu("mx.matmul", **{name: x})
+        check_device("mx.matmul", x, names=name)
         return Coded(x, None, None, "", x.shape[dim])
     if not isinstance(x, (Encoded, tuple)) or len(x) < 2:
         asked = f"mx.matmul: {name} is a {type(x).__name__}"
@@ -183,8 +183,8 @@ def _checked(
     if fmt.tensor_scale and second is None:
         asked = f"mx.matmul: {name} in {fmt} without its tensor_scale"
         raise ShapeError(message(asked, "the tensor's scale for this format", "Pass what encode returned."))
-    check_on_cpu("mx.matmul", codes=codes, scales=scales)
-    second = torch.as_tensor(second, dtype=torch.float32).reshape(()) if fmt.tensor_scale else None
+    check_device("mx.matmul", codes, scales, names="codes scales")
+    second = torch.as_tensor(second, dtype=torch.float32, device=codes.device).reshape(()) if fmt.tensor_scale else None
     return Coded(codes, scales, second, packing, size)
 
 

@@ -11,12 +11,14 @@ from torch import Tensor
 from gemmsim.backends import cpu
 from gemmsim.formats import E8M0, BlockFormat, BlockMode, FixedFormat, ScaleRule
 
-from .errors import DeviceError, message
+from .selection import backend_of
 
 __all__ = ["BlockOperand", "encode_operand", "tensor_scale_of"]
 
 #: Code of 1 in e8m0.
 _ONE = 127
+#: Terms that a thread of a GPU decodes.
+_UNSCALED = 32
 
 
 @dataclass(frozen=True)
@@ -32,7 +34,7 @@ class BlockOperand:
     dim: int
     size: int
     packing: str = "bytes"
-    tensor_scale: float = 1.0
+    tensor_scale: float | Tensor = 1.0  # on a GPU a tensor there, so that nothing waits
 
     @property
     def shape(self) -> torch.Size:
@@ -45,9 +47,9 @@ class BlockOperand:
         """Element times scale times the tensor's scale, exact: float32 where that holds them, else float64."""
         fmt = replace(self.format, tensor_scale=False)
         if self._fits_float32():
-            values = torch.empty(self.shape, dtype=torch.float32)
+            values = torch.empty(self.shape, dtype=torch.float32, device=self.codes.device)
             if values.numel():
-                cpu.decode_blocks(self.codes, self.scales, fmt, values, self.dim, self.packing)
+                backend_of(values).decode_blocks(self.codes, self.scales, fmt, values, self.dim, self.packing)
         else:
             factors = self.factors().repeat_interleave(fmt.block_size, self.dim).narrow(self.dim, 0, self.size)
             values = self.elements().double().mul_(factors)
@@ -55,17 +57,24 @@ class BlockOperand:
 
     def elements(self) -> Tensor:
         """Each element without its scale, in float32, which holds all of them."""
-        elements = torch.empty(self.shape, dtype=torch.float32)
+        elements = torch.empty(self.shape, dtype=torch.float32, device=self.codes.device)
         if elements.numel():
-            whole = replace(self.format, block_size=self.size, scale=E8M0, rule=ScaleRule.FLOOR, tensor_scale=False)
-            shape = [1 if d == elements.dim() + self.dim else n for d, n in enumerate(elements.shape)]
-            ones = torch.full((1,), _ONE, dtype=torch.uint8).expand(shape)
-            cpu.decode_blocks(self.codes, ones, whole, elements, self.dim, self.packing)
+            whole = replace(
+                self.format,
+                block_size=_UNSCALED if elements.is_cuda else self.size,
+                scale=E8M0,
+                rule=ScaleRule.FLOOR,
+                tensor_scale=False,
+            )
+            blocks = -(-self.size // whole.block_size)
+            shape = [blocks if d == elements.dim() + self.dim else n for d, n in enumerate(elements.shape)]
+            ones = torch.full((1,), _ONE, dtype=torch.uint8, device=elements.device).expand(shape)
+            backend_of(elements).decode_blocks(self.codes, ones, whole, elements, self.dim, self.packing)
         return elements
 
     def factors(self) -> Tensor:
         """The scales in float64."""
-        return cpu.scale_table(self.format)[self.scales.long()]
+        return cpu.scale_table(self.format).to(self.scales.device)[self.scales.long()]
 
     def _fits_float32(self) -> bool:
         """Whether binary32 holds every product of element and scale: its range reaches as low as any, not as high."""
@@ -88,22 +97,17 @@ def tensor_scale_of(x: Tensor, fmt: BlockFormat) -> Tensor:
 
 
 def encode_operand(owner: str, x: Tensor, fmt: BlockFormat, dim: int) -> BlockOperand:
-    """``x`` in ``fmt`` with blocks along ``dim``; each stored element once where a batch dimension is expanded.
-
-    Raises:
-        DeviceError: for a tensor that is not on the CPU.
-    """
-    if x.device.type != "cpu":
-        asked = f"{owner}: an operand in {fmt} on {x.device}"
-        raise DeviceError(message(asked, "tensors on the CPU for block formats", "Use .cpu()."))
-    second = float(tensor_scale_of(x, fmt)) if fmt.tensor_scale else 1.0
+    """``x`` in ``fmt`` with blocks along ``dim``; each stored element once where a batch dimension is expanded."""
+    second: float | Tensor = 1.0
+    if fmt.tensor_scale:
+        second = tensor_scale_of(x, fmt) if x.is_cuda else float(tensor_scale_of(x, fmt))
     for d in range(x.dim() - 2):
         if x.stride(d) == 0 and x.shape[d] > 1:
             x = x.narrow(d, 0, 1)
     shape: list[Any] = list(x.shape)
     shape[dim] = -(-x.shape[dim] // fmt.block_size)
-    codes = torch.empty(x.shape, dtype=torch.uint8)
-    scales = torch.empty(shape, dtype=torch.uint8)
+    codes = torch.empty(x.shape, dtype=torch.uint8, device=x.device)
+    scales = torch.empty(shape, dtype=torch.uint8, device=x.device)
     if codes.numel():
-        cpu.encode_blocks(x, fmt, codes, scales, dim, "bytes", second)
+        backend_of(x).encode_blocks(x, fmt, codes, scales, dim, "bytes", second)
     return BlockOperand(codes, scales, fmt, dim, x.shape[dim], "bytes", second)

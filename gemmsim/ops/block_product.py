@@ -11,14 +11,16 @@ from torch import Tensor
 
 from gemmsim.arithmetic import GemmSpec, SpecError
 from gemmsim.arithmetic.block_operands import takes_scales
+from gemmsim.arithmetic.errors import UnsupportedSpec
 from gemmsim.arithmetic.hardware import Hardware
 from gemmsim.backends import cpu
 from gemmsim.formats import E8M0, BlockFloatFormat, BlockFormat, Cast, FloatFormat, Sharing
 
-from . import kernels
+from . import acceleration, block_gpu, kernels
 from .block_operands import BlockOperand, encode_operand
 from .errors import message
 from .seeds import Site
+from .selection import backend_of
 
 __all__ = ["Operand", "count_overflows", "matmul", "operands_of", "plain_spec"]
 
@@ -49,13 +51,18 @@ def matmul(
 ) -> tuple[Tensor, object]:
     """The product of encoded (or plain) operands in ``dtype`` and of ``shape``, and what ran."""
     if not takes_scales(spec.accumulator):
-        return kernels.general_matmul(_values(a), _values(b), plain_spec(spec), seed, dtype, c, select)
+        x, y = _values(a), _values(b)
+        if x.is_cuda and acceleration.current() is not None:  # cuBLAS is several times as fast on bfloat16
+            x, y = block_gpu.narrowed(x, y, spec)
+        return kernels.general_matmul(x, y, plain_spec(spec), seed, dtype, c, select)
     if c is not None or select is not None:
         asked = f"matmul: c or select with {str(spec)!r}"
         raise SpecError(message(asked, "neither with scaled(...) or block-scaled instructions", "Add c to the result."))
-    out = torch.empty(shape, dtype=dtype)
+    out = torch.empty(shape, dtype=dtype, device=(b.codes if isinstance(b, BlockOperand) else b).device)
     if out.numel() == 0:
         return out, kernels.NOTHING
+    if out.is_cuda:
+        return out, block_gpu.product(a, b, spec, out, seed)
     left, right, scales = _parts(a, b, spec, seed, shape[:-2])
     if len(shape) > 2 and right.numel() == right.shape[-2] * right.shape[-1]:  # one matrix b: all rows in one product
         rows = out.numel() // shape[-1]
@@ -70,8 +77,13 @@ def count_overflows(a: Tensor, b: Tensor, spec: GemmSpec, counts: Tensor, seed: 
     batch = counts.shape[:-2]
     if not takes_scales(spec.accumulator):
         x, y = (t.expand(*batch, *t.shape[-2:]) for t in (_values(left), _values(right)))
-        cpu.count_overflows(x, y, plain_spec(spec), counts, seed)
+        backend_of(counts).count_overflows(x, y, plain_spec(spec), counts, seed)
         return
+    if counts.is_cuda:
+        raise UnsupportedSpec(
+            f"count_overflows of {str(spec)!r} on a GPU; allowed: CPU tensors where scales are taken apart.\n"
+            "  Use .cpu()."
+        )
     x, y, scales = _parts(left, right, spec, seed, batch)
     cpu.count_overflows(x, y, spec, counts, seed, scales)
 
@@ -98,7 +110,7 @@ def _parts(
     unit = torch.ones(1, dtype=torch.float64)
     left_scales = a.factors() if isinstance(a, BlockOperand) else unit.expand(a.shape[-2], counts[0])
     right_scales = b.factors() if isinstance(b, BlockOperand) else unit.expand(counts[1], b.shape[-1])
-    seconds = [x.tensor_scale for x in (a, b) if isinstance(x, BlockOperand) and x.format.tensor_scale]
+    seconds = [float(x.tensor_scale) for x in (a, b) if isinstance(x, BlockOperand) and x.format.tensor_scale]
     tensor = None if not seconds else seconds[0] * (seconds[1] if len(seconds) > 1 else 1.0)
     left = a.elements() if isinstance(a, BlockOperand) else _cast(a, spec.cast_a, seed, Site.OPERAND_A)
     right = b.elements() if isinstance(b, BlockOperand) else _cast(b, spec.cast_b, seed, Site.OPERAND_B)

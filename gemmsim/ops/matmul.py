@@ -119,7 +119,7 @@ def formats_of(spec: FormatsLike | None, arithmetic: str | None) -> QAffineForma
     if isinstance(spec, GemmSpec):
         spec = spec.key
     if isinstance(spec, QAffineFormats):
-        return spec.with_arithmetic(str(arithmetic))
+        return spec if arithmetic is None else spec.with_arithmetic(arithmetic)
     return _formats_of(spec, arithmetic)
 
 

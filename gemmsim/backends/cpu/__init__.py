@@ -8,17 +8,22 @@ from .library import ISAS, LibraryError, build_info, isa, set_isa
 from .quantize import quantize
 from .rows import FUNCTIONS, ROW_SITE, run_rows
 from .run import Run
+from .scaled_cast import AMAX_NOT_FINITE, NEGATIVE_INPUT, GridNumbers, affine_cast, scaled_blocks, scaled_cast
 from .scales import Scales, scale_table
 
 __all__ = [
     "FUNCTIONS",
+    "AMAX_NOT_FINITE",
     "ISAS",
+    "NEGATIVE_INPUT",
     "PACKINGS",
     "Gathered",
     "ROW_SITE",
+    "GridNumbers",
     "LibraryError",
     "Run",
     "Scales",
+    "affine_cast",
     "build_info",
     "count_overflows",
     "decode_blocks",
@@ -30,6 +35,8 @@ __all__ = [
     "quantize_block_float",
     "quantize_blocks",
     "run_rows",
+    "scaled_blocks",
+    "scaled_cast",
     "scale_table",
     "set_isa",
     "supported",

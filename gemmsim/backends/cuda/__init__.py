@@ -18,7 +18,10 @@ from .errors import (
 )
 from .folder import cache_folder
 from .gemm import Run, count_overflows, gemm, supported
+from .gemm_blocks import Blocks, gemm_blocks
 from .gemm_codes import gemm_codes
+from .gemm_tensor import gemm_tensor_cores
+from .mx_cast import decode_blocks, encode_blocks, quantize_blocks
 from .registry import FAMILIES, Family, family_sources
 from .rows import run_rows
 from .source import KernelSource
@@ -30,6 +33,7 @@ __all__ = [
     "OLDEST",
     "PACKAGES",
     "ArchitectureError",
+    "Blocks",
     "CacheWarning",
     "CompileError",
     "CompiledKernel",
@@ -46,11 +50,16 @@ __all__ = [
     "check_arch",
     "compile_kernel",
     "count_overflows",
+    "decode_blocks",
+    "encode_blocks",
     "family_sources",
     "gemm",
+    "gemm_blocks",
     "gemm_codes",
+    "gemm_tensor_cores",
     "kernel_cache",
     "quantize",
+    "quantize_blocks",
     "run_rows",
     "supported",
     "toolchain",

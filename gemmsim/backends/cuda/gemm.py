@@ -35,7 +35,24 @@ from .launch import launch
 from .source import KernelSource
 from .term_order import term_order
 
-__all__ = ["Run", "count_overflows", "gemm", "product", "sources", "supported", "terms_of"]
+__all__ = [
+    "SITE_OUT",
+    "Run",
+    "blocks_of",
+    "cast_operands",
+    "check_devices",
+    "check_product",
+    "count_overflows",
+    "fill_orders",
+    "gemm",
+    "is_beforehand",
+    "kernel_for",
+    "operands_of",
+    "product",
+    "sources",
+    "supported",
+    "terms_of",
+]
 
 #: Where random bits belong (docs/reference/random_bits.md).
 SITE_A: Final = 0
@@ -71,8 +88,6 @@ def _members(spec: GemmSpec) -> tuple[Accumulator, ...]:
 @lru_cache(maxsize=4096)
 def supported(spec: GemmSpec) -> str | None:
     """None if this backend computes ``spec``, else the reason why not."""
-    if spec.has_blocks:
-        return "operands in block formats: they are encoded and multiplied on the CPU"
     for member in _members(spec):
         plain = replace(member, init="zero") if isinstance(member, Sequential) else member
         reason = cpu_supported(replace(spec, accumulator=plain, product=None))
@@ -81,7 +96,7 @@ def supported(spec: GemmSpec) -> str | None:
     return None
 
 
-def _beforehand(cast: Cast | None) -> bool:
+def is_beforehand(cast: Cast | None) -> bool:
     """Whether a cast is a pass of its own: its bits belong to tensor elements, or it needs integers of 128 bits."""
     return cast is not None and (cast.is_stochastic or needs_integers(cast))
 
@@ -155,13 +170,13 @@ def product(
     codes: tuple[CodeFormat | None, CodeFormat | None] = (None, None),
 ) -> Run:
     """``gemm``; operands with ``codes`` hold codes of the formats that ``spec`` casts them to."""
-    _check(spec, terms_of(a, codes[0]), c, select)
-    _check_devices(a, b, out, c, select)
+    check_product(spec, terms_of(a, codes[0]), c, select)
+    check_devices(a, b, out, c, select)
     if out.numel() == 0:
         return Run(())
     seed = seed if spec.fixed_seed is None else spec.fixed_seed
-    a, b, done = _cast_operands(a, b, spec, seed, codes)
-    if spec.out is not None and _beforehand(spec.out):
+    a, b, done = cast_operands(a, b, spec, seed, codes)
+    if spec.out is not None and is_beforehand(spec.out):
         raw = torch.empty(out.shape, dtype=torch.float64, device=out.device)
         run = _members_run(a, b, replace(spec, out=None), raw, seed, c, select, done, codes)
         quantize(raw, spec.out, out, seed, SITE_OUT)
@@ -184,24 +199,24 @@ def count_overflows(a: Tensor, b: Tensor, spec: GemmSpec, counts: Tensor, seed: 
             f"The CUDA backend counts no overflows of {str(spec)!r}; allowed: int(...), fixed(...) and accumulators "
             "made of them.\n  Use fixed(bits, frac, rounding=...) for a register that counts."
         )
-    _check(spec, a.shape[-1], None, None)
-    _check_devices(a, b, counts)
+    check_product(spec, a.shape[-1], None, None)
+    check_devices(a, b, counts)
     if counts.numel() == 0 or a.shape[-1] == 0:
         return Run(())
     seed = seed if spec.fixed_seed is None else spec.fixed_seed
-    a, b, done = _cast_operands(a, b, spec, seed)
-    layouts = _operands(a, b, counts, spec.accumulator, None, None, done)
+    a, b, done = cast_operands(a, b, spec, seed)
+    layouts = operands_of(a, b, counts, spec.accumulator, None, None, done)
     operands = replace(layouts, out=torch.float64, count=True)  # eight bytes an element, too
     plain = replace(spec, out=None)
-    kernel = _kernel(plain, spec.accumulator, operands, counts)
+    kernel = kernel_for(plain, spec.accumulator, operands, counts)
     args = gemm_args(a, b, counts, seed)
-    keep = _fill_orders(args, spec.accumulator, counts.device)
-    launch(kernel.source, counts.device, (_blocks(args, kernel), 1, 1), args)
+    keep = fill_orders(args, spec.accumulator, counts.device)
+    launch(kernel.source, counts.device, (blocks_of(args, kernel), 1, 1), args)
     del keep  # as for a product
     return Run((str(kernel.source),))
 
 
-def _cast_operands(
+def cast_operands(
     a: Tensor,
     b: Tensor,
     spec: GemmSpec,
@@ -210,8 +225,8 @@ def _cast_operands(
 ) -> tuple[Tensor, Tensor, tuple[bool, bool]]:
     """Operands, cast where that is a pass of its own, and whether they hold results of their casts. Codes do."""
     m, n = a.shape[-2], b.shape[-1]
-    done_a = codes[0] is not None or (spec.cast_a is not None and (_beforehand(spec.cast_a) or _is_read_often(a, n)))
-    done_b = codes[1] is not None or (spec.cast_b is not None and (_beforehand(spec.cast_b) or _is_read_often(b, m)))
+    done_a = codes[0] is not None or (spec.cast_a is not None and (is_beforehand(spec.cast_a) or _is_read_often(a, n)))
+    done_b = codes[1] is not None or (spec.cast_b is not None and (is_beforehand(spec.cast_b) or _is_read_often(b, m)))
     if codes[0] is None and spec.cast_a is not None and done_a:
         a = _rounded(a, spec.cast_a, seed, SITE_A)
     if codes[1] is None and spec.cast_b is not None and done_b:
@@ -219,7 +234,7 @@ def _cast_operands(
     return a, b, (done_a, done_b)
 
 
-def _check_devices(*tensors: Tensor | None) -> None:
+def check_devices(*tensors: Tensor | None) -> None:
     devices = {x.device for x in tensors if x is not None}
     if len(devices) > 1:
         raise ValueError(
@@ -227,7 +242,7 @@ def _check_devices(*tensors: Tensor | None) -> None:
         )
 
 
-def _check(spec: GemmSpec, terms: int, c: Tensor | None, select: Tensor | None) -> None:
+def check_product(spec: GemmSpec, terms: int, c: Tensor | None, select: Tensor | None) -> None:
     reason = supported(spec)
     if reason is not None:
         raise UnsupportedSpec(
@@ -262,13 +277,13 @@ def _members_run(
         out.fill_(float("nan"))  # where no member is chosen
     names = []
     for index, member in enumerate(_members(spec)):
-        operands = _operands(a, b, out, member, c, select, done, codes)
-        kernel = _kernel(spec, member, operands, out)
+        operands = operands_of(a, b, out, member, c, select, done, codes)
+        kernel = kernel_for(spec, member, operands, out)
         args = gemm_args(a, b, out, seed, c, select)
         args.k = terms_of(a, codes[0])
         args.member = index
-        keep = _fill_orders(args, member, out.device)
-        launch(kernel.source, out.device, (_blocks(args, kernel), 1, 1), args)
+        keep = fill_orders(args, member, out.device)
+        launch(kernel.source, out.device, (blocks_of(args, kernel), 1, 1), args)
         del keep  # the caching allocator gives memory of this stream to later work of the same stream only
         names.append(str(kernel.source))
     return Run(tuple(names))
@@ -281,7 +296,7 @@ def _bytes_of(select: Tensor, members: int) -> Tensor:
     return torch.where((select >= 0) & (select < members), select, 255).to(torch.uint8)
 
 
-def _operands(
+def operands_of(
     a: Tensor,
     b: Tensor,
     out: Tensor,
@@ -290,12 +305,13 @@ def _operands(
     select: Tensor | None,
     done: tuple[bool, bool],
     codes: tuple[CodeFormat | None, CodeFormat | None] = (None, None),
+    group: int | None = None,
 ) -> Operands:
     for name, x, known in (("a", a, codes[0]), ("b", b, codes[1])):
         if x.dtype == torch.uint8 and known is None:
             raise ValueError(f"{name} of torch.uint8; allowed: float tensors.\n  Give codes to gemm_codes.")
     layout_a = layout_b = ANY_STRIDES
-    if not is_permuted(member):
+    if not is_permuted(member, group):
         if codes[0] is None or not codes[0].packed:
             layout_a = _layout(a, a.dim() - 2, a.dim() - 1)
         if codes[1] is None or not codes[1].packed:
@@ -322,7 +338,7 @@ def _layout(x: Tensor, lines: int, terms: int) -> int:
     return ANY_STRIDES
 
 
-def _kernel(spec: GemmSpec, member: Accumulator, operands: Operands, out: Tensor) -> GemmKernel:
+def kernel_for(spec: GemmSpec, member: Accumulator, operands: Operands, out: Tensor) -> GemmKernel:
     choices = sides(spec, member, operands)
     batches, m, n = out.shape[:-2].numel(), *out.shape[-2:]
     for side in choices:
@@ -331,13 +347,13 @@ def _kernel(spec: GemmSpec, member: Accumulator, operands: Operands, out: Tensor
     return gemm_source(spec, member, operands, side)
 
 
-def _blocks(args: GemmArgs, kernel: GemmKernel) -> int:
+def blocks_of(args: GemmArgs, kernel: GemmKernel) -> int:
     return int(min(args.batches * -(-args.m // kernel.rows) * -(-args.n // kernel.cols), _MOST_BLOCKS))
 
 
-def _fill_orders(args: GemmArgs, member: Accumulator, device: torch.device) -> object:
+def fill_orders(args: GemmArgs, member: Accumulator, device: torch.device, group: int | None = None) -> object:
     """Sizes of the wrappers and, where terms are permuted, their order on the device. What must outlive the launch."""
-    what = program_of(member)
+    what = program_of(member, group)
     for level, wrapper in enumerate(what.wrappers):
         args.size[level] = wrapper.n
     order = term_order(what.wrappers, what.shuffle, args.k, device)

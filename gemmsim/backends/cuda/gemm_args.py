@@ -27,6 +27,10 @@ class GemmArgs(ctypes.Structure):
         ("seed", c_uint64), ("dims", c_int32), ("member", c_int32),
         ("size", c_int64 * MAX_WRAPPERS), ("batch", _Dims),
         *((f"{name}_batch", _Dims) for name in _TENSORS),
+        ("scale_a", c_void_p), ("scale_b", c_void_p), ("second_a", c_void_p), ("second_b", c_void_p),
+        ("block_a", c_int64), ("block_b", c_int64),
+        ("scale_a_row", c_int64), ("scale_a_block", c_int64), ("scale_b_block", c_int64), ("scale_b_col", c_int64),
+        ("scale_a_batch", _Dims), ("scale_b_batch", _Dims),
     ]  # fmt: skip
 
 

@@ -8,12 +8,12 @@ from functools import lru_cache
 import torch
 
 from gemmsim.arithmetic import Accumulator, GemmSpec
-from gemmsim.formats import Cast
+from gemmsim.formats import E8M0, Cast, FloatFormat
 
 from ..cpu.params import CODE_PARITY, NEG_ZERO, NO_SUBNORMALS, NO_ZERO, cast_record
 from ..cpu.program import INTERLEAVED, PAIRWISE, SHUFFLED, Program, program
 from ..cpu.records import CastRecord, HardwareRecord
-from .codes import CodeFormat
+from .codes import CodeFormat, code_format
 from .source import KernelSource, cast_literal
 
 __all__ = ["DEPTH", "SIDE", "THREADS", "GemmKernel", "Operands", "gemm_source", "is_permuted", "program_of", "sides"]
@@ -66,6 +66,11 @@ class Operands:
     count: bool = False
     code_a: CodeFormat | None = None
     code_b: CodeFormat | None = None
+    #: Of operands in block formats whose scales come apart: their format, and whether the tensor has one, too.
+    scale_a: tuple[FloatFormat, bool] | None = None
+    scale_b: tuple[FloatFormat, bool] | None = None
+    #: Terms that share a pair of scales.
+    group: int | None = None
 
 
 @dataclass(frozen=True)
@@ -78,9 +83,9 @@ class GemmKernel:
 
 
 @lru_cache(maxsize=4096)
-def program_of(accumulator: Accumulator) -> Program:
-    """How ``accumulator``, which the CPU backend knows, is run."""
-    found = program(accumulator)
+def program_of(accumulator: Accumulator, group: int | None = None) -> Program:
+    """How ``accumulator``, which the CPU backend knows, is run; ``group``: terms that share a pair of scales."""
+    found = program(accumulator, group)
     assert isinstance(found, Program), found
     return found
 
@@ -204,7 +209,7 @@ def _is_heavy(spec: GemmSpec, what: Program, operands: Operands, carrier: int) -
 @lru_cache(maxsize=4096)
 def sides(spec: GemmSpec, accumulator: Accumulator, operands: Operands) -> tuple[int, ...]:
     """Outputs of a thread each way that there are kernels for, most first."""
-    what = program_of(accumulator)
+    what = program_of(accumulator, operands.group)
     most = _is_heavy(spec, what, operands, carrier_of(spec, what, operands))
     if is_packed(spec, what, operands):
         most = max(most, 2)
@@ -217,9 +222,9 @@ def _permutes(what: Program) -> bool:
 
 
 @lru_cache(maxsize=4096)
-def is_permuted(accumulator: Accumulator) -> bool:
+def is_permuted(accumulator: Accumulator, group: int | None = None) -> bool:
     """Whether terms are read in another order than that of k."""
-    return _permutes(program_of(accumulator))
+    return _permutes(program_of(accumulator, group))
 
 
 def _record_literal(record: HardwareRecord) -> str:
@@ -232,6 +237,11 @@ def _wrappers_literal(what: Program) -> str:
         cast = cast_literal(_present(w.cast))
         texts.append(f"{{.order = {w.order}, .pairs = {int(w.pairs)}, .cast = {cast}}}")
     return "{" + ", ".join(texts) + "}"
+
+
+def _scale_literal(fmt: FloatFormat, tensor: bool) -> str:
+    code = CodeFormat(*[0] * 12) if fmt == E8M0 else code_format(fmt)
+    return f"{{.present = 1, .powers = {int(fmt == E8M0)}, .tensor = {int(tensor)}, .code = {code.literal()}}}"
 
 
 def _dtype(dtype: torch.dtype) -> str:
@@ -265,6 +275,9 @@ def gemm_config(spec: GemmSpec, what: Program, operands: Operands, side: int) ->
     for name, codes in (("code_a", operands.code_a), ("code_b", operands.code_b)):
         if codes is not None:
             fields[name] = codes.literal()
+    for name, scale in (("scale_a", operands.scale_a), ("scale_b", operands.scale_b)):
+        if scale is not None:
+            fields[name] = _scale_literal(*scale)
     return "{" + ", ".join(f".{name} = {value}" for name, value in fields.items()) + "}"
 
 
@@ -287,7 +300,7 @@ def gemm_source(spec: GemmSpec, accumulator: Accumulator, operands: Operands, si
     """The kernel of ``spec`` with ``accumulator`` (a member, if the spec's own is a palette) and ``side`` x ``side``
     outputs a thread. Its operand and output casts must not be stochastic.
     """
-    what = program_of(accumulator)
+    what = program_of(accumulator, operands.group)
     config, shared = gemm_config(spec, what, operands, side), _shared_bytes(spec, what, operands, side)
     text = (
         '#include "gemm/simt.h"\n'
@@ -301,6 +314,8 @@ def gemm_source(spec: GemmSpec, accumulator: Accumulator, operands: Operands, si
     operation = f"{spec.cast_a or ''}*{spec.cast_b or ''} : {accumulator}" + (f" -> {spec.out}" if spec.out else "")
     if spec.arithmetic == "fp32":
         operation += ", arithmetic=fp32"
+    for scale in (operands.scale_a, operands.scale_b):
+        operation += "" if scale is None else f", scales {scale[0]}" + (" and one of the tensor" if scale[1] else "")
     layouts = ("any", "terms", "lines")
     how = f"{layouts[operands.layout_a]}/{layouts[operands.layout_b]}"
     if operands.count:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from . import cast, rows
+from . import cast, gemm_tensor, mx_cast, rows
 from .errors import CudaError, message
 from .gemm import sources as gemm_kernels
+from .gemm_blocks import sources as scaled_kernels
 from .source import KernelSource
 
 __all__ = ["FAMILIES", "Family", "family_sources"]
@@ -22,11 +23,18 @@ class Family:
     sources: Callable[[], Iterable[KernelSource]]
 
 
+def _gemm_kernels() -> Iterator[KernelSource]:
+    yield from gemm_kernels()
+    yield from scaled_kernels()
+
+
 FAMILIES = {
     family.name: family
     for family in (
         Family("cast", "element-wise rounding: quantize, operand and output casts", cast.sources),
-        Family("gemm", "matrix products of every accumulator on ordinary arithmetic units", gemm_kernels),
+        Family("mx_cast", "block formats: encode, decode, fake-quantise", mx_cast.sources),
+        Family("gemm_tensor", "matrix products of block formats on tensor cores", gemm_tensor.sources),
+        Family("gemm", "matrix products of every accumulator on ordinary arithmetic units", _gemm_kernels),
         Family("rows", "softmax, normalisation, sums and element-wise steps", rows.sources),
     )
 }

@@ -30,9 +30,15 @@ class KernelSource:
     #: or in the whole kernel where it has no loop worth counting.
     work: int = field(default=1, compare=False)
     hot: Literal["loop", "whole"] = field(default="whole", compare=False)
+    #: Architectures with the kernel's instructions; empty: all.
+    archs: tuple[str, ...] = field(default=(), compare=False)
 
     def __str__(self) -> str:
         return f"{self.family}<{self.name}>"
+
+    def runs_on(self, arch: str) -> bool:
+        """Whether ``arch`` has the kernel's instructions."""
+        return not self.archs or arch in self.archs
 
 
 def double_literal(x: float) -> str:

@@ -1,0 +1,161 @@
+"""Matrix products of operands in block formats where the accumulator takes their scales apart from elements."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import lru_cache
+
+import torch
+from torch import Tensor
+
+from gemmsim.arithmetic import GemmSpec
+from gemmsim.arithmetic.errors import UnsupportedSpec
+from gemmsim.arithmetic.scaled import Scaled
+from gemmsim.formats import BlockFormat, BlockMode, Cast, FixedFormat, Format
+
+from .cast import quantize
+from .codes import CodeFormat, code_format
+from .gemm import (
+    SITE_OUT,
+    Run,
+    blocks_of,
+    cast_operands,
+    check_devices,
+    check_product,
+    fill_orders,
+    is_beforehand,
+    kernel_for,
+    operands_of,
+)
+from .gemm_args import GemmArgs, gemm_args
+from .gemm_source import Operands, gemm_source, sides
+from .launch import launch
+from .source import KernelSource
+
+__all__ = ["Blocks", "element_format", "gemm_blocks", "sources"]
+
+#: How codes may lie in bytes where products read them.
+PACKINGS = ("bytes", "lo_first")
+
+
+@dataclass(frozen=True)
+class Blocks:
+    """An operand of ``size`` terms as codes and scale codes, uint8, expanded to the batch; blocks along K.
+
+    ``packing``: "bytes", or "lo_first", two codes of 4 bits a byte along K. ``second``: the tensor's own scale, a
+    float32 tensor of one element on the same device, of formats that have one.
+    """
+
+    codes: Tensor
+    scales: Tensor
+    format: BlockFormat
+    size: int
+    packing: str = "bytes"
+    second: Tensor | None = None
+
+    @property
+    def code_format(self) -> CodeFormat:
+        """How kernels read its elements."""
+        return replace(code_format(element_format(self.format)), packed=int(self.packing == "lo_first"))
+
+
+def element_format(fmt: BlockFormat) -> Format:
+    """Format of the elements without their scales. torchmx counts whole numbers where others count fractions."""
+    if fmt.mode is BlockMode.TORCHMX and isinstance(fmt.element, FixedFormat):
+        return replace(fmt.element, frac=0)
+    return fmt.element
+
+
+@lru_cache(maxsize=4096)
+def _elements_spec(spec: GemmSpec) -> GemmSpec:
+    """``spec`` for elements without scales, as far as casts and runs go: with the accumulator of a group."""
+    casts = [Cast(element_format(x)) if isinstance(x, BlockFormat) else x for x in (spec.a, spec.b)]
+    inner = spec.accumulator.inner if isinstance(spec.accumulator, Scaled) else spec.accumulator
+    return replace(spec, a=casts[0], b=casts[1], accumulator=inner, product=None)
+
+
+def gemm_blocks(a: Tensor | Blocks, b: Tensor | Blocks, spec: GemmSpec, out: Tensor, seed: int = 0) -> Run:
+    """Write the product of ``a`` (\\*B, M, K) and ``b`` (\\*B, K, N) that ``spec`` means into ``out``.
+
+    The bits of ``gemmsim.backends.cpu.gemm`` with scales. Codes are decoded while they are loaded; scales, and those of
+    whole tensors, are read on the device, so that nothing waits. A plain operand has scale 1 and is cast as ``spec``
+    says.
+
+    Raises:
+        UnsupportedSpec: for an accumulator that takes no scales, or if ``supported(spec)`` gives a reason.
+        ValueError: for more than 2^31 - 1 terms or 16 batch dimensions, or tensors on several devices.
+        CudaError: if a kernel cannot be compiled or launched.
+    """
+    if spec.group is None:
+        raise UnsupportedSpec(
+            f"gemm_blocks with {spec.accumulator}; allowed: scaled(...) and block-scaled instructions.\n"
+            "  Decode the operands for others."
+        )
+    left, right = (x.codes if isinstance(x, Blocks) else x for x in (a, b))
+    codes = tuple(x.code_format if isinstance(x, Blocks) else None for x in (a, b))
+    terms = a.size if isinstance(a, Blocks) else b.size if isinstance(b, Blocks) else left.shape[-1]
+    check_product(spec, terms, None, None)
+    check_devices(left, right, out, *(x.scales for x in (a, b) if isinstance(x, Blocks)))
+    if out.numel() == 0:
+        return Run(())
+    seed = seed if spec.fixed_seed is None else spec.fixed_seed
+    if spec.out is not None and is_beforehand(spec.out):
+        raw = torch.empty(out.shape, dtype=torch.float64, device=out.device)
+        run = gemm_blocks(a, b, replace(spec, out=None), raw, seed)
+        quantize(raw, spec.out, out, seed, SITE_OUT)
+        return run
+    plain = _elements_spec(spec)
+    left, right, done = cast_operands(left, right, plain, seed, (codes[0], codes[1]))
+    operands = operands_of(left, right, out, spec.accumulator, None, None, done, (codes[0], codes[1]), spec.group)
+    operands = _with_scales(operands, a, b, spec.group)
+    kernel = kernel_for(plain, spec.accumulator, operands, out)
+    args = gemm_args(left, right, out, seed)
+    args.k = terms
+    args.block_a = args.block_b = spec.group  # of an operand in no block format
+    _fill_scales(args, a, b)
+    keep = fill_orders(args, spec.accumulator, out.device, spec.group)
+    launch(kernel.source, out.device, (blocks_of(args, kernel), 1, 1), args)
+    del keep  # the caching allocator gives memory of this stream to later work of the same stream only
+    return Run((str(kernel.source),))
+
+
+def _with_scales(operands: Operands, a: object, b: object, group: int | None) -> Operands:
+    sides = [(x.format.scale, x.format.tensor_scale) if isinstance(x, Blocks) else None for x in (a, b)]
+    return replace(operands, scale_a=sides[0], scale_b=sides[1], group=group)
+
+
+def _fill_scales(args: GemmArgs, a: object, b: object) -> None:
+    if isinstance(a, Blocks):
+        args.scale_a, args.block_a = a.scales.data_ptr(), a.format.block_size
+        args.scale_a_row, args.scale_a_block = a.scales.stride()[-2:]
+        args.scale_a_batch[: a.scales.dim() - 2] = a.scales.stride()[:-2]
+        args.second_a = None if a.second is None else a.second.data_ptr()
+    if isinstance(b, Blocks):
+        args.scale_b, args.block_b = b.scales.data_ptr(), b.format.block_size
+        args.scale_b_block, args.scale_b_col = b.scales.stride()[-2:]
+        args.scale_b_batch[: b.scales.dim() - 2] = b.scales.stride()[:-2]
+        args.second_b = None if b.second is None else b.second.data_ptr()
+
+
+#: What CI compiles: float and other totals, scales of both kinds, one of the tensor.
+_LISTED = (
+    "mxfp8_e4m3 : scaled(fp32)",
+    "nvfp4/tensor : scaled(e5m10, bf16)",
+    "mxfp8_e4m3 : hw(blackwell, mxf8f6f4, e4m3)",
+    "nvfp4/tensor : hw(blackwell, mxf4nvf4, e2m1)",
+)
+
+
+def sources() -> Iterator[KernelSource]:
+    """A kernel for each of a few products, with the tile of large ones."""
+    for text in _LISTED:
+        spec = GemmSpec.of(text)
+        fmt = spec.a
+        assert isinstance(fmt, BlockFormat)
+        plain, code = _elements_spec(spec), code_format(element_format(fmt))
+        layouts = (0, 0) if code.packed else (1, 1)
+        coded = Operands(torch.uint8, torch.uint8, torch.float32, None, False, True, True, *layouts, False, code, code)
+        scale = (fmt.scale, fmt.tensor_scale)
+        operands = replace(coded, scale_a=scale, scale_b=scale, group=spec.group)
+        yield gemm_source(plain, spec.accumulator, operands, sides(plain, spec.accumulator, operands)[0]).source

@@ -1,0 +1,5 @@
+"""``modelopt.torch.quantization.nn``."""
+
+from gemmsim.tensor_quant import QuantConv1d, QuantConv2d, QuantConv3d, QuantLinear, TensorQuantizer
+
+__all__ = ["QuantConv1d", "QuantConv2d", "QuantConv3d", "QuantLinear", "TensorQuantizer"]

@@ -1,0 +1,103 @@
+"""mptorch's ways to cuBLAS: products of native types, where they are asked for."""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+import torch
+from torch import Tensor
+
+import gemmsim as gs
+from gemmsim import cublas_acceleration
+from gemmsim.backends.cublas import ComputeType as CUBLASComputeType
+from gemmsim.backends.cublas import MatrixType as CUBLASMatrixType
+from gemmsim.backends.cublas import match_mac_format_with_cublas_types
+
+__all__ = [
+    "CUBLASComputeType",
+    "CUBLASMatrixType",
+    "cublas_acceleration",
+    "cublas_bmm",
+    "cublas_mm",
+    "match_mac_format_with_cublas_types",
+]
+
+_M: TypeAlias = CUBLASMatrixType
+_C: TypeAlias = CUBLASComputeType
+#: (operands, result, computation) -> spec and fast mode.
+_PRODUCTS: dict[tuple[_M, _M, _C], tuple[str, str | None]] = {
+    (_M.F32, _M.F32, _C.F32): (":fp32", None),
+    (_M.F32, _M.F32, _C.F32_FAST_F16): (":fp32", "f16"),
+    (_M.F32, _M.F32, _C.F32_FAST_BF16): (":fp32", "bf16"),
+    (_M.F32, _M.F32, _C.F32_FAST_TF32): (":fp32", "tf32"),
+    (_M.F16, _M.F16, _C.F16): ("fp16 * fp16 : fp16", None),
+    (_M.F16, _M.F16, _C.F32): ("fp16 * fp16 : fp32 -> fp16", None),
+    (_M.F16, _M.F32, _C.F32): ("fp16 * fp16 : fp32", None),
+    (_M.BF16, _M.BF16, _C.F32): ("bf16 * bf16 : fp32 -> bf16", None),
+    (_M.BF16, _M.F32, _C.F32): ("bf16 * bf16 : fp32", None),
+}
+
+
+def cublas_mm(
+    a: Tensor,
+    b: Tensor,
+    input_type: CUBLASMatrixType,
+    output_type: CUBLASMatrixType,
+    compute_type: CUBLASComputeType,
+    pedantic: bool,
+) -> Tensor:
+    """The product of two CUDA matrices as cuBLAS computes it: operands cast to ``input_type``, result in float32.
+
+    Bits are the library's, those of no emulated accumulator.
+
+    Raises:
+        NotImplementedError: for tensors that are not on a CUDA device.
+        RuntimeError: for types that do not go together, and where cuBLAS does not take the product.
+    """
+    _check_device("cublas_mm", a, b)
+    spec, mode = product_of(input_type, output_type, compute_type, pedantic)
+    with cublas_acceleration(True, mode):
+        out = gs.qmm(a, b, spec, out_dtype=torch.float32)
+    _check_backend("cublas_mm")
+    return out
+
+
+def cublas_bmm(
+    a: Tensor,
+    b: Tensor,
+    input_type: CUBLASMatrixType,
+    output_type: CUBLASMatrixType,
+    compute_type: CUBLASComputeType,
+    pedantic: bool,
+) -> Tensor:
+    """``cublas_mm`` of batches, whose shapes are those of ``torch.matmul``."""
+    _check_device("cublas_bmm", a, b)
+    spec, mode = product_of(input_type, output_type, compute_type, pedantic)
+    with cublas_acceleration(True, mode):
+        out = gs.qmatmul(a, b, spec, out_dtype=torch.float32)
+    _check_backend("cublas_bmm")
+    return out
+
+
+def product_of(
+    operands: CUBLASMatrixType, result: CUBLASMatrixType, computation: CUBLASComputeType, pedantic: bool = False
+) -> tuple[str, str | None]:
+    """(spec, fast mode) of a combination of types; ``RuntimeError`` for one that cuBLAS does not have."""
+    found = _PRODUCTS.get((operands, result, computation))
+    if found is None or (pedantic and found[1] is not None):
+        known = "; ".join(", ".join(part.name for part in key) for key in _PRODUCTS)
+        asked = f"cublas: operands {operands}, result {result}, computation {computation}, pedantic={pedantic}"
+        raise RuntimeError(f"{asked}; allowed: {known} (the fast ones not pedantic).\n  Choose one of them.")
+    return found[0], "pedantic" if pedantic else found[1]
+
+
+def _check_device(owner: str, *tensors: Tensor) -> None:
+    if any(t.device.type != "cuda" for t in tensors):
+        where = ", ".join(str(t.device) for t in tensors)
+        raise NotImplementedError(f"{owner} of tensors on {where}; allowed: CUDA devices.\n  Use torch.matmul.")
+
+
+def _check_backend(owner: str) -> None:
+    record = gs.last_backend()
+    if record is None or record.backend != "cublas":
+        raise RuntimeError(f"{owner}: cuBLAS did not compute this product: {record}")

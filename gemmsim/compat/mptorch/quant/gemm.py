@@ -1,0 +1,140 @@
+"""mptorch's raw matrix products.
+
+Sums go k = 0, 1, ... from +0. Each step is rounded once, from its exact value; ``arithmetic="fp32"`` rounds it to
+float32 first, as mptorch's kernels do. ``accumulate`` takes another order ("chunk(8)" is that of mptorch's CUDA
+kernels), ``seed`` fixes the random bits. Shapes are those of ``torch.mm`` and ``torch.matmul``, errors ``ShapeError``.
+None of these has a gradient of its own rounding: they differentiate as ``gemmsim.qmatmul`` with the same spec does.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import Tensor
+
+import gemmsim as gs
+from gemmsim.arithmetic import Accumulator, GemmSpec
+
+from ..number import FixedPoint, FloatingPoint, Number, SuperNormalFloat
+from .cublas import cublas_acceleration, match_mac_format_with_cublas_types, product_of
+from .formats import QAffineFormats, accumulator_of
+
+#: mypy takes its class attributes for the properties of its instances.
+_acceleration: Any = cublas_acceleration
+
+__all__ = ["float_bmm", "float_mm", "fxp_bmm", "fxp_mm", "mp_bmm", "mp_mm", "superfp_bmm", "superfp_mm"]
+
+
+def float_mm(
+    a: Tensor, b: Tensor, man_add: int = 23, exp_add: int = 8, man_mul: int = 23, exp_mul: int = 8,
+    rounding: str = "nearest", fma: bool = True, subnormals: bool = True, saturate: bool = True,
+    compensated: bool | None = False, rbits_add: int = 0, rbits_mul: int = 0, *,
+    accumulate: str | Accumulator = "sequential", arithmetic: str = "exact", seed: int | None = None,
+) -> Tensor:  # fmt: skip
+    """``a @ b`` of two matrices, sums in ``FloatingPoint(exp_add, man_add)``, products in (exp_mul, man_mul) or fused.
+
+    Widths of the significand come before those of the exponent. Inside ``cublas_acceleration`` CUDA operands go to
+    cuBLAS where ``match_mac_format_with_cublas_types`` finds types and nothing is compensated.
+    """
+    widths = (man_add, exp_add, man_mul, exp_mul)
+    options = (rounding, fma, subnormals, saturate, compensated, rbits_add, rbits_mul)
+    return gs.qmm(a, b, _float_spec(a, widths, options, accumulate, arithmetic), seed=seed)
+
+
+def float_bmm(
+    a: Tensor, b: Tensor, man_add: int = 23, exp_add: int = 8, man_mul: int = 23, exp_mul: int = 8,
+    rounding: str = "nearest", fma: bool = True, subnormals: bool = True, saturate: bool = True,
+    compensated: bool | None = False, rbits_add: int = 0, rbits_mul: int = 0, *,
+    accumulate: str | Accumulator = "sequential", arithmetic: str = "exact", seed: int | None = None,
+) -> Tensor:  # fmt: skip
+    """``float_mm`` of batches."""
+    widths = (man_add, exp_add, man_mul, exp_mul)
+    options = (rounding, fma, subnormals, saturate, compensated, rbits_add, rbits_mul)
+    return gs.qmatmul(a, b, _float_spec(a, widths, options, accumulate, arithmetic), seed=seed)
+
+
+def fxp_mm(
+    a: Tensor, b: Tensor, wl_add: int = 16, fl_add: int = 8, wl_mul: int = 16, fl_mul: int = 8, symmetric: bool = False,
+    rounding: str = "nearest", fma: bool = True, *, accumulate: str | Accumulator = "sequential",
+    arithmetic: str = "exact", seed: int | None = None,
+) -> Tensor:  # fmt: skip
+    """``a @ b`` of two matrices in fixed point, which always clamps."""
+    add, mul = (FixedPoint(w, f, symmetric=symmetric) for w, f in ((wl_add, fl_add), (wl_mul, fl_mul)))
+    return gs.qmm(a, b, _spec(add, mul, fma, rounding, accumulate, arithmetic), seed=seed)
+
+
+def fxp_bmm(
+    a: Tensor, b: Tensor, wl_add: int = 16, fl_add: int = 8, wl_mul: int = 16, fl_mul: int = 8, symmetric: bool = False,
+    rounding: str = "nearest", fma: bool = True, *, accumulate: str | Accumulator = "sequential",
+    arithmetic: str = "exact", seed: int | None = None,
+) -> Tensor:  # fmt: skip
+    """``fxp_mm`` of batches."""
+    add, mul = (FixedPoint(w, f, symmetric=symmetric) for w, f in ((wl_add, fl_add), (wl_mul, fl_mul)))
+    return gs.qmatmul(a, b, _spec(add, mul, fma, rounding, accumulate, arithmetic), seed=seed)
+
+
+def superfp_mm(
+    a: Tensor, b: Tensor, man_add: int = 7, exp_add: int = 8, binades_add: Any = 1, man_mul: int = 7, exp_mul: int = 8,
+    binades_mul: Any = 1, rounding: str = "nearest", fma: bool = True, saturate: bool = False, *,
+    accumulate: str | Accumulator = "sequential", arithmetic: str = "exact", seed: int | None = None,
+) -> Tensor:  # fmt: skip
+    """``a @ b`` of two matrices in supernormal floats. ``superfp_bmm`` has another order and another default."""
+    add = SuperNormalFloat(exp_add, man_add, binades_add, saturate)
+    mul = SuperNormalFloat(exp_mul, man_mul, binades_mul, saturate) if not fma else add
+    return gs.qmm(a, b, _spec(add, mul, fma, rounding, accumulate, arithmetic), seed=seed)
+
+
+def superfp_bmm(
+    a: Tensor, b: Tensor, man_add: int = 7, exp_add: int = 8, man_mul: int = 7, exp_mul: int = 8, binades_add: Any = 1,
+    binades_mul: Any = 1, rounding: str = "nearest", fma: bool = True, saturate: bool = True, *,
+    accumulate: str | Accumulator = "sequential", arithmetic: str = "exact", seed: int | None = None,
+) -> Tensor:  # fmt: skip
+    """``superfp_mm`` of batches; binades after both pairs of widths, and saturating by default."""
+    add = SuperNormalFloat(exp_add, man_add, binades_add, saturate)
+    mul = SuperNormalFloat(exp_mul, man_mul, binades_mul, saturate) if not fma else add
+    return gs.qmatmul(a, b, _spec(add, mul, fma, rounding, accumulate, arithmetic), seed=seed)
+
+
+def mp_mm(
+    a: Tensor, b: Tensor, formats: QAffineFormats, use_forward: bool = True, *, seed: int | None = None
+) -> Tensor:
+    """``a @ b`` of two matrices as the forward (or backward) product of ``formats``; without one, fused float32."""
+    return gs.qmm(a, b, _spec_of(formats, use_forward), seed=_seed_of(formats, seed))
+
+
+def mp_bmm(
+    a: Tensor, b: Tensor, formats: QAffineFormats, use_forward: bool = True, *, seed: int | None = None
+) -> Tensor:
+    """``mp_mm`` of batches."""
+    return gs.qmatmul(a, b, _spec_of(formats, use_forward), seed=_seed_of(formats, seed))
+
+
+def _spec_of(formats: QAffineFormats, use_forward: bool) -> GemmSpec | str:
+    return (formats.fprop if use_forward else formats.dgrad) or ":fp32"
+
+
+def _seed_of(formats: QAffineFormats, seed: int | None) -> int | None:
+    return formats.seed if seed is None else seed
+
+
+def _spec(
+    add: Number, mul: Number, fma: bool, rounding: str, accumulate: str | Accumulator, arithmetic: str
+) -> GemmSpec:
+    product = None if fma else mul.target(rounding)
+    return GemmSpec(accumulator=accumulator_of(add.target(rounding), product, accumulate), arithmetic=arithmetic)
+
+
+def _float_spec(
+    a: Tensor, widths: tuple[int, int, int, int], options: tuple[Any, ...], accumulate: str | Accumulator,
+    arithmetic: str,
+) -> GemmSpec | str:  # fmt: skip
+    rounding, fma, subnormals, saturate, compensated, rbits_add, rbits_mul = options
+    if a.device.type == "cuda" and _acceleration.enabled and not compensated:
+        mode = _acceleration.fast_mode or "f32"
+        types = match_mac_format_with_cublas_types(*widths, rounding, fma, subnormals, saturate, mode)
+        if types is not None:
+            return product_of(*types)[0]
+    man_add, exp_add, man_mul, exp_mul = widths
+    add = FloatingPoint(exp_add, man_add, subnormals, saturate).target(rounding, rbits_add)
+    mul = None if fma else FloatingPoint(exp_mul, man_mul, subnormals, saturate).target(rounding, rbits_mul)
+    return GemmSpec(accumulator=accumulator_of(add, mul, accumulate, compensated), arithmetic=arithmetic)

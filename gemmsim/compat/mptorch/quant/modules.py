@@ -1,0 +1,207 @@
+"""mptorch's modules. Each is the one of ``gemmsim.nn`` with ``formats`` before the optional arguments, and rounds its
+parameters in place when it is made. ``device`` and ``dtype`` come last."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from gemmsim import nn as qnn
+
+from .formats import QAffineFormats, QGELUFormats, QLayerNormFormats, QSoftmaxFormats, Quant, native_quant
+from .quantizers import Quantizer
+from .straight import StraightThrough, as_function
+
+__all__ = [
+    "QAvgPool2d",
+    "QBatchNorm1d",
+    "QBatchNorm2d",
+    "QConv1d",
+    "QConv2d",
+    "QConv3d",
+    "QConvTranspose1d",
+    "QConvTranspose2d",
+    "QConvTranspose3d",
+    "QGELU",
+    "QLayerNorm",
+    "QLazyLinear",
+    "QLinear",
+    "QSoftmax",
+    "Quantizer",
+]
+
+
+class _Quantised(torch.nn.Module):
+    """The methods of mptorch's modules."""
+
+    formats: Any
+
+    def reset_quant_function(self) -> None:
+        """Make ``Qw``, ``Qb``, ``Qi`` and ``Qo``: quantisers of weight, bias, input, output and their gradients."""
+        names = {"Qw": "weight_quant", "Qb": "bias_quant", "Qi": "input_quant", "Qo": "output_quant"}
+        for attribute, name in names.items():
+            if hasattr(self.formats, name):
+                setattr(self, attribute, self.quant_function(getattr(self.formats, name), self.formats.grad_quant))
+
+    @staticmethod
+    def quant_function(fwd_quant: Quant, bwd_quant: Quant) -> Callable[[Tensor], Tensor]:
+        """A function that rounds a tensor by ``fwd_quant`` and its gradient by ``bwd_quant``."""
+        return StraightThrough(as_function(native_quant(fwd_quant)), as_function(native_quant(bwd_quant)))
+
+    @torch.no_grad()
+    def quant_parameters(self) -> None:
+        """Round weight and bias in place."""
+        for name, quant in (("weight", self.formats.weight_quant), ("bias", self.formats.bias_quant)):
+            parameter = getattr(self, name, None)
+            if isinstance(parameter, Tensor):
+                parameter.copy_(as_function(quant)(parameter))
+
+    def _finish(self) -> None:
+        self.reset_quant_function()
+        self.quant_parameters()
+
+
+class QLinear(_Quantised, qnn.QLinear):
+    """``gemmsim.nn.QLinear``."""
+
+    def __init__(
+        self, in_features: int, out_features: int, formats: QAffineFormats, bias: bool = True, device: Any = None,
+        dtype: Any = None,
+    ) -> None:  # fmt: skip
+        super().__init__(in_features, out_features, bias, device, dtype, formats=formats)
+        self._finish()
+
+
+class QLazyLinear(_Quantised, qnn.QLazyLinear):
+    """``gemmsim.nn.QLazyLinear``, a ``QLinear`` after its first input."""
+
+    cls_to_become: Any = QLinear
+
+    def __init__(
+        self, out_features: int, formats: QAffineFormats, bias: bool = True, device: Any = None, dtype: Any = None
+    ) -> None:
+        super().__init__(out_features, bias, device, dtype, formats=formats)
+        self.reset_quant_function()
+
+    def initialize_parameters(self, input: Tensor) -> None:
+        """Those of ``torch.nn.LazyLinear``, rounded."""
+        super().initialize_parameters(input)
+        self.quant_parameters()
+
+
+class _Conv(_Quantised):
+    def __init__(
+        self, in_channels: int, out_channels: int, kernel_size: Any, formats: QAffineFormats, stride: Any = 1,
+        padding: Any = 0, dilation: Any = 1, groups: int = 1, bias: bool = True, padding_mode: str = "zeros",
+        device: Any = None, dtype: Any = None,
+    ) -> None:  # fmt: skip
+        where = (stride, padding, dilation, groups, bias, padding_mode, device, dtype)
+        super().__init__(in_channels, out_channels, kernel_size, *where, formats=formats)
+        self._finish()
+
+
+class QConv1d(_Conv, qnn.QConv1d):
+    """``gemmsim.nn.QConv1d``."""
+
+
+class QConv2d(_Conv, qnn.QConv2d):
+    """``gemmsim.nn.QConv2d``."""
+
+
+class QConv3d(_Conv, qnn.QConv3d):
+    """``gemmsim.nn.QConv3d``."""
+
+
+class _ConvTranspose(_Quantised):
+    def __init__(
+        self, in_channels: int, out_channels: int, kernel_size: Any, formats: QAffineFormats, stride: Any = 1,
+        padding: Any = 0, output_padding: Any = 0, groups: int = 1, bias: bool = True, dilation: Any = 1,
+        padding_mode: str = "zeros", device: Any = None, dtype: Any = None,
+    ) -> None:  # fmt: skip
+        where = (stride, padding, output_padding, groups, bias, dilation, padding_mode, device, dtype)
+        super().__init__(in_channels, out_channels, kernel_size, *where, formats=formats)
+        self._finish()
+
+
+class QConvTranspose1d(_ConvTranspose, qnn.QConvTranspose1d):
+    """``gemmsim.nn.QConvTranspose1d``."""
+
+
+class QConvTranspose2d(_ConvTranspose, qnn.QConvTranspose2d):
+    """``gemmsim.nn.QConvTranspose2d``."""
+
+
+class QConvTranspose3d(_ConvTranspose, qnn.QConvTranspose3d):
+    """``gemmsim.nn.QConvTranspose3d``."""
+
+
+class QAvgPool2d(qnn.QAvgPool2d):
+    """``gemmsim.nn.QAvgPool2d``."""
+
+    def __init__(
+        self, kernel_size: Any, fwd_quant: Quant, bwd_quant: Quant, stride: Any = None, padding: Any = 0,
+        ceil_mode: bool = False, count_include_pad: bool = True, divisor_override: int | None = None,
+    ) -> None:  # fmt: skip
+        quants = {"fwd_quant": native_quant(fwd_quant), "bwd_quant": native_quant(bwd_quant)}
+        super().__init__(kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override, **quants)
+
+
+class _BatchNorm(torch.nn.Module):
+    running_mean: Tensor | None
+    running_var: Tensor | None
+
+    def __init__(
+        self, num_features: int, fwd_quant: Quant, bwd_quant: Quant, eps: float = 1e-5, momentum: float | None = 0.1,
+        affine: bool = True, track_running_stats: bool = True, device: Any = None, dtype: Any = None,
+    ) -> None:  # fmt: skip
+        quants = {"fwd_quant": native_quant(fwd_quant), "bwd_quant": native_quant(bwd_quant)}
+        where = (eps, momentum, affine, track_running_stats, device, dtype)
+        super().__init__(num_features, *where, **quants)
+
+    @property
+    def moving_mean(self) -> Tensor | None:
+        """``running_mean``."""
+        return self.running_mean
+
+    @property
+    def moving_var(self) -> Tensor | None:
+        """``running_var``."""
+        return self.running_var
+
+
+class QBatchNorm1d(_BatchNorm, qnn.QBatchNorm1d):
+    """``gemmsim.nn.QBatchNorm1d``: statistics are buffers, ``training`` decides which ones are used."""
+
+
+class QBatchNorm2d(_BatchNorm, qnn.QBatchNorm2d):
+    """``gemmsim.nn.QBatchNorm2d``: statistics are buffers, ``training`` decides which ones are used."""
+
+
+class QLayerNorm(_Quantised, qnn.QLayerNorm):
+    """``gemmsim.nn.QLayerNorm``."""
+
+    def __init__(
+        self, normalized_shape: Any, formats: QLayerNormFormats, eps: float = 1e-5, elementwise_affine: bool = True,
+        bias: bool = True, device: Any = None, dtype: Any = None,
+    ) -> None:  # fmt: skip
+        super().__init__(normalized_shape, eps, elementwise_affine, bias, device, dtype, formats=formats)
+        self._finish()
+
+
+class QSoftmax(_Quantised, qnn.QSoftmax):
+    """``gemmsim.nn.QSoftmax``."""
+
+    def __init__(self, dim: int | None, formats: QSoftmaxFormats) -> None:
+        super().__init__(dim, formats=formats)
+        self.reset_quant_function()
+
+
+class QGELU(_Quantised, qnn.QGELU):
+    """``gemmsim.nn.QGELU``."""
+
+    def __init__(self, formats: QGELUFormats, approximate: str = "none") -> None:
+        super().__init__(approximate, formats=formats)
+        self.reset_quant_function()

@@ -1,0 +1,194 @@
+"""mptorch's functions that round tensors: their names, orders and defaults over ``gemmsim.quantize``.
+
+They take float32, float64, float16 and bfloat16 of any strides, and refuse a tensor that requires grad in grad mode
+(``GradError``): gradients pass straight through ``quantizer`` and ``Quantizer`` alone. Roundings are mptorch's
+"nearest", "stochastic" and "truncate", and every other one of gemmsim. NaN stays NaN, infinities stay where the format
+has them (fixed point that clamps and block floating point saturate), -0 and negative underflow are -0 where there is
+one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from torch import Tensor, nn
+
+import gemmsim as gs
+from gemmsim.formats import (
+    Binary8Format,
+    BlockFloatFormat,
+    Overflow,
+    PowerTie,
+    Rounding,
+    RoundingMode,
+    SupernormalFormat,
+)
+
+from ..number import (
+    Binary8,
+    BinaryK,
+    BlockFloatingPoint,
+    FixedPoint,
+    FloatingPoint,
+    FormatError,
+    Number,
+    SuperNormalFloat,
+    checked,
+    read_rounding,
+)
+
+__all__ = [
+    "QuantFunction",
+    "Quantizer",
+    "binary8_quantize",
+    "binaryK_quantize",
+    "block_quantize",
+    "fixed_point_quantize",
+    "float_quantize",
+    "make_quant_function",
+    "quantizer",
+    "superfp_quantize",
+]
+
+
+def float_quantize(
+    x: Tensor, exp: int, man: int, rounding: str = "stochastic", subnormals: bool = True, saturate: bool = True,
+    prng: int = 0,
+) -> Tensor:  # fmt: skip
+    """``x`` rounded to ``FloatingPoint(exp, man, subnormals, saturate)``; ``prng`` random bits, 0 for all."""
+    return gs.quantize(x, FloatingPoint(exp, man, subnormals, saturate).target(rounding, prng))
+
+
+def fixed_point_quantize(
+    x: Tensor, wl: int, fl: int, clamp: bool = True, symmetric: bool = False, rounding: str = "stochastic"
+) -> Tensor:
+    """``x`` rounded to ``FixedPoint(wl, fl, clamp, symmetric)``. Ties of "nearest" go to even."""
+    return gs.quantize(x, FixedPoint(wl, fl, clamp, symmetric).target(rounding))
+
+
+def block_quantize(x: Tensor, wl: int, dim: int = -1, rounding: str = "stochastic") -> Tensor:
+    """``x`` rounded to ``BlockFloatingPoint(wl, dim)``. Ties of "nearest" go to even."""
+    return gs.quantize(x, BlockFloatingPoint(wl, dim).target(rounding))
+
+
+def superfp_quantize(
+    x: Tensor, exp: int, man: int, binades: Any, rounding: str = "nearest", saturate: bool = False,
+    *, tie: str = "away",
+) -> Tensor:  # fmt: skip
+    """``x`` rounded to ``SuperNormalFloat(exp, man, binades, saturate)``.
+
+    ``tie``: between two powers of two the larger ("away"), or the one with the even exponent ("even_exponent").
+    """
+    f: SupernormalFormat = SuperNormalFloat(exp, man, binades, saturate).format
+    if tie not in {str(known) for known in PowerTie}:
+        raise FormatError(f"superfp_quantize: tie={tie!r}; allowed: 'away', 'even_exponent'.\n  Choose one.")
+    chosen = SupernormalFormat(exp, man, f.lower, f.upper, f.saturate, PowerTie(tie))
+    return gs.quantize(x, gs.Cast(chosen, read_rounding(rounding)))
+
+
+def binary8_quantize(
+    x: Tensor, P: int, rounding: str = "nearest", overflow_policy: str = "saturate_maxfloat", is_signed: bool = True,
+    subnormals: bool = True, prng_bits: int = 0,
+) -> Tensor:  # fmt: skip
+    """``x`` rounded to ``Binary8(P, is_signed, subnormals, overflow_policy)``; ``prng_bits`` random bits.
+
+    Stochastic with ``prng_bits=0`` truncates; more than ``23 - (P - 1)`` raise, as there.
+    """
+    number = Binary8(P, is_signed, subnormals, overflow_policy)
+    if not 0 <= prng_bits <= 23 - (P - 1):
+        asked = f"binary8_quantize: prng_bits={prng_bits!r} with P={P}"
+        raise FormatError(f"{asked}; allowed: 0 to {23 - (P - 1)}.\n  Give fewer, or use gemmsim.quantize.")
+    return gs.quantize(x, number.target(rounding, prng_bits))
+
+
+_SATURATION = {
+    "overflow_infinity": ("extended", Overflow.INFINITY),
+    "saturate_propagate": ("extended", Overflow.PROPAGATE),
+    "saturate_finite": ("finite", Overflow.SATURATE),
+}
+
+
+def binaryK_quantize(
+    x: Tensor, K: int, P: int, rounding: str = "nearest_even", saturation_mode: str = "overflow_infinity",
+    is_signed: bool = True, prng_bits: int = 0, bias: int | None = None,
+) -> Tensor:  # fmt: skip
+    """``x`` rounded to the P3109 v4.0 format of ``K`` bits and precision ``P``.
+
+    ``saturation_mode``: "overflow_infinity" (SatNone), "saturate_propagate" (SatPropagate), or "saturate_finite"
+    (SatFinite, in the finite domain). Stochastic with ``prng_bits=0`` truncates.
+    """
+    if saturation_mode not in _SATURATION:
+        asked = f"binaryK_quantize: saturation_mode={saturation_mode!r}"
+        raise FormatError(f"{asked}; allowed: {', '.join(_SATURATION)}.\n  Choose one of them.")
+    domain, overflow = _SATURATION[saturation_mode]
+    number = BinaryK(K, P, is_signed, domain, bias)
+    chosen = read_rounding(rounding, prng_bits, Rounding(RoundingMode.RTZ))
+    return gs.quantize(x, gs.Cast(number.format, chosen, overflow))
+
+
+@dataclass(frozen=True)
+class QuantFunction:
+    """A function that rounds a tensor to ``target``; a value, so that what holds it compares, copies and pickles."""
+
+    target: gs.Cast | BlockFloatFormat
+
+    def __call__(self, x: Tensor) -> Tensor:
+        return gs.quantize(x, self.target)
+
+
+def make_quant_function(num: Number, rounding: str, prng_bits: int = 0) -> QuantFunction:
+    """The function that rounds to ``num``. ``NotImplementedError`` for anything that is no format."""
+    if not isinstance(num, Number) or type(num) is Number:
+        raise NotImplementedError(
+            f"make_quant_function of {type(num).__name__}; allowed: the formats of mptorch.number"
+        )
+    return QuantFunction(checked(lambda: num.target(rounding, prng_bits)))
+
+
+def quantizer(
+    forward_number: Number | None = None,
+    backward_number: Number | None = None,
+    forward_rounding: str = "stochastic",
+    backward_rounding: str = "stochastic",
+    clamping_grad_zero: bool = False,
+    backward_hooks: Sequence[Callable[[Tensor], Tensor]] = (),
+) -> Callable[[Tensor], Tensor]:
+    """A function that rounds a tensor, and its gradient going back; ``None`` leaves either as it is.
+
+    ``clamping_grad_zero``: the gradient is zero where the forward pass clamped; for ``FixedPoint`` with ``clamp``.
+    ``backward_hooks``: functions of the gradient, applied in order before it is masked and rounded.
+    """
+    forward = _target(forward_number, forward_rounding)
+    backward = _target(backward_number, backward_rounding)
+    return checked(
+        lambda: gs.quantizer(
+            forward, backward, clamping_grad_zero=clamping_grad_zero, backward_hooks=tuple(backward_hooks)
+        )
+    )
+
+
+def _target(number: Number | None, rounding: str) -> gs.Cast | BlockFloatFormat | None:
+    if number is None:
+        return None
+    # Binary8 with no random bits truncates in binary8_quantize; here nothing could ask for others.
+    return number.target(rounding, 32 if isinstance(number.format, Binary8Format) else 0)
+
+
+class Quantizer(nn.Module):
+    """``quantizer`` as a module; roundings "nearest" by default."""
+
+    def __init__(
+        self,
+        forward_number: Number | None = None,
+        backward_number: Number | None = None,
+        forward_rounding: str = "nearest",
+        backward_rounding: str = "nearest",
+    ) -> None:
+        super().__init__()
+        self.quantize = quantizer(forward_number, backward_number, forward_rounding, backward_rounding)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """``x`` rounded."""
+        return self.quantize(x)

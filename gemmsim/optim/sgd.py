@@ -1,0 +1,101 @@
+"""Stochastic gradient descent with rounded states and weights."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from .base import Closure, StatesMixin, evaluate, with_gradients
+from .steps import compensated_add, scalar, work_dtype
+
+__all__ = ["QSGD"]
+
+
+class QSGD(StatesMixin, torch.optim.SGD):
+    """``torch.optim.SGD`` whose momentum and weights are rounded at each update.
+
+    Args:
+        params, lr, momentum, dampening, weight_decay, nesterov, maximize: those of ``torch.optim.SGD``.
+        momentum_quant: rounding of the momentum: ``buf = momentum_quant(momentum * buf + (1 - dampening) * d)``.
+        acc_quant: rounding of the weights: ``w = acc_quant(w - lr * d)``.
+        compensated: keep what each update of a weight lost, in acc_quant too, and make up for it in the next one.
+
+    A quantiser is a cast, a format, a string ("bf16/sr16": stochastic), a pair (format, rounding), or a function of
+    three tensors that returns x + y * z rounded. With a format the update ``x + y * z`` is rounded once from its exact
+    value (see ``multiply_add``); ``momentum * buf`` and ``d = grad + weight_decay * w`` are PyTorch's, in float32 (in
+    float64 for float64 weights). The first momentum is ``momentum_quant(0 + d * 1)``. None is PyTorch's own
+    update: without quantisers every weight has the bits that ``torch.optim.SGD`` gives.
+
+    Gradients are read, never written. States keep torch's names, so ``state_dict`` goes both ways, with
+    ``compensation`` beside them; quantisers are not part of it. Stochastic roundings draw from torch's default CPU
+    generator: saving its state with the optimizer's makes a resumed run repeat the bits. NaN and infinite gradients
+    reach weights as IEEE 754 says, overflow as the cast says.
+    Source: spec/ops.md, section 7.
+
+    Raises:
+        OptimizerError: for other quantisers, and for sparse or complex gradients.
+        ValueError: for arguments that ``torch.optim.SGD`` refuses.
+    """
+
+    def __init__(
+        self,
+        params: Any,
+        lr: float = 1e-3,
+        momentum: float = 0,
+        dampening: float = 0,
+        weight_decay: float = 0,
+        nesterov: bool = False,
+        momentum_quant: Any = None,
+        acc_quant: Any = None,
+        compensated: bool = False,
+        *,
+        maximize: bool = False,
+    ) -> None:
+        self._put_quants(acc_quant, momentum_quant, compensated)
+        super().__init__(
+            params, lr, momentum, dampening, weight_decay, nesterov, maximize=maximize, foreach=False, fused=False
+        )
+
+    @torch.no_grad()
+    def step(self, closure: Closure | None = None) -> Any:
+        """One update; the closure's loss, if one is given."""
+        loss = evaluate(closure)
+        for group in self.param_groups:
+            for parameter, gradient in with_gradients("QSGD", group):
+                self._update(parameter, self._direction(parameter, gradient, group), float(group["lr"]))
+        return loss
+
+    def _direction(self, parameter: Tensor, gradient: Tensor, group: dict[str, Any]) -> Tensor:
+        """The gradient with weight decay and momentum."""
+        if not self._is_plain() or self.compensated:
+            gradient = gradient.to(work_dtype(parameter))
+        if group["weight_decay"] != 0:
+            gradient = gradient.add(parameter.to(gradient.dtype), alpha=group["weight_decay"])
+        if group["momentum"] == 0:
+            return gradient
+        buffer = self._momentum(parameter, gradient, group)
+        return gradient.add(buffer, alpha=group["momentum"]) if group["nesterov"] else buffer
+
+    def _momentum(self, parameter: Tensor, gradient: Tensor, group: dict[str, Any]) -> Tensor:
+        """The momentum after this gradient, in its dtype."""
+        state, quant, rest = self.state[parameter], self.momentum_quant, 1 - group["dampening"]
+        buffer = state.get("momentum_buffer")
+        if buffer is None:
+            buffer = state["momentum_buffer"] = torch.empty_like(parameter, memory_format=torch.preserve_format)
+            zero, one = torch.zeros_like(gradient), scalar(gradient, 1.0)
+            buffer.copy_(gradient if quant is None else quant(zero, gradient, one))
+        elif quant is None:
+            buffer.copy_((buffer.to(gradient.dtype) * group["momentum"]).add_(gradient, alpha=rest))
+        else:
+            buffer.copy_(quant(buffer.to(gradient.dtype) * group["momentum"], gradient, scalar(gradient, rest)))
+        return buffer.to(gradient.dtype)
+
+    def _update(self, parameter: Tensor, direction: Tensor, lr: float) -> None:
+        if self.compensated:
+            compensated_add(parameter, self._compensation(parameter), direction, lr, self._acc(parameter))
+        elif self.acc_quant is None:
+            parameter.add_(direction.to(parameter.dtype), alpha=-lr)
+        else:
+            parameter.copy_(self.acc_quant(parameter.to(direction.dtype), direction, scalar(parameter, -lr)))

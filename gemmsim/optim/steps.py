@@ -1,0 +1,129 @@
+"""The rounded steps of optimizers: one tensor, and ``x + y * z``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeAlias
+
+import torch
+from torch import Tensor
+
+from gemmsim.ops import quantize, quantizer
+from gemmsim.ops.errors import message
+
+__all__ = [
+    "OptimizerError",
+    "StepQuant",
+    "TensorQuant",
+    "compensated_add",
+    "multiply_add",
+    "read_step",
+    "read_tensor",
+    "scalar",
+    "work_dtype",
+]
+
+#: A step ``x + y * z`` as a function of three tensors.
+StepQuant: TypeAlias = Callable[[Tensor, Tensor, Tensor], Tensor]
+#: A rounding as a function of one tensor.
+TensorQuant: TypeAlias = Callable[[Tensor], Tensor]
+
+
+class OptimizerError(TypeError, AssertionError):
+    """An optimizer, gradient or quantiser that these optimizers do not take. Also an ``AssertionError``."""
+
+
+class _Rounded:
+    """``quantize`` with its format; a value, so that optimizers pickle."""
+
+    def __init__(self, target: Any) -> None:
+        self.target = target
+
+    def __call__(self, x: Tensor) -> Tensor:
+        return quantize(x, self.target)
+
+    def __repr__(self) -> str:
+        return f"{str(self.target)!r}"
+
+
+class _RoundedStep(_Rounded):
+    def __call__(self, x: Tensor, y: Tensor, z: Tensor) -> Tensor:  # type: ignore[override]
+        return multiply_add(x, y, z, self.target)
+
+
+def read_tensor(owner: str, name: str, quant: Any) -> TensorQuant | None:
+    """A quantiser of one tensor: a cast, format, name or pair (format, rounding) as a function; functions as given."""
+    return _read(owner, name, quant, _Rounded)
+
+
+def read_step(owner: str, name: str, quant: Any) -> StepQuant | None:
+    """A quantiser of ``x + y * z``, read as ``read_tensor`` does; functions take three tensors."""
+    return _read(owner, name, quant, _RoundedStep)
+
+
+def _read(owner: str, name: str, quant: Any, wrap: Callable[[Any], Any]) -> Any:
+    if quant is None or (callable(quant) and not isinstance(quant, type)):
+        return quant
+    try:
+        pair = quant if isinstance(quant, tuple) and len(quant) == 2 else (quant, None)
+        return wrap(quantizer(pair[0], None, pair[1]).forward)
+    except (TypeError, ValueError) as error:
+        allowed = "a cast, a format, a string, a pair (format, rounding), a function or None"
+        asked = f"{owner}: {name}={quant!r} ({error})"
+        raise OptimizerError(message(asked, allowed, "Try 'bf16/sr16'.")) from error
+
+
+@torch.no_grad()
+def multiply_add(x: Tensor, y: Tensor, z: Tensor | float, fmt: Any = None) -> Tensor:
+    """``x + y * z`` rounded once to ``fmt``, elementwise, in ``x``'s dtype.
+
+    ``y`` and ``z`` broadcast to ``x``'s shape; a number ``z`` is rounded to float32 first (float64 for float64 x), as
+    PyTorch's operators do. ``fmt`` is a cast, format or name; None computes in that dtype, product rounded first.
+
+    Exact for operands of float32 and narrower: the product is exact in float64, the sum is rounded to odd there, which
+    the one rounding to ``fmt`` does not notice (Boldo and Melquiond, IEEE Trans. Computers 57(4), 2008) as long as its
+    significand and random bits are 51 together; a format with more is rounded from that float64 sum. In float64 the
+    product is rounded to float64 first. NaN, infinities and -0 are IEEE 754's for the sum; overflow, and the rounding
+    to ``x``'s dtype where it does not hold ``fmt``, are those of ``gemmsim.quantize``. No gradient.
+    """
+    work = work_dtype(x)
+    factor = z if isinstance(z, Tensor) else torch.tensor(z, dtype=work, device=x.device)
+    if fmt is None:
+        return (x.to(work) + y.to(work) * factor.to(work)).to(x.dtype)
+    total = _odd_sum(x.double(), y.double() * factor.double())
+    return quantize(total, fmt).to(x.dtype)
+
+
+def _odd_sum(x: Tensor, y: Tensor) -> Tensor:
+    """``x + y`` in float64, rounded to odd."""
+    total = x + y
+    back = total - x
+    error = (x - (total - back)) + (y - back)  # Knuth's TwoSum: exact unless something is infinite
+    inexact = (error != 0) & error.isfinite() & total.isfinite()
+    bits = total.view(torch.int64)
+    outward = torch.where((error > 0) == (total > 0), 1, -1)
+    return (bits + torch.where(inexact & (bits & 1 == 0), outward, 0)).view(torch.float64)
+
+
+def work_dtype(t: Tensor) -> torch.dtype:
+    """float64 for float64, else float32: the dtype in which updates of ``t`` are computed."""
+    return torch.float64 if t.dtype == torch.float64 else torch.float32
+
+
+def scalar(t: Tensor, value: float) -> Tensor:
+    """``value`` as a tensor without dimensions in ``t``'s work dtype."""
+    return torch.tensor(value, dtype=work_dtype(t), device=t.device)
+
+
+def compensated_add(weight: Tensor, compensation: Tensor, direction: Tensor, rate: float, step: StepQuant) -> None:
+    """``weight - rate * direction`` with Kahan's compensation, in place, every operation a ``step``.
+
+    ``y = -step(c, d, rate)``, ``s = step(w, y, 1)``, ``c = step(step(s, w, -1), y, -1)``, ``w = s``.
+    Source: spec/ops.md, section 7; Kahan, Communications of the ACM 8(1), 1965.
+    """
+    work, one = work_dtype(weight), scalar(weight, 1.0)
+    before = weight.to(work)
+    y = -step(compensation.to(work), direction.to(work), scalar(weight, rate))
+    total = step(before, y, one)
+    compensation.copy_(step(step(total, before, -one), y, -one))
+    weight.copy_(total)

@@ -1,0 +1,120 @@
+"""Rounding around the step of an optimizer of torch.optim."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.optim import SGD, Adam, AdamW, Optimizer
+
+from gemmsim.ops.errors import message
+
+from .base import Closure, evaluate
+from .steps import OptimizerError, TensorQuant, read_tensor
+
+__all__ = ["QOptim"]
+
+_QUANTS = ("weight_quant", "grad_quant", "momentum_quant", "acc_quant")
+#: States that momentum_quant rounds, of SGD and of Adam.
+_MOMENTA = ("momentum_buffer", "exp_avg", "exp_avg_sq", "max_exp_avg_sq")
+
+
+class QOptim(Optimizer):
+    """``optim``, an SGD, Adam or AdamW of ``torch.optim``, with gradients, states and weights rounded around its step.
+
+    Args:
+        optim: the optimizer; its parameter groups and states are this one's too.
+        weight_quant: rounding of the weights that the network then computes with.
+        grad_quant: rounding of gradients, in place, before the step.
+        momentum_quant: rounding of momentum or moments, amsgrad's maximum included, after the step.
+        acc_quant: rounding of a master copy of the weights. Where it is given, the step updates the copy, and
+            ``weight_quant`` rounds from it: ``w = weight_quant(acc_quant(w_master - update))``.
+
+    A quantiser is a cast, a format, a string, a pair (format, rounding), or a function from tensor to tensor.
+    The order of a step: closure, gradients, weights from their master copies, the step of ``optim``, master copies,
+    weights, states. Before the first step weights are their own master copies. Parameters without a gradient are
+    passed over. Without quantisers it is ``optim``, bit for bit.
+
+    Learning-rate schedulers take it as any optimizer. ``state_dict`` is that of ``optim``, master copies included (as
+    state ``master``); a resumed run repeats the bits, those of stochastic roundings if torch's generator is restored.
+    Source: spec/ops.md, section 7.
+
+    Raises:
+        OptimizerError: for another optimizer, and for other quantisers. Also a ``TypeError``, an ``AssertionError``.
+    """
+
+    optim: Optimizer
+    weight_quant: TensorQuant | None
+    grad_quant: TensorQuant | None
+    momentum_quant: TensorQuant | None
+    acc_quant: TensorQuant | None
+
+    def __init__(
+        self,
+        optim: Optimizer,
+        weight_quant: Any = None,
+        grad_quant: Any = None,
+        momentum_quant: Any = None,
+        acc_quant: Any = None,
+    ) -> None:
+        if not isinstance(optim, (SGD, Adam, AdamW)):
+            asked = f"QOptim: {type(optim).__name__}"
+            raise OptimizerError(message(asked, "torch.optim's SGD, Adam and AdamW", "Wrap one of these."))
+        for name, quant in zip(_QUANTS, (weight_quant, grad_quant, momentum_quant, acc_quant), strict=True):
+            setattr(self, name, read_tensor("QOptim", name, quant))
+        super().__init__(optim.param_groups, optim.defaults)
+        self.optim = optim
+        self._share()
+
+    def _share(self) -> None:
+        self.param_groups, self.state = self.optim.param_groups, self.optim.state
+
+    @torch.no_grad()
+    def step(self, closure: Closure | None = None) -> Any:
+        """One step; the closure's loss, if one is given. The closure runs once, with the weights as they are."""
+        loss = evaluate(closure)
+        active = [p for group in self.param_groups for p in group["params"] if p.grad is not None]
+        for parameter in active:
+            if self.grad_quant is not None:
+                parameter.grad.copy_(self.grad_quant(parameter.grad))
+            if self.acc_quant is not None and "master" in self.state.get(parameter, {}):
+                parameter.copy_(self.state[parameter]["master"])
+        self.optim.step()
+        for parameter in active:
+            self._round(parameter)
+        return loss
+
+    def _round(self, parameter: Tensor) -> None:
+        state = self.state[parameter]
+        if self.acc_quant is not None:
+            parameter.copy_(self.acc_quant(parameter))
+            state["master"] = parameter.detach().clone()
+        if self.weight_quant is not None:
+            parameter.copy_(self.weight_quant(parameter))
+        if self.momentum_quant is not None:
+            for name in _MOMENTA:
+                if state.get(name) is not None:
+                    state[name].copy_(self.momentum_quant(state[name]))
+
+    def add_param_group(self, param_group: dict[str, Any]) -> None:
+        """Add a group to ``optim`` and so to this one."""
+        # The constructor of the base class calls this too, before there is an optim to share with.
+        inner: Optimizer | None = self.__dict__.get("optim")
+        if inner is None:
+            super().add_param_group(param_group)
+        else:
+            inner.add_param_group(param_group)
+
+    def state_dict(self) -> dict[str, Any]:
+        """That of ``optim``, with master copies among the states."""
+        return self.optim.state_dict()
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Load what ``state_dict`` gave, or the state of a plain optimizer of the same class."""
+        self.optim.load_state_dict(state_dict)
+        self._share()
+
+    def __getstate__(self) -> dict[str, Any]:
+        own = {name: getattr(self, name) for name in (*_QUANTS, "optim")}
+        return {**super().__getstate__(), **own}

@@ -1,0 +1,86 @@
+"""Arguments of the functions: both vintages of ModelOpt's positional order, numbers as tensors, ``out``."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor
+
+from gemmsim.ops.checks import check_device, check_float
+from gemmsim.ops.errors import GradError
+from gemmsim.ops.memory import check_out
+
+from .checks import common_shape
+from .errors import AmaxError, message
+
+__all__ = ["as_amax", "both_vintages", "check_nonfinite", "prepared", "write_out"]
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def both_vintages(*old: str) -> Callable[[F], F]:
+    """Let a function whose third parameter is ``bias`` be called with that left out, as older versions were.
+
+    A third positional argument that is a number means the older order ``old``; None or a tensor is the bias.
+    """
+
+    def decorate(function: F) -> F:
+        @functools.wraps(function)
+        def call(inputs: Tensor, amax: Any = None, *args: Any, **kwargs: Any) -> Any:
+            if args and isinstance(args[0], (int, bool)):
+                if len(args) > len(old):
+                    raise TypeError(f"{function.__name__} takes at most {len(old)} arguments after amax without a bias")
+                return function(inputs, amax, **dict(zip(old, args, strict=False)), **kwargs)
+            return function(inputs, amax, *args, **kwargs)
+
+        return call  # type: ignore[return-value]
+
+    return decorate
+
+
+def as_amax(amax: Tensor | float, like: Tensor) -> Tensor:
+    """``amax`` as a tensor on the device of ``like``; numbers are taken in float32."""
+    if isinstance(amax, Tensor):
+        return amax.detach()
+    if isinstance(amax, (int, float)):
+        return torch.full((), float(amax), dtype=torch.float32, device=like.device)
+    return torch.as_tensor(amax, dtype=torch.float32, device=like.device)
+
+
+def prepared(
+    owner: str, inputs: Tensor, amax: Tensor | float | None, bias: Tensor | float | None = None
+) -> tuple[Tensor, Tensor | None, Tensor | None]:
+    """Inputs of the common shape, amax and bias as tensors; typed errors for what does not fit."""
+    check_float(owner, "inputs", inputs)
+    scale = None if amax is None else as_amax(amax, inputs)
+    offset = bias if bias is None or isinstance(bias, Tensor) else as_amax(bias, inputs)
+    for name, t in (("amax", scale), ("bias", offset)):
+        if t is not None:
+            check_float(owner, name, t)
+            if t.dim() == 0 and t.device != inputs.device and t.device.type == "cpu":
+                t = t.to(inputs.device)
+                scale, offset = (t, offset) if name == "amax" else (scale, t)
+    check_device(owner, inputs, scale, offset, "inputs amax bias")
+    shape = common_shape(owner, inputs, scale, offset)
+    return (inputs if shape == inputs.shape else inputs.expand(shape)), scale, offset
+
+
+def check_nonfinite(owner: str, nonfinite_amax: str) -> bool:
+    """Whether an amax of NaN or infinity is let through."""
+    if nonfinite_amax not in ("raise", "propagate"):
+        asked = f"{owner}: nonfinite_amax={nonfinite_amax!r}"
+        raise AmaxError(message(asked, "'raise' or 'propagate'", "Leave it out to raise."))
+    return nonfinite_amax == "propagate"
+
+
+def write_out(owner: str, x: Tensor, out: Tensor) -> None:
+    """Checks of a call that writes into ``out``."""
+    check_float(owner, "out", out)
+    if torch.is_grad_enabled() and (x.requires_grad or out.requires_grad):
+        allowed = "tensors without grad with out=, or a call under torch.no_grad()"
+        raise GradError(message(f"{owner}: out= of a tensor that requires grad", allowed, "Leave out= away."))
+    if not torch.compiler.is_compiling():
+        check_out(owner, x, out)

@@ -1,0 +1,293 @@
+"""Block quantisation: scales found in the data (MX, NVFP4, plain amax), or given for each block."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from . import eager
+from . import symbolic as onnx
+from .arguments import as_amax, check_nonfinite, prepared, write_out
+from .errors import AmaxShapeError, BlockSizeError, ElementFormatError, message
+from .gradients import clip_mask, fit
+from .grids import ELEMENTS, NumBits, element_name, integer_name
+from .integer import fake_tensor_quant
+from .library import blocks_op, blocks_out_op
+
+__all__ = [
+    "DynamicBlockQuantizationFunction",
+    "StaticBlockQuantizationFunction",
+    "block_grid",
+    "dynamic_block_quant",
+    "dynamic_block_quantize_op",
+    "fake_blocks",
+    "mx_format_map",
+    "quantize_op",
+    "static_block_quant",
+    "static_blockwise_fp4_fake_quant",
+]
+
+#: gemmsim's name of each element format, by ModelOpt's ``num_bits``.
+mx_format_map = {bits: grid.name for bits, grid in ELEMENTS.items()}
+
+_SCALES = {(8, 0): "e8m0", (4, 3): "e4m3"}
+
+
+class _DynamicBlock(torch.autograd.Function):
+    """Quantise and dequantise blocks; the gradient passes, or where |x| <= amax."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(
+        inputs: Tensor,
+        block_size: int,
+        amax: Tensor | None,
+        bias: Tensor | None,
+        num_bits: NumBits,
+        scale_bits: tuple[int, int] | None,
+        trt_high_precision_dtype: str | None,
+        onnx_quantizer_type: str,
+        pass_through_bwd: bool,
+        grid: str,
+        propagate: bool,
+    ) -> Tensor:
+        x = inputs if bias is None else inputs - bias
+        y = blocks_op(x, grid, block_size, _scale_name(scale_bits), amax, propagate)
+        return y if bias is None else (y + bias).to(inputs.dtype)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+        """Keep what the mask is made from."""
+        x, _, amax, bias = inputs[:4]
+        ctx.passes = inputs[8] or amax is None
+        ctx.save_for_backward(*((None, None, None) if ctx.passes else (x, amax, bias)))
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        """The gradient where the inputs were not clipped."""
+        x, amax, bias = ctx.saved_tensors
+        return (grad if ctx.passes else fit(grad, clip_mask(x, amax, bias)), *([None] * 10))
+
+    @staticmethod
+    def symbolic(g: Any, inputs: Any, block_size: int, amax: Any, bias: Any, *args: Any) -> Any:
+        """TensorRT's nodes for MXFP8 and NVFP4."""
+        onnx.check_no_bias(bias)
+        num_bits, scale_bits, dtype, kind = args[:4]
+        return onnx.export_dynamic_block(g, inputs, block_size, amax, num_bits, scale_bits, dtype, kind)
+
+
+def _scale_name(scale_bits: tuple[int, int] | None) -> str:
+    return "amax" if scale_bits is None else _SCALES[scale_bits[0], scale_bits[1]]
+
+
+def block_grid(
+    owner: str,
+    num_bits: NumBits,
+    scale_bits: tuple[int, int] | None,
+    ties: str = "even",
+    unsigned: bool = False,
+    narrow_range: bool = True,
+) -> str:
+    """Name of the elements' grid under scales of ``scale_bits``; ``ElementFormatError`` for what there is not."""
+    if scale_bits is not None and tuple(scale_bits) not in _SCALES:
+        allowed = "(8, 0), (4, 3), or None for the block's amax itself"
+        raise ElementFormatError(message(f"{owner}: scale_bits={scale_bits}", allowed, "Give one of these."))
+    if scale_bits is None and isinstance(num_bits, int):
+        return integer_name(owner, num_bits, unsigned, narrow_range)
+    return element_name(owner, num_bits if isinstance(num_bits, int) else (num_bits[0], num_bits[1]), ties)
+
+
+def check_block_size(owner: str, block_size: object) -> int:
+    """``block_size``; ``BlockSizeError`` unless a positive integer."""
+    if isinstance(block_size, bool) or not isinstance(block_size, (int, torch.SymInt)) or block_size < 1:
+        raise BlockSizeError(message(f"{owner}: block_size={block_size!r}", "a positive integer", "Use 16 or 32."))
+    return block_size  # type: ignore[return-value]
+
+
+def dynamic_block_quant(
+    inputs: Tensor,
+    block_size: int,
+    amax: Tensor | float | None = None,
+    bias: Tensor | float | None = None,
+    num_bits: NumBits = (4, 3),
+    scale_bits: tuple[int, int] | None = (8, 0),
+    trt_high_precision_dtype: str | None = None,
+    onnx_quantizer_type: str = "dynamic",
+    pass_through_bwd: bool = True,
+    *,
+    ties: str = "even",
+    unsigned: bool = False,
+    narrow_range: bool = True,
+    nonfinite_amax: str = "raise",
+    out: Tensor | None = None,
+) -> Tensor:
+    """``inputs`` with every ``block_size`` elements along the last dimension under a scale of their own.
+
+    With m the largest magnitude of a block and M the largest element, in float32, each step rounded once:
+
+    * ``scale_bits=(8, 0)``: S = 2^k, k = ceil(log2(m / M)) put into -127..127, 0 if m is 0, infinite or NaN;
+      ``element(x * 2^-k) * 2^k``. The scale is rounded up, unlike OCP MX's floor (``gemmsim.mx``).
+    * ``scale_bits=(4, 3)``: S2 = amax / (448 M), s = e4m3(m / (M S2)) (1 if that is 0), S = s S2;
+      ``element(x / S) * S``. ``amax``: the tensor's largest magnitude, None takes it from ``inputs``.
+    * ``scale_bits=None``: the block's amax itself, as ``fake_tensor_quant`` (integers, by ``num_bits``, ``unsigned``,
+      ``narrow_range``) or ``scaled_e4m3``.
+
+    Args:
+        inputs: any shape with a dimension, any strides; a short last block counts as filled with zeros.
+        num_bits: (E, M) of the elements: (4, 3), (5, 2), (3, 2), (2, 3), (2, 1), (3, 0), (1, 2), (0, 3); or 8, the
+            integers up to +-127.
+        bias: taken off before and added after.
+        ties: "even", "toward_zero" (ModelOpt's CPU tensors of MXFP4) or "away".
+        trt_high_precision_dtype, onnx_quantizer_type: for ONNX export.
+        pass_through_bwd: False lets the gradient pass only where |x - bias| <= amax, if there is one.
+        nonfinite_amax, out: as ``fake_tensor_quant``.
+
+    Elements saturate, NaN elements stay NaN, the sign of zero is kept; an amax of 0 makes zeros under (4, 3).
+    Source: ModelOpt 0.40, ``dynamic_block_quant`` and ``NVFP4QTensor``; elements: OCP Microscaling rev. 1.0.
+
+    Raises:
+        BlockSizeError (ValueError, AssertionError): unless block_size is a positive integer.
+        ElementFormatError (NotImplementedError): for other ``num_bits`` or ``scale_bits``.
+        AmaxError (ValueError): for NaN or infinity among the amaxes that scale (not with (8, 0)).
+        SignError, DTypeError, DeviceError, OverlapError, GradError: as ``fake_tensor_quant``.
+    """
+    owner = "dynamic_block_quant"
+    size = check_block_size(owner, block_size)
+    grid = block_grid(owner, num_bits, scale_bits, ties, unsigned, narrow_range)
+    propagate = check_nonfinite(owner, nonfinite_amax)
+    x, second, offset = prepared(owner, inputs, amax if scale_bits is not None else None, bias)
+    if x.dim() == 0:
+        raise BlockSizeError(message(f"{owner}: inputs without dimensions", "a dimension for blocks", "Use x[None]."))
+    if second is not None and second.numel() != 1:
+        raise AmaxShapeError(message(f"{owner}: amax of shape {tuple(second.shape)}", "one number", "Use amax.max()."))
+    if out is not None:
+        write_out(owner, x, out)
+        blocks_out_op(x if offset is None else x - offset, grid, size, _scale_name(scale_bits), second, propagate, out)
+        return out if offset is None else out.add_(offset)
+    result: Tensor = _DynamicBlock.apply(
+        x, size, second, offset, num_bits, scale_bits, trt_high_precision_dtype, onnx_quantizer_type,
+        bool(pass_through_bwd), grid, propagate,
+    )  # fmt: skip
+    return result
+
+
+def static_block_quant(
+    inputs: Tensor,
+    block_size: int,
+    amax: Tensor | float,
+    bias: Tensor | float | None = None,
+    num_bits: int = 8,
+    unsigned: bool = False,
+    narrow_range: bool = True,
+    pass_through_bwd: bool = False,
+) -> Tensor:
+    """``fake_tensor_quant`` of ``inputs`` read as rows of ``block_size``, with an amax for each row, shape (rows, 1).
+
+    Raises:
+        BlockSizeError: unless block_size is positive and divides the number of elements.
+        Others as ``fake_tensor_quant``.
+    """
+    size = check_block_size("static_block_quant", block_size)
+    if inputs.numel() % size:
+        asked = f"static_block_quant: {inputs.numel()} elements in blocks of {size}"
+        raise BlockSizeError(message(asked, "a number that the blocks divide", "Pad the inputs with zeros."))
+    rows = inputs.reshape(-1, size)
+    if isinstance(amax, Tensor) and amax.numel() == rows.shape[0] and amax.dim() != 2:
+        amax = amax.reshape(-1, 1)
+    return fake_tensor_quant(
+        rows, amax, bias, num_bits, unsigned, narrow_range, None, pass_through_bwd
+    ).reshape(inputs.shape)  # fmt: skip
+
+
+def static_blockwise_fp4_fake_quant(
+    x: Tensor, amax: Tensor, global_amax: Tensor | float | None = None, quantize_block_scales: bool = True
+) -> Tensor:
+    """``x`` in e2m1 with a given amax for each block, ``x`` being ``amax.numel()`` equal blocks.
+
+    ``quantize_block_scales``: scales amax / 6 are rounded to e4m3 under ``global_amax / 2688`` (its default: the
+    largest amax), else taken as they are (``scaled_e4m3`` with E=2, M=1). The gradient passes.
+
+    Raises:
+        BlockSizeError: unless the number of blocks divides the number of elements.
+    """
+    v, block_amax, _ = prepared(
+        "static_blockwise_fp4_fake_quant", x.reshape(max(amax.numel(), 1), -1), amax.reshape(-1, 1)
+    )
+    assert block_amax is not None
+    total = block_amax.max() if global_amax is None else as_amax(global_amax, x)
+    with torch.no_grad():
+        if quantize_block_scales:
+            y = eager.two_levels(v.float(), block_amax.float(), ELEMENTS[2, 1], total.float())
+        else:
+            y = eager.fake_quantize(v.float(), block_amax, ELEMENTS[2, 1])
+    return x + (y.to(x.dtype).reshape(x.shape) - x).detach()
+
+
+def quantize_op(
+    input: Tensor,
+    amax: Tensor | float,
+    num_bits: int = 8,
+    exponent_bits: int = 0,
+    unsigned: bool = False,
+    narrow_range: bool = True,
+) -> Tensor:
+    """``fake_tensor_quant`` of ``num_bits``, or with ``exponent_bits`` a float of so many in all; no gradient."""
+    from .floating import scaled_e4m3
+
+    with torch.no_grad():
+        if exponent_bits:
+            result: Tensor = scaled_e4m3(input, amax, None, exponent_bits, num_bits - 1 - exponent_bits)
+        else:
+            result = fake_tensor_quant(input, amax, None, num_bits, unsigned, narrow_range)
+    return result
+
+
+def dynamic_block_quantize_op(
+    input: Tensor,
+    block_size: int,
+    amax: Tensor | float | None,
+    num_bits: int,
+    exponent_bits: int,
+    scale_num_bits: int,
+    scale_exponent_bits: int,
+) -> Tensor:
+    """``dynamic_block_quant`` with formats as total and exponent bits (8 and 8 for e8m0 scales); no gradient."""
+    element: NumBits = (exponent_bits, num_bits - 1 - exponent_bits) if exponent_bits else num_bits
+    scale = (8, 0) if scale_exponent_bits == 8 else (scale_exponent_bits, scale_num_bits - 1 - scale_exponent_bits)
+    with torch.no_grad():
+        return dynamic_block_quant(input, block_size, amax, None, element, scale)
+
+
+def fake_blocks(amax: Tensor, block_sizes: Mapping[Any, Any]) -> Tensor:
+    """amax of blocks, less their mean rounded to ``scale_bits`` integers in blocks of ``scale_block_sizes``."""
+    bits = block_sizes["scale_bits"]
+    sizes = block_sizes.get("scale_block_sizes") or {-1: amax.numel()}
+    size = next(iter(sizes.values())) or amax.numel()
+    flat = amax.reshape(-1).to(torch.float32)
+    mean = flat.mean()
+    rows = torch.nn.functional.pad(flat - mean, (0, -flat.numel() % size)).view(-1, size)
+    with torch.no_grad():
+        rows = fake_tensor_quant(rows, rows.abs().amax(1, keepdim=True), None, bits)
+    return (rows.reshape(-1)[: flat.numel()] + mean).clamp(min=0).reshape(amax.shape)
+
+
+class DynamicBlockQuantizationFunction(_DynamicBlock):
+    """``dynamic_block_quant`` as an autograd function."""
+
+    @classmethod
+    def apply(cls, *args: Any, **kwargs: Any) -> Any:
+        return dynamic_block_quant(*args, **kwargs)
+
+
+class StaticBlockQuantizationFunction(torch.autograd.Function):
+    """``static_block_quant`` under the name of an autograd function."""
+
+    @classmethod
+    def apply(cls, *args: Any, **kwargs: Any) -> Any:
+        return static_block_quant(*args, **kwargs)

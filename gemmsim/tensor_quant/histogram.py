@@ -1,0 +1,213 @@
+"""Histograms of magnitudes, and the amax that a percentile, the squared error or the entropy asks for."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from .errors import CalibrationDataError, CalibrationError, ElementFormatError, message
+from .searches import entropy_amax, mse_amax, percentile_amax
+
+__all__ = ["HistogramCalibrator"]
+
+_METHODS = ("percentile", "mse", "entropy")
+
+
+class HistogramCalibrator:
+    """Histogram of |x| over batches.
+
+    Args:
+        num_bits, unsigned: of the quantiser that amax is for; the searches use them.
+        axis: None; a histogram for each index is not offered.
+        num_bins: bins that the first batch's range is cut into.
+        grow_method: what happens to later, larger values. None (ModelOpt): bins of the first batch's width are added,
+            so the result depends on which batch came first. "double": the width is the least power of two that covers
+            the range with 2 num_bins bins; when the range grows, neighbouring bins join. The result is then the same
+            for any order and split of the data, and ``merge`` is exact.
+        skip_zeros: leave zeros out.
+        torch_hist: of no influence: counts are exact integers either way.
+    Source: ModelOpt, ``HistogramCalibrator``.
+
+    Raises:
+        ElementFormatError (NotImplementedError): for an axis.
+        CalibrationError: for another grow_method.
+    """
+
+    def __init__(
+        self,
+        num_bits: int | tuple[int, int] = 8,
+        axis: int | tuple[int, ...] | None = None,
+        unsigned: bool = False,
+        num_bins: int = 2048,
+        grow_method: str | None = None,
+        skip_zeros: bool = False,
+        torch_hist: bool = True,
+    ) -> None:
+        if axis is not None:
+            asked = f"HistogramCalibrator: axis={axis}"
+            raise ElementFormatError(message(asked, "one histogram for the tensor", "Use MaxCalibrator per axis."))
+        if grow_method not in (None, "double"):
+            asked = f"HistogramCalibrator: grow_method={grow_method!r}"
+            raise CalibrationError(message(asked, "None or 'double'", "Choose one."))
+        self.num_bits, self.axis, self.unsigned = num_bits, axis, unsigned
+        self.num_bins, self.grow_method, self.skip_zeros = int(num_bins), grow_method, skip_zeros
+        self.reset()
+
+    def reset(self) -> None:
+        """Forget everything."""
+        self._counts: Tensor | None = None  # int64
+        self._edges: Tensor | None = None  # float32, one more
+        self._exponent: int | None = None  # of the width, where it is a power of two
+
+    @property
+    def calib_hist(self) -> Tensor | None:
+        """Counts by bin; None when nothing was collected."""
+        return self._counts
+
+    @property
+    def calib_bin_edges(self) -> Tensor | None:
+        """Ends of the bins, one more than there are counts."""
+        return self._edges
+
+    def collect(self, x: Tensor) -> None:
+        """Take a batch in.
+
+        Raises:
+            CalibrationDataError (AssertionError): for NaN or infinity in it.
+        """
+        values = x.detach().abs().flatten().to(torch.float32)
+        if self.skip_zeros:
+            values = values[values != 0]
+        if values.numel() == 0:
+            return
+        top = float(values.max())
+        if not math.isfinite(top) or bool(values.isnan().any()):
+            asked = "calibration: NaN or infinity in the data"
+            raise CalibrationDataError(message(asked, "finite data", "Look for where the model makes it."))
+        if self.grow_method == "double":
+            self._collect_doubling(values, top)
+        else:
+            self._collect_adding(values, top)
+
+    def _collect_adding(self, values: Tensor, top: float) -> None:
+        """ModelOpt's rule: the first batch's bins, and as many of the same width as later ones need."""
+        if self._edges is None or self._counts is None:
+            self._edges = torch.linspace(0, top if top > 0 else 1.0, self.num_bins + 1, dtype=torch.float32)
+            self._counts = torch.zeros(self.num_bins, dtype=torch.int64)
+        elif top > float(self._edges[-1]):
+            width = float(self._edges[1] - self._edges[0])
+            edges = torch.arange(0, top + width, width, dtype=torch.float32)
+            grown = torch.zeros(len(edges) - 1, dtype=torch.int64)
+            grown[: len(self._counts)] = self._counts
+            self._edges, self._counts = edges, grown
+        self._counts += _count(values, self._edges)
+
+    def _collect_doubling(self, values: Tensor, top: float) -> None:
+        self._grow(_width_exponent(top, self.num_bins))
+        assert self._counts is not None and self._exponent is not None
+        index = torch.floor(values.double() * 2.0**-self._exponent).long()
+        self._counts = (
+            self._counts + torch.bincount(index.clamp(max=len(self._counts) - 1), minlength=len(self._counts)).cpu()
+        )
+
+    def _grow(self, exponent: int) -> None:
+        """Bins of at least this width, as many as 2 num_bins; narrower ones join in pairs."""
+        if self._exponent is None or self._counts is None:
+            self._exponent = exponent
+            self._counts = torch.zeros(2 * self.num_bins, dtype=torch.int64)
+        while self._exponent < exponent:
+            joined = self._counts.view(-1, 2).sum(1)
+            self._counts = torch.cat([joined, torch.zeros_like(joined)])
+            self._exponent += 1
+        self._edges = (torch.arange(2 * self.num_bins + 1, dtype=torch.float64) * 2.0**self._exponent).float()
+
+    def merge(self, other: HistogramCalibrator) -> None:
+        """Take in what another calibrator has collected.
+
+        Exact with grow_method="double". With ModelOpt's rule only where both have bins of one width, which they have
+        when both started from the same largest value.
+
+        Raises:
+            CalibrationError: for calibrators whose bins do not fit together.
+        """
+        if other._counts is None or other._edges is None:
+            return
+        if (other.grow_method, other.num_bins) != (self.grow_method, self.num_bins):
+            asked = f"merge of grow_method={other.grow_method}, {other.num_bins} bins"
+            raise CalibrationError(message(asked, f"{self.grow_method}, {self.num_bins} bins", "Make both alike."))
+        if self._counts is None or self._edges is None:
+            self._counts, self._edges, self._exponent = other._counts.clone(), other._edges.clone(), other._exponent
+            return
+        if self._exponent is not None and other._exponent is not None:
+            mine = HistogramCalibrator(num_bins=self.num_bins, grow_method="double")
+            mine._counts, mine._exponent = other._counts.clone(), other._exponent
+            wide = max(self._exponent, other._exponent)
+            self._grow(wide)
+            mine._grow(wide)
+            self._counts += mine._counts
+            return
+        self._merge_equal_widths(other)
+
+    def _merge_equal_widths(self, other: HistogramCalibrator) -> None:
+        assert self._counts is not None and self._edges is not None
+        assert other._counts is not None and other._edges is not None
+        if float(self._edges[1]) != float(other._edges[1]):
+            asked = f"merge of bins {float(other._edges[1]):g} wide into bins {float(self._edges[1]):g} wide"
+            raise CalibrationError(message(asked, "equal widths", "Use grow_method='double' in both."))
+        long, short = (self, other) if len(self._counts) >= len(other._counts) else (other, self)
+        assert long._counts is not None and short._counts is not None
+        total = long._counts.clone()
+        total[: len(short._counts)] += short._counts
+        self._counts, self._edges = total, long._edges
+
+    def compute_amax(
+        self, method: str, *, stride: int = 1, start_bin: int = 128, percentile: float = 99.99
+    ) -> Tensor | None:
+        """amax by ``method``, a float32 tensor of no dimensions; None when nothing was collected.
+
+        * "percentile": left end of the first bin up to which at least ``percentile`` percent of the data lies.
+        * "mse": centre of the bin, from ``start_bin`` in steps of ``stride``, under which quantising all centres has
+          the least mean of count times squared error (the first of equals).
+        * "entropy": end of the bin under which the histogram, cut off there and merged into the quantiser's levels,
+          diverges least (Kullback-Leibler) from the one with its tail in its last bin (the last of equals).
+
+        Raises:
+            CalibrationError (RuntimeError, TypeError here): for another method.
+            CalibrationDataError (ValueError): for a percentile outside 0..100, negative counts.
+        """
+        if method not in _METHODS:
+            raise MethodError(message(f"compute_amax: method={method!r}", ", ".join(_METHODS), "Choose one."))
+        if self._counts is None or self._edges is None:
+            return None
+        if method == "percentile":
+            return percentile_amax(self._counts, self._edges, percentile)
+        if method == "mse":
+            return mse_amax(self._counts, self._edges, self.num_bits, self.unsigned, stride, start_bin)
+        return entropy_amax(self._counts, self._edges, self.num_bits, self.unsigned, stride, start_bin)
+
+    def __repr__(self) -> str:
+        return f"HistogramCalibrator(bins={0 if self._counts is None else len(self._counts)})"
+
+
+class MethodError(CalibrationError, TypeError):
+    """A way to compute amax that there is not."""
+
+
+def _width_exponent(top: float, bins: int) -> int:
+    """Exponent of the least power of two of which 2 ``bins`` cover 0..top, the end included."""
+    if top == 0:
+        return -149
+    exponent = math.frexp(top)[1] - (2 * bins).bit_length()
+    while math.floor(top * 2.0**-exponent) >= 2 * bins:
+        exponent += 1
+    return max(exponent, -149)
+
+
+def _count(values: Tensor, edges: Tensor) -> Tensor:
+    """How many values lie in each bin, as ``torch.histc`` divides them; in pieces whose counts float32 holds."""
+    total = torch.zeros(len(edges) - 1, dtype=torch.int64)
+    for piece in values.split(1 << 23):
+        total += torch.histc(piece.cpu(), bins=len(edges) - 1, min=0, max=float(edges[-1])).long()
+    return total

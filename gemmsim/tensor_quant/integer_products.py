@@ -1,0 +1,172 @@
+"""Matrix products of quantised integers in an emulated accumulator, with the scales taken off at the end."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from gemmsim.arithmetic import GemmSpec
+from gemmsim.ops import QAffineFormats, cublas_acceleration, qmatmul, state
+from gemmsim.ops.errors import ShapeError
+
+from .arguments import prepared
+from .eager import scales
+from .errors import message
+from .gradients import clip_mask, fit
+from .grids import grid_of, integer_name
+from .library import integers_op
+
+__all__ = ["int_linear", "int_matmul", "integer_values", "product_formats"]
+
+#: Products that fit so many bits are those of ``torch._int_mm``, whatever the order of their terms.
+_INT32_MAX = 2**31 - 1
+
+
+@lru_cache(maxsize=256)
+def product_formats(accumulator: str) -> QAffineFormats:
+    """Forward products in ``accumulator``, operands as they are; gradients are PyTorch's own products."""
+    spec = accumulator if ":" in accumulator else f": {accumulator}"
+    return QAffineFormats(fprop=GemmSpec.parse(spec))
+
+
+class _Values(torch.autograd.Function):
+    """The integers; their derivative is the scale where |x| <= amax."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(x: Tensor, amax: Tensor, grid: str) -> Tensor:
+        return integers_op(x.to(torch.float32), amax, grid)[0]
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+        """Keep inputs and amax."""
+        x, amax, ctx.grid = inputs
+        ctx.save_for_backward(x, amax)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
+        """The gradient times the scale, where the inputs were not clipped."""
+        x, amax = ctx.saved_tensors
+        _, scale = scales(amax.to(torch.float32), grid_of(ctx.grid))
+        return fit(grad * scale, clip_mask(x, amax)).to(x.dtype), None, None
+
+
+def integer_values(
+    x: Tensor, amax: Tensor | float, num_bits: int = 8, unsigned: bool = False, narrow_range: bool = True
+) -> tuple[Tensor, Tensor]:
+    """The integers of ``tensor_quant`` in float32 and their float32 scale, with the gradient of ``integers / scale``.
+
+    That is: the gradient of the integers is multiplied by the scale where |x| <= amax, so that scaling back after a
+    product gives the straight-through gradient. Arguments and errors as ``tensor_quant``.
+    """
+    name = integer_name("integer_values", num_bits, unsigned, narrow_range)
+    x, scale_from, _ = prepared("integer_values", x, amax)
+    assert scale_from is not None
+    _, scale = scales(scale_from.to(torch.float32), grid_of(name))
+    return _Values.apply(x, scale_from, name), scale
+
+
+def int_matmul(
+    a: Tensor,
+    b: Tensor,
+    scale_a: Tensor | float = 1.0,
+    scale_b: Tensor | float = 1.0,
+    *,
+    accumulator: str = "int(32)",
+    out_dtype: torch.dtype = torch.float32,
+) -> Tensor:
+    """``(a @ b) / (scale_a * scale_b)`` with the sum in ``accumulator``, for integers a (..., M, K) and b (..., K, N).
+
+    Args:
+        a, b: whole numbers, in integer or float tensors.
+        scale_a, scale_b: one number, or one for each row of a (..., M, 1) and column of b (..., 1, N). Not along K.
+        accumulator: "int(32)", "int(P, wrap)", "int(P, saturate)", or any other accumulator, or a whole spec.
+        out_dtype: dtype of the result.
+
+    The sum is exact as the accumulator defines it; it is divided by the product of the scales (exact) in float64 and
+    rounded to ``out_dtype``. Under ``gemmsim.cublas_acceleration`` int8 tensors in int(32) go to ``torch._int_mm`` when
+    no sum can leave 32 bits: the same bits. Gradients: PyTorch's own products.
+
+    Raises:
+        ShapeError: for scales along K, and as ``gemmsim.qmatmul``; SpecError: for an accumulator that is none, or
+            operands of an integer accumulator that are not whole.
+    """
+    scale = _scale_product(a, b, scale_a, scale_b)
+    total = _int_mm(a, b, accumulator)
+    if total is None:
+        left, right = (t if t.is_floating_point() else t.to(torch.float32) for t in (a, b))
+        total = qmatmul(left, right, product_formats(accumulator), out_dtype=torch.float64)
+    return (total.to(torch.float64) / scale).to(out_dtype)
+
+
+def _scale_product(a: Tensor, b: Tensor, scale_a: Tensor | float, scale_b: Tensor | float) -> Tensor:
+    found = []
+    for name, scale, operand, inner in (("scale_a", scale_a, a, -1), ("scale_b", scale_b, b, -2)):
+        t = torch.as_tensor(scale, dtype=torch.float32, device=operand.device)
+        if t.dim() >= -inner and t.shape[inner] != 1 and operand.shape[inner] != 1:
+            asked = f"int_matmul: {name} of shape {tuple(t.shape)} varies along the contraction"
+            raise ShapeError(message(asked, "one scale for each row or column", "Quantise along another axis."))
+        found.append(t.to(torch.float64))
+    return found[0] * found[1]
+
+
+def _accelerated() -> bool:
+    switch: Any = cublas_acceleration  # whose class has the property
+    return bool(switch.enabled)
+
+
+def _int_mm(a: Tensor, b: Tensor, accumulator: str) -> Tensor | None:
+    """``torch._int_mm`` where it is asked for and has the accumulator's bits."""
+    if not _accelerated() or accumulator.replace(" ", "") not in ("int(32)", ":int(32)", "int8:int(32)"):
+        return None
+    if a.dtype is not torch.int8 or b.dtype is not torch.int8 or a.dim() != 2 or b.dim() != 2:
+        return None
+    if a.shape[1] != b.shape[0] or a.shape[1] * 128 * 128 > _INT32_MAX or 0 in (*a.shape, *b.shape):
+        return None
+    if a.is_cuda and (a.shape[0] <= 16 or a.shape[1] % 8 or b.shape[1] % 8):
+        return None
+    state.record("int_matmul", "torch", "int8 : int(32)", "torch._int_mm: no sum leaves 32 bits")
+    return torch._int_mm(a.contiguous(), b.contiguous())
+
+
+def int_linear(
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    *,
+    input_amax: Tensor | float,
+    weight_amax: Tensor | float,
+    num_bits: int | tuple[int, int] = 8,
+    unsigned: bool = False,
+    narrow_range: bool | tuple[bool, bool] = True,
+    accumulator: str = "int(32)",
+) -> Tensor:
+    """``linear(x, weight, bias)`` of the integers of x and weight, in ``x``'s dtype, with straight-through gradients.
+
+    Args:
+        x, weight, bias: shapes (..., K), (N, K), (N,).
+        input_amax: one number, or one for each row (..., 1). weight_amax: one number, or one for each output (N, 1).
+        num_bits, narrow_range: of both, or (of x, of weight). unsigned: of x.
+        accumulator: as ``int_matmul``.
+
+    The result is ``int_matmul`` of the integers over the product of the scales; the bias is added in float32 after.
+    Errors as ``tensor_quant`` and ``int_matmul``.
+    """
+    bits_x, bits_w = num_bits if isinstance(num_bits, tuple) else (num_bits, num_bits)
+    narrow_x, narrow_w = narrow_range if isinstance(narrow_range, tuple) else (narrow_range, narrow_range)
+    qx, sx = integer_values(x, input_amax, bits_x, unsigned, narrow_x)
+    qw, sw = integer_values(weight, weight_amax, bits_w, False, narrow_w)
+    if _accelerated() and max(bits_x + int(unsigned), bits_w) <= 8 and not torch.is_grad_enabled():
+        qx, qw = qx.to(torch.int8), qw.to(torch.int8)
+    rows = qx.reshape(-1, qx.shape[-1])
+    scale_x = sx.expand(*qx.shape[:-1], 1).reshape(-1, 1) if sx.numel() > 1 and sx.shape[-1] == 1 else sx
+    out = int_matmul(rows, qw.mT, scale_x, sw.mT if sw.dim() == 2 else sw, accumulator=accumulator)
+    if bias is not None:
+        out = out + bias.to(out.dtype)
+    return out.reshape(*x.shape[:-1], weight.shape[0]).to(x.dtype)

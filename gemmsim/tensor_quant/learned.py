@@ -1,0 +1,120 @@
+"""Learnable amax: by the gradient of LSQ, or as clipping ends (PACT)."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from .arguments import check_nonfinite, prepared
+from .grids import IntegerGrid, grid_of, integer_name
+from .library import fake_op
+
+__all__ = ["learned_fake_tensor_quant", "pact"]
+
+
+def _reduce(grad: Tensor, shape: torch.Size) -> Tensor:
+    return grad.sum_to_size(shape)
+
+
+class _Learned(torch.autograd.Function):
+    """``fake_tensor_quant`` with the gradient of its step size."""
+
+    @staticmethod
+    def forward(x: Tensor, amax: Tensor, grid: str, factor: float, propagate: bool) -> Tensor:
+        return fake_op(x, amax, grid, None, propagate)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+        """Keep inputs, amax and result."""
+        x, amax, ctx.grid, ctx.factor, _ = inputs
+        ctx.save_for_backward(x, amax, output)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        """Straight through inside the range; d amax is (y - x) / amax there, and the clipped end's integer outside."""
+        x, amax, y = ctx.saved_tensors
+        meaning = grid_of(ctx.grid)
+        assert isinstance(meaning, IntegerGrid)
+        wide = torch.float64 if x.dtype is torch.float64 else torch.float32
+        a, v, g = amax.to(wide), x.to(wide), grad.to(wide)
+        low, high = a * (meaning.low / meaning.high), a
+        inside = (v >= low) & (v <= high)
+        zero = torch.zeros((), dtype=wide, device=x.device)
+        slope = torch.where(inside, (y.to(wide) - v) / a, torch.where(v > high, 1.0, meaning.low / meaning.high))
+        slope = torch.where((a > 0) & ~v.isnan(), slope, zero)
+        grad_amax = _reduce(g * slope, amax.shape) * ctx.factor
+        return torch.where(inside, g, zero).to(x.dtype), grad_amax.to(amax.dtype), None, None, None
+
+
+def learned_fake_tensor_quant(
+    inputs: Tensor,
+    amax: Tensor,
+    num_bits: int = 8,
+    unsigned: bool = False,
+    narrow_range: bool = True,
+    *,
+    grad_scale: float | None = None,
+    nonfinite_amax: str = "raise",
+) -> Tensor:
+    """``fake_tensor_quant`` that also has a gradient for ``amax``, as learned step sizes (LSQ) do.
+
+    With the step s = amax / hi: inside [lo s, hi s] the derivative by s is rint(x / s) - x / s, above hi, below lo;
+    that by amax is it over hi. The inputs' gradient passes inside the range.
+
+    Args:
+        grad_scale: factor on amax's gradient; None is 1 / sqrt(elements per amax * hi).
+        Others as ``fake_tensor_quant``.
+
+    NaN inputs add nothing to either gradient.
+    Source: Esser et al., Learned Step Size Quantization, ICLR 2020, equations 3 and section 2.2.
+
+    Raises:
+        as ``fake_tensor_quant``.
+    """
+    owner = "learned_fake_tensor_quant"
+    name = integer_name(owner, num_bits, unsigned, narrow_range)
+    propagate = check_nonfinite(owner, nonfinite_amax)
+    x, _, _ = prepared(owner, inputs, amax)
+    high = 2.0 ** (num_bits - 1 + int(unsigned)) - 1
+    if grad_scale is None:
+        grad_scale = 1 / math.sqrt(max(x.numel() / max(amax.numel(), 1), 1) * high)
+    result: Tensor = _Learned.apply(x, amax, name, float(grad_scale), propagate)
+    return result
+
+
+class _Pact(torch.autograd.Function):
+    """Clamping whose ends learn."""
+
+    @staticmethod
+    def forward(x: Tensor, low: Tensor, high: Tensor) -> Tensor:
+        return torch.maximum(torch.minimum(x, high.to(x.dtype)), low.to(x.dtype))
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+        """Keep what the masks are made from."""
+        ctx.save_for_backward(*inputs)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """The gradient goes to the inputs strictly between the ends, else to the end."""
+        x, low, high = ctx.saved_tensors
+        zero = torch.zeros((), dtype=grad.dtype, device=grad.device)
+        dx = torch.where((x > low) & (x < high), grad, zero)
+        below, above = torch.where(x <= low, grad, zero).sum(), torch.where(x >= high, grad, zero).sum()
+        return dx, below.to(low.dtype).reshape(low.shape), above.to(high.dtype).reshape(high.shape)
+
+
+def pact(x: Tensor, clip_min: Tensor, clip_max: Tensor) -> Tensor:
+    """``x`` clamped to two learnable numbers, whose gradients are sums over what they clip (ends included).
+
+    The inputs' gradient passes strictly between them. NaN stays NaN and has no gradient.
+    Source: Choi et al., PACT, 2018; ModelOpt up to 0.33, ``learn_amax``.
+    """
+    result: Tensor = _Pact.apply(x, clip_min, clip_max)
+    return result

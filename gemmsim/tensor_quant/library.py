@@ -1,0 +1,173 @@
+"""``torch.ops.gemmsim.tq_*``: scaled casts as operators with fake kernels, for ``torch.compile`` and ``torch.export``.
+
+Grids cross as strings (see ``grids``). The operators have no gradient: the public functions have.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from gemmsim.backends import cpu
+from gemmsim.ops import state
+from gemmsim.ops.checks import check_float
+
+from . import batching, eager
+from .checks import check_amax, check_range, check_scale_fits, check_sign, negative_inputs
+from .grids import IntegerGrid, grid_of
+
+__all__ = ["affine_op", "blocks_op", "blocks_out_op", "fake_op", "fake_out_op", "integers_op"]
+
+_LIBRARY = torch.library.Library("gemmsim", "FRAGMENT")
+for _schema in (
+    "tq_fake_quantize(Tensor x, Tensor? amax, str grid, Tensor? bias=None, bool propagate=False) -> Tensor",
+    "tq_fake_quantize_into(Tensor x, Tensor? amax, str grid, Tensor? bias, bool propagate, Tensor(a!) out) -> ()",
+    "tq_integers(Tensor x, Tensor amax, str grid, bool propagate=False) -> (Tensor, Tensor)",
+    "tq_affine(Tensor x, Tensor min_range, Tensor max_range, int num_bits) -> Tensor",
+    "tq_blocks(Tensor x, str grid, SymInt size, str scale, Tensor? amax=None, bool propagate=False) -> Tensor",
+    "tq_blocks_into(Tensor x, str grid, SymInt size, str scale, Tensor? amax, bool propagate, Tensor(a!) out) -> ()",
+):
+    _LIBRARY.define(_schema, tags=(torch.Tag.needs_exact_strides,))
+
+
+def _fake_into(x: Tensor, amax: Tensor | None, grid: str, bias: Tensor | None, propagate: bool, out: Tensor) -> None:
+    meaning = grid_of(grid)
+    if amax is not None:
+        check_amax("fake quantisation", amax, propagate)
+    unsigned = isinstance(meaning, IntegerGrid) and meaning.unsigned
+    if x.is_cuda:
+        if unsigned:
+            check_sign("fake quantisation", x if bias is None else x - bias)
+        out.copy_(eager.fake_quantize(x, amax, meaning, bias))
+        return _record("tq_fake_quantize", grid, x)
+    if unsigned and x.data_ptr() == out.data_ptr():  # before the inputs are overwritten
+        check_sign("fake quantisation", x if bias is None else x - bias)
+    if out.numel() and cpu.scaled_cast(x, meaning.numbers, out, amax=amax, bias=bias):
+        raise negative_inputs("fake quantisation")
+    _record("tq_fake_quantize", grid, x)
+
+
+def _fake(x: Tensor, amax: Tensor | None, grid: str, bias: Tensor | None = None, propagate: bool = False) -> Tensor:
+    out = torch.empty_like(x)
+    _fake_into(x, amax, grid, bias, propagate, out)
+    return out
+
+
+def _integers(x: Tensor, amax: Tensor, grid: str, propagate: bool = False) -> tuple[Tensor, Tensor]:
+    meaning = grid_of(grid)
+    assert isinstance(meaning, IntegerGrid)
+    check_amax("tensor_quant", amax, propagate)
+    _, scale = eager.scales(amax.to(torch.float32), meaning)
+    if x.dtype is torch.float16:
+        check_scale_fits("tensor_quant", scale)
+    if x.is_cuda:
+        if meaning.unsigned:
+            check_sign("tensor_quant", x)
+        q = eager.quantize_integers(x, amax, meaning)
+    else:
+        q = torch.empty_like(x)
+        if q.numel() and cpu.scaled_cast(x, meaning.numbers, q, amax=amax, integers=True):
+            raise negative_inputs("tensor_quant")
+    _record("tq_integers", grid, x)
+    return q, scale.to(x.dtype)
+
+
+def _affine(x: Tensor, min_range: Tensor, max_range: Tensor, num_bits: int) -> Tensor:
+    check_range("fake_affine_tensor_quant", min_range, max_range)
+    if x.is_cuda:
+        out = eager.affine(x, min_range, max_range, num_bits)
+    else:
+        out = torch.empty_like(x)
+        if out.numel():
+            cpu.affine_cast(x, min_range, max_range, num_bits, out)
+    _record("tq_affine", f"affine int{num_bits}", x)
+    return out
+
+
+def _blocks_into(
+    x: Tensor, grid: str, size: int, scale: str, amax: Tensor | None, propagate: bool, out: Tensor
+) -> None:
+    meaning = grid_of(grid)
+    if scale == "e4m3":
+        amax = x.abs().amax().to(torch.float32) if amax is None and x.numel() else amax
+        if amax is not None:
+            check_amax("dynamic_block_quant", amax, propagate)
+    unsigned = isinstance(meaning, IntegerGrid) and meaning.unsigned
+    if unsigned and (x.is_cuda or x.data_ptr() == out.data_ptr()):
+        check_sign("dynamic_block_quant", x)
+    if x.is_cuda:
+        if scale != "e8m0" and not propagate:
+            check_amax("dynamic_block_quant", x.abs(), False)
+        out.copy_(eager.blocks(x, meaning, size, scale, amax))
+    elif out.numel():
+        second = 0.0 if amax is None or scale != "e4m3" else eager.second_scale(amax, meaning)
+        status = cpu.scaled_blocks(x, meaning.numbers, size, scale, second, out)
+        if status & cpu.NEGATIVE_INPUT:
+            raise negative_inputs("dynamic_block_quant")
+        if status & cpu.AMAX_NOT_FINITE and not propagate:
+            check_amax("dynamic_block_quant", x.abs().amax(), False)
+    _record("tq_blocks", f"{grid}, blocks of {size}, {scale} scales", x)
+
+
+def _blocks(x: Tensor, grid: str, size: int, scale: str, amax: Tensor | None = None, propagate: bool = False) -> Tensor:
+    out = torch.empty_like(x)
+    _blocks_into(x, grid, size, scale, amax, propagate, out)
+    return out
+
+
+def _record(operator: str, key: str, x: Tensor) -> None:
+    how = "tensor operations" if x.is_cuda else "one pass"
+    state.record(operator, "torch" if x.is_cuda else "cpu", key, f"{x.numel()} elements {x.dtype}, {how}")
+
+
+def _fake_fake(
+    x: Tensor, amax: Tensor | None, grid: str, bias: Tensor | None = None, propagate: bool = False
+) -> Tensor:
+    check_float("tensor_quant", "inputs", x)
+    return torch.empty_like(x)
+
+
+def _integers_fake(x: Tensor, amax: Tensor, grid: str, propagate: bool = False) -> tuple[Tensor, Tensor]:
+    check_float("tensor_quant", "inputs", x)
+    return torch.empty_like(x), torch.empty_like(amax, dtype=x.dtype)
+
+
+def _affine_fake(x: Tensor, min_range: Tensor, max_range: Tensor, num_bits: int) -> Tensor:
+    check_float("fake_affine_tensor_quant", "inputs", x)
+    return torch.empty_like(x)
+
+
+def _blocks_fake(
+    x: Tensor, grid: str, size: int, scale: str, amax: Tensor | None = None, propagate: bool = False
+) -> Tensor:
+    check_float("dynamic_block_quant", "inputs", x)
+    return torch.empty_like(x)
+
+
+def _nothing(*args: object) -> None:
+    """Fake kernel of the operators that write into given tensors."""
+
+
+for _name, _kernel, _shape in (
+    ("tq_fake_quantize", _fake, _fake_fake),
+    ("tq_fake_quantize_into", _fake_into, _nothing),
+    ("tq_integers", _integers, _integers_fake),
+    ("tq_affine", _affine, _affine_fake),
+    ("tq_blocks", _blocks, _blocks_fake),
+    ("tq_blocks_into", _blocks_into, _nothing),
+):
+    for _key in ("CPU", "CUDA"):
+        _LIBRARY.impl(_name, _kernel, _key)
+    torch.library.register_fake(f"gemmsim::{_name}", _shape, lib=_LIBRARY)
+
+torch.library.register_vmap("gemmsim::tq_fake_quantize", batching.fake_quantize, lib=_LIBRARY)
+torch.library.register_vmap("gemmsim::tq_integers", batching.integers, lib=_LIBRARY)
+torch.library.register_vmap("gemmsim::tq_affine", batching.affine, lib=_LIBRARY)
+torch.library.register_vmap("gemmsim::tq_blocks", batching.blocks, lib=_LIBRARY)
+
+fake_op = torch.ops.gemmsim.tq_fake_quantize.default
+fake_out_op = torch.ops.gemmsim.tq_fake_quantize_into.default
+integers_op = torch.ops.gemmsim.tq_integers.default
+affine_op = torch.ops.gemmsim.tq_affine.default
+blocks_op = torch.ops.gemmsim.tq_blocks.default
+blocks_out_op = torch.ops.gemmsim.tq_blocks_into.default

@@ -1,0 +1,202 @@
+"""Whole models: quantisers by name pattern, and calibration."""
+
+from __future__ import annotations
+
+import fnmatch
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from .config import config_of
+from .errors import CalibrationError, DescriptorError, message
+from .histogram import HistogramCalibrator
+from .layers import QUANTISED, QUANTIZERS, QuantLayer, convert
+from .quantizer import TensorQuantizer
+
+__all__ = ["calibrate", "quantize_"]
+
+Config = Mapping[str, Any]
+
+
+def quantize_(
+    model: nn.Module, config: Config, *, accumulator: str | Mapping[str, str | None] | None = None
+) -> nn.Module:
+    """Give layers of ``model`` quantisers as ``config`` says, in place; returns ``model``.
+
+    Args:
+        model: its ``nn.Linear`` and ``nn.Conv1d/2d/3d`` layers (not subclasses) get ``input_quantizer``,
+            ``weight_quantizer`` and ``output_quantizer`` where a pattern enables one of them.
+        config: {pattern: description}, later entries first. Patterns are shell wildcards over quantiser names such as
+            "encoder.0.fc.weight_quantizer"; "default" is for those that no other names; {"nn.Linear": {pattern:
+            description}} is for one class. Descriptions: ``ScaledQuantDescriptor``, ``QuantizerAttributeConfig``, a
+            dict of the latter's fields; {"enable": False}, False or None switch off. ModelOpt's {"quant_cfg": config,
+            ...} is read too.
+        accumulator: what integer products are summed in, as ``int_matmul``; or {pattern over layer names: accumulator}.
+            None: PyTorch's own products of the quantised values.
+
+    State dict keys of the layers stay; the quantisers add theirs once they have an amax. Calling again changes the
+    description of quantisers that a pattern names, and leaves the others.
+
+    Raises:
+        DescriptorError: for patterns that switch on and name no quantiser, and descriptions that are none.
+    """
+    patterns = config.get("quant_cfg", config)
+    if not isinstance(patterns, Mapping):
+        asked = f"quantize_: a config that is a {type(patterns).__name__}"
+        raise DescriptorError(message(asked, "a dict {pattern: description}", "Use {'*weight_quantizer': {...}}."))
+    rules = _rules(patterns)
+    used: set[int] = set()
+    for name, layer in list(model.named_modules()):
+        plain = type(layer) in QUANTISED
+        if not (plain or isinstance(layer, QuantLayer)):
+            continue
+        found = {q: _match(rules, f"{name}.{q}".lstrip("."), type(layer).__mro__, used) for q in QUANTIZERS}
+        if plain:
+            if not any(what is not None and config_of(what[0]).enable for what in found.values()):
+                continue
+            convert(layer)
+        for q, what in found.items():
+            if what is not None:
+                setattr(layer, q, _quantizer(what[0], getattr(layer, q)))
+        _set_accumulator(layer, name, accumulator)
+    unused = [rules[i][1] for i in range(len(rules)) if i not in used and rules[i][3]]
+    if unused:
+        asked = f"quantize_: patterns {unused} name no quantiser"
+        do = "Names end in .input_quantizer, .weight_quantizer or .output_quantizer."
+        raise DescriptorError(message(asked, "patterns of layers that the model has", do))
+    return model
+
+
+def _rules(patterns: Config, owner: str = "") -> list[tuple[str, str, Any, bool]]:
+    """(class name or "", pattern, description, whether it must name something), the default first, then in order."""
+    rules: list[tuple[str, str, Any, bool]] = []
+    for key, what in sorted(patterns.items(), key=lambda item: item[0] != "default"):
+        if key.startswith("nn.") and isinstance(what, Mapping):
+            rules += _rules(what, key[3:])
+            continue
+        what = {"enable": False} if what in (None, False) else what
+        enables = config_of(what).enable
+        rules.append((owner, "*" if key == "default" else key, what, enables and key != "default"))
+    return rules
+
+
+def _match(
+    rules: list[tuple[str, str, Any, bool]], name: str, classes: tuple[type, ...], used: set[int]
+) -> tuple[Any] | None:
+    """The last description whose pattern is the quantiser's, in a tuple."""
+    found = None
+    for i, (owner, pattern, what, _) in enumerate(rules):
+        if fnmatch.fnmatchcase(name, pattern) and (not owner or owner in {c.__name__ for c in classes}):
+            used.add(i)
+            found = (what,)
+    return found
+
+
+def _quantizer(what: Any, old: TensorQuantizer) -> TensorQuantizer:
+    new = TensorQuantizer(what)
+    amax = old.amax
+    if amax is not None and new.config.axis == old.config.axis and new.config.block_sizes == old.config.block_sizes:
+        new.amax = amax
+    return new
+
+
+def _set_accumulator(layer: Any, name: str, accumulator: str | Mapping[str, str | None] | None) -> None:
+    if isinstance(accumulator, Mapping):
+        for pattern, value in accumulator.items():
+            if fnmatch.fnmatchcase(name, pattern):
+                layer.accumulator = value
+    elif accumulator is not None:
+        layer.accumulator = accumulator
+
+
+def calibrate(
+    model: nn.Module,
+    batches: Iterable[Any] | Callable[[nn.Module], Any],
+    method: str = "max",
+    *,
+    progress: Callable[[int, int | None], None] | None = None,
+    **options: Any,
+) -> nn.Module:
+    """Run ``batches`` through ``model``, and give every static quantiser its amax; returns ``model``.
+
+    Args:
+        batches: tensors, tuples of arguments or dicts of keyword arguments; or a function that runs the model.
+        method: "max", or "percentile", "mse", "entropy" by histograms (amaxes per axis or block stay maxima).
+        progress: called with batches done and their number (None if unknown) after each.
+        options: of ``HistogramCalibrator.compute_amax``: percentile, stride, start_bin.
+
+    While it runs, quantisers collect and quantise nothing, and there are no gradients; weights are taken in once. The
+    model's training mode is left as it is. The maxima are the same for any split into batches; histograms too, with
+    ``HistogramCalibrator(grow_method="double")``, which is used here.
+
+    Raises:
+        CalibrationError (RuntimeError): for another method, and quantisers that saw no data.
+        CalibrationDataError (AssertionError): for NaN or infinity on the way.
+    """
+    if method not in ("max", "percentile", "mse", "entropy"):
+        asked = f"calibrate: method={method!r}"
+        raise CalibrationError(message(asked, "'max', 'percentile', 'mse', 'entropy'", "Choose one."))
+    weights = [m for m in model.modules() if isinstance(m, QuantLayer)]
+    found = [
+        q for q in model.modules() if isinstance(q, TensorQuantizer) and q.is_enabled and q._calibrator is not None
+    ]
+    switches = [(q, q._if_quant, q._if_calib) for q in model.modules() if isinstance(q, TensorQuantizer)]
+    once = {id(layer.weight_quantizer) for layer in weights}
+    try:
+        for q in found:
+            _prepare(q, method)
+        for q, _, _ in switches:
+            q.disable_quant()
+        with torch.no_grad():
+            for q in found:
+                q.enable_calib()
+            for layer in weights:
+                layer.weight_quantizer(layer.weight)
+            for q in found:
+                if id(q) in once:
+                    q.disable_calib()
+            _run(model, batches, progress)
+    finally:
+        for q, quant, calib in switches:
+            q._if_quant, q._if_calib = quant, calib
+    for q in found:
+        _load(q, method, options)
+    return model
+
+
+def _prepare(q: TensorQuantizer, method: str) -> None:
+    """An empty calibrator of the method, where it applies."""
+    per_tensor = q.axis is None and q.block_sizes is None
+    own = q.config.calibrator not in ("max", "histogram")
+    if method != "max" and per_tensor and not own:
+        q._calibrator = HistogramCalibrator(q.num_bits, None, q.unsigned, grow_method="double")
+    q._calibrator.reset()
+
+
+def _run(model: nn.Module, batches: Any, progress: Callable[[int, int | None], None] | None) -> None:
+    if callable(batches) and not isinstance(batches, Iterable):
+        batches(model)
+        return
+    total = len(batches) if hasattr(batches, "__len__") and not isinstance(batches, Tensor) else None
+    for done, batch in enumerate([batches] if isinstance(batches, Tensor) else batches, 1):
+        if isinstance(batch, Mapping):
+            model(**batch)
+        elif isinstance(batch, (tuple, list)):
+            model(*batch)
+        else:
+            model(batch)
+        if progress is not None:
+            progress(done, total)
+
+
+def _load(q: TensorQuantizer, method: str, options: dict[str, Any]) -> None:
+    if getattr(q, "_amax", None) is not None:
+        del q._amax
+    if isinstance(q._calibrator, HistogramCalibrator):
+        q.load_calib_amax("percentile" if method == "max" else method, **options)
+    else:
+        q.load_calib_amax()
+    if q.config.learn_amax:
+        q.init_learn_amax()

@@ -1,0 +1,93 @@
+"""Translations of the operators for ``torch.onnx.export(..., dynamo=True)``, which reads exported programs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from . import library  # noqa: F401  # registers the operators
+from .errors import ExportError, message
+
+__all__ = ["onnx_translations"]
+
+
+def onnx_translations() -> dict[Callable[..., Any], Callable[..., Any]]:
+    """What to pass as ``custom_translation_table``: int8 and affine casts as QuantizeLinear and DequantizeLinear.
+
+    Opset 18 or later. Scales, zero points, axes and refusals are those of the exporter with ``dynamo=False``; float
+    elements and blocks, which have no node of the standard, raise ``ExportError`` here. Needs the package onnxscript,
+    as that exporter does.
+    """
+    ops = torch.ops.gemmsim
+    return {
+        ops.tq_fake_quantize.default: _fake_quantize,
+        ops.tq_affine.default: _affine,
+        ops.tq_blocks.default: _refuse,
+        ops.tq_integers.default: _refuse,
+    }
+
+
+def _refuse(x: Any, *args: Any, **kwargs: Any) -> Any:
+    raise ExportError(
+        message(
+            "ONNX export of blocks, small floats or integers alone with dynamo=True",
+            "int8 and affine casts",
+            "Use dynamo=False, which has TensorRT's nodes for E4M3, MXFP8 and NVFP4.",
+        )
+    )
+
+
+def _axis(shape: Any) -> int | None:
+    wide = [d for d, n in enumerate(shape) if n != 1]
+    if len(wide) > 1:
+        asked = f"ONNX export of an amax of shape {list(shape)}"
+        raise ExportError(message(asked, "amax along one axis at most", "Quantise per axis."))
+    return wide[0] if wide else None
+
+
+def _flat(op: Any, t: Any, axis: int | None) -> Any:
+    """A scalar, or one entry for each index of the axis, in float32."""
+    shape = torch.tensor([-1] if axis is not None else [], dtype=torch.int64)
+    return op.Cast(op.Reshape(t, op.Constant(value=_tensor(shape))), to=1)
+
+
+def _tensor(t: torch.Tensor) -> Any:
+    from onnxscript import ir
+
+    return ir.tensor(t.numpy())
+
+
+def _pair(op: Any, x: Any, scale: Any, zero: Any, axis: int | None) -> Any:
+    where = {} if axis is None else {"axis": axis}
+    return op.DequantizeLinear(op.QuantizeLinear(x, scale, zero, **where), scale, zero, **where)
+
+
+def _fake_quantize(x: Any, amax: Any, grid: str, bias: Any = None, propagate: bool = False) -> Any:
+    from onnxscript import opset18 as op
+
+    if grid not in ("int8", "uint8") or amax is None or bias is not None:
+        asked = f"ONNX export of {grid}{'' if bias is None else ' with bias'} with dynamo=True"
+        allowed = "8 bits with narrow_range=False (int8, uint8), an amax, no bias"
+        raise ExportError(message(asked, allowed, "Describe the quantiser so, or use dynamo=False for floats."))
+    axis = _axis(amax.shape)
+    scale = op.Div(_flat(op, amax, axis), op.Constant(value_float=255.0 if grid == "uint8" else 127.0))
+    scale = op.Where(op.Equal(scale, op.Constant(value_float=0.0)), op.Constant(value_float=1.0), scale)
+    size = [] if axis is None else [amax.shape[axis]]
+    dtype = torch.uint8 if grid == "uint8" else torch.int8
+    zero = op.Constant(value=_tensor(torch.zeros(size, dtype=dtype)))
+    return op.CastLike(_pair(op, op.Cast(x, to=1), scale, zero, axis), x)
+
+
+def _affine(x: Any, min_range: Any, max_range: Any, num_bits: int) -> Any:
+    from onnxscript import opset18 as op
+
+    if num_bits != 8:
+        raise ExportError(message(f"ONNX export of affine {num_bits} bits", "8 bits", "Quantise to 8 bits."))
+    axis = _axis(min_range.shape)
+    low, high = _flat(op, min_range, axis), _flat(op, max_range, axis)
+    step = op.Div(op.Sub(high, low), op.Constant(value_float=255.0))
+    zero = op.Sub(op.Constant(value_float=-128.0), op.Round(op.Div(low, step)))
+    zero = op.Max(op.Min(zero, op.Constant(value_float=127.0)), op.Constant(value_float=-128.0))
+    return _pair(op, x, step, op.Cast(zero, to=3), axis)

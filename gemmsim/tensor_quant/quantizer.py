@@ -1,0 +1,369 @@
+"""A module that calibrates and quantises one tensor of a model."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from .block import dynamic_block_quant, fake_blocks
+from .blocking import Blocking
+from .calibrators import calibrator_of
+from .config import QuantizerAttributeConfig, config_of
+from .descriptor import ScaledQuantDescriptor
+from .errors import AmaxShapeError, BlockSizeError, CalibrationError, DescriptorError, message
+from .floating import scaled_e4m3
+from .grids import ELEMENTS
+from .hadamard import rotate
+from .integer import fake_tensor_quant, tensor_quant
+from .learned import learned_fake_tensor_quant, pact
+from .max_calibrator import largest_magnitude
+
+__all__ = ["TensorQuantizer"]
+
+_STATE = ("_amax", "_pre_quant_scale", "_bias_value")
+
+
+class TensorQuantizer(nn.Module):
+    """Quantises its input as a description says, under an amax of its own.
+
+    ``forward``: times ``pre_quant_scale``; rotated; returned as it is while disabled; cut into blocks; shown to the
+    calibrator while calibrating; clipped while ``enable_clip``; quantised unless ``disable_quant``; put together.
+
+    Without an amax (no calibration yet, or ``type="dynamic"``) each input's own is used: max |x| over the dimensions
+    not in ``axis``. The state dict holds ``_amax`` (and ``_pre_quant_scale``, ``_bias_value``, learned parameters) once
+    there is one; loading a state dict creates it.
+
+    Args:
+        quant_desc: ``ScaledQuantDescriptor``, ``QuantizerAttributeConfig``, a dict of the latter's fields, or None.
+        disabled, if_quant, if_clip, if_calib: the switches' first positions.
+        amax: a first amax.
+
+    NaN, infinities, errors: those of ``fake_tensor_quant``, ``scaled_e4m3`` and ``dynamic_block_quant``.
+    Source: ModelOpt, ``TensorQuantizer``.
+    """
+
+    _amax: Tensor
+
+    def __init__(
+        self,
+        quant_desc: Any = None,
+        disabled: bool = False,
+        if_quant: bool = True,
+        if_clip: bool = False,
+        if_calib: bool = False,
+        amax: Any = None,
+    ) -> None:
+        super().__init__()
+        self._if_quant, self._if_calib, self._if_clip = if_quant, if_calib, False
+        self._scale_amax: float | None = None
+        self._disabled = disabled
+        self._shape: torch.Size | None = None
+        self.scale: Tensor | None = None
+        self.set_from_attribute_config(quant_desc)
+        if isinstance(quant_desc, ScaledQuantDescriptor):
+            self._scale_amax = quant_desc.scale_amax
+            amax = quant_desc.amax if amax is None else amax
+        if amax is not None:
+            self.amax = amax
+        self._disabled = disabled or not self._config.enable
+        if if_clip or (self._config.learn_amax and amax is not None):
+            self.init_learn_amax()
+
+    def set_from_attribute_config(self, quant_desc: Any) -> None:
+        """Take another description; amax is kept, the calibrator starts anew."""
+        self._config: QuantizerAttributeConfig = config_of(quant_desc)
+        self._disabled = not self._config.enable
+        self._calibrator = calibrator_of(self._config)
+        self._blocks = ScaledQuantDescriptor.get_block_quant_axes_and_sizes(self._config.block_sizes)
+
+    @property
+    def config(self) -> QuantizerAttributeConfig:
+        """What this quantiser does."""
+        return self._config
+
+    @property
+    def num_bits(self) -> int | tuple[int, int]:
+        """Bits of the integers, or (E, M)."""
+        return self._config.num_bits
+
+    @property
+    def axis(self) -> int | tuple[int, ...] | None:
+        """Dimensions with an amax for each index."""
+        return self._config.axis
+
+    @property
+    def unsigned(self) -> bool:
+        """Whether inputs are not negative."""
+        return self._config.unsigned
+
+    @property
+    def narrow_range(self) -> bool:
+        """Whether the lowest integer is left out."""
+        return self._config.narrow_range
+
+    @property
+    def block_sizes(self) -> Any:
+        """Block sizes by dimension."""
+        return self._config.block_sizes
+
+    @property
+    def maxbound(self) -> float:
+        """The largest integer or element."""
+        bits = self.num_bits
+        if isinstance(bits, tuple):
+            return ELEMENTS[bits].maximum
+        return float(2 ** (bits - 1 + int(self.unsigned)) - 1)
+
+    @property
+    def amax(self) -> Tensor | None:
+        """The amax in force: learned or calibrated; None if each input's own is used."""
+        if hasattr(self, "learned_amax"):
+            return self.learned_amax.detach()
+        if hasattr(self, "clip_max"):
+            return torch.maximum(-self.clip_min, self.clip_max).detach()
+        return getattr(self, "_amax", None)
+
+    @amax.setter
+    def amax(self, value: Any) -> None:
+        t = torch.as_tensor(value, dtype=torch.float32).detach().clone()
+        old = getattr(self, "_amax", None)
+        if old is None:
+            self.register_buffer("_amax", t)
+            return
+        if old.shape != t.shape:
+            asked = f"amax of shape {tuple(t.shape)} for one of {tuple(old.shape)}"
+            raise AmaxShapeError(message(asked, "the shape it has", "reset_amax() first."))
+        old.data.copy_(t)
+
+    @property
+    def pre_quant_scale(self) -> Tensor | None:
+        """What inputs are multiplied by first."""
+        return getattr(self, "_pre_quant_scale", None)
+
+    @pre_quant_scale.setter
+    def pre_quant_scale(self, value: Any) -> None:
+        self.register_buffer("_pre_quant_scale", torch.as_tensor(value, dtype=torch.float32).detach().clone())
+
+    @property
+    def bias(self) -> Tensor | None:
+        """What is taken off before and added after."""
+        return getattr(self, "_bias_value", None)
+
+    @bias.setter
+    def bias(self, value: Any) -> None:
+        self.register_buffer("_bias_value", torch.as_tensor(value, dtype=torch.float32).detach().clone())
+
+    @property
+    def step_size(self) -> Tensor | None:
+        """amax over the largest integer; None (with a warning) without an amax."""
+        amax = self.amax
+        if amax is None:
+            warnings.warn("step_size of a quantizer without an amax", stacklevel=2)
+            return None
+        return amax / self.maxbound
+
+    def disable(self) -> None:
+        """Return inputs as they are."""
+        self._disabled = True
+
+    def enable(self) -> None:
+        """Undo ``disable``."""
+        self._disabled = False
+
+    @property
+    def is_enabled(self) -> bool:
+        """Whether inputs are calibrated on or quantised."""
+        return not self._disabled
+
+    def disable_quant(self) -> None:
+        """Stop quantising."""
+        self._if_quant = False
+
+    def enable_quant(self) -> None:
+        """Quantise."""
+        self._if_quant = True
+
+    def disable_calib(self) -> None:
+        """Stop showing inputs to the calibrator."""
+        self._if_calib = False
+
+    def enable_calib(self) -> None:
+        """Show inputs to the calibrator. Raises CalibrationError where there is none: dynamic quantisation."""
+        if self._calibrator is None:
+            asked = "calibration of a quantizer that takes amax from each input"
+            raise CalibrationError(message(asked, "static quantizers", "Leave it out of calibration."))
+        self._if_calib = True
+
+    def disable_clip(self) -> None:
+        """Stop clipping by the learned ends."""
+        self._if_clip = False
+
+    def enable_clip(self) -> None:
+        """Clip by the learned ends. Raises DescriptorError (ValueError) without learn_amax."""
+        if not self._config.learn_amax:
+            asked = "enable_clip of a quantizer without learn_amax"
+            raise DescriptorError(message(asked, "learn_amax=True", "Describe it so."))
+        self._if_clip = True
+
+    def init_learn_amax(self) -> None:
+        """Make parameters of the amax: ``clip_min`` and ``clip_max`` (PACT), or ``learned_amax`` (learn_amax="lsq").
+
+        An amax per channel becomes its maximum, with a warning.
+
+        Raises:
+            DescriptorError (ValueError): without learn_amax.
+            CalibrationError (RuntimeError): without an amax.
+        """
+        if not self._config.learn_amax:
+            asked = "init_learn_amax of a quantizer without learn_amax"
+            raise DescriptorError(message(asked, "learn_amax=True or 'lsq'", "Describe it so."))
+        start = getattr(self, "_amax", None)
+        if start is None:
+            asked = "init_learn_amax without an amax"
+            raise CalibrationError(message(asked, "a calibrated quantizer", "Calibrate, or set amax."))
+        if start.numel() > 1:
+            warnings.warn("learn_amax starts from the largest amax of all channels", stacklevel=2)
+            start = start.max()
+        start = start.detach().reshape(()).clone()
+        if self._config.learn_amax == "lsq":
+            self.learned_amax = nn.Parameter(start)
+            return
+        self.clip_min, self.clip_max = nn.Parameter(-start), nn.Parameter(start.clone())
+        self._if_clip = True
+
+    def load_calib_amax(self, *args: Any, strict: bool = True, **kwargs: Any) -> None:
+        """Take over ``calibrator.compute_amax(*args, **kwargs)``.
+
+        Raises:
+            CalibrationError (RuntimeError): when nothing was collected; with ``strict=False`` a warning, and an amax of
+                NaN, which raises when it is used.
+        """
+        if self._calibrator is None:
+            asked = "load_calib_amax of a quantizer without calibrator"
+            raise CalibrationError(message(asked, "static quantizers", "Leave it out of calibration."))
+        found = self._calibrator.compute_amax(*args, **kwargs)
+        if found is None:
+            text = "nothing was collected: the calibrator has seen no data"
+            if strict:
+                raise CalibrationError(message(text, "a forward pass while calibrating", "enable_calib() before it."))
+            warnings.warn(text, stacklevel=2)
+            found = torch.tensor(float("nan"))
+        self.amax = found
+
+    def reset_amax(self) -> None:
+        """Forget the amax, and what was collected."""
+        for name in ("_amax", "learned_amax", "clip_min", "clip_max"):
+            if hasattr(self, name):
+                delattr(self, name)
+        self._if_clip = False
+        if self._calibrator is not None:
+            self._calibrator.reset()
+
+    def export_amax(self) -> Tensor | None:
+        """amax with zeros replaced by ``maxbound``, so that every scale is finite; None without one."""
+        amax = self.amax
+        return None if amax is None else torch.where(amax == 0, self.maxbound, amax)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """``inputs`` quantised, in their dtype and shape."""
+        scale = self.pre_quant_scale
+        x = inputs if scale is None else inputs * scale.to(inputs.dtype)
+        if self._config.rotate:
+            x = rotate(x)
+        if self._disabled or x.numel() == 0:
+            return x
+        if self._is_dynamic_block:
+            if self._if_calib and self._calibrator is not None:
+                self._calibrator.collect(x)
+            return self._quantise_blocks(x) if self._if_quant else x
+        blocking = self._blocking(x)
+        v = x if blocking is None else blocking.cut(x)
+        if self._if_calib and self._calibrator is not None:
+            self._calibrator.axis = self._config.axis if blocking is None else blocking.kept
+            self._calibrator.collect(v)
+        if self._if_clip and hasattr(self, "clip_max"):
+            v = pact(v, self.clip_min, self.clip_max)
+        if self._if_quant:
+            v = self._quantise(v, self._config.axis if blocking is None else blocking.kept)
+        return v if blocking is None else blocking.join(v)
+
+    @property
+    def _is_dynamic_block(self) -> bool:
+        blocks = self._config.block_sizes
+        return blocks is not None and blocks.get("type") == "dynamic"
+
+    def _blocking(self, x: Tensor) -> Blocking | None:
+        if self._blocks is None:
+            return None
+        if self._shape is not None and self._shape != x.shape and self.amax is not None:
+            asked = f"static blocks of a tensor of shape {tuple(x.shape)}, first {tuple(self._shape)}"
+            raise BlockSizeError(message(asked, "one shape", "Use dynamic blocks, or reset_amax()."))
+        self._shape = x.shape
+        return Blocking(x.shape, self._blocks)
+
+    def _quantise_blocks(self, x: Tensor) -> Tensor:
+        """Blocks that find their own scale."""
+        assert self._blocks is not None and self._config.block_sizes is not None
+        if len(self._blocks) != 1:
+            asked = f"dynamic blocks along {list(self._blocks)}"
+            raise BlockSizeError(message(asked, "one dimension", "Use static blocks for several."))
+        ((axis, size),) = self._blocks.items()
+        scale_bits = self._config.block_sizes.get("scale_bits")
+        v = x.movedim(axis, -1)
+        y = dynamic_block_quant(
+            v, v.shape[-1] if size is None else size, self.amax if scale_bits == (4, 3) else None, self.bias,
+            self.num_bits, scale_bits, self._config.trt_high_precision_dtype, "dynamic", True, unsigned=self.unsigned,
+            narrow_range=self.narrow_range,
+        )  # fmt: skip
+        return y.movedim(-1, axis)
+
+    def _amax_for(self, v: Tensor, axis: int | tuple[int, ...] | None) -> Tensor:
+        amax = None if self._config.type == "dynamic" else self.amax
+        if amax is None:
+            amax = largest_magnitude(v if self.bias is None else v - self.bias, axis)
+        if self._config.block_sizes is not None and isinstance(self._config.block_sizes.get("scale_bits"), int):
+            amax = fake_blocks(amax, self._config.block_sizes)
+        return amax if self._scale_amax is None else amax * self._scale_amax
+
+    def _quantise(self, v: Tensor, axis: int | tuple[int, ...] | None) -> Tensor:
+        c, bits = self._config, self.num_bits
+        if isinstance(bits, tuple):
+            return scaled_e4m3(
+                v, self._amax_for(v, axis), self.bias, *bits, c.trt_high_precision_dtype, c.pass_through_bwd
+            )
+        if hasattr(self, "learned_amax"):
+            return learned_fake_tensor_quant(v, self.learned_amax, bits, c.unsigned, c.narrow_range)
+        amax = self._amax_for(v, axis)
+        if not c.fake_quant:
+            q, self.scale = tensor_quant(v, amax, self.bias, bits, c.unsigned, c.narrow_range)
+            return q
+        return fake_tensor_quant(
+            v, amax, self.bias, bits, c.unsigned, c.narrow_range, c.trt_high_precision_dtype, c.pass_through_bwd
+        )
+
+    def _load_from_state_dict(self, state_dict: Any, prefix: str, *args: Any) -> None:
+        """Create what the state has and this module has not yet."""
+        for name in _STATE:
+            if prefix + name in state_dict and not hasattr(self, name):
+                self.register_buffer(name, torch.empty_like(state_dict[prefix + name]))
+        for name in ("clip_min", "clip_max", "learned_amax"):
+            if prefix + name in state_dict and not hasattr(self, name):
+                setattr(self, name, nn.Parameter(torch.empty_like(state_dict[prefix + name])))
+                self._if_clip = self._if_clip or name == "clip_max"
+        super()._load_from_state_dict(state_dict, prefix, *args)
+
+    def extra_repr(self) -> str:
+        """Bits, axis or blocks, amax, and which switches are on."""
+        if self._disabled:
+            return "disabled"
+        bits = f"{self.num_bits} bit" if isinstance(self.num_bits, int) else f"E{self.num_bits[0]}M{self.num_bits[1]}"
+        where = f"block_sizes={dict(self.block_sizes)}" if self.block_sizes else f"axis={self.axis}"
+        amax = self.amax
+        value = "dynamic" if amax is None else f"{float(amax):.4g}" if amax.numel() == 1 else f"{tuple(amax.shape)}"
+        parts = [("unsigned " if self.unsigned else "") + bits, where, f"amax={value}"]
+        parts += ["narrow"] * self.narrow_range + ["fake"] * self._config.fake_quant
+        parts += ["calib"] * self._if_calib + ["quant"] * self._if_quant + ["clip"] * self._if_clip
+        return " ".join(parts)

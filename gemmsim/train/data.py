@@ -1,0 +1,42 @@
+"""Batches of tensors in an order that the epoch alone decides."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor
+
+from .files import TrainError
+
+__all__ = ["Batches"]
+
+
+class Batches:
+    """``(x[i], y[i], ...)`` for index tensors i of ``size`` rows, shuffled anew in every epoch.
+
+    ``batches(epoch)`` gives an epoch's; its order follows from (``seed``, epoch) and draws nothing from torch's default
+    generator. The last batch may be smaller. ``shuffle=False`` keeps the order of the tensors.
+
+    Raises:
+        TrainError: for tensors of different lengths, and for sizes below one.
+    """
+
+    def __init__(self, *tensors: Tensor, size: int, seed: int = 0, shuffle: bool = True) -> None:
+        lengths = {len(t) for t in tensors}
+        if len(lengths) != 1 or size < 1:
+            asked = f"Batches of tensors with {sorted(lengths)} rows, size {size}"
+            raise TrainError(f"{asked}; allowed: equal lengths, sizes of one or more.\n  Check the tensors.")
+        self.tensors, self.size, self.seed, self.shuffle = tensors, size, seed, shuffle
+
+    def __len__(self) -> int:
+        return -(-len(self.tensors[0]) // self.size)
+
+    def __call__(self, epoch: int = 0) -> Iterator[tuple[Tensor, ...]]:
+        count = len(self.tensors[0])
+        order = torch.arange(count)
+        if self.shuffle:
+            generator = torch.Generator().manual_seed(self.seed * 1_000_003 + epoch)
+            order = torch.randperm(count, generator=generator)
+        for chosen in order.split(self.size):
+            yield tuple(t[chosen] for t in self.tensors)

@@ -1,0 +1,76 @@
+"""What a run leaves in its folder: metrics and a checkpoint, each either complete or as it was before."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import pickle
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+__all__ = ["TrainError", "load_checkpoint", "read_metrics", "save_checkpoint", "write_metrics"]
+
+#: Columns of a metrics row.
+Row = dict[str, Any]
+
+METRICS, CHECKPOINT = "metrics.jsonl", "checkpoint.pt"
+
+
+class TrainError(ValueError):
+    """A folder, checkpoint or argument that a run cannot use."""
+
+
+def write_metrics(folder: Path, rows: Sequence[Row]) -> None:
+    """One JSON object a line, a new file under the old name. Infinite and NaN metrics are null."""
+    text = "".join(json.dumps({k: _plain(v) for k, v in row.items()}, allow_nan=False) + "\n" for row in rows)
+    _replace(folder / METRICS, lambda path: path.write_text(text, encoding="utf-8"))
+
+
+def read_metrics(folder: str | Path) -> list[Row]:
+    """Rows of a run's ``metrics.jsonl``, oldest first; empty if there is none yet."""
+    path = Path(folder) / METRICS
+    if not path.exists():
+        return []
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+
+
+def save_checkpoint(folder: Path, content: Mapping[str, Any]) -> None:
+    """Write the folder's checkpoint; the one before stays until this one is complete."""
+    _replace(folder / CHECKPOINT, lambda path: torch.save(dict(content), path))
+
+
+def load_checkpoint(folder: Path) -> dict[str, Any] | None:
+    """The folder's checkpoint, None if there is none. ``TrainError`` for a file that is none."""
+    path = folder / CHECKPOINT
+    if not path.exists():
+        return None
+    try:
+        found: dict[str, Any] = torch.load(path, weights_only=True, map_location="cpu")
+    except (RuntimeError, OSError, EOFError, pickle.UnpicklingError) as error:
+        raise TrainError(f"'{path}' is no checkpoint ({error}).\n  Remove it, or choose another folder.") from error
+    return found
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, torch.Tensor):
+        value = value.item()
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _replace(path: Path, write: Callable[[Path], object]) -> None:
+    """``write`` a temporary file beside ``path``, then give it that name: nobody ever reads a part of it."""
+    descriptor, name = tempfile.mkstemp(prefix=f".{path.stem}-", suffix=path.suffix, dir=path.parent)
+    os.close(descriptor)
+    temporary = Path(name)
+    try:
+        write(temporary)
+        with temporary.open("rb+") as handle:
+            os.fsync(handle.fileno())
+        os.replace(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)

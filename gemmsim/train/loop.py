@@ -1,0 +1,141 @@
+"""The loop."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from .files import TrainError, load_checkpoint, save_checkpoint, write_metrics
+from .progress import Progress
+
+__all__ = ["fit"]
+
+Row = dict[str, Any]
+
+
+def fit(
+    model: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    loss: Callable[..., Tensor],
+    data: Iterable[Any] | Callable[[int], Iterable[Any]],
+    *,
+    epochs: int,
+    evaluate: Callable[[nn.Module], Mapping[str, float]] | None = None,
+    scheduler: Any = None,
+    folder: str | Path | None = None,
+    resume: bool = True,
+    setting: Mapping[str, Any] | None = None,
+    progress: bool = True,
+) -> list[Row]:
+    """Train ``model`` for ``epochs`` epochs in all; one row of metrics for each.
+
+    Args:
+        loss: ``loss(model, *batch)``, the mean over the batch.
+        data: batches as tuples, or a function that gives an epoch's (``Batches``). Epochs count from 0.
+        evaluate: metrics of the model after each epoch, in evaluation mode and without gradients.
+        scheduler: ``step()`` is called after each epoch.
+        folder: receives ``metrics.jsonl`` and ``checkpoint.pt`` after each epoch; made if it is not there.
+        resume: go on from the folder's checkpoint; without, start anew and overwrite it.
+        setting: plain values that say what is trained; a checkpoint of another setting is refused.
+        progress: a line to the terminal for each epoch.
+
+    A row has ``epoch`` (counted from 1), ``loss`` (mean of the batches' losses, weighted by their first tensors'
+    lengths), ``lr``, ``seconds``, and what ``evaluate`` gives.
+
+    A run that is broken off and resumed has the bits of one that is not: the checkpoint holds model, optimizer,
+    scheduler and the state of torch's generators (CPU and CUDA), of which stochastic roundings draw. What else draws
+    random numbers (``random``, NumPy) is not restored. Each file is complete or as it was before.
+
+    Raises:
+        TrainError: for a checkpoint of another setting or model, and for no batches.
+    """
+    target = None if folder is None else Path(folder)
+    rows: list[Row] = []
+    if target is not None:
+        target.mkdir(parents=True, exist_ok=True)
+        stored = load_checkpoint(target) if resume else None
+        if stored is not None:
+            rows = _restore(target, stored, model, optimizer, scheduler, setting)
+    shown = Progress(epochs, progress)
+    for epoch in range(len(rows), epochs):
+        started = time.perf_counter()
+        row: Row = {"epoch": epoch + 1, "loss": _train_epoch(model, optimizer, loss, data, epoch, shown)}
+        row["lr"] = float(optimizer.param_groups[0]["lr"])
+        if scheduler is not None:
+            scheduler.step()
+        if evaluate is not None:
+            row.update(_evaluated(model, evaluate))
+        row["seconds"] = round(time.perf_counter() - started, 3)
+        rows.append(row)
+        if target is not None:
+            write_metrics(target, rows)
+            save_checkpoint(target, _state(model, optimizer, scheduler, setting, rows))
+        shown.row(row)
+    return rows
+
+
+def _train_epoch(
+    model: nn.Module, optimizer: torch.optim.Optimizer, loss: Callable[..., Tensor], data: Any, epoch: int,
+    shown: Progress,
+) -> float:  # fmt: skip
+    model.train()
+    total, count = 0.0, 0
+    for batch in data(epoch) if callable(data) else data:
+        optimizer.zero_grad()
+        value = loss(model, *batch)
+        value.backward()
+        optimizer.step()
+        size = len(batch[0])
+        total, count = total + float(value.detach()) * size, count + size
+        shown.batch(epoch, total / count)
+    if count == 0:
+        raise TrainError(f"fit: no batches in epoch {epoch}; allowed: some.\n  An iterator is used up after one epoch.")
+    return total / count
+
+
+def _evaluated(model: nn.Module, evaluate: Callable[[nn.Module], Mapping[str, float]]) -> dict[str, float]:
+    training = model.training
+    model.eval()
+    try:
+        with torch.no_grad():
+            return dict(evaluate(model))
+    finally:
+        model.train(training)
+
+
+def _state(model: nn.Module, optimizer: Any, scheduler: Any, setting: Any, rows: list[Row]) -> dict[str, Any]:
+    return {
+        "setting": dict(setting or {}),
+        "rows": rows,
+        "model": model.state_dict(),
+        "optimizer": optimizer.state_dict(),
+        "scheduler": None if scheduler is None else scheduler.state_dict(),
+        "random": torch.get_rng_state(),
+        "random_cuda": torch.cuda.get_rng_state_all() if torch.cuda.is_available() else [],
+    }
+
+
+def _restore(
+    folder: Path, stored: dict[str, Any], model: nn.Module, optimizer: Any, scheduler: Any, setting: Any
+) -> list[Row]:
+    if stored["setting"] != dict(setting or {}):
+        asked = f"fit: '{folder}' holds a run of {stored['setting']}, this one is {dict(setting or {})}"
+        raise TrainError(f"{asked}; allowed: the same setting.\n  Choose another folder, or resume=False.")
+    try:
+        model.load_state_dict(stored["model"])
+        optimizer.load_state_dict(stored["optimizer"])
+    except (RuntimeError, ValueError) as error:
+        do = "Choose another folder, or resume=False."
+        raise TrainError(f"fit: the checkpoint in '{folder}' is of another model: {error}\n  {do}") from error
+    if scheduler is not None and stored["scheduler"] is not None:
+        scheduler.load_state_dict(stored["scheduler"])
+    torch.set_rng_state(stored["random"])
+    if torch.cuda.is_available() and len(stored["random_cuda"]) == torch.cuda.device_count():
+        torch.cuda.set_rng_state_all(stored["random_cuda"])
+    rows: list[Row] = stored["rows"]
+    return rows

@@ -1,0 +1,124 @@
+"""Products of block formats on tensor cores: what can be seen without them. The decoder runs on the host; kernels compile, to
+the instructions that are meant; no product is computed here."""
+
+from __future__ import annotations
+
+import ctypes
+from ctypes import c_int64, c_void_p
+
+import pytest
+import torch
+from support_cuda import run_on_host
+
+import gemmsim as gs
+from gemmsim.arithmetic import UnsupportedSpec
+from gemmsim.backends import cuda
+from gemmsim.backends.cuda import KernelSource, gemm_tensor, inspect
+from gemmsim.backends.cuda.gemm_tensor import route_of, tensor_args, tensor_refusal, tensor_source
+from gemmsim.backends.cuda.mx_format import mx_literal
+from gemmsim.formats import parse_block
+
+_DECODER = """
+#include "mx/tensor_config.h"
+namespace gemmsim {
+struct DecoderArgs { const uint8_t *codes, *scales; uint16_t* out; int64_t k; };
+constexpr MxFormat kFormat = FORMAT;
+}
+extern "C" __global__ void gemmsim_kernel(const gemmsim::DecoderArgs args) {
+    gemmsim::TensorLine<gemmsim::kFormat, gemmsim::Packing::PACKING> line;
+    line.fetch(args.codes, args.scales, threadIdx.x * 32, args.k, true);
+    for (int i = 0; i < 4; ++i) *(gemmsim::MxPack<gemmsim::uint32_t, 4>*)(args.out + threadIdx.x * 32 + 8 * i) = line.values(i);
+}
+""".replace("gemmsim::uint32_t", "uint32_t")
+
+
+class _Args(ctypes.Structure):
+    _fields_ = [("codes", c_void_p), ("scales", c_void_p), ("out", c_void_p), ("k", c_int64)]
+
+
+@pytest.mark.parametrize("name, packing", [("mxfp8_e4m3", "bytes"), ("mxfp6_e3m2", "bytes"), ("mxfp4", "lo_first"), ("nvfp4", "lo_first"), ("mxint8/b64", "bytes")])  # fmt: skip
+def test_lines_are_decoded_exactly(name, packing):
+    """The values of decode, in bfloat16; zeros beyond the line's end."""
+    fmt = parse_block(name)
+    text = _DECODER.replace("FORMAT", mx_literal(fmt)).replace(
+        "PACKING", {"bytes": "BYTES", "lo_first": "LOW_FIRST"}[packing]
+    )
+    for k in (128, 117):
+        x = torch.randn(k, generator=torch.Generator().manual_seed(1))
+        x[40] = float("nan")
+        encoded = gs.mx.encode(x, fmt, packing=packing)
+        codes = torch.cat([encoded.codes, torch.zeros(16, dtype=torch.uint8)])[: encoded.codes.numel()].clone()
+        out = torch.full((128,), 7.0, dtype=torch.bfloat16)
+        args = _Args(codes.data_ptr(), encoded.scales.data_ptr(), out.data_ptr(), k)
+        run_on_host(KernelSource("test", f"decoder {name}", text, threads=4), (1, 1, 1), args, fibers=False)
+        want = gs.mx.decode(encoded, fmt, size=k, packing=packing)
+        assert torch.equal(out[:k].float().nan_to_num(99.0), want.nan_to_num(99.0))
+        assert not out[k:].any()
+
+
+def blocks(rows: int, k: int, name: str, packing: str) -> cuda.Blocks:
+    encoded = gs.mx.encode(torch.randn(rows, k), name, packing=packing)
+    return cuda.Blocks(encoded.codes, encoded.scales, parse_block(name), k, packing)
+
+
+def turned(x: cuda.Blocks) -> cuda.Blocks:
+    return cuda.Blocks(x.codes.t(), x.scales.t(), x.format, x.size, x.packing)
+
+
+def test_routes_follow_the_architecture_and_the_formats():
+    mx8, mx4, nv4 = parse_block("mxfp8_e4m3"), parse_block("mxfp4"), parse_block("nvfp4")
+    assert route_of("sm_80", mx8, mx8, "bytes", "bytes") == "WARP" == route_of("sm_100a", mx8, mx8, "bytes", "bytes")
+    assert route_of("sm_90a", mx8, mx4, "bytes", "lo_first") == "WARP_GROUP"
+    assert (
+        route_of("sm_120a", mx8, mx4, "bytes", "bytes")
+        == "BLOCK_SCALED"
+        == route_of("sm_120a", nv4, nv4, "lo_first", "lo_first")
+    )
+    assert (
+        route_of("sm_120a", mx8, mx4, "bytes", "lo_first")
+        == "WARP"
+        == route_of("sm_120a", mx4, nv4, "lo_first", "lo_first")
+    )
+    assert route_of("sm_120a", parse_block("mxint8"), mx8, "bytes", "bytes") == "WARP"
+
+
+def test_operands_that_do_not_fit_are_refused_with_the_reason():
+    a, b, out = blocks(8, 64, "mxfp8_e4m3", "bytes"), turned(blocks(16, 64, "mxfp8_e4m3", "bytes")), torch.empty(8, 16)
+    assert tensor_refusal(a, b, out) is None
+    args = tensor_args(a, b, out)
+    assert (args.m, args.n, args.k, args.a_row, args.b_row, args.scale_b_row, args.out_row) == (
+        8,
+        16,
+        64,
+        64,
+        64,
+        2,
+        16,
+    )
+    with pytest.raises(UnsupportedSpec, match="side by side"):
+        cuda.gemm_tensor_cores(a, turned(turned(blocks(64, 16, "mxfp8_e4m3", "bytes"))), out)
+    with pytest.raises(UnsupportedSpec, match="multiples of 16 are needed"):
+        cuda.gemm_tensor_cores(blocks(8, 64, "mxfp8_e4m3/b8", "bytes"), b, out)
+    with pytest.raises(UnsupportedSpec, match="columns"):
+        cuda.gemm_tensor_cores(a, b, out.t())
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize("route, arch, name, packing, instruction", [
+    ("WARP_GROUP", "sm_90a", "mxfp8_e4m3", "bytes", "HGMMA"), ("BLOCK_SCALED", "sm_120a", "mxfp8_e4m3", "bytes", "QMMA"),
+    ("BLOCK_SCALED", "sm_120a", "nvfp4", "lo_first", "OMMA"),
+])  # fmt: skip
+def test_kernels_become_the_instructions_that_are_meant(route, arch, name, packing, instruction, tmp_path):
+    fmt = parse_block(name)
+    compiled = cuda.compile_kernel(tensor_source(route, fmt, fmt, packing, packing, torch.float32), arch)
+    facts = inspect.inspect_kernel(compiled)
+    assert (facts.spills, facts.stack) == (0, 0)
+    (tmp_path / "k.cubin").write_bytes(compiled.cubin)
+    assert instruction in inspect._parse(inspect._output("nvdisasm", "-c", str(tmp_path / "k.cubin"))).names
+
+
+def test_kernels_are_listed_for_the_architectures_that_have_their_instructions():
+    listed = {
+        arch: sum(source.runs_on(arch) for source in gemm_tensor.sources()) for arch in ("sm_80", "sm_90a", "sm_120a")
+    }
+    assert listed == {"sm_80": 1, "sm_90a": 1, "sm_120a": 3}
