@@ -16,6 +16,7 @@ from support_cuda import FLAGS, SHIM, _folder
 from torch import Tensor
 
 from gemmsim.arithmetic import GemmSpec
+from gemmsim.backends.cuda import block_float as cuda_block_float
 from gemmsim.backends.cuda import cast as cuda_cast
 from gemmsim.backends.cuda import gemm_codes
 from gemmsim.backends.cuda import rows as cuda_rows
@@ -29,6 +30,7 @@ cuda_blocks = importlib.import_module("gemmsim.backends.cuda.gemm_blocks")
 
 #: Arguments of each family's kernels, in C++ and in Python.
 _RECORDS = {
+    "block_float": ("BlockFloatLaunch", cuda_block_float.BlockFloatLaunch),
     "cast": ("CastArgs", cuda_cast.CastArgs),
     "gemm": ("GemmArgs", cuda_gemm.GemmArgs),
     "rows": ("rows::TileArgs", cuda_rows.TileArgs),
@@ -111,7 +113,7 @@ def _run(source: KernelSource, device: torch.device, blocks: tuple[int, int, int
 def run_rows_on_host(
     source: KernelSource, device: torch.device, blocks: tuple[int, int, int], args: ctypes.Structure
 ) -> None:
-    """``launch`` for kernels of family ``rows``."""
+    """``launch`` for kernels of families ``rows`` and ``block_float``."""
     compile_on_host([source])
     shared = ctypes.c_size_t(source.shared_bytes)
     _entries[source](ctypes.byref(args), *blocks, source.threads, shared, int(source.shared_bytes > 0))

@@ -19,7 +19,7 @@ from gemmsim.formats import BlockFloatFormat, BlockFormat, Cast, Sharing
 from . import selection, state
 from .casts import Target, target_dtype
 from .checks import FLOAT_DTYPES, check_device, check_float, check_integers, check_out_dtype
-from .errors import DeviceError, ShapeError, message
+from .errors import ShapeError, message
 from .seeds import Site, derive_seed, draw_seed
 from .selection import backend_of
 from .shapes import matmul_shape
@@ -83,9 +83,6 @@ def check_target(target: Target, x: Tensor) -> None:
         check_float("quantize", "x", x)
     if not isinstance(target, BlockFloatFormat):
         return
-    if x.is_cuda:
-        asked = f"quantize: {target} on {x.device}"
-        raise DeviceError(message(asked, "block floating point on the CPU", "Use x.cpu() and move the result back."))
     if target.sharing is not Sharing.TENSOR and not -x.dim() <= target.dim < x.dim():
         allowed = (
             f"dimensions of the tensor, {-x.dim()} to {x.dim() - 1}" if x.dim() else "tensors of one dimension or more"

@@ -82,3 +82,26 @@ def test_embedding_gradient():
         return weight.grad.cpu()
 
     assert_bitwise_equal(run("cuda"), run("cpu"))
+
+
+@pytest.mark.parametrize("text", ["bfp(8,16)", "bfp(4,5,dim=0)", "bfp(8,tensor)", "bfp(6,index=1)", "bfp(8,64)/sr8"])
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_block_floating_point(text, dtype):
+    x = torch.randn(300, 333, generator=torch.Generator().manual_seed(2)).to(dtype)
+    x[0, :3] = torch.tensor([torch.nan, torch.inf, -0.0])
+    got = gs.quantize(x.cuda(), text, seed=3).cpu()
+    assert_bitwise_equal(got, gs.quantize(x, text, seed=3), context=f"{text} {dtype}")
+
+
+@pytest.mark.parametrize("spec", ["e4m3 : e5m10", ":e5m10/sr8"])
+def test_convolutions(spec):
+    def run(device):
+        g = torch.Generator().manual_seed(7)
+        x = torch.randn(3, 4, 9, 8, generator=g).to(device).requires_grad_()
+        w = torch.randn(6, 2, 3, 3, generator=g).to(device).requires_grad_()
+        out = gs.qconv2d(x, w, stride=2, padding=1, groups=2, formats=spec, seed=3)
+        out.backward(torch.ones_like(out))
+        return out.detach().cpu(), x.grad.cpu(), w.grad.cpu()
+
+    for got, want in zip(run("cuda"), run("cpu"), strict=True):
+        assert_bitwise_equal(got, want, context=spec)

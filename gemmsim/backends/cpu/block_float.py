@@ -18,7 +18,7 @@ from .library import LibraryError, library
 from .quantize import DTYPES, SITE_QUANTIZE
 from .records import MAX_BATCH_DIMS
 
-__all__ = ["quantize_block_float"]
+__all__ = ["arranged", "quantize_block_float"]
 
 _LOWEST_CODE, _KEEP_INFINITY = 1, 2
 _Dims = c_int64 * MAX_BATCH_DIMS
@@ -60,7 +60,7 @@ def quantize_block_float(
         quantize_block_float(x.contiguous(), fmt, rounded, seed, site)
         out.copy_(rounded)
         return
-    outer, inner, block = _arranged(x, fmt, out)
+    outer, inner, block = arranged(x, fmt, out)
     args = BlockFloatArgs()
     args.src, args.dst = x.data_ptr(), out.data_ptr()
     args.src_dtype, args.dst_dtype = DTYPES[x.dtype], DTYPES[out.dtype]
@@ -75,7 +75,7 @@ def quantize_block_float(
         raise MemoryError("gemmsim: no memory for the exponents of all blocks. Use fewer blocks.")
 
 
-def _arranged(x: Tensor, fmt: BlockFloatFormat, out: Tensor) -> tuple[list[_Dim], list[_Dim], int]:
+def arranged(x: Tensor, fmt: BlockFloatFormat, out: Tensor) -> tuple[list[_Dim], list[_Dim], int]:
     """Dimensions that tell blocks apart, those inside a block, and how the last one is cut (0: not at all)."""
     by_tensor = fmt.sharing is Sharing.TENSOR
     at = 0 if by_tensor else fmt.dim % x.dim()

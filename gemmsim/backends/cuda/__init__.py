@@ -4,6 +4,7 @@ Importing it loads no CUDA package; compiling needs the extra ``gemmsim[cuda]`` 
 """
 
 from .arch import ARCHITECTURES, OLDEST, check_arch
+from .block_float import quantize_block_float
 from .cache import KernelCache, kernel_cache
 from .cast import quantize
 from .compile import CompiledKernel, compile_kernel
@@ -59,6 +60,7 @@ __all__ = [
     "gemm_tensor_cores",
     "kernel_cache",
     "quantize",
+    "quantize_block_float",
     "quantize_blocks",
     "run_rows",
     "supported",
