@@ -78,7 +78,9 @@ def test_embedding_gradient():
         g = torch.Generator().manual_seed(7)
         weight = torch.randn(50, 16, generator=g).to(device).requires_grad_()
         index = torch.randint(0, 50, (400,), generator=g).to(device)
-        f.qembedding(index, weight, scale_grad_by_freq=True, **WHOLE).backward(torch.randn(400, 16, generator=g).to(device))
+        f.qembedding(index, weight, scale_grad_by_freq=True, **WHOLE).backward(
+            torch.randn(400, 16, generator=g).to(device)
+        )
         return weight.grad.cpu()
 
     assert_bitwise_equal(run("cuda"), run("cpu"))

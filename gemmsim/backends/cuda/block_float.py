@@ -54,7 +54,8 @@ def block_float_source(fmt: BlockFloatFormat, src: torch.dtype, dst: torch.dtype
     text = (
         '#include "cast/block_float.h"\n'
         f"constexpr gemmsim::BlockFloatConfig kConfig{{{fields}}};\n"
-        f'extern "C" __global__ void __launch_bounds__({_THREADS}) gemmsim_kernel(const gemmsim::BlockFloatLaunch args) {{\n'
+        f'extern "C" __global__ void __launch_bounds__({_THREADS}) '
+        "gemmsim_kernel(const gemmsim::BlockFloatLaunch args) {\n"
         "    gemmsim::block_float_body<kConfig>(args, threadIdx.x, blockIdx.x);\n"
         "}\n"
     )

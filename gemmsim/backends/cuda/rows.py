@@ -1,4 +1,4 @@
-"""Kernels of family ``rows``: softmax, normalisation, sums and element-wise steps (cutlass_kernels/rows/tile_kernel.h)."""
+"""Kernels of family ``rows``: softmax, norms, sums and element-wise steps (cutlass_kernels/rows/tile_kernel.h)."""
 
 from __future__ import annotations
 
@@ -100,7 +100,8 @@ def row_source(
     text = (
         '#include "rows/tile_kernel.h"\n'
         f"constexpr gemmsim::rows::TileConfig kConfig{{{', '.join(fields)}}};\n"
-        f'extern "C" __global__ void __launch_bounds__({_THREADS}) gemmsim_kernel(const gemmsim::rows::TileArgs args) {{\n'
+        f'extern "C" __global__ void __launch_bounds__({_THREADS}) '
+        "gemmsim_kernel(const gemmsim::rows::TileArgs args) {\n"
         "    gemmsim::rows::tile_body<kConfig>(args, threadIdx.x, blockIdx.x);\n"
         "}\n"
     )
