@@ -51,10 +51,12 @@ if TYPE_CHECKING:
     from .functional import qpow as qpow
     from .functional import qrelu as qrelu
     from .functional import qrmsnorm as qrmsnorm
+    from .functional import qsigmoid as qsigmoid
     from .functional import qsilu as qsilu
     from .functional import qsoftmax as qsoftmax
     from .functional import qsqrt as qsqrt
     from .functional import qsum as qsum
+    from .functional import qtanh as qtanh
     from .ops import DeviceError as DeviceError
     from .ops import DTypeError as DTypeError
     from .ops import GradError as GradError
@@ -121,10 +123,12 @@ _NAMES = {
         "qpow",
         "qrelu",
         "qrmsnorm",
+        "qsigmoid",
         "qsilu",
         "qsoftmax",
         "qsqrt",
         "qsum",
+        "qtanh",
     ),
     "ops": (
         "DTypeError",
@@ -217,10 +221,12 @@ __all__ = [
     "qpow",
     "qrelu",
     "qrmsnorm",
+    "qsigmoid",
     "qsilu",
     "qsoftmax",
     "qsqrt",
     "qsum",
+    "qtanh",
     "quantize",
     "quantizer",
     "reference",

@@ -15,6 +15,12 @@ if TYPE_CHECKING:
     from .ops.activations import qsilu as qsilu
     from .ops.attention import qattention as qattention
     from .ops.batchnorm import qbatchnorm as qbatchnorm
+    from .ops.convolution import qconv1d as qconv1d
+    from .ops.convolution import qconv2d as qconv2d
+    from .ops.convolution import qconv3d as qconv3d
+    from .ops.convolution import qconv_transpose1d as qconv_transpose1d
+    from .ops.convolution import qconv_transpose2d as qconv_transpose2d
+    from .ops.convolution import qconv_transpose3d as qconv_transpose3d
     from .ops.elementwise import qadd as qadd
     from .ops.elementwise import qdiv as qdiv
     from .ops.elementwise import qmean as qmean
@@ -24,6 +30,11 @@ if TYPE_CHECKING:
     from .ops.elementwise import qsqrt as qsqrt
     from .ops.elementwise import qsum as qsum
     from .ops.embedding import qembedding as qembedding
+    from .ops.gates import qsigmoid as qsigmoid
+    from .ops.gates import qtanh as qtanh
+    from .ops.linear import qlinear as qlinear
+    from .ops.matmul import qmatmul as qmatmul
+    from .ops.matmul import qmm as qmm
     from .ops.normalization import qgroupnorm as qgroupnorm
     from .ops.normalization import qlayernorm as qlayernorm
     from .ops.normalization import qrmsnorm as qrmsnorm
@@ -43,20 +54,31 @@ _HOME = {
     "qavgpool2d": "pooling",
     "qavgpool3d": "pooling",
     "qbatchnorm": "batchnorm",
+    "qconv1d": "convolution",
+    "qconv2d": "convolution",
+    "qconv3d": "convolution",
+    "qconv_transpose1d": "convolution",
+    "qconv_transpose2d": "convolution",
+    "qconv_transpose3d": "convolution",
     "qdiv": "elementwise",
     "qembedding": "embedding",
     "qgelu": "activations",
     "qgroupnorm": "normalization",
     "qlayernorm": "normalization",
+    "qlinear": "linear",
+    "qmatmul": "matmul",
     "qmean": "elementwise",
+    "qmm": "matmul",
     "qmul": "elementwise",
     "qpow": "elementwise",
     "qrelu": "elementwise",
     "qrmsnorm": "normalization",
+    "qsigmoid": "gates",
     "qsilu": "activations",
     "qsoftmax": "softmax",
     "qsqrt": "elementwise",
     "qsum": "elementwise",
+    "qtanh": "gates",
 }
 
 __all__ = [
@@ -68,20 +90,31 @@ __all__ = [
     "qavgpool2d",
     "qavgpool3d",
     "qbatchnorm",
+    "qconv1d",
+    "qconv2d",
+    "qconv3d",
+    "qconv_transpose1d",
+    "qconv_transpose2d",
+    "qconv_transpose3d",
     "qdiv",
     "qembedding",
     "qgelu",
     "qgroupnorm",
     "qlayernorm",
+    "qlinear",
+    "qmatmul",
     "qmean",
+    "qmm",
     "qmul",
     "qpow",
     "qrelu",
     "qrmsnorm",
+    "qsigmoid",
     "qsilu",
     "qsoftmax",
     "qsqrt",
     "qsum",
+    "qtanh",
 ]
 
 

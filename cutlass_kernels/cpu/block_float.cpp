@@ -2,27 +2,18 @@
 // Compiled once per ISA.
 #include <math.h>
 #include "block_float.h"
-#include "elementwise.h"
+#include "block_steps.h"
 #include "stream_floats.h"
 
 namespace gemmsim { namespace NS {
 
 constexpr int64_t PIECE = 2048;
-// Exponent of a block without finite elements other than zero: the largest of the 8-bit exponents.
-constexpr int NO_EXPONENT = 127;
 
 // 2^-q and 2^q with q the exponent of the block's step, each as a product of two, since float64's range is twice as wide
 // as its largest power.
 struct Step {
     double up[2], down[2], lo, hi;
 };
-
-static double power(int e) { return double_of((uint64_t)(1023 + e) << 52); }
-
-static int exponent_of(uint64_t largest) {
-    if (largest >> 52) return (int)(largest >> 52) - 1023;
-    return largest ? 63 - __builtin_clzll(largest) - 1074 : NO_EXPONENT;
-}
 
 static Step step_of(const BlockFloatArgs& a, uint64_t largest) {
     const int e = exponent_of(largest), q = e + 2 - a.bits, half = q / 2;
@@ -34,39 +25,6 @@ static Step step_of(const BlockFloatArgs& a, uint64_t largest) {
     s.hi = (double)((1ll << (a.bits - 1)) - 1);
     s.lo = -s.hi - (a.flags & LOWEST_CODE ? 1 : 0);
     return s;
-}
-
-// N: the length, where it is known when this is compiled, else 0.
-template <class C, int N = 0> INL uint64_t largest_of(const typename C::T* x, int64_t n) {
-    typename C::I most = 0;
-    for (int64_t i = 0; i < (N ? N : n); ++i) {
-        typename C::U u;
-        memcpy(&u, x + i, sizeof u);
-        const typename C::I mag = (typename C::I)(u & ~C::SIGN), finite = mag < (typename C::I)C::EXP ? mag : 0;
-        most = finite > most ? finite : most;
-    }
-    typename C::T value;
-    memcpy(&value, &most, sizeof value);
-    return bits_of((double)value);
-}
-
-INL double nearest(double t) {  // |t| < 2^51
-    const double magic = 0x1.8p52;
-    return (t + magic) - magic;
-}
-
-// Whether |t| = |w| + f goes up from its whole part w; `rest`: there is a fraction, perhaps too small for t to show.
-template <int MODE> INL bool goes_up(double v, double w, double f, bool rest, double scale, double R) {
-    if (MODE == RNA) return f >= 0.5;
-    if (MODE == RND) return v < 0 ? f >= 0.5 : f > 0.5;
-    if (MODE == RNU) return v > 0 ? f >= 0.5 : f > 0.5;
-    if (MODE == RU) return rest && v > 0;
-    if (MODE == RD) return rest && v < 0;
-    if (MODE == RO) return rest && nearest(w * 0.5) == w * 0.5;
-    if (MODE == SR) return floor(f * scale) + R >= scale;
-    if (MODE == SRB) return floor(f * scale * 2) + 2 * R + 1 >= 2 * scale;
-    if (MODE == SRC) return nearest(f * scale) + R >= scale;
-    return false;
 }
 
 template <class C, int MODE> static void round_block(const typename C::T* x, typename C::T* y, int64_t n, const Step& s, int flags, int rbits, const typename C::U* draws) {
@@ -115,15 +73,16 @@ template <class C> static void round_any(const BlockFloatArgs& a, const typename
 // that number is finite, the step a number, and |x| at most 2^22 steps.
 template <int N> INL bool round_in_floats(const float* x, float* y, int64_t n, const BlockFloatArgs& a, uint64_t largest) {
     const int q = exponent_of(largest) + 2 - a.bits;
-    if (q < -149 || q > 103 || a.bits > 22 || a.mode != RNE || (a.flags & KEEP_INFINITY)) return false;
+    if (q < -149 || q > 103 || a.bits > 22 || a.mode != RNE) return false;
     const float step = (float)power(q), magic = (float)(power(q) * 0x1.8p23);
     const float hi = (float)((1 << (a.bits - 1)) - 1) * step, lo = (a.flags & LOWEST_CODE ? -step : 0.0f) - hi;
-    const float nan = float_from(C32::NAN_BITS);
+    const float nan = float_from(C32::NAN_BITS), kept = a.flags & KEEP_INFINITY ? (float)INFINITY : nan;
     for (int64_t i = 0; i < (N ? N : n); ++i) {
         const float v = x[i];
         float r = (v + magic) - magic;
         r = r > hi ? hi : r;
         r = r < lo ? lo : r;
+        r = fabsf(v) == kept ? v : r;
         y[i] = v == v ? r : nan;
     }
     return true;
@@ -151,8 +110,6 @@ static int64_t round_usual(const float* x, float* y, int64_t n, const BlockFloat
 static int64_t round_usual(const double*, double*, int64_t, const BlockFloatArgs&, const C64::U*) { return 0; }
 static bool round_floats(const float* x, float* y, int64_t n, const BlockFloatArgs& a, uint64_t largest) { return round_in_floats<0>(x, y, n, a, largest); }
 static bool round_floats(const double*, double*, int64_t, const BlockFloatArgs&, uint64_t) { return false; }
-
-static int64_t bytes_of(int dtype) { return dtype == F64 ? 8 : dtype == F32 ? 4 : 2; }
 
 // One piece of a run in the carrier C: loaded, rounded, stored. The elements stay in `values` between the passes.
 template <class C> struct Piece {

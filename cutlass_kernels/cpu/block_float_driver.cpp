@@ -15,6 +15,15 @@ static const BlockFloatIsa* functions() {
     return block_float_baseline();
 }
 
+static ScaledBlocks scaled_function() {
+#if defined(GEMMSIM_X86)
+    const char* name = gemmsim_isa();
+    if (!strcmp(name, "avx512")) return scaled_blocks_avx512();
+    if (!strcmp(name, "avx2")) return scaled_blocks_avx2();
+#endif
+    return scaled_blocks_baseline();
+}
+
 static int64_t size_of(int dtype) { return dtype == F64 ? 8 : dtype == F32 ? 4 : 2; }
 
 // Tasks are pieces of runs along the last dimension; neighbours in the outer dimensions follow each other, so that the
@@ -93,11 +102,12 @@ static int run_block_float(const BlockFloatArgs& a) {
     const BlockFloatIsa& isa = *functions();
     const int threads = tasks.elements() < (1 << 16) ? 1 : a.threads;
     if (!a.block) return run_groups(tasks, isa, threads);
+    const ScaledBlocks blocks = a.kind == SHARED_EXPONENT ? isa.blocks : scaled_function();
 #pragma omp parallel num_threads(threads) if (threads > 1)
     {
         const FloatState state;
 #pragma omp for schedule(static)
-        for (int64_t task = 0; task < tasks.count(); ++task) isa.blocks(a, tasks.run(task));
+        for (int64_t task = 0; task < tasks.count(); ++task) blocks(a, tasks.run(task));
     }
     return 0;
 }

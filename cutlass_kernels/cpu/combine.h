@@ -4,16 +4,22 @@
 
 namespace gemmsim { namespace NS {
 
+// Totals may be infinite where runs overflowed: the magic number leaves them as they are, splitting would make them NaN.
+template <class C, int KIND> INL typename C::V round_total(typename C::V s, const Const<C>& k) {
+    if constexpr (KIND == SUB) return round_magic<C, true>(s, k);
+    else return round_to<C, KIND>(s, k, (typename C::VU){});
+}
+
 template <class C, int KIND, bool ODD> static void combine_loop(typename C::T* s, const typename C::T* t, int64_t n, const Cast& cast) {
     typedef typename C::V V;
     const Const<C> k = Const<C>::make(cast);
     for (int64_t i = 0; i < n; i += C::L) {
         const V x = load<V>(s + i), y = load<V>(t + i);
-        store(s + i, round_to<C, KIND>(ODD ? add_odd<C>(x, y) : x + y, k, (typename C::VU){}));
+        store(s + i, round_total<C, KIND>(ODD ? add_odd<C>(x, y) : x + y, k));
     }
 }
 
-// n is a multiple of the vector's lanes; `kind` NONE, PLAIN, SUB or GENERAL.
+// n is a multiple of the vector's lanes; `kind` NONE, SUB or GENERAL.
 template <class C> static void combine_kind(void* s, const void* t, int64_t n, const Cast& cast, int kind, bool odd) {
     typedef typename C::T T;
     if (kind == NONE) return combine_loop<C, NONE, false>((T*)s, (const T*)t, n, cast);

@@ -1,6 +1,6 @@
 // Row operations of one ISA: rows gathered into lanes, the bodies of rows/*.h, results put back.
 #include "rows_lanes.h"
-#include "rows.h"
+#include "rows_narrow.h"
 #include "rows/norm.h"
 #include "rows/softmax.h"
 
@@ -144,6 +144,17 @@ static bool vector_way(rows::Step& s) {
     return true;
 }
 
+// Rows in doubles but for those that floats can do.
+static void run_groups(const VectorLanes& lanes, const RowArgs& a, int64_t first, int64_t count, char* work) {
+    NarrowSteps narrow;
+    narrow_steps(a, &narrow);
+    if (!narrow.can) return run_rows(lanes, a, first, count, work);
+    for (int64_t i = 0; i < count; i += C32::L) {
+        const int live = (int)(count - i < (int64_t)C32::L ? count - i : (int64_t)C32::L);
+        if (!narrow_group(a, narrow, lanes, first + i, live, work)) run_rows(lanes, a, first + i, live, work);
+    }
+}
+
 static void run(const RowArgs& a, int64_t first, int64_t count, char* work) {
     rows::Step steps[ROW_STEPS];
     Const<C64> consts[ROW_STEPS];
@@ -157,7 +168,7 @@ static void run(const RowArgs& a, int64_t first, int64_t count, char* work) {
     if (vector) {
         const VectorLanes lanes = {steps, consts, a.seed, 0, 0};
         if (a.op == ROW_MAP) run_map(lanes, a, first, count);
-        else run_rows(lanes, a, first, count, work);
+        else run_groups(lanes, a, first, count, work);
     } else {
         const ScalarLanes lanes = {steps, a.seed, 0, 0};
         if (a.op == ROW_MAP) run_map(lanes, a, first, count);

@@ -30,10 +30,16 @@ struct RowWork {
     }
 };
 
+// Full vectors of 16 floats if every thread gets some; half ones, of 8 doubles, if not.
+static int64_t rows_per_task(const RowArgs& a) {
+    if (a.rows < 16 * (int64_t)a.threads) return a.threads > 1 ? 8 : 16;
+    return a.rows >= 64 * (int64_t)a.threads ? 64 : 16;
+}
+
 static int run_row_tasks(const RowArgs& a) {
     if (a.rows == 0) return 0;
     const RowFn fn = row_kernel();
-    const int64_t per = a.op == ROW_MAP ? 4096 : 8, tasks = (a.rows + per - 1) / per;
+    const int64_t per = a.op == ROW_MAP ? 4096 : rows_per_task(a), tasks = (a.rows + per - 1) / per;
     const int threads = a.rows * a.cols < (1 << 13) || tasks == 1 ? 1 : a.threads;
     int status = 0;
 #pragma omp parallel num_threads(threads) if (threads > 1)

@@ -102,6 +102,8 @@ struct VectorLanes {
         const V q = root_of(a);
         return round(to_odd(q, vfma(negate(q), q, a)), step, k);
     }
+    V add_number(V a, double b, int step) const { return add(a, splat(b), step, 0); }
+    V div_once(V a, V b, int step) const { return div(a, b, step, 0); }
     __attribute__((noinline)) V undecided(VI which, V y, int f, V a, V b, int step, int64_t k) const {
         const rows::Step& s = steps[step];
         for (int i = 0; i < COUNT; ++i)

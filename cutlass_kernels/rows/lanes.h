@@ -71,6 +71,9 @@ struct ScalarLanes {
         if (a < 0) return canonical_nan();
         return rounded(SQRT, a, 0, s.cast, draw(s, k));
     }
+    // Steps that a row has once
+    GEMMSIM_HD V add_number(V a, double b, int step) const { return add(a, b, step, 0); }
+    GEMMSIM_HD V div_once(V a, V b, int step) const { return div(a, b, step, 0); }
     GEMMSIM_HD V function(int f, V a, V b, int step, int64_t k) const { return function_step(f, a, b, steps[step].cast, draw(steps[step], k)); }
     GEMMSIM_HD V round(V a, int step, int64_t k) const { return round_value(a, steps[step].cast, draw(steps[step], k)); }
 };

@@ -19,15 +19,15 @@ template <class L> GEMMSIM_HD void norm_row(const L& lanes, NormRow<typename L::
     typedef typename L::V V;
     const V count = L::splat((double)cols);
     r.mean = L::splat(0.0);
-    if (r.centered) r.mean = lanes.div(ordered_sum(lanes, cols, order, MEAN_SUM, [&](int64_t k) { return r.x[k]; }), count, MEAN, 0);
+    if (r.centered) r.mean = lanes.div_once(ordered_sum(lanes, cols, order, MEAN_SUM, [&](int64_t k) { return r.x[k]; }), count, MEAN);
     const V down = L::negate(r.mean);
     const V total = ordered_sum(lanes, cols, order, VAR_SUM, [&](int64_t k) {
         const V s = r.centered ? lanes.add(r.x[k], down, CENTER, k) : r.x[k];
         return lanes.mul(s, s, SQUARE, k);
     });
-    const V var = lanes.div(total, count, VAR, 0);
-    const V std = lanes.root(lanes.add(var, L::splat(r.eps), EPS, 0), ROOT, 0);
-    r.rstd = lanes.div(L::splat(1.0), std, INVERSE, 0);
+    const V var = lanes.div_once(total, count, VAR);
+    const V std = lanes.root(lanes.add_number(var, r.eps, EPS), ROOT, 0);
+    r.rstd = lanes.div_once(L::splat(1.0), std, INVERSE);
     for (int64_t k = 0; k < cols; ++k) {
         V y = lanes.div(r.centered ? lanes.add(r.x[k], down, CENTER, k) : r.x[k], std, SCALED, k);
         if (r.weight) y = lanes.mul(r.weight[k], y, WEIGHTED, k);
@@ -48,8 +48,8 @@ template <class L> GEMMSIM_HD void norm_grad_row(const L& lanes, NormGradRow<typ
     const auto n = [&](int64_t k) { return r.weight ? lanes.mul(r.weight[k], r.g[k], G_WEIGHT, k) : r.g[k]; };
     for (int64_t k = 0; k < cols; ++k) r.dx[k] = lanes.mul(r.centered ? lanes.add(r.x[k], down, G_CENTER, k) : r.x[k], r.rstd, G_HAT, k);
     V s1 = L::splat(0.0);
-    if (r.centered) s1 = L::negate(lanes.div(ordered_sum(lanes, cols, order, G_SUM1, n), count, G_MEAN1, 0));
-    const V s2 = lanes.div(ordered_sum(lanes, cols, order, G_SUM2, [&](int64_t k) { return lanes.mul(r.dx[k], n(k), G_PROD, k); }), count, G_MEAN2, 0);
+    if (r.centered) s1 = L::negate(lanes.div_once(ordered_sum(lanes, cols, order, G_SUM1, n), count, G_MEAN1));
+    const V s2 = lanes.div_once(ordered_sum(lanes, cols, order, G_SUM2, [&](int64_t k) { return lanes.mul(r.dx[k], n(k), G_PROD, k); }), count, G_MEAN2);
     for (int64_t k = 0; k < cols; ++k) {
         const V hat = r.dx[k], first = r.centered ? lanes.add(n(k), s1, G_DIFF1, k) : n(k);
         r.dx[k] = lanes.mul(lanes.add(first, L::negate(lanes.mul(hat, s2, G_SCALED, k)), G_DIFF2, k), r.rstd, G_OUT, k);

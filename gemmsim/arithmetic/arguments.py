@@ -12,20 +12,20 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, cast
 
 from ..formats import (
-    BlockFloatFormat,
+    TENSOR_FORMATS,
     BlockFormat,
     Cast,
     FloatFormat,
     FormatError,
     Rounding,
+    is_tensor_format_name,
     parse_block,
-    parse_block_float,
     parse_cast,
     parse_rounding,
     parse_scalar,
+    parse_tensor_format,
 )
 from ..formats.any_format import FORMATS
-from ..formats.block_float import is_block_float_name
 from ..formats.block_grammar import is_block_name
 from .errors import SpecFormatError, spec_error
 
@@ -91,6 +91,11 @@ def read_cast(value: object, owner: str, name: str) -> Cast:
         raise SpecFormatError(f"{owner}, {name}: {error}") from error
 
 
+_TENSOR_KINDS: dict[object, Any] = dict(
+    zip(("block_float", "finite_float", "scaled_block"), TENSOR_FORMATS, strict=True)
+)
+
+
 class CastKind(Kind):
     """A format with its rounding and overflow policy."""
 
@@ -104,12 +109,14 @@ class OperandKind(CastKind):
     def read(self, value: object, owner: str, name: str) -> Any:
         if isinstance(value, Mapping) and value.get("kind") == "block":
             read = BlockFormat.from_json
-        elif isinstance(value, BlockFormat) or (isinstance(value, str) and is_block_name(value)):
+        elif isinstance(value, BlockFormat) or (
+            isinstance(value, str) and is_block_name(value) and not is_tensor_format_name(value)
+        ):
             read = parse_block  # type: ignore[assignment]
-        elif isinstance(value, Mapping) and value.get("kind") == "block_float":
-            read = BlockFloatFormat.from_json  # type: ignore[assignment]
-        elif isinstance(value, BlockFloatFormat) or (isinstance(value, str) and is_block_float_name(value)):
-            read = parse_block_float  # type: ignore[assignment]
+        elif isinstance(value, Mapping) and value.get("kind") in _TENSOR_KINDS:
+            read = _TENSOR_KINDS[value["kind"]].from_json
+        elif isinstance(value, TENSOR_FORMATS) or (isinstance(value, str) and is_tensor_format_name(value)):
+            read = parse_tensor_format  # type: ignore[assignment]
         else:
             return super().read(value, owner, name)
         try:

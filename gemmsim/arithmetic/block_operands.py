@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from ..formats import BlockFloatFormat, BlockFormat, BlockMode, Cast, Sharing
+from ..formats import TENSOR_FORMATS, BlockFormat, BlockMode, Cast, Sharing, TensorFormat
 from .accumulator import Accumulator
 from .composite import Composite
 from .errors import spec_error
@@ -14,7 +14,7 @@ from .scaled import Scaled
 
 __all__ = ["check_block_operands", "group_size", "takes_scales"]
 
-Operand = Cast | BlockFormat | BlockFloatFormat | None
+Operand = Cast | BlockFormat | TensorFormat | None
 
 
 def takes_scales(accumulator: Accumulator) -> bool:
@@ -43,8 +43,8 @@ def check_block_operands(a: Operand, b: Operand, accumulator: Accumulator) -> No
             f"Name one, as in 'mxfp8_e4m3 : {accumulator}', or use chunked(...) for unscaled operands.",
         )
     for name, fmt in (("a", a), ("b", b)):
-        if isinstance(fmt, BlockFloatFormat):
-            _check_block_float(name, fmt, accumulator)
+        if isinstance(fmt, TENSOR_FORMATS):
+            _check_tensor_format(name, fmt, accumulator)
     if not blocks:
         return
     if isinstance(accumulator, Scaled):
@@ -57,18 +57,18 @@ def check_block_operands(a: Operand, b: Operand, accumulator: Accumulator) -> No
         raise _no_scales(accumulator, blocks)
 
 
-def _check_block_float(name: str, fmt: BlockFloatFormat, accumulator: Accumulator) -> None:
+def _check_tensor_format(name: str, fmt: TensorFormat, accumulator: Accumulator) -> None:
     """Its blocks lie along k, and its values are multiplied as they are."""
     if fmt.sharing is Sharing.INDEX or fmt.dim not in (-1, 0) or (fmt.sharing is Sharing.BLOCK and fmt.dim != -1):
         raise spec_error(
             f"GemmSpec: operand {name}={fmt}",
-            "bfp(bits,block_size), whose blocks lie along k in every product, or bfp(bits,tensor)",
+            "formats whose blocks lie along k in every product, as bfp(bits,block_size), or bfp(bits,tensor)",
             "Leave dim out; round with gemmsim.quantize beforehand for other dimensions.",
         )
     if takes_scales(accumulator) or accumulator.operand_casts is not None:
         raise spec_error(
             f"GemmSpec: operand {name}={fmt} with {accumulator}",
-            "block floating point with accumulators of any numbers",
+            "this format with accumulators of any numbers",
             "Choose another accumulator, as chunked(...), or a format that this one takes.",
         )
 

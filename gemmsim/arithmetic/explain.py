@@ -5,15 +5,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ..formats import (
+    TENSOR_FORMATS,
     Binary8Format,
     Binary8Policy,
-    BlockFloatFormat,
     BlockFormat,
     Cast,
     FixedFormat,
     FloatFormat,
     Overflow,
     Specials,
+    TensorFormat,
 )
 
 if TYPE_CHECKING:
@@ -77,14 +78,13 @@ def _operand_lines(spec: GemmSpec) -> list[tuple[str, str]]:
     return [("operand a", _operand_words(spec.a)), ("operand b", _operand_words(spec.b)), *_block_lines(spec)]
 
 
-def _operand_words(step: Cast | BlockFormat | BlockFloatFormat | None) -> str:
+def _operand_words(step: Cast | BlockFormat | TensorFormat | None) -> str:
     if step is None:
         return "as given"
     if isinstance(step, Cast):
         return f"rounded to {cast_words(step)}"
-    if isinstance(step, BlockFloatFormat):
-        shared = f"{step.block_size} terms along k" if step.block_size else "the whole operand"
-        return f"in {step}: integers of {step.bits} bits, one exponent for {shared}, {step.rounding.describe()}"
+    if isinstance(step, TENSOR_FORMATS):
+        return step.words()
     return f"in {step}: blocks of {step.block_size} {step.element} along k with a {step.scale} scale"
 
 

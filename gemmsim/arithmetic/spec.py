@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
-from ..formats import FP32, BlockFloatFormat, BlockFormat, Cast, FixedFormat, Format
+from ..formats import FP32, TENSOR_FORMATS, BlockFormat, Cast, FixedFormat, Format, TensorFormat
 from ..formats.any_format import FORMATS
 from .accumulator import Accumulator
 from .arguments import ACCUMULATOR, CAST, OPERAND, optional
@@ -24,7 +24,7 @@ ARITHMETICS = ("exact", "fp32")
 
 _OPTIONAL_CAST = optional(CAST)
 _OPTIONAL_OPERAND = optional(OPERAND)
-_BLOCKS = (BlockFormat, BlockFloatFormat)
+_BLOCKS = (BlockFormat, *TENSOR_FORMATS)
 _FIELDS = ("a", "b", "product", "accumulator", "out", "arithmetic")
 #: Parsed strings; emptied when full. Strings that vary without end (a seed in each) must not grow it for ever.
 _PARSED: dict[str, GemmSpec] = {}
@@ -55,8 +55,8 @@ class GemmSpec:
         SpecError: for fields that name nothing or contradict each other; unknown names come with the nearest ones.
     """
 
-    a: Cast | BlockFormat | BlockFloatFormat | None = None
-    b: Cast | BlockFormat | BlockFloatFormat | None = None
+    a: Cast | BlockFormat | TensorFormat | None = None
+    b: Cast | BlockFormat | TensorFormat | None = None
     product: Cast | None = None
     accumulator: Accumulator = Sequential(Cast(FP32))
     out: Cast | None = None
@@ -120,7 +120,7 @@ class GemmSpec:
                 )
 
     def _is_stochastic(self) -> bool:
-        blocks = any(isinstance(fmt, BlockFloatFormat) and fmt.is_stochastic for fmt in (self.a, self.b))
+        blocks = any(isinstance(fmt, TENSOR_FORMATS) and fmt.is_stochastic for fmt in (self.a, self.b))
         return blocks or any(step.is_stochastic for step in self.casts())
 
     # Questions

@@ -6,6 +6,7 @@ from rich.table import Table
 
 from gemmsim.formats import (
     NAMED,
+    TENSOR_FORMATS,
     BlockFloatFormat,
     BlockFormat,
     FixedFormat,
@@ -46,13 +47,15 @@ def show_format(name: str, *, codes: bool) -> None:
     if isinstance(fmt, BlockFormat):
         _show_block(fmt, codes=codes)
         return
-    if isinstance(fmt, BlockFloatFormat):
+    if isinstance(fmt, TENSOR_FORMATS):
         say(f"  {fmt!r}")
         if codes:
-            raise FormatError(
-                f"--codes for {fmt}; allowed: formats of single numbers.\n  Its elements are integers from "
-                f"{fmt.min_code} to {fmt.max_code}, times the step of their block."
-            )
+            what = "Its elements follow from its shorthand."
+            if isinstance(fmt, BlockFloatFormat):
+                what = (
+                    f"Its elements are integers from {fmt.min_code} to {fmt.max_code}, times the step of their block."
+                )
+            raise FormatError(f"--codes for {fmt}; allowed: formats of single numbers.\n  {what}")
         return
     others = aliases(fmt)
     if others:

@@ -9,6 +9,9 @@ from importlib import import_module
 from typing import Any
 
 _SYSTEMS = (
+    "dmx",
+    "qtorch",
+    "microxcaling",
     "modelopt",
     "mptorch",
     "torchao",
@@ -16,6 +19,9 @@ _SYSTEMS = (
 )
 
 __all__ = [
+    "dmx",
+    "qtorch",
+    "microxcaling",
     "modelopt",
     "mptorch",
     "torchao",

@@ -12,6 +12,7 @@ from .block_float import BlockFloatFormat, Sharing, parse_block_float
 from .block_grammar import BLOCK_NAMES, parse_block
 from .cast import Cast, parse_cast
 from .errors import FormatError
+from .finite_float import FiniteFloatFormat
 from .fixed_format import FixedFormat
 from .float_format import FloatFormat
 from .named import (
@@ -46,6 +47,8 @@ from .named import (
 from .p3109 import binary_format
 from .registry import AnyFormat, aliases, names, parse, parse_scalar, register
 from .rounding import Overflow, Rounding, RoundingMode, parse_overflow, parse_rounding
+from .scaled_block import ScaledBlockFormat
+from .shorthand import TENSOR_FORMATS, TensorFormat, is_tensor_format_name, parse_tensor_format
 from .specials import Specials
 from .supernormal import PowerTie, SupernormalFormat
 
@@ -72,6 +75,7 @@ __all__ = [
     "INT4",
     "INT8",
     "NAMED",
+    "TENSOR_FORMATS",
     "TF32",
     "UE4M3",
     "UINT4",
@@ -84,6 +88,7 @@ __all__ = [
     "BlockFormat",
     "BlockMode",
     "Cast",
+    "FiniteFloatFormat",
     "FixedFormat",
     "FloatFormat",
     "Format",
@@ -94,12 +99,15 @@ __all__ = [
     "Rounding",
     "RoundingMode",
     "ScaleRule",
+    "ScaledBlockFormat",
     "Sharing",
     "Specials",
     "SupernormalFormat",
+    "TensorFormat",
     "aliases",
     "binary_format",
     "format_from_json",
+    "is_tensor_format_name",
     "names",
     "parse",
     "parse_block",
@@ -108,5 +116,6 @@ __all__ = [
     "parse_overflow",
     "parse_rounding",
     "parse_scalar",
+    "parse_tensor_format",
     "register",
 ]

@@ -144,6 +144,11 @@ class BlockFloatFormat:
         ]
         return "\n".join(lines)
 
+    def words(self) -> str:
+        """As an operand, in half a line."""
+        shared = f"{self.block_size} terms along k" if self.block_size else "the whole operand"
+        return f"in {self}: integers of {self.bits} bits, one exponent for {shared}, {self.rounding.describe()}"
+
     def to_json(self) -> dict[str, object]:
         """Plain dictionary; ``from_json`` reads it back."""
         return {

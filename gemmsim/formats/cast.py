@@ -11,6 +11,7 @@ from .any_format import FORMATS, Format, format_from_json
 from .binary8 import Binary8Format
 from .errors import format_error, suggestion
 from .json_fields import json_fields
+from .naming import is_shorthand
 from .registry import parse_scalar
 from .rounding import (
     Overflow,
@@ -127,6 +128,11 @@ def parse_cast(text: str | Format | Cast) -> Cast:
         return text
     if isinstance(text, FORMATS):
         return Cast(text)
+    if isinstance(text, str) and is_shorthand(text):
+        from .shorthand import parse_shorthand
+
+        found = parse_shorthand(text)
+        return found if isinstance(found, Cast) else Cast(parse_scalar(text))  # raises
     if not isinstance(text, str):
         raise format_error(
             f"cast {text!r} of type {type(text).__name__}", "a name, a format or a Cast", "Try 'e4m3/sat'."

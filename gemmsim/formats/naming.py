@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 from .specials import Specials
@@ -9,7 +10,17 @@ from .specials import Specials
 if TYPE_CHECKING:
     from .float_format import FloatFormat
 
-__all__ = ["MAX_EXPONENT_BITS", "MAX_TRAILING_BITS", "PLAIN_SPECIALS", "default_bias", "float_name", "plain_specials"]
+__all__ = [
+    "MAX_EXPONENT_BITS",
+    "MAX_TRAILING_BITS",
+    "PLAIN_SPECIALS",
+    "default_bias",
+    "float_name",
+    "is_shorthand",
+    "plain_specials",
+]
+
+_SHORTHAND = re.compile(r"\s*(XP\[|FP\[|BFP\[|SBFP<|MXFP[0-9]+\[|MXINT[0-9]+\{)", re.IGNORECASE)
 
 #: Bounds of X and Y in eXmY: e11m52 is float64.
 MAX_EXPONENT_BITS, MAX_TRAILING_BITS = 11, 52
@@ -68,3 +79,8 @@ def _long_name(fmt: FloatFormat) -> str:
     fields += [] if fmt.specials is Specials.IEEE else [f"specials={fmt.specials.value}"]
     fields += [] if fmt.signed else ["unsigned"]
     return f"float({','.join(fields)})"
+
+
+def is_shorthand(text: str) -> bool:
+    """Whether ``text`` starts as d-Matrix's shorthand names do."""
+    return _SHORTHAND.match(text) is not None

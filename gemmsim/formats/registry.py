@@ -5,18 +5,22 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 from functools import lru_cache
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from .any_format import FORMATS, Format
 from .binary8 import Binary8Format
 from .block import BlockFormat
-from .block_float import BlockFloatFormat, is_block_float_name, parse_block_float
+from .block_float import is_block_float_name, parse_block_float
 from .block_grammar import BLOCK_NAMES, is_block_name, parse_block
 from .errors import FormatError, format_error, suggestion
 from .float_format import FloatFormat
 from .grammar import PATTERNS, parse_pattern
 from .named import NAMED
+from .naming import is_shorthand
 from .rounding import is_overflow_name, is_rounding_name
+
+if TYPE_CHECKING:
+    from .shorthand import TensorFormat
 
 __all__ = ["AnyFormat", "aliases", "names", "parse", "parse_scalar", "register"]
 
@@ -75,7 +79,7 @@ def register(name: str, fmt: Format) -> None:
 
 
 #: What ``parse`` gives.
-AnyFormat: TypeAlias = Format | BlockFormat | BlockFloatFormat
+AnyFormat: TypeAlias = "Format | BlockFormat | TensorFormat"
 
 
 def parse(text: str | AnyFormat) -> AnyFormat:
@@ -83,17 +87,43 @@ def parse(text: str | AnyFormat) -> AnyFormat:
 
     Case and spaces do not matter, and "torch.float16" is read as "float16". "/ftz" after a float drops its subnormals.
     Names of block formats ("mxfp8_e4m3", "nvfp4", "mx(e3m2)/b16") give a ``BlockFormat``, those of block floating point
-    ("bfp(8,16)", "bfp(8,tensor)/sr8") a ``BlockFloatFormat``.
+    ("bfp(8,16)", "bfp(8,tensor)/sr8") a ``BlockFloatFormat``. d-Matrix's shorthand ("BFP[8|8]{64}(SN)",
+    "FP[1|4|3,7](_N)", "SBFP<..><..>{16}", "MXFP8[E4M3]{32}", "XP[8,+4](CSN)") is read too.
 
     Raises:
         FormatError: for an unknown name (the nearest ones are suggested), for numbers that describe no format, and
             for a name with a rounding or overflow policy, which is a cast.
     """
+    if isinstance(text, str) and is_shorthand(text):
+        return _of_shorthand(text)
+    if isinstance(text, _tensor_formats()):
+        return text
     if isinstance(text, BlockFormat) or (isinstance(text, str) and is_block_name(text) and not _is_registered(text)):
         return parse_block(text)
-    if isinstance(text, BlockFloatFormat) or (isinstance(text, str) and is_block_float_name(text)):
+    if isinstance(text, str) and is_block_float_name(text):
         return parse_block_float(text)
-    return parse_scalar(text)
+    return parse_scalar(text)  # type: ignore[arg-type]  # tensors were read above
+
+
+def _tensor_formats() -> tuple[type[TensorFormat], ...]:
+    from .shorthand import TENSOR_FORMATS  # here: its scaled blocks contain casts, whose names are read here
+
+    return TENSOR_FORMATS
+
+
+def _of_shorthand(text: str) -> AnyFormat:
+    from .cast import Cast
+    from .rounding import Rounding
+    from .shorthand import parse_shorthand
+
+    found = parse_shorthand(text)
+    if not isinstance(found, Cast):
+        return found
+    if found.rounding != Rounding.RNE:
+        raise format_error(
+            f"format {text!r} with a rounding", "formats, rounded to nearest", "Use parse_cast for casts."
+        )
+    return found.format
 
 
 def _is_registered(text: str) -> bool:
@@ -108,7 +138,12 @@ def parse_scalar(text: str | Format) -> Format:
     """
     if isinstance(text, FORMATS):
         return text
-    if isinstance(text, BlockFloatFormat) or (isinstance(text, str) and is_block_float_name(text)):
+    if isinstance(text, str) and is_shorthand(text):
+        found = _of_shorthand(text)
+        if isinstance(found, FORMATS):
+            return found
+        text = found  # type: ignore[assignment]
+    if isinstance(text, _tensor_formats()) or (isinstance(text, str) and is_block_float_name(text)):
         raise format_error(
             f"format {str(text)!r} where single numbers are rounded",
             "formats of single numbers; the elements of a block share an exponent",

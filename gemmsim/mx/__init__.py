@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from .autograd import NoopFwToMXBw as NoopFwToMXBw
     from .autograd import ToMX as ToMX
     from .autograd import requantize as requantize
+    from .compare import compare_modes as compare_modes
     from .configs import MXAttentionConfig as MXAttentionConfig
     from .configs import MXInferenceConfig as MXInferenceConfig
     from .configs import MXLinearConfig as MXLinearConfig
@@ -67,6 +68,7 @@ _HOME = {
     "NVFP4Linear": "linear",
     "NoopFwToMXBw": "autograd",
     "ToMX": "autograd",
+    "compare_modes": "compare",
     "decode": "convert",
     "dequantize_mx": "tensor",
     "encode": "convert",
@@ -108,6 +110,7 @@ __all__ = [
     "NVFP4Linear",
     "NoopFwToMXBw",
     "ToMX",
+    "compare_modes",
     "decode",
     "dequantize_mx",
     "encode",

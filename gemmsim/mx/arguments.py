@@ -16,6 +16,7 @@ from gemmsim.ops.errors import DTypeError, ShapeError, message
 __all__ = [
     "PACKINGS",
     "BlockLike",
+    "block_constant",
     "block_key",
     "block_of",
     "check_codes",
@@ -36,6 +37,14 @@ PACKINGS = ("bytes", "lo_first", "hi_first", "dense")
 def block_of(text: BlockLike) -> BlockFormat:
     """The block format a string names; parsed once."""
     return parse_block(text)
+
+
+@torch.compiler.assume_constant_result
+def block_constant(fmt: BlockLike) -> BlockFormat:
+    """``block_of(fmt)`` with its name computed; a constant of compiled code, whose tracer looks into neither."""
+    meaning = block_of(fmt)
+    str(meaning)
+    return meaning
 
 
 @torch.compiler.assume_constant_result

@@ -15,7 +15,7 @@ from gemmsim.ops.memory import check_out
 
 from .arguments import (
     BlockLike,
-    block_of,
+    block_constant,
     check_codes,
     check_dim,
     check_packing,
@@ -41,7 +41,7 @@ def tensor_scale(x: Tensor, fmt: BlockLike) -> Tensor:
     NaN or infinity in ``x`` is in the result, and makes every block NaN. An empty ``x`` gives 1.
     Source: torchao ``per_tensor_amax_to_scale`` (which lets the result underflow to 0).
     """
-    meaning = block_of(fmt)
+    meaning = block_constant(fmt)
     check_float("mx.tensor_scale", "x", x)
     return tensor_scale_of(x, meaning)
 
@@ -78,7 +78,7 @@ def encode(
         ShapeError, OverlapError: for a ``dim``, packing or ``out`` that does not fit.
         GradError: for an ``x`` that requires grad in grad mode.
     """
-    meaning = block_of(fmt)
+    meaning = block_constant(fmt)
     where = _check_input("encode", x, dim)
     how = check_packing("mx.encode", meaning, packing)
     second = _second_scale("encode", meaning, tensor_scale, x.device, x)
@@ -120,7 +120,7 @@ def decode(
     Raises:
         FormatError, DTypeError, DeviceError, ShapeError, OverlapError: as ``encode``.
     """
-    meaning = block_of(fmt)
+    meaning = block_constant(fmt)
     codes, scales = encoded[0], encoded[1]
     check_codes("mx.decode", "codes", codes)
     where = check_dim("mx.decode", codes.dim(), dim)
@@ -164,7 +164,7 @@ def quantize(
 
     Arguments, special values and errors as ``encode`` and ``decode``; ``out`` may be ``x`` itself.
     """
-    meaning = block_of(fmt)
+    meaning = block_constant(fmt)
     where = _check_input("quantize", x, dim)
     if dtype is not None:
         check_out_dtype("mx.quantize", dtype)

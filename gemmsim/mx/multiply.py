@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from gemmsim.arithmetic import Accumulator, GemmSpec, SpecError
-from gemmsim.formats import BlockFloatFormat, BlockFormat, Cast, Format
+from gemmsim.formats import TENSOR_FORMATS, BlockFormat, Cast, Format, TensorFormat
 from gemmsim.ops import qmatmul
 from gemmsim.ops.checks import check_device, check_float, check_out_dtype
 from gemmsim.ops.errors import DTypeError, GradError, ShapeError, message
@@ -62,7 +62,7 @@ def matmul(
     spec = GemmSpec(formats[0], formats[1], accumulator=named.accumulator, out=named.out, arithmetic=named.arithmetic)
     if isinstance(a, Tensor) and isinstance(b, Tensor) and not (_knows_format(a) or _knows_format(b)):
         return qmatmul(a, b, spec, seed=seed, out_dtype=out_dtype)
-    if any(isinstance(fmt, BlockFloatFormat) for fmt in formats):
+    if any(isinstance(fmt, TENSOR_FORMATS) for fmt in formats):
         asked = f"mx.matmul: {spec} with an encoded operand"
         raise SpecError(message(asked, "block floating point beside plain tensors", "Decode the other operand."))
     left = _coded("a", a, formats[0], -1, _size(b, formats[1], -2))
@@ -80,8 +80,8 @@ class _Named(NamedTuple):
     """What the accumulator argument says: of a whole spec all of it, else the accumulator alone."""
 
     accumulator: Accumulator
-    a: Cast | BlockFormat | BlockFloatFormat | None = None
-    b: Cast | BlockFormat | BlockFloatFormat | None = None
+    a: Cast | BlockFormat | TensorFormat | None = None
+    b: Cast | BlockFormat | TensorFormat | None = None
     out: Cast | None = None
     arithmetic: str = "exact"
 

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Sequence
 
 from gemmsim.formats import (
-    BlockFloatFormat,
+    TENSOR_FORMATS,
     BlockFormat,
     FixedFormat,
     Format,
@@ -45,7 +45,7 @@ def element_of(fmt: str | Format | BlockFormat) -> Format:
         FormatError: for an unknown format, and for block floating point, whose elements are plain integers.
     """
     meaning = parse(fmt)
-    if isinstance(meaning, BlockFloatFormat):
+    if isinstance(meaning, TENSOR_FORMATS):
         return parse_scalar(str(meaning))  # raises
     return meaning.element if isinstance(meaning, BlockFormat) else meaning
 

@@ -26,6 +26,10 @@ if TYPE_CHECKING:
     from .linear import QLazyLinear as QLazyLinear
     from .linear import QLinear as QLinear
     from .quantizer import Quantizer as Quantizer
+    from .recurrent import QGRU as QGRU
+    from .recurrent import QLSTM as QLSTM
+    from .recurrent_cells import QGRUCell as QGRUCell
+    from .recurrent_cells import QLSTMCell as QLSTMCell
     from .rows import QGELU as QGELU
     from .rows import QAdaptiveAvgPool2d as QAdaptiveAvgPool2d
     from .rows import QAvgPool1d as QAvgPool1d
@@ -57,7 +61,11 @@ _HOME = {
     "QConvTranspose3d": "conv_transpose",
     "QEmbedding": "rows",
     "QGELU": "rows",
+    "QGRU": "recurrent",
+    "QGRUCell": "recurrent_cells",
     "QGroupNorm": "rows",
+    "QLSTM": "recurrent",
+    "QLSTMCell": "recurrent_cells",
     "QLayerNorm": "rows",
     "QLazyConv1d": "conv",
     "QLazyConv2d": "conv",
@@ -90,7 +98,11 @@ __all__ = [
     "QConvTranspose3d",
     "QEmbedding",
     "QGELU",
+    "QGRU",
+    "QGRUCell",
     "QGroupNorm",
+    "QLSTM",
+    "QLSTMCell",
     "QLayerNorm",
     "QLazyConv1d",
     "QLazyConv2d",

@@ -11,9 +11,10 @@ from gemmsim.arithmetic import SpecError
 
 from .checks import check_device, check_float
 from .errors import message
+from .once import differentiable_once
 from .row_formats import QGELUFormats, RowPlan
 from .row_library import row_map_op
-from .row_steps import cast_text, differentiable_once, finish, map_step, quantized
+from .row_steps import applied, cast_text, finish, map_step, quantized
 from .seeds import Stream
 
 __all__ = ["qgelu", "qsilu"]
@@ -90,7 +91,7 @@ class _Gated(torch.autograd.Function):
 def _gated(owner: str, x: Tensor, kind: str, formats: QGELUFormats) -> Tensor:
     check_float(owner, "x", x)
     check_device(owner, x, names="x")
-    result: Tensor = _Gated.apply(x, kind, formats.plan)[0]
+    result: Tensor = applied(_Gated, x, kind, formats.plan)[0]
     return result
 
 

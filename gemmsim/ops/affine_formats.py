@@ -11,12 +11,13 @@ from torch import Tensor
 
 from gemmsim.arithmetic import GemmSpec, Sequential, SpecError, SpecLike, UnsupportedSpec
 from gemmsim.formats import (
-    BlockFloatFormat,
+    TENSOR_FORMATS,
     BlockFormat,
     Cast,
     FixedFormat,
     Format,
     FormatError,
+    TensorFormat,
     parse_scalar,
 )
 from gemmsim.formats.any_format import FORMATS
@@ -263,7 +264,7 @@ def _fields(formats: QAffineFormats | type[QAffineFormats]) -> list[Field[Any]]:
 
 
 def _text(value: object) -> object:
-    return str(value) if isinstance(value, (GemmSpec, Cast, BlockFloatFormat, *FORMATS)) else value
+    return str(value) if isinstance(value, (GemmSpec, Cast, *TENSOR_FORMATS, *FORMATS)) else value
 
 
 def _integer(name: str, value: object) -> int:
@@ -311,7 +312,7 @@ def _read_quant(name: str, quant: Any, bits: int) -> Quant:
         return resolve_target(quant[0], quant[1], None, bits)
     if isinstance(quant, str):
         return target_of(quant)
-    if isinstance(quant, (Cast, BlockFloatFormat, *FORMATS)):
+    if isinstance(quant, (Cast, *TENSOR_FORMATS, *FORMATS)):
         return resolve_target(quant)
     if callable(quant):
         return quant
@@ -319,14 +320,14 @@ def _read_quant(name: str, quant: Any, bits: int) -> Quant:
     raise FormatError(message(f"QAffineFormats: {name}={quant!r}", allowed, "Try 'e4m3'."))
 
 
-def _operand(spec: GemmSpec | None, name: str) -> Cast | BlockFormat | BlockFloatFormat | None:
+def _operand(spec: GemmSpec | None, name: str) -> Cast | BlockFormat | TensorFormat | None:
     return None if spec is None else getattr(spec, name)
 
 
 @lru_cache(maxsize=4096)
 def _of_spec(spec: GemmSpec) -> QAffineFormats:
     # Block formats stay: their blocks lie along the contraction, which is another dimension in each product.
-    blocks = (BlockFormat, BlockFloatFormat)
+    blocks = (BlockFormat, *TENSOR_FORMATS)
     a, b = (fmt if isinstance(fmt, blocks) else None for fmt in (spec.a, spec.b))
     backward = replace(spec, a=a, b=b)
     # An accumulator that takes certain operands gets each in its own place: the gradient stands where the other was.

@@ -7,11 +7,11 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from . import acceleration, state
 from .errors import GradError, message
 from .library import matmul_op, matmul_with_operands_op, quantize_op
+from .once import differentiable_once
 from .plan import AffinePlan, Product, Step
 from .scaling import scale_by_power, scale_exponent
 from .seeds import Site, Stream
@@ -88,7 +88,7 @@ class AffineFunction(torch.autograd.Function):
         ctx.addend = None if addend is None else (addend.shape, addend.dtype)
 
     @staticmethod
-    @once_differentiable
+    @differentiable_once("qmatmul, qmm, qlinear")
     def backward(ctx: Any, grad: Tensor | None, *unused: Any) -> tuple[Tensor | None, ...]:
         """Gradients of a, b and the addend."""
         if grad is None:

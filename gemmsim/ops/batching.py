@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from gemmsim.formats import BlockFloatFormat, BlockFormat, Sharing
+from gemmsim.formats import TENSOR_FORMATS, BlockFloatFormat, BlockFormat, FiniteFloatFormat, Sharing, TensorFormat
 
 from . import kernels
 from .casts import target_of
@@ -72,7 +72,7 @@ def quantize(
 
     dim = in_dims[0]
     target = target_of(cast)
-    if isinstance(target, BlockFloatFormat):
+    if isinstance(target, TENSOR_FORMATS):
         return _quantize_blocks(info, dim, x, target, seed, stream), 0
     if not target.is_stochastic:
         return quantize_op(x, cast, None, site, stream, widen), dim  # type: ignore[return-value]
@@ -152,9 +152,7 @@ def count_overflows(
     return count_overflows_op(a, b, spec, seed), 0
 
 
-def _quantize_blocks(
-    info: Any, dim: int | None, x: Tensor, fmt: BlockFloatFormat, seed: int | None, stream: int
-) -> Tensor:
+def _quantize_blocks(info: Any, dim: int | None, x: Tensor, fmt: TensorFormat, seed: int | None, stream: int) -> Tensor:
     """Block floating point of each example, the examples in front."""
     from .library import quantize_op
 
@@ -168,9 +166,11 @@ def _quantize_blocks(
     return quantize_op(_front(x, dim), str(batched), seed, Site.QUANTIZE, stream)
 
 
-def _beside_examples(fmt: BlockFloatFormat) -> BlockFloatFormat | None:
+def _beside_examples(fmt: TensorFormat) -> TensorFormat | None:
     """``fmt`` for tensors with a dimension of examples in front; None: no format says that."""
-    if fmt.sharing is Sharing.TENSOR:
+    if isinstance(fmt, FiniteFloatFormat):
+        return fmt
+    if isinstance(fmt, BlockFloatFormat) and fmt.sharing is Sharing.TENSOR:
         return replace(fmt, sharing=Sharing.INDEX, dim=0)
     if fmt.sharing is Sharing.INDEX:
         return None
@@ -192,7 +192,7 @@ def _matmul_seed(info: Any, spec: str, seed: int | None) -> tuple[bool, int | No
 
 
 def _is_of_whole_tensor(fmt: object) -> bool:
-    if isinstance(fmt, BlockFloatFormat):
+    if isinstance(fmt, TENSOR_FORMATS) and not isinstance(fmt, FiniteFloatFormat):
         return fmt.sharing is Sharing.TENSOR
     return isinstance(fmt, BlockFormat) and fmt.tensor_scale
 

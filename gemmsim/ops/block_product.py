@@ -14,7 +14,16 @@ from gemmsim.arithmetic.block_operands import takes_scales
 from gemmsim.arithmetic.errors import UnsupportedSpec
 from gemmsim.arithmetic.hardware import Hardware
 from gemmsim.backends import cpu
-from gemmsim.formats import E8M0, BlockFloatFormat, BlockFormat, Cast, FloatFormat, Sharing
+from gemmsim.formats import (
+    E8M0,
+    TENSOR_FORMATS,
+    BlockFormat,
+    Cast,
+    FiniteFloatFormat,
+    FloatFormat,
+    Sharing,
+    TensorFormat,
+)
 
 from . import acceleration, block_gpu, kernels
 from .block_operands import BlockOperand, encode_operand
@@ -31,11 +40,12 @@ def operands_of(owner: str, a: Tensor, b: Tensor, spec: GemmSpec, seed: int = 0)
     """``a`` and ``b`` in the block formats that ``spec`` names, blocks along the contraction dimension."""
     left: Operand = encode_operand(owner, a, spec.a, -1) if isinstance(spec.a, BlockFormat) else a
     right: Operand = encode_operand(owner, b, spec.b, -2) if isinstance(spec.b, BlockFormat) else b
-    if isinstance(spec.a, BlockFloatFormat):
+    if isinstance(spec.a, TENSOR_FORMATS):
         left = kernels.quantize(a, spec.a, seed, Site.OPERAND_A)
-    if isinstance(spec.b, BlockFloatFormat):
-        by_block = spec.b.sharing is Sharing.BLOCK
-        right = kernels.quantize(b, replace(spec.b, dim=-2) if by_block else spec.b, seed, Site.OPERAND_B)
+    if isinstance(spec.b, TENSOR_FORMATS):
+        by_block = not isinstance(spec.b, FiniteFloatFormat) and spec.b.sharing is Sharing.BLOCK
+        fmt: TensorFormat = replace(spec.b, dim=-2) if by_block else spec.b  # type: ignore[arg-type]
+        right = kernels.quantize(b, fmt, seed, Site.OPERAND_B)
     return left, right
 
 

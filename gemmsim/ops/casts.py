@@ -9,18 +9,20 @@ from typing import TypeAlias
 import torch
 
 from gemmsim.formats import (
-    BlockFloatFormat,
+    TENSOR_FORMATS,
     Cast,
     FixedFormat,
     Format,
     FormatError,
     Rounding,
-    parse_block_float,
+    ScaledBlockFormat,
+    TensorFormat,
+    is_tensor_format_name,
     parse_cast,
     parse_overflow,
     parse_rounding,
+    parse_tensor_format,
 )
-from gemmsim.formats.block_float import is_block_float_name
 
 from .errors import message
 
@@ -42,8 +44,8 @@ __all__ = [
 CastLike: TypeAlias = str | Format | Cast
 RoundingLike: TypeAlias = str | Rounding
 #: What tensors are rounded to: numbers one by one, or blocks of them with a common exponent.
-Target: TypeAlias = Cast | BlockFloatFormat
-TargetLike: TypeAlias = CastLike | BlockFloatFormat
+Target: TypeAlias = Cast | TensorFormat
+TargetLike: TypeAlias = CastLike | TensorFormat
 
 #: Significand bits, exponent of the smallest subnormal and largest value of the storage dtypes.
 _DTYPES = {
@@ -80,8 +82,8 @@ def resolve_cast(fmt: CastLike, rounding: RoundingLike | None = None, overflow: 
 
 @lru_cache(maxsize=4096)
 def target_of(text: str) -> Target:
-    """The cast, or the block floating point format, that a string names; parsed once."""
-    return parse_block_float(text) if is_block_float_name(text) else parse_cast(text)
+    """The cast, or the format of tensors, that a string names; parsed once."""
+    return parse_tensor_format(text) if is_tensor_format_name(text) else parse_cast(text)
 
 
 def resolve_target(
@@ -93,15 +95,17 @@ def resolve_target(
         FormatError: as ``resolve_cast``, and for an overflow policy with block floating point, which clamps.
     """
     found = target_of(fmt) if isinstance(fmt, str) else fmt
-    if not isinstance(found, BlockFloatFormat):
+    if not isinstance(found, TENSOR_FORMATS):
         return resolve_cast(found, rounding, overflow, bits)
     if overflow is not None:
         asked = f"overflow={overflow!r} with {found}"
         do = "Leave it out; bfp(...,inf) keeps infinities."
-        raise FormatError(message(asked, "no overflow policy: block floating point clamps", do))
+        raise FormatError(message(asked, "no overflow policy: formats of tensors have their own", do))
     chosen = found.rounding if rounding is None else parse_rounding(rounding)
     if bits and chosen.is_stochastic:
         chosen = Rounding(chosen.mode, bits)
+    if isinstance(found, ScaledBlockFormat):
+        return replace(found, element=replace(found.element, rounding=chosen))
     return replace(found, rounding=chosen)
 
 
@@ -132,4 +136,4 @@ def carrier_dtype(fmt: Format, dtype: torch.dtype) -> torch.dtype:
 
 def target_dtype(target: Target, dtype: torch.dtype) -> torch.dtype:
     """``carrier_dtype`` of a cast; blocks of numbers of ``dtype`` fit it, since they are rounded to fewer bits."""
-    return dtype if isinstance(target, BlockFloatFormat) else carrier_dtype(target.format, dtype)
+    return dtype if isinstance(target, TENSOR_FORMATS) else carrier_dtype(target.format, dtype)

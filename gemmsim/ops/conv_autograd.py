@@ -6,13 +6,13 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from . import acceleration
 from .autograd import add_exponents, quantize_step, work_dtype
 from .conv_library import conv_op, conv_weight_op, conv_with_operands_op
 from .conv_native import native_conv, native_weight
 from .library import matmul_op
+from .once import differentiable_once
 from .plan import AffinePlan, Product
 from .scaling import scale_by_power, scale_exponent
 from .seeds import Stream
@@ -84,7 +84,7 @@ class ConvFunction(torch.autograd.Function):
         ctx.dtypes = (x.dtype, weight.dtype, None if bias is None else bias.dtype)
 
     @staticmethod
-    @once_differentiable
+    @differentiable_once("qconv, qconv_transpose")
     def backward(ctx: Any, grad: Tensor | None, *unused: Any) -> tuple[Tensor | None, ...]:
         """Gradients of x, the weight and the bias."""
         if grad is None:

@@ -11,9 +11,10 @@ from torch import Tensor
 from .affine_formats import QuantLike
 from .checks import check_device, check_float
 from .errors import ShapeError, message
+from .once import differentiable_once
 from .plan import Step
 from .row_formats import order_length, quant_step
-from .row_steps import differentiable_once, map_step, normal_dims, quantized, sum_step, sum_to
+from .row_steps import applied, map_step, normal_dims, quantized, sum_step, sum_to
 from .seeds import check_seed
 
 __all__ = ["qadd", "qdiv", "qmean", "qmul", "qpow", "qrelu", "qsqrt", "qsum"]
@@ -160,7 +161,7 @@ def _binary(owner: str, name: str, x: Tensor, y: Tensor, fwd: Any, bwd: Any, see
         asked = f"{owner}: shapes {tuple(x.shape)} and {tuple(y.shape)}"
         raise ShapeError(message(asked, "shapes that broadcast", "Reshape or expand one of them.")) from None
     other = y.view_as(y) if y is x else y  # compiled code wants distinct arguments
-    result: Tensor = _Binary.apply(x, other, name, *steps, check_seed(owner, seed))
+    result: Tensor = applied(_Binary, x, other, name, *steps, check_seed(owner, seed))
     return result
 
 
@@ -216,7 +217,7 @@ def qsqrt(
     steps = _read("qsqrt", fwd_quant, bwd_quant)
     check_float("qsqrt", "x", x)
     check_device("qsqrt", x, names="x")
-    result: Tensor = _Unary.apply(x, None, *steps, check_seed("qsqrt", seed))
+    result: Tensor = applied(_Unary, x, None, *steps, check_seed("qsqrt", seed))
     return result
 
 
@@ -232,7 +233,7 @@ def qpow(
     steps = _read("qpow", fwd_quant, bwd_quant)
     check_float("qpow", "x", x)
     check_device("qpow", x, names="x")
-    result: Tensor = _Unary.apply(x, float(n), *steps, check_seed("qpow", seed))
+    result: Tensor = applied(_Unary, x, float(n), *steps, check_seed("qpow", seed))
     return result
 
 
@@ -256,7 +257,7 @@ def qsum(
     check_device("qsum", x, names="x")
     dims = tuple(normal_dims("qsum", dim, x.dim()))
     length = order_length("qsum", order)
-    result: Tensor = _Sum.apply(x, dims, keepdim, False, step, None, length, check_seed("qsum", seed))
+    result: Tensor = applied(_Sum, x, dims, keepdim, False, step, None, length, check_seed("qsum", seed))
     return result
 
 
@@ -274,7 +275,7 @@ def qmean(
     check_device("qmean", x, names="x")
     dims = tuple(normal_dims("qmean", dim, x.dim()))
     length = order_length("qmean", order)
-    result: Tensor = _Sum.apply(x, dims, keepdim, True, *steps, length, check_seed("qmean", seed))
+    result: Tensor = applied(_Sum, x, dims, keepdim, True, *steps, length, check_seed("qmean", seed))
     return result
 
 
@@ -285,5 +286,5 @@ def qrelu(
     steps = _read("qrelu", fwd_quant, bwd_quant)
     check_float("qrelu", "x", x)
     check_device("qrelu", x, names="x")
-    result: Tensor = _Relu.apply(x, *steps, check_seed("qrelu", seed))
+    result: Tensor = applied(_Relu, x, *steps, check_seed("qrelu", seed))
     return result

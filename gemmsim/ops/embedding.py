@@ -11,11 +11,13 @@ from gemmsim.arithmetic import UnsupportedSpec
 
 from .affine_formats import QuantLike
 from .checks import check_device, check_float, check_integers
+from .dispatch import transforms_active
 from .errors import ShapeError, message
+from .once import differentiable_once
 from .plan import Step
 from .row_formats import quant_step
-from .row_steps import differentiable_once, map_step, quantized
-from .seeds import check_seed
+from .row_steps import applied, map_step, quantized
+from .seeds import check_seed, derive_seed
 
 __all__ = ["qembedding"]
 
@@ -53,10 +55,25 @@ def _sum_occurrences_fake(g: Tensor, index: Tensor, rows: int, cast: str, by_cou
     return g.new_empty(rows, g.shape[-1])
 
 
+@torch.library.register_vmap("gemmsim::row_gather_sum", lib=_LIBRARY)
+def _sum_occurrences_batched(info: Any, in_dims: tuple[Any, ...], *args: Any) -> tuple[Tensor, int]:
+    """One member after the other, each with random bits of its own."""
+    g, index = (
+        a.expand(info.batch_size, *a.shape) if d is None else a.movedim(d, 0)
+        for a, d in zip(args, in_dims[:2], strict=False)
+    )
+    rows, cast, by_count, seed = (*args[2:], None)[:4]
+    seeds = [None if seed is None else derive_seed(seed, b << 16) for b in range(info.batch_size)]
+    sums = [_row_gather_sum_op(g[b], index[b], rows, cast, by_count, seeds[b]) for b in range(info.batch_size)]
+    return torch.stack(sums), 0
+
+
 _row_gather_sum_op = torch.ops.gemmsim.row_gather_sum.default
 
 
 class _Embedding(torch.autograd.Function):
+    generate_vmap_rule = True
+
     @staticmethod
     def forward(
         weight: Tensor, index: Tensor, padding: int, by_count: bool, fwd: Step, bwd: Step, seed: int | None
@@ -108,7 +125,8 @@ def qembedding(
     if padding_idx is not None and not -rows <= padding_idx < rows:
         asked = f"qembedding: padding_idx={padding_idx} of {rows} rows"
         raise ShapeError(message(asked, f"from {-rows} to {rows - 1}", "Correct padding_idx."))
-    if not torch.compiler.is_compiling() and input.numel() and not 0 <= int(input.min()) <= int(input.max()) < rows:
+    looked = not (torch.compiler.is_compiling() or transforms_active())  # where numbers can be read
+    if looked and input.numel() and not 0 <= int(input.min()) <= int(input.max()) < rows:
         asked = f"qembedding: indices from {int(input.min())} to {int(input.max())} of {rows} rows"
         raise ShapeError(message(asked, f"from 0 to {rows - 1}", "Correct input."))
     if fwd_quant is None and bwd_quant is None:
@@ -123,5 +141,5 @@ def qembedding(
     fwd, bwd = (quant_step("qembedding", q) for q in (fwd_quant, bwd_quant))
     padding = -1 if padding_idx is None else padding_idx % rows
     seed = check_seed("qembedding", seed)
-    result: Tensor = _Embedding.apply(weight, input, padding, scale_grad_by_freq, fwd, bwd, seed)
+    result: Tensor = applied(_Embedding, weight, input, padding, scale_grad_by_freq, fwd, bwd, seed)
     return result

@@ -14,12 +14,12 @@ import torch
 from torch import Tensor
 
 from gemmsim.arithmetic import GemmSpec
-from gemmsim.formats import BlockFloatFormat, BlockFormat, Cast, Sharing
+from gemmsim.formats import TENSOR_FORMATS, BlockFloatFormat, BlockFormat, Cast, Sharing
 
 from . import selection, state
 from .casts import Target, target_dtype
 from .checks import FLOAT_DTYPES, check_device, check_float, check_integers, check_out_dtype
-from .errors import ShapeError, message
+from .errors import DeviceError, ShapeError, message
 from .seeds import Site, derive_seed, draw_seed
 from .selection import backend_of
 from .shapes import matmul_shape
@@ -81,8 +81,12 @@ def check_target(target: Target, x: Tensor) -> None:
     """The error of a tensor that cannot be rounded to ``target``: its dtype, or a dimension it does not have."""
     if x.dtype not in FLOAT_DTYPES:
         check_float("quantize", "x", x)
-    if not isinstance(target, BlockFloatFormat):
+    if not isinstance(target, TENSOR_FORMATS):
         return
+    if x.is_cuda and not isinstance(target, BlockFloatFormat):
+        asked = f"quantize: {target} on {x.device}"
+        allowed = "block floating point on a GPU, every format of tensors on the CPU"
+        raise DeviceError(message(asked, allowed, "Use x.cpu() and move the result back."))
     if target.sharing is not Sharing.TENSOR and not -x.dim() <= target.dim < x.dim():
         allowed = (
             f"dimensions of the tensor, {-x.dim()} to {x.dim() - 1}" if x.dim() else "tensors of one dimension or more"
@@ -98,8 +102,8 @@ def quantize_into(
     bits = 0
     if cast.is_stochastic:
         bits = draw_seed() if seed is None else derive_seed(seed, stream)
-    if isinstance(cast, BlockFloatFormat):
-        backend_of(x).quantize_block_float(x, cast, out, bits, site)
+    if isinstance(cast, TENSOR_FORMATS):
+        backend_of(x).quantize_tensor(x, cast, out, bits, site)
     elif out.dim() <= _MAX_DIMS:
         backend_of(x).quantize(x, cast, out, bits, site)
     else:
@@ -284,7 +288,7 @@ def matmul_with_operands(
 @lru_cache(maxsize=4096)
 def without_operand_casts(spec: GemmSpec) -> GemmSpec:
     """``spec`` for operands that are cast already; block formats stay."""
-    blocks = (BlockFormat, BlockFloatFormat)
+    blocks = (BlockFormat, *TENSOR_FORMATS)
     a, b = (fmt if isinstance(fmt, blocks) else None for fmt in (spec.a, spec.b))
     return replace(spec, a=a, b=b)
 

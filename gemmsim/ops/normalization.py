@@ -10,9 +10,10 @@ from torch import Tensor
 
 from .checks import check_device, check_float
 from .errors import ShapeError, message
+from .once import differentiable_once
 from .row_formats import QLayerNormFormats, RowPlan
 from .row_library import row_map_op, row_norm_grad_op, row_norm_op, row_sum_op
-from .row_steps import cast_text, differentiable_once, finish, quantized
+from .row_steps import applied, cast_text, finish, quantized
 from .seeds import Stream
 
 __all__ = ["qgroupnorm", "qlayernorm", "qrmsnorm"]
@@ -102,7 +103,7 @@ def _normalize(
 ) -> Tensor:  # fmt: skip
     rows = x.reshape(*x.shape[: x.dim() - len(sizes)], -1) if x.numel() else x.flatten(x.dim() - len(sizes))
     flat = [None if t is None else t.reshape(-1) for t in (weight, bias)]
-    result: Tensor = _Norm.apply(rows, *flat, float(eps), centered, plan)[0]
+    result: Tensor = applied(_Norm, rows, *flat, float(eps), centered, plan)[0]
     return result.reshape(x.shape)
 
 
@@ -222,5 +223,5 @@ def qgroupnorm(
     y = _normalize(groups, (groups.shape[-1],), None, None, eps, True, plan).reshape(x.shape)
     if bare:
         return y
-    result: Tensor = _Affine.apply(y, weight, bias, formats.plan)
+    result: Tensor = applied(_Affine, y, weight, bias, formats.plan)
     return result

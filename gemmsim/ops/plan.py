@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from gemmsim.arithmetic import GemmSpec, Palette, Sequential, SpecError, UnsupportedSpec
-from gemmsim.formats import BlockFloatFormat, Cast, Format
+from gemmsim.formats import TENSOR_FORMATS, Cast, Format, TensorFormat
 
 from .casts import fits
 from .errors import message
@@ -22,7 +22,7 @@ from .errors import message
 __all__ = ["AffinePlan", "Product", "Quant", "Step", "addend_sum", "largest_of", "step_of", "with_addend_first"]
 
 #: A quantiser as a user gives it to ``QAffineFormats`` after normalisation, and as a plan carries it.
-Quant: TypeAlias = Cast | BlockFloatFormat | Callable[[Tensor], Tensor] | None
+Quant: TypeAlias = Cast | TensorFormat | Callable[[Tensor], Tensor] | None
 Step: TypeAlias = str | Callable[[Tensor], Tensor] | None
 
 
@@ -129,7 +129,7 @@ def with_addend_first(spec: GemmSpec | None) -> GemmSpec:
 
 def step_of(quant: Quant) -> Step:
     """``quant`` as a plan carries it."""
-    return str(quant) if isinstance(quant, (Cast, BlockFloatFormat)) else quant
+    return str(quant) if isinstance(quant, (Cast, *TENSOR_FORMATS)) else quant
 
 
 def largest_of(fmt: Format | None) -> str | None:

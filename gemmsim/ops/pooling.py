@@ -14,9 +14,10 @@ from torch import Tensor
 from .affine_formats import QuantLike
 from .checks import check_device, check_float
 from .errors import ShapeError, message
+from .once import differentiable_once
 from .plan import Step
 from .row_formats import quant_step
-from .row_steps import differentiable_once, map_step, sum_step
+from .row_steps import applied, map_step, sum_step
 from .seeds import check_seed
 
 __all__ = ["qadaptive_avgpool", "qavgpool", "qavgpool1d", "qavgpool2d", "qavgpool3d"]
@@ -105,6 +106,8 @@ def _gathered_sums(x: Tensor, table: Tensor, step: Step, seed: int | None, strea
 
 
 class _AvgPool(torch.autograd.Function):
+    generate_vmap_rule = True
+
     @staticmethod
     def forward(x: Tensor, windows: _Windows, fwd: Step, bwd: Step, seed: int | None) -> Tensor:
         table, _, divisors, _ = _tables(windows)
@@ -184,7 +187,7 @@ def qavgpool(
     windows = _Windows(
         tuple(x.shape[-rank:]), shape[-rank:], kernel, steps, _tuple(padding, rank), count_include_pad, divisor_override
     )
-    result: Tensor = _AvgPool.apply(x, windows, fwd, bwd, seed)
+    result: Tensor = applied(_AvgPool, x, windows, fwd, bwd, seed)
     return result
 
 
@@ -214,5 +217,5 @@ def qadaptive_avgpool(
     if fwd is None and bwd is None:
         return _ADAPTIVE[rank](x, output_size)
     windows = _Windows(tuple(x.shape[-rank:]), shape[-rank:])
-    result: Tensor = _AvgPool.apply(x, windows, fwd, bwd, seed)
+    result: Tensor = applied(_AvgPool, x, windows, fwd, bwd, seed)
     return result

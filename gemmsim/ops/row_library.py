@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from gemmsim.backends import cpu
 from gemmsim.formats import Cast
 
 from . import state
@@ -25,6 +26,8 @@ from .selection import backend_of
 __all__ = ["row_map_op", "row_norm_grad_op", "row_norm_op", "row_softmax_grad_op", "row_softmax_op", "row_sum_op"]
 
 _LIBRARY = torch.library.Library("gemmsim", "FRAGMENT")
+#: Streams of the members of a batch are this many bits apart.
+_MEMBER = 16
 _TAGS = (torch.Tag.nondeterministic_seeded, torch.Tag.needs_exact_strides)
 _SEED = "SymInt? seed=None, int stream=0"
 for _schema in (
@@ -41,9 +44,9 @@ for _schema in (
 
 
 @lru_cache(maxsize=1024)
-def _steps(text: str) -> tuple[tuple[Cast | None, ...], bool]:
+def _steps(text: str) -> tuple[Sequence[Cast | None], bool]:
     """The casts of ``text``, and whether one is stochastic."""
-    casts = tuple(cast_of(name) if name else None for name in text.split(";"))
+    casts = cpu.named_steps([cast_of(name) if name else None for name in text.split(";")])
     return casts, any(cast is not None and cast.is_stochastic for cast in casts)
 
 
@@ -214,17 +217,25 @@ def _batched(op: str, tensors: int) -> Any:
 
 
 def _batched_norm(op: str, vectors: tuple[int, ...]) -> Any:
-    """Batching rule of normalisations: rows join the batch; weights must be the same for all of it."""
+    """Batching rule of normalisations: rows join the batch, but members with weights of their own run one by one."""
 
     def rule(info: Any, in_dims: tuple[Any, ...], *args: Any) -> tuple[Any, Any]:
-        if any(in_dims[i] is not None for i in vectors):
-            asked = f"vmap of {op} over its weight or bias"
-            raise DeviceError(message(asked, "one weight and bias for the batch", "Multiply by the weight afterwards."))
-        moved = list(args)
+        run = getattr(torch.ops.gemmsim, op).default
+        arguments = run._schema.arguments
+        moved = [*args, *(argument.default_value for argument in arguments[len(args) :])]
+        each = any(in_dims[i] is not None for i in vectors)
         for i, (a, d) in enumerate(zip(args, in_dims, strict=False)):
-            if isinstance(a, Tensor) and i not in vectors:
+            if isinstance(a, Tensor) and (each or i not in vectors):
                 moved[i] = a.movedim(d, 0) if d is not None else a.expand(info.batch_size, *a.shape)
-        out = getattr(torch.ops.gemmsim, op)(*moved)
+        if not each:
+            out = run(*moved)
+            return out, tuple(0 for _ in out)
+        results = []
+        for b in range(info.batch_size):
+            one = [m[b] if isinstance(m, Tensor) else m for m in moved]
+            one[-1] += b << _MEMBER  # random bits of its own
+            results.append(run(*one))
+        out = tuple(torch.stack(column) for column in zip(*results, strict=True))
         return out, tuple(0 for _ in out)
 
     return rule

@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import wraps
+from functools import lru_cache
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from .errors import GradError, ShapeError, message
+from .dispatch import is_direct, needs_autograd, nothing_watches
+from .errors import ShapeError, message
 from .library import quantize_op
 from .plan import Step
 from .row_library import row_map_op, row_sum_op
 
 __all__ = [
+    "applied",
     "cast_text",
-    "differentiable_once",
     "finish",
     "map_step",
     "normal_dims",
@@ -33,6 +34,23 @@ _NATIVE: dict[str, Callable[..., Tensor]] = {
     "sqrt": torch.sqrt,
     "pow": torch.pow,
 }
+
+
+@lru_cache(maxsize=64)
+def _direct_apply(function: type[torch.autograd.Function]) -> Callable[..., Any]:
+    found: Callable[..., Any] = super(torch.autograd.Function, function).apply  # type: ignore[misc]
+    return found
+
+
+def applied(function: type[torch.autograd.Function], *arguments: Any) -> Any:
+    """``function.apply(*arguments)``, without what it does for functorch where nothing needs it: half of a call on a
+    few rows. Without gradients, ``function.forward``."""
+    if torch.compiler.is_compiling() or not nothing_watches():
+        return function.apply(*arguments)
+    tensors = [t for t in arguments if isinstance(t, Tensor)]
+    if not all(map(is_direct, tensors)):
+        return function.apply(*arguments)
+    return _direct_apply(function)(*arguments) if needs_autograd(*tensors) else function.forward(*arguments)
 
 
 def quantized(x: Tensor, step: Step, seed: int | None, stream: int) -> Tensor:
@@ -110,34 +128,3 @@ def normal_dims(owner: str, dim: int | Sequence[int] | None, rank: int) -> list[
     if len(set(result)) != len(result):
         raise ShapeError(message(f"{owner}: dim={dim}", "each dimension once", "Remove the repeated one."))
     return result if rank else []
-
-
-class _Refusal(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, grad: Tensor, anchor: Tensor, owner: str) -> Tensor:
-        ctx.owner = owner
-        return grad.view_as(grad)
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> None:
-        asked = f"{ctx.owner}: derivative of its gradient"
-        do = "A rounding's gradient is a convention; there is none for the second. Use formats=None for PyTorch's own."
-        raise GradError(message(asked, "first derivatives", do))
-
-
-def differentiable_once(owner: str) -> Callable[[Any], Any]:
-    """Decorator of a ``backward``: it runs without autograd, and differentiating its results raises ``GradError``."""
-
-    def decorate(backward: Any) -> Any:
-        @wraps(backward)
-        def run(ctx: Any, *grads: Any) -> Any:
-            with torch.no_grad():
-                results = backward(ctx, *grads)
-            if not torch.is_grad_enabled() or torch.compiler.is_compiling():
-                return results
-            anchor = torch.zeros((), requires_grad=True)
-            return tuple(_Refusal.apply(r, anchor, owner) if isinstance(r, Tensor) else r for r in results)
-
-        return run
-
-    return decorate

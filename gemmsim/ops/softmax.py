@@ -8,9 +8,10 @@ import torch
 from torch import Tensor
 
 from .checks import check_device, check_float
+from .once import differentiable_once
 from .row_formats import QSoftmaxFormats, RowPlan
 from .row_library import row_softmax_grad_op, row_softmax_op
-from .row_steps import differentiable_once, finish, normal_dims, quantized
+from .row_steps import applied, finish, normal_dims, quantized
 from .seeds import Stream
 
 __all__ = ["qsoftmax"]
@@ -80,5 +81,5 @@ def qsoftmax(x: Tensor, dim: int | None = None, formats: QSoftmaxFormats | None 
     if x.dim() == 0:
         return qsoftmax(x.reshape(1), 0, formats).reshape(())
     last = x.movedim(dims[0], -1)
-    result: Tensor = _Softmax.apply(last, formats.plan)
+    result: Tensor = applied(_Softmax, last, formats.plan)
     return result.movedim(-1, dims[0])

@@ -8,7 +8,6 @@ from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from gemmsim.formats import Cast, FixedFormat, FormatError
 
@@ -16,6 +15,7 @@ from .casts import RoundingLike, Target, TargetLike, cast_of, resolve_target
 from .checks import check_device, check_float
 from .errors import message
 from .library import quantize_op
+from .once import differentiable_once
 
 __all__ = ["GradHook", "Quantizer", "quantizer"]
 
@@ -50,7 +50,7 @@ class _StraightThrough(torch.autograd.Function):
         ctx.save_for_backward(mask)
 
     @staticmethod
-    @once_differentiable
+    @differentiable_once("quantizer")
     def backward(ctx: Any, grad: Tensor, *unused: Any) -> tuple[Tensor, None, None, None]:
         """Hooks, mask, cast, in this order."""
         hooks, cast = ctx.backward_steps

@@ -11,6 +11,7 @@ from .philox import Site, element_draw, element_draws, philox, step_draw, step_d
 from .quantize import quantize
 from .rounding import round_value
 from .rows import Row, row_log_softmax, row_norm, row_norm_grad, row_softmax, row_softmax_grad, row_sum
+from .scaled_block import quantize_tensor, round_finite_float
 from .scaled_cast import scaled_affine, scaled_block, scaled_element, scaled_integer
 
 __all__ = [
@@ -32,6 +33,8 @@ __all__ = [
     "quantize_block",
     "quantize_block_float",
     "quantize_shared",
+    "quantize_tensor",
+    "round_finite_float",
     "round_value",
     "row_log_softmax",
     "row_norm",

@@ -8,11 +8,11 @@ from fractions import Fraction
 from itertools import product
 from typing import Any
 
-from ..formats import BlockFloatFormat, Cast, FixedFormat, Sharing
+from ..formats import BlockFloatFormat, Cast, FixedFormat, Sharing, TensorFormat
 from .philox import Site, element_draw
 from .rounding import round_value
 
-__all__ = ["block_exponent", "quantize_block_float", "quantize_shared"]
+__all__ = ["block_exponent", "blocks_of", "quantize_block_float", "quantize_shared"]
 
 #: Exponent of blocks without a finite element other than zero.
 _NO_EXPONENT = 127
@@ -54,17 +54,22 @@ def quantize_block_float(
     """Elements of a tensor of ``shape``, row-major, rounded block by block; random bits as ``reference.quantize``."""
     flat = [float(x) for x in values]
     result = list(flat)
-    blocks: dict[tuple[int, ...], list[int]] = {}
-    for place, index in enumerate(product(*map(range, shape))):
-        blocks.setdefault(_block_of(index, fmt), []).append(place)
-    for places in blocks.values():
+    for places in blocks_of(shape, fmt):
         rounded = quantize_shared([flat[i] for i in places], fmt, [start + i for i in places], seed, site)
         for i, value in zip(places, rounded, strict=True):
             result[i] = value
     return result
 
 
-def _block_of(index: tuple[int, ...], fmt: BlockFloatFormat) -> tuple[int, ...]:
+def blocks_of(shape: Sequence[int], fmt: TensorFormat) -> list[list[int]]:
+    """Row-major positions of the elements of each block of a tensor."""
+    blocks: dict[tuple[int, ...], list[int]] = {}
+    for place, index in enumerate(product(*map(range, shape))):
+        blocks.setdefault(_block_of(index, fmt), []).append(place)
+    return list(blocks.values())
+
+
+def _block_of(index: tuple[int, ...], fmt: TensorFormat) -> tuple[int, ...]:
     if fmt.sharing is Sharing.TENSOR:
         return ()
     dim = fmt.dim % len(index)

@@ -8,14 +8,14 @@ from typing import Any, NamedTuple
 
 from ..arithmetic import Accumulator, GemmSpec, Palette, SpecError, SpecLike
 from ..arithmetic.block_operands import takes_scales
-from ..formats import FP32, BlockFloatFormat, BlockFormat, Cast, Sharing
-from .block_float import quantize_block_float
+from ..formats import FP32, TENSOR_FORMATS, BlockFormat, Cast, FiniteFloatFormat, Sharing, TensorFormat
 from .blocked import Blocked, blocked
 from .dot import Dot, check_known, total
 from .dyadic import lowest_exponent, multiply, to_float, to_units
 from .philox import Site
 from .quantize import quantize
 from .rounding import rounder
+from .scaled_block import quantize_tensor
 
 __all__ = ["count_overflows", "gemm"]
 
@@ -128,10 +128,10 @@ def _prepare(
     a_start = row0 * k if a_start is None else a_start
     rows = _cast(rows, spec.cast_a, seed, Site.OPERAND_A, a_start)
     columns = _cast(columns, spec.cast_b, seed, Site.OPERAND_B, b_start)
-    if isinstance(spec.a, BlockFloatFormat):
-        rows = _block_float(rows, spec.a, 1, seed, Site.OPERAND_A, a_start)
-    if isinstance(spec.b, BlockFloatFormat):
-        columns = _block_float(columns, spec.b, 0, seed, Site.OPERAND_B, b_start)
+    if isinstance(spec.a, TENSOR_FORMATS):
+        rows = _in_tensor_format(rows, spec.a, 1, seed, Site.OPERAND_A, a_start)
+    if isinstance(spec.b, TENSOR_FORMATS):
+        columns = _in_tensor_format(columns, spec.b, 0, seed, Site.OPERAND_B, b_start)
     if spec.arithmetic == "fp32":
         rows, columns = quantize(rows, FP32), quantize(columns, FP32)
         addend = None if addend is None else quantize(addend, FP32)
@@ -175,11 +175,12 @@ def _dots(work: _Work) -> Iterator[list[tuple[Accumulator, Dot]]]:
         yield line
 
 
-def _block_float(matrix: Matrix, fmt: BlockFloatFormat, dim: int, seed: int, site: int, start: int) -> Matrix:
-    """An operand in block floating point with its blocks along k, which is dimension ``dim``."""
+def _in_tensor_format(matrix: Matrix, fmt: TensorFormat, dim: int, seed: int, site: int, start: int) -> Matrix:
+    """An operand in a format of tensors with its blocks along k, which is dimension ``dim``."""
     width = len(matrix[0]) if matrix else 0
-    fmt = replace(fmt, dim=dim) if fmt.sharing is Sharing.BLOCK else fmt
-    flat = quantize_block_float([x for row in matrix for x in row], (len(matrix), width), fmt, seed, site, start)
+    if not isinstance(fmt, FiniteFloatFormat) and fmt.sharing is Sharing.BLOCK:
+        fmt = replace(fmt, dim=dim)
+    flat = quantize_tensor([x for row in matrix for x in row], (len(matrix), width), fmt, seed, site, start)
     return [flat[i * width : (i + 1) * width] for i in range(len(matrix))]
 
 

@@ -50,7 +50,10 @@ class Study(ABC):
 
 
 #: Built-in studies as "module:class", so that listing them imports neither scikit-learn nor matplotlib.
-_STUDIES: dict[str, str | Callable[[], Study]] = {"digits": "gemmsim.study.digits:DigitsStudy"}
+_STUDIES: dict[str, str | Callable[[], Study]] = {
+    "digits": "gemmsim.study.digits:DigitsStudy",
+    "language": "gemmsim.study.language:LanguageStudy",
+}
 
 
 def register(name: str, factory: Callable[[], Study]) -> None:

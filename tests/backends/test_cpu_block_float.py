@@ -63,7 +63,7 @@ def test_every_rounding_dtype_and_instruction_set(name):
             for isa in isas():
                 cpu.set_isa(isa)
                 got = torch.empty_like(x)
-                cpu.quantize_block_float(x, fmt, got, 7)
+                cpu.quantize_tensor(x, fmt, got, 7)
                 assert_bitwise_equal(got, want, nan_is_nan=True, context=f"{fmt} {dtype} {isa}")
     cpu.set_isa(isas()[0])
 
@@ -76,12 +76,12 @@ def test_large_tensors_whatever_the_threads_and_strides(name):
     x = torch.randn(1100, 1024, generator=torch.Generator().manual_seed(1))
     torch.set_num_threads(1)
     want = torch.empty_like(x)
-    cpu.quantize_block_float(x, fmt, want, 3)
+    cpu.quantize_tensor(x, fmt, want, 3)
     torch.set_num_threads(2)
     got = torch.empty(1100, 2048)[:, ::2]
-    cpu.quantize_block_float(x.T.contiguous().T, fmt, got, 3)
+    cpu.quantize_tensor(x.T.contiguous().T, fmt, got, 3)
     assert_bitwise_equal(got, want)
-    cpu.quantize_block_float(x, fmt, x, 3)  # in place
+    cpu.quantize_tensor(x, fmt, x, 3)  # in place
     assert_bitwise_equal(x, want)
     assert len(want.unique()) > 60
 

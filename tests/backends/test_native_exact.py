@@ -365,3 +365,23 @@ def test_candidates_are_what_the_kernels_run_slowly():
     fast = [":fp32", ":e5m10", "int8 : int(32)", ":kahan(fp32)", ":hw(hopper, wgmma, bf16)", ":chunked(4, e5m10)"]
     assert all(native.is_candidate(gs.GemmSpec.of(text)) for text in slow)
     assert not any(native.is_candidate(gs.GemmSpec.of(text)) for text in fast)
+
+
+def test_no_pass_over_operands_for_a_proof_that_some_rows_refuse(monkeypatch):
+    """Random e4m3 operands do not fit e5m10: that shows in 16 rows, and nothing larger is looked at."""
+    from gemmsim.backends.native import run
+
+    seen = []
+
+    def looked(a, b, facts=run.facts_of_data):
+        seen.append(a.shape[-2] * b.shape[-1])
+        return facts(a, b)
+
+    monkeypatch.setattr(run, "facts_of_data", looked)
+    a, b = (torch.randn(512, 512, generator=torch.Generator().manual_seed(s)) for s in (0, 1))
+    gs.qmatmul(a, b, "e4m3 : e5m10/sr8", seed=1)
+    assert all(size <= 256 for size in seen)
+    assert gs.last_backend().backend == "cpu"
+    signs = a.sign()
+    gs.qmatmul(signs[:, :128], signs[:128], "e4m3 : e5m10/sr8", seed=1)
+    assert gs.last_backend().backend == "blas"

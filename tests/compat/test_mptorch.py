@@ -164,13 +164,13 @@ class Net(nn.Module):
         x = self.act(self.pool(nnf.relu(self.norm(self.conv(x)))))
         return self.fc(x.flatten(1))
 
-x = torch.randn(60, 1, 8, 8)
+x = torch.randn(30, 1, 8, 8)
 y = (x.flatten(1)[:, :10] * 4).argmax(1)
-loader = DataLoader(TensorDataset(x, y), batch_size=20, shuffle=True)
+loader = DataLoader(TensorDataset(x, y), batch_size=10, shuffle=True)
 net = Net()
 optimizer = OptimMP(torch.optim.SGD(net.parameters(), lr=0.1, momentum=0.9), weight_quant=q,
                     acc_quant=lambda x: float_quantize(x, 8, 15, rounding="nearest"))
-rows = trainer(net, loader, loader, num_epochs=4, lr=0.1, batch_size=20, optimizer=optimizer, device="cpu")
+rows = trainer(net, loader, loader, num_epochs=3, lr=0.1, batch_size=10, optimizer=optimizer, device="cpu")
 accuracy = evaluate_accuracy(net, loader)
 '''  # fmt: skip
 
@@ -187,7 +187,7 @@ def test_a_script_changes_its_imports_only(capsys):
     assert results[0][-1][0] < results[0][0][0] and space["accuracy"] == results[0][-1][1]
     weight = space["net"].fc.weight.detach()
     assert torch.equal(space["q"](weight), weight)
-    assert "epoch 4" in capsys.readouterr().out
+    assert "epoch 3" in capsys.readouterr().out
 
 
 # Arguments: orders and defaults, the traps included.

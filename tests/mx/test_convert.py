@@ -6,6 +6,7 @@ import math
 
 import pytest
 import torch
+from support import run_python
 from support_mx import inputs
 
 import gemmsim as gs
@@ -246,3 +247,19 @@ def test_the_reference_rounds_values_that_binary32_does_not_hold_to_odd():
 
 def parse_cast_fp32():
     return gs.formats.parse_cast("fp32/ro")
+
+
+def test_compiled_code_of_formats_that_nothing_has_named_before():
+    code = """
+import torch
+import gemmsim as gs
+x = torch.randn(4, 96, generator=torch.Generator().manual_seed(0))
+there = torch.compile(lambda t: gs.mx.quantize(t, "mxfp6_e2m3/b16") * 2, fullgraph=True, backend="aot_eager")(x)
+fmt = gs.formats.parse("mxfp4/rceil")
+both = lambda t: gs.mx.decode(gs.mx.encode(t, fmt), fmt)
+back = torch.compile(both, fullgraph=True, backend="aot_eager")(x)
+assert torch.equal(there, gs.mx.quantize(x, "mxfp6_e2m3/b16") * 2) and torch.equal(back, gs.mx.quantize(x, fmt))
+print("done")
+"""
+    done = run_python(code)
+    assert "done" in done.stdout, done.stderr

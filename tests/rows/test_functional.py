@@ -257,3 +257,41 @@ def test_bad_arguments_are_refused(name):
     error, call = BAD[name]
     with pytest.raises(error, match="allowed"):
         call()
+
+
+def test_vmap_over_weights_tables_and_windows_equals_a_loop():
+    norm, x, w = gs.QLayerNormFormats(*["e5m10"] * 7), randn(3, 2, 4), randn(3, 4)
+    quants = {"fwd_quant": "e5m10", "bwd_quant": "e5m10"}
+    table, index = randn(3, 5, 2), torch.tensor([[1, 2], [3, 4], [0, 0]])
+    cases = [
+        (lambda x, w: gs.qlayernorm(x, 4, w, w + 1, 1e-5, norm), x, w),
+        (lambda x, w: gs.qrmsnorm(x, 4, w, 1e-5, norm), x, w),
+        (lambda x: gs.qavgpool2d(x, 2, **quants), randn(3, 2, 4, 4)),
+        (lambda x: gs.qadaptive_avgpool(x, 2, **quants), randn(3, 2, 5, 5)),
+        (lambda i, t: gs.qembedding(i, t, **quants), index, table),
+    ]
+    for ours, *tensors in cases:
+        want = torch.stack([ours(*(t[i] for t in tensors)) for i in range(3)])
+        assert torch.equal(torch.vmap(ours)(*tensors), want)
+    per_example = torch.func.grad(lambda w, x: gs.qlayernorm(x, 4, w, None, 1e-5, norm).square().sum())
+    want = torch.stack([per_example(w[0], x[i]) for i in range(3)])
+    assert torch.equal(torch.vmap(per_example, in_dims=(None, 0))(w[0], x), want)
+
+
+@pytest.mark.parametrize("name", ["attention", "conv", "transposed"])
+def test_second_derivatives_by_any_argument_are_refused(name):
+    soft = gs.QSoftmaxFormats(*["e5m10"] * 3, None, "e5m10", "e5m10")
+    attention = gs.QAttentionFormats(":e5m10", soft, ":e5m10")
+    ours, tensors = {
+        "attention": (lambda *t: gs.qattention(*t, formats=attention), [Q[:, :, :2], K4, V4]),
+        "conv": (lambda *t: gs.qconv1d(*t, formats=":e5m10"), [randn(1, 2, 6), randn(3, 2, 2), randn(3)]),
+        "transposed": (
+            lambda *t: gs.qconv_transpose1d(*t, formats=":e5m10"),
+            [randn(1, 2, 6), randn(2, 3, 2), randn(3)],
+        ),
+    }[name]
+    leaves = [t.clone().requires_grad_() for t in tensors]
+    grads = torch.autograd.grad(ours(*leaves).square().sum(), leaves, create_graph=True)
+    for leaf, g in zip(leaves, grads, strict=True):
+        with pytest.raises(gs.GradError, match="first derivatives"):
+            torch.autograd.grad(g.sum(), leaf, retain_graph=True)

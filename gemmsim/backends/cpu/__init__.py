@@ -1,12 +1,12 @@
 """The CPU backend: a C library without Python or torch in it, called with raw pointers (cutlass_kernels/cpu)."""
 
 from .block import PACKINGS, decode_blocks, encode_blocks, quantize_blocks
-from .block_float import quantize_block_float
+from .block_float import quantize_tensor
 from .gathered import Gathered, gathered_gemm
 from .gemm import count_overflows, gemm, supported
 from .library import ISAS, LibraryError, build_info, isa, set_isa
 from .quantize import quantize
-from .rows import FUNCTIONS, ROW_SITE, run_rows
+from .rows import FUNCTIONS, ROW_SITE, named_steps, run_rows
 from .run import Run
 from .scaled_cast import AMAX_NOT_FINITE, NEGATIVE_INPUT, GridNumbers, affine_cast, scaled_blocks, scaled_cast
 from .scales import Scales, scale_table
@@ -32,8 +32,9 @@ __all__ = [
     "gemm",
     "isa",
     "quantize",
-    "quantize_block_float",
+    "quantize_tensor",
     "quantize_blocks",
+    "named_steps",
     "run_rows",
     "scaled_blocks",
     "scaled_cast",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Sequence
 from ctypes import POINTER, byref, c_double, c_int, c_int32, c_int64, c_uint64, c_void_p
+from functools import lru_cache
 from typing import Final
 
 import torch
@@ -17,7 +18,7 @@ from .library import LibraryError, library
 from .params import cast_record
 from .records import CastRecord
 
-__all__ = ["FUNCTIONS", "ROW_SITE", "run_rows"]
+__all__ = ["FUNCTIONS", "ROW_SITE", "named_steps", "run_rows"]
 
 #: Order of gemmsim::rows::Function in rows/functions.h.
 FUNCTIONS: Final = {
@@ -82,15 +83,40 @@ def run_rows(
     args.op, args.function, args.order = _OPS[op], FUNCTIONS[function], order
     args.centered, args.eps, args.seed = int(centered), eps, seed
     args.threads = torch.get_num_threads()
+    args.steps = _records(steps, args.dtype) if isinstance(steps, _NamedSteps) else _step_records(steps, carrier)
+    if _library().gemmsim_rows(byref(args)):
+        raise MemoryError("gemmsim: no memory for the work space of a few rows per thread. Use fewer threads.")
+
+
+def named_steps(casts: Sequence[Cast | None]) -> Sequence[Cast | None]:
+    """``casts`` for ``run_rows``, which keeps their records as long as this object lives in its caller's cache."""
+    return _NamedSteps(casts)
+
+
+class _NamedSteps(tuple[Cast | None, ...]):
+    """Compared by identity: hashing casts would cost more than a row."""
+
+    __hash__ = object.__hash__
+
+    def __eq__(self, other: object) -> bool:
+        return self is other
+
+
+@lru_cache(maxsize=1024)
+def _records(steps: _NamedSteps, dtype: int) -> ctypes.Array[_Step]:
+    return _step_records(steps, Cast(FP64 if dtype else FP32))
+
+
+def _step_records(steps: Sequence[Cast | None], carrier: Cast) -> ctypes.Array[_Step]:
+    records = (_Step * _STEPS)()
     for i, cast in enumerate(steps):
         cast = carrier if cast is None else cast
         if isinstance(cast.format, FloatFormat) and not cast.format.fits_float64:
             raise UnsupportedSpec(
                 f"The CPU backend cannot round to {cast}: its values do not fit float64. Use a narrower format."
             )
-        args.steps[i].cast, args.steps[i].site = cast_record(cast), ROW_SITE + i
-    if _library().gemmsim_rows(byref(args)):
-        raise MemoryError("gemmsim: no memory for the work space of a few rows per thread. Use fewer threads.")
+        records[i].cast, records[i].site = cast_record(cast), ROW_SITE + i
+    return records
 
 
 def _library() -> ctypes.CDLL:

@@ -4,7 +4,7 @@ Importing it loads no CUDA package; compiling needs the extra ``gemmsim[cuda]`` 
 """
 
 from .arch import ARCHITECTURES, OLDEST, check_arch
-from .block_float import quantize_block_float
+from .block_float import quantize_tensor
 from .cache import KernelCache, kernel_cache
 from .cast import quantize
 from .compile import CompiledKernel, compile_kernel
@@ -60,8 +60,8 @@ __all__ = [
     "gemm_tensor_cores",
     "kernel_cache",
     "quantize",
-    "quantize_block_float",
     "quantize_blocks",
+    "quantize_tensor",
     "run_rows",
     "supported",
     "toolchain",

@@ -12,7 +12,8 @@ from typing import Final
 import torch
 from torch import Tensor
 
-from gemmsim.formats import BlockFloatFormat, parse_block_float
+from gemmsim.arithmetic.errors import UnsupportedSpec
+from gemmsim.formats import BlockFloatFormat, TensorFormat, parse_block_float
 
 from ..cpu.block_float import arranged
 from ..cpu.grid_params import MODES
@@ -20,7 +21,7 @@ from .cast import MAX_DIMS, SITE_QUANTIZE
 from .launch import launch
 from .source import KernelSource
 
-__all__ = ["BlockFloatLaunch", "block_float_source", "quantize_block_float", "sources"]
+__all__ = ["BlockFloatLaunch", "block_float_source", "quantize_tensor", "sources"]
 
 _DTYPES: Final = {torch.float32: "F32", torch.float64: "F64", torch.float16: "F16", torch.bfloat16: "BF16"}
 _THREADS = 256
@@ -65,22 +66,23 @@ def block_float_source(fmt: BlockFloatFormat, src: torch.dtype, dst: torch.dtype
     return KernelSource("block_float", name, text, _THREADS, shared_bytes=shared)
 
 
-def quantize_block_float(
-    x: Tensor, fmt: BlockFloatFormat, out: Tensor, seed: int = 0, site: int = SITE_QUANTIZE
-) -> None:
+def quantize_tensor(x: Tensor, fmt: TensorFormat, out: Tensor, seed: int = 0, site: int = SITE_QUANTIZE) -> None:
     """Write ``x`` rounded to ``fmt`` into ``out`` of the same shape, on their device and torch's current stream.
 
-    The bits of ``gemmsim.backends.cpu.quantize_block_float``; NaN becomes the canonical one. Strides and float dtypes
+    ``fmt``: block floating point. The bits of ``gemmsim.backends.cpu.quantize_tensor``; NaN becomes the canonical one. Strides and float dtypes
     are free, ``out`` may be ``x``.
 
     Raises:
+        UnsupportedSpec: for other formats of tensors.
         CudaError: if the kernel cannot be compiled or launched.
     """
+    if not isinstance(fmt, BlockFloatFormat):
+        raise UnsupportedSpec(f"The CUDA backend has no kernel for {fmt}; allowed: bfp(...). Use tensors on the CPU.")
     if x.numel() == 0:
         return
     if x.dim() > MAX_DIMS and not (x.is_contiguous() and out.is_contiguous()):
         rounded = torch.empty(x.shape, dtype=out.dtype, device=x.device)
-        quantize_block_float(x.contiguous(), fmt, rounded, seed, site)
+        quantize_tensor(x.contiguous(), fmt, rounded, seed, site)
         out.copy_(rounded)
         return
     outer, inner, block = arranged(x, fmt, out)

@@ -24,6 +24,8 @@ _SITE_A, _SITE_B, _SITE_OUT = 0, 1, 4
 #: processor that does 25 in float64), and those with random bits (3 GMAC/s); below it the calls around it cost more.
 _SCALAR_WORK: Final = 1 << 15
 _STOCHASTIC_WORK: Final = 1 << 24
+#: Rows of a and columns of b at which a glance is enough to give most proofs up.
+_SAMPLE_ROWS: Final = 16
 #: Multiply-adds for each element of an operand from which a pass over the operands does not matter.
 _REUSE: Final = 8
 
@@ -68,12 +70,28 @@ def _format(x: Tensor, cast: Cast | None) -> Format:
 
 
 def _looks_hopeless(a: Tensor, b: Tensor, spec: GemmSpec) -> bool:
-    """Whether a glance at the operands shows that a pass over them is in vain."""
-    bits = 53
-    if not isinstance(spec.accumulator, Exact):
-        formats = [cast.format for cast in spec.accumulator.casts()]
-        bits = min([fmt.p for fmt in formats if isinstance(fmt, FloatFormat)], default=53)
-    return spec.cast_a is None and spec.cast_b is None and hopeless(a, b, bits)
+    """Whether some rows and columns, cast as the product casts them, already have no proof.
+
+    Facts of a part bound less than those of the whole: what they refuse, the whole would be refused. Casts with random
+    bits draw others for a part; that only changes the guess.
+    """
+    if spec.cast_a is None and spec.cast_b is None and hopeless(a, b, _bits(spec)):
+        return True
+    first = (0,) * (a.dim() - 2)
+    left = cast_operand(a[first][:_SAMPLE_ROWS], spec.cast_a, torch.float64, 0, _SITE_A)
+    right = cast_operand(b[first][:, :_SAMPLE_ROWS], spec.cast_b, torch.float64, 0, _SITE_B)
+    if hopeless(left, right, _bits(spec)):
+        return True
+    facts = facts_of_data(left, right)
+    return facts is None or not isinstance(exact(spec, facts), Proof)
+
+
+def _bits(spec: GemmSpec) -> int:
+    """Bits of the narrowest register a sum goes through."""
+    if isinstance(spec.accumulator, Exact):
+        return 53
+    formats = [cast.format for cast in spec.accumulator.casts()]
+    return min([fmt.p for fmt in formats if isinstance(fmt, FloatFormat)], default=53)
 
 
 def proof_for(a: Tensor, b: Tensor, spec: GemmSpec) -> Proof | None:

@@ -30,10 +30,10 @@ def compare(text: str, x: torch.Tensor, out_dtype: torch.dtype | None = None, **
     fmt = parse_block_float(text)
     want = torch.empty(x.shape, dtype=out_dtype or x.dtype)
     got = places.get("out", torch.full_like(want, 7.0))
-    cpu.quantize_block_float(x, fmt, want, 5)
+    cpu.quantize_tensor(x, fmt, want, 5)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(cuda_block_float, "launch", run_rows_on_host)
-        cuda_block_float.quantize_block_float(x, fmt, got, 5)
+        cuda_block_float.quantize_tensor(x, fmt, got, 5)
     assert_bitwise_equal(got.contiguous(), want, context=f"{text} {x.dtype} {tuple(x.shape)} {x.stride()}")
 
 

@@ -24,6 +24,7 @@ from gemmsim.formats import (
     Rounding,
     RoundingMode,
     SupernormalFormat,
+    TensorFormat,
 )
 
 from ..number import (
@@ -132,7 +133,7 @@ def binaryK_quantize(
 class QuantFunction:
     """A function that rounds a tensor to ``target``; a value, so that what holds it compares, copies and pickles."""
 
-    target: gs.Cast | BlockFloatFormat
+    target: gs.Cast | TensorFormat
 
     def __call__(self, x: Tensor) -> Tensor:
         return gs.quantize(x, self.target)

@@ -1,0 +1,315 @@
+"""d-Matrix's formats of blocks: block floating point, scaled blocks and the MX formats."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from gemmsim.formats import BlockFloatFormat, FiniteFloatFormat, ScaledBlockFormat, Sharing, TensorFormat
+
+from . import departures
+from .bfp_ids import BFP_IDS, SCALED_IDS
+from .shorthand import ROUNDING_MODE
+from .single import (
+    _ROUNDINGS,
+    FixedPoint,
+    FloatingPoint,
+    Format,
+    check_cast,
+    check_number,
+    check_rounding,
+    quantized,
+    refuse,
+)
+
+__all__ = ["MXFP", "MXINT", "BlockFloatingPoint", "ScaledBlockFloatingPoint"]
+
+
+class _Blocked(Format):
+    """Consecutive elements of one dimension share something; the last block may be shorter."""
+
+    blocked: ClassVar[bool] = True
+
+    def _set_block(self, block_size: int, block_dim: int | None) -> None:
+        owner = type(self).__name__
+        self.block_size = check_number(owner, "block_size", block_size, 1, None)
+        self.block_dim = None if block_dim is None else check_number(owner, "block_dim", block_dim, -64, 63)
+
+    def cast(
+        self,
+        x: Tensor,
+        block_dim: int | None = None,
+        *args: Any,
+        bug_compatible: bool = False,
+        generator: torch.Generator | None = None,
+    ) -> Any:
+        """``x`` with blocks along ``block_dim``, float32; without it along the shorthand's own dimension.
+
+        ``bug_compatible``: with the peer's departures, spec/dmx_formats.md, section 7, from 5 on; blocks lie along
+        ``block_dim`` all the same. Empty tensors are returned as they are.
+
+        Raises:
+            ValueError: where no dimension is given anywhere.
+            IndexError: for a dimension that ``x`` does not have.
+            TypeError: for a tensor of other numbers.
+        """
+        check_cast(type(self).__name__, x, self._rounding, bug_compatible)
+        dim = self.block_dim if block_dim is None else block_dim
+        if dim is None:
+            raise refuse(f"{self}.cast without block_dim", "a dimension of the tensor", "Give block_dim, or {b,d}.")
+        if not -x.dim() <= dim < x.dim():
+            raise IndexError(
+                f"{self}.cast of shape {tuple(x.shape)} along block_dim={dim}; allowed: {-x.dim()} to {x.dim() - 1}.\n"
+                "  Tensors need a dimension."
+            )
+        if x.numel() == 0:
+            return x
+        if bug_compatible:
+            return self._departing(x.float(), dim)
+        return quantized(x, self._along(dim), generator)
+
+    @property
+    def operand(self) -> TensorFormat:
+        """The format of tensors in ``gemmsim.formats``, blocks along ``block_dim``, the last without one."""
+        return self._along(-1 if self.block_dim is None else self.block_dim)
+
+    @property
+    def _rounding(self) -> str:
+        raise NotImplementedError
+
+    def _along(self, dim: int) -> TensorFormat:
+        raise NotImplementedError
+
+    def _departing(self, x: Tensor, dim: int) -> Tensor:
+        raise NotImplementedError
+
+    def _braces(self) -> str:
+        dim = "" if self.block_dim is None else f",{self.block_dim}"
+        return f"{{{self.block_size}{dim}}}"
+
+
+class BlockFloatingPoint(_Blocked):
+    """Integers of ``precision`` bits that share an 8-bit exponent.
+
+    Args:
+        precision: 2 to 25, the sign included.
+        block_size: elements to an exponent; with 1 they are floats of precision-2 fraction bits.
+        symmetric: no lowest integer -2**(precision-1).
+        rounding: nearest (ties to even), up, down or stochastic.
+        block_dim: the dimension of ``cast`` where that gets none.
+
+    Raises:
+        ValueError: for numbers out of range.
+    """
+
+    def __init__(
+        self,
+        precision: int = 8,
+        block_size: int = 64,
+        symmetric: bool = True,
+        rounding: str = "nearest",
+        *,
+        block_dim: int | None = None,
+    ) -> None:
+        self.precision = check_number(type(self).__name__, "precision", precision, 2, 25)
+        self._set_block(block_size, block_dim)
+        self.symmetric = bool(symmetric)
+        self.rounding = check_rounding(type(self).__name__, rounding)
+
+    @property
+    def _rounding(self) -> str:
+        return self.rounding
+
+    def _along(self, dim: int) -> TensorFormat:
+        rounding = _ROUNDINGS[self.rounding]
+        if self.block_size == 1:
+            return FiniteFloatFormat(8, self.precision - 2, 127, rounding=rounding)
+        return BlockFloatFormat(
+            self.precision, self.block_size, dim, Sharing.BLOCK, self.symmetric, keep_infinity=True, rounding=rounding
+        )
+
+    def _departing(self, x: Tensor, dim: int) -> Tensor:
+        if self.block_size == 1 and self.precision == 25:
+            raise refuse(f"{self}.cast: bug_compatible=True", "24 bits or fewer", "The peer returns no values here.")
+        return departures.block_float(x, self.precision, self.block_size, dim, self.symmetric, self.rounding)
+
+    @property
+    def bit_precision(self) -> float:
+        """precision + 8 / block_size."""
+        return self.precision + 8 / self.block_size
+
+    @property
+    def bytes_per_elem(self) -> float:
+        """bit_precision / 8."""
+        return self.bit_precision / 8
+
+    @property
+    def bfp_id(self) -> int:  # type: ignore[override]
+        """Number of the format in d-Matrix's ONNX operators; ``KeyError`` where it has none."""
+        return BFP_IDS["" if self.symmetric else "A", self.precision + 8, self.block_size]
+
+    def __repr__(self) -> str:
+        flag = "S" if self.symmetric else "_"
+        return f"BFP[{self.precision}|8]{self._braces()}({flag}{ROUNDING_MODE.inverse[self.rounding]})"
+
+
+class MXINT(BlockFloatingPoint):
+    """Block floating point as OCP MX integers: symmetric, rounded to nearest.
+
+    Args:
+        precision, block_size, block_dim: as for ``BlockFloatingPoint``.
+    """
+
+    def __init__(self, precision: int = 8, block_size: int = 32, *, block_dim: int | None = None) -> None:
+        super().__init__(precision, block_size, block_dim=block_dim)
+
+    def __repr__(self) -> str:
+        return f"MXINT{self.precision}{self._braces()}"
+
+
+class ScaledBlockFloatingPoint(_Blocked):
+    """Integers that share a float scale.
+
+    Args:
+        block_format: the integers: fraction 0, symmetric, 2 bits or more.
+        scaler_format: of the scale, the block's largest magnitude / largest integer.
+        block_size: elements to a scale.
+        block_dim: the dimension of ``cast`` where that gets none.
+
+    Raises:
+        ValueError: for other formats.
+    """
+
+    def __init__(
+        self,
+        block_format: FixedPoint,
+        scaler_format: FloatingPoint,
+        block_size: int = 64,
+        *,
+        block_dim: int | None = None,
+    ) -> None:
+        good = isinstance(block_format, FixedPoint) and not block_format.fraction and block_format.symmetric
+        if not good or block_format.precision < 2:
+            allowed = "a symmetric FixedPoint of 2 bits or more with fraction 0"
+            raise refuse(f"ScaledBlockFloatingPoint: block_format={block_format!r}", allowed, "Try XP[4,0](CSN).")
+        if not isinstance(scaler_format, FloatingPoint) or scaler_format.rounding == "stochastic":
+            asked = f"ScaledBlockFloatingPoint: scaler_format={scaler_format!r}"
+            raise refuse(asked, "a FloatingPoint that is not stochastic", "Try FP[0|4|4,7](FN).")
+        self.block_format, self.scaler_format = block_format, scaler_format
+        self.scaler_format_exponent_bias_determined = False
+        self._set_block(block_size, block_dim)
+
+    def determine_scaler_exponent_bias_from(self, x: Tensor, block_dim: int | None = None) -> None:
+        """Give the scale's format the largest bias with which no block's scale overflows.
+
+        It is 2**e - 1 - floor(log2 max c), clipped to the format's range, with c the scales before they are rounded;
+        unchanged for tensors of zeros, and where the exponent has eight bits. This rule is gemmsim's.
+        """
+        finite = x.detach().float().abs()
+        finite = finite[finite.isfinite()]
+        most = float(finite.max()) if finite.numel() else 0.0
+        self.scaler_format_exponent_bias_determined = True
+        old = self.scaler_format
+        if not most or old.exponent == 8:
+            return
+        c = torch.tensor(most) / (2 ** (self.block_format.precision - 1) - 1)
+        top = (1 << old.exponent) - 1
+        bias = top - (int(torch.frexp(c)[1]) - 1)
+        # rounding may carry into the next binade
+        limit = 2.0 ** (top - bias) * (2 - 2.0**-old.mantissa) if abs(top - bias) < 1000 else float("inf")
+        bias -= 1 if float(c) > limit else 0
+        bias = max(-128 + (1 << old.exponent), min(127, bias))
+        self.scaler_format = FloatingPoint(
+            old.mantissa, old.exponent, bias, old.flush_subnormal, old.unsigned, old.rounding
+        )
+
+    @property
+    def _rounding(self) -> str:
+        return self.block_format.rounding
+
+    def _along(self, dim: int) -> TensorFormat:
+        return ScaledBlockFormat(self.block_format.operand, self.scaler_format.operand, self.block_size, dim)
+
+    def _departing(self, x: Tensor, dim: int) -> Tensor:
+        integers = self.block_format.precision, self.block_format.clamp, self.block_format.rounding
+
+        def scale(c: Tensor) -> Tensor:
+            return torch.as_tensor(self.scaler_format.cast(c, bug_compatible=True))
+
+        return departures.scaled_block(x, integers, self.block_size, dim, scale)
+
+    @property
+    def bit_precision(self) -> float:
+        """Bits of an element, with a share of the scale's."""
+        return self.block_format.bit_precision + self.scaler_format.bit_precision / self.block_size
+
+    @property
+    def bytes_per_elem(self) -> float:
+        """Bytes of an element, with a share of the scale's, which count a sign."""
+        return self.block_format.bytes_per_elem + self.scaler_format.bytes_per_elem / self.block_size
+
+    @property
+    def bfp_id(self) -> int:  # type: ignore[override]
+        """Number of the format in d-Matrix's ONNX operators; ``KeyError`` where it has none."""
+        bias = self.scaler_format.bias
+        known = f"SBFP<XP[4,0](CSN)><FP[0|4|4,{bias}](FN)>{{16}}"
+        return SCALED_IDS[bias if repr(self) == known else -1]
+
+    def __repr__(self) -> str:
+        return f"SBFP<{self.block_format!r}><{self.scaler_format!r}>{self._braces()}"
+
+
+class MXFP(_Blocked):
+    """Floats that share a power of two, whose range is unlimited.
+
+    Args:
+        element_format: of the elements: default bias, signed, not flushed, rounded to nearest.
+        block_size: elements to a scale.
+        block_dim: the dimension of ``cast`` where that gets none.
+
+    Raises:
+        ValueError: for other formats.
+    """
+
+    def __init__(self, element_format: FloatingPoint, block_size: int = 32, *, block_dim: int | None = None) -> None:
+        plain = isinstance(element_format, FloatingPoint) and element_format == FloatingPoint(
+            element_format.mantissa, element_format.exponent, flush_subnormal=False
+        )
+        if not plain:
+            allowed = "a signed FloatingPoint with the default bias, not flushed, rounded to nearest"
+            raise refuse(f"MXFP: element_format={element_format!r}", allowed, "Try FP[1|4|3,7](_N).")
+        self.element_format = element_format
+        self.scaler_format = FloatingPoint(0, 8, 127, unsigned=True)
+        self._set_block(block_size, block_dim)
+
+    @property
+    def _rounding(self) -> str:
+        return "nearest"
+
+    def _along(self, dim: int) -> TensorFormat:
+        return ScaledBlockFormat(self.element_format.operand, None, self.block_size, dim)
+
+    def _departing(self, x: Tensor, dim: int) -> Tensor:
+        fmt = self.element_format
+        return departures.mx_float(x, fmt.mantissa, fmt.exponent, self.block_size, dim)
+
+    @property
+    def bit_precision(self) -> float:
+        """Bits of an element, with a share of the scale's eight."""
+        return self.element_format.bit_precision + 8 / self.block_size
+
+    @property
+    def bytes_per_elem(self) -> float:
+        """bit_precision / 8."""
+        return self.bit_precision / 8
+
+    @property
+    def bfp_id(self) -> int:  # type: ignore[override]
+        """``KeyError``: d-Matrix's ONNX operators have no numbers for these."""
+        raise KeyError(repr(self))
+
+    def __repr__(self) -> str:
+        e, m = self.element_format.exponent, self.element_format.mantissa
+        return f"MXFP{1 + e + m}[E{e}M{m}]{self._braces()}"

@@ -1,0 +1,48 @@
+"""QPyTorch's names, defaults and errors on top of gemmsim's formats. qtorch is not needed."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any
+
+#: Public name -> module.
+_NAMES = {
+    "BlockFloatingPoint": "number",
+    "FixedPoint": "number",
+    "FloatingPoint": "number",
+    "Number": "number",
+    "OptimLP": "optim",
+    "Quantizer": "quantizers",
+    "block_quantize": "functions",
+    "fixed_point_quantize": "functions",
+    "float_quantize": "functions",
+    "quantizer": "quantizers",
+}
+
+__all__ = [
+    "BlockFloatingPoint",
+    "FixedPoint",
+    "FloatingPoint",
+    "Number",
+    "OptimLP",
+    "Quantizer",
+    "block_quantize",
+    "fixed_point_quantize",
+    "float_quantize",
+    "optim",
+    "quant",
+    "quantizer",
+]
+
+
+def __getattr__(name: str) -> Any:
+    """Load a part on first use (PEP 562); ``quant`` and ``optim`` are modules, as in QPyTorch."""
+    if name in ("optim", "quant"):
+        return import_module(f".{name}", __name__)
+    if name not in _NAMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f".{_NAMES[name]}", __name__), name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

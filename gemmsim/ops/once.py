@@ -1,0 +1,57 @@
+"""Refusing second derivatives: a rounding's gradient is a convention, and there is none for the second one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import wraps
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from .errors import GradError, message
+
+__all__ = ["differentiable_once"]
+
+
+class _Refusal(torch.autograd.Function):
+    """A gradient as it is, which depends on what it was computed from and cannot be differentiated."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(owner: str, grad: Tensor, *sources: Tensor) -> Tensor:
+        return grad.view_as(grad)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+        ctx.owner = inputs[0]
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> None:
+        asked = f"{ctx.owner}: derivative of its gradient"
+        do = "A rounding's gradient is a convention; there is none for the second. Use formats=None for PyTorch's own."
+        raise GradError(message(asked, "first derivatives", do))
+
+
+def differentiable_once(owner: str) -> Callable[[Any], Any]:
+    """Decorator of a ``backward``: it runs without autograd, and differentiating its results raises ``GradError``.
+
+    By whatever it was computed from: the incoming gradients and what the forward pass saved.
+    """
+
+    def decorate(backward: Any) -> Any:
+        @wraps(backward)
+        def run(ctx: Any, *grads: Any) -> Any:
+            with torch.no_grad():
+                results = backward(ctx, *grads)
+            if not torch.is_grad_enabled() or torch.compiler.is_compiling():
+                return results
+            sources = [t for t in (*grads, *ctx.saved_tensors) if isinstance(t, Tensor) and t.requires_grad]
+            if not sources:
+                sources = [torch.zeros((), requires_grad=True)]
+            return tuple(_Refusal.apply(owner, r, *sources) if isinstance(r, Tensor) else r for r in results)
+
+        return run
+
+    return decorate

@@ -1,0 +1,73 @@
+"""Table and loss curves of the language study."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from rich.table import Table
+
+from .files import atomic_path
+from .plot import COLOURS, _figure_class
+from .registry import Row
+
+__all__ = ["finding", "loss_plot", "loss_table"]
+
+
+def _name(row: Row) -> str:
+    return "float32" if row["kind"] == "truth" else f"{row['format']}, {row['accumulator']} sums"
+
+
+def _truth(rows: Sequence[Row]) -> Row | None:
+    return next((row for row in rows if row["kind"] == "truth"), None)
+
+
+def loss_table(rows: Sequence[Row]) -> Table:
+    """One line per training: losses, and how far they are above float32's."""
+    table = Table(title="Loss of a small GPT, nats a character", title_justify="left")
+    headings = ("operands of products", "accumulator", "training loss", "above float32", "test loss", "above float32")
+    for heading in headings:
+        table.add_column(heading, justify="left" if heading in headings[:2] else "right")
+    truth = _truth(rows)
+    for row in rows:
+        cells = [str(row["format"]), str(row["accumulator"] or "PyTorch's")]
+        for column in ("train_loss", "test_loss"):
+            above = "" if truth is None or row is truth else f"{row[column] - truth[column]:+.3f}"
+            cells += [f"{row[column]:.3f}", above]
+        table.add_row(*cells)
+    return table
+
+
+def finding(rows: Sequence[Row]) -> str:
+    """What the rows show: by how much each format's final training loss is above float32's."""
+    truth = _truth(rows)
+    others = [row for row in rows if row is not truth]
+    if truth is None or not others:
+        return "Training loss by block format (unfinished)"
+    parts = [f"{row['format']} ({row['accumulator']}) {row['train_loss'] - truth['train_loss']:+.2f}" for row in others]
+    half = (len(parts) + 1) // 2
+    lines = ", ".join(parts[:half]), ", ".join(parts[half:])
+    return "Training loss at the end, against float32's:\n" + "\n".join(line for line in lines if line)
+
+
+def loss_plot(rows: Sequence[Row], path: Path, *, every: int) -> None:
+    """Writes a PNG: loss against steps, the float32 training black. StudyError without matplotlib."""
+    figure = _figure_class()(figsize=(9, 5.6), dpi=150, layout="constrained")
+    axes = figure.add_subplot()
+    for number, row in enumerate(rows):
+        losses = [float(text) for text in row["curve"].split()]
+        steps = [(at + 0.5) * every for at in range(len(losses))]
+        truth = row["kind"] == "truth"
+        colour = "black" if truth else COLOURS[number % len(COLOURS)]
+        label = f"{_name(row)}: {row['train_loss']:.2f}"
+        axes.plot(steps, losses, color=colour, linewidth=2.4 if truth else 1.6, label=label, zorder=2 if truth else 3)
+    axes.set_xlabel("step")
+    axes.set_ylabel(f"training loss (nats a character, mean of {every} steps)")
+    axes.grid(axis="y", color="0.9", linewidth=0.8)
+    axes.set_axisbelow(True)
+    for side in ("top", "right"):
+        axes.spines[side].set_visible(False)
+    axes.legend(frameon=False, title="operands of every matrix product, loss at the end")
+    figure.suptitle(finding(rows), x=0.012, ha="left", fontsize=11.5, fontweight="bold")
+    with atomic_path(path) as temporary:
+        figure.savefig(temporary, format="png")

@@ -1,0 +1,104 @@
+"""QPyTorch's functions, quantizers and optimizer wrapper."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import numpy as np
+import pytest
+import torch
+from support import GOLDEN, assert_bitwise_equal, assert_values_equal
+
+from gemmsim.compat import qtorch
+
+with np.load(GOLDEN / "qpytorch_nearest.npz") as stored:
+    DATA = {key: stored[key] for key in stored.files}
+ROWS = json.loads(str(DATA["index_json"]))
+
+
+@pytest.mark.parametrize("key, given, function, kwargs", ROWS, ids=[f"{row[0]}-{row[2]}" for row in ROWS])
+def test_stored_values(key, given, function, kwargs):
+    exact = DATA.get(f"{key}__exact")
+    want, x = torch.from_numpy(DATA[key]), torch.from_numpy(DATA[given])
+    where = None
+    if exact is not None:
+        where = torch.from_numpy(np.unpackbits(exact)[: want.numel()].astype(bool)).view(want.shape)
+    call = getattr(qtorch, function)
+    fields = {**kwargs, "rounding": "nearest"}
+    assert_values_equal(call(x, **fields), want, where, context=str(fields))
+    assert_values_equal(call(x, **fields, bug_compatible=True), want, None, context=f"{fields} bug_compatible")
+
+
+def test_ties_and_specials():
+    x = torch.tensor([1.0625, -1.0625, math.inf, math.nan])
+    got = qtorch.float_quantize(x, 4, 3, "nearest")
+    assert_bitwise_equal(got, torch.tensor([1.125, -1.125, 480.0, math.nan]), nan_is_nan=True)
+    assert qtorch.fixed_point_quantize(torch.tensor([0.5, 1.5, -9.0]), 4, 0, rounding="nearest").tolist() == [0, 2, -8]
+    assert qtorch.block_quantize(torch.tensor([1.0, 0.125, -0.125]), 4, rounding="nearest").tolist() == [1, 0.25, 0]
+    assert qtorch.float_quantize(torch.ones(2, dtype=torch.bfloat16), 4, 3).dtype == torch.bfloat16
+    rows = qtorch.block_quantize(torch.tensor([[1.0, 0.3], [4.0, 0.3]]), 3, 0, "nearest")
+    assert rows.tolist() == [[1.0, 0.5], [4.0, 0.0]]
+    draws = [qtorch.float_quantize(torch.rand(9), 4, 1, generator=torch.Generator().manual_seed(1)).shape for _ in "a"]
+    assert draws == [(9,)]
+
+
+def test_errors():
+    x = torch.ones(3)
+    with pytest.raises(AssertionError, match="nearest"):
+        qtorch.float_quantize(x, 4, 3, "up")
+    with pytest.raises(ValueError, match="fl"):
+        qtorch.fixed_point_quantize(x, -1, 3)
+    with pytest.raises(ValueError, match="repeated"):
+        qtorch.block_quantize(x, 8, bug_compatible=True)
+    with pytest.raises(AssertionError):
+        qtorch.FixedPoint(8, 0)
+    with pytest.raises(AssertionError):
+        qtorch.FloatingPoint(4, 0)
+    with pytest.raises(ValueError, match="FixedPoint"):
+        qtorch.quantizer(qtorch.FloatingPoint(4, 3), clamping_grad_zero=True)
+    with pytest.raises(AssertionError, match="clamp"):
+        qtorch.quantizer(qtorch.FixedPoint(8, 2, clamp=False), clamping_grad_zero=True)
+    with pytest.raises(AssertionError, match="SGD"):
+        qtorch.OptimLP(torch.optim.RMSprop([torch.ones(1, requires_grad=True)]))
+
+
+@pytest.mark.parametrize("departing", [False, True])
+def test_quantizers_round_forward_and_backward(departing):
+    number, back = qtorch.FixedPoint(4, 1), qtorch.FloatingPoint(5, 2)
+    hooked = []
+    rounded = qtorch.quantizer(
+        number, back, "nearest", "nearest", True, [lambda g: hooked.append(1) or g * 3], bug_compatible=departing
+    )
+    x = torch.tensor([0.3, 100.0, -100.0, 3.5], requires_grad=True)
+    y = rounded(x)
+    assert y.tolist() == [0.5, 3.5, -4.0, 3.5]
+    y.backward(torch.tensor([1.1, 1.0, 1.0, 0.7]))
+    assert x.grad.tolist() == [3.5, 0.0, 0.0, 2.0] and hooked == [1]
+    same = qtorch.Quantizer(None, None)
+    assert torch.equal(same(x), x)
+
+
+def test_the_optimizer_wrapper_rounds_in_order():
+    def grid(step):
+        return lambda t: (t / step).round() * step
+
+    p = torch.tensor([1.0, 2.0], requires_grad=True)
+    low = qtorch.OptimLP(
+        torch.optim.SGD([p], lr=1.0, momentum=0.5), grid(1.0), 2.0, grid(0.5), grid(0.25), acc_quant=grid(0.125)
+    )
+    accumulator, momentum = torch.tensor([1.0, 2.0]), None
+    for step in range(3):
+        p.grad = torch.tensor([0.13, -0.2]) * (step + 1)
+        gradient = grid(0.5)(p.grad * 2.0)
+        momentum = gradient if momentum is None else momentum * 0.5 + gradient
+        accumulator = grid(0.125)(accumulator - momentum)
+        momentum = grid(0.25)(momentum)
+        low.step()
+        assert torch.equal(p, grid(1.0)(accumulator)) and torch.equal(low.weight_acc[p], accumulator)
+        low.zero_grad()
+    saved = low.state_dict()
+    other = torch.tensor([0.0, 0.0], requires_grad=True)
+    again = qtorch.OptimLP(torch.optim.SGD([other], lr=1.0, momentum=0.5), acc_quant=grid(0.125))
+    again.load_state_dict(saved)
+    assert torch.equal(again.weight_acc[other], accumulator)
