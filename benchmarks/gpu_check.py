@@ -205,6 +205,24 @@ def tensor_cores() -> dict[str, Any]:
     return {"ok": True, "of_cublas": shares}
 
 
+def row_operations() -> dict[str, float]:
+    """Speed of softmax and layer norm in e5m10 steps, rows of 1024, over PyTorch's own in float32."""
+    steps = gs.QSoftmaxFormats("e5m10", "e5m10", "e5m10")
+    tree = gs.QSoftmaxFormats("e5m10", "e5m10", "e5m10", order="tree(64)")
+    norm = gs.QLayerNormFormats(*["e5m10"] * 7)
+    shares = {}
+    for rows in (64, 1 << 10, 1 << 17):
+        x = torch.randn(rows, 1024, device="cuda")
+        softmax = median_seconds(lambda x=x: torch.softmax(x, -1), 5)
+        layer = median_seconds(lambda x=x: torch.nn.functional.layer_norm(x, (1024,)), 5)
+        for name, formats in (("sequential", steps), ("tree(64)", tree)):
+            taken = median_seconds(lambda x=x, formats=formats: gs.functional.qsoftmax(x, -1, formats), 5)
+            shares[f"softmax {name}, {rows} rows"] = softmax / taken
+        taken = median_seconds(lambda x=x: gs.functional.qlayernorm(x, (1024,), formats=norm), 5)
+        shares[f"layernorm sequential, {rows} rows"] = layer / taken
+    return shares
+
+
 def timings(seconds: float, info: dict[str, Any]) -> dict[str, Any]:
     """Products at 4096^3 against their slot limits, casts against a copy, the overhead of a small call."""
     start = time.monotonic()
@@ -231,9 +249,10 @@ def timings(seconds: float, info: dict[str, Any]) -> dict[str, Any]:
     out = torch.empty_like(x)
     copy = median_seconds(lambda: out.copy_(x), 10)
     casts = {}
-    for text in ("e4m3", "e5m10", "bf16/sr8"):
+    for text in ("e4m3", "e5m10", "bf16/sr8", "supernormal(4,3)", "bfp(8,16)", "bfp(8,tensor)"):
         casts[text] = copy / median_seconds(lambda text=text: gs.quantize(x, text, out=out, seed=1), 10)
     blocks = block_formats(x, 8 * x.numel() / copy)
+    rows_of_torch = row_operations()
     small = torch.randn(64, 64, device="cuda")
     gs.qmatmul(small, small, "e4m3 : e5m10")
     torch.cuda.synchronize()
@@ -247,6 +266,7 @@ def timings(seconds: float, info: dict[str, Any]) -> dict[str, Any]:
         "products": rows,
         "casts_of_copy": casts,
         "block_formats_of_copy": blocks,
+        "rows_of_torch": rows_of_torch,
         "small_call_us": overhead * 1e6,
     }
 
@@ -273,6 +293,8 @@ def markdown(report: dict[str, Any]) -> str:
     casts = ", ".join(f"{name} {share:.2f}" for name, share in timed.get("casts_of_copy", {}).items())
     blocks = [f"| {name} | {share:.2f} |" for name, share in timed.get("block_formats_of_copy", {}).items()]
     lines += ["", "| block format | share of device copy |", "|---|---|", *blocks]
+    steps = [f"| {name} | {share:.3f} |" for name, share in timed.get("rows_of_torch", {}).items()]
+    lines += ["", "| rows of 1024, e5m10 steps | speed over PyTorch in float32 |", "|---|---|", *steps]
     cores = [f"| {name} | {share:.2f} |" for name, share in report.get("tensor cores", {}).get("of_cublas", {}).items()]
     lines += ["", "| product on tensor cores, 8192^3 | speed over cuBLAS in bfloat16 |", "|---|---|", *cores]
     lines += ["", f"* casts, share of device copy: {casts}", f"* call on 64x64: {timed.get('small_call_us', 0):.1f} us"]

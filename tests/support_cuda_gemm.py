@@ -16,8 +16,10 @@ from support_cuda import FLAGS, SHIM, _folder
 from torch import Tensor
 
 from gemmsim.arithmetic import GemmSpec
+from gemmsim.backends.cuda import block_float as cuda_block_float
 from gemmsim.backends.cuda import cast as cuda_cast
 from gemmsim.backends.cuda import gemm_codes
+from gemmsim.backends.cuda import rows as cuda_rows
 from gemmsim.backends.cuda.source import KernelSource
 from gemmsim.backends.cuda.toolchain import header_root
 from gemmsim.formats import Format
@@ -26,6 +28,13 @@ cuda_gemm = importlib.import_module("gemmsim.backends.cuda.gemm")  # the package
 
 cuda_blocks = importlib.import_module("gemmsim.backends.cuda.gemm_blocks")
 
+#: Arguments of each family's kernels, in C++ and in Python.
+_RECORDS = {
+    "block_float": ("BlockFloatLaunch", cuda_block_float.BlockFloatLaunch),
+    "cast": ("CastArgs", cuda_cast.CastArgs),
+    "gemm": ("GemmArgs", cuda_gemm.GemmArgs),
+    "rows": ("rows::TileArgs", cuda_rows.TileArgs),
+}
 _entries: dict[KernelSource, ctypes._CFuncPtr] = {}
 
 _ENTRY = (
@@ -43,7 +52,7 @@ def _unit(sources: list[KernelSource]) -> str:
         lines = source.text.splitlines()
         includes += [line for line in lines if line.startswith("#include")]
         body = "\n".join(line for line in lines if not line.startswith("#include"))
-        args = "CastArgs" if source.family == "cast" else "GemmArgs"
+        args = _RECORDS.get(source.family, ("GemmArgs",))[0]
         parts.append(
             f"#define gemmsim_kernel gemmsim_kernel_{i}\nnamespace kernel_{i} {{\n{body}\n}}\n#undef gemmsim_kernel"
         )
@@ -79,7 +88,7 @@ def compile_on_host(sources: Iterable[KernelSource]) -> None:
     assert done.returncode == 0, f"kernels do not compile for the host:\n{done.stderr[:6000]}"
     loaded = ctypes.CDLL(str(library))
     for i, source in enumerate(new):
-        args = {"cast": cuda_cast.CastArgs, "gemm": cuda_gemm.GemmArgs}[source.family]
+        args = _RECORDS[source.family][1]
         size = getattr(loaded, f"gemmsim_host_args_size_{i}")()
         assert size == ctypes.sizeof(args), "the records of C++ and Python differ"
         _entries[source] = getattr(loaded, f"gemmsim_host_run_{i}")
@@ -99,6 +108,15 @@ def _run(source: KernelSource, device: torch.device, blocks: tuple[int, int, int
     # Fewer blocks than tiles, so that blocks loop
     x = max(1, blocks[0] // 2 if source.family == "gemm" else blocks[0])
     _entries[source](ctypes.byref(args), x, *blocks[1:], source.threads, shared, int(source.family == "gemm"))
+
+
+def run_rows_on_host(
+    source: KernelSource, device: torch.device, blocks: tuple[int, int, int], args: ctypes.Structure
+) -> None:
+    """``launch`` for kernels of families ``rows`` and ``block_float``."""
+    compile_on_host([source])
+    shared = ctypes.c_size_t(source.shared_bytes)
+    _entries[source](ctypes.byref(args), *blocks, source.threads, shared, int(source.shared_bytes > 0))
 
 
 Call = tuple[Tensor, Tensor, GemmSpec, int]

@@ -20,7 +20,7 @@ enum Function : int32_t {
     MAX = 14, COPY = 15
 };
 
-GEMMSIM_HD Exact exact_quotient(double a, double b) {
+GEMMSIM_COLD Exact exact_quotient(double a, double b) {
     uint64_t sa, sb;
     int32_t ea, eb;
     split(a, &sa, &ea);
@@ -33,7 +33,7 @@ GEMMSIM_HD Exact exact_quotient(double a, double b) {
     return Exact{((u128)q << 60) | (m / sb), ea - eb - 120, sign_of(a) != sign_of(b), m % sb != 0};
 }
 
-GEMMSIM_HD Exact exact_root(double a) {
+GEMMSIM_COLD Exact exact_root(double a) {
     uint64_t sig;
     int32_t exp;
     split(a, &sig, &exp);
@@ -53,9 +53,9 @@ GEMMSIM_HD Exact exact_root(double a) {
     return Exact{root, exp / 2 + 32 - 118, false, rest != 0};
 }
 
-GEMMSIM_HD Exact one_beside(bool above) { return beside(1.0, above); }
+GEMMSIM_COLD Exact one_beside(bool above) { return beside(1.0, above); }
 
-GEMMSIM_HD Exact exact_exp(double x) {
+GEMMSIM_COLD Exact exact_exp(double x) {
     const double m = x < 0 ? -x : x;
     if (m < 0x1p-120) return one_beside(x > 0);
     if (m > 0x1p15) return Exact{1, x > 0 ? 1 << 16 : -(1 << 16), false, true};
@@ -64,7 +64,7 @@ GEMMSIM_HD Exact exact_exp(double x) {
 }
 
 // ln(e^a + e^b) of finite numbers
-GEMMSIM_HD Exact exact_log_add(double a, double b) {
+GEMMSIM_COLD Exact exact_log_add(double a, double b) {
     const double hi = a < b ? b : a, lo = a < b ? a : b, gap = hi - lo;  // gap: rounded, only to tell the cases apart
     if (gap > 80) {  // ln(1 + e) is e but for its last 116 bits
         Exact r = exact_sum(exact_value(hi), exact_exp(hi < 0x1p-100 && hi > -0x1p-100 ? lo : lo - hi));
@@ -88,7 +88,7 @@ GEMMSIM_HD Exact exact_log_add(double a, double b) {
 }
 
 // tanh of the positive number u; tiny ones are the caller's
-GEMMSIM_HD Exact exact_tanh(const Wide& u, bool neg) {
+GEMMSIM_COLD Exact exact_tanh(const Wide& u, bool neg) {
     Exact one = one_beside(false);
     one.neg = neg;
     if (wide_less(wide_integer(80), u)) return one;
@@ -96,7 +96,7 @@ GEMMSIM_HD Exact exact_tanh(const Wide& u, bool neg) {
     return wide_exact(wide_div(wide_sub(unit, t), wide_add(unit, t)), 0, neg);
 }
 
-GEMMSIM_HD Exact tanh_of(double x) {
+GEMMSIM_COLD Exact tanh_of(double x) {
     const double m = x < 0 ? -x : x;
     if (m < 0x1p-60) return beside(x, false);
     Exact one = one_beside(false);
@@ -105,7 +105,7 @@ GEMMSIM_HD Exact tanh_of(double x) {
 }
 
 // c * |x| for a constant 1/4 < c < 1; for x of any size, to 118 bits
-GEMMSIM_HD Exact scaled_constant(double x, const Wide& c) {
+GEMMSIM_COLD Exact scaled_constant(double x, const Wide& c) {
     uint64_t sig;
     int32_t exp;
     split(x, &sig, &exp);
@@ -113,7 +113,7 @@ GEMMSIM_HD Exact scaled_constant(double x, const Wide& c) {
     return wide_exact(p, exp, sign_of(x));
 }
 
-GEMMSIM_HD Exact tanh_cubic_of(double x) {
+GEMMSIM_COLD Exact tanh_cubic_of(double x) {
     const double m = x < 0 ? -x : x;
     if (m < 0x1p-60) return scaled_constant(x, wide_sqrt_2_over_pi());
     Exact one = one_beside(false);
@@ -125,7 +125,7 @@ GEMMSIM_HD Exact tanh_cubic_of(double x) {
 }
 
 // erf(x / sqrt 2) = sqrt(2 / pi) e^(-x^2/2) (x + x^3/3 + x^5/(3*5) + ...): all terms positive
-GEMMSIM_HD Exact erf_of(double x) {
+GEMMSIM_COLD Exact erf_of(double x) {
     const double m = x < 0 ? -x : x;
     if (m < 0x1p-60) return scaled_constant(x, wide_sqrt_2_over_pi());
     Exact one = one_beside(false);
@@ -141,7 +141,7 @@ GEMMSIM_HD Exact erf_of(double x) {
     return wide_exact(wide_mul(wide_mul(sum, p.m), wide_sqrt_2_over_pi()), p.exp, x < 0);
 }
 
-GEMMSIM_HD Exact density_of(double x) {
+GEMMSIM_COLD Exact density_of(double x) {
     const double m = x < 0 ? -x : x;
     if (m < 0x1p-60) return scaled_constant(x, wide_inv_sqrt_2pi());
     if (m > 200) return Exact{1, -(1 << 14), x < 0, true};
@@ -150,7 +150,7 @@ GEMMSIM_HD Exact density_of(double x) {
     return wide_exact(wide_mul(wide_mul(a, p.m), wide_inv_sqrt_2pi()), p.exp, x < 0);
 }
 
-GEMMSIM_HD Exact sigmoid_of(double x) {
+GEMMSIM_COLD Exact sigmoid_of(double x) {
     const double m = x < 0 ? -x : x;
     if (m < 0x1p-120) {
         Exact r = one_beside(x > 0);
@@ -168,7 +168,7 @@ GEMMSIM_HD Exact sigmoid_of(double x) {
 }
 
 // |a|^b of finite a != 0. Powers that are exact are recognised by 96 equal bits.
-GEMMSIM_HD Exact power_of(double a, double b, bool neg) {
+GEMMSIM_COLD Exact power_of(double a, double b, bool neg) {
     const Signed log = wide_log(a < 0 ? -a : a);
     const double size = b < 0 ? -b : b;
     if (wide_zero(log.mag) || b == 0) return Exact{1, 0, neg, false};

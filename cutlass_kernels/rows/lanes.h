@@ -19,7 +19,11 @@ struct One {
     typedef uint64_t U;
     GEMMSIM_HD static V splat(double x) { return x; }
     GEMMSIM_HD static U unsigned_splat(uint64_t x) { return x; }
+#if defined(__CUDACC_RTC__)
+    GEMMSIM_HD static V fma(V a, V b, V c) { return __fma_rn(a, b, c); }
+#else
     GEMMSIM_HD static V fma(V a, V b, V c) { return __builtin_fma(a, b, c); }
+#endif
     GEMMSIM_HD static bool less(V a, V b) { return a < b; }
     GEMMSIM_HD static bool any(bool m) { return m; }
     GEMMSIM_HD static V choose(bool m, V a, V b) { return m ? a : b; }

@@ -7,6 +7,13 @@
 #pragma once
 #include "gemmsim/exact.h"
 
+// Long code that runs rarely: on a GPU a call, so that a kernel has one copy of it, and the quick path its registers.
+#if defined(__CUDACC_RTC__)
+#define GEMMSIM_COLD static __device__ __noinline__
+#else
+#define GEMMSIM_COLD inline
+#endif
+
 namespace gemmsim { namespace rows {
 
 enum { FRACTION = 8, LIMBS = 13, FRACTION_BITS = 256 };
@@ -15,13 +22,13 @@ struct Wide {
     uint32_t w[LIMBS];  // least significant first
 };
 
-GEMMSIM_HD Wide wide_integer(uint32_t n) {
+GEMMSIM_COLD Wide wide_integer(uint32_t n) {
     Wide r = {};
     r.w[FRACTION] = n;
     return r;
 }
 
-GEMMSIM_HD Wide wide_constant(uint32_t a, uint32_t b, uint32_t c, uint32_t d, uint32_t e, uint32_t f, uint32_t g, uint32_t h) {
+GEMMSIM_COLD Wide wide_constant(uint32_t a, uint32_t b, uint32_t c, uint32_t d, uint32_t e, uint32_t f, uint32_t g, uint32_t h) {
     Wide r = {};
     const uint32_t w[FRACTION] = {a, b, c, d, e, f, g, h};
     for (int i = 0; i < FRACTION; ++i) r.w[i] = w[i];
@@ -29,11 +36,11 @@ GEMMSIM_HD Wide wide_constant(uint32_t a, uint32_t b, uint32_t c, uint32_t d, ui
 }
 
 // Cut to 256 fractional bits, least significant word first; a test recomputes them.
-GEMMSIM_HD Wide wide_ln2() { return wide_constant(0x8BAAFA2Bu, 0x8A0D175Bu, 0x7298B62Du, 0x40F34326u, 0x03F2F6AFu, 0xC9E3B398u, 0xD1CF79ABu, 0xB17217F7u); }
-GEMMSIM_HD Wide wide_sqrt_2_over_pi() { return wide_constant(0x04C73A5Du, 0x808E3690u, 0xA24E0DB1u, 0xA7053E60u, 0x5D5C717Fu, 0x7E59E280u, 0xA1B28468u, 0xCC42299Eu); }
-GEMMSIM_HD Wide wide_inv_sqrt_2pi() { return wide_constant(0x02639D2Eu, 0xC0471B48u, 0x512706D8u, 0xD3829F30u, 0x2EAE38BFu, 0x3F2CF140u, 0x50D94234u, 0x662114CFu); }
+GEMMSIM_COLD Wide wide_ln2() { return wide_constant(0x8BAAFA2Bu, 0x8A0D175Bu, 0x7298B62Du, 0x40F34326u, 0x03F2F6AFu, 0xC9E3B398u, 0xD1CF79ABu, 0xB17217F7u); }
+GEMMSIM_COLD Wide wide_sqrt_2_over_pi() { return wide_constant(0x04C73A5Du, 0x808E3690u, 0xA24E0DB1u, 0xA7053E60u, 0x5D5C717Fu, 0x7E59E280u, 0xA1B28468u, 0xCC42299Eu); }
+GEMMSIM_COLD Wide wide_inv_sqrt_2pi() { return wide_constant(0x02639D2Eu, 0xC0471B48u, 0x512706D8u, 0xD3829F30u, 0x2EAE38BFu, 0x3F2CF140u, 0x50D94234u, 0x662114CFu); }
 
-GEMMSIM_HD Wide wide_add(const Wide& a, const Wide& b) {
+GEMMSIM_COLD Wide wide_add(const Wide& a, const Wide& b) {
     Wide r;
     uint64_t carry = 0;
     for (int i = 0; i < LIMBS; ++i) {
@@ -44,7 +51,7 @@ GEMMSIM_HD Wide wide_add(const Wide& a, const Wide& b) {
     return r;
 }
 
-GEMMSIM_HD Wide wide_sub(const Wide& a, const Wide& b) {  // a >= b
+GEMMSIM_COLD Wide wide_sub(const Wide& a, const Wide& b) {  // a >= b
     Wide r;
     int64_t borrow = 0;
     for (int i = 0; i < LIMBS; ++i) {
@@ -55,19 +62,19 @@ GEMMSIM_HD Wide wide_sub(const Wide& a, const Wide& b) {  // a >= b
     return r;
 }
 
-GEMMSIM_HD bool wide_less(const Wide& a, const Wide& b) {
+GEMMSIM_COLD bool wide_less(const Wide& a, const Wide& b) {
     for (int i = LIMBS - 1; i >= 0; --i)
         if (a.w[i] != b.w[i]) return a.w[i] < b.w[i];
     return false;
 }
 
-GEMMSIM_HD bool wide_zero(const Wide& a) {
+GEMMSIM_COLD bool wide_zero(const Wide& a) {
     for (int i = 0; i < LIMBS; ++i)
         if (a.w[i]) return false;
     return true;
 }
 
-GEMMSIM_HD Wide wide_mul(const Wide& a, const Wide& b) {
+GEMMSIM_COLD Wide wide_mul(const Wide& a, const Wide& b) {
     uint32_t p[2 * LIMBS] = {};
     for (int i = 0; i < LIMBS; ++i) {
         if (!a.w[i]) continue;
@@ -84,7 +91,7 @@ GEMMSIM_HD Wide wide_mul(const Wide& a, const Wide& b) {
     return r;
 }
 
-GEMMSIM_HD Wide wide_over(const Wide& a, uint32_t n) {  // a / n
+GEMMSIM_COLD Wide wide_over(const Wide& a, uint32_t n) {  // a / n
     Wide r;
     uint64_t rest = 0;
     for (int i = LIMBS - 1; i >= 0; --i) {
@@ -95,7 +102,7 @@ GEMMSIM_HD Wide wide_over(const Wide& a, uint32_t n) {  // a / n
     return r;
 }
 
-GEMMSIM_HD Wide wide_times(const Wide& a, uint32_t n) {
+GEMMSIM_COLD Wide wide_times(const Wide& a, uint32_t n) {
     Wide r;
     uint64_t carry = 0;
     for (int i = 0; i < LIMBS; ++i) {
@@ -107,9 +114,9 @@ GEMMSIM_HD Wide wide_times(const Wide& a, uint32_t n) {
 }
 
 // Bit number `at`, counted from the lowest.
-GEMMSIM_HD uint32_t wide_bit(const Wide& a, int at) { return at < 0 || at >= 32 * LIMBS ? 0 : (a.w[at >> 5] >> (at & 31)) & 1u; }
+GEMMSIM_COLD uint32_t wide_bit(const Wide& a, int at) { return at < 0 || at >= 32 * LIMBS ? 0 : (a.w[at >> 5] >> (at & 31)) & 1u; }
 
-GEMMSIM_HD Wide wide_halved(const Wide& a, int n) {  // a / 2^n
+GEMMSIM_COLD Wide wide_halved(const Wide& a, int n) {  // a / 2^n
     Wide r = {};
     const int words = n >> 5, bits = n & 31;
     for (int i = 0; i + words < LIMBS; ++i) {
@@ -119,7 +126,7 @@ GEMMSIM_HD Wide wide_halved(const Wide& a, int n) {  // a / 2^n
     return r;
 }
 
-GEMMSIM_HD Wide wide_doubled(const Wide& a, int n) {  // a * 2^n
+GEMMSIM_COLD Wide wide_doubled(const Wide& a, int n) {  // a * 2^n
     Wide r = {};
     const int words = n >> 5, bits = n & 31;
     for (int i = LIMBS - 1; i >= words; --i) {
@@ -130,7 +137,7 @@ GEMMSIM_HD Wide wide_doubled(const Wide& a, int n) {  // a * 2^n
 }
 
 // a / b below 2, by one bit at a time.
-GEMMSIM_HD Wide wide_div(Wide a, const Wide& b) {
+GEMMSIM_COLD Wide wide_div(Wide a, const Wide& b) {
     Wide r = {};
     for (int at = FRACTION_BITS; at >= 0; --at) {
         if (!wide_less(a, b)) {
@@ -143,7 +150,7 @@ GEMMSIM_HD Wide wide_div(Wide a, const Wide& b) {
 }
 
 // |x| cut to 256 fractional bits; x below 2^150.
-GEMMSIM_HD Wide wide_magnitude(double x) {
+GEMMSIM_COLD Wide wide_magnitude(double x) {
     uint64_t sig;
     int32_t exp;
     split(x, &sig, &exp);
@@ -155,7 +162,7 @@ GEMMSIM_HD Wide wide_magnitude(double x) {
 }
 
 // The leading 118 bits of a * 2^shift, and that something lies below them.
-GEMMSIM_HD Exact wide_exact(const Wide& a, int shift, bool neg) {
+GEMMSIM_COLD Exact wide_exact(const Wide& a, int shift, bool neg) {
     int top = 32 * LIMBS - 1;
     while (top > 0 && !wide_bit(a, top)) --top;
     Exact r = {0, 0, neg, true};
@@ -165,7 +172,7 @@ GEMMSIM_HD Exact wide_exact(const Wide& a, int shift, bool neg) {
 }
 
 // A value just above (or below) the magnitude |x|, by less than any rounding can tell.
-GEMMSIM_HD Exact beside(double x, bool above) {
+GEMMSIM_COLD Exact beside(double x, bool above) {
     Exact r = exact_value(x);
     r.mag <<= 64;
     r.exp -= 64;
@@ -175,7 +182,7 @@ GEMMSIM_HD Exact beside(double x, bool above) {
 }
 
 // e^r for r <= ln 2 (its series).
-GEMMSIM_HD Wide wide_exp_series(const Wide& r) {
+GEMMSIM_COLD Wide wide_exp_series(const Wide& r) {
     Wide sum = wide_integer(1), term = sum;
     for (uint32_t n = 1; n < 100 && !wide_zero(term); ++n) {
         term = wide_over(wide_mul(term, r), n);
@@ -190,7 +197,7 @@ struct Power {
 };
 
 // e^x or e^-x for 0 <= x < 2^20.
-GEMMSIM_HD Power wide_exp(const Wide& x, bool negative) {
+GEMMSIM_COLD Power wide_exp(const Wide& x, bool negative) {
     const Wide ln2 = wide_ln2();
     uint32_t k = (uint32_t)(((uint64_t)x.w[FRACTION] << 8 | x.w[FRACTION - 1] >> 24) * 369 >> 16);  // at most x / ln 2, by 0.2 % or 2
     Wide r = wide_sub(x, wide_times(ln2, k));
@@ -202,10 +209,10 @@ GEMMSIM_HD Power wide_exp(const Wide& x, bool negative) {
     return Power{wide_exp_series(wide_sub(ln2, r)), -(int)k - 1};
 }
 
-GEMMSIM_HD Wide power_value(const Power& p) { return p.exp >= 0 ? wide_doubled(p.m, p.exp) : wide_halved(p.m, -p.exp); }
+GEMMSIM_COLD Wide power_value(const Power& p) { return p.exp >= 0 ? wide_doubled(p.m, p.exp) : wide_halved(p.m, -p.exp); }
 
 // 2 atanh(z) for z <= 1/3: ln((1 + z) / (1 - z))
-GEMMSIM_HD Wide wide_log_series(const Wide& z) {
+GEMMSIM_COLD Wide wide_log_series(const Wide& z) {
     const Wide square = wide_mul(z, z);
     Wide sum = z, term = z;
     for (uint32_t n = 3; n < 400 && !wide_zero(term); n += 2) {
@@ -220,14 +227,14 @@ struct Signed {
     bool neg;
 };
 
-GEMMSIM_HD Signed signed_sum(const Signed& a, const Signed& b) {
+GEMMSIM_COLD Signed signed_sum(const Signed& a, const Signed& b) {
     if (a.neg == b.neg) return Signed{wide_add(a.mag, b.mag), a.neg};
     if (wide_less(a.mag, b.mag)) return Signed{wide_sub(b.mag, a.mag), b.neg};
     return Signed{wide_sub(a.mag, b.mag), a.neg};
 }
 
 // ln x, x > 0 and finite
-GEMMSIM_HD Signed wide_log(double x) {
+GEMMSIM_COLD Signed wide_log(double x) {
     uint64_t sig;
     int32_t exp;
     split(x, &sig, &exp);

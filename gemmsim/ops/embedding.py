@@ -46,7 +46,8 @@ def _sum_occurrences(
     return total
 
 
-_LIBRARY.impl("row_gather_sum", _sum_occurrences, "CPU")
+for _key in ("CPU", "CUDA"):
+    _LIBRARY.impl("row_gather_sum", _sum_occurrences, _key)
 
 
 @torch.library.register_fake("gemmsim::row_gather_sum", lib=_LIBRARY)

@@ -101,7 +101,7 @@ def _padded(rows: list[list[int]], filler: int) -> Tensor:
 def _gathered_sums(x: Tensor, table: Tensor, step: Step, seed: int | None, stream: int) -> Tensor:
     """Sums, in the order of ``table``, of the elements of ``x``'s last dimension that each of its rows names."""
     extended = torch.cat([x, x.new_zeros(*x.shape[:-1], 1)], -1)
-    terms = extended[..., table]
+    terms = extended[..., table.to(x.device)]
     return sum_step(terms, [terms.dim() - 1], step, 1, seed, stream).squeeze(-1)
 
 
@@ -113,7 +113,7 @@ class _AvgPool(torch.autograd.Function):
         table, _, divisors, _ = _tables(windows)
         rank = len(windows.sizes)
         total = _gathered_sums(x.flatten(x.dim() - rank), table, fwd, seed, 0)
-        result = map_step("div", total, divisors.to(x.dtype), fwd, seed, 1)
+        result = map_step("div", total, divisors.to(x.device, x.dtype), fwd, seed, 1)
         return result.reshape(*x.shape[: x.dim() - rank], *windows.out)
 
     @staticmethod
@@ -126,7 +126,7 @@ class _AvgPool(torch.autograd.Function):
     def backward(ctx: Any, g: Tensor) -> Any:
         _, back, divisors, uniform = _tables(ctx.windows)
         g = g.flatten(g.dim() - len(ctx.windows.sizes))
-        divisors = divisors.to(g.dtype)
+        divisors = divisors.to(g.device, g.dtype)
         if not uniform:
             g = map_step("div", g, divisors, ctx.bwd, ctx.seed, 3)
         total = _gathered_sums(g, back, ctx.bwd, ctx.seed, 2)

@@ -2,7 +2,7 @@
 
 They work on the last dimension, take casts as strings ("" for a step rounded to the tensors' own dtype; several steps
 are separated by ";"), and have no gradient of their own. float16 and bfloat16 are computed in float32 and rounded to
-their dtype at the end.
+their dtype at the end: on the CPU by PyTorch, on a GPU by the kernel itself.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from . import state
 from .casts import cast_of
 from .errors import DeviceError, message
 from .seeds import derive_seed, draw_seed
+from .selection import backend_of
 
 __all__ = ["row_map_op", "row_norm_grad_op", "row_norm_op", "row_softmax_grad_op", "row_softmax_op", "row_sum_op"]
 
@@ -55,7 +56,15 @@ def _work(*tensors: Tensor | None) -> torch.dtype:
 
 
 def _ready(t: Tensor | None, dtype: torch.dtype) -> Tensor | None:
-    return None if t is None else t.to(dtype).contiguous()
+    """``t`` as the backend reads it: kernels of a GPU convert while they load."""
+    if t is None:
+        return None
+    return t.contiguous() if t.is_cuda else t.to(dtype).contiguous()
+
+
+def _empty(shape: Sequence[int], x: Tensor, work: torch.dtype, dtype: torch.dtype) -> Tensor:
+    """A result of ``dtype`` as the backend writes it: on the CPU in ``work``, to be converted."""
+    return torch.empty(tuple(shape), dtype=dtype if x.is_cuda else work, device=x.device)
 
 
 def _seed(stochastic: bool, seed: int | None, stream: int) -> int:
@@ -74,9 +83,14 @@ def _run(
     **how: Any,
 ) -> None:
     steps, stochastic = _steps(casts)
+    device = outputs[0].device
+    strays = [t for t in inputs if t is not None and t.device != device]
+    if strays:
+        asked = f"row_{op}: tensors on {device} and {strays[0].device}"
+        raise DeviceError(message(asked, "all tensors on one device", "Move them with .to(device)."))
     if how["rows"] and how["cols"]:
-        cpu.run_rows(op, inputs, outputs, steps, seed=_seed(stochastic, seed, stream), **how)
-    state.record(f"row_{op}", "cpu", casts, f"{how['rows']} x {how['cols']} {outputs[0].dtype}")
+        backend_of(outputs[0]).run_rows(op, inputs, outputs, steps, seed=_seed(stochastic, seed, stream), **how)
+    state.record(f"row_{op}", device.type, casts, f"{how['rows']} x {how['cols']} {outputs[0].dtype}")
 
 
 def _rows_of(x: Tensor) -> dict[str, int]:
@@ -95,7 +109,7 @@ def _map(a: Tensor, b: Tensor | None, function: str, cast: str, seed: int | None
     work = _work(a, b)
     left = _ready(a.expand(shape), work)
     right = None if b is None else _ready(b.expand(shape), work)
-    out = torch.empty(shape, dtype=work)
+    out = _empty(shape, a, work, dtype)
     _run("map", cast, (left, right), (out,), seed, stream, rows=out.numel(), cols=1, function=function)
     return out.to(dtype)
 
@@ -107,8 +121,8 @@ def _map_fake(a: Tensor, b: Tensor | None, function: str, cast: str, seed: Any =
 
 
 def _sum(x: Tensor, cast: str, order: int = 1, seed: int | None = None, stream: int = 0) -> Tensor:
-    out = torch.zeros(x.shape[:-1], dtype=_work(x))
-    _run("sum", cast, (_ready(x, out.dtype),), (out,), seed, stream, order=order, **_rows_of(x))
+    out = _empty(x.shape[:-1], x, _work(x), x.dtype).zero_()
+    _run("sum", cast, (_ready(x, _work(x)),), (out,), seed, stream, order=order, **_rows_of(x))
     return out.to(x.dtype)
 
 
@@ -118,9 +132,9 @@ def _sum_fake(x: Tensor, cast: str, order: int = 1, seed: Any = None, stream: in
 
 
 def _softmax(x: Tensor, casts: str, order: int, lse: bool, seed: int | None = None, stream: int = 0) -> Tensor:
-    out = torch.empty(x.shape, dtype=_work(x))
+    out = _empty(x.shape, x, _work(x), x.dtype)
     op = "log_softmax" if lse else "softmax"
-    _run(op, casts, (_ready(x, out.dtype),), (out,), seed, stream, order=order, **_rows_of(x))
+    _run(op, casts, (_ready(x, _work(x)),), (out,), seed, stream, order=order, **_rows_of(x))
     return out.to(x.dtype)
 
 
@@ -131,7 +145,7 @@ def _softmax_fake(x: Tensor, casts: str, order: int, lse: bool, seed: Any = None
 
 def _softmax_grad(y: Tensor, g: Tensor, casts: str, order: int, seed: int | None = None, stream: int = 0) -> Tensor:
     work = _work(y, g)
-    out = torch.empty(y.shape, dtype=work)
+    out = _empty(y.shape, y, work, y.dtype)
     _run("softmax_grad", casts, (_ready(y, work), _ready(g, work)), (out,), seed, stream, order=order, **_rows_of(y))
     return out.to(y.dtype)
 
@@ -146,8 +160,8 @@ def _norm(
     seed: int | None = None, stream: int = 0,
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
     work = _work(x, weight, bias)
-    out = torch.empty(x.shape, dtype=work)
-    mean, rstd = torch.zeros(x.shape[:-1], dtype=work), torch.zeros(x.shape[:-1], dtype=work)
+    out = _empty(x.shape, x, work, x.dtype)
+    mean, rstd = (torch.zeros(x.shape[:-1], dtype=work, device=x.device) for _ in range(2))
     inputs = (_ready(x, work), _ready(weight, work), _ready(bias, work))
     how = {"order": order, "centered": centered, "eps": eps, **_rows_of(x)}
     _run("norm", casts, inputs, (out, mean, rstd), seed, stream, **how)
@@ -169,7 +183,7 @@ def _norm_grad(
     seed: int | None = None, stream: int = 0,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
     work = _work(x, weight, mean, g)
-    out, terms = torch.empty(x.shape, dtype=work), torch.empty(x.shape, dtype=work)
+    out, terms = (_empty(x.shape, x, work, dtype) for dtype in (x.dtype, work))
     inputs = tuple(_ready(t, work) for t in (x, weight, mean, rstd, g))
     _run("norm_grad", casts, inputs, (out, terms), seed, stream, order=order, centered=centered, **_rows_of(x))
     return out.to(x.dtype), terms
@@ -181,14 +195,6 @@ def _norm_grad_fake(
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
     _steps(casts)
     return x.new_empty(x.shape), x.new_empty(x.shape, dtype=_work(x, weight, mean, g))
-
-
-def _refuse_device(name: str) -> Any:
-    def kernel(*args: Any, **kwargs: Any) -> None:
-        do = "Move the tensors with .cpu() and the result back."
-        raise DeviceError(message(f"{name} on a GPU", "tensors on the CPU", do))
-
-    return kernel
 
 
 def _batched(op: str, tensors: int) -> Any:
@@ -243,8 +249,8 @@ for _name, _kernel, _fake, _rule in (
     ("row_norm", _norm, _norm_fake, _batched_norm("row_norm", (1, 2))),
     ("row_norm_grad", _norm_grad, _norm_grad_fake, _batched_norm("row_norm_grad", (1,))),
 ):
-    _LIBRARY.impl(_name, _kernel, "CPU")
-    _LIBRARY.impl(_name, _refuse_device(f"gemmsim::{_name}"), "CUDA")
+    for _key in ("CPU", "CUDA"):
+        _LIBRARY.impl(_name, _kernel, _key)
     torch.library.register_fake(f"gemmsim::{_name}", _fake, lib=_LIBRARY)
     torch.library.register_vmap(f"gemmsim::{_name}", _rule, lib=_LIBRARY)
 

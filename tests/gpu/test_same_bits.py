@@ -19,6 +19,7 @@ pytestmark = pytest.mark.gpu
 
 SHAPES = [(1, 1, 1), (3, 17, 5), (64, 129, 70), (200, 300, 130)]
 CASTS = "e4m3 e5m2/sat e5m10/rtz bf16/sr8 e5m10/sr20 e8m0 fixed(8,4) binary8p3 e5m10/ftz fp32/ru e2m1".split()
+CASTS += "supernormal(4,3) supernormal(4,3)/sr8 binary8(4)/ftz binary8(3,unsigned)/ru e4m3/rnd fixed(8,4)/rnu".split()
 DTYPES = [torch.float32, torch.float64, torch.float16, torch.bfloat16]
 
 

@@ -18,7 +18,7 @@ from .library import LibraryError, library
 from .quantize import DTYPES, SITE_QUANTIZE
 from .records import MAX_BATCH_DIMS
 
-__all__ = ["quantize_tensor"]
+__all__ = ["arranged", "quantize_tensor"]
 
 _LOWEST_CODE, _KEEP_INFINITY = 1, 2
 _FINITE_FLOATS, _SCALED_FLOATS, _SCALED_INTEGERS = 1, 2, 3
@@ -72,7 +72,7 @@ def quantize_tensor(x: Tensor, fmt: TensorFormat, out: Tensor, seed: int = 0, si
         quantize_tensor(x.contiguous(), fmt, rounded, seed, site)
         out.copy_(rounded)
         return
-    outer, inner, block = _arranged(x, fmt, out)
+    outer, inner, block = arranged(x, fmt, out)
     args = BlockFloatArgs()
     args.src, args.dst = x.data_ptr(), out.data_ptr()
     args.src_dtype, args.dst_dtype = DTYPES[x.dtype], DTYPES[out.dtype]
@@ -110,7 +110,7 @@ def _float_args(fmt: FiniteFloatFormat) -> FiniteFloatArgs:
     return FiniteFloatArgs(largest, fmt.trailing_bits, fmt.emin, flags, MODES[fmt.rounding.mode])
 
 
-def _arranged(x: Tensor, fmt: TensorFormat, out: Tensor) -> tuple[list[_Dim], list[_Dim], int]:
+def arranged(x: Tensor, fmt: TensorFormat, out: Tensor) -> tuple[list[_Dim], list[_Dim], int]:
     """Dimensions that tell blocks apart, those inside a block, and how the last one is cut (0: not at all)."""
     by_tensor = fmt.sharing is Sharing.TENSOR
     elements = isinstance(fmt, FiniteFloatFormat)

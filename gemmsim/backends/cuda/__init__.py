@@ -4,6 +4,7 @@ Importing it loads no CUDA package; compiling needs the extra ``gemmsim[cuda]`` 
 """
 
 from .arch import ARCHITECTURES, OLDEST, check_arch
+from .block_float import quantize_tensor
 from .cache import KernelCache, kernel_cache
 from .cast import quantize
 from .compile import CompiledKernel, compile_kernel
@@ -23,6 +24,7 @@ from .gemm_codes import gemm_codes
 from .gemm_tensor import gemm_tensor_cores
 from .mx_cast import decode_blocks, encode_blocks, quantize_blocks
 from .registry import FAMILIES, Family, family_sources
+from .rows import run_rows
 from .source import KernelSource
 from .toolchain import PACKAGES, Toolchain, toolchain
 
@@ -59,6 +61,8 @@ __all__ = [
     "kernel_cache",
     "quantize",
     "quantize_blocks",
+    "quantize_tensor",
+    "run_rows",
     "supported",
     "toolchain",
 ]

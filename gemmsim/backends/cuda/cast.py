@@ -186,6 +186,7 @@ def quantize(x: Tensor, cast: Cast, out: Tensor, seed: int = 0, site: int = SITE
 _LISTED = (
     "e4m3", "e4m3/sat", "e5m2", "e5m10", "bf16", "fp32", "fixed(8,4)", "binary8p3", "e5m10/ftz", "e4m3/rtz",
     "e5m10/sr16", "bf16/sr8", "e5m10/sr20", "e8m0", "binary8p4/srb8",
+    "supernormal(4,3)", "binary8(4)/ftz", "e4m3/rnd",
 )  # fmt: skip
 
 

@@ -1,0 +1,115 @@
+"""Kernels of family ``block_float``: block floating point casts (cutlass_kernels/cast/block_float.h)."""
+
+from __future__ import annotations
+
+import ctypes
+import math
+from collections.abc import Iterator
+from ctypes import c_int32, c_int64, c_uint64, c_void_p
+from functools import lru_cache
+from typing import Final
+
+import torch
+from torch import Tensor
+
+from gemmsim.arithmetic.errors import UnsupportedSpec
+from gemmsim.formats import BlockFloatFormat, TensorFormat, parse_block_float
+
+from ..cpu.block_float import arranged
+from ..cpu.grid_params import MODES
+from .cast import MAX_DIMS, SITE_QUANTIZE
+from .launch import launch
+from .source import KernelSource
+
+__all__ = ["BlockFloatLaunch", "block_float_source", "quantize_tensor", "sources"]
+
+_DTYPES: Final = {torch.float32: "F32", torch.float64: "F64", torch.float16: "F16", torch.bfloat16: "BF16"}
+_THREADS = 256
+_WHOLE, _MEASURE, _ROUND = 0, 1, 2
+#: Elements of a group from which several blocks of threads share it, and of the slice that each takes.
+_LONG, _SLICE = 1 << 14, 1 << 12
+
+_Dims = c_int64 * MAX_DIMS
+
+
+class BlockFloatLaunch(ctypes.Structure):
+    """gemmsim::BlockFloatLaunch, field by field."""
+
+    _fields_ = [
+        ("src", c_void_p), ("dst", c_void_p), ("largest", c_void_p),
+        ("groups", c_int64), ("length", c_int64), ("block", c_int64), ("slice", c_int64), ("seed", c_uint64),
+        ("site", c_int32), ("team", c_int32), ("outer", c_int32), ("inner", c_int32),
+        ("size", _Dims), ("src_stride", _Dims), ("dst_stride", _Dims), ("index_stride", _Dims),
+    ]  # fmt: skip
+
+
+@lru_cache(maxsize=1024)
+def block_float_source(fmt: BlockFloatFormat, src: torch.dtype, dst: torch.dtype, kernel_pass: int) -> KernelSource:
+    """The kernel that rounds ``src`` tensors of any strides to ``fmt`` and stores ``dst``; its pass (block_float.h)."""
+    a, b = _DTYPES[src], _DTYPES[dst]
+    fields = (
+        f".src = gemmsim::{a}, .dst = gemmsim::{b}, .pass = {kernel_pass}, .mode = {MODES[fmt.rounding.mode]}, "
+        f".rbits = {fmt.rounding.bits}, .bits = {fmt.bits}, .lowest_code = {int(not fmt.symmetric)}, "
+        f".keep_infinity = {int(fmt.keep_infinity)}"
+    )
+    text = (
+        '#include "cast/block_float.h"\n'
+        f"constexpr gemmsim::BlockFloatConfig kConfig{{{fields}}};\n"
+        f'extern "C" __global__ void __launch_bounds__({_THREADS}) '
+        "gemmsim_kernel(const gemmsim::BlockFloatLaunch args) {\n"
+        "    gemmsim::block_float_body<kConfig>(args, threadIdx.x, blockIdx.x);\n"
+        "}\n"
+    )
+    what = ("", "measure, ", "round, ")[kernel_pass]
+    shared = 0 if kernel_pass == _ROUND else 8 * _THREADS
+    name = f"{what}{fmt.bits} bits /{fmt.rounding}, {a.lower()} to {b.lower()}"
+    return KernelSource("block_float", name, text, _THREADS, shared_bytes=shared)
+
+
+def quantize_tensor(x: Tensor, fmt: TensorFormat, out: Tensor, seed: int = 0, site: int = SITE_QUANTIZE) -> None:
+    """Write ``x`` rounded to ``fmt`` into ``out`` of the same shape, on their device and torch's current stream.
+
+    ``fmt``: block floating point. The bits of ``gemmsim.backends.cpu.quantize_tensor``; NaN becomes the canonical one. Strides and float dtypes
+    are free, ``out`` may be ``x``.
+
+    Raises:
+        UnsupportedSpec: for other formats of tensors.
+        CudaError: if the kernel cannot be compiled or launched.
+    """
+    if not isinstance(fmt, BlockFloatFormat):
+        raise UnsupportedSpec(f"The CUDA backend has no kernel for {fmt}; allowed: bfp(...). Use tensors on the CPU.")
+    if x.numel() == 0:
+        return
+    if x.dim() > MAX_DIMS and not (x.is_contiguous() and out.is_contiguous()):
+        rounded = torch.empty(x.shape, dtype=out.dtype, device=x.device)
+        quantize_tensor(x.contiguous(), fmt, rounded, seed, site)
+        out.copy_(rounded)
+        return
+    outer, inner, block = arranged(x, fmt, out)
+    args = BlockFloatLaunch(src=x.data_ptr(), dst=out.data_ptr(), block=block, seed=seed, site=site)
+    args.outer, args.inner = len(outer), len(inner)
+    for at, dim in enumerate((*outer, *inner)):
+        args.size[at], args.src_stride[at], args.dst_stride[at], args.index_stride[at] = dim
+    size = math.prod(dim.size for dim in inner)
+    args.length = min(block, size) if block else size
+    args.groups = math.prod(dim.size for dim in outer) * (-(-size // block) if block else 1)
+    long = args.length > _LONG
+    args.slice = _SLICE if long else args.length
+    args.team = min(_THREADS, 1 << (min(args.slice, _THREADS) - 1).bit_length())
+    blocks = (-(-args.groups * -(-args.length // args.slice) // (_THREADS // args.team)), 1, 1)
+    largest = torch.zeros(args.groups, dtype=torch.int64, device=x.device) if long else None
+    args.largest = None if largest is None else largest.data_ptr()
+    for kernel_pass in (_MEASURE, _ROUND) if long else (_WHOLE,):
+        launch(block_float_source(fmt, x.dtype, out.dtype, kernel_pass), out.device, blocks, args)
+
+
+def sources() -> Iterator[KernelSource]:
+    """Nearest and stochastic rounding, both passes of long groups, 16 bits and float64."""
+    f32 = torch.float32
+    plain, random = parse_block_float("bfp(8,16)"), parse_block_float("bfp(8,64)/sr8")
+    yield block_float_source(plain, f32, f32, _WHOLE)
+    yield block_float_source(plain, f32, f32, _MEASURE)
+    yield block_float_source(plain, f32, f32, _ROUND)
+    yield block_float_source(random, f32, f32, _WHOLE)
+    yield block_float_source(plain, torch.bfloat16, torch.bfloat16, _WHOLE)
+    yield block_float_source(plain, torch.float64, torch.float64, _WHOLE)
