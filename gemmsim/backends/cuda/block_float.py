@@ -69,8 +69,8 @@ def block_float_source(fmt: BlockFloatFormat, src: torch.dtype, dst: torch.dtype
 def quantize_tensor(x: Tensor, fmt: TensorFormat, out: Tensor, seed: int = 0, site: int = SITE_QUANTIZE) -> None:
     """Write ``x`` rounded to ``fmt`` into ``out`` of the same shape, on their device and torch's current stream.
 
-    ``fmt``: block floating point. The bits of ``gemmsim.backends.cpu.quantize_tensor``; NaN becomes the canonical one. Strides and float dtypes
-    are free, ``out`` may be ``x``.
+    ``fmt``: block floating point. The bits of ``gemmsim.backends.cpu.quantize_tensor``; NaN becomes the canonical one.
+    Strides and float dtypes are free, ``out`` may be ``x``.
 
     Raises:
         UnsupportedSpec: for other formats of tensors.
