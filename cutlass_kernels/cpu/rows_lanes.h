@@ -93,7 +93,10 @@ struct VectorLanes {
         return (V)(u + ((VU)fix & (VU)((away & 2) - 1)));
     }
     inline __attribute__((always_inline)) V add(V a, V b, int step, int64_t k) const { return round(add_odd<C64>(a, b), step, k); }
-    inline __attribute__((always_inline)) V mul(V a, V b, int step, int64_t k) const { return round(a * b, step, k); }
+    inline __attribute__((always_inline)) V mul(V a, V b, int step, int64_t k) const {
+        const V q = a * b;
+        return round(to_odd(q, vfma(a, b, negate(q))), step, k);
+    }
     inline __attribute__((always_inline)) V div(V a, V b, int step, int64_t k) const {
         const V q = a / b, rest = vfma(negate(q), b, a);
         return round(to_odd(q, (V)((VU)rest ^ ((VU)b & C64::SIGN))), step, k);
