@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ast import literal_eval
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -59,17 +60,24 @@ class _Windows:
 
 
 @torch.compiler.assume_constant_result
-def _tables(windows: _Windows) -> tuple[Tensor, Tensor, Tensor, bool]:
+def _text(*fields: Any) -> str:
+    """Fields of ``_Windows`` as text, which compiled code takes as a constant where it knows no object of ours."""
+    return repr(fields)
+
+
+@torch.compiler.assume_constant_result
+def _tables(windows: str) -> tuple[Tensor, Tensor, Tensor, bool]:
     """``_make_tables``; constants of compiled code."""
     return _make_tables(windows)
 
 
 @lru_cache(maxsize=64)
-def _make_tables(windows: _Windows) -> tuple[Tensor, Tensor, Tensor, bool]:
+def _make_tables(text: str) -> tuple[Tensor, Tensor, Tensor, bool]:
     """Input positions of each output, row-major; output positions of each input, ascending; divisors, and if one.
 
     Positions that there are not are the one past the end.
     """
+    windows = _Windows(*literal_eval(text))
     total = 1
     for n in windows.sizes:
         total *= n
@@ -109,30 +117,31 @@ class _AvgPool(torch.autograd.Function):
     generate_vmap_rule = True
 
     @staticmethod
-    def forward(x: Tensor, windows: _Windows, fwd: Step, bwd: Step, seed: int | None) -> Tensor:
+    def forward(x: Tensor, windows: str, out: tuple[int, ...], fwd: Step, bwd: Step, seed: int | None) -> Tensor:
         table, _, divisors, _ = _tables(windows)
-        rank = len(windows.sizes)
+        rank = len(out)
         total = _gathered_sums(x.flatten(x.dim() - rank), table, fwd, seed, 0)
         result = map_step("div", total, divisors.to(x.device, x.dtype), fwd, seed, 1)
-        return result.reshape(*x.shape[: x.dim() - rank], *windows.out)
+        return result.reshape(*x.shape[: x.dim() - rank], *out)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
-        x, ctx.windows, _, ctx.bwd, ctx.seed = inputs
+        x, ctx.windows, out, _, ctx.bwd, ctx.seed = inputs
+        ctx.rank = len(out)
         ctx.shape = x.shape
 
     @staticmethod
     @differentiable_once("qavgpool")
     def backward(ctx: Any, g: Tensor) -> Any:
         _, back, divisors, uniform = _tables(ctx.windows)
-        g = g.flatten(g.dim() - len(ctx.windows.sizes))
+        g = g.flatten(g.dim() - ctx.rank)
         divisors = divisors.to(g.device, g.dtype)
         if not uniform:
             g = map_step("div", g, divisors, ctx.bwd, ctx.seed, 3)
         total = _gathered_sums(g, back, ctx.bwd, ctx.seed, 2)
         if uniform:
             total = map_step("div", total, divisors[:1], ctx.bwd, ctx.seed, 3)
-        return total.reshape(ctx.shape), None, None, None, None
+        return total.reshape(ctx.shape), None, None, None, None, None
 
 
 def _tuple(value: int | Sequence[int], rank: int) -> tuple[int, ...]:
@@ -184,10 +193,11 @@ def qavgpool(
         return _NATIVE[rank](x, *arguments)
     kernel = _tuple(kernel_size, rank)
     steps = kernel if stride is None or stride == () else _tuple(stride, rank)
-    windows = _Windows(
-        tuple(x.shape[-rank:]), shape[-rank:], kernel, steps, _tuple(padding, rank), count_include_pad, divisor_override
+    out = shape[-rank:]
+    windows = _text(
+        tuple(x.shape[-rank:]), out, kernel, steps, _tuple(padding, rank), count_include_pad, divisor_override
     )
-    result: Tensor = applied(_AvgPool, x, windows, fwd, bwd, seed)
+    result: Tensor = applied(_AvgPool, x, windows, out, fwd, bwd, seed)
     return result
 
 
@@ -216,6 +226,6 @@ def qadaptive_avgpool(
     shape = _torch_shape(owner, _ADAPTIVE[rank], x, output_size)
     if fwd is None and bwd is None:
         return _ADAPTIVE[rank](x, output_size)
-    windows = _Windows(tuple(x.shape[-rank:]), shape[-rank:])
-    result: Tensor = applied(_AvgPool, x, windows, fwd, bwd, seed)
+    out = shape[-rank:]
+    result: Tensor = applied(_AvgPool, x, _text(tuple(x.shape[-rank:]), out), out, fwd, bwd, seed)
     return result

@@ -70,6 +70,8 @@ CASES = {
     "gelu-tanh": (lambda x: gs.qgelu(x, GELU, "tanh"), lambda x: F.gelu(x, approximate="tanh"), X),
     "silu": (lambda x: gs.qsilu(x, GELU), F.silu, X),
     "embedding": (lambda w: gs.qembedding(INDEX, w, 2, None, 2.0, True, fwd_quant=ID, bwd_quant=ID), lambda w: F.embedding(INDEX, w, 2, None, 2.0, True), X[0]),
+    "pool": (lambda x: gs.qavgpool2d(x, 2, ID, ID), lambda x: F.avg_pool2d(x, 2), X[None]),
+    "pool-adaptive": (lambda x: gs.qadaptive_avgpool(x, 4, ID, ID), lambda x: F.adaptive_avg_pool2d(x, 4), X[None]),
     "attention-gqa": (lambda q, k, v: gs.qattention(q, k, v, enable_gqa=True, formats=ATTENTION), lambda q, k, v: F.scaled_dot_product_attention(q, k, v, enable_gqa=True), Q, K, V),
     "attention-mask": (lambda q, k, v: gs.qattention(q, k, v, MASK, scale=0.3, formats=ATTENTION), lambda q, k, v: F.scaled_dot_product_attention(q, k, v, MASK, scale=0.3), Q, K4, V4),
     "attention-float-mask": (lambda q, k, v: gs.qattention(q, k, v, MASK.float(), formats=ATTENTION), lambda q, k, v: F.scaled_dot_product_attention(q, k, v, MASK.float()), Q, K4, V4),

@@ -26,6 +26,12 @@ SETS = [
     "binary8p3",
     "e4m3/sr16",
     "bf16/ro",
+    "supernormal(4,3)",
+    "supernormal(4,3)/sr8",
+    "binary8(3)",
+    "binary8(3,unsigned)",
+    "e4m3/rnd",
+    "e8m30",
 ]
 ORDERS = [1, 8, 64]
 
