@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any, NamedTuple, TypeAlias
 
 import torch
@@ -56,12 +57,12 @@ def matmul(
         DTypeError, DeviceError, SeedError: as ``gemmsim.qmatmul``.
         GradError: for a plain operand that requires grad beside an encoded one.
     """
-    named, formats = _named(accumulator), []
-    for name, x, given, also in (("a", a, a_format, named.a), ("b", b, b_format, named.b)):
-        formats.append(_format(name, x, None if given is None else block_of(given), also))
-    spec = GemmSpec(formats[0], formats[1], accumulator=named.accumulator, out=named.out, arithmetic=named.arithmetic)
-    if isinstance(a, Tensor) and isinstance(b, Tensor) and not (_knows_format(a) or _knows_format(b)):
-        return qmatmul(a, b, spec, seed=seed, out_dtype=out_dtype)
+    if _is_plain(a) and _is_plain(b):
+        # a string of its own, so that the tracer takes it for a constant
+        spec_text = f"{_plain_spec(accumulator, a_format, b_format)}"
+        return qmatmul(a, b, spec_text, seed=seed, out_dtype=out_dtype)
+    spec = _spec(accumulator, a_format, b_format, _own("a", a, a_format), _own("b", b, b_format))
+    formats = spec.a, spec.b
     if any(isinstance(fmt, TENSOR_FORMATS) for fmt in formats):
         asked = f"mx.matmul: {spec} with an encoded operand"
         raise SpecError(message(asked, "block floating point beside plain tensors", "Decode the other operand."))
@@ -99,19 +100,48 @@ def _knows_format(x: Any) -> bool:
     return isinstance(getattr(x, "format", None), BlockFormat) and hasattr(x, "codes")
 
 
-def _format(name: str, x: Any, given: BlockFormat | None, named: object) -> Any:
+def _is_plain(x: Any) -> bool:
+    return isinstance(x, Tensor) and not _knows_format(x)
+
+
+def _own(name: str, x: Any, given: BlockLike | None) -> BlockFormat | None:
+    """The format an encoded operand knows; ``SpecError`` for one that has none at all."""
+    if _knows_format(x):
+        own: BlockFormat = x.format
+        return own
+    if not isinstance(x, Tensor) and given is None:
+        asked = f"mx.matmul: {name} is encoded, without its format"
+        raise SpecError(message(asked, f"{name}_format, as given to encode", f"Give {name}_format."))
+    return None
+
+
+@torch.compiler.assume_constant_result
+def _plain_spec(accumulator: AccumulatorLike, a_format: BlockLike | None, b_format: BlockLike | None) -> str:
+    """The spec of plain tensors, a constant of compiled code, which knows no object of ours."""
+    return _spec(accumulator, a_format, b_format, None, None).key
+
+
+@lru_cache(maxsize=4096)
+def _spec(
+    accumulator: AccumulatorLike,
+    a_format: BlockLike | None,
+    b_format: BlockLike | None,
+    own_a: BlockFormat | None,
+    own_b: BlockFormat | None,
+) -> GemmSpec:
+    named = _named(accumulator)
+    left, right = _format("a", own_a, a_format, named.a), _format("b", own_b, b_format, named.b)
+    return GemmSpec(left, right, accumulator=named.accumulator, out=named.out, arithmetic=named.arithmetic)
+
+
+def _format(name: str, own: BlockFormat | None, keyword: BlockLike | None, named: Any) -> Any:
     """The one format that the operand, the keyword and the spec agree on."""
-    own = x.format if _knows_format(x) else None
+    given = None if keyword is None else block_of(keyword)
     blocks = [fmt for fmt in (own, given, named) if isinstance(fmt, BlockFormat)]
     if any(fmt != blocks[0] for fmt in blocks) or (own is not None and isinstance(named, Cast)):
         asked = f"mx.matmul: {name} in {' and '.join(str(fmt) for fmt in (own, given, named) if fmt is not None)}"
         raise SpecError(message(asked, "one format", f"Leave {name}_format out, or encode again."))
-    if blocks:
-        return blocks[0]
-    if not isinstance(x, Tensor):
-        asked = f"mx.matmul: {name} is encoded, without its format"
-        raise SpecError(message(asked, f"{name}_format, as given to encode", f"Give {name}_format."))
-    return named
+    return blocks[0] if blocks else named
 
 
 def _dtype(x: Any) -> torch.dtype:

@@ -336,3 +336,19 @@ def test_specs_with_block_formats_print_parse_and_say_what_they_do():
 def test_what_has_no_meaning_says_what_has(text, message):
     with pytest.raises(SpecError, match=message):
         GemmSpec.parse(text)
+
+
+@pytest.mark.parametrize("accumulator", ["scaled(e5m10)", "fp32"])
+def test_products_of_plain_tensors_compile_whole(accumulator):
+    def run(a, b):
+        return mx.matmul(a, b, accumulator, a_format="mxfp8_e4m3", b_format="mxfp4")
+
+    generator = torch.Generator().manual_seed(3)
+    a, b = torch.randn(4, 64, generator=generator), torch.randn(64, 5, generator=generator)
+    leaf, same_leaf = a.clone().requires_grad_(), a.clone().requires_grad_()
+    torch._dynamo.reset()
+    got, want = torch.compile(run, fullgraph=True, backend="aot_eager")(leaf, b), run(same_leaf, b)
+    assert torch.equal(got, want)
+    got.sum().backward()
+    want.sum().backward()
+    assert torch.equal(leaf.grad, same_leaf.grad)
