@@ -31,7 +31,7 @@ def operators() -> list[str]:
 
 
 def _load() -> None:
-    from . import tensor_products, tensor_shapes, tensor_values  # noqa: F401
+    from . import tensor_collectives, tensor_groups, tensor_products, tensor_shapes, tensor_values  # noqa: F401
 
 
 def dispatch(operator: Any, args: Any, kwargs: dict[str, Any]) -> Any:
