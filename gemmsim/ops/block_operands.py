@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import lru_cache
+from math import isfinite
 from typing import Any
 
 import torch
@@ -53,7 +55,11 @@ class BlockOperand:
         else:
             factors = self.factors().repeat_interleave(fmt.block_size, self.dim).narrow(self.dim, 0, self.size)
             values = self.elements().double().mul_(factors)
-        return values.double().mul_(self.tensor_scale) if self.format.tensor_scale else values
+        if not self.format.tensor_scale:
+            return values
+        if isinstance(self.tensor_scale, float) and _fits_after(self.format, self.tensor_scale):
+            return values.mul_(self.tensor_scale)
+        return values.double().mul_(self.tensor_scale)
 
     def elements(self) -> Tensor:
         """Each element without its scale, in float32, which holds all of them."""
@@ -86,6 +92,23 @@ class BlockOperand:
         if self.format.mode is BlockMode.TORCHMX and isinstance(element, FixedFormat):
             shift = element.frac
         return element.max * 2.0 ** (largest - _ONE + shift) < 2.0**128
+
+
+@lru_cache(maxsize=256)
+def _fits_after(fmt: BlockFormat, second: float) -> bool:
+    """Whether binary32 holds every product of element, scale and ``second``: few enough bits, none too large or small.
+
+    A ``second`` found from data has 24 bits of its own; powers of two and other short ones leave room for the rest.
+    """
+    element, scale = fmt.element, fmt.scale
+    if not isfinite(second) or second == 0:
+        return False
+    whole, divisor = abs(second).as_integer_ratio()
+    lowest = (whole & -whole).bit_length() - divisor.bit_length()
+    element_bits = element.bits - 1 if isinstance(element, FixedFormat) else element.p
+    bits = element_bits + scale.p + (whole // (whole & -whole)).bit_length()
+    smallest = element.quantum_exponent + scale.quantum_exponent + lowest
+    return bits <= 24 and smallest >= -149 and element.max * scale.max * abs(second) < 2.0**128
 
 
 def tensor_scale_of(x: Tensor, fmt: BlockFormat) -> Tensor:
