@@ -408,7 +408,9 @@ def test_products_of_plain_tensors_compile_whole(accumulator):
     assert torch.equal(leaf.grad, same_leaf.grad)
 
 
-@pytest.mark.parametrize("second", [2.0**-5, 1.5, 2.0**-96, float(2**17 + 1), float(2**18 + 1), 0.1, 2.0**118, 2.0**-140])
+@pytest.mark.parametrize(
+    "second", [2.0**-5, 1.5, 2.0**-96, float(2**17 + 1), float(2**18 + 1), 0.1, 2.0**118, 2.0**-140]
+)
 def test_tensor_scales_of_few_bits_give_the_same_values_in_float32(second):
     """Up to 18 bits, with 2 of e2m1 and 4 of e4m3, fit binary32, where no product leaves its range."""
     from gemmsim.ops.block_operands import BlockOperand
