@@ -40,7 +40,7 @@ def dispatch(operator: Any, args: Any, kwargs: dict[str, Any]) -> Any:
         _load()
     function = _TABLE.get(operator)
     if function is None:
-        formats = sorted({str(a.format) for a in _flat(args) if isinstance(a, MXTensor)})
+        formats = sorted({str(a.format) for a in _flat([args, [*kwargs.values()]]) if isinstance(a, MXTensor)})
         raise MXOperatorError(
             f"{operator} on an MXTensor of {', '.join(formats)}; allowed: products, sums, conversions and operations "
             "on shapes (docs/reference/mx.md lists them).\n"
