@@ -15,7 +15,7 @@ from gemmsim.formats import E8M0, BlockFormat, BlockMode, FixedFormat, ScaleRule
 
 from .selection import backend_of
 
-__all__ = ["BlockOperand", "encode_operand", "second_scale_of", "tensor_scale_of"]
+__all__ = ["BlockOperand", "encode_operand", "scale_for_largest", "second_scale_of", "tensor_scale_of"]
 
 #: Code of 1 in e8m0.
 _ONE = 127
@@ -113,10 +113,14 @@ def _fits_after(fmt: BlockFormat, second: float) -> bool:
 
 def tensor_scale_of(x: Tensor, fmt: BlockFormat) -> Tensor:
     """amax(x) / (largest scale * largest element) as a float32 tensor of no dimensions, at least 2^-96; 1 if empty."""
+    return scale_for_largest(x, fmt.scale.max * fmt.element.max)
+
+
+def scale_for_largest(x: Tensor, largest: float) -> Tensor:
+    """``tensor_scale_of`` with the largest number of the format as a plain one, which tracers take for a constant."""
     if x.numel() == 0:
         return torch.ones((), dtype=torch.float32, device=x.device)
-    amax = x.detach().abs().amax().to(torch.float32)
-    return (amax / (fmt.scale.max * fmt.element.max)).clamp(min=2.0**-96)
+    return (x.detach().abs().amax().to(torch.float32) / largest).clamp(min=2.0**-96)
 
 
 def second_scale_of(x: Tensor, fmt: BlockFormat) -> float | Tensor:
