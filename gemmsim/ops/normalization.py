@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .checks import check_device, check_float
+from .checks import check_device, check_float, check_ints, check_numbers
 from .errors import ShapeError, message
 from .once import differentiable_once
 from .row_formats import QLayerNormFormats, RowPlan
@@ -74,8 +74,9 @@ def _column_sums(x: Tensor, plan: RowPlan, stream: int) -> Tensor:
     return result
 
 
-def _check(owner: str, x: Tensor, weight: Tensor | None, bias: Tensor | None) -> None:
+def _check(owner: str, x: Tensor, weight: Tensor | None, bias: Tensor | None, eps: float) -> None:
     check_float(owner, "x", x)
+    check_numbers(owner, eps=eps)
     for name, t in (("weight", weight), ("bias", bias)):
         if t is not None:
             check_float(owner, name, t)
@@ -83,7 +84,9 @@ def _check(owner: str, x: Tensor, weight: Tensor | None, bias: Tensor | None) ->
 
 
 def _normal_shape(owner: str, x: Tensor, shape: int | Sequence[int]) -> tuple[int, ...]:
-    sizes = (shape,) if isinstance(shape, int) else tuple(shape)
+    sizes = tuple(shape) if isinstance(shape, (tuple, list)) else (shape,)
+    for size in sizes:
+        check_ints(owner, normalized_shape=size)
     if not sizes or tuple(x.shape[-len(sizes) :]) != sizes or len(sizes) > x.dim():
         asked = f"{owner}: normalized_shape={list(sizes)} of a tensor of shape {tuple(x.shape)}"
         raise ShapeError(message(asked, "the sizes of its last dimensions", "Correct normalized_shape."))
@@ -130,7 +133,7 @@ def qlayernorm(
     Raises:
         DTypeError, DeviceError, ShapeError: for tensors that do not fit.
     """
-    _check("qlayernorm", x, weight, bias)
+    _check("qlayernorm", x, weight, bias, eps)
     sizes = _normal_shape("qlayernorm", x, normalized_shape)
     _check_affine("qlayernorm", sizes, weight=weight, bias=bias)
     formats = _NATIVE if formats is None else formats
@@ -147,7 +150,7 @@ def qrmsnorm(
 
     ``eps`` None is the dtype's ``torch.finfo(...).eps``, as in PyTorch.
     """
-    _check("qrmsnorm", x, weight, None)
+    _check("qrmsnorm", x, weight, None, 0.0 if eps is None else eps)
     sizes = _normal_shape("qrmsnorm", x, normalized_shape)
     _check_affine("qrmsnorm", sizes, weight=weight)
     formats = _NATIVE if formats is None else formats
@@ -209,7 +212,8 @@ def qgroupnorm(
     Raises:
         ShapeError: unless C is a multiple of ``num_groups``; otherwise as ``qlayernorm``.
     """
-    _check("qgroupnorm", x, weight, bias)
+    _check("qgroupnorm", x, weight, bias, eps)
+    check_ints("qgroupnorm", num_groups=num_groups)
     if x.dim() < 2 or num_groups < 1 or x.shape[1] % num_groups:
         asked = f"qgroupnorm: num_groups={num_groups} of a tensor of shape {tuple(x.shape)}"
         raise ShapeError(message(asked, "(N, C, ...) with C a multiple of num_groups", "Change num_groups."))
@@ -219,9 +223,9 @@ def qgroupnorm(
         return torch.nn.functional.group_norm(x, num_groups, weight, bias, eps)
     bare = weight is None and bias is None
     plan = formats.plan if bare else formats.inner_plan  # the output quantiser comes after the affine part
-    groups = x.reshape(x.shape[0], num_groups, -1)
+    groups = x.unflatten(1, (num_groups, x.shape[1] // num_groups)).flatten(2)
     y = _normalize(groups, (groups.shape[-1],), None, None, eps, True, plan).reshape(x.shape)
     if bare:
         return y
     result: Tensor = applied(_Affine, y, weight, bias, formats.plan)
-    return result
+    return result.to(x.dtype)

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .checks import check_device, check_float
+from .checks import check_device, check_float, check_ints
 from .once import differentiable_once
 from .row_formats import QSoftmaxFormats, RowPlan
 from .row_library import row_softmax_grad_op, row_softmax_op
@@ -69,12 +69,13 @@ def qsoftmax(x: Tensor, dim: int | None = None, formats: QSoftmaxFormats | None 
     make the row NaN. Under ``torch.autocast`` x keeps its dtype. Differentiating twice raises ``GradError``.
 
     Raises:
-        DTypeError, DeviceError: for other tensors.
+        DTypeError, DeviceError: for other tensors, a dim that is no integer.
         IndexError: for a dim out of range.
     """
     check_float("qsoftmax", "x", x)
     check_device("qsoftmax", x, names="x")
     formats = _NATIVE if formats is None else formats
+    check_ints("qsoftmax", dim=-1 if dim is None else dim)
     dims = normal_dims("qsoftmax", -1 if dim is None else dim, x.dim())
     if formats.plan.is_native:
         return torch.softmax(x, -1 if dim is None else dim)
