@@ -22,7 +22,7 @@ from gemmsim.functional import (
 from gemmsim.ops import DTypeError
 from gemmsim.ops.affine_formats import QuantLike
 from gemmsim.ops.errors import message
-from gemmsim.ops.row_formats import QGELUFormats, QLayerNormFormats, QSoftmaxFormats, read_quant
+from gemmsim.ops.row_formats import QGELUFormats, QLayerNormFormats, QSoftmaxFormats, RowFormatsLike, read_quant
 
 __all__ = [
     "QAdaptiveAvgPool2d",
@@ -70,7 +70,7 @@ class _Formats:
 
     @classmethod
     def _read(cls, formats: Any) -> Any:
-        return cls._KIND() if formats is None else formats  # type: ignore[attr-defined]
+        return cls._KIND.of(formats)  # type: ignore[attr-defined]
 
     def extra_repr(self) -> str:
         """The arguments of torch's module, and the formats."""
@@ -118,7 +118,7 @@ class QLayerNorm(_Formats, nn.LayerNorm):
 
     def __init__(
         self, normalized_shape: Any, eps: float = 1e-5, elementwise_affine: bool = True, bias: bool = True,
-        device: Any = None, dtype: Any = None, *, formats: QLayerNormFormats | None = None,
+        device: Any = None, dtype: Any = None, *, formats: RowFormatsLike | None = None,
     ) -> None:  # fmt: skip
         super().__init__(normalized_shape, eps, elementwise_affine, bias, device, dtype)
         self.formats = self._read(formats)
@@ -134,7 +134,7 @@ class QRMSNorm(_Formats, nn.RMSNorm):
 
     def __init__(
         self, normalized_shape: Any, eps: float | None = None, elementwise_affine: bool = True, device: Any = None,
-        dtype: Any = None, *, formats: QLayerNormFormats | None = None,
+        dtype: Any = None, *, formats: RowFormatsLike | None = None,
     ) -> None:  # fmt: skip
         super().__init__(normalized_shape, eps, elementwise_affine, device, dtype)
         self.formats = self._read(formats)
@@ -150,7 +150,7 @@ class QGroupNorm(_Formats, nn.GroupNorm):
 
     def __init__(
         self, num_groups: int, num_channels: int, eps: float = 1e-5, affine: bool = True, device: Any = None,
-        dtype: Any = None, *, formats: QLayerNormFormats | None = None,
+        dtype: Any = None, *, formats: RowFormatsLike | None = None,
     ) -> None:  # fmt: skip
         super().__init__(num_groups, num_channels, eps, affine, device, dtype)
         self.formats = self._read(formats)
@@ -164,7 +164,7 @@ class QSoftmax(_Formats, nn.Softmax):
 
     _KIND = QSoftmaxFormats
 
-    def __init__(self, dim: int | None = None, *, formats: QSoftmaxFormats | None = None) -> None:
+    def __init__(self, dim: int | None = None, *, formats: RowFormatsLike | None = None) -> None:
         super().__init__(dim)
         self.formats = self._read(formats)
 
@@ -177,7 +177,7 @@ class QGELU(_Formats, nn.GELU):
 
     _KIND = QGELUFormats
 
-    def __init__(self, approximate: str = "none", *, formats: QGELUFormats | None = None) -> None:
+    def __init__(self, approximate: str = "none", *, formats: RowFormatsLike | None = None) -> None:
         super().__init__(approximate)
         self.formats = self._read(formats)
 
@@ -190,7 +190,7 @@ class QSiLU(_Formats, nn.SiLU):
 
     _KIND = QGELUFormats
 
-    def __init__(self, inplace: bool = False, *, formats: QGELUFormats | None = None) -> None:
+    def __init__(self, inplace: bool = False, *, formats: RowFormatsLike | None = None) -> None:
         super().__init__(inplace)
         self.formats = self._read(formats)
 

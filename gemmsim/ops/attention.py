@@ -9,13 +9,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from gemmsim.formats import FormatError
+
 from .affine_formats import QAffineFormats, QuantLike
 from .checks import check_device, check_flags, check_float, check_numbers
 from .elementwise import qmul
 from .errors import DTypeError, ShapeError, message
 from .matmul import FormatsLike, qmatmul
 from .plan import Quant
-from .row_formats import QSoftmaxFormats, read_quant
+from .row_formats import QSoftmaxFormats, RowFormatsLike, read_quant
 from .softmax import qsoftmax
 
 __all__ = ["QAttentionFormats", "qattention"]
@@ -38,15 +40,26 @@ class QAttentionFormats:
     def __init__(
         self,
         qk: FormatsLike | None = None,
-        softmax: QSoftmaxFormats | None = None,
+        softmax: RowFormatsLike | None = None,
         pv: FormatsLike | None = None,
         scale_quant: QuantLike | None = None,
     ) -> None:
         put = object.__setattr__
         put(self, "qk", QAffineFormats.of(qk))
-        put(self, "softmax", QSoftmaxFormats() if softmax is None else softmax)
+        put(self, "softmax", QSoftmaxFormats.of(softmax))
         put(self, "pv", QAffineFormats.of(pv))
         put(self, "scale_quant", read_quant("QAttentionFormats", "scale_quant", scale_quant))
+
+    @classmethod
+    def of(cls, formats: QAttentionFormats | None) -> QAttentionFormats:
+        """``formats`` itself; of None, PyTorch's own attention. ``FormatError`` for anything else, a spec too."""
+        if formats is None:
+            return _NATIVE
+        if isinstance(formats, cls):
+            return formats
+        asked = f"attention: formats={formats!r} of type {type(formats).__name__}"
+        do = "Say what each part is: QAttentionFormats(qk=':e5m10', softmax='e5m10', pv=':e5m10')."
+        raise FormatError(message(asked, "QAttentionFormats or None", do))
 
     @property
     def is_native(self) -> bool:
@@ -133,7 +146,7 @@ def qattention(
     """
     _check(query, key, value, attn_mask, dropout_p, is_causal, enable_gqa)
     check_numbers("qattention", scale=1.0 if scale is None else scale)
-    formats = _NATIVE if formats is None else formats
+    formats = QAttentionFormats.of(formats)
     length, source = query.shape[-2], key.shape[-2]
     if attn_mask is not None:
         _check_mask(attn_mask, query, key)
