@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -95,39 +96,55 @@ def calls(f: str) -> dict[str, Call]:
 BATCHED = frozenset(calls("fp32")) - {"qembedding", "qbatchnorm", "qsum"}
 
 
-def modules(f: str, dtype: torch.dtype = torch.float32) -> dict[str, tuple[torch.nn.Module, list[Tensor]]]:
-    """Every class of ``gemmsim.nn`` made with arithmetic ``f``, and inputs."""
-    q, s, more = quants(f), f":{f}", {"dtype": dtype}
-    steps: dict[str, Any] = {"formats": s, **q, **more}
+@dataclass
+class Module:
+    """How a class of ``gemmsim.nn`` is made, and what it is called with."""
+
+    args: tuple[Any, ...]
+    theirs: dict[str, Any]
+    ours: dict[str, Any]
+    inputs: list[Tensor]
+
+
+def modules(f: str, dtype: torch.dtype | None = torch.float32) -> dict[str, Module]:
+    """Arguments of every class of ``gemmsim.nn``, with arithmetic ``f``; ``dtype`` where torch's class takes one."""
+    q, s, more = quants(f), {"formats": f":{f}"}, {"dtype": dtype}
+    steps: dict[str, Any] = {**s, **q}
     image = {n: randn(2, 4, *[4] * n) for n in (1, 2, 3)}
-    made: dict[str, tuple[torch.nn.Module, list[Tensor]]] = {
-        "QLinear": (gnn.QLinear(4, 3, formats=s, **more), [X]),
-        "QLazyLinear": (gnn.QLazyLinear(3, formats=s, **more), [X]),
-        "QLayerNorm": (gnn.QLayerNorm(4, formats=norm(f), **more), [X]),
-        "QRMSNorm": (gnn.QRMSNorm(4, formats=norm(f), **more), [X]),
-        "QGroupNorm": (gnn.QGroupNorm(2, 4, formats=norm(f), **more), [image[1]]),
-        "QSoftmax": (gnn.QSoftmax(-1, formats=softmax(f)), [X]),
-        "QGELU": (gnn.QGELU("tanh", formats=gelu(f)), [X]),
-        "QSiLU": (gnn.QSiLU(formats=gelu(f)), [X]),
-        "QAdaptiveAvgPool2d": (gnn.QAdaptiveAvgPool2d((2, None), **q), [image[2]]),
-        "QEmbedding": (gnn.QEmbedding(4, 3, **q, **more), [INDEX]),
-        "QMultiheadAttention": (
-            gnn.QMultiheadAttention(4, 2, formats=attention(f), projection=s, **more),
-            [randn(3, 2, 4)] * 3,
-        ),
-        "QLSTMCell": (gnn.QLSTMCell(4, 3, **steps), [X]),
-        "QGRUCell": (gnn.QGRUCell(4, 3, **steps), [X]),
-        "QLSTM": (gnn.QLSTM(4, 3, bidirectional=True, **steps), [randn(3, 2, 4)]),
-        "QGRU": (gnn.QGRU(4, 3, **steps), [randn(3, 2, 4)]),
-        "Quantizer": (gnn.Quantizer(f, f), [X]),
+    sequence = randn(2, 2, 4)
+    heads = {"formats": attention(f), "projection": f":{f}"}
+    made = {
+        "QLinear": Module((4, 3), more, s, [X]),
+        "QLazyLinear": Module((3,), more, s, [X]),
+        "QLayerNorm": Module((4,), more, {"formats": norm(f)}, [X]),
+        "QRMSNorm": Module((4,), more, {"formats": norm(f)}, [X]),
+        "QGroupNorm": Module((2, 4), {**more, "bias": False}, {"formats": norm(f)}, [image[1]]),
+        "QSoftmax": Module((-1,), {}, {"formats": softmax(f)}, [X]),
+        "QGELU": Module(("tanh",), {}, {"formats": gelu(f)}, [X]),
+        "QSiLU": Module((), {}, {"formats": gelu(f)}, [X]),
+        "QAdaptiveAvgPool2d": Module(((2, None),), {}, q, [image[2]]),
+        "QEmbedding": Module((4, 3), more, q, [INDEX]),
+        "QMultiheadAttention": Module((4, 2), more, heads, [sequence] * 3),
+        "QLSTMCell": Module((4, 3), more, steps, [X]),
+        "QGRUCell": Module((4, 3), more, steps, [X]),
+        "QLSTM": Module((4, 3), more, steps, [sequence]),
+        "QGRU": Module((4, 3), more, steps, [sequence]),
+        "Quantizer": Module((f, f), {}, {}, [X]),
     }
     for n in (1, 2, 3):
-        made[f"QBatchNorm{n}d"] = (getattr(gnn, f"QBatchNorm{n}d")(4, **q, **more), [image[n]])
-        made[f"QAvgPool{n}d"] = (getattr(gnn, f"QAvgPool{n}d")(2, **q), [image[n]])
+        made[f"QBatchNorm{n}d"] = Module((4,), {**more, "bias": n != 2}, q, [image[n]])
+        made[f"QAvgPool{n}d"] = Module((2,), {}, q, [image[n]])
         for name in (f"Conv{n}d", f"ConvTranspose{n}d"):
-            made[f"Q{name}"] = (getattr(gnn, f"Q{name}")(4, 2, 2, formats=s, **more), [image[n]])
-            made[f"QLazy{name}"] = (getattr(gnn, f"QLazy{name}")(2, 2, formats=s, **more), [image[n]])
+            made[f"Q{name}"] = Module((4, 2, 2), more, s, [image[n]])
+            made[f"QLazy{name}"] = Module((2, 2), more, s, [image[n]])
     return made
+
+
+def make(name: str, f: str, dtype: torch.dtype = torch.float32) -> torch.nn.Module:
+    """The module of this name."""
+    how = modules(f, dtype)[name]
+    module: torch.nn.Module = getattr(gnn, name)(*how.args, **how.theirs, **how.ours)
+    return module
 
 
 def first(result: Any) -> Tensor:

@@ -56,6 +56,11 @@ def adopt(cls: type[_M], module: nn.Module) -> _M:
     return new
 
 
+def _bias(bias: bool) -> dict[str, Any]:
+    """``bias`` as torch.nn takes it: older releases know no such argument and always have one."""
+    return {} if bias else {"bias": bias}
+
+
 class _Formats:
     """Modules whose last argument is ``formats``."""
 
@@ -150,9 +155,9 @@ class QGroupNorm(_Formats, nn.GroupNorm):
 
     def __init__(
         self, num_groups: int, num_channels: int, eps: float = 1e-5, affine: bool = True, device: Any = None,
-        dtype: Any = None, *, formats: RowFormatsLike | None = None,
+        dtype: Any = None, *, bias: bool = True, formats: RowFormatsLike | None = None,
     ) -> None:  # fmt: skip
-        super().__init__(num_groups, num_channels, eps, affine, device, dtype)
+        super().__init__(num_groups, num_channels, eps, affine, device, dtype, **_bias(bias))
         self.formats = self._read(formats)
 
     def forward(self, input: Tensor) -> Tensor:
@@ -203,10 +208,11 @@ class _QBatchNorm(_Quants):
 
     def __init__(
         self, num_features: int, eps: float = 1e-5, momentum: float | None = 0.1, affine: bool = True,
-        track_running_stats: bool = True, device: Any = None, dtype: Any = None, *,
+        track_running_stats: bool = True, device: Any = None, dtype: Any = None, *, bias: bool = True,
         fwd_quant: QuantLike | None = None, bwd_quant: QuantLike | None = None,
     ) -> None:  # fmt: skip
-        super().__init__(num_features, eps, momentum, affine, track_running_stats, device, dtype)  # type: ignore[call-arg]
+        first = (num_features, eps, momentum, affine, track_running_stats)
+        super().__init__(*first, device, dtype, **_bias(bias))  # type: ignore[call-arg]
         self._put(fwd_quant, bwd_quant)
 
     def forward(self: Any, input: Tensor) -> Tensor:

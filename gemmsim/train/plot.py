@@ -43,7 +43,7 @@ def curves_plot(
             if points:
                 x, y = zip(*points, strict=True)
                 at = place % len(COLOURS)
-                style = {"color": COLOURS[at], "linewidth": WIDTHS[at], "markersize": 3.0 + WIDTHS[at]}
+                style: dict[str, Any] = {"color": COLOURS[at], "linewidth": WIDTHS[at], "markersize": 3.0 + WIDTHS[at]}
                 (lines[run],) = axes.plot(x, y, **style, marker=MARKS[at] if len(points) < 15 else None)
         axes.set_xlabel("epoch")
         axes.set_ylabel(label)
