@@ -98,18 +98,18 @@ def _blocks(x: Tensor, grid: str, size: int, scale: str, amax: Tensor | None = N
     return out
 
 
-def _block_pass(
-    x: Tensor, grid: Grid, size: int, scale: str, amax: Tensor | None, propagate: bool, out: Tensor
-) -> int:
+def _block_pass(x: Tensor, grid: Grid, size: int, scale: str, amax: Tensor | None, propagate: bool, out: Tensor) -> int:
     """Run the kernel; the sum of its status bits."""
-    if x.is_cuda:
-        from gemmsim.backends import cuda
-
-        unsigned = isinstance(grid, IntegerGrid) and grid.unsigned
-        watch = unsigned or (scale != "e8m0" and not propagate)
-        return cuda.scaled_blocks(x, grid.numbers, size, scale, amax if scale == "e4m3" else None, out, watch=watch)
-    second = eager.second_scale(amax, grid) if amax is not None and scale == "e4m3" else 0.0
-    return cpu.scaled_blocks(x, grid.numbers, size, scale, second, out)
+    backend = backend_of(x)
+    if backend is cpu:
+        second = eager.second_scale(amax, grid) if amax is not None and scale == "e4m3" else 0.0
+        return cpu.scaled_blocks(x, grid.numbers, size, scale, second, out)
+    unsigned = isinstance(grid, IntegerGrid) and grid.unsigned
+    watch = unsigned or (scale != "e8m0" and not propagate)  # what may have to raise waits for the GPU
+    status: int = backend.scaled_blocks(
+        x, grid.numbers, size, scale, amax if scale == "e4m3" else None, out, watch=watch
+    )
+    return status
 
 
 def _record(operator: str, key: str, x: Tensor) -> None:

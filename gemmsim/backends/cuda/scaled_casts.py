@@ -100,7 +100,8 @@ def scaled_source(kernel: _Kernel) -> KernelSource:
     text = (
         f'#include "cast/{header}.h"\n'
         f"constexpr gemmsim::ScaledConfig kConfig{{{fields}}};\n"
-        f'extern "C" __global__ void __launch_bounds__({_THREADS}) gemmsim_kernel(const gemmsim::ScaledLaunch args) {{\n'
+        f'extern "C" __global__ void __launch_bounds__({_THREADS}) '
+        "gemmsim_kernel(const gemmsim::ScaledLaunch args) {\n"
         f"    gemmsim::{body}<kConfig>(args, threadIdx.x, blockIdx.x);\n"
         "}\n"
     )
@@ -187,7 +188,13 @@ def _describe_rows(args: ScaledLaunch, x: Tensor, out: Tensor) -> None:
 
 
 def _elements(
-    kernel: _Kernel, x: Tensor, out: Tensor, amax: Tensor | None, second: Tensor | None, status: Tensor | None, steps: float
+    kernel: _Kernel,
+    x: Tensor,
+    out: Tensor,
+    amax: Tensor | None,
+    second: Tensor | None,
+    status: Tensor | None,
+    steps: float,
 ) -> int:
     if out.numel() == 0:
         return 0
@@ -271,7 +278,10 @@ def sources() -> Iterator[KernelSource]:
     listed = [given, given._replace(spreading=_BY_PACK), given._replace(spreading=_BY_ELEMENT)]
     listed += [given._replace(grid=_E4M3), given._replace(grid=_UINT4, has_second=True)]
     listed += [given._replace(grid=_E4M3, has_amax=False), given._replace(emit_integers=True), given._replace(vector=0)]
-    listed += [given._replace(src=bf16, dst=bf16, vector=8), given._replace(src=torch.float64, dst=torch.float64, vector=2)]
+    listed += [
+        given._replace(src=bf16, dst=bf16, vector=8),
+        given._replace(src=torch.float64, dst=torch.float64, vector=2),
+    ]
     listed += [_Kernel("AFFINE", GridNumbers(True, -128.0, 127.0), f32, f32, True, True, vector=4)]
     listed += [given._replace(rule="BLOCK_AMAX", has_amax=False, lanes=8), given._replace(rule="BLOCK_AMAX", vector=0)]
     listed += [given._replace(rule="BLOCK_POWER", grid=_E4M3, has_amax=False, lanes=8)]

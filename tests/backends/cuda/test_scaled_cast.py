@@ -9,9 +9,10 @@ import torch
 from support import assert_bitwise_equal
 from support_cuda_gemm import run_rows_on_host
 
+from gemmsim import tensor_quant as tq
 from gemmsim.backends import cpu
 from gemmsim.backends.cuda import scaled_casts as cuda
-from gemmsim.tensor_quant import eager
+from gemmsim.tensor_quant import eager, library
 from gemmsim.tensor_quant.grids import ELEMENTS, grid_of
 
 F32, F64, F16, BF16 = torch.float32, torch.float64, torch.float16, torch.bfloat16
@@ -80,7 +81,9 @@ def test_every_grid(name):
         compare(name, x)
 
 
-@pytest.mark.parametrize("shape", [(), (6, 1, 1), (1, 5, 1), (1, 1, 41), (41,), (6, 5, 1), (6, 1, 41), (6, 5, 41), (5, 1)])
+@pytest.mark.parametrize(
+    "shape", [(), (6, 1, 1), (1, 5, 1), (1, 1, 41), (41,), (6, 5, 1), (6, 1, 41), (6, 5, 41), (5, 1)]
+)
 def test_every_scale_bias_and_layout(shape):
     x = numbers(6, 5, 41)
     for view in (x, x.permute(2, 0, 1).contiguous().permute(1, 2, 0), x.repeat(2, 1, 2)[::2, :, ::2]):
@@ -157,3 +160,52 @@ def test_the_status_is_not_asked_for_in_vain():
     x = -numbers(4, 64, specials=False).abs() - 1
     assert cuda.scaled_cast(x, grid_of("uint4").numbers, torch.empty_like(x), amax=amaxes(), watch=False) == 0
     assert cuda.scaled_blocks(x, grid_of("uint4").numbers, 16, "amax", None, torch.empty_like(x), watch=False) == 0
+
+
+CALLS = {
+    "int8": lambda x: tq.fake_tensor_quant(x, 3.0),
+    "int4 with a bias, by row": lambda x: tq.fake_tensor_quant(x, x.abs().amax(1, keepdim=True), 0.25, 4),
+    "uint8": lambda x: tq.fake_tensor_quant(x.abs(), 3.0, None, 8, True),
+    "integers": lambda x: tq.tensor_quant(x, 3.0)[0],
+    "a range": lambda x: tq.fake_affine_tensor_quant(x, -1.0, 2.0),
+    "e4m3": lambda x: tq.scaled_e4m3(x, x.abs().amax(0), None, 4, 3),
+    "mxfp8": lambda x: tq.dynamic_block_quant(x, 32),
+    "nvfp4": lambda x: tq.dynamic_block_quant(x, 16, None, None, (2, 1), (4, 3)),
+    "int8 in blocks": lambda x: tq.dynamic_block_quant(x, 16, None, None, 8, None),
+    "learned": lambda x: tq.learned_fake_tensor_quant(x, torch.tensor(2.0), 4),
+}
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_the_operators_reach_the_kernels(name, monkeypatch):
+    """As CUDA tensors do: the public functions with this backend in place of the CPU's, forward and backward."""
+    from gemmsim.backends import cuda as backend
+
+    ran = []
+    results = []
+    for chosen in (cpu, backend):
+        monkeypatch.setattr(library, "backend_of", lambda x, chosen=chosen: chosen)
+        monkeypatch.setattr(cuda, "launch", lambda *args: (ran.append(args[0].family), run_rows_on_host(*args)))
+        x = numbers(6, 64, specials=False).requires_grad_()
+        y = CALLS[name](x)
+        y.sum().backward()
+        results += [(y.detach(), x.grad)]
+        assert bool(ran) == (chosen is backend)
+    for got, want in zip(results[1], results[0], strict=True):
+        assert_bitwise_equal(got, want, context=name)
+    assert set(ran) == {"scaled_cast"}
+
+
+def test_errors_of_values_are_those_of_the_cpu(monkeypatch):
+    from gemmsim.backends import cuda as backend
+
+    monkeypatch.setattr(library, "backend_of", lambda x: backend)
+    x = numbers(4, 64, specials=False)
+    with pytest.raises(tq.SignError):
+        tq.fake_tensor_quant(x, 1.0, None, 8, True)
+    with pytest.raises(tq.SignError):
+        tq.dynamic_block_quant(x, 16, None, None, 4, None, unsigned=True)
+    x[0, 0] = torch.inf
+    with pytest.raises(tq.AmaxError):
+        tq.dynamic_block_quant(x, 16, None, None, 8, None)
+    assert tq.dynamic_block_quant(x, 16, None, None, 8, None, nonfinite_amax="propagate").isnan().any()
