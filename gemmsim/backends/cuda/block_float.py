@@ -77,7 +77,7 @@ def block_float_source(fmt: TensorFormat, src: torch.dtype, dst: torch.dtype, ke
     )
     what = ("", "measure, ", "round, ")[kernel_pass]
     shared = 0 if kernel_pass == _ROUND or record.kind == _FINITE_FLOATS else 8 * _THREADS
-    element = f"{fmt.bits} bits /{fmt.rounding}" if record.kind == 0 else str(fmt)
+    element = f"{record.bits} bits /{fmt.rounding}" if record.kind == 0 else str(fmt)
     name = f"{what}{element}, {a.lower()} to {b.lower()}"
     return KernelSource("block_float", name, text, _THREADS, shared_bytes=shared)
 
