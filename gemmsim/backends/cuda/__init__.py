@@ -18,7 +18,7 @@ from .errors import (
     PackageError,
 )
 from .folder import cache_folder
-from .gemm import Run, count_overflows, gemm, supported
+from .gemm import Run, count_overflows, finishes, gemm, supported
 from .gemm_blocks import Blocks, gemm_blocks
 from .gemm_codes import gemm_codes
 from .gemm_tensor import gemm_tensor_cores
@@ -54,6 +54,7 @@ __all__ = [
     "decode_blocks",
     "encode_blocks",
     "family_sources",
+    "finishes",
     "gemm",
     "gemm_blocks",
     "gemm_codes",

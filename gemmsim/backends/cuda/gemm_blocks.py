@@ -18,17 +18,19 @@ from .cast import quantize
 from .codes import CodeFormat, code_format
 from .gemm import (
     SITE_OUT,
+    Finishing,
     Run,
     blocks_of,
     cast_operands,
     check_devices,
+    check_finish,
     check_product,
     fill_orders,
     is_beforehand,
     kernel_for,
     operands_of,
 )
-from .gemm_args import GemmArgs, gemm_args
+from .gemm_args import GemmArgs, fill_bias, gemm_args
 from .gemm_source import Operands, gemm_source, sides
 from .launch import launch
 from .source import KernelSource
@@ -75,15 +77,23 @@ def _elements_spec(spec: GemmSpec) -> GemmSpec:
     return replace(spec, a=casts[0], b=casts[1], accumulator=inner, product=None)
 
 
-def gemm_blocks(a: Tensor | Blocks, b: Tensor | Blocks, spec: GemmSpec, out: Tensor, seed: int = 0) -> Run:
+def gemm_blocks(
+    a: Tensor | Blocks,
+    b: Tensor | Blocks,
+    spec: GemmSpec,
+    out: Tensor,
+    seed: int = 0,
+    finish: Finishing | None = None,
+) -> Run:
     """Write the product of ``a`` (\\*B, M, K) and ``b`` (\\*B, K, N) that ``spec`` means into ``out``.
 
     The bits of ``gemmsim.backends.cpu.gemm`` with scales. Codes are decoded while they are loaded; scales, and those of
     whole tensors, are read on the device, so that nothing waits. A plain operand has scale 1 and is cast as ``spec``
-    says.
+    says. ``finish`` as in ``gemm``.
 
     Raises:
-        UnsupportedSpec: for an accumulator that takes no scales, or if ``supported(spec)`` gives a reason.
+        UnsupportedSpec: for an accumulator that takes no scales, or if ``supported(spec)`` gives a reason, or
+            ``finishes(spec, finish.cast)`` is False.
         ValueError: for more than 2^31 - 1 terms or 16 batch dimensions, or tensors on several devices.
         CudaError: if a kernel cannot be compiled or launched.
     """
@@ -96,21 +106,26 @@ def gemm_blocks(a: Tensor | Blocks, b: Tensor | Blocks, spec: GemmSpec, out: Ten
     codes = tuple(x.code_format if isinstance(x, Blocks) else None for x in (a, b))
     terms = a.size if isinstance(a, Blocks) else b.size if isinstance(b, Blocks) else left.shape[-1]
     check_product(spec, terms, None, None)
-    check_devices(left, right, out, *(x.scales for x in (a, b) if isinstance(x, Blocks)))
+    check_finish(spec, finish)
+    bias = None if finish is None else finish.bias
+    check_devices(left, right, out, bias, *(x.scales for x in (a, b) if isinstance(x, Blocks)))
     if out.numel() == 0:
         return Run(())
     seed = seed if spec.fixed_seed is None else spec.fixed_seed
-    if spec.out is not None and is_beforehand(spec.out):
+    if spec.out is not None and is_beforehand(spec.out) and finish is None:
         raw = torch.empty(out.shape, dtype=torch.float64, device=out.device)
         run = gemm_blocks(a, b, replace(spec, out=None), raw, seed)
         quantize(raw, spec.out, out, seed, SITE_OUT)
         return run
     plain = _elements_spec(spec)
     left, right, done = cast_operands(left, right, plain, seed, (codes[0], codes[1]))
-    operands = operands_of(left, right, out, spec.accumulator, None, None, done, (codes[0], codes[1]), spec.group)
+    operands = operands_of(
+        left, right, out, spec.accumulator, None, None, done, (codes[0], codes[1]), spec.group, finish
+    )
     operands = _with_scales(operands, a, b, spec.group)
     kernel = kernel_for(plain, spec.accumulator, operands, out)
     args = gemm_args(left, right, out, seed)
+    fill_bias(args, bias)
     args.k = terms
     args.block_a = args.block_b = spec.group  # of an operand in no block format
     _fill_scales(args, a, b)

@@ -16,7 +16,18 @@ from ..cpu.records import CastRecord, HardwareRecord
 from .codes import CodeFormat, code_format
 from .source import KernelSource, cast_literal
 
-__all__ = ["DEPTH", "SIDE", "THREADS", "GemmKernel", "Operands", "gemm_source", "is_permuted", "program_of", "sides"]
+__all__ = [
+    "DEPTH",
+    "SIDE",
+    "THREADS",
+    "Finish",
+    "GemmKernel",
+    "Operands",
+    "gemm_source",
+    "is_permuted",
+    "program_of",
+    "sides",
+]
 
 #: Of a block (cutlass_kernels/gemm/config.h): 16 x 16 threads, terms of a chunk.
 THREADS, SIDE, DEPTH = 256, 16, 16
@@ -46,6 +57,25 @@ _CARRIERS = ((24, -126, 127), (53, -1022, 1023))
 
 
 @dataclass(frozen=True)
+class Finish:
+    """What a kernel does after the product: its result in dtype ``work``, a bias of a dtype added, a cast."""
+
+    work: torch.dtype
+    bias: torch.dtype | None = None
+    cast: Cast | None = None
+
+    def literal(self) -> str:
+        """Initializer of gemmsim::Finish."""
+        work, bias = _dtype(self.work), _dtype(self.bias or self.work)
+        fields = f".work = {work}, .bias = {bias}, .cast = {cast_literal(_present(self.cast))}"
+        return f"{{.present = 1, .biased = {int(self.bias is not None)}, {fields}}}"
+
+    def __str__(self) -> str:
+        steps = f" + {DTYPES[self.bias][0].lower()} bias" if self.bias is not None else ""
+        return steps + (f" to {self.cast}" if self.cast is not None else "") + f" in {DTYPES[self.work][0].lower()}"
+
+
+@dataclass(frozen=True)
 class Operands:
     """What a kernel knows of the tensors.
 
@@ -71,6 +101,8 @@ class Operands:
     scale_b: tuple[FloatFormat, bool] | None = None
     #: Terms that share a pair of scales.
     group: int | None = None
+    #: What follows the product in the same kernel.
+    finish: Finish | None = None
 
 
 @dataclass(frozen=True)
@@ -278,6 +310,8 @@ def gemm_config(spec: GemmSpec, what: Program, operands: Operands, side: int) ->
     for name, scale in (("scale_a", operands.scale_a), ("scale_b", operands.scale_b)):
         if scale is not None:
             fields[name] = _scale_literal(*scale)
+    if operands.finish is not None:
+        fields["finish"] = operands.finish.literal()
     return "{" + ", ".join(f".{name} = {value}" for name, value in fields.items()) + "}"
 
 
@@ -314,6 +348,7 @@ def gemm_source(spec: GemmSpec, accumulator: Accumulator, operands: Operands, si
     operation = f"{spec.cast_a or ''}*{spec.cast_b or ''} : {accumulator}" + (f" -> {spec.out}" if spec.out else "")
     if spec.arithmetic == "fp32":
         operation += ", arithmetic=fp32"
+    operation += "" if operands.finish is None else str(operands.finish)
     for scale in (operands.scale_a, operands.scale_b):
         operation += "" if scale is None else f", scales {scale[0]}" + (" and one of the tensor" if scale[1] else "")
     layouts = ("any", "terms", "lines")
