@@ -18,7 +18,7 @@ from .seeds import Site
 if TYPE_CHECKING:
     from gemmsim.backends.cuda import Blocks
 
-__all__ = ["finishes", "narrowed", "product"]
+__all__ = ["count_overflows", "finishes", "narrowed", "product"]
 
 
 def finishes(spec: GemmSpec, finish: Finish) -> bool:
@@ -39,10 +39,26 @@ def product(
     """Write the product to ``out`` (\\*batch, M, N); returns what ran. ``finish``: one that it takes."""
     from gemmsim.backends import cuda
 
-    batch = out.shape[:-2]
+    left, right = _operands(a, b, spec, seed, out.shape[:-2])
+    return cuda.gemm_blocks(left, right, spec, out, seed, finish)
+
+
+def count_overflows(
+    a: Tensor | BlockOperand, b: Tensor | BlockOperand, spec: GemmSpec, counts: Tensor, seed: int
+) -> None:
+    """Add the overflows of each element of the product to ``counts`` (\\*batch, M, N)."""
+    from gemmsim.backends import cuda
+
+    left, right = _operands(a, b, spec, seed, counts.shape[:-2])
+    cuda.count_overflows_blocks(left, right, spec, counts, seed)
+
+
+def _operands(
+    a: Tensor | BlockOperand, b: Tensor | BlockOperand, spec: GemmSpec, seed: int, batch: torch.Size
+) -> tuple[Tensor | Blocks, Tensor | Blocks]:
     left = _blocks(a, batch) if isinstance(a, BlockOperand) else _plain(a, spec, seed, Site.OPERAND_A, batch)
     right = _blocks(b, batch) if isinstance(b, BlockOperand) else _plain(b, spec, seed, Site.OPERAND_B, batch)
-    return cuda.gemm_blocks(left, right, spec, out, seed, finish)
+    return left, right
 
 
 def narrowed(x: Tensor, y: Tensor, spec: GemmSpec) -> tuple[Tensor, Tensor]:

@@ -11,7 +11,6 @@ from torch import Tensor
 
 from gemmsim.arithmetic import GemmSpec, SpecError
 from gemmsim.arithmetic.block_operands import takes_scales
-from gemmsim.arithmetic.errors import UnsupportedSpec
 from gemmsim.arithmetic.hardware import Hardware
 from gemmsim.backends import cpu
 from gemmsim.formats import (
@@ -102,10 +101,8 @@ def count_overflows(a: Tensor, b: Tensor, spec: GemmSpec, counts: Tensor, seed: 
         backend_of(counts).count_overflows(x, y, plain_spec(spec), counts, seed)
         return
     if counts.is_cuda:
-        raise UnsupportedSpec(
-            f"count_overflows of {str(spec)!r} on a GPU; allowed: CPU tensors where scales are taken apart.\n"
-            "  Use .cpu()."
-        )
+        block_gpu.count_overflows(left, right, spec, counts, seed)
+        return
     x, y, scales = _parts(left, right, spec, seed, batch)
     cpu.count_overflows(x, y, spec, counts, seed, scales)
 

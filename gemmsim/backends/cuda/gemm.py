@@ -16,6 +16,7 @@ from gemmsim.arithmetic.palette import Palette
 from gemmsim.formats import E4M3, Cast, FixedFormat
 
 from ..cpu import supported as cpu_supported
+from ..cpu.params import float32_holds
 from .cast import needs_exact as needs_integers
 from .cast import quantize
 from .codes import CodeFormat, code_format
@@ -42,6 +43,7 @@ __all__ = [
     "Run",
     "blocks_of",
     "cast_operands",
+    "check_counts",
     "check_devices",
     "check_finish",
     "check_product",
@@ -155,8 +157,7 @@ def _holding(cast: Cast, dtype: torch.dtype) -> torch.dtype:
             return small
     if unbounded:
         return torch.float32 if dtype != torch.float64 else dtype
-    narrow = dtype != torch.float64 and (isinstance(fmt, FixedFormat) or fmt.emax <= 127)
-    return torch.float32 if narrow else torch.float64
+    return torch.float32 if dtype != torch.float64 and float32_holds(cast) else torch.float64
 
 
 def _is_read_often(x: Tensor, others: int) -> bool:
@@ -228,11 +229,7 @@ def count_overflows(a: Tensor, b: Tensor, spec: GemmSpec, counts: Tensor, seed: 
         UnsupportedSpec: if ``supported(spec)`` gives a reason, or ``spec`` has no such register.
         ValueError, CudaError: as ``gemm``.
     """
-    if not spec.accumulator.counts_overflows or isinstance(spec.accumulator, Palette):
-        raise UnsupportedSpec(
-            f"The CUDA backend counts no overflows of {str(spec)!r}; allowed: int(...), fixed(...) and accumulators "
-            "made of them.\n  Use fixed(bits, frac, rounding=...) for a register that counts."
-        )
+    check_counts(spec)
     check_product(spec, a.shape[-1], None, None)
     check_devices(a, b, counts)
     if counts.numel() == 0 or a.shape[-1] == 0:
@@ -248,6 +245,14 @@ def count_overflows(a: Tensor, b: Tensor, spec: GemmSpec, counts: Tensor, seed: 
     launch(kernel.source, counts.device, (blocks_of(args, kernel), 1, 1), args)
     del keep  # as for a product
     return Run((str(kernel.source),))
+
+
+def check_counts(spec: GemmSpec) -> None:
+    if not spec.accumulator.counts_overflows or isinstance(spec.accumulator, Palette):
+        raise UnsupportedSpec(
+            f"The CUDA backend counts no overflows of {str(spec)!r}; allowed: int(...), fixed(...) and accumulators "
+            "made of them.\n  Use fixed(bits, frac, rounding=...) for a register that counts."
+        )
 
 
 def cast_operands(

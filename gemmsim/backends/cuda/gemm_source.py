@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -10,7 +11,7 @@ import torch
 from gemmsim.arithmetic import Accumulator, GemmSpec
 from gemmsim.formats import E8M0, Cast, FloatFormat
 
-from ..cpu.params import CODE_PARITY, NEG_ZERO, NO_SUBNORMALS, NO_ZERO, cast_record
+from ..cpu.params import CODE_PARITY, NEG_ZERO, NO_SUBNORMALS, NO_ZERO, cast_record, float32_holds
 from ..cpu.program import INTERLEAVED, PAIRWISE, SHUFFLED, Program, program
 from ..cpu.records import CastRecord, HardwareRecord
 from .codes import CodeFormat, code_format
@@ -151,7 +152,7 @@ def _fits_float(cast: Cast | None, dtype: torch.dtype) -> bool:
         return dtype != torch.float64
     c = cast_record(cast)
     if dtype not in (torch.float64, torch.uint8):
-        return bool(c.emax <= 127)
+        return float32_holds(cast)
     return bool(c.p <= 24 and c.emax <= 127 and c.emin - c.p + 1 >= -149)
 
 
@@ -185,8 +186,11 @@ def _facts(cast: Cast | None, dtype: torch.dtype) -> tuple[int, int, int]:
     if cast is None:
         return bits, quantum, top
     c = cast_record(cast)
-    bounded = c.hi < float("inf")
-    return min(c.p, bits), max(c.emin - c.p + 1, quantum), min(c.emax + 1, top) if bounded else top
+    own = c.emin - c.p + 1
+    top += int(c.p < bits or own > quantum)  # the largest number may be rounded up
+    if math.isfinite(c.hi) and (math.isfinite(c.inf_pos) or math.isfinite(c.inf_neg) or c.emax + 1 < top):
+        top = c.emax + 1
+    return min(c.p, bits), max(own, quantum), top
 
 
 def is_packed(spec: GemmSpec, what: Program, operands: Operands) -> bool:
