@@ -147,8 +147,8 @@ def affine(
 ) -> Tensor:
     """``a @ b + addend`` as ``plan`` says, for operands of rank two or more; ``linear``: b is (N, K)."""
     seed = plan.seed if seed is None else seed
-    if plan.is_plain and addend is None and not needs_autograd(a, b):
-        result: Tensor = matmul_op(a, b.mT if linear else b, plan.fprop.spec, seed, dtype, None, 0, select)
+    if plan.is_plain and not needs_autograd(a, b, addend):
+        result: Tensor = matmul_op(a, b.mT if linear else b, plan.fprop.spec, seed, dtype, None, 0, select, addend)
         return result
     arguments = (a, b, addend, plan, seed, linear, dtype, select)
     direct = not torch.compiler.is_compiling() and nothing_watches() and is_direct(a) and is_direct(b)
