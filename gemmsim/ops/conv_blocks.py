@@ -31,9 +31,7 @@ def share(x: Tensor, weight: Tensor, spec: GemmSpec, bits: int) -> tuple[Tensor,
     for i, (fmt, site) in enumerate(((spec.a, Site.OPERAND_A), (spec.b, Site.OPERAND_B))):
         if isinstance(fmt, BlockFormat):
             found[i] = second_scale_of(operands[i], fmt)
-        elif isinstance(fmt, TENSOR_FORMATS) and (
-            isinstance(fmt, FiniteFloatFormat) or fmt.sharing is Sharing.TENSOR
-        ):
+        elif isinstance(fmt, TENSOR_FORMATS) and (isinstance(fmt, FiniteFloatFormat) or fmt.sharing is Sharing.TENSOR):
             operands[i] = kernels.quantize(operands[i], fmt, bits, site)
             spec = replace(spec, a=None) if i == 0 else replace(spec, b=None)
     return operands[0], operands[1], spec, (found[0], found[1])
