@@ -20,6 +20,7 @@ from gemmsim.formats import TENSOR_FORMATS, BlockFloatFormat, BlockFormat, Finit
 from . import kernels
 from .casts import target_of
 from .errors import SeedError, message
+from .finishing import is_wide
 from .seeds import Site, draw_seed, needs_seed
 
 __all__ = ["count_overflows", "is_of_whole_tensor", "matmul", "matmul_with_operands", "quantize", "seed_for_each"]
@@ -94,10 +95,16 @@ def matmul(
     c: Tensor | None = None,
     stream: int = 0,
     select: Tensor | None = None,
+    bias: Tensor | None = None,
+    output: str | None = None,
 ) -> tuple[Tensor, int]:
     """Batching rule of ``gemmsim::matmul``."""
     from .library import matmul_op
 
+    if bias is not None or output is not None:
+        dtype, work = _finish_dtypes(a, b, spec, out_dtype)
+        out, _ = matmul(info, in_dims, a, b, spec, seed, work, c, stream, select)
+        return _finished(out, bias, in_dims, output).to(dtype), 0
     dims = _tensor_dims(in_dims)
     separately, seed = _matmul_seed(info, spec, seed)
     if separately or dims[:2] == (None, None):
@@ -118,10 +125,16 @@ def matmul_with_operands(
     c: Tensor | None = None,
     stream: int = 0,
     select: Tensor | None = None,
+    bias: Tensor | None = None,
+    output: str | None = None,
 ) -> tuple[tuple[Tensor, Tensor, Tensor], tuple[int | None, int | None, int | None]]:
     """Batching rule of ``gemmsim::matmul_with_operands``."""
     from .library import matmul_with_operands_op
 
+    if bias is not None or output is not None:
+        dtype, work = _finish_dtypes(a, b, spec, out_dtype)
+        (raw, *casts), where = matmul_with_operands(info, in_dims, a, b, spec, seed, work, c, stream, select)
+        return (_finished(raw, bias, in_dims, output).to(dtype), casts[0], casts[1]), where
     dims = _tensor_dims(in_dims)
     separately, seed = _matmul_seed(info, spec, seed)
     if separately or dims[:2] == (None, None):
@@ -175,6 +188,26 @@ def _beside_examples(fmt: TensorFormat) -> TensorFormat | None:
     if fmt.sharing is Sharing.INDEX:
         return None
     return fmt if fmt.dim < 0 else replace(fmt, dim=fmt.dim + 1)
+
+
+def _finish_dtypes(a: Tensor, b: Tensor, spec: str, out_dtype: torch.dtype | None) -> tuple[torch.dtype, torch.dtype]:
+    """The result's dtype and the one in which a bias is added."""
+    dtype = kernels.result_dtype("matmul", a, b, out_dtype)
+    wide = dtype == torch.float64 or is_wide(kernels.spec_of(spec))
+    return dtype, torch.float64 if wide else torch.float32
+
+
+def _finished(out: Tensor, bias: Tensor | None, in_dims: tuple[int | None, ...], output: str | None) -> Tensor:
+    """Products of all examples, these in front, after what follows them; ``bias`` is argument 8 of the operators."""
+    from .library import quantize_op
+
+    if bias is not None:
+        dim = in_dims[8] if len(in_dims) > 8 else None
+        added = bias.to(out.dtype) if dim is None else bias.movedim(dim, 0).to(out.dtype)
+        if dim is not None:
+            added = added.reshape(added.shape[0], *((1,) * (out.dim() - 2)), added.shape[1])
+        out = out + added
+    return out if output is None else quantize_op(out, output, None, Site.QUANTIZE, 0, True)
 
 
 def _tensor_dims(in_dims: tuple[int | None, ...]) -> tuple[int | None, ...]:

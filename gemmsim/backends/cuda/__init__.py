@@ -18,13 +18,14 @@ from .errors import (
     PackageError,
 )
 from .folder import cache_folder
-from .gemm import Run, count_overflows, gemm, supported
-from .gemm_blocks import Blocks, gemm_blocks
+from .gemm import Run, count_overflows, finishes, gemm, supported
+from .gemm_blocks import Blocks, count_overflows_blocks, gemm_blocks
 from .gemm_codes import gemm_codes
 from .gemm_tensor import gemm_tensor_cores
 from .mx_cast import decode_blocks, encode_blocks, quantize_blocks
 from .registry import FAMILIES, Family, family_sources
 from .rows import run_rows
+from .scaled_casts import affine_cast, scaled_blocks, scaled_cast
 from .source import KernelSource
 from .toolchain import PACKAGES, Toolchain, toolchain
 
@@ -47,13 +48,16 @@ __all__ = [
     "PackageError",
     "Run",
     "Toolchain",
+    "affine_cast",
     "cache_folder",
     "check_arch",
     "compile_kernel",
     "count_overflows",
+    "count_overflows_blocks",
     "decode_blocks",
     "encode_blocks",
     "family_sources",
+    "finishes",
     "gemm",
     "gemm_blocks",
     "gemm_codes",
@@ -63,6 +67,8 @@ __all__ = [
     "quantize_blocks",
     "quantize_tensor",
     "run_rows",
+    "scaled_blocks",
+    "scaled_cast",
     "supported",
     "toolchain",
 ]
