@@ -91,7 +91,7 @@ class mx_mm:
         """
         kinds = (in_elem_dtype, w_elem_dtype, grad_elem_dtype)
         names = [format_name(kind, block_size, scale_calculation_mode) for kind in kinds]
-        config = gs.mx.MXLinearConfig(*names, accumulator=None, wgrad_with_hp=wgrad_with_hp)
+        config = gs.mx.MXLinearConfig(names[0], names[1], names[2], accumulator=None, wgrad_with_hp=wgrad_with_hp)
         rows = input_hp.reshape(-1, input_hp.shape[-1])
         return gs.mx.trained_matmul(rows, weight_hp.t(), config).reshape(*input_hp.shape[:-1], weight_hp.shape[0])
 
