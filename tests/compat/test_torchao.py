@@ -311,3 +311,29 @@ def test_nvfp4_has_one_scale_for_a_tensor():
     scale, codes = ao.nvfp4_quantize(x)
     with pytest.raises(AssertionError, match="tensor for each expert"):
         ao.NVFP4Tensor(codes, scale, 16, torch.float32, scales)
+
+
+def test_configurations_of_2025():
+    generator = torch.Generator().manual_seed(2)
+    x = torch.randn(32, 64, generator=generator)
+    model = torch.nn.Sequential(torch.nn.Linear(64, 32))
+    weight = model[0].weight
+    config = ao.MXLinearConfig(elem_dtype_weight_override="fp6_e3m2", elem_dtype_grad_output_override=torch.float8_e5m2)
+    ao.quantize_(model, config)
+    assert model[0].weight is weight
+    left, right = gs.mx.quantize(x, "mxfp8_e4m3"), gs.mx.quantize(weight.detach(), "mxfp6_e3m2")
+    torch.testing.assert_close(model(x), torch.nn.functional.linear(left, right, model[0].bias))
+    grad = torch.randn(32, 32, generator=generator)
+    model(x).backward(grad)
+    want = gs.mx.quantize(grad, "mxfp8_e5m2", dim=0).T @ gs.mx.quantize(x, "mxfp8_e4m3", dim=0)
+    torch.testing.assert_close(weight.grad, want, rtol=1e-5, atol=1e-5)
+    model = torch.nn.Sequential(torch.nn.Linear(64, 32))
+    values = gs.mx.quantize(model[0].weight.detach(), "mxfp4/b16")
+    ao.quantize_(model, ao.MXInferenceLinearConfig(16, torch.float4_e2m1fn_x2))
+    assert type(model[0]) is ao.MXInferenceLinear
+    assert torch.equal(model(x), torch.nn.functional.linear(x, values, model[0].bias))
+    for kind in (ao.MXLinearConfig, ao.MXInferenceLinearConfig):
+        with pytest.raises(AssertionError, match="elem_dtype"):
+            kind(elem_dtype=torch.int8)
+    t = ao.MXTensor.to_mx(x, torch.float8_e4m3fn)
+    assert t.dequantize(output_dtype=torch.bfloat16).dtype is torch.bfloat16 and t.dequantize().dtype is torch.float32

@@ -35,6 +35,8 @@ if TYPE_CHECKING:
     from .kinds import MXFP8Dim0CastKernelChoice as MXFP8Dim0CastKernelChoice
     from .kinds import MXFP8Dim1CastKernelChoice as MXFP8Dim1CastKernelChoice
     from .kinds import MXFP8TrainingOpConfig as MXFP8TrainingOpConfig
+    from .kinds import MXInferenceLinearConfig as MXInferenceLinearConfig
+    from .kinds import MXLinearConfig as MXLinearConfig
     from .kinds import QuantizeTensorToMXKwargs as QuantizeTensorToMXKwargs
     from .kinds import ScaleCalculationMode as ScaleCalculationMode
     from .layers import MXFP8Linear as MXFP8Linear
@@ -68,7 +70,9 @@ _HOME = {
     "MXFP8Linear": "layers",
     "MXFP8TrainingOpConfig": "kinds",
     "MXInferenceLinear": "layers",
+    "MXInferenceLinearConfig": "kinds",
     "MXLinear": "layers",
+    "MXLinearConfig": "kinds",
     "MXTensor": "tensor",
     "NVFP4DynamicActivationNVFP4WeightConfig": "nvfp4",
     "NVFP4ObservedLinear": "nvfp4",
@@ -120,7 +124,9 @@ __all__ = [
     "MXFP8Linear",
     "MXFP8TrainingOpConfig",
     "MXInferenceLinear",
+    "MXInferenceLinearConfig",
     "MXLinear",
+    "MXLinearConfig",
     "MXTensor",
     "NVFP4DynamicActivationNVFP4WeightConfig",
     "NVFP4ObservedLinear",

@@ -18,6 +18,8 @@ __all__ = [
     "MXFP8Dim0CastKernelChoice",
     "MXFP8Dim1CastKernelChoice",
     "MXFP8TrainingOpConfig",
+    "MXInferenceLinearConfig",
+    "MXLinearConfig",
     "QuantizeTensorToMXKwargs",
     "ScaleCalculationMode",
     "format_name",
@@ -121,6 +123,53 @@ class MXDynamicActivationMXWeightConfig:
             )
         if self.weight_dtype not in SUPPORTED_ELEM_DTYPES:
             raise AssertionError(f"elem_dtype must be one of {SUPPORTED_ELEM_DTYPES}, got {self.weight_dtype}")
+
+
+@dataclass
+class MXLinearConfig:
+    """torchao of 2025, for ``quantize_``: linear layers for training, an element type for each operand.
+
+    The kernel choices change no bit.
+
+    Raises:
+        AssertionError: for element types that the system has not.
+    """
+
+    block_size: int = 32
+    elem_dtype: ElemDType = torch.float8_e4m3fn
+    elem_dtype_weight_override: ElemDType | None = None
+    elem_dtype_grad_output_override: ElemDType | None = None
+    kernel_preference: KernelPreference = KernelPreference.EMULATED
+    mxfp8_dim0_cast_kernel_choice: MXFP8Dim0CastKernelChoice = MXFP8Dim0CastKernelChoice.TORCH
+    mxfp8_dim1_cast_kernel_choice: MXFP8Dim1CastKernelChoice = MXFP8Dim1CastKernelChoice.TORCH
+    scale_calculation_mode: ScaleCalculationMode = ScaleCalculationMode.FLOOR
+
+    def __post_init__(self) -> None:
+        self.formats()
+
+    def formats(self) -> tuple[str, str, str]:
+        """Names of the block formats of input, weight and gradient."""
+        weight = self.elem_dtype_weight_override or self.elem_dtype
+        grad = self.elem_dtype_grad_output_override or self.elem_dtype
+        one, two, three = (
+            format_name(kind, self.block_size, self.scale_calculation_mode) for kind in (self.elem_dtype, weight, grad)
+        )
+        return one, two, three
+
+
+@dataclass
+class MXInferenceLinearConfig:
+    """torchao of 2025, for ``quantize_``: linear layers exchanged for ``MXInferenceLinear``, weights alone in MX.
+
+    Raises:
+        AssertionError: for element types that the system has not.
+    """
+
+    block_size: int = 32
+    elem_dtype: ElemDType = torch.float8_e4m3fn
+
+    def __post_init__(self) -> None:
+        format_name(self.elem_dtype, self.block_size, ScaleCalculationMode.FLOOR)
 
 
 #: Fields that a recipe of ``MXFP8TrainingOpConfig`` sets.

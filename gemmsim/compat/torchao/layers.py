@@ -17,6 +17,8 @@ from .kinds import (
     MXFP8Dim0CastKernelChoice,
     MXFP8Dim1CastKernelChoice,
     MXFP8TrainingOpConfig,
+    MXInferenceLinearConfig,
+    MXLinearConfig,
     QuantizeTensorToMXKwargs,
     ScaleCalculationMode,
     format_name,
@@ -207,6 +209,12 @@ def _transform(config: object) -> Callable[[Any], nn.Module]:
         return lambda mod: _mx_weight(mod, config)
     if isinstance(config, MXFP8TrainingOpConfig):
         return lambda mod: _mxfp8_linear(mod, config)
+    if isinstance(config, MXLinearConfig):
+        three = config.formats()
+        plan = gs.mx.MXLinearConfig(three[0], three[1], three[2], accumulator=None)
+        return lambda mod: gs.mx.MXLinear.from_float(mod, plan)
+    if isinstance(config, MXInferenceLinearConfig):
+        return lambda mod: MXInferenceLinear.from_float(mod, config.elem_dtype, config.block_size)
     if isinstance(config, NVFP4WeightOnlyConfig):
         return lambda mod: _nvfp4_weight(mod, config.use_dynamic_per_tensor_scale, None)
     if isinstance(config, NVFP4DynamicActivationNVFP4WeightConfig):

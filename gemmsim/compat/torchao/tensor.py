@@ -152,6 +152,10 @@ class MXTensor(gs.mx.MXTensor):
     def _elem_dtype(self) -> ElemDType:
         return self.elem_dtype
 
+    def dequantize(self, output_dtype: torch.dtype | None = None) -> Tensor:
+        """The values in ``output_dtype``, by default ``orig_dtype``; the gradient is the identity."""
+        return super().dequantize(output_dtype)
+
     # What keeps the fields
 
     def _extra(self) -> tuple[Any, ...]:
