@@ -269,15 +269,24 @@ def test_values_beyond_float32_are_exact():
     assert values.item() == 448 * 2.0**127 * 32
 
 
-@pytest.mark.parametrize("spec", ["mxfp8_e4m3 : scaled(e5m10/sr8)", "nvfp4/tensor : scaled(fp32)", "mxfp4 : e5m10/sr8"])
+@pytest.mark.parametrize(
+    "spec",
+    ["mxfp8_e4m3 : scaled(e5m10/sr8)", "nvfp4/tensor : scaled(fp32)", "mxfp4 : e5m10/sr8",
+     "mxfp8_e4m3 : hw(blackwell, mxf8f6f4, e4m3)", "nvfp4/tensor : hw(blackwell, mxf4nvf4, e2m1)"],
+)  # fmt: skip
 def test_batches_threads_and_strides_do_not_change_bits(spec):
     torch.manual_seed(4)
     x, y = torch.randn(3, 17, 80), torch.randn(80, 21)
     one = gs.qmatmul(x, y, spec, seed=5)
     assert same(gs.qmatmul(x.mT.contiguous().mT, y.mT.contiguous().mT, spec, seed=5), one)
     assert same(gs.qmatmul(x, y.expand(3, 80, 21).contiguous(), spec, seed=5), one)
-    torch.set_num_threads(1)
-    assert same(gs.qmatmul(x, y, spec, seed=5), one)
+    threads = torch.get_num_threads()
+    try:
+        for count in (1, 3):
+            torch.set_num_threads(count)
+            assert same(gs.qmatmul(x, y, spec, seed=5), one)
+    finally:
+        torch.set_num_threads(threads)
 
 
 def test_gradients_encode_each_operand_along_the_contraction_of_each_product():

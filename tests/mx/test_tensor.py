@@ -168,6 +168,8 @@ REFUSED = {
     "float": lambda t: float(to_mx(torch.ones(1), "mxfp4")),
     "index": lambda t: t[torch.tensor([0, 1])],
     "result": lambda t: torch.add(torch.ones(4, 64), 1, out=t),
+    "count_overflows": lambda t: gs.count_overflows(t, t.t(), "mxfp8_e4m3 : scaled(fixed(24, 8, overflow=wrap), fp32)"),
+    "qmatmul": lambda t: gs.qmatmul(t, t.t(), ":fp32"),
     "channels": lambda t: t.view(1, 2, 2, 64).clone(memory_format=torch.channels_last),
 }  # fmt: skip
 
