@@ -42,6 +42,7 @@ __all__ = [
     "Finishing",
     "Run",
     "blocks_of",
+    "cast_operand",
     "cast_operands",
     "check_counts",
     "check_devices",
@@ -49,12 +50,15 @@ __all__ = [
     "check_product",
     "count_overflows",
     "fill_orders",
+    "finish_of",
     "finishes",
     "gemm",
     "is_beforehand",
     "kernel_for",
+    "layout_of",
     "operands_of",
     "product",
+    "side_for",
     "sources",
     "supported",
     "terms_of",
@@ -264,13 +268,18 @@ def cast_operands(
 ) -> tuple[Tensor, Tensor, tuple[bool, bool]]:
     """Operands, cast where that is a pass of its own, and whether they hold results of their casts. Codes do."""
     m, n = a.shape[-2], b.shape[-1]
-    done_a = codes[0] is not None or (spec.cast_a is not None and (is_beforehand(spec.cast_a) or _is_read_often(a, n)))
-    done_b = codes[1] is not None or (spec.cast_b is not None and (is_beforehand(spec.cast_b) or _is_read_often(b, m)))
-    if codes[0] is None and spec.cast_a is not None and done_a:
-        a = _rounded(a, spec.cast_a, seed, SITE_A)
-    if codes[1] is None and spec.cast_b is not None and done_b:
-        b = _rounded(b, spec.cast_b, seed, SITE_B)
+    done_a, done_b = codes[0] is not None, codes[1] is not None
+    if not done_a:
+        a, done_a = cast_operand(a, spec.cast_a, n, seed, SITE_A)
+    if not done_b:
+        b, done_b = cast_operand(b, spec.cast_b, m, seed, SITE_B)
     return a, b, (done_a, done_b)
+
+
+def cast_operand(x: Tensor, cast: Cast | None, others: int, seed: int, site: int = SITE_B) -> tuple[Tensor, bool]:
+    """An operand that meets ``others`` lines, cast if that is a pass of its own, and whether it was."""
+    done = cast is not None and (is_beforehand(cast) or _is_read_often(x, others))
+    return (_rounded(x, cast, seed, site), True) if cast is not None and done else (x, False)
 
 
 def check_devices(*tensors: Tensor | None) -> None:
@@ -355,16 +364,21 @@ def operands_of(
     layout_a = layout_b = ANY_STRIDES
     if not is_permuted(member, group):
         if codes[0] is None or not codes[0].packed:
-            layout_a = _layout(a, a.dim() - 2, a.dim() - 1)
+            layout_a = layout_of(a, a.dim() - 2, a.dim() - 1)
         if codes[1] is None or not codes[1].packed:
-            layout_b = _layout(b, b.dim() - 1, b.dim() - 2)
+            layout_b = layout_of(b, b.dim() - 1, b.dim() - 2)
     dtype_c = None if c is None else c.dtype
-    last = None
-    if finish is not None:
-        last = Finish(finish.work, None if finish.bias is None else finish.bias.dtype, finish.cast)
+    last = finish_of(finish)
     return Operands(
         a.dtype, b.dtype, out.dtype, dtype_c, select is not None, *done, layout_a, layout_b, False, *codes, finish=last
     )
+
+
+def finish_of(finish: Finishing | None) -> Finish | None:
+    """What a kernel knows of ``finish``."""
+    if finish is None:
+        return None
+    return Finish(finish.work, None if finish.bias is None else finish.bias.dtype, finish.cast)
 
 
 def terms_of(a: Tensor, codes: CodeFormat | None, dim: int = -1) -> int:
@@ -372,7 +386,7 @@ def terms_of(a: Tensor, codes: CodeFormat | None, dim: int = -1) -> int:
     return a.shape[dim] * (2 if codes is not None and codes.packed else 1)
 
 
-def _layout(x: Tensor, lines: int, terms: int) -> int:
+def layout_of(x: Tensor, lines: int, terms: int) -> int:
     """gemmsim::Layout of an operand with these dimensions of lines and terms."""
     strides, shape = x.stride(), x.shape
     vector = 16 // x.element_size()
@@ -386,12 +400,16 @@ def _layout(x: Tensor, lines: int, terms: int) -> int:
 
 
 def kernel_for(spec: GemmSpec, member: Accumulator, operands: Operands, out: Tensor) -> GemmKernel:
-    choices = sides(spec, member, operands)
     batches, m, n = out.shape[:-2].numel(), *out.shape[-2:]
-    for side in choices:
+    return gemm_source(spec, member, operands, side_for(spec, member, operands, batches, m, n))
+
+
+def side_for(spec: GemmSpec, member: Accumulator, operands: Operands, batches: int, m: int, n: int) -> int:
+    """Outputs of a thread each way: as many as leave enough tiles."""
+    for side in sides(spec, member, operands):
         if batches * -(-m // (16 * side)) * -(-n // (16 * side)) >= _ENOUGH_TILES:
             break
-    return gemm_source(spec, member, operands, side)
+    return side
 
 
 def blocks_of(args: GemmArgs, kernel: GemmKernel) -> int:
