@@ -20,6 +20,7 @@ from gemmsim.backends.cuda import block_float as cuda_block_float
 from gemmsim.backends.cuda import cast as cuda_cast
 from gemmsim.backends.cuda import gemm_codes
 from gemmsim.backends.cuda import rows as cuda_rows
+from gemmsim.backends.cuda import scaled_casts as cuda_scaled_cast
 from gemmsim.backends.cuda.source import KernelSource
 from gemmsim.backends.cuda.toolchain import header_root
 from gemmsim.formats import Format
@@ -34,6 +35,7 @@ _RECORDS = {
     "cast": ("CastArgs", cuda_cast.CastArgs),
     "gemm": ("GemmArgs", cuda_gemm.GemmArgs),
     "rows": ("rows::TileArgs", cuda_rows.TileArgs),
+    "scaled_cast": ("ScaledLaunch", cuda_scaled_cast.ScaledLaunch),
 }
 _entries: dict[KernelSource, ctypes._CFuncPtr] = {}
 
@@ -113,10 +115,11 @@ def _run(source: KernelSource, device: torch.device, blocks: tuple[int, int, int
 def run_rows_on_host(
     source: KernelSource, device: torch.device, blocks: tuple[int, int, int], args: ctypes.Structure
 ) -> None:
-    """``launch`` for kernels of families ``rows`` and ``block_float``."""
+    """``launch`` for kernels of families ``rows``, ``block_float`` and ``scaled_cast``."""
     compile_on_host([source])
     shared = ctypes.c_size_t(source.shared_bytes)
-    _entries[source](ctypes.byref(args), *blocks, source.threads, shared, int(source.shared_bytes > 0))
+    fibers = source.shared_bytes > 0 or "blocks of" in source.name
+    _entries[source](ctypes.byref(args), *blocks, source.threads, shared, int(fibers))
 
 
 Call = tuple[Tensor, Tensor, GemmSpec, int]

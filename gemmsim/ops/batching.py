@@ -23,7 +23,7 @@ from .errors import SeedError, message
 from .finishing import is_wide
 from .seeds import Site, draw_seed, needs_seed
 
-__all__ = ["count_overflows", "matmul", "matmul_with_operands", "quantize", "seed_for_each"]
+__all__ = ["count_overflows", "is_of_whole_tensor", "matmul", "matmul_with_operands", "quantize", "seed_for_each"]
 
 
 def _front(t: Tensor, dim: int | None) -> Tensor:
@@ -220,11 +220,12 @@ def _matmul_seed(info: Any, spec: str, seed: int | None) -> tuple[bool, int | No
     meaning = kernels.spec_of(spec)
     if not meaning.is_stochastic:
         # One scale for the whole tensor: each example has its own.
-        return any(_is_of_whole_tensor(fmt) for fmt in (meaning.a, meaning.b)), None
+        return any(is_of_whole_tensor(fmt) for fmt in (meaning.a, meaning.b)), None
     return seed_for_each(info, "matmul", seed) if needs_seed(meaning) else (True, None)
 
 
-def _is_of_whole_tensor(fmt: object) -> bool:
+def is_of_whole_tensor(fmt: object) -> bool:
+    """Whether all of a tensor shares one scale in ``fmt``."""
     if isinstance(fmt, TENSOR_FORMATS) and not isinstance(fmt, FiniteFloatFormat):
         return fmt.sharing is Sharing.TENSOR
     return isinstance(fmt, BlockFormat) and fmt.tensor_scale

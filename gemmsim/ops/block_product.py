@@ -31,15 +31,22 @@ from .finishing import Finish, finished
 from .seeds import Site
 from .selection import backend_of
 
-__all__ = ["Operand", "count_overflows", "matmul", "operands_of", "plain_spec"]
+__all__ = ["Operand", "Seconds", "count_overflows", "matmul", "operands_of", "plain_spec"]
 
 Operand: TypeAlias = Tensor | BlockOperand
+#: Tensors' own scales of both operands; None: to be found.
+Seconds: TypeAlias = tuple[float | Tensor | None, float | Tensor | None]
 
 
-def operands_of(owner: str, a: Tensor, b: Tensor, spec: GemmSpec, seed: int = 0) -> tuple[Operand, Operand]:
-    """``a`` and ``b`` in the block formats that ``spec`` names, blocks along the contraction dimension."""
-    left: Operand = encode_operand(owner, a, spec.a, -1) if isinstance(spec.a, BlockFormat) else a
-    right: Operand = encode_operand(owner, b, spec.b, -2) if isinstance(spec.b, BlockFormat) else b
+def operands_of(
+    owner: str, a: Tensor, b: Tensor, spec: GemmSpec, seed: int = 0, seconds: Seconds = (None, None)
+) -> tuple[Operand, Operand]:
+    """``a`` and ``b`` in the block formats that ``spec`` names, blocks along the contraction dimension.
+
+    ``seconds``: scales of the tensors of which they are parts; None: their own.
+    """
+    left: Operand = encode_operand(owner, a, spec.a, -1, seconds[0]) if isinstance(spec.a, BlockFormat) else a
+    right: Operand = encode_operand(owner, b, spec.b, -2, seconds[1]) if isinstance(spec.b, BlockFormat) else b
     if isinstance(spec.a, TENSOR_FORMATS):
         left = kernels.quantize(a, spec.a, seed, Site.OPERAND_A)
     if isinstance(spec.b, TENSOR_FORMATS):

@@ -14,12 +14,12 @@ import torch
 from torch import Tensor
 
 from gemmsim.arithmetic import GemmSpec
-from gemmsim.formats import TENSOR_FORMATS, BlockFloatFormat, BlockFormat, Cast, Sharing
+from gemmsim.formats import TENSOR_FORMATS, BlockFormat, Cast, Sharing
 
 from . import selection, state
 from .casts import Target, target_dtype
 from .checks import FLOAT_DTYPES, check_device, check_float, check_integers, check_out_dtype
-from .errors import DeviceError, ShapeError, message
+from .errors import ShapeError, message
 from .finishing import Finish, check_bias, finish_of
 from .seeds import Site, derive_seed, draw_seed
 from .selection import backend_of
@@ -84,10 +84,6 @@ def check_target(target: Target, x: Tensor) -> None:
         check_float("quantize", "x", x)
     if not isinstance(target, TENSOR_FORMATS):
         return
-    if x.is_cuda and not isinstance(target, BlockFloatFormat):
-        asked = f"quantize: {target} on {x.device}"
-        allowed = "block floating point on a GPU, every format of tensors on the CPU"
-        raise DeviceError(message(asked, allowed, "Use x.cpu() and move the result back."))
     if target.sharing is not Sharing.TENSOR and not -x.dim() <= target.dim < x.dim():
         allowed = (
             f"dimensions of the tensor, {-x.dim()} to {x.dim() - 1}" if x.dim() else "tensors of one dimension or more"

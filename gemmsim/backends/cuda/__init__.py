@@ -26,6 +26,7 @@ from .gemm_tensor import gemm_tensor_cores
 from .mx_cast import decode_blocks, encode_blocks, quantize_blocks
 from .registry import FAMILIES, Family, family_sources
 from .rows import run_rows
+from .scaled_casts import affine_cast, scaled_blocks, scaled_cast
 from .source import KernelSource
 from .toolchain import PACKAGES, Toolchain, toolchain
 
@@ -48,6 +49,7 @@ __all__ = [
     "PackageError",
     "Run",
     "Toolchain",
+    "affine_cast",
     "cache_folder",
     "check_arch",
     "compile_kernel",
@@ -67,6 +69,8 @@ __all__ = [
     "quantize_blocks",
     "quantize_tensor",
     "run_rows",
+    "scaled_blocks",
+    "scaled_cast",
     "supported",
     "toolchain",
 ]
