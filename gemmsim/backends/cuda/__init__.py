@@ -18,6 +18,7 @@ from .errors import (
     PackageError,
 )
 from .folder import cache_folder
+from .gathered import gathered_gemm
 from .gemm import Run, count_overflows, finishes, gemm, supported
 from .gemm_blocks import Blocks, count_overflows_blocks, gemm_blocks
 from .gemm_codes import gemm_codes
@@ -58,6 +59,7 @@ __all__ = [
     "encode_blocks",
     "family_sources",
     "finishes",
+    "gathered_gemm",
     "gemm",
     "gemm_blocks",
     "gemm_codes",
