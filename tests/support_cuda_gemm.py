@@ -178,11 +178,11 @@ def sources_of_codes(calls: Iterable[tuple[Tensor, Tensor, Format, Format, GemmS
     return found
 
 
-def host_blocks(a: object, b: object, spec: GemmSpec, out: Tensor, seed: int = 0) -> object:
+def host_blocks(a: object, b: object, spec: GemmSpec, out: Tensor, seed: int = 0, finish: object = None) -> object:
     """``gemmsim.backends.cuda.gemm_blocks`` with the kernels run on the host."""
     with _launching(_run), pytest.MonkeyPatch.context() as patch:
         patch.setattr(cuda_blocks, "launch", _run)
-        return cuda_blocks.gemm_blocks(a, b, spec, out, seed)
+        return cuda_blocks.gemm_blocks(a, b, spec, out, seed, finish)
 
 
 def sources_of_blocks(calls: Iterable[tuple[object, object, GemmSpec, Tensor]]) -> list[KernelSource]:

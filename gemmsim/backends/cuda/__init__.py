@@ -18,8 +18,8 @@ from .errors import (
     PackageError,
 )
 from .folder import cache_folder
-from .gemm import Run, count_overflows, gemm, supported
-from .gemm_blocks import Blocks, gemm_blocks
+from .gemm import Run, count_overflows, finishes, gemm, supported
+from .gemm_blocks import Blocks, count_overflows_blocks, gemm_blocks
 from .gemm_codes import gemm_codes
 from .gemm_tensor import gemm_tensor_cores
 from .mx_cast import decode_blocks, encode_blocks, quantize_blocks
@@ -53,9 +53,11 @@ __all__ = [
     "check_arch",
     "compile_kernel",
     "count_overflows",
+    "count_overflows_blocks",
     "decode_blocks",
     "encode_blocks",
     "family_sources",
+    "finishes",
     "gemm",
     "gemm_blocks",
     "gemm_codes",
