@@ -305,11 +305,6 @@ class MXFP(_Blocked):
         """bit_precision / 8."""
         return self.bit_precision / 8
 
-    @property
-    def bfp_id(self) -> int:  # type: ignore[override]
-        """``KeyError``: d-Matrix's ONNX operators have no numbers for these."""
-        raise KeyError(repr(self))
-
     def __repr__(self) -> str:
         e, m = self.element_format.exponent, self.element_format.mantissa
         return f"MXFP{1 + e + m}[E{e}M{m}]{self._braces()}"
