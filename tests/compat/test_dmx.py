@@ -46,7 +46,7 @@ def test_stored_values(key, given_key, text, dim):
 
 
 def test_the_aliases_are_published_formats():
-    assert len(dmx.aliases.ALIASES) == 70
+    assert len(dmx.aliases.ALIASES) == 76
     assert dmx.aliases.BFP16_64 is dmx.format.BFP16_64 is dmx.aliases.ALIASES["BFP16_64"]
     for name, fmt in dmx.aliases.ALIASES.items():
         again = dmx.Format.from_shorthand(repr(fmt))
