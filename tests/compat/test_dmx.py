@@ -143,6 +143,9 @@ def test_errors():
         fmt.cast(torch.ones(3, dtype=torch.int32), 0)
     with pytest.raises(ValueError, match="draws"):
         dmx.Format.from_shorthand("XP[8,0](CSS)").cast(torch.ones(3), bug_compatible=True)
+    for text in ("BFP[23|8]{16}(SN)", "BFP[25|8]{16}(SN)", "MXINT24{8}", "BFP[25|8]{1}(SN)"):
+        with pytest.raises(ValueError, match="or fewer"):
+            dmx.Format.from_shorthand(text).cast(torch.ones(3), 0, bug_compatible=True)
     with pytest.raises(NotImplementedError):
         dmx.Format().cast(torch.ones(3))
     with pytest.raises(ValueError):

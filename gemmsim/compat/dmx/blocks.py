@@ -131,8 +131,11 @@ class BlockFloatingPoint(_Blocked):
         )
 
     def _departing(self, x: Tensor, dim: int) -> Tensor:
-        if self.block_size == 1 and self.precision == 25:
-            raise refuse(f"{self}.cast: bug_compatible=True", "24 bits or fewer", "The peer returns no values here.")
+        most = 24 if self.block_size == 1 else 22
+        if self.precision > most:
+            raise refuse(
+                f"{self}.cast: bug_compatible=True", f"{most} bits or fewer", "The peer shifts out of range here."
+            )
         return departures.block_float(x, self.precision, self.block_size, dim, self.symmetric, self.rounding)
 
     @property
