@@ -20,6 +20,7 @@ from gemmsim.formats import (
     Cast,
     Format,
 )
+from gemmsim.hardware.devices import CAPABILITIES
 
 from ..convert import FORMATS
 from ..refusal import Refusal
@@ -28,17 +29,8 @@ from .types import TYPES, NativeType
 __all__ = ["native_type"]
 
 _PLAIN: dict[Format, str] = {FP16: "fp16", FP32: "fp32", FP64: "fp64"}
-#: Compute capabilities (major, or major * 10 + minor where one major has two architectures) and the unit that cuBLAS
-#: uses there for large products.
-_ARCHITECTURES = {
-    "volta": ((70, 72), "mma"),
-    "turing": ((75,), "mma"),
-    "ampere": ((80, 86, 87), "mma"),
-    "ada": ((89,), "mma"),
-    "hopper": ((90,), "wgmma"),
-    "blackwell": ((100, 103), "tcgen05"),
-    "rtx_blackwell": ((120, 121), "mma"),
-}
+#: The unit that cuBLAS uses for large products.
+_UNITS = {"hopper": "wgmma", "blackwell": "tcgen05"}
 _BLOCK_SCALED = {"mxf8f6f4": "mxfp8", "mxf4": "mxfp4", "mxf4nvf4": "nvfp4"}
 #: Operand formats and the format of the register of the types whose meaning is one row of the table.
 _ROWS: dict[tuple[Format, Format, str], str] = {
@@ -128,11 +120,10 @@ def _integer(accumulator: Integer, a: Format, b: Format) -> NativeType | Refusal
 
 def _hardware(accumulator: Hardware, a: Format, b: Format) -> NativeType | Refusal:
     if accumulator.op in _BLOCK_SCALED:
-        capabilities = _ARCHITECTURES[accumulator.arch][0]
-        return replace(TYPES[_BLOCK_SCALED[accumulator.op]], capabilities=capabilities)
-    if accumulator.arch not in _ARCHITECTURES:
+        return replace(TYPES[_BLOCK_SCALED[accumulator.op]], capabilities=CAPABILITIES[accumulator.arch])
+    if accumulator.arch not in CAPABILITIES:
         return Refusal(f"{accumulator.arch} is no NVIDIA architecture")
-    capabilities, unit = _ARCHITECTURES[accumulator.arch]
+    capabilities, unit = CAPABILITIES[accumulator.arch], _UNITS.get(accumulator.arch, "mma")
     if accumulator.op != unit:
         return Refusal(f"cuBLAS uses {unit} on {accumulator.arch}, not {accumulator.op}")
     out = _PLAIN.get(accumulator.add_cast.format, "")

@@ -18,14 +18,16 @@ from .errors import (
     PackageError,
 )
 from .folder import cache_folder
-from .gemm import Run, count_overflows, gemm, supported
-from .gemm_blocks import Blocks, gemm_blocks
+from .gemm import Run, count_overflows, supported
+from .gemm_blocks import Blocks
 from .gemm_codes import gemm_codes
 from .gemm_tensor import gemm_tensor_cores
 from .mx_cast import decode_blocks, encode_blocks, quantize_blocks
 from .registry import FAMILIES, Family, family_sources
 from .rows import run_rows
+from .self_check import Verdict, verdicts
 from .source import KernelSource
+from .tensor_cores import allow_tensor_cores, gemm, gemm_blocks, tensor_core_words, tensor_cores_allowed
 from .toolchain import PACKAGES, Toolchain, toolchain
 
 __all__ = [
@@ -47,6 +49,8 @@ __all__ = [
     "PackageError",
     "Run",
     "Toolchain",
+    "Verdict",
+    "allow_tensor_cores",
     "cache_folder",
     "check_arch",
     "compile_kernel",
@@ -64,5 +68,8 @@ __all__ = [
     "quantize_tensor",
     "run_rows",
     "supported",
+    "tensor_core_words",
+    "tensor_cores_allowed",
     "toolchain",
+    "verdicts",
 ]

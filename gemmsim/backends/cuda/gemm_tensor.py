@@ -1,6 +1,7 @@
 """Kernels of family ``gemm_tensor``: products of block formats on tensor cores (cutlass_kernels/mx/tensor_*.h).
 
-Tensor cores add as they add: these products have other bits than ``gemm_blocks``. Nothing calls them by itself.
+Tensor cores add as they add: these products have other bits than those of accumulators. A spec that names the
+block-scaled instruction itself takes it through ``scaled_instruction``, once it was found equal to its model.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from .launch import device_arch, launch
 from .mx_format import mx_literal
 from .source import KernelSource
 
-__all__ = ["TensorArgs", "gemm_tensor_cores", "route_of", "sources", "tensor_refusal", "tensor_source"]
+__all__ = ["TensorArgs", "gemm_tensor_cores", "route_of", "run_tensor", "sources", "tensor_refusal", "tensor_source"]
 
 _THREADS, _TILE = 256, 128
 #: gemmsim::TensorGemm<K>::SHARED_BYTES and gemmsim::ScaledGemm<K>::SHARED_BYTES.
@@ -112,7 +113,7 @@ def gemm_tensor_cores(a: Blocks, b: Blocks, out: Tensor) -> Run:
     On sm_120a the block-scaled instructions mxf8f6f4 and mxf4nvf4 take codes and scales of OCP formats and NVFP4 as
     they are; elsewhere, and for other formats, element times scale is rounded to bfloat16 once (exact between 2^-133
     and 2^128) and multiplied by warp groups' (sm_90a) or warps' instructions. Scales of whole tensors multiply the
-    sums, one after the other, rounded to binary32 each. ``out``: any float dtype, to nearest even.
+    sums, rounded to binary32 once. ``out``: any float dtype, to nearest even.
 
     Raises:
         UnsupportedSpec: if ``tensor_refusal`` gives a reason.
@@ -128,9 +129,14 @@ def gemm_tensor_cores(a: Blocks, b: Blocks, out: Tensor) -> Run:
     index = torch.cuda.current_device() if out.device.index is None else out.device.index
     route = route_of(device_arch(index), a.format, b.format, a.packing, b.packing)
     source = tensor_source(route, a.format, b.format, a.packing, b.packing, out.dtype)
+    run_tensor(source, a, b, out)
+    return Run((str(source),))
+
+
+def run_tensor(source: KernelSource, a: Blocks, b: Blocks, out: Tensor) -> None:
+    """Launch ``source`` on operands that ``tensor_refusal`` lets pass."""
     args = tensor_args(a, b, out)
     launch(source, out.device, (-(-args.m // _TILE), -(-args.n // _TILE), 1), args)
-    return Run((str(source),))
 
 
 def tensor_args(a: Blocks, b: Blocks, out: Tensor) -> TensorArgs:

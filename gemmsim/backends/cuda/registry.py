@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from . import block_float, cast, gemm_tensor, mx_cast, rows
+from . import block_float, cast, gemm_instruction, gemm_tensor, mx_cast, rows
 from .errors import CudaError, message
 from .gemm import sources as gemm_kernels
 from .gemm_blocks import sources as scaled_kernels
@@ -35,6 +35,7 @@ FAMILIES = {
         Family("block_float", "block floating point casts", block_float.sources),
         Family("mx_cast", "block formats: encode, decode, fake-quantise", mx_cast.sources),
         Family("gemm_tensor", "matrix products of block formats on tensor cores", gemm_tensor.sources),
+        Family("gemm_instruction", "matrix products by a chip's own instruction", gemm_instruction.sources),
         Family("gemm", "matrix products of every accumulator on ordinary arithmetic units", _gemm_kernels),
         Family("rows", "softmax, normalisation, sums and element-wise steps", rows.sources),
     )

@@ -4,7 +4,10 @@ the instructions that are meant; no product is computed here."""
 from __future__ import annotations
 
 import ctypes
+import math
+import random
 from ctypes import c_int64, c_void_p
+from fractions import Fraction
 
 import pytest
 import torch
@@ -16,7 +19,8 @@ from gemmsim.backends import cuda
 from gemmsim.backends.cuda import KernelSource, gemm_tensor, inspect
 from gemmsim.backends.cuda.gemm_tensor import route_of, tensor_args, tensor_refusal, tensor_source
 from gemmsim.backends.cuda.mx_format import mx_literal
-from gemmsim.formats import parse_block
+from gemmsim.formats import FP32, Cast, parse_block
+from gemmsim.reference import round_value
 
 _DECODER = """
 #include "mx/tensor_config.h"
@@ -54,6 +58,47 @@ def test_lines_are_decoded_exactly(name, packing):
         want = gs.mx.decode(encoded, fmt, size=k, packing=packing)
         assert torch.equal(out[:k].float().nan_to_num(99.0), want.nan_to_num(99.0))
         assert not out[k:].any()
+
+
+_SCALES = """
+#include "mx/tensor_config.h"
+namespace gemmsim {
+struct ScalesArgs { const float *x, *y, *z; float* out; int64_t n; };
+constexpr MxFormat kFormat = FORMAT;
+constexpr TensorConfig kConfig{TensorRoute::WARP, F32, Packing::LOW_FIRST, Packing::LOW_FIRST, kFormat, kFormat};
+}
+extern "C" __global__ void gemmsim_kernel(const gemmsim::ScalesArgs args) {
+    gemmsim::TensorArgs g = {};
+    for (int64_t i = 0; i < args.n; ++i) {
+        g.second_a = args.y + i, g.second_b = args.z + i;
+        args.out[i] = gemmsim::with_tensor_scales<gemmsim::kConfig>(args.x[i], g);
+    }
+}
+"""
+
+
+class _ScalesArgs(ctypes.Structure):
+    _fields_ = [("x", c_void_p), ("y", c_void_p), ("z", c_void_p), ("out", c_void_p), ("n", c_int64)]
+
+
+def test_both_tensors_scales_round_a_sum_once():
+    """Against exact fractions, at ties of the product of two, subnormal and overflowing results, and specials."""
+    rng = random.Random(5)
+    draw = lambda e: math.ldexp(rng.getrandbits(24) | 1, rng.randint(*e) - 24)  # noqa: E731
+    rows = [(rng.choice([1, -1]) * draw((-20, 20)), draw((-9, 9)), draw((-9, 9))) for _ in range(3000)]
+    rows += [(draw((-140, -100)), draw((-30, 1)), draw((-9, 9))) for _ in range(500)]
+    rows += [(draw((120, 128)), draw((0, 6)), draw((0, 3))) for _ in range(200)]
+    rows += [(1 + 2.0**-23 * i, 1 + 2.0**-23 * j, 1.0) for i in range(1, 40) for j in (1, 2**22, 2**22 + 1)]
+    rows += [(0.0, 0.5, 3.0), (math.inf, 0.5, 3.0), (-math.inf, 0.5, 3.0), (math.nan, 1.0, 1.0), (1.0, math.nan, 1.0)]
+    x, y, z = (torch.tensor(column, dtype=torch.float32) for column in zip(*rows, strict=True))
+    out = torch.empty_like(x)
+    text = _SCALES.replace("FORMAT", mx_literal(parse_block("nvfp4/tensor")))
+    args = _ScalesArgs(x.data_ptr(), y.data_ptr(), z.data_ptr(), out.data_ptr(), x.numel())
+    run_on_host(KernelSource("test", "scales", text, threads=1), (1, 1, 1), args, fibers=False)
+    for i, row in enumerate(zip(x.tolist(), y.tolist(), z.tolist(), strict=True)):
+        exact = math.prod(map(Fraction, row)) if all(map(math.isfinite, row)) else math.prod(row)
+        want = float(round_value(exact, Cast(FP32))) if isinstance(exact, Fraction) else exact
+        assert float(out[i]) == want or (want != want and bool(out[i].isnan())), (row, float(out[i]), want)
 
 
 def blocks(rows: int, k: int, name: str, packing: str) -> cuda.Blocks:
