@@ -25,11 +25,11 @@ from gemmsim.formats import (
     TensorFormat,
 )
 
-from . import acceleration, block_gpu, kernels
+from . import acceleration, block_gpu, block_native, kernels
 from .block_operands import BlockOperand, encode_operand
 from .errors import message
 from .seeds import Site
-from .selection import backend_of
+from .selection import Refused, backend_of
 
 __all__ = ["Operand", "count_overflows", "matmul", "operands_of", "plain_spec"]
 
@@ -60,7 +60,14 @@ def matmul(
     select: Tensor | None = None,
 ) -> tuple[Tensor, object]:
     """The product of encoded (or plain) operands in ``dtype`` and of ``shape``, and what ran."""
-    if not takes_scales(spec.accumulator):
+    setting = acceleration.current()
+    reason = None
+    if setting is not None and c is None and select is None and 0 not in shape:
+        native = block_native.refusal(a, b, spec, shape, setting)
+        if not isinstance(native, str):
+            return block_native.product(a, b, spec, seed, dtype, shape, native)
+        reason = native
+    if not takes_scales(spec.accumulator):  # values of both may have a native type
         x, y = _values(a), _values(b)
         if x.is_cuda and acceleration.current() is not None:  # cuBLAS is several times as fast on bfloat16
             x, y = block_gpu.narrowed(x, y, spec)
@@ -71,14 +78,18 @@ def matmul(
     out = torch.empty(shape, dtype=dtype, device=(b.codes if isinstance(b, BlockOperand) else b).device)
     if out.numel() == 0:
         return out, kernels.NOTHING
-    if out.is_cuda:
-        return out, block_gpu.product(a, b, spec, out, seed)
-    left, right, scales = _parts(a, b, spec, seed, shape[:-2])
-    if len(shape) > 2 and right.numel() == right.shape[-2] * right.shape[-1]:  # one matrix b: all rows in one product
-        rows = out.numel() // shape[-1]
+    run = block_gpu.product(a, b, spec, out, seed) if out.is_cuda else _on_cpu(a, b, spec, seed, out)
+    return out, run if reason is None else Refused(run, out.device.type, reason)
+
+
+def _on_cpu(a: Operand, b: Operand, spec: GemmSpec, seed: int, out: Tensor) -> object:
+    """Write the product of an accumulator that takes scales apart to ``out``, contiguous."""
+    left, right, scales = _parts(a, b, spec, seed, tuple(out.shape[:-2]))
+    if out.dim() > 2 and right.numel() == right.shape[-2] * right.shape[-1]:  # one matrix b: all rows in one product
+        rows = out.numel() // out.shape[-1]
         left, scales = left.reshape(rows, left.shape[-1]), _one_batch(scales, rows)
-        return out, cpu.gemm(left, right.reshape(right.shape[-2:]), spec, out.view(rows, -1), seed, scales=scales)
-    return out, cpu.gemm(left, right, spec, out, seed, scales=scales)
+        return cpu.gemm(left, right.reshape(right.shape[-2:]), spec, out.view(rows, -1), seed, scales=scales)
+    return cpu.gemm(left, right, spec, out, seed, scales=scales)
 
 
 def count_overflows(a: Tensor, b: Tensor, spec: GemmSpec, counts: Tensor, seed: int) -> None:

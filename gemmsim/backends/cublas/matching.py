@@ -10,13 +10,16 @@ import torch
 from gemmsim.arithmetic import Accumulator, GemmSpec, Hardware, Integer, Promote, Sequential
 from gemmsim.formats import (
     BF16,
+    E2M1,
     E4M3,
     E5M2,
+    E8M0,
     FP16,
     FP32,
     FP64,
     INT8,
     TF32,
+    BlockFormat,
     Cast,
     Format,
 )
@@ -63,7 +66,7 @@ def native_type(
     the pedantic form of any. The spec's output cast has no influence: it is made afterwards.
     """
     if spec.has_blocks:
-        return Refusal("operands in block formats have no native type here")
+        return _block_scaled(spec, fast_mode)
     a = FORMATS.get(a_dtype) if spec.cast_a is None else spec.cast_a.format
     b = FORMATS.get(b_dtype) if spec.cast_b is None else spec.cast_b.format
     if a is None or b is None:
@@ -78,6 +81,27 @@ def native_type(
             return Refusal(f"native type {name} has no pedantic form")
         return replace(pedantic, capabilities=found.capabilities)
     return TYPES[f"fp32 fast {fast_mode}"] if name == "fp32" else found
+
+
+def _block_scaled(spec: GemmSpec, fast_mode: str | None) -> NativeType | Refusal:
+    """The type of operands in block formats: elements and scales as they are stored, sums in fp32."""
+    a, b, accumulator = spec.a, spec.b, spec.accumulator
+    if not isinstance(a, BlockFormat) or not isinstance(b, BlockFormat):
+        return Refusal("one operand in a block format and one without: the library takes two with scales")
+    pair, scales = (a.element, b.element), {(x.scale, x.block_size) for x in (a, b)}
+    if scales == {(E8M0, 32)} and pair in _FP8:
+        found = TYPES["mxfp8" if pair == (E4M3, E4M3) else f"mxfp8 {_FP8[pair]}"]
+    elif scales == {(E4M3, 16)} and pair == (E2M1, E2M1):
+        found = TYPES["nvfp4"]
+    else:
+        return Refusal(f"cuBLAS multiplies no {a} by {b}; there are MXFP8, not e5m2 by e5m2, and NVFP4")
+    if fast_mode == "pedantic":
+        return Refusal(f"native type {found} has no pedantic form")
+    if isinstance(accumulator, Hardware):
+        return replace(found, capabilities=CAPABILITIES[accumulator.arch])
+    if accumulator != Sequential(Cast(FP32)):
+        return Refusal(f"no native product of block formats adds as {accumulator}; there is fp32")
+    return found
 
 
 def _of_accumulator(accumulator: Accumulator, a: Format, b: Format) -> NativeType | Refusal:
