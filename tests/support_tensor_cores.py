@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -12,7 +13,7 @@ from torch import Tensor
 
 from gemmsim import hardware
 from gemmsim.arithmetic import GemmSpec, Hardware
-from gemmsim.backends import cpu
+from gemmsim.backends import cpu, cuda
 from gemmsim.backends.cuda import gemm_instruction, gemm_tensor, scaled_instruction, self_check, tensor_cores
 from gemmsim.hardware.devices import CAPABILITIES
 
@@ -87,7 +88,7 @@ class FakeGpu:
         return d.view(torch.int32).view(torch.float32)
 
     def _scaled(self, source, args) -> None:
-        chain = next(found for found in self.chains if scaled_instruction.source_of(found, "") == source)
+        chain = next(found for found in self.chains if scaled_instruction.source_of(found) == source)
         row = self.silicon or chain.instruction
         packed = 2 if chain.packing == "lo_first" else 1
         a, b = (
@@ -102,7 +103,10 @@ class FakeGpu:
                 (args.scale_b, args.n, args.scale_b_row),
             )
         )
-        sums = self._mma(row, a, b, torch.uint8, scale_a=scale_a, scale_b=scale_b.mT)
+        if self.silicon is None:  # the same bits, faster
+            sums = self._scaled_by_cpu(chain, row, (a, scale_a), (b, scale_b))
+        else:
+            sums = self._mma(row, a, b, torch.uint8, scale_a=scale_a, scale_b=scale_b.mT)
         x = torch.ones((), dtype=torch.float64)
         for second in (args.second_a, args.second_b):
             if second:
@@ -112,6 +116,26 @@ class FakeGpu:
         total = sums if values is None else torch.tensor(values).view(sums.shape)
         out = memory(args.out, args.m * args.n, torch.float32)
         out.copy_(torch.where(total.isnan(), torch.nan, total).flatten())
+
+    def _scaled_by_cpu(self, chain, row, a, b) -> Tensor:
+        sides = []
+        for (codes, scales), fmt in ((a, chain.a), (b, chain.b)):
+            if chain.packing == "lo_first":
+                codes = torch.stack([codes & 15, codes >> 4], -1).flatten(-2)
+            fmt = replace(fmt, tensor_scale=False)
+            sides.append(cuda.Blocks(codes, scales, fmt, codes.shape[1]))
+        left, right = sides
+        right = replace(right, codes=right.codes.mT, scales=right.scales.mT)
+        out = torch.empty(left.codes.shape[0], right.codes.shape[1])
+        spec = GemmSpec(left.format, right.format, accumulator=Hardware(row.arch, self.op, row.a, row.b, out=row.d))
+        simt_blocks(left, right, spec, out)
+        return out
+
+
+def simt_blocks(a, b, spec, out, seed=0):
+    """``gemm_blocks`` by the CPU backend."""
+    scales = cpu.Scales(*_factors(a, b), a.format.block_size, b.format.block_size, _second(a, b), a.format.scale)
+    return cpu.gemm(*(_elements(x.codes, x) for x in (a, b)), spec, out, seed, scales=scales)
 
 
 def _values(codes: Tensor, name: str) -> Tensor:
@@ -141,15 +165,10 @@ def fake_gpu(monkeypatch) -> FakeGpu:
 
     def chain_of(spec):
         found = find(spec)
-        if found:
+        if isinstance(found, scaled_instruction.ScaledChain):
             gpu.chains.append(found)
+            gpu.op = spec.accumulator.op
         return found
-
-    def simt_blocks(a, b, spec, out, seed=0):
-        left, right = (x.codes for x in (a, b))
-        scales = cpu.Scales(*_factors(a, b), a.format.block_size, b.format.block_size, _second(a, b), a.format.scale)
-        left, right = (_elements(x.codes, x) for x in (a, b))
-        return cpu.gemm(left, right, spec, out, seed, scales=scales)
 
     names = {80: "sm_80", 89: "sm_89", 90: "sm_90a", 100: "sm_100a", 120: "sm_120a"}
     number = lambda: CAPABILITIES[gpu.arch][0]  # noqa: E731

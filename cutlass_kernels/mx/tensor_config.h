@@ -6,8 +6,9 @@
 namespace gemmsim {
 
 // How a chunk of terms is multiplied: values decoded to bfloat16, by a warp's instruction (sm_80 on) or a warp group's
-// (sm_90a); codes and scales as they are, by a block-scaled instruction of a warp (sm_120a).
-enum class TensorRoute : int32_t { WARP, WARP_GROUP, BLOCK_SCALED };
+// (sm_90a); codes and scales as they are, by a block-scaled instruction of a warp (sm_120a), or of a block (sm_100a), with sums in
+// tensor memory.
+enum class TensorRoute : int32_t { WARP, WARP_GROUP, BLOCK_SCALED, TENSOR_MEMORY };
 
 struct TensorConfig {
     TensorRoute route;

@@ -27,7 +27,7 @@ from .source import KernelSource
 __all__ = ["ScaledChain", "chain_of", "gemm", "problems", "refusal", "source_of"]
 
 #: gemmsim::TensorRoute by the unit of the instruction.
-_ROUTES = {"mma_block_scale": "BLOCK_SCALED"}
+_ROUTES = {"mma_block_scale": "BLOCK_SCALED", "tcgen05mma_block_scale": "TENSOR_MEMORY"}
 #: Scale format and block size of the kinds that there are kernels for.
 _KINDS = ((E8M0, 32), (E4M3, 16))
 _MOST_LINES = 2**31 - 1
@@ -69,8 +69,8 @@ def chain_of(spec: GemmSpec) -> ScaledChain | Refusal:
 
 
 @lru_cache(maxsize=1024)
-def source_of(chain: ScaledChain, arch: str) -> KernelSource:
-    """The kernel of a chain. ``arch`` is that of the device."""
+def source_of(chain: ScaledChain) -> KernelSource:
+    """The kernel of a chain."""
     route = _ROUTES[chain.instruction.unit]
     return tensor_source(route, chain.a, chain.b, chain.packing, chain.packing, torch.float32)
 
@@ -92,7 +92,7 @@ def _is_one(x: Tensor) -> bool:
 
 
 def gemm(
-    a: Tensor | Blocks, b: Tensor | Blocks, spec: GemmSpec, out: Tensor, seed: int, chain: ScaledChain, arch: str
+    a: Tensor | Blocks, b: Tensor | Blocks, spec: GemmSpec, out: Tensor, seed: int, chain: ScaledChain
 ) -> KernelSource:
     """Write the product to ``out``: sums of the device's instruction, tensors' own scales on them rounded once, the
     output cast of ``spec``; the kernel that ran. Ask ``refusal`` first.
@@ -109,7 +109,7 @@ def gemm(
     rows, n = left.codes.shape[0], out.shape[-1]
     direct = out.dtype == torch.float32 and spec.out is None and out.is_contiguous()
     sums = out.view(rows, n) if direct else torch.empty(rows, n, dtype=torch.float32, device=out.device)
-    source = source_of(chain, arch)
+    source = source_of(chain)
     run_tensor(source, left, right, sums)
     if not direct:
         cast_into(sums.view(out.shape), spec.out, out, seed, SITE_OUT)
@@ -132,7 +132,7 @@ def _lines(x: Blocks, packing: str) -> Blocks:
     return replace(x, codes=codes, scales=scales, packing=packing)
 
 
-def problems(chain: ScaledChain, arch: str, device: torch.device) -> Iterator[Problem]:
+def problems(chain: ScaledChain, device: torch.device) -> Iterator[Problem]:
     """Products by the chain's kernel and by the kernel of its model; tensors' own scales are numbers of 24 bits."""
     one = chain.instruction
     op = "mxf4nvf4" if one.scale == "ue4m3" else "mxf4" if one.a == "e2m1" else "mxf8f6f4"
@@ -145,13 +145,13 @@ def problems(chain: ScaledChain, arch: str, device: torch.device) -> Iterator[Pr
                 sides, (chain.a, chain.b), seconds, (sides[0][0].shape[1],) * 2, strict=True
             )
         )
-        yield _problem(left, right, spec, chain, arch)
+        yield _problem(left, right, spec, chain)
 
 
-def _problem(a: Blocks, b: Blocks, spec: GemmSpec, chain: ScaledChain, arch: str) -> Problem:
+def _problem(a: Blocks, b: Blocks, spec: GemmSpec, chain: ScaledChain) -> Problem:
     def native() -> Tensor:
         out = torch.full((a.codes.shape[0], b.codes.shape[1]), 7.0, device=a.codes.device)
-        gemm(a, b, spec, out, 0, chain, arch)
+        gemm(a, b, spec, out, 0, chain)
         return out
 
     def model() -> Tensor:

@@ -94,10 +94,10 @@ def gemm_blocks(a: Tensor | Blocks, b: Tensor | Blocks, spec: GemmSpec, out: Ten
     reason = chain.reason if not isinstance(chain, ScaledChain) else scaled.refusal(a, b, out)
     if reason is None and isinstance(chain, ScaledChain):
         reason = _device_refusal(chain.instruction.arch, out) or _verdict_refusal(
-            out, scaled.source_of(chain, _arch(out)), lambda: scaled.problems(chain, _arch(out), out.device)
+            out, scaled.source_of(chain), lambda: scaled.problems(chain, out.device)
         )
         if reason is None:
-            source = scaled.gemm(a, b, spec, out, seed, chain, _arch(out))
+            source = scaled.gemm(a, b, spec, out, seed, chain)
             return NotedRun(f"cuda: {source}", _equal_words(out.device, source))
     return _noted(simt_blocks(a, b, spec, out, seed), spec, reason or "")
 
@@ -207,8 +207,7 @@ def tensor_core_words(spec: GemmSpec) -> str | None:
     major, minor = torch.cuda.get_device_capability(index)
     if architecture_of((major, minor)) != inner.arch:
         return f"{words}; this GPU has compute capability {major}.{minor}"
-    arch = device_arch(index)
-    source = scaled.source_of(chain, arch) if isinstance(chain, ScaledChain) else instruction_source(chain)
+    source = scaled.source_of(chain) if isinstance(chain, ScaledChain) else instruction_source(chain)
     found = known_verdict(index, source)
     off = "" if tensor_cores_allowed() else "; switched off"
     return f"{words}; {'not compared yet' if found is None else found.words}{off}"

