@@ -22,6 +22,7 @@ from .gemm import Run, count_overflows, supported
 from .gemm_blocks import Blocks
 from .gemm_codes import gemm_codes
 from .gemm_tensor import gemm_tensor_cores
+from .instruction_report import instruction_specs, instruction_verdicts
 from .mx_cast import decode_blocks, encode_blocks, quantize_blocks
 from .registry import FAMILIES, Family, family_sources
 from .rows import run_rows
@@ -62,6 +63,8 @@ __all__ = [
     "gemm_blocks",
     "gemm_codes",
     "gemm_tensor_cores",
+    "instruction_specs",
+    "instruction_verdicts",
     "kernel_cache",
     "quantize",
     "quantize_blocks",

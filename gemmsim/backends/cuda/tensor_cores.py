@@ -29,7 +29,7 @@ from .scaled_instruction import ScaledChain
 from .self_check import Problem, Verdict, known_verdict, verdict_for
 from .source import KernelSource
 
-__all__ = ["allow_tensor_cores", "gemm", "gemm_blocks", "tensor_core_words", "tensor_cores_allowed"]
+__all__ = ["allow_tensor_cores", "gemm", "gemm_blocks", "plain_checks", "tensor_core_words", "tensor_cores_allowed"]
 
 #: "0" keeps matrix instructions out of every product that names one.
 ENVIRONMENT = "GEMMSIM_ALLOW_TENSOR_CORES"
@@ -127,7 +127,7 @@ def _plain_refusal(chain: Chain, out: Tensor, c: Tensor | None, select: Tensor |
     return (
         shape_refusal(out)
         or _device_refusal(chain.instruction.arch, out)
-        or _verdict_refusal(out, instruction_source(chain), lambda: _plain_checks(chain, out.device))
+        or _verdict_refusal(out, instruction_source(chain), lambda: plain_checks(chain, out.device))
     )
 
 
@@ -165,7 +165,7 @@ def _equal_words(device: torch.device, source: KernelSource) -> str:
     return "" if found is None else found.words
 
 
-def _plain_checks(chain: Chain, device: torch.device) -> Iterator[Problem]:
+def plain_checks(chain: Chain, device: torch.device) -> Iterator[Problem]:
     """Products by the chain's kernel and by the kernel of its model."""
     one = chain.instruction
     inner = Hardware(one.arch, one.unit, one.a, one.b, out=one.d)

@@ -268,3 +268,17 @@ def test_kernels_are_listed():
     assert {source.archs for source in gemm_instruction.sources()} == {
         ("sm_80", "sm_120a"), ("sm_80",), ("sm_120a",), ("sm_90a",)
     }  # fmt: skip
+
+
+def test_verdicts_on_all_instructions_of_a_device(fake_gpu, monkeypatch):  # noqa: F811
+    """What ``make gpu-check`` prints; every instruction of each architecture has one spec, and only its own."""
+    keys = {arch: [spec.key for spec in cuda.instruction_specs(arch)] for arch in CAPABILITIES}
+    assert {arch: len(found) for arch, found in keys.items()} == {
+        "volta": 0, "turing": 0, "ampere": 4, "ada": 13, "hopper": 17, "blackwell": 10, "rtx_blackwell": 19
+    }  # fmt: skip
+    assert not [key for arch, found in keys.items() for key in found if f"hw({arch}, " not in key]
+    fake_gpu.arch = "ampere"
+    monkeypatch.setattr(cuda.instruction_report, "device_arch", lambda index: "sm_80")
+    monkeypatch.setattr(cuda.instruction_report, "_device", lambda index: torch.device("cpu"))
+    found = dict(cuda.instruction_verdicts())
+    assert set(found) == set(keys["ampere"]) and all(verdict.equal for verdict in found.values())
