@@ -28,7 +28,7 @@ from .registry import FAMILIES, Family, family_sources
 from .rows import run_rows
 from .self_check import Verdict, verdicts
 from .source import KernelSource
-from .tensor_cores import allow_tensor_cores, gemm, gemm_blocks, tensor_core_words, tensor_cores_allowed
+from .tensor_cores import allow_tensor_cores, exact_sums, gemm, gemm_blocks, tensor_core_words, tensor_cores_allowed
 from .toolchain import PACKAGES, Toolchain, toolchain
 
 __all__ = [
@@ -58,6 +58,7 @@ __all__ = [
     "count_overflows",
     "decode_blocks",
     "encode_blocks",
+    "exact_sums",
     "family_sources",
     "gemm",
     "gemm_blocks",

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from gemmsim.arithmetic import Chunked, GemmSpec, Hardware, Promote
+from gemmsim.hardware import FusedBlock
 from gemmsim.hardware.devices import architecture_of
 
 from . import scaled_instruction as scaled
@@ -29,10 +30,19 @@ from .scaled_instruction import ScaledChain
 from .self_check import Problem, Verdict, known_verdict, verdict_for
 from .source import KernelSource
 
-__all__ = ["allow_tensor_cores", "gemm", "gemm_blocks", "plain_checks", "tensor_core_words", "tensor_cores_allowed"]
+__all__ = [
+    "allow_tensor_cores",
+    "exact_sums",
+    "gemm",
+    "gemm_blocks",
+    "plain_checks",
+    "tensor_core_words",
+    "tensor_cores_allowed",
+]
 
 #: "0" keeps matrix instructions out of every product that names one.
 ENVIRONMENT = "GEMMSIM_ALLOW_TENSOR_CORES"
+_NEAR_ONE = 24
 _CHAINS = (Hardware, Promote, Chunked)
 _allowed: bool | None = None
 
@@ -100,6 +110,31 @@ def gemm_blocks(a: Tensor | Blocks, b: Tensor | Blocks, spec: GemmSpec, out: Ten
             source = scaled.gemm(a, b, spec, out, seed, chain)
             return NotedRun(f"cuda: {source}", _equal_words(out.device, source))
     return _noted(simt_blocks(a, b, spec, out, seed), spec, reason or "")
+
+
+def exact_sums(a: Tensor, b: Tensor, out: Tensor, units: int, lsbs: tuple[int, int]) -> str | None:
+    """Write the products of ``a`` and ``b``, both bfloat16 or both float16, to ``out`` in float32 by the device's
+    instruction if none of its sums is cut; what ran, or ``None``.
+
+    Elements are multiples of two to ``lsbs``; no sum of magnitudes exceeds ``units`` of the products' unit. Then every
+    addend and every sum is a multiple of that unit, the largest exponent of a step is below that of ``units``, and an
+    instruction that keeps as many bits below it as ``units`` has (and converts to as many) cuts nothing.
+    """
+    own = architecture_of(torch.cuda.get_device_capability(_index(out)))
+    if own not in ("ampere", "ada", "hopper", "blackwell", "rtx_blackwell"):
+        return None
+    accumulator = Hardware(own, "wgmma" if own == "hopper" else "mma", "bf16" if a.dtype == torch.bfloat16 else "fp16")
+    model, chain = accumulator.instruction.model, chain_of(accumulator)
+    if not isinstance(model, FusedBlock) or not isinstance(chain, Chain):
+        return None
+    # A zero operand counts as 2^-126 and must not be what sums are aligned to
+    narrow = units <= 1 << min(model.kept, model.conversion.fraction_bits) and all(
+        abs(lsb) <= _NEAR_ONE for lsb in lsbs
+    )
+    if not narrow or _plain_refusal(chain, out, None, None) is not None:
+        return None
+    source = gemm_instruction(a, b, GemmSpec(accumulator=accumulator), out, 0, chain)
+    return f"{source}, which cuts none of these sums; {_equal_words(out.device, source)}"
 
 
 def _is_gpu(x: Tensor) -> bool:
