@@ -120,8 +120,11 @@ def _product(a: Tensor, b: Tensor, out: Tensor, native: NativeType) -> str:
         wide = out.dtype if out.dtype.itemsize > a.dtype.itemsize else a.dtype  # exact products, fp32 sums
         torch.matmul(a.to(wide), b.to(wide), out=out)
         return f"torch.matmul in {str(wide).removeprefix('torch.')}"
-    if native.call != "gemm_ex":
-        return _torch_call(a, b, out, native)
+    return _cublas_call(a, b, out, native) if native.call == "gemm_ex" else _torch_call(a, b, out, native)
+
+
+def _cublas_call(a: Tensor, b: Tensor, out: Tensor, native: NativeType) -> str:
+    """Write cuBLAS' product to ``out`` on PyTorch's handle and stream of the tensors' device; the name of the call."""
     with torch.cuda.device(a.device):
         handle = torch.cuda.current_blas_handle()
         stream = torch.cuda.current_stream(a.device).cuda_stream
