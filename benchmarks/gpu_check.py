@@ -24,6 +24,7 @@ from typing import Any
 import torch
 
 import gemmsim as gs
+from gemmsim import tensor_quant
 from gemmsim.backends import cuda
 from gemmsim.formats import parse_block
 
@@ -234,6 +235,22 @@ def row_operations() -> dict[str, float]:
     return shares
 
 
+def scaled_casts(x: torch.Tensor, out: torch.Tensor) -> dict[str, Callable[[], object]]:
+    """Calibrated casts as CPU benchmarks have them: 0.8 of a copy per tensor, 0.7 per channel, 0.5 in blocks."""
+    m, o = x.view(-1, 4096), out.view(-1, 4096)
+    amax, channel, column = x.abs().amax(), m.abs().amax(1, keepdim=True), m.abs().amax(0, keepdim=True)
+    fake, dynamic = tensor_quant.fake_tensor_quant, tensor_quant.dynamic_block_quant
+    return {
+        "int8 per tensor": lambda: fake(x, amax, out=out),
+        "int8 per channel": lambda: fake(m, channel, out=o),
+        "int8 last axis": lambda: fake(m, column, out=o),
+        "scaled e4m3": lambda: tensor_quant.scaled_e4m3(x, amax, 4, 3, out=out),
+        "int8 block 32": lambda: dynamic(x, 32, None, None, 8, None, nonfinite_amax="propagate", out=out),
+        "mxfp8 block 32, rounded up": lambda: dynamic(x, 32, out=out),
+        "nvfp4 block 16, two levels": lambda: dynamic(x, 16, amax, None, (2, 1), (4, 3), out=out),
+    }
+
+
 def timings(seconds: float, info: dict[str, Any]) -> dict[str, Any]:
     """Products at 4096^3 against their slot limits, casts against a copy, the overhead of a small call."""
     start = time.monotonic()
@@ -260,8 +277,11 @@ def timings(seconds: float, info: dict[str, Any]) -> dict[str, Any]:
     out = torch.empty_like(x)
     copy = median_seconds(lambda: out.copy_(x), 10)
     casts = {}
-    for text in ("e4m3", "e5m10", "bf16/sr8", "supernormal(4,3)", "bfp(8,16)", "bfp(8,tensor)"):
+    blocks_of_dmx = ("FP[1|4|3,7](_N)", "MXFP8[E4M3]{32}", "SBFP<XP[4,0](CSN)><FP[0|4|4,7](FN)>{16}")
+    for text in ("e4m3", "e5m10", "bf16/sr8", "supernormal(4,3)", "bfp(8,16)", "bfp(8,tensor)", *blocks_of_dmx):
         casts[text] = copy / median_seconds(lambda text=text: gs.quantize(x, text, out=out, seed=1), 10)
+    for name, call in scaled_casts(x, out).items():
+        casts[name] = copy / median_seconds(call, 10)
     blocks = block_formats(x, 8 * x.numel() / copy)
     rows_of_torch = row_operations()
     small = torch.randn(64, 64, device="cuda")

@@ -23,6 +23,10 @@ CASES = [
     ("mxfp8_e4m3", "scaled(fp32, n=2)", None),
     ("nvfp4/tensor", "scaled(fp32)", None),
     ("mxfp4", "scaled(e5m10, fp32)", None),
+    ("mxfp8_e4m3", "hw(blackwell, mxf8f6f4, e4m3)", None),
+    ("mxfp4", "hw(blackwell, mxf4, e2m1)", None),
+    ("nvfp4", "hw(blackwell, mxf4nvf4, e2m1)", None),
+    ("nvfp4/tensor", "hw(blackwell, mxf4nvf4, e2m1)", None),
 ]
 
 

@@ -20,6 +20,7 @@ from gemmsim.backends.cuda import block_float as cuda_block_float
 from gemmsim.backends.cuda import cast as cuda_cast
 from gemmsim.backends.cuda import gemm_codes
 from gemmsim.backends.cuda import rows as cuda_rows
+from gemmsim.backends.cuda import scaled_casts as cuda_scaled_cast
 from gemmsim.backends.cuda.source import KernelSource
 from gemmsim.backends.cuda.toolchain import header_root
 from gemmsim.formats import Format
@@ -34,6 +35,7 @@ _RECORDS = {
     "cast": ("CastArgs", cuda_cast.CastArgs),
     "gemm": ("GemmArgs", cuda_gemm.GemmArgs),
     "rows": ("rows::TileArgs", cuda_rows.TileArgs),
+    "scaled_cast": ("ScaledLaunch", cuda_scaled_cast.ScaledLaunch),
 }
 _entries: dict[KernelSource, ctypes._CFuncPtr] = {}
 
@@ -113,10 +115,11 @@ def _run(source: KernelSource, device: torch.device, blocks: tuple[int, int, int
 def run_rows_on_host(
     source: KernelSource, device: torch.device, blocks: tuple[int, int, int], args: ctypes.Structure
 ) -> None:
-    """``launch`` for kernels of families ``rows`` and ``block_float``."""
+    """``launch`` for kernels of families ``rows``, ``block_float`` and ``scaled_cast``."""
     compile_on_host([source])
     shared = ctypes.c_size_t(source.shared_bytes)
-    _entries[source](ctypes.byref(args), *blocks, source.threads, shared, int(source.shared_bytes > 0))
+    fibers = source.shared_bytes > 0 or "blocks of" in source.name
+    _entries[source](ctypes.byref(args), *blocks, source.threads, shared, int(fibers))
 
 
 Call = tuple[Tensor, Tensor, GemmSpec, int]
@@ -175,11 +178,11 @@ def sources_of_codes(calls: Iterable[tuple[Tensor, Tensor, Format, Format, GemmS
     return found
 
 
-def host_blocks(a: object, b: object, spec: GemmSpec, out: Tensor, seed: int = 0) -> object:
+def host_blocks(a: object, b: object, spec: GemmSpec, out: Tensor, seed: int = 0, finish: object = None) -> object:
     """``gemmsim.backends.cuda.gemm_blocks`` with the kernels run on the host."""
     with _launching(_run), pytest.MonkeyPatch.context() as patch:
         patch.setattr(cuda_blocks, "launch", _run)
-        return cuda_blocks.gemm_blocks(a, b, spec, out, seed)
+        return cuda_blocks.gemm_blocks(a, b, spec, out, seed, finish)
 
 
 def sources_of_blocks(calls: Iterable[tuple[object, object, GemmSpec, Tensor]]) -> list[KernelSource]:

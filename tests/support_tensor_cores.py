@@ -132,7 +132,7 @@ class FakeGpu:
         return out
 
 
-def simt_blocks(a, b, spec, out, seed=0):
+def simt_blocks(a, b, spec, out, seed=0, finish=None):
     """``gemm_blocks`` by the CPU backend."""
     scales = cpu.Scales(*_factors(a, b), a.format.block_size, b.format.block_size, _second(a, b), a.format.scale)
     return cpu.gemm(*(_elements(x.codes, x) for x in (a, b)), spec, out, seed, scales=scales)
@@ -175,7 +175,7 @@ def fake_gpu(monkeypatch) -> FakeGpu:
     monkeypatch.setattr(gemm_instruction, "launch", gpu.launch)
     monkeypatch.setattr(gemm_tensor, "launch", gpu.launch)
     monkeypatch.setattr(tensor_cores, "_is_gpu", lambda x: True)
-    monkeypatch.setattr(tensor_cores, "simt", cpu.gemm)
+    monkeypatch.setattr(tensor_cores, "simt", lambda a, b, spec, out, *rest: cpu.gemm(a, b, spec, out, *rest[:3]))
     monkeypatch.setattr(tensor_cores, "simt_blocks", simt_blocks)
     monkeypatch.setattr(scaled_instruction, "simt", simt_blocks)
     monkeypatch.setattr(scaled_instruction, "chain_of", chain_of)

@@ -1,23 +1,30 @@
-// Block floating point on CUDA: integers of a few bits under one power of two for each group of elements (cpu/block_float.h).
+// Formats of tensors on CUDA: integers of a few bits under one power of two for each group of elements (block floating
+// point), and the kinds of cast/finite_floats.h (cpu/block_float.h).
 //
 // Short groups are measured and rounded by one team of threads; of long ones, blocks measure slices first (MEASURE, an
 // atomic maximum for each group) and round them in a second kernel (ROUND).
 #pragma once
+#include "cast/finite_floats.h"
 #include "gemmsim/device/block.h"
-#include "gemmsim/device/storage.h"
-#include "gemmsim/exact.h"
 #include "gemmsim/philox.h"
 
 namespace gemmsim {
 
 constexpr int BFP_THREADS = 256, BFP_DIMS = 16, BFP_NO_EXPONENT = 127;
 enum BlockFloatPass : int32_t { BFP_WHOLE = 0, BFP_MEASURE = 1, BFP_ROUND = 2 };
+// In the order of the CPU library's numbers: integers under a shared power of two; single floats; floats under a shared
+// power of two; integers under a shared float.
+enum class BlockKind : int32_t { SHARED_EXPONENT = 0, FINITE_FLOATS = 1, SCALED_FLOATS = 2, SCALED_INTEGERS = 3 };
 
 // What is known when the kernel is compiled.
 struct BlockFloatConfig {
     DType src, dst;
     int32_t pass, mode, rbits, bits;
     bool lowest_code, keep_infinity;
+    BlockKind kind;
+    FiniteFloat element, scaler;
+    int32_t shift;  // SCALED_FLOATS: how many exponents the scale lies below the largest magnitude's
+    bool clamp;     // SCALED_INTEGERS
 };
 
 // What is known when it is launched. gemmsim/backends/cuda/block_float.py mirrors this record. Dimensions: `outer` that
@@ -36,17 +43,6 @@ struct Place {
     int64_t src, dst, index;
 };
 
-GEMMSIM_HD double whole_part(double x) {
-#if defined(__CUDA_ARCH__)
-    return ::trunc(x);
-#else
-    return __builtin_trunc(x);
-#endif
-}
-GEMMSIM_HD double magnitude_of(double x) { return double_of(bits_of(x) & ~(1ull << 63)); }
-GEMMSIM_HD double two_to(int e) { return double_of((uint64_t)(1023 + e) << 52); }
-GEMMSIM_HD double nearest_whole(double t) { return (t + 0x1.8p52) - 0x1.8p52; }  // |t| < 2^51, or infinite
-
 GEMMSIM_HD void raise_to(uint64_t* to, uint64_t x) {
 #if defined(__CUDA_ARCH__)
     atomicMax((unsigned long long*)to, (unsigned long long)x);
@@ -58,7 +54,7 @@ GEMMSIM_HD void raise_to(uint64_t* to, uint64_t x) {
 template <BlockFloatConfig K> struct BlockFloatKernel {
     typedef typename Storage<K.src>::Word Src;
     typedef typename Storage<K.dst>::Word Dst;
-    typedef typename Storage<K.src == F64 ? F64 : F32>::Word Value;
+    typedef typename Storage<K.src == F64 && K.kind == BlockKind::SHARED_EXPONENT ? F64 : F32>::Word Value;
 
     const BlockFloatLaunch& a;
     int64_t begin, end;  // elements of the group that this team takes
@@ -106,36 +102,63 @@ template <BlockFloatConfig K> struct BlockFloatKernel {
         return true;
     }
 
+    // The largest finite magnitude as a double's bits; of scaled integers the largest of all, NaN included, as a float's.
     GEMMSIM_HD uint64_t measure(int64_t lane) const {
         uint64_t most = 0;
         for (int64_t e = begin + lane; e < end; e += a.team) {
-            const uint64_t u = bits_of(value(place(e))) & ~(1ull << 63);
-            if (u < 0x7FFull << 52 && u > most) most = u;
+            const double v = value(place(e));
+            uint64_t u = bits_of(v) & ~(1ull << 63);
+            if constexpr (K.kind == BlockKind::SCALED_INTEGERS) u = to_bits((float)v) & 0x7FFFFFFFu;
+            else if (u >= 0x7FFull << 52) continue;
+            if (u > most) most = u;
         }
         return most;
     }
+    static GEMMSIM_HD int exponent_of(uint64_t largest) {
+        return largest >> 52 ? (int)(largest >> 52) - 1023 : largest ? bit_length(largest) - 1075 : BFP_NO_EXPONENT;
+    }
+    GEMMSIM_HD uint32_t draw(const Place& p) const {
+        if constexpr (K.mode >= SR) return draw_element(a.seed, (uint64_t)p.index, a.site, K.rbits);
+        return 0;
+    }
+    GEMMSIM_HD void put(const Place& p, Value y) const { ((Dst*)a.dst)[p.dst] = store_value<K.dst>(y); }
 
-    // Whether the magnitude w + f goes up from its whole part w; `rest`: there is a fraction, perhaps too small for f.
-    static GEMMSIM_HD bool goes_up(double v, double w, double f, bool rest, uint32_t R) {
-        const double scale = two_to(K.mode >= SR ? K.rbits : 0), r = (double)R;
-        switch (K.mode) {
-            case RNA: return f >= 0.5;
-            case RND: return v < 0 ? f >= 0.5 : f > 0.5;
-            case RNU: return v > 0 ? f >= 0.5 : f > 0.5;
-            case RU: return rest && v > 0;
-            case RD: return rest && v < 0;
-            case RO: return rest && nearest_whole(w * 0.5) == w * 0.5;
-            case SR: return whole_part(f * scale) + r >= scale;
-            case SRB: return whole_part(f * scale * 2) + 2 * r + 1 >= 2 * scale;
-            case SRC: return nearest_whole(f * scale) + r >= scale;
-            default: return false;
+    GEMMSIM_HD void round(int64_t lane, uint64_t largest) const {
+        if constexpr (K.kind == BlockKind::SHARED_EXPONENT) round_shared(lane, largest);
+        else if constexpr (K.kind == BlockKind::SCALED_INTEGERS) round_scaled_integers(lane, largest);
+        else round_floats(lane, largest);
+    }
+
+    GEMMSIM_HD void round_floats(int64_t lane, uint64_t largest) const {
+        const int e0 = K.kind == BlockKind::SCALED_FLOATS ? exponent_of(largest) - K.shift : 0;
+        const double up = two_to(-e0), down = two_to(e0);
+        for (int64_t e = begin + lane; e < end; e += a.team) {
+            const Place p = place(e);
+            put(p, (float)(round_finite<K.element, K.rbits>(value(p) * up, draw(p)) * down));
+        }
+    }
+
+    GEMMSIM_HD void round_scaled_integers(int64_t lane, uint64_t largest) const {
+        constexpr double most = (double)((1ll << (K.bits - 1)) - 1);
+        const float top = from_bits<float>((uint32_t)largest);
+#if defined(__CUDA_ARCH__)
+        const float c = __fdiv_rn(top, (float)most);
+#else
+        const float c = top / (float)most;
+#endif
+        const float scale = (float)round_finite<K.scaler, 0>((double)c, 0);
+        const double limit = K.clamp ? most : double_of(0x7FFull << 52);
+        for (int64_t e = begin + lane; e < end; e += a.team) {
+            const Place p = place(e);
+            const float x = (float)value(p);
+            if (c > 0) put(p, round_quotient<K.mode, K.rbits>(x, c, scale, limit, draw(p)));
+            else put(p, x == x ? x : quiet_nan<float>());  // zeros alone, or a NaN
         }
     }
 
     // The step 2^q is taken in two factors: float64's range is twice as wide as its largest power.
-    GEMMSIM_HD void round(int64_t lane, uint64_t largest) const {
-        const int top = largest >> 52 ? (int)(largest >> 52) - 1023 : largest ? bit_length(largest) - 1075 : BFP_NO_EXPONENT;
-        const int q = top + 2 - K.bits, half = q / 2;
+    GEMMSIM_HD void round_shared(int64_t lane, uint64_t largest) const {
+        const int q = exponent_of(largest) + 2 - K.bits, half = q / 2;
         const double up = two_to(-half), up_rest = two_to(half - q), down = two_to(half), down_rest = two_to(q - half);
         const double hi = (double)((1ll << (K.bits - 1)) - 1), lo = -hi - (K.lowest_code ? 1 : 0);
         for (int64_t e = begin + lane; e < end; e += a.team) {
@@ -146,15 +169,13 @@ template <BlockFloatConfig K> struct BlockFloatKernel {
                 r = nearest_whole(t);
             } else {
                 const double w = whole_part(t), f = magnitude_of(t - w);
-                uint32_t R = 0;
-                if constexpr (K.mode >= SR) R = draw_element(a.seed, (uint64_t)p.index, a.site, K.rbits);
-                r = goes_up(v, w, f, f > 0 || (t == 0 && v != 0), R) ? w + (v < 0 ? -1.0 : 1.0) : w;
+                r = goes_up<K.mode, K.rbits>(v, w, f, f > 0 || (t == 0 && v != 0), draw(p)) ? w + (v < 0 ? -1.0 : 1.0) : w;
             }
             r = r > hi ? hi : r;
             r = r < lo ? lo : r;
             double z = r * down * down_rest + 0.0;  // integers have no -0
             if (K.keep_infinity && is_inf(v)) z = v;
-            ((Dst*)a.dst)[p.dst] = store_value<K.dst>((Value)(v == v ? z : canonical_nan()));
+            put(p, (Value)(v == v ? z : canonical_nan()));
         }
     }
 };
@@ -167,6 +188,10 @@ template <BlockFloatConfig K> GEMMSIM_HD void block_float_body(const BlockFloatL
     const bool live = k.start(number / slices, number % slices);
     if constexpr (K.pass == BFP_ROUND) {
         if (live) k.round(lane, a.largest[number / slices]);
+        return;
+    }
+    if constexpr (K.kind == BlockKind::FINITE_FLOATS) {
+        if (live) k.round(lane, 0);
         return;
     }
     uint64_t* const shared = (uint64_t*)shared_memory();

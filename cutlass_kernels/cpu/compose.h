@@ -118,13 +118,27 @@ template <class T> struct Compose {
     }
 
     void scaled_instructions(const Tile& t) const {
+        bool row[MR], column[64];
+        const bool lanes = in_instruction_kernel(t, row, column);
         for (int i = 0; i < t.rows; ++i)
             for (int j = 0; j < t.cols; ++j) {
+                if (lanes && !row[i] && !column[j]) continue;
                 ScaledDot dot = {{r.hardware}, scales, i, j};
                 for (int64_t k = 0; k < t.k; k += r.hardware.products)
                     dot.step((const T*)t.a + k * MR + i, MR, (const T*)t.b + k * nr + j, nr, k, (int)(t.k - k < r.hardware.products ? t.k - k : r.hardware.products));
                 ((T*)t.c)[i * nr + j] = (T)dot.dot.c;
             }
+    }
+
+    // scaled_instructions() in vectors, of what is finite; the rest of rows and columns is marked.
+    bool in_instruction_kernel(const Tile& t, bool* row, bool* column) const {
+        const HardwareModel& m = r.hardware;
+        if (sizeof(T) != 4 || !TileGroups::fits(m, *scales.all) || choice.kind != LANES || choice.carrier != 0) return false;
+        TileGroups groups(scales, m, t, nr);
+        for (int i = 0; i < t.rows; ++i) row[i] = groups.nan_row[i] || (specials && !finite((const T*)t.a + i, MR, t.k));
+        for (int j = 0; j < t.cols; ++j) column[j] = groups.nan_col[j] || (specials && !finite((const T*)t.b + j, nr, t.k));
+        scale_kernels(isa).instructions(t, m, groups.all());
+        return true;
     }
 
     // The vector kernel knows finite operands only: elements that meet another are computed anew, one by one.

@@ -5,6 +5,11 @@
 
 namespace gemmsim { namespace NS {
 
-void hardware(const Tile& t, const HardwareModel& m, bool wide_lanes) { hardware_tile(t, m, wide_lanes); }
+void hardware(const Tile& t, const HardwareModel& m, bool wide_lanes) {
+    if (m.kind == HW_TREE) return m.flush ? tree_steps<true>(t, m) : tree_steps<false>(t, m);
+    if (m.kind == HW_GROUPS) return group_steps(t, m);
+    if (wide_lanes) block_steps<true>(t, m);
+    else block_steps<false>(t, m);
+}
 
 }}  // namespace gemmsim::NS

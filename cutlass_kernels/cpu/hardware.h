@@ -40,6 +40,17 @@ INL void exponents_of(const float* x, int n, int emin, int32_t* e) {
     }
 }
 
+INL void exponents_of_rows(const float* a, int count, int rows, int emin, int32_t* e) {
+    for (int q = 0; q < count * (int)MR; q += MR)
+        for (int i = 0; i < rows; ++i) {
+            const float x = a[q + i];
+            uint32_t u;
+            memcpy(&u, &x, 4);
+            const int field = (int)(u >> 23 & 255) - 127;
+            e[q + i] = x == 0 ? -126 : field < emin ? emin : field;
+        }
+}
+
 // One step's products against everything a tile has: exact sums of what is left of each after the cut.
 struct alignas(64) Cut {
     double sum[MR * NR32];      // in units of 2^(exponent - kept)
@@ -270,14 +281,7 @@ template <bool WIDE> static void block_steps(const Tile& t, const HardwareModel&
     for (int64_t k = 0; k < t.k; k += m.products) {
         const int count = (int)(t.k - k < m.products ? t.k - k : m.products);
         const float *a = (const float*)t.a + k * MR, *b = (const float*)t.b + k * NR32;
-        for (int q = 0; q < count * (int)MR; q += MR)
-            for (int i = 0; i < t.rows; ++i) {
-                const float x = a[q + i];
-                uint32_t u;
-                memcpy(&u, &x, 4);
-                const int e = (int)(u >> 23 & 255) - 127;
-                ea[q + i] = x == 0 ? -126 : e < m.a_emin ? m.a_emin : e;
-            }
+        exponents_of_rows(a, count, t.rows, m.a_emin, ea);
         exponents_of(b, count * NR32, m.b_emin, eb);
         register_exponents(c, n, m.out, own);
         if (m.kind == HW_FUSED) {
@@ -291,13 +295,6 @@ template <bool WIDE> static void block_steps(const Tile& t, const HardwareModel&
         if (m.halves) cut_products<WIDE>(a, b, ea, eb, 1, 2, count, m.kept, t.rows, &odd);
         finish_floored(m, cut, m.halves ? &odd : nullptr, own, c, n);
     }
-}
-
-static void hardware_tile(const Tile& t, const HardwareModel& m, bool wide_lanes) {
-    if (m.kind == HW_TREE) return m.flush ? tree_steps<true>(t, m) : tree_steps<false>(t, m);
-    if (m.kind == HW_GROUPS) return group_steps(t, m);
-    if (wide_lanes) block_steps<true>(t, m);
-    else block_steps<false>(t, m);
 }
 
 }}  // namespace gemmsim::NS

@@ -1,6 +1,7 @@
 // How totals meet scales on one tile, and the chain of block-scaled instructions on one element.
 #pragma once
 #include <string.h>
+#include <vector>
 #include "gemmsim/philox.h"
 #include "hardware_model.h"
 #include "plan.h"
@@ -76,6 +77,51 @@ struct ScaledDot {
         for (int i = 0; i < p.count; ++i) sum += trunc(ldexp(p.value[i], m.kept - e));
         dot.c = dot.convert(ldexp(sum, e - m.kept));
     }
+};
+
+// What the vector kernel of block-scaled instructions reads: scales of all groups of one tile, and where they are NaN.
+struct TileGroups {
+    std::vector<double> a, b;
+    std::vector<int32_t> a_exponent, b_exponent;
+    bool nan_row[MR] = {}, nan_col[64] = {};
+    int64_t size;
+
+    // Groups lie in one block of each operand; without groups the scales of a step are powers of two.
+    static bool fits(const HardwareModel& m, const Scales& s) {
+        const int64_t size = m.kind == HW_GROUPS ? m.group : m.products;
+        return m.out == HW_RZ23 && s.a_size % size == 0 && s.b_size % size == 0 && (m.kind == HW_GROUPS || (m.kind == HW_FUSED && s.emin == -127 && m.kept <= 25));
+    }
+
+    TileGroups(const TileScales& s, const HardwareModel& m, const Tile& t, int nr) : size(m.kind == HW_GROUPS ? m.group : m.products) {
+        const Scales& x = *s.all;
+        const int64_t groups = (t.k + m.products - 1) / m.products * (m.products / size);
+        a.assign((size_t)(groups * MR), 1.0);
+        b.assign((size_t)(groups * nr), 1.0);
+        a_exponent.assign((size_t)(groups * MR), 0);
+        b_exponent.assign((size_t)(groups * nr), 0);
+        for (int64_t g = 0; g < groups; ++g) {
+            const int64_t left = g * size / x.a_size, right = g * size / x.b_size;
+            line(left < x.a_count ? s.a + left * x.a_block : &x.fill, left < x.a_count ? x.a_row : 0, t.rows, x.emin, &a[(size_t)(g * MR)], &a_exponent[(size_t)(g * MR)], nan_row);
+            line(right < x.b_count ? s.b + right * x.b_block : &x.fill, right < x.b_count ? x.b_col : 0, t.cols, x.emin, &b[(size_t)(g * nr)], &b_exponent[(size_t)(g * nr)], nan_col);
+        }
+    }
+
+    static void line(const double* x, int64_t stride, int n, int emin, double* value, int32_t* exponent, bool* nan) {
+        for (int i = 0; i < n; ++i) {
+            const double v = fabs(x[i * stride]);
+            if (v != v) {
+                nan[i] = true;
+                continue;
+            }
+            uint64_t u;
+            memcpy(&u, &v, 8);
+            const int e = (int)(u >> 52) - 1023;  // none is subnormal in double
+            value[i] = v;
+            exponent[i] = v == 0 ? -126 : e < emin ? emin : e;
+        }
+    }
+
+    GroupScales all() const { return GroupScales{a.data(), b.data(), a_exponent.data(), b_exponent.data(), size}; }
 };
 
 }  // namespace gemmsim

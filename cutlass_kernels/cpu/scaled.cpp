@@ -4,6 +4,8 @@
 
 namespace gemmsim { namespace NS {
 
+void scaled_hardware(const Tile& t, const HardwareModel& m, const GroupScales& scales);
+
 template <class C> static void add_native(typename C::T* s, const typename C::T* t, int nr, const double* xa, const double* xb) {
     typedef typename C::V V;
     typedef typename C::T T;
@@ -100,7 +102,7 @@ static void scale_groups(const Tile& t, int64_t n, int64_t block, const float* x
 }  // namespace NS
 
 const ScaleKernels& SCALED_GETTER() {
-    static const ScaleKernels table = {NS::scale_add, NS::scale_times, NS::scale_groups};
+    static const ScaleKernels table = {NS::scale_add, NS::scale_times, NS::scale_groups, NS::scaled_hardware};
     return table;
 }
 

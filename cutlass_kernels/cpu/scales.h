@@ -32,6 +32,14 @@ struct TileScales {
 // s = R(s + xa * xb * t): NATIVE by the carrier's fused multiply-add, WIDE in double lanes, where products are exact.
 enum ScaleStep : int { SCALE_NATIVE, SCALE_WIDE, SCALE_SCALAR };
 
+// Scales of one tile as block-scaled instructions take them: without signs, MR of rows and nr of columns for each `size`
+// terms, fill included, with the exponents that align (hardware_exponent).
+struct GroupScales {
+    const double *a, *b;
+    const int32_t *a_exponent, *b_exponent;
+    int64_t size;
+};
+
 // One instruction set's functions.
 struct ScaleKernels {
     // MR rows of nr carrier values, MR and nr scales; `how` NATIVE or WIDE
@@ -41,6 +49,8 @@ struct ScaleKernels {
     // the whole tile in float lanes: runs of n fused multiply-adds from 0, their totals added NATIVE; for each `block`
     // terms MR scales of rows and nr of columns follow each other
     void (*groups)(const Tile& t, int64_t n, int64_t block, const float* xa, const float* xb);
+    // steps of a block-scaled instruction along the tile's k, from +0: finite float panels, finite scales, rz23
+    void (*instructions)(const Tile& t, const HardwareModel& m, const GroupScales& scales);
 };
 
 const ScaleKernels& scale_kernels_baseline();

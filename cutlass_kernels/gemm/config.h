@@ -45,6 +45,13 @@ struct ScaleSide {
     CodeFormat code;                  // of other scales
 };
 
+// What follows the product: its result in `work` (F32 or F64), to which a bias is added there, cast, in the output's dtype.
+struct Finish {
+    int32_t present, biased;
+    DType work, bias;
+    Cast cast;  // flags without PRESENT: no rounding there
+};
+
 struct GemmConfig {
     DType a, b, c, out;
     Cast cast_a, cast_b, mul, add, cast_out;  // flags without PRESENT: no rounding there
@@ -62,6 +69,7 @@ struct GemmConfig {
     int32_t count;  // how often INTEGER and FIXED registers leave their range is added to the output (int64) instead
     CodeFormat code_a, code_b;  // of operands of dtype CODES, whose cast is that to their format and done
     ScaleSide scale_a, scale_b;
+    Finish finish;
 };
 
 // Strides in elements. gemmsim/backends/cuda/gemm_args.py mirrors this record.
@@ -81,6 +89,8 @@ struct GemmArgs {
     const float *second_a, *second_b;
     int64_t block_a, block_b, scale_a_row, scale_a_block, scale_b_block, scale_b_col;
     int64_t scale_a_batch[BATCH_DIMS], scale_b_batch[BATCH_DIMS];
+    const void* bias;  // a number for each column
+    int64_t bias_col, bias_batch[BATCH_DIMS];
 };
 
 constexpr int GEMM_THREADS = 256, GEMM_SIDE = 16;  // 16 x 16 threads

@@ -25,8 +25,12 @@ GEMMSIM_HD constexpr OperandFacts dtype_facts(int dtype) {
 GEMMSIM_HD constexpr OperandFacts operand_facts(const Cast& c, int dtype) {
     const OperandFacts d = dtype_facts(dtype);
     if (!(c.flags & PRESENT)) return d;
-    const int quantum = c.emin - c.p + 1, top = is_finite(c.hi) ? c.emax + 1 : d.top;
-    return OperandFacts{c.p < d.bits ? c.p : d.bits, quantum > d.quantum ? quantum : d.quantum, top < d.top ? top : d.top};
+    const int quantum = c.emin - c.p + 1;
+    const bool exact = c.p >= d.bits && quantum <= d.quantum;  // else the largest number may be rounded up to 2^top
+    int top = d.top + (exact ? 0 : 1);
+    // Infinities may become the format's largest number, which the dtype need not hold.
+    if (is_finite(c.hi) && (is_finite(c.inf_pos) || is_finite(c.inf_neg) || c.emax + 1 < top)) top = c.emax + 1;
+    return OperandFacts{c.p < d.bits ? c.p : d.bits, quantum > d.quantum ? quantum : d.quantum, top};
 }
 
 // The carrier rounded to nearest is the format.

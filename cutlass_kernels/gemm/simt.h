@@ -1,6 +1,7 @@
 // Matrix products on ordinary arithmetic units: out = to_dtype(cast_out(accumulator over k of cast_a(a) cast_b(b))) for
 // batches of matrices of any strides. A block of 256 threads computes a tile, every thread some outputs in registers.
 #pragma once
+#include "gemm/finish.h"
 #include "gemm/orders.h"
 #include "gemm/runs.h"
 
@@ -66,15 +67,14 @@ template <GemmConfig K> struct Gemm {
     }
 
     static GEMMSIM_HD void save(const GemmArgs& g, int64_t batch, const uint8_t* select, int64_t row0, int64_t col0, int tid, const Tile& total) {
-        typedef typename Storage<K.out>::Word Word;
-        Word* const out = (Word*)g.out + offset(g, g.out_batch, batch);
+        typedef Finisher<K> Last;
+        typename Last::Word* const out = (typename Last::Word*)g.out + offset(g, g.out_batch, batch);
+        const typename Last::Bias* bias = nullptr;
+        if constexpr (Last::BIASED) bias = (const typename Last::Bias*)g.bias + offset(g, g.bias_batch, batch);
         outputs(g, row0, col0, tid / GEMM_SIDE, tid % GEMM_SIDE, [&](int i, int j, int64_t row, int64_t col) {
             if constexpr (K.select)
                 if (!selected(g, select, row, col)) return;
-            Word w;
-            if constexpr (K.cast_out.flags & PRESENT) w = store_value<K.out>(round_cast<K.cast_out>(total.v[i][j], 0));
-            else w = store_value<K.out>(total.v[i][j]);
-            out[row * g.out_row + col * g.out_col] = w;
+            out[row * g.out_row + col * g.out_col] = Last::apply(total.v[i][j], bias + col * g.bias_col);
         });
     }
 

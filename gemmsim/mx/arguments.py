@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import lru_cache
 from typing import TypeAlias
 
 import torch
 from torch import Tensor
 
 from gemmsim.formats import BlockFormat, FixedFormat, parse_block
+from gemmsim.formats.remembered import remembered
 from gemmsim.ops.errors import DTypeError, ShapeError, message
 
 __all__ = [
@@ -33,7 +33,7 @@ BlockLike: TypeAlias = str | BlockFormat
 PACKINGS = ("bytes", "lo_first", "hi_first", "dense")
 
 
-@lru_cache(maxsize=4096)
+@remembered
 def block_of(text: BlockLike) -> BlockFormat:
     """The block format a string names; parsed once."""
     return parse_block(text)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
 from typing import Any, NamedTuple, TypeAlias
 
 import torch
@@ -10,6 +9,7 @@ from torch import Tensor
 
 from gemmsim.arithmetic import Accumulator, GemmSpec, SpecError
 from gemmsim.formats import TENSOR_FORMATS, BlockFormat, Cast, Format, TensorFormat
+from gemmsim.formats.remembered import remembered
 from gemmsim.ops import qmatmul
 from gemmsim.ops.checks import check_device, check_float, check_out_dtype
 from gemmsim.ops.errors import DTypeError, GradError, ShapeError, message
@@ -121,7 +121,7 @@ def _plain_spec(accumulator: AccumulatorLike, a_format: BlockLike | None, b_form
     return _spec(accumulator, a_format, b_format, None, None).key
 
 
-@lru_cache(maxsize=4096)
+@remembered
 def _spec(
     accumulator: AccumulatorLike,
     a_format: BlockLike | None,

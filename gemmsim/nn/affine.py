@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from typing import Any
 
 from torch import nn
@@ -23,6 +24,15 @@ class AffineModule(nn.Module):
 
     #: The torch.nn class that ``from_float`` takes.
     float_class: type[nn.Module]
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        """Shows torch.nn's arguments and then ours, where help and editors ask."""
+        super().__init_subclass__(**options)
+        theirs = next(c for c in cls.__mro__ if c.__module__.startswith("torch.nn.modules."))
+        shown = list(inspect.signature(theirs).parameters.values())
+        if not any(p.kind is p.VAR_POSITIONAL for p in shown):
+            own = [p for p in inspect.signature(cls.__init__).parameters.values() if p.kind is p.KEYWORD_ONLY]
+            cls.__signature__ = inspect.Signature([*shown, *own])  # type: ignore[attr-defined]
 
     def __init__(self, *args: Any, formats: FormatsLike | None = None, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)

@@ -41,7 +41,7 @@ class QMultiheadAttention(nn.MultiheadAttention):
         self._put(formats, projection)
 
     def _put(self, formats: QAttentionFormats | None, projection: FormatsLike | None) -> None:
-        self.formats = QAttentionFormats() if formats is None else formats
+        self.formats = QAttentionFormats.of(formats)
         self.projection = QAffineFormats.of(projection)
 
     @classmethod

@@ -22,7 +22,7 @@ from gemmsim.functional import (
 from gemmsim.ops import DTypeError
 from gemmsim.ops.affine_formats import QuantLike
 from gemmsim.ops.errors import message
-from gemmsim.ops.row_formats import QGELUFormats, QLayerNormFormats, QSoftmaxFormats, read_quant
+from gemmsim.ops.row_formats import QGELUFormats, QLayerNormFormats, QSoftmaxFormats, RowFormatsLike, read_quant
 
 __all__ = [
     "QAdaptiveAvgPool2d",
@@ -56,6 +56,11 @@ def adopt(cls: type[_M], module: nn.Module) -> _M:
     return new
 
 
+def _bias(bias: bool) -> dict[str, Any]:
+    """``bias`` as torch.nn takes it: older releases know no such argument and always have one."""
+    return {} if bias else {"bias": bias}
+
+
 class _Formats:
     """Modules whose last argument is ``formats``."""
 
@@ -70,7 +75,7 @@ class _Formats:
 
     @classmethod
     def _read(cls, formats: Any) -> Any:
-        return cls._KIND() if formats is None else formats  # type: ignore[attr-defined]
+        return cls._KIND.of(formats)  # type: ignore[attr-defined]
 
     def extra_repr(self) -> str:
         """The arguments of torch's module, and the formats."""
@@ -118,7 +123,7 @@ class QLayerNorm(_Formats, nn.LayerNorm):
 
     def __init__(
         self, normalized_shape: Any, eps: float = 1e-5, elementwise_affine: bool = True, bias: bool = True,
-        device: Any = None, dtype: Any = None, *, formats: QLayerNormFormats | None = None,
+        device: Any = None, dtype: Any = None, *, formats: RowFormatsLike | None = None,
     ) -> None:  # fmt: skip
         super().__init__(normalized_shape, eps, elementwise_affine, bias, device, dtype)
         self.formats = self._read(formats)
@@ -134,7 +139,7 @@ class QRMSNorm(_Formats, nn.RMSNorm):
 
     def __init__(
         self, normalized_shape: Any, eps: float | None = None, elementwise_affine: bool = True, device: Any = None,
-        dtype: Any = None, *, formats: QLayerNormFormats | None = None,
+        dtype: Any = None, *, formats: RowFormatsLike | None = None,
     ) -> None:  # fmt: skip
         super().__init__(normalized_shape, eps, elementwise_affine, device, dtype)
         self.formats = self._read(formats)
@@ -150,9 +155,9 @@ class QGroupNorm(_Formats, nn.GroupNorm):
 
     def __init__(
         self, num_groups: int, num_channels: int, eps: float = 1e-5, affine: bool = True, device: Any = None,
-        dtype: Any = None, *, formats: QLayerNormFormats | None = None,
+        dtype: Any = None, *, bias: bool = True, formats: RowFormatsLike | None = None,
     ) -> None:  # fmt: skip
-        super().__init__(num_groups, num_channels, eps, affine, device, dtype)
+        super().__init__(num_groups, num_channels, eps, affine, device, dtype, **_bias(bias))
         self.formats = self._read(formats)
 
     def forward(self, input: Tensor) -> Tensor:
@@ -164,7 +169,7 @@ class QSoftmax(_Formats, nn.Softmax):
 
     _KIND = QSoftmaxFormats
 
-    def __init__(self, dim: int | None = None, *, formats: QSoftmaxFormats | None = None) -> None:
+    def __init__(self, dim: int | None = None, *, formats: RowFormatsLike | None = None) -> None:
         super().__init__(dim)
         self.formats = self._read(formats)
 
@@ -177,7 +182,7 @@ class QGELU(_Formats, nn.GELU):
 
     _KIND = QGELUFormats
 
-    def __init__(self, approximate: str = "none", *, formats: QGELUFormats | None = None) -> None:
+    def __init__(self, approximate: str = "none", *, formats: RowFormatsLike | None = None) -> None:
         super().__init__(approximate)
         self.formats = self._read(formats)
 
@@ -190,7 +195,7 @@ class QSiLU(_Formats, nn.SiLU):
 
     _KIND = QGELUFormats
 
-    def __init__(self, inplace: bool = False, *, formats: QGELUFormats | None = None) -> None:
+    def __init__(self, inplace: bool = False, *, formats: RowFormatsLike | None = None) -> None:
         super().__init__(inplace)
         self.formats = self._read(formats)
 
@@ -203,10 +208,11 @@ class _QBatchNorm(_Quants):
 
     def __init__(
         self, num_features: int, eps: float = 1e-5, momentum: float | None = 0.1, affine: bool = True,
-        track_running_stats: bool = True, device: Any = None, dtype: Any = None, *,
+        track_running_stats: bool = True, device: Any = None, dtype: Any = None, *, bias: bool = True,
         fwd_quant: QuantLike | None = None, bwd_quant: QuantLike | None = None,
     ) -> None:  # fmt: skip
-        super().__init__(num_features, eps, momentum, affine, track_running_stats, device, dtype)  # type: ignore[call-arg]
+        first = (num_features, eps, momentum, affine, track_running_stats)
+        super().__init__(*first, device, dtype, **_bias(bias))  # type: ignore[call-arg]
         self._put(fwd_quant, bwd_quant)
 
     def forward(self: Any, input: Tensor) -> Tensor:

@@ -12,14 +12,13 @@ from gemmsim.arithmetic import SpecError
 from .checks import check_device, check_float
 from .errors import message
 from .once import differentiable_once
-from .row_formats import QGELUFormats, RowPlan
+from .row_formats import QGELUFormats, RowFormatsLike, RowPlan, row_formats
 from .row_library import row_map_op
 from .row_steps import applied, cast_text, finish, map_step, quantized
 from .seeds import Stream
 
 __all__ = ["qgelu", "qsilu"]
 
-_NATIVE = QGELUFormats()
 _GATES = {"none": "erf", "tanh": "tanh_cubic", "silu": "sigmoid"}
 _ROOT = 0.7978845608028654  # sqrt(2 / pi), nearest double
 
@@ -95,7 +94,7 @@ def _gated(owner: str, x: Tensor, kind: str, formats: QGELUFormats) -> Tensor:
     return result
 
 
-def qgelu(x: Tensor, formats: QGELUFormats | None = None, approximate: str = "none") -> Tensor:
+def qgelu(x: Tensor, formats: RowFormatsLike | None = None, approximate: str = "none") -> Tensor:
     """``torch.nn.functional.gelu(x, approximate=approximate)`` with its steps rounded as ``formats`` says.
 
     ``xi = input_quant(x)``; ``t = inter_quant(erf(xi / sqrt 2))``, or with approximate="tanh"
@@ -103,7 +102,8 @@ def qgelu(x: Tensor, formats: QGELUFormats | None = None, approximate: str = "no
     ``y = output_quant(xi / 2 * (1 + t))``, where 1 + t is rounded to float32 (float64 for float64). Gradient:
     ``grad_quant(grad_quant(g) * d)`` with d = (1 + t) / 2 + xi pdf(xi), or (1 + t) / 2 + xi / 2 (1 - t^2) sqrt(2 / pi)
     (1 + 0.134145 xi^2), each step in float32 (float64). NaN stays NaN; +-inf give +inf and NaN (as 0 * inf).
-    None for ``formats`` is PyTorch's own. Differentiating twice raises ``GradError``.
+    None for ``formats`` is PyTorch's own; a cast or its name stands at every quantiser. Differentiating twice raises
+    ``GradError``.
 
     Raises:
         DTypeError, DeviceError: for other tensors.
@@ -112,7 +112,7 @@ def qgelu(x: Tensor, formats: QGELUFormats | None = None, approximate: str = "no
     if approximate not in ("none", "tanh"):
         asked = f"qgelu: approximate={approximate!r}"
         raise SpecError(message(asked, "'none' or 'tanh'", "Give one of these."))
-    formats = _NATIVE if formats is None else formats
+    formats = row_formats(QGELUFormats, formats)
     if formats.plan.is_native:
         check_float("qgelu", "x", x)
         check_device("qgelu", x, names="x")
@@ -120,13 +120,13 @@ def qgelu(x: Tensor, formats: QGELUFormats | None = None, approximate: str = "no
     return _gated("qgelu", x, approximate, formats)
 
 
-def qsilu(x: Tensor, formats: QGELUFormats | None = None) -> Tensor:
+def qsilu(x: Tensor, formats: RowFormatsLike | None = None) -> Tensor:
     """``torch.nn.functional.silu(x)`` with its steps rounded as ``formats`` says; otherwise as ``qgelu``.
 
     ``t = inter_quant(1 / (1 + exp(-xi)))``, ``y = output_quant(xi t)``; gradient ``grad_quant(grad_quant(g) * d)`` with
     d = t (1 + xi (1 - t)), each step in float32 (float64).
     """
-    formats = _NATIVE if formats is None else formats
+    formats = row_formats(QGELUFormats, formats)
     if formats.plan.is_native:
         check_float("qsilu", "x", x)
         check_device("qsilu", x, names="x")

@@ -9,13 +9,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from gemmsim.formats import FormatError
+
 from .affine_formats import QAffineFormats, QuantLike
-from .checks import check_device, check_float
+from .checks import check_device, check_flags, check_float, check_numbers
 from .elementwise import qmul
-from .errors import ShapeError, message
+from .errors import DTypeError, ShapeError, message
 from .matmul import FormatsLike, qmatmul
 from .plan import Quant
-from .row_formats import QSoftmaxFormats, read_quant
+from .row_formats import QSoftmaxFormats, RowFormatsLike, read_quant
 from .softmax import qsoftmax
 
 __all__ = ["QAttentionFormats", "qattention"]
@@ -38,15 +40,26 @@ class QAttentionFormats:
     def __init__(
         self,
         qk: FormatsLike | None = None,
-        softmax: QSoftmaxFormats | None = None,
+        softmax: RowFormatsLike | None = None,
         pv: FormatsLike | None = None,
         scale_quant: QuantLike | None = None,
     ) -> None:
         put = object.__setattr__
         put(self, "qk", QAffineFormats.of(qk))
-        put(self, "softmax", QSoftmaxFormats() if softmax is None else softmax)
+        put(self, "softmax", QSoftmaxFormats.of(softmax))
         put(self, "pv", QAffineFormats.of(pv))
         put(self, "scale_quant", read_quant("QAttentionFormats", "scale_quant", scale_quant))
+
+    @classmethod
+    def of(cls, formats: QAttentionFormats | None) -> QAttentionFormats:
+        """``formats`` itself; of None, PyTorch's own attention. ``FormatError`` for anything else, a spec too."""
+        if formats is None:
+            return _NATIVE
+        if isinstance(formats, cls):
+            return formats
+        asked = f"attention: formats={formats!r} of type {type(formats).__name__}"
+        do = "Say what each part is: QAttentionFormats(qk=':e5m10', softmax='e5m10', pv=':e5m10')."
+        raise FormatError(message(asked, "QAttentionFormats or None", do))
 
     @property
     def is_native(self) -> bool:
@@ -78,6 +91,10 @@ def _check(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, p: float, causa
     for name, t in (("query", q), ("key", k), ("value", v)):
         check_float("qattention", name, t)
     check_device("qattention", q, k, v, "query key value")
+    check_flags("qattention", is_causal=causal, enable_gqa=gqa)
+    check_numbers("qattention", dropout_p=p)
+    if mask is not None:
+        _check_mask_kind(mask, q)
     shapes = ", ".join(str(tuple(t.shape)) for t in (q, k, v))
 
     def refuse(asked: str, allowed: str, do: str) -> None:
@@ -95,8 +112,11 @@ def _check(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, p: float, causa
         heads = [t.shape[-3] if t.dim() > 2 else 0 for t in (q, k, v)]
         if not all(heads) or heads[0] % heads[1] or heads[0] % heads[2]:
             refuse(f"enable_gqa with shapes {shapes}", "query heads a multiple of the others'", "Correct the heads.")
-    if mask is not None and mask.dtype not in (torch.bool, q.dtype):
-        refuse(f"attn_mask of {mask.dtype}", f"torch.bool or {q.dtype}", "Convert attn_mask.")
+    batches = [(*t.shape[:-3], q.shape[-3]) if gqa else t.shape[:-2] for t in (q, k, v)]
+    try:
+        torch.broadcast_shapes(*batches)
+    except RuntimeError:
+        refuse(f"shapes {shapes}", "leading dimensions that broadcast", "Reshape them, or give enable_gqa=True.")
 
 
 def qattention(
@@ -108,7 +128,8 @@ def qattention(
 
     Args:
         query, key, value: (..., L, E), (..., S, E), (..., S, Ev) of one dtype.
-        attn_mask: bool (False hides) or of the query's dtype (added), broadcasting to (..., L, S).
+        attn_mask: bool (False hides) or of the query's dtype (added), two dimensions or more that broadcast to
+            (..., L, S).
         dropout_p: probability of dropping a weight, from torch's generator; applied even in evaluation, as in PyTorch.
         is_causal: hide key j from query i where j > i; not with ``attn_mask``.
         scale: None is 1 / sqrt(E).
@@ -124,7 +145,8 @@ def qattention(
         DTypeError, DeviceError, ShapeError: for arguments that do not fit.
     """
     _check(query, key, value, attn_mask, dropout_p, is_causal, enable_gqa)
-    formats = _NATIVE if formats is None else formats
+    check_numbers("qattention", scale=1.0 if scale is None else scale)
+    formats = QAttentionFormats.of(formats)
     length, source = query.shape[-2], key.shape[-2]
     if attn_mask is not None:
         _check_mask(attn_mask, query, key)
@@ -151,10 +173,17 @@ def qattention(
     return qmatmul(weights, value, formats.pv)
 
 
+def _check_mask_kind(mask: object, query: Tensor) -> None:
+    if not isinstance(mask, Tensor) or mask.dtype not in (torch.bool, query.dtype):
+        asked = f"qattention: attn_mask is {mask.dtype if isinstance(mask, Tensor) else type(mask).__name__}"
+        raise DTypeError(message(asked, f"a tensor of torch.bool or {query.dtype}", "Convert attn_mask."))
+    check_device("qattention", query, mask, names="query attn_mask")
+
+
 def _check_mask(mask: Tensor, query: Tensor, key: Tensor) -> None:
     shape = (query.shape[-2], key.shape[-2])
     try:
-        fits = tuple(torch.broadcast_shapes(mask.shape[-2:], shape)) == shape
+        fits = mask.dim() > 1 and tuple(torch.broadcast_shapes(mask.shape[-2:], shape)) == shape
         torch.broadcast_shapes(mask.shape[:-2], query.shape[:-2])
     except RuntimeError:
         fits = False

@@ -57,13 +57,19 @@ class AffineFunction(torch.autograd.Function):
             inside = scale_by_power(inside, scale, torch.float64)
         after = None if plan.addend_in_accumulator else addend
         more = scale is not None or after is not None or plan.output_quant is not None
-        work = work_dtype(plan.fprop, dtype, more)
-        out, left, right = _fprop(left, right, inside, plan.fprop, seed, linear, work, select)
-        if scale is not None:
-            out = scale_by_power(out, -scale)
-        if after is not None:
-            out = out + after.to(out.dtype)
-        out = quantize_step(plan.output_quant, out, seed, Stream.OUTPUT).to(dtype)
+        output = plan.output_quant
+        if scale is None and plan.fprop.spec is not None:  # the product's own last steps
+            work = work_dtype(plan.fprop, dtype, plan.output_rest is not None)
+            last, output = (after, plan.output_cast), plan.output_rest
+            out, left, right = _fprop(left, right, inside, plan.fprop, seed, linear, work, select, *last)
+        else:
+            work = work_dtype(plan.fprop, dtype, more)
+            out, left, right = _fprop(left, right, inside, plan.fprop, seed, linear, work, select)
+            if scale is not None:
+                out = scale_by_power(out, -scale)
+            if after is not None:
+                out = out + after.to(out.dtype)
+        out = quantize_step(output, out, seed, Stream.OUTPUT).to(dtype)
         return out, None if left is a else left, None if right is b else right, scale_a, scale_b
 
     @staticmethod
@@ -175,14 +181,16 @@ def _fprop(
     linear: bool,
     dtype: torch.dtype,
     select: Tensor | None,
+    bias: Tensor | None = None,
+    output: str | None = None,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """The forward product, and both operands as it multiplied them, in the layout they came in."""
     right = b.mT if linear else b
     if product.spec is None:
         return _native(a, right, dtype), a, b
     if not (product.cast_a or product.cast_b):
-        return matmul_op(a, right, product.spec, seed, dtype, c, 0, select), a, b
-    out, cast_a, cast_b = matmul_with_operands_op(a, right, product.spec, seed, dtype, c, 0, select)
+        return matmul_op(a, right, product.spec, seed, dtype, c, 0, select, bias, output), a, b
+    out, cast_a, cast_b = matmul_with_operands_op(a, right, product.spec, seed, dtype, c, 0, select, bias, output)
     if product.cast_b:
         b = cast_b.mT if linear else cast_b
     return out, cast_a if product.cast_a else a, b

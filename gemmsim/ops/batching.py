@@ -20,9 +20,10 @@ from gemmsim.formats import TENSOR_FORMATS, BlockFloatFormat, BlockFormat, Finit
 from . import kernels
 from .casts import target_of
 from .errors import SeedError, message
+from .finishing import is_wide
 from .seeds import Site, draw_seed, needs_seed
 
-__all__ = ["count_overflows", "matmul", "matmul_with_operands", "quantize", "seed_for_each"]
+__all__ = ["count_overflows", "is_of_whole_tensor", "matmul", "matmul_with_operands", "quantize", "seed_for_each"]
 
 
 def _front(t: Tensor, dim: int | None) -> Tensor:
@@ -94,10 +95,16 @@ def matmul(
     c: Tensor | None = None,
     stream: int = 0,
     select: Tensor | None = None,
+    bias: Tensor | None = None,
+    output: str | None = None,
 ) -> tuple[Tensor, int]:
     """Batching rule of ``gemmsim::matmul``."""
     from .library import matmul_op
 
+    if bias is not None or output is not None:
+        dtype, work = _finish_dtypes(a, b, spec, out_dtype)
+        out, _ = matmul(info, in_dims, a, b, spec, seed, work, c, stream, select)
+        return _finished(out, bias, in_dims, output).to(dtype), 0
     dims = _tensor_dims(in_dims)
     separately, seed = _matmul_seed(info, spec, seed)
     if separately or dims[:2] == (None, None):
@@ -118,10 +125,16 @@ def matmul_with_operands(
     c: Tensor | None = None,
     stream: int = 0,
     select: Tensor | None = None,
+    bias: Tensor | None = None,
+    output: str | None = None,
 ) -> tuple[tuple[Tensor, Tensor, Tensor], tuple[int | None, int | None, int | None]]:
     """Batching rule of ``gemmsim::matmul_with_operands``."""
     from .library import matmul_with_operands_op
 
+    if bias is not None or output is not None:
+        dtype, work = _finish_dtypes(a, b, spec, out_dtype)
+        (raw, *casts), where = matmul_with_operands(info, in_dims, a, b, spec, seed, work, c, stream, select)
+        return (_finished(raw, bias, in_dims, output).to(dtype), casts[0], casts[1]), where
     dims = _tensor_dims(in_dims)
     separately, seed = _matmul_seed(info, spec, seed)
     if separately or dims[:2] == (None, None):
@@ -177,6 +190,26 @@ def _beside_examples(fmt: TensorFormat) -> TensorFormat | None:
     return fmt if fmt.dim < 0 else replace(fmt, dim=fmt.dim + 1)
 
 
+def _finish_dtypes(a: Tensor, b: Tensor, spec: str, out_dtype: torch.dtype | None) -> tuple[torch.dtype, torch.dtype]:
+    """The result's dtype and the one in which a bias is added."""
+    dtype = kernels.result_dtype("matmul", a, b, out_dtype)
+    wide = dtype == torch.float64 or is_wide(kernels.spec_of(spec))
+    return dtype, torch.float64 if wide else torch.float32
+
+
+def _finished(out: Tensor, bias: Tensor | None, in_dims: tuple[int | None, ...], output: str | None) -> Tensor:
+    """Products of all examples, these in front, after what follows them; ``bias`` is argument 8 of the operators."""
+    from .library import quantize_op
+
+    if bias is not None:
+        dim = in_dims[8] if len(in_dims) > 8 else None
+        added = bias.to(out.dtype) if dim is None else bias.movedim(dim, 0).to(out.dtype)
+        if dim is not None:
+            added = added.reshape(added.shape[0], *((1,) * (out.dim() - 2)), added.shape[1])
+        out = out + added
+    return out if output is None else quantize_op(out, output, None, Site.QUANTIZE, 0, True)
+
+
 def _tensor_dims(in_dims: tuple[int | None, ...]) -> tuple[int | None, ...]:
     """Mapped dimensions of a, b, c and select."""
     return in_dims[0], in_dims[1], *(in_dims[at] if len(in_dims) > at else None for at in (5, 7))
@@ -187,11 +220,12 @@ def _matmul_seed(info: Any, spec: str, seed: int | None) -> tuple[bool, int | No
     meaning = kernels.spec_of(spec)
     if not meaning.is_stochastic:
         # One scale for the whole tensor: each example has its own.
-        return any(_is_of_whole_tensor(fmt) for fmt in (meaning.a, meaning.b)), None
+        return any(is_of_whole_tensor(fmt) for fmt in (meaning.a, meaning.b)), None
     return seed_for_each(info, "matmul", seed) if needs_seed(meaning) else (True, None)
 
 
-def _is_of_whole_tensor(fmt: object) -> bool:
+def is_of_whole_tensor(fmt: object) -> bool:
+    """Whether all of a tensor shares one scale in ``fmt``."""
     if isinstance(fmt, TENSOR_FORMATS) and not isinstance(fmt, FiniteFloatFormat):
         return fmt.sharing is Sharing.TENSOR
     return isinstance(fmt, BlockFormat) and fmt.tensor_scale

@@ -6,15 +6,17 @@ import torch
 from torch import Tensor
 
 from .affine_formats import QuantLike
-from .checks import check_device, check_float
+from .checks import check_device, check_flags, check_float, check_numbers
 from .elementwise import qadd, qdiv, qmean, qmul, qpow, qsqrt
 from .errors import ShapeError, message
 
 __all__ = ["qbatchnorm"]
 
 
-def _check(x: Tensor, training: bool, tensors: dict[str, Tensor | None]) -> None:
+def _check(x: Tensor, training: bool, momentum: float, eps: float, tensors: dict[str, Tensor | None]) -> None:
     check_float("qbatchnorm", "x", x)
+    check_flags("qbatchnorm", training=training)
+    check_numbers("qbatchnorm", momentum=momentum, eps=eps)
     if x.dim() < 2:
         raise ShapeError(message(f"qbatchnorm: x has shape {tuple(x.shape)}", "(N, C, ...)", "Add a dimension."))
     for name, t in tensors.items():
@@ -28,6 +30,11 @@ def _check(x: Tensor, training: bool, tensors: dict[str, Tensor | None]) -> None
     if training and x.numel() == x.shape[1]:
         asked = f"qbatchnorm: training with x of shape {tuple(x.shape)}"
         raise ShapeError(message(asked, "more than one value per channel", "Give a larger batch, or training=False."))
+    if training and not eps > 0:
+        raise ShapeError(message(f"qbatchnorm: training with eps={eps}", "eps above 0", "Give such an eps."))
+    if training and (tensors["running_mean"] is None) != (tensors["running_var"] is None):
+        asked = "qbatchnorm: one of running_mean and running_var"
+        raise ShapeError(message(asked, "both or neither", "Give the other one too."))
     if not training and (tensors["running_mean"] is None or tensors["running_var"] is None):
         asked = "qbatchnorm: training=False without running_mean and running_var"
         raise ShapeError(message(asked, "both of them", "Give them, or training=True."))
@@ -48,10 +55,11 @@ def qbatchnorm(
     Steps, gradients, ``order`` and ``seed`` as in ``qadd`` and ``qmean``.
 
     Raises:
-        DTypeError, DeviceError, ShapeError: for tensors that do not fit; one value per channel in training.
+        DTypeError, DeviceError, ShapeError: for tensors that do not fit; in training for one value per channel, one of
+            the two running statistics, and eps not above 0.
     """
     stats = {"running_mean": running_mean, "running_var": running_var, "weight": weight, "bias": bias}
-    _check(x, training, stats)
+    _check(x, training, momentum, eps, stats)
     if fwd_quant is None and bwd_quant is None:
         return torch.nn.functional.batch_norm(x, running_mean, running_var, weight, bias, training, momentum, eps)
     steps = {"fwd_quant": fwd_quant, "bwd_quant": bwd_quant, "seed": seed}

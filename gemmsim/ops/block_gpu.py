@@ -12,22 +12,53 @@ from gemmsim.formats import BlockFormat
 
 from . import kernels
 from .block_operands import BlockOperand
+from .finishing import Finish
 from .seeds import Site
 
 if TYPE_CHECKING:
     from gemmsim.backends.cuda import Blocks
 
-__all__ = ["narrowed", "product"]
+__all__ = ["count_overflows", "finishes", "narrowed", "product"]
 
 
-def product(a: Tensor | BlockOperand, b: Tensor | BlockOperand, spec: GemmSpec, out: Tensor, seed: int) -> object:
-    """Write the product to ``out`` (\\*batch, M, N); returns what ran."""
+def finishes(spec: GemmSpec, finish: Finish) -> bool:
+    """Whether the product's kernel takes ``finish`` as its last step."""
     from gemmsim.backends import cuda
 
-    batch = out.shape[:-2]
+    return cuda.finishes(spec, finish.cast)
+
+
+def product(
+    a: Tensor | BlockOperand,
+    b: Tensor | BlockOperand,
+    spec: GemmSpec,
+    out: Tensor,
+    seed: int,
+    finish: Finish | None = None,
+) -> object:
+    """Write the product to ``out`` (\\*batch, M, N); returns what ran. ``finish``: one that it takes."""
+    from gemmsim.backends import cuda
+
+    left, right = _operands(a, b, spec, seed, out.shape[:-2])
+    return cuda.gemm_blocks(left, right, spec, out, seed, finish)
+
+
+def count_overflows(
+    a: Tensor | BlockOperand, b: Tensor | BlockOperand, spec: GemmSpec, counts: Tensor, seed: int
+) -> None:
+    """Add the overflows of each element of the product to ``counts`` (\\*batch, M, N)."""
+    from gemmsim.backends import cuda
+
+    left, right = _operands(a, b, spec, seed, counts.shape[:-2])
+    cuda.count_overflows_blocks(left, right, spec, counts, seed)
+
+
+def _operands(
+    a: Tensor | BlockOperand, b: Tensor | BlockOperand, spec: GemmSpec, seed: int, batch: torch.Size
+) -> tuple[Tensor | Blocks, Tensor | Blocks]:
     left = _blocks(a, batch) if isinstance(a, BlockOperand) else _plain(a, spec, seed, Site.OPERAND_A, batch)
     right = _blocks(b, batch) if isinstance(b, BlockOperand) else _plain(b, spec, seed, Site.OPERAND_B, batch)
-    return cuda.gemm_blocks(left, right, spec, out, seed)
+    return left, right
 
 
 def narrowed(x: Tensor, y: Tensor, spec: GemmSpec) -> tuple[Tensor, Tensor]:

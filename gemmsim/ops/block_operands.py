@@ -13,7 +13,7 @@ from gemmsim.formats import E8M0, BlockFormat, BlockMode, FixedFormat, ScaleRule
 
 from .selection import backend_of
 
-__all__ = ["BlockOperand", "encode_operand", "tensor_scale_of"]
+__all__ = ["BlockOperand", "encode_operand", "second_scale_of", "tensor_scale_of"]
 
 #: Code of 1 in e8m0.
 _ONE = 127
@@ -96,11 +96,22 @@ def tensor_scale_of(x: Tensor, fmt: BlockFormat) -> Tensor:
     return (amax / (fmt.scale.max * fmt.element.max)).clamp(min=2.0**-96)
 
 
-def encode_operand(owner: str, x: Tensor, fmt: BlockFormat, dim: int) -> BlockOperand:
-    """``x`` in ``fmt`` with blocks along ``dim``; each stored element once where a batch dimension is expanded."""
-    second: float | Tensor = 1.0
-    if fmt.tensor_scale:
-        second = tensor_scale_of(x, fmt) if x.is_cuda else float(tensor_scale_of(x, fmt))
+def second_scale_of(x: Tensor, fmt: BlockFormat) -> float | Tensor:
+    """``tensor_scale_of`` as a ``BlockOperand`` has it: 1 for formats without one, on a GPU a tensor."""
+    if not fmt.tensor_scale:
+        return 1.0
+    return tensor_scale_of(x, fmt) if x.is_cuda else float(tensor_scale_of(x, fmt))
+
+
+def encode_operand(
+    owner: str, x: Tensor, fmt: BlockFormat, dim: int, second: float | Tensor | None = None
+) -> BlockOperand:
+    """``x`` in ``fmt`` with blocks along ``dim``; each stored element once where a batch dimension is expanded.
+
+    ``second``: the tensor's scale where ``x`` is a part of a tensor; None: that of ``x``.
+    """
+    if second is None:
+        second = second_scale_of(x, fmt)
     for d in range(x.dim() - 2):
         if x.stride(d) == 0 and x.shape[d] > 1:
             x = x.narrow(d, 0, 1)

@@ -11,9 +11,9 @@ from torch import Tensor
 
 from gemmsim.arithmetic import GemmSpec, SpecError
 from gemmsim.arithmetic.block_operands import takes_scales
-from gemmsim.arithmetic.errors import UnsupportedSpec
 from gemmsim.arithmetic.hardware import Hardware
 from gemmsim.backends import cpu
+from gemmsim.backends.cublas import NativeType
 from gemmsim.formats import (
     E8M0,
     TENSOR_FORMATS,
@@ -28,18 +28,26 @@ from gemmsim.formats import (
 from . import acceleration, block_gpu, block_native, kernels
 from .block_operands import BlockOperand, encode_operand
 from .errors import message
+from .finishing import Finish, finished
 from .seeds import Site
 from .selection import Refused, backend_of
 
-__all__ = ["Operand", "count_overflows", "matmul", "operands_of", "plain_spec"]
+__all__ = ["Operand", "Seconds", "count_overflows", "matmul", "operands_of", "plain_spec"]
 
 Operand: TypeAlias = Tensor | BlockOperand
+#: Tensors' own scales of both operands; None: to be found.
+Seconds: TypeAlias = tuple[float | Tensor | None, float | Tensor | None]
 
 
-def operands_of(owner: str, a: Tensor, b: Tensor, spec: GemmSpec, seed: int = 0) -> tuple[Operand, Operand]:
-    """``a`` and ``b`` in the block formats that ``spec`` names, blocks along the contraction dimension."""
-    left: Operand = encode_operand(owner, a, spec.a, -1) if isinstance(spec.a, BlockFormat) else a
-    right: Operand = encode_operand(owner, b, spec.b, -2) if isinstance(spec.b, BlockFormat) else b
+def operands_of(
+    owner: str, a: Tensor, b: Tensor, spec: GemmSpec, seed: int = 0, seconds: Seconds = (None, None)
+) -> tuple[Operand, Operand]:
+    """``a`` and ``b`` in the block formats that ``spec`` names, blocks along the contraction dimension.
+
+    ``seconds``: scales of the tensors of which they are parts; None: their own.
+    """
+    left: Operand = encode_operand(owner, a, spec.a, -1, seconds[0]) if isinstance(spec.a, BlockFormat) else a
+    right: Operand = encode_operand(owner, b, spec.b, -2, seconds[1]) if isinstance(spec.b, BlockFormat) else b
     if isinstance(spec.a, TENSOR_FORMATS):
         left = kernels.quantize(a, spec.a, seed, Site.OPERAND_A)
     if isinstance(spec.b, TENSOR_FORMATS):
@@ -58,6 +66,7 @@ def matmul(
     shape: tuple[int, ...],
     c: Tensor | None = None,
     select: Tensor | None = None,
+    finish: Finish | None = None,
 ) -> tuple[Tensor, object]:
     """The product of encoded (or plain) operands in ``dtype`` and of ``shape``, and what ran."""
     setting = acceleration.current()
@@ -65,28 +74,55 @@ def matmul(
     if setting is not None and c is None and select is None and 0 not in shape:
         native = block_native.refusal(a, b, spec, shape, setting)
         if not isinstance(native, str):
-            return block_native.product(a, b, spec, seed, dtype, shape, native)
+            return _accelerated(a, b, spec, seed, dtype, shape, native, finish)
         reason = native
     if not takes_scales(spec.accumulator):  # values of both may have a native type
         x, y = _values(a), _values(b)
         if x.is_cuda and acceleration.current() is not None:  # cuBLAS is several times as fast on bfloat16
             x, y = block_gpu.narrowed(x, y, spec)
-        return kernels.general_matmul(x, y, plain_spec(spec), seed, dtype, c, select)
+        return kernels.general_matmul(x, y, plain_spec(spec), seed, dtype, c, select, finish=finish)
     if c is not None or select is not None:
         asked = f"matmul: c or select with {str(spec)!r}"
         raise SpecError(message(asked, "neither with scaled(...) or block-scaled instructions", "Add c to the result."))
     out = torch.empty(shape, dtype=dtype, device=(b.codes if isinstance(b, BlockOperand) else b).device)
     if out.numel() == 0:
         return out, kernels.NOTHING
-    run = block_gpu.product(a, b, spec, out, seed) if out.is_cuda else _on_cpu(a, b, spec, seed, out)
+    if out.is_cuda and (finish is None or block_gpu.finishes(spec, finish)):
+        run = block_gpu.product(a, b, spec, out, seed, finish)
+    elif finish is not None:
+        run = finished(lambda raw: _scaled(a, b, spec, seed, raw), finish, out)
+    else:
+        run = _scaled(a, b, spec, seed, out)
     return out, run if reason is None else Refused(run, out.device.type, reason)
 
 
-def _on_cpu(a: Operand, b: Operand, spec: GemmSpec, seed: int, out: Tensor) -> object:
-    """Write the product of an accumulator that takes scales apart to ``out``, contiguous."""
-    left, right, scales = _parts(a, b, spec, seed, tuple(out.shape[:-2]))
-    if out.dim() > 2 and right.numel() == right.shape[-2] * right.shape[-1]:  # one matrix b: all rows in one product
-        rows = out.numel() // out.shape[-1]
+def _accelerated(
+    a: Operand,
+    b: Operand,
+    spec: GemmSpec,
+    seed: int,
+    dtype: torch.dtype,
+    shape: tuple[int, ...],
+    native: NativeType,
+    finish: Finish | None,
+) -> tuple[Tensor, object]:
+    """``matmul`` by the library, and what follows."""
+    if finish is None:
+        return block_native.product(a, b, spec, seed, dtype, shape, native)
+    raw, run = block_native.product(a, b, spec, seed, finish.work, shape, native)
+    out = torch.empty(shape, dtype=dtype, device=raw.device)
+    finish.apply(raw, out)
+    return out, run
+
+
+def _scaled(a: Operand, b: Operand, spec: GemmSpec, seed: int, out: Tensor) -> object:
+    """Write the product of an accumulator that takes scales apart to ``out``, contiguous; what ran."""
+    if out.is_cuda:
+        return block_gpu.product(a, b, spec, out, seed)
+    shape = out.shape
+    left, right, scales = _parts(a, b, spec, seed, shape[:-2])
+    if len(shape) > 2 and right.numel() == right.shape[-2] * right.shape[-1]:  # one matrix b: all rows in one product
+        rows = out.numel() // shape[-1]
         left, scales = left.reshape(rows, left.shape[-1]), _one_batch(scales, rows)
         return cpu.gemm(left, right.reshape(right.shape[-2:]), spec, out.view(rows, -1), seed, scales=scales)
     return cpu.gemm(left, right, spec, out, seed, scales=scales)
@@ -101,10 +137,8 @@ def count_overflows(a: Tensor, b: Tensor, spec: GemmSpec, counts: Tensor, seed: 
         backend_of(counts).count_overflows(x, y, plain_spec(spec), counts, seed)
         return
     if counts.is_cuda:
-        raise UnsupportedSpec(
-            f"count_overflows of {str(spec)!r} on a GPU; allowed: CPU tensors where scales are taken apart.\n"
-            "  Use .cpu()."
-        )
+        block_gpu.count_overflows(left, right, spec, counts, seed)
+        return
     x, y, scales = _parts(left, right, spec, seed, batch)
     cpu.count_overflows(x, y, spec, counts, seed, scales)
 

@@ -2,12 +2,24 @@
 
 from __future__ import annotations
 
+from numbers import Integral, Real
+
 import torch
 from torch import Tensor
 
 from .errors import DeviceError, DTypeError, ShapeError, message
 
-__all__ = ["FLOAT_DTYPES", "check_device", "check_float", "check_integers", "check_out_dtype", "check_same_inner"]
+__all__ = [
+    "FLOAT_DTYPES",
+    "check_device",
+    "check_flags",
+    "check_float",
+    "check_ints",
+    "check_integers",
+    "check_numbers",
+    "check_out_dtype",
+    "check_same_inner",
+]
 
 #: Storage dtypes of operands and results.
 FLOAT_DTYPES = frozenset({torch.float32, torch.float64, torch.float16, torch.bfloat16})
@@ -49,6 +61,32 @@ def check_integers(owner: str, name: str, tensor: object) -> None:
         return
     do = f"Convert it: torch.as_tensor({name}).to(torch.uint8)."
     raise DTypeError(message(f"{owner}: {name} is {what}", "a strided tensor of integers", do))
+
+
+def _wrong_kind(owner: str, name: str, value: object, allowed: str) -> DTypeError:
+    shown = f"a {type(value).__name__}" if isinstance(value, Tensor) else repr(value)
+    return DTypeError(message(f"{owner}: {name}={shown}", allowed, f"Give {name} as {allowed}."))
+
+
+def check_flags(owner: str, **values: object) -> None:
+    """``DTypeError`` unless each value is a bool, as PyTorch asks for: a number there is an argument out of place."""
+    for name, value in values.items():
+        if not isinstance(value, (bool, torch.SymBool)):
+            raise _wrong_kind(owner, name, value, "True or False")
+
+
+def check_ints(owner: str, **values: object) -> None:
+    """``DTypeError`` unless each value is an integer and no bool."""
+    for name, value in values.items():
+        if isinstance(value, bool) or not isinstance(value, (int, torch.SymInt, Integral)):
+            raise _wrong_kind(owner, name, value, "an integer")
+
+
+def check_numbers(owner: str, **values: object) -> None:
+    """``DTypeError`` unless each value is a real number."""
+    for name, value in values.items():
+        if not isinstance(value, (int, float, torch.SymInt, torch.SymFloat, Real)):
+            raise _wrong_kind(owner, name, value, "a number")
 
 
 def check_out_dtype(owner: str, dtype: object) -> None:

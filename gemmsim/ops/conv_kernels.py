@@ -1,8 +1,8 @@
 """Convolutions on ordinary tensors, as products of their windows with the weight.
 
 The windows are read in place, through index tables, by the CPU backend. They become a matrix in memory on CUDA, where
-native products are asked for (``cublas_acceleration``), and for exact sums, which a native product may prove to have;
-for deterministic specs no more than a block of images at a time.
+native products are asked for (``cublas_acceleration``), for exact sums, which a native product may prove to have, and
+for operands in block formats; for deterministic specs no more than a block of images at a time.
 Everything here runs below PyTorch's dispatcher: no autograd, no tracing, no modes.
 """
 
@@ -21,7 +21,9 @@ from gemmsim.formats import Cast
 
 from . import kernels, state
 from .acceleration import asked
+from .block_product import Seconds
 from .conv_arguments import Geometry
+from .conv_blocks import blocks_matmul, share
 from .conv_windows import Windows, place, span
 from .errors import message
 from .seeds import Site
@@ -33,13 +35,10 @@ _BLOCK = 1 << 24
 
 
 def check_spec(owner: str, spec: GemmSpec) -> None:
-    """``SpecError`` for what a convolution has no place for: a palette's indices, blocks of operands along K."""
+    """``SpecError`` for what a convolution has no place for: a palette's indices."""
     if isinstance(spec.accumulator, Palette):
         asked_for = f"{owner} with {str(spec)!r}"
         raise SpecError(message(asked_for, "accumulators other than palette(...)", "Use gemmsim.qmatmul with select."))
-    if spec.has_blocks:
-        asked_for = f"{owner} with {str(spec)!r}: an operand format of blocks"
-        raise SpecError(message(asked_for, "formats of single numbers", "Use gemmsim.mx.quantize on the operands."))
 
 
 def conv(
@@ -91,7 +90,8 @@ def _conv(
     named: GemmSpec | None = None,
 ) -> Tensor:
     """The product; ``cast`` is what is left to do to x."""
-    groups, kernel = where.groups, weight.shape[2:]
+    groups, kernel, named = where.groups, weight.shape[2:], named or spec
+    x, weight, spec, seconds = share(x, weight, spec, bits)
     if spec.cast_b is not None and spec.cast_b.is_stochastic:
         weight = kernels.cast_operand(weight, spec.cast_b, bits, Site.OPERAND_B)
     if where.transposed:
@@ -119,7 +119,7 @@ def _conv(
     positions = out.stride(1)
     layout = (b.shape[2] * positions, out.stride(0), 1, positions)
     c = None if c is None else c.expand(groups * b.shape[2]).view(groups, -1)
-    _run("conv", large, windows, b, spec, out, layout, bits, c, named or spec)
+    _run("conv", large, windows, b, spec, out, layout, bits, c, named, seconds)
     return out
 
 
@@ -147,7 +147,8 @@ def conv_weight(
     """
     dtype = kernels.result_dtype("conv_weight", large, small, out_dtype)
     check_spec("conv_weight", spec)
-    bits, groups = kernels.call_seed(spec, seed, stream), where.groups
+    bits, groups, named = kernels.call_seed(spec, seed, stream), where.groups, spec
+    large, small, spec, seconds = share(large, small, spec, bits)
     if spec.cast_b is not None and spec.cast_b.is_stochastic:
         small = kernels.cast_operand(small, spec.cast_b, bits, Site.OPERAND_B)
     kernel, count = tuple(kernel), tuple(small.shape[2:])
@@ -167,7 +168,7 @@ def conv_weight(
         channels * strides[1],
     )
     row = out[0].numel()
-    _run("conv_weight", placed, windows, b, spec, out, (outputs * row, 0, 1, row), bits, None, spec)
+    _run("conv_weight", placed, windows, b, spec, out, (outputs * row, 0, 1, row), bits, None, named, seconds)
     return out
 
 
@@ -190,6 +191,7 @@ def _run(
     bits: int,
     c: Tensor | None,
     named: GemmSpec,
+    seconds: Seconds,
 ) -> None:
     """Write the product of the windows of ``a`` and ``b`` to ``out``.
 
@@ -198,6 +200,7 @@ def _run(
     plan: object = "nothing to compute: the result has no elements"
     if out.numel():
         matrices = a.is_cuda or asked() is not None or (native.is_candidate(spec) and not spec.is_stochastic)
+        matrices = matrices or spec.has_blocks
         if not matrices:
             group, outer, row, col = layout
             tables = Gathered(
@@ -214,10 +217,10 @@ def _run(
             plan = cpu.gathered_gemm(a, b, spec, out, tables, bits, c)
         elif spec.out is not None and spec.out.is_stochastic:
             raw = torch.empty_like(out, dtype=torch.float64)
-            plan = _explicit(a, windows, b, replace(spec, out=None), raw, layout, bits, c, named)
+            plan = _explicit(a, windows, b, replace(spec, out=None), raw, layout, bits, c, named, seconds)
             kernels.backend_of(out).quantize(raw, spec.out, out, bits, Site.OUTPUT)
         else:
-            plan = _explicit(a, windows, b, spec, out, layout, bits, c, named)
+            plan = _explicit(a, windows, b, spec, out, layout, bits, c, named, seconds)
     state.record(op, "cuda" if a.is_cuda else "cpu", named.key, plan)
 
 
@@ -231,6 +234,7 @@ def _explicit(
     bits: int,
     c: Tensor | None,
     named: GemmSpec,
+    seconds: Seconds,
 ) -> object:
     """``_run`` with the windows as matrices in memory, an ordinary product for each group."""
     if spec.cast_b is not None and not spec.cast_b.is_stochastic:
@@ -252,7 +256,10 @@ def _explicit(
         for first in range(0, windows.outer, images):
             last = min(windows.outer, first + images)
             left = windows.matrix(a, group, first, last)
-            product, plan = kernels.general_matmul(left, right, stripped, bits, out.dtype, addend, None, named)
+            if stripped.has_blocks:
+                product, plan = blocks_matmul(left, right, stripped, bits, out.dtype, addend, seconds)
+            else:
+                product, plan = kernels.general_matmul(left, right, stripped, bits, out.dtype, addend, None, named)
             start = out.storage_offset() + group * layout[0] + first * layout[1]
             target = out.as_strided((last - first, inner, n), layout[1:], start)
             target.copy_(product[:, skipped:].reshape(last - first, inner, n))

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from . import conv_kernels, kernels
-from .batching import seed_for_each
+from .batching import is_of_whole_tensor, seed_for_each
 from .casts import carrier_dtype
 from .conv_arguments import Geometry
 from .library import LIBRARY, TAGS, no_gradient, remember
@@ -160,6 +160,7 @@ def _batch(op: Any, n: int, seed_at: int) -> Any:
         separately = False
         if spec.is_stochastic:
             separately, seed = seed_for_each(info, "conv", seed) if needs_seed(spec) else (True, seed)
+        separately = separately or any(is_of_whole_tensor(fmt) for fmt in (spec.a, spec.b))
         if mapped == [0] and n == 1 and not separately and seed_at == 9:
             x = args[0].movedim(in_dims[0], 0)
             out = op(x.flatten(0, 1), *args[1:])

@@ -45,6 +45,9 @@ _CONV = """``torch.nn.functional.conv{n}d`` computed as ``formats`` says, with g
             everything else, and its gradient is PyTorch's for that padding.
         seed, arithmetic, out_dtype: as in ``qlinear``.
 
+    Blocks of operand formats lie along k, in each product along its own; a scale that a whole tensor shares is that of
+    the tensor as given. Every product encodes its operands anew, as in ``qmatmul``.
+
     Bias, quantisers and scaling are those of ``qlinear``, with one scale for all of x and one for the weight.
     Gradients, with ``qg = grad_quant(grad)``: that of x is the transposed convolution of qg with the weight in dgrad's
     spec; that of the weight sums over (b, o) in wgrad's, images slowest; that of the bias too.
@@ -52,7 +55,7 @@ _CONV = """``torch.nn.functional.conv{n}d`` computed as ``formats`` says, with g
 
     Raises:
         ShapeError: for every shape and argument that PyTorch refuses, before anything runs.
-        SpecError: for palettes, and operand formats of blocks.
+        SpecError: for palettes.
     """
 
 _TRANSPOSED = """``torch.nn.functional.conv_transpose{n}d`` computed as ``formats`` says, with gradients.

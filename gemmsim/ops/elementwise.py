@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from .affine_formats import QuantLike
-from .checks import check_device, check_float
+from .checks import check_device, check_flags, check_float, check_numbers
 from .errors import ShapeError, message
 from .once import differentiable_once
 from .plan import Step
@@ -232,6 +232,7 @@ def qpow(
     """
     steps = _read("qpow", fwd_quant, bwd_quant)
     check_float("qpow", "x", x)
+    check_numbers("qpow", n=n)
     check_device("qpow", x, names="x")
     result: Tensor = applied(_Unary, x, float(n), *steps, check_seed("qpow", seed))
     return result
@@ -255,6 +256,7 @@ def qsum(
     (step,) = _read("qsum", quant)
     check_float("qsum", "x", x)
     check_device("qsum", x, names="x")
+    check_flags("qsum", keepdim=keepdim)
     dims = tuple(normal_dims("qsum", dim, x.dim()))
     length = order_length("qsum", order)
     result: Tensor = applied(_Sum, x, dims, keepdim, False, step, None, length, check_seed("qsum", seed))
@@ -273,6 +275,7 @@ def qmean(
     steps = _read("qmean", fwd_quant, bwd_quant)
     check_float("qmean", "x", x)
     check_device("qmean", x, names="x")
+    check_flags("qmean", keepdim=keepdim)
     dims = tuple(normal_dims("qmean", dim, x.dim()))
     length = order_length("qmean", order)
     result: Tensor = applied(_Sum, x, dims, keepdim, True, *steps, length, check_seed("qmean", seed))

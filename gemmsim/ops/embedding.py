@@ -10,9 +10,9 @@ from torch import Tensor
 from gemmsim.arithmetic import UnsupportedSpec
 
 from .affine_formats import QuantLike
-from .checks import check_device, check_float, check_integers
+from .checks import check_device, check_flags, check_float, check_integers, check_ints, check_numbers
 from .dispatch import transforms_active
-from .errors import ShapeError, message
+from .errors import DTypeError, ShapeError, message
 from .once import differentiable_once
 from .plan import Step
 from .row_formats import quant_step
@@ -112,12 +112,19 @@ def qembedding(
     ``max_norm`` renormalises the looked-up rows of ``weight`` in place, as PyTorch. No quantiser: PyTorch's own.
 
     Raises:
-        DTypeError, DeviceError, ShapeError: for tensors, padding_idx or indices that do not fit.
+        DTypeError, DeviceError, ShapeError: for tensors, padding_idx or indices that do not fit, indices other than
+            int32 and int64.
         UnsupportedSpec: for ``sparse`` with a quantiser: a sparse gradient adds nothing.
     """
     check_float("qembedding", "weight", weight)
     check_integers("qembedding", "input", input)
+    if input.dtype not in (torch.int32, torch.int64):
+        asked = f"qembedding: input of {input.dtype}"
+        raise DTypeError(message(asked, "torch.int64 or torch.int32", "Convert it: input.long()."))
     check_device("qembedding", weight, input, names="weight input")
+    check_flags("qembedding", scale_grad_by_freq=scale_grad_by_freq, sparse=sparse)
+    check_ints("qembedding", padding_idx=0 if padding_idx is None else padding_idx)
+    check_numbers("qembedding", max_norm=0 if max_norm is None else max_norm, norm_type=norm_type)
     if weight.dim() != 2:
         asked = f"qembedding: weight of shape {tuple(weight.shape)}"
         raise ShapeError(message(asked, "(number of rows, their length)", "Reshape weight."))

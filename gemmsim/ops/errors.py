@@ -6,7 +6,7 @@ __all__ = ["DeviceError", "DTypeError", "GradError", "OverlapError", "SeedError"
 
 
 class DTypeError(TypeError):
-    """An argument that is no tensor, or a tensor whose dtype or layout the operators do not take."""
+    """An argument of another kind than the operation takes: no tensor, another dtype or layout, no number."""
 
 
 class DeviceError(ValueError):

@@ -14,12 +14,13 @@ import torch
 from torch import Tensor
 
 from gemmsim.arithmetic import GemmSpec
-from gemmsim.formats import TENSOR_FORMATS, BlockFloatFormat, BlockFormat, Cast, Sharing
+from gemmsim.formats import TENSOR_FORMATS, BlockFormat, Cast, Sharing
 
 from . import selection, state
 from .casts import Target, target_dtype
 from .checks import FLOAT_DTYPES, check_device, check_float, check_integers, check_out_dtype
-from .errors import DeviceError, ShapeError, message
+from .errors import ShapeError, message
+from .finishing import Finish, check_bias, finish_of
 from .seeds import Site, derive_seed, draw_seed
 from .selection import backend_of
 from .shapes import matmul_shape
@@ -83,10 +84,6 @@ def check_target(target: Target, x: Tensor) -> None:
         check_float("quantize", "x", x)
     if not isinstance(target, TENSOR_FORMATS):
         return
-    if x.is_cuda and not isinstance(target, BlockFloatFormat):
-        asked = f"quantize: {target} on {x.device}"
-        allowed = "block floating point on a GPU, every format of tensors on the CPU"
-        raise DeviceError(message(asked, allowed, "Use x.cpu() and move the result back."))
     if target.sharing is not Sharing.TENSOR and not -x.dim() <= target.dim < x.dim():
         allowed = (
             f"dimensions of the tensor, {-x.dim()} to {x.dim() - 1}" if x.dim() else "tensors of one dimension or more"
@@ -145,20 +142,37 @@ def matmul(
     c: Tensor | None = None,
     stream: int = 0,
     select: Tensor | None = None,
+    bias: Tensor | None = None,
+    output: Cast | None = None,
 ) -> Tensor:
-    """The matrix product ``spec`` of matrices, or of batches of matrices whose batch dimensions broadcast."""
+    """The matrix product ``spec`` of matrices, or of batches of matrices whose batch dimensions broadcast.
+
+    ``bias`` (N,) and ``output``, a deterministic cast: what follows (``finishing``).
+    """
     dtype = result_dtype("matmul", a, b, out_dtype)
     bits = call_seed(spec, seed, stream)
+    finish = None if bias is None and output is None else _finish(a, b, spec, bias, output, dtype)
     plan: object
     if spec.has_blocks:
-        out, plan = _block_matmul(a, b, spec, bits, dtype, c, select)
-    elif c is None and select is None and a.dim() == 2 and b.dim() == 2 and a.shape[1] == b.shape[0]:
+        out, plan = _block_matmul(a, b, spec, bits, dtype, c, select, finish)
+    elif c is None and select is None and finish is None and a.dim() == 2 and b.dim() == 2 and a.shape[1] == b.shape[0]:
         out = torch.empty((a.shape[0], b.shape[1]), dtype=dtype, device=a.device)
         plan = selection.gemm(a, b, spec, out, bits) if out.numel() else NOTHING
     else:
-        out, plan = general_matmul(a, b, spec, bits, dtype, c, select)
+        out, plan = general_matmul(a, b, spec, bits, dtype, c, select, finish=finish)
     state.record("matmul", _name(a), spec.key, plan)
     return out
+
+
+def _finish(
+    a: Tensor, b: Tensor, spec: GemmSpec, bias: Tensor | None, output: Cast | None, dtype: torch.dtype
+) -> Finish | None:
+    """``finish_of``, the bias checked."""
+    if bias is not None:
+        check_float("matmul", "bias", bias)
+        check_device("matmul", a, b, bias)
+        check_bias("matmul", bias, b.shape[-1])
+    return finish_of(spec, bias, output, dtype)
 
 
 def _block_matmul(
@@ -169,13 +183,14 @@ def _block_matmul(
     dtype: torch.dtype,
     c: Tensor | None,
     select: Tensor | None,
+    finish: Finish | None = None,
 ) -> tuple[Tensor, object]:
     """``matmul`` of operands that ``spec`` puts into block formats, and what ran."""
     from . import block_product
 
     shape = matmul_shape("matmul", a, b)
     left, right = block_product.operands_of("matmul", a, b, spec, seed)
-    return block_product.matmul(left, right, spec, seed, dtype, shape, c, select)
+    return block_product.matmul(left, right, spec, seed, dtype, shape, c, select, finish)
 
 
 def general_matmul(
@@ -187,6 +202,7 @@ def general_matmul(
     c: Tensor | None,
     select: Tensor | None,
     named: GemmSpec | None = None,
+    finish: Finish | None = None,
 ) -> tuple[Tensor, object]:
     """``matmul`` of operands of any rank from two, and what ran; ``named``: the spec of casts made already."""
     named = spec if named is None else named
@@ -204,7 +220,7 @@ def general_matmul(
     target = out
     if len(shape) > 2:
         a, b, target, c, select = _batched(a, b, out, c, select)
-    return out, selection.gemm(a, b, spec, target, seed, c, select, named)
+    return out, selection.gemm(a, b, spec, target, seed, c, select, named, finish)
 
 
 def count_overflows(a: Tensor, b: Tensor, spec: GemmSpec, seed: int | None = None) -> Tensor:
@@ -265,6 +281,8 @@ def matmul_with_operands(
     c: Tensor | None = None,
     stream: int = 0,
     select: Tensor | None = None,
+    bias: Tensor | None = None,
+    output: Cast | None = None,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """``matmul`` and the operands it multiplied, cast, for the backward pass; empty where ``spec`` has no operand cast.
 
@@ -273,14 +291,15 @@ def matmul_with_operands(
     dtype = result_dtype("matmul", a, b, out_dtype)
     matmul_shape("matmul", a, b)
     bits = call_seed(spec, seed, stream)
+    finish = None if bias is None and output is None else _finish(a, b, spec, bias, output, dtype)
     cast_a = a.new_empty(0) if spec.cast_a is None else cast_operand(a, spec.cast_a, bits, Site.OPERAND_A)
     cast_b = b.new_empty(0) if spec.cast_b is None else cast_operand(b, spec.cast_b, bits, Site.OPERAND_B)
     left, right = (a if spec.cast_a is None else cast_a), (b if spec.cast_b is None else cast_b)
     stripped = without_operand_casts(spec)
     if spec.has_blocks:
-        out, plan = _block_matmul(left, right, stripped, bits, dtype, c, select)
+        out, plan = _block_matmul(left, right, stripped, bits, dtype, c, select, finish)
     else:
-        out, plan = general_matmul(left, right, stripped, bits, dtype, c, select, spec)
+        out, plan = general_matmul(left, right, stripped, bits, dtype, c, select, spec, finish)
     state.record("matmul", _name(a), spec.key, plan)
     return out, cast_a, cast_b
 

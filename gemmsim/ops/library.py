@@ -16,10 +16,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from gemmsim.formats import Cast
+
 from . import batching, kernels
-from .casts import carrier_dtype, target_dtype, target_of
+from .casts import carrier_dtype, cast_of, target_dtype, target_of
 from .checks import check_float, check_integers
 from .errors import GradError, message
+from .finishing import check_bias
 from .seeds import Site
 from .shapes import matmul_shape
 
@@ -42,12 +45,12 @@ TAGS = (torch.Tag.nondeterministic_seeded, torch.Tag.needs_exact_strides)
 
 LIBRARY.define(
     "matmul(Tensor a, Tensor b, str spec, SymInt? seed=None, ScalarType? out_dtype=None, Tensor? c=None, int stream=0,"
-    " Tensor? select=None) -> Tensor",
+    " Tensor? select=None, Tensor? bias=None, str? output=None) -> Tensor",
     tags=TAGS,
 )
 LIBRARY.define(
     "matmul_with_operands(Tensor a, Tensor b, str spec, SymInt? seed=None, ScalarType? out_dtype=None, Tensor? c=None,"
-    " int stream=0, Tensor? select=None) -> (Tensor, Tensor, Tensor)",
+    " int stream=0, Tensor? select=None, Tensor? bias=None, str? output=None) -> (Tensor, Tensor, Tensor)",
     tags=TAGS,
 )
 LIBRARY.define("count_overflows(Tensor a, Tensor b, str spec, SymInt? seed=None) -> Tensor", tags=TAGS)
@@ -68,8 +71,10 @@ def _matmul(
     c: Tensor | None = None,
     stream: int = 0,
     select: Tensor | None = None,
+    bias: Tensor | None = None,
+    output: str | None = None,
 ) -> Tensor:
-    return kernels.matmul(a, b, kernels.spec_of(spec), seed, out_dtype, c, stream, select)
+    return kernels.matmul(a, b, kernels.spec_of(spec), seed, out_dtype, c, stream, select, bias, _cast(output))
 
 
 def _matmul_with_operands(
@@ -81,8 +86,15 @@ def _matmul_with_operands(
     c: Tensor | None = None,
     stream: int = 0,
     select: Tensor | None = None,
+    bias: Tensor | None = None,
+    output: str | None = None,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    return kernels.matmul_with_operands(a, b, kernels.spec_of(spec), seed, out_dtype, c, stream, select)
+    meaning = kernels.spec_of(spec)
+    return kernels.matmul_with_operands(a, b, meaning, seed, out_dtype, c, stream, select, bias, _cast(output))
+
+
+def _cast(output: str | None) -> Cast | None:
+    return None if output is None else cast_of(output)
 
 
 def _count_overflows(a: Tensor, b: Tensor, spec: str, seed: int | None = None) -> Tensor:
@@ -127,10 +139,14 @@ def _matmul_fake(
     c: Tensor | None = None,
     stream: int = 0,
     select: Tensor | None = None,
+    bias: Tensor | None = None,
+    output: str | None = None,
 ) -> Tensor:
     kernels.spec_of(spec)
     if select is not None:
         check_integers("matmul", "select", select)
+    if bias is not None:
+        check_bias("matmul", bias, b.shape[-1])
     dtype = kernels.result_dtype("matmul", a, b, out_dtype)
     return a.new_empty(matmul_shape("matmul", a, b), dtype=dtype)
 
@@ -145,9 +161,11 @@ def _matmul_with_operands_fake(
     c: Tensor | None = None,
     stream: int = 0,
     select: Tensor | None = None,
+    bias: Tensor | None = None,
+    output: str | None = None,
 ) -> tuple[Tensor, Tensor, Tensor]:
     meaning = kernels.spec_of(spec)
-    out = _matmul_fake(a, b, spec, seed, out_dtype, c, stream, select)
+    out = _matmul_fake(a, b, spec, seed, out_dtype, c, stream, select, bias, output)
     operands = (
         t.new_empty(0) if cast is None else torch.empty_like(t, dtype=carrier_dtype(cast.format, t.dtype))
         for t, cast in ((a, meaning.cast_a), (b, meaning.cast_b))

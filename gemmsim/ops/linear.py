@@ -9,7 +9,6 @@ from torch import Tensor
 
 from . import kernels
 from .affine_formats import QAffineFormats
-from .autograd import work_dtype
 from .checks import check_device, check_float, check_out_dtype
 from .dispatch import is_direct, needs_autograd, nothing_watches
 from .errors import ShapeError, message
@@ -74,13 +73,10 @@ def _is_direct(x: Tensor, weight: Tensor, bias: Tensor | None) -> bool:
 def _plain(
     x: Tensor, weight: Tensor, bias: Tensor | None, plan: AffinePlan, seed: int | None, dtype: torch.dtype
 ) -> Tensor:
-    """One product and, with a bias, one addition: what ``affine`` computes, without its bookkeeping."""
+    """One product, with a bias one addition more: what ``affine`` computes, without its bookkeeping."""
     spec = kernels.spec_of(str(plan.fprop.spec))
     seed = plan.seed if seed is None else seed
-    if bias is None:
-        return kernels.matmul(x, weight.mT, spec, seed, dtype)
-    out = kernels.matmul(x, weight.mT, spec, seed, work_dtype(plan.fprop, dtype, True))
-    return out.add_(bias.to(out.dtype)).to(dtype)
+    return kernels.matmul(x, weight.mT, spec, seed, dtype, bias=bias)
 
 
 @torch.compiler.assume_constant_result

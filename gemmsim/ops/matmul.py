@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
 from typing import TypeAlias
 
 import torch
@@ -10,6 +9,7 @@ from torch import Tensor
 
 from gemmsim.arithmetic import GemmSpec, SpecError, SpecLike
 from gemmsim.arithmetic.errors import SelectError
+from gemmsim.formats.remembered import remembered
 
 from . import kernels
 from .affine_formats import QAffineFormats
@@ -129,7 +129,7 @@ def _formats_of(spec: SpecLike | None, arithmetic: str | None) -> QAffineFormats
     return _read_formats(spec, arithmetic)
 
 
-@lru_cache(maxsize=4096)
+@remembered
 def _read_formats(spec: SpecLike | None, arithmetic: str | None) -> QAffineFormats:
     formats = QAffineFormats.of(spec)
     return formats if arithmetic is None else formats.with_arithmetic(arithmetic)
@@ -147,8 +147,8 @@ def affine(
 ) -> Tensor:
     """``a @ b + addend`` as ``plan`` says, for operands of rank two or more; ``linear``: b is (N, K)."""
     seed = plan.seed if seed is None else seed
-    if plan.is_plain and addend is None and not needs_autograd(a, b):
-        result: Tensor = matmul_op(a, b.mT if linear else b, plan.fprop.spec, seed, dtype, None, 0, select)
+    if plan.is_plain and not needs_autograd(a, b, addend):
+        result: Tensor = matmul_op(a, b.mT if linear else b, plan.fprop.spec, seed, dtype, None, 0, select, addend)
         return result
     arguments = (a, b, addend, plan, seed, linear, dtype, select)
     direct = not torch.compiler.is_compiling() and nothing_watches() and is_direct(a) and is_direct(b)

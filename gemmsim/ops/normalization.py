@@ -8,17 +8,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .checks import check_device, check_float
+from .checks import check_device, check_float, check_ints, check_numbers
 from .errors import ShapeError, message
 from .once import differentiable_once
-from .row_formats import QLayerNormFormats, RowPlan
+from .row_formats import QLayerNormFormats, RowFormatsLike, RowPlan, row_formats
 from .row_library import row_map_op, row_norm_grad_op, row_norm_op, row_sum_op
 from .row_steps import applied, cast_text, finish, quantized
 from .seeds import Stream
 
 __all__ = ["qgroupnorm", "qlayernorm", "qrmsnorm"]
-
-_NATIVE = QLayerNormFormats()
 
 
 class _Norm(torch.autograd.Function):
@@ -74,8 +72,9 @@ def _column_sums(x: Tensor, plan: RowPlan, stream: int) -> Tensor:
     return result
 
 
-def _check(owner: str, x: Tensor, weight: Tensor | None, bias: Tensor | None) -> None:
+def _check(owner: str, x: Tensor, weight: Tensor | None, bias: Tensor | None, eps: float) -> None:
     check_float(owner, "x", x)
+    check_numbers(owner, eps=eps)
     for name, t in (("weight", weight), ("bias", bias)):
         if t is not None:
             check_float(owner, name, t)
@@ -83,7 +82,9 @@ def _check(owner: str, x: Tensor, weight: Tensor | None, bias: Tensor | None) ->
 
 
 def _normal_shape(owner: str, x: Tensor, shape: int | Sequence[int]) -> tuple[int, ...]:
-    sizes = (shape,) if isinstance(shape, int) else tuple(shape)
+    sizes = tuple(shape) if isinstance(shape, (tuple, list)) else (shape,)
+    for size in sizes:
+        check_ints(owner, normalized_shape=size)
     if not sizes or tuple(x.shape[-len(sizes) :]) != sizes or len(sizes) > x.dim():
         asked = f"{owner}: normalized_shape={list(sizes)} of a tensor of shape {tuple(x.shape)}"
         raise ShapeError(message(asked, "the sizes of its last dimensions", "Correct normalized_shape."))
@@ -109,7 +110,7 @@ def _normalize(
 
 def qlayernorm(
     x: Tensor, normalized_shape: int | Sequence[int], weight: Tensor | None = None, bias: Tensor | None = None,
-    eps: float = 1e-5, formats: QLayerNormFormats | None = None,
+    eps: float = 1e-5, formats: RowFormatsLike | None = None,
 ) -> Tensor:  # fmt: skip
     """``torch.nn.functional.layer_norm`` with each step rounded as ``formats`` says.
 
@@ -117,7 +118,7 @@ def qlayernorm(
         x: float32, float64, float16 or bfloat16, any strides.
         normalized_shape: the last dimensions, normalised together in row-major order (C elements).
         weight, bias: of that shape; None for ones and zeros.
-        formats: None is PyTorch's own layer norm.
+        formats: None is PyTorch's own layer norm; a cast or its name rounds every step, forward and backward, to it.
 
     Forward, for each row: ``m = div(sum of x / C)``; ``v = div(sum of mul(s s) / C)`` with ``s = acc(x - m)``;
     ``std = sqrt(acc(v + eps))``; ``y = mul(w div(s / std)) + b``, the last sum rounded to the output cast, else to x's
@@ -130,10 +131,10 @@ def qlayernorm(
     Raises:
         DTypeError, DeviceError, ShapeError: for tensors that do not fit.
     """
-    _check("qlayernorm", x, weight, bias)
+    _check("qlayernorm", x, weight, bias, eps)
     sizes = _normal_shape("qlayernorm", x, normalized_shape)
     _check_affine("qlayernorm", sizes, weight=weight, bias=bias)
-    formats = _NATIVE if formats is None else formats
+    formats = row_formats(QLayerNormFormats, formats)
     if formats.plan.is_native:
         return torch.nn.functional.layer_norm(x, sizes, weight, bias, eps)
     return _normalize(x, sizes, weight, bias, eps, True, formats.plan)
@@ -141,16 +142,16 @@ def qlayernorm(
 
 def qrmsnorm(
     x: Tensor, normalized_shape: int | Sequence[int], weight: Tensor | None = None, eps: float | None = None,
-    formats: QLayerNormFormats | None = None,
+    formats: RowFormatsLike | None = None,
 ) -> Tensor:  # fmt: skip
     """``torch.nn.functional.rms_norm`` with each step rounded: ``qlayernorm`` without mean, S1 and bias.
 
     ``eps`` None is the dtype's ``torch.finfo(...).eps``, as in PyTorch.
     """
-    _check("qrmsnorm", x, weight, None)
+    _check("qrmsnorm", x, weight, None, 0.0 if eps is None else eps)
     sizes = _normal_shape("qrmsnorm", x, normalized_shape)
     _check_affine("qrmsnorm", sizes, weight=weight)
-    formats = _NATIVE if formats is None else formats
+    formats = row_formats(QLayerNormFormats, formats)
     if formats.plan.is_native:
         return torch.nn.functional.rms_norm(x, sizes, weight, eps)
     return _normalize(x, sizes, weight, None, torch.finfo(x.dtype).eps if eps is None else eps, False, formats.plan)
@@ -199,7 +200,7 @@ class _Affine(torch.autograd.Function):
 
 def qgroupnorm(
     x: Tensor, num_groups: int, weight: Tensor | None = None, bias: Tensor | None = None, eps: float = 1e-5,
-    formats: QLayerNormFormats | None = None,
+    formats: RowFormatsLike | None = None,
 ) -> Tensor:  # fmt: skip
     """``torch.nn.functional.group_norm``: ``qlayernorm`` of each group, then ``mul(w y) + b`` by channel.
 
@@ -209,19 +210,20 @@ def qgroupnorm(
     Raises:
         ShapeError: unless C is a multiple of ``num_groups``; otherwise as ``qlayernorm``.
     """
-    _check("qgroupnorm", x, weight, bias)
+    _check("qgroupnorm", x, weight, bias, eps)
+    check_ints("qgroupnorm", num_groups=num_groups)
     if x.dim() < 2 or num_groups < 1 or x.shape[1] % num_groups:
         asked = f"qgroupnorm: num_groups={num_groups} of a tensor of shape {tuple(x.shape)}"
         raise ShapeError(message(asked, "(N, C, ...) with C a multiple of num_groups", "Change num_groups."))
     _check_affine("qgroupnorm", (x.shape[1],), weight=weight, bias=bias)
-    formats = _NATIVE if formats is None else formats
+    formats = row_formats(QLayerNormFormats, formats)
     if formats.plan.is_native:
         return torch.nn.functional.group_norm(x, num_groups, weight, bias, eps)
     bare = weight is None and bias is None
     plan = formats.plan if bare else formats.inner_plan  # the output quantiser comes after the affine part
-    groups = x.reshape(x.shape[0], num_groups, -1)
+    groups = x.unflatten(1, (num_groups, x.shape[1] // num_groups)).flatten(2)
     y = _normalize(groups, (groups.shape[-1],), None, None, eps, True, plan).reshape(x.shape)
     if bare:
         return y
     result: Tensor = applied(_Affine, y, weight, bias, formats.plan)
-    return result
+    return result.to(x.dtype)

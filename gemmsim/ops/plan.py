@@ -10,14 +10,14 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
-import torch
 from torch import Tensor
 
 from gemmsim.arithmetic import GemmSpec, Palette, Sequential, SpecError, UnsupportedSpec
 from gemmsim.formats import TENSOR_FORMATS, Cast, Format, TensorFormat
 
-from .casts import fits
+from .casts import target_of
 from .errors import message
+from .finishing import is_wide
 
 __all__ = ["AffinePlan", "Product", "Quant", "Step", "addend_sum", "largest_of", "step_of", "with_addend_first"]
 
@@ -48,12 +48,16 @@ class Product:
         """The product that ``spec`` means."""
         if spec is None:
             return cls()
-        last = spec.accumulator.add_cast if spec.out is None else spec.out
-        wide = not fits(last.format, torch.float32)
         init = getattr(spec.accumulator, "init", "zero")
         palette = isinstance(spec.accumulator, Palette)
         return cls(
-            spec.key, spec.transposed().key, spec.cast_a is not None, spec.cast_b is not None, wide, init, palette
+            spec.key,
+            spec.transposed().key,
+            spec.cast_a is not None,
+            spec.cast_b is not None,
+            is_wide(spec),
+            init,
+            palette,
         )
 
 
@@ -85,6 +89,10 @@ class AffinePlan:
     #: Whether the forward pass is one GEMM and nothing else, apart from an addend added to its result.
     is_plain: bool = field(init=False, compare=False, default=False)
 
+    #: ``output_quant`` as far as the product itself does it as its last step; what is left of it.
+    output_cast: str | None = field(init=False, compare=False, default=None)
+    output_rest: Step = field(init=False, compare=False, default=None)
+
     #: This plan with the addend in the accumulator, which says where; None where it does not.
     with_addend: AffinePlan | None = field(init=False, compare=False, repr=False, default=None)
 
@@ -95,8 +103,17 @@ class AffinePlan:
         forward = all(quant is None for quant in quants) and self.scale_input is None and not self.addend_in_accumulator
         specs = (self.fprop.spec, self.dgrad.spec, self.wgrad.spec)
         native = forward and self.grad_quant is None and self.scale_grad is None and all(s is None for s in specs)
+        last = self.output_quant if isinstance(self.output_quant, str) and _is_plain_cast(self.output_quant) else None
+        object.__setattr__(self, "output_cast", last)
+        object.__setattr__(self, "output_rest", self.output_quant if last is None else None)
         object.__setattr__(self, "is_native", native)
         object.__setattr__(self, "is_plain", forward and self.fprop.spec is not None)
+
+
+def _is_plain_cast(text: str) -> bool:
+    """Whether ``text`` names a cast of single numbers without random bits."""
+    target = target_of(text)
+    return isinstance(target, Cast) and not target.is_stochastic
 
 
 def addend_sum(spec: GemmSpec | None) -> str | None:

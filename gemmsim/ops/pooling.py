@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 
 from .affine_formats import QuantLike
-from .checks import check_device, check_float
-from .errors import ShapeError, message
+from .checks import check_device, check_float, check_ints
+from .errors import DTypeError, ShapeError, message
 from .once import differentiable_once
 from .plan import Step
 from .row_formats import quant_step
@@ -103,7 +103,9 @@ def _make_tables(text: str) -> tuple[Tensor, Tensor, Tensor, bool]:
 
 def _padded(rows: list[list[int]], filler: int) -> Tensor:
     width = max((len(row) for row in rows), default=0)
-    return torch.tensor([row + [filler] * (width - len(row)) for row in rows], dtype=torch.int64).reshape(-1, width)
+    return torch.tensor([row + [filler] * (width - len(row)) for row in rows], dtype=torch.int64).reshape(
+        len(rows), width
+    )
 
 
 def _gathered_sums(x: Tensor, table: Tensor, step: Step, seed: int | None, stream: int) -> Tensor:
@@ -144,8 +146,10 @@ class _AvgPool(torch.autograd.Function):
         return total.reshape(ctx.shape), None, None, None, None, None
 
 
-def _tuple(value: int | Sequence[int], rank: int) -> tuple[int, ...]:
-    items = (value,) if isinstance(value, int) else tuple(value)
+def _tuple(owner: str, name: str, value: int | Sequence[int], rank: int) -> tuple[int, ...]:
+    items = tuple(value) if isinstance(value, (tuple, list)) else (value,)
+    for item in items:
+        check_ints(owner, **{name: item})
     return items * rank if len(items) == 1 else items
 
 
@@ -162,11 +166,13 @@ def _read(owner: str, x: Tensor, rank: int, fwd: Any, bwd: Any, seed: int | None
 
 
 def _torch_shape(owner: str, function: Callable[..., Tensor], x: Tensor, *args: Any) -> tuple[int, ...]:
-    """The shape PyTorch's own operation would give; its complaints as ``ShapeError``."""
+    """The shape PyTorch's own operation would give; its complaints as ``ShapeError`` and ``DTypeError``."""
     try:
         return tuple(function(torch.empty(x.shape, dtype=x.dtype, device="meta"), *args).shape)
     except (RuntimeError, ValueError, IndexError) as error:
         raise ShapeError(message(f"{owner}: {error}", "arguments that PyTorch takes", "Correct them.")) from None
+    except TypeError as error:
+        raise DTypeError(message(f"{owner}: {error}", "arguments that PyTorch takes", "Correct them.")) from None
 
 
 def qavgpool(
@@ -191,12 +197,12 @@ def qavgpool(
     shape = _torch_shape(owner, _NATIVE[rank], x, *arguments)
     if fwd is None and bwd is None:
         return _NATIVE[rank](x, *arguments)
-    kernel = _tuple(kernel_size, rank)
-    steps = kernel if stride is None or stride == () else _tuple(stride, rank)
+    kernel = _tuple(owner, "kernel_size", kernel_size, rank)
+    steps = kernel if stride is None or stride == () else _tuple(owner, "stride", stride, rank)
+    check_ints(owner, divisor_override=1 if divisor_override is None else divisor_override)
     out = shape[-rank:]
-    windows = _text(
-        tuple(x.shape[-rank:]), out, kernel, steps, _tuple(padding, rank), count_include_pad, divisor_override
-    )
+    pads = _tuple(owner, "padding", padding, rank)
+    windows = _text(tuple(x.shape[-rank:]), out, kernel, steps, pads, count_include_pad, divisor_override)
     result: Tensor = applied(_AvgPool, x, windows, out, fwd, bwd, seed)
     return result
 
@@ -223,6 +229,9 @@ def qadaptive_avgpool(
     """``torch.nn.functional.adaptive_avg_pool{1,2,3}d`` (``rank``), otherwise as ``qavgpool``."""
     owner = f"qadaptive_avgpool{rank}d"
     fwd, bwd, seed = _read(owner, x, rank, fwd_quant, bwd_quant, seed)
+    if 0 in x.shape[-rank:] or (rank == 3 and x.shape[-4] == 0):  # as PyTorch, which asks the channels in 3-d alone
+        asked = f"{owner}: x of shape {tuple(x.shape)}"
+        raise ShapeError(message(asked, "sizes of at least 1 where windows lie", "Leave out the call."))
     shape = _torch_shape(owner, _ADAPTIVE[rank], x, output_size)
     if fwd is None and bwd is None:
         return _ADAPTIVE[rank](x, output_size)

@@ -5,12 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, TypeAlias, TypeVar
 
 import torch
 
 from gemmsim.arithmetic import SpecError
 from gemmsim.formats import Cast, FixedFormat, FloatFormat, Format, FormatError
+from gemmsim.formats.remembered import remembered
 
 from .affine_formats import QuantLike
 from .casts import CastLike, RoundingLike, cast_of, resolve_cast
@@ -23,7 +24,9 @@ __all__ = [
     "QLayerNormFormats",
     "QSoftmaxFormats",
     "RowFormats",
+    "RowFormatsLike",
     "RowPlan",
+    "row_formats",
     "order_length",
     "quant_step",
     "read_quant",
@@ -102,6 +105,8 @@ class RowFormats:
 
     _CASTS: ClassVar[tuple[str, ...]] = ()
     _QUANTS: ClassVar[tuple[str, ...]] = ()
+    #: The fields that one cast for every step stands at.
+    _STEPS: ClassVar[tuple[str, ...]] = ()
     seed: int | None
     #: The steps as the operators carry them; follows from the fields.
     plan: ClassVar[RowPlan]
@@ -138,6 +143,26 @@ class RowFormats:
     def is_native(self) -> bool:
         """Whether every step is PyTorch's own: nothing is rounded."""
         return all(getattr(self, name) is None for name in (*self._CASTS, *self._QUANTS))
+
+    @classmethod
+    def of(cls: type[_T], formats: RowFormatsLike | None) -> _T:
+        """``formats`` itself; of None, PyTorch's own operation; of a cast, format or string, every step rounded to it.
+
+        Forward and backward alike. Where steps shall differ, name them: ``QSoftmaxFormats(fwd_off=..., ...)``.
+
+        Raises:
+            FormatError: for anything else.
+        """
+        if isinstance(formats, cls):
+            return formats
+        if formats is None:
+            return cls()
+        if not isinstance(formats, (str, Cast, FloatFormat, FixedFormat)):
+            allowed = f"{cls.__name__}, a cast, a format, a string or None"
+            asked = f"formats={formats!r} of type {type(formats).__name__}"
+            raise FormatError(message(f"{cls.__name__}: {asked}", allowed, "Try 'e5m10' for every step."))
+        cast = cast_of(formats) if isinstance(formats, str) else resolve_cast(formats)
+        return cls(**dict.fromkeys(cls._STEPS, cast))
 
     def __repr__(self) -> str:
         default = type(self)()
@@ -221,6 +246,7 @@ class QSoftmaxFormats(RowFormats):
     masked_rows: str
     seed: int | None
     _CASTS = ("fwd_off", "fwd_exp", "fwd_acc", "fwd_lse", "bwd_add", "bwd_mul")
+    _STEPS = ("fwd_off", "fwd_exp", "fwd_acc", "bwd_add", "bwd_mul")
     _QUANTS = ("input_quant", "output_quant", "grad_quant")
 
     def __init__(
@@ -310,6 +336,7 @@ class QLayerNormFormats(RowFormats):
     #: ``plan`` of a normalisation that more steps follow; not a field.
     inner_plan: ClassVar[RowPlan]
     _CASTS = ("fwd_acc", "fwd_mul", "fwd_div", "fwd_sqrt", "bwd_acc", "bwd_mul", "bwd_div")
+    _STEPS = _CASTS
     _QUANTS = ("input_quant", "output_quant", "grad_quant", "weight_quant", "bias_quant")
 
     def __init__(
@@ -374,6 +401,7 @@ class QGELUFormats(RowFormats):
     grad_quant: Quant
     seed: int | None
     _QUANTS = ("input_quant", "inter_quant", "output_quant", "grad_quant")
+    _STEPS = _QUANTS
 
     def __init__(
         self,
@@ -386,3 +414,22 @@ class QGELUFormats(RowFormats):
     ) -> None:
         self._put({name: value for name, value in locals().items() if name != "self"})
         self._put_plan()
+
+
+#: What says how an operation of rows is rounded: the formats of its steps, or one cast for all of them.
+RowFormatsLike: TypeAlias = RowFormats | CastLike
+
+
+def row_formats(cls: type[_T], formats: RowFormatsLike | None) -> _T:
+    """``cls.of(formats)``, remembered for casts and strings, a constant of compiled code."""
+    return formats if isinstance(formats, cls) else _row_formats(cls, formats)
+
+
+@torch.compiler.assume_constant_result
+def _row_formats(cls: type[_T], formats: Any) -> _T:
+    return _read(cls, formats)
+
+
+@remembered
+def _read(cls: type[_T], formats: RowFormatsLike | None) -> _T:
+    return cls.of(formats)

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from .checks import check_ints
 from .dispatch import is_direct, needs_autograd, nothing_watches
 from .errors import ShapeError, message
 from .library import quantize_op
@@ -116,11 +117,14 @@ def sum_to(g: Tensor, shape: Sequence[int], step: Step, seed: int | None, stream
 def normal_dims(owner: str, dim: int | Sequence[int] | None, rank: int) -> list[int]:
     """``dim`` as non-negative dimensions in the order given, all of them for None or ().
 
-    ``IndexError`` for dimensions out of range (as torch), ``ShapeError`` for one given twice.
+    ``IndexError`` for dimensions out of range (as torch), ``ShapeError`` for one given twice, ``DTypeError`` for what
+    is no integer.
     """
-    given = list(range(rank)) if dim is None else [dim] if isinstance(dim, int) else list(dim)
+    dims: Any = range(rank) if dim is None else dim
+    given = list(dims) if isinstance(dims, (range, tuple, list)) else [dims]
     given = given or list(range(rank))
     for d in given:
+        check_ints(owner, dim=d)
         if not -max(rank, 1) <= d < max(rank, 1):
             allowed = f"from {-rank} to {rank - 1}"
             raise IndexError(message(f"{owner}: dim={dim} of a tensor of {rank} dimensions", allowed, "Correct dim."))

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from gemmsim.arithmetic import GemmSpec, Sequential
 from gemmsim.backends import cpu
 
 from .acceleration import Setting, asked, current
+from .finishing import Finish, finished
 
 __all__ = ["Refused", "backend_of", "gemm"]
 
@@ -48,12 +50,15 @@ def gemm(
     c: Tensor | None = None,
     select: Tensor | None = None,
     named: GemmSpec | None = None,
+    finish: Finish | None = None,
 ) -> object:
     """Write the product to ``out``; returns what ran. Arguments as for ``gemmsim.backends.cpu.gemm``.
 
     ``named``: where the operands have been cast already, the spec that names these casts, so that they are known to
-    hold values of its formats.
+    hold values of its formats. ``finish``: what follows the product.
     """
+    if finish is not None:
+        return _finished(a, b, spec, out, seed, c, select, named, finish)
     # A sequential register without random bits is as fast here as a native GEMM: there is nothing to look for.
     if asked() is None and type(spec.accumulator) is Sequential and not spec.is_stochastic:
         return (backend_of(a) if a.is_cuda else cpu).gemm(a, b, spec, out, seed, c, select)
@@ -70,6 +75,37 @@ def gemm(
     if not isinstance(reason, str):
         return run
     return Refused(run, getattr(run, "backend", a.device.type), reason)
+
+
+def _on_gpu(x: Tensor) -> bool:
+    return x.is_cuda
+
+
+def _finished(
+    a: Tensor,
+    b: Tensor,
+    spec: GemmSpec,
+    out: Tensor,
+    seed: int,
+    c: Tensor | None,
+    select: Tensor | None,
+    named: GemmSpec | None,
+    finish: Finish,
+) -> object:
+    """``gemm`` and what follows, in one kernel where a GPU computes the product."""
+    if _on_gpu(a) and asked() is None:
+        from gemmsim.backends import native
+
+        cuda = backend_of(a)
+        if cuda.finishes(spec, finish.cast):
+            if c is None and select is None and native.is_candidate(spec):
+                raw = torch.empty_like(out, dtype=finish.work)
+                run = _proved(a, b, spec, raw, seed, named or spec)
+                if run is not None:
+                    finish.apply(raw, out)
+                    return run
+            return cuda.gemm(a, b, spec, out, seed, c, select, finish)
+    return finished(lambda raw: gemm(a, b, spec, raw, seed, c, select, named), finish, out)
 
 
 _EXTRAS = "native products take no addend and no choice of accumulators"

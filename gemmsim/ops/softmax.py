@@ -7,16 +7,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .checks import check_device, check_float
+from .checks import check_device, check_float, check_ints
 from .once import differentiable_once
-from .row_formats import QSoftmaxFormats, RowPlan
+from .row_formats import QSoftmaxFormats, RowFormatsLike, RowPlan, row_formats
 from .row_library import row_softmax_grad_op, row_softmax_op
 from .row_steps import applied, finish, normal_dims, quantized
 from .seeds import Stream
 
 __all__ = ["qsoftmax"]
-
-_NATIVE = QSoftmaxFormats()
 
 
 class _Softmax(torch.autograd.Function):
@@ -53,13 +51,13 @@ class _Softmax(torch.autograd.Function):
         return finish(dx, plan.grad), None
 
 
-def qsoftmax(x: Tensor, dim: int | None = None, formats: QSoftmaxFormats | None = None) -> Tensor:
+def qsoftmax(x: Tensor, dim: int | None = None, formats: RowFormatsLike | None = None) -> Tensor:
     """``torch.softmax(x, dim)`` with each step rounded as ``formats`` says.
 
     Args:
         x: float32, float64, float16 or bfloat16, any strides.
         dim: the dimension that sums to one; None is the last.
-        formats: None is PyTorch's own softmax.
+        formats: None is PyTorch's own softmax; a cast or its name rounds every step, forward and backward, to it.
 
     Regular: ``o = off(x - max)``, ``e = exp(o)`` rounded to fwd_exp, s = their sum rounded to fwd_acc after every
     addition in ``formats.order``, ``y = e / s``. By logarithms: l = o_0, then ``l = lse(ln(exp(l) + exp(o_k)))`` for
@@ -69,12 +67,13 @@ def qsoftmax(x: Tensor, dim: int | None = None, formats: QSoftmaxFormats | None 
     make the row NaN. Under ``torch.autocast`` x keeps its dtype. Differentiating twice raises ``GradError``.
 
     Raises:
-        DTypeError, DeviceError: for other tensors.
+        DTypeError, DeviceError: for other tensors, a dim that is no integer.
         IndexError: for a dim out of range.
     """
     check_float("qsoftmax", "x", x)
     check_device("qsoftmax", x, names="x")
-    formats = _NATIVE if formats is None else formats
+    formats = row_formats(QSoftmaxFormats, formats)
+    check_ints("qsoftmax", dim=-1 if dim is None else dim)
     dims = normal_dims("qsoftmax", -1 if dim is None else dim, x.dim())
     if formats.plan.is_native:
         return torch.softmax(x, -1 if dim is None else dim)

@@ -26,6 +26,12 @@ if TYPE_CHECKING:
     from .block import static_block_quant as static_block_quant
     from .block import static_blockwise_fp4_fake_quant as static_blockwise_fp4_fake_quant
     from .config import QuantizerAttributeConfig as QuantizerAttributeConfig
+    from .convolutions import QuantConv1d as QuantConv1d
+    from .convolutions import QuantConv2d as QuantConv2d
+    from .convolutions import QuantConv3d as QuantConv3d
+    from .convolutions import QuantConvTranspose1d as QuantConvTranspose1d
+    from .convolutions import QuantConvTranspose2d as QuantConvTranspose2d
+    from .convolutions import QuantConvTranspose3d as QuantConvTranspose3d
     from .descriptor import QUANT_DESC_8BIT_CONV1D_WEIGHT_PER_CHANNEL as QUANT_DESC_8BIT_CONV1D_WEIGHT_PER_CHANNEL
     from .descriptor import QUANT_DESC_8BIT_CONV2D_WEIGHT_PER_CHANNEL as QUANT_DESC_8BIT_CONV2D_WEIGHT_PER_CHANNEL
     from .descriptor import QUANT_DESC_8BIT_CONV3D_WEIGHT_PER_CHANNEL as QUANT_DESC_8BIT_CONV3D_WEIGHT_PER_CHANNEL
@@ -72,10 +78,7 @@ if TYPE_CHECKING:
     from .integer_products import int_linear as int_linear
     from .integer_products import int_matmul as int_matmul
     from .integer_products import integer_values as integer_values
-    from .layers import QuantConv1d as QuantConv1d
-    from .layers import QuantConv2d as QuantConv2d
-    from .layers import QuantConv3d as QuantConv3d
-    from .layers import QuantLayer as QuantLayer
+    from .layer_base import QuantLayer as QuantLayer
     from .layers import QuantLinear as QuantLinear
     from .learned import learned_fake_tensor_quant as learned_fake_tensor_quant
     from .learned import pact as pact
@@ -83,6 +86,8 @@ if TYPE_CHECKING:
     from .model import calibrate as calibrate
     from .model import quantize_ as quantize_
     from .mse_calibrator import MseCalibrator as MseCalibrator
+    from .nf4 import NF4 as NF4
+    from .nf4 import nf4_fake_quant as nf4_fake_quant
     from .onnx import onnx_translations as onnx_translations
     from .quantizer import TensorQuantizer as TensorQuantizer
 
@@ -105,6 +110,7 @@ _HOME = {
     "LegacyFakeTensorQuantFunction": "integer",
     "MaxCalibrator": "max_calibrator",
     "MseCalibrator": "mse_calibrator",
+    "NF4": "nf4",
     "QUANT_DESC_8BIT_CONV1D_WEIGHT_PER_CHANNEL": "descriptor",
     "QUANT_DESC_8BIT_CONV2D_WEIGHT_PER_CHANNEL": "descriptor",
     "QUANT_DESC_8BIT_CONV3D_WEIGHT_PER_CHANNEL": "descriptor",
@@ -114,11 +120,14 @@ _HOME = {
     "QUANT_DESC_8BIT_LINEAR_WEIGHT_PER_ROW": "descriptor",
     "QUANT_DESC_8BIT_PER_TENSOR": "descriptor",
     "QUANT_DESC_UNSIGNED_8BIT_PER_TENSOR": "descriptor",
-    "QuantConv1d": "layers",
-    "QuantConv2d": "layers",
-    "QuantConv3d": "layers",
+    "QuantConv1d": "convolutions",
+    "QuantConvTranspose1d": "convolutions",
+    "QuantConv2d": "convolutions",
+    "QuantConvTranspose2d": "convolutions",
+    "QuantConv3d": "convolutions",
+    "QuantConvTranspose3d": "convolutions",
     "QuantDescriptor": "descriptor",
-    "QuantLayer": "layers",
+    "QuantLayer": "layer_base",
     "QuantLinear": "layers",
     "QuantizerAttributeConfig": "config",
     "ScaledE4M3Function": "floating",
@@ -142,6 +151,7 @@ _HOME = {
     "learned_fake_tensor_quant": "learned",
     "legacy_fake_tensor_quant": "integer",
     "mx_format_map": "block",
+    "nf4_fake_quant": "nf4",
     "onnx_translations": "onnx",
     "pact": "learned",
     "quantize_": "model",
@@ -173,6 +183,7 @@ __all__ = [
     "LegacyFakeTensorQuantFunction",
     "MaxCalibrator",
     "MseCalibrator",
+    "NF4",
     "QUANT_DESC_8BIT_CONV1D_WEIGHT_PER_CHANNEL",
     "QUANT_DESC_8BIT_CONV2D_WEIGHT_PER_CHANNEL",
     "QUANT_DESC_8BIT_CONV3D_WEIGHT_PER_CHANNEL",
@@ -183,8 +194,11 @@ __all__ = [
     "QUANT_DESC_8BIT_PER_TENSOR",
     "QUANT_DESC_UNSIGNED_8BIT_PER_TENSOR",
     "QuantConv1d",
+    "QuantConvTranspose1d",
     "QuantConv2d",
+    "QuantConvTranspose2d",
     "QuantConv3d",
+    "QuantConvTranspose3d",
     "QuantDescriptor",
     "QuantLayer",
     "QuantLinear",
@@ -210,6 +224,7 @@ __all__ = [
     "learned_fake_tensor_quant",
     "legacy_fake_tensor_quant",
     "mx_format_map",
+    "nf4_fake_quant",
     "onnx_translations",
     "pact",
     "quantize_",

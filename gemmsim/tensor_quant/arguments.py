@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from gemmsim.ops.checks import check_device, check_float
-from gemmsim.ops.errors import GradError
+from gemmsim.ops.errors import DTypeError, GradError
 from gemmsim.ops.memory import check_out
 
 from .checks import common_shape
@@ -47,7 +47,11 @@ def as_amax(amax: Tensor | float, like: Tensor) -> Tensor:
         return amax.detach()
     if isinstance(amax, (int, float)):
         return torch.full((), float(amax), dtype=torch.float32, device=like.device)
-    return torch.as_tensor(amax, dtype=torch.float32, device=like.device)
+    try:
+        return torch.as_tensor(amax, dtype=torch.float32, device=like.device)
+    except (TypeError, ValueError, RuntimeError) as error:
+        asked = f"amax or bias {amax!r} of type {type(amax).__name__}"
+        raise DTypeError(message(asked, "a tensor, a number or a list of numbers", "Give it as a tensor.")) from error
 
 
 def prepared(

@@ -1,6 +1,6 @@
 """The arithmetic of scaled casts written out in tensor operations: one float32 rounding each.
 
-It defines what every backend computes, runs where no kernel does it in one pass (CUDA tensors), and checks the kernels.
+It defines what every backend computes, gives the kernels their second scales, and checks them.
 """
 
 from __future__ import annotations

@@ -8,67 +8,19 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from gemmsim.ops import qconv1d, qconv2d, qconv3d
-
-from .errors import DescriptorError, message
-from .integer_products import int_linear, integer_values, product_formats
-from .max_calibrator import largest_magnitude
+from .convolutions import (
+    QuantConv1d,
+    QuantConv2d,
+    QuantConv3d,
+    QuantConvTranspose1d,
+    QuantConvTranspose2d,
+    QuantConvTranspose3d,
+)
+from .integer_products import int_linear
+from .layer_base import QUANTIZERS, QuantLayer, amax_of, integer_bits
 from .quantizer import TensorQuantizer
 
 __all__ = ["QUANTISED", "QUANTIZERS", "QuantLayer", "QuantLinear", "convert"]
-
-_CONVOLUTIONS = (qconv1d, qconv2d, qconv3d)
-QUANTIZERS = ("input_quantizer", "weight_quantizer", "output_quantizer")
-
-
-class QuantLayer:
-    """What quantised layers share: three quantisers, and the accumulator of integer products (None: PyTorch's own)."""
-
-    input_quantizer: TensorQuantizer
-    weight_quantizer: TensorQuantizer
-    output_quantizer: TensorQuantizer
-    weight: Tensor
-    accumulator: str | None
-
-    def quantised_weight(self) -> Tensor:
-        """The weight as the layer multiplies it."""
-        return self.weight_quantizer(self.weight)
-
-    @property
-    def _uses_integers(self) -> bool:
-        """Whether the product is one of integers: not while calibrating or switched off."""
-        if self.accumulator is None:
-            return False
-        return all(_quantises(q) for q in (self.input_quantizer, self.weight_quantizer))
-
-    def extra_repr(self) -> str:
-        text: str = super().extra_repr()  # type: ignore[misc]
-        return text if self.accumulator is None else f"{text}, accumulator={self.accumulator}"
-
-
-def _quantises(q: TensorQuantizer) -> bool:
-    return q.is_enabled and q._if_quant and not q._if_calib
-
-
-def integer_bits(layer: QuantLayer, q: TensorQuantizer) -> int:
-    """Bits of a quantiser whose integers are multiplied.
-
-    Raises:
-        DescriptorError: for floats, blocks, learned amax, bias: they are no integers under one scale.
-    """
-    config = q.config
-    plain = config.block_sizes is None and not config.learn_amax and q.bias is None and not config.rotate
-    if not isinstance(config.num_bits, int) or not plain:
-        asked = f"integer products with accumulator={layer.accumulator} of {q.extra_repr()}"
-        allowed = "integers with an amax per tensor or axis"
-        raise DescriptorError(message(asked, allowed, "Give the layer accumulator=None, or describe it so."))
-    return config.num_bits
-
-
-def amax_of(q: TensorQuantizer, x: Tensor) -> Tensor:
-    """The amax that a quantiser uses for ``x``."""
-    amax = None if q.config.type == "dynamic" else q.amax
-    return largest_magnitude(x, q.axis) if amax is None else amax
 
 
 class QuantLinear(QuantLayer, nn.Linear):
@@ -101,68 +53,15 @@ class QuantLinear(QuantLayer, nn.Linear):
         return self.output_quantizer(out)
 
 
-class _QuantConv(QuantLayer):
-    """Convolutions of quantised operands; with ``accumulator`` sums of the integers in it, scales taken off after."""
-
-    def forward(self, x: Tensor) -> Tensor:
-        """The layer's output, in ``x``'s dtype."""
-        layer: Any = self
-        if not self._uses_integers:
-            out = layer._conv_forward(self.input_quantizer(x), self.quantised_weight(), layer.bias)
-            return self.output_quantizer(out)
-        scale = self.input_quantizer.pre_quant_scale
-        x = x if scale is None else x * scale.to(x.dtype)
-        integers = []
-        for q, t in ((self.input_quantizer, x), (self.weight_quantizer, self.weight)):
-            bits = integer_bits(self, q)
-            integers.append(integer_values(t, amax_of(q, t), bits, q.unsigned, q.narrow_range))
-        return self.output_quantizer(self._integer_sums(*integers).to(x.dtype))
-
-    def _integer_sums(self, inputs: tuple[Tensor, Tensor], weights: tuple[Tensor, Tensor]) -> Tensor:
-        """The convolution of the integers over the product of their scales, and the bias in float32."""
-        layer: Any = self
-        (x, scale_x), (weight, scale_w) = inputs, weights
-        assert self.accumulator is not None
-        if scale_x.numel() != 1 or scale_w.numel() not in (1, weight.shape[0]):
-            asked = f"integer convolution with scales {tuple(scale_x.shape)} and {tuple(scale_w.shape)}"
-            allowed = "one for the input, one for each output channel of the weight"
-            raise DescriptorError(message(asked, allowed, "Describe the input with axis=None, the weight with axis=0."))
-        total = _CONVOLUTIONS[weight.dim() - 3](
-            x,
-            weight,
-            None,
-            layer.stride,
-            layer.padding,
-            layer.dilation,
-            layer.groups,
-            product_formats(self.accumulator),
-            padding_mode=layer.padding_mode,
-            out_dtype=torch.float64,
-        )
-        spatial = [1] * (weight.dim() - 2)
-        scales = scale_w.to(torch.float64).reshape(-1, *spatial) * scale_x.to(torch.float64).reshape(())
-        out = (total / scales).to(torch.float32)
-        return out if layer.bias is None else out + layer.bias.to(torch.float32).reshape(-1, *spatial)
-
-
-class QuantConv1d(_QuantConv, nn.Conv1d):
-    """``nn.Conv1d`` of quantised operands."""
-
-
-class QuantConv2d(_QuantConv, nn.Conv2d):
-    """``nn.Conv2d`` of quantised operands."""
-
-
-class QuantConv3d(_QuantConv, nn.Conv3d):
-    """``nn.Conv3d`` of quantised operands."""
-
-
 #: Quantised layer of each plain one.
 QUANTISED: dict[type, type] = {
     nn.Linear: QuantLinear,
     nn.Conv1d: QuantConv1d,
     nn.Conv2d: QuantConv2d,
     nn.Conv3d: QuantConv3d,
+    nn.ConvTranspose1d: QuantConvTranspose1d,
+    nn.ConvTranspose2d: QuantConvTranspose2d,
+    nn.ConvTranspose3d: QuantConvTranspose3d,
 }
 
 

@@ -11,10 +11,11 @@ from torch import Tensor
 from gemmsim.backends import cpu
 from gemmsim.ops import state
 from gemmsim.ops.checks import check_float
+from gemmsim.ops.selection import backend_of
 
 from . import batching, eager
 from .checks import check_amax, check_range, check_scale_fits, check_sign, negative_inputs
-from .grids import IntegerGrid, grid_of
+from .grids import Grid, IntegerGrid, grid_of
 
 __all__ = ["affine_op", "blocks_op", "blocks_out_op", "fake_op", "fake_out_op", "integers_op"]
 
@@ -35,14 +36,9 @@ def _fake_into(x: Tensor, amax: Tensor | None, grid: str, bias: Tensor | None, p
     if amax is not None:
         check_amax("fake quantisation", amax, propagate)
     unsigned = isinstance(meaning, IntegerGrid) and meaning.unsigned
-    if x.is_cuda:
-        if unsigned:
-            check_sign("fake quantisation", x if bias is None else x - bias)
-        out.copy_(eager.fake_quantize(x, amax, meaning, bias))
-        return _record("tq_fake_quantize", grid, x)
     if unsigned and x.data_ptr() == out.data_ptr():  # before the inputs are overwritten
         check_sign("fake quantisation", x if bias is None else x - bias)
-    if out.numel() and cpu.scaled_cast(x, meaning.numbers, out, amax=amax, bias=bias):
+    if out.numel() and backend_of(x).scaled_cast(x, meaning.numbers, out, amax=amax, bias=bias):
         raise negative_inputs("fake quantisation")
     _record("tq_fake_quantize", grid, x)
 
@@ -60,26 +56,18 @@ def _integers(x: Tensor, amax: Tensor, grid: str, propagate: bool = False) -> tu
     _, scale = eager.scales(amax.to(torch.float32), meaning)
     if x.dtype is torch.float16:
         check_scale_fits("tensor_quant", scale)
-    if x.is_cuda:
-        if meaning.unsigned:
-            check_sign("tensor_quant", x)
-        q = eager.quantize_integers(x, amax, meaning)
-    else:
-        q = torch.empty_like(x)
-        if q.numel() and cpu.scaled_cast(x, meaning.numbers, q, amax=amax, integers=True):
-            raise negative_inputs("tensor_quant")
+    q = torch.empty_like(x)
+    if q.numel() and backend_of(x).scaled_cast(x, meaning.numbers, q, amax=amax, integers=True):
+        raise negative_inputs("tensor_quant")
     _record("tq_integers", grid, x)
     return q, scale.to(x.dtype)
 
 
 def _affine(x: Tensor, min_range: Tensor, max_range: Tensor, num_bits: int) -> Tensor:
     check_range("fake_affine_tensor_quant", min_range, max_range)
-    if x.is_cuda:
-        out = eager.affine(x, min_range, max_range, num_bits)
-    else:
-        out = torch.empty_like(x)
-        if out.numel():
-            cpu.affine_cast(x, min_range, max_range, num_bits, out)
+    out = torch.empty_like(x)
+    if out.numel():
+        backend_of(x).affine_cast(x, min_range, max_range, num_bits, out)
     _record("tq_affine", f"affine int{num_bits}", x)
     return out
 
@@ -93,15 +81,10 @@ def _blocks_into(
         if amax is not None:
             check_amax("dynamic_block_quant", amax, propagate)
     unsigned = isinstance(meaning, IntegerGrid) and meaning.unsigned
-    if unsigned and (x.is_cuda or x.data_ptr() == out.data_ptr()):
+    if unsigned and x.data_ptr() == out.data_ptr():
         check_sign("dynamic_block_quant", x)
-    if x.is_cuda:
-        if scale != "e8m0" and not propagate:
-            check_amax("dynamic_block_quant", x.abs(), False)
-        out.copy_(eager.blocks(x, meaning, size, scale, amax))
-    elif out.numel():
-        second = 0.0 if amax is None or scale != "e4m3" else eager.second_scale(amax, meaning)
-        status = cpu.scaled_blocks(x, meaning.numbers, size, scale, second, out)
+    if out.numel():
+        status = _block_pass(x, meaning, size, scale, amax, propagate, out)
         if status & cpu.NEGATIVE_INPUT:
             raise negative_inputs("dynamic_block_quant")
         if status & cpu.AMAX_NOT_FINITE and not propagate:
@@ -115,9 +98,23 @@ def _blocks(x: Tensor, grid: str, size: int, scale: str, amax: Tensor | None = N
     return out
 
 
+def _block_pass(x: Tensor, grid: Grid, size: int, scale: str, amax: Tensor | None, propagate: bool, out: Tensor) -> int:
+    """Run the kernel; the sum of its status bits."""
+    backend = backend_of(x)
+    if backend is cpu:
+        second = eager.second_scale(amax, grid) if amax is not None and scale == "e4m3" else 0.0
+        return cpu.scaled_blocks(x, grid.numbers, size, scale, second, out)
+    unsigned = isinstance(grid, IntegerGrid) and grid.unsigned
+    watch = unsigned or (scale != "e8m0" and not propagate)  # what may have to raise waits for the GPU
+    status: int = backend.scaled_blocks(
+        x, grid.numbers, size, scale, amax if scale == "e4m3" else None, out, watch=watch
+    )
+    return status
+
+
 def _record(operator: str, key: str, x: Tensor) -> None:
-    how = "tensor operations" if x.is_cuda else "one pass"
-    state.record(operator, "torch" if x.is_cuda else "cpu", key, f"{x.numel()} elements {x.dtype}, {how}")
+    backend = "cuda" if x.is_cuda else "cpu"
+    state.record(operator, backend, key, f"{x.numel()} elements {x.dtype}, one pass")
 
 
 def _fake_fake(

@@ -26,8 +26,8 @@ def quantize_(
     """Give layers of ``model`` quantisers as ``config`` says, in place; returns ``model``.
 
     Args:
-        model: its ``nn.Linear`` and ``nn.Conv1d/2d/3d`` layers (not subclasses) get ``input_quantizer``,
-            ``weight_quantizer`` and ``output_quantizer`` where a pattern enables one of them.
+        model: its ``nn.Linear``, ``nn.Conv1d/2d/3d`` and ``nn.ConvTranspose1d/2d/3d`` layers (not subclasses) get
+            ``input_quantizer``, ``weight_quantizer`` and ``output_quantizer`` where a pattern enables one of them.
         config: {pattern: description}, later entries first. Patterns are shell wildcards over quantiser names such as
             "encoder.0.fc.weight_quantizer"; "default" is for those that no other names; {"nn.Linear": {pattern:
             description}} is for one class. Descriptions: ``ScaledQuantDescriptor``, ``QuantizerAttributeConfig``, a

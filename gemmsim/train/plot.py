@@ -12,6 +12,9 @@ __all__ = ["curves_plot"]
 
 #: Okabe and Ito's colours, told apart with colour-blind eyes and in grey print.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
+#: Curves that lie on one another stay visible: each has its own mark, and later ones are thinner than earlier ones.
+MARKS = ("o", "s", "^", "D", "v", "P")
+WIDTHS = (4.0, 3.0, 2.2, 1.6, 1.2, 0.9)
 
 
 def curves_plot(
@@ -30,15 +33,18 @@ def curves_plot(
         from matplotlib.ticker import MaxNLocator
     except ImportError as error:
         raise TrainError("plots need matplotlib. Install it with: pip install 'gemmsim[study]'.") from error
-    figure = Figure(figsize=(4.8 * len(columns), 4.2), dpi=150, layout="constrained")
+    rows_of_legend = -(-len(runs) // 2)
+    figure = Figure(figsize=(4.8 * len(columns), 4.2 + 0.25 * rows_of_legend), dpi=150, layout="constrained")
+    lines: dict[str, Any] = {}
     for number, (name, label) in enumerate(columns.items()):
         axes = figure.add_subplot(1, len(columns), number + 1)
-        for colour, (run, rows) in enumerate(runs.items()):
+        for place, (run, rows) in enumerate(runs.items()):
             points = [(row["epoch"], row[name]) for row in rows if row.get(name) is not None]
             if points:
                 x, y = zip(*points, strict=True)
-                marker = "o" if len(points) < 15 else None
-                axes.plot(x, y, color=COLOURS[colour % len(COLOURS)], label=run, marker=marker, markersize=3.5)
+                at = place % len(COLOURS)
+                style: dict[str, Any] = {"color": COLOURS[at], "linewidth": WIDTHS[at], "markersize": 3.0 + WIDTHS[at]}
+                (lines[run],) = axes.plot(x, y, **style, marker=MARKS[at] if len(points) < 15 else None)
         axes.set_xlabel("epoch")
         axes.set_ylabel(label)
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
@@ -46,7 +52,8 @@ def curves_plot(
         axes.set_axisbelow(True)
         for side in ("top", "right"):
             axes.spines[side].set_visible(False)
-        if number == 0:
-            axes.legend(frameon=False, fontsize=9)
+    if lines:
+        # Below the panels, where no curve runs.
+        figure.legend(lines.values(), lines.keys(), loc="outside lower left", ncols=2, frameon=False, fontsize=9)
     figure.suptitle(title, x=0.012, ha="left", fontsize=11.5, fontweight="bold")
     figure.savefig(path, format="png")

@@ -102,3 +102,47 @@ def test_the_optimizer_wrapper_rounds_in_order():
     again = qtorch.OptimLP(torch.optim.SGD([other], lr=1.0, momentum=0.5), acc_quant=grid(0.125))
     again.load_state_dict(saved)
     assert torch.equal(again.weight_acc[other], accumulator)
+
+
+class _Model(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        nn = torch.nn
+        self.body = nn.Sequential(
+            nn.Conv2d(1, 2, 3), nn.BatchNorm2d(2), nn.ReLU(), nn.MaxPool2d(2, return_indices=True)
+        )
+        self.head = nn.Linear(8, 3)
+
+    def forward(self, x):
+        pooled, where = self.body(x)
+        assert where.dtype == torch.int64
+        return self.head(pooled.flatten(1))
+
+
+def test_layers_are_lowered_by_type():
+    torch.manual_seed(0)
+    model, x = _Model().eval(), torch.randn(2, 1, 6, 6)
+    keys, seen = list(model.state_dict()), {}
+    number = qtorch.FixedPoint(8, 4)
+    copied = qtorch.auto_low.sequential_lower(model, ["conv", "linear"], number, None, "nearest")
+    assert isinstance(copied.body[0], torch.nn.Sequential) and type(copied.body[2]) is torch.nn.ReLU
+    assert type(model.head) is torch.nn.Linear and list(model.state_dict()) == keys
+    want = model.head(_pooled(model, x, lambda t: qtorch.fixed_point_quantize(t, 8, 4, rounding="nearest")))
+    assert_bitwise_equal(copied(x), qtorch.fixed_point_quantize(want, 8, 4, rounding="nearest"))
+
+    qtorch.auto_low.lower(model, ["conv", "linear", "pool"], number, number, "nearest", "nearest")
+    assert list(model.state_dict()) == keys
+    model.body[0].register_forward_hook(lambda layer, args, y: seen.setdefault("conv", y))
+    leaf = x.clone().requires_grad_()
+    y = model(leaf)
+    for result in (y, seen["conv"]):
+        assert torch.equal(result * 16, (result * 16).round())
+    y.backward(torch.full_like(y, 0.3))
+    assert torch.allclose(model.head.bias.grad, torch.full((3,), 2 * 5 / 16))  # 0.3 on the grid of sixteenths
+    with pytest.raises(AssertionError, match="allowed: conv"):
+        qtorch.auto_low.lower(model, ["attention"])
+
+
+def _pooled(model, x, quant):
+    rest = model.body[1:]
+    return rest(quant(model.body[0](x)))[0].flatten(1)

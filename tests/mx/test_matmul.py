@@ -162,6 +162,60 @@ def test_instructions_take_codes_and_scales_as_they_are(names, accumulator, isa)
         assert same(got, reference(a, b, names, accumulator)), k
 
 
+INSTRUCTIONS = [
+    ("mxfp8_e4m3", "mxfp8_e4m3", "mxf8f6f4, e4m3, e4m3"),
+    ("mxfp8_e5m2", "mxfp8_e4m3", "mxf8f6f4, e5m2, e4m3"),
+    ("mxfp4", "mxfp4", "mxf4, e2m1"),
+    ("mxfp4/b16", "mxfp4/b16", "mxf4nvf4, e2m1"),
+    ("nvfp4", "nvfp4", "mxf4nvf4, e2m1"),
+]
+
+
+def whole_tiles(generator: torch.Generator, name: str, lines: int, k: int, kind: str):
+    """Codes (one a byte) and scales of ``lines``: near 1, anywhere, or anywhere with NaN in some."""
+    fmt = parse(name)
+    codes = torch.randint(1 << fmt.element.bits, (lines, k), generator=generator, dtype=torch.uint8)
+    if fmt.element.bits == 8:
+        infinite = (codes & 0x7C == 0x7C) if "e5m2" in name else (codes & 0x7F == 0x7F)
+        rare = torch.rand(codes.shape, generator=generator) < (0.002 if kind == "nan" else 0)
+        codes = torch.where(infinite & ~rare, codes & 0x38, codes)
+    codes[: lines // 3, : k // 2] &= codes.new_tensor(1 << fmt.element.bits - 1)  # zeros of both signs
+    e8m0 = fmt.scale == E8M0
+    low, high = {"near": (121, 134), "any": (0, 255), "nan": (0, 255)}[kind] if e8m0 else (0, 256)
+    shape = (lines, -(-k // fmt.block_size))
+    scales = torch.randint(low, high, shape, generator=generator, dtype=torch.uint8)
+    if not e8m0:
+        scales = torch.where(scales & 0x7F == 0x7F, scales & 0x47, scales)
+    if kind == "nan":
+        bad = torch.rand(shape, generator=generator) < 0.05
+        scales = torch.where(bad, 0xFF if e8m0 else 0x7F, scales)
+    return codes, scales
+
+
+@ISAS
+@pytest.mark.parametrize("case", INSTRUCTIONS, ids=lambda case: "-".join(case[:2]))
+@pytest.mark.parametrize("kind", ["near", "any", "nan"])
+def test_vector_kernels_of_instructions_have_the_models_bits_on_whole_tiles(case, kind, isa):
+    """Rows and columns beyond one tile, K of several instructions, scales to both ends; -0, zeros, infinite registers."""
+    use(isa)
+    left_name, right_name, arguments = case
+    accumulator = gs.GemmSpec.of(f"{left_name} * {right_name} : hw(blackwell, {arguments})").accumulator
+    generator = torch.Generator().manual_seed(len(left_name) * 100 + len(kind))
+    fp4 = "fp4" in left_name
+    k, m, n = (256 if fp4 else 128), 19, 41
+    a, sa = whole_tiles(generator, left_name, m, k, kind)
+    b, sb = whole_tiles(generator, right_name, n, k, kind)
+    packed_a, packed_b = (x[:, ::2] | x[:, 1::2] << 4 if fp4 else x for x in (a, b))
+    zero = torch.zeros(m, n, dtype=torch.uint32)
+    name = accumulator.scaled_instruction(parse(left_name)).name
+    want = hardware.mma("blackwell", name, packed_a, packed_b.mT, zero, scale_a=sa, scale_b=sb.mT)
+    left, right = (packed_a, sa), (packed_b.mT, sb.mT)
+    got = mx.matmul(left, right, accumulator, a_format=left_name, b_format=right_name)
+    assert same(got, want.view(torch.float32))
+    if kind == "near":
+        assert got.isfinite().all() and got.abs().amax() > 0
+
+
 def scaled_vectors() -> list[dict]:
     with np.load(GOLDEN / "mmasim_public.npz") as data:
         return [case for case in json.loads(bytes(data["meta"]))["cases"] if case["scale"]]

@@ -133,8 +133,6 @@ def test_other_errors():
         gs.qconv2d(X.long(), W, groups=2)
     with pytest.raises(gs.SpecError, match="palette"):
         gs.qconv2d(X, W, groups=2, formats=":palette(e5m10, e5m2)")
-    with pytest.raises(gs.SpecError):
-        gs.qconv2d(X, W, groups=2, formats="mxfp8_e4m3 : fp32")
     with pytest.raises(gs.SeedError):
         gs.qconv2d(X, W, groups=2, formats=":e5m10/sr8", seed=-1)
     with pytest.raises(gs.DTypeError, match="out_dtype"):

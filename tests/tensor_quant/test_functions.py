@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from fractions import Fraction
 
 import pytest
 import torch
@@ -267,3 +268,37 @@ def test_opcheck():
 def test_last_backend_says_what_ran():
     tq.scaled_e4m3(data(4), 1.0, 4, 3)
     assert "e4m3" in str(gs.last_backend()) and "one pass" in str(gs.last_backend())
+
+
+def test_nf4_takes_the_nearest_value_under_quantised_scales():
+    x = data(3, 130)
+    x[1, :64] = 0
+    plain = tq.nf4_fake_quant(x, 64, None)
+    for row, got in zip(x, plain, strict=True):
+        for first in (0, 64, 128):
+            part, m = row[first : first + 64], row[first : first + 64].abs().max()
+            t = (part / m if m else part).tolist()
+            want = [min(tq.NF4, key=lambda v, e=e: abs(Fraction(v) - Fraction(e))) for e in t]
+            assert torch.equal(got[first : first + 64], torch.tensor(want) * m)
+    scales = x.new_tensor([[r[i : i + 64].abs().max() for i in (0, 64, 128)] for r in x])
+    left = scales.flatten() - scales.mean()
+    kept = tq.fake_tensor_quant(left, left.abs().max(), 8) + scales.mean()
+    doubled = tq.nf4_fake_quant(x)
+    assert torch.allclose(doubled[0, :64], plain[0, :64] / scales[0, 0] * kept[0], rtol=1e-6)
+    assert list(tq.NF4) == sorted(tq.NF4) and all(v == torch.tensor(v).item() for v in tq.NF4)
+    leaf = x.clone().requires_grad_()
+    tq.nf4_fake_quant(leaf).sum().backward()
+    assert torch.equal(leaf.grad, torch.ones_like(x))
+    for dtype in (torch.float16, torch.bfloat16, torch.float64):
+        assert_bitwise_equal(tq.nf4_fake_quant(x.to(dtype)), tq.nf4_fake_quant(x.to(dtype).float()).to(dtype))
+    assert tq.nf4_fake_quant(torch.empty(0, 4)).shape == (0, 4)
+    bad = torch.tensor([1.0, math.nan])
+    with pytest.raises(ValueError, match="NaN"):
+        tq.nf4_fake_quant(bad)
+    for call in (
+        lambda: tq.nf4_fake_quant(x, 0),
+        lambda: tq.nf4_fake_quant(x, 64, 1),
+        lambda: tq.nf4_fake_quant(x[0, 0]),
+    ):
+        with pytest.raises(ValueError):
+            call()

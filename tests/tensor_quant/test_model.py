@@ -224,3 +224,40 @@ def test_a_convolutional_model_runs_in_integer_accumulators():
     with pytest.raises(ValueError, match="axis=None"):
         tq.quantize_(model, {"0.input_quantizer": {"axis": 1}})
         model(x)
+
+
+@pytest.mark.parametrize("dims", [1, 2, 3])
+def test_transposed_convolutions(dims):
+    kind = (nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)[dims - 1]
+    native = (nn.functional.conv_transpose1d, nn.functional.conv_transpose2d, nn.functional.conv_transpose3d)[dims - 1]
+    torch.manual_seed(0)
+    layer = nn.Sequential(kind(4, 6, 3, stride=2, padding=1, groups=2, output_padding=1))
+    keys, x = list(layer.state_dict()), data(2, 4, *[4] * dims)
+    tq.quantize_(layer, {"*weight_quantizer": {"axis": 1}, "*input_quantizer": {"num_bits": 8}})
+    assert list(layer.state_dict()) == keys and isinstance(layer[0], getattr(tq, f"QuantConvTranspose{dims}d"))
+    tq.calibrate(layer, [x])
+    conv, where = layer[0], (2, 1, 1, 2)
+    plain = native(conv.input_quantizer(x), conv.weight_quantizer(conv.weight), conv.bias, *where)
+    assert_bitwise_equal(layer(x), plain)
+    assert list(conv(x, output_size=[7] * dims).shape[2:]) == [7] * dims
+    conv.accumulator = "int(32)"
+    leaf = x.clone().requires_grad_()
+    y = layer(leaf)
+    assert torch.allclose(y, plain, atol=1e-5)
+    y.square().sum().backward()
+    assert leaf.grad is not None and conv.weight.grad is not None
+    conv.accumulator = "int(12, wrap)"
+    (qx, sx), (qw, sw) = (
+        tq.integer_values(t, q.amax, 8, False, False)
+        for t, q in ((x, conv.input_quantizer), (conv.weight.detach(), conv.weight_quantizer))
+    )
+    transposed = gs.ops.__dict__[f"qconv_transpose{dims}d"]
+    total = transposed(qx, qw, None, *where, formats=": int(12, wrap)", out_dtype=torch.float64)
+    ones = [1] * dims
+    channel = sw.double().reshape(-1).repeat(2).reshape(-1, *ones)
+    want = (total / (channel * sx.double())).float() + conv.bias.reshape(-1, *ones)
+    assert_bitwise_equal(layer(x).detach(), want.detach())
+    assert not torch.allclose(want, plain, atol=1e-2)
+    tq.quantize_(layer, {"*weight_quantizer": {"axis": 0}})
+    with pytest.raises(ValueError, match="axis=1"):
+        layer(x)

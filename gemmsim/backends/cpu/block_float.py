@@ -18,11 +18,22 @@ from .library import LibraryError, library
 from .quantize import DTYPES, SITE_QUANTIZE
 from .records import MAX_BATCH_DIMS
 
-__all__ = ["arranged", "quantize_tensor"]
+__all__ = [
+    "ABSOLUTE",
+    "FLUSH",
+    "KEEP_INFINITY",
+    "LOWEST_CODE",
+    "BlockFloatArgs",
+    "FiniteFloatArgs",
+    "arranged",
+    "described",
+    "quantize_tensor",
+]
 
-_LOWEST_CODE, _KEEP_INFINITY = 1, 2
+#: gemmsim::BlockFloatFlags, gemmsim::FiniteFloatFlags.
+LOWEST_CODE, KEEP_INFINITY = 1, 2
+FLUSH, ABSOLUTE = 1, 2
 _FINITE_FLOATS, _SCALED_FLOATS, _SCALED_INTEGERS = 1, 2, 3
-_FLUSH, _ABSOLUTE = 1, 2
 #: How the elements of a format that has no blocks are cut.
 _PIECE = 2048
 _Dims = c_int64 * MAX_BATCH_DIMS
@@ -73,25 +84,25 @@ def quantize_tensor(x: Tensor, fmt: TensorFormat, out: Tensor, seed: int = 0, si
         out.copy_(rounded)
         return
     outer, inner, block = arranged(x, fmt, out)
-    args = BlockFloatArgs()
+    args = described(fmt)
     args.src, args.dst = x.data_ptr(), out.data_ptr()
     args.src_dtype, args.dst_dtype = DTYPES[x.dtype], DTYPES[out.dtype]
     args.outer_dims, args.inner_dims = len(outer), len(inner)
     args.mode, args.rbits = MODES[fmt.rounding.mode], fmt.rounding.bits
     args.site, args.seed, args.threads = site, seed, torch.get_num_threads()
     args.block = block
-    _describe(args, fmt)
     for at, dim in enumerate((*outer, *inner)):
         args.size[at], args.src_stride[at], args.dst_stride[at], args.index_stride[at] = dim
     if _function()(byref(args)):
         raise MemoryError("gemmsim: no memory for the exponents of all blocks. Use fewer blocks.")
 
 
-def _describe(args: BlockFloatArgs, fmt: TensorFormat) -> None:
-    """The fields that the format alone gives."""
+def described(fmt: TensorFormat) -> BlockFloatArgs:
+    """A record with the fields that the format alone gives."""
+    args = BlockFloatArgs()
     if isinstance(fmt, BlockFloatFormat):
         args.bits = fmt.bits
-        args.flags = (0 if fmt.symmetric else _LOWEST_CODE) | (_KEEP_INFINITY if fmt.keep_infinity else 0)
+        args.flags = (0 if fmt.symmetric else LOWEST_CODE) | (KEEP_INFINITY if fmt.keep_infinity else 0)
     elif isinstance(fmt, FiniteFloatFormat):
         args.kind, args.element = _FINITE_FLOATS, _float_args(fmt)
     elif isinstance(fmt.element, FiniteFloatFormat):
@@ -102,10 +113,11 @@ def _describe(args: BlockFloatArgs, fmt: TensorFormat) -> None:
         assert fmt.scaler is not None and isinstance(fmt.element.format, FixedFormat)
         args.kind, args.bits, args.clamp = _SCALED_INTEGERS, fmt.bits, fmt.element.format.clamp
         args.scaler = _float_args(fmt.scaler)
+    return args
 
 
 def _float_args(fmt: FiniteFloatFormat) -> FiniteFloatArgs:
-    flags = (_FLUSH if fmt.flush else 0) | (_ABSOLUTE if fmt.absolute else 0)
+    flags = (FLUSH if fmt.flush else 0) | (ABSOLUTE if fmt.absolute else 0)
     largest = math.inf if fmt.exponent_bits == 8 else fmt.max
     return FiniteFloatArgs(largest, fmt.trailing_bits, fmt.emin, flags, MODES[fmt.rounding.mode])
 

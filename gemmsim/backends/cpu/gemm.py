@@ -10,9 +10,10 @@ from torch import Tensor
 
 from gemmsim.arithmetic import GemmSpec, SpecError
 from gemmsim.arithmetic.errors import SelectError, UnsupportedSpec
-from gemmsim.formats import Cast, FixedFormat
+from gemmsim.formats import Cast
 
 from .library import library
+from .params import float32_holds
 from .prepared import Prepared, prepare, supported
 from .program import FIXED, INTEGER
 from .quantize import DTYPES, quantize
@@ -51,8 +52,7 @@ def _unbroadcast(x: Tensor) -> Tensor:
 def _rounded(x: Tensor, cast: Cast, seed: int, site: int) -> Tensor:
     """Operand rounded stochastically, in a tensor of its own: the bits belong to its elements, not to their uses."""
     base = _unbroadcast(x)
-    fmt = cast.format
-    narrow = base.dtype != torch.float64 and (isinstance(fmt, FixedFormat) or fmt.emax <= 127)
+    narrow = base.dtype != torch.float64 and float32_holds(cast)
     wide = torch.empty(base.shape, dtype=torch.float32 if narrow else torch.float64)
     quantize(base, cast, wide, seed, site)
     return wide.expand(x.shape)

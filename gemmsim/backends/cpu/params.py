@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import math
 from functools import lru_cache
 
@@ -19,7 +20,7 @@ from gemmsim.formats import (
 from .grid_params import MODES, binary8_record, supernormal_record
 from .records import CastRecord
 
-__all__ = ["cast_record"]
+__all__ = ["cast_record", "float32_holds"]
 
 NO_SUBNORMALS, NEG_ZERO, CODE_PARITY, NO_ZERO, PRESENT = 1, 2, 4, 8, 32
 
@@ -136,3 +137,13 @@ def cast_record(cast: Cast) -> CastRecord:
     # To nearest with ties by direction: the flag keeps the GEMM's vector kernels away (types.h).
     record.flags |= CODE_PARITY if record.mode < 0 else 0
     return record
+
+
+def float32_holds(cast: Cast) -> bool:
+    """Whether every result of casting float32 numbers is one: rounding makes none longer, but the ends may be long."""
+    record = cast_record(cast)
+    return record.emax <= 127 and (record.p <= 24 or all(_is_float32(end) for end in (record.lo, record.hi)))
+
+
+def _is_float32(x: float) -> bool:
+    return not math.isfinite(x) or ctypes.c_float(x).value == x

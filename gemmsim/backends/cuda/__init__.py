@@ -18,14 +18,15 @@ from .errors import (
     PackageError,
 )
 from .folder import cache_folder
-from .gemm import Run, count_overflows, supported
-from .gemm_blocks import Blocks
+from .gemm import Run, count_overflows, finishes, supported
+from .gemm_blocks import Blocks, count_overflows_blocks
 from .gemm_codes import gemm_codes
 from .gemm_tensor import gemm_tensor_cores
 from .instruction_report import instruction_specs, instruction_verdicts
 from .mx_cast import decode_blocks, encode_blocks, quantize_blocks
 from .registry import FAMILIES, Family, family_sources
 from .rows import run_rows
+from .scaled_casts import affine_cast, scaled_blocks, scaled_cast
 from .self_check import Verdict, verdicts
 from .source import KernelSource
 from .tensor_cores import allow_tensor_cores, exact_sums, gemm, gemm_blocks, tensor_core_words, tensor_cores_allowed
@@ -52,14 +53,17 @@ __all__ = [
     "Toolchain",
     "Verdict",
     "allow_tensor_cores",
+    "affine_cast",
     "cache_folder",
     "check_arch",
     "compile_kernel",
     "count_overflows",
+    "count_overflows_blocks",
     "decode_blocks",
     "encode_blocks",
     "exact_sums",
     "family_sources",
+    "finishes",
     "gemm",
     "gemm_blocks",
     "gemm_codes",
@@ -71,6 +75,8 @@ __all__ = [
     "quantize_blocks",
     "quantize_tensor",
     "run_rows",
+    "scaled_blocks",
+    "scaled_cast",
     "supported",
     "tensor_core_words",
     "tensor_cores_allowed",

@@ -1,4 +1,4 @@
-"""Kernels of family ``block_float``: block floating point casts (cutlass_kernels/cast/block_float.h)."""
+"""Kernels of family ``block_float``: casts to formats of tensors (cutlass_kernels/cast/block_float.h)."""
 
 from __future__ import annotations
 
@@ -12,20 +12,22 @@ from typing import Final
 import torch
 from torch import Tensor
 
-from gemmsim.arithmetic.errors import UnsupportedSpec
-from gemmsim.formats import BlockFloatFormat, TensorFormat, parse_block_float
+from gemmsim.formats import TensorFormat, parse_tensor_format
 
-from ..cpu.block_float import arranged
+from ..cpu.block_float import ABSOLUTE, FLUSH, KEEP_INFINITY, LOWEST_CODE, FiniteFloatArgs, arranged, described
 from ..cpu.grid_params import MODES
 from .cast import MAX_DIMS, SITE_QUANTIZE
 from .launch import launch
-from .source import KernelSource
+from .source import KernelSource, double_literal
 
 __all__ = ["BlockFloatLaunch", "block_float_source", "quantize_tensor", "sources"]
 
 _DTYPES: Final = {torch.float32: "F32", torch.float64: "F64", torch.float16: "F16", torch.bfloat16: "BF16"}
 _THREADS = 256
 _WHOLE, _MEASURE, _ROUND = 0, 1, 2
+#: gemmsim::BlockKind, in the order of the CPU library's numbers.
+_KINDS: Final = ("SHARED_EXPONENT", "FINITE_FLOATS", "SCALED_FLOATS", "SCALED_INTEGERS")
+_FINITE_FLOATS: Final = 1
 #: Elements of a group from which several blocks of threads share it, and of the slice that each takes.
 _LONG, _SLICE = 1 << 14, 1 << 12
 
@@ -43,14 +45,27 @@ class BlockFloatLaunch(ctypes.Structure):
     ]  # fmt: skip
 
 
+def _float_literal(record: FiniteFloatArgs, mode: int) -> str:
+    """Initializer of a ``gemmsim::FiniteFloat``."""
+    return (
+        f"{{.max = {double_literal(record.max)}, .trailing = {record.trailing}, .emin = {record.emin}, .mode = {mode}, "
+        f".flush = {int(bool(record.flags & FLUSH))}, .absolute = {int(bool(record.flags & ABSOLUTE))}}}"
+    )
+
+
 @lru_cache(maxsize=1024)
-def block_float_source(fmt: BlockFloatFormat, src: torch.dtype, dst: torch.dtype, kernel_pass: int) -> KernelSource:
+def block_float_source(fmt: TensorFormat, src: torch.dtype, dst: torch.dtype, kernel_pass: int) -> KernelSource:
     """The kernel that rounds ``src`` tensors of any strides to ``fmt`` and stores ``dst``; its pass (block_float.h)."""
     a, b = _DTYPES[src], _DTYPES[dst]
+    record, mode = described(fmt), MODES[fmt.rounding.mode]
     fields = (
-        f".src = gemmsim::{a}, .dst = gemmsim::{b}, .pass = {kernel_pass}, .mode = {MODES[fmt.rounding.mode]}, "
-        f".rbits = {fmt.rounding.bits}, .bits = {fmt.bits}, .lowest_code = {int(not fmt.symmetric)}, "
-        f".keep_infinity = {int(fmt.keep_infinity)}"
+        f".src = gemmsim::{a}, .dst = gemmsim::{b}, .pass = {kernel_pass}, .mode = {mode}, "
+        f".rbits = {fmt.rounding.bits}, .bits = {record.bits}, .lowest_code = {int(bool(record.flags & LOWEST_CODE))}, "
+        f".keep_infinity = {int(bool(record.flags & KEEP_INFINITY))}, "
+        f".kind = gemmsim::BlockKind::{_KINDS[record.kind]}, "
+        f".element = {_float_literal(record.element, record.element.mode)}, "
+        f".scaler = {_float_literal(record.scaler, record.scaler.mode)}, "
+        f".shift = {record.shift}, .clamp = {int(bool(record.clamp))}"
     )
     text = (
         '#include "cast/block_float.h"\n'
@@ -61,23 +76,21 @@ def block_float_source(fmt: BlockFloatFormat, src: torch.dtype, dst: torch.dtype
         "}\n"
     )
     what = ("", "measure, ", "round, ")[kernel_pass]
-    shared = 0 if kernel_pass == _ROUND else 8 * _THREADS
-    name = f"{what}{fmt.bits} bits /{fmt.rounding}, {a.lower()} to {b.lower()}"
+    shared = 0 if kernel_pass == _ROUND or record.kind == _FINITE_FLOATS else 8 * _THREADS
+    element = f"{record.bits} bits /{fmt.rounding}" if record.kind == 0 else str(fmt)
+    name = f"{what}{element}, {a.lower()} to {b.lower()}"
     return KernelSource("block_float", name, text, _THREADS, shared_bytes=shared)
 
 
 def quantize_tensor(x: Tensor, fmt: TensorFormat, out: Tensor, seed: int = 0, site: int = SITE_QUANTIZE) -> None:
     """Write ``x`` rounded to ``fmt`` into ``out`` of the same shape, on their device and torch's current stream.
 
-    ``fmt``: block floating point. The bits of ``gemmsim.backends.cpu.quantize_tensor``; NaN becomes the canonical one.
-    Strides and float dtypes are free, ``out`` may be ``x``.
+    The bits of ``gemmsim.backends.cpu.quantize_tensor``; NaN becomes the canonical one. Strides and float dtypes are
+    free, ``out`` may be ``x``.
 
     Raises:
-        UnsupportedSpec: for other formats of tensors.
         CudaError: if the kernel cannot be compiled or launched.
     """
-    if not isinstance(fmt, BlockFloatFormat):
-        raise UnsupportedSpec(f"The CUDA backend has no kernel for {fmt}; allowed: bfp(...). Use tensors on the CPU.")
     if x.numel() == 0:
         return
     if x.dim() > MAX_DIMS and not (x.is_contiguous() and out.is_contiguous()):
@@ -104,12 +117,15 @@ def quantize_tensor(x: Tensor, fmt: TensorFormat, out: Tensor, seed: int = 0, si
 
 
 def sources() -> Iterator[KernelSource]:
-    """Nearest and stochastic rounding, both passes of long groups, 16 bits and float64."""
+    """Nearest and stochastic rounding, both passes of long groups, 16 bits and float64; every kind."""
     f32 = torch.float32
-    plain, random = parse_block_float("bfp(8,16)"), parse_block_float("bfp(8,64)/sr8")
+    plain, random = parse_tensor_format("bfp(8,16)"), parse_tensor_format("bfp(8,64)/sr8")
     yield block_float_source(plain, f32, f32, _WHOLE)
     yield block_float_source(plain, f32, f32, _MEASURE)
     yield block_float_source(plain, f32, f32, _ROUND)
     yield block_float_source(random, f32, f32, _WHOLE)
     yield block_float_source(plain, torch.bfloat16, torch.bfloat16, _WHOLE)
     yield block_float_source(plain, torch.float64, torch.float64, _WHOLE)
+    for text in ("FP[1|4|3,7](_N)", "FP[1|5|2,15](FS)", "MXFP8[E4M3]{32}", "SBFP<XP[4,0](CSN)><FP[0|4|4,7](FN)>{16}"):
+        yield block_float_source(parse_tensor_format(text), f32, f32, _WHOLE)
+    yield block_float_source(parse_tensor_format("MXFP8[E4M3]{32}"), torch.bfloat16, torch.bfloat16, _WHOLE)

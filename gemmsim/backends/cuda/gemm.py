@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Final
+from typing import Final, Protocol
 
 import torch
 from torch import Tensor
@@ -13,17 +13,19 @@ from torch import Tensor
 from gemmsim.arithmetic import Accumulator, GemmSpec, Sequential, SpecError
 from gemmsim.arithmetic.errors import UnsupportedSpec
 from gemmsim.arithmetic.palette import Palette
-from gemmsim.formats import Cast, FixedFormat
+from gemmsim.formats import E4M3, Cast, FixedFormat
 
 from ..cpu import supported as cpu_supported
+from ..cpu.params import float32_holds
 from .cast import needs_exact as needs_integers
 from .cast import quantize
 from .codes import CodeFormat, code_format
-from .gemm_args import GemmArgs, gemm_args
+from .gemm_args import GemmArgs, fill_bias, gemm_args
 from .gemm_source import (
     ANY_STRIDES,
     LINES_CONTIGUOUS,
     TERMS_CONTIGUOUS,
+    Finish,
     GemmKernel,
     Operands,
     gemm_source,
@@ -37,13 +39,17 @@ from .term_order import term_order
 
 __all__ = [
     "SITE_OUT",
+    "Finishing",
     "Run",
     "blocks_of",
     "cast_operands",
+    "check_counts",
     "check_devices",
+    "check_finish",
     "check_product",
     "count_overflows",
     "fill_orders",
+    "finishes",
     "gemm",
     "is_beforehand",
     "kernel_for",
@@ -78,6 +84,33 @@ class Run:
 
     def __str__(self) -> str:
         return "cuda: " + "; ".join(self.kernels)
+
+
+class Finishing(Protocol):
+    """What may follow a product: a bias or none, the dtype it is added in (float32 or float64), a cast or none."""
+
+    @property
+    def bias(self) -> Tensor | None: ...
+    @property
+    def work(self) -> torch.dtype: ...
+    @property
+    def cast(self) -> Cast | None: ...
+    def apply(self, raw: Tensor, out: Tensor) -> None:
+        """Write what becomes of ``raw``, of dtype ``work``, to ``out``, in passes of their own."""
+
+
+def finishes(spec: GemmSpec, cast: Cast | None) -> bool:
+    """Whether a kernel of ``spec`` takes a bias and ``cast`` as its last steps: random bits of a cast of the result
+    belong to elements of a tensor, which is a pass of its own."""
+    return not any(x is not None and x.is_stochastic for x in (spec.out, cast))
+
+
+def check_finish(spec: GemmSpec, finish: Finishing | None) -> None:
+    if finish is not None and not finishes(spec, finish.cast):
+        asked = f"{str(spec)!r} with a bias" + ("" if finish.cast is None else f" and {finish.cast}")
+        raise UnsupportedSpec(
+            f"{asked} in one kernel; allowed: output casts without random bits.\n  Add the bias to the result."
+        )
 
 
 def _members(spec: GemmSpec) -> tuple[Accumulator, ...]:
@@ -126,8 +159,7 @@ def _holding(cast: Cast, dtype: torch.dtype) -> torch.dtype:
             return small
     if unbounded:
         return torch.float32 if dtype != torch.float64 else dtype
-    narrow = dtype != torch.float64 and (isinstance(fmt, FixedFormat) or fmt.emax <= 127)
-    return torch.float32 if narrow else torch.float64
+    return torch.float32 if dtype != torch.float64 and float32_holds(cast) else torch.float64
 
 
 def _is_read_often(x: Tensor, others: int) -> bool:
@@ -143,20 +175,23 @@ def gemm(
     seed: int = 0,
     c: Tensor | None = None,
     select: Tensor | None = None,
+    finish: Finishing | None = None,
 ) -> Run:
     """Write the product of ``a`` (\\*B, M, K) and ``b`` (\\*B, K, N) that ``spec`` means into ``out`` (\\*B, M, N).
 
     As ``gemmsim.backends.cpu.gemm``, with the same bits; all tensors on one GPU, on torch's current stream there.
     Nothing waits for the GPU, so that what depends on the data is no error but NaN: elements of an ``int(...)``
     register whose operands are not whole numbers, and elements whose index in ``select`` is no member's.
+    ``finish`` are last steps in the same kernel: the product in its dtype ``work``, its bias (N,) or (\\*B, N) rounded
+    to that and added there, to nearest even, its cast, ``out``'s dtype (from float64 to 16 bits by way of float32).
 
     Raises:
-        UnsupportedSpec: if ``supported(spec)`` gives a reason.
+        UnsupportedSpec: if ``supported(spec)`` gives a reason, or ``finishes(spec, finish.cast)`` is False.
         SpecError: for ``c`` or ``select`` without a place in ``spec``, or a palette without ``select``.
         ValueError: for more than 2^31 - 1 terms or 16 batch dimensions.
         CudaError: if a kernel cannot be compiled or launched.
     """
-    return product(a, b, spec, out, seed, c, select)
+    return product(a, b, spec, out, seed, c, select, finish=finish)
 
 
 def product(
@@ -168,20 +203,22 @@ def product(
     c: Tensor | None,
     select: Tensor | None,
     codes: tuple[CodeFormat | None, CodeFormat | None] = (None, None),
+    finish: Finishing | None = None,
 ) -> Run:
     """``gemm``; operands with ``codes`` hold codes of the formats that ``spec`` casts them to."""
     check_product(spec, terms_of(a, codes[0]), c, select)
-    check_devices(a, b, out, c, select)
+    check_devices(a, b, out, c, select, None if finish is None else finish.bias)
+    check_finish(spec, finish)
     if out.numel() == 0:
         return Run(())
     seed = seed if spec.fixed_seed is None else spec.fixed_seed
     a, b, done = cast_operands(a, b, spec, seed, codes)
-    if spec.out is not None and is_beforehand(spec.out):
+    if spec.out is not None and is_beforehand(spec.out) and finish is None:
         raw = torch.empty(out.shape, dtype=torch.float64, device=out.device)
         run = _members_run(a, b, replace(spec, out=None), raw, seed, c, select, done, codes)
         quantize(raw, spec.out, out, seed, SITE_OUT)
         return run
-    return _members_run(a, b, spec, out, seed, c, select, done, codes)
+    return _members_run(a, b, spec, out, seed, c, select, done, codes, finish)
 
 
 def count_overflows(a: Tensor, b: Tensor, spec: GemmSpec, counts: Tensor, seed: int = 0) -> Run:
@@ -194,11 +231,7 @@ def count_overflows(a: Tensor, b: Tensor, spec: GemmSpec, counts: Tensor, seed: 
         UnsupportedSpec: if ``supported(spec)`` gives a reason, or ``spec`` has no such register.
         ValueError, CudaError: as ``gemm``.
     """
-    if not spec.accumulator.counts_overflows or isinstance(spec.accumulator, Palette):
-        raise UnsupportedSpec(
-            f"The CUDA backend counts no overflows of {str(spec)!r}; allowed: int(...), fixed(...) and accumulators "
-            "made of them.\n  Use fixed(bits, frac, rounding=...) for a register that counts."
-        )
+    check_counts(spec)
     check_product(spec, a.shape[-1], None, None)
     check_devices(a, b, counts)
     if counts.numel() == 0 or a.shape[-1] == 0:
@@ -214,6 +247,14 @@ def count_overflows(a: Tensor, b: Tensor, spec: GemmSpec, counts: Tensor, seed: 
     launch(kernel.source, counts.device, (blocks_of(args, kernel), 1, 1), args)
     del keep  # as for a product
     return Run((str(kernel.source),))
+
+
+def check_counts(spec: GemmSpec) -> None:
+    if not spec.accumulator.counts_overflows or isinstance(spec.accumulator, Palette):
+        raise UnsupportedSpec(
+            f"The CUDA backend counts no overflows of {str(spec)!r}; allowed: int(...), fixed(...) and accumulators "
+            "made of them.\n  Use fixed(bits, frac, rounding=...) for a register that counts."
+        )
 
 
 def cast_operands(
@@ -270,6 +311,7 @@ def _members_run(
     select: Tensor | None,
     done: tuple[bool, bool],
     codes: tuple[CodeFormat | None, CodeFormat | None] = (None, None),
+    finish: Finishing | None = None,
 ) -> Run:
     """One kernel for each member of a palette: each writes the elements that are its own."""
     if select is not None:
@@ -277,9 +319,10 @@ def _members_run(
         out.fill_(float("nan"))  # where no member is chosen
     names = []
     for index, member in enumerate(_members(spec)):
-        operands = operands_of(a, b, out, member, c, select, done, codes)
+        operands = operands_of(a, b, out, member, c, select, done, codes, finish=finish)
         kernel = kernel_for(spec, member, operands, out)
         args = gemm_args(a, b, out, seed, c, select)
+        fill_bias(args, None if finish is None else finish.bias)
         args.k = terms_of(a, codes[0])
         args.member = index
         keep = fill_orders(args, member, out.device)
@@ -306,6 +349,7 @@ def operands_of(
     done: tuple[bool, bool],
     codes: tuple[CodeFormat | None, CodeFormat | None] = (None, None),
     group: int | None = None,
+    finish: Finishing | None = None,
 ) -> Operands:
     for name, x, known in (("a", a, codes[0]), ("b", b, codes[1])):
         if x.dtype == torch.uint8 and known is None:
@@ -317,7 +361,12 @@ def operands_of(
         if codes[1] is None or not codes[1].packed:
             layout_b = _layout(b, b.dim() - 1, b.dim() - 2)
     dtype_c = None if c is None else c.dtype
-    return Operands(a.dtype, b.dtype, out.dtype, dtype_c, select is not None, *done, layout_a, layout_b, False, *codes)
+    last = None
+    if finish is not None:
+        last = Finish(finish.work, None if finish.bias is None else finish.bias.dtype, finish.cast)
+    return Operands(
+        a.dtype, b.dtype, out.dtype, dtype_c, select is not None, *done, layout_a, layout_b, False, *codes, finish=last
+    )
 
 
 def terms_of(a: Tensor, codes: CodeFormat | None, dim: int = -1) -> int:
@@ -384,7 +433,13 @@ _LISTED = (
     (":hw(hopper, wgmma, e4m3)", _F32, (1, 1), False), (":hw(cdna3, mfma, fp16)", _F32, (1, 1), False),
     (":hw(cdna2, mfma, bf16)", _F32, (1, 1), False),
 )  # fmt: skip
-#: Of these, those with a kernel that counts overflows, too.
+#: Products that end in a bias, or in a bias and a cast.
+_FINISHED = (
+    ("e4m3 : e5m10", _BF16, Finish(_F32, _BF16)),
+    ("e4m3 : bf16/sr8", _F32, Finish(_F32, _F32, Cast(E4M3))),
+    (":fp64", _F64, Finish(_F64, _F64)),
+)
+#: Of ``_LISTED``, those with a kernel that counts overflows, too.
 _COUNTED = ("int8 : int(12, saturate)", ":fixed(16, 8, rounding=rtz)")
 
 
@@ -399,6 +454,10 @@ def sources() -> Iterator[KernelSource]:
         if text in _COUNTED:
             counting = replace(operands, out=torch.float64, count=True)
             yield gemm_source(spec, spec.accumulator, counting, sides(spec, spec.accumulator, counting)[0]).source
+    for text, dtype, finish in _FINISHED:
+        spec = GemmSpec.of(text)
+        operands = Operands(dtype, dtype, dtype, None, False, True, True, 1, 1, finish=finish)
+        yield gemm_source(spec, spec.accumulator, operands, sides(spec, spec.accumulator, operands)[0]).source
     for text, layouts in (("e4m3 : e6m9", (1, 1)), ("e2m1 : e6m9", (0, 0))):
         spec = GemmSpec.of(text)
         assert spec.cast_a is not None

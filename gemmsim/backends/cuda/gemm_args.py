@@ -9,7 +9,7 @@ from torch import Tensor
 
 from ..cpu.records import MAX_BATCH_DIMS, MAX_WRAPPERS
 
-__all__ = ["GemmArgs", "gemm_args"]
+__all__ = ["GemmArgs", "fill_bias", "gemm_args"]
 
 _Dims = c_int64 * MAX_BATCH_DIMS
 #: Operands with strides of their own, in the order of the record.
@@ -31,6 +31,7 @@ class GemmArgs(ctypes.Structure):
         ("block_a", c_int64), ("block_b", c_int64),
         ("scale_a_row", c_int64), ("scale_a_block", c_int64), ("scale_b_block", c_int64), ("scale_b_col", c_int64),
         ("scale_a_batch", _Dims), ("scale_b_batch", _Dims),
+        ("bias", c_void_p), ("bias_col", c_int64), ("bias_batch", _Dims),
     ]  # fmt: skip
 
 
@@ -61,3 +62,10 @@ def gemm_args(
         args.batch[d] = out.shape[d]
         args.batches *= out.shape[d]
     return args
+
+
+def fill_bias(args: GemmArgs, bias: Tensor | None) -> None:
+    """The bias (\\*B, N), or (N,) for every matrix of the batch."""
+    if bias is not None:
+        args.bias, args.bias_col = bias.data_ptr(), bias.stride(-1)
+        args.bias_batch[: bias.dim() - 1] = bias.stride()[:-1]

@@ -18,22 +18,25 @@ from .cast import quantize
 from .codes import CodeFormat, code_format
 from .gemm import (
     SITE_OUT,
+    Finishing,
     Run,
     blocks_of,
     cast_operands,
+    check_counts,
     check_devices,
+    check_finish,
     check_product,
     fill_orders,
     is_beforehand,
     kernel_for,
     operands_of,
 )
-from .gemm_args import GemmArgs, gemm_args
+from .gemm_args import GemmArgs, fill_bias, gemm_args
 from .gemm_source import Operands, gemm_source, sides
 from .launch import launch
 from .source import KernelSource
 
-__all__ = ["Blocks", "element_format", "gemm_blocks", "sources"]
+__all__ = ["Blocks", "count_overflows_blocks", "element_format", "gemm_blocks", "sources"]
 
 #: How codes may lie in bytes where products read them.
 PACKINGS = ("bytes", "lo_first")
@@ -75,43 +78,93 @@ def _elements_spec(spec: GemmSpec) -> GemmSpec:
     return replace(spec, a=casts[0], b=casts[1], accumulator=inner, product=None)
 
 
-def gemm_blocks(a: Tensor | Blocks, b: Tensor | Blocks, spec: GemmSpec, out: Tensor, seed: int = 0) -> Run:
+def gemm_blocks(
+    a: Tensor | Blocks,
+    b: Tensor | Blocks,
+    spec: GemmSpec,
+    out: Tensor,
+    seed: int = 0,
+    finish: Finishing | None = None,
+) -> Run:
     """Write the product of ``a`` (\\*B, M, K) and ``b`` (\\*B, K, N) that ``spec`` means into ``out``.
 
     The bits of ``gemmsim.backends.cpu.gemm`` with scales. Codes are decoded while they are loaded; scales, and those of
     whole tensors, are read on the device, so that nothing waits. A plain operand has scale 1 and is cast as ``spec``
-    says.
+    says. ``finish`` as in ``gemm``.
 
     Raises:
-        UnsupportedSpec: for an accumulator that takes no scales, or if ``supported(spec)`` gives a reason.
+        UnsupportedSpec: for an accumulator that takes no scales, or if ``supported(spec)`` gives a reason, or
+            ``finishes(spec, finish.cast)`` is False.
         ValueError: for more than 2^31 - 1 terms or 16 batch dimensions, or tensors on several devices.
         CudaError: if a kernel cannot be compiled or launched.
     """
+    _check(a, b, spec, out, finish)
+    if out.numel() == 0:
+        return Run(())
+    seed = seed if spec.fixed_seed is None else spec.fixed_seed
+    if spec.out is not None and is_beforehand(spec.out) and finish is None:
+        raw = torch.empty(out.shape, dtype=torch.float64, device=out.device)
+        run = gemm_blocks(a, b, replace(spec, out=None), raw, seed)
+        quantize(raw, spec.out, out, seed, SITE_OUT)
+        return run
+    return _launched(a, b, spec, out, seed, finish, False)
+
+
+def count_overflows_blocks(
+    a: Tensor | Blocks, b: Tensor | Blocks, spec: GemmSpec, counts: Tensor, seed: int = 0
+) -> Run:
+    """Add to ``counts`` (\\*B, M, N), int64, how often each element's register left its range, over all groups.
+
+    As ``gemmsim.backends.cuda.count_overflows``; operands and errors as ``gemm_blocks``.
+
+    Raises:
+        UnsupportedSpec: also if ``spec`` has no register that counts.
+    """
+    check_counts(spec)
+    _check(a, b, spec, counts, None)
+    if counts.numel() == 0 or _terms(a, b) == 0:
+        return Run(())
+    return _launched(a, b, replace(spec, out=None), counts, seed, None, True)
+
+
+def _terms(a: Tensor | Blocks, b: Tensor | Blocks) -> int:
+    return a.size if isinstance(a, Blocks) else b.size if isinstance(b, Blocks) else a.shape[-1]
+
+
+def _check(a: Tensor | Blocks, b: Tensor | Blocks, spec: GemmSpec, out: Tensor, finish: Finishing | None) -> None:
     if spec.group is None:
         raise UnsupportedSpec(
             f"gemm_blocks with {spec.accumulator}; allowed: scaled(...) and block-scaled instructions.\n"
             "  Decode the operands for others."
         )
+    check_product(spec, _terms(a, b), None, None)
+    check_finish(spec, finish)
+    tensors = [t for x in (a, b) for t in ((x.codes, x.scales) if isinstance(x, Blocks) else (x,))]
+    check_devices(*tensors, out, None if finish is None else finish.bias)
+
+
+def _launched(
+    a: Tensor | Blocks,
+    b: Tensor | Blocks,
+    spec: GemmSpec,
+    out: Tensor,
+    seed: int,
+    finish: Finishing | None,
+    count: bool,
+) -> Run:
+    """The kernel of a product, or of the overflows in it, chosen and launched."""
     left, right = (x.codes if isinstance(x, Blocks) else x for x in (a, b))
     codes = tuple(x.code_format if isinstance(x, Blocks) else None for x in (a, b))
-    terms = a.size if isinstance(a, Blocks) else b.size if isinstance(b, Blocks) else left.shape[-1]
-    check_product(spec, terms, None, None)
-    check_devices(left, right, out, *(x.scales for x in (a, b) if isinstance(x, Blocks)))
-    if out.numel() == 0:
-        return Run(())
-    seed = seed if spec.fixed_seed is None else spec.fixed_seed
-    if spec.out is not None and is_beforehand(spec.out):
-        raw = torch.empty(out.shape, dtype=torch.float64, device=out.device)
-        run = gemm_blocks(a, b, replace(spec, out=None), raw, seed)
-        quantize(raw, spec.out, out, seed, SITE_OUT)
-        return run
-    plain = _elements_spec(spec)
-    left, right, done = cast_operands(left, right, plain, seed, (codes[0], codes[1]))
-    operands = operands_of(left, right, out, spec.accumulator, None, None, done, (codes[0], codes[1]), spec.group)
+    plain, formats = _elements_spec(spec), (codes[0], codes[1])
+    left, right, done = cast_operands(left, right, plain, seed, formats)
+    operands = operands_of(left, right, out, spec.accumulator, None, None, done, formats, spec.group, finish)
     operands = _with_scales(operands, a, b, spec.group)
+    if count:
+        operands = replace(operands, out=torch.float64, count=True)  # eight bytes an element, too
     kernel = kernel_for(plain, spec.accumulator, operands, out)
     args = gemm_args(left, right, out, seed)
-    args.k = terms
+    fill_bias(args, None if finish is None else finish.bias)
+    args.k = _terms(a, b)
     args.block_a = args.block_b = spec.group  # of an operand in no block format
     _fill_scales(args, a, b)
     keep = fill_orders(args, spec.accumulator, out.device, spec.group)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -10,13 +11,24 @@ import torch
 from gemmsim.arithmetic import Accumulator, GemmSpec
 from gemmsim.formats import E8M0, Cast, FloatFormat
 
-from ..cpu.params import CODE_PARITY, NEG_ZERO, NO_SUBNORMALS, NO_ZERO, cast_record
+from ..cpu.params import CODE_PARITY, NEG_ZERO, NO_SUBNORMALS, NO_ZERO, cast_record, float32_holds
 from ..cpu.program import INTERLEAVED, PAIRWISE, SHUFFLED, Program, program
 from ..cpu.records import CastRecord, HardwareRecord
 from .codes import CodeFormat, code_format
 from .source import KernelSource, cast_literal
 
-__all__ = ["DEPTH", "SIDE", "THREADS", "GemmKernel", "Operands", "gemm_source", "is_permuted", "program_of", "sides"]
+__all__ = [
+    "DEPTH",
+    "SIDE",
+    "THREADS",
+    "Finish",
+    "GemmKernel",
+    "Operands",
+    "gemm_source",
+    "is_permuted",
+    "program_of",
+    "sides",
+]
 
 #: Of a block (cutlass_kernels/gemm/config.h): 16 x 16 threads, terms of a chunk.
 THREADS, SIDE, DEPTH = 256, 16, 16
@@ -46,6 +58,25 @@ _CARRIERS = ((24, -126, 127), (53, -1022, 1023))
 
 
 @dataclass(frozen=True)
+class Finish:
+    """What a kernel does after the product: its result in dtype ``work``, a bias of a dtype added, a cast."""
+
+    work: torch.dtype
+    bias: torch.dtype | None = None
+    cast: Cast | None = None
+
+    def literal(self) -> str:
+        """Initializer of gemmsim::Finish."""
+        work, bias = _dtype(self.work), _dtype(self.bias or self.work)
+        fields = f".work = {work}, .bias = {bias}, .cast = {cast_literal(_present(self.cast))}"
+        return f"{{.present = 1, .biased = {int(self.bias is not None)}, {fields}}}"
+
+    def __str__(self) -> str:
+        steps = f" + {DTYPES[self.bias][0].lower()} bias" if self.bias is not None else ""
+        return steps + (f" to {self.cast}" if self.cast is not None else "") + f" in {DTYPES[self.work][0].lower()}"
+
+
+@dataclass(frozen=True)
 class Operands:
     """What a kernel knows of the tensors.
 
@@ -71,6 +102,8 @@ class Operands:
     scale_b: tuple[FloatFormat, bool] | None = None
     #: Terms that share a pair of scales.
     group: int | None = None
+    #: What follows the product in the same kernel.
+    finish: Finish | None = None
 
 
 @dataclass(frozen=True)
@@ -119,7 +152,7 @@ def _fits_float(cast: Cast | None, dtype: torch.dtype) -> bool:
         return dtype != torch.float64
     c = cast_record(cast)
     if dtype not in (torch.float64, torch.uint8):
-        return bool(c.emax <= 127)
+        return float32_holds(cast)
     return bool(c.p <= 24 and c.emax <= 127 and c.emin - c.p + 1 >= -149)
 
 
@@ -153,8 +186,11 @@ def _facts(cast: Cast | None, dtype: torch.dtype) -> tuple[int, int, int]:
     if cast is None:
         return bits, quantum, top
     c = cast_record(cast)
-    bounded = c.hi < float("inf")
-    return min(c.p, bits), max(c.emin - c.p + 1, quantum), min(c.emax + 1, top) if bounded else top
+    own = c.emin - c.p + 1
+    top += int(c.p < bits or own > quantum)  # the largest number may be rounded up
+    if math.isfinite(c.hi) and (math.isfinite(c.inf_pos) or math.isfinite(c.inf_neg) or c.emax + 1 < top):
+        top = c.emax + 1
+    return min(c.p, bits), max(own, quantum), top
 
 
 def is_packed(spec: GemmSpec, what: Program, operands: Operands) -> bool:
@@ -278,6 +314,8 @@ def gemm_config(spec: GemmSpec, what: Program, operands: Operands, side: int) ->
     for name, scale in (("scale_a", operands.scale_a), ("scale_b", operands.scale_b)):
         if scale is not None:
             fields[name] = _scale_literal(*scale)
+    if operands.finish is not None:
+        fields["finish"] = operands.finish.literal()
     return "{" + ", ".join(f".{name} = {value}" for name, value in fields.items()) + "}"
 
 
@@ -314,6 +352,7 @@ def gemm_source(spec: GemmSpec, accumulator: Accumulator, operands: Operands, si
     operation = f"{spec.cast_a or ''}*{spec.cast_b or ''} : {accumulator}" + (f" -> {spec.out}" if spec.out else "")
     if spec.arithmetic == "fp32":
         operation += ", arithmetic=fp32"
+    operation += "" if operands.finish is None else str(operands.finish)
     for scale in (operands.scale_a, operands.scale_b):
         operation += "" if scale is None else f", scales {scale[0]}" + (" and one of the tensor" if scale[1] else "")
     layouts = ("any", "terms", "lines")

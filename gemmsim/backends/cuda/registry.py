@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from . import block_float, cast, gemm_instruction, gemm_tensor, mx_cast, rows
+from . import block_float, cast, gemm_instruction, gemm_tensor, mx_cast, rows, scaled_casts
 from .errors import CudaError, message
 from .gemm import sources as gemm_kernels
 from .gemm_blocks import sources as scaled_kernels
@@ -33,6 +33,7 @@ FAMILIES = {
     for family in (
         Family("cast", "element-wise rounding: quantize, operand and output casts", cast.sources),
         Family("block_float", "block floating point casts", block_float.sources),
+        Family("scaled_cast", "integer and float casts under scales: calibrated, affine, blocks", scaled_casts.sources),
         Family("mx_cast", "block formats: encode, decode, fake-quantise", mx_cast.sources),
         Family("gemm_tensor", "matrix products of block formats on tensor cores", gemm_tensor.sources),
         Family("gemm_instruction", "matrix products by a chip's own instruction", gemm_instruction.sources),

@@ -7,7 +7,7 @@ after both have been compared on this device in this process (``self_check``), w
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,7 +20,7 @@ from gemmsim.hardware.devices import architecture_of
 
 from . import scaled_instruction as scaled
 from .check_operands import plain_problems
-from .gemm import check_devices, check_product
+from .gemm import Finishing, check_devices, check_finish, check_product
 from .gemm import gemm as simt
 from .gemm_blocks import Blocks
 from .gemm_blocks import gemm_blocks as simt_blocks
@@ -80,26 +80,35 @@ def gemm(
     seed: int = 0,
     c: Tensor | None = None,
     select: Tensor | None = None,
+    finish: Finishing | None = None,
 ) -> object:
     """``gemm`` of the SIMT kernels, by the device's own instruction where ``spec`` names it and it was found equal."""
     if type(spec.accumulator) not in _CHAINS or out.numel() == 0 or not _is_gpu(out):
-        return simt(a, b, spec, out, seed, c, select)
+        return simt(a, b, spec, out, seed, c, select, finish)
     chain = chain_of(spec.accumulator)
     if not isinstance(chain, Chain):
-        return _noted(simt(a, b, spec, out, seed, c, select), spec, chain.reason)
+        return _noted(simt(a, b, spec, out, seed, c, select, finish), spec, chain.reason)
     reason = _plain_refusal(chain, out, c, select)
     if reason is None:
         check_product(spec, a.shape[-1], c, select)
-        check_devices(a, b, out)
-        source = gemm_instruction(a, b, spec, out, seed, chain)
+        check_devices(a, b, out, None if finish is None else finish.bias)
+        check_finish(spec, finish)
+        source = _followed(lambda raw: gemm_instruction(a, b, spec, raw, seed, chain), finish, out)
         return NotedRun(f"cuda: {source}", _equal_words(out.device, source))
-    return _noted(simt(a, b, spec, out, seed, c, select), spec, reason)
+    return _noted(simt(a, b, spec, out, seed, c, select, finish), spec, reason)
 
 
-def gemm_blocks(a: Tensor | Blocks, b: Tensor | Blocks, spec: GemmSpec, out: Tensor, seed: int = 0) -> object:
+def gemm_blocks(
+    a: Tensor | Blocks,
+    b: Tensor | Blocks,
+    spec: GemmSpec,
+    out: Tensor,
+    seed: int = 0,
+    finish: Finishing | None = None,
+) -> object:
     """``gemm_blocks`` of the SIMT kernels, by the device's own block-scaled instruction where it was found equal."""
     if type(spec.accumulator) is not Hardware or out.numel() == 0 or not _is_gpu(out):
-        return simt_blocks(a, b, spec, out, seed)
+        return simt_blocks(a, b, spec, out, seed, finish)
     chain = scaled.chain_of(spec)
     reason = chain.reason if not isinstance(chain, ScaledChain) else scaled.refusal(a, b, out)
     if reason is None and isinstance(chain, ScaledChain):
@@ -107,9 +116,9 @@ def gemm_blocks(a: Tensor | Blocks, b: Tensor | Blocks, spec: GemmSpec, out: Ten
             out, scaled.source_of(chain), lambda: scaled.problems(chain, out.device)
         )
         if reason is None:
-            source = scaled.gemm(a, b, spec, out, seed, chain)
+            source = _followed(lambda raw: scaled.gemm(a, b, spec, raw, seed, chain), finish, out)
             return NotedRun(f"cuda: {source}", _equal_words(out.device, source))
-    return _noted(simt_blocks(a, b, spec, out, seed), spec, reason or "")
+    return _noted(simt_blocks(a, b, spec, out, seed, finish), spec, reason or "")
 
 
 def exact_sums(a: Tensor, b: Tensor, out: Tensor, units: int, lsbs: tuple[int, int]) -> str | None:
@@ -135,6 +144,16 @@ def exact_sums(a: Tensor, b: Tensor, out: Tensor, units: int, lsbs: tuple[int, i
         return None
     source = gemm_instruction(a, b, GemmSpec(accumulator=accumulator), out, 0, chain)
     return f"{source}, which cuts none of these sums; {_equal_words(out.device, source)}"
+
+
+def _followed(product: Callable[[Tensor], KernelSource], finish: Finishing | None, out: Tensor) -> KernelSource:
+    """``product`` into ``out``, or into a tensor of its own and what follows."""
+    if finish is None:
+        return product(out)
+    raw = torch.empty_like(out, dtype=finish.work)
+    source = product(raw)
+    finish.apply(raw, out)
+    return source
 
 
 def _is_gpu(x: Tensor) -> bool:

@@ -26,6 +26,7 @@ __all__ = [
     "Number",
     "OptimLP",
     "Quantizer",
+    "auto_low",
     "block_quantize",
     "fixed_point_quantize",
     "float_quantize",
@@ -36,8 +37,8 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """Load a part on first use (PEP 562); ``quant`` and ``optim`` are modules, as in QPyTorch."""
-    if name in ("optim", "quant"):
+    """Load a part on first use (PEP 562); ``auto_low``, ``optim`` and ``quant`` are modules, as in QPyTorch."""
+    if name in ("auto_low", "optim", "quant"):
         return import_module(f".{name}", __name__)
     if name not in _NAMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -93,6 +93,32 @@ def test_long_sums_that_leave_the_range_and_come_back(text):
     check([(a, b, GemmSpec.of(text), 5), (a[:, 150:], b[150:], GemmSpec.of(text), 5)])
 
 
+WIDER = [
+    "fixed(32,0)/rtz : e5m10", "fixed(32,0) : fp32", "fixed(32,0)/sr4 : fp64", "e8m3 : e5m10", "e8m3/ru : bf16",
+    "fixed(8,-6,unbounded) : e5m10", "int32 : int(40)", "e9m3 : bf16", "fixed(20,0)/sr8 : e5m10", "e8m30/sat : fp64",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
+def test_casts_to_formats_with_more_range_than_the_tensor(dtype):
+    """Its largest number may be rounded up beyond the dtype's end, and infinities become numbers that the dtype, or
+    float32, does not hold."""
+    g = torch.Generator().manual_seed(9)
+    calls, most = [], torch.finfo(dtype).max
+    for text in WIDER:
+        a, b = (
+            (torch.randn(5, 9, generator=g) * 3e4).round().to(dtype),
+            torch.randn(9, 7, generator=g).round().to(dtype),
+        )
+        a[0, 0], a[1, 1], a[2, 1], a[3, 3], b[0, 1], b[1] = float("inf"), most, -most, 3e9, 1.0, 1.0
+        calls.append((a, b, GemmSpec.of(text), 3))
+    check(calls)
+    spec = GemmSpec.of(WIDER[2])
+    out = torch.empty(1, 1, dtype=torch.float64)
+    cpu.gemm(torch.tensor([[float("inf")]]), torch.ones(1, 1), spec, out, 1)
+    assert out.item() == 2.0**31 - 1 == reference.gemm([[float("inf")]], [[1.0]], spec, seed=1)[0][0]
+
+
 def test_every_tile_size(monkeypatch):
     """As many outputs a thread as the kernel of a large product has."""
     from support_cuda_gemm import cuda_gemm

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 from support import assert_bitwise_equal
-from support_cuda_gemm import compile_on_host, host_blocks, sources_of_blocks
+from support_cuda_gemm import _run, compile_on_host, cuda_blocks, host_blocks, sources_of_blocks
 
 import gemmsim as gs
 from gemmsim.arithmetic import GemmSpec, SpecError, UnsupportedSpec
@@ -107,3 +107,30 @@ def test_values_are_narrowed_only_where_bfloat16_holds_them():
     for hard in (2.0**-134, 1 + 2.0**-8):
         assert block_gpu.narrowed(x, torch.tensor([[hard]]), spec)[0] is x
     assert block_gpu.narrowed(x, x, GemmSpec.of("mxfp8_e4m3*bf16 : fp32"))[1] is x
+
+
+COUNTED = [
+    "mxint8 : scaled(fixed(14, 12, overflow=wrap), fp32)", "mxint8/torchmx : scaled(int(12, saturate), fp32)",
+    "nvfp4/tensor : scaled(chunked(4, fixed(8, 2, rounding=rne), bf16), fp32)", "mxfp4*e4m3 : scaled(fixed(6, 3, rounding=sr8), bf16)",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("text", COUNTED)
+def test_overflows_in_groups_are_the_cpus(text):
+    spec = GemmSpec.of(text)
+    a, b = operands(spec, 2, False)
+    want, got = (torch.full((21, 19), 3) for _ in range(2))
+    block_product.count_overflows(a, b, spec, want, 6)
+    left, right = block_product.operands_of("test", a, b, spec, 6)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(cuda_blocks, "launch", _run)
+        block_gpu.count_overflows(left, right, spec, got, 6)
+    assert torch.equal(got, want) and int(want.sum()) > 3 * 21 * 19
+
+
+def test_a_scaled_sum_without_a_register_that_counts():
+    x = torch.ones(2, 32, dtype=torch.uint8)
+    with pytest.raises(UnsupportedSpec, match=r"allowed: int\(...\), fixed"):
+        cuda.count_overflows_blocks(
+            x, x.T, GemmSpec.of("mxfp8_e4m3 : scaled(fp32)"), torch.zeros(2, 2, dtype=torch.int64)
+        )

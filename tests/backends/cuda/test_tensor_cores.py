@@ -282,3 +282,21 @@ def test_verdicts_on_all_instructions_of_a_device(fake_gpu, monkeypatch):  # noq
     monkeypatch.setattr(cuda.instruction_report, "_device", lambda index: torch.device("cpu"))
     found = dict(cuda.instruction_verdicts())
     assert set(found) == set(keys["ampere"]) and all(verdict.equal for verdict in found.values())
+
+
+def test_what_follows_a_product(fake_gpu):  # noqa: F811
+    """A bias and a cast behind the instruction's product are those behind the model's."""
+    from gemmsim.formats import parse_cast
+    from gemmsim.ops.finishing import Finish
+
+    a, b = operands()
+    bias = torch.linspace(-3, 3, 21)
+    finish = Finish(bias, torch.float32, parse_cast("e4m3"))
+    spec, blocks = GemmSpec(accumulator=acc.cublas_fp32()), GemmSpec.of(BLOCK_SPECS[0])
+    out = torch.empty(37, 21, dtype=torch.bfloat16)
+    assert "gemm_instruction<" in str(cuda.gemm(a, b, spec, out, 5, finish=finish))
+    assert_bitwise_equal(out, gs.quantize(by_cpu(a, b, spec) + bias, "e4m3").bfloat16())
+    fake_gpu.arch = "rtx_blackwell"
+    plan = str(cuda.gemm_blocks(encoded(a, blocks.a, -1), encoded(b, blocks.b, -2), blocks, out, 5, finish))
+    assert "gemm_tensor<" in plan and "not used" not in plan
+    assert_bitwise_equal(out, gs.quantize(gs.mx.matmul(a, b, blocks) + bias, "e4m3").bfloat16())

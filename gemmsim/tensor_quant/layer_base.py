@@ -1,0 +1,63 @@
+"""What layers with a quantiser for their input, their weight and their output share."""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from .errors import DescriptorError, message
+from .max_calibrator import largest_magnitude
+from .quantizer import TensorQuantizer
+
+__all__ = ["QUANTIZERS", "QuantLayer", "amax_of", "integer_bits"]
+
+QUANTIZERS = ("input_quantizer", "weight_quantizer", "output_quantizer")
+
+
+class QuantLayer:
+    """What quantised layers share: three quantisers, and the accumulator of integer products (None: PyTorch's own)."""
+
+    input_quantizer: TensorQuantizer
+    weight_quantizer: TensorQuantizer
+    output_quantizer: TensorQuantizer
+    weight: Tensor
+    accumulator: str | None
+
+    def quantised_weight(self) -> Tensor:
+        """The weight as the layer multiplies it."""
+        return self.weight_quantizer(self.weight)
+
+    @property
+    def _uses_integers(self) -> bool:
+        """Whether the product is one of integers: not while calibrating or switched off."""
+        if self.accumulator is None:
+            return False
+        return all(_quantises(q) for q in (self.input_quantizer, self.weight_quantizer))
+
+    def extra_repr(self) -> str:
+        text: str = super().extra_repr()  # type: ignore[misc]
+        return text if self.accumulator is None else f"{text}, accumulator={self.accumulator}"
+
+
+def _quantises(q: TensorQuantizer) -> bool:
+    return q.is_enabled and q._if_quant and not q._if_calib
+
+
+def integer_bits(layer: QuantLayer, q: TensorQuantizer) -> int:
+    """Bits of a quantiser whose integers are multiplied.
+
+    Raises:
+        DescriptorError: for floats, blocks, learned amax, bias: they are no integers under one scale.
+    """
+    config = q.config
+    plain = config.block_sizes is None and not config.learn_amax and q.bias is None and not config.rotate
+    if not isinstance(config.num_bits, int) or not plain:
+        asked = f"integer products with accumulator={layer.accumulator} of {q.extra_repr()}"
+        allowed = "integers with an amax per tensor or axis"
+        raise DescriptorError(message(asked, allowed, "Give the layer accumulator=None, or describe it so."))
+    return config.num_bits
+
+
+def amax_of(q: TensorQuantizer, x: Tensor) -> Tensor:
+    """The amax that a quantiser uses for ``x``."""
+    amax = None if q.config.type == "dynamic" else q.amax
+    return largest_magnitude(x, q.axis) if amax is None else amax
