@@ -77,7 +77,7 @@ class FakeGpu:
     def _mma(self, row, left: Tensor, right: Tensor, word: torch.dtype, **scales: Tensor) -> Tensor:
         kind = row.operands[3]
         if self.silicon is None and not scales:  # the same bits, faster
-            spec = GemmSpec(accumulator=Hardware(row.arch, row.unit, row.a, row.b, out=row.d))
+            spec = GemmSpec(accumulator=gemm_instruction.Chain(row).accumulator)
             out = torch.empty(left.shape[0], right.shape[0])
             cpu.gemm(_values(left, row.a), _values(right, row.b).mT, spec, out, 0)
             return out

@@ -8,8 +8,8 @@ namespace gemmsim {
 
 // Operand formats as they are stored: TF32 in the words of binary32.
 enum class Element : int32_t { F16, BF16, TF32, E4M3, E5M2 };
-// Who issues the instruction: a warp (mma.sync), or a warp group (wgmma).
-enum class Issue : int32_t { WARP, WARP_GROUP };
+// Who issues the instruction: a warp (mma.sync), a warp group (wgmma), or one warp for its block (tcgen05).
+enum class Issue : int32_t { WARP, WARP_GROUP, BLOCK };
 
 // promoted: instructions whose chain starts from +0 and is then added to a register of binary32; 0 for one chain.
 struct InstructionConfig {

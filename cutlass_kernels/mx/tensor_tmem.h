@@ -3,10 +3,8 @@
 #pragma once
 #include <cute/tensor.hpp>
 #include <cute/arch/mma_sm100_umma.hpp>
-#include <cute/arch/tmem_allocator_sm100.hpp>
-#include <cute/arch/copy_sm90_desc.hpp>
+#include "gemm/tensor_memory.h"
 #include "mx/tensor_config.h"
-#include "mx/tensor_places.h"
 
 namespace gemmsim {
 
@@ -30,27 +28,6 @@ template <TensorConfig K> struct TmemKind {
     typedef typename cute::conditional<PAIRS,
         cute::SM100_MMA_MXF4_SS<cute::float_e2m1_t, cute::float_e2m1_t, float, S, TENSOR_M, TENSOR_N, PAIRS ? K.a.block : 32, MAJOR, MAJOR>,
         cute::SM100_MMA_MXF8F6F4_SS<A, B, float, S, TENSOR_M, TENSOR_N, MAJOR, MAJOR>>::type Atom;
-};
-
-// Addresses of tensor memory: lane in the upper half, column in the lower one.
-struct TensorMemory {
-    static GEMMSIM_HD void copy_scales(uint32_t to, uint64_t from) {
-        asm volatile("tcgen05.cp.cta_group::1.32x128b.warpx4 [%0], %1;" ::"r"(to), "l"(from));
-    }
-    static GEMMSIM_HD void commit(uint64_t* barrier) {
-        asm volatile("tcgen05.commit.cta_group::1.mbarrier::arrive::one.shared::cluster.b64 [%0];" ::"r"(cute::cast_smem_ptr_to_uint(barrier)) : "memory");
-    }
-    static GEMMSIM_HD void before_sync() { asm volatile("tcgen05.fence::before_thread_sync;" ::: "memory"); }
-    static GEMMSIM_HD void after_sync() { asm volatile("tcgen05.fence::after_thread_sync;" ::: "memory"); }
-    // Eight columns of this warp's 32 lanes.
-    static GEMMSIM_HD void clear(uint32_t at) {
-        asm volatile("tcgen05.st.sync.aligned.32x32b.x8.b32 [%0], {%1, %1, %1, %1, %1, %1, %1, %1};" ::"r"(at), "r"(0) : "memory");
-    }
-    static GEMMSIM_HD void stored() { asm volatile("tcgen05.wait::st.sync.aligned;" ::: "memory"); }
-    static GEMMSIM_HD void read(uint32_t at, uint32_t (&to)[8]) {
-        asm volatile("tcgen05.ld.sync.aligned.32x32b.x8.b32 {%0, %1, %2, %3, %4, %5, %6, %7}, [%8];\n\ttcgen05.wait::ld.sync.aligned;"
-                     : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3]), "=r"(to[4]), "=r"(to[5]), "=r"(to[6]), "=r"(to[7]) : "r"(at) : "memory");
-    }
 };
 
 template <TensorConfig K> struct TmemGemm {
@@ -136,30 +113,12 @@ template <TensorConfig K> struct TmemGemm {
         __syncwarp();
     }
 
-    GEMMSIM_HD uint32_t open() const {
-        if (tid < 32) {
-            cute::TMEM::Allocator1Sm memory;
-            memory.allocate(COLUMNS, place_of_memory());
-            memory.release_allocation_lock();
-        }
-        if (tid == 0) {
-            cute::initialize_barrier(*barrier(0), 1);
-            cute::initialize_barrier(*barrier(1), 1);
-            asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
-        }
-        TensorMemory::before_sync();
-        __syncthreads();
-        TensorMemory::after_sync();
-        return *(volatile uint32_t*)place_of_memory();
-    }
     // This warp's quarter of the lanes and half of the columns.
     GEMMSIM_HD uint32_t own(uint32_t memory) const { return memory + ((uint32_t)(tid / 32 % 4 * 32) << 16) + tid / 128 * (SUMS / 2); }
 
     GEMMSIM_HD void run() {
-        const uint32_t memory = open();
-        GEMMSIM_UNROLL for (int i = 0; i < SUMS / 2; i += 8) TensorMemory::clear(own(memory) + i);
-        TensorMemory::stored();
-        TensorMemory::before_sync();
+        const uint32_t memory = TensorMemory::open(tid, COLUMNS, place_of_memory(), barrier(0), 2);
+        TensorMemory::clear<SUMS / 2>(own(memory));
         const int64_t instructions = (g.k + Kind::TERMS - 1) / Kind::TERMS, chunks = (instructions + Kind::COUNT - 1) / Kind::COUNT;
         if (chunks > 0) fetch(0);
         for (int64_t i = 0; i < chunks; ++i) {
@@ -181,9 +140,7 @@ template <TensorConfig K> struct TmemGemm {
         __syncthreads();
         TensorMemory::after_sync();
         finish(own(memory));
-        TensorMemory::before_sync();
-        __syncthreads();
-        if (tid < 32) cute::TMEM::Allocator1Sm().free(memory, COLUMNS);
+        TensorMemory::close(tid, COLUMNS, memory);
     }
 
     GEMMSIM_HD void finish(uint32_t from) const {

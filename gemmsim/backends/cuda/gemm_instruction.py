@@ -18,7 +18,7 @@ from torch import Tensor
 
 from gemmsim.arithmetic import Accumulator, Chunked, GemmSpec, Hardware, Promote
 from gemmsim.formats import FP32, Cast
-from gemmsim.hardware import Instruction
+from gemmsim.hardware import OPERANDS, Instruction
 
 from ..convert import cast_into, cast_operand
 from ..refusal import Refusal
@@ -37,8 +37,9 @@ __all__ = [
 ]
 
 _THREADS, _TILE, _LINE = 256, 128, 128
-#: gemmsim::InstructionGemm<K>::SHARED_BYTES.
+#: gemmsim::InstructionGemm<K>::SHARED_BYTES and, with barriers, gemmsim::InstructionTmem<K>::SHARED_BYTES.
 _SHARED = 4 * _TILE * _LINE + 1024
+_BARRIERS = 64
 #: gemmsim::Element and the dtype whose bits the instruction reads.
 _ELEMENTS = {
     "f16": ("F16", torch.float16),
@@ -48,7 +49,10 @@ _ELEMENTS = {
     "e5m2": ("E5M2", torch.float8_e5m2),
 }
 #: gemmsim::Issue.
-_ISSUES = {"mma": "WARP", "wgmma": "WARP_GROUP"}
+_ISSUES = {"mma": "WARP", "wgmma": "WARP_GROUP", "tcgen05mma": "BLOCK"}
+#: The op of ``hw`` where it is not the unit's name.
+_OPS = {"tcgen05mma": "tcgen05"}
+_UNIT_ARCHS = {"wgmma": ("sm_90a",), "tcgen05mma": ("sm_100a", "sm_103a")}
 _FP8 = ("e4m3", "e5m2")
 _MOST_COLUMNS = 65535 * _TILE
 _MOST_BLOCKS = 2**31 - 1
@@ -72,6 +76,13 @@ class Chain:
 
     instruction: Instruction
     promoted: int = 0
+
+    @property
+    def accumulator(self) -> Hardware | Promote:
+        """What the chain means."""
+        one = self.instruction
+        inner = Hardware(one.arch, _OPS.get(one.unit, one.unit), one.a, one.b, out=str(OPERANDS[one.d].format))
+        return Promote(inner, self.promoted) if self.promoted else inner
 
     @property
     def dtypes(self) -> tuple[torch.dtype, torch.dtype]:
@@ -105,15 +116,16 @@ def _plain_chain(accumulator: Hardware) -> Chain | Refusal:
     if one.unit not in _ISSUES or one.a not in _ELEMENTS or one.b not in _ELEMENTS:
         return Refusal(f"no kernel issues {one.arch} {one.name}")
     found = Chain(one)
-    if one.k * found.dtypes[0].itemsize != 32 or one.arch in ("volta", "turing"):
+    halves = one.unit == "tcgen05mma" and one.d == "f16"
+    if one.k * found.dtypes[0].itemsize != 32 or one.arch in ("volta", "turing") or halves:
         return Refusal(f"no kernel issues {one.arch} {one.name}")
     return found
 
 
 def _archs(chain: Chain) -> tuple[str, ...]:
     """Architectures that have the instruction; empty for all."""
-    if chain.instruction.unit == "wgmma":
-        return ("sm_90a",)
+    if chain.instruction.unit in _UNIT_ARCHS:
+        return _UNIT_ARCHS[chain.instruction.unit]
     return ("sm_89", "sm_120a", "sm_121a") if chain.instruction.a in _FP8 else ()
 
 
@@ -127,8 +139,9 @@ def instruction_source(chain: Chain) -> KernelSource:
         f".b = gemmsim::Element::{_ELEMENTS[one.b][0]}, .half_register = {half}, "
         f".promoted = {chain.promoted // one.k}"
     )
+    in_memory = one.unit == "tcgen05mma"
     text = (
-        '#include "gemm/instruction.h"\n'
+        f'#include "gemm/{"instruction_tmem" if in_memory else "instruction"}.h"\n'
         f"constexpr gemmsim::InstructionConfig kConfig{{{config}}};\n"
         f'extern "C" __global__ void __launch_bounds__({_THREADS}) '
         "gemmsim_kernel(const gemmsim::InstructionArgs args) {\n"
@@ -136,7 +149,8 @@ def instruction_source(chain: Chain) -> KernelSource:
         "}\n"
     )
     name = one.name + (f", promoted {chain.promoted}" if chain.promoted else "")
-    return KernelSource("gemm_instruction", name, text, _THREADS, _SHARED, archs=_archs(chain))
+    shared = _SHARED + _BARRIERS * in_memory
+    return KernelSource("gemm_instruction", name, text, _THREADS, shared, archs=_archs(chain))
 
 
 def gemm_instruction(a: Tensor, b: Tensor, spec: GemmSpec, out: Tensor, seed: int, chain: Chain) -> KernelSource:
@@ -209,6 +223,9 @@ _LISTED: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("hw(hopper, wgmma, bf16)", ("sm_90a",)),
     ("hw(hopper, wgmma, fp16, out=fp16)", ("sm_90a",)),
     ("promote(hw(hopper, wgmma, e4m3), 128)", ("sm_90a",)),
+    ("hw(blackwell, tcgen05, bf16)", ("sm_100a",)),
+    ("hw(blackwell, tcgen05, tf32)", ("sm_100a",)),
+    ("promote(hw(blackwell, tcgen05, e4m3, e5m2), 128)", ("sm_100a",)),
 )
 
 

@@ -221,10 +221,8 @@ def _equal_words(device: torch.device, source: KernelSource) -> str:
 
 def plain_checks(chain: Chain, device: torch.device) -> Iterator[Problem]:
     """Products by the chain's kernel and by the kernel of its model."""
-    one = chain.instruction
-    inner = Hardware(one.arch, one.unit, one.a, one.b, out=one.d)
-    spec = GemmSpec(accumulator=Promote(inner, chain.promoted) if chain.promoted else inner)
-    for a, b in plain_problems(one):
+    spec = GemmSpec(accumulator=chain.accumulator)
+    for a, b in plain_problems(chain.instruction):
         yield _plain_check(a.to(device), b.to(device), spec, chain)
 
 

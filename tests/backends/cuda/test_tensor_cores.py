@@ -28,6 +28,7 @@ SPECS = [
     ("hopper", acc.chunked(64, acc.cublas_fp32("hopper", "fp16"), "fp32")),
     ("ampere", acc.cublas_fp32("ampere", "fp16")),
     ("ada", acc.ada_fp8()),
+    ("blackwell", acc.promote(acc.hw("blackwell", "tcgen05", "bf16", "fp16"), 64)),
     ("rtx_blackwell", acc.hw("rtx_blackwell", "mma", "e5m2", "e4m3")),
 ]
 
@@ -112,6 +113,9 @@ def test_reasons(fake_gpu, monkeypatch):  # noqa: F811
     assert "promotion to e5m10" in plan(acc.promote(acc.cublas_fp32(), 64, "e5m10"))
     assert "no kernel issues hopper mma.m16n8k16.f64" in plan(acc.hw("hopper", "mma", "fp64", out="fp64"))
     assert "no kernel issues cdna3" in plan(acc.cdna3_fp8())
+    assert "no kernel issues blackwell tcgen05mma.m64n8k16.f16" in plan(
+        acc.hw("blackwell", "tcgen05", "fp16", out="fp16")
+    )
     assert "not used" not in plan(acc.sequential("e5m10")) and "not used" not in plan(acc.chunked(8, "e5m10"))
     fake_gpu.arch = "ampere"
     monkeypatch.setitem(CAPABILITIES, "hopper", (80,))
@@ -223,7 +227,7 @@ def test_operands_of_the_check_reach_what_they_should():
         kinds = {"nan": 0, "zero": 0, "finite": 0}
         for (a, b), (c, d) in zip(check_operands.plain_problems(one), check_operands.plain_problems(one), strict=True):
             assert torch.equal(a.nan_to_num(9), c.nan_to_num(9)) and torch.equal(b.nan_to_num(9), d.nan_to_num(9))
-            spec = GemmSpec(accumulator=acc.hw(one.arch, one.unit, one.a, one.b, out=one.d))
+            spec = GemmSpec(accumulator=Chain(one).accumulator)
             y = by_cpu(a, b, spec)
             kinds["nan"] += int(y.isnan().sum())
             kinds["zero"] += int((y == 0).sum())
@@ -249,7 +253,8 @@ def test_explain_names_the_instruction():
 @pytest.mark.cuda
 @pytest.mark.parametrize(("text", "arch", "instruction"), [
     ("hw(hopper, wgmma, fp16, out=fp16)", "sm_90a", "HGMMA"), ("promote(hw(hopper, wgmma, e4m3), 128)", "sm_90a", "QGMMA"),
-    ("hw(ampere, mma, bf16)", "sm_80", "HMMA"),
+    ("hw(ampere, mma, bf16)", "sm_80", "HMMA"), ("hw(blackwell, tcgen05, bf16)", "sm_100a", "UTCHMMA"),
+    ("promote(hw(blackwell, tcgen05, e4m3, e5m2), 128)", "sm_100a", "UTCQMMA"),
 ])  # fmt: skip
 def test_kernels_become_the_instructions_that_are_meant(text, arch, instruction, tmp_path):
     from gemmsim.arithmetic import Accumulator
@@ -266,7 +271,7 @@ def test_kernels_become_the_instructions_that_are_meant(text, arch, instruction,
 
 def test_kernels_are_listed():
     assert {source.archs for source in gemm_instruction.sources()} == {
-        ("sm_80", "sm_120a"), ("sm_80",), ("sm_120a",), ("sm_90a",)
+        ("sm_80", "sm_120a"), ("sm_80",), ("sm_120a",), ("sm_90a",), ("sm_100a",)
     }  # fmt: skip
 
 
@@ -274,7 +279,7 @@ def test_verdicts_on_all_instructions_of_a_device(fake_gpu, monkeypatch):  # noq
     """What ``make gpu-check`` prints; every instruction of each architecture has one spec, and only its own."""
     keys = {arch: [spec.key for spec in cuda.instruction_specs(arch)] for arch in CAPABILITIES}
     assert {arch: len(found) for arch, found in keys.items()} == {
-        "volta": 0, "turing": 0, "ampere": 4, "ada": 13, "hopper": 17, "blackwell": 10, "rtx_blackwell": 19
+        "volta": 0, "turing": 0, "ampere": 4, "ada": 13, "hopper": 17, "blackwell": 20, "rtx_blackwell": 19
     }  # fmt: skip
     assert not [key for arch, found in keys.items() for key in found if f"hw({arch}, " not in key]
     fake_gpu.arch = "ampere"
