@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 
 import torch
 
-from gemmsim.arithmetic import Chunked, GemmSpec, Hardware, Promote
+from gemmsim.arithmetic import GemmSpec, Hardware, Promote
 from gemmsim.formats import parse_block
 from gemmsim.hardware import families
 from gemmsim.hardware.catalogue import OPS
@@ -14,9 +16,12 @@ from gemmsim.hardware.devices import architecture_of
 from gemmsim.hardware.operands import OPERANDS
 
 from . import scaled_instruction as scaled
+from .cache import kernel_cache
+from .errors import CudaError
 from .gemm_instruction import Chain, chain_of, instruction_source
 from .launch import device_arch
-from .self_check import Verdict, verdict_for
+from .self_check import Problem, Verdict, verdict_for
+from .source import KernelSource
 from .tensor_cores import plain_checks
 
 __all__ = ["instruction_specs", "instruction_verdicts"]
@@ -52,20 +57,32 @@ def instruction_verdicts(device: int = 0) -> Iterator[tuple[str, Verdict]]:
     """The spec and the verdict of each instruction of GPU ``device``: is it what its model says? Nothing on a GPU that
     the tables do not have.
 
-    Compiles the kernels that are not compiled yet, seconds each.
+    Kernels that are not compiled yet are compiled first, several at a time, 2 to 15 s of CPU each.
     """
     own = architecture_of(torch.cuda.get_device_capability(device))
     arch = device_arch(device)
+    sources = {spec: _source(spec) for spec in (() if own is None else instruction_specs(own))}
+    present = {spec: source for spec, source in sources.items() if source.runs_on(arch)}
+    with ThreadPoolExecutor(max_workers=8) as pool:
+        list(pool.map(lambda source: _compiled(source, arch), present.values()))
     with torch.cuda.device(device):
-        for spec in instruction_specs(own) if own is not None else ():
-            where = _device(device)
-            if isinstance(spec.accumulator, (Promote, Chunked)) or not spec.has_blocks:
-                chain = chain_of(spec.accumulator)
-                assert isinstance(chain, Chain)
-                source, problems = instruction_source(chain), plain_checks(chain, where)
-            else:
-                blocks = scaled.chain_of(spec)
-                assert isinstance(blocks, scaled.ScaledChain)
-                source, problems = scaled.source_of(blocks), scaled.problems(blocks, where)
-            if source.runs_on(arch):
-                yield spec.key, verdict_for(device, arch, source, problems)
+        for spec, source in present.items():
+            yield spec.key, verdict_for(device, arch, source, _problems(spec, _device(device)))
+
+
+def _compiled(source: KernelSource, arch: str) -> None:
+    """Brings ``source`` into the cache; the comparison says what is wrong with one that does not compile."""
+    with suppress(CudaError):
+        kernel_cache().get(source, arch)
+
+
+def _source(spec: GemmSpec) -> KernelSource:
+    chain = scaled.chain_of(spec) if spec.has_blocks else chain_of(spec.accumulator)
+    assert isinstance(chain, (Chain, scaled.ScaledChain))
+    return instruction_source(chain) if isinstance(chain, Chain) else scaled.source_of(chain)
+
+
+def _problems(spec: GemmSpec, device: torch.device) -> Iterator[Problem]:
+    chain = scaled.chain_of(spec) if spec.has_blocks else chain_of(spec.accumulator)
+    assert isinstance(chain, (Chain, scaled.ScaledChain))
+    return plain_checks(chain, device) if isinstance(chain, Chain) else scaled.problems(chain, device)

@@ -15,7 +15,7 @@ import gemmsim as gs
 from gemmsim import acc, hardware
 from gemmsim.arithmetic import GemmSpec
 from gemmsim.backends import cpu, cuda
-from gemmsim.backends.cuda import CompileError, check_operands, gemm_instruction
+from gemmsim.backends.cuda import CompileError, check_operands, gemm_instruction, self_check
 from gemmsim.backends.cuda.gemm_instruction import Chain, chain_of, instruction_source
 from gemmsim.hardware.devices import CAPABILITIES, architecture_of
 
@@ -284,6 +284,7 @@ def test_verdicts_on_all_instructions_of_a_device(fake_gpu, monkeypatch):  # noq
     assert not [key for arch, found in keys.items() for key in found if f"hw({arch}, " not in key]
     fake_gpu.arch = "ampere"
     monkeypatch.setattr(cuda.instruction_report, "device_arch", lambda index: "sm_80")
+    monkeypatch.setattr(cuda.instruction_report, "kernel_cache", self_check.kernel_cache)
     monkeypatch.setattr(cuda.instruction_report, "_device", lambda index: torch.device("cpu"))
     found = dict(cuda.instruction_verdicts())
     assert set(found) == set(keys["ampere"]) and all(verdict.equal for verdict in found.values())
