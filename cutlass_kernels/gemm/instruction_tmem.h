@@ -66,7 +66,7 @@ template <InstructionConfig K> struct InstructionTmem {
             one(chunk_descriptor(left + 32 * k), chunk_descriptor(right + 32 * k), memory);
         }
         if (cute::elect_one_sync()) TensorMemory::commit(barrier(stage));
-        __syncwarp();
+        TensorMemory::warp_sync();
     }
     // Chunk i's instructions are done, and with them all before: the (i / 2 + 1)-th phase of its barrier.
     static GEMMSIM_HD void wait(int64_t i) { cute::wait_barrier(*barrier((int)i & 1), (int)(i / 2) & 1); }
@@ -88,7 +88,7 @@ template <InstructionConfig K> struct InstructionTmem {
             if (i >= 2) wait(i - 2);
             store((int)i & 1);
             TensorMemory::before_sync();
-            __syncthreads();
+            block_sync();
             if (tid < 32) {
                 TensorMemory::after_sync();
                 issue((int)i & 1, instructions - i * COUNT < COUNT ? (int)(instructions - i * COUNT) : COUNT, memory);

@@ -96,7 +96,7 @@ template <TensorConfig K> struct TmemGemm {
                 TensorMemory::copy_scales(scale_b + 4 * t, scale_descriptor(cute::cast_smem_ptr_to_uint(scales(stage, 1)) + t * SCALE_TILE_BYTES));
             }
         }
-        __syncwarp();
+        TensorMemory::warp_sync();
         const uint32_t a = cute::cast_smem_ptr_to_uint(chunk(stage, 0)), b = cute::cast_smem_ptr_to_uint(chunk(stage, 1));
         CUTE_UNROLL
         for (int k = 0; k < Kind::COUNT; ++k) {
@@ -110,7 +110,7 @@ template <TensorConfig K> struct TmemGemm {
             Kind::Atom::fma(chunk_descriptor(a + 32 * k), chunk_descriptor(b + 32 * k), memory, 1u, id, scale_a + column, scale_b + column);
         }
         if (cute::elect_one_sync()) TensorMemory::commit(barrier(stage));
-        __syncwarp();
+        TensorMemory::warp_sync();
     }
 
     // This warp's quarter of the lanes and half of the columns.
@@ -127,7 +127,7 @@ template <TensorConfig K> struct TmemGemm {
             if (i >= 2) cute::wait_barrier(*barrier(stage), (int)(i / 2 - 1) & 1);
             store(stage);
             TensorMemory::before_sync();
-            __syncthreads();
+            block_sync();
             if (tid < 32) {
                 TensorMemory::after_sync();
                 const int64_t left = instructions - i * Kind::COUNT;
@@ -137,7 +137,7 @@ template <TensorConfig K> struct TmemGemm {
         }
         // Instructions end in order: the last barrier stands for all.
         if (chunks > 0) cute::wait_barrier(*barrier((int)(chunks - 1) & 1), (int)((chunks - 1) / 2) & 1);
-        __syncthreads();
+        block_sync();
         TensorMemory::after_sync();
         finish(own(memory));
         TensorMemory::close(tid, COLUMNS, memory);
