@@ -156,6 +156,17 @@ def probes(seconds: float) -> dict[str, Any]:
     return {"ok": bool(done.stdout), "answers": done.stdout.splitlines(), "errors": done.stderr[-2000:]}
 
 
+def instructions(seconds: float) -> dict[str, Any]:
+    """Whether each matrix instruction of the chip has its model's bits. A difference is a finding: the model runs."""
+    start, verdicts = time.monotonic(), []
+    for spec, verdict in cuda.instruction_verdicts():
+        verdicts.append({"spec": spec, "equal": verdict.equal, "words": verdict.words, "digest": verdict.digest})
+        print(f"  {'equal' if verdict.equal else 'DIFFERENT'}: {spec}: {verdict.words}", flush=True)
+        if time.monotonic() - start > seconds:
+            break
+    return {"ok": True, "verdicts": verdicts}
+
+
 def median_seconds(call: Callable[[], object], repeats: int) -> float:
     """Median time between events around one call each, after three calls of warming up."""
     for _ in range(3):
@@ -324,6 +335,8 @@ def markdown(report: dict[str, Any]) -> str:
     different, refused = len(products.get("different", [])), products.get("refused", 0)
     lines.append(f"* random products: {products.get('products', 0)}, different: {different}, refused: {refused}")
     lines += ["", "## What silicon answered", "", *(f"    {line}" for line in report["probes"].get("answers", []))]
+    for row in report.get("instructions", {}).get("verdicts", []):
+        lines.append(f"    {'equal' if row['equal'] else 'DIFFERENT'}: {row['spec']}: {row['words']}")
     timed = report["timings"]
     lines += ["", "## Timings", "", "| spec, 4096^3 | TMAC/s | slot limit | share | asked | of torch.mm fp32 |"]
     lines.append("|---|---|---|---|---|---|")
@@ -371,6 +384,7 @@ def main(argv: list[str] | None = None) -> int:
     info = machine()
     report: dict[str, Any] = {"machine": info}
     report["probes"] = part("probes", lambda: probes(0.1 * total))
+    report["instructions"] = part("instructions", lambda: instructions(0.1 * total))
     report["timings"] = part("timings", lambda: timings(0.25 * total, info))
     report["random"] = part("random products", lambda: random_products(0.15 * total))
     report["tests"] = part("tests", lambda: run_tests(0.45 * total))

@@ -100,6 +100,8 @@ class Finishing(Protocol):
     def work(self) -> torch.dtype: ...
     @property
     def cast(self) -> Cast | None: ...
+    def apply(self, raw: Tensor, out: Tensor) -> None:
+        """Write what becomes of ``raw``, of dtype ``work``, to ``out``, in passes of their own."""
 
 
 def finishes(spec: GemmSpec, cast: Cast | None) -> bool:
