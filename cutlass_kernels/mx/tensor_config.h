@@ -6,8 +6,9 @@
 namespace gemmsim {
 
 // How a chunk of terms is multiplied: values decoded to bfloat16, by a warp's instruction (sm_80 on) or a warp group's
-// (sm_90a); codes and scales as they are, by a block-scaled instruction of a warp (sm_120a).
-enum class TensorRoute : int32_t { WARP, WARP_GROUP, BLOCK_SCALED };
+// (sm_90a); codes and scales as they are, by a block-scaled instruction of a warp (sm_120a), or of a block (sm_100a), with sums in
+// tensor memory.
+enum class TensorRoute : int32_t { WARP, WARP_GROUP, BLOCK_SCALED, TENSOR_MEMORY };
 
 struct TensorConfig {
     TensorRoute route;
@@ -26,6 +27,19 @@ struct TensorArgs {
 };
 
 constexpr int TENSOR_THREADS = 256, TENSOR_M = 128, TENSOR_N = 128, TENSOR_K = 64;
+
+// Both tensors' own scales on a sum, rounded once: the product of all three, at most 72 bits, is first rounded to odd in double.
+template <TensorConfig K> GEMMSIM_HD float with_tensor_scales(float y, const TensorArgs& g) {
+    if constexpr (!K.a.tensor_scale && !K.b.tensor_scale) return y;
+    double x = 1;
+    if constexpr (K.a.tensor_scale) x = (double)*g.second_a;
+    if constexpr (K.b.tensor_scale) x = mul_rn(x, (double)*g.second_b);  // exact
+    double p = mul_rn(x, (double)y);
+    const double rest = fma_rn(x, (double)y, -p);
+    const uint64_t bits = to_bits(p);
+    if (rest != 0 && rest == rest && (bits & 1u) == 0) p = from_bits<double>((rest > 0) == (p > 0) ? bits + 1 : bits - 1);
+    return (float)p;
+}
 
 // The 32 terms of one line of a chunk that a thread brings: packed codes and, of each 16, the scale.
 template <MxFormat F, Packing P> struct TensorLine {

@@ -115,9 +115,7 @@ template <TensorConfig K> struct ScaledGemm {
 
     GEMMSIM_HD void save(int64_t row, int64_t col, float y) const {
         if (row >= g.m || col >= g.n) return;
-        if constexpr (K.a.tensor_scale) y = mul_rn(y, *g.second_a);
-        if constexpr (K.b.tensor_scale) y = mul_rn(y, *g.second_b);
-        ((typename Storage<K.out>::Word*)g.out)[row * g.out_row + col] = store_value<K.out>(y);
+        ((typename Storage<K.out>::Word*)g.out)[row * g.out_row + col] = store_value<K.out>(with_tensor_scales<K>(y, g));
     }
 };
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from gemmsim.backends.scale_layout import TILE, blocked
 from gemmsim.ops.errors import ShapeError, message
 
 __all__ = ["from_blocked", "to_blocked"]
 
-_ROWS, _COLUMNS = 128, 4
+_ROWS, _COLUMNS = TILE
 
 
 def to_blocked(scales: Tensor) -> Tensor:
@@ -24,13 +25,7 @@ def to_blocked(scales: Tensor) -> Tensor:
     if scales.dim() != 2:
         asked = f"mx.to_blocked: scales have shape {tuple(scales.shape)}"
         raise ShapeError(message(asked, "two dimensions, rows and blocks", "Use scales.flatten(0, -2)."))
-    rows, columns = scales.shape
-    down, across = -(-rows // _ROWS), -(-columns // _COLUMNS)
-    raw = scales.view(torch.uint8)
-    padded = torch.zeros(down * _ROWS, across * _COLUMNS, dtype=torch.uint8, device=scales.device)
-    padded[:rows, :columns] = raw
-    tiles = padded.view(down, 4, 32, across, 4).permute(0, 3, 2, 1, 4)
-    return tiles.reshape(-1).view(scales.dtype)
+    return blocked(scales.view(torch.uint8)).view(scales.dtype)
 
 
 def from_blocked(flat: Tensor, rows: int, columns: int) -> Tensor:

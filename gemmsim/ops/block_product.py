@@ -13,6 +13,7 @@ from gemmsim.arithmetic import GemmSpec, SpecError
 from gemmsim.arithmetic.block_operands import takes_scales
 from gemmsim.arithmetic.hardware import Hardware
 from gemmsim.backends import cpu
+from gemmsim.backends.cublas import NativeType
 from gemmsim.formats import (
     E8M0,
     TENSOR_FORMATS,
@@ -24,12 +25,12 @@ from gemmsim.formats import (
     TensorFormat,
 )
 
-from . import acceleration, block_gpu, kernels
+from . import acceleration, block_gpu, block_native, kernels
 from .block_operands import BlockOperand, encode_operand
 from .errors import message
 from .finishing import Finish, finished
 from .seeds import Site
-from .selection import backend_of
+from .selection import Refused, backend_of
 
 __all__ = ["Operand", "Seconds", "count_overflows", "matmul", "operands_of", "plain_spec"]
 
@@ -68,7 +69,14 @@ def matmul(
     finish: Finish | None = None,
 ) -> tuple[Tensor, object]:
     """The product of encoded (or plain) operands in ``dtype`` and of ``shape``, and what ran."""
-    if not takes_scales(spec.accumulator):
+    setting = acceleration.current()
+    reason = None
+    if setting is not None and c is None and select is None and 0 not in shape:
+        native = block_native.refusal(a, b, spec, shape, setting)
+        if not isinstance(native, str):
+            return _accelerated(a, b, spec, seed, dtype, shape, native, finish)
+        reason = native
+    if not takes_scales(spec.accumulator):  # values of both may have a native type
         x, y = _values(a), _values(b)
         if x.is_cuda and acceleration.current() is not None:  # cuBLAS is several times as fast on bfloat16
             x, y = block_gpu.narrowed(x, y, spec)
@@ -80,10 +88,31 @@ def matmul(
     if out.numel() == 0:
         return out, kernels.NOTHING
     if out.is_cuda and (finish is None or block_gpu.finishes(spec, finish)):
-        return out, block_gpu.product(a, b, spec, out, seed, finish)
-    if finish is not None:
-        return out, finished(lambda raw: _scaled(a, b, spec, seed, raw), finish, out)
-    return out, _scaled(a, b, spec, seed, out)
+        run = block_gpu.product(a, b, spec, out, seed, finish)
+    elif finish is not None:
+        run = finished(lambda raw: _scaled(a, b, spec, seed, raw), finish, out)
+    else:
+        run = _scaled(a, b, spec, seed, out)
+    return out, run if reason is None else Refused(run, out.device.type, reason)
+
+
+def _accelerated(
+    a: Operand,
+    b: Operand,
+    spec: GemmSpec,
+    seed: int,
+    dtype: torch.dtype,
+    shape: tuple[int, ...],
+    native: NativeType,
+    finish: Finish | None,
+) -> tuple[Tensor, object]:
+    """``matmul`` by the library, and what follows."""
+    if finish is None:
+        return block_native.product(a, b, spec, seed, dtype, shape, native)
+    raw, run = block_native.product(a, b, spec, seed, finish.work, shape, native)
+    out = torch.empty(shape, dtype=dtype, device=raw.device)
+    finish.apply(raw, out)
+    return out, run
 
 
 def _scaled(a: Operand, b: Operand, spec: GemmSpec, seed: int, out: Tensor) -> object:

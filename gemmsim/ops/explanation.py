@@ -44,8 +44,10 @@ def _backends(spec: GemmSpec) -> str:
         native = f"no, {found}"
     refused = cuda.supported(spec)
     gpu = "yes, for tensors on an NVIDIA GPU; kernels are compiled when first used (gemmsim[cuda])"
+    instruction = None if refused is not None else cuda.tensor_core_words(spec)
+    cores = "" if instruction is None else f"\ntensor cores: {instruction}"
     return (
         f"cpu: {words if reason is None else f'no, {reason}'}\n"
-        f"cuda: {gpu if refused is None else f'no, {refused}'}\n"
+        f"cuda: {gpu if refused is None else f'no, {refused}'}{cores}\n"
         f"cublas: {native} (operands in float32)"
     )

@@ -1,5 +1,6 @@
-"""Products of block formats on tensor cores, near the exact ones: terms whose position, scale or format was mistaken would be
-far away. In a process of its own, since a kernel that reads where it must not leaves its process without a GPU."""
+"""Matrix instructions of the GPU. Products of block formats, near the exact ones: terms whose position, scale or format was
+mistaken would be far away. Products of hw(...), whose bits are those of the model whatever the comparison with it says.
+Each in a process of its own, since a kernel that reads where it must not leaves its process without a GPU."""
 
 from __future__ import annotations
 
@@ -46,4 +47,77 @@ for m, k, n in ((128, 64, 128), (200, 320, 136), (5, 96, 7), (513, 1024, 300)):
 )
 def test_tensor_cores(pair):
     done = subprocess.run([sys.executable, "-c", _CODE, *pair.split()], capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr[-3000:]
+
+
+_HARDWARE = """
+import sys
+import torch
+import gemmsim as gs
+from gemmsim.arithmetic import GemmSpec
+from gemmsim.backends import cuda
+from gemmsim.hardware.devices import architecture_of
+
+own = architecture_of(torch.cuda.get_device_capability())
+for text in sys.argv[1:]:
+    spec = GemmSpec.of(text)
+    inner = getattr(spec.accumulator, "inner", spec.accumulator)
+    for m, k, n in ((128, 128, 128), (200, 333, 136), (5, 96, 7), (300, 1024, 257)):
+        g = torch.Generator().manual_seed(m)
+        a, b = torch.randn(m, k, generator=g), torch.randn(k, n, generator=g)
+        a *= torch.exp2(torch.randint(-9, 9, (k,), generator=g).float())
+        a[0, 3], b[5, 2] = float("nan"), float("inf")
+        want = gs.qmatmul(a, b, spec, seed=1)
+        got = gs.qmatmul(a.cuda(), b.cuda(), spec, seed=1)
+        plan = gs.last_backend().plan
+        assert torch.equal(want.view(torch.int32), got.cpu().view(torch.int32)), (text, plan, (m, k, n))
+        if own != inner.arch:
+            assert "instruction not used: cuda:0 is" in plan, plan
+    print(text, plan)
+"""
+
+
+@pytest.mark.parametrize(
+    "specs",
+    [
+        [":hw(hopper, wgmma, bf16)", ":hw(hopper, wgmma, fp16)", ":hw(hopper, wgmma, tf32)"],
+        [":hw(hopper, wgmma, fp16, out=fp16)", ":hw(hopper, wgmma, e4m3)", ":hw(hopper, wgmma, e5m2, e4m3) -> bf16"],
+        [":promote(hw(hopper, wgmma, e4m3), 128)", ":chunked(64, hw(hopper, wgmma, bf16), fp32)"],
+        [":hw(hopper, mma, bf16)", ":hw(hopper, mma, tf32)", ":hw(hopper, mma, fp16, out=fp16)"],
+        [":hw(ampere, mma, bf16)", ":hw(ampere, mma, tf32)"],
+        [":hw(ada, mma, e4m3)", ":hw(rtx_blackwell, mma, e4m3)"],
+        ["mxfp8_e4m3 : hw(rtx_blackwell, mxf8f6f4, e4m3)", "nvfp4/tensor : hw(rtx_blackwell, mxf4nvf4, e2m1)"],
+        [
+            ":hw(blackwell, tcgen05, bf16)",
+            ":hw(blackwell, tcgen05, tf32)",
+            ":promote(hw(blackwell, tcgen05, e4m3), 128)",
+        ],
+        ["mxfp8_e4m3 : hw(blackwell, mxf8f6f4, e4m3)", "mxfp4 : hw(blackwell, mxf4, e2m1)"],
+        ["nvfp4/tensor : hw(blackwell, mxf4nvf4, e2m1)"],
+    ],
+    ids=lambda specs: specs[0],
+)
+def test_instructions_have_the_bits_of_the_model_or_are_not_used(specs):
+    done = subprocess.run([sys.executable, "-c", _HARDWARE, *specs], capture_output=True, text=True, timeout=300)
+    print(done.stdout)
+    assert done.returncode == 0, done.stderr[-3000:]
+
+
+_EXACT = """
+import torch
+import gemmsim as gs
+
+g = torch.Generator().manual_seed(3)
+for spec, k in (("int8 : exact(fp32)", 512), ("int4 : exact(fp32) -> bf16", 3000), ("e2m1 : exact(e5m10)", 777)):
+    a, b = (torch.randint(-140, 140, s, generator=g).float() for s in ((200, k), (k, 136)))
+    want, got = gs.qmatmul(a, b, spec), gs.qmatmul(a.cuda(), b.cuda(), spec)
+    plan = gs.last_backend().plan
+    assert torch.equal(want.view(torch.int32), got.cpu().view(torch.int32)), (spec, plan)
+    print(spec, plan)
+"""
+
+
+def test_exact_sums_have_the_bits_of_the_cpu():
+    done = subprocess.run([sys.executable, "-c", _EXACT], capture_output=True, text=True, timeout=300)
+    print(done.stdout)
     assert done.returncode == 0, done.stderr[-3000:]

@@ -4,10 +4,11 @@ Operand and output casts are those of the spec, bit for bit. The sum in between 
 order, its alignment of products and its rounding are the library's.
 """
 
+from .block_scaled import block_scaled_mm, shape_reason
 from .library import CublasError
 from .mac_formats import ComputeType, MatrixType, match_mac_format_with_cublas_types
 from .matching import native_type
-from .run import CublasRun, gemm, refusal
+from .run import CublasRun, cpu_reason, device_reason, gemm, refusal
 from .types import FAST_MODES, TYPES, Compute, NativeType
 
 __all__ = [
@@ -19,8 +20,12 @@ __all__ = [
     "CublasRun",
     "MatrixType",
     "NativeType",
+    "block_scaled_mm",
+    "cpu_reason",
+    "device_reason",
     "gemm",
     "match_mac_format_with_cublas_types",
     "native_type",
     "refusal",
+    "shape_reason",
 ]

@@ -10,16 +10,20 @@ import torch
 from gemmsim.arithmetic import Accumulator, GemmSpec, Hardware, Integer, Promote, Sequential
 from gemmsim.formats import (
     BF16,
+    E2M1,
     E4M3,
     E5M2,
+    E8M0,
     FP16,
     FP32,
     FP64,
     INT8,
     TF32,
+    BlockFormat,
     Cast,
     Format,
 )
+from gemmsim.hardware.devices import CAPABILITIES
 
 from ..convert import FORMATS
 from ..refusal import Refusal
@@ -28,17 +32,8 @@ from .types import TYPES, NativeType
 __all__ = ["native_type"]
 
 _PLAIN: dict[Format, str] = {FP16: "fp16", FP32: "fp32", FP64: "fp64"}
-#: Compute capabilities (major, or major * 10 + minor where one major has two architectures) and the unit that cuBLAS
-#: uses there for large products.
-_ARCHITECTURES = {
-    "volta": ((70, 72), "mma"),
-    "turing": ((75,), "mma"),
-    "ampere": ((80, 86, 87), "mma"),
-    "ada": ((89,), "mma"),
-    "hopper": ((90,), "wgmma"),
-    "blackwell": ((100, 103), "tcgen05"),
-    "rtx_blackwell": ((120, 121), "mma"),
-}
+#: The unit that cuBLAS uses for large products.
+_UNITS = {"hopper": "wgmma", "blackwell": "tcgen05"}
 _BLOCK_SCALED = {"mxf8f6f4": "mxfp8", "mxf4": "mxfp4", "mxf4nvf4": "nvfp4"}
 #: Operand formats and the format of the register of the types whose meaning is one row of the table.
 _ROWS: dict[tuple[Format, Format, str], str] = {
@@ -71,7 +66,7 @@ def native_type(
     the pedantic form of any. The spec's output cast has no influence: it is made afterwards.
     """
     if spec.has_blocks:
-        return Refusal("operands in block formats have no native type here")
+        return _block_scaled(spec, fast_mode)
     a = FORMATS.get(a_dtype) if spec.cast_a is None else spec.cast_a.format
     b = FORMATS.get(b_dtype) if spec.cast_b is None else spec.cast_b.format
     if a is None or b is None:
@@ -86,6 +81,27 @@ def native_type(
             return Refusal(f"native type {name} has no pedantic form")
         return replace(pedantic, capabilities=found.capabilities)
     return TYPES[f"fp32 fast {fast_mode}"] if name == "fp32" else found
+
+
+def _block_scaled(spec: GemmSpec, fast_mode: str | None) -> NativeType | Refusal:
+    """The type of operands in block formats: elements and scales as they are stored, sums in fp32."""
+    a, b, accumulator = spec.a, spec.b, spec.accumulator
+    if not isinstance(a, BlockFormat) or not isinstance(b, BlockFormat):
+        return Refusal("one operand in a block format and one without: the library takes two with scales")
+    pair, scales = (a.element, b.element), {(x.scale, x.block_size) for x in (a, b)}
+    if scales == {(E8M0, 32)} and pair in _FP8:
+        found = TYPES["mxfp8" if pair == (E4M3, E4M3) else f"mxfp8 {_FP8[pair]}"]
+    elif scales == {(E4M3, 16)} and pair == (E2M1, E2M1):
+        found = TYPES["nvfp4"]
+    else:
+        return Refusal(f"cuBLAS multiplies no {a} by {b}; there are MXFP8, not e5m2 by e5m2, and NVFP4")
+    if fast_mode == "pedantic":
+        return Refusal(f"native type {found} has no pedantic form")
+    if isinstance(accumulator, Hardware):
+        return replace(found, capabilities=CAPABILITIES[accumulator.arch])
+    if accumulator != Sequential(Cast(FP32)):
+        return Refusal(f"no native product of block formats adds as {accumulator}; there is fp32")
+    return found
 
 
 def _of_accumulator(accumulator: Accumulator, a: Format, b: Format) -> NativeType | Refusal:
@@ -128,11 +144,10 @@ def _integer(accumulator: Integer, a: Format, b: Format) -> NativeType | Refusal
 
 def _hardware(accumulator: Hardware, a: Format, b: Format) -> NativeType | Refusal:
     if accumulator.op in _BLOCK_SCALED:
-        capabilities = _ARCHITECTURES[accumulator.arch][0]
-        return replace(TYPES[_BLOCK_SCALED[accumulator.op]], capabilities=capabilities)
-    if accumulator.arch not in _ARCHITECTURES:
+        return replace(TYPES[_BLOCK_SCALED[accumulator.op]], capabilities=CAPABILITIES[accumulator.arch])
+    if accumulator.arch not in CAPABILITIES:
         return Refusal(f"{accumulator.arch} is no NVIDIA architecture")
-    capabilities, unit = _ARCHITECTURES[accumulator.arch]
+    capabilities, unit = CAPABILITIES[accumulator.arch], _UNITS.get(accumulator.arch, "mma")
     if accumulator.op != unit:
         return Refusal(f"cuBLAS uses {unit} on {accumulator.arch}, not {accumulator.op}")
     out = _PLAIN.get(accumulator.add_cast.format, "")

@@ -14,7 +14,7 @@ from .gemm_ex import gemm_ex
 from .library import unavailable
 from .types import NativeType
 
-__all__ = ["CublasRun", "gemm", "refusal"]
+__all__ = ["CublasRun", "cpu_reason", "device_reason", "gemm", "refusal"]
 
 _SITE_A, _SITE_B, _SITE_OUT = 0, 1, 4
 #: ``torch._int_mm`` on CUDA takes more rows than this.
@@ -39,20 +39,26 @@ class CublasRun:
 def refusal(native: NativeType, a: Tensor, b: Tensor, out: Tensor) -> str | None:
     """Why this type cannot compute this product (device, shape), or ``None``."""
     if a.device.type == "cpu":
-        if native.capabilities:
-            return "the spec names a GPU's instruction; the CPU's BLAS adds otherwise"
-        return None if native.on_cpu else f"native type {native.name} is for CUDA tensors; on the CPU: {_CPU_TYPES}"
-    if a.device.type != "cuda":
-        return f"no native products on {a.device.type}"
-    if torch.version.cuda is None:
-        return "this PyTorch is not built for NVIDIA GPUs"
-    return _device_reason(native, a.device) or _shape_reason(native, a, b, out)
+        return cpu_reason(native)
+    return device_reason(native, a.device) or _call_reason(native, a, b, out)
 
 
 _CPU_TYPES: Final = "fp32, fp64, bf16/fp32"
 
 
-def _device_reason(native: NativeType, device: torch.device) -> str | None:
+def cpu_reason(native: NativeType) -> str | None:
+    """Why PyTorch's BLAS on the CPU does not compute this type, or ``None``."""
+    if native.capabilities:
+        return "the spec names a GPU's instruction; the CPU's BLAS adds otherwise"
+    return None if native.on_cpu else f"native type {native.name} is for CUDA tensors; on the CPU: {_CPU_TYPES}"
+
+
+def device_reason(native: NativeType, device: torch.device) -> str | None:
+    """Why no library computes this type on this device, or ``None``."""
+    if device.type != "cuda":
+        return f"no native products on {device.type}"
+    if torch.version.cuda is None:
+        return "this PyTorch is not built for NVIDIA GPUs"
     major, minor = torch.cuda.get_device_capability(device)
     if (major, minor) < native.oldest:
         wanted = ".".join(map(str, native.oldest))
@@ -60,11 +66,13 @@ def _device_reason(native: NativeType, device: torch.device) -> str | None:
     if native.capabilities and major * 10 + minor not in native.capabilities:
         return f"the spec names another architecture than that of {device} (compute capability {major}.{minor})"
     if native.call == "none":
-        return f"native type {native.name} needs operands with block scales, which a tensor does not have"
+        return f"cuBLAS has no {native.name}"
     return unavailable() if native.call == "gemm_ex" else None
 
 
-def _shape_reason(native: NativeType, a: Tensor, b: Tensor, out: Tensor) -> str | None:
+def _call_reason(native: NativeType, a: Tensor, b: Tensor, out: Tensor) -> str | None:
+    if native.call == "block_scaled":
+        return f"native type {native.name} needs operands with block scales, which a tensor does not have"
     m, n, k = out.shape[-2], out.shape[-1], a.shape[-1]
     if k == 0:
         return "K = 0: there is nothing to multiply"
@@ -112,8 +120,11 @@ def _product(a: Tensor, b: Tensor, out: Tensor, native: NativeType) -> str:
         wide = out.dtype if out.dtype.itemsize > a.dtype.itemsize else a.dtype  # exact products, fp32 sums
         torch.matmul(a.to(wide), b.to(wide), out=out)
         return f"torch.matmul in {str(wide).removeprefix('torch.')}"
-    if native.call != "gemm_ex":
-        return _torch_call(a, b, out, native)
+    return _cublas_call(a, b, out, native) if native.call == "gemm_ex" else _torch_call(a, b, out, native)
+
+
+def _cublas_call(a: Tensor, b: Tensor, out: Tensor, native: NativeType) -> str:
+    """Write cuBLAS' product to ``out`` on PyTorch's handle and stream of the tensors' device; the name of the call."""
     with torch.cuda.device(a.device):
         handle = torch.cuda.current_blas_handle()
         stream = torch.cuda.current_stream(a.device).cuda_stream

@@ -37,7 +37,8 @@ class NativeType:
 
     ``a``, ``b``: dtypes of the operands. ``results``: dtypes that the library can write, the widest first.
     ``compute``: what it is called in cuBLAS. ``call``: how it is reached: "gemm_ex" (cublasGemmEx), "int_mm"
-    (``torch._int_mm``), "scaled_mm" (``torch._scaled_mm``, ``fast_accumulation`` its argument), "none" (not yet).
+    (``torch._int_mm``), "scaled_mm" (``torch._scaled_mm``, ``fast_accumulation`` its argument), "block_scaled"
+    (the same function with scales of blocks, for operands that have them), "none" (not at all).
     ``oldest``: oldest compute capability. ``capabilities``: those whose arithmetic the spec asked for, empty if it did
     not name an architecture. ``on_cpu``: whether PyTorch's BLAS on the CPU computes this type.
     """
@@ -59,7 +60,7 @@ class NativeType:
 
 _F16, _BF16, _F32, _F64 = torch.float16, torch.bfloat16, torch.float32, torch.float64
 _E4M3, _E5M2, _I8, _I32 = torch.float8_e4m3fn, torch.float8_e5m2, torch.int8, torch.int32
-_AMPERE, _ADA = (8, 0), (8, 9)
+_AMPERE, _ADA, _BLACKWELL = (8, 0), (8, 9), (10, 0)
 _FP8_RESULTS = (_F32, _BF16)
 
 
@@ -84,9 +85,11 @@ def _table() -> dict[str, NativeType]:
         NativeType("fp64", _F64, _F64, (_F64,), Compute.F64, on_cpu=True),
         NativeType("fp64 pedantic", _F64, _F64, (_F64,), Compute.F64_PEDANTIC),
         NativeType("int8/int32", _I8, _I8, (_I32,), Compute.I32, "int_mm", (7, 5)),
-        NativeType("mxfp8", _E4M3, _E4M3, (_F32, _BF16), Compute.F32, "none", (10, 0)),
-        NativeType("mxfp4", torch.uint8, torch.uint8, (_F32, _BF16), Compute.F32, "none", (10, 0)),
-        NativeType("nvfp4", torch.uint8, torch.uint8, (_F32, _BF16), Compute.F32, "none", (10, 0)),
+        NativeType("mxfp8", _E4M3, _E4M3, _FP8_RESULTS, Compute.F32, "block_scaled", _BLACKWELL),
+        NativeType("mxfp8 e4m3*e5m2", _E4M3, _E5M2, _FP8_RESULTS, Compute.F32, "block_scaled", _BLACKWELL),
+        NativeType("mxfp8 e5m2*e4m3", _E5M2, _E4M3, _FP8_RESULTS, Compute.F32, "block_scaled", _BLACKWELL),
+        NativeType("mxfp4", torch.uint8, torch.uint8, _FP8_RESULTS, Compute.F32, "none", _BLACKWELL),
+        NativeType("nvfp4", torch.uint8, torch.uint8, _FP8_RESULTS, Compute.F32, "block_scaled", _BLACKWELL),
     ]
     for name, a, b in (("e4m3*e4m3", _E4M3, _E4M3), ("e4m3*e5m2", _E4M3, _E5M2), ("e5m2*e4m3", _E5M2, _E4M3)):
         rows.append(_fp8(f"{name} promoted", a, b, False))

@@ -18,15 +18,19 @@ from .errors import (
     PackageError,
 )
 from .folder import cache_folder
-from .gemm import Run, count_overflows, finishes, gemm, supported
-from .gemm_blocks import Blocks, count_overflows_blocks, gemm_blocks
+from .gathered import gathered_gemm
+from .gemm import Run, count_overflows, finishes, supported
+from .gemm_blocks import Blocks, count_overflows_blocks
 from .gemm_codes import gemm_codes
 from .gemm_tensor import gemm_tensor_cores
+from .instruction_report import instruction_specs, instruction_verdicts
 from .mx_cast import decode_blocks, encode_blocks, quantize_blocks
 from .registry import FAMILIES, Family, family_sources
 from .rows import run_rows
 from .scaled_casts import affine_cast, scaled_blocks, scaled_cast
+from .self_check import Verdict, verdicts
 from .source import KernelSource
+from .tensor_cores import allow_tensor_cores, exact_sums, gemm, gemm_blocks, tensor_core_words, tensor_cores_allowed
 from .toolchain import PACKAGES, Toolchain, toolchain
 
 __all__ = [
@@ -48,6 +52,8 @@ __all__ = [
     "PackageError",
     "Run",
     "Toolchain",
+    "Verdict",
+    "allow_tensor_cores",
     "affine_cast",
     "cache_folder",
     "check_arch",
@@ -56,12 +62,16 @@ __all__ = [
     "count_overflows_blocks",
     "decode_blocks",
     "encode_blocks",
+    "exact_sums",
     "family_sources",
     "finishes",
+    "gathered_gemm",
     "gemm",
     "gemm_blocks",
     "gemm_codes",
     "gemm_tensor_cores",
+    "instruction_specs",
+    "instruction_verdicts",
     "kernel_cache",
     "quantize",
     "quantize_blocks",
@@ -70,5 +80,8 @@ __all__ = [
     "scaled_blocks",
     "scaled_cast",
     "supported",
+    "tensor_core_words",
+    "tensor_cores_allowed",
     "toolchain",
+    "verdicts",
 ]

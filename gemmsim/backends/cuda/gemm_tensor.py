@@ -1,6 +1,7 @@
 """Kernels of family ``gemm_tensor``: products of block formats on tensor cores (cutlass_kernels/mx/tensor_*.h).
 
-Tensor cores add as they add: these products have other bits than ``gemm_blocks``. Nothing calls them by itself.
+Tensor cores add as they add: these products have other bits than those of accumulators. A spec that names the
+block-scaled instruction itself takes it through ``scaled_instruction``, once it was found equal to its model.
 """
 
 from __future__ import annotations
@@ -24,12 +25,20 @@ from .launch import device_arch, launch
 from .mx_format import mx_literal
 from .source import KernelSource
 
-__all__ = ["TensorArgs", "gemm_tensor_cores", "route_of", "sources", "tensor_refusal", "tensor_source"]
+__all__ = ["TensorArgs", "gemm_tensor_cores", "route_of", "run_tensor", "sources", "tensor_refusal", "tensor_source"]
 
 _THREADS, _TILE = 256, 128
 #: gemmsim::TensorGemm<K>::SHARED_BYTES and gemmsim::ScaledGemm<K>::SHARED_BYTES.
 _SHARED = {"WARP": 4 * _TILE * 128 + 1024, "WARP_GROUP": 4 * _TILE * 128 + 1024, "BLOCK_SCALED": 4 * _TILE * 48}
-_ARCHS = {"WARP": (), "WARP_GROUP": ("sm_90a",), "BLOCK_SCALED": ("sm_120a", "sm_121a")}
+#: gemmsim::TmemGemm<K>::SHARED_BYTES without its scales.
+_SHARED["TENSOR_MEMORY"] = 4 * _TILE * 128 + 1024 + 64
+_ARCHS = {
+    "WARP": (),
+    "WARP_GROUP": ("sm_90a",),
+    "BLOCK_SCALED": ("sm_120a", "sm_121a"),
+    "TENSOR_MEMORY": ("sm_100a", "sm_103a"),
+}
+_HEADERS = {"BLOCK_SCALED": "tensor_scaled.h", "TENSOR_MEMORY": "tensor_tmem.h"}
 _PACKINGS = {"bytes": "BYTES", "lo_first": "LOW_FIRST"}
 _SCALED_ELEMENTS = frozenset({E4M3, E5M2, E3M2, E2M3, E2M1})
 
@@ -60,8 +69,12 @@ def _is_native(a: BlockFormat, b: BlockFormat, packing_a: str, packing_b: str) -
 def route_of(arch: str, a: BlockFormat, b: BlockFormat, packing_a: str, packing_b: str) -> str:
     """gemmsim::TensorRoute on ``arch``: the block-scaled instruction where it exists and takes both formats, else warp
     groups' instructions, else warps', of values in bfloat16."""
-    if arch in _ARCHS["BLOCK_SCALED"] and _is_native(a, b, packing_a, packing_b):
-        return "BLOCK_SCALED"
+    if _is_native(a, b, packing_a, packing_b):
+        if arch in _ARCHS["BLOCK_SCALED"]:
+            return "BLOCK_SCALED"
+        wide = packing_a == "lo_first" or all(x.element.bits == 8 for x in (a, b))
+        if arch in _ARCHS["TENSOR_MEMORY"] and wide:
+            return "TENSOR_MEMORY"
     return "WARP_GROUP" if arch in _ARCHS["WARP_GROUP"] else "WARP"
 
 
@@ -70,7 +83,7 @@ def tensor_source(
     route: str, a: BlockFormat, b: BlockFormat, packing_a: str, packing_b: str, out: torch.dtype
 ) -> KernelSource:
     """The kernel of one route, pair of formats and result dtype."""
-    header = "tensor_scaled.h" if route == "BLOCK_SCALED" else "tensor_mma.h"
+    header = _HEADERS.get(route, "tensor_mma.h")
     result = DTYPES[out][0]
     config = (
         f".route = gemmsim::TensorRoute::{route}, .out = gemmsim::{result}, "
@@ -86,7 +99,10 @@ def tensor_source(
         "}\n"
     )
     name = f"{a}*{b}, {packing_a} {packing_b} to {result.lower()}, {route.lower()}"
-    return KernelSource("gemm_tensor", name, text, _THREADS, _SHARED[route], archs=_ARCHS[route])
+    shared = _SHARED[route]
+    if route == "TENSOR_MEMORY":  # two buffers of both operands' scales for 128 bytes of each line
+        shared += 4 * _TILE * (128 * (2 if packing_a == "lo_first" else 1) // a.block_size)
+    return KernelSource("gemm_tensor", name, text, _THREADS, shared, archs=_ARCHS[route])
 
 
 def tensor_refusal(a: Blocks, b: Blocks, out: Tensor) -> str | None:
@@ -109,10 +125,11 @@ def tensor_refusal(a: Blocks, b: Blocks, out: Tensor) -> str | None:
 def gemm_tensor_cores(a: Blocks, b: Blocks, out: Tensor) -> Run:
     """Write the product of ``a`` (M, K) and ``b`` (K, N) to ``out`` (M, N), with the sums of tensor cores.
 
-    On sm_120a the block-scaled instructions mxf8f6f4 and mxf4nvf4 take codes and scales of OCP formats and NVFP4 as
-    they are; elsewhere, and for other formats, element times scale is rounded to bfloat16 once (exact between 2^-133
-    and 2^128) and multiplied by warp groups' (sm_90a) or warps' instructions. Scales of whole tensors multiply the
-    sums, one after the other, rounded to binary32 each. ``out``: any float dtype, to nearest even.
+    On sm_120a and sm_100a the block-scaled instructions mxf8f6f4, mxf4 and mxf4nvf4 take codes and scales of OCP
+    formats (on sm_100a not those of 6 bits) and NVFP4 as they are; elsewhere, and for other formats, element times
+    scale is rounded to bfloat16 once (exact between 2^-133 and 2^128) and multiplied by warp groups' (sm_90a) or warps'
+    instructions. Scales of whole tensors multiply the sums, rounded to binary32 once. ``out``: any float dtype, to
+    nearest even.
 
     Raises:
         UnsupportedSpec: if ``tensor_refusal`` gives a reason.
@@ -128,9 +145,14 @@ def gemm_tensor_cores(a: Blocks, b: Blocks, out: Tensor) -> Run:
     index = torch.cuda.current_device() if out.device.index is None else out.device.index
     route = route_of(device_arch(index), a.format, b.format, a.packing, b.packing)
     source = tensor_source(route, a.format, b.format, a.packing, b.packing, out.dtype)
+    run_tensor(source, a, b, out)
+    return Run((str(source),))
+
+
+def run_tensor(source: KernelSource, a: Blocks, b: Blocks, out: Tensor) -> None:
+    """Launch ``source`` on operands that ``tensor_refusal`` lets pass."""
     args = tensor_args(a, b, out)
     launch(source, out.device, (-(-args.m // _TILE), -(-args.n // _TILE), 1), args)
-    return Run((str(source),))
 
 
 def tensor_args(a: Blocks, b: Blocks, out: Tensor) -> TensorArgs:
@@ -156,4 +178,7 @@ def sources() -> Iterator[KernelSource]:
     yield tensor_source("WARP_GROUP", e4m3, e4m3, "bytes", "bytes", bf16)
     yield tensor_source("BLOCK_SCALED", e4m3, e3m2, "bytes", "bytes", bf16)
     yield tensor_source("BLOCK_SCALED", e2m1, e2m1, "lo_first", "lo_first", f32)
+    yield tensor_source("TENSOR_MEMORY", e4m3, e4m3, "bytes", "bytes", f32)
+    yield tensor_source("TENSOR_MEMORY", e2m1, e2m1, "lo_first", "lo_first", f32)
+    yield tensor_source("TENSOR_MEMORY", replace(nvfp4, tensor_scale=True), nvfp4, "lo_first", "lo_first", f32)
     yield tensor_source("BLOCK_SCALED", replace(nvfp4, tensor_scale=True), nvfp4, "lo_first", "lo_first", f32)

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from . import block_float, cast, gemm_tensor, mx_cast, rows, scaled_casts
+from . import block_float, cast, gemm_instruction, gemm_tensor, mx_cast, rows, scaled_casts
 from .errors import CudaError, message
+from .gathered import sources as gathered_kernels
 from .gemm import sources as gemm_kernels
 from .gemm_blocks import sources as scaled_kernels
 from .source import KernelSource
@@ -26,6 +27,7 @@ class Family:
 def _gemm_kernels() -> Iterator[KernelSource]:
     yield from gemm_kernels()
     yield from scaled_kernels()
+    yield from gathered_kernels()
 
 
 FAMILIES = {
@@ -36,6 +38,7 @@ FAMILIES = {
         Family("scaled_cast", "integer and float casts under scales: calibrated, affine, blocks", scaled_casts.sources),
         Family("mx_cast", "block formats: encode, decode, fake-quantise", mx_cast.sources),
         Family("gemm_tensor", "matrix products of block formats on tensor cores", gemm_tensor.sources),
+        Family("gemm_instruction", "matrix products by a chip's own instruction", gemm_instruction.sources),
         Family("gemm", "matrix products of every accumulator on ordinary arithmetic units", _gemm_kernels),
         Family("rows", "softmax, normalisation, sums and element-wise steps", rows.sources),
     )

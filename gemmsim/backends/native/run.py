@@ -29,20 +29,21 @@ _SAMPLE_ROWS: Final = 16
 #: Multiply-adds for each element of an operand from which a pass over the operands does not matter.
 _REUSE: Final = 8
 
+#: What instructions multiply.
+_NARROW: Final = (torch.bfloat16, torch.float16)
 _CARRIERS: Final = {"float32": torch.float32, "float64": torch.float64}
 
 
 class NativeRun:
-    """Record of one carrier-exact product."""
+    """Record of one carrier-exact product; ``how``: the call that made it."""
 
-    __slots__ = ("backend", "_proof", "_carrier")
+    __slots__ = ("backend", "_proof", "_how")
 
-    def __init__(self, backend: str, proof: Proof, carrier: torch.dtype) -> None:
-        self.backend, self._proof, self._carrier = backend, proof, carrier
+    def __init__(self, backend: str, proof: Proof, how: str) -> None:
+        self.backend, self._proof, self._how = backend, proof, how
 
     def __str__(self) -> str:
-        carrier = str(self._carrier).removeprefix("torch.")
-        return f"carrier-exact: torch.matmul in {carrier}; {self._proof}"
+        return f"carrier-exact: {self._how}; {self._proof}"
 
     def __repr__(self) -> str:
         return f"<{self}>"
@@ -113,7 +114,11 @@ def gemm(
     if not _worth(spec, a, b, out):
         return None
     proof = proof_for(a, b, spec if named is None else named)
-    on_cpu = a.device.type == "cpu"
+    on_cpu = _on_cpu(a)
+    if not on_cpu and proof is not None:
+        how = _by_instruction(a, b, spec, out, seed, named or spec, proof)
+        if how is not None:
+            return NativeRun("cuda", proof, how)
     if proof is None and (not on_cpu or _looks_hopeless(a, b, spec)):
         return None
     carrier = torch.float64
@@ -132,7 +137,48 @@ def gemm(
             return None
         proof = found
     _finish(torch.matmul(left, right), proof, spec, out, seed)
-    return NativeRun("blas" if on_cpu else "cublas", proof, carrier)
+    how = f"torch.matmul in {str(carrier).removeprefix('torch.')}"
+    return NativeRun("blas" if on_cpu else "cublas", proof, how)
+
+
+def _on_cpu(x: Tensor) -> bool:
+    return x.device.type == "cpu"
+
+
+def _by_instruction(
+    a: Tensor, b: Tensor, spec: GemmSpec, out: Tensor, seed: int, named: GemmSpec, proof: Proof
+) -> str | None:
+    """Write the product by the device's matrix instruction if that cuts no sum of these formats; what ran."""
+    formats = _format(a, named.cast_a), _format(b, named.cast_b)
+    facts = facts_of_formats(a.shape[-1], *formats)
+    dtype = next((dtype for dtype in _NARROW if all(_has_all(dtype, fmt) for fmt in formats)), None)
+    if dtype is None or facts is None:
+        return None
+    from gemmsim.backends import cuda
+
+    total = torch.empty(out.shape, dtype=torch.float32, device=out.device)
+    left, right = (
+        cast_operand(a, spec.cast_a, dtype, seed, _SITE_A),
+        cast_operand(b, spec.cast_b, dtype, seed, _SITE_B),
+    )
+    how = cuda.exact_sums(left, right, total, facts.units, (facts.lsb_a, facts.lsb_b))
+    if how is not None:
+        _finish(total, proof, spec, out, seed)
+    return how
+
+
+def _has_all(dtype: torch.dtype, fmt: Format) -> bool:
+    """Whether ``dtype`` has every number of ``fmt``."""
+    own = FORMATS[dtype]
+    assert isinstance(own, FloatFormat)
+    significand = fmt.p if isinstance(fmt, FloatFormat) else fmt.bits - int(getattr(fmt, "signed", True))
+    clamped = getattr(fmt, "clamp", True)
+    return bool(
+        clamped
+        and significand <= own.p
+        and fmt.quantum_exponent >= own.quantum_exponent
+        and max(fmt.max, -fmt.min) <= own.max
+    )
 
 
 def _finish(total: Tensor, proof: Proof, spec: GemmSpec, out: Tensor, seed: int) -> None:

@@ -8,12 +8,15 @@ import shutil
 import subprocess
 from ctypes import c_int, c_int64, c_uint64, c_void_p
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
 
-from gemmsim.backends.cublas import Compute, CublasError
+from gemmsim import GemmSpec, quantize
+from gemmsim.backends.cublas import Compute, CublasError, gemm, native_type
 from gemmsim.backends.cublas import library as cublas_library
+from gemmsim.backends.cublas import run as cublas_run
 from gemmsim.backends.cublas.gemm_ex import gemm_ex, layout
 
 
@@ -129,6 +132,54 @@ def test_half_precision_has_half_precision_scalars(fake):
     a = torch.ones(2, 2, dtype=torch.float16)
     gemm_ex(a, a, torch.empty(2, 2, dtype=torch.float16), Compute.F16, 0, 0)
     assert (fake.last.type_a, fake.last.type_c, fake.last.alpha, fake.last.beta) == (2, 2, 0x3C00, 0)
+
+
+@pytest.mark.parametrize(
+    ("spec", "mode", "compute", "codes"),
+    [
+        ("bf16 : fp32 -> bf16", None, Compute.F32, (14, 14)),
+        ("bf16/rtz : fp32", "pedantic", Compute.F32_PEDANTIC, (14, 0)),
+        (":fp32", "tf32", Compute.F32_FAST_TF32, (0, 0)),
+        (":fp32", "f16", Compute.F32_FAST_16F, (0, 0)),
+        (":fp32", "bf16", Compute.F32_FAST_16BF, (0, 0)),
+        ("tf32 : fp32", None, Compute.F32_FAST_TF32, (0, 0)),
+        ("fp64 : fp64", None, Compute.F64, (1, 1)),
+        (":fp32 -> e5m2", None, Compute.F32, (0, 0)),
+    ],
+    ids=str,
+)
+def test_whole_products_on_the_handle_and_stream_of_their_device(fake, monkeypatch, spec, mode, compute, codes):
+    """From a spec to the library's arguments: operand casts before, the output cast behind, PyTorch's handle and stream of
+    the tensors' device in between, whatever device is current."""
+    seen = []
+
+    class Guard:
+        def __init__(self, device):
+            seen.append(device)
+
+        def __enter__(self):
+            seen.append("in")
+
+        def __exit__(self, *error):
+            seen.append("out")
+
+    monkeypatch.setattr(torch.cuda, "device", Guard)
+    monkeypatch.setattr(torch.cuda, "current_blas_handle", lambda: seen.append("handle") or 0x77)
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda device: SimpleNamespace(cuda_stream=0x99))
+    monkeypatch.setattr(cublas_run, "_product", cublas_run._cublas_call)
+    meaning = GemmSpec.of(spec)
+    for shape in ((5, 8), (2, 3, 5, 8)):
+        a, b = numbers(*shape), numbers(*shape[:-2], 8, 6)
+        out = torch.full((*shape[:-1], 6), torch.nan)
+        native = native_type(meaning, a.dtype, b.dtype, mode)
+        record = gemm(a, b, meaning, out, 0, native)
+        assert torch.equal(out, (a @ b) if meaning.out is None else quantize(a @ b, meaning.out))
+        assert f"cublasGemmEx, compute type {compute.name}" in str(record)
+        last = fake.last
+        assert (last.compute, last.handle, last.stream) == (int(compute), 0x77, 0x99)
+        assert (last.type_a, last.type_c) == (codes[0], codes[1] if codes[1] != 14 else 0)  # the result is float32 here
+        assert last.batch == (1 if len(shape) == 2 else 6)
+        assert seen[-4:] == [a.device, "in", "handle", "out"]
 
 
 @pytest.mark.parametrize("shape", [(2, 2), (3, 2, 2)])

@@ -87,7 +87,9 @@ def test_an_operand_dtype_counts_where_the_spec_has_no_cast():
 
 def test_the_table_is_sound():
     for name, row in TYPES.items():
-        assert row.name == name and row.results and row.call in ("gemm_ex", "int_mm", "scaled_mm", "none")
+        assert (
+            row.name == name and row.results and row.call in ("gemm_ex", "int_mm", "scaled_mm", "block_scaled", "none")
+        )
         assert row.results[0].itemsize == max(t.itemsize for t in row.results)
         assert ("pedantic" in name) == (row.compute in (65, 69, 71, 73))
     assert {TYPES[n].compute for n in ("fp32 fast tf32", "fp32 fast f16", "fp32 fast bf16")} == {
@@ -145,6 +147,7 @@ def test_devices_that_are_too_old_or_of_another_kind(device):
     assert "needs compute capability 8.9" in device("e4m3*e4m3 fast", (8, 6))
     assert device("e4m3*e4m3 fast", (8, 9)) is None
     assert "block scales" in device("nvfp4", (10, 0)) and "10.0" in device("nvfp4", (9, 0))
+    assert "has no mxfp4" in device("mxfp4", (10, 0))
     hopper = cublas.native_type(gs.GemmSpec.of(acc.cublas_fp32("hopper")), F32, F32)
     assert device("", (9, 0), row=hopper) is None
     assert "another architecture" in device("", (8, 0), row=hopper)

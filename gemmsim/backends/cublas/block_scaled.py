@@ -1,0 +1,42 @@
+"""Products of operands in block formats by cuBLAS: codes and scales as they are stored (Blackwell)."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from ..scale_layout import blocked
+from .types import NativeType
+
+__all__ = ["block_scaled_mm", "shape_reason"]
+
+#: Terms of a line that the library takes: multiples of these, and multiples as the number of columns.
+_TERMS, _COLUMNS = 32, 16
+
+
+def shape_reason(native: NativeType, rows: int, n: int, k: int) -> str | None:
+    """Why the library does not take a product of this size, or ``None``."""
+    if rows == 0 or k == 0:
+        return "there is nothing to multiply"
+    if k % _TERMS or n % _COLUMNS:
+        return f"native type {native.name} takes multiples of {_COLUMNS} as N and of {_TERMS} as K, not {(n, k)}"
+    return None
+
+
+def block_scaled_mm(
+    a: Tensor, scale_a: Tensor, b: Tensor, scale_b: Tensor, native: NativeType, out_dtype: torch.dtype
+) -> tuple[Tensor, str]:
+    """The product of lines ``a`` (M, K) and ``b`` (N, K), uint8 codes one a byte, with scale codes (M, blocks) and
+    (N, blocks), in ``out_dtype``; and the name of the call that made it."""
+    left, right = (_stored(x, dtype) for x, dtype in ((a, native.a), (b, native.b)))
+    kind = torch.float8_e4m3fn if native.name == "nvfp4" else torch.float8_e8m0fnu
+    one, two = (blocked(x).view(kind) for x in (scale_a, scale_b))
+    product: Tensor = torch._scaled_mm(left, right.t(), scale_a=one, scale_b=two, out_dtype=out_dtype)
+    return product, "torch._scaled_mm with scales of blocks"
+
+
+def _stored(codes: Tensor, dtype: torch.dtype) -> Tensor:
+    """Codes in the library's dtype: of 4 bits two a byte, the first in the low half."""
+    if dtype == torch.uint8:
+        return (codes[:, ::2] & 15 | codes[:, 1::2] << 4).contiguous().view(torch.float4_e2m1fn_x2)
+    return codes.contiguous().view(dtype)

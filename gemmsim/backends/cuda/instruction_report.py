@@ -1,0 +1,88 @@
+"""Verdicts on every matrix instruction of a GPU that there is a kernel for, one after the other."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+
+import torch
+
+from gemmsim.arithmetic import GemmSpec, Hardware, Promote
+from gemmsim.formats import parse_block
+from gemmsim.hardware import families
+from gemmsim.hardware.catalogue import OPS
+from gemmsim.hardware.devices import architecture_of
+from gemmsim.hardware.operands import OPERANDS
+
+from . import scaled_instruction as scaled
+from .cache import kernel_cache
+from .errors import CudaError
+from .gemm_instruction import Chain, chain_of, instruction_source
+from .launch import device_arch
+from .self_check import Problem, Verdict, verdict_for
+from .source import KernelSource
+from .tensor_cores import plain_checks
+
+__all__ = ["instruction_specs", "instruction_verdicts"]
+
+_BLOCKS = {"mxf8f6f4": "mxfp8_{}", "mxf4": "mxfp4", "mxf4nvf4": "nvfp4"}
+
+
+def instruction_specs(arch: str) -> tuple[GemmSpec, ...]:
+    """A spec for each instruction of ``arch`` (as ``gemmsim.hardware`` names it) that a kernel issues; promoted FP8."""
+    found: dict[str, GemmSpec] = {}
+    for one in (row for family in families(arch) for row in family.instructions()):
+        for op in (name for name, op in OPS.items() if op.takes_in(one)):
+            if one.c != one.d or one.d not in ("f32", "f16"):
+                continue
+            accumulator = Hardware(arch, op, one.a, one.b, out=str(OPERANDS[one.d].format))
+            if accumulator.instruction.scale is not None:
+                a, b = (parse_block(_BLOCKS[op].format(name)) for name in (one.a, one.b))
+                spec = GemmSpec(a, b, accumulator=accumulator)
+                if isinstance(scaled.chain_of(spec), scaled.ScaledChain):
+                    found[spec.key] = spec
+            elif isinstance(chain_of(accumulator), Chain):
+                found.setdefault(str(accumulator), GemmSpec(accumulator=accumulator))
+                if one.a == one.b == "e4m3" and one.d == "f32":
+                    found.setdefault(f"promoted {accumulator}", GemmSpec(accumulator=Promote(accumulator, 128)))
+    return tuple(found.values())
+
+
+def _device(index: int) -> torch.device:
+    return torch.device("cuda", index)
+
+
+def instruction_verdicts(device: int = 0) -> Iterator[tuple[str, Verdict]]:
+    """The spec and the verdict of each instruction of GPU ``device``: is it what its model says? Nothing on a GPU that
+    the tables do not have.
+
+    Kernels that are not compiled yet are compiled first, several at a time, 2 to 15 s of CPU each.
+    """
+    own = architecture_of(torch.cuda.get_device_capability(device))
+    arch = device_arch(device)
+    sources = {spec: _source(spec) for spec in (() if own is None else instruction_specs(own))}
+    present = {spec: source for spec, source in sources.items() if source.runs_on(arch)}
+    with ThreadPoolExecutor(max_workers=8) as pool:
+        list(pool.map(lambda source: _compiled(source, arch), present.values()))
+    with torch.cuda.device(device):
+        for spec, source in present.items():
+            yield spec.key, verdict_for(device, arch, source, _problems(spec, _device(device)))
+
+
+def _compiled(source: KernelSource, arch: str) -> None:
+    """Brings ``source`` into the cache; the comparison says what is wrong with one that does not compile."""
+    with suppress(CudaError):
+        kernel_cache().get(source, arch)
+
+
+def _source(spec: GemmSpec) -> KernelSource:
+    chain = scaled.chain_of(spec) if spec.has_blocks else chain_of(spec.accumulator)
+    assert isinstance(chain, (Chain, scaled.ScaledChain))
+    return instruction_source(chain) if isinstance(chain, Chain) else scaled.source_of(chain)
+
+
+def _problems(spec: GemmSpec, device: torch.device) -> Iterator[Problem]:
+    chain = scaled.chain_of(spec) if spec.has_blocks else chain_of(spec.accumulator)
+    assert isinstance(chain, (Chain, scaled.ScaledChain))
+    return plain_checks(chain, device) if isinstance(chain, Chain) else scaled.problems(chain, device)

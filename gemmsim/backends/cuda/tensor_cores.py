@@ -1,0 +1,265 @@
+"""Products that a spec defines by a chip's matrix instruction, on a device that has this very instruction.
+
+A spec's bits are those of the published model, and silicon may differ from it. So the instruction takes its place only
+after both have been compared on this device in this process (``self_check``), with equal bits; else the model runs.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from gemmsim.arithmetic import Chunked, GemmSpec, Hardware, Promote
+from gemmsim.hardware import FusedBlock
+from gemmsim.hardware.devices import architecture_of
+
+from . import scaled_instruction as scaled
+from .check_operands import plain_problems
+from .gemm import Finishing, check_devices, check_finish, check_product
+from .gemm import gemm as simt
+from .gemm_blocks import Blocks
+from .gemm_blocks import gemm_blocks as simt_blocks
+from .gemm_instruction import Chain, chain_of, gemm_instruction, instruction_source, shape_refusal
+from .launch import device_arch
+from .scaled_instruction import ScaledChain
+from .self_check import Problem, Verdict, known_verdict, verdict_for
+from .source import KernelSource
+
+__all__ = [
+    "allow_tensor_cores",
+    "exact_sums",
+    "gemm",
+    "gemm_blocks",
+    "plain_checks",
+    "tensor_core_words",
+    "tensor_cores_allowed",
+]
+
+#: "0" keeps matrix instructions out of every product that names one.
+ENVIRONMENT = "GEMMSIM_ALLOW_TENSOR_CORES"
+_NEAR_ONE = 24
+_CHAINS = (Hardware, Promote, Chunked)
+_allowed: bool | None = None
+
+
+def allow_tensor_cores(enabled: bool) -> None:
+    """Whether products of ``hw(...)`` may use the device's own instruction, once it has been found equal to its model.
+
+    For the whole process; True at first, unless the variable GEMMSIM_ALLOW_TENSOR_CORES is "0". No bit depends on it.
+    """
+    global _allowed
+    _allowed = bool(enabled)
+
+
+def tensor_cores_allowed() -> bool:
+    """What ``allow_tensor_cores`` or the environment says."""
+    return os.environ.get(ENVIRONMENT, "1") != "0" if _allowed is None else _allowed
+
+
+@dataclass(frozen=True)
+class NotedRun:
+    """What a product ran on, and why on that."""
+
+    run: object
+    note: str
+
+    def __str__(self) -> str:
+        return f"{self.run}; {self.note}"
+
+
+def gemm(
+    a: Tensor,
+    b: Tensor,
+    spec: GemmSpec,
+    out: Tensor,
+    seed: int = 0,
+    c: Tensor | None = None,
+    select: Tensor | None = None,
+    finish: Finishing | None = None,
+) -> object:
+    """``gemm`` of the SIMT kernels, by the device's own instruction where ``spec`` names it and it was found equal."""
+    if type(spec.accumulator) not in _CHAINS or out.numel() == 0 or not _is_gpu(out):
+        return simt(a, b, spec, out, seed, c, select, finish)
+    chain = chain_of(spec.accumulator)
+    if not isinstance(chain, Chain):
+        return _noted(simt(a, b, spec, out, seed, c, select, finish), spec, chain.reason)
+    reason = _plain_refusal(chain, out, c, select)
+    if reason is None:
+        check_product(spec, a.shape[-1], c, select)
+        check_devices(a, b, out, None if finish is None else finish.bias)
+        check_finish(spec, finish)
+        source = _followed(lambda raw: gemm_instruction(a, b, spec, raw, seed, chain), finish, out)
+        return NotedRun(f"cuda: {source}", _equal_words(out.device, source))
+    return _noted(simt(a, b, spec, out, seed, c, select, finish), spec, reason)
+
+
+def gemm_blocks(
+    a: Tensor | Blocks,
+    b: Tensor | Blocks,
+    spec: GemmSpec,
+    out: Tensor,
+    seed: int = 0,
+    finish: Finishing | None = None,
+) -> object:
+    """``gemm_blocks`` of the SIMT kernels, by the device's own block-scaled instruction where it was found equal."""
+    if type(spec.accumulator) is not Hardware or out.numel() == 0 or not _is_gpu(out):
+        return simt_blocks(a, b, spec, out, seed, finish)
+    chain = scaled.chain_of(spec)
+    reason = chain.reason if not isinstance(chain, ScaledChain) else scaled.refusal(a, b, out)
+    if reason is None and isinstance(chain, ScaledChain):
+        reason = _device_refusal(chain.instruction.arch, out) or _verdict_refusal(
+            out, scaled.source_of(chain), lambda: scaled.problems(chain, out.device)
+        )
+        if reason is None:
+            source = _followed(lambda raw: scaled.gemm(a, b, spec, raw, seed, chain), finish, out)
+            return NotedRun(f"cuda: {source}", _equal_words(out.device, source))
+    return _noted(simt_blocks(a, b, spec, out, seed, finish), spec, reason or "")
+
+
+def exact_sums(a: Tensor, b: Tensor, out: Tensor, units: int, lsbs: tuple[int, int]) -> str | None:
+    """Write the products of ``a`` and ``b``, both bfloat16 or both float16, to ``out`` in float32 by the device's
+    instruction if none of its sums is cut; what ran, or ``None``.
+
+    Elements are multiples of two to ``lsbs``; no sum of magnitudes exceeds ``units`` of the products' unit. Then every
+    addend and every sum is a multiple of that unit, the largest exponent of a step is below that of ``units``, and an
+    instruction that keeps as many bits below it as ``units`` has (and converts to as many) cuts nothing.
+    """
+    own = architecture_of(torch.cuda.get_device_capability(_index(out)))
+    if own not in ("ampere", "ada", "hopper", "blackwell", "rtx_blackwell"):
+        return None
+    accumulator = Hardware(own, "wgmma" if own == "hopper" else "mma", "bf16" if a.dtype == torch.bfloat16 else "fp16")
+    model, chain = accumulator.instruction.model, chain_of(accumulator)
+    if not isinstance(model, FusedBlock) or not isinstance(chain, Chain):
+        return None
+    # A zero operand counts as 2^-126 and must not be what sums are aligned to
+    narrow = units <= 1 << min(model.kept, model.conversion.fraction_bits) and all(
+        abs(lsb) <= _NEAR_ONE for lsb in lsbs
+    )
+    if not narrow or _plain_refusal(chain, out, None, None) is not None:
+        return None
+    source = gemm_instruction(a, b, GemmSpec(accumulator=accumulator), out, 0, chain)
+    return f"{source}, which cuts none of these sums; {_equal_words(out.device, source)}"
+
+
+def _followed(product: Callable[[Tensor], KernelSource], finish: Finishing | None, out: Tensor) -> KernelSource:
+    """``product`` into ``out``, or into a tensor of its own and what follows."""
+    if finish is None:
+        return product(out)
+    raw = torch.empty_like(out, dtype=finish.work)
+    source = product(raw)
+    finish.apply(raw, out)
+    return source
+
+
+def _is_gpu(x: Tensor) -> bool:
+    return x.is_cuda
+
+
+def _noted(run: object, spec: GemmSpec, reason: str) -> object:
+    """``run`` with the reason why no instruction was used, if ``spec`` names one."""
+    accumulator = spec.accumulator
+    inner = accumulator.inner if isinstance(accumulator, (Promote, Chunked)) else accumulator
+    return NotedRun(run, f"instruction not used: {reason}") if isinstance(inner, Hardware) else run
+
+
+def _index(out: Tensor) -> int:
+    return torch.cuda.current_device() if out.device.index is None else out.device.index
+
+
+def _arch(out: Tensor) -> str:
+    return device_arch(_index(out))
+
+
+def _plain_refusal(chain: Chain, out: Tensor, c: Tensor | None, select: Tensor | None) -> str | None:
+    if c is not None or select is not None:
+        return "it takes no addend and no choice of accumulators"
+    return (
+        shape_refusal(out)
+        or _device_refusal(chain.instruction.arch, out)
+        or _verdict_refusal(out, instruction_source(chain), lambda: plain_checks(chain, out.device))
+    )
+
+
+def _device_refusal(arch: str, out: Tensor) -> str | None:
+    if not tensor_cores_allowed():
+        return f"switched off (allow_tensor_cores, {ENVIRONMENT})"
+    major, minor = torch.cuda.get_device_capability(_index(out))
+    own = architecture_of((major, minor))
+    if own != arch:
+        return f"{out.device} is {own or f'of compute capability {major}.{minor}'}, not {arch}"
+    return None
+
+
+def _verdict_refusal(out: Tensor, source: KernelSource, problems: Any) -> str | None:
+    """Why ``source`` may not run: the device lacks the instruction, or the verdict. It is made now if need be."""
+    index, arch = _index(out), _arch(out)
+    if not source.runs_on(arch):
+        return f"{arch} has no such instruction"
+    found = known_verdict(index, source)
+    if found is None and torch.cuda.is_current_stream_capturing():
+        return "not compared with its model yet, which cannot be done while a graph is captured"
+    if found is None:
+        found = _verdict(index, arch, source, problems)
+    return None if found.equal else found.words
+
+
+def _verdict(index: int, arch: str, source: KernelSource, problems: Any) -> Verdict:
+    with torch.cuda.device(index):
+        return verdict_for(index, arch, source, problems())
+
+
+def _equal_words(device: torch.device, source: KernelSource) -> str:
+    index = torch.cuda.current_device() if device.index is None else device.index
+    found = known_verdict(index, source)
+    return "" if found is None else found.words
+
+
+def plain_checks(chain: Chain, device: torch.device) -> Iterator[Problem]:
+    """Products by the chain's kernel and by the kernel of its model."""
+    spec = GemmSpec(accumulator=chain.accumulator)
+    for a, b in plain_problems(chain.instruction):
+        yield _plain_check(a.to(device), b.to(device), spec, chain)
+
+
+def _plain_check(a: Tensor, b: Tensor, spec: GemmSpec, chain: Chain) -> Problem:
+    def native() -> Tensor:
+        out = torch.full((a.shape[0], b.shape[1]), 7.0, device=a.device)
+        gemm_instruction(a, b, spec, out, 0, chain)
+        return out
+
+    def model() -> Tensor:
+        out = torch.empty(a.shape[0], b.shape[1], device=a.device)
+        simt(a, b, spec, out)
+        return out
+
+    return Problem(native, model, lambda i, j: (a[i], b[:, j]))
+
+
+def tensor_core_words(spec: GemmSpec) -> str | None:
+    """Which instruction may run ``spec`` and what is known of it on the current device; ``None`` if it names none.
+
+    Nothing is run or compiled.
+    """
+    accumulator = spec.accumulator
+    inner = accumulator.inner if isinstance(accumulator, (Promote, Chunked)) else accumulator
+    if not isinstance(inner, Hardware):
+        return None
+    chain = scaled.chain_of(spec) if inner.instruction.scale is not None else chain_of(accumulator)
+    if not isinstance(chain, (Chain, ScaledChain)):
+        return f"no, {chain.reason}"
+    words = f"{chain} on {inner.arch}, if a comparison at its first use finds the bits of the model"
+    if not torch.cuda.is_available():
+        return f"{words}; there is no GPU here"
+    index = torch.cuda.current_device()
+    major, minor = torch.cuda.get_device_capability(index)
+    if architecture_of((major, minor)) != inner.arch:
+        return f"{words}; this GPU has compute capability {major}.{minor}"
+    source = scaled.source_of(chain) if isinstance(chain, ScaledChain) else instruction_source(chain)
+    found = known_verdict(index, source)
+    off = "" if tensor_cores_allowed() else "; switched off"
+    return f"{words}; {'not compared yet' if found is None else found.words}{off}"
