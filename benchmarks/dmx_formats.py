@@ -3,6 +3,7 @@
 Each reads and writes 4 bytes an element, as copy_ does, so the ratio is one of times. The bits of the first elements
 are compared with the exact reference before anything is timed. ``cast`` rows are the facade's, which allocates: run
 with MALLOC_MMAP_MAX_=0 MALLOC_TRIM_THRESHOLD_=17179869184 to have memory reused there too.
+Of dmx-compressor its modules ``numerical.format``, ``numerical.onnx`` and ``quant`` are enough.
 """
 
 from __future__ import annotations

@@ -8,7 +8,10 @@ own arithmetic, and timings against the limits. Writes gpu_check.json and gpu_ch
 from __future__ import annotations
 
 import argparse
+import contextlib
+import importlib.util
 import json
+import os
 import platform
 import random
 import re
@@ -18,6 +21,7 @@ import sys
 import time
 import traceback
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +36,8 @@ HERE = Path(__file__).parent
 ROOT = HERE.parent
 
 LANES = 128
+#: Kernels compiled at once: a few hundred are, at about a second of CPU each.
+WORKERS = max(1, min(8, (os.cpu_count() or 2) - 1))
 #: Spec; slots of a step where they are known (multiply-add lanes a cycle over them is the limit; docs/design/cuda.md);
 #: the share of the limit that is asked for.
 TIMED: tuple[tuple[str, float | None, float | None], ...] = (
@@ -81,8 +87,10 @@ def clock_hz(info: dict[str, Any]) -> float:
 
 
 def run_tests(seconds: float) -> dict[str, Any]:
-    """pytest -m gpu, and its last lines."""
-    command = [sys.executable, "-m", "pytest", "-m", "gpu", "-q", "-n0", "-p", "no:cacheprovider", "tests"]
+    """pytest -m gpu, and its last lines; with pytest-xdist in several processes, which compile at once."""
+    command = [sys.executable, "-m", "pytest", "-m", "gpu", "-q", "-p", "no:cacheprovider", "tests"]
+    if importlib.util.find_spec("xdist") is not None:
+        command += ["-n", str(WORKERS)]
     try:
         done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=seconds)
     except subprocess.TimeoutExpired as late:
@@ -110,26 +118,34 @@ def _random_spec(rng: random.Random) -> str:
 
 
 def random_products(seconds: float) -> dict[str, Any]:
-    """Random specs, shapes and data on both devices until the time is over."""
-    rng, start, count, refused, wrong = random.Random(0), time.monotonic(), 0, 0, []
-    while time.monotonic() - start < seconds and len(wrong) < 20:
-        text = _random_spec(rng)
-        m, k, n = (rng.choice([1, 7, 33, 64, 130]) for _ in range(3))
-        g = torch.Generator().manual_seed(count + refused)
-        scale = rng.choice([1.0, 1.0, 2.0**-12, 2.0**10])
-        a, b = torch.randn(m, k, generator=g) * scale, torch.randn(k, n, generator=g)
-        if rng.random() < 0.2:
-            a.view(-1)[0], b.view(-1)[-1] = float("inf"), float("nan")
-        try:
-            want = gs.qmatmul(a, b, text, seed=count)
-            got = gs.qmatmul(a.cuda(), b.cuda(), text, seed=count).cpu()
-        except ValueError:
-            refused += 1
-            continue
-        count += 1
-        if not torch.equal(want.view(torch.int32), got.view(torch.int32)):
-            wrong.append({"spec": text, "shape": [m, k, n], "scale": scale, "seed": count - 1})
-    return {"ok": not wrong, "products": count, "refused": refused, "different": wrong}
+    """Random specs, shapes and data on both devices until the time is over; kernels compile in several threads."""
+    start, index, found = time.monotonic(), 0, []
+    with ThreadPoolExecutor(WORKERS) as pool:
+        while time.monotonic() - start < seconds and sum(isinstance(x, dict) for x in found) < 20:
+            found += pool.map(_random_product, range(index, index + 4 * WORKERS))
+            index += 4 * WORKERS
+    wrong = [x for x in found if isinstance(x, dict)]
+    refused = found.count("refused")
+    return {"ok": not wrong, "products": len(found) - refused, "refused": refused, "different": wrong}
+
+
+def _random_product(index: int) -> dict[str, Any] | str | None:
+    """None where both devices agree, "refused", or what differs."""
+    rng, g = random.Random(index), torch.Generator().manual_seed(index)
+    text = _random_spec(rng)
+    m, k, n = (rng.choice([1, 7, 33, 64, 130]) for _ in range(3))
+    scale = rng.choice([1.0, 1.0, 2.0**-12, 2.0**10])
+    a, b = torch.randn(m, k, generator=g) * scale, torch.randn(k, n, generator=g)
+    if rng.random() < 0.2:
+        a.view(-1)[0], b.view(-1)[-1] = float("inf"), float("nan")
+    try:
+        want = gs.qmatmul(a, b, text, seed=index)
+        got = gs.qmatmul(a.cuda(), b.cuda(), text, seed=index).cpu()
+    except ValueError:
+        return "refused"
+    if torch.equal(want.view(torch.int32), got.view(torch.int32)):
+        return None
+    return {"spec": text, "shape": [m, k, n], "scale": scale, "seed": index}
 
 
 def probes(seconds: float) -> dict[str, Any]:
@@ -235,6 +251,12 @@ def row_operations() -> dict[str, float]:
     return shares
 
 
+def _compiled(text: str, n: int) -> None:
+    """One product of two n x n matrices, for its kernels; its errors come back when it is timed."""
+    with contextlib.suppress(Exception):
+        gs.qmatmul(torch.zeros(n, n, device="cuda"), torch.zeros(n, n, device="cuda"), text, seed=1)
+
+
 def scaled_casts(x: torch.Tensor, out: torch.Tensor) -> dict[str, Callable[[], object]]:
     """Calibrated casts as CPU benchmarks have them: 0.8 of a copy per tensor, 0.7 per channel, 0.5 in blocks."""
     m, o = x.view(-1, 4096), out.view(-1, 4096)
@@ -258,6 +280,8 @@ def timings(seconds: float, info: dict[str, Any]) -> dict[str, Any]:
     n = 4096
     a, b = torch.randn(n, n, device="cuda"), torch.randn(n, n, device="cuda")
     rows: list[dict[str, Any]] = []
+    with ThreadPoolExecutor(WORKERS) as pool:  # kernels of the same layouts and tiles, compiled at once
+        list(pool.map(lambda row: _compiled(row[0], n), TIMED))
     native = n**3 / median_seconds(lambda: torch.mm(a, b), 5)
     for text, slots, asked in TIMED:
         if time.monotonic() - start > seconds * 0.8:

@@ -1,6 +1,6 @@
 """A LeNet-style network on handwritten digits: how narrow may the accumulator be?
 
-python examples/digits_lenet.py            minutes on a CPU
+python examples/digits_lenet.py            less than a minute on a CPU
 python examples/digits_lenet.py --smoke    seconds
 """
 

@@ -1,6 +1,6 @@
 """ResNet-20 (He et al., CVPR 2016, section 4.2) on handwritten digits, in FP8 with narrow accumulators.
 
-python examples/digits_resnet20.py            minutes on a CPU
+python examples/digits_resnet20.py            a minute on a CPU
 python examples/digits_resnet20.py --smoke    seconds
 """
 

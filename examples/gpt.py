@@ -55,7 +55,7 @@ RUNS = {
     "float32": Run(),
     "FP8, fp32 accumulator": Run("fp32", None, "bf16/sr"),
     "FP8, e6m7 accumulator, fp16 softmax and norms": Run("e6m7", "fp16", "bf16/sr"),
-    "FP8, e6m3 accumulator, fp16 softmax and norms": Run("e6m3", "fp16", "bf16/sr"),
+    "FP8, e6m5 accumulator, fp16 softmax and norms": Run("e6m5", "fp16", "bf16/sr"),
 }
 
 

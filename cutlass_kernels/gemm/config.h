@@ -70,6 +70,7 @@ struct GemmConfig {
     CodeFormat code_a, code_b;  // of operands of dtype CODES, whose cast is that to their format and done
     ScaleSide scale_a, scale_b;
     Finish finish;
+    int32_t gathered;  // A is read, and the output written, through tables of offsets (gather.h); batches are groups
 };
 
 // Strides in elements. gemmsim/backends/cuda/gemm_args.py mirrors this record.
@@ -91,6 +92,10 @@ struct GemmArgs {
     int64_t scale_a_batch[BATCH_DIMS], scale_b_batch[BATCH_DIMS];
     const void* bias;  // a number for each column
     int64_t bias_col, bias_batch[BATCH_DIMS];
+    // Of a gathered product: row m is row m % inner of image m / inner. Offsets of A's rows in an image and of its columns;
+    // from image to image in A and in the output.
+    const int64_t *rows, *cols;
+    int64_t inner, a_outer, out_outer;
 };
 
 constexpr int GEMM_THREADS = 256, GEMM_SIDE = 16;  // 16 x 16 threads

@@ -10,7 +10,8 @@ template <class T> struct CarrierFacts {
     static constexpr int BITS = Carrier<T>::FRACTION + 1, EMAX = Carrier<T>::EMAX, LEAST = 1 - Carrier<T>::BIAS - Carrier<T>::FRACTION;
 };
 
-GEMMSIM_HD constexpr bool is_finite(double x) { return x >= -0x1.fffffffffffffp1023 && x <= 0x1.fffffffffffffp1023; }
+// (NVRTC does not order NaN in constants.)
+GEMMSIM_HD constexpr bool is_finite(double x) { return x == x && x >= -0x1.fffffffffffffp1023 && x <= 0x1.fffffffffffffp1023; }
 GEMMSIM_HD constexpr double magnitude(double x) { return x < 0 ? -x : x; }
 GEMMSIM_HD constexpr double smaller(double x, double y) { return x < y ? x : y; }
 GEMMSIM_HD constexpr double larger(double x, double y) { return x > y ? x : y; }

@@ -2,6 +2,7 @@
 // batches of matrices of any strides. A block of 256 threads computes a tile, every thread some outputs in registers.
 #pragma once
 #include "gemm/finish.h"
+#include "gemm/gather.h"
 #include "gemm/orders.h"
 #include "gemm/runs.h"
 
@@ -66,6 +67,12 @@ template <GemmConfig K> struct Gemm {
         }
     }
 
+    static GEMMSIM_HD int64_t row_of_output(const GemmArgs& g, int64_t row) {
+        if constexpr (!K.gathered) return row * g.out_row;
+        const int64_t image = row / g.inner;
+        return image * g.out_outer + (row - image * g.inner) * g.out_row;
+    }
+
     static GEMMSIM_HD void save(const GemmArgs& g, int64_t batch, const uint8_t* select, int64_t row0, int64_t col0, int tid, const Tile& total) {
         typedef Finisher<K> Last;
         typename Last::Word* const out = (typename Last::Word*)g.out + offset(g, g.out_batch, batch);
@@ -74,7 +81,7 @@ template <GemmConfig K> struct Gemm {
         outputs(g, row0, col0, tid / GEMM_SIDE, tid % GEMM_SIDE, [&](int i, int j, int64_t row, int64_t col) {
             if constexpr (K.select)
                 if (!selected(g, select, row, col)) return;
-            out[row * g.out_row + col * g.out_col] = Last::apply(total.v[i][j], bias + col * g.bias_col);
+            out[row_of_output(g, row) + col * g.out_col] = Last::apply(total.v[i][j], bias + col * g.bias_col);
         });
     }
 
@@ -93,13 +100,16 @@ template <GemmConfig K> struct Gemm {
             if (!any_selected(g, select, row0, col0, tid)) return;
         }
         Stream<K> stream;
-        stream.a.start(g.a, offset(g, g.a_batch, batch), row0, g.m, g.a_row, g.a_col, g.k, tid);
+        if constexpr (K.gathered) stream.a.start(g, offset(g, g.a_batch, batch), row0, tid);
+        else stream.a.start(g.a, offset(g, g.a_batch, batch), row0, g.m, g.a_row, g.a_col, g.k, tid);
         stream.b.start(g.b, offset(g, g.b_batch, batch), col0, g.n, g.b_col, g.b_row, g.k, tid);
         stream.order = g.term;
         stream.k = g.k;
         stream.tid = tid;
         stream.template start<Run::MEASURES>();
-        const Place<K> place = {batch * g.m + row0, col0, row0, tid / GEMM_SIDE, tid % GEMM_SIDE, g.seed, g.key};
+        // Columns of all groups count as those of one product.
+        const int64_t first_row = K.gathered ? row0 : batch * g.m + row0, first_col = K.gathered ? batch * g.n + col0 : col0;
+        const Place<K> place = {first_row, first_col, row0, tid / GEMM_SIDE, tid % GEMM_SIDE, g.seed, g.key};
         Run run;
         Tile total, addend;
         if constexpr (K.init != FROM_ZERO) load_addend(g, batch, row0, col0, tid, addend);

@@ -158,11 +158,15 @@ template <class T, DType DTYPE, CodeFormat CODE, Cast CAST, int N, int DEPTH, in
 // The cast that loading an operand has to do.
 GEMMSIM_HD constexpr Cast cast_on_load(const Cast& c, int32_t done) { return done ? Cast{} : c; }
 
+template <class T, DType DTYPE, CodeFormat CODE, Cast CAST, int N, int DEPTH, bool PERMUTED> struct GatheredPanel;
+
 template <GemmConfig K> struct Stream {
     typedef typename Steps<K>::template Pick<typename Steps<K>::T, int32_t, SmallIntegers<K>::POSSIBLE>::type Number;
     typedef typename Steps<K>::template Pick<Number, Packed<PackedFormat<K>::DTYPE>, K.packed != 0>::type T;  // of the panels
     static constexpr int DEPTH = gemm_depth(K), M = GEMM_SIDE * K.rows, N = GEMM_SIDE * K.cols, WARPS = GEMM_THREADS / 32;
-    typedef Panel<T, K.a, K.code_a, cast_on_load(K.cast_a, K.done_a), M, DEPTH, K.layout_a, K.permuted != 0> PanelA;
+    typedef Panel<T, K.a, K.code_a, cast_on_load(K.cast_a, K.done_a), M, DEPTH, K.layout_a, K.permuted != 0> StridedA;
+    typedef GatheredPanel<T, K.a, K.code_a, cast_on_load(K.cast_a, K.done_a), M, DEPTH, K.permuted != 0> GatheredA;
+    typedef typename Steps<K>::template Pick<StridedA, GatheredA, K.gathered != 0>::type PanelA;
     typedef Panel<T, K.b, K.code_b, cast_on_load(K.cast_b, K.done_b), N, DEPTH, K.layout_b, K.permuted != 0> PanelB;
 
     struct Buffer {

@@ -24,6 +24,8 @@ __all__ = [
     "check_packing",
     "code_shape",
     "compatible",
+    "largest_constant",
+    "packing_constant",
     "scale_shape",
 ]
 
@@ -80,6 +82,19 @@ def check_packing(owner: str, fmt: BlockFormat, packing: str | None) -> str:
         allowed = f"{', '.join(fitting)} for elements of {bits} bits"
         raise ShapeError(message(f"{owner}: packing={packing!r}", allowed, "Leave packing out for the default."))
     return packing
+
+
+@torch.compiler.assume_constant_result
+def largest_constant(fmt: BlockLike) -> float:
+    """Largest scale times largest element; a constant of compiled code."""
+    meaning = block_of(fmt)
+    return float(meaning.scale.max * meaning.element.max)
+
+
+@torch.compiler.assume_constant_result
+def packing_constant(owner: str, fmt: BlockLike, packing: str | None) -> str:
+    """``check_packing``; a constant of compiled code, whose tracer does not look into formats."""
+    return check_packing(owner, block_of(fmt), packing)
 
 
 def code_shape(shape: Sequence[int], dim: int, packing: str) -> list[int]:

@@ -7,8 +7,11 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 
-from .arguments import BlockLike, block_of
+from gemmsim.ops.errors import message
+
+from .arguments import BlockLike, block_of, check_dim
 from .convert import decode, encode
+from .errors import MXOperatorError
 from .tensor import MXTensor
 
 __all__ = ["FromMX", "NoopFwToMXBw", "ToMX", "requantize"]
@@ -23,7 +26,6 @@ class ToMX(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any,
         x: Tensor,
         fmt: BlockLike,
         dim: int = -1,
@@ -33,6 +35,31 @@ class ToMX(torch.autograd.Function):
     ) -> MXTensor:
         """``x`` encoded."""
         return encoded_tensor(x, fmt, dim, packing, tensor_scale, act_format)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+        """Nothing is kept."""
+
+    @staticmethod
+    def vmap(
+        info: Any,
+        in_dims: tuple[Any, ...],
+        x: Tensor,
+        fmt: BlockLike,
+        dim: int = -1,
+        packing: str | None = None,
+        tensor_scale: Tensor | float | None = None,
+        act_format: BlockLike | None = None,
+    ) -> tuple[MXTensor, int]:
+        """All examples as one tensor; ``MXOperatorError`` where each would have a scale of its own."""
+        alone = len(in_dims) > 4 and in_dims[4] is not None
+        if alone or (block_of(fmt).tensor_scale and tensor_scale is None):
+            asked = f"mx.to_mx under torch.func.vmap in {block_of(fmt)}: a tensor_scale for each example"
+            do = "Pass tensor_scale, or encode the examples one by one outside of vmap."
+            raise MXOperatorError(message(asked, "one tensor_scale for all examples", do))
+        place = example_dim("mx.to_mx", x, in_dims[0], dim)
+        result: MXTensor = ToMX.apply(x, fmt, place, packing, tensor_scale, act_format)
+        return result, in_dims[0]
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
@@ -45,10 +72,19 @@ class FromMX(torch.autograd.Function):
     """``FromMX.apply(t, dtype)``: the values of an ``MXTensor``; the gradient of ``t`` is that of the result."""
 
     @staticmethod
-    def forward(ctx: Any, t: MXTensor, dtype: torch.dtype) -> Tensor:
+    def forward(t: MXTensor, dtype: torch.dtype) -> Tensor:
         """``t`` decoded."""
-        ctx.dtype = t.dtype
         return decoded_tensor(t, dtype)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+        """The gradient's dtype."""
+        ctx.dtype = inputs[0].dtype
+
+    @staticmethod
+    def vmap(info: Any, in_dims: tuple[Any, ...], t: MXTensor, dtype: torch.dtype) -> tuple[Tensor, int]:
+        """All examples at once."""
+        return FromMX.apply(t, dtype), in_dims[0]
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
@@ -61,16 +97,33 @@ class NoopFwToMXBw(torch.autograd.Function):
     """``NoopFwToMXBw.apply(x, fmt, dim=-1)``: ``x`` itself; its gradient becomes an ``MXTensor``."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, fmt: BlockLike, dim: int = -1) -> Tensor:
+    def forward(x: Tensor, fmt: BlockLike, dim: int = -1) -> Tensor:
         """``x``."""
-        ctx.format, ctx.dim = str(block_of(fmt)), dim
         return x.view_as(x)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+        """Where blocks of the gradient lie."""
+        ctx.format, ctx.dim = str(block_of(inputs[1])), inputs[2] if len(inputs) > 2 else -1
+
+    @staticmethod
+    def vmap(info: Any, in_dims: tuple[Any, ...], *args: Any) -> Any:
+        """``MXOperatorError``: codes of a gradient would be examples inside of a tensor."""
+        asked = "mx.NoopFwToMXBw under torch.func.vmap"
+        do = "Apply it outside of vmap, to all examples at once."
+        raise MXOperatorError(message(asked, "mx.ToMX and mx.FromMX there", do))
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         """The gradient encoded."""
         grad = grads[0]
         return grad if isinstance(grad, MXTensor) else encoded_tensor(grad, ctx.format, ctx.dim), None, None
+
+
+def example_dim(owner: str, x: Tensor, examples: int, dim: int) -> int:
+    """``dim`` of an example as a dimension of ``x``, whose dimension ``examples`` counts them."""
+    place = check_dim(owner, x.dim() - 1, dim)
+    return place + (place >= examples)
 
 
 def encoded_tensor(

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from gemmsim.formats import BlockFormat
-from gemmsim.ops.block_operands import tensor_scale_of
+from gemmsim.ops.block_operands import scale_for_largest
 from gemmsim.ops.checks import check_device, check_float, check_out_dtype
 from gemmsim.ops.errors import GradError, OverlapError, ShapeError, message
 from gemmsim.ops.memory import check_out
@@ -18,8 +18,9 @@ from .arguments import (
     block_constant,
     check_codes,
     check_dim,
-    check_packing,
     code_shape,
+    largest_constant,
+    packing_constant,
     scale_shape,
 )
 from .library import decode_into_op, decode_op, encode_into_op, encode_op, quantize_into_op, quantize_op
@@ -41,9 +42,8 @@ def tensor_scale(x: Tensor, fmt: BlockLike) -> Tensor:
     NaN or infinity in ``x`` is in the result, and makes every block NaN. An empty ``x`` gives 1.
     Source: torchao ``per_tensor_amax_to_scale`` (which lets the result underflow to 0).
     """
-    meaning = block_constant(fmt)
     check_float("mx.tensor_scale", "x", x)
-    return tensor_scale_of(x, meaning)
+    return scale_for_largest(x, largest_constant(fmt))
 
 
 def encode(
@@ -80,7 +80,7 @@ def encode(
     """
     meaning = block_constant(fmt)
     where = _check_input("encode", x, dim)
-    how = check_packing("mx.encode", meaning, packing)
+    how = packing_constant("mx.encode", fmt, packing)
     second = _second_scale("encode", meaning, tensor_scale, x.device, x)
     if out is None:
         codes, scales = encode_op(x, str(meaning), where, how, second)
@@ -124,7 +124,7 @@ def decode(
     codes, scales = encoded[0], encoded[1]
     check_codes("mx.decode", "codes", codes)
     where = check_dim("mx.decode", codes.dim(), dim)
-    how = check_packing("mx.decode", meaning, packing)
+    how = packing_constant("mx.decode", fmt, packing)
     room = (
         codes.shape[where]
         if how == "bytes"
@@ -208,7 +208,7 @@ def _second_scale(
         if x is None:
             asked = f"mx.{name}: {fmt} without tensor_scale"
             raise ShapeError(message(asked, "the tensor's scale for this format", "Pass what encode returned."))
-        return tensor_scale(x, fmt)
+        return tensor_scale(x, str(fmt))
     second = torch.as_tensor(given, dtype=torch.float32, device=device)
     if second.numel() != 1:
         asked = f"mx.{name}: tensor_scale of shape {tuple(second.shape)}"

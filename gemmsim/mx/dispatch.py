@@ -31,7 +31,7 @@ def operators() -> list[str]:
 
 
 def _load() -> None:
-    from . import tensor_products, tensor_shapes, tensor_values  # noqa: F401
+    from . import tensor_collectives, tensor_groups, tensor_products, tensor_shapes, tensor_values  # noqa: F401
 
 
 def dispatch(operator: Any, args: Any, kwargs: dict[str, Any]) -> Any:
@@ -40,7 +40,7 @@ def dispatch(operator: Any, args: Any, kwargs: dict[str, Any]) -> Any:
         _load()
     function = _TABLE.get(operator)
     if function is None:
-        formats = sorted({str(a.format) for a in _flat(args) if isinstance(a, MXTensor)})
+        formats = sorted({str(a.format) for a in _flat([args, [*kwargs.values()]]) if isinstance(a, MXTensor)})
         raise MXOperatorError(
             f"{operator} on an MXTensor of {', '.join(formats)}; allowed: products, sums, conversions and operations "
             "on shapes (docs/reference/mx.md lists them).\n"

@@ -24,6 +24,7 @@ from .arguments import (
     scale_shape,
 )
 from .convert import Encoded
+from .errors import no_memory
 from .layout import outer_strides, room
 
 __all__ = ["MXTensor", "dequantize_mx", "quantize_mx", "to_mx"]
@@ -156,6 +157,16 @@ class MXTensor(Tensor):
                 copy = torch.nn.Parameter(copy, self.requires_grad)
             memo[id(self)] = copy
         return memo[id(self)]
+
+    # What would read the numbers in memory that a tensor of codes has not
+
+    def __dlpack__(self, *args: Any, **kwargs: Any) -> Any:
+        """``MXOperatorError``: there are codes and scales to hand over, and no numbers."""
+        raise no_memory(self, "__dlpack__")
+
+    def apply_(self, *args: Any) -> Any:
+        """``MXOperatorError``."""
+        raise no_memory(self, "apply_")
 
     # Conversions
 

@@ -125,6 +125,12 @@ def slice_(t: MXTensor, dim: int = 0, start: int | None = None, end: int | None 
     return t.rebuilt(codes, scales, size=last - first)
 
 
+@implements(aten.narrow.default)
+def narrow(t: MXTensor, dim: int, start: int, length: int) -> MXTensor:
+    """``length`` elements from ``start``; along the blocks whole blocks only."""
+    return slice_(t, dim, start, start + length)
+
+
 @implements(aten.select.int)
 def select(t: MXTensor, dim: int, index: int) -> MXTensor:
     """One index of a dimension other than that of the blocks."""

@@ -103,6 +103,25 @@ def copy_(target: Any, source: Any, non_blocking: bool = False) -> Any:
     return target
 
 
+@implements(aten.dequantize.self)
+def dequantize(t: MXTensor) -> Tensor:
+    """The values in the tensor's dtype: what ``MXTensor.dequantize`` is where a transform hides the class."""
+    return decoded_tensor(t, t.dtype)
+
+
+@implements(aten.is_pinned.default)
+def is_pinned(t: MXTensor, device: Any = None) -> bool:
+    """Whether codes and scales are in page-locked memory."""
+    return t.codes.is_pinned() and t.scales.is_pinned()
+
+
+@implements(aten._pin_memory.default)
+def pin_memory(t: MXTensor, device: Any = None) -> MXTensor:
+    """A copy in page-locked memory."""
+    second = None if t.tensor_scale is None else t.tensor_scale.pin_memory()
+    return t.with_parts(torch.Tensor.pin_memory, tensor_scale=second)
+
+
 @implements(aten.sum.default, aten.sum.dim_IntList)
 def sum_(
     t: MXTensor, dim: Sequence[int] | None = None, keepdim: bool = False, *, dtype: torch.dtype | None = None

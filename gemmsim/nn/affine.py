@@ -29,10 +29,11 @@ class AffineModule(nn.Module):
         """Shows torch.nn's arguments and then ours, where help and editors ask."""
         super().__init_subclass__(**options)
         theirs = next(c for c in cls.__mro__ if c.__module__.startswith("torch.nn.modules."))
+        own = list(inspect.signature(cls.__init__).parameters.values())[1:]
         shown = list(inspect.signature(theirs).parameters.values())
-        if not any(p.kind is p.VAR_POSITIONAL for p in shown):
-            own = [p for p in inspect.signature(cls.__init__).parameters.values() if p.kind is p.KEYWORD_ONLY]
-            cls.__signature__ = inspect.Signature([*shown, *own])  # type: ignore[attr-defined]
+        if any(p.kind is p.VAR_POSITIONAL for p in own) and not any(p.kind is p.VAR_POSITIONAL for p in shown):
+            own = [*shown, *(p for p in own if p.kind is p.KEYWORD_ONLY)]
+        cls.__signature__ = inspect.Signature(own)  # type: ignore[attr-defined]
 
     def __init__(self, *args: Any, formats: FormatsLike | None = None, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)

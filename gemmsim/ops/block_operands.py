@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import lru_cache
+from math import isfinite
 from typing import Any
 
 import torch
@@ -13,7 +15,7 @@ from gemmsim.formats import E8M0, BlockFormat, BlockMode, FixedFormat, ScaleRule
 
 from .selection import backend_of
 
-__all__ = ["BlockOperand", "encode_operand", "second_scale_of", "tensor_scale_of"]
+__all__ = ["BlockOperand", "encode_operand", "scale_for_largest", "second_scale_of", "tensor_scale_of"]
 
 #: Code of 1 in e8m0.
 _ONE = 127
@@ -53,7 +55,11 @@ class BlockOperand:
         else:
             factors = self.factors().repeat_interleave(fmt.block_size, self.dim).narrow(self.dim, 0, self.size)
             values = self.elements().double().mul_(factors)
-        return values.double().mul_(self.tensor_scale) if self.format.tensor_scale else values
+        if not self.format.tensor_scale:
+            return values
+        if isinstance(self.tensor_scale, float) and _fits_after(self.format, self.tensor_scale):
+            return values.mul_(self.tensor_scale)
+        return values.double().mul_(self.tensor_scale)
 
     def elements(self) -> Tensor:
         """Each element without its scale, in float32, which holds all of them."""
@@ -88,12 +94,33 @@ class BlockOperand:
         return element.max * 2.0 ** (largest - _ONE + shift) < 2.0**128
 
 
+@lru_cache(maxsize=256)
+def _fits_after(fmt: BlockFormat, second: float) -> bool:
+    """Whether binary32 holds every product of element, scale and ``second``: few enough bits, none too large or small.
+
+    A ``second`` found from data has 24 bits of its own; powers of two and other short ones leave room for the rest.
+    """
+    element, scale = fmt.element, fmt.scale
+    if not isfinite(second) or second == 0:
+        return False
+    whole, divisor = abs(second).as_integer_ratio()
+    lowest = (whole & -whole).bit_length() - divisor.bit_length()
+    element_bits = element.bits - 1 if isinstance(element, FixedFormat) else element.p
+    bits = element_bits + scale.p + (whole // (whole & -whole)).bit_length()
+    smallest = element.quantum_exponent + scale.quantum_exponent + lowest
+    return bits <= 24 and smallest >= -149 and element.max * scale.max * abs(second) < 2.0**128
+
+
 def tensor_scale_of(x: Tensor, fmt: BlockFormat) -> Tensor:
     """amax(x) / (largest scale * largest element) as a float32 tensor of no dimensions, at least 2^-96; 1 if empty."""
+    return scale_for_largest(x, fmt.scale.max * fmt.element.max)
+
+
+def scale_for_largest(x: Tensor, largest: float) -> Tensor:
+    """``tensor_scale_of`` with the largest number of the format as a plain one, which tracers take for a constant."""
     if x.numel() == 0:
         return torch.ones((), dtype=torch.float32, device=x.device)
-    amax = x.detach().abs().amax().to(torch.float32)
-    return (amax / (fmt.scale.max * fmt.element.max)).clamp(min=2.0**-96)
+    return (x.detach().abs().amax().to(torch.float32) / largest).clamp(min=2.0**-96)
 
 
 def second_scale_of(x: Tensor, fmt: BlockFormat) -> float | Tensor:

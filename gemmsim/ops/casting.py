@@ -8,7 +8,7 @@ from torch import Tensor
 from . import kernels
 from .casts import RoundingLike, TargetLike, cast_name, resolve_target, target_of
 from .checks import check_device, check_float
-from .dispatch import is_direct, nothing_watches
+from .dispatch import are_direct, nothing_watches
 from .errors import GradError, message
 from .library import quantize_inplace_op, quantize_op, quantize_out_op
 from .memory import check_out
@@ -54,14 +54,14 @@ def quantize(
     if seed is not None:
         seed = check_seed("quantize", seed)
     compiling = torch.compiler.is_compiling()
-    if not compiling and is_direct(x) and nothing_watches() and not x.requires_grad and out is None:
+    if not compiling and are_direct(x) and nothing_watches() and not x.requires_grad and out is None:
         plain = type(fmt) is str and rounding is None and overflow is None
         return kernels.quantize(x, target_of(fmt) if plain else resolve_target(fmt, rounding, overflow), seed)
     cast = cast_name(fmt, rounding, overflow)
     _check(x, out, compiling)
     if out is None:
         return quantize_op(x, cast, seed)
-    if not compiling and is_direct(x) and is_direct(out) and nothing_watches():
+    if not compiling and are_direct(x, out) and nothing_watches():
         kernels.overwrite(x, target_of(cast), out, seed)
     elif x is out:
         quantize_inplace_op(x, cast, seed)

@@ -1,8 +1,8 @@
 """Convolutions on ordinary tensors, as products of their windows with the weight.
 
-The windows are read in place, through index tables, by the CPU backend. They become a matrix in memory on CUDA, where
-native products are asked for (``cublas_acceleration``), for exact sums, which a native product may prove to have, and
-for operands in block formats; for deterministic specs no more than a block of images at a time.
+The windows are read in place, through index tables. They become a matrix in memory where native products are asked for
+(``cublas_acceleration``), for exact sums, which a native product may prove to have, and for operands in block formats;
+for deterministic specs no more than a block of images at a time.
 Everything here runs below PyTorch's dispatcher: no autograd, no tracing, no modes.
 """
 
@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from gemmsim.arithmetic import GemmSpec, Palette, SpecError
-from gemmsim.backends import cpu, native
+from gemmsim.backends import native
 from gemmsim.backends.cpu import Gathered
 from gemmsim.formats import Cast
 
@@ -199,22 +199,12 @@ def _run(
     """
     plan: object = "nothing to compute: the result has no elements"
     if out.numel():
-        matrices = a.is_cuda or asked() is not None or (native.is_candidate(spec) and not spec.is_stochastic)
+        matrices = asked() is not None or (native.is_candidate(spec) and not spec.is_stochastic)
         matrices = matrices or spec.has_blocks
         if not matrices:
-            group, outer, row, col = layout
-            tables = Gathered(
-                windows.rows(),
-                windows.cols(),
-                windows.outer,
-                windows.group,
-                windows.outer_stride,
-                group,
-                outer,
-                row,
-                col,
-            )
-            plan = cpu.gathered_gemm(a, b, spec, out, tables, bits, c)
+            rows, cols = windows.rows(a.device), windows.cols(a.device)
+            tables = Gathered(rows, cols, windows.outer, windows.group, windows.outer_stride, *layout)
+            plan = kernels.backend_of(a).gathered_gemm(a, b, spec, out, tables, bits, c)
         elif spec.out is not None and spec.out.is_stochastic:
             raw = torch.empty_like(out, dtype=torch.float64)
             plan = _explicit(a, windows, b, replace(spec, out=None), raw, layout, bits, c, named, seconds)

@@ -34,13 +34,13 @@ class Windows(NamedTuple):
     outer_stride: int
     group: int
 
-    def rows(self) -> Tensor:
+    def rows(self, device: torch.device) -> Tensor:
         """Offsets of the inner rows."""
-        return offsets(self.row_sizes, self.row_strides)
+        return offsets(self.row_sizes, self.row_strides, device)
 
-    def cols(self) -> Tensor:
+    def cols(self, device: torch.device) -> Tensor:
         """Offsets of the terms."""
-        return offsets(self.col_sizes, self.col_strides)
+        return offsets(self.col_sizes, self.col_strides, device)
 
     def matrix(self, t: Tensor, group: int, first: int, last: int) -> Tensor:
         """Rows of ``outer`` indices first to last of one group, as a matrix in memory."""
@@ -53,10 +53,10 @@ class Windows(NamedTuple):
         return view.reshape(-1 if terms else view.shape[: -len(self.col_sizes)].numel(), terms)
 
 
-def _offsets(sizes: tuple[int, ...], strides: tuple[int, ...]) -> Tensor:
-    table = torch.zeros(1, dtype=torch.int64, device="cpu")
+def _offsets(sizes: tuple[int, ...], strides: tuple[int, ...], device: torch.device) -> Tensor:
+    table = torch.zeros(1, dtype=torch.int64, device=device)
     for size, stride in zip(sizes, strides, strict=True):
-        step = torch.arange(size, dtype=torch.int64, device="cpu") * stride
+        step = torch.arange(size, dtype=torch.int64, device=device) * stride
         table = (table[:, None] + step).view(-1)
     return table
 
@@ -64,12 +64,12 @@ def _offsets(sizes: tuple[int, ...], strides: tuple[int, ...]) -> Tensor:
 _kept_offsets = lru_cache(maxsize=256)(_offsets)
 
 
-def offsets(sizes: tuple[int, ...], strides: tuple[int, ...]) -> Tensor:
-    """Offset of every index of an array, row-major."""
+def offsets(sizes: tuple[int, ...], strides: tuple[int, ...], device: torch.device) -> Tensor:
+    """Offset of every index of an array, row-major, int64 on ``device``."""
     count = 1
     for size in sizes:
         count *= size
-    return (_kept_offsets if count <= _KEPT else _offsets)(sizes, strides)
+    return (_kept_offsets if count <= _KEPT else _offsets)(sizes, strides, device)
 
 
 def span(count: Sequence[int], step: Sequence[int], kernel: Sequence[int], dilation: Sequence[int]) -> tuple[int, ...]:

@@ -124,7 +124,9 @@ class _Relu(torch.autograd.Function):
 
     @staticmethod
     def forward(x: Tensor, fwd: Step, bwd: Step, seed: int | None) -> Tensor:
-        return quantized(torch.relu(x), fwd, seed, 0)
+        # torch.relu leaves the sign of the zero that -0 gives to the processor.
+        positive = torch.where(x <= 0, torch.zeros((), dtype=x.dtype, device=x.device), x)
+        return quantized(positive, fwd, seed, 0)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
@@ -285,7 +287,8 @@ def qmean(
 def qrelu(
     x: Tensor, fwd_quant: QuantLike | None = None, bwd_quant: QuantLike | None = None, *, seed: int | None = None
 ) -> Tensor:
-    """``fwd_quant(max(x, 0))``; gradient ``bwd_quant(g)`` where ``x > 0``, else 0. NaN stays. Otherwise as ``qadd``."""
+    """``fwd_quant(max(x, 0))``; gradient ``bwd_quant(g)`` where ``x > 0``, else 0. -0 gives +0, NaN stays.
+    Otherwise as ``qadd``."""
     steps = _read("qrelu", fwd_quant, bwd_quant)
     check_float("qrelu", "x", x)
     check_device("qrelu", x, names="x")

@@ -10,7 +10,7 @@ from torch import Tensor
 from . import kernels
 from .affine_formats import QAffineFormats
 from .checks import check_device, check_float, check_out_dtype
-from .dispatch import is_direct, needs_autograd, nothing_watches
+from .dispatch import are_direct, needs_autograd, nothing_watches
 from .errors import ShapeError, message
 from .matmul import FormatsLike, affine, formats_of
 from .plan import AffinePlan
@@ -65,9 +65,9 @@ def qlinear(
 
 def _is_direct(x: Tensor, weight: Tensor, bias: Tensor | None) -> bool:
     """Whether the call may go straight to the kernel: ordinary tensors, no gradient, nothing watching."""
-    if torch.compiler.is_compiling() or not (is_direct(x) and is_direct(weight) and nothing_watches()):
+    if torch.compiler.is_compiling() or not (are_direct(x, weight, bias) and nothing_watches()):
         return False
-    return (bias is None or is_direct(bias)) and not needs_autograd(x, weight, bias)
+    return not needs_autograd(x, weight, bias)
 
 
 def _plain(

@@ -15,7 +15,7 @@ from . import kernels
 from .affine_formats import QAffineFormats
 from .autograd import AffineFunction, apply_directly, check_gradient
 from .checks import check_device, check_float, check_integers, check_out_dtype, check_same_inner
-from .dispatch import is_direct, needs_autograd, nothing_watches
+from .dispatch import are_direct, needs_autograd, nothing_watches
 from .errors import ShapeError, message
 from .library import matmul_op
 from .plan import AffinePlan
@@ -75,7 +75,7 @@ def qmatmul(
         DTypeError, DeviceError, ShapeError, SeedError: for arguments that do not fit, naming them.
     """
     if not torch.compiler.is_compiling() and c is None and arithmetic is None and select is None:
-        if is_direct(a) and is_direct(b) and nothing_watches() and a.dim() > 1 and b.dim() > 1:
+        if are_direct(a, b) and nothing_watches() and a.dim() > 1 and b.dim() > 1:
             if not (torch.is_grad_enabled() and (a.requires_grad or b.requires_grad)):
                 plain = kernels.spec_of(spec) if type(spec) is str else spec
                 if type(plain) is GemmSpec:
@@ -151,7 +151,7 @@ def affine(
         result: Tensor = matmul_op(a, b.mT if linear else b, plan.fprop.spec, seed, dtype, None, 0, select, addend)
         return result
     arguments = (a, b, addend, plan, seed, linear, dtype, select)
-    direct = not torch.compiler.is_compiling() and nothing_watches() and is_direct(a) and is_direct(b)
+    direct = not torch.compiler.is_compiling() and nothing_watches() and are_direct(a, b, addend)
     if not direct:
         result = AffineFunction.apply(*arguments)[0]
     elif needs_autograd(a, b, addend):

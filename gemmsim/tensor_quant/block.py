@@ -264,13 +264,30 @@ def dynamic_block_quantize_op(
         return dynamic_block_quant(input, block_size, amax, None, element, scale)
 
 
+def _mean(values: Tensor) -> Tensor:
+    """The mean in float32, from integers of up to 40 bits: no order of the sum changes it; NaN of NaN."""
+    n = values.numel()
+    bits = min(40, 62 - n.bit_length())
+    top = values.abs().amax()
+    _, exponent = torch.frexp(torch.where(top.isfinite(), top, 1.0).double())
+    whole = (values.double() * _power(bits - exponent)).round().long()
+    total = whole.sum().double()
+    mean = (total / torch.full_like(total, n) * _power(exponent - bits)).float()
+    return torch.where(top.isfinite(), mean, torch.nan)
+
+
+def _power(exponent: Tensor) -> Tensor:
+    """2^exponent in float64, written as bits because exp2 may be off by an ulp on GPUs."""
+    return ((exponent.long() + 1023) << 52).view(torch.float64)
+
+
 def fake_blocks(amax: Tensor, block_sizes: Mapping[Any, Any]) -> Tensor:
     """amax of blocks, less their mean rounded to ``scale_bits`` integers in blocks of ``scale_block_sizes``."""
     bits = block_sizes["scale_bits"]
     sizes = block_sizes.get("scale_block_sizes") or {-1: amax.numel()}
     size = next(iter(sizes.values())) or amax.numel()
     flat = amax.reshape(-1).to(torch.float32)
-    mean = flat.mean()
+    mean = _mean(flat)
     rows = torch.nn.functional.pad(flat - mean, (0, -flat.numel() % size)).view(-1, size)
     with torch.no_grad():
         rows = fake_tensor_quant(rows, rows.abs().amax(1, keepdim=True), None, bits)

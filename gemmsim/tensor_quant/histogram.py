@@ -60,6 +60,7 @@ class HistogramCalibrator:
         self._counts: Tensor | None = None  # int64
         self._edges: Tensor | None = None  # float32, one more
         self._exponent: int | None = None  # of the width, where it is a power of two
+        self._device: torch.device | None = None  # of the data; counts are kept on the CPU
 
     @property
     def calib_hist(self) -> Tensor | None:
@@ -82,6 +83,7 @@ class HistogramCalibrator:
             values = values[values != 0]
         if values.numel() == 0:
             return
+        self._device = x.device
         top = float(values.max())
         if not math.isfinite(top) or bool(values.isnan().any()):
             asked = "calibration: NaN or infinity in the data"
@@ -134,6 +136,7 @@ class HistogramCalibrator:
         """
         if other._counts is None or other._edges is None:
             return
+        self._device = other._device if self._device is None else self._device
         if (other.grow_method, other.num_bins) != (self.grow_method, self.num_bins):
             asked = f"merge of grow_method={other.grow_method}, {other.num_bins} bins"
             raise CalibrationError(message(asked, f"{self.grow_method}, {self.num_bins} bins", "Make both alike."))
@@ -165,7 +168,7 @@ class HistogramCalibrator:
     def compute_amax(
         self, method: str, *, stride: int = 1, start_bin: int = 128, percentile: float = 99.99
     ) -> Tensor | None:
-        """amax by ``method``, a float32 tensor of no dimensions; None when nothing was collected.
+        """amax by ``method``, a float32 tensor of no dimensions where the data was; None when nothing was collected.
 
         * "percentile": left end of the first bin up to which at least ``percentile`` percent of the data lies.
         * "mse": centre of the bin, from ``start_bin`` in steps of ``stride``, under which quantising all centres has
@@ -182,10 +185,12 @@ class HistogramCalibrator:
         if self._counts is None or self._edges is None:
             return None
         if method == "percentile":
-            return percentile_amax(self._counts, self._edges, percentile)
-        if method == "mse":
-            return mse_amax(self._counts, self._edges, self.num_bits, self.unsigned, stride, start_bin)
-        return entropy_amax(self._counts, self._edges, self.num_bits, self.unsigned, stride, start_bin)
+            found = percentile_amax(self._counts, self._edges, percentile)
+        elif method == "mse":
+            found = mse_amax(self._counts, self._edges, self.num_bits, self.unsigned, stride, start_bin)
+        else:
+            found = entropy_amax(self._counts, self._edges, self.num_bits, self.unsigned, stride, start_bin)
+        return found.to(self._device)
 
     def __repr__(self) -> str:
         return f"HistogramCalibrator(bins={0 if self._counts is None else len(self._counts)})"

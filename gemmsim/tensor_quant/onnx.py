@@ -8,21 +8,29 @@ from typing import Any
 import torch
 
 from . import library  # noqa: F401  # registers the operators
+from .eager import TINY_AMAX
 from .errors import ExportError, message
 
 __all__ = ["onnx_translations"]
 
+_FLOAT8_OPSET = 19
+#: Largest element and ONNX's number of the type, by grid.
+_FLOAT8 = {"e4m3": (448.0, 17), "e5m2": (57344.0, 19)}
 
-def onnx_translations() -> dict[Callable[..., Any], Callable[..., Any]]:
+
+def onnx_translations(opset_version: int = 18) -> dict[Callable[..., Any], Callable[..., Any]]:
     """What to pass as ``custom_translation_table``: int8 and affine casts as QuantizeLinear and DequantizeLinear.
 
-    Opset 18 or later. Scales, zero points, axes and refusals are those of the exporter with ``dynamo=False``; float
-    elements and blocks, which have no node of the standard, raise ``ExportError`` here. Needs the package onnxscript,
-    as that exporter does.
+    Args:
+        opset_version: the exporter's, 18 or later. From 19 on QuantizeLinear has float8: E4M3 and E5M2 casts use it.
+
+    Scales, zero points, axes and refusals are those of the exporter with ``dynamo=False``, but that E4M3 has the nodes
+    of the standard and not TensorRT's. Other elements and blocks, which have no node of the standard, raise
+    ``ExportError``. Needs the package onnxscript, as that exporter does.
     """
     ops = torch.ops.gemmsim
     return {
-        ops.tq_fake_quantize.default: _fake_quantize,
+        ops.tq_fake_quantize.default: _fake_quantize_float8 if opset_version >= _FLOAT8_OPSET else _fake_quantize,
         ops.tq_affine.default: _affine,
         ops.tq_blocks.default: _refuse,
         ops.tq_integers.default: _refuse,
@@ -32,8 +40,8 @@ def onnx_translations() -> dict[Callable[..., Any], Callable[..., Any]]:
 def _refuse(x: Any, *args: Any, **kwargs: Any) -> Any:
     raise ExportError(
         message(
-            "ONNX export of blocks, small floats or integers alone with dynamo=True",
-            "int8 and affine casts",
+            "ONNX export of blocks or integers alone with dynamo=True",
+            "int8 and affine casts, from opset 19 on E4M3 and E5M2",
             "Use dynamo=False, which has TensorRT's nodes for E4M3, MXFP8 and NVFP4.",
         )
     )
@@ -69,7 +77,7 @@ def _fake_quantize(x: Any, amax: Any, grid: str, bias: Any = None, propagate: bo
 
     if grid not in ("int8", "uint8") or amax is None or bias is not None:
         asked = f"ONNX export of {grid}{'' if bias is None else ' with bias'} with dynamo=True"
-        allowed = "8 bits with narrow_range=False (int8, uint8), an amax, no bias"
+        allowed = "8 bits with narrow_range=False (int8, uint8) and an amax, no bias; onnx_translations(19): e4m3, e5m2"
         raise ExportError(message(asked, allowed, "Describe the quantiser so, or use dynamo=False for floats."))
     axis = _axis(amax.shape)
     scale = op.Div(_flat(op, amax, axis), op.Constant(value_float=255.0 if grid == "uint8" else 127.0))
@@ -78,6 +86,25 @@ def _fake_quantize(x: Any, amax: Any, grid: str, bias: Any = None, propagate: bo
     dtype = torch.uint8 if grid == "uint8" else torch.int8
     zero = op.Constant(value=_tensor(torch.zeros(size, dtype=dtype)))
     return op.CastLike(_pair(op, op.Cast(x, to=1), scale, zero, axis), x)
+
+
+def _fake_quantize_float8(x: Any, amax: Any, grid: str, bias: Any = None, propagate: bool = False) -> Any:
+    """``_fake_quantize``, and for float8 elements QuantizeLinear of opset 19, which saturates as they do."""
+    from onnxscript import opset19 as op
+
+    if grid not in _FLOAT8 or bias is not None:
+        return _fake_quantize(x, amax, grid, bias, propagate)
+    maximum, number = _FLOAT8[grid]
+    axis = None if amax is None else _axis(amax.shape)
+    scale: Any = op.Constant(value_float=1.0)
+    if amax is not None:
+        flat = _flat(op, amax, axis)
+        tiny = op.LessOrEqual(flat, op.Constant(value_float=TINY_AMAX))
+        scale = op.Div(op.Where(tiny, op.Constant(value_float=1.0), flat), op.Constant(value_float=maximum))
+    zeros: Any = op.Constant(value=_tensor(torch.zeros([] if axis is None else [amax.shape[axis]])))
+    zero: Any = op.Cast(zeros, to=number)
+    pair = _pair(op, op.Cast(x, to=1), scale, zero, axis)
+    return op.CastLike(pair, x)
 
 
 def _affine(x: Any, min_range: Any, max_range: Any, num_bits: int) -> Any:

@@ -46,7 +46,7 @@ def test_stored_values(key, given_key, text, dim):
 
 
 def test_the_aliases_are_published_formats():
-    assert len(dmx.aliases.ALIASES) == 70
+    assert len(dmx.aliases.ALIASES) == 76
     assert dmx.aliases.BFP16_64 is dmx.format.BFP16_64 is dmx.aliases.ALIASES["BFP16_64"]
     for name, fmt in dmx.aliases.ALIASES.items():
         again = dmx.Format.from_shorthand(repr(fmt))
@@ -92,7 +92,7 @@ def test_attributes():
     assert (sbfp.bit_precision, sbfp.bytes_per_elem, sbfp.bfp_id) == (4.5, 0.5703125, 10044)
     assert (f("MXFP8[E4M3]{32}").bit_precision, f("MXFP8[E4M3]{32}").bytes_per_elem) == (8.25, 1.03125)
     assert (f("FP[0|4|4,7](FN)").bit_precision, f("FP[0|4|4,7](FN)").bytes_per_elem) == (8, 9 / 8)
-    assert f("SAME").bit_precision is None and f("SAME").bfp_id is None
+    assert f("SAME").bit_precision is None and f("SAME").bfp_id is None and f("MXFP8[E4M3]{32}").bfp_id is None
     assert f("FP[1|4|3,9](_N)").largest_representable_power_of_two == 2.0**8
     ids = {"BFP32_1": 10001, "BFP24_16": 10004, "BFP16_128": 10005, "BFP12_16": 10016, "BFP14A_128": 10017}
     for name, number in {**ids, "BFP12A_16": 10024, "MXINT8_K32": 10007, "SBFP12_16_18": 10055}.items():
@@ -143,6 +143,9 @@ def test_errors():
         fmt.cast(torch.ones(3, dtype=torch.int32), 0)
     with pytest.raises(ValueError, match="draws"):
         dmx.Format.from_shorthand("XP[8,0](CSS)").cast(torch.ones(3), bug_compatible=True)
+    for text in ("BFP[23|8]{16}(SN)", "BFP[25|8]{16}(SN)", "MXINT24{8}", "BFP[25|8]{1}(SN)"):
+        with pytest.raises(ValueError, match="or fewer"):
+            dmx.Format.from_shorthand(text).cast(torch.ones(3), 0, bug_compatible=True)
     with pytest.raises(NotImplementedError):
         dmx.Format().cast(torch.ones(3))
     with pytest.raises(ValueError):

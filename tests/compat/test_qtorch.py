@@ -146,3 +146,12 @@ def test_layers_are_lowered_by_type():
 def _pooled(model, x, quant):
     rest = model.body[1:]
     return rest(quant(model.body[0](x)))[0].flatten(1)
+
+
+def test_the_module_departs_too():
+    x = torch.tensor([0.50000006, math.nan])
+    number = qtorch.FixedPoint(8, 4)
+    module = qtorch.Quantizer(qtorch.FloatingPoint(4, 3), number, "nearest", "nearest", bug_compatible=True)
+    want = qtorch.float_quantize(x, 4, 3, rounding="nearest", bug_compatible=True)
+    assert torch.equal(module(x), want) and not want.isnan().any()
+    assert qtorch.Quantizer(qtorch.FloatingPoint(4, 3), None, "nearest")(x)[1].isnan()

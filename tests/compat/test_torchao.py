@@ -261,3 +261,53 @@ def test_every_name_is_there():
         assert getattr(ao, name) is not None
     with pytest.raises(AttributeError):
         ao.to_mxx  # noqa: B018
+
+
+def test_mx_mm_has_an_element_type_for_each_operand():
+    """dx = Q(g; N) Q(W.T; N).T and dW = Q(g.T; M) Q(x.T; M).T, decoded to the operands' dtype."""
+    generator = torch.Generator().manual_seed(8)
+    x, w = (torch.randn(*shape, generator=generator).requires_grad_() for shape in ((2, 16, 64), (32, 64)))
+    kinds = torch.float8_e4m3fn, "fp6_e2m3", torch.float8_e5m2
+    a, b, g = "mxfp8_e4m3/rceil", "mxfp6_e2m3/rceil", "mxfp8_e5m2/rceil"
+    more = ao.KernelPreference.EMULATED, ao.MXFP8Dim0CastKernelChoice.TORCH, ao.MXFP8Dim1CastKernelChoice.TORCH
+    rows = x.detach().reshape(32, 64)
+    for hp in (False, True):
+        x.grad = w.grad = None
+        out = ao.mx_mm.apply(x, w, *kinds, 32, *more, ao.ScaleCalculationMode.RCEIL, hp)
+        assert torch.equal(out.reshape(32, 32), gs.mx.quantize(rows, a) @ gs.mx.quantize(w.detach(), b).T)
+        grad = torch.randn(out.shape, generator=generator)
+        out.backward(grad)
+        grad = grad.reshape(32, 32)
+        dx = gs.mx.quantize(grad, g) @ gs.mx.quantize(w.detach(), b, dim=0)
+        left, right = (rows, grad) if hp else (gs.mx.quantize(rows, a, dim=0), gs.mx.quantize(grad, g, dim=0))
+        torch.testing.assert_close(x.grad.reshape(32, 64), dx, rtol=1e-5, atol=1e-5)
+        torch.testing.assert_close(w.grad, right.T @ left, rtol=1e-5, atol=1e-5)
+    with pytest.raises(AssertionError, match="elem_dtype"):
+        ao.mx_mm.apply(x, w, torch.int8, torch.int8, torch.int8, 32)
+
+
+@pytest.mark.parametrize("ebits, mbits", [(2, 1), (2, 3), (3, 2), (5, 2), (4, 3), (1, 6), (6, 1)])
+def test_any_small_format_has_codes(ebits, mbits):
+    codes = torch.arange(1 << 1 + ebits + mbits, dtype=torch.int32).to(torch.uint8)
+    values = ao._floatx_unpacked_to_f32(codes, ebits, mbits)
+    bias = 2 ** (ebits - 1) - 1
+    field, trailing = codes.int() >> mbits & (1 << ebits) - 1, codes.int() & (1 << mbits) - 1
+    exact = torch.where(field > 0, 1 + trailing / 2**mbits, trailing / 2**mbits) * 2.0 ** (field.clamp(min=1) - bias)
+    assert torch.equal(values, torch.where(codes.int() >> ebits + mbits == 1, -exact, exact))
+    assert torch.equal(ao._f32_to_floatx_unpacked(values, ebits, mbits), codes)
+    most = (1 << ebits + mbits) - 1
+    assert ao._f32_to_floatx_unpacked(torch.tensor([1e30, float("-inf")]), ebits, mbits).tolist() == [
+        most,
+        2 * most + 1,
+    ]
+    with pytest.raises(AssertionError, match="allowed"):
+        ao._f32_to_floatx_unpacked(values, 7, 1)
+
+
+def test_nvfp4_has_one_scale_for_a_tensor():
+    x, scales = torch.ones(3, 16, 32), torch.ones(3, 1, 1)
+    with pytest.raises(AssertionError, match="tensor for each expert"):
+        ao.NVFP4Tensor.to_nvfp4(x, per_tensor_scale=scales)
+    scale, codes = ao.nvfp4_quantize(x)
+    with pytest.raises(AssertionError, match="tensor for each expert"):
+        ao.NVFP4Tensor(codes, scale, 16, torch.float32, scales)

@@ -196,6 +196,21 @@ def test_operators_and_compiled_code(name):
     assert torch.equal(compiled(x), gs.mx.quantize(x, name) * 2)
 
 
+@pytest.mark.parametrize(
+    "name, packing", [("mxfp8_e4m3", None), ("mxfp4", "hi_first"), ("mxfp6_e2m3", "dense"), ("nvfp4/tensor", None)]
+)
+def test_conversions_compile_whole(name, packing):
+    x = torch.randn(6, 96, generator=torch.Generator().manual_seed(3))
+
+    def both(t):
+        encoded = gs.mx.encode(t, name, packing=packing)
+        return encoded.codes, encoded.scales, gs.mx.decode(encoded, name, packing=packing, dtype=torch.bfloat16)
+
+    torch._dynamo.reset()
+    for got, want in zip(torch.compile(both, backend="aot_eager", fullgraph=True)(x), both(x), strict=True):
+        assert torch.equal(got, want)
+
+
 def test_whole_rows_as_blocks_empty_tensors_and_zero_tensors():
     x = torch.randn(3, 1000, generator=torch.Generator().manual_seed(4))
     got = gs.mx.quantize(x, "mxfp8_e4m3/b100000")

@@ -163,6 +163,11 @@ REFUSED = {
     "cat dim": lambda t: torch.cat([t, to_mx(torch.ones(4, 64), "mxfp8_e4m3", 0)]),
     "cat scale": lambda t: torch.cat([to_mx(torch.full((2, 16), v), "nvfp4/tensor") for v in (1.0, 2.0)]),
     "copy other": lambda t: t.copy_(to_mx(torch.ones(4, 64), "mxfp8_e5m2")),
+    "from_dlpack": lambda t: torch.from_dlpack(t),
+    "apply_": lambda t: t.apply_(abs),
+    "float": lambda t: float(to_mx(torch.ones(1), "mxfp4")),
+    "index": lambda t: t[torch.tensor([0, 1])],
+    "result": lambda t: torch.add(torch.ones(4, 64), 1, out=t),
     "channels": lambda t: t.view(1, 2, 2, 64).clone(memory_format=torch.channels_last),
 }  # fmt: skip
 

@@ -261,3 +261,42 @@ def test_transposed_convolutions(dims):
     tq.quantize_(layer, {"*weight_quantizer": {"axis": 0}})
     with pytest.raises(ValueError, match="axis=1"):
         layer(x)
+
+
+@pytest.mark.parametrize("bits", [8, 4])
+@pytest.mark.parametrize("mode", ["wrap", "saturate"])
+def test_calibrated_models_in_registers_of_every_width(bits, mode):
+    """Against the integers summed in Python: outputs of each layer, overflow counts, and the width that weights prove."""
+    x = data(6, 16)
+    config = {"*weight_quantizer": {"num_bits": bits, "axis": 0}, "*input_quantizer": {"num_bits": 8}}
+    model = tq.calibrate(tq.quantize_(mlp(), config), [x])
+    layer = model[0]
+    (q, sq), (w, sw) = (
+        tq.tensor_quant(x, layer.input_quantizer.amax, 8, False, False),
+        tq.tensor_quant(layer.weight.detach(), layer.weight_quantizer.amax, bits, False, False),
+    )
+    proven = gs.acc.min_accumulator_bits(w, "int8")
+    assert bool(gs.acc.overflow_certificate(w, "int8", proven).all())
+    seen = 0
+    for width in (bits + 3, bits + 5, proven):
+        low, high = -(2 ** (width - 1)), 2 ** (width - 1) - 1
+        total, count = torch.zeros(6, w.shape[0], dtype=torch.int64), torch.zeros(6, w.shape[0], dtype=torch.int64)
+        for k in range(16):
+            total += q[:, k].long()[:, None] * w[:, k].long()[None]
+            out = (total < low) | (total > high)
+            count += out
+            total = (total - low) % 2**width + low if mode == "wrap" else total.clamp(low, high)
+        layer.accumulator = f"int({width}, {mode})"
+        want = (total.double() / (sq.double() * sw.double().mT)).float() + layer.bias
+        with torch.no_grad():
+            assert_bitwise_equal(layer(x), want)
+        assert torch.equal(gs.count_overflows(q, w.mT, f": int({width}, {mode})"), count)
+        seen += int(count.sum())
+    assert seen > 0 and int(count.sum()) == 0
+    layer.accumulator = "int(32)"
+    with torch.no_grad():
+        wide = model(x)
+        with gs.cublas_acceleration(True):
+            assert_bitwise_equal(model(x), wide)
+    model(x).sum().backward()
+    assert layer.weight.grad is not None

@@ -137,10 +137,11 @@ def test_what_cannot_be_exported_raises(kind, text, function):
         exported(function, data(4, 32), amax=torch.tensor(1.0), wide=torch.ones(4, 32))
 
 
-def exported_program(model, x):
+def exported_program(model, x, opset=18):
     pytest.importorskip("onnxscript")
+    table = tq.onnx_translations(opset)
     program = torch.onnx.export(
-        model, (x,), dynamo=True, opset_version=18, custom_translation_table=tq.onnx_translations(), verbose=False
+        model, (x,), dynamo=True, opset_version=opset, custom_translation_table=table, verbose=False
     )
     return program.model_proto
 
@@ -168,6 +169,24 @@ def test_exported_programs_of_ranges_and_models_run():
     )
     tq.calibrate(layers, [x])
     assert torch.allclose(run(exported_program(layers, x), x), layers(x), atol=0.05)
+
+
+@pytest.mark.parametrize("name", ["e4m3 per tensor", "e5m2 per axis", "e4m3 without amax"])
+def test_exported_programs_of_float8_run(name):
+    x = data(5, 7) * 3
+    x[0, :3] = torch.tensor([1000.0, -0.0, 2.0**-12])
+    amax = {"e4m3 per tensor": x.abs().amax() / 2, "e5m2 per axis": x.abs().amax(0, keepdim=True)}.get(name)
+    bits = (5, 2) if "e5m2" in name else (4, 3)
+    if amax is not None and amax.numel() > 1:
+        amax[0, 1] = 0.0  # counts as 1
+    model = Calls(lambda m, x: tq.scaled_e4m3(x, m.amax, None, *bits), amax=amax)
+    graph = exported_program(model, x, 19)
+    onnx.checker.check_model(graph)
+    assert [i.version for i in graph.opset_import] == [19] and kinds(graph) == ["QuantizeLinear", "DequantizeLinear"]
+    want, got = model(x), run(graph, x)
+    largest = torch.ones(()) if amax is None else torch.where(amax == 0, 1.0, amax)
+    quantum = 2.0 ** -bits[1] * torch.maximum(want.abs(), largest * 2.0**-14)
+    assert ((got - want).abs() <= quantum).all() and got.unique().numel() > 10
 
 
 @pytest.mark.parametrize(

@@ -186,3 +186,18 @@ def test_rotation_real_quantisation_bias_and_scale():
     assert torch.equal(scaled(x), tq.fake_tensor_quant(x, 1.0))
     e4m3 = TensorQuantizer({"num_bits": (4, 3)})
     assert torch.equal(e4m3(x), tq.scaled_e4m3(x, x.abs().max(), 4, 3)) and e4m3.maxbound == 448
+
+
+def test_the_mean_of_scales_depends_on_no_order():
+    from fractions import Fraction
+
+    from gemmsim.tensor_quant.block import _mean
+
+    g = torch.Generator().manual_seed(3)
+    for n in (1, 7, 1000, 70000):
+        x = torch.rand(n, generator=g) * torch.exp2(torch.randint(-12, 12, (n,), generator=g))
+        mean = _mean(x)
+        assert torch.equal(mean, _mean(x[torch.randperm(n, generator=g)]))
+        exact = float(sum(map(Fraction, x.tolist())) / n)
+        assert abs(mean.item() - exact) <= 2.0**-23 * exact
+    assert _mean(torch.zeros(3)) == 0 and _mean(torch.tensor([1.0, float("nan")])).isnan()

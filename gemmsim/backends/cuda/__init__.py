@@ -18,6 +18,7 @@ from .errors import (
     PackageError,
 )
 from .folder import cache_folder
+from .gathered import gathered_gemm
 from .gemm import Run, count_overflows, finishes, supported
 from .gemm_blocks import Blocks, count_overflows_blocks
 from .gemm_codes import gemm_codes
@@ -64,6 +65,7 @@ __all__ = [
     "exact_sums",
     "family_sources",
     "finishes",
+    "gathered_gemm",
     "gemm",
     "gemm_blocks",
     "gemm_codes",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Final, Protocol
@@ -21,6 +21,7 @@ from .cast import needs_exact as needs_integers
 from .cast import quantize
 from .codes import CodeFormat, code_format
 from .gemm_args import GemmArgs, fill_bias, gemm_args
+from .gemm_ready import Ready, key_of, ready, remember
 from .gemm_source import (
     ANY_STRIDES,
     LINES_CONTIGUOUS,
@@ -42,6 +43,7 @@ __all__ = [
     "Finishing",
     "Run",
     "blocks_of",
+    "cast_operand",
     "cast_operands",
     "check_counts",
     "check_devices",
@@ -49,12 +51,15 @@ __all__ = [
     "check_product",
     "count_overflows",
     "fill_orders",
+    "finish_of",
     "finishes",
     "gemm",
     "is_beforehand",
     "kernel_for",
+    "layout_of",
     "operands_of",
     "product",
+    "side_for",
     "sources",
     "supported",
     "terms_of",
@@ -206,19 +211,30 @@ def product(
     finish: Finishing | None = None,
 ) -> Run:
     """``gemm``; operands with ``codes`` hold codes of the formats that ``spec`` casts them to."""
+    seed = seed if spec.fixed_seed is None else spec.fixed_seed
+    bias = None if finish is None else finish.bias
+    key = None
+    if c is None and select is None and codes == (None, None):
+        key = key_of(a, b, spec, out, finish)
+        found = ready(key)
+        if found is not None:
+            launch(found.source, out.device, found.blocks, found.args_for(a, b, out, seed, bias))
+            return found.run
     check_product(spec, terms_of(a, codes[0]), c, select)
-    check_devices(a, b, out, c, select, None if finish is None else finish.bias)
+    check_devices(a, b, out, c, select, bias)
     check_finish(spec, finish)
     if out.numel() == 0:
         return Run(())
-    seed = seed if spec.fixed_seed is None else spec.fixed_seed
+    given = a, b
     a, b, done = cast_operands(a, b, spec, seed, codes)
+    if a is not given[0] or b is not given[1]:
+        key = None  # passes before the product
     if spec.out is not None and is_beforehand(spec.out) and finish is None:
         raw = torch.empty(out.shape, dtype=torch.float64, device=out.device)
         run = _members_run(a, b, replace(spec, out=None), raw, seed, c, select, done, codes)
         quantize(raw, spec.out, out, seed, SITE_OUT)
         return run
-    return _members_run(a, b, spec, out, seed, c, select, done, codes, finish)
+    return _members_run(a, b, spec, out, seed, c, select, done, codes, finish, key)
 
 
 def count_overflows(a: Tensor, b: Tensor, spec: GemmSpec, counts: Tensor, seed: int = 0) -> Run:
@@ -266,13 +282,18 @@ def cast_operands(
 ) -> tuple[Tensor, Tensor, tuple[bool, bool]]:
     """Operands, cast where that is a pass of its own, and whether they hold results of their casts. Codes do."""
     m, n = a.shape[-2], b.shape[-1]
-    done_a = codes[0] is not None or (spec.cast_a is not None and (is_beforehand(spec.cast_a) or _is_read_often(a, n)))
-    done_b = codes[1] is not None or (spec.cast_b is not None and (is_beforehand(spec.cast_b) or _is_read_often(b, m)))
-    if codes[0] is None and spec.cast_a is not None and done_a:
-        a = _rounded(a, spec.cast_a, seed, SITE_A)
-    if codes[1] is None and spec.cast_b is not None and done_b:
-        b = _rounded(b, spec.cast_b, seed, SITE_B)
+    done_a, done_b = codes[0] is not None, codes[1] is not None
+    if not done_a:
+        a, done_a = cast_operand(a, spec.cast_a, n, seed, SITE_A)
+    if not done_b:
+        b, done_b = cast_operand(b, spec.cast_b, m, seed, SITE_B)
     return a, b, (done_a, done_b)
+
+
+def cast_operand(x: Tensor, cast: Cast | None, others: int, seed: int, site: int = SITE_B) -> tuple[Tensor, bool]:
+    """An operand that meets ``others`` lines, cast if that is a pass of its own, and whether it was."""
+    done = cast is not None and (is_beforehand(cast) or _is_read_often(x, others))
+    return (_rounded(x, cast, seed, site), True) if cast is not None and done else (x, False)
 
 
 def check_devices(*tensors: Tensor | None) -> None:
@@ -312,8 +333,9 @@ def _members_run(
     done: tuple[bool, bool],
     codes: tuple[CodeFormat | None, CodeFormat | None] = (None, None),
     finish: Finishing | None = None,
+    key: Hashable = None,
 ) -> Run:
-    """One kernel for each member of a palette: each writes the elements that are its own."""
+    """One kernel for each member of a palette: each writes its own elements. ``key``: to remember the launch by."""
     if select is not None:
         select = _bytes_of(select, len(_members(spec)))
         out.fill_(float("nan"))  # where no member is chosen
@@ -326,9 +348,12 @@ def _members_run(
         args.k = terms_of(a, codes[0])
         args.member = index
         keep = fill_orders(args, member, out.device)
-        launch(kernel.source, out.device, (blocks_of(args, kernel), 1, 1), args)
-        del keep  # the caching allocator gives memory of this stream to later work of the same stream only
+        blocks = (blocks_of(args, kernel), 1, 1)
+        launch(kernel.source, out.device, blocks, args)
         names.append(str(kernel.source))
+        if key is not None:
+            remember(key, Ready(kernel.source, blocks, args, keep, Run(tuple(names))))
+        del keep  # the caching allocator gives memory of this stream to later work of the same stream only
     return Run(tuple(names))
 
 
@@ -357,16 +382,21 @@ def operands_of(
     layout_a = layout_b = ANY_STRIDES
     if not is_permuted(member, group):
         if codes[0] is None or not codes[0].packed:
-            layout_a = _layout(a, a.dim() - 2, a.dim() - 1)
+            layout_a = layout_of(a, a.dim() - 2, a.dim() - 1)
         if codes[1] is None or not codes[1].packed:
-            layout_b = _layout(b, b.dim() - 1, b.dim() - 2)
+            layout_b = layout_of(b, b.dim() - 1, b.dim() - 2)
     dtype_c = None if c is None else c.dtype
-    last = None
-    if finish is not None:
-        last = Finish(finish.work, None if finish.bias is None else finish.bias.dtype, finish.cast)
+    last = finish_of(finish)
     return Operands(
         a.dtype, b.dtype, out.dtype, dtype_c, select is not None, *done, layout_a, layout_b, False, *codes, finish=last
     )
+
+
+def finish_of(finish: Finishing | None) -> Finish | None:
+    """What a kernel knows of ``finish``."""
+    if finish is None:
+        return None
+    return Finish(finish.work, None if finish.bias is None else finish.bias.dtype, finish.cast)
 
 
 def terms_of(a: Tensor, codes: CodeFormat | None, dim: int = -1) -> int:
@@ -374,7 +404,7 @@ def terms_of(a: Tensor, codes: CodeFormat | None, dim: int = -1) -> int:
     return a.shape[dim] * (2 if codes is not None and codes.packed else 1)
 
 
-def _layout(x: Tensor, lines: int, terms: int) -> int:
+def layout_of(x: Tensor, lines: int, terms: int) -> int:
     """gemmsim::Layout of an operand with these dimensions of lines and terms."""
     strides, shape = x.stride(), x.shape
     vector = 16 // x.element_size()
@@ -388,12 +418,16 @@ def _layout(x: Tensor, lines: int, terms: int) -> int:
 
 
 def kernel_for(spec: GemmSpec, member: Accumulator, operands: Operands, out: Tensor) -> GemmKernel:
-    choices = sides(spec, member, operands)
     batches, m, n = out.shape[:-2].numel(), *out.shape[-2:]
-    for side in choices:
+    return gemm_source(spec, member, operands, side_for(spec, member, operands, batches, m, n))
+
+
+def side_for(spec: GemmSpec, member: Accumulator, operands: Operands, batches: int, m: int, n: int) -> int:
+    """Outputs of a thread each way: as many as leave enough tiles."""
+    for side in sides(spec, member, operands):
         if batches * -(-m // (16 * side)) * -(-n // (16 * side)) >= _ENOUGH_TILES:
             break
-    return gemm_source(spec, member, operands, side)
+    return side
 
 
 def blocks_of(args: GemmArgs, kernel: GemmKernel) -> int:

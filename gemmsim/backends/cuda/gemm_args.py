@@ -32,6 +32,7 @@ class GemmArgs(ctypes.Structure):
         ("scale_a_row", c_int64), ("scale_a_block", c_int64), ("scale_b_block", c_int64), ("scale_b_col", c_int64),
         ("scale_a_batch", _Dims), ("scale_b_batch", _Dims),
         ("bias", c_void_p), ("bias_col", c_int64), ("bias_batch", _Dims),
+        ("rows", c_void_p), ("cols", c_void_p), ("inner", c_int64), ("a_outer", c_int64), ("out_outer", c_int64),
     ]  # fmt: skip
 
 

@@ -104,6 +104,8 @@ class Operands:
     group: int | None = None
     #: What follows the product in the same kernel.
     finish: Finish | None = None
+    #: Whether ``a`` is read through tables of offsets.
+    gathered: bool = False
 
 
 @dataclass(frozen=True)
@@ -316,6 +318,8 @@ def gemm_config(spec: GemmSpec, what: Program, operands: Operands, side: int) ->
             fields[name] = _scale_literal(*scale)
     if operands.finish is not None:
         fields["finish"] = operands.finish.literal()
+    if operands.gathered:
+        fields["gathered"] = 1
     return "{" + ", ".join(f".{name} = {value}" for name, value in fields.items()) + "}"
 
 
@@ -356,7 +360,7 @@ def gemm_source(spec: GemmSpec, accumulator: Accumulator, operands: Operands, si
     for scale in (operands.scale_a, operands.scale_b):
         operation += "" if scale is None else f", scales {scale[0]}" + (" and one of the tensor" if scale[1] else "")
     layouts = ("any", "terms", "lines")
-    how = f"{layouts[operands.layout_a]}/{layouts[operands.layout_b]}"
+    how = ("windows/" if operands.gathered else f"{layouts[operands.layout_a]}/") + layouts[operands.layout_b]
     if operands.count:
         operation, names[2] = f"overflows of {operation}", "i64"
     name = f"{operation}, {names[0]} {names[1]} to {names[2]}, {how}, {SIDE * side}x{SIDE * side}"

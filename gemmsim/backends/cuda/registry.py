@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from . import block_float, cast, gemm_instruction, gemm_tensor, mx_cast, rows, scaled_casts
 from .errors import CudaError, message
+from .gathered import sources as gathered_kernels
 from .gemm import sources as gemm_kernels
 from .gemm_blocks import sources as scaled_kernels
 from .source import KernelSource
@@ -26,6 +27,7 @@ class Family:
 def _gemm_kernels() -> Iterator[KernelSource]:
     yield from gemm_kernels()
     yield from scaled_kernels()
+    yield from gathered_kernels()
 
 
 FAMILIES = {

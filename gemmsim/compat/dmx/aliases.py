@@ -27,7 +27,7 @@ _SHORTHAND = {
         for e, m in ((4, 3), (5, 2), (2, 3), (3, 2), (2, 1))
         for size in _SIZES[:3]
     },
-    **{f"MXINT8_K{size}": f"MXINT8{{{size}}}" for size in _SIZES[:3]},
+    **{f"MXINT{bits}_K{size}": f"MXINT{bits}{{{size}}}" for bits in (8, 6, 4) for size in _SIZES[:3]},
 }
 
 #: Formats by the names that the package publishes, in its order.

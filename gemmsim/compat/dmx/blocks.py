@@ -131,8 +131,11 @@ class BlockFloatingPoint(_Blocked):
         )
 
     def _departing(self, x: Tensor, dim: int) -> Tensor:
-        if self.block_size == 1 and self.precision == 25:
-            raise refuse(f"{self}.cast: bug_compatible=True", "24 bits or fewer", "The peer returns no values here.")
+        most = 24 if self.block_size == 1 else 22
+        if self.precision > most:
+            raise refuse(
+                f"{self}.cast: bug_compatible=True", f"{most} bits or fewer", "The peer shifts out of range here."
+            )
         return departures.block_float(x, self.precision, self.block_size, dim, self.symmetric, self.rounding)
 
     @property
@@ -304,11 +307,6 @@ class MXFP(_Blocked):
     def bytes_per_elem(self) -> float:
         """bit_precision / 8."""
         return self.bit_precision / 8
-
-    @property
-    def bfp_id(self) -> int:  # type: ignore[override]
-        """``KeyError``: d-Matrix's ONNX operators have no numbers for these."""
-        raise KeyError(repr(self))
 
     def __repr__(self) -> str:
         e, m = self.element_format.exponent, self.element_format.mantissa

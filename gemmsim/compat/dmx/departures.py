@@ -124,7 +124,10 @@ def block_float(x: Tensor, bits: int, size: int, dim: int, symmetric: bool, roun
 def lowest_code(x: Tensor, y: Tensor, bits: int) -> Tensor:
     """Rows ``y`` in which -2**(bits-1) steps replace one step less where they are as near to ``x``."""
     most = y.abs().amax(1, keepdim=True)
-    step = torch.ldexp(torch.ones_like(most), torch.frexp(most)[1] + 1 - bits)
+    exponent = torch.frexp(most)[1].cpu() + 1 - bits
+    step = torch.ldexp(torch.ones(exponent.shape), exponent).to(
+        most.device
+    )  # on the CPU: powers on GPUs may be off by an ulp
     edge = y / torch.where((step == 0) | (most == 0), 1.0, step) == -(2 ** (bits - 1) - 1)
     error = y - x
     nearer = edge & (most > 0) & ((error - step).abs() <= error.abs())
@@ -139,7 +142,8 @@ def scaled_block(
     parts, shape = _by_block(x, size, dim)
     found = []
     for part in parts:
-        c = part.abs().amax(1, keepdim=True) / (2 ** (bits - 1) - 1)
+        most = part.abs().amax(1, keepdim=True)
+        c = most / torch.full_like(most, 2 ** (bits - 1) - 1)  # a quotient by a number is a product on GPUs
         y = fixed_point(part / c, bits, 0, clamp, True, rounding) * scale(c)
         found.append(torch.where(c > 0, y, part))
     return _joined(found, shape, dim)
@@ -151,7 +155,8 @@ def mx_float(x: Tensor, trailing: int, exponent: int, size: int, dim: int) -> Te
     found = []
     for part in parts:
         most = part.abs().amax(1, keepdim=True)
-        s = torch.exp2(torch.floor(torch.log2(most))) / 2.0 ** (1 << (exponent - 1))
+        # the CPU's logarithm, whatever the device: it is the departure
+        s = (torch.exp2(torch.floor(torch.log2(most.cpu()))) / 2.0 ** (1 << (exponent - 1))).to(part.device)
         y = floating_point(part / s, trailing, exponent, (1 << (exponent - 1)) - 1, False, EVEN) * s
         found.append(torch.where(most == 0, 0.0, y))
     return _joined(found, shape, dim)

@@ -91,8 +91,8 @@ def block_quantize(
     fmt = target_of(BlockFloatingPoint(wl, dim), rounding)
     if not bug_compatible or not x.numel():
         return _rounded(x, fmt, generator)
-    if not 2 <= wl <= 23:
-        raise ValueError(f"block_quantize: wl={wl} with bug_compatible; allowed: 2 to 23.\n  Leave bug_compatible out.")
+    if not 2 <= wl <= 22:
+        raise ValueError(f"block_quantize: wl={wl} with bug_compatible; allowed: 2 to 22.\n  Leave bug_compatible out.")
     front = x.detach().float().unsqueeze(0) if dim == -1 else x.detach().float().movedim(dim, 0)
     rows = departures.shared_exponent(front.reshape(front.shape[0], -1), wl, departures.AWAY).reshape(front.shape)
     return (rows[0] if dim == -1 else rows.movedim(0, dim)).to(x.dtype)

@@ -107,9 +107,12 @@ class Quantizer(nn.Module):
         backward_number: Number | None = None,
         forward_rounding: str = "stochastic",
         backward_rounding: str = "stochastic",
+        *,
+        bug_compatible: bool = False,
     ) -> None:
         super().__init__()
-        self.quantize = quantizer(forward_number, backward_number, forward_rounding, backward_rounding)
+        numbers = forward_number, backward_number, forward_rounding, backward_rounding
+        self.quantize = quantizer(*numbers, bug_compatible=bug_compatible)
 
     def forward(self, x: Tensor) -> Tensor:
         """``x`` rounded."""

@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     from .conversions import get_fp_scale as get_fp_scale
     from .conversions import to_dtype as to_dtype
     from .conversions import to_mx as to_mx
+    from .elements import _f32_to_floatx_unpacked as _f32_to_floatx_unpacked
+    from .elements import _floatx_unpacked_to_f32 as _floatx_unpacked_to_f32
     from .elements import ceil_div as ceil_div
     from .elements import f4_unpacked_to_f32 as f4_unpacked_to_f32
     from .elements import f6_e2m3_unpacked_to_f32 as f6_e2m3_unpacked_to_f32
@@ -38,6 +40,7 @@ if TYPE_CHECKING:
     from .layers import MXFP8Linear as MXFP8Linear
     from .layers import MXInferenceLinear as MXInferenceLinear
     from .layers import MXLinear as MXLinear
+    from .layers import mx_mm as mx_mm
     from .layers import quantize_ as quantize_
     from .layers import swap_linear_with_mx_inference_linear as swap_linear_with_mx_inference_linear
     from .layers import swap_linear_with_mx_linear as swap_linear_with_mx_linear
@@ -78,6 +81,8 @@ _HOME = {
     "SUPPORTED_ELEM_DTYPES": "kinds",
     "ScaleCalculationMode": "kinds",
     "ToMXConstrFunc": "tensor",
+    "_f32_to_floatx_unpacked": "elements",
+    "_floatx_unpacked_to_f32": "elements",
     "ceil_div": "elements",
     "f32_to_f4_unpacked": "elements",
     "f32_to_f6_e2m3_unpacked": "elements",
@@ -89,6 +94,7 @@ _HOME = {
     "get_fp_scale": "conversions",
     "hp_data_dims_to_swizzled_scale_dims_mx": "elements",
     "hp_data_dims_to_swizzled_scale_dims_nvfp4": "elements",
+    "mx_mm": "layers",
     "nvfp4_quantize": "nvfp4",
     "pack_uint4": "elements",
     "per_tensor_amax_to_scale": "nvfp4",
@@ -102,6 +108,8 @@ _HOME = {
 }
 
 __all__ = [
+    "_f32_to_floatx_unpacked",
+    "_floatx_unpacked_to_f32",
     "DTYPE_FP6_E2M3",
     "DTYPE_FP6_E3M2",
     "FromMXConstrFunc",
@@ -136,6 +144,7 @@ __all__ = [
     "get_fp_scale",
     "hp_data_dims_to_swizzled_scale_dims_mx",
     "hp_data_dims_to_swizzled_scale_dims_nvfp4",
+    "mx_mm",
     "nvfp4_quantize",
     "pack_uint4",
     "per_tensor_amax_to_scale",

@@ -10,6 +10,8 @@ from torch import Tensor
 import gemmsim as gs
 
 __all__ = [
+    "_f32_to_floatx_unpacked",
+    "_floatx_unpacked_to_f32",
     "ceil_div",
     "f32_to_f4_unpacked",
     "f32_to_f6_e2m3_unpacked",
@@ -44,6 +46,33 @@ def _encode(x: Tensor, name: str) -> Tensor:
 
 def _decode(codes: Tensor, name: str) -> Tensor:
     return _values(name).to(codes.device)[codes.long()]
+
+
+def _floatx(ebits: int, mbits: int) -> str:
+    """The name of the format of which every code is a finite number."""
+    if ebits < 1 or mbits < 0 or 1 + ebits + mbits > 8:
+        raise AssertionError(f"ebits={ebits}, mbits={mbits}; allowed: 1 or more, 0 or more, 1 + ebits + mbits <= 8")
+    bias = 2 ** (ebits - 1) - 1
+    most = 2**ebits - 1 - bias
+    if ebits == 1 and mbits == 0:
+        raise AssertionError("ebits=1, mbits=0; allowed: formats with more than one magnitude beside zero")
+    return str(gs.formats.FloatFormat(p=mbits + 1, emin=1 - bias, emax=most, specials=gs.formats.Specials.NONE))
+
+
+def _f32_to_floatx_unpacked(x: Tensor, ebits: int, mbits: int) -> Tensor:
+    """Codes of float32 numbers in sign, ``ebits`` and ``mbits``, one to a byte, no code being infinite or NaN.
+
+    Nearest even, subnormals kept, saturating; NaN becomes the largest value.
+
+    Raises:
+        AssertionError: for other dtypes, and more than eight bits.
+    """
+    return _encode(x, _floatx(ebits, mbits))
+
+
+def _floatx_unpacked_to_f32(x: Tensor, ebits: int, mbits: int) -> Tensor:
+    """Values of codes as ``_f32_to_floatx_unpacked`` gives them."""
+    return _decode(x, _floatx(ebits, mbits))
 
 
 def f32_to_f4_unpacked(x: Tensor) -> Tensor:

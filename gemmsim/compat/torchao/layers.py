@@ -14,6 +14,8 @@ from .kinds import (
     ElemDType,
     KernelPreference,
     MXDynamicActivationMXWeightConfig,
+    MXFP8Dim0CastKernelChoice,
+    MXFP8Dim1CastKernelChoice,
     MXFP8TrainingOpConfig,
     QuantizeTensorToMXKwargs,
     ScaleCalculationMode,
@@ -34,6 +36,7 @@ __all__ = [
     "MXFP8Linear",
     "MXInferenceLinear",
     "MXLinear",
+    "mx_mm",
     "quantize_",
     "swap_linear_with_mx_inference_linear",
     "swap_linear_with_mx_linear",
@@ -58,6 +61,39 @@ class MXFP8Linear(gs.mx.MXLinear):
         super().__init__(*args, **kwargs)
         self.kernel_preference, self.scale_calculation_mode = kernel_preference, scale_calculation_mode
         self.wgrad_with_hp = wgrad_with_hp
+
+
+class mx_mm:
+    """torchao's differentiable product of its MX layers: ``mx_mm.apply(input, weight, ...)``."""
+
+    @staticmethod
+    def apply(
+        input_hp: Tensor,
+        weight_hp: Tensor,
+        in_elem_dtype: ElemDType,
+        w_elem_dtype: ElemDType,
+        grad_elem_dtype: ElemDType,
+        block_size: int,
+        kernel_preference: KernelPreference = KernelPreference.EMULATED,
+        mxfp8_dim0_cast_kernel_choice: MXFP8Dim0CastKernelChoice = MXFP8Dim0CastKernelChoice.TORCH,
+        mxfp8_dim1_cast_kernel_choice: MXFP8Dim1CastKernelChoice = MXFP8Dim1CastKernelChoice.TORCH,
+        scale_calculation_mode: ScaleCalculationMode = ScaleCalculationMode.FLOOR,
+        wgrad_with_hp: bool = False,
+    ) -> Tensor:
+        """``input_hp @ weight_hp.T`` (..., out) with three products of MX operands, each encoded along its own sum.
+
+        ``out = Q(x; K) Q(W; K).T``, ``dx = Q(g; N) Q(W.T; N).T``, ``dW = Q(g.T; M) Q(x.T; M).T`` or, with
+        ``wgrad_with_hp``, ``g.T @ x``; PyTorch's own products of the decoded operands. Kernel choices change no bit.
+
+        Raises:
+            AssertionError: for element types and scale modes that the system has not.
+            ShapeError: for sizes that do not fit.
+        """
+        kinds = (in_elem_dtype, w_elem_dtype, grad_elem_dtype)
+        names = [format_name(kind, block_size, scale_calculation_mode) for kind in kinds]
+        config = gs.mx.MXLinearConfig(names[0], names[1], names[2], accumulator=None, wgrad_with_hp=wgrad_with_hp)
+        rows = input_hp.reshape(-1, input_hp.shape[-1])
+        return gs.mx.trained_matmul(rows, weight_hp.t(), config).reshape(*input_hp.shape[:-1], weight_hp.shape[0])
 
 
 class MXLinear(nn.Linear):

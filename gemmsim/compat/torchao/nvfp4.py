@@ -25,7 +25,7 @@ __all__ = [
 ]
 
 aten = torch.ops.aten
-_PRODUCTS = (aten.mm.default, aten.matmul.default, aten.bmm.default)
+_PRODUCTS = (aten.mm.default, aten.matmul.default, aten.bmm.default, aten._grouped_mm.default)
 
 
 def per_tensor_amax_to_scale(amax: Tensor) -> Tensor:
@@ -55,6 +55,9 @@ def nvfp4_quantize(
         AssertionError: for other dtypes, sizes, strides and block sizes.
     """
     _check(data_hp, block_size)
+    if per_tensor_scale is not None and per_tensor_scale.numel() != 1:
+        shape = tuple(per_tensor_scale.shape)
+        raise AssertionError(f"per_tensor_scale of shape {shape}; allowed: one number. Use a tensor for each expert")
     name = "nvfp4" if per_tensor_scale is None else "nvfp4/tensor"
     codes, scales, _ = gs.mx.encode(data_hp.detach(), name, tensor_scale=per_tensor_scale)
     return scales.view(torch.float8_e4m3fn), codes
@@ -104,6 +107,11 @@ class NVFP4Tensor(gs.mx.MXTensor):
             raise AssertionError(f"NVFP4 requires block_size=16, got {block_size}")
         if scale.dtype != torch.float8_e4m3fn:
             raise AssertionError(f"scale.dtype is {scale.dtype}; allowed: torch.float8_e4m3fn")
+        if per_tensor_scale is not None and per_tensor_scale.numel() != 1:
+            shape = tuple(per_tensor_scale.shape)
+            raise AssertionError(
+                f"per_tensor_scale of shape {shape}; allowed: one number. Use a tensor for each expert"
+            )
         if is_swizzled_scales:
             from .conversions import unswizzle
 

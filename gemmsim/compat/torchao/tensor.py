@@ -23,7 +23,7 @@ __all__ = ["FromMXConstrFunc", "MXTensor", "NoopFwToMXBw", "ToMXConstrFunc"]
 
 aten = torch.ops.aten
 _TYPED = (torch.float8_e4m3fn, torch.float8_e5m2)
-_PRODUCTS = (aten.mm.default, aten.matmul.default, aten.bmm.default)
+_PRODUCTS = (aten.mm.default, aten.matmul.default, aten.bmm.default, aten._grouped_mm.default)
 
 
 class MXTensor(gs.mx.MXTensor):
@@ -184,7 +184,7 @@ class MXTensor(gs.mx.MXTensor):
         if func is aten.slice.Tensor:
             _check_slice(*args)
         elif func in _PRODUCTS:
-            args = _operands(args[0], args[1])
+            args = (*_operands(args[0], args[1]), *args[2:])
         elif func is aten.addmm.default:
             args = (args[0], *_operands(args[1], args[2]))
         elif func is aten.linear.default:

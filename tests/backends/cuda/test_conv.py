@@ -1,20 +1,26 @@
-"""Convolutions as CUDA runs them, with the kernels run on the host: windows made a matrix, then products for each group.
-
-The CPU backend reads windows in place; results and gradients have the same bits, random ones included.
+"""Convolutions as CUDA runs them, with the kernels run on the host: windows read in place, or made a matrix first, which
+native products need. Results and gradients have the CPU backend's bits, random ones included.
 """
 
 from __future__ import annotations
 
+import importlib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from types import SimpleNamespace
 
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from support import assert_bitwise_equal
 from support_cuda import host_quantize
-from support_cuda_gemm import host_gemm
+from support_cuda_gemm import _run, host_gemm
 
 import gemmsim as gs
 from gemmsim.ops import conv_kernels, kernels, selection
+
+cuda_gathered = importlib.import_module("gemmsim.backends.cuda.gathered")
 
 CASES = {
     "padding": (gs.qconv2d, (2, 3, 6, 5), (4, 3, 3, 2), {"padding": 1}, "e4m3 : e5m10"),
@@ -33,12 +39,85 @@ def values(name: str) -> list[torch.Tensor]:
     return [out.detach(), x.grad, w.grad]
 
 
+@contextmanager
+def on_the_host() -> Iterator[list[object]]:
+    """Windows are read by the CUDA backend's kernels; where they lie in memory, for each product."""
+    products = []
+
+    def gathered(a, b, spec, out, where, *rest):
+        products.append(where)
+        return cuda_gathered.gathered_gemm(a, b, spec, out, where, *rest)
+
+    backend = SimpleNamespace(gathered_gemm=gathered, quantize=host_quantize)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(cuda_gathered, "launch", _run)
+        patch.setattr(cuda_gathered, "quantize", host_quantize)
+        patch.setattr(kernels, "backend_of", lambda x: backend)
+        yield products
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_convolutions_read_windows_in_place(name):
+    want = values(name)
+    with on_the_host() as products:
+        got = values(name)
+    assert len(products) == 3
+    for x, y, what in zip(got, want, ("result", "gradient of x", "gradient of the weight"), strict=True):
+        assert_bitwise_equal(x, y, context=f"{name} {what}")
+
+
+#: One kernel of the CUDA backend for each: what its operands are and how terms meet.
+ARBITRARY = ("e4m3 : e6m9", ":e5m10/sr8", ":interleaved(3, bf16)", ":fp64 -> e5m2", ":kahan(e5m10)")
+
+
+@settings(max_examples=25, deadline=None, derandomize=True, database=None)
+@given(data=st.data())
+def test_any_arguments(data):
+    draw, small = data.draw, st.integers(1, 3)
+    groups, batch, kernel = draw(small), draw(st.integers(0, 3)), [draw(small) for _ in range(2)]
+    inputs, outputs = groups * draw(small), groups * draw(small)
+    stride, dilation, transposed = [draw(small), draw(small)], [draw(small), draw(small)], draw(st.booleans())
+    size = [draw(st.integers(1 + d * (k - 1), 9)) for d, k in zip(dilation, kernel, strict=True)]
+    padding, spec = [draw(st.integers(0, 2)) for _ in range(2)], draw(st.sampled_from(ARBITRARY))
+    mode = "zeros" if transposed else draw(st.sampled_from(["zeros", "reflect", "replicate", "circular"]))
+    if mode in ("reflect", "circular"):
+        padding = [min(p, n - 1) for p, n in zip(padding, size, strict=True)]
+    g = torch.Generator().manual_seed(draw(st.integers(0, 999)))
+    shape = (inputs, outputs // groups) if transposed else (outputs, inputs // groups)
+    x, w = torch.randn(batch, inputs, *size, generator=g), torch.randn(*shape, *kernel, generator=g)
+    if draw(st.booleans()):
+        x = x.contiguous(memory_format=torch.channels_last)
+    how = {"stride": stride, "dilation": dilation, "groups": groups, "padding": padding, "seed": 5}
+    if transposed:
+        reach = [(n - 1) * s + d * (k - 1) + 1 for n, s, d, k in zip(size, stride, dilation, kernel, strict=True)]
+        how["padding"] = [min(p, (r - 1) // 2) for p, r in zip(padding, reach, strict=True)]
+        function = gs.qconv_transpose2d
+    else:
+        how["padding_mode"], function = mode, gs.qconv2d
+    want = function(x, w, formats=spec, **how)
+    with on_the_host() as products:
+        got = function(x, w, formats=spec, **how)
+    assert len(products) == (want.numel() > 0)
+    assert_bitwise_equal(got, want, context=f"{spec} {tuple(x.shape)} {tuple(w.shape)} {how}")
+
+
+def test_an_addend_in_the_accumulator():
+    g = torch.Generator().manual_seed(8)
+    x, w, bias = (torch.randn(*s, generator=g) for s in ((2, 4, 5, 5), (6, 2, 3, 3), (6,)))
+    formats = gs.QAffineFormats(fprop=":sequential(bf16, init=c_last)", bias_in_accumulator=True)
+    want = gs.qconv2d(x, w, bias, groups=2, formats=formats)
+    with on_the_host() as products:
+        got = gs.qconv2d(x, w, bias, groups=2, formats=formats)
+    assert len(products) == 1
+    assert_bitwise_equal(got, want)
+
+
 @pytest.mark.parametrize("name", CASES)
 def test_convolutions_through_matrices_of_windows(name, monkeypatch):
     want = values(name)
     products = []
 
-    def gemm(a, b, spec, out, seed=0, c=None, select=None, named=None):
+    def gemm(a, b, spec, out, seed=0, c=None, select=None, named=None, finish=None):
         products.append(tuple(a.shape))
         return host_gemm(a, b, spec, out, seed, c, select)
 

@@ -59,9 +59,10 @@ template <class Args, void (*KERNEL)(Args)> int run(const void* args, unsigned g
     shared = (unsigned char*)aligned_alloc(128, (shared_bytes + 255) & ~(size_t)127);
     unsigned char* stacks = fibers ? (unsigned char*)malloc(threads * STACK) : nullptr;
     fiber = fibers ? (ucontext_t*)malloc(threads * sizeof(ucontext_t)) : nullptr;
+    const char* const step = getenv("GEMMSIM_HOST_STEP");  // only every so many blocks, where there are too many
     for (unsigned z = 0; z < gz; ++z)
         for (unsigned y = 0; y < gy; ++y)
-            for (unsigned x = 0; x < gx; ++x) {
+            for (unsigned x = 0; x < gx; x += step ? atoi(step) : 1) {
                 blockIdx = {x, y, z};
                 memset(shared, 0xA5, shared_bytes);  // not initialised on a GPU either
                 if (fibers) run_fibers(threads, stacks);

@@ -1,0 +1,69 @@
+"""Products prepared once for tensors that lie alike: the kernel, its blocks, its arguments but for pointers and seed.
+
+Choosing a kernel and filling its record take longer than a small product; a second call looks both up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from torch import Tensor
+
+from gemmsim.arithmetic import GemmSpec
+
+from .gemm_args import GemmArgs
+from .source import KernelSource
+
+if TYPE_CHECKING:
+    from .gemm import Finishing, Run
+
+__all__ = ["Ready", "key_of", "ready", "remember"]
+
+#: Most products that are remembered; some keep a table of K integers on the device.
+_MOST: Final = 1024
+_ready: dict[Hashable, Ready] = {}
+
+
+@dataclass(frozen=True, eq=False)
+class Ready:
+    """One launch. ``args``: of the first call; ``keep``: what they point to besides tensors."""
+
+    source: KernelSource
+    blocks: tuple[int, int, int]
+    args: GemmArgs
+    keep: object
+    run: Run
+
+    def args_for(self, a: Tensor, b: Tensor, out: Tensor, seed: int, bias: Tensor | None) -> GemmArgs:
+        """The arguments for these tensors, which lie as those that it was made for."""
+        args = GemmArgs.from_buffer_copy(self.args)  # another thread may be launching the same
+        args.a, args.b, args.out, args.seed = a.data_ptr(), b.data_ptr(), out.data_ptr(), seed
+        if bias is not None:
+            args.bias = bias.data_ptr()
+        return args
+
+
+def key_of(a: Tensor, b: Tensor, spec: GemmSpec, out: Tensor, finish: Finishing | None) -> Hashable:
+    """Everything that a launch depends on but pointers and seed."""
+    last: Hashable = None
+    if finish is not None:
+        bias = finish.bias
+        last = (finish.work, finish.cast, None if bias is None else (bias.dtype, bias.stride(), bias.device))
+    return (
+        spec, a.dtype, b.dtype, out.dtype, a.shape, b.shape, out.shape, a.stride(), b.stride(), out.stride(),
+        a.data_ptr() % 16, b.data_ptr() % 16, a.device, b.device, out.device, last,
+    )  # fmt: skip
+
+
+def ready(key: Hashable) -> Ready | None:
+    """The launch of ``key``, if there was one."""
+    return _ready.get(key)
+
+
+def remember(key: Hashable, made: Ready) -> None:
+    """Keep ``made`` for calls with this key."""
+    if len(_ready) >= _MOST:
+        _ready.clear()
+    _ready[key] = made
