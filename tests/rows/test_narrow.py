@@ -42,7 +42,7 @@ def data(kind: str, rows: int, cols: int, seed: int) -> torch.Tensor:
     if kind == "quanta":  # few of e5m10's, most of them subnormal
         x = (x * torch.tensor([2.0**3, 2.0**9, 2.0**14]).repeat(cols)[:cols]).round() * 2.0**-24
     if kind == "between quanta":  # eleven bits, ties of e5m10's subnormals, and what decides them
-        x = (x * 2.0**9).round() * torch.tensor([2.0**-25, 2.0**-50]).repeat(cols)[:cols]
+        x = (x * 2.0**7).round() * torch.tensor([2.0**-25, 2.0**-50]).repeat(cols)[:cols]
     if kind == "odd-ends":
         x[0, 1], x[rows // 2, 0], x[rows - 1, 2] = torch.nan, torch.inf, -torch.inf
         x[1] = -torch.inf
