@@ -82,7 +82,7 @@ static inline void transpose(V* v) {
 // What is seen of the data on the way.
 struct Seen {
     VU bits = {};           // of all significands, or-ed
-    VI small = {}, wild = {};  // nonzero below the smallest normal number of the steps; not ordinary
+    VI small = {}, wild = {};  // below the smallest normal number of the steps and no number of theirs; not ordinary
 };
 
 struct NarrowGroup {
@@ -95,7 +95,9 @@ struct NarrowGroup {
     void look(V x) {
         const VU u = (VU)x & ~C32::SIGN, below = u - 1;  // zero: the largest number
         seen.bits |= u;
-        seen.small |= (VI)(below < splat_u<C32>(((uint32_t)(n.emin + 127) << 23) - 1));
+        // Adding 2^23 quanta rounds to a multiple of the quantum.
+        const V size = (V)u, quanta = (V)splat_u<C32>((uint32_t)(n.emin - n.p + 1 + 23 + 127) << 23);
+        seen.small |= (VI)(below < splat_u<C32>(((uint32_t)(n.emin + 127) << 23) - 1)) & (VI)((size + quanta) - quanta != size);
         seen.wild |= (VI)(below < splat_u<C32>(((uint32_t)(127 - ORDINARY) << 23) - 1)) | (VI)(u > splat_u<C32>((uint32_t)(127 + ORDINARY) << 23));
     }
     // Lanes without a row repeat the first one.
@@ -168,13 +170,31 @@ static bool without_mask(const RowArgs& a, V* x) {
     return true;
 }
 
+// rows::softmax_row of data without NaN. Exponentials and their sum, a chain of dependent additions, go side by side, and
+// the largest number is that of four chains: the sign of a zero that is the largest changes no result.
+template <class L> static inline void softmax_ordinary(const L& lanes, V* x, int64_t cols, int order) {
+    if (order > 1) return rows::softmax_row(lanes, x, x, cols, order);
+    V best[4] = {x[0], x[0], x[0], x[0]};
+    int64_t k = 0;
+    for (; k + 4 <= cols; k += 4)
+        for (int i = 0; i < 4; ++i) best[i] = L::larger(x[k + i], best[i]);
+    for (; k < cols; ++k) best[0] = L::larger(x[k], best[0]);
+    const V top = L::negate(L::larger(L::larger(best[0], best[1]), L::larger(best[2], best[3])));
+    V s = L::splat(0.0);
+    for (k = 0; k < cols; ++k) {
+        x[k] = lanes.function(rows::EXP, lanes.add(x[k], top, rows::OFFSET, k), top, rows::EXPONENT, k);
+        s = lanes.add(s, x[k], rows::TOTAL, k);
+    }
+    for (k = 0; k < cols; ++k) x[k] = lanes.div(x[k], s, rows::OUTPUT, k);
+}
+
 // Flattened, so that what the lanes notice stays in a register.
 template <bool ODD> __attribute__((flatten)) static bool run_body(const NarrowGroup& g, const VectorLanes& wide, Space& s) {
     const RowArgs& a = g.a;
     const NarrowLanes<ODD> lanes = {g.n.steps, g.n.consts, &wide, VI{}};
     switch (a.op) {
         case ROW_SUM: s.mean = rows::ordered_sum(lanes, a.cols, a.order, 0, [&](int64_t k) { return s.x[k]; }); break;
-        case SOFTMAX: rows::softmax_row(lanes, s.x, s.x, a.cols, a.order); break;
+        case SOFTMAX: softmax_ordinary(lanes, s.x, a.cols, a.order); break;
         case SOFTMAX_GRAD: rows::softmax_grad_row(lanes, s.x, s.y, s.t, a.cols, a.order); break;
         case NORM: {
             rows::NormRow<V> r = {s.x, a.in[1] ? s.w : nullptr, a.in[2] ? s.b : nullptr, s.x, V{}, V{}, a.eps, a.centered != 0};

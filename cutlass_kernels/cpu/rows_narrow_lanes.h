@@ -4,9 +4,11 @@
 //
 // Ground: every step but the last rounds to a format of up to 14 bits with quanta from 2^-60 and numbers below 2^60; data
 // is zero or from 2^-60 to 2^60 in magnitude. Then no residual underflows, and a number rounded to odd at 24 bits rounds
-// as the exact one. ODD = false: data and steps are one format of up to 11 bits. 24 >= 2 * 11 + 2, and a nearest sum,
-// product or quotient rounds as the exact one does (Figueroa, "When is double rounding innocuous?", SIGNUM Newsletter
-// 30(3), 1995); sums below the smallest normal number are exact.
+// as the exact one. ODD = false: data and steps are numbers of one format of up to 11 bits, subnormal ones too.
+// 24 >= 2 * 11 + 2, and a nearest sum, product or quotient rounds as the exact one does (Figueroa, "When is double rounding
+// innocuous?", SIGNUM Newsletter 30(3), 1995). Below the smallest normal number sums are exact, as multiples of the
+// quantum, products have no more than 22 bits, and a quotient is no closer than 2^-23 of itself to a number of up to 12
+// bits, a tie or a bound of subnormals: the nearest of 24 bits stays on its side.
 #pragma once
 #include "philox_vec.h"
 #include "rows_lanes.h"

@@ -24,11 +24,11 @@ SOFTMAX = [
     "fixed(12,6,symmetric);fixed(10,8,symmetric);fixed(14,6,symmetric);e5m10",
 ]
 NORM = ["e5m10", "e4m3", "e6m13", "e5m7", "fixed(14,6,symmetric)"]
-KINDS = ["narrow", "any", "tiny", "large", "masked", "odd-ends"]
+KINDS = ["narrow", "any", "tiny", "large", "masked", "odd-ends", "quanta", "between quanta"]
 
 
 def data(kind: str, rows: int, cols: int, seed: int) -> torch.Tensor:
-    """Numbers of e5m10 (float lanes need no odd rounding), any, subnormal ones, overflows, masks, NaN and infinities."""
+    """Numbers of e5m10 (float lanes need no odd rounding, nor with "quanta"), any, subnormal ones, overflows, masks, NaN and infinities."""
     x = 2 * torch.randn(rows, cols, generator=torch.Generator().manual_seed(seed))
     if kind in ("narrow", "masked"):
         x = x.half().float()
@@ -39,6 +39,10 @@ def data(kind: str, rows: int, cols: int, seed: int) -> torch.Tensor:
         x[1, 0] = 1e38
     if kind == "masked":
         x = x.masked_fill(torch.ones(rows, cols).triu(2) > 0, -torch.inf)
+    if kind == "quanta":  # few of e5m10's, most of them subnormal
+        x = (x * torch.tensor([2.0**3, 2.0**9, 2.0**14]).repeat(cols)[:cols]).round() * 2.0**-24
+    if kind == "between quanta":  # eleven bits, ties of e5m10's subnormals, and what decides them
+        x = (x * 2.0**7).round() * torch.tensor([2.0**-25, 2.0**-50]).repeat(cols)[:cols]
     if kind == "odd-ends":
         x[0, 1], x[rows // 2, 0], x[rows - 1, 2] = torch.nan, torch.inf, -torch.inf
         x[1] = -torch.inf
