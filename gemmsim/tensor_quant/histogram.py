@@ -13,6 +13,8 @@ from .searches import entropy_amax, mse_amax, percentile_amax
 __all__ = ["HistogramCalibrator"]
 
 _METHODS = ("percentile", "mse", "entropy")
+#: More bins of the first batch's width would fill the memory; float32 could not tell their edges apart either.
+_MOST_BINS = 1 << 24
 
 
 class HistogramCalibrator:
@@ -32,7 +34,7 @@ class HistogramCalibrator:
 
     Raises:
         ElementFormatError (NotImplementedError): for an axis.
-        CalibrationError: for another grow_method.
+        CalibrationError: for another grow_method, fewer than 2 bins.
     """
 
     def __init__(
@@ -45,6 +47,9 @@ class HistogramCalibrator:
         skip_zeros: bool = False,
         torch_hist: bool = True,
     ) -> None:
+        if isinstance(num_bins, bool) or int(num_bins) != num_bins or num_bins < 2:
+            asked = f"HistogramCalibrator: num_bins={num_bins!r}"
+            raise CalibrationError(message(asked, "2 or more", "2048 is usual."))
         if axis is not None:
             asked = f"HistogramCalibrator: axis={axis}"
             raise ElementFormatError(message(asked, "one histogram for the tensor", "Use MaxCalibrator per axis."))
@@ -77,6 +82,7 @@ class HistogramCalibrator:
 
         Raises:
             CalibrationDataError (AssertionError): for NaN or infinity in it.
+            CalibrationError (RuntimeError): for values that need 2^24 bins of the first batch's width.
         """
         values = x.detach().abs().flatten().to(torch.float32)
         if self.skip_zeros:
@@ -100,6 +106,10 @@ class HistogramCalibrator:
             self._counts = torch.zeros(self.num_bins, dtype=torch.int64)
         elif top > float(self._edges[-1]):
             width = float(self._edges[1] - self._edges[0])
+            if top / width >= _MOST_BINS:
+                asked = f"HistogramCalibrator: {top / width:.3g} bins, a value of {top:g} in bins {width:g} wide"
+                do = "Start with a batch of the usual range, or use grow_method='double'."
+                raise CalibrationError(message(asked, f"fewer than {_MOST_BINS}", do))
             edges = torch.arange(0, top + width, width, dtype=torch.float32)
             grown = torch.zeros(len(edges) - 1, dtype=torch.int64)
             grown[: len(self._counts)] = self._counts
