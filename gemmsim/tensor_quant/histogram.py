@@ -194,13 +194,21 @@ class HistogramCalibrator:
             raise MethodError(message(f"compute_amax: method={method!r}", ", ".join(_METHODS), "Choose one."))
         if self._counts is None or self._edges is None:
             return None
+        counts, edges = self._covered()
         if method == "percentile":
-            found = percentile_amax(self._counts, self._edges, percentile)
+            found = percentile_amax(counts, edges, percentile)
         elif method == "mse":
-            found = mse_amax(self._counts, self._edges, self.num_bits, self.unsigned, stride, start_bin)
+            found = mse_amax(counts, edges, self.num_bits, self.unsigned, stride, start_bin)
         else:
-            found = entropy_amax(self._counts, self._edges, self.num_bits, self.unsigned, stride, start_bin)
+            found = entropy_amax(counts, edges, self.num_bits, self.unsigned, stride, start_bin)
         return found.to(self._device)
+
+    def _covered(self) -> tuple[Tensor, Tensor]:
+        """The histogram up to the data's largest value: bins that double cover more, in which no amax is sought."""
+        assert self._counts is not None and self._edges is not None
+        filled = int((self._counts > 0).nonzero().max()) + 1
+        length = max(filled, self.num_bins) if self.grow_method == "double" else len(self._counts)
+        return self._counts[:length], self._edges[: length + 1]
 
     def __repr__(self) -> str:
         return f"HistogramCalibrator(bins={0 if self._counts is None else len(self._counts)})"
