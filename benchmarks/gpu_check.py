@@ -165,8 +165,13 @@ def tables(timed: dict[str, Any], cores: dict[str, Any]) -> list[str]:
     }
     for key, title in titles.items():
         rows = {**timed.get(key, {}), **cores.get(key, {})}
-        lines += ["", f"| {title} | |", "|---|---|", *(f"| `{name}` | {figure:.3f} |" for name, figure in rows.items())]
+        lines += ["", f"| {title} | |", "|---|---|", *(_row(name, figure) for name, figure in rows.items())]
     return lines
+
+
+def _row(name: str, figure: float) -> str:
+    safe = name.replace("|", "\\|")  # a bar in a name would end the cell
+    return f"| `{safe}` | {figure:.3f} |"
 
 
 def run_part(name: str, seconds: float, path: Path, driver_and_clock: str) -> None:

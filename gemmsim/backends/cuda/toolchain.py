@@ -86,8 +86,8 @@ def _package_folders(module: str) -> list[Path]:
 def nvidia_folders() -> list[Path]:
     """Where NVIDIA's CUDA 13 packages put their files, in the order of ``sys.path``.
 
-    Several where packages were installed in several places: PyTorch's for all users and the rest for one, or in a folder
-    of its own.
+    Several where packages were installed in several places: PyTorch's for all users and the rest for one user, or in a
+    folder of its own.
     """
     try:
         return _package_folders("nvidia.cu13")

@@ -76,6 +76,7 @@ def test_a_part_that_hangs_or_dies_leaves_the_others_and_its_own_findings(gpu_ch
 
 def test_a_page_of_nothing_and_no_time(gpu_check, tmp_path):
     assert "| tests | not run |" in gpu_check.markdown({"machine": MACHINE})
+    assert gpu_check.tables({"casts_of_copy": {"FP[1|4|3,7]": 0.5}}, {})[5] == "| `FP[1\\|4\\|3,7]` | 0.500 |"
     report = gpu_check.check(tmp_path, 0.0, MACHINE)
     assert {found["errors"]["process"] for found in report.values() if "errors" in found} == {"no time was left"}
 
