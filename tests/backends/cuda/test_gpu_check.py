@@ -144,3 +144,22 @@ def test_it_says_what_it_cannot_start_without(gpu_check, capsys):
     with pytest.raises(SystemExit, match="2"):
         gpu_check.main([])
     assert "no GPU that torch can use" in capsys.readouterr().err
+
+
+def test_limits_are_those_of_the_kernels_that_run(gpu_check):
+    """Half a slot for two products of one instruction, and only there; TIMED has a row for each figure that is asked."""
+    import gpu_timings
+    from support_cuda_gemm import _launching, cuda_gemm
+
+    from gemmsim.arithmetic import GemmSpec
+
+    asked = {(slots, share) for _, slots, share in gpu_timings.TIMED if share is not None}
+    assert asked == {(3.0, 0.7), (5.0, 0.7), (0.5, 0.5)}
+    x = torch.empty(4096, 4096)
+    for text, slots, _ in gpu_timings.TIMED:
+        if slots is None or "mx" in text:
+            continue
+        sources = []
+        with _launching(lambda source, *rest, into=sources: into.append(source)):
+            cuda_gemm.gemm(x, x, GemmSpec.of(text), x)
+        assert (".packed = 1" in sources[-1].text) == (slots == 0.5), text
