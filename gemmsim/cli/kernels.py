@@ -17,7 +17,6 @@ from gemmsim.backends.cuda import (
     kernel_cache,
     toolchain,
 )
-from gemmsim.backends.cuda.folder import ENVIRONMENT
 
 from .console import console, say, show
 
@@ -41,7 +40,7 @@ def compile_kernels(families: list[str], everything: bool, archs: list[str]) -> 
         made += cache.get(source, arch).seconds > 0
         if not cache.holds(source, arch):  # compiled for nothing, and so would the others be
             asked = f"kernels compile: {source} for {arch} could not be kept in {cache.folder}"
-            raise CudaError(f"{asked}; allowed: a folder that can be written.\n  Set {ENVIRONMENT} to one.")
+            raise CudaError(f"{asked}; allowed: a folder that can be written.\n  Set GEMMSIM_CACHE_DIR to one.")
     spent = time.perf_counter() - start
     names, there = ", ".join(archs), len(jobs) - made
     say(f"{len(jobs)} kernels for {names}: {made} compiled in {spent:.1f} s, {there} there already")
