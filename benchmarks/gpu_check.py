@@ -9,6 +9,7 @@ the exit code is 1 if any bit differs or a part failed, 2 if it cannot start. Ea
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import platform
@@ -208,10 +209,9 @@ def part(name: str, command: list[str], path: Path, limit: float) -> dict[str, A
             trouble = f"ended with code {process.returncode}"
     except subprocess.TimeoutExpired:
         trouble = f"ended after {limit:.0f} s"
-    try:
-        os.killpg(process.pid, signal.SIGKILL)  # on every way out: what hangs on the GPU would disturb the next part
-    except ProcessLookupError:
-        pass
+    finally:  # Ctrl-C included: what hangs on the GPU would disturb the next part
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
     process.poll()
     found: dict[str, Any] = (
         json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {"ok": False, "errors": {}}
