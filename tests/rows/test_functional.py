@@ -84,13 +84,36 @@ def test_identity_formats_equal_pytorch_in_value_and_gradient(name):
     check(*CASES[name])
 
 
-def test_fully_masked_rows_are_zero_if_asked_and_do_not_poison_gradients():
+@pytest.mark.parametrize("formats", [ZERO, ATTENTION, gs.QAttentionFormats(":fp32", None, ":fp32")])
+def test_fully_masked_rows_are_pytorchs_zeros_and_do_not_poison_gradients(formats):
     tensors = [t.clone().requires_grad_() for t in (Q, K4, V4)]
-    y = gs.qattention(*tensors, HIDDEN, formats=ZERO)
-    assert bool((y[:, :, 2] == 0).all()) and bool(y.isfinite().all())
-    assert bool(gs.qattention(Q, K4, V4, HIDDEN, formats=ATTENTION)[:, :, 2].isnan().all())
+    y = gs.qattention(*tensors, HIDDEN, formats=formats)
+    assert bool((y[:, :, 2] == 0).all())
     y.sum().backward()
     assert all(bool(t.grad.isfinite().all()) for t in tensors)
+    check(
+        lambda *t: gs.qattention(*t, HIDDEN, formats=formats),
+        lambda *t: F.scaled_dot_product_attention(*t, HIDDEN),
+        Q, K4, V4,
+    )  # fmt: skip
+
+
+def test_fully_masked_rows_are_nan_if_asked():
+    formats = gs.QAttentionFormats(":fp32", gs.QSoftmaxFormats(ID, ID, ID, masked_rows="nan"), ":fp32")
+    assert bool(gs.qattention(Q, K4, V4, HIDDEN, formats=formats)[:, :, 2].isnan().all())
+    assert gs.QAttentionFormats.from_dict(formats.to_dict()) == formats
+
+
+@pytest.mark.parametrize("need_weights", [True, False])
+def test_fully_masked_rows_of_the_module_are_those_of_torchs(need_weights):
+    torch.manual_seed(0)
+    plain = torch.nn.MultiheadAttention(8, 2, batch_first=True)
+    ours = gs.nn.QMultiheadAttention.from_float(plain, ATTENTION, ":fp32")
+    x, hidden = torch.randn(2, 5, 8), torch.zeros(2, 5, dtype=torch.bool)
+    hidden[1] = True
+    got, want = (m(x, x, x, hidden, need_weights=need_weights)[0] for m in (ours, plain))
+    torch.testing.assert_close(got, want, equal_nan=True)
+    assert bool(got[1].isnan().any()) is need_weights
 
 
 pools = st.fixed_dictionaries(
