@@ -320,3 +320,25 @@ def test_second_derivatives_by_any_argument_are_refused(name):
     for leaf, g in zip(leaves, grads, strict=True):
         with pytest.raises(gs.GradError, match="first derivatives"):
             torch.autograd.grad(g.sum(), leaf, retain_graph=True)
+
+
+@pytest.mark.parametrize("table", [torch.randn(5, 3), torch.zeros(5, 0)])
+@pytest.mark.parametrize(
+    "index", [torch.zeros(0, dtype=torch.long), torch.zeros(2, 0, dtype=torch.long), torch.tensor([1])]
+)
+def test_embedding_of_no_rows_has_a_gradient(table, index):
+    weight = table.clone().requires_grad_()
+    y = gs.qembedding(index, weight, fwd_quant=ID, bwd_quant=ID)
+    y.sum().backward()
+    want = table.clone().requires_grad_()
+    F.embedding(index, want).sum().backward()
+    assert torch.equal(weight.grad, want.grad) and y.shape == (*index.shape, table.shape[1])
+
+
+def test_group_norm_of_one_value_in_each_group_is_refused_as_by_pytorch():
+    x = torch.randn(1, 2, 1)
+    with pytest.raises(ValueError, match="more than 1 value"):
+        F.group_norm(x, 2)
+    with pytest.raises(gs.ShapeError, match="more than one value"):
+        gs.qgroupnorm(x, 2, formats="e5m10")
+    assert gs.qgroupnorm(torch.randn(2, 2, 1), 2, formats="e5m10").shape == (2, 2, 1)
