@@ -10,6 +10,7 @@ import torch
 import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 import gemmsim as gs
 from gemmsim.ops import row_library
@@ -333,6 +334,15 @@ def test_embedding_of_no_rows_has_a_gradient(table, index):
     want = table.clone().requires_grad_()
     F.embedding(index, want).sum().backward()
     assert torch.equal(weight.grad, want.grad) and y.shape == (*index.shape, table.shape[1])
+
+
+def test_embedding_without_data():
+    weight = torch.randn(5, 3, device="meta", requires_grad=True)
+    y = gs.qembedding(torch.zeros(2, 4, dtype=torch.long, device="meta"), weight, fwd_quant=ID, bwd_quant=ID)
+    y.sum().backward()
+    assert y.shape == (2, 4, 3) and weight.grad.shape == (5, 3)
+    with FakeTensorMode():
+        assert gs.qembedding(torch.tensor([1, 2]), torch.randn(5, 3), fwd_quant=ID).shape == (2, 3)
 
 
 def test_group_norm_of_one_value_in_each_group_is_refused_as_by_pytorch():
