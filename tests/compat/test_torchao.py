@@ -201,6 +201,23 @@ def test_layers_of_061():
     assert "fp6_e2m3" in repr(model)
 
 
+def test_inference_layers_of_061_are_stored():
+    x, models = values(3, 64), []
+    for seed in (0, 1):
+        torch.manual_seed(seed)
+        models.append(nn.Sequential(nn.Linear(64, 32)))
+        ao.swap_linear_with_mx_inference_linear(models[-1], torch.float8_e4m3fn, 32)
+    file = io.BytesIO()
+    torch.save(models[0].state_dict(), file)
+    file.seek(0)
+    models[1].load_state_dict(torch.load(file, weights_only=True))
+    assert torch.equal(models[0](x), models[1](x))
+    assert copy.deepcopy(models[0]).to("meta")[0].weight_mx.device.type == "meta"
+    assert (
+        isinstance(models[0].bfloat16()[0].weight_mx, ao.MXTensor) and models[0](x.bfloat16()).dtype is torch.bfloat16
+    )
+
+
 def test_mxfp8_linear():
     model = nn.Sequential(nn.Linear(64, 32))
     ao.quantize_(model, ao.MXFP8TrainingOpConfig.from_recipe("mxfp8_rceil_wgrad_with_hp"))
@@ -261,6 +278,22 @@ def test_every_name_is_there():
         assert getattr(ao, name) is not None
     with pytest.raises(AttributeError):
         ao.to_mxx  # noqa: B018
+
+
+def test_compiled_mx_mm():
+    x, weight = values(5, 64), values(32, 64, seed=1)
+    kinds = torch.float8_e4m3fn, ao.DTYPE_FP6_E2M3, torch.float8_e5m2
+
+    def run(w):
+        return ao.mx_mm.apply(x, w, *kinds, 32, scale_calculation_mode=ao.ScaleCalculationMode.RCEIL)
+
+    results = []
+    for call in (torch.compile(run, backend="aot_eager", fullgraph=True), run):
+        w = weight.clone().requires_grad_()
+        out = call(w)
+        out.sum().backward()
+        results.append((out.detach(), w.grad))
+    assert all(torch.equal(a, b) for a, b in zip(*results, strict=True))
 
 
 def test_mx_mm_has_an_element_type_for_each_operand():
