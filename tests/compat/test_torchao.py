@@ -337,6 +337,22 @@ def test_any_small_format_has_codes(ebits, mbits):
         ao._f32_to_floatx_unpacked(values, 7, 1)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+def test_nvfp4_of_tiny_tensors(dtype):
+    x = values(4, 64, dtype=dtype)
+    want = ao.nvfp4_quantize(x, 16, ao.per_tensor_amax_to_scale(x.abs().max()))
+    tiny = x * 2.0**-104
+    second = ao.per_tensor_amax_to_scale(tiny.abs().max())
+    assert second < 2.0**-96
+    for quantize in (ao.nvfp4_quantize, torch.compile(ao.nvfp4_quantize, backend="aot_eager", fullgraph=True)):
+        got = quantize(tiny, 16, second)
+        assert all(torch.equal(a.view(torch.uint8), b.view(torch.uint8)) for a, b in zip(got, want, strict=True))
+    t, plain = ao.NVFP4Tensor.to_nvfp4(tiny, 16, second), ao.NVFP4Tensor.to_nvfp4(x, 16, second * 2.0**104)
+    assert t.dtype is dtype and torch.equal(t.dequantize(), plain.dequantize() * 2.0**-104)
+    zero = ao.nvfp4_quantize(x * 0, 16, torch.tensor(0.0))[0]
+    assert zero.float().isnan().all()  # 0 / 0, as there
+
+
 def test_nvfp4_has_one_scale_for_a_tensor():
     x, scales = torch.ones(3, 16, 32), torch.ones(3, 1, 1)
     with pytest.raises(AssertionError, match="tensor for each expert"):
