@@ -313,6 +313,19 @@ def test_products_of_activations_are_their_steps(batched):
     assert same(ones[1].grad, bf16(mx(a, "mxint8", -2).mT @ mx(g, "mxfp8_e5m2", -2)))
 
 
+def test_compiled_operations():
+    x, w = randn(3, 40), randn(40, 40, seed=1)
+
+    def run(x, w):
+        out = mxc.matmul(mxc.softmax(mxc.linear(x, w, mx_specs=MIXED), -1, MIXED), w, mx_specs=MIXED)
+        out = mxc.layer_norm(out, (40,), mx_specs=MIXED)
+        return mxc._quantize_mx(out, 8, "int8", axes=[0], block_size=2) + out
+
+    compiled = torch.compile(run, backend="aot_eager", fullgraph=True)
+    got, want = (values_and_gradients(f, (x, w)) for f in (compiled, run))
+    assert all(same(g, w) for g, w in zip(got, want, strict=True))
+
+
 def test_softmax_and_norm_are_their_steps():
     specs = mxc.finalize_mx_specs({"bfloat": 12, "round": "floor"})
     q = lambda t: mxc._quantize_bfloat(t, 12, "floor")  # noqa: E731
