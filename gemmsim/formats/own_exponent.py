@@ -41,8 +41,8 @@ class OwnExponentFormat:
 
     Every float32 number becomes what ``quantize`` makes of a tensor of that one element in
     ``BlockFloatFormat(bits, 1)``. With more than 25 bits a register holds numbers that float32 does not; -2**128, the
-    lowest one unless ``symmetric``, is one as well. Values are fixed points: a register rounded again is the same.
-    They have no codes of their own.
+    lowest one unless ``symmetric``, is one as well. With two bits or more, values are fixed points: a register
+    rounded again is the same (-2**e is half a step of its own exponent for ``bits=1``). They have no codes.
     Source: spec/number_formats.md, section 4 (block_quantize), for one element.
 
     Raises:

@@ -52,6 +52,8 @@ def test_a_register_is_a_tensor_of_one_element(name):
             cpu.quantize(x, cast, got, 7)
             assert_bitwise_equal(got, want, context=f"{cast} {isa}")
             cpu.quantize(got.clone(), parse_cast(name), got, 1)
+            if cast.format.bits == 1:
+                continue  # -2**e is half a step of its own exponent
             finite = want.isfinite() | want.isnan() | (cast.format.keep_infinity and want.isinf())
             assert_bitwise_equal(got[finite], want[finite], context=f"{cast} again")
     cpu.set_isa(isas()[0])
