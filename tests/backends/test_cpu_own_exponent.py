@@ -185,3 +185,20 @@ def test_row_operations_take_blocks_of_one():
         assert_bitwise_equal(gs.functional.qsoftmax(x, -1, formats), want)
     with pytest.raises(gs.FormatError, match="neighbours"):
         gs.functional.qsoftmax(x, -1, "bfp(8,16)")
+
+
+@pytest.mark.parametrize(
+    "out", ["bfp(26,1)", "bfp(8,1,asymmetric)", "fixed(40,-100)", "float(p=26,emin=-126,emax=127)/clamp"]
+)
+def test_output_casts_whose_ends_are_no_floats(out):
+    """The sum is in float lanes, an infinity or a large number; what the cast makes of it is no float."""
+    a, b = torch.tensor([[3e38, 3e38], [3e38, 2e37], [1.0, 2.0]]), torch.tensor([[1.0, -1.0], [1.0, -1.0]])
+    spec = gs.GemmSpec.parse(f":fp32 -> {out}")
+    want = torch.tensor(reference.gemm(a, b, spec), dtype=F64)
+    for isa in isas():
+        cpu.set_isa(isa)
+        for dtype in (F64, F32):
+            got = torch.empty(3, 2, dtype=dtype)
+            cpu.gemm(a, b, spec, got, 0)
+            assert_bitwise_equal(got, want.to(dtype), context=f"{spec} {isa}")
+    cpu.set_isa(isas()[0])

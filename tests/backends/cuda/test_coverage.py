@@ -81,3 +81,27 @@ def test_grids_and_late_roundings_have_the_cpus_bits(part):
         host_gemm(a, b, spec, got, seed)
         cpu.gemm(a, b, spec, want, seed)
         assert_bitwise_equal(got, want, context=f"{spec} {a.dtype}")
+
+
+#: Block floating point of single numbers, alone and in every composite.
+OWN_EXPONENTS = [
+    ":bfp(8,1)", ":bfp(4,1,asymmetric)/sr8", ":mul=bfp(6,1), add=bfp(9,1,inf)/rnd", ":kahan(bfp(8,1))",
+    ":chunked(4, bfp(8,1), bfp(12,1))", ":pairwise(bfp(8,1)/srb8, 3)", ":bfp(30,1)", ":exact(bfp(8,1))",
+    ":bfp(1,1,asymmetric)/ru", ":interleaved(3, bfp(2,1), combine=pairwise)", ":bfp(8,1), arithmetic=fp32",
+    ":fp32 -> bfp(8,1)",
+]  # fmt: skip
+
+
+def test_registers_in_block_floating_point_have_the_cpus_bits():
+    rng, calls = random.Random(3), []
+    for text in OWN_EXPONENTS:
+        spec = GemmSpec.parse(text)
+        assert cuda.supported(spec) is None
+        for kind in ("normal", "huge", "special"):
+            calls.append((operand(rng, 5, 19, torch.float32, kind), operand(rng, 19, 7, torch.float32, kind), spec, 11))
+    compile_on_host(sources_of(calls))
+    for a, b, spec, seed in calls:
+        got, want = (torch.full((5, 7), 7.0, dtype=torch.float64) for _ in range(2))
+        host_gemm(a, b, spec, got, seed)
+        cpu.gemm(a, b, spec, want, seed)
+        assert_bitwise_equal(got, want, context=f"{spec}")
