@@ -7,7 +7,7 @@ from torch import Tensor
 
 from .affine_formats import QuantLike
 from .checks import check_device, check_flags, check_float, check_numbers
-from .elementwise import qadd, qdiv, qmean, qmul, qpow, qsqrt
+from .elementwise import StepChain
 from .errors import ShapeError, message
 
 __all__ = ["qbatchnorm"]
@@ -52,7 +52,7 @@ def qbatchnorm(
     ``var = qmean(qpow(c, 2))``; else the running statistics. ``y = qadd(qmul(qdiv(c, qsqrt(qadd(var, eps))), w), b)``.
     Training updates the running statistics in place as ``Q(Q((1 - momentum) running) + Q(Q(momentum) new))``, where the
     new variance is the biased one. Both quantisers None is PyTorch's own operation, whose running variance is unbiased.
-    Steps, gradients, ``order`` and ``seed`` as in ``qadd`` and ``qmean``.
+    Steps, gradients and ``order`` as in ``qadd`` and ``qmean``; each step draws random bits of its own from ``seed``.
 
     Raises:
         DTypeError, DeviceError, ShapeError: for tensors that do not fit; in training for one value per channel, one of
@@ -62,34 +62,34 @@ def qbatchnorm(
     _check(x, training, momentum, eps, stats)
     if fwd_quant is None and bwd_quant is None:
         return torch.nn.functional.batch_norm(x, running_mean, running_var, weight, bias, training, momentum, eps)
-    steps = {"fwd_quant": fwd_quant, "bwd_quant": bwd_quant, "seed": seed}
+    steps = StepChain("qbatchnorm", fwd_quant, bwd_quant, order, seed)
     shape = [1, -1] + [1] * (x.dim() - 2)
     if training:
         dims = [0, *range(2, x.dim())]
-        mean = qmean(x, dim=dims, keepdim=True, order=order, **steps)  # type: ignore[arg-type]
-        c = qadd(x, -mean, **steps)  # type: ignore[arg-type]
-        var = qmean(qpow(c, **steps), dim=dims, keepdim=True, order=order, **steps)  # type: ignore[arg-type]
-        _update(running_mean, mean, momentum, fwd_quant, seed)
-        _update(running_var, var, momentum, fwd_quant, seed)
+        mean = steps.mean(x, dims)
+        c = steps.add(x, -mean)
+        var = steps.mean(steps.square(c), dims)
+        _update(running_mean, mean, momentum, steps)
+        _update(running_var, var, momentum, steps)
     else:
         assert running_mean is not None and running_var is not None
         mean, var = running_mean.reshape(shape), running_var.reshape(shape)
-        c = qadd(x, -mean, **steps)  # type: ignore[arg-type]
-    std = qsqrt(qadd(var, torch.full_like(var, eps), **steps), **steps)  # type: ignore[arg-type]
-    y = qdiv(c, std, **steps)  # type: ignore[arg-type]
+        c = steps.add(x, -mean)
+    std = steps.sqrt(steps.add(var, torch.full_like(var, eps)))
+    y = steps.div(c, std)
     if weight is not None:
-        y = qmul(y, weight.reshape(shape), **steps)  # type: ignore[arg-type]
+        y = steps.mul(y, weight.reshape(shape))
     if bias is not None:
-        y = qadd(y, bias.reshape(shape), **steps)  # type: ignore[arg-type]
+        y = steps.add(y, bias.reshape(shape))
     return y.to(x.dtype)
 
 
-def _update(running: Tensor | None, new: Tensor, momentum: float, quant: QuantLike | None, seed: int | None) -> None:
+def _update(running: Tensor | None, new: Tensor, momentum: float, steps: StepChain) -> None:
     if running is None:
         return
     with torch.no_grad():
         fresh = new.detach().reshape(-1).to(running.dtype)
         zero = torch.zeros((), dtype=running.dtype, device=running.device)
-        share = qadd(torch.full_like(zero, momentum), zero, quant, seed=seed)
-        kept = qmul(running, torch.full_like(zero, 1 - momentum), quant, seed=seed)
-        running.copy_(qadd(kept, qmul(fresh, share, quant, seed=seed), quant, seed=seed))
+        share = steps.add(torch.full_like(zero, momentum), zero)
+        kept = steps.mul(running, torch.full_like(zero, 1 - momentum))
+        running.copy_(steps.add(kept, steps.mul(fresh, share)))

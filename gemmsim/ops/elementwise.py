@@ -17,7 +17,7 @@ from .row_formats import order_length, quant_step
 from .row_steps import applied, map_step, normal_dims, quantized, sum_step, sum_to
 from .seeds import check_seed
 
-__all__ = ["qadd", "qdiv", "qmean", "qmul", "qpow", "qrelu", "qsqrt", "qsum"]
+__all__ = ["StepChain", "qadd", "qdiv", "qmean", "qmul", "qpow", "qrelu", "qsqrt", "qsum"]
 
 
 class _Binary(torch.autograd.Function):
@@ -26,12 +26,12 @@ class _Binary(torch.autograd.Function):
     generate_vmap_rule = True
 
     @staticmethod
-    def forward(x: Tensor, y: Tensor, name: str, fwd: Step, bwd: Step, seed: int | None) -> Tensor:
-        return map_step(name, x, y, fwd, seed, 0)
+    def forward(x: Tensor, y: Tensor, name: str, fwd: Step, bwd: Step, seed: int | None, at: int) -> Tensor:
+        return map_step(name, x, y, fwd, seed, at)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
-        x, y, ctx.name, _, ctx.bwd, ctx.seed = inputs
+        x, y, ctx.name, _, ctx.bwd, ctx.seed, ctx.at = inputs
         ctx.shapes, ctx.dtypes = (x.shape, y.shape), (x.dtype, y.dtype)
         kept = {"add": (), "mul": (x, y), "div": (y, output)}[ctx.name]
         ctx.save_for_backward(*kept)
@@ -39,24 +39,24 @@ class _Binary(torch.autograd.Function):
     @staticmethod
     @differentiable_once("qadd, qmul, qdiv")
     def backward(ctx: Any, g: Tensor) -> Any:
-        bwd, seed = ctx.bwd, ctx.seed
+        bwd, seed, at = ctx.bwd, ctx.seed, ctx.at
         saved = ctx.saved_tensors
         dx = dy = None
         if ctx.needs_input_grad[0]:
             if ctx.name == "add":
-                dx = quantized(g, bwd, seed, 1)
+                dx = quantized(g, bwd, seed, at + 1)
             else:
-                dx = map_step(ctx.name, g, saved[1] if ctx.name == "mul" else saved[0], bwd, seed, 1)
-            dx = sum_to(dx, ctx.shapes[0], bwd, seed, 2).to(ctx.dtypes[0])
+                dx = map_step(ctx.name, g, saved[1] if ctx.name == "mul" else saved[0], bwd, seed, at + 1)
+            dx = sum_to(dx, ctx.shapes[0], bwd, seed, at + 2).to(ctx.dtypes[0])
         if ctx.needs_input_grad[1]:
             if ctx.name == "add":
-                dy = quantized(g, bwd, seed, 3)
+                dy = quantized(g, bwd, seed, at + 3)
             elif ctx.name == "mul":
-                dy = map_step("mul", g, saved[0], bwd, seed, 3)
+                dy = map_step("mul", g, saved[0], bwd, seed, at + 3)
             else:
-                dy = map_step("div", map_step("mul", -g, saved[1], bwd, seed, 3), saved[0], bwd, seed, 4)
-            dy = sum_to(dy, ctx.shapes[1], bwd, seed, 5).to(ctx.dtypes[1])
-        return dx, dy, None, None, None, None
+                dy = map_step("div", map_step("mul", -g, saved[1], bwd, seed, at + 3), saved[0], bwd, seed, at + 4)
+            dy = sum_to(dy, ctx.shapes[1], bwd, seed, at + 5).to(ctx.dtypes[1])
+        return dx, dy, None, None, None, None, None
 
 
 class _Unary(torch.autograd.Function):
@@ -65,26 +65,33 @@ class _Unary(torch.autograd.Function):
     generate_vmap_rule = True
 
     @staticmethod
-    def forward(x: Tensor, n: float | None, fwd: Step, bwd: Step, seed: int | None) -> Tensor:
+    def forward(x: Tensor, n: float | None, fwd: Step, bwd: Step, seed: int | None, at: int) -> Tensor:
         if n is None:
-            return map_step("sqrt", x, None, fwd, seed, 0)
-        return map_step("pow", x, torch.full((), n, dtype=x.dtype, device=x.device), fwd, seed, 0)
+            return map_step("sqrt", x, None, fwd, seed, at)
+        return map_step("pow", x, torch.full((), n, dtype=x.dtype, device=x.device), fwd, seed, at)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
-        x, ctx.n, _, ctx.bwd, ctx.seed = inputs
+        x, ctx.n, _, ctx.bwd, ctx.seed, ctx.at = inputs
         ctx.save_for_backward(output if ctx.n is None else x)
 
     @staticmethod
     @differentiable_once("qsqrt, qpow")
     def backward(ctx: Any, g: Tensor) -> Any:
         (x,) = ctx.saved_tensors
-        bwd, seed = ctx.bwd, ctx.seed
+        bwd, seed, at = ctx.bwd, ctx.seed, ctx.at
         if ctx.n is None:
-            return map_step("div", g, quantized(2 * x, bwd, seed, 1), bwd, seed, 2), None, None, None, None
+            return (
+                map_step("div", g, quantized(2 * x, bwd, seed, at + 1), bwd, seed, at + 2),
+                None,
+                None,
+                None,
+                None,
+                None,
+            )
         less, n = (torch.full((), v, dtype=x.dtype, device=x.device) for v in (ctx.n - 1, ctx.n))
-        factor = map_step("mul", map_step("pow", x, less, bwd, seed, 1), n, bwd, seed, 2)
-        return map_step("mul", g, factor, bwd, seed, 3), None, None, None, None
+        factor = map_step("mul", map_step("pow", x, less, bwd, seed, at + 1), n, bwd, seed, at + 2)
+        return map_step("mul", g, factor, bwd, seed, at + 3), None, None, None, None, None
 
 
 class _Sum(torch.autograd.Function):
@@ -94,17 +101,18 @@ class _Sum(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        x: Tensor, dims: tuple[int, ...], keepdim: bool, mean: bool, fwd: Step, bwd: Step, order: int, seed: int | None
-    ) -> Tensor:
-        total = sum_step(x, dims, fwd, order, seed, 0)
+        x: Tensor, dims: tuple[int, ...], keepdim: bool, mean: bool, fwd: Step, bwd: Step, order: int, seed: int | None,
+        at: int,
+    ) -> Tensor:  # fmt: skip
+        total = sum_step(x, dims, fwd, order, seed, at)
         if mean:
             count = torch.full((), _count(x, dims), dtype=x.dtype, device=x.device)
-            total = map_step("div", total, count, fwd, seed, 100)
+            total = map_step("div", total, count, fwd, seed, at + 100)
         return total if keepdim else total.reshape([n for d, n in enumerate(x.shape) if d not in dims])
 
     @staticmethod
     def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
-        x, ctx.dims, _, ctx.mean, _, ctx.bwd, _, ctx.seed = inputs
+        x, ctx.dims, _, ctx.mean, _, ctx.bwd, _, ctx.seed, ctx.at = inputs
         ctx.shape, ctx.count = x.shape, _count(x, ctx.dims)
 
     @staticmethod
@@ -112,25 +120,25 @@ class _Sum(torch.autograd.Function):
     def backward(ctx: Any, g: Tensor) -> Any:
         if ctx.mean:
             count = torch.full((), ctx.count, dtype=g.dtype, device=g.device)
-            g = map_step("div", g, count, ctx.bwd, ctx.seed, 101)
+            g = map_step("div", g, count, ctx.bwd, ctx.seed, ctx.at + 101)
         else:
-            g = quantized(g, ctx.bwd, ctx.seed, 101)
+            g = quantized(g, ctx.bwd, ctx.seed, ctx.at + 101)
         g = g.reshape([1 if d in ctx.dims else n for d, n in enumerate(ctx.shape)])
-        return g.expand(ctx.shape), None, None, None, None, None, None, None
+        return g.expand(ctx.shape), None, None, None, None, None, None, None, None
 
 
 class _Relu(torch.autograd.Function):
     generate_vmap_rule = True
 
     @staticmethod
-    def forward(x: Tensor, fwd: Step, bwd: Step, seed: int | None) -> Tensor:
+    def forward(x: Tensor, fwd: Step, bwd: Step, seed: int | None, at: int) -> Tensor:
         # torch.relu leaves the sign of the zero that -0 gives to the processor.
         positive = torch.where(x <= 0, torch.zeros((), dtype=x.dtype, device=x.device), x)
-        return quantized(positive, fwd, seed, 0)
+        return quantized(positive, fwd, seed, at)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
-        x, _, ctx.bwd, ctx.seed = inputs
+        x, _, ctx.bwd, ctx.seed, ctx.at = inputs
         ctx.save_for_backward(x > 0)
 
     @staticmethod
@@ -138,7 +146,7 @@ class _Relu(torch.autograd.Function):
     def backward(ctx: Any, g: Tensor) -> Any:
         (positive,) = ctx.saved_tensors
         g = torch.where(positive, g, torch.zeros((), dtype=g.dtype, device=g.device))
-        return quantized(g, ctx.bwd, ctx.seed, 1), None, None, None
+        return quantized(g, ctx.bwd, ctx.seed, ctx.at + 1), None, None, None, None
 
 
 def _count(x: Tensor, dims: Sequence[int]) -> int:
@@ -152,7 +160,9 @@ def _read(owner: str, *quants: QuantLike | None) -> list[Step]:
     return [quant_step(owner, quant) for quant in quants]
 
 
-def _binary(owner: str, name: str, x: Tensor, y: Tensor, fwd: Any, bwd: Any, seed: int | None) -> Tensor:
+def _binary(
+    owner: str, name: str, x: Tensor, y: Tensor, fwd: Any, bwd: Any, seed: int | None, at: int = 0
+) -> Tensor:  # fmt: skip
     steps = _read(owner, fwd, bwd)
     check_float(owner, "x", x)
     check_float(owner, "y", y)
@@ -163,8 +173,71 @@ def _binary(owner: str, name: str, x: Tensor, y: Tensor, fwd: Any, bwd: Any, see
         asked = f"{owner}: shapes {tuple(x.shape)} and {tuple(y.shape)}"
         raise ShapeError(message(asked, "shapes that broadcast", "Reshape or expand one of them.")) from None
     other = y.view_as(y) if y is x else y  # compiled code wants distinct arguments
-    result: Tensor = applied(_Binary, x, other, name, *steps, check_seed(owner, seed))
+    result: Tensor = applied(_Binary, x, other, name, *steps, check_seed(owner, seed), at)
     return result
+
+
+def _unary(owner: str, x: Tensor, n: float | None, fwd: Any, bwd: Any, seed: int | None, at: int = 0) -> Tensor:
+    steps = _read(owner, fwd, bwd)
+    check_float(owner, "x", x)
+    check_device(owner, x, names="x")
+    result: Tensor = applied(_Unary, x, n, *steps, check_seed(owner, seed), at)
+    return result
+
+
+def _sum(
+    owner: str, x: Tensor, dim: int | Sequence[int] | None, keepdim: bool, mean: bool, fwd: Any, bwd: Any, order: str,
+    seed: int | None, at: int = 0,
+) -> Tensor:  # fmt: skip
+    steps = _read(owner, fwd, bwd)
+    check_float(owner, "x", x)
+    check_device(owner, x, names="x")
+    check_flags(owner, keepdim=keepdim)
+    dims = tuple(normal_dims(owner, dim, x.dim()))
+    length = order_length(owner, order)
+    result: Tensor = applied(_Sum, x, dims, keepdim, mean, *steps, length, check_seed(owner, seed), at)
+    return result
+
+
+class StepChain:
+    """Elementary steps of one operation ``owner``, in its quantisers.
+
+    Under one ``seed`` each step has random bits of its own: its streams start 1000 after those of the step before.
+    """
+
+    def __init__(
+        self, owner: str, fwd: QuantLike | None, bwd: QuantLike | None, order: str, seed: int | None
+    ) -> None:  # fmt: skip
+        self.owner, self.fwd, self.bwd, self.order, self.seed = owner, fwd, bwd, order, seed
+        self._at = 0
+
+    def _next(self) -> int:
+        at, self._at = self._at, self._at + 1000
+        return at
+
+    def add(self, x: Tensor, y: Tensor) -> Tensor:
+        """``qadd(x, y)``."""
+        return _binary(self.owner, "add", x, y, self.fwd, self.bwd, self.seed, self._next())
+
+    def mul(self, x: Tensor, y: Tensor) -> Tensor:
+        """``qmul(x, y)``."""
+        return _binary(self.owner, "mul", x, y, self.fwd, self.bwd, self.seed, self._next())
+
+    def div(self, x: Tensor, y: Tensor) -> Tensor:
+        """``qdiv(x, y)``."""
+        return _binary(self.owner, "div", x, y, self.fwd, self.bwd, self.seed, self._next())
+
+    def sqrt(self, x: Tensor) -> Tensor:
+        """``qsqrt(x)``."""
+        return _unary(self.owner, x, None, self.fwd, self.bwd, self.seed, self._next())
+
+    def square(self, x: Tensor) -> Tensor:
+        """``qpow(x)``."""
+        return _unary(self.owner, x, 2.0, self.fwd, self.bwd, self.seed, self._next())
+
+    def mean(self, x: Tensor, dims: Sequence[int]) -> Tensor:
+        """``qmean(x, dim=dims, keepdim=True)``."""
+        return _sum(self.owner, x, dims, True, True, self.fwd, self.bwd, self.order, self.seed, self._next())
 
 
 def qadd(
@@ -216,11 +289,7 @@ def qsqrt(
 
     Negative numbers give NaN, -0 gives -0.
     """
-    steps = _read("qsqrt", fwd_quant, bwd_quant)
-    check_float("qsqrt", "x", x)
-    check_device("qsqrt", x, names="x")
-    result: Tensor = applied(_Unary, x, None, *steps, check_seed("qsqrt", seed))
-    return result
+    return _unary("qsqrt", x, None, fwd_quant, bwd_quant, seed)
 
 
 def qpow(
@@ -232,12 +301,8 @@ def qpow(
     Gradient ``bwd_quant(g * bwd_quant(bwd_quant(x ** (n - 1)) * n))``. Special values as IEEE 754-2019, 9.2.1 (pow);
     ``n`` is rounded to ``x``'s dtype first.
     """
-    steps = _read("qpow", fwd_quant, bwd_quant)
-    check_float("qpow", "x", x)
     check_numbers("qpow", n=n)
-    check_device("qpow", x, names="x")
-    result: Tensor = applied(_Unary, x, float(n), *steps, check_seed("qpow", seed))
-    return result
+    return _unary("qpow", x, float(n), fwd_quant, bwd_quant, seed)
 
 
 def qsum(
@@ -255,14 +320,7 @@ def qsum(
     The gradient is the incoming one, broadcast, not rounded. Otherwise as ``qadd``; IndexError for a ``dim`` out of
     range.
     """
-    (step,) = _read("qsum", quant)
-    check_float("qsum", "x", x)
-    check_device("qsum", x, names="x")
-    check_flags("qsum", keepdim=keepdim)
-    dims = tuple(normal_dims("qsum", dim, x.dim()))
-    length = order_length("qsum", order)
-    result: Tensor = applied(_Sum, x, dims, keepdim, False, step, None, length, check_seed("qsum", seed))
-    return result
+    return _sum("qsum", x, dim, keepdim, False, quant, None, order, seed)
 
 
 def qmean(
@@ -274,14 +332,7 @@ def qmean(
 
     The gradient is ``bwd_quant(g / count)``, broadcast. Otherwise as ``qsum``.
     """
-    steps = _read("qmean", fwd_quant, bwd_quant)
-    check_float("qmean", "x", x)
-    check_device("qmean", x, names="x")
-    check_flags("qmean", keepdim=keepdim)
-    dims = tuple(normal_dims("qmean", dim, x.dim()))
-    length = order_length("qmean", order)
-    result: Tensor = applied(_Sum, x, dims, keepdim, True, *steps, length, check_seed("qmean", seed))
-    return result
+    return _sum("qmean", x, dim, keepdim, True, fwd_quant, bwd_quant, order, seed)
 
 
 def qrelu(
@@ -292,5 +343,5 @@ def qrelu(
     steps = _read("qrelu", fwd_quant, bwd_quant)
     check_float("qrelu", "x", x)
     check_device("qrelu", x, names="x")
-    result: Tensor = applied(_Relu, x, *steps, check_seed("qrelu", seed))
+    result: Tensor = applied(_Relu, x, *steps, check_seed("qrelu", seed), 0)
     return result
