@@ -33,6 +33,15 @@ static int thread_index(int threads) {
 #endif
 }
 
+constexpr int MAX_COLUMNS = 32;  // of a tile of floats
+
+// Whether float lanes hold what a cast of floats makes of infinities and of what lies beyond its range.
+static bool ends_are_floats(const Cast& c) {
+    for (const double end : {c.lo, c.hi, c.over_neg, c.over_pos, c.inf_neg, c.inf_pos})
+        if (end == end && (double)(float)end != end) return false;
+    return true;
+}
+
 template <class T> struct Product {
     const Isa& isa;
     const GemmArgs& g;
@@ -96,14 +105,17 @@ template <class T> struct Product {
     // `places` of a palette's elements: those computed elsewhere are left alone; null: all.
     void save_tile(T* c, int64_t batch, int64_t row0, int rows, int64_t col0, int cols, const uint8_t* places) const {
         char* base = (char*)g.c + offset(g.batch + 3 * g.batch_dims, g.batch, g.batch_dims, batch) * dtype_size(g.c_dtype);
+        const bool widens = carrier == 0 && (r.out.flags & PRESENT) && !ends_are_floats(r.out);
+        double wide[MAX_COLUMNS];
         for (int i = 0; i < rows; ++i) {
             T* x = c + i * nr;
-            if (r.out.flags & PRESENT) isa.round(carrier, x, cols, r.out, 0, 0, 0);
+            if (widens) for (int j = 0; j < cols; ++j) wide[j] = (double)x[j];
+            if (r.out.flags & PRESENT) isa.round(widens ? 1 : carrier, widens ? (void*)wide : x, cols, r.out, 0, 0, 0);
             char* const row = base + (result_row(row0 + i) + col0 * g.c_col) * dtype_size(g.c_dtype);
             for (int j = 0, end; j < cols; j = end) {
                 const bool here = !places || places[i * nr + j] != NOT_HERE;
                 for (end = places ? j + 1 : cols; end < cols && (places[i * nr + end] != NOT_HERE) == here;) ++end;
-                if (here) isa.save(carrier, x + j, end - j, row + j * g.c_col * dtype_size(g.c_dtype), g.c_dtype, g.c_col);
+                if (here) isa.save(widens ? 1 : carrier, widens ? (void*)(wide + j) : x + j, end - j, row + j * g.c_col * dtype_size(g.c_dtype), g.c_dtype, g.c_col);
             }
         }
     }

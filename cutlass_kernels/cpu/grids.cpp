@@ -97,10 +97,23 @@ template <class C> INL typename C::V mend_first(typename C::V s, typename C::V v
     return select<C>((VI)(mag < (VU)first), (V)((up & (VU)first) | (sign & up)), v);
 }
 
+// `v`, which is `s` rounded, where that must not reach the next binade: at most the last value of p bits in that of `s`,
+// unless it is below zero and the integers have one more there. Below 2^emin nothing reaches so far.
+template <class C> INL typename C::V stay_below(typename C::V s, typename C::V v, const Cast& c) {
+    typedef typename C::V V;
+    typedef typename C::VI VI;
+    typedef typename C::VU VU;
+    const VU u = (VU)s, sign = u & C::SIGN, mag = u ^ sign, got = (VU)v & ~splat_u<C>(C::SIGN);
+    const VU last = (mag | splat_u<C>(C::FRAC)) & ~splat_u<C>(((typename C::U)1 << (C::MB + 1 - c.p)) - 1);
+    VI over = (VI)(got > last) & (VI)(mag >= splat_u<C>((typename C::U)(c.emin + C::BIAS) << C::MB)) & (VI)(mag < splat_u<C>(C::EXP));
+    if (c.lo < -c.hi) over &= (VI)(sign == (VU){});
+    return select<C>(over, (V)(last | sign), v);
+}
+
 template <class C> static bool lanes_can(const Cast& c) {
     if (c.mode == SRB || c.mode == SRC || (c.flags & NO_ZERO)) return false;
-    if (c.p == 1 && c.mode >= RNE && !(c.flags & SUPERNORMAL)) return false;  // parity of codes
-    if (c.mode < RNE && (c.flags & (SUPERNORMAL | FIRST_IS_ZERO))) return false;
+    if (c.p < 2 && c.mode >= RNE && !(c.flags & SUPERNORMAL)) return false;  // parity of codes; no bits at all
+    if (c.mode < RNE && (c.flags & (NO_CARRY | SUPERNORMAL | FIRST_IS_ZERO))) return false;
     if (c.mode == SR && ((c.flags & FIRST_IS_ZERO) || c.rbits > C::MB)) return false;
     return c.p <= C::MB + 1 && c.emin - c.p + 1 > 1 - C::BIAS && c.emax < C::EMAX;
 }
@@ -140,6 +153,7 @@ template <class C, bool STOCHASTIC> static void round_grid_loop(typename C::T* x
     const V first = splat<C>((typename C::T)scale2((double)((1ull << (c.p - 1)) + 1), c.emin - c.p + 1));
     const V nan = (V)splat_u<C>(C::NAN_BITS);
     const bool powers = c.flags & SUPERNORMAL, mend = c.flags & FIRST_IS_ZERO, no_negatives = c.flags & NEGATIVE_NAN;
+    const bool stays = c.flags & NO_CARRY;
     for (int64_t i = 0; i < n; i += C::L) {
         const int64_t left = n - i < (int64_t)C::L ? n - i : (int64_t)C::L;
         V s = {};
@@ -148,6 +162,7 @@ template <class C, bool STOCHASTIC> static void round_grid_loop(typename C::T* x
         VU R = {};
         if (STOCHASTIC) memcpy(&R, draws + i, (size_t)left * sizeof(typename C::T));
         V v = powers ? round_powers<C, STOCHASTIC>(s, k, g, R) : round_general<C, STOCHASTIC>(s, k, R);
+        if (stays) v = stay_below<C>(s, v, c);
         if (mend) v = mend_first<C>(s, v, g, first);
         if (no_negatives) v = select<C>((VI)(s < (V){}), nan, v);
         if (left == C::L) store(x + i, v);

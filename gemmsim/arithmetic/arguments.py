@@ -13,10 +13,12 @@ from typing import TYPE_CHECKING, Any, cast
 
 from ..formats import (
     TENSOR_FORMATS,
+    BlockFloatFormat,
     BlockFormat,
     Cast,
     FloatFormat,
     FormatError,
+    OwnExponentFormat,
     Rounding,
     is_tensor_format_name,
     parse_block,
@@ -104,7 +106,10 @@ class CastKind(Kind):
 
 
 class OperandKind(CastKind):
-    """A format with its rounding and overflow policy, a block format, or block floating point."""
+    """A format with its rounding and overflow policy, a block format, or block floating point.
+
+    An operand is a tensor: block floating point of single numbers is that with blocks of one.
+    """
 
     def read(self, value: object, owner: str, name: str) -> Any:
         if isinstance(value, Mapping) and value.get("kind") == "block":
@@ -118,7 +123,9 @@ class OperandKind(CastKind):
         elif isinstance(value, TENSOR_FORMATS) or (isinstance(value, str) and is_tensor_format_name(value)):
             read = parse_tensor_format  # type: ignore[assignment]
         else:
-            return super().read(value, owner, name)
+            found = super().read(value, owner, name)
+            own = found.format
+            return own.as_blocks(found.rounding) if isinstance(own, OwnExponentFormat) else found
         try:
             return read(value)  # type: ignore[arg-type]
         except FormatError as error:
@@ -220,7 +227,7 @@ class AccumulatorKind(Kind):
             return parse_accumulator(value)
         if isinstance(value, Mapping):
             return Accumulator.from_json(cast("Mapping[str, object]", value))
-        if isinstance(value, (Cast, *FORMATS)):
+        if isinstance(value, (Cast, BlockFloatFormat, *FORMATS)):
             return parse_accumulator(str(value))
         raise spec_error(
             f"{owner}: {name}={value!r} of type {type(value).__name__}",

@@ -13,6 +13,7 @@ from ..formats import (
     FixedFormat,
     FloatFormat,
     Overflow,
+    OwnExponentFormat,
     Specials,
     TensorFormat,
 )
@@ -121,6 +122,9 @@ def _overflow_words(step: Cast) -> str:
     if isinstance(fmt, Binary8Format):
         infinity = fmt.policy is Binary8Policy.SATURATE_INFTY
         return "to infinity, in every rounding" if infinity else "saturates, infinities too"
+    if isinstance(fmt, OwnExponentFormat):
+        infinite = "infinities stay" if fmt.keep_infinity else "infinities too"
+        return f"no carry: each number stays at the largest integer of its exponent, at most 127; {infinite}"
     if step.overflow is not Overflow.INFINITY:
         return step.overflow.describe()
     if fmt.has_inf:

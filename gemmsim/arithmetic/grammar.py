@@ -16,6 +16,7 @@ import re
 from typing import NamedTuple
 
 from ..formats import FormatError, parse_cast
+from ..formats.block_float import is_block_float_name
 from .accumulator import Accumulator, constructors
 from .errors import SpecError, SpecFormatError, spec_error
 from .sequential import Sequential
@@ -92,7 +93,7 @@ def parse_accumulator(text: str) -> Accumulator:
         return Sequential(parse_cast(fields[0]))
     except FormatError as error:
         call = _call(fields[0])
-        if call is None:
+        if call is None or is_block_float_name(fields[0]):
             raise SpecFormatError(f"accumulator {text!r}: {error}") from error
     name, inside = call
     if name not in constructors():

@@ -44,6 +44,7 @@ from .named import (
     UINT8,
     NamedFormat,
 )
+from .own_exponent import OwnExponentFormat, own_exponent
 from .p3109 import binary_format
 from .registry import AnyFormat, aliases, names, parse, parse_scalar, register
 from .rounding import Overflow, Rounding, RoundingMode, parse_overflow, parse_rounding
@@ -95,6 +96,7 @@ __all__ = [
     "FormatError",
     "NamedFormat",
     "Overflow",
+    "OwnExponentFormat",
     "PowerTie",
     "Rounding",
     "RoundingMode",
@@ -109,6 +111,7 @@ __all__ = [
     "format_from_json",
     "is_tensor_format_name",
     "names",
+    "own_exponent",
     "parse",
     "parse_block",
     "parse_block_float",

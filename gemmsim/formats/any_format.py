@@ -9,14 +9,16 @@ from .binary8 import Binary8Format
 from .errors import format_error
 from .fixed_format import FixedFormat
 from .float_format import FloatFormat
+from .own_exponent import OwnExponentFormat
 from .supernormal import SupernormalFormat
 
 __all__ = ["FORMATS", "Format", "format_from_json"]
 
 #: Every kind of format of single numbers; new kinds join here, in both lines.
-Format: TypeAlias = FloatFormat | FixedFormat | SupernormalFormat | Binary8Format
-FORMATS = (FloatFormat, FixedFormat, SupernormalFormat, Binary8Format)
-_KINDS: dict[object, type[Format]] = dict(zip(("float", "fixed", "supernormal", "binary8"), FORMATS, strict=True))
+Format: TypeAlias = FloatFormat | FixedFormat | SupernormalFormat | Binary8Format | OwnExponentFormat
+FORMATS = (FloatFormat, FixedFormat, SupernormalFormat, Binary8Format, OwnExponentFormat)
+_NAMES = ("float", "fixed", "supernormal", "binary8", "own_exponent")
+_KINDS: dict[object, type[Format]] = dict(zip(_NAMES, FORMATS, strict=True))
 
 
 def format_from_json(data: object) -> Format:
@@ -34,6 +36,6 @@ def format_from_json(data: object) -> Format:
         return _KINDS[kind].from_json(data)
     raise format_error(
         f"format_from_json({data!r})",
-        "a name, or a mapping with kind 'float', 'fixed', 'supernormal' or 'binary8'",
+        f"a name, or a mapping with kind {', '.join(map(repr, _NAMES))}",
         "Pass what to_json() returned.",
     )

@@ -9,9 +9,11 @@ from functools import cached_property
 
 from .any_format import FORMATS, Format, format_from_json
 from .binary8 import Binary8Format
+from .block_float import BlockFloatFormat, is_block_float_name, parse_block_float
 from .errors import format_error, suggestion
 from .json_fields import json_fields
 from .naming import is_shorthand
+from .own_exponent import OwnExponentFormat, own_exponent
 from .registry import parse_scalar
 from .rounding import (
     Overflow,
@@ -34,7 +36,7 @@ class Cast:
     NaN stays NaN. Infinities follow ``overflow``. The sign of zero is kept where the format has -0, else zero is +0.
     In an unsigned FloatFormat a result below zero is NaN under ``Overflow.INFINITY``, 0 under the other policies; rtz
     and ru, P3109's finite domain and formats without NaN give 0 there too. A scale format (no zero) always gives NaN.
-    A Binary8Format has its overflow policy itself.
+    A Binary8Format has its overflow policy itself, and so has an OwnExponentFormat, which saturates.
 
     Raises:
         FormatError: for fields of another type.
@@ -53,11 +55,13 @@ class Cast:
         for name, value, kinds, allowed in checks:
             if not isinstance(value, kinds):
                 raise format_error(f"Cast: {name}={value!r}", allowed, "Use parse_cast(text) for strings.")
-        if isinstance(self.format, Binary8Format) and self.overflow is not Overflow.INFINITY:
+        if isinstance(self.format, (Binary8Format, OwnExponentFormat)) and self.overflow is not Overflow.INFINITY:
+            binary8 = "choose among saturate_infty, saturate_maxfloat and saturate_maxfloat2"
+            other = binary8 if isinstance(self.format, Binary8Format) else "write bfp(...,inf) to keep infinities"
             raise format_error(
                 f"Cast: overflow {self.overflow} with {self.format}",
                 "the policy that is part of the format",
-                f"Leave {self.overflow} out, or choose among saturate_infty, saturate_maxfloat and saturate_maxfloat2.",
+                f"Leave {self.overflow} out, or {other}.",
             )
 
     @property
@@ -87,6 +91,8 @@ class Cast:
 
     def describe(self) -> str:
         """Format, rounding and overflow in words, several lines."""
+        if isinstance(self.format, OwnExponentFormat):
+            return f"{self.format.describe()}\n  rounded {self.rounding.describe()}"
         return f"{self.format.describe()}\n  rounded {self.rounding.describe()}; {self.overflow.describe()}"
 
     def to_json(self) -> dict[str, object]:
@@ -115,11 +121,12 @@ class Cast:
         )
 
 
-def parse_cast(text: str | Format | Cast) -> Cast:
+def parse_cast(text: str | Format | BlockFloatFormat | Cast) -> Cast:
     """Cast named by ``text``: a format, then at most one each of "/rounding", "/overflow" and "/ftz", in any order.
 
     ``parse_cast(str(c)) == c`` for every cast. A cast is returned as it is; a format gets the default
-    rne and ``Overflow.INFINITY``.
+    rne and ``Overflow.INFINITY``. Block floating point is that of single numbers, "bfp(8,1)/sr8" or such a
+    ``BlockFloatFormat``: its format is an ``OwnExponentFormat``, its rounding its own; ``dim`` has no meaning then.
 
     Raises:
         FormatError: for an unknown format or option (the nearest ones are suggested) or a repeated option.
@@ -133,6 +140,8 @@ def parse_cast(text: str | Format | Cast) -> Cast:
 
         found = parse_shorthand(text)
         return found if isinstance(found, Cast) else Cast(parse_scalar(text))  # raises
+    if isinstance(text, BlockFloatFormat):
+        return Cast(*own_exponent(text))
     if not isinstance(text, str):
         raise format_error(
             f"cast {text!r} of type {type(text).__name__}", "a name, a format or a Cast", "Try 'e4m3/sat'."
@@ -142,13 +151,16 @@ def parse_cast(text: str | Format | Cast) -> Cast:
 
 def _parse_cast(text: str) -> Cast:
     base, *options = re.sub(r"\s+", "", text).lower().split("/")
+    blocks = own_exponent(parse_block_float(base))[0] if is_block_float_name(base) else None
     kinds: dict[str, str] = {}
     for option in options:
         kind = _option_kind(text, option)
         if kind in kinds:
             raise format_error(f"cast {text!r}: {kinds[kind]!r} and {option!r}", f"one {kind}", "Drop one of them.")
         kinds[kind] = option
-    fmt = parse_scalar(f"{base}/ftz" if "ftz" in kinds else base)
+    fmt = (
+        blocks if blocks is not None and "ftz" not in kinds else parse_scalar(f"{base}/ftz" if "ftz" in kinds else base)
+    )
     rounding = parse_rounding(kinds["rounding"]) if "rounding" in kinds else Rounding.RNE
     overflow = parse_overflow(kinds["overflow policy"]) if "overflow policy" in kinds else Overflow.INFINITY
     return Cast(fmt, rounding, overflow)

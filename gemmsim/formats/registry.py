@@ -10,14 +10,15 @@ from typing import TYPE_CHECKING, TypeAlias
 from .any_format import FORMATS, Format
 from .binary8 import Binary8Format
 from .block import BlockFormat
-from .block_float import is_block_float_name, parse_block_float
+from .block_float import BlockFloatFormat, is_block_float_name, parse_block_float
 from .block_grammar import BLOCK_NAMES, is_block_name, parse_block
 from .errors import FormatError, format_error, suggestion
 from .float_format import FloatFormat
 from .grammar import PATTERNS, parse_pattern
 from .named import NAMED
 from .naming import is_shorthand
-from .rounding import is_overflow_name, is_rounding_name
+from .own_exponent import own_exponent
+from .rounding import Rounding, is_overflow_name, is_rounding_name
 
 if TYPE_CHECKING:
     from .shorthand import TensorFormat
@@ -130,8 +131,8 @@ def _is_registered(text: str) -> bool:
     return text.strip().lower() in _REGISTERED
 
 
-def parse_scalar(text: str | Format) -> Format:
-    """``parse`` for formats of single numbers.
+def parse_scalar(text: str | Format | BlockFloatFormat) -> Format:
+    """``parse`` for formats of single numbers. Blocks of one number, "bfp(8,1)", are an ``OwnExponentFormat`` here.
 
     Raises:
         FormatError: as ``parse``, and for block formats.
@@ -143,11 +144,20 @@ def parse_scalar(text: str | Format) -> Format:
         if isinstance(found, FORMATS):
             return found
         text = found  # type: ignore[assignment]
-    if isinstance(text, _tensor_formats()) or (isinstance(text, str) and is_block_float_name(text)):
+    if isinstance(text, str) and is_block_float_name(text):
+        text = parse_block_float(text)
+    if isinstance(text, BlockFloatFormat):
+        found, rounding = own_exponent(text)
+        if rounding != Rounding.RNE:
+            raise format_error(
+                f"format {str(text)!r} with a rounding", "formats, rounded to nearest", "Use parse_cast for casts."
+            )
+        return found
+    if isinstance(text, _tensor_formats()):
         raise format_error(
             f"format {str(text)!r} where single numbers are rounded",
-            "formats of single numbers; the elements of a block share an exponent",
-            "Use gemmsim.quantize for blocks, or a float or fixed-point format here.",
+            "formats of single numbers; these are of tensors, whose blocks share a scale or have no overflow policy",
+            "Use gemmsim.quantize for blocks, or a float, fixed-point or bfp(bits,1) format here.",
         )
     if isinstance(text, BlockFormat) or (isinstance(text, str) and is_block_name(text) and not _is_registered(text)):
         raise format_error(

@@ -12,7 +12,6 @@ from gemmsim.formats import (
     Format,
     FormatError,
     parse,
-    parse_scalar,
 )
 
 __all__ = ["format_table", "main"]
@@ -46,7 +45,10 @@ def element_of(fmt: str | Format | BlockFormat) -> Format:
     """
     meaning = parse(fmt)
     if isinstance(meaning, TENSOR_FORMATS):
-        return parse_scalar(str(meaning))  # raises
+        raise FormatError(
+            f"elements of {meaning}; allowed: formats of single numbers and block formats, which have codes.\n"
+            "  Use gemmsim.quantize for formats of tensors."
+        )
     return meaning.element if isinstance(meaning, BlockFormat) else meaning
 
 

@@ -226,7 +226,7 @@ class QAffineFormats:
         result: dict[str, object] = {}
         for f in _fields(self):
             value = getattr(self, f.name)
-            if f.name in _QUANTS and not isinstance(value, Cast | None):
+            if f.name in _QUANTS and value is not None and not isinstance(value, (Cast, *TENSOR_FORMATS)):
                 asked = f"QAffineFormats.to_dict: {f.name} is the function {value!r}"
                 raise FormatError(message(asked, "casts and formats", "Give it as a string such as 'e4m3', or pickle."))
             if value != getattr(_DEFAULTS, f.name):

@@ -14,6 +14,7 @@ from gemmsim.formats import (
     FixedFormat,
     Format,
     FormatError,
+    OwnExponentFormat,
     Rounding,
     ScaledBlockFormat,
     TensorFormat,
@@ -91,10 +92,16 @@ def resolve_target(
 ) -> Target:
     """``resolve_cast``, or the block floating point format ``fmt`` with ``rounding`` in place of its own.
 
+    Block floating point of single numbers is that of tensors with blocks of one.
+
     Raises:
         FormatError: as ``resolve_cast``, and for an overflow policy with block floating point, which clamps.
     """
     found = target_of(fmt) if isinstance(fmt, str) else fmt
+    if isinstance(found, OwnExponentFormat):
+        found = found.as_blocks()
+    elif isinstance(found, Cast) and isinstance(found.format, OwnExponentFormat):
+        found = found.format.as_blocks(found.rounding)
     if not isinstance(found, TENSOR_FORMATS):
         return resolve_cast(found, rounding, overflow, bits)
     if overflow is not None:
@@ -122,7 +129,7 @@ def fits(fmt: Format, dtype: torch.dtype) -> bool:
         if not fmt.clamp:
             return quantum <= fmt.quantum_exponent <= 0
         return fmt.bits - int(fmt.signed) <= precision and quantum <= fmt.quantum_exponent and -fmt.min <= largest
-    return fmt.p <= precision and quantum <= fmt.quantum_exponent and fmt.max <= largest
+    return fmt.p <= precision and quantum <= fmt.quantum_exponent and max(fmt.max, -fmt.min) <= largest
 
 
 @lru_cache(maxsize=4096)

@@ -10,7 +10,8 @@ from typing import Any, ClassVar, TypeAlias, TypeVar
 import torch
 
 from gemmsim.arithmetic import SpecError
-from gemmsim.formats import Cast, FixedFormat, FloatFormat, Format, FormatError
+from gemmsim.formats import BlockFloatFormat, Cast, Format, FormatError
+from gemmsim.formats.any_format import FORMATS
 from gemmsim.formats.remembered import remembered
 
 from .affine_formats import QuantLike
@@ -56,7 +57,7 @@ def read_quant(owner: str, name: str, quant: QuantLike | None) -> Quant:
         return resolve_cast(*quant)  # type: ignore[arg-type]  # block formats are refused there
     if isinstance(quant, str):
         return cast_of(quant)
-    if isinstance(quant, (Cast, FloatFormat, FixedFormat)):
+    if isinstance(quant, (Cast, *FORMATS)):
         return resolve_cast(quant)
     if callable(quant):
         return quant
@@ -157,7 +158,7 @@ class RowFormats:
             return formats
         if formats is None:
             return cls()
-        if not isinstance(formats, (str, Cast, FloatFormat, FixedFormat)):
+        if not isinstance(formats, (str, Cast, BlockFloatFormat, *FORMATS)):
             allowed = f"{cls.__name__}, a cast, a format, a string or None"
             asked = f"formats={formats!r} of type {type(formats).__name__}"
             raise FormatError(message(f"{cls.__name__}: {asked}", allowed, "Try 'e5m10' for every step."))

@@ -1,17 +1,18 @@
-"""Rounding to supernormal floats and the old binary8 formats, by definition, in Python's integers.
+"""Rounding to supernormal floats, the old binary8 formats and bfp(bits,1), by definition, in Python's integers.
 
-The one difference to ``rounding.Rounder`` is which multiples of which quantum are in the format.
+The one difference to ``rounding.Rounder`` is which multiples of which quantum are in the format, and in bfp(bits,1)
+that they are clamped at each exponent.
 """
 
 from __future__ import annotations
 
 from fractions import Fraction
 
-from ..formats import Binary8Format, Cast, SupernormalFormat
+from ..formats import Binary8Format, Cast, OwnExponentFormat, SupernormalFormat
 from .dyadic import NAN, Value, with_sticky_bit
 from .rounding import Rounder
 
-__all__ = ["Binary8Rounder", "SupernormalRounder"]
+__all__ = ["Binary8Rounder", "OwnExponentRounder", "SupernormalRounder"]
 
 
 class SupernormalRounder(Rounder):
@@ -55,3 +56,28 @@ class Binary8Rounder(Rounder):
         if not self.goes_up(0, share, 80, x < 0, R):
             return 0
         return -self.gap if x < 0 else self.gap
+
+
+class OwnExponentRounder(Rounder):
+    """Rounding to block floating point whose block is the number alone."""
+
+    def __init__(self, cast: Cast, unit: int) -> None:
+        assert isinstance(cast.format, OwnExponentFormat)
+        super().__init__(cast, unit)
+        self.unit, self.bits = unit, cast.format.bits
+        largest = (1 << (self.bits - 1)) - 1
+        self.codes = (-largest if cast.format.symmetric else -largest - 1), largest
+
+    def __call__(self, x: Value, R: int = 0) -> Value:
+        """``x`` rounded; ``R`` is the random draw of a stochastic mode."""
+        if type(x) is not int:
+            return self._special(x)
+        exponent = max(abs(x).bit_length() - 1 + self.unit, -149)
+        if exponent > 127:
+            return self.overflows[x < 0]
+        drop = max(exponent + 2 - self.bits, -149) - self.unit
+        whole = abs(x) >> drop
+        rest = abs(x) - (whole << drop)
+        whole += rest > 0 and self.goes_up(whole, rest, drop, x < 0, R)
+        low, high = self.codes
+        return max(low, min(high, -whole if x < 0 else whole)) << drop

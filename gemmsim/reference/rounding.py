@@ -21,6 +21,7 @@ from ..formats import (
     FixedFormat,
     FloatFormat,
     Overflow,
+    OwnExponentFormat,
     PowerTie,
     RoundingMode,
     Specials,
@@ -68,10 +69,12 @@ def round_value(x: float | Fraction, cast: Cast, R: int | None = None) -> float:
 @lru_cache(maxsize=4096)
 def rounder(cast: Cast, unit: int) -> Rounder:
     """The (cached) ``Rounder`` of ``cast`` for numbers counted in units of 2**unit."""
-    from .grids import Binary8Rounder, SupernormalRounder
+    from .grids import Binary8Rounder, OwnExponentRounder, SupernormalRounder
 
     if isinstance(cast.format, SupernormalFormat):
         return SupernormalRounder(cast, unit)
+    if isinstance(cast.format, OwnExponentFormat):
+        return OwnExponentRounder(cast, unit)
     return Binary8Rounder(cast, unit) if isinstance(cast.format, Binary8Format) else Rounder(cast, unit)
 
 
@@ -225,6 +228,8 @@ def _beyond(cast: Cast, negative: bool, infinite: bool, edge: int) -> Value:
     infinity = -math.inf if negative else math.inf
     if isinstance(fmt, FixedFormat):
         return edge if fmt.clamp else infinity
+    if isinstance(fmt, OwnExponentFormat):
+        return infinity if infinite and fmt.keep_infinity else edge
     if isinstance(fmt, Binary8Format):
         return _beyond_binary8(fmt, negative, edge)
     saturating = cast.overflow is not Overflow.INFINITY

@@ -5,8 +5,10 @@ from __future__ import annotations
 
 import pytest
 import torch
+from support import assert_bitwise_equal
 from torch import nn
 
+import gemmsim as gs
 from gemmsim.compat.mptorch import number, quant
 
 F = quant.functional
@@ -89,3 +91,39 @@ def test_formats_of_other_classes_and_flags_make_softmax_and_norms():
     assert F.qsoftmax(x, 1, quant.QSoftmaxFormats(*mixed)).isfinite().all()
     norm = quant.QLayerNormFormats(*mixed, number.Binary8(4), fwd_rnd="stochastic")
     assert F.qlayernorm(x, 6, torch.ones(6), torch.zeros(6), 1e-5, norm).shape == x.shape
+
+
+BLOCKS = number.BlockFloatingPoint(8), number.BlockFloatingPoint(5, 1)
+
+
+@pytest.mark.parametrize("pick", [quant.mp_mm, quant.mp_bmm])
+def test_block_floating_point_in_products_and_sums(pick):
+    """AttributeError in mptorch 0.3.0. A register is a block of one number, so ``dim`` does not matter."""
+    g = torch.Generator().manual_seed(0)
+    a, b = torch.randn(6, 20, generator=g), torch.randn(20, 5, generator=g)
+    cases = {
+        ":bfp(8,1)": quant.QAffineFormats(BLOCKS[0]),
+        ":mul=bfp(5,1), add=bfp(8,1)": quant.QAffineFormats(BLOCKS),
+        ":mul=bfp(8,1)/rtz, add=bfp(5,1)": quant.QAffineFormats(BLOCKS[::-1], fwd_rnd=("nearest", "truncate")),
+        ":mul=e8m7, add=bfp(5,1)": quant.QAffineFormats((BLOCKS[1], number.FloatingPoint(8, 7, True, False))),
+        ":chunked(8, bfp(8,1), bfp(8,1))": quant.QAffineFormats(BLOCKS[0], accumulate="mptorch_cuda"),
+        ":kahan(bfp(8,1))": quant.QAffineFormats(BLOCKS[0], compensated=True),
+    }
+    for spec, formats in cases.items():
+        want = torch.tensor(gs.reference.gemm(a, b, gs.GemmSpec.parse(spec)))
+        assert_bitwise_equal(pick(a, b, formats), want.float(), context=spec)
+    random = quant.QAffineFormats(BLOCKS[0], BLOCKS[1], fwd_rnd="stochastic", rbits=8, seed=3)
+    assert_bitwise_equal(pick(a, b, random), gs.qmm(a, b, ":bfp(8,1)/sr8", seed=3))
+    assert_bitwise_equal(pick(a, b, random, False), gs.qmm(a, b, ":bfp(5,1)", seed=3))
+
+
+def test_block_floating_point_in_steps_of_layers():
+    formats = quant.QAffineFormats(BLOCKS, BLOCKS[1], weight_quant=(BLOCKS[0], "nearest"))
+    layer = quant.QLinear(7, 4, formats)
+    x = torch.randn(3, 7, requires_grad=True, generator=torch.Generator().manual_seed(1))
+    layer(x).sum().backward()
+    weight = gs.quantize(layer.weight.detach(), "bfp(8,tensor)")  # a quantiser rounds tensors: one exponent for all
+    want = gs.qmm(torch.ones(3, 4), weight, ":bfp(5,1)")
+    assert_bitwise_equal(x.grad, want)
+    soft = quant.QSoftmaxFormats(BLOCKS[0], BLOCKS[0], BLOCKS[0])
+    assert_bitwise_equal(F.qsoftmax(x.detach(), -1, soft), gs.functional.qsoftmax(x.detach(), -1, str(soft.fwd_off)))

@@ -90,6 +90,8 @@ def test_to_dict_is_text_and_numbers():
 
     assert json.loads(json.dumps(FULL.to_dict())) == FULL.to_dict()
     assert Q().to_dict() == {}
+    blocks = Q(fwd_mac=("bfp(8,1)", "bfp(6,1)/sr8"), input_quant="bfp(8,16)", weight_quant="MXFP8[E4M3]{32}")
+    assert Q.from_dict(blocks.to_dict()) == blocks
     with pytest.raises(gs.FormatError, match="function"):
         Q(weight_quant=named_function).to_dict()
     with pytest.raises(gs.SpecError, match="wieght_quant"):

@@ -32,6 +32,8 @@ SETS = [
     "binary8(3,unsigned)",
     "e4m3/rnd",
     "e8m30",
+    "bfp(8,1)",
+    "bfp(6,1,asymmetric)/sr8",
 ]
 ORDERS = [1, 8, 64]
 

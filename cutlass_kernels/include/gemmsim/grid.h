@@ -1,4 +1,5 @@
-// Rounding to value sets that are not one FloatFormat: supernormal floats and the old binary8 rules. Exact and scalar;
+// Rounding to value sets that are not one FloatFormat, or not to their nearest value: supernormal floats, the old binary8
+// rules, block floating point of one number. Exact and scalar;
 // cutlass_kernels/cpu/grids.h has the vector forms. Included by exact.h, which has the pieces.
 #pragma once
 #include "gemmsim/exact.h"
@@ -69,10 +70,24 @@ GEMMSIM_HD double round_first_is_zero(const Exact& x, const Cast& c, uint32_t R)
     return finish(c, scale2((double)n.whole, q), x.neg);
 }
 
+// Block floating point with a block for each number: the exponent is that of x itself, then integers of p bits, clamped.
+// Whatever has an exponent above 127 is beyond the range. p may be 0. Below zero there is one integer more if lo < -hi.
+GEMMSIM_HD double round_own_exponent(const Exact& x, const Cast& c, uint32_t R) {
+    const int e = x.mag == 0 ? -100000 : bit_length(x.mag) - 1 + x.exp;
+    if (e > 127) return x.neg ? c.over_neg : c.over_pos;
+    const int q = (e > c.emin ? e : c.emin) - c.p + 1;
+    Counted n = count_quanta(x, q);
+    if (round_up(c.mode, c.rbits, R, x.neg, (n.whole & 1) != 0, n.frac, n.more)) ++n.whole;
+    const uint64_t codes = 1ull << c.p;
+    if (n.whole >= codes && !(x.neg && c.lo < -c.hi)) n.whole = codes - 1;
+    return finish(c, scale2((double)n.whole, q), x.neg);
+}
+
 GEMMSIM_HD double round_grid(const Exact& x, const Cast& c, uint32_t R) {
     const bool zero = x.mag == 0 && !x.sticky;
     if (zero) return finish(c, 0.0, x.neg);
     if ((c.flags & NEGATIVE_NAN) && x.neg) return canonical_nan();
+    if (c.flags & NO_CARRY) return round_own_exponent(x, c, R);
     if (c.flags & SUPERNORMAL) return round_supernormal(x, c, R);
     if (c.flags & FIRST_IS_ZERO) return round_first_is_zero(x, c, R);
     Cast plain = c;

@@ -31,13 +31,14 @@ enum CastFlags : int32_t {
     NEG_ZERO = 2,       // the format keeps the sign of zero
     CODE_PARITY = 4,    // p == 1 and ties go to the even code (P3109, e8m0), not the even significand
     NO_ZERO = 8,        // e8m0: what would be zero becomes the smallest value
+    NO_CARRY = 16,      // a grid of its own (below): what rounds up to the next binade stays at the last value of its own
     PRESENT = 32,       // the cast exists; a record without it means "leave the value alone"
     // Grids of their own (grid.h). All of them set CODE_PARITY too, which keeps every vector kernel of the GEMM away.
     SUPERNORMAL = 64,     // bare powers of two below and above the binades with p bits; flags >> GRID_SHIFT says where
     EVEN_EXPONENT = 128,  // of two powers of two equally near, the even exponent; else the larger one
     FIRST_IS_ZERO = 256,  // 2^emin is not in the format: the smallest positive value is the next one
     NEGATIVE_NAN = 512,   // whatever is below zero is NaN, before any rounding
-    ANY_GRID = SUPERNORMAL | FIRST_IS_ZERO | NEGATIVE_NAN
+    ANY_GRID = NO_CARRY | SUPERNORMAL | FIRST_IS_ZERO | NEGATIVE_NAN
 };
 // Of SUPERNORMAL: 11 bits, how far the lowest binade of p bits is above emin; then 11 bits, how far the highest one is
 // below emax. emin and emax are put so that emin - p + 1 is the exponent of the smallest value, and emax of the largest.

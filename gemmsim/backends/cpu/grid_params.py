@@ -4,15 +4,24 @@ from __future__ import annotations
 
 import math
 
-from gemmsim.formats import Binary8Format, Binary8Policy, Cast, Overflow, PowerTie, RoundingMode, SupernormalFormat
+from gemmsim.formats import (
+    Binary8Format,
+    Binary8Policy,
+    Cast,
+    Overflow,
+    OwnExponentFormat,
+    PowerTie,
+    RoundingMode,
+    SupernormalFormat,
+)
 
 from .records import CastRecord
 
-__all__ = ["MODES", "binary8_record", "supernormal_record"]
+__all__ = ["MODES", "binary8_record", "own_exponent_record", "supernormal_record"]
 
 #: gemmsim::Mode of include/gemmsim/types.h.
 MODES = {mode: index for index, mode in enumerate(RoundingMode)} | {RoundingMode.RND: -1, RoundingMode.RNU: -2}
-_NEG_ZERO, _CODE_PARITY, _PRESENT = 2, 4, 32
+_NEG_ZERO, _CODE_PARITY, _NO_CARRY, _PRESENT = 2, 4, 16, 32
 _SUPERNORMAL, _EVEN_EXPONENT, _FIRST_IS_ZERO, _NEGATIVE_NAN = 64, 128, 256, 512
 _SHIFT = 10
 
@@ -36,6 +45,26 @@ def supernormal_record(cast: Cast, fmt: SupernormalFormat) -> CastRecord:
     record.over_neg = -math.inf if overflows and mode is not RoundingMode.RU else fmt.min
     record.inf_pos, record.inf_neg = (math.inf, -math.inf) if infinite else (fmt.max, fmt.min)
     return record
+
+
+def own_exponent_record(cast: Cast, fmt: OwnExponentFormat) -> CastRecord:
+    """Record of a cast to block floating point with an exponent for each number."""
+    infinite = fmt.keep_infinity
+    return CastRecord(
+        p=fmt.p,
+        emin=fmt.emin,
+        mode=MODES[cast.rounding.mode],
+        rbits=cast.rounding.bits,
+        # Not the nearest value of one set: what planners prove of roundings does not hold, so parity keeps them away.
+        flags=_PRESENT | _CODE_PARITY | _NO_CARRY,
+        emax=fmt.emax,
+        lo=fmt.min,
+        hi=fmt.max,
+        over_neg=fmt.min,
+        over_pos=fmt.max,
+        inf_neg=-math.inf if infinite else fmt.min,
+        inf_pos=math.inf if infinite else fmt.max,
+    )
 
 
 def binary8_record(cast: Cast, fmt: Binary8Format) -> CastRecord:

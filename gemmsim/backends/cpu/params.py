@@ -12,12 +12,13 @@ from gemmsim.formats import (
     FixedFormat,
     FloatFormat,
     Overflow,
+    OwnExponentFormat,
     RoundingMode,
     Specials,
     SupernormalFormat,
 )
 
-from .grid_params import MODES, binary8_record, supernormal_record
+from .grid_params import MODES, binary8_record, own_exponent_record, supernormal_record
 from .records import CastRecord
 
 __all__ = ["cast_record", "float32_holds"]
@@ -130,6 +131,8 @@ def cast_record(cast: Cast) -> CastRecord:
     fmt = cast.format
     if isinstance(fmt, SupernormalFormat):
         return supernormal_record(cast, fmt)
+    if isinstance(fmt, OwnExponentFormat):
+        return own_exponent_record(cast, fmt)
     if isinstance(fmt, FloatFormat):
         record = _float_record(cast, fmt)
     else:

@@ -14,6 +14,7 @@ from gemmsim.formats import (
     FixedFormat,
     FloatFormat,
     Overflow,
+    OwnExponentFormat,
     Rounding,
     RoundingMode,
     Sharing,
@@ -69,6 +70,12 @@ class Number:
         ``rbits``: random bits if it is stochastic, 0 for 32, which are all bits below the significand.
         """
         return gs.Cast(self.format, read_rounding(rounding, rbits), self.overflow or Overflow.INFINITY)
+
+    def step(self, rounding: str | Rounding = "nearest", rbits: int = 0) -> gs.Cast:
+        """What the steps of products, sums, softmax and norms round to, which are single numbers: ``target``."""
+        found = self.target(rounding, rbits)
+        assert isinstance(found, gs.Cast)
+        return found
 
     def _put(self, make: Callable[[], Any], overflow: Overflow | None = None) -> None:
         object.__setattr__(self, "format", checked(make))
@@ -247,7 +254,11 @@ class SuperNormalFloat(FloatType):
 
 @dataclass(frozen=True, repr=False)
 class BlockFloatingPoint(Number):
-    """Integers of ``wl`` bits with one exponent for the tensor (``dim=-1``) or for each index of ``dim``."""
+    """Integers of ``wl`` bits with one exponent for the tensor (``dim=-1``) or for each index of ``dim``.
+
+    As the format of a step, a product or a sum, each number has its own exponent, and ``dim`` does not matter: it is
+    gemmsim's ``bfp(wl,1)``.
+    """
 
     wl: int
     dim: int = -1
@@ -262,6 +273,10 @@ class BlockFloatingPoint(Number):
         """What ``gemmsim.quantize`` rounds to."""
         f: BlockFloatFormat = self.format
         return BlockFloatFormat(f.bits, f.block_size, f.dim, f.sharing, rounding=read_rounding(rounding, rbits))
+
+    def step(self, rounding: str | Rounding = "nearest", rbits: int = 0) -> gs.Cast:
+        """What steps round to: blocks of one number."""
+        return gs.Cast(OwnExponentFormat(self.wl), read_rounding(rounding, rbits))
 
     def __repr__(self) -> str:
         return f"BlockFloatingPoint (wl={self.wl}, dim={self.dim})"

@@ -29,7 +29,7 @@ CASTS = [
     "e4m3/sr8", "bf16/sr16", "e5m10/sr20/sat", "e5m10/ftz/sr12", "fixed(8,4)/sr32", "e11m30/sr32",
     "binary8p3", "binary8p4ue", "binary8p1", "e8m0", "binary8p3/srb8", "e5m10/src4", "e11m52", "e9m30/clamp",
     "supernormal(4,3)", "supernormal(3,2,2,1,saturate,even_exponent)/sr8", "binary8(4)/ftz", "binary8(3,unsigned)/ru",
-    "e4m3/rnd", "fixed(8,4)/rnu",
+    "e4m3/rnd", "fixed(8,4)/rnu", "bfp(8,1)", "bfp(4,1,asymmetric)/sr8",
 ]  # fmt: skip
 
 

@@ -22,7 +22,8 @@ from gemmsim.backends import cpu, cuda
 
 GRIDS = """supernormal(4,3) supernormal(4,3,2,1) supernormal(5,2,1,3,saturate) supernormal(4,3,1,1,even_exponent)
 binary8(3) binary8(1) binary8(4,unsigned) binary8(3,saturate_infty) binary8(3)/ftz binary8(3,saturate_maxfloat)
-fixed(8,4,symmetric) fixed(8,4,unbounded) ufixed(8,4) fixed(53,10) fixed(12,-3) fixed(4,20) binary8p1uf e8m0""".split()
+fixed(8,4,symmetric) fixed(8,4,unbounded) ufixed(8,4) fixed(53,10) fixed(12,-3) fixed(4,20) binary8p1uf e8m0
+bfp(8,1) bfp(4,1,asymmetric) bfp(1,1) bfp(30,1,inf)""".split()
 FORMATS = sorted({*formats.names(), *GRIDS, "e5m10/ftz", "e4m3b3", "e5m0", "e11m0", "e2m52", "binary16p8se", "e1m5"})
 ROUNDINGS = "rne rna rnd rnu rtz ru rd ro sr4 sr16 sr20 srb8 src8".split()
 POLICIES = ["", "/sat", "/satprop", "/clamp"]
@@ -68,7 +69,7 @@ def test_whatever_the_cpu_takes_has_a_kernel():
 @pytest.mark.parametrize("part", range(2))
 def test_grids_and_late_roundings_have_the_cpus_bits(part):
     rng = random.Random(part)
-    words = ("supernormal", "binary8(", "rnu", "rnd", "unbounded", "srb", "src")
+    words = ("supernormal", "binary8(", "bfp(", "rnu", "rnd", "unbounded", "srb", "src")
     chosen = [s for s in SPECS if any(w in str(s) for w in words) and cpu.supported(s) is None and not s.has_blocks]
     calls = []
     for spec in rng.sample([s for s in chosen if "palette" not in str(s)], 14):
@@ -80,3 +81,27 @@ def test_grids_and_late_roundings_have_the_cpus_bits(part):
         host_gemm(a, b, spec, got, seed)
         cpu.gemm(a, b, spec, want, seed)
         assert_bitwise_equal(got, want, context=f"{spec} {a.dtype}")
+
+
+#: Block floating point of single numbers, alone and in every composite.
+OWN_EXPONENTS = [
+    ":bfp(8,1)", ":bfp(4,1,asymmetric)/sr8", ":mul=bfp(6,1), add=bfp(9,1,inf)/rnd", ":kahan(bfp(8,1))",
+    ":chunked(4, bfp(8,1), bfp(12,1))", ":pairwise(bfp(8,1)/srb8, 3)", ":bfp(30,1)", ":exact(bfp(8,1))",
+    ":bfp(1,1,asymmetric)/ru", ":interleaved(3, bfp(2,1), combine=pairwise)", ":bfp(8,1), arithmetic=fp32",
+    ":fp32 -> bfp(8,1)",
+]  # fmt: skip
+
+
+def test_registers_in_block_floating_point_have_the_cpus_bits():
+    rng, calls = random.Random(3), []
+    for text in OWN_EXPONENTS:
+        spec = GemmSpec.parse(text)
+        assert cuda.supported(spec) is None
+        for kind in ("normal", "huge", "special"):
+            calls.append((operand(rng, 5, 19, torch.float32, kind), operand(rng, 19, 7, torch.float32, kind), spec, 11))
+    compile_on_host(sources_of(calls))
+    for a, b, spec, seed in calls:
+        got, want = (torch.full((5, 7), 7.0, dtype=torch.float64) for _ in range(2))
+        host_gemm(a, b, spec, got, seed)
+        cpu.gemm(a, b, spec, want, seed)
+        assert_bitwise_equal(got, want, context=f"{spec}")

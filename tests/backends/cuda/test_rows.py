@@ -98,6 +98,7 @@ def sources(cases: list[tuple]) -> None:
 ROW_CASES = [
     *((op, [fmt], F32, order, {}) for op, fmt, order in [
         ("sum", "e5m10", 1), ("sum", "e5m10/sr8", 64), ("sum", "supernormal(4,3)", 8), ("sum", "binary8p3", 1024),
+        ("sum", "bfp(8,1)", 1), ("softmax", "bfp(8,1)/sr8", 8),
         ("softmax", "e5m10", 1), ("softmax", "bf16/rtz", 64), ("softmax", "e5m10/sr8", 1), ("log_softmax", "e5m10", 1),
         ("softmax_grad", "e4m3/sat", 1), ("norm", "e5m10", 1), ("norm", "fixed(16,8)", 8), ("norm", "bf16/ro", 1),
         ("norm_grad", "e5m10", 1), ("norm_grad", "e5m10/sr8", 8),

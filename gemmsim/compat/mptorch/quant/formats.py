@@ -37,7 +37,7 @@ def native_quant(quant: Any, rbits: int = 0) -> Any:
 
 def native_cast(step: Any, rounding: Any, rbits: int = 0) -> Any:
     """A step's format with the rounding of its direction; what is none of mptorch's formats as it is."""
-    return step.target(rounding or "nearest", rbits) if isinstance(step, Number) else step
+    return step.step(rounding or "nearest", rbits) if isinstance(step, Number) else step
 
 
 def native_format(number: Any) -> Any:
