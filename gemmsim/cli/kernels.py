@@ -24,7 +24,8 @@ from .console import console, say, show
 def compile_kernels(families: list[str], everything: bool, archs: list[str]) -> None:
     """Compiles the listed kernels of ``families`` for every architecture of ``archs``; what is on disk stays.
 
-    CudaError for an unknown family or architecture, missing packages, or a kernel that does not compile.
+    CudaError for an unknown family or architecture, missing packages, a kernel that does not compile, or a folder that
+    kernels cannot be kept in.
     """
     if not families and not everything:
         known = "\n".join(f"  {family.name:8} {family.summary}" for family in FAMILIES.values())
@@ -37,6 +38,9 @@ def compile_kernels(families: list[str], everything: bool, archs: list[str]) -> 
     cache, made, start = kernel_cache(), 0, time.perf_counter()
     for source, arch in _with_progress(jobs):
         made += cache.get(source, arch).seconds > 0
+        if not cache.holds(source, arch):  # compiled for nothing, and so would the others be
+            asked = f"kernels compile: {source} for {arch} could not be kept in {cache.folder}"
+            raise CudaError(f"{asked}; allowed: a folder that can be written.\n  Set GEMMSIM_CACHE_DIR to one.")
     spent = time.perf_counter() - start
     names, there = ", ".join(archs), len(jobs) - made
     say(f"{len(jobs)} kernels for {names}: {made} compiled in {spent:.1f} s, {there} there already")

@@ -10,8 +10,8 @@ from torch import Tensor
 from gemmsim.ops.checks import check_float
 from gemmsim.ops.errors import ShapeError, message
 
-from .configs import MXAttentionConfig, MXLinearConfig
-from .training import trained_matmul
+from .configs import MXAttentionConfig, attention_constants
+from .training import differentiable_product
 
 __all__ = ["mx_attention"]
 
@@ -52,10 +52,13 @@ def mx_attention(
     if is_causal and attn_mask is not None:
         asked = "mx.mx_attention: attn_mask with is_causal=True"
         raise ShapeError(message(asked, "one of the two", "Put the causal part into the mask."))
-    chosen = config if isinstance(config, MXAttentionConfig) else MXAttentionConfig(config or "mxfp8_e4m3")
-    first = MXLinearConfig(chosen.query, chosen.key, chosen.grad, chosen.accumulator)
-    second = MXLinearConfig(chosen.probabilities or chosen.query, chosen.value, chosen.grad, chosen.accumulator)
-    scores = trained_matmul(query, key.mT, first, torch.float32)
+    if isinstance(config, MXAttentionConfig):
+        q, k, v, p = config.query, config.key, config.value, config.probabilities
+        g, accumulator = config.grad, config.accumulator
+    else:
+        q, k, v, p, g, accumulator = attention_constants(config or "mxfp8_e4m3")
+    sums = (accumulator, accumulator, accumulator)
+    scores = differentiable_product(query, key.mT, (q, k, g), sums, False, torch.float32)
     scores = scores * (1 / math.sqrt(query.shape[-1]) if scale is None else scale)
     if is_causal:
         attn_mask = torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device).tril()
@@ -64,4 +67,4 @@ def mx_attention(
         scores = scores.masked_fill(~attn_mask, -math.inf) if boolean else scores + attn_mask
     probabilities = torch.softmax(scores, -1).to(query.dtype)
     probabilities = torch.dropout(probabilities, dropout_p, dropout_p > 0)
-    return trained_matmul(probabilities, value, second, query.dtype)
+    return differentiable_product(probabilities, value, (p, v, g), sums, False, query.dtype)

@@ -5,12 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 from typing import Any
 
+import torch
+
 from gemmsim.arithmetic import Accumulator
 from gemmsim.formats import BlockFormat
 
 from .arguments import block_of
 
-__all__ = ["MXAttentionConfig", "MXInferenceConfig", "MXLinearConfig"]
+__all__ = ["MXAttentionConfig", "MXInferenceConfig", "MXLinearConfig", "attention_constants", "linear_constants"]
 
 #: As an accumulator: that of the forward product.
 SAME = "same"
@@ -26,6 +28,15 @@ def _normalise(config: Any, accumulators: tuple[str, ...], others: tuple[str, ..
             object.__setattr__(config, field.name, str(block_of(value)))
         elif value != SAME:
             object.__setattr__(config, field.name, str(Accumulator.parse(str(value))))
+
+
+def _check_products(*products: tuple[Any, Any, Any]) -> None:
+    """``SpecError`` for an accumulator that the formats of both operands do not go with."""
+    from .products import spec_of_product
+
+    for a_format, b_format, accumulator in products:
+        if accumulator is not None:
+            spec_of_product(a_format, b_format, str(accumulator))
 
 
 @dataclass(frozen=True)
@@ -60,18 +71,9 @@ class MXLinearConfig:
         for name in ("dgrad_accumulator", "wgrad_accumulator"):
             if getattr(self, name) == SAME:
                 object.__setattr__(self, name, self.accumulator)
-        self._check_products()
-
-    def _check_products(self) -> None:
-        """``SpecError`` for an accumulator that the operands' formats do not go with."""
-        from .products import spec_of_product
-
-        x, w, g = (str(name) for name in (self.input, self.weight, self.grad))
+        x, w, g = self.input, self.weight, self.grad
         last = (None, None) if self.wgrad_with_hp else (g, x)
-        products = ((x, w, self.accumulator), (g, w, self.dgrad_accumulator), (*last, self.wgrad_accumulator))
-        for a_format, b_format, accumulator in products:
-            if accumulator is not None:
-                spec_of_product(a_format, b_format, str(accumulator))
+        _check_products((x, w, self.accumulator), (g, w, self.dgrad_accumulator), (*last, self.wgrad_accumulator))
 
 
 @dataclass(frozen=True)
@@ -93,6 +95,8 @@ class MXInferenceConfig:
 
     def __post_init__(self) -> None:
         _normalise(self, ("accumulator",))
+        weight = None if self.activation is None else self.weight
+        _check_products((self.activation, weight, self.accumulator))
 
 
 @dataclass(frozen=True)
@@ -124,3 +128,19 @@ class MXAttentionConfig:
             if getattr(self, name) is None:
                 object.__setattr__(self, name, self.query)
         _normalise(self, ("accumulator",))
+        q, k, v, p, g = self.query, self.key, self.value, self.probabilities, self.grad
+        _check_products(*((a, b, self.accumulator) for a, b in ((q, k), (p, v), (g, k), (q, g), (g, v), (p, g))))
+
+
+@torch.compiler.assume_constant_result
+def linear_constants(fmt: str | BlockFormat) -> tuple[tuple[Any, Any, Any], tuple[Any, Any, Any]]:
+    """Formats and accumulators of ``MXLinearConfig(fmt)``; constants of compiled code, whose tracer parses nothing."""
+    made = MXLinearConfig(fmt)
+    return (made.input, made.weight, made.grad), (made.accumulator, made.dgrad_accumulator, made.wgrad_accumulator)
+
+
+@torch.compiler.assume_constant_result
+def attention_constants(fmt: str | BlockFormat) -> tuple[Any, ...]:
+    """Fields of ``MXAttentionConfig(fmt)`` in order; constants of compiled code, whose tracer parses nothing."""
+    made = MXAttentionConfig(fmt)
+    return made.query, made.key, made.value, made.probabilities, made.grad, made.accumulator

@@ -13,6 +13,7 @@ from gemmsim.ops import state
 from gemmsim.ops.checks import check_float, check_out_dtype
 from gemmsim.ops.selection import backend_of
 
+from . import batching
 from .arguments import block_of, check_codes, code_shape, scale_shape
 
 __all__ = [
@@ -155,6 +156,10 @@ for _name, _kernel, _fake in (
     for _key in ("CPU", "CUDA"):  # one function for both: it takes the backend of its tensors' device
         _LIBRARY.impl(_name, _kernel, _key)
     torch.library.register_fake(f"gemmsim::{_name}", _fake, lib=_LIBRARY)
+
+torch.library.register_vmap("gemmsim::mx_encode", batching.encode, lib=_LIBRARY)
+torch.library.register_vmap("gemmsim::mx_decode", batching.decode, lib=_LIBRARY)
+torch.library.register_vmap("gemmsim::mx_fake_quantize", batching.quantize, lib=_LIBRARY)
 
 encode_op = torch.ops.gemmsim.mx_encode.default
 encode_into_op = torch.ops.gemmsim.mx_encode_into.default

@@ -114,7 +114,7 @@ class MXTensor(Tensor):
         activations = f", act_format='{self.act_format}'" if self.act_format else ""
         grad = ", requires_grad=True" if self.requires_grad else ""
         return (
-            f"MXTensor(shape={tuple(self.shape)}, dtype={self.dtype}, format='{self.format}', "
+            f"{type(self).__name__}(shape={tuple(self.shape)}, dtype={self.dtype}, format='{self.format}', "
             f"block_dim={self.block_dim}, packing='{self.packing}'{activations}{grad})"
         )
 
@@ -144,10 +144,9 @@ class MXTensor(Tensor):
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         """Plain tensors and strings, which ``torch.load(weights_only=True)`` accepts."""
-        names, meta = self.__tensor_flatten__()
+        _, meta = self.__tensor_flatten__()
         kind = "parameter" if getattr(self, "_is_param", False) else "tensor"
-        tensors = [getattr(self, name) for name in names]
-        return _rebuild, (tensors, meta, self.shape[self.block_dim], self.requires_grad, kind)
+        return _rebuild, (self._inside(), meta, self.shape[self.block_dim], self.requires_grad, kind)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Any:
         """A copy with memory of its own."""
@@ -167,6 +166,21 @@ class MXTensor(Tensor):
     def apply_(self, *args: Any) -> Any:
         """``MXOperatorError``."""
         raise no_memory(self, "apply_")
+
+    # Memory of several processes
+
+    def share_memory_(self) -> MXTensor:
+        """Codes, scales and the tensor's scale moved to shared memory, in place; returns the tensor."""
+        for part in self._inside():
+            part.share_memory_()
+        return self
+
+    def is_shared(self) -> bool:
+        """Whether codes, scales and the tensor's scale are in shared memory."""
+        return all(part.is_shared() for part in self._inside())
+
+    def _inside(self) -> list[Tensor]:
+        return [getattr(self, name) for name in self.__tensor_flatten__()[0]]
 
     # Conversions
 

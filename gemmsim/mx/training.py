@@ -6,30 +6,36 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from gemmsim.ops.checks import check_float, check_same_inner
 from gemmsim.ops.errors import ShapeError, message
+from gemmsim.ops.once import differentiable_once
 
-from .configs import MXLinearConfig
+from .configs import MXLinearConfig, linear_constants
 from .products import encoded_product
 
-__all__ = ["trained_matmul"]
+__all__ = ["differentiable_product", "trained_matmul"]
 
 
 @torch.compiler.allow_in_graph
 class _Matmul(torch.autograd.Function):
     """``a @ b`` of operands of equal batch dimensions; formats and accumulators as strings."""
 
+    generate_vmap_rule = True
+
     @staticmethod
-    def forward(ctx: Any, a: Tensor, b: Tensor, formats: Any, accumulators: Any, hp: bool, dtype: Any) -> Tensor:
-        """The product; both operands are kept in high precision."""
-        ctx.save_for_backward(a, b)
-        ctx.formats, ctx.accumulators, ctx.hp = formats, accumulators, hp
+    def forward(a: Tensor, b: Tensor, formats: Any, accumulators: Any, hp: bool, dtype: Any) -> Tensor:
+        """The product of the operands, each encoded along the sum."""
         return encoded_product(a, b, formats[0], formats[1], accumulators[0], dtype)
 
     @staticmethod
-    @once_differentiable
+    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+        """Both operands are kept in high precision."""
+        a, b, ctx.formats, ctx.accumulators, ctx.hp, _ = inputs
+        ctx.save_for_backward(a, b)
+
+    @staticmethod
+    @differentiable_once("mx.trained_matmul, MXLinear, mx_attention")
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         """``grad @ b.mT`` and ``a.mT @ grad``, every operand encoded anew along the sum."""
         a, b = ctx.saved_tensors
@@ -43,16 +49,32 @@ class _Matmul(torch.autograd.Function):
         return grad_a, grad_b, None, None, None, None
 
 
-def trained_matmul(a: Tensor, b: Tensor, config: MXLinearConfig, out_dtype: torch.dtype | None = None) -> Tensor:
+def trained_matmul(a: Tensor, b: Tensor, config: MXLinearConfig | str, out_dtype: torch.dtype | None = None) -> Tensor:
     """``torch.matmul(a, b)`` of matrices or batches of them; ``a`` has the format of inputs, ``b`` that of weights.
 
     Forward: ``Q(a; k) @ Q(b; k)``. Gradients: ``Q(g; n) @ Q(b.mT; n)`` and ``Q(a.mT; m) @ Q(g; m)``, where Q(t; d)
     encodes the high-precision tensor with blocks along d (``wgrad_with_hp``: the latter without Q). Where batch
-    dimensions were broadcast, the gradient is PyTorch's sum over them.
+    dimensions were broadcast, the gradient is PyTorch's sum over them. Gradients have no derivative (``GradError``).
+
+    Args:
+        config: an ``MXLinearConfig``, or the one block format of all operands.
 
     Raises:
         DTypeError, DeviceError, ShapeError: as ``gemmsim.qmatmul``; ShapeError also for vectors.
+        FormatError: for an unknown format.
     """
+    if isinstance(config, MXLinearConfig):
+        formats = (config.input, config.weight, config.grad)
+        accumulators = (config.accumulator, config.dgrad_accumulator, config.wgrad_accumulator)
+        return differentiable_product(a, b, formats, accumulators, config.wgrad_with_hp, out_dtype)
+    formats, accumulators = linear_constants(config)
+    return differentiable_product(a, b, formats, accumulators, False, out_dtype)
+
+
+def differentiable_product(
+    a: Tensor, b: Tensor, formats: Any, accumulators: Any, hp: bool, out_dtype: torch.dtype | None
+) -> Tensor:
+    """``trained_matmul`` of formats and accumulators as an ``MXLinearConfig`` has them."""
     check_float("mx.trained_matmul", "a", a)
     check_float("mx.trained_matmul", "b", b)
     if a.dim() < 2 or b.dim() < 2:
@@ -62,8 +84,6 @@ def trained_matmul(a: Tensor, b: Tensor, config: MXLinearConfig, out_dtype: torc
     if a.shape[:-2] != b.shape[:-2]:
         batch = torch.broadcast_shapes(a.shape[:-2], b.shape[:-2])
         a, b = a.expand(*batch, *a.shape[-2:]), b.expand(*batch, *b.shape[-2:])
-    formats = (config.input, config.weight, config.grad)
-    accumulators = (config.accumulator, config.dgrad_accumulator, config.wgrad_accumulator)
     dtype = torch.promote_types(a.dtype, b.dtype) if out_dtype is None else out_dtype
-    result: Tensor = _Matmul.apply(a, b, formats, accumulators, config.wgrad_with_hp, dtype)
+    result: Tensor = _Matmul.apply(a, b, formats, accumulators, hp, dtype)
     return result

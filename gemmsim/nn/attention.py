@@ -24,7 +24,8 @@ class QMultiheadAttention(nn.MultiheadAttention):
 
     ``formats``: ``QAttentionFormats`` of the products and the softmax. ``projection``: formats of the four projections,
     as ``gemmsim.qlinear`` takes them. The forward arguments and results are torch's; masks, averaged weights, ``kdim``,
-    ``vdim``, ``bias_k`` and ``add_zero_attn`` included. Rows hidden entirely are NaN, or 0 (``masked_rows``).
+    ``vdim``, ``bias_k`` and ``add_zero_attn`` included. Rows that a mask hides entirely are as in torch NaN, or 0 with
+    ``need_weights=False``, unless the softmax says ``masked_rows``.
     """
 
     formats: QAttentionFormats
@@ -76,7 +77,7 @@ class QMultiheadAttention(nn.MultiheadAttention):
             query, key, value = (t.transpose(0, 1) for t in (query, key, value))
         q, k, v = self._project(query, key, value)
         k, v, mask = self._extend(k, v, self._mask(attn_mask, key_padding_mask, q))
-        weights = self._weights(self._heads(q), self._heads(k), mask)
+        weights = self._weights(self._heads(q), self._heads(k), mask, mask is not None and not need_weights)
         dropped = nn.functional.dropout(weights, self.dropout, self.training)
         joined = qmatmul(dropped, self._heads(v), self.formats.pv).transpose(1, 2).flatten(2)
         out = qlinear(joined, self.out_proj.weight, self.out_proj.bias, self.projection)
@@ -120,11 +121,11 @@ class QMultiheadAttention(nn.MultiheadAttention):
         more = k.shape[1] - before
         return k, v, nn.functional.pad(mask, (0, more)) if mask is not None and more else mask
 
-    def _weights(self, q: Tensor, k: Tensor, mask: Tensor | None) -> Tensor:
+    def _weights(self, q: Tensor, k: Tensor, mask: Tensor | None, zero: bool) -> Tensor:
         factor, quant = 1 / math.sqrt(self.head_dim), self.formats.scale_quant
         scores = qmatmul(q, k.mT, self.formats.qk)
         scores = scores * factor if quant is None else qmul(scores, scores.new_full((), factor), quant, quant)
-        return qsoftmax(scores if mask is None else scores + mask, -1, self.formats.softmax)
+        return qsoftmax(scores if mask is None else scores + mask, -1, self.formats.softmax_of(zero))
 
 
 def _additive(mask: Tensor, dtype: torch.dtype) -> Tensor:

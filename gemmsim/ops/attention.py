@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, fields
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -28,7 +28,8 @@ class QAttentionFormats:
     """Formats of attention: the products ``qk`` (scores) and ``pv`` (result), the ``softmax`` between them.
 
     ``qk`` and ``pv``: ``QAffineFormats``, a spec or a string as ``qmatmul`` takes them; None is PyTorch's own product.
-    ``scale_quant``: rounding of the scaled scores and of their gradient; None leaves them in their dtype.
+    ``scale_quant``: rounding of the scaled scores and of their gradient; None leaves them in their dtype. Where the
+    softmax leaves ``masked_rows`` open, a row that a mask hides entirely is 0, as in PyTorch's attention.
     Frozen, hashable, picklable; equal values mean equal fields.
     """
 
@@ -36,6 +37,8 @@ class QAttentionFormats:
     softmax: QSoftmaxFormats
     pv: QAffineFormats
     scale_quant: Quant
+    #: ``softmax`` of scores under a mask; not a field.
+    _masked: ClassVar[QSoftmaxFormats]
 
     def __init__(
         self,
@@ -49,6 +52,7 @@ class QAttentionFormats:
         put(self, "softmax", QSoftmaxFormats.of(softmax))
         put(self, "pv", QAffineFormats.of(pv))
         put(self, "scale_quant", read_quant("QAttentionFormats", "scale_quant", scale_quant))
+        put(self, "_masked", _zero_where_open(self.softmax))
 
     @classmethod
     def of(cls, formats: QAttentionFormats | None) -> QAttentionFormats:
@@ -60,6 +64,10 @@ class QAttentionFormats:
         asked = f"attention: formats={formats!r} of type {type(formats).__name__}"
         do = "Say what each part is: QAttentionFormats(qk=':e5m10', softmax='e5m10', pv=':e5m10')."
         raise FormatError(message(asked, "QAttentionFormats or None", do))
+
+    def softmax_of(self, masked: bool) -> QSoftmaxFormats:
+        """The softmax of scores, of which a mask may have hidden whole rows."""
+        return self._masked if masked else self.softmax
 
     @property
     def is_native(self) -> bool:
@@ -82,6 +90,14 @@ class QAttentionFormats:
             QAffineFormats.from_dict(data["pv"]),
             data["scale_quant"],
         )
+
+
+def _zero_where_open(softmax: QSoftmaxFormats) -> QSoftmaxFormats:
+    if softmax.masked_rows is not None:
+        return softmax
+    return QSoftmaxFormats(
+        **{**{f.name: getattr(softmax, f.name) for f in fields(QSoftmaxFormats)}, "masked_rows": "zero"}
+    )
 
 
 _NATIVE = QAttentionFormats()
@@ -138,8 +154,8 @@ def qattention(
 
     ``scores = qmatmul(query, key.mT)``, times scale, plus mask; ``qsoftmax``; dropout; ``qmatmul(weights, value)``. The
     scale and the mask's addition are steps in the query's dtype, the first rounded by ``formats.scale_quant`` too. A
-    row that is hidden entirely is NaN, or 0 with ``QSoftmaxFormats(masked_rows="zero")``. Gradients are those of the
-    parts. Differentiating twice raises where one of the parts does.
+    row that the mask hides entirely is 0, as in PyTorch, or NaN with ``QSoftmaxFormats(masked_rows="nan")``. Gradients
+    are those of the parts. Differentiating twice raises where one of the parts does.
 
     Raises:
         DTypeError, DeviceError, ShapeError: for arguments that do not fit.
@@ -167,7 +183,7 @@ def qattention(
     if attn_mask is not None:
         hidden = scores.masked_fill(~attn_mask, float("-inf")) if attn_mask.dtype is torch.bool else scores + attn_mask
         scores = hidden
-    weights = qsoftmax(scores, -1, formats.softmax)
+    weights = qsoftmax(scores, -1, formats.softmax_of(attn_mask is not None and not is_causal))
     if dropout_p > 0:
         weights = torch.nn.functional.dropout(weights, dropout_p)
     return qmatmul(weights, value, formats.pv)

@@ -120,7 +120,12 @@ def scale_for_largest(x: Tensor, largest: float) -> Tensor:
     """``tensor_scale_of`` with the largest number of the format as a plain one, which tracers take for a constant."""
     if x.numel() == 0:
         return torch.ones((), dtype=torch.float32, device=x.device)
-    return (x.detach().abs().amax().to(torch.float32) / largest).clamp(min=2.0**-96)
+    amax = x.detach().abs().amax()
+    if amax.dtype is torch.float64:
+        # as encode reads float64: what is finite stays so
+        top = torch.finfo(torch.float32).max
+        amax = torch.where(amax.isinf(), amax, amax.clamp(max=top))
+    return (amax.to(torch.float32) / largest).clamp(min=2.0**-96)
 
 
 def second_scale_of(x: Tensor, fmt: BlockFormat) -> float | Tensor:

@@ -43,7 +43,8 @@ def check_float(owner: str, name: str, tensor: object) -> None:
         if tensor.is_complex():
             do = f"Use {name}.real and {name}.imag, or torch.view_as_real({name})"
         raise DTypeError(message(f"{owner}: {name} has dtype {tensor.dtype}", _FLOAT_NAMES, do + "."))
-    if tensor.layout is not torch.strided:
+    # torch.compile takes no sparse tensors, and refuses to look at the layout in a backward pass
+    if not torch.compiler.is_compiling() and tensor.layout is not torch.strided:
         raise DTypeError(
             message(f"{owner}: {name} has layout {tensor.layout}", "torch.strided", f"Use {name}.to_dense().")
         )

@@ -128,7 +128,7 @@ def _flipped(weight: Tensor, groups: int) -> Tensor:
     n = weight.dim() - 2
     split = weight.reshape(groups, weight.shape[0] // groups, *weight.shape[1:]).flip(tuple(range(3, 3 + n)))
     moved = split.movedim(2, -1)
-    return moved.reshape(groups, split[0, :, 0].numel(), weight.shape[1])
+    return moved.reshape(groups, weight.shape[0] // groups * weight.shape[2:].numel(), weight.shape[1])
 
 
 def conv_weight(

@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch._subclasses.fake_tensor import is_fake
 
 from gemmsim.arithmetic import UnsupportedSpec
 
@@ -90,7 +91,7 @@ class _Embedding(torch.autograd.Function):
     @differentiable_once("qembedding")
     def backward(ctx: Any, g: Tensor) -> Any:
         index = ctx.saved_tensors[0].reshape(-1)
-        g = quantized(g, ctx.bwd, ctx.seed, 1).reshape(index.numel(), -1)
+        g = quantized(g, ctx.bwd, ctx.seed, 1).reshape(index.numel(), g.shape[-1])
         if isinstance(ctx.bwd, str):
             total = _row_gather_sum_op(g, index, ctx.rows, ctx.bwd, ctx.by_count, ctx.seed)
         else:
@@ -132,7 +133,8 @@ def qembedding(
     if padding_idx is not None and not -rows <= padding_idx < rows:
         asked = f"qembedding: padding_idx={padding_idx} of {rows} rows"
         raise ShapeError(message(asked, f"from {-rows} to {rows - 1}", "Correct padding_idx."))
-    looked = not (torch.compiler.is_compiling() or transforms_active())  # where numbers can be read
+    # where numbers can be read
+    looked = not (torch.compiler.is_compiling() or transforms_active() or input.is_meta or is_fake(input))
     if looked and input.numel() and not 0 <= int(input.min()) <= int(input.max()) < rows:
         asked = f"qembedding: indices from {int(input.min())} to {int(input.max())} of {rows} rows"
         raise ShapeError(message(asked, f"from 0 to {rows - 1}", "Correct input."))

@@ -114,6 +114,8 @@ def qmm(
 
 def formats_of(spec: FormatsLike | None, arithmetic: str | None) -> QAffineFormats:
     """The formats that ``spec`` and ``arithmetic`` mean; remembered for strings and other hashable specs."""
+    if isinstance(spec, str):  # first: of a name that is a constant of compiled code the tracer knows no type
+        return _formats_of(spec, arithmetic)
     if type(spec) is QAffineFormats and arithmetic is None:
         return spec
     if isinstance(spec, GemmSpec):

@@ -208,13 +208,17 @@ def qgroupnorm(
     the output cast on the result. Gradients of weight and bias are sums over (N, ...) in order, in bwd_acc.
 
     Raises:
-        ShapeError: unless C is a multiple of ``num_groups``; otherwise as ``qlayernorm``.
+        ShapeError: unless C is a multiple of ``num_groups``; for one value a group with N = 1; otherwise as
+            ``qlayernorm``.
     """
     _check("qgroupnorm", x, weight, bias, eps)
     check_ints("qgroupnorm", num_groups=num_groups)
     if x.dim() < 2 or num_groups < 1 or x.shape[1] % num_groups:
         asked = f"qgroupnorm: num_groups={num_groups} of a tensor of shape {tuple(x.shape)}"
         raise ShapeError(message(asked, "(N, C, ...) with C a multiple of num_groups", "Change num_groups."))
+    if x.numel() == num_groups:
+        asked = f"qgroupnorm: num_groups={num_groups} of a tensor of shape {tuple(x.shape)}"
+        raise ShapeError(message(asked, "groups of more than one value in all", "Take fewer groups, or more values."))
     _check_affine("qgroupnorm", (x.shape[1],), weight=weight, bias=bias)
     formats = row_formats(QLayerNormFormats, formats)
     if formats.plan.is_native:

@@ -225,7 +225,7 @@ class QSoftmaxFormats(RowFormats):
     ``input_quant``, ``output_quant``, ``grad_quant``: a cast, a format, a string, a pair (format, rounding), or a
     function from tensor to tensor, which runs without autograd. An output cast is the rounding of the last step itself.
     ``order``: "sequential", or "tree(n)" (docs/reference/functional.md). ``masked_rows``: what a row of -inf alone is,
-    "nan" as PyTorch does, or "zero". ``seed``: fixes the random bits of stochastic roundings.
+    "nan" or "zero"; None is PyTorch's: NaN in softmax, 0 in attention. ``seed`` fixes the bits of stochastic roundings.
 
     Equal values mean equal fields. Frozen, hashable, picklable.
 
@@ -244,7 +244,7 @@ class QSoftmaxFormats(RowFormats):
     output_quant: Quant
     grad_quant: Quant
     order: str
-    masked_rows: str
+    masked_rows: str | None
     seed: int | None
     _CASTS = ("fwd_off", "fwd_exp", "fwd_acc", "fwd_lse", "bwd_add", "bwd_mul")
     _STEPS = ("fwd_off", "fwd_exp", "fwd_acc", "bwd_add", "bwd_mul")
@@ -265,13 +265,13 @@ class QSoftmaxFormats(RowFormats):
         grad_quant: QuantLike | None = None,
         *,
         order: str = "sequential",
-        masked_rows: str = "nan",
+        masked_rows: str | None = None,
         seed: int | None = None,
     ) -> None:
         self._put({name: value for name, value in locals().items() if name != "self"})
-        if masked_rows not in ("nan", "zero"):
+        if masked_rows not in (None, "nan", "zero"):
             asked = f"QSoftmaxFormats: masked_rows={masked_rows!r}"
-            raise SpecError(message(asked, "'nan' or 'zero'", "Try masked_rows='zero'."))
+            raise SpecError(message(asked, "'nan', 'zero' or None", "Try masked_rows='zero'."))
         if self.fwd_off is not None and not (self._complete("fwd", ("exp", "acc")) or self.fwd_lse is not None):
             _refuse_part("QSoftmaxFormats", "forward", ["fwd_off"], "fwd_off with fwd_exp and fwd_acc, or with fwd_lse")
         self._put_plan(

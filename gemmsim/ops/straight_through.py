@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypeAlias
 
 import torch
@@ -86,10 +87,7 @@ class Quantizer:
         object.__setattr__(self, "_steps", (names[0], grid, (self.backward_hooks, names[1])))
 
     def __call__(self, x: Tensor) -> Tensor:
-        check_float("quantizer", "x", x)
-        check_device("quantizer", x, names="x")
-        result: Tensor = _StraightThrough.apply(x, *self._steps)[0]  # type: ignore[attr-defined]
-        return result
+        return _pass_through(x, self._steps)  # type: ignore[attr-defined]
 
 
 def quantizer(
@@ -116,9 +114,35 @@ def quantizer(
     Raises:
         FormatError: for unknown names, and for ``clamping_grad_zero`` with another forward format.
     """
+    hooks = tuple(backward_hooks)
+    if torch.compiler.is_compiling():
+        steps = _steps(forward_number, backward_number, forward_rounding, backward_rounding, bool(clamping_grad_zero))
+        return partial(_pass_through, steps=(*steps[:2], (hooks, steps[2])))  # type: ignore[return-value]
     forward = None if forward_number is None else resolve_target(forward_number, forward_rounding)
     backward = None if backward_number is None else resolve_target(backward_number, backward_rounding)
-    return Quantizer(forward, backward, bool(clamping_grad_zero), tuple(backward_hooks))
+    return Quantizer(forward, backward, bool(clamping_grad_zero), hooks)
+
+
+def _pass_through(x: Tensor, steps: tuple[str | None, str | None, Any]) -> Tensor:
+    check_float("quantizer", "x", x)
+    check_device("quantizer", x, names="x")
+    result: Tensor = _StraightThrough.apply(x, *steps)[0]
+    return result
+
+
+@torch.compiler.assume_constant_result
+def _steps(
+    forward: TargetLike | None,
+    backward: TargetLike | None,
+    forward_rounding: RoundingLike | None,
+    backward_rounding: RoundingLike | None,
+    clamping_grad_zero: bool,
+) -> tuple[str | None, str | None, str | None]:
+    """The names that a ``Quantizer`` carries: compiled code has no other constants."""
+    to = None if forward is None else resolve_target(forward, forward_rounding)
+    back = None if backward is None else resolve_target(backward, backward_rounding)
+    grid = str(_unbounded(to)) if clamping_grad_zero else None
+    return None if to is None else str(to), grid, None if back is None else str(back)
 
 
 def _unbounded(cast: Target | None) -> Cast:

@@ -13,6 +13,7 @@ from gemmsim.ops.checks import check_device
 from . import symbolic as onnx
 from .arguments import as_amax, prepared
 from .checks import common_shape
+from .errors import ExportError, message
 from .gradients import fit
 from .grids import integer_name
 from .library import affine_op
@@ -27,6 +28,8 @@ class _FakeAffine(torch.autograd.Function):
 
     @staticmethod
     def forward(inputs: Tensor, min_range: Tensor, max_range: Tensor, num_bits: int) -> Tensor:
+        if torch.onnx.is_in_onnx_export():  # values are at hand here, and not in symbolic
+            _check_zero(min_range, max_range)
         return affine_op(inputs, min_range, max_range, num_bits)
 
     @staticmethod
@@ -45,6 +48,14 @@ class _FakeAffine(torch.autograd.Function):
     def symbolic(g: Any, inputs: Any, min_range: Any, max_range: Any, num_bits: int = 8) -> Any:
         """QuantizeLinear and DequantizeLinear with a zero point."""
         return onnx.export_affine(g, inputs, min_range, max_range, num_bits)
+
+
+def _check_zero(low: Tensor, high: Tensor) -> None:
+    """``ExportError`` for ranges without zero, whose zero point is none of the 256 integers."""
+    if not bool(((low <= 0) & (high >= 0)).all()):
+        asked = "ONNX export of an affine range without zero"
+        allowed = "min_range <= 0 <= max_range: zero points of QuantizeLinear have 8 bits"
+        raise ExportError(message(asked, allowed, "Widen the range to zero, or export with dynamo=True."))
 
 
 def fake_affine_tensor_quant(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -16,7 +17,9 @@ from gemmsim.ops.memory import check_out
 from .checks import common_shape
 from .errors import AmaxError, message
 
-__all__ = ["as_amax", "both_vintages", "check_nonfinite", "prepared", "write_out"]
+__all__ = ["as_amax", "both_vintages", "check_nonfinite", "prepared", "required", "write_out"]
+
+_LARGEST = torch.finfo(torch.float32).max
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -46,12 +49,22 @@ def as_amax(amax: Tensor | float, like: Tensor) -> Tensor:
     if isinstance(amax, Tensor):
         return amax.detach()
     if isinstance(amax, (int, float)):
-        return torch.full((), float(amax), dtype=torch.float32, device=like.device)
+        value = float(amax)
+        if abs(value) > _LARGEST:  # torch.full refuses what float32 has not
+            value = math.copysign(math.inf, value)
+        return torch.full((), value, dtype=torch.float32, device=like.device)
     try:
         return torch.as_tensor(amax, dtype=torch.float32, device=like.device)
     except (TypeError, ValueError, RuntimeError) as error:
         asked = f"amax or bias {amax!r} of type {type(amax).__name__}"
         raise DTypeError(message(asked, "a tensor, a number or a list of numbers", "Give it as a tensor.")) from error
+
+
+def required(owner: str, amax: Tensor | float | None) -> None:
+    """``AmaxError`` for a missing amax."""
+    if amax is None:
+        asked = f"{owner}: amax=None"
+        raise AmaxError(message(asked, "a number or a tensor", "Take it from data: inputs.abs().max()."))
 
 
 def prepared(

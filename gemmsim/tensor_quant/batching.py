@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-__all__ = ["affine", "blocks", "fake_quantize", "integers"]
+__all__ = ["affine", "blocks", "checked", "fake_quantize", "integers"]
 
 
 def _front(t: Tensor | None, dim: int | None, size: int, rank: int, expand: bool = False) -> Tensor | None:
@@ -80,3 +80,9 @@ def blocks(
     parts = [None] * len(whole) if amax is None or amax_dim is None else amax.movedim(amax_dim, 0).unbind()
     rows = [blocks_op(t, grid, size, scale, a, propagate) for t, a in zip(whole, parts, strict=True)]
     return torch.stack(rows), 0
+
+
+def checked(info: Any, in_dims: Any, amax: Tensor, owner: str, propagate: bool = False) -> Any:
+    from .library import checked_op
+
+    return checked_op(amax, owner, propagate), in_dims[0]

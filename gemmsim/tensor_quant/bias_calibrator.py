@@ -5,9 +5,16 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from .errors import CalibrationDataError, CalibrationError, message
+from .errors import AmaxShapeError, CalibrationDataError, CalibrationError, message
 
-__all__ = ["BiasCalibrator"]
+__all__ = ["BiasCalibrator", "centre"]
+
+
+def centre(x: Tensor, method: str, dims: tuple[int, ...]) -> Tensor:
+    """The bias of one tensor in float32, without a gradient: mean over ``dims``, or the middle of the ends there."""
+    v = x.detach().double()
+    found = v.mean(dims, keepdim=True) if method == "mean" else (v.amin(dims, keepdim=True) + v.amax(dims, True)) / 2
+    return found.float()
 
 
 class BiasCalibrator:
@@ -38,6 +45,7 @@ class BiasCalibrator:
 
         Raises:
             CalibrationDataError: for NaN or infinity in it.
+            AmaxShapeError: for other sizes of the dimensions that are not reduced.
         """
         if x.numel() == 0:
             return
@@ -47,6 +55,11 @@ class BiasCalibrator:
             raise CalibrationDataError(message(asked, "finite data", "Look for where the model makes it."))
         axes = range(x.dim()) if self.axis is None else (self.axis,) if isinstance(self.axis, int) else self.axis
         dims = tuple(axes)
+        held = self._sum if self._sum is not None else self._low
+        shape = tuple(1 if d in {n % x.dim() for n in dims} else size for d, size in enumerate(x.shape))
+        if held is not None and tuple(held.shape) != shape:
+            asked = f"calibration: bias shape changed! {tuple(held.shape)} to {shape}"
+            raise AmaxShapeError(message(asked, "the same shape in every batch", "Let the batch share a bias too."))
         if self.method == "mean":
             mean = x.double().mean(dims, keepdim=True)
             self._sum = mean if self._sum is None else self._sum + mean

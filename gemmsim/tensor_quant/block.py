@@ -11,12 +11,12 @@ from torch.autograd.function import once_differentiable
 
 from . import eager
 from . import symbolic as onnx
-from .arguments import as_amax, check_nonfinite, prepared, write_out
+from .arguments import as_amax, check_nonfinite, prepared, required, write_out
 from .errors import AmaxShapeError, BlockSizeError, ElementFormatError, message
-from .gradients import clip_mask, fit
+from .gradients import clip_mask, fit, straight_through
 from .grids import ELEMENTS, NumBits, element_name, integer_name
-from .integer import fake_tensor_quant
-from .library import blocks_op, blocks_out_op
+from .integer import FakeTensorQuantFunction, fake_tensor_quant
+from .library import blocks_op, blocks_out_op, checked_op
 
 __all__ = [
     "DynamicBlockQuantizationFunction",
@@ -95,7 +95,8 @@ def block_grid(
     narrow_range: bool = True,
 ) -> str:
     """Name of the elements' grid under scales of ``scale_bits``; ``ElementFormatError`` for what there is not."""
-    if scale_bits is not None and tuple(scale_bits) not in _SCALES:
+    pair = isinstance(scale_bits, (tuple, list)) and tuple(scale_bits) in _SCALES
+    if scale_bits is not None and not pair:
         allowed = "(8, 0), (4, 3), or None for the block's amax itself"
         raise ElementFormatError(message(f"{owner}: scale_bits={scale_bits}", allowed, "Give one of these."))
     if scale_bits is None and isinstance(num_bits, int):
@@ -215,18 +216,26 @@ def static_blockwise_fp4_fake_quant(
 
     Raises:
         BlockSizeError: unless the number of blocks divides the number of elements.
+        AmaxError: for amaxes that are negative, NaN or infinite.
     """
-    v, block_amax, _ = prepared(
-        "static_blockwise_fp4_fake_quant", x.reshape(max(amax.numel(), 1), -1), amax.reshape(-1, 1)
-    )
+    owner = "static_blockwise_fp4_fake_quant"
+    required(owner, amax)
+    amax = as_amax(amax, x)
+    if amax.numel() == 0 or x.numel() % amax.numel():
+        asked = f"{owner}: {x.numel()} elements, {amax.numel()} block amaxes"
+        raise BlockSizeError(
+            message(asked, "a number of blocks that divides the elements", "Pad, or give an amax each.")
+        )
+    v, block_amax, _ = prepared(owner, x.reshape(amax.numel(), -1), amax.reshape(-1, 1))
     assert block_amax is not None
-    total = block_amax.max() if global_amax is None else as_amax(global_amax, x)
+    block_amax = checked_op(block_amax, owner)
+    total = block_amax.max() if global_amax is None else checked_op(as_amax(global_amax, x), owner)
     with torch.no_grad():
         if quantize_block_scales:
             y = eager.two_levels(v.float(), block_amax.float(), ELEMENTS[2, 1], total.float())
         else:
             y = eager.fake_quantize(v.float(), block_amax, ELEMENTS[2, 1])
-    return x + (y.to(x.dtype).reshape(x.shape) - x).detach()
+    return straight_through(x, y.to(x.dtype).reshape(x.shape))
 
 
 def quantize_op(
@@ -302,8 +311,8 @@ class DynamicBlockQuantizationFunction(_DynamicBlock):
         return dynamic_block_quant(*args, **kwargs)
 
 
-class StaticBlockQuantizationFunction(torch.autograd.Function):
-    """``static_block_quant`` under the name of an autograd function."""
+class StaticBlockQuantizationFunction(FakeTensorQuantFunction):
+    """``static_block_quant`` as an autograd function; its steps are those of rows in ``FakeTensorQuantFunction``."""
 
     @classmethod
     def apply(cls, *args: Any, **kwargs: Any) -> Any:

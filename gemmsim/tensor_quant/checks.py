@@ -12,6 +12,10 @@ from .errors import AmaxError, AmaxShapeError, SignError, message
 __all__ = ["check_amax", "check_range", "check_scale_fits", "check_sign", "common_shape", "negative_inputs"]
 
 
+#: What float32 rounds to infinity.
+_INFINITE = 2.0**128 - 2.0**103
+
+
 def common_shape(owner: str, x: Tensor, *others: Tensor | None) -> torch.Size:
     """Shape that ``x`` and the others broadcast to; ``AmaxShapeError`` if they do not."""
     shape = x.shape
@@ -45,24 +49,25 @@ def check_amax(owner: str, amax: Tensor, propagate: bool) -> None:
         )
     if math.isnan(low) and bool((amax < 0).any()):
         raise AmaxError(message(f"{owner}: Negative values in amax", "amax of 0 or more", "Use its magnitude."))
-    if not propagate and not math.isfinite(high):
+    if not propagate and not high < _INFINITE:
+        held = "NaN" if math.isnan(high) else "infinity" if math.isinf(high) else f"{high:g}, in float32 infinity"
         raise AmaxError(
             message(
-                f"{owner}: amax holds {'NaN' if math.isnan(high) else 'infinity'}",
+                f"{owner}: amax holds {held}",
                 "finite amax, or nonfinite_amax='propagate' for results of NaN",
                 "Look for NaN or infinity in what amax was taken from.",
             )
         )
 
 
-def check_range(owner: str, low: Tensor, high: Tensor) -> None:
-    """``AmaxError`` unless low < high, both finite."""
-    if not bool(((low < high) & low.isfinite() & high.isfinite()).all()):
-        raise AmaxError(
-            message(
-                f"{owner}: min_range {_show(low)}, max_range {_show(high)}", "min < max, finite", "Widen the range."
-            )
-        )
+def check_range(owner: str, low: Tensor, high: Tensor, num_bits: int) -> None:
+    """``AmaxError`` unless low < high, both finite, and the step between is a float32 number above 0."""
+    ends = low.to(torch.float32), high.to(torch.float32)
+    step = (ends[1] - ends[0]) / (2.0**num_bits - 1)
+    if not bool(((ends[0] < ends[1]) & ends[0].isfinite() & step.isfinite() & (step > 0)).all()):
+        asked = f"{owner}: min_range {_show(low)}, max_range {_show(high)}"
+        allowed = f"min < max, finite, (max - min) / {2**num_bits - 1} above 0 and finite in float32"
+        raise AmaxError(message(asked, allowed, "Change the range."))
 
 
 def _show(t: Tensor) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
-from .descriptor import ScaledQuantDescriptor, check_blocks, read_blocks
+from .descriptor import ScaledQuantDescriptor, check_axis, check_blocks, read_blocks
 from .errors import BitsError, BlockSizeError, DescriptorError, message
 
 __all__ = ["QuantizerAttributeConfig", "config_of"]
@@ -28,7 +28,8 @@ class QuantizerAttributeConfig:
         learn_amax: True learns clipping ends (PACT), "lsq" learns amax itself.
         type: "static", or "dynamic" for an amax from every input (over one axis at most).
         block_sizes: {dimension: elements that share an amax; None is all}, "type", "scale_bits", "scale_block_sizes".
-        bias: {dimensions that keep their own bias: None, "type": "static" or "dynamic", "method": "mean" or "max_min"}.
+        bias: {dimensions that share a bias: None, "type": "static" (default: from calibration) or "dynamic" (each
+            input's own), "method": "mean" (default) or "max_min", the middle of the ends}; not with static blocks.
         trt_high_precision_dtype: dtype around exported nodes: "Float", "Half", "BFloat16".
         calibrator: "max", "histogram", or (constructor, arguments, keywords).
         rotate: multiply by the normalised Hadamard matrix first.
@@ -60,7 +61,9 @@ class QuantizerAttributeConfig:
         if isinstance(self.num_bits, list):
             object.__setattr__(self, "num_bits", tuple(self.num_bits))
         check_blocks(self.block_sizes, self.axis)
+        check_axis("quantizer", self.axis)
         self._check_bits()
+        self._check_bias()
         if self.type not in ("static", "dynamic"):
             raise DescriptorError(message(f"quantizer: type={self.type!r}", "'static' or 'dynamic'", "Choose one."))
         axes = self.axis if isinstance(self.axis, (tuple, list)) else ()
@@ -70,7 +73,9 @@ class QuantizerAttributeConfig:
         if self.trt_high_precision_dtype not in (None, *_DTYPES):
             asked = f"quantizer: trt_high_precision_dtype={self.trt_high_precision_dtype!r}"
             raise DescriptorError(message(asked, ", ".join(_DTYPES), "Give one of these."))
-        if isinstance(self.calibrator, str) and self.calibrator not in ("max", "histogram"):
+        named = isinstance(self.calibrator, str)
+        first = next(iter(self.calibrator), None) if isinstance(self.calibrator, (tuple, list)) else self.calibrator
+        if (named and self.calibrator not in ("max", "histogram")) or not (named or callable(first)):
             asked = f"quantizer: calibrator={self.calibrator!r}"
             raise DescriptorError(message(asked, "'max', 'histogram', a constructor", "Choose one."))
         if self.learn_amax and (self.axis is not None or self.learn_amax not in (True, "lsq")):
@@ -89,6 +94,22 @@ class QuantizerAttributeConfig:
                 raise BitsError(message(f"quantizer: num_bits={bits}", "(4, 3) without dynamic blocks", do))
         elif isinstance(bits, bool) or not isinstance(bits, int) or bits < 1:
             raise BitsError(message(f"quantizer: num_bits={bits!r}", "1 bit or more", "Use 8."))
+
+    def _check_bias(self) -> None:
+        if self.bias is None:
+            return
+        asked = f"quantizer: bias={self.bias!r}"
+        allowed = "{dimension: None, ...}, 'type' 'static' or 'dynamic', 'method' 'mean' or 'max_min'"
+        if not isinstance(self.bias, Mapping):
+            raise DescriptorError(message(asked, allowed, "Use {-1: None, 'type': 'dynamic'}."))
+        axes = {key: value for key, value in self.bias.items() if key not in ("type", "method")}
+        known = self.bias.get("type", "static") in ("static", "dynamic")
+        known = known and self.bias.get("method", "mean") in ("mean", "max_min")
+        if not known or not axes or any(type(key) is not int or value is not None for key, value in axes.items()):
+            raise DescriptorError(message(asked, allowed, "Use {-1: None, 'type': 'dynamic'}."))
+        if self.learn_amax or (self.block_sizes is not None and self.block_sizes.get("type") != "dynamic"):
+            asked += " with learn_amax" if self.learn_amax else " with static blocks"
+            raise DescriptorError(message(asked, "neither", "Leave one out."))
 
     def dict(self) -> dict[str, Any]:
         """Every field, plain Python values (a calibrator's constructor stays itself)."""
@@ -112,6 +133,8 @@ class QuantizerAttributeConfig:
             asked = "quantizer: {'enable': True} alone"
             raise DescriptorError(message(asked, "at least one more field", "Say num_bits, even if it is 8."))
         values = dict(given)
+        if isinstance(values.get("bias"), Mapping):
+            values["bias"] = read_blocks(values["bias"])
         if values.get("block_sizes") is not None:
             values["block_sizes"] = read_blocks(values["block_sizes"])
         return cls(**values)

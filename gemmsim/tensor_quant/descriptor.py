@@ -21,6 +21,7 @@ __all__ = [
     "QUANT_DESC_UNSIGNED_8BIT_PER_TENSOR",
     "QuantDescriptor",
     "ScaledQuantDescriptor",
+    "check_axis",
     "check_blocks",
     "read_blocks",
 ]
@@ -53,7 +54,9 @@ class ScaledQuantDescriptor:
 
     Raises:
         BitsError (ValueError): for integers of fewer than no bits.
-        DescriptorTypeError (TypeError): for other bits, a name that is no text, learn_amax with axis, another amax.
+        DescriptorTypeError (TypeError): for other bits, a name that is no text, an axis that is no integer, learn_amax
+            with axis, another amax.
+        DescriptorError (ValueError): for another calib_method, a scale_amax that is not positive.
         BlockSizeError (ValueError, AssertionError): for block sizes with axis, or not as above.
     Source: ModelOpt up to 0.13, ``ScaledQuantDescriptor``, whose ``dict`` leaves out block_sizes, calib_method,
     narrow_range and dynamic.
@@ -85,6 +88,13 @@ class ScaledQuantDescriptor:
             asked = f"descriptor: learn_amax with axis={axis}"
             raise DescriptorTypeError(message(asked, "learned amax per tensor", "Leave axis out."))
         check_blocks(block_sizes, axis)
+        check_axis("descriptor", axis)
+        if calib_method not in ("max", "histogram"):
+            asked = f"descriptor: calib_method={calib_method!r}"
+            raise DescriptorError(message(asked, "'max', 'histogram'", "Choose one."))
+        if scale_amax is not None and not (isinstance(scale_amax, (int, float)) and 0 < scale_amax < float("inf")):
+            asked = f"descriptor: scale_amax={scale_amax!r}"
+            raise DescriptorError(message(asked, "a positive finite number", "Leave it out for 1."))
         self._fields: dict[str, Any] = {
             "num_bits": num_bits if isinstance(num_bits, int) else tuple(num_bits),
             "name": name,
@@ -189,6 +199,15 @@ def _check_bits(num_bits: Any) -> None:
         raise DescriptorTypeError(message(f"descriptor: num_bits={num_bits!r}", allowed, "Use 8 or (4, 3)."))
 
 
+def check_axis(owner: str, axis: Any) -> None:
+    """``DescriptorTypeError`` unless None, a dimension or dimensions."""
+    axes = axis if isinstance(axis, (tuple, list)) else () if axis is None else (axis,)
+    if any(isinstance(d, bool) or not isinstance(d, int) for d in axes):
+        raise DescriptorTypeError(
+            message(f"{owner}: axis={axis!r}", "None, an integer or integers", "Use 0 or (0, 2).")
+        )
+
+
 def check_blocks(block_sizes: Any, axis: Any) -> None:
     """``BlockSizeError`` unless a mapping from dimensions to positive sizes or None, without an axis beside it."""
     if block_sizes is None:
@@ -199,6 +218,9 @@ def check_blocks(block_sizes: Any, axis: Any) -> None:
     if not isinstance(block_sizes, Mapping):
         asked = f"descriptor: block_sizes is a {type(block_sizes).__name__}"
         raise BlockSizeError(message(asked, "a dict {dimension: size}", "Use {-1: 32}."))
+    if block_sizes.get("type") not in (None, "static", "dynamic"):
+        asked = f"descriptor: block_sizes with type {block_sizes['type']!r}"
+        raise BlockSizeError(message(asked, "'static', 'dynamic'", "Choose one."))
     for key, size in block_sizes.items():
         if key in _EXTRA_KEYS:
             continue
@@ -218,7 +240,11 @@ def _array(amax: Any) -> np.ndarray[Any, Any] | None:
     if isinstance(amax, bool) or not isinstance(amax, (int, float, list, np.ndarray)):
         asked = f"descriptor: amax is a {type(amax).__name__}"
         raise DescriptorTypeError(message(asked, "a number, a list or a numpy array", "Use amax.tolist()."))
-    return np.array(amax, dtype=np.float32)
+    try:
+        return np.array(amax, dtype=np.float32)
+    except (TypeError, ValueError) as error:
+        asked = f"descriptor: amax={amax!r}"
+        raise DescriptorTypeError(message(asked, "numbers in lists of equal length", "Use amax.tolist().")) from error
 
 
 def read_blocks(block_sizes: Any) -> Any:

@@ -13,6 +13,8 @@ from .searches import entropy_amax, mse_amax, percentile_amax
 __all__ = ["HistogramCalibrator"]
 
 _METHODS = ("percentile", "mse", "entropy")
+#: More bins of the first batch's width would fill the memory; float32 could not tell their edges apart either.
+_MOST_BINS = 1 << 24
 
 
 class HistogramCalibrator:
@@ -32,7 +34,7 @@ class HistogramCalibrator:
 
     Raises:
         ElementFormatError (NotImplementedError): for an axis.
-        CalibrationError: for another grow_method.
+        CalibrationError: for another grow_method, fewer than 2 bins.
     """
 
     def __init__(
@@ -45,6 +47,9 @@ class HistogramCalibrator:
         skip_zeros: bool = False,
         torch_hist: bool = True,
     ) -> None:
+        if isinstance(num_bins, bool) or int(num_bins) != num_bins or num_bins < 2:
+            asked = f"HistogramCalibrator: num_bins={num_bins!r}"
+            raise CalibrationError(message(asked, "2 or more", "2048 is usual."))
         if axis is not None:
             asked = f"HistogramCalibrator: axis={axis}"
             raise ElementFormatError(message(asked, "one histogram for the tensor", "Use MaxCalibrator per axis."))
@@ -77,6 +82,7 @@ class HistogramCalibrator:
 
         Raises:
             CalibrationDataError (AssertionError): for NaN or infinity in it.
+            CalibrationError (RuntimeError): for values that need 2^24 bins of the first batch's width.
         """
         values = x.detach().abs().flatten().to(torch.float32)
         if self.skip_zeros:
@@ -100,6 +106,10 @@ class HistogramCalibrator:
             self._counts = torch.zeros(self.num_bins, dtype=torch.int64)
         elif top > float(self._edges[-1]):
             width = float(self._edges[1] - self._edges[0])
+            if top / width >= _MOST_BINS:
+                asked = f"HistogramCalibrator: {top / width:.3g} bins, a value of {top:g} in bins {width:g} wide"
+                do = "Start with a batch of the usual range, or use grow_method='double'."
+                raise CalibrationError(message(asked, f"fewer than {_MOST_BINS}", do))
             edges = torch.arange(0, top + width, width, dtype=torch.float32)
             grown = torch.zeros(len(edges) - 1, dtype=torch.int64)
             grown[: len(self._counts)] = self._counts
@@ -184,13 +194,21 @@ class HistogramCalibrator:
             raise MethodError(message(f"compute_amax: method={method!r}", ", ".join(_METHODS), "Choose one."))
         if self._counts is None or self._edges is None:
             return None
+        counts, edges = self._covered()
         if method == "percentile":
-            found = percentile_amax(self._counts, self._edges, percentile)
+            found = percentile_amax(counts, edges, percentile)
         elif method == "mse":
-            found = mse_amax(self._counts, self._edges, self.num_bits, self.unsigned, stride, start_bin)
+            found = mse_amax(counts, edges, self.num_bits, self.unsigned, stride, start_bin)
         else:
-            found = entropy_amax(self._counts, self._edges, self.num_bits, self.unsigned, stride, start_bin)
+            found = entropy_amax(counts, edges, self.num_bits, self.unsigned, stride, start_bin)
         return found.to(self._device)
+
+    def _covered(self) -> tuple[Tensor, Tensor]:
+        """The histogram up to the data's largest value: bins that double cover more, in which no amax is sought."""
+        assert self._counts is not None and self._edges is not None
+        filled = int((self._counts > 0).nonzero().max()) + 1
+        length = max(filled, self.num_bins) if self.grow_method == "double" else len(self._counts)
+        return self._counts[:length], self._edges[: length + 1]
 
     def __repr__(self) -> str:
         return f"HistogramCalibrator(bins={0 if self._counts is None else len(self._counts)})"

@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from . import symbolic as onnx
-from .arguments import both_vintages, check_nonfinite, prepared, write_out
+from .arguments import both_vintages, check_nonfinite, prepared, required, write_out
 from .gradients import clip_mask, fit
 from .grids import integer_name
 from .library import fake_op, fake_out_op, integers_op
@@ -177,6 +177,7 @@ def fake_tensor_quant(
     owner = "fake_tensor_quant"
     name = integer_name(owner, num_bits, unsigned, narrow_range)
     propagate = check_nonfinite(owner, nonfinite_amax)
+    required(owner, amax)
     x, scale, offset = prepared(owner, inputs, amax, bias)
     if out is not None:
         write_out(owner, x, out)
@@ -225,6 +226,7 @@ def tensor_quant(
     owner = "tensor_quant"
     integer_name(owner, num_bits, unsigned, narrow_range)
     propagate = check_nonfinite(owner, nonfinite_amax)
+    required(owner, amax)
     x, scale, offset = prepared(owner, inputs, amax, bias)
     if offset is not None:
         x = x - offset

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
 from typing import Any
 
 import torch
@@ -11,9 +10,9 @@ from torch.autograd.function import once_differentiable
 
 from gemmsim.arithmetic import GemmSpec
 from gemmsim.ops import QAffineFormats, cublas_acceleration, qmatmul, state
-from gemmsim.ops.errors import ShapeError
+from gemmsim.ops.errors import DTypeError, ShapeError
 
-from .arguments import prepared
+from .arguments import prepared, required
 from .eager import scales
 from .errors import message
 from .gradients import clip_mask, fit
@@ -26,11 +25,21 @@ __all__ = ["int_linear", "int_matmul", "integer_values", "product_formats"]
 _INT32_MAX = 2**31 - 1
 
 
-@lru_cache(maxsize=256)
+#: Formats by accumulator; compiled code reads them here, because it cannot read strings.
+_FORMATS: dict[str, QAffineFormats] = {}
+
+
 def product_formats(accumulator: str) -> QAffineFormats:
     """Forward products in ``accumulator``, operands as they are; gradients are PyTorch's own products."""
-    spec = accumulator if ":" in accumulator else f": {accumulator}"
-    return QAffineFormats(fprop=GemmSpec.parse(spec))
+    _read(accumulator)
+    return _FORMATS[accumulator]
+
+
+@torch.compiler.assume_constant_result
+def _read(accumulator: str) -> None:
+    if accumulator not in _FORMATS:
+        spec = accumulator if ":" in accumulator else f": {accumulator}"
+        _FORMATS[accumulator] = QAffineFormats(fprop=GemmSpec.parse(spec))
 
 
 class _Values(torch.autograd.Function):
@@ -66,6 +75,7 @@ def integer_values(
     product gives the straight-through gradient. Arguments and errors as ``tensor_quant``.
     """
     name = integer_name("integer_values", num_bits, unsigned, narrow_range)
+    required("integer_values", amax)
     x, scale_from, _ = prepared("integer_values", x, amax)
     assert scale_from is not None
     _, scale = scales(scale_from.to(torch.float32), grid_of(name))
@@ -100,9 +110,21 @@ def int_matmul(
     scale = _scale_product(a, b, scale_a, scale_b)
     total = _int_mm(a, b, accumulator)
     if total is None:
-        left, right = (t if t.is_floating_point() else t.to(torch.float32) for t in (a, b))
+        left, right = (_carried(t) for t in (a, b))
         total = qmatmul(left, right, product_formats(accumulator), out_dtype=torch.float64)
     return (total.to(torch.float64) / scale).to(out_dtype)
+
+
+def _carried(t: Tensor) -> Tensor:
+    """Integers in a float dtype that holds them; int64 beyond 2^53 in magnitude is the only one that does not fit."""
+    if t.is_floating_point():
+        return t
+    if t.dtype in (torch.int8, torch.uint8, torch.int16, torch.bool):
+        return t.to(torch.float32)
+    if t.dtype is torch.int64 and not torch.compiler.is_compiling() and t.numel() and bool((t.abs() > 1 << 53).any()):
+        asked = "int_matmul: int64 operands beyond 2^53"
+        raise DTypeError(message(asked, "magnitudes up to 2^53, which float64 holds", "Split them."))
+    return t.to(torch.float64)
 
 
 def _scale_product(a: Tensor, b: Tensor, scale_a: Tensor | float, scale_b: Tensor | float) -> Tensor:
@@ -143,7 +165,7 @@ def int_linear(
     input_amax: Tensor | float,
     weight_amax: Tensor | float,
     num_bits: int | tuple[int, int] = 8,
-    unsigned: bool = False,
+    unsigned: bool | tuple[bool, bool] = False,
     narrow_range: bool | tuple[bool, bool] = True,
     accumulator: str = "int(32)",
 ) -> Tensor:
@@ -152,7 +174,7 @@ def int_linear(
     Args:
         x, weight, bias: shapes (..., K), (N, K), (N,).
         input_amax: one number, or one for each row (..., 1). weight_amax: one number, or one for each output (N, 1).
-        num_bits, narrow_range: of both, or (of x, of weight). unsigned: of x.
+        num_bits, narrow_range: of both, or (of x, of weight). unsigned: of x, or (of x, of weight).
         accumulator: as ``int_matmul``.
 
     The result is ``int_matmul`` of the integers over the product of the scales; the bias is added in float32 after.
@@ -160,9 +182,10 @@ def int_linear(
     """
     bits_x, bits_w = num_bits if isinstance(num_bits, tuple) else (num_bits, num_bits)
     narrow_x, narrow_w = narrow_range if isinstance(narrow_range, tuple) else (narrow_range, narrow_range)
-    qx, sx = integer_values(x, input_amax, bits_x, unsigned, narrow_x)
-    qw, sw = integer_values(weight, weight_amax, bits_w, False, narrow_w)
-    if _accelerated() and max(bits_x + int(unsigned), bits_w) <= 8 and not torch.is_grad_enabled():
+    unsigned_x, unsigned_w = unsigned if isinstance(unsigned, tuple) else (unsigned, False)
+    qx, sx = integer_values(x, input_amax, bits_x, unsigned_x, narrow_x)
+    qw, sw = integer_values(weight, weight_amax, bits_w, unsigned_w, narrow_w)
+    if _accelerated() and max(bits_x + int(unsigned_x), bits_w + int(unsigned_w)) <= 8 and not torch.is_grad_enabled():
         qx, qw = qx.to(torch.int8), qw.to(torch.int8)
     rows = qx.reshape(-1, qx.shape[-1])
     scale_x = sx.expand(*qx.shape[:-1], 1).reshape(-1, 1) if sx.numel() > 1 and sx.shape[-1] == 1 else sx

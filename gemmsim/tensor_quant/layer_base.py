@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor
 
-from .errors import DescriptorError, message
+from .errors import DescriptorError, ExportError, message
 from .max_calibrator import largest_magnitude
 from .quantizer import TensorQuantizer
 
@@ -28,10 +29,25 @@ class QuantLayer:
 
     @property
     def _uses_integers(self) -> bool:
-        """Whether the product is one of integers: not while calibrating or switched off."""
+        """Whether the product is one of integers: not while calibrating or switched off.
+
+        Raises:
+            DescriptorError: where one side alone is quantised, which has no product of integers.
+            ExportError: during ONNX export.
+        """
         if self.accumulator is None:
             return False
-        return all(_quantises(q) for q in (self.input_quantizer, self.weight_quantizer))
+        x, w = self.input_quantizer, self.weight_quantizer
+        if torch.onnx.is_in_onnx_export():
+            asked = f"ONNX export of a layer with accumulator={self.accumulator}"
+            raise ExportError(
+                message(asked, "accumulator=None: ONNX has no emulated registers", "Set it to None first.")
+            )
+        if x.is_enabled != w.is_enabled:
+            asked = f"accumulator={self.accumulator} with the {'input' if x.is_enabled else 'weight'} alone quantised"
+            allowed = "integers on both sides, or neither side quantised"
+            raise DescriptorError(message(asked, allowed, "Describe both, or give the layer accumulator=None."))
+        return _quantises(x) and _quantises(w)
 
     def extra_repr(self) -> str:
         text: str = super().extra_repr()  # type: ignore[misc]
@@ -49,7 +65,13 @@ def integer_bits(layer: QuantLayer, q: TensorQuantizer) -> int:
         DescriptorError: for floats, blocks, learned amax, bias: they are no integers under one scale.
     """
     config = q.config
-    plain = config.block_sizes is None and not config.learn_amax and q.bias is None and not config.rotate
+    plain = (
+        config.block_sizes is None
+        and not config.learn_amax
+        and q.bias is None
+        and config.bias is None
+        and not config.rotate
+    )
     if not isinstance(config.num_bits, int) or not plain:
         asked = f"integer products with accumulator={layer.accumulator} of {q.extra_repr()}"
         allowed = "integers with an amax per tensor or axis"
@@ -60,4 +82,5 @@ def integer_bits(layer: QuantLayer, q: TensorQuantizer) -> int:
 def amax_of(q: TensorQuantizer, x: Tensor) -> Tensor:
     """The amax that a quantiser uses for ``x``."""
     amax = None if q.config.type == "dynamic" else q.amax
-    return largest_magnitude(x, q.axis) if amax is None else amax
+    amax = largest_magnitude(x, q.axis) if amax is None else amax
+    return amax if q._scale_amax is None else amax * q._scale_amax

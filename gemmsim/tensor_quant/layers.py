@@ -46,7 +46,7 @@ class QuantLinear(QuantLayer, nn.Linear):
             input_amax=amax_of(self.input_quantizer, x),
             weight_amax=amax_of(self.weight_quantizer, self.weight),
             num_bits=bits,
-            unsigned=self.input_quantizer.unsigned,
+            unsigned=(self.input_quantizer.unsigned, self.weight_quantizer.unsigned),
             narrow_range=(self.input_quantizer.narrow_range, self.weight_quantizer.narrow_range),
             accumulator=self.accumulator,
         )

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from .arguments import check_nonfinite, prepared
+from .arguments import as_amax, check_nonfinite, prepared, required
 from .grids import IntegerGrid, grid_of, integer_name
 from .library import fake_op
 
@@ -22,6 +22,8 @@ def _reduce(grad: Tensor, shape: torch.Size) -> Tensor:
 
 class _Learned(torch.autograd.Function):
     """``fake_tensor_quant`` with the gradient of its step size."""
+
+    generate_vmap_rule = True
 
     @staticmethod
     def forward(x: Tensor, amax: Tensor, grid: str, factor: float, propagate: bool) -> Tensor:
@@ -79,6 +81,8 @@ def learned_fake_tensor_quant(
     owner = "learned_fake_tensor_quant"
     name = integer_name(owner, num_bits, unsigned, narrow_range)
     propagate = check_nonfinite(owner, nonfinite_amax)
+    required(owner, amax)
+    amax = amax if isinstance(amax, Tensor) else as_amax(amax, inputs)
     x, _, _ = prepared(owner, inputs, amax)
     high = 2.0 ** (num_bits - 1 + int(unsigned)) - 1
     if grad_scale is None:
@@ -89,6 +93,8 @@ def learned_fake_tensor_quant(
 
 class _Pact(torch.autograd.Function):
     """Clamping whose ends learn."""
+
+    generate_vmap_rule = True
 
     @staticmethod
     def forward(x: Tensor, low: Tensor, high: Tensor) -> Tensor:

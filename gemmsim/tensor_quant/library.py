@@ -17,7 +17,7 @@ from . import batching, eager
 from .checks import check_amax, check_range, check_scale_fits, check_sign, negative_inputs
 from .grids import Grid, IntegerGrid, grid_of
 
-__all__ = ["affine_op", "blocks_op", "blocks_out_op", "fake_op", "fake_out_op", "integers_op"]
+__all__ = ["affine_op", "blocks_op", "blocks_out_op", "checked_op", "fake_op", "fake_out_op", "integers_op"]
 
 _LIBRARY = torch.library.Library("gemmsim", "FRAGMENT")
 for _schema in (
@@ -26,6 +26,7 @@ for _schema in (
     "tq_integers(Tensor x, Tensor amax, str grid, bool propagate=False) -> (Tensor, Tensor)",
     "tq_affine(Tensor x, Tensor min_range, Tensor max_range, int num_bits) -> Tensor",
     "tq_blocks(Tensor x, str grid, SymInt size, str scale, Tensor? amax=None, bool propagate=False) -> Tensor",
+    "tq_checked(Tensor amax, str owner, bool propagate=False) -> Tensor",
     "tq_blocks_into(Tensor x, str grid, SymInt size, str scale, Tensor? amax, bool propagate, Tensor(a!) out) -> ()",
 ):
     _LIBRARY.define(_schema, tags=(torch.Tag.needs_exact_strides,))
@@ -64,7 +65,7 @@ def _integers(x: Tensor, amax: Tensor, grid: str, propagate: bool = False) -> tu
 
 
 def _affine(x: Tensor, min_range: Tensor, max_range: Tensor, num_bits: int) -> Tensor:
-    check_range("fake_affine_tensor_quant", min_range, max_range)
+    check_range("fake_affine_tensor_quant", min_range, max_range, num_bits)
     out = torch.empty_like(x)
     if out.numel():
         backend_of(x).affine_cast(x, min_range, max_range, num_bits, out)
@@ -112,6 +113,16 @@ def _block_pass(x: Tensor, grid: Grid, size: int, scale: str, amax: Tensor | Non
     return status
 
 
+def _checked(amax: Tensor, owner: str, propagate: bool = False) -> Tensor:
+    """A copy of ``amax``, when it is one; an operator, so that compiled code checks too."""
+    check_amax(owner, amax, propagate)
+    return amax.clone()
+
+
+def _checked_fake(amax: Tensor, owner: str, propagate: bool = False) -> Tensor:
+    return torch.empty_like(amax)
+
+
 def _record(operator: str, key: str, x: Tensor) -> None:
     backend = "cuda" if x.is_cuda else "cpu"
     state.record(operator, backend, key, f"{x.numel()} elements {x.dtype}, one pass")
@@ -152,6 +163,7 @@ for _name, _kernel, _shape in (
     ("tq_affine", _affine, _affine_fake),
     ("tq_blocks", _blocks, _blocks_fake),
     ("tq_blocks_into", _blocks_into, _nothing),
+    ("tq_checked", _checked, _checked_fake),
 ):
     for _key in ("CPU", "CUDA"):
         _LIBRARY.impl(_name, _kernel, _key)
@@ -161,10 +173,12 @@ torch.library.register_vmap("gemmsim::tq_fake_quantize", batching.fake_quantize,
 torch.library.register_vmap("gemmsim::tq_integers", batching.integers, lib=_LIBRARY)
 torch.library.register_vmap("gemmsim::tq_affine", batching.affine, lib=_LIBRARY)
 torch.library.register_vmap("gemmsim::tq_blocks", batching.blocks, lib=_LIBRARY)
+torch.library.register_vmap("gemmsim::tq_checked", batching.checked, lib=_LIBRARY)
 
 fake_op = torch.ops.gemmsim.tq_fake_quantize.default
 fake_out_op = torch.ops.gemmsim.tq_fake_quantize_into.default
 integers_op = torch.ops.gemmsim.tq_integers.default
 affine_op = torch.ops.gemmsim.tq_affine.default
 blocks_op = torch.ops.gemmsim.tq_blocks.default
+checked_op = torch.ops.gemmsim.tq_checked.default
 blocks_out_op = torch.ops.gemmsim.tq_blocks_into.default

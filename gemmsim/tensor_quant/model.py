@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from .config import config_of
 from .errors import CalibrationError, DescriptorError, message
 from .histogram import HistogramCalibrator
+from .integer_products import product_formats
 from .layers import QUANTISED, QUANTIZERS, QuantLayer, convert
 from .quantizer import TensorQuantizer
 
@@ -40,14 +41,17 @@ def quantize_(
     description of quantisers that a pattern names, and leaves the others.
 
     Raises:
-        DescriptorError: for patterns that switch on and name no quantiser, and descriptions that are none.
+        DescriptorError: for patterns that switch on and name no quantiser, descriptions that are none, accumulator
+            patterns that name no layer. SpecError: for an accumulator that is none.
     """
-    patterns = config.get("quant_cfg", config)
-    if not isinstance(patterns, Mapping):
-        asked = f"quantize_: a config that is a {type(patterns).__name__}"
+    patterns = config.get("quant_cfg", config) if isinstance(config, Mapping) else config
+    if not isinstance(patterns, Mapping) or not all(isinstance(key, str) for key in patterns):
+        kind = "with keys that are no text" if isinstance(patterns, Mapping) else f"that is a {type(patterns).__name__}"
+        asked = f"quantize_: a config {kind}"
         raise DescriptorError(message(asked, "a dict {pattern: description}", "Use {'*weight_quantizer': {...}}."))
     rules = _rules(patterns)
     used: set[int] = set()
+    _check_accumulator(model, accumulator)
     for name, layer in list(model.named_modules()):
         plain = type(layer) in QUANTISED
         if not (plain or isinstance(layer, QuantLayer)):
@@ -96,10 +100,28 @@ def _match(
 
 def _quantizer(what: Any, old: TensorQuantizer) -> TensorQuantizer:
     new = TensorQuantizer(what)
+    new._if_quant, new._if_calib = old._if_quant, old._if_calib and new._calibrator is not None
+    new.train(old.training)
+    if old.pre_quant_scale is not None:
+        new.pre_quant_scale = old.pre_quant_scale
+    if old.bias is not None and new.config.bias == old.config.bias:
+        new.bias = old.bias
     amax = old.amax
     if amax is not None and new.config.axis == old.config.axis and new.config.block_sizes == old.config.block_sizes:
         new.amax = amax
     return new
+
+
+def _check_accumulator(model: nn.Module, accumulator: str | Mapping[str, str | None] | None) -> None:
+    """``SpecError`` for what is no accumulator, ``DescriptorError`` for a pattern that names no layer."""
+    named = accumulator if isinstance(accumulator, Mapping) else {"*": accumulator}
+    layers = [name for name, m in model.named_modules() if type(m) in QUANTISED or isinstance(m, QuantLayer)]
+    for pattern, value in named.items():
+        if value is not None:
+            product_formats(value)
+        if isinstance(accumulator, Mapping) and not fnmatch.filter(layers, pattern):
+            asked = f"quantize_: accumulator pattern {pattern!r} names no layer"
+            raise DescriptorError(message(asked, f"patterns of {', '.join(layers)}", "Use '*' for all."))
 
 
 def _set_accumulator(layer: Any, name: str, accumulator: str | Mapping[str, str | None] | None) -> None:
@@ -132,13 +154,29 @@ def calibrate(
     ``HistogramCalibrator(grow_method="double")``, which is used here.
 
     Raises:
-        CalibrationError (RuntimeError): for another method, and quantisers that saw no data.
+        CalibrationError (RuntimeError): for another method or option, batches that are none, a model without
+            quantisers, and quantisers that saw no data.
         CalibrationDataError (AssertionError): for NaN or infinity on the way.
     """
     if method not in ("max", "percentile", "mse", "entropy"):
         asked = f"calibrate: method={method!r}"
         raise CalibrationError(message(asked, "'max', 'percentile', 'mse', 'entropy'", "Choose one."))
+    if options and method == "max":
+        asked = f"calibrate: {', '.join(options)} with method='max'"
+        raise CalibrationError(
+            message(asked, "no options", "Choose 'percentile', 'mse' or 'entropy', or leave them out.")
+        )
+    unknown = set(options) - {"percentile", "stride", "start_bin"}
+    if unknown:
+        asked = f"calibrate: options {sorted(unknown)}"
+        raise CalibrationError(message(asked, "percentile, stride, start_bin", "Leave them out."))
+    if not (callable(batches) or isinstance(batches, Iterable)):
+        asked = f"calibrate: batches that are a {type(batches).__name__}"
+        raise CalibrationError(message(asked, "tensors, tuples or dicts to iterate, or a function", "Give a list."))
     weights = [m for m in model.modules() if isinstance(m, QuantLayer)]
+    if not any(isinstance(m, TensorQuantizer) for m in model.modules()):
+        asked = "calibrate: a model without quantisers"
+        raise CalibrationError(message(asked, "a model with TensorQuantizers", "Call quantize_ first."))
     found = [
         q for q in model.modules() if isinstance(q, TensorQuantizer) and q.is_enabled and q._calibrator is not None
     ]
@@ -173,6 +211,8 @@ def _prepare(q: TensorQuantizer, method: str) -> None:
     if method != "max" and per_tensor and not own:
         q._calibrator = HistogramCalibrator(q.num_bits, None, q.unsigned, grow_method="double")
     q._calibrator.reset()
+    if q._bias_calibrator is not None:
+        q.reset_bias()
 
 
 def _run(model: nn.Module, batches: Any, progress: Callable[[int, int | None], None] | None) -> None:
@@ -192,6 +232,8 @@ def _run(model: nn.Module, batches: Any, progress: Callable[[int, int | None], N
 
 
 def _load(q: TensorQuantizer, method: str, options: dict[str, Any]) -> None:
+    if q._bias_calibrator is not None:
+        q.load_calib_bias()
     if getattr(q, "_amax", None) is not None:
         del q._amax
     if isinstance(q._calibrator, HistogramCalibrator):

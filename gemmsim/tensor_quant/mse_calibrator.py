@@ -7,7 +7,9 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from .errors import CalibrationError, message
+from .arguments import as_amax, required
+from .checks import check_amax
+from .errors import CalibrationDataError, CalibrationError, message
 from .max_calibrator import kept_dims
 
 __all__ = ["MseCalibrator"]
@@ -17,7 +19,7 @@ class MseCalibrator:
     """Squared errors of quantising with ``num_steps`` multiples of ``amax``, summed over batches for each index.
 
     Args:
-        amax: first guess, such as a ``MaxCalibrator`` gives.
+        amax: first guess, such as a ``MaxCalibrator`` gives; one number serves every index.
         axis: dimension or dimensions with an amax for each index.
         num_steps, start_multiplier, stop_multiplier: the multiples, evenly spaced, both ends included.
         quant_func: (x, amax) -> quantised x; ``fake_tensor_quant`` of 8 bits by default.
@@ -28,7 +30,7 @@ class MseCalibrator:
 
     def __init__(
         self,
-        amax: Tensor,
+        amax: Tensor | float,
         axis: int | tuple[int, ...] | None = None,
         num_steps: int = 10,
         start_multiplier: float = 0.25,
@@ -38,19 +40,29 @@ class MseCalibrator:
     ) -> None:
         if num_steps < 1:
             raise CalibrationError(message(f"MseCalibrator: num_steps={num_steps}", "1 or more", "10 is usual."))
-        self.axis, self._first = axis, amax.detach().clone()
-        self._multipliers = torch.linspace(start_multiplier, stop_multiplier, num_steps, device=amax.device)
+        required("MseCalibrator", amax)
+        first = as_amax(amax, amax if isinstance(amax, Tensor) else torch.empty(0))
+        check_amax("MseCalibrator", first, False)
+        self.axis, self._first = axis, first.clone()
+        self._multipliers = torch.linspace(start_multiplier, stop_multiplier, num_steps, device=first.device)
         self._quantise = quant_func or _int8
         self._error = error_func or _squared
         self._losses: list[Tensor] | None = None
 
     def collect(self, x: Tensor) -> None:
-        """Add a batch's errors."""
+        """Add a batch's errors.
+
+        Raises:
+            CalibrationDataError (AssertionError): for NaN or infinity in it.
+        """
         if x.numel() == 0:
             return
         kept = kept_dims(self.axis, x.dim())
         dims = [d for d in range(x.dim()) if d not in kept]
         x = x.detach()
+        if not bool(x.isfinite().all()):
+            asked = "calibration: NaN or infinity in the data"
+            raise CalibrationDataError(message(asked, "finite data", "Look for where the model makes it."))
         losses = []
         for m in self._multipliers:
             error = self._error(self._quantise(x, self._first * m), x).double()
@@ -73,8 +85,10 @@ class MseCalibrator:
         if self._losses is None:
             return None
         best = torch.stack(self._losses).argmin(0)
-        amax = self._multipliers[best] * self._first.reshape(best.shape if self._first.numel() > 1 else ())
-        return amax.reshape(self._first.shape)
+        if self._first.numel() == 1:
+            amax = self._multipliers[best] * self._first.reshape(())
+            return amax.reshape(self._first.shape) if best.numel() == 1 else amax
+        return (self._multipliers[best] * self._first.reshape(best.shape)).reshape(self._first.shape)
 
     def reset(self) -> None:
         """Forget the errors."""

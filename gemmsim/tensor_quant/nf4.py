@@ -7,8 +7,9 @@ from torch import Tensor
 
 from .arguments import prepared
 from .block import check_block_size, fake_blocks
-from .checks import check_amax
 from .errors import BlockSizeError, message
+from .gradients import straight_through
+from .library import checked_op
 
 __all__ = ["NF4", "nf4_fake_quant"]
 
@@ -53,12 +54,12 @@ def nf4_fake_quant(
         length = x.shape[-1]
         cut = torch.nn.functional.pad(x.detach().float(), (0, -length % size)).unflatten(-1, (-1, size))
         largest = cut.abs().amax(-1, keepdim=True)
-        check_amax(owner, largest, False)
+        largest = checked_op(largest, owner)
         scale = torch.where(largest == 0, 1.0, largest)
         if scale_bits is not None:
             largest = fake_blocks(largest, {"scale_bits": scale_bits, "scale_block_sizes": {-1: outer}})
         y = (_nearest(cut / scale) * largest).flatten(-2)[..., :length].to(x.dtype)
-    return x + (y - x).detach() if x.requires_grad else y
+    return straight_through(x, y)
 
 
 def _nearest(t: Tensor) -> Tensor:

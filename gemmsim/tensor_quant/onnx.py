@@ -116,5 +116,18 @@ def _affine(x: Any, min_range: Any, max_range: Any, num_bits: int) -> Any:
     low, high = _flat(op, min_range, axis), _flat(op, max_range, axis)
     step = op.Div(op.Sub(high, low), op.Constant(value_float=255.0))
     zero = op.Sub(op.Constant(value_float=-128.0), op.Round(op.Div(low, step)))
-    zero = op.Max(op.Min(zero, op.Constant(value_float=127.0)), op.Constant(value_float=-128.0))
-    return _pair(op, x, step, op.Cast(zero, to=3), axis)
+    near = op.Max(op.Min(zero, op.Constant(value_float=127.0)), op.Constant(value_float=-128.0))
+    point = op.Cast(near, to=3)
+    if _holds_zero(min_range, max_range):
+        return _pair(op, x, step, point, axis)
+    shape: Any = op.Constant(value=_tensor(torch.tensor(list(min_range.shape), dtype=torch.int64)))
+    shift = op.CastLike(op.Reshape(op.Mul(op.Sub(zero, near), step), shape), x)
+    return op.Sub(_pair(op, op.Add(x, shift), step, point, axis), shift)
+
+
+def _holds_zero(low: Any, high: Any) -> bool:
+    """Whether ranges are known to hold zero, so that their zero point is one of the 256 integers."""
+    ends: list[Any] = [getattr(end, "const_value", None) for end in (low, high)]
+    if None in ends:
+        return False
+    return bool((ends[0].numpy() <= 0).all() and (ends[1].numpy() >= 0).all())

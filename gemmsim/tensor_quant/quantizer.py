@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from .bias_calibrator import BiasCalibrator, centre
 from .block import dynamic_block_quant, fake_blocks
 from .blocking import Blocking
 from .calibrators import calibrator_of
@@ -33,8 +34,10 @@ class TensorQuantizer(nn.Module):
     calibrator while calibrating; clipped while ``enable_clip``; quantised unless ``disable_quant``; put together.
 
     Without an amax (no calibration yet, or ``type="dynamic"``) each input's own is used: max |x| over the dimensions
-    not in ``axis``. The state dict holds ``_amax`` (and ``_pre_quant_scale``, ``_bias_value``, learned parameters) once
-    there is one; loading a state dict creates it.
+    not in ``axis``. A described ``bias`` is each input's own too until calibration fixes it ("static"); amax is then
+    collected from what is left, under the bias so far, so that it depends on the order of batches. The state dict holds
+    ``_amax`` (and ``_pre_quant_scale``, ``_bias_value``, learned parameters) once there is one; loading a state dict
+    creates it.
 
     Args:
         quant_desc: ``ScaledQuantDescriptor``, ``QuantizerAttributeConfig``, a dict of the latter's fields, or None.
@@ -77,6 +80,12 @@ class TensorQuantizer(nn.Module):
         self._config: QuantizerAttributeConfig = config_of(quant_desc)
         self._disabled = not self._config.enable
         self._calibrator = calibrator_of(self._config)
+        self._bias_calibrator: BiasCalibrator | None = None
+        self._bias_axes: tuple[int, ...] = ()
+        if self._config.bias is not None:
+            self._bias_axes = tuple(key for key in self._config.bias if isinstance(key, int))
+            if self._config.bias.get("type", "static") == "static":
+                self._bias_calibrator = BiasCalibrator(self._bias_method, self._bias_axes)
         self._blocks = ScaledQuantDescriptor.get_block_quant_axes_and_sizes(self._config.block_sizes)
 
     @property
@@ -155,6 +164,42 @@ class TensorQuantizer(nn.Module):
     @bias.setter
     def bias(self, value: Any) -> None:
         self.register_buffer("_bias_value", torch.as_tensor(value, dtype=torch.float32).detach().clone())
+
+    @property
+    def _bias_method(self) -> str:
+        return str((self._config.bias or {}).get("method", "mean"))
+
+    def _offset(self, x: Tensor) -> Tensor | None:
+        """What is taken off ``x``: the bias held, or where one is described and not calibrated yet ``x``'s own."""
+        if self._config.bias is None:
+            return self.bias
+        if self._bias_calibrator is None:
+            return centre(x, self._bias_method, self._bias_axes)
+        if self._if_calib:
+            self._bias_calibrator.collect(x)
+            return self._bias_calibrator.compute_bias()
+        held = self.bias
+        return centre(x, self._bias_method, self._bias_axes) if held is None else held
+
+    def load_calib_bias(self) -> None:
+        """Take over the bias that a static description has collected.
+
+        Raises:
+            CalibrationError (RuntimeError): without such a description, or when nothing was collected.
+        """
+        found = None if self._bias_calibrator is None else self._bias_calibrator.compute_bias()
+        if found is None:
+            asked = "load_calib_bias of a quantizer that has collected no bias"
+            do = "Describe bias={-1: None, 'type': 'static'} and calibrate."
+            raise CalibrationError(message(asked, "a static bias and data", do))
+        self.bias = found
+
+    def reset_bias(self) -> None:
+        """Forget the bias, and what was collected for it."""
+        if hasattr(self, "_bias_value"):
+            del self._bias_value
+        if self._bias_calibrator is not None:
+            self._bias_calibrator.reset()
 
     @property
     def step_size(self) -> Tensor | None:
@@ -275,19 +320,20 @@ class TensorQuantizer(nn.Module):
             x = rotate(x)
         if self._disabled or x.numel() == 0:
             return x
+        offset = self._offset(x)
         if self._is_dynamic_block:
             if self._if_calib and self._calibrator is not None:
-                self._calibrator.collect(x)
-            return self._quantise_blocks(x) if self._if_quant else x
+                self._calibrator.collect(x if offset is None else x - offset)
+            return self._quantise_blocks(x, offset) if self._if_quant else x
         blocking = self._blocking(x)
         v = x if blocking is None else blocking.cut(x)
         if self._if_calib and self._calibrator is not None:
             self._calibrator.axis = self._config.axis if blocking is None else blocking.kept
-            self._calibrator.collect(v)
+            self._calibrator.collect(v if offset is None else v - offset)
         if self._if_clip and hasattr(self, "clip_max"):
             v = pact(v, self.clip_min, self.clip_max)
         if self._if_quant:
-            v = self._quantise(v, self._config.axis if blocking is None else blocking.kept)
+            v = self._quantise(v, offset, self._config.axis if blocking is None else blocking.kept)
         return v if blocking is None else blocking.join(v)
 
     @property
@@ -304,7 +350,7 @@ class TensorQuantizer(nn.Module):
         self._shape = x.shape
         return Blocking(x.shape, self._blocks)
 
-    def _quantise_blocks(self, x: Tensor) -> Tensor:
+    def _quantise_blocks(self, x: Tensor, offset: Tensor | None) -> Tensor:
         """Blocks that find their own scale."""
         assert self._blocks is not None and self._config.block_sizes is not None
         if len(self._blocks) != 1:
@@ -313,8 +359,9 @@ class TensorQuantizer(nn.Module):
         ((axis, size),) = self._blocks.items()
         scale_bits = self._config.block_sizes.get("scale_bits")
         v = x.movedim(axis, -1)
+        offset = offset.movedim(axis, -1) if offset is not None and offset.dim() == x.dim() else offset
         y = dynamic_block_quant(
-            v, v.shape[-1] if size is None else size, self.amax if scale_bits == (4, 3) else None, self.bias,
+            v, v.shape[-1] if size is None else size, self.amax if scale_bits == (4, 3) else None, offset,
             self.num_bits, scale_bits, self._config.trt_high_precision_dtype, "dynamic", True, unsigned=self.unsigned,
             narrow_range=self.narrow_range,
         )  # fmt: skip
@@ -323,25 +370,27 @@ class TensorQuantizer(nn.Module):
     def _amax_for(self, v: Tensor, axis: int | tuple[int, ...] | None) -> Tensor:
         amax = None if self._config.type == "dynamic" else self.amax
         if amax is None:
-            amax = largest_magnitude(v if self.bias is None else v - self.bias, axis)
+            amax = largest_magnitude(v, axis)
         if self._config.block_sizes is not None and isinstance(self._config.block_sizes.get("scale_bits"), int):
             amax = fake_blocks(amax, self._config.block_sizes)
         return amax if self._scale_amax is None else amax * self._scale_amax
 
-    def _quantise(self, v: Tensor, axis: int | tuple[int, ...] | None) -> Tensor:
+    def _quantise(self, v: Tensor, offset: Tensor | None, axis: int | tuple[int, ...] | None) -> Tensor:
         c, bits = self._config, self.num_bits
         if isinstance(bits, tuple):
             return scaled_e4m3(
-                v, self._amax_for(v, axis), self.bias, *bits, c.trt_high_precision_dtype, c.pass_through_bwd
+                v, self._amax_for(v, axis), offset, *bits, c.trt_high_precision_dtype, c.pass_through_bwd
             )
         if hasattr(self, "learned_amax"):
-            return learned_fake_tensor_quant(v, self.learned_amax, bits, c.unsigned, c.narrow_range)
+            left = v if offset is None else v - offset.to(v.dtype)
+            y = learned_fake_tensor_quant(left, self.learned_amax, bits, c.unsigned, c.narrow_range)
+            return y if offset is None else y + offset.to(v.dtype)
         amax = self._amax_for(v, axis)
         if not c.fake_quant:
-            q, self.scale = tensor_quant(v, amax, self.bias, bits, c.unsigned, c.narrow_range)
+            q, self.scale = tensor_quant(v, amax, offset, bits, c.unsigned, c.narrow_range)
             return q
         return fake_tensor_quant(
-            v, amax, self.bias, bits, c.unsigned, c.narrow_range, c.trt_high_precision_dtype, c.pass_through_bwd
+            v, amax, offset, bits, c.unsigned, c.narrow_range, c.trt_high_precision_dtype, c.pass_through_bwd
         )
 
     def _load_from_state_dict(self, state_dict: Any, prefix: str, *args: Any) -> None:

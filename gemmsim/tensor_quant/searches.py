@@ -64,6 +64,7 @@ def entropy_amax(
         raise CalibrationDataError(message("a histogram with negative counts", "counts", "Collect it again."))
     bins[0] = bins[1]
     levels = 2 ** (num_bits - 1 + int(unsigned))
+    _candidates(len(bins), start_bin, stride)  # its checks
     ends = torch.tensor([*range(min(max(start_bin, 1), len(bins)), len(bins) + 1, stride)])
     divergences = torch.cat([_divergences(bins, part, levels) for part in ends.split(1 << 12)])
     return edges[ends[divergences == divergences.min()][-1]].to(torch.float32).clone()

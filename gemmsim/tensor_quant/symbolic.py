@@ -40,6 +40,12 @@ def check_no_bias(bias: Any) -> None:
         raise no_export("a quantiser with bias", "Take the bias off before, and add it after.")
 
 
+def _check_opset(g: Any) -> None:
+    if g.opset < OPSET:
+        asked = f"ONNX export with opset_version={g.opset}"
+        raise ExportError(message(asked, f"{OPSET} or later", f"Give torch.onnx.export opset_version={OPSET}."))
+
+
 def _constant(g: Any, value: torch.Tensor) -> Any:
     return g.op("Constant", value_t=value)
 
@@ -108,6 +114,7 @@ def export_int8(
         BitsError: unless ``num_bits`` is 8.
         ExportError: for an amax with several axes, and for signed narrow_range: the node has all 256 integers.
     """
+    _check_opset(g)
     if num_bits != 8:
         raise BitsError(message(f"ONNX export of {num_bits} bits", "8 bits", "Quantise to 8 bits, or int4 blocks."))
     if narrow_range and not unsigned:
@@ -130,6 +137,7 @@ def export_int8(
 
 def export_affine(g: Any, inputs: Any, low: Any, high: Any, num_bits: int) -> Any:
     """QuantizeLinear and DequantizeLinear with the scale and zero point of a range."""
+    _check_opset(g)
     if num_bits != 8:
         raise BitsError(message(f"ONNX export of {num_bits} bits", "8 bits", "Quantise to 8 bits."))
     axis = _axis(low)

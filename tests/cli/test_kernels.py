@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from typer.testing import CliRunner
 
@@ -51,6 +53,41 @@ def test_compile_list_and_clear(folder, few):
     assert "other version" not in listed
     assert "4 files removed" in kernels("clear").stdout
     assert "no kernels" in kernels("list").stdout
+
+
+@installed
+@pytest.mark.filterwarnings("ignore::gemmsim.backends.cuda.CacheWarning")
+def test_compiling_into_a_folder_that_keeps_nothing_is_no_success(tmp_path, monkeypatch, few):
+    (tmp_path / "file").write_text("not a folder")
+    monkeypatch.setenv("GEMMSIM_CACHE_DIR", str(tmp_path / "file" / "below"))
+    result = kernels("compile", "tiny", "--arch", "sm_90a")
+    assert result.exit_code == 2 and "test<tiny 1> for sm_90a could not be kept in" in result.stderr
+    assert "Traceback" not in result.stderr and "kept in" not in result.stdout
+
+
+def test_what_cannot_be_removed_is_one_message(folder, monkeypatch):
+    kept = folder / "entries" / "ab"
+    kept.mkdir(parents=True)
+    for name in ("one", "two"):
+        (kept / name).write_text("")
+    unlink = Path.unlink
+
+    def only_one(path, missing_ok=False):
+        if path.name == "two":
+            raise PermissionError(13, "Permission denied", str(path))
+        unlink(path, missing_ok)
+
+    monkeypatch.setattr(Path, "unlink", only_one)
+    result = kernels("clear")
+    assert result.exit_code == 2 and "1 of 2 files stay" in result.stderr and "Traceback" not in result.stderr
+    assert [path.name for path in kept.iterdir()] == ["two"]
+
+
+@pytest.mark.parametrize("command", ["path", "list", "clear"])
+def test_without_a_home_folder_a_command_says_what_to_set(monkeypatch, command):
+    monkeypatch.setenv("GEMMSIM_CACHE_DIR", "~no_user_has_this_name/kernels")
+    result = kernels(command)
+    assert result.exit_code == 2 and "Set GEMMSIM_CACHE_DIR" in result.stderr and "Traceback" not in result.stderr
 
 
 @pytest.mark.parametrize(

@@ -175,3 +175,9 @@ def test_cast_to_and_specs():
     want = gs.qmatmul(fmt.cast(a, -1), fmt.cast(b, 0), ":fp32")
     assert_bitwise_equal(gs.qmatmul(a, b, f"{fmt} : fp32"), want)
     assert_bitwise_equal(gs.qmatmul(a, b, gs.GemmSpec(fmt.operand, fmt.operand)), want)
+
+
+def test_cast_to_wants_a_format():
+    with pytest.raises(TypeError, match="CastTo: format is a int; allowed: a Format"):
+        dmx.CastTo(format=3)
+    assert dmx.CastTo(dmx.aliases.BFP16_64).format == dmx.aliases.BFP16_64

@@ -173,10 +173,9 @@ def test_specs(monkeypatch):
         "bfloat": None,
     }
     specs = mxc.finalize_mx_specs(given)
-    assert len(given) == 5 and len(specs) == 30 - 1
-    assert [specs[f"a_elem_format_bp_{end}"] for end in ("os", "ex")] == ["int8", "fp6_e2m3"] and specs[
-        "w_elem_format_bp"
-    ] == "fp4"
+    assert len(given) == 5 and len(specs) == 30
+    ends = {"a_elem_format_bp": "fp6_e2m3", "a_elem_format_bp_os": "int8", "a_elem_format_bp_ex": "fp6_e2m3"}
+    assert {key: specs[key] for key in ends} == ends and specs["w_elem_format_bp"] == "fp4"
     assert all(
         value == "even" for key, value in specs.items() if key.startswith("round") and not key.startswith("round_mx_")
     )
@@ -185,8 +184,13 @@ def test_specs(monkeypatch):
         and specs["round_mx_input_grad_weight"] == "nearest"
         or specs["round_grad_input"] == "even"
     )
+    assert mxc.finalize_mx_specs({"a_elem_format_bp": "fp4"})["a_elem_format"] is None
     off = mxc.get_backwards_mx_specs(mxc.finalize_mx_specs({**given, "quantize_backprop": False}))
-    assert off["a_elem_format_bp_os"] is None and off["round"] == "even" and specs["a_elem_format_bp_os"] == "int8"
+    assert (
+        off["a_elem_format_bp"] is off["a_elem_format_bp_os"] is None
+        and off["round"] == "even"
+        and specs["a_elem_format_bp_os"] == "int8"
+    )
     parser = mxc.add_mx_args(argparse.ArgumentParser())
     parsed = parser.parse_args(
         ["--w_elem_format", "int4", "--no_quantize_backprop", "--block_size", "8", "--softmax_exp2"]
@@ -292,6 +296,34 @@ def test_linear_is_its_steps():
     flat = [mx(t, "mxint8", -2).flatten(0, 1) for t in (g, x)]
     assert same(ones[1].grad, bf16(flat[0].T @ flat[1]))
     assert same(ones[2].grad, bf16(g.flatten(0, 1).sum(0)))
+
+
+@pytest.mark.parametrize("batched", [False, True], ids=["matmul", "bmm"])
+def test_products_of_activations_are_their_steps(batched):
+    specs = mxc.finalize_mx_specs({**MIXED, "a_elem_format_bp": "int8", "a_elem_format_bp_os": "fp8_e5m2"})
+    a, b, g = randn(3, 6, 40), randn(3, 40, 9, seed=1), randn(3, 6, 9, seed=2)
+    bf16 = lambda t: t.bfloat16().float() + 0.0  # noqa: E731  (nearest even; -0 becomes +0)
+    mx = lambda t, name, dim: gs.mx.quantize(t, f"{name}/b16/microxcaling", dim=dim)  # noqa: E731
+    ones = [t.clone().requires_grad_() for t in (a, b)]
+    out = (mxc.bmm if batched else mxc.matmul)(*ones, mx_specs=specs)
+    out.backward(g)
+    a, b, g = (bf16(t) for t in (a, b, g))
+    assert same(out, bf16(mx(a, "mxfp8_e4m3", -1) @ mx(b, "mxfp8_e4m3", -2)))
+    assert same(ones[0].grad, bf16(mx(g, "mxfp8_e5m2", -1) @ mx(b, "mxint8", -1).mT))
+    assert same(ones[1].grad, bf16(mx(a, "mxint8", -2).mT @ mx(g, "mxfp8_e5m2", -2)))
+
+
+def test_compiled_operations():
+    x, w = randn(3, 40), randn(40, 40, seed=1)
+
+    def run(x, w):
+        out = mxc.matmul(mxc.softmax(mxc.linear(x, w, mx_specs=MIXED), -1, MIXED), w, mx_specs=MIXED)
+        out = mxc.layer_norm(out, (40,), mx_specs=MIXED)
+        return mxc._quantize_mx(out, 8, "int8", axes=[0], block_size=2) + out
+
+    compiled = torch.compile(run, backend="aot_eager", fullgraph=True)
+    got, want = (values_and_gradients(f, (x, w)) for f in (compiled, run))
+    assert all(same(g, w) for g, w in zip(got, want, strict=True))
 
 
 def test_softmax_and_norm_are_their_steps():

@@ -65,3 +65,14 @@ def test_algorithms():
     assert model[0].input_quantizer.amax < x.abs().max() * 0.9
     before = model[0].input_quantizer.amax
     assert mtq.calibrate(model, None, lambda m: m(x))[0].input_quantizer.amax is before
+
+
+def test_calibrate_of_nothing_and_of_no_algorithm():
+    import gemmsim.compat.modelopt as mtq
+
+    model = torch.nn.Sequential(torch.nn.Linear(4, 4))
+    off = {"quant_cfg": {"default": {"enable": False}}, "algorithm": "max"}
+    assert mtq.quantize(model, off, lambda m: m(torch.ones(1, 4))) is model
+    for algorithm in (3, {"bins": 3}):
+        with pytest.raises(RuntimeError, match="algorithm=.*allowed"):
+            mtq.calibrate(model, algorithm, lambda m: m(torch.ones(1, 4)))

@@ -486,3 +486,29 @@ def test_every_name_is_there_and_nothing_loads_early():
         for name in module.__all__:
             assert getattr(module, name) is not None
     assert mptorch.optim.OptimLP is mptorch.optim.OptimMP is mptorch.optim.QOptim
+
+
+ROUNDED_IN_COMPILED_CODE = {
+    "float": lambda x: quant.float_quantize(x, 5, 10, "nearest", prng=0),
+    "fixed": lambda x: quant.fixed_point_quantize(x, 8, 4, rounding="nearest"),
+    "block": lambda x: quant.block_quantize(x, 8, 0, "nearest"),
+    "supernormal": lambda x: quant.superfp_quantize(x, 4, 3, (1, 2)),
+    "binary8": lambda x: quant.binary8_quantize(x, 3),
+    "binaryK": lambda x: quant.binaryK_quantize(x, 8, 3),
+    "float_mm": lambda x: quant.float_mm(x, x.T, 10, 5),
+    "float_bmm": lambda x: quant.float_bmm(x[None], x.T[None], 2, 5, accumulate="mptorch_cuda", fma=False),
+    "fxp_mm": lambda x: quant.fxp_mm(x, x.T),
+    "superfp_bmm": lambda x: quant.superfp_bmm(x[None], x.T[None]),
+    "quantizer": lambda x: quant.quantizer(HALF, HALF, "nearest", "nearest")(x),
+    "our quantizer": lambda x: gs.quantizer("e4m3", "e5m2")(x),
+}
+HALF = number.FloatingPoint(5, 10, True)
+
+
+@pytest.mark.parametrize("name", ROUNDED_IN_COMPILED_CODE)
+def test_calls_in_compiled_code(name):
+    torch._dynamo.reset()
+    call, x = ROUNDED_IN_COMPILED_CODE[name], torch.randn(4, 8, generator=torch.Generator().manual_seed(0))
+    compiled = torch.compile(call, fullgraph=True, backend="aot_eager")
+    assert torch.equal(compiled(x), call(x))
+    assert torch.equal(compiled(2 * x), call(2 * x))

@@ -155,3 +155,11 @@ def test_the_module_departs_too():
     want = qtorch.float_quantize(x, 4, 3, rounding="nearest", bug_compatible=True)
     assert torch.equal(module(x), want) and not want.isnan().any()
     assert qtorch.Quantizer(qtorch.FloatingPoint(4, 3), None, "nearest")(x)[1].isnan()
+
+
+def test_what_is_no_number_raises():
+    for number in (3, "e4m3"):
+        with pytest.raises(TypeError, match="allowed: FixedPoint, FloatingPoint, BlockFloatingPoint"):
+            qtorch.quantizer(number)
+        with pytest.raises(TypeError, match="allowed: FixedPoint, FloatingPoint, BlockFloatingPoint"):
+            qtorch.Quantizer(None, number)

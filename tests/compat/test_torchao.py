@@ -201,6 +201,23 @@ def test_layers_of_061():
     assert "fp6_e2m3" in repr(model)
 
 
+def test_inference_layers_of_061_are_stored():
+    x, models = values(3, 64), []
+    for seed in (0, 1):
+        torch.manual_seed(seed)
+        models.append(nn.Sequential(nn.Linear(64, 32)))
+        ao.swap_linear_with_mx_inference_linear(models[-1], torch.float8_e4m3fn, 32)
+    file = io.BytesIO()
+    torch.save(models[0].state_dict(), file)
+    file.seek(0)
+    models[1].load_state_dict(torch.load(file, weights_only=True))
+    assert torch.equal(models[0](x), models[1](x))
+    assert copy.deepcopy(models[0]).to("meta")[0].weight_mx.device.type == "meta"
+    assert (
+        isinstance(models[0].bfloat16()[0].weight_mx, ao.MXTensor) and models[0](x.bfloat16()).dtype is torch.bfloat16
+    )
+
+
 def test_mxfp8_linear():
     model = nn.Sequential(nn.Linear(64, 32))
     ao.quantize_(model, ao.MXFP8TrainingOpConfig.from_recipe("mxfp8_rceil_wgrad_with_hp"))
@@ -263,6 +280,22 @@ def test_every_name_is_there():
         ao.to_mxx  # noqa: B018
 
 
+def test_compiled_mx_mm():
+    x, weight = values(5, 64), values(32, 64, seed=1)
+    kinds = torch.float8_e4m3fn, ao.DTYPE_FP6_E2M3, torch.float8_e5m2
+
+    def run(w):
+        return ao.mx_mm.apply(x, w, *kinds, 32, scale_calculation_mode=ao.ScaleCalculationMode.RCEIL)
+
+    results = []
+    for call in (torch.compile(run, backend="aot_eager", fullgraph=True), run):
+        w = weight.clone().requires_grad_()
+        out = call(w)
+        out.sum().backward()
+        results.append((out.detach(), w.grad))
+    assert all(torch.equal(a, b) for a, b in zip(*results, strict=True))
+
+
 def test_mx_mm_has_an_element_type_for_each_operand():
     """dx = Q(g; N) Q(W.T; N).T and dW = Q(g.T; M) Q(x.T; M).T, decoded to the operands' dtype."""
     generator = torch.Generator().manual_seed(8)
@@ -302,6 +335,22 @@ def test_any_small_format_has_codes(ebits, mbits):
     ]
     with pytest.raises(AssertionError, match="allowed"):
         ao._f32_to_floatx_unpacked(values, 7, 1)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+def test_nvfp4_of_tiny_tensors(dtype):
+    x = values(4, 64, dtype=dtype)
+    want = ao.nvfp4_quantize(x, 16, ao.per_tensor_amax_to_scale(x.abs().max()))
+    tiny = x * 2.0**-104
+    second = ao.per_tensor_amax_to_scale(tiny.abs().max())
+    assert second < 2.0**-96
+    for quantize in (ao.nvfp4_quantize, torch.compile(ao.nvfp4_quantize, backend="aot_eager", fullgraph=True)):
+        got = quantize(tiny, 16, second)
+        assert all(torch.equal(a.view(torch.uint8), b.view(torch.uint8)) for a, b in zip(got, want, strict=True))
+    t, plain = ao.NVFP4Tensor.to_nvfp4(tiny, 16, second), ao.NVFP4Tensor.to_nvfp4(x, 16, second * 2.0**104)
+    assert t.dtype is dtype and torch.equal(t.dequantize(), plain.dequantize() * 2.0**-104)
+    zero = ao.nvfp4_quantize(x * 0, 16, torch.tensor(0.0))[0]
+    assert zero.float().isnan().all()  # 0 / 0, as there
 
 
 def test_nvfp4_has_one_scale_for_a_tensor():

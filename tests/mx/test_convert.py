@@ -222,6 +222,18 @@ def test_whole_rows_as_blocks_empty_tensors_and_zero_tensors():
         assert same(gs.mx.quantize(zeros, name), zeros)
 
 
+def test_the_tensors_scale_of_float64_saturates():
+    x = torch.tensor([1e300, 1.0, -1e39], dtype=torch.float64)
+    top = torch.finfo(torch.float32).max
+    assert gs.mx.tensor_scale(x, "nvfp4/tensor") == gs.mx.tensor_scale(torch.tensor([top]), "nvfp4/tensor")
+    assert gs.mx.quantize(x, "nvfp4/tensor").tolist() == [top, 0, -top]
+    product = gs.qmatmul(x[None], torch.tensor([[0.0], [0.0], [2.0**-100]]).double(), "nvfp4/tensor * : fp32")
+    assert product.item() == -top * 2.0**-100
+    for special in (math.inf, math.nan):
+        x[1] = special
+        assert not gs.mx.tensor_scale(x, "nvfp4/tensor").isfinite() and gs.mx.quantize(x, "nvfp4/tensor").isnan().all()
+
+
 def test_flush_to_zero_mode_of_the_caller_changes_nothing():
     x = torch.full((32,), 2.0**-130)
     want = gs.mx.quantize(x, "mxfp8_e4m3")

@@ -169,6 +169,30 @@ def test_vmap_of_encoding_products_and_decoding_is_the_loop():
     assert_bitwise_equal(vmap(lambda one: one @ one.t())(t), torch.bmm(t, t.mT))
 
 
+@pytest.mark.parametrize("name", ["mxfp4/b6", "mxfp8_e4m3", "nvfp4/tensor"])
+@pytest.mark.filterwarnings("error")  # PyTorch's fallback, one example after the other, warns
+def test_vmap_of_the_conversions_is_the_loop(name):
+    x = numbers(5, 6, 40) * torch.tensor([1.0, 50, 0.01, 7, 3]).view(5, 1, 1)
+    vmap = torch.func.vmap
+
+    def all_three(one, dim):
+        codes, scales, second = gs.mx.encode(one, name, dim=dim)
+        back = gs.mx.decode((codes, scales, second), name, dim=dim, size=one.shape[dim], dtype=torch.float64)
+        return codes, scales, back, gs.mx.quantize(one, name, dim=dim)
+
+    for place, dim in ((0, -1), (1, 0), (2, 1)):
+        given = x.movedim(0, place)
+        got = vmap(lambda one, dim=dim: all_three(one, dim), in_dims=place)(given)
+        want = zip(*(all_three(one, dim) for one in x), strict=True)
+        for g, w in zip(got, want, strict=True):
+            assert torch.equal(g, torch.stack(w))
+    codes, scales, second = gs.mx.encode(x[0], name)
+    shared = vmap(lambda c: gs.mx.decode((c, scales, second), name))(codes.expand(3, -1, -1))
+    assert torch.equal(shared[2], gs.mx.decode((codes, scales, second), name))
+    nested = vmap(vmap(lambda row: gs.mx.quantize(row, name, tensor_scale=second)))(x)
+    assert torch.equal(nested, gs.mx.quantize(x, name, tensor_scale=second))
+
+
 def test_transforms_see_the_straight_through_gradients():
     x = numbers(3, 4, 64)
 

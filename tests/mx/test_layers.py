@@ -126,6 +126,48 @@ def test_compiled_layers():
     assert torch.equal(torch.compile(frozen, backend="aot_eager", fullgraph=True)(x), frozen(x))
 
 
+@pytest.mark.parametrize("config", ["mxfp4", None, MXAttentionConfig("mxfp8_e4m3", grad="mxfp8_e5m2")], ids=str)
+def test_compiled_attention_and_products(config):
+    given = values(2, 3, 9, 16, seed=3)
+
+    def run(t):
+        out = gs.mx.mx_attention(t, t, t, config, is_causal=True)
+        return gs.mx.trained_matmul(out, t.mT, "mxint8")
+
+    compiled = torch.compile(run, backend="aot_eager", fullgraph=True)
+    results = []
+    for call in (compiled, run):
+        t = given.clone().requires_grad_()
+        call(t).sum().backward()
+        results.append((call(t).detach(), t.grad))
+    assert all(torch.equal(a, b) for a, b in zip(*results, strict=True))
+
+
+@pytest.mark.parametrize("config", ["mxfp8_e4m3", "nvfp4/tensor", MXLinearConfig("mxfp4", accumulator=None)], ids=str)
+def test_gradients_of_each_example(config):
+    layer = linear(config)
+    parameters = {name: p.detach() for name, p in layer.named_parameters()}
+    x = values(4, 3, 70) * torch.tensor([1.0, 30, 0.01, 5]).view(4, 1, 1)  # each example has a tensor scale of its own
+
+    def loss(parameters, rows):
+        return torch.func.functional_call(layer, parameters, (rows,)).square().sum()
+
+    got = torch.func.vmap(torch.func.grad(loss), (None, 0))(parameters, x)
+    for i, rows in enumerate(x):
+        layer.zero_grad()
+        layer(rows).square().sum().backward()
+        assert torch.equal(got["weight"][i], layer.weight.grad)
+
+
+def test_gradients_have_no_derivative():
+    layer, x = linear("mxfp8_e4m3"), values(3, 70).requires_grad_()
+    q = values(1, 5, 8).requires_grad_()
+    for out, leaf in ((layer(x), x), (gs.mx.mx_attention(q, q, q, "mxfp4"), q)):
+        (grad,) = torch.autograd.grad(out.square().sum(), leaf, create_graph=True)
+        with pytest.raises(gs.ops.errors.GradError, match="derivative of its gradient"):
+            torch.autograd.grad(grad.square().sum() + leaf.sum(), leaf)
+
+
 # Models
 
 

@@ -323,6 +323,17 @@ def test_copy_and_state_dicts():
     assert isinstance(copy.deepcopy(module).weight, torch.nn.Parameter)
 
 
+@pytest.mark.parametrize("name", ["mxfp8_e4m3", "nvfp4/tensor"])
+def test_shared_memory(name):
+    t = to_mx(values(4, 64), name)
+    want = t.dequantize()
+    assert not t.is_shared() and t.share_memory_() is t and t.is_shared() and t.codes.is_shared()
+    assert same(t.dequantize(), want)
+    module = torch.nn.Module()
+    module.weight = torch.nn.Parameter(to_mx(values(4, 64), name), requires_grad=False)
+    assert module.share_memory().weight.is_shared()
+
+
 def test_dtype_conversions_keep_the_codes():
     t = to_mx(values(4, 64), "mxfp8_e4m3")
     for got, dtype in ((t.bfloat16(), torch.bfloat16), (t.to(torch.float64), torch.float64), (t.half(), torch.float16)):

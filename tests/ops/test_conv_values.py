@@ -203,3 +203,14 @@ def test_windows_in_place_and_in_memory_have_the_same_bits(data):
             assert "refused" in gs.last_backend().plan
         for mine, theirs in zip(got, want, strict=True):
             assert_bitwise_equal(mine, theirs, context=spec)
+
+
+@pytest.mark.parametrize("groups", [1, 2])
+@pytest.mark.parametrize("batch", [0, 2])
+def test_gradients_of_a_sum_over_no_channels(batch, groups):
+    x, w = (torch.randn(*s, requires_grad=True) for s in ((batch, 0, 4, 5), (2, 0, 1, 3)))
+    bias = torch.randn(2, requires_grad=True)
+    y = gs.qconv2d(x, w, bias, groups=groups, formats="e4m3 : e5m10")
+    assert torch.equal(y, bias.view(1, 2, 1, 1).expand(batch, 2, 4, 3))
+    y.sum().backward()
+    assert x.grad.shape == x.shape and w.grad.shape == w.shape and bias.grad.tolist() == [12.0 * batch] * 2

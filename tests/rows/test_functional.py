@@ -10,6 +10,7 @@ import torch
 import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 import gemmsim as gs
 from gemmsim.ops import row_library
@@ -84,13 +85,36 @@ def test_identity_formats_equal_pytorch_in_value_and_gradient(name):
     check(*CASES[name])
 
 
-def test_fully_masked_rows_are_zero_if_asked_and_do_not_poison_gradients():
+@pytest.mark.parametrize("formats", [ZERO, ATTENTION, gs.QAttentionFormats(":fp32", None, ":fp32")])
+def test_fully_masked_rows_are_pytorchs_zeros_and_do_not_poison_gradients(formats):
     tensors = [t.clone().requires_grad_() for t in (Q, K4, V4)]
-    y = gs.qattention(*tensors, HIDDEN, formats=ZERO)
-    assert bool((y[:, :, 2] == 0).all()) and bool(y.isfinite().all())
-    assert bool(gs.qattention(Q, K4, V4, HIDDEN, formats=ATTENTION)[:, :, 2].isnan().all())
+    y = gs.qattention(*tensors, HIDDEN, formats=formats)
+    assert bool((y[:, :, 2] == 0).all())
     y.sum().backward()
     assert all(bool(t.grad.isfinite().all()) for t in tensors)
+    check(
+        lambda *t: gs.qattention(*t, HIDDEN, formats=formats),
+        lambda *t: F.scaled_dot_product_attention(*t, HIDDEN),
+        Q, K4, V4,
+    )  # fmt: skip
+
+
+def test_fully_masked_rows_are_nan_if_asked():
+    formats = gs.QAttentionFormats(":fp32", gs.QSoftmaxFormats(ID, ID, ID, masked_rows="nan"), ":fp32")
+    assert bool(gs.qattention(Q, K4, V4, HIDDEN, formats=formats)[:, :, 2].isnan().all())
+    assert gs.QAttentionFormats.from_dict(formats.to_dict()) == formats
+
+
+@pytest.mark.parametrize("need_weights", [True, False])
+def test_fully_masked_rows_of_the_module_are_those_of_torchs(need_weights):
+    torch.manual_seed(0)
+    plain = torch.nn.MultiheadAttention(8, 2, batch_first=True)
+    ours = gs.nn.QMultiheadAttention.from_float(plain, ATTENTION, ":fp32")
+    x, hidden = torch.randn(2, 5, 8), torch.zeros(2, 5, dtype=torch.bool)
+    hidden[1] = True
+    got, want = (m(x, x, x, hidden, need_weights=need_weights)[0] for m in (ours, plain))
+    torch.testing.assert_close(got, want, equal_nan=True)
+    assert bool(got[1].isnan().any()) is need_weights
 
 
 pools = st.fixed_dictionaries(
@@ -297,3 +321,34 @@ def test_second_derivatives_by_any_argument_are_refused(name):
     for leaf, g in zip(leaves, grads, strict=True):
         with pytest.raises(gs.GradError, match="first derivatives"):
             torch.autograd.grad(g.sum(), leaf, retain_graph=True)
+
+
+@pytest.mark.parametrize("table", [torch.randn(5, 3), torch.zeros(5, 0)])
+@pytest.mark.parametrize(
+    "index", [torch.zeros(0, dtype=torch.long), torch.zeros(2, 0, dtype=torch.long), torch.tensor([1])]
+)
+def test_embedding_of_no_rows_has_a_gradient(table, index):
+    weight = table.clone().requires_grad_()
+    y = gs.qembedding(index, weight, fwd_quant=ID, bwd_quant=ID)
+    y.sum().backward()
+    want = table.clone().requires_grad_()
+    F.embedding(index, want).sum().backward()
+    assert torch.equal(weight.grad, want.grad) and y.shape == (*index.shape, table.shape[1])
+
+
+def test_embedding_without_data():
+    weight = torch.randn(5, 3, device="meta", requires_grad=True)
+    y = gs.qembedding(torch.zeros(2, 4, dtype=torch.long, device="meta"), weight, fwd_quant=ID, bwd_quant=ID)
+    y.sum().backward()
+    assert y.shape == (2, 4, 3) and weight.grad.shape == (5, 3)
+    with FakeTensorMode():
+        assert gs.qembedding(torch.tensor([1, 2]), torch.randn(5, 3), fwd_quant=ID).shape == (2, 3)
+
+
+def test_group_norm_of_one_value_in_each_group_is_refused_as_by_pytorch():
+    x = torch.randn(1, 2, 1)
+    with pytest.raises(ValueError, match="more than 1 value"):
+        F.group_norm(x, 2)
+    with pytest.raises(gs.ShapeError, match="more than one value"):
+        gs.qgroupnorm(x, 2, formats="e5m10")
+    assert gs.qgroupnorm(torch.randn(2, 2, 1), 2, formats="e5m10").shape == (2, 2, 1)

@@ -197,3 +197,16 @@ def test_bias_calibrator():
         tq.BiasCalibrator("median")
     with pytest.raises(RuntimeError):
         mean.merge(ends)
+
+
+@pytest.mark.parametrize("method", ["percentile", "mse", "entropy"])
+def test_no_amax_lies_beyond_the_data(method):
+    for seed, count in ((0, 32), (1, 500)):
+        x = torch.randn(count, generator=torch.Generator().manual_seed(seed))
+        doubling = tq.HistogramCalibrator(grow_method="double")
+        doubling.collect(x)
+        width = float(doubling.calib_bin_edges[1])
+        assert float(doubling.compute_amax(method, percentile=100)) <= float(x.abs().max()) + width
+    zeros = tq.HistogramCalibrator(grow_method="double")
+    zeros.collect(torch.zeros(5))
+    assert float(zeros.compute_amax(method)) < 1e-40

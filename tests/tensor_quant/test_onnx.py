@@ -207,3 +207,27 @@ def test_programs_that_cannot_be_exported_raise(function):
         chain.append(error)
         error = error.__cause__ or error.__context__
     assert any(isinstance(error, tq.ExportError) for error in chain)
+
+
+def test_affine_ranges_without_zero():
+    x = data(6, 8).abs() + 1
+    for ends in ((torch.tensor(1.0), torch.tensor(4.0)), (torch.full((1, 8), 0.5), torch.arange(3.0, 11.0)[None])):
+        model = Calls(lambda m, x: tq.fake_affine_tensor_quant(x, m.low, m.high), low=ends[0], high=ends[1])
+        got, step = run(exported_program(model, x), x), (ends[1] - ends[0]) / 255
+        assert ((got - model(x)).abs() <= step * 1.0001).all()
+        with pytest.raises(tq.ExportError, match="without zero"):
+            exported(lambda m, x: tq.fake_affine_tensor_quant(x, m.low, m.high), x, low=ends[0], high=ends[1])
+
+
+def test_what_has_no_nodes_raises():
+    x = data(4, 8)
+    layers = tq.quantize_(
+        nn.Sequential(nn.Linear(8, 4)),
+        {"*weight_quantizer": {"axis": 0}, "*input_quantizer": {"num_bits": 8}},
+        accumulator="int(16, wrap)",
+    )
+    with pytest.raises(tq.ExportError, match="accumulator=int"):
+        torch.onnx.export(layers, (x,), io.BytesIO(), dynamo=False, opset_version=13)
+    layers[0].accumulator = None
+    with pytest.raises(tq.ExportError, match="opset_version=12; allowed: 13"):
+        torch.onnx.export(layers, (x,), io.BytesIO(), dynamo=False, opset_version=12)

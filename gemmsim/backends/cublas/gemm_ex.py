@@ -9,7 +9,7 @@ thread alone, and restored.
 from __future__ import annotations
 
 import ctypes
-from ctypes import byref, c_double, c_float, c_int, c_int32, c_uint16
+from ctypes import byref, c_double, c_float, c_int, c_int32, c_uint16, c_void_p
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -91,7 +91,7 @@ def gemm_ex(a: Tensor, b: Tensor, out: Tensor, compute: Compute, handle: int, st
     first = (left.tensor.data_ptr(), _DATA[b.dtype], left.ld)
     second = (right.tensor.data_ptr(), _DATA[a.dtype], right.ld)
     result = (out.data_ptr(), _DATA[out.dtype], max(1, n))
-    check(lib.cublasSetStream_v2(handle, stream), "cublasSetStream")
+    _use_stream(lib, handle, stream)
     with _Modes(lib, handle):
         if out.dim() == 2:
             status = lib.cublasGemmEx_64(
@@ -104,6 +104,16 @@ def gemm_ex(a: Tensor, b: Tensor, out: Tensor, compute: Compute, handle: int, st
                 out.shape[0], compute, _DEFAULT_ALGORITHM,
             )  # fmt: skip
             check(status, "cublasGemmStridedBatchedEx")
+
+
+def _use_stream(lib: ctypes.CDLL, handle: int, stream: int) -> None:
+    """Sets the handle's stream where it is another. Torch has set it as a rule, and a workspace of its own for that
+    stream, which setting it again would replace by cuBLAS' default one.
+    """
+    now = c_void_p()
+    check(lib.cublasGetStream_v2(handle, byref(now)), "cublasGetStream")
+    if (now.value or 0) != stream:
+        check(lib.cublasSetStream_v2(handle, stream), "cublasSetStream")
 
 
 class _Modes:

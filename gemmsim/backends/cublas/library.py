@@ -84,11 +84,12 @@ def declare(library: ctypes.CDLL) -> ctypes.CDLL:
         c_void_p, *sizes, *strided, *strided, c_void_p, *strided, c_int64, c_int, c_int,
     ]  # fmt: skip
     library.cublasSetStream_v2.argtypes = [c_void_p, c_void_p]
+    library.cublasGetStream_v2.argtypes = [c_void_p, POINTER(c_void_p)]
     library.cublasGetMathMode.argtypes = [c_void_p, POINTER(c_int)]
     library.cublasSetMathMode.argtypes = [c_void_p, c_int]
     library.cublasGetPointerMode_v2.argtypes = [c_void_p, POINTER(c_int)]
     library.cublasSetPointerMode_v2.argtypes = [c_void_p, c_int]
-    for name in ("GemmEx_64", "GemmStridedBatchedEx_64", "SetStream_v2", "GetMathMode", "SetMathMode"):
+    for name in ("GemmEx_64", "GemmStridedBatchedEx_64", "SetStream_v2", "GetStream_v2", "GetMathMode", "SetMathMode"):
         getattr(library, f"cublas{name}").restype = c_int
     return library
 

@@ -18,7 +18,7 @@ from typing import Any
 from .bindings import cuda_core_utils
 from .compile import CompiledKernel, compile_kernel, program_options
 from .entry import EntryInfo, pack_entry, unpack_entry
-from .errors import CacheWarning
+from .errors import CacheWarning, CudaError, message
 from .folder import ENVIRONMENT, cache_folder
 from .source import KernelSource
 from .toolchain import toolchain
@@ -80,6 +80,13 @@ class KernelCache:
             return None
         return CompiledKernel(source, arch, entry[0], 0.0)
 
+    def holds(self, source: KernelSource, arch: str) -> bool:
+        """Whether the folder has ``source`` for ``arch``, for other processes to find."""
+        try:
+            return self.folder.is_dir() and self._files().get(self.key(source, arch)) is not None
+        except OSError:
+            return False
+
     def _files(self) -> Any:
         return cuda_core_utils().FileStreamProgramCache(self.folder)
 
@@ -121,15 +128,25 @@ class KernelCache:
         """Removes every entry and every kept source from the folder and from memory; how many files that were.
 
         Only files this package and cuda.core write are touched; other files in the folder stay.
+
+        Raises:
+            CudaError: if a file cannot be removed; those that can are gone.
         """
         self._memory.clear()
-        removed = 0
+        removed, kept = 0, []
         for part in ("entries", "tmp", "failed"):
             for path in sorted((self.folder / part).rglob("*"), reverse=True):
                 if path.is_dir():
                     continue
-                path.unlink(missing_ok=True)
-                removed += 1
+                try:
+                    path.unlink(missing_ok=True)
+                    removed += 1
+                except OSError as error:
+                    kept.append(error)
+        if kept:
+            asked = f"removing compiled kernels: {len(kept)} of {removed + len(kept)} files stay ({kept[0]})"
+            do = f"Make {self.folder} writable, or set {ENVIRONMENT} to another folder."
+            raise CudaError(message(asked, "a folder that can be written", do))
         return removed
 
 

@@ -8,6 +8,7 @@ import re
 import sys
 from pathlib import Path
 
+from .errors import CudaError, message
 from .source import KernelSource
 
 __all__ = ["ENVIRONMENT", "cache_folder", "keep_failed_source"]
@@ -20,8 +21,19 @@ def cache_folder() -> Path:
 
     The user's cache folder is ``$XDG_CACHE_HOME`` or ``~/.cache`` on Linux, ``~/Library/Caches`` on macOS,
     ``%LOCALAPPDATA%`` on Windows.
+
+    Raises:
+        CudaError: where that takes a home folder and there is none, as in a container under a user without a name.
     """
-    chosen = os.environ.get(ENVIRONMENT)
+    try:
+        return _cache_folder(os.environ.get(ENVIRONMENT))
+    except RuntimeError as error:
+        asked = f"a folder for compiled kernels below a home folder that cannot be found ({error})"
+        do = f"Set {ENVIRONMENT} to a folder that can be written."
+        raise CudaError(message(asked, "a user with a home folder, or a folder that is named", do)) from error
+
+
+def _cache_folder(chosen: str | None) -> Path:
     if chosen:
         return Path(chosen).expanduser()
     if sys.platform == "win32":
@@ -37,11 +49,11 @@ def keep_failed_source(source: KernelSource, arch: str, log: str) -> Path | None
     """Writes ``source`` and the compiler's ``log`` for a bug report. The file, or None where nothing can be written."""
     digest = hashlib.sha256(source.text.encode()).hexdigest()[:12]
     name = re.sub(r"[^0-9A-Za-z_.]+", "_", str(source)).strip("_")
-    path = cache_folder() / "failed" / f"{name[:80]}-{digest}-{arch}.cu"
     commented = "".join(f"// {line}\n" for line in log.splitlines())
     try:
+        path = cache_folder() / "failed" / f"{name[:80]}-{digest}-{arch}.cu"
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(f"{source.text}\n// {source} for {arch}\n{commented}", encoding="utf-8")
-    except OSError:
+    except (OSError, CudaError):
         return None
     return path

@@ -14,7 +14,7 @@ from pathlib import Path
 from .compile import CompiledKernel
 from .errors import CudaError, PackageError, message
 from .source import ENTRY
-from .toolchain import nvidia_folder
+from .toolchain import nvidia_folders
 
 __all__ = ["KernelFacts", "inspect_kernel", "innermost_loops", "regressions"]
 
@@ -58,12 +58,11 @@ class KernelFacts:
 
 
 def _tool(name: str) -> Path:
-    folder = nvidia_folder()
-    path = folder / "bin" / name if folder else Path(name)
-    if not path.is_file():
-        do = "Install it: pip install 'gemmsim[inspect]'"
-        raise PackageError(message(f"inspecting kernels without {name}", "the packages of gemmsim[inspect]", do))
-    return path
+    for folder in nvidia_folders():
+        if (folder / "bin" / name).is_file():
+            return folder / "bin" / name
+    do = "Install it: pip install 'gemmsim[inspect]'"
+    raise PackageError(message(f"inspecting kernels without {name}", "the packages of gemmsim[inspect]", do))
 
 
 def _output(tool: str, *arguments: str) -> str:

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from .errors import INSTALL, PackageError, message
 
-__all__ = ["PACKAGES", "Toolchain", "header_root", "nvidia_folder", "toolchain"]
+__all__ = ["PACKAGES", "Toolchain", "header_root", "nvidia_folders", "toolchain"]
 
 #: The packages of the extra, in the versions they were checked in together (docs/design/cuda.md). Other versions are
 #: used if they are what is installed; their numbers are part of every cache key.
@@ -30,7 +30,7 @@ PACKAGES = {
 }
 
 #: A file of each include folder, and the package that brings it.
-_NVIDIA_HEADERS = {"cuda_runtime_api.h": "nvidia-cuda-runtime", "cccl/cuda/std/cstdint": "nvidia-cuda-cccl"}
+_NVIDIA_HEADERS = {"cccl/cuda/std/cstdint": "nvidia-cuda-cccl", "cuda_runtime_api.h": "nvidia-cuda-runtime"}
 
 
 @dataclass(frozen=True)
@@ -78,36 +78,44 @@ def _own_headers(root: Path) -> Iterator[Path]:
     yield from sorted(path for path in root.rglob("*.h") if path.relative_to(root).parts[0] != "cpu")
 
 
-def _package_folder(module: str) -> Path | None:
+def _package_folders(module: str) -> list[Path]:
     spec = importlib.util.find_spec(module)
-    locations = list(spec.submodule_search_locations or []) if spec else []
-    return Path(locations[0]) if locations else None
+    return [Path(folder) for folder in (spec.submodule_search_locations or [])] if spec else []
 
 
-def nvidia_folder() -> Path | None:
-    """Where NVIDIA's CUDA 13 packages put their files; None without any."""
+def nvidia_folders() -> list[Path]:
+    """Where NVIDIA's CUDA 13 packages put their files, in the order of ``sys.path``.
+
+    Several where packages were installed in several places: PyTorch's for all users and the rest for one user, or in a
+    folder of its own.
+    """
     try:
-        return _package_folder("nvidia.cu13")
+        return _package_folders("nvidia.cu13")
     except ModuleNotFoundError:
-        return None
+        return []
 
 
-def _nvidia_include() -> Path:
-    include = (nvidia_folder() or Path("nvidia/cu13")) / "include"
+def _nvidia_includes() -> tuple[Path, ...]:
+    """The include folders of CCCL and of the runtime: one where they were installed in one place."""
+    includes = [folder / "include" for folder in nvidia_folders()]
+    found = []
     for name, package in _NVIDIA_HEADERS.items():
-        if not (include / name).is_file():
-            asked = f"{package} without its header {name} (looked in {include})"
+        holder = next((include for include in includes if (include / name).is_file()), None)
+        if holder is None:
+            looked = ", ".join(map(str, includes)) or "nvidia/cu13/include, which no folder of sys.path has"
+            asked = f"{package} without its header {name} (looked in {looked})"
             raise PackageError(message(asked, "the pinned packages of gemmsim[cuda]", INSTALL))
-    return include
+        found.append(holder)
+    return tuple(dict.fromkeys(found))
 
 
 def _cutlass_include() -> Path:
-    folder = _package_folder("cutlass_library")
-    include = (folder or Path("cutlass_library")) / "source" / "include"
-    if not (include / "cute" / "tensor.hpp").is_file():
-        asked = f"nvidia-cutlass without its headers (looked in {include})"
-        raise PackageError(message(asked, "the pinned packages of gemmsim[cuda]", INSTALL))
-    return include
+    includes = [folder / "source" / "include" for folder in _package_folders("cutlass_library")]
+    for include in includes:
+        if (include / "cute" / "tensor.hpp").is_file():
+            return include
+    asked = f"nvidia-cutlass without its headers (looked in {', '.join(map(str, includes)) or 'cutlass_library'})"
+    raise PackageError(message(asked, "the pinned packages of gemmsim[cuda]", INSTALL))
 
 
 @lru_cache(maxsize=1)
@@ -117,9 +125,10 @@ def toolchain() -> Toolchain:
     Raises:
         PackageError: if a package or header is missing; the message names the extra.
     """
-    versions, root, nvidia = _versions(), header_root(), _nvidia_include()
-    # CUTLASS includes CCCL both as <cuda/std/...> and as <cccl/cuda/std/...>: the two folders must be of one package.
-    dirs = (root / "include", root, _cutlass_include(), nvidia, nvidia / "cccl")
+    versions, root, nvidia = _versions(), header_root(), _nvidia_includes()
+    # CUTLASS includes CCCL both as <cuda/std/...> and as <cccl/cuda/std/...>: the two folders must be of one package,
+    # so that CCCL's comes first.
+    dirs = (root / "include", root, _cutlass_include(), *nvidia, nvidia[0] / "cccl")
     digest = hashlib.sha256()
     for path in _own_headers(root):
         content = path.read_bytes()

@@ -35,11 +35,19 @@ class CastTo(nn.Module):
     Args:
         format: a ``Format`` or its shorthand.
         block_dim: the dimension that blocks lie along.
+
+    Raises:
+        TypeError: for another kind of format. ValueError: for text that is no shorthand.
     """
 
     def __init__(self, format: str | Format = "SAME", block_dim: int = -1) -> None:
         super().__init__()
         self.format = Format.from_shorthand(format) if isinstance(format, str) else format
+        if not isinstance(self.format, Format):
+            kind = type(format).__name__
+            raise TypeError(
+                f"CastTo: format is a {kind}; allowed: a Format, or its shorthand.\n  Try 'BFP[8|8]{{64}}(SN)'."
+            )
         self.block_dim = block_dim
 
     def forward(self, x: Tensor) -> Tensor:

@@ -105,7 +105,7 @@ class _ProductFunction(torch.autograd.Function):
         specs = ctx.specs
         a, b = ctx.saved_tensors
         grad = quantize_elemwise_op(grads[0], specs, specs["round_grad_input"])
-        formats = ["a_elem_format_bp_os" if kind == "a" else "w_elem_format_bp" for kind in ctx.kinds]
+        formats = [f"{kind}_elem_format_bp" for kind in ctx.kinds]
         rounding, grad_rounding = "round_mx_input_grad_input", "round_mx_grad_output_grad_input"
         product = _bmm if ctx.batched else _matmul
         right = _blocks(b, specs, formats[1], -1, rounding)

@@ -241,7 +241,7 @@ def simd_reduce_mean(in1: Tensor, dim: int | Sequence[int], keepdim: bool = Fals
     dims = _dims(dim)
     if mx_specs is None:
         return _mean(in1, dims, keepdim=keepdim)
-    count = math.prod(in1.shape[d] for d in dims)
+    count = math.prod([in1.shape[d] for d in dims])
     return simd_mul(simd_reduce_sum(in1, dims, keepdim, mx_specs), 1 / count, mx_specs)
 
 

@@ -27,8 +27,9 @@ _SETTINGS: tuple[tuple[str, Any, str], ...] = (
     ("w_elem_format", None, "elements of weights: int8 int4 int2 fp8_e5m2 fp8_e4m3 fp6_e3m2 fp6_e2m3 fp4 fp16 bf16"),
     ("a_elem_format", None, "elements of activations"),
     ("w_elem_format_bp", None, "elements of weights in the backward pass"),
+    ("a_elem_format_bp", None, "elements of activations in the backward products of matmul and bmm"),
     ("a_elem_format_bp_ex", None, "elements of inputs and gradients in the product for the weight's gradient"),
-    ("a_elem_format_bp_os", None, "elements of gradients in the product for the input's gradient"),
+    ("a_elem_format_bp_os", None, "elements of gradients in products for an input's gradient"),
     ("mx_flush_fp32_subnorms", False, "blocks whose largest magnitude is a float32 subnormal become zero"),
     ("shared_exp_method", "max", "max: one exponent a block; none: one an element"),
     ("block_size", 0, "elements to a shared exponent; 0 means the whole axis"),
@@ -54,10 +55,11 @@ _SETTINGS: tuple[tuple[str, Any, str], ...] = (
     ("custom_cuda", False, "the values of microxcaling's CUDA kernels, which take exponents from the bits"),
 )
 _DEFAULTS = {key: default for key, default, _ in _SETTINGS}
-_FORMATS = ("w_elem_format", "a_elem_format", "w_elem_format_bp", "a_elem_format_bp_os", "a_elem_format_bp_ex")
+_FORMATS = tuple(key for key, _, _ in _SETTINGS if "elem_format" in key)
 #: Settings that follow another one where they are not given.
 _FOLLOWS = {
     "w_elem_format_bp": "w_elem_format",
+    "a_elem_format_bp": "a_elem_format",
     "a_elem_format_bp_os": "a_elem_format",
     "a_elem_format_bp_ex": "a_elem_format",
     **{f"round_{name}": "round" for name in ("m", "output", "grad_weight", "grad_input", "weight", "mx_output")},

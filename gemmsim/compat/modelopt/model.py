@@ -29,9 +29,20 @@ def calibrate(
     """Give static quantisers their amax; ``algorithm`` "max", "percentile", "mse", "entropy", or {"method": one,
     options}.
 
-    None does nothing, and so does a call without ``forward_loop``: amax then comes from each input.
+    None does nothing, and so does a call without ``forward_loop`` (amax then comes from each input) or for a model
+    without quantisers.
+
+    Raises:
+        CalibrationError (RuntimeError): for an algorithm that is none of these.
     """
-    if algorithm is None or forward_loop is None:
+    named = isinstance(algorithm, str) or (isinstance(algorithm, Mapping) and "method" in algorithm)
+    if algorithm is not None and not named:
+        allowed = "'max', 'percentile', 'mse', 'entropy', a dict with 'method', or None"
+        raise tensor_quant.CalibrationError(
+            f"calibrate: algorithm={algorithm!r}; allowed: {allowed}.\n  Give one of these."
+        )
+    quantised = any(isinstance(m, tensor_quant.TensorQuantizer) for m in model.modules())
+    if algorithm is None or forward_loop is None or not quantised:
         return model
     options = {"method": algorithm} if isinstance(algorithm, str) else dict(algorithm)
     return tensor_quant.calibrate(model, forward_loop, options.pop("method"), **options)

@@ -111,6 +111,11 @@ def round_to(x: Tensor, number: Number, rounding: str, bug_compatible: bool = Fa
 def target_of(number: Number, rounding: str) -> Cast | TensorFormat:
     """What ``round_to`` rounds to, as a value of ``gemmsim.formats``."""
     _check_rounding(rounding)
+    if not isinstance(number, (FixedPoint, FloatingPoint, BlockFloatingPoint)):
+        raise TypeError(
+            f"number is a {type(number).__name__}; allowed: FixedPoint, FloatingPoint, BlockFloatingPoint, or None.\n"
+            "  Try FloatingPoint(5, 2)."
+        )
     if isinstance(number, FloatingPoint):
         return FiniteFloatFormat(number.exp, number.man, rounding=_rounding(rounding, Rounding.RNA))
     if isinstance(number, FixedPoint):

@@ -65,6 +65,15 @@ class MXFP8Linear(gs.mx.MXLinear):
         self.wgrad_with_hp = wgrad_with_hp
 
 
+@torch.compiler.assume_constant_result
+def _mx_mm_config(
+    kinds: tuple[ElemDType, ElemDType, ElemDType], block_size: int, mode: ScaleCalculationMode, hp: bool
+) -> gs.mx.MXLinearConfig:
+    """What ``mx_mm`` computes; a constant of compiled code, whose tracer parses nothing."""
+    names = [format_name(kind, block_size, mode) for kind in kinds]
+    return gs.mx.MXLinearConfig(names[0], names[1], names[2], accumulator=None, wgrad_with_hp=hp)
+
+
 class mx_mm:
     """torchao's differentiable product of its MX layers: ``mx_mm.apply(input, weight, ...)``."""
 
@@ -92,8 +101,7 @@ class mx_mm:
             ShapeError: for sizes that do not fit.
         """
         kinds = (in_elem_dtype, w_elem_dtype, grad_elem_dtype)
-        names = [format_name(kind, block_size, scale_calculation_mode) for kind in kinds]
-        config = gs.mx.MXLinearConfig(names[0], names[1], names[2], accumulator=None, wgrad_with_hp=wgrad_with_hp)
+        config = _mx_mm_config(kinds, block_size, scale_calculation_mode, wgrad_with_hp)
         rows = input_hp.reshape(-1, input_hp.shape[-1])
         return gs.mx.trained_matmul(rows, weight_hp.t(), config).reshape(*input_hp.shape[:-1], weight_hp.shape[0])
 
@@ -139,7 +147,8 @@ class MXInferenceLinear(nn.Linear):
         with torch.device("meta"):
             made = cls(mod.in_features, mod.out_features, bias=False)
         made._parameters.pop("weight")
-        made.weight_mx = MXTensor.to_mx(mod.weight.detach(), elem_dtype, block_size)
+        # a buffer, so that state dicts and .to(device) have it
+        made.register_buffer("weight_mx", MXTensor.to_mx(mod.weight.detach(), elem_dtype, block_size))
         made.bias = mod.bias
         return made.train(mod.training)
 

@@ -58,9 +58,23 @@ def nvfp4_quantize(
     if per_tensor_scale is not None and per_tensor_scale.numel() != 1:
         shape = tuple(per_tensor_scale.shape)
         raise AssertionError(f"per_tensor_scale of shape {shape}; allowed: one number. Use a tensor for each expert")
-    name = "nvfp4" if per_tensor_scale is None else "nvfp4/tensor"
-    codes, scales, _ = gs.mx.encode(data_hp.detach(), name, tensor_scale=per_tensor_scale)
+    data_hp = data_hp.detach()
+    if per_tensor_scale is None:
+        codes, scales, _ = gs.mx.encode(data_hp, "nvfp4")
+    else:
+        data_hp, second = _in_range(data_hp, per_tensor_scale.reshape(()).float())
+        codes, scales, _ = gs.mx.encode(data_hp, "nvfp4/tensor", tensor_scale=second)
     return scales.view(torch.float8_e4m3fn), codes
+
+
+def _in_range(x: Tensor, second: Tensor) -> tuple[Tensor, Tensor]:
+    """Both times 2^48 where ``gemmsim.mx.encode`` would refuse the tensor's scale as too small: the codes stay."""
+    tiny = (second > 0) & (second < 2.0**-96)
+    if x.device.type == "cpu" and not torch.compiler.is_compiling() and not tiny:
+        return x, second
+    # without a branch: tracers have no numbers, and a GPU would be waited for
+    factor = torch.where(tiny, 2.0**48, 1.0)
+    return x * factor.to(torch.float32), second * factor
 
 
 @dataclass

@@ -5,7 +5,7 @@
 
 extern "C" {
 struct Last {
-    int64_t calls, m, n, k, lda, ldb, ldc, batch, stride_a, stride_b, stride_c;
+    int64_t calls, m, n, k, lda, ldb, ldc, batch, stride_a, stride_b, stride_c, streams_set;
     int op_a, op_b, type_a, type_b, type_c, compute, algorithm, math_mode, pointer_mode;
     void *handle, *stream;
     uint64_t alpha, beta;
@@ -13,7 +13,8 @@ struct Last {
 Last fake_last;
 int fake_math = 3, fake_pointer = 1, fake_status = 0;
 
-int cublasSetStream_v2(void* h, void* s) { fake_last.handle = h, fake_last.stream = s; return 0; }
+int cublasSetStream_v2(void* h, void* s) { fake_last.handle = h, fake_last.stream = s, ++fake_last.streams_set; return 0; }
+int cublasGetStream_v2(void*, void** s) { *s = fake_last.stream; return 0; }
 int cublasGetMathMode(void*, int* m) { *m = fake_math; return 0; }
 int cublasSetMathMode(void*, int m) { fake_math = m; return 0; }
 int cublasGetPointerMode_v2(void*, int* m) { *m = fake_pointer; return 0; }

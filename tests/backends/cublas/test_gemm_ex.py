@@ -22,7 +22,7 @@ from gemmsim.backends.cublas.gemm_ex import gemm_ex, layout
 
 class Last(ctypes.Structure):
     _fields_ = [
-        *((name, c_int64) for name in "calls m n k lda ldb ldc batch stride_a stride_b stride_c".split()),
+        *((name, c_int64) for name in "calls m n k lda ldb ldc batch stride_a stride_b stride_c streams_set".split()),
         *((name, c_int) for name in "op_a op_b type_a type_b type_c compute algorithm math_mode pointer_mode".split()),
         ("handle", c_void_p), ("stream", c_void_p), ("alpha", c_uint64), ("beta", c_uint64),
     ]  # fmt: skip
@@ -124,6 +124,9 @@ def test_types_scalars_and_what_the_handle_is_left_with(fake, operand, result, c
     assert (last.type_a, last.type_b, last.type_c) == (codes[0], codes[0], codes[1])
     assert (last.compute, last.algorithm, last.alpha, last.beta) == (int(compute), -1, one, 0)
     assert (last.handle, last.stream) == (0x1234, 0x5678)
+    already = last.streams_set
+    gemm_ex(a, b, out, compute, 0x1234, 0x5678)
+    assert fake.last.streams_set == already, "setting it again would take torch's workspace from the handle"
     assert (last.math_mode, last.pointer_mode) == (16, 0)  # the compute type alone decides; scalars on the host
     assert (fake.value("math"), fake.value("pointer")) == (3, 1)  # as torch had them
 

@@ -17,6 +17,7 @@ from support_cuda import tiny_kernel
 
 from gemmsim.backends import cuda
 from gemmsim.backends.cuda import cache as cache_module
+from gemmsim.backends.cuda import folder as folder_module
 from gemmsim.backends.cuda.entry import EntryInfo, pack_entry, unpack_entry
 
 ARCH = "sm_90a"
@@ -51,6 +52,21 @@ def test_the_folder_is_the_environments_or_the_users(monkeypatch, tmp_path):
     monkeypatch.setenv("HOME", str(tmp_path))
     assert cuda.cache_folder() == tmp_path / ".cache" / "gemmsim"
     assert not (tmp_path / "mine").exists()
+
+
+def test_no_home_folder_is_a_typed_error(monkeypatch):
+    """In a container under a number that no user has: only a folder that is named will do."""
+
+    def home():
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.setattr(sys, "platform", "linux")
+    monkeypatch.setattr(Path, "home", home)
+    monkeypatch.delenv("GEMMSIM_CACHE_DIR", raising=False)
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    with pytest.raises(cuda.CudaError, match="Set GEMMSIM_CACHE_DIR to a folder"):
+        cuda.cache_folder()
+    assert folder_module.keep_failed_source(tiny_kernel(), ARCH, "log") is None, "the compiler's log is what is told"
 
 
 def test_an_entry_is_sound_or_none():

@@ -105,9 +105,39 @@ def test_a_missing_package_is_named_with_the_extra(monkeypatch, fresh_toolchain)
 
 @pytest.mark.cuda
 def test_missing_headers_name_their_package(monkeypatch, fresh_toolchain, tmp_path):
-    monkeypatch.setattr(toolchain_module, "_package_folder", lambda module: tmp_path)
-    with pytest.raises(cuda.PackageError, match="nvidia-cuda-runtime without its header cuda_runtime_api.h"):
+    monkeypatch.setattr(toolchain_module, "_package_folders", lambda module: [tmp_path])
+    with pytest.raises(cuda.PackageError, match="nvidia-cuda-cccl without its header cccl/cuda/std/cstdint"):
         cuda.toolchain()
+    monkeypatch.setattr(toolchain_module, "_package_folders", lambda module: [])
+    with pytest.raises(cuda.PackageError, match=r"no folder of sys\.path has"):
+        cuda.toolchain()
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize("apart", ["cccl", "include"])
+def test_packages_may_lie_in_several_folders(monkeypatch, fresh_toolchain, tmp_path, apart):
+    """As after `pip install --target`, or `--user` beside a PyTorch for all users: CCCL, or the runtime, elsewhere.
+
+    The other place still has both, of which only the one that comes first may be read.
+    """
+    (whole,) = (folder for folder in toolchain_module.nvidia_folders() if (folder / "include" / "cccl").is_dir())
+    here = tmp_path / "nvidia" / "cu13" / "include"
+    here.mkdir(parents=True)
+    for path in (whole / "include").iterdir():
+        if (path.name == "cccl") == (apart == "cccl"):
+            (here / path.name).symlink_to(path)
+    folders = toolchain_module._package_folders
+    monkeypatch.setattr(
+        toolchain_module,
+        "_package_folders",
+        lambda module: [here.parent, whole] if module == "nvidia.cu13" else folders(module),
+    )
+    dirs = cuda.toolchain().include_dirs[-3:]
+    cccl, runtime = (here, whole / "include") if apart == "cccl" else (whole / "include", here)
+    assert dirs == (str(cccl), str(runtime), str(cccl / "cccl"))
+    text = '#include <cute/layout.hpp>\n#include <cuda_fp8.h>\nextern "C" __global__ void gemmsim_kernel() {}\n'
+    compiled = cuda.compile_kernel(cuda.KernelSource("test", "apart", text, threads=32), "sm_90a")
+    assert compiled.cubin[:4] == b"\x7fELF"
 
 
 @pytest.mark.cuda

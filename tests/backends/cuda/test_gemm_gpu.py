@@ -85,7 +85,7 @@ def test_operators_ask_the_backend_of_their_operands(on_the_host, monkeypatch):
 
 @pytest.mark.gpu
 @pytest.mark.parametrize(
-    "text", ["int8 : int(8)", "int8 : chunked(5, int(9, saturate), fp32)", "e4m3/sr4 : fixed(8, 4)"]
+    "text", ["int8 : int(8)", "int8 : chunked(5, int(9, saturate), fp32)", "e4m3/sr4 : fixed(8, 4, rounding=rne)"]
 )
 def test_overflows_counted_on_a_gpu_are_those_on_the_cpu(text):
     g = torch.Generator().manual_seed(12)

@@ -170,7 +170,7 @@ class QSoftmaxFormats(gs.QSoftmaxFormats):
         self, fwd_off: Any = None, fwd_exp: Any = None, fwd_acc: Any = None, fwd_lse: Any = None, bwd_add: Any = None,
         bwd_mul: Any = None, fwd_rnd: Any = "nearest", bwd_rnd: Any = "nearest", input_quant: Quant = identity,
         output_quant: Quant = identity, grad_quant: Quant = identity, *, order: str = "sequential",
-        masked_rows: str = "nan", seed: int | None = None,
+        masked_rows: str | None = None, seed: int | None = None,
     ) -> None:  # fmt: skip
         forward = [native_cast(step, fwd_rnd) for step in (fwd_off, fwd_exp, fwd_acc, fwd_lse)]
         backward = [native_cast(step, bwd_rnd) for step in (bwd_add, bwd_mul)]

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import torch
 from torch import Tensor
 
 import gemmsim as gs
@@ -59,8 +60,8 @@ def fxp_mm(
     arithmetic: str = "exact", seed: int | None = None,
 ) -> Tensor:  # fmt: skip
     """``a @ b`` of two matrices in fixed point, which always clamps."""
-    add, mul = (FixedPoint(w, f, symmetric=symmetric) for w, f in ((wl_add, fl_add), (wl_mul, fl_mul)))
-    return gs.qmm(a, b, _spec(add, mul, fma, rounding, accumulate, arithmetic), seed=seed)
+    spec = _fixed_spec((wl_add, fl_add), (wl_mul, fl_mul), symmetric, fma, rounding, accumulate, arithmetic)
+    return gs.qmm(a, b, spec, seed=seed)
 
 
 def fxp_bmm(
@@ -69,8 +70,8 @@ def fxp_bmm(
     arithmetic: str = "exact", seed: int | None = None,
 ) -> Tensor:  # fmt: skip
     """``fxp_mm`` of batches."""
-    add, mul = (FixedPoint(w, f, symmetric=symmetric) for w, f in ((wl_add, fl_add), (wl_mul, fl_mul)))
-    return gs.qmatmul(a, b, _spec(add, mul, fma, rounding, accumulate, arithmetic), seed=seed)
+    spec = _fixed_spec((wl_add, fl_add), (wl_mul, fl_mul), symmetric, fma, rounding, accumulate, arithmetic)
+    return gs.qmatmul(a, b, spec, seed=seed)
 
 
 def superfp_mm(
@@ -79,9 +80,8 @@ def superfp_mm(
     accumulate: str | Accumulator = "sequential", arithmetic: str = "exact", seed: int | None = None,
 ) -> Tensor:  # fmt: skip
     """``a @ b`` of two matrices in supernormal floats. ``superfp_bmm`` has another order and another default."""
-    add = SuperNormalFloat(exp_add, man_add, binades_add, saturate)
-    mul = SuperNormalFloat(exp_mul, man_mul, binades_mul, saturate) if not fma else add
-    return gs.qmm(a, b, _spec(add, mul, fma, rounding, accumulate, arithmetic), seed=seed)
+    add, mul = (exp_add, man_add, binades_add), (exp_mul, man_mul, binades_mul)
+    return gs.qmm(a, b, _super_spec(add, mul, saturate, fma, rounding, accumulate, arithmetic), seed=seed)
 
 
 def superfp_bmm(
@@ -90,9 +90,8 @@ def superfp_bmm(
     accumulate: str | Accumulator = "sequential", arithmetic: str = "exact", seed: int | None = None,
 ) -> Tensor:  # fmt: skip
     """``superfp_mm`` of batches; binades after both pairs of widths, and saturating by default."""
-    add = SuperNormalFloat(exp_add, man_add, binades_add, saturate)
-    mul = SuperNormalFloat(exp_mul, man_mul, binades_mul, saturate) if not fma else add
-    return gs.qmatmul(a, b, _spec(add, mul, fma, rounding, accumulate, arithmetic), seed=seed)
+    add, mul = (exp_add, man_add, binades_add), (exp_mul, man_mul, binades_mul)
+    return gs.qmatmul(a, b, _super_spec(add, mul, saturate, fma, rounding, accumulate, arithmetic), seed=seed)
 
 
 def mp_mm(
@@ -117,24 +116,49 @@ def _seed_of(formats: QAffineFormats, seed: int | None) -> int | None:
     return formats.seed if seed is None else seed
 
 
-def _spec(
-    add: Number, mul: Number, fma: bool, rounding: str, accumulate: str | Accumulator, arithmetic: str
-) -> GemmSpec:
-    product = None if fma else mul.target(rounding)
+def _spec(add: Number, mul: Number | None, rounding: str, accumulate: str | Accumulator, arithmetic: str) -> GemmSpec:
+    product = None if mul is None else mul.target(rounding)
     return GemmSpec(accumulator=accumulator_of(add.target(rounding), product, accumulate), arithmetic=arithmetic)
+
+
+# By name, and constants of compiled code, which cannot make formats.
+@torch.compiler.assume_constant_result
+def _fixed_spec(
+    add: tuple[int, int], mul: tuple[int, int], symmetric: bool, fma: bool, rounding: str,
+    accumulate: str | Accumulator, arithmetic: str,
+) -> str:  # fmt: skip
+    sums, products = (FixedPoint(*widths, symmetric=symmetric) for widths in (add, mul))
+    return str(_spec(sums, None if fma else products, rounding, accumulate, arithmetic))
+
+
+@torch.compiler.assume_constant_result
+def _super_spec(
+    add: tuple[int, int, Any], mul: tuple[int, int, Any], saturate: bool, fma: bool, rounding: str,
+    accumulate: str | Accumulator, arithmetic: str,
+) -> str:  # fmt: skip
+    products = None if fma else SuperNormalFloat(*mul, saturate)
+    return str(_spec(SuperNormalFloat(*add, saturate), products, rounding, accumulate, arithmetic))
 
 
 def _float_spec(
     a: Tensor, widths: tuple[int, int, int, int], options: tuple[Any, ...], accumulate: str | Accumulator,
     arithmetic: str,
 ) -> GemmSpec | str:  # fmt: skip
-    rounding, fma, subnormals, saturate, compensated, rbits_add, rbits_mul = options
+    rounding, fma, subnormals, saturate, compensated, _, _ = options
     if a.device.type == "cuda" and _acceleration.enabled and not compensated:
         mode = _acceleration.fast_mode or "f32"
         types = match_mac_format_with_cublas_types(*widths, rounding, fma, subnormals, saturate, mode)
         if types is not None:
             return product_of(*types)[0]
+    return _rounded_spec(widths, options, accumulate, arithmetic)
+
+
+@torch.compiler.assume_constant_result
+def _rounded_spec(
+    widths: tuple[int, int, int, int], options: tuple[Any, ...], accumulate: str | Accumulator, arithmetic: str
+) -> str:
+    rounding, fma, subnormals, saturate, compensated, rbits_add, rbits_mul = options
     man_add, exp_add, man_mul, exp_mul = widths
     add = FloatingPoint(exp_add, man_add, subnormals, saturate).target(rounding, rbits_add)
     mul = None if fma else FloatingPoint(exp_mul, man_mul, subnormals, saturate).target(rounding, rbits_mul)
-    return GemmSpec(accumulator=accumulator_of(add, mul, accumulate, compensated), arithmetic=arithmetic)
+    return str(GemmSpec(accumulator=accumulator_of(add, mul, accumulate, compensated), arithmetic=arithmetic))

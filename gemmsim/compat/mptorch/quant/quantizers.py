@@ -13,12 +13,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 import gemmsim as gs
 from gemmsim.formats import (
     Binary8Format,
-    BlockFloatFormat,
     Overflow,
     PowerTie,
     Rounding,
@@ -59,19 +59,35 @@ def float_quantize(
     prng: int = 0,
 ) -> Tensor:  # fmt: skip
     """``x`` rounded to ``FloatingPoint(exp, man, subnormals, saturate)``; ``prng`` random bits, 0 for all."""
-    return gs.quantize(x, FloatingPoint(exp, man, subnormals, saturate).target(rounding, prng))
+    return gs.quantize(x, _float_target(exp, man, rounding, subnormals, saturate, prng))
+
+
+# By name, and constants of compiled code, which cannot make formats.
+@torch.compiler.assume_constant_result
+def _float_target(exp: int, man: int, rounding: str, subnormals: bool, saturate: bool, prng: int) -> str:
+    return str(FloatingPoint(exp, man, subnormals, saturate).target(rounding, prng))
 
 
 def fixed_point_quantize(
     x: Tensor, wl: int, fl: int, clamp: bool = True, symmetric: bool = False, rounding: str = "stochastic"
 ) -> Tensor:
     """``x`` rounded to ``FixedPoint(wl, fl, clamp, symmetric)``. Ties of "nearest" go to even."""
-    return gs.quantize(x, FixedPoint(wl, fl, clamp, symmetric).target(rounding))
+    return gs.quantize(x, _fixed_target(wl, fl, clamp, symmetric, rounding))
+
+
+@torch.compiler.assume_constant_result
+def _fixed_target(wl: int, fl: int, clamp: bool, symmetric: bool, rounding: str) -> str:
+    return str(FixedPoint(wl, fl, clamp, symmetric).target(rounding))
 
 
 def block_quantize(x: Tensor, wl: int, dim: int = -1, rounding: str = "stochastic") -> Tensor:
     """``x`` rounded to ``BlockFloatingPoint(wl, dim)``. Ties of "nearest" go to even."""
-    return gs.quantize(x, BlockFloatingPoint(wl, dim).target(rounding))
+    return gs.quantize(x, _block_target(wl, dim, rounding))
+
+
+@torch.compiler.assume_constant_result
+def _block_target(wl: int, dim: int, rounding: str) -> str:
+    return str(BlockFloatingPoint(wl, dim).target(rounding))
 
 
 def superfp_quantize(
@@ -82,11 +98,16 @@ def superfp_quantize(
 
     ``tie``: between two powers of two the larger ("away"), or the one with the even exponent ("even_exponent").
     """
+    return gs.quantize(x, _super_target(exp, man, binades, rounding, saturate, tie))
+
+
+@torch.compiler.assume_constant_result
+def _super_target(exp: int, man: int, binades: Any, rounding: str, saturate: bool, tie: str) -> str:
     f: SupernormalFormat = SuperNormalFloat(exp, man, binades, saturate).format
     if tie not in {str(known) for known in PowerTie}:
         raise FormatError(f"superfp_quantize: tie={tie!r}; allowed: 'away', 'even_exponent'.\n  Choose one.")
     chosen = SupernormalFormat(exp, man, f.lower, f.upper, f.saturate, PowerTie(tie))
-    return gs.quantize(x, gs.Cast(chosen, read_rounding(rounding)))
+    return str(gs.Cast(chosen, read_rounding(rounding)))
 
 
 def binary8_quantize(
@@ -97,11 +118,18 @@ def binary8_quantize(
 
     Stochastic with ``prng_bits=0`` truncates; more than ``23 - (P - 1)`` raise, as there.
     """
+    return gs.quantize(x, _binary8_target(P, rounding, overflow_policy, is_signed, subnormals, prng_bits))
+
+
+@torch.compiler.assume_constant_result
+def _binary8_target(
+    P: int, rounding: str, overflow_policy: str, is_signed: bool, subnormals: bool, prng_bits: int
+) -> str:
     number = Binary8(P, is_signed, subnormals, overflow_policy)
     if not 0 <= prng_bits <= 23 - (P - 1):
         asked = f"binary8_quantize: prng_bits={prng_bits!r} with P={P}"
         raise FormatError(f"{asked}; allowed: 0 to {23 - (P - 1)}.\n  Give fewer, or use gemmsim.quantize.")
-    return gs.quantize(x, number.target(rounding, prng_bits))
+    return str(number.target(rounding, prng_bits))
 
 
 _SATURATION = {
@@ -120,13 +148,20 @@ def binaryK_quantize(
     ``saturation_mode``: "overflow_infinity" (SatNone), "saturate_propagate" (SatPropagate), or "saturate_finite"
     (SatFinite, in the finite domain). Stochastic with ``prng_bits=0`` truncates.
     """
+    return gs.quantize(x, _binary_k_target(K, P, rounding, saturation_mode, is_signed, prng_bits, bias))
+
+
+@torch.compiler.assume_constant_result
+def _binary_k_target(
+    K: int, P: int, rounding: str, saturation_mode: str, is_signed: bool, prng_bits: int, bias: int | None
+) -> str:
     if saturation_mode not in _SATURATION:
         asked = f"binaryK_quantize: saturation_mode={saturation_mode!r}"
         raise FormatError(f"{asked}; allowed: {', '.join(_SATURATION)}.\n  Choose one of them.")
     domain, overflow = _SATURATION[saturation_mode]
     number = BinaryK(K, P, is_signed, domain, bias)
     chosen = read_rounding(rounding, prng_bits, Rounding(RoundingMode.RTZ))
-    return gs.quantize(x, gs.Cast(number.format, chosen, overflow))
+    return str(gs.Cast(number.format, chosen, overflow))
 
 
 @dataclass(frozen=True)
@@ -170,11 +205,12 @@ def quantizer(
     )
 
 
-def _target(number: Number | None, rounding: str) -> gs.Cast | BlockFloatFormat | None:
+@torch.compiler.assume_constant_result
+def _target(number: Number | None, rounding: str) -> str | None:
     if number is None:
         return None
     # Binary8 with no random bits truncates in binary8_quantize; here nothing could ask for others.
-    return number.target(rounding, 32 if isinstance(number.format, Binary8Format) else 0)
+    return str(number.target(rounding, 32 if isinstance(number.format, Binary8Format) else 0))
 
 
 class Quantizer(nn.Module):
