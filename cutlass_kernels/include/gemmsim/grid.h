@@ -70,30 +70,29 @@ GEMMSIM_HD double round_first_is_zero(const Exact& x, const Cast& c, uint32_t R)
     return finish(c, scale2((double)n.whole, q), x.neg);
 }
 
-// Block floating point with a block for each number: the exponent is that of x itself, then integers of p bits, clamped.
-// Whatever has an exponent above 127 is beyond the range. p may be 0. Below zero there is one integer more if lo < -hi.
-GEMMSIM_HD double round_own_exponent(const Exact& x, const Cast& c, uint32_t R) {
-    const int e = x.mag == 0 ? -100000 : bit_length(x.mag) - 1 + x.exp;
-    if (e > 127) return x.neg ? c.over_neg : c.over_pos;
-    const int q = (e > c.emin ? e : c.emin) - c.p + 1;
-    Counted n = count_quanta(x, q);
-    if (round_up(c.mode, c.rbits, R, x.neg, (n.whole & 1) != 0, n.frac, n.more)) ++n.whole;
-    const uint64_t codes = 1ull << c.p;
-    if (n.whole >= codes && !(x.neg && c.lo < -c.hi)) n.whole = codes - 1;
-    return finish(c, scale2((double)n.whole, q), x.neg);
+// Block floating point with a block for each number: `v`, which is a number of exponent `e` rounded to p bits, cut back to
+// its last value there, (1 - 2^-p) 2^(e+1), if it went up to 2^(e+1). Below zero there is one integer more if lo < -hi.
+// p may be 0. Short, because architectures that keep exact.h out of line carry it in every kernel.
+GEMMSIM_HD double without_carry(double v, int e, const Cast& c) {
+    const int reached = (int)(bits_of(v) >> 52 & 0x7FF) - 1023;
+    if (reached <= (e > c.emin ? e : c.emin) || (v < 0 && c.lo < -c.hi)) return v;
+    return v * (1.0 - double_of((uint64_t)(1023 - c.p) << 52)) + 0.0;
 }
 
 GEMMSIM_HD double round_grid(const Exact& x, const Cast& c, uint32_t R) {
     const bool zero = x.mag == 0 && !x.sticky;
     if (zero) return finish(c, 0.0, x.neg);
     if ((c.flags & NEGATIVE_NAN) && x.neg) return canonical_nan();
-    if (c.flags & NO_CARRY) return round_own_exponent(x, c, R);
     if (c.flags & SUPERNORMAL) return round_supernormal(x, c, R);
     if (c.flags & FIRST_IS_ZERO) return round_first_is_zero(x, c, R);
+    const bool stays = c.flags & NO_CARRY;
+    const int e = x.mag == 0 ? -100000 : bit_length(x.mag) - 1 + x.exp;
+    if (stays && e > 127) return x.neg ? c.over_neg : c.over_pos;
     Cast plain = c;
-    plain.flags &= ~(int32_t)NEGATIVE_NAN;
-    if (c.p > 1) plain.flags &= ~(int32_t)CODE_PARITY;
-    return round_exact(x, plain, R);
+    plain.flags &= ~(int32_t)(NEGATIVE_NAN | NO_CARRY);
+    if (stays || c.p > 1) plain.flags &= ~(int32_t)CODE_PARITY;
+    const double v = round_exact(x, plain, R);
+    return stays ? without_carry(v, e, c) : v;
 }
 
 }  // namespace gemmsim
