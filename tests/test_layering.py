@@ -34,6 +34,7 @@ FACES = {
         *("backends.cublas", "train"),
     },
     "train": {""},
+    "__main__": {"cli"},
 }
 STANDARD_LIBRARY_ONLY = {"formats", "arithmetic"}
 
