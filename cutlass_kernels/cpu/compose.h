@@ -77,6 +77,7 @@ template <class T> struct Compose {
         else if (choice.kind == SCALAR) scalar_run<T>(t, r, nr);
         else if (choice.runs.kind >= 0 && choice.runs.shape == RunsPlan::ONE) one_run(t);
         else if (r.method) compensated(t);
+        else if (choice.kind == LANES) isa.grids(t, r.fused);
         else isa.tile[choice.carrier][choice.step][choice.kind](t);
         fill_up<T>(r, t.k, out, count());
     }

@@ -1,12 +1,10 @@
 // One tile of a matrix product with a rounded accumulator: k outermost, accumulators in registers for all of K.
 #pragma once
+#include "draws.h"
 #include "rounders.h"
 #include "tile.h"
-#include "philox_vec.h"
 
 namespace gemmsim { namespace NS {
-
-enum { NV = 2 };  // vectors per tile row
 
 template <class C, int STEP, int KIND>
 INL typename C::V step(typename C::V a, typename C::V b, typename C::V s, const Const<C>& mul, const Const<C>& add, typename C::VU rm, typename C::VU ra) {
@@ -41,25 +39,6 @@ INL void rows_plain(const typename C::T* __restrict a, const typename C::T* __re
 #pragma GCC unroll 4
         for (int j = 0; j < NV; ++j) store(c + (i * NV + j) * C::L, s[i][j]);
 }
-
-// The draws of `ROWS` rows for one Philox call's worth of k, kept in the first-level cache.
-template <class C, int ROWS> struct Draws {
-    typename C::VU w[ROWS][NV][4];
-    INL_MEMBER void make(const Tile& t, int row, uint32_t block, int site) {
-        for (int i = 0; i < ROWS; ++i) {
-            const uint64_t r = t.row0 + row + i;
-            philox_columns<C, NV>(t.seed, r, t.col0, block, site, w[i]);
-        }
-    }
-    INL_MEMBER typename C::VU get(int i, int j, int kk, int r) const {
-        typedef typename C::VU VU;
-        if (r <= 16) {
-            const VU x = w[i][j][kk >> 1];
-            return (kk & 1 ? x >> 16 : x & 0xFFFFu) >> (16 - r);
-        }
-        return w[i][j][kk] >> (32 - r);
-    }
-};
 
 template <class C, int STEP, int KIND, int ROWS>
 static __attribute__((noinline)) void rows_random(const Tile& t, int row, const Const<C>& mul, const Const<C>& add) {

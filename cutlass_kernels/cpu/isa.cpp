@@ -9,6 +9,8 @@ extern const TileFn tiles32[STEPS][KINDS];
 extern const TileFn tiles64[STEPS][KINDS];
 void hardware(const Tile& t, const HardwareModel& m, bool wide_lanes);
 bool palette(int carrier, const PaletteTile& t);
+void grid_tile(const Tile& t, bool fused);
+void grid_combine(double* s, const double* t, int64_t n, const Cast& c);
 void integers(int panel, int lanes, const Tile& t, int nr, const IntegerLanes& how);
 bool runs(int carrier, const Tile& t, const Lengths& lengths, const RunsPlan& plan);
 bool round_grids(int carrier, void* x, int64_t n, const Cast& c, uint64_t seed, uint64_t index0, int site);
@@ -145,7 +147,8 @@ static void round_(int carrier, void* x, int64_t n, const Cast& c, uint64_t seed
 }
 
 static void combine_(int carrier, void* s, const void* t, int64_t n, const Cast& c, int kind, bool odd) {
-    if (carrier == 0) combine_kind<C32>(s, t, n, c, kind, odd);
+    if (kind == LANES) grid_combine((double*)s, (const double*)t, n, c);
+    else if (carrier == 0) combine_kind<C32>(s, t, n, c, kind, odd);
     else combine_kind<C64>(s, t, n, c, kind, odd);
 }
 
@@ -161,6 +164,7 @@ static Isa make() {
     t.compensated = compensated;
     t.hardware = hardware;
     t.palette = palette;
+    t.grids = grid_tile;
     t.runs = runs;
     t.integers = integers;
     t.load = load_;

@@ -100,6 +100,27 @@ inline int choose_carrier(const Request& r, bool directed, int least = 0) {
     return 2;
 }
 
+// A cast that grid_tile.cpp rounds a sum to odd with: spare bits below its last place or last random bit, and no sum
+// near the ends of double's range.
+inline bool grid_lanes_fit(const Cast& c) {
+    if (c.mode < RNE || c.mode > SR || (c.flags & NO_ZERO)) return false;
+    if (c.p < 2 && !(c.flags & SUPERNORMAL)) return false;  // parity of codes; no bits at all
+    if (c.mode == SR && (c.flags & FIRST_IS_ZERO)) return false;
+    return c.p + (c.mode == SR ? c.rbits + 1 : 2) <= 53 && c.emin - c.p + 1 > -900 && c.emax < 900;
+}
+
+// Whether a register that no carrier's own kernels round goes in double lanes: products are exact there.
+inline bool grid_lanes(const Request& r) {
+    return r.method == REGISTER && r.arithmetic == EXACT && operand_fits_float(r.a, r.dtype_a) && operand_fits_float(r.b, r.dtype_b) &&
+           (r.init == FROM_ZERO || r.dtype_c != F64) && grid_lanes_fit(r.add) && (r.fused || grid_lanes_fit(r.mul));
+}
+
+inline bool wrappers_fit_grids(const Request& r) {
+    for (int w = 0; w < r.wrapper_count; ++w)
+        if (r.wrappers[w].order != SHUFFLED && !grid_lanes_fit(r.wrappers[w].cast)) return false;
+    return true;
+}
+
 // ---- facts about one block -------------------------------------------------------------------------------
 
 struct Facts {
@@ -194,7 +215,7 @@ inline int cast_kind(const Cast& c, int carrier, bool finite, bool overflow_free
 // `addend`: facts about C.
 inline Choice choose(const Request& r, const Stats& a, const Stats& b, const Stats& addend, int carrier, bool directed) {
     const CarrierInfo i = carrier_info(carrier == 2 ? 1 : carrier);
-    if (carrier == 2) return Choice{1, 0, SCALAR, 0};
+    if (carrier == 2) return Choice{1, 0, grid_lanes(r) ? LANES : SCALAR, 0};
     if (native(r, carrier)) return Choice{carrier, r.fused ? FMA_NEAR : MA_NEAR, NONE, 0};
     const Facts f = block_facts(r, a, b, r.init == C_FIRST ? addend : EMPTY_STATS);
     Choice c = {carrier, 0, SCALAR, f.finite ? FINITE : 0};
@@ -379,6 +400,7 @@ struct Meeting {
 
 inline Meeting choose_meeting(const Request& r, const Cast& c, int carrier, const Stats& a, const Stats& b, const Stats& addend) {
     const bool odd = r.arithmetic != FP32;
+    if (c.mode < SR && carrier == 2 && grid_lanes(r) && wrappers_fit_grids(r)) return Meeting{LANES, odd};
     if (carrier == 2 || c.mode >= SR) return Meeting{SCALAR, odd};
     if (is_native(c, carrier)) return Meeting{NONE, false};
     if (!fits(c, carrier, odd)) return Meeting{SCALAR, odd};

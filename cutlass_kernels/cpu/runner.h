@@ -46,6 +46,7 @@ template <class T> struct Runner {
         if (choice.runs.kind < 0 || !isa.runs(choice.carrier, t, Lengths{}, choice.runs)) {
             if (choice.runs.kind >= 0) start(c, addend);  // wager lost
             if (choice.kind == SCALAR) scalar_tile<T>(t, r, nr);
+            else if (choice.kind == LANES) isa.grids(t, r.fused);
             else isa.tile[choice.carrier][choice.step][choice.kind](t);
         }
         fill_up<T>(r, t.k, c, MR * (int64_t)nr);

@@ -75,7 +75,7 @@ struct Tile {
 
 // Kinds of rounding a kernel can do, in order of cost (rounders.h explains each).
 // FAST, FAST_CLAMP: one non-nearest mode for all casts, by directed rounding instructions.
-// LANES: a vector kernel that is no register with a rounding (registers of integers, chips' instructions).
+// LANES: another vector kernel (registers of integers, chips' instructions, the value sets of grid.h).
 enum Kind : int { NONE = 0, PLAIN = 1, SUB = 2, SAT = 3, SPECIAL = 4, GENERAL = 5, RANDOM = 6, FAST = 7, FAST_CLAMP = 8, KINDS = 9, SCALAR = 9, LANES = 10, ALL_KINDS = 11 };
 
 typedef void (*TileFn)(const Tile&);
@@ -124,11 +124,13 @@ struct Isa {
     bool (*runs)(int carrier, const Tile& t, const Lengths& lengths, const RunsPlan& plan);
     // INTEGER and FIXED runs from 0; `panel`, `lanes`: 0 float, 1 double; the tile's c has the type of the lanes
     void (*integers)(int panel, int lanes, const Tile& t, int nr, const IntegerLanes& how);
+    // a register whose casts are those of grid.h, on doubles
+    void (*grids)(const Tile& t, bool fused);
     // all elements of a tile whose roundings differ, in one pass (palette_kernel.h). False: wager lost
     bool (*palette)(int carrier, const PaletteTile& t);
     // steps of a matrix instruction along the tile's k, from +0; float panels; `wide`: products in double lanes
     void (*hardware)(const Tile& t, const HardwareModel& m, bool wide);
-    // s = R(s + t) on n carrier values (whole vectors); `kind` NONE, PLAIN, SUB or GENERAL; `odd`: exact sums
+    // s = R(s + t) on n carrier values (whole vectors); `kind` NONE, PLAIN, SUB, GENERAL or, of doubles, LANES; `odd`: exact sums
     void (*combine)(int carrier, void* s, const void* t, int64_t n, const Cast& c, int kind, bool odd);
     // src (any dtype, element stride) -> carrier, in order
     void (*load)(int carrier, const void* src, int dtype, int64_t stride, int64_t n, void* dst);
