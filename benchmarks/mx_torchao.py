@@ -2,10 +2,10 @@
 
     pip install --no-deps torchao==0.18.0        (any version with torchao.prototype.mx_formats)
 
-torchao runs under torch.compile where that compiles its code (PyTorch 2.13 on CPUs knows no float8_e8m0fnu), else as it
-is; "torchao_runs" says which. It allocates its results, gemmsim writes into memory that is there: run with
-MALLOC_MMAP_MAX_=0 MALLOC_TRIM_THRESHOLD_=17179869184, so that torchao's memory is reused, too. One thread, processor
-time, codes and values compared first.
+torchao runs under torch.compile where that compiles its code, else as it is; "torchao_runs" says which. PyTorch 2.13's
+compiler for CPUs knows no float8_e8m0fnu, in which torchao only views bytes: it is told so here. torchao allocates its
+results, gemmsim writes into memory that is there: run with MALLOC_MMAP_MAX_=0 MALLOC_TRIM_THRESHOLD_=17179869184, so
+that torchao's memory is reused, too. One thread, processor time, codes and values compared first.
 """
 
 from __future__ import annotations
@@ -27,6 +27,14 @@ FORMATS = [
 ]
 
 
+def teach_inductor() -> None:
+    """Let generated C++ hold float8_e8m0fnu as the byte that it is."""
+    from torch._inductor.codegen import cpp_utils
+
+    cpp_utils.DTYPE_TO_CPP.setdefault(torch.float8_e8m0fnu, "uint8_t")
+    cpp_utils.DTYPE_TO_ATEN.setdefault(torch.float8_e8m0fnu, "at::kFloat8_e8m0fnu")
+
+
 def compiled(function: Callable[..., Any], *args: Any) -> tuple[Callable[..., Any], str]:
     """``function`` compiled, if that works with these arguments, and how it runs."""
     fast = torch.compile(function, fullgraph=True)
@@ -46,6 +54,7 @@ def main() -> int:
         print("mx_torchao: torchao is not installed; nothing measured", file=sys.stderr)
         return 0
     torch.set_num_threads(1)
+    teach_inductor()
     report = Report(args.out)
     n = 1 << (16 if args.quick else 24)
     x = torch.randn(n // 4096, 4096, generator=torch.Generator().manual_seed(0))
