@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Sequence
 
@@ -71,8 +72,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except FormatError as error:
         print(error, file=sys.stderr)
         return 2
-    for row in rows:
-        print(f"{row['code']:#06x}  {row['s']} {row['e']} {row['m']}  {row['value']!r}")
+    lines = [f"{row['code']:#06x}  {row['s']} {row['e']} {row['m']}  {row['value']!r}" for row in rows]
+    try:
+        print("\n".join(lines), flush=True)
+    except BrokenPipeError:  # `| head` reads no more; nor may the interpreter's last flush write
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return 0
 
 

@@ -10,11 +10,12 @@ from torch.autograd.function import once_differentiable
 
 from gemmsim.arithmetic import GemmSpec
 from gemmsim.ops import QAffineFormats, cublas_acceleration, qmatmul, state
+from gemmsim.ops.dispatch import transforms_active
 from gemmsim.ops.errors import DTypeError, ShapeError
 
 from .arguments import prepared, required
 from .eager import scales
-from .errors import message
+from .errors import AmaxError, message
 from .gradients import clip_mask, fit
 from .grids import grid_of, integer_name
 from .library import integers_op
@@ -104,6 +105,7 @@ def int_matmul(
     no sum can leave 32 bits: the same bits. Gradients: PyTorch's own products.
 
     Raises:
+        AmaxError: for scales that are 0, NaN or infinite (not looked at in compiled code and under vmap).
         ShapeError: for scales along K, and as ``gemmsim.qmatmul``; SpecError: for an accumulator that is none, or
             operands of an integer accumulator that are not whole.
     """
@@ -134,6 +136,12 @@ def _scale_product(a: Tensor, b: Tensor, scale_a: Tensor | float, scale_b: Tenso
         if t.dim() >= -inner and t.shape[inner] != 1 and operand.shape[inner] != 1:
             asked = f"int_matmul: {name} of shape {tuple(t.shape)} varies along the contraction"
             raise ShapeError(message(asked, "one scale for each row or column", "Quantise along another axis."))
+        looked = not (torch.compiler.is_compiling() or transforms_active() or t.is_meta)  # where numbers can be read
+        if looked and not bool((t.isfinite() & (t != 0)).all()):
+            asked = f"int_matmul: {name} holds 0, NaN or infinity"
+            raise AmaxError(
+                message(asked, "finite scales other than 0", "Take them from integer_values or tensor_quant.")
+            )
         found.append(t.to(torch.float64))
     return found[0] * found[1]
 

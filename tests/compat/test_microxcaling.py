@@ -429,3 +429,8 @@ torch.nn.Sequential(layer, torch.nn.LayerNorm(8), torch.nn.GELU())(x).sum().back
 print("done")
 """
     assert "done" in run_python(code).stdout
+
+
+def test_integers_are_no_operands():
+    with pytest.raises(gs.DTypeError, match="floating-point tensors"):
+        mxc._quantize_mx(torch.arange(8), 8, "fp8_e4m3", axes=-1, block_size=4)

@@ -46,3 +46,9 @@ def test_the_command_line_shows_block_formats():
         [sys.executable, "-m", "gemmsim.cli", "formats", "mxfp4", "--codes"], capture_output=True, text=True
     )
     assert done.returncode == 0 and "mxfp4: blocks of 32 e2m1 values" in done.stdout and "0x7" in done.stdout
+
+
+def test_a_reader_that_stops_early_is_no_error():
+    code = "python -m gemmsim.mx.table e5m10 | head -1"
+    done = subprocess.run(["bash", "-c", code.replace("python", sys.executable, 1)], capture_output=True, text=True)
+    assert done.stdout.startswith("0x0000") and done.stderr == ""

@@ -174,3 +174,12 @@ def test_compiled_code_checks_amaxes_too():
     f = torch.compile(lambda x: tq.nf4_fake_quant(x, 8, None), fullgraph=True, backend="aot_eager")
     with pytest.raises(tq.AmaxError, match="nf4_fake_quant"):
         f(torch.full((2, 8), math.nan))
+
+
+@pytest.mark.parametrize("scale", [0.0, float("nan"), float("inf"), torch.tensor([[1.0], [0.0]])], ids=str)
+def test_scales_of_integer_products_that_would_give_nan(scale):
+    a, b = torch.ones(2, 3), torch.ones(3, 2)
+    with pytest.raises(tq.AmaxError, match="scale_a holds 0, NaN or infinity"):
+        tq.int_matmul(a, b, scale)
+    with pytest.raises(tq.AmaxError, match="scale_b"):
+        tq.int_matmul(a, b, 1.0, scale if not isinstance(scale, torch.Tensor) else scale.mT)

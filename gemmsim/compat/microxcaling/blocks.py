@@ -63,10 +63,13 @@ def _quantize_mx(
 
     Raises:
         AssertionError: for ``scale_bits`` below 1.
+        DTypeError: for integers.
         Exception: for unknown names, and blocks without axes.
     """
     if elem_format is None:
         return A
+    if not A.is_floating_point():
+        raise gs.DTypeError(f"_quantize_mx: A has dtype {A.dtype}; allowed: floating-point tensors.\n  Use A.float().")
     if scale_bits <= 0:
         raise AssertionError(f"scale_bits={scale_bits}; allowed: 1 or more")
     kind = ElemFormat.from_str(elem_format) if isinstance(elem_format, str) else elem_format
