@@ -35,13 +35,6 @@ static int thread_index(int threads) {
 
 constexpr int MAX_COLUMNS = 32;  // of a tile of floats
 
-// Whether float lanes hold what a cast of floats makes of infinities and of what lies beyond its range.
-static bool ends_are_floats(const Cast& c) {
-    for (const double end : {c.lo, c.hi, c.over_neg, c.over_pos, c.inf_neg, c.inf_pos})
-        if (end == end && (double)(float)end != end) return false;
-    return true;
-}
-
 template <class T> struct Product {
     const Isa& isa;
     const GemmArgs& g;

@@ -61,8 +61,15 @@ inline bool fits(const Cast& c, int carrier, bool spare) {
     return c.mode == SR ? c.p + (spare ? extra : 0) <= i.bits && c.rbits <= i.bits - 1 : c.p + (spare ? extra : 0) <= i.bits;
 }
 
+// Whether float lanes hold what a cast of floats makes of infinities and of what lies beyond its range.
+inline bool ends_are_floats(const Cast& c) {
+    for (const double end : {c.lo, c.hi, c.over_neg, c.over_pos, c.inf_neg, c.inf_pos})
+        if (end == end && (double)(float)end != end) return false;
+    return true;
+}
+
 inline bool operand_fits_float(const Cast& c, int dtype) {
-    if (dtype != F64) return !(c.flags & PRESENT) || (c.emax <= 127);
+    if (dtype != F64) return !(c.flags & PRESENT) || (c.emax <= 127 && ends_are_floats(c));
     return (c.flags & PRESENT) && c.p <= 24 && c.emax <= 127 && c.emin - c.p + 1 >= -149;
 }
 

@@ -85,3 +85,18 @@ def test_float64_operands_have_products_that_lanes_round():
     assert "scalar exact" in str(gs.last_backend())
     want = reference.gemm(a.tolist(), b.tolist(), ": supernormal(4,3)")
     assert_bitwise_equal(got, torch.tensor(want, dtype=torch.float64))
+
+
+@pytest.mark.parametrize("fmt", ["float(p=26,emin=-126,emax=127)/clamp", "fixed(40,-100)", "ufixed(32,0)"])
+@pytest.mark.parametrize("accumulator", ["fp32", "e5m10", "kahan(fp32)", "chunked(2, fp32)", "exact(e11m50)"])
+def test_operands_whose_largest_value_is_no_float_are_not_put_into_float_lanes(fmt, accumulator):
+    """Of float32 numbers only infinities, and what lies beyond the format, become such a value."""
+    inf = float("inf")
+    a, b = torch.tensor([[inf, 1.0], [-inf, 2.0], [3e38, 1.0]]), torch.tensor([[1.0, 0.5], [1.0, -2.0]])
+    for text in (f"{fmt} * : {accumulator}", f"* {fmt} : {accumulator}", f"{fmt} : {accumulator}"):
+        for isa in isas():
+            cpu.set_isa(isa)
+            got = gs.qmatmul(a, b, text, out_dtype=torch.float64)
+            want = torch.tensor(reference.gemm(a.tolist(), b.tolist(), text), dtype=torch.float64)
+            assert_bitwise_equal(got, want, nan_is_nan=True, context=f"{text} {isa}")
+    cpu.set_isa(isas()[0])
