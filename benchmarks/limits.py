@@ -25,24 +25,26 @@ from gemmsim.backends.cpu import Run
 
 __all__ = ["clock_ghz", "instructions", "limit_gmacs"]
 
-#: Vector and scalar instructions a cycle (Zen 5: four vector pipes, eight instructions dispatched); fused multiply-adds
-#: alone go to two pipes.
+#: Vector and scalar instructions a cycle (Zen 5: four vector pipes, eight instructions dispatched); multiplications, fused
+#: or not, go to two pipes, additions to the other two.
 VECTOR_WIDTH, SCALAR_WIDTH, FMA_WIDTH = 4, 8, 2
 
 #: Instructions of one rounding by kind (docs/design/cpu.md) and of the round-to-odd around it.
 ROUNDING = {
     "native": 0,
-    "round": 4,
-    "round+subnormals": 6,
-    "round+saturate": 8,
-    "round+overflow": 12,
+    "round": 3,
+    "round+subnormals": 5,
+    "round+saturate": 7,
+    "round+overflow": 11,
     "directed": 7,
     "directed+overflow": 11,
     "any mode": 30,
 }
 TO_ODD = 3
-#: Rounding by splitting (split.h), where runs and the sums of their totals are one kernel, and such a sum.
-SPLIT = {"native": (0, 1), "round": (3, 4), "round+subnormals": (5, 5)}
+#: Kinds of rounding for which runs and the sums of their totals are one kernel (runs.h), and what the sign of zero is of it.
+SIGN = {"native": 0, "round": 0, "round+subnormals": 1}
+#: Longest runs of a sum in pairs that leave the signs of zeros to the end.
+SHORT = 2
 #: Rounded operations of a compensated step, the first with a product, and what stands between them.
 COMPENSATED = {Kahan: (4, 0), Neumaier: (5, 5), TwoSum: (8, 0), FastTwoSum: (5, 0)}
 #: Sums of two registers of a compensated step where no overflow is awaited: the carrier's own, rounded in 4.
@@ -94,14 +96,17 @@ def _runs(accumulator: Accumulator, kernel: str, terms: float) -> tuple[float, i
     kind = kernel.rsplit(", ", 1)[-1]
     if not isinstance(inner, Sequential) or inner.mul is not None or accumulator.add_cast != inner.add_cast:
         return None
-    if isinstance(accumulator, SplitK) or kind not in SPLIT:
+    if isinstance(accumulator, SplitK) or kind not in SIGN:
         return None
-    rounding, total = SPLIT[kind]
-    odd = "to odd" in kernel
+    if kind == "native":
+        return 1, FMA_WIDTH  # additions of totals have pipes of their own
+    in_pairs = isinstance(accumulator, Pairwise) or getattr(accumulator, "combine", "") == "pairwise"
+    sign = SIGN[kind] if in_pairs and terms > SHORT else 0
+    rounding = ROUNDING[kind] - SIGN[kind] + sign
     first = 1 + rounding  # of the exact product, odd or not
-    step = 1 + (TO_ODD if odd else 0) + rounding
-    each = ((terms - 1) * step + first + total) / terms
-    return each, FMA_WIDTH if rounding == 0 else VECTOR_WIDTH
+    step = 1 + (TO_ODD if "to odd" in kernel else 0) + rounding
+    total = 1 + ROUNDING["round"] + sign
+    return ((terms - 1) * step + first + total) / terms, VECTOR_WIDTH
 
 
 def _operation(kernel: str) -> int | None:

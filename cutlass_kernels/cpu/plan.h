@@ -3,6 +3,7 @@
 #pragma once
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 #include "member.h"
 
 namespace gemmsim {
@@ -292,6 +293,17 @@ inline bool make_wager(const Cast& add, double product, Wager* w) {
     return 4 * g * 1.1 * (double)w->steps * (product + 4 * quantum) < end / 2;
 }
 
+// The same for runs.h. Between two looks a value is the sum of at most two totals that were seen (|S| < most) and of 2n
+// terms, n the steps; each passes at most 2n + 2 roundings, its own and those of its run and of the sums of totals, and each
+// of these adds at most a share u and half a quantum.
+inline bool make_runs_wager(const Cast& add, double product, Wager* w) {
+    const double steps = ldexp(1.0, add.p - 1), quantum = ldexp(1.0, add.emin - add.p + 1);
+    w->steps = steps > 64 ? 64 : (int64_t)steps;
+    const double n = (double)w->steps, g = exp((2 * n + 2) * ldexp(1.0, -add.p)), end = fmin(add.hi, -add.lo);
+    w->most = end / (5 * g);
+    return 2 * n * g * 1.1 * (product + 2 * quantum) < end / 2;
+}
+
 // Compensated runs: all roundings by one kind. SUB is a wager (compensated.h).
 inline Choice choose_compensated(const Request& r, const Stats& a, const Stats& b, int carrier, bool directed) {
     if (carrier == 2 || r.add.mode >= SR || (!r.fused && r.mul.mode >= SR)) return Choice{carrier == 2 ? 1 : carrier, 0, SCALAR, 0};
@@ -317,8 +329,9 @@ inline Choice choose_compensated(const Request& r, const Stats& a, const Stats& 
 }
 
 inline bool same_cast(const Cast& x, const Cast& y) {
-    return x.p == y.p && x.emin == y.emin && x.mode == y.mode && x.flags == y.flags && x.emax == y.emax && x.lo == y.lo && x.hi == y.hi && x.over_pos == y.over_pos &&
-           x.over_neg == y.over_neg && x.inf_pos == y.inf_pos && x.inf_neg == y.inf_neg;
+    auto same = [](double p, double q) { return memcmp(&p, &q, sizeof p) == 0; };  // what an overflow becomes may be NaN
+    return x.p == y.p && x.emin == y.emin && x.mode == y.mode && x.flags == y.flags && x.emax == y.emax && same(x.lo, y.lo) && same(x.hi, y.hi) &&
+           same(x.over_pos, y.over_pos) && same(x.over_neg, y.over_neg) && same(x.inf_pos, y.inf_pos) && same(x.inf_neg, y.inf_neg);
 }
 
 // Whether the register and the innermost order run in one kernel: one nearest-even cast for both, and a wager that
@@ -334,7 +347,7 @@ inline RunsPlan choose_runs(const Request& r, const Choice& c, const Stats& a, c
         plan.shape = w->order == PAIRWISE || w->pairs ? RunsPlan::PAIRS : RunsPlan::SEQUENCE;
         longest = w->order == INTERLEAVED ? (r.k + w->n - 1) / w->n : w->n < r.k ? w->n : r.k;
     } else if (c.kind <= SUB) return plan;  // the plain kernel has nothing to lose
-    plan.eights = longest <= 2;  // with longer runs, more rows at a time fill the registers better
+    plan.eights = longest <= (c.kind == NONE ? 4 : 2);  // with longer runs, more rows at a time fill the registers better
     if (c.kind == NONE) {
         plan.kind = NONE;
         return plan;
@@ -342,10 +355,10 @@ inline RunsPlan choose_runs(const Request& r, const Choice& c, const Stats& a, c
     const CarrierInfo i = carrier_info(c.carrier);
     const Facts f = block_facts(r, a, b, EMPTY_STATS);
     const double room = ldexp(1.0, i.emax - (i.bits - r.add.p + 1) - 8);
-    if ((w && 2 * r.add.p > i.bits - 1) || r.add.mode != RNE || !f.finite || !make_wager(r.add, f.product, &plan.wager)) return plan;
+    if ((w && 2 * r.add.p > i.bits - 1) || r.add.mode != RNE || !f.finite || !make_runs_wager(r.add, f.product, &plan.wager)) return plan;
     if (f.product > room / 64 || (!r.fused && c.kind > SUB)) return plan;
     plan.wager.most = fmin(plan.wager.most, room / 64);
-    plan.eights = plan.eights && 8 * longest <= plan.wager.steps;
+    plan.eights = plan.eights && longest <= plan.wager.steps;
     plan.kind = c.kind == PLAIN ? PLAIN : SUB;
     // a run of one term rounds its product; where that is exact in the carrier, there is nothing to make odd
     const bool product_exact = f.width <= i.bits && f.lsb >= i.emin - i.bits + 1 && f.product < ldexp(1.0, i.emax);

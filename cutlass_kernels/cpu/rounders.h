@@ -96,13 +96,13 @@ template <class C> INL typename C::V with_sign(typename C::V r, typename C::V s,
 
 // r = (s + M) - M with M = 1.5 * 2^(e - p + 1 + MB): the nearest-even addition of the machine does the rounding.
 // Needs p <= MB - 1 and M finite. An integer addition builds M, so that s = 0 never makes a subnormal.
-template <class C, bool SUBNORMALS> INL typename C::V round_magic(typename C::V s, const Const<C>& k) {
+// Without SIGNS the sign of a zero is any.
+template <class C, bool SUBNORMALS, bool SIGNS = SUBNORMALS> INL typename C::V round_magic(typename C::V s, const Const<C>& k) {
     typedef typename C::V V;
     typename C::VI m = ((typename C::VI)s & (typename C::I)C::EXP) + k.magic_add;
     if (SUBNORMALS) m = imax(m, k.magic_min);
     const V r = (s + (V)m) - (V)m;
-    if (!SUBNORMALS) return r;
-    return with_sign(r, s, k);
+    return SIGNS ? with_sign(r, s, k) : r;
 }
 
 #if ISA_AVX512
@@ -122,10 +122,10 @@ template <class C, bool SUBNORMALS> INL typename C::V far_from(typename C::V s, 
 
 // r = g + (s - g), Veltkamp's splitting. k = bits - p >= 2: g is a multiple of an even number of ulps of p bits whenever s
 // is a tie, and s - g lies in the binade whose last place is that ulp: ties go to even. Range as for round_magic.
-template <class C, bool SUBNORMALS> INL typename C::V round_split(typename C::V s, const Const<C>& k) {
-    if constexpr (SUBNORMALS && !SPLIT_FLOOR) return round_magic<C, true>(s, k);
+template <class C, bool SUBNORMALS, bool SIGNS = SUBNORMALS> INL typename C::V round_split(typename C::V s, const Const<C>& k) {
+    if constexpr (SUBNORMALS && !SPLIT_FLOOR) return round_magic<C, true, SIGNS>(s, k);
     const typename C::V g = far_from<C, SUBNORMALS>(s, k), r = g + (s - g);
-    return SUBNORMALS ? with_sign(r, s, k) : r;
+    return SIGNS ? with_sign(r, s, k) : r;
 }
 
 template <class C> INL typename C::V select(typename C::VI m, typename C::V a, typename C::V b) { return m ? a : b; }

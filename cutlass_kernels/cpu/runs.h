@@ -12,11 +12,12 @@ namespace gemmsim { namespace NS {
 
 // A sum of two registers: the carrier's nearest sum, rounded, is right (lemma A of plan.h), and being a multiple of the
 // smallest quantum it does not underflow. Its sign stays where there is a -0, since -0 is the sum of two -0.
-template <class C, int KIND> INL typename C::V meet(typename C::V x, typename C::V y, const Const<C>& f) {
+// Without SIGNS of zeros, see Runs::signs_of_zeros.
+template <class C, int KIND, bool SIGNS> INL typename C::V meet(typename C::V x, typename C::V y, const Const<C>& f) {
     const typename C::V s = x + y;
     if (KIND == NONE) return s;
     const typename C::V r = round_to<C, PLAIN>(s, f, (typename C::VU){});
-    return KIND == SUB ? with_sign(r, s, f) : r;
+    return KIND == SUB && SIGNS ? with_sign(r, s, f) : r;
 }
 
 template <class C, int STEP, int KIND, int ROWS> struct Runs {
@@ -26,6 +27,8 @@ template <class C, int STEP, int KIND, int ROWS> struct Runs {
     typedef typename C::T T;
     typedef V Block[ROWS][NV];
     enum { SIZE = ROWS * NV * C::L, DEEP = 44 };
+    // Short runs that stay in registers.
+    enum { HEIGHT = 3, GROUP = 1 << HEIGHT };
 
     const T *a, *b;
     const Const<C>& mul;
@@ -38,23 +41,29 @@ template <class C, int STEP, int KIND, int ROWS> struct Runs {
     // compose.h's tree of pairs as far as it is built: totals of complete subtrees, higher ones first.
     struct Pairs {
         alignas(64) T total[DEEP][SIZE];
-        int height[DEEP];
-        int used = 0;
-        int64_t k = 0;  // of the next term
+        int64_t runs = 0, k = 0;  // how many, and how many terms
     };
+    // Totals that wait are the set bits of the number of runs.
+    static int waiting(int64_t runs) { return __builtin_popcountll((unsigned long long)runs); }
 
-    INL_MEMBER V advance(V x, V y, V s) const {
-        if (STEP == FMA_NEAR) return round_to<C, KIND>(vfma(x, y, s), add, VU{});
-        if (STEP == FMA_ODD) return round_to<C, KIND>(fma_odd<C>(x, y, s), add, VU{});
-        const V q = round_to<C, KIND>(STEP == MA_NEAR ? x * y : mul_odd<C>(x, y), mul, VU{});
-        return round_to<C, KIND>(STEP == MA_NEAR ? s + q : add_odd<C>(s, q), add, VU{});
+    template <bool SIGNS> INL_MEMBER V rounded(V s, const Const<C>& f) const {
+        if constexpr (KIND == SUB && !SIGNS) return round_split<C, true, false>(s, f);
+        else return round_to<C, KIND>(s, f, VU{});
     }
-    INL_MEMBER V first(V x, V y) const {
-        if constexpr (STEP == FMA_ODD && ISA_DIRECTED) return round_product<C, KIND>(x, y, add);
-        else return advance(x, y, V{});
+    template <bool SIGNS> INL_MEMBER V advance(V x, V y, V s) const {
+        if (STEP == FMA_NEAR) return rounded<SIGNS>(vfma(x, y, s), add);
+        if (STEP == FMA_ODD) return rounded<SIGNS>(fma_odd<C>(x, y, s), add);
+        const V q = rounded<SIGNS>(STEP == MA_NEAR ? x * y : mul_odd<C>(x, y), mul);
+        return rounded<SIGNS>(STEP == MA_NEAR ? s + q : add_odd<C>(s, q), add);
+    }
+    // Of a run from +0.
+    template <bool SIGNS> INL_MEMBER V first(V x, V y) const {
+        if constexpr (STEP == FMA_ODD && ISA_DIRECTED) return round_product<C, KIND, SIGNS>(x, y, add);
+        else if constexpr (STEP == FMA_NEAR && !SIGNS) return rounded<false>(x * y, add);
+        else return advance<SIGNS>(x, y, V{});
     }
     // FIRST: of a run from +0, whatever s is.
-    template <bool FIRST> INL_MEMBER void term(int64_t k, Block s) const {
+    template <bool FIRST, bool SIGNS> INL_MEMBER void term(int64_t k, Block s) const {
         V y[NV];
 #pragma GCC unroll 4
         for (int j = 0; j < NV; ++j) y[j] = load<V>(b + (k * NV + j) * C::L);
@@ -62,17 +71,22 @@ template <class C, int STEP, int KIND, int ROWS> struct Runs {
         for (int i = 0; i < ROWS; ++i) {
             const V x = splat<C>(a[k * MR + i]);
 #pragma GCC unroll 4
-            for (int j = 0; j < NV; ++j) s[i][j] = FIRST ? first(x, y[j]) : advance(x, y[j], s[i][j]);
+            for (int j = 0; j < NV; ++j) s[i][j] = FIRST ? first<SIGNS>(x, y[j]) : advance<SIGNS>(x, y[j], s[i][j]);
         }
     }
-    INL_MEMBER void terms(int64_t k, int64_t n, Block s) const {
-        for (const int64_t end = k + n; k < end; ++k) term<false>(k, s);
+    template <bool SIGNS> INL_MEMBER void terms(int64_t k, int64_t n, Block s) const {
+        for (const int64_t end = k + n; k < end; ++k) term<false, SIGNS>(k, s);
     }
     template <class F> INL_MEMBER void each(F f) const {
 #pragma GCC unroll 16
         for (int i = 0; i < ROWS; ++i)
 #pragma GCC unroll 4
             for (int j = 0; j < NV; ++j) f(i, j);
+    }
+    static bool any(VI x) {
+        typename C::I found = 0;
+        for (int l = 0; l < C::L; ++l) found |= x[l];
+        return found != 0;
     }
     INL_MEMBER void look(V s) { lost |= ~(VI)((V)((VU)s & ~C::SIGN) < most); }  // NaN is lost, too
     INL_MEMBER void look_at(const Block s) {
@@ -84,37 +98,57 @@ template <class C, int STEP, int KIND, int ROWS> struct Runs {
     INL_MEMBER void get(Block s, const T* from) const {
         each([&](int i, int j) __attribute__((always_inline)) { s[i][j] = load<V>(from + (i * NV + j) * C::L); });
     }
-    INL_MEMBER void meet_with(Block s, const T* t) const {
-        each([&](int i, int j) __attribute__((always_inline)) { s[i][j] = meet<C, KIND>(load<V>(t + (i * NV + j) * C::L), s[i][j], add); });
+    template <bool SIGNS> INL_MEMBER void meet_with(Block s, const T* t) const {
+        each([&](int i, int j) __attribute__((always_inline)) { s[i][j] = meet<C, KIND, SIGNS>(load<V>(t + (i * NV + j) * C::L), s[i][j], add); });
     }
 
     // `n` terms from place k.
-    INL_MEMBER void go_on(int64_t k, int64_t n, Block s) {
+    template <bool SIGNS> INL_MEMBER void go_on(int64_t k, int64_t n, Block s) {
         while (KIND != NONE && n > steps) {
-            terms(k, steps, s);
+            terms<SIGNS>(k, steps, s);
             look_at(s);
             k += steps;
             n -= steps;
         }
-        terms(k, n, s);
+        terms<SIGNS>(k, n, s);
     }
 
-    INL_MEMBER void run(int64_t k, int64_t n, Block s) {
-        term<true>(k, s);
-        go_on(k + 1, n - 1, s);
+    template <bool SIGNS> INL_MEMBER void run(int64_t k, int64_t n, Block s) {
+        term<true, SIGNS>(k, s);
+        go_on<SIGNS>(k + 1, n - 1, s);
         if (KIND != NONE && n > steps) look_at(s);
     }
 
-    // 2^H runs of N terms, 1 or 2, adjacent pairs added.
-    template <int H, int N> INL_MEMBER void subtree(int64_t k, Block s) const {
+    // Runs of N terms from the rows of `x` and the columns of `y` on; `take` has each as soon as it is there.
+    template <int N, class F> INL_MEMBER void short_runs(const T* x, const T* y, F take) const {
+        V v[N][NV];
+#pragma GCC unroll 4
+        for (int n = 0; n < N; ++n)
+#pragma GCC unroll 4
+            for (int j = 0; j < NV; ++j) v[n][j] = in_register(load<V>(y + (n * NV + j) * C::L));
+        Block s;
+        each([&](int i, int j) __attribute__((always_inline)) { s[i][j] = first<false>(splat<C>(x[i]), v[0][j]); });
+#pragma GCC unroll 4
+        for (int n = 1; n < N; ++n) each([&](int i, int j) __attribute__((always_inline)) { s[i][j] = advance<false>(splat<C>(x[n * MR + i]), v[n][j], s[i][j]); });
+        each([&](int i, int j) __attribute__((always_inline)) { take(i, j, s[i][j]); });
+    }
+    // 2^H such runs, adjacent pairs added. A run that is the second of a pair is added as it comes, so that H + 1 blocks of
+    // registers do.
+    template <int H, int N, bool LOOK> INL_MEMBER void subtree(const T* x, const T* y, Block s) {
         if constexpr (H == 0) {
-            term<true>(k, s);
-            if constexpr (N == 2) term<false>(k + 1, s);
+            short_runs<N>(x, y, [&](int i, int j, V t) __attribute__((always_inline)) { s[i][j] = t; });
         } else {
-            Block t;
-            subtree<H - 1, N>(k, s);
-            subtree<H - 1, N>(k + (N << (H - 1)), t);
-            each([&](int i, int j) __attribute__((always_inline)) { s[i][j] = meet<C, KIND>(s[i][j], t[i][j], add); });
+            subtree<H - 1, N, LOOK>(x, y, s);
+            if (KIND == NONE) each([&](int i, int j) __attribute__((always_inline)) { s[i][j] = in_register(s[i][j]); });
+            const T *const x2 = x + (N << H) / 2 * MR, *const y2 = y + (N << H) / 2 * NV * C::L;
+            if constexpr (H == 1) {
+                short_runs<N>(x2, y2, [&](int i, int j, V t) __attribute__((always_inline)) { s[i][j] = meet<C, KIND, false>(s[i][j], t, add); });
+            } else {
+                Block t;
+                subtree<H - 1, N, LOOK>(x2, y2, t);
+                each([&](int i, int j) __attribute__((always_inline)) { s[i][j] = meet<C, KIND, false>(s[i][j], t[i][j], add); });
+            }
+            if (LOOK) look_at(s);
         }
     }
 
@@ -122,65 +156,142 @@ template <class C, int STEP, int KIND, int ROWS> struct Runs {
         Block s;
         get(s, c);
         if (KIND != NONE) look_at(s);
-        go_on(0, k, s);
+        go_on<true>(0, k, s);
         if (KIND != NONE) look_at(s);
         put(s, c);
     }
 
+    // Totals are never -0: they start from +0, and no sum of two registers that is not both -0 gives one.
     void in_sequence(const Lengths& lengths, T* c) {
-        int64_t k = 0, unseen = 0;
         memset(c, 0, SIZE * sizeof(T));
+        if constexpr (KIND == NONE) {
+            for (int64_t i = 0, k = 0; i < lengths.count;) {
+                const int64_t n = lengths[i], count = lengths.same_until(i) - i;
+                native_runs(k, n, count, c);
+                k += n * count;
+                i += count;
+            }
+            return;
+        }
+        int64_t k = 0, unseen = 0;
         for (int64_t i = 0; i < lengths.count; ++i) {
             const int64_t n = lengths[i];
             Block s;
-            run(k, n, s);
-            meet_with(s, c);
+            run<false>(k, n, s);
+            meet_with<false>(s, c);
             put(s, c);
             k += n;
             unseen += n;
-            if (KIND != NONE && (unseen + n > steps || i + 1 == lengths.count)) {
+            if (unseen + n > steps || i + 1 == lengths.count) {
                 look_at(s);
                 unseen = 0;
             }
         }
     }
 
-    // A subtree of `height` that follows all others, and what it completes.
-    INL_MEMBER void join(Pairs& p, Block s, int height, int64_t n) {
-        for (; p.used && p.height[p.used - 1] == height; ++height) {
-            meet_with(s, p.total[--p.used]);
-            if (KIND != NONE && n << (height + 1) > steps) look_at(s);
-        }
-        put(s, p.total[p.used]);
-        p.height[p.used++] = height;
+    // `count` runs of n terms where nothing is rounded beside the carrier's operations.
+    void native_runs(int64_t k, int64_t n, int64_t count, T* c) const {
+        if (n == 1) few_terms<1>(k, count, c);
+        else if (n == 2) few_terms<2>(k, count, c);
+        else if (n == 4) few_terms<4>(k, count, c);
+        else if (n % 8 == 0) many_terms<8>(k, n, count, c);
+        else many_terms<1>(k, n, count, c);
     }
-
-    // Runs [i, end) of the tree. SHORT: none is longer than two terms, and eight at a time stay in registers.
-    template <bool SHORT> __attribute__((noinline)) void feed(Pairs& p, const Lengths& lengths, int64_t i, int64_t end) {
-        while (i < end) {
-            Block s;
-            const int64_t n = lengths[i];
-            const bool eight = SHORT && i + 8 <= end && lengths[i + 7] == n;
-            if constexpr (SHORT) {
-                if (eight && n == 1) subtree<3, 1>(p.k, s);
-                else if (eight) subtree<3, 2>(p.k, s);
-            }
-            if (!eight) run(p.k, n, s);
-            p.k += eight ? 8 * n : n;
-            i += eight ? 8 : 1;
-            join(p, s, eight ? 3 : 0, n);
-        }
-    }
-
-    void finish(Pairs& p, T* c) {
+    template <int N> __attribute__((noinline)) void few_terms(int64_t k, int64_t count, T* c) const {
+        const T *x = a + k * MR, *y = b + k * NV * C::L;
         Block s;
-        get(s, p.total[--p.used]);
-        while (p.used) {
+        get(s, c);
+        for (; count; --count, x += N * MR, y += N * NV * C::L)
+            short_runs<N>(x, y, [&](int i, int j, V t) __attribute__((always_inline)) { s[i][j] += t; });
+        put(s, c);
+    }
+    // U terms of a run at a time, n a multiple of U.
+    template <int U> __attribute__((noinline)) void many_terms(int64_t k, int64_t n, int64_t count, T* c) const {
+        for (; count; --count, k += n) {
+            Block s;
+            term<true, false>(k, s);
+#pragma GCC unroll 8
+            for (int u = 1; u < U; ++u) term<false, false>(k + u, s);
+            for (int64_t i = U; i < n; i += U)
+#pragma GCC unroll 8
+                for (int u = 0; u < U; ++u) term<false, false>(k + i + u, s);
+            meet_with<false>(s, c);
+            put(s, c);
+        }
+    }
+
+    // A subtree of `height` that comes after `before` subtrees of that height, and what it completes: each set bit of `before`
+    // is a total that waits, the lowest on top. Returns where the next one goes.
+    template <bool SIGNS> INL_MEMBER T* join(T* top, int64_t before, Block s, int height, int64_t n) {
+        for (; before & 1; before >>= 1) {
+            meet_with<SIGNS>(s, top -= SIZE);
+            if (KIND != NONE && n << ++height > steps) look_at(s);
+        }
+        put(s, top);
+        return top + SIZE;
+    }
+
+    // Runs of the tree, `count` from those on that are in it.
+    __attribute__((noinline)) void feed(Pairs& p, const Lengths& lengths, int64_t count) {
+        T* top = p.total[waiting(p.runs)];
+        for (; count; --count, ++p.runs) {
+            Block s;
+            const int64_t n = lengths[p.runs];
+            run<true>(p.k, n, s);
+            p.k += n;
+            top = join<true>(top, p.runs, s, 0, n);
+        }
+    }
+
+    // `count` times 2^H runs of N terms, which stay in registers until they are one total. All rows of the tile, block by
+    // block, read the terms while these are near; `p` has a tree for each block.
+    template <int H, int N, bool LOOK> __attribute__((noinline)) void feed_groups(Pairs* p, int blocks, int64_t count) {
+        const T *x = a + p->k * MR, *y = b + p->k * NV * C::L;
+        const int64_t first = p->runs >> H;
+        int64_t top = waiting(first);
+        for (int64_t before = first; before < first + count; ++before, x += (N << H) * MR, y += (N << H) * NV * C::L) {
+            int64_t next = 0;
+            for (int block = 0; block < blocks; ++block) {
+                Block s;
+                subtree<H, N, LOOK>(x + ROWS * block, y, s);
+                next = join<false>(p[block].total[top], before, s, H, N) - p[block].total[0];
+            }
+            top = next / SIZE;
+        }
+        for (int block = 0; block < blocks; ++block) {
+            p[block].k += count * N << H;
+            p[block].runs += count << H;
+        }
+    }
+
+    void finish(const Pairs& p, T* c) {
+        Block s;
+        int used = waiting(p.runs);
+        get(s, p.total[--used]);
+        while (used) {
             if (KIND != NONE) look_at(s);
-            meet_with(s, p.total[--p.used]);
+            meet_with<true>(s, p.total[--used]);
         }
         if (KIND != NONE) look_at(s);
         put(s, c);
+    }
+
+    // The signs of zeros among sums in pairs of short runs, which have none yet: a sum that is zero is -0 if all its runs
+    // are, and others are +0. The first run that is not -0 ends the search.
+    void signs_of_zeros(const Lengths& lengths, T* c) const {
+        each([&](int i, int j) __attribute__((always_inline)) {
+            T* const to = c + (i * NV + j) * C::L;
+            const V s = load<V>(to);
+            const VI zero = (VI)(s == (V){});
+            VI negative = zero;
+            for (int64_t k = 0, n = 0; n < lengths.count && any(negative); ++n) {
+                const int64_t end = k + lengths[n];
+                V t = first<true>(splat<C>(a[k * MR + i]), load<V>(b + (k * NV + j) * C::L));
+                for (++k; k < end; ++k) t = advance<true>(splat<C>(a[k * MR + i]), load<V>(b + (k * NV + j) * C::L), t);
+                negative &= (VI)((VU)t == splat_u<C>(C::SIGN));
+            }
+            store(to, zero ? (V)((VU)negative & C::SIGN) : s);
+        });
     }
 };
 
@@ -188,7 +299,7 @@ template <class C, int STEP, int KIND, int ROWS> struct Runs {
 template <class C, int STEP, int KIND> struct RunsTile {
     typedef typename C::T T;
     template <int ROWS> using Rows = Runs<C, STEP, KIND, ROWS>;
-    enum { MANY = WIDTH == 64 ? 8 : 4, SLICE = 64 };  // runs of a slice: their terms stay in the first-level cache
+    enum { MANY = WIDTH == 64 ? 8 : 4 };
 
     const Tile& t;
     const Lengths& lengths;
@@ -207,24 +318,44 @@ template <class C, int STEP, int KIND> struct RunsTile {
         else if (plan.shape == RunsPlan::SEQUENCE) r.in_sequence(lengths, result(row));
         else {
             typename Rows<ROWS>::Pairs p;
-            r.template feed<false>(p, lengths, 0, lengths.count);
+            r.feed(p, lengths, lengths.count);
             r.finish(p, result(row));
         }
         lost |= r.lost;
     }
 
-    // Trees of short runs fill the registers with two rows; slice by slice, so that all rows read a slice while it is near.
+    // Trees of short runs fill the registers with two rows.
     void short_pairs() {
-        typename Rows<2>::Pairs p[MR / 2 + 1];
-        for (int64_t i = 0; i < lengths.count; i += SLICE) {
-            const int64_t end = i + SLICE < lengths.count ? i + SLICE : lengths.count;
-            for (int row = 0; row < t.rows; row += 2) {
-                Rows<2> r = rows<2>(row);  // an odd last row: panels have MR rows
-                r.template feed<true>(p[row / 2], lengths, i, end);
-                if (end == lengths.count) r.finish(p[row / 2], result(row));
-                lost |= r.lost;
+        typename Rows<2>::Pairs p[(MR + 1) / 2];
+        Rows<2> all = rows<2>(0);  // an odd last row: panels have MR rows
+        const int blocks = (t.rows + 1) / 2;
+        while (p->runs < lengths.count) {
+            const int64_t n = lengths[p->runs], groups = (lengths.same_until(p->runs) - p->runs) / Rows<2>::GROUP;
+            if (n == 1) groups_of<1>(all, p, blocks, groups);
+            else if (n == 2) groups_of<2>(all, p, blocks, groups);
+            else if constexpr (KIND == NONE) {
+                if (n == 3) groups_of<3>(all, p, blocks, groups);
+                else groups_of<4>(all, p, blocks, groups);
             }
+            for (int block = 0; block < blocks; ++block) rest(p[block], 2 * block);
         }
+        lost |= all.lost;
+    }
+    template <int N> void groups_of(Rows<2>& all, typename Rows<2>::Pairs* p, int blocks, int64_t groups) {
+        if constexpr (KIND != NONE)
+            if (N * Rows<2>::GROUP > plan.wager.steps) return all.template feed_groups<Rows<2>::HEIGHT, N, true>(p, blocks, groups);
+        all.template feed_groups<Rows<2>::HEIGHT, N, false>(p, blocks, groups);
+    }
+    // Runs one by one, to where groups may be formed again, or to the end.
+    void rest(typename Rows<2>::Pairs& p, int row) {
+        Rows<2> r = rows<2>(row);
+        const int64_t left = lengths.count - p.runs;
+        r.feed(p, lengths, left < Rows<2>::GROUP ? left : Rows<2>::GROUP);
+        if (p.runs == lengths.count) {
+            r.finish(p, result(row));
+            r.signs_of_zeros(lengths, result(row));
+        }
+        lost |= r.lost;
     }
 
     void run() {

@@ -12,12 +12,12 @@ template <class V> INL V vfms(V a, V b, V c) { return vfma(a, b, -c); }
 #endif
 
 // R(+0 + a*b) for any a and b whose product does not overflow: a*b - g is rounded once, from the exact product. g as in
-// round_split. `KIND`: PLAIN or SUB.
-template <class C, int KIND> INL typename C::V round_product(typename C::V a, typename C::V b, const Const<C>& k) {
+// round_split. `KIND`: PLAIN or SUB. Without SIGNS, zeros are +0.
+template <class C, int KIND, bool SIGNS = true> INL typename C::V round_product(typename C::V a, typename C::V b, const Const<C>& k) {
     constexpr bool SUBNORMALS = KIND == SUB;
-    const typename C::V s = SUBNORMALS ? vfma(a, b, (typename C::V){}) : a * b, g = far_from<C, SUBNORMALS>(s, k);
+    const typename C::V s = SUBNORMALS && SIGNS ? vfma(a, b, (typename C::V){}) : a * b, g = far_from<C, SUBNORMALS>(s, k);
     const typename C::V r = g + vfms(a, b, g);
-    return SUBNORMALS ? with_sign(r, s, k) : r;
+    return SUBNORMALS && SIGNS ? with_sign(r, s, k) : r;
 }
 
 }}  // namespace gemmsim::NS

@@ -93,13 +93,15 @@ struct Lengths {
     int64_t k, count, size;
     bool lanes;
     int64_t operator[](int64_t i) const { return lanes ? k / count + (i < k % count ? 1 : 0) : i < count - 1 ? size : k - size * (count - 1); }
+    // the first run after i that may have another length
+    int64_t same_until(int64_t i) const { return lanes ? (i < k % count ? k % count : count) : i < count - 1 ? count - 1 : count; }
 };
 
 // Runs and sums of their totals in one kernel (runs.h): kind NONE, PLAIN or SUB, -1 where it does not apply.
 struct RunsPlan {
     int kind = -1, step = 0;
     enum Shape { ONE, SEQUENCE, PAIRS } shape = ONE;  // ONE goes on from the tile's c
-    bool eights = false;                              // eight short runs may meet unseen
+    bool eights = false;                              // of short runs, eight of which stay in registers
     Wager wager = {};
 };
 

@@ -60,6 +60,18 @@ template <class V, class T> INL V load(const T* p) {
 }
 template <class V, class T> INL void store(T* p, V v) { memcpy(p, &v, sizeof v); }
 
+// x, in a register here: the compiler is not to read it from memory again, nor to move it past the next such place.
+template <class V> INL V in_register(V x) {
+#if ISA_AVX512
+    __asm__ volatile("" : "+v"(x));
+#elif defined(__x86_64__)
+    __asm__ volatile("" : "+x"(x));
+#elif defined(__aarch64__)
+    __asm__ volatile("" : "+w"(x));
+#endif
+    return x;
+}
+
 #if ISA_AVX512
 INL C32::V vfma(C32::V a, C32::V b, C32::V c) { return (C32::V)_mm512_fmadd_ps((__m512)a, (__m512)b, (__m512)c); }
 INL C64::V vfma(C64::V a, C64::V b, C64::V c) { return (C64::V)_mm512_fmadd_pd((__m512d)a, (__m512d)b, (__m512d)c); }
