@@ -25,8 +25,8 @@ from gemmsim.backends.cpu import Run
 
 __all__ = ["clock_ghz", "instructions", "limit_gmacs"]
 
-#: Vector and scalar instructions a cycle (Zen 5: four vector pipes, eight instructions dispatched); multiplications, fused
-#: or not, go to two pipes, additions to the other two.
+#: Vector and scalar instructions a cycle (Zen 5: four vector pipes, eight instructions dispatched); multiplications,
+#: fused or not, go to two pipes, additions to the other two.
 VECTOR_WIDTH, SCALAR_WIDTH, FMA_WIDTH = 4, 8, 2
 
 #: Instructions of one rounding by kind (docs/design/cpu.md) and of the round-to-odd around it.
@@ -36,12 +36,13 @@ ROUNDING = {
     "round+subnormals": 5,
     "round+saturate": 7,
     "round+overflow": 11,
+    "round+flush": 13,
     "directed": 7,
     "directed+overflow": 11,
     "any mode": 30,
 }
 TO_ODD = 3
-#: Kinds of rounding for which runs and the sums of their totals are one kernel (runs.h), and what the sign of zero is of it.
+#: Kinds of rounding for which runs and the sums of their totals are one kernel (runs.h), and the sign of zero's share.
 SIGN = {"native": 0, "round": 0, "round+subnormals": 1}
 #: Longest runs of a sum in pairs that leave the signs of zeros to the end.
 SHORT = 2

@@ -1,6 +1,6 @@
 // Every mode but nearest-even by directed rounding instructions (AVX-512 embedded rounding; CUDA has the same ones).
 //
-// With P = 2^(max(e, emin) - p + 1 + MB), signed like s, the sum s + P rounded in some direction lies on the grid of
+// With P = 2^(max(e, emin) - p + 1 + MB), below 2^emin without subnormals 2^(emin + MB), signed like s, the sum s + P rounded in some direction lies on the grid of
 // quantum P * 2^-MB, and rounding twice in one direction is rounding once. So
 //   toward zero      rz(s + P) - P
 //   up, down         ru, rd likewise
@@ -32,9 +32,9 @@ template <class C, int MODE, bool CLAMP> INL typename C::V round_directed(typena
     typedef typename C::VI VI;
     typedef typename C::VU VU;
     if (CLAMP) s = vmin(k.big_hi, vmax(k.big_lo, s));
-    const VU sign = (VU)s & C::SIGN;
-    const VI lift = k.base << C::MB;
-    const V P = (V)((VU)imax((VI)((VU)s & C::EXP) + lift, k.power_min) | sign);
+    const VU sign = (VU)s & C::SIGN, e = (VU)s & C::EXP;
+    const VI lift = k.base << C::MB, low = (VI)(VU)(e < k.normal_from);
+    const V P = (V)((VU)(low ? k.power_min : (VI)e + lift) | sign);
     V x = s;
     if (MODE == SR) x = fma_rz(P, to_float(R) * k.random_scale, s);
     if (MODE == RNA) x = fma_rz(P, splat<C>(Const<C>::power(-C::MB - 1)), s);

@@ -14,7 +14,7 @@ template <class C, int KIND, bool ALL> INL void blend(Const<C>& k, const Const<C
     if (magic) BLEND(factor);
     if (magic && KIND >= SUB && !SPLIT_FLOOR) BLEND(magic_add);
     if (magic && KIND >= SUB) BLEND(magic_min);
-    if (fast) BLEND(power_min);
+    if (fast) BLEND(power_min), BLEND(normal_from);
     if (KIND >= SUB) BLEND(keep_sign);
     if (KIND >= SAT && KIND != FAST) BLEND(lo), BLEND(hi);
     if (clamps) BLEND(big_lo), BLEND(big_hi);

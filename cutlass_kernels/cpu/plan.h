@@ -197,10 +197,11 @@ inline int draws(const Cast& c) { return c.mode != SR ? 0 : c.rbits <= 16 ? 8 : 
 inline int cast_kind(const Cast& c, int carrier, bool finite, bool overflow_free, bool underflow_free, double bound, bool odd_steps, double step_bound, bool directed) {
     const CarrierInfo i = carrier_info(carrier);
     const int lift = i.bits - c.p + 1;  // the magic number is this many binades above the value
+    const bool flush = c.flags & NO_SUBNORMALS, low_fits = !flush || c.emin + i.bits <= i.emax;  // nor is that of 2^emin too large
     if (c.mode != RNE) {
         const bool spare = c.p + (c.mode == SR ? c.rbits : 1) <= i.bits - 1;
         const bool step_safe = odd_steps || step_bound < ldexp(1.0, i.emax);
-        if (directed && c.mode != RO && finite && spare && step_safe && !(c.flags & NO_SUBNORMALS)) {
+        if (directed && c.mode != RO && finite && spare && step_safe && low_fits) {
             if (overflow_free && bound < ldexp(1.0, i.emax - lift)) return FAST;
             if (c.emax + 1 + lift <= i.emax) return FAST_CLAMP;
         }
@@ -209,15 +210,17 @@ inline int cast_kind(const Cast& c, int carrier, bool finite, bool overflow_free
     if (!finite || c.p > i.bits - 2) return GENERAL;
     if (overflow_free && bound < ldexp(1.0, i.emax - lift)) {
         if (underflow_free) return PLAIN;
-        if (!(c.flags & NO_SUBNORMALS)) return SUB;
+        if (!flush) return SUB;
+        if (low_fits) return FTZ;
     }
-    if (c.flags & NO_SUBNORMALS && !underflow_free) return GENERAL;
+    if (flush && !low_fits && !underflow_free) return GENERAL;
     if (c.emax + 1 + lift > i.emax) return GENERAL;
     if (!odd_steps && !(step_bound < ldexp(1.0, i.emax))) return GENERAL;  // the carrier itself might overflow
-    if (c.over_pos == c.hi && c.over_neg == c.lo) return SAT;
+    const bool clamps = c.over_pos == c.hi && c.over_neg == c.lo;
     const bool inf = c.over_pos == c.inf_pos && c.over_neg == c.inf_neg;
     const bool nan = c.over_pos != c.over_pos && c.over_neg != c.over_neg;
-    return inf || nan ? SPECIAL : GENERAL;
+    if (flush && !underflow_free) return clamps || inf || nan ? FTZ : GENERAL;
+    return clamps ? SAT : inf || nan ? SPECIAL : GENERAL;
 }
 
 // `addend`: facts about C.
@@ -267,6 +270,7 @@ inline Choice choose(const Request& r, const Stats& a, const Stats& b, const Sta
         if (kind == SAT && (r.mul.over_pos != r.mul.hi || r.add.over_pos != r.add.hi)) kind = GENERAL;
         if (kind == SPECIAL && (r.mul.over_pos == r.mul.hi || r.add.over_pos == r.add.hi)) kind = GENERAL;
         if (kind >= SUB && kind <= SPECIAL && ((r.mul.flags | r.add.flags) & NO_SUBNORMALS)) kind = GENERAL;
+        if (kind == FTZ && !over_mul) kind = GENERAL;  // an overflow of one cast is none of the other's
         over = over && over_mul;
         under = under && under_mul;
     }
@@ -297,7 +301,7 @@ inline bool make_wager(const Cast& add, double product, Wager* w) {
 // terms, n the steps; each passes at most 2n + 2 roundings, its own and those of its run and of the sums of totals, and each
 // of these adds at most a share u and half a quantum.
 inline bool make_runs_wager(const Cast& add, double product, Wager* w) {
-    const double steps = ldexp(1.0, add.p - 1), quantum = ldexp(1.0, add.emin - add.p + 1);
+    const double steps = ldexp(1.0, add.p - 1), quantum = ldexp(1.0, add.flags & NO_SUBNORMALS ? add.emin : add.emin - add.p + 1);
     w->steps = steps > 64 ? 64 : (int64_t)steps;
     const double n = (double)w->steps, g = exp((2 * n + 2) * ldexp(1.0, -add.p)), end = fmin(add.hi, -add.lo);
     w->most = end / (5 * g);
@@ -339,7 +343,7 @@ inline bool same_cast(const Cast& x, const Cast& y) {
 inline RunsPlan choose_runs(const Request& r, const Choice& c, const Stats& a, const Stats& b) {
     RunsPlan plan;
     plan.step = c.step;
-    if (r.method != REGISTER || c.kind > SPECIAL) return plan;
+    if (r.method != REGISTER || c.kind > FTZ) return plan;
     const Wrapper* w = r.wrapper_count ? &r.wrappers[r.wrapper_count - 1] : nullptr;
     if (w && ((w->order != CHUNKED && w->order != PAIRWISE && w->order != INTERLEAVED) || !same_cast(w->cast, r.add))) w = nullptr;
     int64_t longest = r.k;
@@ -359,7 +363,7 @@ inline RunsPlan choose_runs(const Request& r, const Choice& c, const Stats& a, c
     if (f.product > room / 64 || (!r.fused && c.kind > SUB)) return plan;
     plan.wager.most = fmin(plan.wager.most, room / 64);
     plan.eights = plan.eights && longest <= plan.wager.steps;
-    plan.kind = c.kind == PLAIN ? PLAIN : SUB;
+    plan.kind = c.kind == PLAIN || c.kind == FTZ ? c.kind : SUB;
     // a run of one term rounds its product; where that is exact in the carrier, there is nothing to make odd
     const bool product_exact = f.width <= i.bits && f.lsb >= i.emin - i.bits + 1 && f.product < ldexp(1.0, i.emax);
     if (w && longest == 1 && plan.step == FMA_ODD && product_exact) plan.step = FMA_NEAR;

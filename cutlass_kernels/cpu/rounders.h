@@ -14,6 +14,7 @@ namespace gemmsim { namespace NS {
 //   SUB      + target subnormals, sign of zero
 //   SAT      + clamp to [lo, hi]
 //   SPECIAL  + overflow to a special value (infinity or NaN)
+//   FTZ    nearest-even with or without subnormals, any policy of overflow; finite data
 //   GENERAL  any deterministic mode, any policy, NaN and infinity in the data
 //   RANDOM   GENERAL with stochastic rounding
 //   FAST, FAST_CLAMP  directed.h
@@ -30,7 +31,9 @@ template <class C> struct Const {
     VU near, rna, rne, pos, neg, odd;  // mode masks
     VU keep_sign;  // the sign bit if the format has a negative zero
     V random_scale;  // 2^-(MB + r): a draw times this times the magic number is its share of a quantum
-    VI power_min;    // magic_min without the extra half: the smallest power of two in directed.h
+    VI power_min;    // magic_min without the extra half, or that of no subnormals: below 2^emin in directed.h
+    VU normal_from;  // bit pattern of 2^emin
+    V low_magic;     // 1.5 * 2^MB times the quantum below 2^emin, which is 2^emin itself without subnormals
     V factor;        // 2^k + 1, k bits being dropped (round_split)
     int rbits, random, neg_zero, mode;
 
@@ -68,7 +71,10 @@ template <class C> struct Const {
         k.odd = splat_u<C>(c.mode == RO ? 1 : 0);
         k.rbits = c.rbits;
         k.mode = c.mode;
-        k.power_min = splat_i<C>(((I)(c.emin + bias + mb + 1 - c.p)) << mb);
+        const int low = ftz ? c.emin : c.emin - c.p + 1;
+        k.power_min = splat_i<C>(((I)(low + bias + mb)) << mb);
+        k.normal_from = splat_u<C>(pattern(c.emin));
+        k.low_magic = (V)splat_i<C>((((I)(low + bias + mb)) << mb) + ((I)1 << (mb - 1)));
         k.random_scale = splat<C>(power(-mb - c.rbits));
         k.factor = splat<C>(power(mb + 1 - c.p) + 1);
         k.random = c.mode == SR;
@@ -128,6 +134,15 @@ template <class C, bool SUBNORMALS, bool SIGNS = SUBNORMALS> INL typename C::V r
     return SIGNS ? with_sign(r, s, k) : r;
 }
 
+// The same with the quantum of Const::low_magic below 2^emin; a tie between zero and 2^emin goes to zero.
+template <class C> INL typename C::V round_flush(typename C::V s, const Const<C>& k) {
+    typedef typename C::V V;
+    typedef typename C::VI VI;
+    typedef typename C::VU VU;
+    const V far = s * k.factor, g = (VI)(VU)(((VU)s & ~C::SIGN) < k.normal_from) ? k.low_magic : far;
+    return with_sign(g + (s - g), s, k);
+}
+
 template <class C> INL typename C::V select(typename C::VI m, typename C::V a, typename C::V b) { return m ? a : b; }
 
 // Integer rounding of the magnitude's bit pattern: any mode, target subnormals, flush, overflow policy, NaN, inf.
@@ -178,6 +193,11 @@ template <class C, int KIND> INL typename C::V round_to(typename C::V s, const C
     if constexpr (KIND == SAT) return round_split<C, true>(vmin(k.hi, vmax(k.lo, s)), k);  // NaN stays: it is the second operand
     if constexpr (KIND == SPECIAL) {
         const V r = round_split<C, true>(vmin(k.big_hi, vmax(k.big_lo, s)), k);
+        const V p = select<C>((VI)(r > k.hi), k.over_pos, r);
+        return select<C>((VI)(p < k.lo), k.over_neg, p);
+    }
+    if constexpr (KIND == FTZ) {
+        const V r = round_flush<C>(vmin(k.big_hi, vmax(k.big_lo, s)), k);
         const V p = select<C>((VI)(r > k.hi), k.over_pos, r);
         return select<C>((VI)(p < k.lo), k.over_neg, p);
     }

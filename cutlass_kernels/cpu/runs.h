@@ -1,6 +1,7 @@
 // Runs of terms and the sums of their totals in one pass over a tile, where all are rounded by one nearest-even cast: the
 // innermost order of compose.h without its walks through memory, or one run that goes on from what the tile holds. Kinds
-// NONE, PLAIN and SUB; all but NONE are a wager, as in compensated.h, that no sum comes near the ends of the format.
+// NONE, PLAIN, SUB and FTZ, here without clamps; all but NONE are a wager, as in compensated.h, that no sum comes near the
+// ends of the format.
 //
 // What needs a look: whatever order they are summed in, `steps` terms cannot leave the format, nor can they move a
 // value out of it that was seen to be small. So totals are looked at when more than that many terms are in them.
@@ -11,11 +12,12 @@
 namespace gemmsim { namespace NS {
 
 // A sum of two registers: the carrier's nearest sum, rounded, is right (lemma A of plan.h), and being a multiple of the
-// smallest quantum it does not underflow. Its sign stays where there is a -0, since -0 is the sum of two -0.
+// smallest quantum it does not underflow (where it may, without subnormals, it is exact there). Its sign stays where there is a -0, since -0 is the sum of two -0.
 // Without SIGNS of zeros, see Runs::signs_of_zeros.
 template <class C, int KIND, bool SIGNS> INL typename C::V meet(typename C::V x, typename C::V y, const Const<C>& f) {
     const typename C::V s = x + y;
     if (KIND == NONE) return s;
+    if (KIND == FTZ) return round_flush<C>(s, f);
     const typename C::V r = round_to<C, PLAIN>(s, f, (typename C::VU){});
     return KIND == SUB && SIGNS ? with_sign(r, s, f) : r;
 }
@@ -47,7 +49,8 @@ template <class C, int STEP, int KIND, int ROWS> struct Runs {
     static int waiting(int64_t runs) { return __builtin_popcountll((unsigned long long)runs); }
 
     template <bool SIGNS> INL_MEMBER V rounded(V s, const Const<C>& f) const {
-        if constexpr (KIND == SUB && !SIGNS) return round_split<C, true, false>(s, f);
+        if constexpr (KIND == FTZ) return round_flush<C>(s, f);
+        else if constexpr (KIND == SUB && !SIGNS) return round_split<C, true, false>(s, f);
         else return round_to<C, KIND>(s, f, VU{});
     }
     template <bool SIGNS> INL_MEMBER V advance(V x, V y, V s) const {
@@ -58,7 +61,8 @@ template <class C, int STEP, int KIND, int ROWS> struct Runs {
     }
     // Of a run from +0.
     template <bool SIGNS> INL_MEMBER V first(V x, V y) const {
-        if constexpr (STEP == FMA_ODD && ISA_DIRECTED) return round_product<C, KIND, SIGNS>(x, y, add);
+        if constexpr (KIND == FTZ) return advance<true>(x, y, V{});
+        else if constexpr (STEP == FMA_ODD && ISA_DIRECTED) return round_product<C, KIND, SIGNS>(x, y, add);
         else if constexpr (STEP == FMA_NEAR && !SIGNS) return rounded<false>(x * y, add);
         else return advance<SIGNS>(x, y, V{});
     }
@@ -277,8 +281,9 @@ template <class C, int STEP, int KIND, int ROWS> struct Runs {
     }
 
     // The signs of zeros among sums in pairs of short runs, which have none yet: a sum that is zero is -0 if all its runs
-    // are, and others are +0. The first run that is not -0 ends the search.
+    // are, and others are +0. The first run that is not -0 ends the search. (Sums that underflow have their signs all along.)
     void signs_of_zeros(const Lengths& lengths, T* c) const {
+        if (KIND == FTZ) return;
         each([&](int i, int j) __attribute__((always_inline)) {
             T* const to = c + (i * NV + j) * C::L;
             const V s = load<V>(to);
@@ -384,6 +389,7 @@ template <class C, int KIND> static bool runs_kind(const Tile& t, const Lengths&
 
 template <class C> static bool runs_of(const Tile& t, const Lengths& lengths, const RunsPlan& plan) {
     if (plan.kind == NONE) return plan.step == FMA_NEAR ? runs_tile<C, FMA_NEAR, NONE>(t, lengths, plan) : runs_tile<C, MA_NEAR, NONE>(t, lengths, plan);
+    if (plan.kind == FTZ) return runs_kind<C, FTZ>(t, lengths, plan);
     return plan.kind == PLAIN ? runs_kind<C, PLAIN>(t, lengths, plan) : runs_kind<C, SUB>(t, lengths, plan);
 }
 

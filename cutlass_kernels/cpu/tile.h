@@ -76,7 +76,7 @@ struct Tile {
 // Kinds of rounding a kernel can do, in order of cost (rounders.h explains each).
 // FAST, FAST_CLAMP: one non-nearest mode for all casts, by directed rounding instructions.
 // LANES: another vector kernel (registers of integers, chips' instructions, the value sets of grid.h).
-enum Kind : int { NONE = 0, PLAIN = 1, SUB = 2, SAT = 3, SPECIAL = 4, GENERAL = 5, RANDOM = 6, FAST = 7, FAST_CLAMP = 8, KINDS = 9, SCALAR = 9, LANES = 10, ALL_KINDS = 11 };
+enum Kind : int { NONE = 0, PLAIN = 1, SUB = 2, SAT = 3, SPECIAL = 4, FTZ = 5, GENERAL = 6, RANDOM = 7, FAST = 8, FAST_CLAMP = 9, KINDS = 10, SCALAR = 10, LANES = 11, ALL_KINDS = 12 };
 
 typedef void (*TileFn)(const Tile&);
 struct PaletteTile;  // a tile whose elements have roundings of their own (palette_tile.h)
@@ -97,7 +97,7 @@ struct Lengths {
     int64_t same_until(int64_t i) const { return lanes ? (i < k % count ? k % count : count) : i < count - 1 ? count - 1 : count; }
 };
 
-// Runs and sums of their totals in one kernel (runs.h): kind NONE, PLAIN or SUB, -1 where it does not apply.
+// Runs and sums of their totals in one kernel (runs.h): kind NONE, PLAIN, SUB or FTZ, -1 where it does not apply.
 struct RunsPlan {
     int kind = -1, step = 0;
     enum Shape { ONE, SEQUENCE, PAIRS } shape = ONE;  // ONE goes on from the tile's c

@@ -23,7 +23,7 @@ __all__ = [
 ]
 
 MAX_BATCH_DIMS = 16
-STEPS, KINDS = 4, 11
+STEPS, KINDS = 4, 12
 MAX_WRAPPERS = 4
 
 _Dims = c_int64 * MAX_BATCH_DIMS

@@ -15,6 +15,7 @@ _KINDS = (
     "round+subnormals",
     "round+saturate",
     "round+overflow",
+    "round+flush",
     "any mode",
     "stochastic",
     "directed",
