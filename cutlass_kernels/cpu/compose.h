@@ -190,6 +190,7 @@ template <class T> struct Compose {
     void meet(int level, T* s, const T* x, int64_t index, int site = SITE_COMBINE) const {
         const Cast& c = r.wrappers[level].cast;
         const Meeting& m = meetings[level];
+        if (m.kind == RANDOM) return isa.combine_draws(carrier, s, x, base, c, (uint64_t)index, site + 32 * depth(level), m.odd);
         if (m.kind != SCALAR) return isa.combine(carrier, s, x, count(), c, m.kind, m.odd);
         for (int i = 0; i < base.rows; ++i)
             for (int j = 0; j < base.cols; ++j) {

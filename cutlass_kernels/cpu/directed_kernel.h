@@ -47,8 +47,8 @@ static __attribute__((noinline)) void rows_directed(const Tile& t, int row, cons
     };
     if (MODE == SR) {
         for (int64_t k = 0; k < t.k;) {
-            const int64_t at = t.k0 + k;  // draws belong to the absolute index, wherever this run starts
-            const int first = (int)(at % per), left = t.k - k < per - first ? (int)(t.k - k) : per - first;
+            const int64_t at = t.index(k);  // draws belong to the absolute index, wherever this run starts
+            const int first = (int)(at % per), most = t.kmap ? 1 : per - first, left = t.k - k < most ? (int)(t.k - k) : most;
             if (STEP >= MA_NEAR) dm.make(t, row, (uint32_t)(at / per), SITE_PRODUCT);
             da.make(t, row, (uint32_t)(at / per), SITE_ADD);
             if (left == 8) {

@@ -55,9 +55,10 @@ static __attribute__((noinline)) void rows_random(const Tile& t, int row, const 
         for (int j = 0; j < NV; ++j) s[i][j] = load<V>(c + (i * NV + j) * C::L);
     for (int64_t k = 0; k < t.k; ++k) {
         {
-            const int64_t at = t.k0 + k;  // draws belong to the absolute index, wherever this run starts
-            if (STEP >= MA_NEAR && rm && (k == 0 || at % nm == 0)) dm.make(t, row, (uint32_t)(at / nm), SITE_PRODUCT);
-            if (ra && (k == 0 || at % na == 0)) da.make(t, row, (uint32_t)(at / na), SITE_ADD);
+            const int64_t at = t.index(k);  // draws belong to the absolute index, wherever this run starts
+            const bool fresh = k == 0 || t.kmap;
+            if (STEP >= MA_NEAR && rm && (fresh || at % nm == 0)) dm.make(t, row, (uint32_t)(at / nm), SITE_PRODUCT);
+            if (ra && (fresh || at % na == 0)) da.make(t, row, (uint32_t)(at / na), SITE_ADD);
             V bv[NV];
             for (int j = 0; j < NV; ++j) bv[j] = load<V>(b + (k * NV + j) * C::L);
 #pragma GCC unroll 8

@@ -146,6 +146,16 @@ static void round_(int carrier, void* x, int64_t n, const Cast& c, uint64_t seed
     round_scalars((double*)x, n, c, seed, index0, site);
 }
 
+template <class C> static void combine_draws_of(void* s, const void* x, const Tile& t, const Cast& c, uint64_t index, int site, bool odd) {
+    typedef typename C::T T;
+    return odd ? combine_draws<C, true>((T*)s, (const T*)x, t, c, index, site) : combine_draws<C, false>((T*)s, (const T*)x, t, c, index, site);
+}
+
+static void combine_draws_(int carrier, void* s, const void* x, const Tile& t, const Cast& c, uint64_t index, int site, bool odd) {
+    if (carrier == 0) combine_draws_of<C32>(s, x, t, c, index, site, odd);
+    else combine_draws_of<C64>(s, x, t, c, index, site, odd);
+}
+
 static void combine_(int carrier, void* s, const void* t, int64_t n, const Cast& c, int kind, bool odd) {
     if (kind == LANES) grid_combine((double*)s, (const double*)t, n, c);
     else if (carrier == 0) combine_kind<C32>(s, t, n, c, kind, odd);
@@ -161,6 +171,7 @@ static Isa make() {
     memcpy(t.tile[0], tiles32, sizeof t.tile[0]);
     memcpy(t.tile[1], tiles64, sizeof t.tile[1]);
     t.combine = combine_;
+    t.combine_draws = combine_draws_;
     t.compensated = compensated;
     t.hardware = hardware;
     t.palette = palette;

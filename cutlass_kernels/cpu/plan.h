@@ -416,7 +416,7 @@ inline Choice choose_hardware(const Request& r, const Stats& a, const Stats& b) 
     return Choice{exact_lanes && !narrow ? 1 : 0, 0, LANES, 0};
 }
 
-// How a combination is computed: kind NONE, SUB or GENERAL on vectors, SCALAR beyond.
+// How a combination is computed: kind NONE, SUB, GENERAL or RANDOM on vectors, SCALAR beyond.
 struct Meeting {
     int kind;
     bool odd;
@@ -425,7 +425,8 @@ struct Meeting {
 inline Meeting choose_meeting(const Request& r, const Cast& c, int carrier, const Stats& a, const Stats& b, const Stats& addend) {
     const bool odd = r.arithmetic != FP32;
     if (c.mode < SR && carrier == 2 && grid_lanes(r) && wrappers_fit_grids(r)) return Meeting{LANES, odd};
-    if (carrier == 2 || c.mode >= SR) return Meeting{SCALAR, odd};
+    if (carrier == 2 || c.mode > SR) return Meeting{SCALAR, odd};
+    if (c.mode == SR) return Meeting{fits(c, carrier, odd) ? (int)RANDOM : (int)SCALAR, odd};
     if (is_native(c, carrier)) return Meeting{NONE, false};
     if (!fits(c, carrier, odd)) return Meeting{SCALAR, odd};
     const CarrierInfo i = carrier_info(carrier);

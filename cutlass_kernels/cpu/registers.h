@@ -197,7 +197,7 @@ template <class T> struct IntegerDot {
                 continue;
             }
             const Exact q = exact_product(x, y);
-            const uint32_t R = step_bits(r.mul, t, i, j, t.kmap ? t.kmap[k] : t.k0 + k, SITE_PRODUCT);
+            const uint32_t R = step_bits(r.mul, t, i, j, t.index(k), SITE_PRODUCT);
             sum.add(on_grid(q, r.integer, r.mul, R), grid_bits(q, r.integer) > BEYOND);
         }
         return true;

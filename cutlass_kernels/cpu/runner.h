@@ -17,7 +17,8 @@ template <class T> struct Runner {
     Runner(const Isa& isa_, const Request& request, int kind_carrier, int nr_, const int64_t* map, const Stats& a, const Stats& b, const Stats& c)
         : isa(isa_), r(request), carrier(sizeof(T) == 4 ? 0 : 1), nr(nr_), kmap(map), specials(a.non_finite || b.non_finite) {
         choice = chosen(kind_carrier, a, b, c);
-        if (kmap && (r.add.mode >= SR || (!r.fused && r.mul.mode >= SR))) choice.kind = SCALAR;  // draws by original index
+        const bool draws = r.add.mode >= SR || (!r.fused && r.mul.mode >= SR);
+        if (kmap && draws && choice.kind == LANES) choice.kind = SCALAR;  // draws by original index
         if (!kmap || choice.kind != SCALAR) choice.runs = choose_runs(r, choice, a, b);
         for (int w = 0; w < r.wrapper_count; ++w) meetings[w] = choose_meeting(r, r.wrappers[w].cast, kind_carrier, a, b, EMPTY_STATS);
         if (r.init == C_LAST) last = choose_meeting(r, r.add, kind_carrier, a, b, c);
@@ -61,6 +62,7 @@ template <class T> struct Runner {
     // One more step, k = K, whose term is the addend as it is.
     void add_last(const Tile& t, const T* addend) const {
         T* const c = (T*)t.c;
+        if (last.kind == RANDOM) return isa.combine_draws(carrier, c, addend, t, r.add, (uint64_t)t.k, SITE_ADD, last.odd);
         if (last.kind != SCALAR) return isa.combine(carrier, c, addend, MR * (int64_t)nr, r.add, last.kind, last.odd);
         for (int i = 0; i < t.rows; ++i)
             for (int j = 0; j < t.cols; ++j) {

@@ -31,7 +31,7 @@ template <class T> inline void scalar_tile(const Tile& t, const Request& r, int 
             T* c = (T*)t.c + i * nr + j;
             double s = (double)*c;
             for (int64_t k = 0; k < t.k; ++k) {
-                const int64_t at = t.kmap ? t.kmap[k] : t.k0 + k;
+                const int64_t at = t.index(k);
                 const uint32_t rm = r.fused ? 0 : step_bits(r.mul, t, i, j, at, SITE_PRODUCT);
                 const uint32_t ra = step_bits(r.add, t, i, j, at, SITE_ADD);
                 s = scalar_step((double)((const T*)t.a)[k * MR + i], (double)((const T*)t.b)[k * nr + j], s, r, rm, ra);
@@ -89,7 +89,7 @@ template <class T> inline void scalar_compensated(const Tile& t, const Request& 
             CompensatedDot dot = {r, t, i, j};
             double s = 0, c = 0;
             for (int64_t k = 0; k < t.k; ++k) {
-                dot.at = t.kmap ? t.kmap[k] : t.k0 + k;
+                dot.at = t.index(k);
                 dot.step((double)((const T*)t.a)[k * MR + i], (double)((const T*)t.b)[k * nr + j], s, c);
             }
             ((T*)t.c)[i * nr + j] = (T)(r.method == KAHAN || t.k == 0 ? s : dot.add(s, c, SITE_FINAL));

@@ -70,7 +70,8 @@ struct Tile {
     uint64_t seed, row0;  // SR: global index of the tile's first row and column
     uint32_t col0;
     int64_t k0;            // SR: index of the first term
-    const int64_t* kmap;   // where terms have been permuted, their original indices (scalar kernel only); else null
+    const int64_t* kmap;   // SR: where terms have been permuted, their original indices; else null
+    int64_t index(int64_t at) const { return kmap ? kmap[at] : k0 + at; }  // of the term there
 };
 
 // Kinds of rounding a kernel can do, in order of cost (rounders.h explains each).
@@ -134,6 +135,8 @@ struct Isa {
     void (*hardware)(const Tile& t, const HardwareModel& m, bool wide);
     // s = R(s + t) on n carrier values (whole vectors); `kind` NONE, PLAIN, SUB, GENERAL or, of doubles, LANES; `odd`: exact sums
     void (*combine)(int carrier, void* s, const void* t, int64_t n, const Cast& c, int kind, bool odd);
+    // the same of a tile whose cast is stochastic: draws of `site` at place `index`
+    void (*combine_draws)(int carrier, void* s, const void* x, const Tile& t, const Cast& c, uint64_t index, int site, bool odd);
     // src (any dtype, element stride) -> carrier, in order
     void (*load)(int carrier, const void* src, int dtype, int64_t stride, int64_t n, void* dst);
     // carrier -> dst (any dtype); exact or nearest even; NaN becomes the canonical one

@@ -12,7 +12,17 @@ from support_cpu import isas
 from gemmsim import GemmSpec, reference
 from gemmsim.backends import cpu
 
-FORMATS = ["e5m10/ftz", "e4m3/ftz", "e5m2/ftz", "e3m2/ftz", "e6m5/ftz", "e4m7b10/ftz", "e8m7/ftz", "e2m5/ftz", "e6m9/ftz"]
+FORMATS = [
+    "e5m10/ftz",
+    "e4m3/ftz",
+    "e5m2/ftz",
+    "e3m2/ftz",
+    "e6m5/ftz",
+    "e4m7b10/ftz",
+    "e8m7/ftz",
+    "e2m5/ftz",
+    "e6m9/ftz",
+]
 MODES = ["", "", "", "/rtz", "/ru", "/rd", "/rna", "/sr8", "/sr3", "/sr13", "/ro"]
 SHAPES = [(1, 1, 1), (3, 9, 5), (2, 17, 33), (9, 24, 4), (2, 40, 18)]
 
@@ -55,7 +65,9 @@ def numbers(g: torch.Generator, shape: tuple[int, int], exponent: float, kind: i
         x = x.abs()
     x = x * 2.0**exponent
     where = torch.randint(0, 12, shape, generator=g)
-    return torch.where(where == 0, torch.zeros(()).double(), torch.where(where == 1, -torch.zeros(()).double(), x)).float()
+    return torch.where(
+        where == 0, torch.zeros(()).double(), torch.where(where == 1, -torch.zeros(()).double(), x)
+    ).float()
 
 
 def compare(rng: random.Random) -> bool:

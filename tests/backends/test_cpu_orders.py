@@ -143,3 +143,24 @@ def test_threads_and_rows(text):
     for other in (results[1], results[2]):
         assert_bitwise_equal(other, results[0], context=text)
     assert_bitwise_equal(part, results[0][:9], context=f"{text} first rows")
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["chunked(8, e5m10/sr8)", "pairwise(e5m10/sr8)", "interleaved(4, e6m5/sr13)", "splitk(2, e4m3/sr8, e4m3/sr8)"],
+)
+def test_stochastic_orders_run_in_vectors(text):
+    a, b = torch.randn(8, 64), torch.randn(64, 32)
+    run = cpu.gemm(a, b, GemmSpec.of(f" : {text}"), torch.empty(8, 32), 0)
+    assert "scalar" not in str(run), str(run)
+
+
+@pytest.mark.parametrize("text", ["chunked(8, {})", "pairwise({})", "interleaved(4, {})"])
+def test_an_overflow_that_is_nan_does_not_keep_orders_from_their_kernel(text):
+    """e4m3's overflow is NaN, which is unlike itself: run and totals still have one cast, and the values are the same."""
+    a, b = torch.randn(4, 64) / 8, torch.randn(64, 32) / 8
+    results = []
+    for fmt in ("e4m3", "e4m3/sat"):
+        results.append(torch.empty(4, 32))
+        cpu.gemm(a, b, GemmSpec.of(f" : {text.format(fmt)}"), results[-1], 0)
+    assert_bitwise_equal(*results)
