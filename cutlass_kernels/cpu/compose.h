@@ -222,8 +222,10 @@ template <class T> struct Compose {
         t.b = (const T*)base.b + begin * nr;
         t.c = out;
         t.k = k;
-        if (!isa.runs(carrier, t, lengths, choice.runs)) return false;
-        return true;
+        if (isa.runs(carrier, t, lengths, choice.runs)) return true;
+        RunsPlan clamped = choice.runs;
+        clamped.kind = SPECIAL;
+        return choice.runs.clamps && isa.runs(carrier, t, lengths, clamped);
     }
 
     // Runs of n terms one after another, totals added in sequence (rounded to the cast before, if `first`).

@@ -1,7 +1,8 @@
 // Every mode but nearest-even by directed rounding instructions (AVX-512 embedded rounding; CUDA has the same ones).
 //
-// With P = 2^(max(e, emin) - p + 1 + MB), below 2^emin without subnormals 2^(emin + MB), signed like s, the sum s + P rounded in some direction lies on the grid of
-// quantum P * 2^-MB, and rounding twice in one direction is rounding once. So
+// With P = 2^(max(e, emin) - p + 1 + MB), or 2^(emin + MB) below 2^emin where there are no subnormals, signed like s, the sum
+// s + P rounded in some direction lies on the grid of quantum P * 2^-MB, and rounding twice in one direction is rounding
+// once. So
 //   toward zero      rz(s + P) - P
 //   up, down         ru, rd likewise
 //   nearest, away    half a quantum is added first, toward zero

@@ -339,7 +339,7 @@ inline bool same_cast(const Cast& x, const Cast& y) {
 }
 
 // Whether the register and the innermost order run in one kernel: one nearest-even cast for both, and a wager that
-// nothing overflows where that is not proved.
+// nothing overflows where that is not proved. Where it cannot be made or is lost, the kernel with clamps serves orders.
 inline RunsPlan choose_runs(const Request& r, const Choice& c, const Stats& a, const Stats& b) {
     RunsPlan plan;
     plan.step = c.step;
@@ -359,11 +359,15 @@ inline RunsPlan choose_runs(const Request& r, const Choice& c, const Stats& a, c
     const CarrierInfo i = carrier_info(c.carrier);
     const Facts f = block_facts(r, a, b, EMPTY_STATS);
     const double room = ldexp(1.0, i.emax - (i.bits - r.add.p + 1) - 8);
-    if ((w && 2 * r.add.p > i.bits - 1) || r.add.mode != RNE || !f.finite || !make_runs_wager(r.add, f.product, &plan.wager)) return plan;
-    if (f.product > room / 64 || (!r.fused && c.kind > SUB)) return plan;
-    plan.wager.most = fmin(plan.wager.most, room / 64);
-    plan.eights = plan.eights && longest <= plan.wager.steps;
-    plan.kind = c.kind == PLAIN || c.kind == FTZ ? c.kind : SUB;
+    if ((w && 2 * r.add.p > i.bits - 1) || r.add.mode != RNE || !f.finite) return plan;
+    plan.clamps = w && c.kind > SUB;
+    if (!make_runs_wager(r.add, f.product, &plan.wager) || f.product > room / 64 || (!r.fused && c.kind > SUB)) {
+        if (plan.clamps) plan.kind = SPECIAL;
+    } else {
+        plan.wager.most = fmin(plan.wager.most, room / 64);
+        plan.eights = plan.eights && longest <= plan.wager.steps;
+        plan.kind = c.kind == PLAIN || c.kind == FTZ ? c.kind : SUB;
+    }
     // a run of one term rounds its product; where that is exact in the carrier, there is nothing to make odd
     const bool product_exact = f.width <= i.bits && f.lsb >= i.emin - i.bits + 1 && f.product < ldexp(1.0, i.emax);
     if (w && longest == 1 && plan.step == FMA_ODD && product_exact) plan.step = FMA_NEAR;

@@ -1,7 +1,7 @@
 // Runs of terms and the sums of their totals in one pass over a tile, where all are rounded by one nearest-even cast: the
 // innermost order of compose.h without its walks through memory, or one run that goes on from what the tile holds. Kinds
-// NONE, PLAIN, SUB and FTZ, here without clamps; all but NONE are a wager, as in compensated.h, that no sum comes near the
-// ends of the format.
+// NONE, PLAIN, SUB and FTZ, here without clamps, and SPECIAL, which here is the whole of FTZ; PLAIN, SUB and FTZ are a wager,
+// as in compensated.h, that no sum comes near the ends of the format.
 //
 // What needs a look: whatever order they are summed in, `steps` terms cannot leave the format, nor can they move a
 // value out of it that was seen to be small. So totals are looked at when more than that many terms are in them.
@@ -12,12 +12,13 @@
 namespace gemmsim { namespace NS {
 
 // A sum of two registers: the carrier's nearest sum, rounded, is right (lemma A of plan.h), and being a multiple of the
-// smallest quantum it does not underflow (where it may, without subnormals, it is exact there). Its sign stays where there is a -0, since -0 is the sum of two -0.
-// Without SIGNS of zeros, see Runs::signs_of_zeros.
+// smallest quantum it does not underflow; without subnormals it may, and is exact there. Its sign stays where there is a -0,
+// since -0 is the sum of two -0. Without SIGNS of zeros, see Runs::signs_of_zeros.
 template <class C, int KIND, bool SIGNS> INL typename C::V meet(typename C::V x, typename C::V y, const Const<C>& f) {
     const typename C::V s = x + y;
     if (KIND == NONE) return s;
     if (KIND == FTZ) return round_flush<C>(s, f);
+    if (KIND == SPECIAL) return round_to<C, FTZ>(s, f, (typename C::VU){});
     const typename C::V r = round_to<C, PLAIN>(s, f, (typename C::VU){});
     return KIND == SUB && SIGNS ? with_sign(r, s, f) : r;
 }
@@ -31,6 +32,8 @@ template <class C, int STEP, int KIND, int ROWS> struct Runs {
     enum { SIZE = ROWS * NV * C::L, DEEP = 44 };
     // Short runs that stay in registers.
     enum { HEIGHT = 3, GROUP = 1 << HEIGHT };
+    // ALL_SIGNS: sums may underflow or have a clamp, so that zeros keep their signs all along.
+    static constexpr bool WAGER = KIND == PLAIN || KIND == SUB || KIND == FTZ, ALL_SIGNS = KIND == FTZ || KIND == SPECIAL;
 
     const T *a, *b;
     const Const<C>& mul;
@@ -50,6 +53,7 @@ template <class C, int STEP, int KIND, int ROWS> struct Runs {
 
     template <bool SIGNS> INL_MEMBER V rounded(V s, const Const<C>& f) const {
         if constexpr (KIND == FTZ) return round_flush<C>(s, f);
+        else if constexpr (KIND == SPECIAL) return round_to<C, FTZ>(s, f, VU{});
         else if constexpr (KIND == SUB && !SIGNS) return round_split<C, true, false>(s, f);
         else return round_to<C, KIND>(s, f, VU{});
     }
@@ -61,7 +65,7 @@ template <class C, int STEP, int KIND, int ROWS> struct Runs {
     }
     // Of a run from +0.
     template <bool SIGNS> INL_MEMBER V first(V x, V y) const {
-        if constexpr (KIND == FTZ) return advance<true>(x, y, V{});
+        if constexpr (ALL_SIGNS) return advance<true>(x, y, V{});
         else if constexpr (STEP == FMA_ODD && ISA_DIRECTED) return round_product<C, KIND, SIGNS>(x, y, add);
         else if constexpr (STEP == FMA_NEAR && !SIGNS) return rounded<false>(x * y, add);
         else return advance<SIGNS>(x, y, V{});
@@ -108,7 +112,7 @@ template <class C, int STEP, int KIND, int ROWS> struct Runs {
 
     // `n` terms from place k.
     template <bool SIGNS> INL_MEMBER void go_on(int64_t k, int64_t n, Block s) {
-        while (KIND != NONE && n > steps) {
+        while (WAGER && n > steps) {
             terms<SIGNS>(k, steps, s);
             look_at(s);
             k += steps;
@@ -120,7 +124,7 @@ template <class C, int STEP, int KIND, int ROWS> struct Runs {
     template <bool SIGNS> INL_MEMBER void run(int64_t k, int64_t n, Block s) {
         term<true, SIGNS>(k, s);
         go_on<SIGNS>(k + 1, n - 1, s);
-        if (KIND != NONE && n > steps) look_at(s);
+        if (WAGER && n > steps) look_at(s);
     }
 
     // Runs of N terms from the rows of `x` and the columns of `y` on; `take` has each as soon as it is there.
@@ -159,9 +163,9 @@ template <class C, int STEP, int KIND, int ROWS> struct Runs {
     void one_run(int64_t k, T* c) {
         Block s;
         get(s, c);
-        if (KIND != NONE) look_at(s);
+        if (WAGER) look_at(s);
         go_on<true>(0, k, s);
-        if (KIND != NONE) look_at(s);
+        if (WAGER) look_at(s);
         put(s, c);
     }
 
@@ -186,7 +190,7 @@ template <class C, int STEP, int KIND, int ROWS> struct Runs {
             put(s, c);
             k += n;
             unseen += n;
-            if (unseen + n > steps || i + 1 == lengths.count) {
+            if (WAGER && (unseen + n > steps || i + 1 == lengths.count)) {
                 look_at(s);
                 unseen = 0;
             }
@@ -229,13 +233,13 @@ template <class C, int STEP, int KIND, int ROWS> struct Runs {
     template <bool SIGNS> INL_MEMBER T* join(T* top, int64_t before, Block s, int height, int64_t n) {
         for (; before & 1; before >>= 1) {
             meet_with<SIGNS>(s, top -= SIZE);
-            if (KIND != NONE && n << ++height > steps) look_at(s);
+            if (WAGER && n << ++height > steps) look_at(s);
         }
         put(s, top);
         return top + SIZE;
     }
 
-    // Runs of the tree, `count` from those on that are in it.
+    // The next `count` runs of the tree.
     __attribute__((noinline)) void feed(Pairs& p, const Lengths& lengths, int64_t count) {
         T* top = p.total[waiting(p.runs)];
         for (; count; --count, ++p.runs) {
@@ -273,17 +277,17 @@ template <class C, int STEP, int KIND, int ROWS> struct Runs {
         int used = waiting(p.runs);
         get(s, p.total[--used]);
         while (used) {
-            if (KIND != NONE) look_at(s);
+            if (WAGER) look_at(s);
             meet_with<true>(s, p.total[--used]);
         }
-        if (KIND != NONE) look_at(s);
+        if (WAGER) look_at(s);
         put(s, c);
     }
 
     // The signs of zeros among sums in pairs of short runs, which have none yet: a sum that is zero is -0 if all its runs
     // are, and others are +0. The first run that is not -0 ends the search. (Sums that underflow have their signs all along.)
     void signs_of_zeros(const Lengths& lengths, T* c) const {
-        if (KIND == FTZ) return;
+        if (ALL_SIGNS) return;
         each([&](int i, int j) __attribute__((always_inline)) {
             T* const to = c + (i * NV + j) * C::L;
             const V s = load<V>(to);
@@ -347,7 +351,7 @@ template <class C, int STEP, int KIND> struct RunsTile {
         lost |= all.lost;
     }
     template <int N> void groups_of(Rows<2>& all, typename Rows<2>::Pairs* p, int blocks, int64_t groups) {
-        if constexpr (KIND != NONE)
+        if constexpr (Rows<2>::WAGER)
             if (N * Rows<2>::GROUP > plan.wager.steps) return all.template feed_groups<Rows<2>::HEIGHT, N, true>(p, blocks, groups);
         all.template feed_groups<Rows<2>::HEIGHT, N, false>(p, blocks, groups);
     }
@@ -390,6 +394,7 @@ template <class C, int KIND> static bool runs_kind(const Tile& t, const Lengths&
 template <class C> static bool runs_of(const Tile& t, const Lengths& lengths, const RunsPlan& plan) {
     if (plan.kind == NONE) return plan.step == FMA_NEAR ? runs_tile<C, FMA_NEAR, NONE>(t, lengths, plan) : runs_tile<C, MA_NEAR, NONE>(t, lengths, plan);
     if (plan.kind == FTZ) return runs_kind<C, FTZ>(t, lengths, plan);
+    if (plan.kind == SPECIAL) return runs_kind<C, SPECIAL>(t, lengths, plan);
     return plan.kind == PLAIN ? runs_kind<C, PLAIN>(t, lengths, plan) : runs_kind<C, SUB>(t, lengths, plan);
 }
 

@@ -98,12 +98,13 @@ struct Lengths {
     int64_t same_until(int64_t i) const { return lanes ? (i < k % count ? k % count : count) : i < count - 1 ? count - 1 : count; }
 };
 
-// Runs and sums of their totals in one kernel (runs.h): kind NONE, PLAIN, SUB or FTZ, -1 where it does not apply.
+// Runs and sums of their totals in one kernel (runs.h): kind NONE, PLAIN, SUB, FTZ or SPECIAL, -1 where it does not apply.
 struct RunsPlan {
     int kind = -1, step = 0;
     enum Shape { ONE, SEQUENCE, PAIRS } shape = ONE;  // ONE goes on from the tile's c
     bool eights = false;                              // of short runs, eight of which stay in registers
     Wager wager = {};
+    bool clamps = false;                              // a lost wager is done again by kind SPECIAL
 };
 
 // What a chunk of data is like; the planner's raw material. Exponents are of the value, not biased.
