@@ -72,6 +72,8 @@ static __attribute__((noinline)) void rows_directed(const Tile& t, int row, cons
 
 template <class C, int STEP, int MODE, bool CLAMP> static void tile_mode(const Tile& t, const Const<C>& mul, const Const<C>& add) {
     int row = 0;
+    if constexpr (MODE != SR)  // more rows hide more of a step's latency; draws would not fit the registers
+        for (; row + 8 <= t.rows; row += 8) rows_directed<C, STEP, MODE, CLAMP, 8>(t, row, mul, add);
     for (; row + 4 <= t.rows; row += 4) rows_directed<C, STEP, MODE, CLAMP, 4>(t, row, mul, add);
     for (; row < t.rows; ++row) rows_directed<C, STEP, MODE, CLAMP, 1>(t, row, mul, add);
 }
