@@ -5,7 +5,9 @@ from __future__ import annotations
 import random
 
 import torch
+from support import assert_bitwise_equal
 
+from gemmsim import reference
 from gemmsim.backends import cpu
 
 #: Data that the planner tells apart: bounded or not, on a coarse grid or not, finite or not.
@@ -46,3 +48,13 @@ def operand(rng: random.Random, rows: int, cols: int, dtype: torch.dtype, kind: 
             if rng.random() < 0.3:
                 x.view(-1)[rng.randrange(x.numel())] = value
     return x.to(dtype)
+
+
+def assert_equals_reference(spec, a, b, seed=0):
+    """``a @ b`` by ``spec`` has the reference's bits, signs of zeros included, on every instruction set."""
+    want = torch.tensor(reference.gemm(a.tolist(), b.tolist(), spec, seed=seed), dtype=torch.float64)
+    for name in isas():
+        cpu.set_isa(name)
+        out = torch.full(want.shape, 7.0, dtype=torch.float64)
+        run = cpu.gemm(a, b, spec, out, seed)
+        assert_bitwise_equal(out, want, context=f"{spec} on {name}, {tuple(a.shape)}: {run}")
