@@ -1,41 +1,90 @@
-"""Parts of ``gpu_check.py`` that compare bits: probes, matrix instructions, random products."""
+"""Parts of the GPU check that compare bits: probes, matrix instructions, random products."""
 
 from __future__ import annotations
 
+import contextlib
+import json
+import lzma
 import random
-import subprocess
-import sys
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+import probes as chip
 import torch
-from gpu_findings import WORKERS, Findings
+from gpu_kernels import WORKERS
+from gpu_results import Results
+from gpu_trace import launched, planning
 
 import gemmsim as gs
+from gemmsim import hardware
 from gemmsim.backends import cuda
+
+__all__ = [
+    "Draw",
+    "draw",
+    "probes",
+    "random_product",
+    "random_products",
+    "read_draws",
+    "verdicts",
+    "write_draws",
+]
 
 #: Enough to see what they have in common.
 MOST_DIFFERENCES = 20
+#: Random products without a list of them.
+DRAWS = 200
 
 
-def probes(findings: Findings) -> None:
-    """What the chip answers to the thirteen probes; differences are findings, not failures."""
-    command = [sys.executable, str(Path(__file__).with_name("probes.py")), "--on", "cuda"]
-    done = subprocess.run(command, capture_output=True, text=True)
-    findings.update(ok=bool(done.stdout), answers=done.stdout.splitlines(), stderr=done.stderr[-2000:])
+def probes(results: Results) -> None:
+    """What the chip answers to each probe; a difference is a finding about the chip, not a failure."""
+    for probe in hardware.PROBES:
+
+        def ask(probe: hardware.Probe = probe) -> dict[str, Any]:
+            code = chip.on_cuda(probe)
+            found = {"question": probe.question, "instruction": probe.instruction}
+            if code is None:
+                return {**found, "answer": "not askable"}
+            verdict = "as expected" if code == probe.expect else "DIFFERENT"
+            return {**found, "answer": verdict, "value": chip.show(code, probe), "else": probe.otherwise}
+
+        results.measure("probes", f"{probe.number:02}", ask)
 
 
-def instructions(findings: Findings) -> None:
+def verdicts(results: Results) -> None:
     """Whether each matrix instruction of the chip has its model's bits. A difference is a finding: the model runs."""
-    verdicts = findings["verdicts"] = []
-    for spec, verdict in cuda.instruction_verdicts():
-        verdicts.append({"spec": spec, "equal": verdict.equal, "words": verdict.words, "digest": verdict.digest})
-        print(f"  {'equal' if verdict.equal else 'DIFFERENT'}: {spec}: {verdict.words}", flush=True)
-        findings.save()
-        if findings.late():
-            findings["errors"]["verdicts"] = f"the time was over after {len(verdicts)}"
-            break
+    for spec, make in cuda.instruction_questions().items():
+
+        def ask(make: Any = make) -> dict[str, Any]:
+            verdict = make()
+            torch.cuda.synchronize()  # a fault is a failure, and the verdict of the next would be its consequence
+            return {"equal": verdict.equal, "words": verdict.words, "digest": verdict.digest}
+
+        results.measure("verdicts", spec, ask, limit=180.0)
+
+
+@dataclass(frozen=True)
+class Draw:
+    """A random product: which numbers it has follows from ``seed``."""
+
+    seed: int
+    spec: str
+    m: int
+    k: int
+    n: int
+    scale: float
+    special: bool
+
+    def operands(self) -> tuple[torch.Tensor, torch.Tensor]:
+        """(M, K) and (K, N), float32; with ``special`` an infinity and a NaN."""
+        g = torch.Generator().manual_seed(self.seed)
+        a, b = torch.randn(self.m, self.k, generator=g) * self.scale, torch.randn(self.k, self.n, generator=g)
+        if self.special:
+            a.view(-1)[0], b.view(-1)[-1] = float("inf"), float("nan")
+        return a, b
 
 
 def _random_spec(rng: random.Random) -> str:
@@ -51,47 +100,69 @@ def _random_spec(rng: random.Random) -> str:
     return f"{rng.choice(['', 'e4m3', 'bf16', 'e5m2'])} : {inside}"
 
 
-def random_products(findings: Findings) -> None:
-    """Random specs, shapes and data on both devices until the time is over; kernels compile in several threads."""
-    findings.update(products=0, refused=0, different=[])
-    first = 0
+def draw(index: int) -> Draw:
+    """Random product number ``index``."""
+    rng = random.Random(index)
+    spec = _random_spec(rng)
+    m, k, n = (rng.choice([1, 7, 33, 64, 130]) for _ in range(3))
+    scale = rng.choice([1.0, 1.0, 2.0**-12, 2.0**10])
+    return Draw(index, spec, m, k, n, scale, rng.random() < 0.2)
+
+
+def write_draws(path: Path, found: list[Draw]) -> None:
+    """``found`` as the file ``path``, so that another version of Python or of this file takes the same ones."""
+    text = "".join(json.dumps(asdict(one)) + "\n" for one in found)
+    path.write_bytes(lzma.compress(text.encode()))
+
+
+def read_draws(path: Path) -> list[Draw]:
+    """The random products of a file, in its order."""
+    return [Draw(**json.loads(line)) for line in lzma.decompress(path.read_bytes()).decode().splitlines()]
+
+
+def draws(path: Path | None) -> Iterator[Draw]:
+    """Those of the file, or the first ``DRAWS``."""
+    yield from (draw(index) for index in range(DRAWS)) if path is None else read_draws(path)
+
+
+def random_products(results: Results, path: Path | None = None) -> None:
+    """Random specs, shapes and data on both devices; kernels that are not there yet are compiled for many at a time."""
+    todo = [one for one in draws(path) if not results.has("random", str(one.seed))]
     with ThreadPoolExecutor(WORKERS) as pool:
-        while not findings.late() and len(findings["different"]) < MOST_DIFFERENCES:
-            for outcome in pool.map(random_product, range(first, first + 4 * WORKERS)):
-                findings["products"] += outcome != "refused"
-                findings["refused"] += outcome == "refused"
-                if isinstance(outcome, dict):
-                    findings["different"].append(outcome)
-                    findings["ok"] = False
-            first += 4 * WORKERS
-            findings.save()
-    if findings["products"] == 0:
-        findings.update(ok=False)
-        findings["errors"]["products"] = "none was compared"
+        for first in range(0, len(todo), 4 * WORKERS):
+            different = sum(not found.ok for found in results.run.part("random").values())
+            if results.late() or different >= MOST_DIFFERENCES:
+                return
+            some = todo[first : first + 4 * WORKERS]
+            list(pool.map(_prepared, some))
+            for one in some:
+                results.measure("random", str(one.seed), lambda one=one: random_product(one))
 
 
-def _bits_or_error(a: torch.Tensor, b: torch.Tensor, text: str, seed: int) -> torch.Tensor | str:
+def _prepared(one: Draw) -> None:
+    """Brings the kernels of a product into memory; its errors come back when it is compared."""
+    with planning(), contextlib.suppress(Exception):
+        a, b = one.operands()
+        gs.qmatmul(a.cuda(), b.cuda(), one.spec, seed=one.seed)
+
+
+def _bits_or_error(a: torch.Tensor, b: torch.Tensor, one: Draw) -> torch.Tensor | str:
     try:
-        return gs.qmatmul(a, b, text, seed=seed).cpu().view(torch.int32)
+        return gs.qmatmul(a, b, one.spec, seed=one.seed).cpu().view(torch.int32)
     except Exception as error:
         return f"{type(error).__name__}: {error}"[:600]
 
 
-def random_product(index: int, device: str = "cuda") -> dict[str, Any] | str | None:
-    """None where both devices agree, "refused" where neither computes it, or what differs."""
-    rng, g = random.Random(index), torch.Generator().manual_seed(index)
-    text = _random_spec(rng)
-    m, k, n = (rng.choice([1, 7, 33, 64, 130]) for _ in range(3))
-    scale = rng.choice([1.0, 1.0, 2.0**-12, 2.0**10])
-    a, b = torch.randn(m, k, generator=g) * scale, torch.randn(k, n, generator=g)
-    if rng.random() < 0.2:
-        a.view(-1)[0], b.view(-1)[-1] = float("inf"), float("nan")
-    want = _bits_or_error(a, b, text, index)
-    got = _bits_or_error(a.to(device), b.to(device), text, index)
-    found: dict[str, Any] = {"spec": text, "shape": [m, k, n], "scale": scale, "seed": index}
-    if isinstance(want, torch.Tensor) and isinstance(got, torch.Tensor):
-        return None if torch.equal(want, got) else {**found, "elements": int((want != got).sum())}
+def random_product(one: Draw, device: str = "cuda") -> str:
+    """ "equal" where both devices agree, "refused" where neither computes it; ``AssertionError`` says what differs."""
+    a, b = one.operands()
+    want = _bits_or_error(a, b, one)
+    with launched() as names:
+        got = _bits_or_error(a.to(device), b.to(device), one)
     if isinstance(want, str) and isinstance(got, str):
         return "refused"
-    errors = {"cpu": want, "gpu": got}  # one computes what the other does not
-    return {**found, **{where: error for where, error in errors.items() if isinstance(error, str)}}
+    where = f"{one.spec!r}, {one.m} x {one.k} x {one.n}, scale {one.scale}, seed {one.seed}, kernels {names}"
+    assert not isinstance(got, str), f"only the CPU computes {where}: {got}"
+    assert not isinstance(want, str), f"only the GPU computes {where}: {want}"
+    assert torch.equal(want, got), f"{int((want != got).sum())} of {want.numel()} results differ: {where}"
+    return "equal"

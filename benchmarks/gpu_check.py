@@ -1,76 +1,56 @@
-"""Everything that only a GPU can show, in one command: ``make gpu-check``, or ``python benchmarks/gpu_check.py``.
+"""Everything that only a GPU can show, in one command: ``make gpu-check``, or ``gpu_run.sh`` from a bundle.
 
-Tests marked ``gpu`` (CPU and GPU bit for bit), random products on both for a while, the thirteen probes of the chip's
-own arithmetic, and timings against the limits. Writes gpu_check.json and gpu_check.md into ``--out`` after every part;
-the exit code is 1 if any bit differs or a part failed, 2 if it cannot start. Each part is a process with a share of
-``--minutes``: one that fails, hangs or takes the GPU down leaves the others alone, and keeps what it had found.
+In this order: smoke (one kernel of each family), the chip's answers to the probes, the verdict on each of its matrix
+instructions, tests marked ``gpu``, random products on CPU and GPU, timings, tensor cores. Every finding is a line of
+``results.jsonl`` in ``--out`` when it is made. A second call goes on where the first one stopped, however it did.
+
+Each part is a process. One that hangs is ended; one whose GPU is lost goes on in a new one. Exit code: 0 everything was
+found and agrees; 1 something differs or failed; 2 it cannot run here, or smoke failed; 3 the time was over before the
+end: call again; 143 it was ended by SIGTERM.
 """
 
 from __future__ import annotations
 
 import argparse
-import contextlib
-import json
 import os
-import platform
-import re
+import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 import time
-import traceback
+from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
-import torch
-from gpu_findings import WORKERS, Findings, write_whole
+from gpu_machine import NotReady, check_ready, code_of, machine
+from gpu_process import GPU_LOST, MARK, Busy, die_with_parent, end_leftovers, locked, run
+from gpu_results import Results, write_whole
 
-import gemmsim as gs
-from gemmsim.backends import cuda
-from gemmsim.backends.cuda.launch import device_arch
-
-HERE = Path(__file__).parent
+HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent
-
-#: Parts in order, and the share of the time each has.
+#: Parts in order, and the share of the time that is left which each has.
 PARTS = {
     "probes": 0.05,
-    "instructions": 0.1,
+    "verdicts": 0.1,
     "tests": 0.4,
     "random": 0.12,
     "timings": 0.25,
     "tensor cores": 0.08,  # last: hangs and faults are likeliest there
 }
+#: Seconds of smoke, and of smoke under compute-sanitizer, both with the start of Python and PyTorch.
+SMOKE, SANITIZER = 60.0, 90.0
+#: A part whose GPU was lost is started again so often.
+MOST_STARTS = 20
 
 
-def said_by(*command: str) -> str:
-    """What a command prints; "" where there is none of that name."""
-    try:
-        return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=30).stdout.strip()
-    except (OSError, subprocess.TimeoutExpired):
-        return ""
+class Stopped(Exception):
+    """SIGTERM or SIGINT."""
 
 
-def machine() -> dict[str, Any]:
-    """What the figures depend on. ``CudaError`` where kernels cannot be compiled for this GPU."""
-    properties = torch.cuda.get_device_properties(0)
-    versions = cuda.toolchain().versions
-    device_arch(0)
-    smi = said_by("nvidia-smi", "--query-gpu=driver_version,clocks.max.sm", "--format=csv,noheader", "--id=0")
-    return {
-        "gpu": properties.name,
-        "capability": f"{properties.major}.{properties.minor}",
-        "multiprocessors": properties.multi_processor_count,
-        "driver_and_clock": smi or "unknown",
-        "python": platform.python_version(),
-        "torch": torch.__version__,
-        "cuda": torch.version.cuda,
-        "packages": ", ".join(f"{name} {number}" for name, number in versions),
-        "gemmsim": gs.__version__,
-        "revision": said_by("git", "rev-parse", "--short", "HEAD") or "unknown",
-    }
+def _stop(number: int, frame: FrameType | None) -> None:
+    raise Stopped(signal.Signals(number).name)
 
 
 def gpu_tests() -> list[str]:
@@ -79,203 +59,242 @@ def gpu_tests() -> list[str]:
     return [str(path.relative_to(ROOT)) for path in paths if "mark.gpu" in path.read_text(encoding="utf-8")]
 
 
-def run_tests(findings: Findings) -> None:
-    """pytest -m gpu; with pytest-xdist in several processes, which compile at once. The log is beside the findings."""
-    command = [
-        sys.executable,
-        "-m",
-        "pytest",
-        "-m",
-        "gpu",
-        "-v",
-        "-p",
-        "no:cacheprovider",
-        "--continue-on-collection-errors",
-    ]
-    command += ["-n", str(WORKERS)] if find_spec("xdist") is not None else []
-    command += ["-o", "faulthandler_timeout=60", *gpu_tests()]
-    log = findings.path.with_suffix(".log")
-    with log.open("w", encoding="utf-8") as out:
-        code = subprocess.run(command, cwd=ROOT, stdout=out, stderr=subprocess.STDOUT).returncode
-    findings.update(tests_found(log.read_text(encoding="utf-8", errors="replace")), code=code)
-    findings["ok"] = code == 0 and findings["passed"] > 0
-    findings["summary"] = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()[-1]
+class Check:
+    """One call of the check: results, the time it has, and what a bundle brings."""
+
+    def __init__(self, results: Results, end: float, kernels: Path | None, draws: Path | None, times: Path | None):
+        self.results, self.end = results, end
+        self.kernels, self.draws, self.times = kernels, draws, times
+        self.environment = {**os.environ, MARK: str(results.folder.resolve()), "PYTHONUNBUFFERED": "1"}
+        self.environment["PYTHONPATH"] = os.pathsep.join(
+            [str(HERE), *([self.environment["PYTHONPATH"]] if self.environment.get("PYTHONPATH") else [])]
+        )
+        self.ahead: subprocess.Popen[bytes] | None = None
+        self.log = results.folder / "run.log"
+
+    def left(self) -> float:
+        return self.end - time.monotonic()
+
+    def part_command(self, name: str, seconds: float) -> list[str]:
+        """The process of a part."""
+        if name == "tests":
+            workers = max(1, min(8, (os.cpu_count() or 2) - 1))
+            command = [sys.executable, "-m", "pytest", "-m", "gpu", "-q", "-p", "no:cacheprovider", "-p", "gpu_pytest"]
+            command += ["--continue-on-collection-errors", "-o", "faulthandler_timeout=60"]
+            if find_spec("xdist") is not None:
+                command += ["-n", str(workers), "--maxschedchunk", "1", "--max-worker-restart", "100"]
+            return [*command, *gpu_tests()]
+        own = [sys.executable, str(HERE / "gpu_check.py"), "--part", name, "--seconds", f"{seconds:.1f}"]
+        own += ["--out", str(self.results.folder)]
+        return own if self.draws is None else [*own, "--draws", str(self.draws)]
+
+    def compile_ahead(self, arch: str) -> None:
+        """Starts to compile every kernel of the bundle's list that the folder of kernels does not have."""
+        if self.kernels is None:
+            return
+        command = [sys.executable, str(HERE / "gpu_kernels.py"), str(self.kernels), "--arch", arch]
+        with (self.results.folder / "compile.log").open("ab") as log:
+            self.ahead = subprocess.Popen(
+                command,
+                env=self.environment,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+                preexec_fn=die_with_parent,
+            )
+
+    def stop_compiling(self) -> None:
+        if self.ahead is not None:
+            self.ahead.kill()
+            self.ahead.wait()
+
+    def smoke(self) -> str:
+        """Why smoke failed; "" where it did not. Under compute-sanitizer, too, where there is one that works."""
+        if not self.results.run.is_done("smoke"):
+            seconds = min(SMOKE, self.left())
+            reason = self._smoke("smoke", self.part_command("smoke", seconds), seconds)
+            if reason:
+                return reason
+        tool = shutil.which("compute-sanitizer", path=f"{os.environ.get('PATH', '')}:/usr/local/cuda/bin")
+        if tool is None or self.results.run.is_done("sanitizer"):
+            return ""
+        before = ["--tool", "memcheck", "--error-exitcode", "99", "--target-processes", "application-only"]
+        seconds = min(SANITIZER, self.left() / 4)
+        return self._smoke("sanitizer", [tool, *before, *self.part_command("sanitizer", seconds)], seconds)
+
+    def _smoke(self, part: str, command: list[str], seconds: float) -> str:
+        before = self.log.stat().st_size if self.log.exists() else 0
+        code = run(command, seconds, self._environment(), ROOT, self.log)
+        found = self._read().run.part(part)
+        wrong = [f"{key}: {one.error}" for key, one in found.items() if not one.ok]
+        end = self.log.read_bytes()[before:][-1500:].decode(errors="replace")
+        if part == "sanitizer" and (code is None or not found or "Device not supported" in end):
+            # It did not run: too slow, or it refuses the machine. That says nothing of the kernels.
+            self._state(part, "done", f"compute-sanitizer did not run (exit code {code}): {end[-300:]}")
+            return ""
+        if code == 0 and not wrong:
+            self._state(part, "done", "" if part == "smoke" else "compute-sanitizer found nothing")
+            return ""
+        why = "; ".join(wrong) or (f"not done after {seconds:.0f} s" if code is None else f"exit code {code}: {end}")
+        self._state(part, "ended", why)
+        return f"{part} failed: {why}"
+
+    def part(self, name: str) -> None:
+        """Runs a part for its share of the time that is left; in a new process where it lost its GPU."""
+        todo = [other for other in PARTS if not self.results.run.is_done(other)]
+        share = PARTS[name] / sum(PARTS[other] for other in todo)
+        end = time.monotonic() + share * self.left()
+        self._state(name, "started")
+        code: int | None = GPU_LOST
+        for _ in range(MOST_STARTS):
+            seconds = end - time.monotonic()
+            if seconds <= 0:
+                code = None
+                break
+            known = len(self.results.run.findings)
+            limit = min(1.25 * seconds + 10, self.left())  # a process takes seconds to start
+            code = run(self.part_command(name, seconds), limit, self._environment(), ROOT, self.log)
+            self._read()
+            if not self._again(name, code, len(self.results.run.findings) - known):
+                break
+        self._end(name, code)
+
+    def _again(self, name: str, code: int | None, new: int) -> bool:
+        """Whether a part that ended goes on in a new process: its GPU was lost, and it found something."""
+        return new > 0 and (code == GPU_LOST or (name == "tests" and code is not None and code < 0))
+
+    def _end(self, name: str, code: int | None) -> None:
+        state = self.results.run.states.get(name, ("", ""))
+        if name == "tests" and code in (0, 1, 5):  # all passed, some failed, none was left
+            passed = any(one.ok and one.value["outcome"] == "passed" for one in self.results.run.part("tests").values())
+            self._state(name, "done" if passed else "ended", "" if passed else "no test passed")
+        elif state[0] != "done":
+            self._state(name, "ended", "the time was over" if code in (0, None) else f"exit code {code}")
+
+    def _environment(self) -> dict[str, str]:
+        more = {"GEMMSIM_GPU_RESULTS": str(self.results.folder.resolve())}
+        if self.times is not None:
+            more["GEMMSIM_GPU_TIMES"] = str(self.times)
+        return {**self.environment, **more}
+
+    def _state(self, part: str, state: str, words: str = "") -> None:
+        self.results.state(part, state, words)
+
+    def _read(self) -> Results:
+        """What the part's process has added."""
+        self.results = Results(self.results.folder)
+        return self.results
 
 
-def tests_found(log: str) -> dict[str, Any]:
-    """What pytest's log says so far: counts, the tests that failed, why others were skipped, the end of the text."""
-    words = [re.search(r"\b(PASSED|FAILED|SKIPPED|ERROR)\b", line) for line in log.splitlines() if "::" in line]
-    seen = [word[1] for word in words if word]
-    reports = log.partition("short test summary info")[2].splitlines()
-    return {
-        "passed": seen.count("PASSED"),
-        "failures": [line for line in reports if line.startswith(("FAILED", "ERROR"))][:100],
-        "skips": [line for line in reports if line.startswith("SKIPPED")][:100],
-        "output": log[-8000:],
-    }
-
-
-def markdown(report: dict[str, Any]) -> str:
-    """The report as a page, of whatever parts there are."""
-    part = {name: report.get(name, {}) for name in PARTS}
-    lines = ["# GPU check", "", *(f"* {key}: {value}" for key, value in report["machine"].items())]
-    lines += ["", "| part | outcome | seconds |", "|---|---|---|"]
-    lines += [f"| {name} | {outcome(found)} | {found.get('seconds', '')} |" for name, found in part.items()]
-    tests, products = part["tests"], part["random"]
-    lines += ["", f"* tests: {tests.get('summary', '')}; {tests.get('passed', 0)} passed"]
-    lines += [f"    {line}" for line in tests.get("failures", [])]
-    different = products.get("different", [])
-    lines.append(
-        f"* random products: {products.get('products', 0)}, different: {len(different)}, "
-        f"refused by both: {products.get('refused', 0)}"
-    )
-    lines += [f"    {row}" for row in different]
-    lines += ["", "## What silicon answered", "", *(f"    {line}" for line in part["probes"].get("answers", []))]
-    for row in part["instructions"].get("verdicts", []):
-        lines.append(f"    {'equal' if row['equal'] else 'DIFFERENT'}: {row['spec']}: {row['words']}")
-    lines += ["", "## Timings, measured", "", *tables(part["timings"], part["tensor cores"])]
-    errors = [
-        f"* {name}: {key}: {text}" for name, found in part.items() for key, text in found.get("errors", {}).items()
-    ]
-    return "\n".join([*lines, "", "## What is missing", "", *(errors or ["* nothing"])]) + "\n"
-
-
-def outcome(found: dict[str, Any]) -> str:
-    """A word for a part."""
-    if not found:
-        return "not run"
-    return "ok" if found["ok"] else "NOT OK"
-
-
-def tables(timed: dict[str, Any], cores: dict[str, Any]) -> list[str]:
-    """The lines of the timings' tables."""
-    lines = [
-        "| spec, 4096^3 | TMAC/s | slot limit (computed) | share | asked | of torch.mm fp32 |",
-        "|---|---|---|---|---|---|",
-    ]
-    for spec, row in timed.get("products", {}).items():
-        keys = ("tmacs", "limit", "share", "asked", "of_torch_fp32")
-        figures = " | ".join("" if row.get(key) is None else f"{row[key]:.2f}" for key in keys)
-        lines.append(f"| `{spec}` | {figures} |")
-    titles = {
-        "casts_of_copy": "cast, share of device copy",
-        "block_formats_of_copy": "block format, share of device copy",
-        "rows_of_torch": "rows of 1024, e5m10 steps, speed over PyTorch in float32",
-        "host": "host",
-        "of_cublas": "product on tensor cores, 8192^3, speed over cuBLAS in bfloat16",
-    }
-    for key, title in titles.items():
-        rows = {**timed.get(key, {}), **cores.get(key, {})}
-        lines += ["", f"| {title} | |", "|---|---|", *(_row(name, figure) for name, figure in rows.items())]
-    return lines
-
-
-def _row(name: str, figure: float) -> str:
-    safe = name.replace("|", "\\|")  # a bar in a name would end the cell
-    return f"| `{safe}` | {figure:.3f} |"
-
-
-def run_part(name: str, seconds: float, path: Path, driver_and_clock: str) -> None:
+def run_part(name: str, seconds: float, folder: Path, draws: Path | None) -> int:
     """One part, in the process that it has for itself."""
     import gpu_bits
+    import gpu_process
+    import gpu_smoke
     import gpu_timings
 
-    works = {
-        "probes": gpu_bits.probes,
-        "instructions": gpu_bits.instructions,
-        "random": gpu_bits.random_products,
-        "tests": run_tests,
-        "timings": lambda findings: gpu_timings.timings(findings, driver_and_clock),
-        "tensor cores": gpu_timings.tensor_cores,
+    results = Results(folder)
+    results.end = time.monotonic() + seconds
+    results.after_failure = lambda: os._exit(GPU_LOST) if gpu_process.gpu_is_lost() else None
+    works: dict[str, Callable[[], None]] = {
+        "smoke": lambda: gpu_smoke.smoke(results),
+        "sanitizer": lambda: gpu_smoke.smoke(results, "sanitizer"),
+        "probes": lambda: gpu_bits.probes(results),
+        "verdicts": lambda: gpu_bits.verdicts(results),
+        "random": lambda: gpu_bits.random_products(results, draws),
+        "timings": lambda: gpu_timings.timings(results, results.run.machine),
+        "tensor cores": lambda: gpu_timings.tensor_cores(results, results.run.machine),
     }
-    findings = Findings(path, seconds)
+    works[name]()
+    if name in PARTS and not results.late():
+        results.state(name, "done")
+    return 0
+
+
+def outcome(results: Results) -> int:
+    """The exit code of what has been found."""
+    if any(not found.ok for found in results.run.findings.values()):
+        return 1
+    return 0 if all(results.run.is_done(name) for name in PARTS) else 3
+
+
+def part_line(results: Results, name: str) -> str:
+    """How a part stands."""
+    state, words = results.run.states.get(name, ("not run", ""))
+    found = results.run.part(name)
+    bad = sum(not one.ok for one in found.values())
+    return f"{name}: {state}, {len(found) - bad} found, {bad} failed{': ' * bool(words)}{words}"
+
+
+def summary(results: Results) -> str:
+    """A line for each part, and everything that failed."""
+    lines = []
+    for name in ("smoke", "sanitizer", *PARTS):
+        bad = [f"    {key}: {one.error[:300]}" for key, one in results.run.part(name).items() if not one.ok]
+        lines += [part_line(results, name), *bad[:20]]
+    return "\n".join(lines)
+
+
+def check(check: Check, info: dict[str, Any], despite_smoke: bool) -> int:
+    """All parts that are not done yet; the exit code."""
+    check.compile_ahead(info["arch"])
     try:
-        works[name](findings)
-    except Exception as error:
-        traceback.print_exc()
-        findings["ok"] = False
-        findings["errors"][name] = f"{type(error).__name__}: {error}"[:2000]
-    findings.save()
+        reason = check.smoke()
+        if reason and not despite_smoke:
+            print(f"error: {reason}\n  Nothing else was run. --despite-smoke runs it all the same.", file=sys.stderr)
+            return 2
+        for name in PARTS:
+            if not check.results.run.is_done(name) and check.left() > 1:
+                print(f"{name} ...", flush=True)
+                check.part(name)
+                print(part_line(check.results, name), flush=True)
+    except Stopped as signal_name:
+        print(f"ended by {signal_name}; a second call goes on from here", file=sys.stderr)
+        return 143
+    finally:
+        check.stop_compiling()
+        write_whole(check.results.folder / "summary.txt", summary(check.results) + "\n")
+    print(summary(check.results))
+    return outcome(check.results)
 
 
-def part(name: str, command: list[str], path: Path, limit: float) -> dict[str, Any]:
-    """What ``command`` left in the file ``path``; it and all it started are ended after ``limit`` seconds."""
-    print(f"{name} ...", flush=True)
-    start = time.monotonic()
-    process = subprocess.Popen(command, cwd=ROOT, start_new_session=True)
-    trouble = None
-    try:
-        if process.wait(limit) != 0:
-            trouble = f"ended with code {process.returncode}"
-    except subprocess.TimeoutExpired:
-        trouble = f"ended after {limit:.0f} s"
-    finally:  # Ctrl-C included: what hangs on the GPU would disturb the next part
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-    process.poll()
-    found: dict[str, Any] = (
-        json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {"ok": False, "errors": {}}
-    )
-    log = path.with_suffix(".log")
-    if trouble is not None:
-        found["ok"] = False
-        found["errors"]["process"] = trouble
-        if log.is_file():
-            found.update(tests_found(log.read_text(encoding="utf-8", errors="replace")), summary=trouble)
-    found["seconds"] = round(time.monotonic() - start, 1)
-    print(f"{name}: {outcome(found)} ({found['seconds']} s)", flush=True)
-    return found
-
-
-def command_of(name: str, seconds: float, path: Path, driver_and_clock: str) -> list[str]:
-    """The command of one part."""
-    own = [sys.executable, str(Path(__file__).resolve()), "--part", name, "--seconds", f"{seconds:.1f}"]
-    return [*own, "--into", str(path), "--clock", driver_and_clock]
-
-
-def check(out: Path, total: float, info: dict[str, Any]) -> dict[str, Any]:
-    """All parts within ``total`` seconds; both files are written again after each."""
-    end = time.monotonic() + total
-    report: dict[str, Any] = {"machine": info}
-    with tempfile.TemporaryDirectory(prefix="gpu_check_") as folder:
-        for name, share in PARTS.items():
-            path, seconds = Path(folder) / f"{name.replace(' ', '_')}.json", share * total
-            limit = min(1.25 * seconds + 10, end - time.monotonic())  # a process takes seconds to start
-            if limit < 1:
-                report[name] = {"ok": False, "errors": {"process": "no time was left"}}
-            else:
-                report[name] = part(name, command_of(name, seconds, path, info["driver_and_clock"]), path, limit)
-            write_whole(out / "gpu_check.json", json.dumps(report, indent=1))
-            write_whole(out / "gpu_check.md", markdown(report))
-    return report
+def options_of(argv: list[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--out", type=Path, default=HERE / "results" / "gpu", help="folder of results.jsonl")
+    parser.add_argument("--minutes", type=float, default=8.0, help="time for everything together")
+    parser.add_argument("--kernels", type=Path, help="list of kernels to compile ahead (of a bundle)")
+    parser.add_argument("--draws", type=Path, help="random products (of a bundle)")
+    parser.add_argument("--times", type=Path, help="seconds of tests (of a bundle)")
+    parser.add_argument("--fresh", action="store_true", help="begin again, whatever the folder has")
+    parser.add_argument("--despite-smoke", action="store_true", help="go on where smoke failed")
+    parser.add_argument("--part", choices=("smoke", "sanitizer", *PARTS), help=argparse.SUPPRESS)
+    parser.add_argument("--seconds", type=float, default=60.0, help=argparse.SUPPRESS)
+    return parser.parse_args(argv)
 
 
 def main(argv: list[str] | None = None) -> int:
-    """0 if every part ran and all bits agree."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--out", type=Path, default=HERE / "results", help="folder for gpu_check.json and gpu_check.md")
-    parser.add_argument("--minutes", type=float, default=8.0, help="time for all parts together")
-    parser.add_argument("--part", choices=PARTS, help="one part only, as each is run by the whole check")
-    parser.add_argument("--seconds", type=float, default=60.0, help="time for --part")
-    parser.add_argument("--into", type=Path, default=Path("gpu_part.json"), help="file for what --part finds")
-    parser.add_argument("--clock", default="", help=argparse.SUPPRESS)
-    options = parser.parse_args(argv)
-    if not torch.cuda.is_available():
-        parser.error("no GPU that torch can use; allowed: a machine with an NVIDIA GPU and driver")
+    """The exit code that the module's text explains."""
+    begin, options = time.monotonic(), options_of(argv)
     if options.part is not None:
-        run_part(options.part, options.seconds, options.into, options.clock)
-        return 0
+        return run_part(options.part, options.seconds, options.out, options.draws)
     try:
-        info = machine()
-    except cuda.CudaError as error:
-        parser.error(str(error))
-    if find_spec("pytest") is None or find_spec("hypothesis") is None:
-        parser.error(
-            "the tests without pytest and hypothesis; allowed: both installed.\n  pip install pytest hypothesis"
-        )
-    report = check(options.out, options.minutes * 60, info)
-    print(markdown(report))
-    return int(not all(report[name]["ok"] for name in PARTS))
+        check_ready()
+        if find_spec("pytest") is None or find_spec("hypothesis") is None:
+            raise NotReady(
+                "the tests without pytest and hypothesis; allowed: both installed.\n  pip install pytest hypothesis"
+            )
+        with locked(options.out):
+            end_leftovers(options.out)
+            info, results = machine(), Results(options.out)
+            signal.signal(signal.SIGTERM, _stop)
+            signal.signal(signal.SIGINT, _stop)
+            went_on = results.begin(info, code_of(), options.fresh)
+            print(f"{info['gpu']}, {'going on' if went_on else 'beginning'} in {options.out}", flush=True)
+            one = Check(results, begin + 60 * options.minutes, options.kernels, options.draws, options.times)
+            return check(one, info, options.despite_smoke)
+    except (NotReady, Busy) as reason:
+        print(f"error: {reason}", file=sys.stderr)
+        return 2
 
 
 if __name__ == "__main__":

@@ -1,9 +1,12 @@
-"""Parts of ``gpu_check.py`` that measure time: products, casts, block formats, row operations, tensor cores."""
+"""Parts of the GPU check that measure time: products, casts, block formats, row operations, tensor cores.
+
+Beside everything stands what the chip does by itself in the same run: torch.matmul, cuBLAS, a device copy. The clock is
+sampled while something is measured, so that a share of the limit is one of the clock that there was.
+"""
 
 from __future__ import annotations
 
 import contextlib
-import re
 import statistics
 import time
 from collections.abc import Callable
@@ -11,7 +14,10 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import torch
-from gpu_findings import WORKERS, Findings
+from gpu_kernels import WORKERS
+from gpu_machine import Clock
+from gpu_results import Results
+from gpu_trace import planning
 
 import gemmsim as gs
 from gemmsim import tensor_quant
@@ -19,6 +25,10 @@ from gemmsim.backends import cuda
 from gemmsim.formats import parse_block
 
 LANES = 128
+#: Elements of the casts that are timed: 1 GiB of float32.
+CAST_ELEMENTS = 1 << 28
+#: Rows and columns of the products that are timed.
+N = 4096
 #: Spec; slots of a step where they are known (multiply-add lanes a cycle over them is the limit; docs/design/cuda.md);
 #: the share of the limit that is asked for.
 TIMED: tuple[tuple[str, float | None, float | None], ...] = (
@@ -41,10 +51,9 @@ TIMED: tuple[tuple[str, float | None, float | None], ...] = (
 )
 
 
-def clock_hz(driver_and_clock: str) -> float:
-    """Highest clock of the multiprocessors; 1.98 GHz where nvidia-smi does not say."""
-    found = re.search(r"(\d+) MHz", driver_and_clock)
-    return float(found[1]) * 1e6 if found else 1.98e9
+_NATIVE = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
+#: What follows from seconds and the clock in MHz.
+Figures = Callable[[float, float | None], dict[str, Any]]
 
 
 def median_seconds(call: Callable[[], object], repeats: int) -> float:
@@ -62,8 +71,54 @@ def median_seconds(call: Callable[[], object], repeats: int) -> float:
     return statistics.median(times)
 
 
-def block_formats(x: torch.Tensor, copy_rate: float, findings: Findings) -> None:
-    """Bytes a second of each conversion over those of a copy; 0.85 is asked for."""
+class Timer:
+    """Measures into a part; what an earlier call of the check has measured is not measured again."""
+
+    def __init__(self, results: Results, clock: Clock, machine: dict[str, Any], part: str = "timings") -> None:
+        self.results, self.clock, self.part = results, clock, part
+        self.max_mhz = machine.get("max_sm_mhz") or 1980.0
+        self.lanes = LANES * torch.cuda.get_device_properties(0).multi_processor_count
+
+    def time(self, table: str, name: str, call: Callable[[], object], repeats: int, figures: Figures) -> None:
+        """The median seconds of ``call``, the clock meanwhile (MHz) and ``figures(seconds, clock)`` as a finding."""
+
+        def work() -> dict[str, Any]:
+            call()  # compiled and loaded
+            torch.cuda.synchronize()
+            begin = time.monotonic()
+            seconds = median_seconds(call, repeats)
+            clock = self.clock.between(begin, time.monotonic())
+            return {"seconds": seconds, "clock_mhz": clock, **figures(seconds, clock)}
+
+        self.results.measure(self.part, f"{table}/{name}", work)
+
+    def native(self, name: str, figure: str = "seconds") -> float:
+        """Of a finding of the table "native". ``KeyError`` where it failed: then so does what is compared with it."""
+        found = self.results.run.findings.get((self.part, f"native/{name}"))
+        if found is None or not found.ok:
+            raise KeyError(f"{name} was not measured")
+        return float(found.value[figure])
+
+    def moved(self, table: str, name: str, call: Callable[[], object], size: int, asked: float | None) -> None:
+        """A call that moves ``size`` bytes, beside the device copy."""
+
+        def figures(seconds: float, clock: float | None) -> dict[str, Any]:
+            rate = size / seconds
+            return {"bytes_per_second": rate, "of_copy": rate / self.native("copy", "bytes_per_second"), "asked": asked}
+
+        self.time(table, name, call, 10, figures)
+
+
+def _nothing(seconds: float, clock: float | None) -> dict[str, Any]:
+    return {}
+
+
+def _macs(seconds: float, clock: float | None) -> dict[str, Any]:
+    return {"tmacs": N**3 / seconds / 1e12}
+
+
+def block_formats(x: torch.Tensor, timer: Timer) -> None:
+    """Conversions of block formats; 0.85 of a copy's bytes a second is asked for."""
     for dtype in (torch.float32, torch.bfloat16):
         y = x.view(-1, 4096).to(dtype)
         for name in ("mxfp8_e4m3", "mxfp4", "nvfp4"):
@@ -76,12 +131,11 @@ def block_formats(x: torch.Tensor, copy_rate: float, findings: Findings) -> None
                 "quantize dim 0": (lambda: gs.mx.quantize(y, name, dim=0, out=values), 2 * moved),
             }
             for way, (call, size) in calls.items():
-                key = f"{way} {name} {str(dtype)[6:]}"
-                findings.measure("block_formats_of_copy", key, lambda: size / median_seconds(call, 10) / copy_rate)
+                timer.moved("block formats", f"{way} {name} {str(dtype)[6:]}", call, size, 0.85)
 
 
-def row_operations(findings: Findings) -> None:
-    """Speed of softmax and layer norm in e5m10 steps, rows of 1024, over PyTorch's own in float32."""
+def row_operations(timer: Timer) -> None:
+    """Softmax and layer norm in e5m10 steps, rows of 1024, beside PyTorch's own in float32."""
     orders = {
         "sequential": gs.QSoftmaxFormats("e5m10", "e5m10", "e5m10"),
         "tree(64)": gs.QSoftmaxFormats("e5m10", "e5m10", "e5m10", order="tree(64)"),
@@ -89,21 +143,17 @@ def row_operations(findings: Findings) -> None:
     norm = gs.QLayerNormFormats(*["e5m10"] * 7)
     for rows in (64, 1 << 10, 1 << 17):
         x = torch.randn(rows, 1024, device="cuda")
-        softmax = median_seconds(lambda: torch.softmax(x, -1), 5)
-        layer = median_seconds(lambda: torch.nn.functional.layer_norm(x, (1024,)), 5)
-        calls: dict[str, tuple[Callable[[], object], float]] = {
-            f"softmax {order}": (lambda formats=formats: gs.functional.qsoftmax(x, -1, formats), softmax)
+        timer.time("native", f"torch softmax, {rows} rows", lambda: torch.softmax(x, -1), 5, _nothing)
+        layer_norm = torch.nn.functional.layer_norm
+        timer.time("native", f"torch layernorm, {rows} rows", lambda: layer_norm(x, (1024,)), 5, _nothing)
+        calls: dict[str, Callable[[], object]] = {
+            f"softmax {order}": (lambda formats=formats: gs.functional.qsoftmax(x, -1, formats))
             for order, formats in orders.items()
         }
-        calls["layernorm sequential"] = (lambda: gs.functional.qlayernorm(x, (1024,), formats=norm), layer)
-        for name, (call, native) in calls.items():
-            findings.measure("rows_of_torch", f"{name}, {rows} rows", lambda: native / median_seconds(call, 5))
-
-
-def _compiled(text: str, n: int) -> None:
-    """One product of two n x n matrices, for its kernels; its errors come back when it is timed."""
-    with contextlib.suppress(Exception):
-        gs.qmatmul(torch.zeros(n, n, device="cuda"), torch.zeros(n, n, device="cuda"), text, seed=1)
+        calls["layernorm sequential"] = lambda: gs.functional.qlayernorm(x, (1024,), formats=norm)
+        for name, call in calls.items():
+            peer = f"torch {name.split()[0]}, {rows} rows"
+            timer.time("rows", f"{name}, {rows} rows", call, 5, lambda s, c: {"of_torch": timer.native(peer) / s})
 
 
 def scaled_casts(x: torch.Tensor, out: torch.Tensor) -> dict[str, Callable[[], object]]:
@@ -122,42 +172,71 @@ def scaled_casts(x: torch.Tensor, out: torch.Tensor) -> dict[str, Callable[[], o
     }
 
 
-def _product(text: str, slots: float | None, asked: float | None, peak: float, fp32: float) -> dict[str, Any]:
-    n = 4096
-    a, b = torch.randn(n, n, device="cuda"), torch.randn(n, n, device="cuda")
-    if text.startswith("int8"):
-        a, b = (a * 20).round(), (b * 20).round()
-    rate = n**3 / median_seconds(lambda: gs.qmatmul(a, b, text, seed=1), 3)
-    row: dict[str, Any] = {"tmacs": rate / 1e12, "of_torch_fp32": rate / fp32, "asked": asked}
-    if slots is not None:
-        row.update(limit=peak / slots / 1e12, share=rate * slots / peak)
-    return {**row, "backend": str(gs.last_backend())[:200]}
+def _operands(text: str) -> tuple[torch.Tensor, torch.Tensor]:
+    a, b = torch.randn(N, N, device="cuda"), torch.randn(N, N, device="cuda")
+    return ((a * 20).round(), (b * 20).round()) if text.startswith("int8") else (a, b)
 
 
-def products(findings: Findings, driver_and_clock: str) -> None:
-    """The specs of ``TIMED`` at 4096^3."""
-    n = 4096
-    peak = torch.cuda.get_device_properties(0).multi_processor_count * LANES * clock_hz(driver_and_clock)
-    with ThreadPoolExecutor(WORKERS) as pool:  # kernels of the same layouts and tiles, compiled at once
-        list(pool.map(lambda row: _compiled(row[0], n), TIMED))
-    a, b = torch.randn(n, n, device="cuda"), torch.randn(n, n, device="cuda")
-    fp32 = n**3 / median_seconds(lambda: torch.mm(a, b), 5)
+def _planned(text: str) -> None:
+    """Makes the kernels of a product ready; its errors come back when it is timed."""
+    with planning(), contextlib.suppress(Exception):
+        gs.qmatmul(*_operands(text), text, seed=1)
+
+
+def _share(timer: Timer, slots: float | None, seconds: float, clock: float | None) -> dict[str, Any]:
+    """The limit of the slots at the clock that was sampled, else at the highest, and the share of it."""
+    if slots is None:
+        return {}
+    limit = timer.lanes * 1e6 * (clock or timer.max_mhz) / slots
+    return {"limit_tmacs": limit / 1e12, "share": N**3 / seconds / limit}
+
+
+def products(timer: Timer) -> None:
+    """The specs of ``TIMED`` at 4096^3 beside torch.matmul in three dtypes, and native types on cuBLAS."""
+    with ThreadPoolExecutor(WORKERS) as pool:  # what is not compiled yet
+        list(pool.map(lambda row: _planned(row[0]), TIMED))
+    for name, dtype in _NATIVE.items():
+        a, b = (x.to(dtype) for x in _operands(name))
+        timer.time("native", f"torch.matmul {name}", lambda: torch.matmul(a, b), 5, _macs)
     for text, slots, asked in TIMED:
-        findings.measure("products", text, lambda: _product(text, slots, asked, peak, fp32))
+        a, b = _operands(text)
+
+        def figures(seconds: float, clock: float | None) -> dict[str, Any]:
+            return {
+                **_macs(seconds, clock),
+                **_share(timer, slots, seconds, clock),
+                "asked": asked,
+                "of_torch_fp32": timer.native("torch.matmul fp32") / seconds,
+                "of_torch_bf16": timer.native("torch.matmul bf16") / seconds,
+                "backend": str(gs.last_backend())[:200],
+            }
+
+        timer.time("products", text, lambda: gs.qmatmul(a, b, text, seed=1), 3, figures)
+    for text in ("fp16 : fp16", "bf16 : fp32", "e4m3 : fp32", "mxfp8_e4m3 : fp32", "int8 : int(32)"):
+        a, b = _operands(text)
+        timer.time(
+            "cublas", text, lambda: _accelerated(a, b, text), 5,
+            lambda s, c: {**_macs(s, c), "backend": str(gs.last_backend())[:200]},
+        )  # fmt: skip
 
 
-def casts(findings: Findings) -> None:
-    """Time of a copy over that of each cast, 2^28 elements; 0.85 is asked for. Block formats among them."""
-    x = torch.randn(1 << 28, device="cuda")
+def _accelerated(a: torch.Tensor, b: torch.Tensor, text: str) -> torch.Tensor:
+    with gs.cublas_acceleration(True):
+        return gs.qmatmul(a, b, text, seed=1)
+
+
+def casts(timer: Timer) -> None:
+    """Casts of 2^28 elements beside a copy of them; 0.85 is asked for. Block formats among them."""
+    x = torch.randn(CAST_ELEMENTS, device="cuda")
     out = torch.empty_like(x)
-    copy = median_seconds(lambda: out.copy_(x), 10)
+    size = 2 * x.numel() * x.element_size()
+    timer.time("native", "copy", lambda: out.copy_(x), 10, lambda s, c: {"bytes_per_second": size / s})
     blocks_of_dmx = ("FP[1|4|3,7](_N)", "MXFP8[E4M3]{32}", "SBFP<XP[4,0](CSN)><FP[0|4|4,7](FN)>{16}")
     for text in ("e4m3", "e5m10", "bf16/sr8", "supernormal(4,3)", "bfp(8,16)", "bfp(8,tensor)", *blocks_of_dmx):
-        quantize = lambda: gs.quantize(x, text, out=out, seed=1)  # noqa: E731
-        findings.measure("casts_of_copy", text, lambda: copy / median_seconds(quantize, 10))
+        timer.moved("casts", text, lambda: gs.quantize(x, text, out=out, seed=1), size, 0.85)
     for name, call in scaled_casts(x, out).items():
-        findings.measure("casts_of_copy", name, lambda: copy / median_seconds(call, 10))
-    block_formats(x, 8 * x.numel() / copy, findings)
+        timer.moved("casts", name, call, size, None)
+    block_formats(x, timer)
 
 
 def small_call() -> float:
@@ -173,35 +252,44 @@ def small_call() -> float:
     return overhead * 1e6
 
 
-def timings(findings: Findings, driver_and_clock: str) -> None:
+def timings(results: Results, machine: dict[str, Any]) -> None:
     """The overhead of a small call, products at 4096^3 against their slot limits, casts against a copy, rows."""
-    findings.measure("host", "64x64 call, microseconds", small_call)
-    products(findings, driver_and_clock)
-    casts(findings)
-    row_operations(findings)
+    results.measure("timings", "host/64x64 call", lambda: {"microseconds": small_call()})
+    with Clock() as clock:
+        timer = Timer(results, clock, machine)
+        products(timer)
+        casts(timer)
+        row_operations(timer)
 
 
-def tensor_cores(findings: Findings) -> None:
-    """Products of block formats on tensor cores, 8192^3: speed over that of cuBLAS in bfloat16; 0.7 is asked for."""
-    n = 8192
+def tensor_cores(results: Results, machine: dict[str, Any]) -> None:
+    """Products of block formats on tensor cores, 8192^3, beside cuBLAS in bfloat16; 0.7 of its speed is asked for."""
+    n, peer = 8192, "torch.matmul bf16, 8192^3"
     a, b = torch.randn(n, n, device="cuda"), torch.randn(n, n, device="cuda")
     x, y = a.bfloat16(), b.bfloat16()
-    native = median_seconds(lambda: torch.mm(x, y.t()), 5)
     out = torch.empty(n, n, dtype=torch.bfloat16, device="cuda")
 
-    def own(name: str) -> float:
+    def own(name: str) -> Callable[[], object]:
         fmt = parse_block(name)
         left, right = gs.mx.encode(a, fmt), gs.mx.encode(b, fmt)
         packing = "bytes" if fmt.element.bits == 8 else "lo_first"
         one = cuda.Blocks(left.codes, left.scales, fmt, n, packing)
         two = cuda.Blocks(right.codes.t(), right.scales.t(), fmt, n, packing)
-        return native / median_seconds(lambda: cuda.gemm_tensor_cores(one, two, out), 5)
-
-    def by_cublas(name: str) -> float:
-        with gs.cublas_acceleration(True):
-            return native / median_seconds(lambda: gs.qmatmul(a, b, f"{name} : fp32"), 3)
+        return lambda: cuda.gemm_tensor_cores(one, two, out)
 
     # The library first: a fault of a kernel of ours would take the GPU from this process.
-    for way, label in ((by_cublas, "cublas_acceleration, decoding included"), (own, "gemm_tensor_cores")):
-        for name in ("mxfp8_e4m3", "mxfp4", "nvfp4"):
-            findings.measure("of_cublas", f"{name}, {label}", lambda: way(name))
+    ways: list[tuple[str, Callable[[str], Callable[[], object]], float | None]] = [
+        ("cublas_acceleration, decoding included", lambda name: lambda: _accelerated(a, b, f"{name} : fp32"), None),
+        ("gemm_tensor_cores", own, 0.7),
+    ]
+    with Clock() as clock:
+        timer = Timer(results, clock, machine, "tensor cores")
+        timer.time("native", peer, lambda: torch.mm(x, y.t()), 5, lambda s, c: {"tmacs": n**3 / s / 1e12})
+        for label, way, asked in ways:
+            for name in ("mxfp8_e4m3", "mxfp4", "nvfp4"):
+
+                def figures(seconds: float, clock: float | None) -> dict[str, Any]:
+                    of_cublas = timer.native(peer) / seconds
+                    return {"tmacs": n**3 / seconds / 1e12, "of_cublas_bf16": of_cublas, "asked": asked}
+
+                timer.time("block formats", f"{name}, {label}", way(name), 5, figures)

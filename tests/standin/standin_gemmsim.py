@@ -88,7 +88,9 @@ def _launch(self, blocks, args) -> None:
     if _lost:
         _check_lost()
     if _named(settings().fails, self.source):
-        raise launch.DriverError(f"The CUDA driver could not launch {self.source} with {blocks} blocks: stand-in (701).")
+        raise launch.DriverError(
+            f"The CUDA driver could not launch {self.source} with {blocks} blocks: stand-in (701)."
+        )
 
 
 def _check_lost(*args) -> None:
@@ -296,7 +298,7 @@ def install() -> None:
     if not settings().compile:
         launch.kernel_cache = lambda: SimpleNamespace(get=lambda source, arch: SimpleNamespace(cubin=b""))
         for module in ("self_check", "instruction_report"):
-            setattr(importlib.import_module(f"gemmsim.backends.cuda.{module}"), "kernel_cache", launch.kernel_cache)
+            importlib.import_module(f"gemmsim.backends.cuda.{module}").kernel_cache = launch.kernel_cache
     torch.cuda.synchronize = _check_lost
     for name, (answer, results) in _answers(cpu).items():
         setattr(cuda, name, answered(getattr(cuda, name), answer, results))
@@ -304,10 +306,8 @@ def install() -> None:
     cast.quantize = cuda.quantize
     verdict_for = importlib.import_module("gemmsim.backends.cuda.self_check").verdict_for
     for module in ("tensor_cores", "instruction_report"):
-        setattr(
-            importlib.import_module(f"gemmsim.backends.cuda.{module}"),
-            "verdict_for",
-            lambda device, arch, source, problems: verdict_for(device, arch, source, map(_equal, problems)),
+        importlib.import_module(f"gemmsim.backends.cuda.{module}").verdict_for = lambda device, arch, source, problems: (
+            verdict_for(device, arch, source, map(_equal, problems))
         )
     block_gpu = importlib.import_module("gemmsim.ops.block_gpu")
     block_gpu.product = answered(block_gpu.product, _block_product(cpu), _at(3, "out"))

@@ -23,7 +23,7 @@ from .gemm import Run, count_overflows, finishes, supported
 from .gemm_blocks import Blocks, count_overflows_blocks
 from .gemm_codes import gemm_codes
 from .gemm_tensor import gemm_tensor_cores
-from .instruction_report import instruction_specs, instruction_verdicts
+from .instruction_report import instruction_questions, instruction_specs, instruction_verdicts
 from .mx_cast import decode_blocks, encode_blocks, quantize_blocks
 from .registry import FAMILIES, Family, family_sources
 from .rows import run_rows
@@ -70,6 +70,7 @@ __all__ = [
     "gemm_blocks",
     "gemm_codes",
     "gemm_tensor_cores",
+    "instruction_questions",
     "instruction_specs",
     "instruction_verdicts",
     "kernel_cache",

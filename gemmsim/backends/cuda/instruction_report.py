@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from functools import partial
 
 import torch
 
@@ -24,7 +25,7 @@ from .self_check import Problem, Verdict, verdict_for
 from .source import KernelSource
 from .tensor_cores import plain_checks
 
-__all__ = ["instruction_specs", "instruction_verdicts"]
+__all__ = ["instruction_questions", "instruction_specs", "instruction_verdicts"]
 
 _BLOCKS = {"mxf8f6f4": "mxfp8_{}", "mxf4": "mxfp4", "mxf4nvf4": "nvfp4"}
 
@@ -53,21 +54,31 @@ def _device(index: int) -> torch.device:
     return torch.device("cuda", index)
 
 
-def instruction_verdicts(device: int = 0) -> Iterator[tuple[str, Verdict]]:
-    """The spec and the verdict of each instruction of GPU ``device``: is it what its model says? Nothing on a GPU that
-    the tables do not have.
+def instruction_questions(device: int = 0) -> dict[str, Callable[[], Verdict]]:
+    """For each instruction of GPU ``device``, by its spec: a function that compares it with its model when called.
 
-    Kernels that are not compiled yet are compiled first, several at a time, 2 to 15 s of CPU each.
+    Nothing on a GPU that the tables do not have. Kernels that are not compiled yet are compiled meanwhile, several at a
+    time, 2 to 15 s of CPU each.
     """
     own = architecture_of(torch.cuda.get_device_capability(device))
     arch = device_arch(device)
     sources = {spec: _source(spec) for spec in (() if own is None else instruction_specs(own))}
-    present = {spec: source for spec, source in sources.items() if source.runs_on(arch)}
-    with ThreadPoolExecutor(max_workers=8) as pool:
-        list(pool.map(lambda source: _compiled(source, arch), present.values()))
-    with torch.cuda.device(device):
-        for spec, source in present.items():
-            yield spec.key, verdict_for(device, arch, source, _problems(spec, _device(device)))
+    pool = ThreadPoolExecutor(max_workers=8)
+    compiled = {spec: pool.submit(_compiled, source, arch) for spec, source in sources.items() if source.runs_on(arch)}
+    pool.shutdown(wait=False)
+
+    def ask(spec: GemmSpec) -> Verdict:
+        compiled[spec].result()
+        with torch.cuda.device(device):
+            return verdict_for(device, arch, sources[spec], _problems(spec, _device(device)))
+
+    return {spec.key: partial(ask, spec) for spec in compiled}
+
+
+def instruction_verdicts(device: int = 0) -> Iterator[tuple[str, Verdict]]:
+    """The spec and the verdict of each instruction of GPU ``device``: is it what its model says?"""
+    for spec, ask in instruction_questions(device).items():
+        yield spec, ask()
 
 
 def _compiled(source: KernelSource, arch: str) -> None:
