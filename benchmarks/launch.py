@@ -24,6 +24,7 @@ from harness import Report, options
 import gemmsim as gs
 from gemmsim.backends import cuda
 from gemmsim.backends.cuda import KernelCache, KernelSource, launch
+from gemmsim.backends.cuda.compile import kernel_key
 from gemmsim.backends.cuda.entry import EntryInfo, pack_entry
 from gemmsim.backends.cuda.toolchain import toolchain
 from gemmsim.ops import kernels, selection
@@ -105,7 +106,7 @@ def lookups(report: Report, repeats: int) -> None:
         cubin = bytes(60_000)
         for source in sources:
             info = EntryInfo("test", source.name, "sm_90a", 0.0, toolchain().digest.hex())
-            cache._files()[cache.key(source, "sm_90a")] = pack_entry(cubin, info)
+            cache._files()[kernel_key(source, "sm_90a")] = pack_entry(cubin, info)
         times = []
         for source in sources:
             start = time.perf_counter()

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import lru_cache
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
+from gemmsim.backends.device_tables import Tables
 from gemmsim.formats import Cast
 
 from . import kernels
@@ -18,6 +18,7 @@ __all__ = ["Windows", "offsets", "place", "span"]
 
 #: Tables up to this many entries are kept for the next call.
 _KEPT = 1 << 16
+_tables = Tables(256)
 
 
 class Windows(NamedTuple):
@@ -61,15 +62,14 @@ def _offsets(sizes: tuple[int, ...], strides: tuple[int, ...], device: torch.dev
     return table
 
 
-_kept_offsets = lru_cache(maxsize=256)(_offsets)
-
-
 def offsets(sizes: tuple[int, ...], strides: tuple[int, ...], device: torch.device) -> Tensor:
-    """Offset of every index of an array, row-major, int64 on ``device``."""
+    """Offset of every index of an array, row-major, int64 on ``device``, about to be read by a launch there."""
     count = 1
     for size in sizes:
         count *= size
-    return (_kept_offsets if count <= _KEPT else _offsets)(sizes, strides, device)
+    if count > _KEPT:
+        return _offsets(sizes, strides, device)
+    return _tables.get((sizes, strides), device, lambda where: (_offsets(sizes, strides, where),)).tensors[0]
 
 
 def span(count: Sequence[int], step: Sequence[int], kernel: Sequence[int], dilation: Sequence[int]) -> tuple[int, ...]:

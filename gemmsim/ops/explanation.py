@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import torch
 
 from gemmsim.arithmetic import GemmSpec
+from gemmsim.arithmetic.block_operands import takes_scales
+from gemmsim.formats import BlockFormat
 
 from .affine_formats import QAffineFormats
 from .matmul import FormatsLike
@@ -34,20 +38,53 @@ def _explain_formats(formats: QAffineFormats) -> str:
 
 
 def _backends(spec: GemmSpec) -> str:
-    from gemmsim.backends import cpu, cublas, cuda
+    from gemmsim.backends import cpu
 
     reason = cpu.supported(spec)
     words = f"yes, {cpu.isa()}; last_backend() after a call tells the kernel and what the data allowed to leave out"
-    found = cublas.native_type(spec, torch.float32, torch.float32)
-    native = f"native type {found}, under gemmsim.cublas_acceleration only"
-    if not isinstance(found, cublas.NativeType):
-        native = f"no, {found}"
+    return "\n".join([f"cpu: {words if reason is None else f'no, {reason}'}", *_cuda_lines(spec), _cublas_line(spec)])
+
+
+def _cuda_lines(spec: GemmSpec) -> Iterator[str]:
+    from gemmsim.backends import cuda
+
     refused = cuda.supported(spec)
-    gpu = "yes, for tensors on an NVIDIA GPU; kernels are compiled when first used (gemmsim[cuda])"
-    instruction = None if refused is not None else cuda.tensor_core_words(spec)
-    cores = "" if instruction is None else f"\ntensor cores: {instruction}"
-    return (
-        f"cpu: {words if reason is None else f'no, {reason}'}\n"
-        f"cuda: {gpu if refused is None else f'no, {refused}'}{cores}\n"
-        f"cublas: {native} (operands in float32)"
-    )
+    if refused is not None:
+        yield f"cuda: no, {refused}"
+        return
+    yield "cuda: yes, for tensors on an NVIDIA GPU; kernels are compiled when first used (gemmsim[cuda])"
+    how = cuda.block_words(spec)
+    if how is not None:
+        yield f"blocks on cuda: {how}"
+    cores = [words for words in (cuda.tensor_core_words(spec), cuda.block_core_words(spec)) if words is not None]
+    if cores:
+        yield f"tensor cores: {'. '.join(cores)}"
+
+
+def _cublas_line(spec: GemmSpec) -> str:
+    from gemmsim.backends import cublas
+
+    found = cublas.native_type(spec, torch.float32, torch.float32)
+    decoded = _decoded_type(spec)
+    if isinstance(found, cublas.NativeType):
+        other = "" if decoded is None else f"; where a GPU is older than a Blackwell, {decoded}"
+        return f"cublas: native type {found}, under gemmsim.cublas_acceleration only{other} (operands in float32)"
+    if decoded is not None:
+        return f"cublas: {decoded}, under gemmsim.cublas_acceleration only; codes and scales themselves: no, {found}"
+    return f"cublas: no, {found} (operands in float32)"
+
+
+def _decoded_type(spec: GemmSpec) -> str | None:
+    """The native type of operands whose values were taken out of block formats; ``None`` where there is none."""
+    if not spec.has_blocks or takes_scales(spec.accumulator):
+        return None
+    from gemmsim.backends import cublas
+
+    from .block_product import plain_spec
+
+    both = isinstance(spec.a, BlockFormat) and isinstance(spec.b, BlockFormat)
+    dtype = torch.bfloat16 if both else torch.float32
+    found = cublas.native_type(plain_spec(spec), dtype, dtype)
+    if not isinstance(found, cublas.NativeType):
+        return None
+    return f"native type {found} of the operands' values, if {str(dtype)[6:]} holds them"

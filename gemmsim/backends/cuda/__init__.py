@@ -5,6 +5,7 @@ Importing it loads no CUDA package; compiling needs the extra ``gemmsim[cuda]`` 
 
 from .arch import ARCHITECTURES, OLDEST, check_arch
 from .block_float import quantize_tensor
+from .block_words import block_core_words, block_words
 from .cache import KernelCache, kernel_cache
 from .cast import quantize
 from .compile import CompiledKernel, compile_kernel
@@ -55,6 +56,8 @@ __all__ = [
     "Verdict",
     "allow_tensor_cores",
     "affine_cast",
+    "block_core_words",
+    "block_words",
     "cache_folder",
     "check_arch",
     "compile_kernel",

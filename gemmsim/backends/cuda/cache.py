@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from .bindings import cuda_core_utils
-from .compile import CompiledKernel, compile_kernel, program_options
+from .compile import CompiledKernel, compile_kernel, kernel_key
 from .entry import EntryInfo, pack_entry, unpack_entry
 from .errors import CacheWarning, CudaError, message
 from .folder import ENVIRONMENT, cache_folder
@@ -59,7 +59,7 @@ class KernelCache:
         compiled = compile_kernel(source, arch)
         info = EntryInfo(source.family, source.name, arch, round(compiled.seconds, 3), toolchain().digest.hex())
         try:
-            self._files()[self.key(source, arch)] = pack_entry(compiled.cubin, info)
+            self._files()[kernel_key(source, arch)] = pack_entry(compiled.cubin, info)
         except OSError as error:
             self._warn("written", error)
         return compiled
@@ -68,7 +68,7 @@ class KernelCache:
         try:
             if not self.folder.is_dir():
                 return None
-            data = self._files().get(self.key(source, arch))
+            data = self._files().get(kernel_key(source, arch))
         except OSError as error:
             self._warn("read", error)
             return None
@@ -83,25 +83,12 @@ class KernelCache:
     def holds(self, source: KernelSource, arch: str) -> bool:
         """Whether the folder has ``source`` for ``arch``, for other processes to find."""
         try:
-            return self.folder.is_dir() and self._files().get(self.key(source, arch)) is not None
+            return self.folder.is_dir() and self._files().get(kernel_key(source, arch)) is not None
         except OSError:
             return False
 
     def _files(self) -> Any:
         return cuda_core_utils().FileStreamProgramCache(self.folder)
-
-    @staticmethod
-    def key(source: KernelSource, arch: str) -> bytes:
-        """Digest of everything the machine code depends on: text, options, compiler, headers, package versions."""
-        tools = toolchain()
-        key: bytes = cuda_core_utils().make_program_cache_key(
-            code=source.text,
-            code_type="c++",
-            options=program_options(tools, arch),
-            target_type="cubin",
-            extra_digest=tools.digest,
-        )
-        return key
 
     def _warn(self, what: str, error: Exception) -> None:
         if self._warned:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 import logging
 import time
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from .arch import check_arch
 from .bindings import cuda_core
@@ -14,9 +15,20 @@ from .folder import keep_failed_source
 from .source import KernelSource
 from .toolchain import Toolchain, toolchain
 
-__all__ = ["CompiledKernel", "compile_kernel", "program_options"]
+__all__ = ["OPTIONS", "CompiledKernel", "compile_kernel", "kernel_key", "program_options"]
 
 _log = logging.getLogger("gemmsim.cuda")
+
+#: Options of every kernel, as ``cuda.core.ProgramOptions`` names them.
+#:
+#: C++20: formats are template parameters of class type, with named fields. Unannotated functions are device functions,
+#: which CUTLASS needs. No contraction of a*b + c: kernels say `fma` where they mean it, and give the host's bits.
+OPTIONS: Final[dict[str, object]] = {
+    "std": "c++20",
+    "device_as_default_execution_space": True,
+    "device_int128": True,
+    "fma": False,
+}
 
 
 @dataclass(frozen=True)
@@ -30,19 +42,23 @@ class CompiledKernel:
 
 
 def program_options(tools: Toolchain, arch: str) -> Any:
-    """Options of every kernel, a ``cuda.core.ProgramOptions``.
+    """``OPTIONS`` for ``arch``, with the headers where they lie here."""
+    return cuda_core().ProgramOptions(arch=arch, include_path=list(tools.include_dirs), **OPTIONS)
 
-    C++20: formats are template parameters of class type, with named fields. Unannotated functions are device functions,
-    which CUTLASS needs. No contraction of a*b + c: kernels say `fma` where they mean it, and give the host's bits.
+
+def kernel_key(source: KernelSource, arch: str) -> bytes:
+    """SHA-256 of everything that the machine code depends on: text, options, compiler, headers.
+
+    Not of where the headers lie, nor of the packages that only call the compiler, so that a folder of kernels serves
+    every machine with the same compiler and headers. That is why it is not ``cuda.core.utils.make_program_cache_key``,
+    which digests the include path and a version of its own.
     """
-    return cuda_core().ProgramOptions(
-        arch=arch,
-        std="c++20",
-        include_path=list(tools.include_dirs),
-        device_as_default_execution_space=True,
-        device_int128=True,
-        fma=False,
-    )
+    parts = (source.text, arch, repr(sorted(OPTIONS.items())), toolchain().digest.hex())
+    digest = hashlib.sha256(usedforsecurity=False)
+    for part in parts:
+        content = part.encode()
+        digest.update(len(content).to_bytes(8, "big") + content)
+    return digest.digest()
 
 
 def compile_kernel(source: KernelSource, arch: str) -> CompiledKernel:

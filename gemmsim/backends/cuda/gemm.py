@@ -17,6 +17,7 @@ from gemmsim.formats import E4M3, Cast, FixedFormat
 
 from ..cpu import supported as cpu_supported
 from ..cpu.params import float32_holds
+from ..device_tables import Table
 from .cast import needs_exact as needs_integers
 from .cast import quantize
 from .codes import CodeFormat, code_format
@@ -434,15 +435,14 @@ def blocks_of(args: GemmArgs, kernel: GemmKernel) -> int:
     return int(min(args.batches * -(-args.m // kernel.rows) * -(-args.n // kernel.cols), _MOST_BLOCKS))
 
 
-def fill_orders(args: GemmArgs, member: Accumulator, device: torch.device, group: int | None = None) -> object:
+def fill_orders(args: GemmArgs, member: Accumulator, device: torch.device, group: int | None = None) -> Table | None:
     """Sizes of the wrappers and, where terms are permuted, their order on the device. What must outlive the launch."""
     what = program_of(member, group)
     for level, wrapper in enumerate(what.wrappers):
         args.size[level] = wrapper.n
     order = term_order(what.wrappers, what.shuffle, args.k, device)
     if order is not None:
-        args.term = order.term.data_ptr()
-        args.key = 0 if order.key is None else order.key.data_ptr()
+        args.term, args.key = ([x.data_ptr() for x in order.tensors] + [0])[:2]
     return order
 
 

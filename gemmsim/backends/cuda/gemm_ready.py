@@ -13,6 +13,7 @@ from torch import Tensor
 
 from gemmsim.arithmetic import GemmSpec
 
+from ..device_tables import Table
 from .gemm_args import GemmArgs
 from .source import KernelSource
 
@@ -28,16 +29,18 @@ _ready: dict[Hashable, Ready] = {}
 
 @dataclass(frozen=True, eq=False)
 class Ready:
-    """One launch. ``args``: of the first call; ``keep``: what they point to besides tensors."""
+    """One launch. ``args``: of the first call; ``keep``: the table that they point to, if any."""
 
     source: KernelSource
     blocks: tuple[int, int, int]
     args: GemmArgs
-    keep: object
+    keep: Table | None
     run: Run
 
     def args_for(self, a: Tensor, b: Tensor, out: Tensor, seed: int, bias: Tensor | None) -> GemmArgs:
-        """The arguments for these tensors, which lie as those that it was made for."""
+        """The arguments for these tensors, which lie as those that it was made for; to be launched next."""
+        if self.keep is not None:
+            self.keep.read()
         args = GemmArgs.from_buffer_copy(self.args)  # another thread may be launching the same
         args.a, args.b, args.out, args.seed = a.data_ptr(), b.data_ptr(), out.data_ptr(), seed
         if bias is not None:
@@ -63,7 +66,9 @@ def ready(key: Hashable) -> Ready | None:
 
 
 def remember(key: Hashable, made: Ready) -> None:
-    """Keep ``made`` for calls with this key."""
+    """Keep ``made`` for calls with this key, unless what it points to is a graph's own."""
+    if made.keep is not None and not made.keep.lasting:
+        return
     if len(_ready) >= _MOST:
         _ready.clear()
     _ready[key] = made

@@ -63,8 +63,8 @@ def verdicts() -> dict[tuple[int, str], Verdict]:
 def verdict_for(device: int, arch: str, source: KernelSource, problems: Iterable[Problem]) -> Verdict:
     """The verdict, made now if it is the first time. Waits for the device then.
 
-    A kernel that cannot be compiled, loaded or launched is not equal. Said once, in the log ``gemmsim.cuda``: at level
-    INFO where it is equal, WARNING where not.
+    A kernel that cannot be compiled, loaded or launched, or that fails while it runs, is not equal. Said once, in the
+    log ``gemmsim.cuda``: at level INFO where it is equal, WARNING where not.
     """
     found = _verdicts.get((device, source))
     if found is not None:
@@ -91,8 +91,15 @@ def _judge(arch: str, source: KernelSource, problems: Iterable[Problem]) -> Verd
                 return Verdict(False, _difference(problem, native, model, different), digest)
             outputs += model.numel()
     except CudaError as error:
-        return Verdict(False, f"not checked, the model is used: {str(error).splitlines()[0]}", digest)
+        return Verdict(False, f"not checked, the model is used: {_first_line(error)}", digest)
+    except RuntimeError as error:  # of torch, to which a fault of the instruction shows when its result is waited for
+        words = f"failed while it was checked, the model is used: {type(error).__name__}: {_first_line(error)}"
+        return Verdict(False, f"{words}; a GPU that this was a fault of runs nothing more in this process", digest)
     return Verdict(True, f"the instruction's bits are those of its model in all {outputs} outputs of the check", digest)
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).splitlines() or ["no reason given"])[0]
 
 
 def _difference(problem: Problem, native: Tensor, model: Tensor, different: Tensor) -> str:

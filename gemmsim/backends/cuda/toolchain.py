@@ -18,7 +18,7 @@ from .errors import INSTALL, PackageError, message
 __all__ = ["PACKAGES", "Toolchain", "header_root", "nvidia_folders", "toolchain"]
 
 #: The packages of the extra, in the versions they were checked in together (docs/design/cuda.md). Other versions are
-#: used if they are what is installed; their numbers are part of every cache key.
+#: used if they are what is installed.
 PACKAGES = {
     "cuda-core": "1.2.2",
     "cuda-bindings": "13.0.3",
@@ -29,13 +29,17 @@ PACKAGES = {
     "nvidia-cutlass": "4.2.0.0",
 }
 
+#: Those whose versions are part of every cache key: the compiler, and the headers that are not digested themselves. The
+#: others call the compiler and the driver, and are not the same for every version of Python.
+_IN_MACHINE_CODE = ("nvidia-cuda-nvrtc", "nvidia-cuda-runtime", "nvidia-cuda-cccl", "nvidia-cutlass")
+
 #: A file of each include folder, and the package that brings it.
 _NVIDIA_HEADERS = {"cccl/cuda/std/cstdint": "nvidia-cuda-cccl", "cuda_runtime_api.h": "nvidia-cuda-runtime"}
 
 
 @dataclass(frozen=True)
 class Toolchain:
-    """What kernels are compiled with. ``digest`` changes whenever a header of ours or a version does."""
+    """What kernels are compiled with. ``digest``: of our headers and of the versions of compiler and other headers."""
 
     include_dirs: tuple[str, ...]
     versions: tuple[tuple[str, str], ...]
@@ -133,5 +137,5 @@ def toolchain() -> Toolchain:
     for path in _own_headers(root):
         content = path.read_bytes()
         digest.update(f"{path.relative_to(root).as_posix()}\0{len(content)}\0".encode() + content)
-    digest.update(repr(versions).encode())
+    digest.update(repr([(package, found) for package, found in versions if package in _IN_MACHINE_CODE]).encode())
     return Toolchain(tuple(map(str, dirs)), versions, digest.digest())

@@ -10,6 +10,7 @@ import sys
 import tempfile
 import time
 import warnings
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -113,7 +114,7 @@ def test_other_headers_or_versions_do_not_find_the_old_kernel(cache_dir, counted
     cuda.KernelCache(cache_dir).get(tiny_kernel(), ARCH)
     tools = cuda.toolchain()
     changed = cuda.Toolchain(tools.include_dirs, tools.versions, b"another digest")
-    monkeypatch.setattr(cache_module, "toolchain", lambda: changed)
+    monkeypatch.setattr(import_module("gemmsim.backends.cuda.compile"), "toolchain", lambda: changed)
     cuda.KernelCache(cache_dir).get(tiny_kernel(), ARCH)
     assert len(counted) == 2 and len(files(cache_dir)) == 2
 

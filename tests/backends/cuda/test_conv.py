@@ -16,9 +16,10 @@ from hypothesis import strategies as st
 from support import assert_bitwise_equal
 from support_cuda import host_quantize
 from support_cuda_gemm import _run, host_gemm
+from support_device_tables import gpu  # noqa: F401
 
 import gemmsim as gs
-from gemmsim.ops import conv_kernels, kernels, selection
+from gemmsim.ops import conv_kernels, conv_windows, kernels, selection
 
 cuda_gathered = importlib.import_module("gemmsim.backends.cuda.gathered")
 
@@ -64,6 +65,26 @@ def test_convolutions_read_windows_in_place(name):
     assert len(products) == 3
     for x, y, what in zip(got, want, ("result", "gradient of x", "gradient of the weight"), strict=True):
         assert_bitwise_equal(x, y, context=f"{name} {what}")
+
+
+def test_a_convolution_while_a_graph_is_captured(gpu):  # noqa: F811
+    """Its tables are the graph's own at first, and kept for the graph once they are there; the bits are the same."""
+    want = values("padding")
+
+    def tables(capturing):
+        gpu.capturing = capturing
+        with on_the_host() as products:
+            got = values("padding")
+        for x, y in zip(got, want, strict=True):
+            assert_bitwise_equal(x, y, context=f"capturing: {capturing}")
+        return {t.data_ptr() for where in products for t in (where.rows, where.cols)}
+
+    conv_windows._tables.clear()
+    tables(capturing=True)
+    assert not conv_windows._tables._kept and not gpu.of_graphs()
+    made = tables(capturing=False)
+    assert len(conv_windows._tables._kept) == len(made) and not gpu.of_graphs()
+    assert tables(capturing=True) == made == gpu.of_graphs()
 
 
 #: One kernel of the CUDA backend for each: what its operands are and how terms meet.
