@@ -15,6 +15,8 @@ OUT ?= study_digits
 PIP_ARGS ?=
 PYTEST_ARGS ?= -n auto
 KERNELS_ARGS ?=
+PYTHON_VERSION ?= 3.12
+ARCH ?= sm_90a
 GPU_ARGS ?=
 
 BIN := $(VENV)/bin
@@ -24,7 +26,7 @@ INSTALL_INPUTS := pyproject.toml constraints.txt CMakeLists.txt \
     $(shell find cutlass_kernels -type f \( -name '*.h' -o -name '*.cpp' -o -name '*.txt' -o -name '*.cmake' -o -name '*.in' \))
 
 .DEFAULT_GOAL := help
-.PHONY: help install study test lint format kernels gpu-check bench clean check-tools
+.PHONY: help install study test lint format kernels gpu-check gpu-bundle bench clean check-tools
 
 help:
 	@sed -n 's/^# \{0,1\}//p' Makefile | head -10
@@ -71,6 +73,10 @@ kernels: $(STAMP)
 # Everything that only a GPU can show: bits, the chip's own arithmetic, speed. Results in benchmarks/results.
 gpu-check: $(STAMP)
 	$(BIN)/python benchmarks/gpu_check.py $(GPU_ARGS)
+
+# The same for a machine without internet: one folder, to be copied there (docs/howto/gpu.md).
+gpu-bundle: $(STAMP)
+	$(BIN)/python benchmarks/gpu_bundle.py --python $(PYTHON_VERSION) --arch $(ARCH) $(GPU_ARGS) $(if $(PIP_ARGS),--pip $(PIP_ARGS))
 
 bench: $(STAMP)
 	$(BIN)/python -m benchmarks

@@ -19,7 +19,6 @@ from gpu_results import Results
 from gpu_trace import launched, planning
 
 import gemmsim as gs
-from gemmsim import hardware
 from gemmsim.backends import cuda
 
 __all__ = [
@@ -41,9 +40,9 @@ DRAWS = 200
 
 def probes(results: Results) -> None:
     """What the chip answers to each probe; a difference is a finding about the chip, not a failure."""
-    for probe in hardware.PROBES:
+    for name, probe in chip.named().items():
 
-        def ask(probe: hardware.Probe = probe) -> dict[str, Any]:
+        def ask(probe: chip.Probe = probe) -> dict[str, Any]:
             code = chip.on_cuda(probe)
             found = {"question": probe.question, "instruction": probe.instruction}
             if code is None:
@@ -51,7 +50,7 @@ def probes(results: Results) -> None:
             verdict = "as expected" if code == probe.expect else "DIFFERENT"
             return {**found, "answer": verdict, "value": chip.show(code, probe), "else": probe.otherwise}
 
-        results.measure("probes", f"{probe.number:02}", ask)
+        results.measure("probes", name, ask)
 
 
 def verdicts(results: Results) -> None:

@@ -1,4 +1,6 @@
-"""Writes the folder that a machine with a GPU and no internet needs: ``make gpu-bundle PYTHON_VERSION=3.12 ARCH=sm_90a``.
+"""Writes the folder that a machine with a GPU and no internet needs.
+
+``make gpu-bundle PYTHON_VERSION=3.12 ARCH=sm_90a`` makes it with these contents:
 
     benchmarks/gpu_run.sh       what is called there
     benchmarks, tests           as in the source tree
@@ -9,7 +11,8 @@
     bundle.json                 what it was made from and for
 
 Which kernels are needed is found by running all parts of the check on a stand-in for a GPU (tests/standin). It takes
-minutes of every core. The folder is written whole or not at all; kernels that were compiled before are not compiled again.
+minutes of every core. The folder is written whole or not at all; kernels that were compiled before are not compiled
+again.
 """
 
 from __future__ import annotations
@@ -42,7 +45,7 @@ from packaging.utils import canonicalize_name, parse_wheel_filename
 from gemmsim.backends.cuda import KernelCache, check_arch, toolchain
 
 MOST_BYTES = 60 << 20
-#: Packages that the check needs in the very version that gemmsim pins: the kernels' headers and what calls the compiler.
+#: Packages that the check needs in the version that gemmsim pins: the kernels' headers and what calls the compiler.
 PINNED = ("cuda-core", "cuda-bindings", "cuda-pathfinder", "nvidia-cuda-runtime", "nvidia-cuda-cccl", "nvidia-cutlass")
 #: Packages that may be there already, in any version; and what they need.
 OTHERS = ("numpy", "typer", "rich", "pytest", "pytest-xdist", "hypothesis")
@@ -163,7 +166,7 @@ def _standin(record: Path, answers: bool) -> dict[str, str]:
 
 
 def find_kernels(plan: Plan, folder: Path) -> tuple[list[Needed], dict[str, float]]:
-    """The kernels that every part of the check launches, and the seconds of each test and random product ("random: 7")."""
+    """The kernels that every part of the check launches; seconds of each test and random product ("random: 7")."""
     record, results = folder / "record", Results(folder / "results")
     results.begin({"gpu": "stand-in"}, "bundle")
     runs: list[tuple[str, list[str], bool]] = [
@@ -194,14 +197,12 @@ def find_kernels(plan: Plan, folder: Path) -> tuple[list[Needed], dict[str, floa
         code = subprocess.run(
             command, env={**_standin(record, answers), **more}, cwd=ROOT, stdout=log, stderr=subprocess.STDOUT
         ).returncode
-        if code != 0 and answers:
+        if code != 0:
             raise RuntimeError(f"{part} fails on the stand-in:\n{(folder / 'log').read_text(encoding='utf-8')[-3000:]}")
     found = Results(results.folder).run
     times = {key: one.seconds or 0.0 for key, one in found.part("tests").items()}
-    return read_record(record), {
-        **times,
-        **{f"random: {key}": one.seconds or 0.0 for key, one in found.part("random").items()},
-    }
+    times |= {f"random: {key}": one.seconds or 0.0 for key, one in found.part("random").items()}
+    return read_record(record), times
 
 
 def _part_command(part: str, results: Results, folder: Path) -> list[str]:

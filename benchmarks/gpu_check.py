@@ -205,7 +205,8 @@ def run_part(name: str, seconds: float, folder: Path, draws: Path | None) -> int
         "timings": lambda: gpu_timings.timings(results, results.run.machine),
         "tensor cores": lambda: gpu_timings.tensor_cores(results, results.run.machine),
     }
-    works[name]()
+    with results.guard(name, "the part itself"):
+        works[name]()
     if name in PARTS and not results.late():
         results.state(name, "done")
     return 0

@@ -35,7 +35,7 @@ def read_bundle(root: Path) -> dict[str, Any]:
     """What the bundle says of itself. ``NotReady`` where there is none, or it is for another Python or machine."""
     path = root / DESCRIPTION
     if not path.is_file():
-        do = "Make one with `make gpu-bundle`; from a source tree with everything installed, `make gpu-check` runs the check."
+        do = "Make one with `make gpu-bundle`. In a source tree with everything installed, call `make gpu-check`."
         raise NotReady(f"no bundle in {root}; allowed: a folder that `make gpu-bundle` wrote.\n  {do}")
     bundle: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     here = f"{sys.version_info.major}.{sys.version_info.minor}"

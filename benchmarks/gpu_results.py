@@ -13,6 +13,7 @@ kinds and names that it does not know. ``schema`` is raised only if that has to 
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import time
@@ -194,10 +195,21 @@ class Results:
                 value = work()
             self.add(part, key, value, seconds=time.monotonic() - begin)
         except Exception as error:
-            words = " ".join(str(error).split("\n")[:4])  # PyTorch adds pages
-            text = f"{type(error).__name__}: {words}"
-            self.add(part, key, ok=False, error=text, seconds=time.monotonic() - begin)
-            self.after_failure()
+            self.failed(part, key, error, time.monotonic() - begin)
+
+    @contextlib.contextmanager
+    def guard(self, part: str, key: str) -> Iterator[None]:
+        """What is raised here is a finding, and the part goes on."""
+        try:
+            yield
+        except Exception as error:
+            self.failed(part, key, error)
+
+    def failed(self, part: str, key: str, error: Exception, seconds: float | None = None) -> None:
+        """Add what was raised as a failure."""
+        words = " ".join(str(error).split("\n")[:4])  # PyTorch adds pages
+        self.add(part, key, ok=False, error=f"{type(error).__name__}: {words}", seconds=seconds)
+        self.after_failure()
 
     def _write(self, line: dict[str, Any]) -> None:
         text = json.dumps({**line, "time": round(time.time(), 3)}) + "\n"

@@ -51,6 +51,18 @@ TIMED: tuple[tuple[str, float | None, float | None], ...] = (
 )
 
 
+#: Casts that are timed, the last three blocks of d-Matrix formats; block formats; rows of the row operations.
+CASTS = (
+    "e4m3", "e5m10", "bf16/sr8", "supernormal(4,3)", "bfp(8,16)", "bfp(8,tensor)",
+    "FP[1|4|3,7](_N)", "MXFP8[E4M3]{32}", "SBFP<XP[4,0](CSN)><FP[0|4|4,7](FN)>{16}",
+)  # fmt: skip
+BLOCKS = ("mxfp8_e4m3", "mxfp4", "nvfp4")
+WAYS = ("encode", "decode", "quantize", "quantize dim 0")
+ROWS = (64, 1 << 10, 1 << 17)
+ROW_CALLS = ("softmax sequential", "softmax tree(64)", "layernorm sequential")
+#: Specs that cuBLAS takes, under ``cublas_acceleration``.
+ACCELERATED = ("fp16 : fp16", "bf16 : fp32", "e4m3 : fp32", "mxfp8_e4m3 : fp32", "int8 : int(32)")
+OWN, LIBRARY = "gemm_tensor_cores", "cublas_acceleration, decoding included"
 _NATIVE = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
 #: What follows from seconds and the clock in MHz.
 Figures = Callable[[float, float | None], dict[str, Any]]
@@ -121,7 +133,7 @@ def block_formats(x: torch.Tensor, timer: Timer) -> None:
     """Conversions of block formats; 0.85 of a copy's bytes a second is asked for."""
     for dtype in (torch.float32, torch.bfloat16):
         y = x.view(-1, 4096).to(dtype)
-        for name in ("mxfp8_e4m3", "mxfp4", "nvfp4"):
+        for name in BLOCKS:
             codes, values = gs.mx.encode(y, name), torch.empty_like(y)
             moved, stored = y.numel() * y.element_size(), codes.codes.numel() + codes.scales.numel()
             calls: dict[str, tuple[Callable[[], object], int]] = {
@@ -141,7 +153,7 @@ def row_operations(timer: Timer) -> None:
         "tree(64)": gs.QSoftmaxFormats("e5m10", "e5m10", "e5m10", order="tree(64)"),
     }
     norm = gs.QLayerNormFormats(*["e5m10"] * 7)
-    for rows in (64, 1 << 10, 1 << 17):
+    for rows in ROWS:
         x = torch.randn(rows, 1024, device="cuda")
         timer.time("native", f"torch softmax, {rows} rows", lambda: torch.softmax(x, -1), 5, _nothing)
         layer_norm = torch.nn.functional.layer_norm
@@ -212,7 +224,7 @@ def products(timer: Timer) -> None:
             }
 
         timer.time("products", text, lambda: gs.qmatmul(a, b, text, seed=1), 3, figures)
-    for text in ("fp16 : fp16", "bf16 : fp32", "e4m3 : fp32", "mxfp8_e4m3 : fp32", "int8 : int(32)"):
+    for text in ACCELERATED:
         a, b = _operands(text)
         timer.time(
             "cublas", text, lambda: _accelerated(a, b, text), 5,
@@ -231,12 +243,26 @@ def casts(timer: Timer) -> None:
     out = torch.empty_like(x)
     size = 2 * x.numel() * x.element_size()
     timer.time("native", "copy", lambda: out.copy_(x), 10, lambda s, c: {"bytes_per_second": size / s})
-    blocks_of_dmx = ("FP[1|4|3,7](_N)", "MXFP8[E4M3]{32}", "SBFP<XP[4,0](CSN)><FP[0|4|4,7](FN)>{16}")
-    for text in ("e4m3", "e5m10", "bf16/sr8", "supernormal(4,3)", "bfp(8,16)", "bfp(8,tensor)", *blocks_of_dmx):
+    for text in CASTS:
         timer.moved("casts", text, lambda: gs.quantize(x, text, out=out, seed=1), size, 0.85)
     for name, call in scaled_casts(x, out).items():
         timer.moved("casts", name, call, size, None)
     block_formats(x, timer)
+
+
+def expected() -> dict[str, tuple[str, ...]]:
+    """The names of what is timed, by table; those of tensor cores under "tensor cores"."""
+    small = torch.ones(4096)
+    return {
+        "products": tuple(text for text, _, _ in TIMED),
+        "cublas": ACCELERATED,
+        "casts": (*CASTS, *scaled_casts(small, small)),
+        "block formats": tuple(
+            f"{way} {name} {dtype}" for dtype in ("float32", "bfloat16") for name in BLOCKS for way in WAYS
+        ),
+        "rows": tuple(f"{call}, {rows} rows" for rows in ROWS for call in ROW_CALLS),
+        "tensor cores": tuple(f"{name}, {label}" for label in (LIBRARY, OWN) for name in BLOCKS),
+    }
 
 
 def small_call() -> float:
@@ -257,9 +283,9 @@ def timings(results: Results, machine: dict[str, Any]) -> None:
     results.measure("timings", "host/64x64 call", lambda: {"microseconds": small_call()})
     with Clock() as clock:
         timer = Timer(results, clock, machine)
-        products(timer)
-        casts(timer)
-        row_operations(timer)
+        for table, work in (("products", products), ("casts", casts), ("rows", row_operations)):
+            with results.guard("timings", f"{table}: operands"):
+                work(timer)
 
 
 def tensor_cores(results: Results, machine: dict[str, Any]) -> None:
@@ -279,17 +305,18 @@ def tensor_cores(results: Results, machine: dict[str, Any]) -> None:
 
     # The library first: a fault of a kernel of ours would take the GPU from this process.
     ways: list[tuple[str, Callable[[str], Callable[[], object]], float | None]] = [
-        ("cublas_acceleration, decoding included", lambda name: lambda: _accelerated(a, b, f"{name} : fp32"), None),
-        ("gemm_tensor_cores", own, 0.7),
+        (LIBRARY, lambda name: lambda: _accelerated(a, b, f"{name} : fp32"), None),
+        (OWN, own, 0.7),
     ]
     with Clock() as clock:
         timer = Timer(results, clock, machine, "tensor cores")
         timer.time("native", peer, lambda: torch.mm(x, y.t()), 5, lambda s, c: {"tmacs": n**3 / s / 1e12})
         for label, way, asked in ways:
-            for name in ("mxfp8_e4m3", "mxfp4", "nvfp4"):
+            for name in BLOCKS:
 
                 def figures(seconds: float, clock: float | None) -> dict[str, Any]:
                     of_cublas = timer.native(peer) / seconds
                     return {"tmacs": n**3 / seconds / 1e12, "of_cublas_bf16": of_cublas, "asked": asked}
 
-                timer.time("block formats", f"{name}, {label}", way(name), 5, figures)
+                with results.guard("tensor cores", f"{name}, {label}: operands"):
+                    timer.time("block formats", f"{name}, {label}", way(name), 5, figures)

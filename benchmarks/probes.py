@@ -27,6 +27,15 @@ GPU_DTYPES = {"f16": torch.float16, "bf16": torch.bfloat16, "e4m3": torch.float8
 CODES = {8: torch.uint8, 16: torch.uint16, 32: torch.uint32}
 
 
+def named() -> dict[str, Probe]:
+    """The probes by a name of their own: their number, which several may have, and a letter."""
+    found: dict[str, Probe] = {}
+    for probe in hardware.PROBES:
+        letter = next(letter for letter in "abcdefgh" if f"{probe.number:02}{letter}" not in found)
+        found[f"{probe.number:02}{letter}"] = probe
+    return found
+
+
 def on_model(probe: Probe) -> int:
     """The code of D by ``hardware.mma``."""
     row = hardware.instruction(probe.arch, probe.instruction)

@@ -269,6 +269,8 @@ def _library_products() -> None:
     run = importlib.import_module("gemmsim.backends.cublas.run")
 
     def product(a, b, out, native):
+        if not settings().answers:
+            return "nothing"
         with host():
             wide = torch.int32 if native.call == "int_mm" else torch.float64
             out.copy_(torch.matmul(a.to(wide), b.to(wide)))

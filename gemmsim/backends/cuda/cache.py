@@ -87,6 +87,20 @@ class KernelCache:
         except OSError:
             return False
 
+    def take(self, other: KernelCache, source: KernelSource, arch: str) -> None:
+        """Copies the entry of ``source`` for ``arch`` from the folder of ``other``, compiled there if it has none.
+
+        Raises:
+            CudaError: as ``compile_kernel`` does.
+            OSError: if this folder cannot be written.
+        """
+        key = kernel_key(source, arch)
+        data = other._files().get(key)
+        if data is None or unpack_entry(data) is None:
+            other.get(source, arch)
+            data = other._files()[key]
+        self._files()[key] = data
+
     def _files(self) -> Any:
         return cuda_core_utils().FileStreamProgramCache(self.folder)
 
