@@ -1,5 +1,5 @@
-"""Matrix instructions of the GPU. Products of block formats, near the exact ones: terms whose position, scale or format was
-mistaken would be far away. Products of hw(...), whose bits are those of the model whatever the comparison with it says.
+"""Matrix instructions of the GPU. Products of block formats, near the exact ones, and equal to them where no sum is cut:
+terms whose position, scale or format was mistaken would be far away. Products of hw(...), whose bits are those of the model whatever the comparison with it says.
 Each in a process of its own, since a kernel that reads where it must not leaves its process without a GPU."""
 
 from __future__ import annotations
@@ -18,35 +18,52 @@ import gemmsim as gs
 from gemmsim.backends import cuda
 from gemmsim.formats import parse_block
 
-names = sys.argv[1:3]
+names, dtypes = sys.argv[1:3], [getattr(torch, name) for name in sys.argv[3:]]
 packing = "lo_first" if all(parse_block(name).element.bits == 4 for name in names) else "bytes"
+
+
+def product(a, b, dtype):
+    left, right = (gs.mx.encode(x, name, packing=packing) for x, name in zip((a, b), names))
+    one = cuda.Blocks(left.codes, left.scales, parse_block(names[0]), a.shape[1], packing)
+    two = cuda.Blocks(right.codes.t(), right.scales.t(), parse_block(names[1]), a.shape[1], packing)
+    out = torch.full((len(a), len(b)), 7.0, dtype=dtype, device="cuda")
+    run = cuda.gemm_tensor_cores(one, two, out)
+    values = (gs.mx.decode(t, name, size=a.shape[1], packing=packing).double() for t, name in zip((left, right), names))
+    return run, out.double(), *values
+
+
 for m, k, n in ((128, 64, 128), (200, 320, 136), (5, 96, 7), (513, 1024, 300)):
     a, b = torch.randn(m, k, device="cuda"), torch.randn(n, k, device="cuda")
     spread = torch.exp2(torch.randint(-6, 6, (1, k // 16), device="cuda").float()).repeat_interleave(16, 1)
-    left, right = (gs.mx.encode(x, name, packing=packing) for x, name in zip((a * spread, b / spread), names))
-    one = cuda.Blocks(left.codes, left.scales, parse_block(names[0]), k, packing)
-    two = cuda.Blocks(right.codes.t(), right.scales.t(), parse_block(names[1]), k, packing)
-    out = torch.empty(m, n, device="cuda")
-    run = cuda.gemm_tensor_cores(one, two, out)
-    x, y = (gs.mx.decode(t, name, size=k, packing=packing).double() for t, name in zip((left, right), names))
-    error, size = (out.double() - x @ y.t()).abs(), x.abs() @ y.abs().t()
-    assert bool((error <= size * 2.0**-12 + 1e-30).all()), (str(run), (m, k, n), float((error / size).max()))
+    whole = torch.tensor([0.0, 1, 2, 3, 4, 6], device="cuda")
+    for dtype in dtypes:
+        run, out, x, y = product(a * spread, b / spread, dtype)
+        error, size = (out - x @ y.t()).abs(), x.abs() @ y.abs().t()
+        limit = size * 2.0**-12 + (out.abs() * 2.0**-8 if dtype == torch.bfloat16 else 1e-30)
+        assert bool((error <= limit).all()), (str(run), (m, k, n), float((error / size).max()))
+        # Whole numbers that every format holds, the largest in each block: no sum is cut, so that all bits are known
+        x, y = (whole[torch.randint(6, s, device="cuda")] * (2 * torch.randint(2, s, device="cuda") - 1) for s in ((m, k), (n, k)))
+        x[:, ::16], y[:, 5::16] = 6, -6
+        run, out, one, two = product(x, y, dtype)
+        assert torch.equal(one, x.double()) and torch.equal(two, y.double())
+        assert torch.equal(out, (one @ two.t()).to(dtype).double()), (str(run), (m, k, n), "whole numbers")
 """
 
 
 @pytest.mark.parametrize(
-    "pair",
+    ("pair", "dtypes"),
     [
-        "mxfp8_e4m3 mxfp8_e4m3",
-        "mxfp8_e4m3 mxfp6_e3m2",
-        "mxfp8_e4m3 mxfp4",
-        "mxfp4 mxfp4",
-        "nvfp4 nvfp4",
-        "mxint8 mxfp8_e5m2",
+        ("mxfp8_e4m3 mxfp8_e4m3", "float32 bfloat16"),  # with bfloat16 as they are timed
+        ("mxfp8_e4m3 mxfp6_e3m2", "float32"),
+        ("mxfp8_e4m3 mxfp4", "float32"),
+        ("mxfp4 mxfp4", "float32 bfloat16"),
+        ("nvfp4 nvfp4", "float32 bfloat16"),
+        ("mxint8 mxfp8_e5m2", "float32"),
     ],
 )
-def test_tensor_cores(pair):
-    done = subprocess.run([sys.executable, "-c", _CODE, *pair.split()], capture_output=True, text=True, timeout=300)
+def test_tensor_cores(pair, dtypes):
+    command = [sys.executable, "-c", _CODE, *pair.split(), *dtypes.split()]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr[-3000:]
 
 

@@ -71,7 +71,8 @@ SITE_A: Final = 0
 SITE_B: Final = 1
 SITE_OUT: Final = 4
 
-#: With fewer tiles than this the next smaller tile is taken: about the multiprocessors of a large GPU.
+#: With fewer tiles than this the next smaller tile is taken: about the multiprocessors of a large GPU. Read whenever a
+#: kernel is chosen, so that tests may lower it and have the tiles of large products for small ones.
 _ENOUGH_TILES = 128
 #: Dtypes of two bytes: significand bits, exponent of the smallest subnormal, largest value.
 _SMALL = (
@@ -446,8 +447,7 @@ def fill_orders(args: GemmArgs, member: Accumulator, device: torch.device, group
     return order
 
 
-#: What CI compiles: (spec, dtype of operands, layouts of a and b, whether operands are cast already). Every kind of
-#: run and order and every mode.
+#: What CI compiles: (spec, dtype of operands, layouts, whether operands are cast already). Every run, order and mode.
 _F32, _BF16, _F16, _F64 = torch.float32, torch.bfloat16, torch.float16, torch.float64
 _LISTED = (
     ("e4m3 : e6m9", _BF16, (1, 1), True), ("e4m3 : e5m10", _BF16, (1, 2), True), (":e5m10", _F16, (1, 1), False),

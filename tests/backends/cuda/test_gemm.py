@@ -58,14 +58,7 @@ def test_random_registers():
 @pytest.mark.parametrize("texts", [ORDERS, RUNS, CHIPS], ids=["orders", "runs", "chips"])
 def test_every_kind_of_accumulator(texts):
     rng = random.Random(2)
-    known = []
-    for text in texts:
-        try:
-            known.append(GemmSpec.of(text))
-        except ValueError:
-            continue  # a chip without that operand format
-    assert len(known) > len(texts) - 2
-    check(calls_of(known, rng, times=5))
+    check(calls_of([GemmSpec.of(text) for text in texts], rng, times=5))
 
 
 def test_the_reference_agrees():

@@ -1,0 +1,154 @@
+"""Products that reach every tile of the kernels that are timed, at sizes that can be compared.
+
+A product takes the largest tile that leaves a GPU enough of them (``gemm.side_for``), and rounds its operands
+beforehand where they are read often (``gemm.cast_operand``): a kernel that is timed at 4096^3 is not the one that a
+small product launches.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cache
+from types import ModuleType
+
+import pytest
+import torch
+from support import ROOT
+from support_cuda_gemm import _launching, cuda_blocks, cuda_gemm
+from torch import Tensor
+
+from gemmsim.arithmetic import GemmSpec
+from gemmsim.arithmetic.block_operands import takes_scales
+from gemmsim.backends.cuda import Blocks, gemm_ready
+from gemmsim.backends.cuda.source import KernelSource
+from gemmsim.formats import BlockFormat
+from gemmsim.ops.block_product import plain_spec
+
+__all__ = ["SHAPES", "Shape", "benchmark", "enough_tiles", "gemm_sources", "operands", "side_of", "timed_specs"]
+
+
+@dataclass(frozen=True)
+class Shape:
+    """A product of (\\*batch, m, k) and (\\*batch, k, n)."""
+
+    m: int
+    k: int
+    n: int
+    batch: tuple[int, ...] = ()
+
+    def tiles(self, side: int) -> int:
+        """How many tiles of 16 ``side`` x 16 ``side`` outputs it has."""
+        batches = 1
+        for size in self.batch:
+            batches *= size
+        return batches * -(-self.m // (16 * side)) * -(-self.n // (16 * side))
+
+
+#: One product at least for each tile of a kernel that has tiles of 128, 64 and 32, of 64, 32 and 16, or of 32 and 16
+#: outputs each way; lines that can be read 16 bytes at a time, and lines that can not; operands that are rounded
+#: beforehand, and while they are loaded. K is a multiple of a block or of nothing.
+SHAPES = {
+    "one": Shape(1, 37, 1),
+    "row": Shape(1, 64, 4100),
+    "long row": Shape(1, 48, 16400),
+    "long column": Shape(16400, 48, 1),
+    "few rows": Shape(16, 100, 2100),
+    "few columns": Shape(2100, 100, 16),
+    "tall": Shape(3100, 72, 33),
+    "wide": Shape(33, 72, 3100),
+    "small": Shape(64, 64, 64),
+    "ragged": Shape(200, 333, 270),
+    "some tiles": Shape(400, 64, 400),
+    "batches": Shape(130, 61, 190, (3,)),
+    "many batches": Shape(70, 40, 66, (40,)),
+    "middle": Shape(768, 96, 768),
+    "middle, ragged": Shape(700, 131, 777),
+    "large": Shape(1408, 208, 1536),
+    "large, ragged": Shape(1409, 201, 1537),
+}
+
+
+@contextmanager
+def _path_of_benchmarks() -> Iterator[None]:
+    folder = str(ROOT / "benchmarks")
+    before = set(sys.modules)
+    sys.path.insert(0, folder)
+    try:
+        yield
+    finally:
+        sys.path.remove(folder)
+        for name in set(sys.modules) - before:  # another test may import them otherwise
+            if name.startswith("gpu_"):
+                del sys.modules[name]
+
+
+@cache
+def benchmark() -> ModuleType:
+    """``benchmarks/gpu_timings.py``."""
+    with _path_of_benchmarks():
+        return importlib.import_module("gpu_timings")
+
+
+def timed_specs() -> list[str]:
+    """The products that are timed."""
+    return [text for text, *_ in benchmark().TIMED]
+
+
+def operands(text: str, shape: Shape, seed: int = 0) -> tuple[Tensor, Tensor]:
+    """Float32 operands as they are timed, here and there larger or smaller, zeros of both signs, infinity and NaN.
+
+    Whole numbers where ``text`` takes no others.
+    """
+    g = torch.Generator().manual_seed(1000 * shape.m + seed)
+    a = torch.randn(*shape.batch, shape.m, shape.k, generator=g)
+    b = torch.randn(*shape.batch, shape.k, shape.n, generator=g)
+    if text.startswith("int8"):
+        return (a * 20).round(), (b * 20).round()
+    a[..., 5::7, :] *= 2.0**9
+    a[..., 6::11, :] *= 2.0**-12
+    a[..., 3::13, ::3], a[..., 4::13, :] = 0.0, -0.0
+    b[..., :, 5::9] *= 2.0**-7
+    a[..., 8::97, 1], b[..., 2, 9::89] = float("inf"), float("nan")
+    return a, b
+
+
+@contextmanager
+def enough_tiles(tiles: int) -> Iterator[None]:
+    """As if a GPU had enough to do with so many tiles, and not with fewer."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(cuda_gemm, "_ENOUGH_TILES", tiles)
+        patch.setattr(gemm_ready, "_ready", {})  # launches that were planned otherwise
+        yield
+
+
+def side_of(source: KernelSource) -> int:
+    """Outputs of a thread each way, of a kernel of family ``gemm``."""
+    return int(source.name.rpartition(", ")[2].partition("x")[0]) // 16
+
+
+def gemm_sources(text: str, shape: Shape) -> list[KernelSource]:
+    """Kernels of family ``gemm`` that float32 tensors of ``shape`` launch, by their sizes alone; nothing is computed."""
+    spec, found = GemmSpec.of(text), []
+    a, b = torch.empty(*shape.batch, shape.m, shape.k), torch.empty(*shape.batch, shape.k, shape.n)
+    out = torch.empty(*shape.batch, shape.m, shape.n)
+    with _launching(lambda source, *rest: found.append(source)), pytest.MonkeyPatch.context() as patch:
+        patch.setattr(cuda_blocks, "launch", lambda source, *rest: found.append(source))
+        patch.setattr(gemm_ready, "_ready", {})
+        if takes_scales(spec.accumulator):
+            cuda_blocks.gemm_blocks(_blocks(a, spec.a, -1), _blocks(b, spec.b, -2), spec, out)
+        else:
+            cuda_gemm.gemm(a, b, plain_spec(spec), out)
+    return [source for source in found if source.family == "gemm"]
+
+
+def _blocks(x: Tensor, fmt: BlockFormat, dim: int) -> Blocks:
+    """An operand as it lies when it was encoded, without values."""
+    counts = list(x.shape)
+    counts[dim] = -(-counts[dim] // fmt.block_size)
+    second = torch.ones(()) if fmt.tensor_scale else None
+    codes, scales = (torch.empty(shape, dtype=torch.uint8) for shape in (x.shape, counts))
+    return Blocks(codes, scales, fmt, x.shape[dim], "bytes", second)
