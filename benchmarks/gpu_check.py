@@ -18,7 +18,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from types import FrameType
@@ -62,13 +62,13 @@ def gpu_tests() -> list[str]:
 class Check:
     """One call of the check: results, the time it has, and what a bundle brings."""
 
-    def __init__(self, results: Results, end: float, kernels: Path | None, draws: Path | None, times: Path | None):
+    def __init__(self, results: Results, end: float, options: argparse.Namespace) -> None:
         self.results, self.end = results, end
-        self.kernels, self.draws, self.times = kernels, draws, times
+        self.kernels, self.draws, self.times = options.kernels, options.draws, options.times
+        self.only = [name for name in PARTS if name in (options.only or PARTS)]
         self.environment = {**os.environ, MARK: str(results.folder.resolve()), "PYTHONUNBUFFERED": "1"}
-        self.environment["PYTHONPATH"] = os.pathsep.join(
-            [str(HERE), *([self.environment["PYTHONPATH"]] if self.environment.get("PYTHONPATH") else [])]
-        )
+        path = self.environment.get("PYTHONPATH")
+        self.environment["PYTHONPATH"] = str(HERE) + (os.pathsep + path if path else "")
         self.ahead: subprocess.Popen[bytes] | None = None
         self.log = results.folder / "run.log"
 
@@ -81,7 +81,7 @@ class Check:
             workers = max(1, min(8, (os.cpu_count() or 2) - 1))
             command = [sys.executable, "-m", "pytest", "-m", "gpu", "-q", "-p", "no:cacheprovider", "-p", "gpu_pytest"]
             command += ["--continue-on-collection-errors", "-o", "faulthandler_timeout=60"]
-            if find_spec("xdist") is not None:
+            if workers > 1 and find_spec("xdist") is not None:
                 command += ["-n", str(workers), "--maxschedchunk", "1", "--max-worker-restart", "100"]
             return [*command, *gpu_tests()]
         own = [sys.executable, str(HERE / "gpu_check.py"), "--part", name, "--seconds", f"{seconds:.1f}"]
@@ -141,7 +141,7 @@ class Check:
 
     def part(self, name: str) -> None:
         """Runs a part for its share of the time that is left; in a new process where it lost its GPU."""
-        todo = [other for other in PARTS if not self.results.run.is_done(other)]
+        todo = [other for other in self.only if not self.results.run.is_done(other)]
         share = PARTS[name] / sum(PARTS[other] for other in todo)
         end = time.monotonic() + share * self.left()
         self._state(name, "started")
@@ -212,11 +212,11 @@ def run_part(name: str, seconds: float, folder: Path, draws: Path | None) -> int
     return 0
 
 
-def outcome(results: Results) -> int:
+def outcome(results: Results, parts: Sequence[str] = tuple(PARTS)) -> int:
     """The exit code of what has been found."""
     if any(not found.ok for found in results.run.findings.values()):
         return 1
-    return 0 if all(results.run.is_done(name) for name in PARTS) else 3
+    return 0 if all(results.run.is_done(name) for name in parts) else 3
 
 
 def part_line(results: Results, name: str) -> str:
@@ -244,7 +244,7 @@ def check(check: Check, info: dict[str, Any], despite_smoke: bool) -> int:
         if reason and not despite_smoke:
             print(f"error: {reason}\n  Nothing else was run. --despite-smoke runs it all the same.", file=sys.stderr)
             return 2
-        for name in PARTS:
+        for name in check.only:
             if not check.results.run.is_done(name) and check.left() > 1:
                 print(f"{name} ...", flush=True)
                 check.part(name)
@@ -256,7 +256,7 @@ def check(check: Check, info: dict[str, Any], despite_smoke: bool) -> int:
         check.stop_compiling()
         write_whole(check.results.folder / "summary.txt", summary(check.results) + "\n")
     print(summary(check.results))
-    return outcome(check.results)
+    return outcome(check.results, check.only)
 
 
 def options_of(argv: list[str] | None) -> argparse.Namespace:
@@ -267,6 +267,7 @@ def options_of(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--draws", type=Path, help="random products (of a bundle)")
     parser.add_argument("--times", type=Path, help="seconds of tests (of a bundle)")
     parser.add_argument("--fresh", action="store_true", help="begin again, whatever the folder has")
+    parser.add_argument("--only", nargs="*", choices=PARTS, help="these parts alone (all)")
     parser.add_argument("--despite-smoke", action="store_true", help="go on where smoke failed")
     parser.add_argument("--part", choices=("smoke", "sanitizer", *PARTS), help=argparse.SUPPRESS)
     parser.add_argument("--seconds", type=float, default=60.0, help=argparse.SUPPRESS)
@@ -291,7 +292,7 @@ def main(argv: list[str] | None = None) -> int:
             signal.signal(signal.SIGINT, _stop)
             went_on = results.begin(info, code_of(), options.fresh)
             print(f"{info['gpu']}, {'going on' if went_on else 'beginning'} in {options.out}", flush=True)
-            one = Check(results, begin + 60 * options.minutes, options.kernels, options.draws, options.times)
+            one = Check(results, begin + 60 * options.minutes, options)
             return check(one, info, options.despite_smoke)
     except (NotReady, Busy) as reason:
         print(f"error: {reason}", file=sys.stderr)

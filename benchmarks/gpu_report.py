@@ -26,9 +26,9 @@ NOT_YET = "not measured yet"
 _HEAD = """# What GPUs have shown
 
 Written by `python benchmarks/gpu_report.py` from the results files in `benchmarks/results/gpu`;
-[how they are made](../howto/gpu.md#checking-a-machine). Bits first: what was compared with the CPU, and what a chip's own
-instructions do beside their published models. Then speed: shares of a limit that is computed from instructions and the
-clock sampled meanwhile, or of what PyTorch, cuBLAS and a device copy take in the same run.
+[how they are made](../howto/gpu.md#checking-a-machine). Bits first: what was compared with the CPU, and what a
+chip's own instructions do beside their published models. Then speed: shares of a limit that is computed from
+instructions and the clock sampled meanwhile, or of what PyTorch, cuBLAS and a device copy take in the same run.
 """
 
 

@@ -13,6 +13,7 @@ from gpu_trace import launched
 
 import gemmsim as gs
 from gemmsim import tensor_quant
+from gemmsim.arithmetic import GemmSpec
 from gemmsim.backends import cuda
 from gemmsim.formats import parse_block
 from gemmsim.hardware.devices import architecture_of
@@ -47,17 +48,18 @@ def _compare(name: str, x: torch.Tensor) -> str:
 
 
 def _instruction() -> str:
-    """The verdict on the first instruction of this GPU that there is a kernel for; a difference is no failure."""
+    """The verdict on an instruction of each unit of this GPU that there is a kernel for; a difference is no failure."""
     own = architecture_of(torch.cuda.get_device_capability())
-    if own is None or not cuda.instruction_specs(own):
-        return "this GPU has no instruction that there is a kernel for"
-    spec = cuda.instruction_specs(own)[0]
+    units: dict[str, GemmSpec] = {}
+    for spec in () if own is None else cuda.instruction_specs(own):
+        accumulator = getattr(spec.accumulator, "inner", spec.accumulator)
+        units.setdefault(accumulator.instruction.unit, spec)
     x = torch.randn(64, 64, device="cuda")
-    with launched() as names:
+    for spec in units.values():
         gs.qmatmul(x, x, spec)
         torch.cuda.synchronize()
     found = [f"{name}: {verdict.words}" for (_, name), verdict in cuda.verdicts().items()]
-    return "; ".join(found) or str(names)
+    return "; ".join(found) or "this GPU has no instruction that there is a kernel for"
 
 
 def _tensor_cores() -> str:

@@ -31,6 +31,7 @@ class Settings:
     slow_kernel: str = ""
     slow: float = 0.0
     memory_gib: float = 8.0
+    capability: tuple[int, int] = (9, 0)
 
 
 @lru_cache(maxsize=1)

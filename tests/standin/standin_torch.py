@@ -339,8 +339,8 @@ def _cuda_module() -> None:
     cuda, memory = torch.cuda, int(settings().memory_gib * 2**30)
     properties = types.SimpleNamespace(
         name="stand-in for an NVIDIA H200",
-        major=9,
-        minor=0,
+        major=settings().capability[0],
+        minor=settings().capability[1],
         multi_processor_count=132,
         total_memory=memory,
         L2_cache_size=60 << 20,
@@ -357,7 +357,7 @@ def _cuda_module() -> None:
         "device_count": lambda: 1,
         "current_device": lambda: 0,
         "set_device": lambda device: None,
-        "get_device_capability": lambda device=None: (9, 0),
+        "get_device_capability": lambda device=None: tuple(settings().capability),
         "get_device_properties": lambda device=None: properties,
         "get_device_name": lambda device=None: properties.name,
         "current_stream": lambda device=None: getattr(_local, "stream", _DEFAULT),
@@ -366,6 +366,7 @@ def _cuda_module() -> None:
         "is_current_stream_capturing": lambda: capturing() is not None,
         "synchronize": lambda device=None: None,
         "empty_cache": lambda: None,
+        "_sleep": lambda cycles: None,
         "mem_get_info": lambda device=None: (memory, memory),
         "manual_seed": lambda seed: None,
         "manual_seed_all": lambda seed: None,
