@@ -14,7 +14,7 @@ from collections.abc import Callable, Hashable
 import torch
 from torch import Tensor
 
-__all__ = ["Table", "Tables"]
+__all__ = ["Table", "Tables", "is_capturing"]
 
 #: Tables that a captured graph has pointers to. Nothing says when a graph ends, so that they are kept for good: a few
 #: bytes for each term of a product, or for each position and term of a convolution.
@@ -25,7 +25,7 @@ def _is_gpu(device: torch.device) -> bool:
     return device.type == "cuda"
 
 
-def _is_capturing(device: torch.device) -> bool:
+def is_capturing(device: torch.device) -> bool:
     """Whether the current stream of a GPU is being captured."""
     if device.index in (None, torch.cuda.current_device()):
         return torch.cuda.is_current_stream_capturing()
@@ -57,7 +57,7 @@ class Table:
         """
         if not self.lasting or not _is_gpu(self._device):
             return
-        if _is_capturing(self._device):
+        if is_capturing(self._device):
             _of_graphs.add(self)
             return
         stream = torch.cuda.current_stream(self._device)
@@ -88,7 +88,7 @@ class Tables:
             if found is not None:
                 self._kept.move_to_end(key)
         if found is None:
-            if _is_gpu(device) and _is_capturing(device):
+            if _is_gpu(device) and is_capturing(device):
                 return Table(make(device), lasting=False)
             found = Table(tuple(t.to(device) for t in make(torch.device("cpu"))))
             self._keep(key, found)

@@ -114,8 +114,8 @@ def test_the_capture_asked_about_is_that_of_the_tables_device(gpu, monkeypatch):
             gpu.capturing = False
 
     monkeypatch.setattr(torch.cuda, "device", Device)
-    assert device_tables._is_capturing(torch.device("cuda", 1)) and entered == [torch.device("cuda", 1)]
-    assert not device_tables._is_capturing(torch.device("cuda", 0)) and len(entered) == 1
+    assert device_tables.is_capturing(torch.device("cuda", 1)) and entered == [torch.device("cuda", 1)]
+    assert not device_tables.is_capturing(torch.device("cuda", 0)) and len(entered) == 1
 
 
 def test_the_oldest_is_forgotten_first():

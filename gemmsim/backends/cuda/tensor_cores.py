@@ -18,6 +18,7 @@ from gemmsim.arithmetic import Chunked, GemmSpec, Hardware, Promote
 from gemmsim.hardware import FusedBlock
 from gemmsim.hardware.devices import architecture_of
 
+from ..device_tables import is_capturing
 from . import scaled_instruction as scaled
 from .check_operands import plain_problems
 from .gemm import Finishing, check_devices, check_finish, check_product
@@ -201,7 +202,7 @@ def _verdict_refusal(out: Tensor, source: KernelSource, problems: Any) -> str | 
     if not source.runs_on(arch):
         return f"{arch} has no such instruction"
     found = known_verdict(index, source)
-    if found is None and torch.cuda.is_current_stream_capturing():
+    if found is None and is_capturing(out.device):
         return "not compared with its model yet, which cannot be done while a graph is captured"
     if found is None:
         found = _verdict(index, arch, source, problems)

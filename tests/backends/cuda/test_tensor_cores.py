@@ -144,6 +144,15 @@ def test_no_comparison_while_a_graph_is_captured(fake_gpu, monkeypatch):  # noqa
     assert "gemm_instruction" in by_gpu(a, b, spec)[1], "known by now"
 
 
+def test_the_capture_that_counts_is_that_of_the_tensors_gpu(fake_gpu, monkeypatch):  # noqa: F811
+    """A stream of another GPU may be captured meanwhile, or this one's while another is current."""
+    asked = []
+    monkeypatch.setattr(cuda.tensor_cores, "is_capturing", lambda device: asked.append(device) or True)
+    a, b = operands()
+    assert "while a graph is captured" in by_gpu(a, b, GemmSpec(accumulator=acc.cublas_fp32()))[1]
+    assert asked == [a.device]
+
+
 @pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16], ids=str)
 def test_dtypes_strides_batches_and_output_casts(fake_gpu, dtype):  # noqa: F811
     spec = GemmSpec(accumulator=acc.cublas_fp32(), out="e4m3/sr8")
