@@ -70,7 +70,7 @@ format: $(STAMP)
 kernels: $(STAMP)
 	$(BIN)/python benchmarks/kernels.py --check $(KERNELS_ARGS)
 
-# Everything that only a GPU can show: bits, the chip's own arithmetic, speed. Results in benchmarks/results.
+# Everything that only a GPU can show: bits, the chip's own arithmetic, speed. Results in gpu_results.
 gpu-check: $(STAMP)
 	$(BIN)/python benchmarks/gpu_check.py $(GPU_ARGS)
 

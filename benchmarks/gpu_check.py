@@ -261,7 +261,7 @@ def check(check: Check, info: dict[str, Any], despite_smoke: bool) -> int:
 
 def options_of(argv: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--out", type=Path, default=HERE / "results" / "gpu", help="folder of results.jsonl")
+    parser.add_argument("--out", type=Path, default=ROOT / "gpu_results", help="folder of results.jsonl")
     parser.add_argument("--minutes", type=float, default=8.0, help="time for everything together")
     parser.add_argument("--kernels", type=Path, help="list of kernels to compile ahead (of a bundle)")
     parser.add_argument("--draws", type=Path, help="random products (of a bundle)")

@@ -11,7 +11,7 @@ from typing import Any
 
 from .errors import INSTALL, PackageError, message
 
-__all__ = ["cuda_core", "cuda_core_utils", "cuda_driver"]
+__all__ = ["cuda_core", "cuda_core_utils", "cuda_driver", "nvrtc"]
 
 _lock = threading.Lock()
 _modules: dict[str, Any] = {}
@@ -43,3 +43,8 @@ def cuda_core_utils() -> Any:
 def cuda_driver() -> Any:
     """Module ``cuda.bindings.driver``, which loads libcuda when a function of it is called first."""
     return _imported("cuda.bindings.driver", "cuda-bindings")
+
+
+def nvrtc() -> Any:
+    """Module ``cuda.bindings.nvrtc``, which loads libnvrtc when a function of it is called first."""
+    return _imported("cuda.bindings.nvrtc", "cuda-bindings")

@@ -6,10 +6,11 @@ import hashlib
 import logging
 import time
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, Final
 
 from .arch import check_arch
-from .bindings import cuda_core
+from .bindings import cuda_core, nvrtc
 from .errors import INSTALL, CompileError, CudaError, PackageError, message
 from .folder import keep_failed_source
 from .source import KernelSource
@@ -53,12 +54,27 @@ def kernel_key(source: KernelSource, arch: str) -> bytes:
     every machine with the same compiler and headers. That is why it is not ``cuda.core.utils.make_program_cache_key``,
     which digests the include path and a version of its own.
     """
-    parts = (source.text, arch, repr(sorted(OPTIONS.items())), toolchain().digest.hex())
+    parts = (source.text, arch, repr(sorted(OPTIONS.items())), toolchain().digest.hex(), compiler_version())
     digest = hashlib.sha256(usedforsecurity=False)
     for part in parts:
         content = part.encode()
         digest.update(len(content).to_bytes(8, "big") + content)
     return digest.digest()
+
+
+@lru_cache(maxsize=1)
+def compiler_version() -> str:
+    """Version of the NVRTC that is loaded, which need not be that of the package that was found first.
+
+    Raises:
+        PackageError: if there is none.
+    """
+    try:
+        _, major, minor = nvrtc().nvrtcVersion()
+    except RuntimeError as error:  # of cuda-pathfinder: no such library
+        asked = f"compiling without NVRTC ({str(error).splitlines()[0]})"
+        raise PackageError(message(asked, "the packages of the extra gemmsim[cuda]", INSTALL)) from error
+    return f"{major}.{minor}"
 
 
 def compile_kernel(source: KernelSource, arch: str) -> CompiledKernel:

@@ -6,16 +6,19 @@ import shutil
 from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from support_cuda import tiny_kernel
 
 from gemmsim.backends import cuda
+from gemmsim.backends.cuda import PackageError
 from gemmsim.backends.cuda import cache as cache_module
 from gemmsim.backends.cuda.compile import OPTIONS, kernel_key, program_options
 
 #: The package has a function of that name.
 toolchain_module = import_module("gemmsim.backends.cuda.toolchain")
+compile_module = import_module("gemmsim.backends.cuda.compile")
 ARCH = "sm_90a"
 
 pytestmark = pytest.mark.cuda
@@ -88,3 +91,21 @@ def test_versions_of_compiler_and_headers_change_the_key_and_those_of_callers_do
     monkeypatch.setattr(toolchain_module, "version", lambda name: "0" if name == package else version(name))
     toolchain_module.toolchain.cache_clear()
     assert (kernel_key(tiny_kernel(), ARCH) != first) == package.startswith("nvidia-")
+
+
+def test_the_compiler_that_is_loaded_is_asked(monkeypatch):
+    """The package that is found first need not be the one whose library another package has loaded already."""
+    first = kernel_key(tiny_kernel(), ARCH)
+    monkeypatch.setattr(compile_module, "compiler_version", lambda: "13.9")
+    assert kernel_key(tiny_kernel(), ARCH) != first
+
+
+def test_without_a_compiler_the_extra_is_named(monkeypatch):
+    def missing():
+        raise RuntimeError("libnvrtc.so.13 not found\nlooked in ...")
+
+    compile_module.compiler_version.cache_clear()
+    monkeypatch.setattr(compile_module, "nvrtc", lambda: SimpleNamespace(nvrtcVersion=missing))
+    with pytest.raises(PackageError, match=r"libnvrtc.so.13 not found\).*\n.*gemmsim\[cuda\]"):
+        compile_module.compiler_version()
+    compile_module.compiler_version.cache_clear()
