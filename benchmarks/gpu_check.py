@@ -25,7 +25,7 @@ from types import FrameType
 from typing import Any
 
 from gpu_machine import NotReady, check_ready, code_of, machine
-from gpu_process import GPU_LOST, MARK, Busy, die_with_parent, end_leftovers, locked, run
+from gpu_process import GPU_LOST, MARK, SMOKE_READY, Busy, die_with_parent, end_leftovers, locked, run
 from gpu_results import Results, write_whole
 
 HERE = Path(__file__).resolve().parent
@@ -39,8 +39,9 @@ PARTS = {
     "timings": 0.25,
     "tensor cores": 0.08,  # last: hangs and faults are likeliest there
 }
-#: Seconds of smoke, and of smoke under compute-sanitizer, both with the start of Python and PyTorch.
-SMOKE, SANITIZER = 60.0, 90.0
+#: Seconds of smoke, and of smoke under compute-sanitizer, both with the start of Python and PyTorch. Smoke waits for
+#: its kernels where they are compiled ahead, so long at most; without a list of kernels it compiles them one by one.
+SMOKE, SANITIZER, SMOKE_KERNELS, SMOKE_COMPILING = 60.0, 60.0, 150.0, 240.0
 #: A part whose GPU was lost is started again so often.
 MOST_STARTS = 20
 
@@ -70,6 +71,7 @@ class Check:
         path = self.environment.get("PYTHONPATH")
         self.environment["PYTHONPATH"] = str(HERE) + (os.pathsep + path if path else "")
         self.ahead: subprocess.Popen[bytes] | None = None
+        self.said = 0  # bytes of the compiler's log that are of an earlier call
         self.log = results.folder / "run.log"
 
     def left(self) -> float:
@@ -94,6 +96,7 @@ class Check:
             return
         command = [sys.executable, str(HERE / "gpu_kernels.py"), str(self.kernels), "--arch", arch]
         with (self.results.folder / "compile.log").open("ab") as log:
+            self.said = log.tell()
             self.ahead = subprocess.Popen(
                 command,
                 env=self.environment,
@@ -103,6 +106,14 @@ class Check:
                 preexec_fn=die_with_parent,
             )
 
+    def await_smoke(self) -> None:
+        """Waits until the compiler that runs ahead has the kernels of smoke."""
+        end = time.monotonic() + min(SMOKE_KERNELS, self.left() / 3)
+        while self.ahead is not None and self.ahead.poll() is None and time.monotonic() < end:
+            if SMOKE_READY in (self.results.folder / "compile.log").read_text(encoding="utf-8")[self.said :]:
+                return
+            time.sleep(0.1)
+
     def stop_compiling(self) -> None:
         if self.ahead is not None:
             self.ahead.kill()
@@ -111,7 +122,8 @@ class Check:
     def smoke(self) -> str:
         """Why smoke failed; "" where it did not. Under compute-sanitizer, too, where there is one that works."""
         if not self.results.run.is_done("smoke"):
-            seconds = min(SMOKE, self.left())
+            self.await_smoke()
+            seconds = min(SMOKE if self.kernels is not None else SMOKE_COMPILING, self.left())
             reason = self._smoke("smoke", self.part_command("smoke", seconds), seconds)
             if reason:
                 return reason

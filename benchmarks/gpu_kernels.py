@@ -20,6 +20,8 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
+from gpu_process import SMOKE_READY
+
 from gemmsim.backends.cuda import CudaError, KernelSource, kernel_cache
 
 __all__ = ["Needed", "compile_ahead", "read_list", "read_record", "write_list"]
@@ -113,7 +115,12 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--workers", type=int, default=WORKERS)
     options = parser.parse_args(argv)
     kernels, made, failed, begin = read_list(options.list), 0, 0, time.monotonic()
-    for needed, error in compile_ahead(kernels, options.arch, options.workers):
+    smoke = sum(needed.order[0] == 0 and needed.source.runs_on(options.arch) for needed in kernels)
+    if not smoke:
+        print(SMOKE_READY, flush=True)
+    for done, (needed, error) in enumerate(compile_ahead(kernels, options.arch, options.workers), 1):
+        if done == smoke:
+            print(SMOKE_READY, flush=True)
         made += needed.seconds > 0
         failed += bool(error)
         if error:

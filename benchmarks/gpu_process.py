@@ -18,12 +18,25 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-__all__ = ["GPU_LOST", "MARK", "Busy", "die_with_parent", "end_leftovers", "gpu_is_lost", "locked", "run", "watchdog"]
+__all__ = [
+    "GPU_LOST",
+    "MARK",
+    "SMOKE_READY",
+    "Busy",
+    "die_with_parent",
+    "end_leftovers",
+    "gpu_is_lost",
+    "locked",
+    "run",
+    "watchdog",
+]
 
 #: Exit code of a process without its GPU.
 GPU_LOST = 86
 #: Environment variable that processes of a run carry: the folder of its results.
 MARK = "GEMMSIM_GPU_RUN"
+#: Said by the compiler that runs ahead as soon as the kernels of smoke are there, which come first.
+SMOKE_READY = "smoke can start"
 _PR_SET_PDEATHSIG = 1
 
 

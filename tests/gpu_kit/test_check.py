@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -156,3 +157,27 @@ def test_one_run_at_a_time(kit, tmp_path):
 def test_time_that_is_over_is_said(read, tmp_path):
     done = check(tmp_path / "out", "--only", "tests", "--minutes", "0.001", "--despite-smoke")
     assert done.returncode in (1, 3) and "tests: not run" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("script", "code", "words"),
+    [
+        ('while [ "$1" != "$PYTHON_OF_TEST" ]; do shift; done; exec "$@"', 0, "compute-sanitizer found nothing"),
+        ('while [ "$1" != "$PYTHON_OF_TEST" ]; do shift; done; "$@"; echo "Invalid __global__ write of size 4"; exit 99', 2,
+         "sanitizer failed: exit code 99"),
+        ('echo "Error: Device not supported"; exit 1', 0, "compute-sanitizer did not run (exit code 1)"),
+    ],
+    ids=["fine", "finds", "refuses"],
+)  # fmt: skip
+def test_smoke_under_compute_sanitizer(read, tmp_path, monkeypatch, script, code, words):
+    tool = tmp_path / "bin" / "compute-sanitizer"
+    tool.parent.mkdir()
+    tool.write_text(f"#!/bin/sh\n{script}\n")
+    tool.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tool.parent}:{os.environ['PATH']}")
+    monkeypatch.setenv("PYTHON_OF_TEST", sys.executable)
+    done = check(tmp_path / "out", "--only", "probes")
+    assert done.returncode == code and words in done.stdout + done.stderr, done.stdout + done.stderr
+    if code == 2:
+        assert "Invalid __global__ write" in done.stderr
+    assert len(read(tmp_path / "out").part("smoke")) == 12
