@@ -205,12 +205,14 @@ def plot(runs: Sequence[Run], path: Path) -> bool:
             [x for _, x in marks], [y for y, _ in marks], marker="|", s=90, color="black", label=label, zorder=3
         )
     axes.set_yticks(range(len(names)), names, fontsize=8)
-    axes.invert_yaxis()
+    axes.set_ylim(len(names) - 0.4, -0.6)  # the first on top
     axes.set_xlim(0, max(1.0, 1.05 * max(share for bars in rows for _, share, _ in bars)))
-    axes.set_xlabel("share of the limit (products: instructions at the sampled clock; casts: a device copy)")
+    axes.set_xlabel(
+        "products: share of the instruction limit at the sampled clock; casts: of a device copy", fontsize=8
+    )
     axes.grid(axis="x", alpha=0.3)
     axes.set_axisbelow(True)
-    axes.legend(loc="lower right", fontsize=8)
+    figure.legend(loc="outside upper right", fontsize=8, ncols=4)
     partial = path.with_suffix(".partial.png")
     figure.savefig(partial, dpi=130)
     partial.replace(path)
