@@ -29,7 +29,7 @@ import tempfile
 import time
 import zipfile
 from dataclasses import dataclass
-from importlib.metadata import requires
+from importlib.metadata import PackageNotFoundError, requires
 from pathlib import Path
 from typing import Any
 
@@ -92,7 +92,7 @@ def _marks(python: str) -> dict[str, str]:
 
 
 def closure(names: tuple[str, ...], python: str) -> list[str]:
-    """The packages and all that they need, as far as they are installed here."""
+    """The packages and all that they need under that Python."""
     found: dict[str, None] = {}
     todo = list(names)
     while todo:
@@ -100,11 +100,18 @@ def closure(names: tuple[str, ...], python: str) -> list[str]:
         if name in found:
             continue
         found[name] = None
-        for text in requires(name) or []:
+        for text in _requires(name):
             one = Requirement(text)
             if one.marker is None or one.marker.evaluate(_marks(python)):
                 todo.append(one.name)
     return list(found)
+
+
+def _requires(name: str) -> list[str]:
+    try:
+        return requires(name) or []
+    except PackageNotFoundError:  # an older Python needs it and this one does not; typing_extensions at most
+        return ["typing_extensions"]
 
 
 def download_wheels(plan: Plan, folder: Path) -> list[dict[str, Any]]:

@@ -118,3 +118,13 @@ def test_a_tree_without_a_bundle_says_how_to_make_one(tmp_path):
         [str(BENCHMARKS / "gpu_run.sh")], env={**os.environ, "PYTHON": "nopython"}, capture_output=True, text=True
     )
     assert done.returncode == 2 and "'nopython' not found" in done.stderr
+
+
+@pytest.mark.parametrize("python", ["3.10", "3.11", "3.12", "3.13"])
+def test_every_package_of_a_bundle_has_a_pinned_version(kit, python):
+    bundle = kit("gpu_bundle")
+    names, pins = bundle.closure(bundle.OTHERS, python), bundle.constraints(python)
+    assert {"numpy", "pytest", "pytest-xdist", "hypothesis", "typer", "pygments"} <= set(names)
+    assert "exceptiongroup" in names or python != "3.10"
+    assert not [name for name in (*names, *bundle.PINNED) if name not in pins] and "torch" not in names
+    assert (pins["cuda-pathfinder"] == "1.8.3") == (python == "3.10")
