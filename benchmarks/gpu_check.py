@@ -110,7 +110,7 @@ class Check:
         """Waits until the compiler that runs ahead has the kernels of smoke."""
         end = time.monotonic() + min(SMOKE_KERNELS, self.left() / 3)
         while self.ahead is not None and self.ahead.poll() is None and time.monotonic() < end:
-            if SMOKE_READY in (self.results.folder / "compile.log").read_text(encoding="utf-8")[self.said :]:
+            if SMOKE_READY.encode() in (self.results.folder / "compile.log").read_bytes()[self.said :]:
                 return
             time.sleep(0.1)
 
@@ -176,12 +176,18 @@ class Check:
         return new > 0 and (code == GPU_LOST or (name == "tests" and code is not None and code < 0))
 
     def _end(self, name: str, code: int | None) -> None:
-        state = self.results.run.states.get(name, ("", ""))
+        """How a part stands whose process ended with ``code``; a process that died is a failure with the log's end."""
         if name == "tests" and code in (0, 1, 5):  # all passed, some failed, none was left
-            passed = any(one.ok and one.value["outcome"] == "passed" for one in self.results.run.part("tests").values())
-            self._state(name, "done" if passed else "ended", "" if passed else "no test passed")
-        elif state[0] != "done":
-            self._state(name, "ended", "the time was over" if code in (0, None) else f"exit code {code}")
+            found = self.results.run.part("tests").values()
+            if not any(one.ok and one.value["outcome"] == "passed" for one in found):
+                self.results.add(name, "all of them", ok=False, error="no test passed")
+            self._state(name, "done")
+        elif code is None or (code == 0 and not self.results.run.is_done(name)):
+            self._state(name, "ended", "the time was over")
+        elif code != 0:
+            end = self.log.read_bytes()[-600:].decode(errors="replace")
+            self.results.add(name, "the process", ok=False, error=f"exit code {code}: {end}")
+            self._state(name, "ended", f"exit code {code}")
 
     def _environment(self) -> dict[str, str]:
         more = {"GEMMSIM_GPU_RESULTS": str(self.results.folder.resolve())}

@@ -181,3 +181,15 @@ def test_smoke_under_compute_sanitizer(read, tmp_path, monkeypatch, script, code
     if code == 2:
         assert "Invalid __global__ write" in done.stderr
     assert len(read(tmp_path / "out").part("smoke")) == 12
+
+
+def test_a_process_that_dies_and_tests_of_which_none_passed_are_failures(read, tmp_path, monkeypatch):
+    out = tmp_path / "out"
+    done = check(out, "--only", "tests", tests="test_more_than_two_to_the_31_elements")
+    assert done.returncode == 1 and read(out).part("tests")["all of them"].error == "no test passed"
+    assert [one.value["why"] for one in read(out).part("tests").values() if one.ok] == [
+        "Skipped: needs 12 GiB of GPU memory"
+    ]
+    done = check(out, "--only", "tests", "--fresh", tests="test_mixed ) syntax")
+    process = read(out).part("tests")["the process"]
+    assert done.returncode == 1 and "exit code 4" in process.error and "syntax" in process.error
