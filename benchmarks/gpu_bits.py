@@ -15,6 +15,7 @@ from typing import Any
 import probes as chip
 import torch
 from gpu_kernels import WORKERS
+from gpu_process import gpu_is_lost
 from gpu_results import Results
 from gpu_trace import launched, planning
 
@@ -59,7 +60,8 @@ def verdicts(results: Results) -> None:
 
         def ask(make: Any = make) -> dict[str, Any]:
             verdict = make()
-            torch.cuda.synchronize()  # a fault is a failure, and the verdict of the next would be its consequence
+            lost = gpu_is_lost()  # a fault is a failure, and the verdict on the next would be its consequence
+            assert not lost, f"{verdict.words}; {lost}"
             return {"equal": verdict.equal, "words": verdict.words, "digest": verdict.digest}
 
         results.measure("verdicts", spec, ask, limit=180.0)
