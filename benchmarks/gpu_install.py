@@ -95,7 +95,9 @@ def install(root: Path, bundle: dict[str, Any], work: Path) -> None:
         command = [sys.executable, str(pip / "pip"), "--isolated", "--disable-pip-version-check", "install", "--quiet"]
         command += ["--no-index", "--no-deps", "--no-compile", "--no-cache-dir", "--target", str(partial / "site")]
         command += [str(partial / "wheels" / name) for name in wanted]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=_PIP_SECONDS)
+        # pip asks what is on the path for their versions, of which rustup's rustc writes to the home folder
+        plain = {**os.environ, "PATH": os.defpath}
+        done = subprocess.run(command, capture_output=True, text=True, timeout=_PIP_SECONDS, env=plain)
         if done.returncode != 0:
             raise NotReady(f"the bundle's wheels could not be installed:\n{done.stderr[-2000:]}")
         shutil.rmtree(partial / "wheels")
