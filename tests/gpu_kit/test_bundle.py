@@ -34,7 +34,7 @@ def make(out: Path) -> subprocess.CompletedProcess[str]:
         "--out",
         str(out),
     ]
-    command += ["--draws", "3", "--select", TESTS, "--parts", "tests", "random"]
+    command += ["--draws", "3", "--select", TESTS, "--parts", "smoke", "tests", "random"]
     env = {key: value for key, value in os.environ.items() if not key.startswith(("PYTEST", "GEMMSIM"))}
     return subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, timeout=900)
 
