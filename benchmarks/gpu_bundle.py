@@ -42,9 +42,10 @@ from gpu_results import Results
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name, parse_wheel_filename
 
-from gemmsim.backends.cuda import KernelCache, check_arch, toolchain
+from gemmsim.backends.cuda import ArchitectureError, KernelCache, check_arch, toolchain
 
 MOST_BYTES = 60 << 20
+PYTHONS = ("3.10", "3.11", "3.12", "3.13")
 #: Packages that the check needs in the version that gemmsim pins: the kernels' headers and what calls the compiler.
 PINNED = ("cuda-core", "cuda-bindings", "cuda-pathfinder", "nvidia-cuda-runtime", "nvidia-cuda-cccl", "nvidia-cutlass")
 #: Packages that may be there already, in any version; and what they need.
@@ -318,8 +319,14 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--parts", nargs="*", default=["smoke", *PARTS], help="parts whose kernels are brought (all)")
     parser.add_argument("--pip", nargs=argparse.REMAINDER, default=[], help="last: options for pip")
     options = parser.parse_args(argv)
+    if options.python not in PYTHONS:
+        parser.error(f"Python {options.python}; allowed: {', '.join(PYTHONS)}")
+    try:
+        check_arch(options.arch)
+    except ArchitectureError as error:
+        parser.error(str(error))
     plan = Plan(
-        options.python, check_arch(options.arch), options.out.resolve(), options.draws, options.select,
+        options.python, options.arch, options.out.resolve(), options.draws, options.select,
         tuple(options.parts), tuple(options.pip),
     )  # fmt: skip
     plan.out.parent.mkdir(parents=True, exist_ok=True)

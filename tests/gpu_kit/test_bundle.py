@@ -128,3 +128,12 @@ def test_every_package_of_a_bundle_has_a_pinned_version(kit, python):
     assert "exceptiongroup" in names or python != "3.10"
     assert not [name for name in (*names, *bundle.PINNED) if name not in pins] and "torch" not in names
     assert (pins["cuda-pathfinder"] == "1.8.3") == (python == "3.10")
+
+
+@pytest.mark.parametrize(
+    ("options", "words"), [(["--arch", "sm_75"], "sm_80 (the oldest)"), (["--python", "3.9"], "allowed: 3.10, 3.11")]
+)
+def test_a_bundle_for_what_there_is_not(kit, tmp_path, capsys, options, words):
+    with pytest.raises(SystemExit, match="2"):
+        kit("gpu_bundle").main([*options, "--out", str(tmp_path / "out")])
+    assert words in capsys.readouterr().err and not (tmp_path / "out").exists()
