@@ -166,9 +166,10 @@ def _store(path: Path) -> None:
     partial.replace(path)
 
 
-def _standin(record: Path, answers: bool) -> dict[str, str]:
-    """Environment of a process on a stand-in for a GPU, which notes what is launched."""
+def _standin(record: Path, answers: bool, arch: str) -> dict[str, str]:
+    """Environment of a process on a stand-in for a GPU of ``arch``, which notes what is launched."""
     meant = {"compile": False, "answers": answers, "record": str(record), "memory_gib": 140.0 if not answers else 8.0}
+    meant["capability"] = divmod(int("".join(filter(str.isdigit, arch))), 10)
     path = [str(ROOT / "benchmarks"), str(ROOT / "tests" / "standin"), *filter(None, [os.environ.get("PYTHONPATH")])]
     return {**os.environ, "GEMMSIM_STANDIN": json.dumps(meant), "PYTHONPATH": os.pathsep.join(path)}
 
@@ -203,7 +204,11 @@ def find_kernels(plan: Plan, folder: Path) -> tuple[list[Needed], dict[str, floa
         more = {"GEMMSIM_GPU_RESULTS": str(results.folder), "GEMMSIM_STANDIN_WHERE": part}
         log = (folder / "log").open("ab")
         code = subprocess.run(
-            command, env={**_standin(record, answers), **more}, cwd=ROOT, stdout=log, stderr=subprocess.STDOUT
+            command,
+            env={**_standin(record, answers, plan.arch), **more},
+            cwd=ROOT,
+            stdout=log,
+            stderr=subprocess.STDOUT,
         ).returncode
         if code != 0:
             raise RuntimeError(f"{part} fails on the stand-in:\n{(folder / 'log').read_text(encoding='utf-8')[-3000:]}")
