@@ -137,3 +137,9 @@ def test_a_bundle_for_what_there_is_not(kit, tmp_path, capsys, options, words):
     with pytest.raises(SystemExit, match="2"):
         kit("gpu_bundle").main([*options, "--out", str(tmp_path / "out")])
     assert words in capsys.readouterr().err and not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(("arch", "capability"), [("sm_80", [8, 0]), ("sm_90a", [9, 0]), ("sm_120f", [12, 0])])
+def test_kernels_are_those_of_the_architecture_that_was_asked_for(kit, arch, capability):
+    found = kit("gpu_bundle")._standin(Path("record"), True, arch)
+    assert json.loads(found["GEMMSIM_STANDIN"])["capability"] == capability
