@@ -1,0 +1,1 @@
+"""torchao's prototypes: ``mx_formats``, and the training layers of ``moe_training``."""
