@@ -237,3 +237,14 @@ def test_the_error_in_decibels():
     x = values(100, dtype=torch.float64)
     assert abs(compute_error(x, x * 0.9).item() - 20) < 1e-9 and compute_error(x, x).item() == math.inf
     assert quantize_ is ao.quantize_  # the function, not the package that has its name
+
+
+@pytest.mark.parametrize("shape", [(64,), (3, 64), (2, 3, 64), (2, 2, 3, 64)], ids=str)
+@pytest.mark.parametrize("kind", ["mx", "nvfp4"])
+def test_linear_with_a_bias_in_every_mode(kind, shape):
+    make = ao.NVFP4Tensor.to_nvfp4 if kind == "nvfp4" else lambda t: ao.MXTensor.to_mx(t, E4M3)
+    x, w, bias = make(values(*shape)), make(values(32, 64, seed=1)), values(32, seed=2)
+    want = nn.functional.linear(x.dequantize(), w.dequantize(), bias)
+    for mode in (torch.enable_grad, torch.no_grad, torch.inference_mode):
+        with mode():
+            assert_bitwise_equal(nn.functional.linear(x, w, bias), want)

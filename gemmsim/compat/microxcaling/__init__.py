@@ -6,6 +6,9 @@ microxcaling is not needed. See docs/reference/compat.md.
 
 from __future__ import annotations
 
+from importlib import import_module
+from typing import Any
+
 # The modules bmm, linear, matmul and softmax are loaded here, so that these names are the functions ever after.
 from .activations import GELU as GELU
 from .activations import LeakyReLU as LeakyReLU
@@ -156,3 +159,34 @@ __all__ = [
     "softmax",
     "tanh",
 ]
+
+#: Modules that are attributes of the package without being imported by name.
+_MODULES = (
+    "adaptive_avg_pooling",
+    "batchnorm",
+    "convolution",
+    "custom_extensions",
+    "elemwise_ops",
+    "formats",
+    "groupnorm",
+    "layernorm",
+    "mx_mapping",
+    "mx_ops",
+    "norm_utils",
+    "quantize",
+    "rnn",
+    "simd_ops",
+    "transpose_convolution",
+    "vector_ops",
+)
+
+
+def __getattr__(name: str) -> Any:
+    """Load a module on first use (PEP 562)."""
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return import_module(f".{name}", __name__)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_MODULES})

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from importlib import import_module
+from typing import Any
+
 from .config import MXGemmKernelChoice as MXGemmKernelChoice
 from .config import MXInferenceLinearConfig as MXInferenceLinearConfig
 from .config import MXLinearConfig as MXLinearConfig
@@ -29,3 +32,17 @@ __all__ = [
     "NVFP4WeightOnlyConfig",
     "ScaleCalculationMode",
 ]
+
+#: Modules that are attributes of the package without being imported by name.
+_MODULES = ("constants", "custom_cast", "kernels", "mx_linear", "mx_tensor", "nvfp4_tensor", "utils")
+
+
+def __getattr__(name: str) -> Any:
+    """Load a module on first use (PEP 562)."""
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return import_module(f".{name}", __name__)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_MODULES})
