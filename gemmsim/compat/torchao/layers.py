@@ -106,7 +106,7 @@ class mx_mm:
         return gs.mx.trained_matmul(rows, weight_hp.t(), config).reshape(*input_hp.shape[:-1], weight_hp.shape[0])
 
 
-class MXLinear(nn.Linear):
+class MXLinear(gs.nn.Emulated, nn.Linear):
     """torchao 0.6.1's training layer: x, W and the output's gradient in MX, each along its last dimension.
 
     The backward products use the same x and W, whose blocks then lie across the sum: ``gemmsim.mx.BlockDimWarning``.
@@ -135,7 +135,7 @@ class MXLinear(nn.Linear):
         return f"{super().extra_repr()}, elem_dtype={self.elem_dtype}, block_size={self.block_size}"
 
 
-class MXInferenceLinear(nn.Linear):
+class MXInferenceLinear(gs.nn.Emulated, nn.Linear):
     """torchao 0.6.1's inference layer: the weight in MX, decoded for each product."""
 
     weight_mx: MXTensor
