@@ -13,7 +13,7 @@ from ..formats import Cast
 from .arguments import Kind
 from .errors import SpecError, spec_error
 
-__all__ = ["Accumulator", "constructors", "register"]
+__all__ = ["Accumulator", "constructors", "forget", "register", "remembers"]
 
 _CONSTRUCTORS: dict[str, type[Accumulator]] = {}
 
@@ -35,6 +35,20 @@ def register(name: str) -> Callable[[AccumulatorType], AccumulatorType]:
 def constructors() -> Mapping[str, type[Accumulator]]:
     """Accumulator classes by constructor name."""
     return _CONSTRUCTORS
+
+
+_REMEMBERED: list[Callable[[], object]] = []
+
+
+def remembers(clear: Callable[[], object]) -> None:
+    """Say how to empty a store of specs or accumulators by their text: ``forget`` does it."""
+    _REMEMBERED.append(clear)
+
+
+def forget() -> None:
+    """Empty every such store: a name means another class from now on."""
+    for clear in _REMEMBERED:
+        clear()
 
 
 @dataclass(frozen=True)
@@ -119,6 +133,11 @@ class Accumulator(ABC):
     def combines(self) -> bool:
         """Whether two results may be added by ``add_cast``: false for registers that wrap or are judged at the end."""
         return True
+
+    @property
+    def is_custom(self) -> bool:
+        """Whether a step is a user's own Python function (``Custom``), which no backend's kernels know."""
+        return False
 
     @property
     def levels(self) -> int:
