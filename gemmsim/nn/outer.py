@@ -57,7 +57,7 @@ def _asking(original: Any, calling: Callable[..., Any], holds: Asks) -> Any:
     """``original`` for modules without emulated ones inside, ``calling`` for the others."""
     inside = _INSIDE
 
-    def forward(self, *args, **kwargs):  # type: ignore[no-untyped-def]
+    def forward(self, *args, **kwargs):
         if kwargs.pop(inside, False) or holds(self):
             return calling(self, *args, **kwargs)
         return original(self, *args, **kwargs)
@@ -170,7 +170,8 @@ def _core(
     is_causal: bool,
 ) -> tuple[Tensor, Tensor | None]:
     """Attention of inputs with the sequence first, ``project`` last; operations and their order are PyTorch's."""
-    batched = functional._mha_shape_check(query, key, value, padding, mask, self.num_heads)
+    checked: Any = functional
+    batched = checked._mha_shape_check(query, key, value, padding, mask, self.num_heads)
     if not batched:
         query, key, value = (t.unsqueeze(1) for t in (query, key, value))
         padding = None if padding is None else padding.unsqueeze(0)
