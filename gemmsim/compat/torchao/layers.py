@@ -106,7 +106,7 @@ class mx_mm:
         return gs.mx.trained_matmul(rows, weight_hp.t(), config).reshape(*input_hp.shape[:-1], weight_hp.shape[0])
 
 
-class MXLinear(nn.Linear):
+class MXLinear(gs.nn.Emulated, nn.Linear):
     """torchao 0.6.1's training layer: x, W and the output's gradient in MX, each along its last dimension.
 
     The backward products use the same x and W, whose blocks then lie across the sum: ``gemmsim.mx.BlockDimWarning``.
@@ -135,7 +135,7 @@ class MXLinear(nn.Linear):
         return f"{super().extra_repr()}, elem_dtype={self.elem_dtype}, block_size={self.block_size}"
 
 
-class MXInferenceLinear(nn.Linear):
+class MXInferenceLinear(gs.nn.Emulated, nn.Linear):
     """torchao 0.6.1's inference layer: the weight in MX, decoded for each product."""
 
     weight_mx: MXTensor
@@ -167,21 +167,23 @@ def swap_linear_with_mx_linear(
     model: nn.Module, elem_dtype: ElemDType, block_size: int, filter_fn: FilterFn | None = None
 ) -> None:
     """torchao 0.6.1: exchange the linear layers below ``model`` that ``filter_fn(mod, fqn)`` is true for."""
-    _replace(model, lambda mod: MXLinear.from_float(mod, elem_dtype, block_size), filter_fn, "")
+    with gs.nn.Conversion.watched("torchao.swap_linear_with_mx_linear", model):
+        _replace(model, lambda mod: MXLinear.from_float(mod, elem_dtype, block_size), filter_fn, "")
 
 
 def swap_linear_with_mx_inference_linear(
     model: nn.Module, elem_dtype: ElemDType, block_size: int, filter_fn: FilterFn | None = None
 ) -> None:
     """torchao 0.6.1: exchange the linear layers below ``model`` that ``filter_fn(mod, fqn)`` is true for."""
-    _replace(model, lambda mod: MXInferenceLinear.from_float(mod, elem_dtype, block_size), filter_fn, "")
+    with gs.nn.Conversion.watched("torchao.swap_linear_with_mx_inference_linear", model):
+        _replace(model, lambda mod: MXInferenceLinear.from_float(mod, elem_dtype, block_size), filter_fn, "")
 
 
 def quantize_(model: nn.Module, config: object, filter_fn: FilterFn | None = None, device: Any = None) -> None:
     """Encode the weights of ``model``'s linear layers as ``config`` says, in place.
 
     ``filter_fn(mod, fqn)`` replaces "is a ``torch.nn.Linear``". ``model`` may be such a layer itself, but for configs
-    that exchange layers.
+    that exchange layers. What was converted and what was left to PyTorch is logged (``gemmsim.nn.Conversion``).
 
     Raises:
         AssertionError: for weights that are not bfloat16 (MX), or have other than two dimensions.
@@ -192,9 +194,10 @@ def quantize_(model: nn.Module, config: object, filter_fn: FilterFn | None = Non
         model.to(device)
     make = _transform(config)
     chosen = filter_fn if filter_fn is not None else lambda mod, name: isinstance(mod, nn.Linear)
-    if chosen(model, "") and make(model) is not model:
-        raise TypeError("the model is itself a layer to exchange; allowed: a model that contains it")
-    _replace(model, make, chosen, "", nn.Module)
+    with gs.nn.Conversion.watched("torchao.quantize_", model):
+        if chosen(model, "") and make(model) is not model:
+            raise TypeError("the model is itself a layer to exchange; allowed: a model that contains it")
+        _replace(model, make, chosen, "", nn.Module)
 
 
 def _replace(

@@ -213,7 +213,7 @@ def _target(number: Number | None, rounding: str) -> str | None:
     return str(number.target(rounding, 32 if isinstance(number.format, Binary8Format) else 0))
 
 
-class Quantizer(nn.Module):
+class Quantizer(gs.nn.Emulated, nn.Module):
     """``quantizer`` as a module; roundings "nearest" by default."""
 
     def __init__(
