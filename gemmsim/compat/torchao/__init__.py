@@ -165,7 +165,9 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """Load a public name on first use (PEP 562)."""
+    """Load a public name, or one of torchao's packages, on first use (PEP 562)."""
+    if name in ("prototype", "quantization"):
+        return import_module(f".{name}", __name__)
     if name not in _HOME:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     value = getattr(import_module(f".{_HOME[name]}", __name__), name)
