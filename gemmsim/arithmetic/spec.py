@@ -9,10 +9,11 @@ from typing import Any, cast
 
 from ..formats import FP32, TENSOR_FORMATS, BlockFormat, Cast, FixedFormat, Format, TensorFormat
 from ..formats.any_format import FORMATS
-from .accumulator import Accumulator
+from ..formats.errors import shown
+from .accumulator import Accumulator, remembers
 from .arguments import ACCUMULATOR, CAST, OPERAND, optional
 from .block_operands import check_block_operands, group_size
-from .errors import spec_error
+from .errors import check_json_depth, spec_error, too_deep
 from .grammar import split_spec
 from .operands import operand_cast
 from .sequential import Sequential
@@ -29,6 +30,7 @@ _FIELDS = ("a", "b", "product", "accumulator", "out", "arithmetic")
 #: Parsed strings; emptied when full. Strings that vary without end (a seed in each) must not grow it for ever.
 _PARSED: dict[str, GemmSpec] = {}
 _PARSED_LIMIT = 4096
+remembers(_PARSED.clear)
 
 
 @dataclass(frozen=True)
@@ -102,6 +104,12 @@ class GemmSpec:
         return replace(self, a=self.b, b=self.a, accumulator=self.accumulator.transposed())
 
     def _check_fits_fp32(self) -> None:
+        if self.accumulator.is_custom:
+            raise spec_error(
+                f"GemmSpec: arithmetic='fp32' with {self.accumulator}",
+                "accumulators of gemmsim: a step in Python computes as it says",
+                "Use arithmetic='exact', and numbers = 'float32' in the class.",
+            )
         if self.accumulator.exact_sums:
             raise spec_error(
                 f"GemmSpec: arithmetic='fp32' with {self.accumulator}",
@@ -194,7 +202,7 @@ class GemmSpec:
         if isinstance(spec, (Accumulator, Cast, *FORMATS)):
             return cls(accumulator=spec)  # type: ignore[arg-type]
         raise spec_error(
-            f"GEMM spec {spec!r} of type {type(spec).__name__}",
+            f"GEMM spec {shown(spec)} of type {type(spec).__name__}",
             "a spec string, a GemmSpec, an accumulator, a Cast or a format",
             "Try 'e4m3 : e5m10'.",
         )
@@ -213,27 +221,46 @@ class GemmSpec:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any] | str) -> GemmSpec:
-        """Spec written by ``to_json``, as the dictionary or as JSON text. Only the fields count, not ``spec``.
+        """Spec written by ``to_json``, as the dictionary or as JSON text.
+
+        ``spec`` and the fields say the same twice; one of them may be left out, some fields too.
 
         Raises:
-            SpecError: for another version, unknown fields, or impossible values.
+            SpecError: for another version, unknown fields, impossible values, or fields that contradict ``spec``.
         """
         if isinstance(data, str):
             try:
                 data = cast("Mapping[str, Any]", json.loads(data))
+            except RecursionError:
+                raise too_deep("GemmSpec JSON of lists and objects nested without end") from None
             except ValueError as error:
                 raise spec_error(
                     f"GemmSpec JSON: {error}", "what to_json() writes", "Use parse() for strings."
                 ) from None
         if not isinstance(data, Mapping):
-            raise spec_error(f"GemmSpec JSON {data!r}", "an object", "Use to_json().")
+            raise spec_error(f"GemmSpec JSON {shown(data)}", "an object", "Use to_json().")
         if data.get("version", 1) != 1:
             raise spec_error(f"GemmSpec JSON of version {data['version']!r}", "version 1", "Use a newer gemmsim.")
         fields = {key: value for key, value in data.items() if key not in ("version", "spec")}
         unknown = sorted(set(fields) - set(_FIELDS))
         if unknown:
             raise spec_error(f"GemmSpec JSON with {', '.join(unknown)}", ", ".join(_FIELDS), "Remove the unknown ones.")
-        return cls(**fields)
+        check_json_depth(fields)
+        return cls(**fields) if data.get("spec") is None else _agreeing(data["spec"], fields)
+
+
+def _agreeing(text: object, fields: dict[str, Any]) -> GemmSpec:
+    """The spec ``text``, which is also what ``fields`` say; ``SpecError`` where they contradict it."""
+    named = GemmSpec.parse(text)  # type: ignore[arg-type]
+    said = GemmSpec(**{name: getattr(named, name) for name in _FIELDS if name != "product"} | fields)
+    if said == named:
+        return named
+    apart = [name for name in _FIELDS if getattr(said, name) != getattr(named, name)]
+    raise spec_error(
+        f"GemmSpec JSON with spec {shown(named.key)} and fields that say {shown(said.key)} ({', '.join(apart)} differ)",
+        "a spec and fields that mean the same, as to_json() writes them",
+        "Edit both, or remove one of them.",
+    )
 
 
 #: What stands for a spec wherever one is asked for.
@@ -243,7 +270,7 @@ SpecLike = str | GemmSpec | Accumulator | Cast | Format
 def _parse(text: str) -> GemmSpec:
     if not isinstance(text, str):
         raise spec_error(
-            f"spec {text!r} of type {type(text).__name__}", "a string", "Use GemmSpec.of for other values."
+            f"spec {shown(text)} of type {type(text).__name__}", "a string", "Use GemmSpec.of for other values."
         )
     parts = split_spec(text)
     spec = GemmSpec(

@@ -10,7 +10,7 @@ from functools import cached_property
 from .any_format import FORMATS, Format, format_from_json
 from .binary8 import Binary8Format
 from .block_float import BlockFloatFormat, is_block_float_name, parse_block_float
-from .errors import format_error, suggestion
+from .errors import format_error, shown, suggestion
 from .json_fields import json_fields
 from .naming import is_shorthand
 from .own_exponent import OwnExponentFormat, own_exponent
@@ -144,7 +144,7 @@ def parse_cast(text: str | Format | BlockFloatFormat | Cast) -> Cast:
         return Cast(*own_exponent(text))
     if not isinstance(text, str):
         raise format_error(
-            f"cast {text!r} of type {type(text).__name__}", "a name, a format or a Cast", "Try 'e4m3/sat'."
+            f"cast {shown(text)} of type {type(text).__name__}", "a name, a format or a Cast", "Try 'e4m3/sat'."
         )
     return _parse_cast(text)
 
@@ -156,7 +156,9 @@ def _parse_cast(text: str) -> Cast:
     for option in options:
         kind = _option_kind(text, option)
         if kind in kinds:
-            raise format_error(f"cast {text!r}: {kinds[kind]!r} and {option!r}", f"one {kind}", "Drop one of them.")
+            raise format_error(
+                f"cast {shown(text)}: {kinds[kind]!r} and {shown(option)}", f"one {kind}", "Drop one of them."
+            )
         kinds[kind] = option
     fmt = (
         blocks if blocks is not None and "ftz" not in kinds else parse_scalar(f"{base}/ftz" if "ftz" in kinds else base)
@@ -177,4 +179,4 @@ def _option_kind(text: str, option: str) -> str:
     allowed = (
         "a rounding (rne rna rtz ru rd ro sr srN srbN srcN), an overflow policy (sat satprop clamp infinity) or ftz"
     )
-    raise format_error(f"cast {text!r}: unknown option {option!r}", allowed, hint or "Drop it.")
+    raise format_error(f"cast {shown(text)}: unknown option {shown(option)}", allowed, hint or "Drop it.")

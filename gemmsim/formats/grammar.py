@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from .any_format import Format
 from .binary8 import Binary8Format, Binary8Policy
-from .errors import FormatError, format_error, suggestion
+from .errors import FormatError, format_error, shown, suggestion
 from .fixed_format import FixedFormat
 from .float_format import FloatFormat
 from .naming import MAX_EXPONENT_BITS, MAX_TRAILING_BITS, plain_specials
@@ -61,12 +61,12 @@ def _parse_widths(name: str, match: re.Match[str]) -> FloatFormat:
     width, trailing = int(match[2]), int(match[3])
     if not (1 <= width <= MAX_EXPONENT_BITS and trailing <= MAX_TRAILING_BITS):
         raise format_error(
-            f"format {name!r}",
+            f"format {shown(name)}",
             f"eXmY with X from 1 to {MAX_EXPONENT_BITS} and Y from 0 to {MAX_TRAILING_BITS}",
             "float64 is e11m52; wider formats have no carrier.",
         )
     if match[1] and match[5]:
-        raise format_error(f"format {name!r}", "either the prefix ieee_ or the suffix fnuz", "Drop one of them.")
+        raise format_error(f"format {shown(name)}", "either the prefix ieee_ or the suffix fnuz", "Drop one of them.")
     specials = plain_specials(width, trailing)
     specials = Specials.IEEE if match[1] else Specials.FNUZ if match[5] else specials
     bias = int(match[4]) if match[4] is not None else None
@@ -78,11 +78,13 @@ def _parse_fixed(name: str, function: str, fields: list[str]) -> FixedFormat:
     usage = f"{function}(bits,frac[,symmetric|,unbounded])"
     numbers, flags = fields[:2], fields[2:]
     if len(numbers) != 2:
-        raise format_error(f"format {name!r}", usage, "Give the width and the fraction bits, as in 'fixed(8,4)'.")
+        raise format_error(f"format {shown(name)}", usage, "Give the width and the fraction bits, as in 'fixed(8,4)'.")
     bits, frac = (_integer(name, usage, field) for field in numbers)
     for flag in flags:
         if flag not in ("symmetric", "unbounded") or flags.count(flag) > 1:
-            raise format_error(f"format {name!r}: {flag!r}", usage, suggestion(flag, ("symmetric", "unbounded")))
+            raise format_error(
+                f"format {shown(name)}: {shown(flag)}", usage, suggestion(flag, ("symmetric", "unbounded"))
+            )
     return FixedFormat(bits, frac, function == "fixed", "symmetric" in flags, "unbounded" not in flags)
 
 
@@ -98,11 +100,11 @@ def _parse_float(name: str, fields: list[str]) -> FloatFormat:
             or (key == "unsigned") == bool(value)
         ):
             hint = suggestion(key, ("p", "emin", "emax", "specials", "unsigned"))
-            raise format_error(f"format {name!r}: field {field!r}", usage, f"{hint}Give each field once.")
+            raise format_error(f"format {shown(name)}: field {shown(field)}", usage, f"{hint}Give each field once.")
         given[key] = value
     missing = [key for key in ("p", "emin", "emax") if key not in given]
     if missing:
-        raise format_error(f"format {name!r}: missing {', '.join(missing)}", usage, "Give p, emin and emax.")
+        raise format_error(f"format {shown(name)}: missing {', '.join(missing)}", usage, "Give p, emin and emax.")
     p, emin, emax = (_integer(name, usage, given[key]) for key in ("p", "emin", "emax"))
     specials = parse_specials(given.get("specials", "ieee"))
     return FloatFormat(p, emin, emax, specials, signed="unsigned" not in given)
@@ -114,7 +116,7 @@ def _parse_supernormal(name: str, fields: list[str]) -> SupernormalFormat:
     numbers = [field for field in fields if field[:1].isdigit()]
     flags = fields[len(numbers) :]
     if not 2 <= len(numbers) <= 4:
-        raise format_error(f"format {name!r}", usage, "Give exponent and trailing bits, as in 'supernormal(4,3)'.")
+        raise format_error(f"format {shown(name)}", usage, "Give exponent and trailing bits, as in 'supernormal(4,3)'.")
     known = ("saturate", str(PowerTie.EVEN_EXPONENT), "within_float32")
     _check_flags(name, usage, flags, known)
     widths = [_integer(name, usage, field) for field in numbers]
@@ -127,13 +129,13 @@ def _parse_binary8(name: str, fields: list[str]) -> Binary8Format:
     """binary8(P[,unsigned][,policy])."""
     usage = "binary8(P[,unsigned][,saturate_infty|,saturate_maxfloat|,saturate_maxfloat2])"
     if not fields:
-        raise format_error(f"format {name!r}", usage, "Give the precision, as in 'binary8(3)'.")
+        raise format_error(f"format {shown(name)}", usage, "Give the precision, as in 'binary8(3)'.")
     flags = fields[1:]
     policies = [str(policy) for policy in Binary8Policy]
     _check_flags(name, usage, flags, ("unsigned", *policies))
     chosen = [flag for flag in flags if flag in policies] or [str(Binary8Policy.SATURATE_MAXFLOAT2)]
     if len(chosen) > 1:
-        raise format_error(f"format {name!r}", "one overflow policy", "Drop the others.")
+        raise format_error(f"format {shown(name)}", "one overflow policy", "Drop the others.")
     return Binary8Format(_integer(name, usage, fields[0]), "unsigned" not in flags, policy=Binary8Policy(chosen[0]))
 
 
@@ -147,14 +149,16 @@ _CALLS: dict[str, Callable[[str, list[str]], Format]] = {
 def _check_flags(name: str, usage: str, flags: list[str], known: tuple[str, ...]) -> None:
     for flag in flags:
         if flag not in known or flags.count(flag) > 1:
-            raise format_error(f"format {name!r}: {flag!r}", usage, suggestion(flag, known) or "Give each flag once.")
+            raise format_error(
+                f"format {shown(name)}: {shown(flag)}", usage, suggestion(flag, known) or "Give each flag once."
+            )
 
 
 def _integer(name: str, usage: str, text: str) -> int:
     # int() also takes "1_0" and non-ASCII digits, which would not print back.
     if re.fullmatch(r"[+-]?[0-9]{1,6}", text) is None:
         raise FormatError(
-            f"format {name!r}: {text!r} is not an integer of up to six digits; allowed: {usage}.\n"
+            f"format {shown(name)}: {shown(text)} is not an integer of up to six digits; allowed: {usage}.\n"
             "  Write it in decimal digits."
         )
     return int(text)

@@ -7,7 +7,7 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 
-from gemmsim.ops.errors import message
+from gemmsim.ops.errors import DTypeError, message
 
 from .arguments import BlockLike, block_of, check_dim
 from .convert import decode, encode
@@ -162,7 +162,10 @@ def requantize(t: MXTensor, dim: int, fmt: BlockLike | None = None) -> MXTensor:
 
     Raises:
         FormatError, ShapeError: for a format or ``dim`` that does not fit.
+        DTypeError: for a ``t`` that is no ``MXTensor``.
     """
+    if not isinstance(t, MXTensor):
+        raise DTypeError(message(f"mx.requantize: t is a {type(t).__name__}", "an MXTensor", "Make one: mx.to_mx(t)."))
     meaning = t.format if fmt is None else block_of(fmt)
     values = t.dequantize(torch.float32)
     packing = t.packing if meaning.element.bits == t.format.element.bits else None

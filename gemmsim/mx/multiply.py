@@ -109,6 +109,8 @@ def _own(name: str, x: Any, given: BlockLike | None) -> BlockFormat | None:
     if _knows_format(x):
         own: BlockFormat = x.format
         return own
+    if x is None:
+        raise DTypeError(message(f"mx.matmul: {name} is None", "a tensor, or an encoded one", f"Give {name}."))
     if not isinstance(x, Tensor) and given is None:
         asked = f"mx.matmul: {name} is encoded, without its format"
         raise SpecError(message(asked, f"{name}_format, as given to encode", f"Give {name}_format."))

@@ -64,6 +64,8 @@ def quantize_(
 
 
 def _swap(model: nn.Module, make: Callable[[nn.Linear], nn.Module], filter_fn: FilterFn | None) -> nn.Module:
+    if not isinstance(model, nn.Module):
+        raise MXConfigError(message(f"model is a {type(model).__name__}", "a torch.nn.Module", "Give the model first."))
     done: dict[int, nn.Module] = {}
     originals: list[nn.Module] = []  # keeps the identities in ``done`` from being reused
 

@@ -144,8 +144,8 @@ def _native_gradients(
     """All three as PyTorch's autograd has them, finished; None where PyTorch has no such convolution."""
     needed = ctx.needs_input_grad[:3]
     blank = grad.new_zeros(())  # of what was not saved only the shape matters
-    operands = [blank.expand(shape) if t is None else t for t, shape in zip((x, weight), ctx.shapes, strict=True)]
-    found = native_gradients(grad, *operands, needed, *ctx.where)
+    left, right = (blank.expand(s) if t is None else t for t, s in zip((x, weight), ctx.shapes, strict=True))
+    found = native_gradients(grad, left, right, needed, *ctx.where)
     if found is None:
         return None
     streams = (Stream.DGRAD_OUT, Stream.WGRAD_OUT, Stream.ADDEND_OUT)

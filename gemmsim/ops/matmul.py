@@ -75,7 +75,7 @@ def qmatmul(
         DTypeError, DeviceError, ShapeError, SeedError: for arguments that do not fit, naming them.
     """
     if not torch.compiler.is_compiling() and c is None and arithmetic is None and select is None:
-        if are_direct(a, b) and nothing_watches() and a.dim() > 1 and b.dim() > 1:
+        if not (a is None or b is None) and are_direct(a, b) and nothing_watches() and a.dim() > 1 and b.dim() > 1:
             if not (torch.is_grad_enabled() and (a.requires_grad or b.requires_grad)):
                 plain = kernels.spec_of(spec) if type(spec) is str else spec
                 if type(plain) is GemmSpec:
