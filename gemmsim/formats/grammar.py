@@ -115,17 +115,17 @@ def _parse_float(name: str, fields: list[str]) -> FloatFormat:
 
 def _parse_supernormal(name: str, fields: list[str]) -> SupernormalFormat:
     """supernormal(X,Y[,lower[,upper]][,flag...]); one number of exponent codes serves both ends."""
-    usage = "supernormal(X,Y[,lower[,upper]][,saturate][,even_exponent])"
+    usage = "supernormal(X,Y[,lower[,upper]][,saturate][,even_exponent][,within_float32])"
     numbers = [field for field in fields if field[:1].isdigit()]
     flags = fields[len(numbers) :]
     if not 2 <= len(numbers) <= 4:
         raise format_error(f"format {shown(name)}", usage, "Give exponent and trailing bits, as in 'supernormal(4,3)'.")
-    known = ("saturate", str(PowerTie.EVEN_EXPONENT))
+    known = ("saturate", str(PowerTie.EVEN_EXPONENT), "within_float32")
     _check_flags(name, usage, flags, known)
     widths = [_integer(name, usage, field) for field in numbers]
     lower, upper = (1, 1) if len(widths) == 2 else (widths[2], widths[-1])
     tie = PowerTie.EVEN_EXPONENT if known[1] in flags else PowerTie.AWAY
-    return SupernormalFormat(widths[0], widths[1], lower, upper, known[0] in flags, tie)
+    return SupernormalFormat(widths[0], widths[1], lower, upper, known[0] in flags, tie, known[2] in flags)
 
 
 def _parse_binary8(name: str, fields: list[str]) -> Binary8Format:
