@@ -14,6 +14,7 @@ from .arithmetic import (
     Accumulator,
     Binned,
     Chunked,
+    Custom,
     Exact,
     FastTwoSum,
     Fixed,
@@ -30,7 +31,9 @@ from .arithmetic import (
     Shuffled,
     SpecLike,
     SplitK,
+    Swapped,
     TwoSum,
+    define,
     min_accumulator_bits,
     overflow_certificate,
 )
@@ -57,6 +60,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 __all__ = [
+    "Custom",
     "a2q",
     "ada_fp8",
     "batch_invariant",
@@ -68,6 +72,7 @@ __all__ = [
     "count_overflows",
     "cublas_fp32",
     "deepgemm",
+    "define",
     "exact",
     "fast_two_sum",
     "fixed",
@@ -91,6 +96,7 @@ __all__ = [
     "shuffled",
     "splitk",
     "srmac_fp12",
+    "swapped",
     "two_sum",
     "wang2018",
 ]
@@ -178,6 +184,15 @@ def splitk(slices: builtins.int, inner: AccumulatorLike, reduce: CastLike) -> Sp
         SpecError: for slices below 1 or a bad inner accumulator.
     """
     return SplitK(slices, inner, reduce)
+
+
+def swapped(inner: Custom) -> Swapped:
+    """An accumulator of a user's own class whose step is given b's term as ``a``, and a's as ``b``.
+
+    Raises:
+        SpecError: for an accumulator that is no ``Custom``.
+    """
+    return Swapped(inner)
 
 
 def shuffled(inner: AccumulatorLike, seed: builtins.int) -> Shuffled:

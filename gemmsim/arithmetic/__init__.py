@@ -8,6 +8,7 @@ from .a2q import min_accumulator_bits, overflow_certificate
 from .accumulator import Accumulator, constructors, register
 from .chunked import Chunked, Promote
 from .compensated import Compensated, FastTwoSum, Kahan, Neumaier, TwoSum
+from .custom import Custom, Swapped, define
 from .errors import SelectError, SpecError, SpecFormatError, UnsupportedSpec
 from .exact_sum import Binned, Exact
 from .grammar import parse_accumulator
@@ -27,6 +28,7 @@ __all__ = [
     "Binned",
     "Chunked",
     "Compensated",
+    "Custom",
     "Exact",
     "FastTwoSum",
     "Fixed",
@@ -47,9 +49,11 @@ __all__ = [
     "SpecFormatError",
     "SpecLike",
     "SplitK",
+    "Swapped",
     "TwoSum",
     "UnsupportedSpec",
     "constructors",
+    "define",
     "min_accumulator_bits",
     "overflow_certificate",
     "parse_accumulator",

@@ -14,7 +14,7 @@ from ..formats.errors import shortened, shown
 from .arguments import Kind
 from .errors import MAX_DEPTH, SpecError, check_json_depth, spec_error, too_deep
 
-__all__ = ["Accumulator", "constructors", "register"]
+__all__ = ["Accumulator", "constructors", "forget", "register", "remembers"]
 
 _CONSTRUCTORS: dict[str, type[Accumulator]] = {}
 
@@ -36,6 +36,20 @@ def register(name: str) -> Callable[[AccumulatorType], AccumulatorType]:
 def constructors() -> Mapping[str, type[Accumulator]]:
     """Accumulator classes by constructor name."""
     return _CONSTRUCTORS
+
+
+_REMEMBERED: list[Callable[[], object]] = []
+
+
+def remembers(clear: Callable[[], object]) -> None:
+    """Say how to empty a store of specs or accumulators by their text: ``forget`` does it."""
+    _REMEMBERED.append(clear)
+
+
+def forget() -> None:
+    """Empty every such store: a name means another class from now on."""
+    for clear in _REMEMBERED:
+        clear()
 
 
 @dataclass(frozen=True)
@@ -122,6 +136,11 @@ class Accumulator(ABC):
     def combines(self) -> bool:
         """Whether two results may be added by ``add_cast``: false for registers that wrap or are judged at the end."""
         return True
+
+    @property
+    def is_custom(self) -> bool:
+        """Whether a step is a user's own Python function (``Custom``), which no backend's kernels know."""
+        return False
 
     @property
     def depth(self) -> int:

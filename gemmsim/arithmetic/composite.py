@@ -80,6 +80,11 @@ class Composite(Accumulator):
         """As ``inner``."""
         return self.inner.counts_overflows
 
+    @property
+    def is_custom(self) -> bool:
+        """As ``inner``."""
+        return self.inner.is_custom
+
     def with_product(self: Self, product: Cast) -> Self:
         """This accumulator with the product rounding in its innermost step."""
         # Every subclass is a dataclass with a field of this name.

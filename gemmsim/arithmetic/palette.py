@@ -109,6 +109,11 @@ class Palette(Accumulator):
         return any(member.counts_overflows for member in self.members)
 
     @property
+    def is_custom(self) -> bool:
+        """Whether any member has such a step."""
+        return any(member.is_custom for member in self.members)
+
+    @property
     def levels(self) -> int:
         """Most of any member; choosing combines nothing."""
         return max(member.levels for member in self.members)

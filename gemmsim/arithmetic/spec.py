@@ -10,7 +10,7 @@ from typing import Any, cast
 from ..formats import FP32, TENSOR_FORMATS, BlockFormat, Cast, FixedFormat, Format, TensorFormat
 from ..formats.any_format import FORMATS
 from ..formats.errors import shown
-from .accumulator import Accumulator
+from .accumulator import Accumulator, remembers
 from .arguments import ACCUMULATOR, CAST, OPERAND, optional
 from .block_operands import check_block_operands, group_size
 from .errors import check_json_depth, spec_error, too_deep
@@ -30,6 +30,7 @@ _FIELDS = ("a", "b", "product", "accumulator", "out", "arithmetic")
 #: Parsed strings; emptied when full. Strings that vary without end (a seed in each) must not grow it for ever.
 _PARSED: dict[str, GemmSpec] = {}
 _PARSED_LIMIT = 4096
+remembers(_PARSED.clear)
 
 
 @dataclass(frozen=True)
@@ -103,6 +104,12 @@ class GemmSpec:
         return replace(self, a=self.b, b=self.a, accumulator=self.accumulator.transposed())
 
     def _check_fits_fp32(self) -> None:
+        if self.accumulator.is_custom:
+            raise spec_error(
+                f"GemmSpec: arithmetic='fp32' with {self.accumulator}",
+                "accumulators of gemmsim: a step in Python computes as it says",
+                "Use arithmetic='exact', and numbers = 'float32' in the class.",
+            )
         if self.accumulator.exact_sums:
             raise spec_error(
                 f"GemmSpec: arithmetic='fp32' with {self.accumulator}",

@@ -44,10 +44,8 @@ def block_of(text: BlockLike) -> BlockFormat:
 
 @assume_constant_result
 def block_constant(fmt: BlockLike) -> BlockFormat:
-    """``block_of(fmt)`` with its name computed; a constant of compiled code, whose tracer looks into neither."""
-    meaning = block_of(fmt)
-    str(meaning)
-    return meaning
+    """``block_of(fmt)``; a constant of compiled code. Tracers read its fields, not its name: ``block_key`` does."""
+    return block_of(fmt)
 
 
 @assume_constant_result

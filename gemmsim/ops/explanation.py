@@ -38,8 +38,12 @@ def _explain_formats(formats: QAffineFormats) -> str:
 
 
 def _backends(spec: GemmSpec) -> str:
-    from gemmsim.backends import cpu
+    from gemmsim.backends import cpu, custom
 
+    if spec.accumulator.is_custom:
+        reason = custom.supported(spec)
+        words = "yes, a step for each term in PyTorch, on the tensors' device"
+        return f"custom: {words if reason is None else f'no, {reason}'}"
     reason = cpu.supported(spec)
     words = f"yes, {cpu.isa()}; last_backend() after a call tells the kernel and what the data allowed to leave out"
     return "\n".join([f"cpu: {words if reason is None else f'no, {reason}'}", *_cuda_lines(spec), _cublas_line(spec)])

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from gemmsim.arithmetic import GemmSpec
+from gemmsim.arithmetic.accumulator import remembers
 from gemmsim.formats import TENSOR_FORMATS, BlockFormat, Cast, Sharing
 
 from . import selection, state
@@ -56,6 +57,9 @@ def _name(x: Tensor) -> str:
 def spec_of(text: str) -> GemmSpec:
     """The spec a string names; parsed once."""
     return GemmSpec.of(text)
+
+
+remembers(spec_of.cache_clear)
 
 
 def call_seed(spec: GemmSpec, seed: int | None, stream: int = 0) -> int:

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from gemmsim.arithmetic import GemmSpec, Sequential
+from gemmsim.arithmetic import GemmSpec, Sequential, UnsupportedSpec
 from gemmsim.backends import cpu
 
 from .acceleration import Setting, asked, current
@@ -62,6 +62,8 @@ def gemm(
     # A sequential register without random bits is as fast here as a native GEMM: there is nothing to look for.
     if asked() is None and type(spec.accumulator) is Sequential and not spec.is_stochastic:
         return (backend_of(a) if a.is_cuda else cpu).gemm(a, b, spec, out, seed, c, select)
+    if spec.accumulator.is_custom:
+        return _custom(a, b, spec, out, seed, c, select)
     alone = c is None and select is None
     setting = current()
     reason: object = None
@@ -75,6 +77,21 @@ def gemm(
     if not isinstance(reason, str):
         return run
     return Refused(run, getattr(run, "backend", a.device.type), reason)
+
+
+def _custom(
+    a: Tensor, b: Tensor, spec: GemmSpec, out: Tensor, seed: int, c: Tensor | None, select: Tensor | None
+) -> object:
+    """The product of a user's own accumulator, which nothing else computes."""
+    from gemmsim.backends import custom
+
+    if c is not None or select is not None:
+        raise UnsupportedSpec(
+            f"{str(spec)!r} with an addend or a choice of accumulators; allowed: neither, with a class of one's own.\n"
+            "  Add c to the result."
+        )
+    run = custom.gemm(a, b, spec, out, seed)
+    return run if current() is None else Refused(run, run.backend, "no library knows a user's own accumulator")
 
 
 def _on_gpu(x: Tensor) -> bool:
@@ -93,7 +110,7 @@ def _finished(
     finish: Finish,
 ) -> object:
     """``gemm`` and what follows, in one kernel where a GPU computes the product."""
-    if _on_gpu(a) and asked() is None:
+    if _on_gpu(a) and asked() is None and not spec.accumulator.is_custom:
         from gemmsim.backends import native
 
         cuda = backend_of(a)

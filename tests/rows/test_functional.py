@@ -263,6 +263,7 @@ BAD = {
     "normal shape": (gs.ShapeError, lambda: gs.qlayernorm(X, 9, formats=NORM)),
     "weight shape": (gs.ShapeError, lambda: gs.qlayernorm(X, 10, C, formats=NORM)),
     "groups": (gs.ShapeError, lambda: gs.qgroupnorm(X, 4, formats=NORM)),
+    "groups of nothing": (gs.ShapeError, lambda: gs.qgroupnorm(X[..., :0], 3, formats=NORM)),
     "batch of one": (gs.ShapeError, lambda: gs.qbatchnorm(X[:1, :, :1], None, None, training=True, fwd_quant=ID)),
     "statistics": (gs.ShapeError, lambda: gs.qbatchnorm(X, None, None, fwd_quant=ID)),
     "approximate": (gs.SpecError, lambda: gs.qgelu(X, GELU, "sine")),

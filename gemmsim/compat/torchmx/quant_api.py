@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 from torch import nn
 
@@ -10,7 +11,20 @@ from .config import MXConfig, QAttentionConfig, QLinearConfig
 from .dtypes import DType, float6_e3m2, float8_e4m3
 from .layers.mx_linear import MXInferenceLinear
 
-__all__ = ["mx_dynamic_activation_mx_weights", "quantize_linear_", "quantize_llm_"]
+if TYPE_CHECKING:
+    ATTENTION_LAYERS: dict[type, Any]
+    MLP_LAYERS: dict[type, Any]
+
+__all__ = ["ATTENTION_LAYERS", "MLP_LAYERS", "mx_dynamic_activation_mx_weights", "quantize_linear_", "quantize_llm_"]
+
+
+def __getattr__(name: str) -> Any:
+    """transformers' layers and what they are exchanged for, on first use (PEP 562): transformers is loaded."""
+    if name not in ("ATTENTION_LAYERS", "MLP_LAYERS"):
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from .layers import llm
+
+    return getattr(llm, name)
 
 
 def quantize_linear_(model: nn.Module, qconfig: QLinearConfig) -> None:

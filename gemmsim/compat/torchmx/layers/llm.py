@@ -16,6 +16,8 @@ from ..mx_tensor import MXTensor
 from .mx_linear import MXInferenceLinear
 
 __all__ = [
+    "ATTENTION_LAYERS",
+    "MLP_LAYERS",
     "MXInferenceLlamaAttention",
     "MXInferenceLlamaMLP",
     "MXInferenceQwen2Attention",
@@ -134,18 +136,18 @@ class MXInferenceQwen2MLP(qwen2.Qwen2MLP):
         return _exchanged(cls, mod, qconfig)
 
 
-_ATTENTION: dict[type, Any] = {
+ATTENTION_LAYERS: dict[type, Any] = {
     llama.LlamaAttention: MXInferenceLlamaAttention,
     qwen2.Qwen2Attention: MXInferenceQwen2Attention,
 }
-_MLP: dict[type, Any] = {llama.LlamaMLP: MXInferenceLlamaMLP, qwen2.Qwen2MLP: MXInferenceQwen2MLP}
+MLP_LAYERS: dict[type, Any] = {llama.LlamaMLP: MXInferenceLlamaMLP, qwen2.Qwen2MLP: MXInferenceQwen2MLP}
 
 
 def replacement(mod: nn.Module, qattention_config: QAttentionConfig, qmlp_config: QLinearConfig) -> nn.Module | None:
     """The MX layer for one of transformers' layers, None for any other module."""
     made: nn.Module | None = None
-    if type(mod) in _ATTENTION:
-        made = _ATTENTION[type(mod)].from_float(mod, qattention_config)
-    elif type(mod) in _MLP:
-        made = _MLP[type(mod)].from_float(mod, qmlp_config)
+    if type(mod) in ATTENTION_LAYERS:
+        made = ATTENTION_LAYERS[type(mod)].from_float(mod, qattention_config)
+    elif type(mod) in MLP_LAYERS:
+        made = MLP_LAYERS[type(mod)].from_float(mod, qmlp_config)
     return made
