@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 import gemmsim as gs
+from gemmsim.ops.tracing import assume_constant_result
 
 from .kinds import (
     ElemDType,
@@ -70,7 +71,7 @@ class MXFP8Linear(gs.mx.MXLinear):
         self.wgrad_with_hp = wgrad_with_hp
 
 
-@torch.compiler.assume_constant_result
+@assume_constant_result
 def _mx_mm_config(
     kinds: tuple[ElemDType, ElemDType, ElemDType], block_size: int, mode: ScaleCalculationMode, hp: bool
 ) -> gs.mx.MXLinearConfig:
