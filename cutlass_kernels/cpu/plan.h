@@ -479,6 +479,14 @@ inline bool sum_is_exact(const Request& r, const Cast& c, int carrier) {
     return lsb >= carrier_info(carrier).emin && fmax(c.hi, -c.lo) + ldexp(1.0, r.integer.bits - frac) <= ldexp(1.0, lsb + carrier_info(carrier).bits);
 }
 
+// Whether no total is infinite: no cast on the way to it makes an infinity of what stays below `bound`.
+inline bool totals_finite(const Request& r, const Facts& f, double bound) {
+    auto below = [](const Cast& c, double most) { return (most < c.hi && -most > c.lo) || !(isinf(c.over_pos) || isinf(c.over_neg)); };
+    bool all = (r.method == INTEGER || r.method == FIXED || below(r.add, bound)) && (r.fused || below(r.mul, f.product));
+    for (int w = 0; w < r.wrapper_count; ++w) all = all && (r.wrappers[w].order == SHUFFLED || below(r.wrappers[w].cast, bound));
+    return all;
+}
+
 // How a combination is computed: kind NONE, SUB, GENERAL or RANDOM on vectors, SCALAR beyond.
 struct Meeting {
     int kind;
@@ -500,7 +508,7 @@ inline Meeting choose_meeting(const Request& r, const Cast& c, int carrier, cons
     // an unsigned register turns a small negative sum into a large total
     const double totals = r.method == INTEGER && !r.integer.is_signed ? fmax(f.bound, (double)r.k * ldexp(1.0, r.integer.bits)) : f.bound;
     const double bound = totals * growth(c, (double)r.k + 1) + (r.k + 1.0) * ldexp(1.0, c.emin - c.p + 1);
-    const bool safe = f.finite && c.mode == RNE && c.p <= i.bits - 2 && !(c.flags & NO_SUBNORMALS) && bound < c.hi && -bound > c.lo &&
+    const bool safe = f.finite && totals_finite(r, f, bound) && c.mode == RNE && c.p <= i.bits - 2 && !(c.flags & NO_SUBNORMALS) && bound < c.hi && -bound > c.lo &&
                       bound < ldexp(1.0, i.emax - (i.bits - c.p + 1));
     return Meeting{safe ? SUB : GENERAL, odd};
 }

@@ -72,3 +72,22 @@ def test_the_palette_keeps_its_members_apart():
     got = gs.qmatmul(a, b, f"e4m3 : palette({members[0]}, {members[1]})", select=select)
     ways = [gs.qmatmul(a, b, f"e4m3 : {member}") for member in members[:2]]
     assert torch.equal(got, torch.where(select == 0, *ways))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        ":chunked(8, chunked(2, fp32, e5m10), fixed(32,0))",
+        ":chunked(8, e5m10, fixed(32,0))",
+        ":chunked(4, sequential(fp32, mul=e5m10), fixed(32,0))",
+        ":chunked(8, pairwise(e5m10, 2), e8m7/clamp)",
+        "int4 : chunked(8, chunked(2, int(20, overflow=wrap, signed=false), e5m10/srb6), fixed(30,2))",
+    ],
+)
+def test_a_total_that_overflowed_inside_is_clamped_outside(text):
+    """Its products alone would not have left the outer format: infinities come from the inner one."""
+    spec = GemmSpec.parse(text)
+    a, b = (torch.full(shape, 300.0) for shape in ((9, 16), (16, 18)))
+    if spec.accumulator.integer_operands:
+        a, b = torch.full((9, 16), -3.0), torch.full((16, 18), 2.0)
+    assert_equals_reference(spec, a, b, seed=2)
