@@ -31,7 +31,7 @@ FACES = {
     "cli": {"", "formats", "arithmetic", "acc", "backends.cpu", "backends.cuda", "study", "hardware"},
     "compat": {
         *("", "formats", "hardware", "arithmetic", "acc", "nn", "optim", "mx", "tensor_quant", "emulate"),
-        *("backends.cublas", "train"),
+        *("backends.cublas", "ops.tracing", "train"),
     },
     "train": {""},
     "__main__": {"cli"},

@@ -81,8 +81,10 @@ def inject_pyt_ops(mx_specs: Any) -> None:
     """Puts the functions and modules of this package, with ``mx_specs``, in the places of PyTorch's.
 
     For the whole process and for good: names in ``torch``, ``torch.nn.functional`` and ``torch.nn``. Operators such as
-    ``@`` and methods of tensors stay PyTorch's. A ``dtype`` argument converts the result.
+    ``@`` and methods of tensors stay PyTorch's. A ``dtype`` argument converts the result. PyTorch's fused attention and
+    encoder layers (``torch.backends.mha``), which call none of these functions, are switched off.
     """
+    torch.backends.mha.set_fastpath_enabled(False)
     for name, function in FUNCTION_MAPPING.items():
         for home in (torch, torch.nn.functional):
             if name in vars(home):

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 import gemmsim as gs
+from gemmsim.ops.tracing import assume_constant_result
 
 from .kinds import (
     ElemDType,
@@ -70,7 +71,7 @@ class MXFP8Linear(gs.mx.MXLinear):
         self.wgrad_with_hp = wgrad_with_hp
 
 
-@torch.compiler.assume_constant_result
+@assume_constant_result
 def _mx_mm_config(
     kinds: tuple[ElemDType, ElemDType, ElemDType], block_size: int, mode: ScaleCalculationMode, hp: bool
 ) -> gs.mx.MXLinearConfig:
@@ -111,7 +112,7 @@ class mx_mm:
         return gs.mx.trained_matmul(rows, weight_hp.t(), config).reshape(*input_hp.shape[:-1], weight_hp.shape[0])
 
 
-class MXLinear(nn.Linear):
+class MXLinear(gs.nn.Emulated, nn.Linear):
     """torchao's training layer in both its forms, with the parameters of ``torch.nn.Linear``.
 
     Of a ``MXLinearConfig`` (2025): the three products of ``mx_mm``, and the bias added in the result's dtype; under
@@ -195,7 +196,7 @@ def _to_mxfp8_then_scaled_mm(
     )
 
 
-class MXInferenceLinear(nn.Linear):
+class MXInferenceLinear(gs.nn.Emulated, nn.Linear):
     """torchao 0.6.1's inference layer: the weight in MX, decoded for each product."""
 
     weight_mx: MXTensor
@@ -231,14 +232,16 @@ def swap_linear_with_mx_linear(
     model: nn.Module, elem_dtype: ElemDType, block_size: int, filter_fn: FilterFn | None = None
 ) -> None:
     """torchao 0.6.1: exchange the linear layers below ``model`` that ``filter_fn(mod, fqn)`` is true for."""
-    _replace(model, lambda mod: MXLinear.from_float(mod, elem_dtype, block_size), filter_fn, "")
+    with gs.nn.Conversion.watched("torchao.swap_linear_with_mx_linear", model):
+        _replace(model, lambda mod: MXLinear.from_float(mod, elem_dtype, block_size), filter_fn, "")
 
 
 def swap_linear_with_mx_inference_linear(
     model: nn.Module, elem_dtype: ElemDType, block_size: int, filter_fn: FilterFn | None = None
 ) -> None:
     """torchao 0.6.1: exchange the linear layers below ``model`` that ``filter_fn(mod, fqn)`` is true for."""
-    _replace(model, lambda mod: MXInferenceLinear.from_float(mod, elem_dtype, block_size), filter_fn, "")
+    with gs.nn.Conversion.watched("torchao.swap_linear_with_mx_inference_linear", model):
+        _replace(model, lambda mod: MXInferenceLinear.from_float(mod, elem_dtype, block_size), filter_fn, "")
 
 
 def replace_with_custom_fn_if_matches_filter(
@@ -255,7 +258,7 @@ def quantize_(model: nn.Module, config: object, filter_fn: FilterFn | None = Non
     """Encode the weights of ``model``'s linear layers as ``config`` says, in place.
 
     ``filter_fn(mod, fqn)`` replaces "is a ``torch.nn.Linear``". ``model`` may be such a layer itself, but for configs
-    that exchange layers.
+    that exchange layers. What was converted and what was left to PyTorch is logged (``gemmsim.nn.Conversion``).
 
     Raises:
         AssertionError: for weights that are not bfloat16 (MX), or have other than two dimensions.
@@ -266,9 +269,10 @@ def quantize_(model: nn.Module, config: object, filter_fn: FilterFn | None = Non
         model.to(device)
     make = _transform(config)
     chosen = filter_fn if filter_fn is not None else lambda mod, name: isinstance(mod, nn.Linear)
-    if chosen(model, "") and make(model) is not model:
-        raise TypeError("the model is itself a layer to exchange; allowed: a model that contains it")
-    _replace(model, make, chosen, "", nn.Module)
+    with gs.nn.Conversion.watched("torchao.quantize_", model):
+        if chosen(model, "") and make(model) is not model:
+            raise TypeError("the model is itself a layer to exchange; allowed: a model that contains it")
+        _replace(model, make, chosen, "", nn.Module)
 
 
 def _replace(

@@ -310,7 +310,7 @@ class NVFP4WeightOnlyConfig:
     use_dynamic_per_tensor_scale: bool = True
 
 
-class NVFP4ObservedLinear(nn.Linear):
+class NVFP4ObservedLinear(gs.nn.Emulated, nn.Linear):
     """``torch.nn.Linear`` that keeps the largest magnitude it was given in the buffer ``amax``."""
 
     amax: Tensor
