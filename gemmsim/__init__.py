@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from . import nn as nn
     from . import ops as ops
     from . import optim as optim
+    from . import recipes as recipes
     from . import reference as reference
     from . import tensor_quant as tensor_quant
     from .arithmetic import Accumulator as Accumulator
@@ -59,6 +60,7 @@ if TYPE_CHECKING:
     from .functional import qtanh as qtanh
     from .ops import DeviceError as DeviceError
     from .ops import DTypeError as DTypeError
+    from .ops import FormatsWarning as FormatsWarning
     from .ops import GradError as GradError
     from .ops import OverlapError as OverlapError
     from .ops import QAffineFormats as QAffineFormats
@@ -98,6 +100,7 @@ _MODULES = (
     "nn",
     "ops",
     "optim",
+    "recipes",
     "reference",
     "tensor_quant",
 )
@@ -133,6 +136,7 @@ _NAMES = {
     "ops": (
         "DTypeError",
         "DeviceError",
+        "FormatsWarning",
         "GradError",
         "OverlapError",
         "QAffineFormats",
@@ -167,6 +171,7 @@ __all__ = [
     "DTypeError",
     "DeviceError",
     "FormatError",
+    "FormatsWarning",
     "GemmSpec",
     "GradError",
     "OverlapError",
@@ -229,6 +234,7 @@ __all__ = [
     "qtanh",
     "quantize",
     "quantizer",
+    "recipes",
     "reference",
     "tensor_quant",
 ]
