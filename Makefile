@@ -8,9 +8,11 @@
 #   make study OUT=elsewhere          make test PYTEST_ARGS="-x -k formats"
 #   make PYTHON=python3.12 ...        the interpreter .venv is made with
 #   make PIP_ARGS="..." ...           passed to pip as it is (for example --index-url, for a CPU-only build of PyTorch)
+#   make TORCH=2.15.0 ...             another PyTorch (TORCH=newest: the last one), in .venv-2.15.0, without gemmsim[cuda]
 
 PYTHON ?= python3
-VENV ?= .venv
+TORCH ?=
+VENV ?= .venv$(if $(TORCH),-$(TORCH))
 OUT ?= study_digits
 PIP_ARGS ?=
 PYTEST_ARGS ?= -n auto
@@ -20,16 +22,22 @@ ARCH ?= sm_90a
 GPU_ARGS ?=
 
 BIN := $(VENV)/bin
-STAMP := $(VENV)/.gemmsim-installed
+STAMP := $(VENV)/.gemmsim-installed$(if $(TORCH),-$(TORCH))
 # The install is editable: only these files ask for it to be done again, a changed .py file does not.
 INSTALL_INPUTS := pyproject.toml constraints.txt CMakeLists.txt \
     $(shell find cutlass_kernels -type f \( -name '*.h' -o -name '*.cpp' -o -name '*.txt' -o -name '*.cmake' -o -name '*.in' \))
+
+# Another PyTorch brings other versions of what it asks for, so its part of the constraints is left out. The compiler of
+# GPU kernels has exact versions, which other builds of PyTorch exclude.
+CONSTRAINTS := $(if $(TORCH),$(VENV)/constraints.txt,constraints.txt)
+EXTRA := $(if $(TORCH),checks,test)
+TORCH_REQUIREMENT := $(if $(TORCH),$(if $(filter newest,$(TORCH)),torch,torch==$(TORCH)))
 
 .DEFAULT_GOAL := help
 .PHONY: help install study test lint format kernels gpu-check gpu-bundle bench clean check-tools
 
 help:
-	@sed -n 's/^# \{0,1\}//p' Makefile | head -10
+	@sed -n 's/^# \{0,1\}//p' Makefile | head -11
 
 check-tools:
 	@command -v "$(PYTHON)" >/dev/null 2>&1 || { \
@@ -46,7 +54,9 @@ check-tools:
 $(STAMP): $(INSTALL_INPUTS)
 	@$(MAKE) --no-print-directory check-tools
 	@test -x $(BIN)/python || "$(PYTHON)" -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt $(PIP_ARGS) --editable '.[test]'
+	@test -z "$(TORCH)" || sed '/^# PyTorch and what it asks for/,$$d' constraints.txt > $(CONSTRAINTS)
+	$(BIN)/python -m pip install --quiet --constraint $(CONSTRAINTS) $(PIP_ARGS) $(TORCH_REQUIREMENT) --editable '.[$(EXTRA)]'
+	@rm -f $(VENV)/.gemmsim-installed*
 	@touch $@
 
 install: $(STAMP)
@@ -82,4 +92,4 @@ bench: $(STAMP)
 	$(BIN)/python -m benchmarks
 
 clean:
-	rm -rf build .pytest_cache .mypy_cache .ruff_cache .hypothesis $(STAMP)
+	rm -rf build .pytest_cache .mypy_cache .ruff_cache .hypothesis $(VENV)/.gemmsim-installed*

@@ -31,7 +31,7 @@ FACES = {
     "cli": {"", "formats", "arithmetic", "acc", "backends.cpu", "backends.cuda", "study", "hardware"},
     "compat": {
         *("", "formats", "hardware", "arithmetic", "acc", "nn", "optim", "mx", "tensor_quant", "emulate"),
-        *("backends.cublas", "train"),
+        *("backends.cublas", "ops.tracing", "train"),
     },
     "train": {""},
     "__main__": {"cli"},
@@ -114,7 +114,7 @@ def test_the_reference_and_the_tables_load_no_torch():
     loaded = ast.literal_eval(run_python(code).stdout)
     assert "gemmsim.reference.hardware" in loaded and "torch" not in loaded
     assert {name for name in loaded if name.startswith("gemmsim.hardware.")} <= HARDWARE_TABLES | {
-        f"gemmsim.hardware.{name}" for name in ("amd", "nvidia", "describe")
+        f"gemmsim.hardware.{name}" for name in ("amd", "chips", "nvidia", "describe")
     }
 
 

@@ -7,12 +7,13 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
-from ..formats import FP32, TENSOR_FORMATS, BlockFormat, Cast, FixedFormat, Format, TensorFormat
+from ..formats import FP32, TENSOR_FORMATS, BlockFormat, Cast, CodebookFormat, FixedFormat, Format, TensorFormat
 from ..formats.any_format import FORMATS
+from ..formats.errors import shown
 from .accumulator import Accumulator, remembers
 from .arguments import ACCUMULATOR, CAST, OPERAND, optional
 from .block_operands import check_block_operands, group_size
-from .errors import spec_error
+from .errors import check_json_depth, spec_error, too_deep
 from .grammar import split_spec
 from .operands import operand_cast
 from .sequential import Sequential
@@ -68,6 +69,8 @@ class GemmSpec:
     is_stochastic: bool = field(init=False, compare=False, repr=False, default=False)
     #: Whether an operand is in a block format; likewise.
     has_blocks: bool = field(init=False, compare=False, repr=False, default=False)
+    #: Whether something is a user's own step or a list of values, which kernels do not know; likewise.
+    needs_steps: bool = field(init=False, compare=False, repr=False, default=False)
 
     def __post_init__(self) -> None:
         put = object.__setattr__
@@ -97,6 +100,8 @@ class GemmSpec:
         put(self, "key", _text(self))
         put(self, "has_blocks", isinstance(self.a, _BLOCKS) or isinstance(self.b, _BLOCKS))
         put(self, "is_stochastic", self._is_stochastic())
+        lists = any(isinstance(step.format, CodebookFormat) for step in self.casts())
+        put(self, "needs_steps", accumulator.is_custom or lists)
 
     def transposed(self) -> GemmSpec:
         """Spec of ``B^T @ A^T`` for this one's ``A @ B``: each operand's cast goes with it."""
@@ -201,7 +206,7 @@ class GemmSpec:
         if isinstance(spec, (Accumulator, Cast, *FORMATS)):
             return cls(accumulator=spec)  # type: ignore[arg-type]
         raise spec_error(
-            f"GEMM spec {spec!r} of type {type(spec).__name__}",
+            f"GEMM spec {shown(spec)} of type {type(spec).__name__}",
             "a spec string, a GemmSpec, an accumulator, a Cast or a format",
             "Try 'e4m3 : e5m10'.",
         )
@@ -220,27 +225,46 @@ class GemmSpec:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any] | str) -> GemmSpec:
-        """Spec written by ``to_json``, as the dictionary or as JSON text. Only the fields count, not ``spec``.
+        """Spec written by ``to_json``, as the dictionary or as JSON text.
+
+        ``spec`` and the fields say the same twice; one of them may be left out, some fields too.
 
         Raises:
-            SpecError: for another version, unknown fields, or impossible values.
+            SpecError: for another version, unknown fields, impossible values, or fields that contradict ``spec``.
         """
         if isinstance(data, str):
             try:
                 data = cast("Mapping[str, Any]", json.loads(data))
+            except RecursionError:
+                raise too_deep("GemmSpec JSON of lists and objects nested without end") from None
             except ValueError as error:
                 raise spec_error(
                     f"GemmSpec JSON: {error}", "what to_json() writes", "Use parse() for strings."
                 ) from None
         if not isinstance(data, Mapping):
-            raise spec_error(f"GemmSpec JSON {data!r}", "an object", "Use to_json().")
+            raise spec_error(f"GemmSpec JSON {shown(data)}", "an object", "Use to_json().")
         if data.get("version", 1) != 1:
             raise spec_error(f"GemmSpec JSON of version {data['version']!r}", "version 1", "Use a newer gemmsim.")
         fields = {key: value for key, value in data.items() if key not in ("version", "spec")}
         unknown = sorted(set(fields) - set(_FIELDS))
         if unknown:
             raise spec_error(f"GemmSpec JSON with {', '.join(unknown)}", ", ".join(_FIELDS), "Remove the unknown ones.")
-        return cls(**fields)
+        check_json_depth(fields)
+        return cls(**fields) if data.get("spec") is None else _agreeing(data["spec"], fields)
+
+
+def _agreeing(text: object, fields: dict[str, Any]) -> GemmSpec:
+    """The spec ``text``, which is also what ``fields`` say; ``SpecError`` where they contradict it."""
+    named = GemmSpec.parse(text)  # type: ignore[arg-type]
+    said = GemmSpec(**{name: getattr(named, name) for name in _FIELDS if name != "product"} | fields)
+    if said == named:
+        return named
+    apart = [name for name in _FIELDS if getattr(said, name) != getattr(named, name)]
+    raise spec_error(
+        f"GemmSpec JSON with spec {shown(named.key)} and fields that say {shown(said.key)} ({', '.join(apart)} differ)",
+        "a spec and fields that mean the same, as to_json() writes them",
+        "Edit both, or remove one of them.",
+    )
 
 
 #: What stands for a spec wherever one is asked for.
@@ -250,7 +274,7 @@ SpecLike = str | GemmSpec | Accumulator | Cast | Format
 def _parse(text: str) -> GemmSpec:
     if not isinstance(text, str):
         raise spec_error(
-            f"spec {text!r} of type {type(text).__name__}", "a string", "Use GemmSpec.of for other values."
+            f"spec {shown(text)} of type {type(text).__name__}", "a string", "Use GemmSpec.of for other values."
         )
     parts = split_spec(text)
     spec = GemmSpec(

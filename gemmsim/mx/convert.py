@@ -7,7 +7,6 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from gemmsim.formats import BlockFormat
 from gemmsim.ops.block_operands import scale_for_largest
 from gemmsim.ops.checks import check_device, check_float, check_out_dtype
 from gemmsim.ops.errors import GradError, OverlapError, ShapeError, message
@@ -16,6 +15,7 @@ from gemmsim.ops.memory import check_out
 from .arguments import (
     BlockLike,
     block_constant,
+    block_key,
     check_codes,
     check_dim,
     code_shape,
@@ -78,12 +78,12 @@ def encode(
         ShapeError, OverlapError: for a ``dim``, packing or ``out`` that does not fit.
         GradError: for an ``x`` that requires grad in grad mode.
     """
-    meaning = block_constant(fmt)
+    meaning, name = block_constant(fmt), block_key(fmt)
     where = _check_input("encode", x, dim)
     how = packing_constant("mx.encode", fmt, packing)
-    second = _second_scale("encode", meaning, tensor_scale, x.device, x)
+    second = _second_scale("encode", name, meaning.tensor_scale, tensor_scale, x.device, x)
     if out is None:
-        codes, scales = encode_op(x, str(meaning), where, how, second)
+        codes, scales = encode_op(x, name, where, how, second)
         return Encoded(codes, scales, second)
     codes, scales = out[0], out[1]
     check_codes("mx.encode", "out[0]", codes, code_shape(x.shape, where, how))
@@ -91,7 +91,7 @@ def encode(
     check_device("mx.encode", x, codes, scales, names="x out[0] out[1]")
     if not torch.compiler.is_compiling():
         _check_apart("encode", codes, scales, x)
-    encode_into_op(x, str(meaning), where, how, second, codes, scales)
+    encode_into_op(x, name, where, how, second, codes, scales)
     return Encoded(codes, scales, second)
 
 
@@ -120,7 +120,7 @@ def decode(
     Raises:
         FormatError, DTypeError, DeviceError, ShapeError, OverlapError: as ``encode``.
     """
-    meaning = block_constant(fmt)
+    meaning, name = block_constant(fmt), block_key(fmt)
     codes, scales = encoded[0], encoded[1]
     check_codes("mx.decode", "codes", codes)
     where = check_dim("mx.decode", codes.dim(), dim)
@@ -138,16 +138,16 @@ def decode(
     check_codes("mx.decode", "scales", scales, scale_shape(shape, where, meaning.block_size))
     check_device("mx.decode", codes, scales, out, names="codes scales out")
     given = encoded[2] if tensor_scale is None and len(encoded) > 2 else tensor_scale
-    second = _second_scale("decode", meaning, given, codes.device)
+    second = _second_scale("decode", name, meaning.tensor_scale, given, codes.device)
     if out is None:
         check_out_dtype("mx.decode", dtype)
-        return decode_op(codes, scales, str(meaning), where, size, how, dtype, second)
+        return decode_op(codes, scales, name, where, size, how, dtype, second)
     check_float("mx.decode", "out", out)
     if list(out.shape) != shape:
         raise ShapeError(message(f"mx.decode: out has shape {tuple(out.shape)}", f"{tuple(shape)} here", "Give that."))
     if not torch.compiler.is_compiling():
         _check_apart("decode", out, codes, scales)
-    decode_into_op(codes, scales, str(meaning), where, how, second, out)
+    decode_into_op(codes, scales, name, where, how, second, out)
     return out
 
 
@@ -164,18 +164,18 @@ def quantize(
 
     Arguments, special values and errors as ``encode`` and ``decode``; ``out`` may be ``x`` itself.
     """
-    meaning = block_constant(fmt)
+    meaning, name = block_constant(fmt), block_key(fmt)
     where = _check_input("quantize", x, dim)
     if dtype is not None:
         check_out_dtype("mx.quantize", dtype)
-    second = _second_scale("quantize", meaning, tensor_scale, x.device, x)
+    second = _second_scale("quantize", name, meaning.tensor_scale, tensor_scale, x.device, x)
     if out is None:
-        return quantize_op(x, str(meaning), where, dtype, second)
+        return quantize_op(x, name, where, dtype, second)
     check_float("mx.quantize", "out", out)
     check_device("mx.quantize", x, out, names="x out")
     if not torch.compiler.is_compiling():
         check_out("mx.quantize", x, out)
-    quantize_into_op(x, str(meaning), where, second, out)
+    quantize_into_op(x, name, where, second, out)
     return out
 
 
@@ -194,24 +194,24 @@ def _check_input(name: str, x: Tensor, dim: int) -> int:
 
 
 def _second_scale(
-    name: str, fmt: BlockFormat, given: Tensor | float | None, device: torch.device, x: Tensor | None = None
+    owner: str, fmt: str, has: bool, given: Tensor | float | None, device: torch.device, x: Tensor | None = None
 ) -> Tensor | None:
-    """The tensor's scale as a float32 tensor of no dimensions on ``device``, None for formats without."""
-    if not fmt.tensor_scale:
+    """The tensor's scale as a float32 tensor of no dimensions on ``device``, None where the format ``has`` none."""
+    if not has:
         if given is not None:
             allowed = "tensor_scale for formats with a second scale"
             raise ShapeError(
-                message(f"mx.{name}: tensor_scale with {fmt}", allowed, f"Use '{fmt}/tensor', or drop it.")
+                message(f"mx.{owner}: tensor_scale with {fmt}", allowed, f"Use '{fmt}/tensor', or drop it.")
             )
         return None
     if given is None:
         if x is None:
-            asked = f"mx.{name}: {fmt} without tensor_scale"
+            asked = f"mx.{owner}: {fmt} without tensor_scale"
             raise ShapeError(message(asked, "the tensor's scale for this format", "Pass what encode returned."))
-        return tensor_scale(x, str(fmt))
+        return tensor_scale(x, fmt)
     second = torch.as_tensor(given, dtype=torch.float32, device=device)
     if second.numel() != 1:
-        asked = f"mx.{name}: tensor_scale of shape {tuple(second.shape)}"
+        asked = f"mx.{owner}: tensor_scale of shape {tuple(second.shape)}"
         raise ShapeError(message(asked, "one number", "Give one scale for the tensor."))
     return second.reshape(())
 

@@ -95,6 +95,8 @@ def _swap(
     filter_fn: FilterFn | None,
     report: Report | None,
 ) -> nn.Module:
+    if not isinstance(model, nn.Module):
+        raise MXConfigError(message(f"model is a {type(model).__name__}", "a torch.nn.Module", "Give the model first."))
     done: dict[int, nn.Module] = {}
     originals: list[nn.Module] = []  # keeps the identities in ``done`` from being reused
     exchanged: dict[str, str] = {}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from typing import Any
+from typing import Any, TypeVar
 
 from torch import nn
 
@@ -17,6 +17,7 @@ from .emulated import Emulated
 __all__ = ["AffineModule", "FormatsLike"]
 
 FormatsLike = QAffineFormats | SpecLike
+_Module = TypeVar("_Module", bound="AffineModule")
 
 
 class AffineModule(Emulated, nn.Module):
@@ -59,7 +60,7 @@ class AffineModule(Emulated, nn.Module):
         self.__dict__["_formats"] = QAffineFormats.of(value)
 
     @classmethod
-    def from_float(cls, module: nn.Module, formats: FormatsLike | None = None) -> Any:
+    def from_float(cls: type[_Module], module: nn.Module, formats: FormatsLike | None = None) -> _Module:
         """The module that ``module`` is, with ``formats``: the same parameters, hooks and training flag.
 
         Of a lazy class, what it becomes.

@@ -45,6 +45,8 @@ __all__ = [
 ]
 
 _M = TypeVar("_M", bound=nn.Module)
+_F = TypeVar("_F", bound="_Formats")
+_Q = TypeVar("_Q", bound="_Quants")
 
 
 def adopt(cls: type[_M], module: nn.Module) -> _M:
@@ -69,7 +71,7 @@ class _Formats(Emulated):
     formats: Any
 
     @classmethod
-    def from_float(cls, module: nn.Module, formats: Any = None) -> Any:
+    def from_float(cls: type[_F], module: nn.Module, formats: Any = None) -> _F:
         """This module in place of ``module``, of which it shares parameters, buffers and settings."""
         new = adopt(cls, module)  # type: ignore[type-var]
         new.formats = cls._read(formats)
@@ -98,8 +100,8 @@ class _Quants(Emulated):
 
     @classmethod
     def from_float(
-        cls, module: nn.Module, fwd_quant: QuantLike | None = None, bwd_quant: QuantLike | None = None
-    ) -> Any:
+        cls: type[_Q], module: nn.Module, fwd_quant: QuantLike | None = None, bwd_quant: QuantLike | None = None
+    ) -> _Q:
         """This module in place of ``module``, of which it shares parameters, buffers and settings."""
         new = adopt(cls, module)  # type: ignore[type-var]
         new._put(fwd_quant, bwd_quant)

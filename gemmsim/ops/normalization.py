@@ -208,8 +208,8 @@ def qgroupnorm(
     the output cast on the result. Gradients of weight and bias are sums over (N, ...) in order, in bwd_acc.
 
     Raises:
-        ShapeError: unless C is a multiple of ``num_groups``; for one value a group with N = 1; otherwise as
-            ``qlayernorm``.
+        ShapeError: unless C is a multiple of ``num_groups``; for one value a group with N = 1, and for
+            groups without values, unless ``formats`` is PyTorch's own; otherwise as ``qlayernorm``.
     """
     _check("qgroupnorm", x, weight, bias, eps)
     check_ints("qgroupnorm", num_groups=num_groups)
@@ -223,6 +223,9 @@ def qgroupnorm(
     formats = row_formats(QLayerNormFormats, formats)
     if formats.plan.is_native:
         return torch.nn.functional.group_norm(x, num_groups, weight, bias, eps)
+    if not x.shape[2:].numel():  # PyTorch computes these up to 2.14 and refuses them from 2.15 on
+        asked = f"qgroupnorm: num_groups={num_groups} of a tensor of shape {tuple(x.shape)}"
+        raise ShapeError(message(asked, "groups of one value or more", "Leave out what has no elements."))
     bare = weight is None and bias is None
     plan = formats.plan if bare else formats.inner_plan  # the output quantiser comes after the affine part
     groups = x.unflatten(1, (num_groups, x.shape[1] // num_groups)).flatten(2)

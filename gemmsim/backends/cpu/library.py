@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import ctypes
-import os
 import sys
 import threading
 from ctypes import POINTER, c_char_p, c_int, c_int64
 from pathlib import Path
 
+from gemmsim.formats.errors import shown
+
+from .. import environment
 from .records import GEMM_CALL, CastRecord, GatherRecord, GemmSpecPart, QuantizeArgs
 
 __all__ = ["ISAS", "LibraryError", "build_info", "isa", "library", "set_isa"]
@@ -59,9 +61,9 @@ def _load() -> ctypes.CDLL:
     lib.gemmsim_gathered_gemm.restype = c_int64
     lib.gemmsim_quantize.argtypes = [POINTER(QuantizeArgs)]
     lib.gemmsim_quantize.restype = c_int
-    wanted = os.environ.get("GEMMSIM_ISA", "")
-    if wanted:
-        _select(lib, wanted)
+    wanted = environment.text(environment.ISA)
+    if wanted is not None:
+        _select(lib, wanted.lower())
     return lib
 
 
@@ -70,8 +72,8 @@ def _select(lib: ctypes.CDLL, name: str) -> None:
     if status:
         reason = "this machine does not have it" if status == 2 else "it is not a known name"
         raise LibraryError(
-            f"Instruction set {name!r} cannot be used: {reason}. Allowed: {', '.join(ISAS)} (as far as the machine has "
-            "them). Unset GEMMSIM_ISA to take the widest."
+            f"Instruction set {shown(name)} cannot be used: {reason}. Allowed: {', '.join(ISAS)} (as far as the "
+            f"machine has them). Unset {environment.ISA} to take the widest."
         )
 
 

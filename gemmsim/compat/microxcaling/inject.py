@@ -10,7 +10,7 @@ import torch
 
 from . import activations, convolutions, gemms, lstm, norms, pooling, simd
 
-__all__ = ["FUNCTION_MAPPING", "MODULE_MAPPING", "inject_pyt_ops"]
+__all__ = ["FUNCTION_MAPPING", "MODULE_MAPPING", "inject_pyt_ops", "tracer_decorator"]
 
 #: Names in ``torch`` and ``torch.nn.functional``.
 FUNCTION_MAPPING: dict[str, Callable[..., Any]] = {
@@ -58,7 +58,9 @@ MODULE_MAPPING: dict[str, type[torch.nn.Module]] = {
 }
 
 
-def _with_specs(function: Callable[..., Any], mx_specs: Any) -> Callable[..., Any]:
+def tracer_decorator(function: Callable[..., Any], mx_specs: Any) -> Callable[..., Any]:
+    """``function`` with these settings; a ``dtype`` argument converts its result."""
+
     @wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
         dtype = kwargs.pop("dtype", None)
@@ -86,6 +88,6 @@ def inject_pyt_ops(mx_specs: Any) -> None:
     for name, function in FUNCTION_MAPPING.items():
         for home in (torch, torch.nn.functional):
             if name in vars(home):
-                setattr(home, name, _with_specs(function, mx_specs))
+                setattr(home, name, tracer_decorator(function, mx_specs))
     for name, kind in MODULE_MAPPING.items():
         setattr(torch.nn, name, _class_with_specs(kind, mx_specs))

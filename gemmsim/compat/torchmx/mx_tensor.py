@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 import gemmsim as gs
+from gemmsim.ops.tracing import allow_in_graph
 
 from .dtypes import STR_TO_SUPPORTED_ELEM_DTYPE, DType, float4_e2m1, int8
 
@@ -248,7 +249,7 @@ def _rebuild(inner: dict[str, Tensor], meta: Any, shape: Any, requires_grad: boo
 torch.serialization.add_safe_globals([_rebuild, MXTensor])
 
 
-@torch.compiler.allow_in_graph
+@allow_in_graph
 class _ToMX(torch.autograd.Function):
     """The conversion; its gradient is the identity."""
 

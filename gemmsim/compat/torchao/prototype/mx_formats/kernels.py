@@ -1,0 +1,46 @@
+"""``torchao.prototype.mx_formats.kernels``: casts of elements, packing, and kernels by name, on every device."""
+
+from __future__ import annotations
+
+from ...casts import down_size as down_size
+from ...casts import get_bits as get_bits
+from ...casts import mxfp8_quantize_cuda as mxfp8_quantize_cuda
+from ...casts import triton_mx_block_rearrange as triton_mx_block_rearrange
+from ...casts import triton_mxfp8_dequant_dim0 as triton_mxfp8_dequant_dim0
+from ...casts import triton_quantize_nvfp4 as triton_quantize_nvfp4
+from ...casts import triton_to_mxfp8_dim0 as triton_to_mxfp8_dim0
+from ...casts import triton_to_mxfp8_dim1 as triton_to_mxfp8_dim1
+from ...casts import triton_to_mxfp8_dim1_reference as triton_to_mxfp8_dim1_reference
+from ...casts import up_size as up_size
+from ...elements import f4_unpacked_to_f32 as f4_unpacked_to_f32
+from ...elements import f6_e2m3_unpacked_to_f32 as f6_e2m3_unpacked_to_f32
+from ...elements import f6_e3m2_unpacked_to_f32 as f6_e3m2_unpacked_to_f32
+from ...elements import f32_to_f4_unpacked as f32_to_f4_unpacked
+from ...elements import f32_to_f6_e2m3_unpacked as f32_to_f6_e2m3_unpacked
+from ...elements import f32_to_f6_e3m2_unpacked as f32_to_f6_e3m2_unpacked
+from ...elements import pack_uint4 as pack_uint4
+from ...elements import unpack_uint4 as unpack_uint4
+
+#: Whether the functions of these names can be called: everywhere.
+_triton_kernels_available = _mxfp8_cuda_kernels_available = True
+
+__all__ = [
+    "down_size",
+    "f32_to_f4_unpacked",
+    "f32_to_f6_e2m3_unpacked",
+    "f32_to_f6_e3m2_unpacked",
+    "f4_unpacked_to_f32",
+    "f6_e2m3_unpacked_to_f32",
+    "f6_e3m2_unpacked_to_f32",
+    "get_bits",
+    "mxfp8_quantize_cuda",
+    "pack_uint4",
+    "triton_mx_block_rearrange",
+    "triton_mxfp8_dequant_dim0",
+    "triton_quantize_nvfp4",
+    "triton_to_mxfp8_dim0",
+    "triton_to_mxfp8_dim1",
+    "triton_to_mxfp8_dim1_reference",
+    "unpack_uint4",
+    "up_size",
+]
