@@ -107,7 +107,9 @@ def _fprop(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """The forward product, and both operands as it multiplied them."""
     if product.spec is None:
-        return native_conv(x, weight, dtype, *where, bias=c), x, weight
+        size, stride, padding, dilation, groups, transposed = where
+        out = native_conv(x, weight, dtype, size, stride, padding, dilation, groups, transposed, c)
+        return out, x, weight
     if not (product.cast_a or product.cast_b):
         return conv_op(x, weight, product.spec, *where, seed, dtype, c, 0), x, weight
     out, cast_x, cast_w = conv_with_operands_op(x, weight, product.spec, *where, seed, dtype, c, 0)
