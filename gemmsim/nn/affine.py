@@ -9,6 +9,7 @@ from torch import nn
 
 from gemmsim.arithmetic import SpecLike
 from gemmsim.ops import QAffineFormats
+from gemmsim.ops.readings import warn_of_format_alone
 
 from .conversion import stands_for
 from .emulated import Emulated
@@ -45,12 +46,17 @@ class AffineModule(Emulated, nn.Module):
 
     @property
     def formats(self) -> QAffineFormats:
-        """What the module computes, forward and backward; assigned as a spec or string, too, None for PyTorch's own."""
+        """What the module computes, forward and backward; assigned as a spec or string, too, None for PyTorch's own.
+
+        A format alone ("e4m3", "e4m3 -> fp16") is the accumulator's, and warns once (``gemmsim.FormatsWarning``):
+        ":e4m3" says the same without a warning, "e4m3 : fp32" has operands in that format.
+        """
         found: QAffineFormats = self.__dict__["_formats"]
         return found
 
     @formats.setter
     def formats(self, value: FormatsLike | None) -> None:
+        warn_of_format_alone(type(self).__name__, "formats", value)
         self.__dict__["_formats"] = QAffineFormats.of(value)
 
     @classmethod

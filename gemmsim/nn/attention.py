@@ -13,6 +13,7 @@ from gemmsim.ops import QAffineFormats, ShapeError, qlinear, qmatmul
 from gemmsim.ops.attention import QAttentionFormats
 from gemmsim.ops.errors import message
 from gemmsim.ops.matmul import FormatsLike
+from gemmsim.ops.readings import warn_of_format_alone
 
 from .emulated import Emulated, holds_emulated
 from .rows import adopt
@@ -45,6 +46,7 @@ class QMultiheadAttention(Emulated, nn.MultiheadAttention):
 
     def _put(self, formats: QAttentionFormats | None, projection: FormatsLike | None) -> None:
         self.formats = QAttentionFormats.of(formats)
+        warn_of_format_alone(type(self).__name__, "projection", projection)
         self.projection = QAffineFormats.of(projection)
 
     @classmethod
