@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from gemmsim.backends.device_tables import is_capturing
-from gemmsim.formats import FixedFormat, Format, FormatError, OwnExponentFormat, parse_scalar
+from gemmsim.formats import CodebookFormat, FixedFormat, Format, FormatError, OwnExponentFormat, parse_scalar
 from gemmsim.formats.tensors import CODECS
 
 from .casts import RoundingLike, cast_name, fits
@@ -17,6 +17,7 @@ from .checks import FLOAT_DTYPES, check_float, check_tensor
 from .code_layout import code_dtype, parts_of_codes, parts_of_values, to_codes, to_values
 from .errors import DTypeError, message
 from .library import LIBRARY, quantize_op
+from .listed_codes import listed_codes, listed_values
 from .seeds import check_seed
 from .tracing import assume_constant_result
 
@@ -113,12 +114,16 @@ def _codes_of_bfloat16(fmt: str, device: torch.device) -> Tensor:
 def _values_of_codes(fmt: str, dtype: torch.dtype, device: torch.device) -> tuple[Tensor, Tensor]:
     """Value of each code, and which are in use."""
     meaning = parse_scalar(fmt)
+    if isinstance(meaning, CodebookFormat):
+        return listed_values(meaning, dtype, device)
     parts, used = parts_of_codes(meaning, torch.arange(1 << meaning.bits, device=device))
     return to_values(parts, dtype), used
 
 
 def _codes(fmt: str, meaning: Format, x: Tensor) -> tuple[Tensor, Tensor]:
     """Codes of the elements of ``x``, and which have one. What fits bfloat16 is looked up, read from the bits."""
+    if isinstance(meaning, CodebookFormat):
+        return listed_codes(meaning, x)
     if x.dtype is torch.float64 or not fits(meaning, torch.bfloat16):
         return to_codes(meaning, parts_of_values(x))
     if x.dtype is torch.bfloat16:
