@@ -21,7 +21,7 @@ from .listed_codes import listed_codes, listed_values
 from .seeds import check_seed
 from .tracing import assume_constant_result
 
-__all__ = ["decode", "encode"]
+__all__ = ["decode", "encode", "table_codes"]
 
 _INTEGERS = (torch.uint8, torch.int8, *(getattr(torch, f"{sign}int{n}") for n in (16, 32, 64) for sign in ("", "u")))
 #: Elements that are looked at together: a dozen int64 tensors of so many are in memory at once.
@@ -134,6 +134,12 @@ def _codes(fmt: str, meaning: Format, x: Tensor) -> tuple[Tensor, Tensor]:
         index = torch.where(x.isnan(), 0x7FC0, index)
     codes = _codes_of_bfloat16(fmt, x.device)[index]
     return codes, codes >= 0 if exact is None else (codes >= 0) & exact
+
+
+def table_codes(x: Tensor, fmt: Format) -> Tensor:
+    """int16 codes of the elements of ``x``, values of ``fmt`` (up to 8 bits); 2**bits for a NaN that has none."""
+    codes, good = _codes(str(fmt), fmt, x.reshape(-1))
+    return torch.where(good, codes, 1 << fmt.bits).to(torch.int16).view(x.shape)
 
 
 def _encode(x: Tensor, fmt: str) -> Tensor:
