@@ -45,6 +45,13 @@ def mptorch_linear(old):
     return copied(mptorch.quant.QLinear(32, 32, formats), old)
 
 
+def encoded(old):
+    made = copied(nn.Linear(32, 32), old)
+    weight = gs.mx.to_mx(made.weight.detach(), "mxfp8_e4m3", act_format="mxfp8_e4m3")
+    made.weight = nn.Parameter(weight, requires_grad=False)
+    return made
+
+
 def lazy(old):
     made = gs.nn.QLazyLinear(32, formats=SPEC)
     made(torch.zeros(1, 32))
@@ -65,6 +72,7 @@ LINEAR = {
     "torchmx.MXInferenceLinear": torchmx_linear,
     "microxcaling.Linear": lambda old: copied(microxcaling.Linear(32, 32, mx_specs=MX), old),
     "mptorch.QLinear": mptorch_linear,
+    "Linear of an MXTensor": encoded,
     "Sequential of a Quantizer": lambda old: nn.Sequential(gs.nn.Quantizer("e4m3"), old, gs.nn.Quantizer("e4m3")),
     "Sequential of a TensorQuantizer": lambda old: nn.Sequential(gs.tensor_quant.TensorQuantizer(Q8), old),
     "Sequential of dmx.CastTo": lambda old: nn.Sequential(dmx.CastTo("BFP[8|8]{32}(SN)"), old),
