@@ -107,7 +107,7 @@ def _fprop(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """The forward product, and both operands as it multiplied them."""
     if product.spec is None:
-        return native_conv(x, weight, dtype, *where, bias=c), x, weight
+        return native_conv(x, weight, c, dtype, *where), x, weight
     if not (product.cast_a or product.cast_b):
         return conv_op(x, weight, product.spec, *where, seed, dtype, c, 0), x, weight
     out, cast_x, cast_w = conv_with_operands_op(x, weight, product.spec, *where, seed, dtype, c, 0)
@@ -172,11 +172,11 @@ def _dgrad(ctx: Any, grad: Tensor, weight: Tensor, exponent: Tensor | None, lost
     _, *same, transposed = ctx.where
     back = (ctx.x_size, *same, not transposed)
     if product.spec is None:
-        out = native_conv(grad, weight, dtype, *back)
+        out = native_conv(grad, weight, None, dtype, *back)
     else:
         out = conv_op(grad, weight, product.spec, *back, ctx.seed, dtype, None, int(Stream.DGRAD))
         if lost is not None:
-            wide = (grad.double(), weight.double(), torch.float64)
+            wide = (grad.double(), weight.double(), None, torch.float64)
             lost.product("dgrad", out, lambda: native_conv(*wide, *back))
     return _finish(ctx, out, exponent, ctx.dtypes[0], Stream.DGRAD_OUT)
 

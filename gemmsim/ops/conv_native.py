@@ -45,6 +45,7 @@ def _extra(
 def native_conv(
     x: Tensor,
     weight: Tensor,
+    bias: Tensor | None,
     dtype: torch.dtype,
     output_size: Sequence[int],
     stride: Sequence[int],
@@ -52,7 +53,6 @@ def native_conv(
     dilation: Sequence[int],
     groups: int,
     transposed: bool,
-    bias: Tensor | None = None,
 ) -> Tensor:
     """PyTorch's convolution, in the dtype its operands promote to."""
     _record()

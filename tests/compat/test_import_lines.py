@@ -41,6 +41,12 @@ def test_the_page_has_the_list(peer):
     assert page == lists.with_section(page, peer), f"python tests/support_import_lines.py {peer}  writes it"
 
 
+@pytest.mark.parametrize("peer", lists.peers())
+def test_the_overview_leads_to_the_page(peer):
+    overview = (lists.PAGES.parent / "compat.md").read_text(encoding="utf-8")
+    assert f"(compat/{peer}.md)" in overview, "docs/reference/compat.md has a row for each system with its page"
+
+
 def test_parts_are_attributes_of_what_was_imported():
     """In a fresh interpreter, where no other test has loaded them."""
     code = (

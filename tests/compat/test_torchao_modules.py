@@ -20,8 +20,10 @@ from gemmsim.compat.torchao.prototype.mx_formats import (
     MXLinearRecipeName,
     NVFP4InferenceConfig,
     NVFP4MMConfig,
+    config,
     constants,
     custom_cast,
+    inference_workflow,
     kernels,
     mx_linear,
     mx_tensor,
@@ -217,14 +219,32 @@ def test_inference_of_0_13():
     assert_bitwise_equal(old(x), new(x))
     with pytest.raises(AssertionError):
         MXFPInferenceConfig(weight_dtype=torch.float8_e5m2)
-    for config in (NVFP4InferenceConfig(), NVFP4InferenceConfig(NVFP4MMConfig.WEIGHT_ONLY)):
+    for asked in (NVFP4InferenceConfig(), NVFP4InferenceConfig(NVFP4MMConfig.WEIGHT_ONLY)):
         model = nn.Sequential(nn.Linear(64, 32)).bfloat16()
         bias, weight = model[0].bias, ao.NVFP4Tensor.to_nvfp4(model[0].weight.detach()).dequantize()
-        quantize_(model, config)
-        dynamic = config.mm_config is NVFP4MMConfig.DYNAMIC
+        quantize_(model, asked)
+        dynamic = asked.mm_config is NVFP4MMConfig.DYNAMIC
         left = ao.NVFP4Tensor.to_nvfp4(x).dequantize() if dynamic else x
         assert model[0].weight.per_tensor_scale is None
         assert_bitwise_equal(model(x), nn.functional.linear(left, weight, bias))
+
+
+def test_what_configurations_and_filters_allow():
+    config._validate_elem_dtype(E4M3)
+    config._validate_kernel_preference(ao.KernelPreference.EMULATED, 16, "fp6_e2m3")
+    config._validate_kernel_preference(ao.KernelPreference.AUTO, 32, E4M3)
+    for call in (
+        lambda: config._validate_elem_dtype(torch.float16),
+        lambda: config._validate_kernel_preference(ao.KernelPreference.AUTO, 16, E4M3),
+        lambda: config._validate_kernel_preference(ao.KernelPreference.TORCH, 32, E4M3),
+    ):
+        with pytest.raises(AssertionError):
+            call()
+    chosen = inference_workflow._auto_filter_for_nfp4
+    large = nn.Linear(2048, 128, device="meta")
+    assert chosen(large, "blocks.0.linear") and not chosen(large, "embedder.linear") and not chosen(nn.ReLU(), "x")
+    for sizes in ((1024, 1024), (2048, 64), (2048, 120)):
+        assert not chosen(nn.Linear(*sizes, device="meta"), "x")
 
 
 def test_replacing_by_a_filter():

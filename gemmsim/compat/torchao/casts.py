@@ -18,6 +18,7 @@ __all__ = [
     "_to_mxfp8_dim1_kernel_wrapper",
     "down_size",
     "get_bits",
+    "mslk_quantize_nvfp4",
     "mxfp8_quantize_cuda",
     "tensor_size_fp4x2_to_hp",
     "tensor_size_hp_to_fp4x2",
@@ -194,3 +195,7 @@ def triton_quantize_nvfp4(x: Tensor, per_tensor_scale: Tensor | None = None) -> 
     tiled = swizzle(scale).view(128 * ceil_div(rows.shape[0], 128), 4 * ceil_div(scale.shape[1], 4))
     lead = x.shape[:-2]
     return tiled.view(*lead, -1, tiled.shape[-1]), codes.view(*lead, -1, codes.shape[-1])
+
+
+#: Of torchao 0.17 and later; the same result.
+mslk_quantize_nvfp4 = triton_quantize_nvfp4

@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     ATTENTION_LAYERS: dict[type, Any]
     MLP_LAYERS: dict[type, Any]
 
-__all__ = ["ATTENTION_LAYERS", "MLP_LAYERS", "mx_dynamic_activation_mx_weights", "quantize_linear_", "quantize_llm_"]
+# Without ATTENTION_LAYERS and MLP_LAYERS, so that ``import *`` needs no transformers.
+__all__ = ["mx_dynamic_activation_mx_weights", "quantize_linear_", "quantize_llm_"]
 
 
 def __getattr__(name: str) -> Any:

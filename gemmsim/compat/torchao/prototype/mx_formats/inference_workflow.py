@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from torch import nn
+
 from ...kinds import KernelPreference as KernelPreference
 from ...kinds import MXDynamicActivationMXWeightConfig as MXDynamicActivationMXWeightConfig
 from ...kinds import MXFPInferenceConfig as MXFPInferenceConfig
@@ -17,6 +19,15 @@ from ...nvfp4 import QuantizationStep as QuantizationStep
 from ...nvfp4 import QuantizeTensorToNVFP4Kwargs as QuantizeTensorToNVFP4Kwargs
 from ...nvfp4 import per_tensor_amax_to_scale as per_tensor_amax_to_scale
 from ...tensor import MXTensor as MXTensor
+
+
+def _auto_filter_for_nfp4(mod: nn.Module, fqn: str) -> bool:
+    """torchao's choice of layers for NVFP4: large linear ones with sizes of multiples of 16, but for embeddings."""
+    if not isinstance(mod, nn.Linear) or "embed" in fqn:
+        return False
+    rows, columns = mod.weight.shape
+    return rows % 16 == 0 and columns % 16 == 0 and rows > 64 and max(rows, columns) > 1024
+
 
 __all__ = [
     "KernelPreference",
