@@ -260,10 +260,6 @@ def _heads(
     if more:
         mask, padding = (None if t is None else functional.pad(t, (0, more)) for t in (mask, padding))
     if padding is not None:
-        hidden = (
-            padding.view(batch, 1, 1, k.shape[1])
-            .expand(-1, self.num_heads, -1, -1)
-            .reshape(batch * self.num_heads, 1, k.shape[1])
-        )
+        hidden = padding.view(batch, 1, 1, k.shape[1]).expand(-1, self.num_heads, -1, -1).flatten(0, 1)
         mask = hidden if mask is None else mask + hidden
     return q, k, v, mask

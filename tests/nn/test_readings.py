@@ -129,6 +129,11 @@ def test_every_place_where_gradients_vanish_is_seen(formats, kind):
     assert len(told(lambda: backward(layer, 2.0**-20, shape))) == 1
 
 
+def test_gradients_that_vanish_in_their_last_rounding_are_seen():
+    formats = gs.QAffineFormats(grad_quant=lambda g: g if g.shape == (8, 32) else g * 0)
+    assert len(told(lambda: backward(linear(formats), 1.0))) == 1
+
+
 @pytest.mark.parametrize("formats", [
     None, "e4m3 : fp32", gs.recipes.hopper_fp8(), gs.recipes.mxfp8(), gs.recipes.fp16_accumulate(),
 ], ids=str)  # fmt: skip
