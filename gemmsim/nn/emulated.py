@@ -22,10 +22,13 @@ class Emulated:
     state: not in ``state_dict``, and copies and pickles are as without it.
     """
 
+    #: What is asked for. No ``isinstance``: PyTorch's methods are replaced once, this class anew when it is reloaded.
+    _gemmsim_emulated = True
+
 
 def _is_emulated(module: nn.Module) -> bool:
     """Whether ``module`` itself has the mark, a hook of gemmsim, or a parameter that is a kind of tensor of gemmsim."""
-    if isinstance(module, Emulated):
+    if getattr(type(module), "_gemmsim_emulated", False):
         return True
     for parameter in module._parameters.values():
         if type(parameter) not in _PLAIN and any(_is_ours(kind) for kind in type(parameter).__mro__):

@@ -134,6 +134,23 @@ def test_every_linear_layer_is_computed_in_an_encoder_layer(kind):
     assert not torch.equal(outs[0], outs[1]) and not torch.equal(outs[1], outs[2])
 
 
+def test_layers_of_users_with_the_mark_are_called():
+    class Doubling(Emulated, nn.Linear):
+        def forward(self, x):
+            return 2 * super().forward(x)
+
+    layer = encoder_layer()
+    plain = layer(inputs()[0])
+    for place in ("self_attn.out_proj", "linear1"):
+        layer.set_submodule(place, copied(Doubling(32, 32), layer.get_submodule(place)))
+    out = in_every_mode(layer.eval(), inputs()[0])
+    for weight in (layer.self_attn.out_proj, layer.linear1):
+        with torch.no_grad():
+            weight.weight /= 2
+            weight.bias /= 2
+    assert not torch.equal(out, plain) and torch.allclose(layer(inputs()[0]), plain, atol=1e-5)
+
+
 @pytest.mark.parametrize("kind", NORMS)
 def test_every_norm_is_computed_in_an_encoder_layer(kind):
     layer = encoder_layer(norm_first=True)
