@@ -349,3 +349,25 @@ def test_old_paths_are_the_same_modules():
     assert set(mtq.__all__) <= set(dir(old))
     with pytest.raises(AttributeError):
         _ = old.auto_quantize
+
+
+def test_models_in_files(tmp_path):
+    import gemmsim.compat.modelopt.torch.opt as mto
+
+    blocks, e4m3 = {"num_bits": 4, "block_sizes": {-1: 8}}, {"num_bits": (4, 3), "axis": None}
+    config = {"quant_cfg": {"*weight_quantizer": [blocks, e4m3], "*input_quantizer": e4m3}, "algorithm": "max"}
+    model = quantized(config).eval()
+    mtq.disable_quantizer(model, "head*")
+    mto.save(model, tmp_path / "model.pt")
+    found = mto.restore(Net(), tmp_path / "model.pt").eval()
+    assert torch.equal(found(X), model(X)) and enabled(found) == enabled(model)
+    assert mto.modelopt_state(found) == mto.modelopt_state(model)
+    assert mto.restore_from_modelopt_state(Net(), mto.modelopt_state(Net())).conv.__class__ is nn.Conv2d
+    amaxes = mtq.utils.get_quantizer_state_dict(model)
+    mtq.postprocess_amax(found, "*", lambda amax: amax * 2)
+    mtq.utils.set_quantizer_state_dict(found, amaxes)
+    assert torch.equal(found(X), model(X))
+    with pytest.raises(ValueError, match="one side alone"):
+        mto.restore_from_modelopt_state(nn.Sequential(nn.Linear(2, 2)), mto.modelopt_state(model))
+    with pytest.raises(ValueError, match="not ModelOpt's"):
+        mto.restore_from_modelopt_state(Net(), {"modelopt_version": "0.40.0"})

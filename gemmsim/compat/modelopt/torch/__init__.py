@@ -1,1 +1,1 @@
-"""``modelopt.torch``."""
+"""``modelopt.torch``: ``quantization`` and ``opt``."""

@@ -15,6 +15,7 @@ from ..nn.modules.tensor_quantizer import SequentialQuantizer, quantizers_of
 
 __all__ = [
     "convert_quantization_axis_to_reduce_axis",
+    "get_quantizer_state_dict",
     "is_quantized",
     "is_quantized_linear",
     "quantizer_attr_names",
@@ -23,6 +24,7 @@ __all__ = [
     "reduce_block_padding",
     "reduce_sum",
     "replace_function",
+    "set_quantizer_state_dict",
     "update_quant_cfg_with_kv_cache_quant",
     "weight_attr_names",
 ]
@@ -84,6 +86,18 @@ def reduce_block_padding(input: Tensor, block_sizes: dict[int, int], pad_value: 
         if more:
             input = torch.nn.functional.pad(input, [0, 0] * (input.dim() - 1 - d) + [0, more], value=pad_value)
     return input
+
+
+def get_quantizer_state_dict(model: nn.Module) -> dict[str, Any]:
+    """The state dict of each quantiser by its name: amaxes, scales and biases without the weights."""
+    return {name: q.state_dict() for name, q in quantizers_of(model)}
+
+
+def set_quantizer_state_dict(model: nn.Module, quantizer_state_dict: dict[str, Any]) -> None:
+    """Load what ``get_quantizer_state_dict`` gave; quantisers that it does not name stay."""
+    for name, q in quantizers_of(model):
+        if name in quantizer_state_dict:
+            q.load_state_dict(quantizer_state_dict[name])
 
 
 def is_quantized(module: nn.Module) -> bool:
