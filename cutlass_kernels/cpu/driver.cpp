@@ -50,7 +50,7 @@ template <class T> struct Product {
     Product(const Isa& i, const GemmArgs& args, const Request& req, int c, const Members* palette = nullptr, const Gather* tables = nullptr)
         : isa(i), g(args), r(req), carrier(sizeof(T) == 4 ? 0 : 1), kind_carrier(c), nr(i.nr[carrier]), panels((args.n + nr - 1) / nr),
           blocks((args.m + MR - 1) / MR), order(palette ? TermOrder() : TermOrder(req, args.k)), members(palette), gather(tables),
-          planned(palette || req.method >= INTEGER || (c != 2 && !all_native(req, carrier))) {
+          planned(palette || req.method >= LONG || (c != 2 && !all_native(req, carrier))) {
         // A block of rows is packed once and used against all of B: as tall as half a megabyte, but enough blocks for the threads
         const int64_t fit = (1 << 19) / ((g.k + 1) * MR * (int64_t)sizeof(T));
         const int64_t share = (blocks + 4 * g.threads - 1) / (4 * g.threads);

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
-from ..formats import FP32, TENSOR_FORMATS, BlockFormat, Cast, FixedFormat, Format, TensorFormat
+from ..formats import FP32, TENSOR_FORMATS, BlockFormat, Cast, CodebookFormat, FixedFormat, Format, TensorFormat
 from ..formats.any_format import FORMATS
 from ..formats.errors import shown
 from .accumulator import Accumulator, remembers
@@ -69,6 +69,8 @@ class GemmSpec:
     is_stochastic: bool = field(init=False, compare=False, repr=False, default=False)
     #: Whether an operand is in a block format; likewise.
     has_blocks: bool = field(init=False, compare=False, repr=False, default=False)
+    #: Whether something is a user's own step or a list of values, which kernels do not know; likewise.
+    needs_steps: bool = field(init=False, compare=False, repr=False, default=False)
 
     def __post_init__(self) -> None:
         put = object.__setattr__
@@ -98,6 +100,8 @@ class GemmSpec:
         put(self, "key", _text(self))
         put(self, "has_blocks", isinstance(self.a, _BLOCKS) or isinstance(self.b, _BLOCKS))
         put(self, "is_stochastic", self._is_stochastic())
+        lists = any(isinstance(step.format, CodebookFormat) for step in self.casts())
+        put(self, "needs_steps", accumulator.is_custom or lists)
 
     def transposed(self) -> GemmSpec:
         """Spec of ``B^T @ A^T`` for this one's ``A @ B``: each operand's cast goes with it."""

@@ -14,6 +14,7 @@ from gemmsim.ops import qmatmul
 from gemmsim.ops.checks import check_device, check_float, check_out_dtype
 from gemmsim.ops.errors import DTypeError, GradError, ShapeError, message
 from gemmsim.ops.seeds import check_seed
+from gemmsim.ops.tracing import assume_constant_result
 
 from .arguments import BlockLike, block_of, check_codes, check_packing, code_shape, scale_shape
 from .convert import Encoded
@@ -117,7 +118,7 @@ def _own(name: str, x: Any, given: BlockLike | None) -> BlockFormat | None:
     return None
 
 
-@torch.compiler.assume_constant_result
+@assume_constant_result
 def _plain_spec(accumulator: AccumulatorLike, a_format: BlockLike | None, b_format: BlockLike | None) -> str:
     """The spec of plain tensors, a constant of compiled code, which knows no object of ours."""
     return _spec(accumulator, a_format, b_format, None, None).key

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from . import acceleration
+from . import acceleration, underflow
 from .autograd import add_exponents, quantize_step, work_dtype
 from .conv_library import conv_op, conv_weight_op, conv_with_operands_op
 from .conv_native import native_conv, native_gradients, native_weight
@@ -122,7 +122,10 @@ def _gradients(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
     if plan.scale_grad is not None:
         scale_g = _exponent(grad, plan.scale_grad, plan.scale_margin)
         grad = scale_by_power(grad, scale_g)
-    grad = quantize_step(plan.grad_quant, grad, ctx.seed, Stream.GRAD)
+    lost = None if ctx.traced else underflow.watched(plan)
+    given, grad = grad, quantize_step(plan.grad_quant, grad, ctx.seed, Stream.GRAD)
+    if lost is not None:
+        lost.gradient(given, grad)
     exponents = (add_exponents(scale_g, scale_w), add_exponents(scale_g, scale_x), scale_g)
     if plan.dgrad.spec is None and plan.wgrad.spec is None and plan.addend_sum is None:
         found = _native_gradients(ctx, grad, x, weight, exponents)
@@ -130,9 +133,9 @@ def _gradients(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
             return (*found, None, None, None, None)
     grad_x = grad_w = grad_bias = None
     if ctx.needs_input_grad[0]:
-        grad_x = _dgrad(ctx, grad, weight, exponents[0])
+        grad_x = _dgrad(ctx, grad, weight, exponents[0], lost)
     if ctx.needs_input_grad[1]:
-        grad_w = _wgrad(ctx, grad, x, exponents[1])
+        grad_w = _wgrad(ctx, grad, x, exponents[1], lost)
     if ctx.needs_input_grad[2]:
         grad_bias = _bias_grad(ctx, grad, scale_g)
     return grad_x, grad_w, grad_bias, None, None, None, None
@@ -162,7 +165,7 @@ def _finish(ctx: Any, grad: Tensor, exponent: Tensor | None, dtype: torch.dtype,
     return quantize_step(ctx.plan.grad_quant, grad, ctx.seed, stream).to(dtype)
 
 
-def _dgrad(ctx: Any, grad: Tensor, weight: Tensor, exponent: Tensor | None) -> Tensor:
+def _dgrad(ctx: Any, grad: Tensor, weight: Tensor, exponent: Tensor | None, lost: underflow.Lost | None) -> Tensor:
     """The convolution the other way round: of a transposed one an ordinary one, of an ordinary one a transposed one."""
     product: Product = ctx.plan.dgrad
     dtype = work_dtype(product, ctx.dtypes[0], exponent is not None or ctx.plan.grad_quant is not None)
@@ -172,10 +175,13 @@ def _dgrad(ctx: Any, grad: Tensor, weight: Tensor, exponent: Tensor | None) -> T
         out = native_conv(grad, weight, None, dtype, *back)
     else:
         out = conv_op(grad, weight, product.spec, *back, ctx.seed, dtype, None, int(Stream.DGRAD))
+        if lost is not None:
+            wide = (grad.double(), weight.double(), None, torch.float64)
+            lost.product("dgrad", out, lambda: native_conv(*wide, *back))
     return _finish(ctx, out, exponent, ctx.dtypes[0], Stream.DGRAD_OUT)
 
 
-def _wgrad(ctx: Any, grad: Tensor, x: Tensor, exponent: Tensor | None) -> Tensor:
+def _wgrad(ctx: Any, grad: Tensor, x: Tensor, exponent: Tensor | None, lost: underflow.Lost | None) -> Tensor:
     """Sums over all images and positions. The windows are the input's, of a transposed convolution the gradient's."""
     product: Product = ctx.plan.wgrad
     dtype = work_dtype(product, ctx.dtypes[1], exponent is not None or ctx.plan.grad_quant is not None)
@@ -185,6 +191,9 @@ def _wgrad(ctx: Any, grad: Tensor, x: Tensor, exponent: Tensor | None) -> Tensor
         out = native_weight(large, small, dtype, ctx.kernel, *same)
     else:
         out = conv_weight_op(large, small, spec, ctx.kernel, *same, ctx.seed, dtype, int(Stream.WGRAD))
+        if lost is not None:
+            wide = (large.double(), small.double(), torch.float64)
+            lost.product("wgrad", out, lambda: native_weight(*wide, ctx.kernel, *same))
     return _finish(ctx, out, exponent, ctx.dtypes[1], Stream.WGRAD_OUT)
 
 

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from gemmsim.arithmetic import GemmSpec
 from gemmsim.arithmetic.accumulator import remembers
+from gemmsim.backends.codebook import is_codebook, round_to_codebook
 from gemmsim.formats import TENSOR_FORMATS, BlockFormat, Cast, Sharing
 
 from . import selection, state
@@ -105,6 +106,8 @@ def quantize_into(
         bits = draw_seed() if seed is None else derive_seed(seed, stream)
     if isinstance(cast, TENSOR_FORMATS):
         backend_of(x).quantize_tensor(x, cast, out, bits, site)
+    elif is_codebook(cast):
+        round_to_codebook(x, cast, out)
     elif out.dim() <= _MAX_DIMS:
         backend_of(x).quantize(x, cast, out, bits, site)
     else:

@@ -21,6 +21,7 @@ from .library import matmul_op
 from .plan import AffinePlan
 from .seeds import check_seed
 from .shapes import matmul_shape
+from .tracing import assume_constant_result
 
 __all__ = ["FormatsLike", "affine", "check_operands", "formats_of", "qmatmul", "qmm"]
 
@@ -125,7 +126,7 @@ def formats_of(spec: FormatsLike | None, arithmetic: str | None) -> QAffineForma
     return _formats_of(spec, arithmetic)
 
 
-@torch.compiler.assume_constant_result
+@assume_constant_result
 def _formats_of(spec: SpecLike | None, arithmetic: str | None) -> QAffineFormats:
     """A constant of compiled code: the tracer does not look inside."""
     return _read_formats(spec, arithmetic)

@@ -6,6 +6,7 @@ gives the same bits and is faster (``gemmsim.backends.native``).
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -16,6 +17,7 @@ from gemmsim.backends import cpu
 
 from .acceleration import Setting, asked, current
 from .finishing import Finish, finished
+from .seeds import Site
 
 __all__ = ["Refused", "backend_of", "gemm"]
 
@@ -59,11 +61,11 @@ def gemm(
     """
     if finish is not None:
         return _finished(a, b, spec, out, seed, c, select, named, finish)
+    if spec.needs_steps:
+        return _by_steps(a, b, spec, out, seed, c, select, named or spec)
     # A sequential register without random bits is as fast here as a native GEMM: there is nothing to look for.
     if asked() is None and type(spec.accumulator) is Sequential and not spec.is_stochastic:
         return (backend_of(a) if a.is_cuda else cpu).gemm(a, b, spec, out, seed, c, select)
-    if spec.accumulator.is_custom:
-        return _custom(a, b, spec, out, seed, c, select)
     alone = c is None and select is None
     setting = current()
     reason: object = None
@@ -79,19 +81,35 @@ def gemm(
     return Refused(run, getattr(run, "backend", a.device.type), reason)
 
 
-def _custom(
-    a: Tensor, b: Tensor, spec: GemmSpec, out: Tensor, seed: int, c: Tensor | None, select: Tensor | None
+def _by_steps(
+    a: Tensor,
+    b: Tensor,
+    spec: GemmSpec,
+    out: Tensor,
+    seed: int,
+    c: Tensor | None,
+    select: Tensor | None,
+    named: GemmSpec,
 ) -> object:
-    """The product of a user's own accumulator, which nothing else computes."""
-    from gemmsim.backends import custom
+    """A product in which something is a list of values or a user's own step, which no backend's kernels know."""
+    from gemmsim.backends import stepwise
+    from gemmsim.backends.convert import cast_into, cast_operand
 
+    left = cast_operand(a, spec.cast_a, torch.float64, seed, Site.OPERAND_A)
+    right = cast_operand(b, spec.cast_b, torch.float64, seed, Site.OPERAND_B)
+    inner = replace(spec, a=None, b=None, out=None)
+    if not inner.needs_steps:  # only operands or the output are lists
+        raw = torch.empty(out.shape, dtype=torch.float64, device=out.device)
+        run = gemm(left, right, inner, raw, seed, c, select, replace(named, out=None))
+        cast_into(raw, spec.out, out, seed, Site.OUTPUT)
+        return run
     if c is not None or select is not None:
         raise UnsupportedSpec(
-            f"{str(spec)!r} with an addend or a choice of accumulators; allowed: neither, with a class of one's own.\n"
-            "  Add c to the result."
+            f"{str(named)!r} with an addend or a choice of accumulators; allowed: neither, where it is computed step "
+            "by step.\n  Add c to the result."
         )
-    run = custom.gemm(a, b, spec, out, seed)
-    return run if current() is None else Refused(run, run.backend, "no library knows a user's own accumulator")
+    run = stepwise.gemm(left, right, replace(spec, a=None, b=None), out, seed)
+    return run if current() is None else Refused(run, run.backend, "no library knows such an accumulator")
 
 
 def _on_gpu(x: Tensor) -> bool:
@@ -110,7 +128,7 @@ def _finished(
     finish: Finish,
 ) -> object:
     """``gemm`` and what follows, in one kernel where a GPU computes the product."""
-    if _on_gpu(a) and asked() is None and not spec.accumulator.is_custom:
+    if _on_gpu(a) and asked() is None and not spec.needs_steps:
         from gemmsim.backends import native
 
         cuda = backend_of(a)

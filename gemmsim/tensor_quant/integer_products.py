@@ -13,6 +13,7 @@ from gemmsim.ops import QAffineFormats, cublas_acceleration, qmatmul, state
 from gemmsim.ops.checks import check_tensor
 from gemmsim.ops.dispatch import transforms_active
 from gemmsim.ops.errors import DTypeError, ShapeError
+from gemmsim.ops.tracing import assume_constant_result
 
 from .arguments import prepared, required
 from .eager import scales
@@ -37,7 +38,7 @@ def product_formats(accumulator: str) -> QAffineFormats:
     return _FORMATS[accumulator]
 
 
-@torch.compiler.assume_constant_result
+@assume_constant_result
 def _read(accumulator: str) -> None:
     if accumulator not in _FORMATS:
         spec = accumulator if ":" in accumulator else f": {accumulator}"

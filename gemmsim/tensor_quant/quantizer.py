@@ -9,6 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from gemmsim.nn.emulated import Emulated
+
 from .attributes import QuantizerAttributes, updated
 from .bias_calibrator import BiasCalibrator, centre
 from .block import dynamic_block_quant, fake_blocks
@@ -28,7 +30,7 @@ __all__ = ["TensorQuantizer"]
 _STATE = ("_amax", "_pre_quant_scale", "_bias_value")
 
 
-class TensorQuantizer(QuantizerAttributes, nn.Module):
+class TensorQuantizer(QuantizerAttributes, Emulated, nn.Module):
     """Quantises its input as a description says, under an amax of its own.
 
     ``forward``: times ``pre_quant_scale``; rotated; returned as it is while disabled; cut into blocks; shown to the

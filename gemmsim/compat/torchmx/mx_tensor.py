@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 import gemmsim as gs
+from gemmsim.ops.tracing import allow_in_graph
 
 from .dtypes import STR_TO_SUPPORTED_ELEM_DTYPE, DType, float4_e2m1, int8
 
@@ -248,7 +249,7 @@ def _rebuild(inner: dict[str, Tensor], meta: Any, shape: Any, requires_grad: boo
 torch.serialization.add_safe_globals([_rebuild, MXTensor])
 
 
-@torch.compiler.allow_in_graph
+@allow_in_graph
 class _ToMX(torch.autograd.Function):
     """The conversion; its gradient is the identity."""
 
@@ -266,10 +267,16 @@ class _ToMX(torch.autograd.Function):
 class _RefuseGrad(torch.autograd.Function):
     """The values as they are; there is no gradient."""
 
+    generate_vmap_rule = True
+
     @staticmethod
-    def forward(ctx: Any, values: Tensor) -> Tensor:
+    def forward(values: Tensor) -> Tensor:
         """``values``."""
         return values.view_as(values)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+        """Nothing is kept."""
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> Tensor:

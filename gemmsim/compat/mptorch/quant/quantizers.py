@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 
 import gemmsim as gs
@@ -27,6 +26,7 @@ from gemmsim.formats import (
     SupernormalFormat,
     TensorFormat,
 )
+from gemmsim.ops.tracing import assume_constant_result
 
 from ..number import (
     Binary8,
@@ -80,7 +80,7 @@ def float_quantize(
 
 
 # By name, and constants of compiled code, which cannot make formats.
-@torch.compiler.assume_constant_result
+@assume_constant_result
 def _float_target(exp: int, man: int, rounding: str, subnormals: bool, saturate: bool, prng: int) -> str:
     return _text(FloatingPoint, rounding, prng, exp, man, subnormals, saturate)
 
@@ -92,7 +92,7 @@ def fixed_point_quantize(
     return gs.quantize(x, _fixed_target(wl, fl, clamp, symmetric, rounding))
 
 
-@torch.compiler.assume_constant_result
+@assume_constant_result
 def _fixed_target(wl: int, fl: int, clamp: bool, symmetric: bool, rounding: str) -> str:
     return _text(FixedPoint, rounding, 0, wl, fl, clamp, symmetric)
 
@@ -102,7 +102,7 @@ def block_quantize(x: Tensor, wl: int, dim: int = -1, rounding: str = "stochasti
     return gs.quantize(x, _block_target(wl, dim, rounding))
 
 
-@torch.compiler.assume_constant_result
+@assume_constant_result
 def _block_target(wl: int, dim: int, rounding: str) -> str:
     return _text(BlockFloatingPoint, rounding, 0, wl, dim)
 
@@ -118,7 +118,7 @@ def superfp_quantize(
     return gs.quantize(x, _super_target(exp, man, binades, rounding, saturate, tie))
 
 
-@torch.compiler.assume_constant_result
+@assume_constant_result
 def _super_target(exp: int, man: int, binades: Any, rounding: str, saturate: bool, tie: str) -> str:
     f: SupernormalFormat = SuperNormalFloat(exp, man, binades, saturate).format
     if tie not in {str(known) for known in PowerTie}:
@@ -138,7 +138,7 @@ def binary8_quantize(
     return gs.quantize(x, _binary8_target(P, rounding, overflow_policy, is_signed, subnormals, prng_bits))
 
 
-@torch.compiler.assume_constant_result
+@assume_constant_result
 def _binary8_target(
     P: int, rounding: str, overflow_policy: str, is_signed: bool, subnormals: bool, prng_bits: int
 ) -> str:
@@ -168,7 +168,7 @@ def binaryK_quantize(
     return gs.quantize(x, _binary_k_target(K, P, rounding, saturation_mode, is_signed, prng_bits, bias))
 
 
-@torch.compiler.assume_constant_result
+@assume_constant_result
 def _binary_k_target(
     K: int, P: int, rounding: str, saturation_mode: str, is_signed: bool, prng_bits: int, bias: int | None
 ) -> str:
@@ -222,7 +222,7 @@ def quantizer(
     )
 
 
-@torch.compiler.assume_constant_result
+@assume_constant_result
 def _target(number: Number | None, rounding: str) -> str | None:
     if number is None:
         return None
@@ -230,7 +230,7 @@ def _target(number: Number | None, rounding: str) -> str | None:
     return str(number.target(rounding, 32 if isinstance(number.format, Binary8Format) else 0))
 
 
-class Quantizer(nn.Module):
+class Quantizer(gs.nn.Emulated, nn.Module):
     """``quantizer`` as a module; roundings "nearest" by default."""
 
     def __init__(
