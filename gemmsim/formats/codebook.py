@@ -9,11 +9,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cached_property
-from typing import Any
+from typing import Any, overload
 
 from .checks import as_fraction, check_int, number_text
 from .errors import format_error
 from .json_fields import json_fields
+from .tensors import check_scalar_arguments, decode_tensor, encode_tensor, is_tensor
 
 __all__ = ["CodebookFormat", "codebook"]
 
@@ -211,8 +212,20 @@ class CodebookFormat:
 
     # Codes
 
-    def decode(self, code: int) -> float:
-        """Value of ``code``; ``FormatError`` for a code that is out of range or not used."""
+    @overload
+    def decode(self, code: int) -> float: ...
+
+    @overload
+    def decode(self, code: Any, *, dtype: Any = None) -> Any: ...
+
+    def decode(self, code: Any, *, dtype: Any = None) -> Any:
+        """Value of ``code``; ``FormatError`` for a code that is out of range or not used.
+
+        Tensors as ``FloatFormat.decode``.
+        """
+        if is_tensor(code):
+            return decode_tensor(self, code, dtype)
+        check_scalar_arguments(self, dtype=dtype)
         code = check_int(self, "code", code, 0, (1 << self.bits) - 1)
         place = (code - self.first_code) % (1 << self.bits)
         if place < len(self.points):
@@ -226,8 +239,20 @@ class CodebookFormat:
         value = self.decode(code)
         return None if math.isnan(value) else Fraction(value)
 
-    def encode(self, value: float | Fraction) -> int:
-        """Code of ``value``, which must be one of the values (or NaN); ``FormatError`` for any other."""
+    @overload
+    def encode(self, value: float | Fraction) -> int: ...
+
+    @overload
+    def encode(self, value: Any, *, rounding: Any = None, overflow: Any = None, seed: int | None = None) -> Any: ...
+
+    def encode(self, value: Any, *, rounding: Any = None, overflow: Any = None, seed: int | None = None) -> Any:
+        """Code of ``value``, which must be one of the values (or NaN); ``FormatError`` for any other.
+
+        Tensors as ``FloatFormat.encode``.
+        """
+        if is_tensor(value):
+            return encode_tensor(self, value, rounding, overflow, seed)
+        check_scalar_arguments(self, rounding=rounding, overflow=overflow, seed=seed)
         code = self._code_or_none(value)
         if code is None:
             allowed = f"the {len(self.points)} values that values() lists"

@@ -41,6 +41,9 @@ def _explain_formats(formats: QAffineFormats) -> str:
 def _backends(spec: GemmSpec) -> str:
     from gemmsim.backends import cpu, stepwise
 
+    if spec.accumulator.is_lookup:
+        reason = cpu.lookup_supported(spec)
+        return f"cpu: {'yes, by looking products up' if reason is None else f'no, {reason}'}"
     if spec.needs_steps:
         inner = replace(spec, a=None, b=None, out=None)
         if not inner.needs_steps:

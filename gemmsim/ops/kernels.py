@@ -250,6 +250,9 @@ def count_overflows(a: Tensor, b: Tensor, spec: GemmSpec, seed: int | None = Non
     target = counts
     if counts.dim() > 2:
         a, b, target, _ = _batched(a, b, counts, None)
+    if spec.accumulator.is_lookup:
+        selection.count_lookup_overflows(a, b, spec, target, bits)
+        return counts
     backend_of(a).count_overflows(a, b, spec, target, bits)
     return counts
 

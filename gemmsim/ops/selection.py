@@ -12,14 +12,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from gemmsim.arithmetic import GemmSpec, Sequential, UnsupportedSpec
+from gemmsim.arithmetic import GemmSpec, Lookup, Sequential, UnsupportedSpec
 from gemmsim.backends import cpu
+from gemmsim.backends.codebook import is_codebook
 
 from .acceleration import Setting, asked, current
 from .finishing import Finish, finished
 from .seeds import Site
 
-__all__ = ["Refused", "backend_of", "gemm"]
+__all__ = ["Refused", "backend_of", "count_lookup_overflows", "gemm"]
 
 
 class Refused:
@@ -97,6 +98,8 @@ def _by_steps(
 
     left = cast_operand(a, spec.cast_a, torch.float64, seed, Site.OPERAND_A)
     right = cast_operand(b, spec.cast_b, torch.float64, seed, Site.OPERAND_B)
+    if spec.accumulator.is_lookup:
+        return _looked_up(left, right, replace(spec, a=None, b=None), out, seed)
     inner = replace(spec, a=None, b=None, out=None)
     if not inner.needs_steps:  # only operands or the output are lists
         raw = torch.empty(out.shape, dtype=torch.float64, device=out.device)
@@ -110,6 +113,37 @@ def _by_steps(
         )
     run = stepwise.gemm(left, right, replace(spec, a=None, b=None), out, seed)
     return run if current() is None else Refused(run, run.backend, "no library knows such an accumulator")
+
+
+def _looked_up(a: Tensor, b: Tensor, spec: GemmSpec, out: Tensor, seed: int) -> object:
+    """A product whose factors are codes of a table; ``a`` and ``b`` hold values of its formats."""
+    from .codes import table_codes
+
+    assert isinstance(spec.accumulator, Lookup)
+    products = spec.accumulator.products
+    list_out = spec.out is not None and is_codebook(spec.out)
+    raw = torch.empty(out.shape, dtype=torch.float64, device=out.device) if list_out else out
+    inner = replace(spec, out=None) if list_out else spec
+    left, right = table_codes(a, products.a), table_codes(b, products.b)
+    run: object = backend_of(a).lookup_gemm(left, right, inner, raw, seed)
+    if list_out:
+        from gemmsim.backends.convert import cast_into
+
+        cast_into(raw, spec.out, out, seed, Site.OUTPUT)
+    return run if current() is None else Refused(run, a.device.type, "no library has tables of products")
+
+
+def count_lookup_overflows(a: Tensor, b: Tensor, spec: GemmSpec, counts: Tensor, seed: int) -> None:
+    """Add the overflows of a product from a table to ``counts``."""
+    from gemmsim.backends.convert import cast_operand
+
+    from .codes import table_codes
+
+    assert isinstance(spec.accumulator, Lookup)
+    products = spec.accumulator.products
+    left = table_codes(cast_operand(a, spec.cast_a, torch.float64, seed, Site.OPERAND_A), products.a)
+    right = table_codes(cast_operand(b, spec.cast_b, torch.float64, seed, Site.OPERAND_B), products.b)
+    backend_of(a).count_lookup_overflows(left, right, replace(spec, a=None, b=None), counts, seed)
 
 
 def _on_gpu(x: Tensor) -> bool:
