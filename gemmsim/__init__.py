@@ -34,6 +34,8 @@ if TYPE_CHECKING:
     from .arithmetic import SelectError as SelectError
     from .arithmetic import SpecError as SpecError
     from .arithmetic import UnsupportedSpec as UnsupportedSpec
+    from .comparison import Comparison as Comparison
+    from .comparison import compare as compare
     from .formats import Cast as Cast
     from .formats import FormatError as FormatError
     from .functional import qadaptive_avgpool as qadaptive_avgpool
@@ -86,6 +88,8 @@ if TYPE_CHECKING:
     from .ops import qmm as qmm
     from .ops import quantize as quantize
     from .ops import quantizer as quantizer
+    from .reference import Trace as Trace
+    from .reference import trace as trace
 
 __version__ = "0.1.0"
 
@@ -109,6 +113,7 @@ _MODULES = (
 )
 _NAMES = {
     "arithmetic": ("Accumulator", "GemmSpec", "SelectError", "SpecError", "UnsupportedSpec"),
+    "comparison": ("Comparison", "compare"),
     "formats": ("Cast", "FormatError"),
     "functional": (
         "qadaptive_avgpool",
@@ -164,12 +169,14 @@ _NAMES = {
         "quantize",
         "quantizer",
     ),
+    "reference": ("Trace", "trace"),
 }
 _HOME = {name: module for module, names in _NAMES.items() for name in names}
 
 __all__ = [
     "Accumulator",
     "Cast",
+    "Comparison",
     "DTypeError",
     "DeviceError",
     "FormatError",
@@ -185,10 +192,12 @@ __all__ = [
     "SelectError",
     "ShapeError",
     "SpecError",
+    "Trace",
     "UnsupportedSpec",
     "acc",
     "arithmetic",
     "backends",
+    "compare",
     "compat",
     "count_overflows",
     "cublas_acceleration",
@@ -239,6 +248,7 @@ __all__ = [
     "reference",
     "study",
     "tensor_quant",
+    "trace",
     "train",
 ]
 
