@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from . import nn as nn
     from . import ops as ops
     from . import optim as optim
+    from . import recipes as recipes
     from . import reference as reference
     from . import study as study
     from . import tensor_quant as tensor_quant
@@ -64,6 +65,7 @@ if TYPE_CHECKING:
     from .functional import qtanh as qtanh
     from .ops import DeviceError as DeviceError
     from .ops import DTypeError as DTypeError
+    from .ops import FormatsWarning as FormatsWarning
     from .ops import GradError as GradError
     from .ops import OverlapError as OverlapError
     from .ops import QAffineFormats as QAffineFormats
@@ -106,6 +108,7 @@ _MODULES = (
     "nn",
     "ops",
     "optim",
+    "recipes",
     "reference",
     "study",
     "tensor_quant",
@@ -144,6 +147,7 @@ _NAMES = {
     "ops": (
         "DTypeError",
         "DeviceError",
+        "FormatsWarning",
         "GradError",
         "OverlapError",
         "QAffineFormats",
@@ -180,6 +184,7 @@ __all__ = [
     "DTypeError",
     "DeviceError",
     "FormatError",
+    "FormatsWarning",
     "GemmSpec",
     "GradError",
     "OverlapError",
@@ -245,6 +250,7 @@ __all__ = [
     "qtanh",
     "quantize",
     "quantizer",
+    "recipes",
     "reference",
     "study",
     "tensor_quant",

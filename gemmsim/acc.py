@@ -22,9 +22,11 @@ from .arithmetic import (
     Integer,
     Interleaved,
     Kahan,
+    Lookup,
     Neumaier,
     Pairwise,
     Palette,
+    ProductTable,
     Promote,
     Scaled,
     Sequential,
@@ -36,6 +38,7 @@ from .arithmetic import (
     define,
     min_accumulator_bits,
     overflow_certificate,
+    table,
 )
 from .arithmetic.presets import (
     a2q,
@@ -83,6 +86,7 @@ __all__ = [
     "int",
     "interleaved",
     "kahan",
+    "lookup",
     "lba_m7e4",
     "min_accumulator_bits",
     "mptorch_cuda",
@@ -97,6 +101,7 @@ __all__ = [
     "splitk",
     "srmac_fp12",
     "swapped",
+    "table",
     "two_sum",
     "wang2018",
 ]
@@ -184,6 +189,16 @@ def splitk(slices: builtins.int, inner: AccumulatorLike, reduce: CastLike) -> Sp
         SpecError: for slices below 1 or a bad inner accumulator.
     """
     return SplitK(slices, inner, reduce)
+
+
+def lookup(products: ProductTable | str, inner: AccumulatorLike) -> Lookup:
+    """Products ``products[x][y]`` of the operands' codes (``table``), added by ``inner``: approximate multipliers.
+
+    Raises:
+        SpecError: for an unknown table, an inner accumulator that rounds products or asks for operands of its own, and
+            products that are not integers in an ``int(...)`` register.
+    """
+    return Lookup(products, inner)
 
 
 def swapped(inner: Custom) -> Swapped:

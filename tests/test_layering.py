@@ -20,7 +20,7 @@ FACE = PACKAGE / "__init__.py"
 LAYERS = ["formats", "hardware", "arithmetic", "backends", "ops", "nn", "optim", "mx", "tensor_quant", "emulate"]
 #: Thin modules in the package root that belong to a layer. The constructors in acc are arithmetic; what measures
 #: accumulators on tensors there is an operator, so that acc stands as high as those (and loads them when called).
-ROOT_MODULES = {"acc": "ops", "functional": "ops"}
+ROOT_MODULES = {"acc": "ops", "functional": "ops", "recipes": "ops"}
 #: The slow exact reference stands beside: it may use these, and only tests and people use it.
 REFERENCE_MAY_USE = {"formats", "arithmetic"}
 #: Of the hardware layer it may use what is data: which instruction, which parameters, no arithmetic.

@@ -15,6 +15,7 @@ from .grammar import parse_accumulator
 from .hardware import Hardware
 from .integer import Fixed, Integer
 from .interleaved import Interleaved
+from .lookup import Lookup, ProductTable, table
 from .pairwise import Pairwise
 from .palette import Palette
 from .scaled import Scaled
@@ -37,9 +38,11 @@ __all__ = [
     "Integer",
     "Interleaved",
     "Kahan",
+    "Lookup",
     "Neumaier",
     "Pairwise",
     "Palette",
+    "ProductTable",
     "Promote",
     "Scaled",
     "Sequential",
@@ -58,4 +61,5 @@ __all__ = [
     "overflow_certificate",
     "parse_accumulator",
     "register",
+    "table",
 ]

@@ -143,6 +143,11 @@ class Accumulator(ABC):
         return False
 
     @property
+    def is_lookup(self) -> bool:
+        """Whether products come from a table (``Lookup``)."""
+        return False
+
+    @property
     def depth(self) -> int:
         """How many accumulators are nested in one another here, this one included."""
         inside = 0

@@ -115,6 +115,12 @@ def check_inner(outer: Composite) -> None:
             "scaled(...) outermost: it knows the scales of whole rows and columns",
             f"Write scaled({outer.name}(...), ...), or give scaled(...) alone.",
         )
+    if inner.is_lookup:
+        raise spec_error(
+            f"{outer.name} with {inner} inside",
+            "lookup(...) outermost: it says what every product is",
+            f"Write lookup(..., {outer.name}(...)).",
+        )
     if inner.name == "palette":
         raise spec_error(
             f"{outer.name} with a palette inside",

@@ -35,6 +35,8 @@ class Palette(Accumulator):
     def __post_init__(self) -> None:
         super().__post_init__()
         for member in self.members:
+            if member.is_lookup:
+                raise spec_error(f"palette with {member}", "members without a table", "Use lookup(...) by itself.")
             if member.needs_scales:
                 raise spec_error(f"palette with {member}", "members without scales", "Use scaled(...) by itself.")
             if member.name == "palette" or getattr(member, "init", "zero") != "zero":

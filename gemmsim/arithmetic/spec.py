@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
-from ..formats import FP32, TENSOR_FORMATS, BlockFormat, Cast, FixedFormat, Format, TensorFormat
+from ..formats import FP32, TENSOR_FORMATS, BlockFormat, Cast, CodebookFormat, FixedFormat, Format, TensorFormat
 from ..formats.any_format import FORMATS
 from ..formats.errors import shown
 from .accumulator import Accumulator, remembers
@@ -15,6 +15,7 @@ from .arguments import ACCUMULATOR, CAST, OPERAND, optional
 from .block_operands import check_block_operands, group_size
 from .errors import check_json_depth, spec_error, too_deep
 from .grammar import split_spec
+from .lookup import Lookup, ProductTable
 from .operands import operand_cast
 from .sequential import Sequential
 
@@ -43,8 +44,8 @@ class GemmSpec:
             A block format ("mxfp8_e4m3", "nvfp4/tensor") has its blocks along the contraction dimension; its values
             are element times scale, as exact reals, except for ``scaled`` and the block-scaled instructions of
             ``hw``, which take elements and scales apart.
-        product: rounding of each product; None is exact. Always the accumulator's own product rounding: giving it here
-            or there is the same.
+        product: rounding of each product; None is exact; a ``ProductTable`` gives the products. Always the
+            accumulator's own: giving it here or there is the same.
         accumulator: how the products become one number. Default: fp32, fused, k ascending.
         out: cast of the result, made last; None keeps the accumulator's value.
         arithmetic: "exact" (default; one rounding a step) or "fp32": each product-sum (or product, then sum) is first
@@ -59,7 +60,7 @@ class GemmSpec:
 
     a: Cast | BlockFormat | TensorFormat | None = None
     b: Cast | BlockFormat | TensorFormat | None = None
-    product: Cast | None = None
+    product: Cast | ProductTable | None = None
     accumulator: Accumulator = Sequential(Cast(FP32))
     out: Cast | None = None
     arithmetic: str = "exact"
@@ -69,18 +70,21 @@ class GemmSpec:
     is_stochastic: bool = field(init=False, compare=False, repr=False, default=False)
     #: Whether an operand is in a block format; likewise.
     has_blocks: bool = field(init=False, compare=False, repr=False, default=False)
+    #: Whether something is a user's own step, a list of values or a table of products; likewise.
+    needs_steps: bool = field(init=False, compare=False, repr=False, default=False)
 
     def __post_init__(self) -> None:
         put = object.__setattr__
         for name in ("a", "b"):
             put(self, name, _OPTIONAL_OPERAND.read(getattr(self, name), "GemmSpec", name))
-        for name in ("product", "out"):
-            put(self, name, _OPTIONAL_CAST.read(getattr(self, name), "GemmSpec", name))
+        put(self, "out", _OPTIONAL_CAST.read(self.out, "GemmSpec", "out"))
         accumulator: Accumulator = ACCUMULATOR.read(self.accumulator, "GemmSpec", "accumulator")
-        if self.product is not None:
-            accumulator = accumulator.with_product(self.product)
+        if isinstance(self.product, ProductTable):
+            accumulator = _looked_up(self.product, accumulator)
+        elif self.product is not None:
+            accumulator = accumulator.with_product(_OPTIONAL_CAST.read(self.product, "GemmSpec", "product"))
         put(self, "accumulator", accumulator)
-        put(self, "product", accumulator.product_cast)
+        put(self, "product", accumulator.products if isinstance(accumulator, Lookup) else accumulator.product_cast)
         check_block_operands(self.a, self.b, accumulator)
         if accumulator.operand_casts is not None:
             for name, taken in zip("ab", accumulator.operand_casts, strict=True):
@@ -93,15 +97,27 @@ class GemmSpec:
                 "'exact' (one rounding a step) or 'fp32' (rounded to binary32 first)",
                 "Leave it out for 'exact'.",
             )
+        if accumulator.is_lookup:
+            self._check_lookup()
         if self.arithmetic == "fp32":
             self._check_fits_fp32()
         put(self, "key", _text(self))
         put(self, "has_blocks", isinstance(self.a, _BLOCKS) or isinstance(self.b, _BLOCKS))
         put(self, "is_stochastic", self._is_stochastic())
+        lists = any(isinstance(step.format, CodebookFormat) for step in self.casts())
+        put(self, "needs_steps", accumulator.is_custom or accumulator.is_lookup or lists)
 
     def transposed(self) -> GemmSpec:
         """Spec of ``B^T @ A^T`` for this one's ``A @ B``: each operand's cast goes with it."""
         return replace(self, a=self.b, b=self.a, accumulator=self.accumulator.transposed())
+
+    def _check_lookup(self) -> None:
+        if isinstance(self.a, _BLOCKS) or isinstance(self.b, _BLOCKS) or self.arithmetic != "exact":
+            raise spec_error(
+                f"GemmSpec: {self.accumulator} with operands {self.a} and {self.b}, arithmetic={self.arithmetic!r}",
+                "operands of the table's formats, one number each, and arithmetic='exact'",
+                "Leave the operands out.",
+            )
 
     def _check_fits_fp32(self) -> None:
         if self.accumulator.is_custom:
@@ -265,6 +281,12 @@ def _agreeing(text: object, fields: dict[str, Any]) -> GemmSpec:
 
 #: What stands for a spec wherever one is asked for.
 SpecLike = str | GemmSpec | Accumulator | Cast | Format
+
+
+def _looked_up(products: ProductTable, accumulator: Accumulator) -> Accumulator:
+    if isinstance(accumulator, Lookup) and accumulator.products == products:
+        return accumulator
+    return Lookup(products, accumulator)
 
 
 def _parse(text: str) -> GemmSpec:

@@ -1,6 +1,8 @@
 """Names, defaults and errors of other systems on top of gemmsim's own: ``gemmsim.compat.torchao`` and the like.
 
-Each system is a module of its own, loaded when it is first named. None of them needs the system itself.
+Each system is a package of its own with the system's modules, loaded when it is first named, so that a script changes
+its imports alone: ``from mx.specs import MxSpecs`` becomes ``from gemmsim.compat.microxcaling.specs import MxSpecs``.
+None of them needs the system itself. docs/reference/compat.md has a table of import lines for each.
 """
 
 from __future__ import annotations

@@ -10,6 +10,7 @@ from functools import cached_property
 from .any_format import FORMATS, Format, format_from_json
 from .binary8 import Binary8Format
 from .block_float import BlockFloatFormat, is_block_float_name, parse_block_float
+from .codebook import CodebookFormat
 from .errors import format_error, shown, suggestion
 from .json_fields import json_fields
 from .naming import is_shorthand
@@ -18,6 +19,7 @@ from .registry import parse_scalar
 from .rounding import (
     Overflow,
     Rounding,
+    RoundingMode,
     is_overflow_name,
     is_rounding_name,
     overflow_names,
@@ -62,6 +64,20 @@ class Cast:
                 f"Cast: overflow {self.overflow} with {self.format}",
                 "the policy that is part of the format",
                 f"Leave {self.overflow} out, or {other}.",
+            )
+
+        if isinstance(self.format, CodebookFormat):
+            self._check_codebook()
+
+    def _check_codebook(self) -> None:
+        """``FormatError`` for what lists of values have no meaning for."""
+        modes = (RoundingMode.RNE, RoundingMode.RTZ, RoundingMode.RU, RoundingMode.RD)
+        if self.rounding.mode not in modes or self.overflow is not Overflow.INFINITY:
+            asked = self.rounding if self.rounding.mode not in modes else self.overflow
+            raise format_error(
+                f"Cast: {asked} with {self.format}",
+                "rne (by the list's boundaries), rtz, ru and rd; beyond the ends lies the last value",
+                "Leave it out, or use a float or fixed-point format.",
             )
 
     @property

@@ -7,14 +7,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from dataclasses import replace
 
 from .any_format import Format
 from .binary8 import Binary8Format, Binary8Policy
+from .codebook import TIES, CodebookFormat, codebook
 from .errors import FormatError, format_error, shown, suggestion
 from .fixed_format import FixedFormat
 from .float_format import FloatFormat
 from .naming import MAX_EXPONENT_BITS, MAX_TRAILING_BITS, plain_specials
 from .p3109 import binary_format
+from .posit import posit
 from .specials import Specials, parse_specials
 from .supernormal import PowerTie, SupernormalFormat
 
@@ -25,7 +28,7 @@ PATTERNS = (
     "eXmY, ieee_eXmY, eXmYbB, eXmYfnuz (X 1..11, Y 0..52), binaryKpP[s|u][e|f] (K 3..16), "
     "fixed(bits,frac[,symmetric|,unbounded]), ufixed(bits,frac), intN, uintN, "
     "float(p=..,emin=..,emax=..[,specials=..][,unsigned]), supernormal(X,Y[,lower,upper][,saturate]), "
-    "binary8(P[,unsigned][,policy]), bfp(bits,block_size)"
+    "binary8(P[,unsigned][,policy]), bfp(bits,block_size), posit(n[,es]), codebook(values[|boundaries][|tie][|nan])"
 )
 
 # Six digits are more than any field may have, and keep int() away from its own limit.
@@ -33,7 +36,7 @@ _NUMBER = "([0-9]{1,6})"
 _WIDTHS = re.compile(rf"(ieee_)?e{_NUMBER}m{_NUMBER}(?:b(-?[0-9]{{1,6}}))?(fnuz)?")
 _BINARY = re.compile(rf"binary{_NUMBER}p{_NUMBER}([su]?)([ef]?)")
 _INTEGER = re.compile(rf"(u?)int{_NUMBER}")
-_CALL = re.compile(r"(float|u?fixed|supernormal|binary8)\((.*)\)")
+_CALL = re.compile(r"(float|u?fixed|supernormal|binary8|posit|codebook)\((.*)\)")
 
 
 def parse_pattern(name: str) -> Format | None:
@@ -112,17 +115,17 @@ def _parse_float(name: str, fields: list[str]) -> FloatFormat:
 
 def _parse_supernormal(name: str, fields: list[str]) -> SupernormalFormat:
     """supernormal(X,Y[,lower[,upper]][,flag...]); one number of exponent codes serves both ends."""
-    usage = "supernormal(X,Y[,lower[,upper]][,saturate][,even_exponent])"
+    usage = "supernormal(X,Y[,lower[,upper]][,saturate][,even_exponent][,within_float32])"
     numbers = [field for field in fields if field[:1].isdigit()]
     flags = fields[len(numbers) :]
     if not 2 <= len(numbers) <= 4:
         raise format_error(f"format {shown(name)}", usage, "Give exponent and trailing bits, as in 'supernormal(4,3)'.")
-    known = ("saturate", str(PowerTie.EVEN_EXPONENT))
+    known = ("saturate", str(PowerTie.EVEN_EXPONENT), "within_float32")
     _check_flags(name, usage, flags, known)
     widths = [_integer(name, usage, field) for field in numbers]
     lower, upper = (1, 1) if len(widths) == 2 else (widths[2], widths[-1])
     tie = PowerTie.EVEN_EXPONENT if known[1] in flags else PowerTie.AWAY
-    return SupernormalFormat(widths[0], widths[1], lower, upper, known[0] in flags, tie)
+    return SupernormalFormat(widths[0], widths[1], lower, upper, known[0] in flags, tie, known[2] in flags)
 
 
 def _parse_binary8(name: str, fields: list[str]) -> Binary8Format:
@@ -139,10 +142,56 @@ def _parse_binary8(name: str, fields: list[str]) -> Binary8Format:
     return Binary8Format(_integer(name, usage, fields[0]), "unsigned" not in flags, policy=Binary8Policy(chosen[0]))
 
 
+def _parse_posit(name: str, fields: list[str]) -> CodebookFormat:
+    """posit(n[,es])."""
+    usage = "posit(n[,es])"
+    if not 1 <= len(fields) <= 2:
+        raise format_error(f"format {name!r}", usage, "Give the width, as in 'posit(8,2)'.")
+    return posit(*(_integer(name, usage, field) for field in fields))
+
+
+def _parse_codebook(name: str, fields: list[str]) -> CodebookFormat:
+    """codebook(values[|boundaries][|tie][|nan][|code=n]), lists separated by commas."""
+    usage = "codebook(value,value,...[|boundary,...][|even|odd|low|high][|nan][|code=n])"
+    numbers, *parts = ",".join(fields).split("|")
+    given: dict[str, object] = {}
+    for part in parts:
+        key: str
+        value: object
+        if part in TIES:
+            key, value = "tie", part
+        elif part == "nan":
+            key, value = "nan", True
+        elif part.startswith("code="):
+            key, value = "first_code", _integer(name, usage, part.removeprefix("code="))
+        else:
+            key, value = "boundaries", _reals(name, usage, part)
+        if key in given:
+            raise format_error(f"format {name!r}: {part!r}", usage, "Give each part once.")
+        given[key] = value
+    first_code = given.pop("first_code", 0)
+    points = _reals(name, usage, numbers)
+    found = codebook(points, **given)  # type: ignore[arg-type]
+    if list(points) != sorted(points):
+        raise format_error(f"format {name!r}", "values in ascending order", "Sort them.")
+    return replace(found, first_code=first_code)  # type: ignore[arg-type]
+
+
+def _reals(name: str, usage: str, text: str) -> tuple[float, ...]:
+    found = []
+    for part in text.split(","):
+        if re.fullmatch(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)(e[+-]?[0-9]+)?", part) is None:
+            raise format_error(f"format {name!r}: {part!r} is no number", usage, "Write decimal numbers.")
+        found.append(float(part))
+    return tuple(found)
+
+
 _CALLS: dict[str, Callable[[str, list[str]], Format]] = {
     "float": _parse_float,
     "supernormal": _parse_supernormal,
     "binary8": _parse_binary8,
+    "posit": _parse_posit,
+    "codebook": _parse_codebook,
 }
 
 

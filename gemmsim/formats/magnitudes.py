@@ -132,7 +132,7 @@ class MagnitudeFormat(ABC):
         if code == self._nan_code:
             return math.nan
         negative, magnitude = self._split(code)
-        if magnitude > self.max_magnitude:
+        if magnitude == self.max_magnitude + 1 and self.has_inf:
             value = math.inf
         else:
             self._check_used(code, magnitude)

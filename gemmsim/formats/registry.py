@@ -31,7 +31,7 @@ for _entry in NAMED:
     _BUILT_IN.update(dict.fromkeys(_entry.aliases, _entry.format))
 _REGISTERED: dict[str, Format] = {}
 #: Words of the grammar that are no names.
-_WORDS = ("ftz", "float", "fixed", "ufixed", "supernormal", "binary8", "bfp", "mul", "add")
+_WORDS = ("ftz", "float", "fixed", "ufixed", "supernormal", "binary8", "bfp", "posit", "codebook", "mul", "add")
 
 
 def names() -> list[str]:
@@ -212,5 +212,5 @@ def _parse_base(text: str, base: str) -> Format:
 
 def _hint(base: str) -> str:
     common = ["e5m10", "e8m7", "e8m23", "e11m52", "fixed(8,4)", "ufixed(8,4)", "ieee_e4m3"]
-    common += ["supernormal(4,3)", "binary8(3)", "bfp(8,16)"]
+    common += ["supernormal(4,3)", "binary8(3)", "bfp(8,16)", "posit(8,2)", "codebook(-1,0,1)"]
     return meaning(base) or suggestion(base, [*names(), *BLOCK_NAMES, *common]) or meaning(base, near=True)

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from gemmsim.nn.emulated import Emulated
 from gemmsim.ops import qmatmul
 
 from .configs import MXInferenceConfig
@@ -17,7 +18,7 @@ from .tensor import MXTensor, to_mx
 __all__ = ["MXInferenceLinear", "NVFP4InferenceLinear"]
 
 
-class MXInferenceLinear(nn.Linear):
+class MXInferenceLinear(Emulated, nn.Linear):
     """``torch.nn.Linear`` whose ``weight`` is an ``MXTensor`` with blocks along the input features.
 
     With an activation format the input is encoded at each call; without, it is multiplied as it is. The weight has

@@ -10,10 +10,12 @@ from gemmsim.ops import quantizer
 from gemmsim.ops.casts import RoundingLike, TargetLike
 from gemmsim.ops.straight_through import GradHook
 
+from .emulated import Emulated
+
 __all__ = ["Quantizer"]
 
 
-class Quantizer(nn.Module):
+class Quantizer(Emulated, nn.Module):
     """Rounds its input going forward and the gradient going backward, which else passes straight through.
 
     Args:

@@ -24,6 +24,8 @@ from gemmsim.ops.affine_formats import QuantLike
 from gemmsim.ops.errors import message
 from gemmsim.ops.row_formats import QGELUFormats, QLayerNormFormats, QSoftmaxFormats, RowFormatsLike, read_quant
 
+from .emulated import Emulated
+
 __all__ = [
     "QAdaptiveAvgPool2d",
     "QAvgPool1d",
@@ -63,7 +65,7 @@ def _bias(bias: bool) -> dict[str, Any]:
     return {} if bias else {"bias": bias}
 
 
-class _Formats:
+class _Formats(Emulated):
     """Modules whose last argument is ``formats``."""
 
     formats: Any
@@ -85,7 +87,7 @@ class _Formats:
         return f"{first}, formats={self.formats!r}" if first else f"formats={self.formats!r}"
 
 
-class _Quants:
+class _Quants(Emulated):
     """Modules whose last arguments are ``fwd_quant`` and ``bwd_quant``."""
 
     fwd_quant: Any

@@ -13,6 +13,7 @@ from .explanation import explain
 from .linear import qlinear
 from .matmul import qmatmul, qmm
 from .overflow import count_overflows
+from .readings import FormatsWarning
 from .row_formats import QGELUFormats, QLayerNormFormats, QSoftmaxFormats
 from .seeds import Stream, derive_seed
 from .state import BackendRecord, last_backend
@@ -22,6 +23,7 @@ __all__ = [
     "BackendRecord",
     "DTypeError",
     "DeviceError",
+    "FormatsWarning",
     "GradError",
     "OverlapError",
     "QAffineFormats",

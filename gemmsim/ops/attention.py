@@ -17,6 +17,7 @@ from .elementwise import qmul
 from .errors import DTypeError, ShapeError, message
 from .matmul import FormatsLike, qmatmul
 from .plan import Quant
+from .readings import warn_of_format_alone
 from .row_formats import QSoftmaxFormats, RowFormatsLike, read_quant
 from .softmax import qsoftmax
 
@@ -48,6 +49,8 @@ class QAttentionFormats:
         scale_quant: QuantLike | None = None,
     ) -> None:
         put = object.__setattr__
+        for name, spec in (("qk", qk), ("pv", pv)):
+            warn_of_format_alone("QAttentionFormats", name, spec)
         put(self, "qk", QAffineFormats.of(qk))
         put(self, "softmax", QSoftmaxFormats.of(softmax))
         put(self, "pv", QAffineFormats.of(pv))

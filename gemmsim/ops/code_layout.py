@@ -13,6 +13,7 @@ from torch import Tensor
 
 from gemmsim.formats import (
     Binary8Format,
+    CodebookFormat,
     FixedFormat,
     FloatFormat,
     Format,
@@ -105,7 +106,7 @@ def to_codes(fmt: Format, parts: Parts) -> tuple[Tensor, Tensor]:
     if isinstance(fmt, FixedFormat):
         code, good = _fixed_codes(fmt, parts)
         return torch.where(good, code, 0), good
-    assert not isinstance(fmt, OwnExponentFormat)  # it has no codes
+    assert not isinstance(fmt, (OwnExponentFormat, CodebookFormat))  # it has no codes; a list of its own
     kind: dict[type, Any] = {
         FloatFormat: _float_magnitudes,
         SupernormalFormat: _supernormal_magnitudes,
@@ -195,7 +196,7 @@ def parts_of_codes(fmt: Format, codes: Tensor) -> tuple[Parts, Tensor]:
     """What int64 ``codes`` stand for, and which are in use."""
     if isinstance(fmt, FixedFormat):
         return _fixed_parts(fmt, codes)
-    assert not isinstance(fmt, OwnExponentFormat)  # it has no codes
+    assert not isinstance(fmt, (OwnExponentFormat, CodebookFormat))  # it has no codes; a list of its own
     sign = 1 << (fmt.bits - 1)
     no = torch.zeros_like(codes, dtype=torch.bool)
     negative = (codes & wrapped(sign)) != 0 if fmt.signed else no

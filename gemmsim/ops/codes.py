@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from gemmsim.backends.device_tables import is_capturing
-from gemmsim.formats import FixedFormat, Format, FormatError, OwnExponentFormat, parse_scalar
+from gemmsim.formats import CodebookFormat, FixedFormat, Format, FormatError, OwnExponentFormat, parse_scalar
 from gemmsim.formats.tensors import CODECS
 
 from .casts import RoundingLike, cast_name, fits
@@ -17,10 +17,11 @@ from .checks import FLOAT_DTYPES, check_float, check_tensor
 from .code_layout import code_dtype, parts_of_codes, parts_of_values, to_codes, to_values
 from .errors import DTypeError, message
 from .library import LIBRARY, quantize_op
+from .listed_codes import listed_codes, listed_values
 from .seeds import check_seed
 from .tracing import assume_constant_result
 
-__all__ = ["decode", "encode"]
+__all__ = ["decode", "encode", "table_codes"]
 
 _INTEGERS = (torch.uint8, torch.int8, *(getattr(torch, f"{sign}int{n}") for n in (16, 32, 64) for sign in ("", "u")))
 #: Elements that are looked at together: a dozen int64 tensors of so many are in memory at once.
@@ -113,12 +114,16 @@ def _codes_of_bfloat16(fmt: str, device: torch.device) -> Tensor:
 def _values_of_codes(fmt: str, dtype: torch.dtype, device: torch.device) -> tuple[Tensor, Tensor]:
     """Value of each code, and which are in use."""
     meaning = parse_scalar(fmt)
+    if isinstance(meaning, CodebookFormat):
+        return listed_values(meaning, dtype, device)
     parts, used = parts_of_codes(meaning, torch.arange(1 << meaning.bits, device=device))
     return to_values(parts, dtype), used
 
 
 def _codes(fmt: str, meaning: Format, x: Tensor) -> tuple[Tensor, Tensor]:
     """Codes of the elements of ``x``, and which have one. What fits bfloat16 is looked up, read from the bits."""
+    if isinstance(meaning, CodebookFormat):
+        return listed_codes(meaning, x)
     if x.dtype is torch.float64 or not fits(meaning, torch.bfloat16):
         return to_codes(meaning, parts_of_values(x))
     if x.dtype is torch.bfloat16:
@@ -129,6 +134,12 @@ def _codes(fmt: str, meaning: Format, x: Tensor) -> tuple[Tensor, Tensor]:
         index = torch.where(x.isnan(), 0x7FC0, index)
     codes = _codes_of_bfloat16(fmt, x.device)[index]
     return codes, codes >= 0 if exact is None else (codes >= 0) & exact
+
+
+def table_codes(x: Tensor, fmt: Format) -> Tensor:
+    """int16 codes of the elements of ``x``, values of ``fmt`` (up to 8 bits); 2**bits for a NaN that has none."""
+    codes, good = _codes(str(fmt), fmt, x.reshape(-1))
+    return torch.where(good, codes, 1 << fmt.bits).to(torch.int16).view(x.shape)
 
 
 def _encode(x: Tensor, fmt: str) -> Tensor:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import support_import_lines as lists
+from support import run_python
 from support_import_lines import Line
 
 LINES = [line for peer in lists.peers() for line in lists.read(peer)]
@@ -38,6 +39,26 @@ def test_nearly_every_line_of_a_peer_resolves(peer):
 def test_the_page_has_the_list(peer):
     page = (lists.PAGES / f"{peer}.md").read_text(encoding="utf-8")
     assert page == lists.with_section(page, peer), f"python tests/support_import_lines.py {peer}  writes it"
+
+
+@pytest.mark.parametrize("peer", lists.peers())
+def test_the_overview_leads_to_the_page(peer):
+    overview = (lists.PAGES.parent / "compat.md").read_text(encoding="utf-8")
+    assert f"(compat/{peer}.md)" in overview, "docs/reference/compat.md has a row for each system with its page"
+
+
+def test_parts_are_attributes_of_what_was_imported():
+    """In a fresh interpreter, where no other test has loaded them."""
+    code = (
+        "import gemmsim.compat.torchao as torchao, gemmsim.compat.microxcaling as mx, gemmsim.compat.torchmx as torchmx\n"
+        "import gemmsim.compat.torchao.prototype.mx_formats as mxf\n"
+        "torchao.quantization.quantize_; torchao.prototype.mx_formats.ScaleCalculationMode; mxf.mx_tensor.MXTensor\n"
+        "mx.mx_ops.quantize_mx_op; mx.specs.MxSpecs; mx.vector_ops.vec_add; mx.norm_utils; mx.custom_extensions.funcs\n"
+        "torchmx.mx_tensor.MXTensor; torchmx.MXTensor; torchmx.ops.mx_mm\n"
+        "print('all there')"
+    )
+    done = run_python(code)
+    assert done.stdout.strip() == "all there", done.stderr
 
 
 @pytest.mark.parametrize(

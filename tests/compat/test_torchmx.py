@@ -164,10 +164,11 @@ def test_custom_casts():
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16], ids=str)
 def test_the_largest_float22_and_infinities(dtype, mode):
     largest, end = dtypes.float22_e8m13.max, torch.finfo(dtype).max
-    x = torch.tensor([end, -end, math.inf, -math.inf, math.nan, 1.0], dtype=dtype)
+    x = torch.tensor([end, -end, math.inf, -math.inf, math.nan, 1.0, -0.0], dtype=dtype)
     got = custom_float_cast.hp_to_floatx(x, 8, 13, largest, mode)
     want = [min(end, largest), -min(end, largest), math.inf, -math.inf]
     assert got.dtype == dtype and got[:4].tolist() == want and got[4].isnan() and got[5] == 1
+    assert got[6] == 0 and not got[6].signbit()
 
 
 def test_dictionaries_leave_out_what_is_none():

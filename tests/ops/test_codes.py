@@ -35,6 +35,7 @@ EVERY = [
     *("binary8(3)", "binary8(1)", "binary8(8,unsigned)", "binary8(4,unsigned,saturate_infty)"),
     *("int8", "uint8", "int4", "fixed(8,4)", "fixed(6,-3,symmetric)", "ufixed(12,20)", "fixed(16,8)"),
 ]
+EVERY += ["posit(8,2)", "nf4", "codebook(-3,-1,1,3|-2.5,0.125,3|odd|nan)"]
 EVERY += ["binary8(3)/ftz", "binary8(1)/ftz", "binary8(4,unsigned)/ftz"]
 #: Too wide to list; random codes and the edges.
 WIDE = [

@@ -11,14 +11,14 @@ from pathlib import Path
 from gemmsim.formats.errors import shown
 
 from .. import environment
-from .records import GEMM_CALL, CastRecord, GatherRecord, GemmSpecPart, QuantizeArgs
+from .records import GEMM_CALL, CastRecord, GatherRecord, GemmSpecPart, LookupRecord, QuantizeArgs
 
 __all__ = ["ISAS", "LibraryError", "build_info", "isa", "library", "set_isa"]
 
 #: Instruction sets from widest to narrowest; ``baseline`` runs anywhere.
 ISAS = ("avx512", "avx2", "baseline")
 
-_ABI = 3
+_ABI = 4
 _lock = threading.Lock()
 _loaded: ctypes.CDLL | None = None
 
@@ -59,6 +59,8 @@ def _load() -> ctypes.CDLL:
     lib.gemmsim_gemm.restype = c_int64
     lib.gemmsim_gathered_gemm.argtypes = [c_char_p, POINTER(GatherRecord)]
     lib.gemmsim_gathered_gemm.restype = c_int64
+    lib.gemmsim_lookup_gemm.argtypes = [c_char_p, POINTER(LookupRecord)]
+    lib.gemmsim_lookup_gemm.restype = c_int64
     lib.gemmsim_quantize.argtypes = [POINTER(QuantizeArgs)]
     lib.gemmsim_quantize.restype = c_int
     wanted = environment.text(environment.ISA)

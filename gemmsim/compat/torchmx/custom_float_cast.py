@@ -29,7 +29,7 @@ def hp_to_floatx(
     """``hp_data`` on the grid of floats with these widths and the bias 2^(exponent_bits-1)-1, in its own dtype.
 
     Values beyond ``max_normal`` become it (the largest number of ``hp_data``'s dtype where that is smaller);
-    infinities and NaN stay. Without subnormals what is below the smallest normal number is +0.
+    infinities and NaN stay, -0 becomes +0. Without subnormals what is below the smallest normal number is +0.
 
     Raises:
         RoundModeError: for another ``round_mode``.
@@ -44,4 +44,5 @@ def hp_to_floatx(
     found = gs.quantize(hp_data, fmt, rounding=_ROUNDINGS[round_mode], overflow="clamp")
     limit = min(max_normal, torch.finfo(hp_data.dtype).max)
     found = torch.where(hp_data.isinf(), hp_data, found.clamp(-limit, limit))
-    return found if keep_subnormals else torch.where(hp_data.abs() < 2.0**smallest, 0.0, found)
+    flushed = hp_data == 0 if keep_subnormals else hp_data.abs() < 2.0**smallest
+    return torch.where(flushed, 0.0, found)

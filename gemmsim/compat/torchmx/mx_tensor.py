@@ -267,10 +267,16 @@ class _ToMX(torch.autograd.Function):
 class _RefuseGrad(torch.autograd.Function):
     """The values as they are; there is no gradient."""
 
+    generate_vmap_rule = True
+
     @staticmethod
-    def forward(ctx: Any, values: Tensor) -> Tensor:
+    def forward(values: Tensor) -> Tensor:
         """``values``."""
         return values.view_as(values)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+        """Nothing is kept."""
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> Tensor:

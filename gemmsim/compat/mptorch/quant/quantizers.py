@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 from torch import Tensor, nn
@@ -38,6 +39,7 @@ from ..number import (
     SuperNormalFloat,
     checked,
     read_rounding,
+    supernormal_format,
 )
 
 __all__ = [
@@ -54,6 +56,21 @@ __all__ = [
 ]
 
 
+def _make_text(kind: Any, rounding: Any, rbits: int, *fields: Any) -> str:
+    return str(kind(*fields).target(rounding, rbits))
+
+
+_kept_text: Callable[..., str] = lru_cache(maxsize=512, typed=True)(_make_text)
+
+
+def _text(kind: type[Number], rounding: Any, rbits: int, *fields: Any) -> str:
+    """What ``kind(*fields)`` rounds to, by name. Kept: a sum with a function after each step calls it for each term."""
+    try:
+        return _kept_text(kind, rounding, rbits, *fields)
+    except TypeError:  # what is no key is no format either, and the error says so
+        return _make_text(kind, rounding, rbits, *fields)
+
+
 def float_quantize(
     x: Tensor, exp: int, man: int, rounding: str = "stochastic", subnormals: bool = True, saturate: bool = True,
     prng: int = 0,
@@ -65,7 +82,7 @@ def float_quantize(
 # By name, and constants of compiled code, which cannot make formats.
 @assume_constant_result
 def _float_target(exp: int, man: int, rounding: str, subnormals: bool, saturate: bool, prng: int) -> str:
-    return str(FloatingPoint(exp, man, subnormals, saturate).target(rounding, prng))
+    return _text(FloatingPoint, rounding, prng, exp, man, subnormals, saturate)
 
 
 def fixed_point_quantize(
@@ -77,7 +94,7 @@ def fixed_point_quantize(
 
 @assume_constant_result
 def _fixed_target(wl: int, fl: int, clamp: bool, symmetric: bool, rounding: str) -> str:
-    return str(FixedPoint(wl, fl, clamp, symmetric).target(rounding))
+    return _text(FixedPoint, rounding, 0, wl, fl, clamp, symmetric)
 
 
 def block_quantize(x: Tensor, wl: int, dim: int = -1, rounding: str = "stochastic") -> Tensor:
@@ -87,7 +104,7 @@ def block_quantize(x: Tensor, wl: int, dim: int = -1, rounding: str = "stochasti
 
 @assume_constant_result
 def _block_target(wl: int, dim: int, rounding: str) -> str:
-    return str(BlockFloatingPoint(wl, dim).target(rounding))
+    return _text(BlockFloatingPoint, rounding, 0, wl, dim)
 
 
 def superfp_quantize(
@@ -106,7 +123,7 @@ def _super_target(exp: int, man: int, binades: Any, rounding: str, saturate: boo
     f: SupernormalFormat = SuperNormalFloat(exp, man, binades, saturate).format
     if tie not in {str(known) for known in PowerTie}:
         raise FormatError(f"superfp_quantize: tie={tie!r}; allowed: 'away', 'even_exponent'.\n  Choose one.")
-    chosen = SupernormalFormat(exp, man, f.lower, f.upper, f.saturate, PowerTie(tie))
+    chosen = supernormal_format(exp, man, f.lower, f.upper, f.saturate, PowerTie(tie))
     return str(gs.Cast(chosen, read_rounding(rounding)))
 
 
@@ -213,7 +230,7 @@ def _target(number: Number | None, rounding: str) -> str | None:
     return str(number.target(rounding, 32 if isinstance(number.format, Binary8Format) else 0))
 
 
-class Quantizer(nn.Module):
+class Quantizer(gs.nn.Emulated, nn.Module):
     """``quantizer`` as a module; roundings "nearest" by default."""
 
     def __init__(

@@ -11,6 +11,8 @@ from torch import Tensor, nn
 from transformers.models.llama import modeling_llama as llama
 from transformers.models.qwen2 import modeling_qwen2 as qwen2
 
+from gemmsim.nn import Emulated
+
 from ..config import MXConfig, QAttentionConfig, QLinearConfig
 from ..mx_tensor import MXTensor
 from .mx_linear import MXInferenceLinear
@@ -41,7 +43,7 @@ def _encode(x: Tensor, config: MXConfig) -> MXTensor:
     return MXTensor.to_mx(x.contiguous(), config.elem_dtype, config.block_size)
 
 
-class _Attention:
+class _Attention(Emulated):
     """The forward pass of both attention layers; ``_home`` is transformers' module of the layer."""
 
     _home: Any

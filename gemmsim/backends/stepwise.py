@@ -1,6 +1,8 @@
-"""Products whose accumulator is a user's Python class: its steps in PyTorch, the orders around it, on any device.
+"""Products that are computed step by step in PyTorch, on any device, because nothing else computes them.
 
-Slow by nature, and nothing else computes these products. Sums of totals are rounded once, by this library's kernels.
+Their accumulator is a user's Python class (``Custom``), or has a register that is a list of values
+(``CodebookFormat``). Sums are made by this library's kernels: rounded once, or rounded to odd in float64 and then
+looked up in the list.
 """
 
 from __future__ import annotations
@@ -11,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from gemmsim.arithmetic import Accumulator, Custom, GemmSpec, Sequential, UnsupportedSpec
+from gemmsim.arithmetic import Accumulator, Custom, Exact, GemmSpec, Sequential, UnsupportedSpec
 from gemmsim.arithmetic.chunked import Chunked, Promote
 from gemmsim.arithmetic.custom import Swapped
 from gemmsim.arithmetic.errors import SpecError
@@ -19,20 +21,23 @@ from gemmsim.arithmetic.interleaved import Interleaved
 from gemmsim.arithmetic.pairwise import Pairwise
 from gemmsim.arithmetic.shuffled import Shuffled
 from gemmsim.arithmetic.splitk import SplitK
-from gemmsim.formats import FP64, Cast
+from gemmsim.formats import FP64, Cast, parse_cast
 
+from .codebook import is_codebook
 from .convert import cast_into, cast_operand
 
-__all__ = ["CustomRun", "gemm", "supported"]
+__all__ = ["StepwiseRun", "gemm", "supported"]
 
-_SITE_A, _SITE_B, _SITE_OUT = 0, 1, 4
+_SITE_OUT = 4
+#: A sum to odd in float64, from which any list of values can be found as from the exact sum.
+_TO_ODD = parse_cast("fp64/ro")
 _ORDERS = (Chunked, Promote, SplitK, Pairwise, Interleaved, Shuffled, Swapped)
 
 
-class CustomRun:
+class StepwiseRun:
     """Record of one product."""
 
-    backend = "custom"
+    backend = "stepwise"
     __slots__ = ("_steps",)
 
     def __init__(self, steps: str) -> None:
@@ -43,19 +48,33 @@ class CustomRun:
 
 
 def supported(spec: GemmSpec) -> str | None:
-    """None, or why products of ``spec``, whose accumulator is custom, are not computed."""
-    part = spec.accumulator
-    while not isinstance(part, Custom):
-        if not isinstance(part, _ORDERS):
-            return f"{part.name}(...) around an accumulator of a user's own class"
-        part = part.inner
+    """None, or why products of ``spec``, which ``needs_steps``, are not computed."""
+    part = leaf(spec.accumulator)
+    if not isinstance(part, (Custom, Sequential, Exact)) and _needs_steps(part):
+        what = "a class of one's own" if part.is_custom else "a list of values"
+        return f"{part.name}(...) with {what}"
+    if isinstance(part, Sequential) and part.init != "zero":
+        return "an addend C with a register that is a list of values"
     if any(cast.is_stochastic for cast in spec.accumulator.casts()):
-        return "random rounding in an accumulator of a user's own class, or around it"
+        return "random rounding in an accumulator that is computed step by step"
+    if spec.arithmetic != "exact":
+        return f"arithmetic={spec.arithmetic!r} with a register that is a list of values"
     return None
 
 
-def gemm(a: Tensor, b: Tensor, spec: GemmSpec, out: Tensor, seed: int) -> CustomRun:
-    """Write the product of (..., M, K) and (..., K, N) to ``out``.
+def leaf(part: Accumulator) -> Accumulator:
+    """The innermost accumulator that orders of summation are around."""
+    while isinstance(part, _ORDERS):
+        part = part.inner
+    return part
+
+
+def _needs_steps(part: Accumulator) -> bool:
+    return part.is_custom or any(is_codebook(cast) for cast in part.casts())
+
+
+def gemm(a: Tensor, b: Tensor, spec: GemmSpec, out: Tensor, seed: int) -> StepwiseRun:
+    """Write the product of (..., M, K) and (..., K, N) to ``out``; operands are cast already.
 
     Raises:
         UnsupportedSpec: for an order, or a random rounding, that has no meaning here.
@@ -64,17 +83,15 @@ def gemm(a: Tensor, b: Tensor, spec: GemmSpec, out: Tensor, seed: int) -> Custom
     reason = supported(spec)
     if reason is not None:
         raise UnsupportedSpec(
-            f"{str(spec)!r}: {reason}; allowed: chunked, promote, splitk, pairwise, interleaved and shuffled, with "
-            "deterministic roundings.\n  Put the other steps into the class."
+            f"{str(spec)!r}: {reason}; allowed: chunked, promote, splitk, pairwise, interleaved and shuffled around "
+            "one register, with deterministic roundings.\n  Put the other steps into a class of your own "
+            "(docs/howto/extend.md)."
         )
-    left = cast_operand(a, spec.cast_a, torch.float64, seed, _SITE_A)
-    right = cast_operand(b, spec.cast_b, torch.float64, seed, _SITE_B)
+    left, right = (cast_operand(x, None, torch.float64, 0, 0) for x in (a, b))
     total = _total(spec.accumulator, left, right)
     cast_into(total, spec.out, out, seed, _SITE_OUT)
-    leaf = spec.accumulator
-    while not isinstance(leaf, Custom):
-        leaf = leaf.inner  # type: ignore[attr-defined]
-    return CustomRun(f"{type(leaf).__qualname__}.step")
+    own = leaf(spec.accumulator)
+    return StepwiseRun(f"{type(own).__qualname__}.step" if isinstance(own, Custom) else str(own))
 
 
 def _total(part: Accumulator, a: Tensor, b: Tensor) -> Tensor:
@@ -84,6 +101,14 @@ def _total(part: Accumulator, a: Tensor, b: Tensor) -> Tensor:
         return _total(part.inner, b.mT, a.mT).mT
     if isinstance(part, Custom):
         return _run(part, a, b)
+    if isinstance(part, Sequential) and _needs_steps(part):
+        return _listed(part, a, b)
+    if isinstance(part, Exact) and is_codebook(part.out):
+        return _rounded(_total(Exact(_TO_ODD), a, b), part.out)
+    if not _needs_steps(part):
+        total = _zeros(a, b)
+        _gemm(*_batched(a, b), GemmSpec(accumulator=part), total)
+        return total
     if isinstance(part, Shuffled):
         order = torch.tensor(part.order(k), dtype=torch.int64, device=a.device)
         return _total(part.inner, a.index_select(-1, order), b.index_select(-2, order))
@@ -126,19 +151,46 @@ def _rounded(x: Tensor, cast: Cast) -> Tensor:
 
 
 def _sum(s: Tensor, t: Tensor, cast: Cast) -> Tensor:
-    """``R(s + t)``, rounded once from the exact sum: one step of the sequential accumulator that starts from s."""
-    out = torch.empty(s.numel(), 1, dtype=torch.float64, device=s.device)
-    spec = GemmSpec(accumulator=Sequential(cast, init="c_first"))
+    """``R(s + t)``, rounded once from the exact sum."""
     one = torch.ones(1, 1, dtype=torch.float64, device=s.device)
-    if s.is_cuda:
+    return _step(t.reshape(-1, 1), one, s.reshape(-1, 1), cast).view(s.shape)
+
+
+def _step(a: Tensor, b: Tensor, s: Tensor, cast: Cast, mul: Cast | None = None) -> Tensor:
+    """``R(s + R_mul(a * b))`` for (..., M, 1) and (..., 1, N): a step of the sequential accumulator from s."""
+    out = torch.empty(s.shape, dtype=torch.float64, device=s.device)
+    add = _TO_ODD if is_codebook(cast) else cast
+    _gemm(a, b, GemmSpec(accumulator=Sequential(add, mul, init="c_first")), out, s)
+    return _rounded(out, cast) if is_codebook(cast) else out
+
+
+def _gemm(a: Tensor, b: Tensor, spec: GemmSpec, out: Tensor, c: Tensor | None = None) -> None:
+    if a.is_cuda:
         from . import cuda
 
-        cuda.gemm(t.reshape(-1, 1), one, spec, out, 0, s.reshape(-1, 1))
+        cuda.gemm(a, b, spec, out, 0, c)
     else:
         from . import cpu
 
-        cpu.gemm(t.reshape(-1, 1), one, spec, out, 0, s.reshape(-1, 1))
-    return out.view(s.shape)
+        cpu.gemm(a, b, spec, out, 0, c)
+
+
+def _batched(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
+    batch = torch.broadcast_shapes(a.shape[:-2], b.shape[:-2])
+    return a.expand(*batch, *a.shape[-2:]), b.expand(*batch, *b.shape[-2:])
+
+
+def _listed(part: Sequential, a: Tensor, b: Tensor) -> Tensor:
+    """The steps of a register, or of products, in a list of values."""
+    a, b = _batched(a, b)
+    state = _zeros(a, b)
+    for k in range(a.shape[-1]):
+        left, right = a[..., k : k + 1], b[..., k : k + 1, :]
+        if part.mul is not None and is_codebook(part.mul):
+            state = _sum(state, _step(left, right, torch.zeros_like(state), part.mul), part.add)
+        else:
+            state = _step(left, right, state, part.add, part.mul)
+    return state
 
 
 def _run(one: Custom, a: Tensor, b: Tensor) -> Tensor:
