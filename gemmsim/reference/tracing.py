@@ -209,6 +209,8 @@ class _Operand:
         if x is None:
             raise ValueError(f"trace: {name} is None; allowed: a tensor, array or nested list.\n  Give {name}.")
         self.dtype = str(getattr(x, "dtype", "float32")).removeprefix("torch.")
+        if self.dtype.startswith("float8"):
+            x = x.detach().float()  # these have no lists
         self.nested = x.detach().cpu().tolist() if hasattr(x, "detach") else x.tolist() if hasattr(x, "tolist") else x
         shape = tuple(x.shape) if hasattr(x, "shape") else _shape(self.nested)
         if not shape:
