@@ -35,6 +35,8 @@ if TYPE_CHECKING:
     from .arithmetic import SelectError as SelectError
     from .arithmetic import SpecError as SpecError
     from .arithmetic import UnsupportedSpec as UnsupportedSpec
+    from .comparison import Comparison as Comparison
+    from .comparison import compare as compare
     from .formats import Cast as Cast
     from .formats import FormatError as FormatError
     from .functional import qadaptive_avgpool as qadaptive_avgpool
@@ -88,6 +90,8 @@ if TYPE_CHECKING:
     from .ops import qmm as qmm
     from .ops import quantize as quantize
     from .ops import quantizer as quantizer
+    from .reference import Trace as Trace
+    from .reference import trace as trace
 
 __version__ = "0.1.0"
 
@@ -112,6 +116,7 @@ _MODULES = (
 )
 _NAMES = {
     "arithmetic": ("Accumulator", "GemmSpec", "SelectError", "SpecError", "UnsupportedSpec"),
+    "comparison": ("Comparison", "compare"),
     "formats": ("Cast", "FormatError"),
     "functional": (
         "qadaptive_avgpool",
@@ -168,12 +173,14 @@ _NAMES = {
         "quantize",
         "quantizer",
     ),
+    "reference": ("Trace", "trace"),
 }
 _HOME = {name: module for module, names in _NAMES.items() for name in names}
 
 __all__ = [
     "Accumulator",
     "Cast",
+    "Comparison",
     "DTypeError",
     "DeviceError",
     "FormatError",
@@ -190,10 +197,12 @@ __all__ = [
     "SelectError",
     "ShapeError",
     "SpecError",
+    "Trace",
     "UnsupportedSpec",
     "acc",
     "arithmetic",
     "backends",
+    "compare",
     "compat",
     "count_overflows",
     "cublas_acceleration",
@@ -245,6 +254,7 @@ __all__ = [
     "reference",
     "study",
     "tensor_quant",
+    "trace",
     "train",
 ]
 

@@ -34,6 +34,7 @@ FACES = {
         *("backends.cublas", "ops.tracing", "train"),
     },
     "train": {""},
+    "comparison": {"", "formats", "arithmetic"},
     "__main__": {"cli"},
 }
 STANDARD_LIBRARY_ONLY = {"formats", "arithmetic"}

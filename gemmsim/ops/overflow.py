@@ -6,9 +6,11 @@ from torch import Tensor
 
 from gemmsim.arithmetic import GemmSpec, SpecError, SpecLike
 
+from .affine_formats import QAffineFormats
 from .errors import message
 from .library import count_overflows_op
 from .matmul import check_operands
+from .narrow_operands import as_numbers, is_narrow
 from .seeds import check_seed
 
 __all__ = ["count_overflows"]
@@ -49,6 +51,8 @@ def count_overflows(a: Tensor, b: Tensor, accumulator: SpecLike, *, seed: int | 
             )
         )
     seed = check_seed("count_overflows", seed)
+    if is_narrow(a, b):
+        a, b, _ = as_numbers("count_overflows", a, b, QAffineFormats.of(spec), None)
     check_operands("count_overflows", a, b, None, None)
     left = a.unsqueeze(0) if a.dim() == 1 else a
     right = b.unsqueeze(1) if b.dim() == 1 else b

@@ -10,14 +10,14 @@ from ..arithmetic import Accumulator, GemmSpec, Palette, SpecError, SpecLike
 from ..arithmetic.block_operands import takes_scales
 from ..formats import FP32, TENSOR_FORMATS, BlockFormat, Cast, FiniteFloatFormat, Sharing, TensorFormat
 from .blocked import Blocked, blocked
-from .dot import Dot, check_known, total
+from .dot import Dot, Log, check_known, total
 from .dyadic import lowest_exponent, multiply, to_float, to_units
 from .philox import Site
 from .quantize import quantize
 from .rounding import rounder
 from .scaled_block import quantize_tensor
 
-__all__ = ["count_overflows", "gemm"]
+__all__ = ["count_overflows", "element", "gemm"]
 
 Matrix = list[list[float]]
 
@@ -84,6 +84,37 @@ def count_overflows(a: Any, b: Any, spec: SpecLike, seed: int = 0, *, select: An
             total(which, dot)
             counts[-1].append(dot.tally.overflows)
     return counts
+
+
+def element(
+    a: Any,
+    b: Any,
+    spec: GemmSpec,
+    at: tuple[int, int],
+    log: Log,
+    seed: int = 0,
+    c: Any = None,
+    *,
+    select: Any = None,
+    row0: int = 0,
+    a_start: int | None = None,
+    b_start: int = 0,
+) -> float:
+    """One element of ``gemm``, before the cast to ``spec.out``, telling ``log`` of each step. Arguments as there."""
+    i, j = at
+    work = _prepare(a, b, spec, seed, c, select, row0, a_start, b_start)
+    columns = [[row[j]] for row in work.columns]
+    scales = None if work.scales is None else ([work.scales[0][i]], [work.scales[1][j]])
+    addend = None if work.addend is None else [[work.addend[i][j]]]
+    chosen = None if work.select is None else [[work.select[i][j]]]
+    one = work._replace(
+        rows=[work.rows[i]], columns=columns, scales=scales, addend=addend, select=chosen, row0=row0 + i, width=1
+    )
+    ((which, dot),) = next(_dots(one))
+    dot.col, dot.log = j, log
+    for k, (x, y) in enumerate(zip(dot.left, dot.right, strict=True)):
+        dot.note("operands", f"a = {x!r}, b = {y!r}", (), 0, 0, None, k)
+    return to_float(total(which, dot), dot.unit)
 
 
 class _Work(NamedTuple):

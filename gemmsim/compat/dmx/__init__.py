@@ -31,13 +31,14 @@ __all__ = [
     "Same",
     "ScaledBlockFloatingPoint",
     "aliases",
+    "compressor",
     "format",
 ]
 
 
 def __getattr__(name: str) -> Any:
     """Load a part on first use (PEP 562)."""
-    if name in ("aliases", "format"):
+    if name in ("aliases", "compressor", "format"):
         return import_module(f".{name}", __name__)
     if name not in _NAMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
