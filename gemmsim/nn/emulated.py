@@ -6,7 +6,7 @@ from torch import Tensor, nn
 
 from . import outer
 
-__all__ = ["Emulated", "holds_emulated"]
+__all__ = ["Emulated", "holds_emulated", "is_ours"]
 
 _PACKAGE = __name__.partition(".")[0]
 _PLAIN = (nn.Parameter, Tensor, type(None))
@@ -31,13 +31,13 @@ def _is_emulated(module: nn.Module) -> bool:
     if getattr(type(module), "_gemmsim_emulated", False):
         return True
     for parameter in module._parameters.values():
-        if type(parameter) not in _PLAIN and any(_is_ours(kind) for kind in type(parameter).__mro__):
+        if type(parameter) not in _PLAIN and any(is_ours(kind) for kind in type(parameter).__mro__):
             return True
     hooks = [*module._forward_hooks.values(), *module._forward_pre_hooks.values()]
-    return any(_is_ours(hook) for hook in hooks)
+    return any(is_ours(hook) for hook in hooks)
 
 
-def _is_ours(thing: object) -> bool:
+def is_ours(thing: object) -> bool:
     """Whether a class or function is defined in this package."""
     return (getattr(thing, "__module__", None) or "").partition(".")[0] == _PACKAGE
 
