@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from torch import nn
+from torch import Tensor, nn
 
 from . import outer
 
 __all__ = ["Emulated", "holds_emulated"]
 
 _PACKAGE = __name__.partition(".")[0]
+_PLAIN = (nn.Parameter, Tensor, type(None))
 
 
 class Emulated:
@@ -21,13 +22,24 @@ class Emulated:
     state: not in ``state_dict``, and copies and pickles are as without it.
     """
 
+    #: What is asked for. No ``isinstance``: PyTorch's methods are replaced once, this class anew when it is reloaded.
+    _gemmsim_emulated = True
+
 
 def _is_emulated(module: nn.Module) -> bool:
-    """Whether ``module`` itself has the mark, or a hook of gemmsim that changes its input or result."""
-    if isinstance(module, Emulated):
+    """Whether ``module`` itself has the mark, a hook of gemmsim, or a parameter that is a kind of tensor of gemmsim."""
+    if getattr(type(module), "_gemmsim_emulated", False):
         return True
+    for parameter in module._parameters.values():
+        if type(parameter) not in _PLAIN and any(_is_ours(kind) for kind in type(parameter).__mro__):
+            return True
     hooks = [*module._forward_hooks.values(), *module._forward_pre_hooks.values()]
-    return any((getattr(hook, "__module__", None) or "").partition(".")[0] == _PACKAGE for hook in hooks)
+    return any(_is_ours(hook) for hook in hooks)
+
+
+def _is_ours(thing: object) -> bool:
+    """Whether a class or function is defined in this package."""
+    return (getattr(thing, "__module__", None) or "").partition(".")[0] == _PACKAGE
 
 
 def holds_emulated(module: nn.Module) -> bool:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from . import aliases as aliases
+    from . import compressor as compressor
     from . import format as format
     from .blocks import MXFP as MXFP
     from .blocks import MXINT as MXINT
@@ -45,6 +46,7 @@ __all__ = [
     "Same",
     "ScaledBlockFloatingPoint",
     "aliases",
+    "compressor",
     "format",
 ]
 
@@ -53,7 +55,7 @@ if not TYPE_CHECKING:  # type checkers know the names above, and that there are 
 
     def __getattr__(name: str) -> Any:
         """Load a part on first use (PEP 562)."""
-        if name in ("aliases", "format"):
+        if name in ("aliases", "compressor", "format"):
             return import_module(f".{name}", __name__)
         if name not in _NAMES:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

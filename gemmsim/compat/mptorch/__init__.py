@@ -1,7 +1,7 @@
 """mptorch's names on gemmsim: ``number``, ``quant``, ``optim``, ``utils``, with their argument orders and defaults.
 
 ``from gemmsim.compat import mptorch`` in place of ``import mptorch``. Results are gemmsim's: every step is rounded
-once, the same on every device. docs/reference/compat.md lists where that differs from mptorch 0.3.0.
+once, the same on every device. docs/reference/compat/mptorch.md lists where that differs from mptorch 0.3.0.
 """
 
 from __future__ import annotations
