@@ -29,9 +29,9 @@ NARROW: dict[torch.dtype, str] = {
 }
 
 
-def is_narrow(*tensors: Any) -> bool:
-    """Whether one of the tensors has such a dtype."""
-    return any(getattr(t, "dtype", None) in NARROW for t in tensors)
+def is_narrow(a: Any, b: Any = None) -> bool:
+    """Whether one of them is a tensor of such a dtype."""
+    return getattr(a, "dtype", None) in NARROW or getattr(b, "dtype", None) in NARROW
 
 
 def as_numbers(
