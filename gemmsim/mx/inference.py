@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from gemmsim.ops import qmatmul
+from gemmsim.ops.fx import Whole
 
 from .configs import MXInferenceConfig
 from .linear import add_bias, work_dtype
@@ -17,7 +18,7 @@ from .tensor import MXTensor, to_mx
 __all__ = ["MXInferenceLinear", "NVFP4InferenceLinear"]
 
 
-class MXInferenceLinear(nn.Linear):
+class MXInferenceLinear(Whole, nn.Linear):
     """``torch.nn.Linear`` whose ``weight`` is an ``MXTensor`` with blocks along the input features.
 
     With an activation format the input is encoded at each call; without, it is multiplied as it is. The weight has

@@ -9,13 +9,14 @@ from torch import nn
 
 from gemmsim.arithmetic import SpecLike
 from gemmsim.ops import QAffineFormats
+from gemmsim.ops.fx import Whole
 
 __all__ = ["AffineModule", "FormatsLike"]
 
 FormatsLike = QAffineFormats | SpecLike
 
 
-class AffineModule(nn.Module):
+class AffineModule(Whole, nn.Module):
     """A module of ``torch.nn`` whose products are computed as ``formats`` says.
 
     ``formats`` may be assigned at any time. It is no parameter and no buffer: ``state_dict`` has the keys of the

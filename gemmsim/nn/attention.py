@@ -12,6 +12,7 @@ from gemmsim.functional import qmul, qsoftmax
 from gemmsim.ops import QAffineFormats, ShapeError, qlinear, qmatmul
 from gemmsim.ops.attention import QAttentionFormats
 from gemmsim.ops.errors import message
+from gemmsim.ops.fx import Whole
 from gemmsim.ops.matmul import FormatsLike
 
 from .rows import adopt
@@ -19,7 +20,7 @@ from .rows import adopt
 __all__ = ["QMultiheadAttention"]
 
 
-class QMultiheadAttention(nn.MultiheadAttention):
+class QMultiheadAttention(Whole, nn.MultiheadAttention):
     """``torch.nn.MultiheadAttention`` whose projections and attention compute as their formats say.
 
     ``formats``: ``QAttentionFormats`` of the products and the softmax. ``projection``: formats of the four projections,

@@ -8,12 +8,13 @@ from torch import Tensor, nn
 
 from gemmsim.ops import quantizer
 from gemmsim.ops.casts import RoundingLike, TargetLike
+from gemmsim.ops.fx import Whole
 from gemmsim.ops.straight_through import GradHook
 
 __all__ = ["Quantizer"]
 
 
-class Quantizer(nn.Module):
+class Quantizer(Whole, nn.Module):
     """Rounds its input going forward and the gradient going backward, which else passes straight through.
 
     Args:

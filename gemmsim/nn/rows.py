@@ -22,6 +22,7 @@ from gemmsim.functional import (
 from gemmsim.ops import DTypeError
 from gemmsim.ops.affine_formats import QuantLike
 from gemmsim.ops.errors import message
+from gemmsim.ops.fx import Whole
 from gemmsim.ops.row_formats import QGELUFormats, QLayerNormFormats, QSoftmaxFormats, RowFormatsLike, read_quant
 
 __all__ = [
@@ -61,7 +62,7 @@ def _bias(bias: bool) -> dict[str, Any]:
     return {} if bias else {"bias": bias}
 
 
-class _Formats:
+class _Formats(Whole):
     """Modules whose last argument is ``formats``."""
 
     formats: Any
@@ -83,7 +84,7 @@ class _Formats:
         return f"{first}, formats={self.formats!r}" if first else f"formats={self.formats!r}"
 
 
-class _Quants:
+class _Quants(Whole):
     """Modules whose last arguments are ``fwd_quant`` and ``bwd_quant``."""
 
     fwd_quant: Any

@@ -10,6 +10,7 @@ from .casts import RoundingLike, TargetLike, cast_name, resolve_target, target_o
 from .checks import check_device, check_float
 from .dispatch import are_direct, nothing_watches
 from .errors import GradError, message
+from .fx import traceable
 from .library import quantize_inplace_op, quantize_op, quantize_out_op
 from .memory import check_out
 from .seeds import check_seed
@@ -17,6 +18,7 @@ from .seeds import check_seed
 __all__ = ["quantize"]
 
 
+@traceable
 def quantize(
     x: Tensor,
     fmt: TargetLike,

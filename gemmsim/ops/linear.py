@@ -12,6 +12,7 @@ from .affine_formats import QAffineFormats
 from .checks import check_device, check_float, check_out_dtype
 from .dispatch import are_direct, needs_autograd, nothing_watches
 from .errors import ShapeError, message
+from .fx import traceable
 from .matmul import FormatsLike, affine, formats_of
 from .plan import AffinePlan
 from .seeds import check_seed
@@ -19,6 +20,7 @@ from .seeds import check_seed
 __all__ = ["qlinear"]
 
 
+@traceable
 def qlinear(
     x: Tensor,
     weight: Tensor,

@@ -17,6 +17,7 @@ from .autograd import AffineFunction, apply_directly, check_gradient
 from .checks import check_device, check_float, check_integers, check_out_dtype, check_same_inner
 from .dispatch import are_direct, needs_autograd, nothing_watches
 from .errors import ShapeError, message
+from .fx import traceable
 from .library import matmul_op
 from .plan import AffinePlan
 from .seeds import check_seed
@@ -28,6 +29,7 @@ __all__ = ["FormatsLike", "affine", "check_operands", "formats_of", "qmatmul", "
 FormatsLike: TypeAlias = QAffineFormats | SpecLike
 
 
+@traceable
 def qmatmul(
     a: Tensor,
     b: Tensor,
@@ -83,6 +85,7 @@ def qmatmul(
     return _qmatmul("qmatmul", a, b, spec, seed, arithmetic, c, select, out_dtype)
 
 
+@traceable
 def qmm(
     a: Tensor,
     b: Tensor,

@@ -7,6 +7,7 @@ from torch import Tensor
 from gemmsim.arithmetic import GemmSpec, SpecError, SpecLike
 
 from .errors import message
+from .fx import traceable
 from .library import count_overflows_op
 from .matmul import check_operands
 from .seeds import check_seed
@@ -14,6 +15,7 @@ from .seeds import check_seed
 __all__ = ["count_overflows"]
 
 
+@traceable
 def count_overflows(a: Tensor, b: Tensor, accumulator: SpecLike, *, seed: int | None = None) -> Tensor:
     """How often the ``int`` or ``fixed`` register of each element of ``a @ b`` left its range, before it wrapped or
     saturated: int64, in the shape of ``torch.matmul``.

@@ -15,6 +15,7 @@ from torch import Tensor
 from .affine_formats import QuantLike
 from .checks import check_device, check_float, check_ints
 from .errors import DTypeError, ShapeError, message
+from .fx import traceable
 from .once import differentiable_once
 from .plan import Step
 from .row_formats import quant_step
@@ -175,6 +176,7 @@ def _torch_shape(owner: str, function: Callable[..., Tensor], x: Tensor, *args: 
         raise DTypeError(message(f"{owner}: {error}", "arguments that PyTorch takes", "Correct them.")) from None
 
 
+@traceable
 def qavgpool(
     x: Tensor, kernel_size: int | Sequence[int], fwd_quant: QuantLike | None = None, bwd_quant: QuantLike | None = None,
     stride: int | Sequence[int] | None = None, padding: int | Sequence[int] = 0, ceil_mode: bool = False,
@@ -207,21 +209,25 @@ def qavgpool(
     return result
 
 
+@traceable
 def qavgpool1d(x: Tensor, kernel_size: int | Sequence[int], *args: Any, **kwargs: Any) -> Tensor:
     """``qavgpool`` of (N, C, L) or (C, L)."""
     return qavgpool(x, kernel_size, *args, rank=1, **kwargs)
 
 
+@traceable
 def qavgpool2d(x: Tensor, kernel_size: int | Sequence[int], *args: Any, **kwargs: Any) -> Tensor:
     """``qavgpool`` of (N, C, H, W) or (C, H, W)."""
     return qavgpool(x, kernel_size, *args, rank=2, **kwargs)
 
 
+@traceable
 def qavgpool3d(x: Tensor, kernel_size: int | Sequence[int], *args: Any, **kwargs: Any) -> Tensor:
     """``qavgpool`` of (N, C, D, H, W) or (C, D, H, W)."""
     return qavgpool(x, kernel_size, *args, rank=3, **kwargs)
 
 
+@traceable
 def qadaptive_avgpool(
     x: Tensor, output_size: int | Sequence[int | None] | None, fwd_quant: QuantLike | None = None,
     bwd_quant: QuantLike | None = None, *, rank: int = 2, seed: int | None = None,

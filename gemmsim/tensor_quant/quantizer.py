@@ -8,6 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from gemmsim.ops.fx import Whole
+
 from .bias_calibrator import BiasCalibrator, centre
 from .block import dynamic_block_quant, fake_blocks
 from .blocking import Blocking
@@ -27,7 +29,7 @@ __all__ = ["TensorQuantizer"]
 _STATE = ("_amax", "_pre_quant_scale", "_bias_value")
 
 
-class TensorQuantizer(nn.Module):
+class TensorQuantizer(Whole, nn.Module):
     """Quantises its input as a description says, under an amax of its own.
 
     ``forward``: times ``pre_quant_scale``; rotated; returned as it is while disabled; cut into blocks; shown to the
