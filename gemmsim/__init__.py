@@ -68,6 +68,7 @@ if TYPE_CHECKING:
     from .ops import QSoftmaxFormats as QSoftmaxFormats
     from .ops import SeedError as SeedError
     from .ops import ShapeError as ShapeError
+    from .ops import ShardingError as ShardingError
     from .ops import count_overflows as count_overflows
     from .ops import cublas_acceleration as cublas_acceleration
     from .ops import explain as explain
@@ -142,6 +143,7 @@ _NAMES = {
         "QSoftmaxFormats",
         "SeedError",
         "ShapeError",
+        "ShardingError",
         "count_overflows",
         "cublas_acceleration",
         "explain",
@@ -178,6 +180,7 @@ __all__ = [
     "SeedError",
     "SelectError",
     "ShapeError",
+    "ShardingError",
     "SpecError",
     "UnsupportedSpec",
     "acc",

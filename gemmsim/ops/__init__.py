@@ -8,7 +8,7 @@ from .affine_formats import QAffineFormats
 from .attention import QAttentionFormats
 from .casting import quantize
 from .convolution import qconv1d, qconv2d, qconv3d, qconv_transpose1d, qconv_transpose2d, qconv_transpose3d
-from .errors import DeviceError, DTypeError, GradError, OverlapError, SeedError, ShapeError
+from .errors import DeviceError, DTypeError, GradError, OverlapError, SeedError, ShapeError, ShardingError
 from .explanation import explain
 from .linear import qlinear
 from .matmul import qmatmul, qmm
@@ -32,6 +32,7 @@ __all__ = [
     "Quantizer",
     "SeedError",
     "ShapeError",
+    "ShardingError",
     "Stream",
     "count_overflows",
     "cublas_acceleration",

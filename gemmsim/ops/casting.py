@@ -14,6 +14,7 @@ from .fx import traceable
 from .library import quantize_inplace_op, quantize_op, quantize_out_op
 from .memory import check_out
 from .seeds import check_seed
+from .sharding import prepare
 
 __all__ = ["quantize"]
 
@@ -59,6 +60,7 @@ def quantize(
     if not compiling and are_direct(x) and nothing_watches() and not x.requires_grad and out is None:
         plain = type(fmt) is str and rounding is None and overflow is None
         return kernels.quantize(x, target_of(fmt) if plain else resolve_target(fmt, rounding, overflow), seed)
+    prepare()
     cast = cast_name(fmt, rounding, overflow)
     _check(x, out, compiling)
     if out is None:

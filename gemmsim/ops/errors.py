@@ -2,7 +2,16 @@
 
 from __future__ import annotations
 
-__all__ = ["DeviceError", "DTypeError", "GradError", "OverlapError", "SeedError", "ShapeError", "message"]
+__all__ = [
+    "DeviceError",
+    "DTypeError",
+    "GradError",
+    "OverlapError",
+    "SeedError",
+    "ShapeError",
+    "ShardingError",
+    "message",
+]
 
 
 class DTypeError(TypeError):
@@ -15,6 +24,10 @@ class DeviceError(ValueError):
 
 class ShapeError(ValueError):
     """Shapes that do not go together."""
+
+
+class ShardingError(ValueError):
+    """A DTensor sharded so that no process can compute its part of the result with the whole product's bits."""
 
 
 class OverlapError(ValueError):

@@ -16,6 +16,7 @@ from .fx import traceable
 from .matmul import FormatsLike, affine, formats_of
 from .plan import AffinePlan
 from .seeds import check_seed
+from .sharding import prepare
 
 __all__ = ["qlinear"]
 
@@ -55,6 +56,8 @@ def qlinear(
     dtype = _check_arguments(x, weight, bias, out_dtype)
     if chosen.plan.is_plain and x.dim() > 1 and _is_direct(x, weight, bias):
         return _plain(x, weight, bias, chosen.plan, seed, dtype)
+    if torch.compiler.is_compiling() or not are_direct(x, weight):
+        prepare()
     if chosen.plan.is_native:
         return _native(x, weight, bias, dtype)
     plan = chosen.plan

@@ -22,6 +22,7 @@ from .library import matmul_op
 from .plan import AffinePlan
 from .seeds import check_seed
 from .shapes import matmul_shape
+from .sharding import prepare
 
 __all__ = ["FormatsLike", "affine", "check_operands", "formats_of", "qmatmul", "qmm"]
 
@@ -178,6 +179,8 @@ def _qmatmul(
     out_dtype: torch.dtype | None,
 ) -> Tensor:
     """``qmatmul`` of any tensors: all checks, vectors as matrices, then the autograd function or the operator."""
+    if torch.compiler.is_compiling() or not are_direct(a, b):
+        prepare()
     formats = formats_of(spec, arithmetic)
     seed = check_seed(owner, seed)
     dtype = check_operands(owner, a, b, c, out_dtype)
