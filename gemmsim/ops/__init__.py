@@ -8,10 +8,11 @@ from .affine_formats import QAffineFormats
 from .attention import QAttentionFormats
 from .casting import quantize
 from .convolution import qconv1d, qconv2d, qconv3d, qconv_transpose1d, qconv_transpose2d, qconv_transpose3d
-from .errors import DeviceError, DTypeError, GradError, OverlapError, SeedError, ShapeError, ShardingError
+from .errors import DeviceError, DTypeError, ExportError, GradError, OverlapError, SeedError, ShapeError, ShardingError
 from .explanation import explain
 from .linear import qlinear
 from .matmul import qmatmul, qmm
+from .onnx import onnx_translations
 from .overflow import count_overflows
 from .row_formats import QGELUFormats, QLayerNormFormats, QSoftmaxFormats
 from .seeds import Stream, derive_seed
@@ -22,6 +23,7 @@ __all__ = [
     "BackendRecord",
     "DTypeError",
     "DeviceError",
+    "ExportError",
     "GradError",
     "OverlapError",
     "QAffineFormats",
@@ -39,6 +41,7 @@ __all__ = [
     "derive_seed",
     "explain",
     "last_backend",
+    "onnx_translations",
     "qconv1d",
     "qconv2d",
     "qconv3d",

@@ -5,6 +5,7 @@ from __future__ import annotations
 __all__ = [
     "DeviceError",
     "DTypeError",
+    "ExportError",
     "GradError",
     "OverlapError",
     "SeedError",
@@ -36,6 +37,10 @@ class OverlapError(ValueError):
 
 class SeedError(ValueError):
     """A seed that is not an integer of 64 bits."""
+
+
+class ExportError(ValueError):
+    """A file format that has no place for an operation."""
 
 
 class GradError(RuntimeError):

@@ -19,8 +19,11 @@ from gemmsim.arithmetic import Accumulator, GemmSpec
 from gemmsim.formats import TENSOR_FORMATS, BlockFormat, Cast, Rounding
 from gemmsim.formats.any_format import FORMATS
 
+from .errors import ExportError, message
+
 __all__ = ["Whole", "formats_from", "traceable"]
 
+_tracing = torch._C._get_tracing_state
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
 _VALUES = (Cast, Rounding, BlockFormat, *FORMATS, *TENSOR_FORMATS)
@@ -35,11 +38,24 @@ class Whole:
 
     def _call_impl(self, *args: Any, **kwargs: Any) -> Any:
         if not torch.compiler.is_compiling():
+            if _tracing() is not None:
+                self._check_export()
             proxy = _first_proxy((*args, *kwargs.values()))
             if proxy is not None:
                 tracer: Any = proxy.tracer
                 return tracer.create_proxy("call_module", tracer.path_of_module(self), args, kwargs)
         return super()._call_impl(*args, **kwargs)  # type: ignore[misc]
+
+    def _is_torchs_own(self) -> bool:
+        """Whether all that it computes are PyTorch's operators, or operators that files of ONNX know."""
+        return False
+
+    def _check_export(self) -> None:
+        """``ExportError`` where the exporter records PyTorch's operators alone: a file would hold results, not us."""
+        if torch.onnx.is_in_onnx_export() and not self._is_torchs_own():
+            asked = f"torch.onnx.export(..., dynamo=False) of {self}"
+            do = "Give dynamo=True and custom_translation_table=gemmsim.ops.onnx_translations()."
+            raise ExportError(message(asked, "dynamo=True, whose files hold it as an operator of its own", do))
 
 
 def traceable(function: Callable[_P, _R]) -> Callable[_P, _R]:

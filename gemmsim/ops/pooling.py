@@ -68,16 +68,28 @@ def _text(*fields: Any) -> str:
 
 @torch.compiler.assume_constant_result
 def _tables(windows: str) -> tuple[Tensor, Tensor, Tensor, bool]:
-    """``_make_tables``; constants of compiled code."""
-    return _make_tables(windows)
+    """Input positions of each output, row-major; output positions of each input, ascending; divisors, and if one.
+
+    Positions that there are not are the one past the end. Constants of compiled code. Exporters look on: what they see
+    being made is theirs and not kept.
+    """
+    return _make_tables(windows) if torch._C._len_torch_dispatch_stack() else _kept_tables(windows)
 
 
 @lru_cache(maxsize=64)
-def _make_tables(text: str) -> tuple[Tensor, Tensor, Tensor, bool]:
-    """Input positions of each output, row-major; output positions of each input, ascending; divisors, and if one.
+def _kept_tables(windows: str) -> tuple[Tensor, Tensor, Tensor, bool]:
+    return _make_tables(windows)
 
-    Positions that there are not are the one past the end.
-    """
+
+def _make_tables(windows: str) -> tuple[Tensor, Tensor, Tensor, bool]:
+    rows, back, divisors = _lists(windows)
+    one = len(set(divisors)) <= 1
+    return _padded(rows, len(back)), _padded(back, len(rows)), torch.tensor(divisors), one
+
+
+@lru_cache(maxsize=64)
+def _lists(text: str) -> tuple[list[list[int]], list[list[int]], list[float]]:
+    """Rows of positions as ``_tables`` has them, and the divisors."""
     windows = _Windows(*literal_eval(text))
     total = 1
     for n in windows.sizes:
@@ -99,7 +111,7 @@ def _make_tables(text: str) -> tuple[Tensor, Tensor, Tensor, bool]:
             back[flat].append(at)
         rows.append(row)
         divisors.append(float(windows.divisor or counted))
-    return _padded(rows, total), _padded(back, len(rows)), torch.tensor(divisors), len(set(divisors)) <= 1
+    return rows, back, divisors
 
 
 def _padded(rows: list[list[int]], filler: int) -> Tensor:
