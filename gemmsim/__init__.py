@@ -161,6 +161,11 @@ _NAMES = {
         "quantizer",
     ),
 }
+#: The modules that register operators.
+_LIBRARIES = (
+    *("ops.library", "ops.conv_library", "ops.row_library", "ops.embedding"),
+    *("mx.library", "mx.mm_library", "tensor_quant.library"),
+)
 _HOME = {name: module for module, names in _NAMES.items() for name in names}
 
 __all__ = [
@@ -193,6 +198,7 @@ __all__ = [
     "functional",
     "hardware",
     "last_backend",
+    "load_operators",
     "mx",
     "nn",
     "ops",
@@ -235,6 +241,15 @@ __all__ = [
     "reference",
     "tensor_quant",
 ]
+
+
+def load_operators() -> None:
+    """Registers every operator of this package with PyTorch, as whatever uses one does for its own part.
+
+    For programs that only name them: files of ``torch.export``, traces and pickled graphs, in a process of their own.
+    """
+    for part in _LIBRARIES:
+        import_module(f".{part}", __name__)
 
 
 def __getattr__(name: str) -> Any:

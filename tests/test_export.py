@@ -7,7 +7,7 @@ import io
 import numpy as np
 import pytest
 import torch
-from support import assert_bitwise_equal
+from support import ROOT, assert_bitwise_equal, run_python
 from support_functional import first, make, modules
 from test_fx import NAMES, other_layers
 from torch import nn
@@ -60,6 +60,16 @@ def test_batch_sizes_may_be_left_open():
     program = torch.export.export(model, (torch.randn(3, 16),), dynamic_shapes=shapes)
     x = torch.randn(7, 16)
     assert_bitwise_equal(program.module()(x), model(x))
+
+
+def test_a_process_that_only_loads_can_register_every_operator():
+    code = "import torch, gemmsim as gs; gs.load_operators(); print(*sorted(torch.ops.gemmsim))"
+    done = run_python(code)
+    assert done.returncode == 0, done.stderr
+    defined = [p for p in (ROOT / "gemmsim").rglob("*.py") if "LIBRARY.define(" in p.read_text(encoding="utf-8")]
+    parts = {".".join(p.relative_to(ROOT / "gemmsim").with_suffix("").parts) for p in defined}
+    assert parts == set(gs._LIBRARIES)
+    assert {"matmul", "conv", "row_softmax", "mx_encode", "tq_affine"} <= set(done.stdout.split())
 
 
 # ONNX
