@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from . import acc as acc
     from . import arithmetic as arithmetic
     from . import backends as backends
+    from . import compat as compat
     from . import formats as formats
     from . import functional as functional
     from . import hardware as hardware
@@ -24,8 +25,11 @@ if TYPE_CHECKING:
     from . import nn as nn
     from . import ops as ops
     from . import optim as optim
+    from . import recipes as recipes
     from . import reference as reference
+    from . import study as study
     from . import tensor_quant as tensor_quant
+    from . import train as train
     from .arithmetic import Accumulator as Accumulator
     from .arithmetic import GemmSpec as GemmSpec
     from .arithmetic import SelectError as SelectError
@@ -59,6 +63,7 @@ if TYPE_CHECKING:
     from .functional import qtanh as qtanh
     from .ops import DeviceError as DeviceError
     from .ops import DTypeError as DTypeError
+    from .ops import FormatsWarning as FormatsWarning
     from .ops import GradError as GradError
     from .ops import OverlapError as OverlapError
     from .ops import QAffineFormats as QAffineFormats
@@ -92,6 +97,7 @@ _MODULES = (
     "acc",
     "arithmetic",
     "backends",
+    "compat",
     "formats",
     "functional",
     "hardware",
@@ -99,8 +105,11 @@ _MODULES = (
     "nn",
     "ops",
     "optim",
+    "recipes",
     "reference",
+    "study",
     "tensor_quant",
+    "train",
 )
 _NAMES = {
     "arithmetic": ("Accumulator", "GemmSpec", "SelectError", "SpecError", "UnsupportedSpec"),
@@ -134,6 +143,7 @@ _NAMES = {
     "ops": (
         "DTypeError",
         "DeviceError",
+        "FormatsWarning",
         "GradError",
         "OverlapError",
         "QAffineFormats",
@@ -174,6 +184,7 @@ __all__ = [
     "DTypeError",
     "DeviceError",
     "FormatError",
+    "FormatsWarning",
     "GemmSpec",
     "GradError",
     "OverlapError",
@@ -191,6 +202,7 @@ __all__ = [
     "acc",
     "arithmetic",
     "backends",
+    "compat",
     "count_overflows",
     "cublas_acceleration",
     "explain",
@@ -238,8 +250,11 @@ __all__ = [
     "qtanh",
     "quantize",
     "quantizer",
+    "recipes",
     "reference",
+    "study",
     "tensor_quant",
+    "train",
 ]
 
 
@@ -252,15 +267,17 @@ def load_operators() -> None:
         import_module(f".{part}", __name__)
 
 
-def __getattr__(name: str) -> Any:
-    """Load a public name on first use (PEP 562)."""
-    if name in _MODULES:
-        return import_module(f".{name}", __name__)
-    if name not in _HOME:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(import_module(f".{_HOME[name]}", __name__), name)
-    globals()[name] = value
-    return value
+if not TYPE_CHECKING:  # type checkers know the names above, and that there are no others
+
+    def __getattr__(name: str) -> Any:
+        """Load a public name on first use (PEP 562)."""
+        if name in _MODULES:
+            return import_module(f".{name}", __name__)
+        if name not in _HOME:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        value = getattr(import_module(f".{_HOME[name]}", __name__), name)
+        globals()[name] = value
+        return value
 
 
 def __dir__() -> list[str]:

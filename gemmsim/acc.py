@@ -14,6 +14,7 @@ from .arithmetic import (
     Accumulator,
     Binned,
     Chunked,
+    Custom,
     Exact,
     FastTwoSum,
     Fixed,
@@ -21,18 +22,23 @@ from .arithmetic import (
     Integer,
     Interleaved,
     Kahan,
+    Lookup,
     Neumaier,
     Pairwise,
     Palette,
+    ProductTable,
     Promote,
     Scaled,
     Sequential,
     Shuffled,
     SpecLike,
     SplitK,
+    Swapped,
     TwoSum,
+    define,
     min_accumulator_bits,
     overflow_certificate,
+    table,
 )
 from .arithmetic.presets import (
     a2q,
@@ -57,6 +63,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 __all__ = [
+    "Custom",
     "a2q",
     "ada_fp8",
     "batch_invariant",
@@ -68,6 +75,7 @@ __all__ = [
     "count_overflows",
     "cublas_fp32",
     "deepgemm",
+    "define",
     "exact",
     "fast_two_sum",
     "fixed",
@@ -78,6 +86,7 @@ __all__ = [
     "int",
     "interleaved",
     "kahan",
+    "lookup",
     "lba_m7e4",
     "min_accumulator_bits",
     "mptorch_cuda",
@@ -91,6 +100,8 @@ __all__ = [
     "shuffled",
     "splitk",
     "srmac_fp12",
+    "swapped",
+    "table",
     "two_sum",
     "wang2018",
 ]
@@ -178,6 +189,25 @@ def splitk(slices: builtins.int, inner: AccumulatorLike, reduce: CastLike) -> Sp
         SpecError: for slices below 1 or a bad inner accumulator.
     """
     return SplitK(slices, inner, reduce)
+
+
+def lookup(products: ProductTable | str, inner: AccumulatorLike) -> Lookup:
+    """Products ``products[x][y]`` of the operands' codes (``table``), added by ``inner``: approximate multipliers.
+
+    Raises:
+        SpecError: for an unknown table, an inner accumulator that rounds products or asks for operands of its own, and
+            products that are not integers in an ``int(...)`` register.
+    """
+    return Lookup(products, inner)
+
+
+def swapped(inner: Custom) -> Swapped:
+    """An accumulator of a user's own class whose step is given b's term as ``a``, and a's as ``b``.
+
+    Raises:
+        SpecError: for an accumulator that is no ``Custom``.
+    """
+    return Swapped(inner)
 
 
 def shuffled(inner: AccumulatorLike, seed: builtins.int) -> Shuffled:

@@ -20,7 +20,7 @@ FACE = PACKAGE / "__init__.py"
 LAYERS = ["formats", "hardware", "arithmetic", "backends", "ops", "nn", "optim", "mx", "tensor_quant", "emulate"]
 #: Thin modules in the package root that belong to a layer. The constructors in acc are arithmetic; what measures
 #: accumulators on tensors there is an operator, so that acc stands as high as those (and loads them when called).
-ROOT_MODULES = {"acc": "ops", "functional": "ops"}
+ROOT_MODULES = {"acc": "ops", "functional": "ops", "recipes": "ops"}
 #: The slow exact reference stands beside: it may use these, and only tests and people use it.
 REFERENCE_MAY_USE = {"formats", "arithmetic"}
 #: Of the hardware layer it may use what is data: which instruction, which parameters, no arithmetic.
@@ -31,7 +31,7 @@ FACES = {
     "cli": {"", "formats", "arithmetic", "acc", "backends.cpu", "backends.cuda", "study", "hardware"},
     "compat": {
         *("", "formats", "hardware", "arithmetic", "acc", "nn", "optim", "mx", "tensor_quant", "emulate"),
-        *("backends.cublas", "train"),
+        *("backends.cublas", "ops.tracing", "train"),
     },
     "train": {""},
     "__main__": {"cli"},
@@ -114,7 +114,7 @@ def test_the_reference_and_the_tables_load_no_torch():
     loaded = ast.literal_eval(run_python(code).stdout)
     assert "gemmsim.reference.hardware" in loaded and "torch" not in loaded
     assert {name for name in loaded if name.startswith("gemmsim.hardware.")} <= HARDWARE_TABLES | {
-        f"gemmsim.hardware.{name}" for name in ("amd", "nvidia", "describe")
+        f"gemmsim.hardware.{name}" for name in ("amd", "chips", "nvidia", "describe")
     }
 
 

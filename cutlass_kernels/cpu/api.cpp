@@ -50,7 +50,7 @@ int gemmsim_abi(int64_t* sizes) {
     sizes[0] = sizeof(Cast);
     sizes[1] = sizeof(GemmArgs);
     sizes[2] = sizeof(QuantizeArgs);
-    return 3;
+    return 4;
 }
 
 const char* gemmsim_isa() { return isa().name; }
@@ -75,6 +75,15 @@ int64_t gemmsim_gathered_gemm(const GemmArgs* g, const Gather* gather) {
     if (g->member_count) return -3;
     try {
         return run_gemm(isa(), *g, gather).packed();
+    } catch (const std::bad_alloc&) {
+        return -1;
+    }
+}
+
+int64_t gemmsim_lookup_gemm(const GemmArgs* g, const Lookup* lookup) {
+    if (g->member_count) return -3;
+    try {
+        return run_gemm(isa(), *g, nullptr, lookup).packed();
     } catch (const std::bad_alloc&) {
         return -1;
     }

@@ -53,6 +53,14 @@ struct Gather {
     int64_t inner, a_outer, c_outer;
 };
 
+// Products looked up: operands are codes, and the product of codes x and y is values[x * columns + y]. The last row and the
+// last column are those of a NaN that the operands' formats have no code for. GemmArgs' casts of the operands describe 1 and the
+// values; its strides count codes.
+struct Lookup {
+    const double* values;
+    int32_t rows, columns;
+};
+
 // What ran: which kernels computed at least one tile, and what the planner had proved for all of them.
 struct Report {
     uint8_t used[2][STEPS][ALL_KINDS];  // carrier, step, kind
@@ -92,7 +100,7 @@ struct QuantizeArgs {
     int32_t threads, reserved;
 };
 
-Report run_gemm(const Isa& isa, const GemmArgs& g, const Gather* gather = nullptr);
+Report run_gemm(const Isa& isa, const GemmArgs& g, const Gather* gather = nullptr, const Lookup* lookup = nullptr);
 int run_quantize(const Isa& isa, const QuantizeArgs& q);
 
 }  // namespace gemmsim
@@ -102,5 +110,6 @@ GEMMSIM_API const char* gemmsim_isa();              // the instruction set in us
 GEMMSIM_API int gemmsim_set_isa(const char* name);  // 0 ok, 1 unknown name, 2 not on this machine
 GEMMSIM_API int64_t gemmsim_gemm(const gemmsim::GemmArgs* g);  // Report::packed(); -1: out of memory, -2: not whole numbers, -3: no select
 GEMMSIM_API int64_t gemmsim_gathered_gemm(const gemmsim::GemmArgs* g, const gemmsim::Gather* gather);  // no palettes
+GEMMSIM_API int64_t gemmsim_lookup_gemm(const gemmsim::GemmArgs* g, const gemmsim::Lookup* lookup);  // codes of 16 bits; no palettes
 GEMMSIM_API int gemmsim_quantize(const gemmsim::QuantizeArgs* q);
 GEMMSIM_API const char* gemmsim_build();            // compiler and flags in words

@@ -72,6 +72,7 @@ template <class T> struct Compose {
         t.kmap = kmap ? kmap + begin : nullptr;
         if (r.method == HARDWARE) instructions(t);
         else if (r.method == INTEGER || r.method == FIXED) integers(t);
+        else if (r.method == LONG && choice.kind == NONE) exact_run(t);
         else if (r.method == LONG) exact_tile<T>(t, r, nr, runs++, leaf_site());
         else if (r.method == BINNED) binned(t);
         else if (choice.kind == SCALAR) scalar_run<T>(t, r, nr);
@@ -93,7 +94,20 @@ template <class T> struct Compose {
         if (!isa.compensated(choice.carrier, r.method, choice.kind, odd, !r.fused)(t, choice.wager)) isa.compensated(choice.carrier, r.method, GENERAL, odd, !r.fused)(t, choice.wager);
     }
 
+    // exact_tile() where double holds every sum.
+    void exact_run(const Tile& t) const {
+        isa.tile[1][FMA_NEAR][NONE](t);
+        const int64_t index = runs++;
+        T* const c = (T*)t.c;
+        if (r.add.mode < SR) {
+            if (!is_native(r.add, 1)) isa.round(1, c, count(), r.add, 0, 0, 0);
+            return;
+        }
+        each([&](int i, int j) { return round_value((double)c[i * nr + j], r.add, draw_step(base.seed, base.row0 + i, base.col0 + j, (uint64_t)index, leaf_site(), r.add.rbits)); }, c);
+    }
+
     void integers(const Tile& t) const {
+        if (choice.kind == NONE) return isa.tile[choice.carrier][FMA_NEAR][NONE](t);
         const bool inside = choice.proofs & NO_OVERFLOW;  // nothing to count either
         if (choice.kind != LANES || (counts && !inside)) return integer_tile<T>(t, r, nr, counts, counts_row);
         alignas(64) double sums[MR * 64];

@@ -26,6 +26,7 @@ template <class T> struct Runner {
 
     Choice chosen(int kind_carrier, const Stats& a, const Stats& b, const Stats& c) const {
         if (r.method == HARDWARE) return choose_hardware(r, a, b);
+        if (r.method == LONG && carrier == 1) return choose_exact(r, a, b);
         if (r.method == INTEGER || r.method == FIXED) return choose_integers(r, a, b, carrier == 0);
         return r.method ? choose_compensated(r, a, b, kind_carrier, isa.has_directed) : choose(r, a, b, c, kind_carrier, isa.has_directed);
     }

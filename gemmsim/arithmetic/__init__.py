@@ -8,12 +8,14 @@ from .a2q import min_accumulator_bits, overflow_certificate
 from .accumulator import Accumulator, constructors, register
 from .chunked import Chunked, Promote
 from .compensated import Compensated, FastTwoSum, Kahan, Neumaier, TwoSum
+from .custom import Custom, Swapped, define
 from .errors import SelectError, SpecError, SpecFormatError, UnsupportedSpec
 from .exact_sum import Binned, Exact
 from .grammar import parse_accumulator
 from .hardware import Hardware
 from .integer import Fixed, Integer
 from .interleaved import Interleaved
+from .lookup import Lookup, ProductTable, table
 from .pairwise import Pairwise
 from .palette import Palette
 from .scaled import Scaled
@@ -27,6 +29,7 @@ __all__ = [
     "Binned",
     "Chunked",
     "Compensated",
+    "Custom",
     "Exact",
     "FastTwoSum",
     "Fixed",
@@ -35,9 +38,11 @@ __all__ = [
     "Integer",
     "Interleaved",
     "Kahan",
+    "Lookup",
     "Neumaier",
     "Pairwise",
     "Palette",
+    "ProductTable",
     "Promote",
     "Scaled",
     "Sequential",
@@ -47,11 +52,14 @@ __all__ = [
     "SpecFormatError",
     "SpecLike",
     "SplitK",
+    "Swapped",
     "TwoSum",
     "UnsupportedSpec",
     "constructors",
+    "define",
     "min_accumulator_bits",
     "overflow_certificate",
     "parse_accumulator",
     "register",
+    "table",
 ]

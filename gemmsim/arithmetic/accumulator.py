@@ -10,10 +10,11 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, TypeVar, cast
 
 from ..formats import Cast
+from ..formats.errors import shortened, shown
 from .arguments import Kind
-from .errors import SpecError, spec_error
+from .errors import MAX_DEPTH, SpecError, check_json_depth, spec_error, too_deep
 
-__all__ = ["Accumulator", "constructors", "register"]
+__all__ = ["Accumulator", "constructors", "forget", "register", "remembers"]
 
 _CONSTRUCTORS: dict[str, type[Accumulator]] = {}
 
@@ -37,6 +38,20 @@ def constructors() -> Mapping[str, type[Accumulator]]:
     return _CONSTRUCTORS
 
 
+_REMEMBERED: list[Callable[[], object]] = []
+
+
+def remembers(clear: Callable[[], object]) -> None:
+    """Say how to empty a store of specs or accumulators by their text: ``forget`` does it."""
+    _REMEMBERED.append(clear)
+
+
+def forget() -> None:
+    """Empty every such store: a name means another class from now on."""
+    for clear in _REMEMBERED:
+        clear()
+
+
 @dataclass(frozen=True)
 class Accumulator(ABC):
     """How the products of one output element become one number. Frozen, hashable, printable, JSON round trip.
@@ -52,6 +67,8 @@ class Accumulator(ABC):
         for field, kind in self._arguments():
             value = kind.read(getattr(self, field.name), self.name, field.name)
             object.__setattr__(self, field.name, value)
+        if self.depth > MAX_DEPTH:
+            raise too_deep(f"{self.name} with {self.depth} accumulators inside one another")
 
     # What a subclass says
 
@@ -121,6 +138,26 @@ class Accumulator(ABC):
         return True
 
     @property
+    def is_custom(self) -> bool:
+        """Whether a step is a user's own Python function (``Custom``), which no backend's kernels know."""
+        return False
+
+    @property
+    def is_lookup(self) -> bool:
+        """Whether products come from a table (``Lookup``)."""
+        return False
+
+    @property
+    def depth(self) -> int:
+        """How many accumulators are nested in one another here, this one included."""
+        inside = 0
+        for field, _ in self._arguments():
+            value = getattr(self, field.name)
+            members = value if isinstance(value, tuple) else (value,)
+            inside = max(inside, *(one.depth for one in members if isinstance(one, Accumulator)), 0)
+        return inside + 1
+
+    @property
     def levels(self) -> int:
         """How many constructors that combine totals are nested in one another here."""
         return 0
@@ -148,7 +185,8 @@ class Accumulator(ABC):
         try:
             inspect.signature(cls).bind(*args, **kwargs)
         except TypeError as error:
-            given = [str(value) for value in args] + [f"{key}={value}" for key, value in kwargs.items()]
+            given = [shortened(f"{value}") for value in args]
+            given += [shortened(f"{key}={value}") for key, value in kwargs.items()]
             raise spec_error(
                 f"{cls.name}({', '.join(given)}): {error}", cls.signature(), "Correct the arguments."
             ) from None
@@ -194,11 +232,14 @@ class Accumulator(ABC):
             SpecError: for an unknown constructor or bad arguments.
         """
         if not isinstance(data, Mapping) or "name" not in data:
-            raise spec_error(f"accumulator JSON {data!r}", "an object with 'name' and the arguments", "Use to_json().")
+            raise spec_error(
+                f"accumulator JSON {shown(data)}", "an object with 'name' and the arguments", "Use to_json()."
+            )
         name = str(data["name"])
         if name not in _CONSTRUCTORS:
             known = ", ".join(sorted(_CONSTRUCTORS))
-            raise spec_error(f"accumulator JSON with name {name!r}", known, "A newer gemmsim may have written it.")
+            raise spec_error(f"accumulator JSON with name {shown(name)}", known, "A newer gemmsim may have written it.")
+        check_json_depth(data)
         arguments = {key: value for key, value in data.items() if key != "name"}
         return _CONSTRUCTORS[name].build([], arguments)
 
@@ -208,7 +249,9 @@ class Accumulator(ABC):
         from .grammar import parse_accumulator
 
         if not isinstance(text, str):
-            raise SpecError(f"accumulator {text!r} of type {type(text).__name__}; allowed: a string.\n  Try 'e5m10'.")
+            raise SpecError(
+                f"accumulator {shown(text)} of type {type(text).__name__}; allowed: a string.\n  Try 'e5m10'."
+            )
         return parse_accumulator(text)
 
     def explain(self) -> str:

@@ -29,6 +29,7 @@ from ..formats import (
 )
 from ..formats.any_format import FORMATS
 from ..formats.block_grammar import is_block_name
+from ..formats.errors import shown
 from .errors import SpecFormatError, spec_error
 
 if TYPE_CHECKING:
@@ -145,7 +146,7 @@ class IntKind(Kind):
         except (TypeError, ValueError):
             number = None
         if number is None or isinstance(value, bool) or not self.low <= number <= self.high:
-            raise spec_error(f"{owner}: {name}={value!r}", allowed, f"Give {name} as {allowed}.")
+            raise spec_error(f"{owner}: {name}={shown(value)}", allowed, f"Give {name} as {allowed}.")
         return number
 
     def json(self, value: Any) -> object:
@@ -162,7 +163,7 @@ class ChoiceKind(Kind):
         word = value.strip().lower() if isinstance(value, str) else value
         if word not in self.words:
             allowed = ", ".join(map(repr, self.words))
-            raise spec_error(f"{owner}: {name}={value!r}", allowed, f"Give {name} as one of these words.")
+            raise spec_error(f"{owner}: {name}={shown(value)}", allowed, f"Give {name} as one of these words.")
         return str(word)
 
 
@@ -171,7 +172,9 @@ class WordKind(Kind):
 
     def read(self, value: object, owner: str, name: str) -> str:
         if not isinstance(value, str):
-            raise spec_error(f"{owner}: {name}={value!r} of type {type(value).__name__}", "a word", "Give a string.")
+            raise spec_error(
+                f"{owner}: {name}={shown(value)} of type {type(value).__name__}", "a word", "Give a string."
+            )
         return value.strip().lower()
 
 
@@ -194,7 +197,7 @@ class BoolKind(Kind):
     def read(self, value: object, owner: str, name: str) -> bool:
         word = value.strip().lower() if isinstance(value, str) else str(value).lower()
         if not isinstance(value, (bool, str)) or word not in ("true", "false"):
-            raise spec_error(f"{owner}: {name}={value!r}", "true or false", f"Give {name} as a bool.")
+            raise spec_error(f"{owner}: {name}={shown(value)}", "true or false", f"Give {name} as a bool.")
         return word == "true"
 
     def text(self, value: Any) -> str:
@@ -230,7 +233,7 @@ class AccumulatorKind(Kind):
         if isinstance(value, (Cast, BlockFloatFormat, *FORMATS)):
             return parse_accumulator(str(value))
         raise spec_error(
-            f"{owner}: {name}={value!r} of type {type(value).__name__}",
+            f"{owner}: {name}={shown(value)} of type {type(value).__name__}",
             "an accumulator, a format, a Cast or a string",
             "Try 'e5m10' or a constructor of gemmsim.acc.",
         )
@@ -251,7 +254,7 @@ class MembersKind(Kind):
     def read(self, value: object, owner: str, name: str) -> tuple[Accumulator, ...]:
         allowed = f"{self.low} to {self.high} accumulators"
         if not isinstance(value, (list, tuple)):
-            raise spec_error(f"{owner}: {name}={value!r}", allowed, "Give them one after the other.")
+            raise spec_error(f"{owner}: {name}={shown(value)}", allowed, "Give them one after the other.")
         if not self.low <= len(value) <= self.high:
             raise spec_error(f"{owner} of {len(value)} accumulators", allowed, "Leave some out, or give one.")
         return tuple(ACCUMULATOR.read(member, owner, name) for member in value)

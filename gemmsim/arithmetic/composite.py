@@ -80,6 +80,11 @@ class Composite(Accumulator):
         """As ``inner``."""
         return self.inner.counts_overflows
 
+    @property
+    def is_custom(self) -> bool:
+        """As ``inner``."""
+        return self.inner.is_custom
+
     def with_product(self: Self, product: Cast) -> Self:
         """This accumulator with the product rounding in its innermost step."""
         # Every subclass is a dataclass with a field of this name.
@@ -109,6 +114,12 @@ def check_inner(outer: Composite) -> None:
             f"{outer.name} with {inner} inside",
             "scaled(...) outermost: it knows the scales of whole rows and columns",
             f"Write scaled({outer.name}(...), ...), or give scaled(...) alone.",
+        )
+    if inner.is_lookup:
+        raise spec_error(
+            f"{outer.name} with {inner} inside",
+            "lookup(...) outermost: it says what every product is",
+            f"Write lookup(..., {outer.name}(...)).",
         )
     if inner.name == "palette":
         raise spec_error(

@@ -16,9 +16,10 @@ import re
 from typing import NamedTuple
 
 from ..formats import FormatError, parse_cast
-from ..formats.block_float import is_block_float_name
+from ..formats.errors import shortened, shown
 from .accumulator import Accumulator, constructors
-from .errors import SpecError, SpecFormatError, spec_error
+from .errors import SpecError, SpecFormatError, check_text_depth, spec_error
+from .meaning import of_accumulator
 from .sequential import Sequential
 
 __all__ = ["SpecText", "parse_accumulator", "split_spec"]
@@ -27,7 +28,7 @@ _CALL = re.compile(r"([A-Za-z_]\w*)\s*\((.*)\)", re.DOTALL)
 _KEYWORD = re.compile(r"([A-Za-z_]\w*)\s*=(?!=)\s*(.*)", re.DOTALL)
 _EXAMPLES = "'e4m3 : e5m10', ':mul=e5m10, add=e6m9', 'bf16 : fp32 -> bf16'"
 #: Formats that are written like calls; suggested together with the constructors.
-_FORMAT_CALLS = ("fixed", "ufixed", "float")
+_FORMAT_CALLS = ("fixed", "ufixed", "float", "supernormal", "binary8", "bfp", "mx")
 
 
 class SpecText(NamedTuple):
@@ -46,6 +47,7 @@ def split_spec(text: str) -> SpecText:
     Raises:
         SpecError: for unbalanced brackets, repeated ":", "*" or "->", or a missing accumulator.
     """
+    check_text_depth(text)
     head, rest = _split_once(text, ":", text)
     if rest is None:
         head, rest = "", head
@@ -58,15 +60,17 @@ def split_spec(text: str) -> SpecText:
     accumulator, out = _split_once(rest, "->", text)
     if out is not None and len(_split(out, ",", text)) > 1:
         raise spec_error(
-            f"spec {text!r}: {out.strip()!r} after '->'",
+            f"spec {shown(text)}: {shown(out.strip())} after '->'",
             "one output format, then at most ', arithmetic=exact' or ', arithmetic=fp32'",
             "Put accumulator fields before '->'.",
         )
     if not accumulator.strip():
-        raise spec_error(f"spec {text!r} names no accumulator", f"strings such as {_EXAMPLES}", "Add one after ':'.")
+        raise spec_error(
+            f"spec {shown(text)} names no accumulator", f"strings such as {_EXAMPLES}", "Add one after ':'."
+        )
     if out is not None and not out.strip():
         raise spec_error(
-            f"spec {text!r}: nothing after '->'", "an output format", "Drop '->' to keep the accumulator's."
+            f"spec {shown(text)}: nothing after '->'", "an output format", "Drop '->' to keep the accumulator's."
         )
     return SpecText(a, b, accumulator.strip(), None if out is None else out.strip(), arithmetic)
 
@@ -77,6 +81,7 @@ def parse_accumulator(text: str) -> Accumulator:
     Raises:
         SpecError: for text that is none of them; unknown names come with the nearest known ones.
     """
+    check_text_depth(text)
     fields = [field.strip() for field in _split(text, ",", text)]
     if len(fields) > 1 or _KEYWORD.fullmatch(fields[0]):
         args, kwargs = _arguments(text, text)
@@ -84,17 +89,17 @@ def parse_accumulator(text: str) -> Accumulator:
             near = difflib.get_close_matches("arithmetic", kwargs, n=1)
             meant = f"Did you mean arithmetic={kwargs[near[0]]}? " if near else ""
             raise spec_error(
-                f"accumulator {text!r}",
+                f"accumulator {shown(text)}",
                 "one format, 'mul=..., add=...', or one constructor call",
-                f"{meant}Further arguments go inside a constructor: sequential({fields[0]}, ...).",
+                f"{meant}Further arguments go inside a constructor: sequential({shortened(fields[0])}, ...).",
             )
         return Sequential.build([], kwargs)
     try:
         return Sequential(parse_cast(fields[0]))
     except FormatError as error:
         call = _call(fields[0])
-        if call is None or is_block_float_name(fields[0]):
-            raise SpecFormatError(f"accumulator {text!r}: {error}") from error
+        if call is None or (call[0] in _FORMAT_CALLS and call[0] not in constructors()):
+            raise SpecFormatError(f"accumulator {shown(text)}: {error}") from error
     name, inside = call
     if name not in constructors():
         raise _unknown_constructor(text, name)
@@ -126,13 +131,13 @@ def _arguments(inside: str, text: str) -> tuple[list[object], dict[str, object]]
         if keyword is None:
             if kwargs:
                 raise spec_error(
-                    f"{text!r}: {part.strip()!r} after {next(reversed(kwargs))}=",
+                    f"{shown(text)}: {shown(part.strip())} after {next(reversed(kwargs))}=",
                     "name=value there",
                     "Move it forward.",
                 )
             args.append(part.strip())
         elif keyword[1] in kwargs:
-            raise spec_error(f"{text!r}: {keyword[1]}= twice", "each argument once", "Drop one of them.")
+            raise spec_error(f"{shown(text)}: {keyword[1]}= twice", "each argument once", "Drop one of them.")
         else:
             kwargs[keyword[1]] = keyword[2].strip()
     return args, kwargs
@@ -148,7 +153,7 @@ def _split_once(text: str, separator: str, whole: str) -> tuple[str, str | None]
     parts = _split(text, separator, whole)
     if len(parts) > 2:
         raise spec_error(
-            f"spec {whole!r} has {len(parts) - 1} times {separator!r}", "at most one", f"Examples: {_EXAMPLES}."
+            f"spec {shown(whole)} has {len(parts) - 1} times {separator!r}", "at most one", f"Examples: {_EXAMPLES}."
         )
     return parts[0], parts[1] if len(parts) == 2 else None
 
@@ -166,7 +171,7 @@ def _split(text: str, separator: str, whole: str) -> list[str]:
         else:
             at += 1
     if depth:
-        raise spec_error(f"{whole!r}: brackets do not match", "one ')' for each '('", "Count the brackets.")
+        raise spec_error(f"{shown(whole)}: brackets do not match", "one ')' for each '('", "Count the brackets.")
     return [*parts, text[start:]]
 
 
@@ -174,7 +179,10 @@ def _unknown_constructor(text: str, name: str) -> SpecError:
     known = [*constructors(), *_FORMAT_CALLS]
     near = difflib.get_close_matches(name, known, n=2, cutoff=0.5)
     hint = f"Did you mean {' or '.join(f'{word}(...)' for word in near)}? " if near else ""
+    hint = of_accumulator(name) or hint
     allowed = "a format such as e5m10, 'mul=..., add=...', or " + ", ".join(
         constructors()[key].signature() for key in sorted(constructors())
     )
-    return spec_error(f"accumulator {text!r}: unknown constructor {name!r}", allowed, f"{hint}See gemmsim.acc.")
+    return spec_error(
+        f"accumulator {shown(text)}: unknown constructor {shown(name)}", allowed, f"{hint}See gemmsim.acc."
+    )

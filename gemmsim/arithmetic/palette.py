@@ -35,6 +35,8 @@ class Palette(Accumulator):
     def __post_init__(self) -> None:
         super().__post_init__()
         for member in self.members:
+            if member.is_lookup:
+                raise spec_error(f"palette with {member}", "members without a table", "Use lookup(...) by itself.")
             if member.needs_scales:
                 raise spec_error(f"palette with {member}", "members without scales", "Use scaled(...) by itself.")
             if member.name == "palette" or getattr(member, "init", "zero") != "zero":
@@ -107,6 +109,11 @@ class Palette(Accumulator):
     def counts_overflows(self) -> bool:
         """Whether any member has such a register."""
         return any(member.counts_overflows for member in self.members)
+
+    @property
+    def is_custom(self) -> bool:
+        """Whether any member has such a step."""
+        return any(member.is_custom for member in self.members)
 
     @property
     def levels(self) -> int:

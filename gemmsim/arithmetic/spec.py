@@ -7,13 +7,15 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
-from ..formats import FP32, TENSOR_FORMATS, BlockFormat, Cast, FixedFormat, Format, TensorFormat
+from ..formats import FP32, TENSOR_FORMATS, BlockFormat, Cast, CodebookFormat, FixedFormat, Format, TensorFormat
 from ..formats.any_format import FORMATS
-from .accumulator import Accumulator
+from ..formats.errors import shown
+from .accumulator import Accumulator, remembers
 from .arguments import ACCUMULATOR, CAST, OPERAND, optional
 from .block_operands import check_block_operands, group_size
-from .errors import spec_error
+from .errors import check_json_depth, spec_error, too_deep
 from .grammar import split_spec
+from .lookup import Lookup, ProductTable
 from .operands import operand_cast
 from .sequential import Sequential
 
@@ -29,6 +31,7 @@ _FIELDS = ("a", "b", "product", "accumulator", "out", "arithmetic")
 #: Parsed strings; emptied when full. Strings that vary without end (a seed in each) must not grow it for ever.
 _PARSED: dict[str, GemmSpec] = {}
 _PARSED_LIMIT = 4096
+remembers(_PARSED.clear)
 
 
 @dataclass(frozen=True)
@@ -41,8 +44,8 @@ class GemmSpec:
             A block format ("mxfp8_e4m3", "nvfp4/tensor") has its blocks along the contraction dimension; its values
             are element times scale, as exact reals, except for ``scaled`` and the block-scaled instructions of
             ``hw``, which take elements and scales apart.
-        product: rounding of each product; None is exact. Always the accumulator's own product rounding: giving it here
-            or there is the same.
+        product: rounding of each product; None is exact; a ``ProductTable`` gives the products. Always the
+            accumulator's own: giving it here or there is the same.
         accumulator: how the products become one number. Default: fp32, fused, k ascending.
         out: cast of the result, made last; None keeps the accumulator's value.
         arithmetic: "exact" (default; one rounding a step) or "fp32": each product-sum (or product, then sum) is first
@@ -57,7 +60,7 @@ class GemmSpec:
 
     a: Cast | BlockFormat | TensorFormat | None = None
     b: Cast | BlockFormat | TensorFormat | None = None
-    product: Cast | None = None
+    product: Cast | ProductTable | None = None
     accumulator: Accumulator = Sequential(Cast(FP32))
     out: Cast | None = None
     arithmetic: str = "exact"
@@ -67,18 +70,21 @@ class GemmSpec:
     is_stochastic: bool = field(init=False, compare=False, repr=False, default=False)
     #: Whether an operand is in a block format; likewise.
     has_blocks: bool = field(init=False, compare=False, repr=False, default=False)
+    #: Whether something is a user's own step, a list of values or a table of products; likewise.
+    needs_steps: bool = field(init=False, compare=False, repr=False, default=False)
 
     def __post_init__(self) -> None:
         put = object.__setattr__
         for name in ("a", "b"):
             put(self, name, _OPTIONAL_OPERAND.read(getattr(self, name), "GemmSpec", name))
-        for name in ("product", "out"):
-            put(self, name, _OPTIONAL_CAST.read(getattr(self, name), "GemmSpec", name))
+        put(self, "out", _OPTIONAL_CAST.read(self.out, "GemmSpec", "out"))
         accumulator: Accumulator = ACCUMULATOR.read(self.accumulator, "GemmSpec", "accumulator")
-        if self.product is not None:
-            accumulator = accumulator.with_product(self.product)
+        if isinstance(self.product, ProductTable):
+            accumulator = _looked_up(self.product, accumulator)
+        elif self.product is not None:
+            accumulator = accumulator.with_product(_OPTIONAL_CAST.read(self.product, "GemmSpec", "product"))
         put(self, "accumulator", accumulator)
-        put(self, "product", accumulator.product_cast)
+        put(self, "product", accumulator.products if isinstance(accumulator, Lookup) else accumulator.product_cast)
         check_block_operands(self.a, self.b, accumulator)
         if accumulator.operand_casts is not None:
             for name, taken in zip("ab", accumulator.operand_casts, strict=True):
@@ -91,17 +97,35 @@ class GemmSpec:
                 "'exact' (one rounding a step) or 'fp32' (rounded to binary32 first)",
                 "Leave it out for 'exact'.",
             )
+        if accumulator.is_lookup:
+            self._check_lookup()
         if self.arithmetic == "fp32":
             self._check_fits_fp32()
         put(self, "key", _text(self))
         put(self, "has_blocks", isinstance(self.a, _BLOCKS) or isinstance(self.b, _BLOCKS))
         put(self, "is_stochastic", self._is_stochastic())
+        lists = any(isinstance(step.format, CodebookFormat) for step in self.casts())
+        put(self, "needs_steps", accumulator.is_custom or accumulator.is_lookup or lists)
 
     def transposed(self) -> GemmSpec:
         """Spec of ``B^T @ A^T`` for this one's ``A @ B``: each operand's cast goes with it."""
         return replace(self, a=self.b, b=self.a, accumulator=self.accumulator.transposed())
 
+    def _check_lookup(self) -> None:
+        if isinstance(self.a, _BLOCKS) or isinstance(self.b, _BLOCKS) or self.arithmetic != "exact":
+            raise spec_error(
+                f"GemmSpec: {self.accumulator} with operands {self.a} and {self.b}, arithmetic={self.arithmetic!r}",
+                "operands of the table's formats, one number each, and arithmetic='exact'",
+                "Leave the operands out.",
+            )
+
     def _check_fits_fp32(self) -> None:
+        if self.accumulator.is_custom:
+            raise spec_error(
+                f"GemmSpec: arithmetic='fp32' with {self.accumulator}",
+                "accumulators of gemmsim: a step in Python computes as it says",
+                "Use arithmetic='exact', and numbers = 'float32' in the class.",
+            )
         if self.accumulator.exact_sums:
             raise spec_error(
                 f"GemmSpec: arithmetic='fp32' with {self.accumulator}",
@@ -194,7 +218,7 @@ class GemmSpec:
         if isinstance(spec, (Accumulator, Cast, *FORMATS)):
             return cls(accumulator=spec)  # type: ignore[arg-type]
         raise spec_error(
-            f"GEMM spec {spec!r} of type {type(spec).__name__}",
+            f"GEMM spec {shown(spec)} of type {type(spec).__name__}",
             "a spec string, a GemmSpec, an accumulator, a Cast or a format",
             "Try 'e4m3 : e5m10'.",
         )
@@ -213,37 +237,62 @@ class GemmSpec:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any] | str) -> GemmSpec:
-        """Spec written by ``to_json``, as the dictionary or as JSON text. Only the fields count, not ``spec``.
+        """Spec written by ``to_json``, as the dictionary or as JSON text.
+
+        ``spec`` and the fields say the same twice; one of them may be left out, some fields too.
 
         Raises:
-            SpecError: for another version, unknown fields, or impossible values.
+            SpecError: for another version, unknown fields, impossible values, or fields that contradict ``spec``.
         """
         if isinstance(data, str):
             try:
                 data = cast("Mapping[str, Any]", json.loads(data))
+            except RecursionError:
+                raise too_deep("GemmSpec JSON of lists and objects nested without end") from None
             except ValueError as error:
                 raise spec_error(
                     f"GemmSpec JSON: {error}", "what to_json() writes", "Use parse() for strings."
                 ) from None
         if not isinstance(data, Mapping):
-            raise spec_error(f"GemmSpec JSON {data!r}", "an object", "Use to_json().")
+            raise spec_error(f"GemmSpec JSON {shown(data)}", "an object", "Use to_json().")
         if data.get("version", 1) != 1:
             raise spec_error(f"GemmSpec JSON of version {data['version']!r}", "version 1", "Use a newer gemmsim.")
         fields = {key: value for key, value in data.items() if key not in ("version", "spec")}
         unknown = sorted(set(fields) - set(_FIELDS))
         if unknown:
             raise spec_error(f"GemmSpec JSON with {', '.join(unknown)}", ", ".join(_FIELDS), "Remove the unknown ones.")
-        return cls(**fields)
+        check_json_depth(fields)
+        return cls(**fields) if data.get("spec") is None else _agreeing(data["spec"], fields)
+
+
+def _agreeing(text: object, fields: dict[str, Any]) -> GemmSpec:
+    """The spec ``text``, which is also what ``fields`` say; ``SpecError`` where they contradict it."""
+    named = GemmSpec.parse(text)  # type: ignore[arg-type]
+    said = GemmSpec(**{name: getattr(named, name) for name in _FIELDS if name != "product"} | fields)
+    if said == named:
+        return named
+    apart = [name for name in _FIELDS if getattr(said, name) != getattr(named, name)]
+    raise spec_error(
+        f"GemmSpec JSON with spec {shown(named.key)} and fields that say {shown(said.key)} ({', '.join(apart)} differ)",
+        "a spec and fields that mean the same, as to_json() writes them",
+        "Edit both, or remove one of them.",
+    )
 
 
 #: What stands for a spec wherever one is asked for.
 SpecLike = str | GemmSpec | Accumulator | Cast | Format
 
 
+def _looked_up(products: ProductTable, accumulator: Accumulator) -> Accumulator:
+    if isinstance(accumulator, Lookup) and accumulator.products == products:
+        return accumulator
+    return Lookup(products, accumulator)
+
+
 def _parse(text: str) -> GemmSpec:
     if not isinstance(text, str):
         raise spec_error(
-            f"spec {text!r} of type {type(text).__name__}", "a string", "Use GemmSpec.of for other values."
+            f"spec {shown(text)} of type {type(text).__name__}", "a string", "Use GemmSpec.of for other values."
         )
     parts = split_spec(text)
     spec = GemmSpec(

@@ -24,6 +24,7 @@ from gemmsim.formats import (
 )
 
 from . import cpu
+from .codebook import is_codebook, round_to_codebook
 
 __all__ = ["FORMATS", "cast_into", "cast_operand", "copy_rounded", "is_conversion", "quantize_into"]
 
@@ -49,7 +50,9 @@ _ROUNDED_ONCE = frozenset(
 
 def quantize_into(x: Tensor, cast: Cast, out: Tensor, seed: int, site: int) -> None:
     """``quantize`` of the backend of the tensors' device. That of CUDA is loaded when a CUDA tensor asks for it."""
-    if x.device.type == "cuda":
+    if is_codebook(cast):
+        round_to_codebook(x, cast, out)
+    elif x.device.type == "cuda":
         from . import cuda
 
         cuda.quantize(x, cast, out, seed, site)

@@ -11,6 +11,7 @@ from .block import BlockFormat, BlockMode, ScaleRule
 from .block_float import BlockFloatFormat, Sharing, parse_block_float
 from .block_grammar import BLOCK_NAMES, parse_block
 from .cast import Cast, parse_cast
+from .codebook import CodebookFormat, codebook
 from .errors import FormatError
 from .finite_float import FiniteFloatFormat
 from .fixed_format import FixedFormat
@@ -38,6 +39,7 @@ from .named import (
     INT16,
     INT32,
     NAMED,
+    NF4,
     TF32,
     UE4M3,
     UINT4,
@@ -46,6 +48,7 @@ from .named import (
 )
 from .own_exponent import OwnExponentFormat, own_exponent
 from .p3109 import binary_format
+from .posit import posit
 from .registry import AnyFormat, aliases, names, parse, parse_scalar, register
 from .rounding import Overflow, Rounding, RoundingMode, parse_overflow, parse_rounding
 from .scaled_block import ScaledBlockFormat
@@ -76,6 +79,7 @@ __all__ = [
     "INT4",
     "INT8",
     "NAMED",
+    "NF4",
     "TENSOR_FORMATS",
     "TF32",
     "UE4M3",
@@ -89,6 +93,7 @@ __all__ = [
     "BlockFormat",
     "BlockMode",
     "Cast",
+    "CodebookFormat",
     "FiniteFloatFormat",
     "FixedFormat",
     "FloatFormat",
@@ -108,6 +113,7 @@ __all__ = [
     "TensorFormat",
     "aliases",
     "binary_format",
+    "codebook",
     "format_from_json",
     "is_tensor_format_name",
     "names",
@@ -120,5 +126,6 @@ __all__ = [
     "parse_rounding",
     "parse_scalar",
     "parse_tensor_format",
+    "posit",
     "register",
 ]

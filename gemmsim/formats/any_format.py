@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import TypeAlias
 
 from .binary8 import Binary8Format
+from .codebook import CodebookFormat
 from .errors import format_error
 from .fixed_format import FixedFormat
 from .float_format import FloatFormat
@@ -15,9 +16,9 @@ from .supernormal import SupernormalFormat
 __all__ = ["FORMATS", "Format", "format_from_json"]
 
 #: Every kind of format of single numbers; new kinds join here, in both lines.
-Format: TypeAlias = FloatFormat | FixedFormat | SupernormalFormat | Binary8Format | OwnExponentFormat
-FORMATS = (FloatFormat, FixedFormat, SupernormalFormat, Binary8Format, OwnExponentFormat)
-_NAMES = ("float", "fixed", "supernormal", "binary8", "own_exponent")
+Format: TypeAlias = FloatFormat | FixedFormat | SupernormalFormat | Binary8Format | OwnExponentFormat | CodebookFormat
+FORMATS = (FloatFormat, FixedFormat, SupernormalFormat, Binary8Format, OwnExponentFormat, CodebookFormat)
+_NAMES = ("float", "fixed", "supernormal", "binary8", "own_exponent", "codebook")
 _KINDS: dict[object, type[Format]] = dict(zip(_NAMES, FORMATS, strict=True))
 
 

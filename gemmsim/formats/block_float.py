@@ -9,7 +9,7 @@ from enum import Enum
 from typing import Any
 
 from .checks import check_bool, check_int
-from .errors import FormatError, format_error, suggestion
+from .errors import FormatError, format_error, shown, suggestion
 from .json_fields import json_fields
 from .rounding import Rounding, is_rounding_name, parse_rounding
 
@@ -191,15 +191,17 @@ def parse_block_float(text: str | BlockFloatFormat) -> BlockFloatFormat:
     if isinstance(text, BlockFloatFormat):
         return text
     if not isinstance(text, str):
-        raise format_error(f"block floating point {text!r}", "a name or a BlockFloatFormat", "Try 'bfp(8,16)'.")
+        raise format_error(f"block floating point {shown(text)}", "a name or a BlockFloatFormat", "Try 'bfp(8,16)'.")
     base, *options = re.sub(r"\s+", "", text).lower().split("/")
     match = re.fullmatch(r"bfp\((.*)\)", base)
     if match is None:
-        raise FormatError(f"format {text!r}; allowed: {_USAGE}.\n  Try 'bfp(8,16)'.")
+        raise FormatError(f"format {shown(text)}; allowed: {_USAGE}.\n  Try 'bfp(8,16)'.")
     fmt = BlockFloatFormat(**_fields(text, [field for field in match[1].split(",") if field]))
     for option in options:
         if not is_rounding_name(option) or len(options) > 1:
-            raise format_error(f"format {text!r}: {option!r}", "one rounding after '/'", "Drop the other options.")
+            raise format_error(
+                f"format {shown(text)}: {shown(option)}", "one rounding after '/'", "Drop the other options."
+            )
         fmt = replace(fmt, rounding=parse_rounding(option))
     return fmt
 
@@ -210,7 +212,7 @@ def _fields(text: str, given: list[str]) -> dict[str, Any]:
     def put(**new: Any) -> None:
         for key, value in new.items():
             if key in fields:
-                raise format_error(f"format {text!r}: {key} twice", _USAGE, "Drop one of them.")
+                raise format_error(f"format {shown(text)}: {key} twice", _USAGE, "Drop one of them.")
             fields[key] = value
 
     for at, field in enumerate(given):
@@ -228,7 +230,7 @@ def _fields(text: str, given: list[str]) -> dict[str, Any]:
             put(keep_infinity=True)
         else:
             hint = suggestion(field.partition("=")[0], ("tensor", "index", "dim", "asymmetric", "inf"))
-            raise format_error(f"format {text!r}: {field!r}", _USAGE, hint or "Drop it.")
+            raise format_error(f"format {shown(text)}: {shown(field)}", _USAGE, hint or "Drop it.")
     if "bits" not in fields:
-        raise format_error(f"format {text!r}", _USAGE, "Give the bits of an element first.")
+        raise format_error(f"format {shown(text)}", _USAGE, "Give the bits of an element first.")
     return fields

@@ -9,7 +9,7 @@ from typing import Any, cast
 
 from .any_format import Format
 from .block import BlockFormat, BlockMode, ScaleRule
-from .errors import FormatError, format_error, suggestion
+from .errors import FormatError, format_error, shown, suggestion
 from .fixed_format import FixedFormat
 from .float_format import FloatFormat
 from .named import E2M1, E2M3, E3M2, E4M3, E5M2, E8M0
@@ -79,7 +79,7 @@ def parse_block(text: str | BlockFormat) -> BlockFormat:
     if isinstance(text, BlockFormat):
         return text
     if not isinstance(text, str):
-        raise format_error(f"block format {text!r}", "a name or a BlockFormat", "Try 'mxfp8_e4m3'.")
+        raise format_error(f"block format {shown(text)}", "a name or a BlockFormat", "Try 'mxfp8_e4m3'.")
     return _parse(text)
 
 
@@ -90,7 +90,7 @@ def _parse(text: str) -> BlockFormat:
     for option in options:
         field, value = _option(text, option)
         if field in fields:
-            raise format_error(f"block format {text!r}: {option!r}", f"one {field}", "Drop one of them.")
+            raise format_error(f"block format {shown(text)}: {shown(option)}", f"one {field}", "Drop one of them.")
         fields[field] = value
     return replace(_parse_base(text, base), **fields)
 
@@ -103,12 +103,12 @@ def _parse_base(text: str, base: str) -> BlockFormat:
         fmt = _scalar(element)
         scaling = _scalar(scale) if scale else E8M0
         if not isinstance(scaling, FloatFormat):
-            raise format_error(f"block format {text!r}: scale {scale!r}", "a float format", "Try 'e8m0'.")
+            raise format_error(f"block format {shown(text)}: scale {shown(scale)}", "a float format", "Try 'e8m0'.")
         return _general(fmt, scaling)
     known = ", ".join(BLOCK_NAMES)
     hint = suggestion(base, BLOCK_NAMES)
     raise FormatError(
-        f"unknown block format {text!r}; allowed: {known}, mx(element[,scale]), then options after '/'.\n"
+        f"unknown block format {shown(text)}; allowed: {known}, mx(element[,scale]), then options after '/'.\n"
         f"  {hint}Options: {_OPTIONS}."
     )
 
@@ -152,4 +152,4 @@ def _option(text: str, option: str) -> tuple[str, Any]:
         if rounding in (Rounding.RNE, Rounding.RNA, Rounding.RTZ):
             return "rounding", rounding
     hint = suggestion(option, [*_RULES, *_MODES, "rne", "rna", "rtz", "tensor", "flush", "b16"])
-    raise format_error(f"block format {text!r}: option {option!r}", _OPTIONS, hint or "Drop it.")
+    raise format_error(f"block format {shown(text)}: option {shown(option)}", _OPTIONS, hint or "Drop it.")

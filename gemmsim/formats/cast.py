@@ -10,7 +10,8 @@ from functools import cached_property
 from .any_format import FORMATS, Format, format_from_json
 from .binary8 import Binary8Format
 from .block_float import BlockFloatFormat, is_block_float_name, parse_block_float
-from .errors import format_error, suggestion
+from .codebook import CodebookFormat
+from .errors import format_error, shown, suggestion
 from .json_fields import json_fields
 from .naming import is_shorthand
 from .own_exponent import OwnExponentFormat, own_exponent
@@ -18,6 +19,7 @@ from .registry import parse_scalar
 from .rounding import (
     Overflow,
     Rounding,
+    RoundingMode,
     is_overflow_name,
     is_rounding_name,
     overflow_names,
@@ -62,6 +64,20 @@ class Cast:
                 f"Cast: overflow {self.overflow} with {self.format}",
                 "the policy that is part of the format",
                 f"Leave {self.overflow} out, or {other}.",
+            )
+
+        if isinstance(self.format, CodebookFormat):
+            self._check_codebook()
+
+    def _check_codebook(self) -> None:
+        """``FormatError`` for what lists of values have no meaning for."""
+        modes = (RoundingMode.RNE, RoundingMode.RTZ, RoundingMode.RU, RoundingMode.RD)
+        if self.rounding.mode not in modes or self.overflow is not Overflow.INFINITY:
+            asked = self.rounding if self.rounding.mode not in modes else self.overflow
+            raise format_error(
+                f"Cast: {asked} with {self.format}",
+                "rne (by the list's boundaries), rtz, ru and rd; beyond the ends lies the last value",
+                "Leave it out, or use a float or fixed-point format.",
             )
 
     @property
@@ -144,7 +160,7 @@ def parse_cast(text: str | Format | BlockFloatFormat | Cast) -> Cast:
         return Cast(*own_exponent(text))
     if not isinstance(text, str):
         raise format_error(
-            f"cast {text!r} of type {type(text).__name__}", "a name, a format or a Cast", "Try 'e4m3/sat'."
+            f"cast {shown(text)} of type {type(text).__name__}", "a name, a format or a Cast", "Try 'e4m3/sat'."
         )
     return _parse_cast(text)
 
@@ -156,7 +172,9 @@ def _parse_cast(text: str) -> Cast:
     for option in options:
         kind = _option_kind(text, option)
         if kind in kinds:
-            raise format_error(f"cast {text!r}: {kinds[kind]!r} and {option!r}", f"one {kind}", "Drop one of them.")
+            raise format_error(
+                f"cast {shown(text)}: {kinds[kind]!r} and {shown(option)}", f"one {kind}", "Drop one of them."
+            )
         kinds[kind] = option
     fmt = (
         blocks if blocks is not None and "ftz" not in kinds else parse_scalar(f"{base}/ftz" if "ftz" in kinds else base)
@@ -177,4 +195,4 @@ def _option_kind(text: str, option: str) -> str:
     allowed = (
         "a rounding (rne rna rtz ru rd ro sr srN srbN srcN), an overflow policy (sat satprop clamp infinity) or ftz"
     )
-    raise format_error(f"cast {text!r}: unknown option {option!r}", allowed, hint or "Drop it.")
+    raise format_error(f"cast {shown(text)}: unknown option {shown(option)}", allowed, hint or "Drop it.")

@@ -7,11 +7,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
+from typing import Any, overload
 
 from .checks import as_fraction, check_bool, check_enumerable, check_int, exact_float, number_text
 from .describe import describe_fixed
 from .errors import FormatError, format_error
 from .json_fields import json_fields
+from .tensors import check_scalar_arguments, decode_tensor, encode_tensor, is_tensor
 
 __all__ = ["FixedFormat"]
 
@@ -182,24 +184,46 @@ class FixedFormat:
 
     # Codes
 
-    def decode(self, code: int) -> float:
+    @overload
+    def decode(self, code: int) -> float: ...
+
+    @overload
+    def decode(self, code: Any, *, dtype: Any = None) -> Any: ...
+
+    def decode(self, code: Any, *, dtype: Any = None) -> Any:
         """Value of the two's complement (unsigned: binary) ``code``.
 
         Raises:
             FormatError: for a code that is out of range or left out by ``symmetric``, and for an unbounded grid.
+
+        Tensors as ``FloatFormat.decode``.
         """
+        if is_tensor(code):
+            return decode_tensor(self, code, dtype)
+        check_scalar_arguments(self, dtype=dtype)
         return exact_float(self, self._significand(code), -self.frac)
 
     def decode_exact(self, code: int) -> Fraction:
         """``decode`` as a Fraction."""
         return self._significand(code) * Fraction(2) ** -self.frac
 
-    def encode(self, value: float | Fraction) -> int:
+    @overload
+    def encode(self, value: float | Fraction) -> int: ...
+
+    @overload
+    def encode(self, value: Any, *, rounding: Any = None, overflow: Any = None, seed: int | None = None) -> Any: ...
+
+    def encode(self, value: Any, *, rounding: Any = None, overflow: Any = None, seed: int | None = None) -> Any:
         """Two's complement (unsigned: binary) code of ``value``, which must be a value of the format; -0.0 counts as 0.
 
         Raises:
             FormatError: for a value that the format does not hold (NaN, infinities), and for an unbounded grid.
+
+        Tensors as ``FloatFormat.encode``.
         """
+        if is_tensor(value):
+            return encode_tensor(self, value, rounding, overflow, seed)
+        check_scalar_arguments(self, rounding=rounding, overflow=overflow, seed=seed)
         self._check_bounded("encode")
         significand = self._significand_or_none(value)
         if significand is None:

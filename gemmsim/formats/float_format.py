@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
+from typing import Any, overload
 
 from . import float_codec
 from .checks import as_fraction, check_bool, check_enumerable, check_int, exact_float, number_text
@@ -16,6 +17,7 @@ from .json_fields import json_fields
 from .layout import Layout, layout_of, top_exponent
 from .naming import default_bias, float_name
 from .specials import Specials, parse_specials
+from .tensors import check_scalar_arguments, decode_tensor, encode_tensor, is_tensor
 
 __all__ = ["FloatFormat"]
 
@@ -285,12 +287,26 @@ class FloatFormat:
 
     # Codes
 
-    def decode(self, code: int) -> float:
+    @overload
+    def decode(self, code: int) -> float: ...
+
+    @overload
+    def decode(self, code: Any, *, dtype: Any = None) -> Any: ...
+
+    def decode(self, code: Any, *, dtype: Any = None) -> Any:
         """Value of ``code``: a finite number, -0.0, an infinity or NaN.
+
+        Of a tensor of integers the tensor of values, in ``dtype``: by default float32 where that holds every value of
+        the format, else float64. Integers of the format's own width are read as bits, whether their dtype has a sign
+        or not.
 
         Raises:
             FormatError: for a code that is out of range or unused, or a value that float64 does not hold.
+            DTypeError: for a tensor that is none of integers, or a ``dtype`` that does not hold every value.
         """
+        if is_tensor(code):
+            return decode_tensor(self, code, dtype)
+        check_scalar_arguments(self, dtype=dtype)
         return float_codec.decode(self, code)
 
     def decode_exact(self, code: int) -> Fraction | None:
@@ -301,14 +317,30 @@ class FloatFormat:
         """
         return float_codec.decode_exact(self, code)
 
-    def encode(self, value: float | Fraction) -> int:
+    @overload
+    def encode(self, value: float | Fraction) -> int: ...
+
+    @overload
+    def encode(self, value: Any, *, rounding: Any = None, overflow: Any = None, seed: int | None = None) -> Any: ...
+
+    def encode(self, value: Any, *, rounding: Any = None, overflow: Any = None, seed: int | None = None) -> Any:
         """Code of ``value``, which must be a value of the format: nothing is rounded, see ``gemmsim.quantize``.
 
         NaN gives the canonical NaN (IEEE-like: positive, quiet). -0.0 gives the code of 0 where the format has no -0.
 
+        Of a tensor (float32, float64, float16, bfloat16; any strides and device) the tensor of codes: uint8 up to 8
+        bits, else the narrowest of int16, int32 and int64 that holds them as numbers (64 bits: two's complement), since
+        PyTorch hardly computes with wider unsigned integers. ``rounding`` or ``overflow``, with ``seed`` for random
+        bits, round as ``gemmsim.quantize`` does, to the bit; without them nothing is rounded there either.
+
         Raises:
-            FormatError: for a value that the format does not hold; the message names its neighbours or the range.
+            FormatError: for a value that the format does not hold; the message names its neighbours or the range. Of
+                a tensor also for NaN where the format has none, with any rounding.
+            DTypeError, SeedError: for tensors and seeds that ``gemmsim.quantize`` refuses.
         """
+        if is_tensor(value):
+            return encode_tensor(self, value, rounding, overflow, seed)
+        check_scalar_arguments(self, rounding=rounding, overflow=overflow, seed=seed)
         code = float_codec.encode_or_none(self, value)
         if code is None:
             allowed = float_codec.neighbour_text(self, value)

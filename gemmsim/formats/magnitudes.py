@@ -7,9 +7,11 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from fractions import Fraction
 from functools import cached_property
+from typing import Any, overload
 
 from .checks import as_fraction, check_enumerable, check_int, exact_float, number_text
 from .errors import format_error
+from .tensors import check_scalar_arguments, decode_tensor, encode_tensor, is_tensor
 
 __all__ = ["MagnitudeFormat"]
 
@@ -109,17 +111,28 @@ class MagnitudeFormat(ABC):
 
     # Codes
 
-    def decode(self, code: int) -> float:
+    @overload
+    def decode(self, code: int) -> float: ...
+
+    @overload
+    def decode(self, code: Any, *, dtype: Any = None) -> Any: ...
+
+    def decode(self, code: Any, *, dtype: Any = None) -> Any:
         """Value of ``code``; -0, infinity and NaN where the format has them.
 
         Raises:
             FormatError: for a code that is out of range or not used.
+
+        Tensors as ``FloatFormat.decode``.
         """
+        if is_tensor(code):
+            return decode_tensor(self, code, dtype)
+        check_scalar_arguments(self, dtype=dtype)
         code = check_int(self, "code", code, 0, (1 << self.bits) - 1)
         if code == self._nan_code:
             return math.nan
         negative, magnitude = self._split(code)
-        if magnitude > self.max_magnitude:
+        if magnitude == self.max_magnitude + 1 and self.has_inf:
             value = math.inf
         else:
             self._check_used(code, magnitude)
@@ -131,12 +144,23 @@ class MagnitudeFormat(ABC):
         value = self.decode(code)
         return Fraction(value) if math.isfinite(value) else None
 
-    def encode(self, value: float | Fraction) -> int:
+    @overload
+    def encode(self, value: float | Fraction) -> int: ...
+
+    @overload
+    def encode(self, value: Any, *, rounding: Any = None, overflow: Any = None, seed: int | None = None) -> Any: ...
+
+    def encode(self, value: Any, *, rounding: Any = None, overflow: Any = None, seed: int | None = None) -> Any:
         """Code of ``value``, which must be a value of the format; -0 is the code of 0 where there is no -0.
 
         Raises:
             FormatError: for any other value: encoding does not round.
+
+        Tensors as ``FloatFormat.encode``.
         """
+        if is_tensor(value):
+            return encode_tensor(self, value, rounding, overflow, seed)
+        check_scalar_arguments(self, rounding=rounding, overflow=overflow, seed=seed)
         code = self._code_or_none(value)
         if code is None:
             lowest, largest = number_text(self.min_fraction), number_text(self.max_fraction)

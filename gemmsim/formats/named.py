@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple, TypeVar
 
 from .any_format import Format
+from .codebook import CodebookFormat
 from .fixed_format import FixedFormat
 from .float_format import FloatFormat
 from .p3109 import binary_format
@@ -33,6 +34,7 @@ __all__ = [
     "INT4",
     "INT8",
     "NAMED",
+    "NF4",
     "NamedFormat",
     "TF32",
     "UE4M3",
@@ -40,7 +42,7 @@ __all__ = [
     "UINT8",
 ]
 
-F = TypeVar("F", FloatFormat, FixedFormat)
+F = TypeVar("F", FloatFormat, FixedFormat, CodebookFormat)
 
 
 class NamedFormat(NamedTuple):
@@ -89,4 +91,13 @@ INT16 = _named(FixedFormat(16, 0), "two's complement", "int16")
 INT32 = _named(FixedFormat(32, 0), "two's complement", "int32")
 UINT4 = _named(FixedFormat(4, 0, signed=False), "binary", "uint4")
 UINT8 = _named(FixedFormat(8, 0, signed=False), "binary", "uint8")
+NF4 = _named(
+    CodebookFormat(
+        (-1.0, -0.6961928009986877, -0.5250730514526367, -0.39491748809814453, -0.28444138169288635,
+         -0.18477343022823334, -0.09105003625154495, 0.0, 0.07958029955625534, 0.16093020141124725,
+         0.24611230194568634, 0.33791524171829224, 0.44070982933044434, 0.5626170039176941, 0.7229568362236023, 1.0),
+        tie="low", label="nf4",
+    ),
+    "Dettmers et al., QLoRA, 2023, appendix E", "nf4",
+)
 # fmt: on

@@ -12,7 +12,7 @@ from .binary8 import Binary8Format
 from .block import BlockFormat
 from .block_float import BlockFloatFormat, is_block_float_name, parse_block_float
 from .block_grammar import BLOCK_NAMES, is_block_name, parse_block
-from .errors import FormatError, format_error, suggestion
+from .errors import FormatError, format_error, meaning, shown, suggestion
 from .float_format import FloatFormat
 from .grammar import PATTERNS, parse_pattern
 from .named import NAMED
@@ -31,7 +31,7 @@ for _entry in NAMED:
     _BUILT_IN.update(dict.fromkeys(_entry.aliases, _entry.format))
 _REGISTERED: dict[str, Format] = {}
 #: Words of the grammar that are no names.
-_WORDS = ("ftz", "float", "fixed", "ufixed", "supernormal", "binary8", "bfp", "mul", "add")
+_WORDS = ("ftz", "float", "fixed", "ufixed", "supernormal", "binary8", "bfp", "posit", "codebook", "mul", "add")
 
 
 def names() -> list[str]:
@@ -58,12 +58,14 @@ def register(name: str, fmt: Format) -> None:
             another format, or that is the name of a rounding or overflow policy.
     """
     if not isinstance(fmt, FORMATS):
-        raise format_error(f"register({name!r}, {fmt!r})", "a format of single numbers", "Use parse(text) for a name.")
+        raise format_error(
+            f"register({shown(name)}, {fmt!r})", "a format of single numbers", "Use parse(text) for a name."
+        )
     key = name.strip().lower() if isinstance(name, str) else ""
     reserved = is_rounding_name(key) or is_overflow_name(key) or key in _WORDS
     if re.fullmatch(r"[a-z][a-z0-9_]*", key) is None or (reserved and key not in _BUILT_IN):
         raise format_error(
-            f"register({name!r}, ...)",
+            f"register({shown(name)}, ...)",
             "a letter, then letters, digits and underscores; no word of the grammar",
             "Choose another name.",
         )
@@ -73,7 +75,7 @@ def register(name: str, fmt: Format) -> None:
         taken = None
     if taken is not None and taken != fmt:
         raise format_error(
-            f"register({name!r}, {fmt})", f"names that are free; this one is {taken}", "Choose another name."
+            f"register({shown(name)}, {fmt})", f"names that are free; this one is {taken}", "Choose another name."
         )
     _REGISTERED[key] = fmt
     _parse.cache_clear()
@@ -122,7 +124,7 @@ def _of_shorthand(text: str) -> AnyFormat:
         return found
     if found.rounding != Rounding.RNE:
         raise format_error(
-            f"format {text!r} with a rounding", "formats, rounded to nearest", "Use parse_cast for casts."
+            f"format {shown(text)} with a rounding", "formats, rounded to nearest", "Use parse_cast for casts."
         )
     return found.format
 
@@ -166,7 +168,7 @@ def parse_scalar(text: str | Format | BlockFloatFormat) -> Format:
             "Use gemmsim.mx.quantize for blocks, or the element's format.",
         )
     if not isinstance(text, str):
-        raise format_error(f"format {text!r} of type {type(text).__name__}", "a name or a format", "Try 'e4m3'.")
+        raise format_error(f"format {shown(text)} of type {type(text).__name__}", "a name or a format", "Try 'e4m3'.")
     return _parse(text)
 
 
@@ -176,13 +178,13 @@ def _parse(text: str) -> Format:
     for option in options:
         if is_rounding_name(option) or is_overflow_name(option):
             raise format_error(
-                f"format {text!r} with {option!r}",
+                f"format {shown(text)} with {shown(option)}",
                 "a format, with at most /ftz",
                 "Use parse_cast for a format with rounding and overflow.",
             )
         if option != "ftz" or len(options) > 1:
             raise format_error(
-                f"format {text!r}: {'/' + option!r}", "/ftz, once", suggestion(option, ("ftz",)) or "Drop it."
+                f"format {shown(text)}: {'/' + option!r}", "/ftz, once", suggestion(option, ("ftz",)) or "Drop it."
             )
     fmt = _parse_base(text, base.removeprefix("torch."))
     return without_subnormals(text, fmt) if options else fmt
@@ -193,7 +195,9 @@ def without_subnormals(text: str, fmt: Format) -> Format:
     if isinstance(fmt, Binary8Format):
         return replace(fmt, subnormals=False)
     if not isinstance(fmt, FloatFormat):
-        raise format_error(f"format {text!r}", "/ftz for floating-point formats, which have subnormals", "Drop /ftz.")
+        raise format_error(
+            f"format {shown(text)}", "/ftz for floating-point formats, which have subnormals", "Drop /ftz."
+        )
     return FloatFormat(fmt.p, fmt.emin, fmt.emax, fmt.specials, fmt.signed, subnormals=False)
 
 
@@ -201,12 +205,12 @@ def _parse_base(text: str, base: str) -> Format:
     known = _REGISTERED.get(base) or _BUILT_IN.get(base) or parse_pattern(base)
     if known is None:
         raise FormatError(
-            f"unknown format {text!r}; allowed: {PATTERNS}.\n  {_hint(base)}names() lists the known names."
+            f"unknown format {shown(text)}; allowed: {PATTERNS}.\n  {_hint(base)}names() lists the known names."
         )
     return known
 
 
 def _hint(base: str) -> str:
     common = ["e5m10", "e8m7", "e8m23", "e11m52", "fixed(8,4)", "ufixed(8,4)", "ieee_e4m3"]
-    common += ["supernormal(4,3)", "binary8(3)", "bfp(8,16)"]
-    return suggestion(base, [*names(), *BLOCK_NAMES, *common])
+    common += ["supernormal(4,3)", "binary8(3)", "bfp(8,16)", "posit(8,2)", "codebook(-1,0,1)"]
+    return meaning(base) or suggestion(base, [*names(), *BLOCK_NAMES, *common]) or meaning(base, near=True)

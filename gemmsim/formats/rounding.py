@@ -8,7 +8,7 @@ from enum import Enum
 from typing import ClassVar
 
 from .checks import check_int
-from .errors import FormatError, format_error, suggestion
+from .errors import FormatError, format_error, shown, suggestion
 
 __all__ = [
     "DEFAULT_RANDOM_BITS",
@@ -274,7 +274,9 @@ def parse_rounding(text: object) -> Rounding:
     if isinstance(text, RoundingMode):
         return Rounding(text)
     if not isinstance(text, str):
-        raise format_error(f"rounding {text!r} of type {type(text).__name__}", "a name or a Rounding", "Try 'rne'.")
+        raise format_error(
+            f"rounding {shown(text)} of type {type(text).__name__}", "a name or a Rounding", "Try 'rne'."
+        )
     name = text.strip().lower().replace("-", "_")
     if name in _MODE_NAMES:
         return Rounding(_MODE_NAMES[name])
@@ -285,7 +287,9 @@ def parse_rounding(text: object) -> Rounding:
         )
     bits = int(match[2] or match[3])
     if not 1 <= bits <= 32:
-        raise format_error(f"rounding {text!r} with {bits} random bits", "1 to 32", "Use 'sr' for the default, 16.")
+        raise format_error(
+            f"rounding {shown(text)} with {bits} random bits", "1 to 32", "Use 'sr' for the default, 16."
+        )
     return Rounding(_MODE_NAMES[match[1]], bits)
 
 
@@ -297,7 +301,9 @@ def parse_overflow(text: object) -> Overflow:
     if isinstance(text, Overflow):
         return text
     if not isinstance(text, str):
-        raise format_error(f"overflow {text!r} of type {type(text).__name__}", "a name or an Overflow", "Try 'sat'.")
+        raise format_error(
+            f"overflow {shown(text)} of type {type(text).__name__}", "a name or an Overflow", "Try 'sat'."
+        )
     name = text.strip().lower().replace("-", "_")
     if name not in _OVERFLOW_NAMES:
         raise FormatError(_unknown("overflow policy", text, name, _OVERFLOW_NAMES, "infinity sat satprop clamp"))
@@ -305,6 +311,5 @@ def parse_overflow(text: object) -> Overflow:
 
 
 def _unknown(what: str, text: str, name: str, known: dict[str, RoundingMode] | dict[str, Overflow], short: str) -> str:
-    return (
-        f"unknown {what} {text!r}; allowed: {short}.\n  {suggestion(name, known)}Aliases: {', '.join(sorted(known))}."
-    )
+    aliases = ", ".join(sorted(known))
+    return f"unknown {what} {shown(text)}; allowed: {short}.\n  {suggestion(name, known)}Aliases: {aliases}."

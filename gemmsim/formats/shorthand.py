@@ -9,7 +9,7 @@ from typing import Any, TypeAlias, TypeVar
 
 from .block_float import BlockFloatFormat, Sharing, is_block_float_name, parse_block_float
 from .cast import Cast
-from .errors import FormatError, format_error
+from .errors import FormatError, format_error, shown
 from .finite_float import FiniteFloatFormat
 from .fixed_format import FixedFormat
 from .naming import is_shorthand
@@ -66,7 +66,7 @@ def parse_tensor_format(text: str | TensorFormat) -> TensorFormat:
         return parse_block_float(text)
     found = parse_shorthand(text)
     if isinstance(found, Cast):
-        raise format_error(f"format {text!r}", "formats of tensors", "Use parse_cast.")
+        raise format_error(f"format {shown(text)}", "formats of tensors", "Use parse_cast.")
     return found
 
 
@@ -84,7 +84,7 @@ def parse_shorthand(text: str) -> TensorFormat | Cast:
     kind = next(key for key in ("XP", "FP", "BFP", "SBFP", "MXFP", "MXINT") if base.startswith(key))
     match = _PATTERNS[kind].fullmatch(base)
     if match is None or len(options) > 1:
-        raise FormatError(f"format {text!r}; allowed: {_USAGE}.\n  Check brackets and letters.")
+        raise FormatError(f"format {shown(text)}; allowed: {_USAGE}.\n  Check brackets and letters.")
     groups = match.groups()
     rounding = parse_rounding(options[0]) if options else None
     if kind == "XP":
@@ -101,7 +101,9 @@ def parse_shorthand(text: str) -> TensorFormat | Cast:
         return ScaledBlockFormat(_fixed(groups[1:6], rounding), scaler, int(groups[-2]), dim)
     bits, exponent, trailing = map(int, groups[:3])
     if bits != 1 + exponent + trailing:
-        raise format_error(f"format {text!r}", f"MXFP{1 + exponent + trailing} for E{exponent}M{trailing}", "Fix one.")
+        raise format_error(
+            f"format {shown(text)}", f"MXFP{1 + exponent + trailing} for E{exponent}M{trailing}", "Fix one."
+        )
     element = FiniteFloatFormat(exponent, trailing, rounding=rounding or Rounding.RNE)
     return ScaledBlockFormat(element, None, int(groups[3]), dim)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from enum import Enum
 
-from .errors import format_error, suggestion
+from .errors import format_error, shown, suggestion
 
 __all__ = ["Specials", "parse_specials"]
 
@@ -50,5 +50,7 @@ def parse_specials(text: object) -> Specials:
     key = text.strip().lower() if isinstance(text, str) else None
     if key not in known:
         hint = suggestion(key, known) if key is not None else ""
-        raise format_error(f"unknown specials {text!r}", ", ".join(known), f"{hint}Plain IEEE-like formats need none.")
+        raise format_error(
+            f"unknown specials {shown(text)}", ", ".join(known), f"{hint}Plain IEEE-like formats need none."
+        )
     return known[key]

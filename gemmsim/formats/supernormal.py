@@ -15,6 +15,9 @@ from .magnitudes import MagnitudeFormat
 
 __all__ = ["PowerTie", "SupernormalFormat"]
 
+#: Exponents of float32's smallest and largest powers of two.
+_FLOAT32_LOWEST, _FLOAT32_HIGHEST = -149, 127
+
 
 class PowerTie(Enum):
     """Which of two powers of two a value half-way between them becomes, rounded to nearest even."""
@@ -40,6 +43,7 @@ class SupernormalFormat(MagnitudeFormat):
             gives 2**trailing_bits of them instead of one binade. The lowest code is zero.
         saturate: use the highest code, which otherwise is infinity, for one more power of two.
         tie: of ``rne`` between two powers of two.
+        within_float32: leave out the powers of two that float32 does not hold, below 2**-149 and above 2**127.
 
     With emin = 1 - bias + lower - 1 and emax = bias - 2 - (upper - 1), the values are (1 + k*2**-trailing_bits) * 2**e
     for emin <= e <= emax, and 2**e for e from emin - lower*2**trailing_bits + 1 to emin - 1 and from emax + 1 to
@@ -48,7 +52,7 @@ class SupernormalFormat(MagnitudeFormat):
 
     Raises:
         FormatError: for fields out of range, for more codes spent than there are, and where float64 does not hold
-            every value.
+            every value, unless ``within_float32``.
     """
 
     exponent_bits: int
@@ -57,12 +61,14 @@ class SupernormalFormat(MagnitudeFormat):
     upper: int = 1
     saturate: bool = False
     tie: PowerTie = PowerTie.AWAY
+    within_float32: bool = False
 
     def __post_init__(self) -> None:
         limits = (("exponent_bits", 1, 8), ("trailing_bits", 1, 23), ("lower", 1, 8), ("upper", 1, 8))
         for name, low, high in limits:
             object.__setattr__(self, name, check_int("SupernormalFormat", name, getattr(self, name), low, high))
         check_bool("SupernormalFormat", "saturate", self.saturate)
+        check_bool("SupernormalFormat", "within_float32", self.within_float32)
         try:
             object.__setattr__(self, "tie", PowerTie(self.tie))
         except ValueError:
@@ -79,7 +85,7 @@ class SupernormalFormat(MagnitudeFormat):
             raise format_error(
                 f"SupernormalFormat: powers from 2^{self.lowest_exponent} to 2^{self.highest_exponent}",
                 "powers that float64 holds, 2^-1074 to 2^1023",
-                "Take fewer trailing bits: each one doubles how far the powers of two reach.",
+                "Take fewer trailing bits, each of which doubles how far the powers of two reach, or within_float32.",
             )
 
     # Structure
@@ -109,12 +115,17 @@ class SupernormalFormat(MagnitudeFormat):
     @property
     def lowest_exponent(self) -> int:
         """Exponent of the smallest positive value."""
-        return self.first_binade - (self.lower << self.trailing_bits) + 1
+        lowest = self.first_binade - (self.lower << self.trailing_bits) + 1
+        # Not above the last bit of the binades: 2**-150 for 23 trailing bits, of which float32 has all multiples there.
+        return (
+            max(lowest, min(_FLOAT32_LOWEST, self.first_binade - self.trailing_bits)) if self.within_float32 else lowest
+        )
 
     @property
     def highest_exponent(self) -> int:
         """Exponent of the largest finite value."""
-        return self.last_binade + (self.upper << self.trailing_bits) - 1 + int(self.saturate)
+        highest = self.last_binade + (self.upper << self.trailing_bits) - 1 + int(self.saturate)
+        return min(highest, _FLOAT32_HIGHEST) if self.within_float32 else highest
 
     @property
     def emin(self) -> int:
@@ -134,7 +145,12 @@ class SupernormalFormat(MagnitudeFormat):
     @property
     def max_magnitude(self) -> int:
         """Magnitude of the largest finite value."""
-        return (1 << (self.exponent_bits + self.trailing_bits)) - (1 if self.saturate else 2)
+        return self._first_high + self.highest_exponent - self.last_binade - 1
+
+    @property
+    def _first_high(self) -> int:
+        """Magnitude of the first power of two above the binades."""
+        return ((1 << self.exponent_bits) - self.upper) << self.trailing_bits
 
     @property
     def has_inf(self) -> bool:
@@ -157,6 +173,11 @@ class SupernormalFormat(MagnitudeFormat):
         return self.lowest_exponent
 
     @property
+    def smallest_subnormal(self) -> float:
+        """2**lowest_exponent."""
+        return float(Fraction(2) ** self.lowest_exponent)
+
+    @property
     def smallest_normal(self) -> float:
         """2**first_binade."""
         return float(Fraction(2) ** self.first_binade)
@@ -174,12 +195,12 @@ class SupernormalFormat(MagnitudeFormat):
     def _parts(self, magnitude: int) -> tuple[int, int]:
         if magnitude == 0:
             return 0, 0
-        low = self.lower << self.trailing_bits
-        high = ((1 << self.exponent_bits) - self.upper) << self.trailing_bits
+        low, high = self.lower << self.trailing_bits, self._first_high
         if magnitude < low:
-            return 1, self.first_binade - low + magnitude
+            exponent = self.first_binade - low + magnitude
+            return (1, exponent) if exponent >= self.lowest_exponent else (0, 0)
         if magnitude >= high:
-            return 1, self.last_binade + 1 + magnitude - high
+            return (1, self.last_binade + 1 + magnitude - high) if magnitude <= self.max_magnitude else (0, 0)
         binade, trailing = divmod(magnitude - low, 1 << self.trailing_bits)
         return (1 << self.trailing_bits) + trailing, self.first_binade + binade - self.trailing_bits
 
@@ -192,6 +213,7 @@ class SupernormalFormat(MagnitudeFormat):
         fields += [] if (self.lower, self.upper) == (1, 1) else [str(self.lower), str(self.upper)]
         fields += ["saturate"] if self.saturate else []
         fields += [] if self.tie is PowerTie.AWAY else [str(self.tie)]
+        fields += ["within_float32"] if self.within_float32 else []
         return f"supernormal({','.join(fields)})"
 
     def describe(self) -> str:
@@ -223,12 +245,13 @@ class SupernormalFormat(MagnitudeFormat):
             "upper": self.upper,
             "saturate": self.saturate,
             "tie": str(self.tie),
+            "within_float32": self.within_float32,
         }
 
     @classmethod
     def from_json(cls, data: Mapping[str, object]) -> SupernormalFormat:
         """Format written by ``to_json``; ``FormatError`` for missing, unknown or impossible fields."""
-        required, optional = ("exponent_bits", "trailing_bits"), ("lower", "upper", "saturate", "tie")
+        required, optional = ("exponent_bits", "trailing_bits"), ("lower", "upper", "saturate", "tie", "within_float32")
         fields: dict[str, Any] = json_fields(
             "SupernormalFormat", "supernormal", data, required=required, optional=optional
         )

@@ -6,8 +6,9 @@ import re
 from dataclasses import dataclass
 from functools import lru_cache
 
-from ..formats.errors import suggestion
+from ..formats.errors import shown, suggestion
 from . import amd, nvidia
+from .chips import CHIPS, chip_key
 from .errors import HardwareError, hardware_error
 from .instruction import Family, Instruction
 from .operands import operand_for
@@ -52,14 +53,15 @@ OPS: dict[str, Op] = {
 
 
 def _architecture(arch: str) -> str:
-    """``arch`` as the tables spell it; capitals, blanks and "Ada Lovelace" are understood."""
+    """``arch`` as the tables spell it; capitals, blanks, "Ada Lovelace" and names of chips are understood."""
     if not isinstance(arch, str):
         raise TypeError(f"arch must be a string, not {type(arch).__name__}")
-    key = arch.strip().lower().replace(" ", "_").replace("-", "_")
-    key = {"ada_lovelace": "ada"}.get(key, key)
+    key = chip_key(arch)
+    key = CHIPS.get(key, key)
     if key not in ARCHITECTURES:
-        near = suggestion(key, ARCHITECTURES)
-        raise hardware_error(f"architecture {arch!r} is not known", ", ".join(ARCHITECTURES), f"{near}Choose one.")
+        near = suggestion(key, [*ARCHITECTURES, *CHIPS])
+        allowed = f"{', '.join(ARCHITECTURES)}, or a chip: {', '.join(CHIPS)}"
+        raise hardware_error(f"architecture {shown(arch)} is not known", allowed, f"{near}Choose one.")
     return key
 
 
@@ -117,7 +119,7 @@ def _no_instruction(arch: str, name: str) -> HardwareError:
         near += f"{', '.join(elsewhere)} {'has' if len(elsewhere) == 1 else 'have'} it. "
     units = ", ".join(dict.fromkeys(one.unit for one in instructions(arch)))
     return hardware_error(
-        f"{arch} has no instruction {name!r} in the tables",
+        f"{arch} has no instruction {shown(name)} in the tables",
         f"{len(names)} instructions of {units}",
         f"{near}List them with gemmsim.hardware.instructions({arch!r}).",
     )
@@ -135,7 +137,7 @@ def largest(arch: str, op: str, a: object, b: object = None, *, out: object = "f
     ops = {name: one for name, one in OPS.items() if any(map(one.takes_in, families(key)))}
     if op not in ops:
         near = suggestion(op, ops) if isinstance(op, str) else ""
-        raise hardware_error(f"{key} has no op {op!r}", ", ".join(ops), f"{near}Choose one.")
+        raise hardware_error(f"{key} has no op {shown(op)}", ", ".join(ops), f"{near}Choose one.")
     rows = [one for one in instructions(key) if ops[op].takes_in(one) and one.c == one.d]
     pair = tuple(operand_for(x, tuple(dict.fromkeys(y for one in rows for y in (one.a, one.b)))) for x in (a, b or a))
     register = operand_for(out, tuple(dict.fromkeys(one.d for one in rows)))

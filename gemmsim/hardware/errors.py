@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from ..formats.errors import LONGEST, shortened
+
 __all__ = ["HardwareError", "hardware_error"]
 
 
@@ -11,4 +13,4 @@ class HardwareError(ValueError):
 
 def hardware_error(asked: str, allowed: str, do: str) -> HardwareError:
     """``HardwareError`` that says what was asked, what is allowed and what to do."""
-    return HardwareError(f"{asked}; allowed: {allowed}.\n  {do}")
+    return HardwareError(f"{shortened(asked, 2 * LONGEST)}; allowed: {allowed}.\n  {do}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ..formats import FloatFormat, FormatError, parse_scalar
+from ..formats.errors import shown
 from .errors import hardware_error
 
 __all__ = ["OPERANDS", "Operand", "operand", "operand_for"]
@@ -87,7 +88,7 @@ def operand_for(format: object, known: tuple[str, ...]) -> str:
     if isinstance(format, str):
         format = parse_scalar(format)
     if not isinstance(format, FloatFormat):
-        raise FormatError(f"{format!r} is no floating-point format; allowed: a name or a FloatFormat.")
+        raise FormatError(f"{shown(format)} is no floating-point format; allowed: a name or a FloatFormat.")
     for name in known:
         if OPERANDS[name].format == format:
             return name

@@ -12,6 +12,7 @@ from torch import Tensor
 from gemmsim.formats import BlockFormat, FixedFormat, parse_block
 from gemmsim.formats.remembered import remembered
 from gemmsim.ops.errors import DTypeError, ShapeError, message
+from gemmsim.ops.tracing import assume_constant_result
 
 __all__ = [
     "PACKINGS",
@@ -41,19 +42,19 @@ def block_of(text: BlockLike) -> BlockFormat:
     return parse_block(text)
 
 
-@torch.compiler.assume_constant_result
+@assume_constant_result
 def block_constant(fmt: BlockLike) -> BlockFormat:
     """``block_of(fmt)``; a constant of compiled code. Tracers read its fields, not its name: ``block_key`` does."""
     return block_of(fmt)
 
 
-@torch.compiler.assume_constant_result
+@assume_constant_result
 def block_key(fmt: BlockLike) -> str:
     """The canonical name of a block format; a constant of compiled code, whose tracer does not look inside."""
     return str(block_of(fmt))
 
 
-@torch.compiler.assume_constant_result
+@assume_constant_result
 def compatible(fmt: BlockLike, mode: str) -> tuple[str, str | None]:
     """The name of ``fmt`` in another mode, and the order of that system's packed codes (None: the default)."""
     meaning = replace(block_of(fmt), mode=mode)  # type: ignore[arg-type]
@@ -82,14 +83,14 @@ def check_packing(owner: str, fmt: BlockFormat, packing: str | None) -> str:
     return packing
 
 
-@torch.compiler.assume_constant_result
+@assume_constant_result
 def largest_constant(fmt: BlockLike) -> float:
     """Largest scale times largest element; a constant of compiled code."""
     meaning = block_of(fmt)
     return float(meaning.scale.max * meaning.element.max)
 
 
-@torch.compiler.assume_constant_result
+@assume_constant_result
 def packing_constant(owner: str, fmt: BlockLike, packing: str | None) -> str:
     """``check_packing``; a constant of compiled code, whose tracer does not look into formats."""
     return check_packing(owner, block_of(fmt), packing)

@@ -7,7 +7,8 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 
-from gemmsim.ops.errors import message
+from gemmsim.ops.errors import DTypeError, message
+from gemmsim.ops.tracing import allow_in_graph
 
 from .arguments import BlockLike, block_of, check_dim
 from .convert import decode, encode
@@ -17,7 +18,7 @@ from .tensor import MXTensor
 __all__ = ["FromMX", "NoopFwToMXBw", "ToMX", "requantize"]
 
 
-@torch.compiler.allow_in_graph
+@allow_in_graph
 class ToMX(torch.autograd.Function):
     """``ToMX.apply(x, fmt, dim=-1, packing=None, tensor_scale=None, act_format=None)``: an ``MXTensor``.
 
@@ -67,7 +68,7 @@ class ToMX(torch.autograd.Function):
         return grads[0], None, None, None, None, None
 
 
-@torch.compiler.allow_in_graph
+@allow_in_graph
 class FromMX(torch.autograd.Function):
     """``FromMX.apply(t, dtype)``: the values of an ``MXTensor``; the gradient of ``t`` is that of the result."""
 
@@ -92,7 +93,7 @@ class FromMX(torch.autograd.Function):
         return grads[0].to(ctx.dtype), None
 
 
-@torch.compiler.allow_in_graph
+@allow_in_graph
 class NoopFwToMXBw(torch.autograd.Function):
     """``NoopFwToMXBw.apply(x, fmt, dim=-1)``: ``x`` itself; its gradient becomes an ``MXTensor``."""
 
@@ -162,7 +163,10 @@ def requantize(t: MXTensor, dim: int, fmt: BlockLike | None = None) -> MXTensor:
 
     Raises:
         FormatError, ShapeError: for a format or ``dim`` that does not fit.
+        DTypeError: for a ``t`` that is no ``MXTensor``.
     """
+    if not isinstance(t, MXTensor):
+        raise DTypeError(message(f"mx.requantize: t is a {type(t).__name__}", "an MXTensor", "Make one: mx.to_mx(t)."))
     meaning = t.format if fmt is None else block_of(fmt)
     values = t.dequantize(torch.float32)
     packing = t.packing if meaning.element.bits == t.format.element.bits else None

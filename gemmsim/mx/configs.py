@@ -5,10 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 from typing import Any
 
-import torch
-
 from gemmsim.arithmetic import Accumulator
 from gemmsim.formats import BlockFormat
+from gemmsim.ops.tracing import assume_constant_result
 
 from .arguments import block_of
 
@@ -132,14 +131,14 @@ class MXAttentionConfig:
         _check_products(*((a, b, self.accumulator) for a, b in ((q, k), (p, v), (g, k), (q, g), (g, v), (p, g))))
 
 
-@torch.compiler.assume_constant_result
+@assume_constant_result
 def linear_constants(fmt: str | BlockFormat) -> tuple[tuple[Any, Any, Any], tuple[Any, Any, Any]]:
     """Formats and accumulators of ``MXLinearConfig(fmt)``; constants of compiled code, whose tracer parses nothing."""
     made = MXLinearConfig(fmt)
     return (made.input, made.weight, made.grad), (made.accumulator, made.dgrad_accumulator, made.wgrad_accumulator)
 
 
-@torch.compiler.assume_constant_result
+@assume_constant_result
 def attention_constants(fmt: str | BlockFormat) -> tuple[Any, ...]:
     """Fields of ``MXAttentionConfig(fmt)`` in order; constants of compiled code, whose tracer parses nothing."""
     made = MXAttentionConfig(fmt)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import torch
+
 from .errors import MXOperatorError
 from .tensor import MXTensor
 
@@ -46,6 +48,10 @@ def dispatch(operator: Any, args: Any, kwargs: dict[str, Any]) -> Any:
             "on shapes (docs/reference/mx.md lists them).\n"
             "  Use t.dequantize() for a plain tensor, and gemmsim.mx.to_mx for the way back."
         )
+    if torch.is_inference_mode_enabled() and not torch.compiler.is_compiling():
+        # A wrapper that is made in inference mode cannot be the view of one that was not: PyTorch refuses t() of it.
+        with torch.inference_mode(False), torch.no_grad():
+            return function(*args, **kwargs)
     return function(*args, **kwargs)
 
 

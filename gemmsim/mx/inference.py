@@ -7,9 +7,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from gemmsim.nn.emulated import Emulated
 from gemmsim.ops import qmatmul
 from gemmsim.ops.errors import message
-from gemmsim.ops.fx import Whole
 
 from .configs import MXInferenceConfig
 from .errors import MXOperatorError
@@ -20,7 +20,7 @@ from .tensor import MXTensor, to_mx
 __all__ = ["MXInferenceLinear", "NVFP4InferenceLinear"]
 
 
-class MXInferenceLinear(Whole, nn.Linear):
+class MXInferenceLinear(Emulated, nn.Linear):
     """``torch.nn.Linear`` whose ``weight`` is an ``MXTensor`` with blocks along the input features.
 
     With an activation format the input is encoded at each call; without, it is multiplied as it is. The weight has

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from gemmsim.ops.fx import Whole
+from gemmsim.nn.emulated import Emulated
 
 from .configs import MXLinearConfig
 from .training import trained_matmul
@@ -25,7 +25,7 @@ def work_dtype(dtype: torch.dtype, bias: Tensor | None) -> torch.dtype:
     return dtype if bias is None or dtype == torch.float64 else torch.float32
 
 
-class MXLinear(Whole, nn.Linear):
+class MXLinear(Emulated, nn.Linear):
     """``torch.nn.Linear`` whose three products have block-format operands (``MXLinearConfig``).
 
     ``x @ W.T`` encodes x and W along the input features, ``g @ W`` g and W along the output features, ``g.T @ x`` both

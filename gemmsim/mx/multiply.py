@@ -14,6 +14,7 @@ from gemmsim.ops import qmatmul
 from gemmsim.ops.checks import check_device, check_float, check_out_dtype
 from gemmsim.ops.errors import DTypeError, GradError, ShapeError, message
 from gemmsim.ops.seeds import check_seed
+from gemmsim.ops.tracing import assume_constant_result
 
 from .arguments import BlockLike, block_of, check_codes, check_packing, code_shape, scale_shape
 from .convert import Encoded
@@ -109,13 +110,15 @@ def _own(name: str, x: Any, given: BlockLike | None) -> BlockFormat | None:
     if _knows_format(x):
         own: BlockFormat = x.format
         return own
+    if x is None:
+        raise DTypeError(message(f"mx.matmul: {name} is None", "a tensor, or an encoded one", f"Give {name}."))
     if not isinstance(x, Tensor) and given is None:
         asked = f"mx.matmul: {name} is encoded, without its format"
         raise SpecError(message(asked, f"{name}_format, as given to encode", f"Give {name}_format."))
     return None
 
 
-@torch.compiler.assume_constant_result
+@assume_constant_result
 def _plain_spec(accumulator: AccumulatorLike, a_format: BlockLike | None, b_format: BlockLike | None) -> str:
     """The spec of plain tensors, a constant of compiled code, which knows no object of ours."""
     return _spec(accumulator, a_format, b_format, None, None).key

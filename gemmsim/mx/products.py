@@ -11,6 +11,7 @@ from torch import Tensor
 from gemmsim.arithmetic import Accumulator, GemmSpec
 from gemmsim.ops import qmatmul
 from gemmsim.ops.errors import GradError, message
+from gemmsim.ops.tracing import allow_in_graph
 
 from .arguments import block_of
 from .autograd import decoded_tensor
@@ -32,7 +33,7 @@ def spec_of_product(a_format: str | None, b_format: str | None, accumulator: str
     return GemmSpec(formats[0], formats[1], accumulator=Accumulator.parse(accumulator))
 
 
-@torch.compiler.allow_in_graph
+@allow_in_graph
 class _Product(torch.autograd.Function):
     """The product of two block-format tensors, which has no gradient."""
 

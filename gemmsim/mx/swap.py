@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from torch import nn
+from torch.nn.utils.parametrize import is_parametrized
 
+from gemmsim.nn.conversion import Conversion
+from gemmsim.nn.emulated import Emulated
 from gemmsim.ops.errors import message
 
 from .configs import MXInferenceConfig, MXLinearConfig
@@ -18,67 +22,108 @@ __all__ = ["quantize_", "swap_linear_with_mx_inference_linear", "swap_linear_wit
 
 #: Decides about a layer and its full name in the model.
 FilterFn: TypeAlias = Callable[[nn.Module, str], bool]
+#: Takes the table of what was exchanged and what was left.
+Report: TypeAlias = Callable[[Conversion], Any]
 
 
 def swap_linear_with_mx_linear(
-    model: nn.Module, config: MXLinearConfig | str | None = None, filter_fn: FilterFn | None = None
+    model: nn.Module,
+    config: MXLinearConfig | str | None = None,
+    filter_fn: FilterFn | None = None,
+    *,
+    report: Report | None = None,
 ) -> nn.Module:
     """``model`` with its ``torch.nn.Linear`` layers exchanged, in place, for ``MXLinear`` of the same parameters.
 
     Args:
         config: for all layers: an ``MXLinearConfig``, or the one block format of all operands.
-        filter_fn: ``filter_fn(module, full_name)`` is true for the layers to exchange; by default all.
+        filter_fn: ``filter_fn(module, full_name)`` is true for the layers to exchange, subclasses of other packages
+            among them. By default all that compute what ``torch.nn.Linear`` does: a ``forward`` of its own is left.
+        report: called with the ``gemmsim.nn.Conversion``, the table of layers exchanged and left. Without it the table
+            is logged: to "gemmsim", as a warning where layers were left that nobody asked to leave.
 
-    A model that is itself such a layer is returned exchanged. Layers used in several places stay one layer. Not
-    exchanged: layers that have a block format already, and the projection inside ``torch.nn.MultiheadAttention``,
-    which never calls it.
+    A model that is itself such a layer is returned exchanged. Layers used in several places stay one layer. The output
+    projection of ``torch.nn.MultiheadAttention`` is exchanged too, and called. Not exchanged: layers of gemmsim, and
+    the other products of ``torch.nn.MultiheadAttention``, which are no layers.
     """
-    return _swap(model, lambda module: MXLinear.from_float(module, config), filter_fn)
+    make = functools.partial(MXLinear.from_float, config=config)
+    return _swap("mx.swap_linear_with_mx_linear", model, make, filter_fn, report)
 
 
 def swap_linear_with_mx_inference_linear(
-    model: nn.Module, config: MXInferenceConfig | str | None = None, filter_fn: FilterFn | None = None
+    model: nn.Module,
+    config: MXInferenceConfig | str | None = None,
+    filter_fn: FilterFn | None = None,
+    *,
+    report: Report | None = None,
 ) -> nn.Module:
     """``model`` with its ``torch.nn.Linear`` layers exchanged, in place, for ``MXInferenceLinear``.
 
     Arguments and result as ``swap_linear_with_mx_linear``.
     """
-    return _swap(model, lambda module: MXInferenceLinear.from_float(module, config), filter_fn)
+    make = functools.partial(MXInferenceLinear.from_float, config=config)
+    return _swap("mx.swap_linear_with_mx_inference_linear", model, make, filter_fn, report)
 
 
 def quantize_(
-    model: nn.Module, config: MXLinearConfig | MXInferenceConfig, filter_fn: FilterFn | None = None
+    model: nn.Module,
+    config: MXLinearConfig | MXInferenceConfig,
+    filter_fn: FilterFn | None = None,
+    *,
+    report: Report | None = None,
 ) -> nn.Module:
     """``model`` with its linear layers exchanged, in place, for those of ``config``'s kind.
+
+    ``filter_fn`` and ``report`` as ``swap_linear_with_mx_linear``.
 
     Raises:
         MXConfigError: for a config of another type.
     """
     if isinstance(config, MXLinearConfig):
-        return swap_linear_with_mx_linear(model, config, filter_fn)
+        return swap_linear_with_mx_linear(model, config, filter_fn, report=report)
     if isinstance(config, MXInferenceConfig):
-        return swap_linear_with_mx_inference_linear(model, config, filter_fn)
+        return swap_linear_with_mx_inference_linear(model, config, filter_fn, report=report)
     asked = f"mx.quantize_: config is a {type(config).__name__}"
     allowed = "MXLinearConfig for training, MXInferenceConfig for inference"
     raise MXConfigError(message(asked, allowed, "Give one of the two."))
 
 
-def _swap(model: nn.Module, make: Callable[[nn.Linear], nn.Module], filter_fn: FilterFn | None) -> nn.Module:
+def _swap(
+    owner: str,
+    model: nn.Module,
+    make: Callable[[nn.Linear], nn.Module],
+    filter_fn: FilterFn | None,
+    report: Report | None,
+) -> nn.Module:
+    if not isinstance(model, nn.Module):
+        raise MXConfigError(message(f"model is a {type(model).__name__}", "a torch.nn.Module", "Give the model first."))
     done: dict[int, nn.Module] = {}
     originals: list[nn.Module] = []  # keeps the identities in ``done`` from being reused
+    exchanged: dict[str, str] = {}
 
     def visit(module: nn.Module, name: str) -> nn.Module:
         if id(module) in done:
             return done[id(module)]
         originals.append(module)
         done[id(module)] = module
-        plain = isinstance(module, nn.Linear) and not isinstance(module, (MXLinear, MXInferenceLinear))
-        if isinstance(module, nn.Linear) and plain and (filter_fn is None or filter_fn(module, name)):
+        plain = isinstance(module, nn.Linear) and not isinstance(module, Emulated) and not is_parametrized(module)
+        chosen = type(module).forward is nn.Linear.forward if filter_fn is None else plain and filter_fn(module, name)
+        if isinstance(module, nn.Linear) and plain and chosen:
+            exchanged[name] = type(module).__name__
             done[id(module)] = make(module)
-        elif not isinstance(module, nn.MultiheadAttention):
+        else:
             for key, child in list(module._modules.items()):
                 if child is not None:
                     module._modules[key] = visit(child, f"{name}.{key}" if name else key)
         return done[id(module)]
 
-    return visit(model, "")
+    def why(name: str, module: nn.Module) -> tuple[str, bool]:
+        if not isinstance(module, nn.Linear):
+            return "no linear layer", True
+        if is_parametrized(module):
+            return "parametrised (torch.nn.utils.parametrize)", False
+        return ("a forward of its own (filter_fn takes it)", False) if filter_fn is None else ("by filter_fn", True)
+
+    found = visit(model, "")
+    Conversion.of(owner, found, exchanged, why).tell(report)
+    return found

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from gemmsim.backends.scale_layout import TILE, blocked
+from gemmsim.ops.checks import check_ints, check_tensor
 from gemmsim.ops.errors import ShapeError, message
 
 __all__ = ["from_blocked", "to_blocked"]
@@ -20,8 +21,10 @@ def to_blocked(scales: Tensor) -> Tensor:
     Source: cuBLAS documentation, "1D block scaling factors layout".
 
     Raises:
+        DTypeError: unless ``scales`` is a tensor.
         ShapeError: unless ``scales`` has two dimensions.
     """
+    check_tensor("mx.to_blocked", "scales", scales)
     if scales.dim() != 2:
         asked = f"mx.to_blocked: scales have shape {tuple(scales.shape)}"
         raise ShapeError(message(asked, "two dimensions, rows and blocks", "Use scales.flatten(0, -2)."))
@@ -32,8 +35,11 @@ def from_blocked(flat: Tensor, rows: int, columns: int) -> Tensor:
     """The rows x columns tensor whose ``to_blocked`` is ``flat``; the padding is dropped.
 
     Raises:
+        DTypeError: unless ``flat`` is a tensor and the sizes are integers.
         ShapeError: unless ``flat`` has as many elements as the padded tiles.
     """
+    check_tensor("mx.from_blocked", "flat", flat)
+    check_ints("mx.from_blocked", rows=rows, columns=columns)
     down, across = -(-rows // _ROWS), -(-columns // _COLUMNS)
     if flat.numel() != down * across * _ROWS * _COLUMNS:
         asked = f"mx.from_blocked: {flat.numel()} elements for {rows} x {columns} scales"

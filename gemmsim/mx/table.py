@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from gemmsim.formats import (
     TENSOR_FORMATS,
     BlockFormat,
+    CodebookFormat,
     FixedFormat,
     Format,
     FormatError,
@@ -57,6 +58,8 @@ def _fields(fmt: Format, code: int) -> dict[str, object]:
     text = f"{code:0{fmt.bits}b}"
     if isinstance(fmt, FixedFormat):
         return {"s": text[0] if fmt.signed else "", "e": "", "m": text[int(fmt.signed) :]}
+    if isinstance(fmt, CodebookFormat):
+        return {"s": "", "e": "", "m": text}
     sign = int(fmt.signed)
     return {"s": text[:sign], "e": text[sign : sign + fmt.exponent_bits], "m": text[sign + fmt.exponent_bits :]}
 

@@ -70,6 +70,8 @@ def _with_bias(a: MXTensor, b: MXTensor, bias: Tensor) -> Tensor:
         raise MXOperatorError(message("addmm: the addend is an MXTensor", "a plain addend", "Use bias.dequantize()."))
     common = torch.promote_types(a.dtype, b.dtype)
     if b.accumulator is None:
-        return torch.addmm(bias, decoded_tensor(a, common), decoded_tensor(b, common))
+        left, right = decoded_tensor(a, common), decoded_tensor(b, common)
+        # in inference mode PyTorch does not flatten a batched left operand of linear beforehand
+        return torch.addmm(bias, left, right) if a.ndim == 2 else torch.nn.functional.linear(left, right.mT, bias)
     work = torch.float64 if common is torch.float64 else torch.float32
     return (product(a, b, b.accumulator, work) + bias.to(work)).to(common)

@@ -10,6 +10,7 @@ from torch import Tensor
 from gemmsim.ops.checks import check_float, check_same_inner
 from gemmsim.ops.errors import ShapeError, message
 from gemmsim.ops.once import differentiable_once
+from gemmsim.ops.tracing import allow_in_graph
 
 from .configs import MXLinearConfig, linear_constants
 from .products import encoded_product
@@ -17,7 +18,7 @@ from .products import encoded_product
 __all__ = ["differentiable_product", "trained_matmul"]
 
 
-@torch.compiler.allow_in_graph
+@allow_in_graph
 class _Matmul(torch.autograd.Function):
     """``a @ b`` of operands of equal batch dimensions; formats and accumulators as strings."""
 

@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     from .conv_transpose import QLazyConvTranspose1d as QLazyConvTranspose1d
     from .conv_transpose import QLazyConvTranspose2d as QLazyConvTranspose2d
     from .conv_transpose import QLazyConvTranspose3d as QLazyConvTranspose3d
+    from .conversion import Conversion as Conversion
+    from .conversion import stands_for as stands_for
+    from .emulated import Emulated as Emulated
     from .linear import QLazyLinear as QLazyLinear
     from .linear import QLinear as QLinear
     from .quantizer import Quantizer as Quantizer
@@ -46,6 +49,9 @@ if TYPE_CHECKING:
     from .rows import QSoftmax as QSoftmax
 
 _HOME = {
+    "Conversion": "conversion",
+    "stands_for": "conversion",
+    "Emulated": "emulated",
     "QAdaptiveAvgPool2d": "rows",
     "QAvgPool1d": "rows",
     "QAvgPool2d": "rows",
@@ -83,6 +89,9 @@ _HOME = {
 }
 
 __all__ = [
+    "Conversion",
+    "stands_for",
+    "Emulated",
     "QAdaptiveAvgPool2d",
     "QAvgPool1d",
     "QAvgPool2d",
@@ -120,13 +129,15 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> Any:
-    """Load a public name on first use (PEP 562)."""
-    if name not in _HOME:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(import_module(f".{_HOME[name]}", __name__), name)
-    globals()[name] = value
-    return value
+if not TYPE_CHECKING:  # type checkers know the names above, and that there are no others
+
+    def __getattr__(name: str) -> Any:
+        """Load a public name on first use (PEP 562)."""
+        if name not in _HOME:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        value = getattr(import_module(f".{_HOME[name]}", __name__), name)
+        globals()[name] = value
+        return value
 
 
 def __dir__() -> list[str]:

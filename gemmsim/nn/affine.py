@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import inspect
-from typing import Any
+from typing import Any, TypeVar
 
 from torch import nn
 
 from gemmsim.arithmetic import SpecLike
 from gemmsim.ops import QAffineFormats
-from gemmsim.ops.fx import Whole
+from gemmsim.ops.readings import warn_of_format_alone
+
+from .conversion import stands_for
+from .emulated import Emulated
 
 __all__ = ["AffineModule", "FormatsLike"]
 
 FormatsLike = QAffineFormats | SpecLike
+_Module = TypeVar("_Module", bound="AffineModule")
 
 
-class AffineModule(Whole, nn.Module):
+class AffineModule(Emulated, nn.Module):
     """A module of ``torch.nn`` whose products are computed as ``formats`` says.
 
     ``formats`` may be assigned at any time. It is no parameter and no buffer: ``state_dict`` has the keys of the
@@ -42,25 +46,31 @@ class AffineModule(Whole, nn.Module):
 
     @property
     def formats(self) -> QAffineFormats:
-        """What the module computes, forward and backward; assigned as a spec or string, too, None for PyTorch's own."""
+        """What the module computes, forward and backward; assigned as a spec or string, too, None for PyTorch's own.
+
+        A format alone ("e4m3", "e4m3 -> fp16") is the accumulator's, and warns once (``gemmsim.FormatsWarning``):
+        ":e4m3" says the same without a warning, "e4m3 : fp32" has operands in that format.
+        """
         found: QAffineFormats = self.__dict__["_formats"]
         return found
 
     @formats.setter
     def formats(self, value: FormatsLike | None) -> None:
+        warn_of_format_alone(type(self).__name__, "formats", value)
         self.__dict__["_formats"] = QAffineFormats.of(value)
 
     @classmethod
-    def from_float(cls, module: nn.Module, formats: FormatsLike | None = None) -> Any:
+    def from_float(cls: type[_Module], module: nn.Module, formats: FormatsLike | None = None) -> _Module:
         """The module that ``module`` is, with ``formats``: the same parameters, hooks and training flag.
 
         Of a lazy class, what it becomes.
 
         Raises:
             TypeError: for a module of another class than the one of torch.nn that this one extends. A subclass may
-                compute something else and is refused, too.
+                compute something else and is refused, too, but for those of torch.nn that do not
+                (``NonDynamicallyQuantizableLinear``).
         """
-        if type(module) is not cls.float_class:
+        if not stands_for(module, cls.float_class):
             asked, allowed = type(module).__name__, f"torch.nn.{cls.float_class.__name__}"
             raise TypeError(
                 f"{cls.__name__}.from_float({asked}); allowed: {allowed} itself.\n  Construct {cls.__name__}."

@@ -12,21 +12,23 @@ from gemmsim.functional import qmul, qsoftmax
 from gemmsim.ops import QAffineFormats, ShapeError, qlinear, qmatmul
 from gemmsim.ops.attention import QAttentionFormats
 from gemmsim.ops.errors import message
-from gemmsim.ops.fx import Whole
 from gemmsim.ops.matmul import FormatsLike
+from gemmsim.ops.readings import warn_of_format_alone
 
+from .emulated import Emulated, holds_emulated
 from .rows import adopt
 
 __all__ = ["QMultiheadAttention"]
 
 
-class QMultiheadAttention(Whole, nn.MultiheadAttention):
+class QMultiheadAttention(Emulated, nn.MultiheadAttention):
     """``torch.nn.MultiheadAttention`` whose projections and attention compute as their formats say.
 
     ``formats``: ``QAttentionFormats`` of the products and the softmax. ``projection``: formats of the four projections,
-    as ``gemmsim.qlinear`` takes them. The forward arguments and results are torch's; masks, averaged weights, ``kdim``,
-    ``vdim``, ``bias_k`` and ``add_zero_attn`` included. Rows that a mask hides entirely are as in torch NaN, or 0 with
-    ``need_weights=False``, unless the softmax says ``masked_rows``.
+    as ``gemmsim.qlinear`` takes them; an ``out_proj`` that is a layer of gemmsim computes as that layer does. The
+    forward arguments and results are torch's; masks, averaged weights, ``kdim``, ``vdim``, ``bias_k`` and
+    ``add_zero_attn`` included. Rows that a mask hides entirely are as in torch NaN, or 0 with ``need_weights=False``,
+    unless the softmax says ``masked_rows``.
     """
 
     formats: QAttentionFormats
@@ -44,6 +46,7 @@ class QMultiheadAttention(Whole, nn.MultiheadAttention):
 
     def _put(self, formats: QAttentionFormats | None, projection: FormatsLike | None) -> None:
         self.formats = QAttentionFormats.of(formats)
+        warn_of_format_alone(type(self).__name__, "projection", projection)
         self.projection = QAffineFormats.of(projection)
 
     @classmethod
@@ -81,7 +84,10 @@ class QMultiheadAttention(Whole, nn.MultiheadAttention):
         weights = self._weights(self._heads(q), self._heads(k), mask, mask is not None and not need_weights)
         dropped = nn.functional.dropout(weights, self.dropout, self.training)
         joined = qmatmul(dropped, self._heads(v), self.formats.pv).transpose(1, 2).flatten(2)
-        out = qlinear(joined, self.out_proj.weight, self.out_proj.bias, self.projection)
+        if holds_emulated(self.out_proj):
+            out = self.out_proj(joined)
+        else:
+            out = qlinear(joined, self.out_proj.weight, self.out_proj.bias, self.projection)
         shown = (weights.mean(1) if average_attn_weights else weights) if need_weights else None
         if not batched:
             return out.squeeze(0), None if shown is None else shown.squeeze(0)

@@ -97,6 +97,7 @@ class QLazyConv1d(_Conv1d, nn.LazyConv1d):
 
     cls_to_become = QConv1d
     float_class = nn.Conv1d
+    from_float = QConv1d.from_float  # type: ignore[assignment]  # it is what the class becomes
 
 
 class QConv2d(_Conv2d, nn.Conv2d):
@@ -111,6 +112,7 @@ class QLazyConv2d(_Conv2d, nn.LazyConv2d):
 
     cls_to_become = QConv2d
     float_class = nn.Conv2d
+    from_float = QConv2d.from_float  # type: ignore[assignment]  # it is what the class becomes
 
 
 class QConv3d(_Conv3d, nn.Conv3d):
@@ -125,3 +127,4 @@ class QLazyConv3d(_Conv3d, nn.LazyConv3d):
 
     cls_to_become = QConv3d
     float_class = nn.Conv3d
+    from_float = QConv3d.from_float  # type: ignore[assignment]  # it is what the class becomes

@@ -108,6 +108,7 @@ class QLazyConvTranspose1d(_ConvTranspose1d, nn.LazyConvTranspose1d):
 
     cls_to_become = QConvTranspose1d
     float_class = nn.ConvTranspose1d
+    from_float = QConvTranspose1d.from_float  # type: ignore[assignment]  # it is what the class becomes
 
 
 class QConvTranspose2d(_ConvTranspose2d, nn.ConvTranspose2d):
@@ -123,6 +124,7 @@ class QLazyConvTranspose2d(_ConvTranspose2d, nn.LazyConvTranspose2d):
 
     cls_to_become = QConvTranspose2d
     float_class = nn.ConvTranspose2d
+    from_float = QConvTranspose2d.from_float  # type: ignore[assignment]  # it is what the class becomes
 
 
 class QConvTranspose3d(_ConvTranspose3d, nn.ConvTranspose3d):
@@ -138,3 +140,4 @@ class QLazyConvTranspose3d(_ConvTranspose3d, nn.LazyConvTranspose3d):
 
     cls_to_become = QConvTranspose3d
     float_class = nn.ConvTranspose3d
+    from_float = QConvTranspose3d.from_float  # type: ignore[assignment]  # it is what the class becomes

@@ -38,3 +38,4 @@ class QLazyLinear(_Linear, nn.LazyLinear):
 
     cls_to_become = QLinear
     float_class = nn.Linear
+    from_float = QLinear.from_float  # type: ignore[assignment]  # it is what the class becomes

@@ -8,13 +8,14 @@ from torch import Tensor, nn
 
 from gemmsim.ops import quantizer
 from gemmsim.ops.casts import RoundingLike, TargetLike
-from gemmsim.ops.fx import Whole
 from gemmsim.ops.straight_through import GradHook
+
+from .emulated import Emulated
 
 __all__ = ["Quantizer"]
 
 
-class Quantizer(Whole, nn.Module):
+class Quantizer(Emulated, nn.Module):
     """Rounds its input going forward and the gradient going backward, which else passes straight through.
 
     Args:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -40,6 +40,9 @@ def gru_step(left: Tensor, right: Tensor, h: Tensor, steps: Steps) -> Tensor:
     return qadd(qmul(rest, n, **steps), qmul(z, h, **steps), **steps)
 
 
+_Recurrent = TypeVar("_Recurrent", bound="RecurrentModule")
+
+
 class RecurrentModule(AffineModule):
     """A recurrent module of ``torch.nn``: ``formats`` of its products (as ``QLinear``), ``fwd_quant`` and ``bwd_quant``
     of every other step and of its gradient (as ``gemmsim.qadd``)."""
@@ -61,9 +64,9 @@ class RecurrentModule(AffineModule):
 
     @classmethod
     def from_float(
-        cls, module: nn.Module, formats: FormatsLike | None = None, fwd_quant: QuantLike | None = None,
-        bwd_quant: QuantLike | None = None,
-    ) -> Any:  # fmt: skip
+        cls: type[_Recurrent], module: nn.Module, formats: FormatsLike | None = None,
+        fwd_quant: QuantLike | None = None, bwd_quant: QuantLike | None = None,
+    ) -> _Recurrent:  # fmt: skip
         """The module that ``module`` is, with formats: the same parameters, hooks and training flag.
 
         Raises:

@@ -22,8 +22,9 @@ from gemmsim.functional import (
 from gemmsim.ops import DTypeError
 from gemmsim.ops.affine_formats import QuantLike
 from gemmsim.ops.errors import message
-from gemmsim.ops.fx import Whole
 from gemmsim.ops.row_formats import QGELUFormats, QLayerNormFormats, QSoftmaxFormats, RowFormatsLike, read_quant
+
+from .emulated import Emulated
 
 __all__ = [
     "QAdaptiveAvgPool2d",
@@ -44,6 +45,8 @@ __all__ = [
 ]
 
 _M = TypeVar("_M", bound=nn.Module)
+_F = TypeVar("_F", bound="_Formats")
+_Q = TypeVar("_Q", bound="_Quants")
 
 
 def adopt(cls: type[_M], module: nn.Module) -> _M:
@@ -62,13 +65,13 @@ def _bias(bias: bool) -> dict[str, Any]:
     return {} if bias else {"bias": bias}
 
 
-class _Formats(Whole):
+class _Formats(Emulated):
     """Modules whose last argument is ``formats``."""
 
     formats: Any
 
     @classmethod
-    def from_float(cls, module: nn.Module, formats: Any = None) -> Any:
+    def from_float(cls: type[_F], module: nn.Module, formats: Any = None) -> _F:
         """This module in place of ``module``, of which it shares parameters, buffers and settings."""
         new = adopt(cls, module)  # type: ignore[type-var]
         new.formats = cls._read(formats)
@@ -88,7 +91,7 @@ class _Formats(Whole):
         return f"{first}, formats={self.formats!r}" if first else f"formats={self.formats!r}"
 
 
-class _Quants(Whole):
+class _Quants(Emulated):
     """Modules whose last arguments are ``fwd_quant`` and ``bwd_quant``."""
 
     fwd_quant: Any
@@ -101,8 +104,8 @@ class _Quants(Whole):
 
     @classmethod
     def from_float(
-        cls, module: nn.Module, fwd_quant: QuantLike | None = None, bwd_quant: QuantLike | None = None
-    ) -> Any:
+        cls: type[_Q], module: nn.Module, fwd_quant: QuantLike | None = None, bwd_quant: QuantLike | None = None
+    ) -> _Q:
         """This module in place of ``module``, of which it shares parameters, buffers and settings."""
         new = adopt(cls, module)  # type: ignore[type-var]
         new._put(fwd_quant, bwd_quant)

@@ -14,6 +14,7 @@ from .linear import qlinear
 from .matmul import qmatmul, qmm
 from .onnx import onnx_translations
 from .overflow import count_overflows
+from .readings import FormatsWarning
 from .row_formats import QGELUFormats, QLayerNormFormats, QSoftmaxFormats
 from .seeds import Stream, derive_seed
 from .state import BackendRecord, last_backend
@@ -24,6 +25,7 @@ __all__ = [
     "DTypeError",
     "DeviceError",
     "ExportError",
+    "FormatsWarning",
     "GradError",
     "OverlapError",
     "QAffineFormats",

@@ -25,6 +25,7 @@ from gemmsim.formats.any_format import FORMATS
 from .casts import CastLike, RoundingLike, TargetLike, resolve_cast, resolve_target, target_of
 from .errors import message
 from .plan import AffinePlan, Product, Quant, addend_sum, largest_of, step_of, with_addend_first
+from .readings import warn_of_format_alone
 from .seeds import check_seed
 
 __all__ = ["MacLike", "QAffineFormats", "QuantLike"]
@@ -50,6 +51,9 @@ class QAffineFormats:
     * ``dgrad``: ``gradient * weight``, the gradient of the input;
     * ``wgrad``: ``gradient * input``, the gradient of the weight. In a spec with operand formats the first one is the
       gradient's.
+
+    A format alone ("e4m3", "e4m3 -> fp16") is the accumulator's, as in every spec. Because people may mean the operands
+    it warns once (``FormatsWarning``); ":e4m3" and "e4m3 : fp32" say which, and do not warn.
 
     ``fwd_mac`` and ``bwd_mac`` are a second way to give them: one format is a fused multiply-add, a pair is (add, mul);
     ``bwd_mac`` means both dgrad and wgrad; None or () leaves PyTorch's own. ``fwd_rnd`` and ``bwd_rnd`` are their
@@ -125,6 +129,8 @@ class QAffineFormats:
             )
         bits = _pair("rbits", rbits)
         forward, backward = _mac_spec("fwd", fwd_mac, fwd_rnd, bits), _mac_spec("bwd", bwd_mac, bwd_rnd, bits)
+        for name, spec in (("fprop", fprop), ("dgrad", dgrad), ("wgrad", wgrad)):
+            warn_of_format_alone("QAffineFormats", name, spec)
         put = object.__setattr__
         put(self, "fprop", _one_spec("fprop", fprop, "fwd_mac", forward))
         put(self, "dgrad", _one_spec("dgrad", dgrad, "bwd_mac", backward))

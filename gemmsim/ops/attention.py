@@ -18,6 +18,7 @@ from .errors import DTypeError, ShapeError, message
 from .fx import traceable
 from .matmul import FormatsLike, qmatmul
 from .plan import Quant
+from .readings import warn_of_format_alone
 from .row_formats import QSoftmaxFormats, RowFormatsLike, read_quant
 from .softmax import qsoftmax
 
@@ -49,6 +50,8 @@ class QAttentionFormats:
         scale_quant: QuantLike | None = None,
     ) -> None:
         put = object.__setattr__
+        for name, spec in (("qk", qk), ("pv", pv)):
+            warn_of_format_alone("QAttentionFormats", name, spec)
         put(self, "qk", QAffineFormats.of(qk))
         put(self, "softmax", QSoftmaxFormats.of(softmax))
         put(self, "pv", QAffineFormats.of(pv))

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from . import acceleration, state
+from . import acceleration, state, underflow
 from .errors import GradError, message
 from .library import matmul_op, matmul_with_operands_op, quantize_op
 from .once import differentiable_once
@@ -116,12 +116,15 @@ def _gradients(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         dims = (*sorted({*reduced_a, *reduced_b}), -2, -1)
         scale_g = scale_exponent(grad, plan.scale_grad, plan.scale_margin, dims)
         grad = scale_by_power(grad, scale_g)
-    grad = quantize_step(plan.grad_quant, grad, ctx.seed, Stream.GRAD)
+    lost = None if ctx.traced else underflow.watched(plan)
+    given, grad = grad, quantize_step(plan.grad_quant, grad, ctx.seed, Stream.GRAD)
+    if lost is not None:
+        lost.gradient(given, grad)
     grad_a = grad_b = grad_addend = None
     if ctx.needs_input_grad[0]:
-        grad_a = _dgrad(ctx, grad, right, reduced_a, add_exponents(scale_g, scale_b))
+        grad_a = _dgrad(ctx, grad, right, reduced_a, add_exponents(scale_g, scale_b), lost)
     if ctx.needs_input_grad[1]:
-        grad_b = _wgrad(ctx, grad, left, reduced_b, add_exponents(scale_g, scale_a))
+        grad_b = _wgrad(ctx, grad, left, reduced_b, add_exponents(scale_g, scale_a), lost)
     if ctx.needs_input_grad[2]:
         grad_addend = _addend_grad(ctx, grad, scale_g)
     return grad_a, grad_b, grad_addend, None, None, None, None, None
@@ -217,7 +220,9 @@ def _finish(ctx: Any, grad: Tensor, exponent: Tensor | None, shape: Any, dtype: 
     return quantize_step(ctx.plan.grad_quant, grad, ctx.seed, stream).to(dtype)
 
 
-def _dgrad(ctx: Any, grad: Tensor, b: Tensor, reduced: list[int], exponent: Tensor | None) -> Tensor:
+def _dgrad(
+    ctx: Any, grad: Tensor, b: Tensor, reduced: list[int], exponent: Tensor | None, lost: underflow.Lost | None
+) -> Tensor:
     """``grad @ b.mT``; the batch dimensions along which a was repeated are part of the contraction."""
     product: Product = ctx.plan.dgrad
     check_gradient("dgrad", product)
@@ -229,10 +234,14 @@ def _dgrad(ctx: Any, grad: Tensor, b: Tensor, reduced: list[int], exponent: Tens
         out = _native(left, right, dtype)
     else:
         out = matmul_op(left, right, product.spec, ctx.seed, dtype, None, int(Stream.DGRAD))
+        if lost is not None:
+            lost.product("dgrad", out, lambda: torch.matmul(left.double(), right.double()))
     return _finish(ctx, out, exponent, ctx.a_shape, ctx.dtypes[0], Stream.DGRAD_OUT)
 
 
-def _wgrad(ctx: Any, grad: Tensor, a: Tensor, reduced: list[int], exponent: Tensor | None) -> Tensor:
+def _wgrad(
+    ctx: Any, grad: Tensor, a: Tensor, reduced: list[int], exponent: Tensor | None, lost: underflow.Lost | None
+) -> Tensor:
     """``a.mT @ grad`` (linear: ``grad.mT @ a``); the batch dimensions along which b was repeated are contracted."""
     product: Product = ctx.plan.wgrad
     check_gradient("wgrad", product)
@@ -247,6 +256,8 @@ def _wgrad(ctx: Any, grad: Tensor, a: Tensor, reduced: list[int], exponent: Tens
         out = _native(left, right, dtype)
     else:
         out = matmul_op(left, right, spec, ctx.seed, dtype, None, int(Stream.WGRAD))
+        if lost is not None:
+            lost.product("wgrad", out, lambda: torch.matmul(left.double(), right.double()))
     return _finish(ctx, out, exponent, ctx.b_shape, ctx.dtypes[1], Stream.WGRAD_OUT)
 
 

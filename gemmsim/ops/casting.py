@@ -57,7 +57,7 @@ def quantize(
     if seed is not None:
         seed = check_seed("quantize", seed)
     compiling = torch.compiler.is_compiling()
-    if not compiling and are_direct(x) and nothing_watches() and not x.requires_grad and out is None:
+    if not compiling and x is not None and are_direct(x) and nothing_watches() and not x.requires_grad and out is None:
         plain = type(fmt) is str and rounding is None and overflow is None
         return kernels.quantize(x, target_of(fmt) if plain else resolve_target(fmt, rounding, overflow), seed)
     prepare()

@@ -26,6 +26,7 @@ from gemmsim.formats import (
 )
 
 from .errors import message
+from .tracing import assume_constant_result
 
 __all__ = [
     "CastLike",
@@ -116,7 +117,7 @@ def resolve_target(
     return replace(found, rounding=chosen)
 
 
-@torch.compiler.assume_constant_result
+@assume_constant_result
 def cast_name(fmt: TargetLike, rounding: RoundingLike | None = None, overflow: object = None) -> str:
     """Name of ``resolve_target(...)``; a constant of compiled code."""
     return str(resolve_target(fmt, rounding, overflow))

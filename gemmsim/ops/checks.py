@@ -19,6 +19,7 @@ __all__ = [
     "check_numbers",
     "check_out_dtype",
     "check_same_inner",
+    "check_tensor",
 ]
 
 #: Storage dtypes of operands and results.
@@ -28,8 +29,8 @@ _FLOAT_NAMES = "float32, float64, float16 and bfloat16"
 _DEVICES = ("cpu", "cuda", "meta")
 
 
-def check_float(owner: str, name: str, tensor: object) -> None:
-    """``DTypeError`` unless ``tensor`` is a strided tensor of a supported float dtype."""
+def check_tensor(owner: str, name: str, tensor: object) -> None:
+    """``DTypeError`` unless ``tensor`` is a tensor, of whatever dtype."""
     if not isinstance(tensor, Tensor):
         raise DTypeError(
             message(
@@ -38,6 +39,12 @@ def check_float(owner: str, name: str, tensor: object) -> None:
                 f"Convert it first: torch.as_tensor({name}, dtype=torch.float32).",
             )
         )
+
+
+def check_float(owner: str, name: str, tensor: object) -> None:
+    """``DTypeError`` unless ``tensor`` is a strided tensor of a supported float dtype."""
+    check_tensor(owner, name, tensor)
+    assert isinstance(tensor, Tensor)
     if tensor.dtype not in FLOAT_DTYPES:
         do = f"Convert it first: {name}.to(torch.float32)"
         if tensor.is_complex():

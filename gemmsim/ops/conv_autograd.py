@@ -7,10 +7,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from . import acceleration
+from . import acceleration, underflow
 from .autograd import add_exponents, quantize_step, work_dtype
 from .conv_library import conv_op, conv_weight_op, conv_with_operands_op
-from .conv_native import native_conv, native_weight
+from .conv_native import native_conv, native_gradients, native_weight
 from .library import matmul_op
 from .once import differentiable_once
 from .plan import AffinePlan, Product
@@ -50,10 +50,11 @@ class ConvFunction(torch.autograd.Function):
         right = quantize_step(plan.weight_quant, right, seed, Stream.WEIGHT)
         bias = None if bias is None else quantize_step(plan.addend_quant, bias, seed, Stream.ADDEND)
         scale = add_exponents(scale_x, scale_w)
-        inside = bias if plan.addend_in_accumulator else None
+        native = plan.fprop.spec is None and scale is None  # PyTorch's convolution adds the bias itself
+        inside = bias if plan.addend_in_accumulator or native else None
         if inside is not None and scale is not None:
             inside = scale_by_power(inside, scale.reshape(1), torch.float64)
-        after = None if plan.addend_in_accumulator else bias
+        after = bias if inside is None else None
         more = scale is not None or after is not None or plan.output_quant is not None
         work = work_dtype(plan.fprop, dtype, more)
         out, left, right = _fprop(left, right, inside, plan.fprop, seed, where, work)
@@ -81,6 +82,7 @@ class ConvFunction(torch.autograd.Function):
         ctx.traced = torch.compiler.is_compiling()
         ctx.acceleration = None if ctx.traced else acceleration.current()
         ctx.x_size, ctx.kernel = tuple(x.shape[2:]), tuple(weight.shape[2:])
+        ctx.shapes = (tuple(x.shape), tuple(weight.shape))
         ctx.dtypes = (x.dtype, weight.dtype, None if bias is None else bias.dtype)
 
     @staticmethod
@@ -105,7 +107,7 @@ def _fprop(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """The forward product, and both operands as it multiplied them."""
     if product.spec is None:
-        return native_conv(x, weight, dtype, *where), x, weight
+        return native_conv(x, weight, c, dtype, *where), x, weight
     if not (product.cast_a or product.cast_b):
         return conv_op(x, weight, product.spec, *where, seed, dtype, c, 0), x, weight
     out, cast_x, cast_w = conv_with_operands_op(x, weight, product.spec, *where, seed, dtype, c, 0)
@@ -120,15 +122,40 @@ def _gradients(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
     if plan.scale_grad is not None:
         scale_g = _exponent(grad, plan.scale_grad, plan.scale_margin)
         grad = scale_by_power(grad, scale_g)
-    grad = quantize_step(plan.grad_quant, grad, ctx.seed, Stream.GRAD)
+    lost = None if ctx.traced else underflow.watched(plan)
+    given, grad = grad, quantize_step(plan.grad_quant, grad, ctx.seed, Stream.GRAD)
+    if lost is not None:
+        lost.gradient(given, grad)
+    exponents = (add_exponents(scale_g, scale_w), add_exponents(scale_g, scale_x), scale_g)
+    if plan.dgrad.spec is None and plan.wgrad.spec is None and plan.addend_sum is None:
+        found = _native_gradients(ctx, grad, x, weight, exponents)
+        if found is not None:
+            return (*found, None, None, None, None)
     grad_x = grad_w = grad_bias = None
     if ctx.needs_input_grad[0]:
-        grad_x = _dgrad(ctx, grad, weight, add_exponents(scale_g, scale_w))
+        grad_x = _dgrad(ctx, grad, weight, exponents[0], lost)
     if ctx.needs_input_grad[1]:
-        grad_w = _wgrad(ctx, grad, x, add_exponents(scale_g, scale_x))
+        grad_w = _wgrad(ctx, grad, x, exponents[1], lost)
     if ctx.needs_input_grad[2]:
         grad_bias = _bias_grad(ctx, grad, scale_g)
     return grad_x, grad_w, grad_bias, None, None, None, None
+
+
+def _native_gradients(
+    ctx: Any, grad: Tensor, x: Tensor | None, weight: Tensor | None, exponents: tuple[Tensor | None, ...]
+) -> list[Tensor | None] | None:
+    """All three as PyTorch's autograd has them, finished; None where PyTorch has no such convolution."""
+    needed = ctx.needs_input_grad[:3]
+    blank = grad.new_zeros(())  # of what was not saved only the shape matters
+    left, right = (blank.expand(s) if t is None else t for t, s in zip((x, weight), ctx.shapes, strict=True))
+    found = native_gradients(grad, left, right, needed, *ctx.where)
+    if found is None:
+        return None
+    streams = (Stream.DGRAD_OUT, Stream.WGRAD_OUT, Stream.ADDEND_OUT)
+    steps = zip(found, exponents, ctx.dtypes, streams, needed, strict=True)
+    return [
+        _finish(ctx, t, e, dtype, stream) if want and t is not None else None for t, e, dtype, stream, want in steps
+    ]
 
 
 def _finish(ctx: Any, grad: Tensor, exponent: Tensor | None, dtype: torch.dtype, stream: int) -> Tensor:
@@ -138,20 +165,23 @@ def _finish(ctx: Any, grad: Tensor, exponent: Tensor | None, dtype: torch.dtype,
     return quantize_step(ctx.plan.grad_quant, grad, ctx.seed, stream).to(dtype)
 
 
-def _dgrad(ctx: Any, grad: Tensor, weight: Tensor, exponent: Tensor | None) -> Tensor:
+def _dgrad(ctx: Any, grad: Tensor, weight: Tensor, exponent: Tensor | None, lost: underflow.Lost | None) -> Tensor:
     """The convolution the other way round: of a transposed one an ordinary one, of an ordinary one a transposed one."""
     product: Product = ctx.plan.dgrad
     dtype = work_dtype(product, ctx.dtypes[0], exponent is not None or ctx.plan.grad_quant is not None)
     _, *same, transposed = ctx.where
     back = (ctx.x_size, *same, not transposed)
     if product.spec is None:
-        out = native_conv(grad, weight, dtype, *back)
+        out = native_conv(grad, weight, None, dtype, *back)
     else:
         out = conv_op(grad, weight, product.spec, *back, ctx.seed, dtype, None, int(Stream.DGRAD))
+        if lost is not None:
+            wide = (grad.double(), weight.double(), None, torch.float64)
+            lost.product("dgrad", out, lambda: native_conv(*wide, *back))
     return _finish(ctx, out, exponent, ctx.dtypes[0], Stream.DGRAD_OUT)
 
 
-def _wgrad(ctx: Any, grad: Tensor, x: Tensor, exponent: Tensor | None) -> Tensor:
+def _wgrad(ctx: Any, grad: Tensor, x: Tensor, exponent: Tensor | None, lost: underflow.Lost | None) -> Tensor:
     """Sums over all images and positions. The windows are the input's, of a transposed convolution the gradient's."""
     product: Product = ctx.plan.wgrad
     dtype = work_dtype(product, ctx.dtypes[1], exponent is not None or ctx.plan.grad_quant is not None)
@@ -161,6 +191,9 @@ def _wgrad(ctx: Any, grad: Tensor, x: Tensor, exponent: Tensor | None) -> Tensor
         out = native_weight(large, small, dtype, ctx.kernel, *same)
     else:
         out = conv_weight_op(large, small, spec, ctx.kernel, *same, ctx.seed, dtype, int(Stream.WGRAD))
+        if lost is not None:
+            wide = (large.double(), small.double(), torch.float64)
+            lost.product("wgrad", out, lambda: native_weight(*wide, ctx.kernel, *same))
     return _finish(ctx, out, exponent, ctx.dtypes[1], Stream.WGRAD_OUT)
 
 

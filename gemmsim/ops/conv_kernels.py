@@ -200,7 +200,7 @@ def _run(
     plan: object = "nothing to compute: the result has no elements"
     if out.numel():
         matrices = asked() is not None or (native.is_candidate(spec) and not spec.is_stochastic)
-        matrices = matrices or spec.has_blocks
+        matrices = matrices or spec.has_blocks or spec.needs_steps
         if not matrices:
             rows, cols = windows.rows(a.device), windows.cols(a.device)
             tables = Gathered(rows, cols, windows.outer, windows.group, windows.outer_stride, *layout)

@@ -21,6 +21,7 @@ from .errors import ShapeError, message
 from .fx import traceable
 from .matmul import FormatsLike, formats_of
 from .seeds import check_seed
+from .tracing import assume_constant_result
 
 __all__ = ["qconv1d", "qconv2d", "qconv3d", "qconv_transpose1d", "qconv_transpose2d", "qconv_transpose3d"]
 
@@ -316,7 +317,7 @@ def _affine(
     return found
 
 
-@torch.compiler.assume_constant_result
+@assume_constant_result
 def _without_bias(formats: QAffineFormats) -> QAffineFormats:
     return replace(formats, bias_in_accumulator=False)
 

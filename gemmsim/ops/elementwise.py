@@ -60,6 +60,14 @@ class _Binary(torch.autograd.Function):
         return dx, dy, None, None, None, None, None
 
 
+def _power(x: Tensor, n: float, step: Step, seed: int | None, at: int) -> Tensor:
+    """``x ** n`` rounded once; x and x * x by a product, which has the same bits and needs no test for ties."""
+    if n == 2:
+        return map_step("mul", x, x, step, seed, at)
+    one_or_n = torch.full((), n, dtype=x.dtype, device=x.device)
+    return map_step("mul" if n == 1 else "pow", x, one_or_n, step, seed, at)
+
+
 class _Unary(torch.autograd.Function):
     """sqrt or a power with its gradient, each step rounded."""
 
@@ -69,7 +77,7 @@ class _Unary(torch.autograd.Function):
     def forward(x: Tensor, n: float | None, fwd: Step, bwd: Step, seed: int | None, at: int) -> Tensor:
         if n is None:
             return map_step("sqrt", x, None, fwd, seed, at)
-        return map_step("pow", x, torch.full((), n, dtype=x.dtype, device=x.device), fwd, seed, at)
+        return _power(x, n, fwd, seed, at)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
@@ -90,8 +98,8 @@ class _Unary(torch.autograd.Function):
                 None,
                 None,
             )
-        less, n = (torch.full((), v, dtype=x.dtype, device=x.device) for v in (ctx.n - 1, ctx.n))
-        factor = map_step("mul", map_step("pow", x, less, bwd, seed, at + 1), n, bwd, seed, at + 2)
+        n = torch.full((), ctx.n, dtype=x.dtype, device=x.device)
+        factor = map_step("mul", _power(x, ctx.n - 1, bwd, seed, at + 1), n, bwd, seed, at + 2)
         return map_step("mul", g, factor, bwd, seed, at + 3), None, None, None, None, None
 
 

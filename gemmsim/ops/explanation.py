@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import torch
 
@@ -38,8 +39,18 @@ def _explain_formats(formats: QAffineFormats) -> str:
 
 
 def _backends(spec: GemmSpec) -> str:
-    from gemmsim.backends import cpu
+    from gemmsim.backends import cpu, stepwise
 
+    if spec.accumulator.is_lookup:
+        reason = cpu.lookup_supported(spec)
+        return f"cpu: {'yes, by looking products up' if reason is None else f'no, {reason}'}"
+    if spec.needs_steps:
+        inner = replace(spec, a=None, b=None, out=None)
+        if not inner.needs_steps:
+            return f"operands or output are looked up in PyTorch; the product itself:\n{_backends(inner)}"
+        reason = stepwise.supported(inner)
+        words = "yes, a step for each term in PyTorch, on the tensors' device"
+        return f"stepwise: {words if reason is None else f'no, {reason}'}"
     reason = cpu.supported(spec)
     words = f"yes, {cpu.isa()}; last_backend() after a call tells the kernel and what the data allowed to leave out"
     return "\n".join([f"cpu: {words if reason is None else f'no, {reason}'}", *_cuda_lines(spec), _cublas_line(spec)])

@@ -14,6 +14,8 @@ import torch
 from torch import Tensor
 
 from gemmsim.arithmetic import GemmSpec
+from gemmsim.arithmetic.accumulator import remembers
+from gemmsim.backends.codebook import is_codebook, round_to_codebook
 from gemmsim.formats import TENSOR_FORMATS, BlockFormat, Cast, Sharing
 
 from . import selection, state
@@ -56,6 +58,9 @@ def _name(x: Tensor) -> str:
 def spec_of(text: str) -> GemmSpec:
     """The spec a string names; parsed once."""
     return GemmSpec.of(text)
+
+
+remembers(spec_of.cache_clear)
 
 
 def call_seed(spec: GemmSpec, seed: int | None, stream: int = 0) -> int:
@@ -101,6 +106,8 @@ def quantize_into(
         bits = draw_seed() if seed is None else derive_seed(seed, stream)
     if isinstance(cast, TENSOR_FORMATS):
         backend_of(x).quantize_tensor(x, cast, out, bits, site)
+    elif is_codebook(cast):
+        round_to_codebook(x, cast, out)
     elif out.dim() <= _MAX_DIMS:
         backend_of(x).quantize(x, cast, out, bits, site)
     else:
@@ -243,6 +250,9 @@ def count_overflows(a: Tensor, b: Tensor, spec: GemmSpec, seed: int | None = Non
     target = counts
     if counts.dim() > 2:
         a, b, target, _ = _batched(a, b, counts, None)
+    if spec.accumulator.is_lookup:
+        selection.count_lookup_overflows(a, b, spec, target, bits)
+        return counts
     backend_of(a).count_overflows(a, b, spec, target, bits)
     return counts
 

@@ -17,6 +17,7 @@ from .matmul import FormatsLike, affine, formats_of
 from .plan import AffinePlan
 from .seeds import check_seed
 from .sharding import prepare
+from .tracing import assume_constant_result
 
 __all__ = ["qlinear"]
 
@@ -84,7 +85,7 @@ def _plain(
     return kernels.matmul(x, weight.mT, spec, seed, dtype, bias=bias)
 
 
-@torch.compiler.assume_constant_result
+@assume_constant_result
 def _without_bias(formats: QAffineFormats) -> QAffineFormats:
     return replace(formats, bias_in_accumulator=False)
 

@@ -23,6 +23,7 @@ from .plan import AffinePlan
 from .seeds import check_seed
 from .shapes import matmul_shape
 from .sharding import prepare
+from .tracing import assume_constant_result
 
 __all__ = ["FormatsLike", "affine", "check_operands", "formats_of", "qmatmul", "qmm"]
 
@@ -78,7 +79,7 @@ def qmatmul(
         DTypeError, DeviceError, ShapeError, SeedError: for arguments that do not fit, naming them.
     """
     if not torch.compiler.is_compiling() and c is None and arithmetic is None and select is None:
-        if are_direct(a, b) and nothing_watches() and a.dim() > 1 and b.dim() > 1:
+        if not (a is None or b is None) and are_direct(a, b) and nothing_watches() and a.dim() > 1 and b.dim() > 1:
             if not (torch.is_grad_enabled() and (a.requires_grad or b.requires_grad)):
                 plain = kernels.spec_of(spec) if type(spec) is str else spec
                 if type(plain) is GemmSpec:
@@ -129,7 +130,7 @@ def formats_of(spec: FormatsLike | None, arithmetic: str | None) -> QAffineForma
     return _formats_of(spec, arithmetic)
 
 
-@torch.compiler.assume_constant_result
+@assume_constant_result
 def _formats_of(spec: SpecLike | None, arithmetic: str | None) -> QAffineFormats:
     """A constant of compiled code: the tracer does not look inside."""
     return _read_formats(spec, arithmetic)

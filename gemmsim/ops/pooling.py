@@ -21,6 +21,7 @@ from .plan import Step
 from .row_formats import quant_step
 from .row_steps import applied, map_step, sum_step
 from .seeds import check_seed
+from .tracing import assume_constant_result
 
 __all__ = ["qadaptive_avgpool", "qavgpool", "qavgpool1d", "qavgpool2d", "qavgpool3d"]
 
@@ -60,13 +61,13 @@ class _Windows:
         return *inside, last - first if self.include_pad else inside[1] - inside[0]
 
 
-@torch.compiler.assume_constant_result
+@assume_constant_result
 def _text(*fields: Any) -> str:
     """Fields of ``_Windows`` as text, which compiled code takes as a constant where it knows no object of ours."""
     return repr(fields)
 
 
-@torch.compiler.assume_constant_result
+@assume_constant_result
 def _tables(windows: str) -> tuple[Tensor, Tensor, Tensor, bool]:
     """Input positions of each output, row-major; output positions of each input, ascending; divisors, and if one.
 

@@ -7,8 +7,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any, ClassVar, TypeAlias, TypeVar
 
-import torch
-
 from gemmsim.arithmetic import SpecError
 from gemmsim.formats import BlockFloatFormat, Cast, Format, FormatError
 from gemmsim.formats.any_format import FORMATS
@@ -19,6 +17,7 @@ from .casts import CastLike, RoundingLike, cast_of, resolve_cast
 from .errors import message
 from .plan import Quant, Step, step_of
 from .seeds import check_seed
+from .tracing import assume_constant_result
 
 __all__ = [
     "QGELUFormats",
@@ -95,7 +94,7 @@ def text_of(quant: Quant | Step) -> str:
     return str(quant) if isinstance(quant, Cast | str) else ""
 
 
-@torch.compiler.assume_constant_result
+@assume_constant_result
 def quant_step(owner: str, quant: QuantLike | None) -> Step:
     """A quantiser as the operators carry it; a constant of compiled code."""
     return step_of(read_quant(owner, "quantiser", quant))
@@ -426,7 +425,7 @@ def row_formats(cls: type[_T], formats: RowFormatsLike | None) -> _T:
     return formats if isinstance(formats, cls) else _row_formats(cls, formats)
 
 
-@torch.compiler.assume_constant_result
+@assume_constant_result
 def _row_formats(cls: type[_T], formats: Any) -> _T:
     return _read(cls, formats)
 

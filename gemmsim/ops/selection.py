@@ -6,18 +6,21 @@ gives the same bits and is faster (``gemmsim.backends.native``).
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from gemmsim.arithmetic import GemmSpec, Sequential
+from gemmsim.arithmetic import GemmSpec, Lookup, Sequential, UnsupportedSpec
 from gemmsim.backends import cpu
+from gemmsim.backends.codebook import is_codebook
 
 from .acceleration import Setting, asked, current
 from .finishing import Finish, finished
+from .seeds import Site
 
-__all__ = ["Refused", "backend_of", "gemm"]
+__all__ = ["Refused", "backend_of", "count_lookup_overflows", "gemm"]
 
 
 class Refused:
@@ -59,6 +62,8 @@ def gemm(
     """
     if finish is not None:
         return _finished(a, b, spec, out, seed, c, select, named, finish)
+    if spec.needs_steps:
+        return _by_steps(a, b, spec, out, seed, c, select, named or spec)
     # A sequential register without random bits is as fast here as a native GEMM: there is nothing to look for.
     if asked() is None and type(spec.accumulator) is Sequential and not spec.is_stochastic:
         return (backend_of(a) if a.is_cuda else cpu).gemm(a, b, spec, out, seed, c, select)
@@ -77,6 +82,70 @@ def gemm(
     return Refused(run, getattr(run, "backend", a.device.type), reason)
 
 
+def _by_steps(
+    a: Tensor,
+    b: Tensor,
+    spec: GemmSpec,
+    out: Tensor,
+    seed: int,
+    c: Tensor | None,
+    select: Tensor | None,
+    named: GemmSpec,
+) -> object:
+    """A product in which something is a list of values or a user's own step, which no backend's kernels know."""
+    from gemmsim.backends import stepwise
+    from gemmsim.backends.convert import cast_into, cast_operand
+
+    left = cast_operand(a, spec.cast_a, torch.float64, seed, Site.OPERAND_A)
+    right = cast_operand(b, spec.cast_b, torch.float64, seed, Site.OPERAND_B)
+    if spec.accumulator.is_lookup:
+        return _looked_up(left, right, replace(spec, a=None, b=None), out, seed)
+    inner = replace(spec, a=None, b=None, out=None)
+    if not inner.needs_steps:  # only operands or the output are lists
+        raw = torch.empty(out.shape, dtype=torch.float64, device=out.device)
+        run = gemm(left, right, inner, raw, seed, c, select, replace(named, out=None))
+        cast_into(raw, spec.out, out, seed, Site.OUTPUT)
+        return run
+    if c is not None or select is not None:
+        raise UnsupportedSpec(
+            f"{str(named)!r} with an addend or a choice of accumulators; allowed: neither, where it is computed step "
+            "by step.\n  Add c to the result."
+        )
+    run = stepwise.gemm(left, right, replace(spec, a=None, b=None), out, seed)
+    return run if current() is None else Refused(run, run.backend, "no library knows such an accumulator")
+
+
+def _looked_up(a: Tensor, b: Tensor, spec: GemmSpec, out: Tensor, seed: int) -> object:
+    """A product whose factors are codes of a table; ``a`` and ``b`` hold values of its formats."""
+    from .codes import table_codes
+
+    assert isinstance(spec.accumulator, Lookup)
+    products = spec.accumulator.products
+    list_out = spec.out is not None and is_codebook(spec.out)
+    raw = torch.empty(out.shape, dtype=torch.float64, device=out.device) if list_out else out
+    inner = replace(spec, out=None) if list_out else spec
+    left, right = table_codes(a, products.a), table_codes(b, products.b)
+    run: object = backend_of(a).lookup_gemm(left, right, inner, raw, seed)
+    if list_out:
+        from gemmsim.backends.convert import cast_into
+
+        cast_into(raw, spec.out, out, seed, Site.OUTPUT)
+    return run if current() is None else Refused(run, a.device.type, "no library has tables of products")
+
+
+def count_lookup_overflows(a: Tensor, b: Tensor, spec: GemmSpec, counts: Tensor, seed: int) -> None:
+    """Add the overflows of a product from a table to ``counts``."""
+    from gemmsim.backends.convert import cast_operand
+
+    from .codes import table_codes
+
+    assert isinstance(spec.accumulator, Lookup)
+    products = spec.accumulator.products
+    left = table_codes(cast_operand(a, spec.cast_a, torch.float64, seed, Site.OPERAND_A), products.a)
+    right = table_codes(cast_operand(b, spec.cast_b, torch.float64, seed, Site.OPERAND_B), products.b)
+    backend_of(a).count_lookup_overflows(left, right, replace(spec, a=None, b=None), counts, seed)
+
+
 def _on_gpu(x: Tensor) -> bool:
     return x.is_cuda
 
@@ -93,7 +162,7 @@ def _finished(
     finish: Finish,
 ) -> object:
     """``gemm`` and what follows, in one kernel where a GPU computes the product."""
-    if _on_gpu(a) and asked() is None:
+    if _on_gpu(a) and asked() is None and not spec.needs_steps:
         from gemmsim.backends import native
 
         cuda = backend_of(a)

@@ -6,6 +6,8 @@ import sys
 
 import torch
 
+from .tracing import assume_constant_result
+
 __all__ = ["prepare"]
 
 _prepared = False
@@ -29,7 +31,7 @@ def _prepare() -> bool:
     return _prepared
 
 
-@torch.compiler.assume_constant_result
+@assume_constant_result
 def _prepare_tracer() -> bool:
     """The same while code is compiled: this runs, and its result is a constant."""
     return _prepare()

@@ -17,6 +17,7 @@ from .checks import check_device, check_float
 from .errors import message
 from .library import quantize_op
 from .once import differentiable_once
+from .tracing import assume_constant_result
 
 __all__ = ["GradHook", "Quantizer", "quantizer"]
 
@@ -130,7 +131,7 @@ def _pass_through(x: Tensor, steps: tuple[str | None, str | None, Any]) -> Tenso
     return result
 
 
-@torch.compiler.assume_constant_result
+@assume_constant_result
 def _steps(
     forward: TargetLike | None,
     backward: TargetLike | None,
@@ -158,7 +159,7 @@ def _unbounded(cast: Target | None) -> Cast:
     )
 
 
-@torch.compiler.assume_constant_result
+@assume_constant_result
 def _bounds(text: str) -> tuple[float, float]:
     fmt = cast_of(text).format
     return fmt.min, fmt.max

@@ -1,18 +1,18 @@
-"""Rounding to supernormal floats, the old binary8 formats and bfp(bits,1), by definition, in Python's integers.
+"""Rounding to supernormal floats, the old binary8 formats, bfp(bits,1) and lists, by definition, in Python's integers.
 
 The one difference to ``rounding.Rounder`` is which multiples of which quantum are in the format, and in bfp(bits,1)
-that they are clamped at each exponent.
+that they are clamped at each exponent. A list of values is searched from end to end.
 """
 
 from __future__ import annotations
 
 from fractions import Fraction
 
-from ..formats import Binary8Format, Cast, OwnExponentFormat, SupernormalFormat
+from ..formats import Binary8Format, Cast, CodebookFormat, OwnExponentFormat, RoundingMode, SupernormalFormat
 from .dyadic import NAN, Value, with_sticky_bit
 from .rounding import Rounder
 
-__all__ = ["Binary8Rounder", "OwnExponentRounder", "SupernormalRounder"]
+__all__ = ["Binary8Rounder", "CodebookRounder", "OwnExponentRounder", "SupernormalRounder"]
 
 
 class SupernormalRounder(Rounder):
@@ -81,3 +81,36 @@ class OwnExponentRounder(Rounder):
         whole += rest > 0 and self.goes_up(whole, rest, drop, x < 0, R)
         low, high = self.codes
         return max(low, min(high, -whole if x < 0 else whole)) << drop
+
+
+class CodebookRounder(Rounder):
+    """Rounding to one of a list of values."""
+
+    def __init__(self, cast: Cast, unit: int) -> None:
+        assert isinstance(cast.format, CodebookFormat) and unit <= cast.format.quantum_exponent
+        self.fmt, self.mode = cast.format, cast.rounding.mode
+        power = Fraction(2) ** unit
+        self.places = [int(Fraction(value) / power) for value in cast.format.points]
+        self.limits_in_units = [Fraction(limit) / power for limit in cast.format.limits]
+
+    def __call__(self, x: Value, R: int = 0) -> Value:
+        """``x`` rounded; no mode is random."""
+        if x != x or (type(x) is not int and x != 0 and self.fmt.nan):
+            return NAN
+        if x in self.places:
+            return int(x)
+        below = [i for i, place in enumerate(self.places) if place < x]
+        if not below or len(below) == len(self.places):
+            return self.places[-1 if below else 0]
+        return self.places[below[-1] + self._goes_to_next(x, below[-1])]
+
+    def _goes_to_next(self, x: Value, place: int) -> bool:
+        """Whether x, between the values of this place and the next, becomes the next."""
+        around_zero = self.places[place] < 0 < self.places[place + 1]  # nothing lies toward zero there
+        if self.mode is not RoundingMode.RNE and not (self.mode is RoundingMode.RTZ and around_zero):
+            return self.mode is RoundingMode.RU or (self.mode is RoundingMode.RTZ and x < 0)
+        limit = self.limits_in_units[place]
+        if x != limit:
+            return x > limit
+        ties = {"low": False, "high": True, "even": place % 2 == 1, "odd": place % 2 == 0}
+        return ties[self.fmt.tie]

@@ -18,6 +18,7 @@ from ..formats import (
     Binary8Format,
     Binary8Policy,
     Cast,
+    CodebookFormat,
     FixedFormat,
     FloatFormat,
     Overflow,
@@ -69,8 +70,10 @@ def round_value(x: float | Fraction, cast: Cast, R: int | None = None) -> float:
 @lru_cache(maxsize=4096)
 def rounder(cast: Cast, unit: int) -> Rounder:
     """The (cached) ``Rounder`` of ``cast`` for numbers counted in units of 2**unit."""
-    from .grids import Binary8Rounder, OwnExponentRounder, SupernormalRounder
+    from .grids import Binary8Rounder, CodebookRounder, OwnExponentRounder, SupernormalRounder
 
+    if isinstance(cast.format, CodebookFormat):
+        return CodebookRounder(cast, unit)
     if isinstance(cast.format, SupernormalFormat):
         return SupernormalRounder(cast, unit)
     if isinstance(cast.format, OwnExponentFormat):
@@ -225,6 +228,7 @@ def _beyond(cast: Cast, negative: bool, infinite: bool, edge: int) -> Value:
     ``infinite``: the input itself was an infinity, which no directed rounding brings back.
     """
     fmt, mode = cast.format, cast.rounding.mode
+    assert not isinstance(fmt, CodebookFormat)  # CodebookRounder knows its own ends
     infinity = -math.inf if negative else math.inf
     if isinstance(fmt, FixedFormat):
         return edge if fmt.clamp else infinity

@@ -9,6 +9,8 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from gemmsim.ops.checks import check_ints, check_tensor
+
 from . import eager
 from . import symbolic as onnx
 from .arguments import as_amax, check_nonfinite, prepared, required, write_out
@@ -219,6 +221,7 @@ def static_blockwise_fp4_fake_quant(
         AmaxError: for amaxes that are negative, NaN or infinite.
     """
     owner = "static_blockwise_fp4_fake_quant"
+    check_tensor(owner, "x", x)
     required(owner, amax)
     amax = as_amax(amax, x)
     if amax.numel() == 0 or x.numel() % amax.numel():
@@ -267,6 +270,10 @@ def dynamic_block_quantize_op(
     scale_exponent_bits: int,
 ) -> Tensor:
     """``dynamic_block_quant`` with formats as total and exponent bits (8 and 8 for e8m0 scales); no gradient."""
+    bits = {"num_bits": num_bits, "exponent_bits": exponent_bits}
+    check_ints(
+        "dynamic_block_quantize_op", **bits, scale_num_bits=scale_num_bits, scale_exponent_bits=scale_exponent_bits
+    )
     element: NumBits = (exponent_bits, num_bits - 1 - exponent_bits) if exponent_bits else num_bits
     scale = (8, 0) if scale_exponent_bits == 8 else (scale_exponent_bits, scale_num_bits - 1 - scale_exponent_bits)
     with torch.no_grad():

@@ -8,6 +8,8 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from gemmsim.ops.checks import check_tensor
+
 from . import symbolic as onnx
 from .arguments import both_vintages, check_nonfinite, prepared, write_out
 from .gradients import clip_mask, fit
@@ -137,6 +139,7 @@ def scaled_e4m3_impl(inputs: Tensor, amax: Tensor | float | None = None) -> Tens
 
 def scaled_e4m3_abstract(input: Tensor, amax: Tensor | float | None = None) -> Tensor:
     """What ``scaled_e4m3_impl`` returns, without values: ``torch.empty_like(input)``."""
+    check_tensor("scaled_e4m3_abstract", "input", input)
     return torch.empty_like(input)
 
 

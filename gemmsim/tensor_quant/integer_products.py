@@ -10,8 +10,10 @@ from torch.autograd.function import once_differentiable
 
 from gemmsim.arithmetic import GemmSpec
 from gemmsim.ops import QAffineFormats, cublas_acceleration, qmatmul, state
+from gemmsim.ops.checks import check_tensor
 from gemmsim.ops.dispatch import transforms_active
 from gemmsim.ops.errors import DTypeError, ShapeError
+from gemmsim.ops.tracing import assume_constant_result
 
 from .arguments import prepared, required
 from .eager import scales
@@ -36,7 +38,7 @@ def product_formats(accumulator: str) -> QAffineFormats:
     return _FORMATS[accumulator]
 
 
-@torch.compiler.assume_constant_result
+@assume_constant_result
 def _read(accumulator: str) -> None:
     if accumulator not in _FORMATS:
         spec = accumulator if ":" in accumulator else f": {accumulator}"
@@ -109,6 +111,8 @@ def int_matmul(
         ShapeError: for scales along K, and as ``gemmsim.qmatmul``; SpecError: for an accumulator that is none, or
             operands of an integer accumulator that are not whole.
     """
+    check_tensor("int_matmul", "a", a)
+    check_tensor("int_matmul", "b", b)
     scale = _scale_product(a, b, scale_a, scale_b)
     total = _int_mm(a, b, accumulator)
     if total is None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from gemmsim.ops.fx import Whole
+from gemmsim.nn.emulated import Emulated
 
 from .errors import DescriptorError, ExportError, message
 from .max_calibrator import largest_magnitude
@@ -16,7 +16,7 @@ __all__ = ["QUANTIZERS", "QuantLayer", "amax_of", "integer_bits"]
 QUANTIZERS = ("input_quantizer", "weight_quantizer", "output_quantizer")
 
 
-class QuantLayer(Whole):
+class QuantLayer(Emulated):
     """What quantised layers share: three quantisers, and the accumulator of integer products (None: PyTorch's own)."""
 
     input_quantizer: TensorQuantizer

@@ -8,6 +8,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from gemmsim.nn.conversion import stands_for
+
 from .convolutions import (
     QuantConv1d,
     QuantConv2d,
@@ -20,7 +22,7 @@ from .integer_products import int_linear
 from .layer_base import QUANTIZERS, QuantLayer, amax_of, integer_bits
 from .quantizer import TensorQuantizer
 
-__all__ = ["QUANTISED", "QUANTIZERS", "QuantLayer", "QuantLinear", "convert"]
+__all__ = ["QUANTISED", "QUANTIZERS", "QuantLayer", "QuantLinear", "convert", "quantised_class"]
 
 
 class QuantLinear(QuantLayer, nn.Linear):
@@ -65,9 +67,16 @@ QUANTISED: dict[type, type] = {
 }
 
 
+def quantised_class(layer: nn.Module) -> type | None:
+    """The quantised class of a plain layer; None of others, subclasses too but for PyTorch's that compute the same."""
+    return next((made for plain, made in QUANTISED.items() if stands_for(layer, plain)), None)
+
+
 def convert(layer: nn.Module) -> Any:
     """``layer`` made quantised in place, with its quantisers disabled; its parameters stay the same objects."""
-    layer.__class__ = QUANTISED[type(layer)]
+    made = quantised_class(layer)
+    assert made is not None
+    layer.__class__ = made
     found: Any = layer
     found.accumulator = None
     device = next((p.device for p in layer.parameters()), torch.device("cpu"))

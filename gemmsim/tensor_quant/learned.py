@@ -9,6 +9,8 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from gemmsim.ops.checks import check_tensor
+
 from .arguments import as_amax, check_nonfinite, prepared, required
 from .grids import IntegerGrid, grid_of, integer_name
 from .library import fake_op
@@ -122,5 +124,7 @@ def pact(x: Tensor, clip_min: Tensor, clip_max: Tensor) -> Tensor:
     The inputs' gradient passes strictly between them. NaN stays NaN and has no gradient.
     Source: Choi et al., PACT, 2018; ModelOpt up to 0.33, ``learn_amax``.
     """
+    for name, t in (("x", x), ("clip_min", clip_min), ("clip_max", clip_max)):
+        check_tensor("pact", name, t)
     result: Tensor = _Pact.apply(x, clip_min, clip_max)
     return result

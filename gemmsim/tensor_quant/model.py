@@ -9,11 +9,13 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from gemmsim.nn.conversion import Conversion
+
 from .config import config_of
 from .errors import CalibrationError, DescriptorError, message
 from .histogram import HistogramCalibrator
 from .integer_products import product_formats
-from .layers import QUANTISED, QUANTIZERS, QuantLayer, convert
+from .layers import QUANTISED, QUANTIZERS, QuantLayer, convert, quantised_class
 from .quantizer import TensorQuantizer
 
 __all__ = ["calibrate", "quantize_"]
@@ -22,13 +24,18 @@ Config = Mapping[str, Any]
 
 
 def quantize_(
-    model: nn.Module, config: Config, *, accumulator: str | Mapping[str, str | None] | None = None
+    model: nn.Module,
+    config: Config,
+    *,
+    accumulator: str | Mapping[str, str | None] | None = None,
+    report: Callable[[Conversion], Any] | None = None,
 ) -> nn.Module:
     """Give layers of ``model`` quantisers as ``config`` says, in place; returns ``model``.
 
     Args:
-        model: its ``nn.Linear``, ``nn.Conv1d/2d/3d`` and ``nn.ConvTranspose1d/2d/3d`` layers (not subclasses) get
-            ``input_quantizer``, ``weight_quantizer`` and ``output_quantizer`` where a pattern enables one of them.
+        model: its ``nn.Linear``, ``nn.Conv1d/2d/3d`` and ``nn.ConvTranspose1d/2d/3d`` layers (of subclasses those of
+            torch.nn that compute the same, as ``nn.MultiheadAttention.out_proj``) get ``input_quantizer``,
+            ``weight_quantizer`` and ``output_quantizer`` where a pattern enables one of them.
         config: {pattern: description}, later entries first. Patterns are shell wildcards over quantiser names such as
             "encoder.0.fc.weight_quantizer"; "default" is for those that no other names; {"nn.Linear": {pattern:
             description}} is for one class. Descriptions: ``ScaledQuantDescriptor``, ``QuantizerAttributeConfig``, a
@@ -36,6 +43,8 @@ def quantize_(
             ...} is read too.
         accumulator: what integer products are summed in, as ``int_matmul``; or {pattern over layer names: accumulator}.
             None: PyTorch's own products of the quantised values.
+        report: called with the ``gemmsim.nn.Conversion``, the table of layers converted and left. Without it the table
+            is logged: to "gemmsim", as a warning where layers were left that a pattern enables.
 
     State dict keys of the layers stay; the quantisers add theirs once they have an amax. Calling again changes the
     description of quantisers that a pattern names, and leaves the others.
@@ -51,15 +60,17 @@ def quantize_(
         raise DescriptorError(message(asked, "a dict {pattern: description}", "Use {'*weight_quantizer': {...}}."))
     rules = _rules(patterns)
     used: set[int] = set()
+    converted: dict[str, str] = {}
     _check_accumulator(model, accumulator)
     for name, layer in list(model.named_modules()):
-        plain = type(layer) in QUANTISED
+        plain = quantised_class(layer) is not None
         if not (plain or isinstance(layer, QuantLayer)):
             continue
         found = {q: _match(rules, f"{name}.{q}".lstrip("."), type(layer).__mro__, used) for q in QUANTIZERS}
         if plain:
             if not any(what is not None and config_of(what[0]).enable for what in found.values()):
                 continue
+            converted[name] = type(layer).__name__
             convert(layer)
         for q, what in found.items():
             if what is not None:
@@ -70,7 +81,18 @@ def quantize_(
         asked = f"quantize_: patterns {unused} name no quantiser"
         do = "Names end in .input_quantizer, .weight_quantizer or .output_quantizer."
         raise DescriptorError(message(asked, "patterns of layers that the model has", do))
+    Conversion.of("quantize_", model, converted, lambda *row: _why(rules, *row)).tell(report)
     return model
+
+
+def _why(rules: list[tuple[str, str, Any, bool]], name: str, layer: nn.Module) -> tuple[str, bool]:
+    """Why a layer with products was left, and whether the patterns say so."""
+    kinds = tuple(kind for kind in QUANTISED if isinstance(layer, kind))
+    found = [_match(rules, f"{name}.{q}".lstrip("."), type(layer).__mro__, set()) for q in QUANTIZERS]
+    asked = any(what is not None and config_of(what[0]).enable for what in found)
+    if quantised_class(layer) is not None or not asked:
+        return "no pattern enables a quantiser", True
+    return ("a subclass of other packages, or parametrised" if kinds else "no quantised layer of this kind"), False
 
 
 def _rules(patterns: Config, owner: str = "") -> list[tuple[str, str, Any, bool]]:
@@ -115,7 +137,7 @@ def _quantizer(what: Any, old: TensorQuantizer) -> TensorQuantizer:
 def _check_accumulator(model: nn.Module, accumulator: str | Mapping[str, str | None] | None) -> None:
     """``SpecError`` for what is no accumulator, ``DescriptorError`` for a pattern that names no layer."""
     named = accumulator if isinstance(accumulator, Mapping) else {"*": accumulator}
-    layers = [name for name, m in model.named_modules() if type(m) in QUANTISED or isinstance(m, QuantLayer)]
+    layers = [name for name, m in model.named_modules() if quantised_class(m) is not None or isinstance(m, QuantLayer)]
     for pattern, value in named.items():
         if value is not None:
             product_formats(value)

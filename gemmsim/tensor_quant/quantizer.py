@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Mapping
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from gemmsim.ops.fx import Whole
+from gemmsim.nn.emulated import Emulated
 
+from .attributes import QuantizerAttributes, updated
 from .bias_calibrator import BiasCalibrator, centre
 from .block import dynamic_block_quant, fake_blocks
 from .blocking import Blocking
@@ -18,7 +20,6 @@ from .config import QuantizerAttributeConfig, config_of
 from .descriptor import ScaledQuantDescriptor
 from .errors import AmaxShapeError, BlockSizeError, CalibrationError, DescriptorError, message
 from .floating import scaled_e4m3
-from .grids import ELEMENTS
 from .hadamard import rotate
 from .integer import fake_tensor_quant, tensor_quant
 from .learned import learned_fake_tensor_quant, pact
@@ -29,7 +30,7 @@ __all__ = ["TensorQuantizer"]
 _STATE = ("_amax", "_pre_quant_scale", "_bias_value")
 
 
-class TensorQuantizer(Whole, nn.Module):
+class TensorQuantizer(QuantizerAttributes, Emulated, nn.Module):
     """Quantises its input as a description says, under an amax of its own.
 
     ``forward``: times ``pre_quant_scale``; rotated; returned as it is while disabled; cut into blocks; shown to the
@@ -42,7 +43,8 @@ class TensorQuantizer(Whole, nn.Module):
     creates it.
 
     Args:
-        quant_desc: ``ScaledQuantDescriptor``, ``QuantizerAttributeConfig``, a dict of the latter's fields, or None.
+        quant_desc: ``ScaledQuantDescriptor``, ``QuantizerAttributeConfig``, a dict of the latter's fields, or None;
+            ``quant_attribute_cfg`` is its name in later versions.
         disabled, if_quant, if_clip, if_calib: the switches' first positions.
         amax: a first amax.
 
@@ -51,6 +53,7 @@ class TensorQuantizer(Whole, nn.Module):
     """
 
     _amax: Tensor
+    _config: QuantizerAttributeConfig
 
     def __init__(
         self,
@@ -60,8 +63,11 @@ class TensorQuantizer(Whole, nn.Module):
         if_clip: bool = False,
         if_calib: bool = False,
         amax: Any = None,
+        *,
+        quant_attribute_cfg: Any = None,
     ) -> None:
         super().__init__()
+        quant_desc = quant_attribute_cfg if quant_desc is None else quant_desc
         self._if_quant, self._if_calib, self._if_clip = if_quant, if_calib, False
         self._scale_amax: float | None = None
         self._disabled = disabled
@@ -78,8 +84,17 @@ class TensorQuantizer(Whole, nn.Module):
             self.init_learn_amax()
 
     def set_from_attribute_config(self, quant_desc: Any) -> None:
-        """Take another description; amax is kept, the calibrator starts anew."""
-        self._config: QuantizerAttributeConfig = config_of(quant_desc)
+        """Take another description; amax is kept, the calibrator starts anew.
+
+        Of a dict only the fields in it change; "enable" alone leaves the calibrator as it is.
+        """
+        old: QuantizerAttributeConfig | None = getattr(self, "_config", None)
+        if isinstance(quant_desc, Mapping) and old is not None:
+            if set(quant_desc) == {"enable"}:
+                self._disabled = not quant_desc["enable"]
+                return
+            quant_desc = updated(old, {"enable": not self._disabled, **quant_desc})
+        self._config = config_of(quant_desc)
         self._disabled = not self._config.enable
         self._calibrator = calibrator_of(self._config)
         self._bias_calibrator: BiasCalibrator | None = None
@@ -87,46 +102,8 @@ class TensorQuantizer(Whole, nn.Module):
         if self._config.bias is not None:
             self._bias_axes = tuple(key for key in self._config.bias if isinstance(key, int))
             if self._config.bias.get("type", "static") == "static":
-                self._bias_calibrator = BiasCalibrator(self._bias_method, self._bias_axes)
+                self._bias_calibrator = BiasCalibrator(str(self.bias_method), self._bias_axes)
         self._blocks = ScaledQuantDescriptor.get_block_quant_axes_and_sizes(self._config.block_sizes)
-
-    @property
-    def config(self) -> QuantizerAttributeConfig:
-        """What this quantiser does."""
-        return self._config
-
-    @property
-    def num_bits(self) -> int | tuple[int, int]:
-        """Bits of the integers, or (E, M)."""
-        return self._config.num_bits
-
-    @property
-    def axis(self) -> int | tuple[int, ...] | None:
-        """Dimensions with an amax for each index."""
-        return self._config.axis
-
-    @property
-    def unsigned(self) -> bool:
-        """Whether inputs are not negative."""
-        return self._config.unsigned
-
-    @property
-    def narrow_range(self) -> bool:
-        """Whether the lowest integer is left out."""
-        return self._config.narrow_range
-
-    @property
-    def block_sizes(self) -> Any:
-        """Block sizes by dimension."""
-        return self._config.block_sizes
-
-    @property
-    def maxbound(self) -> float:
-        """The largest integer or element."""
-        bits = self.num_bits
-        if isinstance(bits, tuple):
-            return ELEMENTS[bits].maximum
-        return float(2 ** (bits - 1 + int(self.unsigned)) - 1)
 
     @property
     def amax(self) -> Tensor | None:
@@ -167,21 +144,17 @@ class TensorQuantizer(Whole, nn.Module):
     def bias(self, value: Any) -> None:
         self.register_buffer("_bias_value", torch.as_tensor(value, dtype=torch.float32).detach().clone())
 
-    @property
-    def _bias_method(self) -> str:
-        return str((self._config.bias or {}).get("method", "mean"))
-
     def _offset(self, x: Tensor) -> Tensor | None:
         """What is taken off ``x``: the bias held, or where one is described and not calibrated yet ``x``'s own."""
         if self._config.bias is None:
             return self.bias
         if self._bias_calibrator is None:
-            return centre(x, self._bias_method, self._bias_axes)
+            return centre(x, str(self.bias_method), self._bias_axes)
         if self._if_calib:
             self._bias_calibrator.collect(x)
             return self._bias_calibrator.compute_bias()
         held = self.bias
-        return centre(x, self._bias_method, self._bias_axes) if held is None else held
+        return centre(x, str(self.bias_method), self._bias_axes) if held is None else held
 
     def load_calib_bias(self) -> None:
         """Take over the bias that a static description has collected.

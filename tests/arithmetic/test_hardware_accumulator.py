@@ -168,7 +168,7 @@ def test_casts_with_values_that_the_operand_does_not_hold(operand, given, side):
 
 
 @pytest.mark.parametrize("text, message", [
-    ("hw(hoper, wgmma, e4m3)", "allowed: volta, turing, .*cdna3.\n  Did you mean 'hopper'"),
+    ("hw(hoper, wgmma, e4m3)", "allowed: volta, turing, .*cdna3, or a chip: .*mi300.\n  Did you mean 'hopper'"),
     ("hw(hopper, wgma, e4m3)", "hopper has no op 'wgma'; allowed: mma, wgmma.\n  Did you mean 'wgmma'"),
     ("hw(hopper, tcgen05, bf16)", "allowed: mma, wgmma"),
     ("hw(blackwell, mxf8f6f4, bf16)", "operand format e8m7; allowed: e4m3, e5m2"),

@@ -244,7 +244,7 @@ def test_numbers_are_values_with_their_texts():
     "make",
     [
         lambda: number.FloatingPoint(9, 3),
-        lambda: number.FloatingPoint(1, 3),
+        lambda: number.FloatingPoint(0, 3),
         lambda: number.FixedPoint(0, 3),
         lambda: number.SuperNormalFloat(4, 3, (1, 2, 3)),
         lambda: number.BlockFloatingPoint(8, -2),

@@ -149,13 +149,150 @@ def test_custom_casts():
         [values(2000, dtype=torch.float32) * 200, torch.tensor([math.inf, -math.inf, -0.0, 2.0**-9, 2.0**-8])]
     )
     got = custom_float_cast.hp_to_floatx(x, 4, 3, 448.0)
-    assert torch.equal(got, gs.quantize(x, "e4m3", overflow="clamp"))
+    assert torch.equal(got, torch.where(x.isinf(), x, gs.quantize(x, "e4m3", overflow="clamp")))
     cut = custom_float_cast.hp_to_floatx(x.double(), 8, 13, dtypes.float22_e8m13.max, "truncate")
     assert torch.equal(cut[:2000], gs.quantize(x.double(), "e8m13", rounding="rtz")[:2000])
-    flushed = custom_float_cast.hp_to_floatx(torch.tensor([2.0**-7, 2.0**-6]), 4, 3, 448.0, keep_subnormals=False)
-    assert flushed.tolist() == [0.0, 2.0**-6]
-    with pytest.raises(ValueError, match="round_to_even"):
-        custom_float_cast.hp_to_floatx(x, 4, 3, 448.0, "up")
+    low = torch.tensor([2.0**-7, 2.0**-6, -(2.0**-6) * 0.999])
+    flushed = custom_float_cast.hp_to_floatx(low, 4, 3, 448.0, keep_subnormals=False)
+    assert flushed.tolist() == [0.0, 2.0**-6, 0.0]
+    for error in (ValueError, AssertionError):
+        with pytest.raises(error, match="round_to_even"):
+            custom_float_cast.hp_to_floatx(x, 4, 3, 448.0, "up")
+
+
+@pytest.mark.parametrize("mode", ["round_to_even", "truncate"])
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16], ids=str)
+def test_the_largest_float22_and_infinities(dtype, mode):
+    largest, end = dtypes.float22_e8m13.max, torch.finfo(dtype).max
+    x = torch.tensor([end, -end, math.inf, -math.inf, math.nan, 1.0, -0.0], dtype=dtype)
+    got = custom_float_cast.hp_to_floatx(x, 8, 13, largest, mode)
+    want = [min(end, largest), -min(end, largest), math.inf, -math.inf]
+    assert got.dtype == dtype and got[:4].tolist() == want and got[4].isnan() and got[5] == 1
+    assert got[6] == 0 and not got[6].signbit()
+
+
+def test_dictionaries_leave_out_what_is_none():
+    linear = QLinearConfig(MXConfig("int8"), MXConfig("float8_e4m3", 16))
+    plain = {"weights_config": {"elem_dtype_name": "int8", "block_size": 32}, "activations_config": {"elem_dtype_name": "float8_e4m3", "block_size": 16}}  # fmt: skip
+    assert QAttentionConfig(linear).to_dict() == {"projection_config": plain}
+    assert len({QAttentionConfig(linear), QAttentionConfig(QLinearConfig.load_from_dict(plain))}) == 1
+    with pytest.raises(AssertionError, match="all or none"):
+        QAttentionConfig(linear, query_config=linear.weights_config)
+
+
+@pytest.mark.parametrize("element", ELEMENTS)
+@pytest.mark.parametrize("shape", [(4, 37), (3, 4, 37), (2, 3, 4, 37), (37,)], ids=str)
+def test_linear_with_a_bias_in_every_mode(element, shape):
+    x, w, bias = values(*shape), values(8, 37, seed=1), values(8, seed=2)
+    x, w = (MXTensor.to_mx(t, ELEMENTS[element]) for t in (x, w))
+    want = nn.functional.linear(x.to_dtype(), w.to_dtype(), bias)
+    for mode in (torch.enable_grad, torch.no_grad, torch.inference_mode):
+        with mode():
+            assert torch.equal(nn.functional.linear(x, w, bias), want)
+            assert torch.equal(nn.functional.linear(x, w), nn.functional.linear(x.to_dtype(), w.to_dtype()))
+
+
+def test_views_that_cut_blocks_are_assertion_errors():
+    x = MXTensor.to_mx(values(11, 3, 5), dtypes.float8_e4m3, 2)
+    assert torch.equal(x.view(33, 5).to_dtype(), x.to_dtype().view(33, 5))
+    four = MXTensor.to_mx(values(5, 5, 3, 4), dtypes.int8, 2)
+    for call in (
+        lambda: x.view(165),
+        lambda: x.transpose(1, 2).view(165),
+        lambda: four.transpose(1, 3).view(25, 4, 3),
+        lambda: x.view(7, 7),
+    ):
+        for error in (AssertionError, gs.ShapeError):
+            with pytest.raises(error, match="allowed"):
+                call()
+    view = four.transpose(2, 3).view(25, 4, 3)
+    assert torch.equal(view.to_dtype(), four.to_dtype().transpose(2, 3).reshape(25, 4, 3))
+
+
+@pytest.mark.parametrize("element", ELEMENTS)
+@pytest.mark.parametrize("size", [8, 11])
+def test_gradients_of_casts(element, size):
+    x, grad = torch.arange(size, dtype=torch.bfloat16).requires_grad_(), torch.arange(size) * 0.5
+    for cast in (lambda t: t.to_dtype(torch.float32), lambda t: FromMXConstrFunc.apply(t, torch.float32)):
+        found = cast(MXTensor.to_mx(x, ELEMENTS[element], 8))
+        if element == "fp4_e2m1" and size % 8:
+            with pytest.raises(ValueError, match="multiples of block_size"):
+                found.backward(grad)
+        else:
+            x.grad = None
+            found.backward(grad)
+            assert torch.equal(x.grad, grad.bfloat16())
+
+
+def test_functions_for_more_operators():
+    ops = gs.compat.torchmx.ops
+    a = MXTensor.to_mx(values(4, 32), dtypes.int8)
+    b = MXTensor.to_mx(values(8, 32, seed=1), dtypes.int8)
+    aten = torch.ops.aten
+    assert torch.equal(ops.mx_mm(aten.mm.default, (), (a, b.t())), a @ b.t())
+    with pytest.raises(gs.mx.MXOperatorError):
+        torch.cos(a)
+
+    @ops.implements([aten.cos.default])
+    def cosine(operator, types, args, kwargs=None):
+        return operator(args[0].to_dtype())
+
+    try:
+        assert torch.equal(torch.cos(a), a.to_dtype().cos())
+    finally:
+        gs.compat.torchmx.mx_tensor._IMPLEMENTED.clear()
+
+
+def test_steps_of_quantisation(monkeypatch):
+    steps = gs.compat.torchmx.mx_quantization_utils
+    x = torch.arange(2**16, dtype=torch.int32).to(torch.int16).view(torch.bfloat16).view(-1, 32)
+    for found in dtypes.SUPPORTED_ELEM_DTYPES:
+        scales, codes = quantize_mx(x, found.name, 32)
+        shared = steps.get_e8m0_shared_exponent(x, found)
+        assert torch.equal(shared, scales[:, 0]) and torch.equal(
+            shared, steps.get_e8m0_shared_exponent(x.float(), found)
+        )
+        again = steps.quantize_mx_with_e8m0_shared_exponent_simulated(x, found, shared[:, None], x.shape)
+        assert again.dtype == codes.dtype and torch.equal(again, codes)
+        if found != dtypes.int8:
+            exact = steps.quantize_mx_with_e8m0_shared_exponent_hw_exact(x, found, shared[:, None])
+            assert torch.equal(exact, codes)
+            plain = steps.dequantize_to_dtype(codes, found, torch.float32) * steps.get_fp_scale(shared)[:, None]
+            want = dequantize_mx(codes, scales, found.name, 32, torch.float32, 1)
+            assert torch.equal(plain.nan_to_num(7), want.nan_to_num(7))
+    with pytest.raises(AssertionError, match="allowed"):
+        steps.get_e8m0_shared_exponent(x.double(), dtypes.int8)
+
+
+def test_parts_of_floats():
+    steps = gs.compat.torchmx.mx_quantization_utils
+    for dtype, take in ((torch.bfloat16, steps.unpack_bfloat16), (torch.float32, steps.unpack_fp32), (torch.float64, steps.unpack_fp64)):  # fmt: skip
+        x = torch.tensor([1.5, -2.0, 0.0, -0.0, math.inf], dtype=dtype)
+        sign, exponent, fraction = take(x)
+        digits, bias = {torch.bfloat16: (7, 127), torch.float32: (23, 127), torch.float64: (52, 1023)}[dtype]
+        assert sign.tolist() == [0, 1, 0, 1, 0] and exponent.tolist() == [bias, bias + 1, 0, 0, 2 * bias + 1]
+        assert fraction.tolist() == [2 ** (digits - 1), 0, 0, 0, 0]
+        with pytest.raises(AssertionError):
+            take(torch.ones(1, dtype=torch.float16))
+    assert steps.leading_one_position(torch.tensor([0, 1, 2, 64, 65, 127, 128])).tolist() == [-1, 0, 1, 6, 6, 6, -1]
+    assert steps.n_ones(3) == 7
+
+
+def test_helpers(monkeypatch, tmp_path, capsys):
+    assert utils.tensor_size_hp_to_fp4x2(torch.Size([3, 5]), 1) == [3, 3]
+    assert utils.tensor_size_fp4x2_to_hp(torch.Size([3, 5]), 0) == [6, 5]
+    utils.set_seed(3)
+    x = utils.get_uniform_random_number(-2, 6, (50, 3), torch.float64)
+    utils.set_seed(3)
+    assert torch.equal(x, torch.rand(50, 3, dtype=torch.float64) * 8 - 2) and x.dtype == torch.float64
+    monkeypatch.setattr(env_variables, "TORCHMX_LOG_FILE", str(tmp_path / "log"))
+    for _ in range(2):
+        logger = utils.get_logger("torchmx.test_helpers")
+    logger.info("one line")
+    assert (tmp_path / "log").read_text().count("one line") == 1
+    for handler in [*logger.handlers]:
+        logger.removeHandler(handler)
+        handler.close()
 
 
 def test_rounding_and_packing():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 import pickle
 
 import pytest
@@ -10,6 +11,7 @@ import torch
 import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support import assert_bitwise_equal
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 import gemmsim as gs
@@ -353,3 +355,17 @@ def test_group_norm_of_one_value_in_each_group_is_refused_as_by_pytorch():
     with pytest.raises(gs.ShapeError, match="more than one value"):
         gs.qgroupnorm(x, 2, formats="e5m10")
     assert gs.qgroupnorm(torch.randn(2, 2, 1), 2, formats="e5m10").shape == (2, 2, 1)
+
+
+@pytest.mark.parametrize("quant", [None, "e8m7", "e4m3/sr", lambda x: gs.quantize(x, "e5m2")], ids=str)
+def test_squares_are_products(quant):
+    """Correctly rounded powers test each result for a tie, which products need not: minutes for a large batch norm."""
+    x = torch.cat([X.flatten(), torch.tensor([0.0, -0.0, math.inf, -math.inf, math.nan, 1e-30, 3e38])]).requires_grad_()
+    y = gs.qpow(x, quant, quant, seed=4)
+    assert_bitwise_equal(y.detach(), gs.qmul(x.detach(), x.detach().clone(), quant, quant, seed=4), nan_is_nan=True)
+    if quant is None:
+        assert_bitwise_equal(y.detach(), x.detach() ** 2, nan_is_nan=True)
+    g = torch.autograd.grad(y.sum(), x)[0][: X.numel()]
+    if quant in (None, "e8m7"):
+        rounded = x.detach()[: X.numel()] if quant is None else gs.quantize(x.detach()[: X.numel()], quant)
+        assert torch.equal(g, rounded * 2)

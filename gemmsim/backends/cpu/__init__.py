@@ -5,6 +5,7 @@ from .block_float import quantize_tensor
 from .gathered import Gathered, gathered_gemm
 from .gemm import count_overflows, gemm, supported
 from .library import ISAS, LibraryError, build_info, isa, set_isa
+from .lookup import count_lookup_overflows, lookup_gemm, lookup_supported
 from .quantize import quantize
 from .rows import FUNCTIONS, ROW_SITE, named_steps, run_rows
 from .run import Run
@@ -25,12 +26,15 @@ __all__ = [
     "Scales",
     "affine_cast",
     "build_info",
+    "count_lookup_overflows",
     "count_overflows",
     "decode_blocks",
     "encode_blocks",
     "gathered_gemm",
     "gemm",
     "isa",
+    "lookup_gemm",
+    "lookup_supported",
     "quantize",
     "quantize_tensor",
     "quantize_blocks",

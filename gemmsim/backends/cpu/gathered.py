@@ -11,7 +11,7 @@ from torch import Tensor
 
 from gemmsim.arithmetic import GemmSpec
 
-from .gemm import SITE_OUT, _failure, _known, _pack
+from .gemm import SITE_OUT, _known, _pack, failure
 from .library import library
 from .prepared import Prepared
 from .quantize import DTYPES, quantize
@@ -88,5 +88,5 @@ def _call(known: Prepared, a: Tensor, b: Tensor, out: Tensor, where: Gathered, s
     tables = GatherRecord(where.rows.data_ptr(), where.cols.data_ptr(), inner, where.a_outer, where.c_outer)
     code = library().gemmsim_gathered_gemm(args + part, byref(tables))
     if code < 0:
-        raise _failure(code, k, n)
+        raise failure(code, k, n)
     return Run(code)

@@ -33,7 +33,7 @@ _prepared: dict[GemmSpec, Prepared] = {}
 _pack = GEMM_CALL.pack
 
 
-def _batch(a: Tensor, b: Tensor, out: Tensor, dims: int) -> ctypes.Array[ctypes.c_int64]:
+def batch_record(a: Tensor, b: Tensor, out: Tensor, dims: int) -> ctypes.Array[ctypes.c_int64]:
     """Sizes and strides of the batch dimensions, as the library reads them."""
     if dims > MAX_BATCH_DIMS:
         raise ValueError(f"{dims} batch dimensions: at most {MAX_BATCH_DIMS} are supported. Flatten some of them.")
@@ -200,7 +200,7 @@ def _call(
     """Run the library; where ``counts`` are asked for, ``out`` gives the shape only."""
     sa, sb, sc = a.stride(), b.stride(), out.stride()
     dims = len(sc) - 2
-    batch = _batch(a, b, out, dims) if dims else None
+    batch = batch_record(a, b, out, dims) if dims else None
     rare = c is not None or select is not None or counts is not None or scales is not None
     extras = _extras(c, select, counts, dims, scales) if rare else None
     m, n = out.shape[-2:]
@@ -216,11 +216,11 @@ def _call(
         part, _alive = known.of(a.shape[-1])
     code = library().gemmsim_gemm(args + part)
     if code < 0:
-        raise _failure(code, a.shape[-1], n)
+        raise failure(code, a.shape[-1], n)
     return Run(code)
 
 
-def _failure(code: int, k: int, n: int) -> Exception:
+def failure(code: int, k: int, n: int) -> Exception:
     """What the library could not do."""
     if code == -3:
         return SelectError(

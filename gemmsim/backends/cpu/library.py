@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import ctypes
-import os
 import sys
 import threading
 from ctypes import POINTER, c_char_p, c_int, c_int64
 from pathlib import Path
 
-from .records import GEMM_CALL, CastRecord, GatherRecord, GemmSpecPart, QuantizeArgs
+from gemmsim.formats.errors import shown
+
+from .. import environment
+from .records import GEMM_CALL, CastRecord, GatherRecord, GemmSpecPart, LookupRecord, QuantizeArgs
 
 __all__ = ["ISAS", "LibraryError", "build_info", "isa", "library", "set_isa"]
 
 #: Instruction sets from widest to narrowest; ``baseline`` runs anywhere.
 ISAS = ("avx512", "avx2", "baseline")
 
-_ABI = 3
+_ABI = 4
 _lock = threading.Lock()
 _loaded: ctypes.CDLL | None = None
 
@@ -57,11 +59,13 @@ def _load() -> ctypes.CDLL:
     lib.gemmsim_gemm.restype = c_int64
     lib.gemmsim_gathered_gemm.argtypes = [c_char_p, POINTER(GatherRecord)]
     lib.gemmsim_gathered_gemm.restype = c_int64
+    lib.gemmsim_lookup_gemm.argtypes = [c_char_p, POINTER(LookupRecord)]
+    lib.gemmsim_lookup_gemm.restype = c_int64
     lib.gemmsim_quantize.argtypes = [POINTER(QuantizeArgs)]
     lib.gemmsim_quantize.restype = c_int
-    wanted = os.environ.get("GEMMSIM_ISA", "")
-    if wanted:
-        _select(lib, wanted)
+    wanted = environment.text(environment.ISA)
+    if wanted is not None:
+        _select(lib, wanted.lower())
     return lib
 
 
@@ -70,8 +74,8 @@ def _select(lib: ctypes.CDLL, name: str) -> None:
     if status:
         reason = "this machine does not have it" if status == 2 else "it is not a known name"
         raise LibraryError(
-            f"Instruction set {name!r} cannot be used: {reason}. Allowed: {', '.join(ISAS)} (as far as the machine has "
-            "them). Unset GEMMSIM_ISA to take the widest."
+            f"Instruction set {shown(name)} cannot be used: {reason}. Allowed: {', '.join(ISAS)} (as far as the "
+            f"machine has them). Unset {environment.ISA} to take the widest."
         )
 
 

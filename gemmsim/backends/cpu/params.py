@@ -6,9 +6,11 @@ import ctypes
 import math
 from functools import lru_cache
 
+from gemmsim.arithmetic.errors import UnsupportedSpec
 from gemmsim.formats import (
     Binary8Format,
     Cast,
+    CodebookFormat,
     FixedFormat,
     FloatFormat,
     Overflow,
@@ -129,6 +131,11 @@ def _fixed_record(cast: Cast, fmt: FixedFormat) -> CastRecord:
 def cast_record(cast: Cast) -> CastRecord:
     """The C record of a cast. Callers copy it; it is shared."""
     fmt = cast.format
+    if isinstance(fmt, CodebookFormat):
+        raise UnsupportedSpec(
+            f"{fmt} here; allowed: lists of values as operands, registers and outputs of products, and in quantize.\n"
+            "  Use a float, fixed-point or block format for the steps of functions."
+        )
     if isinstance(fmt, SupernormalFormat):
         return supernormal_record(cast, fmt)
     if isinstance(fmt, OwnExponentFormat):

@@ -16,6 +16,7 @@ __all__ = [
     "GatherRecord",
     "MAX_WRAPPERS",
     "GemmSpecPart",
+    "LookupRecord",
     "HardwareRecord",
     "MemberRecord",
     "RegisterRecord",
@@ -99,6 +100,12 @@ class GatherRecord(ctypes.Structure):
         ("rows", c_void_p), ("cols", c_void_p),
         ("inner", c_int64), ("a_outer", c_int64), ("c_outer", c_int64),
     ]  # fmt: skip
+
+
+class LookupRecord(ctypes.Structure):
+    """Products of codes."""
+
+    _fields_ = [("values", c_void_p), ("rows", c_int32), ("columns", c_int32)]
 
 
 #: The beginning of GemmArgs: a b c, three dtypes and batch_dims, m n k, six strides, batch, extras, seed, threads,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from gemmsim.formats.errors import LONGEST, shortened
+
 __all__ = [
     "INSTALL",
     "ArchitectureError",
@@ -48,4 +50,4 @@ class CacheWarning(UserWarning):
 
 def message(asked: str, allowed: str, do: str) -> str:
     """The three parts every error of this package states."""
-    return f"{asked}; allowed: {allowed}.\n  {do}"
+    return f"{shortened(asked, 2 * LONGEST)}; allowed: {allowed}.\n  {do}"

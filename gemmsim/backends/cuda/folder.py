@@ -8,12 +8,13 @@ import re
 import sys
 from pathlib import Path
 
+from .. import environment
 from .errors import CudaError, message
 from .source import KernelSource
 
 __all__ = ["ENVIRONMENT", "cache_folder", "keep_failed_source"]
 
-ENVIRONMENT = "GEMMSIM_CACHE_DIR"
+ENVIRONMENT = environment.CACHE_DIR
 
 
 def cache_folder() -> Path:
@@ -26,7 +27,7 @@ def cache_folder() -> Path:
         CudaError: where that takes a home folder and there is none, as in a container under a user without a name.
     """
     try:
-        return _cache_folder(os.environ.get(ENVIRONMENT))
+        return _cache_folder(environment.text(ENVIRONMENT))
     except RuntimeError as error:
         asked = f"a folder for compiled kernels below a home folder that cannot be found ({error})"
         do = f"Set {ENVIRONMENT} to a folder that can be written."

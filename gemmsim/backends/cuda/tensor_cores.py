@@ -6,7 +6,6 @@ after both have been compared on this device in this process (``self_check``), w
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -18,6 +17,7 @@ from gemmsim.arithmetic import Chunked, GemmSpec, Hardware, Promote
 from gemmsim.hardware import FusedBlock
 from gemmsim.hardware.devices import architecture_of
 
+from .. import environment
 from ..device_tables import is_capturing
 from . import scaled_instruction as scaled
 from .check_operands import plain_problems
@@ -41,8 +41,8 @@ __all__ = [
     "tensor_cores_allowed",
 ]
 
-#: "0" keeps matrix instructions out of every product that names one.
-ENVIRONMENT = "GEMMSIM_ALLOW_TENSOR_CORES"
+#: "0" (no, off, false) keeps matrix instructions out of every product that names one.
+ENVIRONMENT = environment.ALLOW_TENSOR_CORES
 _NEAR_ONE = 24
 _CHAINS = (Hardware, Promote, Chunked)
 _allowed: bool | None = None
@@ -51,7 +51,8 @@ _allowed: bool | None = None
 def allow_tensor_cores(enabled: bool) -> None:
     """Whether products of ``hw(...)`` may use the device's own instruction, once it has been found equal to its model.
 
-    For the whole process; True at first, unless the variable GEMMSIM_ALLOW_TENSOR_CORES is "0". No bit depends on it.
+    For the whole process; True at first, unless the variable GEMMSIM_ALLOW_TENSOR_CORES says
+    no (0, false, no, off; any word that is no answer raises ``VariableError``). No bit depends on it.
     """
     global _allowed
     _allowed = bool(enabled)
@@ -59,7 +60,7 @@ def allow_tensor_cores(enabled: bool) -> None:
 
 def tensor_cores_allowed() -> bool:
     """What ``allow_tensor_cores`` or the environment says."""
-    return os.environ.get(ENVIRONMENT, "1") != "0" if _allowed is None else _allowed
+    return environment.flag(ENVIRONMENT, True) if _allowed is None else _allowed
 
 
 @dataclass(frozen=True)

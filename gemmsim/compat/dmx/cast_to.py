@@ -8,6 +8,8 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
+from gemmsim.nn import Emulated
+
 from .single import Format
 
 __all__ = ["CastTo"]
@@ -29,7 +31,7 @@ class _Straight(torch.autograd.Function):
         return grad, None, None
 
 
-class CastTo(nn.Module):
+class CastTo(Emulated, nn.Module):
     """Casts its input to ``format`` in the input's dtype; the gradient passes straight through.
 
     Args:

@@ -6,13 +6,16 @@ microxcaling is not needed. See docs/reference/compat.md.
 
 from __future__ import annotations
 
+from importlib import import_module
+from typing import Any
+
+# The modules bmm, linear, matmul and softmax are loaded here, so that these names are the functions ever after.
 from .activations import GELU as GELU
 from .activations import LeakyReLU as LeakyReLU
 from .activations import ReLU as ReLU
 from .activations import ReLU6 as ReLU6
 from .activations import Sigmoid as Sigmoid
 from .activations import SiLU as SiLU
-from .activations import Softmax as Softmax
 from .activations import Tanh as Tanh
 from .activations import gelu as gelu
 from .activations import leaky_relu as leaky_relu
@@ -20,10 +23,10 @@ from .activations import relu as relu
 from .activations import relu6 as relu6
 from .activations import sigmoid as sigmoid
 from .activations import silu as silu
-from .activations import softmax as softmax
 from .activations import tanh as tanh
 from .blocks import _quantize_mx as _quantize_mx
 from .blocks import quantize_mx_op as quantize_mx_op
+from .bmm import bmm as bmm
 from .convolutions import Conv1d as Conv1d
 from .convolutions import Conv2d as Conv2d
 from .convolutions import Conv3d as Conv3d
@@ -43,15 +46,14 @@ from .elementwise import _quantize_elemwise_core as _quantize_elemwise_core
 from .elementwise import _quantize_fp as _quantize_fp
 from .elementwise import quantize_bfloat as quantize_bfloat
 from .elementwise import quantize_elemwise_op as quantize_elemwise_op
-from .gemms import Linear as Linear
 from .gemms import addmm as addmm
-from .gemms import bmm as bmm
-from .gemms import linear as linear
-from .gemms import matmul as matmul
 from .inject import FUNCTION_MAPPING as FUNCTION_MAPPING
 from .inject import MODULE_MAPPING as MODULE_MAPPING
 from .inject import inject_pyt_ops as inject_pyt_ops
+from .linear import Linear as Linear
+from .linear import linear as linear
 from .lstm import LSTM as LSTM
+from .matmul import matmul as matmul
 from .norms import BatchNorm1d as BatchNorm1d
 from .norms import BatchNorm2d as BatchNorm2d
 from .norms import BatchNorm3d as BatchNorm3d
@@ -75,6 +77,8 @@ from .simd import simd_split as simd_split
 from .simd import simd_sqrt as simd_sqrt
 from .simd import simd_square as simd_square
 from .simd import simd_sub as simd_sub
+from .softmax import Softmax as Softmax
+from .softmax import softmax as softmax
 from .specs import MxSpecs as MxSpecs
 from .specs import add_mx_args as add_mx_args
 from .specs import apply_mx_specs as apply_mx_specs
@@ -155,3 +159,34 @@ __all__ = [
     "softmax",
     "tanh",
 ]
+
+#: Modules that are attributes of the package without being imported by name.
+_MODULES = (
+    "adaptive_avg_pooling",
+    "batchnorm",
+    "convolution",
+    "custom_extensions",
+    "elemwise_ops",
+    "formats",
+    "groupnorm",
+    "layernorm",
+    "mx_mapping",
+    "mx_ops",
+    "norm_utils",
+    "quantize",
+    "rnn",
+    "simd_ops",
+    "transpose_convolution",
+    "vector_ops",
+)
+
+
+def __getattr__(name: str) -> Any:
+    """Load a module on first use (PEP 562)."""
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return import_module(f".{name}", __name__)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_MODULES})

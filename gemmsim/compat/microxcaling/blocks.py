@@ -137,11 +137,19 @@ class _Tiles:
         return whole.reshape(self._padded)[tuple(slice(size) for size in self._shape)]
 
 
-def _by_steps(x: Tensor, kind: ElemFormat, scale_bits: int, round: str, flush: bool, from_bits: bool = False) -> Tensor:
-    """Blocks are the last dimension of ``x``, whole."""
+def _by_steps(
+    x: Tensor,
+    kind: ElemFormat,
+    scale_bits: int,
+    round: str,
+    flush: bool,
+    from_bits: bool = False,
+    largest: Tensor | None = None,
+) -> Tensor:
+    """Blocks are the last dimension of ``x``, whole; ``largest`` are their magnitudes, by default computed."""
     ebits, mbits, emax, max_norm, _ = _get_format_params(kind)
     from_bits = from_bits and round != "dither"
-    largest = x.abs().amax(-1, keepdim=True)
+    largest = x.abs().amax(-1, keepdim=True) if largest is None else largest
     exponent = floor_log2(torch.where(largest == 0, 2.0**-126, largest), from_bits=from_bits)
     if flush:
         x = x * (exponent > -127).to(x.dtype)

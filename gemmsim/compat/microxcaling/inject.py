@@ -10,7 +10,7 @@ import torch
 
 from . import activations, convolutions, gemms, lstm, norms, pooling, simd
 
-__all__ = ["FUNCTION_MAPPING", "MODULE_MAPPING", "inject_pyt_ops"]
+__all__ = ["FUNCTION_MAPPING", "MODULE_MAPPING", "inject_pyt_ops", "tracer_decorator"]
 
 #: Names in ``torch`` and ``torch.nn.functional``.
 FUNCTION_MAPPING: dict[str, Callable[..., Any]] = {
@@ -58,7 +58,9 @@ MODULE_MAPPING: dict[str, type[torch.nn.Module]] = {
 }
 
 
-def _with_specs(function: Callable[..., Any], mx_specs: Any) -> Callable[..., Any]:
+def tracer_decorator(function: Callable[..., Any], mx_specs: Any) -> Callable[..., Any]:
+    """``function`` with these settings; a ``dtype`` argument converts its result."""
+
     @wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
         dtype = kwargs.pop("dtype", None)
@@ -79,11 +81,13 @@ def inject_pyt_ops(mx_specs: Any) -> None:
     """Puts the functions and modules of this package, with ``mx_specs``, in the places of PyTorch's.
 
     For the whole process and for good: names in ``torch``, ``torch.nn.functional`` and ``torch.nn``. Operators such as
-    ``@`` and methods of tensors stay PyTorch's. A ``dtype`` argument converts the result.
+    ``@`` and methods of tensors stay PyTorch's. A ``dtype`` argument converts the result. PyTorch's fused attention and
+    encoder layers (``torch.backends.mha``), which call none of these functions, are switched off.
     """
+    torch.backends.mha.set_fastpath_enabled(False)
     for name, function in FUNCTION_MAPPING.items():
         for home in (torch, torch.nn.functional):
             if name in vars(home):
-                setattr(home, name, _with_specs(function, mx_specs))
+                setattr(home, name, tracer_decorator(function, mx_specs))
     for name, kind in MODULE_MAPPING.items():
         setattr(torch.nn, name, _class_with_specs(kind, mx_specs))

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from gemmsim.nn import Emulated
+
 from .specs import MxSpecs, apply_mx_specs, mx_assert_test
 
 __all__ = ["Specified"]
 
 
-class Specified:
+class Specified(Emulated):
     """Settings and name of a module; without settings (``mx_none``) the module is PyTorch's."""
 
     mx_none: bool

@@ -87,6 +87,16 @@ def _channels_grad(v: Vector, grad: Tensor, shifted: Tensor, inverse: Tensor, ax
     return v.add(v.add(direct, v.mul(-spread, shifted)), mean)
 
 
+def _rows_grad(v: Vector, grad: Tensor, value: Tensor, variance: Tensor, axes: list[int]) -> Tensor:
+    """Gradient of x for layer normalisation; ``grad`` has the weight in it."""
+    deviation = v.sqrt(variance)
+    direct = v.mul(grad, v.div(torch.ones_like(deviation), deviation))
+    spread = v.mean(v.mul(v.mul(grad, value), deviation), axes)
+    spread = v.mul(spread, v.div(torch.ones_like(variance), variance))
+    total = v.add(direct, v.mul(-spread, value))
+    return v.add(total, -v.mean(total, axes))
+
+
 class _LayerNorm(torch.autograd.Function):
     """Along the last dimension."""
 
@@ -106,12 +116,7 @@ class _LayerNorm(torch.autograd.Function):
         grad = v.round(grads[0])
         of_weight, of_bias = _weight_grads(v, ctx, grad, value, list(range(grad.dim() - 1)))
         scaled = _scaled_grad(v, grad, weight, [-1])
-        deviation = v.sqrt(variance)
-        direct = v.mul(scaled, v.div(torch.ones_like(deviation), deviation))
-        spread = v.mean(v.mul(v.mul(scaled, value), deviation), [-1])
-        spread = v.mul(spread, v.div(torch.ones_like(variance), variance))
-        total = v.add(direct, v.mul(-spread, value))
-        return v.add(total, -v.mean(total, [-1])), of_weight, of_bias, None, None
+        return _rows_grad(v, scaled, value, variance, [-1]), of_weight, of_bias, None, None
 
 
 class _RMSNorm(torch.autograd.Function):

@@ -9,7 +9,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-__all__ = ["ROUNDS", "floor_log2", "power_of_two", "rounded"]
+__all__ = ["ROUNDS", "_round_mantissa", "_safe_lshift", "_safe_rshift", "floor_log2", "power_of_two", "rounded"]
 
 ROUNDS = ("nearest", "even", "floor", "dither")
 
@@ -47,6 +47,34 @@ def _integral(t: Tensor, how: str) -> Tensor:
     else:
         raise Exception(f"Unrecognized round method {how}; allowed: {', '.join(ROUNDS)}")
     return torch.sign(t) * whole
+
+
+def _round_mantissa(A: Tensor, bits: int, round: str, clamp: bool = False) -> Tensor:
+    """``A`` rounded to integers, with ``clamp`` of at most 2^(bits-1) - 1 in magnitude.
+
+    "nearest" has ties away from zero, "floor" is toward zero, "dither" draws from torch's generator. What underflows
+    keeps its sign.
+
+    Raises:
+        Exception: for another ``round``.
+    """
+    whole = _integral(A, round)
+    limit = 2 ** (bits - 1) - 1
+    return whole.clamp(-limit, limit) if clamp else whole
+
+
+def _power(exp: Tensor | float) -> Tensor | float:
+    return power_of_two(exp) if isinstance(exp, Tensor) else 2.0**exp
+
+
+def _safe_lshift(x: Tensor, bits: int, exp: Tensor | float | None) -> Tensor:
+    """``x * 2^bits``, divided by 2^exp first unless that is None."""
+    return x * 2.0**bits if exp is None else x / _power(exp) * 2.0**bits
+
+
+def _safe_rshift(x: Tensor, bits: int, exp: Tensor | float | None) -> Tensor:
+    """``x / 2^bits``, and that times 2^exp unless that is None."""
+    return x / 2.0**bits if exp is None else x / 2.0**bits * _power(exp)
 
 
 def rounded(

@@ -15,6 +15,7 @@ from gemmsim.formats import (
     FloatFormat,
     Overflow,
     OwnExponentFormat,
+    PowerTie,
     Rounding,
     RoundingMode,
     Sharing,
@@ -50,6 +51,16 @@ def checked(make: Callable[[], _T]) -> _T:
         raise
     except gs.FormatError as error:
         raise FormatError(str(error)) from error
+
+
+def supernormal_format(
+    exp: int, man: int, lower: int, upper: int, saturate: bool, tie: PowerTie = PowerTie.AWAY
+) -> SupernormalFormat:
+    """The format of these fields, within float32's range where its powers of two would leave float64's."""
+    try:
+        return SupernormalFormat(exp, man, lower, upper, saturate, tie)
+    except gs.FormatError:
+        return SupernormalFormat(exp, man, lower, upper, saturate, tie, within_float32=True)
 
 
 class Number:
@@ -130,7 +141,8 @@ class FixedPoint(Number):
 class FloatingPoint(FloatType):
     """IEEE-like float: ``exp`` bits of exponent, the highest code for infinity and NaN, ``man`` bits of significand.
 
-    ``saturate``: finite overflow gives the largest value, infinities stay. ``exp=1`` needs ``subnormals``.
+    ``saturate``: finite overflow gives the largest value, infinities stay. ``exp=1`` is k * 2**(1-man) for k below
+    2**man with ``subnormals``; without, the numbers of ``man`` + 1 bits from 1/2 to below 2, as mptorch has it.
     """
 
     exp: int
@@ -139,13 +151,14 @@ class FloatingPoint(FloatType):
     saturate: bool = True
 
     def __post_init__(self) -> None:
-        inside = _is_int(self.exp, 1, 8) and _is_int(self.man, 0, 23) and (self.exp > 1 or self.subnormals)
-        if not inside:
-            asked = f"FloatingPoint: exp={self.exp!r}, man={self.man!r}, subnormals={self.subnormals!r}"
-            raise FormatError(f"{asked}; allowed: exp 1 to 8 (1 with subnormals), man 0 to 23.\n  Try (5, 10).")
+        if not (_is_int(self.exp, 1, 8) and _is_int(self.man, 0, 23)):
+            asked = f"FloatingPoint: exp={self.exp!r}, man={self.man!r}"
+            raise FormatError(f"{asked}; allowed: exp 1 to 8, man 0 to 23.\n  Try (5, 10).")
         self._put(self._format, Overflow.SATURATE if self.saturate else Overflow.INFINITY)
 
     def _format(self) -> FloatFormat:
+        if self.exp == 1 and not self.subnormals:
+            return FloatFormat(self.man + 1, -1, 0, subnormals=False)
         plain = gs.formats.parse(f"ieee_e{self.exp}m{self.man}")
         assert isinstance(plain, FloatFormat)
         return plain if self.subnormals else FloatFormat(plain.p, plain.emin, plain.emax, subnormals=False)
@@ -193,7 +206,10 @@ class FloatingPoint(FloatType):
 
 @dataclass(frozen=True, repr=False)
 class SuperNormalFloat(FloatType):
-    """Float whose outermost exponent codes hold powers of two: ``binades`` of them, one number or (lower, upper)."""
+    """Float whose outermost exponent codes hold powers of two: ``binades`` of them, one number or (lower, upper).
+
+    Where the powers of two would leave float64's range, they end where float32's do: at 2**-149 and 2**127.
+    """
 
     exp: int
     man: int
@@ -207,7 +223,7 @@ class SuperNormalFloat(FloatType):
         if len(pair) not in (1, 2):
             raise FormatError(f"SuperNormalFloat: binades={self.binades!r}; allowed: one or two.\n  Try (1, 1).")
         lower, upper = pair[0], pair[-1]
-        self._put(lambda: SupernormalFormat(self.exp, self.man, lower, upper, bool(self.saturate)))
+        self._put(lambda: supernormal_format(self.exp, self.man, lower, upper, bool(self.saturate)))
         for name, value in (("binades", (lower, upper)), ("binades_l", lower), ("binades_u", upper)):
             object.__setattr__(self, name, value)
 

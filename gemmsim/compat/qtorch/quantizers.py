@@ -98,7 +98,7 @@ def quantizer(
     return rounded
 
 
-class Quantizer(nn.Module):
+class Quantizer(gs.nn.Emulated, nn.Module):
     """``quantizer(...)`` as a module."""
 
     def __init__(

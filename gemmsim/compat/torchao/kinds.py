@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any, TypeAlias
@@ -18,8 +19,13 @@ __all__ = [
     "MXFP8Dim0CastKernelChoice",
     "MXFP8Dim1CastKernelChoice",
     "MXFP8TrainingOpConfig",
+    "MXFP8TrainingRecipe",
+    "MXFPInferenceConfig",
+    "MXGemmKernelChoice",
     "MXInferenceLinearConfig",
     "MXLinearConfig",
+    "MXLinearRecipeName",
+    "QuantizeTensorKwargs",
     "QuantizeTensorToMXKwargs",
     "ScaleCalculationMode",
     "format_name",
@@ -49,12 +55,21 @@ class ScaleCalculationMode(Enum):
     EVEN = "even"
 
 
-class KernelPreference(Enum):
+class KernelPreference(str, Enum):
     """Accepted and kept; every product here is computed as torchao's EMULATED one."""
 
     AUTO = "auto"
     TORCH = "torch"
+    MSLK = "mslk"
     EMULATED = "emulated"
+
+
+class MXGemmKernelChoice(Enum):
+    """torchao of 2025's name of ``KernelPreference``."""
+
+    EMULATED = "emulated"
+    CUTLASS = "cutlass"
+    CUBLAS = "cublas"
 
 
 class MXFP8Dim0CastKernelChoice(Enum):
@@ -91,8 +106,12 @@ def format_name(elem_dtype: ElemDType, block_size: int, mode: ScaleCalculationMo
     return f"{_BASES[elem_dtype]}/b{block_size}/{mode.value}/{compat}"
 
 
+class QuantizeTensorKwargs(ABC):  # noqa: B024 - as torchao's, it says what belongs together
+    """What the classes that say how an operand is encoded have in common."""
+
+
 @dataclass
-class QuantizeTensorToMXKwargs:
+class QuantizeTensorToMXKwargs(QuantizeTensorKwargs):
     """How a plain left operand of a product is encoded (dynamic activation quantisation)."""
 
     elem_dtype: ElemDType = torch.float8_e4m3fn
@@ -125,11 +144,21 @@ class MXDynamicActivationMXWeightConfig:
             raise AssertionError(f"elem_dtype must be one of {SUPPORTED_ELEM_DTYPES}, got {self.weight_dtype}")
 
 
+class MXLinearRecipeName(Enum):
+    """torchao of 2025's recipes for ``MXLinearConfig.from_recipe_name``."""
+
+    MXFP8_EMULATED = "mxfp8_emulated"
+    MXFP8_CUBLAS = "mxfp8_cublas"
+    MXFP8_CUBLAS_RCEIL = "mxfp8_cublas_rceil"
+    MXFP4_EMULATED = "mxfp4_emulated"
+    MXFP4_CUTLASS = "mxfp4_cutlass"
+
+
 @dataclass
 class MXLinearConfig:
     """torchao of 2025, for ``quantize_``: linear layers for training, an element type for each operand.
 
-    The kernel choices change no bit.
+    The kernel choices change no bit; ``gemm_kernel_choice`` and ``mxfp8_cast_kernel_choice`` are those of 0.13.
 
     Raises:
         AssertionError: for element types that the system has not.
@@ -143,18 +172,41 @@ class MXLinearConfig:
     mxfp8_dim0_cast_kernel_choice: MXFP8Dim0CastKernelChoice = MXFP8Dim0CastKernelChoice.TORCH
     mxfp8_dim1_cast_kernel_choice: MXFP8Dim1CastKernelChoice = MXFP8Dim1CastKernelChoice.TORCH
     scale_calculation_mode: ScaleCalculationMode = ScaleCalculationMode.FLOOR
+    gemm_kernel_choice: MXGemmKernelChoice | None = None
+    mxfp8_cast_kernel_choice: MXFP8Dim1CastKernelChoice | None = None
 
     def __post_init__(self) -> None:
-        self.formats()
+        for kind in self.kinds():
+            format_name(kind, self.block_size, self.scale_calculation_mode)
 
-    def formats(self) -> tuple[str, str, str]:
-        """Names of the block formats of input, weight and gradient."""
+    def kinds(self) -> tuple[ElemDType, ElemDType, ElemDType]:
+        """Element types of input, weight and gradient."""
         weight = self.elem_dtype_weight_override or self.elem_dtype
-        grad = self.elem_dtype_grad_output_override or self.elem_dtype
-        one, two, three = (
-            format_name(kind, self.block_size, self.scale_calculation_mode) for kind in (self.elem_dtype, weight, grad)
+        return self.elem_dtype, weight, self.elem_dtype_grad_output_override or self.elem_dtype
+
+    @staticmethod
+    def from_recipe_name(recipe_name: MXLinearRecipeName | str) -> MXLinearConfig:
+        """The configuration of a recipe, given as a member or by its value.
+
+        Raises:
+            AssertionError: for an unknown recipe.
+        """
+        names = [recipe.value for recipe in MXLinearRecipeName]
+        name = getattr(recipe_name, "value", recipe_name)
+        if name not in names:
+            raise AssertionError(f"recipe_name {recipe_name!r}; allowed: {', '.join(names)}")
+        emulated = name.endswith("emulated")
+        fp8 = name.startswith("mxfp8")
+        return MXLinearConfig(
+            elem_dtype=torch.float8_e4m3fn if fp8 else torch.float4_e2m1fn_x2,
+            kernel_preference=KernelPreference.EMULATED if emulated else KernelPreference.AUTO,
+            mxfp8_dim1_cast_kernel_choice=(
+                MXFP8Dim1CastKernelChoice.CUDA if fp8 and not emulated else MXFP8Dim1CastKernelChoice.TORCH
+            ),
+            scale_calculation_mode=(
+                ScaleCalculationMode.RCEIL if name.endswith("rceil") else ScaleCalculationMode.FLOOR
+            ),
         )
-        return one, two, three
 
 
 @dataclass
@@ -167,9 +219,41 @@ class MXInferenceLinearConfig:
 
     block_size: int = 32
     elem_dtype: ElemDType = torch.float8_e4m3fn
+    gemm_kernel_choice: MXGemmKernelChoice = MXGemmKernelChoice.EMULATED
 
     def __post_init__(self) -> None:
         format_name(self.elem_dtype, self.block_size, ScaleCalculationMode.FLOOR)
+
+
+@dataclass
+class MXFPInferenceConfig:
+    """torchao 0.13's ``MXDynamicActivationMXWeightConfig``: scales by FLOOR.
+
+    Raises:
+        AssertionError: for different element types of the two, or unknown ones.
+    """
+
+    block_size: int = 32
+    activation_dtype: ElemDType = torch.float8_e4m3fn
+    weight_dtype: ElemDType = torch.float8_e4m3fn
+    gemm_kernel_choice: MXGemmKernelChoice = MXGemmKernelChoice.CUBLAS
+
+    def __post_init__(self) -> None:
+        self.newer()
+
+    def newer(self) -> MXDynamicActivationMXWeightConfig:
+        """The same in later versions' words."""
+        return MXDynamicActivationMXWeightConfig(
+            self.block_size, self.activation_dtype, self.weight_dtype, scaling_mode=ScaleCalculationMode.FLOOR
+        )
+
+
+class MXFP8TrainingRecipe(Enum):
+    """Recipes for ``MXFP8TrainingOpConfig.from_recipe``."""
+
+    MXFP8_RCEIL = "mxfp8_rceil"
+    MXFP8_RCEIL_WGRAD_WITH_HP = "mxfp8_rceil_wgrad_with_hp"
+    MXFP8_EMULATED_RCEIL = "mxfp8_emulated_rceil"
 
 
 #: Fields that a recipe of ``MXFP8TrainingOpConfig`` sets.

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 import gemmsim as gs
+from gemmsim.ops.tracing import assume_constant_result
 
 from .kinds import (
     ElemDType,
@@ -17,6 +18,7 @@ from .kinds import (
     MXFP8Dim0CastKernelChoice,
     MXFP8Dim1CastKernelChoice,
     MXFP8TrainingOpConfig,
+    MXFPInferenceConfig,
     MXInferenceLinearConfig,
     MXLinearConfig,
     QuantizeTensorToMXKwargs,
@@ -25,6 +27,8 @@ from .kinds import (
 )
 from .nvfp4 import (
     NVFP4DynamicActivationNVFP4WeightConfig,
+    NVFP4InferenceConfig,
+    NVFP4MMConfig,
     NVFP4ObservedLinear,
     NVFP4Tensor,
     NVFP4WeightOnlyConfig,
@@ -38,8 +42,10 @@ __all__ = [
     "MXFP8Linear",
     "MXInferenceLinear",
     "MXLinear",
+    "_to_mxfp8_then_scaled_mm",
     "mx_mm",
     "quantize_",
+    "replace_with_custom_fn_if_matches_filter",
     "swap_linear_with_mx_inference_linear",
     "swap_linear_with_mx_linear",
 ]
@@ -65,7 +71,7 @@ class MXFP8Linear(gs.mx.MXLinear):
         self.wgrad_with_hp = wgrad_with_hp
 
 
-@torch.compiler.assume_constant_result
+@assume_constant_result
 def _mx_mm_config(
     kinds: tuple[ElemDType, ElemDType, ElemDType], block_size: int, mode: ScaleCalculationMode, hp: bool
 ) -> gs.mx.MXLinearConfig:
@@ -106,44 +112,103 @@ class mx_mm:
         return gs.mx.trained_matmul(rows, weight_hp.t(), config).reshape(*input_hp.shape[:-1], weight_hp.shape[0])
 
 
-class MXLinear(nn.Linear):
-    """torchao 0.6.1's training layer: x, W and the output's gradient in MX, each along its last dimension.
+class MXLinear(gs.nn.Emulated, nn.Linear):
+    """torchao's training layer in both its forms, with the parameters of ``torch.nn.Linear``.
 
-    The backward products use the same x and W, whose blocks then lie across the sum: ``gemmsim.mx.BlockDimWarning``.
+    Of a ``MXLinearConfig`` (2025): the three products of ``mx_mm``, and the bias added in the result's dtype; under
+    autocast x and W are converted first. Of an element type and a block size (0.6.1): x, W and the output's gradient
+    in MX, each along its last dimension; the backward products use the same x and W, whose blocks then lie across the
+    sum: ``gemmsim.mx.BlockDimWarning``.
     """
 
+    config: MXLinearConfig | None
     elem_dtype: ElemDType
     block_size: int
 
     @classmethod
-    def from_float(cls, mod: nn.Linear, elem_dtype: ElemDType, block_size: int) -> MXLinear:
-        """``mod`` itself, of this class from now on."""
+    def from_float(
+        cls, mod: nn.Linear, elem_dtype: MXLinearConfig | ElemDType | None = None, block_size: int = 32
+    ) -> MXLinear:
+        """``mod`` itself, of this class from now on; by default of ``MXLinearConfig()``.
+
+        Raises:
+            AssertionError: for other modules and element types.
+        """
+        if not isinstance(mod, nn.Linear):
+            raise AssertionError(f"a {type(mod).__name__}; allowed: torch.nn.Linear")
+        config = MXLinearConfig() if elem_dtype is None else elem_dtype
+        if not isinstance(config, MXLinearConfig):
+            format_name(config, block_size, ScaleCalculationMode.FLOOR)
         mod.__class__ = cls
         assert isinstance(mod, MXLinear)
-        mod.elem_dtype, mod.block_size = elem_dtype, block_size
+        if isinstance(config, MXLinearConfig):
+            mod.config, mod.elem_dtype, mod.block_size = config, config.elem_dtype, config.block_size
+        else:
+            mod.config, mod.elem_dtype, mod.block_size = None, config, block_size
         return mod
 
     def forward(self, x: Tensor) -> Tensor:
-        """``F.linear`` of x and the weight in MX."""
+        """``x @ weight.T + bias`` of operands in MX."""
+        if self.config is not None:
+            return _configured(x, self.weight, self.bias, self.config)
         kind = self.elem_dtype, self.block_size
         out = nn.functional.linear(MXTensor.to_mx(x, *kind), MXTensor.to_mx(self.weight, *kind), self.bias)
         result: Tensor = NoopFwToMXBw.apply(out, *kind)
         return result
 
     def extra_repr(self) -> str:
-        """Sizes, element type and block size."""
+        """Sizes and configuration, or element type and block size."""
+        if self.config is not None:
+            return f"{super().extra_repr()}, config={self.config}"
         return f"{super().extra_repr()}, elem_dtype={self.elem_dtype}, block_size={self.block_size}"
 
 
-class MXInferenceLinear(nn.Linear):
+def _configured(x: Tensor, weight: Tensor, bias: Tensor | None, config: MXLinearConfig) -> Tensor:
+    """``mx_mm`` as ``config`` says, and the bias."""
+    kind = x.device.type
+    if torch.is_autocast_enabled(kind):
+        x, weight = (t.to(torch.get_autocast_dtype(kind)) for t in (x, weight))
+    mode = config.scale_calculation_mode
+    one, two, three = config.kinds()
+    out = mx_mm.apply(x, weight, one, two, three, config.block_size, scale_calculation_mode=mode)
+    return out if bias is None else out + bias.to(out.dtype)
+
+
+def _to_mxfp8_then_scaled_mm(
+    input_hp: Tensor,
+    weight_hp: Tensor,
+    kernel_preference: KernelPreference,
+    scale_calculation_mode: ScaleCalculationMode,
+    wgrad_with_hp: bool = False,
+) -> Tensor:
+    """``mx_mm`` of operands and gradients in e4m3 with blocks of 32."""
+    kind = torch.float8_e4m3fn
+    return mx_mm.apply(
+        input_hp,
+        weight_hp,
+        kind,
+        kind,
+        kind,
+        32,
+        kernel_preference,
+        scale_calculation_mode=scale_calculation_mode,
+        wgrad_with_hp=wgrad_with_hp,
+    )
+
+
+class MXInferenceLinear(gs.nn.Emulated, nn.Linear):
     """torchao 0.6.1's inference layer: the weight in MX, decoded for each product."""
 
     weight_mx: MXTensor
 
     @classmethod
     @torch.no_grad()
-    def from_float(cls, mod: nn.Linear, elem_dtype: ElemDType, block_size: int) -> MXInferenceLinear:
-        """A layer with ``mod``'s weight encoded and its own bias."""
+    def from_float(
+        cls, mod: nn.Linear, elem_dtype: MXInferenceLinearConfig | ElemDType, block_size: int = 32
+    ) -> MXInferenceLinear:
+        """A layer with ``mod``'s weight encoded and its own bias; of a config, or an element type and a block size."""
+        if isinstance(elem_dtype, MXInferenceLinearConfig):
+            return cls.from_float(mod, elem_dtype.elem_dtype, elem_dtype.block_size)
         with torch.device("meta"):
             made = cls(mod.in_features, mod.out_features, bias=False)
         made._parameters.pop("weight")
@@ -167,21 +232,33 @@ def swap_linear_with_mx_linear(
     model: nn.Module, elem_dtype: ElemDType, block_size: int, filter_fn: FilterFn | None = None
 ) -> None:
     """torchao 0.6.1: exchange the linear layers below ``model`` that ``filter_fn(mod, fqn)`` is true for."""
-    _replace(model, lambda mod: MXLinear.from_float(mod, elem_dtype, block_size), filter_fn, "")
+    with gs.nn.Conversion.watched("torchao.swap_linear_with_mx_linear", model):
+        _replace(model, lambda mod: MXLinear.from_float(mod, elem_dtype, block_size), filter_fn, "")
 
 
 def swap_linear_with_mx_inference_linear(
     model: nn.Module, elem_dtype: ElemDType, block_size: int, filter_fn: FilterFn | None = None
 ) -> None:
     """torchao 0.6.1: exchange the linear layers below ``model`` that ``filter_fn(mod, fqn)`` is true for."""
-    _replace(model, lambda mod: MXInferenceLinear.from_float(mod, elem_dtype, block_size), filter_fn, "")
+    with gs.nn.Conversion.watched("torchao.swap_linear_with_mx_inference_linear", model):
+        _replace(model, lambda mod: MXInferenceLinear.from_float(mod, elem_dtype, block_size), filter_fn, "")
+
+
+def replace_with_custom_fn_if_matches_filter(
+    model: nn.Module,
+    replacement_fn: Callable[[Any], nn.Module],
+    filter_fn: FilterFn,
+    cur_fqn: str = "",
+) -> None:
+    """Exchange the modules below ``model`` that ``filter_fn(mod, fqn)`` is true for, in place."""
+    _replace(model, replacement_fn, filter_fn, cur_fqn, nn.Module)
 
 
 def quantize_(model: nn.Module, config: object, filter_fn: FilterFn | None = None, device: Any = None) -> None:
     """Encode the weights of ``model``'s linear layers as ``config`` says, in place.
 
     ``filter_fn(mod, fqn)`` replaces "is a ``torch.nn.Linear``". ``model`` may be such a layer itself, but for configs
-    that exchange layers.
+    that exchange layers. What was converted and what was left to PyTorch is logged (``gemmsim.nn.Conversion``).
 
     Raises:
         AssertionError: for weights that are not bfloat16 (MX), or have other than two dimensions.
@@ -192,9 +269,10 @@ def quantize_(model: nn.Module, config: object, filter_fn: FilterFn | None = Non
         model.to(device)
     make = _transform(config)
     chosen = filter_fn if filter_fn is not None else lambda mod, name: isinstance(mod, nn.Linear)
-    if chosen(model, "") and make(model) is not model:
-        raise TypeError("the model is itself a layer to exchange; allowed: a model that contains it")
-    _replace(model, make, chosen, "", nn.Module)
+    with gs.nn.Conversion.watched("torchao.quantize_", model):
+        if chosen(model, "") and make(model) is not model:
+            raise TypeError("the model is itself a layer to exchange; allowed: a model that contains it")
+        _replace(model, make, chosen, "", nn.Module)
 
 
 def _replace(
@@ -219,11 +297,15 @@ def _transform(config: object) -> Callable[[Any], nn.Module]:
     if isinstance(config, MXFP8TrainingOpConfig):
         return lambda mod: _mxfp8_linear(mod, config)
     if isinstance(config, MXLinearConfig):
-        three = config.formats()
-        plan = gs.mx.MXLinearConfig(three[0], three[1], three[2], accumulator=None)
-        return lambda mod: gs.mx.MXLinear.from_float(mod, plan)
+        return lambda mod: MXLinear.from_float(mod, config)
     if isinstance(config, MXInferenceLinearConfig):
-        return lambda mod: MXInferenceLinear.from_float(mod, config.elem_dtype, config.block_size)
+        return lambda mod: MXInferenceLinear.from_float(mod, config)
+    if isinstance(config, MXFPInferenceConfig):
+        newer = config.newer()
+        return lambda mod: _mx_weight(mod, newer)
+    if isinstance(config, NVFP4InferenceConfig):
+        dynamic = QuantizeTensorToNVFP4Kwargs() if config.mm_config is NVFP4MMConfig.DYNAMIC else None
+        return lambda mod: _nvfp4_weight(mod, False, dynamic)
     if isinstance(config, NVFP4WeightOnlyConfig):
         return lambda mod: _nvfp4_weight(mod, config.use_dynamic_per_tensor_scale, None)
     if isinstance(config, NVFP4DynamicActivationNVFP4WeightConfig):

@@ -12,9 +12,12 @@ from torch import Tensor, nn
 import gemmsim as gs
 
 from .conversions import swizzle
+from .kinds import QuantizeTensorKwargs
 
 __all__ = [
     "NVFP4DynamicActivationNVFP4WeightConfig",
+    "NVFP4InferenceConfig",
+    "NVFP4MMConfig",
     "NVFP4ObservedLinear",
     "NVFP4Tensor",
     "NVFP4WeightOnlyConfig",
@@ -78,7 +81,7 @@ def _in_range(x: Tensor, second: Tensor) -> tuple[Tensor, Tensor]:
 
 
 @dataclass
-class QuantizeTensorToNVFP4Kwargs:
+class QuantizeTensorToNVFP4Kwargs(QuantizeTensorKwargs):
     """How a plain left operand of a product is encoded."""
 
     block_size: int = 16
@@ -285,6 +288,21 @@ class NVFP4DynamicActivationNVFP4WeightConfig:
             self.use_dynamic_per_tensor_scale = False
 
 
+class NVFP4MMConfig(Enum):
+    """torchao 0.13: whether activations are encoded too."""
+
+    DYNAMIC = "dynamic"
+    WEIGHT_ONLY = "weight_only"
+
+
+@dataclass
+class NVFP4InferenceConfig:
+    """torchao 0.13, for ``quantize_``: weights in NVFP4 without a scale of the tensor, activations as ``mm_config``."""
+
+    mm_config: NVFP4MMConfig = NVFP4MMConfig.DYNAMIC
+    use_triton_kernel: bool = True
+
+
 @dataclass
 class NVFP4WeightOnlyConfig:
     """For ``quantize_``: weights in NVFP4."""
@@ -292,7 +310,7 @@ class NVFP4WeightOnlyConfig:
     use_dynamic_per_tensor_scale: bool = True
 
 
-class NVFP4ObservedLinear(nn.Linear):
+class NVFP4ObservedLinear(gs.nn.Emulated, nn.Linear):
     """``torch.nn.Linear`` that keeps the largest magnitude it was given in the buffer ``amax``."""
 
     amax: Tensor

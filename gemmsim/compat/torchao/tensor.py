@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 import gemmsim as gs
+from gemmsim.ops.tracing import allow_in_graph
 
 from .conversions import check_input, packing_of, storage_dtype, swizzle, unswizzle
 from .kinds import (
@@ -252,7 +253,7 @@ def _check_slice(t: Any, dim: int = 0, start: int | None = None, end: int | None
         raise AssertionError(f"{first}:{last} along the blocks; allowed: multiples of block_size {t.block_size}")
 
 
-@torch.compiler.allow_in_graph
+@allow_in_graph
 class _ToMX(torch.autograd.Function):
     """The conversion; its gradient is the identity."""
 

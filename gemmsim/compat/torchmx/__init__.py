@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .mx_tensor import MXTensor as MXTensor
 
 #: Submodules by name.
 _MODULES = (
@@ -14,11 +17,13 @@ _MODULES = (
     "layers",
     "mx_quantization_utils",
     "mx_tensor",
+    "ops",
     "quant_api",
     "utils",
 )
 
 __all__ = [
+    "MXTensor",
     "config",
     "custom_float_cast",
     "dtypes",
@@ -26,13 +31,16 @@ __all__ = [
     "layers",
     "mx_quantization_utils",
     "mx_tensor",
+    "ops",
     "quant_api",
     "utils",
 ]
 
 
 def __getattr__(name: str) -> Any:
-    """Load a module on first use (PEP 562)."""
+    """Load a module, or the tensor, on first use (PEP 562)."""
+    if name == "MXTensor":
+        return import_module(".mx_tensor", __name__).MXTensor
     if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return import_module(f".{name}", __name__)

@@ -8,10 +8,14 @@ from typing import Any
 
 from .dtypes import STR_TO_SUPPORTED_ELEM_DTYPE, DType
 
-__all__ = ["MXConfig", "QAttentionConfig", "QLinearConfig"]
+__all__ = ["ConfigError", "MXConfig", "QAttentionConfig", "QLinearConfig"]
 
 
-@dataclass
+class ConfigError(ValueError, AssertionError):
+    """Some of the four configurations of attention: a ``ValueError``, and the ``AssertionError`` that torchmx means."""
+
+
+@dataclass(frozen=True)
 class MXConfig:
     """Element type and block size of one tensor.
 
@@ -46,7 +50,7 @@ class MXConfig:
         return asdict(self)
 
 
-@dataclass
+@dataclass(frozen=True)
 class QLinearConfig:
     """Weights and activations of linear layers."""
 
@@ -63,12 +67,12 @@ class QLinearConfig:
         return asdict(self)
 
 
-@dataclass
+@dataclass(frozen=True)
 class QAttentionConfig:
     """Projections of an attention layer and, all or none, its query, key, value and attention weights.
 
     Raises:
-        ValueError: where some of the last four are given and others not.
+        ConfigError: where some of the last four are given and others not.
     """
 
     projection_config: QLinearConfig
@@ -80,7 +84,7 @@ class QAttentionConfig:
     def __post_init__(self) -> None:
         given = [found is not None for found in self._four]
         if any(given) and not all(given):
-            raise ValueError(
+            raise ConfigError(
                 "some of query_config, key_config, value_config and attention_weights_config; allowed: all or none.\n"
                 "  Give the missing ones."
             )
@@ -103,5 +107,5 @@ class QAttentionConfig:
         return cls(projection, **others)
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain dictionary."""
-        return asdict(self)
+        """Plain dictionary, without the four that are None."""
+        return {name: value for name, value in asdict(self).items() if value is not None}

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import math
 
+import torch
 from torch import Tensor
 
 import gemmsim as gs
 
-__all__ = ["hp_to_floatx"]
+__all__ = ["RoundModeError", "hp_to_floatx"]
 
 _ROUNDINGS = {"round_to_even": "rne", "truncate": "rtz"}
+
+
+class RoundModeError(ValueError, AssertionError):
+    """An unknown ``round_mode``: a ``ValueError``, and the ``AssertionError`` that torchmx raises."""
 
 
 def hp_to_floatx(
@@ -23,21 +28,21 @@ def hp_to_floatx(
 ) -> Tensor:
     """``hp_data`` on the grid of floats with these widths and the bias 2^(exponent_bits-1)-1, in its own dtype.
 
-    Values beyond ``max_normal``, infinities too, become it; NaN stays. Without subnormals what is below the smallest
-    normal number is rounded to that or to zero.
+    Values beyond ``max_normal`` become it (the largest number of ``hp_data``'s dtype where that is smaller);
+    infinities and NaN stay, -0 becomes +0. Without subnormals what is below the smallest normal number is +0.
 
     Raises:
-        ValueError: for another ``round_mode``.
-        DTypeError: for dtypes other than float ones.
+        RoundModeError: for another ``round_mode``.
+        DTypeError: for dtypes other than float ones; torchmx takes float32 and float64.
     """
     if round_mode not in _ROUNDINGS:
-        raise ValueError(f"round_mode {round_mode!r}; allowed: {', '.join(_ROUNDINGS)}.\n  Give one of these.")
+        raise RoundModeError(f"round_mode {round_mode!r}; allowed: {', '.join(_ROUNDINGS)}.\n  Give one of these.")
+    smallest = 2 - 2 ** (exponent_bits - 1)
     fmt = gs.formats.FloatFormat(
-        mantissa_bits + 1,
-        2 - 2 ** (exponent_bits - 1),
-        math.frexp(max_normal)[1] - 1,
-        specials=gs.formats.Specials.NONE,
-        subnormals=keep_subnormals,
+        mantissa_bits + 1, smallest, math.frexp(max_normal)[1] - 1, specials=gs.formats.Specials.NONE
     )
     found = gs.quantize(hp_data, fmt, rounding=_ROUNDINGS[round_mode], overflow="clamp")
-    return found.clamp(-max_normal, max_normal)
+    limit = min(max_normal, torch.finfo(hp_data.dtype).max)
+    found = torch.where(hp_data.isinf(), hp_data, found.clamp(-limit, limit))
+    flushed = hp_data == 0 if keep_subnormals else hp_data.abs() < 2.0**smallest
+    return torch.where(flushed, 0.0, found)

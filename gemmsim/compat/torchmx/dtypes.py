@@ -29,9 +29,9 @@ E8M0_EXPONENT_BIAS = 127
 E8M0_EXPONENT_NAN_VAL = 255
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class DType:
-    """A number format; ``max_pow2`` is the exponent of the largest power of two. ``str`` is its name."""
+    """A number format; ``max_pow2`` is the exponent of the largest power of two. ``str`` and ``repr`` are its name."""
 
     name: str
     max: float
@@ -43,7 +43,7 @@ class DType:
     has_inf: bool
     torch_dtype: torch.dtype | None = None
 
-    def __str__(self) -> str:
+    def __repr__(self) -> str:
         return self.name
 
 
@@ -58,6 +58,6 @@ float32 = DType("float32", torch.finfo(torch.float32).max, 127, 127, 8, 23, True
 bfloat16 = DType("bfloat16", torch.finfo(torch.bfloat16).max, 127, 127, 8, 7, True, True, torch.bfloat16)
 float22_e8m13 = DType("float22_e8m13", (2 - 2.0**-13) * 2.0**127, 127, 127, 8, 13, True, True)
 
-SUPPORTED_FP_ELEM_DTYPES = [float8_e4m3, float6_e3m2, float6_e2m3, float4_e2m1]
-SUPPORTED_ELEM_DTYPES = [*SUPPORTED_FP_ELEM_DTYPES, int8]
+SUPPORTED_FP_ELEM_DTYPES = (float8_e4m3, float6_e3m2, float6_e2m3, float4_e2m1)
+SUPPORTED_ELEM_DTYPES = (*SUPPORTED_FP_ELEM_DTYPES, int8)
 STR_TO_SUPPORTED_ELEM_DTYPE = {found.name: found for found in SUPPORTED_ELEM_DTYPES}

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import os
 
-__all__ = ["LOG_FILE", "LOG_LEVEL", "MX_EXACT_QUANTIZATION"]
+__all__ = ["LOG_FILE", "LOG_LEVEL", "MX_EXACT_QUANTIZATION", "TORCHMX_LOG_FILE", "TORCHMX_LOG_LEVEL"]
 
 #: "True" or "False": torchmx's two ways of quantising. Their codes are the same, and so are gemmsim's by either.
 MX_EXACT_QUANTIZATION = os.environ.get("MX_HARDWARE_EXACT_QUANTIZATION", "False")
-#: Kept for code that reads them; nothing here writes logs.
-LOG_LEVEL = os.environ.get("LOG_LEVEL", "INFO")
-LOG_FILE = os.environ.get("LOG_FILE")
+#: What ``utils.get_logger`` sets; gemmsim itself writes no such logs.
+TORCHMX_LOG_LEVEL = os.environ.get("LOG_LEVEL", "INFO")
+TORCHMX_LOG_FILE = os.environ.get("LOG_FILE")
+#: Names of torchmx's documentation.
+LOG_LEVEL = TORCHMX_LOG_LEVEL
+LOG_FILE = TORCHMX_LOG_FILE

@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor
 
 import gemmsim as gs
+from gemmsim.ops.tracing import allow_in_graph
 
 from .dtypes import STR_TO_SUPPORTED_ELEM_DTYPE, DType, float4_e2m1, int8
 
-__all__ = ["FromMXConstrFunc", "MXTensor", "NoopFwToMXBw", "ToMXConstrFunc", "dequantize_mx", "quantize_mx"]
+__all__ = [
+    "FromMXConstrFunc",
+    "MXTensor",
+    "NoopFwToMXBw",
+    "ToMXConstrFunc",
+    "ViewError",
+    "dequantize_mx",
+    "quantize_mx",
+]
 
 aten = torch.ops.aten
 _BASES = {
@@ -28,6 +38,9 @@ _PRODUCTS = {
     aten.linear.default: 0,
     aten.addmm.default: 1,
 }
+_VIEWS = (aten.view.default, aten._unsafe_view.default, aten.reshape.default, aten._reshape_alias.default)
+#: Functions that people registered with ``MXTensor.implements``.
+_IMPLEMENTED: dict[Any, Callable[..., Any]] = {}
 
 
 def _format(elem_dtype_name: str, block_size: int) -> tuple[str, str]:
@@ -89,11 +102,15 @@ torch.library.register_fake("torchmx::quantize_mx", _quantize)
 torch.library.register_fake("torchmx::dequantize_mx", _dequantize)
 
 
+class ViewError(gs.ShapeError, AssertionError):
+    """A view that cuts or folds blocks: a ``gemmsim.ShapeError``, and the ``AssertionError`` that torchmx raises."""
+
+
 class MXTensor(gs.mx.MXTensor):
     """``gemmsim.mx.MXTensor`` with torchmx's constructor and fields; products are PyTorch's of the decoded operands.
 
     Fields: ``_scale_e8m0``, ``_data``, ``_elem_dtype``, ``_block_size``, ``_orig_dtype`` (assignable), ``_padding``
-    and ``_block_dim`` (counted from 0).
+    and ``_block_dim`` (counted from 0). Views that cut or fold blocks raise ``ViewError``, an ``AssertionError``.
     """
 
     _elem_dtype: DType
@@ -127,8 +144,26 @@ class MXTensor(gs.mx.MXTensor):
         return result
 
     def to_dtype(self, target_dtype: torch.dtype | None = None) -> Tensor:
-        """The values in ``target_dtype``; the gradient is the identity."""
-        return self.dequantize(self._orig_dtype if target_dtype is None else target_dtype)
+        """The values in ``target_dtype``; the gradient is the identity.
+
+        Through 4-bit floats whose last block is short there is none: going back there raises ``ValueError``.
+        """
+        values = self.dequantize(self._orig_dtype if target_dtype is None else target_dtype)
+        if self._padding and self._elem_dtype == float4_e2m1 and values.requires_grad:
+            refused: Tensor = _RefuseGrad.apply(values)
+            return refused
+        return values
+
+    @classmethod
+    def implements(cls, aten_ops: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+        """Decorator: a function of (operator, types, args, kwargs) computes these operators on such tensors."""
+
+        def register(function: Callable[..., Any]) -> Callable[..., Any]:
+            for operator in aten_ops if isinstance(aten_ops, (list, tuple)) else [aten_ops]:
+                _IMPLEMENTED[operator] = function
+            return function
+
+        return register
 
     @property
     def _scale_e8m0(self) -> Tensor:
@@ -173,12 +208,19 @@ class MXTensor(gs.mx.MXTensor):
     @classmethod
     def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:  # type: ignore[override]
         """gemmsim's operator; operands of products are read in their ``_orig_dtype``."""
+        if func in _IMPLEMENTED:
+            return _IMPLEMENTED[func](func, types, args, kwargs or {})
         if func in _PRODUCTS:
             args = tuple(
                 t.rebuilt(t.codes, t.scales) if isinstance(t, MXTensor) and t._orig_dtype != t.dtype else t
                 for t in args
             )
-        return super().__torch_dispatch__(func, types, args, kwargs)
+        if func not in _VIEWS:
+            return super().__torch_dispatch__(func, types, args, kwargs)
+        try:
+            return super().__torch_dispatch__(func, types, args, kwargs)
+        except gs.ShapeError as error:
+            raise ViewError(str(error)) from None
 
 
 def _dressed(plain: gs.mx.MXTensor, elem_dtype: DType) -> MXTensor:
@@ -207,7 +249,7 @@ def _rebuild(inner: dict[str, Tensor], meta: Any, shape: Any, requires_grad: boo
 torch.serialization.add_safe_globals([_rebuild, MXTensor])
 
 
-@torch.compiler.allow_in_graph
+@allow_in_graph
 class _ToMX(torch.autograd.Function):
     """The conversion; its gradient is the identity."""
 
@@ -220,6 +262,29 @@ class _ToMX(torch.autograd.Function):
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         """The gradient, as it is."""
         return grads[0], None, None, None
+
+
+class _RefuseGrad(torch.autograd.Function):
+    """The values as they are; there is no gradient."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(values: Tensor) -> Tensor:
+        """``values``."""
+        return values.view_as(values)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+        """Nothing is kept."""
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> Tensor:
+        """``ValueError``."""
+        raise ValueError(
+            "the gradient of 4-bit floats whose last block is short; allowed: sizes that are multiples of block_size.\n"
+            "  Fill the last dimension with zeros before encoding, or use another element type."
+        )
 
 
 class ToMXConstrFunc:

@@ -3,23 +3,48 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 from torch import nn
+
+from gemmsim.nn import Conversion
 
 from .config import MXConfig, QAttentionConfig, QLinearConfig
 from .dtypes import DType, float6_e3m2, float8_e4m3
 from .layers.mx_linear import MXInferenceLinear
 
+if TYPE_CHECKING:
+    ATTENTION_LAYERS: dict[type, Any]
+    MLP_LAYERS: dict[type, Any]
+
+# Without ATTENTION_LAYERS and MLP_LAYERS, so that ``import *`` needs no transformers.
 __all__ = ["mx_dynamic_activation_mx_weights", "quantize_linear_", "quantize_llm_"]
 
 
+def __getattr__(name: str) -> Any:
+    """transformers' layers and what they are exchanged for, on first use (PEP 562): transformers is loaded."""
+    if name not in ("ATTENTION_LAYERS", "MLP_LAYERS"):
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from .layers import llm
+
+    return getattr(llm, name)
+
+
 def quantize_linear_(model: nn.Module, qconfig: QLinearConfig) -> None:
-    """Exchange the linear layers below ``model`` for ``MXInferenceLinear``, in place."""
+    """Exchange the linear layers below ``model`` for ``MXInferenceLinear``, in place.
+
+    What was exchanged and what was left to PyTorch is logged (``gemmsim.nn.Conversion``).
+    """
+    with Conversion.watched("torchmx.quantize_linear_", model):
+        _exchange_linear(model, qconfig)
+
+
+def _exchange_linear(model: nn.Module, qconfig: QLinearConfig) -> None:
     for name, child in list(model.named_children()):
         if isinstance(child, nn.Linear) and not isinstance(child, MXInferenceLinear):
             setattr(model, name, MXInferenceLinear.from_float(child, qconfig))
         else:
-            quantize_linear_(child, qconfig)
+            _exchange_linear(child, qconfig)
 
 
 def quantize_llm_(model: nn.Module, qattention_config: QAttentionConfig, qmlp_config: QLinearConfig) -> None:
@@ -30,8 +55,9 @@ def quantize_llm_(model: nn.Module, qattention_config: QAttentionConfig, qmlp_co
     Raises:
         ModuleNotFoundError: without transformers (the extra gemmsim[transformers]).
     """
-    _exchange(model, qattention_config, qmlp_config)
-    quantize_linear_(model, qmlp_config)
+    with Conversion.watched("torchmx.quantize_llm_", model):
+        _exchange(model, qattention_config, qmlp_config)
+        _exchange_linear(model, qmlp_config)
 
 
 def _exchange(model: nn.Module, qattention_config: QAttentionConfig, qmlp_config: QLinearConfig) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import Any
 
-_MODULES = ("functional", "modules")
+_MODULES = ("functional", "modules", "quant_function")
 _NAMES = {
     "cublas": (
         "CUBLASComputeType",
@@ -58,6 +58,23 @@ _NAMES = {
         "make_quant_function",
         "quantizer",
         "superfp_quantize",
+    ),
+    "steps": (
+        "binary8_layernorm_backward",
+        "binary8_layernorm_forward",
+        "binary8_softmax_backward",
+        "binary8_softmax_forward",
+        "binary8_softmax_lse_forward",
+        "float_layernorm_backward",
+        "float_layernorm_forward",
+        "float_softmax_backward",
+        "float_softmax_forward",
+        "float_softmax_lse_forward",
+        "superfp_layernorm_backward",
+        "superfp_layernorm_forward",
+        "superfp_softmax_backward",
+        "superfp_softmax_forward",
+        "superfp_softmax_lse_forward",
     ),
 }
 _HOME = {name: module for module, names in _NAMES.items() for name in names}

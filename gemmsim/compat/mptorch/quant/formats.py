@@ -18,6 +18,9 @@ __all__ = ["QAffineFormats", "QGELUFormats", "QLayerNormFormats", "QSoftmaxForma
 
 Quant = Callable[[Tensor], Tensor] | tuple[Number, str] | str | gs.Cast | None
 
+_NOT_BY_LOGARITHMS = ("fwd_exp", "fwd_acc")
+_SCALED = ("weight_scaled_format", "input_scaled_format", "grad_scaled_format")
+
 
 def identity(x: Tensor) -> Tensor:
     """``x``: the default of every quantiser."""
@@ -85,6 +88,8 @@ class QAffineFormats(gs.QAffineFormats):
     ``*_quant``: functions, or pairs (format, rounding). ``compensated``: Kahan's sum in both directions, of float
     formats. The other arguments are those of ``gemmsim.QAffineFormats``.
 
+    ``weight_scaled_format`` and the like are mptorch's numbers where they were given as such, with ``exp`` and ``man``.
+
     gemmsim's own: ``accumulate``, the order of sums (``accumulator_of``), ``arithmetic`` ("exact" or "fp32", in which
     mptorch's CPU kernels round twice), ``bias_in_accumulator``, ``seed``, ``fprop``, ``dgrad``, ``wgrad``.
 
@@ -92,6 +97,8 @@ class QAffineFormats(gs.QAffineFormats):
         FormatError, SpecError: for arguments that mean nothing; ``SpecError`` for ``compensated`` with formats that
             have nothing to compensate.
     """
+
+    _arguments: dict[str, Any]
 
     def __init__(
         self, fwd_mac: Any = None, bwd_mac: Any = None, fwd_rnd: Any = None, bwd_rnd: Any = None,
@@ -115,6 +122,10 @@ class QAffineFormats(gs.QAffineFormats):
             *positional, fprop=forward if fprop is None else fprop, dgrad=backward if dgrad is None else dgrad,
             wgrad=backward if wgrad is None else wgrad, bias_in_accumulator=bias_in_accumulator, seed=seed,
         )  # fmt: skip
+        for name, quant in zip(_SCALED, (weight_quant, input_quant, grad_quant), strict=True):
+            number = self._arguments[name] or (quant[0] if isinstance(quant, tuple) else None)
+            if isinstance(number, Number) and getattr(self, name) is not None:
+                put(self, name, number)
         put(self, "compensated", bool(compensated))
         put(self, "rbits_add", bits[0])
         put(self, "rbits_mul", bits[1])
@@ -140,12 +151,16 @@ class QAffineFormats(gs.QAffineFormats):
         accumulator = accumulator_of(casts[0], casts[1] if len(casts) == 2 else None, accumulate, compensated)
         return GemmSpec(accumulator=accumulator, arithmetic=arithmetic)
 
+    def to_dict(self) -> dict[str, object]:
+        """As ``gemmsim.QAffineFormats.to_dict``, whose ``from_dict`` reads it: formats by gemmsim's names."""
+        return {k: str(v.format) if isinstance(v, Number) else v for k, v in super().to_dict().items()}
+
     def __getstate__(self) -> dict[str, object]:
         return dict(self.__dict__["_arguments"])
 
     def __repr__(self) -> str:
         parts = [*self._shown("fwd"), *self._shown("bwd")]
-        for name in ("weight_scaled_format", "input_scaled_format", "grad_scaled_format"):
+        for name in _SCALED:
             found = getattr(self, name)
             parts += [] if found is None else [f"{name}={found}"]
         parts += [f"scale bias margin={self.scale_margin}"] if self.use_scaling else []
@@ -162,9 +177,17 @@ class QAffineFormats(gs.QAffineFormats):
         return [f"{side}_mul={found[f'{side}_mul']}", f"{side}_add={found[f'{side}_add']}", rounding]
 
 
+def _given(*steps: Any) -> tuple[Any, ...]:
+    return tuple(step for step in steps if step is not None)
+
+
 class QSoftmaxFormats(gs.QSoftmaxFormats):
     """``gemmsim.QSoftmaxFormats`` by mptorch's arguments, of formats and functions. ``ValueError`` for an incomplete
-    forward pass; a backward pass without both formats is PyTorch's."""
+    forward pass; a backward pass without both formats is PyTorch's. By logarithms (``fwd_lse``) there are no attributes
+    ``fwd_exp`` and ``fwd_acc``, as there."""
+
+    #: The steps' formats that were given.
+    given_steps: tuple[Any, ...]
 
     def __init__(
         self, fwd_off: Any = None, fwd_exp: Any = None, fwd_acc: Any = None, fwd_lse: Any = None, bwd_add: Any = None,
@@ -178,10 +201,36 @@ class QSoftmaxFormats(gs.QSoftmaxFormats):
         steps: list[Any] = [*forward, *backward, None, None]
         more: dict[str, Any] = {"order": order, "masked_rows": masked_rows, "seed": seed}
         super().__init__(*[*steps, *quants], **more)
+        self.__dict__["given_steps"] = _given(fwd_off, fwd_exp, fwd_acc, fwd_lse, bwd_add, bwd_mul)
+        if self.use_lse:
+            for name in _NOT_BY_LOGARITHMS:
+                object.__delattr__(self, name)
+
+    def _names(self) -> list[str]:
+        return [name for name in super()._names() if name in self.__dict__]
+
+    @property
+    def use_lse(self) -> bool:
+        """Whether the forward pass keeps a running logarithm of the sum of exponentials."""
+        return "fwd_exp" not in self.__dict__ or super().use_lse
+
+    @property
+    def is_native(self) -> bool:
+        """Whether every step is PyTorch's own: nothing is rounded."""
+        return not self.use_lse and super().is_native
+
+    def __eq__(self, other: object) -> bool:
+        return type(other) is type(self) and self.__getstate__() == other.__getstate__()
+
+    def __hash__(self) -> int:
+        return hash(tuple(self.__getstate__().items()))
 
 
 class QLayerNormFormats(gs.QLayerNormFormats):
     """``gemmsim.QLayerNormFormats`` by mptorch's arguments. A direction without all its formats is PyTorch's."""
+
+    #: The steps' formats that were given.
+    given_steps: tuple[Any, ...]
 
     def __init__(
         self, fwd_acc: Any = None, fwd_mul: Any = None, fwd_div: Any = None, fwd_sqrt: Any = None, bwd_acc: Any = None,
@@ -198,6 +247,7 @@ class QLayerNormFormats(gs.QLayerNormFormats):
         steps: list[Any] = [*forward, *backward, None, None]
         more: dict[str, Any] = {"order": order, "seed": seed}
         super().__init__(*[*steps, *quants], **more)
+        self.__dict__["given_steps"] = _given(fwd_acc, fwd_mul, fwd_div, fwd_sqrt, bwd_acc, bwd_mul, bwd_div)
 
 
 class QGELUFormats(gs.QGELUFormats):

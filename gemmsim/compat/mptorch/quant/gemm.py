@@ -10,11 +10,11 @@ from __future__ import annotations
 
 from typing import Any
 
-import torch
 from torch import Tensor
 
 import gemmsim as gs
 from gemmsim.arithmetic import Accumulator, GemmSpec
+from gemmsim.ops.tracing import assume_constant_result
 
 from ..number import FixedPoint, FloatingPoint, Number, SuperNormalFloat
 from .cublas import cublas_acceleration, match_mac_format_with_cublas_types, product_of
@@ -122,7 +122,7 @@ def _spec(add: Number, mul: Number | None, rounding: str, accumulate: str | Accu
 
 
 # By name, and constants of compiled code, which cannot make formats.
-@torch.compiler.assume_constant_result
+@assume_constant_result
 def _fixed_spec(
     add: tuple[int, int], mul: tuple[int, int], symmetric: bool, fma: bool, rounding: str,
     accumulate: str | Accumulator, arithmetic: str,
@@ -131,7 +131,7 @@ def _fixed_spec(
     return str(_spec(sums, None if fma else products, rounding, accumulate, arithmetic))
 
 
-@torch.compiler.assume_constant_result
+@assume_constant_result
 def _super_spec(
     add: tuple[int, int, Any], mul: tuple[int, int, Any], saturate: bool, fma: bool, rounding: str,
     accumulate: str | Accumulator, arithmetic: str,
@@ -153,7 +153,7 @@ def _float_spec(
     return _rounded_spec(widths, options, accumulate, arithmetic)
 
 
-@torch.compiler.assume_constant_result
+@assume_constant_result
 def _rounded_spec(
     widths: tuple[int, int, int, int], options: tuple[Any, ...], accumulate: str | Accumulator, arithmetic: str
 ) -> str:

@@ -11,9 +11,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 
 import gemmsim as gs
@@ -26,6 +26,7 @@ from gemmsim.formats import (
     SupernormalFormat,
     TensorFormat,
 )
+from gemmsim.ops.tracing import assume_constant_result
 
 from ..number import (
     Binary8,
@@ -38,6 +39,7 @@ from ..number import (
     SuperNormalFloat,
     checked,
     read_rounding,
+    supernormal_format,
 )
 
 __all__ = [
@@ -54,6 +56,21 @@ __all__ = [
 ]
 
 
+def _make_text(kind: Any, rounding: Any, rbits: int, *fields: Any) -> str:
+    return str(kind(*fields).target(rounding, rbits))
+
+
+_kept_text: Callable[..., str] = lru_cache(maxsize=512, typed=True)(_make_text)
+
+
+def _text(kind: type[Number], rounding: Any, rbits: int, *fields: Any) -> str:
+    """What ``kind(*fields)`` rounds to, by name. Kept: a sum with a function after each step calls it for each term."""
+    try:
+        return _kept_text(kind, rounding, rbits, *fields)
+    except TypeError:  # what is no key is no format either, and the error says so
+        return _make_text(kind, rounding, rbits, *fields)
+
+
 def float_quantize(
     x: Tensor, exp: int, man: int, rounding: str = "stochastic", subnormals: bool = True, saturate: bool = True,
     prng: int = 0,
@@ -63,9 +80,9 @@ def float_quantize(
 
 
 # By name, and constants of compiled code, which cannot make formats.
-@torch.compiler.assume_constant_result
+@assume_constant_result
 def _float_target(exp: int, man: int, rounding: str, subnormals: bool, saturate: bool, prng: int) -> str:
-    return str(FloatingPoint(exp, man, subnormals, saturate).target(rounding, prng))
+    return _text(FloatingPoint, rounding, prng, exp, man, subnormals, saturate)
 
 
 def fixed_point_quantize(
@@ -75,9 +92,9 @@ def fixed_point_quantize(
     return gs.quantize(x, _fixed_target(wl, fl, clamp, symmetric, rounding))
 
 
-@torch.compiler.assume_constant_result
+@assume_constant_result
 def _fixed_target(wl: int, fl: int, clamp: bool, symmetric: bool, rounding: str) -> str:
-    return str(FixedPoint(wl, fl, clamp, symmetric).target(rounding))
+    return _text(FixedPoint, rounding, 0, wl, fl, clamp, symmetric)
 
 
 def block_quantize(x: Tensor, wl: int, dim: int = -1, rounding: str = "stochastic") -> Tensor:
@@ -85,9 +102,9 @@ def block_quantize(x: Tensor, wl: int, dim: int = -1, rounding: str = "stochasti
     return gs.quantize(x, _block_target(wl, dim, rounding))
 
 
-@torch.compiler.assume_constant_result
+@assume_constant_result
 def _block_target(wl: int, dim: int, rounding: str) -> str:
-    return str(BlockFloatingPoint(wl, dim).target(rounding))
+    return _text(BlockFloatingPoint, rounding, 0, wl, dim)
 
 
 def superfp_quantize(
@@ -101,12 +118,12 @@ def superfp_quantize(
     return gs.quantize(x, _super_target(exp, man, binades, rounding, saturate, tie))
 
 
-@torch.compiler.assume_constant_result
+@assume_constant_result
 def _super_target(exp: int, man: int, binades: Any, rounding: str, saturate: bool, tie: str) -> str:
     f: SupernormalFormat = SuperNormalFloat(exp, man, binades, saturate).format
     if tie not in {str(known) for known in PowerTie}:
         raise FormatError(f"superfp_quantize: tie={tie!r}; allowed: 'away', 'even_exponent'.\n  Choose one.")
-    chosen = SupernormalFormat(exp, man, f.lower, f.upper, f.saturate, PowerTie(tie))
+    chosen = supernormal_format(exp, man, f.lower, f.upper, f.saturate, PowerTie(tie))
     return str(gs.Cast(chosen, read_rounding(rounding)))
 
 
@@ -121,7 +138,7 @@ def binary8_quantize(
     return gs.quantize(x, _binary8_target(P, rounding, overflow_policy, is_signed, subnormals, prng_bits))
 
 
-@torch.compiler.assume_constant_result
+@assume_constant_result
 def _binary8_target(
     P: int, rounding: str, overflow_policy: str, is_signed: bool, subnormals: bool, prng_bits: int
 ) -> str:
@@ -151,7 +168,7 @@ def binaryK_quantize(
     return gs.quantize(x, _binary_k_target(K, P, rounding, saturation_mode, is_signed, prng_bits, bias))
 
 
-@torch.compiler.assume_constant_result
+@assume_constant_result
 def _binary_k_target(
     K: int, P: int, rounding: str, saturation_mode: str, is_signed: bool, prng_bits: int, bias: int | None
 ) -> str:
@@ -205,7 +222,7 @@ def quantizer(
     )
 
 
-@torch.compiler.assume_constant_result
+@assume_constant_result
 def _target(number: Number | None, rounding: str) -> str | None:
     if number is None:
         return None
@@ -213,7 +230,7 @@ def _target(number: Number | None, rounding: str) -> str | None:
     return str(number.target(rounding, 32 if isinstance(number.format, Binary8Format) else 0))
 
 
-class Quantizer(nn.Module):
+class Quantizer(gs.nn.Emulated, nn.Module):
     """``quantizer`` as a module; roundings "nearest" by default."""
 
     def __init__(

@@ -11,11 +11,15 @@ from torch import Tensor, nn
 from transformers.models.llama import modeling_llama as llama
 from transformers.models.qwen2 import modeling_qwen2 as qwen2
 
+from gemmsim.nn import Emulated
+
 from ..config import MXConfig, QAttentionConfig, QLinearConfig
 from ..mx_tensor import MXTensor
 from .mx_linear import MXInferenceLinear
 
 __all__ = [
+    "ATTENTION_LAYERS",
+    "MLP_LAYERS",
     "MXInferenceLlamaAttention",
     "MXInferenceLlamaMLP",
     "MXInferenceQwen2Attention",
@@ -39,7 +43,7 @@ def _encode(x: Tensor, config: MXConfig) -> MXTensor:
     return MXTensor.to_mx(x.contiguous(), config.elem_dtype, config.block_size)
 
 
-class _Attention:
+class _Attention(Emulated):
     """The forward pass of both attention layers; ``_home`` is transformers' module of the layer."""
 
     _home: Any
@@ -134,18 +138,18 @@ class MXInferenceQwen2MLP(qwen2.Qwen2MLP):
         return _exchanged(cls, mod, qconfig)
 
 
-_ATTENTION: dict[type, Any] = {
+ATTENTION_LAYERS: dict[type, Any] = {
     llama.LlamaAttention: MXInferenceLlamaAttention,
     qwen2.Qwen2Attention: MXInferenceQwen2Attention,
 }
-_MLP: dict[type, Any] = {llama.LlamaMLP: MXInferenceLlamaMLP, qwen2.Qwen2MLP: MXInferenceQwen2MLP}
+MLP_LAYERS: dict[type, Any] = {llama.LlamaMLP: MXInferenceLlamaMLP, qwen2.Qwen2MLP: MXInferenceQwen2MLP}
 
 
 def replacement(mod: nn.Module, qattention_config: QAttentionConfig, qmlp_config: QLinearConfig) -> nn.Module | None:
     """The MX layer for one of transformers' layers, None for any other module."""
     made: nn.Module | None = None
-    if type(mod) in _ATTENTION:
-        made = _ATTENTION[type(mod)].from_float(mod, qattention_config)
-    elif type(mod) in _MLP:
-        made = _MLP[type(mod)].from_float(mod, qmlp_config)
+    if type(mod) in ATTENTION_LAYERS:
+        made = ATTENTION_LAYERS[type(mod)].from_float(mod, qattention_config)
+    elif type(mod) in MLP_LAYERS:
+        made = MLP_LAYERS[type(mod)].from_float(mod, qmlp_config)
     return made

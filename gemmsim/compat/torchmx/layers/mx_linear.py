@@ -5,13 +5,15 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
+from gemmsim.nn import Emulated
+
 from ..config import QLinearConfig
 from ..mx_tensor import MXTensor
 
 __all__ = ["MXInferenceLinear"]
 
 
-class MXInferenceLinear(nn.Linear):
+class MXInferenceLinear(Emulated, nn.Linear):
     """``torch.nn.Linear`` with the weight in MX, whose input is encoded at each call; no gradients."""
 
     qconfig: QLinearConfig

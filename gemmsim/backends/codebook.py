@@ -1,0 +1,73 @@
+"""Rounding tensors to lists of values (codebooks, posits, NF4), by PyTorch's binary search, on any device.
+
+``edges[i]`` is the smallest float64 number that becomes value i + 1 or a later one, so that a number's place is how
+many edges do not exceed it. A float64 number rounded to odd may stand for an exact one: boundaries have at most 51
+bits, so that the number just above one is that of everything between the two.
+"""
+
+from __future__ import annotations
+
+import math
+from functools import lru_cache
+
+import torch
+from torch import Tensor
+
+from gemmsim.formats import Cast, CodebookFormat, RoundingMode
+
+from .device_tables import Tables
+
+__all__ = ["is_codebook", "round_to_codebook"]
+
+_tables = Tables(64)
+
+
+def is_codebook(cast: Cast | None) -> bool:
+    """Whether ``cast`` rounds to a list of values."""
+    return cast is not None and type(cast.format) is CodebookFormat
+
+
+def round_to_codebook(x: Tensor, cast: Cast, out: Tensor) -> None:
+    """Write ``cast(x)`` to ``out``, of any float dtype, which may be ``x``; NaN stays NaN.
+
+    A dtype that does not hold the values rounds them to nearest even once more.
+    """
+    fmt = cast.format
+    assert isinstance(fmt, CodebookFormat)
+    edges, points = _tables.get((fmt, cast.rounding), x.device, lambda device: _numbers(cast, device)).tensors
+    wide = x.to(torch.float64).contiguous()
+    found = points[torch.bucketize(wide, edges, right=True)]
+    odd = wide.isnan() | wide.isinf() if fmt.nan else wide.isnan()
+    found = found.masked_fill_(odd, math.nan)
+    if out.dtype in (torch.float64, torch.float32):
+        out.copy_(found)
+        return
+    from .convert import copy_rounded
+
+    copy_rounded(found, out)
+
+
+def _numbers(cast: Cast, device: torch.device) -> tuple[Tensor, Tensor]:
+    fmt = cast.format
+    assert isinstance(fmt, CodebookFormat)
+    return (
+        torch.tensor(_edges(cast), dtype=torch.float64, device=device),
+        torch.tensor(fmt.points, dtype=torch.float64, device=device),
+    )
+
+
+@lru_cache(maxsize=256)
+def _edges(cast: Cast) -> tuple[float, ...]:
+    fmt, mode = cast.format, cast.rounding.mode
+    assert isinstance(fmt, CodebookFormat)
+    edges = []
+    for place, (low, high, limit) in enumerate(zip(fmt.points, fmt.points[1:], fmt.limits, strict=False)):
+        if mode is RoundingMode.RU or (mode is RoundingMode.RTZ and high <= 0):
+            edges.append(math.nextafter(low, math.inf))
+        elif mode is RoundingMode.RD or (mode is RoundingMode.RTZ and low >= 0):
+            edges.append(high)
+        else:
+            up = {"low": False, "high": True, "even": place % 2 == 1, "odd": place % 2 == 0}[fmt.tie]
+            rises = limit > low and (up or limit == high)  # a number of the list is itself
+            edges.append(limit if rises else math.nextafter(limit, math.inf))
+    return tuple(edges)

@@ -1,0 +1,107 @@
+"""Products from tables of codes on the CPU."""
+
+from __future__ import annotations
+
+import ctypes
+import math
+from functools import lru_cache
+
+import torch
+from torch import Tensor
+
+from gemmsim.arithmetic import GemmSpec, Lookup
+from gemmsim.arithmetic.errors import UnsupportedSpec
+
+from ..lookup_values import facts_of, values_of
+from .gemm import SITE_OUT, batch_record, failure
+from .library import library
+from .params import PRESENT
+from .prepared import Prepared, prepare
+from .program import FIXED, INTEGER
+from .quantize import DTYPES, quantize
+from .records import GEMM_CALL, CastRecord, Extras, GemmSpecPart, LookupRecord
+from .run import Run
+
+__all__ = ["count_lookup_overflows", "lookup_gemm", "lookup_supported"]
+
+
+def lookup_supported(spec: GemmSpec) -> str | None:
+    """None if ``lookup_gemm`` computes ``spec``, else the reason why not."""
+    from .prepared import supported
+
+    assert isinstance(spec.accumulator, Lookup)
+    return supported(GemmSpec(accumulator=spec.accumulator.inner, out=spec.out))
+
+
+@lru_cache(maxsize=1024)
+def _prepared(spec: GemmSpec) -> Prepared:
+    """The spec's part of each call; operands are described as 1 and as the table's products."""
+    one = spec.accumulator
+    assert isinstance(one, Lookup)
+    known = prepare(GemmSpec(accumulator=one.inner, out=spec.out))
+    part = GemmSpecPart.from_buffer_copy(known.part)
+    facts = facts_of(one.products)
+    part.cast_a = _described(1, 0, 0, -1.0, 1.0)
+    part.cast_b = _described(facts.p, facts.quantum, facts.emax, facts.low, facts.high)
+    return Prepared(bytes(part), known.programs, known.members, known.init, known.shuffles)
+
+
+def _described(p: int, quantum: int, emax: int, low: float, high: float) -> CastRecord:
+    """A cast that rounds nothing: what the numbers of an operand can be."""
+    ends = dict.fromkeys(("over_pos", "inf_pos"), math.inf) | dict.fromkeys(("over_neg", "inf_neg"), -math.inf)
+    return CastRecord(p=p, emin=quantum + p - 1, flags=PRESENT, emax=emax, lo=low, hi=high, **ends)
+
+
+def lookup_gemm(a: Tensor, b: Tensor, spec: GemmSpec, out: Tensor, seed: int = 0) -> Run:
+    """Write to ``out`` (\\*B, M, N) the product of codes ``a`` (\\*B, M, K) and ``b`` (\\*B, K, N), int16, any strides.
+
+    Codes are those of the table's formats; 2**bits stands for a NaN that a format has no code for. What follows the
+    products is as in ``cpu.gemm``.
+
+    Raises:
+        UnsupportedSpec: if ``lookup_supported(spec)`` gives a reason.
+        ValueError: for an ``int(...)`` register that meets NaN.
+        MemoryError: if the packed panels cannot be allocated.
+    """
+    seed = seed if spec.fixed_seed is None else spec.fixed_seed
+    if spec.out is not None and spec.out.is_stochastic:
+        raw = torch.empty(out.shape, dtype=torch.float64)
+        run = _call(_prepared(spec), a, b, spec, raw, seed, None)
+        quantize(raw, spec.out, out, seed, SITE_OUT)
+        return run
+    return _call(_prepared(spec), a, b, spec, out, seed, None)
+
+
+def count_lookup_overflows(a: Tensor, b: Tensor, spec: GemmSpec, counts: Tensor, seed: int = 0) -> Run:
+    """Add to ``counts``, contiguous int64, how often each element's register left its range; as ``lookup_gemm``."""
+    known = _prepared(spec)
+    if known.programs[0].method not in (INTEGER, FIXED):
+        raise UnsupportedSpec(
+            f"no overflows of {str(spec)!r} are counted; allowed: int(...), fixed(...) and accumulators made of them."
+            "\n  Use fixed(bits, frac, rounding=...) for a register that counts."
+        )
+    return _call(known, a, b, spec, counts, seed if spec.fixed_seed is None else spec.fixed_seed, counts)
+
+
+def _call(known: Prepared, a: Tensor, b: Tensor, spec: GemmSpec, out: Tensor, seed: int, counts: Tensor | None) -> Run:
+    one = spec.accumulator
+    assert isinstance(one, Lookup) and a.dtype == b.dtype == torch.int16
+    values = values_of(one.products)
+    record = LookupRecord(values.data_ptr(), *values.shape)
+    sa, sb, sc = a.stride(), b.stride(), out.stride()
+    dims = len(sc) - 2
+    batch = batch_record(a, b, out, dims) if dims else None
+    extras = None if counts is None else Extras(overflows=counts.data_ptr())
+    m, n = out.shape[-2:]
+    args = GEMM_CALL.pack(
+        a.data_ptr(), b.data_ptr(), out.data_ptr() if counts is None else 0,
+        DTYPES[torch.float32], DTYPES[torch.float64], DTYPES[out.dtype] if counts is None else 0, dims,
+        m, n, a.shape[-1], sa[-2], sa[-1], sb[-2], sb[-1], sc[-2], sc[-1],
+        ctypes.addressof(batch) if batch is not None else 0, ctypes.addressof(extras) if extras is not None else 0,
+        seed, torch.get_num_threads(), 0,
+    )  # fmt: skip
+    part, _alive = known.of(a.shape[-1]) if known.shuffles else (known.part, None)
+    code = library().gemmsim_lookup_gemm(args + part, ctypes.byref(record))
+    if code < 0:
+        raise failure(code, a.shape[-1], n)
+    return Run(code)

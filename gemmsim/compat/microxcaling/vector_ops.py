@@ -1,0 +1,109 @@
+"""microxcaling's ``mx.vector_ops``: one operation of PyTorch's, then one element-wise rounding; no gradients.
+
+``mx_specs`` None rounds nothing; ``round`` None is ``mx_specs["round"]``. Operands are tensors, or one of two a number.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from .elementwise import quantize_elemwise_op as quantize_elemwise_op
+
+__all__ = [
+    "quantize_elemwise_op",
+    "vec_add",
+    "vec_div",
+    "vec_exp",
+    "vec_exp2",
+    "vec_mul",
+    "vec_quantize",
+    "vec_recip",
+    "vec_reduce_mean",
+    "vec_reduce_sum",
+    "vec_sqrt",
+    "vec_sub",
+    "vec_tanh",
+]
+
+LN_2_EXACT = 0.69314718056
+#: log2(e) in bfloat16.
+LOG2_E_BF16 = 1.4453125
+# PyTorch's own, kept for when inject_pyt_ops has put others in their places.
+_exp, _exp2, _sqrt, _tanh, _sum = torch.exp, torch.exp2, torch.sqrt, torch.tanh, torch.sum
+
+
+def vec_quantize(input: Tensor, mx_specs: Any = None, round: str | None = None) -> Tensor:
+    """``input`` rounded."""
+    return quantize_elemwise_op(input, mx_specs, round)
+
+
+def vec_add(a: Any, b: Any, mx_specs: Any = None, round: str | None = None) -> Tensor:
+    """a + b."""
+    return vec_quantize(a + b, mx_specs, round)
+
+
+def vec_sub(a: Any, b: Any, mx_specs: Any = None, round: str | None = None) -> Tensor:
+    """a - b."""
+    return vec_quantize(a - b, mx_specs, round)
+
+
+def vec_mul(a: Any, b: Any, mx_specs: Any = None, round: str | None = None) -> Tensor:
+    """a * b."""
+    return vec_quantize(a * b, mx_specs, round)
+
+
+def vec_div(a: Any, b: Any, mx_specs: Any = None, round: str | None = None) -> Tensor:
+    """a / b; with ``vec_use_recip`` a * (1 / b), both rounded."""
+    if not mx_specs or not mx_specs["vec_use_recip"]:
+        return vec_quantize(a / b, mx_specs, round)
+    divisor = b if isinstance(b, Tensor) else torch.full((), b, dtype=a.dtype)
+    return vec_mul(a, vec_recip(divisor, mx_specs, round), mx_specs, round)
+
+
+def vec_exp(input: Tensor, mx_specs: Any = None, round: str | None = None) -> Tensor:
+    """e^x; with ``vec_use_exp2`` 2^(1.4453125 x), both rounded."""
+    if mx_specs and mx_specs["vec_use_exp2"]:
+        return vec_exp2(vec_mul(input, LOG2_E_BF16, mx_specs, round), mx_specs, round)
+    return vec_quantize(_exp(input), mx_specs, round)
+
+
+def vec_exp2(input: Tensor, mx_specs: Any = None, round: str | None = None) -> Tensor:
+    """2^x."""
+    return vec_quantize(_exp2(input), mx_specs, round)
+
+
+def vec_recip(input: Tensor, mx_specs: Any = None, round: str | None = None) -> Tensor:
+    """1 / x."""
+    return vec_quantize(1.0 / input, mx_specs, round)
+
+
+def vec_sqrt(input: Tensor, mx_specs: Any = None, round: str | None = None) -> Tensor:
+    """Square root."""
+    return vec_quantize(_sqrt(input), mx_specs, round)
+
+
+def vec_tanh(input: Tensor, mx_specs: Any = None, round: str | None = None) -> Tensor:
+    """Hyperbolic tangent."""
+    return vec_quantize(_tanh(input), mx_specs, round)
+
+
+def vec_reduce_sum(
+    input: Tensor, dim: int | Sequence[int], keepdim: bool = False, mx_specs: Any = None, round: str | None = None
+) -> Tensor:
+    """PyTorch's sum, rounded once."""
+    dims = dim if isinstance(dim, int) else list(dim)
+    return vec_quantize(_sum(input, dims, keepdim=keepdim), mx_specs, round)
+
+
+def vec_reduce_mean(
+    input: Tensor, dim: int | Sequence[int], keepdim: bool = False, mx_specs: Any = None, round: str | None = None
+) -> Tensor:
+    """The rounded sum over the count, rounded."""
+    dims = [dim] if isinstance(dim, int) else list(dim)
+    total = vec_reduce_sum(input, dims, keepdim, mx_specs, round)
+    return vec_div(total, math.prod(input.shape[d] for d in dims), mx_specs, round)

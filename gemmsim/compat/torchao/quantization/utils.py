@@ -1,0 +1,13 @@
+"""``torchao.quantization.utils``: the measure that its tests use."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+__all__ = ["compute_error"]
+
+
+def compute_error(x: Tensor, y: Tensor) -> Tensor:
+    """The ratio of ``x`` to its difference from ``y`` in decibels: 20 log10(|x| / |x - y|), infinite for equal ones."""
+    return 20 * torch.log10(torch.linalg.norm(x) / torch.linalg.norm(x - y))

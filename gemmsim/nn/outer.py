@@ -1,0 +1,265 @@
+"""PyTorch's transformer modules, made to call their children where one of those computes otherwise than PyTorch.
+
+They read their children's weights and compute in their place: ``TransformerEncoderLayer`` and ``MultiheadAttention`` in
+evaluation without gradients (the "fast path"), ``MultiheadAttention`` its ``out_proj`` always, ``TransformerEncoder``
+packs its input into nested tensors, which only that path takes. No attribute of a child tells them not to in all of
+these, so their methods are replaced, once for the process, by ones that ask whether a child is emulated. Of models
+without such layers PyTorch's own methods run, in TorchScript too. Inside a layer with emulated children PyTorch's own
+attention computes in evaluation what it computes in training, too: its fast path has other bits.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+import types
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+from torch.nn.modules import transformer
+
+from gemmsim.ops.errors import ShapeError, message
+
+__all__ = ["install"]
+
+Asks = Callable[[nn.Module], bool]
+_MARK = "_gemmsim_calls_children"
+#: Argument by which a layer with emulated children tells PyTorch's attention inside it.
+_INSIDE = "_inside_emulated"
+
+
+def install(holds: Asks) -> None:
+    """Replace methods of PyTorch's classes, unless that is done.
+
+    ``holds`` says whether a module has an emulated one inside.
+    """
+
+    def attention(self: Any, *args: Any, **kwargs: Any) -> Any:
+        return _attention(holds, self, *args, **kwargs)
+
+    calling: list[tuple[Any, str, Callable[..., Any]]] = [
+        (nn.TransformerEncoder, "forward", _encoder),
+        (nn.TransformerEncoderLayer, "forward", _encoder_layer),
+        (nn.TransformerEncoderLayer, "_sa_block", _self_attention),
+        (nn.TransformerDecoderLayer, "_sa_block", _self_attention),
+        (nn.MultiheadAttention, "forward", attention),
+    ]
+    for kind, name, method in calling:
+        original = getattr(kind, name)
+        if not hasattr(original, _MARK):
+            setattr(kind, name, _asking(original, method, holds))
+
+
+def _asking(original: Any, calling: Callable[..., Any], holds: Asks) -> Any:
+    """``original`` for modules without emulated ones inside, ``calling`` for the others."""
+    inside = _INSIDE
+
+    def forward(self, *args, **kwargs):
+        if kwargs.pop(inside, False) or holds(self):
+            return calling(self, *args, **kwargs)
+        return original(self, *args, **kwargs)
+
+    # TorchScript compiles the source of what is wrapped, with the names that this function sees: the original's.
+    names = original.__globals__
+    found = types.FunctionType(forward.__code__, names, original.__name__, None, forward.__closure__)
+    setattr(found, _MARK, True)
+    return functools.wraps(original)(found)
+
+
+def _masks(mask: Tensor | None, padding: Tensor | None, dtype: torch.dtype) -> tuple[Tensor | None, Tensor | None]:
+    """Both masks as numbers that are added; PyTorch's errors for dtypes that do not go together."""
+    kinds = functional._none_or_dtype(mask)
+    padding = functional._canonical_mask(padding, "key_padding_mask", kinds, "attn_mask", dtype)
+    return functional._canonical_mask(mask, "attn_mask", None, "", dtype, check_other=False), padding
+
+
+def _encoder(
+    self: Any,
+    src: Tensor,
+    mask: Tensor | None = None,
+    src_key_padding_mask: Tensor | None = None,
+    is_causal: bool | None = None,
+) -> Tensor:
+    """Every layer in turn, with the padding mask: nothing is packed, so padded positions have values too."""
+    mask, src_key_padding_mask = _masks(mask, src_key_padding_mask, src.dtype)
+    length = transformer._get_seq_len(src, self.layers[0].self_attn.batch_first)
+    is_causal = transformer._detect_is_causal_mask(mask, is_causal, length)
+    masks = {"src_mask": mask, "src_key_padding_mask": src_key_padding_mask, "is_causal": is_causal}
+    out = src
+    for layer in self.layers:
+        out = layer(out, **masks, **_told(layer, "forward", nn.TransformerEncoderLayer))
+    return out if self.norm is None else self.norm(out)
+
+
+def _told(module: nn.Module, name: str, kind: Any) -> dict[str, bool]:
+    """What tells ``module``'s method that it is inside an emulated one, if it is that of PyTorch's class."""
+    return {_INSIDE: True} if getattr(type(module), name) is getattr(kind, name) else {}
+
+
+def _encoder_layer(
+    self: Any,
+    src: Tensor,
+    src_mask: Tensor | None = None,
+    src_key_padding_mask: Tensor | None = None,
+    is_causal: bool = False,
+) -> Tensor:
+    """Attention and feed-forward block by their methods, as in training."""
+    masks = _masks(src_mask, src_key_padding_mask, src.dtype)
+    options = {"is_causal": is_causal, **_told(self, "_sa_block", nn.TransformerEncoderLayer)}
+    if self.norm_first:
+        src = src + self._sa_block(self.norm1(src), *masks, **options)
+        return src + self._ff_block(self.norm2(src))
+    src = self.norm1(src + self._sa_block(src, *masks, **options))
+    return self.norm2(src + self._ff_block(src))
+
+
+def _self_attention(
+    self: Any, x: Tensor, attn_mask: Tensor | None, key_padding_mask: Tensor | None, is_causal: bool = False
+) -> Tensor:
+    """The attention block, PyTorch's own attention with the operations of training."""
+    masks = {"attn_mask": attn_mask, "key_padding_mask": key_padding_mask, "is_causal": is_causal}
+    told = _told(self.self_attn, "forward", nn.MultiheadAttention)
+    found = self.self_attn(x, x, x, need_weights=False, **masks, **told)
+    return self.dropout1(found[0])
+
+
+def _attention(
+    holds: Asks,
+    self: Any,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    key_padding_mask: Tensor | None = None,
+    need_weights: bool = True,
+    attn_mask: Tensor | None = None,
+    average_attn_weights: bool = True,
+    is_causal: bool = False,
+) -> tuple[Tensor, Tensor | None]:
+    """What training computes; ``out_proj`` is called where it is or holds an emulated module."""
+    if query.is_nested or key.is_nested or value.is_nested:
+        asked, allowed = "MultiheadAttention with emulated layers: nested tensors", "padded ones"
+        raise ShapeError(message(asked, allowed, "Pad the input and give key_padding_mask."))
+    attn_mask, key_padding_mask = _masks(attn_mask, key_padding_mask, query.dtype)
+    swapped = self.batch_first and query.dim() == 3
+    if swapped:
+        # The projection of the input is one product where all three are the same tensor.
+        same_key, same_value = key is query, value is key
+        query = query.transpose(1, 0)
+        key = query if same_key else key.transpose(1, 0)
+        value = key if same_value else value.transpose(1, 0)
+    last = self.out_proj
+    project = last if holds(last) else lambda rows: functional.linear(rows, last.weight, last.bias)
+    masks, options = (key_padding_mask, attn_mask), (need_weights, average_attn_weights, is_causal)
+    out, weights = _core(self, project, query, key, value, *masks, *options)
+    return out.transpose(1, 0) if swapped else out, weights
+
+
+def _core(
+    self: Any,
+    project: Callable[[Tensor], Tensor],
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    padding: Tensor | None,
+    mask: Tensor | None,
+    need_weights: bool,
+    average: bool,
+    is_causal: bool,
+) -> tuple[Tensor, Tensor | None]:
+    """Attention of inputs with the sequence first, ``project`` last; operations and their order are PyTorch's."""
+    checked: Any = functional
+    batched = checked._mha_shape_check(query, key, value, padding, mask, self.num_heads)
+    if not batched:
+        query, key, value = (t.unsqueeze(1) for t in (query, key, value))
+        padding = None if padding is None else padding.unsqueeze(0)
+    if is_causal and mask is None:
+        asked = "MultiheadAttention: is_causal without attn_mask"
+        raise RuntimeError(message(asked, "the causal mask itself", "Give attn_mask."))
+    if is_causal and padding is None and not need_weights:
+        mask = None  # the hint alone
+    elif padding is not None:
+        is_causal = False
+    q, k, v = _project(self, query, key, value)
+    length, batch = query.shape[:2]
+    q, k, v, mask = _heads(self, q, k, v, mask, padding)
+    dropout = self.dropout if self.training else 0.0
+    if need_weights:
+        scaled = q * math.sqrt(1.0 / float(self.head_dim))
+        scores = torch.bmm(scaled, k.mT) if mask is None else torch.baddbmm(mask, scaled, k.mT)
+        weights = torch.softmax(scores, -1)
+        weights = functional.dropout(weights, dropout) if dropout > 0.0 else weights
+        joined = torch.bmm(weights, v).transpose(0, 1).reshape(length * batch, self.embed_dim)
+        weights = weights.view(batch, self.num_heads, length, -1)
+        weights = weights.mean(1) if average else weights
+    else:
+        weights = None
+        if mask is not None:
+            mask = mask.unsqueeze(0) if mask.shape[0] == 1 else mask.view(batch, self.num_heads, -1, k.shape[1])
+        q, k, v = (t.view(batch, self.num_heads, -1, self.head_dim) for t in (q, k, v))
+        found = functional.scaled_dot_product_attention(q, k, v, mask, dropout, is_causal)
+        joined = found.permute(2, 0, 1, 3).reshape(length * batch, self.embed_dim)
+    out = project(joined)
+    out = out.view(length, batch, out.shape[-1])
+    if not batched:
+        out, weights = out.squeeze(1), None if weights is None else weights.squeeze(0)
+    return out, weights
+
+
+def _project(self: Any, query: Tensor, key: Tensor, value: Tensor) -> Sequence[Tensor]:
+    """Query, key and value of every head side by side; one product where the three are one tensor, or the last two."""
+    width = self.embed_dim
+    if not self._qkv_same_embed_dim:
+        weights = (self.q_proj_weight, self.k_proj_weight, self.v_proj_weight)
+        biases = (None, None, None) if self.in_proj_bias is None else self.in_proj_bias.chunk(3)
+        return [_linear(x, w, b) for x, w, b in zip((query, key, value), weights, biases, strict=True)]
+    weight, bias = self.in_proj_weight, self.in_proj_bias
+    parts: list[Tensor] = []
+    for x, count in _runs(query, key, value):
+        at = slice(len(parts) * width, (len(parts) + count) * width)
+        out = _linear(x, weight[at], None if bias is None else bias[at])
+        # one after the other in memory, as PyTorch lays them
+        parts.extend(out.unflatten(-1, (count, width)).movedim(-2, 0).contiguous().unbind(0))
+    return parts
+
+
+def _runs(query: Tensor, key: Tensor, value: Tensor) -> list[tuple[Tensor, int]]:
+    """The tensors to project, and how many of query, key and value each stands for."""
+    if key is value:
+        return [(query, 3)] if query is key else [(query, 1), (key, 2)]
+    return [(query, 1), (key, 1), (value, 1)]
+
+
+def _linear(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    """``functional.linear`` as it is with gradients: on other strides it asks whether the weight needs one."""
+    if x.is_contiguous() or x.dim() == 2:
+        return functional.linear(x, weight, bias)
+    out = torch.mm(x.reshape(-1, x.shape[-1]), weight.t()).view(*x.shape[:-1], -1)
+    return out if bias is None else out + bias
+
+
+def _heads(
+    self: Any, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, padding: Tensor | None
+) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
+    """(batch * heads, length, head_dim) each, with added keys, and both masks as one (1 or batch * heads, L, S)."""
+    length, batch = q.shape[:2]
+    if mask is not None:
+        allowed = (length, k.shape[0]) if mask.dim() == 2 else (batch * self.num_heads, length, k.shape[0])
+        if tuple(mask.shape) != allowed:
+            asked = f"MultiheadAttention: attn_mask of shape {tuple(mask.shape)}"
+            raise RuntimeError(message(asked, f"{allowed} here", "Reshape it."))
+        mask = mask.unsqueeze(0) if mask.dim() == 2 else mask
+    if self.bias_k is not None and self.bias_v is not None:
+        k, v = (torch.cat([t, more.repeat(1, batch, 1)]) for t, more in ((k, self.bias_k), (v, self.bias_v)))
+    q, k, v = (t.reshape(t.shape[0], batch * self.num_heads, self.head_dim).transpose(0, 1) for t in (q, k, v))
+    if self.add_zero_attn:
+        k, v = (torch.cat([t, t.new_zeros(t.shape[0], 1, t.shape[2])], 1) for t in (k, v))
+    more = (self.bias_k is not None) + bool(self.add_zero_attn)
+    if more:
+        mask, padding = (None if t is None else functional.pad(t, (0, more)) for t in (mask, padding))
+    if padding is not None:
+        hidden = padding.view(batch, 1, 1, -1).expand(-1, self.num_heads, -1, -1).reshape(-1, 1, k.shape[1])
+        mask = hidden if mask is None else mask + hidden
+    return q, k, v, mask

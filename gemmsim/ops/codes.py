@@ -1,0 +1,226 @@
+"""Codes of tensors: ``encode`` and ``decode`` of the formats, as operators."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from gemmsim.backends.device_tables import is_capturing
+from gemmsim.formats import CodebookFormat, FixedFormat, Format, FormatError, OwnExponentFormat, parse_scalar
+from gemmsim.formats.tensors import CODECS
+
+from .casts import RoundingLike, cast_name, fits
+from .checks import FLOAT_DTYPES, check_float, check_tensor
+from .code_layout import code_dtype, parts_of_codes, parts_of_values, to_codes, to_values
+from .errors import DTypeError, message
+from .library import LIBRARY, quantize_op
+from .listed_codes import listed_codes, listed_values
+from .seeds import check_seed
+from .tracing import assume_constant_result
+
+__all__ = ["decode", "encode", "table_codes"]
+
+_INTEGERS = (torch.uint8, torch.int8, *(getattr(torch, f"{sign}int{n}") for n in (16, 32, 64) for sign in ("", "u")))
+#: Elements that are looked at together: a dozen int64 tensors of so many are in memory at once.
+_AT_ONCE = 1 << 20
+
+
+def encode(
+    x: Tensor,
+    fmt: Format | str,
+    *,
+    rounding: RoundingLike | None = None,
+    overflow: object = None,
+    seed: int | None = None,
+) -> Tensor:
+    """Codes of the elements of ``x`` in ``fmt``, as ``FloatFormat.encode`` says.
+
+    Raises:
+        FormatError: for an element without a code; for formats without codes or beyond float64.
+        DTypeError: unless ``x`` is a float tensor.
+    """
+    name = _checked(fmt)
+    check_float("encode", "x", x)
+    if rounding is not None or overflow is not None:
+        x = quantize_op(x.detach(), cast_name(name, rounding, overflow), check_seed("encode", seed), widen=True)
+    result: Tensor = _encode_op(x.detach(), name)
+    return result
+
+
+def decode(codes: Tensor, fmt: Format | str, *, dtype: torch.dtype | None = None) -> Tensor:
+    """Values of ``codes`` of ``fmt``, as ``FloatFormat.decode`` says.
+
+    Raises:
+        FormatError: for a code that is out of range or unused; for formats without codes or beyond float64.
+        DTypeError: unless ``codes`` is an integer tensor, and for a ``dtype`` that does not hold every value.
+    """
+    name = _checked(fmt)
+    check_tensor("decode", "codes", codes)
+    if codes.dtype not in _INTEGERS:
+        asked = f"decode: codes have dtype {codes.dtype}"
+        raise DTypeError(message(asked, "integers", "View them as integers: codes.view(torch.uint8)."))
+    result: Tensor = _decode_op(codes, name, _value_dtype(name, dtype))
+    return result
+
+
+@assume_constant_result
+def _checked(fmt: Format | str) -> str:
+    """Name of a format that has codes, whose values float64 holds."""
+    found = parse_scalar(fmt)
+    if isinstance(found, OwnExponentFormat):
+        found.codes()  # says that there are none
+    if isinstance(found, FixedFormat) and not found.clamp:
+        found.codes()  # likewise
+    if not fits(found, torch.float64):
+        raise FormatError(
+            f"codes of {found} as tensors; allowed: formats whose values float64 holds.\n"
+            "  Use decode_exact(code), one by one."
+        )
+    return str(found)
+
+
+@assume_constant_result
+def _value_dtype(name: str, dtype: torch.dtype | None) -> torch.dtype:
+    fmt = parse_scalar(name)
+    if dtype is None:
+        return torch.float32 if fits(fmt, torch.float32) else torch.float64
+    if dtype not in FLOAT_DTYPES or not fits(fmt, dtype):
+        holding = ", ".join(str(d) for d in sorted(FLOAT_DTYPES, key=str) if fits(fmt, d))
+        raise DTypeError(message(f"decode: dtype={dtype} for {fmt}", holding, "Leave it out, and convert the result."))
+    return dtype
+
+
+LIBRARY.define("encode(Tensor x, str fmt) -> Tensor")
+LIBRARY.define("decode(Tensor codes, str fmt, ScalarType dtype) -> Tensor")
+
+
+def _looks(t: Tensor) -> bool:
+    """Whether elements may be looked at: a captured graph waits for nothing."""
+    return t.device.type != "cuda" or not is_capturing(t.device)
+
+
+@lru_cache(maxsize=64)
+def _codes_of_bfloat16(fmt: str, device: torch.device) -> Tensor:
+    """Code of each bfloat16 number, by its bits; -1 for those without one."""
+    bits = torch.arange(1 << 16, device=device).to(torch.int16)
+    codes, good = to_codes(parse_scalar(fmt), parts_of_values(bits.view(torch.bfloat16)))
+    return torch.where(good, codes, -1).to(torch.int32)
+
+
+@lru_cache(maxsize=64)
+def _values_of_codes(fmt: str, dtype: torch.dtype, device: torch.device) -> tuple[Tensor, Tensor]:
+    """Value of each code, and which are in use."""
+    meaning = parse_scalar(fmt)
+    if isinstance(meaning, CodebookFormat):
+        return listed_values(meaning, dtype, device)
+    parts, used = parts_of_codes(meaning, torch.arange(1 << meaning.bits, device=device))
+    return to_values(parts, dtype), used
+
+
+def _codes(fmt: str, meaning: Format, x: Tensor) -> tuple[Tensor, Tensor]:
+    """Codes of the elements of ``x``, and which have one. What fits bfloat16 is looked up, read from the bits."""
+    if isinstance(meaning, CodebookFormat):
+        return listed_codes(meaning, x)
+    if x.dtype is torch.float64 or not fits(meaning, torch.bfloat16):
+        return to_codes(meaning, parts_of_values(x))
+    if x.dtype is torch.bfloat16:
+        index, exact = x.view(torch.int16).to(torch.int32) & 0xFFFF, None
+    else:
+        bits = x.to(torch.float32).view(torch.int32)
+        index, exact = (bits >> 16) & 0xFFFF, ((bits & 0xFFFF) == 0) | x.isnan()
+        index = torch.where(x.isnan(), 0x7FC0, index)
+    codes = _codes_of_bfloat16(fmt, x.device)[index]
+    return codes, codes >= 0 if exact is None else (codes >= 0) & exact
+
+
+def table_codes(x: Tensor, fmt: Format) -> Tensor:
+    """int16 codes of the elements of ``x``, values of ``fmt`` (up to 8 bits); 2**bits for a NaN that has none."""
+    codes, good = _codes(str(fmt), fmt, x.reshape(-1))
+    return torch.where(good, codes, 1 << fmt.bits).to(torch.int16).view(x.shape)
+
+
+def _encode(x: Tensor, fmt: str) -> Tensor:
+    meaning = parse_scalar(fmt)
+    out = torch.empty(x.shape, dtype=code_dtype(meaning), device=x.device)
+    flat, target = x.reshape(-1), out.view(-1)
+    for start in range(0, flat.numel(), _AT_ONCE):
+        part = flat[start : start + _AT_ONCE]
+        codes, good = _codes(fmt, meaning, part)
+        if _looks(part) and not bool(good.all()):
+            first = part[~good][0].to(torch.float64).item()
+            raise _no_code(meaning, first, int((~good).sum()))
+        target[start : start + _AT_ONCE] = codes
+    return out
+
+
+def _no_code(fmt: Any, value: float, count: int) -> FormatError:
+    """The error that ``fmt.encode`` of the number raises, for a tensor."""
+    try:
+        fmt.encode(value)
+    except FormatError as error:
+        said, _, do = str(error).partition("\n")
+        more = f" (and {count - 1} more)" if count > 1 else ""
+        advice = "NaN has no code there: replace it first." if value != value else "Give rounding='rne', or another."
+        return FormatError(f"encode{more}: {said}\n  {advice if value == value or not fmt.has_nan else do.strip()}")
+    raise AssertionError(f"{fmt}: {value!r} has a code")
+
+
+def _decode(codes: Tensor, fmt: str, dtype: torch.dtype) -> Tensor:
+    meaning = parse_scalar(fmt)
+    out = torch.empty(codes.shape, dtype=dtype, device=codes.device)
+    flat, target = codes.reshape(-1), out.view(-1)
+    width = codes.element_size() * 8
+    for start in range(0, flat.numel(), _AT_ONCE):
+        part = flat[start : start + _AT_ONCE].to(torch.int64)
+        if width == meaning.bits and width < 64:
+            part = part & ((1 << width) - 1)  # bits as they are stored, whether the dtype has a sign or not
+        in_range = (part >= 0) & (part < 1 << meaning.bits) if meaning.bits < 63 else (part >= 0) | (meaning.bits == 64)
+        index = torch.where(in_range, part, 0)
+        if meaning.bits <= 16:
+            table, in_use = _values_of_codes(fmt, dtype, codes.device)
+            values, used = table[index], in_use[index]
+        else:
+            parts, used = parts_of_codes(meaning, index)
+            values = to_values(parts, dtype)
+        good = used & in_range
+        if _looks(part) and not bool(good.all()):
+            meaning.decode(int(part[~good][0]))  # raises
+            raise AssertionError(f"{meaning}: {int(part[~good][0])} is a code")
+        target[start : start + _AT_ONCE] = values
+    return out
+
+
+for _device in ("CPU", "CUDA"):
+    LIBRARY.impl("encode", _encode, _device)
+    LIBRARY.impl("decode", _decode, _device)
+
+
+@torch.library.register_fake("gemmsim::encode", lib=LIBRARY)
+def _encode_fake(x: Tensor, fmt: str) -> Tensor:
+    return torch.empty(x.shape, dtype=code_dtype(parse_scalar(fmt)), device=x.device)
+
+
+@torch.library.register_fake("gemmsim::decode", lib=LIBRARY)
+def _decode_fake(codes: Tensor, fmt: str, dtype: torch.dtype) -> Tensor:
+    return torch.empty(codes.shape, dtype=dtype, device=codes.device)
+
+
+def _encode_batched(info: Any, in_dims: tuple[int | None, ...], x: Tensor, fmt: str) -> tuple[Tensor, int | None]:
+    return _encode_op(x, fmt), in_dims[0]
+
+
+def _decode_batched(
+    info: Any, in_dims: tuple[int | None, ...], codes: Tensor, fmt: str, dtype: torch.dtype
+) -> tuple[Tensor, int | None]:
+    return _decode_op(codes, fmt, dtype), in_dims[0]
+
+
+torch.library.register_vmap("gemmsim::encode", _encode_batched, lib=LIBRARY)
+torch.library.register_vmap("gemmsim::decode", _decode_batched, lib=LIBRARY)
+
+_encode_op = torch.ops.gemmsim.encode.default
+_decode_op = torch.ops.gemmsim.decode.default
+CODECS.update(encode=encode, decode=decode)

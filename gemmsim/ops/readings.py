@@ -1,0 +1,68 @@
+"""A format alone as the formats of a layer: what it means, and what people may have meant."""
+
+from __future__ import annotations
+
+import warnings
+
+from gemmsim.arithmetic import GemmSpec
+from gemmsim.formats import Cast, FloatFormat, FormatError, parse_cast
+from gemmsim.formats.any_format import FORMATS
+
+__all__ = ["FormatsWarning", "warn_of_format_alone"]
+
+_SEEN: set[tuple[str, str]] = set()
+
+
+class FormatsWarning(UserWarning):
+    """Formats of a layer that mean something else than they seem to say, or that lose its gradients."""
+
+
+def warn_of_format_alone(owner: str, name: str, value: object) -> None:
+    """Warn, once for each text, where ``value`` is a format alone: "e4m3", "e4m3 -> fp16", a format, a cast.
+
+    Such a spec names the accumulator. ``":e4m3"`` says so and does not warn, nor does ``"e4m3 : fp32"``, whose operands
+    are in that format; nor formats that hold all float32 numbers, with which both are the same.
+    """
+    alone = _format_alone(value)
+    if alone is None or (owner, alone[0]) in _SEEN:
+        return
+    text, fmt, out = alone
+    _SEEN.add((owner, text))
+    warnings.warn(
+        f"{owner}: {name}={text!r} is a format alone, which is that of the accumulator: every partial sum is rounded "
+        f"to {fmt}, and the operands are not.\n"
+        f"  Write {f':{text}'!r} for this. For operands in {fmt}, summed in fp32, write {f'{fmt} : fp32{out}'!r}; "
+        "for training in FP8 see gemmsim.recipes.",
+        FormatsWarning,
+        stacklevel=4,
+    )
+
+
+def _format_alone(value: object) -> tuple[str, str, str] | None:
+    """(text, format, " -> output") of a spec that names one format and no place for it, else None."""
+    if isinstance(value, (Cast, *FORMATS)):
+        value = str(value)
+    if not isinstance(value, str) or ":" in value:
+        return None
+    head, arrow, rest = value.partition("->")
+    try:
+        cast = parse_cast(head.strip())
+    except FormatError:
+        return None
+    if _holds_float32(cast) or not _reads(value):
+        return None
+    return value.strip(), head.strip(), f" -> {rest.strip()}" if arrow else ""
+
+
+def _holds_float32(cast: Cast) -> bool:
+    fmt = cast.format
+    return isinstance(fmt, FloatFormat) and fmt.p >= 24 and fmt.emax >= 127 and fmt.emin <= -126 and fmt.subnormals
+
+
+def _reads(text: str) -> bool:
+    """Whether the text is a spec at all; if not, its error comes from where it is read."""
+    try:
+        GemmSpec.of(text)
+    except ValueError:
+        return False
+    return True

@@ -1,0 +1,123 @@
+"""Published ways to train in narrow formats, as values for ``formats=``.
+
+layer = gs.nn.QLinear(64, 32, formats=gs.recipes.hopper_fp8())
+
+Each is a ``QAffineFormats``: frozen, comparable, picklable, with ``dataclasses.replace`` for variants. All scale their
+gradients, so that small ones do not vanish and large ones do not overflow. Weights, optimizer states and everything
+outside the three products are not theirs. docs/howto/recipes.md compares them.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+
+from .arithmetic import SpecError
+from .ops.affine_formats import QAffineFormats
+from .ops.errors import message
+
+__all__ = ["deepseek_fp8", "fp16_accumulate", "hopper_fp8", "mxfp8", "nvfp4"]
+
+
+@cache
+def hopper_fp8(margin: int = 0) -> QAffineFormats:
+    """FP8 on Hopper with a scale for each tensor: e4m3 forward, e5m2 gradients.
+
+    Forward: input and weight in e4m3, saturating, summed by wgmma's register of 13 fraction bits over all of K. Both
+    gradients: incoming gradient in e5m2, saturating, by the operand as multiplied forward; the register is added to an
+    fp32 one and zeroed every 128 terms. Each operand is scaled first by the power of two that brings its largest finite
+    magnitude to at most the format's largest value over ``2**margin``; results are scaled back.
+
+    Different from the source: scales are those of the tensor at hand ("current scaling"; delayed scaling takes them
+    from earlier steps) and always powers of two, which it has as an option. Infinities become the largest value; NaN
+    stays. In convolutions and linear layers alike.
+
+    Source: Micikevicius et al., "FP8 formats for deep learning", arXiv:2209.05433 (formats, scaling per tensor,
+    saturation); NVIDIA Transformer Engine, recipes ``DelayedScaling`` and ``Float8CurrentScaling`` (``Format.HYBRID``,
+    split accumulators in the backward products alone); the instruction as arXiv:2511.10909 models it, not silicon.
+    """
+    split = "promote(hw(hopper, wgmma, e5m2, e4m3), 128)"
+    return QAffineFormats(
+        fprop="e4m3/sat : hw(hopper, wgmma, e4m3)",
+        dgrad=f"e5m2/sat * e4m3/sat : {split}",
+        wgrad=f"e5m2/sat * e4m3/sat : {split}",
+        use_scaling=True,
+        scale_margin=margin,
+    )
+
+
+@cache
+def deepseek_fp8() -> QAffineFormats:
+    """FP8 as DeepSeek-V3 trains: e4m3 for all tensors, a scale for every 128 values, fp32 totals.
+
+    Each product encodes its operands along its own sum in blocks of 128 with the least power of two as scale that
+    keeps the largest magnitude in range. wgmma's register of 13 fraction bits sums 128 products from zero; that total
+    times both scales is added to an fp32 register.
+
+    Different from the source: weights have 1 x 128 blocks (finer than its 128 x 128), and scales are powers of two
+    everywhere, as DeepSeek-V3.1 has them (ue8m0), where V3 has float32 ones but for some activations. A block with a
+    NaN or an infinity becomes NaN. For linear layers; convolutions take no block formats.
+
+    Source: DeepSeek-V3 technical report, arXiv:2412.19437, 3.3; the instruction as arXiv:2511.10909 models it.
+    """
+    return QAffineFormats.of("mxfp8_e4m3/b128/rceil : scaled(hw(hopper, wgmma, e4m3), fp32)")
+
+
+@cache
+def mxfp8(grad: str = "e4m3") -> QAffineFormats:
+    """MXFP8 on Blackwell: blocks of 32 with a power of two each, e4m3 for all tensors.
+
+    Each product encodes its operands anew, from full precision, along its own sum; scales are rounded up, so that
+    nothing saturates, and the tensor core's mxf8f6f4 instruction multiplies and sums. ``grad``: element format of the
+    incoming gradient, "e4m3" as published or "e5m2".
+
+    A block with a NaN or an infinity becomes NaN. For linear layers; convolutions take no block formats.
+
+    Raises:
+        SpecError: for another ``grad``.
+
+    Source: Mishra et al., "Recipes for pre-training LLMs with MXFP8", arXiv:2506.08027 (e4m3 for all tensors, scales
+    rounded up); OCP Microscaling Formats rev. 1.0; NVIDIA Transformer Engine, ``MXFP8BlockScaling``; the instruction as
+    arXiv:2511.10909 models it, not silicon.
+    """
+    if grad not in ("e4m3", "e5m2"):
+        asked = f"recipes.mxfp8: grad={grad!r}"
+        raise SpecError(message(asked, "'e4m3', 'e5m2'", "Write other formats as QAffineFormats(fprop=..., ...)."))
+    x, g = "mxfp8_e4m3/rceil", f"mxfp8_{grad}/rceil"
+    back = f"{g} * {x} : hw(blackwell, mxf8f6f4, {grad}, e4m3)"
+    return QAffineFormats(fprop=f"{x} : hw(blackwell, mxf8f6f4, e4m3)", dgrad=back, wgrad=back)
+
+
+@cache
+def nvfp4() -> QAffineFormats:
+    """NVFP4 on Blackwell: e2m1 in blocks of 16 with e4m3 scales, and one float32 scale for the tensor.
+
+    Each product encodes its operands anew, from full precision, along its own sum; the tensor core's mxf4nvf4
+    instruction multiplies and sums.
+
+    Not part of this value, and part of the source's recipe for long training runs: stochastic rounding of gradients
+    (here to nearest even), random Hadamard transforms before the weight's gradient, 16 x 16 blocks of weights (here
+    1 x 16), and some layers in higher precision. A block with a NaN or an infinity becomes NaN. For linear layers.
+
+    Source: NVIDIA, "Pretraining large language models with NVFP4", arXiv:2509.25149; the instruction as
+    arXiv:2511.10909 models it, not silicon.
+    """
+    return QAffineFormats.of("nvfp4/tensor : hw(blackwell, mxf4nvf4, e2m1)")
+
+
+@cache
+def fp16_accumulate(margin: int = 14) -> QAffineFormats:
+    """fp16 operands with fp16 registers in all three products, and a scale for each tensor.
+
+    The register is rounded to fp16 after every instruction (16 products on Hopper's wgmma) and overflows beyond 65504.
+    Each operand is scaled first by the power of two that brings its largest finite magnitude to at most
+    ``65504 / 2**margin``; results are scaled back. With the default of 14, magnitudes are below 4 and no sum of up to
+    4096 terms overflows; a smaller margin keeps more of small values.
+
+    Infinities and NaN stay. In convolutions and linear layers alike.
+
+    Source: PTX ISA, wgmma with .f16 accumulators, as arXiv:2511.10909 models it, not silicon; scaling by powers of two
+    after Micikevicius et al., "Mixed precision training", arXiv:1710.03740, which scales the loss; a scale for each
+    tensor and its margin are choices made here.
+    """
+    spec = "fp16 : hw(hopper, wgmma, fp16, out=fp16)"
+    return QAffineFormats(fprop=spec, dgrad=spec, wgrad=spec, use_scaling=True, scale_margin=margin)

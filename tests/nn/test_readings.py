@@ -1,0 +1,164 @@
+"""What layers warn of: formats that mean something else than they seem to, and gradients that vanish."""
+
+from __future__ import annotations
+
+import pickle
+import warnings
+
+import pytest
+import torch
+
+import gemmsim as gs
+from gemmsim.ops import readings, underflow
+
+
+@pytest.fixture(autouse=True)
+def nothing_told(monkeypatch):
+    monkeypatch.setattr(readings, "_SEEN", set())
+    monkeypatch.setattr(underflow, "_TOLD", set())
+    monkeypatch.setattr(underflow, "_PASSES", {})
+
+
+def told(call):
+    """Texts of the package's warnings."""
+    with warnings.catch_warnings(record=True) as found:
+        warnings.simplefilter("always")
+        call()
+    return [str(w.message) for w in found if w.category is gs.FormatsWarning]
+
+
+PLACES = {
+    "QLinear": lambda f: gs.nn.QLinear(2, 2, formats=f),
+    "QLinear.from_float": lambda f: gs.nn.QLinear.from_float(torch.nn.Linear(2, 2), f),
+    "formats=": lambda f: setattr(gs.nn.QLinear(2, 2), "formats", f),
+    "QConv2d": lambda f: gs.nn.QConv2d(1, 1, 1, formats=f),
+    "QLSTM": lambda f: gs.nn.QLSTM(2, 2, formats=f),
+    "QMultiheadAttention": lambda f: gs.nn.QMultiheadAttention(2, 1, projection=f),
+    "fprop": lambda f: gs.QAffineFormats(fprop=f),
+    "dgrad": lambda f: gs.QAffineFormats(dgrad=f),
+    "qk": lambda f: gs.QAttentionFormats(qk=f),
+}
+
+
+@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("text, accumulator, operands", [
+    ("e4m3", "':e4m3'", "'e4m3 : fp32'"),
+    ("e4m3 -> fp16", "':e4m3 -> fp16'", "'e4m3 : fp32 -> fp16'"),
+    ("fp16/rtz", "':fp16/rtz'", "'fp16/rtz : fp32'"),
+])  # fmt: skip
+def test_a_format_alone_warns_once_with_both_readings(place, text, accumulator, operands):
+    (message,) = told(lambda: PLACES[place](text))
+    assert "is that of the accumulator" in message and accumulator in message and operands in message
+    assert told(lambda: PLACES[place](text)) == []
+    for reading in (accumulator, operands):
+        assert told(lambda r=reading: PLACES[place](r.strip("'"))) == []
+
+
+def test_the_meaning_of_a_format_alone_is_that_of_a_spec():
+    with pytest.warns(gs.FormatsWarning):
+        layer = gs.nn.QLinear(2, 2, formats="e4m3")
+    assert layer.formats == gs.nn.QLinear(2, 2, formats=":e4m3").formats
+    assert told(lambda: pickle.loads(pickle.dumps(layer))) == []
+    assert told(lambda: gs.QAffineFormats.from_dict(layer.formats.to_dict())) == []
+
+
+@pytest.mark.parametrize("value", [
+    "fp32", "fp64", "mul=e5m10, add=e6m9", "chunked(8, e5m10)", ": e4m3", "e4m3 * : e5m10", None,
+    gs.GemmSpec.parse("e4m3"), gs.acc.sequential("e4m3"), "fp32 -> fp16",
+])  # fmt: skip
+def test_what_says_its_place_does_not_warn(value):
+    assert told(lambda: gs.nn.QLinear(2, 2, formats=value)) == []
+
+
+def test_formats_and_casts_warn_like_their_names():
+    for value in (gs.formats.E4M3, gs.formats.parse_cast("e4m3/sat")):
+        (message,) = told(lambda v=value: gs.nn.QLinear(2, 2, formats=v))
+        assert "':e4m3" in message
+
+
+def test_functions_and_specs_do_not_warn():
+    x = torch.ones(2, 2)
+    assert (
+        told(lambda: (gs.qlinear(x, x, None, "e4m3"), gs.qmatmul(x, x, "e4m3 -> fp16"), gs.GemmSpec.of("e4m3"))) == []
+    )
+
+
+def test_text_that_is_no_spec_keeps_its_error():
+    with pytest.raises(gs.SpecError):
+        gs.nn.QLinear(2, 2, formats="e4m3 -> nothing")
+
+
+# Gradients that vanish
+
+NAIVE = "hw(hopper, wgmma, e4m3)"
+
+
+def backward(layer, factor, shape=(8, 16)):
+    torch.manual_seed(0)
+    x = torch.randn(shape, requires_grad=True)
+    y = layer(x)
+    y.backward(torch.randn_like(y) * factor)
+    return layer
+
+
+def linear(formats):
+    torch.manual_seed(0)
+    return gs.nn.QLinear(16, 32, formats=formats)
+
+
+def test_vanishing_gradients_are_told_once_and_what_to_do():
+    layer = linear(NAIVE)
+    assert told(lambda: backward(layer, 1.0)) == []
+    (message,) = told(lambda: backward(layer, 2.0**-13))
+    assert "became zero in a backward pass without scaling" in message and "gemmsim.recipes" in message
+    assert layer.weight.grad.isfinite().all()
+    assert told(lambda: [backward(linear(NAIVE), 2.0**-13) for _ in range(4)]) == []
+
+
+@pytest.mark.parametrize("formats", [
+    gs.QAffineFormats(fprop="e4m3 : fp32", grad_quant="e4m3"),
+    gs.QAffineFormats(dgrad=":e5m2"),
+    gs.QAffineFormats(wgrad=":e5m2"),
+], ids=str)  # fmt: skip
+@pytest.mark.parametrize("kind", ["linear", "conv"])
+def test_every_place_where_gradients_vanish_is_seen(formats, kind):
+    torch.manual_seed(0)
+    layer, shape = (
+        (linear(formats), (8, 16)) if kind == "linear" else (gs.nn.QConv2d(3, 8, 3, formats=formats), (2, 3, 6, 6))
+    )
+    assert len(told(lambda: backward(layer, 2.0**-20, shape))) == 1
+
+
+@pytest.mark.parametrize("formats", [
+    None, "e4m3 : fp32", gs.recipes.hopper_fp8(), gs.recipes.mxfp8(), gs.recipes.fp16_accumulate(),
+], ids=str)  # fmt: skip
+def test_scaled_and_wide_gradients_are_not_told_of(formats):
+    layer = linear(formats)
+    assert told(lambda: [backward(layer, factor) for factor in (1.0, 2.0**-30)]) == []
+    assert layer.weight.grad.ne(0).all()
+
+
+def test_zeros_that_were_there_are_not_lost():
+    layer = linear(NAIVE)
+
+    def run():
+        y = layer(torch.relu(torch.randn(8, 16)) * 0)
+        y.backward(torch.randn_like(y).relu())
+
+    assert told(run) == []
+
+
+def test_later_passes_are_looked_at_now_and_then():
+    layer = linear(NAIVE)
+    assert told(lambda: [backward(layer, 1.0) for _ in range(4)]) == []
+    assert [len(told(lambda: backward(layer, 2.0**-13))) for _ in range(5, 10)] == [0, 0, 0, 1, 0]
+
+
+def test_compiled_code_and_transforms_are_not_disturbed():
+    torch._dynamo.reset()
+    layer = linear(NAIVE)
+    x = torch.randn(8, 16)
+    compiled = torch.compile(layer, fullgraph=True, backend="aot_eager")
+    assert told(lambda: (compiled(x) * 2.0**-13).sum().backward()) == []
+    f = torch.func.grad(lambda w: (gs.qlinear(x, w, None, NAIVE) * 2.0**-13).sum())
+    assert told(lambda: f(layer.weight.detach())) == []

@@ -1,0 +1,121 @@
+"""Recipes: values that layers take, with gradients that neither vanish nor overflow."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+
+import pytest
+import torch
+from torch import nn
+
+import gemmsim as gs
+
+RECIPES = [
+    gs.recipes.hopper_fp8,
+    gs.recipes.deepseek_fp8,
+    gs.recipes.mxfp8,
+    gs.recipes.nvfp4,
+    gs.recipes.fp16_accumulate,
+]
+each = pytest.mark.parametrize("recipe", RECIPES, ids=lambda r: r.__name__)
+
+
+@each
+def test_recipes_are_values_with_a_source(recipe):
+    value = recipe()
+    assert isinstance(value, gs.QAffineFormats) and value is recipe()
+    assert (
+        pickle.loads(pickle.dumps(value))
+        == copy.deepcopy(value)
+        == value
+        == gs.QAffineFormats.from_dict(value.to_dict())
+    )
+    assert "Source:" in recipe.__doc__ and "arXiv:" in recipe.__doc__
+    assert all(spec is not None for spec in (value.fprop, value.dgrad, value.wgrad))
+    assert recipe.__name__ in gs.recipes.__all__ and len(gs.recipes.__all__) == len(RECIPES)
+
+
+@each
+def test_a_small_network_learns_with_tiny_losses_and_large_inputs(recipe):
+    torch.manual_seed(0)
+    formats = recipe()
+    net = nn.Sequential(gs.nn.QLinear(32, 32, formats=formats), nn.ReLU(), gs.nn.QLinear(32, 4, formats=formats))
+    x = torch.randn(64, 32)
+    target = torch.tanh(x @ torch.randn(32, 4) / 6)
+    optimizer = torch.optim.Adam(net.parameters(), lr=1e-2, eps=1e-30)
+    first = 0.0
+    for step in range(20):
+        loss = (net(x * 1e6) / 1e6 - target).square().mean()
+        first = loss.item() if step == 0 else first
+        optimizer.zero_grad()
+        (loss * 2.0**-20).backward()
+        optimizer.step()
+        for layer in (net[0], net[2]):
+            assert layer.weight.grad.isfinite().all() and layer.weight.grad.ne(0).float().mean() > 0.7
+    assert loss.item() < first / 3
+
+
+@each
+def test_results_are_close_to_those_in_float32(recipe):
+    torch.manual_seed(0)
+    x, w, g = torch.randn(16, 96, requires_grad=True), torch.randn(24, 96, requires_grad=True), torch.randn(16, 24)
+    want = [(x @ w.T).detach(), g @ w.detach(), g.T @ x.detach()]
+    y = gs.qlinear(x, w, None, recipe())
+    got = [y.detach(), *torch.autograd.grad(y, (x, w), g)]
+    bound = 0.3 if recipe is gs.recipes.nvfp4 else 0.08
+    for a, b in zip(got, want, strict=True):
+        assert 0 < (a - b).norm() < bound * b.norm()
+
+
+def test_hopper_is_what_its_parts_are():
+    """Scales, casts, products and scales taken off, one by one."""
+    torch.manual_seed(0)
+    x, w, g = torch.randn(8, 64) * 3e-5, torch.randn(16, 64) * 40, torch.randn(8, 16) * 2.0**-25
+    x.requires_grad_()
+    y = gs.qlinear(x, w.requires_grad_(), None, gs.recipes.hopper_fp8())
+    dx, dw = torch.autograd.grad(y, (x, w), g)
+
+    def scaled(t, fmt):
+        t = t.detach()
+        factor = 2.0 ** torch.floor(torch.log2(gs.formats.parse(fmt).max / t.abs().amax()))
+        return gs.quantize(t * factor, fmt), factor
+
+    (qx, sx), (qw, sw), (qg, sg) = scaled(x, "e4m3"), scaled(w, "e4m3"), scaled(g, "e5m2")
+    split = "promote(hw(hopper, wgmma, {}, {}), 128)"
+    assert torch.equal(y, gs.qmm(qx, qw.T, "hw(hopper, wgmma, e4m3)") / (sx * sw))
+    assert torch.equal(dx, gs.qmm(qg, qw, split.format("e5m2", "e4m3")) / (sg * sw))
+    assert torch.equal(dw, gs.qmm(qg.T, qx, split.format("e5m2", "e4m3")) / (sg * sx))
+
+
+def test_deepseek_adds_scaled_totals_of_128():
+    torch.manual_seed(0)
+    x, w = torch.randn(4, 300), torch.randn(5, 300)
+    block = gs.formats.parse("mxfp8_e4m3/b128/rceil")
+    total = torch.zeros(4, 5)
+    for k in range(0, 300, 128):
+        left, right = (gs.mx.quantize(t[:, k : k + 128], block) for t in (x, w))
+        sl, sr = (2.0 ** torch.ceil(torch.log2(t.abs().amax(1, keepdim=True) / 448)) for t in (left, right))
+        total += gs.qmm(left / sl, (right / sr).T, "hw(hopper, wgmma, e4m3)") * sl * sr.T
+    assert torch.equal(gs.qlinear(x, w, None, gs.recipes.deepseek_fp8()), total)
+
+
+@pytest.mark.parametrize("recipe", [gs.recipes.hopper_fp8, gs.recipes.fp16_accumulate], ids=lambda r: r.__name__)
+def test_recipes_for_convolutions(recipe):
+    layer = gs.nn.QConv2d(3, 4, 3, formats=recipe())
+    layer(torch.randn(2, 3, 8, 8) * 1e6).mul(2.0**-60).sum().backward()
+    assert layer.weight.grad.isfinite().all() and layer.weight.grad.ne(0).all()
+
+
+def test_fp16_registers_do_not_overflow_by_default():
+    x, w = torch.full((1, 4096), 3e5), torch.full((1, 4096), 7.0)
+    assert gs.qlinear(x, w, None, gs.recipes.fp16_accumulate()).isfinite().all()
+    assert gs.qlinear(x, w, None, gs.recipes.fp16_accumulate(0)).isinf().all()
+
+
+def test_options():
+    assert gs.recipes.mxfp8("e5m2").wgrad.a != gs.recipes.mxfp8().wgrad.a
+    assert gs.recipes.mxfp8("e5m2").fprop == gs.recipes.mxfp8().fprop
+    assert gs.recipes.hopper_fp8(margin=2).scale_margin == 2
+    with pytest.raises(gs.SpecError, match="'e4m3', 'e5m2'"):
+        gs.recipes.mxfp8("e4m4")
