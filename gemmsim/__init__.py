@@ -173,7 +173,7 @@ _NAMES = {
 }
 #: The modules that register operators.
 _LIBRARIES = (
-    *("ops.library", "ops.conv_library", "ops.row_library", "ops.embedding"),
+    *("ops.library", "ops.codes", "ops.conv_library", "ops.row_library", "ops.embedding"),
     *("mx.library", "mx.mm_library", "tensor_quant.library"),
 )
 _HOME = {name: module for module, names in _NAMES.items() for name in names}

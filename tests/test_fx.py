@@ -16,7 +16,7 @@ import gemmsim as gs
 from gemmsim import tensor_quant as tq
 from gemmsim.formats import parse_cast
 
-NAMES = [name for name in sorted(gs.nn.__all__) if "Lazy" not in name]
+NAMES = [name for name in sorted(modules("e5m10")) if "Lazy" not in name]
 #: Modules whose forward is one call of a function: these may be the root of a trace. The others look at their
 #: input first, as torch.nn's of the same names do, which cannot be one either.
 LOOK = ("QMultiheadAttention", "QLSTM", "QGRU", "QLSTMCell", "QGRUCell", "Quantizer", "QBatchNorm")
