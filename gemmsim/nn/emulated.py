@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
+from gemmsim.ops.fx import Whole
+
 from . import outer
 
 __all__ = ["Emulated", "holds_emulated", "is_ours"]
@@ -12,14 +14,14 @@ _PACKAGE = __name__.partition(".")[0]
 _PLAIN = (nn.Parameter, Tensor, type(None))
 
 
-class Emulated:
+class Emulated(Whole):
     """A module that must be called, because its ``forward`` is not what its weights alone say.
 
     ``torch.nn.TransformerEncoder``, ``TransformerEncoderLayer`` and ``MultiheadAttention`` read the weights of their
     children and compute in their place: in evaluation without gradients all of them, and ``out_proj`` always. Of a
     module with this mark somewhere inside they call every child instead, whatever the mode. All layers and quantisers
     of gemmsim have it; give it to your own (``class MyLinear(gemmsim.nn.Emulated, torch.nn.Linear)``). It holds no
-    state: not in ``state_dict``, and copies and pickles are as without it.
+    state: not in ``state_dict``, and copies and pickles are as without it. ``torch.fx`` keeps such a module whole.
     """
 
     #: What is asked for. No ``isinstance``: PyTorch's methods are replaced once, this class anew when it is reloaded.
