@@ -55,9 +55,11 @@ class Dot:
     group: int | None = None
     scale_format: FloatFormat | None = None
     tensor_scales: float | None = None
-    #: Who is told of each step, if anybody; and the runs of terms around this one, outermost first.
+    #: Who is told of each step, if anybody; the runs of terms around this one, outermost first;
+    #: and what stands between the operands of a product there.
     log: Log | None = None
     path: tuple[str, ...] = ()
+    times: str = " * "
 
     def __post_init__(self) -> None:
         if self.ks is None:
@@ -106,7 +108,7 @@ class Dot:
     def _note_products(self, rounded: Sequence[Value], mul: Cast | None) -> None:
         assert self.ks is not None
         for i, (p, q) in enumerate(zip(self.products, rounded, strict=True)):
-            self.note("product", f"{self.left[i]!r} * {self.right[i]!r}", (), p, q, mul, self.ks[i])
+            self.note("product", f"{self.left[i]!r}{self.times}{self.right[i]!r}", (), p, q, mul, self.ks[i])
 
     def exact(self, x: Value) -> Value:
         """``x`` as the arithmetic delivers it: itself, or rounded to binary32."""

@@ -50,7 +50,7 @@ def _fixed(accumulator: Fixed, dot: Dot) -> Value:
             continue
         term = int(grid(p, R)) >> step
         if dot.log is not None and dot.ks is not None:
-            formula = f"{dot.left[i]!r} * {dot.right[i]!r}"
+            formula = f"{dot.left[i]!r}{dot.times}{dot.right[i]!r}"
             dot.note("product", formula, (), p, term << step, accumulator.product_cast, dot.ks[i])
         s = _register([term], low, accumulator.P, accumulator.overflow, dot, step, s)
     return s << step

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 from ..arithmetic import Lookup
 from ..arithmetic.lookup import ProductTable
@@ -16,7 +17,7 @@ __all__ = ["looked_up"]
 @implements(Lookup)
 def _lookup(accumulator: Lookup, dot: Dot) -> Value:
     """What ``inner`` makes of the table's products."""
-    return total(accumulator.inner, dot)
+    return total(accumulator.inner, replace(dot, times=" (table) "))
 
 
 def looked_up(products: ProductTable, rows: list[list[float]], columns: list[list[float]]) -> list[list[list[float]]]:
