@@ -10,12 +10,13 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from gemmsim.nn import Emulated
 from gemmsim.tensor_quant import QUANT_DESC_8BIT_PER_TENSOR, QuantLayer, TensorQuantizer
 
 __all__ = ["QuantInputBase", "QuantLinearConvBase", "QuantModule", "QuantModuleRegistry"]
 
 
-class QuantModule(metaclass=ABCMeta):  # noqa: B024 - for its ``register``; ABC would change the layout
+class QuantModule(Emulated, metaclass=ABCMeta):  # for its ``register``; ABC would change the layout
     """A module with quantisers; gemmsim's own quantised layers count as such.
 
     A subclass has ``_setup``, which makes the quantisers, and a ``forward`` that calls them; ``register`` says which

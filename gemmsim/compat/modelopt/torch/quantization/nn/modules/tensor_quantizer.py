@@ -10,12 +10,13 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from gemmsim.nn import Emulated
 from gemmsim.tensor_quant import DescriptorError, QuantizerAttributeConfig, TensorQuantizer
 
 __all__ = ["SequentialQuantizer", "TensorQuantizer"]
 
 
-class SequentialQuantizer(nn.Sequential):
+class SequentialQuantizer(Emulated, nn.Sequential):
     """Quantisers one after another, such as int4 blocks and then E4M3.
 
     ``fake_quant`` and ``is_enabled`` are the first one's; ``disable``, ``enable``, ``reset_amax``, ``load_calib_amax``
