@@ -75,6 +75,7 @@ if TYPE_CHECKING:
     from .ops import QSoftmaxFormats as QSoftmaxFormats
     from .ops import SeedError as SeedError
     from .ops import ShapeError as ShapeError
+    from .ops import ShardingError as ShardingError
     from .ops import count_overflows as count_overflows
     from .ops import cublas_acceleration as cublas_acceleration
     from .ops import explain as explain
@@ -157,6 +158,7 @@ _NAMES = {
         "QSoftmaxFormats",
         "SeedError",
         "ShapeError",
+        "ShardingError",
         "count_overflows",
         "cublas_acceleration",
         "explain",
@@ -175,6 +177,11 @@ _NAMES = {
     ),
     "reference": ("Trace", "trace"),
 }
+#: The modules that register operators.
+_LIBRARIES = (
+    *("ops.library", "ops.codes", "ops.conv_library", "ops.row_library", "ops.embedding"),
+    *("mx.library", "mx.mm_library", "tensor_quant.library"),
+)
 _HOME = {name: module for module, names in _NAMES.items() for name in names}
 
 __all__ = [
@@ -196,6 +203,7 @@ __all__ = [
     "SeedError",
     "SelectError",
     "ShapeError",
+    "ShardingError",
     "SpecError",
     "Trace",
     "UnsupportedSpec",
@@ -211,6 +219,7 @@ __all__ = [
     "functional",
     "hardware",
     "last_backend",
+    "load_operators",
     "mx",
     "nn",
     "ops",
@@ -257,6 +266,15 @@ __all__ = [
     "trace",
     "train",
 ]
+
+
+def load_operators() -> None:
+    """Registers every operator of this package with PyTorch, as whatever uses one does for its own part.
+
+    For programs that only name them: files of ``torch.export``, traces and pickled graphs, in a process of their own.
+    """
+    for part in _LIBRARIES:
+        import_module(f".{part}", __name__)
 
 
 if not TYPE_CHECKING:  # type checkers know the names above, and that there are no others

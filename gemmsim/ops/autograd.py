@@ -116,7 +116,8 @@ def _gradients(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         dims = (*sorted({*reduced_a, *reduced_b}), -2, -1)
         scale_g = scale_exponent(grad, plan.scale_grad, plan.scale_margin, dims)
         grad = scale_by_power(grad, scale_g)
-    lost = None if ctx.traced else underflow.watched(plan, grad)
+    # Of a sharded gradient the processes would count parts, each at a time of its own.
+    lost = None if ctx.traced or type(grad) is not Tensor else underflow.watched(plan, grad)
     given, grad = grad, quantize_step(plan.grad_quant, grad, ctx.seed, Stream.GRAD)
     if lost is not None:
         lost.gradient(given, grad)

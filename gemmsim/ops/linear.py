@@ -12,15 +12,18 @@ from .affine_formats import QAffineFormats
 from .checks import check_device, check_float, check_out_dtype
 from .dispatch import are_direct, needs_autograd, nothing_watches
 from .errors import ShapeError, message
+from .fx import traceable
 from .matmul import FormatsLike, affine, formats_of
 from .narrow_operands import as_numbers, is_narrow
 from .plan import AffinePlan
 from .seeds import check_seed
+from .sharding import prepare
 from .tracing import assume_constant_result
 
 __all__ = ["qlinear"]
 
 
+@traceable
 def qlinear(
     x: Tensor,
     weight: Tensor,
@@ -57,6 +60,8 @@ def qlinear(
     dtype = _check_arguments(x, weight, bias, out_dtype)
     if chosen.plan.is_plain and x.dim() > 1 and _is_direct(x, weight, bias):
         return _plain(x, weight, bias, chosen.plan, seed, dtype)
+    if torch.compiler.is_compiling() or not are_direct(x, weight):
+        prepare()
     if chosen.plan.is_native:
         return _native(x, weight, bias, dtype)
     plan = chosen.plan

@@ -17,11 +17,13 @@ from .autograd import AffineFunction, apply_directly, check_gradient
 from .checks import check_device, check_float, check_integers, check_out_dtype, check_same_inner
 from .dispatch import are_direct, needs_autograd, nothing_watches
 from .errors import ShapeError, message
+from .fx import traceable
 from .library import matmul_op
 from .narrow_operands import as_numbers, is_narrow
 from .plan import AffinePlan
 from .seeds import check_seed
 from .shapes import matmul_shape
+from .sharding import prepare
 from .tracing import assume_constant_result
 
 __all__ = ["FormatsLike", "affine", "check_operands", "formats_of", "qmatmul", "qmm"]
@@ -30,6 +32,7 @@ __all__ = ["FormatsLike", "affine", "check_operands", "formats_of", "qmatmul", "
 FormatsLike: TypeAlias = QAffineFormats | SpecLike
 
 
+@traceable
 def qmatmul(
     a: Tensor,
     b: Tensor,
@@ -89,6 +92,7 @@ def qmatmul(
     return _qmatmul("qmatmul", a, b, spec, seed, arithmetic, c, select, out_dtype)
 
 
+@traceable
 def qmm(
     a: Tensor,
     b: Tensor,
@@ -183,6 +187,8 @@ def _qmatmul(
     out_dtype: torch.dtype | None,
 ) -> Tensor:
     """``qmatmul`` of any tensors: all checks, vectors as matrices, then the autograd function or the operator."""
+    if torch.compiler.is_compiling() or not are_direct(a, b):
+        prepare()
     formats = formats_of(spec, arithmetic)
     seed = check_seed(owner, seed)
     dtype = check_operands(owner, a, b, c, out_dtype)

@@ -8,6 +8,7 @@ from gemmsim.arithmetic import GemmSpec, SpecError, SpecLike
 
 from .affine_formats import QAffineFormats
 from .errors import message
+from .fx import traceable
 from .library import count_overflows_op
 from .matmul import check_operands
 from .narrow_operands import as_numbers, is_narrow
@@ -16,6 +17,7 @@ from .seeds import check_seed
 __all__ = ["count_overflows"]
 
 
+@traceable
 def count_overflows(a: Tensor, b: Tensor, accumulator: SpecLike, *, seed: int | None = None) -> Tensor:
     """How often the ``int`` or ``fixed`` register of each element of ``a @ b`` left its range, before it wrapped or
     saturated: int64, in the shape of ``torch.matmul``.

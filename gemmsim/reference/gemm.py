@@ -6,12 +6,13 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from ..arithmetic import Accumulator, GemmSpec, Palette, SpecError, SpecLike
+from ..arithmetic import Accumulator, GemmSpec, Lookup, Palette, SpecError, SpecLike
 from ..arithmetic.block_operands import takes_scales
 from ..formats import FP32, TENSOR_FORMATS, BlockFormat, Cast, FiniteFloatFormat, Sharing, TensorFormat
 from .blocked import Blocked, blocked
 from .dot import Dot, Log, check_known, total
 from .dyadic import lowest_exponent, multiply, to_float, to_units
+from .lookup import looked_up
 from .philox import Site
 from .quantize import quantize
 from .rounding import rounder
@@ -176,8 +177,15 @@ def _dots(work: _Work) -> Iterator[list[tuple[Accumulator, Dot]]]:
     """Every element with its accumulator, row by row, all in one unit: the largest of which all operands' products
     and every grid are multiples."""
     spec, rows, columns, addend = work.spec, work.rows, work.columns, work.addend
+    given = [[row[j] for row in columns] for j in range(work.width)]
+    table = None
+    if isinstance(spec.accumulator, Lookup):
+        table = looked_up(spec.accumulator.products, rows, given)
+        _check_products(table, spec)
     unit_b = lowest_exponent(x for row in columns for x in row)
     unit = lowest_exponent(x for row in rows for x in row) + unit_b
+    if table is not None:
+        unit = min(unit, 0, lowest_exponent(x for line in table for terms in line for x in terms))
     grids = list(spec.accumulator.grids())
     if addend is not None:
         grids.append(lowest_exponent((x for row in addend for x in row), unit))
@@ -187,12 +195,13 @@ def _dots(work: _Work) -> Iterator[list[tuple[Accumulator, Dot]]]:
     carrier = rounder(Cast(FP32), unit) if spec.arithmetic == "fp32" else None
     # a carries what of the unit b does not, so that products come out in units.
     left = [[to_units(x, unit - unit_b) for x in row] for row in rows]
-    given = [[row[j] for row in columns] for j in range(work.width)]
     right = [[to_units(x, unit_b) for x in column] for column in given]
     for i, row in enumerate(left):
         line = []
         for j, column in enumerate(right):
             products = [multiply(x, y) for x, y in zip(row, column, strict=True)]
+            if table is not None:
+                products = [to_units(x, unit) for x in table[i][j]]
             start = None if addend is None else to_units(addend[i][j], unit)
             which = spec.accumulator
             if isinstance(which, Palette) and work.select is not None:
@@ -204,6 +213,12 @@ def _dots(work: _Work) -> Iterator[list[tuple[Accumulator, Dot]]]:
                 dot.scale_format = next(fmt.scale for fmt in (spec.a, spec.b) if isinstance(fmt, BlockFormat))
             line.append((which, dot))
         yield line
+
+
+def _check_products(table: list[Matrix], spec: GemmSpec) -> None:
+    assert isinstance(spec.accumulator, Lookup)
+    if spec.accumulator.inner.integer_operands and any(x != x for line in table for terms in line for x in terms):
+        raise ValueError(f"gemm: NaN among the products of {spec}; allowed: integers.\n  Replace it in the operands.")
 
 
 def _in_tensor_format(matrix: Matrix, fmt: TensorFormat, dim: int, seed: int, site: int, start: int) -> Matrix:

@@ -1,26 +1,36 @@
-"""Products from a table of codes; what ``gemmsim.arithmetic.Lookup`` says."""
+"""Products from tables of codes: each is read from the table, and counts as an exact product from there on."""
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 from ..arithmetic import Lookup
-from ..formats import FP32, Cast
+from ..arithmetic.lookup import ProductTable
+from ..formats import Format
 from .dot import Dot, implements, total
-from .dyadic import Value, lowest_exponent, to_units
-from .rounding import rounder
+from .dyadic import Value
 
-__all__: list[str] = []
+__all__ = ["looked_up"]
 
 
 @implements(Lookup)
 def _lookup(accumulator: Lookup, dot: Dot) -> Value:
-    """The inner accumulator over ``products[code of a][code of b]``."""
-    table = accumulator.products
-    found = [table.product(table.a.encode(x), table.b.encode(y)) for x, y in zip(dot.left, dot.right, strict=True)]
-    unit = min(dot.unit, lowest_exponent(found, dot.unit))
-    carrier = None if dot.carrier is None else rounder(Cast(FP32), unit)
-    products = [to_units(x, unit) for x in found]
-    inside = replace(dot, products=products, unit=unit, carrier=carrier, times=" (table) ")
-    value = total(accumulator.inner, inside)
-    return value >> (dot.unit - unit) if type(value) is int else value
+    """What ``inner`` makes of the table's products."""
+    return total(accumulator.inner, replace(dot, times=" (table) "))
+
+
+def looked_up(products: ProductTable, rows: list[list[float]], columns: list[list[float]]) -> list[list[list[float]]]:
+    """The products of each element of a's rows and b's columns, values of the table's formats."""
+    left = [[_code(products.a, x) for x in row] for row in rows]
+    right = [[_code(products.b, y) for y in column] for column in columns]
+    return [[[_product(products, x, y) for x, y in zip(row, column, strict=True)] for column in right] for row in left]
+
+
+def _code(fmt: Format, value: float) -> int | None:
+    """The code of ``value``; None for a NaN that has none."""
+    return None if math.isnan(value) and not fmt.is_representable(value) else fmt.encode(value)
+
+
+def _product(products: ProductTable, x: int | None, y: int | None) -> float:
+    return math.nan if x is None or y is None else products.product(x, y)

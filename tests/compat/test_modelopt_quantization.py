@@ -371,3 +371,23 @@ def test_models_in_files(tmp_path):
         mto.restore_from_modelopt_state(nn.Sequential(nn.Linear(2, 2)), mto.modelopt_state(model))
     with pytest.raises(ValueError, match="not ModelOpt's"):
         mto.restore_from_modelopt_state(Net(), {"modelopt_version": "0.40.0"})
+
+
+def test_quantisers_of_any_class_are_called_inside_pytorchs_own_layers():
+    """PyTorch's encoder layers read the weights of their children in evaluation, unless one of them is emulated."""
+    torch.manual_seed(0)
+    x = torch.randn(2, 5, 16)
+    mtq.register(nn.LayerNorm, QuantLayerNorm)
+    try:
+        model = nn.TransformerEncoderLayer(16, 2, 32, batch_first=True).eval()
+        plain = model(x)
+        config = {"quant_cfg": {"norm1.*": {"num_bits": 3}, "default": {"enable": False}}, "algorithm": "max"}
+        mtq.quantize(model, config, lambda m: m(x))
+    finally:
+        mtq.unregister(nn.LayerNorm)
+    y = model(x)
+    with torch.no_grad():
+        assert torch.equal(model(x), y) and not torch.equal(y, plain)
+    with torch.inference_mode():
+        assert torch.equal(model(x), y)
+    assert model.norm1.input_quantizer.amax is not None

@@ -97,6 +97,15 @@ def test_any_table_is_its_terms_added_up(cut8):
             assert_bitwise_equal(got, torch.cat(rows))
 
 
+@pytest.mark.parametrize("accumulator", ACCUMULATORS)
+def test_a_table_without_a_formula_is_the_reference(cut8, accumulator):
+    generator = torch.Generator().manual_seed(len(accumulator))
+    spec = GemmSpec(product=cut8, accumulator=accumulator)
+    a, b = torch.randint(-128, 128, (3, 21), generator=generator).float(), torch.randn(21, 4, generator=generator) * 60
+    want = torch.tensor(gs.reference.gemm(a.tolist(), b.tolist(), spec, seed=2), dtype=torch.float64)
+    assert_bitwise_equal(gs.qmatmul(a, b, spec, seed=2, out_dtype=torch.float64), want)
+
+
 def test_batches_strides_broadcasts_and_nothing(exact8):
     spec = f":lookup({exact8}, e5m10/sr8)"
     a, b = torch.randint(-9, 9, (2, 1, 7, 33)).float(), torch.randint(-9, 9, (3, 33, 5)).float()
