@@ -8,7 +8,19 @@ import sys
 from pathlib import Path
 
 HERE = Path(__file__).parent
-NAMES = ("gemm", "quantize", "accumulators", "mx", "mx_matmul", "conv", "rows", "linear", "tensor_quant", "launch")
+NAMES = (
+    "gemm",
+    "quantize",
+    "accumulators",
+    "extensions",
+    "mx",
+    "mx_matmul",
+    "conv",
+    "rows",
+    "linear",
+    "tensor_quant",
+    "launch",
+)
 
 
 def main() -> int:

@@ -35,6 +35,8 @@ if TYPE_CHECKING:
     from .arithmetic import SelectError as SelectError
     from .arithmetic import SpecError as SpecError
     from .arithmetic import UnsupportedSpec as UnsupportedSpec
+    from .comparison import Comparison as Comparison
+    from .comparison import compare as compare
     from .formats import Cast as Cast
     from .formats import FormatError as FormatError
     from .functional import qadaptive_avgpool as qadaptive_avgpool
@@ -73,6 +75,7 @@ if TYPE_CHECKING:
     from .ops import QSoftmaxFormats as QSoftmaxFormats
     from .ops import SeedError as SeedError
     from .ops import ShapeError as ShapeError
+    from .ops import ShardingError as ShardingError
     from .ops import count_overflows as count_overflows
     from .ops import cublas_acceleration as cublas_acceleration
     from .ops import explain as explain
@@ -88,6 +91,8 @@ if TYPE_CHECKING:
     from .ops import qmm as qmm
     from .ops import quantize as quantize
     from .ops import quantizer as quantizer
+    from .reference import Trace as Trace
+    from .reference import trace as trace
 
 __version__ = "0.1.0"
 
@@ -112,6 +117,7 @@ _MODULES = (
 )
 _NAMES = {
     "arithmetic": ("Accumulator", "GemmSpec", "SelectError", "SpecError", "UnsupportedSpec"),
+    "comparison": ("Comparison", "compare"),
     "formats": ("Cast", "FormatError"),
     "functional": (
         "qadaptive_avgpool",
@@ -152,6 +158,7 @@ _NAMES = {
         "QSoftmaxFormats",
         "SeedError",
         "ShapeError",
+        "ShardingError",
         "count_overflows",
         "cublas_acceleration",
         "explain",
@@ -168,12 +175,19 @@ _NAMES = {
         "quantize",
         "quantizer",
     ),
+    "reference": ("Trace", "trace"),
 }
+#: The modules that register operators.
+_LIBRARIES = (
+    *("ops.library", "ops.codes", "ops.conv_library", "ops.row_library", "ops.embedding"),
+    *("mx.library", "mx.mm_library", "tensor_quant.library"),
+)
 _HOME = {name: module for module, names in _NAMES.items() for name in names}
 
 __all__ = [
     "Accumulator",
     "Cast",
+    "Comparison",
     "DTypeError",
     "DeviceError",
     "FormatError",
@@ -189,11 +203,14 @@ __all__ = [
     "SeedError",
     "SelectError",
     "ShapeError",
+    "ShardingError",
     "SpecError",
+    "Trace",
     "UnsupportedSpec",
     "acc",
     "arithmetic",
     "backends",
+    "compare",
     "compat",
     "count_overflows",
     "cublas_acceleration",
@@ -202,6 +219,7 @@ __all__ = [
     "functional",
     "hardware",
     "last_backend",
+    "load_operators",
     "mx",
     "nn",
     "ops",
@@ -245,8 +263,18 @@ __all__ = [
     "reference",
     "study",
     "tensor_quant",
+    "trace",
     "train",
 ]
+
+
+def load_operators() -> None:
+    """Registers every operator of this package with PyTorch, as whatever uses one does for its own part.
+
+    For programs that only name them: files of ``torch.export``, traces and pickled graphs, in a process of their own.
+    """
+    for part in _LIBRARIES:
+        import_module(f".{part}", __name__)
 
 
 if not TYPE_CHECKING:  # type checkers know the names above, and that there are no others

@@ -195,7 +195,7 @@ def lookup(products: ProductTable | str, inner: AccumulatorLike) -> Lookup:
     """Products ``products[x][y]`` of the operands' codes (``table``), added by ``inner``: approximate multipliers.
 
     Raises:
-        SpecError: for an unknown table, an inner accumulator that rounds products or asks for operands of its own, and
+        SpecError: for an unknown table, an inner accumulator that multiplies or asks for operands of its own, and
             products that are not integers in an ``int(...)`` register.
     """
     return Lookup(products, inner)

@@ -28,12 +28,23 @@ HARDWARE_TABLES = {f"gemmsim.hardware.{name}" for name in ("catalogue", "errors"
 #: Built on the public names alone: module of the package -> packages whose public names (``__all__``) it may use.
 FACES = {
     "study": {"", "formats", "arithmetic", "acc"},
-    "cli": {"", "formats", "arithmetic", "acc", "backends.cpu", "backends.cuda", "study", "hardware"},
+    "cli": {
+        "",
+        "formats",
+        "arithmetic",
+        "acc",
+        "backends.cpu",
+        "backends.cuda",
+        "backends.environment",
+        "study",
+        "hardware",
+    },
     "compat": {
         *("", "formats", "hardware", "arithmetic", "acc", "nn", "optim", "mx", "tensor_quant", "emulate"),
         *("backends.cublas", "ops.tracing", "train"),
     },
     "train": {""},
+    "comparison": {"", "formats", "arithmetic"},
     "__main__": {"cli"},
 }
 STANDARD_LIBRARY_ONLY = {"formats", "arithmetic"}

@@ -68,7 +68,7 @@ def report(tmp_path_factory, text: str) -> list[str]:
 @pytest.fixture(scope="module")
 def lines(tmp_path_factory):
     """One run for everything: revealed types, then every public name, then names that there are not."""
-    names = [f"{package}.{name}" for package in LAZY for name in importlib.import_module(package).__all__]
+    names = [f"{package}.{name}" for package in (*LAZY, *systems()) for name in public(package)]
     wrong = [f"{package}.nosuchname" for package in (*LAZY, *systems())] + ["gemmsim.qmatmull"]
     imports = "".join(f"import {package}\n" for package in (*LAZY, *systems()))
     text = USER + imports + "".join(f"{name}\n" for name in [*names, *wrong])
@@ -80,8 +80,14 @@ def lines(tmp_path_factory):
     )
 
 
+def public(package: str) -> list[str]:
+    module = importlib.import_module(package)
+    return sorted({*module.__all__, *getattr(module, "_MODULES", ())})
+
+
 def systems() -> list[str]:
-    return ["gemmsim.compat", "gemmsim.compat.torchao", "gemmsim.compat.modelopt"]
+    names = ("torchao", "modelopt", "dmx", "qtorch", "mptorch", "mptorch.quant", "microxcaling", "torchmx")
+    return ["gemmsim.compat", *(f"gemmsim.compat.{name}" for name in names)]
 
 
 def test_from_float_and_other_names_have_their_types(lines):

@@ -12,11 +12,15 @@ typedef uint16_t Code;
 // A table in the carrier, and what its values (without those of NaN) are like.
 template <class T> struct Table {
     std::vector<T> values;
+    std::vector<float> narrow;  // the same where T is double and all are floats; else empty
     int32_t rows, columns;
     Stats stats = EMPTY_STATS;
 
     Table(const Isa& isa, const Lookup& from) : values((size_t)from.rows * (size_t)from.columns), rows(from.rows), columns(from.columns) {
         for (size_t i = 0; i < values.size(); ++i) values[i] = (T)from.values[i];
+        bool floats = sizeof(T) == 8;
+        for (const T x : values) floats = floats && (x != x || (T)(float)x == x);
+        if (floats) narrow.assign(values.begin(), values.end());
         std::vector<T> row((size_t)columns);
         for (int32_t x = 0; x + 1 < rows; ++x) {
             memcpy(row.data(), values.data() + (size_t)x * (size_t)columns, sizeof(T) * (size_t)(columns - 1));
@@ -24,19 +28,43 @@ template <class T> struct Table {
         }
     }
 
+    // sums[j] = values[a[0]][b[0][j]] + values[a[1]][b[1][j]] + ..., in this order and from +0, by the carrier's own additions.
+    void sum_up(const Code* a, const Code* b, int64_t k, int nr, T* sums) const {
+        if (nr == 32) return sum<32>(a, b, k, sums);
+        if (nr == 16) return sum<16>(a, b, k, sums);
+        nr == 8 ? sum<8>(a, b, k, sums) : sum<4>(a, b, k, sums);
+    }
+
     // terms[k][j] = values[a[k]][b[k][j]]; codes of b are read four at a time.
     void look_up(const Code* __restrict a, const Code* __restrict b, int64_t k, int nr, T* __restrict terms) const {
-        for (int64_t i = 0; i < k; ++i) {
-            const T* const row = values.data() + (size_t)a[i] * (size_t)columns;
+        for (int64_t i = 0; i < k; ++i)
             for (int j = 0; j < nr; j += 4) {
-                uint64_t four;
-                memcpy(&four, b + i * nr + j, sizeof four);
-                T* const to = terms + i * nr + j;
-                to[0] = row[four & 0xFFFF];
-                to[1] = row[four >> 16 & 0xFFFF];
-                to[2] = row[four >> 32 & 0xFFFF];
-                to[3] = row[four >> 48];
+                if (sizeof(T) == 8 && !narrow.empty()) row<4>(narrow.data(), a[i], b + i * nr + j, terms + i * nr + j);
+                else row<4>(values.data(), a[i], b + i * nr + j, terms + i * nr + j);
             }
+    }
+
+  private:
+    // What is in the table more than twice as narrow is read from there: half the cache.
+    template <int NR> void sum(const Code* __restrict a, const Code* __restrict b, int64_t k, T* __restrict sums) const {
+        T s[NR] = {};
+        for (int64_t i = 0; i < k; ++i) {
+            T t[NR];
+            if (sizeof(T) == 8 && !narrow.empty()) row<NR>(narrow.data(), a[i], b + i * NR, t);
+            else row<NR>(values.data(), a[i], b + i * NR, t);
+            for (int j = 0; j < NR; ++j) s[j] += t[j];
+        }
+        memcpy(sums, s, sizeof s);
+    }
+    template <int NR, class V> void row(const V* from, Code x, const Code* b, T* t) const {
+        const V* const of_x = from + (size_t)x * (size_t)columns;
+        for (int j = 0; j < NR; j += 4) {
+            uint64_t four;
+            memcpy(&four, b + j, sizeof four);
+            t[j] = (T)of_x[four & 0xFFFF];
+            t[j + 1] = (T)of_x[four >> 16 & 0xFFFF];
+            t[j + 2] = (T)of_x[four >> 32 & 0xFFFF];
+            t[j + 3] = (T)of_x[four >> 48];
         }
     }
 };

@@ -170,9 +170,17 @@ template <class T> struct Product {
         const Runner<T> runner(isa, r, kind_carrier, nr, order.map(), unit, values, EMPTY_STATS);
         int64_t* const overflows = g.extras ? g.extras->overflows : nullptr;
         alignas(64) T c[MR * 64];
+        // Nothing but the carrier's additions: the terms need not be written down.
+        const bool plain = !r.wrapper_count && r.method != LONG && runner.choice.kind == NONE && runner.choice.step == FMA_NEAR && runner.choice.carrier == carrier;
         for (int64_t p = p0; p < p1; ++p)
             for (int64_t i = row0; i < row1; ++i) {
-                table->look_up(codes.data() + (i - row0) * g.k, codes_b + p * g.k * nr, g.k, nr, terms.data());
+                const Code* const x = codes.data() + (i - row0) * g.k;
+                if (plain && !overflows) {
+                    table->sum_up(x, codes_b + p * g.k * nr, g.k, nr, c);
+                    save_tile(c, batch, i, 1, p * nr, (int)(g.n - p * nr < nr ? g.n - p * nr : nr), nullptr);
+                    continue;
+                }
+                table->look_up(x, codes_b + p * g.k * nr, g.k, nr, terms.data());
                 Tile t = tile_at(batch, i, p * nr, ones.data(), terms.data(), c);
                 t.rows = 1;
                 runner.run(t, nullptr, overflows ? overflows + (batch * g.m + i) * g.n + p * nr : nullptr, g.n);

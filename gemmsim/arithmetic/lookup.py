@@ -196,7 +196,8 @@ class Lookup(Composite):
 
     Args:
         products: a ``ProductTable``, or its name.
-        inner: any accumulator that takes exact products, except instructions, palettes and scaled ones.
+        inner: any accumulator except instructions, palettes, scaled ones and classes of one's own. One that rounds
+            products rounds these.
 
     Operands are cast to the table's formats. NaN, infinities, -0 and overflow of the sums as in ``inner``.
     """
@@ -206,11 +207,11 @@ class Lookup(Composite):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.inner.product_cast is not None or self.inner.operand_casts is not None or self.inner.is_custom:
+        if self.inner.operand_casts is not None or self.inner.is_custom:
             raise spec_error(
                 f"lookup with {self.inner}",
-                "accumulators that take exact products of any numbers",
-                "Leave out mul=, and use a register such as fp32 or int(32).",
+                "accumulators that take any numbers, and multiply nothing by themselves",
+                "Use a register such as fp32 or int(32).",
             )
         if self.inner.integer_operands and not self.products.is_integer:
             raise spec_error(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fractions import Fraction
 
-from ..formats import Cast, FixedFormat, FloatFormat, Format, Overflow
+from ..formats import Cast, CodebookFormat, FixedFormat, FloatFormat, Format, Overflow, OwnExponentFormat
 from .accumulator import Accumulator
 from .errors import spec_error
 
@@ -23,17 +23,21 @@ def operand_cast(given: Cast | None, taken: Cast, accumulator: Accumulator, name
         raise spec_error(
             f"GemmSpec: operand {name}={given} with {accumulator}, which takes {taken.format}",
             f"{taken.format}, or a format whose every value {taken.format} holds, infinities included",
-            f"Leave {name} out for {taken}, or choose another instruction.",
+            f"Leave {name} out for {taken}, or choose another one.",
         )
     return given
 
 
 def _holds(operand: Format, given: Cast) -> bool:
     """Whether ``operand`` has every number that ``given`` results in. NaN is one in any carrier; -0 counts as 0."""
-    assert isinstance(operand, FloatFormat)
     fmt = given.format
     if fmt == operand:
         return True
+    if not isinstance(operand, FloatFormat):  # a table's, of up to 8 bits
+        few = fmt.bits <= 8 and getattr(fmt, "clamp", True) and not isinstance(fmt, OwnExponentFormat)
+        return few and not fmt.has_inf and set(fmt.values()) <= set(operand.values())
+    if isinstance(fmt, CodebookFormat):
+        return all(operand.is_representable(value) for value in fmt.points)
     if isinstance(fmt, FixedFormat):
         # Integers up to 2**p have at most p bits; the end of a two's complement range, -2**(n-1), has one.
         return fmt.clamp and _largest(fmt) * Fraction(2) ** fmt.frac <= 2**operand.p and _inside(operand, fmt)

@@ -97,8 +97,6 @@ class GemmSpec:
                 "'exact' (one rounding a step) or 'fp32' (rounded to binary32 first)",
                 "Leave it out for 'exact'.",
             )
-        if accumulator.is_lookup:
-            self._check_lookup()
         if self.arithmetic == "fp32":
             self._check_fits_fp32()
         put(self, "key", _text(self))
@@ -109,22 +107,14 @@ class GemmSpec:
 
     def transposed(self) -> GemmSpec:
         """Spec of ``B^T @ A^T`` for this one's ``A @ B``: each operand's cast goes with it."""
-        return replace(self, a=self.b, b=self.a, accumulator=self.accumulator.transposed())
-
-    def _check_lookup(self) -> None:
-        if isinstance(self.a, _BLOCKS) or isinstance(self.b, _BLOCKS) or self.arithmetic != "exact":
-            raise spec_error(
-                f"GemmSpec: {self.accumulator} with operands {self.a} and {self.b}, arithmetic={self.arithmetic!r}",
-                "operands of the table's formats, one number each, and arithmetic='exact'",
-                "Leave the operands out.",
-            )
+        return replace(self, a=self.b, b=self.a, product=None, accumulator=self.accumulator.transposed())
 
     def _check_fits_fp32(self) -> None:
-        if self.accumulator.is_custom:
+        if self.accumulator.is_custom or self.accumulator.is_lookup:
             raise spec_error(
                 f"GemmSpec: arithmetic='fp32' with {self.accumulator}",
-                "accumulators of gemmsim: a step in Python computes as it says",
-                "Use arithmetic='exact', and numbers = 'float32' in the class.",
+                "accumulators that multiply: a table gives products, and a step in Python computes as it says",
+                "Use arithmetic='exact' (and numbers = 'float32' in a class of your own).",
             )
         if self.accumulator.exact_sums:
             raise spec_error(

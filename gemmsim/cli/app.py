@@ -97,6 +97,38 @@ def bits_command(
         bits(arch, op, (format_a, format_b), out, instruction, a, b, c, (scale_a, scale_b), codes)
 
 
+@app.command("trace")
+def trace_command(
+    spec: Annotated[str, typer.Argument(help='What the sum means, such as "e4m3 : chunked(4, e5m10)".')],
+    a: Annotated[str, typer.Option("--a", help="Numbers separated by commas: 1.5, 0x1p-3, 2^-13, 1.5*2^-25.")],
+    b: Annotated[str, typer.Option("--b", help="As many numbers.")],
+    seed: Annotated[int, typer.Option("--seed", help="Seed of the random bits.")] = 0,
+    as_json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False,
+) -> None:
+    """One sum of products under any accumulator, step by step: what is multiplied, rounded and added, to what value."""
+    from .trace import trace
+
+    with user_errors():
+        trace(spec, a, b, seed, as_json)
+
+
+@app.command("compare")
+def compare_command(
+    spec_a: Annotated[str, typer.Argument(help='A spec, such as "e4m3 : fp32".')],
+    spec_b: Annotated[str, typer.Argument(help="Another one.")],
+    shape: Annotated[tuple[int, int, int], typer.Option("--shape", help="M K N of the product.")] = (32, 256, 32),
+    seed: Annotated[int, typer.Option("--seed", help="Seed of the operands and of the random bits.")] = 0,
+    spread: Annotated[float, typer.Option("--spread", help="Standard deviation of the operands.")] = 1.0,
+    unit: Annotated[str | None, typer.Option("--unit", help="Format whose units in the last place count.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False,
+) -> None:
+    """Two specs on the same random numbers: share of equal bits, distances, and the step at which they first part."""
+    from .trace import compare
+
+    with user_errors():
+        compare(spec_a, spec_b, shape, seed, spread, unit, as_json)
+
+
 @app.command("env")
 def env_command() -> None:
     """Versions, instruction set, compiler and threads: what to put in a bug report."""

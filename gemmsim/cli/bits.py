@@ -66,10 +66,10 @@ def _code(word: str, kind: hw.Operand, codes: bool) -> int:
         if not 0 <= code < 1 << kind.width:
             raise FormatError(f"code {word!r} of {kind.name}; allowed: {kind.width} bits.\n  Use fewer digits.")
         return code
-    return kind.storage.encode(_number(word))
+    return kind.storage.encode(number(word))
 
 
-def _number(word: str) -> float:
+def number(word: str) -> float:
     """A decimal, a hexadecimal float, or something times a power of two: -1, 0x1p-3, 2^-13, 1.5*2^-25."""
     try:
         factor, star, power = word.rpartition("*") if "^" in word else (word, "", "")

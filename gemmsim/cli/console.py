@@ -13,12 +13,22 @@ import gemmsim as gs
 from gemmsim.arithmetic import SpecError, UnsupportedSpec
 from gemmsim.backends.cpu import LibraryError
 from gemmsim.backends.cuda import CudaError
+from gemmsim.backends.environment import VariableError
 from gemmsim.formats import FormatError
 from gemmsim.hardware import HardwareError
 from gemmsim.study import StudyError
 
 #: Errors whose message is written for the user. Anything else is a fault of ours and keeps its traceback.
-USER_ERRORS = (FormatError, SpecError, UnsupportedSpec, HardwareError, StudyError, LibraryError, CudaError)
+USER_ERRORS = (
+    FormatError,
+    SpecError,
+    UnsupportedSpec,
+    HardwareError,
+    StudyError,
+    LibraryError,
+    CudaError,
+    VariableError,
+)
 
 USAGE_EXIT = 2
 INTERRUPT_EXIT = 130

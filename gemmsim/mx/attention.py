@@ -9,6 +9,7 @@ from torch import Tensor
 
 from gemmsim.ops.checks import check_float
 from gemmsim.ops.errors import ShapeError, message
+from gemmsim.ops.fx import traceable
 
 from .configs import MXAttentionConfig, attention_constants
 from .training import differentiable_product
@@ -16,6 +17,7 @@ from .training import differentiable_product
 __all__ = ["mx_attention"]
 
 
+@traceable
 def mx_attention(
     query: Tensor,
     key: Tensor,

@@ -9,8 +9,10 @@ from torch import Tensor, nn
 
 from gemmsim.nn.emulated import Emulated
 from gemmsim.ops import qmatmul
+from gemmsim.ops.errors import message
 
 from .configs import MXInferenceConfig
+from .errors import MXOperatorError
 from .linear import add_bias, work_dtype
 from .products import product
 from .tensor import MXTensor, to_mx
@@ -71,6 +73,10 @@ class MXInferenceLinear(Emulated, nn.Linear):
     @torch.no_grad()
     def forward(self, input: Tensor) -> Tensor:
         """``input @ weight.T + bias``, of shape (..., out_features)."""
+        if torch.compiler.is_exporting():
+            asked = f"torch.export of {type(self).__name__}, whose weight is an MXTensor"
+            do = "Take gemmsim.nn.QLinear with weight.dequantize() and the formats 'ACTIVATION * WEIGHT : ACCUMULATOR'."
+            raise MXOperatorError(message(asked, "torch.compile, torch.fx, and export of MXLinear and QLinear", do))
         weight: Any = self.weight.t()
         rows = input.reshape(-1, input.shape[-1])
         dtype = torch.promote_types(input.dtype, self.weight.dtype)

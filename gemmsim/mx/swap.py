@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any, TypeAlias
 
 from torch import nn
+from torch.nn.modules.lazy import LazyModuleMixin
 from torch.nn.utils.parametrize import is_parametrized
 
 from gemmsim.nn.conversion import Conversion
@@ -106,7 +107,8 @@ def _swap(
             return done[id(module)]
         originals.append(module)
         done[id(module)] = module
-        plain = isinstance(module, nn.Linear) and not isinstance(module, Emulated) and not is_parametrized(module)
+        plain = isinstance(module, nn.Linear) and not isinstance(module, (Emulated, LazyModuleMixin))
+        plain = plain and not is_parametrized(module)
         chosen = type(module).forward is nn.Linear.forward if filter_fn is None else plain and filter_fn(module, name)
         if isinstance(module, nn.Linear) and plain and chosen:
             exchanged[name] = type(module).__name__
@@ -120,6 +122,8 @@ def _swap(
     def why(name: str, module: nn.Module) -> tuple[str, bool]:
         if not isinstance(module, nn.Linear):
             return "no linear layer", True
+        if isinstance(module, LazyModuleMixin):
+            return "lazy, and without a weight yet", False
         if is_parametrized(module):
             return "parametrised (torch.nn.utils.parametrize)", False
         return ("a forward of its own (filter_fn takes it)", False) if filter_fn is None else ("by filter_fn", True)

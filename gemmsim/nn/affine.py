@@ -81,6 +81,9 @@ class AffineModule(Emulated, nn.Module):
         new.formats = formats
         return new
 
+    def _is_torchs_own(self) -> bool:
+        return self.formats.plan.is_native
+
     def extra_repr(self) -> str:
         """The arguments of torch.nn's module, then the formats."""
         return f"{super().extra_repr()}, formats={self.formats!r}"

@@ -8,10 +8,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from torch import Tensor, nn
+from torch import nn
 from torch.nn.modules.conv import _ConvNd
 
-from .emulated import Emulated
+from .emulated import Emulated, is_ours
 
 __all__ = ["Conversion", "Converted", "Left", "stands_for"]
 
@@ -124,9 +124,9 @@ class Conversion:
 
 
 def _encoded(module: nn.Module) -> str:
-    """Name of the class of a weight that is another kind of tensor, which computes products itself; else empty."""
+    """Name of the class of a weight that is a kind of tensor of gemmsim, which computes products itself; else empty."""
     kind = type(getattr(module, "weight", None))
-    return kind.__name__ if issubclass(kind, Tensor) and kind not in (Tensor, nn.Parameter) else ""
+    return kind.__name__ if any(is_ours(base) for base in kind.__mro__) else ""
 
 
 def _is_converted(module: nn.Module) -> bool:

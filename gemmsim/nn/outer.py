@@ -192,17 +192,17 @@ def _core(
         weights = torch.softmax(scores, -1)
         weights = functional.dropout(weights, dropout) if dropout > 0.0 else weights
         joined = torch.bmm(weights, v).transpose(0, 1).reshape(length * batch, self.embed_dim)
-        weights = weights.view(batch, self.num_heads, length, -1)
+        weights = weights.view(batch, self.num_heads, length, k.shape[1])
         weights = weights.mean(1) if average else weights
     else:
         weights = None
         if mask is not None:
-            mask = mask.unsqueeze(0) if mask.shape[0] == 1 else mask.view(batch, self.num_heads, -1, k.shape[1])
-        q, k, v = (t.view(batch, self.num_heads, -1, self.head_dim) for t in (q, k, v))
+            mask = mask.unsqueeze(0) if mask.shape[0] == 1 else mask.view(batch, self.num_heads, *mask.shape[1:])
+        q, k, v = (t.view(batch, self.num_heads, t.shape[1], self.head_dim) for t in (q, k, v))
         found = functional.scaled_dot_product_attention(q, k, v, mask, dropout, is_causal)
         joined = found.permute(2, 0, 1, 3).reshape(length * batch, self.embed_dim)
     out = project(joined)
-    out = out.view(length, batch, out.shape[-1])
+    out = out.reshape(length, batch, out.shape[-1])
     if not batched:
         out, weights = out.squeeze(1), None if weights is None else weights.squeeze(0)
     return out, weights
@@ -236,8 +236,8 @@ def _linear(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     """``functional.linear`` as it is with gradients: on other strides it asks whether the weight needs one."""
     if x.is_contiguous() or x.dim() == 2:
         return functional.linear(x, weight, bias)
-    out = torch.mm(x.reshape(-1, x.shape[-1]), weight.t()).view(*x.shape[:-1], -1)
-    return out if bias is None else out + bias
+    out = torch.mm(x.reshape(x.shape[:-1].numel(), x.shape[-1]), weight.t()).view(*x.shape[:-1], weight.shape[0])
+    return out if bias is None else out + bias.to(out.dtype)
 
 
 def _heads(
@@ -260,6 +260,6 @@ def _heads(
     if more:
         mask, padding = (None if t is None else functional.pad(t, (0, more)) for t in (mask, padding))
     if padding is not None:
-        hidden = padding.view(batch, 1, 1, -1).expand(-1, self.num_heads, -1, -1).reshape(-1, 1, k.shape[1])
+        hidden = padding.view(batch, 1, 1, k.shape[1]).expand(-1, self.num_heads, -1, -1).flatten(0, 1)
         mask = hidden if mask is None else mask + hidden
     return q, k, v, mask

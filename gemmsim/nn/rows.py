@@ -77,6 +77,10 @@ class _Formats(Emulated):
         new.formats = cls._read(formats)
         return new
 
+    def _is_torchs_own(self) -> bool:
+        native: bool = self.formats.plan.is_native
+        return native
+
     @classmethod
     def _read(cls, formats: Any) -> Any:
         return cls._KIND.of(formats)  # type: ignore[attr-defined]
@@ -114,6 +118,9 @@ class _Quants(Emulated):
             f"{n}={v!s}" for n, v in (("fwd_quant", self.fwd_quant), ("bwd_quant", self.bwd_quant)) if v is not None
         ]
         return ", ".join([first, *quants] if first else quants)
+
+    def _is_torchs_own(self) -> bool:
+        return self.fwd_quant is None and self.bwd_quant is None
 
     @property
     def _steps(self) -> dict[str, Any]:

@@ -8,10 +8,11 @@ from .affine_formats import QAffineFormats
 from .attention import QAttentionFormats
 from .casting import quantize
 from .convolution import qconv1d, qconv2d, qconv3d, qconv_transpose1d, qconv_transpose2d, qconv_transpose3d
-from .errors import DeviceError, DTypeError, GradError, OverlapError, SeedError, ShapeError
+from .errors import DeviceError, DTypeError, ExportError, GradError, OverlapError, SeedError, ShapeError, ShardingError
 from .explanation import explain
 from .linear import qlinear
 from .matmul import qmatmul, qmm
+from .onnx import onnx_translations
 from .overflow import count_overflows
 from .readings import FormatsWarning
 from .row_formats import QGELUFormats, QLayerNormFormats, QSoftmaxFormats
@@ -23,6 +24,7 @@ __all__ = [
     "BackendRecord",
     "DTypeError",
     "DeviceError",
+    "ExportError",
     "FormatsWarning",
     "GradError",
     "OverlapError",
@@ -34,12 +36,14 @@ __all__ = [
     "Quantizer",
     "SeedError",
     "ShapeError",
+    "ShardingError",
     "Stream",
     "count_overflows",
     "cublas_acceleration",
     "derive_seed",
     "explain",
     "last_backend",
+    "onnx_translations",
     "qconv1d",
     "qconv2d",
     "qconv3d",

@@ -11,6 +11,7 @@ from gemmsim.arithmetic import SpecError
 
 from .checks import check_device, check_float
 from .errors import message
+from .fx import traceable
 from .once import differentiable_once
 from .row_formats import QGELUFormats, RowFormatsLike, RowPlan, row_formats
 from .row_library import row_map_op
@@ -94,6 +95,7 @@ def _gated(owner: str, x: Tensor, kind: str, formats: QGELUFormats) -> Tensor:
     return result
 
 
+@traceable
 def qgelu(x: Tensor, formats: RowFormatsLike | None = None, approximate: str = "none") -> Tensor:
     """``torch.nn.functional.gelu(x, approximate=approximate)`` with its steps rounded as ``formats`` says.
 
@@ -120,6 +122,7 @@ def qgelu(x: Tensor, formats: RowFormatsLike | None = None, approximate: str = "
     return _gated("qgelu", x, approximate, formats)
 
 
+@traceable
 def qsilu(x: Tensor, formats: RowFormatsLike | None = None) -> Tensor:
     """``torch.nn.functional.silu(x)`` with its steps rounded as ``formats`` says; otherwise as ``qgelu``.
 

@@ -15,6 +15,7 @@ from .affine_formats import QAffineFormats, QuantLike
 from .checks import check_device, check_flags, check_float, check_numbers
 from .elementwise import qmul
 from .errors import DTypeError, ShapeError, message
+from .fx import traceable
 from .matmul import FormatsLike, qmatmul
 from .plan import Quant
 from .readings import warn_of_format_alone
@@ -138,6 +139,7 @@ def _check(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, p: float, causa
         refuse(f"shapes {shapes}", "leading dimensions that broadcast", "Reshape them, or give enable_gqa=True.")
 
 
+@traceable
 def qattention(
     query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None = None, dropout_p: float = 0.0,
     is_causal: bool = False, scale: float | None = None, enable_gqa: bool = False, *,

@@ -116,7 +116,8 @@ def _gradients(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         dims = (*sorted({*reduced_a, *reduced_b}), -2, -1)
         scale_g = scale_exponent(grad, plan.scale_grad, plan.scale_margin, dims)
         grad = scale_by_power(grad, scale_g)
-    lost = None if ctx.traced else underflow.watched(plan)
+    # Of a sharded gradient the processes would count parts, each at a time of its own.
+    lost = None if ctx.traced or type(grad) is not Tensor else underflow.watched(plan, grad)
     given, grad = grad, quantize_step(plan.grad_quant, grad, ctx.seed, Stream.GRAD)
     if lost is not None:
         lost.gradient(given, grad)
@@ -234,9 +235,10 @@ def _dgrad(
         out = _native(left, right, dtype)
     else:
         out = matmul_op(left, right, product.spec, ctx.seed, dtype, None, int(Stream.DGRAD))
-        if lost is not None:
-            lost.product("dgrad", out, lambda: torch.matmul(left.double(), right.double()))
-    return _finish(ctx, out, exponent, ctx.a_shape, ctx.dtypes[0], Stream.DGRAD_OUT)
+    found = _finish(ctx, out, exponent, ctx.a_shape, ctx.dtypes[0], Stream.DGRAD_OUT)
+    if lost is not None:
+        lost.product(product, found, lambda: torch.matmul(left.double(), right.double()))
+    return found
 
 
 def _wgrad(
@@ -256,9 +258,10 @@ def _wgrad(
         out = _native(left, right, dtype)
     else:
         out = matmul_op(left, right, spec, ctx.seed, dtype, None, int(Stream.WGRAD))
-        if lost is not None:
-            lost.product("wgrad", out, lambda: torch.matmul(left.double(), right.double()))
-    return _finish(ctx, out, exponent, ctx.b_shape, ctx.dtypes[1], Stream.WGRAD_OUT)
+    found = _finish(ctx, out, exponent, ctx.b_shape, ctx.dtypes[1], Stream.WGRAD_OUT)
+    if lost is not None:
+        lost.product(product, found, lambda: torch.matmul(left.double(), right.double()))
+    return found
 
 
 def _addend_grad(ctx: Any, grad: Tensor, exponent: Tensor | None) -> Tensor:

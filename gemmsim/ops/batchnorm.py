@@ -9,6 +9,7 @@ from .affine_formats import QuantLike
 from .checks import check_device, check_flags, check_float, check_numbers
 from .elementwise import StepChain
 from .errors import ShapeError, message
+from .fx import traceable
 
 __all__ = ["qbatchnorm"]
 
@@ -40,6 +41,7 @@ def _check(x: Tensor, training: bool, momentum: float, eps: float, tensors: dict
         raise ShapeError(message(asked, "both of them", "Give them, or training=True."))
 
 
+@traceable
 def qbatchnorm(
     x: Tensor, running_mean: Tensor | None = None, running_var: Tensor | None = None, weight: Tensor | None = None,
     bias: Tensor | None = None, training: bool = False, momentum: float = 0.1, eps: float = 1e-5,

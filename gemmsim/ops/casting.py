@@ -10,13 +10,16 @@ from .casts import RoundingLike, TargetLike, cast_name, resolve_target, target_o
 from .checks import check_device, check_float
 from .dispatch import are_direct, nothing_watches
 from .errors import GradError, message
+from .fx import traceable
 from .library import quantize_inplace_op, quantize_op, quantize_out_op
 from .memory import check_out
 from .seeds import check_seed
+from .sharding import prepare
 
 __all__ = ["quantize"]
 
 
+@traceable
 def quantize(
     x: Tensor,
     fmt: TargetLike,
@@ -57,6 +60,7 @@ def quantize(
     if not compiling and x is not None and are_direct(x) and nothing_watches() and not x.requires_grad and out is None:
         plain = type(fmt) is str and rounding is None and overflow is None
         return kernels.quantize(x, target_of(fmt) if plain else resolve_target(fmt, rounding, overflow), seed)
+    prepare()
     cast = cast_name(fmt, rounding, overflow)
     _check(x, out, compiling)
     if out is None:

@@ -175,7 +175,8 @@ def _supernormal_magnitudes(fmt: SupernormalFormat, parts: Parts, top: Tensor) -
     below, above = top - fmt.first_binade + low, top - fmt.last_binade - 1 + high
     powers = torch.where(top < fmt.first_binade, below, above)
     is_power = (parts.significand & (parts.significand - 1)) == 0
-    return torch.where(inside, middle, powers), torch.where(inside, whole, is_power & (powers > 0))
+    is_power = is_power & (powers > 0) & (top >= fmt.lowest_exponent)
+    return torch.where(inside, middle, powers), torch.where(inside, whole, is_power)
 
 
 def _binary8_magnitudes(fmt: Binary8Format, parts: Parts, top: Tensor) -> tuple[Tensor, Tensor]:
@@ -268,7 +269,8 @@ def _supernormal_parts(fmt: SupernormalFormat, magnitude: Tensor) -> tuple[Tenso
     middle = fmt.first_binade + (within >> t) - t
     exponent = torch.where(inside, middle, torch.where(magnitude < low, below, above))
     significand = torch.where(inside, (1 << t) + (within & ((1 << t) - 1)), 1)
-    return torch.where(magnitude == 0, 0, significand), exponent
+    unused = (magnitude == 0) | ((magnitude < low) & (exponent < fmt.lowest_exponent))
+    return torch.where(unused, 0, significand), exponent
 
 
 def _binary8_parts(fmt: Binary8Format, magnitude: Tensor) -> tuple[Tensor, Tensor]:

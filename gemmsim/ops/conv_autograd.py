@@ -122,7 +122,7 @@ def _gradients(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
     if plan.scale_grad is not None:
         scale_g = _exponent(grad, plan.scale_grad, plan.scale_margin)
         grad = scale_by_power(grad, scale_g)
-    lost = None if ctx.traced else underflow.watched(plan)
+    lost = None if ctx.traced else underflow.watched(plan, grad)
     given, grad = grad, quantize_step(plan.grad_quant, grad, ctx.seed, Stream.GRAD)
     if lost is not None:
         lost.gradient(given, grad)
@@ -175,10 +175,10 @@ def _dgrad(ctx: Any, grad: Tensor, weight: Tensor, exponent: Tensor | None, lost
         out = native_conv(grad, weight, None, dtype, *back)
     else:
         out = conv_op(grad, weight, product.spec, *back, ctx.seed, dtype, None, int(Stream.DGRAD))
-        if lost is not None:
-            wide = (grad.double(), weight.double(), None, torch.float64)
-            lost.product("dgrad", out, lambda: native_conv(*wide, *back))
-    return _finish(ctx, out, exponent, ctx.dtypes[0], Stream.DGRAD_OUT)
+    found = _finish(ctx, out, exponent, ctx.dtypes[0], Stream.DGRAD_OUT)
+    if lost is not None:
+        lost.product(product, found, lambda: native_conv(grad.double(), weight.double(), None, torch.float64, *back))
+    return found
 
 
 def _wgrad(ctx: Any, grad: Tensor, x: Tensor, exponent: Tensor | None, lost: underflow.Lost | None) -> Tensor:
@@ -191,10 +191,11 @@ def _wgrad(ctx: Any, grad: Tensor, x: Tensor, exponent: Tensor | None, lost: und
         out = native_weight(large, small, dtype, ctx.kernel, *same)
     else:
         out = conv_weight_op(large, small, spec, ctx.kernel, *same, ctx.seed, dtype, int(Stream.WGRAD))
-        if lost is not None:
-            wide = (large.double(), small.double(), torch.float64)
-            lost.product("wgrad", out, lambda: native_weight(*wide, ctx.kernel, *same))
-    return _finish(ctx, out, exponent, ctx.dtypes[1], Stream.WGRAD_OUT)
+    found = _finish(ctx, out, exponent, ctx.dtypes[1], Stream.WGRAD_OUT)
+    if lost is not None:
+        where = (torch.float64, ctx.kernel, *same)
+        lost.product(product, found, lambda: native_weight(large.double(), small.double(), *where))
+    return found
 
 
 def _bias_grad(ctx: Any, grad: Tensor, exponent: Tensor | None) -> Tensor:

@@ -18,6 +18,7 @@ from .conv_autograd import ConvFunction
 from .conv_library import conv_op
 from .dispatch import needs_autograd
 from .errors import ShapeError, message
+from .fx import traceable
 from .matmul import FormatsLike, formats_of
 from .seeds import check_seed
 from .tracing import assume_constant_result
@@ -77,6 +78,7 @@ _TRANSPOSED = """``torch.nn.functional.conv_transpose{n}d`` computed as ``format
     """
 
 
+@traceable
 def qconv1d(
     x: Tensor,
     weight: Tensor,
@@ -96,6 +98,7 @@ def qconv1d(
     return _conv("qconv1d", 1, x, weight, bias, options, formats, seed, arithmetic, out_dtype)
 
 
+@traceable
 def qconv2d(
     x: Tensor,
     weight: Tensor,
@@ -115,6 +118,7 @@ def qconv2d(
     return _conv("qconv2d", 2, x, weight, bias, options, formats, seed, arithmetic, out_dtype)
 
 
+@traceable
 def qconv3d(
     x: Tensor,
     weight: Tensor,
@@ -134,6 +138,7 @@ def qconv3d(
     return _conv("qconv3d", 3, x, weight, bias, options, formats, seed, arithmetic, out_dtype)
 
 
+@traceable
 def qconv_transpose1d(
     x: Tensor,
     weight: Tensor,
@@ -154,6 +159,7 @@ def qconv_transpose1d(
     return _transposed("qconv_transpose1d", 1, x, weight, bias, options, formats, seed, arithmetic, out_dtype)
 
 
+@traceable
 def qconv_transpose2d(
     x: Tensor,
     weight: Tensor,
@@ -174,6 +180,7 @@ def qconv_transpose2d(
     return _transposed("qconv_transpose2d", 2, x, weight, bias, options, formats, seed, arithmetic, out_dtype)
 
 
+@traceable
 def qconv_transpose3d(
     x: Tensor,
     weight: Tensor,

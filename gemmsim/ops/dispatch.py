@@ -19,6 +19,7 @@ _dispatch_keys = torch._C._dispatch_keys
 _dispatch_modes = torch._C._len_torch_dispatch_stack
 _function_mode = torch._C._is_torch_function_mode_enabled
 _profiling = torch.autograd._profiler_enabled
+_tracing = torch._C._get_tracing_state
 _TYPES = (Tensor, torch.nn.Parameter)
 
 
@@ -57,8 +58,8 @@ def are_direct(*tensors: Any) -> bool:
 
 
 def nothing_watches() -> bool:
-    """Whether no mode, transform or profiler has to see the call."""
-    return not (transforms_active() or _dispatch_modes() or _function_mode() or _profiling())
+    """Whether no mode, transform, profiler or tracer (``torch.jit.trace``) has to see the call."""
+    return not (transforms_active() or _dispatch_modes() or _function_mode() or _profiling() or _tracing())
 
 
 def needs_autograd(*tensors: Tensor | None) -> bool:

@@ -11,6 +11,7 @@ from torch import Tensor
 from .affine_formats import QuantLike
 from .checks import check_device, check_flags, check_float, check_numbers
 from .errors import ShapeError, message
+from .fx import traceable
 from .once import differentiable_once
 from .plan import Step
 from .row_formats import order_length, quant_step
@@ -248,6 +249,7 @@ class StepChain:
         return _sum(self.owner, x, dims, True, True, self.fwd, self.bwd, self.order, self.seed, self._next())
 
 
+@traceable
 def qadd(
     x: Tensor, y: Tensor, fwd_quant: QuantLike | None = None, bwd_quant: QuantLike | None = None, *,
     seed: int | None = None,
@@ -271,6 +273,7 @@ def qadd(
     return _binary("qadd", "add", x, y, fwd_quant, bwd_quant, seed)
 
 
+@traceable
 def qmul(
     x: Tensor, y: Tensor, fwd_quant: QuantLike | None = None, bwd_quant: QuantLike | None = None, *,
     seed: int | None = None,
@@ -279,6 +282,7 @@ def qmul(
     return _binary("qmul", "mul", x, y, fwd_quant, bwd_quant, seed)
 
 
+@traceable
 def qdiv(
     x: Tensor, y: Tensor, fwd_quant: QuantLike | None = None, bwd_quant: QuantLike | None = None, *,
     seed: int | None = None,
@@ -290,6 +294,7 @@ def qdiv(
     return _binary("qdiv", "div", x, y, fwd_quant, bwd_quant, seed)
 
 
+@traceable
 def qsqrt(
     x: Tensor, fwd_quant: QuantLike | None = None, bwd_quant: QuantLike | None = None, *, seed: int | None = None
 ) -> Tensor:
@@ -300,6 +305,7 @@ def qsqrt(
     return _unary("qsqrt", x, None, fwd_quant, bwd_quant, seed)
 
 
+@traceable
 def qpow(
     x: Tensor, fwd_quant: QuantLike | None = None, bwd_quant: QuantLike | None = None, n: float = 2.0, *,
     seed: int | None = None,
@@ -313,6 +319,7 @@ def qpow(
     return _unary("qpow", x, float(n), fwd_quant, bwd_quant, seed)
 
 
+@traceable
 def qsum(
     x: Tensor, dim: int | Sequence[int] | None = None, quant: QuantLike | None = None, keepdim: bool = False, *,
     order: str = "sequential", seed: int | None = None,
@@ -331,6 +338,7 @@ def qsum(
     return _sum("qsum", x, dim, keepdim, False, quant, None, order, seed)
 
 
+@traceable
 def qmean(
     x: Tensor, fwd_quant: QuantLike | None = None, bwd_quant: QuantLike | None = None,
     dim: int | Sequence[int] | None = None, keepdim: bool = False, *, order: str = "sequential",
@@ -343,6 +351,7 @@ def qmean(
     return _sum("qmean", x, dim, keepdim, True, fwd_quant, bwd_quant, order, seed)
 
 
+@traceable
 def qrelu(
     x: Tensor, fwd_quant: QuantLike | None = None, bwd_quant: QuantLike | None = None, *, seed: int | None = None
 ) -> Tensor:

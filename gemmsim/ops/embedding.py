@@ -14,6 +14,7 @@ from .affine_formats import QuantLike
 from .checks import check_device, check_flags, check_float, check_integers, check_ints, check_numbers
 from .dispatch import transforms_active
 from .errors import DTypeError, ShapeError, message
+from .fx import traceable
 from .once import differentiable_once
 from .plan import Step
 from .row_formats import quant_step
@@ -101,6 +102,7 @@ class _Embedding(torch.autograd.Function):
         return total, None, None, None, None, None, None
 
 
+@traceable
 def qembedding(
     input: Tensor, weight: Tensor, padding_idx: int | None = None, max_norm: float | None = None,
     norm_type: float = 2.0, scale_grad_by_freq: bool = False, sparse: bool = False,

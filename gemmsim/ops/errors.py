@@ -4,7 +4,17 @@ from __future__ import annotations
 
 from gemmsim.formats.errors import LONGEST, shortened
 
-__all__ = ["DeviceError", "DTypeError", "GradError", "OverlapError", "SeedError", "ShapeError", "message"]
+__all__ = [
+    "DeviceError",
+    "DTypeError",
+    "ExportError",
+    "GradError",
+    "OverlapError",
+    "SeedError",
+    "ShapeError",
+    "ShardingError",
+    "message",
+]
 
 
 class DTypeError(TypeError):
@@ -19,12 +29,20 @@ class ShapeError(ValueError):
     """Shapes that do not go together."""
 
 
+class ShardingError(ValueError):
+    """A DTensor sharded so that no process can compute its part of the result with the whole product's bits."""
+
+
 class OverlapError(ValueError):
     """An ``out`` tensor that shares memory with itself or, other than entirely, with the input."""
 
 
 class SeedError(ValueError):
     """A seed that is not an integer of 64 bits."""
+
+
+class ExportError(ValueError):
+    """A file format that has no place for an operation."""
 
 
 class GradError(RuntimeError):

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from .affine_formats import QuantLike
 from .checks import check_device, check_float
+from .fx import traceable
 from .once import differentiable_once
 from .plan import Step
 from .row_formats import quant_step
@@ -52,6 +53,7 @@ def _gate(owner: str, name: str, x: Tensor, fwd: Any, bwd: Any, seed: int | None
     return result
 
 
+@traceable
 def qsigmoid(
     x: Tensor, fwd_quant: QuantLike | None = None, bwd_quant: QuantLike | None = None, *, seed: int | None = None
 ) -> Tensor:
@@ -63,6 +65,7 @@ def qsigmoid(
     return _gate("qsigmoid", "sigmoid", x, fwd_quant, bwd_quant, seed)
 
 
+@traceable
 def qtanh(
     x: Tensor, fwd_quant: QuantLike | None = None, bwd_quant: QuantLike | None = None, *, seed: int | None = None
 ) -> Tensor:

@@ -12,14 +12,18 @@ from .affine_formats import QAffineFormats
 from .checks import check_device, check_float, check_out_dtype
 from .dispatch import are_direct, needs_autograd, nothing_watches
 from .errors import ShapeError, message
+from .fx import traceable
 from .matmul import FormatsLike, affine, formats_of
+from .narrow_operands import as_numbers, is_narrow
 from .plan import AffinePlan
 from .seeds import check_seed
+from .sharding import prepare
 from .tracing import assume_constant_result
 
 __all__ = ["qlinear"]
 
 
+@traceable
 def qlinear(
     x: Tensor,
     weight: Tensor,
@@ -51,9 +55,13 @@ def qlinear(
     """
     chosen = formats_of(formats, arithmetic)
     seed = check_seed("qlinear", seed)
+    if is_narrow(x, weight):
+        x, weight, out_dtype = as_numbers("qlinear", x, weight, chosen, out_dtype, "x weight")
     dtype = _check_arguments(x, weight, bias, out_dtype)
     if chosen.plan.is_plain and x.dim() > 1 and _is_direct(x, weight, bias):
         return _plain(x, weight, bias, chosen.plan, seed, dtype)
+    if torch.compiler.is_compiling() or not are_direct(x, weight):
+        prepare()
     if chosen.plan.is_native:
         return _native(x, weight, bias, dtype)
     plan = chosen.plan

@@ -17,10 +17,13 @@ from .autograd import AffineFunction, apply_directly, check_gradient
 from .checks import check_device, check_float, check_integers, check_out_dtype, check_same_inner
 from .dispatch import are_direct, needs_autograd, nothing_watches
 from .errors import ShapeError, message
+from .fx import traceable
 from .library import matmul_op
+from .narrow_operands import as_numbers, is_narrow
 from .plan import AffinePlan
 from .seeds import check_seed
 from .shapes import matmul_shape
+from .sharding import prepare
 from .tracing import assume_constant_result
 
 __all__ = ["FormatsLike", "affine", "check_operands", "formats_of", "qmatmul", "qmm"]
@@ -29,6 +32,7 @@ __all__ = ["FormatsLike", "affine", "check_operands", "formats_of", "qmatmul", "
 FormatsLike: TypeAlias = QAffineFormats | SpecLike
 
 
+@traceable
 def qmatmul(
     a: Tensor,
     b: Tensor,
@@ -46,7 +50,9 @@ def qmatmul(
     K = 0 gives +0 (then the spec's output cast).
 
     Args:
-        a, b: float32, float64, float16 or bfloat16, any strides; both on the CPU.
+        a, b: float32, float64, float16 or bfloat16, any strides; both on one device. Where the operand's format is
+            theirs also int8, uint8 (with an ``int`` accumulator without a format, too) and torch's float8 dtypes
+            (taken as given, too): the same numbers, of which the result's dtype is found as if they were float32.
         spec: "e4m3 * e5m2 : e5m10 -> bf16" (see ``GemmSpec``), an accumulator, a cast or format (of a sequential
             accumulator), or ``QAffineFormats`` for separate forward and backward products, quantisers and scaling,
             in which a is the input and b the weight. None is PyTorch's own product.
@@ -75,6 +81,8 @@ def qmatmul(
         UnsupportedSpec: for a spec no backend here computes.
         DTypeError, DeviceError, ShapeError, SeedError: for arguments that do not fit, naming them.
     """
+    if is_narrow(a, b):
+        a, b, out_dtype = as_numbers("qmatmul", a, b, formats_of(spec, arithmetic), out_dtype)
     if not torch.compiler.is_compiling() and c is None and arithmetic is None and select is None:
         if not (a is None or b is None) and are_direct(a, b) and nothing_watches() and a.dim() > 1 and b.dim() > 1:
             if not (torch.is_grad_enabled() and (a.requires_grad or b.requires_grad)):
@@ -84,6 +92,7 @@ def qmatmul(
     return _qmatmul("qmatmul", a, b, spec, seed, arithmetic, c, select, out_dtype)
 
 
+@traceable
 def qmm(
     a: Tensor,
     b: Tensor,
@@ -100,6 +109,8 @@ def qmm(
     Raises:
         ShapeError: for operands that are not matrices; otherwise as ``qmatmul``.
     """
+    if is_narrow(a, b):
+        a, b, out_dtype = as_numbers("qmm", a, b, formats_of(spec, arithmetic), out_dtype)
     check_float("qmm", "a", a)
     check_float("qmm", "b", b)
     if a.dim() != 2 or b.dim() != 2:
@@ -176,6 +187,8 @@ def _qmatmul(
     out_dtype: torch.dtype | None,
 ) -> Tensor:
     """``qmatmul`` of any tensors: all checks, vectors as matrices, then the autograd function or the operator."""
+    if torch.compiler.is_compiling() or not are_direct(a, b):
+        prepare()
     formats = formats_of(spec, arithmetic)
     seed = check_seed(owner, seed)
     dtype = check_operands(owner, a, b, c, out_dtype)

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from .checks import check_device, check_float, check_ints, check_numbers
 from .errors import ShapeError, message
+from .fx import traceable
 from .once import differentiable_once
 from .row_formats import QLayerNormFormats, RowFormatsLike, RowPlan, row_formats
 from .row_library import row_map_op, row_norm_grad_op, row_norm_op, row_sum_op
@@ -108,6 +109,7 @@ def _normalize(
     return result.reshape(x.shape)
 
 
+@traceable
 def qlayernorm(
     x: Tensor, normalized_shape: int | Sequence[int], weight: Tensor | None = None, bias: Tensor | None = None,
     eps: float = 1e-5, formats: RowFormatsLike | None = None,
@@ -140,6 +142,7 @@ def qlayernorm(
     return _normalize(x, sizes, weight, bias, eps, True, formats.plan)
 
 
+@traceable
 def qrmsnorm(
     x: Tensor, normalized_shape: int | Sequence[int], weight: Tensor | None = None, eps: float | None = None,
     formats: RowFormatsLike | None = None,
@@ -198,6 +201,7 @@ class _Affine(torch.autograd.Function):
         return dx, dw, db, None
 
 
+@traceable
 def qgroupnorm(
     x: Tensor, num_groups: int, weight: Tensor | None = None, bias: Tensor | None = None, eps: float = 1e-5,
     formats: RowFormatsLike | None = None,

@@ -6,14 +6,18 @@ from torch import Tensor
 
 from gemmsim.arithmetic import GemmSpec, SpecError, SpecLike
 
+from .affine_formats import QAffineFormats
 from .errors import message
+from .fx import traceable
 from .library import count_overflows_op
 from .matmul import check_operands
+from .narrow_operands import as_numbers, is_narrow
 from .seeds import check_seed
 
 __all__ = ["count_overflows"]
 
 
+@traceable
 def count_overflows(a: Tensor, b: Tensor, accumulator: SpecLike, *, seed: int | None = None) -> Tensor:
     """How often the ``int`` or ``fixed`` register of each element of ``a @ b`` left its range, before it wrapped or
     saturated: int64, in the shape of ``torch.matmul``.
@@ -49,6 +53,8 @@ def count_overflows(a: Tensor, b: Tensor, accumulator: SpecLike, *, seed: int | 
             )
         )
     seed = check_seed("count_overflows", seed)
+    if is_narrow(a, b):
+        a, b, _ = as_numbers("count_overflows", a, b, QAffineFormats.of(spec), None)
     check_operands("count_overflows", a, b, None, None)
     left = a.unsqueeze(0) if a.dim() == 1 else a
     right = b.unsqueeze(1) if b.dim() == 1 else b

@@ -15,6 +15,7 @@ from torch import Tensor
 from .affine_formats import QuantLike
 from .checks import check_device, check_float, check_ints
 from .errors import DTypeError, ShapeError, message
+from .fx import traceable
 from .once import differentiable_once
 from .plan import Step
 from .row_formats import quant_step
@@ -68,16 +69,28 @@ def _text(*fields: Any) -> str:
 
 @assume_constant_result
 def _tables(windows: str) -> tuple[Tensor, Tensor, Tensor, bool]:
-    """``_make_tables``; constants of compiled code."""
-    return _make_tables(windows)
+    """Input positions of each output, row-major; output positions of each input, ascending; divisors, and if one.
+
+    Positions that there are not are the one past the end. Constants of compiled code. Exporters look on: what they see
+    being made is theirs and not kept.
+    """
+    return _make_tables(windows) if torch._C._len_torch_dispatch_stack() else _kept_tables(windows)
 
 
 @lru_cache(maxsize=64)
-def _make_tables(text: str) -> tuple[Tensor, Tensor, Tensor, bool]:
-    """Input positions of each output, row-major; output positions of each input, ascending; divisors, and if one.
+def _kept_tables(windows: str) -> tuple[Tensor, Tensor, Tensor, bool]:
+    return _make_tables(windows)
 
-    Positions that there are not are the one past the end.
-    """
+
+def _make_tables(windows: str) -> tuple[Tensor, Tensor, Tensor, bool]:
+    rows, back, divisors = _lists(windows)
+    one = len(set(divisors)) <= 1
+    return _padded(rows, len(back)), _padded(back, len(rows)), torch.tensor(divisors), one
+
+
+@lru_cache(maxsize=64)
+def _lists(text: str) -> tuple[list[list[int]], list[list[int]], list[float]]:
+    """Rows of positions as ``_tables`` has them, and the divisors."""
     windows = _Windows(*literal_eval(text))
     total = 1
     for n in windows.sizes:
@@ -99,7 +112,7 @@ def _make_tables(text: str) -> tuple[Tensor, Tensor, Tensor, bool]:
             back[flat].append(at)
         rows.append(row)
         divisors.append(float(windows.divisor or counted))
-    return _padded(rows, total), _padded(back, len(rows)), torch.tensor(divisors), len(set(divisors)) <= 1
+    return rows, back, divisors
 
 
 def _padded(rows: list[list[int]], filler: int) -> Tensor:
@@ -176,6 +189,7 @@ def _torch_shape(owner: str, function: Callable[..., Tensor], x: Tensor, *args: 
         raise DTypeError(message(f"{owner}: {error}", "arguments that PyTorch takes", "Correct them.")) from None
 
 
+@traceable
 def qavgpool(
     x: Tensor, kernel_size: int | Sequence[int], fwd_quant: QuantLike | None = None, bwd_quant: QuantLike | None = None,
     stride: int | Sequence[int] | None = None, padding: int | Sequence[int] = 0, ceil_mode: bool = False,
@@ -208,21 +222,25 @@ def qavgpool(
     return result
 
 
+@traceable
 def qavgpool1d(x: Tensor, kernel_size: int | Sequence[int], *args: Any, **kwargs: Any) -> Tensor:
     """``qavgpool`` of (N, C, L) or (C, L)."""
     return qavgpool(x, kernel_size, *args, rank=1, **kwargs)
 
 
+@traceable
 def qavgpool2d(x: Tensor, kernel_size: int | Sequence[int], *args: Any, **kwargs: Any) -> Tensor:
     """``qavgpool`` of (N, C, H, W) or (C, H, W)."""
     return qavgpool(x, kernel_size, *args, rank=2, **kwargs)
 
 
+@traceable
 def qavgpool3d(x: Tensor, kernel_size: int | Sequence[int], *args: Any, **kwargs: Any) -> Tensor:
     """``qavgpool`` of (N, C, D, H, W) or (C, D, H, W)."""
     return qavgpool(x, kernel_size, *args, rank=3, **kwargs)
 
 
+@traceable
 def qadaptive_avgpool(
     x: Tensor, output_size: int | Sequence[int | None] | None, fwd_quant: QuantLike | None = None,
     bwd_quant: QuantLike | None = None, *, rank: int = 2, seed: int | None = None,

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import sys
 import warnings
 
 from gemmsim.arithmetic import GemmSpec
-from gemmsim.formats import Cast, FloatFormat, FormatError, parse_cast
+from gemmsim.arithmetic.grammar import split_spec
+from gemmsim.formats import Cast, FloatFormat, parse_cast
 from gemmsim.formats.any_format import FORMATS
 
 __all__ = ["FormatsWarning", "warn_of_format_alone"]
 
+#: Packages whose functions are between a user's line and the warning.
+_BETWEEN = (__name__.partition(".")[0], "torch")
 _SEEN: set[tuple[str, str]] = set()
 
 
@@ -26,43 +30,45 @@ def warn_of_format_alone(owner: str, name: str, value: object) -> None:
     alone = _format_alone(value)
     if alone is None or (owner, alone[0]) in _SEEN:
         return
-    text, fmt, out = alone
+    text, fmt, rest = alone
     _SEEN.add((owner, text))
     warnings.warn(
         f"{owner}: {name}={text!r} is a format alone, which is that of the accumulator: every partial sum is rounded "
         f"to {fmt}, and the operands are not.\n"
-        f"  Write {f':{text}'!r} for this. For operands in {fmt}, summed in fp32, write {f'{fmt} : fp32{out}'!r}; "
+        f"  Write {f':{text}'!r} for this. For operands in {fmt}, summed in fp32, write {f'{fmt} : fp32{rest}'!r}; "
         "for training in FP8 see gemmsim.recipes.",
         FormatsWarning,
-        stacklevel=4,
+        stacklevel=_caller(),
     )
 
 
+def _caller() -> int:
+    """Where in the stack of ``warn_of_format_alone`` the first function outside this package and PyTorch is."""
+    level, frame = 1, sys._getframe(1)
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] in _BETWEEN:
+        level, frame = level + 1, frame.f_back
+    return level
+
+
 def _format_alone(value: object) -> tuple[str, str, str] | None:
-    """(text, format, " -> output") of a spec that names one format and no place for it, else None."""
+    """(text, format, what follows it) of a spec that names one format and no place for it, else None."""
     if isinstance(value, (Cast, *FORMATS)):
         value = str(value)
     if not isinstance(value, str) or ":" in value:
         return None
-    head, arrow, rest = value.partition("->")
     try:
-        cast = parse_cast(head.strip())
-    except FormatError:
+        GemmSpec.of(value)
+        parts = split_spec(value)
+        cast = parse_cast(parts.accumulator)
+    except ValueError:  # no format, or no spec at all, whose error comes from where it is read
         return None
-    if _holds_float32(cast) or not _reads(value):
+    if _holds_float32(cast):
         return None
-    return value.strip(), head.strip(), f" -> {rest.strip()}" if arrow else ""
+    rest = f" -> {parts.out}" if parts.out else ""
+    rest += f", arithmetic={parts.arithmetic}" if parts.arithmetic else ""
+    return value.strip(), parts.accumulator, rest
 
 
 def _holds_float32(cast: Cast) -> bool:
     fmt = cast.format
     return isinstance(fmt, FloatFormat) and fmt.p >= 24 and fmt.emax >= 127 and fmt.emin <= -126 and fmt.subnormals
-
-
-def _reads(text: str) -> bool:
-    """Whether the text is a spec at all; if not, its error comes from where it is read."""
-    try:
-        GemmSpec.of(text)
-    except ValueError:
-        return False
-    return True

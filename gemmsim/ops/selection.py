@@ -15,8 +15,10 @@ from torch import Tensor
 from gemmsim.arithmetic import GemmSpec, Lookup, Sequential, UnsupportedSpec
 from gemmsim.backends import cpu
 from gemmsim.backends.codebook import is_codebook
+from gemmsim.formats import Cast
 
 from .acceleration import Setting, asked, current
+from .casts import carrier_dtype
 from .finishing import Finish, finished
 from .seeds import Site
 
@@ -96,16 +98,25 @@ def _by_steps(
     from gemmsim.backends import stepwise
     from gemmsim.backends.convert import cast_into, cast_operand
 
+    listed_a, listed_b, listed_out = (is_codebook(cast) for cast in (spec.cast_a, spec.cast_b, spec.out))
+    inner = replace(
+        spec,
+        a=None if listed_a else spec.a,
+        b=None if listed_b else spec.b,
+        out=None if listed_out else spec.out,
+    )
+    if not inner.needs_steps:  # only operands or the output are lists
+        left = _listed(a, spec.cast_a, seed, Site.OPERAND_A) if listed_a else a
+        right = _listed(b, spec.cast_b, seed, Site.OPERAND_B) if listed_b else b
+        raw = torch.empty(out.shape, dtype=torch.float64, device=out.device) if listed_out else out
+        run = gemm(left, right, inner, raw, seed, c, select, replace(named, out=inner.out))
+        if listed_out:
+            cast_into(raw, spec.out, out, seed, Site.OUTPUT)
+        return run
     left = cast_operand(a, spec.cast_a, torch.float64, seed, Site.OPERAND_A)
     right = cast_operand(b, spec.cast_b, torch.float64, seed, Site.OPERAND_B)
     if spec.accumulator.is_lookup:
         return _looked_up(left, right, replace(spec, a=None, b=None), out, seed)
-    inner = replace(spec, a=None, b=None, out=None)
-    if not inner.needs_steps:  # only operands or the output are lists
-        raw = torch.empty(out.shape, dtype=torch.float64, device=out.device)
-        run = gemm(left, right, inner, raw, seed, c, select, replace(named, out=None))
-        cast_into(raw, spec.out, out, seed, Site.OUTPUT)
-        return run
     if c is not None or select is not None:
         raise UnsupportedSpec(
             f"{str(named)!r} with an addend or a choice of accumulators; allowed: neither, where it is computed step "
@@ -113,6 +124,14 @@ def _by_steps(
         )
     run = stepwise.gemm(left, right, replace(spec, a=None, b=None), out, seed)
     return run if current() is None else Refused(run, run.backend, "no library knows such an accumulator")
+
+
+def _listed(x: Tensor, cast: Cast | None, seed: int, site: int) -> Tensor:
+    """An operand in a list of values, in the narrowest dtype that products are fast in."""
+    from gemmsim.backends.convert import cast_operand
+
+    assert cast is not None
+    return cast_operand(x, cast, carrier_dtype(cast.format, x.dtype), seed, site)
 
 
 def _looked_up(a: Tensor, b: Tensor, spec: GemmSpec, out: Tensor, seed: int) -> object:

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from .checks import check_device, check_float, check_ints
+from .fx import traceable
 from .once import differentiable_once
 from .row_formats import QSoftmaxFormats, RowFormatsLike, RowPlan, row_formats
 from .row_library import row_softmax_grad_op, row_softmax_op
@@ -51,6 +52,7 @@ class _Softmax(torch.autograd.Function):
         return finish(dx, plan.grad), None
 
 
+@traceable
 def qsoftmax(x: Tensor, dim: int | None = None, formats: RowFormatsLike | None = None) -> Tensor:
     """``torch.softmax(x, dim)`` with each step rounded as ``formats`` says.
 

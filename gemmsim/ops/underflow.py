@@ -37,11 +37,10 @@ class Lost:
         for product in (plan.dgrad, plan.wgrad):
             self._tell(before, _rounded(after, product))
 
-    def product(self, role: str, out: Tensor, exact: Callable[[], Tensor]) -> None:
-        """A product's result; ``exact()`` is zero where every one of its terms is."""
-        product: Product = getattr(self.plan, role)
-        if product.spec is not None and not _has_scales(product) and _zeros(out) * 2 > out.numel():
-            self._tell(exact(), out)
+    def product(self, product: Product, out: Tensor, exact: Callable[[], Tensor]) -> None:
+        """A gradient that was produced; ``exact()`` is the product of the operands in float64."""
+        if not _has_scales(product) and _zeros(out) * 2 > out.numel():
+            self._tell(exact().reshape(out.shape), out)
 
     def _tell(self, before: Tensor, after: Tensor) -> None:
         if self.plan in _TOLD:
@@ -61,11 +60,11 @@ class Lost:
         )
 
 
-def watched(plan: AffinePlan) -> Lost | None:
+def watched(plan: AffinePlan, grad: Tensor) -> Lost | None:
     """What looks at this backward pass; None where it has scaling, was told of, or is not the turn.
 
     Looked at are the first pass of a plan, the 2nd, 4th, ... and every 1024th: a few element counts each. Compiled
-    code and functions under transforms, modes and profilers are not looked at.
+    code, functions under transforms, modes and profilers, and CUDA graphs being captured are not looked at.
     """
     native = plan.dgrad.spec is None and plan.wgrad.spec is None and plan.grad_quant is None
     if native or plan.scale_grad is not None or not nothing_watches():
@@ -76,7 +75,9 @@ def watched(plan: AffinePlan) -> Lost | None:
     _PASSES[id(plan)] = plan, count
     if count & (count - 1) and count % _PERIOD:
         return None
-    return None if plan in _TOLD else Lost(plan)
+    if plan in _TOLD or (grad.is_cuda and torch.cuda.is_current_stream_capturing()):
+        return None
+    return Lost(plan)
 
 
 def _rounded(grad: Tensor, product: Product) -> Tensor:

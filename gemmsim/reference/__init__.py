@@ -1,6 +1,6 @@
 """The exact reference: slow and by definition, in Python's integers. No fast code imports it, and it imports none."""
 
-from . import compensated, exact_sum, hardware, integer, orders, scaled, sequential  # noqa: F401  # each enters its definitions
+from . import compensated, exact_sum, hardware, integer, lookup, orders, scaled, sequential  # noqa: F401  # each enters its definitions
 from .block import decode_block, encode_block, quantize_block
 from .block_float import quantize_block_float, quantize_shared
 from .blocked import Blocked, blocked
@@ -13,12 +13,15 @@ from .rounding import round_value
 from .rows import Row, row_log_softmax, row_norm, row_norm_grad, row_softmax, row_softmax_grad, row_sum
 from .scaled_block import quantize_tensor, round_finite_float
 from .scaled_cast import scaled_affine, scaled_block, scaled_element, scaled_integer
+from .tracing import Trace, TraceStep, trace
 
 __all__ = [
     "Blocked",
     "Dot",
     "Row",
     "Site",
+    "Trace",
+    "TraceStep",
     "apply_function",
     "blocked",
     "count_overflows",
@@ -49,4 +52,5 @@ __all__ = [
     "step_draw",
     "step_draws",
     "total",
+    "trace",
 ]

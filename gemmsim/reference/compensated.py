@@ -15,15 +15,33 @@ __all__: list[str] = []
 Sum = Callable[[Value, Value], Value]
 
 
+#: The rounded operations of a step, in order, as the definitions below name them.
+_FORMULAS: dict[type[Compensated], tuple[str, ...]] = {
+    Kahan: ("y = R(q - C)", "t = R(S + y)", "R(t - S)", "C = R(R(t - S) - y)"),
+    Neumaier: ("x = R(q)", "t = R(S + x)", "R(hi - t)", "e = R(R(hi - t) + lo)", "C = R(C + e)"),
+    TwoSum: (
+        *("x = R(q)", "t = R(S + x)", "z = R(t - S)", "R(t - z)", "R(S - R(t - z))", "R(x - z)"),
+        *("e = R(R(S - R(t - z)) + R(x - z))", "C = R(C + e)"),
+    ),
+    FastTwoSum: ("x = R(q)", "t = R(S + x)", "R(t - S)", "e = R(x - R(t - S))", "C = R(C + e)"),
+}
+
+
 def _steps(accumulator: Compensated, dot: Dot, operations: int) -> Iterator[tuple[Value, Sum]]:
     """Each term q with the rounded sum of its step, which is good for that many operations."""
     rounding = dot.rounder(accumulator.fmt)
+    names = _FORMULAS[type(accumulator)]
+    assert dot.ks is not None
     sites = [dot.draws(accumulator.fmt, Site.OPERATION + j) for j in range(operations)]
     for index, q in enumerate(dot.terms(accumulator.mul)):
-        draws = iter([site[index] for site in sites])
+        draws = iter([(name, site[index]) for name, site in zip(names, sites, strict=True)])
 
-        def rounded(x: Value, y: Value, draws: Iterator[int] = draws) -> Value:
-            return rounding(dot.exact(add(x, y)), next(draws))
+        def rounded(x: Value, y: Value, draws: Iterator[tuple[str, int]] = draws, k: int = dot.ks[index]) -> Value:
+            name, draw = next(draws)
+            exact = add(x, y)
+            value = rounding(dot.exact(exact), draw)
+            dot.note("add", f"{name}: {{}} + {{}}", (x, y), exact, value, accumulator.fmt, k)
+            return value
 
         yield q, rounded
 
@@ -34,7 +52,10 @@ def _corrected(accumulator: Compensated, dot: Dot, s: Value, c: Value) -> Value:
     if not dot.products:
         return 0
     (draw,) = dot.draws(accumulator.fmt, Site.CORRECTED, dot.ks[-1:])
-    return dot.rounder(accumulator.fmt)(dot.exact(add(s, c)), draw)
+    exact = add(s, c)
+    value = dot.rounder(accumulator.fmt)(dot.exact(exact), draw)
+    dot.note("combine", "R(S + C): {} + {}", (s, c), exact, value, accumulator.fmt)
+    return value
 
 
 @implements(Kahan)

@@ -15,6 +15,11 @@ from .rounding import Rounder, rounder
 __all__ = ["Dot", "Tally", "check_known", "implements", "total"]
 
 
+#: What is told of each step: its kind, k, formula, the values that go in, the exact result, what it was rounded to,
+#: how, the exponent of their unit, and the runs around it.
+Log = Callable[[str, "int | None", str, Sequence[Value], Value, Value, "Cast | None", int, "tuple[str, ...]"], None]
+
+
 @dataclass
 class Tally:
     """What is counted over a whole element: combining roundings by their site, and overflows."""
@@ -50,6 +55,11 @@ class Dot:
     group: int | None = None
     scale_format: FloatFormat | None = None
     tensor_scales: float | None = None
+    #: Who is told of each step, if anybody; the runs of terms around this one, outermost first;
+    #: and what stands between the operands of a product there.
+    log: Log | None = None
+    path: tuple[str, ...] = ()
+    times: str = " * "
 
     def __post_init__(self) -> None:
         if self.ks is None:
@@ -59,8 +69,10 @@ class Dot:
         """The terms of that slice for an inner accumulator."""
         assert self.ks is not None
         which = slice(start, stop, step)
+        path = self.path if self.log is None else (*self.path, _span(self.ks[which], step))
         return replace(
             self,
+            path=path,
             products=self.products[which],
             left=self.left[which],
             right=self.right[which],
@@ -79,6 +91,25 @@ class Dot:
         products, left, right = ([x[k] for k in order] for x in (self.products, self.left, self.right))
         return replace(self, products=products, left=left, right=right)
 
+    def note(
+        self, kind: str, formula: str, given: Sequence[Value], exact: Value, value: Value, cast: Cast | None = None,
+        k: int | None = None,
+    ) -> None:  # fmt: skip
+        """Tells the log of one step: ``formula`` of ``given`` is ``exact``, rounded by ``cast`` to ``value``."""
+        if self.log is not None:
+            self.log(kind, k, formula, given, exact, value, cast, self.unit, self.path)
+
+    def noted_products(self) -> list[Value]:
+        """The products, told as they are."""
+        if self.log is not None:
+            self._note_products(self.products, None)
+        return self.products
+
+    def _note_products(self, rounded: Sequence[Value], mul: Cast | None) -> None:
+        assert self.ks is not None
+        for i, (p, q) in enumerate(zip(self.products, rounded, strict=True)):
+            self.note("product", f"{self.left[i]!r}{self.times}{self.right[i]!r}", (), p, q, mul, self.ks[i])
+
     def exact(self, x: Value) -> Value:
         """``x`` as the arithmetic delivers it: itself, or rounded to binary32."""
         return x if self.carrier is None else self.carrier(x)
@@ -90,10 +121,13 @@ class Dot:
     def terms(self, mul: Cast | None) -> list[Value]:
         """The products as they enter the sum: exact, or rounded by ``mul``."""
         if mul is None:
-            return self.products
+            return self.noted_products()
         round_mul = self.rounder(mul)
         draws = self.draws(mul, Site.PRODUCT)
-        return [round_mul(self.exact(p), R) for p, R in zip(self.products, draws, strict=True)]
+        rounded = [round_mul(self.exact(p), R) for p, R in zip(self.products, draws, strict=True)]
+        if self.log is not None:
+            self._note_products(rounded, mul)
+        return rounded
 
     def draws(self, cast: Cast, site: int, ks: Sequence[int] | None = None) -> Sequence[int]:
         """Random draws of ``cast`` for each k of ``ks`` (default: the terms'); zeros where it needs none."""
@@ -105,18 +139,23 @@ class Dot:
         found = step_draws(self.seed, self.row, self.col, first, ks[-1] + 1, site, cast.rounding.bits)
         return [found[k - first] for k in ks]
 
-    def combining(self, cast: Cast, site: int = Site.COMBINE) -> Callable[[Value], Value]:
-        """Rounding of an exact sum of totals to ``cast``; each use takes the element's next draw at this depth."""
+    def combining(self, cast: Cast, site: int = Site.COMBINE, formula: str = "{} + {}") -> Callable[..., Value]:
+        """Rounding of an exact sum of totals to ``cast``; each use takes the element's next draw at this depth.
+
+        It takes the sum, and for the log what was added, as ``formula`` says.
+        """
         rounding = self.rounder(cast)
         place = site + Site.LEVEL * self.depth
 
-        def combine(x: Value) -> Value:
+        def combine(x: Value, *given: Value) -> Value:
             index = self.tally.combined.get(place, 0)
             self.tally.combined[place] = index + 1
             R = 0
             if cast.is_stochastic:
                 R = step_draw(self.seed, self.row, self.col, index, place, cast.rounding.bits)
-            return rounding(self.exact(x), R)
+            rounded = rounding(self.exact(x), R)
+            self.note("combine", formula if given else "", given, x, rounded, cast)
+            return rounded
 
         return combine
 
@@ -125,8 +164,16 @@ class Dot:
         combine = self.combining(cast)
         s: Value = 0
         for t in totals:
-            s = combine(add(s, t))
+            s = combine(add(s, t), s, t)
         return s
+
+
+def _span(ks: Sequence[int], step: int) -> str:
+    """Words for the terms of a run."""
+    if not ks:
+        return "no terms"
+    every = "" if step == 1 else f", every {step}"
+    return f"k = {ks[0]}" if len(ks) == 1 else f"k = {ks[0]} .. {ks[-1]}{every}"
 
 
 #: How each accumulator turns the products of an element into its value.

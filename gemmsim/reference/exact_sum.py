@@ -17,9 +17,11 @@ def _exact(accumulator: Exact, dot: Dot) -> Value:
     if not dot.products:
         return 0
     s: Value = 0
-    for p in dot.products:
-        s = add(s, p)
-    return dot.combining(accumulator.out)(s)
+    for i, p in enumerate(dot.noted_products()):
+        before, s = s, add(s, p)
+        if dot.log is not None and dot.ks is not None:
+            dot.note("add", "{} + {}", (before, p), s, s, None, dot.ks[i])
+    return dot.combining(accumulator.out, formula="the exact sum {}")(s, s)
 
 
 @implements(Binned)
@@ -28,11 +30,11 @@ def _binned(accumulator: Binned, dot: Dot) -> Value:
     spill = dot.combining(accumulator.out)
     registers: dict[int, int] = {}
     s: Value = 0
-    for p in dot.products:
+    for p in dot.noted_products():
         if type(p) is not int:
             # -0 changes nothing; what is not finite goes to S at once.
             if not math.isfinite(p):
-                s = spill(add(s, p))
+                s = spill(add(s, p), s, p)
             continue
         if p == 0:
             continue
@@ -42,10 +44,12 @@ def _binned(accumulator: Binned, dot: Dot) -> Value:
         limit = 1 << (e + accumulator.carry)
         if -limit <= held + p < limit:
             registers[e] = held + p
+            dot.note("add", f"register of 2^{e + dot.unit}: {{}} + {{}}", (held, p), held + p, held + p)
         else:
-            s = spill(add(s, held))
+            s = spill(add(s, held), s, held)
             registers[e] = p
+            dot.note("add", f"register of 2^{e + dot.unit}, spilled, from {{}}", (p,), p, p)
     for e in sorted(registers):
         if registers[e]:
-            s = spill(add(s, registers[e]))
+            s = spill(add(s, registers[e]), s, registers[e])
     return s

@@ -6,18 +6,19 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from ..arithmetic import Accumulator, GemmSpec, Palette, SpecError, SpecLike
+from ..arithmetic import Accumulator, GemmSpec, Lookup, Palette, SpecError, SpecLike
 from ..arithmetic.block_operands import takes_scales
 from ..formats import FP32, TENSOR_FORMATS, BlockFormat, Cast, FiniteFloatFormat, Sharing, TensorFormat
 from .blocked import Blocked, blocked
-from .dot import Dot, check_known, total
+from .dot import Dot, Log, check_known, total
 from .dyadic import lowest_exponent, multiply, to_float, to_units
+from .lookup import looked_up
 from .philox import Site
 from .quantize import quantize
 from .rounding import rounder
 from .scaled_block import quantize_tensor
 
-__all__ = ["count_overflows", "gemm"]
+__all__ = ["count_overflows", "element", "gemm"]
 
 Matrix = list[list[float]]
 
@@ -86,6 +87,37 @@ def count_overflows(a: Any, b: Any, spec: SpecLike, seed: int = 0, *, select: An
     return counts
 
 
+def element(
+    a: Any,
+    b: Any,
+    spec: GemmSpec,
+    at: tuple[int, int],
+    log: Log,
+    seed: int = 0,
+    c: Any = None,
+    *,
+    select: Any = None,
+    row0: int = 0,
+    a_start: int | None = None,
+    b_start: int = 0,
+) -> float:
+    """One element of ``gemm``, before the cast to ``spec.out``, telling ``log`` of each step. Arguments as there."""
+    i, j = at
+    work = _prepare(a, b, spec, seed, c, select, row0, a_start, b_start)
+    columns = [[row[j]] for row in work.columns]
+    scales = None if work.scales is None else ([work.scales[0][i]], [work.scales[1][j]])
+    addend = None if work.addend is None else [[work.addend[i][j]]]
+    chosen = None if work.select is None else [[work.select[i][j]]]
+    one = work._replace(
+        rows=[work.rows[i]], columns=columns, scales=scales, addend=addend, select=chosen, row0=row0 + i, width=1
+    )
+    ((which, dot),) = next(_dots(one))
+    dot.col, dot.log = j, log
+    for k, (x, y) in enumerate(zip(dot.left, dot.right, strict=True)):
+        dot.note("operands", f"a = {x!r}, b = {y!r}", (), 0, 0, None, k)
+    return to_float(total(which, dot), dot.unit)
+
+
 class _Work(NamedTuple):
     """A product after the operand casts, of which each element can be computed by itself."""
 
@@ -145,8 +177,15 @@ def _dots(work: _Work) -> Iterator[list[tuple[Accumulator, Dot]]]:
     """Every element with its accumulator, row by row, all in one unit: the largest of which all operands' products
     and every grid are multiples."""
     spec, rows, columns, addend = work.spec, work.rows, work.columns, work.addend
+    given = [[row[j] for row in columns] for j in range(work.width)]
+    table = None
+    if isinstance(spec.accumulator, Lookup):
+        table = looked_up(spec.accumulator.products, rows, given)
+        _check_products(table, spec)
     unit_b = lowest_exponent(x for row in columns for x in row)
     unit = lowest_exponent(x for row in rows for x in row) + unit_b
+    if table is not None:
+        unit = min(unit, 0, lowest_exponent(x for line in table for terms in line for x in terms))
     grids = list(spec.accumulator.grids())
     if addend is not None:
         grids.append(lowest_exponent((x for row in addend for x in row), unit))
@@ -156,12 +195,13 @@ def _dots(work: _Work) -> Iterator[list[tuple[Accumulator, Dot]]]:
     carrier = rounder(Cast(FP32), unit) if spec.arithmetic == "fp32" else None
     # a carries what of the unit b does not, so that products come out in units.
     left = [[to_units(x, unit - unit_b) for x in row] for row in rows]
-    given = [[row[j] for row in columns] for j in range(work.width)]
     right = [[to_units(x, unit_b) for x in column] for column in given]
     for i, row in enumerate(left):
         line = []
         for j, column in enumerate(right):
             products = [multiply(x, y) for x, y in zip(row, column, strict=True)]
+            if table is not None:
+                products = [to_units(x, unit) for x in table[i][j]]
             start = None if addend is None else to_units(addend[i][j], unit)
             which = spec.accumulator
             if isinstance(which, Palette) and work.select is not None:
@@ -173,6 +213,12 @@ def _dots(work: _Work) -> Iterator[list[tuple[Accumulator, Dot]]]:
                 dot.scale_format = next(fmt.scale for fmt in (spec.a, spec.b) if isinstance(fmt, BlockFormat))
             line.append((which, dot))
         yield line
+
+
+def _check_products(table: list[Matrix], spec: GemmSpec) -> None:
+    assert isinstance(spec.accumulator, Lookup)
+    if spec.accumulator.inner.integer_operands and any(x != x for line in table for terms in line for x in terms):
+        raise ValueError(f"gemm: NaN among the products of {spec}; allowed: integers.\n  Replace it in the operands.")
 
 
 def _in_tensor_format(matrix: Matrix, fmt: TensorFormat, dim: int, seed: int, site: int, start: int) -> Matrix:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 from ..arithmetic import Hardware
@@ -39,6 +40,13 @@ class _Step(NamedTuple):
     left_scales: Sequence[float] = ()
     right_scales: Sequence[float] = ()
     scale_format: FloatFormat | None = None
+    #: Words about the inside of the step, for who asks.
+    words: list[str] | None = None
+
+    def say(self, text: str) -> None:
+        """Adds to the words."""
+        if self.words is not None:
+            self.words.append(text)
 
 
 class _Term(NamedTuple):
@@ -71,8 +79,24 @@ def _hardware(accumulator: Hardware, dot: Dot) -> Value:
     if dot.group is not None and fmt is not None:
         scales = (_filled(dot.left_scales, fill, dot.group, fmt), _filled(dot.right_scales, fill, dot.group, fmt))
     products = [*dot.products, *[0] * fill]
-    result = chain(row, operands[0], operands[1], products, 0, dot.unit, scales[0], scales[1], fmt)
+    told = None if dot.log is None else partial(_tell, dot, len(dot.products))
+    result = chain(row, operands[0], operands[1], products, 0, dot.unit, scales[0], scales[1], fmt, told)
     return times_tensor_scales(result, accumulator.add_cast, dot)
+
+
+def _tell(dot: Dot, length: int, step: _Step, first: int, value: Value) -> None:
+    """Tells the log of ``dot`` of one step of its instruction, whose terms from ``length`` on are zeros."""
+    assert dot.ks is not None and step.words is not None
+    for i, (x, y, p) in enumerate(zip(step.left, step.right, step.products, strict=True), first):
+        if i < length:
+            dot.note("product", f"{x!r} * {y!r}", (), p, p, None, dot.ks[i])
+    exact = step.c
+    for p in step.products:
+        exact = add(exact, p)
+    if step.scale_format is not None:
+        exact = value  # the products here are without their scales
+    inside = "; ".join(step.words) or "NaN or infinity decides"
+    dot.note("instruction", f"register {{}} and {len(step.products)} products: {inside}", (step.c,), exact, value)
 
 
 def _filled(scales: Sequence[float], fill: int, block: int, fmt: FloatFormat) -> Sequence[float]:
@@ -91,17 +115,23 @@ def chain(
     left_scales: Sequence[float] = (),
     right_scales: Sequence[float] = (),
     scale_format: FloatFormat | None = None,
+    told: Callable[[_Step, int, Value], None] | None = None,
 ) -> Value:
     """The register after all steps of ``row`` over whole instructions, from ``c``.
 
     products: those of ``left`` and ``right``, exact. They, c and the result are in units of 2**unit. left_scales,
-    right_scales: the block scale of each operand, empty where all are 1, in ``scale_format``.
+    right_scales: the block scale of each operand, empty where all are 1, in ``scale_format``. ``told`` is told of each
+    step, with the k of its first term and the register after it.
     """
     step, width = _STEPS[type(row.model)], row.model.products
     for k in range(0, len(products), width):
         part = slice(k, k + width)
         scales = left_scales[part], right_scales[part]
-        c = step(row.model, _Step(left[part], right[part], products[part], c, row, unit, *scales, scale_format))
+        words: list[str] | None = None if told is None else []
+        one = _Step(left[part], right[part], products[part], c, row, unit, *scales, scale_format, words)
+        c = step(row.model, one)
+        if told is not None:
+            told(one, k, c)
     return c
 
 
@@ -111,8 +141,17 @@ def _fused_block(model: FusedBlock, step: _Step) -> Value:
     if special is not None:
         return special
     terms = [*_scaled(_products(step), step, 1), _register(step)]
+    return _cut_and_added(terms, model, step)
+
+
+def _cut_and_added(terms: list[_Term], model: FusedBlock | ScaledGroups, step: _Step) -> Value:
+    """Each term cut below the largest exponent, their exact sum, converted once."""
     place = max(term.exponent for term in terms) - model.kept
-    return _converted(sum(term.cut(place) for term in terms), place, model.conversion, step.unit)
+    kept = [term.cut(place) for term in terms]
+    step.say(f"largest exponent {place + model.kept}, addends cut toward zero below 2^{place}")
+    step.say(f"kept {', '.join(map(str, kept))} (the last is the register)")
+    step.say(f"sum {sum(kept)} * 2^{place}, converted by {model.conversion.name}")
+    return _converted(sum(kept), place, model.conversion, step.unit)
 
 
 def _scaled_groups(model: ScaledGroups, step: _Step) -> Value:
@@ -124,8 +163,8 @@ def _scaled_groups(model: ScaledGroups, step: _Step) -> Value:
     values = [term.cut(grid) for term in _products(step)]
     sums = [sum(values[first : first + model.group]) for first in range(0, len(values), model.group)]
     terms = [*_scaled([_Term(total, 0, -grid) for total in sums], step, model.group), _register(step)]
-    place = max(term.exponent for term in terms) - model.kept
-    return _converted(sum(term.cut(place) for term in terms), place, model.conversion, step.unit)
+    step.say(f"{len(sums)} groups of {model.group} summed exactly, times their scales")
+    return _cut_and_added(terms, model, step)
 
 
 def _nan_scales(step: _Step) -> Sequence[float]:
@@ -160,6 +199,8 @@ def _pairwise_tree(model: PairwiseTree, step: _Step) -> Value:
     if model.flush and (c == 0 or (type(c) is int and abs(c) < smallest)):
         c = 0
     products = _flushed(step) if model.flush else step.products
+    flushing = ", subnormals flushed" if model.flush else ""
+    step.say(f"pairs added level by level, then the register, each rounded to binary32{flushing}")
     values = [settled(add(p, 0)) for p in products]
     while len(values) > 1:
         values = [settled(add(x, y)) for x, y in zip(values[::2], values[1::2], strict=True)]
@@ -195,6 +236,8 @@ def _floored_sum(model: FlooredSum, step: _Step) -> Value:
     kept = total.floor(place)
     if model.window is None or c.exponent >= largest - model.window:
         kept += c.floor(largest - model.addend_bits) << (model.total_bits - model.addend_bits)
+    step.say(f"products cut {model.kept} bits below their largest exponent {exponent}, then summed")
+    step.say(f"sum {kept} * 2^{place} with the register, converted by {model.conversion.name}")
     return _converted(kept, place, model.conversion, step.unit)
 
 
@@ -207,6 +250,7 @@ def _fma_chain(model: FmaChain, step: _Step) -> Value:
     """c = R(c + p) for each product: fused multiply-adds, to nearest even in the register's format."""
     rounding = rounder(Cast(OPERANDS[step.row.d].format), step.unit)
     c = step.c
+    step.say(f"fused multiply-adds, each rounded to {OPERANDS[step.row.d].format}")
     for p in step.products:
         c = rounding(add(c, p))
     return c

@@ -46,8 +46,9 @@ def _splitk(accumulator: SplitK, dot: Dot) -> Value:
     """Slices of ceil(K / slices) terms; w = R_reduce(t), S = R_reduce(S + w)."""
     size = -(-len(dot.products) // accumulator.slices)
     starts = range(0, len(dot.products), size) if size else range(0)
-    workspace = dot.combining(accumulator.reduce, Site.WORKSPACE)
-    written = [workspace(total(accumulator.inner, dot.part(start, start + size))) for start in starts]
+    workspace = dot.combining(accumulator.reduce, Site.WORKSPACE, "slice's total {}")
+    totals = (total(accumulator.inner, dot.part(start, start + size)) for start in starts)
+    written = [workspace(t, t) for t in totals]
     return dot.running(written, accumulator.reduce)
 
 
@@ -61,6 +62,7 @@ def _shuffled(accumulator: Shuffled, dot: Dot) -> Value:
         return low + (high << 32), k
 
     order = sorted(range(len(dot.products)), key=place)
+    dot.note("order", f"terms in the order {', '.join(map(str, order))}", (), 0, 0)
     return total(accumulator.inner, dot.permuted(order))
 
 
@@ -68,6 +70,6 @@ def _tree(values: Sequence[Value], cast: Cast, dot: Dot) -> Value:
     """R(x_2i + x_2i+1) level by level; an odd last element passes up. Nothing is +0."""
     combine = dot.combining(cast)
     while len(values) > 1:
-        paired = [combine(add(x, y)) for x, y in zip(values[::2], values[1::2], strict=False)]
+        paired = [combine(add(x, y), x, y) for x, y in zip(values[::2], values[1::2], strict=False)]
         values = [*paired, *values[2 * len(paired) :]]
     return values[0] if values else 0

@@ -20,11 +20,12 @@ def _scaled(accumulator: Scaled, dot: Dot) -> Value:
     # At most 16 significant bits between 2^-300 and 2^300: exact in a float.
     factors = [dot.left_scales[k] * dot.right_scales[k] for k in starts]
     fine = dot.unit + min(lowest_exponent(factors), 0)
-    combine = replace(dot, unit=fine).combining(accumulator.outer)
+    combine = replace(dot, unit=fine).combining(accumulator.outer, formula="{} + {} (group times scales)")
     s: Value = 0
     for k, factor in zip(starts, factors, strict=True):
         group = total(accumulator.inner, dot.part(k, k + dot.group).without_scales())
-        s = combine(add(s, multiply(group, to_units(factor, fine - dot.unit))))
+        scaled = multiply(group, to_units(factor, fine - dot.unit))
+        s = combine(add(s, scaled), s, scaled)
     s = _coarser(s, dot.unit - fine)
     return times_tensor_scales(s, accumulator.outer, dot)
 
@@ -34,7 +35,8 @@ def times_tensor_scales(s: Value, cast: Cast, dot: Dot) -> Value:
     if dot.tensor_scales is None:
         return s
     fine = dot.unit + min(lowest_exponent([dot.tensor_scales]), 0)
-    rounded = replace(dot, unit=fine).combining(cast)(multiply(s, to_units(dot.tensor_scales, fine - dot.unit)))
+    product = multiply(s, to_units(dot.tensor_scales, fine - dot.unit))
+    rounded = replace(dot, unit=fine).combining(cast, formula="times the tensors' scales: {}")(product, product)
     return _coarser(rounded, dot.unit - fine)
 
 

@@ -24,7 +24,10 @@ def _sequential(accumulator: Sequential, dot: Dot) -> Value:
             draws = [*draws, *dot.draws(accumulator.add, Site.ADD, [len(terms)])]
             terms = [*terms, dot.addend]
     round_add = dot.rounder(accumulator.add)
-    for q, R in zip(terms, draws, strict=True):
+    assert dot.ks is not None
+    for i, (q, R) in enumerate(zip(terms, draws, strict=True)):
         total = s + q if type(s) is int and type(q) is int else add(s, q)
-        s = round_add(dot.exact(total), R)
+        before, s = s, round_add(dot.exact(total), R)
+        if dot.log is not None:
+            dot.note("add", "{} + {}", (before, q), total, s, accumulator.add, dot.ks[i] if i < len(dot.ks) else None)
     return s

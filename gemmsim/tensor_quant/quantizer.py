@@ -287,6 +287,9 @@ class TensorQuantizer(QuantizerAttributes, Emulated, nn.Module):
         amax = self.amax
         return None if amax is None else torch.where(amax == 0, self.maxbound, amax)
 
+    def _is_torchs_own(self) -> bool:
+        return True  # quantisers have nodes of the standard and TensorRT's, or say that they have none
+
     def forward(self, inputs: Tensor) -> Tensor:
         """``inputs`` quantised, in their dtype and shape."""
         scale = self.pre_quant_scale

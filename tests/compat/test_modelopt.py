@@ -30,7 +30,10 @@ NAMES = {
 def test_names(module):
     found = getattr(mtq, module)
     assert set(NAMES[module]) <= set(found.__all__)
-    assert all(getattr(found, name) is getattr(gs.tensor_quant, name, getattr(found, name)) for name in found.__all__)
+    ours = {name: getattr(gs.tensor_quant, name) for name in found.__all__ if hasattr(gs.tensor_quant, name)}
+    assert all(
+        theirs is getattr(found, name) or issubclass(getattr(found, name), theirs) for name, theirs in ours.items()
+    )
     with pytest.raises(AttributeError):
         _ = mtq.nothing
 
@@ -42,18 +45,51 @@ def test_functions_are_those_of_both_versions():
     assert (GOLDEN / "modelopt" / "modelopt_current.npz").exists()  # compared in tests/tensor_quant
 
 
-@pytest.mark.parametrize("name", [n for n in mtq.config.__all__ if n.endswith("CFG")])
+class Parts(nn.Module):
+    """Layers by the names that configurations use."""
+
+    def __init__(self):
+        super().__init__()
+        self.mlp, self.o_proj, self.lm_head = nn.Linear(128, 32), nn.Linear(32, 32), nn.Linear(32, 8)
+
+    def forward(self, x):
+        return self.lm_head(self.o_proj(self.mlp(x).relu()))
+
+
+ABSENT = ("awq", "smoothquant", "svdquant")
+
+
+def algorithm_of(config):
+    algorithm = config["algorithm"]
+    return algorithm["method"] if isinstance(algorithm, dict) else algorithm
+
+
+@pytest.mark.filterwarnings("ignore:quantize. patterns")
+@pytest.mark.parametrize("name", sorted(mtq.choices))
 def test_configurations(name):
     torch.manual_seed(0)
-    model = nn.Sequential(nn.Linear(128, 32), nn.ReLU(), nn.Linear(32, 8))
+    model = Parts()
     x = torch.randn(16, 128)
     plain = model(x)
     seen = []
-    assert mtq.quantize(model, getattr(mtq.config, name), lambda m: seen.append(m(x))) is model
+    config = getattr(mtq.config, name)
+    assert config is getattr(mtq, name)
+    if str(algorithm_of(config)).startswith(ABSENT):
+        with pytest.raises(RuntimeError, match="no SmoothQuant"):
+            mtq.quantize(model, config, lambda m: m(x))
+        assert not mtq.utils.is_quantized(model)  # refused before anything is done
+        return
+    if "_KV_" in name and "ROTATE" not in name or "EXPERTS" in name:
+        with pytest.raises(RuntimeError, match="name no quantiser"):
+            mtq.quantize(model, config, lambda m: m(x))
+        return
+    assert mtq.quantize(model, config, lambda m: seen.append(m(x))) is model
     y = model(x)
-    assert isinstance(model[0], mtq.nn.QuantLinear) and not model[0].output_quantizer.is_enabled
+    assert isinstance(model.mlp, mtq.nn.QuantLinear) and isinstance(model.mlp, mtq.nn.QuantModule)
+    assert not model.mlp.output_quantizer.is_enabled or "KV" in name
+    assert model.lm_head.weight_quantizer.is_enabled == (name in ("NVFP4_FP8_MHA_CONFIG", "NVFP4_KV_ROTATE_CFG"))
     assert 0 < (y - plain).abs().max() < 0.5 and y.isfinite().all()
-    static = getattr(mtq.config, name)["algorithm"] is not None
+    static = config["algorithm"] is not None
     assert bool(seen) == static and any("_amax" in key for key in model.state_dict()) == static
 
 
@@ -67,12 +103,23 @@ def test_algorithms():
     assert mtq.calibrate(model, None, lambda m: m(x))[0].input_quantizer.amax is before
 
 
-def test_calibrate_of_nothing_and_of_no_algorithm():
-    import gemmsim.compat.modelopt as mtq
+def test_mse_takes_the_best_multiple():
+    torch.manual_seed(1)
+    model, x = nn.Sequential(nn.Linear(16, 8)), torch.randn(64, 16)
+    mtq.quantize(model, {**mtq.INT8_DEFAULT_CFG, "algorithm": {"method": "mse", "num_steps": 4}}, lambda m: m(x))
+    q = model[0].weight_quantizer
+    w, largest = model[0].weight.detach(), model[0].weight.detach().abs().amax(1, keepdim=True)
+    errors = []
+    for multiple in torch.linspace(0.25, 4.0, 4):
+        errors.append((gs.tensor_quant.fake_tensor_quant(w, largest * multiple, 8, False, False) - w).square().sum(1))
+    want = largest[:, 0] * torch.linspace(0.25, 4.0, 4)[torch.stack(errors).argmin(0)]
+    assert torch.equal(q.amax[:, 0], want) and q._if_quant and not q._if_calib
 
+
+def test_calibrate_of_nothing_and_of_no_algorithm():
     model = torch.nn.Sequential(torch.nn.Linear(4, 4))
     off = {"quant_cfg": {"default": {"enable": False}}, "algorithm": "max"}
     assert mtq.quantize(model, off, lambda m: m(torch.ones(1, 4))) is model
-    for algorithm in (3, {"bins": 3}):
-        with pytest.raises(RuntimeError, match="algorithm=.*allowed"):
+    for algorithm in (3, {"bins": 3}, {"method": "max", "percentile": 3}):
+        with pytest.raises(RuntimeError, match="allowed"):
             mtq.calibrate(model, algorithm, lambda m: m(torch.ones(1, 4)))

@@ -67,6 +67,13 @@ def test_they_are_values_like_others(fields):
     if fmt.lowest_exponent > fmt.first_binade - (fmt.lower << fmt.trailing_bits) + 1:
         with pytest.raises(gs.FormatError, match="is not used"):
             fmt.decode(1)
+        with pytest.raises(gs.FormatError):
+            fmt.decode(torch.tensor([1]))
+    values = torch.tensor([0.0, smallest, largest, -largest, 2.0**fmt.first_binade], dtype=torch.float64)
+    assert fmt.encode(values).tolist() == [fmt.encode(v) for v in values.tolist()]
+    assert torch.equal(fmt.decode(fmt.encode(values)), values)
+    with pytest.raises(gs.FormatError):
+        fmt.encode(torch.tensor([smallest / 2], dtype=torch.float64))
     assert "2^127" in fmt.describe() or "1.7" in fmt.describe()
 
 

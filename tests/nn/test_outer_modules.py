@@ -45,6 +45,13 @@ def mptorch_linear(old):
     return copied(mptorch.quant.QLinear(32, 32, formats), old)
 
 
+def encoded(old):
+    made = copied(nn.Linear(32, 32), old)
+    weight = gs.mx.to_mx(made.weight.detach(), "mxfp8_e4m3", act_format="mxfp8_e4m3")
+    made.weight = nn.Parameter(weight, requires_grad=False)
+    return made
+
+
 def lazy(old):
     made = gs.nn.QLazyLinear(32, formats=SPEC)
     made(torch.zeros(1, 32))
@@ -65,6 +72,7 @@ LINEAR = {
     "torchmx.MXInferenceLinear": torchmx_linear,
     "microxcaling.Linear": lambda old: copied(microxcaling.Linear(32, 32, mx_specs=MX), old),
     "mptorch.QLinear": mptorch_linear,
+    "Linear of an MXTensor": encoded,
     "Sequential of a Quantizer": lambda old: nn.Sequential(gs.nn.Quantizer("e4m3"), old, gs.nn.Quantizer("e4m3")),
     "Sequential of a TensorQuantizer": lambda old: nn.Sequential(gs.tensor_quant.TensorQuantizer(Q8), old),
     "Sequential of dmx.CastTo": lambda old: nn.Sequential(dmx.CastTo("BFP[8|8]{32}(SN)"), old),
@@ -124,6 +132,23 @@ def test_every_linear_layer_is_computed_in_an_encoder_layer(kind):
         layer.set_submodule(place, LINEAR[kind](layer.get_submodule(place)))
         outs.append(in_every_mode(layer.eval(), x, src_key_padding_mask=padding))
     assert not torch.equal(outs[0], outs[1]) and not torch.equal(outs[1], outs[2])
+
+
+def test_layers_of_users_with_the_mark_are_called():
+    class Doubling(Emulated, nn.Linear):
+        def forward(self, x):
+            return 2 * super().forward(x)
+
+    layer = encoder_layer()
+    plain = layer(inputs()[0])
+    for place in ("self_attn.out_proj", "linear1"):
+        layer.set_submodule(place, copied(Doubling(32, 32), layer.get_submodule(place)))
+    out = in_every_mode(layer.eval(), inputs()[0])
+    for weight in (layer.self_attn.out_proj, layer.linear1):
+        with torch.no_grad():
+            weight.weight /= 2
+            weight.bias /= 2
+    assert not torch.equal(out, plain) and torch.allclose(layer(inputs()[0]), plain, atol=1e-5)
 
 
 @pytest.mark.parametrize("kind", NORMS)

@@ -45,6 +45,7 @@ PLACES = {
     ("e4m3", "':e4m3'", "'e4m3 : fp32'"),
     ("e4m3 -> fp16", "':e4m3 -> fp16'", "'e4m3 : fp32 -> fp16'"),
     ("fp16/rtz", "':fp16/rtz'", "'fp16/rtz : fp32'"),
+    ("e4m3, arithmetic=fp32", "':e4m3, arithmetic=fp32'", "'e4m3 : fp32, arithmetic=fp32'"),
 ])  # fmt: skip
 def test_a_format_alone_warns_once_with_both_readings(place, text, accumulator, operands):
     (message,) = told(lambda: PLACES[place](text))
@@ -52,6 +53,13 @@ def test_a_format_alone_warns_once_with_both_readings(place, text, accumulator, 
     assert told(lambda: PLACES[place](text)) == []
     for reading in (accumulator, operands):
         assert told(lambda r=reading: PLACES[place](r.strip("'"))) == []
+
+
+def test_the_warning_points_at_the_line_that_gives_the_format():
+    for i, call in enumerate(PLACES.values()):
+        with pytest.warns(gs.FormatsWarning) as found:
+            call(f"e4m{i + 4}")
+        assert {w.filename for w in found} == {__file__}
 
 
 def test_the_meaning_of_a_format_alone_is_that_of_a_spec():
@@ -127,6 +135,11 @@ def test_every_place_where_gradients_vanish_is_seen(formats, kind):
         (linear(formats), (8, 16)) if kind == "linear" else (gs.nn.QConv2d(3, 8, 3, formats=formats), (2, 3, 6, 6))
     )
     assert len(told(lambda: backward(layer, 2.0**-20, shape))) == 1
+
+
+def test_gradients_that_vanish_in_their_last_rounding_are_seen():
+    formats = gs.QAffineFormats(grad_quant=lambda g: g if g.shape == (8, 32) else g * 0)
+    assert len(told(lambda: backward(linear(formats), 1.0))) == 1
 
 
 @pytest.mark.parametrize("formats", [

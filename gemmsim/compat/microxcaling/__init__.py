@@ -7,7 +7,25 @@ microxcaling is not needed. See docs/reference/compat.md.
 from __future__ import annotations
 
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from . import adaptive_avg_pooling as adaptive_avg_pooling
+    from . import batchnorm as batchnorm
+    from . import convolution as convolution
+    from . import custom_extensions as custom_extensions
+    from . import elemwise_ops as elemwise_ops
+    from . import formats as formats
+    from . import groupnorm as groupnorm
+    from . import layernorm as layernorm
+    from . import mx_mapping as mx_mapping
+    from . import mx_ops as mx_ops
+    from . import norm_utils as norm_utils
+    from . import quantize as quantize
+    from . import rnn as rnn
+    from . import simd_ops as simd_ops
+    from . import transpose_convolution as transpose_convolution
+    from . import vector_ops as vector_ops
 
 # The modules bmm, linear, matmul and softmax are loaded here, so that these names are the functions ever after.
 from .activations import GELU as GELU
@@ -181,11 +199,13 @@ _MODULES = (
 )
 
 
-def __getattr__(name: str) -> Any:
-    """Load a module on first use (PEP 562)."""
-    if name not in _MODULES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return import_module(f".{name}", __name__)
+if not TYPE_CHECKING:  # type checkers know the names above, and that there are no others
+
+    def __getattr__(name: str) -> Any:
+        """Load a module on first use (PEP 562)."""
+        if name not in _MODULES:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        return import_module(f".{name}", __name__)
 
 
 def __dir__() -> list[str]:

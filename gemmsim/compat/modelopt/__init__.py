@@ -1,10 +1,9 @@
-"""NVIDIA ModelOpt's ``modelopt.torch.quantization``, as far as it is about numbers: names, argument orders, defaults.
+"""NVIDIA ModelOpt by its module paths, as far as it is about numbers; ``modelopt.torch.quantization`` is here, too.
 
-    import gemmsim.compat.modelopt as mtq
-    mtq.quantize(model, mtq.config.INT8_DEFAULT_CFG, forward_loop)
-    mtq.tensor_quant.fake_tensor_quant(x, amax, None, 8, False, True)
+    import gemmsim.compat.modelopt.torch.quantization as mtq        # import modelopt.torch.quantization as mtq
+    mtq.quantize(model, mtq.INT8_DEFAULT_CFG, forward_loop)
 
-docs/reference/tensor_quant.md lists where results differ, and why.
+docs/reference/compat/modelopt.md lists what differs, and why.
 """
 
 from __future__ import annotations
@@ -13,41 +12,34 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from . import calib as calib
-    from . import config as config
-    from . import nn as nn
-    from . import tensor_quant as tensor_quant
-    from .model import calibrate as calibrate
-    from .model import quantize as quantize
+    from . import torch as torch
+    from .torch.quantization import *  # noqa: F403
+    from .torch.quantization import calib as calib
+    from .torch.quantization import calibrate as calibrate
+    from .torch.quantization import config as config
+    from .torch.quantization import nn as nn
+    from .torch.quantization import quantize as quantize
+    from .torch.quantization import tensor_quant as tensor_quant
 
-_MODULES = ("calib", "config", "nn", "tensor_quant")
-_HOME = {
-    "calibrate": "model",
-    "quantize": "model",
-}
+#: Modules of this package; every other name is one of ``torch.quantization``.
+_MODULES = ("calib", "config", "nn", "tensor_quant", "torch")
 
-__all__ = [
-    "calib",
-    "calibrate",
-    "config",
-    "nn",
-    "quantize",
-    "tensor_quant",
-]
+__all__ = ["calib", "calibrate", "config", "nn", "quantize", "tensor_quant", "torch"]
 
 
 if not TYPE_CHECKING:  # type checkers know the names above, and that there are no others
 
     def __getattr__(name: str) -> Any:
-        """Load a public name on first use (PEP 562)."""
+        """Load a module, or a name of ``torch.quantization``, on first use (PEP 562)."""
         if name in _MODULES:
             return import_module(f".{name}", __name__)
-        if name not in _HOME:
+        if name.startswith("__"):
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        value = getattr(import_module(f".{_HOME[name]}", __name__), name)
-        globals()[name] = value
-        return value
+        quantization = import_module(".torch.quantization", __name__)
+        if name not in quantization.__all__:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        return getattr(quantization, name)
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return sorted({*globals(), *__all__, *import_module(".torch.quantization", __name__).__all__})

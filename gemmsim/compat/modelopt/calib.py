@@ -1,5 +1,4 @@
-"""``modelopt.torch.quantization.calib``."""
+"""``gemmsim.compat.modelopt.torch.quantization.calib``."""
 
-from gemmsim.tensor_quant import BiasCalibrator, HistogramCalibrator, MaxCalibrator, MseCalibrator
-
-__all__ = ["BiasCalibrator", "HistogramCalibrator", "MaxCalibrator", "MseCalibrator"]
+from .torch.quantization.calib import *  # noqa: F403
+from .torch.quantization.calib import __all__ as __all__

@@ -1,23 +1,4 @@
-"""``modelopt.torch.quantization.nn``."""
+"""``gemmsim.compat.modelopt.torch.quantization.nn``."""
 
-from gemmsim.tensor_quant import (
-    QuantConv1d,
-    QuantConv2d,
-    QuantConv3d,
-    QuantConvTranspose1d,
-    QuantConvTranspose2d,
-    QuantConvTranspose3d,
-    QuantLinear,
-    TensorQuantizer,
-)
-
-__all__ = [
-    "QuantConv1d",
-    "QuantConv2d",
-    "QuantConv3d",
-    "QuantConvTranspose1d",
-    "QuantConvTranspose2d",
-    "QuantConvTranspose3d",
-    "QuantLinear",
-    "TensorQuantizer",
-]
+from .torch.quantization.nn import *  # noqa: F403
+from .torch.quantization.nn import __all__ as __all__

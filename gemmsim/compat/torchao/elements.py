@@ -29,10 +29,14 @@ __all__ = [
 
 
 @lru_cache(maxsize=8)
-def _values(name: str) -> Tensor:
-    """The value of each code, in ascending order of codes."""
+def _numbers(name: str) -> list[float]:
     found = gs.formats.parse(name)
-    return torch.tensor([float(found.decode(code)) for code in found.codes()], dtype=torch.float32)  # type: ignore[union-attr]
+    return [float(found.decode(code)) for code in found.codes()]  # type: ignore[union-attr]
+
+
+def _values(name: str) -> Tensor:
+    """The value of each code, in ascending order of codes; no tensor is kept, which exporters could have made."""
+    return torch.tensor(_numbers(name), dtype=torch.float32)
 
 
 def _encode(x: Tensor, name: str) -> Tensor:

@@ -8,8 +8,8 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from .number import Number
-from .quantizers import Quantizer, quantizer
+from ..number import Number
+from ..quantizers import Quantizer, quantizer
 
 __all__ = ["lower", "sequential_lower"]
 

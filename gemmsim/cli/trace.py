@@ -1,0 +1,42 @@
+"""``gemmsim trace`` and ``gemmsim compare``: one sum step by step, and two specs on the same numbers."""
+
+from __future__ import annotations
+
+import json
+
+import torch
+
+import gemmsim as gs
+from gemmsim.formats import FormatError
+
+from .bits import number
+from .console import say
+
+
+def trace(spec: str, a: str, b: str, seed: int, as_json: bool) -> None:
+    """Prints the steps of sum a_k b_k as ``spec`` means it."""
+    left, right = _numbers(a, "--a"), _numbers(b, "--b")
+    if len(left) != len(right):
+        raise FormatError(f"{len(left)} numbers in --a, {len(right)} in --b; allowed: equally many.\n  Write zeros.")
+    found = gs.trace(left, right, spec, seed=seed)
+    say(json.dumps(found.to_dict(), indent=1) if as_json else str(found))
+
+
+def compare(
+    spec_a: str, spec_b: str, shape: tuple[int, int, int], seed: int, spread: float, unit: str | None, as_json: bool
+) -> None:
+    """Prints how two specs differ on normal numbers of that shape."""
+    m, k, n = shape
+    if min(shape) < 1:
+        raise FormatError(f"--shape {m} {k} {n}; allowed: M, K and N of 1 or more.\n  Give other numbers.")
+    g = torch.Generator().manual_seed(seed)
+    a, b = torch.randn(m, k, generator=g) * spread, torch.randn(k, n, generator=g) * spread
+    found = gs.compare(spec_a, spec_b, a, b, seed=seed, unit=unit)
+    say(json.dumps(found.to_dict(), indent=1) if as_json else str(found))
+
+
+def _numbers(text: str, option: str) -> list[float]:
+    found = [number(word.strip()) for word in text.split(",") if word.strip()]
+    if not found:
+        raise FormatError(f"{option} {text!r}; allowed: numbers separated by commas.\n  Give at least one.")
+    return found

@@ -1,0 +1,232 @@
+"""Two specs on the same operands: how often the bits agree, how far apart they are, and where they part."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+import torch
+from torch import Tensor
+
+import gemmsim as gs
+from gemmsim.arithmetic import GemmSpec, SpecLike
+from gemmsim.formats import FixedFormat, Format, parse_cast
+
+__all__ = ["Comparison", "Difference", "compare"]
+
+#: Upper ends of the classes of distances, in units in the last place; the last class has none.
+CLASSES = (0.0, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 64.0, 256.0, math.inf)
+
+
+@dataclass(frozen=True)
+class Difference:
+    """The first element, in row-major order, whose bits differ.
+
+    ``at``: its index; ``a``, ``b``: both values; ``trace_a``, ``trace_b``: how each came about (None if not traced);
+    ``step``: index of the first step at which both traces stand and differ in what was computed, None if they have no
+    steps in common or were not traced.
+    """
+
+    at: tuple[int, ...]
+    a: float
+    b: float
+    trace_a: gs.Trace | None
+    trace_b: gs.Trace | None
+    step: int | None
+
+    def __str__(self) -> str:
+        text = f"first at {list(self.at)}: {self.a!r} and {self.b!r}"
+        if self.step is None or self.trace_a is None or self.trace_b is None:
+            return text
+        one, other = self.trace_a.steps[self.step], self.trace_b.steps[self.step]
+        k = "" if one.k is None else f", k = {one.k}"
+        return f"{text}; they part at step {self.step + 1}{k}:\n    {one}\n    {other}"
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """What two specs make of the same operands.
+
+    Attributes:
+        spec_a, spec_b: canonical texts.
+        shape: of the result.
+        elements, equal: how many elements there are, and how many have the same bits (all NaN count as one).
+        unit: name of the format whose units in the last place count.
+        ulps: (upper end, count) of each class of distances in these units, 0 first; classes without elements left out.
+            Of an element that is NaN or infinite in one result alone the distance is infinite.
+        largest: the largest distance.
+        first: the first difference, None if there is none.
+    """
+
+    spec_a: str
+    spec_b: str
+    shape: tuple[int, ...]
+    elements: int
+    equal: int
+    unit: str
+    ulps: tuple[tuple[float, int], ...]
+    largest: float
+    first: Difference | None
+
+    @property
+    def share(self) -> float:
+        """Share of the elements whose bits are equal; 1 of none."""
+        return self.equal / self.elements if self.elements else 1.0
+
+    def to_dict(self) -> dict[str, object]:
+        """Plain dictionary, for JSON: infinities and NaN are texts, and the last class has no upper end (None)."""
+        first = None
+        if self.first is not None:
+            one = self.first
+            traces = {name: None if t is None else t.to_dict() for name, t in (("a", one.trace_a), ("b", one.trace_b))}
+            first = {"at": list(one.at), "a": _plain(one.a), "b": _plain(one.b), "step": one.step, "traces": traces}
+        return {
+            "spec_a": self.spec_a,
+            "spec_b": self.spec_b,
+            "shape": list(self.shape),
+            "elements": self.elements,
+            "equal": self.equal,
+            "share": self.share,
+            "unit": self.unit,
+            "ulps": [[None if math.isinf(end) else end, count] for end, count in self.ulps],
+            "largest": _plain(self.largest),
+            "first": first,
+        }
+
+    def __str__(self) -> str:
+        lines = [
+            f"{self.spec_a}  against  {self.spec_b}",
+            f"  {self.equal} of {self.elements} elements equal, {self.share:.2%}; units of {self.unit}:",
+        ]
+        below = 0.0
+        for end, count in self.ulps:
+            name = "equal in value" if end == 0 else f"over {below:g}" if math.isinf(end) else f"up to {end:g} ulp"
+            lines.append(f"  {name:16} {count:10}  {count / self.elements:7.2%}")
+            below = end
+        if self.largest:
+            lines.append(f"  largest          {self.largest:g} ulp")
+        if self.first is not None:
+            lines.append(f"  {self.first}")
+        return "\n".join(lines)
+
+    def __repr__(self) -> str:
+        return (
+            f"<Comparison of {self.spec_a!r} and {self.spec_b!r}: {self.share:.2%} of {self.elements} equal, "
+            f"largest distance {self.largest:g} ulp of {self.unit}>"
+        )
+
+
+def compare(
+    spec_a: SpecLike,
+    spec_b: SpecLike,
+    a: Tensor,
+    b: Tensor,
+    *,
+    seed: int = 0,
+    unit: str | Format | None = None,
+    trace: bool = True,
+) -> Comparison:
+    """``qmatmul(a, b, spec_a)`` against ``qmatmul(a, b, spec_b)``, bit for bit.
+
+    Args:
+        spec_a, spec_b: specs, or what stands for one (not None, not ``QAffineFormats``).
+        a, b: operands as ``qmatmul`` takes them, any shapes.
+        seed: seed of the random bits of both.
+        unit: the format whose units in the last place count: at a value v the spacing of that format at \\|v\\|. By
+            default the coarser one (fewer significant bits) of the formats in which both specs end: of their output
+            casts, else of their accumulators' registers.
+        trace: whether the first difference is traced, which takes the reference about a microsecond a digit.
+
+    Raises:
+        SpecError, FormatError: for specs and a unit that mean nothing. DTypeError, ShapeError, DeviceError: as
+        ``qmatmul``. UnsupportedSpec: of a spec that no backend computes, or that is to be traced and has no reference.
+    """
+    one, other = GemmSpec.of(spec_a), GemmSpec.of(spec_b)
+    with torch.no_grad():
+        x, y = (gs.qmatmul(a, b, spec, seed=seed) for spec in (one, other))
+    measure = _unit(unit, one, other)
+    same = _same_bits(x, y)
+    distances = torch.where(same, 0.0, _ulps(x.double(), y.double(), measure)).flatten()
+    counts, left = [], distances
+    for end in CLASSES:
+        inside = left <= end
+        counts.append((end, int(inside.sum())))
+        left = left[~inside]
+    first = None
+    if not bool(same.all()):
+        first = _first_difference(one, other, a, b, x, y, same, seed, trace)
+    return Comparison(
+        one.key,
+        other.key,
+        tuple(x.shape),
+        x.numel(),
+        int(same.sum()),
+        str(measure),
+        tuple((end, count) for end, count in counts if count),
+        float(distances.max()) if x.numel() else 0.0,
+        first,
+    )
+
+
+def _plain(x: float) -> float | str:
+    return x if math.isfinite(x) else str(x)
+
+
+def _same_bits(x: Tensor, y: Tensor) -> Tensor:
+    zeros = torch.signbit(x) == torch.signbit(y)
+    return ((x == y) & ((x != 0) | zeros)) | (x.isnan() & y.isnan())
+
+
+def _unit(unit: str | Format | None, *specs: GemmSpec) -> Format:
+    if unit is not None:
+        return parse_cast(unit).format
+    ends = [(spec.out or spec.accumulator.add_cast).format for spec in specs]
+    return min(ends, key=_precision)
+
+
+def _precision(fmt: Format) -> int:
+    return fmt.bits if isinstance(fmt, FixedFormat) else fmt.p
+
+
+def _ulps(x: Tensor, y: Tensor, unit: Format) -> Tensor:
+    """\\|x - y\\| over the spacing of ``unit`` at the larger magnitude; infinite where one is no number."""
+    if isinstance(unit, FixedFormat):
+        spacing = torch.full_like(x, 2.0**-unit.frac)
+    else:
+        larger = torch.maximum(x.abs(), y.abs())
+        exponent = torch.frexp(larger)[1].to(torch.float64) - 1
+        lowest = max(unit.emin, -1022)
+        spacing = torch.exp2(torch.where(larger == 0, float(lowest), exponent).clamp(min=lowest) - (unit.p - 1))
+    found = (x - y).abs() / spacing
+    return torch.where(x.isfinite() & y.isfinite(), found, torch.where(x == y, 0.0, torch.inf))
+
+
+def _first_difference(
+    one: GemmSpec, other: GemmSpec, a: Tensor, b: Tensor, x: Tensor, y: Tensor, same: Tensor, seed: int, trace: bool
+) -> Difference:
+    flat = int((~same).flatten().nonzero()[0])
+    at = tuple(int(i) for i in torch.unravel_index(torch.tensor(flat), x.shape)) if x.dim() else ()
+    values = float(x.flatten()[flat]), float(y.flatten()[flat])
+    if not trace:
+        return Difference(at, *values, None, None, None)
+    traces = [gs.trace(a, b, spec, at=at, seed=seed) for spec in (one, other)]
+    return Difference(at, *values, traces[0], traces[1], _parting(traces[0].steps, traces[1].steps))
+
+
+def _parting(one: Sequence[Any], other: Sequence[Any]) -> int | None:
+    """Index of the first step that both have, of one kind and term, with another value."""
+    for index, (p, q) in enumerate(zip(one, other, strict=False)):
+        if (p.kind, p.k) != (q.kind, q.k):
+            return None
+        if not _equal(p.value, q.value) or (p.kind == "operands" and p.text != q.text):
+            return index
+    return None
+
+
+def _equal(p: Fraction | float, q: Fraction | float) -> bool:
+    if isinstance(p, float) and isinstance(q, float):
+        return (math.isnan(p) and math.isnan(q)) or (p == q and math.copysign(1.0, p) == math.copysign(1.0, q))
+    return p == q

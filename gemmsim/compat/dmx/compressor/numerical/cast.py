@@ -1,0 +1,5 @@
+"""The module ``dmx.compressor.numerical.cast``."""
+
+from ...cast_to import CastTo
+
+__all__ = ["CastTo"]

@@ -1,0 +1,5 @@
+"""``modelopt.torch.quantization.calib.bias``."""
+
+from gemmsim.tensor_quant import BiasCalibrator
+
+__all__ = ["BiasCalibrator"]

@@ -1,0 +1,5 @@
+"""``modelopt.torch.quantization.calib.histogram``."""
+
+from gemmsim.tensor_quant import HistogramCalibrator
+
+__all__ = ["HistogramCalibrator"]

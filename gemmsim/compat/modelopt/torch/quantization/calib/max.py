@@ -1,0 +1,5 @@
+"""``modelopt.torch.quantization.calib.max``."""
+
+from gemmsim.tensor_quant import MaxCalibrator
+
+__all__ = ["MaxCalibrator"]

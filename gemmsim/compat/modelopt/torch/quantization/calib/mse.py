@@ -1,0 +1,5 @@
+"""``modelopt.torch.quantization.calib.mse``."""
+
+from gemmsim.tensor_quant import MseCalibrator
+
+__all__ = ["MseCalibrator"]

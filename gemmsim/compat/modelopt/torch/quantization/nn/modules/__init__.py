@@ -1,0 +1,1 @@
+"""``modelopt.torch.quantization.nn.modules``."""

@@ -1,0 +1,207 @@
+"""``modelopt.torch.quantization.nn.modules.quant_module``: bases of quantised modules, and their registry."""
+
+from __future__ import annotations
+
+from abc import ABCMeta
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from gemmsim.nn import Emulated
+from gemmsim.tensor_quant import QUANT_DESC_8BIT_PER_TENSOR, QuantLayer, TensorQuantizer
+
+__all__ = ["QuantInputBase", "QuantLinearConvBase", "QuantModule", "QuantModuleRegistry"]
+
+
+class QuantModule(Emulated, metaclass=ABCMeta):  # for its ``register``; ABC would change the layout
+    """A module with quantisers; gemmsim's own quantised layers count as such.
+
+    A subclass has ``_setup``, which makes the quantisers, and a ``forward`` that calls them; ``register`` says which
+    class it stands for.
+    """
+
+    def __getattr__(self, name: str) -> Any:
+        value = super().__getattr__(name)  # type: ignore[misc]
+        change = self.__dict__.get("_dynamic_attributes", {}).get(name)
+        return value if change is None else change(self, value)
+
+    def _register_temp_attribute(self, name: str, value: Any) -> None:
+        setattr(self, name, value)
+
+    def _register_dynamic_attribute(self, name: str, change: Callable[[Any, Any], Any]) -> None:
+        """``self.name`` is ``change(self, value)`` of the parameter from now on."""
+        self.__dict__.setdefault("_dynamic_attributes", {})[name] = change
+
+    def fold_weight(self) -> None:
+        """As the function ``fold_weight``."""
+        fold_weights(self)  # type: ignore[arg-type]
+
+
+QuantModule.register(QuantLayer)
+
+
+class QuantInputBase(QuantModule):
+    """Modules whose input is quantised, and their output where that is enabled."""
+
+    input_quantizer: TensorQuantizer
+    output_quantizer: TensorQuantizer
+    default_quant_desc_input: Any = QUANT_DESC_8BIT_PER_TENSOR
+    default_quant_desc_output: Any = QUANT_DESC_8BIT_PER_TENSOR
+
+    def forward(self, input: Tensor, *args: Any, **kwargs: Any) -> Any:
+        """The original forward pass of the quantised input; of a tuple the first part is the output."""
+        output = super().forward(self.input_quantizer(input), *args, **kwargs)  # type: ignore[misc]
+        if isinstance(output, tuple):
+            return (self.output_quantizer(output[0]), *output[1:])
+        return self.output_quantizer(output)
+
+    def _setup(self) -> None:
+        self.input_quantizer = TensorQuantizer(self.default_quant_desc_input)
+        self.output_quantizer = TensorQuantizer(self.default_quant_desc_output)
+        self.output_quantizer.disable()
+
+
+class QuantLinearConvBase(QuantInputBase):
+    """Modules whose ``weight`` is quantised too: inside ``forward``, ``self.weight`` is."""
+
+    weight_quantizer: TensorQuantizer
+    default_quant_desc_weight: Any = QUANT_DESC_8BIT_PER_TENSOR
+    _enable_weight_quantization = False
+
+    @contextmanager
+    def quantize_weight(self) -> Iterator[None]:
+        """Where ``self.weight`` is quantised."""
+        self._enable_weight_quantization = True
+        try:
+            yield
+        finally:
+            self._enable_weight_quantization = False
+
+    def forward(self, input: Tensor, *args: Any, **kwargs: Any) -> Any:
+        """The original forward pass of the quantised input and weight."""
+        with self.quantize_weight():
+            return super().forward(input, *args, **kwargs)
+
+    def _setup(self) -> None:
+        super()._setup()
+        self.weight_quantizer = TensorQuantizer(self.default_quant_desc_weight)
+        self._register_dynamic_attribute("weight", _weight)
+
+
+QuantLinearConvBase.register(QuantLayer)
+QuantInputBase.register(QuantLayer)
+
+
+def _weight(module: QuantLinearConvBase, weight: Tensor) -> Tensor:
+    return module.weight_quantizer(weight) if module._enable_weight_quantization else weight
+
+
+class _Registry:
+    """Quantised classes of plain ones, each with the name that configurations call it by ("nn.Linear").
+
+    A subclass of a registered class counts as that class while it has the same ``forward``.
+    """
+
+    def __init__(self) -> None:
+        self._classes: dict[type, tuple[str, type]] = {}
+        self._made: dict[tuple[type, type], type] = {}
+
+    def register(self, names: Mapping[type, str]) -> Callable[[type], type]:
+        """A decorator: the class is the quantised one of each of ``names``."""
+
+        def put(quantised: type) -> type:
+            for original, name in names.items():
+                self._classes[original] = (name, quantised)
+            return quantised
+
+        return put
+
+    def unregister(self, original: type) -> None:
+        """Forget a class. ``KeyError`` for one that is not registered."""
+        if original not in self._classes:
+            known = ", ".join(name for name, _ in self._classes.values())
+            raise KeyError(
+                f"unregister: {original.__name__}; allowed: registered classes: {known}.\n  Register it first."
+            )
+        del self._classes[original]
+
+    def _find(self, item: Any) -> tuple[str, type] | None:
+        if isinstance(item, str):
+            return next((pair for pair in self._classes.values() if pair[0] == item), None)
+        wanted = item if isinstance(item, type) else type(item)
+        if wanted in self._classes:
+            return self._classes[wanted]
+        for base in wanted.__mro__:
+            if base in self._classes and wanted.forward is base.forward:  # type: ignore[attr-defined]
+                return self._classes[base]
+        return None
+
+    def __contains__(self, item: Any) -> bool:
+        return self._find(item) is not None
+
+    def __getitem__(self, item: Any) -> type:
+        found = self._find(item)
+        if found is None:
+            known = ", ".join(name for name, _ in self._classes.values())
+            asked = item if isinstance(item, str) else getattr(item, "__name__", type(item).__name__)
+            raise KeyError(f"no quantised class of {asked}; allowed: {known}.\n  Use register.")
+        return found[1]
+
+    def get(self, item: Any, default: Any = None) -> Any:
+        """The quantised class, or ``default``."""
+        return self[item] if item in self else default
+
+    def get_key(self, item: Any) -> str:
+        """The name that configurations call a class by."""
+        self[item]
+        found = self._find(item)
+        assert found is not None
+        return found[0]
+
+    def owner(self, name: str) -> tuple[type, ...]:
+        """The plain classes of that name and their quantised one, for ``isinstance``."""
+        quantised = self[name]
+        return (quantised, *(cls for cls, (known, _) in self._classes.items() if known == name))
+
+    def convert(self, module: nn.Module) -> nn.Module:
+        """``module`` made quantised in place, with its class's quantisers; its parameters stay the same objects."""
+        quantised, plain = self[module], type(module)
+        if not issubclass(quantised, plain):
+            key = (quantised, plain)
+            if key not in self._made:
+                self._made[key] = type(f"Quant{plain.__name__}", key, {"__module__": __name__})
+            quantised = self._made[key]
+        module.__class__ = quantised
+        found: Any = module
+        device = next((p.device for p in module.parameters()), torch.device("cpu"))
+        found._setup()
+        for part in module.modules():
+            if isinstance(part, TensorQuantizer):
+                part.to(device).train(module.training)
+        return module
+
+
+QuantModuleRegistry = _Registry()
+
+
+@torch.no_grad()
+def fold_weights(module: nn.Module) -> None:
+    """Put each weight's quantised values into it, and switch its quantiser off; blocks and scales are forgotten."""
+    for name, quantizer in list(module.named_children()):
+        if not name.endswith("weight_quantizer") or not getattr(quantizer, "fake_quant", False):
+            continue
+        weight = module._parameters.get(name.removesuffix("_quantizer"))
+        if weight is None:
+            raise AttributeError(
+                f"fold_weight: {name} without {name.removesuffix('_quantizer')}; allowed: weights beside."
+            )
+        weight.copy_(quantizer(weight.float()).to(weight.dtype))
+        for part in quantizer.modules():
+            if isinstance(part, TensorQuantizer):
+                part.disable()
+                for buffer in ("_pre_quant_scale", "_amax"):
+                    if hasattr(part, buffer):
+                        delattr(part, buffer)

@@ -1,0 +1,5 @@
+"""The module ``qtorch.optim.optim_low``."""
+
+from . import OptimLP
+
+__all__ = ["OptimLP"]

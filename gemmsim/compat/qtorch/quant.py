@@ -1,8 +1,0 @@
-"""The module ``qtorch.quant``."""
-
-from __future__ import annotations
-
-from .functions import block_quantize, fixed_point_quantize, float_quantize
-from .quantizers import Quantizer, quantizer
-
-__all__ = ["Quantizer", "block_quantize", "fixed_point_quantize", "float_quantize", "quantizer"]

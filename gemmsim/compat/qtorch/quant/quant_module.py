@@ -1,0 +1,5 @@
+"""The module ``qtorch.quant.quant_module``."""
+
+from ..quantizers import Quantizer
+
+__all__ = ["Quantizer"]

@@ -1,0 +1,114 @@
+"""``torch.fx.symbolic_trace``: modules of this package stay whole, and functions become one call each.
+
+A tracer looks into every module that does not live under ``torch.nn``, and would find code that asks tensors for their
+dtypes, strides and devices, which its proxies do not have. Modules and functions therefore enter themselves into the
+graph as what they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from functools import wraps
+from importlib import import_module
+from typing import Any, ParamSpec, TypeVar
+
+import torch
+from torch.fx import Proxy
+
+from gemmsim.arithmetic import Accumulator, GemmSpec
+from gemmsim.formats import TENSOR_FORMATS, BlockFormat, Cast, Rounding
+from gemmsim.formats.any_format import FORMATS
+
+from .errors import ExportError, message
+
+__all__ = ["Whole", "formats_from", "traceable"]
+
+_tracing = torch._C._get_tracing_state
+_P = ParamSpec("_P")
+_R = TypeVar("_R")
+_VALUES = (Cast, Rounding, BlockFormat, *FORMATS, *TENSOR_FORMATS)
+
+
+class Whole:
+    """Mixin of modules that ``torch.fx`` keeps as one node, as it keeps those of ``torch.nn``, hooks included.
+
+    What a tracer is told to do by its own ``is_leaf_module`` comes first where that says yes. A module that is itself
+    the root of a trace is looked into, as those of ``torch.nn`` are.
+    """
+
+    def _call_impl(self, *args: Any, **kwargs: Any) -> Any:
+        if not torch.compiler.is_compiling():
+            if _tracing() is not None:
+                self._check_export()
+            proxy = _first_proxy((*args, *kwargs.values()))
+            if proxy is not None:
+                tracer: Any = proxy.tracer
+                return tracer.create_proxy("call_module", tracer.path_of_module(self), args, kwargs)
+        return super()._call_impl(*args, **kwargs)  # type: ignore[misc]
+
+    def _is_torchs_own(self) -> bool:
+        """Whether all that it computes are PyTorch's operators, or operators that files of ONNX know."""
+        return False
+
+    def _check_export(self) -> None:
+        """``ExportError`` where the exporter records PyTorch's operators alone: a file would hold results, not us."""
+        if torch.onnx.is_in_onnx_export() and not self._is_torchs_own():
+            asked = f"torch.onnx.export(..., dynamo=False) of {self}"
+            do = "Give dynamo=True and custom_translation_table=gemmsim.ops.onnx_translations()."
+            raise ExportError(message(asked, "dynamo=True, whose files hold it as an operator of its own", do))
+
+
+def traceable(function: Callable[_P, _R]) -> Callable[_P, _R]:
+    """``function``, which becomes one ``call_function`` node of the graph when an argument is a tracer's proxy.
+
+    Formats and specs enter the graph as their names or dictionaries, so that its code can be printed and pickled.
+
+    Raises:
+        FormatError: for formats whose quantisers are functions, which a graph cannot name.
+    """
+
+    @wraps(function)
+    def call(*args: _P.args, **kwargs: _P.kwargs) -> _R:
+        if not torch.compiler.is_compiling():
+            for value in args:
+                if isinstance(value, Proxy):
+                    return _node(call, value, args, kwargs)
+            for value in kwargs.values():
+                if isinstance(value, Proxy):
+                    return _node(call, value, args, kwargs)
+        return function(*args, **kwargs)
+
+    return call
+
+
+def formats_from(kind: str, fields: dict[str, Any]) -> Any:
+    """The formats object of class ``kind`` of ``gemmsim.ops`` that ``to_dict`` wrote; what graphs call."""
+    return getattr(import_module("gemmsim.ops"), kind).from_dict(fields)
+
+
+def _first_proxy(values: Iterable[Any]) -> Proxy | None:
+    """The first proxy among these values, tuples and lists looked into."""
+    for value in values:
+        if isinstance(value, Proxy):
+            return value
+        if isinstance(value, (tuple, list)):
+            found = _first_proxy(value)
+            if found is not None:
+                return found
+    return None
+
+
+def _node(function: Callable[..., Any], proxy: Proxy, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    named = {name: _named(proxy, value) for name, value in kwargs.items()}
+    return proxy.tracer.create_proxy("call_function", function, tuple(_named(proxy, v) for v in args), named)
+
+
+def _named(proxy: Proxy, value: Any) -> Any:
+    """``value`` as graphs hold it: specs and formats by name, formats objects by their dictionary."""
+    if isinstance(value, (GemmSpec, Accumulator)):
+        return str(GemmSpec.of(value))
+    if isinstance(value, _VALUES):
+        return str(value)
+    if hasattr(value, "to_dict") and type(value).__module__.startswith("gemmsim.ops."):
+        return proxy.tracer.create_proxy("call_function", formats_from, (type(value).__name__, value.to_dict()), {})
+    return value

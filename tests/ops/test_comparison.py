@@ -1,0 +1,81 @@
+"""gs.compare: the counts are those of the two products, the distances those of the unit, the first difference traced."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import pytest
+import torch
+from support import assert_bitwise_equal
+
+import gemmsim as gs
+
+
+def test_equal_specs_have_no_difference():
+    a, b = torch.randn(5, 20), torch.randn(20, 6)
+    found = gs.compare("e4m3 : fp32", "e4m3 * e4m3 : sequential(e8m23)", a, b)
+    assert found.share == 1 and found.first is None and found.largest == 0 and found.ulps == ((0.0, 30),)
+    assert gs.compare(":e5m2/sr8", ":e5m2/sr8", a, b, seed=3).share == 1
+    assert gs.compare(":fp32", ":bf16", torch.ones(0, 3), torch.ones(3, 2)).share == 1
+
+
+@pytest.mark.parametrize(
+    "shapes", [((7,), (7,)), ((7,), (7, 3)), ((4, 7), (7,)), ((4, 7), (7, 3)), ((2, 1, 4, 7), (3, 7, 5))]
+)
+def test_counts_distances_and_first_difference_are_those_of_the_products(shapes):
+    a, b = (torch.randn(*shape) for shape in shapes)
+    x, y = gs.qmatmul(a, b, ":e5m10"), gs.qmatmul(a, b, ":bf16")
+    found = gs.compare(":e5m10", ":bf16", a, b)
+    assert found.shape == x.shape and found.elements == x.numel() and found.unit == "e8m7"
+    assert found.equal == int((x == y).sum()) and found.share == found.equal / found.elements
+    exponent = torch.floor(torch.log2(torch.maximum(x.abs(), y.abs()).double()))
+    ulps = (x.double() - y.double()).abs() / torch.exp2(exponent - 7)
+    assert found.largest == float(ulps.max()) and sum(count for _, count in found.ulps) == x.numel()
+    assert sum(count for end, count in found.ulps if end <= 1) == int((ulps <= 1).sum())
+    if found.first is not None:
+        at = found.first.at
+        assert at == (tuple((x != y).nonzero()[0].tolist()) if x.dim() else ())
+        for value, trace, product in ((found.first.a, found.first.trace_a, x), (found.first.b, found.first.trace_b, y)):
+            assert value == trace.value == float(product[at])
+        step = found.first.step
+        steps = found.first.trace_a.steps, found.first.trace_b.steps
+        assert steps[0][step].value != steps[1][step].value
+        assert all(p.value == q.value for p, q in zip(steps[0][:step], steps[1][:step], strict=True))
+
+
+def test_specials_and_zeros_are_told_apart_by_bits():
+    a, b = torch.tensor([[1e30], [math.nan], [0.0], [1.0]]), torch.tensor([[-1.0]])
+    found = gs.compare(":fp32", "e4m3/sat * : fp32", a, b)
+    assert found.elements == 4 and found.equal == 3 and found.first.at == (0, 0)
+    found = gs.compare(":fp32", ":e5m10", a, b)
+    assert found.largest == math.inf and found.ulps[-1] == (math.inf, 1) and found.unit == "e5m10"
+    minus = gs.compare(":fp32", "ufixed(8,4) * : fp32", torch.tensor([[-0.0]]), torch.tensor([[1.0]]))
+    assert minus.equal in (0, 1) and minus.largest == 0
+
+
+def test_units_seeds_and_untraced_differences():
+    a, b = torch.randn(8, 64), torch.randn(64, 8)
+    coarse = gs.compare(":fp32", "hw(h100, wgmma, e4m3)", a, b, unit="e8m13", trace=False)
+    fine = gs.compare(":fp32", "hw(h100, wgmma, e4m3)", a, b, trace=False)
+    assert coarse.unit == "e8m13" and fine.unit == "e8m23" and fine.largest == 1024 * coarse.largest
+    assert coarse.first.trace_a is None and coarse.first.step is None
+    assert gs.compare("int8 : int(8)", "int8 : int(32)", a.mul(9).round(), b.mul(9).round()).unit == "fixed(8,0)"
+    one = gs.compare(":bf16/sr8", ":bf16", a, b, seed=1)
+    assert one == gs.compare(":bf16/sr8", ":bf16", a, b, seed=1) != gs.compare(":bf16/sr8", ":bf16", a, b, seed=2)
+    assert_bitwise_equal(torch.tensor(one.first.a), gs.qmatmul(a, b, ":bf16/sr8", seed=1)[one.first.at])
+
+
+def test_a_comparison_is_a_value_that_reads_well():
+    a, b = torch.randn(8, 64), torch.randn(64, 8)
+    found = gs.compare(":e5m10", ":bf16", a, b)
+    assert hash(found) == hash(found) and "% of 64 equal" in repr(found)
+    assert "they part at step" in str(found) and "units of e8m7" in str(found)
+    data = json.loads(json.dumps(found.to_dict(), allow_nan=False))
+    assert data["equal"] == found.equal and data["first"]["traces"]["a"]["value"] == found.first.a
+    with pytest.raises(gs.SpecError):
+        gs.compare(None, ":bf16", a, b)
+    with pytest.raises(gs.ShapeError):
+        gs.compare(":fp32", ":bf16", a, a)
+    with pytest.raises(gs.FormatError):
+        gs.compare(":fp32", ":bf16", a, b, unit="e4m3q")
