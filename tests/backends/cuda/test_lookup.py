@@ -62,6 +62,8 @@ CASES: list[tuple[ProductTable, list[str]]] = [
              "neumaier(e5m10/sr8)", "two_sum(e5m2)", "fast_two_sum(e6m9)", "chunked(3, e5m10)",
              "pairwise(e5m10/sr8, 3)", "interleaved(5, e5m10/sr8, combine=pairwise)",
              "shuffled(chunked(4, e5m10/sr8), 5)", "splitk(3, e5m10, e6m9/sr20)", "fixed(16, 8)/sr8", "exact(fp32)",
+             "fixed(16, 8, rounding=rtz)", "fixed(16, 8, rounding=sr8)", "fixed(24, 12, overflow=wrap)",
+             "sequential(e5m10, mul=e4m3)", "sequential(e6m9/sr8, mul=e5m2/sr8)", "fast_two_sum(e5m10, mul=e4m3/sr20)",
              "chunked(4, exact(bf16/sr8), e5m10)", "binned(e5m2/sr8, carry=2)", "binned(fp32)", "e5m10/srb8",
              "e5m10 -> bf16", "fp32 -> e4m3/sr"]),
     (WIDE, ["fp32", "e11m40/ro", "exact(fp64)", "binned(fp64)", "kahan(fp32)"]),
@@ -189,7 +191,11 @@ def test_nan_in_an_integer_register_is_nan():
 def test_overflows_are_counted():
     rng = random.Random(9)
     calls = []
-    for products, text in ((SHORT, "int(12, wrap)"), (LONG, "int(20, saturate)"), (SHORT, "chunked(8, int(13), fp32)")):
+    for products, text in (
+        (SHORT, "int(12, wrap)"),
+        (LONG, "int(20, saturate)"),
+        (MIXED, "fixed(12, 8, rounding=rtz)"),
+    ):
         x, y = (codes(rng, *shape, nan=False) for shape in ((5, 30, products.shape[0]), (30, 7, products.shape[1])))
         calls.append((x, y, spec_of(products, text), torch.full((5, 7), 2, dtype=torch.int64)))
     compiled(calls, cuda.count_lookup_overflows)
