@@ -88,7 +88,11 @@ struct GemmConfig {
 
 // Strides in elements. gemmsim/backends/cuda/gemm_args.py mirrors this record.
 struct GemmArgs {
-    const void *a, *b, *c;
+    const void *a, *b;
+    union {
+        const void* c;         // the addend
+        const void* products;  // entries of a table, row by row; there is no addend then
+    };
     void* out;
     const uint8_t* select;      // one member's index for each output
     const int32_t *term, *key;  // place of the term at each position; the k its random bits belong to (null: the position)
@@ -109,7 +113,6 @@ struct GemmArgs {
     // from image to image in A and in the output.
     const int64_t *rows, *cols;
     int64_t inner, a_outer, out_outer;
-    const void* products;  // entries of a table, row by row
 };
 
 constexpr int GEMM_THREADS = 256, GEMM_SIDE = 16;  // 16 x 16 threads

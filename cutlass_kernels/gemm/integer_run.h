@@ -98,11 +98,12 @@ template <GemmConfig K> struct SmallIntegerRun {
             Lines<R>::read(stream.buffer->a + at * Stream<K>::PanelA::PITCH, place.ty, a);
             Lines<C>::read(stream.buffer->b + at * Stream<K>::PanelB::PITCH, place.tx, b);
             GEMMSIM_UNROLL for (int i = 0; i < R; ++i) GEMMSIM_UNROLL for (int j = 0; j < C; ++j) {
-                const int32_t u = stream.left(a[i]), v = stream.right(a[i], b[j]);
-                Int x = (Int)((Word)s[i][j] + (Word)(Int)u * (Word)(Int)v);
+                int32_t looked_up = 0;
+                if constexpr (K.table.columns) looked_up = stream.right(a[i], b[j]);
+                Int x = (Int)((Word)s[i][j] + (K.table.columns ? (Word)(Int)looked_up : (Word)(Int)a[i] * (Word)(Int)b[j]));
                 if constexpr (K.reg.saturate && !K.reg.at_end) x = x < LOW ? LOW : x > HIGH ? HIGH : x;
                 s[i][j] = x;
-                if (!whole && (u == NOT_WHOLE || v == NOT_WHOLE)) broken |= 1ull << (i * C + j);
+                if (K.table.columns ? looked_up == NOT_WHOLE : !whole && (a[i] == NOT_WHOLE || b[j] == NOT_WHOLE)) broken |= 1ull << (i * C + j);
             }
         }
     }

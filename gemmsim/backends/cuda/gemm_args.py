@@ -33,7 +33,6 @@ class GemmArgs(ctypes.Structure):
         ("scale_a_batch", _Dims), ("scale_b_batch", _Dims),
         ("bias", c_void_p), ("bias_col", c_int64), ("bias_batch", _Dims),
         ("rows", c_void_p), ("cols", c_void_p), ("inner", c_int64), ("a_outer", c_int64), ("out_outer", c_int64),
-        ("products", c_void_p),
     ]  # fmt: skip
 
 

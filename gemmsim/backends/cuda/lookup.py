@@ -105,7 +105,7 @@ def _launched(
     kernel = kernel_for(spec, member, operands, out)
     entries = _entries(products, table_dtype(spec, program_of(member), operands), out.device)
     args = gemm_args(a, b, out, seed)
-    args.products = entries.tensors[0].data_ptr()
+    args.c = entries.tensors[0].data_ptr()  # gemmsim::GemmArgs::products
     keep = fill_orders(args, member, out.device)
     launch(kernel.source, out.device, (blocks_of(args, kernel), 1, 1), args)
     del keep  # the caching allocator gives memory of this stream to later work of the same stream only
