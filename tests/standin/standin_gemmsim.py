@@ -201,6 +201,8 @@ def _answers(cpu):
         "gemm": (functools.partial(_product, cpu), _at(3, "out")),
         "gathered_gemm": (functools.partial(_gathered, cpu), _at(3, "out")),
         "count_overflows": (cpu.count_overflows, _at(3, "counts")),
+        "lookup_gemm": (cpu.lookup_gemm, _at(3, "out")),
+        "count_lookup_overflows": (cpu.count_lookup_overflows, _at(3, "counts")),
         "encode_blocks": (
             lambda *args: cpu.encode_blocks(*args[:6], _number(*args[6:] or (None,))),
             lambda args, kwargs: args[2:4],
