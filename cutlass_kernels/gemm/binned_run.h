@@ -68,8 +68,11 @@ template <GemmConfig K> struct BinnedRun {
     }
 
     GEMMSIM_HD void chunk(const Stream<K>& stream, const Place<K>& place, int first_term, int count) {
-        GEMMSIM_NO_UNROLL for (int k = first_term; k < first_term + count; ++k)
-            term((double)stream.buffer->a[k * Stream<K>::PanelA::PITCH + place.ty], (double)stream.buffer->b[k * Stream<K>::PanelB::PITCH + place.tx], place);
+        GEMMSIM_NO_UNROLL for (int k = first_term; k < first_term + count; ++k) {
+            const auto a = stream.buffer->a[k * Stream<K>::PanelA::PITCH + place.ty];
+            const auto b = stream.buffer->b[k * Stream<K>::PanelB::PITCH + place.tx];
+            term((double)stream.left(a), (double)stream.right(a, b), place);
+        }
     }
 
     GEMMSIM_HD void finish(const Place<K>& place, Totals<K>& out, int64_t, int64_t) {

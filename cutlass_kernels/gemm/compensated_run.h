@@ -76,12 +76,12 @@ template <GemmConfig K> struct CompensatedRun {
 
     GEMMSIM_HD void chunk(const Stream<K>& stream, const Place<K>& place, int first, int count) {
         GEMMSIM_NO_UNROLL for (int at = first; at < first + count; ++at) {
-            T a[R], b[C];
+            typename Stream<K>::T a[R], b[C];
             Lines<R>::read(stream.buffer->a + at * Stream<K>::PanelA::PITCH, place.ty, a);
             Lines<C>::read(stream.buffer->b + at * Stream<K>::PanelB::PITCH, place.tx, b);
             last = place.k_of(stream.base + at);
             GEMMSIM_UNROLL for (int i = 0; i < R; ++i) GEMMSIM_UNROLL for (int j = 0; j < C; ++j)
-                Operations{place, i, j, last}.step(a[i], b[j], s[i][j], c[i][j]);
+                Operations{place, i, j, last}.step(stream.left(a[i]), stream.right(a[i], b[j]), s[i][j], c[i][j]);
         }
     }
 

@@ -52,6 +52,18 @@ struct Finish {
     Cast cast;  // flags without PRESENT: no rounding there
 };
 
+// Operands of dtype I16 are codes of their formats, and every product is an entry of a table: the row of A's code, the column of
+// B's. cast_a and cast_b are those of 1 and of the entries.
+struct ProductTable {
+    int32_t columns, entries;  // columns 0: there is no table
+    DType dtype;               // of the entries
+    int32_t shared;            // each block copies them into its shared memory
+};
+
+constexpr DType I16 = (DType)5, I32 = (DType)6;
+template <> struct Storage<I16> { typedef short Word; };
+template <> struct Storage<I32> { typedef int32_t Word; };
+
 struct GemmConfig {
     DType a, b, c, out;
     Cast cast_a, cast_b, mul, add, cast_out;  // flags without PRESENT: no rounding there
@@ -71,11 +83,16 @@ struct GemmConfig {
     ScaleSide scale_a, scale_b;
     Finish finish;
     int32_t gathered;  // A is read, and the output written, through tables of offsets (gather.h); batches are groups
+    ProductTable table;
 };
 
 // Strides in elements. gemmsim/backends/cuda/gemm_args.py mirrors this record.
 struct GemmArgs {
-    const void *a, *b, *c;
+    const void *a, *b;
+    union {
+        const void* c;         // the addend
+        const void* products;  // entries of a table, row by row; there is no addend then
+    };
     void* out;
     const uint8_t* select;      // one member's index for each output
     const int32_t *term, *key;  // place of the term at each position; the k its random bits belong to (null: the position)

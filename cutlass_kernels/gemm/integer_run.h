@@ -52,13 +52,13 @@ template <GemmConfig K> struct AnyIntegerRun {
 
     GEMMSIM_HD void chunk(const Stream<K>& stream, const Place<K>& place, int first, int count) {
         GEMMSIM_NO_UNROLL for (int at = first; at < first + count; ++at) {
-            T a[R], b[C];
+            typename Stream<K>::T a[R], b[C];
             Lines<R>::read(stream.buffer->a + at * Stream<K>::PanelA::PITCH, place.ty, a);
             Lines<C>::read(stream.buffer->b + at * Stream<K>::PanelB::PITCH, place.tx, b);
             for (int i = 0; i < R; ++i) for (int j = 0; j < C; ++j) {
                 uint32_t draw = 0;
                 if constexpr (IS_FIXED && K.mul.mode >= SR) draw = place.draw(i, j, place.k_of(stream.base + at), SITE_PRODUCT, K.mul.rbits);
-                term((double)a[i], (double)b[j], i, j, draw);
+                term((double)stream.left(a[i]), (double)stream.right(a[i], b[j]), i, j, draw);
             }
         }
     }
@@ -76,7 +76,7 @@ template <GemmConfig K> struct AnyIntegerRun {
 
 template <GemmConfig K> struct SmallIntegerRun {
     typedef typename Steps<K>::T T;
-    static constexpr int MEASURES = MAGNITUDES;
+    static constexpr int MEASURES = K.table.columns ? NOTHING : MAGNITUDES;
     static constexpr int R = K.rows, C = K.cols;
     typedef typename Steps<K>::template Pick<int64_t, int32_t, SmallIntegers<K>::IN_32>::type Int;
     typedef typename Steps<K>::template Pick<uint64_t, uint32_t, SmallIntegers<K>::IN_32>::type Word;
@@ -92,16 +92,18 @@ template <GemmConfig K> struct SmallIntegerRun {
     static constexpr Int HIGH = (Int)(((Word)1 << (K.reg.bits - 1)) - 1 + (K.reg.is_signed ? 0 : (Word)1 << (K.reg.bits - 1)));
 
     GEMMSIM_HD void chunk(const Stream<K>& stream, const Place<K>& place, int first, int count) {
-        const bool whole = stream.template extent<MEASURES>(stream.buffer->measured_a).most < 0x7F800000u && stream.template extent<MEASURES>(stream.buffer->measured_b).most < 0x7F800000u;
+        const bool whole = MEASURES != NOTHING && stream.template extent<MEASURES>(stream.buffer->measured_a).most < 0x7F800000u && stream.template extent<MEASURES>(stream.buffer->measured_b).most < 0x7F800000u;
         GEMMSIM_UNROLL_BY(2) for (int at = first; at < first + count; ++at) {
             int32_t a[R], b[C];
             Lines<R>::read(stream.buffer->a + at * Stream<K>::PanelA::PITCH, place.ty, a);
             Lines<C>::read(stream.buffer->b + at * Stream<K>::PanelB::PITCH, place.tx, b);
             GEMMSIM_UNROLL for (int i = 0; i < R; ++i) GEMMSIM_UNROLL for (int j = 0; j < C; ++j) {
-                Int x = (Int)((Word)s[i][j] + (Word)(Int)a[i] * (Word)(Int)b[j]);
+                int32_t looked_up = 0;
+                if constexpr (K.table.columns) looked_up = stream.right(a[i], b[j]);
+                Int x = (Int)((Word)s[i][j] + (K.table.columns ? (Word)(Int)looked_up : (Word)(Int)a[i] * (Word)(Int)b[j]));
                 if constexpr (K.reg.saturate && !K.reg.at_end) x = x < LOW ? LOW : x > HIGH ? HIGH : x;
                 s[i][j] = x;
-                if (!whole && (a[i] == NOT_WHOLE || b[j] == NOT_WHOLE)) broken |= 1ull << (i * C + j);
+                if (K.table.columns ? looked_up == NOT_WHOLE : !whole && (a[i] == NOT_WHOLE || b[j] == NOT_WHOLE)) broken |= 1ull << (i * C + j);
             }
         }
     }

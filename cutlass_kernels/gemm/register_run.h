@@ -40,7 +40,7 @@ template <GemmConfig K> struct RegisterRun {
     typedef typename S::T T;
     typedef Planned<K, false> Plan;
     typedef Planned<K, true> DataPlan;
-    static constexpr int MEASURES = DataPlan::POSSIBLE ? EXTENTS : Plan::POSSIBLE ? MAGNITUDES : NOTHING;
+    static constexpr int MEASURES = K.table.columns ? NOTHING : DataPlan::POSSIBLE ? EXTENTS : Plan::POSSIBLE ? MAGNITUDES : NOTHING;
     // Blocks of random bits are long code: one copy.
     static constexpr bool DRAWS = K.add.mode >= SR || (!K.fused && K.mul.mode >= SR);
     static constexpr int UNROLLED = DRAWS ? 1 : 4;
@@ -89,16 +89,17 @@ template <GemmConfig K> struct RegisterRun {
     }
 
     template <int LOOP> GEMMSIM_HD void term(const Stream<K>& stream, const Place<K>& place, int at) {
-        T a[R], b[C];
+        typename Stream<K>::T a[R], b[C];
         Lines<R>::read(stream.buffer->a + at * Stream<K>::PanelA::PITCH, place.ty, a);
         Lines<C>::read(stream.buffer->b + at * Stream<K>::PanelB::PITCH, place.tx, b);
         const int64_t k = place.k_of(stream.base + at);
         product_draws.seek(place, k);
         sum_draws.seek(place, k);
         GEMMSIM_UNROLL for (int i = 0; i < R; ++i) GEMMSIM_UNROLL for (int j = 0; j < C; ++j) {
-            if constexpr (LOOP == ON_GRID) s[i][j] = DataPlan::step(s[i][j], a[i], b[j], product_draws.get(i, j), sum_draws.get(i, j));
-            else if constexpr (LOOP == IN_RANGE) s[i][j] = Plan::step(s[i][j], a[i], b[j], product_draws.get(i, j), sum_draws.get(i, j));
-            else s[i][j] = S::step(s[i][j], a[i], b[j], product_draws.get(i, j), sum_draws.get(i, j));
+            const T x = stream.left(a[i]), y = stream.right(a[i], b[j]);
+            if constexpr (LOOP == ON_GRID) s[i][j] = DataPlan::step(s[i][j], x, y, product_draws.get(i, j), sum_draws.get(i, j));
+            else if constexpr (LOOP == IN_RANGE) s[i][j] = Plan::step(s[i][j], x, y, product_draws.get(i, j), sum_draws.get(i, j));
+            else s[i][j] = S::step(s[i][j], x, y, product_draws.get(i, j), sum_draws.get(i, j));
         }
     }
 

@@ -103,6 +103,8 @@ template <GemmConfig K> struct Gemm {
         if constexpr (K.gathered) stream.a.start(g, offset(g, g.a_batch, batch), row0, tid);
         else stream.a.start(g.a, offset(g, g.a_batch, batch), row0, g.m, g.a_row, g.a_col, g.k, tid);
         stream.b.start(g.b, offset(g, g.b_batch, batch), col0, g.n, g.b_col, g.b_row, g.k, tid);
+        if constexpr (K.table.shared) stream.entries = (const typename Products<K>::Entry*)Stream<K>::table();
+        else if constexpr (K.table.columns) stream.entries = (const typename Products<K>::Entry*)g.products;
         stream.order = g.term;
         stream.k = g.k;
         stream.tid = tid;
@@ -136,6 +138,7 @@ template <GemmConfig K> struct Gemm {
     // Tiles in bands of eight rows of tiles, so that those in flight together share operands.
     static GEMMSIM_HD void body(const GemmArgs& g, int tid, int64_t block, int64_t blocks) {
         constexpr int64_t BAND = 8;
+        if constexpr (K.table.shared) Products<K>::copy(g.products, Stream<K>::table(), tid);
         const int64_t down = (g.m + M - 1) / M, across = (g.n + N - 1) / N, each = down * across;
         GEMMSIM_NO_UNROLL for (int64_t at = block; at < each * g.batches; at += blocks) {
             const int64_t batch = at / each, index = at - batch * each, band = index / (BAND * across);

@@ -1,7 +1,7 @@
 // The terms of a block's outputs: chunks of both operands, cast and widened to the carrier, in shared memory. The next chunk
 // is read from global memory while the last one is used; there are two buffers, so that one barrier a chunk suffices.
 #pragma once
-#include "gemm/steps.h"
+#include "gemm/products.h"
 #include "gemmsim/device/block.h"
 #include "gemmsim/device/packed.h"
 #include "gemmsim/philox.h"
@@ -160,8 +160,8 @@ GEMMSIM_HD constexpr Cast cast_on_load(const Cast& c, int32_t done) { return don
 
 template <class T, DType DTYPE, CodeFormat CODE, Cast CAST, int N, int DEPTH, bool PERMUTED> struct GatheredPanel;
 
-template <GemmConfig K> struct Stream {
-    typedef typename Steps<K>::template Pick<typename Steps<K>::T, int32_t, SmallIntegers<K>::POSSIBLE>::type Number;
+template <GemmConfig K> struct Stream : Products<K> {
+    typedef typename Steps<K>::template Pick<typename Steps<K>::T, int32_t, SmallIntegers<K>::POSSIBLE || K.table.columns != 0>::type Number;
     typedef typename Steps<K>::template Pick<Number, Packed<PackedFormat<K>::DTYPE>, K.packed != 0>::type T;  // of the panels
     static constexpr int DEPTH = gemm_depth(K), M = GEMM_SIDE * K.rows, N = GEMM_SIDE * K.cols, WARPS = GEMM_THREADS / 32;
     typedef Panel<T, K.a, K.code_a, cast_on_load(K.cast_a, K.done_a), M, DEPTH, K.layout_a, K.permuted != 0> StridedA;
@@ -176,7 +176,9 @@ template <GemmConfig K> struct Stream {
             uint32_t most[WARPS], bits[WARPS], least[WARPS];
         } measured_a, measured_b;
     };
-    static constexpr unsigned BYTES = 2 * sizeof(Buffer);
+    // The buffers, and a table of products behind them.
+    static constexpr unsigned BYTES = 2 * sizeof(Buffer) + Products<K>::TABLE_BYTES;
+    static GEMMSIM_HD uint8_t* table() { return shared_memory() + 2 * sizeof(Buffer); }
 
     PanelA a;
     PanelB b;

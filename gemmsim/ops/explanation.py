@@ -42,8 +42,11 @@ def _backends(spec: GemmSpec) -> str:
     from gemmsim.backends import cpu, stepwise
 
     if spec.accumulator.is_lookup:
-        reason = cpu.lookup_supported(spec)
-        return f"cpu: {'yes, by looking products up' if reason is None else f'no, {reason}'}"
+        from gemmsim.backends import cuda
+
+        found = (("cpu", "", cpu.lookup_supported(spec)), ("cuda", f", {_ON_GPU}", cuda.lookup_supported(spec)))
+        yes = "yes, by looking products up"
+        return "\n".join(f"{name}: {yes + more if why is None else f'no, {why}'}" for name, more, why in found)
     if spec.needs_steps:
         inner = replace(spec, a=None, b=None, out=None)
         if not inner.needs_steps:
@@ -56,6 +59,9 @@ def _backends(spec: GemmSpec) -> str:
     return "\n".join([f"cpu: {words if reason is None else f'no, {reason}'}", *_cuda_lines(spec), _cublas_line(spec)])
 
 
+_ON_GPU = "for tensors on an NVIDIA GPU; kernels are compiled when first used (gemmsim[cuda])"
+
+
 def _cuda_lines(spec: GemmSpec) -> Iterator[str]:
     from gemmsim.backends import cuda
 
@@ -63,7 +69,7 @@ def _cuda_lines(spec: GemmSpec) -> Iterator[str]:
     if refused is not None:
         yield f"cuda: no, {refused}"
         return
-    yield "cuda: yes, for tensors on an NVIDIA GPU; kernels are compiled when first used (gemmsim[cuda])"
+    yield f"cuda: yes, {_ON_GPU}"
     how = cuda.block_words(spec)
     if how is not None:
         yield f"blocks on cuda: {how}"

@@ -79,6 +79,24 @@ def test_casts(text, dtype):
     assert_bitwise_equal(gs.quantize(x.cuda(), text, seed=3).cpu(), gs.quantize(x, text, seed=3), context=text)
 
 
+@pytest.mark.parametrize("inner", ["int(32)", "int(20, saturate)", "int(12, wrap)", "fp32", "e5m10/sr8", "exact(fp32)",
+                                   "chunked(16, bf16)", "interleaved(4, e5m10)", "kahan(bf16)", "binned(fp32)"])  # fmt: skip
+def test_products_from_tables(inner):
+    signed = [x - 256 * (x >= 128) for x in range(256)]
+    cut = gs.acc.table([[x * y // 16 * 16 for y in signed] for x in signed], "int8")
+    g = torch.Generator().manual_seed(8)
+    small = gs.acc.table(torch.randn(256, 16, generator=g), "e4m3", "e2m1")
+    for products in (cut, small) if "int(" not in inner else (cut,):
+        spec = GemmSpec.of(f":lookup({products}, {inner})")
+        for m, k, n in SHAPES:
+            a, b = torch.randn(2, m, k, generator=g) * 40, torch.randn(k, n, generator=g) * 40
+            want, got = both(a, b, spec, out_dtype=torch.float64)
+            assert_bitwise_equal(got, want, context=f"{products} {inner} {(m, k, n)}")
+    counted = GemmSpec.of(f":lookup({cut}, int(14, saturate))")
+    a, b = torch.randn(33, 70, generator=g) * 60, torch.randn(70, 20, generator=g) * 60
+    assert torch.equal(gs.count_overflows(a.cuda(), b.cuda(), counted).cpu(), gs.count_overflows(a, b, counted))
+
+
 def test_gradients():
     def run(device):
         g = torch.Generator().manual_seed(7)

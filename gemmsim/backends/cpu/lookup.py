@@ -22,7 +22,7 @@ from .quantize import DTYPES, quantize
 from .records import GEMM_CALL, CastRecord, Extras, GemmSpecPart, LookupRecord
 from .run import Run
 
-__all__ = ["count_lookup_overflows", "lookup_gemm", "lookup_supported"]
+__all__ = ["count_lookup_overflows", "described", "lookup_gemm", "lookup_supported"]
 
 
 def lookup_supported(spec: GemmSpec) -> str | None:
@@ -41,12 +41,12 @@ def _prepared(spec: GemmSpec) -> Prepared:
     known = prepare(GemmSpec(accumulator=one.inner, out=spec.out))
     part = GemmSpecPart.from_buffer_copy(known.part)
     facts = facts_of(one.products)
-    part.cast_a = _described(1, 0, 0, -1.0, 1.0)
-    part.cast_b = _described(facts.p, facts.quantum, facts.emax, facts.low, facts.high)
+    part.cast_a = described(1, 0, 0, -1.0, 1.0)
+    part.cast_b = described(facts.p, facts.quantum, facts.emax, facts.low, facts.high)
     return Prepared(bytes(part), known.programs, known.members, known.init, known.shuffles)
 
 
-def _described(p: int, quantum: int, emax: int, low: float, high: float) -> CastRecord:
+def described(p: int, quantum: int, emax: int, low: float, high: float) -> CastRecord:
     """A cast that rounds nothing: what the numbers of an operand can be."""
     ends = dict.fromkeys(("over_pos", "inf_pos"), math.inf) | dict.fromkeys(("over_neg", "inf_neg"), -math.inf)
     return CastRecord(p=p, emin=quantum + p - 1, flags=PRESENT, emax=emax, lo=low, hi=high, **ends)

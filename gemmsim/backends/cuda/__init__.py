@@ -25,6 +25,7 @@ from .gemm_blocks import Blocks, count_overflows_blocks
 from .gemm_codes import gemm_codes
 from .gemm_tensor import gemm_tensor_cores
 from .instruction_report import instruction_questions, instruction_specs, instruction_verdicts
+from .lookup import count_lookup_overflows, lookup_gemm, lookup_supported
 from .mx_cast import decode_blocks, encode_blocks, quantize_blocks
 from .registry import FAMILIES, Family, family_sources
 from .rows import run_rows
@@ -61,6 +62,7 @@ __all__ = [
     "cache_folder",
     "check_arch",
     "compile_kernel",
+    "count_lookup_overflows",
     "count_overflows",
     "count_overflows_blocks",
     "decode_blocks",
@@ -77,6 +79,8 @@ __all__ = [
     "instruction_specs",
     "instruction_verdicts",
     "kernel_cache",
+    "lookup_gemm",
+    "lookup_supported",
     "quantize",
     "quantize_blocks",
     "quantize_tensor",

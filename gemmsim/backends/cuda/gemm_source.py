@@ -11,11 +11,12 @@ import torch
 from gemmsim.arithmetic import Accumulator, GemmSpec
 from gemmsim.formats import E8M0, Cast, FloatFormat
 
-from ..cpu.params import CODE_PARITY, NEG_ZERO, NO_SUBNORMALS, NO_ZERO, cast_record, float32_holds
+from ..cpu.params import CODE_PARITY, NEG_ZERO, NO_SUBNORMALS, NO_ZERO, PRESENT, cast_record, float32_holds
 from ..cpu.program import INTERLEAVED, PAIRWISE, SHUFFLED, Program, program
 from ..cpu.records import CastRecord, HardwareRecord
 from .codes import CodeFormat, code_format
 from .source import KernelSource, cast_literal
+from .table_facts import TableFacts
 
 __all__ = [
     "DEPTH",
@@ -28,6 +29,7 @@ __all__ = [
     "is_permuted",
     "program_of",
     "sides",
+    "table_dtype",
 ]
 
 #: Of a block (cutlass_kernels/gemm/config.h): 16 x 16 threads, terms of a chunk.
@@ -40,6 +42,8 @@ DTYPES = {
     torch.float16: ("F16", 2, 11),
     torch.bfloat16: ("BF16", 2, 8),
     torch.uint8: ("CODES", 1, 8),
+    torch.int16: ("I16", 2, 16),  # of codes and products in tables
+    torch.int32: ("I32", 4, 32),
 }
 #: gemmsim::Layout.
 ANY_STRIDES, TERMS_CONTIGUOUS, LINES_CONTIGUOUS = 0, 1, 2
@@ -49,10 +53,13 @@ _DTYPE_FACTS = {
     torch.float16: (11, -24, 16),
     torch.bfloat16: (8, -133, 128),
     torch.uint8: (53, -1074, 1024),  # of codes: their format's cast says the rest
+    torch.int16: (53, -1074, 1024),  # likewise, that of the products
 }
 _INITS = {"zero": 0, "c_first": 1, "c_last": 2}
 _SR, _SRB = 6, 7
 REGISTER, LONG, INTEGER, FIXED, HARDWARE, BINNED = 0, 5, 6, 7, 8, 9
+#: Most outputs of a thread each way whose products are looked up: enough to hide a load, and room for more threads.
+_MOST_LOOKED_UP = 4
 #: Of the float and the double carrier: significand bits, exponents of normal numbers.
 _CARRIERS = ((24, -126, 127), (53, -1022, 1023))
 
@@ -106,6 +113,8 @@ class Operands:
     finish: Finish | None = None
     #: Whether ``a`` is read through tables of offsets.
     gathered: bool = False
+    #: The table that products are looked up in; operands are codes, of dtype int16.
+    table: TableFacts | None = None
 
 
 @dataclass(frozen=True)
@@ -148,8 +157,14 @@ def _native(c: CastRecord, carrier: int) -> bool:
     return c.mode == 0 and (c.p, c.emin, c.emax) == (bits, emin, emax) and infinite and plain
 
 
+def _fit_float(spec: GemmSpec, operands: Operands) -> bool:
+    """Whether float holds the operands' values, or a table's products."""
+    if operands.table is not None:
+        return operands.table.fits_float
+    return _fits_float(spec.cast_a, operands.a) and _fits_float(spec.cast_b, operands.b)
+
+
 def _fits_float(cast: Cast | None, dtype: torch.dtype) -> bool:
-    """Whether float holds the operand's values."""
     if cast is None:
         return dtype != torch.float64
     c = cast_record(cast)
@@ -166,7 +181,7 @@ def carrier_of(spec: GemmSpec, what: Program, operands: Operands) -> int:
     fp32 = spec.arithmetic == "fp32"
     if what.method == HARDWARE:
         return 0 if all(_fits(c, 0, not fp32) or _native(c, 0) for c in totals) else 2
-    narrow = _fits_float(spec.cast_a, operands.a) and _fits_float(spec.cast_b, operands.b)
+    narrow = _fit_float(spec, operands)
     if operands.c == torch.float64:
         narrow = False
     if what.method in (INTEGER, FIXED):
@@ -182,12 +197,23 @@ def carrier_of(spec: GemmSpec, what: Program, operands: Operands) -> int:
     return 2
 
 
-def _facts(cast: Cast | None, dtype: torch.dtype) -> tuple[int, int, int]:
+def _operand_casts(spec: GemmSpec, operands: Operands) -> tuple[CastRecord, CastRecord]:
+    """What is known of the factors of terms: a table's are 1 and the product."""
+    if operands.table is not None:
+        return operands.table.casts()
+    return _present(spec.cast_a), _present(spec.cast_b)
+
+
+def _both_facts(spec: GemmSpec, operands: Operands) -> tuple[tuple[int, int, int], tuple[int, int, int]]:
+    a, b = _operand_casts(spec, operands)
+    return _facts(a, operands.a), _facts(b, operands.b)
+
+
+def _facts(c: CastRecord, dtype: torch.dtype) -> tuple[int, int, int]:
     """gemmsim::operand_facts: significand bits, exponent of the quantum, exponent that bounds magnitudes."""
     bits, quantum, top = _DTYPE_FACTS[dtype]
-    if cast is None:
+    if not c.flags & PRESENT:
         return bits, quantum, top
-    c = cast_record(cast)
     own = c.emin - c.p + 1
     top += int(c.p < bits or own > quantum)  # the largest number may be rounded up
     if math.isfinite(c.hi) and (math.isfinite(c.inf_pos) or math.isfinite(c.inf_neg) or c.emax + 1 < top):
@@ -199,6 +225,8 @@ def is_packed(spec: GemmSpec, what: Program, operands: Operands) -> bool:
     """gemmsim::PackedFormat: register and operands are binary16, or bfloat16, numbers."""
     if what.method != REGISTER or what.mul is not None or spec.arithmetic == "fp32" or what.init == "c_first":
         return False
+    if operands.table is not None:
+        return False
     add = cast_record(what.add)
     own = _DTYPE_FACTS[torch.float16 if add.p == 11 else torch.bfloat16]
     infinite = [add.over_pos, -add.over_neg, add.inf_pos, -add.inf_neg] == [float("inf")] * 4
@@ -206,15 +234,14 @@ def is_packed(spec: GemmSpec, what: Program, operands: Operands) -> bool:
         return False
     if (add.p, add.emin - add.p + 1, add.emax + 1) != own:
         return False
-    facts = (_facts(spec.cast_a, operands.a), _facts(spec.cast_b, operands.b))
-    return all(x[0] <= own[0] and x[1] >= own[1] and x[2] <= own[2] for x in facts)
+    return all(x[0] <= own[0] and x[1] >= own[1] and x[2] <= own[2] for x in _both_facts(spec, operands))
 
 
 def _is_small(spec: GemmSpec, what: Program, operands: Operands) -> bool:
     """gemmsim::SmallIntegers: whole operands and a register that ordinary integers hold."""
     if operands.count:
         return False
-    a, b = _facts(spec.cast_a, operands.a), _facts(spec.cast_b, operands.b)
+    a, b = _both_facts(spec, operands)
     bits, saturate, at_end, _, shift, _ = what.register
     if min(a[1], b[1]) < 0 or max(a[2], b[2]) > 30 or shift:
         return False
@@ -249,6 +276,8 @@ def sides(spec: GemmSpec, accumulator: Accumulator, operands: Operands) -> tuple
     """Outputs of a thread each way that there are kernels for, most first."""
     what = program_of(accumulator, operands.group)
     most = _is_heavy(spec, what, operands, carrier_of(spec, what, operands))
+    if operands.table is not None:
+        most = min(most, _MOST_LOOKED_UP)
     if is_packed(spec, what, operands):
         most = max(most, 2)
         return tuple(n for n in (8, 4, 2) if n <= most)
@@ -282,6 +311,20 @@ def _scale_literal(fmt: FloatFormat, tensor: bool) -> str:
     return f"{{.present = 1, .powers = {int(fmt == E8M0)}, .tensor = {int(tensor)}, .code = {code.literal()}}}"
 
 
+def table_dtype(spec: GemmSpec, what: Program, operands: Operands) -> torch.dtype:
+    """Of a table's entries: the narrowest that the kernel computes with, or widens in one step."""
+    table = operands.table
+    assert table is not None
+    if what.method == INTEGER and _is_small(spec, what, operands):
+        return torch.int16 if table.is_short else torch.int32
+    return torch.float32 if table.fits_float else torch.float64
+
+
+def _table_literal(table: TableFacts, dtype: torch.dtype) -> str:
+    fields = f".columns = {table.columns}, .entries = {table.entries}, .dtype = {_dtype(dtype)}"
+    return f"{{{fields}, .shared = {int(table.is_shared(dtype))}}}"
+
+
 def _dtype(dtype: torch.dtype) -> str:
     return f"gemmsim::{DTYPES[dtype][0]}"
 
@@ -291,11 +334,12 @@ def gemm_config(spec: GemmSpec, what: Program, operands: Operands, side: int) ->
     on_load = (None if operands.done_a else spec.cast_a, None if operands.done_b else spec.cast_b, spec.out)
     assert not any(c is not None and c.is_stochastic for c in on_load)
     register = "{" + ", ".join(map(str, what.register)) + "}"
+    casts = _operand_casts(spec, operands)
     init = _INITS[what.init] if operands.c is not None else 0
     fields = {
         "a": _dtype(operands.a), "b": _dtype(operands.b),
         "c": _dtype(operands.c or torch.float32), "out": _dtype(operands.out),
-        "cast_a": cast_literal(_present(spec.cast_a)), "cast_b": cast_literal(_present(spec.cast_b)),
+        "cast_a": cast_literal(casts[0]), "cast_b": cast_literal(casts[1]),
         "mul": cast_literal(_present(what.mul)), "add": cast_literal(cast_record(what.add)),
         "cast_out": cast_literal(_present(spec.out)),
         "done_a": int(operands.done_a), "done_b": int(operands.done_b),
@@ -320,6 +364,8 @@ def gemm_config(spec: GemmSpec, what: Program, operands: Operands, side: int) ->
         fields["finish"] = operands.finish.literal()
     if operands.gathered:
         fields["gathered"] = 1
+    if operands.table is not None:
+        fields["table"] = _table_literal(operands.table, table_dtype(spec, what, operands))
     return "{" + ", ".join(f".{name} = {value}" for name, value in fields.items()) + "}"
 
 
@@ -331,10 +377,15 @@ def _shared_bytes(spec: GemmSpec, what: Program, operands: Operands, side: int) 
         element = 2
     elif what.method == INTEGER and _is_small(spec, what, operands):
         element = 4
+    table = 0
+    if operands.table is not None:
+        element, dtype = 4, table_dtype(spec, what, operands)
+        if operands.table.is_shared(dtype):
+            table = -(-operands.table.entries * DTYPES[dtype][1] // 16) * 16
     depth = DEPTH
     if what.method == HARDWARE and what.hardware is not None:
         depth = 64 if what.hardware.products > 32 else 32
-    return 2 * (2 * depth * (SIDE * side + 4) * element + 2 * 3 * 4 * THREADS // 32)
+    return 2 * (2 * depth * (SIDE * side + 4) * element + 2 * 3 * 4 * THREADS // 32) + table
 
 
 @lru_cache(maxsize=4096)
@@ -353,7 +404,8 @@ def gemm_source(spec: GemmSpec, accumulator: Accumulator, operands: Operands, si
         "}\n"
     )
     names = [DTYPES[t][0].lower() for t in (operands.a, operands.b, operands.out)]
-    operation = f"{spec.cast_a or ''}*{spec.cast_b or ''} : {accumulator}" + (f" -> {spec.out}" if spec.out else "")
+    factors = f"{spec.cast_a or ''}*{spec.cast_b or ''}" if operands.table is None else str(operands.table)
+    operation = f"{factors} : {accumulator}" + (f" -> {spec.out}" if spec.out else "")
     if spec.arithmetic == "fp32":
         operation += ", arithmetic=fp32"
     operation += "" if operands.finish is None else str(operands.finish)

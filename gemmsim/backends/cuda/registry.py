@@ -10,6 +10,7 @@ from .errors import CudaError, message
 from .gathered import sources as gathered_kernels
 from .gemm import sources as gemm_kernels
 from .gemm_blocks import sources as scaled_kernels
+from .lookup import sources as lookup_kernels
 from .source import KernelSource
 
 __all__ = ["FAMILIES", "Family", "family_sources"]
@@ -28,6 +29,7 @@ def _gemm_kernels() -> Iterator[KernelSource]:
     yield from gemm_kernels()
     yield from scaled_kernels()
     yield from gathered_kernels()
+    yield from lookup_kernels()
 
 
 FAMILIES = {
