@@ -51,6 +51,7 @@ LONG = table(whole(1, 33), "int8")  # of 32
 EDGE = table([[-32768, 32767], [3, -5]], "codebook(1, 2)")  # -32768 is an entry, not NaN
 MIXED = table(floats(256, 16, 1, 8, 8), "e4m3", "e2m1")  # float numbers, in shared memory
 WIDE = table(floats(256, 256, 2, 40, 60), "e4m3", "e5m2")  # double numbers
+NARROW = table(floats(16, 16, 4, 40, 60), "e2m1")  # double numbers, in shared memory
 LISTED = table(floats(8, 16, 3, 12, 3), "codebook(-3, -1.5, 0, 0.1, 0.7, 2, 5, 9)", "int4")
 
 CASES: list[tuple[ProductTable, list[str]]] = [
@@ -67,6 +68,7 @@ CASES: list[tuple[ProductTable, list[str]]] = [
              "chunked(4, exact(bf16/sr8), e5m10)", "binned(e5m2/sr8, carry=2)", "binned(fp32)", "e5m10/srb8",
              "e5m10 -> bf16", "fp32 -> e4m3/sr"]),
     (WIDE, ["fp32", "e11m40/ro", "exact(fp64)", "binned(fp64)", "kahan(fp32)"]),
+    (NARROW, ["fp64", "e5m10"]),
     (LISTED, ["fp32", "fixed(20, 10)", "binary8p1"]),
 ]  # fmt: skip
 SHAPES = [(1, 5, 3), (3, 17, 21)]
@@ -177,8 +179,8 @@ def test_strides_batches_and_dtypes():
 
 def test_nan_in_an_integer_register_is_nan():
     """The CPU raises for it; nothing waits for a GPU."""
-    for text in ("int(20, saturate)", "int(24, wrap, shift=3)"):
-        spec = spec_of(SHORT, text)
+    for products, text in ((SHORT, "int(20, saturate)"), (LONG, "int(24)"), (SHORT, "int(24, wrap, shift=3)")):
+        spec = spec_of(products, text)
         x = torch.tensor([[1, 256, 3], [4, 5, 6]], dtype=torch.int16)
         got = torch.empty(2, 2, dtype=torch.float64)
         on_host(cuda.lookup_gemm, x, x.t(), spec, got)
