@@ -106,17 +106,21 @@ def _by_steps(
         out=None if listed_out else spec.out,
     )
     if not inner.needs_steps:  # only operands or the output are lists
-        left = _listed(a, spec.cast_a, seed, Site.OPERAND_A) if listed_a else a
-        right = _listed(b, spec.cast_b, seed, Site.OPERAND_B) if listed_b else b
+        left = _narrow(a, spec.cast_a, seed, Site.OPERAND_A) if listed_a else a
+        right = _narrow(b, spec.cast_b, seed, Site.OPERAND_B) if listed_b else b
         raw = torch.empty(out.shape, dtype=torch.float64, device=out.device) if listed_out else out
         run = gemm(left, right, inner, raw, seed, c, select, replace(named, out=inner.out))
         if listed_out:
             cast_into(raw, spec.out, out, seed, Site.OUTPUT)
         return run
+    if spec.accumulator.is_lookup:
+        left, right = (
+            _narrow(a, spec.cast_a, seed, Site.OPERAND_A),
+            _narrow(b, spec.cast_b, seed, Site.OPERAND_B),
+        )
+        return _looked_up(left, right, replace(spec, a=None, b=None), out, seed)
     left = cast_operand(a, spec.cast_a, torch.float64, seed, Site.OPERAND_A)
     right = cast_operand(b, spec.cast_b, torch.float64, seed, Site.OPERAND_B)
-    if spec.accumulator.is_lookup:
-        return _looked_up(left, right, replace(spec, a=None, b=None), out, seed)
     if c is not None or select is not None:
         raise UnsupportedSpec(
             f"{str(named)!r} with an addend or a choice of accumulators; allowed: neither, where it is computed step "
@@ -126,8 +130,8 @@ def _by_steps(
     return run if current() is None else Refused(run, run.backend, "no library knows such an accumulator")
 
 
-def _listed(x: Tensor, cast: Cast | None, seed: int, site: int) -> Tensor:
-    """An operand in a list of values, in the narrowest dtype that products are fast in."""
+def _narrow(x: Tensor, cast: Cast | None, seed: int, site: int) -> Tensor:
+    """An operand, cast, in the narrowest dtype that is fast: of its own, float32 and float64."""
     from gemmsim.backends.convert import cast_operand
 
     assert cast is not None
@@ -154,14 +158,12 @@ def _looked_up(a: Tensor, b: Tensor, spec: GemmSpec, out: Tensor, seed: int) -> 
 
 def count_lookup_overflows(a: Tensor, b: Tensor, spec: GemmSpec, counts: Tensor, seed: int) -> None:
     """Add the overflows of a product from a table to ``counts``."""
-    from gemmsim.backends.convert import cast_operand
-
     from .codes import table_codes
 
     assert isinstance(spec.accumulator, Lookup)
     products = spec.accumulator.products
-    left = table_codes(cast_operand(a, spec.cast_a, torch.float64, seed, Site.OPERAND_A), products.a)
-    right = table_codes(cast_operand(b, spec.cast_b, torch.float64, seed, Site.OPERAND_B), products.b)
+    left = table_codes(_narrow(a, spec.cast_a, seed, Site.OPERAND_A), products.a)
+    right = table_codes(_narrow(b, spec.cast_b, seed, Site.OPERAND_B), products.b)
     backend_of(a).count_lookup_overflows(left, right, replace(spec, a=None, b=None), counts, seed)
 
 
