@@ -10,6 +10,7 @@ from support import assert_bitwise_equal
 
 import gemmsim as gs
 from gemmsim.arithmetic import GemmSpec, UnsupportedSpec
+from gemmsim.backends import cpu
 from gemmsim.formats import Cast, codebook, parse_cast
 from gemmsim.reference import gemm
 from gemmsim.reference.rounding import round_value
@@ -109,6 +110,11 @@ def test_explains_and_records_what_ran():
     gs.qmatmul(a, a, "e4m3 : posit(8,2)")
     assert gs.last_backend().backend == "stepwise"
     assert "looked up" in gs.explain("nf4 : e5m10") and "stepwise: yes" in gs.explain(":posit(8,2)")
+
+
+def test_backends_say_why_they_have_no_kernel():
+    for spec in ("nf4 : fp32", ":posit(8,2)", ":chunked(4, fp32, nf4)", ":mul=nf4, add=fp32"):
+        assert "a list of values" in cpu.supported(GemmSpec.parse(spec))
 
 
 @pytest.mark.parametrize("spec", [":chunked(4, posit(8,2), bf16/sr)", ":palette(posit(8,2), fp32)", ":binned(nf4)"])

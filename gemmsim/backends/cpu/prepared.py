@@ -8,7 +8,8 @@ from dataclasses import dataclass
 
 from gemmsim.arithmetic import GemmSpec
 from gemmsim.arithmetic.errors import UnsupportedSpec
-from gemmsim.formats import Cast, FixedFormat, FloatFormat
+from gemmsim.formats import Cast, CodebookFormat, FixedFormat, FloatFormat
+from gemmsim.formats.errors import shown
 
 from .params import cast_record
 from .program import FIXED, Program, member_record, permutation, programs
@@ -46,6 +47,8 @@ class Prepared:
 
 def _cast_reason(role: str, cast: Cast, register: bool) -> str | None:
     fmt = cast.format
+    if isinstance(fmt, CodebookFormat):
+        return f"{role} {shown(str(cast))}: a list of values, which is looked up outside the kernels"
     if isinstance(fmt, FloatFormat) and not fmt.fits_float64:
         return f"{role} {cast}: its values do not fit float64, the widest carrier of the CPU backend"
     if isinstance(fmt, FixedFormat) and not fmt.clamp and register:
