@@ -14,10 +14,11 @@ import torch
 from torch import Tensor
 
 from gemmsim.formats import Cast, CodebookFormat, RoundingMode
+from gemmsim.formats.errors import shown
 
 from .device_tables import Tables
 
-__all__ = ["is_codebook", "round_to_codebook"]
+__all__ = ["is_codebook", "points_on", "round_to_codebook"]
 
 _tables = Tables(64)
 
@@ -47,9 +48,19 @@ def round_to_codebook(x: Tensor, cast: Cast, out: Tensor) -> None:
     copy_rounded(found, out)
 
 
+def points_on(fmt: CodebookFormat, device: torch.device) -> Tensor:
+    """The values in float64 on ``device``, ascending. Not to be written to."""
+    return _tables.get((fmt, Cast(fmt).rounding), device, lambda where: _numbers(Cast(fmt), where)).tensors[1]
+
+
 def _numbers(cast: Cast, device: torch.device) -> tuple[Tensor, Tensor]:
     fmt = cast.format
     assert isinstance(fmt, CodebookFormat)
+    if device.type == "cuda":  # asked for there only while a graph is captured, which cannot wait for a copy
+        from .cuda.errors import CudaError, message
+
+        asked = f"{shown(str(fmt))} used for the first time while a CUDA graph is captured"
+        raise CudaError(message(asked, "lists that are on the GPU already", "Run the product once before capturing."))
     return (
         torch.tensor(_edges(cast), dtype=torch.float64, device=device),
         torch.tensor(fmt.points, dtype=torch.float64, device=device),

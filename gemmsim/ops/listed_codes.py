@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from gemmsim.backends.codebook import points_on
 from gemmsim.formats import CodebookFormat
 
 __all__ = ["listed_codes", "listed_values"]
@@ -12,7 +13,7 @@ __all__ = ["listed_codes", "listed_values"]
 
 def listed_codes(fmt: CodebookFormat, x: Tensor) -> tuple[Tensor, Tensor]:
     """Codes of the elements of ``x``, and which have one; -0 has the code of 0."""
-    points = torch.tensor(fmt.points, dtype=torch.float64, device=x.device)
+    points = points_on(fmt, x.device)
     wide = x.to(torch.float64).contiguous()
     place = torch.bucketize(wide, points).clamp_(max=len(fmt.points) - 1)
     good = points[place] == wide

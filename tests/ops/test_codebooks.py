@@ -10,7 +10,9 @@ from support import assert_bitwise_equal
 
 import gemmsim as gs
 from gemmsim.arithmetic import GemmSpec, UnsupportedSpec
+from gemmsim.backends import codebook as codebook_backend
 from gemmsim.backends import cpu
+from gemmsim.backends.cuda.errors import CudaError
 from gemmsim.formats import Cast, codebook, parse_cast
 from gemmsim.reference import gemm
 from gemmsim.reference.rounding import round_value
@@ -110,6 +112,11 @@ def test_explains_and_records_what_ran():
     gs.qmatmul(a, a, "e4m3 : posit(8,2)")
     assert gs.last_backend().backend == "stepwise"
     assert "looked up" in gs.explain("nf4 : e5m10") and "stepwise: yes" in gs.explain(":posit(8,2)")
+
+
+def test_a_list_that_is_first_used_inside_a_graph_is_refused():
+    with pytest.raises(CudaError, match="Run the product once before"):
+        codebook_backend._numbers(parse_cast("nf4"), torch.device("cuda"))
 
 
 def test_backends_say_why_they_have_no_kernel():
