@@ -7,6 +7,7 @@
 #include "gemmsim/philox.h"
 #include "binned.h"
 #include "hardware_model.h"
+#include "plan_totals.h"
 #include "scale_groups.h"
 
 namespace gemmsim {
