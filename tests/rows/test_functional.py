@@ -357,7 +357,9 @@ def test_group_norm_of_one_value_in_each_group_is_refused_as_by_pytorch():
     assert gs.qgroupnorm(torch.randn(2, 2, 1), 2, formats="e5m10").shape == (2, 2, 1)
 
 
-@pytest.mark.parametrize("quant", [None, "e8m7", "e4m3/sr", lambda x: gs.quantize(x, "e5m2")], ids=["none", "e8m7", "e4m3_sr", "function"])
+@pytest.mark.parametrize(
+    "quant", [None, "e8m7", "e4m3/sr", lambda x: gs.quantize(x, "e5m2")], ids=["none", "e8m7", "e4m3_sr", "function"]
+)
 def test_squares_are_products(quant):
     """Correctly rounded powers test each result for a tie, which products need not: minutes for a large batch norm."""
     x = torch.cat([X.flatten(), torch.tensor([0.0, -0.0, math.inf, -math.inf, math.nan, 1e-30, 3e38])]).requires_grad_()

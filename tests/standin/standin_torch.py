@@ -91,6 +91,8 @@ class Standin(TorchDispatchMode):
         old = {_storage(x) for x in given}
         for x in tree_flatten(out)[0]:
             if isinstance(x, torch.Tensor) and _storage(x) not in old:
+                if not settings().answers and x.dtype is torch.uint8 and "aten.empty" in str(func):
+                    x.zero_()  # scales that nobody writes: what is chosen by them must not depend on old memory
                 put(x, there)
         graph = capturing()
         if graph is not None and outermost:
