@@ -1,7 +1,7 @@
 # Two commands do everything on a fresh machine, in a private environment (.venv):
 #
 #   make study    install, run the digits study, write its table and plot into $(OUT)
-#   make test     install, run all tests
+#   make test     install, run all tests (make test-long: and those of the long run, and compile every GPU kernel)
 #
 # Needed beforehand: Python >= 3.10 and a C++ compiler. CMake is fetched by the build when the system has none.
 #
@@ -27,6 +27,8 @@ STAMP := $(VENV)/.gemmsim-installed$(if $(TORCH),-$(TORCH))
 INSTALL_INPUTS := pyproject.toml constraints.txt CMakeLists.txt \
     $(shell find cutlass_kernels -type f \( -name '*.h' -o -name '*.cpp' -o -name '*.txt' -o -name '*.cmake' -o -name '*.in' \))
 
+CXX_FILES = $(shell find cutlass_kernels -type f \( -name '*.h' -o -name '*.cpp' \))
+
 # Another PyTorch brings other versions of what it asks for, so its part of the constraints is left out. The compiler of
 # GPU kernels has exact versions, which other builds of PyTorch exclude.
 CONSTRAINTS := $(if $(TORCH),$(VENV)/constraints.txt,constraints.txt)
@@ -34,7 +36,7 @@ EXTRA := $(if $(TORCH),checks,test)
 TORCH_REQUIREMENT := $(if $(TORCH),$(if $(filter newest,$(TORCH)),torch,torch==$(TORCH)))
 
 .DEFAULT_GOAL := help
-.PHONY: help install study test lint format kernels gpu-check gpu-bundle bench clean check-tools
+.PHONY: help install study test test-long lint format kernels gpu-check gpu-bundle bench clean check-tools
 
 help:
 	@sed -n 's/^# \{0,1\}//p' Makefile | head -11
@@ -67,16 +69,24 @@ study: $(STAMP)
 test: $(STAMP)
 	$(BIN)/python -m pytest $(PYTEST_ARGS)
 
+# All that the tests and the check of the kernels leave out where a digest or a smaller case stands for it.
+test-long: $(STAMP)
+	$(BIN)/python benchmarks/kernels.py --check --all $(KERNELS_ARGS)
+	$(BIN)/python -m pytest --long $(PYTEST_ARGS)
+
 lint: $(STAMP)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/clang-format --dry-run --Werror $(CXX_FILES)
 	$(BIN)/mypy
 
 format: $(STAMP)
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+	$(BIN)/clang-format -i $(CXX_FILES)
 
-# GPU kernels without a GPU: compile all for four architectures, look at the machine code, compare with the baseline.
+# GPU kernels without a GPU: compile those that changed since the baseline for four architectures, look at the machine
+# code, compare. KERNELS_ARGS=--update writes the baseline, KERNELS_ARGS=--all compiles every one.
 kernels: $(STAMP)
 	$(BIN)/python benchmarks/kernels.py --check $(KERNELS_ARGS)
 

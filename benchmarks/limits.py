@@ -21,7 +21,7 @@ from gemmsim.arithmetic.integer import Fixed, Integer
 from gemmsim.arithmetic.interleaved import Interleaved
 from gemmsim.arithmetic.pairwise import Pairwise
 from gemmsim.arithmetic.splitk import SplitK
-from gemmsim.backends.cpu import Run
+from gemmsim.backends.cpu import Kernels
 
 __all__ = ["clock_ghz", "instructions", "limit_gmacs"]
 
@@ -59,12 +59,12 @@ SCALAR = {Exact: 157, Binned: 169, Integer: 173, Fixed: 250}
 PER_PRODUCT, PER_STEP = 6, 50
 
 
-def instructions(accumulator: Accumulator, run: Run, k: int) -> tuple[float, int] | None:
+def instructions(accumulator: Accumulator, run: Kernels, k: int) -> tuple[float, int] | None:
     """(instructions per vector of MACs, or per MAC in a scalar kernel; instructions a cycle), None where unknown.
 
     ``run`` says what ran: the kind of rounding, and whether a clamp was left out.
     """
-    kernel = run.kernels[0]
+    kernel = run.names[0]
     runs = _combinations(accumulator, k)
     if runs is not None and (together := _runs(accumulator, kernel, k / runs)) is not None:
         return together
@@ -127,13 +127,13 @@ def _combinations(accumulator: Accumulator, k: int) -> int | None:
     return 2 * accumulator.slices if isinstance(accumulator, SplitK) else None
 
 
-def limit_gmacs(accumulator: Accumulator, run: Run, k: int, ghz: float | None) -> float | None:
+def limit_gmacs(accumulator: Accumulator, run: Kernels, k: int, ghz: float | None) -> float | None:
     """GMAC/s at which what ``instructions`` counts issues without a gap; None where count or clock is unknown."""
     found = instructions(accumulator, run, k)
     if found is None or ghz is None:
         return None
     per, width = found
-    kernel = run.kernels[0]
+    kernel = run.names[0]
     lanes = 1 if "scalar" in kernel else 8 if "float64" in kernel else 16
     return lanes * width * ghz / per
 

@@ -11,7 +11,9 @@ Importing this package does nothing but define the names below; each is loaded w
 from __future__ import annotations
 
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from ._lazy import exports
 
 if TYPE_CHECKING:
     from . import acc as acc
@@ -93,179 +95,16 @@ if TYPE_CHECKING:
     from .ops import quantizer as quantizer
     from .reference import Trace as Trace
     from .reference import trace as trace
+else:
+    __getattr__, __dir__ = exports(__name__, also=("load_operators",))
 
 __version__ = "0.1.0"
 
-#: Submodules by name, and public names by the submodule that defines them.
-_MODULES = (
-    "acc",
-    "arithmetic",
-    "backends",
-    "compat",
-    "formats",
-    "functional",
-    "hardware",
-    "mx",
-    "nn",
-    "ops",
-    "optim",
-    "recipes",
-    "reference",
-    "study",
-    "tensor_quant",
-    "train",
-)
-_NAMES = {
-    "arithmetic": ("Accumulator", "GemmSpec", "SelectError", "SpecError", "UnsupportedSpec"),
-    "comparison": ("Comparison", "compare"),
-    "formats": ("Cast", "FormatError"),
-    "functional": (
-        "qadaptive_avgpool",
-        "qadd",
-        "qattention",
-        "qavgpool",
-        "qavgpool1d",
-        "qavgpool2d",
-        "qavgpool3d",
-        "qbatchnorm",
-        "qdiv",
-        "qembedding",
-        "qgelu",
-        "qgroupnorm",
-        "qlayernorm",
-        "qmean",
-        "qmul",
-        "qpow",
-        "qrelu",
-        "qrmsnorm",
-        "qsigmoid",
-        "qsilu",
-        "qsoftmax",
-        "qsqrt",
-        "qsum",
-        "qtanh",
-    ),
-    "ops": (
-        "DTypeError",
-        "DeviceError",
-        "FormatsWarning",
-        "GradError",
-        "OverlapError",
-        "QAffineFormats",
-        "QAttentionFormats",
-        "QGELUFormats",
-        "QLayerNormFormats",
-        "QSoftmaxFormats",
-        "SeedError",
-        "ShapeError",
-        "ShardingError",
-        "count_overflows",
-        "cublas_acceleration",
-        "explain",
-        "last_backend",
-        "qconv1d",
-        "qconv2d",
-        "qconv3d",
-        "qconv_transpose1d",
-        "qconv_transpose2d",
-        "qconv_transpose3d",
-        "qlinear",
-        "qmatmul",
-        "qmm",
-        "quantize",
-        "quantizer",
-    ),
-    "reference": ("Trace", "trace"),
-}
 #: The modules that register operators.
 _LIBRARIES = (
     *("ops.library", "ops.codes", "ops.conv_library", "ops.row_library", "ops.embedding"),
     *("mx.library", "mx.mm_library", "tensor_quant.library"),
 )
-_HOME = {name: module for module, names in _NAMES.items() for name in names}
-
-__all__ = [
-    "Accumulator",
-    "Cast",
-    "Comparison",
-    "DTypeError",
-    "DeviceError",
-    "FormatError",
-    "FormatsWarning",
-    "GemmSpec",
-    "GradError",
-    "OverlapError",
-    "QAffineFormats",
-    "QAttentionFormats",
-    "QGELUFormats",
-    "QLayerNormFormats",
-    "QSoftmaxFormats",
-    "SeedError",
-    "SelectError",
-    "ShapeError",
-    "ShardingError",
-    "SpecError",
-    "Trace",
-    "UnsupportedSpec",
-    "acc",
-    "arithmetic",
-    "backends",
-    "compare",
-    "compat",
-    "count_overflows",
-    "cublas_acceleration",
-    "explain",
-    "formats",
-    "functional",
-    "hardware",
-    "last_backend",
-    "load_operators",
-    "mx",
-    "nn",
-    "ops",
-    "optim",
-    "qconv1d",
-    "qconv2d",
-    "qconv3d",
-    "qconv_transpose1d",
-    "qconv_transpose2d",
-    "qconv_transpose3d",
-    "qadaptive_avgpool",
-    "qadd",
-    "qattention",
-    "qavgpool",
-    "qavgpool1d",
-    "qavgpool2d",
-    "qavgpool3d",
-    "qbatchnorm",
-    "qdiv",
-    "qembedding",
-    "qgelu",
-    "qgroupnorm",
-    "qlayernorm",
-    "qlinear",
-    "qmatmul",
-    "qmean",
-    "qmm",
-    "qmul",
-    "qpow",
-    "qrelu",
-    "qrmsnorm",
-    "qsigmoid",
-    "qsilu",
-    "qsoftmax",
-    "qsqrt",
-    "qsum",
-    "qtanh",
-    "quantize",
-    "quantizer",
-    "recipes",
-    "reference",
-    "study",
-    "tensor_quant",
-    "trace",
-    "train",
-]
 
 
 def load_operators() -> None:
@@ -275,20 +114,3 @@ def load_operators() -> None:
     """
     for part in _LIBRARIES:
         import_module(f".{part}", __name__)
-
-
-if not TYPE_CHECKING:  # type checkers know the names above, and that there are no others
-
-    def __getattr__(name: str) -> Any:
-        """Load a public name on first use (PEP 562)."""
-        if name in _MODULES:
-            return import_module(f".{name}", __name__)
-        if name not in _HOME:
-            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        value = getattr(import_module(f".{_HOME[name]}", __name__), name)
-        globals()[name] = value
-        return value
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})

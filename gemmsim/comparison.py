@@ -157,7 +157,8 @@ def compare(
         left = left[~inside]
     first = None
     if not bool(same.all()):
-        first = _first_difference(one, other, a, b, x, y, same, seed, trace)
+        at = int((~same).flatten().nonzero()[0])
+        first = _difference((one, other), (a, b), (x, y), at, seed, trace)
     return Comparison(
         one.key,
         other.key,
@@ -204,15 +205,21 @@ def _ulps(x: Tensor, y: Tensor, unit: Format) -> Tensor:
     return torch.where(x.isfinite() & y.isfinite(), found, torch.where(x == y, 0.0, torch.inf))
 
 
-def _first_difference(
-    one: GemmSpec, other: GemmSpec, a: Tensor, b: Tensor, x: Tensor, y: Tensor, same: Tensor, seed: int, trace: bool
+def _difference(
+    specs: tuple[GemmSpec, GemmSpec],
+    operands: tuple[Tensor, Tensor],
+    results: tuple[Tensor, Tensor],
+    flat: int,
+    seed: int,
+    trace: bool,
 ) -> Difference:
-    flat = int((~same).flatten().nonzero()[0])
+    """What both specs gave for the element ``flat`` of the results and, with ``trace``, how."""
+    x, y = results
     at = tuple(int(i) for i in torch.unravel_index(torch.tensor(flat), x.shape)) if x.dim() else ()
     values = float(x.flatten()[flat]), float(y.flatten()[flat])
     if not trace:
         return Difference(at, *values, None, None, None)
-    traces = [gs.trace(a, b, spec, at=at, seed=seed) for spec in (one, other)]
+    traces = [gs.trace(*operands, spec, at=at, seed=seed) for spec in specs]
     return Difference(at, *values, traces[0], traces[1], _parting(traces[0].steps, traces[1].steps))
 
 

@@ -7,8 +7,9 @@ Every name here is also one of ``gemmsim`` itself. See docs/reference/functional
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from ._lazy import exports
 
 if TYPE_CHECKING:
     from .ops.activations import qgelu as qgelu
@@ -44,90 +45,5 @@ if TYPE_CHECKING:
     from .ops.pooling import qavgpool2d as qavgpool2d
     from .ops.pooling import qavgpool3d as qavgpool3d
     from .ops.softmax import qsoftmax as qsoftmax
-
-_HOME = {
-    "qadaptive_avgpool": "pooling",
-    "qadd": "elementwise",
-    "qattention": "attention",
-    "qavgpool": "pooling",
-    "qavgpool1d": "pooling",
-    "qavgpool2d": "pooling",
-    "qavgpool3d": "pooling",
-    "qbatchnorm": "batchnorm",
-    "qconv1d": "convolution",
-    "qconv2d": "convolution",
-    "qconv3d": "convolution",
-    "qconv_transpose1d": "convolution",
-    "qconv_transpose2d": "convolution",
-    "qconv_transpose3d": "convolution",
-    "qdiv": "elementwise",
-    "qembedding": "embedding",
-    "qgelu": "activations",
-    "qgroupnorm": "normalization",
-    "qlayernorm": "normalization",
-    "qlinear": "linear",
-    "qmatmul": "matmul",
-    "qmean": "elementwise",
-    "qmm": "matmul",
-    "qmul": "elementwise",
-    "qpow": "elementwise",
-    "qrelu": "elementwise",
-    "qrmsnorm": "normalization",
-    "qsigmoid": "gates",
-    "qsilu": "activations",
-    "qsoftmax": "softmax",
-    "qsqrt": "elementwise",
-    "qsum": "elementwise",
-    "qtanh": "gates",
-}
-
-__all__ = [
-    "qadaptive_avgpool",
-    "qadd",
-    "qattention",
-    "qavgpool",
-    "qavgpool1d",
-    "qavgpool2d",
-    "qavgpool3d",
-    "qbatchnorm",
-    "qconv1d",
-    "qconv2d",
-    "qconv3d",
-    "qconv_transpose1d",
-    "qconv_transpose2d",
-    "qconv_transpose3d",
-    "qdiv",
-    "qembedding",
-    "qgelu",
-    "qgroupnorm",
-    "qlayernorm",
-    "qlinear",
-    "qmatmul",
-    "qmean",
-    "qmm",
-    "qmul",
-    "qpow",
-    "qrelu",
-    "qrmsnorm",
-    "qsigmoid",
-    "qsilu",
-    "qsoftmax",
-    "qsqrt",
-    "qsum",
-    "qtanh",
-]
-
-
-if not TYPE_CHECKING:  # type checkers know the names above, and that there are no others
-
-    def __getattr__(name: str) -> Any:
-        """Load a public name on first use (PEP 562)."""
-        if name not in _HOME:
-            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        value = getattr(import_module(f".ops.{_HOME[name]}", __package__), name)
-        globals()[name] = value
-        return value
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+else:
+    __getattr__, __dir__ = exports(__name__)

@@ -13,6 +13,9 @@ from torch import Tensor
 ROOT = Path(__file__).resolve().parent.parent
 GOLDEN = ROOT / "tests" / "golden"
 
+#: Whether this is a long run (``make test-long``), which looks at more of what a short one samples.
+LONG = os.environ.get("GEMMSIM_TESTS_LONG") == "1"
+
 _BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 

@@ -4,57 +4,25 @@ from __future__ import annotations
 
 import ctypes
 import functools
-import hashlib
-import shutil
-import subprocess
-import tempfile
-from pathlib import Path
 
 import pytest
 import torch
-from support import ROOT
+from support_host import host_library
 from torch import Tensor
 
 from gemmsim.backends.cuda import cast as cuda_cast
 from gemmsim.backends.cuda.source import KernelSource
-from gemmsim.backends.cuda.toolchain import header_root
 from gemmsim.formats import Cast
+from gemmsim.lowering.numbers import Site
 
-SHIM = ROOT / "tests" / "backends" / "cuda" / "host" / "shim.h"
-#: -ffp-contract=off: a*b + c is two operations unless the code says fma, as in the device options.
-FLAGS = ["-std=c++20", "-O1", "-march=native", "-ffp-contract=off", "-fPIC", "-shared", "-w"]
-
-_built: list[tempfile.TemporaryDirectory[str]] = []
-
-
-@functools.cache
-def _folder() -> Path:
-    _built.append(tempfile.TemporaryDirectory(prefix="gemmsim_host_"))
-    return Path(_built[-1].name)
+#: Without the C++ library, which kernels do not use: half the time.
+_LINK = ("-nodefaultlibs", "-lc", "-lm", "-lgcc", "-Wl,--no-undefined")
 
 
 @functools.cache
 def host_kernel(source: KernelSource) -> ctypes.CDLL:
     """``source`` as a shared library of this machine."""
-    compiler = shutil.which("g++")
-    if compiler is None:
-        pytest.skip("g++ is needed to run kernels on the host")
-    stem = _folder() / hashlib.sha256(source.text.encode()).hexdigest()[:16]
-    code, library = stem.with_suffix(".cpp"), stem.with_suffix(".so")
-    code.write_text(source.text + "\nGEMMSIM_HOST_ENTRY\n", encoding="utf-8")
-    root = header_root()
-    include = ["-include", str(SHIM), f"-I{root / 'include'}", f"-I{root}"]
-    link = [
-        "-nodefaultlibs",
-        "-lc",
-        "-lm",
-        "-lgcc",
-        "-Wl,--no-undefined",
-    ]  # without the C++ library, which kernels do not use: half the time
-    command = [compiler, *FLAGS, *include, str(code), "-o", str(library), *link]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, f"{source} does not compile for the host:\n{done.stderr}"
-    return ctypes.CDLL(str(library))
+    return host_library(source.text + "\nGEMMSIM_HOST_ENTRY\n", str(source), link=_LINK)
 
 
 def run_on_host(source: KernelSource, blocks: tuple[int, int, int], args: ctypes.Structure, *, fibers: bool) -> None:
@@ -66,7 +34,7 @@ def run_on_host(source: KernelSource, blocks: tuple[int, int, int], args: ctypes
     )
 
 
-def host_quantize(x: Tensor, cast: Cast, out: Tensor, seed: int = 0, site: int = cuda_cast.SITE_QUANTIZE) -> None:
+def host_quantize(x: Tensor, cast: Cast, out: Tensor, seed: int = 0, site: int = Site.QUANTIZE) -> None:
     """``gemmsim.backends.cuda.quantize`` with the kernel run on the host."""
 
     def launch(

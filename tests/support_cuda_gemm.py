@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import ctypes
-import hashlib
 import importlib
-import shutil
-import subprocess
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
 import pytest
 import torch
-from support_cuda import FLAGS, SHIM, _folder
+from support_host import host_library
 from torch import Tensor
 
 from gemmsim.arithmetic import GemmSpec
@@ -22,12 +19,11 @@ from gemmsim.backends.cuda import gemm_codes
 from gemmsim.backends.cuda import rows as cuda_rows
 from gemmsim.backends.cuda import scaled_casts as cuda_scaled_cast
 from gemmsim.backends.cuda.source import KernelSource
-from gemmsim.backends.cuda.toolchain import header_root
 from gemmsim.formats import Format
 
-cuda_gemm = importlib.import_module("gemmsim.backends.cuda.gemm")  # the package has the function under this name
+cuda_gemm = importlib.import_module("gemmsim.backends.cuda.simt")
 
-cuda_blocks = importlib.import_module("gemmsim.backends.cuda.gemm_blocks")
+cuda_blocks = importlib.import_module("gemmsim.backends.cuda.simt_blocks")
 
 #: Arguments of each family's kernels, in C++ and in Python.
 _RECORDS = {
@@ -67,28 +63,7 @@ def compile_on_host(sources: Iterable[KernelSource]) -> None:
     new = [s for s in dict.fromkeys(sources) if s not in _entries]
     if not new:
         return
-    compiler = shutil.which("g++")
-    if compiler is None:
-        pytest.skip("g++ is needed to run kernels on the host")
-    text = _unit(new)
-    stem = _folder() / hashlib.sha256(text.encode()).hexdigest()[:16]
-    code, library = stem.with_suffix(".cpp"), stem.with_suffix(".so")
-    code.write_text(text, encoding="utf-8")
-    root = header_root()
-    command = [
-        compiler,
-        *FLAGS,
-        "-include",
-        str(SHIM),
-        f"-I{root / 'include'}",
-        f"-I{root}",
-        str(code),
-        "-o",
-        str(library),
-    ]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, f"kernels do not compile for the host:\n{done.stderr[:6000]}"
-    loaded = ctypes.CDLL(str(library))
+    loaded = host_library(_unit(new), "a unit of kernels")
     for i, source in enumerate(new):
         args = _RECORDS[source.family][1]
         size = getattr(loaded, f"gemmsim_host_args_size_{i}")()

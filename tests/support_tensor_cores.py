@@ -14,6 +14,7 @@ from torch import Tensor
 from gemmsim import hardware
 from gemmsim.arithmetic import GemmSpec, Hardware
 from gemmsim.backends import cpu, cuda
+from gemmsim.backends.coded import scale_table
 from gemmsim.backends.cuda import gemm_instruction, gemm_tensor, scaled_instruction, self_check, tensor_cores
 from gemmsim.hardware.devices import CAPABILITIES
 
@@ -192,7 +193,7 @@ def fake_gpu(monkeypatch) -> FakeGpu:
 
 
 def _factors(a, b) -> tuple[Tensor, Tensor]:
-    table = cpu.scale_table(a.format)
+    table = scale_table(a.format)
     return table[a.scales.long()], table[b.scales.long()]
 
 

@@ -10,7 +10,8 @@ import shlex
 from pathlib import Path
 
 import pytest
-from support import ROOT, run_python
+from support import ROOT
+from support_fork import run_forked
 
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 FENCE = re.compile(r"^```(?P<language>[a-z]*)[^\n]*\n(?P<body>.*?)^```\s*$", re.MULTILINE | re.DOTALL)
@@ -44,7 +45,7 @@ def name(page: Path) -> str:
 @pytest.mark.parametrize("page", [page for page in PAGES if blocks(page, "python")], ids=name)
 def test_the_page_runs_from_top_to_bottom(page, tmp_path):
     code = f"exec(compile({program(page)!r}, {name(page)!r}, 'exec'), {{'__name__': '__main__'}})"
-    done = run_python(code, cwd=tmp_path, timeout=300)
+    done = run_forked(code, cwd=tmp_path, timeout=300)
     assert done.returncode == 0, f"{name(page)}:\n{done.stderr}"
 
 

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
-
 import pytest
 from support import ROOT
+from support_fork import run_forked
 
 from gemmsim import train
 
@@ -23,20 +20,15 @@ def test_the_example_runs(example, tmp_path):
     for package in ("matplotlib", "sklearn"):
         pytest.importorskip(package)
     name, run = EXAMPLES[example]
-    command = [
-        sys.executable,
-        str(ROOT / "examples" / f"{example}.py"),
-        "--smoke",
-        "--out",
-        str(tmp_path),
-        "--only",
-        run,
-    ]
-    path = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]).rstrip(os.pathsep)
-    environment = {**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1"}
+    script = ROOT / "examples" / f"{example}.py"
+    command = [str(script), "--smoke", "--out", str(tmp_path), "--only", run]
+    code = (
+        f"import runpy, sys, torch\ntorch.set_num_threads(1)\nsys.argv, sys.path[0] = {command!r}, {str(script.parent)!r}\n"
+        "runpy.run_path(sys.argv[0], run_name='__main__')"
+    )
     outputs = []
     for _ in range(2 if example == "digits_lenet" else 1):
-        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300, check=False)
+        done = run_forked(code, timeout=300)
         assert done.returncode == 0, done.stderr
         outputs.append(done)
     (folder,) = (tmp_path / name).iterdir()

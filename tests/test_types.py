@@ -10,6 +10,7 @@ import pytest
 from support import ROOT
 
 import gemmsim as gs
+from gemmsim import _lazy
 
 api = pytest.importorskip("mypy.api")
 
@@ -82,11 +83,14 @@ def lines(tmp_path_factory):
 
 def public(package: str) -> list[str]:
     module = importlib.import_module(package)
-    return sorted({*module.__all__, *getattr(module, "_MODULES", ())})
+    return sorted({*module.__all__, *_lazy.read(package).homes})
 
 
 def systems() -> list[str]:
-    names = ("torchao", "modelopt", "dmx", "qtorch", "mptorch", "mptorch.quant", "microxcaling", "torchmx")
+    names = (
+        *("torchao", "torchao.prototype", "torchao.prototype.mx_formats", "modelopt", "dmx", "qtorch"),
+        *("mptorch", "mptorch.quant", "microxcaling", "torchmx"),
+    )
     return ["gemmsim.compat", *(f"gemmsim.compat.{name}" for name in names)]
 
 

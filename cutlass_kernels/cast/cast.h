@@ -37,9 +37,7 @@ template <CastConfig K> struct CastKernel {
     // Packs in flight for each thread: enough to cover memory latency; few where a rounding is long code.
     static constexpr int PACKS = K.vector == 0 ? 4 : STOCHASTIC || needs_exact(K.cast) ? 1 : 4;
 
-    static GEMMSIM_HD Dst element(Src w, uint32_t R) {
-        return store_value<K.dst>(round_cast<K.cast>(load_value<K.src, Value>(w), R));
-    }
+    static GEMMSIM_HD Dst element(Src w, uint32_t R) { return store_value<K.dst>(round_cast<K.cast>(load_value<K.src, Value>(w), R)); }
 
     static GEMMSIM_HD Dst drawn(Src w, const CastArgs& a, uint64_t index) {
         uint32_t R = 0;
@@ -54,7 +52,8 @@ template <CastConfig K> struct CastKernel {
             static_assert(N % DRAWS == 0);
             GEMMSIM_UNROLL for (int g = 0; g < N; g += DRAWS) {
                 const uint64_t call = (first + g) / DRAWS;
-                const Words4 x = philox((uint32_t)a.seed, (uint32_t)(a.seed >> 32), (uint32_t)call, (uint32_t)(call >> 32), 0u, (uint32_t)a.site);
+                const Words4 x =
+                    philox((uint32_t)a.seed, (uint32_t)(a.seed >> 32), (uint32_t)call, (uint32_t)(call >> 32), 0u, (uint32_t)a.site);
                 GEMMSIM_UNROLL for (int j = 0; j < DRAWS; ++j) out.word[g + j] = element(in.word[g + j], pick(x, j, K.cast.rbits));
             }
         } else {

@@ -77,7 +77,7 @@ template <ScaledConfig K> struct ScaledKernel {
         if constexpr (AFFINE) return store_value<K.dst>(cast_affine<K.grid>(x, step));
         if constexpr (K.has_second) x = add_rn(x, -second);
         if constexpr (WATCHED) negative = negative || x < 0;
-        float y = cast_scaled<K.grid, false, K.emit_integers || !K.has_amax>(x, factors);
+        float y = cast_scaled<K.grid, false, (K.emit_integers || !K.has_amax)>(x, factors);
         if constexpr (K.has_second) y = add_rn(y, second);
         return store_value<K.dst>(y);
     }

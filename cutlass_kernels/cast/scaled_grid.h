@@ -30,7 +30,9 @@ GEMMSIM_HD float div_rn(float a, float b) {
     return a / b;
 #endif
 }
-GEMMSIM_HD float signed_as(float magnitude, float t) { return from_bits<float>((to_bits(magnitude) & MAGNITUDE) | (to_bits(t) & ~MAGNITUDE)); }
+GEMMSIM_HD float signed_as(float magnitude, float t) {
+    return from_bits<float>((to_bits(magnitude) & MAGNITUDE) | (to_bits(t) & ~MAGNITUDE));
+}
 GEMMSIM_HD float nearest_integer(float v) {
     const float a = from_bits<float>(to_bits(v) & MAGNITUDE);
     return signed_as(a < 0x1p23f ? add_rn(add_rn(a, 0x1p23f), -0x1p23f) : a, v);
@@ -78,7 +80,8 @@ template <ScaledGrid G> GEMMSIM_HD ScaledFactors power_factors(uint32_t amax) {
     const int32_t field = (int32_t)(u >> 23), trailing = (int32_t)(u & 0x7FFFFF);
     int32_t k = field ? field - 127 + (trailing != 0) : trailing > 0x400000 ? -126 : -127;
     if (!usable) k = 0;
-    return {from_bits<float>((uint32_t)(127 - k) << 23 | (k == 127 ? 0x400000u : 0u)), k == -127 ? 0x1p-127f : from_bits<float>((uint32_t)(k + 127) << 23)};
+    return {from_bits<float>((uint32_t)(127 - k) << 23 | (k == 127 ? 0x400000u : 0u)),
+            k == -127 ? 0x1p-127f : from_bits<float>((uint32_t)(k + 127) << 23)};
 }
 
 // The block's scale in e4m3 under the tensor's, multiplied out.

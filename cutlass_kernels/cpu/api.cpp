@@ -12,7 +12,8 @@ static const Isa* find(const char* name, int* error) {
 #if defined(GEMMSIM_X86)
     __builtin_cpu_init();
     const bool fma = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
-    const bool wide = fma && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl");
+    const bool wide = fma && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") &&
+                      __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl");
 #endif
     if (!name || !*name) {
 #if defined(GEMMSIM_X86)
@@ -66,27 +67,21 @@ int64_t gemmsim_gemm(const GemmArgs* g) {
     if (g->member_count && !(g->extras && g->extras->select)) return -3;
     try {
         return run_gemm(isa(), *g).packed();
-    } catch (const std::bad_alloc&) {
-        return -1;
-    }
+    } catch (const std::bad_alloc&) { return -1; }
 }
 
 int64_t gemmsim_gathered_gemm(const GemmArgs* g, const Gather* gather) {
     if (g->member_count) return -3;
     try {
         return run_gemm(isa(), *g, gather).packed();
-    } catch (const std::bad_alloc&) {
-        return -1;
-    }
+    } catch (const std::bad_alloc&) { return -1; }
 }
 
 int64_t gemmsim_lookup_gemm(const GemmArgs* g, const Lookup* lookup) {
     if (g->member_count) return -3;
     try {
         return run_gemm(isa(), *g, nullptr, lookup).packed();
-    } catch (const std::bad_alloc&) {
-        return -1;
-    }
+    } catch (const std::bad_alloc&) { return -1; }
 }
 
 int gemmsim_quantize(const QuantizeArgs* q) { return run_quantize(isa(), *q); }

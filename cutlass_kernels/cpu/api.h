@@ -1,4 +1,4 @@
-// The C ABI. Python mirrors these records field by field (gemmsim/backends/cpu/library.py); gemmsim_abi() guards that.
+// The C ABI. Python mirrors these records field by field (gemmsim/backends/cpu/records.py); gemmsim_abi() guards that.
 #pragma once
 #include "member.h"
 #include "scales.h"
@@ -112,4 +112,4 @@ GEMMSIM_API int64_t gemmsim_gemm(const gemmsim::GemmArgs* g);  // Report::packed
 GEMMSIM_API int64_t gemmsim_gathered_gemm(const gemmsim::GemmArgs* g, const gemmsim::Gather* gather);  // no palettes
 GEMMSIM_API int64_t gemmsim_lookup_gemm(const gemmsim::GemmArgs* g, const gemmsim::Lookup* lookup);  // codes of 16 bits; no palettes
 GEMMSIM_API int gemmsim_quantize(const gemmsim::QuantizeArgs* q);
-GEMMSIM_API const char* gemmsim_build();            // compiler and flags in words
+GEMMSIM_API const char* gemmsim_build();  // compiler and flags in words

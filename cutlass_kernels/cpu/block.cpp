@@ -9,9 +9,12 @@
 #define ISA_STREAMS false
 #endif
 
-namespace gemmsim { namespace NS {
+namespace gemmsim {
+namespace NS {
 
-static bool is_flushed(uint32_t amax, const BlockFormat& f) { return (f.flags & FLUSH) && log2_step(amax ? amax : 1u << 23, f.log2_from) <= -127; }
+static bool is_flushed(uint32_t amax, const BlockFormat& f) {
+    return (f.flags & FLUSH) && log2_step(amax ? amax : 1u << 23, f.log2_from) <= -127;
+}
 
 template <int N> static int32_t encode_one(const float* x, int64_t n, const BlockFormat& f, uint8_t* codes) {
     const uint32_t amax = largest<N>(x, n);
@@ -60,7 +63,8 @@ static void load_floats(const char* src, int dtype, int64_t step, int64_t n, flo
 // 32 and 16 are what the named formats have: loops of known length
 #define BY_LENGTH(call, n, ...) ((n) == 32 ? call<32>(__VA_ARGS__) : (n) == 16 ? call<16>(__VA_ARGS__) : call<0>(__VA_ARGS__))
 
-template <int N, Store STORE> static void encode_whole(const BlockArgs& a, const BlockTask& t, const float* x, int64_t blocks, uint8_t* codes) {
+template <int N, Store STORE> static void encode_whole(const BlockArgs& a, const BlockTask& t, const float* x, int64_t blocks,
+                                                       uint8_t* codes) {
     constexpr int PER_BYTE = STORE == STORE_BYTES ? 1 : 2;
     int32_t scales[GROUP];
     for (int64_t b = 0; b < blocks; b += GROUP) {
@@ -70,7 +74,8 @@ template <int N, Store STORE> static void encode_whole(const BlockArgs& a, const
     }
 }
 
-template <int N, Store STORE> static void decode_whole(const BlockArgs& a, const BlockTask& t, const uint8_t* codes, int64_t blocks, float* out) {
+template <int N, Store STORE> static void decode_whole(const BlockArgs& a, const BlockTask& t, const uint8_t* codes, int64_t blocks,
+                                                       float* out) {
     constexpr int PER_BYTE = STORE == STORE_BYTES ? 1 : 2;
     float factors[GROUP];
     for (int64_t b = 0; b < blocks; b += GROUP) {
@@ -87,7 +92,8 @@ static bool takes_whole(const BlockArgs& a) {
     return a.op == DECODE ? !(f.rule == REAL && (f.flags & SPECIALS)) : has_fast_way(f);
 }
 
-template <int N, Store STORE> static int64_t whole_blocks(const BlockArgs& a, const BlockTask& t, const float* x, uint8_t* codes, float* out) {
+template <int N, Store STORE> static int64_t whole_blocks(const BlockArgs& a, const BlockTask& t, const float* x, uint8_t* codes,
+                                                          float* out) {
     const int64_t blocks = t.count / N;
     if (a.op == ENCODE) encode_whole<N, STORE>(a, t, x, blocks, codes);
     else if (a.op == DECODE) decode_whole<N, STORE>(a, t, codes, blocks, out);
@@ -100,8 +106,10 @@ static int64_t whole_blocks(const BlockArgs& a, const BlockTask& t, const float*
     if (!takes_whole(a)) return 0;
     const bool wide = a.format.block_size == 32;
 #if ISA_AVX512
-    if (store == STORE_LOW_FIRST) return wide ? whole_blocks<32, STORE_LOW_FIRST>(a, t, x, codes, out) : whole_blocks<16, STORE_LOW_FIRST>(a, t, x, codes, out);
-    if (store == STORE_HIGH_FIRST) return wide ? whole_blocks<32, STORE_HIGH_FIRST>(a, t, x, codes, out) : whole_blocks<16, STORE_HIGH_FIRST>(a, t, x, codes, out);
+    if (store == STORE_LOW_FIRST)
+        return wide ? whole_blocks<32, STORE_LOW_FIRST>(a, t, x, codes, out) : whole_blocks<16, STORE_LOW_FIRST>(a, t, x, codes, out);
+    if (store == STORE_HIGH_FIRST)
+        return wide ? whole_blocks<32, STORE_HIGH_FIRST>(a, t, x, codes, out) : whole_blocks<16, STORE_HIGH_FIRST>(a, t, x, codes, out);
 #endif
     (void)store;
     return wide ? whole_blocks<32, STORE_BYTES>(a, t, x, codes, out) : whole_blocks<16, STORE_BYTES>(a, t, x, codes, out);
@@ -109,7 +117,8 @@ static int64_t whole_blocks(const BlockArgs& a, const BlockTask& t, const float*
 
 // How whole blocks leave or take their codes in the tensor itself, without a pass of packing; else in bytes apart.
 static Store direct_pairs(const BlockArgs& a) {
-    const bool pairs = PACKS && a.op != QUANTIZE && a.code_step == 1 && a.format.bits <= 4 && !(a.format.flags & SPECIALS) && takes_whole(a);
+    const bool pairs =
+        PACKS && a.op != QUANTIZE && a.code_step == 1 && a.format.bits <= 4 && !(a.format.flags & SPECIALS) && takes_whole(a);
     if (pairs && a.packing == LOW_FIRST) return STORE_LOW_FIRST;
     return pairs && a.packing == HIGH_FIRST ? STORE_HIGH_FIRST : STORE_BYTES;
 }

@@ -42,7 +42,8 @@ struct BlockArgs {
     void *codes, *scales, *dst;
     int32_t op, packing, src_dtype, dst_dtype, dims, threads;
     int64_t k, src_step, code_step, scale_step, dst_step;
-    int64_t size[MAX_BATCH_DIMS], src_stride[MAX_BATCH_DIMS], code_stride[MAX_BATCH_DIMS], scale_stride[MAX_BATCH_DIMS], dst_stride[MAX_BATCH_DIMS];
+    int64_t size[MAX_BATCH_DIMS], src_stride[MAX_BATCH_DIMS], code_stride[MAX_BATCH_DIMS], scale_stride[MAX_BATCH_DIMS],
+        dst_stride[MAX_BATCH_DIMS];
     BlockFormat format;
 };
 

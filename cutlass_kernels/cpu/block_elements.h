@@ -2,7 +2,7 @@
 #pragma once
 #include "block_scale.h"
 
-namespace gemmsim { namespace NS {
+namespace gemmsim::NS {
 
 // Bits of the largest magnitude; NaN is larger than infinity there.
 template <int N> INL uint32_t largest(const float* x, int64_t n) {
@@ -45,7 +45,8 @@ INL uint8_t signed_code(int32_t code, int32_t sign, const BlockFormat& f, bool i
     return (uint8_t)(code | (sign ? 1 << (f.bits - 1) : 0));
 }
 
-template <int N, int ROUNDING, bool INT, bool EDGES> static void encode_loop(const float* x, int64_t n, const BlockFormat& f, float factor, uint8_t* codes) {
+template <int N, int ROUNDING, bool INT, bool EDGES> static void encode_loop(const float* x, int64_t n, const BlockFormat& f, float factor,
+                                                                             uint8_t* codes) {
     const int64_t count = N ? N : n;
     const int32_t low = (f.emin + 127) << 23, trailing = f.trailing, top = (int32_t)bits_of(f.max), nan_code = f.nan_code;
     const int32_t sign_shift = 32 - f.bits, mask = (1 << f.bits) - 1;
@@ -94,7 +95,8 @@ static void encode_truncated(const float* x, int64_t n, const BlockFormat& f, fl
     }
 }
 
-template <int N, bool INT, bool EDGES> static void encode_rounded(const float* x, int64_t n, const BlockFormat& f, float factor, uint8_t* codes) {
+template <int N, bool INT, bool EDGES> static void encode_rounded(const float* x, int64_t n, const BlockFormat& f, float factor,
+                                                                  uint8_t* codes) {
     if (f.rounding == RNE) encode_loop<N, RNE, INT, EDGES>(x, n, f, factor, codes);
     else if (f.rounding == RNA) encode_loop<N, RNA, INT, EDGES>(x, n, f, factor, codes);
     else encode_loop<N, RTZ, INT, EDGES>(x, n, f, factor, codes);
@@ -125,9 +127,7 @@ template <int N, bool SPECIAL> static void decode_floats(const uint8_t* codes, i
         int32_t bits, low;
         memcpy(&low, &small, 4);
         bits = magnitude < normal ? low : (magnitude << shift) + base;
-        if (SPECIAL) {
-            bits = magnitude == inf_code ? (int32_t)INF_BITS : bits;
-        }
+        if (SPECIAL) { bits = magnitude == inf_code ? (int32_t)INF_BITS : bits; }
         const float v = float_from((uint32_t)bits | (c << sign_shift & 0x80000000u)) * factor;
         if (SPECIAL) out[i] = magnitude >= nan_from || v != v ? float_from(C32::NAN_BITS) : v;
         else out[i] = v;
@@ -164,7 +164,8 @@ INL void pack(int packing, const uint8_t* codes, int64_t n, uint8_t* out, int64_
                 memcpy(&two, codes + 2 * i, 2);
                 out[i] = first ? (uint8_t)(two << 4 | two >> 8) : (uint8_t)(two | two >> 4);
             }
-        } else for (int64_t i = 0; i < pairs; ++i) out[i * step] = (uint8_t)(codes[2 * i] << first | codes[2 * i + 1] << second);
+        } else
+            for (int64_t i = 0; i < pairs; ++i) out[i * step] = (uint8_t)(codes[2 * i] << first | codes[2 * i + 1] << second);
         if (n & 1) out[pairs * step] = (uint8_t)(codes[n - 1] << first);
     }
 }
@@ -195,4 +196,4 @@ INL void unpack(int packing, const uint8_t* in, int64_t step, int64_t n, uint8_t
     }
 }
 
-}}  // namespace gemmsim::NS
+}  // namespace gemmsim::NS

@@ -2,14 +2,16 @@
 #pragma once
 #include "block_many.h"
 
-namespace gemmsim { namespace NS {
+namespace gemmsim::NS {
 
 // x rounded to quanta under `encode`, times `decode`: what encode_group and decode_group give one after the other. Integers
 // have no -0. `out` may be `x`.
 #if ISA_AVX512
-template <int N, bool INT> static void fake_group(const float* x, int64_t blocks, const BlockFormat& f, const float* encode, const float* decode, float* out, bool stream) {
+template <int N, bool INT> static void fake_group(const float* x, int64_t blocks, const BlockFormat& f, const float* encode,
+                                                  const float* decode, float* out, bool stream) {
     typedef __m512i I;
-    const I low = _mm512_set1_epi32((f.emin + 127) << 23), top = _mm512_set1_epi32((int32_t)bits_of(f.max)), up = _mm512_set1_epi32((23 - f.trailing) << 23);
+    const I low = _mm512_set1_epi32((f.emin + 127) << 23), top = _mm512_set1_epi32((int32_t)bits_of(f.max)),
+            up = _mm512_set1_epi32((23 - f.trailing) << 23);
     const I positive = _mm512_set1_epi32(0x7FFFFFFF), exponent = _mm512_set1_epi32(0x7F800000);
     for (int64_t b = 0; b < blocks; ++b) {
         const __m512 to = _mm512_set1_ps(encode[b]), back = _mm512_set1_ps(decode[b]);
@@ -30,7 +32,8 @@ template <int N, bool INT> static void fake_group(const float* x, int64_t blocks
     }
 }
 #else
-template <int N, bool INT> static void fake_group(const float* x, int64_t blocks, const BlockFormat& f, const float* encode, const float* decode, float* out, bool) {
+template <int N, bool INT> static void fake_group(const float* x, int64_t blocks, const BlockFormat& f, const float* encode,
+                                                  const float* decode, float* out, bool) {
     const int32_t low = (f.emin + 127) << 23, top = (int32_t)bits_of(f.max), up = (23 - f.trailing) << 23;
     for (int64_t b = 0; b < blocks; ++b) {
         const float to = encode[b], back = decode[b];
@@ -75,4 +78,4 @@ template <int N> static int64_t fake_many(const float* x, int64_t blocks, const 
     return blocks;
 }
 
-}}  // namespace gemmsim::NS
+}  // namespace gemmsim::NS

@@ -5,7 +5,8 @@
 #include "block_steps.h"
 #include "stream_floats.h"
 
-namespace gemmsim { namespace NS {
+namespace gemmsim {
+namespace NS {
 
 constexpr int64_t PIECE = 2048;
 
@@ -27,7 +28,8 @@ static Step step_of(const BlockFloatArgs& a, uint64_t largest) {
     return s;
 }
 
-template <class C, int MODE> static void round_block(const typename C::T* x, typename C::T* y, int64_t n, const Step& s, int flags, int rbits, const typename C::U* draws) {
+template <class C, int MODE> static void round_block(const typename C::T* x, typename C::T* y, int64_t n, const Step& s, int flags,
+                                                     int rbits, const typename C::U* draws) {
     const bool wide = sizeof(typename C::T) == 8;
     const double up0 = wide ? s.up[0] : s.up[0] * s.up[1], down0 = wide ? s.down[0] : s.down[0] * s.down[1];
     const double up1 = s.up[1], down1 = s.down[1], lo = s.lo, hi = s.hi, scale = MODE >= SR ? power(rbits) : 0;
@@ -53,7 +55,8 @@ template <class C, int MODE> static void round_block(const typename C::T* x, typ
     }
 }
 
-template <class C> static void round_any(const BlockFloatArgs& a, const typename C::T* x, typename C::T* y, int64_t n, const Step& s, const typename C::U* draws) {
+template <class C> static void round_any(const BlockFloatArgs& a, const typename C::T* x, typename C::T* y, int64_t n, const Step& s,
+                                         const typename C::U* draws) {
     switch (a.mode) {
         case RNE: return round_block<C, RNE>(x, y, n, s, a.flags, 0, nullptr);
         case RNA: return round_block<C, RNA>(x, y, n, s, a.flags, 0, nullptr);
@@ -108,7 +111,9 @@ static int64_t round_usual(const float* x, float* y, int64_t n, const BlockFloat
     return blocks * a.block;
 }
 static int64_t round_usual(const double*, double*, int64_t, const BlockFloatArgs&, const C64::U*) { return 0; }
-static bool round_floats(const float* x, float* y, int64_t n, const BlockFloatArgs& a, uint64_t largest) { return round_in_floats<0>(x, y, n, a, largest); }
+static bool round_floats(const float* x, float* y, int64_t n, const BlockFloatArgs& a, uint64_t largest) {
+    return round_in_floats<0>(x, y, n, a, largest);
+}
 static bool round_floats(const double*, double*, int64_t, const BlockFloatArgs&, uint64_t) { return false; }
 
 // One piece of a run in the carrier C: loaded, rounded, stored. The elements stay in `values` between the passes.
@@ -160,7 +165,8 @@ template <class C> static uint64_t largest_in(const BlockFloatArgs& a, const Blo
     return most;
 }
 
-template <class C> static void round_run(const BlockFloatArgs& a, const BlockFloatRun& run, int64_t first, int64_t count, uint64_t largest) {
+template <class C> static void round_run(const BlockFloatArgs& a, const BlockFloatRun& run, int64_t first, int64_t count,
+                                         uint64_t largest) {
     Piece<C> piece(a, run);
     for (int64_t i = 0; i < count; i += PIECE) {
         piece.load(first + i, count - i < PIECE ? count - i : PIECE);

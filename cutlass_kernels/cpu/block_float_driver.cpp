@@ -75,8 +75,7 @@ struct BlockFloatTasks {
 
 static void raise_to(uint64_t* most, uint64_t value) {
     uint64_t seen = __atomic_load_n(most, __ATOMIC_RELAXED);
-    while (value > seen && !__atomic_compare_exchange_n(most, &seen, value, true, __ATOMIC_RELAXED, __ATOMIC_RELAXED)) {
-    }
+    while (value > seen && !__atomic_compare_exchange_n(most, &seen, value, true, __ATOMIC_RELAXED, __ATOMIC_RELAXED)) {}
 }
 
 // One exponent for all elements of a group: a pass that finds it, and one that rounds.

@@ -3,7 +3,7 @@
 #pragma once
 #include "block_elements.h"
 
-namespace gemmsim { namespace NS {
+namespace gemmsim::NS {
 
 constexpr int64_t GROUP = 64;  // blocks; their floats fit the first-level cache
 
@@ -29,7 +29,8 @@ template <Store STORE> INL void store_codes(uint8_t* to, __m512i code) {
 template <Store STORE> INL __m512i load_codes(const uint8_t* from) {
     if constexpr (STORE == STORE_BYTES) return _mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i*)from));
     const __m512i both = _mm512_cvtepu8_epi64(_mm_loadl_epi64((const __m128i*)from));
-    const __m512i low = _mm512_slli_epi64(both, STORE == STORE_LOW_FIRST ? 28 : 32), high = _mm512_srli_epi64(both, STORE == STORE_LOW_FIRST ? 0 : 4);
+    const __m512i low = _mm512_slli_epi64(both, STORE == STORE_LOW_FIRST ? 28 : 32),
+                  high = _mm512_srli_epi64(both, STORE == STORE_LOW_FIRST ? 0 : 4);
     return _mm512_and_si512(_mm512_or_si512(low, high), _mm512_set1_epi32(15));
 }
 
@@ -38,11 +39,14 @@ template <Store STORE> INL __m512i load_codes(const uint8_t* from) {
 INL void prefetch_group(const float* x, int64_t distance) { _mm_prefetch((const char*)(x + distance), _MM_HINT_T0); }
 
 // the same steps as below, sixteen elements at a time
-template <int N, bool INT, Store STORE> static void encode_group(const float* __restrict x, int64_t blocks, const BlockFormat& f, const float* __restrict factors, uint8_t* __restrict codes) {
+template <int N, bool INT, Store STORE> static void encode_group(const float* __restrict x, int64_t blocks, const BlockFormat& f,
+                                                                 const float* __restrict factors, uint8_t* __restrict codes) {
     constexpr int PER_BYTE = STORE == STORE_BYTES ? 1 : 2;
     typedef __m512i I;
-    const I low = _mm512_set1_epi32((f.emin + 127) << 23), top = _mm512_set1_epi32((int32_t)bits_of(f.max)), up = _mm512_set1_epi32((23 - f.trailing) << 23);
-    const I positive = _mm512_set1_epi32(0x7FFFFFFF), exponent = _mm512_set1_epi32(0x7F800000), sign = _mm512_set1_epi32(1 << (f.bits - 1)), mask = _mm512_set1_epi32((1 << f.bits) - 1);
+    const I low = _mm512_set1_epi32((f.emin + 127) << 23), top = _mm512_set1_epi32((int32_t)bits_of(f.max)),
+            up = _mm512_set1_epi32((23 - f.trailing) << 23);
+    const I positive = _mm512_set1_epi32(0x7FFFFFFF), exponent = _mm512_set1_epi32(0x7F800000), sign = _mm512_set1_epi32(1 << (f.bits - 1)),
+            mask = _mm512_set1_epi32((1 << f.bits) - 1);
     const __m128i shift = _mm_cvtsi32_si128(23 - f.trailing), sign_shift = _mm_cvtsi32_si128(32 - f.bits);
     for (int64_t b = 0; b < blocks; ++b) {
         const __m512 factor = _mm512_set1_ps(factors[b]);
@@ -67,7 +71,8 @@ template <int N, bool INT, Store STORE> static void encode_group(const float* __
 #else
 constexpr bool PACKS = false;
 
-template <int N, bool INT, Store> static void encode_group(const float* __restrict x, int64_t blocks, const BlockFormat& f, const float* __restrict factors, uint8_t* __restrict codes) {
+template <int N, bool INT, Store> static void encode_group(const float* __restrict x, int64_t blocks, const BlockFormat& f,
+                                                           const float* __restrict factors, uint8_t* __restrict codes) {
     const int32_t low = (f.emin + 127) << 23, top = (int32_t)bits_of(f.max), shift = 23 - f.trailing, up = shift << 23;
     const int32_t sign_shift = 32 - f.bits, mask = (1 << f.bits) - 1, sign_mask = 1 << (f.bits - 1);
     for (int64_t b = 0; b < blocks; ++b) {
@@ -99,9 +104,12 @@ template <int N, bool INT, Store> static void encode_group(const float* __restri
 #if ISA_AVX512
 // Largest of each of sixteen vectors: half of the lanes is left after every level, and the lanes tell whose they are.
 INL __m512i largest_of_sixteen(__m512i* v) {
-    for (int i = 0; i < 8; ++i) v[i] = _mm512_max_epi32(_mm512_unpacklo_epi32(v[2 * i], v[2 * i + 1]), _mm512_unpackhi_epi32(v[2 * i], v[2 * i + 1]));
-    for (int i = 0; i < 4; ++i) v[i] = _mm512_max_epi32(_mm512_unpacklo_epi64(v[2 * i], v[2 * i + 1]), _mm512_unpackhi_epi64(v[2 * i], v[2 * i + 1]));
-    for (int i = 0; i < 2; ++i) v[i] = _mm512_max_epi32(_mm512_shuffle_i32x4(v[2 * i], v[2 * i + 1], 0x88), _mm512_shuffle_i32x4(v[2 * i], v[2 * i + 1], 0xDD));
+    for (int i = 0; i < 8; ++i)
+        v[i] = _mm512_max_epi32(_mm512_unpacklo_epi32(v[2 * i], v[2 * i + 1]), _mm512_unpackhi_epi32(v[2 * i], v[2 * i + 1]));
+    for (int i = 0; i < 4; ++i)
+        v[i] = _mm512_max_epi32(_mm512_unpacklo_epi64(v[2 * i], v[2 * i + 1]), _mm512_unpackhi_epi64(v[2 * i], v[2 * i + 1]));
+    for (int i = 0; i < 2; ++i)
+        v[i] = _mm512_max_epi32(_mm512_shuffle_i32x4(v[2 * i], v[2 * i + 1], 0x88), _mm512_shuffle_i32x4(v[2 * i], v[2 * i + 1], 0xDD));
     return _mm512_max_epi32(_mm512_shuffle_i32x4(v[0], v[1], 0x88), _mm512_shuffle_i32x4(v[0], v[1], 0xDD));
 }
 #endif
@@ -125,7 +133,8 @@ template <int N> static void largest_of_each(const float* x, int64_t blocks, uin
 }
 
 // real_scale of every block, without branches in the loops. Whether all are numbers.
-static bool real_scales(const uint32_t* __restrict amax, int64_t count, const BlockFormat& f, int32_t* __restrict scales, float* __restrict factors) {
+static bool real_scales(const uint32_t* __restrict amax, int64_t count, const BlockFormat& f, int32_t* __restrict scales,
+                        float* __restrict factors) {
     const bool second = f.flags & TENSOR_SCALE;
     const float t = second ? f.tensor_scale : 1.0f, inverse = 1.0f / t, arg = f.rule_arg, least = f.scale_low, most = f.scale_high;
     const int32_t shift = 23 - f.scale_trailing, low = (f.scale_emin + 127) << 23;
@@ -148,7 +157,8 @@ static bool real_scales(const uint32_t* __restrict amax, int64_t count, const Bl
 }
 
 // Scales of up to GROUP blocks, the factors their elements are multiplied by, and whether all numbers are finite.
-template <int N> static bool group_scales(const float* from, int64_t count, const BlockFormat& f, int32_t* scales, float* factors, uint32_t* amax) {
+template <int N> static bool group_scales(const float* from, int64_t count, const BlockFormat& f, int32_t* scales, float* factors,
+                                          uint32_t* amax) {
     bool plain = true;
     largest_of_each<N>(from, count, amax);
     if (f.rule == FLOOR && !(f.flags & KEEP_INF)) {
@@ -171,7 +181,8 @@ template <int N> static bool group_scales(const float* from, int64_t count, cons
     return plain;
 }
 
-template <int N, Store STORE> static void encode_many(const float* x, int64_t blocks, const BlockFormat& f, uint8_t* codes, int32_t* scales) {
+template <int N, Store STORE> static void encode_many(const float* x, int64_t blocks, const BlockFormat& f, uint8_t* codes,
+                                                      int32_t* scales) {
     constexpr int PER_BYTE = STORE == STORE_BYTES ? 1 : 2;
     for (int64_t first = 0; first < blocks; first += GROUP) {
         const int64_t count = blocks - first < GROUP ? blocks - first : GROUP;
@@ -204,7 +215,8 @@ INL __m512 small_values(const BlockFormat& f) {
 }
 
 // The same for formats of at most four bits, by a table in a register.
-template <int N, Store STORE> static void decode_small(const uint8_t* __restrict codes, int64_t blocks, const BlockFormat& f, const float* __restrict factors, float* __restrict out, bool stream) {
+template <int N, Store STORE> static void decode_small(const uint8_t* __restrict codes, int64_t blocks, const BlockFormat& f,
+                                                       const float* __restrict factors, float* __restrict out, bool stream) {
     constexpr int PER_BYTE = STORE == STORE_BYTES ? 1 : 2;
     const __m512 values = small_values(f);
     const __m512i mask = _mm512_set1_epi32((1 << f.bits) - 1);
@@ -219,10 +231,13 @@ template <int N, Store STORE> static void decode_small(const uint8_t* __restrict
     }
 }
 
-template <int N, bool INT, bool SPECIAL> static void decode_group(const uint8_t* __restrict codes, int64_t blocks, const BlockFormat& f, const float* __restrict factors, float* __restrict out, bool stream) {
+template <int N, bool INT, bool SPECIAL> static void decode_group(const uint8_t* __restrict codes, int64_t blocks, const BlockFormat& f,
+                                                                  const float* __restrict factors, float* __restrict out, bool stream) {
     typedef __m512i I;
-    const I mask = _mm512_set1_epi32((1 << (f.bits - 1)) - 1), normal = _mm512_set1_epi32(1 << f.trailing), base = _mm512_set1_epi32((f.emin - 1 + 127) << 23);
-    const I inf_code = _mm512_set1_epi32(f.inf_code), nan_from = _mm512_set1_epi32(f.nan_from), sign = _mm512_set1_epi32((int32_t)0x80000000u);
+    const I mask = _mm512_set1_epi32((1 << (f.bits - 1)) - 1), normal = _mm512_set1_epi32(1 << f.trailing),
+            base = _mm512_set1_epi32((f.emin - 1 + 127) << 23);
+    const I inf_code = _mm512_set1_epi32(f.inf_code), nan_from = _mm512_set1_epi32(f.nan_from),
+            sign = _mm512_set1_epi32((int32_t)0x80000000u);
     const I inf = _mm512_set1_epi32((int32_t)INF_BITS), nan = _mm512_set1_epi32((int32_t)C32::NAN_BITS);
     const __m128i shift = _mm_cvtsi32_si128(23 - f.trailing), sign_shift = _mm_cvtsi32_si128(32 - f.bits);
     const __m512 quantum = _mm512_set1_ps(float_from((uint32_t)(f.emin - f.trailing + 127) << 23));
@@ -235,7 +250,8 @@ template <int N, bool INT, bool SPECIAL> static void decode_group(const uint8_t*
             if (INT) {
                 v = _mm512_mul_ps(_mm512_cvtepi32_ps(_mm512_sra_epi32(high, sign_shift)), quantum);
             } else {
-                const I magnitude = _mm512_and_si512(c, mask), small = _mm512_castps_si512(_mm512_mul_ps(_mm512_cvtepi32_ps(magnitude), quantum));
+                const I magnitude = _mm512_and_si512(c, mask),
+                        small = _mm512_castps_si512(_mm512_mul_ps(_mm512_cvtepi32_ps(magnitude), quantum));
                 I bits = _mm512_add_epi32(_mm512_sll_epi32(magnitude, shift), base);
                 bits = _mm512_mask_mov_epi32(bits, _mm512_cmplt_epi32_mask(magnitude, normal), small);
                 if (SPECIAL) bits = _mm512_mask_mov_epi32(bits, _mm512_cmpeq_epi32_mask(magnitude, inf_code), inf);
@@ -250,7 +266,8 @@ template <int N, bool INT, bool SPECIAL> static void decode_group(const uint8_t*
     }
 }
 #else
-template <int N, bool INT, bool SPECIAL> static void decode_group(const uint8_t* __restrict codes, int64_t blocks, const BlockFormat& f, const float* __restrict factors, float* __restrict out, bool) {
+template <int N, bool INT, bool SPECIAL> static void decode_group(const uint8_t* __restrict codes, int64_t blocks, const BlockFormat& f,
+                                                                  const float* __restrict factors, float* __restrict out, bool) {
     const int32_t sign_shift = 32 - f.bits, mask = (1 << (f.bits - 1)) - 1, normal = 1 << f.trailing;
     const int32_t base = (f.emin - 1 + 127) << 23, shift = 23 - f.trailing, inf_code = f.inf_code, nan_from = f.nan_from;
     const float quantum = float_from((uint32_t)(f.emin - f.trailing + 127) << 23);
@@ -280,7 +297,8 @@ template <int N, bool INT, bool SPECIAL> static void decode_group(const uint8_t*
 #endif
 
 // Factors of NaN make NaN by themselves: every NaN here is the canonical one. Infinities times zero are left to the other way.
-template <int N, Store STORE> static void decode_many(const uint8_t* codes, int64_t blocks, const BlockFormat& f, const float* factors, float* out, bool stream) {
+template <int N, Store STORE> static void decode_many(const uint8_t* codes, int64_t blocks, const BlockFormat& f, const float* factors,
+                                                      float* out, bool stream) {
 #if ISA_AVX512
     if (f.bits <= 4 && !(f.flags & SPECIALS)) return decode_small<N, STORE>(codes, blocks, f, factors, out, stream);
 #endif
@@ -289,4 +307,4 @@ template <int N, Store STORE> static void decode_many(const uint8_t* codes, int6
     else decode_group<N, false, false>(codes, blocks, f, factors, out, stream);
 }
 
-}}  // namespace gemmsim::NS
+}  // namespace gemmsim::NS

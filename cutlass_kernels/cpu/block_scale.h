@@ -3,7 +3,7 @@
 #include "block.h"
 #include "elementwise.h"
 
-namespace gemmsim { namespace NS {
+namespace gemmsim::NS {
 
 constexpr uint32_t INF_BITS = 0x7F800000u;
 
@@ -82,4 +82,4 @@ INL int32_t real_scale(uint32_t amax, const BlockFormat& f, float* factor) {
     return code;
 }
 
-}}  // namespace gemmsim::NS
+}  // namespace gemmsim::NS

@@ -2,7 +2,7 @@
 #pragma once
 #include "elementwise.h"
 
-namespace gemmsim { namespace NS {
+namespace gemmsim::NS {
 
 // Exponent of a block without finite elements other than zero: the largest of the 8-bit exponents.
 constexpr int NO_EXPONENT = 127;
@@ -49,4 +49,4 @@ template <int MODE> INL bool goes_up(double v, double w, double f, bool rest, do
 
 [[maybe_unused]] static int64_t bytes_of(int dtype) { return dtype == F64 ? 8 : dtype == F32 ? 4 : 2; }
 
-}}  // namespace gemmsim::NS
+}  // namespace gemmsim::NS

@@ -3,7 +3,7 @@
 #include "draws.h"
 #include "rounders.h"
 
-namespace gemmsim { namespace NS {
+namespace gemmsim::NS {
 
 // Totals may be infinite where runs overflowed: the magic number leaves them as they are, splitting would make them NaN.
 template <class C, int KIND> INL typename C::V round_total(typename C::V s, const Const<C>& k) {
@@ -24,12 +24,14 @@ template <class C, int KIND, bool ODD> static void combine_loop(typename C::T* s
 template <class C> static void combine_kind(void* s, const void* t, int64_t n, const Cast& cast, int kind, bool odd) {
     typedef typename C::T T;
     if (kind == NONE) return combine_loop<C, NONE, false>((T*)s, (const T*)t, n, cast);
-    if (kind <= SUB) return odd ? combine_loop<C, SUB, true>((T*)s, (const T*)t, n, cast) : combine_loop<C, SUB, false>((T*)s, (const T*)t, n, cast);
+    if (kind <= SUB)
+        return odd ? combine_loop<C, SUB, true>((T*)s, (const T*)t, n, cast) : combine_loop<C, SUB, false>((T*)s, (const T*)t, n, cast);
     return odd ? combine_loop<C, GENERAL, true>((T*)s, (const T*)t, n, cast) : combine_loop<C, GENERAL, false>((T*)s, (const T*)t, n, cast);
 }
 
 // The same with stochastic rounding, of a tile: its draws are those of `site` at place `index`.
-template <class C, bool ODD> static void combine_draws(typename C::T* s, const typename C::T* x, const Tile& t, const Cast& cast, uint64_t index, int site) {
+template <class C, bool ODD> static void combine_draws(typename C::T* s, const typename C::T* x, const Tile& t, const Cast& cast,
+                                                       uint64_t index, int site) {
     typedef typename C::V V;
     const Const<C> k = Const<C>::make(cast);
     const uint64_t per = cast.rbits > 16 ? 4 : 8;
@@ -44,4 +46,4 @@ template <class C, bool ODD> static void combine_draws(typename C::T* s, const t
     }
 }
 
-}}  // namespace gemmsim::NS
+}  // namespace gemmsim::NS

@@ -14,7 +14,7 @@
 #pragma once
 #include "gemm_kernel.h"
 
-namespace gemmsim { namespace NS {
+namespace gemmsim::NS {
 
 template <class C, int KIND, bool ODD> struct Rounded {
     typedef typename C::V V;
@@ -68,24 +68,25 @@ template <class C, int METHOD, int KIND, bool ODD, bool MUL> struct Compensated 
         VI lost = {};
         const int64_t segment = KIND == SUB ? wager.steps : tile.k;
         for (int64_t k0 = 0; k0 < tile.k; k0 += segment) {
-        const int64_t end = k0 + segment < tile.k ? k0 + segment : tile.k;
-        for (int64_t k = k0; k < end; ++k) {
-            V bv[NV];
+            const int64_t end = k0 + segment < tile.k ? k0 + segment : tile.k;
+            for (int64_t k = k0; k < end; ++k) {
+                V bv[NV];
 #pragma GCC unroll 4
-            for (int j = 0; j < NV; ++j) bv[j] = load<V>(b + (k * NV + j) * C::L);
+                for (int j = 0; j < NV; ++j) bv[j] = load<V>(b + (k * NV + j) * C::L);
 #pragma GCC unroll 8
-            for (int i = 0; i < ROWS; ++i) {
-                const V av = splat<C>(a[k * MR + i]);
+                for (int i = 0; i < ROWS; ++i) {
+                    const V av = splat<C>(a[k * MR + i]);
 #pragma GCC unroll 4
-                for (int j = 0; j < NV; ++j) step(av, bv[j], s[i][j], c[i][j], add, mul);
+                    for (int j = 0; j < NV; ++j) step(av, bv[j], s[i][j], c[i][j], add, mul);
+                }
             }
-        }
-        if (KIND == SUB)
-            for (int i = 0; i < ROWS; ++i)
-                for (int j = 0; j < NV; ++j) lost |= ~(VI)((V)((VU)s[i][j] & ~C::SIGN) < most);  // NaN is lost, too
+            if (KIND == SUB)
+                for (int i = 0; i < ROWS; ++i)
+                    for (int j = 0; j < NV; ++j) lost |= ~(VI)((V)((VU)s[i][j] & ~C::SIGN) < most);  // NaN is lost, too
         }
         for (int i = 0; i < ROWS; ++i)
-            for (int j = 0; j < NV; ++j) store(out + (i * NV + j) * C::L, METHOD == KAHAN || tile.k == 0 ? s[i][j] : add.add(s[i][j], c[i][j]));
+            for (int j = 0; j < NV; ++j)
+                store(out + (i * NV + j) * C::L, METHOD == KAHAN || tile.k == 0 ? s[i][j] : add.add(s[i][j], c[i][j]));
         for (int l = 0; l < C::L; ++l)
             if (lost[l]) return false;
         return true;
@@ -119,4 +120,4 @@ template <class C> static CompensatedFn compensated_method(int method, int kind,
     }
 }
 
-}}  // namespace gemmsim::NS
+}  // namespace gemmsim::NS

@@ -7,6 +7,7 @@
 #include "gemmsim/philox.h"
 #include "binned.h"
 #include "hardware_model.h"
+#include "lookup.h"
 #include "plan_totals.h"
 #include "scale_groups.h"
 
@@ -54,6 +55,7 @@ template <class T> struct Compose {
     int64_t counts_row = 0;
     TileScales scales = {};
     int scale_step = SCALE_SCALAR;
+    const TileCodes<T>* codes = nullptr;  // of a table's terms, instead of base's panels
     mutable int64_t runs = 0;
     mutable Bins bins = {};
     mutable std::vector<int64_t> spills = {};
@@ -71,7 +73,8 @@ template <class T> struct Compose {
         t.k = end - begin;
         t.k0 = begin;
         t.kmap = kmap ? kmap + begin : nullptr;
-        if (r.method == HARDWARE) instructions(t);
+        if (codes) sum_terms(t, *codes, begin);
+        else if (r.method == HARDWARE) instructions(t);
         else if (r.method == INTEGER || r.method == FIXED) integers(t);
         else if (r.method == LONG && choice.kind == NONE) exact_run(t);
         else if (r.method == LONG) exact_tile<T>(t, r, nr, runs++, leaf_site());
@@ -84,6 +87,21 @@ template <class T> struct Compose {
         fill_up<T>(r, t.k, out, count());
     }
 
+    // The register of a table's terms from `begin` on, all rows of the tile at once.
+    void sum_terms(const Tile& t, const TileCodes<T>& x, int64_t begin) const {
+        constexpr int64_t SLICE = 16;
+        alignas(64) T terms[SLICE * MR * 64];
+        Tile slice = t;
+        slice.b = terms;
+        for (int64_t k = 0; k < t.k; k += SLICE) {
+            slice.k = t.k - k < SLICE ? t.k - k : SLICE;
+            slice.k0 = t.k0 + k;
+            slice.kmap = t.kmap ? t.kmap + k : nullptr;
+            x.table->look_up(x.a + begin + k, x.a_row, t.rows, x.b + (begin + k) * nr, slice.k, nr, terms);
+            add_terms(isa)(carrier, slice, choice.kind, choice.step != FMA_NEAR);
+        }
+    }
+
     void one_run(const Tile& t) const {
         if (isa.runs(carrier, t, Lengths{}, choice.runs)) return;
         memset(t.c, 0, sizeof(T) * (size_t)count());
@@ -92,7 +110,8 @@ template <class T> struct Compose {
 
     void compensated(const Tile& t) const {
         const bool odd = r.arithmetic != FP32;
-        if (!isa.compensated(choice.carrier, r.method, choice.kind, odd, !r.fused)(t, choice.wager)) isa.compensated(choice.carrier, r.method, GENERAL, odd, !r.fused)(t, choice.wager);
+        if (!isa.compensated(choice.carrier, r.method, choice.kind, odd, !r.fused)(t, choice.wager))
+            isa.compensated(choice.carrier, r.method, GENERAL, odd, !r.fused)(t, choice.wager);
     }
 
     // exact_tile() where double holds every sum.
@@ -104,7 +123,12 @@ template <class T> struct Compose {
             if (!is_native(r.add, 1)) isa.round(1, c, count(), r.add, 0, 0, 0);
             return;
         }
-        each([&](int i, int j) { return round_value((double)c[i * nr + j], r.add, draw_step(base.seed, base.row0 + i, base.col0 + j, (uint64_t)index, leaf_site(), r.add.rbits)); }, c);
+        each(
+            [&](int i, int j) {
+                return round_value((double)c[i * nr + j], r.add,
+                                   draw_step(base.seed, base.row0 + i, base.col0 + j, (uint64_t)index, leaf_site(), r.add.rbits));
+            },
+            c);
     }
 
     void integers(const Tile& t) const {
@@ -141,7 +165,8 @@ template <class T> struct Compose {
                 if (lanes && !row[i] && !column[j]) continue;
                 ScaledDot dot = {{r.hardware}, scales, i, j};
                 for (int64_t k = 0; k < t.k; k += r.hardware.products)
-                    dot.step((const T*)t.a + k * MR + i, MR, (const T*)t.b + k * nr + j, nr, k, (int)(t.k - k < r.hardware.products ? t.k - k : r.hardware.products));
+                    dot.step((const T*)t.a + k * MR + i, MR, (const T*)t.b + k * nr + j, nr, k,
+                             (int)(t.k - k < r.hardware.products ? t.k - k : r.hardware.products));
                 ((T*)t.c)[i * nr + j] = (T)dot.dot.c;
             }
     }
@@ -211,7 +236,9 @@ template <class T> struct Compose {
             for (int j = 0; j < base.cols; ++j) {
                 T& v = s[i * nr + j];
                 const T y = x[i * nr + j];
-                const uint32_t R = c.mode >= SR ? draw_step(base.seed, base.row0 + i, base.col0 + j, (uint64_t)index, site + 32 * depth(level), c.rbits) : 0;
+                const uint32_t R =
+                    c.mode >= SR ? draw_step(base.seed, base.row0 + i, base.col0 + j, (uint64_t)index, site + 32 * depth(level), c.rbits)
+                                 : 0;
                 v = (T)sum_of((double)v, (double)y, c, R, m.odd);
             }
     }
@@ -219,7 +246,9 @@ template <class T> struct Compose {
     void run(int level, int64_t begin, int64_t end, T* out) const {
         if (level == r.wrapper_count || begin >= end) return leaf(begin, end, out);
         const Wrapper& w = r.wrappers[level];
-        if (level == r.wrapper_count - 1 && choice.runs.kind >= 0 && choice.runs.shape != RunsPlan::ONE && in_one_kernel(w, begin, end, out)) return;
+        if (level == r.wrapper_count - 1 && choice.runs.kind >= 0 && choice.runs.shape != RunsPlan::ONE &&
+            in_one_kernel(w, begin, end, out))
+            return;
         if (w.order == SHUFFLED) return run(level + 1, begin, end, out);
         if (w.order == SCALED) return groups_of(level, begin, end, w.n, out);
         if (w.order == CHUNKED) return runs_of(level, begin, end, w.n, out, false);
@@ -274,7 +303,12 @@ template <class T> struct Compose {
                 kernels.add(carrier, out, total, nr, xa, xb, r.wrappers[level].cast, scale_step);
                 continue;
             }
-            each([&](int i, int j) { return scaled_sum((double)out[i * nr + j], (double)total[i * nr + j], xa[i], xb[j], r.wrappers[level].cast, draw(level, i, j, index)); }, out);
+            each(
+                [&](int i, int j) {
+                    return scaled_sum((double)out[i * nr + j], (double)total[i * nr + j], xa[i], xb[j], r.wrappers[level].cast,
+                                      draw(level, i, j, index));
+                },
+                out);
         }
     }
 
@@ -304,12 +338,17 @@ template <class T> struct Compose {
     void times_tensor_scales(T* out) const {
         const Cast& c = r.wrapper_count ? r.wrappers[0].cast : r.add;
         if (times_wide(c, carrier)) return scale_kernels(isa).times(carrier, out, count(), scales.all->tensor, c);
-        each([&](int i, int j) { return product_step(scales.all->tensor, (double)out[i * nr + j], c, r.wrapper_count ? draw(0, i, j, sums[0]) : 0); }, out);
+        each(
+            [&](int i, int j) {
+                return product_step(scales.all->tensor, (double)out[i * nr + j], c, r.wrapper_count ? draw(0, i, j, sums[0]) : 0);
+            },
+            out);
     }
 
     uint32_t draw(int level, int i, int j, int64_t index) const {
         const Cast& c = r.wrappers[level].cast;
-        return c.mode >= SR ? draw_step(base.seed, base.row0 + i, base.col0 + j, (uint64_t)index, SITE_COMBINE + 32 * depth(level), c.rbits) : 0;
+        return c.mode >= SR ? draw_step(base.seed, base.row0 + i, base.col0 + j, (uint64_t)index, SITE_COMBINE + 32 * depth(level), c.rbits)
+                            : 0;
     }
 
     template <class F> void each(const F& value, T* out) const {

@@ -12,7 +12,7 @@
 #include "rounders.h"
 
 #if ISA_AVX512
-namespace gemmsim { namespace NS {
+namespace gemmsim::NS {
 
 template <class C, int MODE> INL typename C::V fma_directed(typename C::V a, typename C::V b, typename C::V c) {
     return MODE == RU ? fma_ru(a, b, c) : MODE == RD ? fma_rd(a, b, c) : fma_rz(a, b, c);
@@ -46,5 +46,5 @@ template <class C, int MODE, bool CLAMP> INL typename C::V round_directed(typena
     return select<C>((VI)(r < k.lo), k.over_neg, r);
 }
 
-}}  // namespace gemmsim::NS
+}  // namespace gemmsim::NS
 #endif

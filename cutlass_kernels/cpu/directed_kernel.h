@@ -4,10 +4,11 @@
 #include "gemm_kernel.h"
 
 #if ISA_AVX512
-namespace gemmsim { namespace NS {
+namespace gemmsim::NS {
 
 template <class C, int STEP, int MODE, bool CLAMP>
-INL typename C::V step_directed(typename C::V a, typename C::V b, typename C::V s, const Const<C>& mul, const Const<C>& add, typename C::VU rm, typename C::VU ra) {
+INL typename C::V step_directed(typename C::V a, typename C::V b, typename C::V s, const Const<C>& mul, const Const<C>& add,
+                                typename C::VU rm, typename C::VU ra) {
     typedef typename C::V V;
     if (STEP == FMA_NEAR) return round_directed<C, MODE, CLAMP>(vfma(a, b, s), add, ra);
     if (STEP == FMA_ODD) return round_directed<C, MODE, CLAMP>(plus_zero<C, MODE>(fma_directed<C, MODE>(a, b, s)), add, ra);
@@ -89,5 +90,5 @@ template <class C, int STEP, bool CLAMP> static void tile_directed(const Tile& t
     }
 }
 
-}}  // namespace gemmsim::NS
+}  // namespace gemmsim::NS
 #endif

@@ -3,7 +3,7 @@
 #include "tile.h"
 #include "philox_vec.h"
 
-namespace gemmsim { namespace NS {
+namespace gemmsim::NS {
 
 enum { NV = 2 };  // vectors per tile row
 
@@ -26,4 +26,4 @@ template <class C, int ROWS> struct Draws {
     }
 };
 
-}}  // namespace gemmsim::NS
+}  // namespace gemmsim::NS

@@ -31,7 +31,8 @@ static Report run_palette(const Isa& isa, const GemmArgs& g) {
     return report;
 }
 
-template <class T> static void run_product(const Isa& isa, const GemmArgs& g, const Request& r, int carrier, const Gather* gather, const Lookup* lookup, Report* report) {
+template <class T> static void run_product(const Isa& isa, const GemmArgs& g, const Request& r, int carrier, const Gather* gather,
+                                           const Lookup* lookup, Report* report) {
     if (!lookup) return Product<T>(isa, g, r, carrier, nullptr, gather).run(report);
     const Table<T> table(isa, *lookup);
     Product<T>(isa, g, r, carrier, nullptr, nullptr, &table).run(report);

@@ -6,7 +6,7 @@
 #include "rounders.h"
 #include "tile.h"
 
-namespace gemmsim { namespace NS {
+namespace gemmsim::NS {
 
 INL float float_from(uint32_t u) {
     float x;
@@ -67,16 +67,22 @@ INL float odd_float(double x) {
 template <class T> INL void load_any(const void* src, int dtype, int64_t stride, int64_t n, T* __restrict dst) {
     if (dtype == F32) {
         const float* s = (const float*)src;
-        if (stride == 1) for (int64_t i = 0; i < n; ++i) dst[i] = (T)s[i];
-        else for (int64_t i = 0; i < n; ++i) dst[i] = (T)s[i * stride];
+        if (stride == 1)
+            for (int64_t i = 0; i < n; ++i) dst[i] = (T)s[i];
+        else
+            for (int64_t i = 0; i < n; ++i) dst[i] = (T)s[i * stride];
     } else if (dtype == F64) {
         const double* s = (const double*)src;
-        if (stride == 1) for (int64_t i = 0; i < n; ++i) dst[i] = (T)s[i];
-        else for (int64_t i = 0; i < n; ++i) dst[i] = (T)s[i * stride];
+        if (stride == 1)
+            for (int64_t i = 0; i < n; ++i) dst[i] = (T)s[i];
+        else
+            for (int64_t i = 0; i < n; ++i) dst[i] = (T)s[i * stride];
     } else {
         const uint16_t* s = (const uint16_t*)src;
-        if (dtype == BF16) for (int64_t i = 0; i < n; ++i) dst[i] = (T)bf16_to_float(s[i * stride]);
-        else for (int64_t i = 0; i < n; ++i) dst[i] = (T)half_to_float(s[i * stride]);
+        if (dtype == BF16)
+            for (int64_t i = 0; i < n; ++i) dst[i] = (T)bf16_to_float(s[i * stride]);
+        else
+            for (int64_t i = 0; i < n; ++i) dst[i] = (T)half_to_float(s[i * stride]);
     }
 }
 
@@ -161,7 +167,8 @@ template <class C> INL void draws_for(uint64_t seed, uint64_t index0, int64_t n,
         const int calls = whole ? (int)C64::L : 1;
         for (int lane = 0; lane < calls && i < n; ++lane) {
             Words4 x;
-            if (whole) for (int q = 0; q < 4; ++q) x.w[q] = (uint32_t)w[0][q][lane];
+            if (whole)
+                for (int q = 0; q < 4; ++q) x.w[q] = (uint32_t)w[0][q][lane];
             else x = philox((uint32_t)seed, (uint32_t)(seed >> 32), (uint32_t)call, (uint32_t)(call >> 32), 0, (uint32_t)site);
             for (int j = lane == 0 ? skip : 0; j < per && i < n; ++j) out[i++] = pick(x, j, r);
         }
@@ -199,4 +206,4 @@ template <class T> INL void round_scalars(T* x, int64_t n, const gemmsim::Cast& 
     }
 }
 
-}}  // namespace gemmsim::NS
+}  // namespace gemmsim::NS

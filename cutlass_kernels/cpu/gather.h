@@ -47,7 +47,8 @@ template <class T> inline void panel_stats(const Isa& isa, int carrier, const T*
 }
 
 // MR rows from row0 -> K x MR, as pack_a; the operand's values are those of its format already.
-template <class T> inline void pack_gathered(const Isa& isa, int carrier, const Matrix& m, const Gather& g, int64_t row0, Positions at, T* dst, Stats* stats) {
+template <class T> inline void pack_gathered(const Isa& isa, int carrier, const Matrix& m, const Gather& g, int64_t row0, Positions at,
+                                             T* dst, Stats* stats) {
     constexpr int64_t CHUNK = 256;
     alignas(64) uint64_t raw[CHUNK * MR];
     alignas(64) T panel[CHUNK * MR];

@@ -4,10 +4,11 @@
 #include "rounders.h"
 #include "tile.h"
 
-namespace gemmsim { namespace NS {
+namespace gemmsim::NS {
 
 template <class C, int STEP, int KIND>
-INL typename C::V step(typename C::V a, typename C::V b, typename C::V s, const Const<C>& mul, const Const<C>& add, typename C::VU rm, typename C::VU ra) {
+INL typename C::V step(typename C::V a, typename C::V b, typename C::V s, const Const<C>& mul, const Const<C>& add, typename C::VU rm,
+                       typename C::VU ra) {
     typedef typename C::V V;
     if (STEP == FMA_NEAR) return round_to<C, KIND>(vfma(a, b, s), add, ra);
     if (STEP == FMA_ODD) return round_to<C, KIND>(fma_odd<C>(a, b, s), add, ra);
@@ -16,7 +17,8 @@ INL typename C::V step(typename C::V a, typename C::V b, typename C::V s, const 
 }
 
 template <class C, int STEP, int KIND, int ROWS>
-INL void rows_plain(const typename C::T* __restrict a, const typename C::T* __restrict b, typename C::T* c, int64_t K, const Const<C>& mul, const Const<C>& add) {
+INL void rows_plain(const typename C::T* __restrict a, const typename C::T* __restrict b, typename C::T* c, int64_t K, const Const<C>& mul,
+                    const Const<C>& add) {
     typedef typename C::V V;
     V s[ROWS][NV];
 #pragma GCC unroll 16
@@ -31,7 +33,8 @@ INL void rows_plain(const typename C::T* __restrict a, const typename C::T* __re
         for (int i = 0; i < ROWS; ++i) {
             const V av = splat<C>(a[k * MR + i]);
 #pragma GCC unroll 4
-            for (int j = 0; j < NV; ++j) s[i][j] = step<C, STEP, KIND>(av, bv[j], s[i][j], mul, add, (typename C::VU){}, (typename C::VU){});
+            for (int j = 0; j < NV; ++j)
+                s[i][j] = step<C, STEP, KIND>(av, bv[j], s[i][j], mul, add, (typename C::VU){}, (typename C::VU){});
         }
     }
 #pragma GCC unroll 16
@@ -85,14 +88,14 @@ template <class C, int STEP, int KIND> static void tile(const Tile& t) {
         for (; row + 4 <= t.rows; row += 4) rows_random<C, STEP, KIND, 4>(t, row, mul, add);
         for (; row < t.rows; ++row) rows_random<C, STEP, KIND, 1>(t, row, mul, add);
     } else {
-    enum { BLOCK = ISA_BLOCK(KIND) };
-    const T *a = (const T*)t.a, *b = (const T*)t.b;
-    T* c = (T*)t.c;
-    int row = 0;
-    for (; row + BLOCK <= t.rows; row += BLOCK) rows_plain<C, STEP, KIND, BLOCK>(a + row, b, c + row * NV * C::L, t.k, mul, add);
-    for (; row + 2 <= t.rows; row += 2) rows_plain<C, STEP, KIND, 2>(a + row, b, c + row * NV * C::L, t.k, mul, add);
-    if (row < t.rows) rows_plain<C, STEP, KIND, 1>(a + row, b, c + row * NV * C::L, t.k, mul, add);
+        enum { BLOCK = ISA_BLOCK(KIND) };
+        const T *a = (const T*)t.a, *b = (const T*)t.b;
+        T* c = (T*)t.c;
+        int row = 0;
+        for (; row + BLOCK <= t.rows; row += BLOCK) rows_plain<C, STEP, KIND, BLOCK>(a + row, b, c + row * NV * C::L, t.k, mul, add);
+        for (; row + 2 <= t.rows; row += 2) rows_plain<C, STEP, KIND, 2>(a + row, b, c + row * NV * C::L, t.k, mul, add);
+        if (row < t.rows) rows_plain<C, STEP, KIND, 1>(a + row, b, c + row * NV * C::L, t.k, mul, add);
     }
 }
 
-}}  // namespace gemmsim::NS
+}  // namespace gemmsim::NS

@@ -4,7 +4,7 @@
 #include "gemmsim/grid.h"
 #include "rounders.h"
 
-namespace gemmsim { namespace NS {
+namespace gemmsim::NS {
 
 // The numbers of a supernormal format as lane constants, in the carrier's biased exponents.
 template <class C> struct Powers {
@@ -45,7 +45,8 @@ template <class C> INL typename C::VU share_reaches(typename C::VU sig, typename
 }
 
 // As round_general (rounders.h), with 1 bit instead of p outside the binades that have p.
-template <class C, bool STOCHASTIC> INL typename C::V round_powers(typename C::V s, const Const<C>& k, const Powers<C>& g, typename C::VU R) {
+template <class C, bool STOCHASTIC> INL typename C::V round_powers(typename C::V s, const Const<C>& k, const Powers<C>& g,
+                                                                   typename C::VU R) {
     typedef typename C::V V;
     typedef typename C::VI VI;
     typedef typename C::VU VU;
@@ -64,12 +65,12 @@ template <class C, bool STOCHASTIC> INL typename C::V round_powers(typename C::V
     const VU dir = (neg & g.neg) | (~neg & g.pos);
     const VU inexact = (VU)((VU)(mag & mask) != (VU){});
     VU inc = (((mask + g.rna) >> 1) & g.near) + (tie_odd & g.rne & mask) + (mask & dir);
-    inc += inexact & (mask + 1) & (VU)-(VI)(g.odd & ~code_odd);
+    inc += inexact & (mask + 1) & (VU) - (VI)(g.odd & ~code_odd);
     const VU smallest = (VU)(g.lowest << C::MB);
     // half of a smallest value that may be the carrier's smallest normal is one of its subnormals
     const VU half = g.lowest > splat_i<C>(1) ? smallest - C::ONE : splat_u<C>(C::ONE >> 1);
     const VU reach = half - ((g.rna | (g.ties_up & g.rne)) & one);
-    VU up_below = ((VU)(mag > reach) & g.near) | ((VU)(mag != (VU){}) & (dir | (VU)-(VI)g.odd));
+    VU up_below = ((VU)(mag > reach) & g.near) | ((VU)(mag != (VU){}) & (dir | (VU) - (VI)g.odd));
     if (STOCHASTIC && k.random) {
         const VI gap = d - splat_i<C>(g.rbits);
         const VU down = (VU)imax(-gap, (VI){}), up = (VU)imax(gap, (VI){});
@@ -93,8 +94,8 @@ template <class C> INL typename C::V mend_first(typename C::V s, typename C::V v
     const VU u = (VU)s, sign = u & C::SIGN, mag = u ^ sign, neg = (VU)((VI)u >> (8 * sizeof(typename C::T) - 1));
     const V half = first * splat<C>((typename C::T)0.5);  // exact: the planner of this file asks for normal numbers
     const VU dir = (neg & g.neg) | (~neg & g.pos);
-    const VU near = ((VU)(mag > (VU)half) | ((VU)(mag == (VU)half) & (VU)-(VI)g.rna)) & g.near;
-    const VU up = near | ((VU)(mag != (VU){}) & (dir | (VU)-(VI)g.odd));
+    const VU near = ((VU)(mag > (VU)half) | ((VU)(mag == (VU)half) & (VU) - (VI)g.rna)) & g.near;
+    const VU up = near | ((VU)(mag != (VU){}) & (dir | (VU) - (VI)g.odd));
     return select<C>((VI)(mag < (VU)first), (V)((up & (VU)first) | (sign & up)), v);
 }
 
@@ -153,4 +154,4 @@ template <class C> struct GridRounder {
     }
 };
 
-}}  // namespace gemmsim::NS
+}  // namespace gemmsim::NS

@@ -3,7 +3,7 @@
 #include "draws.h"
 #include "grid_lanes.h"
 
-namespace gemmsim { namespace NS {
+namespace gemmsim::NS {
 
 typedef GridRounder<C64> Rounder;
 
@@ -61,4 +61,4 @@ void grid_combine(double* s, const double* t, int64_t n, const Cast& c) {
         store(s + i, rounder.template round<false>(add_odd<C64>(load<C64::V>(s + i), load<C64::V>(t + i)), (C64::VU){}));
 }
 
-}}  // namespace gemmsim::NS
+}  // namespace gemmsim::NS

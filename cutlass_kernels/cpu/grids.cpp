@@ -3,7 +3,7 @@
 #include "elementwise.h"
 #include "grid_lanes.h"
 
-namespace gemmsim { namespace NS {
+namespace gemmsim::NS {
 
 // To nearest, ties toward one of the infinities: away from zero on one side of it, toward zero on the other.
 template <class C> static void round_ties_loop(typename C::T* x, int64_t n, const Cast& c) {
@@ -78,4 +78,4 @@ bool round_grids(int carrier, void* x, int64_t n, const Cast& c, uint64_t seed, 
     return true;
 }
 
-}}  // namespace gemmsim::NS
+}  // namespace gemmsim::NS

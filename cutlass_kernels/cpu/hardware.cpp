@@ -3,7 +3,7 @@
 #define ISA_BLOCK(kind) 2
 #include "hardware.h"
 
-namespace gemmsim { namespace NS {
+namespace gemmsim::NS {
 
 void hardware(const Tile& t, const HardwareModel& m, bool wide_lanes) {
     if (m.kind == HW_TREE) return m.flush ? tree_steps<true>(t, m) : tree_steps<false>(t, m);
@@ -12,4 +12,4 @@ void hardware(const Tile& t, const HardwareModel& m, bool wide_lanes) {
     else block_steps<false>(t, m);
 }
 
-}}  // namespace gemmsim::NS
+}  // namespace gemmsim::NS

@@ -3,7 +3,7 @@
 #pragma once
 #include "gemm_kernel.h"
 
-namespace gemmsim { namespace NS {
+namespace gemmsim::NS {
 
 typedef Vec<float, WIDTH / 2>::type HalfF;
 typedef Vec<int32_t, WIDTH / 2>::type HalfI;
@@ -107,7 +107,8 @@ template <int ROWS> INL void cut_sums(const float* a, const float* b, int first,
         alignas(64) int32_t part[ROWS * NR32];
         for (int i = 0; i < ROWS; ++i)
             for (int j = 0; j < NV; ++j) store(part + i * NR32 + j * C32::L, total[i][j]);
-        for (int at = 0; at < ROWS * NR32; at += D_LANES) store(sum + at, (C64::V)((begin == first ? (C64::V){} : load<C64::V>(sum + at)) + wide(part + at)));
+        for (int at = 0; at < ROWS * NR32; at += D_LANES)
+            store(sum + at, (C64::V)((begin == first ? (C64::V){} : load<C64::V>(sum + at)) + wide(part + at)));
     }
     if (first >= n) memset(sum, 0, sizeof(double) * ROWS * NR32);
 }
@@ -133,7 +134,8 @@ template <int ROWS> INL void cut_sums_wide(const float* a, const float* b, int f
         for (int j = 0; j < VECTORS; ++j) store(cut->sum + (row + i) * NR32 + j * D_LANES, total[i][j]);
 }
 
-template <bool WIDE> INL void cut_products(const float* a, const float* b, const int32_t* ea, const int32_t* eb, int first, int stride, int n, int kept, int rows, Cut* cut) {
+template <bool WIDE> INL void cut_products(const float* a, const float* b, const int32_t* ea, const int32_t* eb, int first, int stride,
+                                           int n, int kept, int rows, Cut* cut) {
     int row = 0;
     auto some = [&](auto count) __attribute__((always_inline)) {
         constexpr int ROWS = decltype(count)::value;
@@ -143,8 +145,12 @@ template <bool WIDE> INL void cut_products(const float* a, const float* b, const
         } else cut_sums<ROWS>(a, b, first, stride, n, kept, cut, row);
         row += ROWS;
     };
-    struct Four { enum { value = WIDTH == 64 ? 4 : 2 }; };
-    struct One { enum { value = 1 }; };
+    struct Four {
+        enum { value = WIDTH == 64 ? 4 : 2 };
+    };
+    struct One {
+        enum { value = 1 };
+    };
     while (row + Four::value <= rows) some(Four{});
     while (row < rows) some(One{});
 }
@@ -157,7 +163,8 @@ template <bool WIDE> INL C64::V cut_to(C64::V v, int keep) {
     typedef C64::V V;
     const V r = (V)((C64::VU)v & ~((1ull << (52 - keep)) - 1));
     if (!WIDE) return r + (V){};  // sums are multiples of 2^-115: no subnormals
-    const V unit = splat<C64>(Const<C64>::power(126 + keep)), back = splat<C64>(Const<C64>::power(-126 - keep)), least = splat<C64>(Const<C64>::power(-126));
+    const V unit = splat<C64>(Const<C64>::power(126 + keep)), back = splat<C64>(Const<C64>::power(-126 - keep)),
+            least = splat<C64>(Const<C64>::power(-126));
     const V small = whole_cut(v * unit) * back, mag = (V)((C64::VU)v & ~C64::SIGN);
     return (mag < least ? small : r) + (V){};
 }
@@ -213,7 +220,8 @@ template <bool FLUSH> INL void tree_steps(const Tile& t, const HardwareModel& m)
     typedef C32::V V;
     const float *a = (const float*)t.a, *b = (const float*)t.b;
     float* c = (float*)t.c;
-    const V least = splat<C32>(Const<C32>::power(-126)), least_a = splat<C32>(Const<C32>::power(m.a_emin)), least_b = splat<C32>(Const<C32>::power(m.b_emin));
+    const V least = splat<C32>(Const<C32>::power(-126)), least_a = splat<C32>(Const<C32>::power(m.a_emin)),
+            least_b = splat<C32>(Const<C32>::power(m.b_emin));
     const C32::VU sign = splat_u<C32>(C32::SIGN), none = {};
     auto settle = [&](V x) __attribute__((always_inline)) { return FLUSH ? flushed(x, least, sign) : x; };
     auto product = [&](int64_t k, int i, int j) __attribute__((always_inline)) {
@@ -297,4 +305,4 @@ template <bool WIDE> static void block_steps(const Tile& t, const HardwareModel&
     }
 }
 
-}}  // namespace gemmsim::NS
+}  // namespace gemmsim::NS

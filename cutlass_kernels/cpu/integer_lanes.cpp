@@ -8,7 +8,7 @@
 #endif
 #include "integer_lanes.h"
 
-namespace gemmsim { namespace NS {
+namespace gemmsim::NS {
 
 // panel, lanes: 0 float, 1 double; double panels need double lanes
 void integers(int panel, int lanes, const Tile& t, int nr, const IntegerLanes& how) {
@@ -17,4 +17,4 @@ void integers(int panel, int lanes, const Tile& t, int nr, const IntegerLanes& h
     else integer_clamp<float, C32>(t, nr, how);
 }
 
-}}  // namespace gemmsim::NS
+}  // namespace gemmsim::NS

@@ -3,7 +3,7 @@
 #pragma once
 #include "gemm_kernel.h"
 
-namespace gemmsim { namespace NS {
+namespace gemmsim::NS {
 
 typedef Vec<float, WIDTH / 2>::type HalfFloats;
 
@@ -27,7 +27,8 @@ INL void load_lanes(const float* p, C64::V* v) { *v = __builtin_convertvector(lo
 
 // P: type of the panels; C: lanes; sums go to tiles of the lanes' type. ROUND: each product times `scale` to a whole number, HOW as above.
 template <class P, class C, bool ROUND, int HOW, bool CLAMP, int ROWS>
-INL void integer_rows(const P* a, const P* b, typename C::T* c, int64_t K, int nr, typename C::T scale, typename C::T low, typename C::T high) {
+INL void integer_rows(const P* a, const P* b, typename C::T* c, int64_t K, int nr, typename C::T scale, typename C::T low,
+                      typename C::T high) {
     typedef typename C::V V;
     enum { VECTORS = 2 };  // of a row at a time
     const V lo = splat<C>(low), hi = splat<C>(high), up = splat<C>(scale);
@@ -51,13 +52,15 @@ INL void integer_rows(const P* a, const P* b, typename C::T* c, int64_t K, int n
     }
 }
 
-template <class P, class C, bool ROUND, int HOW, bool CLAMP> static void integer_tile_of(const Tile& t, int nr, double scale, double low, double high) {
+template <class P, class C, bool ROUND, int HOW, bool CLAMP> static void integer_tile_of(const Tile& t, int nr, double scale, double low,
+                                                                                         double high) {
     typedef typename C::T T;
     enum { ROWS = INTEGER_ROWS };
     const P *a = (const P*)t.a, *b = (const P*)t.b;
     T* c = (T*)t.c;
     int row = 0;
-    for (; row + ROWS <= t.rows; row += ROWS) integer_rows<P, C, ROUND, HOW, CLAMP, ROWS>(a + row, b, c + row * nr, t.k, nr, (T)scale, (T)low, (T)high);
+    for (; row + ROWS <= t.rows; row += ROWS)
+        integer_rows<P, C, ROUND, HOW, CLAMP, ROWS>(a + row, b, c + row * nr, t.k, nr, (T)scale, (T)low, (T)high);
     for (; row < t.rows; ++row) integer_rows<P, C, ROUND, HOW, CLAMP, 1>(a + row, b, c + row * nr, t.k, nr, (T)scale, (T)low, (T)high);
 }
 
@@ -76,4 +79,4 @@ template <class P, class C> static void integer_clamp(const Tile& t, int nr, con
     else integer_mode<P, C, false>(t, nr, how);
 }
 
-}}  // namespace gemmsim::NS
+}  // namespace gemmsim::NS

@@ -3,7 +3,8 @@
 #include "combine.h"
 #include "directed.h"
 
-namespace gemmsim { namespace NS {
+namespace gemmsim {
+namespace NS {
 
 extern const TileFn tiles32[STEPS][KINDS];
 extern const TileFn tiles64[STEPS][KINDS];
@@ -59,7 +60,8 @@ template <class C, int WAY, int MODE> INL typename C::V quantize_vector(typename
     return select<C>((VI)((u & ~C::SIGN) == splat_u<C>(C::EXP)), inf, r);
 }
 
-template <class C, int WAY, int MODE, bool STREAM> static void quantize_loop(const typename C::T* src, typename C::T* dst, int64_t n, const Cast& c) {
+template <class C, int WAY, int MODE, bool STREAM> static void quantize_loop(const typename C::T* src, typename C::T* dst, int64_t n,
+                                                                             const Cast& c) {
     typedef typename C::V V;
     const Const<C> k = Const<C>::make(c);
     const V nan = (V)splat_u<C>(C::NAN_BITS);
@@ -67,9 +69,15 @@ template <class C, int WAY, int MODE, bool STREAM> static void quantize_loop(con
     for (; i + C::L <= n; i += C::L) {
         const V x = load<V>(src + i), v = quantize_vector<C, WAY, MODE>(x, k), r = x == x ? v : nan;
 #if ISA_AVX512
-        if (STREAM) { _mm512_stream_ps((float*)(dst + i), (__m512)r); continue; }
+        if (STREAM) {
+            _mm512_stream_ps((float*)(dst + i), (__m512)r);
+            continue;
+        }
 #elif ISA_AVX2
-        if (STREAM) { _mm256_stream_ps((float*)(dst + i), (__m256)r); continue; }
+        if (STREAM) {
+            _mm256_stream_ps((float*)(dst + i), (__m256)r);
+            continue;
+        }
 #endif
         store(dst + i, r);
     }
@@ -148,7 +156,8 @@ static void round_(int carrier, void* x, int64_t n, const Cast& c, uint64_t seed
 
 template <class C> static void combine_draws_of(void* s, const void* x, const Tile& t, const Cast& c, uint64_t index, int site, bool odd) {
     typedef typename C::T T;
-    return odd ? combine_draws<C, true>((T*)s, (const T*)x, t, c, index, site) : combine_draws<C, false>((T*)s, (const T*)x, t, c, index, site);
+    return odd ? combine_draws<C, true>((T*)s, (const T*)x, t, c, index, site)
+               : combine_draws<C, false>((T*)s, (const T*)x, t, c, index, site);
 }
 
 static void combine_draws_(int carrier, void* s, const void* x, const Tile& t, const Cast& c, uint64_t index, int site, bool odd) {

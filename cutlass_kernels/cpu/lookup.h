@@ -4,6 +4,7 @@
 #include <vector>
 #include "api.h"
 #include "plan.h"
+#include "terms.h"
 
 namespace gemmsim {
 
@@ -35,6 +36,12 @@ template <class T> struct Table {
         nr == 8 ? sum<8>(a, b, k, sums) : sum<4>(a, b, k, sums);
     }
 
+    // terms[k][i][j] = values[a[i * a_row + k]][b[k][j]], MR rows of nr columns; rows not in use repeat the last.
+    void look_up(const Code* a, int64_t a_row, int rows, const Code* b, int64_t k, int nr, T* terms) const {
+        if (sizeof(T) == 8 && !narrow.empty()) look_up_from(narrow.data(), a, a_row, rows, b, k, nr, terms);
+        else look_up_from(values.data(), a, a_row, rows, b, k, nr, terms);
+    }
+
     // terms[k][j] = values[a[k]][b[k][j]]; codes of b are read four at a time.
     void look_up(const Code* __restrict a, const Code* __restrict b, int64_t k, int nr, T* __restrict terms) const {
         for (int64_t i = 0; i < k; ++i)
@@ -44,7 +51,29 @@ template <class T> struct Table {
             }
     }
 
-  private:
+private:
+    // A code of b is read once for all rows.
+    template <class V> void look_up_from(const V* from, const Code* a, int64_t a_row, int rows, const Code* b, int64_t k, int nr,
+                                         T* __restrict terms) const {
+        for (int64_t at = 0; at < k; ++at) {
+            const V* of[MR];
+            for (int i = 0; i < MR; ++i) of[i] = from + (size_t)a[(i < rows ? i : rows - 1) * a_row + at] * (size_t)columns;
+            T* const t = terms + at * MR * nr;
+            for (int j = 0; j < nr; j += 4) {
+                uint64_t four;
+                memcpy(&four, b + at * nr + j, sizeof four);
+                const size_t w = four & 0xFFFF, x = four >> 16 & 0xFFFF, y = four >> 32 & 0xFFFF, z = four >> 48;
+#pragma GCC unroll 8
+                for (int i = 0; i < MR; ++i) {
+                    T* const to = t + i * nr + j;
+                    to[0] = (T)of[i][w];
+                    to[1] = (T)of[i][x];
+                    to[2] = (T)of[i][y];
+                    to[3] = (T)of[i][z];
+                }
+            }
+        }
+    }
     // What is in the table more than twice as narrow is read from there: half the cache.
     template <int NR> void sum(const Code* __restrict a, const Code* __restrict b, int64_t k, T* __restrict sums) const {
         T s[NR] = {};
@@ -68,5 +97,25 @@ template <class T> struct Table {
         }
     }
 };
+
+// The codes of one tile: rows of A, a panel of B, in the order of the terms.
+template <class T> struct TileCodes {
+    const Table<T>* table;
+    const Code* a;
+    int64_t a_row;
+    const Code* b;
+};
+
+inline AddTermsFn add_terms(const Isa& isa) {
+#if defined(GEMMSIM_X86)
+    if (!strcmp(isa.name, "avx512")) return add_terms_avx512;
+    if (!strcmp(isa.name, "avx2")) return add_terms_avx2;
+#endif
+    (void)isa;
+    return add_terms_baseline;
+}
+
+// The register takes terms as they are, in a kernel of terms.h.
+inline bool adds_terms(const Request& r, const Choice& choice) { return r.method == REGISTER && r.fused && choice.kind < KINDS; }
 
 }  // namespace gemmsim

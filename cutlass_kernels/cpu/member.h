@@ -4,9 +4,6 @@
 
 namespace gemmsim {
 
-// Where an addend C enters a plain register.
-enum Init : int32_t { FROM_ZERO = 0, C_FIRST = 1, C_LAST = 2 };
-
 struct Member {
     int32_t fused, init;
     Cast mul, add;

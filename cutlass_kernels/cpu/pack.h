@@ -15,7 +15,8 @@ struct Matrix {
 inline int64_t dtype_size(int dtype) { return dtype == F64 ? 8 : dtype == F32 ? 4 : 2; }
 
 // n elements from src into the carrier, rounded to the operand's format (once, from the source's own precision).
-inline void load_operand(const Isa& isa, int carrier, const Matrix& m, int64_t offset, int64_t stride, int64_t n, const Cast& cast, char* dst) {
+inline void load_operand(const Isa& isa, int carrier, const Matrix& m, int64_t offset, int64_t stride, int64_t n, const Cast& cast,
+                         char* dst) {
     const char* src = m.data + offset * dtype_size(m.dtype);
     const bool narrow = carrier == 0 && m.dtype == F64 && (cast.flags & PRESENT);
     if (!narrow) {
@@ -46,7 +47,8 @@ inline int64_t place(Positions p, int64_t k) { return p ? p[k] : k; }
 constexpr int64_t SKEW = 16;
 
 // MR rows from row0 -> K x MR; missing rows are zero.
-template <class T> inline void pack_a(const Isa& isa, int carrier, const Matrix& m, int64_t row0, const Cast& cast, Positions at, T* dst, Stats* stats) {
+template <class T> inline void pack_a(const Isa& isa, int carrier, const Matrix& m, int64_t row0, const Cast& cast, Positions at, T* dst,
+                                      Stats* stats) {
     constexpr int64_t CHUNK = 256, PITCH = CHUNK + SKEW;
     T rows[MR * PITCH];
     const int64_t count = m.rows - row0 < MR ? m.rows - row0 : MR;
@@ -65,19 +67,22 @@ template <class T> inline void pack_a(const Isa& isa, int carrier, const Matrix&
             *stats = part;
         }
         if (!at) interleave<T, MR>(rows, PITCH, c, dst + k * MR);
-        else for (int64_t q = 0; q < c; ++q) interleave<T, MR>(rows + q, PITCH, 1, dst + at[k + q] * MR);
+        else
+            for (int64_t q = 0; q < c; ++q) interleave<T, MR>(rows + q, PITCH, 1, dst + at[k + q] * MR);
     }
     for (int i = 0; stats && i < MR; ++i)
         if (sums[i] > stats->row_sum) stats->row_sum = sums[i];
 }
 
 // Columns are contiguous in memory: read along k, then transpose.
-template <class T> inline void pack_b_columns(const Isa& isa, int carrier, const Matrix& m, int64_t col0, int64_t count, int nr, const Cast& cast, Positions at, T* dst) {
+template <class T> inline void pack_b_columns(const Isa& isa, int carrier, const Matrix& m, int64_t col0, int64_t count, int nr,
+                                              const Cast& cast, Positions at, T* dst) {
     constexpr int64_t CHUNK = 128, PITCH = CHUNK + SKEW, WIDE = 32;
     T cols[WIDE * PITCH];
     for (int64_t k = 0; k < m.rows; k += CHUNK) {
         const int64_t c = m.rows - k < CHUNK ? m.rows - k : CHUNK;
-        for (int64_t j = 0; j < count; ++j) load_operand(isa, carrier, m, (col0 + j) * m.col_stride + k, 1, c, cast, (char*)(cols + j * PITCH));
+        for (int64_t j = 0; j < count; ++j)
+            load_operand(isa, carrier, m, (col0 + j) * m.col_stride + k, 1, c, cast, (char*)(cols + j * PITCH));
         for (int64_t q = 0; q < c; ++q)
             for (int64_t j = 0; j < count; ++j) dst[place(at, k + q) * nr + j] = cols[j * PITCH + q];
     }
@@ -85,7 +90,8 @@ template <class T> inline void pack_b_columns(const Isa& isa, int carrier, const
 
 // `panels` panels of nr columns from col0, each K x nr; missing columns are zero. Rows of B are read in one go across
 // the panels, so that memory sees long runs. `stats` null: nobody asks.
-template <class T> inline void pack_b(const Isa& isa, int carrier, const Matrix& m, int64_t col0, int64_t panels, int nr, const Cast& cast, Positions where, T* dst, Stats* stats) {
+template <class T> inline void pack_b(const Isa& isa, int carrier, const Matrix& m, int64_t col0, int64_t panels, int nr, const Cast& cast,
+                                      Positions where, T* dst, Stats* stats) {
     const int64_t size = m.rows * nr;
     const bool columns = m.row_stride == 1 && m.col_stride != 1;
     const bool late = (cast.flags & PRESENT) && m.dtype != F64 && !columns;  // round whole panels in one call
@@ -94,7 +100,8 @@ template <class T> inline void pack_b(const Isa& isa, int carrier, const Matrix&
     if (m.cols - col0 < panels * nr) memset(dst + (panels - 1) * size, 0, (size_t)size * sizeof(T));
     for (int64_t k = 0; !columns && k < m.rows; ++k)
         for (int64_t p = 0; p < panels; ++p) {
-            const int64_t first = col0 + p * nr, count = m.cols - first < nr ? m.cols - first : nr, at = k * m.row_stride + first * m.col_stride;
+            const int64_t first = col0 + p * nr, count = m.cols - first < nr ? m.cols - first : nr,
+                          at = k * m.row_stride + first * m.col_stride;
             T* to = dst + p * size + place(where, k) * nr;
             if (copy && (late || !(cast.flags & PRESENT))) memcpy(to, (const float*)m.data + at, (size_t)count * sizeof(float));
             else load_operand(isa, carrier, m, at, m.col_stride, count, late ? none : cast, (char*)to);

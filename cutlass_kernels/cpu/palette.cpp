@@ -9,9 +9,9 @@
 #endif
 #include "palette_kernel.h"
 
-namespace gemmsim { namespace NS {
+namespace gemmsim::NS {
 
 // `carrier`: 0 float lanes, 1 double lanes.
 bool palette(int carrier, const PaletteTile& t) { return carrier == 0 ? tile_lanes_step<C32>(t) : tile_lanes_step<C64>(t); }
 
-}}  // namespace gemmsim::NS
+}  // namespace gemmsim::NS

@@ -70,7 +70,8 @@ template <class T> struct PaletteRunner {
     PaletteRunner(const Isa& isa_, const Members& m, int nr_, const Stats& a, const Stats& b, Report* used)
         : isa(isa_), members(m), carrier(sizeof(T) == 4 ? 0 : 1), nr(nr_), report(used) {
         runners.reserve(m.requests.size());
-        for (size_t i = 0; i < m.requests.size(); ++i) runners.emplace_back(isa, m.requests[i], m.carriers[i], nr, m.orders[i].map(), a, b, EMPTY_STATS);
+        for (size_t i = 0; i < m.requests.size(); ++i)
+            runners.emplace_back(isa, m.requests[i], m.carriers[i], nr, m.orders[i].map(), a, b, EMPTY_STATS);
     }
 
     static constexpr uint32_t bit(int i) { return 1u << i; }

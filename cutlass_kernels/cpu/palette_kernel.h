@@ -5,7 +5,7 @@
 #include "gemm_kernel.h"
 #include "palette_tile.h"
 
-namespace gemmsim { namespace NS {
+namespace gemmsim::NS {
 
 // Constants of `m` in the lanes of `mask` (or in all); only those that the kind reads.
 template <class C, int KIND, bool ALL> INL void blend(Const<C>& k, const Const<C>& m, typename C::VI mask) {
@@ -62,8 +62,9 @@ template <class C, int STEP, int MODE> struct LaneStep<C, STEP, FAST_CLAMP, MODE
 
 // `most` null: no wager. Lanes that were seen beyond theirs.
 template <class C, class S, int ROWS>
-static __attribute__((noinline)) typename C::VI rows_lanes(const typename C::T* __restrict a, const typename C::T* __restrict b, typename C::T* c, int64_t K, const Const<C> (*mul)[NV], const Const<C> (*add)[NV],
-                                                           const typename C::V (*most)[NV], int64_t steps) {
+static __attribute__((noinline)) typename C::VI rows_lanes(const typename C::T* __restrict a, const typename C::T* __restrict b,
+                                                           typename C::T* c, int64_t K, const Const<C> (*mul)[NV],
+                                                           const Const<C> (*add)[NV], const typename C::V (*most)[NV], int64_t steps) {
     typedef typename C::V V;
     V s[ROWS][NV];
     typename C::VI lost = {};
@@ -88,7 +89,8 @@ static __attribute__((noinline)) typename C::VI rows_lanes(const typename C::T* 
 #pragma GCC unroll 16
         for (int i = 0; i < ROWS; ++i)
 #pragma GCC unroll 4
-            for (int j = 0; j < NV; ++j) lost |= ~(typename C::VI)((V)((typename C::VU)s[i][j] & ~C::SIGN) < most[i][j]);  // NaN is lost, too
+            for (int j = 0; j < NV; ++j)
+                lost |= ~(typename C::VI)((V)((typename C::VU)s[i][j] & ~C::SIGN) < most[i][j]);  // NaN is lost, too
     }
 #pragma GCC unroll 16
     for (int i = 0; i < ROWS; ++i)
@@ -149,10 +151,15 @@ template <class C, int STEP, int KIND, int MODE = RNE> static bool tile_lanes(co
     typename C::VI lost = {};
     auto rows = [&](auto count, int row) {
         constexpr int N = decltype(count)::value;
-        lost |= rows_lanes<C, S, N>(a + row, b, c + row * NV * C::L, p.t.k, mul + (STEP >= MA_NEAR ? row : 0), add + row, wager ? bounds + row : nullptr, p.steps);
+        lost |= rows_lanes<C, S, N>(a + row, b, c + row * NV * C::L, p.t.k, mul + (STEP >= MA_NEAR ? row : 0), add + row,
+                                    wager ? bounds + row : nullptr, p.steps);
     };
-    struct Many { enum { value = BLOCK }; };
-    struct Single { enum { value = 1 }; };
+    struct Many {
+        enum { value = BLOCK };
+    };
+    struct Single {
+        enum { value = 1 };
+    };
     int row = 0;
     for (; row + BLOCK <= p.t.rows; row += BLOCK) rows(Many{}, row);
     for (; row < p.t.rows; ++row) rows(Single{}, row);
@@ -195,4 +202,4 @@ template <class C> static bool tile_lanes_step(const PaletteTile& p) {
     }
 }
 
-}}  // namespace gemmsim::NS
+}  // namespace gemmsim::NS

@@ -5,7 +5,7 @@
 #include "vec.h"
 #include "gemmsim/philox.h"
 
-namespace gemmsim { namespace NS {
+namespace gemmsim::NS {
 
 #define INL_MEMBER inline __attribute__((always_inline))
 
@@ -50,7 +50,8 @@ INL C64::VU lanes64(uint32_t first, uint32_t stride) {
 }
 
 // Four words for each column col0 .. of NV vectors of carrier C, in 32-bit (C32) or 64-bit (C64) lanes.
-template <class C, int NVEC> INL void philox_columns(uint64_t seed, uint64_t row, uint32_t col0, uint32_t block, int site, typename C::VU (&out)[NVEC][4]) {
+template <class C, int NVEC> INL void philox_columns(uint64_t seed, uint64_t row, uint32_t col0, uint32_t block, int site,
+                                                     typename C::VU (&out)[NVEC][4]) {
     typedef C64::VU VU;
     const uint32_t last = (uint32_t)site | ((uint32_t)(row >> 32) << 8);
     if (sizeof(typename C::T) == 8) {
@@ -72,4 +73,4 @@ template <class C, int NVEC> INL void philox_columns(uint64_t seed, uint64_t row
     }
 }
 
-}}  // namespace gemmsim::NS
+}  // namespace gemmsim::NS

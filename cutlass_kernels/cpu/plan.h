@@ -42,8 +42,8 @@ inline int operand_bits(const Cast& c, int dtype) {
 // The format is the carrier itself, rounded to nearest: the machine's own operation is the definition.
 inline bool is_native(const Cast& c, int carrier) {
     const CarrierInfo i = carrier_info(carrier);
-    return c.mode == RNE && c.p == i.bits && c.emin == i.emin && c.emax == i.emax && !(c.flags & NO_SUBNORMALS) &&
-           (c.flags & NEG_ZERO) && isinf(c.over_pos) && isinf(c.over_neg) && isinf(c.inf_pos) && isinf(c.inf_neg);
+    return c.mode == RNE && c.p == i.bits && c.emin == i.emin && c.emax == i.emax && !(c.flags & NO_SUBNORMALS) && (c.flags & NEG_ZERO) &&
+           isinf(c.over_pos) && isinf(c.over_neg) && isinf(c.inf_pos) && isinf(c.inf_neg);
 }
 
 inline bool native(const Request& r, int carrier) {
@@ -82,7 +82,8 @@ inline bool integers_fit_float(const Request& r) {
         if (r.wrappers[w].order != SHUFFLED && (c.p > 24 || c.emin > 126 || c.emax > 127 || c.emin - c.p + 1 < -149)) return false;
     }
     const int frac = r.method == FIXED ? r.integer.frac : 0;
-    return r.integer.bits <= 24 && frac <= 149 && r.integer.bits - frac <= 127 && operand_fits_float(r.a, r.dtype_a) && operand_fits_float(r.b, r.dtype_b);
+    return r.integer.bits <= 24 && frac <= 149 && r.integer.bits - frac <= 127 && operand_fits_float(r.a, r.dtype_a) &&
+           operand_fits_float(r.b, r.dtype_b);
 }
 
 // 0 float lanes, 1 double lanes, 2 scalar arithmetic on doubles; `least` 1 excludes float lanes. Independent of the data.
@@ -91,7 +92,8 @@ inline int choose_carrier(const Request& r, bool directed, int least = 0) {
     const bool plain = r.arithmetic == FP32;
     auto wrapped = [&](int carrier) {  // every combination can be rounded in this carrier too
         for (int w = 0; w < r.wrapper_count; ++w)
-            if (!fits(r.wrappers[w].cast, carrier, !plain) && !is_native(r.wrappers[w].cast, carrier) && r.wrappers[w].order != SHUFFLED) return false;
+            if (!fits(r.wrappers[w].cast, carrier, !plain) && !is_native(r.wrappers[w].cast, carrier) && r.wrappers[w].order != SHUFFLED)
+                return false;
         return true;
     };
     if (r.method == HARDWARE) return wrapped(0) ? 0 : 2;
@@ -99,7 +101,8 @@ inline int choose_carrier(const Request& r, bool directed, int least = 0) {
     if (r.method >= LONG) return 2;
     if (plain) return fits(r.add, 0, false) && (!two || fits(r.mul, 0, false)) && wrapped(0) ? 0 : 2;
     const int width = operand_bits(r.a, r.dtype_a) + operand_bits(r.b, r.dtype_b);
-    const bool f = least == 0 && operand_fits_float(r.a, r.dtype_a) && operand_fits_float(r.b, r.dtype_b) && (r.init == FROM_ZERO || r.dtype_c != F64);
+    const bool f =
+        least == 0 && operand_fits_float(r.a, r.dtype_a) && operand_fits_float(r.b, r.dtype_b) && (r.init == FROM_ZERO || r.dtype_c != F64);
     const bool native0 = is_native(r.add, 0) && (!two || is_native(r.mul, 0));
     if (f && native0 && wrapped(0)) return 0;
     const bool roomy = r.method == REGISTER || 2 * r.add.p <= 23 || r.add.mode != RNE;  // lemma A for sums of two registers
@@ -158,7 +161,8 @@ inline Facts block_facts(const Request& r, const Stats& a, const Stats& b, const
     f.product = a.max_abs * b.max_abs;
     const double k = (double)(r.k > 0 ? r.k : 1);
     double sum = (a.row_sum * b.max_abs + c.max_abs) * growth(r.add, k) * (1 + 1e-9);
-    if (c.max_abs == 0 && r.wrapper_count == 0 && r.method == REGISTER && r.fused && f.product > 0 && (r.add.mode == RNE || r.add.mode == RNA || r.add.mode == RTZ)) {
+    if (c.max_abs == 0 && r.wrapper_count == 0 && r.method == REGISTER && r.fused && f.product > 0 &&
+        (r.add.mode == RNE || r.add.mode == RNA || r.add.mode == RTZ)) {
         // stagnation: above this power of two a product is less than half an ulp and no longer moves the register
         const double still = ldexp(1.0, ilogb(f.product) + 1 + r.add.p) + f.product;
         if (still < sum) sum = still;
@@ -170,7 +174,8 @@ inline Facts block_facts(const Request& r, const Stats& a, const Stats& b, const
         f.product = f.product * (1 + ldexp(1.0, 1 - r.mul.p)) + q;
     }
     // an infinity that a policy turns into the largest finite value lifts the register out of every bound
-    const bool clamps = isfinite(r.add.inf_pos) || isfinite(r.add.inf_neg) || (!r.fused && (isfinite(r.mul.inf_pos) || isfinite(r.mul.inf_neg)));
+    const bool clamps =
+        isfinite(r.add.inf_pos) || isfinite(r.add.inf_neg) || (!r.fused && (isfinite(r.mul.inf_pos) || isfinite(r.mul.inf_neg)));
     f.bound = !f.finite && clamps ? INFINITY : sum;
     f.lsb = a.lsb > 30000 || b.lsb > 30000 ? 32767 : a.lsb + b.lsb;
     f.width = a.width + b.width;
@@ -195,7 +200,8 @@ inline bool lemma_b(double bound, int lsb, int bits) { return lsb < 30000 && bou
 inline int draws(const Cast& c) { return c.mode != SR ? 0 : c.rbits <= 16 ? 8 : 4; }
 
 // Rank of the kernel this cast needs, given what is proved.
-inline int cast_kind(const Cast& c, int carrier, bool finite, bool overflow_free, bool underflow_free, double bound, bool odd_steps, double step_bound, bool directed) {
+inline int cast_kind(const Cast& c, int carrier, bool finite, bool overflow_free, bool underflow_free, double bound, bool odd_steps,
+                     double step_bound, bool directed) {
     const CarrierInfo i = carrier_info(carrier);
     const int lift = i.bits - c.p + 1;  // the magic number is this many binades above the value
     const bool flush = c.flags & NO_SUBNORMALS, low_fits = !flush || c.emin + i.bits <= i.emax;  // nor is that of 2^emin too large
@@ -235,7 +241,8 @@ inline Choice choose(const Request& r, const Stats& a, const Stats& b, const Sta
     const bool in_range = f.lsb >= tiny && f.product < ldexp(1.0, i.emax);  // products neither over- nor underflow
     const bool product_exact = in_range && f.width <= i.bits;
     const int term_lsb = r.fused ? f.lsb : quantized_lsb(r.mul, f.lsb), term_width = r.fused ? f.width : r.mul.p;
-    const int add_lsb = term_lsb < f.start_lsb ? term_lsb : f.start_lsb, add_width = term_width > f.start_width ? term_width : f.start_width;
+    const int add_lsb = term_lsb < f.start_lsb ? term_lsb : f.start_lsb,
+              add_width = term_width > f.start_width ? term_width : f.start_width;
     const bool fp32 = r.arithmetic == FP32;
     bool near = fp32;
     const bool b1 = lemma_b(f.bound, add_lsb, i.bits) && in_range && (r.fused || product_exact);
@@ -263,7 +270,8 @@ inline Choice choose(const Request& r, const Stats& a, const Stats& b, const Sta
         auto roomy = [&](const Cast& q) { return q.emax + 1 + i.bits - q.p + 1 <= i.emax; };
         const bool clamps = kind == FAST_CLAMP || km == FAST_CLAMP || kind == SPECIAL || km == SPECIAL;
         const bool room = !clamps || (roomy(r.mul) && roomy(r.add));
-        const bool fast = room && (alike || !makes_inf) && kind >= FAST && km >= FAST && r.mul.mode == r.add.mode && draws(r.mul) == draws(r.add);
+        const bool fast =
+            room && (alike || !makes_inf) && kind >= FAST && km >= FAST && r.mul.mode == r.add.mode && draws(r.mul) == draws(r.add);
         const bool slow = (kind >= GENERAL || km >= GENERAL) && !fast;
         const int most = km > kind ? km : kind;
         if (slow) kind = r.mul.mode == SR || r.add.mode == SR ? RANDOM : GENERAL;
@@ -335,8 +343,9 @@ inline Choice choose_compensated(const Request& r, const Stats& a, const Stats& 
 
 inline bool same_cast(const Cast& x, const Cast& y) {
     auto same = [](double p, double q) { return memcmp(&p, &q, sizeof p) == 0; };  // what an overflow becomes may be NaN
-    return x.p == y.p && x.emin == y.emin && x.mode == y.mode && x.flags == y.flags && x.emax == y.emax && same(x.lo, y.lo) && same(x.hi, y.hi) &&
-           same(x.over_pos, y.over_pos) && same(x.over_neg, y.over_neg) && same(x.inf_pos, y.inf_pos) && same(x.inf_neg, y.inf_neg);
+    return x.p == y.p && x.emin == y.emin && x.mode == y.mode && x.flags == y.flags && x.emax == y.emax && same(x.lo, y.lo) &&
+           same(x.hi, y.hi) && same(x.over_pos, y.over_pos) && same(x.over_neg, y.over_neg) && same(x.inf_pos, y.inf_pos) &&
+           same(x.inf_neg, y.inf_neg);
 }
 
 // Whether the register and the innermost order run in one kernel: one nearest-even cast for both, and a wager that

@@ -26,7 +26,8 @@ inline double run_bound(const Request& r, const Stats& a, const Stats& b) {
 inline Choice choose_exact(const Request& r, const Stats& a, const Stats& b) {
     const CarrierInfo i = carrier_info(1);
     const bool zero = a.lsb > 30000 || b.lsb > 30000, in_range = a.max_abs * b.max_abs < ldexp(1.0, i.emax);
-    if (zero || (in_range && a.lsb + b.lsb >= i.emin && lemma_b(run_bound(r, a, b), a.lsb + b.lsb, i.bits))) return Choice{1, FMA_NEAR, NONE, EXACT_STEPS};
+    if (zero || (in_range && a.lsb + b.lsb >= i.emin && lemma_b(run_bound(r, a, b), a.lsb + b.lsb, i.bits)))
+        return Choice{1, FMA_NEAR, NONE, EXACT_STEPS};
     return Choice{1, 0, SCALAR, 0};
 }
 
@@ -56,7 +57,8 @@ inline Choice choose_integers(const Request& r, const Stats& a, const Stats& b, 
     // What neither needs rounding nor leaves its range is a sum of products, which the panels' own lanes may hold.
     const int own = float_panels ? 0 : 1;
     const bool whole = fixed ? zero || a.lsb + b.lsb >= -g.frac : how.round == IntegerLanes::NONE;
-    if (inside && whole && (zero || (a.lsb + b.lsb >= carrier_info(own).emin && lemma_b(run_bound(r, a, b), a.lsb + b.lsb, carrier_info(own).bits))))
+    if (inside && whole &&
+        (zero || (a.lsb + b.lsb >= carrier_info(own).emin && lemma_b(run_bound(r, a, b), a.lsb + b.lsb, carrier_info(own).bits))))
         return Choice{own, FMA_NEAR, NONE, NO_OVERFLOW | EXACT_STEPS};
     how.clamp = g.saturate && !g.at_end && !inside;
     const double reach = how.clamp ? fmax(how.high, -how.low) + term : sum;
@@ -64,8 +66,11 @@ inline Choice choose_integers(const Request& r, const Stats& a, const Stats& b, 
         const CarrierInfo i = carrier_info(lanes);
         const double most = ldexp(1.0, i.bits);
         // rounded products are exact before they are rounded; others are when the sums are
-        const bool product = !how.round || (a.width + b.width <= i.bits && (zero || (a.lsb + b.lsb >= i.emin && a.lsb + b.lsb + ilogb(how.scale) >= i.emin)) && a.max_abs * b.max_abs < ldexp(1.0, i.emax));
-        if (product && reach < most && term < most && (how.round == IntegerLanes::NONE || abs(g.frac) < 100)) return Choice{lanes, 0, LANES, inside ? NO_OVERFLOW : 0, how};
+        const bool product = !how.round || (a.width + b.width <= i.bits &&
+                                            (zero || (a.lsb + b.lsb >= i.emin && a.lsb + b.lsb + ilogb(how.scale) >= i.emin)) &&
+                                            a.max_abs * b.max_abs < ldexp(1.0, i.emax));
+        if (product && reach < most && term < most && (how.round == IntegerLanes::NONE || abs(g.frac) < 100))
+            return Choice{lanes, 0, LANES, inside ? NO_OVERFLOW : 0, how};
     }
     return scalar;
 }
@@ -85,7 +90,8 @@ inline Choice choose_hardware(const Request& r, const Stats& a, const Stats& b) 
 // of it as every cast and the carrier hold. (Rounding a multiple of 2^lsb to a float or fixed-point format in range gives one.)
 inline bool totals_exact(const Request& r, int carrier, const Stats& a, const Stats& b) {
     const CarrierInfo i = carrier_info(carrier);
-    const bool fixed = r.method == FIXED, integer = r.method == INTEGER, wraps = (fixed || integer) && !r.integer.saturate && !r.integer.is_signed;
+    const bool fixed = r.method == FIXED, integer = r.method == INTEGER,
+               wraps = (fixed || integer) && !r.integer.saturate && !r.integer.is_signed;
     if (a.non_finite || b.non_finite || wraps) return false;
     const bool zero = a.lsb > 30000 || b.lsb > 30000;
     const int lsb = fixed ? -r.integer.frac : integer || zero ? 0 : a.lsb + b.lsb;
@@ -105,7 +111,8 @@ inline bool totals_exact(const Request& r, int carrier, const Stats& a, const St
 inline bool sum_is_exact(const Request& r, const Cast& c, int carrier) {
     if ((r.method != INTEGER && r.method != FIXED) || c.emin != c.emax || !isfinite(c.hi) || !isfinite(c.lo)) return false;
     const int frac = r.method == FIXED ? r.integer.frac : 0, lsb = -frac < c.emin - c.p + 1 ? -frac : c.emin - c.p + 1;
-    return lsb >= carrier_info(carrier).emin && fmax(c.hi, -c.lo) + ldexp(1.0, r.integer.bits - frac) <= ldexp(1.0, lsb + carrier_info(carrier).bits);
+    return lsb >= carrier_info(carrier).emin &&
+           fmax(c.hi, -c.lo) + ldexp(1.0, r.integer.bits - frac) <= ldexp(1.0, lsb + carrier_info(carrier).bits);
 }
 
 // Whether no total is infinite: no cast on the way to it makes an infinity of what stays below `bound`.
@@ -137,8 +144,8 @@ inline Meeting choose_meeting(const Request& r, const Cast& c, int carrier, cons
     // an unsigned register turns a small negative sum into a large total
     const double totals = r.method == INTEGER && !r.integer.is_signed ? fmax(f.bound, (double)r.k * ldexp(1.0, r.integer.bits)) : f.bound;
     const double bound = totals * growth(c, (double)r.k + 1) + (r.k + 1.0) * ldexp(1.0, c.emin - c.p + 1);
-    const bool safe = f.finite && totals_finite(r, f, bound) && c.mode == RNE && c.p <= i.bits - 2 && !(c.flags & NO_SUBNORMALS) && bound < c.hi && -bound > c.lo &&
-                      bound < ldexp(1.0, i.emax - (i.bits - c.p + 1));
+    const bool safe = f.finite && totals_finite(r, f, bound) && c.mode == RNE && c.p <= i.bits - 2 && !(c.flags & NO_SUBNORMALS) &&
+                      bound < c.hi && -bound > c.lo && bound < ldexp(1.0, i.emax - (i.bits - c.p + 1));
     return Meeting{safe ? SUB : GENERAL, odd};
 }
 

@@ -51,10 +51,11 @@ template <class T> struct Product {
     const Table<T>* const table;   // of products, where operands are codes; else null
     const bool planned;  // the choice of kernel depends on the data
 
-    Product(const Isa& i, const GemmArgs& args, const Request& req, int c, const Members* palette = nullptr, const Gather* tables = nullptr, const Table<T>* products = nullptr)
+    Product(const Isa& i, const GemmArgs& args, const Request& req, int c, const Members* palette = nullptr, const Gather* tables = nullptr,
+            const Table<T>* products = nullptr)
         : isa(i), g(args), r(req), carrier(sizeof(T) == 4 ? 0 : 1), kind_carrier(c), nr(i.nr[carrier]), panels((args.n + nr - 1) / nr),
-          blocks((args.m + MR - 1) / MR), order(palette ? TermOrder() : TermOrder(req, args.k)), members(palette), gather(tables), table(products),
-          planned(palette || req.method >= LONG || (c != 2 && !all_native(req, carrier))) {
+          blocks((args.m + MR - 1) / MR), order(palette ? TermOrder() : TermOrder(req, args.k)), members(palette), gather(tables),
+          table(products), planned(palette || req.method >= LONG || (c != 2 && !all_native(req, carrier))) {
         // A block of rows is packed once and used against all of B: as tall as half a megabyte, but enough blocks for the threads
         const int64_t fit = (1 << 19) / ((g.k + 1) * MR * (int64_t)sizeof(T));
         const int64_t share = (blocks + 4 * g.threads - 1) / (4 * g.threads);
@@ -79,17 +80,34 @@ template <class T> struct Product {
         return at;
     }
     Matrix operand_a(int64_t batch) const {
-        return Matrix{(const char*)g.a + offset(g.batch + g.batch_dims, g.batch, g.batch_dims, batch) * dtype_size(g.a_dtype), g.a_dtype, g.m, g.k, g.a_row, g.a_col};
+        return Matrix{(const char*)g.a + offset(g.batch + g.batch_dims, g.batch, g.batch_dims, batch) * dtype_size(g.a_dtype),
+                      g.a_dtype,
+                      g.m,
+                      g.k,
+                      g.a_row,
+                      g.a_col};
     }
     Matrix operand_b(int64_t batch) const {
-        if (table) return Matrix{(const char*)((const Code*)g.b + offset(g.batch + 2 * g.batch_dims, g.batch, g.batch_dims, batch)), g.b_dtype, g.k, g.n, g.b_row, g.b_col};
-        return Matrix{(const char*)g.b + offset(g.batch + 2 * g.batch_dims, g.batch, g.batch_dims, batch) * dtype_size(g.b_dtype), g.b_dtype, g.k, g.n, g.b_row, g.b_col};
+        if (table)
+            return Matrix{(const char*)((const Code*)g.b + offset(g.batch + 2 * g.batch_dims, g.batch, g.batch_dims, batch)),
+                          g.b_dtype,
+                          g.k,
+                          g.n,
+                          g.b_row,
+                          g.b_col};
+        return Matrix{(const char*)g.b + offset(g.batch + 2 * g.batch_dims, g.batch, g.batch_dims, batch) * dtype_size(g.b_dtype),
+                      g.b_dtype,
+                      g.k,
+                      g.n,
+                      g.b_row,
+                      g.b_col};
     }
 
     Addend addend_of(int64_t batch) const {
         if (!r.init) return Addend{};
         const Extras& x = *g.extras;
-        return Addend{(const char*)x.addend + offset(x.batch, g.batch, g.batch_dims, batch) * dtype_size(x.addend_dtype), x.addend_dtype, x.addend_row, x.addend_col};
+        return Addend{(const char*)x.addend + offset(x.batch, g.batch, g.batch_dims, batch) * dtype_size(x.addend_dtype), x.addend_dtype,
+                      x.addend_row, x.addend_col};
     }
 
     TileScales scales_of(int64_t batch, int64_t row, int64_t col) const {
@@ -107,19 +125,23 @@ template <class T> struct Product {
         double wide[MAX_COLUMNS];
         for (int i = 0; i < rows; ++i) {
             T* x = c + i * nr;
-            if (widens) for (int j = 0; j < cols; ++j) wide[j] = (double)x[j];
+            if (widens)
+                for (int j = 0; j < cols; ++j) wide[j] = (double)x[j];
             if (r.out.flags & PRESENT) isa.round(widens ? 1 : carrier, widens ? (void*)wide : x, cols, r.out, 0, 0, 0);
             char* const row = base + (result_row(row0 + i) + col0 * g.c_col) * dtype_size(g.c_dtype);
             for (int j = 0, end; j < cols; j = end) {
                 const bool here = !places || places[i * nr + j] != NOT_HERE;
                 for (end = places ? j + 1 : cols; end < cols && (places[i * nr + end] != NOT_HERE) == here;) ++end;
-                if (here) isa.save(widens ? 1 : carrier, widens ? (void*)(wide + j) : x + j, end - j, row + j * g.c_col * dtype_size(g.c_dtype), g.c_dtype, g.c_col);
+                if (here)
+                    isa.save(widens ? 1 : carrier, widens ? (void*)(wide + j) : x + j, end - j, row + j * g.c_col * dtype_size(g.c_dtype),
+                             g.c_dtype, g.c_col);
             }
         }
     }
 
     // Rows of `count` packed panels of A from panel `first`, against panels [p0, p1) of B.
-    void block(int64_t batch, int64_t first, int64_t count, int64_t p0, int64_t p1, const T* packed_b, const Stats& sb, T* packed_a, Report* report) const {
+    void block(int64_t batch, int64_t first, int64_t count, int64_t p0, int64_t p1, const T* packed_b, const Stats& sb, T* packed_a,
+               Report* report) const {
         if (table) return table_block(batch, first, count, p0, p1, (const Code*)packed_b, sb, report);
         const Matrix a = operand_a(batch);
         Stats sa = EMPTY_STATS;
@@ -134,7 +156,8 @@ template <class T> struct Product {
         int64_t* const overflows = g.extras ? g.extras->overflows : nullptr;
         const int64_t row0 = first * MR, col0 = p0 * nr, row1 = (first + count) * MR, col1 = p1 * nr;
         Stats sc = EMPTY_STATS;
-        if (r.init && planned) sc = addend.stats<T>(isa, row0, (row1 < g.m ? row1 : g.m) - row0, col0, (col1 < g.n ? col1 : g.n) - col0, nr);
+        if (r.init && planned)
+            sc = addend.stats<T>(isa, row0, (row1 < g.m ? row1 : g.m) - row0, col0, (col1 < g.n ? col1 : g.n) - col0, nr);
         const Runner<T> runner(isa, r, kind_carrier, nr, order.map(), sa, sb, sc);
         alignas(64) T c[MR * 64], start[MR * 64];
         for (int64_t p = p0; p < p1; ++p)
@@ -149,8 +172,10 @@ template <class T> struct Product {
         report->proofs &= runner.choice.proofs;
     }
 
-    // block() of a table: each row with panels of its own terms, whose other factor is 1.
-    void table_block(int64_t batch, int64_t first, int64_t count, int64_t p0, int64_t p1, const Code* codes_b, const Stats& sb, Report* report) const {
+    // block() of a table: a plain register adds the terms of all rows of a tile at once; others get a row's terms as a
+    // panel, whose other factor is 1.
+    void table_block(int64_t batch, int64_t first, int64_t count, int64_t p0, int64_t p1, const Code* codes_b, const Stats& sb,
+                     Report* report) const {
         const int64_t row0 = first * MR, row1 = row0 + count * MR < g.m ? row0 + count * MR : g.m;
         const Code* const a = (const Code*)g.a + offset(g.batch + g.batch_dims, g.batch, g.batch_dims, batch);
         std::vector<Code> codes((size_t)((row1 - row0) * g.k));
@@ -167,11 +192,25 @@ template <class T> struct Product {
         values.non_finite = values.non_finite || nan;
         if (integers() && (values.non_finite || values.lsb < 0)) report->fractions = 1;
         const Stats unit = {1.0, (double)g.k, 0, 1, 0};
-        const Runner<T> runner(isa, r, kind_carrier, nr, order.map(), unit, values, EMPTY_STATS);
+        Runner<T> runner(isa, r, kind_carrier, nr, order.map(), unit, values, EMPTY_STATS);
+        report->used[runner.choice.carrier][runner.choice.step][runner.choice.kind] = 1;
+        report->proofs &= runner.choice.proofs;
         int64_t* const overflows = g.extras ? g.extras->overflows : nullptr;
         alignas(64) T c[MR * 64];
         // Nothing but the carrier's additions: the terms need not be written down.
-        const bool plain = !r.wrapper_count && r.method != LONG && runner.choice.kind == NONE && runner.choice.step == FMA_NEAR && runner.choice.carrier == carrier;
+        const bool plain = !r.wrapper_count && r.method != LONG && runner.choice.kind == NONE && runner.choice.step == FMA_NEAR &&
+                           runner.choice.carrier == carrier;
+        if (!plain && !overflows && adds_terms(r, runner.choice)) {
+            runner.choice.runs = {};
+            for (int64_t p = p0; p < p1; ++p)
+                for (int64_t i = row0; i < row1; i += MR) {
+                    const TileCodes<T> tile_codes = {table, codes.data() + (i - row0) * g.k, g.k, codes_b + p * g.k * nr};
+                    const Tile t = tile_at(batch, i, p * nr, nullptr, nullptr, c);
+                    runner.run(t, nullptr, nullptr, 0, TileScales(), &tile_codes);
+                    save_tile(c, batch, i, t.rows, p * nr, t.cols, nullptr);
+                }
+            return;
+        }
         for (int64_t p = p0; p < p1; ++p)
             for (int64_t i = row0; i < row1; ++i) {
                 const Code* const x = codes.data() + (i - row0) * g.k;
@@ -186,8 +225,6 @@ template <class T> struct Product {
                 runner.run(t, nullptr, overflows ? overflows + (batch * g.m + i) * g.n + p * nr : nullptr, g.n);
                 if (g.c) save_tile(c, batch, i, 1, p * nr, t.cols, nullptr);
             }
-        report->used[runner.choice.carrier][runner.choice.step][runner.choice.kind] = 1;
-        report->proofs &= runner.choice.proofs;
     }
 
     Tile tile_at(int64_t batch, int64_t row, int64_t col, const T* a, const T* b, T* c) const {
@@ -197,7 +234,8 @@ template <class T> struct Product {
     }
 
     // block() of a palette: the elements of this carrier's members.
-    void palette_block(int64_t batch, int64_t first, int64_t count, int64_t p0, int64_t p1, const T* packed_b, const Stats& sa, const Stats& sb, const T* packed_a, Report* report) const {
+    void palette_block(int64_t batch, int64_t first, int64_t count, int64_t p0, int64_t p1, const T* packed_b, const Stats& sa,
+                       const Stats& sb, const T* packed_a, Report* report) const {
         PaletteRunner<T> runner(isa, *members, nr, sa, sb, report);
         const Extras& x = *g.extras;
         const Select select = {x.select + offset(x.batch + g.batch_dims, g.batch, g.batch_dims, batch), x.select_row, x.select_col};

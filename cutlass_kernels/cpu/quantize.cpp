@@ -44,9 +44,15 @@ struct Layout {
         dims = dims ? out + 1 : 1;
     }
     void swap(int i, int j) {
-        int64_t t = size[i]; size[i] = size[j]; size[j] = t;
-        t = src[i]; src[i] = src[j]; src[j] = t;
-        t = dst[i]; dst[i] = dst[j]; dst[j] = t;
+        int64_t t = size[i];
+        size[i] = size[j];
+        size[j] = t;
+        t = src[i];
+        src[i] = src[j];
+        src[j] = t;
+        t = dst[i];
+        dst[i] = dst[j];
+        dst[j] = t;
     }
 };
 
@@ -59,7 +65,8 @@ struct Quantizer {
     const bool direct, stream;
 
     Quantizer(const Isa& i, const QuantizeArgs& a, bool contiguous, int64_t n)
-        : isa(i), q(a), carrier(a.src_dtype == F64 || a.dst_dtype == F64 ? 1 : 0), direct(contiguous && a.src_dtype == a.dst_dtype && a.src_dtype <= F64 && a.cast.mode < SR),
+        : isa(i), q(a), carrier(a.src_dtype == F64 || a.dst_dtype == F64 ? 1 : 0),
+          direct(contiguous && a.src_dtype == a.dst_dtype && a.src_dtype <= F64 && a.cast.mode < SR),
           stream(n * size_of(a.dst_dtype) >= (4 << 20)) {}
 
     // n elements from the given element offsets; `index` is the first one's row-major position.

@@ -6,7 +6,7 @@
 #include "vec.h"
 #include "tile.h"
 
-namespace gemmsim { namespace NS {
+namespace gemmsim::NS {
 
 // Kinds (tile.h), chosen by the planner (plan.h), which proves the cheaper ones sufficient:
 //   NONE     the carrier is the format
@@ -164,8 +164,8 @@ template <class C, bool STOCHASTIC> INL typename C::V round_general(typename C::
     const VU dir = (neg & k.neg) | (~neg & k.pos);
     VU inc = (((mask + k.rna) >> 1) & k.near) + (lsb & k.rne & mask) + (mask & dir);
     const VU inexact = (VU)((VU)(mag & mask) != (VU){});
-    inc += inexact & (mask + 1) & (VU)-(VI)(k.odd & ~lsb);
-    VU up_small = ((VU)(mag > k.half_quantum - k.rna) & k.near) | ((VU)(mag != (VU){}) & (dir | (VU)-(VI)k.odd));
+    inc += inexact & (mask + 1) & (VU) - (VI)(k.odd & ~lsb);
+    VU up_small = ((VU)(mag > k.half_quantum - k.rna) & k.near) | ((VU)(mag != (VU){}) & (dir | (VU) - (VI)k.odd));
     if (STOCHASTIC && k.random) {
         const VI rb = splat_i<C>(k.rbits), gap = d - rb;
         const VU down = (VU)imax(-gap, (VI){}), up = (VU)imax(gap, (VI){});
@@ -204,4 +204,4 @@ template <class C, int KIND> INL typename C::V round_to(typename C::V s, const C
     if constexpr (KIND == GENERAL || KIND == RANDOM) return round_general<C, KIND == RANDOM>(s, k, R);
 }
 
-}}  // namespace gemmsim::NS
+}  // namespace gemmsim::NS

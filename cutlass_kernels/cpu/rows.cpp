@@ -4,14 +4,17 @@
 #include "rows/norm.h"
 #include "rows/softmax.h"
 
-namespace gemmsim { namespace NS {
+namespace gemmsim {
+namespace NS {
 
 using rows::ScalarLanes;
 
 // `n` numbers of a tensor as doubles, `step` apart in `to`; and back. NaN is stored as the canonical one.
 static void fetch(const void* from, int dtype, int64_t at, int64_t n, double* to, int64_t step) {
-    if (dtype == F64) for (int64_t i = 0; i < n; ++i) to[i * step] = ((const double*)from)[at + i];
-    else for (int64_t i = 0; i < n; ++i) to[i * step] = (double)((const float*)from)[at + i];
+    if (dtype == F64)
+        for (int64_t i = 0; i < n; ++i) to[i * step] = ((const double*)from)[at + i];
+    else
+        for (int64_t i = 0; i < n; ++i) to[i * step] = (double)((const float*)from)[at + i];
 }
 static void put(const double* from, int64_t step, void* to, int dtype, int64_t at, int64_t n) {
     if (dtype == F64) {
@@ -140,7 +143,8 @@ static bool vector_way(rows::Step& s) {
     s.way = ROW_SINGLE;
     if (!vector_can<C64>(c)) return true;
     s.way = c.mode == SR ? ROW_RANDOM : plain ? ROW_NEAREST : ROW_BITS;
-    if (plain && c.p == 24 && c.emin == -126 && c.emax == 127 && __builtin_isinf(c.over_pos) && __builtin_isinf(c.inf_pos)) s.way = ROW_FLOAT;
+    if (plain && c.p == 24 && c.emin == -126 && c.emax == 127 && __builtin_isinf(c.over_pos) && __builtin_isinf(c.inf_pos))
+        s.way = ROW_FLOAT;
     return true;
 }
 

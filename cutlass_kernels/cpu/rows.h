@@ -28,7 +28,9 @@ struct RowArgs {
 
 // `count` rows from `first` on; `work` has room for row_work(args) bytes.
 typedef void (*RowFn)(const RowArgs& args, int64_t first, int64_t count, char* work);
-inline int64_t row_work(const RowArgs& a) { return (a.op == ROW_MAP ? 64 : (2 * (a.op >= SOFTMAX_GRAD) + 3) * (a.cols + 8)) * 8 * 8 + 4096; }
+inline int64_t row_work(const RowArgs& a) {
+    return (a.op == ROW_MAP ? 64 : (2 * (a.op >= SOFTMAX_GRAD) + 3) * (a.cols + 8)) * 8 * 8 + 4096;
+}
 
 RowFn rows_baseline();
 RowFn rows_avx2();

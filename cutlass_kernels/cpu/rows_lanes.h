@@ -8,7 +8,7 @@
 #include "rounders.h"
 #include "rows/lanes.h"
 
-namespace gemmsim { namespace NS {
+namespace gemmsim::NS {
 
 // How a step rounds: float32 by the conversion instruction, nearest by adding a large number, any deterministic mode and
 // SR by bits, and the rest number by number.
@@ -88,7 +88,8 @@ struct VectorLanes {
     // y, the nearest double to a value that is y + something of the sign of `rest`, moved to an odd neighbour
     INL V to_odd(V y, V rest) {
         const VU u = (VU)y;
-        const VI fix = (VI)(rest != (V){}) & (VI)(rest == rest) & (VI)((VU)(u & C64::EXP) != splat_u<C64>(C64::EXP)) & (VI)((VU)(u & 1) == (VU){});
+        const VI fix =
+            (VI)(rest != (V){}) & (VI)(rest == rest) & (VI)((VU)(u & C64::EXP) != splat_u<C64>(C64::EXP)) & (VI)((VU)(u & 1) == (VU){});
         const VI away = (VI)((rest > (V){}) == (y > (V){}));
         return (V)(u + ((VU)fix & (VU)((away & 2) - 1)));
     }
@@ -136,4 +137,4 @@ struct VectorLanes {
     }
 };
 
-}}  // namespace gemmsim::NS
+}  // namespace gemmsim::NS

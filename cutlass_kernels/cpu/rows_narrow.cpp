@@ -4,7 +4,7 @@
 #include "rows/softmax.h"
 #include "rows_narrow_lanes.h"
 
-namespace gemmsim { namespace NS {
+namespace gemmsim::NS {
 
 typedef C32::V V;
 typedef C32::VI VI;
@@ -32,7 +32,8 @@ static bool last_step(int op, int i) {
 }
 
 void narrow_steps(const RowArgs& a, NarrowSteps* n) {
-    n->can = a.dtype == F32 && a.cols <= (1 << 24) && (a.op == ROW_SUM || a.op == SOFTMAX || a.op == SOFTMAX_GRAD || a.op == NORM || a.op == NORM_GRAD);
+    n->can = a.dtype == F32 && a.cols <= (1 << 24) &&
+             (a.op == ROW_SUM || a.op == SOFTMAX || a.op == SOFTMAX_GRAD || a.op == NORM || a.op == NORM_GRAD);
     n->same = true;
     n->p = 0;
     for (int i = 0; n->can && i < ROW_STEPS; ++i) {
@@ -98,7 +99,8 @@ struct NarrowGroup {
         // Adding 2^23 quanta rounds to a multiple of the quantum.
         const V size = (V)u, quanta = (V)splat_u<C32>((uint32_t)(n.emin - n.p + 1 + 23 + 127) << 23);
         seen.small |= (VI)(below < splat_u<C32>(((uint32_t)(n.emin + 127) << 23) - 1)) & (VI)((size + quanta) - quanta != size);
-        seen.wild |= (VI)(below < splat_u<C32>(((uint32_t)(127 - ORDINARY) << 23) - 1)) | (VI)(u > splat_u<C32>((uint32_t)(127 + ORDINARY) << 23));
+        seen.wild |=
+            (VI)(below < splat_u<C32>(((uint32_t)(127 - ORDINARY) << 23) - 1)) | (VI)(u > splat_u<C32>((uint32_t)(127 + ORDINARY) << 23));
     }
     // Lanes without a row repeat the first one.
     const float* row(const void* p, int i) const { return (const float*)p + (first + (i < live ? i : 0)) * a.cols; }
@@ -243,4 +245,4 @@ bool narrow_group(const RowArgs& a, const NarrowSteps& n, const VectorLanes& wid
     return true;
 }
 
-}}  // namespace gemmsim::NS
+}  // namespace gemmsim::NS

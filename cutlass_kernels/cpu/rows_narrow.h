@@ -3,7 +3,7 @@
 #include "rows.h"
 #include "rows_lanes.h"
 
-namespace gemmsim { namespace NS {
+namespace gemmsim::NS {
 
 // The steps on floats: prepared once for a call of the row kernel.
 struct NarrowSteps {
@@ -18,4 +18,4 @@ void narrow_steps(const RowArgs& a, NarrowSteps* n);
 // Rows `first` to `first + live` (up to C32::L of them); false, and nothing written, if their data is not ordinary.
 bool narrow_group(const RowArgs& a, const NarrowSteps& n, const VectorLanes& wide, int64_t first, int live, char* work);
 
-}}  // namespace gemmsim::NS
+}  // namespace gemmsim::NS

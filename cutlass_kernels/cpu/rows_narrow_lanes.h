@@ -13,7 +13,7 @@
 #include "philox_vec.h"
 #include "rows_lanes.h"
 
-namespace gemmsim { namespace NS {
+namespace gemmsim::NS {
 
 enum RowNarrowWay : int32_t { NARROW_SPLIT = 0, NARROW_FLOAT = 1 };
 
@@ -135,4 +135,4 @@ template <bool ODD> struct NarrowLanes {
     static constexpr double EXP_0 = 0x1p-1, EXP_1 = 0x1.5554dcp-3, EXP_2 = 0x1.555518p-5, EXP_3 = 0x1.120c62p-7, EXP_4 = 0x1.6d11fep-10;
 };
 
-}}  // namespace gemmsim::NS
+}  // namespace gemmsim::NS

@@ -14,7 +14,8 @@ template <class T> struct Runner {
     Meeting meetings[MAX_WRAPPERS], last;
 
     // `kind_carrier`: choose_carrier's; a, b, c: facts about the operands and the addend.
-    Runner(const Isa& isa_, const Request& request, int kind_carrier, int nr_, const int64_t* map, const Stats& a, const Stats& b, const Stats& c)
+    Runner(const Isa& isa_, const Request& request, int kind_carrier, int nr_, const int64_t* map, const Stats& a, const Stats& b,
+           const Stats& c)
         : isa(isa_), r(request), carrier(sizeof(T) == 4 ? 0 : 1), nr(nr_), kmap(map), specials(a.non_finite || b.non_finite) {
         choice = chosen(kind_carrier, a, b, c);
         const bool draws = r.add.mode >= SR || (!r.fused && r.mul.mode >= SR);
@@ -32,14 +33,15 @@ template <class T> struct Runner {
     }
 
     // Into t.c; `addend` has the tile's layout. `counts`: overflows of the tile's elements, rows `counts_row` apart, or null.
-    // `scales`: of block formats whose elements come without them.
-    void run(Tile t, const T* addend, int64_t* counts = nullptr, int64_t counts_row = 0, const TileScales& scales = TileScales()) const {
+    // `scales`: of block formats whose elements come without them. `codes`: of a table, instead of t's panels.
+    void run(Tile t, const T* addend, int64_t* counts = nullptr, int64_t counts_row = 0, const TileScales& scales = TileScales(),
+             const TileCodes<T>* codes = nullptr) const {
         T* const c = (T*)t.c;
         t.mul = &r.mul;
         t.add = &r.add;
-        if (r.wrapper_count || r.method) {
+        if (r.wrapper_count || r.method || codes) {
             const int step = scales.all && r.wrapper_count ? choose_scale_step(r, carrier, scales.all->narrow) : SCALE_SCALAR;
-            const Compose<T> compose = {isa, r, choice, meetings, t, nr, carrier, kmap, specials, counts, counts_row, scales, step};
+            const Compose<T> compose = {isa, r, choice, meetings, t, nr, carrier, kmap, specials, counts, counts_row, scales, step, codes};
             compose.run(0, 0, t.k, c);
             if (scales.all && scales.all->has_tensor) compose.times_tensor_scales(c);
             return;

@@ -3,10 +3,10 @@
 #define ISA_BLOCK(kind) 2
 #include "runs.h"
 
-namespace gemmsim { namespace NS {
+namespace gemmsim::NS {
 
 bool runs(int carrier, const Tile& t, const Lengths& lengths, const RunsPlan& plan) {
     return carrier == 0 ? runs_of<C32>(t, lengths, plan) : runs_of<C64>(t, lengths, plan);
 }
 
-}}  // namespace gemmsim::NS
+}  // namespace gemmsim::NS

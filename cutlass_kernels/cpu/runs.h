@@ -9,7 +9,11 @@
 #include "gemm_kernel.h"
 #include "split.h"
 
-namespace gemmsim { namespace NS {
+#ifndef SHORT_HEIGHT
+#define SHORT_HEIGHT (WIDTH == 64 ? 3 : 2)
+#endif
+
+namespace gemmsim::NS {
 
 // A sum of two registers: the carrier's nearest sum, rounded, is right (lemma A of plan.h), and being a multiple of the
 // smallest quantum it does not underflow; without subnormals it may, and is exact there. Its sign stays where there is a -0,
@@ -23,6 +27,10 @@ template <class C, int KIND, bool SIGNS> INL typename C::V meet(typename C::V x,
     return KIND == SUB && SIGNS ? with_sign(r, s, f) : r;
 }
 
+// What choose_runs (plan.h) asks for, beside SEQUENCE and PAIRS of every kind that has the step: FTZ has fused steps only,
+// and so has a run that goes on from the tile's c, whose kinds are SUB and FTZ.
+constexpr bool goes_on(int step, int kind) { return (step == FMA_NEAR || step == FMA_ODD) && (kind == SUB || kind == FTZ); }
+
 template <class C, int STEP, int KIND, int ROWS> struct Runs {
     typedef typename C::V V;
     typedef typename C::VI VI;
@@ -30,8 +38,8 @@ template <class C, int STEP, int KIND, int ROWS> struct Runs {
     typedef typename C::T T;
     typedef V Block[ROWS][NV];
     enum { SIZE = ROWS * NV * C::L, DEEP = 44 };
-    // Short runs that stay in registers.
-    enum { HEIGHT = 3, GROUP = 1 << HEIGHT };
+    // Short runs that stay in registers: as many as these hold on the way to their total.
+    enum { HEIGHT = SHORT_HEIGHT, GROUP = 1 << HEIGHT };
     // ALL_SIGNS: sums may underflow or have a clamp, so that zeros keep their signs all along.
     static constexpr bool WAGER = KIND == PLAIN || KIND == SUB || KIND == FTZ, ALL_SIGNS = KIND == FTZ || KIND == SPECIAL;
 
@@ -107,18 +115,20 @@ template <class C, int STEP, int KIND, int ROWS> struct Runs {
         each([&](int i, int j) __attribute__((always_inline)) { s[i][j] = load<V>(from + (i * NV + j) * C::L); });
     }
     template <bool SIGNS> INL_MEMBER void meet_with(Block s, const T* t) const {
-        each([&](int i, int j) __attribute__((always_inline)) { s[i][j] = meet<C, KIND, SIGNS>(load<V>(t + (i * NV + j) * C::L), s[i][j], add); });
+        each([&](int i, int j)
+                 __attribute__((always_inline)) { s[i][j] = meet<C, KIND, SIGNS>(load<V>(t + (i * NV + j) * C::L), s[i][j], add); });
     }
 
     // `n` terms from place k.
     template <bool SIGNS> INL_MEMBER void go_on(int64_t k, int64_t n, Block s) {
-        while (WAGER && n > steps) {
-            terms<SIGNS>(k, steps, s);
+        for (;;) {  // one copy of the loop over terms
+            const int64_t m = WAGER && n > steps ? steps : n;
+            terms<SIGNS>(k, m, s);
+            n -= m;
+            if (!WAGER || n <= 0) return;
             look_at(s);
-            k += steps;
-            n -= steps;
+            k += m;
         }
-        terms<SIGNS>(k, n, s);
     }
 
     template <bool SIGNS> INL_MEMBER void run(int64_t k, int64_t n, Block s) {
@@ -137,7 +147,8 @@ template <class C, int STEP, int KIND, int ROWS> struct Runs {
         Block s;
         each([&](int i, int j) __attribute__((always_inline)) { s[i][j] = first<false>(splat<C>(x[i]), v[0][j]); });
 #pragma GCC unroll 4
-        for (int n = 1; n < N; ++n) each([&](int i, int j) __attribute__((always_inline)) { s[i][j] = advance<false>(splat<C>(x[n * MR + i]), v[n][j], s[i][j]); });
+        for (int n = 1; n < N; ++n)
+            each([&](int i, int j) __attribute__((always_inline)) { s[i][j] = advance<false>(splat<C>(x[n * MR + i]), v[n][j], s[i][j]); });
         each([&](int i, int j) __attribute__((always_inline)) { take(i, j, s[i][j]); });
     }
     // 2^H such runs, adjacent pairs added. A run that is the second of a pair is added as it comes, so that H + 1 blocks of
@@ -150,7 +161,8 @@ template <class C, int STEP, int KIND, int ROWS> struct Runs {
             if (KIND == NONE) each([&](int i, int j) __attribute__((always_inline)) { s[i][j] = in_register(s[i][j]); });
             const T *const x2 = x + (N << H) / 2 * MR, *const y2 = y + (N << H) / 2 * NV * C::L;
             if constexpr (H == 1) {
-                short_runs<N>(x2, y2, [&](int i, int j, V t) __attribute__((always_inline)) { s[i][j] = meet<C, KIND, false>(s[i][j], t, add); });
+                short_runs<N>(x2, y2,
+                              [&](int i, int j, V t) __attribute__((always_inline)) { s[i][j] = meet<C, KIND, false>(s[i][j], t, add); });
             } else {
                 Block t;
                 subtree<H - 1, N, LOOK>(x2, y2, t);
@@ -272,7 +284,7 @@ template <class C, int STEP, int KIND, int ROWS> struct Runs {
         }
     }
 
-    void finish(const Pairs& p, T* c) {
+    __attribute__((noinline)) void finish(const Pairs& p, T* c) {
         Block s;
         int used = waiting(p.runs);
         get(s, p.total[--used]);
@@ -308,7 +320,8 @@ template <class C, int STEP, int KIND, int ROWS> struct Runs {
 template <class C, int STEP, int KIND> struct RunsTile {
     typedef typename C::T T;
     template <int ROWS> using Rows = Runs<C, STEP, KIND, ROWS>;
-    enum { MANY = WIDTH == 64 ? 8 : 4 };
+    // Where sums are rounded to odd step by step, two rows keep the units busy.
+    enum { ODD = !ISA_DIRECTED && (STEP == FMA_ODD || STEP == MA_ODD), MANY = WIDTH == 64 ? 8 : ODD ? 2 : 4 };
 
     const Tile& t;
     const Lengths& lengths;
@@ -323,13 +336,12 @@ template <class C, int STEP, int KIND> struct RunsTile {
 
     template <int ROWS> void walk(int row) {
         Rows<ROWS> r = rows<ROWS>(row);
-        if (plan.shape == RunsPlan::ONE) r.one_run(t.k, result(row));
-        else if (plan.shape == RunsPlan::SEQUENCE) r.in_sequence(lengths, result(row));
-        else {
+        if (plan.shape == RunsPlan::SEQUENCE) r.in_sequence(lengths, result(row));
+        else if (plan.shape == RunsPlan::PAIRS) {
             typename Rows<ROWS>::Pairs p;
             r.feed(p, lengths, lengths.count);
             r.finish(p, result(row));
-        }
+        } else if constexpr (goes_on(STEP, KIND)) r.one_run(t.k, result(row));
         lost |= r.lost;
     }
 
@@ -371,8 +383,9 @@ template <class C, int STEP, int KIND> struct RunsTile {
         if (plan.shape == RunsPlan::PAIRS && plan.eights) return short_pairs();
         int row = 0;
         for (; row + MANY <= t.rows; row += MANY) walk<MANY>(row);
-        for (; row + 2 <= t.rows; row += 2) walk<2>(row);
-        if (row < t.rows) walk<1>(row);
+        for (; row + (WIDTH != 64) < t.rows; row += 2)
+            walk<2>(row);  // of wide vectors a second row costs nothing; panels and results have MR rows
+        if (row < t.rows) walk<WIDTH == 64 ? 2 : 1>(row);
     }
 };
 
@@ -384,18 +397,20 @@ template <class C, int STEP, int KIND> static bool runs_tile(const Tile& t, cons
     return true;
 }
 
+template <class C, int KIND> static bool runs_fused(const Tile& t, const Lengths& lengths, const RunsPlan& plan) {
+    return plan.step == FMA_NEAR ? runs_tile<C, FMA_NEAR, KIND>(t, lengths, plan) : runs_tile<C, FMA_ODD, KIND>(t, lengths, plan);
+}
 template <class C, int KIND> static bool runs_kind(const Tile& t, const Lengths& lengths, const RunsPlan& plan) {
-    if (plan.step == FMA_NEAR) return runs_tile<C, FMA_NEAR, KIND>(t, lengths, plan);
-    if (plan.step == FMA_ODD) return runs_tile<C, FMA_ODD, KIND>(t, lengths, plan);
-    if (plan.step == MA_NEAR) return runs_tile<C, MA_NEAR, KIND>(t, lengths, plan);
-    return runs_tile<C, MA_ODD, KIND>(t, lengths, plan);
+    if (plan.step < MA_NEAR) return runs_fused<C, KIND>(t, lengths, plan);
+    return plan.step == MA_NEAR ? runs_tile<C, MA_NEAR, KIND>(t, lengths, plan) : runs_tile<C, MA_ODD, KIND>(t, lengths, plan);
 }
 
 template <class C> static bool runs_of(const Tile& t, const Lengths& lengths, const RunsPlan& plan) {
-    if (plan.kind == NONE) return plan.step == FMA_NEAR ? runs_tile<C, FMA_NEAR, NONE>(t, lengths, plan) : runs_tile<C, MA_NEAR, NONE>(t, lengths, plan);
-    if (plan.kind == FTZ) return runs_kind<C, FTZ>(t, lengths, plan);
+    if (plan.kind == NONE)
+        return plan.step == FMA_NEAR ? runs_tile<C, FMA_NEAR, NONE>(t, lengths, plan) : runs_tile<C, MA_NEAR, NONE>(t, lengths, plan);
+    if (plan.kind == FTZ) return runs_fused<C, FTZ>(t, lengths, plan);
     if (plan.kind == SPECIAL) return runs_kind<C, SPECIAL>(t, lengths, plan);
     return plan.kind == PLAIN ? runs_kind<C, PLAIN>(t, lengths, plan) : runs_kind<C, SUB>(t, lengths, plan);
 }
 
-}}  // namespace gemmsim::NS
+}  // namespace gemmsim::NS

@@ -29,7 +29,9 @@ inline int choose_scale_step(const Request& r, int carrier, bool narrow) {
 }
 
 // Whether `times` of the kernels may round to this cast: no product comes near the ends of double's range.
-inline bool times_wide(const Cast& c, int carrier) { return c.mode < SR && fits(c, 1, true) && (carrier == 0 || (c.emax <= 500 && c.emin - c.p >= -500)); }
+inline bool times_wide(const Cast& c, int carrier) {
+    return c.mode < SR && fits(c, 1, true) && (carrier == 0 || (c.emax <= 500 && c.emin - c.p >= -500));
+}
 
 // One total into one running total.
 inline double scaled_sum(double s, double t, double xa, double xb, const Cast& c, uint32_t R) { return fused_step(xa * xb, t, s, c, R); }
@@ -89,7 +91,8 @@ struct TileGroups {
     // Groups lie in one block of each operand; without groups the scales of a step are powers of two.
     static bool fits(const HardwareModel& m, const Scales& s) {
         const int64_t size = m.kind == HW_GROUPS ? m.group : m.products;
-        return m.out == HW_RZ23 && s.a_size % size == 0 && s.b_size % size == 0 && (m.kind == HW_GROUPS || (m.kind == HW_FUSED && s.emin == -127 && m.kept <= 25));
+        return m.out == HW_RZ23 && s.a_size % size == 0 && s.b_size % size == 0 &&
+               (m.kind == HW_GROUPS || (m.kind == HW_FUSED && s.emin == -127 && m.kept <= 25));
     }
 
     TileGroups(const TileScales& s, const HardwareModel& m, const Tile& t, int nr) : size(m.kind == HW_GROUPS ? m.group : m.products) {
@@ -101,8 +104,10 @@ struct TileGroups {
         b_exponent.assign((size_t)(groups * nr), 0);
         for (int64_t g = 0; g < groups; ++g) {
             const int64_t left = g * size / x.a_size, right = g * size / x.b_size;
-            line(left < x.a_count ? s.a + left * x.a_block : &x.fill, left < x.a_count ? x.a_row : 0, t.rows, x.emin, &a[(size_t)(g * MR)], &a_exponent[(size_t)(g * MR)], nan_row);
-            line(right < x.b_count ? s.b + right * x.b_block : &x.fill, right < x.b_count ? x.b_col : 0, t.cols, x.emin, &b[(size_t)(g * nr)], &b_exponent[(size_t)(g * nr)], nan_col);
+            line(left < x.a_count ? s.a + left * x.a_block : &x.fill, left < x.a_count ? x.a_row : 0, t.rows, x.emin, &a[(size_t)(g * MR)],
+                 &a_exponent[(size_t)(g * MR)], nan_row);
+            line(right < x.b_count ? s.b + right * x.b_block : &x.fill, right < x.b_count ? x.b_col : 0, t.cols, x.emin,
+                 &b[(size_t)(g * nr)], &b_exponent[(size_t)(g * nr)], nan_col);
         }
     }
 

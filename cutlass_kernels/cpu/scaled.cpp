@@ -2,7 +2,8 @@
 #include "scales.h"
 #include "rounders.h"
 
-namespace gemmsim { namespace NS {
+namespace gemmsim {
+namespace NS {
 
 void scaled_hardware(const Tile& t, const HardwareModel& m, const GroupScales& scales);
 

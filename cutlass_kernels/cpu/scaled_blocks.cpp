@@ -6,7 +6,8 @@
 #include "block_steps.h"
 #include "stream_floats.h"
 
-namespace gemmsim { namespace NS {
+namespace gemmsim {
+namespace NS {
 
 constexpr int64_t PIECE = 2048;
 // Nearest, of formats without a significand field: a tie goes by the exponent's low bit.
@@ -56,14 +57,19 @@ template <int MODE> INL double round_float(double v, const FloatGrid& g, double 
 }
 
 // y = grid(x * up) * down
-template <int MODE> static void round_floats_as(const float* x, float* y, int64_t n, const FloatGrid& grid, double up, double down, const C32::U* draws) {
+template <int MODE> static void round_floats_as(const float* x, float* y, int64_t n, const FloatGrid& grid, double up, double down,
+                                                const C32::U* draws) {
     const FloatGrid g = grid;
-    for (int64_t i = 0; i < n; ++i) y[i] = (float)(round_float<MODE>((double)x[i] * up, g, MODE >= SR && MODE <= SRC ? (double)draws[i] : 0.0) * down);
+    for (int64_t i = 0; i < n; ++i)
+        y[i] = (float)(round_float<MODE>((double)x[i] * up, g, MODE >= SR && MODE <= SRC ? (double)draws[i] : 0.0) * down);
 }
 
-static void round_floats(const float* x, float* y, int64_t n, const FiniteFloatArgs& f, const FloatGrid& g, double up, double down, const C32::U* draws) {
+static void round_floats(const float* x, float* y, int64_t n, const FiniteFloatArgs& f, const FloatGrid& g, double up, double down,
+                         const C32::U* draws) {
     switch (f.mode) {
-        case RNE: return g.trailing ? round_floats_as<RNE>(x, y, n, g, up, down, draws) : round_floats_as<RNE_EXPONENT>(x, y, n, g, up, down, draws);
+        case RNE:
+            return g.trailing ? round_floats_as<RNE>(x, y, n, g, up, down, draws)
+                              : round_floats_as<RNE_EXPONENT>(x, y, n, g, up, down, draws);
         case RNA: return round_floats_as<RNA>(x, y, n, g, up, down, draws);
         case RND: return round_floats_as<RND>(x, y, n, g, up, down, draws);
         case RNU: return round_floats_as<RNU>(x, y, n, g, up, down, draws);
@@ -79,7 +85,8 @@ static void round_floats(const float* x, float* y, int64_t n, const FiniteFloatA
 
 // Nearest even in float lanes, in place of a scaled grid the grid times 2^e: adding and taking away 1.5 * 2^23 quanta rounds
 // to a multiple of the quantum, exactly where that number is finite and the smallest normal number is one of float's.
-template <int N> static void round_near_as(const float* x, float* y, int64_t n, int trailing, float limit, float least, bool flush, bool absolute) {
+template <int N> static void round_near_as(const float* x, float* y, int64_t n, int trailing, float limit, float least, bool flush,
+                                           bool absolute) {
     const int32_t more = ((23 - trailing) << 23) | 0x400000;
     int32_t lowest;
     memcpy(&lowest, &least, sizeof lowest);
@@ -131,7 +138,8 @@ template <int N> static void near_integers(const float* x, float* y, int64_t n, 
     }
 }
 
-template <int MODE> static void round_integers_as(const float* x, float* y, int64_t n, float c, float scale, const BlockFloatArgs& a, const C32::U* draws) {
+template <int MODE> static void round_integers_as(const float* x, float* y, int64_t n, float c, float scale, const BlockFloatArgs& a,
+                                                  const C32::U* draws) {
     const double limit = a.clamp ? (double)((1ll << (a.bits - 1)) - 1) : (double)INFINITY, random = MODE >= SR ? power(a.rbits) : 0;
     if (MODE == RNE && a.bits <= 22) {
         const float hi = a.clamp ? (float)limit : 0x1p22f;
@@ -192,11 +200,13 @@ struct BlockRounder {
     float c = 0, scale = 0;
     int e = 0;
 
-    explicit BlockRounder(const BlockFloatArgs& args) : a(args), element(grid_of(args.element, args.rbits)), scaler(grid_of(args.scaler, 0)) {}
+    explicit BlockRounder(const BlockFloatArgs& args)
+        : a(args), element(grid_of(args.element, args.rbits)), scaler(grid_of(args.scaler, 0)) {}
 
     // What the largest magnitude of a block is: a float for integers, the finite one's bits as a double for floats.
     uint64_t largest(const float* x, int64_t n) const {
-        if (a.kind == SCALED_INTEGERS) return n == 16 ? largest_pattern<16>(x, n) : n == 32 ? largest_pattern<32>(x, n) : largest_pattern<0>(x, n);
+        if (a.kind == SCALED_INTEGERS)
+            return n == 16 ? largest_pattern<16>(x, n) : n == 32 ? largest_pattern<32>(x, n) : largest_pattern<0>(x, n);
         if (a.kind != SCALED_FLOATS) return 0;
         return n == 16 ? largest_of<C32, 16>(x, n) : n == 32 ? largest_of<C32, 32>(x, n) : largest_of<C32>(x, n);
     }
@@ -214,7 +224,8 @@ struct BlockRounder {
         if (a.kind != SCALED_INTEGERS && round_near(x, y, n, a.element, e)) return;
         if (a.kind != SCALED_INTEGERS) round_floats(x, y, n, a.element, element, up, down, draws);
         else if (c > 0) round_integers(x, y, n, c, scale, a, draws);
-        else for (int64_t i = 0; i < n; ++i) y[i] = x[i] == x[i] ? x[i] : float_from(C32::NAN_BITS);  // zeros alone, or a NaN
+        else
+            for (int64_t i = 0; i < n; ++i) y[i] = x[i] == x[i] ? x[i] : float_from(C32::NAN_BITS);  // zeros alone, or a NaN
     }
 };
 

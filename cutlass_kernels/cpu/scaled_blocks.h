@@ -2,7 +2,7 @@
 #pragma once
 #include "scaled_lanes.h"
 
-namespace gemmsim { namespace NS {
+namespace gemmsim::NS {
 
 constexpr int64_t BLOCK_GROUP = 64;
 constexpr uint32_t INFINITE = 0x7F800000u;
@@ -54,7 +54,8 @@ INL void real_scales(const float* amax, int64_t n, float high, float second, flo
 }
 
 // One block under its factors. N: its length, 0 for any.
-template <int N, int KIND, bool DIVIDE_IN, int OUT> INL VI cast_block(const float* x, float* y, int64_t n, const float* in, const float* out, const LaneGrid& g, bool stream) {
+template <int N, int KIND, bool DIVIDE_IN, int OUT> INL VI cast_block(const float* x, float* y, int64_t n, const float* in,
+                                                                      const float* out, const LaneGrid& g, bool stream) {
     if (stream) return cast_run<KIND, DIVIDE_IN, OUT, false, true>(x, y, N ? N : n, in, out, g);
     return cast_run<KIND, DIVIDE_IN, OUT, false, false>(x, y, N ? N : n, in, out, g);
 }
@@ -85,7 +86,8 @@ template <int N, int KIND> static int cast_blocks_of(const ScaledArgs& a, const 
             if (nothing) {
                 for (int64_t i = at; i < at + m; ++i) y[i] = x[i] == x[i] ? __builtin_copysignf(0.0f, x[i]) : float_from(C32::NAN_BITS);
             } else if (KIND == INTEGER_KIND) {
-                negative |= whole ? cast_block<N, KIND, false, DIVIDE>(x + at, y + at, m, in + b, out + b, g, flow) : cast_block<0, KIND, false, DIVIDE>(x + at, y + at, m, in + b, out + b, g, flow);
+                negative |= whole ? cast_block<N, KIND, false, DIVIDE>(x + at, y + at, m, in + b, out + b, g, flow)
+                                  : cast_block<0, KIND, false, DIVIDE>(x + at, y + at, m, in + b, out + b, g, flow);
             } else if (a.rule == BLOCK_REAL) {
                 cast_block<0, KIND, true, MULTIPLY>(x + at, y + at, m, in + b, in + b, g, flow);
             } else {
@@ -104,4 +106,4 @@ template <int KIND> static int cast_blocks(const ScaledArgs& a, const float* x, 
     return cast_blocks_of<0, KIND>(a, x, y, n, stream);
 }
 
-}}  // namespace gemmsim::NS
+}  // namespace gemmsim::NS

@@ -1,13 +1,15 @@
 // Scaled casts of rows. Compiled once per ISA; every ISA gives the same bits.
 #include "scaled_blocks.h"
 
-namespace gemmsim { namespace NS {
+namespace gemmsim {
+namespace NS {
 
 constexpr int64_t CHUNK = 1024;
 
 static int kind_of(const ScaledGrid& g) { return g.integer ? INTEGER_KIND : g.ties == TIES_EVEN ? EVEN_ELEMENT : ODD_ELEMENT; }
 
-template <bool ARRAYS, bool STREAM> static VI cast_any(const ScaledArgs& a, const float* x, float* y, int64_t n, const float* in, const float* out, const LaneGrid& g) {
+template <bool ARRAYS, bool STREAM> static VI cast_any(const ScaledArgs& a, const float* x, float* y, int64_t n, const float* in,
+                                                       const float* out, const LaneGrid& g) {
     const int kind = kind_of(a.grid);
     if (kind == EVEN_ELEMENT) return cast_run<EVEN_ELEMENT, false, MULTIPLY, ARRAYS, STREAM>(x, y, n, in, out, g);
     if (kind == ODD_ELEMENT) return cast_run<ODD_ELEMENT, false, MULTIPLY, ARRAYS, STREAM>(x, y, n, in, out, g);
@@ -16,7 +18,8 @@ template <bool ARRAYS, bool STREAM> static VI cast_any(const ScaledArgs& a, cons
 }
 
 // Under one scale; elements before an aligned address go the ordinary way.
-static VI cast_plain(const ScaledArgs& a, const float* x, float* y, int64_t n, const float* in, const float* out, const LaneGrid& g, bool stream) {
+static VI cast_plain(const ScaledArgs& a, const float* x, float* y, int64_t n, const float* in, const float* out, const LaneGrid& g,
+                     bool stream) {
     if (!stream || (uintptr_t)y % 4) return cast_any<false, false>(a, x, y, n, in, out, g);
     const int64_t lead = (int64_t)((WIDTH - (uintptr_t)y % WIDTH) % WIDTH / 4), head = lead < n ? lead : n;
     VI negative = {};
@@ -55,9 +58,15 @@ static void affine_run(const ScaledArgs& a, const float* x, float* y, int64_t n,
 }
 
 // A row through a small buffer: other dtypes and strides, amax or bias along the row, affine ranges.
-static VI cast_chunks(const ScaledArgs& a, const ScaledTask& t, const char* src, char* dst, const float* amax, const float* second, const LaneGrid& g) {
+static VI cast_chunks(const ScaledArgs& a, const ScaledTask& t, const char* src, char* dst, const float* amax, const float* second,
+                      const LaneGrid& g) {
     alignas(64) float x[CHUNK], in[CHUNK], out[CHUNK], bias[CHUNK], raw[CHUNK];
-    const int64_t src_size = a.src_dtype == F64 ? 8 : a.src_dtype == F32 ? 4 : 2, dst_size = a.dst_dtype == F64 ? 8 : a.dst_dtype == F32 ? 4 : 2;
+    const int64_t src_size = a.src_dtype == F64   ? 8
+                             : a.src_dtype == F32 ? 4
+                                                  : 2,
+                  dst_size = a.dst_dtype == F64   ? 8
+                             : a.dst_dtype == F32 ? 4
+                                                  : 2;
     VI negative = {};
     for (int64_t i = 0; i < t.n; i += CHUNK) {
         const int64_t n = t.n - i < CHUNK ? t.n - i : CHUNK;
@@ -67,7 +76,8 @@ static VI cast_chunks(const ScaledArgs& a, const ScaledTask& t, const char* src,
             gather(amax + i * t.amax_step, t.amax_step, n, raw);
             affine_run(a, x, x, n, raw, bias, t.amax_step == 0 && t.second_step == 0);
         } else {
-            if (second) for (int64_t j = 0; j < n; ++j) x[j] -= bias[j];
+            if (second)
+                for (int64_t j = 0; j < n; ++j) x[j] -= bias[j];
             if (a.amax && t.amax_step) {
                 gather(amax + i * t.amax_step, t.amax_step, n, raw);
                 scales_of(a, raw, n, g, in, out);
@@ -76,14 +86,16 @@ static VI cast_chunks(const ScaledArgs& a, const ScaledTask& t, const char* src,
                 if (i == 0) scales_of(a, amax, 1, g, in, out);
                 negative |= cast_any<false, false>(a, x, x, n, in, out, g);
             }
-            if (second) for (int64_t j = 0; j < n; ++j) x[j] += bias[j];
+            if (second)
+                for (int64_t j = 0; j < n; ++j) x[j] += bias[j];
         }
         save_any<C32>(x, n, dst + i * t.dst_step * dst_size, a.dst_dtype, t.dst_step);
     }
     return negative;
 }
 
-static VI cast_row(const ScaledArgs& a, const ScaledTask& t, const char* src, char* dst, const float* amax, const float* second, const LaneGrid& g) {
+static VI cast_row(const ScaledArgs& a, const ScaledTask& t, const char* src, char* dst, const float* amax, const float* second,
+                   const LaneGrid& g) {
     const bool direct = a.src_dtype == F32 && a.dst_dtype == F32 && t.src_step == 1 && t.dst_step == 1;
     if (!direct || second || a.rule == AFFINE_RANGE || (a.amax && t.amax_step > 1)) return cast_chunks(a, t, src, dst, amax, second, g);
     const float* x = (const float*)src;
@@ -110,13 +122,20 @@ static int block_row(const ScaledArgs& a, const ScaledTask& t, const char* src, 
     if (!read) load_any(src, a.src_dtype, t.src_step, t.n, values);
     const bool stream = t.stream && written && (uintptr_t)y % WIDTH == 0;
     const int kind = kind_of(a.grid);
-    const int status = kind == INTEGER_KIND ? cast_blocks<INTEGER_KIND>(a, x, y, t.n, stream) : kind == EVEN_ELEMENT ? cast_blocks<EVEN_ELEMENT>(a, x, y, t.n, stream) : cast_blocks<ODD_ELEMENT>(a, x, y, t.n, stream);
+    const int status = kind == INTEGER_KIND   ? cast_blocks<INTEGER_KIND>(a, x, y, t.n, stream)
+                       : kind == EVEN_ELEMENT ? cast_blocks<EVEN_ELEMENT>(a, x, y, t.n, stream)
+                                              : cast_blocks<ODD_ELEMENT>(a, x, y, t.n, stream);
     if (!written) save_any<C32>(values, t.n, dst, a.dst_dtype, t.dst_step);
     return status;
 }
 
 static int scaled_task(const ScaledArgs& a, const ScaledTask& t) {
-    const int64_t src_size = a.src_dtype == F64 ? 8 : a.src_dtype == F32 ? 4 : 2, dst_size = a.dst_dtype == F64 ? 8 : a.dst_dtype == F32 ? 4 : 2;
+    const int64_t src_size = a.src_dtype == F64   ? 8
+                             : a.src_dtype == F32 ? 4
+                                                  : 2,
+                  dst_size = a.dst_dtype == F64   ? 8
+                             : a.dst_dtype == F32 ? 4
+                                                  : 2;
     const bool blocks = a.rule == BLOCK_AMAX || a.rule == BLOCK_POWER || a.rule == BLOCK_REAL;
     const LaneGrid g(a.grid);
     VI negative = {};

@@ -33,7 +33,8 @@ struct ScaledArgs {
     float tensor_scale, steps;   // BLOCK_REAL: the second scale; AFFINE_RANGE: number of steps, 2^bits - 1
     int64_t block;
     ScaledGrid grid;
-    int64_t size[MAX_BATCH_DIMS], src_stride[MAX_BATCH_DIMS], dst_stride[MAX_BATCH_DIMS], amax_stride[MAX_BATCH_DIMS], second_stride[MAX_BATCH_DIMS];
+    int64_t size[MAX_BATCH_DIMS], src_stride[MAX_BATCH_DIMS], dst_stride[MAX_BATCH_DIMS], amax_stride[MAX_BATCH_DIMS],
+        second_stride[MAX_BATCH_DIMS];
 };
 
 // `rows` rows of `n` elements. `work` has room for scaled_work(n) bytes.

@@ -5,7 +5,7 @@
 #include "hardware.h"
 #include "scales.h"
 
-namespace gemmsim { namespace NS {
+namespace gemmsim::NS {
 
 // Register exponents that scales put further than this above products cut all of them to zero.
 enum { FAR_ABOVE = 80 };
@@ -65,7 +65,8 @@ template <int ROWS> INL void group_sums(const float* a, const float* b, int coun
 }
 
 // Sums of groups, exact in float lanes, times both scales, exact in double lanes; scales alone align.
-template <int ROWS> INL void group_step(const float* a, const float* b, int64_t left, const HardwareModel& m, const double* xa, const double* xb, const int32_t* ea, const int32_t* eb, float* c) {
+template <int ROWS> INL void group_step(const float* a, const float* b, int64_t left, const HardwareModel& m, const double* xa,
+                                        const double* xb, const int32_t* ea, const int32_t* eb, float* c) {
     typedef C64::V V;
     typedef C64::VI VI;
     enum { MOST = 4 };
@@ -99,11 +100,16 @@ static void group_steps_scaled(const Tile& t, const HardwareModel& m, const Grou
         int row = 0;
         auto some = [&](auto count) __attribute__((always_inline)) {
             constexpr int ROWS = decltype(count)::value;
-            group_step<ROWS>(a + row, b, t.k - k, m, s.a + at * MR + row, s.b + at * NR32, s.a_exponent + at * MR + row, s.b_exponent + at * NR32, c + row * NR32);
+            group_step<ROWS>(a + row, b, t.k - k, m, s.a + at * MR + row, s.b + at * NR32, s.a_exponent + at * MR + row,
+                             s.b_exponent + at * NR32, c + row * NR32);
             row += ROWS;
         };
-        struct Four { enum { value = WIDTH == 64 ? 4 : 2 }; };
-        struct One { enum { value = 1 }; };
+        struct Four {
+            enum { value = WIDTH == 64 ? 4 : 2 };
+        };
+        struct One {
+            enum { value = 1 };
+        };
         while (row + Four::value <= t.rows) some(Four{});
         while (row < t.rows) some(One{});
     }
@@ -114,4 +120,4 @@ void scaled_hardware(const Tile& t, const HardwareModel& m, const GroupScales& s
     else fused_steps(t, m, scales);
 }
 
-}}  // namespace gemmsim::NS
+}  // namespace gemmsim::NS

@@ -3,7 +3,7 @@
 #include "elementwise.h"
 #include "scaled_cast.h"
 
-namespace gemmsim { namespace NS {
+namespace gemmsim::NS {
 
 typedef C32::V V;
 typedef C32::VI VI;
@@ -18,7 +18,8 @@ struct LaneGrid {
     int32_t ties;
 
     explicit LaneGrid(const ScaledGrid& g)
-        : low(splat<C32>(g.low)), high(splat<C32>(g.high)), whole(splat<C32>(0x1p23f)), floor(splat_i<C32>((g.emin + 127) << 23)), up(splat_u<C32>((uint32_t)(23 - g.trailing) << 23)), ties(g.ties) {}
+        : low(splat<C32>(g.low)), high(splat<C32>(g.high)), whole(splat<C32>(0x1p23f)), floor(splat_i<C32>((g.emin + 127) << 23)),
+          up(splat_u<C32>((uint32_t)(23 - g.trailing) << 23)), ties(g.ties) {}
 };
 
 INL V with_sign(V magnitude, V t) { return (V)((VU)magnitude | ((VU)t & C32::SIGN)); }
@@ -64,14 +65,16 @@ INL void store_lanes(float* y, V r, bool stream) {
 }
 
 // n elements; in and out are arrays (ARRAYS) or one number each. Returns whether one is below zero.
-template <int KIND, bool DIVIDE_IN, int OUT, bool ARRAYS, bool STREAM> INL VI cast_run(const float* x, float* y, int64_t n, const float* in, const float* out, const LaneGrid& g) {
+template <int KIND, bool DIVIDE_IN, int OUT, bool ARRAYS, bool STREAM> INL VI cast_run(const float* x, float* y, int64_t n, const float* in,
+                                                                                       const float* out, const LaneGrid& g) {
     VI negative = {};
     const V in0 = splat<C32>(*in), out0 = splat<C32>(*out);
     int64_t i = 0;
     for (; i + L <= n; i += L) {
         const V v = load<V>(x + i);
         if (KIND == INTEGER_KIND) negative |= (VI)(v < (V){});
-        store_lanes(y + i, cast_lanes<KIND, DIVIDE_IN, OUT>(v, ARRAYS ? load<V>(in + i) : in0, ARRAYS ? load<V>(out + i) : out0, g), STREAM);
+        store_lanes(y + i, cast_lanes<KIND, DIVIDE_IN, OUT>(v, ARRAYS ? load<V>(in + i) : in0, ARRAYS ? load<V>(out + i) : out0, g),
+                    STREAM);
     }
     if (i < n) {
         const size_t rest = (size_t)(n - i) * 4;
@@ -119,4 +122,4 @@ template <bool INTEGER> INL void scale_run(const float* amax, int64_t n, V high,
     }
 }
 
-}}  // namespace gemmsim::NS
+}  // namespace gemmsim::NS

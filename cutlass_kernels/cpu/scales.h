@@ -5,9 +5,6 @@
 
 namespace gemmsim {
 
-// Order, continued: runs of n terms, each total times the scales of the blocks that it lies in, added in order.
-constexpr int32_t SCALED = 6;
-
 struct Scales {
     const double *a, *b;                        // the scales themselves; NaN where a block is
     int64_t a_row, a_block, b_block, b_col;     // strides
@@ -26,7 +23,9 @@ struct TileScales {
 
     double left(int row, int64_t k) const { return one(a + row * all->a_row, k / all->a_size, all->a_block, all->a_count); }
     double right(int col, int64_t k) const { return one(b + col * all->b_col, k / all->b_size, all->b_block, all->b_count); }
-    double one(const double* x, int64_t block, int64_t stride, int64_t count) const { return block < count ? x[block * stride] : all->fill; }
+    double one(const double* x, int64_t block, int64_t stride, int64_t count) const {
+        return block < count ? x[block * stride] : all->fill;
+    }
 };
 
 // s = R(s + xa * xb * t): NATIVE by the carrier's fused multiply-add, WIDE in double lanes, where products are exact.

@@ -2,7 +2,7 @@
 #pragma once
 #include "rounders.h"
 
-namespace gemmsim { namespace NS {
+namespace gemmsim::NS {
 
 #if ISA_AVX512
 INL C32::V vfms(C32::V a, C32::V b, C32::V c) { return (C32::V)_mm512_fmsub_ps((__m512)a, (__m512)b, (__m512)c); }
@@ -20,4 +20,4 @@ template <class C, int KIND, bool SIGNS = true> INL typename C::V round_product(
     return SUBNORMALS && SIGNS ? with_sign(r, s, k) : r;
 }
 
-}}  // namespace gemmsim::NS
+}  // namespace gemmsim::NS

@@ -2,7 +2,7 @@
 #pragma once
 #include "vec.h"
 
-namespace gemmsim { namespace NS {
+namespace gemmsim::NS {
 
 [[maybe_unused]] static void stream_floats(float* dst, const float* src, int64_t n) {
 #if ISA_AVX512 || ISA_AVX2
@@ -20,4 +20,4 @@ namespace gemmsim { namespace NS {
     memcpy(dst, src, (size_t)n * 4);
 }
 
-}}  // namespace gemmsim::NS
+}  // namespace gemmsim::NS

@@ -1,6 +1,6 @@
 // The interface between the driver (one copy, no special instructions) and the kernels (one copy per ISA).
 #pragma once
-#include "gemmsim/types.h"
+#include "gemmsim/program.h"
 
 namespace gemmsim {
 
@@ -14,34 +14,6 @@ enum Step : int {
 };
 
 constexpr int64_t MR = 8;  // rows of a packed panel of A
-
-// What a run is: a plain register, one of compensated.h, a register of registers.h (the long accumulator, two's
-// complement integers, fixed point), a chip's matrix instruction, or registers by exponent (binned.h).
-enum Method : int32_t {
-    REGISTER = 0, KAHAN = 1, NEUMAIER = 2, TWO_SUM = 3, FAST_TWO_SUM = 4, LONG = 5, INTEGER = 6, FIXED = 7, HARDWARE = 8, BINNED = 9
-};
-
-// A wrapper around the sequential run, outermost first: which terms meet in which order (spec/accumulators.md, 2).
-enum Order : int32_t { CHUNKED = 1, PAIRWISE = 2, INTERLEAVED = 3, SPLITK = 4, SHUFFLED = 5 };
-enum { MAX_WRAPPERS = 4 };
-
-// Two's complement register of INTEGER and FIXED runs.
-struct Register {
-    int32_t bits, saturate, at_end, is_signed;  // at_end: brought into range once, after an exact sum
-    int32_t shift, frac;                        // INTEGER: products shifted right; FIXED: multiples of 2^-frac
-};
-
-// The step of a matrix instruction; the fields are those of gemmsim/hardware/models.py.
-// HW_FMA: a chain of fused multiply-adds, which is the plain register; only the filling up of K is left to do.
-enum HardwareKind : int32_t { HW_NONE = 0, HW_FUSED = 1, HW_GROUPS = 2, HW_TREE = 3, HW_FLOORED = 4, HW_FMA = 5 };
-enum HardwareOut : int32_t { HW_RZ23 = 0, HW_E8M13 = 1, HW_RNE10 = 2, HW_RNE23 = 3 };
-struct HardwareModel {
-    int32_t kind, products, kept, out;
-    int32_t k;                                        // of an instruction: shorter runs are filled up with zero products
-    int32_t group, flush;                             // GROUPS; TREE
-    int32_t total_bits, addend_bits, halves, window;  // FLOORED; window -1: none
-    int32_t a_emin, b_emin;                           // exponents of the operand formats' smallest normals
-};
 
 // How an INTEGER or FIXED run goes in floating-point lanes: each product times `scale` to a whole number (or as it is),
 // sums clamped to [low, high] at every step or left exact, to be brought into range at the end.
@@ -77,7 +49,22 @@ struct Tile {
 // Kinds of rounding a kernel can do, in order of cost (rounders.h explains each).
 // FAST, FAST_CLAMP: one non-nearest mode for all casts, by directed rounding instructions.
 // LANES: another vector kernel (registers of integers, chips' instructions, the value sets of grid.h).
-enum Kind : int { NONE = 0, PLAIN = 1, SUB = 2, SAT = 3, SPECIAL = 4, FTZ = 5, GENERAL = 6, RANDOM = 7, FAST = 8, FAST_CLAMP = 9, KINDS = 10, SCALAR = 10, LANES = 11, ALL_KINDS = 12 };
+enum Kind : int {
+    NONE = 0,
+    PLAIN = 1,
+    SUB = 2,
+    SAT = 3,
+    SPECIAL = 4,
+    FTZ = 5,
+    GENERAL = 6,
+    RANDOM = 7,
+    FAST = 8,
+    FAST_CLAMP = 9,
+    KINDS = 10,
+    SCALAR = 10,
+    LANES = 11,
+    ALL_KINDS = 12
+};
 
 typedef void (*TileFn)(const Tile&);
 struct PaletteTile;  // a tile whose elements have roundings of their own (palette_tile.h)
@@ -93,7 +80,9 @@ typedef bool (*CompensatedFn)(const Tile&, const Wager&);
 struct Lengths {
     int64_t k, count, size;
     bool lanes;
-    int64_t operator[](int64_t i) const { return lanes ? k / count + (i < k % count ? 1 : 0) : i < count - 1 ? size : k - size * (count - 1); }
+    int64_t operator[](int64_t i) const {
+        return lanes ? k / count + (i < k % count ? 1 : 0) : i < count - 1 ? size : k - size * (count - 1);
+    }
     // the first run after i that may have another length
     int64_t same_until(int64_t i) const { return lanes ? (i < k % count ? k % count : count) : i < count - 1 ? count - 1 : count; }
 };

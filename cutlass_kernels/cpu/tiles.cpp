@@ -10,15 +10,17 @@
 #include "gemm_kernel.h"
 #include "directed_kernel.h"
 
-namespace gemmsim { namespace NS {
+namespace gemmsim::NS {
 
 #if ISA_AVX512
 #define FAST_PAIR(S) tile_directed<CARRIER, S, false>, tile_directed<CARRIER, S, true>
 #else
 #define FAST_PAIR(S) nullptr, nullptr
 #endif
-#define ROW(S) {tile<CARRIER, S, NONE>, tile<CARRIER, S, PLAIN>, tile<CARRIER, S, SUB>, tile<CARRIER, S, SAT>, tile<CARRIER, S, SPECIAL>, tile<CARRIER, S, FTZ>, tile<CARRIER, S, GENERAL>, tile<CARRIER, S, RANDOM>, FAST_PAIR(S)}
+#define ROW(S)                                                                                                                      \
+    {tile<CARRIER, S, NONE>, tile<CARRIER, S, PLAIN>,   tile<CARRIER, S, SUB>,    tile<CARRIER, S, SAT>, tile<CARRIER, S, SPECIAL>, \
+     tile<CARRIER, S, FTZ>,  tile<CARRIER, S, GENERAL>, tile<CARRIER, S, RANDOM>, FAST_PAIR(S)}
 extern const TileFn TABLE[STEPS][KINDS];
 const TileFn TABLE[STEPS][KINDS] = {ROW(FMA_NEAR), ROW(FMA_ODD), ROW(MA_NEAR), ROW(MA_ODD)};
 
-}}  // namespace gemmsim::NS
+}  // namespace gemmsim::NS

@@ -23,9 +23,11 @@
 
 #define INL static inline __attribute__((always_inline))
 
-namespace gemmsim { namespace NS {
+namespace gemmsim::NS {
 
-template <class T, int BYTES = WIDTH> struct Vec { typedef T type __attribute__((vector_size(BYTES), may_alias)); };
+template <class T, int BYTES = WIDTH> struct Vec {
+    typedef T type __attribute__((vector_size(BYTES), may_alias));
+};
 
 // A carrier: the machine format in which rounded values live.
 struct C32 {
@@ -79,8 +81,12 @@ INL C64::V vfma(C64::V a, C64::V b, C64::V c) { return (C64::V)_mm512_fmadd_pd((
 INL C32::V fma_rd(C32::V a, C32::V b, C32::V c) { return (C32::V)_mm512_fmadd_round_ps((__m512)a, (__m512)b, (__m512)c, RM(TO_NEG_INF)); }
 INL C32::V fma_ru(C32::V a, C32::V b, C32::V c) { return (C32::V)_mm512_fmadd_round_ps((__m512)a, (__m512)b, (__m512)c, RM(TO_POS_INF)); }
 INL C32::V fma_rz(C32::V a, C32::V b, C32::V c) { return (C32::V)_mm512_fmadd_round_ps((__m512)a, (__m512)b, (__m512)c, RM(TO_ZERO)); }
-INL C64::V fma_rd(C64::V a, C64::V b, C64::V c) { return (C64::V)_mm512_fmadd_round_pd((__m512d)a, (__m512d)b, (__m512d)c, RM(TO_NEG_INF)); }
-INL C64::V fma_ru(C64::V a, C64::V b, C64::V c) { return (C64::V)_mm512_fmadd_round_pd((__m512d)a, (__m512d)b, (__m512d)c, RM(TO_POS_INF)); }
+INL C64::V fma_rd(C64::V a, C64::V b, C64::V c) {
+    return (C64::V)_mm512_fmadd_round_pd((__m512d)a, (__m512d)b, (__m512d)c, RM(TO_NEG_INF));
+}
+INL C64::V fma_ru(C64::V a, C64::V b, C64::V c) {
+    return (C64::V)_mm512_fmadd_round_pd((__m512d)a, (__m512d)b, (__m512d)c, RM(TO_POS_INF));
+}
 INL C64::V fma_rz(C64::V a, C64::V b, C64::V c) { return (C64::V)_mm512_fmadd_round_pd((__m512d)a, (__m512d)b, (__m512d)c, RM(TO_ZERO)); }
 INL C32::V mul_rd(C32::V a, C32::V b) { return (C32::V)_mm512_mul_round_ps((__m512)a, (__m512)b, RM(TO_NEG_INF)); }
 INL C32::V mul_ru(C32::V a, C32::V b) { return (C32::V)_mm512_mul_round_ps((__m512)a, (__m512)b, RM(TO_POS_INF)); }
@@ -123,7 +129,8 @@ INL C32::VI imax(C32::VI a, C32::VI b) { return (C32::VI)_mm256_max_epi32((__m25
 INL C64::VU mul32(C64::VU a, C64::VU b) { return (C64::VU)_mm256_mul_epu32((__m256i)a, (__m256i)b); }
 #else
 template <class V> INL V fma_lanes(V a, V b, V c) {  // the C library's correctly rounded fma: no FMA instruction here
-    for (size_t i = 0; i < sizeof(V) / sizeof(a[0]); ++i) c[i] = sizeof(a[0]) == 4 ? __builtin_fmaf(a[i], b[i], c[i]) : __builtin_fma(a[i], b[i], c[i]);
+    for (size_t i = 0; i < sizeof(V) / sizeof(a[0]); ++i)
+        c[i] = sizeof(a[0]) == 4 ? __builtin_fmaf(a[i], b[i], c[i]) : __builtin_fma(a[i], b[i], c[i]);
     return c;
 }
 INL C32::V vfma(C32::V a, C32::V b, C32::V c) { return fma_lanes(a, b, c); }
@@ -146,7 +153,9 @@ INL C64::VI imax(C64::VI a, C64::VI b) { return a > b ? a : b; }
 // Without: by the exact error of the nearest sum (Knuth's TwoSum); the product must then be exact in the carrier,
 // which the planner guarantees (has_directed() tells it which case holds).
 #if ISA_AVX512
-template <class C> INL typename C::V fma_odd(typename C::V a, typename C::V b, typename C::V c) { return pick_odd(fma_rd(a, b, c), fma_ru(a, b, c)); }
+template <class C> INL typename C::V fma_odd(typename C::V a, typename C::V b, typename C::V c) {
+    return pick_odd(fma_rd(a, b, c), fma_ru(a, b, c));
+}
 template <class C> INL typename C::V mul_odd(typename C::V a, typename C::V b) { return pick_odd(mul_rd(a, b), mul_ru(a, b)); }
 template <class C> INL typename C::V add_odd(typename C::V a, typename C::V b) { return pick_odd(add_rd(a, b), add_ru(a, b)); }
 #else
@@ -161,11 +170,12 @@ template <class C> INL typename C::V add_odd(typename C::V a, typename C::V b) {
     const VI away = (VI)((err > (V){}) == (s > (V){}));  // all ones: magnitude grows
     const VU step = (VU)((away & 2) - 1);                // +1 or -1
     // a nearest sum that overflowed is brought back to the largest finite value, which is odd
-    const VI over = (VI)((VU)(u & ~C::SIGN) == splat_u<C>(C::EXP)) & (VI)((VU)((VU)a & C::EXP) != splat_u<C>(C::EXP)) & (VI)((VU)((VU)b & C::EXP) != splat_u<C>(C::EXP));
+    const VI over = (VI)((VU)(u & ~C::SIGN) == splat_u<C>(C::EXP)) & (VI)((VU)((VU)a & C::EXP) != splat_u<C>(C::EXP)) &
+                    (VI)((VU)((VU)b & C::EXP) != splat_u<C>(C::EXP));
     return (V)(u + ((VU)fix & step) - ((VU)over & 1));
 }
 template <class C> INL typename C::V mul_odd(typename C::V a, typename C::V b) { return a * b; }
 template <class C> INL typename C::V fma_odd(typename C::V a, typename C::V b, typename C::V c) { return add_odd<C>(a * b, c); }
 #endif
 
-}}  // namespace gemmsim::NS
+}  // namespace gemmsim::NS

@@ -76,8 +76,7 @@ template <GemmConfig K> struct BinnedRun {
     }
 
     GEMMSIM_HD void finish(const Place<K>& place, Totals<K>& out, int64_t, int64_t) {
-        GEMMSIM_NO_UNROLL for (int i = first; i <= last; ++i)
-            if (!at[i].empty()) spill(at[i], i, place);
+        GEMMSIM_NO_UNROLL for (int i = first; i <= last; ++i) if (!at[i].empty()) spill(at[i], i, place);
         out.v[0][0] = (T)s;
     }
 };

@@ -22,9 +22,7 @@ template <GemmConfig K> struct CompensatedRun {
     T s[R][C], c[R][C];
     int64_t last;  // k of the last term
 
-    GEMMSIM_HD void start() {
-        GEMMSIM_UNROLL for (int i = 0; i < R; ++i) GEMMSIM_UNROLL for (int j = 0; j < C; ++j) s[i][j] = c[i][j] = 0;
-    }
+    GEMMSIM_HD void start() { GEMMSIM_UNROLL for (int i = 0; i < R; ++i) GEMMSIM_UNROLL for (int j = 0; j < C; ++j) s[i][j] = c[i][j] = 0; }
 
     // Operation j of a step draws at site SITE_STEP + j.
     struct Operations {
@@ -80,8 +78,8 @@ template <GemmConfig K> struct CompensatedRun {
             Lines<R>::read(stream.buffer->a + at * Stream<K>::PanelA::PITCH, place.ty, a);
             Lines<C>::read(stream.buffer->b + at * Stream<K>::PanelB::PITCH, place.tx, b);
             last = place.k_of(stream.base + at);
-            GEMMSIM_UNROLL for (int i = 0; i < R; ++i) GEMMSIM_UNROLL for (int j = 0; j < C; ++j)
-                Operations{place, i, j, last}.step(stream.left(a[i]), stream.right(a[i], b[j]), s[i][j], c[i][j]);
+            GEMMSIM_UNROLL for (int i = 0; i < R; ++i) GEMMSIM_UNROLL for (int j = 0; j < C; ++j) Operations{place, i, j, last}.step(
+                stream.left(a[i]), stream.right(a[i], b[j]), s[i][j], c[i][j]);
         }
     }
 

@@ -2,37 +2,15 @@
 // gemmsim/backends/cuda/gemm_source.py and gemm_args.py write these records.
 #pragma once
 #include "gemmsim/device/codes.h"
+#include "gemmsim/program.h"
 
 namespace gemmsim {
 
-// What a run is: a plain register, a compensated one, the long accumulator, two's complement integers, fixed point, a
-// chip's matrix instruction. Numbers are those of the CPU library (cpu/tile.h).
-enum Method : int32_t { REGISTER = 0, KAHAN = 1, NEUMAIER = 2, TWO_SUM = 3, FAST_TWO_SUM = 4, LONG = 5, INTEGER = 6, FIXED = 7, HARDWARE = 8, BINNED = 9 };
-
-// A wrapper around a run, outermost first: which terms meet in which order.
-enum Order : int32_t { CHUNKED = 1, PAIRWISE = 2, INTERLEAVED = 3, SPLITK = 4, SHUFFLED = 5, SCALED = 6 };
-constexpr int MAX_WRAPPERS = 4, BATCH_DIMS = 16;
-
-enum Init : int32_t { FROM_ZERO = 0, C_FIRST = 1, C_LAST = 2 };
+constexpr int BATCH_DIMS = 16;
 
 struct Wrapper {
     int32_t order, pairs;  // pairs: lanes are combined pairwise instead of in sequence
     Cast cast;             // rounding of each combination (SPLITK: of each total, too)
-};
-
-struct Register {
-    int32_t bits, saturate, at_end, is_signed;  // at_end: brought into range once, after an exact sum
-    int32_t shift, frac;                        // INTEGER: products shifted right; FIXED: multiples of 2^-frac
-};
-
-enum HardwareKind : int32_t { HW_NONE = 0, HW_FUSED = 1, HW_GROUPS = 2, HW_TREE = 3, HW_FLOORED = 4, HW_FMA = 5 };
-enum HardwareOut : int32_t { HW_RZ23 = 0, HW_E8M13 = 1, HW_RNE10 = 2, HW_RNE23 = 3 };
-struct HardwareModel {
-    int32_t kind, products, kept, out;
-    int32_t k;                                        // of an instruction: shorter runs are filled up with zero products
-    int32_t group, flush;                             // GROUPS; TREE
-    int32_t total_bits, addend_bits, halves, window;  // FLOORED; window -1: none
-    int32_t a_emin, b_emin;                           // exponents of the operand formats' smallest normals
 };
 
 // How an operand lies in memory: any strides; or in the direction of terms (or of lines: A's rows, B's columns) without gaps,
@@ -61,8 +39,12 @@ struct ProductTable {
 };
 
 constexpr DType I16 = (DType)5, I32 = (DType)6;
-template <> struct Storage<I16> { typedef short Word; };
-template <> struct Storage<I32> { typedef int32_t Word; };
+template <> struct Storage<I16> {
+    typedef short Word;
+};
+template <> struct Storage<I32> {
+    typedef int32_t Word;
+};
 
 struct GemmConfig {
     DType a, b, c, out;
@@ -101,7 +83,8 @@ struct GemmArgs {
     uint64_t seed;
     int32_t dims, member;
     int64_t size[MAX_WRAPPERS];  // n of each wrapper
-    int64_t batch[BATCH_DIMS], a_batch[BATCH_DIMS], b_batch[BATCH_DIMS], c_batch[BATCH_DIMS], out_batch[BATCH_DIMS], select_batch[BATCH_DIMS];
+    int64_t batch[BATCH_DIMS], a_batch[BATCH_DIMS], b_batch[BATCH_DIMS], c_batch[BATCH_DIMS], out_batch[BATCH_DIMS],
+        select_batch[BATCH_DIMS];
     // Scales: codes, terms in a block, strides; the tensors' own
     const uint8_t *scale_a, *scale_b;
     const float *second_a, *second_b;

@@ -21,7 +21,11 @@ struct OperandFacts {
     int bits, quantum, top;
 };
 GEMMSIM_HD constexpr OperandFacts dtype_facts(int dtype) {
-    return dtype == F32 ? OperandFacts{24, -149, 128} : dtype == F64 ? OperandFacts{53, -1074, 1024} : dtype == F16 ? OperandFacts{11, -24, 16} : dtype == BF16 ? OperandFacts{8, -133, 128} : OperandFacts{53, -1074, 1024};
+    return dtype == F32    ? OperandFacts{24, -149, 128}
+           : dtype == F64  ? OperandFacts{53, -1074, 1024}
+           : dtype == F16  ? OperandFacts{11, -24, 16}
+           : dtype == BF16 ? OperandFacts{8, -133, 128}
+                           : OperandFacts{53, -1074, 1024};
 }
 GEMMSIM_HD constexpr OperandFacts operand_facts(const Cast& c, int dtype) {
     const OperandFacts d = dtype_facts(dtype);
@@ -36,7 +40,8 @@ GEMMSIM_HD constexpr OperandFacts operand_facts(const Cast& c, int dtype) {
 
 // The carrier rounded to nearest is the format.
 template <class T> GEMMSIM_HD constexpr bool is_native(const Cast& c) {
-    const bool inf = !is_finite(c.over_pos) && !is_finite(c.over_neg) && !is_finite(c.inf_pos) && !is_finite(c.inf_neg) && c.over_pos == c.inf_pos;
+    const bool inf =
+        !is_finite(c.over_pos) && !is_finite(c.over_neg) && !is_finite(c.inf_pos) && !is_finite(c.inf_neg) && c.over_pos == c.inf_pos;
     return c.mode == RNE && c.p == CarrierFacts<T>::BITS && c.emin == 1 - Carrier<T>::BIAS && c.emax == CarrierFacts<T>::EMAX && inf &&
            (c.flags & NEG_ZERO) && !(c.flags & NO_SUBNORMALS);
 }
@@ -53,7 +58,9 @@ template <class T> GEMMSIM_HD constexpr bool fits(const Cast& c, bool spare) {
 GEMMSIM_HD constexpr bool overflow_like_infinity(const Cast& c) {
     return same_number(c.inf_pos, c.over_pos) && same_number(c.inf_neg, c.over_neg);
 }
-template <class T> GEMMSIM_HD constexpr bool has_room(const Cast& c) { return c.emax < CarrierFacts<T>::EMAX - 1 || overflow_like_infinity(c); }
+template <class T> GEMMSIM_HD constexpr bool has_room(const Cast& c) {
+    return c.emax < CarrierFacts<T>::EMAX - 1 || overflow_like_infinity(c);
+}
 
 // Lemma A: addends of at most p <= (bits - 1) / 2 significant bits, nearest even: the carrier's nearest sum will do.
 template <class T> GEMMSIM_HD constexpr bool lemma_a(const Cast& add, int width) {
@@ -66,8 +73,7 @@ template <class T> struct ProductFacts {
     bool exact;               // in the carrier
 
     constexpr ProductFacts(const OperandFacts& a, const OperandFacts& b)
-        : width(a.bits + b.bits), quantum(a.quantum + b.quantum), top(a.top + b.top),
-          exact(width <= CarrierFacts<T>::BITS && in_range()) {}
+        : width(a.bits + b.bits), quantum(a.quantum + b.quantum), top(a.top + b.top), exact(width <= CarrierFacts<T>::BITS && in_range()) {}
     constexpr bool in_range() const { return quantum >= CarrierFacts<T>::LEAST && top <= CarrierFacts<T>::EMAX; }
 
     // Every sum of a product and a value of `add` is a carrier number: lemma B with the formats' own bounds.
@@ -77,7 +83,9 @@ template <class T> struct ProductFacts {
         return most < power<double>(quantum + CarrierFacts<T>::BITS);
     }
     // The carrier's fused multiply-add, rounded once more, is right.
-    constexpr bool near_fused(const Cast& add) const { return in_range() && width <= CarrierFacts<T>::BITS && (lemma_a<T>(add, width) || sums_exact(add)); }
+    constexpr bool near_fused(const Cast& add) const {
+        return in_range() && width <= CarrierFacts<T>::BITS && (lemma_a<T>(add, width) || sums_exact(add));
+    }
     // No sum lies between zero and the smallest quantum of `c`.
     constexpr bool on_grid(const Cast& c) const { return quantum >= (c.flags & NO_SUBNORMALS ? c.emin : c.emin - c.p + 1); }
 };

@@ -18,7 +18,7 @@ template <GemmConfig K> struct Finisher {
         else return finish(total, bias);
     }
 
-  private:
+private:
     template <class T> static GEMMSIM_HD Word finish(T x, const Bias* bias) {
         if constexpr (!K.finish.present) return store_value<K.out>(x);
         else {

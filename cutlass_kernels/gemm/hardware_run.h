@@ -43,7 +43,9 @@ template <HardwareModel M, class OPERANDS> struct HardwareStep {
     }
 
     GEMMSIM_HD double product(int i) const { return mul_rn((double)o.x(i), (double)o.y(i)); }
-    GEMMSIM_HD int exponent(int i) const { return M.kind == HW_GROUPS ? 0 : hardware_exponent(o.x(i), M.a_emin) + hardware_exponent(o.y(i), M.b_emin); }
+    GEMMSIM_HD int exponent(int i) const {
+        return M.kind == HW_GROUPS ? 0 : hardware_exponent(o.x(i), M.a_emin) + hardware_exponent(o.y(i), M.b_emin);
+    }
     GEMMSIM_HD int addend_exponent() const { return hardware_exponent(c, M.out == HW_RNE10 ? -14 : -126); }
     GEMMSIM_HD int largest(int first, int stride) const {
         int e = -1000;
@@ -160,7 +162,8 @@ template <GemmConfig K> struct HardwareRun {
     int count;  // of held operands
 
     GEMMSIM_HD void start() {
-        for (int i = 0; i < R; ++i) for (int j = 0; j < C; ++j) c[i][j] = 0;
+        for (int i = 0; i < R; ++i)
+            for (int j = 0; j < C; ++j) c[i][j] = 0;
         count = 0;
     }
     template <class OPERANDS> static GEMMSIM_HD float step(const OPERANDS& o, int terms, bool plain, float register_) {
@@ -170,33 +173,37 @@ template <GemmConfig K> struct HardwareRun {
     }
     GEMMSIM_HD void flush() {
         if (count == 0) return;
-        for (int i = 0; i < R; ++i) for (int j = 0; j < C; ++j) c[i][j] = step(held[i][j], count, false, c[i][j]);
+        for (int i = 0; i < R; ++i)
+            for (int j = 0; j < C; ++j) c[i][j] = step(held[i][j], count, false, c[i][j]);
         count = 0;
     }
 
     GEMMSIM_HD void chunk(const Stream<K>& stream, const Place<K>& place, int first, int terms) {
         typedef Stream<K> S;
         const int end = first + terms;
-        const bool plain = S::largest_product(S::template extent<MEASURES>(stream.buffer->measured_a), S::template extent<MEASURES>(stream.buffer->measured_b)) < 0x1p127f;
+        const bool plain = S::largest_product(S::template extent<MEASURES>(stream.buffer->measured_a),
+                                              S::template extent<MEASURES>(stream.buffer->measured_b)) < 0x1p127f;
         GEMMSIM_NO_UNROLL for (int at = first; at < end;) {
             const T *a = stream.buffer->a + at * PITCH_A, *b = stream.buffer->b + at * PITCH_B;
             if (count == 0 && at + N <= end) {
-                GEMMSIM_UNROLL for (int i = 0; i < R; ++i) GEMMSIM_UNROLL for (int j = 0; j < C; ++j)
-                    c[i][j] = step(StepOperands<T>{a + Lines<R>::line(place.ty, i), b + Lines<C>::line(place.tx, j), PITCH_A, PITCH_B}, N, plain, c[i][j]);
+                GEMMSIM_UNROLL for (int i = 0; i < R; ++i) GEMMSIM_UNROLL for (int j = 0; j < C; ++j) c[i][j] = step(
+                    StepOperands<T>{a + Lines<R>::line(place.ty, i), b + Lines<C>::line(place.tx, j), PITCH_A, PITCH_B}, N, plain, c[i][j]);
                 at += N;
                 continue;
             }
-            for (int i = 0; i < R; ++i) for (int j = 0; j < C; ++j) {
-                held[i][j].a[count] = (float)a[Lines<R>::line(place.ty, i)];
-                held[i][j].b[count] = (float)b[Lines<C>::line(place.tx, j)];
-            }
+            for (int i = 0; i < R; ++i)
+                for (int j = 0; j < C; ++j) {
+                    held[i][j].a[count] = (float)a[Lines<R>::line(place.ty, i)];
+                    held[i][j].b[count] = (float)b[Lines<C>::line(place.tx, j)];
+                }
             ++at;
             if (++count == N) flush();
         }
     }
     GEMMSIM_HD void finish(const Place<K>&, Totals<K>& out, int64_t, int64_t) {
         flush();
-        for (int i = 0; i < R; ++i) for (int j = 0; j < C; ++j) out.v[i][j] = (T)c[i][j];
+        for (int i = 0; i < R; ++i)
+            for (int j = 0; j < C; ++j) out.v[i][j] = (T)c[i][j];
     }
 };
 

@@ -7,7 +7,8 @@ namespace gemmsim {
 
 // 128 bytes of each of 128 lines, swizzled so that no two of a warp's accesses meet in a bank: the layout of warp groups.
 template <class V> struct ChunkOf {
-    typedef decltype(cute::tile_to_shape(cute::GMMA::Layout_K_SW128_Atom<V>{}, cute::Shape<cute::Int<INSTRUCTION_M>, cute::Int<INSTRUCTION_LINE / sizeof(V)>>{})) type;
+    typedef decltype(cute::tile_to_shape(cute::GMMA::Layout_K_SW128_Atom<V>{},
+                                         cute::Shape<cute::Int<INSTRUCTION_M>, cute::Int<INSTRUCTION_LINE / sizeof(V)>>{})) type;
 };
 constexpr int CHUNK_BYTES = INSTRUCTION_M * INSTRUCTION_LINE;
 static_assert(INSTRUCTION_M == INSTRUCTION_N);
@@ -18,9 +19,9 @@ template <InstructionConfig K> struct InstructionMma {
     typedef typename InstructionAtom<K.issue, K.a, K.b, K.half_register>::type Atom;
     static constexpr bool GROUP = K.issue == Issue::WARP_GROUP;
     static constexpr int TERMS = instruction_terms(K.a), COUNT = INSTRUCTION_LINE / 32;  // instructions a chunk
-    typedef typename cute::conditional<GROUP,
-        cute::TiledMMA<cute::MMA_Atom<Atom>, cute::Layout<cute::Shape<cute::_2, cute::_1, cute::_1>>>,
-        cute::TiledMMA<cute::MMA_Atom<Atom>, cute::Layout<cute::Shape<cute::_2, cute::_4, cute::_1>>, cute::Tile<cute::_32, cute::_64, cute::Int<TERMS>>>>::type type;
+    typedef typename cute::conditional<GROUP, cute::TiledMMA<cute::MMA_Atom<Atom>, cute::Layout<cute::Shape<cute::_2, cute::_1, cute::_1>>>,
+                                       cute::TiledMMA<cute::MMA_Atom<Atom>, cute::Layout<cute::Shape<cute::_2, cute::_4, cute::_1>>,
+                                                      cute::Tile<cute::_32, cute::_64, cute::Int<TERMS>>>>::type type;
 
     // The first `count` instructions of a chunk. Those beyond the last term are not issued: they are no part of the chain.
     template <class ACC> static GEMMSIM_HD void multiply(uint8_t* a, uint8_t* b, int tid, int count, ACC& acc) {
@@ -78,7 +79,9 @@ template <InstructionConfig K> struct InstructionMma {
 
 template <InstructionConfig K> struct InstructionGemm {
     typedef InstructionMma<K> Mma;
-    struct alignas(16) Pack { uint32_t word[4]; };
+    struct alignas(16) Pack {
+        uint32_t word[4];
+    };
     static constexpr unsigned SHARED_BYTES = 4 * CHUNK_BYTES + 1024;
     static constexpr int TERMS = Mma::TERMS, COUNT = Mma::COUNT;
     static_assert(instruction_terms(K.a) == instruction_terms(K.b) && K.promoted % COUNT == 0);

@@ -8,15 +8,27 @@
 namespace gemmsim {
 
 template <Element E> struct ElementType;
-template <> struct ElementType<Element::F16> { typedef cute::half_t type; };
-template <> struct ElementType<Element::BF16> { typedef cute::bfloat16_t type; };
-template <> struct ElementType<Element::TF32> { typedef cute::tfloat32_t type; };
-template <> struct ElementType<Element::E4M3> { typedef cute::float_e4m3_t type; };
-template <> struct ElementType<Element::E5M2> { typedef cute::float_e5m2_t type; };
+template <> struct ElementType<Element::F16> {
+    typedef cute::half_t type;
+};
+template <> struct ElementType<Element::BF16> {
+    typedef cute::bfloat16_t type;
+};
+template <> struct ElementType<Element::TF32> {
+    typedef cute::tfloat32_t type;
+};
+template <> struct ElementType<Element::E4M3> {
+    typedef cute::float_e4m3_t type;
+};
+template <> struct ElementType<Element::E5M2> {
+    typedef cute::float_e5m2_t type;
+};
 
 template <Issue I, Element A, Element B, bool HALF> struct InstructionAtom;
-#define GEMMSIM_ATOM(I, A, B, HALF, ...) \
-    template <> struct InstructionAtom<Issue::I, Element::A, Element::B, HALF> { typedef __VA_ARGS__ type; };
+#define GEMMSIM_ATOM(I, A, B, HALF, ...)                                         \
+    template <> struct InstructionAtom<Issue::I, Element::A, Element::B, HALF> { \
+        typedef __VA_ARGS__ type;                                                \
+    };
 
 GEMMSIM_ATOM(WARP, F16, F16, false, cute::SM80_16x8x16_F32F16F16F32_TN)
 GEMMSIM_ATOM(WARP, F16, F16, true, cute::SM80_16x8x16_F16F16F16F16_TN)

@@ -9,14 +9,26 @@
 namespace gemmsim {
 
 template <Element E> struct TmemElementType;
-template <> struct TmemElementType<Element::F16> { typedef cute::half_t type; };
-template <> struct TmemElementType<Element::BF16> { typedef cute::bfloat16_t type; };
-template <> struct TmemElementType<Element::TF32> { typedef cute::tfloat32_t type; };
-template <> struct TmemElementType<Element::E4M3> { typedef cute::float_e4m3_t type; };
-template <> struct TmemElementType<Element::E5M2> { typedef cute::float_e5m2_t type; };
+template <> struct TmemElementType<Element::F16> {
+    typedef cute::half_t type;
+};
+template <> struct TmemElementType<Element::BF16> {
+    typedef cute::bfloat16_t type;
+};
+template <> struct TmemElementType<Element::TF32> {
+    typedef cute::tfloat32_t type;
+};
+template <> struct TmemElementType<Element::E4M3> {
+    typedef cute::float_e4m3_t type;
+};
+template <> struct TmemElementType<Element::E5M2> {
+    typedef cute::float_e5m2_t type;
+};
 
 template <InstructionConfig K> struct InstructionTmem {
-    struct alignas(16) Pack { uint32_t word[4]; };
+    struct alignas(16) Pack {
+        uint32_t word[4];
+    };
     typedef typename TmemElementType<K.a>::type A;
     typedef typename TmemElementType<K.b>::type B;
     static constexpr auto MAJOR = cute::UMMA::Major::K;
@@ -46,15 +58,16 @@ template <InstructionConfig K> struct InstructionTmem {
         }
     }
     GEMMSIM_HD void store(int stage) const {
-        GEMMSIM_UNROLL for (int o = 0; o < 2; ++o)
-            GEMMSIM_UNROLL for (int i = 0; i < 4; ++i) *(Pack*)(chunk(stage, o) + chunk_place(tid / 2, tid % 2 * 64 + 16 * i)) = held[o][i];
+        GEMMSIM_UNROLL for (int o = 0; o < 2; ++o) GEMMSIM_UNROLL for (int i = 0; i < 4; ++i) *
+            (Pack*)(chunk(stage, o) + chunk_place(tid / 2, tid % 2 * 64 + 16 * i)) = held[o][i];
         cute::tma_store_fence();  // instructions read shared memory by another way than threads write it
     }
 
     static GEMMSIM_HD void one(uint64_t left, uint64_t right, uint32_t memory) {
         const uint64_t id = (uint64_t)(uint32_t)cute::UMMA::make_instr_desc<A, B, float, M, N, MAJOR, MAJOR>() << 32;
         if constexpr (K.a == Element::TF32) cute::SM100_MMA_TF32_SS<A, B, float, M, N, MAJOR, MAJOR>::fma(left, right, memory, 1u, id);
-        else if constexpr (element_bytes(K.a) == 2) cute::SM100_MMA_F16BF16_SS<A, B, float, M, N, MAJOR, MAJOR>::fma(left, right, memory, 1u, id);
+        else if constexpr (element_bytes(K.a) == 2)
+            cute::SM100_MMA_F16BF16_SS<A, B, float, M, N, MAJOR, MAJOR>::fma(left, right, memory, 1u, id);
         else cute::SM100_MMA_F8F6F4_SS::fma(left, right, memory, 1u, id);
     }
     // By one warp. Instructions beyond the last term are no part of the chain.
@@ -114,12 +127,13 @@ template <InstructionConfig K> struct InstructionTmem {
         GEMMSIM_UNROLL for (int i = 0; i < OWN; i += 8) {
             uint32_t sums[8];
             TensorMemory::read(from + i, sums);
-            GEMMSIM_UNROLL for (int j = 0; j < 8; ++j) total[i + j] = K.promoted ? add_rn(total[i + j], from_bits<float>(sums[j])) : from_bits<float>(sums[j]);
+            GEMMSIM_UNROLL for (int j = 0; j < 8; ++j) total[i + j] =
+                K.promoted ? add_rn(total[i + j], from_bits<float>(sums[j])) : from_bits<float>(sums[j]);
         }
     }
     GEMMSIM_HD void save(int64_t batch, int64_t row, int64_t col, const float (&total)[OWN]) const {
-        GEMMSIM_UNROLL for (int i = 0; i < OWN; ++i)
-            if (row < g.m && col + i < g.n) g.out[batch * g.out_batch + row * g.out_row + col + i] = store_value<F32>(total[i]);
+        GEMMSIM_UNROLL for (int i = 0; i < OWN; ++i) if (row < g.m && col + i < g.n)
+            g.out[batch * g.out_batch + row * g.out_row + col + i] = store_value<F32>(total[i]);
     }
 };
 

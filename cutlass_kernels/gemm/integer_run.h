@@ -23,11 +23,12 @@ template <GemmConfig K> struct AnyIntegerRun {
     int64_t count[R][C] = {};  // overflows in all runs; -1: operands of an INTEGER register were not all whole
 
     GEMMSIM_HD void start() {
-        for (int i = 0; i < R; ++i) for (int j = 0; j < C; ++j) {
-            sum[i][j].start(K.reg);
-            if constexpr (LONG_SUM) exact[i][j].clear();
-            nan[i][j] = false;
-        }
+        for (int i = 0; i < R; ++i)
+            for (int j = 0; j < C; ++j) {
+                sum[i][j].start(K.reg);
+                if constexpr (LONG_SUM) exact[i][j].clear();
+                nan[i][j] = false;
+            }
     }
 
     GEMMSIM_HD void term(double a, double b, int i, int j, uint32_t draw) {
@@ -55,22 +56,25 @@ template <GemmConfig K> struct AnyIntegerRun {
             typename Stream<K>::T a[R], b[C];
             Lines<R>::read(stream.buffer->a + at * Stream<K>::PanelA::PITCH, place.ty, a);
             Lines<C>::read(stream.buffer->b + at * Stream<K>::PanelB::PITCH, place.tx, b);
-            for (int i = 0; i < R; ++i) for (int j = 0; j < C; ++j) {
-                uint32_t draw = 0;
-                if constexpr (IS_FIXED && K.mul.mode >= SR) draw = place.draw(i, j, place.k_of(stream.base + at), SITE_PRODUCT, K.mul.rbits);
-                term((double)stream.left(a[i]), (double)stream.right(a[i], b[j]), i, j, draw);
-            }
+            for (int i = 0; i < R; ++i)
+                for (int j = 0; j < C; ++j) {
+                    uint32_t draw = 0;
+                    if constexpr (IS_FIXED && K.mul.mode >= SR)
+                        draw = place.draw(i, j, place.k_of(stream.base + at), SITE_PRODUCT, K.mul.rbits);
+                    term((double)stream.left(a[i]), (double)stream.right(a[i], b[j]), i, j, draw);
+                }
         }
     }
 
     GEMMSIM_HD void finish(const Place<K>&, Totals<K>& out, int64_t, int64_t) {
-        for (int i = 0; i < R; ++i) for (int j = 0; j < C; ++j) {
-            IntegerSum& s = sum[i][j];
-            if constexpr (LONG_SUM) s.fold_long(K.reg, exact[i][j]);
-            else if constexpr (!IS_FIXED) s.fold(K.reg, false);
-            if constexpr (K.count) count[i][j] = count[i][j] < 0 || (!IS_FIXED && nan[i][j]) ? -1 : count[i][j] + s.overflows;
-            out.v[i][j] = (T)(nan[i][j] ? canonical_nan() : scale2((double)(int64_t)s.s, IS_FIXED ? -K.reg.frac : 0));
-        }
+        for (int i = 0; i < R; ++i)
+            for (int j = 0; j < C; ++j) {
+                IntegerSum& s = sum[i][j];
+                if constexpr (LONG_SUM) s.fold_long(K.reg, exact[i][j]);
+                else if constexpr (!IS_FIXED) s.fold(K.reg, false);
+                if constexpr (K.count) count[i][j] = count[i][j] < 0 || (!IS_FIXED && nan[i][j]) ? -1 : count[i][j] + s.overflows;
+                out.v[i][j] = (T)(nan[i][j] ? canonical_nan() : scale2((double)(int64_t)s.s, IS_FIXED ? -K.reg.frac : 0));
+            }
     }
 };
 
@@ -92,7 +96,8 @@ template <GemmConfig K> struct SmallIntegerRun {
     static constexpr Int HIGH = (Int)(((Word)1 << (K.reg.bits - 1)) - 1 + (K.reg.is_signed ? 0 : (Word)1 << (K.reg.bits - 1)));
 
     GEMMSIM_HD void chunk(const Stream<K>& stream, const Place<K>& place, int first, int count) {
-        const bool whole = MEASURES != NOTHING && stream.template extent<MEASURES>(stream.buffer->measured_a).most < 0x7F800000u && stream.template extent<MEASURES>(stream.buffer->measured_b).most < 0x7F800000u;
+        const bool whole = MEASURES != NOTHING && stream.template extent<MEASURES>(stream.buffer->measured_a).most < 0x7F800000u &&
+                           stream.template extent<MEASURES>(stream.buffer->measured_b).most < 0x7F800000u;
         GEMMSIM_UNROLL_BY(2) for (int at = first; at < first + count; ++at) {
             int32_t a[R], b[C];
             Lines<R>::read(stream.buffer->a + at * Stream<K>::PanelA::PITCH, place.ty, a);
@@ -103,7 +108,8 @@ template <GemmConfig K> struct SmallIntegerRun {
                 Int x = (Int)((Word)s[i][j] + (K.table.columns ? (Word)(Int)looked_up : (Word)(Int)a[i] * (Word)(Int)b[j]));
                 if constexpr (K.reg.saturate && !K.reg.at_end) x = x < LOW ? LOW : x > HIGH ? HIGH : x;
                 s[i][j] = x;
-                if (K.table.columns ? looked_up == NOT_WHOLE : !whole && (a[i] == NOT_WHOLE || b[j] == NOT_WHOLE)) broken |= 1ull << (i * C + j);
+                if (K.table.columns ? looked_up == NOT_WHOLE : !whole && (a[i] == NOT_WHOLE || b[j] == NOT_WHOLE))
+                    broken |= 1ull << (i * C + j);
             }
         }
     }
@@ -111,7 +117,7 @@ template <GemmConfig K> struct SmallIntegerRun {
     GEMMSIM_HD void finish(const Place<K>&, Totals<K>& out, int64_t, int64_t) const {
         GEMMSIM_UNROLL for (int i = 0; i < R; ++i) GEMMSIM_UNROLL for (int j = 0; j < C; ++j) {
             int64_t x = s[i][j];
-            if constexpr (K.reg.saturate) x = x < (int64_t)LOW ? (int64_t)LOW : x > (int64_t)HIGH ? (int64_t)HIGH : x;
+            if constexpr (K.reg.saturate) x = x<(int64_t)LOW ? (int64_t)LOW : x>(int64_t) HIGH ? (int64_t)HIGH : x;
             else {
                 constexpr int64_t low = LOW;
                 x = low + (int64_t)(((uint64_t)x - (uint64_t)low) & (((uint64_t)1 << K.reg.bits) - 1));

@@ -19,22 +19,25 @@ template <GemmConfig K> struct LongRun {
     Sum sum[R][C];
 
     GEMMSIM_HD void start() {
-        for (int i = 0; i < R; ++i) for (int j = 0; j < C; ++j) sum[i][j].clear();
+        for (int i = 0; i < R; ++i)
+            for (int j = 0; j < C; ++j) sum[i][j].clear();
     }
     GEMMSIM_HD void chunk(const Stream<K>& stream, const Place<K>& place, int first, int count) {
         GEMMSIM_NO_UNROLL for (int at = first; at < first + count; ++at) {
             typename Stream<K>::T a[R], b[C];
             Lines<R>::read(stream.buffer->a + at * Stream<K>::PanelA::PITCH, place.ty, a);
             Lines<C>::read(stream.buffer->b + at * Stream<K>::PanelB::PITCH, place.tx, b);
-            for (int i = 0; i < R; ++i) for (int j = 0; j < C; ++j) sum[i][j].add((double)stream.left(a[i]), (double)stream.right(a[i], b[j]));
+            for (int i = 0; i < R; ++i)
+                for (int j = 0; j < C; ++j) sum[i][j].add((double)stream.left(a[i]), (double)stream.right(a[i], b[j]));
         }
     }
     GEMMSIM_HD void finish(const Place<K>& place, Totals<K>& out, int64_t, int64_t index) {
-        for (int i = 0; i < R; ++i) for (int j = 0; j < C; ++j) {
-            uint32_t draw = 0;
-            if constexpr (K.add.mode >= SR) draw = place.draw(i, j, index, SITE, K.add.rbits);
-            out.v[i][j] = (T)sum[i][j].round(K.add, draw);
-        }
+        for (int i = 0; i < R; ++i)
+            for (int j = 0; j < C; ++j) {
+                uint32_t draw = 0;
+                if constexpr (K.add.mode >= SR) draw = place.draw(i, j, index, SITE, K.add.rbits);
+                out.v[i][j] = (T)sum[i][j].round(K.add, draw);
+            }
     }
 };
 

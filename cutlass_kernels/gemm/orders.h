@@ -18,7 +18,9 @@ template <GemmConfig K, class RUN> struct Orders {
     const BlockScales<K>& scales;
     int64_t sums[MAX_WRAPPERS] = {}, totals[MAX_WRAPPERS] = {}, runs = 0;  // combinations so far: indices of their draws
 
-    static constexpr int depth(int level) { return level - (K.levels > 0 && K.wrapper[0].order == SHUFFLED ? 1 : 0); }  // a permutation combines nothing
+    static constexpr int depth(int level) {
+        return level - (K.levels > 0 && K.wrapper[0].order == SHUFFLED ? 1 : 0);
+    }  // a permutation combines nothing
 
     // The terms [begin, end) from +0.
     GEMMSIM_HD void leaf(int64_t begin, int64_t end, Tile& out) {
@@ -27,7 +29,8 @@ template <GemmConfig K, class RUN> struct Orders {
         run.finish(place, out, end - begin, runs++);
         if constexpr (K.hardware.kind != HW_NONE)  // zero products fill up an instruction: -0 becomes +0
             if ((end - begin) % K.hardware.k != 0)
-                GEMMSIM_UNROLL for (int i = 0; i < R; ++i) GEMMSIM_UNROLL for (int j = 0; j < C; ++j) out.v[i][j] = add_rn(out.v[i][j], (T)0);
+                GEMMSIM_UNROLL for (int i = 0; i < R; ++i) GEMMSIM_UNROLL for (int j = 0; j < C; ++j) out.v[i][j] =
+                    add_rn(out.v[i][j], (T)0);
     }
     GEMMSIM_HD void terms(int64_t begin, int64_t end) {
         for (int64_t at = begin; at < end;) {
@@ -105,7 +108,8 @@ template <GemmConfig K, class RUN> struct Orders {
             GEMMSIM_UNROLL for (int j = 0; j < C; ++j) right[j] = scales.right(place.col(j), at);
             GEMMSIM_UNROLL for (int i = 0; i < R; ++i) {
                 const double left = scales.left(place.line(i), at);
-                GEMMSIM_UNROLL for (int j = 0; j < C; ++j) out.v[i][j] = scaled_sum<T, cast>(out.v[i][j], total.v[i][j], mul_rn(left, right[j]), draw<LEVEL>(i, j, index));
+                GEMMSIM_UNROLL for (int j = 0; j < C; ++j) out.v[i][j] =
+                    scaled_sum<T, cast>(out.v[i][j], total.v[i][j], mul_rn(left, right[j]), draw<LEVEL>(i, j, index));
             }
         }
     }

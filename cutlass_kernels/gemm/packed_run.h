@@ -14,9 +14,7 @@ template <GemmConfig K> struct PackedRun {
 
     uint32_t s[R][C / 2];
 
-    GEMMSIM_HD void start() {
-        GEMMSIM_UNROLL for (int i = 0; i < R; ++i) GEMMSIM_UNROLL for (int j = 0; j < C / 2; ++j) s[i][j] = 0;
-    }
+    GEMMSIM_HD void start() { GEMMSIM_UNROLL for (int i = 0; i < R; ++i) GEMMSIM_UNROLL for (int j = 0; j < C / 2; ++j) s[i][j] = 0; }
 
     // Pairs of neighbours of a thread's lines.
     template <int COUNT, class E> static GEMMSIM_HD void read(const E* panel, int side, uint32_t (&x)[COUNT / 2]) {
@@ -43,8 +41,8 @@ template <GemmConfig K> struct PackedRun {
     }
 
     GEMMSIM_HD void finish(const Place<K>&, Totals<K>& out, int64_t, int64_t) const {
-        GEMMSIM_UNROLL for (int i = 0; i < R; ++i) GEMMSIM_UNROLL for (int j = 0; j < C; ++j)
-            out.v[i][j] = load_value<DTYPE, T>((uint16_t)(s[i][j / 2] >> (j % 2 * 16)));
+        GEMMSIM_UNROLL for (int i = 0; i < R; ++i) GEMMSIM_UNROLL for (int j = 0; j < C; ++j) out.v[i][j] =
+            load_value<DTYPE, T>((uint16_t)(s[i][j / 2] >> (j % 2 * 16)));
     }
 };
 

@@ -49,7 +49,8 @@ template <GemmConfig K, bool DATA> struct Planned {
 
     // Most significand bits of a product of the chunk, and its least quantum, that DATA stands for.
     static constexpr int WIDTH = !EXACT ? 48 : !K.fused ? CarrierFacts<T>::BITS : NEAR_FUSED ? K.add.p : 48;
-    static constexpr int QUANTUM = quantum_of(K.fused ? K.add : K.mul) > CarrierFacts<T>::LEAST ? quantum_of(K.fused ? K.add : K.mul) : CarrierFacts<T>::LEAST;
+    static constexpr int QUANTUM =
+        quantum_of(K.fused ? K.add : K.mul) > CarrierFacts<T>::LEAST ? quantum_of(K.fused ? K.add : K.mul) : CarrierFacts<T>::LEAST;
     static constexpr bool SHOWS_MORE = !PRODUCT_GRID || (EXACT && (K.fused ? NEAR_FUSED && !S::NEAR_FUSED : !S::NEAR_PRODUCT));
     typedef InRange<T, K.add, GRID_ADD> Add;
     typedef InRange<T, K.mul, GRID_MUL> Mul;
@@ -94,7 +95,7 @@ template <GemmConfig K, bool DATA> struct Planned {
         }
     }
 
-  private:
+private:
     template <Cast C> static GEMMSIM_HD T fused(T a, T b, T s) {
         if constexpr (K.fp32 || NEAR_FUSED) return fma_rn(a, b, s);
         else if constexpr (cut_suffices(C)) return fma_rz(a, b, s);

@@ -26,7 +26,7 @@ template <GemmConfig K> struct Products<K, true> {
 
     // The block's copy, for a block that meets at a barrier next.
     static GEMMSIM_HD void copy(const void* from, uint8_t* to, int tid) {
-        GEMMSIM_NO_UNROLL for (int i = tid; i < K.table.entries; i += GEMM_THREADS) ((Entry*)to)[i] = ((const Entry*)from)[i];
+        GEMMSIM_NO_UNROLL for (int i = tid; i < K.table.entries; i += GEMM_THREADS)((Entry*)to)[i] = ((const Entry*)from)[i];
     }
 
     // A term's factors: 1 and the product.
@@ -37,7 +37,7 @@ template <GemmConfig K> struct Products<K, true> {
         else return (Number)x;
     }
 
-  private:
+private:
     static GEMMSIM_HD Entry read(const Entry* at) {
 #if defined(__CUDA_ARCH__)
         if constexpr (!K.table.shared) return __ldg(at);

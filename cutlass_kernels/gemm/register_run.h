@@ -23,7 +23,8 @@ template <GemmConfig K, Cast C, int SITE> struct Draws<K, C, SITE, true> {
         held = (uint32_t)k / N;
         GEMMSIM_UNROLL for (int i = 0; i < K.rows; ++i) GEMMSIM_UNROLL for (int j = 0; j < K.cols; ++j) {
             const uint64_t row = place.row(i);
-            words[i][j] = philox((uint32_t)place.seed, (uint32_t)(place.seed >> 32), place.col(j), (uint32_t)row, held, (uint32_t)SITE | (uint32_t)(row >> 32) << 8);
+            words[i][j] = philox((uint32_t)place.seed, (uint32_t)(place.seed >> 32), place.col(j), (uint32_t)row, held,
+                                 (uint32_t)SITE | (uint32_t)(row >> 32) << 8);
         }
     }
     GEMMSIM_HD uint32_t get(int i, int j) const {
@@ -77,13 +78,16 @@ template <GemmConfig K> struct RegisterRun {
 
     // The loop for the chunk in use. A bound that has grown too large is replaced by the registers' own.
     GEMMSIM_HD Loop plan(const Stream<K>& stream) {
-        const Extent a = Stream<K>::template extent<MEASURES>(stream.buffer->measured_a), b = Stream<K>::template extent<MEASURES>(stream.buffer->measured_b);
+        const Extent a = Stream<K>::template extent<MEASURES>(stream.buffer->measured_a),
+                     b = Stream<K>::template extent<MEASURES>(stream.buffer->measured_b);
         const float product = Stream<K>::largest_product(a, b);
         float after = Plan::bound_after(bound, product);
         if (!(after < DataPlan::LIMIT)) after = Plan::bound_after(largest_sum(), product);
         Loop loop = Plan::POSSIBLE && Plan::inside(after, product) ? IN_RANGE : ANY_NUMBERS;
         if constexpr (DataPlan::POSSIBLE)
-            if (DataPlan::inside(after, product) && a.width() + b.width() <= DataPlan::WIDTH && a.quantum() + b.quantum() >= DataPlan::QUANTUM) loop = ON_GRID;
+            if (DataPlan::inside(after, product) && a.width() + b.width() <= DataPlan::WIDTH &&
+                a.quantum() + b.quantum() >= DataPlan::QUANTUM)
+                loop = ON_GRID;
         bound = loop != ANY_NUMBERS ? after : from_bits<float>(0x7F800000u);
         return loop;
     }

@@ -11,17 +11,35 @@
 
 namespace gemmsim {
 
-template <GemmConfig K, int METHOD = K.method> struct RunOf { typedef CompensatedRun<K> type; };
-template <GemmConfig K, int PACKED = K.packed> struct PlainRunOf { typedef PackedRun<K> type; };
-template <GemmConfig K> struct PlainRunOf<K, 0> { typedef RegisterRun<K> type; };
+template <GemmConfig K, int METHOD = K.method> struct RunOf {
+    typedef CompensatedRun<K> type;
+};
+template <GemmConfig K, int PACKED = K.packed> struct PlainRunOf {
+    typedef PackedRun<K> type;
+};
+template <GemmConfig K> struct PlainRunOf<K, 0> {
+    typedef RegisterRun<K> type;
+};
 template <GemmConfig K> struct RunOf<K, REGISTER> : PlainRunOf<K> {};
-template <GemmConfig K> struct RunOf<K, LONG> { typedef LongRun<K> type; };
-template <GemmConfig K> struct RunOf<K, INTEGER> { typedef IntegerRun<K> type; };
-template <GemmConfig K> struct RunOf<K, FIXED> { typedef IntegerRun<K> type; };
-template <GemmConfig K> struct RunOf<K, BINNED> { typedef BinnedRun<K> type; };
+template <GemmConfig K> struct RunOf<K, LONG> {
+    typedef LongRun<K> type;
+};
+template <GemmConfig K> struct RunOf<K, INTEGER> {
+    typedef IntegerRun<K> type;
+};
+template <GemmConfig K> struct RunOf<K, FIXED> {
+    typedef IntegerRun<K> type;
+};
+template <GemmConfig K> struct RunOf<K, BINNED> {
+    typedef BinnedRun<K> type;
+};
 // Scales outside of any wrapper are the instruction's own.
-template <GemmConfig K, bool SCALED_BLOCKS = (K.scale_a.present || K.scale_b.present) && K.levels == 0> struct HardwareRunOf { typedef HardwareRun<K> type; };
-template <GemmConfig K> struct HardwareRunOf<K, true> { typedef ScaledHardwareRun<K> type; };
+template <GemmConfig K, bool SCALED_BLOCKS = (K.scale_a.present || K.scale_b.present) && K.levels == 0> struct HardwareRunOf {
+    typedef HardwareRun<K> type;
+};
+template <GemmConfig K> struct HardwareRunOf<K, true> {
+    typedef ScaledHardwareRun<K> type;
+};
 template <GemmConfig K> struct RunOf<K, HARDWARE> : HardwareRunOf<K> {};
 
 }  // namespace gemmsim

@@ -21,7 +21,8 @@ template <GemmConfig K> struct ScaledHardwareRun {
     const BlockScales<K>* scales;
 
     GEMMSIM_HD void start() {
-        for (int i = 0; i < R; ++i) for (int j = 0; j < C; ++j) c[i][j] = 0;
+        for (int i = 0; i < R; ++i)
+            for (int j = 0; j < C; ++j) c[i][j] = 0;
     }
 
     static GEMMSIM_HD double without_sign(double x) { return from_bits<double>(to_bits(x) & ~Carrier<double>::SIGN); }
@@ -72,20 +73,24 @@ template <GemmConfig K> struct ScaledHardwareRun {
         if (nan || (plus && minus)) return quiet_nan<float>();
         if (plus || minus) return plus ? inf : -inf;
         int64_t sum = cut(times_power((double)start, M.kept - e));
-        GEMMSIM_NO_UNROLL for (int i = 0; i < terms; i += SIZE) sum += cut(times_power(term(a, b, i, count, left(row, k + i), right(col, k + i)).value, M.kept - e));
+        GEMMSIM_NO_UNROLL for (int i = 0; i < terms; i += SIZE) sum +=
+            cut(times_power(term(a, b, i, count, left(row, k + i), right(col, k + i)).value, M.kept - e));
         return Step::convert(times_power((double)sum, e - M.kept));
     }
 
     GEMMSIM_HD void chunk(const Stream<K>& stream, const Place<K>& place, int first, int terms) {
         GEMMSIM_NO_UNROLL for (int at = first; at < first + terms; at += N) {
             const int count = first + terms - at < N ? first + terms - at : N;
-            for (int i = 0; i < R; ++i) for (int j = 0; j < C; ++j)
-                c[i][j] = step(stream.buffer->a + at * PITCH_A + Lines<R>::line(place.ty, i), stream.buffer->b + at * PITCH_B + Lines<C>::line(place.tx, j),
-                               stream.base + at, count, place.line(i), (int64_t)place.col(j), c[i][j]);
+            for (int i = 0; i < R; ++i)
+                for (int j = 0; j < C; ++j)
+                    c[i][j] = step(stream.buffer->a + at * PITCH_A + Lines<R>::line(place.ty, i),
+                                   stream.buffer->b + at * PITCH_B + Lines<C>::line(place.tx, j), stream.base + at, count, place.line(i),
+                                   (int64_t)place.col(j), c[i][j]);
         }
     }
     GEMMSIM_HD void finish(const Place<K>&, Totals<K>& out, int64_t, int64_t) {
-        for (int i = 0; i < R; ++i) for (int j = 0; j < C; ++j) out.v[i][j] = (T)c[i][j];
+        for (int i = 0; i < R; ++i)
+            for (int j = 0; j < C; ++j) out.v[i][j] = (T)c[i][j];
     }
 };
 

@@ -39,7 +39,8 @@ template <GemmConfig K> struct Gemm {
     // Whether the block has any output of this member. All threads get the same answer.
     static GEMMSIM_HD bool any_selected(const GemmArgs& g, const uint8_t* select, int64_t row0, int64_t col0, int tid) {
         uint32_t mine = 0;
-        outputs(g, row0, col0, tid / GEMM_SIDE, tid % GEMM_SIDE, [&](int, int, int64_t row, int64_t col) { mine |= selected(g, select, row, col) ? 1u : 0u; });
+        outputs(g, row0, col0, tid / GEMM_SIDE, tid % GEMM_SIDE,
+                [&](int, int, int64_t row, int64_t col) { mine |= selected(g, select, row, col) ? 1u : 0u; });
         uint32_t* const words = (uint32_t*)shared_memory();
         warp_reduce(words, (uint32_t)tid, mine);
         block_sync();
@@ -53,9 +54,8 @@ template <GemmConfig K> struct Gemm {
         typedef typename Storage<K.c>::Word Word;
         const Word* const c = (const Word*)g.c + offset(g, g.c_batch, batch);
         GEMMSIM_UNROLL for (int i = 0; i < R; ++i) GEMMSIM_UNROLL for (int j = 0; j < C; ++j) x.v[i][j] = 0;
-        outputs(g, row0, col0, tid / GEMM_SIDE, tid % GEMM_SIDE, [&](int i, int j, int64_t row, int64_t col) {
-            x.v[i][j] = load_value<K.c, T>(c[row * g.c_row + col * g.c_col]);
-        });
+        outputs(g, row0, col0, tid / GEMM_SIDE, tid % GEMM_SIDE,
+                [&](int i, int j, int64_t row, int64_t col) { x.v[i][j] = load_value<K.c, T>(c[row * g.c_row + col * g.c_col]); });
     }
 
     // One more step, k = K, whose term is the addend as it is.
@@ -73,7 +73,8 @@ template <GemmConfig K> struct Gemm {
         return image * g.out_outer + (row - image * g.inner) * g.out_row;
     }
 
-    static GEMMSIM_HD void save(const GemmArgs& g, int64_t batch, const uint8_t* select, int64_t row0, int64_t col0, int tid, const Tile& total) {
+    static GEMMSIM_HD void save(const GemmArgs& g, int64_t batch, const uint8_t* select, int64_t row0, int64_t col0, int tid,
+                                const Tile& total) {
         typedef Finisher<K> Last;
         typename Last::Word* const out = (typename Last::Word*)g.out + offset(g, g.out_batch, batch);
         const typename Last::Bias* bias = nullptr;

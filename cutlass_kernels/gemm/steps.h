@@ -55,8 +55,12 @@ template <class T, Cast C, bool FP32> struct Rounding {
 
 // The types and roundings of a configuration.
 template <GemmConfig K> struct Steps {
-    template <class X, class Y, bool WIDE> struct Pick { typedef X type; };
-    template <class X, class Y> struct Pick<X, Y, true> { typedef Y type; };
+    template <class X, class Y, bool WIDE> struct Pick {
+        typedef X type;
+    };
+    template <class X, class Y> struct Pick<X, Y, true> {
+        typedef Y type;
+    };
     // Integers of 128 bits take doubles, but of arithmetic="fp32" the floats it computes in.
     static constexpr bool WIDE = K.carrier == 1 || (K.carrier == 2 && !K.fp32);
     typedef typename Pick<float, double, WIDE>::type T;
@@ -69,7 +73,8 @@ template <GemmConfig K> struct Steps {
 
     typedef Rounding<T, K.add, K.fp32 != 0> Add;
     typedef Rounding<T, K.mul, K.fp32 != 0> Mul;
-    static_assert(K.carrier == 2 || K.method > FAST_TWO_SUM || (Add::FITS && (K.fused || Mul::FITS)), "the carrier does not hold the register");
+    static_assert(K.carrier == 2 || K.method > FAST_TWO_SUM || (Add::FITS && (K.fused || Mul::FITS)),
+                  "the carrier does not hold the register");
 
     static GEMMSIM_HD T step(T s, T a, T b, uint32_t rm, uint32_t ra) {
         if constexpr (K.fused) return Add::template fused<NEAR_FUSED>(a, b, s, ra);
@@ -82,9 +87,9 @@ template <GemmConfig K> struct PackedFormat {
     static constexpr DType DTYPE = K.add.p == 11 ? F16 : BF16;
     static constexpr OperandFacts A = operand_facts(K.cast_a, K.a), B = operand_facts(K.cast_b, K.b), OWN = dtype_facts(DTYPE);
     static constexpr bool within(const OperandFacts& x) { return x.bits <= OWN.bits && x.quantum >= OWN.quantum && x.top <= OWN.top; }
-    static constexpr bool IS_DTYPE = K.add.mode == RNE && K.add.p == OWN.bits && K.add.emin - K.add.p + 1 == OWN.quantum && K.add.emax + 1 == OWN.top &&
-                                     overflow_like_infinity(K.add) && !is_finite(K.add.over_pos) && K.add.over_pos == K.add.over_pos &&
-                                     (K.add.flags & NEG_ZERO) && !(K.add.flags & NO_SUBNORMALS);
+    static constexpr bool IS_DTYPE = K.add.mode == RNE && K.add.p == OWN.bits && K.add.emin - K.add.p + 1 == OWN.quantum &&
+                                     K.add.emax + 1 == OWN.top && overflow_like_infinity(K.add) && !is_finite(K.add.over_pos) &&
+                                     K.add.over_pos == K.add.over_pos && (K.add.flags & NEG_ZERO) && !(K.add.flags & NO_SUBNORMALS);
     static constexpr bool POSSIBLE = K.method == REGISTER && K.fused && !K.fp32 && K.init != C_FIRST && IS_DTYPE && within(A) && within(B);
 };
 
@@ -92,7 +97,8 @@ template <GemmConfig K> struct PackedFormat {
 constexpr int32_t NOT_WHOLE = -0x7FFFFFFF - 1;
 template <GemmConfig K> struct SmallIntegers {
     static constexpr OperandFacts A = operand_facts(K.cast_a, K.a), B = operand_facts(K.cast_b, K.b);
-    static constexpr bool WHOLE = A.quantum >= 0 && B.quantum >= 0 && A.top <= 30 && B.top <= 30 && K.method == INTEGER && K.reg.shift == 0 && !K.count;
+    static constexpr bool WHOLE =
+        A.quantum >= 0 && B.quantum >= 0 && A.top <= 30 && B.top <= 30 && K.method == INTEGER && K.reg.shift == 0 && !K.count;
     static constexpr int TERM = A.top + B.top, BITS = K.reg.bits, MOST = TERM > BITS ? TERM : BITS;
     // Wrapped sums are right modulo 2^32 or 2^64 throughout; saturated ones must not leave the integers between two looks.
     static constexpr bool IN_32 = WHOLE && (!K.reg.saturate ? BITS <= 32 : !K.reg.at_end && MOST <= 30);

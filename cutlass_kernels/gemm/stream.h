@@ -57,7 +57,9 @@ template <class T, DType DTYPE, CodeFormat CODE, Cast CAST, int N, int DEPTH, in
     // Neighbours read at once, and how often.
     static constexpr int WIDE = 16 / sizeof(Word), VECTOR = LAYOUT == ANY_STRIDES ? 1 : WIDE < EACH ? WIDE : EACH, READS = EACH / VECTOR;
     // What neighbouring lines in shared memory may be written at: rows of 16-bit numbers start at multiples of 8 bytes only.
-    static constexpr int ROW = VECTOR * (int)sizeof(T), ROW_ALIGNMENT = LAYOUT != LINES_CONTIGUOUS || ROW > 16 ? (int)sizeof(T) : PITCH * (int)sizeof(T) % ROW ? 8 : ROW;
+    static constexpr int ROW = VECTOR * (int)sizeof(T), ROW_ALIGNMENT = LAYOUT != LINES_CONTIGUOUS || ROW > 16 ? (int)sizeof(T)
+                                                                        : PITCH * (int)sizeof(T) % ROW         ? 8
+                                                                                                               : ROW;
     struct alignas(VECTOR * sizeof(Word)) Words {
         Word v[VECTOR];
     };
@@ -71,11 +73,13 @@ template <class T, DType DTYPE, CodeFormat CODE, Cast CAST, int N, int DEPTH, in
     Words held[READS];
 
     // A thread's elements run along the direction in which the tensor is contiguous.
-    GEMMSIM_HD void start(const void* data, int64_t offset, int64_t line0, int64_t lines, int64_t line_stride, int64_t stride, int64_t depth, int tid) {
+    GEMMSIM_HD void start(const void* data, int64_t offset, int64_t line0, int64_t lines, int64_t line_stride, int64_t stride,
+                          int64_t depth, int tid) {
         const int64_t s = stride < 0 ? -stride : stride, l = line_stride < 0 ? -line_stride : line_stride;
         const bool along_terms = LAYOUT == ANY_STRIDES ? s <= l : LAYOUT == TERMS_CONTIGUOUS;
         // Threads side by side take neighbours; there are as many as cover one line, or one term.
-        const int across = along_terms ? DEPTH / VECTOR : N / VECTOR, first = tid % across * VECTOR, other = tid / across, pace = GEMM_THREADS / across;
+        const int across = along_terms ? DEPTH / VECTOR : N / VECTOR, first = tid % across * VECTOR, other = tid / across,
+                  pace = GEMM_THREADS / across;
         const int line = along_terms ? other : first, lines_apart = along_terms ? pace : 0;
         term = along_terms ? first : other;
         term_step = along_terms ? 0 : pace;
@@ -97,7 +101,10 @@ template <class T, DType DTYPE, CodeFormat CODE, Cast CAST, int N, int DEPTH, in
         if constexpr (PERMUTED) {
             GEMMSIM_UNROLL for (int e = 0; e < READS; ++e) {
                 const int64_t at = first + term + e * term_step;
-                if constexpr (PAIRS) held[e].v[0] = (inside >> e & 1) && at < k ? (Word)(base[e * line_step + (order[at] >> 1) * term_stride] >> 4 * (order[at] & 1)) : (Word)0;
+                if constexpr (PAIRS)
+                    held[e].v[0] = (inside >> e & 1) && at < k
+                                       ? (Word)(base[e * line_step + (order[at] >> 1) * term_stride] >> 4 * (order[at] & 1))
+                                       : (Word)0;
                 else held[e].v[0] = (inside >> e & 1) && at < k ? base[e * line_step + order[at] * term_stride] : (Word)0;
             }
         } else {
@@ -133,7 +140,7 @@ template <class T, DType DTYPE, CodeFormat CODE, Cast CAST, int N, int DEPTH, in
         return extent;
     }
 
-  private:
+private:
     GEMMSIM_HD Value value(Word w) const {
         if constexpr (DTYPE != CODES) return load_value<DTYPE, Value>(w);
         else return decode<CODE, Value>(PAIRS && !PERMUTED ? w >> 4 * (term & 1) : w);
@@ -161,7 +168,8 @@ GEMMSIM_HD constexpr Cast cast_on_load(const Cast& c, int32_t done) { return don
 template <class T, DType DTYPE, CodeFormat CODE, Cast CAST, int N, int DEPTH, bool PERMUTED> struct GatheredPanel;
 
 template <GemmConfig K> struct Stream : Products<K> {
-    typedef typename Steps<K>::template Pick<typename Steps<K>::T, int32_t, SmallIntegers<K>::POSSIBLE || K.table.columns != 0>::type Number;
+    typedef
+        typename Steps<K>::template Pick<typename Steps<K>::T, int32_t, SmallIntegers<K>::POSSIBLE || K.table.columns != 0>::type Number;
     typedef typename Steps<K>::template Pick<Number, Packed<PackedFormat<K>::DTYPE>, K.packed != 0>::type T;  // of the panels
     static constexpr int DEPTH = gemm_depth(K), M = GEMM_SIDE * K.rows, N = GEMM_SIDE * K.cols, WARPS = GEMM_THREADS / 32;
     typedef Panel<T, K.a, K.code_a, cast_on_load(K.cast_a, K.done_a), M, DEPTH, K.layout_a, K.permuted != 0> StridedA;
@@ -269,7 +277,9 @@ template <GemmConfig K> struct Place {
     GEMMSIM_HD int64_t line(int i) const { return line0 + Lines<K.rows>::line(ty, i); }
     GEMMSIM_HD uint32_t col(int j) const { return (uint32_t)(col0 + Lines<K.cols>::line(tx, j)); }
     GEMMSIM_HD int64_t k_of(int64_t position) const { return K.permuted && key ? key[position] : position; }
-    GEMMSIM_HD uint32_t draw(int i, int j, int64_t index, int site, int bits) const { return draw_step(seed, row(i), col(j), (uint64_t)index, site, bits); }
+    GEMMSIM_HD uint32_t draw(int i, int j, int64_t index, int site, int bits) const {
+        return draw_step(seed, row(i), col(j), (uint64_t)index, site, bits);
+    }
 };
 
 // A number for each output of a thread.

@@ -13,7 +13,9 @@ struct TensorMemoryOps {
         asm volatile("tcgen05.cp.cta_group::1.32x128b.warpx4 [%0], %1;" ::"r"(to), "l"(from));
     }
     static GEMMSIM_HD void commit(uint64_t* barrier) {
-        asm volatile("tcgen05.commit.cta_group::1.mbarrier::arrive::one.shared::cluster.b64 [%0];" ::"r"(cute::cast_smem_ptr_to_uint(barrier)) : "memory");
+        asm volatile(
+            "tcgen05.commit.cta_group::1.mbarrier::arrive::one.shared::cluster.b64 [%0];" ::"r"(cute::cast_smem_ptr_to_uint(barrier))
+            : "memory");
     }
     static GEMMSIM_HD void before_sync() { asm volatile("tcgen05.fence::before_thread_sync;" ::: "memory"); }
     static GEMMSIM_HD void after_sync() { asm volatile("tcgen05.fence::after_thread_sync;" ::: "memory"); }
@@ -26,7 +28,9 @@ struct TensorMemoryOps {
     static GEMMSIM_HD void stored() { asm volatile("tcgen05.wait::st.sync.aligned;" ::: "memory"); }
     static GEMMSIM_HD void read(uint32_t at, uint32_t (&to)[8]) {
         asm volatile("tcgen05.ld.sync.aligned.32x32b.x8.b32 {%0, %1, %2, %3, %4, %5, %6, %7}, [%8];\n\ttcgen05.wait::ld.sync.aligned;"
-                     : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3]), "=r"(to[4]), "=r"(to[5]), "=r"(to[6]), "=r"(to[7]) : "r"(at) : "memory");
+                     : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3]), "=r"(to[4]), "=r"(to[5]), "=r"(to[6]), "=r"(to[7])
+                     : "r"(at)
+                     : "memory");
     }
 };
 

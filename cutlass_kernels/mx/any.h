@@ -33,7 +33,7 @@ template <MxConfig K> struct AnyBlocks {
     GEMMSIM_HD void put(uint32_t code, bool last) {
         bytes |= code << code_shift(K.packing, unit);
         if (++unit != UNIT && !last) return;
-        GEMMSIM_UNROLL for (int b = 0; b < UNIT_BYTES; ++b, codes += a.code_step) *codes = (uint8_t)(bytes >> (8 * b));
+        GEMMSIM_UNROLL for (int b = 0; b < UNIT_BYTES; ++b, codes += a.code_step)* codes = (uint8_t)(bytes >> (8 * b));
         bytes = unit = 0;
     }
 
@@ -55,8 +55,7 @@ template <MxConfig K> struct AnyBlocks {
     GEMMSIM_HD void element(float x, const BlockFacts& facts, float back, bool plain, bool last) {
         if constexpr (K.op == MxOp::ENCODE)
             put(plain ? plain_code<F>(mul_rn(x, facts.factor)) : block_element<F>(x, facts, a.log2_from), last);
-        else
-            write(plain ? mul_rn(plain_value<F>(mul_rn(x, facts.factor)), back) : quantized<F>(x, facts, back, a.log2_from));
+        else write(plain ? mul_rn(plain_value<F>(mul_rn(x, facts.factor)), back) : quantized<F>(x, facts, back, a.log2_from));
     }
 
     // The next block, of `n` elements; `last`: of the share.

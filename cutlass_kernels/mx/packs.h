@@ -38,7 +38,8 @@ template <DType D> GEMMSIM_HD uint32_t pair_of(float first, float second) {
     else asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(both) : "f"(second), "f"(first));
     return both;
 #else
-    return D == BF16 ? bf16_any_nan(first) | (uint32_t)bf16_any_nan(second) << 16 : half_any_nan(first) | (uint32_t)half_any_nan(second) << 16;
+    return D == BF16 ? bf16_any_nan(first) | (uint32_t)bf16_any_nan(second) << 16
+                     : half_any_nan(first) | (uint32_t)half_any_nan(second) << 16;
 #endif
 }
 
@@ -57,7 +58,8 @@ template <DType D, int N> GEMMSIM_HD TensorPack<D, N> packed_numbers(const float
 template <DType D, int N> GEMMSIM_HD TensorPack<D, N> packed_values(const float (&y)[N]) {
     TensorPack<D, N> out;
     if constexpr (Lane<D>::ELEMENTS == 2) {
-        GEMMSIM_UNROLL for (int j = 0; j < N / 2; ++j) out.word[j] = store_value<D>(y[2 * j]) | (uint32_t)store_value<D>(y[2 * j + 1]) << 16;
+        GEMMSIM_UNROLL for (int j = 0; j < N / 2; ++j) out.word[j] = store_value<D>(y[2 * j]) | (uint32_t)store_value<D>(y[2 * j + 1])
+                                                                                                    << 16;
     } else {
         GEMMSIM_UNROLL for (int j = 0; j < N; ++j) out.word[j] = store_value<D>(y[j]);
     }

@@ -12,13 +12,16 @@ typedef cute::bfloat16_t TensorValue;
 
 // Lines of 64 terms, 128 bytes, swizzled so that neither the decoder's nor the instructions' accesses meet in a bank; the
 // layout that warp groups' instructions read.
-typedef decltype(cute::tile_to_shape(cute::GMMA::Layout_K_SW128_Atom<TensorValue>{}, cute::Shape<cute::Int<TENSOR_M>, cute::Int<TENSOR_K>>{})) TensorTile;
+typedef decltype(cute::tile_to_shape(cute::GMMA::Layout_K_SW128_Atom<TensorValue>{},
+                                     cute::Shape<cute::Int<TENSOR_M>, cute::Int<TENSOR_K>>{})) TensorTile;
 constexpr int TENSOR_TILE_BYTES = TENSOR_M * TENSOR_K * 2;
 static_assert(TENSOR_M == TENSOR_N);
 
 template <TensorRoute ROUTE> struct TensorMma;
 template <> struct TensorMma<TensorRoute::WARP> {
-    typedef cute::TiledMMA<cute::MMA_Atom<cute::SM80_16x8x16_F32BF16BF16F32_TN>, cute::Layout<cute::Shape<cute::_2, cute::_4, cute::_1>>, cute::Tile<cute::_32, cute::_64, cute::_16>> type;
+    typedef cute::TiledMMA<cute::MMA_Atom<cute::SM80_16x8x16_F32BF16BF16F32_TN>, cute::Layout<cute::Shape<cute::_2, cute::_4, cute::_1>>,
+                           cute::Tile<cute::_32, cute::_64, cute::_16>>
+        type;
 
     template <class ACC> static GEMMSIM_HD void multiply(TensorValue* a, TensorValue* b, int tid, ACC& acc) {
         using namespace cute;
@@ -45,7 +48,9 @@ template <> struct TensorMma<TensorRoute::WARP> {
     static GEMMSIM_HD void publish() {}
 };
 template <> struct TensorMma<TensorRoute::WARP_GROUP> {
-    typedef cute::TiledMMA<cute::MMA_Atom<cute::SM90_64x128x16_F32BF16BF16_SS<cute::GMMA::Major::K, cute::GMMA::Major::K>>, cute::Layout<cute::Shape<cute::_2, cute::_1, cute::_1>>> type;
+    typedef cute::TiledMMA<cute::MMA_Atom<cute::SM90_64x128x16_F32BF16BF16_SS<cute::GMMA::Major::K, cute::GMMA::Major::K>>,
+                           cute::Layout<cute::Shape<cute::_2, cute::_1, cute::_1>>>
+        type;
 
     template <class ACC> static GEMMSIM_HD void multiply(TensorValue* a, TensorValue* b, int tid, ACC& acc) {
         using namespace cute;

@@ -8,9 +8,11 @@ namespace gemmsim {
 
 // Elements as the instruction names them.
 template <MxFormat F> struct ScaledElement {
-    typedef typename cute::conditional<F.bits == 4, cute::float_e2m1_t,
-            typename cute::conditional<F.bits == 6, typename cute::conditional<F.trailing == 2, cute::float_e3m2_t, cute::float_e2m3_t>::type,
-            typename cute::conditional<F.trailing == 2, cute::float_e5m2_t, cute::float_e4m3_t>::type>::type>::type type;
+    typedef typename cute::conditional<
+        F.bits == 4, cute::float_e2m1_t,
+        typename cute::conditional<F.bits == 6, typename cute::conditional<F.trailing == 2, cute::float_e3m2_t, cute::float_e2m3_t>::type,
+                                   typename cute::conditional<F.trailing == 2, cute::float_e5m2_t, cute::float_e4m3_t>::type>::type>::type
+        type;
 };
 
 // Kinds mxf8f6f4 (a code a byte, 32 terms) and mxf4nvf4 (two codes a byte, 64 terms): a step has 32 bytes of each line.
@@ -20,9 +22,13 @@ template <TensorConfig K> struct ScaledGemm {
     static_assert(K.packing_a == K.packing_b && K.a.block == K.b.block && K.a.powers == K.b.powers);
     static_assert(PAIRS ? (K.a.powers ? K.a.block == 32 : K.a.block == 16) : K.a.powers && K.a.block == 32);
     static constexpr unsigned SHARED_BYTES = 2 * 2 * TENSOR_M * PITCH;
-    typedef typename cute::conditional<PAIRS,
-        cute::SM120::BLOCKSCALED::SM120_16x8x64_TN_VS<cute::float_e2m1_t, cute::float_e2m1_t, float, typename cute::conditional<K.a.powers != 0, cute::float_ue8m0_t, cute::float_ue4m3_t>::type, PAIRS ? K.a.block : 16>,
-        cute::SM120::BLOCKSCALED::SM120_16x8x32_TN_VS<typename ScaledElement<K.a>::type, typename ScaledElement<K.b>::type, float, cute::float_ue8m0_t, PAIRS ? 32 : K.a.block>>::type Atom;
+    typedef typename cute::conditional<
+        PAIRS,
+        cute::SM120::BLOCKSCALED::SM120_16x8x64_TN_VS<
+            cute::float_e2m1_t, cute::float_e2m1_t, float,
+            typename cute::conditional<K.a.powers != 0, cute::float_ue8m0_t, cute::float_ue4m3_t>::type, PAIRS ? K.a.block : 16>,
+        cute::SM120::BLOCKSCALED::SM120_16x8x32_TN_VS<typename ScaledElement<K.a>::type, typename ScaledElement<K.b>::type, float,
+                                                      cute::float_ue8m0_t, PAIRS ? 32 : K.a.block>>::type Atom;
     typedef typename cute::remove_extent<typename Atom::SFARegisters>::type ScaleWord;
 
     const TensorArgs& g;
@@ -35,7 +41,8 @@ template <TensorConfig K> struct ScaledGemm {
     // Codes of four bits lie in the middle of their byte.
     template <MxFormat F> static GEMMSIM_HD uint32_t placed(uint32_t word) { return !PAIRS && F.bits == 4 ? word << 2 : word; }
 
-    template <MxFormat F> static GEMMSIM_HD void fetch_line(uint32_t (&to)[4], const uint8_t* line, int64_t first, int64_t bytes, bool exists) {
+    template <MxFormat F> static GEMMSIM_HD void fetch_line(uint32_t (&to)[4], const uint8_t* line, int64_t first, int64_t bytes,
+                                                            bool exists) {
         if (exists && first + 16 <= bytes) {
             const MxPack<uint32_t, 4> all = *(const MxPack<uint32_t, 4>*)(line + first);
             GEMMSIM_UNROLL for (int i = 0; i < 4; ++i) to[i] = placed<F>(all.word[i]);
@@ -43,8 +50,8 @@ template <TensorConfig K> struct ScaledGemm {
         }
         GEMMSIM_UNROLL for (int i = 0; i < 4; ++i) {
             uint32_t word = 0;
-            GEMMSIM_UNROLL for (int b = 0; b < 4; ++b)
-                if (exists && first + 4 * i + b < bytes) word |= (uint32_t)line[first + 4 * i + b] << (8 * b);
+            GEMMSIM_UNROLL for (int b = 0; b < 4; ++b) if (exists && first + 4 * i + b < bytes) word |= (uint32_t)line[first + 4 * i + b]
+                                                                                                        << (8 * b);
             to[i] = placed<F>(word);
         }
     }
@@ -54,14 +61,14 @@ template <TensorConfig K> struct ScaledGemm {
         fetch_line<K.b>(held[1], g.b + col * g.b_row, at, bytes, col < g.n);
     }
     GEMMSIM_HD void store(int stage) const {
-        GEMMSIM_UNROLL for (int o = 0; o < 2; ++o)
-            GEMMSIM_UNROLL for (int i = 0; i < 4; ++i) *(uint32_t*)(buffer(stage, o) + tid / 2 * PITCH + tid % 2 * 16 + 4 * i) = held[o][i];
+        GEMMSIM_UNROLL for (int o = 0; o < 2; ++o) GEMMSIM_UNROLL for (int i = 0; i < 4; ++i) *
+            (uint32_t*)(buffer(stage, o) + tid / 2 * PITCH + tid % 2 * 16 + 4 * i) = held[o][i];
     }
     // Scales of a line's blocks in this step, the first in the low byte. Beyond the line's end: code 0, with zero elements.
     static GEMMSIM_HD ScaleWord scales(const uint8_t* line, int64_t step, int64_t count, bool exists) {
         uint32_t word = 0;
-        GEMMSIM_UNROLL for (int i = 0; i < SCALES; ++i)
-            if (exists && step * SCALES + i < count) word |= (uint32_t)line[step * SCALES + i] << (8 * i);
+        GEMMSIM_UNROLL for (int i = 0; i < SCALES; ++i) if (exists && step * SCALES + i < count) word |= (uint32_t)line[step * SCALES + i]
+                                                                                                         << (8 * i);
         return (ScaleWord)word;
     }
 
@@ -81,14 +88,16 @@ template <TensorConfig K> struct ScaledGemm {
             CUTE_UNROLL
             for (int i = 0; i < 2; ++i) {
                 CUTE_UNROLL
-                for (int r = 0; r < 4; ++r) a[i][r] = *(const uint32_t*)(buffer(stage, 0) + (down + 16 * i + line + r % 2 * 8) * PITCH + quad * 4 + r / 2 * 16);
+                for (int r = 0; r < 4; ++r)
+                    a[i][r] = *(const uint32_t*)(buffer(stage, 0) + (down + 16 * i + line + r % 2 * 8) * PITCH + quad * 4 + r / 2 * 16);
                 const int64_t row = row0 + down + 16 * i + lane % 2 * 8 + line;
                 scale_a[i] = scales(g.scale_a + row * g.scale_a_row, step, count, row < g.m);
             }
             CUTE_UNROLL
             for (int j = 0; j < 8; ++j) {
                 CUTE_UNROLL
-                for (int r = 0; r < 2; ++r) b[j][r] = *(const uint32_t*)(buffer(stage, 1) + (across + 8 * j + line) * PITCH + quad * 4 + r * 16);
+                for (int r = 0; r < 2; ++r)
+                    b[j][r] = *(const uint32_t*)(buffer(stage, 1) + (across + 8 * j + line) * PITCH + quad * 4 + r * 16);
                 const int64_t col = col0 + across + 8 * j + line;
                 scale_b[j] = scales(g.scale_b + col * g.scale_b_row, step, count, col < g.n);
             }
@@ -96,8 +105,9 @@ template <TensorConfig K> struct ScaledGemm {
             for (int i = 0; i < 2; ++i) {
                 CUTE_UNROLL
                 for (int j = 0; j < 8; ++j) {
-                    float(&c)[4] = acc[i][j];
-                    Atom::fma(c[0], c[1], c[2], c[3], a[i][0], a[i][1], a[i][2], a[i][3], b[j][0], b[j][1], c[0], c[1], c[2], c[3], scale_a[i], scale_b[j]);
+                    float (&c)[4] = acc[i][j];
+                    Atom::fma(c[0], c[1], c[2], c[3], a[i][0], a[i][1], a[i][2], a[i][3], b[j][0], b[j][1], c[0], c[1], c[2], c[3],
+                              scale_a[i], scale_b[j]);
                 }
             }
             if (step + 1 < steps) store(stage ^ 1);
@@ -108,7 +118,8 @@ template <TensorConfig K> struct ScaledGemm {
             CUTE_UNROLL
             for (int j = 0; j < 8; ++j) {
                 CUTE_UNROLL
-                for (int r = 0; r < 4; ++r) save(row0 + down + 16 * i + line + r / 2 * 8, col0 + across + 8 * j + quad * 2 + r % 2, acc[i][j][r]);
+                for (int r = 0; r < 4; ++r)
+                    save(row0 + down + 16 * i + line + r / 2 * 8, col0 + across + 8 * j + quad * 2 + r % 2, acc[i][j][r]);
             }
         }
     }

@@ -9,8 +9,9 @@
 namespace gemmsim {
 
 template <MxFormat F> struct TmemElement {
-    typedef typename cute::conditional<F.bits == 4, cute::float_e2m1_t,
-            typename cute::conditional<F.trailing == 2, cute::float_e5m2_t, cute::float_e4m3_t>::type>::type type;
+    typedef
+        typename cute::conditional<F.bits == 4, cute::float_e2m1_t,
+                                   typename cute::conditional<F.trailing == 2, cute::float_e5m2_t, cute::float_e4m3_t>::type>::type type;
 };
 
 // Kinds mxf8f6f4 (a code a byte, 32 terms) and mxf4, mxf4nvf4 (two codes a byte, 64 terms): an instruction reads 32 bytes of
@@ -25,14 +26,17 @@ template <TensorConfig K> struct TmemKind {
     typedef typename TmemElement<K.b>::type B;
     typedef typename cute::conditional<K.a.powers != 0, cute::float_ue8m0_t, cute::float_ue4m3_t>::type S;
     static constexpr auto MAJOR = cute::UMMA::Major::K;
-    typedef typename cute::conditional<PAIRS,
+    typedef typename cute::conditional<
+        PAIRS,
         cute::SM100_MMA_MXF4_SS<cute::float_e2m1_t, cute::float_e2m1_t, float, S, TENSOR_M, TENSOR_N, PAIRS ? K.a.block : 32, MAJOR, MAJOR>,
         cute::SM100_MMA_MXF8F6F4_SS<A, B, float, S, TENSOR_M, TENSOR_N, MAJOR, MAJOR>>::type Atom;
 };
 
 template <TensorConfig K> struct TmemGemm {
     typedef TmemKind<K> Kind;
-    struct alignas(16) Pack { uint32_t word[4]; };
+    struct alignas(16) Pack {
+        uint32_t word[4];
+    };
     static constexpr int TILES = Kind::COUNT * Kind::SCALES / SCALE_COLUMNS;  // of scales, of one line's chunk
     static constexpr int CHUNK = TENSOR_M * CHUNK_LINE, SCALE_BYTES = TILES * SCALE_TILE_BYTES;
     // Columns: sums, then a buffer's scales of both operands, four a tile.
@@ -55,8 +59,8 @@ template <TensorConfig K> struct TmemGemm {
     static GEMMSIM_HD Pack fetch_pack(const uint8_t* line, int64_t first, int64_t bytes, bool exists) {
         if (exists && first + 16 <= bytes) return *(const Pack*)(line + first);
         Pack pack = {};
-        GEMMSIM_UNROLL for (int i = 0; i < 16; ++i)
-            if (exists && first + i < bytes) pack.word[i / 4] |= (uint32_t)line[first + i] << (8 * (i % 4));
+        GEMMSIM_UNROLL for (int i = 0; i < 16; ++i) if (exists && first + i < bytes) pack.word[i / 4] |= (uint32_t)line[first + i]
+                                                                                                         << (8 * (i % 4));
         return pack;
     }
     GEMMSIM_HD void fetch(int64_t index) {
@@ -80,10 +84,10 @@ template <TensorConfig K> struct TmemGemm {
         }
     }
     GEMMSIM_HD void store(int stage) const {
-        GEMMSIM_UNROLL for (int o = 0; o < 2; ++o)
-            GEMMSIM_UNROLL for (int i = 0; i < 4; ++i) *(Pack*)(chunk(stage, o) + chunk_place(tid / 2, tid % 2 * 64 + 16 * i)) = held[o][i];
-        GEMMSIM_UNROLL for (int t = 0; t < TILES; ++t)
-            *(uint32_t*)(scales(stage, tid / TENSOR_M) + t * SCALE_TILE_BYTES + scale_place(tid % TENSOR_M, 0)) = held_scales[t];
+        GEMMSIM_UNROLL for (int o = 0; o < 2; ++o) GEMMSIM_UNROLL for (int i = 0; i < 4; ++i) *
+            (Pack*)(chunk(stage, o) + chunk_place(tid / 2, tid % 2 * 64 + 16 * i)) = held[o][i];
+        GEMMSIM_UNROLL for (int t = 0; t < TILES; ++t) *
+            (uint32_t*)(scales(stage, tid / TENSOR_M) + t * SCALE_TILE_BYTES + scale_place(tid % TENSOR_M, 0)) = held_scales[t];
         cute::tma_store_fence();  // instructions read shared memory by another way than threads write it
     }
 
@@ -92,8 +96,10 @@ template <TensorConfig K> struct TmemGemm {
         const uint32_t scale_a = memory + SUMS + stage * 2 * SCALE_WIDTH, scale_b = scale_a + SCALE_WIDTH;
         if (cute::elect_one_sync()) {
             GEMMSIM_UNROLL for (int t = 0; t < TILES; ++t) {
-                TensorMemory::copy_scales(scale_a + 4 * t, scale_descriptor(cute::cast_smem_ptr_to_uint(scales(stage, 0)) + t * SCALE_TILE_BYTES));
-                TensorMemory::copy_scales(scale_b + 4 * t, scale_descriptor(cute::cast_smem_ptr_to_uint(scales(stage, 1)) + t * SCALE_TILE_BYTES));
+                TensorMemory::copy_scales(scale_a + 4 * t,
+                                          scale_descriptor(cute::cast_smem_ptr_to_uint(scales(stage, 0)) + t * SCALE_TILE_BYTES));
+                TensorMemory::copy_scales(scale_b + 4 * t,
+                                          scale_descriptor(cute::cast_smem_ptr_to_uint(scales(stage, 1)) + t * SCALE_TILE_BYTES));
             }
         }
         TensorMemory::warp_sync();
@@ -102,8 +108,9 @@ template <TensorConfig K> struct TmemGemm {
         for (int k = 0; k < Kind::COUNT; ++k) {
             if (k >= count) continue;
             constexpr int PER_WORD = SCALE_COLUMNS / Kind::SCALES;  // instructions that find their scales in one column
-            cute::UMMA::InstrDescriptorBlockScaled what = cute::UMMA::make_instr_desc_block_scaled<
-                typename Kind::A, typename Kind::B, float, typename Kind::S, TENSOR_M, TENSOR_N, Kind::MAJOR, Kind::MAJOR>();
+            cute::UMMA::InstrDescriptorBlockScaled what =
+                cute::UMMA::make_instr_desc_block_scaled<typename Kind::A, typename Kind::B, float, typename Kind::S, TENSOR_M, TENSOR_N,
+                                                         Kind::MAJOR, Kind::MAJOR>();
             what.a_sf_id_ = what.b_sf_id_ = k % PER_WORD * Kind::SCALES;
             const uint64_t id = (uint64_t)(uint32_t)what << 32;
             const uint32_t column = 4 * (k / PER_WORD);

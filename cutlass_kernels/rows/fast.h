@@ -7,7 +7,7 @@
 #pragma once
 #include "rows/functions.h"
 
-namespace gemmsim { namespace rows {
+namespace gemmsim::rows {
 
 template <class P> struct Approximation {
     typename P::V value, error;
@@ -18,9 +18,20 @@ template <class P> GEMMSIM_HD typename P::V fast_exp(typename P::V x) {
     typedef typename P::V V;
     const V magic = P::splat(0x1.8p52), t = P::fma(x, P::splat(0x1.71547652b82fep+0), magic), k = t - magic;
     const V r = P::fma(k, P::splat(-0x1.abc9e3b39803fp-56), P::fma(k, P::splat(-0x1.62e42fefa39efp-1), x));
-    const double inverse[14] = {0x1p0, 0x1p0, 0x1p-1, 0x1.5555555555555p-3, 0x1.5555555555555p-5, 0x1.1111111111111p-7, 0x1.6c16c16c16c17p-10,
-                                0x1.a01a01a01a01ap-13, 0x1.a01a01a01a01ap-16, 0x1.71de3a556c734p-19, 0x1.27e4fb7789f5cp-22,
-                                0x1.ae64567f544e4p-26, 0x1.1eed8eff8d898p-29, 0x1.6124613a86d09p-33};  // 1 / n!
+    const double inverse[14] = {0x1p0,
+                                0x1p0,
+                                0x1p-1,
+                                0x1.5555555555555p-3,
+                                0x1.5555555555555p-5,
+                                0x1.1111111111111p-7,
+                                0x1.6c16c16c16c17p-10,
+                                0x1.a01a01a01a01ap-13,
+                                0x1.a01a01a01a01ap-16,
+                                0x1.71de3a556c734p-19,
+                                0x1.27e4fb7789f5cp-22,
+                                0x1.ae64567f544e4p-26,
+                                0x1.1eed8eff8d898p-29,
+                                0x1.6124613a86d09p-33};  // 1 / n!
     V y = P::splat(inverse[13]);
     for (int n = 12; n >= 0; --n) y = P::fma(y, r, P::splat(inverse[n]));
     return P::of(P::bits(y) + (P::bits(t) << 52));
@@ -50,8 +61,9 @@ template <class P> GEMMSIM_HD typename P::V fast_log(typename P::V x) {
 template <class P> GEMMSIM_HD typename P::V fast_tanh(typename P::V u) {
     typedef typename P::V V;
     const V t = fast_exp<P>(P::splat(-2.0) * u), one = P::splat(1.0), z = u * u;
-    const double c[10] = {-0x1.5555555555555p-2, 0x1.1111111111111p-3, -0x1.ba1ba1ba1ba1cp-5, 0x1.664f4882c10fap-6, -0x1.226e355e6c23dp-7,
-                          0x1.d6d3d0e157de0p-9, -0x1.7da36452b75e3p-10, 0x1.3558248036744p-11, -0x1.f57d7734d1664p-13, 0x1.967e18afcafadp-14};
+    const double c[10] = {-0x1.5555555555555p-2,  0x1.1111111111111p-3, -0x1.ba1ba1ba1ba1cp-5,  0x1.664f4882c10fap-6,
+                          -0x1.226e355e6c23dp-7,  0x1.d6d3d0e157de0p-9, -0x1.7da36452b75e3p-10, 0x1.3558248036744p-11,
+                          -0x1.f57d7734d1664p-13, 0x1.967e18afcafadp-14};
     V p = P::splat(c[9]);
     for (int n = 8; n >= 0; --n) p = P::fma(p, z, P::splat(c[n]));
     return P::choose(P::less(u, P::splat(0.09375)), P::fma(u * z, p, u), (one - t) / (one + t));
@@ -146,11 +158,13 @@ GEMMSIM_HD bool exact_case(int f, double a, double b, double* y) {
     switch (f) {
         case EXP: *y = a == 0 ? 1 : neg ? 0 : inf; break;
         case LOG: *y = a == 0 ? -inf : neg ? nan : a == 1 ? 0 : inf; return a == 0 || neg || a == 1 || is_inf(a);
-        case TANH: case ERF: case TANH_CUBIC: *y = a == 0 ? a : neg ? -1 : 1; break;
+        case TANH:
+        case ERF:
+        case TANH_CUBIC: *y = a == 0 ? a : neg ? -1 : 1; break;
         case DENSITY: *y = a == 0 ? a : neg ? -0.0 : 0; break;
         default: *y = a == 0 ? 0.5 : neg ? 0 : 1; break;  // SIGMOID
     }
     return a == 0 || is_inf(a);
 }
 
-}}  // namespace gemmsim::rows
+}  // namespace gemmsim::rows

@@ -3,11 +3,15 @@
 #pragma once
 #include "rows/wide.h"
 
-namespace gemmsim { namespace rows {
+namespace gemmsim::rows {
 
 // Order is part of the C ABI (gemmsim/backends/cpu/rows.py mirrors it).
 enum Function : int32_t {
-    ADD = 0, SUB = 1, MUL = 2, DIV = 3, SQRT = 4,
+    ADD = 0,
+    SUB = 1,
+    MUL = 2,
+    DIV = 3,
+    SQRT = 4,
     EXP = 5,        // e^a
     LOG = 6,        // ln a
     LOG_ADD = 7,    // ln(e^a + e^b)
@@ -17,7 +21,8 @@ enum Function : int32_t {
     SIGMOID = 11,   // 1 / (1 + e^-a)
     TANH_CUBIC = 12,  // tanh(sqrt(2 / pi) (a + 0.044715 a^3))
     POW = 13,       // a^b
-    MAX = 14, COPY = 15
+    MAX = 14,
+    COPY = 15
 };
 
 GEMMSIM_COLD Exact exact_quotient(double a, double b) {
@@ -25,8 +30,14 @@ GEMMSIM_COLD Exact exact_quotient(double a, double b) {
     int32_t ea, eb;
     split(a, &sa, &ea);
     split(b, &sb, &eb);
-    while (sb < (1ull << 52)) { sb <<= 1; --eb; }
-    while (sa && sa < (1ull << 52)) { sa <<= 1; --ea; }
+    while (sb < (1ull << 52)) {
+        sb <<= 1;
+        --eb;
+    }
+    while (sa && sa < (1ull << 52)) {
+        sa <<= 1;
+        --ea;
+    }
     const u128 n = (u128)sa << 60;  // quotient below 2^61; then 60 bits more
     const uint64_t q = (uint64_t)(n / sb), rest = (uint64_t)(n % sb);
     const u128 m = (u128)rest << 60;
@@ -37,8 +48,14 @@ GEMMSIM_COLD Exact exact_root(double a) {
     uint64_t sig;
     int32_t exp;
     split(a, &sig, &exp);
-    while (sig < (1ull << 52)) { sig <<= 1; --exp; }
-    if (exp & 1) { sig <<= 1; --exp; }
+    while (sig < (1ull << 52)) {
+        sig <<= 1;
+        --exp;
+    }
+    if (exp & 1) {
+        sig <<= 1;
+        --exp;
+    }
     u128 root = 0, rest = 0;  // digit by digit: two bits of the argument give one of the root
     for (int i = 0; i < 118; ++i) {
         const uint64_t pair = i < 32 ? sig >> (62 - 2 * i) & 3 : 0;
@@ -174,7 +191,11 @@ GEMMSIM_COLD Exact power_of(double a, double b, bool neg) {
     if (wide_zero(log.mag) || b == 0) return Exact{1, 0, neg, false};
     const bool falls = log.neg != (b < 0);
     if (size > 0x1p40) return Exact{1, falls ? -(1 << 16) : 1 << 16, neg, true};
-    if (size < 0x1p-120) { Exact r = one_beside(!falls); r.neg = neg; return r; }
+    if (size < 0x1p-120) {
+        Exact r = one_beside(!falls);
+        r.neg = neg;
+        return r;
+    }
     const Wide t = wide_mul(log.mag, wide_magnitude(size));
     if (wide_less(wide_integer(1u << 15), t)) return Exact{1, falls ? -(1 << 16) : 1 << 16, neg, true};
     Power p = wide_exp(t, falls);
@@ -215,4 +236,4 @@ GEMMSIM_HD double rounded(int f, double a, double b, const Cast& c, uint32_t R) 
     }
 }
 
-}}  // namespace gemmsim::rows
+}  // namespace gemmsim::rows

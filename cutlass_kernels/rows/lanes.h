@@ -6,7 +6,7 @@
 #include "gemmsim/philox.h"
 #include "rows/fast.h"
 
-namespace gemmsim { namespace rows {
+namespace gemmsim::rows {
 
 // A rounding, and where its random bits belong (Philox site; the element is its row-major index).
 struct Step {
@@ -74,8 +74,10 @@ struct ScalarLanes {
     // Steps that a row has once
     GEMMSIM_HD V add_number(V a, double b, int step) const { return add(a, b, step, 0); }
     GEMMSIM_HD V div_once(V a, V b, int step) const { return div(a, b, step, 0); }
-    GEMMSIM_HD V function(int f, V a, V b, int step, int64_t k) const { return function_step(f, a, b, steps[step].cast, draw(steps[step], k)); }
+    GEMMSIM_HD V function(int f, V a, V b, int step, int64_t k) const {
+        return function_step(f, a, b, steps[step].cast, draw(steps[step], k));
+    }
     GEMMSIM_HD V round(V a, int step, int64_t k) const { return round_value(a, steps[step].cast, draw(steps[step], k)); }
 };
 
-}}  // namespace gemmsim::rows
+}  // namespace gemmsim::rows

@@ -2,10 +2,37 @@
 #pragma once
 #include "rows/reduce.h"
 
-namespace gemmsim { namespace rows {
+namespace gemmsim::rows {
 
-enum NormStep { MEAN_SUM = 0, MEAN = 1, CENTER = 2, SQUARE = 3, VAR_SUM = 4, VAR = 5, EPS = 6, ROOT = 7, SCALED = 8, WEIGHTED = 9, SHIFTED = 10, INVERSE = 11 };
-enum NormGradStep { G_CENTER = 0, G_HAT = 1, G_WEIGHT = 2, G_SUM1 = 3, G_MEAN1 = 4, G_PROD = 5, G_SUM2 = 6, G_MEAN2 = 7, G_DIFF1 = 8, G_SCALED = 9, G_DIFF2 = 10, G_OUT = 11, G_TERM = 12 };
+enum NormStep {
+    MEAN_SUM = 0,
+    MEAN = 1,
+    CENTER = 2,
+    SQUARE = 3,
+    VAR_SUM = 4,
+    VAR = 5,
+    EPS = 6,
+    ROOT = 7,
+    SCALED = 8,
+    WEIGHTED = 9,
+    SHIFTED = 10,
+    INVERSE = 11
+};
+enum NormGradStep {
+    G_CENTER = 0,
+    G_HAT = 1,
+    G_WEIGHT = 2,
+    G_SUM1 = 3,
+    G_MEAN1 = 4,
+    G_PROD = 5,
+    G_SUM2 = 6,
+    G_MEAN2 = 7,
+    G_DIFF1 = 8,
+    G_SCALED = 9,
+    G_DIFF2 = 10,
+    G_OUT = 11,
+    G_TERM = 12
+};
 
 template <class V> struct NormRow {
     const V *x, *weight, *bias;  // weight, bias: null for none
@@ -49,7 +76,8 @@ template <class L> GEMMSIM_HD void norm_grad_row(const L& lanes, NormGradRow<typ
     for (int64_t k = 0; k < cols; ++k) r.dx[k] = lanes.mul(r.centered ? lanes.add(r.x[k], down, G_CENTER, k) : r.x[k], r.rstd, G_HAT, k);
     V s1 = L::splat(0.0);
     if (r.centered) s1 = L::negate(lanes.div_once(ordered_sum(lanes, cols, order, G_SUM1, n), count, G_MEAN1));
-    const V s2 = lanes.div_once(ordered_sum(lanes, cols, order, G_SUM2, [&](int64_t k) { return lanes.mul(r.dx[k], n(k), G_PROD, k); }), count, G_MEAN2);
+    const V s2 = lanes.div_once(ordered_sum(lanes, cols, order, G_SUM2, [&](int64_t k) { return lanes.mul(r.dx[k], n(k), G_PROD, k); }),
+                                count, G_MEAN2);
     for (int64_t k = 0; k < cols; ++k) {
         const V hat = r.dx[k], first = r.centered ? lanes.add(n(k), s1, G_DIFF1, k) : n(k);
         r.dx[k] = lanes.mul(lanes.add(first, L::negate(lanes.mul(hat, s2, G_SCALED, k)), G_DIFF2, k), r.rstd, G_OUT, k);
@@ -57,4 +85,4 @@ template <class L> GEMMSIM_HD void norm_grad_row(const L& lanes, NormGradRow<typ
     }
 }
 
-}}  // namespace gemmsim::rows
+}  // namespace gemmsim::rows

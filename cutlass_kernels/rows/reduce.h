@@ -2,7 +2,7 @@
 #pragma once
 #include "rows/lanes.h"
 
-namespace gemmsim { namespace rows {
+namespace gemmsim::rows {
 
 enum { MAX_PARTS = 1024, WARP = 32 };
 
@@ -29,4 +29,4 @@ template <class L, class Term> GEMMSIM_HD typename L::V ordered_sum(const L& lan
     return part[0];
 }
 
-}}  // namespace gemmsim::rows
+}  // namespace gemmsim::rows

@@ -2,7 +2,7 @@
 #pragma once
 #include "rows/reduce.h"
 
-namespace gemmsim { namespace rows {
+namespace gemmsim::rows {
 
 enum SoftmaxStep { OFFSET = 0, EXPONENT = 1, TOTAL = 2, OUTPUT = 3 };  // log-sum-exp: TOTAL is the logarithm's step
 enum GradStep { GRAD_MUL = 0, GRAD_ADD = 1, GRAD_DIFF = 2, GRAD_OUT = 3 };
@@ -34,10 +34,11 @@ template <class L> GEMMSIM_HD void log_softmax_row(const L& lanes, const typenam
 }
 
 // w = sum of mul(y g); dx = (g - w) y
-template <class L> GEMMSIM_HD void softmax_grad_row(const L& lanes, const typename L::V* y, const typename L::V* g, typename L::V* dx, int64_t cols, int order) {
+template <class L> GEMMSIM_HD void softmax_grad_row(const L& lanes, const typename L::V* y, const typename L::V* g, typename L::V* dx,
+                                                    int64_t cols, int order) {
     typedef typename L::V V;
     const V w = L::negate(ordered_sum(lanes, cols, order, GRAD_ADD, [&](int64_t k) { return lanes.mul(y[k], g[k], GRAD_MUL, k); }));
     for (int64_t k = 0; k < cols; ++k) dx[k] = lanes.mul(lanes.add(g[k], w, GRAD_DIFF, k), y[k], GRAD_OUT, k);
 }
 
-}}  // namespace gemmsim::rows
+}  // namespace gemmsim::rows

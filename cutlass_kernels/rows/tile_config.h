@@ -2,10 +2,18 @@
 #pragma once
 #include "gemmsim/types.h"
 
-namespace gemmsim { namespace rows {
+namespace gemmsim::rows {
 
 // Order is mirrored by gemmsim/backends/cuda/rows.py.
-enum TileOp : int32_t { TILE_MAP = 0, TILE_SUM = 1, TILE_SOFTMAX = 2, TILE_LOG_SOFTMAX = 3, TILE_SOFTMAX_GRAD = 4, TILE_NORM = 5, TILE_NORM_GRAD = 6 };
+enum TileOp : int32_t {
+    TILE_MAP = 0,
+    TILE_SUM = 1,
+    TILE_SOFTMAX = 2,
+    TILE_LOG_SOFTMAX = 3,
+    TILE_SOFTMAX_GRAD = 4,
+    TILE_NORM = 5,
+    TILE_NORM_GRAD = 6
+};
 
 constexpr int TILE_THREADS = 128, TILE_PARTS = 2048, TILE_STEPS = 13, TILE_INPUTS = 5, TILE_OUTPUTS = 3;
 constexpr int TILE_SITE = 64;       // step i draws at TILE_SITE + i
@@ -33,4 +41,4 @@ struct TileArgs {
     int32_t tile, unused;  // rows of a block, a power of two: at most TILE_THREADS, and TILE_PARTS / order
 };
 
-}}  // namespace gemmsim::rows
+}  // namespace gemmsim::rows

@@ -3,7 +3,7 @@
 #include "rows/tile_norm.h"
 #include "rows/tile_softmax.h"
 
-namespace gemmsim { namespace rows {
+namespace gemmsim::rows {
 
 template <TileConfig K> GEMMSIM_HD double mapped(const Steps<K>& s, double a, double b, uint64_t at) {
     constexpr int F = K.function;
@@ -42,4 +42,4 @@ template <TileConfig K> GEMMSIM_HD void tile_body(const TileArgs& a, uint32_t ti
     }
 }
 
-}}  // namespace gemmsim::rows
+}  // namespace gemmsim::rows

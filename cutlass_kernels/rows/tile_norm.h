@@ -4,7 +4,7 @@
 #include "rows/norm.h"
 #include "rows/tile_rows.h"
 
-namespace gemmsim { namespace rows {
+namespace gemmsim::rows {
 
 template <TileConfig K> GEMMSIM_HD void tile_norm(const Tile<K>& t) {
     double* const down = t.shared.top;
@@ -79,4 +79,4 @@ template <TileConfig K> GEMMSIM_HD void tile_norm_grad(const Tile<K>& t) {
     });
 }
 
-}}  // namespace gemmsim::rows
+}  // namespace gemmsim::rows

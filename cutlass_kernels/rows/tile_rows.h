@@ -5,7 +5,7 @@
 #include "rows/reduce.h"
 #include "rows/tile_steps.h"
 
-namespace gemmsim { namespace rows {
+namespace gemmsim::rows {
 
 // Results of rows, for all threads of the block.
 struct TileShared {
@@ -37,7 +37,9 @@ template <TileConfig K> struct Tile {
     // Where an element lies, counted from the tensor's start, and what its random bits belong to: those of additions that
     // combine parts follow those of the row's elements.
     GEMMSIM_HD int64_t index(int64_t j, int64_t k) const { return (first + j) * a.cols + k; }
-    GEMMSIM_HD uint64_t at(int64_t j, int64_t k) const { return (uint64_t)(first + j) * (uint64_t)(a.cols + (K.order > 1 ? K.order : 0)) + (uint64_t)k; }
+    GEMMSIM_HD uint64_t at(int64_t j, int64_t k) const {
+        return (uint64_t)(first + j) * (uint64_t)(a.cols + (K.order > 1 ? K.order : 0)) + (uint64_t)k;
+    }
 
     // body(j, k) for all elements of the tile, neighbours by neighbouring threads.
     template <class Body> GEMMSIM_HD void each(const Body& body) const {
@@ -109,11 +111,11 @@ template <TileConfig K> struct Tile {
         }
         if ((int)tid < live) {
             double s = shared.part[tid * K.order];
-            GEMMSIM_NO_UNROLL for (int g = 1; g < GROUPS; ++g)
-                s = steps.template add<S>(s, shared.part[tid * K.order + g * GROUP], at(tid, a.cols + GROUPS * (GROUP - 1) + g - 1));
+            GEMMSIM_NO_UNROLL for (int g = 1; g < GROUPS; ++g) s =
+                steps.template add<S>(s, shared.part[tid * K.order + g * GROUP], at(tid, a.cols + GROUPS * (GROUP - 1) + g - 1));
             shared.total[tid] = s;
         }
     }
 };
 
-}}  // namespace gemmsim::rows
+}  // namespace gemmsim::rows

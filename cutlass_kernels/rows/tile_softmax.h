@@ -3,7 +3,7 @@
 #include "rows/softmax.h"
 #include "rows/tile_rows.h"
 
-namespace gemmsim { namespace rows {
+namespace gemmsim::rows {
 
 template <TileConfig K> GEMMSIM_HD void tile_softmax(const Tile<K>& t) {
     typedef typename Storage<K.work>::Word Word;
@@ -29,7 +29,8 @@ template <TileConfig K> GEMMSIM_HD void tile_log_softmax(const Tile<K>& t) {
     };
     if ((int)t.tid < t.live) {
         double l = offset(t.tid, 0);
-        GEMMSIM_NO_UNROLL for (int64_t k = 1; k < t.a.cols; ++k) l = t.steps.template function<LOG_ADD, TOTAL>(l, offset(t.tid, k), t.at(t.tid, k));
+        GEMMSIM_NO_UNROLL for (int64_t k = 1; k < t.a.cols; ++k) l =
+            t.steps.template function<LOG_ADD, TOTAL>(l, offset(t.tid, k), t.at(t.tid, k));
         t.shared.total[t.tid] = -l;
     }
     block_sync();
@@ -52,4 +53,4 @@ template <TileConfig K> GEMMSIM_HD void tile_softmax_grad(const Tile<K>& t) {
     });
 }
 
-}}  // namespace gemmsim::rows
+}  // namespace gemmsim::rows

@@ -9,7 +9,7 @@
 #include "rows/lanes.h"
 #include "rows/tile_config.h"
 
-namespace gemmsim { namespace rows {
+namespace gemmsim::rows {
 
 template <int F, Cast C> GEMMSIM_COLD double undecided(double a, double b, uint32_t R) {
     constexpr Cast c = C;
@@ -95,4 +95,4 @@ template <TileConfig K> struct Steps {
     }
 };
 
-}}  // namespace gemmsim::rows
+}  // namespace gemmsim::rows

@@ -14,7 +14,7 @@
 #define GEMMSIM_COLD inline
 #endif
 
-namespace gemmsim { namespace rows {
+namespace gemmsim::rows {
 
 enum { FRACTION = 8, LIMBS = 13, FRACTION_BITS = 256 };
 
@@ -36,9 +36,15 @@ GEMMSIM_COLD Wide wide_constant(uint32_t a, uint32_t b, uint32_t c, uint32_t d, 
 }
 
 // Cut to 256 fractional bits, least significant word first; a test recomputes them.
-GEMMSIM_COLD Wide wide_ln2() { return wide_constant(0x8BAAFA2Bu, 0x8A0D175Bu, 0x7298B62Du, 0x40F34326u, 0x03F2F6AFu, 0xC9E3B398u, 0xD1CF79ABu, 0xB17217F7u); }
-GEMMSIM_COLD Wide wide_sqrt_2_over_pi() { return wide_constant(0x04C73A5Du, 0x808E3690u, 0xA24E0DB1u, 0xA7053E60u, 0x5D5C717Fu, 0x7E59E280u, 0xA1B28468u, 0xCC42299Eu); }
-GEMMSIM_COLD Wide wide_inv_sqrt_2pi() { return wide_constant(0x02639D2Eu, 0xC0471B48u, 0x512706D8u, 0xD3829F30u, 0x2EAE38BFu, 0x3F2CF140u, 0x50D94234u, 0x662114CFu); }
+GEMMSIM_COLD Wide wide_ln2() {
+    return wide_constant(0x8BAAFA2Bu, 0x8A0D175Bu, 0x7298B62Du, 0x40F34326u, 0x03F2F6AFu, 0xC9E3B398u, 0xD1CF79ABu, 0xB17217F7u);
+}
+GEMMSIM_COLD Wide wide_sqrt_2_over_pi() {
+    return wide_constant(0x04C73A5Du, 0x808E3690u, 0xA24E0DB1u, 0xA7053E60u, 0x5D5C717Fu, 0x7E59E280u, 0xA1B28468u, 0xCC42299Eu);
+}
+GEMMSIM_COLD Wide wide_inv_sqrt_2pi() {
+    return wide_constant(0x02639D2Eu, 0xC0471B48u, 0x512706D8u, 0xD3829F30u, 0x2EAE38BFu, 0x3F2CF140u, 0x50D94234u, 0x662114CFu);
+}
 
 GEMMSIM_COLD Wide wide_add(const Wide& a, const Wide& b) {
     Wide r;
@@ -260,4 +266,4 @@ GEMMSIM_COLD Signed wide_log(double x) {
     return signed_sum(k, Signed{wide_log_series(z), below});
 }
 
-}}  // namespace gemmsim::rows
+}  // namespace gemmsim::rows

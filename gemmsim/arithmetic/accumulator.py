@@ -11,10 +11,11 @@ from typing import Any, ClassVar, TypeVar, cast
 
 from ..formats import Cast
 from ..formats.errors import shortened, shown
-from .arguments import Kind
+from .arguments import ACCUMULATOR, Kind
 from .errors import MAX_DEPTH, SpecError, check_json_depth, spec_error, too_deep
+from .explain import explain_accumulator
 
-__all__ = ["Accumulator", "constructors", "forget", "register", "remembers"]
+__all__ = ["Accumulator", "constructors", "forget", "parses", "register", "remembers"]
 
 _CONSTRUCTORS: dict[str, type[Accumulator]] = {}
 
@@ -36,6 +37,15 @@ def register(name: str) -> Callable[[AccumulatorType], AccumulatorType]:
 def constructors() -> Mapping[str, type[Accumulator]]:
     """Accumulator classes by constructor name."""
     return _CONSTRUCTORS
+
+
+_PARSERS: dict[str, Callable[[str], Accumulator]] = {}
+
+
+def parses(read: Callable[[str], Accumulator]) -> Callable[[str], Accumulator]:
+    """Decorator: makes this function the reader of accumulators' names, which knows all their classes."""
+    _PARSERS["accumulator"] = read
+    return read
 
 
 _REMEMBERED: list[Callable[[], object]] = []
@@ -245,21 +255,24 @@ class Accumulator(ABC):
 
     @staticmethod
     def parse(text: str) -> Accumulator:
-        """Accumulator named by ``text``; ``parse(str(a)) == a``. ``SpecError`` if it names none."""
-        from .grammar import parse_accumulator
+        """Accumulator named by ``text``; ``parse(str(a)) == a``.
 
+        Raises:
+            SpecError: for what is no string, or names none.
+        """
         if not isinstance(text, str):
             raise SpecError(
                 f"accumulator {shown(text)} of type {type(text).__name__}; allowed: a string.\n  Try 'e5m10'."
             )
-        return parse_accumulator(text)
+        return _PARSERS["accumulator"](text)
 
     def explain(self) -> str:
         """What this accumulator computes, in a few lines of words."""
-        from .explain import explain_accumulator
-
         return explain_accumulator(self)
 
 
 def _default(field: dataclasses.Field[Any], kind: Kind) -> object:
     return kind.read(field.default, "default", field.name)
+
+
+ACCUMULATOR.read_as(Accumulator)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import operator
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 from ..formats import (
     TENSOR_FORMATS,
@@ -31,9 +31,6 @@ from ..formats.any_format import FORMATS
 from ..formats.block_grammar import is_block_name
 from ..formats.errors import shown
 from .errors import SpecFormatError, spec_error
-
-if TYPE_CHECKING:
-    from .accumulator import Accumulator
 
 __all__ = [
     "ACCUMULATOR",
@@ -218,20 +215,26 @@ class RoundingKind(Kind):
 
 
 class AccumulatorKind(Kind):
-    """A nested accumulator; a bare format means the sequential one."""
+    """A nested accumulator; a bare format means the sequential one.
 
-    def read(self, value: object, owner: str, name: str) -> Accumulator:
-        from .accumulator import Accumulator
-        from .grammar import parse_accumulator
+    Accumulators have arguments, so their class is defined after this one and says so itself (``read_as``).
+    """
 
-        if isinstance(value, Accumulator):
+    _class: Any
+
+    def read_as(self, base: type) -> None:
+        """The class of all accumulators, with ``parse`` and ``from_json``."""
+        self._class = base
+
+    def read(self, value: object, owner: str, name: str) -> Any:
+        if isinstance(value, self._class):
             return value
         if isinstance(value, str):
-            return parse_accumulator(value)
+            return self._class.parse(value)
         if isinstance(value, Mapping):
-            return Accumulator.from_json(cast("Mapping[str, object]", value))
+            return self._class.from_json(value)
         if isinstance(value, (Cast, BlockFloatFormat, *FORMATS)):
-            return parse_accumulator(str(value))
+            return self._class.parse(str(value))
         raise spec_error(
             f"{owner}: {name}={shown(value)} of type {type(value).__name__}",
             "an accumulator, a format, a Cast or a string",
@@ -239,10 +242,10 @@ class AccumulatorKind(Kind):
         )
 
     def text(self, value: Any) -> str:
-        return cast("Accumulator", value).text(nested=True)
+        return str(value.text(nested=True))
 
     def json(self, value: Any) -> object:
-        return cast("Accumulator", value).to_json()
+        return cast("object", value.to_json())
 
 
 class MembersKind(Kind):
@@ -251,7 +254,7 @@ class MembersKind(Kind):
     def __init__(self, low: int, high: int) -> None:
         self.low, self.high = low, high
 
-    def read(self, value: object, owner: str, name: str) -> tuple[Accumulator, ...]:
+    def read(self, value: object, owner: str, name: str) -> tuple[Any, ...]:
         allowed = f"{self.low} to {self.high} accumulators"
         if not isinstance(value, (list, tuple)):
             raise spec_error(f"{owner}: {name}={shown(value)}", allowed, "Give them one after the other.")

@@ -23,10 +23,8 @@ class _Runs(Blocks):
 
     def explain_lines(self) -> list[tuple[str, str]]:
         """The inner accumulator's words, then how its totals are added."""
-        from .explain import cast_words
-
         words = f"each {self.n} terms as above from +0 (the last run may be shorter)"
-        total = f"S = R(S + t) for each run's total t in order, to {cast_words(self.add_cast)}"
+        total = f"S = R(S + t) for each run's total t in order, to {self.add_cast.words()}"
         return [*self.inner.explain_lines(), ("runs", words), ("", total)]
 
 

@@ -66,7 +66,11 @@ class Compensated(Accumulator):
         return self.mul
 
     def with_product(self: Self, product: Cast) -> Self:
-        """This accumulator with ``mul=product``; ``SpecError`` if it already has another one."""
+        """This accumulator with ``mul=product``.
+
+        Raises:
+            SpecError: if it already has another one.
+        """
         if self.mul is not None and self.mul != product:
             raise spec_error(
                 f"product={product} with an accumulator that has mul={self.mul}",
@@ -77,14 +81,12 @@ class Compensated(Accumulator):
 
     def explain_lines(self) -> list[tuple[str, str]]:
         """Product, step, result and order in words."""
-        from .explain import cast_words
-
-        product = "q = a*b, exact" if self.mul is None else f"q = R(a*b), rounded to {cast_words(self.mul)}"
+        product = "q = a*b, exact" if self.mul is None else f"q = R(a*b), rounded to {self.mul.words()}"
         return [
             ("product", product),
             ("each step", self._step),
             ("result", self._result),
-            ("R", f"rounds to {cast_words(self.fmt)}"),
+            ("R", f"rounds to {self.fmt.words()}"),
             ("order", "sequential, k ascending, S and C from +0"),
         ]
 

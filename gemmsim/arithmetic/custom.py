@@ -115,6 +115,11 @@ class Custom(Accumulator):
         if self.register is not None:
             yield self.add_cast
 
+    def grids(self) -> Iterator[int]:
+        """Integers, or whatever a step's float64 may be."""
+        yield 0 if self.numbers == "int64" else FP64.quantum_exponent
+        yield from super().grids()
+
     @property
     def add_cast(self) -> Cast:
         """``register``; fp64 where there is none."""
@@ -126,7 +131,11 @@ class Custom(Accumulator):
         return None
 
     def with_product(self, product: Cast) -> Accumulator:
-        """``SpecError``: ``step`` multiplies."""
+        """Refused: ``step`` multiplies.
+
+        Raises:
+            SpecError: always.
+        """
         raise spec_error(
             f"product={product} with {self}", "no product rounding: its step multiplies", "Leave product out."
         )

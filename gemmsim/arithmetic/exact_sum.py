@@ -30,7 +30,11 @@ class ExactProducts(Accumulator):
         return True
 
     def with_product(self: Self, product: Cast) -> Self:
-        """This accumulator if it rounds products so by itself, else ``SpecError``."""
+        """This accumulator if it rounds products so by itself.
+
+        Raises:
+            SpecError: for every other rounding: the products are exact.
+        """
         if product == self.product_cast:
             return self
         raise spec_error(
@@ -67,12 +71,10 @@ class Exact(ExactProducts):
 
     def explain_lines(self) -> list[tuple[str, str]]:
         """Product, sum and the rounding in words."""
-        from .explain import cast_words
-
         return [
             ("product", "exact"),
             ("sum", "exact (Kulisch's long accumulator); the order has no influence"),
-            ("result", f"one rounding to {cast_words(self.out)}"),
+            ("result", f"one rounding to {self.out.words()}"),
         ]
 
 
@@ -113,12 +115,10 @@ class Binned(ExactProducts):
 
     def explain_lines(self) -> list[tuple[str, str]]:
         """Product, registers and the rounding in words."""
-        from .explain import cast_words
-
         return [
             ("product", "exact"),
             ("registers", f"one for each exponent e of a product, exact, of magnitude below 2^(e+{self.carry})"),
             ("each step", "the register takes the product; before it would overflow it is spilled and restarts"),
-            ("spill", f"S = R(S + register), to {cast_words(self.out)}; at the end all registers, e ascending"),
+            ("spill", f"S = R(S + register), to {self.out.words()}; at the end all registers, e ascending"),
             ("order", "k ascending, S from +0"),
         ]

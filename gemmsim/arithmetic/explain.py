@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Iterator
+from typing import Protocol, TypeAlias
 
 from ..formats import (
     TENSOR_FORMATS,
@@ -18,23 +19,58 @@ from ..formats import (
     TensorFormat,
 )
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from ..formats import Format
-    from .accumulator import Accumulator
-    from .spec import GemmSpec
-
-__all__ = ["cast_words", "explain_accumulator", "explain_spec"]
+__all__ = ["explain_accumulator", "explain_spec"]
 
 _HEADING_WIDTH = 12
+_Operand: TypeAlias = Cast | BlockFormat | TensorFormat | None
 
 
-def explain_spec(spec: GemmSpec) -> str:
+class _Accumulator(Protocol):
+    """What is asked of an accumulator here."""
+
+    @property
+    def add_cast(self) -> Cast: ...
+
+    @property
+    def fixed_seed(self) -> int | None: ...
+
+    def casts(self) -> Iterator[Cast]: ...
+
+    def explain_lines(self) -> list[tuple[str, str]]: ...
+
+
+class _Spec(Protocol):
+    """What is asked of a ``GemmSpec`` here."""
+
+    @property
+    def a(self) -> _Operand: ...
+
+    @property
+    def b(self) -> _Operand: ...
+
+    @property
+    def accumulator(self) -> _Accumulator: ...
+
+    @property
+    def out(self) -> Cast | None: ...
+
+    @property
+    def arithmetic(self) -> str: ...
+
+    @property
+    def group(self) -> int | None: ...
+
+    @property
+    def fixed_seed(self) -> int | None: ...
+
+    def casts(self) -> Iterator[Cast]: ...
+
+
+def explain_spec(spec: _Spec) -> str:
     """What ``spec`` computes: operands, product, steps, order, overflow, output, arithmetic, random bits."""
     lines = [("spec", str(spec)), *_operand_lines(spec), *spec.accumulator.explain_lines()]
     lines += _overflow_lines(spec)
-    result = "the accumulator's value" if spec.out is None else f"rounded to {cast_words(spec.out)}"
+    result = "the accumulator's value" if spec.out is None else f"rounded to {spec.out.words()}"
     lines.append(("output", f"{result}, then to nearest even in the output tensor's dtype"))
     if spec.arithmetic == "exact":
         lines.append(("arithmetic", "exact: every rounding happens once, from the exact value"))
@@ -44,7 +80,7 @@ def explain_spec(spec: GemmSpec) -> str:
     return _layout(lines)
 
 
-def explain_accumulator(accumulator: Accumulator) -> str:
+def explain_accumulator(accumulator: _Accumulator) -> str:
     """What ``accumulator`` computes: product, steps, order, overflow, random bits."""
     lines = [("accumulator", str(accumulator)), *accumulator.explain_lines()]
     lines += [("overflow", text) for text in _overflow_texts(accumulator.casts())]
@@ -52,44 +88,23 @@ def explain_accumulator(accumulator: Accumulator) -> str:
     return _layout(lines)
 
 
-def cast_words(step: Cast) -> str:
-    """Format with its largest value, and the rounding: ``e5m10 (max 65504), to nearest, ties to even``."""
-    return f"{step.format} ({_range_words(step.format)}), {step.rounding.describe()}"
-
-
-def _range_words(fmt: Format) -> str:
-    if isinstance(fmt, FixedFormat) and not fmt.clamp:
-        return f"unbounded, step {fmt.eps:g}"
-    largest = _number(fmt)
-    if not fmt.signed:
-        return f"max {largest}, unsigned"
-    return f"max {largest}" if fmt.max_fraction == -fmt.min_fraction else f"max {largest}, min {fmt.min:.17g}"
-
-
-def _number(fmt: Format) -> str:
-    if not fmt.fits_float64:
-        return f"about 2^{fmt.max_fraction.numerator.bit_length() - 1}"
-    value = fmt.max
-    return f"{value:.0f}" if value < 1e6 and value == int(value) else f"{value:.9g}"
-
-
-def _operand_lines(spec: GemmSpec) -> list[tuple[str, str]]:
+def _operand_lines(spec: _Spec) -> list[tuple[str, str]]:
     if spec.a == spec.b:
         return [("operands", f"a and b {_operand_words(spec.a)}"), *_block_lines(spec)]
     return [("operand a", _operand_words(spec.a)), ("operand b", _operand_words(spec.b)), *_block_lines(spec)]
 
 
-def _operand_words(step: Cast | BlockFormat | TensorFormat | None) -> str:
+def _operand_words(step: _Operand) -> str:
     if step is None:
         return "as given"
     if isinstance(step, Cast):
-        return f"rounded to {cast_words(step)}"
+        return f"rounded to {step.words()}"
     if isinstance(step, TENSOR_FORMATS):
         return step.words()
     return f"in {step}: blocks of {step.block_size} {step.element} along k with a {step.scale} scale"
 
 
-def _block_lines(spec: GemmSpec) -> list[tuple[str, str]]:
+def _block_lines(spec: _Spec) -> list[tuple[str, str]]:
     """What the values of block formats are, and where the scales enter."""
     if not any(isinstance(fmt, BlockFormat) for fmt in (spec.a, spec.b)):
         return []
@@ -103,7 +118,7 @@ def _block_lines(spec: GemmSpec) -> list[tuple[str, str]]:
     return lines
 
 
-def _overflow_lines(spec: GemmSpec) -> list[tuple[str, str]]:
+def _overflow_lines(spec: _Spec) -> list[tuple[str, str]]:
     return [("overflow", text) for text in _overflow_texts(spec.casts())]
 
 

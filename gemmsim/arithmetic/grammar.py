@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from ..formats import FormatError, parse_cast
 from ..formats.errors import shortened, shown
-from .accumulator import Accumulator, constructors
+from .accumulator import Accumulator, constructors, parses
 from .errors import SpecError, SpecFormatError, check_text_depth, spec_error
 from .meaning import of_accumulator
 from .sequential import Sequential
@@ -75,6 +75,7 @@ def split_spec(text: str) -> SpecText:
     return SpecText(a, b, accumulator.strip(), None if out is None else out.strip(), arithmetic)
 
 
+@parses
 def parse_accumulator(text: str) -> Accumulator:
     """Accumulator named by ``text``: a cast, ``mul=..., add=...``, or a constructor call.
 

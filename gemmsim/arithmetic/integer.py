@@ -37,7 +37,7 @@ class Integer(ExactProducts):
     Operands must be integers, in whatever dtype; NaN, infinities and fractions are rejected (``ValueError``) when the
     product is computed. There is no -0.
 
-    Source: spec/accumulators.md, section 5 of the design sheets.
+    Source: docs/reference/accumulators.md#exact-registers.
     """
 
     P: int = field(metadata=argument(_WIDTH))
@@ -105,7 +105,7 @@ class Fixed(ExactProducts):
     A NaN product makes the result NaN. An infinite one takes the register to that end, and makes it NaN if it wraps.
     There is no -0.
 
-    Source: spec/accumulators.md, section 5 of the design sheets.
+    Source: docs/reference/accumulators.md#exact-registers.
     """
 
     P: int = field(metadata=argument(_WIDTH))

@@ -25,7 +25,7 @@ class Interleaved(Blocks):
 
     NaN, infinities, -0 and overflow follow the register's cast.
 
-    Source: spec/accumulators.md, section 2 of the design sheets.
+    Source: docs/reference/accumulators.md#orders.
     """
 
     lanes: int = field(metadata=argument(BLOCK))
@@ -38,11 +38,9 @@ class Interleaved(Blocks):
 
     def explain_lines(self) -> list[tuple[str, str]]:
         """The inner accumulator's words, then lanes and how they are combined."""
-        from .explain import cast_words
-
         how = "S = R(S + t) for lanes in order" if self.combine == "sequential" else "adjacent pairs, level by level"
         return [
             *self.inner.explain_lines(),
             ("lanes", f"{self.lanes}, lane l takes terms l, l+{self.lanes}, l+{2 * self.lanes}, ... as above"),
-            ("combine", f"{how}, to {cast_words(self.add_cast)}"),
+            ("combine", f"{how}, to {self.add_cast.words()}"),
         ]

@@ -92,7 +92,11 @@ class ProductTable:
 
     @staticmethod
     def from_json(data: Mapping[str, Any]) -> ProductTable:
-        """Table written by ``to_json``; ``SpecError`` for anything else."""
+        """Table written by ``to_json``.
+
+        Raises:
+            SpecError: for anything else; FormatError for formats in it that are none.
+        """
         try:
             products = zlib.decompress(base64.b64decode(data["products"]))
             return _known(str(data["name"]), format_from_json(data["a"]), format_from_json(data["b"]), products)
@@ -236,7 +240,11 @@ class Lookup(Composite):
         return True
 
     def with_product(self, product: Cast) -> Lookup:
-        """``SpecError``: the table gives the products."""
+        """Refused: the table gives the products.
+
+        Raises:
+            SpecError: always.
+        """
         raise spec_error(f"product={product} with {self}", "no rounding: the table has the products", "Leave it out.")
 
     def transposed(self) -> Lookup:

@@ -36,8 +36,6 @@ class Pairwise(Blocks):
 
     def explain_lines(self) -> list[tuple[str, str]]:
         """The inner accumulator's words, then the tree."""
-        from .explain import cast_words
-
         leaves = f"each {self.leaf} terms as above" if self.leaf > 1 else "each term by itself as above"
-        tree = f"adjacent pairs, level by level, R(x + y) to {cast_words(self.add_cast)}; an odd last one passes up"
+        tree = f"adjacent pairs, level by level, R(x + y) to {self.add_cast.words()}; an odd last one passes up"
         return [*self.inner.explain_lines(), ("leaves", leaves), ("tree", tree)]

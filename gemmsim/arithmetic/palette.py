@@ -27,7 +27,7 @@ class Palette(Accumulator):
         SpecError: for another number of members, a palette or ``init`` among them, or members that fix different seeds
             or take different operands.
 
-    Source: spec/accumulators.md, section 8 of the design sheets.
+    Source: docs/reference/accumulators.md#one-accumulator-for-each-element.
     """
 
     members: tuple[Accumulator, ...] = field(metadata=argument(MEMBERS))
@@ -126,7 +126,11 @@ class Palette(Accumulator):
 
     @classmethod
     def build(cls, args: list[object], kwargs: Mapping[str, object]) -> Palette:
-        """Palette of any number of positional arguments, or of ``members`` alone."""
+        """Palette of any number of positional arguments, or of ``members`` alone.
+
+        Raises:
+            SpecError: for other arguments by name, and members that do not go together.
+        """
         if set(kwargs) == {"members"} and not args:
             return cls(kwargs["members"])  # type: ignore[arg-type]
         if kwargs:

@@ -11,7 +11,11 @@ _SITE = 17
 
 
 def permutation(seed: int, length: int) -> list[int]:
-    """0 to length-1 sorted by 64 random bits of each index, ties by the index."""
+    """0 to length-1 sorted by 64 random bits of each index, ties by the index.
+
+    Raises:
+        SpecError: for a negative length.
+    """
     if length < 0:
         raise spec_error(f"permutation of {length} terms", "a length of 0 or more", "Give K, the reduction length.")
     return sorted(range(length), key=lambda k: (_bits(seed, k), k))

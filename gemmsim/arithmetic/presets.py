@@ -70,9 +70,9 @@ def lba_m7e4(acc_bias: int = 10, prod_bias: int = 12, n: int = 16) -> Chunked:
 
     Source: Blumenfeld, Hubara, Soudry, "Towards cheaper inference in deep networks with lower bit-width accumulators",
     ICLR 2024: M7E4, both by floor (of magnitudes), underflow to zero, chunks of 16, biases 10 and 12, which follow its
-    rule acc_bias = prod_bias - log2(n) / 2. The range is that of an IEEE-like exponent field with that bias, as
-    spec/accumulators.md, section 5, has it: -9 to 4 for bias 10. If the field has no reserved codes in the paper, which
-    we could not check, the range is one binade wider at each end: ``float(p=8,emin=-10,emax=5,specials=none)/ftz``.
+    rule acc_bias = prod_bias - log2(n) / 2. The range is that of an IEEE-like exponent field with that bias: -9 to 4
+    for bias 10 (docs/reference/accumulators.md#presets). If the field has no reserved codes in the paper, which we
+    could not check, the range is one binade wider at each end: ``float(p=8,emin=-10,emax=5,specials=none)/ftz``.
     """
     add, mul = (f"e4m7b{bias}/rtz/sat/ftz" for bias in (acc_bias, prod_bias))
     return Chunked(n, Sequential(add, mul))  # type: ignore[arg-type]

@@ -62,12 +62,10 @@ class Scaled(Blocks):
 
     def explain_lines(self) -> list[tuple[str, str]]:
         """The inner accumulator's words on element products, then where the scales enter."""
-        from .explain import cast_words
-
         size = "each block's terms (of both: greatest common divisor)" if self.n is None else f"each {self.n} terms"
         return [
             ("elements", "multiplied without their scales"),
             *self.inner.explain_lines(),
             ("groups", f"{size} as above from +0, total s"),
-            ("scales", f"S = R(S + Xa * Xb * s) for the groups in order, exact before R, to {cast_words(self.outer)}"),
+            ("scales", f"S = R(S + Xa * Xb * s) for the groups in order, exact before R, to {self.outer.words()}"),
         ]

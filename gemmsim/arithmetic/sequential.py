@@ -27,7 +27,7 @@ class Sequential(Accumulator):
     NaN, infinities and signed zeros follow IEEE 754, except that a sum of exactly zero is -0 only if both addends
     are -0, in every rounding mode; overflow follows each cast's policy. Strings and formats are accepted as casts.
 
-    Source: spec/accumulators.md, sections 1 and 2 of the design sheets.
+    Source: docs/reference/accumulators.md.
     """
 
     add: Cast = field(metadata=argument(CAST))
@@ -56,7 +56,11 @@ class Sequential(Accumulator):
         return self.seed
 
     def with_product(self, product: Cast) -> Sequential:
-        """This accumulator with ``mul=product``; ``SpecError`` if it already has another one."""
+        """This accumulator with ``mul=product``.
+
+        Raises:
+            SpecError: if it already has another one.
+        """
         if self.mul is not None and self.mul != product:
             raise spec_error(
                 f"product={product} with an accumulator that has mul={self.mul}",
@@ -76,12 +80,10 @@ class Sequential(Accumulator):
 
     def explain_lines(self) -> list[tuple[str, str]]:
         """Product, step and order in words."""
-        from .explain import cast_words
-
         if self.mul is None:
-            product, step = "exact (fused multiply-add)", f"s = R(s + a*b), one rounding to {cast_words(self.add)}"
+            product, step = "exact (fused multiply-add)", f"s = R(s + a*b), one rounding to {self.add.words()}"
         else:
-            product, step = f"q = R(a*b), rounded to {cast_words(self.mul)}", f"s = R(s + q), to {cast_words(self.add)}"
+            product, step = f"q = R(a*b), rounded to {self.mul.words()}", f"s = R(s + q), to {self.add.words()}"
         start = {
             "zero": "from +0",
             "c_first": "starting with C (+0 where there is none)",

@@ -26,7 +26,7 @@ class Shuffled(Composite):
 
     NaN, infinities, -0 and overflow follow ``inner``.
 
-    Source: spec/accumulators.md, section 2 of the design sheets.
+    Source: docs/reference/accumulators.md#orders.
     """
 
     inner: Accumulator = field(metadata=argument(ACCUMULATOR))

@@ -14,6 +14,7 @@ from .accumulator import Accumulator, remembers
 from .arguments import ACCUMULATOR, CAST, OPERAND, optional
 from .block_operands import check_block_operands, group_size
 from .errors import check_json_depth, spec_error, too_deep
+from .explain import explain_spec
 from .grammar import split_spec
 from .lookup import Lookup, ProductTable
 from .operands import operand_cast
@@ -166,8 +167,6 @@ class GemmSpec:
 
     def explain(self) -> str:
         """What this product computes, in a few lines of words."""
-        from .explain import explain_spec
-
         return explain_spec(self)
 
     def __str__(self) -> str:

@@ -27,7 +27,7 @@ class SplitK(Blocks):
 
     NaN, infinities, -0 and overflow follow ``inner`` and ``reduce``.
 
-    Source: split-K GEMM of CUTLASS and cuBLAS; spec/accumulators.md, section 2 of the design sheets.
+    Source: split-K GEMM of CUTLASS and cuBLAS; docs/reference/accumulators.md#orders.
     """
 
     slices: int = field(metadata=argument(BLOCK))
@@ -45,10 +45,8 @@ class SplitK(Blocks):
 
     def explain_lines(self) -> list[tuple[str, str]]:
         """The inner accumulator's words, then slices and workspace."""
-        from .explain import cast_words
-
         return [
             *self.inner.explain_lines(),
             ("slices", f"{self.slices}, each ceil(K/{self.slices}) adjacent terms as above"),
-            ("reduce", f"each total rounded, then S = R(S + w) in order, both to {cast_words(self.reduce)}"),
+            ("reduce", f"each total rounded, then S = R(S + w) in order, both to {self.reduce.words()}"),
         ]

@@ -13,13 +13,16 @@ from functools import lru_cache
 import torch
 from torch import Tensor
 
-from gemmsim.formats import Cast, CodebookFormat, RoundingMode
+from gemmsim.formats import FP64, Cast, CodebookFormat, RoundingMode
 from gemmsim.formats.errors import shown
 
+from .backend import backend_of
 from .device_tables import Tables
 
 __all__ = ["is_codebook", "points_on", "round_to_codebook"]
 
+#: Most dimensions of tensors that backends round.
+_MAX_DIMS = 16
 _tables = Tables(64)
 
 
@@ -43,9 +46,10 @@ def round_to_codebook(x: Tensor, cast: Cast, out: Tensor) -> None:
     if out.dtype in (torch.float64, torch.float32):
         out.copy_(found)
         return
-    from .convert import copy_rounded
-
-    copy_rounded(found, out)
+    flat = out if out.dim() <= _MAX_DIMS else torch.empty(out.numel(), dtype=out.dtype, device=out.device)
+    backend_of(found).quantize(found.reshape(flat.shape), Cast(FP64), flat, 0, 0)
+    if flat is not out:
+        out.copy_(flat.view(out.shape))
 
 
 def points_on(fmt: CodebookFormat, device: torch.device) -> Tensor:

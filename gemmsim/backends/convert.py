@@ -23,7 +23,7 @@ from gemmsim.formats import (
     RoundingMode,
 )
 
-from . import cpu
+from .backend import backend_of
 from .codebook import is_codebook, round_to_codebook
 
 __all__ = ["FORMATS", "cast_into", "cast_operand", "copy_rounded", "is_conversion", "quantize_into"]
@@ -52,12 +52,8 @@ def quantize_into(x: Tensor, cast: Cast, out: Tensor, seed: int, site: int) -> N
     """``quantize`` of the backend of the tensors' device. That of CUDA is loaded when a CUDA tensor asks for it."""
     if is_codebook(cast):
         round_to_codebook(x, cast, out)
-    elif x.device.type == "cuda":
-        from . import cuda
-
-        cuda.quantize(x, cast, out, seed, site)
     else:
-        cpu.quantize(x, cast, out, seed, site)
+        backend_of(x).quantize(x, cast, out, seed, site)
 
 
 def copy_rounded(x: Tensor, out: Tensor) -> None:

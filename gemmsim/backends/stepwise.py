@@ -22,29 +22,17 @@ from gemmsim.arithmetic.pairwise import Pairwise
 from gemmsim.arithmetic.shuffled import Shuffled
 from gemmsim.arithmetic.splitk import SplitK
 from gemmsim.formats import FP64, Cast, parse_cast
+from gemmsim.lowering.numbers import Site
 
 from .codebook import is_codebook
 from .convert import cast_into, cast_operand
+from .product import Ran
 
-__all__ = ["StepwiseRun", "gemm", "supported"]
+__all__ = ["gemm", "supported"]
 
-_SITE_OUT = 4
 #: A sum to odd in float64, from which any list of values can be found as from the exact sum.
 _TO_ODD = parse_cast("fp64/ro")
 _ORDERS = (Chunked, Promote, SplitK, Pairwise, Interleaved, Shuffled, Swapped)
-
-
-class StepwiseRun:
-    """Record of one product."""
-
-    backend = "stepwise"
-    __slots__ = ("_steps",)
-
-    def __init__(self, steps: str) -> None:
-        self._steps = steps
-
-    def __str__(self) -> str:
-        return f"{self._steps}, a step for each term in PyTorch"
 
 
 def supported(spec: GemmSpec) -> str | None:
@@ -73,7 +61,7 @@ def _needs_steps(part: Accumulator) -> bool:
     return part.is_custom or any(is_codebook(cast) for cast in part.casts())
 
 
-def gemm(a: Tensor, b: Tensor, spec: GemmSpec, out: Tensor, seed: int) -> StepwiseRun:
+def gemm(a: Tensor, b: Tensor, spec: GemmSpec, out: Tensor, seed: int) -> Ran:
     """Write the product of (..., M, K) and (..., K, N) to ``out``; operands are cast already.
 
     Raises:
@@ -89,9 +77,10 @@ def gemm(a: Tensor, b: Tensor, spec: GemmSpec, out: Tensor, seed: int) -> Stepwi
         )
     left, right = (cast_operand(x, None, torch.float64, 0, 0) for x in (a, b))
     total = _total(spec.accumulator, left, right)
-    cast_into(total, spec.out, out, seed, _SITE_OUT)
+    cast_into(total, spec.out, out, seed, Site.OUTPUT)
     own = leaf(spec.accumulator)
-    return StepwiseRun(f"{type(own).__qualname__}.step" if isinstance(own, Custom) else str(own))
+    steps = f"{type(own).__qualname__}.step" if isinstance(own, Custom) else str(own)
+    return Ran("stepwise", f"{steps}, a step for each term in PyTorch")
 
 
 def _total(part: Accumulator, a: Tensor, b: Tensor) -> Tensor:

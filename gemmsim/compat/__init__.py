@@ -7,8 +7,9 @@ None of them needs the system itself. docs/reference/compat.md has a table of im
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from .._lazy import exports
 
 if TYPE_CHECKING:
     from . import dmx as dmx
@@ -18,36 +19,5 @@ if TYPE_CHECKING:
     from . import qtorch as qtorch
     from . import torchao as torchao
     from . import torchmx as torchmx
-
-_SYSTEMS = (
-    "dmx",
-    "qtorch",
-    "microxcaling",
-    "modelopt",
-    "mptorch",
-    "torchao",
-    "torchmx",
-)
-
-__all__ = [
-    "dmx",
-    "qtorch",
-    "microxcaling",
-    "modelopt",
-    "mptorch",
-    "torchao",
-    "torchmx",
-]
-
-
-if not TYPE_CHECKING:  # type checkers know the names above, and that there are no others
-
-    def __getattr__(name: str) -> Any:
-        """Load a system on first use (PEP 562)."""
-        if name not in _SYSTEMS:
-            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        return import_module(f".{name}", __name__)
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+else:
+    __getattr__, __dir__ = exports(__name__)

@@ -7,10 +7,10 @@ For each ``parse(str(x)) == x``, ``eval(repr(x)) == x`` with the names of this p
 
 from .any_format import Format, format_from_json
 from .binary8 import Binary8Format, Binary8Policy
-from .block import BlockFormat, BlockMode, ScaleRule
+from .block import BLOCK_NAMES, BlockFormat, BlockMode, ScaleRule
 from .block_float import BlockFloatFormat, Sharing, parse_block_float
-from .block_grammar import BLOCK_NAMES, parse_block
-from .cast import Cast, parse_cast
+from .block_grammar import parse_block
+from .cast import Cast
 from .codebook import CodebookFormat, codebook
 from .errors import FormatError
 from .finite_float import FiniteFloatFormat
@@ -49,12 +49,12 @@ from .named import (
 from .own_exponent import OwnExponentFormat, own_exponent
 from .p3109 import binary_format
 from .posit import posit
-from .registry import AnyFormat, aliases, names, parse, parse_scalar, register
 from .rounding import Overflow, Rounding, RoundingMode, parse_overflow, parse_rounding
 from .scaled_block import ScaledBlockFormat
 from .shorthand import TENSOR_FORMATS, TensorFormat, is_tensor_format_name, parse_tensor_format
 from .specials import Specials
 from .supernormal import PowerTie, SupernormalFormat
+from .text import AnyFormat, aliases, names, parse, parse_cast, parse_scalar, register
 
 __all__ = [
     "BF16",

@@ -11,6 +11,7 @@ from .errors import format_error
 from .fixed_format import FixedFormat
 from .float_format import FloatFormat
 from .own_exponent import OwnExponentFormat
+from .reader import read_name
 from .supernormal import SupernormalFormat
 
 __all__ = ["FORMATS", "Format", "format_from_json"]
@@ -29,9 +30,8 @@ def format_from_json(data: object) -> Format:
         FormatError: if ``data`` describes no format.
     """
     if isinstance(data, str):
-        from .registry import parse_scalar
-
-        return parse_scalar(data)
+        found: Format = read_name("scalar", data)
+        return found
     kind = data.get("kind") if isinstance(data, Mapping) else None
     if isinstance(data, Mapping) and isinstance(kind, str) and kind in _KINDS:
         return _KINDS[kind].from_json(data)

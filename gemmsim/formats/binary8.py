@@ -43,7 +43,7 @@ class Binary8Format(MagnitudeFormat):
 
     The bias is 2**(7-p) (unsigned 2**(8-p)), one less for p = 1. One zero, one NaN: 0x80 signed, 0xff unsigned.
     Overflow is judged after rounding with unbounded exponent, in every rounding mode.
-    Source: spec/number_formats.md, section 5; for p >= 2 the value sets are those of P3109 v4.0.
+    Source: docs/reference/formats.md#binary8-by-the-old-rules; for p >= 2 the value sets are those of P3109 v4.0.
 
     Raises:
         FormatError: for fields that describe no format.

@@ -6,19 +6,20 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 from functools import cached_property
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
-from .any_format import format_from_json
+from .any_format import Format, format_from_json
 from .checks import check_bool, check_int
 from .errors import format_error, suggestion
 from .fixed_format import FixedFormat
 from .float_format import FloatFormat
 from .json_fields import json_fields
-from .named import E8M0
-from .rounding import Rounding
+from .named import E2M1, E2M3, E3M2, E4M3, E5M2, E8M0
+from .reader import read_name
+from .rounding import Rounding, parse_rounding
 from .specials import Specials
 
-__all__ = ["BlockFormat", "BlockMode", "ScaleRule"]
+__all__ = ["BLOCK_NAMES", "BlockFormat", "BlockMode", "ScaleRule", "block_of"]
 
 _E = TypeVar("_E", bound=Enum)
 _MAX_BLOCK = (1 << 31) - 1
@@ -164,9 +165,7 @@ class BlockFormat:
     @cached_property
     def name(self) -> str:
         """Canonical name; ``parse(name)`` gives this format."""
-        from .block_grammar import block_name
-
-        return block_name(self)
+        return _name(self)
 
     def __str__(self) -> str:
         return self.name
@@ -205,11 +204,9 @@ class BlockFormat:
         Raises:
             FormatError: for missing, unknown or impossible fields.
         """
-        from .block_grammar import parse_block
-        from .rounding import parse_rounding
-
         if isinstance(data, str):
-            return parse_block(data)
+            found: BlockFormat = read_name("block", data)
+            return found
         optional = ("block_size", "scale", "rule", "rounding", "tensor_scale", "mode", "flush")
         fields: dict[str, Any] = json_fields("BlockFormat", "block", data, required=("element",), optional=optional)
         for key in ("element", "scale"):
@@ -260,3 +257,51 @@ def _check_scale(scale: object) -> None:
         raise format_error(
             f"BlockFormat: scale={scale!s}", "e8m0, or a signed float of up to 8 bits with NaN, as e4m3", "Try 'e8m0'."
         )
+
+
+def block_of(element: Format, scale: FloatFormat) -> BlockFormat:
+    """Blocks of 32 under the scale's own rule, as the name mx(element,scale) without options says."""
+    rule = ScaleRule.FLOOR if scale == E8M0 else ScaleRule.NEAREST
+    # other kinds of elements are refused where the block format is built
+    return BlockFormat(cast("FloatFormat | FixedFormat", element), scale=scale, rule=rule)
+
+
+def _integer(bits: int) -> FixedFormat:
+    return FixedFormat(bits, bits - 2, symmetric=True)
+
+
+#: Block formats with a short name; the first name of a format is the canonical one.
+BLOCK_NAMES: dict[str, BlockFormat] = {
+    "mxfp8_e4m3": BlockFormat(E4M3),
+    "mxfp8_e5m2": BlockFormat(E5M2),
+    "mxfp6_e3m2": BlockFormat(E3M2),
+    "mxfp6_e2m3": BlockFormat(E2M3),
+    "mxfp4": BlockFormat(E2M1),
+    "mxint8": BlockFormat(_integer(8)),
+    "mxint4": BlockFormat(_integer(4)),
+    "mxint2": BlockFormat(_integer(2)),
+    "nvfp4": BlockFormat(E2M1, 16, E4M3, ScaleRule.NEAREST),
+    "mxfp8": BlockFormat(E4M3),
+    "mxfp4_e2m1": BlockFormat(E2M1),
+}
+_BASES: list[tuple[str, BlockFormat]] = []
+for _key, _format in BLOCK_NAMES.items():
+    if all(_format != known for _, known in _BASES):
+        _BASES.append((_key, _format))
+
+
+def _name(fmt: BlockFormat) -> str:
+    """Shortest name that ``parse_block`` turns back into ``fmt``."""
+    scale = "" if fmt.scale == E8M0 else f",{fmt.scale}"
+    general = (f"mx({fmt.element}{scale})", block_of(fmt.element, fmt.scale))
+    same = (entry for entry in _BASES if (fmt.element, fmt.scale) == (entry[1].element, entry[1].scale))
+    name, base = next(same, general)
+    options = [
+        f"b{fmt.block_size}" if fmt.block_size != base.block_size else "",
+        str(fmt.rule) if fmt.rule is not base.rule else "",
+        str(fmt.rounding) if fmt.rounding != base.rounding else "",
+        "tensor" if fmt.tensor_scale else "",
+        str(fmt.mode) if fmt.mode is not base.mode else "",
+        "flush" if fmt.flush else "",
+    ]
+    return "/".join([name, *(option for option in options if option)])

@@ -51,7 +51,8 @@ class BlockFloatFormat:
     E = floor(log2 m) with m the largest finite magnitude of the block; 127 if that is zero. Elements are rounded once,
     then clamped, the one with the largest magnitude as well: there is no carry into E. NaN stays NaN and changes no
     other element; infinities do not count for E. There is no -0.
-    Source: spec/number_formats.md, section 4 (block_quantize); with ``Sharing.BLOCK`` spec/dmx_formats.md, section 5.
+    Source: mptorch's and QPyTorch's ``block_quantize``; with ``Sharing.BLOCK`` d-Matrix's BFP.
+    docs/reference/formats.md#block-floating-point.
 
     Raises:
         FormatError: for fields out of range, or that do not go together.

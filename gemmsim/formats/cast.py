@@ -2,33 +2,21 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
 from .any_format import FORMATS, Format, format_from_json
 from .binary8 import Binary8Format
-from .block_float import BlockFloatFormat, is_block_float_name, parse_block_float
 from .codebook import CodebookFormat
-from .errors import format_error, shown, suggestion
+from .errors import format_error
+from .fixed_format import FixedFormat
 from .json_fields import json_fields
-from .naming import is_shorthand
-from .own_exponent import OwnExponentFormat, own_exponent
-from .registry import parse_scalar
-from .rounding import (
-    Overflow,
-    Rounding,
-    RoundingMode,
-    is_overflow_name,
-    is_rounding_name,
-    overflow_names,
-    parse_overflow,
-    parse_rounding,
-    rounding_names,
-)
+from .own_exponent import OwnExponentFormat
+from .reader import read_name
+from .rounding import Overflow, Rounding, RoundingMode, parse_overflow, parse_rounding
 
-__all__ = ["Cast", "parse_cast"]
+__all__ = ["Cast"]
 
 
 @dataclass(frozen=True)
@@ -111,6 +99,10 @@ class Cast:
             return f"{self.format.describe()}\n  rounded {self.rounding.describe()}"
         return f"{self.format.describe()}\n  rounded {self.rounding.describe()}; {self.overflow.describe()}"
 
+    def words(self) -> str:
+        """Format with its largest value, and the rounding: ``e5m10 (max 65504), to nearest, ties to even``."""
+        return f"{self.format} ({_range_words(self.format)}), {self.rounding.describe()}"
+
     def to_json(self) -> dict[str, object]:
         """Plain dictionary; ``from_json`` reads it back."""
         return {
@@ -129,7 +121,8 @@ class Cast:
             FormatError: for missing, unknown or impossible fields.
         """
         if isinstance(data, str):
-            return parse_cast(data)
+            found: Cast = read_name("cast", data)
+            return found
         fields = json_fields("Cast", "cast", data, required=("format",), optional=("rounding", "overflow"))
         rounding = parse_rounding(fields.get("rounding", Rounding.RNE))
         return cls(
@@ -137,62 +130,17 @@ class Cast:
         )
 
 
-def parse_cast(text: str | Format | BlockFloatFormat | Cast) -> Cast:
-    """Cast named by ``text``: a format, then at most one each of "/rounding", "/overflow" and "/ftz", in any order.
-
-    ``parse_cast(str(c)) == c`` for every cast. A cast is returned as it is; a format gets the default
-    rne and ``Overflow.INFINITY``. Block floating point is that of single numbers, "bfp(8,1)/sr8" or such a
-    ``BlockFloatFormat``: its format is an ``OwnExponentFormat``, its rounding its own; ``dim`` has no meaning then.
-
-    Raises:
-        FormatError: for an unknown format or option (the nearest ones are suggested) or a repeated option.
-    """
-    if isinstance(text, Cast):
-        return text
-    if isinstance(text, FORMATS):
-        return Cast(text)
-    if isinstance(text, str) and is_shorthand(text):
-        from .shorthand import parse_shorthand
-
-        found = parse_shorthand(text)
-        return found if isinstance(found, Cast) else Cast(parse_scalar(text))  # raises
-    if isinstance(text, BlockFloatFormat):
-        return Cast(*own_exponent(text))
-    if not isinstance(text, str):
-        raise format_error(
-            f"cast {shown(text)} of type {type(text).__name__}", "a name, a format or a Cast", "Try 'e4m3/sat'."
-        )
-    return _parse_cast(text)
+def _range_words(fmt: Format) -> str:
+    if isinstance(fmt, FixedFormat) and not fmt.clamp:
+        return f"unbounded, step {fmt.eps:g}"
+    largest = _number(fmt)
+    if not fmt.signed:
+        return f"max {largest}, unsigned"
+    return f"max {largest}" if fmt.max_fraction == -fmt.min_fraction else f"max {largest}, min {fmt.min:.17g}"
 
 
-def _parse_cast(text: str) -> Cast:
-    base, *options = re.sub(r"\s+", "", text).lower().split("/")
-    blocks = own_exponent(parse_block_float(base))[0] if is_block_float_name(base) else None
-    kinds: dict[str, str] = {}
-    for option in options:
-        kind = _option_kind(text, option)
-        if kind in kinds:
-            raise format_error(
-                f"cast {shown(text)}: {kinds[kind]!r} and {shown(option)}", f"one {kind}", "Drop one of them."
-            )
-        kinds[kind] = option
-    fmt = (
-        blocks if blocks is not None and "ftz" not in kinds else parse_scalar(f"{base}/ftz" if "ftz" in kinds else base)
-    )
-    rounding = parse_rounding(kinds["rounding"]) if "rounding" in kinds else Rounding.RNE
-    overflow = parse_overflow(kinds["overflow policy"]) if "overflow policy" in kinds else Overflow.INFINITY
-    return Cast(fmt, rounding, overflow)
-
-
-def _option_kind(text: str, option: str) -> str:
-    if option == "ftz":
-        return "ftz"
-    if is_rounding_name(option):
-        return "rounding"
-    if is_overflow_name(option):
-        return "overflow policy"
-    hint = suggestion(option, [*rounding_names(), *overflow_names(), "ftz"])
-    allowed = (
-        "a rounding (rne rna rtz ru rd ro sr srN srbN srcN), an overflow policy (sat satprop clamp infinity) or ftz"
-    )
-    raise format_error(f"cast {shown(text)}: unknown option {shown(option)}", allowed, hint or "Drop it.")
+def _number(fmt: Format) -> str:
+    if not fmt.fits_float64:
+        return f"about 2^{fmt.max_fraction.numerator.bit_length() - 1}"
+    value = fmt.max
+    return f"{value:.0f}" if value < 1e6 and value == int(value) else f"{value:.9g}"

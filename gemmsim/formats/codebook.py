@@ -14,6 +14,7 @@ from typing import Any, overload
 from .checks import as_fraction, check_int, number_text
 from .errors import format_error
 from .json_fields import json_fields
+from .reader import read_name
 from .tensors import check_scalar_arguments, decode_tensor, encode_tensor, is_tensor
 
 __all__ = ["CodebookFormat", "codebook"]
@@ -219,9 +220,12 @@ class CodebookFormat:
     def decode(self, code: Any, *, dtype: Any = None) -> Any: ...
 
     def decode(self, code: Any, *, dtype: Any = None) -> Any:
-        """Value of ``code``; ``FormatError`` for a code that is out of range or not used.
+        """Value of ``code``.
 
         Tensors as ``FloatFormat.decode``.
+
+        Raises:
+            FormatError: for a code that is out of range or not used, and for ``dtype`` with a single number.
         """
         if is_tensor(code):
             return decode_tensor(self, code, dtype)
@@ -246,9 +250,12 @@ class CodebookFormat:
     def encode(self, value: Any, *, rounding: Any = None, overflow: Any = None, seed: int | None = None) -> Any: ...
 
     def encode(self, value: Any, *, rounding: Any = None, overflow: Any = None, seed: int | None = None) -> Any:
-        """Code of ``value``, which must be one of the values (or NaN); ``FormatError`` for any other.
+        """Code of ``value``, which must be one of the values (or NaN).
 
         Tensors as ``FloatFormat.encode``.
+
+        Raises:
+            FormatError: for any other value, and for ``rounding``, ``overflow`` or ``seed`` with a single number.
         """
         if is_tensor(value):
             return encode_tensor(self, value, rounding, overflow, seed)
@@ -337,9 +344,7 @@ class CodebookFormat:
         label = fields.pop("label", None)
         found = cls(fields.pop("points"), **fields)
         if label is not None:
-            from .registry import parse_scalar
-
-            named = parse_scalar(str(label))
+            named = read_name("scalar", str(label))
             return named if isinstance(named, cls) and named == found else found
         return found
 

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from .block_float import Sharing
 from .checks import check_bool, check_int
 from .errors import format_error
-from .json_fields import json_fields
+from .json_fields import named_tensor_format
+from .naming import rounding_letter
 from .rounding import Rounding
 
 __all__ = ["FiniteFloatFormat"]
@@ -28,7 +29,7 @@ class FiniteFloatFormat:
 
     Beyond the largest number, 2**(2**exponent_bits - 1 - bias) * (2 - 2**-trailing_bits), and for infinities it is that
     number; with eight exponent bits infinities stay and overflow gives them. NaN stays NaN. Zero is +0.
-    Source: d-Matrix's numerical formats, as spec/dmx_formats.md, section 4, describes them.
+    Source: d-Matrix's numerical formats, docs/reference/formats.md#d-matrixs-formats.
 
     Raises:
         FormatError: for fields out of range.
@@ -87,9 +88,9 @@ class FiniteFloatFormat:
     @property
     def name(self) -> str:
         """Canonical name; ``parse(name)`` gives this format."""
-        from .shorthand import finite_float_name
-
-        return finite_float_name(self)
+        letter, option = rounding_letter(self.rounding)
+        sign, flush = int(not self.absolute), "F" if self.flush else "_"
+        return f"FP[{sign}|{self.exponent_bits}|{self.trailing_bits},{self.bias}]({flush}{letter}){option}"
 
     def __str__(self) -> str:
         return self.name
@@ -118,6 +119,4 @@ class FiniteFloatFormat:
     @classmethod
     def from_json(cls, data: Mapping[str, object] | str) -> FiniteFloatFormat:
         """Format written by ``to_json``, or named by a string; ``FormatError`` for one of another kind."""
-        from .shorthand import named_tensor_format
-
-        return named_tensor_format(cls, "finite_float", data, json_fields)
+        return named_tensor_format(cls, "finite_float", data)

@@ -120,13 +120,21 @@ class FixedFormat:
 
     @property
     def max_significand(self) -> int:
-        """Largest ``k``. ``FormatError`` for an unbounded grid."""
+        """Largest ``k``.
+
+        Raises:
+            FormatError: for an unbounded grid.
+        """
         self._check_bounded("max_significand")
         return int((1 << (self.bits - int(self.signed))) - 1)
 
     @property
     def min_significand(self) -> int:
-        """Lowest ``k``. ``FormatError`` for an unbounded grid."""
+        """Lowest ``k``.
+
+        Raises:
+            FormatError: for an unbounded grid.
+        """
         self._check_bounded("min_significand")
         if not self.signed:
             return 0
@@ -237,14 +245,22 @@ class FixedFormat:
         return self._significand_or_none(value) is not None
 
     def codes(self) -> list[int]:
-        """All codes in use, ascending. ``FormatError`` for formats of more than 24 bits and unbounded grids."""
+        """All codes in use, ascending.
+
+        Raises:
+            FormatError: for formats of more than 24 bits and unbounded grids.
+        """
         self._check_bounded("codes")
         check_enumerable(self, self.bits)
         left_out = 1 << (self.bits - 1) if self.symmetric else -1
         return [code for code in range(1 << self.bits) if code != left_out]
 
     def values(self) -> list[float]:
-        """All values, ascending. ``FormatError`` for formats of more than 24 bits and unbounded grids."""
+        """All values, ascending.
+
+        Raises:
+            FormatError: for formats of more than 24 bits and unbounded grids.
+        """
         self._check_bounded("values")
         check_enumerable(self, self.bits)
         return [exact_float(self, k, -self.frac) for k in range(self.min_significand, self.max_significand + 1)]

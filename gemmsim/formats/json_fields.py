@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 from .errors import format_error
+from .reader import read_name
 
-__all__ = ["json_fields"]
+__all__ = ["json_fields", "named_tensor_format"]
+
+_T = TypeVar("_T")
 
 
 def json_fields(
@@ -31,3 +34,19 @@ def json_fields(
         problem = f"missing {', '.join(missing)}" if missing else f"unknown {', '.join(unknown)}"
         raise format_error(f"{owner}.from_json: {problem}", keys, "Pass what to_json() returned.")
     return {key: data[key] for key in (*required, *optional) if key in data}
+
+
+def named_tensor_format(cls: type[_T], kind: str, data: Mapping[str, object] | str) -> _T:
+    """The format of tensors of class ``cls`` whose name is ``data``, or is in it.
+
+    Raises:
+        FormatError: for other data, text that is no such name, and the name of another class.
+    """
+    if not isinstance(data, str):
+        name = data.get("name") if isinstance(data, Mapping) else None
+        json_fields(cls.__name__, kind, data, required=(), optional=())
+        data = name if isinstance(name, str) else ""
+    found = read_name("tensor", data)
+    if not isinstance(found, cls):
+        raise format_error(f"{cls.__name__}.from_json: {data!r}", f"the name of a {cls.__name__}", "Use parse(name).")
+    return found

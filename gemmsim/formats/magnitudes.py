@@ -173,7 +173,11 @@ class MagnitudeFormat(ABC):
         return self._code_or_none(value) is not None
 
     def codes(self) -> list[int]:
-        """All codes in use, ascending. ``FormatError`` for formats of more than 24 bits."""
+        """All codes in use, ascending.
+
+        Raises:
+            FormatError: for formats of more than 24 bits.
+        """
         check_enumerable(self, self.bits)
         upward = [magnitude for magnitude in range(self.max_magnitude + 1) if self._is_used(magnitude)]
         upward += [self.max_magnitude + 1] if self.has_inf else []
@@ -186,7 +190,11 @@ class MagnitudeFormat(ABC):
         return sorted(found)
 
     def values(self) -> list[float]:
-        """All finite values, ascending, zero once. ``FormatError`` for formats of more than 24 bits."""
+        """All finite values, ascending, zero once.
+
+        Raises:
+            FormatError: for formats of more than 24 bits.
+        """
         check_enumerable(self, self.bits)
         used = (magnitude for magnitude in range(self.max_magnitude + 1) if self._is_used(magnitude))
         upward = [exact_float(self, *self._parts(magnitude)) for magnitude in used]

@@ -1,10 +1,11 @@
-"""Canonical names of float formats; ``grammar`` reads them back."""
+"""Canonical names of float formats and what shorthand names have in common; ``text`` reads them back."""
 
 from __future__ import annotations
 
 import re
 from typing import TYPE_CHECKING
 
+from .rounding import Rounding
 from .specials import Specials
 
 if TYPE_CHECKING:
@@ -14,13 +15,18 @@ __all__ = [
     "MAX_EXPONENT_BITS",
     "MAX_TRAILING_BITS",
     "PLAIN_SPECIALS",
+    "ROUNDING_LETTERS",
     "default_bias",
     "float_name",
     "is_shorthand",
     "plain_specials",
+    "rounding_letter",
 ]
 
 _SHORTHAND = re.compile(r"\s*(XP\[|FP\[|BFP\[|SBFP<|MXFP[0-9]+\[|MXINT[0-9]+\{)", re.IGNORECASE)
+
+#: Letters of roundings in d-Matrix's shorthand.
+ROUNDING_LETTERS = {"U": Rounding.RU, "D": Rounding.RD, "N": Rounding.RNE, "S": Rounding.SR}
 
 #: Bounds of X and Y in eXmY: e11m52 is float64.
 MAX_EXPONENT_BITS, MAX_TRAILING_BITS = 11, 52
@@ -84,3 +90,9 @@ def _long_name(fmt: FloatFormat) -> str:
 def is_shorthand(text: str) -> bool:
     """Whether ``text`` starts as d-Matrix's shorthand names do."""
     return _SHORTHAND.match(text) is not None
+
+
+def rounding_letter(rounding: Rounding) -> tuple[str, str]:
+    """Letter of a rounding in the shorthand, and what follows a slash where it has none."""
+    found = next((letter for letter, known in ROUNDING_LETTERS.items() if known == rounding), None)
+    return ("N", f"/{rounding}") if found is None else (found, "")

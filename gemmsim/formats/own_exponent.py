@@ -43,7 +43,7 @@ class OwnExponentFormat:
     ``BlockFloatFormat(bits, 1)``. With more than 25 bits a register holds numbers that float32 does not; -2**128, the
     lowest one unless ``symmetric``, is one as well. With two bits or more, values are fixed points: a register
     rounded again is the same (-2**e is half a step of its own exponent for ``bits=1``). They have no codes.
-    Source: spec/number_formats.md, section 4 (block_quantize), for one element.
+    Source: mptorch's ``block_quantize`` for one element; docs/reference/formats.md#registers-in-block-floating-point.
 
     Raises:
         FormatError: for fields out of range.
@@ -175,19 +175,35 @@ class OwnExponentFormat:
     # Codes: none. An integer and an exponent say what a register holds, and several pairs may say the same.
 
     def decode(self, code: int) -> float:
-        """``FormatError``: there are no codes."""
+        """Refused: there are no codes.
+
+        Raises:
+            FormatError: always.
+        """
         raise self._codeless(f"decode({code!r})")
 
     def encode(self, value: float | Fraction) -> int:
-        """``FormatError``: there are no codes."""
+        """Refused: there are no codes.
+
+        Raises:
+            FormatError: always.
+        """
         raise self._codeless(f"encode({value!r})")
 
     def codes(self) -> list[int]:
-        """``FormatError``: there are no codes."""
+        """Refused: there are no codes.
+
+        Raises:
+            FormatError: always.
+        """
         raise self._codeless("codes()")
 
     def values(self) -> list[float]:
-        """``FormatError``: as for ``codes``."""
+        """Refused, as ``codes``.
+
+        Raises:
+            FormatError: always.
+        """
         raise self._codeless("values()")
 
     def _codeless(self, call: str) -> FormatError:

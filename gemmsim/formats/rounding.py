@@ -267,7 +267,10 @@ def parse_rounding(text: object) -> Rounding:
     """Rounding named by ``text``: "rne", "truncate", "sr" (16 random bits), "sr8", "sr(8)", "srb8".
 
     A ``Rounding`` is returned as it is; a ``RoundingMode`` gets its default bits. Case and "-" for "_" do not matter.
-    ``FormatError`` for an unknown name (the nearest ones are suggested) or for random bits outside 1..32.
+
+    Raises:
+        FormatError: for an unknown name (the nearest ones are suggested), random bits outside 1..32, and what is no
+            name.
     """
     if isinstance(text, Rounding):
         return text
@@ -296,7 +299,10 @@ def parse_rounding(text: object) -> Rounding:
 def parse_overflow(text: object) -> Overflow:
     """Overflow policy named by ``text``: ``"infinity"``, ``"sat"``, ``"satprop"``, ``"clamp"`` or an alias.
 
-    An ``Overflow`` is returned as it is. ``FormatError`` for an unknown name; the nearest ones are suggested.
+    An ``Overflow`` is returned as it is.
+
+    Raises:
+        FormatError: for an unknown name (the nearest ones are suggested), and what is no name.
     """
     if isinstance(text, Overflow):
         return text

@@ -11,7 +11,8 @@ from .checks import check_int
 from .errors import format_error
 from .finite_float import FiniteFloatFormat
 from .fixed_format import FixedFormat
-from .json_fields import json_fields
+from .json_fields import named_tensor_format
+from .naming import rounding_letter
 from .rounding import Rounding
 
 __all__ = ["ScaledBlockFormat"]
@@ -35,7 +36,7 @@ class ScaledBlockFormat:
     the three operations and the scale is rounded to binary32. A block with c = 0 or a NaN stays as it is; an infinity
     makes the finite elements zero and is NaN itself.
     Tensors of float64 are first rounded to binary32 (nearest even).
-    Source: d-Matrix's numerical formats, as spec/dmx_formats.md, section 6, describes them.
+    Source: d-Matrix's numerical formats, docs/reference/formats.md#d-matrixs-formats.
 
     Raises:
         FormatError: for fields of other types or out of range.
@@ -106,9 +107,15 @@ class ScaledBlockFormat:
     @property
     def name(self) -> str:
         """Canonical name; ``parse(name)`` gives this format."""
-        from .shorthand import scaled_block_name
-
-        return scaled_block_name(self)
+        dim = "" if self.dim == -1 else f",{self.dim}"
+        block = f"{{{self.block_size}{dim}}}"
+        if isinstance(self.element, FiniteFloatFormat):
+            option = "" if self.rounding == Rounding.RNE else f"/{self.rounding}"
+            e, m = self.element.exponent_bits, self.element.trailing_bits
+            return f"MXFP{1 + e + m}[E{e}M{m}]{block}{option}"
+        letter, option = rounding_letter(self.rounding)
+        flags = "CS" if isinstance(self.element.format, FixedFormat) and self.element.format.clamp else "_S"
+        return f"SBFP<XP[{self.bits},0]({flags}{letter})><{self.scaler}>{block}{option}"
 
     def __str__(self) -> str:
         return self.name
@@ -138,6 +145,4 @@ class ScaledBlockFormat:
     @classmethod
     def from_json(cls, data: Mapping[str, object] | str) -> ScaledBlockFormat:
         """Format written by ``to_json``, or named by a string; ``FormatError`` for one of another kind."""
-        from .shorthand import named_tensor_format
-
-        return named_tensor_format(cls, "scaled_block", data, json_fields)
+        return named_tensor_format(cls, "scaled_block", data)

@@ -3,36 +3,30 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
 from functools import lru_cache
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, TypeAlias
 
 from .block_float import BlockFloatFormat, Sharing, is_block_float_name, parse_block_float
 from .cast import Cast
 from .errors import FormatError, format_error, shown
 from .finite_float import FiniteFloatFormat
 from .fixed_format import FixedFormat
-from .naming import is_shorthand
+from .naming import ROUNDING_LETTERS, is_shorthand
 from .rounding import Rounding, parse_rounding
 from .scaled_block import ScaledBlockFormat
 
 __all__ = [
     "TENSOR_FORMATS",
     "TensorFormat",
-    "finite_float_name",
     "is_tensor_format_name",
-    "named_tensor_format",
     "parse_shorthand",
     "parse_tensor_format",
-    "scaled_block_name",
 ]
 
 #: Formats of whole tensors: blocks share something, or rounding is no ``Cast``. New kinds join here, in both lines.
 TensorFormat: TypeAlias = BlockFloatFormat | FiniteFloatFormat | ScaledBlockFormat
 TENSOR_FORMATS = (BlockFloatFormat, FiniteFloatFormat, ScaledBlockFormat)
 
-_T = TypeVar("_T")
-_LETTERS = {"U": Rounding.RU, "D": Rounding.RD, "N": Rounding.RNE, "S": Rounding.SR}
 _USAGE = (
     "XP[bits,frac](CSN), FP[sign|exponent|fraction,bias](FN), BFP[bits|8]{block}(SN), SBFP<XP..><FP..>{block}, "
     "MXFPbits[ExMy]{block}, MXINTbits{block}; blocks also {block,dim}; roundings U D N S"
@@ -59,7 +53,11 @@ def is_tensor_format_name(text: str) -> bool:
 
 
 def parse_tensor_format(text: str | TensorFormat) -> TensorFormat:
-    """Format of tensors named by ``text``; a format is returned as it is; ``FormatError`` for other text."""
+    """Format of tensors named by ``text``; a format is returned as it is.
+
+    Raises:
+        FormatError: for other text.
+    """
     if isinstance(text, TENSOR_FORMATS):
         return text
     if not isinstance(text, str) or not is_shorthand(text):
@@ -92,7 +90,9 @@ def parse_shorthand(text: str) -> TensorFormat | Cast:
     if kind == "FP":
         return _float(groups, rounding)
     if kind == "BFP":
-        return _block_float(int(groups[0]), groups[1], groups[2], groups[3] == "S", rounding or _LETTERS[groups[4]])
+        return _block_float(
+            int(groups[0]), groups[1], groups[2], groups[3] == "S", rounding or ROUNDING_LETTERS[groups[4]]
+        )
     if kind == "MXINT":
         return _block_float(int(groups[0]), groups[1], groups[2], True, rounding or Rounding.RNE)
     dim = -1 if groups[-1] is None else int(groups[-1])
@@ -112,13 +112,13 @@ def _fixed(groups: tuple[Any, ...], rounding: Rounding | None) -> Cast:
     bits, frac, clamp, symmetric, letter = groups
     clamps = clamp == "C"
     fmt = FixedFormat(int(bits), int(frac), symmetric=clamps and symmetric == "S", clamp=clamps)
-    return Cast(fmt, rounding or _LETTERS[letter])
+    return Cast(fmt, rounding or ROUNDING_LETTERS[letter])
 
 
 def _float(groups: tuple[Any, ...], rounding: Rounding | None) -> FiniteFloatFormat:
     sign, exponent, trailing, bias, flush, letter = groups
     fields = int(exponent), int(trailing), int(bias), flush == "F", sign == "0"
-    return FiniteFloatFormat(*fields, rounding=rounding or _LETTERS[letter])
+    return FiniteFloatFormat(*fields, rounding=rounding or ROUNDING_LETTERS[letter])
 
 
 def _block_float(bits: int, block: str, dim: str | None, symmetric: bool, rounding: Rounding) -> TensorFormat:
@@ -130,42 +130,3 @@ def _block_float(bits: int, block: str, dim: str | None, symmetric: bool, roundi
     return BlockFloatFormat(
         bits, int(block), along, Sharing.BLOCK, symmetric=symmetric, keep_infinity=True, rounding=rounding
     )
-
-
-def finite_float_name(fmt: FiniteFloatFormat) -> str:
-    """Shorthand of ``fmt``; roundings without a letter follow a slash."""
-    letter, option = _letter(fmt.rounding)
-    sign, flush = int(not fmt.absolute), "F" if fmt.flush else "_"
-    return f"FP[{sign}|{fmt.exponent_bits}|{fmt.trailing_bits},{fmt.bias}]({flush}{letter}){option}"
-
-
-def scaled_block_name(fmt: ScaledBlockFormat) -> str:
-    """Shorthand of ``fmt``; roundings without a letter follow a slash."""
-    dim = "" if fmt.dim == -1 else f",{fmt.dim}"
-    block = f"{{{fmt.block_size}{dim}}}"
-    letter, option = _letter(fmt.rounding)
-    if isinstance(fmt.element, FiniteFloatFormat):
-        option = "" if fmt.rounding == Rounding.RNE else f"/{fmt.rounding}"
-        e, m = fmt.element.exponent_bits, fmt.element.trailing_bits
-        return f"MXFP{1 + e + m}[E{e}M{m}]{block}{option}"
-    flags = "CS" if isinstance(fmt.element.format, FixedFormat) and fmt.element.format.clamp else "_S"
-    return f"SBFP<XP[{fmt.bits},0]({flags}{letter})><{fmt.scaler}>{block}{option}"
-
-
-def _letter(rounding: Rounding) -> tuple[str, str]:
-    found = next((letter for letter, known in _LETTERS.items() if known == rounding), None)
-    return ("N", f"/{rounding}") if found is None else (found, "")
-
-
-def named_tensor_format(
-    cls: type[_T], kind: str, data: Mapping[str, object] | str, fields: Callable[..., dict[str, Any]]
-) -> _T:
-    """The format of class ``cls`` whose name is ``data``, or is in it."""
-    if not isinstance(data, str):
-        name = data.get("name") if isinstance(data, Mapping) else None
-        fields(cls.__name__, kind, data, required=(), optional=())
-        data = name if isinstance(name, str) else ""
-    found = parse_tensor_format(data)
-    if not isinstance(found, cls):
-        raise format_error(f"{cls.__name__}.from_json: {data!r}", f"the name of a {cls.__name__}", "Use parse(name).")
-    return found

@@ -43,7 +43,11 @@ class Specials(Enum):
 
 
 def parse_specials(text: object) -> Specials:
-    """Member whose value is ``text`` (case does not matter); ``FormatError`` for anything else."""
+    """Member whose value is ``text`` (case does not matter).
+
+    Raises:
+        FormatError: for anything else.
+    """
     if isinstance(text, Specials):
         return text
     known = {member.value: member for member in Specials}

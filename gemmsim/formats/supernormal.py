@@ -48,7 +48,7 @@ class SupernormalFormat(MagnitudeFormat):
     With emin = 1 - bias + lower - 1 and emax = bias - 2 - (upper - 1), the values are (1 + k*2**-trailing_bits) * 2**e
     for emin <= e <= emax, and 2**e for e from emin - lower*2**trailing_bits + 1 to emin - 1 and from emax + 1 to
     emax + upper*2**trailing_bits - 1 (one more if ``saturate``), all with a sign, and +0 and -0. There is no NaN code.
-    Source: mptorch's SuperNormalFloat, as spec/number_formats.md describes it.
+    Source: mptorch's SuperNormalFloat, docs/reference/formats.md#supernormal-floats.
 
     Raises:
         FormatError: for fields out of range, for more codes spent than there are, and where float64 does not hold

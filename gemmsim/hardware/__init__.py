@@ -7,72 +7,42 @@ The tables need the standard library alone; torch is loaded with ``mma``.
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from .catalogue import ARCHITECTURES, OPS, Op, families, instruction, instructions, largest
-from .describe import table
-from .errors import HardwareError
-from .instruction import Family, Instruction, Shape, Source
-from .models import CONVERSIONS, Conversion, FlooredSum, FmaChain, FusedBlock, Model, PairwiseTree, ScaledGroups
-from .operands import OPERANDS, Operand
+from .._lazy import exports
+
+# The tables are loaded here; `instruction` is the function ever after, not the module.
+from .catalogue import ARCHITECTURES as ARCHITECTURES
+from .catalogue import OPS as OPS
+from .catalogue import Op as Op
+from .catalogue import families as families
+from .catalogue import instruction as instruction
+from .catalogue import instructions as instructions
+from .catalogue import largest as largest
+from .describe import table as table
+from .errors import HardwareError as HardwareError
+from .instruction import Family as Family
+from .instruction import Instruction as Instruction
+from .instruction import Shape as Shape
+from .instruction import Source as Source
+from .models import CONVERSIONS as CONVERSIONS
+from .models import Conversion as Conversion
+from .models import FlooredSum as FlooredSum
+from .models import FmaChain as FmaChain
+from .models import FusedBlock as FusedBlock
+from .models import Model as Model
+from .models import PairwiseTree as PairwiseTree
+from .models import ScaledGroups as ScaledGroups
+from .operands import OPERANDS as OPERANDS
+from .operands import Operand as Operand
 
 if TYPE_CHECKING:
-    from .probes import PROBES, Probe
-    from .product import mma
-    from .tracing import StepTrace, Term, Trace, trace
-
-__all__ = [
-    "ARCHITECTURES",
-    "CONVERSIONS",
-    "OPERANDS",
-    "OPS",
-    "Conversion",
-    "Family",
-    "FlooredSum",
-    "FmaChain",
-    "FusedBlock",
-    "HardwareError",
-    "Instruction",
-    "Model",
-    "Op",
-    "Operand",
-    "PROBES",
-    "PairwiseTree",
-    "Probe",
-    "ScaledGroups",
-    "Shape",
-    "Source",
-    "StepTrace",
-    "Term",
-    "Trace",
-    "families",
-    "instruction",
-    "instructions",
-    "largest",
-    "mma",
-    "table",
-    "trace",
-]
-
-#: Public names loaded on first use, since they need torch or few need them, by the module that defines them.
-_HOME = {
-    "mma": "product",
-    "PROBES": "probes",
-    "Probe": "probes",
-    "StepTrace": "tracing",
-    "Term": "tracing",
-    "Trace": "tracing",
-    "trace": "tracing",
-}
-
-
-if not TYPE_CHECKING:  # type checkers know the names above, and that there are no others
-
-    def __getattr__(name: str) -> Any:
-        """Load a name that needs torch on first use (PEP 562)."""
-        if name not in _HOME:
-            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        value = getattr(import_module(f".{_HOME[name]}", __name__), name)
-        globals()[name] = value
-        return value
+    from .probes import PROBES as PROBES
+    from .probes import Probe as Probe
+    from .product import mma as mma
+    from .tracing import StepTrace as StepTrace
+    from .tracing import Term as Term
+    from .tracing import Trace as Trace
+    from .tracing import trace as trace
+else:
+    __getattr__, __dir__ = exports(__name__)

@@ -1,4 +1,4 @@
-"""AMD's rows, CDNA1 to CDNA3. Facts and sources: section 4 of the accumulator sheet, arXiv:2511.10909.
+"""AMD's rows, CDNA1 to CDNA3. Facts and sources: docs/reference/hardware.md, arXiv:2511.10909.
 
 The NaN that an instruction gives is not known, only that it gives one.
 """

@@ -96,7 +96,11 @@ _FREE_SHAPE = re.compile(r"^(wgmma|tcgen05mma(?:_block_scale)?)\.m(?:64|128|256)
 def instruction(arch: str, name: str) -> Instruction:
     """The instruction ``name`` of ``arch``, such as ``("hopper", "wgmma.m64n8k16.f32.bf16.bf16")``.
 
-    m and n of wgmma and tcgen05 names are free. ``HardwareError`` names the nearest ones if there is none.
+    m and n of wgmma and tcgen05 names are free.
+
+    Raises:
+        HardwareError: for other architectures and names; the nearest ones are suggested.
+        TypeError: for a name that is no string.
     """
     key = _architecture(arch)
     if not isinstance(name, str):
@@ -131,7 +135,10 @@ def largest(arch: str, op: str, a: object, b: object = None, *, out: object = "f
     op: mma, wgmma, tcgen05, mfma, or a block-scaled kind: mxf8f6f4 and mxf4 (one ue8m0 scale for 32 elements),
     mxf4nvf4 (one ue4m3 for 16). a, b, out: names (ours or the vendors') or formats; b defaults to a; out is the format
     of C and D. Where several have that K (AMD), the one with most products a step, then the first in the tables.
-    ``HardwareError`` says what the op takes if there is none; ``FormatError`` if a format does not exist.
+
+    Raises:
+        HardwareError: if there is none; it says what the op takes.
+        FormatError: if a format does not exist.
     """
     key = _architecture(arch)
     ops = {name: one for name, one in OPS.items() if any(map(one.takes_in, families(key)))}

@@ -1,4 +1,4 @@
-"""NVIDIA's rows, Volta to RTX Blackwell. Facts and sources: section 4 of the accumulator sheet, arXiv:2511.10909.
+"""NVIDIA's rows, Volta to RTX Blackwell. Facts and sources: docs/reference/hardware.md, arXiv:2511.10909.
 
 Written down per architecture even where two agree, so that a measurement on silicon changes one row.
 """

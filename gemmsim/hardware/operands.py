@@ -81,7 +81,9 @@ def operand(name: str) -> Operand:
 def operand_for(format: object, known: tuple[str, ...]) -> str:
     """Which of the operands ``known`` holds ``format`` (a name, ours or the vendors', or a ``FloatFormat``).
 
-    ``HardwareError`` if none does, ``FormatError`` if it is no format at all.
+    Raises:
+        HardwareError: if none does.
+        FormatError: if it is no format at all, or no float.
     """
     if isinstance(format, str) and format in known:
         return format

@@ -1,6 +1,6 @@
 """Thirteen small products, each of which settles one parameter of the model; for the model and for silicon.
 
-Section 6 of the accumulator sheet. One output element; operands not named are +0. What else may come out is what a
+One output element; operands not named are +0. What else may come out is what a
 different rule would give, so a probe that fails on a chip says which rule is wrong.
 """
 
@@ -88,7 +88,7 @@ _PLUS_ONE = (0, 1.0, 1.0)
 _F_25 = "fraction bits kept below the largest exponent: 25"
 _F_13 = "fraction bits kept below the largest exponent: 13"
 
-#: The probes, in the sheet's order; those of one number belong together.
+#: The probes; those of one number belong together.
 PROBES: tuple[Probe, ...] = (
     _probe(1, _E4M3, [_MINUS_ONE, _p(1, 2.0**-13)], 1.0, 2.0**-13, _F_13, "0: F < 13"),
     _probe(2, _E4M3, [_MINUS_ONE, _p(1, 2.0**-14)], 1.0, 0.0, _F_13, "2**-14: F >= 14"),

@@ -57,8 +57,10 @@ def mma(
 
     NaN, infinity, -0 and overflow are those of the instruction's model (docs/reference/hardware.md); AMD's NaN bits
     are not known, 0x7FC00000 stands for them. Several instructions need C and D of one format.
-    Raises ``HardwareError`` (a ``ValueError``) for what the tables or the instruction do not allow and ``TypeError``
-    for wrong dtypes.
+
+    Raises:
+        HardwareError (ValueError): for what the tables or the instruction do not allow.
+        TypeError: for wrong dtypes.
     """
     row = find(arch, instruction)
     a_kind, b_kind, c_kind, d_kind = row.operands

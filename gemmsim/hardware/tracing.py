@@ -72,8 +72,11 @@ def trace(
 ) -> Trace:
     """The steps of sum a_k b_k + c; operands as codes, e2m1 one an entry, scales one a block.
 
-    Short operands are filled up with +0 to whole instructions, missing scales with 1; ``HardwareError`` if a and b
-    differ in length or are empty, or scales are given to an instruction without.
+    Short operands are filled up with +0 to whole instructions, missing scales with 1.
+
+    Raises:
+        HardwareError: if a and b differ in length or are empty, for scales of an instruction without, and for a
+            chain of one whose C is not its D.
     """
     if len(a) != len(b) or not a:
         raise hardware_error(f"{len(a)} elements of a and {len(b)} of b", "equally many, at least one", "Write zeros.")

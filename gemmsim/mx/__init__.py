@@ -7,8 +7,9 @@ gemmsim.mx.quantize(x, "mxfp4")                   # both at once, in x's dtype
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from .._lazy import exports
 
 if TYPE_CHECKING:
     from .attention import mx_attention as mx_attention
@@ -50,102 +51,5 @@ if TYPE_CHECKING:
     from .tensor import quantize_mx as quantize_mx
     from .tensor import to_mx as to_mx
     from .training import trained_matmul as trained_matmul
-
-_HOME = {
-    "BlockDimWarning": "errors",
-    "Encoded": "convert",
-    "FromMX": "autograd",
-    "MXAttentionConfig": "configs",
-    "MXConfigError": "errors",
-    "MXFileError": "errors",
-    "MXInferenceConfig": "configs",
-    "MXInferenceLinear": "inference",
-    "MXLinear": "linear",
-    "MXLinearConfig": "configs",
-    "MXOperatorError": "errors",
-    "MXTensor": "tensor",
-    "NVFP4InferenceLinear": "inference",
-    "NVFP4Linear": "linear",
-    "NoopFwToMXBw": "autograd",
-    "ToMX": "autograd",
-    "compare_modes": "compare",
-    "decode": "convert",
-    "dequantize_mx": "tensor",
-    "encode": "convert",
-    "flatten_tensors": "files",
-    "format_table": "table",
-    "from_blocked": "swizzle",
-    "load_file": "files",
-    "matmul": "multiply",
-    "mx_attention": "attention",
-    "plot_formats": "plot",
-    "quantize": "convert",
-    "quantize_": "swap",
-    "quantize_mx": "tensor",
-    "requantize": "autograd",
-    "save_file": "files",
-    "swap_linear_with_mx_inference_linear": "swap",
-    "swap_linear_with_mx_linear": "swap",
-    "tensor_scale": "convert",
-    "to_blocked": "swizzle",
-    "to_mx": "tensor",
-    "trained_matmul": "training",
-    "unflatten_tensors": "files",
-}
-
-__all__ = [
-    "BlockDimWarning",
-    "Encoded",
-    "FromMX",
-    "MXAttentionConfig",
-    "MXConfigError",
-    "MXFileError",
-    "MXInferenceConfig",
-    "MXInferenceLinear",
-    "MXLinear",
-    "MXLinearConfig",
-    "MXOperatorError",
-    "MXTensor",
-    "NVFP4InferenceLinear",
-    "NVFP4Linear",
-    "NoopFwToMXBw",
-    "ToMX",
-    "compare_modes",
-    "decode",
-    "dequantize_mx",
-    "encode",
-    "flatten_tensors",
-    "format_table",
-    "from_blocked",
-    "load_file",
-    "matmul",
-    "mx_attention",
-    "plot_formats",
-    "quantize",
-    "quantize_",
-    "quantize_mx",
-    "requantize",
-    "save_file",
-    "swap_linear_with_mx_inference_linear",
-    "swap_linear_with_mx_linear",
-    "tensor_scale",
-    "to_blocked",
-    "to_mx",
-    "trained_matmul",
-    "unflatten_tensors",
-]
-
-
-if not TYPE_CHECKING:  # type checkers know the names above, and that there are no others
-
-    def __getattr__(name: str) -> Any:
-        """Load a public name on first use (PEP 562)."""
-        if name not in _HOME:
-            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        value = getattr(import_module(f".{_HOME[name]}", __name__), name)
-        globals()[name] = value
-        return value
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+else:
+    __getattr__, __dir__ = exports(__name__)

@@ -92,7 +92,11 @@ def largest_constant(fmt: BlockLike) -> float:
 
 @assume_constant_result
 def packing_constant(owner: str, fmt: BlockLike, packing: str | None) -> str:
-    """``check_packing``; a constant of compiled code, whose tracer does not look into formats."""
+    """``check_packing``; a constant of compiled code, whose tracer does not look into formats.
+
+    Raises:
+        ShapeError: as ``check_packing``.
+    """
     return check_packing(owner, block_of(fmt), packing)
 
 

@@ -52,7 +52,11 @@ class ToMX(torch.autograd.Function):
         tensor_scale: Tensor | float | None = None,
         act_format: BlockLike | None = None,
     ) -> tuple[MXTensor, int]:
-        """All examples as one tensor; ``MXOperatorError`` where each would have a scale of its own."""
+        """All examples as one tensor.
+
+        Raises:
+            MXOperatorError: where each example would have a scale of its own.
+        """
         alone = len(in_dims) > 4 and in_dims[4] is not None
         if alone or (block_of(fmt).tensor_scale and tensor_scale is None):
             asked = f"mx.to_mx under torch.func.vmap in {block_of(fmt)}: a tensor_scale for each example"
@@ -109,7 +113,11 @@ class NoopFwToMXBw(torch.autograd.Function):
 
     @staticmethod
     def vmap(info: Any, in_dims: tuple[Any, ...], *args: Any) -> Any:
-        """``MXOperatorError``: codes of a gradient would be examples inside of a tensor."""
+        """Refused: codes of a gradient would be examples inside of a tensor.
+
+        Raises:
+            MXOperatorError: always.
+        """
         asked = "mx.NoopFwToMXBw under torch.func.vmap"
         do = "Apply it outside of vmap, to all examples at once."
         raise MXOperatorError(message(asked, "mx.ToMX and mx.FromMX there", do))

@@ -16,6 +16,7 @@ __all__ = ["decode", "encode", "quantize"]
 
 
 def encode(
+    op: Callable[..., Any],
     info: Any,
     in_dims: tuple[int | None, ...],
     x: Tensor,
@@ -25,19 +26,16 @@ def encode(
     tensor_scale: Tensor | None = None,
 ) -> tuple[tuple[Tensor, Tensor], tuple[int, int]]:
     """Batching rule of ``gemmsim::mx_encode``."""
-    from .library import encode_op
-
     at = _scale_dim(in_dims, 4)
     if tensor_scale is None or at is None:
-        return encode_op(_front(x, in_dims[0]), format, dim + 1, packing, tensor_scale), (0, 0)
-    made = _one_by_one(
-        info, (in_dims[0], at), (x, tensor_scale), lambda t, second: encode_op(t, format, dim, packing, second)
-    )
+        return op(_front(x, in_dims[0]), format, dim + 1, packing, tensor_scale), (0, 0)
+    made = _one_by_one(info, (in_dims[0], at), (x, tensor_scale), lambda t, second: op(t, format, dim, packing, second))
     codes, scales = zip(*made, strict=True)
     return (torch.stack(codes), torch.stack(scales)), (0, 0)
 
 
 def decode(
+    op: Callable[..., Any],
     info: Any,
     in_dims: tuple[int | None, ...],
     codes: Tensor,
@@ -50,20 +48,19 @@ def decode(
     tensor_scale: Tensor | None = None,
 ) -> tuple[Tensor, int]:
     """Batching rule of ``gemmsim::mx_decode``."""
-    from .library import decode_op
-
     at = _scale_dim(in_dims, 7)
     rest = format, dim, size, packing, dtype
     if tensor_scale is None or at is None:
         both = (_front(t, d, info.batch_size) for t, d in ((codes, in_dims[0]), (scales, in_dims[1])))
-        return decode_op(*both, format, dim + 1, size, packing, dtype, tensor_scale), 0
+        return op(*both, format, dim + 1, size, packing, dtype, tensor_scale), 0
     made = _one_by_one(
-        info, (*in_dims[:2], at), (codes, scales, tensor_scale), lambda c, s, second: decode_op(c, s, *rest, second)
+        info, (*in_dims[:2], at), (codes, scales, tensor_scale), lambda c, s, second: op(c, s, *rest, second)
     )
     return torch.stack(made), 0
 
 
 def quantize(
+    op: Callable[..., Any],
     info: Any,
     in_dims: tuple[int | None, ...],
     x: Tensor,
@@ -73,14 +70,10 @@ def quantize(
     tensor_scale: Tensor | None = None,
 ) -> tuple[Tensor, int]:
     """Batching rule of ``gemmsim::mx_fake_quantize``."""
-    from .library import quantize_op
-
     at = _scale_dim(in_dims, 4)
     if tensor_scale is None or at is None:
-        return quantize_op(_front(x, in_dims[0]), format, dim + 1, dtype, tensor_scale), 0
-    made = _one_by_one(
-        info, (in_dims[0], at), (x, tensor_scale), lambda t, second: quantize_op(t, format, dim, dtype, second)
-    )
+        return op(_front(x, in_dims[0]), format, dim + 1, dtype, tensor_scale), 0
+    made = _one_by_one(info, (in_dims[0], at), (x, tensor_scale), lambda t, second: op(t, format, dim, dtype, second))
     return torch.stack(made), 0
 
 

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from gemmsim.ops.block_operands import scale_for_largest
+from gemmsim.backends.coded import scale_for_largest
 from gemmsim.ops.checks import check_device, check_float, check_out_dtype
 from gemmsim.ops.errors import GradError, OverlapError, ShapeError, message
 from gemmsim.ops.memory import check_out
@@ -41,6 +41,10 @@ def tensor_scale(x: Tensor, fmt: BlockLike) -> Tensor:
 
     NaN or infinity in ``x`` is in the result, and makes every block NaN. An empty ``x`` gives 1.
     Source: torchao ``per_tensor_amax_to_scale`` (which lets the result underflow to 0).
+
+    Raises:
+        DTypeError: unless ``x`` is a strided tensor of a supported float dtype.
+        FormatError: for what names no block format.
     """
     check_float("mx.tensor_scale", "x", x)
     return scale_for_largest(x, largest_constant(fmt))
@@ -162,7 +166,10 @@ def quantize(
 ) -> Tensor:
     """``x`` as the block format ``fmt`` holds it: ``decode(encode(x))`` in one pass, in ``x``'s dtype or ``dtype``.
 
-    Arguments, special values and errors as ``encode`` and ``decode``; ``out`` may be ``x`` itself.
+    Arguments and special values as ``encode`` and ``decode``; ``out`` may be ``x`` itself.
+
+    Raises:
+        FormatError, DTypeError, DeviceError, ShapeError, OverlapError: as ``encode`` and ``decode``.
     """
     meaning, name = block_constant(fmt), block_key(fmt)
     where = _check_input("quantize", x, dim)

@@ -72,7 +72,12 @@ class MXInferenceLinear(Emulated, nn.Linear):
 
     @torch.no_grad()
     def forward(self, input: Tensor) -> Tensor:
-        """``input @ weight.T + bias``, of shape (..., out_features)."""
+        """``input @ weight.T + bias``, of shape (..., out_features).
+
+        Raises:
+            MXOperatorError: under torch.export, which takes no weight of codes.
+            DTypeError, DeviceError, ShapeError: for inputs that do not fit.
+        """
         if torch.compiler.is_exporting():
             asked = f"torch.export of {type(self).__name__}, whose weight is an MXTensor"
             do = "Take gemmsim.nn.QLinear with weight.dequantize() and the formats 'ACTIVATION * WEIGHT : ACCUMULATOR'."

@@ -49,7 +49,11 @@ def outer_strides(codes: Tensor, shape: Sequence[int]) -> list[int]:
 
 
 def infer_shape(count: int, shape: Sequence[int]) -> list[int]:
-    """``shape`` with its -1 replaced by what makes ``count`` elements."""
+    """``shape`` with its -1 replaced by what makes ``count`` elements.
+
+    Raises:
+        ShapeError: where there is none, or more than one -1.
+    """
     known = math.prod(size for size in shape if size != -1)
     if -1 not in shape:
         whole = known == count

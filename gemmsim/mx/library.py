@@ -5,13 +5,16 @@ They take formats as strings and the tensor's own scale as a tensor. They have n
 
 from __future__ import annotations
 
+from functools import partial
+
 import torch
 from torch import Tensor
 
+from gemmsim.backends.backend import backend_of
 from gemmsim.formats import BlockFormat
 from gemmsim.ops import state
 from gemmsim.ops.checks import check_float, check_out_dtype
-from gemmsim.ops.selection import backend_of
+from gemmsim.ops.operators import define
 
 from . import batching
 from .arguments import block_of, check_codes, code_shape, scale_shape
@@ -24,21 +27,6 @@ __all__ = [
     "quantize_into_op",
     "quantize_op",
 ]
-
-_LIBRARY = torch.library.Library("gemmsim", "FRAGMENT")
-_TAGS = (torch.Tag.needs_exact_strides,)
-for _schema in (
-    "mx_encode(Tensor x, str format, int dim, str packing, Tensor? tensor_scale=None) -> (Tensor, Tensor)",
-    "mx_encode_into(Tensor x, str format, int dim, str packing, Tensor? tensor_scale, Tensor(a!) codes,"
-    " Tensor(b!) scales) -> ()",
-    "mx_decode(Tensor codes, Tensor scales, str format, int dim, SymInt size, str packing, ScalarType dtype,"
-    " Tensor? tensor_scale=None) -> Tensor",
-    "mx_decode_into(Tensor codes, Tensor scales, str format, int dim, str packing, Tensor? tensor_scale,"
-    " Tensor(a!) out) -> ()",
-    "mx_fake_quantize(Tensor x, str format, int dim, ScalarType? dtype=None, Tensor? tensor_scale=None) -> Tensor",
-    "mx_fake_quantize_into(Tensor x, str format, int dim, Tensor? tensor_scale, Tensor(a!) out) -> ()",
-):
-    _LIBRARY.define(_schema, tags=_TAGS)
 
 
 def _second(x: Tensor, tensor_scale: Tensor | None) -> Tensor | float:
@@ -141,29 +129,37 @@ def _quantize_fake(
     return torch.empty_like(x, dtype=x.dtype if dtype is None else dtype)
 
 
-def _nothing(*args: object) -> None:
-    """Fake kernel of the operators that write into given tensors."""
-
-
-for _name, _kernel, _fake in (
-    ("mx_encode", _encode, _encode_fake),
-    ("mx_encode_into", _encode_into, _nothing),
-    ("mx_decode", _decode, _decode_fake),
-    ("mx_decode_into", _decode_into, _nothing),
-    ("mx_fake_quantize", _quantize, _quantize_fake),
-    ("mx_fake_quantize_into", _quantize_into, _nothing),
-):
-    for _key in ("CPU", "CUDA"):  # one function for both: it takes the backend of its tensors' device
-        _LIBRARY.impl(_name, _kernel, _key)
-    torch.library.register_fake(f"gemmsim::{_name}", _fake, lib=_LIBRARY)
-
-torch.library.register_vmap("gemmsim::mx_encode", batching.encode, lib=_LIBRARY)
-torch.library.register_vmap("gemmsim::mx_decode", batching.decode, lib=_LIBRARY)
-torch.library.register_vmap("gemmsim::mx_fake_quantize", batching.quantize, lib=_LIBRARY)
-
-encode_op = torch.ops.gemmsim.mx_encode.default
-encode_into_op = torch.ops.gemmsim.mx_encode_into.default
-decode_op = torch.ops.gemmsim.mx_decode.default
-decode_into_op = torch.ops.gemmsim.mx_decode_into.default
-quantize_op = torch.ops.gemmsim.mx_fake_quantize.default
-quantize_into_op = torch.ops.gemmsim.mx_fake_quantize_into.default
+_define = partial(define, tags=(torch.Tag.needs_exact_strides,))
+encode_op = _define(
+    "mx_encode(Tensor x, str format, int dim, str packing, Tensor? tensor_scale=None) -> (Tensor, Tensor)",
+    _encode,
+    _encode_fake,
+    vmap=batching.encode,
+)
+encode_into_op = _define(
+    "mx_encode_into(Tensor x, str format, int dim, str packing, Tensor? tensor_scale, Tensor(a!) codes,"
+    " Tensor(b!) scales) -> ()",
+    _encode_into,
+)
+decode_op = _define(
+    "mx_decode(Tensor codes, Tensor scales, str format, int dim, SymInt size, str packing, ScalarType dtype,"
+    " Tensor? tensor_scale=None) -> Tensor",
+    _decode,
+    _decode_fake,
+    vmap=batching.decode,
+)
+decode_into_op = _define(
+    "mx_decode_into(Tensor codes, Tensor scales, str format, int dim, str packing, Tensor? tensor_scale,"
+    " Tensor(a!) out) -> ()",
+    _decode_into,
+)
+quantize_op = _define(
+    "mx_fake_quantize(Tensor x, str format, int dim, ScalarType? dtype=None, Tensor? tensor_scale=None) -> Tensor",
+    _quantize,
+    _quantize_fake,
+    vmap=batching.quantize,
+)
+quantize_into_op = _define(
+    "mx_fake_quantize_into(Tensor x, str format, int dim, Tensor? tensor_scale, Tensor(a!) out) -> ()",
+    _quantize_into,
+)

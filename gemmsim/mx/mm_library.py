@@ -8,24 +8,18 @@ import torch
 from torch import Tensor
 
 from gemmsim.arithmetic import GemmSpec
+from gemmsim.backends.coded import Coded
 from gemmsim.formats import BlockFormat
 from gemmsim.ops import block_product, state
-from gemmsim.ops.block_operands import BlockOperand
 from gemmsim.ops.checks import check_out_dtype
 from gemmsim.ops.errors import ShapeError, message
 from gemmsim.ops.kernels import call_seed, spec_of
+from gemmsim.ops.operators import define
 
-__all__ = ["Coded", "mm_op"]
-
-_LIBRARY = torch.library.Library("gemmsim", "FRAGMENT")
-_LIBRARY.define(
-    "mx_mm(Tensor a, Tensor? a_scales, Tensor? a_tensor_scale, str a_packing, Tensor b, Tensor? b_scales,"
-    " Tensor? b_tensor_scale, str b_packing, SymInt k, str spec, SymInt? seed, ScalarType out_dtype) -> Tensor",
-    tags=(torch.Tag.nondeterministic_seeded, torch.Tag.needs_exact_strides),
-)
+__all__ = ["MMOperand", "mm_op"]
 
 
-class Coded(NamedTuple):
+class MMOperand(NamedTuple):
     """Codes with their scales, blocks along the contraction dimension; without scales a tensor of values.
 
     ``size``: elements along that dimension.
@@ -38,9 +32,9 @@ class Coded(NamedTuple):
     size: int
 
 
-def mm_op(a: Coded, b: Coded, spec: str, seed: int | None, out_dtype: torch.dtype) -> Tensor:
+def mm_op(a: MMOperand, b: MMOperand, spec: str, seed: int | None, out_dtype: torch.dtype) -> Tensor:
     """The operator on two operands."""
-    result: Tensor = torch.ops.gemmsim.mx_mm.default(*a[:4], *b[:4], a.size, spec, seed, out_dtype)
+    result: Tensor = _mm_op(*a[:4], *b[:4], a.size, spec, seed, out_dtype)
     return result
 
 
@@ -75,7 +69,7 @@ def _operand(
     fmt = spec.a if dim == -1 else spec.b
     assert isinstance(fmt, BlockFormat)
     number = 1.0 if second is None else second if codes.is_cuda else float(second)
-    return BlockOperand(codes, scales, fmt, dim, k, packing, number)
+    return Coded(codes, scales, fmt, dim, k, packing, number)
 
 
 def _shape(a: Tensor, b: Tensor) -> tuple[int, ...]:
@@ -106,6 +100,9 @@ def _mm_fake(
     return a.new_empty(_shape(a, b), dtype=out_dtype)
 
 
-for _key in ("CPU", "CUDA"):  # one function for both: it takes the backend of its tensors' device
-    _LIBRARY.impl("mx_mm", _mm, _key)
-torch.library.register_fake("gemmsim::mx_mm", _mm_fake, lib=_LIBRARY)
+_mm_op = define(
+    "mx_mm(Tensor a, Tensor? a_scales, Tensor? a_tensor_scale, str a_packing, Tensor b, Tensor? b_scales,"
+    " Tensor? b_tensor_scale, str b_packing, SymInt k, str spec, SymInt? seed, ScalarType out_dtype) -> Tensor",
+    _mm,
+    _mm_fake,
+)

@@ -18,7 +18,7 @@ from gemmsim.ops.tracing import assume_constant_result
 
 from .arguments import BlockLike, block_of, check_codes, check_packing, code_shape, scale_shape
 from .convert import Encoded
-from .mm_library import Coded, mm_op
+from .mm_library import MMOperand, mm_op
 
 __all__ = ["matmul"]
 
@@ -152,7 +152,7 @@ def _dtype(x: Any) -> torch.dtype:
     return found if isinstance(found, torch.dtype) and found.is_floating_point else torch.float32
 
 
-def _coded(name: str, x: Any, fmt: Any, dim: int, other: int | None) -> Coded:
+def _coded(name: str, x: Any, fmt: Any, dim: int, other: int | None) -> MMOperand:
     """Codes and scales of an encoded operand, checked; a plain one as it is. ``other``: K of the other operand."""
     if _knows_format(x):
         return _known(name, x, dim)
@@ -163,7 +163,7 @@ def _coded(name: str, x: Any, fmt: Any, dim: int, other: int | None) -> Coded:
             raise GradError(message(f"mx.matmul: {name} requires grad", allowed, f"Use {name}.detach()."))
         _check_rank(name, x.dim())
         check_device("mx.matmul", x, names=name)
-        return Coded(x, None, None, "", x.shape[dim])
+        return MMOperand(x, None, None, "", x.shape[dim])
     if not isinstance(x, (Encoded, tuple)) or len(x) < 2:
         asked = f"mx.matmul: {name} is a {type(x).__name__}"
         raise DTypeError(message(asked, "a tensor, Encoded, or an encoded tensor", "Use gemmsim.mx.encode."))
@@ -185,7 +185,7 @@ def _size(x: Any, fmt: Any, dim: int) -> int | None:
     return None if packed else int(codes.shape[dim])
 
 
-def _known(name: str, x: Any, dim: int) -> Coded:
+def _known(name: str, x: Any, dim: int) -> MMOperand:
     rank = len(x.shape)
     _check_rank(name, rank)
     # MXTensor is a torch.Tensor, whose dim is a method.
@@ -200,7 +200,7 @@ def _known(name: str, x: Any, dim: int) -> Coded:
 
 def _checked(
     name: str, codes: Any, scales: Any, second: Any, fmt: BlockFormat, packing: str, dim: int, size: int
-) -> Coded:
+) -> MMOperand:
     """``ShapeError`` unless codes and scales are of blocks along ``dim``."""
     check_codes("mx.matmul", f"{name}.codes", codes)
     check_codes("mx.matmul", f"{name}.scales", scales)
@@ -218,7 +218,7 @@ def _checked(
         raise ShapeError(message(asked, "the tensor's scale for this format", "Pass what encode returned."))
     check_device("mx.matmul", codes, scales, names="codes scales")
     second = torch.as_tensor(second, dtype=torch.float32, device=codes.device).reshape(()) if fmt.tensor_scale else None
-    return Coded(codes, scales, second, packing, size)
+    return MMOperand(codes, scales, second, packing, size)
 
 
 def _check_rank(name: str, rank: int) -> None:

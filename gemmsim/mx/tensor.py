@@ -164,7 +164,11 @@ class MXTensor(Tensor):
         raise no_memory(self, "__dlpack__")
 
     def apply_(self, *args: Any) -> Any:
-        """``MXOperatorError``."""
+        """Refused: there are no numbers in memory to overwrite.
+
+        Raises:
+            MXOperatorError: always.
+        """
         raise no_memory(self, "apply_")
 
     # Memory of several processes
@@ -209,6 +213,9 @@ class MXTensor(Tensor):
         """The values as a plain tensor of ``dtype``, by default the one encoded from; the gradient is the identity.
 
         Rounding, NaN and overflow are those of ``gemmsim.mx.decode``.
+
+        Raises:
+            DTypeError: for another ``dtype`` than float32, float64, float16 and bfloat16.
         """
         from .autograd import FromMX
 
@@ -289,7 +296,11 @@ def check_encodable(owner: str, x: Tensor) -> None:
 
 
 def quantize_mx(x: Tensor, fmt: BlockLike, dim: int = -1, *, packing: str | None = None) -> Encoded:
-    """Codes, scales and the tensor's own scale of ``x``: ``gemmsim.mx.encode`` of ``x.detach()``."""
+    """Codes, scales and the tensor's own scale of ``x``: ``gemmsim.mx.encode`` of ``x.detach()``.
+
+    Raises:
+        FormatError, DTypeError, DeviceError, ShapeError: as ``gemmsim.mx.encode``.
+    """
     from .convert import encode
 
     check_encodable("mx.quantize_mx", x)

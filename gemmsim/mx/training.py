@@ -75,7 +75,12 @@ def trained_matmul(a: Tensor, b: Tensor, config: MXLinearConfig | str, out_dtype
 def differentiable_product(
     a: Tensor, b: Tensor, formats: Any, accumulators: Any, hp: bool, out_dtype: torch.dtype | None
 ) -> Tensor:
-    """``trained_matmul`` of formats and accumulators as an ``MXLinearConfig`` has them."""
+    """``trained_matmul`` of formats and accumulators as an ``MXLinearConfig`` has them.
+
+    Raises:
+        DTypeError, DeviceError: for operands that are no float tensors.
+        ShapeError: for vectors, and sizes that do not go together.
+    """
     check_float("mx.trained_matmul", "a", a)
     check_float("mx.trained_matmul", "b", b)
     if a.dim() < 2 or b.dim() < 2:

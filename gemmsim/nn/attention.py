@@ -15,8 +15,8 @@ from gemmsim.ops.errors import message
 from gemmsim.ops.matmul import FormatsLike
 from gemmsim.ops.readings import warn_of_format_alone
 
+from .bases import adopt
 from .emulated import Emulated, holds_emulated
-from .rows import adopt
 
 __all__ = ["QMultiheadAttention"]
 
@@ -67,6 +67,11 @@ class QMultiheadAttention(Emulated, nn.MultiheadAttention):
         need_weights: bool = True, attn_mask: Tensor | None = None, average_attn_weights: bool = True,
         is_causal: bool = False,
     ) -> tuple[Tensor, Tensor | None]:  # fmt: skip
+        """The attention's output and, if asked for, its weights; arguments and shapes as PyTorch's.
+
+        Raises:
+            ShapeError: for operands that are not all 2-D or all 3-D, and ``is_causal`` without ``attn_mask``.
+        """
         batched = query.dim() == 3
         if query.dim() not in (2, 3) or key.dim() != query.dim() or value.dim() != query.dim():
             shapes = ", ".join(str(tuple(t.shape)) for t in (query, key, value))

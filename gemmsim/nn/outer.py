@@ -153,23 +153,24 @@ def _attention(
     last = self.out_proj
     project = last if holds(last) else lambda rows: functional.linear(rows, last.weight, last.bias)
     masks, options = (key_padding_mask, attn_mask), (need_weights, average_attn_weights, is_causal)
-    out, weights = _core(self, project, query, key, value, *masks, *options)
+    out, weights = _core(self, project, (query, key, value), masks, *options)
     return out.transpose(1, 0) if swapped else out, weights
 
 
 def _core(
     self: Any,
     project: Callable[[Tensor], Tensor],
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    padding: Tensor | None,
-    mask: Tensor | None,
+    inputs: tuple[Tensor, Tensor, Tensor],
+    masks: tuple[Tensor | None, Tensor | None],
     need_weights: bool,
     average: bool,
     is_causal: bool,
 ) -> tuple[Tensor, Tensor | None]:
-    """Attention of inputs with the sequence first, ``project`` last; operations and their order are PyTorch's."""
+    """Attention of query, key and value with the sequence first, ``project`` last; operations and order are PyTorch's.
+
+    ``masks``: of padded keys, and of positions.
+    """
+    (query, key, value), (padding, mask) = inputs, masks
     checked: Any = functional
     batched = checked._mha_shape_check(query, key, value, padding, mask, self.num_heads)
     if not batched:

@@ -6,7 +6,6 @@ Importing this package registers the operators with PyTorch; ``import gemmsim`` 
 from .acceleration import cublas_acceleration
 from .affine_formats import QAffineFormats
 from .attention import QAttentionFormats
-from .casting import quantize
 from .convolution import qconv1d, qconv2d, qconv3d, qconv_transpose1d, qconv_transpose2d, qconv_transpose3d
 from .errors import DeviceError, DTypeError, ExportError, GradError, OverlapError, SeedError, ShapeError, ShardingError
 from .explanation import explain
@@ -14,6 +13,7 @@ from .linear import qlinear
 from .matmul import qmatmul, qmm
 from .onnx import onnx_translations
 from .overflow import count_overflows
+from .quantization import quantize
 from .readings import FormatsWarning
 from .row_formats import QGELUFormats, QLayerNormFormats, QSoftmaxFormats
 from .seeds import Stream, derive_seed

@@ -140,7 +140,11 @@ class cublas_acceleration(metaclass=_Switch):
                 return
 
     def __call__(self, function: F) -> F:
-        """``function`` with this setting while it runs."""
+        """``function`` with this setting while it runs.
+
+        Raises:
+            SpecError: for an asynchronous generator.
+        """
         if inspect.isasyncgenfunction(function):
             asked = f"cublas_acceleration on the asynchronous generator {function.__qualname__}"
             raise SpecError(message(asked, "functions, generators and coroutines", "Use `with` inside."))

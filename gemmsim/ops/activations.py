@@ -128,6 +128,9 @@ def qsilu(x: Tensor, formats: RowFormatsLike | None = None) -> Tensor:
 
     ``t = inter_quant(1 / (1 + exp(-xi)))``, ``y = output_quant(xi t)``; gradient ``grad_quant(grad_quant(g) * d)`` with
     d = t (1 + xi (1 - t)), each step in float32 (float64).
+
+    Raises:
+        DTypeError, DeviceError: for other tensors.
     """
     formats = row_formats(QGELUFormats, formats)
     if formats.plan.is_native:

@@ -22,9 +22,9 @@ from gemmsim.formats import (
 )
 from gemmsim.formats.any_format import FORMATS
 
+from .affine_plan import AffinePlan, Product, Quant, addend_sum, largest_of, step_of, with_addend_first
 from .casts import CastLike, RoundingLike, TargetLike, resolve_cast, resolve_target, target_of
 from .errors import message
-from .plan import AffinePlan, Product, Quant, addend_sum, largest_of, step_of, with_addend_first
 from .readings import warn_of_format_alone
 from .seeds import check_seed
 
@@ -241,7 +241,11 @@ class QAffineFormats:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> QAffineFormats:
-        """Formats written by ``to_dict``. ``SpecError`` for unknown fields."""
+        """Formats written by ``to_dict``.
+
+        Raises:
+            SpecError: for unknown fields.
+        """
         unknown = sorted(set(data) - {f.name for f in _fields(cls)})
         if unknown:
             known = ", ".join(f.name for f in _fields(cls))

@@ -12,12 +12,12 @@ from torch import Tensor
 from gemmsim.formats import FormatError
 
 from .affine_formats import QAffineFormats, QuantLike
+from .affine_plan import Quant
 from .checks import check_device, check_flags, check_float, check_numbers
 from .elementwise import qmul
 from .errors import DTypeError, ShapeError, message
 from .fx import traceable
 from .matmul import FormatsLike, qmatmul
-from .plan import Quant
 from .readings import warn_of_format_alone
 from .row_formats import QSoftmaxFormats, RowFormatsLike, read_quant
 from .softmax import qsoftmax
@@ -60,7 +60,11 @@ class QAttentionFormats:
 
     @classmethod
     def of(cls, formats: QAttentionFormats | None) -> QAttentionFormats:
-        """``formats`` itself; of None, PyTorch's own attention. ``FormatError`` for anything else, a spec too."""
+        """``formats`` itself; of None, PyTorch's own attention.
+
+        Raises:
+            FormatError: for anything else, a spec too.
+        """
         if formats is None:
             return _NATIVE
         if isinstance(formats, cls):

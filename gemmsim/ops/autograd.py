@@ -9,10 +9,10 @@ import torch
 from torch import Tensor
 
 from . import acceleration, state, underflow
+from .affine_plan import AffinePlan, Product, Step
 from .errors import GradError, message
 from .library import matmul_op, matmul_with_operands_op, quantize_op
 from .once import differentiable_once
-from .plan import AffinePlan, Product, Step
 from .scaling import scale_by_power, scale_exponent
 from .seeds import Site, Stream
 from .shapes import broadcast_dims, contract_columns, contract_rows, pad_rank, sum_leading_view

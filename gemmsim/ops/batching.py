@@ -3,6 +3,8 @@
 A deterministic spec runs as one batched call, whose matrices are those of the separate calls. With an explicit seed, or
 ``randomness="same"``, every example must see the bits of a call of its own, so the examples run one by one. With
 ``randomness="different"`` one batched call gives every example bits of its own.
+
+Each rule is given the operator that it belongs to (``operators.define``), those of products ``gemmsim::quantize`` too.
 """
 
 from __future__ import annotations
@@ -42,7 +44,11 @@ def _one_by_one(
 
 
 def seed_for_each(info: Any, owner: str, seed: int | None) -> tuple[bool, int | None]:
-    """Whether the examples must run one by one, and with which seed."""
+    """Whether the examples must run one by one, and with which seed.
+
+    Raises:
+        SeedError: without a seed where randomness is an error.
+    """
     if seed is not None:
         return True, seed
     if info.randomness == "different":
@@ -59,6 +65,7 @@ def seed_for_each(info: Any, owner: str, seed: int | None) -> tuple[bool, int | 
 
 
 def quantize(
+    op: Callable[..., Any],
     info: Any,
     in_dims: tuple[int | None, ...],
     x: Tensor,
@@ -69,22 +76,22 @@ def quantize(
     widen: bool = False,
 ) -> tuple[Tensor, int]:
     """Batching rule of ``gemmsim::quantize``."""
-    from .library import quantize_op
-
     dim = in_dims[0]
     target = target_of(cast)
     if isinstance(target, TENSOR_FORMATS):
-        return _quantize_blocks(info, dim, x, target, seed, stream), 0
+        return _quantize_blocks(op, info, dim, x, target, seed, stream), 0
     if not target.is_stochastic:
-        return quantize_op(x, cast, None, site, stream, widen), dim  # type: ignore[return-value]
+        return op(x, cast, None, site, stream, widen), dim  # type: ignore[return-value]
     separately, seed = seed_for_each(info, "quantize", seed)
     if not separately:
-        return quantize_op(_front(x, dim), cast, None, site, stream, widen), 0
-    results = _one_by_one(info, (dim,), (x,), lambda t: quantize_op(t, cast, seed, site, stream, widen))
+        return op(_front(x, dim), cast, None, site, stream, widen), 0
+    results = _one_by_one(info, (dim,), (x,), lambda t: op(t, cast, seed, site, stream, widen))
     return torch.stack(results), 0
 
 
 def matmul(
+    quantize_op: Callable[..., Any],
+    op: Callable[..., Any],
     info: Any,
     in_dims: tuple[int | None, ...],
     a: Tensor,
@@ -99,22 +106,22 @@ def matmul(
     output: str | None = None,
 ) -> tuple[Tensor, int]:
     """Batching rule of ``gemmsim::matmul``."""
-    from .library import matmul_op
-
     if bias is not None or output is not None:
         dtype, work = _finish_dtypes(a, b, spec, out_dtype)
-        out, _ = matmul(info, in_dims, a, b, spec, seed, work, c, stream, select)
-        return _finished(out, bias, in_dims, output).to(dtype), 0
+        out, _ = matmul(quantize_op, op, info, in_dims, a, b, spec, seed, work, c, stream, select)
+        return _finished(quantize_op, out, bias, in_dims, output).to(dtype), 0
     dims = _tensor_dims(in_dims)
     separately, seed = _matmul_seed(info, spec, seed)
     if separately or dims[:2] == (None, None):
-        call = partial(_call, matmul_op, spec, seed, out_dtype, stream)
+        call = partial(_call, op, spec, seed, out_dtype, stream)
         return torch.stack(_one_by_one(info, dims, (a, b, c, select), call)), 0
     a, b, c, select = _with_equal_ranks(dims, a, b, c, select)
-    return matmul_op(a, b, spec, seed, out_dtype, c, stream, select), 0
+    return op(a, b, spec, seed, out_dtype, c, stream, select), 0
 
 
 def matmul_with_operands(
+    quantize_op: Callable[..., Any],
+    op: Callable[..., Any],
     info: Any,
     in_dims: tuple[int | None, ...],
     a: Tensor,
@@ -129,21 +136,21 @@ def matmul_with_operands(
     output: str | None = None,
 ) -> tuple[tuple[Tensor, Tensor, Tensor], tuple[int | None, int | None, int | None]]:
     """Batching rule of ``gemmsim::matmul_with_operands``."""
-    from .library import matmul_with_operands_op
-
     if bias is not None or output is not None:
         dtype, work = _finish_dtypes(a, b, spec, out_dtype)
-        (raw, *casts), where = matmul_with_operands(info, in_dims, a, b, spec, seed, work, c, stream, select)
-        return (_finished(raw, bias, in_dims, output).to(dtype), casts[0], casts[1]), where
+        (raw, *casts), where = matmul_with_operands(
+            quantize_op, op, info, in_dims, a, b, spec, seed, work, c, stream, select
+        )
+        return (_finished(quantize_op, raw, bias, in_dims, output).to(dtype), casts[0], casts[1]), where
     dims = _tensor_dims(in_dims)
     separately, seed = _matmul_seed(info, spec, seed)
     if separately or dims[:2] == (None, None):
-        call = partial(_call, matmul_with_operands_op, spec, seed, out_dtype, stream)
+        call = partial(_call, op, spec, seed, out_dtype, stream)
         columns = zip(*_one_by_one(info, dims, (a, b, c, select), call), strict=True)
         out, cast_a, cast_b = (torch.stack(column) for column in columns)
         return (out, cast_a, cast_b), (0, 0, 0)
     full_a, full_b, c, select = _with_equal_ranks(dims, a, b, c, select)
-    out, cast_a, cast_b = matmul_with_operands_op(full_a, full_b, spec, seed, out_dtype, c, stream, select)
+    out, cast_a, cast_b = op(full_a, full_b, spec, seed, out_dtype, c, stream, select)
     meaning = kernels.spec_of(spec)
     cast_a, dim_a = _as_example(cast_a, a, dims[0], meaning.cast_a is not None)
     cast_b, dim_b = _as_example(cast_b, b, dims[1], meaning.cast_b is not None)
@@ -151,32 +158,36 @@ def matmul_with_operands(
 
 
 def count_overflows(
-    info: Any, in_dims: tuple[int | None, ...], a: Tensor, b: Tensor, spec: str, seed: int | None = None
+    op: Callable[..., Any],
+    info: Any,
+    in_dims: tuple[int | None, ...],
+    a: Tensor,
+    b: Tensor,
+    spec: str,
+    seed: int | None = None,
 ) -> tuple[Tensor, int]:
     """Batching rule of ``gemmsim::count_overflows``."""
-    from .library import count_overflows_op
-
     dims = (in_dims[0], in_dims[1], None)
     separately, seed = _matmul_seed(info, spec, seed)
     if separately:
-        examples = _one_by_one(info, dims[:2], (a, b), lambda x, y: count_overflows_op(x, y, spec, seed))
+        examples = _one_by_one(info, dims[:2], (a, b), lambda x, y: op(x, y, spec, seed))
         return torch.stack(examples), 0
     a, b, _ = _with_equal_ranks(dims, a, b, None)
-    return count_overflows_op(a, b, spec, seed), 0
+    return op(a, b, spec, seed), 0
 
 
-def _quantize_blocks(info: Any, dim: int | None, x: Tensor, fmt: TensorFormat, seed: int | None, stream: int) -> Tensor:
+def _quantize_blocks(
+    op: Callable[..., Any], info: Any, dim: int | None, x: Tensor, fmt: TensorFormat, seed: int | None, stream: int
+) -> Tensor:
     """Block floating point of each example, the examples in front."""
-    from .library import quantize_op
-
     separately = False
     if fmt.is_stochastic:
         separately, seed = seed_for_each(info, "quantize", seed)
     batched = _beside_examples(fmt)
     if separately or batched is None or dim is None:
-        examples = _one_by_one(info, (dim,), (x,), lambda t: quantize_op(t, str(fmt), seed, Site.QUANTIZE, stream))
+        examples = _one_by_one(info, (dim,), (x,), lambda t: op(t, str(fmt), seed, Site.QUANTIZE, stream))
         return torch.stack(examples)
-    return quantize_op(_front(x, dim), str(batched), seed, Site.QUANTIZE, stream)
+    return op(_front(x, dim), str(batched), seed, Site.QUANTIZE, stream)
 
 
 def _beside_examples(fmt: TensorFormat) -> TensorFormat | None:
@@ -197,10 +208,14 @@ def _finish_dtypes(a: Tensor, b: Tensor, spec: str, out_dtype: torch.dtype | Non
     return dtype, torch.float64 if wide else torch.float32
 
 
-def _finished(out: Tensor, bias: Tensor | None, in_dims: tuple[int | None, ...], output: str | None) -> Tensor:
+def _finished(
+    quantize_op: Callable[..., Any],
+    out: Tensor,
+    bias: Tensor | None,
+    in_dims: tuple[int | None, ...],
+    output: str | None,
+) -> Tensor:
     """Products of all examples, these in front, after what follows them; ``bias`` is argument 8 of the operators."""
-    from .library import quantize_op
-
     if bias is not None:
         dim = in_dims[8] if len(in_dims) > 8 else None
         added = bias.to(out.dtype) if dim is None else bias.movedim(dim, 0).to(out.dtype)

@@ -8,10 +8,10 @@ from typing import TypeAlias
 
 import torch
 
+from gemmsim.backends.dtypes import carrier_dtype, fits
 from gemmsim.formats import (
     TENSOR_FORMATS,
     Cast,
-    FixedFormat,
     Format,
     FormatError,
     OwnExponentFormat,
@@ -48,14 +48,6 @@ RoundingLike: TypeAlias = str | Rounding
 #: What tensors are rounded to: numbers one by one, or blocks of them with a common exponent.
 Target: TypeAlias = Cast | TensorFormat
 TargetLike: TypeAlias = CastLike | TensorFormat
-
-#: Significand bits, exponent of the smallest subnormal and largest value of the storage dtypes.
-_DTYPES = {
-    torch.float16: (11, -24, 65504.0),
-    torch.bfloat16: (8, -133, float.fromhex("0x1.fep127")),
-    torch.float32: (24, -149, float.fromhex("0x1.fffffep127")),
-    torch.float64: (53, -1074, float.fromhex("0x1.fffffffffffffp1023")),
-}
 
 
 @lru_cache(maxsize=4096)
@@ -121,25 +113,6 @@ def resolve_target(
 def cast_name(fmt: TargetLike, rounding: RoundingLike | None = None, overflow: object = None) -> str:
     """Name of ``resolve_target(...)``; a constant of compiled code."""
     return str(resolve_target(fmt, rounding, overflow))
-
-
-def fits(fmt: Format, dtype: torch.dtype) -> bool:
-    """Whether ``dtype`` holds every value of ``fmt``; of an unbounded grid, every rounded value of ``dtype``."""
-    precision, quantum, largest = _DTYPES[dtype]
-    if isinstance(fmt, FixedFormat):
-        if not fmt.clamp:
-            return quantum <= fmt.quantum_exponent <= 0
-        return fmt.bits - int(fmt.signed) <= precision and quantum <= fmt.quantum_exponent and -fmt.min <= largest
-    return fmt.p <= precision and quantum <= fmt.quantum_exponent and max(fmt.max, -fmt.min) <= largest
-
-
-@lru_cache(maxsize=4096)
-def carrier_dtype(fmt: Format, dtype: torch.dtype) -> torch.dtype:
-    """The dtype in which an operand of ``dtype`` keeps its exact value once rounded to ``fmt``.
-
-    ``dtype`` itself if it holds every value of ``fmt``, else float32 if that does, else float64.
-    """
-    return next((d for d in (dtype, torch.float32) if fits(fmt, d)), torch.float64)
 
 
 def target_dtype(target: Target, dtype: torch.dtype) -> torch.dtype:

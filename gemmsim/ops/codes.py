@@ -2,26 +2,26 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from gemmsim.backends.device_tables import is_capturing
-from gemmsim.formats import CodebookFormat, FixedFormat, Format, FormatError, OwnExponentFormat, parse_scalar
+from gemmsim.formats import FixedFormat, Format, FormatError, OwnExponentFormat, parse_scalar
 from gemmsim.formats.tensors import CODECS
 
 from .casts import RoundingLike, cast_name, fits
 from .checks import FLOAT_DTYPES, check_float, check_tensor
-from .code_layout import code_dtype, parts_of_codes, parts_of_values, to_codes, to_values
+from .code_layout import code_dtype, parts_of_codes, to_values
+from .code_tables import codes_of, values_of_codes
 from .errors import DTypeError, message
-from .library import LIBRARY, quantize_op
-from .listed_codes import listed_codes, listed_values
+from .library import quantize_op
+from .operators import define
 from .seeds import check_seed
 from .tracing import assume_constant_result
 
-__all__ = ["decode", "encode", "table_codes"]
+__all__ = ["decode", "encode"]
 
 _INTEGERS = (torch.uint8, torch.int8, *(getattr(torch, f"{sign}int{n}") for n in (16, 32, 64) for sign in ("", "u")))
 #: Elements that are looked at together: a dozen int64 tensors of so many are in memory at once.
@@ -93,53 +93,9 @@ def _value_dtype(name: str, dtype: torch.dtype | None) -> torch.dtype:
     return dtype
 
 
-LIBRARY.define("encode(Tensor x, str fmt) -> Tensor")
-LIBRARY.define("decode(Tensor codes, str fmt, ScalarType dtype) -> Tensor")
-
-
 def _looks(t: Tensor) -> bool:
     """Whether elements may be looked at: a captured graph waits for nothing."""
     return t.device.type != "cuda" or not is_capturing(t.device)
-
-
-@lru_cache(maxsize=64)
-def _codes_of_bfloat16(fmt: str, device: torch.device) -> Tensor:
-    """Code of each bfloat16 number, by its bits; -1 for those without one."""
-    bits = torch.arange(1 << 16, device=device).to(torch.int16)
-    codes, good = to_codes(parse_scalar(fmt), parts_of_values(bits.view(torch.bfloat16)))
-    return torch.where(good, codes, -1).to(torch.int32)
-
-
-@lru_cache(maxsize=64)
-def _values_of_codes(fmt: str, dtype: torch.dtype, device: torch.device) -> tuple[Tensor, Tensor]:
-    """Value of each code, and which are in use."""
-    meaning = parse_scalar(fmt)
-    if isinstance(meaning, CodebookFormat):
-        return listed_values(meaning, dtype, device)
-    parts, used = parts_of_codes(meaning, torch.arange(1 << meaning.bits, device=device))
-    return to_values(parts, dtype), used
-
-
-def _codes(fmt: str, meaning: Format, x: Tensor) -> tuple[Tensor, Tensor]:
-    """Codes of the elements of ``x``, and which have one. What fits bfloat16 is looked up, read from the bits."""
-    if isinstance(meaning, CodebookFormat):
-        return listed_codes(meaning, x)
-    if x.dtype is torch.float64 or not fits(meaning, torch.bfloat16):
-        return to_codes(meaning, parts_of_values(x))
-    if x.dtype is torch.bfloat16:
-        index, exact = x.view(torch.int16).to(torch.int32) & 0xFFFF, None
-    else:
-        bits = x.to(torch.float32).view(torch.int32)
-        index, exact = (bits >> 16) & 0xFFFF, ((bits & 0xFFFF) == 0) | x.isnan()
-        index = torch.where(x.isnan(), 0x7FC0, index)
-    codes = _codes_of_bfloat16(fmt, x.device)[index]
-    return codes, codes >= 0 if exact is None else (codes >= 0) & exact
-
-
-def table_codes(x: Tensor, fmt: Format) -> Tensor:
-    """int16 codes of the elements of ``x``, values of ``fmt`` (up to 8 bits); 2**bits for a NaN that has none."""
-    codes, good = _codes(str(fmt), fmt, x.reshape(-1))
-    return torch.where(good, codes, 1 << fmt.bits).to(torch.int16).view(x.shape)
 
 
 def _encode(x: Tensor, fmt: str) -> Tensor:
@@ -148,7 +104,7 @@ def _encode(x: Tensor, fmt: str) -> Tensor:
     flat, target = x.reshape(-1), out.view(-1)
     for start in range(0, flat.numel(), _AT_ONCE):
         part = flat[start : start + _AT_ONCE]
-        codes, good = _codes(fmt, meaning, part)
+        codes, good = codes_of(fmt, meaning, part)
         if _looks(part) and not bool(good.all()):
             first = part[~good][0].to(torch.float64).item()
             raise _no_code(meaning, first, int((~good).sum()))
@@ -180,7 +136,7 @@ def _decode(codes: Tensor, fmt: str, dtype: torch.dtype) -> Tensor:
         in_range = (part >= 0) & (part < 1 << meaning.bits) if meaning.bits < 63 else (part >= 0) | (meaning.bits == 64)
         index = torch.where(in_range, part, 0)
         if meaning.bits <= 16:
-            table, in_use = _values_of_codes(fmt, dtype, codes.device)
+            table, in_use = values_of_codes(fmt, dtype, codes.device)
             values, used = table[index], in_use[index]
         else:
             parts, used = parts_of_codes(meaning, index)
@@ -193,34 +149,28 @@ def _decode(codes: Tensor, fmt: str, dtype: torch.dtype) -> Tensor:
     return out
 
 
-for _device in ("CPU", "CUDA"):
-    LIBRARY.impl("encode", _encode, _device)
-    LIBRARY.impl("decode", _decode, _device)
-
-
-@torch.library.register_fake("gemmsim::encode", lib=LIBRARY)
 def _encode_fake(x: Tensor, fmt: str) -> Tensor:
     return torch.empty(x.shape, dtype=code_dtype(parse_scalar(fmt)), device=x.device)
 
 
-@torch.library.register_fake("gemmsim::decode", lib=LIBRARY)
 def _decode_fake(codes: Tensor, fmt: str, dtype: torch.dtype) -> Tensor:
     return torch.empty(codes.shape, dtype=dtype, device=codes.device)
 
 
-def _encode_batched(info: Any, in_dims: tuple[int | None, ...], x: Tensor, fmt: str) -> tuple[Tensor, int | None]:
-    return _encode_op(x, fmt), in_dims[0]
+def _encode_batched(
+    op: Any, info: Any, in_dims: tuple[int | None, ...], x: Tensor, fmt: str
+) -> tuple[Tensor, int | None]:
+    return op(x, fmt), in_dims[0]
 
 
 def _decode_batched(
-    info: Any, in_dims: tuple[int | None, ...], codes: Tensor, fmt: str, dtype: torch.dtype
+    op: Any, info: Any, in_dims: tuple[int | None, ...], codes: Tensor, fmt: str, dtype: torch.dtype
 ) -> tuple[Tensor, int | None]:
-    return _decode_op(codes, fmt, dtype), in_dims[0]
+    return op(codes, fmt, dtype), in_dims[0]
 
 
-torch.library.register_vmap("gemmsim::encode", _encode_batched, lib=LIBRARY)
-torch.library.register_vmap("gemmsim::decode", _decode_batched, lib=LIBRARY)
-
-_encode_op = torch.ops.gemmsim.encode.default
-_decode_op = torch.ops.gemmsim.decode.default
+_encode_op = define("encode(Tensor x, str fmt) -> Tensor", _encode, _encode_fake, vmap=_encode_batched, tags=())
+_decode_op = define(
+    "decode(Tensor codes, str fmt, ScalarType dtype) -> Tensor", _decode, _decode_fake, vmap=_decode_batched, tags=()
+)
 CODECS.update(encode=encode, decode=decode)

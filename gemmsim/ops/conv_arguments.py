@@ -12,12 +12,31 @@ from torch import Tensor
 from .checks import check_device, check_float
 from .errors import ShapeError, message
 
-__all__ = ["PADDING_MODES", "Geometry", "Sizes", "conv_geometry", "output_padding", "transposed_geometry"]
+__all__ = [
+    "PADDING_MODES",
+    "ConvArguments",
+    "Geometry",
+    "Sizes",
+    "conv_geometry",
+    "output_padding",
+    "transposed_geometry",
+]
 
 Sizes: TypeAlias = int | Sequence[int]
 
 #: Names of padding modes, those of torch.nn.Conv2d.
 PADDING_MODES = ("zeros", "reflect", "replicate", "circular")
+
+
+class ConvArguments(NamedTuple):
+    """The arguments of a convolution besides its tensors, as given; transposed ones have the last two."""
+
+    stride: Sizes
+    padding: str | Sizes
+    dilation: Sizes
+    groups: int
+    output_padding: Sizes = 0
+    output_size: Sequence[int] | None = None
 
 
 class Geometry(NamedTuple):
@@ -108,23 +127,20 @@ def _read_groups(owner: str, groups: object) -> int:
 
 
 def conv_geometry(
-    owner: str,
-    n: int,
-    x: Tensor,
-    weight: Tensor,
-    bias: Tensor | None,
-    stride: Sizes,
-    padding: str | Sizes,
-    dilation: Sizes,
-    groups: int,
+    owner: str, n: int, x: Tensor, weight: Tensor, bias: Tensor | None, given: ConvArguments
 ) -> tuple[Geometry, tuple[int, ...]]:
-    """The index map of a convolution and its padding after the input; errors for everything PyTorch refuses."""
+    """The index map of a convolution and its padding after the input.
+
+    Raises:
+        DTypeError, DeviceError, ShapeError: for everything PyTorch refuses.
+    """
     _check_tensors(owner, n, x, weight, bias)
-    groups = _read_groups(owner, groups)
+    groups = _read_groups(owner, given.groups)
     _check_channels(owner, x, weight, bias, groups, False)
-    steps, spread = _tuple_of(owner, "stride", stride, n, 1), _tuple_of(owner, "dilation", dilation, n, 1)
+    steps = _tuple_of(owner, "stride", given.stride, n, 1)
+    spread = _tuple_of(owner, "dilation", given.dilation, n, 1)
     kernel = weight.shape[2:]
-    before, after = _read_padding(owner, padding, kernel, steps, spread)
+    before, after = _read_padding(owner, given.padding, kernel, steps, spread)
     sizes = []
     for i, size in enumerate(x.shape[x.dim() - n :]):
         room = size + before[i] + after[i] - spread[i] * (kernel[i] - 1) - 1
@@ -139,31 +155,26 @@ def conv_geometry(
 
 
 def transposed_geometry(
-    owner: str,
-    n: int,
-    x: Tensor,
-    weight: Tensor,
-    bias: Tensor | None,
-    stride: Sizes,
-    padding: Sizes,
-    output_padding: Sizes,
-    groups: int,
-    dilation: Sizes,
-    output_size: Sequence[int] | None,
+    owner: str, n: int, x: Tensor, weight: Tensor, bias: Tensor | None, given: ConvArguments
 ) -> Geometry:
-    """The index map of a transposed convolution; errors for everything PyTorch refuses."""
+    """The index map of a transposed convolution.
+
+    Raises:
+        DTypeError, DeviceError, ShapeError: for everything PyTorch refuses.
+    """
     _check_tensors(owner, n, x, weight, bias)
-    groups = _read_groups(owner, groups)
+    groups = _read_groups(owner, given.groups)
     _check_channels(owner, x, weight, bias, groups, True)
     if weight.shape[1] == 0:
         asked = f"{owner}: weight {tuple(weight.shape)}"
         raise ShapeError(message(asked, "at least one output channel", "Leave out the call."))
-    steps, spread = _tuple_of(owner, "stride", stride, n, 1), _tuple_of(owner, "dilation", dilation, n, 1)
-    before = _tuple_of(owner, "padding", padding, n, 0)
-    extra = _tuple_of(owner, "output_padding", output_padding, n, 0)
+    steps = _tuple_of(owner, "stride", given.stride, n, 1)
+    spread = _tuple_of(owner, "dilation", given.dilation, n, 1)
+    before = _tuple_of(owner, "padding", given.padding, n, 0)  # type: ignore[arg-type]  # a word is refused there
+    extra = _tuple_of(owner, "output_padding", given.output_padding, n, 0)
     least = _least_size(x.shape[x.dim() - n :], steps, before, spread, weight.shape[2:])
-    if output_size is not None:
-        sizes = _asked_size(owner, output_size, n, least, steps)
+    if given.output_size is not None:
+        sizes = _asked_size(owner, given.output_size, n, least, steps)
     else:
         if any(e >= s and e >= d for e, s, d in zip(extra, steps, spread, strict=True)):
             asked = f"{owner}: output_padding={extra} with stride {steps}, dilation {spread}"

@@ -8,12 +8,13 @@ import torch
 from torch import Tensor
 
 from . import acceleration, underflow
+from .affine_plan import AffinePlan, Product
 from .autograd import add_exponents, quantize_step, work_dtype
+from .conv_arguments import Geometry
 from .conv_library import conv_op, conv_weight_op, conv_with_operands_op
 from .conv_native import native_conv, native_gradients, native_weight
 from .library import matmul_op
 from .once import differentiable_once
-from .plan import AffinePlan, Product
 from .scaling import scale_by_power, scale_exponent
 from .seeds import Stream
 
@@ -107,7 +108,7 @@ def _fprop(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """The forward product, and both operands as it multiplied them."""
     if product.spec is None:
-        return native_conv(x, weight, c, dtype, *where), x, weight
+        return native_conv(x, weight, c, dtype, Geometry(*where)), x, weight
     if not (product.cast_a or product.cast_b):
         return conv_op(x, weight, product.spec, *where, seed, dtype, c, 0), x, weight
     out, cast_x, cast_w = conv_with_operands_op(x, weight, product.spec, *where, seed, dtype, c, 0)
@@ -148,7 +149,7 @@ def _native_gradients(
     needed = ctx.needs_input_grad[:3]
     blank = grad.new_zeros(())  # of what was not saved only the shape matters
     left, right = (blank.expand(s) if t is None else t for t, s in zip((x, weight), ctx.shapes, strict=True))
-    found = native_gradients(grad, left, right, needed, *ctx.where)
+    found = native_gradients(grad, left, right, needed, Geometry(*ctx.where))
     if found is None:
         return None
     streams = (Stream.DGRAD_OUT, Stream.WGRAD_OUT, Stream.ADDEND_OUT)
@@ -169,15 +170,14 @@ def _dgrad(ctx: Any, grad: Tensor, weight: Tensor, exponent: Tensor | None, lost
     """The convolution the other way round: of a transposed one an ordinary one, of an ordinary one a transposed one."""
     product: Product = ctx.plan.dgrad
     dtype = work_dtype(product, ctx.dtypes[0], exponent is not None or ctx.plan.grad_quant is not None)
-    _, *same, transposed = ctx.where
-    back = (ctx.x_size, *same, not transposed)
+    back = Geometry(*ctx.where)._replace(output_size=ctx.x_size, transposed=not ctx.where[-1])
     if product.spec is None:
-        out = native_conv(grad, weight, None, dtype, *back)
+        out = native_conv(grad, weight, None, dtype, back)
     else:
         out = conv_op(grad, weight, product.spec, *back, ctx.seed, dtype, None, int(Stream.DGRAD))
     found = _finish(ctx, out, exponent, ctx.dtypes[0], Stream.DGRAD_OUT)
     if lost is not None:
-        lost.product(product, found, lambda: native_conv(grad.double(), weight.double(), None, torch.float64, *back))
+        lost.product(product, found, lambda: native_conv(grad.double(), weight.double(), None, torch.float64, back))
     return found
 
 

@@ -8,10 +8,10 @@ import torch
 from torch import Tensor
 
 from gemmsim.arithmetic import GemmSpec
+from gemmsim.backends.coded import second_scale_of
 from gemmsim.formats import TENSOR_FORMATS, BlockFormat, FiniteFloatFormat, Sharing
 
 from . import block_product, kernels
-from .block_operands import second_scale_of
 from .block_product import Seconds
 from .seeds import Site
 from .shapes import matmul_shape

@@ -10,13 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from gemmsim.arithmetic import GemmSpec, Palette, SpecError
 from gemmsim.backends import native
-from gemmsim.backends.cpu import Gathered
+from gemmsim.backends.gathered import Gathered
 from gemmsim.formats import Cast
 
 from . import kernels, state
@@ -32,6 +33,34 @@ __all__ = ["check_spec", "conv", "conv_weight", "conv_with_operands"]
 
 #: Most elements of a matrix of windows in memory, if one image has not more.
 _BLOCK = 1 << 24
+
+
+class _How(NamedTuple):
+    """How a convolution is computed: random bits, dtype and addend, the cast of x that is left, the spec as named."""
+
+    bits: int
+    dtype: torch.dtype
+    c: Tensor | None
+    cast: Cast | None
+    named: GemmSpec
+
+
+class _Product(NamedTuple):
+    """The product of the windows of ``a`` with the matrices ``b`` of each group, written to ``out``.
+
+    ``layout``: strides of ``out`` for groups, outer rows, inner rows and columns.
+    """
+
+    a: Tensor
+    windows: Windows
+    b: Tensor
+    spec: GemmSpec
+    out: Tensor
+    layout: tuple[int, int, int, int]
+    bits: int
+    c: Tensor | None
+    named: GemmSpec
+    seconds: Seconds
 
 
 def check_spec(owner: str, spec: GemmSpec) -> None:
@@ -51,10 +80,16 @@ def conv(
     c: Tensor | None = None,
     stream: int = 0,
 ) -> Tensor:
-    """The convolution of x (B, C, ...) and the weight that ``where`` and ``spec`` mean; ``c``: addend (channels,)."""
+    """The convolution of x (B, C, ...) and the weight that ``where`` and ``spec`` mean; ``c``: addend (channels,).
+
+    Raises:
+        SpecError: for a palette.
+        DTypeError: for tensors of other numbers.
+    """
     dtype = kernels.result_dtype("conv", x, weight, out_dtype)
     check_spec("conv", spec)
-    return _conv(x, weight, spec, where, kernels.call_seed(spec, seed, stream), dtype, c, spec.cast_a)
+    how = _How(kernels.call_seed(spec, seed, stream), dtype, c, spec.cast_a, spec)
+    return _conv(x, weight, spec, where, how)
 
 
 def conv_with_operands(
@@ -67,7 +102,12 @@ def conv_with_operands(
     c: Tensor | None = None,
     stream: int = 0,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """``conv`` and the operands it multiplied, cast, for the backward pass; empty where ``spec`` has no cast."""
+    """``conv`` and the operands it multiplied, cast, for the backward pass; empty where ``spec`` has no cast.
+
+    Raises:
+        SpecError: for a palette.
+        DTypeError: for tensors of other numbers.
+    """
     dtype = kernels.result_dtype("conv", x, weight, out_dtype)
     check_spec("conv", spec)
     bits = kernels.call_seed(spec, seed, stream)
@@ -75,22 +115,12 @@ def conv_with_operands(
     cast_w = x.new_empty(0) if spec.cast_b is None else kernels.cast_operand(weight, spec.cast_b, bits, Site.OPERAND_B)
     left, right = (x if spec.cast_a is None else cast_x), (weight if spec.cast_b is None else cast_w)
     ready = spec if spec.cast_b is None or not spec.cast_b.is_stochastic else replace(spec, b=None)
-    return _conv(left, right, ready, where, bits, dtype, c, None, spec), cast_x, cast_w
+    return _conv(left, right, ready, where, _How(bits, dtype, c, None, spec)), cast_x, cast_w
 
 
-def _conv(
-    x: Tensor,
-    weight: Tensor,
-    spec: GemmSpec,
-    where: Geometry,
-    bits: int,
-    dtype: torch.dtype,
-    c: Tensor | None,
-    cast: Cast | None,
-    named: GemmSpec | None = None,
-) -> Tensor:
-    """The product; ``cast`` is what is left to do to x."""
-    groups, kernel, named = where.groups, weight.shape[2:], named or spec
+def _conv(x: Tensor, weight: Tensor, spec: GemmSpec, where: Geometry, how: _How) -> Tensor:
+    groups, kernel = where.groups, weight.shape[2:]
+    bits, dtype, c, cast, named = how
     x, weight, spec, seconds = share(x, weight, spec, bits)
     if spec.cast_b is not None and spec.cast_b.is_stochastic:
         weight = kernels.cast_operand(weight, spec.cast_b, bits, Site.OPERAND_B)
@@ -119,7 +149,7 @@ def _conv(
     positions = out.stride(1)
     layout = (b.shape[2] * positions, out.stride(0), 1, positions)
     c = None if c is None else c.expand(groups * b.shape[2]).view(groups, -1)
-    _run("conv", large, windows, b, spec, out, layout, bits, c, named, seconds)
+    _run("conv", _Product(large, windows, b, spec, out, layout, bits, c, named, seconds))
     return out
 
 
@@ -144,6 +174,10 @@ def conv_weight(
     """Gradient of a weight (channels of small, channels of large / groups, \\*kernel).
 
     ``large`` holds the windows and is the spec's first operand, ``small`` one number for each of them.
+
+    Raises:
+        SpecError: for a palette.
+        DTypeError: for tensors of other numbers.
     """
     dtype = kernels.result_dtype("conv_weight", large, small, out_dtype)
     check_spec("conv_weight", spec)
@@ -168,7 +202,8 @@ def conv_weight(
         channels * strides[1],
     )
     row = out[0].numel()
-    _run("conv_weight", placed, windows, b, spec, out, (outputs * row, 0, 1, row), bits, None, named, seconds)
+    layout = (outputs * row, 0, 1, row)
+    _run("conv_weight", _Product(placed, windows, b, spec, out, layout, bits, None, named, seconds))
     return out
 
 
@@ -180,23 +215,9 @@ def count_of(sizes: Sequence[int]) -> int:
     return count
 
 
-def _run(
-    op: str,
-    a: Tensor,
-    windows: Windows,
-    b: Tensor,
-    spec: GemmSpec,
-    out: Tensor,
-    layout: tuple[int, int, int, int],
-    bits: int,
-    c: Tensor | None,
-    named: GemmSpec,
-    seconds: Seconds,
-) -> None:
-    """Write the product of the windows of ``a`` and ``b`` to ``out``.
-
-    ``layout``: strides of ``out`` for groups, outer rows, inner rows and columns.
-    """
+def _run(op: str, product: _Product) -> None:
+    """Compute ``product`` and record what ran."""
+    a, windows, b, spec, out, layout, bits, c, named, _ = product
     plan: object = "nothing to compute: the result has no elements"
     if out.numel():
         matrices = asked() is not None or (native.is_candidate(spec) and not spec.is_stochastic)
@@ -207,26 +228,16 @@ def _run(
             plan = kernels.backend_of(a).gathered_gemm(a, b, spec, out, tables, bits, c)
         elif spec.out is not None and spec.out.is_stochastic:
             raw = torch.empty_like(out, dtype=torch.float64)
-            plan = _explicit(a, windows, b, replace(spec, out=None), raw, layout, bits, c, named, seconds)
+            plan = _explicit(product._replace(spec=replace(spec, out=None), out=raw))
             kernels.backend_of(out).quantize(raw, spec.out, out, bits, Site.OUTPUT)
         else:
-            plan = _explicit(a, windows, b, spec, out, layout, bits, c, named, seconds)
+            plan = _explicit(product)
     state.record(op, "cuda" if a.is_cuda else "cpu", named.key, plan)
 
 
-def _explicit(
-    a: Tensor,
-    windows: Windows,
-    b: Tensor,
-    spec: GemmSpec,
-    out: Tensor,
-    layout: tuple[int, int, int, int],
-    bits: int,
-    c: Tensor | None,
-    named: GemmSpec,
-    seconds: Seconds,
-) -> object:
-    """``_run`` with the windows as matrices in memory, an ordinary product for each group."""
+def _explicit(whole: _Product) -> object:
+    """``whole`` with the windows as matrices in memory, an ordinary product for each group; what ran."""
+    a, windows, b, spec, out, layout, bits, c, named, seconds = whole
     if spec.cast_b is not None and not spec.cast_b.is_stochastic:
         b = kernels.cast_operand(b, spec.cast_b, bits, Site.OPERAND_B)
     stripped = kernels.without_operand_casts(spec)

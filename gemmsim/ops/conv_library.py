@@ -16,7 +16,7 @@ from . import conv_kernels, kernels
 from .batching import is_of_whole_tensor, seed_for_each
 from .casts import carrier_dtype
 from .conv_arguments import Geometry
-from .library import LIBRARY, TAGS, no_gradient, remember
+from .operators import define
 from .seeds import needs_seed
 
 __all__ = ["conv_op", "conv_weight_op", "conv_with_operands_op"]
@@ -24,12 +24,6 @@ __all__ = ["conv_op", "conv_weight_op", "conv_with_operands_op"]
 _MAP = "SymInt[] stride, SymInt[] padding, SymInt[] dilation, SymInt groups"
 _REST = "SymInt? seed=None, ScalarType? out_dtype=None"
 _CONV = f"Tensor x, Tensor weight, str spec, SymInt[] output_size, {_MAP}, bool transposed, {_REST}, Tensor? c=None"
-LIBRARY.define(f"conv({_CONV}, int stream=0) -> Tensor", tags=TAGS)
-LIBRARY.define(f"conv_with_operands({_CONV}, int stream=0) -> (Tensor, Tensor, Tensor)", tags=TAGS)
-LIBRARY.define(
-    f"conv_weight(Tensor large, Tensor small, str spec, SymInt[] kernel, {_MAP}, {_REST}, int stream=0) -> Tensor",
-    tags=TAGS,
-)
 
 
 def _geometry(output_size: Any, stride: Any, padding: Any, dilation: Any, groups: int, transposed: bool) -> Geometry:
@@ -91,13 +85,6 @@ def _conv_weight(
     return conv_kernels.conv_weight(large, small, kernels.spec_of(spec), kernel, where, seed, out_dtype, stream)
 
 
-for _key in ("CPU", "CUDA"):
-    LIBRARY.impl("conv", _conv, _key)
-    LIBRARY.impl("conv_with_operands", _conv_with_operands, _key)
-    LIBRARY.impl("conv_weight", _conv_weight, _key)
-
-
-@torch.library.register_fake("gemmsim::conv", lib=LIBRARY)
 def _conv_fake(
     x: Tensor,
     weight: Tensor,
@@ -119,18 +106,16 @@ def _conv_fake(
     return x.new_empty((x.shape[0], channels, *output_size), dtype=dtype)
 
 
-@torch.library.register_fake("gemmsim::conv_with_operands", lib=LIBRARY)
 def _conv_with_operands_fake(x: Tensor, weight: Tensor, spec: str, *rest: Any) -> tuple[Tensor, Tensor, Tensor]:
     meaning = kernels.spec_of(spec)
     out = _conv_fake(x, weight, spec, *rest)
-    operands = (
+    cast_a, cast_b = (
         x.new_empty(0) if cast is None else torch.empty_like(t, dtype=carrier_dtype(cast.format, t.dtype))
         for t, cast in ((x, meaning.cast_a), (weight, meaning.cast_b))
     )
-    return out, *operands
+    return out, cast_a, cast_b
 
 
-@torch.library.register_fake("gemmsim::conv_weight", lib=LIBRARY)
 def _conv_weight_fake(
     large: Tensor,
     small: Tensor,
@@ -149,11 +134,11 @@ def _conv_weight_fake(
     return large.new_empty((small.shape[1], large.shape[1] // groups, *kernel), dtype=dtype)
 
 
-def _batch(op: Any, n: int, seed_at: int) -> Any:
+def _batch(n: int, seed_at: int) -> Any:
     """The batching rule of an operator: a deterministic convolution of images alone is one of more images, everything
     else runs example by example. ``n``: results; ``seed_at``: index of the argument ``seed``."""
 
-    def rule(info: Any, in_dims: tuple[Any, ...], *args: Any) -> Any:
+    def rule(op: Any, info: Any, in_dims: tuple[Any, ...], *args: Any) -> Any:
         spec = kernels.spec_of(args[2])
         seed = args[seed_at] if len(args) > seed_at else None
         mapped = [i for i, d in enumerate(in_dims) if isinstance(d, int)]
@@ -178,19 +163,19 @@ def _batch(op: Any, n: int, seed_at: int) -> Any:
     return rule
 
 
-conv_op = torch.ops.gemmsim.conv.default
-conv_with_operands_op = torch.ops.gemmsim.conv_with_operands.default
-conv_weight_op = torch.ops.gemmsim.conv_weight.default
-
-for _name, _op, _results, _seed_at in (
-    ("conv", conv_op, 1, 9),
-    ("conv_with_operands", conv_with_operands_op, 3, 9),
-    ("conv_weight", conv_weight_op, 1, 8),
-):
-    torch.library.register_vmap(f"gemmsim::{_name}", _batch(_op, _results, _seed_at), lib=LIBRARY)
-    torch.library.register_autograd(
-        f"gemmsim::{_name}",
-        no_gradient("Call gemmsim.qconv2d and its kin, which know what the backward pass computes."),
-        setup_context=remember(f"gemmsim::{_name}"),
-        lib=LIBRARY,
-    )
+_INSTEAD = "Call gemmsim.qconv2d and its kin, which know what the backward pass computes."
+conv_op = define(f"conv({_CONV}, int stream=0) -> Tensor", _conv, _conv_fake, vmap=_batch(1, 9), instead=_INSTEAD)
+conv_with_operands_op = define(
+    f"conv_with_operands({_CONV}, int stream=0) -> (Tensor, Tensor, Tensor)",
+    _conv_with_operands,
+    _conv_with_operands_fake,
+    vmap=_batch(3, 9),
+    instead=_INSTEAD,
+)
+conv_weight_op = define(
+    f"conv_weight(Tensor large, Tensor small, str spec, SymInt[] kernel, {_MAP}, {_REST}, int stream=0) -> Tensor",
+    _conv_weight,
+    _conv_weight_fake,
+    vmap=_batch(1, 8),
+    instead=_INSTEAD,
+)

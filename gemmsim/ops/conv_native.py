@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from . import state
+from .conv_arguments import Geometry
 from .conv_windows import span
 
 __all__ = ["native_conv", "native_gradients", "native_weight"]
@@ -47,14 +48,10 @@ def native_conv(
     weight: Tensor,
     bias: Tensor | None,
     dtype: torch.dtype,
-    output_size: Sequence[int],
-    stride: Sequence[int],
-    padding: Sequence[int],
-    dilation: Sequence[int],
-    groups: int,
-    transposed: bool,
+    where: Geometry,
 ) -> Tensor:
     """PyTorch's convolution, in the dtype its operands promote to."""
+    output_size, stride, padding, dilation, groups, transposed = where
     _record()
     common = torch.promote_types(x.dtype, weight.dtype)
     x, weight = x.to(common), weight.to(common)
@@ -76,25 +73,21 @@ def native_gradients(
     x: Tensor,
     weight: Tensor,
     needed: Sequence[bool],
-    output_size: Sequence[int],
-    stride: Sequence[int],
-    padding: Sequence[int],
-    dilation: Sequence[int],
-    groups: int,
-    transposed: bool,
+    where: Geometry,
 ) -> tuple[Tensor | None, ...] | None:
     """PyTorch's own gradients of input, weight and bias, as its autograd has them, in the dtype all promote to.
 
     None where PyTorch has no such convolution. The order of additions in the bias' is that of its convolution.
     """
+    output_size, stride, padding, dilation, groups, transposed = where
     extra = _extra(x.shape[2:], output_size, weight.shape[2:], stride, padding, dilation, transposed)
     if extra is None or not (grad.numel() and x.numel() and weight.numel()):
         return None
     _record()
     common = torch.promote_types(torch.promote_types(x.dtype, weight.dtype), grad.dtype)
     operands = (t.to(common) for t in (grad, x, weight))
-    where = (stride, padding, dilation, transposed, extra, groups, list(needed))
-    found: tuple[Tensor | None, ...] = _backward(*operands, [grad.shape[1]], *where)
+    more = (stride, padding, dilation, transposed, extra, groups, list(needed))
+    found: tuple[Tensor | None, ...] = _backward(*operands, [grad.shape[1]], *more)
     return found
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import NamedTuple, TypeAlias
 
 import torch
 from torch import Tensor
@@ -13,7 +14,15 @@ from gemmsim.arithmetic import SpecError
 from .affine_formats import QAffineFormats
 from .autograd import work_dtype
 from .checks import check_out_dtype
-from .conv_arguments import PADDING_MODES, Geometry, Sizes, conv_geometry, output_padding, transposed_geometry
+from .conv_arguments import (
+    PADDING_MODES,
+    ConvArguments,
+    Geometry,
+    Sizes,
+    conv_geometry,
+    output_padding,
+    transposed_geometry,
+)
 from .conv_autograd import ConvFunction
 from .conv_library import conv_op
 from .dispatch import needs_autograd
@@ -28,6 +37,18 @@ __all__ = ["qconv1d", "qconv2d", "qconv3d", "qconv_transpose1d", "qconv_transpos
 _F = torch.nn.functional
 _CONVS = (_F.conv1d, _F.conv2d, _F.conv3d)
 _TRANSPOSES = (_F.conv_transpose1d, _F.conv_transpose2d, _F.conv_transpose3d)
+
+_Tensors: TypeAlias = tuple[Tensor, Tensor, Tensor | None]
+
+
+class _How(NamedTuple):
+    """What a call says about the arithmetic, as given."""
+
+    formats: FormatsLike | None
+    seed: int | None
+    arithmetic: str | None
+    out_dtype: torch.dtype | None
+
 
 _CONV = """``torch.nn.functional.conv{n}d`` computed as ``formats`` says, with gradients.
 
@@ -94,8 +115,9 @@ def qconv1d(
     arithmetic: str | None = None,
     out_dtype: torch.dtype | None = None,
 ) -> Tensor:
-    options = (stride, padding, dilation, groups, padding_mode)
-    return _conv("qconv1d", 1, x, weight, bias, options, formats, seed, arithmetic, out_dtype)
+    given = ConvArguments(stride, padding, dilation, groups)
+    how = _How(formats, seed, arithmetic, out_dtype)
+    return _conv("qconv1d", 1, (x, weight, bias), given, padding_mode, how)
 
 
 @traceable
@@ -114,8 +136,9 @@ def qconv2d(
     arithmetic: str | None = None,
     out_dtype: torch.dtype | None = None,
 ) -> Tensor:
-    options = (stride, padding, dilation, groups, padding_mode)
-    return _conv("qconv2d", 2, x, weight, bias, options, formats, seed, arithmetic, out_dtype)
+    given = ConvArguments(stride, padding, dilation, groups)
+    how = _How(formats, seed, arithmetic, out_dtype)
+    return _conv("qconv2d", 2, (x, weight, bias), given, padding_mode, how)
 
 
 @traceable
@@ -134,8 +157,9 @@ def qconv3d(
     arithmetic: str | None = None,
     out_dtype: torch.dtype | None = None,
 ) -> Tensor:
-    options = (stride, padding, dilation, groups, padding_mode)
-    return _conv("qconv3d", 3, x, weight, bias, options, formats, seed, arithmetic, out_dtype)
+    given = ConvArguments(stride, padding, dilation, groups)
+    how = _How(formats, seed, arithmetic, out_dtype)
+    return _conv("qconv3d", 3, (x, weight, bias), given, padding_mode, how)
 
 
 @traceable
@@ -155,8 +179,9 @@ def qconv_transpose1d(
     arithmetic: str | None = None,
     out_dtype: torch.dtype | None = None,
 ) -> Tensor:
-    options = (stride, padding, output_padding, groups, dilation, output_size)
-    return _transposed("qconv_transpose1d", 1, x, weight, bias, options, formats, seed, arithmetic, out_dtype)
+    given = ConvArguments(stride, padding, dilation, groups, output_padding, output_size)
+    how = _How(formats, seed, arithmetic, out_dtype)
+    return _transposed("qconv_transpose1d", 1, (x, weight, bias), given, how)
 
 
 @traceable
@@ -176,8 +201,9 @@ def qconv_transpose2d(
     arithmetic: str | None = None,
     out_dtype: torch.dtype | None = None,
 ) -> Tensor:
-    options = (stride, padding, output_padding, groups, dilation, output_size)
-    return _transposed("qconv_transpose2d", 2, x, weight, bias, options, formats, seed, arithmetic, out_dtype)
+    given = ConvArguments(stride, padding, dilation, groups, output_padding, output_size)
+    how = _How(formats, seed, arithmetic, out_dtype)
+    return _transposed("qconv_transpose2d", 2, (x, weight, bias), given, how)
 
 
 @traceable
@@ -197,8 +223,9 @@ def qconv_transpose3d(
     arithmetic: str | None = None,
     out_dtype: torch.dtype | None = None,
 ) -> Tensor:
-    options = (stride, padding, output_padding, groups, dilation, output_size)
-    return _transposed("qconv_transpose3d", 3, x, weight, bias, options, formats, seed, arithmetic, out_dtype)
+    given = ConvArguments(stride, padding, dilation, groups, output_padding, output_size)
+    how = _How(formats, seed, arithmetic, out_dtype)
+    return _transposed("qconv_transpose3d", 3, (x, weight, bias), given, how)
 
 
 for _n, _function in enumerate((qconv1d, qconv2d, qconv3d), 1):
@@ -207,27 +234,16 @@ for _n, _transpose in enumerate((qconv_transpose1d, qconv_transpose2d, qconv_tra
     _transpose.__doc__ = _TRANSPOSED.format(n=_n)
 
 
-def _conv(
-    owner: str,
-    n: int,
-    x: Tensor,
-    weight: Tensor,
-    bias: Tensor | None,
-    options: tuple[Sizes, str | Sizes, Sizes, int, str],
-    formats: FormatsLike | None,
-    seed: int | None,
-    arithmetic: str | None,
-    out_dtype: torch.dtype | None,
-) -> Tensor:
-    chosen, seed = _formats(owner, formats, arithmetic), check_seed(owner, seed)
-    *shape, mode = options
-    where, after = conv_geometry(owner, n, x, weight, bias, *shape)  # type: ignore[arg-type]
-    dtype = _dtype(owner, x, weight, out_dtype)
+def _conv(owner: str, n: int, tensors: _Tensors, given: ConvArguments, mode: str, how: _How) -> Tensor:
+    chosen, seed = _formats(owner, how.formats, how.arithmetic), check_seed(owner, how.seed)
+    x, weight, bias = tensors
+    where, after = conv_geometry(owner, n, x, weight, bias, given)
+    dtype = _dtype(owner, x, weight, how.out_dtype)
     images = x if x.dim() == n + 2 else x.unsqueeze(0)
     if mode != "zeros":
         images, where = _pad(owner, images, where, after, mode), where._replace(padding=(0,) * n)
     if chosen.plan.is_native:
-        padding = options[1] if mode == "zeros" else 0
+        padding = given.padding if mode == "zeros" else 0
         arguments = (where.stride, padding, where.dilation, where.groups)
         out = _native(_CONVS[n - 1], images, weight, bias, arguments, dtype)
         return out if x.dim() == n + 2 else out.squeeze(0)
@@ -235,21 +251,11 @@ def _conv(
     return out if x.dim() == n + 2 else out.squeeze(0)
 
 
-def _transposed(
-    owner: str,
-    n: int,
-    x: Tensor,
-    weight: Tensor,
-    bias: Tensor | None,
-    options: tuple[Sizes, Sizes, Sizes, int, Sizes, Sequence[int] | None],
-    formats: FormatsLike | None,
-    seed: int | None,
-    arithmetic: str | None,
-    out_dtype: torch.dtype | None,
-) -> Tensor:
-    chosen, seed = _formats(owner, formats, arithmetic), check_seed(owner, seed)
-    where = transposed_geometry(owner, n, x, weight, bias, *options)
-    dtype = _dtype(owner, x, weight, out_dtype)
+def _transposed(owner: str, n: int, tensors: _Tensors, given: ConvArguments, how: _How) -> Tensor:
+    chosen, seed = _formats(owner, how.formats, how.arithmetic), check_seed(owner, how.seed)
+    x, weight, bias = tensors
+    where = transposed_geometry(owner, n, x, weight, bias, given)
+    dtype = _dtype(owner, x, weight, how.out_dtype)
     images = x if x.dim() == n + 2 else x.unsqueeze(0)
     if chosen.plan.is_native:
         extra = output_padding(where, images, weight)

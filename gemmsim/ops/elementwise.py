@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from .affine_formats import QuantLike
+from .affine_plan import Step
 from .checks import check_device, check_flags, check_float, check_numbers
 from .errors import ShapeError, message
 from .fx import traceable
 from .once import differentiable_once
-from .plan import Step
 from .row_formats import order_length, quant_step
 from .row_steps import applied, map_step, normal_dims, quantized, sum_step, sum_to
 from .seeds import check_seed
@@ -169,10 +169,19 @@ def _read(owner: str, *quants: QuantLike | None) -> list[Step]:
     return [quant_step(owner, quant) for quant in quants]
 
 
-def _binary(
-    owner: str, name: str, x: Tensor, y: Tensor, fwd: Any, bwd: Any, seed: int | None, at: int = 0
-) -> Tensor:  # fmt: skip
-    steps = _read(owner, fwd, bwd)
+class _Call(NamedTuple):
+    """A call of an elementary step: its name for errors, quantisers, seed and first stream of random bits."""
+
+    owner: str
+    fwd: QuantLike | None
+    bwd: QuantLike | None
+    seed: int | None
+    at: int = 0
+
+
+def _binary(call: _Call, name: str, x: Tensor, y: Tensor) -> Tensor:
+    owner = call.owner
+    steps = _read(owner, call.fwd, call.bwd)
     check_float(owner, "x", x)
     check_float(owner, "y", y)
     check_device(owner, x, y, names="x y")
@@ -182,29 +191,28 @@ def _binary(
         asked = f"{owner}: shapes {tuple(x.shape)} and {tuple(y.shape)}"
         raise ShapeError(message(asked, "shapes that broadcast", "Reshape or expand one of them.")) from None
     other = y.view_as(y) if y is x else y  # compiled code wants distinct arguments
-    result: Tensor = applied(_Binary, x, other, name, *steps, check_seed(owner, seed), at)
+    result: Tensor = applied(_Binary, x, other, name, *steps, check_seed(owner, call.seed), call.at)
     return result
 
 
-def _unary(owner: str, x: Tensor, n: float | None, fwd: Any, bwd: Any, seed: int | None, at: int = 0) -> Tensor:
-    steps = _read(owner, fwd, bwd)
+def _unary(call: _Call, x: Tensor, n: float | None) -> Tensor:
+    owner = call.owner
+    steps = _read(owner, call.fwd, call.bwd)
     check_float(owner, "x", x)
     check_device(owner, x, names="x")
-    result: Tensor = applied(_Unary, x, n, *steps, check_seed(owner, seed), at)
+    result: Tensor = applied(_Unary, x, n, *steps, check_seed(owner, call.seed), call.at)
     return result
 
 
-def _sum(
-    owner: str, x: Tensor, dim: int | Sequence[int] | None, keepdim: bool, mean: bool, fwd: Any, bwd: Any, order: str,
-    seed: int | None, at: int = 0,
-) -> Tensor:  # fmt: skip
-    steps = _read(owner, fwd, bwd)
+def _sum(call: _Call, x: Tensor, dim: int | Sequence[int] | None, keepdim: bool, mean: bool, order: str) -> Tensor:
+    owner = call.owner
+    steps = _read(owner, call.fwd, call.bwd)
     check_float(owner, "x", x)
     check_device(owner, x, names="x")
     check_flags(owner, keepdim=keepdim)
     dims = tuple(normal_dims(owner, dim, x.dim()))
     length = order_length(owner, order)
-    result: Tensor = applied(_Sum, x, dims, keepdim, mean, *steps, length, check_seed(owner, seed), at)
+    result: Tensor = applied(_Sum, x, dims, keepdim, mean, *steps, length, check_seed(owner, call.seed), call.at)
     return result
 
 
@@ -220,33 +228,33 @@ class StepChain:
         self.owner, self.fwd, self.bwd, self.order, self.seed = owner, fwd, bwd, order, seed
         self._at = 0
 
-    def _next(self) -> int:
+    def _next(self) -> _Call:
         at, self._at = self._at, self._at + 1000
-        return at
+        return _Call(self.owner, self.fwd, self.bwd, self.seed, at)
 
     def add(self, x: Tensor, y: Tensor) -> Tensor:
         """``qadd(x, y)``."""
-        return _binary(self.owner, "add", x, y, self.fwd, self.bwd, self.seed, self._next())
+        return _binary(self._next(), "add", x, y)
 
     def mul(self, x: Tensor, y: Tensor) -> Tensor:
         """``qmul(x, y)``."""
-        return _binary(self.owner, "mul", x, y, self.fwd, self.bwd, self.seed, self._next())
+        return _binary(self._next(), "mul", x, y)
 
     def div(self, x: Tensor, y: Tensor) -> Tensor:
         """``qdiv(x, y)``."""
-        return _binary(self.owner, "div", x, y, self.fwd, self.bwd, self.seed, self._next())
+        return _binary(self._next(), "div", x, y)
 
     def sqrt(self, x: Tensor) -> Tensor:
         """``qsqrt(x)``."""
-        return _unary(self.owner, x, None, self.fwd, self.bwd, self.seed, self._next())
+        return _unary(self._next(), x, None)
 
     def square(self, x: Tensor) -> Tensor:
         """``qpow(x)``."""
-        return _unary(self.owner, x, 2.0, self.fwd, self.bwd, self.seed, self._next())
+        return _unary(self._next(), x, 2.0)
 
     def mean(self, x: Tensor, dims: Sequence[int]) -> Tensor:
         """``qmean(x, dim=dims, keepdim=True)``."""
-        return _sum(self.owner, x, dims, True, True, self.fwd, self.bwd, self.order, self.seed, self._next())
+        return _sum(self._next(), x, dims, True, True, self.order)
 
 
 @traceable
@@ -270,7 +278,7 @@ def qadd(
         FormatError, SeedError: for quantisers and seeds that mean nothing.
         DTypeError, DeviceError, ShapeError: for tensors that do not fit.
     """
-    return _binary("qadd", "add", x, y, fwd_quant, bwd_quant, seed)
+    return _binary(_Call("qadd", fwd_quant, bwd_quant, seed), "add", x, y)
 
 
 @traceable
@@ -279,7 +287,7 @@ def qmul(
     seed: int | None = None,
 ) -> Tensor:  # fmt: skip
     """``x * y`` rounded by ``fwd_quant``; gradients ``bwd_quant(g y)``, ``bwd_quant(g x)``. Otherwise as ``qadd``."""
-    return _binary("qmul", "mul", x, y, fwd_quant, bwd_quant, seed)
+    return _binary(_Call("qmul", fwd_quant, bwd_quant, seed), "mul", x, y)
 
 
 @traceable
@@ -291,7 +299,7 @@ def qdiv(
 
     Gradients: ``bwd_quant(g / y)`` and ``bwd_quant(bwd_quant(-g * z) / y)``. Division by zero as IEEE 754.
     """
-    return _binary("qdiv", "div", x, y, fwd_quant, bwd_quant, seed)
+    return _binary(_Call("qdiv", fwd_quant, bwd_quant, seed), "div", x, y)
 
 
 @traceable
@@ -302,7 +310,7 @@ def qsqrt(
 
     Negative numbers give NaN, -0 gives -0.
     """
-    return _unary("qsqrt", x, None, fwd_quant, bwd_quant, seed)
+    return _unary(_Call("qsqrt", fwd_quant, bwd_quant, seed), x, None)
 
 
 @traceable
@@ -314,9 +322,12 @@ def qpow(
 
     Gradient ``bwd_quant(g * bwd_quant(bwd_quant(x ** (n - 1)) * n))``. Special values as IEEE 754-2019, 9.2.1 (pow);
     ``n`` is rounded to ``x``'s dtype first.
+
+    Raises:
+        DTypeError: for an ``n`` that is no number; otherwise as ``qadd``.
     """
     check_numbers("qpow", n=n)
-    return _unary("qpow", x, float(n), fwd_quant, bwd_quant, seed)
+    return _unary(_Call("qpow", fwd_quant, bwd_quant, seed), x, float(n))
 
 
 @traceable
@@ -335,7 +346,7 @@ def qsum(
     The gradient is the incoming one, broadcast, not rounded. Otherwise as ``qadd``; IndexError for a ``dim`` out of
     range.
     """
-    return _sum("qsum", x, dim, keepdim, False, quant, None, order, seed)
+    return _sum(_Call("qsum", quant, None, seed), x, dim, keepdim, False, order)
 
 
 @traceable
@@ -348,7 +359,7 @@ def qmean(
 
     The gradient is ``bwd_quant(g / count)``, broadcast. Otherwise as ``qsum``.
     """
-    return _sum("qmean", x, dim, keepdim, True, fwd_quant, bwd_quant, order, seed)
+    return _sum(_Call("qmean", fwd_quant, bwd_quant, seed), x, dim, keepdim, True, order)
 
 
 @traceable
@@ -356,7 +367,12 @@ def qrelu(
     x: Tensor, fwd_quant: QuantLike | None = None, bwd_quant: QuantLike | None = None, *, seed: int | None = None
 ) -> Tensor:
     """``fwd_quant(max(x, 0))``; gradient ``bwd_quant(g)`` where ``x > 0``, else 0. -0 gives +0, NaN stays.
-    Otherwise as ``qadd``."""
+    Otherwise as ``qadd``.
+
+    Raises:
+        DTypeError, DeviceError: for other tensors.
+        SeedError, FormatError: for other seeds and quantisers.
+    """
     steps = _read("qrelu", fwd_quant, bwd_quant)
     check_float("qrelu", "x", x)
     check_device("qrelu", x, names="x")

@@ -11,24 +11,18 @@ from torch._subclasses.fake_tensor import is_fake
 from gemmsim.arithmetic import UnsupportedSpec
 
 from .affine_formats import QuantLike
+from .affine_plan import Step
 from .checks import check_device, check_flags, check_float, check_integers, check_ints, check_numbers
 from .dispatch import transforms_active
 from .errors import DTypeError, ShapeError, message
 from .fx import traceable
 from .once import differentiable_once
-from .plan import Step
+from .operators import define
 from .row_formats import quant_step
 from .row_steps import applied, map_step, quantized
 from .seeds import check_seed, derive_seed
 
 __all__ = ["qembedding"]
-
-
-_LIBRARY = torch.library.Library("gemmsim", "FRAGMENT")
-_LIBRARY.define(
-    "row_gather_sum(Tensor g, Tensor index, int rows, str cast, bool by_count, SymInt? seed=None) -> Tensor",
-    tags=(torch.Tag.nondeterministic_seeded,),
-)
 
 
 def _sum_occurrences(
@@ -48,17 +42,11 @@ def _sum_occurrences(
     return total
 
 
-for _key in ("CPU", "CUDA"):
-    _LIBRARY.impl("row_gather_sum", _sum_occurrences, _key)
-
-
-@torch.library.register_fake("gemmsim::row_gather_sum", lib=_LIBRARY)
 def _sum_occurrences_fake(g: Tensor, index: Tensor, rows: int, cast: str, by_count: bool, seed: Any = None) -> Tensor:
     return g.new_empty(rows, g.shape[-1])
 
 
-@torch.library.register_vmap("gemmsim::row_gather_sum", lib=_LIBRARY)
-def _sum_occurrences_batched(info: Any, in_dims: tuple[Any, ...], *args: Any) -> tuple[Tensor, int]:
+def _sum_occurrences_batched(op: Any, info: Any, in_dims: tuple[Any, ...], *args: Any) -> tuple[Tensor, int]:
     """One member after the other, each with random bits of its own."""
     g, index = (
         a.expand(info.batch_size, *a.shape) if d is None else a.movedim(d, 0)
@@ -66,11 +54,17 @@ def _sum_occurrences_batched(info: Any, in_dims: tuple[Any, ...], *args: Any) ->
     )
     rows, cast, by_count, seed = (*args[2:], None)[:4]
     seeds = [None if seed is None else derive_seed(seed, b << 16) for b in range(info.batch_size)]
-    sums = [_row_gather_sum_op(g[b], index[b], rows, cast, by_count, seeds[b]) for b in range(info.batch_size)]
+    sums = [op(g[b], index[b], rows, cast, by_count, seeds[b]) for b in range(info.batch_size)]
     return torch.stack(sums), 0
 
 
-_row_gather_sum_op = torch.ops.gemmsim.row_gather_sum.default
+_row_gather_sum_op = define(
+    "row_gather_sum(Tensor g, Tensor index, int rows, str cast, bool by_count, SymInt? seed=None) -> Tensor",
+    _sum_occurrences,
+    _sum_occurrences_fake,
+    vmap=_sum_occurrences_batched,
+    tags=(torch.Tag.nondeterministic_seeded,),
+)
 
 
 class _Embedding(torch.autograd.Function):

@@ -8,10 +8,10 @@ import torch
 from torch import Tensor
 
 from .affine_formats import QuantLike
+from .affine_plan import Step
 from .checks import check_device, check_float
 from .fx import traceable
 from .once import differentiable_once
-from .plan import Step
 from .row_formats import quant_step
 from .row_steps import applied, map_step
 from .seeds import check_seed

@@ -15,21 +15,21 @@ from torch import Tensor
 
 from gemmsim.arithmetic import GemmSpec
 from gemmsim.arithmetic.accumulator import remembers
+from gemmsim.backends.backend import backend_of
 from gemmsim.backends.codebook import is_codebook, round_to_codebook
+from gemmsim.backends.finish import Finish
 from gemmsim.formats import TENSOR_FORMATS, BlockFormat, Cast, Sharing
 
 from . import selection, state
 from .casts import Target, target_dtype
 from .checks import FLOAT_DTYPES, check_device, check_float, check_integers, check_out_dtype
 from .errors import ShapeError, message
-from .finishing import Finish, check_bias, finish_of
+from .finishing import check_bias, finish_of
 from .seeds import Site, derive_seed, draw_seed
-from .selection import backend_of
 from .shapes import matmul_shape
 
 __all__ = [
     "NOTHING",
-    "backend_of",
     "call_seed",
     "cast_operand",
     "check_target",
@@ -84,7 +84,11 @@ def result_dtype(owner: str, a: Tensor, b: Tensor, out_dtype: torch.dtype | None
 
 
 def check_target(target: Target, x: Tensor) -> None:
-    """The error of a tensor that cannot be rounded to ``target``: its dtype, or a dimension it does not have."""
+    """Refuses a tensor that cannot be rounded to ``target``.
+
+    Raises:
+        DTypeError: for another dtype; ShapeError: for a dimension it does not have.
+    """
     if x.dtype not in FLOAT_DTYPES:
         check_float("quantize", "x", x)
     if not isinstance(target, TENSOR_FORMATS):
@@ -118,7 +122,11 @@ def quantize_into(
 
 
 def overwrite(x: Tensor, cast: Target, out: Tensor, seed: int | None) -> None:
-    """``quantize_into`` a tensor that others may hold: autograd learns that it changed."""
+    """``quantize_into`` a tensor that others may hold: autograd learns that it changed.
+
+    Raises:
+        DTypeError, ShapeError: as ``check_target``.
+    """
     check_target(cast, x)
     quantize_into(x, cast, out, seed)
     if not out.is_inference():
@@ -133,7 +141,11 @@ def quantize(
     stream: int = 0,
     widen: bool = False,
 ) -> Tensor:
-    """``cast`` of each element of ``x`` as a new tensor of its dtype; ``widen``: of one that holds the format."""
+    """``cast`` of each element of ``x`` as a new tensor of its dtype; ``widen``: of one that holds the format.
+
+    Raises:
+        DTypeError, ShapeError: as ``check_target``.
+    """
     check_target(cast, x)
     out = torch.empty_like(x, dtype=target_dtype(cast, x.dtype) if widen else x.dtype)
     quantize_into(x, cast, out, seed, site, stream)
@@ -211,7 +223,11 @@ def general_matmul(
     named: GemmSpec | None = None,
     finish: Finish | None = None,
 ) -> tuple[Tensor, object]:
-    """``matmul`` of operands of any rank from two, and what ran; ``named``: the spec of casts made already."""
+    """``matmul`` of operands of any rank from two, and what ran; ``named``: the spec of casts made already.
+
+    Raises:
+        DTypeError: for ``select`` that holds no integers; errors of ``matmul``.
+    """
     named = spec if named is None else named
     shape = matmul_shape("matmul", a, b)
     out = torch.empty(shape, dtype=dtype, device=a.device)
@@ -231,7 +247,12 @@ def general_matmul(
 
 
 def count_overflows(a: Tensor, b: Tensor, spec: GemmSpec, seed: int | None = None) -> Tensor:
-    """How often each element's register left its range, int64 in the shape of ``matmul``'s result."""
+    """How often each element's register left its range, int64 in the shape of ``matmul``'s result.
+
+    Raises:
+        DTypeError, DeviceError: for operands that do not fit.
+        UnsupportedSpec: where the operands' backend does not count.
+    """
     check_float("count_overflows", "a", a)
     check_float("count_overflows", "b", b)
     check_device("count_overflows", a, b)

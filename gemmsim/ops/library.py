@@ -11,7 +11,7 @@ needs bits". ``stream`` names the step of a layer that shares the seed (see ``se
 
 from __future__ import annotations
 
-from typing import Any
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -21,45 +21,19 @@ from gemmsim.formats import Cast
 from . import batching, kernels
 from .casts import carrier_dtype, cast_of, target_dtype, target_of
 from .checks import check_float, check_integers
-from .errors import GradError, message
 from .finishing import check_bias
+from .operators import define
 from .seeds import Site
 from .shapes import matmul_shape
 
 __all__ = [
-    "LIBRARY",
-    "TAGS",
     "count_overflows_op",
     "matmul_op",
     "matmul_with_operands_op",
-    "no_gradient",
     "quantize_inplace_op",
     "quantize_op",
     "quantize_out_op",
-    "remember",
 ]
-
-LIBRARY = torch.library.Library("gemmsim", "DEF")
-# Draws from the generator: never merged with an equal call, never recomputed.
-TAGS = (torch.Tag.nondeterministic_seeded, torch.Tag.needs_exact_strides)
-
-LIBRARY.define(
-    "matmul(Tensor a, Tensor b, str spec, SymInt? seed=None, ScalarType? out_dtype=None, Tensor? c=None, int stream=0,"
-    " Tensor? select=None, Tensor? bias=None, str? output=None) -> Tensor",
-    tags=TAGS,
-)
-LIBRARY.define(
-    "matmul_with_operands(Tensor a, Tensor b, str spec, SymInt? seed=None, ScalarType? out_dtype=None, Tensor? c=None,"
-    " int stream=0, Tensor? select=None, Tensor? bias=None, str? output=None) -> (Tensor, Tensor, Tensor)",
-    tags=TAGS,
-)
-LIBRARY.define("count_overflows(Tensor a, Tensor b, str spec, SymInt? seed=None) -> Tensor", tags=TAGS)
-LIBRARY.define(
-    "quantize(Tensor x, str cast, SymInt? seed=None, int site=16, int stream=0, bool widen=False) -> Tensor",
-    tags=TAGS,
-)
-LIBRARY.define("quantize_into(Tensor x, str cast, Tensor(a!) out, SymInt? seed=None) -> ()", tags=TAGS)
-LIBRARY.define("quantize_(Tensor(a!) x, str cast, SymInt? seed=None) -> ()", tags=TAGS)
 
 
 def _matmul(
@@ -120,16 +94,6 @@ def _quantize_inplace(x: Tensor, cast: str, seed: int | None = None) -> None:
     kernels.overwrite(x, target_of(cast), x, seed)
 
 
-for _key in ("CPU", "CUDA"):  # one function for both: it takes the backend of its operands' device
-    LIBRARY.impl("matmul", _matmul, _key)
-    LIBRARY.impl("matmul_with_operands", _matmul_with_operands, _key)
-    LIBRARY.impl("count_overflows", _count_overflows, _key)
-    LIBRARY.impl("quantize", _quantize, _key)
-    LIBRARY.impl("quantize_into", _quantize_into, _key)
-    LIBRARY.impl("quantize_", _quantize_inplace, _key)
-
-
-@torch.library.register_fake("gemmsim::matmul", lib=LIBRARY)
 def _matmul_fake(
     a: Tensor,
     b: Tensor,
@@ -151,7 +115,6 @@ def _matmul_fake(
     return a.new_empty(matmul_shape("matmul", a, b), dtype=dtype)
 
 
-@torch.library.register_fake("gemmsim::matmul_with_operands", lib=LIBRARY)
 def _matmul_with_operands_fake(
     a: Tensor,
     b: Tensor,
@@ -166,20 +129,18 @@ def _matmul_with_operands_fake(
 ) -> tuple[Tensor, Tensor, Tensor]:
     meaning = kernels.spec_of(spec)
     out = _matmul_fake(a, b, spec, seed, out_dtype, c, stream, select, bias, output)
-    operands = (
+    cast_a, cast_b = (
         t.new_empty(0) if cast is None else torch.empty_like(t, dtype=carrier_dtype(cast.format, t.dtype))
         for t, cast in ((a, meaning.cast_a), (b, meaning.cast_b))
     )
-    return out, *operands
+    return out, cast_a, cast_b
 
 
-@torch.library.register_fake("gemmsim::count_overflows", lib=LIBRARY)
 def _count_overflows_fake(a: Tensor, b: Tensor, spec: str, seed: int | None = None) -> Tensor:
     kernels.spec_of(spec)
     return a.new_empty(matmul_shape("count_overflows", a, b), dtype=torch.int64)
 
 
-@torch.library.register_fake("gemmsim::quantize", lib=LIBRARY)
 def _quantize_fake(
     x: Tensor,
     cast: str,
@@ -193,53 +154,50 @@ def _quantize_fake(
     return torch.empty_like(x, dtype=target_dtype(target, x.dtype) if widen else x.dtype)
 
 
-@torch.library.register_fake("gemmsim::quantize_into", lib=LIBRARY)
 def _quantize_into_fake(x: Tensor, cast: str, out: Tensor, seed: int | None = None) -> None:
     kernels.check_target(target_of(cast), x)
     check_float("quantize", "out", out)
 
 
-@torch.library.register_fake("gemmsim::quantize_", lib=LIBRARY)
 def _quantize_inplace_fake(x: Tensor, cast: str, seed: int | None = None) -> None:
     kernels.check_target(target_of(cast), x)
 
 
-torch.library.register_vmap("gemmsim::matmul", batching.matmul, lib=LIBRARY)
-torch.library.register_vmap("gemmsim::matmul_with_operands", batching.matmul_with_operands, lib=LIBRARY)
-torch.library.register_vmap("gemmsim::count_overflows", batching.count_overflows, lib=LIBRARY)
-torch.library.register_vmap("gemmsim::quantize", batching.quantize, lib=LIBRARY)
-
-
-def no_gradient(instead: str) -> Any:
-    """A backward pass that raises: ``instead`` says what has one."""
-
-    def backward(ctx: Any, *grads: Tensor) -> None:
-        raise GradError(message(f"gradient of the raw operator {ctx.op}", "gradients of the public functions", instead))
-
-    return backward
-
-
-def remember(name: str) -> Any:
-    """A context that keeps the name of the operator for ``no_gradient``."""
-
-    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
-        ctx.op = name
-
-    return setup_context
-
-
-for _name, _instead in (
-    ("matmul", "Call gemmsim.qmatmul or gemmsim.qlinear, which know what the backward pass computes."),
-    ("matmul_with_operands", "Call gemmsim.qmatmul or gemmsim.qlinear, which know what the backward pass computes."),
-    ("quantize", "Call gemmsim.quantizer(...), whose gradient passes straight through."),
-):
-    torch.library.register_autograd(
-        f"gemmsim::{_name}", no_gradient(_instead), setup_context=remember(f"gemmsim::{_name}"), lib=LIBRARY
-    )
-
-matmul_op = torch.ops.gemmsim.matmul.default
-matmul_with_operands_op = torch.ops.gemmsim.matmul_with_operands.default
-count_overflows_op = torch.ops.gemmsim.count_overflows.default
-quantize_op = torch.ops.gemmsim.quantize.default
-quantize_out_op = torch.ops.gemmsim.quantize_into.default
-quantize_inplace_op = torch.ops.gemmsim.quantize_.default
+quantize_op = define(
+    "quantize(Tensor x, str cast, SymInt? seed=None, int site=16, int stream=0, bool widen=False) -> Tensor",
+    _quantize,
+    _quantize_fake,
+    vmap=batching.quantize,
+    instead="Call gemmsim.quantizer(...), whose gradient passes straight through.",
+)
+quantize_out_op = define(
+    "quantize_into(Tensor x, str cast, Tensor(a!) out, SymInt? seed=None) -> ()", _quantize_into, _quantize_into_fake
+)
+quantize_inplace_op = define(
+    "quantize_(Tensor(a!) x, str cast, SymInt? seed=None) -> ()", _quantize_inplace, _quantize_inplace_fake
+)
+_MATMUL = (
+    "Tensor a, Tensor b, str spec, SymInt? seed=None, ScalarType? out_dtype=None, Tensor? c=None, int stream=0,"
+    " Tensor? select=None, Tensor? bias=None, str? output=None"
+)
+_INSTEAD = "Call gemmsim.qmatmul or gemmsim.qlinear, which know what the backward pass computes."
+matmul_op = define(
+    f"matmul({_MATMUL}) -> Tensor",
+    _matmul,
+    _matmul_fake,
+    vmap=partial(batching.matmul, quantize_op),
+    instead=_INSTEAD,
+)
+matmul_with_operands_op = define(
+    f"matmul_with_operands({_MATMUL}) -> (Tensor, Tensor, Tensor)",
+    _matmul_with_operands,
+    _matmul_with_operands_fake,
+    vmap=partial(batching.matmul_with_operands, quantize_op),
+    instead=_INSTEAD,
+)
+count_overflows_op = define(
+    "count_overflows(Tensor a, Tensor b, str spec, SymInt? seed=None) -> Tensor",
+    _count_overflows,
+    _count_overflows_fake,
+    vmap=batching.count_overflows,
+)

@@ -9,13 +9,13 @@ from torch import Tensor
 
 from . import kernels
 from .affine_formats import QAffineFormats
+from .affine_plan import AffinePlan
 from .checks import check_device, check_float, check_out_dtype
 from .dispatch import are_direct, needs_autograd, nothing_watches
 from .errors import ShapeError, message
 from .fx import traceable
 from .matmul import FormatsLike, affine, formats_of
 from .narrow_operands import as_numbers, is_narrow
-from .plan import AffinePlan
 from .seeds import check_seed
 from .sharding import prepare
 from .tracing import assume_constant_result
@@ -51,7 +51,11 @@ def qlinear(
     ``grad_weight = grad_quant(wgrad(qg.mT, qx))``, ``grad_bias = grad_quant(sum(qg))``, the sum sequential over the
     rows, each addition rounded as in wgrad's accumulator (PyTorch's sum where wgrad is PyTorch's).
 
-    NaN, infinities, -0, overflow and errors are those of ``qmatmul``.
+    NaN, infinities, -0 and overflow are those of ``qmatmul``.
+
+    Raises:
+        SpecError, FormatError, GradError, UnsupportedSpec: as ``qmatmul``.
+        DTypeError, DeviceError, ShapeError, SeedError: for arguments that do not fit, naming them.
     """
     chosen = formats_of(formats, arithmetic)
     seed = check_seed("qlinear", seed)

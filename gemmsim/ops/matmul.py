@@ -13,6 +13,7 @@ from gemmsim.formats.remembered import remembered
 
 from . import kernels
 from .affine_formats import QAffineFormats
+from .affine_plan import AffinePlan
 from .autograd import AffineFunction, apply_directly, check_gradient
 from .checks import check_device, check_float, check_integers, check_out_dtype, check_same_inner
 from .dispatch import are_direct, needs_autograd, nothing_watches
@@ -20,7 +21,6 @@ from .errors import ShapeError, message
 from .fx import traceable
 from .library import matmul_op
 from .narrow_operands import as_numbers, is_narrow
-from .plan import AffinePlan
 from .seeds import check_seed
 from .shapes import matmul_shape
 from .sharding import prepare
@@ -89,7 +89,7 @@ def qmatmul(
                 plain = kernels.spec_of(spec) if type(spec) is str else spec
                 if type(plain) is GemmSpec:
                     return kernels.matmul(a, b, plain, check_seed("qmatmul", seed), out_dtype)
-    return _qmatmul("qmatmul", a, b, spec, seed, arithmetic, c, select, out_dtype)
+    return _qmatmul(a, b, spec, seed, arithmetic, c, select, out_dtype)
 
 
 @traceable
@@ -176,7 +176,6 @@ def affine(
 
 
 def _qmatmul(
-    owner: str,
     a: Tensor,
     b: Tensor,
     spec: FormatsLike | None,
@@ -190,20 +189,20 @@ def _qmatmul(
     if torch.compiler.is_compiling() or not are_direct(a, b):
         prepare()
     formats = formats_of(spec, arithmetic)
-    seed = check_seed(owner, seed)
-    dtype = check_operands(owner, a, b, c, out_dtype)
+    seed = check_seed("qmatmul", seed)
+    dtype = check_operands("qmatmul", a, b, c, out_dtype)
     plan = formats.plan
     if c is not None:
-        plan = _with_addend(owner, formats)
+        plan = _with_addend("qmatmul", formats)
     if select is not None or plan.fprop.palette:
-        _check_select(owner, select, a, b, plan)
+        _check_select("qmatmul", select, a, b, plan)
     left = a.unsqueeze(0) if a.dim() == 1 else a
     right = b.unsqueeze(1) if b.dim() == 1 else b
-    shape = matmul_shape(owner, left, right)
+    shape = matmul_shape("qmatmul", left, right)
     if c is not None:
-        c = _as_matrices(owner, "c", c, a.dim() == 1, b.dim() == 1, shape)
+        c = _as_matrices("qmatmul", "c", c, a.dim() == 1, b.dim() == 1, shape)
     if select is not None:
-        select = _as_matrices(owner, "select", select, a.dim() == 1, b.dim() == 1, shape)
+        select = _as_matrices("qmatmul", "select", select, a.dim() == 1, b.dim() == 1, shape)
     if plan.is_native and c is None:
         common = torch.promote_types(a.dtype, b.dtype)
         return torch.matmul(a.to(common), b.to(common)).to(dtype)
@@ -214,7 +213,11 @@ def _qmatmul(
 
 
 def check_operands(owner: str, a: Tensor, b: Tensor, c: Tensor | None, out_dtype: torch.dtype | None) -> torch.dtype:
-    """Checks of dtypes, devices and ranks; the dtype of the result."""
+    """The dtype of the result, after checks of dtypes, devices and ranks.
+
+    Raises:
+        DTypeError, DeviceError, ShapeError: for operands that do not fit.
+    """
     check_float(owner, "a", a)
     check_float(owner, "b", b)
     if c is not None:

@@ -10,10 +10,14 @@ __all__ = ["check_out"]
 
 
 def check_out(owner: str, x: Tensor, out: Tensor) -> None:
-    """Errors unless the elements of ``out`` are distinct, match ``x`` in shape, and share none or all of its memory.
+    """Checks that the elements of ``out`` are distinct, match ``x`` in shape, and share none or all of its memory.
 
     ``out`` may be ``x``, or a view of the same elements in the same order with the same dtype: each element is read
     before it is written. Views whose address ranges meet while their layouts differ count as overlapping.
+
+    Raises:
+        ShapeError: for another shape.
+        OverlapError: for every other ``out`` than these.
     """
     if out.shape != x.shape:
         asked = f"{owner}: out has shape {tuple(out.shape)}, x has shape {tuple(x.shape)}"

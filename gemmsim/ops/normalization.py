@@ -150,6 +150,9 @@ def qrmsnorm(
     """``torch.nn.functional.rms_norm`` with each step rounded: ``qlayernorm`` without mean, S1 and bias.
 
     ``eps`` None is the dtype's ``torch.finfo(...).eps``, as in PyTorch.
+
+    Raises:
+        DTypeError, DeviceError, ShapeError: for tensors that do not fit.
     """
     _check("qrmsnorm", x, weight, None, 0.0 if eps is None else eps)
     sizes = _normal_shape("qrmsnorm", x, normalized_shape)

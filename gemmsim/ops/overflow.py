@@ -41,7 +41,7 @@ def count_overflows(a: Tensor, b: Tensor, accumulator: SpecLike, *, seed: int | 
         ValueError: for operands of ``int`` that are not integers after their cast; on a GPU their elements are -1.
         DTypeError, DeviceError, ShapeError, SeedError: as ``gemmsim.qmatmul``.
 
-    Source: spec/accumulators.md, sections 5 and 8 of the design sheets.
+    Source: docs/reference/accumulators.md#exact-registers.
     """
     spec = GemmSpec.of(accumulator)
     if not spec.accumulator.counts_overflows:

@@ -13,11 +13,11 @@ import torch
 from torch import Tensor
 
 from .affine_formats import QuantLike
+from .affine_plan import Step
 from .checks import check_device, check_float, check_ints
 from .errors import DTypeError, ShapeError, message
 from .fx import traceable
 from .once import differentiable_once
-from .plan import Step
 from .row_formats import quant_step
 from .row_steps import applied, map_step, sum_step
 from .seeds import check_seed
@@ -245,7 +245,11 @@ def qadaptive_avgpool(
     x: Tensor, output_size: int | Sequence[int | None] | None, fwd_quant: QuantLike | None = None,
     bwd_quant: QuantLike | None = None, *, rank: int = 2, seed: int | None = None,
 ) -> Tensor:  # fmt: skip
-    """``torch.nn.functional.adaptive_avg_pool{1,2,3}d`` (``rank``), otherwise as ``qavgpool``."""
+    """``torch.nn.functional.adaptive_avg_pool{1,2,3}d`` (``rank``), otherwise as ``qavgpool``.
+
+    Raises:
+        ShapeError: for arguments that PyTorch refuses; DTypeError, DeviceError: for other tensors.
+    """
     owner = f"qadaptive_avgpool{rank}d"
     fwd, bwd, seed = _read(owner, x, rank, fwd_quant, bwd_quant, seed)
     if 0 in x.shape[-rank:] or (rank == 3 and x.shape[-4] == 0):  # as PyTorch, which asks the channels in 3-d alone

@@ -13,9 +13,9 @@ from gemmsim.formats.any_format import FORMATS
 from gemmsim.formats.remembered import remembered
 
 from .affine_formats import QuantLike
+from .affine_plan import Quant, Step, step_of
 from .casts import CastLike, RoundingLike, cast_of, resolve_cast
 from .errors import message
-from .plan import Quant, Step, step_of
 from .seeds import check_seed
 from .tracing import assume_constant_result
 
@@ -194,7 +194,11 @@ class RowFormats:
 
     @classmethod
     def from_dict(cls: type[_T], data: Mapping[str, Any]) -> _T:
-        """Formats written by ``to_dict``. ``SpecError`` for unknown fields."""
+        """Formats written by ``to_dict``.
+
+        Raises:
+            SpecError: for unknown fields.
+        """
         known = [f.name for f in fields(cls)]  # type: ignore[arg-type]
         unknown = sorted(set(data) - set(known))
         if unknown:

@@ -15,32 +15,20 @@ import torch
 from torch import Tensor
 
 from gemmsim.backends import cpu
+from gemmsim.backends.backend import backend_of
 from gemmsim.formats import Cast
 
 from . import state
 from .casts import cast_of
 from .errors import DeviceError, message
+from .operators import define
 from .seeds import derive_seed, draw_seed
-from .selection import backend_of
 
 __all__ = ["row_map_op", "row_norm_grad_op", "row_norm_op", "row_softmax_grad_op", "row_softmax_op", "row_sum_op"]
 
-_LIBRARY = torch.library.Library("gemmsim", "FRAGMENT")
 #: Streams of the members of a batch are this many bits apart.
 _MEMBER = 16
-_TAGS = (torch.Tag.nondeterministic_seeded, torch.Tag.needs_exact_strides)
 _SEED = "SymInt? seed=None, int stream=0"
-for _schema in (
-    f"row_map(Tensor a, Tensor? b, str function, str cast, {_SEED}) -> Tensor",
-    f"row_sum(Tensor x, str cast, int order=1, {_SEED}) -> Tensor",
-    f"row_softmax(Tensor x, str casts, int order, bool lse, {_SEED}) -> Tensor",
-    f"row_softmax_grad(Tensor y, Tensor g, str casts, int order, {_SEED}) -> Tensor",
-    f"row_norm(Tensor x, Tensor? weight, Tensor? bias, str casts, float eps, int order, bool centered, {_SEED})"
-    " -> (Tensor, Tensor, Tensor)",
-    f"row_norm_grad(Tensor x, Tensor? weight, Tensor mean, Tensor rstd, Tensor g, str casts, int order,"
-    f" bool centered, {_SEED}) -> (Tensor, Tensor)",
-):
-    _LIBRARY.define(_schema, tags=_TAGS)
 
 
 @lru_cache(maxsize=1024)
@@ -197,66 +185,82 @@ def _norm_grad_fake(
     return x.new_empty(x.shape), x.new_empty(x.shape, dtype=_work(x, weight, mean, g))
 
 
-def _batched(op: str, tensors: int) -> Any:
-    """Batching rule: the batch becomes the leading dimension of every tensor argument, the first ``tensors``."""
+def _batched(tensors: int, broadcasts: bool = False) -> Any:
+    """Batching rule: the batch becomes the leading dimension of every tensor argument, the first ``tensors``.
 
-    def rule(info: Any, in_dims: tuple[Any, ...], *args: Any) -> tuple[Any, Any]:
+    Where the operator ``broadcasts``, arguments without a batch stay as they are.
+    """
+
+    def rule(op: Any, info: Any, in_dims: tuple[Any, ...], *args: Any) -> tuple[Any, Any]:
         rank = max(a.dim() - (d is not None) for a, d in zip(args[:tensors], in_dims, strict=False) if a is not None)
         moved = []
         for a, d in zip(args[:tensors], in_dims, strict=False):
             if a is not None and d is not None:
                 a = a.movedim(d, 0)
                 a = a.reshape(a.shape[:1] + (1,) * (rank - a.dim() + 1) + a.shape[1:])
-            elif a is not None and op != "row_map":
+            elif a is not None and not broadcasts:
                 a = a.expand(info.batch_size, *a.shape)
             moved.append(a)
-        out = getattr(torch.ops.gemmsim, op)(*moved, *args[tensors:])
+        out = op(*moved, *args[tensors:])
         return out, tuple(0 for _ in out) if isinstance(out, tuple) else 0
 
     return rule
 
 
-def _batched_norm(op: str, vectors: tuple[int, ...]) -> Any:
+def _batched_norm(vectors: tuple[int, ...]) -> Any:
     """Batching rule of normalisations: rows join the batch, but members with weights of their own run one by one."""
 
-    def rule(info: Any, in_dims: tuple[Any, ...], *args: Any) -> tuple[Any, Any]:
-        run = getattr(torch.ops.gemmsim, op).default
-        arguments = run._schema.arguments
+    def rule(op: Any, info: Any, in_dims: tuple[Any, ...], *args: Any) -> tuple[Any, Any]:
+        arguments = op._schema.arguments
         moved = [*args, *(argument.default_value for argument in arguments[len(args) :])]
         each = any(in_dims[i] is not None for i in vectors)
         for i, (a, d) in enumerate(zip(args, in_dims, strict=False)):
             if isinstance(a, Tensor) and (each or i not in vectors):
                 moved[i] = a.movedim(d, 0) if d is not None else a.expand(info.batch_size, *a.shape)
         if not each:
-            out = run(*moved)
+            out = op(*moved)
             return out, tuple(0 for _ in out)
         results = []
         for b in range(info.batch_size):
             one = [m[b] if isinstance(m, Tensor) else m for m in moved]
             one[-1] += b << _MEMBER  # random bits of its own
-            results.append(run(*one))
+            results.append(op(*one))
         out = tuple(torch.stack(column) for column in zip(*results, strict=True))
         return out, tuple(0 for _ in out)
 
     return rule
 
 
-for _name, _kernel, _fake, _rule in (
-    ("row_map", _map, _map_fake, _batched("row_map", 2)),
-    ("row_sum", _sum, _sum_fake, _batched("row_sum", 1)),
-    ("row_softmax", _softmax, _softmax_fake, _batched("row_softmax", 1)),
-    ("row_softmax_grad", _softmax_grad, _softmax_grad_fake, _batched("row_softmax_grad", 2)),
-    ("row_norm", _norm, _norm_fake, _batched_norm("row_norm", (1, 2))),
-    ("row_norm_grad", _norm_grad, _norm_grad_fake, _batched_norm("row_norm_grad", (1,))),
-):
-    for _key in ("CPU", "CUDA"):
-        _LIBRARY.impl(_name, _kernel, _key)
-    torch.library.register_fake(f"gemmsim::{_name}", _fake, lib=_LIBRARY)
-    torch.library.register_vmap(f"gemmsim::{_name}", _rule, lib=_LIBRARY)
-
-row_map_op = torch.ops.gemmsim.row_map.default
-row_sum_op = torch.ops.gemmsim.row_sum.default
-row_softmax_op = torch.ops.gemmsim.row_softmax.default
-row_softmax_grad_op = torch.ops.gemmsim.row_softmax_grad.default
-row_norm_op = torch.ops.gemmsim.row_norm.default
-row_norm_grad_op = torch.ops.gemmsim.row_norm_grad.default
+row_map_op = define(
+    f"row_map(Tensor a, Tensor? b, str function, str cast, {_SEED}) -> Tensor",
+    _map,
+    _map_fake,
+    vmap=_batched(2, broadcasts=True),
+)
+row_sum_op = define(f"row_sum(Tensor x, str cast, int order=1, {_SEED}) -> Tensor", _sum, _sum_fake, vmap=_batched(1))
+row_softmax_op = define(
+    f"row_softmax(Tensor x, str casts, int order, bool lse, {_SEED}) -> Tensor",
+    _softmax,
+    _softmax_fake,
+    vmap=_batched(1),
+)
+row_softmax_grad_op = define(
+    f"row_softmax_grad(Tensor y, Tensor g, str casts, int order, {_SEED}) -> Tensor",
+    _softmax_grad,
+    _softmax_grad_fake,
+    vmap=_batched(2),
+)
+row_norm_op = define(
+    f"row_norm(Tensor x, Tensor? weight, Tensor? bias, str casts, float eps, int order, bool centered, {_SEED})"
+    " -> (Tensor, Tensor, Tensor)",
+    _norm,
+    _norm_fake,
+    vmap=_batched_norm((1, 2)),
+)
+row_norm_grad_op = define(
+    f"row_norm_grad(Tensor x, Tensor? weight, Tensor mean, Tensor rstd, Tensor g, str casts, int order,"
+    f" bool centered, {_SEED}) -> (Tensor, Tensor)",
+    _norm_grad,
+    _norm_grad_fake,
+    vmap=_batched_norm((1,)),
+)

@@ -9,11 +9,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from .affine_plan import Step
 from .checks import check_ints
 from .dispatch import is_direct, needs_autograd, nothing_watches
 from .errors import ShapeError, message
 from .library import quantize_op
-from .plan import Step
 from .row_library import row_map_op, row_sum_op
 
 __all__ = [

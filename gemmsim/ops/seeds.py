@@ -12,6 +12,7 @@ from enum import IntEnum
 import torch
 
 from gemmsim.arithmetic import GemmSpec
+from gemmsim.lowering.numbers import Site
 
 from .errors import SeedError, message
 
@@ -20,17 +21,6 @@ __all__ = ["Site", "Stream", "check_seed", "derive_seed", "draw_seed", "needs_se
 _MASK = (1 << 64) - 1
 #: Increment of splitmix64, 2**64 divided by the golden ratio (Steele, Lea, Flood, OOPSLA 2014).
 _GOLDEN = 0x9E3779B97F4A7C15
-
-
-class Site(IntEnum):
-    """The operation a random number belongs to; part of the Philox counter."""
-
-    OPERAND_A = 0
-    OPERAND_B = 1
-    PRODUCT = 2
-    ACCUMULATE = 3
-    OUTPUT = 4
-    QUANTIZE = 16
 
 
 class Stream(IntEnum):

@@ -14,36 +14,23 @@ from torch import Tensor
 
 from gemmsim.arithmetic import GemmSpec, Lookup, Sequential, UnsupportedSpec
 from gemmsim.backends import cpu
+from gemmsim.backends.backend import backend_of
 from gemmsim.backends.codebook import is_codebook
+from gemmsim.backends.finish import Finish, followed
+from gemmsim.backends.product import Ran
 from gemmsim.formats import Cast
 
 from .acceleration import Setting, asked, current
 from .casts import carrier_dtype
-from .finishing import Finish, finished
+from .code_tables import table_codes
 from .seeds import Site
 
-__all__ = ["Refused", "backend_of", "count_lookup_overflows", "gemm"]
+__all__ = ["count_lookup_overflows", "gemm", "refused"]
 
 
-class Refused:
-    """Record of a product that ran on the ordinary backend though native products were asked for, with the reason."""
-
-    __slots__ = ("_run", "backend", "reason")
-
-    def __init__(self, run: object, backend: str, reason: str) -> None:
-        self._run, self.backend, self.reason = run, backend, reason
-
-    def __str__(self) -> str:
-        return f"{self._run}; cublas_acceleration refused: {self.reason}"
-
-
-def backend_of(x: Tensor) -> Any:
-    """The ordinary backend of ``x``'s device. That of GPUs is loaded by the first tensor there."""
-    if not x.is_cuda:
-        return cpu
-    from gemmsim.backends import cuda
-
-    return cuda
+def refused(run: Ran, reason: str) -> Ran:
+    """The record of a product that this library's kernels computed though native products were asked for."""
+    return run.noted(f"cublas_acceleration refused: {reason}")
 
 
 def gemm(
@@ -56,7 +43,7 @@ def gemm(
     select: Tensor | None = None,
     named: GemmSpec | None = None,
     finish: Finish | None = None,
-) -> object:
+) -> Ran:
     """Write the product to ``out``; returns what ran. Arguments as for ``gemmsim.backends.cpu.gemm``.
 
     ``named``: where the operands have been cast already, the spec that names these casts, so that they are known to
@@ -71,17 +58,16 @@ def gemm(
         return (backend_of(a) if a.is_cuda else cpu).gemm(a, b, spec, out, seed, c, select)
     alone = c is None and select is None
     setting = current()
-    reason: object = None
+    reason: str | None = None
     if setting is not None:
-        reason = _native(a, b, spec, out, seed, named or spec, setting) if alone else _EXTRAS
-        if not isinstance(reason, str):
-            return reason
+        found = _native(a, b, spec, out, seed, named or spec, setting) if alone else _EXTRAS
+        if isinstance(found, Ran):
+            return found
+        reason = found
     run = _proved(a, b, spec, out, seed, named or spec) if alone else None
     if run is None:
         run = backend_of(a).gemm(a, b, spec, out, seed, c, select)
-    if not isinstance(reason, str):
-        return run
-    return Refused(run, getattr(run, "backend", a.device.type), reason)
+    return run if reason is None else refused(run, reason)
 
 
 def _by_steps(
@@ -93,7 +79,7 @@ def _by_steps(
     c: Tensor | None,
     select: Tensor | None,
     named: GemmSpec,
-) -> object:
+) -> Ran:
     """A product in which something is a list of values or a user's own step, which no backend's kernels know."""
     from gemmsim.backends import stepwise
     from gemmsim.backends.convert import cast_into, cast_operand
@@ -127,7 +113,7 @@ def _by_steps(
             "by step.\n  Add c to the result."
         )
     run = stepwise.gemm(left, right, replace(spec, a=None, b=None), out, seed)
-    return run if current() is None else Refused(run, run.backend, "no library knows such an accumulator")
+    return run if current() is None else refused(run, "no library knows such an accumulator")
 
 
 def _narrow(x: Tensor, cast: Cast | None, seed: int, site: int) -> Tensor:
@@ -138,28 +124,24 @@ def _narrow(x: Tensor, cast: Cast | None, seed: int, site: int) -> Tensor:
     return cast_operand(x, cast, carrier_dtype(cast.format, x.dtype), seed, site)
 
 
-def _looked_up(a: Tensor, b: Tensor, spec: GemmSpec, out: Tensor, seed: int) -> object:
+def _looked_up(a: Tensor, b: Tensor, spec: GemmSpec, out: Tensor, seed: int) -> Ran:
     """A product whose factors are codes of a table; ``a`` and ``b`` hold values of its formats."""
-    from .codes import table_codes
-
     assert isinstance(spec.accumulator, Lookup)
     products = spec.accumulator.products
     list_out = spec.out is not None and is_codebook(spec.out)
     raw = torch.empty(out.shape, dtype=torch.float64, device=out.device) if list_out else out
     inner = replace(spec, out=None) if list_out else spec
     left, right = table_codes(a, products.a), table_codes(b, products.b)
-    run: object = backend_of(a).lookup_gemm(left, right, inner, raw, seed)
+    run: Ran = backend_of(a).lookup_gemm(left, right, inner, raw, seed)
     if list_out:
         from gemmsim.backends.convert import cast_into
 
         cast_into(raw, spec.out, out, seed, Site.OUTPUT)
-    return run if current() is None else Refused(run, a.device.type, "no library has tables of products")
+    return run if current() is None else refused(run, "no library has tables of products")
 
 
 def count_lookup_overflows(a: Tensor, b: Tensor, spec: GemmSpec, counts: Tensor, seed: int) -> None:
     """Add the overflows of a product from a table to ``counts``."""
-    from .codes import table_codes
-
     assert isinstance(spec.accumulator, Lookup)
     products = spec.accumulator.products
     left = table_codes(_narrow(a, spec.cast_a, seed, Site.OPERAND_A), products.a)
@@ -181,12 +163,12 @@ def _finished(
     select: Tensor | None,
     named: GemmSpec | None,
     finish: Finish,
-) -> object:
+) -> Ran:
     """``gemm`` and what follows, in one kernel where a GPU computes the product."""
     if _on_gpu(a) and asked() is None and not spec.needs_steps:
         from gemmsim.backends import native
 
-        cuda = backend_of(a)
+        cuda: Any = backend_of(a)  # its kernels take last steps
         if cuda.finishes(spec, finish.cast):
             if c is None and select is None and native.is_candidate(spec):
                 raw = torch.empty_like(out, dtype=finish.work)
@@ -195,20 +177,22 @@ def _finished(
                     finish.apply(raw, out)
                     return run
             return cuda.gemm(a, b, spec, out, seed, c, select, finish)
-    return finished(lambda raw: gemm(a, b, spec, raw, seed, c, select, named), finish, out)
+    return followed(lambda raw: gemm(a, b, spec, raw, seed, c, select, named), finish, out)
 
 
 _EXTRAS = "native products take no addend and no choice of accumulators"
 
 
-def _proved(a: Tensor, b: Tensor, spec: GemmSpec, out: Tensor, seed: int, named: GemmSpec) -> object:
+def _proved(a: Tensor, b: Tensor, spec: GemmSpec, out: Tensor, seed: int, named: GemmSpec) -> Ran | None:
     """The record of a carrier-exact native product, or ``None`` if there is no proof or it does not pay."""
     from gemmsim.backends import native
 
     return native.gemm(a, b, spec, out, seed, named) if native.is_candidate(spec) else None
 
 
-def _native(a: Tensor, b: Tensor, spec: GemmSpec, out: Tensor, seed: int, named: GemmSpec, setting: Setting) -> object:
+def _native(
+    a: Tensor, b: Tensor, spec: GemmSpec, out: Tensor, seed: int, named: GemmSpec, setting: Setting
+) -> Ran | str:
     """The record of a product of a native type, or the reason (a string) why there is none."""
     from gemmsim.backends import cublas
 

@@ -29,7 +29,7 @@ from gemmsim.formats import TENSOR_FORMATS, BlockFormat
 from . import kernels
 from .casts import target_of
 from .errors import ShardingError, message
-from .library import LIBRARY
+from .operators import LIBRARY
 from .seeds import Stream, draw_seed, needs_seed
 from .shapes import matmul_shape
 

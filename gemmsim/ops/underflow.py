@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 
 from . import kernels
+from .affine_plan import AffinePlan, Product, Step
 from .dispatch import nothing_watches
 from .library import quantize_op
-from .plan import AffinePlan, Product, Step
 from .readings import FormatsWarning
 from .seeds import Site, Stream
 

@@ -107,7 +107,7 @@ class QAdam(_AdamSteps, torch.optim.Adam):
     Quantisers, states, random bits, special values and errors are those of ``QSGD``. Without quantisers every weight
     has the bits that ``torch.optim.Adam`` gives. ``beta * state``, ``g^2`` and everything between the moments and the
     update are PyTorch's, in float32 (float64).
-    Source: spec/ops.md, section 7.
+    Source: docs/reference/optim.md#one-rounding-per-update.
     """
 
     def __init__(

@@ -28,7 +28,11 @@ def evaluate(closure: Closure | None) -> Any:
 
 
 def with_gradients(owner: str, group: dict[str, Any]) -> Iterator[tuple[Tensor, Tensor]]:
-    """(parameter, gradient) of the group, negated gradient for ``maximize``; parameters without one are passed over."""
+    """(parameter, gradient) of the group, negated gradient for ``maximize``; parameters without one are passed over.
+
+    Raises:
+        OptimizerError: for a sparse or complex gradient.
+    """
     for parameter in group["params"]:
         gradient = parameter.grad
         if gradient is None:

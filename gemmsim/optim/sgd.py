@@ -32,7 +32,7 @@ class QSGD(StatesMixin, torch.optim.SGD):
     ``compensation`` beside them; quantisers are not part of it. Stochastic roundings draw from torch's default CPU
     generator: saving its state with the optimizer's makes a resumed run repeat the bits. NaN and infinite gradients
     reach weights as IEEE 754 says, overflow as the cast says.
-    Source: spec/ops.md, section 7.
+    Source: docs/reference/optim.md#one-rounding-per-update.
 
     Raises:
         OptimizerError: for other quantisers, and for sparse or complex gradients.

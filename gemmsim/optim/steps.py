@@ -119,7 +119,7 @@ def compensated_add(weight: Tensor, compensation: Tensor, direction: Tensor, rat
     """``weight - rate * direction`` with Kahan's compensation, in place, every operation a ``step``.
 
     ``y = -step(c, d, rate)``, ``s = step(w, y, 1)``, ``c = step(step(s, w, -1), y, -1)``, ``w = s``.
-    Source: spec/ops.md, section 7; Kahan, Communications of the ACM 8(1), 1965.
+    Source: docs/reference/optim.md#updates-smaller-than-an-ulp; Kahan, Communications of the ACM 8(1), 1965.
     """
     work, one = work_dtype(weight), scalar(weight, 1.0)
     before = weight.to(work)

@@ -38,7 +38,7 @@ class QOptim(Optimizer):
 
     Learning-rate schedulers take it as any optimizer. ``state_dict`` is that of ``optim``, master copies included (as
     state ``master``); a resumed run repeats the bits, those of stochastic roundings if torch's generator is restored.
-    Source: spec/ops.md, section 7.
+    Source: docs/reference/optim.md#qoptim.
 
     Raises:
         OptimizerError: for another optimizer, and for other quantisers. Also a ``TypeError``, an ``AssertionError``.

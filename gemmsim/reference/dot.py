@@ -192,7 +192,14 @@ def implements(kind: type[Accumulator]) -> Callable[[Callable[[Any, Dot], Value]
 
 def total(accumulator: Accumulator, dot: Dot) -> Value:
     """What ``accumulator`` makes of ``dot``."""
-    return _METHODS[type(accumulator)](accumulator, dot)
+    method = _method(accumulator)
+    assert method is not None, accumulator
+    return method(accumulator, dot)
+
+
+def _method(accumulator: Accumulator) -> Callable[[Any, Dot], Value] | None:
+    """Of its class, or of the nearest one above, which users' own classes share."""
+    return next((_METHODS[kind] for kind in type(accumulator).__mro__ if kind in _METHODS), None)
 
 
 def check_known(accumulator: Accumulator) -> None:
@@ -201,8 +208,8 @@ def check_known(accumulator: Accumulator) -> None:
         for member in accumulator.members:
             check_known(member)
         return
-    if type(accumulator) not in _METHODS:
-        known = ", ".join(sorted({kind.name for kind in _METHODS} | {Palette.name}))
+    if _method(accumulator) is None:
+        known = ", ".join(sorted({kind.name for kind in _METHODS if hasattr(kind, "name")} | {Palette.name}))
         raise UnsupportedSpec(f"reference has no {type(accumulator).__name__}; allowed: {known}.\n  Use one of them.")
     inner = getattr(accumulator, "inner", None)
     if isinstance(inner, Accumulator):

@@ -56,7 +56,7 @@ def gemm(
         UnsupportedSpec: for an accumulator without a reference.
     """
     spec = GemmSpec.of(spec)
-    work = _prepare(a, b, spec, seed, c, select, row0, a_start, b_start)
+    work = _prepare(a, b, spec, seed, c, select, _Place(row0, a_start, b_start))
     result = [[to_float(total(which, dot), dot.unit) for which, dot in line] for line in _dots(work)]
     return _cast(result, spec.out, work.seed, Site.OUT, row0 * work.width)
 
@@ -79,7 +79,7 @@ def count_overflows(a: Any, b: Any, spec: SpecLike, seed: int = 0, *, select: An
             "  Use fixed(bits, frac, rounding=...) for a register that counts."
         )
     counts: list[list[int]] = []
-    for line in _dots(_prepare(a, b, spec, seed, None, select, 0, None, 0)):
+    for line in _dots(_prepare(a, b, spec, seed, None, select, _Place())):
         counts.append([])
         for which, dot in line:
             total(which, dot)
@@ -103,7 +103,7 @@ def element(
 ) -> float:
     """One element of ``gemm``, before the cast to ``spec.out``, telling ``log`` of each step. Arguments as there."""
     i, j = at
-    work = _prepare(a, b, spec, seed, c, select, row0, a_start, b_start)
+    work = _prepare(a, b, spec, seed, c, select, _Place(row0, a_start, b_start))
     columns = [[row[j]] for row in work.columns]
     scales = None if work.scales is None else ([work.scales[0][i]], [work.scales[1][j]])
     addend = None if work.addend is None else [[work.addend[i][j]]]
@@ -116,6 +116,14 @@ def element(
     for k, (x, y) in enumerate(zip(dot.left, dot.right, strict=True)):
         dot.note("operands", f"a = {x!r}, b = {y!r}", (), 0, 0, None, k)
     return to_float(total(which, dot), dot.unit)
+
+
+class _Place(NamedTuple):
+    """Where the given rows and operands stand in a larger product, as ``gemm`` takes it."""
+
+    row0: int = 0
+    a_start: int | None = None
+    b_start: int = 0
 
 
 class _Work(NamedTuple):
@@ -134,17 +142,8 @@ class _Work(NamedTuple):
     tensor_scales: float | None = None
 
 
-def _prepare(
-    a: Any,
-    b: Any,
-    spec: GemmSpec,
-    seed: int,
-    c: Any,
-    select: Any,
-    row0: int,
-    a_start: int | None,
-    b_start: int,
-) -> _Work:
+def _prepare(a: Any, b: Any, spec: GemmSpec, seed: int, c: Any, select: Any, place: _Place) -> _Work:
+    row0, a_start, b_start = place
     scales, second = None, None
     if isinstance(a, Blocked) or isinstance(b, Blocked) or spec.has_blocks:
         a, b, scales, second = _block_operands(a, b, spec)

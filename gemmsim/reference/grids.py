@@ -10,11 +10,12 @@ from fractions import Fraction
 
 from ..formats import Binary8Format, Cast, CodebookFormat, OwnExponentFormat, RoundingMode, SupernormalFormat
 from .dyadic import NAN, Value, with_sticky_bit
-from .rounding import Rounder
+from .rounding import Rounder, rounds
 
 __all__ = ["Binary8Rounder", "CodebookRounder", "OwnExponentRounder", "SupernormalRounder"]
 
 
+@rounds(SupernormalFormat)
 class SupernormalRounder(Rounder):
     """Rounding to a supernormal format: p bits in the binades that have them, 1 bit outside."""
 
@@ -32,6 +33,7 @@ class SupernormalRounder(Rounder):
         return exponent - self.unit - (self.fmt.trailing_bits if normal else 0)
 
 
+@rounds(Binary8Format)
 class Binary8Rounder(Rounder):
     """Rounding by the old binary8 rules."""
 
@@ -58,6 +60,7 @@ class Binary8Rounder(Rounder):
         return -self.gap if x < 0 else self.gap
 
 
+@rounds(OwnExponentFormat)
 class OwnExponentRounder(Rounder):
     """Rounding to block floating point whose block is the number alone."""
 
@@ -83,6 +86,7 @@ class OwnExponentRounder(Rounder):
         return max(low, min(high, -whole if x < 0 else whole)) << drop
 
 
+@rounds(CodebookFormat)
 class CodebookRounder(Rounder):
     """Rounding to one of a list of values."""
 

@@ -1,4 +1,4 @@
-"""Matrix instructions of real chips, in Python's integers: section 4 of the accumulator sheet, formula by formula.
+"""Matrix instructions of real chips, in Python's integers: docs/reference/hardware.md#one-step, formula by formula.
 
 Of ``gemmsim.hardware`` only the tables are used (which instruction, which parameters), none of its arithmetic. Where
 operands come without block scales these are 1: their exponents are 0, and multiplying by them changes nothing.
@@ -49,6 +49,17 @@ class _Step(NamedTuple):
             self.words.append(text)
 
 
+class _Scales(NamedTuple):
+    """The block scale of each operand of a and of b, empty where all are 1, and their format."""
+
+    left: Sequence[float] = ()
+    right: Sequence[float] = ()
+    format: FloatFormat | None = None
+
+
+_NO_SCALES = _Scales()
+
+
 class _Term(NamedTuple):
     """significand * 2**(exponent - bits): a product or the register, not normalised."""
 
@@ -74,13 +85,13 @@ def _hardware(accumulator: Hardware, dot: Dot) -> Value:
     row = accumulator.instruction
     fill = -len(dot.products) % row.k
     operands = ([*dot.left, *[0.0] * fill], [*dot.right, *[0.0] * fill])
-    scales: tuple[Sequence[float], Sequence[float]] = ((), ())
-    fmt = dot.scale_format
+    scales, fmt = _Scales(format=dot.scale_format), dot.scale_format
     if dot.group is not None and fmt is not None:
-        scales = (_filled(dot.left_scales, fill, dot.group, fmt), _filled(dot.right_scales, fill, dot.group, fmt))
+        left, right = (_filled(some, fill, dot.group, fmt) for some in (dot.left_scales, dot.right_scales))
+        scales = _Scales(left, right, fmt)
     products = [*dot.products, *[0] * fill]
     told = None if dot.log is None else partial(_tell, dot, len(dot.products))
-    result = chain(row, operands[0], operands[1], products, 0, dot.unit, scales[0], scales[1], fmt, told)
+    result = chain(row, operands[0], operands[1], products, 0, dot.unit, scales, told)
     return times_tensor_scales(result, accumulator.add_cast, dot)
 
 
@@ -112,23 +123,30 @@ def chain(
     products: Sequence[Value],
     c: Value,
     unit: int,
-    left_scales: Sequence[float] = (),
-    right_scales: Sequence[float] = (),
-    scale_format: FloatFormat | None = None,
+    scales: _Scales = _NO_SCALES,
     told: Callable[[_Step, int, Value], None] | None = None,
 ) -> Value:
     """The register after all steps of ``row`` over whole instructions, from ``c``.
 
-    products: those of ``left`` and ``right``, exact. They, c and the result are in units of 2**unit. left_scales,
-    right_scales: the block scale of each operand, empty where all are 1, in ``scale_format``. ``told`` is told of each
-    step, with the k of its first term and the register after it.
+    products: those of ``left`` and ``right``, exact. They, c and the result are in units of 2**unit. ``told`` is told
+    of each step, with the k of its first term and the register after it.
     """
     step, width = _STEPS[type(row.model)], row.model.products
     for k in range(0, len(products), width):
         part = slice(k, k + width)
-        scales = left_scales[part], right_scales[part]
         words: list[str] | None = None if told is None else []
-        one = _Step(left[part], right[part], products[part], c, row, unit, *scales, scale_format, words)
+        one = _Step(
+            left[part],
+            right[part],
+            products[part],
+            c,
+            row,
+            unit,
+            scales.left[part],
+            scales.right[part],
+            scales.format,
+            words,
+        )
         c = step(row.model, one)
         if told is not None:
             told(one, k, c)

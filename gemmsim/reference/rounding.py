@@ -30,7 +30,7 @@ from ..formats import (
 )
 from .dyadic import NAN, Value, lowest_exponent, to_float, to_units, with_sticky_bit
 
-__all__ = ["Rounder", "round_value", "rounder"]
+__all__ = ["Rounder", "round_value", "rounder", "rounds"]
 
 #: (whole, rest, drop, negative, R) -> whether |x| = whole + rest / 2**drop goes up. Asked only for rest > 0.
 GoesUp = Callable[[int, int, int, bool, int], bool]
@@ -70,15 +70,20 @@ def round_value(x: float | Fraction, cast: Cast, R: int | None = None) -> float:
 @lru_cache(maxsize=4096)
 def rounder(cast: Cast, unit: int) -> Rounder:
     """The (cached) ``Rounder`` of ``cast`` for numbers counted in units of 2**unit."""
-    from .grids import Binary8Rounder, CodebookRounder, OwnExponentRounder, SupernormalRounder
+    return _ROUNDERS.get(type(cast.format), Rounder)(cast, unit)
 
-    if isinstance(cast.format, CodebookFormat):
-        return CodebookRounder(cast, unit)
-    if isinstance(cast.format, SupernormalFormat):
-        return SupernormalRounder(cast, unit)
-    if isinstance(cast.format, OwnExponentFormat):
-        return OwnExponentRounder(cast, unit)
-    return Binary8Rounder(cast, unit) if isinstance(cast.format, Binary8Format) else Rounder(cast, unit)
+
+def rounds(kind: type) -> Callable[[type[Rounder]], type[Rounder]]:
+    """Class decorator: formats of this kind are rounded by a subclass of ``Rounder``."""
+
+    def enter(cls: type[Rounder]) -> type[Rounder]:
+        _ROUNDERS[kind] = cls
+        return cls
+
+    return enter
+
+
+_ROUNDERS: dict[type, type[Rounder]] = {}
 
 
 class Rounder:

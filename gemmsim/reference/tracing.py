@@ -27,7 +27,8 @@ class TraceStep:
     """One step.
 
     Attributes:
-        kind: "operands" (cast, as multiplied), "product", "shift", "add", "instruction", "combine" (totals of runs),
+        kind: "operands" (cast, as multiplied), "product", "shift", "add", "instruction", "step" (of a class of one's
+            own: its new state, or the first of several), "register" (of such a class), "combine" (totals of runs),
             "order", "output" (the spec's output cast) or "result" (the result's dtype).
         run: the runs of terms that this step is in, outermost first; empty for none.
         k: the term, None for a step of none or of several.

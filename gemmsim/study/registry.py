@@ -57,7 +57,11 @@ _STUDIES: dict[str, str | Callable[[], Study]] = {
 
 
 def register(name: str, factory: Callable[[], Study]) -> None:
-    """Makes ``factory()`` available as ``name``. StudyError if the name is taken by another factory."""
+    """Makes ``factory()`` available as ``name``.
+
+    Raises:
+        StudyError: if the name is taken by another factory.
+    """
     if _STUDIES.get(name, factory) is not factory:
         raise StudyError(f"a study named {name!r} exists already; choose another name. Known: {', '.join(names())}.")
     _STUDIES[name] = factory
@@ -69,7 +73,11 @@ def names() -> list[str]:
 
 
 def get(name: str) -> Study:
-    """The study called ``name``; StudyError with the nearest name when there is none."""
+    """The study called ``name``.
+
+    Raises:
+        StudyError: when there is none; it names the nearest one.
+    """
     entry = _STUDIES.get(name)
     if entry is None:
         near = difflib.get_close_matches(name, names(), n=1)

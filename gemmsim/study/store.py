@@ -62,7 +62,11 @@ class ResultStore:
 
 
 def load_rows(folder: str | Path) -> list[Row]:
-    """The rows of ``folder``, damaged lines left out; StudyError when the folder holds no results."""
+    """The rows of ``folder``, damaged lines left out.
+
+    Raises:
+        StudyError: when the folder holds no results.
+    """
     path = Path(folder) / "results.jsonl"
     if not path.is_file():
         raise StudyError(f"no results in '{folder}' (looked for results.jsonl). Run the study first.")

@@ -45,7 +45,11 @@ def both_vintages(*old: str) -> Callable[[F], F]:
 
 
 def as_amax(amax: Tensor | float, like: Tensor) -> Tensor:
-    """``amax`` as a tensor on the device of ``like``; numbers are taken in float32."""
+    """``amax`` as a tensor on the device of ``like``; numbers are taken in float32.
+
+    Raises:
+        DTypeError: for what is no tensor, number or list of numbers.
+    """
     if isinstance(amax, Tensor):
         return amax.detach()
     if isinstance(amax, (int, float)):
@@ -70,7 +74,11 @@ def required(owner: str, amax: Tensor | float | None) -> None:
 def prepared(
     owner: str, inputs: Tensor, amax: Tensor | float | None, bias: Tensor | float | None = None
 ) -> tuple[Tensor, Tensor | None, Tensor | None]:
-    """Inputs of the common shape, amax and bias as tensors; typed errors for what does not fit."""
+    """Inputs of the common shape, amax and bias as tensors.
+
+    Raises:
+        DTypeError, DeviceError, AmaxShapeError: for what does not fit.
+    """
     check_float(owner, "inputs", inputs)
     scale = None if amax is None else as_amax(amax, inputs)
     offset = bias if bias is None or isinstance(bias, Tensor) else as_amax(bias, inputs)
@@ -86,7 +94,11 @@ def prepared(
 
 
 def check_nonfinite(owner: str, nonfinite_amax: str) -> bool:
-    """Whether an amax of NaN or infinity is let through."""
+    """Whether an amax of NaN or infinity is let through.
+
+    Raises:
+        AmaxError: for another word than "raise" and "propagate".
+    """
     if nonfinite_amax not in ("raise", "propagate"):
         asked = f"{owner}: nonfinite_amax={nonfinite_amax!r}"
         raise AmaxError(message(asked, "'raise' or 'propagate'", "Leave it out to raise."))
@@ -94,7 +106,12 @@ def check_nonfinite(owner: str, nonfinite_amax: str) -> bool:
 
 
 def write_out(owner: str, x: Tensor, out: Tensor) -> None:
-    """Checks of a call that writes into ``out``."""
+    """Checks of a call that writes into ``out``.
+
+    Raises:
+        DTypeError, ShapeError, OverlapError: for an ``out`` that does not fit.
+        GradError: where a gradient would be asked for.
+    """
     check_float(owner, "out", out)
     if torch.is_grad_enabled() and (x.requires_grad or out.requires_grad):
         allowed = "tensors without grad with out=, or a call under torch.no_grad()"

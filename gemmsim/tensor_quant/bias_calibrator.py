@@ -25,6 +25,9 @@ class BiasCalibrator:
         axis: dimension or dimensions that share a bias; None is all.
     "max_min" is the same for any split into batches, "mean" for batches of equal size but for rounding.
     Source: ModelOpt 0.40, ``BiasCalibrator``.
+
+    Raises:
+        CalibrationError: for another method.
     """
 
     def __init__(self, method: str = "mean", axis: int | tuple[int, ...] | None = None) -> None:
@@ -70,7 +73,11 @@ class BiasCalibrator:
         self._batches += 1
 
     def merge(self, other: BiasCalibrator) -> None:
-        """Take in what another calibrator of the same method and axis has collected."""
+        """Take in what another calibrator of the same method and axis has collected.
+
+        Raises:
+            CalibrationError: for a calibrator of another method or axis.
+        """
         if (self.method, self.axis) != (other.method, other.axis):
             asked = f"merge of {other.method}, axis {other.axis}"
             raise CalibrationError(message(asked, f"{self.method}, axis {self.axis}", "Make both alike."))

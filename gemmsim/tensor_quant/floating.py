@@ -138,7 +138,11 @@ def scaled_e4m3_impl(inputs: Tensor, amax: Tensor | float | None = None) -> Tens
 
 
 def scaled_e4m3_abstract(input: Tensor, amax: Tensor | float | None = None) -> Tensor:
-    """What ``scaled_e4m3_impl`` returns, without values: ``torch.empty_like(input)``."""
+    """What ``scaled_e4m3_impl`` returns, without values: ``torch.empty_like(input)``.
+
+    Raises:
+        DTypeError: for an input that is no tensor.
+    """
     check_tensor("scaled_e4m3_abstract", "input", input)
     return torch.empty_like(input)
 

@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TypeAlias
 
-from gemmsim.backends.cpu import GridNumbers
-from gemmsim.backends.cpu.scaled_cast import TIES
+from gemmsim.lowering.scaled import TIES, GridNumbers
 
 from .errors import BitsError, DescriptorTypeError, ElementFormatError, message
 

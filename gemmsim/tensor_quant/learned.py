@@ -123,6 +123,9 @@ def pact(x: Tensor, clip_min: Tensor, clip_max: Tensor) -> Tensor:
 
     The inputs' gradient passes strictly between them. NaN stays NaN and has no gradient.
     Source: Choi et al., PACT, 2018; ModelOpt up to 0.33, ``learn_amax``.
+
+    Raises:
+        DTypeError: for arguments that are no tensors.
     """
     for name, t in (("x", x), ("clip_min", clip_min), ("clip_max", clip_max)):
         check_tensor("pact", name, t)

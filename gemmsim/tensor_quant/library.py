@@ -5,31 +5,23 @@ Grids cross as strings (see ``grids``). The operators have no gradient: the publ
 
 from __future__ import annotations
 
+from functools import partial
+from typing import Any
+
 import torch
 from torch import Tensor
 
 from gemmsim.backends import cpu
+from gemmsim.backends.backend import backend_of
 from gemmsim.ops import state
 from gemmsim.ops.checks import check_float
-from gemmsim.ops.selection import backend_of
+from gemmsim.ops.operators import define
 
 from . import batching, eager
 from .checks import check_amax, check_range, check_scale_fits, check_sign, negative_inputs
 from .grids import Grid, IntegerGrid, grid_of
 
 __all__ = ["affine_op", "blocks_op", "blocks_out_op", "checked_op", "fake_op", "fake_out_op", "integers_op"]
-
-_LIBRARY = torch.library.Library("gemmsim", "FRAGMENT")
-for _schema in (
-    "tq_fake_quantize(Tensor x, Tensor? amax, str grid, Tensor? bias=None, bool propagate=False) -> Tensor",
-    "tq_fake_quantize_into(Tensor x, Tensor? amax, str grid, Tensor? bias, bool propagate, Tensor(a!) out) -> ()",
-    "tq_integers(Tensor x, Tensor amax, str grid, bool propagate=False) -> (Tensor, Tensor)",
-    "tq_affine(Tensor x, Tensor min_range, Tensor max_range, int num_bits) -> Tensor",
-    "tq_blocks(Tensor x, str grid, SymInt size, str scale, Tensor? amax=None, bool propagate=False) -> Tensor",
-    "tq_checked(Tensor amax, str owner, bool propagate=False) -> Tensor",
-    "tq_blocks_into(Tensor x, str grid, SymInt size, str scale, Tensor? amax, bool propagate, Tensor(a!) out) -> ()",
-):
-    _LIBRARY.define(_schema, tags=(torch.Tag.needs_exact_strides,))
 
 
 def _fake_into(x: Tensor, amax: Tensor | None, grid: str, bias: Tensor | None, propagate: bool, out: Tensor) -> None:
@@ -101,7 +93,7 @@ def _blocks(x: Tensor, grid: str, size: int, scale: str, amax: Tensor | None = N
 
 def _block_pass(x: Tensor, grid: Grid, size: int, scale: str, amax: Tensor | None, propagate: bool, out: Tensor) -> int:
     """Run the kernel; the sum of its status bits."""
-    backend = backend_of(x)
+    backend: Any = backend_of(x)  # the tensors' second scale stays on the GPU
     if backend is cpu:
         second = eager.second_scale(amax, grid) if amax is not None and scale == "e4m3" else 0.0
         return cpu.scaled_blocks(x, grid.numbers, size, scale, second, out)
@@ -152,33 +144,42 @@ def _blocks_fake(
     return torch.empty_like(x)
 
 
-def _nothing(*args: object) -> None:
-    """Fake kernel of the operators that write into given tensors."""
-
-
-for _name, _kernel, _shape in (
-    ("tq_fake_quantize", _fake, _fake_fake),
-    ("tq_fake_quantize_into", _fake_into, _nothing),
-    ("tq_integers", _integers, _integers_fake),
-    ("tq_affine", _affine, _affine_fake),
-    ("tq_blocks", _blocks, _blocks_fake),
-    ("tq_blocks_into", _blocks_into, _nothing),
-    ("tq_checked", _checked, _checked_fake),
-):
-    for _key in ("CPU", "CUDA"):
-        _LIBRARY.impl(_name, _kernel, _key)
-    torch.library.register_fake(f"gemmsim::{_name}", _shape, lib=_LIBRARY)
-
-torch.library.register_vmap("gemmsim::tq_fake_quantize", batching.fake_quantize, lib=_LIBRARY)
-torch.library.register_vmap("gemmsim::tq_integers", batching.integers, lib=_LIBRARY)
-torch.library.register_vmap("gemmsim::tq_affine", batching.affine, lib=_LIBRARY)
-torch.library.register_vmap("gemmsim::tq_blocks", batching.blocks, lib=_LIBRARY)
-torch.library.register_vmap("gemmsim::tq_checked", batching.checked, lib=_LIBRARY)
-
-fake_op = torch.ops.gemmsim.tq_fake_quantize.default
-fake_out_op = torch.ops.gemmsim.tq_fake_quantize_into.default
-integers_op = torch.ops.gemmsim.tq_integers.default
-affine_op = torch.ops.gemmsim.tq_affine.default
-blocks_op = torch.ops.gemmsim.tq_blocks.default
-checked_op = torch.ops.gemmsim.tq_checked.default
-blocks_out_op = torch.ops.gemmsim.tq_blocks_into.default
+_define = partial(define, tags=(torch.Tag.needs_exact_strides,))
+fake_op = _define(
+    "tq_fake_quantize(Tensor x, Tensor? amax, str grid, Tensor? bias=None, bool propagate=False) -> Tensor",
+    _fake,
+    _fake_fake,
+    vmap=batching.fake_quantize,
+)
+fake_out_op = _define(
+    "tq_fake_quantize_into(Tensor x, Tensor? amax, str grid, Tensor? bias, bool propagate, Tensor(a!) out) -> ()",
+    _fake_into,
+)
+integers_op = _define(
+    "tq_integers(Tensor x, Tensor amax, str grid, bool propagate=False) -> (Tensor, Tensor)",
+    _integers,
+    _integers_fake,
+    vmap=batching.integers,
+)
+affine_op = _define(
+    "tq_affine(Tensor x, Tensor min_range, Tensor max_range, int num_bits) -> Tensor",
+    _affine,
+    _affine_fake,
+    vmap=batching.affine,
+)
+blocks_op = _define(
+    "tq_blocks(Tensor x, str grid, SymInt size, str scale, Tensor? amax=None, bool propagate=False) -> Tensor",
+    _blocks,
+    _blocks_fake,
+    vmap=batching.blocks,
+)
+blocks_out_op = _define(
+    "tq_blocks_into(Tensor x, str grid, SymInt size, str scale, Tensor? amax, bool propagate, Tensor(a!) out) -> ()",
+    _blocks_into,
+)
+checked_op = _define(
+    "tq_checked(Tensor amax, str owner, bool propagate=False) -> Tensor",
+    _checked,
+    _checked_fake,
+    vmap=batching.checked,
+)

@@ -79,7 +79,11 @@ class MaxCalibrator:
         self._amax = amax.clone() if self._amax is None else torch.maximum(self._amax, amax)
 
     def merge(self, other: MaxCalibrator) -> None:
-        """Take in what another calibrator of the same axis has collected, as if it had been collected here."""
+        """Take in what another calibrator of the same axis has collected, as if it had been collected here.
+
+        Raises:
+            CalibrationError: for a calibrator of another axis.
+        """
         if other.axis != self.axis:
             raise CalibrationError(
                 message(f"merge of axis {other.axis} into {self.axis}", "equal axes", "Make both so.")

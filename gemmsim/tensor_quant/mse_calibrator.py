@@ -26,6 +26,10 @@ class MseCalibrator:
         error_func: (quantised x, x) -> error of each element; the squared difference by default.
     The sums are float64, so that they hardly depend on the split into batches; the multiple chosen may in a tie.
     Source: ModelOpt 0.40, ``MseCalibrator``.
+
+    Raises:
+        CalibrationError: for ``num_steps`` below 1.
+        AmaxError: for an amax that is missing, negative, NaN or infinite.
     """
 
     def __init__(
@@ -71,7 +75,11 @@ class MseCalibrator:
         self._losses = losses if old is None else [a + b for a, b in zip(old, losses, strict=True)]
 
     def merge(self, other: MseCalibrator) -> None:
-        """Add the errors that a calibrator of the same first amax and multiples has collected."""
+        """Add the errors that a calibrator of the same first amax and multiples has collected.
+
+        Raises:
+            CalibrationError: for a calibrator of another first amax, axis or multiples.
+        """
         same = torch.equal(self._first, other._first) and torch.equal(self._multipliers, other._multipliers)
         if not same or self.axis != other.axis:
             asked = "merge of another first amax, axis or multiples"

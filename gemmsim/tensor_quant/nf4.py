@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from .arguments import prepared
-from .block import check_block_size, fake_blocks
+from .block_quantization import check_block_size, fake_blocks
 from .errors import BlockSizeError, message
 from .gradients import straight_through
 from .library import checked_op
@@ -35,7 +35,7 @@ def nf4_fake_quant(
         scale_bits: 2 to 23; None keeps the scales as they are.
 
     Of two values equally near, the lower. Zeros are +0. NaN and infinities raise. The gradient passes.
-    Source: QLoRA section 3; ModelOpt ``NF4QTensor`` as its sheet describes it (not compared with it bit for bit).
+    Source: QLoRA section 3; ModelOpt's ``NF4QTensor`` (not compared with it bit for bit).
 
     Raises:
         BlockSizeError (ValueError, AssertionError): unless both sizes are positive integers.

@@ -13,7 +13,7 @@ from gemmsim.nn.emulated import Emulated
 
 from .attributes import QuantizerAttributes, updated
 from .bias_calibrator import BiasCalibrator, centre
-from .block import dynamic_block_quant, fake_blocks
+from .block_quantization import dynamic_block_quant, fake_blocks
 from .blocking import Blocking
 from .calibrators import calibrator_of
 from .config import QuantizerAttributeConfig, config_of
@@ -211,7 +211,11 @@ class TensorQuantizer(QuantizerAttributes, Emulated, nn.Module):
         self._if_calib = False
 
     def enable_calib(self) -> None:
-        """Show inputs to the calibrator. Raises CalibrationError where there is none: dynamic quantisation."""
+        """Show inputs to the calibrator.
+
+        Raises:
+            CalibrationError: where there is none: dynamic quantisation.
+        """
         if self._calibrator is None:
             asked = "calibration of a quantizer that takes amax from each input"
             raise CalibrationError(message(asked, "static quantizers", "Leave it out of calibration."))
@@ -222,7 +226,11 @@ class TensorQuantizer(QuantizerAttributes, Emulated, nn.Module):
         self._if_clip = False
 
     def enable_clip(self) -> None:
-        """Clip by the learned ends. Raises DescriptorError (ValueError) without learn_amax."""
+        """Clip by the learned ends.
+
+        Raises:
+            DescriptorError (ValueError): without learn_amax.
+        """
         if not self._config.learn_amax:
             asked = "enable_clip of a quantizer without learn_amax"
             raise DescriptorError(message(asked, "learn_amax=True", "Describe it so."))

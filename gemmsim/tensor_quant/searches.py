@@ -13,7 +13,11 @@ __all__ = ["entropy_amax", "mse_amax", "percentile_amax"]
 
 
 def percentile_amax(counts: Tensor, edges: Tensor, percentile: float) -> Tensor:
-    """Left end of the first bin whose share of the data, with all bins before it, reaches the percentile."""
+    """Left end of the first bin whose share of the data, with all bins before it, reaches the percentile.
+
+    Raises:
+        CalibrationDataError: for a percentile outside 0 to 100.
+    """
     if not 0 <= percentile <= 100:
         raise CalibrationDataError(message(f"percentile={percentile}", "0 to 100", "99.99 is usual."))
     share = counts.double().cumsum(0) / counts.sum().double()
@@ -55,7 +59,11 @@ def mse_amax(
 def entropy_amax(
     counts: Tensor, edges: Tensor, num_bits: int | tuple[int, int], unsigned: bool, stride: int, start_bin: int
 ) -> Tensor:
-    """End of the bin at which cutting and merging the histogram diverges least from it; the last of equals."""
+    """End of the bin at which cutting and merging the histogram diverges least from it; the last of equals.
+
+    Raises:
+        CalibrationDataError: for float formats, and negative counts.
+    """
     if not isinstance(num_bits, int):
         asked = f"entropy with num_bits={num_bits}"
         raise CalibrationDataError(message(asked, "integers, whose levels are evenly spaced", "Use mse for floats."))

@@ -136,7 +136,11 @@ def export_int8(
 
 
 def export_affine(g: Any, inputs: Any, low: Any, high: Any, num_bits: int) -> Any:
-    """QuantizeLinear and DequantizeLinear with the scale and zero point of a range."""
+    """QuantizeLinear and DequantizeLinear with the scale and zero point of a range.
+
+    Raises:
+        BitsError: for another number of bits than 8.
+    """
     _check_opset(g)
     if num_bits != 8:
         raise BitsError(message(f"ONNX export of {num_bits} bits", "8 bits", "Quantise to 8 bits."))
@@ -152,7 +156,11 @@ def export_affine(g: Any, inputs: Any, low: Any, high: Any, num_bits: int) -> An
 def export_int4(
     g: Any, inputs: Any, amax: Any, num_bits: int, dtype: str | None, block_size: int, axis: int | None
 ) -> Any:
-    """trt::DequantizeLinear of int4 blocks, scale amax / 7."""
+    """trt::DequantizeLinear of int4 blocks, scale amax / 7.
+
+    Raises:
+        BitsError: for another number of bits than 4.
+    """
     if num_bits != 4:
         raise BitsError(message(f"ONNX export of blocks of {num_bits} bits", "4 bits", "Use num_bits=4."))
     x, own = _around(g, inputs, dtype)
@@ -162,7 +170,11 @@ def export_int4(
 
 
 def export_fp8(g: Any, inputs: Any, amax: Any, E: int, M: int, dtype: str | None) -> Any:
-    """trt::TRT_FP8QuantizeLinear and TRT_FP8DequantizeLinear with scale amax / 448, 1 without amax."""
+    """trt::TRT_FP8QuantizeLinear and TRT_FP8DequantizeLinear with scale amax / 448, 1 without amax.
+
+    Raises:
+        ExportError: for other floats than E4M3, and an amax per axis.
+    """
     if (E, M) != (4, 3):
         raise no_export(f"floats with E={E}, M={M}", "Use E=4, M=3.")
     if amax is None or amax.node().mustBeNone():
@@ -183,6 +195,9 @@ def export_dynamic_block(
     """The nodes of MXFP8 (e4m3 elements, e8m0 scales) and NVFP4 (e2m1 elements, e4m3 scales).
 
     ``kind``: "dynamic", or "static" for the placeholder node trt::TRT_FP4QDQ of weights.
+
+    Raises:
+        ExportError: for other blocks, and NVFP4 without amax.
     """
     x, own = _around(g, inputs, dtype)
     if tuple(num_bits) == (4, 3) and tuple(scale_bits) == (8, 0):

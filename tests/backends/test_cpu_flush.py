@@ -6,10 +6,10 @@ import random
 
 import pytest
 import torch
-from support import assert_bitwise_equal
-from support_cpu import isas
+from support_cpu import assert_equals_reference
+from support_reference import Expected
 
-from gemmsim import GemmSpec, reference
+from gemmsim import GemmSpec
 from gemmsim.backends import cpu
 
 FORMATS = [
@@ -70,7 +70,7 @@ def numbers(g: torch.Generator, shape: tuple[int, int], exponent: float, kind: i
     ).float()
 
 
-def compare(rng: random.Random) -> bool:
+def compare(rng: random.Random, expected: Expected) -> bool:
     found = spec_of(rng)
     if found is None:
         return False
@@ -82,13 +82,7 @@ def compare(rng: random.Random) -> bool:
     a, b = numbers(g, (m, k), half, rng.randrange(3)), numbers(g, (k, n), half, rng.randrange(3))
     c = numbers(g, (m, n), lowest, 1) if "init=c" in str(spec) else None
     seed = rng.randrange(1 << 40)
-    want = reference.gemm(a.tolist(), b.tolist(), spec, c=None if c is None else c.tolist(), seed=seed)
-    expected = torch.tensor(want, dtype=torch.float64)
-    for name in isas():
-        cpu.set_isa(name)
-        out = torch.full(expected.shape, 7.0, dtype=torch.float64)
-        run = cpu.gemm(a, b, spec, out, seed) if c is None else cpu.gemm(a, b, spec, out, seed, c=c)
-        assert_bitwise_equal(out, expected, context=f"{spec} on {name}, {tuple(a.shape)}: {run}")
+    assert_equals_reference(spec, a, b, seed, c, expected)
     return True
 
 
@@ -97,9 +91,9 @@ def smallest_exponent(fmt: str) -> int:
 
 
 @pytest.mark.parametrize("start", range(8))
-def test_random_registers_without_subnormals(start):
+def test_random_registers_without_subnormals(start, expected):
     rng = random.Random(4200 + start)
-    assert sum(compare(rng) for _ in range(120)) > 60
+    assert sum(compare(rng, expected) for _ in range(120)) > 60
 
 
 @pytest.mark.parametrize("mode", ["rne", "rtz", "ru", "rd", "rna", "sr8"])

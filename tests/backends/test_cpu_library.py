@@ -2,26 +2,26 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
-import sys
 
 import pytest
 import torch
 from support_cpu import isas
+from support_fork import run_forked
 
 from gemmsim.arithmetic import GemmSpec, UnsupportedSpec
 from gemmsim.backends import cpu
-from gemmsim.backends.cpu import library
+from gemmsim.backends.cpu import shared_library as library
 from gemmsim.formats import parse_cast
 
 CODE = "from gemmsim.backends import cpu; print(cpu.isa())"
 
 
 def run(**environment: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-c", CODE], env={**os.environ, **environment}, capture_output=True, text=True
-    )
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in environment.items():
+            patch.setenv(name, value)
+        return run_forked(CODE)
 
 
 def test_the_environment_forces_an_instruction_set():

@@ -120,11 +120,11 @@ def test_registers_of_one_rounding_mode_share_a_pass():
     a, b = torch.randn(8, 64), torch.randn(64, 64)
     select = torch.arange(64, dtype=torch.uint8).remainder(4).expand(8, 64)
     spec = GemmSpec.of("e4m3 : palette(e5m10, e5m4, bf16, e6m9)")
-    assert len(cpu.gemm(a, b, spec, torch.empty(8, 64), select=select).kernels) == 1
+    assert len(cpu.gemm(a, b, spec, torch.empty(8, 64), select=select).how.names) == 1
     mixed = GemmSpec.of("e4m3 : palette(e5m10, e5m4, exact(), e6m9)")
-    assert len(cpu.gemm(a, b, mixed, torch.empty(8, 64), select=select).kernels) == 2
+    assert len(cpu.gemm(a, b, mixed, torch.empty(8, 64), select=select).how.names) == 2
     assert (
-        len(cpu.gemm(a, b, mixed, torch.empty(8, 64), select=select * 0).kernels) == 1
+        len(cpu.gemm(a, b, mixed, torch.empty(8, 64), select=select * 0).how.names) == 1
     )  # who is not chosen does not run
 
 

@@ -72,7 +72,7 @@ def test_planner_takes_the_expected_kernel_and_its_bits_are_the_references(text,
         out = torch.empty(9, 35, dtype=torch.float64)
         run = cpu.gemm(a, b, spec, out, 9)
         assert_bitwise_equal(out, want, context=f"{text} on {name}")
-        assert (directed if name == "avx512" or plain is None else plain) in run.kernels, f"{name}: {run}"
+        assert (directed if name == "avx512" or plain is None else plain) in run.how.names, f"{name}: {run}"
 
 
 def test_products_below_the_carriers_smallest_number_are_not_taken_for_exact():

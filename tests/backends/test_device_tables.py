@@ -14,9 +14,9 @@ from support_device_tables import gpu  # noqa: F401
 import gemmsim as gs
 from gemmsim.arithmetic import GemmSpec, permutation
 from gemmsim.backends import cpu, device_tables
-from gemmsim.backends.cpu.program import CHUNKED, INTERLEAVED, SHUFFLED, SPLITK
 from gemmsim.backends.cuda import gemm_ready, term_order
 from gemmsim.backends.device_tables import Table, Tables
+from gemmsim.lowering.numbers import Order
 from gemmsim.ops import conv_windows
 
 CPU = torch.device("cpu")
@@ -178,15 +178,15 @@ def test_windows_of_a_convolution(gpu, monkeypatch):  # noqa: F811
 
 def permuted(levels, k_of):
     """The order of terms by its definition: lanes of each interleaved level one after the other."""
-    if not levels or not k_of or all(order != INTERLEAVED for order, _ in levels):
+    if not levels or not k_of or all(order != Order.INTERLEAVED for order, _ in levels):
         return k_of
     (order, n), inner = levels[0], levels[1:]
-    if order == SHUFFLED:
+    if order == Order.SHUFFLED:
         return permuted(inner, k_of)
-    if order == INTERLEAVED:
+    if order == Order.INTERLEAVED:
         lanes = [k_of[lane :: min(n, len(k_of))] for lane in range(min(n, len(k_of)))]
     else:
-        size = -(-len(k_of) // n) if order == SPLITK else n
+        size = -(-len(k_of) // n) if order == Order.SPLITK else n
         lanes = [k_of[i : i + size] for i in range(0, len(k_of), size)]
     return [k for lane in lanes for k in permuted(inner, lane)]
 
@@ -195,10 +195,10 @@ def test_places_are_those_of_the_definition():
     rng = random.Random(4)
     for _ in range(300):
         levels = tuple(
-            (rng.choice([INTERLEAVED, INTERLEAVED, CHUNKED, SPLITK]), rng.randint(1, 9))
+            (rng.choice([Order.INTERLEAVED, Order.INTERLEAVED, Order.CHUNKED, Order.SPLITK]), rng.randint(1, 9))
             for _ in range(rng.randint(1, 4))
         )
-        levels = ((SHUFFLED, 0), *levels) if rng.random() < 0.3 else levels
+        levels = ((Order.SHUFFLED, 0), *levels) if rng.random() < 0.3 else levels
         k = rng.choice([0, 1, 2, rng.randint(3, 200)])
         found = term_order._places(levels, k, CPU)
         assert found.dtype == torch.int32 and found.tolist() == permuted(levels, list(range(k))), (levels, k)

@@ -9,7 +9,7 @@ from support import ROOT
 from support_cpu import isas
 
 from gemmsim.backends import environment
-from gemmsim.backends.cpu import library
+from gemmsim.backends.cpu import shared_library as library
 from gemmsim.backends.cuda import folder, tensor_cores
 
 #: Files that read variables of other systems, and which.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import support_import_lines as lists
-from support import run_python
+from support_fork import run_forked
 from support_import_lines import Line
 
 LINES = [line for peer in lists.peers() for line in lists.read(peer)]
@@ -57,7 +57,7 @@ def test_parts_are_attributes_of_what_was_imported():
         "torchmx.mx_tensor.MXTensor; torchmx.MXTensor; torchmx.ops.mx_mm\n"
         "print('all there')"
     )
-    done = run_python(code)
+    done = run_forked(code)
     assert done.stdout.strip() == "all there", done.stderr
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import support_mx as vectors
 import torch
-from support import run_python
+from support_fork import run_forked
 from torch import nn
 from torch.nn import functional
 
@@ -428,7 +428,7 @@ assert isinstance(layer, mxc.Linear) and layer.mx_specs["w_elem_format"] == "fp4
 torch.nn.Sequential(layer, torch.nn.LayerNorm(8), torch.nn.GELU())(x).sum().backward()
 print("done")
 """
-    assert "done" in run_python(code).stdout
+    assert "done" in run_forked(code).stdout
 
 
 def test_integers_are_no_operands():

@@ -278,7 +278,7 @@ def test_formats_show_what_they_are():
     assert quant.QLayerNormFormats(f, f).fwd_use_default_prec
 
 
-# Defects of mptorch 0.3.0 that are none here (spec/ops.md, spec/number_formats.md).
+# Defects of mptorch 0.3.0 that are none here.
 
 
 def test_g_each_step_rounds_once():

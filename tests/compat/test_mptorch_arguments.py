@@ -1,4 +1,4 @@
-"""mptorch 0.3.0's arguments, orders and defaults (spec/ops.md, spec/number_formats.md), the traps included.
+"""mptorch 0.3.0's arguments, orders and defaults, the traps included.
 
 "id" is the identity function as a default. Arguments of ours come after, or by keyword only. The quantise and product
 functions are in test_mptorch.py.

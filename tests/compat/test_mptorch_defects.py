@@ -1,4 +1,4 @@
-"""More defects of mptorch 0.3.0 that are none here (spec/ops.md); the others are in test_mptorch.py and
+"""More defects of mptorch 0.3.0 that are none here; the others are in test_mptorch.py and
 tests/formats/test_peer_defects.py."""
 
 from __future__ import annotations

@@ -362,16 +362,16 @@ def test_every_known_name_parses_and_aliases_are_the_others():
 
 
 @pytest.fixture
-def clean_registry(monkeypatch):
-    from gemmsim.formats import registry
+def no_registered_names(monkeypatch):
+    from gemmsim.formats import text
 
-    monkeypatch.setattr(registry, "_REGISTERED", {})
-    registry._parse.cache_clear()
+    monkeypatch.setattr(text, "_REGISTERED", {})
+    text._parse.cache_clear()
     yield
-    registry._parse.cache_clear()
+    text._parse.cache_clear()
 
 
-def test_registered_names_parse_and_leave_the_canonical_name(clean_registry):
+def test_registered_names_parse_and_leave_the_canonical_name(no_registered_names):
     fmt = FloatFormat(6, -30, 31)
     with pytest.raises(FormatError, match="unknown format 'mine'"):
         parse("mine")
@@ -384,11 +384,11 @@ def test_registered_names_parse_and_leave_the_canonical_name(clean_registry):
 @pytest.mark.parametrize(
     "name", ["e4m3", "fp16", "e7m7", "int3", "sr8", "rne", "sat", "ftz", "a-b", "2x", "", None, "x y"]
 )
-def test_names_that_mean_something_else_cannot_be_registered(name, clean_registry):
+def test_names_that_mean_something_else_cannot_be_registered(name, no_registered_names):
     with pytest.raises(FormatError, match="allowed: "):
         register(name, FloatFormat(6, -30, 30))
 
 
-def test_only_formats_can_be_registered(clean_registry):
+def test_only_formats_can_be_registered(no_registered_names):
     with pytest.raises(FormatError, match="a format of single numbers"):
         register("mine", "e4m3")

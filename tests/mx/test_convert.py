@@ -6,7 +6,7 @@ import math
 
 import pytest
 import torch
-from support import run_python
+from support_fork import run_forked
 from support_mx import inputs
 
 import gemmsim as gs
@@ -288,5 +288,5 @@ back = torch.compile(both, fullgraph=True, backend="aot_eager")(x)
 assert torch.equal(there, gs.mx.quantize(x, "mxfp6_e2m3/b16") * 2) and torch.equal(back, gs.mx.quantize(x, fmt))
 print("done")
 """
-    done = run_python(code)
+    done = run_forked(code)
     assert "done" in done.stdout, done.stderr

@@ -6,7 +6,7 @@ import subprocess
 import sys
 
 import pytest
-from support import run_python
+from support_fork import run_forked
 
 import gemmsim as gs
 
@@ -24,7 +24,7 @@ def test_rows_are_the_codes_bit_by_bit(name):
 
 def test_the_module_prints_the_table():
     code = "from gemmsim.mx.table import main; assert main(['nonsense']) == main([]) == 2; main(['mxfp4'])"
-    assert run_python(code).stdout.splitlines()[7] == "0x0007  0 11 1  6.0"
+    assert run_forked(code).stdout.splitlines()[7] == "0x0007  0 11 1  6.0"
 
 
 def test_wide_formats_are_refused(tmp_path):

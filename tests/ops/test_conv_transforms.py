@@ -64,8 +64,15 @@ def test_kernels_of_one_position_are_linear_layers(name, n):
     assert_same([t.flatten(1) if t.dim() > 1 else t for t in got], want)
 
 
-@pytest.mark.parametrize("transposed", [False, True])
-@pytest.mark.parametrize("name", PER_ROLE)
+#: Every role's formats once and both functions with all of them; the other pairs in the long run.
+COMPILED = [
+    pytest.param(name, transposed, marks=[] if i % 2 == transposed or name == "full" else pytest.mark.long)
+    for i, name in enumerate(PER_ROLE)
+    for transposed in (False, True)
+]
+
+
+@pytest.mark.parametrize(("name", "transposed"), COMPILED)
 def test_compiled_code_has_the_bits_of_eager_mode(name, transposed):
     torch._dynamo.reset()
     x, w, bias = tensors((2, 4, 6, 5), (4, 3, 3, 2) if transposed else (6, 2, 3, 2), (6,))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 import pickle
 
 import pytest
@@ -232,6 +233,42 @@ def test_refuses_what_has_no_meaning():
         gs.qmatmul(a, torch.randn(2, 3), wrong())
 
 
-def test_gemm_reference_says_that_it_is_not_for_these():
-    with pytest.raises(UnsupportedSpec, match="reference has no Two"):
-        gs.reference.gemm([[1.0]], [[1.0]], ":test_two()")
+OWN = [
+    *(order.format("test_register(bf16)") for order in ORDERS),
+    *(
+        "test_two(0.5)",
+        "swapped(test_two())",
+        "chunked(4, test_two(), fp32)",
+        "splitk(3, swapped(test_two(3.0)), bf16)",
+    ),
+    *("test_wrapping(7)", "test_wrapping(9, signed=false)"),
+]
+
+
+@pytest.mark.parametrize("own", OWN)
+def test_reference_and_trace_take_its_steps_one_element_at_a_time(own):
+    generator = torch.Generator().manual_seed(7)
+    a, b = torch.randn(2, 13, generator=generator) * 8, torch.randn(13, 3, generator=generator)
+    if "wrapping" in own:
+        a, b = (a.round(), (b * 20).round()) if "signed" not in own else (a.round().abs(), (b * 20).round().abs())
+    spec = f"{'fixed(9,0)' if 'wrapping' in own else 'e4m3'} : {own} -> bf16"
+    got = gs.qmatmul(a, b, spec)
+    want = gs.reference.gemm(a.tolist(), b.tolist(), GemmSpec.of(spec))
+    assert_bitwise_equal(got, torch.tensor(want))
+    story = gs.trace(a, b, spec, at=(1, 2))
+    assert story.value == got[1, 2].item()
+    assert sum(step.kind == "step" for step in story.steps) == 13
+
+
+def test_trace_shows_states_and_their_rounding_and_refuses_what_the_numbers_do_not_hold():
+    story = gs.trace([3.0, 1.0], [1.5, -2.0], ":test_two(0.5)")
+    lines = [str(step) for step in story.steps if step.kind == "step"]
+    assert "Two.step: s = (0.0, 0.0), a = 3.0, b = 1.5 = 6.75" in lines[0]
+    assert "Two.step: s = (6.75, 0.0), a = 1.0, b = -2.0" in lines[1] and story.value == 5.75
+    rounded = [step for step in gs.trace([1.0 + 2**-9], [1.0], ":test_register(fp32)").steps if step.kind == "register"]
+    assert len(rounded) == 1 and rounded[0].is_rounded and rounded[0].value == 1.0
+    assert math.isnan(gs.trace([math.inf], [0.0], ":test_two()").value)
+    with pytest.raises(ValueError, match="a has 0.5; allowed: integers"):
+        gs.trace([0.5], [1.0], ":test_wrapping(8)")
+    with pytest.raises(SpecError, match=r"integers below 2\*\*63"):
+        gs.trace([2.0**64], [1.0], ":test_wrapping(8)")

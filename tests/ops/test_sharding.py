@@ -8,7 +8,8 @@ import sys
 
 import pytest
 import torch
-from support import ROOT, run_python
+from support import ROOT
+from support_fork import run_forked
 
 WORKER = """
 import sys, torch, torch.distributed as dist, gemmsim as gs
@@ -134,7 +135,7 @@ gs.qlinear(x, torch.ones(4, 3), None, "e4m3 : e5m10").sum().backward()
 gs.quantize(x.detach(), "e4m3")
 assert "gemmsim.ops.sharding" in sys.modules and "gemmsim.ops.sharding_rules" not in sys.modules
 """
-    done = run_python(code)
+    done = run_forked(code)
     assert done.returncode == 0, done.stderr
 
 

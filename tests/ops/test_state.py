@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 
 import torch
-from support import run_python
+from support_fork import run_forked
 
 import gemmsim as gs
 
@@ -59,11 +59,11 @@ import torch, gemmsim as gs
 registered = lambda: hasattr(torch.ops.gemmsim, "matmul")
 gs.formats.parse("e4m3"), gs.GemmSpec.parse("e4m3 : e5m10"), gs.acc.sequential("e5m10")
 assert not registered()
-import gemmsim.backends.cpu.library as library
+import gemmsim.backends.cpu.shared_library as library
 gs.QAffineFormats("e5m10")
 assert registered() and library._loaded is None
 gs.quantize(torch.ones(1), "e4m3")
 assert library._loaded is not None
 """
-    done = run_python(code)
+    done = run_forked(code)
     assert done.returncode == 0, done.stderr

@@ -236,7 +236,7 @@ def test_stochastic_updates_are_right_on_average_even_for_bfloat16_weights():
         assert set(p.tolist()) == {1.0, 1 + 2.0**-7}
 
 
-# Defects of mptorch 0.3.0 (spec/ops.md, section 7) that these optimizers do not have.
+# Defects of mptorch 0.3.0 that these optimizers do not have.
 
 
 def test_weight_decay_of_adamw_is_applied():

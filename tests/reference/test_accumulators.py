@@ -6,6 +6,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 from oracles import acc_reference as ref
+from support import LONG
 
 from gemmsim import acc
 from gemmsim.arithmetic import GemmSpec
@@ -110,6 +111,8 @@ def test_against_the_numpy_design_reference(case):
     dots = 0
     for index, (name, fmt) in enumerate(FORMATS):
         for at, (mode, their_mode) in enumerate(MODES):
+            if not LONG and (index + at) % len(MODES) > 1:
+                continue  # two modes of each format, two formats of each mode; all pairs in the long run
             a, b = operands(100 * index + at)
             mul = "e5m7" if (index + at) % 2 else None
             casts = (f"{name}/{mode}", None if mul is None else f"{mul}/{mode}")
@@ -120,7 +123,7 @@ def test_against_the_numpy_design_reference(case):
                 want = theirs(*fused(a, b), step)
             assert_same(gemm(a, b, accumulator), want, str(accumulator))
             dots += want.size
-    assert dots >= 10_000
+    assert dots >= (10_000 if LONG else 4_000)
 
 
 def rounded(x, fmt, mode):

@@ -236,32 +236,16 @@ def _equal(problem):
     return dataclasses.replace(problem, native=side(problem.native), model=side(problem.model))
 
 
-def _block_product(cpu):
-    """ops.block_gpu.product, whose operands the CPU takes apart itself."""
-    block_product = importlib.import_module("gemmsim.ops.block_product")
+def _coded_product(cpu):
+    """cuda.gemm_coded, whose operands the CPU takes apart itself."""
 
-    def answer(a, b, spec, out, seed, finish=None):
+    def answer(a, b, spec, out, seed=0, finish=None):
+        raw = torch.empty(out.shape, dtype=out.dtype if finish is None else finish.work)
+        cpu.gemm_coded(a, b, spec, raw, seed)
         if finish is not None:
-            raw = torch.empty(out.shape, dtype=finish.work)
-            block_product._scaled(a, b, spec, seed, raw)
             finish.apply(raw, out)
-        elif out.is_contiguous():
-            block_product._scaled(a, b, spec, seed, out)
         else:
-            raw = torch.empty(out.shape, dtype=out.dtype)
-            block_product._scaled(a, b, spec, seed, raw)
             out.copy_(raw)
-
-    return answer
-
-
-def _block_counts():
-    block_product = importlib.import_module("gemmsim.ops.block_product")
-    cpu = importlib.import_module("gemmsim.backends.cpu")
-
-    def answer(a, b, spec, counts, seed):
-        x, y, scales = block_product._parts(a, b, spec, seed, counts.shape[:-2])
-        cpu.count_overflows(x, y, spec, counts, seed, scales)
 
     return answer
 
@@ -313,7 +297,6 @@ def install() -> None:
         importlib.import_module(f"gemmsim.backends.cuda.{module}").verdict_for = lambda device, arch, source, problems: (
             verdict_for(device, arch, source, map(_equal, problems))
         )
-    block_gpu = importlib.import_module("gemmsim.ops.block_gpu")
-    block_gpu.product = answered(block_gpu.product, _block_product(cpu), _at(3, "out"))
-    block_gpu.count_overflows = answered(block_gpu.count_overflows, _block_counts(), _at(3, "counts"))
+    cuda.gemm_coded = answered(cuda.gemm_coded, _coded_product(cpu), _at(3, "out"))
+    cuda.count_coded_overflows = answered(cuda.count_coded_overflows, cpu.count_coded_overflows, _at(3, "counts"))
     _library_products()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+from support import LONG
 
 import gemmsim as gs
 from gemmsim import study
@@ -13,7 +14,11 @@ from gemmsim.study import language, language_model, language_report
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(language, "STEPS", 40)
+        # Few products of few terms, all trainings; of the products as they are in the long run.
+        patch.setattr(language, "STEPS", 40 if LONG else 30)
+        if not LONG:
+            patch.setattr(language, "BATCH", 4)
+            patch.setattr(language_model.LanguageModel, "WIDTH", 32)
         return study.run("language", tmp_path_factory.mktemp("language"))
 
 
@@ -23,7 +28,7 @@ def test_every_training_is_there(finished):
         assert (finished.folder / name).stat().st_size > 0, name
     for row in finished.rows:
         assert str(gs.GemmSpec.parse(row["spec"])) == row["spec"]
-        assert len(row["curve"].split()) == 4
+        assert len(row["curve"].split()) == (4 if LONG else 3)
     assert "mxfp4" in (finished.folder / "table.txt").read_text()
 
 
@@ -34,7 +39,7 @@ def test_training_lowers_the_loss_in_every_format(finished):
     for row in finished.rows:
         assert abs(row["first_loss"] - truth["first_loss"]) < 0.05
         curve = [float(text) for text in row["curve"].split()]
-        assert curve[-1] < curve[0] - 1.0 and abs(row["test_loss"] - truth["test_loss"]) < 0.15
+        assert curve[-1] < curve[0] - (1.0 if LONG else 0.7) and abs(row["test_loss"] - truth["test_loss"]) < 0.15
     assert len({row["curve"] for row in finished.rows}) == len(finished.rows)
     assert "mxfp4" in language_report.finding(finished.rows) and "unfinished" in language_report.finding([truth])
 

@@ -191,7 +191,7 @@ def test_rotation_real_quantisation_bias_and_scale():
 def test_the_mean_of_scales_depends_on_no_order():
     from fractions import Fraction
 
-    from gemmsim.tensor_quant.block import _mean
+    from gemmsim.tensor_quant.block_quantization import _mean
 
     g = torch.Generator().manual_seed(3)
     for n in (1, 7, 1000, 70000):

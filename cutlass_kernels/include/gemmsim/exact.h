@@ -138,8 +138,14 @@ GEMMSIM_HD bool round_up(int mode, int r, uint32_t R, bool neg, bool odd, uint64
 }
 
 GEMMSIM_HD double scale2(double x, int e) {  // x * 2^e, exact when the result is representable
-    while (e > 1000) { x *= double_of((uint64_t)(1023 + 1000) << 52); e -= 1000; }
-    while (e < -1000) { x *= double_of((uint64_t)(1023 - 1000) << 52); e += 1000; }
+    while (e > 1000) {
+        x *= double_of((uint64_t)(1023 + 1000) << 52);
+        e -= 1000;
+    }
+    while (e < -1000) {
+        x *= double_of((uint64_t)(1023 - 1000) << 52);
+        e += 1000;
+    }
     return x * double_of((uint64_t)(1023 + e) << 52);
 }
 

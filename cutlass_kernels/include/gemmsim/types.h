@@ -21,7 +21,7 @@ typedef unsigned char uint8_t;
 
 namespace gemmsim {
 
-// Order is part of the C ABI (gemmsim/backends/cpu/params.py mirrors it).
+// Order is part of the C ABI (gemmsim/lowering/numbers.py mirrors it).
 // The two below zero are to nearest with ties toward minus and plus infinity; their casts set CODE_PARITY, which keeps
 // the vector kernels of the GEMM away.
 enum Mode : int32_t { RNU = -2, RND = -1, RNE = 0, RNA = 1, RTZ = 2, RU = 3, RD = 4, RO = 5, SR = 6, SRB = 7, SRC = 8 };
@@ -58,7 +58,18 @@ struct Cast {
 };
 
 // Where a random draw belongs; part of the definition of the result (docs/reference/random_bits.md).
-enum Site : int32_t { SITE_A = 0, SITE_B = 1, SITE_PRODUCT = 2, SITE_ADD = 3, SITE_OUT = 4, SITE_COMBINE = 5, SITE_WORKSPACE = 6, SITE_FINAL = 7, SITE_STEP = 8, SITE_QUANTIZE = 16 };
+enum Site : int32_t {
+    SITE_A = 0,
+    SITE_B = 1,
+    SITE_PRODUCT = 2,
+    SITE_ADD = 3,
+    SITE_OUT = 4,
+    SITE_COMBINE = 5,
+    SITE_WORKSPACE = 6,
+    SITE_FINAL = 7,
+    SITE_STEP = 8,
+    SITE_QUANTIZE = 16
+};
 
 enum DType : int32_t { F32 = 0, F64 = 1, F16 = 2, BF16 = 3 };
 

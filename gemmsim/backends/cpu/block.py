@@ -10,11 +10,12 @@ import torch
 from torch import Tensor
 
 from gemmsim.formats import BlockFormat
+from gemmsim.lowering.blocks import source_precision
+from gemmsim.lowering.numbers import MAX_BATCH_DIMS
 
-from .block_records import BlockArgs, block_record, source_precision
-from .library import LibraryError, library
-from .quantize import DTYPES
-from .records import MAX_BATCH_DIMS
+from ..dtypes import NUMBERS
+from .block_records import BlockArgs, block_record
+from .shared_library import LibraryError, library
 
 __all__ = ["PACKINGS", "decode_blocks", "encode_blocks", "quantize_blocks"]
 
@@ -25,25 +26,40 @@ _ready: ctypes.CDLL | None = None
 
 
 def encode_blocks(
-    x: Tensor, fmt: BlockFormat, codes: Tensor, scales: Tensor, dim: int, packing: str, tensor_scale: float = 1.0
+    x: Tensor,
+    fmt: BlockFormat,
+    codes: Tensor,
+    scales: Tensor,
+    dim: int,
+    packing: str,
+    tensor_scale: Tensor | float | None = None,
 ) -> None:
     """Write element codes and scale codes of ``x``, whose blocks lie along ``dim``, into uint8 tensors.
 
     ``x``: any float dtype and strides. ``codes`` and ``scales`` have its shape, but along ``dim`` as many bytes as
     ``packing`` needs, and as many scales as there are blocks, the last one being shorter if need be.
+    ``tensor_scale`` None is 1.
     """
     args = _args(_ENCODE, fmt, x, codes, scales, None, dim, packing, tensor_scale, x.dtype is torch.bfloat16)
     _run(args)
 
 
 def decode_blocks(
-    codes: Tensor, scales: Tensor, fmt: BlockFormat, out: Tensor, dim: int, packing: str, tensor_scale: float = 1.0
+    codes: Tensor,
+    scales: Tensor,
+    fmt: BlockFormat,
+    out: Tensor,
+    dim: int,
+    packing: str,
+    tensor_scale: Tensor | float | None = None,
 ) -> None:
     """Write the values of ``codes`` under ``scales`` into ``out``: binary32 products, then its dtype (nearest even)."""
     _run(_args(_DECODE, fmt, None, codes, scales, out, dim, packing, tensor_scale, False))
 
 
-def quantize_blocks(x: Tensor, fmt: BlockFormat, out: Tensor, dim: int, tensor_scale: float = 1.0) -> None:
+def quantize_blocks(
+    x: Tensor, fmt: BlockFormat, out: Tensor, dim: int, tensor_scale: Tensor | float | None = None
+) -> None:
     """Write what decoding ``x``'s codes gives to ``out``, of any float dtype and strides; it may be ``x`` itself."""
     _run(_args(_QUANTIZE, fmt, x, None, None, out, dim, "bytes", tensor_scale, x.dtype is torch.bfloat16))
 
@@ -57,7 +73,7 @@ def _args(
     out: Tensor | None,
     dim: int,
     packing: str,
-    tensor_scale: float,
+    tensor_scale: Tensor | float | None,
     is_bfloat16: bool,
 ) -> BlockArgs:
     values = out if x is None else x
@@ -71,11 +87,11 @@ def _args(
     args.op, args.packing = op, PACKINGS.index(packing)
     args.threads = torch.get_num_threads()
     args.format, args.tables = block_record(fmt, source_precision(fmt, is_bfloat16))
-    args.format.tensor_scale = tensor_scale
+    args.format.tensor_scale = 1.0 if tensor_scale is None else float(tensor_scale)
     if x is not None:
-        args.src, args.src_dtype = x.data_ptr(), DTYPES[x.dtype]
+        args.src, args.src_dtype = x.data_ptr(), NUMBERS[x.dtype]
     if out is not None:
-        args.dst, args.dst_dtype = out.data_ptr(), DTYPES[out.dtype]
+        args.dst, args.dst_dtype = out.data_ptr(), NUMBERS[out.dtype]
     args.codes = codes.data_ptr() if codes is not None else None
     args.scales = scales.data_ptr() if scales is not None else None
     tensors = (x, codes, scales, out)

@@ -3,39 +3,24 @@
 from __future__ import annotations
 
 import ctypes
-import math
-from collections.abc import Sequence
 from ctypes import POINTER, byref, c_double, c_int, c_int32, c_int64, c_uint64, c_void_p
-from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from gemmsim.formats import BlockFloatFormat, FiniteFloatFormat, FixedFormat, Sharing, TensorFormat
+from gemmsim.formats import TensorFormat
+from gemmsim.lowering.numbers import MAX_BATCH_DIMS, MODES, Site
+from gemmsim.lowering.tensor_formats import FiniteFloat, tensor_numbers
 
-from .grid_params import MODES
-from .library import LibraryError, library
-from .quantize import DTYPES, SITE_QUANTIZE
-from .records import MAX_BATCH_DIMS
+from ..block_layout import arranged
+from ..dtypes import NUMBERS
+from .shared_library import LibraryError, library
 
-__all__ = [
-    "ABSOLUTE",
-    "FLUSH",
-    "KEEP_INFINITY",
-    "LOWEST_CODE",
-    "BlockFloatArgs",
-    "FiniteFloatArgs",
-    "arranged",
-    "described",
-    "quantize_tensor",
-]
+__all__ = ["BlockFloatArgs", "FiniteFloatArgs", "described", "quantize_tensor"]
 
 #: gemmsim::BlockFloatFlags, gemmsim::FiniteFloatFlags.
-LOWEST_CODE, KEEP_INFINITY = 1, 2
-FLUSH, ABSOLUTE = 1, 2
-_FINITE_FLOATS, _SCALED_FLOATS, _SCALED_INTEGERS = 1, 2, 3
-#: How the elements of a format that has no blocks are cut.
-_PIECE = 2048
+_LOWEST_CODE, _KEEP_INFINITY = 1, 2
+_FLUSH, _ABSOLUTE = 1, 2
 _Dims = c_int64 * MAX_BATCH_DIMS
 _ready: ctypes.CDLL | None = None
 
@@ -63,18 +48,14 @@ class BlockFloatArgs(ctypes.Structure):
     ]  # fmt: skip
 
 
-class _Dim(NamedTuple):
-    size: int
-    src: int
-    dst: int
-    place: int
-
-
-def quantize_tensor(x: Tensor, fmt: TensorFormat, out: Tensor, seed: int = 0, site: int = SITE_QUANTIZE) -> None:
+def quantize_tensor(x: Tensor, fmt: TensorFormat, out: Tensor, seed: int = 0, site: int = Site.QUANTIZE) -> None:
     """Write ``x`` rounded to ``fmt`` into ``out`` of the same shape; strides and dtypes are free, ``out`` may be ``x``.
 
     ``fmt.dim`` is a dimension of ``x``. Random bits belong to the row-major logical index of each element. Values of
     block floating point are exact in ``x``'s dtype, others in binary32, then converted to ``out``'s (nearest even).
+
+    Raises:
+        MemoryError: without memory for the exponents of all blocks.
     """
     if x.numel() == 0:
         return
@@ -86,7 +67,7 @@ def quantize_tensor(x: Tensor, fmt: TensorFormat, out: Tensor, seed: int = 0, si
     outer, inner, block = arranged(x, fmt, out)
     args = described(fmt)
     args.src, args.dst = x.data_ptr(), out.data_ptr()
-    args.src_dtype, args.dst_dtype = DTYPES[x.dtype], DTYPES[out.dtype]
+    args.src_dtype, args.dst_dtype = NUMBERS[x.dtype], NUMBERS[out.dtype]
     args.outer_dims, args.inner_dims = len(outer), len(inner)
     args.mode, args.rbits = MODES[fmt.rounding.mode], fmt.rounding.bits
     args.site, args.seed, args.threads = site, seed, torch.get_num_threads()
@@ -99,64 +80,16 @@ def quantize_tensor(x: Tensor, fmt: TensorFormat, out: Tensor, seed: int = 0, si
 
 def described(fmt: TensorFormat) -> BlockFloatArgs:
     """A record with the fields that the format alone gives."""
-    args = BlockFloatArgs()
-    if isinstance(fmt, BlockFloatFormat):
-        args.bits = fmt.bits
-        args.flags = (0 if fmt.symmetric else LOWEST_CODE) | (KEEP_INFINITY if fmt.keep_infinity else 0)
-    elif isinstance(fmt, FiniteFloatFormat):
-        args.kind, args.element = _FINITE_FLOATS, _float_args(fmt)
-    elif isinstance(fmt.element, FiniteFloatFormat):
-        # after scaling, eight exponent bits reach their own largest number: only float32 itself has the smaller range
-        args.kind, args.element = _SCALED_FLOATS, _float_args(fmt.element)
-        args.element.max, args.shift = fmt.element.max, 1 << (fmt.element.exponent_bits - 1)
-    else:
-        assert fmt.scaler is not None and isinstance(fmt.element.format, FixedFormat)
-        args.kind, args.bits, args.clamp = _SCALED_INTEGERS, fmt.bits, fmt.element.format.clamp
-        args.scaler = _float_args(fmt.scaler)
+    numbers = tensor_numbers(fmt)
+    args = BlockFloatArgs(kind=numbers.kind, bits=numbers.bits, clamp=numbers.clamp, shift=numbers.shift)
+    args.flags = _LOWEST_CODE * numbers.lowest_code | _KEEP_INFINITY * numbers.keep_infinity
+    args.element, args.scaler = _float_args(numbers.element), _float_args(numbers.scaler)
     return args
 
 
-def _float_args(fmt: FiniteFloatFormat) -> FiniteFloatArgs:
-    flags = (FLUSH if fmt.flush else 0) | (ABSOLUTE if fmt.absolute else 0)
-    largest = math.inf if fmt.exponent_bits == 8 else fmt.max
-    return FiniteFloatArgs(largest, fmt.trailing_bits, fmt.emin, flags, MODES[fmt.rounding.mode])
-
-
-def arranged(x: Tensor, fmt: TensorFormat, out: Tensor) -> tuple[list[_Dim], list[_Dim], int]:
-    """Dimensions that tell blocks apart, those inside a block, and how the last one is cut (0: not at all)."""
-    by_tensor = fmt.sharing is Sharing.TENSOR
-    elements = isinstance(fmt, FiniteFloatFormat)
-    at = 0 if by_tensor else fmt.dim % x.dim()
-    shape: Sequence[int] = x.shape
-    if x.is_contiguous() and out.is_contiguous():
-        # three dimensions say it all: before, at and after
-        before, after = math.prod(shape[:at]), math.prod(shape[at + 1 :])
-        shape = (1, x.numel(), 1) if by_tensor else (before, shape[at], after)
-        if fmt.sharing is Sharing.BLOCK and after == 1 and shape[1] % fmt.block_size == 0:
-            shape = (1, x.numel(), 1)
-        at = 1
-        strides: list[Sequence[int]] = [_row_major(shape)] * 3
-    else:
-        strides = [x.stride(), out.stride(), _row_major(shape)]
-    dims = [_Dim(*values) for values in zip(shape, *strides, strict=True)]
-    if elements:
-        real = _real(dims)
-        return real[:-1], real[-1:] or [_Dim(1, 1, 1, 1)], _PIECE
-    if fmt.sharing is Sharing.INDEX:
-        outer, inner = [dims[at]], _real(dims[:at] + dims[at + 1 :])
-    elif fmt.sharing is Sharing.TENSOR:
-        outer, inner = [], _real(dims)
-    else:
-        outer, inner = [dim for dim in dims[:at] + dims[at + 1 :] if dim.size != 1], [dims[at]]
-    return outer, inner or [_Dim(1, 1, 1, 1)], fmt.block_size
-
-
-def _real(dims: list[_Dim]) -> list[_Dim]:
-    return [dim for dim in dims if dim.size != 1]
-
-
-def _row_major(shape: Sequence[int]) -> list[int]:
-    return [math.prod(shape[at + 1 :]) for at in range(len(shape))]
+def _float_args(one: FiniteFloat) -> FiniteFloatArgs:
+    flags = _FLUSH * one.flush | _ABSOLUTE * one.absolute
+    return FiniteFloatArgs(one.max, one.trailing, one.emin, flags, one.mode)
 
 
 def _function() -> ctypes._NamedFuncPointer:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-from typing import Final
 
 import torch
 from torch import Tensor
@@ -11,23 +10,20 @@ from torch import Tensor
 from gemmsim.arithmetic import GemmSpec, SpecError
 from gemmsim.arithmetic.errors import SelectError, UnsupportedSpec
 from gemmsim.formats import Cast
+from gemmsim.lowering.casts import stays_in_float32
+from gemmsim.lowering.numbers import MAX_BATCH_DIMS, Method, Site
 
-from .library import library
-from .params import float32_holds
+from ..dtypes import NUMBERS
+from ..product import Ran
 from .prepared import Prepared, prepare, supported
-from .program import FIXED, INTEGER
-from .quantize import DTYPES, quantize
-from .records import GEMM_CALL, MAX_BATCH_DIMS, Extras
-from .run import Run
+from .quantize import quantize
+from .records import GEMM_CALL, Extras
+from .run import Kernels
 from .scales import Scales, scales_record
 from .select import indices
+from .shared_library import library
 
-__all__ = ["SITE_A", "SITE_B", "SITE_OUT", "count_overflows", "gemm", "supported"]
-
-#: Where random bits belong (docs/reference/random_bits.md).
-SITE_A: Final = 0
-SITE_B: Final = 1
-SITE_OUT: Final = 4
+__all__ = ["count_overflows", "gemm", "supported"]
 
 _prepared: dict[GemmSpec, Prepared] = {}
 _pack = GEMM_CALL.pack
@@ -52,7 +48,7 @@ def _unbroadcast(x: Tensor) -> Tensor:
 def _rounded(x: Tensor, cast: Cast, seed: int, site: int) -> Tensor:
     """Operand rounded stochastically, in a tensor of its own: the bits belong to its elements, not to their uses."""
     base = _unbroadcast(x)
-    narrow = base.dtype != torch.float64 and float32_holds(cast)
+    narrow = base.dtype != torch.float64 and stays_in_float32(cast)
     wide = torch.empty(base.shape, dtype=torch.float32 if narrow else torch.float64)
     quantize(base, cast, wide, seed, site)
     return wide.expand(x.shape)
@@ -60,9 +56,9 @@ def _rounded(x: Tensor, cast: Cast, seed: int, site: int) -> Tensor:
 
 def _rounded_operands(a: Tensor, b: Tensor, spec: GemmSpec, seed: int) -> tuple[Tensor, Tensor]:
     if spec.cast_a is not None and spec.cast_a.is_stochastic:
-        a = _rounded(a, spec.cast_a, seed, SITE_A)
+        a = _rounded(a, spec.cast_a, seed, Site.OPERAND_A)
     if spec.cast_b is not None and spec.cast_b.is_stochastic:
-        b = _rounded(b, spec.cast_b, seed, SITE_B)
+        b = _rounded(b, spec.cast_b, seed, Site.OPERAND_B)
     return a, b
 
 
@@ -84,7 +80,7 @@ def gemm(
     c: Tensor | None = None,
     select: Tensor | None = None,
     scales: Scales | None = None,
-) -> Run:
+) -> Ran:
     """Write the product of ``a`` (\\*B, M, K) and ``b`` (\\*B, K, N) that ``spec`` means into ``out`` (\\*B, M, N).
 
     Strides are free.
@@ -114,14 +110,14 @@ def gemm(
         if spec.out is not None and spec.out.is_stochastic:
             raw = torch.empty(out.shape, dtype=torch.float64)
             run = _call(known, a, b, raw, seed, c, select, None, scales)
-            quantize(raw, spec.out, out, seed, SITE_OUT)
+            quantize(raw, spec.out, out, seed, Site.OUTPUT)
             return run
     return _call(known, a, b, out, seed, c, select, None, scales)
 
 
 def count_overflows(
     a: Tensor, b: Tensor, spec: GemmSpec, counts: Tensor, seed: int = 0, scales: Scales | None = None
-) -> Run:
+) -> Ran:
     """Add to ``counts`` (\\*B, M, N), contiguous int64, how often the ``int`` or ``fixed`` register of each element of
     the product left its range, before it wrapped or saturated. Everything else as ``gemm``.
 
@@ -131,7 +127,7 @@ def count_overflows(
     known = _known(spec)
     if known.has_blocks and scales is None:
         raise _not_decoded(spec)
-    if known.members is not None or known.programs[0].method not in (INTEGER, FIXED):
+    if known.members is not None or known.programs[0].method not in (Method.INTEGER, Method.FIXED):
         raise UnsupportedSpec(
             f"The CPU backend counts no overflows of {str(spec)!r}; allowed: int(...), fixed(...) and accumulators "
             "made of them.\n  Use fixed(bits, frac, rounding=...) for a register that counts."
@@ -171,7 +167,7 @@ def _extras(
     if counts is not None:
         record.overflows = counts.data_ptr()
     if c is not None:
-        record.addend, record.addend_dtype = c.data_ptr(), DTYPES[c.dtype]
+        record.addend, record.addend_dtype = c.data_ptr(), NUMBERS[c.dtype]
         record.addend_row, record.addend_col = c.stride()[-2:]
         strides[:dims] = list(c.stride()[:-2])
     if select is not None:
@@ -196,7 +192,7 @@ def _call(
     select: Tensor | None = None,
     counts: Tensor | None = None,
     scales: Scales | None = None,
-) -> Run:
+) -> Ran:
     """Run the library; where ``counts`` are asked for, ``out`` gives the shape only."""
     sa, sb, sc = a.stride(), b.stride(), out.stride()
     dims = len(sc) - 2
@@ -206,7 +202,7 @@ def _call(
     m, n = out.shape[-2:]
     args = _pack(
         a.data_ptr(), b.data_ptr(), out.data_ptr() if counts is None else 0,
-        DTYPES[a.dtype], DTYPES[b.dtype], DTYPES[out.dtype] if counts is None else 0, dims,
+        NUMBERS[a.dtype], NUMBERS[b.dtype], NUMBERS[out.dtype] if counts is None else 0, dims,
         m, n, a.shape[-1], sa[-2], sa[-1], sb[-2], sb[-1], sc[-2], sc[-1],
         ctypes.addressof(batch) if batch is not None else 0, ctypes.addressof(extras[0]) if extras is not None else 0,
         seed, torch.get_num_threads(), 0,
@@ -217,7 +213,7 @@ def _call(
     code = library().gemmsim_gemm(args + part)
     if code < 0:
         raise failure(code, a.shape[-1], n)
-    return Run(code)
+    return Ran("cpu", Kernels(code))
 
 
 def failure(code: int, k: int, n: int) -> Exception:

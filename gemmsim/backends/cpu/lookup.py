@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import math
 from functools import lru_cache
 
 import torch
@@ -11,18 +10,20 @@ from torch import Tensor
 
 from gemmsim.arithmetic import GemmSpec, Lookup
 from gemmsim.arithmetic.errors import UnsupportedSpec
+from gemmsim.lowering.cast_numbers import described
+from gemmsim.lowering.numbers import Method, Site
 
+from ..dtypes import NUMBERS
 from ..lookup_values import facts_of, values_of
-from .gemm import SITE_OUT, batch_record, failure
-from .library import library
-from .params import PRESENT
+from ..product import Ran
+from .gemm import batch_record, failure
 from .prepared import Prepared, prepare
-from .program import FIXED, INTEGER
-from .quantize import DTYPES, quantize
-from .records import GEMM_CALL, CastRecord, Extras, GemmSpecPart, LookupRecord
-from .run import Run
+from .quantize import quantize
+from .records import GEMM_CALL, Extras, GemmSpecPart, LookupRecord, packed
+from .run import Kernels
+from .shared_library import library
 
-__all__ = ["count_lookup_overflows", "described", "lookup_gemm", "lookup_supported"]
+__all__ = ["count_lookup_overflows", "lookup_gemm", "lookup_supported"]
 
 
 def lookup_supported(spec: GemmSpec) -> str | None:
@@ -41,18 +42,12 @@ def _prepared(spec: GemmSpec) -> Prepared:
     known = prepare(GemmSpec(accumulator=one.inner, out=spec.out))
     part = GemmSpecPart.from_buffer_copy(known.part)
     facts = facts_of(one.products)
-    part.cast_a = described(1, 0, 0, -1.0, 1.0)
-    part.cast_b = described(facts.p, facts.quantum, facts.emax, facts.low, facts.high)
+    part.cast_a = packed(described(1, 0, 0, -1.0, 1.0))
+    part.cast_b = packed(described(facts.p, facts.quantum, facts.emax, facts.low, facts.high))
     return Prepared(bytes(part), known.programs, known.members, known.init, known.shuffles)
 
 
-def described(p: int, quantum: int, emax: int, low: float, high: float) -> CastRecord:
-    """A cast that rounds nothing: what the numbers of an operand can be."""
-    ends = dict.fromkeys(("over_pos", "inf_pos"), math.inf) | dict.fromkeys(("over_neg", "inf_neg"), -math.inf)
-    return CastRecord(p=p, emin=quantum + p - 1, flags=PRESENT, emax=emax, lo=low, hi=high, **ends)
-
-
-def lookup_gemm(a: Tensor, b: Tensor, spec: GemmSpec, out: Tensor, seed: int = 0) -> Run:
+def lookup_gemm(a: Tensor, b: Tensor, spec: GemmSpec, out: Tensor, seed: int = 0) -> Ran:
     """Write to ``out`` (\\*B, M, N) the product of codes ``a`` (\\*B, M, K) and ``b`` (\\*B, K, N), int16, any strides.
 
     Codes are those of the table's formats; 2**bits stands for a NaN that a format has no code for. What follows the
@@ -67,15 +62,19 @@ def lookup_gemm(a: Tensor, b: Tensor, spec: GemmSpec, out: Tensor, seed: int = 0
     if spec.out is not None and spec.out.is_stochastic:
         raw = torch.empty(out.shape, dtype=torch.float64)
         run = _call(_prepared(spec), a, b, spec, raw, seed, None)
-        quantize(raw, spec.out, out, seed, SITE_OUT)
+        quantize(raw, spec.out, out, seed, Site.OUTPUT)
         return run
     return _call(_prepared(spec), a, b, spec, out, seed, None)
 
 
-def count_lookup_overflows(a: Tensor, b: Tensor, spec: GemmSpec, counts: Tensor, seed: int = 0) -> Run:
-    """Add to ``counts``, contiguous int64, how often each element's register left its range; as ``lookup_gemm``."""
+def count_lookup_overflows(a: Tensor, b: Tensor, spec: GemmSpec, counts: Tensor, seed: int = 0) -> Ran:
+    """Add to ``counts``, contiguous int64, how often each element's register left its range; as ``lookup_gemm``.
+
+    Raises:
+        UnsupportedSpec: for an accumulator without a register that counts.
+    """
     known = _prepared(spec)
-    if known.programs[0].method not in (INTEGER, FIXED):
+    if known.programs[0].method not in (Method.INTEGER, Method.FIXED):
         raise UnsupportedSpec(
             f"no overflows of {str(spec)!r} are counted; allowed: int(...), fixed(...) and accumulators made of them."
             "\n  Use fixed(bits, frac, rounding=...) for a register that counts."
@@ -83,7 +82,7 @@ def count_lookup_overflows(a: Tensor, b: Tensor, spec: GemmSpec, counts: Tensor,
     return _call(known, a, b, spec, counts, seed if spec.fixed_seed is None else spec.fixed_seed, counts)
 
 
-def _call(known: Prepared, a: Tensor, b: Tensor, spec: GemmSpec, out: Tensor, seed: int, counts: Tensor | None) -> Run:
+def _call(known: Prepared, a: Tensor, b: Tensor, spec: GemmSpec, out: Tensor, seed: int, counts: Tensor | None) -> Ran:
     one = spec.accumulator
     assert isinstance(one, Lookup) and a.dtype == b.dtype == torch.int16
     values = values_of(one.products)
@@ -95,7 +94,7 @@ def _call(known: Prepared, a: Tensor, b: Tensor, spec: GemmSpec, out: Tensor, se
     m, n = out.shape[-2:]
     args = GEMM_CALL.pack(
         a.data_ptr(), b.data_ptr(), out.data_ptr() if counts is None else 0,
-        DTYPES[torch.float32], DTYPES[torch.float64], DTYPES[out.dtype] if counts is None else 0, dims,
+        NUMBERS[torch.float32], NUMBERS[torch.float64], NUMBERS[out.dtype] if counts is None else 0, dims,
         m, n, a.shape[-1], sa[-2], sa[-1], sb[-2], sb[-1], sc[-2], sc[-1],
         ctypes.addressof(batch) if batch is not None else 0, ctypes.addressof(extras) if extras is not None else 0,
         seed, torch.get_num_threads(), 0,
@@ -104,4 +103,4 @@ def _call(known: Prepared, a: Tensor, b: Tensor, spec: GemmSpec, out: Tensor, se
     code = library().gemmsim_lookup_gemm(args + part, ctypes.byref(record))
     if code < 0:
         raise failure(code, a.shape[-1], n)
-    return Run(code)
+    return Ran("cpu", Kernels(code))

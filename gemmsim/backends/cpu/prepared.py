@@ -8,12 +8,12 @@ from dataclasses import dataclass
 
 from gemmsim.arithmetic import GemmSpec
 from gemmsim.arithmetic.errors import UnsupportedSpec
-from gemmsim.formats import Cast, CodebookFormat, FixedFormat, FloatFormat
-from gemmsim.formats.errors import shown
+from gemmsim.lowering.accumulators import programs
+from gemmsim.lowering.program import Program
+from gemmsim.lowering.supported import refusal
 
-from .params import cast_record
-from .program import FIXED, Program, member_record, permutation, programs
-from .records import GemmSpecPart, MemberRecord
+from .members import member_record, permutation
+from .records import GemmSpecPart, MemberRecord, cast_record
 
 __all__ = ["Prepared", "prepare", "supported"]
 
@@ -45,46 +45,9 @@ class Prepared:
         return self.part[:-8] + ctypes.addressof(members).to_bytes(8, sys.byteorder), (orders, members)
 
 
-def _cast_reason(role: str, cast: Cast, register: bool) -> str | None:
-    fmt = cast.format
-    if isinstance(fmt, CodebookFormat):
-        return f"{role} {shown(str(cast))}: a list of values, which is looked up outside the kernels"
-    if isinstance(fmt, FloatFormat) and not fmt.fits_float64:
-        return f"{role} {cast}: its values do not fit float64, the widest carrier of the CPU backend"
-    if isinstance(fmt, FixedFormat) and not fmt.clamp and register:
-        return f"{role} {cast}: a register needs bounds; give it bits, fixed(bits,frac) with bits <= 53"
-    return None
-
-
-def _fp32_reason(role: str, cast: Cast) -> str | None:
-    fmt = cast.format
-    if isinstance(fmt, FloatFormat) and (fmt.p > 24 or fmt.emin < -126 or fmt.emax > 127):
-        return f'{role} {cast} is wider than fp32, which arithmetic="fp32" computes in; use arithmetic="exact"'
-    return None
-
-
 def supported(spec: GemmSpec) -> str | None:
     """None if this backend computes ``spec``, else the reason why not."""
-    found = programs(spec.accumulator, spec.group)
-    if isinstance(found, str):
-        return found
-    roles: list[tuple[str, Cast | None, bool]] = [
-        ("operand a", spec.cast_a, False),
-        ("operand b", spec.cast_b, False),
-        ("output", spec.out, False),
-    ]
-    for one in found:
-        roles += [("product", one.mul, one.method != FIXED), ("accumulator", one.add, True)]
-        roles += [("totals", wrapper.cast, True) for wrapper in one.wrappers]
-    for role, cast, register in roles:
-        if cast is None:
-            continue
-        reason = _cast_reason(role, cast, register)
-        if reason is None and spec.arithmetic == "fp32" and register:
-            reason = _fp32_reason(role, cast)
-        if reason is not None:
-            return reason
-    return None
+    return refusal(spec, "CPU backend")
 
 
 def prepare(spec: GemmSpec) -> Prepared:

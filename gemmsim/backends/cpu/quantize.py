@@ -3,27 +3,22 @@
 from __future__ import annotations
 
 from ctypes import byref
-from typing import Final
 
 import torch
 from torch import Tensor
 
 from gemmsim.arithmetic.errors import UnsupportedSpec
 from gemmsim.formats import Cast, FloatFormat
+from gemmsim.lowering.numbers import MAX_BATCH_DIMS, Site
 
-from .library import library
-from .params import cast_record
-from .records import MAX_BATCH_DIMS, QuantizeArgs
+from ..dtypes import NUMBERS
+from .records import QuantizeArgs, cast_record
+from .shared_library import library
 
-__all__ = ["DTYPES", "SITE_QUANTIZE", "quantize"]
-
-SITE_QUANTIZE: Final = 16
-
-#: Order of gemmsim::DType in include/gemmsim/types.h.
-DTYPES: Final = {torch.float32: 0, torch.float64: 1, torch.float16: 2, torch.bfloat16: 3}
+__all__ = ["quantize"]
 
 
-def quantize(x: Tensor, cast: Cast, out: Tensor, seed: int = 0, site: int = SITE_QUANTIZE) -> None:
+def quantize(x: Tensor, cast: Cast, out: Tensor, seed: int = 0, site: int = Site.QUANTIZE) -> None:
     """Write ``cast(x)`` into ``out`` of the same shape; strides and float dtypes are free, ``out`` may be ``x``.
 
     One rounding from ``x``'s own precision, then a conversion to ``out``'s dtype (nearest even; exact where the format
@@ -41,7 +36,7 @@ def quantize(x: Tensor, cast: Cast, out: Tensor, seed: int = 0, site: int = SITE
         raise ValueError(f"{out.dim()} dimensions: at most {MAX_BATCH_DIMS} are supported. Flatten some of them.")
     args = QuantizeArgs()
     args.src, args.dst = x.data_ptr(), out.data_ptr()
-    args.src_dtype, args.dst_dtype = DTYPES[x.dtype], DTYPES[out.dtype]
+    args.src_dtype, args.dst_dtype = NUMBERS[x.dtype], NUMBERS[out.dtype]
     if x.is_contiguous() and out.is_contiguous():
         args.dims = 1
         args.size[0] = x.numel()

@@ -5,27 +5,32 @@ from __future__ import annotations
 import ctypes
 import struct
 from ctypes import c_double, c_int32, c_int64, c_uint64, c_void_p
+from dataclasses import astuple
+from functools import lru_cache
+
+from gemmsim.formats import Cast
+from gemmsim.lowering.cast_numbers import CastNumbers
+from gemmsim.lowering.casts import cast_numbers
+from gemmsim.lowering.numbers import MAX_BATCH_DIMS, MAX_WRAPPERS
 
 __all__ = [
     "GEMM_CALL",
     "KINDS",
-    "MAX_BATCH_DIMS",
     "STEPS",
     "CastRecord",
     "Extras",
     "GatherRecord",
-    "MAX_WRAPPERS",
     "GemmSpecPart",
     "LookupRecord",
     "HardwareRecord",
     "MemberRecord",
     "RegisterRecord",
     "QuantizeArgs",
+    "cast_record",
+    "packed",
 ]
 
-MAX_BATCH_DIMS = 16
 STEPS, KINDS = 4, 12
-MAX_WRAPPERS = 4
 
 _Dims = c_int64 * MAX_BATCH_DIMS
 
@@ -37,6 +42,17 @@ class CastRecord(ctypes.Structure):
         ("lo", c_double), ("hi", c_double), ("over_neg", c_double), ("over_pos", c_double),
         ("inf_neg", c_double), ("inf_pos", c_double),
     ]  # fmt: skip
+
+
+def packed(numbers: CastNumbers) -> CastRecord:
+    """The numbers of a cast as the library reads them."""
+    return CastRecord(*astuple(numbers))
+
+
+@lru_cache(maxsize=4096)
+def cast_record(cast: Cast) -> CastRecord:
+    """The C record of a cast. Callers copy it; it is shared."""
+    return packed(cast_numbers(cast))
 
 
 class WrapperRecord(ctypes.Structure):

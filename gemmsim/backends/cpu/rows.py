@@ -6,32 +6,20 @@ import ctypes
 from collections.abc import Sequence
 from ctypes import POINTER, byref, c_double, c_int, c_int32, c_int64, c_uint64, c_void_p
 from functools import lru_cache
-from typing import Final
 
 import torch
 from torch import Tensor
 
 from gemmsim.arithmetic.errors import UnsupportedSpec
 from gemmsim.formats import FP32, FP64, Cast, FloatFormat
+from gemmsim.lowering.numbers import Site
+from gemmsim.lowering.rows import FUNCTIONS, OPERATIONS
 
-from .library import LibraryError, library
-from .params import cast_record
-from .records import CastRecord
+from .records import CastRecord, cast_record
+from .shared_library import LibraryError, library
 
-__all__ = ["FUNCTIONS", "ROW_SITE", "named_steps", "run_rows"]
+__all__ = ["named_steps", "run_rows"]
 
-#: Order of gemmsim::rows::Function in rows/functions.h.
-FUNCTIONS: Final = {
-    name: number
-    for number, name in enumerate(
-        "add sub mul div sqrt exp log log_add tanh erf density sigmoid tanh_cubic pow max copy".split()
-    )
-}
-_OPS: Final = {
-    name: number for number, name in enumerate("map sum softmax log_softmax softmax_grad norm norm_grad".split())
-}
-#: Philox site of a row operation's first step; step i draws at ROW_SITE + i.
-ROW_SITE: Final = 64
 _STEPS, _INPUTS, _OUTPUTS = 13, 5, 3
 _CARRIERS = {torch.float32: (0, Cast(FP32)), torch.float64: (1, Cast(FP64))}
 _ready: ctypes.CDLL | None = None
@@ -80,7 +68,7 @@ def run_rows(
     for i, tensor in enumerate(outputs):
         args.outputs[i] = tensor.data_ptr()
     args.rows, args.cols = rows, cols
-    args.op, args.function, args.order = _OPS[op], FUNCTIONS[function], order
+    args.op, args.function, args.order = OPERATIONS[op], FUNCTIONS[function], order
     args.centered, args.eps, args.seed = int(centered), eps, seed
     args.threads = torch.get_num_threads()
     args.steps = _records(steps, args.dtype) if isinstance(steps, _NamedSteps) else _step_records(steps, carrier)
@@ -115,7 +103,7 @@ def _step_records(steps: Sequence[Cast | None], carrier: Cast) -> ctypes.Array[_
             raise UnsupportedSpec(
                 f"The CPU backend cannot round to {cast}: its values do not fit float64. Use a narrower format."
             )
-        records[i].cast, records[i].site = cast_record(cast), ROW_SITE + i
+        records[i].cast, records[i].site = cast_record(cast), Site.ROWS + i
     return records
 
 

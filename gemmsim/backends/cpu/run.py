@@ -1,11 +1,11 @@
-"""What a product ran on, in words."""
+"""The kernels of a product, in words."""
 
 from __future__ import annotations
 
-from .library import isa
 from .records import KINDS, STEPS
+from .shared_library import isa
 
-__all__ = ["Run"]
+__all__ = ["Kernels"]
 
 _CARRIERS = ("float32 lanes", "float64 lanes")
 _STEPS = ("fma", "fma to odd", "mul, add", "mul, add to odd")
@@ -30,8 +30,8 @@ _PROOFS = (
 )
 
 
-class Run:
-    """Record of one product: the kernels that computed its tiles and what the planner had proved about the data."""
+class Kernels:
+    """The kernels that computed a product's tiles, and what the planner had proved about the data."""
 
     __slots__ = ("_code",)
 
@@ -39,7 +39,7 @@ class Run:
         self._code = code  # Report::packed() of cutlass_kernels/cpu/api.h
 
     @property
-    def kernels(self) -> list[str]:
+    def names(self) -> list[str]:
         """Every kernel that computed part of the result."""
         found = []
         rest = self._code >> 4
@@ -56,7 +56,7 @@ class Run:
         return [text for bit, text in _PROOFS if self._code >> 4 and self._code & bit]
 
     def __str__(self) -> str:
-        parts = ["; ".join(self.kernels) or "nothing to compute", *self.proofs]
+        parts = ["; ".join(self.names) or "nothing to compute", *self.proofs]
         return f"cpu/{isa()}: " + "; ".join(parts)
 
     def __repr__(self) -> str:

@@ -4,36 +4,24 @@ from __future__ import annotations
 
 import ctypes
 from ctypes import POINTER, byref, c_float, c_int, c_int32, c_int64, c_void_p
-from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from .library import LibraryError, library
-from .quantize import DTYPES
-from .records import MAX_BATCH_DIMS
+from gemmsim.lowering.numbers import MAX_BATCH_DIMS
+from gemmsim.lowering.scaled import TIES, GridNumbers
 
-__all__ = ["AMAX_NOT_FINITE", "NEGATIVE_INPUT", "TIES", "GridNumbers", "affine_cast", "scaled_blocks", "scaled_cast"]
+from ..dtypes import NUMBERS
+from .shared_library import LibraryError, library
+
+__all__ = ["AMAX_NOT_FINITE", "NEGATIVE_INPUT", "affine_cast", "scaled_blocks", "scaled_cast"]
 
 #: Bits of what the kernels report, as gemmsim::ScaledStatus in scaled_cast.h.
 NEGATIVE_INPUT, AMAX_NOT_FINITE = 1, 2
-#: Order of gemmsim::Ties.
-TIES = ("even", "away", "toward_zero")
 _GIVEN, _AFFINE = 0, 4
 _BLOCK_RULES = {"amax": 1, "e8m0": 2, "e4m3": 3}
 _Dims = c_int64 * MAX_BATCH_DIMS
 _ready: ctypes.CDLL | None = None
-
-
-class GridNumbers(NamedTuple):
-    """Integers low..high, or n * 2^(max(e, emin) - trailing) up to +-high."""
-
-    integer: bool
-    low: float
-    high: float
-    trailing: int = 0
-    emin: int = 0
-    ties: str = "even"
 
 
 class _Grid(ctypes.Structure):
@@ -96,7 +84,7 @@ def scaled_blocks(x: Tensor, grid: GridNumbers, size: int, scale: str, tensor_sc
 def _arguments(x: Tensor, grid: GridNumbers, out: Tensor, rule: int) -> ScaledArgs:
     args = ScaledArgs()
     args.src, args.dst = x.data_ptr(), out.data_ptr()
-    args.src_dtype, args.dst_dtype = DTYPES[x.dtype], DTYPES[out.dtype]
+    args.src_dtype, args.dst_dtype = NUMBERS[x.dtype], NUMBERS[out.dtype]
     args.rule = rule
     args.grid = _Grid(grid.integer, TIES.index(grid.ties), grid.trailing, grid.emin, grid.low, grid.high)
     args.threads = torch.get_num_threads()

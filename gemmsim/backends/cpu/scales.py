@@ -5,14 +5,13 @@ from __future__ import annotations
 import ctypes
 from ctypes import c_double, c_int32, c_int64, c_void_p
 from dataclasses import dataclass
-from functools import lru_cache
 
 import torch
 from torch import Tensor
 
-from gemmsim.formats import BlockFormat, FloatFormat
+from gemmsim.formats import FloatFormat
 
-__all__ = ["Scales", "ScalesRecord", "scale_table", "scales_record"]
+__all__ = ["Scales", "ScalesRecord", "scales_record"]
 
 
 class ScalesRecord(ctypes.Structure):
@@ -42,13 +41,6 @@ class Scales:
     b_size: int
     tensor: float | None
     format: FloatFormat
-
-
-@lru_cache(maxsize=64)
-def scale_table(fmt: BlockFormat) -> Tensor:
-    """Value of each scale code in float64; NaN for codes that the format has not."""
-    values = [fmt.scale.decode(code) for code in range(1 << fmt.scale.bits)]
-    return torch.tensor(values + [float("nan")] * (256 - len(values)), dtype=torch.float64)
 
 
 def scales_record(scales: Scales) -> tuple[ScalesRecord, object]:

@@ -5,10 +5,11 @@ order, its alignment of products and its rounding are the library's.
 """
 
 from .block_scaled import block_scaled_mm, shape_reason
-from .library import CublasError
+from .coded import coded_refusal, gemm_coded, narrowed
 from .mac_formats import ComputeType, MatrixType, match_mac_format_with_cublas_types
 from .matching import native_type
-from .run import CublasRun, cpu_reason, device_reason, gemm, refusal
+from .run import cpu_reason, device_reason, gemm, ran, refusal
+from .shared_library import CublasError
 from .types import FAST_MODES, TYPES, Compute, NativeType
 
 __all__ = [
@@ -17,15 +18,18 @@ __all__ = [
     "Compute",
     "ComputeType",
     "CublasError",
-    "CublasRun",
     "MatrixType",
     "NativeType",
     "block_scaled_mm",
+    "coded_refusal",
     "cpu_reason",
     "device_reason",
     "gemm",
+    "gemm_coded",
     "match_mac_format_with_cublas_types",
+    "narrowed",
     "native_type",
+    "ran",
     "refusal",
     "shape_reason",
 ]

@@ -16,7 +16,7 @@ from typing import Any, Final
 import torch
 from torch import Tensor
 
-from .library import check, cublas
+from .shared_library import check, cublas
 from .types import Compute
 
 __all__ = ["Layout", "gemm_ex", "layout"]

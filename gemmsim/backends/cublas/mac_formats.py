@@ -50,7 +50,7 @@ def match_mac_format_with_cublas_types(
     8 of exponent are float32, with ``fast_mode`` one of its fast forms; 10 and 5 are float16 throughout, to which
     float32 operands are rounded. 7 and 8 (bfloat16) have no type. ``None`` as ``fast_mode`` is "f32".
 
-    Source: spec/ops.md, section 3 of the design sheets.
+    Source: docs/design/native.md#mptorchs-rule.
     """
     if (man_add, exp_add) != (man_mul, exp_mul):
         return None

@@ -8,32 +8,23 @@ import torch
 from torch import Tensor
 
 from gemmsim.arithmetic import GemmSpec
+from gemmsim.lowering.numbers import Site
 
 from ..convert import cast_into, cast_operand, is_conversion
+from ..product import Ran
 from .gemm_ex import gemm_ex
-from .library import unavailable
+from .shared_library import unavailable
 from .types import NativeType
 
-__all__ = ["CublasRun", "cpu_reason", "device_reason", "gemm", "refusal"]
+__all__ = ["cpu_reason", "device_reason", "gemm", "ran", "refusal"]
 
-_SITE_A, _SITE_B, _SITE_OUT = 0, 1, 4
 #: ``torch._int_mm`` on CUDA takes more rows than this.
 _INT_MM_ROWS: Final = 16
 
 
-class CublasRun:
-    """Record of one native product."""
-
-    __slots__ = ("backend", "_native", "_how")
-
-    def __init__(self, backend: str, native: NativeType, how: str) -> None:
-        self.backend, self._native, self._how = backend, native, how
-
-    def __str__(self) -> str:
-        return f"native type {self._native.name} by {self._how}: sums as the library makes them"
-
-    def __repr__(self) -> str:
-        return f"<{self}>"
+def ran(backend: str, native: NativeType, how: str) -> Ran:
+    """Record of one product of a native type, made by the call ``how`` of "blas" or "cublas"."""
+    return Ran(backend, f"native type {native.name} by {how}: sums as the library makes them")
 
 
 def refusal(native: NativeType, a: Tensor, b: Tensor, out: Tensor) -> str | None:
@@ -87,7 +78,7 @@ def _call_reason(native: NativeType, a: Tensor, b: Tensor, out: Tensor) -> str |
     return None
 
 
-def gemm(a: Tensor, b: Tensor, spec: GemmSpec, out: Tensor, seed: int, native: NativeType) -> CublasRun:
+def gemm(a: Tensor, b: Tensor, spec: GemmSpec, out: Tensor, seed: int, native: NativeType) -> Ran:
     """Write the product to ``out``: operand and output casts those of ``spec``, the sum the library's.
 
     Arguments as for ``gemmsim.backends.cpu.gemm``; ask ``refusal`` first. A NaN operand of an integer type, which that
@@ -96,17 +87,17 @@ def gemm(a: Tensor, b: Tensor, spec: GemmSpec, out: Tensor, seed: int, native: N
     Raises:
         CublasError: if cuBLAS refuses the call.
     """
-    left = cast_operand(a, spec.cast_a, _wide(native.a), seed, _SITE_A)
-    right = cast_operand(b, spec.cast_b, _wide(native.b), seed, _SITE_B)
+    left = cast_operand(a, spec.cast_a, _wide(native.a), seed, Site.OPERAND_A)
+    right = cast_operand(b, spec.cast_b, _wide(native.b), seed, Site.OPERAND_B)
     direct = out.dtype in native.results and is_conversion(spec.out, out.dtype) and out.is_contiguous()
     result = out if direct else torch.empty(out.shape, dtype=native.results[0], device=out.device)
     how = _product(left.to(native.a), right.to(native.b), result, native)
     if not direct:
-        cast_into(result, spec.out, out, seed, _SITE_OUT)
+        cast_into(result, spec.out, out, seed, Site.OUTPUT)
     if native.call == "int_mm":
         nan = left.isnan().any(-1, keepdim=True) | right.isnan().any(-2, keepdim=True)
         out.masked_fill_(nan, torch.nan)
-    return CublasRun("blas" if a.device.type == "cpu" else "cublas", native, how)
+    return ran("blas" if a.device.type == "cpu" else "cublas", native, how)
 
 
 def _wide(dtype: torch.dtype) -> torch.dtype:

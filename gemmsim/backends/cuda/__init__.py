@@ -8,6 +8,7 @@ from .block_float import quantize_tensor
 from .block_words import block_core_words, block_words
 from .cache import KernelCache, kernel_cache
 from .cast import quantize
+from .coded import count_coded_overflows, gemm_coded
 from .compile import CompiledKernel, compile_kernel
 from .entry import EntryInfo
 from .errors import (
@@ -20,8 +21,6 @@ from .errors import (
 )
 from .folder import cache_folder
 from .gathered import gathered_gemm
-from .gemm import Run, count_overflows, finishes, supported
-from .gemm_blocks import Blocks, count_overflows_blocks
 from .gemm_codes import gemm_codes
 from .gemm_tensor import gemm_tensor_cores
 from .instruction_report import instruction_questions, instruction_specs, instruction_verdicts
@@ -31,6 +30,8 @@ from .registry import FAMILIES, Family, family_sources
 from .rows import run_rows
 from .scaled_casts import affine_cast, scaled_blocks, scaled_cast
 from .self_check import Verdict, verdicts
+from .simt import count_overflows, finishes, supported
+from .simt_blocks import Blocks, count_overflows_blocks
 from .source import KernelSource
 from .tensor_cores import allow_tensor_cores, exact_sums, gemm, gemm_blocks, tensor_core_words, tensor_cores_allowed
 from .toolchain import PACKAGES, Toolchain, toolchain
@@ -52,7 +53,6 @@ __all__ = [
     "KernelCache",
     "KernelSource",
     "PackageError",
-    "Run",
     "Toolchain",
     "Verdict",
     "allow_tensor_cores",
@@ -62,6 +62,7 @@ __all__ = [
     "cache_folder",
     "check_arch",
     "compile_kernel",
+    "count_coded_overflows",
     "count_lookup_overflows",
     "count_overflows",
     "count_overflows_blocks",
@@ -73,6 +74,7 @@ __all__ = [
     "gathered_gemm",
     "gemm",
     "gemm_blocks",
+    "gemm_coded",
     "gemm_codes",
     "gemm_tensor_cores",
     "instruction_questions",

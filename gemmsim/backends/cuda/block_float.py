@@ -7,27 +7,24 @@ import math
 from collections.abc import Iterator
 from ctypes import c_int32, c_int64, c_uint64, c_void_p
 from functools import lru_cache
-from typing import Final
 
 import torch
 from torch import Tensor
 
 from gemmsim.formats import TensorFormat, parse_tensor_format
+from gemmsim.lowering.numbers import MODES, Site
+from gemmsim.lowering.tensor_formats import BlockKind, FiniteFloat, tensor_numbers
 
-from ..cpu.block_float import ABSOLUTE, FLUSH, KEEP_INFINITY, LOWEST_CODE, FiniteFloatArgs, arranged, described
-from ..cpu.grid_params import MODES
-from .cast import MAX_DIMS, SITE_QUANTIZE
+from ..block_layout import arranged
+from ..dtypes import DTYPES
+from .cast import MAX_DIMS
 from .launch import launch
 from .source import KernelSource, double_literal
 
 __all__ = ["BlockFloatLaunch", "block_float_source", "quantize_tensor", "sources"]
 
-_DTYPES: Final = {torch.float32: "F32", torch.float64: "F64", torch.float16: "F16", torch.bfloat16: "BF16"}
 _THREADS = 256
 _WHOLE, _MEASURE, _ROUND = 0, 1, 2
-#: gemmsim::BlockKind, in the order of the CPU library's numbers.
-_KINDS: Final = ("SHARED_EXPONENT", "FINITE_FLOATS", "SCALED_FLOATS", "SCALED_INTEGERS")
-_FINITE_FLOATS: Final = 1
 #: Elements of a group from which several blocks of threads share it, and of the slice that each takes.
 _LONG, _SLICE = 1 << 14, 1 << 12
 
@@ -45,27 +42,27 @@ class BlockFloatLaunch(ctypes.Structure):
     ]  # fmt: skip
 
 
-def _float_literal(record: FiniteFloatArgs, mode: int) -> str:
+def _float_literal(one: FiniteFloat) -> str:
     """Initializer of a ``gemmsim::FiniteFloat``."""
     return (
-        f"{{.max = {double_literal(record.max)}, .trailing = {record.trailing}, .emin = {record.emin}, .mode = {mode}, "
-        f".flush = {int(bool(record.flags & FLUSH))}, .absolute = {int(bool(record.flags & ABSOLUTE))}}}"
+        f"{{.max = {double_literal(one.max)}, .trailing = {one.trailing}, .emin = {one.emin}, .mode = {one.mode}, "
+        f".flush = {int(one.flush)}, .absolute = {int(one.absolute)}}}"
     )
 
 
 @lru_cache(maxsize=1024)
 def block_float_source(fmt: TensorFormat, src: torch.dtype, dst: torch.dtype, kernel_pass: int) -> KernelSource:
     """The kernel that rounds ``src`` tensors of any strides to ``fmt`` and stores ``dst``; its pass (block_float.h)."""
-    a, b = _DTYPES[src], _DTYPES[dst]
-    record, mode = described(fmt), MODES[fmt.rounding.mode]
+    a, b = DTYPES[src].label, DTYPES[dst].label
+    numbers, mode = tensor_numbers(fmt), MODES[fmt.rounding.mode]
     fields = (
         f".src = gemmsim::{a}, .dst = gemmsim::{b}, .pass = {kernel_pass}, .mode = {mode}, "
-        f".rbits = {fmt.rounding.bits}, .bits = {record.bits}, .lowest_code = {int(bool(record.flags & LOWEST_CODE))}, "
-        f".keep_infinity = {int(bool(record.flags & KEEP_INFINITY))}, "
-        f".kind = gemmsim::BlockKind::{_KINDS[record.kind]}, "
-        f".element = {_float_literal(record.element, record.element.mode)}, "
-        f".scaler = {_float_literal(record.scaler, record.scaler.mode)}, "
-        f".shift = {record.shift}, .clamp = {int(bool(record.clamp))}"
+        f".rbits = {fmt.rounding.bits}, .bits = {numbers.bits}, .lowest_code = {int(numbers.lowest_code)}, "
+        f".keep_infinity = {int(numbers.keep_infinity)}, "
+        f".kind = gemmsim::BlockKind::{numbers.kind.name}, "
+        f".element = {_float_literal(numbers.element)}, "
+        f".scaler = {_float_literal(numbers.scaler)}, "
+        f".shift = {numbers.shift}, .clamp = {int(numbers.clamp)}"
     )
     text = (
         '#include "cast/block_float.h"\n'
@@ -76,13 +73,13 @@ def block_float_source(fmt: TensorFormat, src: torch.dtype, dst: torch.dtype, ke
         "}\n"
     )
     what = ("", "measure, ", "round, ")[kernel_pass]
-    shared = 0 if kernel_pass == _ROUND or record.kind == _FINITE_FLOATS else 8 * _THREADS
-    element = f"{record.bits} bits /{fmt.rounding}" if record.kind == 0 else str(fmt)
+    shared = 0 if kernel_pass == _ROUND or numbers.kind == BlockKind.FINITE_FLOATS else 8 * _THREADS
+    element = f"{numbers.bits} bits /{fmt.rounding}" if numbers.kind == BlockKind.SHARED_EXPONENT else str(fmt)
     name = f"{what}{element}, {a.lower()} to {b.lower()}"
     return KernelSource("block_float", name, text, _THREADS, shared_bytes=shared)
 
 
-def quantize_tensor(x: Tensor, fmt: TensorFormat, out: Tensor, seed: int = 0, site: int = SITE_QUANTIZE) -> None:
+def quantize_tensor(x: Tensor, fmt: TensorFormat, out: Tensor, seed: int = 0, site: int = Site.QUANTIZE) -> None:
     """Write ``x`` rounded to ``fmt`` into ``out`` of the same shape, on their device and torch's current stream.
 
     The bits of ``gemmsim.backends.cpu.quantize_tensor``; NaN becomes the canonical one. Strides and float dtypes are

@@ -13,14 +13,15 @@ from torch import Tensor
 
 from gemmsim.arithmetic.errors import UnsupportedSpec
 from gemmsim.formats import Cast, FloatFormat, Rounding, RoundingMode, parse_cast
+from gemmsim.lowering.casts import cast_numbers
+from gemmsim.lowering.numbers import CastFlag, Site
 
-from ..cpu.params import cast_record
+from ..dtypes import DTYPES
 from .launch import launch
 from .source import KernelSource, cast_literal
 
 __all__ = [
     "MAX_DIMS",
-    "SITE_QUANTIZE",
     "CastArgs",
     "cast_args",
     "cast_blocks",
@@ -31,15 +32,6 @@ __all__ = [
 ]
 
 MAX_DIMS = 16
-SITE_QUANTIZE = 16
-
-#: Names of gemmsim::DType and bytes of an element.
-_DTYPES = {
-    torch.float32: ("F32", 4),
-    torch.float64: ("F64", 8),
-    torch.float16: ("F16", 2),
-    torch.bfloat16: ("BF16", 2),
-}
 _THREADS = 256
 
 _Dims = c_int64 * MAX_DIMS
@@ -59,7 +51,7 @@ def _vector(cast: Cast, src: torch.dtype, dst: torch.dtype) -> int:
     """Elements a thread reads at once: 16 bytes of the wider type, or what one call of the generator serves."""
     if cast.rounding.is_stochastic:
         return 8
-    return 16 // max(_DTYPES[src][1], _DTYPES[dst][1])
+    return 16 // max(DTYPES[src].bytes, DTYPES[dst].bytes)
 
 
 def _packs(cast: Cast, vector: int) -> int:
@@ -71,10 +63,11 @@ def _packs(cast: Cast, vector: int) -> int:
 
 def needs_exact(cast: Cast) -> bool:
     """gemmsim::needs_exact: only 128-bit integers know this cast."""
-    record = cast_record(cast)
-    if cast.rounding.mode in (RoundingMode.SRB, RoundingMode.SRC) or record.flags & (4 | 8):
+    one = cast_numbers(cast)
+    by_bits = cast.rounding.mode in (RoundingMode.SRB, RoundingMode.SRC)
+    if by_bits or one.has(CastFlag.CODE_PARITY, CastFlag.NO_ZERO):
         return True
-    return bool(record.p > 53 or record.emin < -1022 or record.emax > 1023 or record.emin - record.p + 52 >= 1023)
+    return one.p > 53 or one.emin < -1022 or one.emax > 1023 or one.emin - one.p + 52 >= 1023
 
 
 @lru_cache(maxsize=4096)
@@ -91,9 +84,9 @@ def cast_source(cast: Cast, src: torch.dtype, dst: torch.dtype, contiguous: bool
         raise UnsupportedSpec(
             f"The CUDA backend cannot round to {cast}: its values do not fit float64. gemmsim.reference can."
         )
-    a, b = _DTYPES[src][0], _DTYPES[dst][0]
+    a, b = DTYPES[src].label, DTYPES[dst].label
     vector = _vector(cast, src, dst) if contiguous else 0
-    fields = f".src = gemmsim::{a}, .dst = gemmsim::{b}, .cast = {cast_literal(cast_record(cast))}, .vector = {vector}"
+    fields = f".src = gemmsim::{a}, .dst = gemmsim::{b}, .cast = {cast_literal(cast_numbers(cast))}, .vector = {vector}"
     text = (
         '#include "cast/cast.h"\n'
         f"constexpr gemmsim::CastConfig kConfig{{{fields}}};\n"
@@ -161,7 +154,7 @@ def strided_args(x: Tensor, out: Tensor, seed: int, site: int) -> CastArgs:
     return args
 
 
-def quantize(x: Tensor, cast: Cast, out: Tensor, seed: int = 0, site: int = SITE_QUANTIZE) -> None:
+def quantize(x: Tensor, cast: Cast, out: Tensor, seed: int = 0, site: int = Site.QUANTIZE) -> None:
     """Write ``cast(x)`` into ``out`` of the same shape, on their device and torch's current stream.
 
     The bits of ``gemmsim.backends.cpu.quantize``: one rounding from ``x``'s own precision, then a conversion to
@@ -195,7 +188,7 @@ def sources() -> Iterator[KernelSource]:
     for text in _LISTED:
         yield cast_source(parse_cast(text), torch.float32, torch.float32)
     for cast in (parse_cast("e4m3"), Cast(parse_cast("e5m10").format, Rounding(RoundingMode.SR, 8))):
-        for src in _DTYPES:
+        for src in DTYPES:
             if src != torch.float32:
                 yield cast_source(cast, src, src)
         yield cast_source(cast, torch.float32, torch.bfloat16)

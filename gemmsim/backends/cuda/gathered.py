@@ -9,13 +9,17 @@ import torch
 from torch import Tensor
 
 from gemmsim.arithmetic import GemmSpec
+from gemmsim.lowering.numbers import Site
 
-from ..cpu.gathered import Gathered
+from ..finish import Finish
+from ..gathered import Gathered
+from ..product import Ran
 from .cast import quantize
-from .gemm import (
-    SITE_OUT,
-    Finishing,
-    Run,
+from .gemm_args import GemmArgs, fill_bias
+from .gemm_source import Operands, gemm_source, is_permuted, sides
+from .launch import launch
+from .ran import ran
+from .simt import (
     blocks_of,
     cast_operand,
     check_devices,
@@ -27,9 +31,6 @@ from .gemm import (
     layout_of,
     side_for,
 )
-from .gemm_args import GemmArgs, fill_bias
-from .gemm_source import Operands, gemm_source, is_permuted, sides
-from .launch import launch
 from .source import KernelSource
 
 __all__ = ["gathered_gemm", "sources"]
@@ -43,8 +44,8 @@ def gathered_gemm(
     where: Gathered,
     seed: int = 0,
     c: Tensor | None = None,
-    finish: Finishing | None = None,
-) -> Run:
+    finish: Finish | None = None,
+) -> Ran:
     """Write the products of ``a``, read as ``where`` says, and ``b`` (groups, K, N) into ``out``.
 
     As ``gemmsim.backends.cpu.gathered_gemm``, with the same bits; the tables, too, are on the GPU. ``finish``: last
@@ -57,12 +58,12 @@ def gathered_gemm(
     check_devices(a, b, out, c, where.rows, where.cols, None if finish is None else finish.bias)
     check_finish(spec, finish)
     if out.numel() == 0:
-        return Run(())
+        return ran()
     seed = seed if spec.fixed_seed is None else spec.fixed_seed
     if spec.out is not None and is_beforehand(spec.out) and finish is None:
         raw = torch.empty_strided(out.shape, out.stride(), dtype=torch.float64, device=out.device)
         run = gathered_gemm(a, b, replace(spec, out=None), raw, where, seed, c)
-        quantize(raw, spec.out, out, seed, SITE_OUT)
+        quantize(raw, spec.out, out, seed, Site.OUTPUT)
         return run
     accumulator, terms = spec.accumulator, where.cols.numel()
     rows = where.outer * where.rows.numel()
@@ -80,7 +81,7 @@ def gathered_gemm(
     keep = fill_orders(args, accumulator, out.device), where
     launch(kernel.source, out.device, (blocks_of(args, kernel), 1, 1), args)
     del keep  # the caching allocator gives memory of this stream to later work of the same stream only
-    return Run((str(kernel.source),))
+    return ran(kernel.source)
 
 
 def is_stochastic(spec: GemmSpec) -> bool:

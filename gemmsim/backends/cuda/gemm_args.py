@@ -7,7 +7,7 @@ from ctypes import c_int32, c_int64, c_uint64, c_void_p
 
 from torch import Tensor
 
-from ..cpu.records import MAX_BATCH_DIMS, MAX_WRAPPERS
+from gemmsim.lowering.numbers import MAX_BATCH_DIMS, MAX_WRAPPERS
 
 __all__ = ["GemmArgs", "fill_bias", "gemm_args"]
 

@@ -10,10 +10,11 @@ from torch import Tensor
 
 from gemmsim.arithmetic import GemmSpec, SpecError
 from gemmsim.formats import Cast, FixedFormat, FloatFormat, Format, FormatError, parse
+from gemmsim.lowering.casts import cast_numbers
 
-from ..cpu.params import cast_record
+from ..product import Ran
 from .codes import CodeFormat, code_format
-from .gemm import Run, product, terms_of
+from .simt import product, terms_of
 
 __all__ = ["gemm_codes"]
 
@@ -28,7 +29,7 @@ def gemm_codes(
     seed: int = 0,
     c: Tensor | None = None,
     select: Tensor | None = None,
-) -> Run:
+) -> Ran:
     """Write the product that ``spec`` means of the values of ``a_codes`` (\\*B, M, K) and ``b_codes`` (\\*B, K, N) into
     ``out`` (\\*B, M, N).
 
@@ -68,7 +69,7 @@ def _keeps(cast: Cast, fmt: Format) -> bool:
     """Whether ``cast`` leaves all values of ``fmt`` as they are: infinities might be clamped."""
     if cast.format != fmt:
         return False
-    record = cast_record(cast)
+    record = cast_numbers(cast)
     return isinstance(fmt, FixedFormat) or not fmt.has_inf or math.isinf(record.inf_pos)
 
 

@@ -19,10 +19,10 @@ from torch import Tensor
 from gemmsim.arithmetic import Accumulator, Chunked, GemmSpec, Hardware, Promote
 from gemmsim.formats import FP32, Cast
 from gemmsim.hardware import OPERANDS, Instruction
+from gemmsim.lowering.numbers import Site
 
 from ..convert import cast_into, cast_operand
 from ..refusal import Refusal
-from .gemm import SITE_A, SITE_B, SITE_OUT
 from .launch import launch
 from .source import KernelSource
 
@@ -163,8 +163,8 @@ def gemm_instruction(a: Tensor, b: Tensor, spec: GemmSpec, out: Tensor, seed: in
         CudaError: if the kernel cannot be compiled or launched.
     """
     seed = seed if spec.fixed_seed is None else spec.fixed_seed
-    left = _lines(_operand(a, spec.cast_a, chain.dtypes[0], seed, SITE_A))
-    right = _lines(_operand(b, spec.cast_b, chain.dtypes[1], seed, SITE_B).mT)
+    left = _lines(_operand(a, spec.cast_a, chain.dtypes[0], seed, Site.OPERAND_A))
+    right = _lines(_operand(b, spec.cast_b, chain.dtypes[1], seed, Site.OPERAND_B).mT)
     batches, (m, n) = math.prod(out.shape[:-2]), out.shape[-2:]
     direct = out.dtype == torch.float32 and spec.out is None and out.is_contiguous()
     register = out if direct else torch.empty(out.shape, dtype=torch.float32, device=out.device)
@@ -175,7 +175,7 @@ def gemm_instruction(a: Tensor, b: Tensor, spec: GemmSpec, out: Tensor, seed: in
     source = instruction_source(chain)
     launch(source, out.device, (batches * args.tiles_m, -(-n // _TILE), 1), args)
     if not direct:
-        cast_into(register, spec.out, out, seed, SITE_OUT)
+        cast_into(register, spec.out, out, seed, Site.OUTPUT)
     return source
 
 

@@ -14,11 +14,12 @@ from torch import Tensor
 from gemmsim.arithmetic import GemmSpec
 
 from ..device_tables import Table
+from ..product import Ran
 from .gemm_args import GemmArgs
 from .source import KernelSource
 
 if TYPE_CHECKING:
-    from .gemm import Finishing, Run
+    from ..finish import Finish
 
 __all__ = ["Ready", "key_of", "ready", "remember"]
 
@@ -35,7 +36,7 @@ class Ready:
     blocks: tuple[int, int, int]
     args: GemmArgs
     keep: Table | None
-    run: Run
+    run: Ran
 
     def args_for(self, a: Tensor, b: Tensor, out: Tensor, seed: int, bias: Tensor | None) -> GemmArgs:
         """The arguments for these tensors, which lie as those that it was made for; to be launched next."""
@@ -48,7 +49,7 @@ class Ready:
         return args
 
 
-def key_of(a: Tensor, b: Tensor, spec: GemmSpec, out: Tensor, finish: Finishing | None) -> Hashable:
+def key_of(a: Tensor, b: Tensor, spec: GemmSpec, out: Tensor, finish: Finish | None) -> Hashable:
     """Everything that a launch depends on but pointers and seed."""
     last: Hashable = None
     if finish is not None:

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-import math
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass, fields
 from functools import lru_cache
 
 import torch
 
 from gemmsim.arithmetic import Accumulator, GemmSpec
 from gemmsim.formats import E8M0, Cast, FloatFormat
+from gemmsim.lowering.accumulators import program
+from gemmsim.lowering.carriers import Carrier, Facts, carrier_of, is_packed, is_small, operand_facts
+from gemmsim.lowering.cast_numbers import ABSENT, CastNumbers
+from gemmsim.lowering.casts import cast_numbers, stays_in_float32
+from gemmsim.lowering.numbers import INITS, Method, Order
+from gemmsim.lowering.program import HardwareStep, Program
 
-from ..cpu.params import CODE_PARITY, NEG_ZERO, NO_SUBNORMALS, NO_ZERO, PRESENT, cast_record, float32_holds
-from ..cpu.program import INTERLEAVED, PAIRWISE, SHUFFLED, Program, program
-from ..cpu.records import CastRecord, HardwareRecord
+from ..dtypes import KERNEL_DTYPES
 from .codes import CodeFormat, code_format
 from .source import KernelSource, cast_literal
 from .table_facts import TableFacts
@@ -22,7 +25,7 @@ __all__ = [
     "DEPTH",
     "SIDE",
     "THREADS",
-    "Finish",
+    "FinishText",
     "GemmKernel",
     "Operands",
     "gemm_source",
@@ -35,37 +38,14 @@ __all__ = [
 #: Of a block (cutlass_kernels/gemm/config.h): 16 x 16 threads, terms of a chunk.
 THREADS, SIDE, DEPTH = 256, 16, 16
 
-#: Names of gemmsim::DType, bytes of an element, significand bits.
-DTYPES = {
-    torch.float32: ("F32", 4, 24),
-    torch.float64: ("F64", 8, 53),
-    torch.float16: ("F16", 2, 11),
-    torch.bfloat16: ("BF16", 2, 8),
-    torch.uint8: ("CODES", 1, 8),
-    torch.int16: ("I16", 2, 16),  # of codes and products in tables
-    torch.int32: ("I32", 4, 32),
-}
 #: gemmsim::Layout.
 ANY_STRIDES, TERMS_CONTIGUOUS, LINES_CONTIGUOUS = 0, 1, 2
-_DTYPE_FACTS = {
-    torch.float32: (24, -149, 128),
-    torch.float64: (53, -1074, 1024),
-    torch.float16: (11, -24, 16),
-    torch.bfloat16: (8, -133, 128),
-    torch.uint8: (53, -1074, 1024),  # of codes: their format's cast says the rest
-    torch.int16: (53, -1074, 1024),  # likewise, that of the products
-}
-_INITS = {"zero": 0, "c_first": 1, "c_last": 2}
-_SR, _SRB = 6, 7
-REGISTER, LONG, INTEGER, FIXED, HARDWARE, BINNED = 0, 5, 6, 7, 8, 9
 #: Most outputs of a thread each way whose products are looked up: enough to hide a load, and room for more threads.
 _MOST_LOOKED_UP = 4
-#: Of the float and the double carrier: significand bits, exponents of normal numbers.
-_CARRIERS = ((24, -126, 127), (53, -1022, 1023))
 
 
 @dataclass(frozen=True)
-class Finish:
+class FinishText:
     """What a kernel does after the product: its result in dtype ``work``, a bias of a dtype added, a cast."""
 
     work: torch.dtype
@@ -79,8 +59,9 @@ class Finish:
         return f"{{.present = 1, .biased = {int(self.bias is not None)}, {fields}}}"
 
     def __str__(self) -> str:
-        steps = f" + {DTYPES[self.bias][0].lower()} bias" if self.bias is not None else ""
-        return steps + (f" to {self.cast}" if self.cast is not None else "") + f" in {DTYPES[self.work][0].lower()}"
+        steps = "" if self.bias is None else f" + {KERNEL_DTYPES[self.bias].label.lower()} bias"
+        steps += f" to {self.cast}" if self.cast is not None else ""
+        return f"{steps} in {KERNEL_DTYPES[self.work].label.lower()}"
 
 
 @dataclass(frozen=True)
@@ -110,7 +91,7 @@ class Operands:
     #: Terms that share a pair of scales.
     group: int | None = None
     #: What follows the product in the same kernel.
-    finish: Finish | None = None
+    finish: FinishText | None = None
     #: Whether ``a`` is read through tables of offsets.
     gathered: bool = False
     #: The table that products are looked up in; operands are codes, of dtype int16.
@@ -134,27 +115,8 @@ def program_of(accumulator: Accumulator, group: int | None = None) -> Program:
     return found
 
 
-def _present(cast: Cast | None) -> CastRecord:
-    return CastRecord() if cast is None else cast_record(cast)
-
-
-def _fits(c: CastRecord, carrier: int, spare: bool) -> bool:
-    """gemmsim::fits: one rounding from the carrier is right; ``spare``: of a number rounded to odd."""
-    bits, emin, emax = _CARRIERS[carrier]
-    if c.mode > _SR or c.flags & (CODE_PARITY | NO_ZERO):
-        return False
-    if c.emin < emin or c.emax > emax or c.emin + bits - c.p >= emax:
-        return False
-    extra = (c.rbits + 1 if c.mode == _SR else 2) if spare else 0
-    return bool(c.p + extra <= bits and (c.mode != _SR or c.rbits <= bits - 1))
-
-
-def _native(c: CastRecord, carrier: int) -> bool:
-    """The carrier, rounded to nearest, is the format."""
-    bits, emin, emax = _CARRIERS[carrier]
-    infinite = [c.over_pos, -c.over_neg, c.inf_pos, -c.inf_neg] == [float("inf")] * 4
-    plain = bool(c.flags & NEG_ZERO) and not c.flags & NO_SUBNORMALS
-    return c.mode == 0 and (c.p, c.emin, c.emax) == (bits, emin, emax) and infinite and plain
+def _present(cast: Cast | None) -> CastNumbers:
+    return ABSENT if cast is None else cast_numbers(cast)
 
 
 def _fit_float(spec: GemmSpec, operands: Operands) -> bool:
@@ -167,106 +129,56 @@ def _fit_float(spec: GemmSpec, operands: Operands) -> bool:
 def _fits_float(cast: Cast | None, dtype: torch.dtype) -> bool:
     if cast is None:
         return dtype != torch.float64
-    c = cast_record(cast)
+    c = cast_numbers(cast)
     if dtype not in (torch.float64, torch.uint8):
-        return float32_holds(cast)
-    return bool(c.p <= 24 and c.emax <= 127 and c.emin - c.p + 1 >= -149)
+        return stays_in_float32(cast)
+    return c.fits_float32
 
 
-def carrier_of(spec: GemmSpec, what: Program, operands: Operands) -> int:
-    """0 float, 1 double, 2 integers of 128 bits: the cheapest that holds operands, registers and totals."""
-    add, mul = cast_record(what.add), _present(what.mul)
-    casts = [add] + ([mul] if what.mul is not None else [])
-    totals = [cast_record(w.cast) for w in what.wrappers if w.cast is not None]
-    fp32 = spec.arithmetic == "fp32"
-    if what.method == HARDWARE:
-        return 0 if all(_fits(c, 0, not fp32) or _native(c, 0) for c in totals) else 2
-    narrow = _fit_float(spec, operands)
-    if operands.c == torch.float64:
-        narrow = False
-    if what.method in (INTEGER, FIXED):
-        bits, frac = what.register[0], what.register[5]
-        fits = bits <= 24 and frac <= 149 and bits - frac <= 127 and all(_fits(c, 0, False) for c in totals)
-        return 0 if narrow and fits else 2
-    if what.method in (LONG, BINNED):
-        return 2
-    for carrier in (0,) if fp32 else (0, 1) if narrow else (1,):
-        if all(_native(c, carrier) for c in casts) or all(_fits(c, carrier, not fp32) for c in casts):
-            if all(_fits(c, carrier, not fp32) or _native(c, carrier) for c in totals):
-                return carrier
-    return 2
+def _carrier(spec: GemmSpec, what: Program, operands: Operands) -> Carrier:
+    narrow = _fit_float(spec, operands) and operands.c != torch.float64
+    return carrier_of(what, narrow, spec.arithmetic == "fp32")
 
 
-def _operand_casts(spec: GemmSpec, operands: Operands) -> tuple[CastRecord, CastRecord]:
+def _operand_casts(spec: GemmSpec, operands: Operands) -> tuple[CastNumbers, CastNumbers]:
     """What is known of the factors of terms: a table's are 1 and the product."""
     if operands.table is not None:
         return operands.table.casts()
     return _present(spec.cast_a), _present(spec.cast_b)
 
 
-def _both_facts(spec: GemmSpec, operands: Operands) -> tuple[tuple[int, int, int], tuple[int, int, int]]:
+def _both_facts(spec: GemmSpec, operands: Operands) -> tuple[Facts, Facts]:
     a, b = _operand_casts(spec, operands)
-    return _facts(a, operands.a), _facts(b, operands.b)
+    return operand_facts(a, KERNEL_DTYPES[operands.a]), operand_facts(b, KERNEL_DTYPES[operands.b])
 
 
-def _facts(c: CastRecord, dtype: torch.dtype) -> tuple[int, int, int]:
-    """gemmsim::operand_facts: significand bits, exponent of the quantum, exponent that bounds magnitudes."""
-    bits, quantum, top = _DTYPE_FACTS[dtype]
-    if not c.flags & PRESENT:
-        return bits, quantum, top
-    own = c.emin - c.p + 1
-    top += int(c.p < bits or own > quantum)  # the largest number may be rounded up
-    if math.isfinite(c.hi) and (math.isfinite(c.inf_pos) or math.isfinite(c.inf_neg) or c.emax + 1 < top):
-        top = c.emax + 1
-    return min(c.p, bits), max(own, quantum), top
-
-
-def is_packed(spec: GemmSpec, what: Program, operands: Operands) -> bool:
-    """gemmsim::PackedFormat: register and operands are binary16, or bfloat16, numbers."""
-    if what.method != REGISTER or what.mul is not None or spec.arithmetic == "fp32" or what.init == "c_first":
-        return False
-    if operands.table is not None:
-        return False
-    add = cast_record(what.add)
-    own = _DTYPE_FACTS[torch.float16 if add.p == 11 else torch.bfloat16]
-    infinite = [add.over_pos, -add.over_neg, add.inf_pos, -add.inf_neg] == [float("inf")] * 4
-    if add.mode != 0 or not infinite or not add.flags & NEG_ZERO or add.flags & NO_SUBNORMALS:
-        return False
-    if (add.p, add.emin - add.p + 1, add.emax + 1) != own:
-        return False
-    return all(x[0] <= own[0] and x[1] >= own[1] and x[2] <= own[2] for x in _both_facts(spec, operands))
+def _is_packed(spec: GemmSpec, what: Program, operands: Operands) -> bool:
+    return operands.table is None and is_packed(what, spec.arithmetic == "fp32", _both_facts(spec, operands))
 
 
 def _is_small(spec: GemmSpec, what: Program, operands: Operands) -> bool:
-    """gemmsim::SmallIntegers: whole operands and a register that ordinary integers hold."""
-    if operands.count:
-        return False
-    a, b = _both_facts(spec, operands)
-    bits, saturate, at_end, _, shift, _ = what.register
-    if min(a[1], b[1]) < 0 or max(a[2], b[2]) > 30 or shift:
-        return False
-    term = a[2] + b[2]
-    return not saturate or (term <= 31 if at_end else max(term, bits) <= 62)
+    """Whether the run of an integer register is of ordinary integers."""
+    return what.method == Method.INTEGER and not operands.count and is_small(what, _both_facts(spec, operands))
 
 
-def _is_heavy(spec: GemmSpec, what: Program, operands: Operands, carrier: int) -> int:
+def _is_heavy(spec: GemmSpec, what: Program, operands: Operands, carrier: Carrier) -> int:
     """Most outputs of a thread each way: what its registers and the instruction cache take."""
     random = [c for c in (what.add, what.mul) if c is not None and c.is_stochastic]
-    if what.method == INTEGER and _is_small(spec, what, operands):
-        return 8 if carrier == 0 and not what.wrappers else 4
-    if what.method == HARDWARE and not what.wrappers:
+    if _is_small(spec, what, operands):
+        return 8 if carrier == Carrier.FLOAT and not what.wrappers else 4
+    if what.method == Method.HARDWARE and not what.wrappers:
         return 2
-    if carrier == 2 or what.method >= LONG:
+    if carrier == Carrier.INTEGERS or what.method >= Method.LONG:
         return 1
-    if any(w.order == PAIRWISE or w.pairs for w in what.wrappers):
+    if any(w.order == Order.PAIRWISE or w.pairs for w in what.wrappers):
         return 2 if not random else 1
-    if what.method != REGISTER:
-        return 1 if random else 4 if carrier == 0 else 2
+    if what.method != Method.REGISTER:
+        return 1 if random else 4 if carrier == Carrier.FLOAT else 2
     if random:
-        return 4 if len(random) == 1 and carrier == 0 else 2
+        return 4 if len(random) == 1 and carrier == Carrier.FLOAT else 2
     if any(w.cast is not None and w.cast.is_stochastic for w in what.wrappers):
         return 2
-    if carrier == 1:
+    if carrier == Carrier.DOUBLE:
         return 4 if len(what.wrappers) <= 1 else 2
     return 8 if not what.wrappers else 4
 
@@ -275,17 +187,17 @@ def _is_heavy(spec: GemmSpec, what: Program, operands: Operands, carrier: int) -
 def sides(spec: GemmSpec, accumulator: Accumulator, operands: Operands) -> tuple[int, ...]:
     """Outputs of a thread each way that there are kernels for, most first."""
     what = program_of(accumulator, operands.group)
-    most = _is_heavy(spec, what, operands, carrier_of(spec, what, operands))
+    most = _is_heavy(spec, what, operands, _carrier(spec, what, operands))
     if operands.table is not None:
         most = min(most, _MOST_LOOKED_UP)
-    if is_packed(spec, what, operands):
+    if _is_packed(spec, what, operands):
         most = max(most, 2)
         return tuple(n for n in (8, 4, 2) if n <= most)
     return tuple(n for n in (8, 4, 2, 1) if n <= most)[:3]
 
 
 def _permutes(what: Program) -> bool:
-    return any(w.order in (INTERLEAVED, SHUFFLED) for w in what.wrappers)
+    return any(w.order in (Order.INTERLEAVED, Order.SHUFFLED) for w in what.wrappers)
 
 
 @lru_cache(maxsize=4096)
@@ -294,15 +206,15 @@ def is_permuted(accumulator: Accumulator, group: int | None = None) -> bool:
     return _permutes(program_of(accumulator, group))
 
 
-def _record_literal(record: HardwareRecord) -> str:
-    return "{" + ", ".join(f".{field[0]} = {getattr(record, field[0])}" for field in record._fields_) + "}"
+def _step_literal(step: HardwareStep) -> str:
+    return "{" + ", ".join(f".{one.name} = {int(getattr(step, one.name))}" for one in fields(step)) + "}"
 
 
 def _wrappers_literal(what: Program) -> str:
     texts = []
     for w in what.wrappers:
         cast = cast_literal(_present(w.cast))
-        texts.append(f"{{.order = {w.order}, .pairs = {int(w.pairs)}, .cast = {cast}}}")
+        texts.append(f"{{.order = {w.order.value}, .pairs = {int(w.pairs)}, .cast = {cast}}}")
     return "{" + ", ".join(texts) + "}"
 
 
@@ -315,7 +227,7 @@ def table_dtype(spec: GemmSpec, what: Program, operands: Operands) -> torch.dtyp
     """Of a table's entries: the narrowest that the kernel computes with, or widens in one step."""
     table = operands.table
     assert table is not None
-    if what.method == INTEGER and _is_small(spec, what, operands):
+    if _is_small(spec, what, operands):
         return torch.int16 if table.is_short else torch.int32
     return torch.float32 if table.fits_float else torch.float64
 
@@ -326,31 +238,31 @@ def _table_literal(table: TableFacts, dtype: torch.dtype) -> str:
 
 
 def _dtype(dtype: torch.dtype) -> str:
-    return f"gemmsim::{DTYPES[dtype][0]}"
+    return f"gemmsim::{KERNEL_DTYPES[dtype].label}"
 
 
 def gemm_config(spec: GemmSpec, what: Program, operands: Operands, side: int) -> str:
     """Initializer of gemmsim::GemmConfig."""
     on_load = (None if operands.done_a else spec.cast_a, None if operands.done_b else spec.cast_b, spec.out)
     assert not any(c is not None and c.is_stochastic for c in on_load)
-    register = "{" + ", ".join(map(str, what.register)) + "}"
+    register = "{" + ", ".join(map(str, astuple(what.register))) + "}"
     casts = _operand_casts(spec, operands)
-    init = _INITS[what.init] if operands.c is not None else 0
+    init = INITS[what.init] if operands.c is not None else 0
     fields = {
         "a": _dtype(operands.a), "b": _dtype(operands.b),
         "c": _dtype(operands.c or torch.float32), "out": _dtype(operands.out),
         "cast_a": cast_literal(casts[0]), "cast_b": cast_literal(casts[1]),
-        "mul": cast_literal(_present(what.mul)), "add": cast_literal(cast_record(what.add)),
+        "mul": cast_literal(_present(what.mul)), "add": cast_literal(cast_numbers(what.add)),
         "cast_out": cast_literal(_present(spec.out)),
         "done_a": int(operands.done_a), "done_b": int(operands.done_b),
         "layout_a": operands.layout_a, "layout_b": operands.layout_b,
         "fused": int(what.mul is None), "fp32": int(spec.arithmetic == "fp32"),
-        "packed": int(is_packed(spec, what, operands)), "method": what.method,
-        "carrier": carrier_of(spec, what, operands),
+        "packed": int(_is_packed(spec, what, operands)), "method": what.method.value,
+        "carrier": _carrier(spec, what, operands).value,
         "rows": side, "cols": side, "init": init, "select": int(operands.select),
         "permuted": int(_permutes(what)),
         "levels": len(what.wrappers), "wrapper": _wrappers_literal(what),
-        "reg": register, "hardware": _record_literal(what.hardware or HardwareRecord()),
+        "reg": register, "hardware": _step_literal(what.hardware or HardwareStep()),
     }  # fmt: skip
     if operands.count:
         fields["count"] = 1
@@ -371,19 +283,19 @@ def gemm_config(spec: GemmSpec, what: Program, operands: Operands, side: int) ->
 
 def _shared_bytes(spec: GemmSpec, what: Program, operands: Operands, side: int) -> int:
     """gemmsim::gemm_shared_bytes."""
-    carrier = carrier_of(spec, what, operands)
-    element = 8 if carrier == 1 or (carrier == 2 and spec.arithmetic != "fp32") else 4
-    if is_packed(spec, what, operands):
+    carrier = _carrier(spec, what, operands)
+    element = 8 if carrier == Carrier.DOUBLE or (carrier == Carrier.INTEGERS and spec.arithmetic != "fp32") else 4
+    if _is_packed(spec, what, operands):
         element = 2
-    elif what.method == INTEGER and _is_small(spec, what, operands):
+    elif _is_small(spec, what, operands):
         element = 4
     table = 0
     if operands.table is not None:
         element, dtype = 4, table_dtype(spec, what, operands)
         if operands.table.is_shared(dtype):
-            table = -(-operands.table.entries * DTYPES[dtype][1] // 16) * 16
+            table = -(-operands.table.entries * KERNEL_DTYPES[dtype].bytes // 16) * 16
     depth = DEPTH
-    if what.method == HARDWARE and what.hardware is not None:
+    if what.method == Method.HARDWARE and what.hardware is not None:
         depth = 64 if what.hardware.products > 32 else 32
     return 2 * (2 * depth * (SIDE * side + 4) * element + 2 * 3 * 4 * THREADS // 32) + table
 
@@ -403,7 +315,7 @@ def gemm_source(spec: GemmSpec, accumulator: Accumulator, operands: Operands, si
         "    gemmsim::gemm_body<kConfig>(args, threadIdx.x, blockIdx.x, gridDim.x);\n"
         "}\n"
     )
-    names = [DTYPES[t][0].lower() for t in (operands.a, operands.b, operands.out)]
+    names = [KERNEL_DTYPES[t].label.lower() for t in (operands.a, operands.b, operands.out)]
     factors = f"{spec.cast_a or ''}*{spec.cast_b or ''}" if operands.table is None else str(operands.table)
     operation = f"{factors} : {accumulator}" + (f" -> {spec.out}" if spec.out else "")
     if spec.arithmetic == "fp32":
@@ -417,6 +329,6 @@ def gemm_source(spec: GemmSpec, accumulator: Accumulator, operands: Operands, si
         operation, names[2] = f"overflows of {operation}", "i64"
     name = f"{operation}, {names[0]} {names[1]} to {names[2]}, {how}, {SIDE * side}x{SIDE * side}"
     random = any(c is not None and c.is_stochastic for c in (what.add, what.mul))
-    work = side * side * (1 if random or what.method >= LONG else 4)  # terms of a pass of the loop in most runs
+    work = side * side * (1 if random or what.method >= Method.LONG else 4)  # terms of a pass of the loop in most runs
     source = KernelSource("gemm", name, text, THREADS, shared, work=work, hot="loop")
     return GemmKernel(source, SIDE * side, SIDE * side)

@@ -18,11 +18,13 @@ from torch import Tensor
 from gemmsim.arithmetic.errors import UnsupportedSpec
 from gemmsim.formats import E2M1, E2M3, E3M2, E4M3, E5M2, E8M0, BlockFormat, parse_block
 
-from .gemm import Run, check_devices
-from .gemm_blocks import Blocks
-from .gemm_source import DTYPES
+from ..dtypes import KERNEL_DTYPES
+from ..product import Ran
 from .launch import device_arch, launch
 from .mx_format import mx_literal
+from .ran import ran
+from .simt import check_devices
+from .simt_blocks import Blocks
 from .source import KernelSource
 
 __all__ = ["TensorArgs", "gemm_tensor_cores", "route_of", "run_tensor", "sources", "tensor_refusal", "tensor_source"]
@@ -84,7 +86,7 @@ def tensor_source(
 ) -> KernelSource:
     """The kernel of one route, pair of formats and result dtype."""
     header = _HEADERS.get(route, "tensor_mma.h")
-    result = DTYPES[out][0]
+    result = KERNEL_DTYPES[out].label
     config = (
         f".route = gemmsim::TensorRoute::{route}, .out = gemmsim::{result}, "
         f".packing_a = gemmsim::Packing::{_PACKINGS[packing_a]}, "
@@ -122,7 +124,7 @@ def tensor_refusal(a: Blocks, b: Blocks, out: Tensor) -> str | None:
     return None
 
 
-def gemm_tensor_cores(a: Blocks, b: Blocks, out: Tensor) -> Run:
+def gemm_tensor_cores(a: Blocks, b: Blocks, out: Tensor) -> Ran:
     """Write the product of ``a`` (M, K) and ``b`` (K, N) to ``out`` (M, N), with the sums of tensor cores.
 
     On sm_120a and sm_100a the block-scaled instructions mxf8f6f4, mxf4 and mxf4nvf4 take codes and scales of OCP
@@ -141,12 +143,12 @@ def gemm_tensor_cores(a: Blocks, b: Blocks, out: Tensor) -> Run:
         raise UnsupportedSpec(f"{asked}: {reason}.\n  Use gemmsim.mx.matmul, or decode the operands and use torch.mm.")
     check_devices(a.codes, b.codes, a.scales, b.scales, out)
     if out.numel() == 0:
-        return Run(())
+        return ran()
     index = torch.cuda.current_device() if out.device.index is None else out.device.index
     route = route_of(device_arch(index), a.format, b.format, a.packing, b.packing)
     source = tensor_source(route, a.format, b.format, a.packing, b.packing, out.dtype)
     run_tensor(source, a, b, out)
-    return Run((str(source),))
+    return ran(source)
 
 
 def run_tensor(source: KernelSource, a: Blocks, b: Blocks, out: Tensor) -> None:

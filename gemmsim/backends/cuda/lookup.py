@@ -9,14 +9,18 @@ import torch
 from torch import Tensor
 
 from gemmsim.arithmetic import GemmSpec, Lookup, ProductTable
+from gemmsim.lowering.numbers import Site
 
 from ..device_tables import Table, Tables
 from ..lookup_values import values_of
+from ..product import Ran
 from .cast import quantize
 from .errors import CudaError, message
-from .gemm import (
-    SITE_OUT,
-    Run,
+from .gemm_args import gemm_args
+from .gemm_source import Operands, gemm_source, program_of, sides, table_dtype
+from .launch import launch
+from .ran import ran
+from .simt import (
     blocks_of,
     check_counts,
     check_devices,
@@ -27,9 +31,6 @@ from .gemm import (
     operands_of,
     supported,
 )
-from .gemm_args import gemm_args
-from .gemm_source import Operands, gemm_source, program_of, sides, table_dtype
-from .launch import launch
 from .source import KernelSource
 from .table_facts import NOT_SHORT, NOT_WHOLE, TableFacts, table_facts
 
@@ -50,7 +51,7 @@ def lookup_supported(spec: GemmSpec) -> str | None:
     return supported(_products_of(spec)[1])
 
 
-def lookup_gemm(a: Tensor, b: Tensor, spec: GemmSpec, out: Tensor, seed: int = 0) -> Run:
+def lookup_gemm(a: Tensor, b: Tensor, spec: GemmSpec, out: Tensor, seed: int = 0) -> Ran:
     """Write to ``out`` (\\*B, M, N) the product of codes ``a`` (\\*B, M, K) and ``b`` (\\*B, K, N), int16, any strides.
 
     As ``gemmsim.backends.cpu.lookup_gemm``, with the same bits; all tensors on one GPU, on torch's current stream
@@ -67,16 +68,16 @@ def lookup_gemm(a: Tensor, b: Tensor, spec: GemmSpec, out: Tensor, seed: int = 0
     check_product(plain, a.shape[-1], None, None)
     check_devices(a, b, out)
     if out.numel() == 0:
-        return Run(())
+        return ran()
     if plain.out is None or not is_beforehand(plain.out):
         return _launched(a, b, plain, products, out, seed)
     raw = torch.empty(out.shape, dtype=torch.float64, device=out.device)
     run = _launched(a, b, replace(plain, out=None), products, raw, seed)
-    quantize(raw, plain.out, out, seed, SITE_OUT)
+    quantize(raw, plain.out, out, seed, Site.OUTPUT)
     return run
 
 
-def count_lookup_overflows(a: Tensor, b: Tensor, spec: GemmSpec, counts: Tensor, seed: int = 0) -> Run:
+def count_lookup_overflows(a: Tensor, b: Tensor, spec: GemmSpec, counts: Tensor, seed: int = 0) -> Ran:
     """Add to ``counts`` (\\*B, M, N), int64, how often each element's register left its range; as ``lookup_gemm``.
 
     -1 for elements of an ``int(...)`` register that meets NaN; the output cast has no influence.
@@ -90,14 +91,14 @@ def count_lookup_overflows(a: Tensor, b: Tensor, spec: GemmSpec, counts: Tensor,
     check_product(plain, a.shape[-1], None, None)
     check_devices(a, b, counts)
     if counts.numel() == 0 or a.shape[-1] == 0:
-        return Run(())
+        return ran()
     seed = seed if spec.fixed_seed is None else spec.fixed_seed
     return _launched(a, b, replace(plain, out=None), products, counts, seed, count=True)
 
 
 def _launched(
     a: Tensor, b: Tensor, spec: GemmSpec, products: ProductTable, out: Tensor, seed: int, count: bool = False
-) -> Run:
+) -> Ran:
     member = spec.accumulator
     operands = replace(operands_of(a, b, out, member, None, None, (True, True)), table=table_facts(products))
     if count:
@@ -109,7 +110,7 @@ def _launched(
     keep = fill_orders(args, member, out.device)
     launch(kernel.source, out.device, (blocks_of(args, kernel), 1, 1), args)
     del keep  # the caching allocator gives memory of this stream to later work of the same stream only
-    return Run((str(kernel.source),))
+    return ran(kernel.source)
 
 
 def _entries(products: ProductTable, dtype: torch.dtype, device: torch.device) -> Table:

@@ -12,11 +12,11 @@ import torch
 from torch import Tensor
 
 from gemmsim.formats import BlockFormat, parse_block
+from gemmsim.lowering.blocks import BlockRule, block_numbers, log2_steps, source_precision
 
-from ..cpu.block_records import block_record, source_precision
-from .cast import _DTYPES
+from ..dtypes import DTYPES
 from .launch import launch
-from .mx_format import TAKES_LOGARITHM, mx_literal, mx_record
+from .mx_format import mx_literal
 from .source import KernelSource
 
 __all__ = ["MxArgs", "decode_blocks", "encode_blocks", "mx_source", "quantize_blocks", "sources"]
@@ -46,7 +46,7 @@ class MxArgs(ctypes.Structure):
 
 def _pack(src: torch.dtype, dst: torch.dtype) -> tuple[int, int]:
     """WholeBlocks<K>::N and PACKS: elements of a pack, packs of a thread."""
-    width = max(_DTYPES[src][1], _DTYPES[dst][1])
+    width = max(DTYPES[src].bytes, DTYPES[dst].bytes)
     return (8 if width == 2 else 4), (1 if width == 8 else 2)
 
 
@@ -69,7 +69,7 @@ def mx_source(
 
     ``whole``: for complete blocks that follow each other in memory, aligned to 16 bytes; else for any layout.
     """
-    a, b = _DTYPES[src][0], _DTYPES[dst][0]
+    a, b = DTYPES[src].label, DTYPES[dst].label
     layout = "WHOLE" if whole else "ANY"
     fields = (
         f".op = gemmsim::MxOp::{op.upper()}, .src = gemmsim::{a}, .dst = gemmsim::{b}, "
@@ -185,9 +185,10 @@ def _run(call: _Call, tensor_scale: Tensor | float | None) -> None:
         args.second = tensor_scale.data_ptr()
     elif tensor_scale is not None:
         args.second_value = float(tensor_scale)
-    if mx_record(call.fmt).rule in TAKES_LOGARITHM:
+    rule = block_numbers(call.fmt).rule
+    if rule.takes_logarithm:
         precision = source_precision(call.fmt, call.dtypes[0] is torch.bfloat16)
-        ctypes.memmove(args.log2_from, block_record(call.fmt, precision)[1][2], ctypes.sizeof(args.log2_from))  # type: ignore[arg-type]
+        args.log2_from[:] = log2_steps(precision, rule is BlockRule.LOG2_CEIL)
     whole = call.is_whole()
     if whole:
         args.count = values.numel()

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from . import block_float, cast, gemm_instruction, gemm_tensor, mx_cast, rows, scaled_casts
 from .errors import CudaError, message
 from .gathered import sources as gathered_kernels
-from .gemm import sources as gemm_kernels
-from .gemm_blocks import sources as scaled_kernels
 from .lookup import sources as lookup_kernels
+from .simt import sources as gemm_kernels
+from .simt_blocks import sources as scaled_kernels
 from .source import KernelSource
 
 __all__ = ["FAMILIES", "Family", "family_sources"]
@@ -48,7 +48,11 @@ FAMILIES = {
 
 
 def family_sources(names: Sequence[str] = ()) -> Iterator[KernelSource]:
-    """The kernels of the families ``names``, of all families if empty. ``CudaError`` for an unknown name."""
+    """The kernels of the families ``names``, of all families if empty.
+
+    Raises:
+        CudaError: for an unknown name.
+    """
     unknown = [name for name in names if name not in FAMILIES]
     if unknown:
         asked = f"kernel famil{'ies' if len(unknown) > 1 else 'y'} {', '.join(unknown)}"

@@ -6,26 +6,22 @@ import ctypes
 from collections.abc import Iterator, Sequence
 from ctypes import c_double, c_int32, c_int64, c_uint64, c_void_p
 from functools import lru_cache
-from typing import Final
 
 import torch
 from torch import Tensor
 
 from gemmsim.arithmetic.errors import UnsupportedSpec
 from gemmsim.formats import FP32, FP64, Cast, FloatFormat, parse_cast
+from gemmsim.lowering.casts import cast_numbers
+from gemmsim.lowering.numbers import FLOAT32
+from gemmsim.lowering.rows import FUNCTIONS, OPERATIONS
 
-from ..cpu.params import cast_record
-from ..cpu.rows import FUNCTIONS
+from ..dtypes import DTYPES
 from .launch import launch
 from .source import KernelSource, cast_literal
 
 __all__ = ["TileArgs", "row_source", "run_rows", "sources"]
 
-#: Order of gemmsim::rows::TileOp.
-_OPS: Final = {
-    name: number for number, name in enumerate("map sum softmax log_softmax softmax_grad norm norm_grad".split())
-}
-_DTYPES: Final = {torch.float32: "F32", torch.float64: "F64", torch.float16: "F16", torch.bfloat16: "BF16"}
 _THREADS, _PARTS, _PASSES = 128, 2048, 4
 _STEPS, _INPUTS, _OUTPUTS = 13, 5, 3
 #: Blocks that keep a large GPU busy; tiles have one row until there are so many.
@@ -44,20 +40,15 @@ class TileArgs(ctypes.Structure):
 
 def _in_double(cast: Cast) -> bool:
     """Whether double rounds to ``cast`` by way of an odd number: what lies inside float32's range, of up to 50 bits."""
-    c = cast_record(cast)
+    c = cast_numbers(cast)
     bits = c.p + (c.rbits + 1 if cast.rounding.is_stochastic else 0)
-    in_range = c.emax <= 127 and c.emin - c.p + 1 >= -149
+    in_range = c.emax < FLOAT32.top and c.quantum >= FLOAT32.quantum
     return bits <= 50 and in_range and c.lo >= -(2.0**128) and c.hi <= 2.0**128
-
-
-def _held_by_float(cast: Cast) -> bool:
-    c = cast_record(cast)
-    return c.p <= 24 and c.emax <= 127 and c.emin - c.p + 1 >= -149
 
 
 def _work_dtype(carrier: torch.dtype, exponential: Cast) -> torch.dtype:
     """The dtype that keeps a softmax's exponentials as they are."""
-    return torch.float32 if carrier == torch.float32 and _held_by_float(exponential) else torch.float64
+    return torch.float32 if carrier == torch.float32 and cast_numbers(exponential).fits_float32 else torch.float64
 
 
 @lru_cache(maxsize=4096)
@@ -90,12 +81,12 @@ def row_source(
     work = _work_dtype(carrier, casts[1]) if op == "softmax" else carrier
     given = [dtype is not None for dtype in inputs] + [False] * _INPUTS
     fields = [
-        f".op = {_OPS[op]}, .function = {FUNCTIONS[function]}, .order = {order}",
+        f".op = {OPERATIONS[op]}, .function = {FUNCTIONS[function]}, .order = {order}",
         f".wide = {int(wide)}, .centered = {int(centered)}, .weight = {int(given[1])}, .bias = {int(given[2])}",
         f".second = {int(given[1])}",
         f".in = {{{_names(inputs, _INPUTS)}}}, .out = {{{_names(outputs, _OUTPUTS)}}}",
-        f".work = gemmsim::{_DTYPES[work]}",
-        ".steps = {" + ", ".join(cast_literal(cast_record(cast)) for cast in casts) + "}",
+        f".work = gemmsim::{DTYPES[work].label}",
+        ".steps = {" + ", ".join(cast_literal(cast_numbers(cast)) for cast in casts) + "}",
     ]
     text = (
         '#include "rows/tile_kernel.h"\n'
@@ -107,13 +98,13 @@ def row_source(
     )
     what = function if op == "map" else op if order == 1 else f"{op} tree({order})"
     names = ", ".join(dict.fromkeys(str(cast) for cast in casts))
-    types = ", ".join(dict.fromkeys(_DTYPES[dtype].lower() for dtype in (*inputs, *outputs) if dtype is not None))
+    types = ", ".join(dict.fromkeys(DTYPES[dtype].label.lower() for dtype in (*inputs, *outputs) if dtype is not None))
     shared = 0 if op == "map" else 8 * (3 * _THREADS + (_THREADS if order == 1 else _PARTS))
     return KernelSource("rows", f"{what}, {names}, {types}", text, _THREADS, shared_bytes=shared)
 
 
 def _names(dtypes: Sequence[torch.dtype | None], length: int) -> str:
-    known = [_DTYPES[torch.float32 if dtype is None else dtype] for dtype in dtypes]
+    known = [DTYPES[torch.float32 if dtype is None else dtype].label for dtype in dtypes]
     return ", ".join(f"gemmsim::{name}" for name in known + ["F32"] * (length - len(known)))
 
 

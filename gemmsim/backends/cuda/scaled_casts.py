@@ -12,8 +12,10 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from ..cpu.scaled_cast import TIES, GridNumbers
-from .cast import _DTYPES, MAX_DIMS
+from gemmsim.lowering.scaled import TIES, GridNumbers
+
+from ..dtypes import DTYPES
+from .cast import MAX_DIMS
 from .launch import launch
 from .source import KernelSource
 
@@ -80,7 +82,7 @@ class _Kernel(NamedTuple):
         second = " and bias" if self.has_second and self.rule == "GIVEN" else ""
         layout = f"blocks of {self.lanes} packs" if self.lanes else "contiguous" if self.vector else "strided"
         layout += {_ONE: "", _BY_PACK: ", a scale for each pack", _BY_ELEMENT: ", for each element"}[self.spreading]
-        dtypes = " to ".join(_DTYPES[d][0].lower() for d in (self.src, self.dst))
+        dtypes = " to ".join(DTYPES[d].label.lower() for d in (self.src, self.dst))
         return f"{what}, {by}{second}, {dtypes}, {layout}{', as integers' if self.emit_integers else ''}"
 
 
@@ -89,7 +91,7 @@ def scaled_source(kernel: _Kernel) -> KernelSource:
     """The kernel for one rule, grid, pair of dtypes and layout."""
     blocks = kernel.rule.startswith("BLOCK")
     header, body = ("scaled_blocks", "scaled_blocks_body") if blocks else ("scaled", "scaled_body")
-    a, b = (_DTYPES[d][0] for d in (kernel.src, kernel.dst))
+    a, b = (DTYPES[d].label for d in (kernel.src, kernel.dst))
     fields = (
         f".src = gemmsim::{a}, .dst = gemmsim::{b}, .rule = gemmsim::ScaledRule::{kernel.rule}, "
         f".grid = {_grid_literal(kernel.grid)}, .has_amax = {int(kernel.has_amax)}, "
@@ -171,7 +173,7 @@ def _status(out: Tensor, wanted: bool) -> Tensor | None:
 
 def _shared(x: Tensor, out: Tensor, block: int) -> tuple[int, int]:
     """Elements of a pack and threads that share a block of neighbouring memory; no threads if they cannot."""
-    vector = 8 if max(_DTYPES[t.dtype][1] for t in (x, out)) == 2 else 4
+    vector = 8 if max(DTYPES[t.dtype].bytes for t in (x, out)) == 2 else 4
     lanes = block // vector
     fits = x.shape[-1] % block == 0 and block % vector == 0 and 1 <= lanes <= 32 and lanes & (lanes - 1) == 0
     contiguous = x.is_contiguous() and out.is_contiguous() and (x.data_ptr() | out.data_ptr()) % 16 == 0
@@ -206,7 +208,7 @@ def _elements(
     runs = [(1, 1) if t is None else _periodic(t, out.shape) for t in spread]
     if plain and None not in runs:
         (args.amax_inner, args.amax_period), (args.second_inner, args.second_period) = runs  # type: ignore[misc]
-        kernel = kernel._replace(vector=16 // max(_DTYPES[t.dtype][1] for t in (x, out)))
+        kernel = kernel._replace(vector=16 // max(DTYPES[t.dtype].bytes for t in (x, out)))
         kernel = kernel._replace(spreading=_spreading(runs, kernel.vector))  # type: ignore[arg-type]
     else:
         _describe_elements(args, x, out, spread)

@@ -13,15 +13,15 @@ from gemmsim.arithmetic import GemmSpec, Hardware
 from gemmsim.formats import E4M3, E8M0, BlockFormat
 from gemmsim.hardware import Instruction
 from gemmsim.hardware.operands import OPERANDS
+from gemmsim.lowering.numbers import Site
 
 from ..convert import cast_into
 from ..refusal import Refusal
 from .check_operands import block_problems
-from .gemm import SITE_OUT
-from .gemm_blocks import Blocks, element_format
-from .gemm_blocks import gemm_blocks as simt
 from .gemm_tensor import run_tensor, tensor_source
 from .self_check import Problem
+from .simt_blocks import Blocks, element_format
+from .simt_blocks import gemm_blocks as simt
 from .source import KernelSource
 
 __all__ = ["ScaledChain", "chain_of", "gemm", "problems", "refusal", "source_of"]
@@ -112,7 +112,7 @@ def gemm(
     source = source_of(chain)
     run_tensor(source, left, right, sums)
     if not direct:
-        cast_into(sums.view(out.shape), spec.out, out, seed, SITE_OUT)
+        cast_into(sums.view(out.shape), spec.out, out, seed, Site.OUTPUT)
     return source
 
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import math
 import struct
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Literal
+
+from gemmsim.lowering.cast_numbers import CastNumbers
 
 __all__ = ["ENTRY", "KernelSource", "cast_literal", "double_literal"]
 
@@ -48,10 +50,8 @@ def double_literal(x: float) -> str:
     return f"gemmsim::number({struct.unpack('<Q', struct.pack('<d', x))[0]:#018x}ull)"
 
 
-def cast_literal(record: object) -> str:
-    """Initializer of a ``gemmsim::Cast`` by field names, from the CPU backend's record of it."""
-    integers = ("p", "emin", "mode", "rbits", "flags", "emax")
-    doubles = ("lo", "hi", "over_neg", "over_pos", "inf_neg", "inf_pos")
-    fields = [f".{name} = {getattr(record, name)}" for name in integers]
-    fields += [f".{name} = {double_literal(getattr(record, name))}" for name in doubles]
-    return "{" + ", ".join(fields) + "}"
+def cast_literal(numbers: CastNumbers) -> str:
+    """Initializer of a ``gemmsim::Cast`` by field names."""
+    values = ((one, getattr(numbers, one.name)) for one in fields(numbers))
+    texts = (f".{one.name} = {double_literal(x) if one.type == 'float' else x}" for one, x in values)
+    return "{" + ", ".join(texts) + "}"

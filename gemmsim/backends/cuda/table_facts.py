@@ -9,9 +9,8 @@ from typing import Final
 import torch
 
 from gemmsim.arithmetic import ProductTable
+from gemmsim.lowering.cast_numbers import CastNumbers, described
 
-from ..cpu.lookup import described
-from ..cpu.records import CastRecord
 from ..lookup_values import facts_of
 
 __all__ = ["NOT_SHORT", "NOT_WHOLE", "TableFacts", "table_facts"]
@@ -53,7 +52,7 @@ class TableFacts:
         """Whether each block has a copy of its own of entries of ``dtype``."""
         return self.entries * dtype.itemsize <= _MOST_SHARED
 
-    def casts(self) -> tuple[CastRecord, CastRecord]:
+    def casts(self) -> tuple[CastNumbers, CastNumbers]:
         """gemmsim::Cast of 1 and of the products; that their largest is finite is all that is said of it."""
         return described(1, 0, 0, -1.0, 1.0), described(self.p, self.quantum, self.top - 1, -1.0, 1.0)
 

@@ -6,8 +6,7 @@ after both have been compared on this device in this process (``self_check``), w
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -19,16 +18,19 @@ from gemmsim.hardware.devices import architecture_of
 
 from .. import environment
 from ..device_tables import is_capturing
+from ..finish import Finish, followed
+from ..product import Ran
 from . import scaled_instruction as scaled
 from .check_operands import plain_problems
-from .gemm import Finishing, check_devices, check_finish, check_product
-from .gemm import gemm as simt
-from .gemm_blocks import Blocks
-from .gemm_blocks import gemm_blocks as simt_blocks
 from .gemm_instruction import Chain, chain_of, gemm_instruction, instruction_source, shape_refusal
 from .launch import device_arch
+from .ran import ran
 from .scaled_instruction import ScaledChain
 from .self_check import Problem, Verdict, known_verdict, verdict_for
+from .simt import check_devices, check_finish, check_product
+from .simt import gemm as simt
+from .simt_blocks import Blocks
+from .simt_blocks import gemm_blocks as simt_blocks
 from .source import KernelSource
 
 __all__ = [
@@ -63,17 +65,6 @@ def tensor_cores_allowed() -> bool:
     return environment.flag(ENVIRONMENT, True) if _allowed is None else _allowed
 
 
-@dataclass(frozen=True)
-class NotedRun:
-    """What a product ran on, and why on that."""
-
-    run: object
-    note: str
-
-    def __str__(self) -> str:
-        return f"{self.run}; {self.note}"
-
-
 def gemm(
     a: Tensor,
     b: Tensor,
@@ -82,9 +73,13 @@ def gemm(
     seed: int = 0,
     c: Tensor | None = None,
     select: Tensor | None = None,
-    finish: Finishing | None = None,
-) -> object:
-    """``gemm`` of the SIMT kernels, by the device's own instruction where ``spec`` names it and it was found equal."""
+    finish: Finish | None = None,
+) -> Ran:
+    """``gemm`` of the SIMT kernels, by the device's own instruction where ``spec`` names it and it was found equal.
+
+    Raises:
+        UnsupportedSpec, CudaError: for what no kernel computes, and operands that do not fit it.
+    """
     if type(spec.accumulator) not in _CHAINS or out.numel() == 0 or not _is_gpu(out):
         return simt(a, b, spec, out, seed, c, select, finish)
     chain = chain_of(spec.accumulator)
@@ -95,8 +90,8 @@ def gemm(
         check_product(spec, a.shape[-1], c, select)
         check_devices(a, b, out, None if finish is None else finish.bias)
         check_finish(spec, finish)
-        source = _followed(lambda raw: gemm_instruction(a, b, spec, raw, seed, chain), finish, out)
-        return NotedRun(f"cuda: {source}", _equal_words(out.device, source))
+        source = followed(lambda raw: gemm_instruction(a, b, spec, raw, seed, chain), finish, out)
+        return ran(source).noted(_equal_words(out.device, source))
     return _noted(simt(a, b, spec, out, seed, c, select, finish), spec, reason)
 
 
@@ -106,8 +101,8 @@ def gemm_blocks(
     spec: GemmSpec,
     out: Tensor,
     seed: int = 0,
-    finish: Finishing | None = None,
-) -> object:
+    finish: Finish | None = None,
+) -> Ran:
     """``gemm_blocks`` of the SIMT kernels, by the device's own block-scaled instruction where it was found equal."""
     if type(spec.accumulator) is not Hardware or out.numel() == 0 or not _is_gpu(out):
         return simt_blocks(a, b, spec, out, seed, finish)
@@ -118,8 +113,8 @@ def gemm_blocks(
             out, scaled.source_of(chain), lambda: scaled.problems(chain, out.device)
         )
         if reason is None:
-            source = _followed(lambda raw: scaled.gemm(a, b, spec, raw, seed, chain), finish, out)
-            return NotedRun(f"cuda: {source}", _equal_words(out.device, source))
+            source = followed(lambda raw: scaled.gemm(a, b, spec, raw, seed, chain), finish, out)
+            return ran(source).noted(_equal_words(out.device, source))
     return _noted(simt_blocks(a, b, spec, out, seed, finish), spec, reason or "")
 
 
@@ -148,25 +143,15 @@ def exact_sums(a: Tensor, b: Tensor, out: Tensor, units: int, lsbs: tuple[int, i
     return f"{source}, which cuts none of these sums; {_equal_words(out.device, source)}"
 
 
-def _followed(product: Callable[[Tensor], KernelSource], finish: Finishing | None, out: Tensor) -> KernelSource:
-    """``product`` into ``out``, or into a tensor of its own and what follows."""
-    if finish is None:
-        return product(out)
-    raw = torch.empty_like(out, dtype=finish.work)
-    source = product(raw)
-    finish.apply(raw, out)
-    return source
-
-
 def _is_gpu(x: Tensor) -> bool:
     return x.is_cuda
 
 
-def _noted(run: object, spec: GemmSpec, reason: str) -> object:
+def _noted(run: Ran, spec: GemmSpec, reason: str) -> Ran:
     """``run`` with the reason why no instruction was used, if ``spec`` names one."""
     accumulator = spec.accumulator
     inner = accumulator.inner if isinstance(accumulator, (Promote, Chunked)) else accumulator
-    return NotedRun(run, f"instruction not used: {reason}") if isinstance(inner, Hardware) else run
+    return run.noted(f"instruction not used: {reason}") if isinstance(inner, Hardware) else run
 
 
 def _index(out: Tensor) -> int:

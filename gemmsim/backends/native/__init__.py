@@ -2,11 +2,10 @@
 
 from .facts import Facts, facts_of_data, facts_of_formats
 from .predicate import Proof, exact
-from .run import NativeRun, gemm, is_candidate, proof_for
+from .run import gemm, is_candidate, proof_for
 
 __all__ = [
     "Facts",
-    "NativeRun",
     "Proof",
     "exact",
     "facts_of_data",

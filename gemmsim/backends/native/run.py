@@ -11,15 +11,17 @@ from torch import Tensor
 
 from gemmsim.arithmetic import Binned, Exact, GemmSpec, Hardware, Palette
 from gemmsim.formats import Cast, FloatFormat, Format
+from gemmsim.lowering.numbers import Site, holds
 
 from ..convert import FORMATS, cast_into, cast_operand
+from ..dtypes import DTYPES
+from ..product import Ran
 from ..refusal import Refusal
 from .facts import facts_of_data, facts_of_formats, hopeless
 from .predicate import Proof, exact, parts
 
-__all__ = ["NativeRun", "gemm", "is_candidate", "proof_for"]
+__all__ = ["gemm", "is_candidate", "proof_for"]
 
-_SITE_A, _SITE_B, _SITE_OUT = 0, 1, 4
 #: Multiply-adds from which a native product beats the kernels that run one operation at a time (0.1 GMAC/s on a
 #: processor that does 25 in float64), and those with random bits (3 GMAC/s); below it the calls around it cost more.
 _SCALAR_WORK: Final = 1 << 15
@@ -32,21 +34,6 @@ _REUSE: Final = 8
 #: What instructions multiply.
 _NARROW: Final = (torch.bfloat16, torch.float16)
 _CARRIERS: Final = {"float32": torch.float32, "float64": torch.float64}
-
-
-class NativeRun:
-    """Record of one carrier-exact product; ``how``: the call that made it."""
-
-    __slots__ = ("backend", "_proof", "_how")
-
-    def __init__(self, backend: str, proof: Proof, how: str) -> None:
-        self.backend, self._proof, self._how = backend, proof, how
-
-    def __str__(self) -> str:
-        return f"carrier-exact: {self._how}; {self._proof}"
-
-    def __repr__(self) -> str:
-        return f"<{self}>"
 
 
 @lru_cache(maxsize=4096)
@@ -79,8 +66,8 @@ def _looks_hopeless(a: Tensor, b: Tensor, spec: GemmSpec) -> bool:
     if spec.cast_a is None and spec.cast_b is None and hopeless(a, b, _bits(spec)):
         return True
     first = (0,) * (a.dim() - 2)
-    left = cast_operand(a[first][:_SAMPLE_ROWS], spec.cast_a, torch.float64, 0, _SITE_A)
-    right = cast_operand(b[first][:, :_SAMPLE_ROWS], spec.cast_b, torch.float64, 0, _SITE_B)
+    left = cast_operand(a[first][:_SAMPLE_ROWS], spec.cast_a, torch.float64, 0, Site.OPERAND_A)
+    right = cast_operand(b[first][:, :_SAMPLE_ROWS], spec.cast_b, torch.float64, 0, Site.OPERAND_B)
     if hopeless(left, right, _bits(spec)):
         return True
     facts = facts_of_data(left, right)
@@ -102,9 +89,7 @@ def proof_for(a: Tensor, b: Tensor, spec: GemmSpec) -> Proof | None:
     return found if isinstance(found, Proof) else None
 
 
-def gemm(
-    a: Tensor, b: Tensor, spec: GemmSpec, out: Tensor, seed: int, named: GemmSpec | None = None
-) -> NativeRun | None:
+def gemm(a: Tensor, b: Tensor, spec: GemmSpec, out: Tensor, seed: int, named: GemmSpec | None = None) -> Ran | None:
     """Write the product to ``out`` if a native GEMM provably gives its bits and is faster, else return ``None``.
 
     Arguments and result as for ``gemmsim.backends.cpu.gemm``; ``named`` is the spec of the casts that the operands have
@@ -118,7 +103,7 @@ def gemm(
     if not on_cpu and proof is not None:
         how = _by_instruction(a, b, spec, out, seed, named or spec, proof)
         if how is not None:
-            return NativeRun("cuda", proof, how)
+            return Ran("cuda", f"carrier-exact: {how}", (proof,))
     if proof is None and (not on_cpu or _looks_hopeless(a, b, spec)):
         return None
     carrier = torch.float64
@@ -127,8 +112,8 @@ def gemm(
     if not _gemm_is_exact(a.device.type):
         return None
     left, right = (
-        cast_operand(a, spec.cast_a, carrier, seed, _SITE_A),
-        cast_operand(b, spec.cast_b, carrier, seed, _SITE_B),
+        cast_operand(a, spec.cast_a, carrier, seed, Site.OPERAND_A),
+        cast_operand(b, spec.cast_b, carrier, seed, Site.OPERAND_B),
     )
     if proof is None:
         facts = facts_of_data(left, right)
@@ -138,7 +123,7 @@ def gemm(
         proof = found
     _finish(torch.matmul(left, right), proof, spec, out, seed)
     how = f"torch.matmul in {str(carrier).removeprefix('torch.')}"
-    return NativeRun("blas" if on_cpu else "cublas", proof, how)
+    return Ran("blas" if on_cpu else "cublas", f"carrier-exact: {how}", (proof,))
 
 
 def _on_cpu(x: Tensor) -> bool:
@@ -151,34 +136,20 @@ def _by_instruction(
     """Write the product by the device's matrix instruction if that cuts no sum of these formats; what ran."""
     formats = _format(a, named.cast_a), _format(b, named.cast_b)
     facts = facts_of_formats(a.shape[-1], *formats)
-    dtype = next((dtype for dtype in _NARROW if all(_has_all(dtype, fmt) for fmt in formats)), None)
+    dtype = next((dtype for dtype in _NARROW if all(holds(DTYPES[dtype], fmt) for fmt in formats)), None)
     if dtype is None or facts is None:
         return None
     from gemmsim.backends import cuda
 
     total = torch.empty(out.shape, dtype=torch.float32, device=out.device)
     left, right = (
-        cast_operand(a, spec.cast_a, dtype, seed, _SITE_A),
-        cast_operand(b, spec.cast_b, dtype, seed, _SITE_B),
+        cast_operand(a, spec.cast_a, dtype, seed, Site.OPERAND_A),
+        cast_operand(b, spec.cast_b, dtype, seed, Site.OPERAND_B),
     )
     how = cuda.exact_sums(left, right, total, facts.units, (facts.lsb_a, facts.lsb_b))
     if how is not None:
         _finish(total, proof, spec, out, seed)
     return how
-
-
-def _has_all(dtype: torch.dtype, fmt: Format) -> bool:
-    """Whether ``dtype`` has every number of ``fmt``."""
-    own = FORMATS[dtype]
-    assert isinstance(own, FloatFormat)
-    significand = fmt.p if isinstance(fmt, FloatFormat) else fmt.bits - int(getattr(fmt, "signed", True))
-    clamped = getattr(fmt, "clamp", True)
-    return bool(
-        clamped
-        and significand <= own.p
-        and fmt.quantum_exponent >= own.quantum_exponent
-        and max(fmt.max, -fmt.min) <= own.max
-    )
 
 
 def _finish(total: Tensor, proof: Proof, spec: GemmSpec, out: Tensor, seed: int) -> None:
@@ -189,9 +160,9 @@ def _finish(total: Tensor, proof: Proof, spec: GemmSpec, out: Tensor, seed: int)
     total += 0.0  # -0 becomes +0
     if proof.final is not None and spec.out is not None:
         wide = total.to(torch.float64)
-        cast_into(wide, proof.final, wide, seed, _SITE_OUT)
+        cast_into(wide, proof.final, wide, seed, Site.OUTPUT)
         total = wide
-    cast_into(total, spec.out if proof.final is None or spec.out is not None else proof.final, out, seed, _SITE_OUT)
+    cast_into(total, spec.out if proof.final is None or spec.out is not None else proof.final, out, seed, Site.OUTPUT)
 
 
 def _float32_is_exact(device: str) -> bool:

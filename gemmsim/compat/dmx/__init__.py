@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from ..._lazy import exports
 
 if TYPE_CHECKING:
     from . import aliases as aliases
@@ -19,48 +20,5 @@ if TYPE_CHECKING:
     from .single import FloatingPoint as FloatingPoint
     from .single import Format as Format
     from .single import Same as Same
-
-#: Public name -> module.
-_NAMES = {
-    "BlockFloatingPoint": "blocks",
-    "CastTo": "cast_to",
-    "FixedPoint": "single",
-    "FloatingPoint": "single",
-    "Format": "single",
-    "MXFP": "blocks",
-    "MXINT": "blocks",
-    "ROUNDING_MODE": "shorthand",
-    "Same": "single",
-    "ScaledBlockFloatingPoint": "blocks",
-}
-
-__all__ = [
-    "BlockFloatingPoint",
-    "CastTo",
-    "FixedPoint",
-    "FloatingPoint",
-    "Format",
-    "MXFP",
-    "MXINT",
-    "ROUNDING_MODE",
-    "Same",
-    "ScaledBlockFloatingPoint",
-    "aliases",
-    "compressor",
-    "format",
-]
-
-
-if not TYPE_CHECKING:  # type checkers know the names above, and that there are no others
-
-    def __getattr__(name: str) -> Any:
-        """Load a part on first use (PEP 562)."""
-        if name in ("aliases", "compressor", "format"):
-            return import_module(f".{name}", __name__)
-        if name not in _NAMES:
-            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        return getattr(import_module(f".{_NAMES[name]}", __name__), name)
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+else:
+    __getattr__, __dir__ = exports(__name__)

@@ -47,7 +47,7 @@ class _Blocked(Format):
     ) -> Any:
         """``x`` with blocks along ``block_dim``, float32; without it along the shorthand's own dimension.
 
-        ``bug_compatible``: with the peer's departures, spec/dmx_formats.md, section 7, from 5 on; blocks lie along
+        ``bug_compatible``: with the peer's departures (docs/reference/compat/dmx.md); blocks lie along
         ``block_dim`` all the same. Empty tensors are returned as they are.
 
         Raises:

@@ -1,6 +1,6 @@
 """Where d-Matrix's compressor and QPyTorch leave their formats' definitions, bit for bit, in float32 operations.
 
-spec/dmx_formats.md, section 7, lists them. These run on request (``bug_compatible=True``) only, and are slow.
+docs/reference/compat/dmx.md and qtorch.md list them. These run on request (``bug_compatible=True``) only, and are slow.
 """
 
 from __future__ import annotations

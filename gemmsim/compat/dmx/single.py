@@ -171,7 +171,12 @@ class FixedPoint(Format):
     def cast(
         self, x: Tensor, *args: Any, bug_compatible: bool = False, generator: torch.Generator | None = None
     ) -> Any:
-        """``x`` on this grid, float32. NaN stays; zero is +0. ``bug_compatible``: ties as the peer rounds them."""
+        """``x`` on this grid, float32. NaN stays; zero is +0. ``bug_compatible``: ties as the peer rounds them.
+
+        Raises:
+            TypeError: for a tensor of other numbers.
+            ValueError: for ``bug_compatible`` with a stochastic rounding.
+        """
         check_cast("FixedPoint", x, self.rounding, bug_compatible)
         if bug_compatible:
             fields = self.precision, self.fraction, self.clamp, self.symmetric, self.rounding
@@ -238,7 +243,11 @@ class FloatingPoint(Format):
         """``x`` in this format, float32; float32 as FLOAT32 and float16 as FP[1|5|10,15](_N) is returned as it is.
 
         Beyond the largest number it is that number, infinities too (infinity with eight exponent bits); NaN stays;
-        zero is +0. ``bug_compatible``: with the peer's departures, spec/dmx_formats.md, section 7, 1 to 3.
+        zero is +0. ``bug_compatible``: with the peer's departures, docs/reference/compat/dmx.md.
+
+        Raises:
+            TypeError: for a tensor of other numbers.
+            ValueError: for ``bug_compatible`` with another rounding than nearest, or 23 bits of mantissa.
         """
         check_cast("FloatingPoint", x, self.rounding, bug_compatible)
         if repr(self) == {torch.float32: "FP[1|8|23,127](_N)", torch.float16: "FP[1|5|10,15](_N)"}.get(x.dtype):

@@ -6,26 +6,9 @@ microxcaling is not needed. See docs/reference/compat.md.
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from . import adaptive_avg_pooling as adaptive_avg_pooling
-    from . import batchnorm as batchnorm
-    from . import convolution as convolution
-    from . import custom_extensions as custom_extensions
-    from . import elemwise_ops as elemwise_ops
-    from . import formats as formats
-    from . import groupnorm as groupnorm
-    from . import layernorm as layernorm
-    from . import mx_mapping as mx_mapping
-    from . import mx_ops as mx_ops
-    from . import norm_utils as norm_utils
-    from . import quantize as quantize
-    from . import rnn as rnn
-    from . import simd_ops as simd_ops
-    from . import transpose_convolution as transpose_convolution
-    from . import vector_ops as vector_ops
+from ..._lazy import exports
 
 # The modules bmm, linear, matmul and softmax are loaded here, so that these names are the functions ever after.
 from .activations import GELU as GELU
@@ -106,107 +89,23 @@ from .specs import get_default_mx_specs as get_default_mx_specs
 from .specs import get_mx_specs as get_mx_specs
 from .specs import mx_assert_test as mx_assert_test
 
-__all__ = [
-    "AdaptiveAvgPool2d",
-    "BatchNorm1d",
-    "BatchNorm2d",
-    "BatchNorm3d",
-    "Conv1d",
-    "Conv2d",
-    "Conv3d",
-    "ConvTranspose2d",
-    "ElemFormat",
-    "FUNCTION_MAPPING",
-    "GELU",
-    "GroupNorm",
-    "LSTM",
-    "LayerNorm",
-    "LeakyReLU",
-    "Linear",
-    "MODULE_MAPPING",
-    "MxSpecs",
-    "RMSNorm",
-    "ReLU",
-    "ReLU6",
-    "RoundingMode",
-    "SiLU",
-    "Sigmoid",
-    "Softmax",
-    "Tanh",
-    "adaptive_avg_pool2d",
-    "add_mx_args",
-    "addmm",
-    "apply_mx_specs",
-    "batch_norm",
-    "bmm",
-    "conv1d",
-    "conv2d",
-    "conv3d",
-    "conv_transpose2d",
-    "finalize_mx_specs",
-    "gelu",
-    "get_backwards_mx_specs",
-    "get_default_mx_specs",
-    "get_mx_specs",
-    "group_norm",
-    "inject_pyt_ops",
-    "layer_norm",
-    "leaky_relu",
-    "linear",
-    "matmul",
-    "mx_assert_test",
-    "quantize_bfloat",
-    "quantize_elemwise_op",
-    "quantize_mx_op",
-    "relu",
-    "relu6",
-    "sigmoid",
-    "silu",
-    "simd_add",
-    "simd_div",
-    "simd_exp",
-    "simd_log",
-    "simd_mul",
-    "simd_norm",
-    "simd_reduce_mean",
-    "simd_reduce_sum",
-    "simd_split",
-    "simd_sqrt",
-    "simd_square",
-    "simd_sub",
-    "softmax",
-    "tanh",
-]
-
-#: Modules that are attributes of the package without being imported by name.
-_MODULES = (
-    "adaptive_avg_pooling",
-    "batchnorm",
-    "convolution",
-    "custom_extensions",
-    "elemwise_ops",
-    "formats",
-    "groupnorm",
-    "layernorm",
-    "mx_mapping",
-    "mx_ops",
-    "norm_utils",
-    "quantize",
-    "rnn",
-    "simd_ops",
-    "transpose_convolution",
-    "vector_ops",
-)
-
-
-if not TYPE_CHECKING:  # type checkers know the names above, and that there are no others
-
-    def __getattr__(name: str) -> Any:
-        """Load a module on first use (PEP 562)."""
-        if name not in _MODULES:
-            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        return import_module(f".{name}", __name__)
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *_MODULES})
+if TYPE_CHECKING:
+    from . import adaptive_avg_pooling as adaptive_avg_pooling
+    from . import batchnorm as batchnorm
+    from . import convolution as convolution
+    from . import custom_extensions as custom_extensions
+    from . import elemwise_ops as elemwise_ops
+    from . import formats as formats
+    from . import groupnorm as groupnorm
+    from . import layernorm as layernorm
+    from . import mx_mapping as mx_mapping
+    from . import mx_ops as mx_ops
+    from . import norm_utils as norm_utils
+    from . import quantize as quantize
+    from . import rnn as rnn
+    from . import simd_ops as simd_ops
+    from . import transpose_convolution as transpose_convolution
+    from . import vector_ops as vector_ops
+else:
+    # The modules are attributes, but no part of `import *`: some have the names of functions people define.
+    __getattr__, __dir__ = exports(__name__, star_modules=False)

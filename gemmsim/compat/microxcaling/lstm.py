@@ -59,7 +59,12 @@ class LSTM(Specified, torch.nn.LSTM):
         return torch.cat(outputs[::-1] if backwards else outputs), (hidden[0], cell[0])
 
     def forward(self, input: Any, hx: _State | None = None) -> tuple[Any, _State]:
-        """Outputs (L, N, D * H) and the last states, each (D * layers, N, H); as PyTorch's."""
+        """Outputs (L, N, D * H) and the last states, each (D * layers, N, H); as PyTorch's.
+
+        Raises:
+            ValueError: for a PackedSequence, and for inputs of other than three dimensions.
+            RuntimeError: for sizes that do not go together.
+        """
         if isinstance(input, PackedSequence):
             raise ValueError("LSTM of a PackedSequence; allowed: a tensor (L, N, features). Pad it.")
         if self.mx_none:

@@ -227,7 +227,10 @@ def batch_norm(
     """Batch normalisation over all dimensions but 1, every step rounded; ``mx_specs`` None is PyTorch's.
 
     In training the running statistics become ``(1 - momentum) old + momentum new``, rounded; the variance is the biased
-    one with ``eps`` added, as in microxcaling. Errors as ``layer_norm``; AssertionError for missing statistics.
+    one with ``eps`` added, as in microxcaling.
+
+    Raises:
+        AssertionError: for missing statistics outside training; otherwise as ``layer_norm``.
     """
     mx_assert_test(mx_specs)
     if mx_specs is None:

@@ -173,7 +173,11 @@ def get_mx_specs(parsed_args: Namespace) -> MxSpecs | None:
 
 
 def mx_assert_test(mx_specs: Mapping[str, Any] | None) -> None:
-    """``ValueError`` where ``mx_specs`` is None and the environment has ``MX_ASSERT=True``."""
+    """Refuses ``mx_specs`` of None where the environment has ``MX_ASSERT=True``.
+
+    Raises:
+        ValueError: then.
+    """
     if mx_specs is None and os.environ.get("MX_ASSERT", "False") == "True":
         raise ValueError(
             "MX assert test failed: mx_specs is None; allowed with MX_ASSERT=True: settings.\n  Pass some."

@@ -6,8 +6,9 @@ once, the same on every device. docs/reference/compat/mptorch.md lists where tha
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from ..._lazy import exports
 
 if TYPE_CHECKING:
     from . import number as number
@@ -23,47 +24,5 @@ if TYPE_CHECKING:
     from .number import FormatError as FormatError
     from .number import Number as Number
     from .number import SuperNormalFloat as SuperNormalFloat
-
-_MODULES = ("number", "optim", "quant", "utils")
-_HOME = {
-    "Binary8": "number",
-    "BinaryK": "number",
-    "BlockFloatingPoint": "number",
-    "FixedPoint": "number",
-    "FloatType": "number",
-    "FloatingPoint": "number",
-    "FormatError": "number",
-    "Number": "number",
-    "SuperNormalFloat": "number",
-}
-
-__all__ = [
-    "Binary8",
-    "BinaryK",
-    "BlockFloatingPoint",
-    "FixedPoint",
-    "FloatType",
-    "FloatingPoint",
-    "FormatError",
-    "Number",
-    "SuperNormalFloat",
-    "number",
-    "optim",
-    "quant",
-    "utils",
-]
-
-
-if not TYPE_CHECKING:  # type checkers know the names above, and that there are no others
-
-    def __getattr__(name: str) -> Any:
-        """Load a module or class on first use (PEP 562)."""
-        if name in _MODULES:
-            return import_module(f".{name}", __name__)
-        if name not in _HOME:
-            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        return getattr(import_module(f".{_HOME[name]}", __name__), name)
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+else:
+    __getattr__, __dir__ = exports(__name__)

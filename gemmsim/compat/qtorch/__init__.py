@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from ..._lazy import exports
 
 if TYPE_CHECKING:
     from . import auto_low as auto_low
@@ -19,48 +20,5 @@ if TYPE_CHECKING:
     from .optim import OptimLP as OptimLP
     from .quantizers import Quantizer as Quantizer
     from .quantizers import quantizer as quantizer
-
-#: Public name -> module.
-_NAMES = {
-    "BlockFloatingPoint": "number",
-    "FixedPoint": "number",
-    "FloatingPoint": "number",
-    "Number": "number",
-    "OptimLP": "optim",
-    "Quantizer": "quantizers",
-    "block_quantize": "functions",
-    "fixed_point_quantize": "functions",
-    "float_quantize": "functions",
-    "quantizer": "quantizers",
-}
-
-__all__ = [
-    "BlockFloatingPoint",
-    "FixedPoint",
-    "FloatingPoint",
-    "Number",
-    "OptimLP",
-    "Quantizer",
-    "auto_low",
-    "block_quantize",
-    "fixed_point_quantize",
-    "float_quantize",
-    "optim",
-    "quant",
-    "quantizer",
-]
-
-
-if not TYPE_CHECKING:  # type checkers know the names above, and that there are no others
-
-    def __getattr__(name: str) -> Any:
-        """Load a part on first use (PEP 562); ``auto_low``, ``optim`` and ``quant`` are modules, as in QPyTorch."""
-        if name in ("auto_low", "optim", "quant"):
-            return import_module(f".{name}", __name__)
-        if name not in _NAMES:
-            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        return getattr(import_module(f".{_NAMES[name]}", __name__), name)
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+else:
+    __getattr__, __dir__ = exports(__name__)

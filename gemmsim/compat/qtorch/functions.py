@@ -27,7 +27,7 @@ def float_quantize(
 
     Every code is a number: beyond the largest it is that one, infinities too (infinity with eight exponent bits). NaN
     stays; zero is +0. ``rounding``: "nearest" or "stochastic", whose draws come from ``generator``, or torch's own.
-    ``bug_compatible``: with QPyTorch's departures, in float32: spec/dmx_formats.md, section 7.
+    ``bug_compatible``: with QPyTorch's departures, in float32: docs/reference/compat/qtorch.md.
 
     Raises:
         AssertionError: for other roundings.
@@ -59,8 +59,11 @@ def fixed_point_quantize(
     """``x`` in fixed point of ``wl`` bits, ``fl`` of them binary places, in its dtype; ties to even.
 
     ``clamp``: beyond the range it is the nearest bound, infinities too; ``symmetric`` leaves out the lowest integer.
-    NaN stays; zero is +0. wl = fl = -1 copies ``x``. Rounding, draws, ``bug_compatible`` and errors as
+    NaN stays; zero is +0. wl = fl = -1 copies ``x``. Rounding, draws and ``bug_compatible`` as
     ``float_quantize``.
+
+    Raises:
+        ValueError: for ``wl=-1`` with another ``fl``; otherwise as ``float_quantize``.
     """
     _check(x, rounding, bug_compatible)
     if wl == -1:
@@ -85,7 +88,10 @@ def block_quantize(
     """``x`` in integers of ``wl`` bits with an exponent for each index of ``dim``, in its dtype; ties to +infinity.
 
     ``dim`` -1: one exponent for the tensor. It is that of the largest finite magnitude, which may be clamped itself;
-    NaN and infinities stay; zero is +0. Rounding, draws, ``bug_compatible`` and errors as ``float_quantize``.
+    NaN and infinities stay; zero is +0. Rounding, draws and ``bug_compatible`` as ``float_quantize``.
+
+    Raises:
+        ValueError: for ``wl`` out of 2 to 22 with ``bug_compatible``; otherwise as ``float_quantize``.
     """
     _check(x, rounding, bug_compatible)
     fmt = target_of(BlockFloatingPoint(wl, dim), rounding)
@@ -109,7 +115,12 @@ def round_to(x: Tensor, number: Number, rounding: str, bug_compatible: bool = Fa
 
 
 def target_of(number: Number, rounding: str) -> Cast | TensorFormat:
-    """What ``round_to`` rounds to, as a value of ``gemmsim.formats``."""
+    """What ``round_to`` rounds to, as a value of ``gemmsim.formats``.
+
+    Raises:
+        AssertionError: for other roundings.
+        TypeError: for what is no number format.
+    """
     _check_rounding(rounding)
     if not isinstance(number, (FixedPoint, FloatingPoint, BlockFloatingPoint)):
         raise TypeError(

@@ -5,8 +5,9 @@ Conversions give torchao's bits: of its main branch, and with ``compat=`` of 0.1
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from ..._lazy import exports
 
 if TYPE_CHECKING:
     from . import prototype as prototype
@@ -60,124 +61,5 @@ if TYPE_CHECKING:
     from .tensor import MXTensor as MXTensor
     from .tensor import NoopFwToMXBw as NoopFwToMXBw
     from .tensor import ToMXConstrFunc as ToMXConstrFunc
-
-_HOME = {
-    "DTYPE_FP6_E2M3": "kinds",
-    "DTYPE_FP6_E3M2": "kinds",
-    "FromMXConstrFunc": "tensor",
-    "KernelPreference": "kinds",
-    "MXDynamicActivationMXWeightConfig": "kinds",
-    "MXFP8Dim0CastKernelChoice": "kinds",
-    "MXFP8Dim1CastKernelChoice": "kinds",
-    "MXFP8Linear": "layers",
-    "MXFP8TrainingOpConfig": "kinds",
-    "MXInferenceLinear": "layers",
-    "MXInferenceLinearConfig": "kinds",
-    "MXLinear": "layers",
-    "MXLinearConfig": "kinds",
-    "MXTensor": "tensor",
-    "NVFP4DynamicActivationNVFP4WeightConfig": "nvfp4",
-    "NVFP4ObservedLinear": "nvfp4",
-    "NVFP4Tensor": "nvfp4",
-    "NVFP4WeightOnlyConfig": "nvfp4",
-    "NoopFwToMXBw": "tensor",
-    "QuantizationStep": "nvfp4",
-    "QuantizeTensorToMXKwargs": "kinds",
-    "QuantizeTensorToNVFP4Kwargs": "nvfp4",
-    "SUPPORTED_ELEM_DTYPES": "kinds",
-    "ScaleCalculationMode": "kinds",
-    "ToMXConstrFunc": "tensor",
-    "_f32_to_floatx_unpacked": "elements",
-    "_floatx_unpacked_to_f32": "elements",
-    "ceil_div": "elements",
-    "f32_to_f4_unpacked": "elements",
-    "f32_to_f6_e2m3_unpacked": "elements",
-    "f32_to_f6_e3m2_unpacked": "elements",
-    "f4_unpacked_to_f32": "elements",
-    "f6_e2m3_unpacked_to_f32": "elements",
-    "f6_e3m2_unpacked_to_f32": "elements",
-    "from_blocked": "elements",
-    "get_fp_scale": "conversions",
-    "hp_data_dims_to_swizzled_scale_dims_mx": "elements",
-    "hp_data_dims_to_swizzled_scale_dims_nvfp4": "elements",
-    "mx_mm": "layers",
-    "nvfp4_quantize": "nvfp4",
-    "pack_uint4": "elements",
-    "per_tensor_amax_to_scale": "nvfp4",
-    "quantize_": "layers",
-    "swap_linear_with_mx_inference_linear": "layers",
-    "swap_linear_with_mx_linear": "layers",
-    "to_blocked": "elements",
-    "to_dtype": "conversions",
-    "to_mx": "conversions",
-    "unpack_uint4": "elements",
-}
-
-__all__ = [
-    "_f32_to_floatx_unpacked",
-    "_floatx_unpacked_to_f32",
-    "DTYPE_FP6_E2M3",
-    "DTYPE_FP6_E3M2",
-    "FromMXConstrFunc",
-    "KernelPreference",
-    "MXDynamicActivationMXWeightConfig",
-    "MXFP8Dim0CastKernelChoice",
-    "MXFP8Dim1CastKernelChoice",
-    "MXFP8Linear",
-    "MXFP8TrainingOpConfig",
-    "MXInferenceLinear",
-    "MXInferenceLinearConfig",
-    "MXLinear",
-    "MXLinearConfig",
-    "MXTensor",
-    "NVFP4DynamicActivationNVFP4WeightConfig",
-    "NVFP4ObservedLinear",
-    "NVFP4Tensor",
-    "NVFP4WeightOnlyConfig",
-    "NoopFwToMXBw",
-    "QuantizationStep",
-    "QuantizeTensorToMXKwargs",
-    "QuantizeTensorToNVFP4Kwargs",
-    "SUPPORTED_ELEM_DTYPES",
-    "ScaleCalculationMode",
-    "ToMXConstrFunc",
-    "ceil_div",
-    "f32_to_f4_unpacked",
-    "f32_to_f6_e2m3_unpacked",
-    "f32_to_f6_e3m2_unpacked",
-    "f4_unpacked_to_f32",
-    "f6_e2m3_unpacked_to_f32",
-    "f6_e3m2_unpacked_to_f32",
-    "from_blocked",
-    "get_fp_scale",
-    "hp_data_dims_to_swizzled_scale_dims_mx",
-    "hp_data_dims_to_swizzled_scale_dims_nvfp4",
-    "mx_mm",
-    "nvfp4_quantize",
-    "pack_uint4",
-    "per_tensor_amax_to_scale",
-    "quantize_",
-    "swap_linear_with_mx_inference_linear",
-    "swap_linear_with_mx_linear",
-    "to_blocked",
-    "to_dtype",
-    "to_mx",
-    "unpack_uint4",
-]
-
-
-if not TYPE_CHECKING:  # type checkers know the names above, and that there are no others
-
-    def __getattr__(name: str) -> Any:
-        """Load a public name, or one of torchao's packages, on first use (PEP 562)."""
-        if name in ("prototype", "quantization"):
-            return import_module(f".{name}", __name__)
-        if name not in _HOME:
-            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        value = getattr(import_module(f".{_HOME[name]}", __name__), name)
-        globals()[name] = value
-        return value
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+else:
+    __getattr__, __dir__ = exports(__name__, star_modules=False)

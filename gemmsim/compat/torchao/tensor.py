@@ -83,7 +83,11 @@ class MXTensor(gs.mx.MXTensor):
         *,
         compat: str = "torchao",
     ) -> MXTensor:
-        """``data_hp`` in MX along its last dimension; the gradient is the identity. Errors as ``to_mx``."""
+        """``data_hp`` in MX along its last dimension; the gradient is the identity.
+
+        Raises:
+            As ``to_mx``.
+        """
         name = format_name(elem_dtype, block_size, scaling_mode, compat)
         check_input(data_hp, block_size)
         extra = (elem_dtype, kernel_preference, act_quant_kwargs, is_swizzled_scales)

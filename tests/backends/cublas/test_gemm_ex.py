@@ -15,8 +15,8 @@ import torch
 
 from gemmsim import GemmSpec, quantize
 from gemmsim.backends.cublas import Compute, CublasError, gemm, native_type
-from gemmsim.backends.cublas import library as cublas_library
 from gemmsim.backends.cublas import run as cublas_run
+from gemmsim.backends.cublas import shared_library as cublas_library
 from gemmsim.backends.cublas.gemm_ex import gemm_ex, layout
 
 

@@ -19,10 +19,11 @@ from support_cuda_specs import CHIPS, ORDERS, RUNS, random_register, specs
 import gemmsim as gs
 from gemmsim.arithmetic import GemmSpec, UnsupportedSpec
 from gemmsim.backends import cpu, cuda
+from gemmsim.backends.coded import encode_operand
+from gemmsim.backends.cuda.coded import as_blocks
+from gemmsim.backends.finish import Finish
 from gemmsim.formats import parse_cast
-from gemmsim.ops import block_gpu, kernels, selection
-from gemmsim.ops.block_operands import encode_operand
-from gemmsim.ops.finishing import Finish
+from gemmsim.ops import kernels, selection
 
 CASTS = [None, None, "e4m3", "e5m10/rtz/sat", "bf16/rnu", "supernormal(4,3)", "fixed(8,4)", "fp64"]
 OTHERS = [
@@ -113,7 +114,7 @@ def test_block_formats(text):
     g = torch.Generator().manual_seed(4)
     a, b = torch.randn(9, 70, generator=g), torch.randn(70, 11, generator=g)
     left, right = encode_operand("test", a, spec.a, -1), encode_operand("test", b, spec.b, -2)
-    codes = [block_gpu._blocks(x, torch.Size()) for x in (left, right)]
+    codes = [as_blocks(x, torch.Size()) for x in (left, right)]
     raw = torch.empty(9, 11, dtype=torch.float64)
     host_blocks(*codes, spec, raw)
     for dtype in (torch.float32, torch.bfloat16):

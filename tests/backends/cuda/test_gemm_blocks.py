@@ -9,10 +9,11 @@ from support_cuda_gemm import _run, compile_on_host, cuda_blocks, host_blocks, s
 
 import gemmsim as gs
 from gemmsim.arithmetic import GemmSpec, SpecError, UnsupportedSpec
-from gemmsim.backends import cuda
+from gemmsim.backends import cublas, cuda
+from gemmsim.backends.coded import Coded
+from gemmsim.backends.cuda import coded as cuda_coded
 from gemmsim.formats import BlockFormat
-from gemmsim.ops import block_gpu, block_product
-from gemmsim.ops.block_operands import BlockOperand
+from gemmsim.ops import block_product
 
 SPECS = [
     "mxfp8_e4m3 : scaled(fp32)", "mxfp8_e5m2*mxfp4 : scaled(e5m10, bf16)", "mxfp6_e3m2 : scaled(exact(fp32), fp32)",
@@ -39,7 +40,7 @@ def operands(spec: GemmSpec, seed: int, wild: bool) -> tuple[torch.Tensor, torch
 
 
 def codes(x: object, batch: torch.Size) -> object:
-    return block_gpu._blocks(x, batch) if isinstance(x, BlockOperand) else x.expand(*batch, *x.shape[-2:])
+    return cuda_coded.as_blocks(x, batch) if isinstance(x, Coded) else x.expand(*batch, *x.shape[-2:])
 
 
 @pytest.fixture(scope="module")
@@ -74,8 +75,8 @@ def test_packed_codes_batches_and_odd_terms(packing):
     fmt = spec.a
     assert isinstance(fmt, BlockFormat)
     left, right = gs.mx.encode(x, fmt, packing=packing), gs.mx.encode(y, fmt, dim=-2, packing=packing)
-    a = BlockOperand(left.codes, left.scales, fmt, -1, 45, packing)
-    b = BlockOperand(right.codes, right.scales, fmt, -2, 45, packing)
+    a = Coded(left.codes, left.scales, fmt, -1, 45, packing)
+    b = Coded(right.codes, right.scales, fmt, -2, 45, packing)
     want, _ = block_product.matmul(a, b, spec, 0, torch.float32, (3, 2, 9, 10))
     got = torch.empty(3, 2, 9, 10)
     host_blocks(codes(a, torch.Size([3, 2])), codes(b, torch.Size([3, 2])), spec, got)
@@ -87,8 +88,8 @@ def test_dense_codes_come_one_a_byte():
     for name, packing in (("mxfp6_e3m2", "dense"), ("mxfp4", "hi_first")):
         fmt = gs.formats.parse(name)
         packed, plain = gs.mx.encode(x, fmt, packing=packing), gs.mx.encode(x, fmt, packing="bytes")
-        operand = BlockOperand(packed.codes, packed.scales, fmt, -1, 70, packing)
-        assert torch.equal(block_gpu._one_a_byte(operand), plain.codes)
+        operand = Coded(packed.codes, packed.scales, fmt, -1, 70, packing)
+        assert torch.equal(cuda_coded.one_a_byte(operand), plain.codes)
 
 
 def test_other_accumulators_are_refused():
@@ -102,11 +103,11 @@ def test_other_accumulators_are_refused():
 def test_values_are_narrowed_only_where_bfloat16_holds_them():
     spec = GemmSpec.of("mxfp8_e4m3 : fp32")
     x = torch.tensor([[448.0, 0.0, float("nan"), 2.0**-133]])
-    narrow = block_gpu.narrowed(x, x, spec)
+    narrow = cublas.narrowed(x, x, spec)
     assert narrow[0].dtype == narrow[1].dtype == torch.bfloat16 and narrow[0].isnan().any()
     for hard in (2.0**-134, 1 + 2.0**-8):
-        assert block_gpu.narrowed(x, torch.tensor([[hard]]), spec)[0] is x
-    assert block_gpu.narrowed(x, x, GemmSpec.of("mxfp8_e4m3*bf16 : fp32"))[1] is x
+        assert cublas.narrowed(x, torch.tensor([[hard]]), spec)[0] is x
+    assert cublas.narrowed(x, x, GemmSpec.of("mxfp8_e4m3*bf16 : fp32"))[1] is x
 
 
 COUNTED = [
@@ -124,7 +125,7 @@ def test_overflows_in_groups_are_the_cpus(text):
     left, right = block_product.operands_of("test", a, b, spec, 6)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(cuda_blocks, "launch", _run)
-        block_gpu.count_overflows(left, right, spec, got, 6)
+        cuda_coded.count_coded_overflows(left, right, spec, got, 6)
     assert torch.equal(got, want) and int(want.sum()) > 3 * 21 * 19
 
 

@@ -14,7 +14,7 @@ from support_cuda_gemm import host_gemm
 
 from gemmsim.arithmetic import GemmSpec
 from gemmsim.backends import cpu
-from gemmsim.ops.finishing import Finish
+from gemmsim.backends.finish import Finish
 
 FAR = 2**31 + 40  # elements
 

@@ -15,10 +15,10 @@ from support import assert_bitwise_equal
 from support_cuda import run_on_host
 
 from gemmsim.backends import cpu
-from gemmsim.backends.cpu.params import cast_record
 from gemmsim.backends.cuda import KernelSource, compile_kernel
 from gemmsim.backends.cuda.source import cast_literal
 from gemmsim.formats import FloatFormat, parse_cast
+from gemmsim.lowering.casts import cast_numbers
 
 
 class Args(ctypes.Structure):
@@ -104,7 +104,7 @@ def test_magic_with_subnormals(p, emin):
 def test_magic_cast_takes_everything(text):
     specials = [math.nan, math.inf, -math.inf, 0.0, -0.0, 3.4e38, -3.4e38, 1e-45]
     x = torch.cat([numbers(-30, 20, 11), numbers(-140, 127, 4), torch.tensor(specials)])
-    functor = f"gemmsim::MagicCast<float, gemmsim::Cast{cast_literal(cast_record(parse_cast(text)))}>"
+    functor = f"gemmsim::MagicCast<float, gemmsim::Cast{cast_literal(cast_numbers(parse_cast(text)))}>"
     assert_bitwise_equal(applied(functor, x), expected(x, text), context=text)
 
 

@@ -301,8 +301,8 @@ def test_verdicts_on_all_instructions_of_a_device(fake_gpu, monkeypatch):  # noq
 
 def test_what_follows_a_product(fake_gpu):  # noqa: F811
     """A bias and a cast behind the instruction's product are those behind the model's."""
+    from gemmsim.backends.finish import Finish
     from gemmsim.formats import parse_cast
-    from gemmsim.ops.finishing import Finish
 
     a, b = operands()
     bias = torch.linspace(-3, 3, 21)

@@ -5,40 +5,23 @@ chip adds is another matter: ``test_tensor_cores`` compares that with its model 
 from __future__ import annotations
 
 import ctypes
-import hashlib
-import shutil
-import subprocess
 
 import pytest
 import torch
 from support import assert_bitwise_equal
-from support_cuda import FLAGS, SHIM, _folder
+from support_host import HOST, host_library
 
 import gemmsim as gs
 from gemmsim.arithmetic import Accumulator, GemmSpec
 from gemmsim.backends.cuda import Blocks, gemm_instruction, gemm_tensor
 from gemmsim.backends.cuda.gemm_instruction import chain_of
 from gemmsim.backends.cuda.gemm_tensor import tensor_source
-from gemmsim.backends.cuda.toolchain import header_root
 from gemmsim.formats import parse_block
 
 
 def launch(source, device, blocks, args):
     """``launch`` on the host's machine."""
-    compiler = shutil.which("g++")
-    if compiler is None:
-        pytest.skip("g++ is needed to run kernels on the host")
-    stem = _folder() / hashlib.sha256(b"tcgen05" + source.text.encode()).hexdigest()[:16]
-    code, library = stem.with_suffix(".cpp"), stem.with_suffix(".so")
-    if not library.exists():
-        code.write_text(source.text + "\nGEMMSIM_HOST_ENTRY\n", encoding="utf-8")
-        root = header_root()
-        machine = SHIM.parent / "tcgen05"
-        include = ["-include", str(SHIM), f"-I{machine}", f"-I{root / 'include'}", f"-I{root}"]
-        command = [compiler, *FLAGS, *include, str(code), "-o", str(library)]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-        assert done.returncode == 0, f"{source} does not compile for the host:\n{done.stderr[:4000]}"
-    kernel = ctypes.CDLL(str(library))
+    kernel = host_library(source.text + "\nGEMMSIM_HOST_ENTRY\n", str(source), beside=HOST / "tcgen05")
     assert kernel.gemmsim_host_args_size() == ctypes.sizeof(args), "the records of C++ and Python differ"
     kernel.gemmsim_host_run(ctypes.byref(args), *blocks, source.threads, ctypes.c_size_t(source.shared_bytes), 1)
 

@@ -5,7 +5,9 @@
 namespace gemmsim {
 
 constexpr DType CODES = (DType)4;  // of operands only
-template <> struct Storage<CODES> { typedef uint8_t Word; };
+template <> struct Storage<CODES> {
+    typedef uint8_t Word;
+};
 
 // A code is a sign bit, if any, above a magnitude E * 2^trailing + T, whose value is that of gemmsim/formats/float_codec.py;
 // or, if `whole`, an integer. gemmsim/backends/cuda/codes.py writes these records.
@@ -22,7 +24,8 @@ struct CodeFormat {
 
 // Codes that are not in use are NaN.
 template <CodeFormat F, class T> GEMMSIM_HD T decode(uint32_t code) {
-    constexpr uint32_t sign = 1u << (F.bits - 1), implicit = 1u << F.trailing, magnitudes = F.is_signed && !F.whole ? sign - 1 : 2 * sign - 1;
+    constexpr uint32_t sign = 1u << (F.bits - 1), implicit = 1u << F.trailing,
+                       magnitudes = F.is_signed && !F.whole ? sign - 1 : 2 * sign - 1;
     code &= 2 * sign - 1;
     if (F.nan_at_sign && code == sign) return quiet_nan<T>();
     if constexpr (F.whole) {

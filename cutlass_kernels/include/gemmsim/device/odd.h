@@ -25,10 +25,22 @@ GEMMSIM_HD double add_odd(double a, double b) { return odd_of(__dadd_rd(a, b), _
 template <class T> constexpr Cast carrier_cast(int mode) {
     const bool wide = sizeof(T) == 8;
     const double inf = number(0x7FFull << 52), hi = wide ? 0x1.fffffffffffffp1023 : 0x1.fffffep127;
-    return Cast{.p = wide ? 53 : 24, .emin = wide ? -1022 : -126, .mode = mode, .rbits = 0, .flags = PRESENT | NEG_ZERO,
-                .emax = wide ? 1023 : 127, .lo = -hi, .hi = hi, .over_neg = -hi, .over_pos = hi, .inf_neg = -inf, .inf_pos = inf};
+    return Cast{.p = wide ? 53 : 24,
+                .emin = wide ? -1022 : -126,
+                .mode = mode,
+                .rbits = 0,
+                .flags = PRESENT | NEG_ZERO,
+                .emax = wide ? 1023 : 127,
+                .lo = -hi,
+                .hi = hi,
+                .over_neg = -hi,
+                .over_pos = hi,
+                .inf_neg = -inf,
+                .inf_pos = inf};
 }
-template <class T> inline T fma_by(T a, T b, T c, int mode) { return (T)fused_step((double)a, (double)b, (double)c, carrier_cast<T>(mode), 0); }
+template <class T> inline T fma_by(T a, T b, T c, int mode) {
+    return (T)fused_step((double)a, (double)b, (double)c, carrier_cast<T>(mode), 0);
+}
 template <class T> inline T mul_by(T a, T b, int mode) { return (T)product_step((double)a, (double)b, carrier_cast<T>(mode), 0); }
 template <class T> inline T add_by(T a, T b, int mode) { return (T)sum_step((double)a, (double)b, carrier_cast<T>(mode), 0); }
 template <class T> inline T mul_rz(T a, T b) { return mul_by(a, b, RTZ); }

@@ -23,8 +23,18 @@ GEMMSIM_HD uint32_t both_high(uint32_t x) { return __byte_perm(x, x, 0x3232); }
 #else
 template <DType DTYPE> inline uint16_t fma_one(uint16_t a, uint16_t b, uint16_t c) {
     constexpr double inf = number(0x7FFull << 52), hi = DTYPE == F16 ? 65504.0 : 0x1.fep127;
-    constexpr Cast format{.p = DTYPE == F16 ? 11 : 8, .emin = DTYPE == F16 ? -14 : -126, .mode = RNE, .rbits = 0, .flags = PRESENT | NEG_ZERO,
-                          .emax = DTYPE == F16 ? 15 : 127, .lo = -hi, .hi = hi, .over_neg = -inf, .over_pos = inf, .inf_neg = -inf, .inf_pos = inf};
+    constexpr Cast format{.p = DTYPE == F16 ? 11 : 8,
+                          .emin = DTYPE == F16 ? -14 : -126,
+                          .mode = RNE,
+                          .rbits = 0,
+                          .flags = PRESENT | NEG_ZERO,
+                          .emax = DTYPE == F16 ? 15 : 127,
+                          .lo = -hi,
+                          .hi = hi,
+                          .over_neg = -inf,
+                          .over_pos = inf,
+                          .inf_neg = -inf,
+                          .inf_pos = inf};
     auto value = [](uint16_t h) { return (double)load_value<DTYPE, float>(h); };
     return store_value<DTYPE>((float)fused_step(value(a), value(b), value(c), format, 0));
 }

@@ -6,10 +6,18 @@
 namespace gemmsim {
 
 template <int DTYPE> struct Storage;
-template <> struct Storage<F32> { typedef float Word; };
-template <> struct Storage<F64> { typedef double Word; };
-template <> struct Storage<F16> { typedef uint16_t Word; };
-template <> struct Storage<BF16> { typedef uint16_t Word; };
+template <> struct Storage<F32> {
+    typedef float Word;
+};
+template <> struct Storage<F64> {
+    typedef double Word;
+};
+template <> struct Storage<F16> {
+    typedef uint16_t Word;
+};
+template <> struct Storage<BF16> {
+    typedef uint16_t Word;
+};
 
 GEMMSIM_HD float bf16_value(uint16_t h) { return from_bits<float>((uint32_t)h << 16); }
 

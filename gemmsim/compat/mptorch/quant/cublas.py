@@ -70,7 +70,11 @@ def cublas_bmm(
     compute_type: CUBLASComputeType,
     pedantic: bool,
 ) -> Tensor:
-    """``cublas_mm`` of batches, whose shapes are those of ``torch.matmul``."""
+    """``cublas_mm`` of batches, whose shapes are those of ``torch.matmul``.
+
+    Raises:
+        NotImplementedError, RuntimeError: as ``cublas_mm``.
+    """
     _check_device("cublas_bmm", a, b)
     spec, mode = product_of(input_type, output_type, compute_type, pedantic)
     with cublas_acceleration(True, mode):

@@ -192,7 +192,11 @@ class QuantFunction:
 
 
 def make_quant_function(num: Number, rounding: str, prng_bits: int = 0) -> QuantFunction:
-    """The function that rounds to ``num``. ``NotImplementedError`` for anything that is no format."""
+    """The function that rounds to ``num``.
+
+    Raises:
+        NotImplementedError: for anything that is no format.
+    """
     if not isinstance(num, Number) or type(num) is Number:
         raise NotImplementedError(
             f"make_quant_function of {type(num).__name__}; allowed: the formats of mptorch.number"

@@ -2,18 +2,12 @@
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING
 
-__all__ = ["moe_training", "mx_formats"]
+from ...._lazy import exports
 
-
-def __getattr__(name: str) -> Any:
-    """Load a package on first use (PEP 562)."""
-    if name not in __all__:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return import_module(f".{name}", __name__)
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+if TYPE_CHECKING:
+    from . import moe_training as moe_training
+    from . import mx_formats as mx_formats
+else:
+    __getattr__, __dir__ = exports(__name__)

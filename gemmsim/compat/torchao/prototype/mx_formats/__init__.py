@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING
 
+from ....._lazy import exports
 from .config import MXGemmKernelChoice as MXGemmKernelChoice
 from .config import MXInferenceLinearConfig as MXInferenceLinearConfig
 from .config import MXLinearConfig as MXLinearConfig
@@ -18,31 +18,13 @@ from .inference_workflow import NVFP4MMConfig as NVFP4MMConfig
 from .inference_workflow import NVFP4ObservedLinear as NVFP4ObservedLinear
 from .inference_workflow import NVFP4WeightOnlyConfig as NVFP4WeightOnlyConfig
 
-__all__ = [
-    "MXDynamicActivationMXWeightConfig",
-    "MXFPInferenceConfig",
-    "MXGemmKernelChoice",
-    "MXInferenceLinearConfig",
-    "MXLinearConfig",
-    "MXLinearRecipeName",
-    "NVFP4DynamicActivationNVFP4WeightConfig",
-    "NVFP4InferenceConfig",
-    "NVFP4MMConfig",
-    "NVFP4ObservedLinear",
-    "NVFP4WeightOnlyConfig",
-    "ScaleCalculationMode",
-]
-
-#: Modules that are attributes of the package without being imported by name.
-_MODULES = ("constants", "custom_cast", "kernels", "mx_linear", "mx_tensor", "nvfp4_tensor", "utils")
-
-
-def __getattr__(name: str) -> Any:
-    """Load a module on first use (PEP 562)."""
-    if name not in _MODULES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return import_module(f".{name}", __name__)
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *_MODULES})
+if TYPE_CHECKING:
+    from . import constants as constants
+    from . import custom_cast as custom_cast
+    from . import kernels as kernels
+    from . import mx_linear as mx_linear
+    from . import mx_tensor as mx_tensor
+    from . import nvfp4_tensor as nvfp4_tensor
+    from . import utils as utils
+else:
+    __getattr__, __dir__ = exports(__name__, star_modules=False)

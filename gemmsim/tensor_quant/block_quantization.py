@@ -269,7 +269,11 @@ def dynamic_block_quantize_op(
     scale_num_bits: int,
     scale_exponent_bits: int,
 ) -> Tensor:
-    """``dynamic_block_quant`` with formats as total and exponent bits (8 and 8 for e8m0 scales); no gradient."""
+    """``dynamic_block_quant`` with formats as total and exponent bits (8 and 8 for e8m0 scales); no gradient.
+
+    Raises:
+        DTypeError: for bits that are no integers; otherwise as ``dynamic_block_quant``.
+    """
     bits = {"num_bits": num_bits, "exponent_bits": exponent_bits}
     check_ints(
         "dynamic_block_quantize_op", **bits, scale_num_bits=scale_num_bits, scale_exponent_bits=scale_exponent_bits

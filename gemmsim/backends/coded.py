@@ -10,12 +10,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from gemmsim.backends import cpu
 from gemmsim.formats import E8M0, BlockFormat, BlockMode, FixedFormat, ScaleRule
 
-from .selection import backend_of
+from .backend import backend_of
 
-__all__ = ["BlockOperand", "encode_operand", "scale_for_largest", "second_scale_of", "tensor_scale_of"]
+__all__ = ["Coded", "encode_operand", "scale_for_largest", "scale_table", "second_scale_of", "tensor_scale_of"]
 
 #: Code of 1 in e8m0.
 _ONE = 127
@@ -24,7 +23,7 @@ _UNSCALED = 32
 
 
 @dataclass(frozen=True)
-class BlockOperand:
+class Coded:
     """``size`` elements along ``dim`` (-1 or -2), in the bytes of ``packing``, with a scale for each block of them.
 
     ``tensor_scale``: of formats with a second scale, else 1.
@@ -80,7 +79,7 @@ class BlockOperand:
 
     def factors(self) -> Tensor:
         """The scales in float64."""
-        return cpu.scale_table(self.format).to(self.scales.device)[self.scales.long()]
+        return scale_table(self.format).to(self.scales.device)[self.scales.long()]
 
     def _fits_float32(self) -> bool:
         """Whether binary32 holds every product of element and scale: its range reaches as low as any, not as high."""
@@ -92,6 +91,13 @@ class BlockOperand:
         if self.format.mode is BlockMode.TORCHMX and isinstance(element, FixedFormat):
             shift = element.frac
         return element.max * 2.0 ** (largest - _ONE + shift) < 2.0**128
+
+
+@lru_cache(maxsize=64)
+def scale_table(fmt: BlockFormat) -> Tensor:
+    """Value of each scale code in float64; NaN for codes that the format has not."""
+    values = [fmt.scale.decode(code) for code in range(1 << fmt.scale.bits)]
+    return torch.tensor(values + [float("nan")] * (256 - len(values)), dtype=torch.float64)
 
 
 @lru_cache(maxsize=256)
@@ -129,15 +135,13 @@ def scale_for_largest(x: Tensor, largest: float) -> Tensor:
 
 
 def second_scale_of(x: Tensor, fmt: BlockFormat) -> float | Tensor:
-    """``tensor_scale_of`` as a ``BlockOperand`` has it: 1 for formats without one, on a GPU a tensor."""
+    """``tensor_scale_of`` as a ``Coded`` has it: 1 for formats without one, on a GPU a tensor."""
     if not fmt.tensor_scale:
         return 1.0
     return tensor_scale_of(x, fmt) if x.is_cuda else float(tensor_scale_of(x, fmt))
 
 
-def encode_operand(
-    owner: str, x: Tensor, fmt: BlockFormat, dim: int, second: float | Tensor | None = None
-) -> BlockOperand:
+def encode_operand(owner: str, x: Tensor, fmt: BlockFormat, dim: int, second: float | Tensor | None = None) -> Coded:
     """``x`` in ``fmt`` with blocks along ``dim``; each stored element once where a batch dimension is expanded.
 
     ``second``: the tensor's scale where ``x`` is a part of a tensor; None: that of ``x``.
@@ -153,4 +157,4 @@ def encode_operand(
     scales = torch.empty(shape, dtype=torch.uint8, device=x.device)
     if codes.numel():
         backend_of(x).encode_blocks(x, fmt, codes, scales, dim, "bytes", second)
-    return BlockOperand(codes, scales, fmt, dim, x.shape[dim], "bytes", second)
+    return Coded(codes, scales, fmt, dim, x.shape[dim], "bytes", second)

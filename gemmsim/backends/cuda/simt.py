@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache
-from typing import Final, Protocol
 
 import torch
 from torch import Tensor
@@ -14,10 +13,14 @@ from gemmsim.arithmetic import Accumulator, GemmSpec, Sequential, SpecError
 from gemmsim.arithmetic.errors import UnsupportedSpec
 from gemmsim.arithmetic.palette import Palette
 from gemmsim.formats import E4M3, Cast, FixedFormat
+from gemmsim.lowering.casts import stays_in_float32
+from gemmsim.lowering.numbers import Site, holds
+from gemmsim.lowering.supported import refusal
 
-from ..cpu import supported as cpu_supported
-from ..cpu.params import float32_holds
 from ..device_tables import Table
+from ..dtypes import DTYPES
+from ..finish import Finish
+from ..product import Ran
 from .cast import needs_exact as needs_integers
 from .cast import quantize
 from .codes import CodeFormat, code_format
@@ -27,7 +30,7 @@ from .gemm_source import (
     ANY_STRIDES,
     LINES_CONTIGUOUS,
     TERMS_CONTIGUOUS,
-    Finish,
+    FinishText,
     GemmKernel,
     Operands,
     gemm_source,
@@ -36,13 +39,11 @@ from .gemm_source import (
     sides,
 )
 from .launch import launch
+from .ran import ran
 from .source import KernelSource
 from .term_order import term_order
 
 __all__ = [
-    "SITE_OUT",
-    "Finishing",
-    "Run",
     "blocks_of",
     "cast_operand",
     "cast_operands",
@@ -66,44 +67,11 @@ __all__ = [
     "terms_of",
 ]
 
-#: Where random bits belong (docs/reference/random_bits.md).
-SITE_A: Final = 0
-SITE_B: Final = 1
-SITE_OUT: Final = 4
-
 #: With fewer tiles than this the next smaller tile is taken: about the multiprocessors of a large GPU. Read whenever a
 #: kernel is chosen, so that tests may lower it and have the tiles of large products for small ones.
 _ENOUGH_TILES = 128
-#: Dtypes of two bytes: significand bits, exponent of the smallest subnormal, largest value.
-_SMALL = (
-    (torch.bfloat16, 8, -133, float.fromhex("0x1.fep127")),
-    (torch.float16, 11, -24, 65504.0),
-)
 _MOST_BLOCKS = 2**31 - 1
 _MOST_TERMS = 2**31 - 1
-
-
-@dataclass(frozen=True)
-class Run:
-    """What a product ran on: its kernels, in order."""
-
-    kernels: tuple[str, ...]
-
-    def __str__(self) -> str:
-        return "cuda: " + "; ".join(self.kernels)
-
-
-class Finishing(Protocol):
-    """What may follow a product: a bias or none, the dtype it is added in (float32 or float64), a cast or none."""
-
-    @property
-    def bias(self) -> Tensor | None: ...
-    @property
-    def work(self) -> torch.dtype: ...
-    @property
-    def cast(self) -> Cast | None: ...
-    def apply(self, raw: Tensor, out: Tensor) -> None:
-        """Write what becomes of ``raw``, of dtype ``work``, to ``out``, in passes of their own."""
 
 
 def finishes(spec: GemmSpec, cast: Cast | None) -> bool:
@@ -112,7 +80,7 @@ def finishes(spec: GemmSpec, cast: Cast | None) -> bool:
     return not any(x is not None and x.is_stochastic for x in (spec.out, cast))
 
 
-def check_finish(spec: GemmSpec, finish: Finishing | None) -> None:
+def check_finish(spec: GemmSpec, finish: Finish | None) -> None:
     if finish is not None and not finishes(spec, finish.cast):
         asked = f"{str(spec)!r} with a bias" + ("" if finish.cast is None else f" and {finish.cast}")
         raise UnsupportedSpec(
@@ -130,9 +98,9 @@ def supported(spec: GemmSpec) -> str | None:
     """None if this backend computes ``spec``, else the reason why not."""
     for member in _members(spec):
         plain = replace(member, init="zero") if isinstance(member, Sequential) else member
-        reason = cpu_supported(replace(spec, accumulator=plain, product=None))
+        reason = refusal(replace(spec, accumulator=plain, product=None), "CUDA backend")
         if reason is not None:
-            return reason.replace("CPU backend", "CUDA backend")
+            return reason
     return None
 
 
@@ -159,14 +127,12 @@ def _rounded(x: Tensor, cast: Cast, seed: int, site: int) -> Tensor:
 def _holding(cast: Cast, dtype: torch.dtype) -> torch.dtype:
     """The smallest dtype that holds every result of ``cast`` of ``dtype`` values."""
     fmt = cast.format
-    unbounded = isinstance(fmt, FixedFormat) and not fmt.clamp
-    p = fmt.bits - int(fmt.signed) if isinstance(fmt, FixedFormat) else fmt.p
-    for small, bits, quantum, most in _SMALL:
-        if not unbounded and p <= bits and fmt.quantum_exponent >= quantum and max(fmt.max, -fmt.min) <= most:
+    for small in (torch.bfloat16, torch.float16):
+        if holds(DTYPES[small], fmt):
             return small
-    if unbounded:
+    if isinstance(fmt, FixedFormat) and not fmt.clamp:
         return torch.float32 if dtype != torch.float64 else dtype
-    return torch.float32 if dtype != torch.float64 and float32_holds(cast) else torch.float64
+    return torch.float32 if dtype != torch.float64 and stays_in_float32(cast) else torch.float64
 
 
 def _is_read_often(x: Tensor, others: int) -> bool:
@@ -182,8 +148,8 @@ def gemm(
     seed: int = 0,
     c: Tensor | None = None,
     select: Tensor | None = None,
-    finish: Finishing | None = None,
-) -> Run:
+    finish: Finish | None = None,
+) -> Ran:
     """Write the product of ``a`` (\\*B, M, K) and ``b`` (\\*B, K, N) that ``spec`` means into ``out`` (\\*B, M, N).
 
     As ``gemmsim.backends.cpu.gemm``, with the same bits; all tensors on one GPU, on torch's current stream there.
@@ -210,8 +176,8 @@ def product(
     c: Tensor | None,
     select: Tensor | None,
     codes: tuple[CodeFormat | None, CodeFormat | None] = (None, None),
-    finish: Finishing | None = None,
-) -> Run:
+    finish: Finish | None = None,
+) -> Ran:
     """``gemm``; operands with ``codes`` hold codes of the formats that ``spec`` casts them to."""
     seed = seed if spec.fixed_seed is None else spec.fixed_seed
     bias = None if finish is None else finish.bias
@@ -226,7 +192,7 @@ def product(
     check_devices(a, b, out, c, select, bias)
     check_finish(spec, finish)
     if out.numel() == 0:
-        return Run(())
+        return ran()
     given = a, b
     a, b, done = cast_operands(a, b, spec, seed, codes)
     if a is not given[0] or b is not given[1]:
@@ -234,12 +200,12 @@ def product(
     if spec.out is not None and is_beforehand(spec.out) and finish is None:
         raw = torch.empty(out.shape, dtype=torch.float64, device=out.device)
         run = _members_run(a, b, replace(spec, out=None), raw, seed, c, select, done, codes)
-        quantize(raw, spec.out, out, seed, SITE_OUT)
+        quantize(raw, spec.out, out, seed, Site.OUTPUT)
         return run
     return _members_run(a, b, spec, out, seed, c, select, done, codes, finish, key)
 
 
-def count_overflows(a: Tensor, b: Tensor, spec: GemmSpec, counts: Tensor, seed: int = 0) -> Run:
+def count_overflows(a: Tensor, b: Tensor, spec: GemmSpec, counts: Tensor, seed: int = 0) -> Ran:
     """Add to ``counts`` (\\*B, M, N), int64, how often each element's ``int`` or ``fixed`` register left its range.
 
     As ``gemmsim.backends.cpu.count_overflows``, with the same counts; -1 for elements of an ``int(...)`` register whose
@@ -253,7 +219,7 @@ def count_overflows(a: Tensor, b: Tensor, spec: GemmSpec, counts: Tensor, seed: 
     check_product(spec, a.shape[-1], None, None)
     check_devices(a, b, counts)
     if counts.numel() == 0 or a.shape[-1] == 0:
-        return Run(())
+        return ran()
     seed = seed if spec.fixed_seed is None else spec.fixed_seed
     a, b, done = cast_operands(a, b, spec, seed)
     layouts = operands_of(a, b, counts, spec.accumulator, None, None, done)
@@ -264,7 +230,7 @@ def count_overflows(a: Tensor, b: Tensor, spec: GemmSpec, counts: Tensor, seed: 
     keep = fill_orders(args, spec.accumulator, counts.device)
     launch(kernel.source, counts.device, (blocks_of(args, kernel), 1, 1), args)
     del keep  # as for a product
-    return Run((str(kernel.source),))
+    return ran(kernel.source)
 
 
 def check_counts(spec: GemmSpec) -> None:
@@ -286,13 +252,15 @@ def cast_operands(
     m, n = a.shape[-2], b.shape[-1]
     done_a, done_b = codes[0] is not None, codes[1] is not None
     if not done_a:
-        a, done_a = cast_operand(a, spec.cast_a, n, seed, SITE_A)
+        a, done_a = cast_operand(a, spec.cast_a, n, seed, Site.OPERAND_A)
     if not done_b:
-        b, done_b = cast_operand(b, spec.cast_b, m, seed, SITE_B)
+        b, done_b = cast_operand(b, spec.cast_b, m, seed, Site.OPERAND_B)
     return a, b, (done_a, done_b)
 
 
-def cast_operand(x: Tensor, cast: Cast | None, others: int, seed: int, site: int = SITE_B) -> tuple[Tensor, bool]:
+def cast_operand(
+    x: Tensor, cast: Cast | None, others: int, seed: int, site: Site = Site.OPERAND_B
+) -> tuple[Tensor, bool]:
     """An operand that meets ``others`` lines, cast if that is a pass of its own, and whether it was."""
     done = cast is not None and (is_beforehand(cast) or _is_read_often(x, others))
     return (_rounded(x, cast, seed, site), True) if cast is not None and done else (x, False)
@@ -334,14 +302,14 @@ def _members_run(
     select: Tensor | None,
     done: tuple[bool, bool],
     codes: tuple[CodeFormat | None, CodeFormat | None] = (None, None),
-    finish: Finishing | None = None,
+    finish: Finish | None = None,
     key: Hashable = None,
-) -> Run:
+) -> Ran:
     """One kernel for each member of a palette: each writes its own elements. ``key``: to remember the launch by."""
     if select is not None:
         select = _bytes_of(select, len(_members(spec)))
         out.fill_(float("nan"))  # where no member is chosen
-    names = []
+    used = []
     for index, member in enumerate(_members(spec)):
         operands = operands_of(a, b, out, member, c, select, done, codes, finish=finish)
         kernel = kernel_for(spec, member, operands, out)
@@ -352,11 +320,11 @@ def _members_run(
         keep = fill_orders(args, member, out.device)
         blocks = (blocks_of(args, kernel), 1, 1)
         launch(kernel.source, out.device, blocks, args)
-        names.append(str(kernel.source))
+        used.append(kernel.source)
         if key is not None:
-            remember(key, Ready(kernel.source, blocks, args, keep, Run(tuple(names))))
+            remember(key, Ready(kernel.source, blocks, args, keep, ran(*used)))
         del keep  # the caching allocator gives memory of this stream to later work of the same stream only
-    return Run(tuple(names))
+    return ran(*used)
 
 
 def _bytes_of(select: Tensor, members: int) -> Tensor:
@@ -376,7 +344,7 @@ def operands_of(
     done: tuple[bool, bool],
     codes: tuple[CodeFormat | None, CodeFormat | None] = (None, None),
     group: int | None = None,
-    finish: Finishing | None = None,
+    finish: Finish | None = None,
 ) -> Operands:
     for name, x, known in (("a", a, codes[0]), ("b", b, codes[1])):
         if x.dtype == torch.uint8 and known is None:
@@ -394,11 +362,11 @@ def operands_of(
     )
 
 
-def finish_of(finish: Finishing | None) -> Finish | None:
+def finish_of(finish: Finish | None) -> FinishText | None:
     """What a kernel knows of ``finish``."""
     if finish is None:
         return None
-    return Finish(finish.work, None if finish.bias is None else finish.bias.dtype, finish.cast)
+    return FinishText(finish.work, None if finish.bias is None else finish.bias.dtype, finish.cast)
 
 
 def terms_of(a: Tensor, codes: CodeFormat | None, dim: int = -1) -> int:
@@ -469,9 +437,9 @@ _LISTED = (
 )  # fmt: skip
 #: Products that end in a bias, or in a bias and a cast.
 _FINISHED = (
-    ("e4m3 : e5m10", _BF16, Finish(_F32, _BF16)),
-    ("e4m3 : bf16/sr8", _F32, Finish(_F32, _F32, Cast(E4M3))),
-    (":fp64", _F64, Finish(_F64, _F64)),
+    ("e4m3 : e5m10", _BF16, FinishText(_F32, _BF16)),
+    ("e4m3 : bf16/sr8", _F32, FinishText(_F32, _F32, Cast(E4M3))),
+    (":fp64", _F64, FinishText(_F64, _F64)),
 )
 #: Of ``_LISTED``, those with a kernel that counts overflows, too.
 _COUNTED = ("int8 : int(12, saturate)", ":fixed(16, 8, rounding=rtz)")

@@ -1,29 +1,46 @@
-"""From names to formats: aliases, names registered by users, and names that follow a pattern."""
+"""Text and formats: the one reader of names, whatever they name, and the names that users register.
+
+Classes of formats write their own names and do not know this module; where their ``from_json`` meets a name, it comes
+here through ``reader``.
+"""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import replace
 from functools import lru_cache
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
+from . import reader
 from .any_format import FORMATS, Format
 from .binary8 import Binary8Format
-from .block import BlockFormat
+from .block import BLOCK_NAMES, BlockFormat
 from .block_float import BlockFloatFormat, is_block_float_name, parse_block_float
-from .block_grammar import BLOCK_NAMES, is_block_name, parse_block
+from .block_grammar import is_block_name, parse_block
+from .cast import Cast
 from .errors import FormatError, format_error, meaning, shown, suggestion
 from .float_format import FloatFormat
 from .grammar import PATTERNS, parse_pattern
 from .named import NAMED
 from .naming import is_shorthand
 from .own_exponent import own_exponent
-from .rounding import Rounding, is_overflow_name, is_rounding_name
+from .rounding import (
+    Overflow,
+    Rounding,
+    is_overflow_name,
+    is_rounding_name,
+    overflow_names,
+    parse_overflow,
+    parse_rounding,
+    rounding_names,
+)
+from .shorthand import TENSOR_FORMATS, TensorFormat, parse_shorthand, parse_tensor_format
 
-if TYPE_CHECKING:
-    from .shorthand import TensorFormat
+__all__ = ["AnyFormat", "aliases", "names", "parse", "parse_cast", "parse_scalar", "register"]
 
-__all__ = ["AnyFormat", "aliases", "names", "parse", "parse_scalar", "register"]
+#: What ``parse`` gives.
+AnyFormat: TypeAlias = Format | BlockFormat | TensorFormat
 
 _BUILT_IN: dict[str, Format] = {}
 for _entry in NAMED:
@@ -81,10 +98,6 @@ def register(name: str, fmt: Format) -> None:
     _parse.cache_clear()
 
 
-#: What ``parse`` gives.
-AnyFormat: TypeAlias = "Format | BlockFormat | TensorFormat"
-
-
 def parse(text: str | AnyFormat) -> AnyFormat:
     """Format named by ``text``; ``parse(str(f)) == f`` for every format, and a format is returned as it is.
 
@@ -97,28 +110,22 @@ def parse(text: str | AnyFormat) -> AnyFormat:
         FormatError: for an unknown name (the nearest ones are suggested), for numbers that describe no format, and
             for a name with a rounding or overflow policy, which is a cast.
     """
-    if isinstance(text, str) and is_shorthand(text):
-        return _of_shorthand(text)
-    if isinstance(text, _tensor_formats()):
+    if isinstance(text, (BlockFormat, *TENSOR_FORMATS)):
         return text
-    if isinstance(text, BlockFormat) or (isinstance(text, str) and is_block_name(text) and not _is_registered(text)):
-        return parse_block(text)
-    if isinstance(text, str) and is_block_float_name(text):
-        return parse_block_float(text)
-    return parse_scalar(text)  # type: ignore[arg-type]  # tensors were read above
+    grammar = _grammar(text) if isinstance(text, str) else ""
+    return _READERS[grammar](text) if grammar in _READERS else parse_scalar(text)  # type: ignore[arg-type]
 
 
-def _tensor_formats() -> tuple[type[TensorFormat], ...]:
-    from .shorthand import TENSOR_FORMATS  # here: its scaled blocks contain casts, whose names are read here
-
-    return TENSOR_FORMATS
+def _grammar(text: str) -> str:
+    """Which names ``text`` begins as; "single" for those of single numbers, which have no beginning in common."""
+    if is_shorthand(text):
+        return "shorthand"
+    if is_block_name(text) and text.strip().lower() not in _REGISTERED:
+        return "block"
+    return "block float" if is_block_float_name(text) else "single"
 
 
 def _of_shorthand(text: str) -> AnyFormat:
-    from .cast import Cast
-    from .rounding import Rounding
-    from .shorthand import parse_shorthand
-
     found = parse_shorthand(text)
     if not isinstance(found, Cast):
         return found
@@ -129,8 +136,12 @@ def _of_shorthand(text: str) -> AnyFormat:
     return found.format
 
 
-def _is_registered(text: str) -> bool:
-    return text.strip().lower() in _REGISTERED
+#: Readers of the grammars of which ``parse`` gives what they give.
+_READERS: dict[str, Callable[[str], AnyFormat]] = {
+    "shorthand": _of_shorthand,
+    "block": parse_block,
+    "block float": parse_block_float,
+}
 
 
 def parse_scalar(text: str | Format | BlockFloatFormat) -> Format:
@@ -141,35 +152,34 @@ def parse_scalar(text: str | Format | BlockFloatFormat) -> Format:
     """
     if isinstance(text, FORMATS):
         return text
-    if isinstance(text, str) and is_shorthand(text):
-        found = _of_shorthand(text)
+    grammar = _grammar(text) if isinstance(text, str) else ""
+    found: AnyFormat | str = text
+    if grammar in ("shorthand", "block float"):
+        found = _READERS[grammar](str(text))
         if isinstance(found, FORMATS):
             return found
-        text = found  # type: ignore[assignment]
-    if isinstance(text, str) and is_block_float_name(text):
-        text = parse_block_float(text)
-    if isinstance(text, BlockFloatFormat):
-        found, rounding = own_exponent(text)
+    if isinstance(found, BlockFloatFormat):
+        fmt, rounding = own_exponent(found)
         if rounding != Rounding.RNE:
             raise format_error(
-                f"format {str(text)!r} with a rounding", "formats, rounded to nearest", "Use parse_cast for casts."
+                f"format {str(found)!r} with a rounding", "formats, rounded to nearest", "Use parse_cast for casts."
             )
-        return found
-    if isinstance(text, _tensor_formats()):
+        return fmt
+    if isinstance(found, TENSOR_FORMATS):
         raise format_error(
-            f"format {str(text)!r} where single numbers are rounded",
+            f"format {str(found)!r} where single numbers are rounded",
             "formats of single numbers; these are of tensors, whose blocks share a scale or have no overflow policy",
             "Use gemmsim.quantize for blocks, or a float, fixed-point or bfp(bits,1) format here.",
         )
-    if isinstance(text, BlockFormat) or (isinstance(text, str) and is_block_name(text) and not _is_registered(text)):
+    if grammar == "block" or isinstance(found, BlockFormat):
         raise format_error(
-            f"format {str(text)!r} where single numbers are rounded",
+            f"format {str(found)!r} where single numbers are rounded",
             "formats of single numbers; a block format needs to know the dimension its blocks lie along",
             "Use gemmsim.mx.quantize for blocks, or the element's format.",
         )
-    if not isinstance(text, str):
-        raise format_error(f"format {shown(text)} of type {type(text).__name__}", "a name or a format", "Try 'e4m3'.")
-    return _parse(text)
+    if not isinstance(found, str):
+        raise format_error(f"format {shown(found)} of type {type(found).__name__}", "a name or a format", "Try 'e4m3'.")
+    return _parse(found)
 
 
 @lru_cache(maxsize=4096)
@@ -214,3 +224,65 @@ def _hint(base: str) -> str:
     common = ["e5m10", "e8m7", "e8m23", "e11m52", "fixed(8,4)", "ufixed(8,4)", "ieee_e4m3"]
     common += ["supernormal(4,3)", "binary8(3)", "bfp(8,16)", "posit(8,2)", "codebook(-1,0,1)"]
     return meaning(base) or suggestion(base, [*names(), *BLOCK_NAMES, *common]) or meaning(base, near=True)
+
+
+def parse_cast(text: str | Format | BlockFloatFormat | Cast) -> Cast:
+    """Cast named by ``text``: a format, then at most one each of "/rounding", "/overflow" and "/ftz", in any order.
+
+    ``parse_cast(str(c)) == c`` for every cast. A cast is returned as it is; a format gets the default
+    rne and ``Overflow.INFINITY``. Block floating point is that of single numbers, "bfp(8,1)/sr8" or such a
+    ``BlockFloatFormat``: its format is an ``OwnExponentFormat``, its rounding its own; ``dim`` has no meaning then.
+
+    Raises:
+        FormatError: for an unknown format or option (the nearest ones are suggested) or a repeated option.
+    """
+    if isinstance(text, Cast):
+        return text
+    if isinstance(text, FORMATS):
+        return Cast(text)
+    if isinstance(text, str) and is_shorthand(text):
+        found = parse_shorthand(text)
+        return found if isinstance(found, Cast) else Cast(parse_scalar(text))  # raises
+    if isinstance(text, BlockFloatFormat):
+        return Cast(*own_exponent(text))
+    if not isinstance(text, str):
+        raise format_error(
+            f"cast {shown(text)} of type {type(text).__name__}", "a name, a format or a Cast", "Try 'e4m3/sat'."
+        )
+    return _parse_cast(text)
+
+
+def _parse_cast(text: str) -> Cast:
+    base, *options = re.sub(r"\s+", "", text).lower().split("/")
+    blocks = own_exponent(parse_block_float(base))[0] if is_block_float_name(base) else None
+    kinds: dict[str, str] = {}
+    for option in options:
+        kind = _option_kind(text, option)
+        if kind in kinds:
+            raise format_error(
+                f"cast {shown(text)}: {kinds[kind]!r} and {shown(option)}", f"one {kind}", "Drop one of them."
+            )
+        kinds[kind] = option
+    fmt = (
+        blocks if blocks is not None and "ftz" not in kinds else parse_scalar(f"{base}/ftz" if "ftz" in kinds else base)
+    )
+    rounding = parse_rounding(kinds["rounding"]) if "rounding" in kinds else Rounding.RNE
+    overflow = parse_overflow(kinds["overflow policy"]) if "overflow policy" in kinds else Overflow.INFINITY
+    return Cast(fmt, rounding, overflow)
+
+
+def _option_kind(text: str, option: str) -> str:
+    if option == "ftz":
+        return "ftz"
+    if is_rounding_name(option):
+        return "rounding"
+    if is_overflow_name(option):
+        return "overflow policy"
+    hint = suggestion(option, [*rounding_names(), *overflow_names(), "ftz"])
+    allowed = (
+        "a rounding (rne rna rtz ru rd ro sr srN srbN srcN), an overflow policy (sat satprop clamp infinity) or ftz"
+    )
+    raise format_error(f"cast {shown(text)}: unknown option {shown(option)}", allowed, hint or "Drop it.")
+
+
+reader.install(scalar=parse_scalar, block=parse_block, tensor=parse_tensor_format, cast=parse_cast)

@@ -13,13 +13,17 @@ from gemmsim.arithmetic import GemmSpec
 from gemmsim.arithmetic.errors import UnsupportedSpec
 from gemmsim.arithmetic.scaled import Scaled
 from gemmsim.formats import BlockFormat, BlockMode, Cast, FixedFormat, Format
+from gemmsim.lowering.numbers import Site
 
+from ..finish import Finish
+from ..product import Ran
 from .cast import quantize
 from .codes import CodeFormat, code_format
-from .gemm import (
-    SITE_OUT,
-    Finishing,
-    Run,
+from .gemm_args import GemmArgs, fill_bias, gemm_args
+from .gemm_source import Operands, gemm_source, sides
+from .launch import launch
+from .ran import ran
+from .simt import (
     blocks_of,
     cast_operands,
     check_counts,
@@ -31,9 +35,6 @@ from .gemm import (
     kernel_for,
     operands_of,
 )
-from .gemm_args import GemmArgs, fill_bias, gemm_args
-from .gemm_source import Operands, gemm_source, sides
-from .launch import launch
 from .source import KernelSource
 
 __all__ = ["Blocks", "count_overflows_blocks", "element_format", "gemm_blocks", "sources"]
@@ -84,8 +85,8 @@ def gemm_blocks(
     spec: GemmSpec,
     out: Tensor,
     seed: int = 0,
-    finish: Finishing | None = None,
-) -> Run:
+    finish: Finish | None = None,
+) -> Ran:
     """Write the product of ``a`` (\\*B, M, K) and ``b`` (\\*B, K, N) that ``spec`` means into ``out``.
 
     The bits of ``gemmsim.backends.cpu.gemm`` with scales. Codes are decoded while they are loaded; scales, and those of
@@ -100,19 +101,19 @@ def gemm_blocks(
     """
     _check(a, b, spec, out, finish)
     if out.numel() == 0:
-        return Run(())
+        return ran()
     seed = seed if spec.fixed_seed is None else spec.fixed_seed
     if spec.out is not None and is_beforehand(spec.out) and finish is None:
         raw = torch.empty(out.shape, dtype=torch.float64, device=out.device)
         run = gemm_blocks(a, b, replace(spec, out=None), raw, seed)
-        quantize(raw, spec.out, out, seed, SITE_OUT)
+        quantize(raw, spec.out, out, seed, Site.OUTPUT)
         return run
     return _launched(a, b, spec, out, seed, finish, False)
 
 
 def count_overflows_blocks(
     a: Tensor | Blocks, b: Tensor | Blocks, spec: GemmSpec, counts: Tensor, seed: int = 0
-) -> Run:
+) -> Ran:
     """Add to ``counts`` (\\*B, M, N), int64, how often each element's register left its range, over all groups.
 
     As ``gemmsim.backends.cuda.count_overflows``; operands and errors as ``gemm_blocks``.
@@ -123,7 +124,7 @@ def count_overflows_blocks(
     check_counts(spec)
     _check(a, b, spec, counts, None)
     if counts.numel() == 0 or _terms(a, b) == 0:
-        return Run(())
+        return ran()
     return _launched(a, b, replace(spec, out=None), counts, seed, None, True)
 
 
@@ -131,7 +132,7 @@ def _terms(a: Tensor | Blocks, b: Tensor | Blocks) -> int:
     return a.size if isinstance(a, Blocks) else b.size if isinstance(b, Blocks) else a.shape[-1]
 
 
-def _check(a: Tensor | Blocks, b: Tensor | Blocks, spec: GemmSpec, out: Tensor, finish: Finishing | None) -> None:
+def _check(a: Tensor | Blocks, b: Tensor | Blocks, spec: GemmSpec, out: Tensor, finish: Finish | None) -> None:
     if spec.group is None:
         raise UnsupportedSpec(
             f"gemm_blocks with {spec.accumulator}; allowed: scaled(...) and block-scaled instructions.\n"
@@ -149,9 +150,9 @@ def _launched(
     spec: GemmSpec,
     out: Tensor,
     seed: int,
-    finish: Finishing | None,
+    finish: Finish | None,
     count: bool,
-) -> Run:
+) -> Ran:
     """The kernel of a product, or of the overflows in it, chosen and launched."""
     left, right = (x.codes if isinstance(x, Blocks) else x for x in (a, b))
     codes = tuple(x.code_format if isinstance(x, Blocks) else None for x in (a, b))
@@ -170,7 +171,7 @@ def _launched(
     keep = fill_orders(args, spec.accumulator, out.device, spec.group)
     launch(kernel.source, out.device, (blocks_of(args, kernel), 1, 1), args)
     del keep  # the caching allocator gives memory of this stream to later work of the same stream only
-    return Run((str(kernel.source),))
+    return ran(kernel.source)
 
 
 def _with_scales(operands: Operands, a: object, b: object, group: int | None) -> Operands:

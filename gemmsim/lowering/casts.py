@@ -1,9 +1,10 @@
-"""Casts as the numbers that the C library works with: one flat record, every policy resolved to values."""
+"""Casts to floating and fixed point, and to every other format, as numbers of kernels."""
 
 from __future__ import annotations
 
-import ctypes
 import math
+import struct
+from dataclasses import replace
 from functools import lru_cache
 
 from gemmsim.arithmetic.errors import UnsupportedSpec
@@ -20,12 +21,11 @@ from gemmsim.formats import (
     SupernormalFormat,
 )
 
-from .grid_params import MODES, binary8_record, own_exponent_record, supernormal_record
-from .records import CastRecord
+from .cast_numbers import CastNumbers, flag_bits
+from .grid_casts import binary8_numbers, own_exponent_numbers, supernormal_numbers
+from .numbers import FLOAT32, MODES, CastFlag
 
-__all__ = ["cast_record", "float32_holds"]
-
-NO_SUBNORMALS, NEG_ZERO, CODE_PARITY, NO_ZERO, PRESENT = 1, 2, 4, 8, 32
+__all__ = ["cast_numbers", "stays_in_float32"]
 
 
 def _below_zero(cast: Cast, fmt: FloatFormat, *, infinite: bool) -> float:
@@ -83,14 +83,15 @@ def _infinity(cast: Cast, fmt: FloatFormat, side: int) -> float:
     return side * math.inf if fmt.has_inf else bound
 
 
-def _float_record(cast: Cast, fmt: FloatFormat) -> CastRecord:
-    flags = PRESENT
-    flags |= 0 if fmt.subnormals else NO_SUBNORMALS
-    flags |= NEG_ZERO if fmt.has_negative_zero else 0
-    flags |= 0 if fmt.has_zero else NO_ZERO
-    if fmt.p == 1 and (fmt.specials.is_p3109 or fmt.specials is Specials.SCALE):
-        flags |= CODE_PARITY
-    return CastRecord(
+def _float_numbers(cast: Cast, fmt: FloatFormat) -> CastNumbers:
+    by_code = fmt.p == 1 and (fmt.specials.is_p3109 or fmt.specials is Specials.SCALE)
+    flags = flag_bits(
+        (CastFlag.NO_SUBNORMALS, not fmt.subnormals),
+        (CastFlag.NEG_ZERO, fmt.has_negative_zero),
+        (CastFlag.NO_ZERO, not fmt.has_zero),
+        (CastFlag.CODE_PARITY, by_code),
+    )
+    return CastNumbers(
         p=fmt.p,
         emin=fmt.emin,
         mode=MODES[cast.rounding.mode],
@@ -106,17 +107,17 @@ def _float_record(cast: Cast, fmt: FloatFormat) -> CastRecord:
     )
 
 
-def _fixed_record(cast: Cast, fmt: FixedFormat) -> CastRecord:
+def _fixed_numbers(cast: Cast, fmt: FixedFormat) -> CastNumbers:
     # Every value lies below 2**emin, so that the one quantum 2**(emin-p+1) = 2**-frac holds everywhere.
     p = fmt.bits if fmt.clamp else 53
     emin = p - 1 - fmt.frac
     lo, hi = (fmt.min, fmt.max) if fmt.clamp else (-math.inf, math.inf)
-    return CastRecord(
+    return CastNumbers(
         p=p,
         emin=emin,
         mode=MODES[cast.rounding.mode],
         rbits=cast.rounding.bits,
-        flags=PRESENT,
+        flags=flag_bits(),
         emax=emin,
         lo=lo,
         hi=hi,
@@ -128,8 +129,12 @@ def _fixed_record(cast: Cast, fmt: FixedFormat) -> CastRecord:
 
 
 @lru_cache(maxsize=4096)
-def cast_record(cast: Cast) -> CastRecord:
-    """The C record of a cast. Callers copy it; it is shared."""
+def cast_numbers(cast: Cast) -> CastNumbers:
+    """The numbers of a cast.
+
+    Raises:
+        UnsupportedSpec: for a list of values, which is looked up outside the kernels.
+    """
     fmt = cast.format
     if isinstance(fmt, CodebookFormat):
         raise UnsupportedSpec(
@@ -137,23 +142,23 @@ def cast_record(cast: Cast) -> CastRecord:
             "  Use a float, fixed-point or block format for the steps of functions."
         )
     if isinstance(fmt, SupernormalFormat):
-        return supernormal_record(cast, fmt)
+        return supernormal_numbers(cast, fmt)
     if isinstance(fmt, OwnExponentFormat):
-        return own_exponent_record(cast, fmt)
+        return own_exponent_numbers(cast, fmt)
     if isinstance(fmt, FloatFormat):
-        record = _float_record(cast, fmt)
+        found = _float_numbers(cast, fmt)
     else:
-        record = binary8_record(cast, fmt) if isinstance(fmt, Binary8Format) else _fixed_record(cast, fmt)
+        found = binary8_numbers(cast, fmt) if isinstance(fmt, Binary8Format) else _fixed_numbers(cast, fmt)
     # To nearest with ties by direction: the flag keeps the GEMM's vector kernels away (types.h).
-    record.flags |= CODE_PARITY if record.mode < 0 else 0
-    return record
+    return replace(found, flags=found.flags | CastFlag.CODE_PARITY.value) if found.mode < 0 else found
 
 
-def float32_holds(cast: Cast) -> bool:
+def stays_in_float32(cast: Cast) -> bool:
     """Whether every result of casting float32 numbers is one: rounding makes none longer, but the ends may be long."""
-    record = cast_record(cast)
-    return record.emax <= 127 and (record.p <= 24 or all(_is_float32(end) for end in (record.lo, record.hi)))
+    numbers = cast_numbers(cast)
+    ends = numbers.lo, numbers.hi
+    return numbers.emax < FLOAT32.top and (numbers.p <= FLOAT32.p or all(map(_is_float32, ends)))
 
 
 def _is_float32(x: float) -> bool:
-    return not math.isfinite(x) or ctypes.c_float(x).value == x
+    return not math.isfinite(x) or struct.unpack("f", struct.pack("f", x))[0] == x

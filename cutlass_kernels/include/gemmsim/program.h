@@ -1,0 +1,49 @@
+// An accumulator as numbers, for kernels on every device: runs of terms, and the orders around them that say which totals
+// meet in which order. The values are those of gemmsim's Python side, which writes them (gemmsim/lowering/numbers.py).
+#pragma once
+#include "gemmsim/types.h"
+
+namespace gemmsim {
+
+// What a run is: a plain register, a compensated one, a long accumulator, two's complement integers, fixed point, a chip's
+// matrix instruction, or registers by exponent.
+enum Method : int32_t {
+    REGISTER = 0,
+    KAHAN = 1,
+    NEUMAIER = 2,
+    TWO_SUM = 3,
+    FAST_TWO_SUM = 4,
+    LONG = 5,
+    INTEGER = 6,
+    FIXED = 7,
+    HARDWARE = 8,
+    BINNED = 9
+};
+
+// A wrapper around a run, outermost first: which terms meet in which order (docs/reference/accumulators.md#orders).
+// SCALED: runs of n terms, each total times the scales of the blocks that it lies in, added in order.
+enum Order : int32_t { CHUNKED = 1, PAIRWISE = 2, INTERLEAVED = 3, SPLITK = 4, SHUFFLED = 5, SCALED = 6 };
+constexpr int MAX_WRAPPERS = 4;
+
+// Where an addend C enters a plain register.
+enum Init : int32_t { FROM_ZERO = 0, C_FIRST = 1, C_LAST = 2 };
+
+// Two's complement register of INTEGER and FIXED runs.
+struct Register {
+    int32_t bits, saturate, at_end, is_signed;  // at_end: brought into range once, after an exact sum
+    int32_t shift, frac;                        // INTEGER: products shifted right; FIXED: multiples of 2^-frac
+};
+
+// The step of a matrix instruction; the fields are those of gemmsim/hardware/models.py.
+// HW_FMA: a chain of fused multiply-adds, which is the plain register; only the filling up of K is left to do.
+enum HardwareKind : int32_t { HW_NONE = 0, HW_FUSED = 1, HW_GROUPS = 2, HW_TREE = 3, HW_FLOORED = 4, HW_FMA = 5 };
+enum HardwareOut : int32_t { HW_RZ23 = 0, HW_E8M13 = 1, HW_RNE10 = 2, HW_RNE23 = 3 };
+struct HardwareModel {
+    int32_t kind, products, kept, out;
+    int32_t k;                                        // of an instruction: shorter runs are filled up with zero products
+    int32_t group, flush;                             // GROUPS; TREE
+    int32_t total_bits, addend_bits, halves, window;  // FLOORED; window -1: none
+    int32_t a_emin, b_emin;                           // exponents of the operand formats' smallest normals
+};
+
+}  // namespace gemmsim

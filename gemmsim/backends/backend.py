@@ -1,0 +1,119 @@
+"""What a device's backend offers, and which one a tensor's device has.
+
+A backend is a package of functions, ``gemmsim.backends.cpu`` and ``gemmsim.backends.cuda``; ``Backend`` lists those
+that both have, with one meaning and the same bits. Their docstrings say the rest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Protocol
+
+from gemmsim.arithmetic import GemmSpec
+from gemmsim.formats import BlockFormat, Cast, TensorFormat
+
+from .product import Ran
+
+if TYPE_CHECKING:  # only where it is in the program already: a backend is loaded when a tensor asks for it
+    from torch import Tensor
+
+    from .coded import Coded
+    from .cpu.gathered import Gathered
+    from .cpu.scaled_cast import GridNumbers
+    from .finish import Finish
+
+__all__ = ["Backend", "backend_of"]
+
+
+class Backend(Protocol):
+    """The verbs. Results are written to ``out``, whose dtype each value is rounded to last."""
+
+    def gemm(
+        self, a: Tensor, b: Tensor, spec: GemmSpec, out: Tensor, seed: int = 0, c: Tensor | None = None,
+        select: Tensor | None = None,
+    ) -> Ran:  # fmt: skip
+        """The product of values that ``spec`` casts."""
+
+    def count_overflows(self, a: Tensor, b: Tensor, spec: GemmSpec, counts: Tensor, seed: int = 0) -> Ran:
+        """How often each element's register left its range, added to ``counts``."""
+
+    def gemm_coded(
+        self,
+        a: Tensor | Coded,
+        b: Tensor | Coded,
+        spec: GemmSpec,
+        out: Tensor,
+        seed: int = 0,
+        finish: Finish | None = None,
+    ) -> Ran:
+        """The product of operands in block formats, scales apart; ``finish``: one that ``finishes`` takes."""
+
+    def count_coded_overflows(
+        self, a: Tensor | Coded, b: Tensor | Coded, spec: GemmSpec, counts: Tensor, seed: int = 0
+    ) -> Ran:
+        """``count_overflows`` of it."""
+
+    def finishes(self, spec: GemmSpec, cast: Cast | None) -> bool:
+        """Whether kernels of products of ``spec`` take a bias and ``cast`` as their last steps."""
+
+    def lookup_gemm(self, a: Tensor, b: Tensor, spec: GemmSpec, out: Tensor, seed: int = 0) -> Ran:
+        """The product of codes, whose factors' products a table has."""
+
+    def count_lookup_overflows(self, a: Tensor, b: Tensor, spec: GemmSpec, counts: Tensor, seed: int = 0) -> Ran:
+        """``count_overflows`` of it."""
+
+    def gathered_gemm(
+        self, a: Tensor, b: Tensor, spec: GemmSpec, out: Tensor, where: Gathered, seed: int = 0,
+        c: Tensor | None = None,
+    ) -> Ran:  # fmt: skip
+        """The product of windows of ``a``, read in place."""
+
+    def quantize(self, x: Tensor, cast: Cast, out: Tensor, seed: int = 0, site: int = 16) -> None:
+        """``cast`` of each element."""
+
+    def quantize_tensor(self, x: Tensor, fmt: TensorFormat, out: Tensor, seed: int = 0, site: int = 16) -> None:
+        """A tensor in a format that its elements share."""
+
+    def encode_blocks(
+        self, x: Tensor, fmt: BlockFormat, codes: Tensor, scales: Tensor, dim: int, packing: str,
+        tensor_scale: Tensor | float | None = None,
+    ) -> None:  # fmt: skip
+        """Codes and scales of blocks along ``dim``; ``tensor_scale`` None is 1."""
+
+    def decode_blocks(
+        self, codes: Tensor, scales: Tensor, fmt: BlockFormat, out: Tensor, dim: int, packing: str,
+        tensor_scale: Tensor | float | None = None,
+    ) -> None:  # fmt: skip
+        """The values that they stand for."""
+
+    def quantize_blocks(
+        self, x: Tensor, fmt: BlockFormat, out: Tensor, dim: int, tensor_scale: Tensor | float | None = None
+    ) -> None:  # fmt: skip
+        """Both at once."""
+
+    def run_rows(
+        self, op: str, inputs: Sequence[Tensor | None], outputs: Sequence[Tensor], steps: Sequence[Cast | None], *,
+        rows: int, cols: int, function: str = "copy", order: int = 1, centered: bool = True, eps: float = 0.0,
+        seed: int = 0,
+    ) -> None:  # fmt: skip
+        """An operation on rows, step by step."""
+
+    def scaled_cast(
+        self, x: Tensor, grid: GridNumbers, out: Tensor, *, amax: Tensor | None = None, bias: Tensor | None = None,
+        integers: bool = False,
+    ) -> int:  # fmt: skip
+        """A cast between scalings by the largest magnitude; the status says what was wrong with the data."""
+
+    def affine_cast(self, x: Tensor, low: Tensor, high: Tensor, num_bits: int, out: Tensor) -> int:
+        """A cast to equal steps between two bounds; status likewise."""
+
+
+def backend_of(x: Tensor) -> Backend:
+    """The backend of the tensor's device; that of GPUs is loaded by the first tensor there."""
+    if not x.is_cuda:
+        from . import cpu
+
+        return cpu
+    from . import cuda
+
+    return cuda

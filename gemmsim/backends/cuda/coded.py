@@ -1,0 +1,85 @@
+"""Products of operands in block formats whose accumulator takes scales apart from elements."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from gemmsim.arithmetic import GemmSpec
+from gemmsim.lowering.numbers import Site
+
+from ..coded import Coded
+from ..convert import cast_into
+from ..dtypes import carrier_dtype
+from ..finish import Finish
+from ..product import Ran
+from .simt_blocks import PACKINGS, Blocks, count_overflows_blocks
+from .tensor_cores import gemm_blocks
+
+__all__ = ["as_blocks", "count_coded_overflows", "gemm_coded", "one_a_byte"]
+
+
+def gemm_coded(
+    a: Tensor | Coded, b: Tensor | Coded, spec: GemmSpec, out: Tensor, seed: int = 0, finish: Finish | None = None
+) -> Ran:
+    """Write the product that ``spec`` means into ``out`` (\\*B, M, N); ``finish``: one that ``finishes`` takes.
+
+    Codes and scales are read as they lie, where kernels know their packing.
+
+    Raises:
+        UnsupportedSpec, ValueError, CudaError: as ``gemm_blocks``.
+    """
+    left, right = _operands(a, b, spec, seed, out.shape[:-2])
+    return gemm_blocks(left, right, spec, out, seed, finish)
+
+
+def count_coded_overflows(a: Tensor | Coded, b: Tensor | Coded, spec: GemmSpec, counts: Tensor, seed: int = 0) -> Ran:
+    """Add to ``counts`` (\\*B, M, N), int64, how often each element's register left its range.
+
+    Raises:
+        UnsupportedSpec, ValueError, CudaError: as ``count_overflows_blocks``.
+    """
+    left, right = _operands(a, b, spec, seed, counts.shape[:-2])
+    return count_overflows_blocks(left, right, spec, counts, seed)
+
+
+def _operands(
+    a: Tensor | Coded, b: Tensor | Coded, spec: GemmSpec, seed: int, batch: torch.Size
+) -> tuple[Tensor | Blocks, Tensor | Blocks]:
+    left = as_blocks(a, batch) if isinstance(a, Coded) else _plain(a, spec, seed, Site.OPERAND_A, batch)
+    right = as_blocks(b, batch) if isinstance(b, Coded) else _plain(b, spec, seed, Site.OPERAND_B, batch)
+    return left, right
+
+
+def _plain(x: Tensor, spec: GemmSpec, seed: int, site: int, batch: torch.Size) -> Tensor:
+    """A plain operand; a stochastic cast is done here, since its bits belong to the tensor as given."""
+    cast = spec.cast_a if site == Site.OPERAND_A else spec.cast_b
+    if cast is not None and cast.is_stochastic:
+        rounded = torch.empty_like(x, dtype=carrier_dtype(cast.format, x.dtype))
+        cast_into(x, cast, rounded, seed, site)
+        x = rounded
+    return x.expand(*batch, *x.shape[-2:])
+
+
+def as_blocks(x: Coded, batch: torch.Size) -> Blocks:
+    """The operand as kernels read it, expanded to the batch."""
+    codes, packing = x.codes, x.packing
+    if packing not in PACKINGS:
+        codes, packing = one_a_byte(x), "bytes"
+    second = None
+    if x.format.tensor_scale:
+        second = torch.as_tensor(x.tensor_scale, dtype=torch.float32, device=codes.device)
+    codes, scales = (t.expand(*batch, *t.shape[-2:]) for t in (codes, x.scales))
+    return Blocks(codes, scales, x.format, x.size, packing, second)
+
+
+def one_a_byte(x: Coded) -> Tensor:
+    """Codes of the other packings, one a byte."""
+    codes = x.codes.movedim(x.dim, -1).to(torch.int32)
+    if x.packing == "hi_first":
+        found = torch.stack([codes >> 4, codes & 15], dim=-1)
+    else:
+        three = codes.unflatten(-1, (-1, 3))
+        word = three[..., 0] | three[..., 1] << 8 | three[..., 2] << 16
+        found = torch.stack([word >> 6 * j & 63 for j in range(4)], dim=-1)
+    return found.flatten(-2)[..., : x.size].to(torch.uint8).movedim(-1, x.dim)

@@ -1,0 +1,51 @@
+"""Activation modules: ``torch.nn``'s with ``formats``."""
+
+from __future__ import annotations
+
+from torch import Tensor, nn
+
+from gemmsim.functional import qgelu, qsilu, qsoftmax
+from gemmsim.ops.row_formats import QGELUFormats, QSoftmaxFormats, RowFormatsLike
+
+from .bases import WithFormats
+
+__all__ = ["QGELU", "QSiLU", "QSoftmax"]
+
+
+class QSoftmax(WithFormats, nn.Softmax):
+    """``torch.nn.Softmax`` with ``formats`` (``QSoftmaxFormats``)."""
+
+    _KIND = QSoftmaxFormats
+
+    def __init__(self, dim: int | None = None, *, formats: RowFormatsLike | None = None) -> None:
+        super().__init__(dim)
+        self.formats = self._read(formats)
+
+    def forward(self, input: Tensor) -> Tensor:
+        return qsoftmax(input, self.dim, self.formats)
+
+
+class QGELU(WithFormats, nn.GELU):
+    """``torch.nn.GELU`` with ``formats`` (``QGELUFormats``)."""
+
+    _KIND = QGELUFormats
+
+    def __init__(self, approximate: str = "none", *, formats: RowFormatsLike | None = None) -> None:
+        super().__init__(approximate)
+        self.formats = self._read(formats)
+
+    def forward(self, input: Tensor) -> Tensor:
+        return qgelu(input, self.formats, self.approximate)
+
+
+class QSiLU(WithFormats, nn.SiLU):
+    """``torch.nn.SiLU`` with ``formats`` (``QGELUFormats``). ``inplace`` is accepted and changes nothing."""
+
+    _KIND = QGELUFormats
+
+    def __init__(self, inplace: bool = False, *, formats: RowFormatsLike | None = None) -> None:
+        super().__init__(inplace)
+        self.formats = self._read(formats)
+
+    def forward(self, input: Tensor) -> Tensor:
+        return qsilu(input, self.formats)
