@@ -42,7 +42,8 @@ from gpu_results import Results
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name, parse_wheel_filename
 
-from gemmsim.backends.cuda import ArchitectureError, KernelCache, check_arch, toolchain
+from gemmsim.backends.cuda import ArchitectureError, KernelCache, check_arch
+from gemmsim.backends.cuda.jit.toolchain import toolchain
 
 MOST_BYTES = 60 << 20
 PYTHONS = ("3.10", "3.11", "3.12", "3.13")

@@ -129,7 +129,7 @@ def machine() -> dict[str, Any]:
     torch = check_ready()
     import gemmsim as gs
     from gemmsim.backends import cuda
-    from gemmsim.backends.cuda.launch import device_arch
+    from gemmsim.backends.cuda.jit.launch import device_arch
 
     try:
         versions, arch = cuda.toolchain().versions, device_arch(0)

@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Iterator
 from typing import Any
 
-from gemmsim.backends.cuda.launch import LoadedKernel
+from gemmsim.backends.cuda.jit.launch import LoadedKernel
 
 __all__ = ["Launched", "launched", "planning"]
 

@@ -14,9 +14,10 @@ from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 
-from gemmsim.backends.cuda import KernelSource, inspect
-from gemmsim.backends.cuda.compile import OPTIONS, compiler_version
-from gemmsim.backends.cuda.toolchain import header_root, toolchain
+from gemmsim.backends.cuda import KernelSource
+from gemmsim.backends.cuda.jit import inspect
+from gemmsim.backends.cuda.jit.compile import OPTIONS, compiler_version
+from gemmsim.backends.cuda.jit.toolchain import header_root, toolchain
 
 _DIRECTIVE = re.compile(r"^\s*#\s*(?:include|include_next|import|embed)\b(?P<what>.*)$", re.MULTILINE)
 _QUOTED = re.compile(r"^\s*(?:\"(?P<own>[^\"]+)\"|<(?P<system>[^>]+)>)\s*(?://.*|/\*.*)?$")

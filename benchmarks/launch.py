@@ -23,11 +23,12 @@ from harness import Report, options
 
 import gemmsim as gs
 from gemmsim.backends import cuda
-from gemmsim.backends.cuda import KernelCache, KernelSource, launch
-from gemmsim.backends.cuda.compile import kernel_key
-from gemmsim.backends.cuda.entry import EntryInfo, pack_entry
-from gemmsim.backends.cuda.toolchain import toolchain
-from gemmsim.ops import kernels, selection
+from gemmsim.backends.cuda import KernelCache, KernelSource
+from gemmsim.backends.cuda.jit import launch
+from gemmsim.backends.cuda.jit.compile import kernel_key
+from gemmsim.backends.cuda.jit.entry import EntryInfo, pack_entry
+from gemmsim.backends.cuda.jit.toolchain import toolchain
+from gemmsim.ops.product import kernels, selection
 
 #: What is called, on 64 x 64 float32 tensors x and w, a bias, formats; most microseconds that are asked for.
 X, W, BIAS = torch.randn(64, 64), torch.randn(64, 64), torch.randn(64)

@@ -102,7 +102,7 @@ __version__ = "0.1.0"
 
 #: The modules that register operators.
 _LIBRARIES = (
-    *("ops.library", "ops.codes", "ops.conv_library", "ops.row_library", "ops.embedding"),
+    *("ops.product.operators", "ops.codes", "ops.conv.operators", "ops.rows.operators", "ops.rows.embedding"),
     *("mx.library", "mx.mm_library", "tensor_quant.library"),
 )
 

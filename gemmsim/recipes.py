@@ -12,8 +12,8 @@ from __future__ import annotations
 from functools import cache
 
 from .arithmetic import SpecError
-from .ops.affine_formats import QAffineFormats
 from .ops.errors import message
+from .ops.product.affine_formats import QAffineFormats
 
 __all__ = ["deepseek_fp8", "fp16_accumulate", "hopper_fp8", "mxfp8", "nvfp4"]
 

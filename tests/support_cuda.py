@@ -11,7 +11,7 @@ from support_host import host_library
 from torch import Tensor
 
 from gemmsim.backends.cuda import cast as cuda_cast
-from gemmsim.backends.cuda.source import KernelSource
+from gemmsim.backends.cuda.jit.source import KernelSource
 from gemmsim.formats import Cast
 from gemmsim.lowering.numbers import Site
 

@@ -18,7 +18,7 @@ from gemmsim.backends.cuda import cast as cuda_cast
 from gemmsim.backends.cuda import gemm_codes
 from gemmsim.backends.cuda import rows as cuda_rows
 from gemmsim.backends.cuda import scaled_casts as cuda_scaled_cast
-from gemmsim.backends.cuda.source import KernelSource
+from gemmsim.backends.cuda.jit.source import KernelSource
 from gemmsim.formats import Format
 
 cuda_gemm = importlib.import_module("gemmsim.backends.cuda.simt")

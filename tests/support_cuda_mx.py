@@ -12,7 +12,7 @@ from support_cuda import run_on_host
 from torch import Tensor
 
 from gemmsim.backends.cuda import mx_cast
-from gemmsim.backends.cuda.source import KernelSource
+from gemmsim.backends.cuda.jit.source import KernelSource
 from gemmsim.formats import BlockFormat
 from gemmsim.mx.arguments import code_shape, scale_shape
 

@@ -24,9 +24,9 @@ from torch import Tensor
 from gemmsim.arithmetic import GemmSpec
 from gemmsim.arithmetic.block_operands import takes_scales
 from gemmsim.backends.cuda import Blocks, gemm_ready
-from gemmsim.backends.cuda.source import KernelSource
+from gemmsim.backends.cuda.jit.source import KernelSource
 from gemmsim.formats import BlockFormat
-from gemmsim.ops.block_product import plain_spec
+from gemmsim.ops.product.blocks import plain_spec
 
 __all__ = ["SHAPES", "Shape", "benchmark", "enough_tiles", "gemm_sources", "operands", "side_of", "timed_specs"]
 

@@ -10,7 +10,7 @@ import torch
 from gemmsim.backends import device_tables
 from gemmsim.backends.cuda import gemm_ready, term_order
 from gemmsim.backends.device_tables import Tables
-from gemmsim.ops import conv_windows
+from gemmsim.ops.conv import windows as conv_windows
 
 
 class FakeCuda:

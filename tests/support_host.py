@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 from support import LONG, ROOT
 
-from gemmsim.backends.cuda.toolchain import header_root
+from gemmsim.backends.cuda.jit.toolchain import header_root
 
 HOST = ROOT / "tests" / "backends" / "cuda" / "host"
 SHIM = HOST / "shim.h"

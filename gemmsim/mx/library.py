@@ -14,7 +14,7 @@ from gemmsim.backends.backend import backend_of
 from gemmsim.formats import BlockFormat
 from gemmsim.ops import state
 from gemmsim.ops.checks import check_float, check_out_dtype
-from gemmsim.ops.operators import define
+from gemmsim.ops.registration import define
 
 from . import batching
 from .arguments import block_of, check_codes, code_shape, scale_shape

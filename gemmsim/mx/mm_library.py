@@ -10,11 +10,12 @@ from torch import Tensor
 from gemmsim.arithmetic import GemmSpec
 from gemmsim.backends.coded import Coded
 from gemmsim.formats import BlockFormat
-from gemmsim.ops import block_product, state
+from gemmsim.ops import state
 from gemmsim.ops.checks import check_out_dtype
 from gemmsim.ops.errors import ShapeError, message
-from gemmsim.ops.kernels import call_seed, spec_of
-from gemmsim.ops.operators import define
+from gemmsim.ops.product import blocks as block_product
+from gemmsim.ops.product.kernels import call_seed, spec_of
+from gemmsim.ops.registration import define
 
 __all__ = ["MMOperand", "mm_op"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from torch import Tensor, nn
 
 from gemmsim.functional import qgelu, qsilu, qsoftmax
-from gemmsim.ops.row_formats import QGELUFormats, QSoftmaxFormats, RowFormatsLike
+from gemmsim.ops.rows.formats import QGELUFormats, QSoftmaxFormats, RowFormatsLike
 
 from .bases import WithFormats
 

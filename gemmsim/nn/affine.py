@@ -9,7 +9,7 @@ from torch import nn
 
 from gemmsim.arithmetic import SpecLike
 from gemmsim.ops import QAffineFormats
-from gemmsim.ops.readings import warn_of_format_alone
+from gemmsim.ops.product.readings import warn_of_format_alone
 
 from .conversion import stands_for
 from .emulated import Emulated

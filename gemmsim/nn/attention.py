@@ -10,10 +10,10 @@ from torch import Tensor, nn
 
 from gemmsim.functional import qmul, qsoftmax
 from gemmsim.ops import QAffineFormats, ShapeError, qlinear, qmatmul
-from gemmsim.ops.attention import QAttentionFormats
 from gemmsim.ops.errors import message
-from gemmsim.ops.matmul import FormatsLike
-from gemmsim.ops.readings import warn_of_format_alone
+from gemmsim.ops.product.attention import QAttentionFormats
+from gemmsim.ops.product.matmul import FormatsLike
+from gemmsim.ops.product.readings import warn_of_format_alone
 
 from .bases import adopt
 from .emulated import Emulated, holds_emulated

@@ -7,9 +7,9 @@ from typing import Any, TypeVar
 from torch import nn
 
 from gemmsim.ops import DTypeError
-from gemmsim.ops.affine_formats import QuantLike
 from gemmsim.ops.errors import message
-from gemmsim.ops.row_formats import read_quant
+from gemmsim.ops.product.affine_formats import QuantLike
+from gemmsim.ops.rows.formats import read_quant
 
 from .emulated import Emulated
 

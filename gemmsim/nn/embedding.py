@@ -7,7 +7,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from gemmsim.functional import qembedding
-from gemmsim.ops.affine_formats import QuantLike
+from gemmsim.ops.product.affine_formats import QuantLike
 
 from .bases import WithQuants
 

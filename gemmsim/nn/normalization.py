@@ -7,8 +7,8 @@ from typing import Any
 from torch import Tensor, nn
 
 from gemmsim.functional import qbatchnorm, qgroupnorm, qlayernorm, qrmsnorm
-from gemmsim.ops.affine_formats import QuantLike
-from gemmsim.ops.row_formats import QLayerNormFormats, RowFormatsLike
+from gemmsim.ops.product.affine_formats import QuantLike
+from gemmsim.ops.rows.formats import QLayerNormFormats, RowFormatsLike
 
 from .bases import WithFormats, WithQuants, bias_argument
 

@@ -8,7 +8,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from gemmsim.functional import qadaptive_avgpool, qavgpool
-from gemmsim.ops.affine_formats import QuantLike
+from gemmsim.ops.product.affine_formats import QuantLike
 
 from .bases import WithQuants
 

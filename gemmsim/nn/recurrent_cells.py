@@ -9,8 +9,8 @@ from torch import Tensor, nn
 
 from gemmsim.functional import qadd, qmul, qsigmoid, qtanh
 from gemmsim.ops import qlinear
-from gemmsim.ops.affine_formats import QuantLike
-from gemmsim.ops.row_formats import read_quant
+from gemmsim.ops.product.affine_formats import QuantLike
+from gemmsim.ops.rows.formats import read_quant
 
 from .affine import AffineModule, FormatsLike
 

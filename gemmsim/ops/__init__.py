@@ -4,18 +4,18 @@ Importing this package registers the operators with PyTorch; ``import gemmsim`` 
 """
 
 from .acceleration import cublas_acceleration
-from .affine_formats import QAffineFormats
-from .attention import QAttentionFormats
-from .convolution import qconv1d, qconv2d, qconv3d, qconv_transpose1d, qconv_transpose2d, qconv_transpose3d
+from .conv.convolution import qconv1d, qconv2d, qconv3d, qconv_transpose1d, qconv_transpose2d, qconv_transpose3d
 from .errors import DeviceError, DTypeError, ExportError, GradError, OverlapError, SeedError, ShapeError, ShardingError
-from .explanation import explain
-from .linear import qlinear
-from .matmul import qmatmul, qmm
 from .onnx import onnx_translations
-from .overflow import count_overflows
+from .product.affine_formats import QAffineFormats
+from .product.attention import QAttentionFormats
+from .product.explanation import explain
+from .product.linear import qlinear
+from .product.matmul import qmatmul, qmm
+from .product.overflow import count_overflows
+from .product.readings import FormatsWarning
 from .quantization import quantize
-from .readings import FormatsWarning
-from .row_formats import QGELUFormats, QLayerNormFormats, QSoftmaxFormats
+from .rows.formats import QGELUFormats, QLayerNormFormats, QSoftmaxFormats
 from .seeds import Stream, derive_seed
 from .state import BackendRecord, last_backend
 from .straight_through import Quantizer, quantizer

@@ -19,10 +19,10 @@ from torch import Tensor
 
 from gemmsim.formats import TENSOR_FORMATS, BlockFloatFormat, BlockFormat, FiniteFloatFormat, Sharing, TensorFormat
 
-from . import kernels
 from .casts import target_of
 from .errors import SeedError, message
-from .finishing import is_wide
+from .product import kernels
+from .product.finishing import is_wide
 from .seeds import Site, draw_seed, needs_seed
 
 __all__ = ["count_overflows", "is_of_whole_tensor", "matmul", "matmul_with_operands", "quantize", "seed_for_each"]

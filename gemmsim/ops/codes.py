@@ -16,8 +16,8 @@ from .checks import FLOAT_DTYPES, check_float, check_tensor
 from .code_layout import code_dtype, parts_of_codes, to_values
 from .code_tables import codes_of, values_of_codes
 from .errors import DTypeError, message
-from .library import quantize_op
-from .operators import define
+from .product.operators import quantize_op
+from .registration import define
 from .seeds import check_seed
 from .tracing import assume_constant_result
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from . import library  # noqa: F401  # registers the operators
+from .product import operators as library  # noqa: F401  # registers the operators
 
 __all__ = ["DOMAIN", "VERSION", "onnx_translations"]
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from . import kernels
 from .casts import RoundingLike, TargetLike, cast_name, resolve_target, target_of
 from .checks import check_device, check_float
 from .dispatch import are_direct, nothing_watches
 from .errors import GradError, message
 from .fx import traceable
-from .library import quantize_inplace_op, quantize_op, quantize_out_op
 from .memory import check_out
+from .product import kernels
+from .product.operators import quantize_inplace_op, quantize_op, quantize_out_op
 from .seeds import check_seed
 from .sharding import prepare
 

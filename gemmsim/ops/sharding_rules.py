@@ -26,12 +26,12 @@ from torch.distributed.tensor import DeviceMesh, DTensor, Replicate, Shard
 
 from gemmsim.formats import TENSOR_FORMATS, BlockFormat
 
-from . import kernels
 from .casts import target_of
 from .errors import ShardingError, message
-from .operators import LIBRARY
+from .product import kernels
+from .product.shapes import matmul_shape
+from .registration import LIBRARY
 from .seeds import Stream, draw_seed, needs_seed
-from .shapes import matmul_shape
 
 __all__ = ["register"]
 

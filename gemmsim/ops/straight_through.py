@@ -15,8 +15,8 @@ from gemmsim.formats import Cast, FixedFormat, FormatError
 from .casts import RoundingLike, Target, TargetLike, cast_of, resolve_target
 from .checks import check_device, check_float
 from .errors import message
-from .library import quantize_op
 from .once import differentiable_once
+from .product.operators import quantize_op
 from .tracing import assume_constant_result
 
 __all__ = ["GradHook", "Quantizer", "quantizer"]

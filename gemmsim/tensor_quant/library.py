@@ -15,7 +15,7 @@ from gemmsim.backends import cpu
 from gemmsim.backends.backend import backend_of
 from gemmsim.ops import state
 from gemmsim.ops.checks import check_float
-from gemmsim.ops.operators import define
+from gemmsim.ops.registration import define
 
 from . import batching, eager
 from .checks import check_amax, check_range, check_scale_fits, check_sign, negative_inputs

@@ -17,7 +17,7 @@ from gemmsim.backends import cpu, device_tables
 from gemmsim.backends.cuda import gemm_ready, term_order
 from gemmsim.backends.device_tables import Table, Tables
 from gemmsim.lowering.numbers import Order
-from gemmsim.ops import conv_windows
+from gemmsim.ops.conv import windows as conv_windows
 
 CPU = torch.device("cpu")
 

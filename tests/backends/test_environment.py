@@ -10,11 +10,12 @@ from support_cpu import isas
 
 from gemmsim.backends import environment
 from gemmsim.backends.cpu import shared_library as library
-from gemmsim.backends.cuda import folder, tensor_cores
+from gemmsim.backends.cuda import tensor_cores
+from gemmsim.backends.cuda.jit import folder
 
 #: Files that read variables of other systems, and which.
 OTHERS = {
-    "backends/cuda/folder.py": {"LOCALAPPDATA", "XDG_CACHE_HOME"},
+    "backends/cuda/jit/folder.py": {"LOCALAPPDATA", "XDG_CACHE_HOME"},
     "backends/native/run.py": {
         "NVIDIA_TF32_OVERRIDE",
         "CUBLAS_EMULATE_SINGLE_PRECISION",

@@ -12,7 +12,7 @@ from support import assert_bitwise_equal
 
 import gemmsim as gs
 from gemmsim.backends.cuda import gemm_ready, lookup, term_order
-from gemmsim.ops import conv_windows
+from gemmsim.ops.conv import windows as conv_windows
 
 pytestmark = pytest.mark.gpu
 

@@ -8,7 +8,7 @@ from support import assert_bitwise_equal
 
 import gemmsim as gs
 from gemmsim import functional as f
-from gemmsim.ops.row_library import row_map_op, row_sum_op
+from gemmsim.ops.rows.operators import row_map_op, row_sum_op
 
 pytestmark = pytest.mark.gpu
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import gemmsim as gs
-from gemmsim.ops import readings, underflow
+from gemmsim.ops.product import readings, underflow
 
 
 @pytest.fixture(autouse=True)

@@ -7,7 +7,7 @@ import torch
 from support import assert_bitwise_equal
 
 import gemmsim as gs
-from gemmsim.ops.library import matmul_op, matmul_with_operands_op
+from gemmsim.ops.product.operators import matmul_op, matmul_with_operands_op
 
 G = torch.Generator().manual_seed(1)
 A, B, BIAS = torch.randn(5, 9, generator=G), torch.randn(9, 4, generator=G), torch.randn(4, generator=G)

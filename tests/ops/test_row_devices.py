@@ -12,8 +12,9 @@ from torch.utils._pytree import tree_leaves
 
 import gemmsim as gs
 from gemmsim import functional as f
-from gemmsim.ops import embedding, row_library
 from gemmsim.ops.errors import DeviceError
+from gemmsim.ops.rows import embedding
+from gemmsim.ops.rows import operators as row_library
 
 SOFTMAX = gs.QSoftmaxFormats("e5m10", "e5m10", "e5m10", bwd_add="e5m10", bwd_mul="e5m10")
 LOGARITHMS = gs.QSoftmaxFormats("e5m10", fwd_lse="e5m10", output_quant="e4m3", masked_rows="zero")

@@ -15,7 +15,7 @@ from support import assert_bitwise_equal
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 import gemmsim as gs
-from gemmsim.ops import row_library
+from gemmsim.ops.rows import operators as row_library
 
 ID = "fp32"
 SOFTMAX = gs.QSoftmaxFormats(ID, ID, ID, None, ID, ID)

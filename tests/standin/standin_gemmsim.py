@@ -76,7 +76,7 @@ def _named(part: str, source) -> bool:
 def _launch(self, blocks, args) -> None:
     """LoadedKernel.__call__."""
     global _lost
-    launch = importlib.import_module("gemmsim.backends.cuda.launch")
+    launch = importlib.import_module("gemmsim.backends.cuda.jit.launch")
     record(self.source)
     names = getattr(_local, "names", None)
     if names is not None:
@@ -276,7 +276,7 @@ def install() -> None:
     """Changes gemmsim in this process, just after ``gemmsim.backends.cuda`` was imported."""
     if not settings().gpu or not settings().cuda:
         return
-    launch = importlib.import_module("gemmsim.backends.cuda.launch")
+    launch = importlib.import_module("gemmsim.backends.cuda.jit.launch")
     cuda = importlib.import_module("gemmsim.backends.cuda")
     cpu = importlib.import_module("gemmsim.backends.cpu")
     launch.cuda_driver = Driver

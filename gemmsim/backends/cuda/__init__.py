@@ -3,14 +3,10 @@
 Importing it loads no CUDA package; compiling needs the extra ``gemmsim[cuda]`` and no GPU; running needs a GPU.
 """
 
-from .arch import ARCHITECTURES, OLDEST, check_arch
 from .block_float import quantize_tensor
 from .block_words import block_core_words, block_words
-from .cache import KernelCache, kernel_cache
 from .cast import quantize
 from .coded import count_coded_overflows, gemm_coded
-from .compile import CompiledKernel, compile_kernel
-from .entry import EntryInfo
 from .errors import (
     ArchitectureError,
     CacheWarning,
@@ -19,11 +15,17 @@ from .errors import (
     DriverError,
     PackageError,
 )
-from .folder import cache_folder
 from .gathered import gathered_gemm
 from .gemm_codes import gemm_codes
 from .gemm_tensor import gemm_tensor_cores
 from .instruction_report import instruction_questions, instruction_specs, instruction_verdicts
+from .jit.arch import ARCHITECTURES, OLDEST, check_arch
+from .jit.cache import KernelCache, kernel_cache
+from .jit.compile import CompiledKernel, compile_kernel
+from .jit.entry import EntryInfo
+from .jit.folder import cache_folder
+from .jit.source import KernelSource
+from .jit.toolchain import PACKAGES, Toolchain, toolchain
 from .lookup import count_lookup_overflows, lookup_gemm, lookup_supported
 from .mx_cast import decode_blocks, encode_blocks, quantize_blocks
 from .registry import FAMILIES, Family, family_sources
@@ -32,9 +34,7 @@ from .scaled_casts import affine_cast, scaled_blocks, scaled_cast
 from .self_check import Verdict, verdicts
 from .simt import count_overflows, finishes, supported
 from .simt_blocks import Blocks, count_overflows_blocks
-from .source import KernelSource
 from .tensor_cores import allow_tensor_cores, exact_sums, gemm, gemm_blocks, tensor_core_words, tensor_cores_allowed
-from .toolchain import PACKAGES, Toolchain, toolchain
 
 __all__ = [
     "ARCHITECTURES",

@@ -18,8 +18,8 @@ from gemmsim.lowering.tensor_formats import BlockKind, FiniteFloat, tensor_numbe
 from ..block_layout import arranged
 from ..dtypes import DTYPES
 from .cast import MAX_DIMS
-from .launch import launch
-from .source import KernelSource, double_literal
+from .jit.launch import launch
+from .jit.source import KernelSource, double_literal
 
 __all__ = ["BlockFloatLaunch", "block_float_source", "quantize_tensor", "sources"]
 

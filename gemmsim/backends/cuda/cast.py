@@ -17,8 +17,8 @@ from gemmsim.lowering.casts import cast_numbers
 from gemmsim.lowering.numbers import CastFlag, Site
 
 from ..dtypes import DTYPES
-from .launch import launch
-from .source import KernelSource, cast_literal
+from .jit.launch import launch
+from .jit.source import KernelSource, cast_literal
 
 __all__ = [
     "MAX_DIMS",

@@ -17,7 +17,8 @@ from ..product import Ran
 from .cast import quantize
 from .gemm_args import GemmArgs, fill_bias
 from .gemm_source import Operands, gemm_source, is_permuted, sides
-from .launch import launch
+from .jit.launch import launch
+from .jit.source import KernelSource
 from .ran import ran
 from .simt import (
     blocks_of,
@@ -31,7 +32,6 @@ from .simt import (
     layout_of,
     side_for,
 )
-from .source import KernelSource
 
 __all__ = ["gathered_gemm", "sources"]
 

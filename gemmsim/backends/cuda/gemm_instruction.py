@@ -23,8 +23,8 @@ from gemmsim.lowering.numbers import Site
 
 from ..convert import cast_into, cast_operand
 from ..refusal import Refusal
-from .launch import launch
-from .source import KernelSource
+from .jit.launch import launch
+from .jit.source import KernelSource
 
 __all__ = [
     "Chain",

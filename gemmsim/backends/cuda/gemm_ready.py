@@ -16,7 +16,7 @@ from gemmsim.arithmetic import GemmSpec
 from ..device_tables import Table
 from ..product import Ran
 from .gemm_args import GemmArgs
-from .source import KernelSource
+from .jit.source import KernelSource
 
 if TYPE_CHECKING:
     from ..finish import Finish

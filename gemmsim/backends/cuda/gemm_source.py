@@ -18,7 +18,7 @@ from gemmsim.lowering.program import HardwareStep, Program
 
 from ..dtypes import KERNEL_DTYPES
 from .codes import CodeFormat, code_format
-from .source import KernelSource, cast_literal
+from .jit.source import KernelSource, cast_literal
 from .table_facts import TableFacts
 
 __all__ = [

@@ -20,12 +20,12 @@ from gemmsim.formats import E2M1, E2M3, E3M2, E4M3, E5M2, E8M0, BlockFormat, par
 
 from ..dtypes import KERNEL_DTYPES
 from ..product import Ran
-from .launch import device_arch, launch
+from .jit.launch import device_arch, launch
+from .jit.source import KernelSource
 from .mx_format import mx_literal
 from .ran import ran
 from .simt import check_devices
 from .simt_blocks import Blocks
-from .source import KernelSource
 
 __all__ = ["TensorArgs", "gemm_tensor_cores", "route_of", "run_tensor", "sources", "tensor_refusal", "tensor_source"]
 

@@ -17,11 +17,11 @@ from gemmsim.hardware.devices import architecture_of
 from gemmsim.hardware.operands import OPERANDS
 
 from . import scaled_instruction as scaled
-from .cache import kernel_cache
 from .gemm_instruction import Chain, chain_of, instruction_source
-from .launch import device_arch
+from .jit.cache import kernel_cache
+from .jit.launch import device_arch
+from .jit.source import KernelSource
 from .self_check import Problem, Verdict, verdict_for
-from .source import KernelSource
 from .tensor_cores import plain_checks
 
 __all__ = ["instruction_questions", "instruction_specs", "instruction_verdicts"]

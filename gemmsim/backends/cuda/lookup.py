@@ -18,7 +18,8 @@ from .cast import quantize
 from .errors import CudaError, message
 from .gemm_args import gemm_args
 from .gemm_source import Operands, gemm_source, program_of, sides, table_dtype
-from .launch import launch
+from .jit.launch import launch
+from .jit.source import KernelSource
 from .ran import ran
 from .simt import (
     blocks_of,
@@ -31,7 +32,6 @@ from .simt import (
     operands_of,
     supported,
 )
-from .source import KernelSource
 from .table_facts import NOT_SHORT, NOT_WHOLE, TableFacts, table_facts
 
 __all__ = ["count_lookup_overflows", "lookup_gemm", "lookup_supported", "sources"]

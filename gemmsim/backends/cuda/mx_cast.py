@@ -15,9 +15,9 @@ from gemmsim.formats import BlockFormat, parse_block
 from gemmsim.lowering.blocks import BlockRule, block_numbers, log2_steps, source_precision
 
 from ..dtypes import DTYPES
-from .launch import launch
+from .jit.launch import launch
+from .jit.source import KernelSource
 from .mx_format import mx_literal
-from .source import KernelSource
 
 __all__ = ["MxArgs", "decode_blocks", "encode_blocks", "mx_source", "quantize_blocks", "sources"]
 

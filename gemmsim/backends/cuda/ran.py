@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..product import Ran
-from .source import KernelSource
+from .jit.source import KernelSource
 
 __all__ = ["ran"]
 

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from . import block_float, cast, gemm_instruction, gemm_tensor, mx_cast, rows, scaled_casts
 from .errors import CudaError, message
 from .gathered import sources as gathered_kernels
+from .jit.source import KernelSource
 from .lookup import sources as lookup_kernels
 from .simt import sources as gemm_kernels
 from .simt_blocks import sources as scaled_kernels
-from .source import KernelSource
 
 __all__ = ["FAMILIES", "Family", "family_sources"]
 

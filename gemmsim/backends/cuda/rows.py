@@ -17,8 +17,8 @@ from gemmsim.lowering.numbers import FLOAT32
 from gemmsim.lowering.rows import FUNCTIONS, OPERATIONS
 
 from ..dtypes import DTYPES
-from .launch import launch
-from .source import KernelSource, cast_literal
+from .jit.launch import launch
+from .jit.source import KernelSource, cast_literal
 
 __all__ = ["TileArgs", "row_source", "run_rows", "sources"]
 

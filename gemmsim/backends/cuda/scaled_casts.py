@@ -16,8 +16,8 @@ from gemmsim.lowering.scaled import TIES, GridNumbers
 
 from ..dtypes import DTYPES
 from .cast import MAX_DIMS
-from .launch import launch
-from .source import KernelSource
+from .jit.launch import launch
+from .jit.source import KernelSource
 
 __all__ = ["ScaledLaunch", "affine_cast", "scaled_blocks", "scaled_cast", "scaled_source", "sources"]
 

@@ -19,10 +19,10 @@ from ..convert import cast_into
 from ..refusal import Refusal
 from .check_operands import block_problems
 from .gemm_tensor import run_tensor, tensor_source
+from .jit.source import KernelSource
 from .self_check import Problem
 from .simt_blocks import Blocks, element_format
 from .simt_blocks import gemm_blocks as simt
-from .source import KernelSource
 
 __all__ = ["ScaledChain", "chain_of", "gemm", "problems", "refusal", "source_of"]
 

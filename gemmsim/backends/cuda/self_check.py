@@ -15,9 +15,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from .cache import kernel_cache
 from .errors import CudaError
-from .source import KernelSource
+from .jit.cache import kernel_cache
+from .jit.source import KernelSource
 
 __all__ = ["Problem", "Verdict", "known_verdict", "verdict_for", "verdicts"]
 

@@ -38,9 +38,9 @@ from .gemm_source import (
     program_of,
     sides,
 )
-from .launch import launch
+from .jit.launch import launch
+from .jit.source import KernelSource
 from .ran import ran
-from .source import KernelSource
 from .term_order import term_order
 
 __all__ = [

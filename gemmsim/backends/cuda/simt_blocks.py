@@ -21,7 +21,8 @@ from .cast import quantize
 from .codes import CodeFormat, code_format
 from .gemm_args import GemmArgs, fill_bias, gemm_args
 from .gemm_source import Operands, gemm_source, sides
-from .launch import launch
+from .jit.launch import launch
+from .jit.source import KernelSource
 from .ran import ran
 from .simt import (
     blocks_of,
@@ -35,7 +36,6 @@ from .simt import (
     kernel_for,
     operands_of,
 )
-from .source import KernelSource
 
 __all__ = ["Blocks", "count_overflows_blocks", "element_format", "gemm_blocks", "sources"]
 

@@ -23,7 +23,8 @@ from ..product import Ran
 from . import scaled_instruction as scaled
 from .check_operands import plain_problems
 from .gemm_instruction import Chain, chain_of, gemm_instruction, instruction_source, shape_refusal
-from .launch import device_arch
+from .jit.launch import device_arch
+from .jit.source import KernelSource
 from .ran import ran
 from .scaled_instruction import ScaledChain
 from .self_check import Problem, Verdict, known_verdict, verdict_for
@@ -31,7 +32,6 @@ from .simt import check_devices, check_finish, check_product
 from .simt import gemm as simt
 from .simt_blocks import Blocks
 from .simt_blocks import gemm_blocks as simt_blocks
-from .source import KernelSource
 
 __all__ = [
     "allow_tensor_cores",

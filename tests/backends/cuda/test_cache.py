@@ -17,9 +17,9 @@ import pytest
 from support_cuda import tiny_kernel
 
 from gemmsim.backends import cuda
-from gemmsim.backends.cuda import cache as cache_module
-from gemmsim.backends.cuda import folder as folder_module
-from gemmsim.backends.cuda.entry import EntryInfo, pack_entry, unpack_entry
+from gemmsim.backends.cuda.jit import cache as cache_module
+from gemmsim.backends.cuda.jit import folder as folder_module
+from gemmsim.backends.cuda.jit.entry import EntryInfo, pack_entry, unpack_entry
 
 ARCH = "sm_90a"
 
@@ -114,7 +114,7 @@ def test_other_headers_or_versions_do_not_find_the_old_kernel(cache_dir, counted
     cuda.KernelCache(cache_dir).get(tiny_kernel(), ARCH)
     tools = cuda.toolchain()
     changed = cuda.Toolchain(tools.include_dirs, tools.versions, b"another digest")
-    monkeypatch.setattr(import_module("gemmsim.backends.cuda.compile"), "toolchain", lambda: changed)
+    monkeypatch.setattr(import_module("gemmsim.backends.cuda.jit.compile"), "toolchain", lambda: changed)
     cuda.KernelCache(cache_dir).get(tiny_kernel(), ARCH)
     assert len(counted) == 2 and len(files(cache_dir)) == 2
 

@@ -14,11 +14,11 @@ from support import ROOT, run_python
 from support_cuda import broken_kernel, tiny_kernel
 
 from gemmsim.backends import cuda
-from gemmsim.backends.cuda import arch as arch_module
-from gemmsim.backends.cuda.launch import LoadedKernel
+from gemmsim.backends.cuda.jit import arch as arch_module
+from gemmsim.backends.cuda.jit.launch import LoadedKernel
 
 #: The package has a function of that name.
-toolchain_module = import_module("gemmsim.backends.cuda.toolchain")
+toolchain_module = import_module("gemmsim.backends.cuda.jit.toolchain")
 ARCHS = ["sm_80", "sm_90a", "sm_100a", "sm_120a"]
 
 
@@ -188,7 +188,7 @@ def test_the_first_import_may_come_from_several_threads():
     """cuda-core replaces its own names while it is imported; ours are the locks around that."""
     code = (
         "import threading; from gemmsim.backends import cuda\n"
-        "from gemmsim.backends.cuda.bindings import cuda_core\n"
+        "from gemmsim.backends.cuda.jit.bindings import cuda_core\n"
         "seen = []\n"
         "def run(): barrier.wait(); seen.append(hasattr(cuda_core(), 'ProgramOptions'))\n"
         "barrier = threading.Barrier(8); threads = [threading.Thread(target=run) for _ in range(8)]\n"

@@ -19,7 +19,9 @@ from support_cuda_gemm import _run, host_gemm
 from support_device_tables import gpu  # noqa: F401
 
 import gemmsim as gs
-from gemmsim.ops import conv_kernels, conv_windows, kernels, selection
+from gemmsim.ops.conv import kernels as conv_kernels
+from gemmsim.ops.conv import windows as conv_windows
+from gemmsim.ops.product import kernels, selection
 
 cuda_gathered = importlib.import_module("gemmsim.backends.cuda.gathered")
 

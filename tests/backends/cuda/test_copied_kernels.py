@@ -13,12 +13,12 @@ from support_cuda import tiny_kernel
 
 from gemmsim.backends import cuda
 from gemmsim.backends.cuda import PackageError
-from gemmsim.backends.cuda import cache as cache_module
-from gemmsim.backends.cuda.compile import OPTIONS, kernel_key, program_options
+from gemmsim.backends.cuda.jit import cache as cache_module
+from gemmsim.backends.cuda.jit.compile import OPTIONS, kernel_key, program_options
 
 #: The package has a function of that name.
-toolchain_module = import_module("gemmsim.backends.cuda.toolchain")
-compile_module = import_module("gemmsim.backends.cuda.compile")
+toolchain_module = import_module("gemmsim.backends.cuda.jit.toolchain")
+compile_module = import_module("gemmsim.backends.cuda.jit.compile")
 ARCH = "sm_90a"
 
 pytestmark = pytest.mark.cuda

@@ -18,7 +18,7 @@ DRIVER = ROOT / "tests" / "backends" / "cuda" / "host" / "driver.c"
 SCRIPT = """
 import contextlib, ctypes, types, torch
 from gemmsim.backends.cuda import DriverError, KernelSource
-from gemmsim.backends.cuda.launch import LoadedKernel
+from gemmsim.backends.cuda.jit.launch import LoadedKernel
 
 class Args(ctypes.Structure):
     _fields_ = [("pointer", ctypes.c_void_p), ("count", ctypes.c_uint64)]

@@ -23,7 +23,7 @@ from gemmsim.backends.coded import encode_operand
 from gemmsim.backends.cuda.coded import as_blocks
 from gemmsim.backends.finish import Finish
 from gemmsim.formats import parse_cast
-from gemmsim.ops import kernels, selection
+from gemmsim.ops.product import kernels, selection
 
 CASTS = [None, None, "e4m3", "e5m10/rtz/sat", "bf16/rnu", "supernormal(4,3)", "fixed(8,4)", "fp64"]
 OTHERS = [

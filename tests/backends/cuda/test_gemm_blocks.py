@@ -13,7 +13,7 @@ from gemmsim.backends import cublas, cuda
 from gemmsim.backends.coded import Coded
 from gemmsim.backends.cuda import coded as cuda_coded
 from gemmsim.formats import BlockFormat
-from gemmsim.ops import block_product
+from gemmsim.ops.product import blocks as block_product
 
 SPECS = [
     "mxfp8_e4m3 : scaled(fp32)", "mxfp8_e5m2*mxfp4 : scaled(e5m10, bf16)", "mxfp6_e3m2 : scaled(exact(fp32), fp32)",

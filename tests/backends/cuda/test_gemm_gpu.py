@@ -16,7 +16,7 @@ from support_cuda_specs import CHIPS, ORDERS, RUNS, random_register, specs
 import gemmsim as gs
 from gemmsim.arithmetic import GemmSpec
 from gemmsim.backends import cpu, cuda
-from gemmsim.ops import kernels, selection
+from gemmsim.ops.product import kernels, selection
 
 
 def groups() -> dict[str, list[GemmSpec]]:

@@ -17,8 +17,9 @@ from support_cuda import run_on_host
 import gemmsim as gs
 from gemmsim.arithmetic import UnsupportedSpec
 from gemmsim.backends import cuda
-from gemmsim.backends.cuda import KernelSource, gemm_tensor, inspect
+from gemmsim.backends.cuda import KernelSource, gemm_tensor
 from gemmsim.backends.cuda.gemm_tensor import route_of, tensor_args, tensor_refusal, tensor_source
+from gemmsim.backends.cuda.jit import inspect
 from gemmsim.backends.cuda.mx_format import mx_literal
 from gemmsim.formats import FP32, Cast, parse_block
 from gemmsim.reference import round_value

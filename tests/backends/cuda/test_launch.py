@@ -13,8 +13,9 @@ import pytest
 import torch
 
 from gemmsim.backends import cuda
-from gemmsim.backends.cuda import KernelSource, launch
+from gemmsim.backends.cuda import KernelSource
 from gemmsim.backends.cuda import cast as cuda_cast
+from gemmsim.backends.cuda.jit import launch
 from gemmsim.formats import parse_cast
 
 
@@ -137,7 +138,7 @@ def test_a_failed_launch_is_an_error_that_names_the_kernel(gpu):
 @pytest.mark.cuda
 def test_the_driver_has_what_is_asked_of_it():
     """Names only: the functions load libcuda when they are called."""
-    from gemmsim.backends.cuda.bindings import cuda_core, cuda_driver
+    from gemmsim.backends.cuda.jit.bindings import cuda_core, cuda_driver
 
     for name in ("cuLaunchKernel", "cuKernelSetAttribute", "cuDeviceGet", "CUkernel"):
         assert callable(getattr(cuda_driver(), name))

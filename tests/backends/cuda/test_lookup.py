@@ -21,7 +21,7 @@ from gemmsim.backends import cpu, cuda
 from gemmsim.backends.cuda.errors import CudaError
 from gemmsim.backends.cuda.table_facts import TableFacts, table_facts
 from gemmsim.backends.device_tables import Tables
-from gemmsim.ops import selection
+from gemmsim.ops.product import selection
 
 cuda_lookup = importlib.import_module("gemmsim.backends.cuda.lookup")
 

@@ -13,7 +13,7 @@ from support_mx import inputs
 import gemmsim as gs
 from gemmsim.backends import cpu, cuda
 from gemmsim.backends.cuda import mx_cast
-from gemmsim.backends.cuda.inspect import inspect_kernel
+from gemmsim.backends.cuda.jit.inspect import inspect_kernel
 from gemmsim.formats import BLOCK_NAMES, BlockFormat, parse_block
 from gemmsim.mx import library as mx_library
 from gemmsim.mx.arguments import code_shape, scale_shape

@@ -16,7 +16,7 @@ from support_cuda import run_on_host
 
 from gemmsim.backends import cpu
 from gemmsim.backends.cuda import KernelSource, compile_kernel
-from gemmsim.backends.cuda.source import cast_literal
+from gemmsim.backends.cuda.jit.source import cast_literal
 from gemmsim.formats import FloatFormat, parse_cast
 from gemmsim.lowering.casts import cast_numbers
 

@@ -267,7 +267,7 @@ def test_explain_names_the_instruction():
 ])  # fmt: skip
 def test_kernels_become_the_instructions_that_are_meant(text, arch, instruction, tmp_path):
     from gemmsim.arithmetic import Accumulator
-    from gemmsim.backends.cuda import inspect
+    from gemmsim.backends.cuda.jit import inspect
 
     chain = chain_of(Accumulator.parse(text))
     assert isinstance(chain, Chain)

@@ -1,0 +1,50 @@
+"""The Python packages of the CUDA backend, imported when first needed, by one thread at a time.
+
+cuda-core replaces its own names while it is imported: a second thread that imports it meanwhile finds it half filled.
+"""
+
+from __future__ import annotations
+
+import importlib
+import threading
+from typing import Any
+
+from ..errors import INSTALL, PackageError, message
+
+__all__ = ["cuda_core", "cuda_core_utils", "cuda_driver", "nvrtc"]
+
+_lock = threading.Lock()
+_modules: dict[str, Any] = {}
+
+
+def _imported(name: str, package: str) -> Any:
+    found = _modules.get(name)
+    if found is None:
+        with _lock:
+            try:
+                found = _modules[name] = importlib.import_module(name)
+            except ImportError as error:
+                asked = f"the CUDA backend without a working {package} ({error})"
+                raise PackageError(message(asked, "the packages of the extra gemmsim[cuda]", INSTALL)) from error
+    return found
+
+
+def cuda_core() -> Any:
+    """Module ``cuda.core``. ``PackageError`` if it cannot be imported."""
+    return _imported("cuda.core", "cuda-core")
+
+
+def cuda_core_utils() -> Any:
+    """Module ``cuda.core.utils``. ``PackageError`` if it cannot be imported."""
+    cuda_core()
+    return _imported("cuda.core.utils", "cuda-core")
+
+
+def cuda_driver() -> Any:
+    """Module ``cuda.bindings.driver``, which loads libcuda when a function of it is called first."""
+    return _imported("cuda.bindings.driver", "cuda-bindings")
+
+
+def nvrtc() -> Any:
+    """Module ``cuda.bindings.nvrtc``, which loads libnvrtc when a function of it is called first."""
+    return _imported("cuda.bindings.nvrtc", "cuda-bindings")

@@ -1,0 +1,161 @@
+"""Compiled kernels: in memory, else on disk, else compiled. Several processes may share one folder.
+
+Writing is a temporary file renamed into place (``cuda.core.utils.FileStreamProgramCache``), reading checks every byte
+(``entry.py``): there is no half-written entry, and a damaged one counts as missing. A folder that cannot be read or
+written costs a warning, once, and compile time; never a wrong kernel and never an error. Nothing is created on disk
+before a kernel has been compiled.
+"""
+
+from __future__ import annotations
+
+import threading
+import warnings
+from collections.abc import Iterator
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from ..errors import CacheWarning, CudaError, message
+from .bindings import cuda_core_utils
+from .compile import CompiledKernel, compile_kernel, kernel_key
+from .entry import EntryInfo, pack_entry, unpack_entry
+from .folder import ENVIRONMENT, cache_folder
+from .source import KernelSource
+from .toolchain import toolchain
+
+__all__ = ["KernelCache", "kernel_cache"]
+
+
+class KernelCache:
+    """The kernels of one folder. Safe to use from several threads."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._memory: dict[tuple[KernelSource, str], CompiledKernel] = {}
+        self._lock = threading.Lock()
+        self._key_locks: dict[tuple[KernelSource, str], threading.Lock] = {}
+        self._warned = False
+
+    def get(self, source: KernelSource, arch: str) -> CompiledKernel:
+        """``source`` compiled for ``arch``, from wherever it is nearest. ``seconds`` is 0 unless compiled just now.
+
+        Raises:
+            CudaError: as ``compile_kernel`` does.
+        """
+        wanted = (source, arch)
+        found = self._memory.get(wanted)
+        if found is not None:
+            return found
+        with self._lock:
+            lock = self._key_locks.setdefault(wanted, threading.Lock())
+        with lock:  # two threads that want the same kernel compile it once
+            found = self._memory.get(wanted)
+            if found is None:
+                found = self._read(source, arch) or self._compile(source, arch)
+                self._memory[wanted] = CompiledKernel(source, arch, found.cubin, 0.0)
+        return found
+
+    def _compile(self, source: KernelSource, arch: str) -> CompiledKernel:
+        compiled = compile_kernel(source, arch)
+        info = EntryInfo(source.family, source.name, arch, round(compiled.seconds, 3), toolchain().digest.hex())
+        try:
+            self._files()[kernel_key(source, arch)] = pack_entry(compiled.cubin, info)
+        except OSError as error:
+            self._warn("written", error)
+        return compiled
+
+    def _read(self, source: KernelSource, arch: str) -> CompiledKernel | None:
+        try:
+            if not self.folder.is_dir():
+                return None
+            data = self._files().get(kernel_key(source, arch))
+        except OSError as error:
+            self._warn("read", error)
+            return None
+        if data is None:
+            return None
+        entry = unpack_entry(data)
+        if entry is None:
+            self._warn("read", ValueError(f"the entry of {source} for {arch} is damaged and will be replaced"))
+            return None
+        return CompiledKernel(source, arch, entry[0], 0.0)
+
+    def holds(self, source: KernelSource, arch: str) -> bool:
+        """Whether the folder has ``source`` for ``arch``, for other processes to find."""
+        try:
+            return self.folder.is_dir() and self._files().get(kernel_key(source, arch)) is not None
+        except OSError:
+            return False
+
+    def take(self, other: KernelCache, source: KernelSource, arch: str) -> None:
+        """Copies the entry of ``source`` for ``arch`` from the folder of ``other``, compiled there if it has none.
+
+        Raises:
+            CudaError: as ``compile_kernel`` does.
+            OSError: if this folder cannot be written.
+        """
+        key = kernel_key(source, arch)
+        data = other._files().get(key)
+        if data is None or unpack_entry(data) is None:
+            other.get(source, arch)
+            data = other._files()[key]
+        self._files()[key] = data
+
+    def _files(self) -> Any:
+        return cuda_core_utils().FileStreamProgramCache(self.folder)
+
+    def _warn(self, what: str, error: Exception) -> None:
+        if self._warned:
+            return
+        self._warned = True
+        text = (
+            f"The folder of compiled kernels, {self.folder}, could not be {what} ({error}). Kernels work, but are "
+            f"compiled again in every process. Set {ENVIRONMENT} to a folder that can be written, or run "
+            "'gemmsim kernels clear'."
+        )
+        warnings.warn(text, CacheWarning, stacklevel=4)
+
+    def entries(self) -> Iterator[tuple[Path, EntryInfo, int]]:
+        """(file, description, bytes of machine code) of each sound entry on disk, whatever version made it."""
+        for path in sorted(self.folder.rglob("*")) if self.folder.is_dir() else []:
+            try:
+                entry = unpack_entry(path.read_bytes()) if path.is_file() else None
+            except OSError:
+                continue
+            if entry is not None:
+                yield path, entry[1], len(entry[0])
+
+    def clear(self) -> int:
+        """Removes every entry and every kept source from the folder and from memory; how many files that were.
+
+        Only files this package and cuda.core write are touched; other files in the folder stay.
+
+        Raises:
+            CudaError: if a file cannot be removed; those that can are gone.
+        """
+        self._memory.clear()
+        removed, kept = 0, []
+        for part in ("entries", "tmp", "failed"):
+            for path in sorted((self.folder / part).rglob("*"), reverse=True):
+                if path.is_dir():
+                    continue
+                try:
+                    path.unlink(missing_ok=True)
+                    removed += 1
+                except OSError as error:
+                    kept.append(error)
+        if kept:
+            asked = f"removing compiled kernels: {len(kept)} of {removed + len(kept)} files stay ({kept[0]})"
+            do = f"Make {self.folder} writable, or set {ENVIRONMENT} to another folder."
+            raise CudaError(message(asked, "a folder that can be written", do))
+        return removed
+
+
+@lru_cache(maxsize=8)
+def _cache_of(folder: Path) -> KernelCache:
+    return KernelCache(folder)
+
+
+def kernel_cache() -> KernelCache:
+    """The cache of the folder that ``cache_folder`` names now."""
+    return _cache_of(cache_folder())

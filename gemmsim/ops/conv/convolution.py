@@ -1,0 +1,334 @@
+"""Convolutions in any format with any accumulator."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import NamedTuple, TypeAlias
+
+import torch
+from torch import Tensor
+
+from gemmsim.arithmetic import SpecError
+
+from ..checks import check_out_dtype
+from ..dispatch import needs_autograd
+from ..errors import ShapeError, message
+from ..fx import traceable
+from ..product.affine_formats import QAffineFormats
+from ..product.autograd import work_dtype
+from ..product.matmul import FormatsLike, formats_of
+from ..seeds import check_seed
+from ..tracing import assume_constant_result
+from .arguments import PADDING_MODES, ConvArguments, Geometry, Sizes, conv_geometry, output_padding, transposed_geometry
+from .autograd import ConvFunction
+from .operators import conv_op
+
+__all__ = ["qconv1d", "qconv2d", "qconv3d", "qconv_transpose1d", "qconv_transpose2d", "qconv_transpose3d"]
+
+_F = torch.nn.functional
+_CONVS = (_F.conv1d, _F.conv2d, _F.conv3d)
+_TRANSPOSES = (_F.conv_transpose1d, _F.conv_transpose2d, _F.conv_transpose3d)
+
+_Tensors: TypeAlias = tuple[Tensor, Tensor, Tensor | None]
+
+
+class _How(NamedTuple):
+    """What a call says about the arithmetic, as given."""
+
+    formats: FormatsLike | None
+    seed: int | None
+    arithmetic: str | None
+    out_dtype: torch.dtype | None
+
+
+_CONV = """``torch.nn.functional.conv{n}d`` computed as ``formats`` says, with gradients.
+
+    ``out[b, co, o] = sum_k w[co, k] * x[b, ci, o * stride + j * dilation - padding]`` over k = (ci, j), ascending: the
+    group's input channels slowest, then kernel positions row-major. Positions in the padding are terms like any other,
+    the number +0 times the weight, so that a NaN or infinite weight gives NaN there, as IEEE 754 says. Each group is a
+    product of its own. Without a bias it is ``qmatmul`` of the matrix of windows and the weight, bit for bit, but no
+    such matrix is made (see docs/reference/conv.md for memory).
+
+    Args:
+        x, weight, bias: (B, C, ...) or (C, ...); (out, C / groups, ...); (out,). Dtypes and devices as in ``qmatmul``,
+            any strides.
+        stride, padding, dilation, groups: as PyTorch's; padding an integer, one for each dimension, "same" or "valid".
+        formats: ``QAffineFormats``, or a spec (string, ``GemmSpec``, accumulator, cast) for every product with the
+            gradient rule of ``qmatmul``; x is the input, None PyTorch's own convolution.
+        padding_mode: "zeros", or "reflect", "replicate", "circular": x is then padded with numbers of its own, before
+            everything else, and its gradient is PyTorch's for that padding.
+        seed, arithmetic, out_dtype: as in ``qlinear``.
+
+    Blocks of operand formats lie along k, in each product along its own; a scale that a whole tensor shares is that of
+    the tensor as given. Every product encodes its operands anew, as in ``qmatmul``.
+
+    Bias, quantisers and scaling are those of ``qlinear``, with one scale for all of x and one for the weight.
+    Gradients, with ``qg = grad_quant(grad)``: that of x is the transposed convolution of qg with the weight in dgrad's
+    spec; that of the weight sums over (b, o) in wgrad's, images slowest; that of the bias too.
+    Differentiating twice raises. NaN, infinities, -0, overflow and errors are those of ``qmatmul``.
+
+    Raises:
+        ShapeError: for every shape and argument that PyTorch refuses, before anything runs.
+        SpecError: for palettes.
+    """
+
+_TRANSPOSED = """``torch.nn.functional.conv_transpose{n}d`` computed as ``formats`` says, with gradients.
+
+    It is the convolution with stride 1 of x, ``stride - 1`` zeros between its elements, with the flipped kernel: the
+    sum over k = (ci, j), the group's channels slowest, goes through the window by ascending position, which is the
+    kernel from its last position to its first. Zeros between and around elements of x are terms like any other (see
+    ``qconv{n}d``).
+
+    Args:
+        x, weight, bias: (B, C, ...) or (C, ...); (C, out / groups, ...); (out,).
+        stride, padding, output_padding, groups, dilation: as PyTorch's.
+        output_size: the last dimensions of the result, in place of ``output_padding``, as ``torch.nn`` has it.
+        formats, seed, arithmetic, out_dtype: as in ``qconv{n}d``.
+
+    Gradients: that of x is the convolution of the gradient with the weight, in dgrad's spec; those of the weight and
+    the bias are sums over (b, position), images slowest, in wgrad's. Everything else as in ``qconv{n}d``.
+    """
+
+
+@traceable
+def qconv1d(
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    stride: Sizes = 1,
+    padding: str | Sizes = 0,
+    dilation: Sizes = 1,
+    groups: int = 1,
+    formats: FormatsLike | None = None,
+    *,
+    padding_mode: str = "zeros",
+    seed: int | None = None,
+    arithmetic: str | None = None,
+    out_dtype: torch.dtype | None = None,
+) -> Tensor:
+    given = ConvArguments(stride, padding, dilation, groups)
+    how = _How(formats, seed, arithmetic, out_dtype)
+    return _conv("qconv1d", 1, (x, weight, bias), given, padding_mode, how)
+
+
+@traceable
+def qconv2d(
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    stride: Sizes = 1,
+    padding: str | Sizes = 0,
+    dilation: Sizes = 1,
+    groups: int = 1,
+    formats: FormatsLike | None = None,
+    *,
+    padding_mode: str = "zeros",
+    seed: int | None = None,
+    arithmetic: str | None = None,
+    out_dtype: torch.dtype | None = None,
+) -> Tensor:
+    given = ConvArguments(stride, padding, dilation, groups)
+    how = _How(formats, seed, arithmetic, out_dtype)
+    return _conv("qconv2d", 2, (x, weight, bias), given, padding_mode, how)
+
+
+@traceable
+def qconv3d(
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    stride: Sizes = 1,
+    padding: str | Sizes = 0,
+    dilation: Sizes = 1,
+    groups: int = 1,
+    formats: FormatsLike | None = None,
+    *,
+    padding_mode: str = "zeros",
+    seed: int | None = None,
+    arithmetic: str | None = None,
+    out_dtype: torch.dtype | None = None,
+) -> Tensor:
+    given = ConvArguments(stride, padding, dilation, groups)
+    how = _How(formats, seed, arithmetic, out_dtype)
+    return _conv("qconv3d", 3, (x, weight, bias), given, padding_mode, how)
+
+
+@traceable
+def qconv_transpose1d(
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    stride: Sizes = 1,
+    padding: Sizes = 0,
+    output_padding: Sizes = 0,
+    groups: int = 1,
+    dilation: Sizes = 1,
+    formats: FormatsLike | None = None,
+    *,
+    output_size: Sequence[int] | None = None,
+    seed: int | None = None,
+    arithmetic: str | None = None,
+    out_dtype: torch.dtype | None = None,
+) -> Tensor:
+    given = ConvArguments(stride, padding, dilation, groups, output_padding, output_size)
+    how = _How(formats, seed, arithmetic, out_dtype)
+    return _transposed("qconv_transpose1d", 1, (x, weight, bias), given, how)
+
+
+@traceable
+def qconv_transpose2d(
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    stride: Sizes = 1,
+    padding: Sizes = 0,
+    output_padding: Sizes = 0,
+    groups: int = 1,
+    dilation: Sizes = 1,
+    formats: FormatsLike | None = None,
+    *,
+    output_size: Sequence[int] | None = None,
+    seed: int | None = None,
+    arithmetic: str | None = None,
+    out_dtype: torch.dtype | None = None,
+) -> Tensor:
+    given = ConvArguments(stride, padding, dilation, groups, output_padding, output_size)
+    how = _How(formats, seed, arithmetic, out_dtype)
+    return _transposed("qconv_transpose2d", 2, (x, weight, bias), given, how)
+
+
+@traceable
+def qconv_transpose3d(
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    stride: Sizes = 1,
+    padding: Sizes = 0,
+    output_padding: Sizes = 0,
+    groups: int = 1,
+    dilation: Sizes = 1,
+    formats: FormatsLike | None = None,
+    *,
+    output_size: Sequence[int] | None = None,
+    seed: int | None = None,
+    arithmetic: str | None = None,
+    out_dtype: torch.dtype | None = None,
+) -> Tensor:
+    given = ConvArguments(stride, padding, dilation, groups, output_padding, output_size)
+    how = _How(formats, seed, arithmetic, out_dtype)
+    return _transposed("qconv_transpose3d", 3, (x, weight, bias), given, how)
+
+
+for _n, _function in enumerate((qconv1d, qconv2d, qconv3d), 1):
+    _function.__doc__ = _CONV.format(n=_n)
+for _n, _transpose in enumerate((qconv_transpose1d, qconv_transpose2d, qconv_transpose3d), 1):
+    _transpose.__doc__ = _TRANSPOSED.format(n=_n)
+
+
+def _conv(owner: str, n: int, tensors: _Tensors, given: ConvArguments, mode: str, how: _How) -> Tensor:
+    chosen, seed = _formats(owner, how.formats, how.arithmetic), check_seed(owner, how.seed)
+    x, weight, bias = tensors
+    where, after = conv_geometry(owner, n, x, weight, bias, given)
+    dtype = _dtype(owner, x, weight, how.out_dtype)
+    images = x if x.dim() == n + 2 else x.unsqueeze(0)
+    if mode != "zeros":
+        images, where = _pad(owner, images, where, after, mode), where._replace(padding=(0,) * n)
+    if chosen.plan.is_native:
+        padding = given.padding if mode == "zeros" else 0
+        arguments = (where.stride, padding, where.dilation, where.groups)
+        out = _native(_CONVS[n - 1], images, weight, bias, arguments, dtype)
+        return out if x.dim() == n + 2 else out.squeeze(0)
+    out = _affine(images, weight, bias, chosen, seed, where, dtype)
+    return out if x.dim() == n + 2 else out.squeeze(0)
+
+
+def _transposed(owner: str, n: int, tensors: _Tensors, given: ConvArguments, how: _How) -> Tensor:
+    chosen, seed = _formats(owner, how.formats, how.arithmetic), check_seed(owner, how.seed)
+    x, weight, bias = tensors
+    where = transposed_geometry(owner, n, x, weight, bias, given)
+    dtype = _dtype(owner, x, weight, how.out_dtype)
+    images = x if x.dim() == n + 2 else x.unsqueeze(0)
+    if chosen.plan.is_native:
+        extra = output_padding(where, images, weight)
+        arguments = (where.stride, where.padding, extra, where.groups, where.dilation)
+        out = _native(_TRANSPOSES[n - 1], images, weight, bias, arguments, dtype)
+        return out if x.dim() == n + 2 else out.squeeze(0)
+    out = _affine(images, weight, bias, chosen, seed, where, dtype)
+    return out if x.dim() == n + 2 else out.squeeze(0)
+
+
+def _formats(owner: str, formats: FormatsLike | None, arithmetic: str | None) -> QAffineFormats:
+    """The formats, of which no product may be a palette's."""
+    chosen = formats_of(formats, arithmetic)
+    for product in (chosen.plan.fprop, chosen.plan.dgrad, chosen.plan.wgrad):
+        if product.palette:
+            asked = f"{owner} with {product.spec!r}"
+            allowed = "accumulators other than palette(...)"
+            raise SpecError(message(asked, allowed, "Use gemmsim.qmatmul with select on a matrix of windows."))
+    return chosen
+
+
+def _dtype(owner: str, x: Tensor, weight: Tensor, out_dtype: torch.dtype | None) -> torch.dtype:
+    if out_dtype is None:
+        return torch.promote_types(x.dtype, weight.dtype)
+    check_out_dtype(owner, out_dtype)
+    return out_dtype
+
+
+def _pad(owner: str, x: Tensor, where: Geometry, after: tuple[int, ...], mode: str) -> Tensor:
+    """``x`` with numbers of its own around it."""
+    if mode not in PADDING_MODES:
+        allowed = ", ".join(PADDING_MODES)
+        raise ShapeError(message(f"{owner}: padding_mode={mode!r}", allowed, "Give padding_mode='zeros' for zeros."))
+    amounts: list[int] = []
+    for size, before, behind in zip(reversed(x.shape[2:]), reversed(where.padding), reversed(after), strict=True):
+        most = size - 1 if mode == "reflect" else size
+        if mode != "replicate" and max(before, behind) > most:
+            asked = f"{owner}: padding_mode={mode!r} with padding {where.padding} of x {tuple(x.shape)}"
+            raise ShapeError(message(asked, f"at most {most} for a size of {size}", "Take less padding."))
+        amounts += [before, behind]
+    return torch.nn.functional.pad(x, amounts, mode=mode) if any(amounts) else x
+
+
+def _affine(
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    formats: QAffineFormats,
+    seed: int | None,
+    where: Geometry,
+    dtype: torch.dtype,
+) -> Tensor:
+    """The convolution of images, by the operator alone where nothing else is to be done."""
+    plan = formats.plan
+    if bias is None and formats.bias_in_accumulator:
+        plan = _without_bias(formats).plan
+    seed = plan.seed if seed is None else seed
+    if plan.is_plain and not needs_autograd(x, weight, bias):
+        work = work_dtype(plan.fprop, dtype, bias is not None)
+        out: Tensor = conv_op(x, weight, plan.fprop.spec, *where, seed, work, None, 0)
+        if bias is None:
+            return out
+        return (out + bias.to(work).reshape(-1, *((1,) * (x.dim() - 2)))).to(dtype)
+    found: Tensor = ConvFunction.apply(x, weight, bias, plan, seed, tuple(where), dtype)[0]
+    return found
+
+
+@assume_constant_result
+def _without_bias(formats: QAffineFormats) -> QAffineFormats:
+    return replace(formats, bias_in_accumulator=False)
+
+
+def _native(
+    function: Callable[..., Tensor],
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    arguments: tuple[object, ...],
+    dtype: torch.dtype,
+) -> Tensor:
+    """PyTorch's own, in the dtype its operands promote to."""
+    common = torch.promote_types(x.dtype, weight.dtype)
+    bias = None if bias is None else bias.to(common)
+    return function(x.to(common), weight.to(common), bias, *arguments).to(dtype)

@@ -1,0 +1,268 @@
+"""Convolutions on ordinary tensors, as products of their windows with the weight.
+
+The windows are read in place, through index tables. They become a matrix in memory where native products are asked for
+(``cublas_acceleration``), for exact sums, which a native product may prove to have, and for operands in block formats;
+for deterministic specs no more than a block of images at a time.
+Everything here runs below PyTorch's dispatcher: no autograd, no tracing, no modes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from gemmsim.arithmetic import GemmSpec, Palette, SpecError
+from gemmsim.backends import native
+from gemmsim.backends.gathered import Gathered
+from gemmsim.formats import Cast
+
+from .. import state
+from ..acceleration import asked
+from ..errors import message
+from ..product import kernels
+from ..product.blocks import Seconds
+from ..seeds import Site
+from .arguments import Geometry
+from .blocks import blocks_matmul, share
+from .windows import Windows, place, span
+
+__all__ = ["check_spec", "conv", "conv_weight", "conv_with_operands"]
+
+#: Most elements of a matrix of windows in memory, if one image has not more.
+_BLOCK = 1 << 24
+
+
+class _How(NamedTuple):
+    """How a convolution is computed: random bits, dtype and addend, the cast of x that is left, the spec as named."""
+
+    bits: int
+    dtype: torch.dtype
+    c: Tensor | None
+    cast: Cast | None
+    named: GemmSpec
+
+
+class _Product(NamedTuple):
+    """The product of the windows of ``a`` with the matrices ``b`` of each group, written to ``out``.
+
+    ``layout``: strides of ``out`` for groups, outer rows, inner rows and columns.
+    """
+
+    a: Tensor
+    windows: Windows
+    b: Tensor
+    spec: GemmSpec
+    out: Tensor
+    layout: tuple[int, int, int, int]
+    bits: int
+    c: Tensor | None
+    named: GemmSpec
+    seconds: Seconds
+
+
+def check_spec(owner: str, spec: GemmSpec) -> None:
+    """``SpecError`` for what a convolution has no place for: a palette's indices."""
+    if isinstance(spec.accumulator, Palette):
+        asked_for = f"{owner} with {str(spec)!r}"
+        raise SpecError(message(asked_for, "accumulators other than palette(...)", "Use gemmsim.qmatmul with select."))
+
+
+def conv(
+    x: Tensor,
+    weight: Tensor,
+    spec: GemmSpec,
+    where: Geometry,
+    seed: int | None = None,
+    out_dtype: torch.dtype | None = None,
+    c: Tensor | None = None,
+    stream: int = 0,
+) -> Tensor:
+    """The convolution of x (B, C, ...) and the weight that ``where`` and ``spec`` mean; ``c``: addend (channels,).
+
+    Raises:
+        SpecError: for a palette.
+        DTypeError: for tensors of other numbers.
+    """
+    dtype = kernels.result_dtype("conv", x, weight, out_dtype)
+    check_spec("conv", spec)
+    how = _How(kernels.call_seed(spec, seed, stream), dtype, c, spec.cast_a, spec)
+    return _conv(x, weight, spec, where, how)
+
+
+def conv_with_operands(
+    x: Tensor,
+    weight: Tensor,
+    spec: GemmSpec,
+    where: Geometry,
+    seed: int | None = None,
+    out_dtype: torch.dtype | None = None,
+    c: Tensor | None = None,
+    stream: int = 0,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """``conv`` and the operands it multiplied, cast, for the backward pass; empty where ``spec`` has no cast.
+
+    Raises:
+        SpecError: for a palette.
+        DTypeError: for tensors of other numbers.
+    """
+    dtype = kernels.result_dtype("conv", x, weight, out_dtype)
+    check_spec("conv", spec)
+    bits = kernels.call_seed(spec, seed, stream)
+    cast_x = x.new_empty(0) if spec.cast_a is None else kernels.cast_operand(x, spec.cast_a, bits, Site.OPERAND_A)
+    cast_w = x.new_empty(0) if spec.cast_b is None else kernels.cast_operand(weight, spec.cast_b, bits, Site.OPERAND_B)
+    left, right = (x if spec.cast_a is None else cast_x), (weight if spec.cast_b is None else cast_w)
+    ready = spec if spec.cast_b is None or not spec.cast_b.is_stochastic else replace(spec, b=None)
+    return _conv(left, right, ready, where, _How(bits, dtype, c, None, spec)), cast_x, cast_w
+
+
+def _conv(x: Tensor, weight: Tensor, spec: GemmSpec, where: Geometry, how: _How) -> Tensor:
+    groups, kernel = where.groups, weight.shape[2:]
+    bits, dtype, c, cast, named = how
+    x, weight, spec, seconds = share(x, weight, spec, bits)
+    if spec.cast_b is not None and spec.cast_b.is_stochastic:
+        weight = kernels.cast_operand(weight, spec.cast_b, bits, Site.OPERAND_B)
+    if where.transposed:
+        reach = tuple(d * (k - 1) for d, k in zip(where.dilation, kernel, strict=True))
+        before = tuple(r - p for r, p in zip(reach, where.padding, strict=True))
+        size = tuple(n + r for n, r in zip(where.output_size, reach, strict=True))
+        large, step = place(x, before, where.stride, size, cast, bits, Site.OPERAND_A), (1,) * len(kernel)
+        b = _flipped(weight, groups)
+    else:
+        size = span(where.output_size, where.stride, kernel, where.dilation)
+        large, step = place(x, where.padding, (1,) * len(kernel), size, cast, bits, Site.OPERAND_A), where.stride
+        b = weight.reshape(groups, weight.shape[0] // groups, weight[0].numel()).mT
+    batch, channels = x.shape[0], x.shape[1] // groups
+    out = torch.empty((batch, groups * b.shape[2], *where.output_size), dtype=dtype, device=x.device)
+    strides = large.stride()
+    windows = Windows(
+        where.output_size,
+        tuple(s * t for s, t in zip(strides[2:], step, strict=True)),
+        (channels, *kernel),
+        (strides[1], *(s * d for s, d in zip(strides[2:], where.dilation, strict=True))),
+        batch,
+        strides[0],
+        channels * strides[1],
+    )
+    positions = out.stride(1)
+    layout = (b.shape[2] * positions, out.stride(0), 1, positions)
+    c = None if c is None else c.expand(groups * b.shape[2]).view(groups, -1)
+    _run("conv", _Product(large, windows, b, spec, out, layout, bits, c, named, seconds))
+    return out
+
+
+def _flipped(weight: Tensor, groups: int) -> Tensor:
+    """The weight of a transposed convolution as the matrices (groups, in x kernel positions from the last, out)."""
+    n = weight.dim() - 2
+    split = weight.reshape(groups, weight.shape[0] // groups, *weight.shape[1:]).flip(tuple(range(3, 3 + n)))
+    moved = split.movedim(2, -1)
+    return moved.reshape(groups, weight.shape[0] // groups * weight.shape[2:].numel(), weight.shape[1])
+
+
+def conv_weight(
+    large: Tensor,
+    small: Tensor,
+    spec: GemmSpec,
+    kernel: Sequence[int],
+    where: Geometry,
+    seed: int | None = None,
+    out_dtype: torch.dtype | None = None,
+    stream: int = 0,
+) -> Tensor:
+    """Gradient of a weight (channels of small, channels of large / groups, \\*kernel).
+
+    ``large`` holds the windows and is the spec's first operand, ``small`` one number for each of them.
+
+    Raises:
+        SpecError: for a palette.
+        DTypeError: for tensors of other numbers.
+    """
+    dtype = kernels.result_dtype("conv_weight", large, small, out_dtype)
+    check_spec("conv_weight", spec)
+    bits, groups, named = kernels.call_seed(spec, seed, stream), where.groups, spec
+    large, small, spec, seconds = share(large, small, spec, bits)
+    if spec.cast_b is not None and spec.cast_b.is_stochastic:
+        small = kernels.cast_operand(small, spec.cast_b, bits, Site.OPERAND_B)
+    kernel, count = tuple(kernel), tuple(small.shape[2:])
+    size, ones = span(count, where.stride, kernel, where.dilation), (1,) * len(kernel)
+    placed = place(large, where.padding, ones, size, spec.cast_a, bits, Site.OPERAND_A)
+    batch, channels, outputs = large.shape[0], large.shape[1] // groups, small.shape[1] // groups
+    b = small.transpose(0, 1).reshape(groups, outputs, batch * count_of(count)).mT
+    out = torch.empty((small.shape[1], channels, *kernel), dtype=dtype, device=large.device)
+    strides = placed.stride()
+    windows = Windows(
+        (channels, *kernel),
+        (strides[1], *(s * d for s, d in zip(strides[2:], where.dilation, strict=True))),
+        (batch, *count),
+        (strides[0], *(s * t for s, t in zip(strides[2:], where.stride, strict=True))),
+        1,
+        0,
+        channels * strides[1],
+    )
+    row = out[0].numel()
+    layout = (outputs * row, 0, 1, row)
+    _run("conv_weight", _Product(placed, windows, b, spec, out, layout, bits, None, named, seconds))
+    return out
+
+
+def count_of(sizes: Sequence[int]) -> int:
+    """Product of sizes."""
+    count = 1
+    for size in sizes:
+        count *= size
+    return count
+
+
+def _run(op: str, product: _Product) -> None:
+    """Compute ``product`` and record what ran."""
+    a, windows, b, spec, out, layout, bits, c, named, _ = product
+    plan: object = "nothing to compute: the result has no elements"
+    if out.numel():
+        matrices = asked() is not None or (native.is_candidate(spec) and not spec.is_stochastic)
+        matrices = matrices or spec.has_blocks or spec.needs_steps
+        if not matrices:
+            rows, cols = windows.rows(a.device), windows.cols(a.device)
+            tables = Gathered(rows, cols, windows.outer, windows.group, windows.outer_stride, *layout)
+            plan = kernels.backend_of(a).gathered_gemm(a, b, spec, out, tables, bits, c)
+        elif spec.out is not None and spec.out.is_stochastic:
+            raw = torch.empty_like(out, dtype=torch.float64)
+            plan = _explicit(product._replace(spec=replace(spec, out=None), out=raw))
+            kernels.backend_of(out).quantize(raw, spec.out, out, bits, Site.OUTPUT)
+        else:
+            plan = _explicit(product)
+    state.record(op, "cuda" if a.is_cuda else "cpu", named.key, plan)
+
+
+def _explicit(whole: _Product) -> object:
+    """``whole`` with the windows as matrices in memory, an ordinary product for each group; what ran."""
+    a, windows, b, spec, out, layout, bits, c, named, seconds = whole
+    if spec.cast_b is not None and not spec.cast_b.is_stochastic:
+        b = kernels.cast_operand(b, spec.cast_b, bits, Site.OPERAND_B)
+    stripped = kernels.without_operand_casts(spec)
+    n, inner = b.shape[2], count_of(windows.row_sizes)
+    images = windows.outer
+    if not spec.is_stochastic:
+        images = max(1, _BLOCK // max(1, inner * b.shape[1]))
+    plan: object = ""
+    for group in range(b.shape[0]):
+        # An element's random bits belong to its column among all groups: columns before it are computed, too.
+        skipped = group * n if spec.is_stochastic else 0
+        right = b[group]
+        addend = None if c is None else c[group]
+        if skipped:
+            right = torch.cat([right.new_zeros(right.shape[0], skipped), right], 1)
+            addend = None if addend is None else torch.cat([addend.new_zeros(skipped), addend])
+        for first in range(0, windows.outer, images):
+            last = min(windows.outer, first + images)
+            left = windows.matrix(a, group, first, last)
+            if stripped.has_blocks:
+                product, plan = blocks_matmul(left, right, stripped, bits, out.dtype, addend, seconds)
+            else:
+                product, plan = kernels.general_matmul(left, right, stripped, bits, out.dtype, addend, None, named)
+            start = out.storage_offset() + group * layout[0] + first * layout[1]
+            target = out.as_strided((last - first, inner, n), layout[1:], start)
+            target.copy_(product[:, skipped:].reshape(last - first, inner, n))
+    return plan

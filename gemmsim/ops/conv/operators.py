@@ -1,0 +1,182 @@
+"""Registration of the convolution operators with PyTorch: schemas, kernels, fake kernels and batching rules.
+
+``torch.ops.gemmsim.conv``, ``conv_with_operands`` and ``conv_weight`` take the index map as lists of integers: the size
+of the result, stride, padding before the input, dilation. They have no gradient of their own; ``gemmsim.qconv2d`` and
+its kin do. Seeds, streams and autocast are those of ``library``.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..batching import is_of_whole_tensor, seed_for_each
+from ..casts import carrier_dtype
+from ..product import kernels
+from ..registration import define
+from ..seeds import needs_seed
+from . import kernels as conv_kernels
+from .arguments import Geometry
+
+__all__ = ["conv_op", "conv_weight_op", "conv_with_operands_op"]
+
+_MAP = "SymInt[] stride, SymInt[] padding, SymInt[] dilation, SymInt groups"
+_REST = "SymInt? seed=None, ScalarType? out_dtype=None"
+_CONV = f"Tensor x, Tensor weight, str spec, SymInt[] output_size, {_MAP}, bool transposed, {_REST}, Tensor? c=None"
+
+
+def _geometry(output_size: Any, stride: Any, padding: Any, dilation: Any, groups: int, transposed: bool) -> Geometry:
+    return Geometry(tuple(output_size), tuple(stride), tuple(padding), tuple(dilation), groups, transposed)
+
+
+def _conv(
+    x: Tensor,
+    weight: Tensor,
+    spec: str,
+    output_size: list[int],
+    stride: list[int],
+    padding: list[int],
+    dilation: list[int],
+    groups: int,
+    transposed: bool,
+    seed: int | None = None,
+    out_dtype: torch.dtype | None = None,
+    c: Tensor | None = None,
+    stream: int = 0,
+) -> Tensor:
+    where = _geometry(output_size, stride, padding, dilation, groups, transposed)
+    return conv_kernels.conv(x, weight, kernels.spec_of(spec), where, seed, out_dtype, c, stream)
+
+
+def _conv_with_operands(
+    x: Tensor,
+    weight: Tensor,
+    spec: str,
+    output_size: list[int],
+    stride: list[int],
+    padding: list[int],
+    dilation: list[int],
+    groups: int,
+    transposed: bool,
+    seed: int | None = None,
+    out_dtype: torch.dtype | None = None,
+    c: Tensor | None = None,
+    stream: int = 0,
+) -> tuple[Tensor, Tensor, Tensor]:
+    where = _geometry(output_size, stride, padding, dilation, groups, transposed)
+    return conv_kernels.conv_with_operands(x, weight, kernels.spec_of(spec), where, seed, out_dtype, c, stream)
+
+
+def _conv_weight(
+    large: Tensor,
+    small: Tensor,
+    spec: str,
+    kernel: list[int],
+    stride: list[int],
+    padding: list[int],
+    dilation: list[int],
+    groups: int,
+    seed: int | None = None,
+    out_dtype: torch.dtype | None = None,
+    stream: int = 0,
+) -> Tensor:
+    where = _geometry((), stride, padding, dilation, groups, False)
+    return conv_kernels.conv_weight(large, small, kernels.spec_of(spec), kernel, where, seed, out_dtype, stream)
+
+
+def _conv_fake(
+    x: Tensor,
+    weight: Tensor,
+    spec: str,
+    output_size: list[int],
+    stride: list[int],
+    padding: list[int],
+    dilation: list[int],
+    groups: int,
+    transposed: bool,
+    seed: int | None = None,
+    out_dtype: torch.dtype | None = None,
+    c: Tensor | None = None,
+    stream: int = 0,
+) -> Tensor:
+    conv_kernels.check_spec("conv", kernels.spec_of(spec))
+    dtype = kernels.result_dtype("conv", x, weight, out_dtype)
+    channels = weight.shape[1] * groups if transposed else weight.shape[0]
+    return x.new_empty((x.shape[0], channels, *output_size), dtype=dtype)
+
+
+def _conv_with_operands_fake(x: Tensor, weight: Tensor, spec: str, *rest: Any) -> tuple[Tensor, Tensor, Tensor]:
+    meaning = kernels.spec_of(spec)
+    out = _conv_fake(x, weight, spec, *rest)
+    cast_a, cast_b = (
+        x.new_empty(0) if cast is None else torch.empty_like(t, dtype=carrier_dtype(cast.format, t.dtype))
+        for t, cast in ((x, meaning.cast_a), (weight, meaning.cast_b))
+    )
+    return out, cast_a, cast_b
+
+
+def _conv_weight_fake(
+    large: Tensor,
+    small: Tensor,
+    spec: str,
+    kernel: list[int],
+    stride: list[int],
+    padding: list[int],
+    dilation: list[int],
+    groups: int,
+    seed: int | None = None,
+    out_dtype: torch.dtype | None = None,
+    stream: int = 0,
+) -> Tensor:
+    conv_kernels.check_spec("conv_weight", kernels.spec_of(spec))
+    dtype = kernels.result_dtype("conv_weight", large, small, out_dtype)
+    return large.new_empty((small.shape[1], large.shape[1] // groups, *kernel), dtype=dtype)
+
+
+def _batch(n: int, seed_at: int) -> Any:
+    """The batching rule of an operator: a deterministic convolution of images alone is one of more images, everything
+    else runs example by example. ``n``: results; ``seed_at``: index of the argument ``seed``."""
+
+    def rule(op: Any, info: Any, in_dims: tuple[Any, ...], *args: Any) -> Any:
+        spec = kernels.spec_of(args[2])
+        seed = args[seed_at] if len(args) > seed_at else None
+        mapped = [i for i, d in enumerate(in_dims) if isinstance(d, int)]
+        separately = False
+        if spec.is_stochastic:
+            separately, seed = seed_for_each(info, "conv", seed) if needs_seed(spec) else (True, seed)
+        separately = separately or any(is_of_whole_tensor(fmt) for fmt in (spec.a, spec.b))
+        if mapped == [0] and n == 1 and not separately and seed_at == 9:
+            x = args[0].movedim(in_dims[0], 0)
+            out = op(x.flatten(0, 1), *args[1:])
+            return out.unflatten(0, x.shape[:2]), 0
+        results = []
+        for i in range(info.batch_size):
+            example = [t.select(in_dims[j], i) if j in mapped else t for j, t in enumerate(args)]
+            if len(example) > seed_at:
+                example[seed_at] = seed
+            results.append(op(*example))
+        if n == 1:
+            return torch.stack(results), 0
+        return tuple(torch.stack(column) for column in zip(*results, strict=True)), (0,) * n
+
+    return rule
+
+
+_INSTEAD = "Call gemmsim.qconv2d and its kin, which know what the backward pass computes."
+conv_op = define(f"conv({_CONV}, int stream=0) -> Tensor", _conv, _conv_fake, vmap=_batch(1, 9), instead=_INSTEAD)
+conv_with_operands_op = define(
+    f"conv_with_operands({_CONV}, int stream=0) -> (Tensor, Tensor, Tensor)",
+    _conv_with_operands,
+    _conv_with_operands_fake,
+    vmap=_batch(3, 9),
+    instead=_INSTEAD,
+)
+conv_weight_op = define(
+    f"conv_weight(Tensor large, Tensor small, str spec, SymInt[] kernel, {_MAP}, {_REST}, int stream=0) -> Tensor",
+    _conv_weight,
+    _conv_weight_fake,
+    vmap=_batch(1, 8),
+    instead=_INSTEAD,
+)

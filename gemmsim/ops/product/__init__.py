@@ -1,0 +1,1 @@
+"""Matrix products: ``qmatmul``, the linear layer, attention; their operators, gradients and formats."""

@@ -1,0 +1,284 @@
+"""The affine product with its gradients: roles fprop, dgrad and wgrad, each with its own spec."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from .. import acceleration, state
+from ..errors import GradError, message
+from ..once import differentiable_once
+from ..scaling import scale_by_power, scale_exponent
+from ..seeds import Site, Stream
+from . import underflow
+from .affine_plan import AffinePlan, Product, Step
+from .operators import matmul_op, matmul_with_operands_op, quantize_op
+from .shapes import broadcast_dims, contract_columns, contract_rows, pad_rank, sum_leading_view
+
+__all__ = ["AffineFunction", "add_exponents", "apply_directly", "check_gradient", "quantize_step", "work_dtype"]
+
+
+class AffineFunction(torch.autograd.Function):
+    """``a @ b + addend`` as an ``AffinePlan`` says, for operands of rank two or more.
+
+    With ``linear`` the second operand is a weight (N, K) and the product is ``a @ b.mT``; its gradient is computed in
+    that layout. Multiplied operands are saved as multiplied, so the backward pass rounds none of them again.
+    Differentiating twice raises: the gradient of a rounding is a convention, and there is none for its second one.
+    """
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(
+        a: Tensor,
+        b: Tensor,
+        addend: Tensor | None,
+        plan: AffinePlan,
+        seed: int | None,
+        linear: bool,
+        dtype: torch.dtype,
+        select: Tensor | None = None,
+    ) -> tuple[Tensor | None, ...]:
+        """The result, the operands as multiplied (None: as given) and their scale exponents (None: not scaled)."""
+        scale_a = scale_b = None
+        left, right = a, b
+        if plan.scale_input is not None and plan.scale_weight is not None:
+            scale_a = scale_exponent(a, plan.scale_input, plan.scale_margin, _scale_dims(a, b))
+            scale_b = scale_exponent(b, plan.scale_weight, plan.scale_margin, _scale_dims(b, a))
+            left, right = scale_by_power(a, scale_a), scale_by_power(b, scale_b)
+        left = quantize_step(plan.input_quant, left, seed, Stream.INPUT)
+        right = quantize_step(plan.weight_quant, right, seed, Stream.WEIGHT)
+        addend = None if addend is None else quantize_step(plan.addend_quant, addend, seed, Stream.ADDEND)
+        scale = add_exponents(scale_a, scale_b)
+        inside = addend if plan.addend_in_accumulator else None
+        if inside is not None and scale is not None:
+            inside = scale_by_power(inside, scale, torch.float64)
+        after = None if plan.addend_in_accumulator else addend
+        more = scale is not None or after is not None or plan.output_quant is not None
+        output = plan.output_quant
+        if scale is None and plan.fprop.spec is not None:  # the product's own last steps
+            work = work_dtype(plan.fprop, dtype, plan.output_rest is not None)
+            last, output = (after, plan.output_cast), plan.output_rest
+            out, left, right = _fprop(left, right, inside, plan.fprop, seed, linear, work, select, *last)
+        else:
+            work = work_dtype(plan.fprop, dtype, more)
+            out, left, right = _fprop(left, right, inside, plan.fprop, seed, linear, work, select)
+            if scale is not None:
+                out = scale_by_power(out, -scale)
+            if after is not None:
+                out = out + after.to(out.dtype)
+        out = quantize_step(output, out, seed, Stream.OUTPUT).to(dtype)
+        return out, None if left is a else left, None if right is b else right, scale_a, scale_b
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+        """Save the operands as multiplied, as far as a gradient needs them."""
+        a, b, addend, plan, seed, linear = inputs[:6]
+        _, left, right, scale_a, scale_b = output
+        ctx.mark_non_differentiable(*(t for t in output[1:] if t is not None))
+        ctx.set_materialize_grads(False)
+        ctx.save_for_backward(
+            (a if left is None else left) if ctx.needs_input_grad[1] else None,
+            (b if right is None else right) if ctx.needs_input_grad[0] else None,
+            scale_a,
+            scale_b,
+        )
+        ctx.plan, ctx.seed, ctx.linear = plan, seed, linear
+        # The engine may run the backward pass in a thread of its own, in which no context is in force. Tracers do not
+        # follow context variables; the operators of compiled code look the setting up when they run.
+        ctx.traced = torch.compiler.is_compiling()
+        ctx.acceleration = None if ctx.traced else acceleration.current()
+        ctx.a_shape, ctx.b_shape, ctx.dtypes = a.shape, b.shape, (a.dtype, b.dtype)
+        ctx.addend = None if addend is None else (addend.shape, addend.dtype)
+
+    @staticmethod
+    @differentiable_once("qmatmul, qmm, qlinear")
+    def backward(ctx: Any, grad: Tensor | None, *unused: Any) -> tuple[Tensor | None, ...]:
+        """Gradients of a, b and the addend."""
+        if grad is None:
+            return (None,) * 8
+        if ctx.traced:
+            return _gradients(ctx, grad)
+        with acceleration.restored(ctx.acceleration):
+            return _gradients(ctx, grad)
+
+
+def _gradients(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+    """Gradients of all arguments of ``AffineFunction``."""
+    plan: AffinePlan = ctx.plan
+    left, right, scale_a, scale_b = ctx.saved_tensors
+    reduced_a = broadcast_dims(grad.shape[:-2], ctx.a_shape[:-2])
+    reduced_b = broadcast_dims(grad.shape[:-2], ctx.b_shape[:-2])
+    scale_g = None
+    if plan.scale_grad is not None:
+        dims = (*sorted({*reduced_a, *reduced_b}), -2, -1)
+        scale_g = scale_exponent(grad, plan.scale_grad, plan.scale_margin, dims)
+        grad = scale_by_power(grad, scale_g)
+    # Of a sharded gradient the processes would count parts, each at a time of its own.
+    lost = None if ctx.traced or type(grad) is not Tensor else underflow.watched(plan, grad)
+    given, grad = grad, quantize_step(plan.grad_quant, grad, ctx.seed, Stream.GRAD)
+    if lost is not None:
+        lost.gradient(given, grad)
+    grad_a = grad_b = grad_addend = None
+    if ctx.needs_input_grad[0]:
+        grad_a = _dgrad(ctx, grad, right, reduced_a, add_exponents(scale_g, scale_b), lost)
+    if ctx.needs_input_grad[1]:
+        grad_b = _wgrad(ctx, grad, left, reduced_b, add_exponents(scale_g, scale_a), lost)
+    if ctx.needs_input_grad[2]:
+        grad_addend = _addend_grad(ctx, grad, scale_g)
+    return grad_a, grad_b, grad_addend, None, None, None, None, None
+
+
+#: ``AffineFunction.apply`` without what it does for functorch, which costs more than a small product. Only for ordinary
+#: tensors outside transforms and tracers.
+apply_directly: Callable[..., tuple[Tensor | None, ...]] = super(torch.autograd.Function, AffineFunction).apply
+
+
+def add_exponents(x: Tensor | None, y: Tensor | None) -> Tensor | None:
+    """Exponent of a product of scaled operands; None: not scaled."""
+    if x is None or y is None:
+        return x if y is None else y
+    return x + y
+
+
+def _scale_dims(t: Tensor, other: Tensor) -> tuple[int, ...]:
+    """Dimensions of ``t`` that share one scale: its matrix, and those along which ``other`` is repeated.
+
+    The gradient of ``other`` is summed over the latter, so that sum must not mix scales.
+    """
+    missing = t.dim() - other.dim()
+    return (*(i for i in range(t.dim() - 2) if i < missing or other.shape[i - missing] == 1), -2, -1)
+
+
+def quantize_step(step: Step, t: Tensor, seed: int | None, stream: int) -> Tensor:
+    """One quantisation step: nothing, a cast (in a dtype that holds its format), or the user's function."""
+    if step is None:
+        return t
+    if isinstance(step, str):
+        return quantize_op(t, step, seed, int(Site.QUANTIZE), int(stream), True)
+    return step(t)
+
+
+def work_dtype(product: Product, dtype: torch.dtype, more: bool) -> torch.dtype:
+    """Dtype of a product's result: that of the tensor returned, or where more steps follow float32 or wider."""
+    if not more:
+        return dtype
+    return torch.float64 if product.wide or dtype == torch.float64 else torch.float32
+
+
+def _native(a: Tensor, b: Tensor, dtype: torch.dtype) -> Tensor:
+    """PyTorch's own product, in the dtype its operands promote to."""
+    if not torch.compiler.is_compiling():
+        state.record("matmul", "torch", "", "torch.matmul: the formats name no spec for this product")
+    common = torch.promote_types(a.dtype, b.dtype)
+    return torch.matmul(a.to(common), b.to(common)).to(dtype)
+
+
+def _fprop(
+    a: Tensor,
+    b: Tensor,
+    c: Tensor | None,
+    product: Product,
+    seed: int | None,
+    linear: bool,
+    dtype: torch.dtype,
+    select: Tensor | None,
+    bias: Tensor | None = None,
+    output: str | None = None,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """The forward product, and both operands as it multiplied them, in the layout they came in."""
+    right = b.mT if linear else b
+    if product.spec is None:
+        return _native(a, right, dtype), a, b
+    if not (product.cast_a or product.cast_b):
+        return matmul_op(a, right, product.spec, seed, dtype, c, 0, select, bias, output), a, b
+    out, cast_a, cast_b = matmul_with_operands_op(a, right, product.spec, seed, dtype, c, 0, select, bias, output)
+    if product.cast_b:
+        b = cast_b.mT if linear else cast_b
+    return out, cast_a if product.cast_a else a, b
+
+
+def check_gradient(role: str, product: Product) -> None:
+    """``GradError`` where that product is a palette's: its elements are none that an index was given for."""
+    if product.palette:
+        raise GradError(
+            message(
+                f"gradient by a palette ({role}): select chooses for the elements of the forward product only",
+                "backward products without a palette",
+                "Use gemmsim.QAffineFormats(fprop=the palette's spec, dgrad=..., wgrad=...).",
+            )
+        )
+
+
+def _finish(ctx: Any, grad: Tensor, exponent: Tensor | None, shape: Any, dtype: torch.dtype, stream: int) -> Tensor:
+    """A gradient in its operand's shape, unscaled, quantised, in its operand's dtype."""
+    grad = grad.reshape(shape)
+    if exponent is not None:
+        exponent = exponent.reshape(exponent.shape[exponent.dim() - len(shape) :])
+        grad = scale_by_power(grad, -exponent)
+    return quantize_step(ctx.plan.grad_quant, grad, ctx.seed, stream).to(dtype)
+
+
+def _dgrad(
+    ctx: Any, grad: Tensor, b: Tensor, reduced: list[int], exponent: Tensor | None, lost: underflow.Lost | None
+) -> Tensor:
+    """``grad @ b.mT``; the batch dimensions along which a was repeated are part of the contraction."""
+    product: Product = ctx.plan.dgrad
+    check_gradient("dgrad", product)
+    right = b if ctx.linear else b.mT
+    right = contract_rows(pad_rank(right, grad.dim()), reduced) if reduced else right
+    left = contract_columns(grad, reduced)
+    dtype = work_dtype(product, ctx.dtypes[0], exponent is not None or ctx.plan.grad_quant is not None)
+    if product.spec is None:
+        out = _native(left, right, dtype)
+    else:
+        out = matmul_op(left, right, product.spec, ctx.seed, dtype, None, int(Stream.DGRAD))
+    found = _finish(ctx, out, exponent, ctx.a_shape, ctx.dtypes[0], Stream.DGRAD_OUT)
+    if lost is not None:
+        lost.product(product, found, lambda: torch.matmul(left.double(), right.double()))
+    return found
+
+
+def _wgrad(
+    ctx: Any, grad: Tensor, a: Tensor, reduced: list[int], exponent: Tensor | None, lost: underflow.Lost | None
+) -> Tensor:
+    """``a.mT @ grad`` (linear: ``grad.mT @ a``); the batch dimensions along which b was repeated are contracted."""
+    product: Product = ctx.plan.wgrad
+    check_gradient("wgrad", product)
+    rows = contract_rows(grad, reduced)
+    if ctx.linear:
+        left, right, spec = rows.mT, contract_rows(a, reduced), product.spec
+    else:
+        padded = pad_rank(a.mT, grad.dim()) if reduced else a.mT
+        left, right, spec = contract_columns(padded, reduced), rows, product.swapped
+    dtype = work_dtype(product, ctx.dtypes[1], exponent is not None or ctx.plan.grad_quant is not None)
+    if spec is None:
+        out = _native(left, right, dtype)
+    else:
+        out = matmul_op(left, right, spec, ctx.seed, dtype, None, int(Stream.WGRAD))
+    found = _finish(ctx, out, exponent, ctx.b_shape, ctx.dtypes[1], Stream.WGRAD_OUT)
+    if lost is not None:
+        lost.product(product, found, lambda: torch.matmul(left.double(), right.double()))
+    return found
+
+
+def _addend_grad(ctx: Any, grad: Tensor, exponent: Tensor | None) -> Tensor:
+    """Sum of ``grad`` over the dimensions along which the addend was repeated, in ascending index, last dim fastest."""
+    shape, dtype = ctx.addend
+    plan: AffinePlan = ctx.plan
+    if exponent is not None and exponent.numel() != 1:
+        grad, exponent = scale_by_power(grad, -exponent), None
+    exponent = None if exponent is None else exponent.reshape((1,) * len(shape))
+    if grad.shape == shape:
+        return _finish(ctx, grad, exponent, shape, dtype, Stream.ADDEND_OUT)
+    terms = sum_leading_view(grad, shape)
+    work = work_dtype(plan.wgrad, dtype, exponent is not None or plan.grad_quant is not None)
+    if plan.addend_sum is None:
+        total = terms.sum(0, dtype=work)
+    else:
+        ones = torch.ones((1, terms.shape[0]), dtype=torch.float32, device=terms.device)
+        total = matmul_op(ones, terms, plan.addend_sum, ctx.seed, work, None, int(Stream.ADDEND_GRAD))
+    return _finish(ctx, total, exponent, shape, dtype, Stream.ADDEND_OUT)

@@ -1,0 +1,126 @@
+"""The linear layer as a function."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from ..checks import check_device, check_float, check_out_dtype
+from ..dispatch import are_direct, needs_autograd, nothing_watches
+from ..errors import ShapeError, message
+from ..fx import traceable
+from ..seeds import check_seed
+from ..sharding import prepare
+from ..tracing import assume_constant_result
+from . import kernels
+from .affine_formats import QAffineFormats
+from .affine_plan import AffinePlan
+from .matmul import FormatsLike, affine, formats_of
+from .narrow_operands import as_numbers, is_narrow
+
+__all__ = ["qlinear"]
+
+
+@traceable
+def qlinear(
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    formats: FormatsLike | None = None,
+    *,
+    seed: int | None = None,
+    arithmetic: str | None = None,
+    out_dtype: torch.dtype | None = None,
+) -> Tensor:
+    """``torch.nn.functional.linear(x, weight, bias)`` computed as ``formats`` says, with gradients.
+
+    Leading dimensions of ``x`` (any number, none too) are flattened first: one product (M, K) x (K, N), one sum of M
+    terms in the weight's gradient, one scale for all of ``x``. Without bias it is ``qmatmul(x, weight.mT, formats)``.
+
+    Args:
+        x, weight, bias: shapes (..., K), (N, K) and (N,); dtypes as in ``qmatmul``.
+        formats: ``QAffineFormats``, or a spec (string, ``GemmSpec``, accumulator, cast) for every product with the
+            gradient rule of ``qmatmul``. None is PyTorch's own ``linear``.
+        seed, arithmetic, out_dtype: as in ``qmatmul``. The default dtype is what x and weight promote to.
+
+    Forward: ``output_quant(gemm(input_quant(x), weight_quant(weight).mT) + bias_quant(bias))``. The bias is added in
+    float32 (float64 where the result or the accumulator is wider than float32), then the result rounded to its dtype.
+    Backward, with ``qg = grad_quant(grad)``: ``grad_x = grad_quant(dgrad(qg, qweight))``,
+    ``grad_weight = grad_quant(wgrad(qg.mT, qx))``, ``grad_bias = grad_quant(sum(qg))``, the sum sequential over the
+    rows, each addition rounded as in wgrad's accumulator (PyTorch's sum where wgrad is PyTorch's).
+
+    NaN, infinities, -0 and overflow are those of ``qmatmul``.
+
+    Raises:
+        SpecError, FormatError, GradError, UnsupportedSpec: as ``qmatmul``.
+        DTypeError, DeviceError, ShapeError, SeedError: for arguments that do not fit, naming them.
+    """
+    chosen = formats_of(formats, arithmetic)
+    seed = check_seed("qlinear", seed)
+    if is_narrow(x, weight):
+        x, weight, out_dtype = as_numbers("qlinear", x, weight, chosen, out_dtype, "x weight")
+    dtype = _check_arguments(x, weight, bias, out_dtype)
+    if chosen.plan.is_plain and x.dim() > 1 and _is_direct(x, weight, bias):
+        return _plain(x, weight, bias, chosen.plan, seed, dtype)
+    if torch.compiler.is_compiling() or not are_direct(x, weight):
+        prepare()
+    if chosen.plan.is_native:
+        return _native(x, weight, bias, dtype)
+    plan = chosen.plan
+    if bias is None and chosen.bias_in_accumulator:
+        plan = _without_bias(chosen).plan
+    rows = x if x.dim() == 2 else x.reshape(x.shape[:-1].numel(), x.shape[-1])
+    out = affine(rows, weight, bias, plan, seed, True, dtype)
+    return out if x.dim() == 2 else out.reshape(*x.shape[:-1], weight.shape[0])
+
+
+def _is_direct(x: Tensor, weight: Tensor, bias: Tensor | None) -> bool:
+    """Whether the call may go straight to the kernel: ordinary tensors, no gradient, nothing watching."""
+    if torch.compiler.is_compiling() or not (are_direct(x, weight, bias) and nothing_watches()):
+        return False
+    return not needs_autograd(x, weight, bias)
+
+
+def _plain(
+    x: Tensor, weight: Tensor, bias: Tensor | None, plan: AffinePlan, seed: int | None, dtype: torch.dtype
+) -> Tensor:
+    """One product, with a bias one addition more: what ``affine`` computes, without its bookkeeping."""
+    spec = kernels.spec_of(str(plan.fprop.spec))
+    seed = plan.seed if seed is None else seed
+    return kernels.matmul(x, weight.mT, spec, seed, dtype, bias=bias)
+
+
+@assume_constant_result
+def _without_bias(formats: QAffineFormats) -> QAffineFormats:
+    return replace(formats, bias_in_accumulator=False)
+
+
+def _native(x: Tensor, weight: Tensor, bias: Tensor | None, dtype: torch.dtype) -> Tensor:
+    common = torch.promote_types(x.dtype, weight.dtype)
+    bias = None if bias is None else bias.to(common)
+    return torch.nn.functional.linear(x.to(common), weight.to(common), bias).to(dtype)
+
+
+def _fit(x: Tensor, weight: Tensor, bias: Tensor | None) -> bool:
+    if x.dim() == 0 or weight.dim() != 2 or x.shape[-1] != weight.shape[1]:
+        return False
+    return bias is None or (bias.dim() == 1 and bias.shape[0] == weight.shape[0])
+
+
+def _check_arguments(x: Tensor, weight: Tensor, bias: Tensor | None, out_dtype: torch.dtype | None) -> torch.dtype:
+    check_float("qlinear", "x", x)
+    check_float("qlinear", "weight", weight)
+    if bias is not None:
+        check_float("qlinear", "bias", bias)
+    check_device("qlinear", x, weight, bias, "x weight bias")
+    if not _fit(x, weight, bias):
+        shapes = f"x {tuple(x.shape)}, weight {tuple(weight.shape)}"
+        shapes += "" if bias is None else f", bias {tuple(bias.shape)}"
+        allowed = "x (..., K), weight (N, K), bias (N,)"
+        raise ShapeError(message(f"qlinear: shapes {shapes}", allowed, "The weight is stored as torch.nn.Linear does."))
+    if out_dtype is not None:
+        check_out_dtype("qlinear", out_dtype)
+        return out_dtype
+    return torch.promote_types(x.dtype, weight.dtype)

@@ -1,0 +1,292 @@
+"""Matrix products in any format with any accumulator."""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+import torch
+from torch import Tensor
+
+from gemmsim.arithmetic import GemmSpec, SpecError, SpecLike
+from gemmsim.arithmetic.errors import SelectError
+from gemmsim.formats.remembered import remembered
+
+from ..checks import check_device, check_float, check_integers, check_out_dtype, check_same_inner
+from ..dispatch import are_direct, needs_autograd, nothing_watches
+from ..errors import ShapeError, message
+from ..fx import traceable
+from ..seeds import check_seed
+from ..sharding import prepare
+from ..tracing import assume_constant_result
+from . import kernels
+from .affine_formats import QAffineFormats
+from .affine_plan import AffinePlan
+from .autograd import AffineFunction, apply_directly, check_gradient
+from .narrow_operands import as_numbers, is_narrow
+from .operators import matmul_op
+from .shapes import matmul_shape
+
+__all__ = ["FormatsLike", "affine", "check_operands", "formats_of", "qmatmul", "qmm"]
+
+#: What says how a product is computed: formats for every role, or one spec for all of them.
+FormatsLike: TypeAlias = QAffineFormats | SpecLike
+
+
+@traceable
+def qmatmul(
+    a: Tensor,
+    b: Tensor,
+    spec: FormatsLike | None = None,
+    *,
+    seed: int | None = None,
+    arithmetic: str | None = None,
+    c: Tensor | None = None,
+    select: Tensor | None = None,
+    out_dtype: torch.dtype | None = None,
+) -> Tensor:
+    """``torch.matmul(a, b)`` computed as ``spec`` says, with gradients.
+
+    Shapes are those of ``torch.matmul``: vectors, matrices, and batches of matrices whose batch dimensions broadcast.
+    K = 0 gives +0 (then the spec's output cast).
+
+    Args:
+        a, b: float32, float64, float16 or bfloat16, any strides; both on one device. Where the operand's format is
+            theirs also int8, uint8 (with an ``int`` accumulator without a format, too) and torch's float8 dtypes
+            (taken as given, too): the same numbers, of which the result's dtype is found as if they were float32.
+        spec: "e4m3 * e5m2 : e5m10 -> bf16" (see ``GemmSpec``), an accumulator, a cast or format (of a sequential
+            accumulator), or ``QAffineFormats`` for separate forward and backward products, quantisers and scaling,
+            in which a is the input and b the weight. None is PyTorch's own product.
+        seed: seed of the random bits of stochastic roundings, 0 to 2**64 - 1. None draws one from torch's default CPU
+            generator, only if the spec needs it. A seed that the spec itself fixes comes first.
+        arithmetic: "exact" or "fp32", in place of the spec's.
+        c: addend that broadcasts to the result; needs an accumulator whose ``init`` says where it enters.
+        select: integers that broadcast to the result, for a palette: the member that computes each element.
+        out_dtype: dtype of the result; default ``torch.promote_types(a.dtype, b.dtype)``. What the spec computes is
+            rounded to it (nearest even) once more where it does not hold it.
+
+    Gradients (straight-through: each rounding counts as identity) of a plain spec:
+    ``grad_a = gemm(grad, qb.mT)`` and ``grad_b = gemm(qa.mT, grad)``, where qa and qb are the operands as multiplied in
+    the forward pass (cast by the spec's operand formats) and the gradient comes as it is. Both use the spec's
+    accumulator, output cast and arithmetic. For another rule give ``QAffineFormats``. Where an operand was broadcast,
+    the broadcast dimensions are part of the contraction: one sum over (batch, row), rows fastest, in the accumulator's
+    order. Differentiating twice raises. The backward products of a palette have no ``select``: give their specs.
+
+    NaN operands, 0 * inf and inf - inf give NaN; a sum of exactly zero is -0 only if both addends are -0; overflow
+    follows the accumulator's policy. Under ``torch.autocast`` operands keep their dtype.
+
+    Raises:
+        SpecError, FormatError: for a spec that means nothing; SpecError for ``c`` or ``select`` without a place in it.
+        SelectError: for a palette without ``select``, or an index of no member.
+        GradError: for a gradient whose product is a palette's.
+        UnsupportedSpec: for a spec no backend here computes.
+        DTypeError, DeviceError, ShapeError, SeedError: for arguments that do not fit, naming them.
+    """
+    if is_narrow(a, b):
+        a, b, out_dtype = as_numbers("qmatmul", a, b, formats_of(spec, arithmetic), out_dtype)
+    if not torch.compiler.is_compiling() and c is None and arithmetic is None and select is None:
+        if not (a is None or b is None) and are_direct(a, b) and nothing_watches() and a.dim() > 1 and b.dim() > 1:
+            if not (torch.is_grad_enabled() and (a.requires_grad or b.requires_grad)):
+                plain = kernels.spec_of(spec) if type(spec) is str else spec
+                if type(plain) is GemmSpec:
+                    return kernels.matmul(a, b, plain, check_seed("qmatmul", seed), out_dtype)
+    return _qmatmul(a, b, spec, seed, arithmetic, c, select, out_dtype)
+
+
+@traceable
+def qmm(
+    a: Tensor,
+    b: Tensor,
+    spec: FormatsLike | None = None,
+    *,
+    seed: int | None = None,
+    arithmetic: str | None = None,
+    c: Tensor | None = None,
+    select: Tensor | None = None,
+    out_dtype: torch.dtype | None = None,
+) -> Tensor:
+    """``qmatmul`` of two matrices (M, K) and (K, N), as ``torch.mm``: no vectors, no batches.
+
+    Raises:
+        ShapeError: for operands that are not matrices; otherwise as ``qmatmul``.
+    """
+    if is_narrow(a, b):
+        a, b, out_dtype = as_numbers("qmm", a, b, formats_of(spec, arithmetic), out_dtype)
+    check_float("qmm", "a", a)
+    check_float("qmm", "b", b)
+    if a.dim() != 2 or b.dim() != 2:
+        raise ShapeError(
+            message(
+                f"qmm: shapes {tuple(a.shape)} and {tuple(b.shape)}",
+                "two matrices, (M, K) and (K, N)",
+                "Use gemmsim.qmatmul for vectors and batches.",
+            )
+        )
+    return qmatmul(a, b, spec, seed=seed, arithmetic=arithmetic, c=c, select=select, out_dtype=out_dtype)
+
+
+def formats_of(spec: FormatsLike | None, arithmetic: str | None) -> QAffineFormats:
+    """The formats that ``spec`` and ``arithmetic`` mean; remembered for strings and other hashable specs."""
+    if isinstance(spec, str):  # first: of a name that is a constant of compiled code the tracer knows no type
+        return _formats_of(spec, arithmetic)
+    if type(spec) is QAffineFormats and arithmetic is None:
+        return spec
+    if isinstance(spec, GemmSpec):
+        spec = spec.key
+    if isinstance(spec, QAffineFormats):
+        return spec if arithmetic is None else spec.with_arithmetic(arithmetic)
+    return _formats_of(spec, arithmetic)
+
+
+@assume_constant_result
+def _formats_of(spec: SpecLike | None, arithmetic: str | None) -> QAffineFormats:
+    """A constant of compiled code: the tracer does not look inside."""
+    return _read_formats(spec, arithmetic)
+
+
+@remembered
+def _read_formats(spec: SpecLike | None, arithmetic: str | None) -> QAffineFormats:
+    formats = QAffineFormats.of(spec)
+    return formats if arithmetic is None else formats.with_arithmetic(arithmetic)
+
+
+def affine(
+    a: Tensor,
+    b: Tensor,
+    addend: Tensor | None,
+    plan: AffinePlan,
+    seed: int | None,
+    linear: bool,
+    dtype: torch.dtype,
+    select: Tensor | None = None,
+) -> Tensor:
+    """``a @ b + addend`` as ``plan`` says, for operands of rank two or more; ``linear``: b is (N, K)."""
+    seed = plan.seed if seed is None else seed
+    if plan.is_plain and not needs_autograd(a, b, addend):
+        result: Tensor = matmul_op(a, b.mT if linear else b, plan.fprop.spec, seed, dtype, None, 0, select, addend)
+        return result
+    arguments = (a, b, addend, plan, seed, linear, dtype, select)
+    direct = not torch.compiler.is_compiling() and nothing_watches() and are_direct(a, b, addend)
+    if not direct:
+        result = AffineFunction.apply(*arguments)[0]
+    elif needs_autograd(a, b, addend):
+        result = apply_directly(*arguments)[0]  # type: ignore[assignment]
+    else:
+        result = AffineFunction.forward(*arguments)[0]  # type: ignore[assignment]
+    return result
+
+
+def _qmatmul(
+    a: Tensor,
+    b: Tensor,
+    spec: FormatsLike | None,
+    seed: int | None,
+    arithmetic: str | None,
+    c: Tensor | None,
+    select: Tensor | None,
+    out_dtype: torch.dtype | None,
+) -> Tensor:
+    """``qmatmul`` of any tensors: all checks, vectors as matrices, then the autograd function or the operator."""
+    if torch.compiler.is_compiling() or not are_direct(a, b):
+        prepare()
+    formats = formats_of(spec, arithmetic)
+    seed = check_seed("qmatmul", seed)
+    dtype = check_operands("qmatmul", a, b, c, out_dtype)
+    plan = formats.plan
+    if c is not None:
+        plan = _with_addend("qmatmul", formats)
+    if select is not None or plan.fprop.palette:
+        _check_select("qmatmul", select, a, b, plan)
+    left = a.unsqueeze(0) if a.dim() == 1 else a
+    right = b.unsqueeze(1) if b.dim() == 1 else b
+    shape = matmul_shape("qmatmul", left, right)
+    if c is not None:
+        c = _as_matrices("qmatmul", "c", c, a.dim() == 1, b.dim() == 1, shape)
+    if select is not None:
+        select = _as_matrices("qmatmul", "select", select, a.dim() == 1, b.dim() == 1, shape)
+    if plan.is_native and c is None:
+        common = torch.promote_types(a.dtype, b.dtype)
+        return torch.matmul(a.to(common), b.to(common)).to(dtype)
+    out = affine(left, right, c, plan, seed, False, dtype, select)
+    if b.dim() == 1:
+        out = out.squeeze(-1)
+    return out.squeeze(-2 if b.dim() > 1 else -1) if a.dim() == 1 else out
+
+
+def check_operands(owner: str, a: Tensor, b: Tensor, c: Tensor | None, out_dtype: torch.dtype | None) -> torch.dtype:
+    """The dtype of the result, after checks of dtypes, devices and ranks.
+
+    Raises:
+        DTypeError, DeviceError, ShapeError: for operands that do not fit.
+    """
+    check_float(owner, "a", a)
+    check_float(owner, "b", b)
+    if c is not None:
+        check_float(owner, "c", c)
+    check_device(owner, a, b, c)
+    if a.dim() == 0 or b.dim() == 0:
+        raise ShapeError(
+            message(
+                f"{owner}: shapes {tuple(a.shape)} and {tuple(b.shape)}",
+                "operands of one or more dimensions",
+                "Multiply by a scalar with *.",
+            )
+        )
+    check_same_inner(owner, a, b)
+    if out_dtype is not None:
+        check_out_dtype(owner, out_dtype)
+        return out_dtype
+    return torch.promote_types(a.dtype, b.dtype)
+
+
+def _with_addend(owner: str, formats: QAffineFormats) -> AffinePlan:
+    """The plan with c inside the forward product's accumulator, whose ``init`` must say where."""
+    plan: AffinePlan | None = formats.plan.with_addend or (formats.plan if formats.bias_in_accumulator else None)
+    if plan is None:
+        raise SpecError(
+            message(
+                f"{owner}: c with {str(formats.fprop)!r}, which has no place for it",
+                "accumulators with init='c_first' or 'c_last'",
+                "Use gemmsim.acc.sequential(..., init='c_first'), or add c to the result.",
+            )
+        )
+    return plan
+
+
+def _check_select(owner: str, select: Tensor | None, a: Tensor, b: Tensor, plan: AffinePlan) -> None:
+    """Errors for a palette without indices, indices without a palette, and gradients that have none."""
+    if not plan.fprop.palette:
+        asked = f"{owner}: select with {plan.fprop.spec!r}"
+        raise SpecError(message(asked, "select for palette(...) only", "Drop select, or give a palette."))
+    if select is None:
+        raise SelectError(
+            message(
+                f"{owner}: {plan.fprop.spec!r} without select",
+                "one index for each element of the result",
+                "Give select=, integers that broadcast to the result.",
+            )
+        )
+    check_integers(owner, "select", select)
+    check_device(owner, a, select, None, "a select")
+    if torch.is_grad_enabled():
+        if a.requires_grad:
+            check_gradient("dgrad", plan.dgrad)
+        if b.requires_grad:
+            check_gradient("wgrad", plan.wgrad)
+
+
+def _as_matrices(owner: str, name: str, c: Tensor, row: bool, column: bool, shape: tuple[int, ...]) -> Tensor:
+    """``c`` in the shape that broadcasts to the product of the operands as matrices."""
+    if row and not column and c.dim() >= 1:
+        c = c.unsqueeze(-2)
+    if column and not row:
+        c = c.unsqueeze(-1)
+    if row and column and c.dim() > 0:
+        c = c.unsqueeze(-1)
+    try:
+        broadcast = torch.broadcast_shapes(c.shape, shape)
+    except RuntimeError:
+        broadcast = None
+    if broadcast is None or tuple(broadcast) != tuple(shape):
+        asked = f"{owner}: {name} has shape {tuple(c.shape)}, the product {tuple(shape)} (vectors as matrices)"
+        raise ShapeError(message(asked, f"a {name} that broadcasts to the product", f"Reshape or expand {name}."))
+    return c

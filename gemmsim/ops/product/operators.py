@@ -1,0 +1,204 @@
+"""Registration of the operators with PyTorch: schemas, kernels, fake kernels and batching rules.
+
+``torch.ops.gemmsim.matmul`` and its kin are what ``torch.compile`` graphs, modes and profilers see. They take specs and
+casts as strings. They have no gradient of their own: ``gemmsim.qmatmul``, ``gemmsim.qlinear`` and ``gemmsim.quantizer``
+do. There is no autocast rule on purpose: under ``torch.autocast`` operands keep their dtype, because the spec says how
+they are rounded.
+
+Seeds cross as optional integers: None means "draw from torch's default CPU generator when the kernel runs, if the spec
+needs bits". ``stream`` names the step of a layer that shares the seed (see ``seeds.derive_seed``).
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+import torch
+from torch import Tensor
+
+from gemmsim.formats import Cast
+
+from .. import batching
+from ..casts import carrier_dtype, cast_of, target_dtype, target_of
+from ..checks import check_float, check_integers
+from ..registration import define
+from ..seeds import Site
+from . import kernels
+from .finishing import check_bias
+from .shapes import matmul_shape
+
+__all__ = [
+    "count_overflows_op",
+    "matmul_op",
+    "matmul_with_operands_op",
+    "quantize_inplace_op",
+    "quantize_op",
+    "quantize_out_op",
+]
+
+
+def _matmul(
+    a: Tensor,
+    b: Tensor,
+    spec: str,
+    seed: int | None = None,
+    out_dtype: torch.dtype | None = None,
+    c: Tensor | None = None,
+    stream: int = 0,
+    select: Tensor | None = None,
+    bias: Tensor | None = None,
+    output: str | None = None,
+) -> Tensor:
+    return kernels.matmul(a, b, kernels.spec_of(spec), seed, out_dtype, c, stream, select, bias, _cast(output))
+
+
+def _matmul_with_operands(
+    a: Tensor,
+    b: Tensor,
+    spec: str,
+    seed: int | None = None,
+    out_dtype: torch.dtype | None = None,
+    c: Tensor | None = None,
+    stream: int = 0,
+    select: Tensor | None = None,
+    bias: Tensor | None = None,
+    output: str | None = None,
+) -> tuple[Tensor, Tensor, Tensor]:
+    meaning = kernels.spec_of(spec)
+    return kernels.matmul_with_operands(a, b, meaning, seed, out_dtype, c, stream, select, bias, _cast(output))
+
+
+def _cast(output: str | None) -> Cast | None:
+    return None if output is None else cast_of(output)
+
+
+def _count_overflows(a: Tensor, b: Tensor, spec: str, seed: int | None = None) -> Tensor:
+    return kernels.count_overflows(a, b, kernels.spec_of(spec), seed)
+
+
+def _quantize(
+    x: Tensor,
+    cast: str,
+    seed: int | None = None,
+    site: int = Site.QUANTIZE,
+    stream: int = 0,
+    widen: bool = False,
+) -> Tensor:
+    return kernels.quantize(x, target_of(cast), seed, site, stream, widen)
+
+
+def _quantize_into(x: Tensor, cast: str, out: Tensor, seed: int | None = None) -> None:
+    kernels.overwrite(x, target_of(cast), out, seed)
+
+
+def _quantize_inplace(x: Tensor, cast: str, seed: int | None = None) -> None:
+    kernels.overwrite(x, target_of(cast), x, seed)
+
+
+def _matmul_fake(
+    a: Tensor,
+    b: Tensor,
+    spec: str,
+    seed: int | None = None,
+    out_dtype: torch.dtype | None = None,
+    c: Tensor | None = None,
+    stream: int = 0,
+    select: Tensor | None = None,
+    bias: Tensor | None = None,
+    output: str | None = None,
+) -> Tensor:
+    kernels.spec_of(spec)
+    if select is not None:
+        check_integers("matmul", "select", select)
+    if bias is not None:
+        check_bias("matmul", bias, b.shape[-1])
+    dtype = kernels.result_dtype("matmul", a, b, out_dtype)
+    return a.new_empty(matmul_shape("matmul", a, b), dtype=dtype)
+
+
+def _matmul_with_operands_fake(
+    a: Tensor,
+    b: Tensor,
+    spec: str,
+    seed: int | None = None,
+    out_dtype: torch.dtype | None = None,
+    c: Tensor | None = None,
+    stream: int = 0,
+    select: Tensor | None = None,
+    bias: Tensor | None = None,
+    output: str | None = None,
+) -> tuple[Tensor, Tensor, Tensor]:
+    meaning = kernels.spec_of(spec)
+    out = _matmul_fake(a, b, spec, seed, out_dtype, c, stream, select, bias, output)
+    cast_a, cast_b = (
+        t.new_empty(0) if cast is None else torch.empty_like(t, dtype=carrier_dtype(cast.format, t.dtype))
+        for t, cast in ((a, meaning.cast_a), (b, meaning.cast_b))
+    )
+    return out, cast_a, cast_b
+
+
+def _count_overflows_fake(a: Tensor, b: Tensor, spec: str, seed: int | None = None) -> Tensor:
+    kernels.spec_of(spec)
+    return a.new_empty(matmul_shape("count_overflows", a, b), dtype=torch.int64)
+
+
+def _quantize_fake(
+    x: Tensor,
+    cast: str,
+    seed: int | None = None,
+    site: int = Site.QUANTIZE,
+    stream: int = 0,
+    widen: bool = False,
+) -> Tensor:
+    target = target_of(cast)
+    kernels.check_target(target, x)
+    return torch.empty_like(x, dtype=target_dtype(target, x.dtype) if widen else x.dtype)
+
+
+def _quantize_into_fake(x: Tensor, cast: str, out: Tensor, seed: int | None = None) -> None:
+    kernels.check_target(target_of(cast), x)
+    check_float("quantize", "out", out)
+
+
+def _quantize_inplace_fake(x: Tensor, cast: str, seed: int | None = None) -> None:
+    kernels.check_target(target_of(cast), x)
+
+
+quantize_op = define(
+    "quantize(Tensor x, str cast, SymInt? seed=None, int site=16, int stream=0, bool widen=False) -> Tensor",
+    _quantize,
+    _quantize_fake,
+    vmap=batching.quantize,
+    instead="Call gemmsim.quantizer(...), whose gradient passes straight through.",
+)
+quantize_out_op = define(
+    "quantize_into(Tensor x, str cast, Tensor(a!) out, SymInt? seed=None) -> ()", _quantize_into, _quantize_into_fake
+)
+quantize_inplace_op = define(
+    "quantize_(Tensor(a!) x, str cast, SymInt? seed=None) -> ()", _quantize_inplace, _quantize_inplace_fake
+)
+_MATMUL = (
+    "Tensor a, Tensor b, str spec, SymInt? seed=None, ScalarType? out_dtype=None, Tensor? c=None, int stream=0,"
+    " Tensor? select=None, Tensor? bias=None, str? output=None"
+)
+_INSTEAD = "Call gemmsim.qmatmul or gemmsim.qlinear, which know what the backward pass computes."
+matmul_op = define(
+    f"matmul({_MATMUL}) -> Tensor",
+    _matmul,
+    _matmul_fake,
+    vmap=partial(batching.matmul, quantize_op),
+    instead=_INSTEAD,
+)
+matmul_with_operands_op = define(
+    f"matmul_with_operands({_MATMUL}) -> (Tensor, Tensor, Tensor)",
+    _matmul_with_operands,
+    _matmul_with_operands_fake,
+    vmap=partial(batching.matmul_with_operands, quantize_op),
+    instead=_INSTEAD,
+)
+count_overflows_op = define(
+    "count_overflows(Tensor a, Tensor b, str spec, SymInt? seed=None) -> Tensor",
+    _count_overflows,
+    _count_overflows_fake,
+    vmap=batching.count_overflows,
+)

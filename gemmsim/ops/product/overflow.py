@@ -1,0 +1,64 @@
+"""Overflow events of two's complement registers."""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from gemmsim.arithmetic import GemmSpec, SpecError, SpecLike
+
+from ..errors import message
+from ..fx import traceable
+from ..seeds import check_seed
+from .affine_formats import QAffineFormats
+from .matmul import check_operands
+from .narrow_operands import as_numbers, is_narrow
+from .operators import count_overflows_op
+
+__all__ = ["count_overflows"]
+
+
+@traceable
+def count_overflows(a: Tensor, b: Tensor, accumulator: SpecLike, *, seed: int | None = None) -> Tensor:
+    """How often the ``int`` or ``fixed`` register of each element of ``a @ b`` left its range, before it wrapped or
+    saturated: int64, in the shape of ``torch.matmul``.
+
+    Registers inside other accumulators count, over all their runs; casts of totals to fixed-point formats do not. A
+    register judged at the end (``when="end"``) counts once a run at most.
+
+    Args:
+        a, b: operands as for ``gemmsim.qmatmul``.
+        accumulator: an accumulator with such a register, a ``GemmSpec`` with one, or the string of either. The spec's
+            operand casts are applied first; its output cast has no influence.
+        seed: seed of the random bits of stochastic roundings, as for ``gemmsim.qmatmul``.
+
+    An infinite product leaves the range of a ``fixed`` register that saturates; a register that is NaN, as one that
+    wraps becomes by an infinite product, leaves it no more. Zeros of either sign change nothing. K = 0 gives 0.
+    There is no gradient.
+
+    Raises:
+        SpecError: for an accumulator without such a register.
+        UnsupportedSpec: for one that the backend of the operands' device does not compute.
+        ValueError: for operands of ``int`` that are not integers after their cast; on a GPU their elements are -1.
+        DTypeError, DeviceError, ShapeError, SeedError: as ``gemmsim.qmatmul``.
+
+    Source: docs/reference/accumulators.md#exact-registers.
+    """
+    spec = GemmSpec.of(accumulator)
+    if not spec.accumulator.counts_overflows:
+        raise SpecError(
+            message(
+                f"count_overflows of {spec.accumulator}",
+                "int(...), fixed(...), and accumulators made of them",
+                "Use fixed(bits, frac, rounding=...) for a register that counts.",
+            )
+        )
+    seed = check_seed("count_overflows", seed)
+    if is_narrow(a, b):
+        a, b, _ = as_numbers("count_overflows", a, b, QAffineFormats.of(spec), None)
+    check_operands("count_overflows", a, b, None, None)
+    left = a.unsqueeze(0) if a.dim() == 1 else a
+    right = b.unsqueeze(1) if b.dim() == 1 else b
+    counts: Tensor = count_overflows_op(left, right, spec.key, seed)
+    if b.dim() == 1:
+        counts = counts.squeeze(-1)
+    return counts.squeeze(-2 if b.dim() > 1 else -1) if a.dim() == 1 else counts

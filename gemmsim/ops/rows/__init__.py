@@ -1,0 +1,1 @@
+"""Operations on rows and elements: softmax, norms, pooling, activations, element-wise arithmetic."""

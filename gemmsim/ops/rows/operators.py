@@ -1,0 +1,266 @@
+"""``torch.ops.gemmsim.row_*``: row operations as operators with fake kernels and batching rules.
+
+They work on the last dimension, take casts as strings ("" for a step rounded to the tensors' own dtype; several steps
+are separated by ";"), and have no gradient of their own. float16 and bfloat16 are computed in float32 and rounded to
+their dtype at the end: on the CPU by PyTorch, on a GPU by the kernel itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from gemmsim.backends import cpu
+from gemmsim.backends.backend import backend_of
+from gemmsim.formats import Cast
+
+from .. import state
+from ..casts import cast_of
+from ..errors import DeviceError, message
+from ..registration import define
+from ..seeds import derive_seed, draw_seed
+
+__all__ = ["row_map_op", "row_norm_grad_op", "row_norm_op", "row_softmax_grad_op", "row_softmax_op", "row_sum_op"]
+
+#: Streams of the members of a batch are this many bits apart.
+_MEMBER = 16
+_SEED = "SymInt? seed=None, int stream=0"
+
+
+@lru_cache(maxsize=1024)
+def _steps(text: str) -> tuple[Sequence[Cast | None], bool]:
+    """The casts of ``text``, and whether one is stochastic."""
+    casts = cpu.named_steps([cast_of(name) if name else None for name in text.split(";")])
+    return casts, any(cast is not None and cast.is_stochastic for cast in casts)
+
+
+def _work(*tensors: Tensor | None) -> torch.dtype:
+    wide = any(t is not None and t.dtype is torch.float64 for t in tensors)
+    return torch.float64 if wide else torch.float32
+
+
+def _ready(t: Tensor | None, dtype: torch.dtype) -> Tensor | None:
+    """``t`` as the backend reads it: kernels of a GPU convert while they load."""
+    if t is None:
+        return None
+    return t.contiguous() if t.is_cuda else t.to(dtype).contiguous()
+
+
+def _empty(shape: Sequence[int], x: Tensor, work: torch.dtype, dtype: torch.dtype) -> Tensor:
+    """A result of ``dtype`` as the backend writes it: on the CPU in ``work``, to be converted."""
+    return torch.empty(tuple(shape), dtype=dtype if x.is_cuda else work, device=x.device)
+
+
+def _seed(stochastic: bool, seed: int | None, stream: int) -> int:
+    if not stochastic:
+        return 0
+    return draw_seed() if seed is None else derive_seed(seed, stream)
+
+
+def _run(
+    op: str,
+    casts: str,
+    inputs: tuple[Tensor | None, ...],
+    outputs: tuple[Tensor, ...],
+    seed: int | None,
+    stream: int,
+    **how: Any,
+) -> None:
+    steps, stochastic = _steps(casts)
+    device = outputs[0].device
+    strays = [t for t in inputs if t is not None and t.device != device]
+    if strays:
+        asked = f"row_{op}: tensors on {device} and {strays[0].device}"
+        raise DeviceError(message(asked, "all tensors on one device", "Move them with .to(device)."))
+    if how["rows"] and how["cols"]:
+        backend_of(outputs[0]).run_rows(op, inputs, outputs, steps, seed=_seed(stochastic, seed, stream), **how)
+    state.record(f"row_{op}", device.type, casts, f"{how['rows']} x {how['cols']} {outputs[0].dtype}")
+
+
+def _rows_of(x: Tensor) -> dict[str, int]:
+    cols = x.shape[-1]
+    return {"rows": x.numel() // cols if cols else 0, "cols": cols}
+
+
+def _map_shape(a: Tensor, b: Tensor | None) -> tuple[torch.Size, torch.dtype]:
+    if b is None:
+        return a.shape, a.dtype
+    return torch.Size(torch.broadcast_shapes(a.shape, b.shape)), torch.promote_types(a.dtype, b.dtype)
+
+
+def _map(a: Tensor, b: Tensor | None, function: str, cast: str, seed: int | None = None, stream: int = 0) -> Tensor:
+    shape, dtype = _map_shape(a, b)
+    work = _work(a, b)
+    left = _ready(a.expand(shape), work)
+    right = None if b is None else _ready(b.expand(shape), work)
+    out = _empty(shape, a, work, dtype)
+    _run("map", cast, (left, right), (out,), seed, stream, rows=out.numel(), cols=1, function=function)
+    return out.to(dtype)
+
+
+def _map_fake(a: Tensor, b: Tensor | None, function: str, cast: str, seed: Any = None, stream: int = 0) -> Tensor:
+    _steps(cast)
+    shape, dtype = _map_shape(a, b)
+    return a.new_empty(shape, dtype=dtype)
+
+
+def _sum(x: Tensor, cast: str, order: int = 1, seed: int | None = None, stream: int = 0) -> Tensor:
+    out = _empty(x.shape[:-1], x, _work(x), x.dtype).zero_()
+    _run("sum", cast, (_ready(x, _work(x)),), (out,), seed, stream, order=order, **_rows_of(x))
+    return out.to(x.dtype)
+
+
+def _sum_fake(x: Tensor, cast: str, order: int = 1, seed: Any = None, stream: int = 0) -> Tensor:
+    _steps(cast)
+    return x.new_empty(x.shape[:-1])
+
+
+def _softmax(x: Tensor, casts: str, order: int, lse: bool, seed: int | None = None, stream: int = 0) -> Tensor:
+    out = _empty(x.shape, x, _work(x), x.dtype)
+    op = "log_softmax" if lse else "softmax"
+    _run(op, casts, (_ready(x, _work(x)),), (out,), seed, stream, order=order, **_rows_of(x))
+    return out.to(x.dtype)
+
+
+def _softmax_fake(x: Tensor, casts: str, order: int, lse: bool, seed: Any = None, stream: int = 0) -> Tensor:
+    _steps(casts)
+    return x.new_empty(x.shape)
+
+
+def _softmax_grad(y: Tensor, g: Tensor, casts: str, order: int, seed: int | None = None, stream: int = 0) -> Tensor:
+    work = _work(y, g)
+    out = _empty(y.shape, y, work, y.dtype)
+    _run("softmax_grad", casts, (_ready(y, work), _ready(g, work)), (out,), seed, stream, order=order, **_rows_of(y))
+    return out.to(y.dtype)
+
+
+def _softmax_grad_fake(y: Tensor, g: Tensor, casts: str, order: int, seed: Any = None, stream: int = 0) -> Tensor:
+    _steps(casts)
+    return y.new_empty(y.shape)
+
+
+def _norm(
+    x: Tensor, weight: Tensor | None, bias: Tensor | None, casts: str, eps: float, order: int, centered: bool,
+    seed: int | None = None, stream: int = 0,
+) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
+    work = _work(x, weight, bias)
+    out = _empty(x.shape, x, work, x.dtype)
+    mean, rstd = (torch.zeros(x.shape[:-1], dtype=work, device=x.device) for _ in range(2))
+    inputs = (_ready(x, work), _ready(weight, work), _ready(bias, work))
+    how = {"order": order, "centered": centered, "eps": eps, **_rows_of(x)}
+    _run("norm", casts, inputs, (out, mean, rstd), seed, stream, **how)
+    return out.to(x.dtype), mean, rstd
+
+
+def _norm_fake(
+    x: Tensor, weight: Tensor | None, bias: Tensor | None, casts: str, eps: float, order: int, centered: bool,
+    seed: Any = None, stream: int = 0,
+) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
+    _steps(casts)
+    work = _work(x, weight, bias)
+    mean = x.new_empty(x.shape[:-1], dtype=work)
+    return x.new_empty(x.shape), mean, torch.empty_like(mean)
+
+
+def _norm_grad(
+    x: Tensor, weight: Tensor | None, mean: Tensor, rstd: Tensor, g: Tensor, casts: str, order: int, centered: bool,
+    seed: int | None = None, stream: int = 0,
+) -> tuple[Tensor, Tensor]:  # fmt: skip
+    work = _work(x, weight, mean, g)
+    out, terms = (_empty(x.shape, x, work, dtype) for dtype in (x.dtype, work))
+    inputs = tuple(_ready(t, work) for t in (x, weight, mean, rstd, g))
+    _run("norm_grad", casts, inputs, (out, terms), seed, stream, order=order, centered=centered, **_rows_of(x))
+    return out.to(x.dtype), terms
+
+
+def _norm_grad_fake(
+    x: Tensor, weight: Tensor | None, mean: Tensor, rstd: Tensor, g: Tensor, casts: str, order: int, centered: bool,
+    seed: Any = None, stream: int = 0,
+) -> tuple[Tensor, Tensor]:  # fmt: skip
+    _steps(casts)
+    return x.new_empty(x.shape), x.new_empty(x.shape, dtype=_work(x, weight, mean, g))
+
+
+def _batched(tensors: int, broadcasts: bool = False) -> Any:
+    """Batching rule: the batch becomes the leading dimension of every tensor argument, the first ``tensors``.
+
+    Where the operator ``broadcasts``, arguments without a batch stay as they are.
+    """
+
+    def rule(op: Any, info: Any, in_dims: tuple[Any, ...], *args: Any) -> tuple[Any, Any]:
+        rank = max(a.dim() - (d is not None) for a, d in zip(args[:tensors], in_dims, strict=False) if a is not None)
+        moved = []
+        for a, d in zip(args[:tensors], in_dims, strict=False):
+            if a is not None and d is not None:
+                a = a.movedim(d, 0)
+                a = a.reshape(a.shape[:1] + (1,) * (rank - a.dim() + 1) + a.shape[1:])
+            elif a is not None and not broadcasts:
+                a = a.expand(info.batch_size, *a.shape)
+            moved.append(a)
+        out = op(*moved, *args[tensors:])
+        return out, tuple(0 for _ in out) if isinstance(out, tuple) else 0
+
+    return rule
+
+
+def _batched_norm(vectors: tuple[int, ...]) -> Any:
+    """Batching rule of normalisations: rows join the batch, but members with weights of their own run one by one."""
+
+    def rule(op: Any, info: Any, in_dims: tuple[Any, ...], *args: Any) -> tuple[Any, Any]:
+        arguments = op._schema.arguments
+        moved = [*args, *(argument.default_value for argument in arguments[len(args) :])]
+        each = any(in_dims[i] is not None for i in vectors)
+        for i, (a, d) in enumerate(zip(args, in_dims, strict=False)):
+            if isinstance(a, Tensor) and (each or i not in vectors):
+                moved[i] = a.movedim(d, 0) if d is not None else a.expand(info.batch_size, *a.shape)
+        if not each:
+            out = op(*moved)
+            return out, tuple(0 for _ in out)
+        results = []
+        for b in range(info.batch_size):
+            one = [m[b] if isinstance(m, Tensor) else m for m in moved]
+            one[-1] += b << _MEMBER  # random bits of its own
+            results.append(op(*one))
+        out = tuple(torch.stack(column) for column in zip(*results, strict=True))
+        return out, tuple(0 for _ in out)
+
+    return rule
+
+
+row_map_op = define(
+    f"row_map(Tensor a, Tensor? b, str function, str cast, {_SEED}) -> Tensor",
+    _map,
+    _map_fake,
+    vmap=_batched(2, broadcasts=True),
+)
+row_sum_op = define(f"row_sum(Tensor x, str cast, int order=1, {_SEED}) -> Tensor", _sum, _sum_fake, vmap=_batched(1))
+row_softmax_op = define(
+    f"row_softmax(Tensor x, str casts, int order, bool lse, {_SEED}) -> Tensor",
+    _softmax,
+    _softmax_fake,
+    vmap=_batched(1),
+)
+row_softmax_grad_op = define(
+    f"row_softmax_grad(Tensor y, Tensor g, str casts, int order, {_SEED}) -> Tensor",
+    _softmax_grad,
+    _softmax_grad_fake,
+    vmap=_batched(2),
+)
+row_norm_op = define(
+    f"row_norm(Tensor x, Tensor? weight, Tensor? bias, str casts, float eps, int order, bool centered, {_SEED})"
+    " -> (Tensor, Tensor, Tensor)",
+    _norm,
+    _norm_fake,
+    vmap=_batched_norm((1, 2)),
+)
+row_norm_grad_op = define(
+    f"row_norm_grad(Tensor x, Tensor? weight, Tensor mean, Tensor rstd, Tensor g, str casts, int order,"
+    f" bool centered, {_SEED}) -> (Tensor, Tensor)",
+    _norm_grad,
+    _norm_grad_fake,
+    vmap=_batched_norm((1,)),
+)
