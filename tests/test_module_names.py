@@ -1,4 +1,5 @@
-"""A name leads to one thing: what a package exports under a module's name comes out of that module, and names differ in more than an ending.
+"""A name leads to one thing: what a package exports under a module's name comes out of that module, names differ in more than an ending,
+and tests of a package are found in a folder of its name.
 
 ``gemmsim/compat`` is left out: it has the names of the packages it stands for.
 """
@@ -21,6 +22,8 @@ HIDING = {
     ("gemmsim.hardware", "instruction"): "the function; the module's classes are exported beside it",
     ("gemmsim.reference", "scaled_block"): "the cast of a format; the module scaled_block holds its arithmetic",
 }
+#: Folders of tests whose subject is no package: what they are for.
+OTHER_FOLDERS = {"golden", "gpu", "gpu_kit", "oracles", "standin"}
 
 
 def dotted(folder: Path) -> str:
@@ -53,3 +56,12 @@ def test_what_hides_a_module_still_does():
     for package, name in HIDING:
         assert inspect.isroutine(getattr(importlib.import_module(package), name))
         assert (ROOT / Path(*package.split(".")) / f"{name}.py").exists()
+
+
+def test_folders_of_tests_mirror_the_package():
+    tests = ROOT / "tests"
+    for folder in sorted({path.parent for path in tests.rglob("test_*.py")} - {tests}):
+        name = folder.relative_to(tests)
+        assert name.parts[0] in OTHER_FOLDERS or (PACKAGE / name).is_dir(), f"gemmsim/{name} is no package"
+    for name in OTHER_FOLDERS:
+        assert (tests / name).is_dir() and not (PACKAGE / name).exists()

@@ -1,6 +1,6 @@
 """The CPU library's products equal the exact reference bit for bit, on every instruction set.
 
-Specs, shapes, dtypes and data are drawn from tables that reach every kernel (test_cpu_planner.py shows which spec takes
+Specs, shapes, dtypes and data are drawn from tables that reach every kernel (test_planner.py shows which spec takes
 which). The reference computes in Python integers and shares nothing with the library.
 """
 

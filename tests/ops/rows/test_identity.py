@@ -1,6 +1,6 @@
 """With formats that are the dtype, functions are PyTorch's in value and gradient, for arguments drawn at random.
 
-Convolutions: tests/ops/test_conv_arguments.py. Where PyTorch raises, so do ours; whatever PyTorch's C code leaves
+Convolutions: tests/ops/conv/test_arguments.py. Where PyTorch raises, so do ours; whatever PyTorch's C code leaves
 undefined is not drawn.
 """
 
