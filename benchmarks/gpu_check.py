@@ -66,6 +66,7 @@ class Check:
     def __init__(self, results: Results, end: float, options: argparse.Namespace) -> None:
         self.results, self.end = results, end
         self.kernels, self.draws, self.times = options.kernels, options.draws, options.times
+        self.patience = options.patience
         self.only = [name for name in PARTS if name in (options.only or PARTS)]
         self.environment = {**os.environ, MARK: str(results.folder.resolve()), "PYTHONUNBUFFERED": "1"}
         path = self.environment.get("PYTHONPATH")
@@ -108,7 +109,7 @@ class Check:
 
     def await_smoke(self) -> None:
         """Waits until the compiler that runs ahead has the kernels of smoke."""
-        end = time.monotonic() + min(SMOKE_KERNELS, self.left() / 3)
+        end = time.monotonic() + min(self.patience * SMOKE_KERNELS, self.left() / 3)
         while self.ahead is not None and self.ahead.poll() is None and time.monotonic() < end:
             if SMOKE_READY.encode() in (self.results.folder / "compile.log").read_bytes()[self.said :]:
                 return
@@ -123,7 +124,8 @@ class Check:
         """Why smoke failed; "" where it did not. Under compute-sanitizer, too, where there is one that works."""
         if not self.results.run.is_done("smoke"):
             self.await_smoke()
-            seconds = min(SMOKE if self.kernels is not None else SMOKE_COMPILING, self.left())
+            most = SMOKE if self.kernels is not None else SMOKE_COMPILING
+            seconds = min(self.patience * most, self.left())
             reason = self._smoke("smoke", self.part_command("smoke", seconds), seconds)
             if reason:
                 return reason
@@ -131,7 +133,7 @@ class Check:
         if tool is None or self.results.run.is_done("sanitizer"):
             return ""
         before = ["--tool", "memcheck", "--error-exitcode", "99", "--target-processes", "application-only"]
-        seconds = min(SANITIZER, self.left() / 4)
+        seconds = min(self.patience * SANITIZER, self.left() / 4)
         return self._smoke("sanitizer", [tool, *before, *self.part_command("sanitizer", seconds)], seconds)
 
     def _smoke(self, part: str, command: list[str], seconds: float) -> str:
@@ -288,6 +290,7 @@ def options_of(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--only", nargs="*", choices=PARTS, help="these parts alone (all)")
     parser.add_argument("--despite-smoke", action="store_true", help="go on where smoke failed")
     parser.add_argument("--part", choices=("smoke", "sanitizer", *PARTS), help=argparse.SUPPRESS)
+    parser.add_argument("--patience", type=float, default=1.0, help=argparse.SUPPRESS)  # times what smoke may take
     parser.add_argument("--seconds", type=float, default=60.0, help=argparse.SUPPRESS)
     return parser.parse_args(argv)
 

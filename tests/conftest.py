@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterator
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
@@ -12,7 +13,7 @@ import torch
 from hypothesis import HealthCheck, settings
 
 if TYPE_CHECKING:
-    from support_reference import Expected
+    from support_kept import Kept
 
 # The same examples every time: a red run is red again. `pytest --hypothesis-profile=explore` looks further.
 settings.register_profile(
@@ -24,32 +25,46 @@ settings.load_profile("steady")
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--long", action="store_true", help="also run tests marked long, and more in some others")
-    parser.addoption("--remember", action="store_true", help="write what the reference confirmed (support_reference)")
+    parser.addoption("--remember", action="store_true", help="write what was confirmed (support_kept)")
 
 
 def pytest_configure(config: pytest.Config) -> None:
     if config.getoption("--long"):
         os.environ["GEMMSIM_TESTS_LONG"] = "1"  # for support.LONG, which is read later
-    if config.getoption("--remember") and hasattr(config, "workerinput"):
-        raise pytest.UsageError("--remember needs one process: -n 0")
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
     if session.config.getoption("--remember"):
-        from support_reference import remember
+        for kept in _kept():
+            kept.write()
 
-        remember()
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    if getattr(terminalreporter.config.option, "numprocesses", None):
+        import support_traces  # noqa: F401
+    for kept in _kept():
+        if not kept.current:
+            again = "its results are computed again, until pytest --remember writes it (docs/contributing/testing.md)"
+            terminalreporter.write_line(f"{kept.path.name} is of other sources: {again}")
 
 
-@pytest.fixture
-def expected(request: pytest.FixtureRequest) -> Iterator[Expected]:
-    """Takes results that must be the reference's, and compares them when the test is over."""
-    from support import LONG
-    from support_reference import Expected
+def _kept() -> list[Kept]:
+    """The files of what is not computed again, of those in use."""
+    traces = sys.modules.get("support_traces")
+    return [traces.RAN, traces.COMPUTED, traces.COMPILED] if traces else []
 
-    found = Expected(request.node.nodeid, always=LONG or request.config.getoption("--remember"))
-    yield found
-    found.settle()
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
+    """A test marked ``kept`` that kernels and reference confirmed before does not run them again."""
+    remember = pyfuncitem.config.getoption("--remember")
+    if pyfuncitem.get_closest_marker("kept") is None or (pyfuncitem.config.getoption("--long") and not remember):
+        return None
+    from support_traces import confirmed  # not before it is known whether this is a long run
+
+    arguments = {name: pyfuncitem.funcargs[name] for name in pyfuncitem._fixtureinfo.argnames}
+    call = lambda: pyfuncitem.obj(**arguments)  # noqa: E731
+    return confirmed(pyfuncitem.nodeid, pyfuncitem.path, call, remember, pyfuncitem.module) or None
 
 
 @pytest.fixture(autouse=True)

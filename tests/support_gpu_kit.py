@@ -49,10 +49,11 @@ def environment(driver: bool = True, tests: str = "", **standin: Any) -> dict[st
 def check(out: Path, *options: str, **settings: Any) -> subprocess.CompletedProcess[str]:
     """``gpu_check.py`` to its end."""
     return subprocess.run(
-        command(out, *options), env=environment(**settings), capture_output=True, text=True, timeout=600
+        command(out, *options), env=environment(**settings), capture_output=True, text=True, timeout=1800
     )
 
 
 def command(out: Path, *options: str) -> list[str]:
-    """The command line of ``gpu_check.py``."""
-    return [sys.executable, str(BENCHMARKS / "gpu_check.py"), "--out", str(out), "--minutes", "5", *options]
+    """The command line of ``gpu_check.py``, with more time than any machine needs."""
+    time = ["--minutes", "600", "--patience", "20"]
+    return [sys.executable, str(BENCHMARKS / "gpu_check.py"), "--out", str(out), *time, *options]

@@ -6,6 +6,7 @@ import math
 import random
 from typing import NamedTuple
 
+import support
 import torch
 
 from gemmsim import acc, hardware
@@ -85,6 +86,8 @@ def same(x: float, y: float) -> bool:
 
 
 def assert_same(got: list[list[float]], want: list[list[float]], hint: object) -> None:
+    if support.compared is not None:
+        return support.compared(*(torch.tensor(x, dtype=torch.float64) for x in (got, want)), True)
     wrong = [
         (i, j, x, y)
         for i, (line, other) in enumerate(zip(got, want, strict=True))

@@ -47,6 +47,15 @@ def tree(module: str) -> ast.Module:
     return ast.parse(FILES[module].read_text(encoding="utf-8"))
 
 
+def statements(node: ast.AST) -> Iterator[ast.stmt]:
+    """All below ``node``, without the expressions in them, which are most of a tree."""
+    for field in ("body", "orelse", "finalbody", "handlers", "cases"):
+        for inner in getattr(node, field, ()):
+            if isinstance(inner, ast.stmt):
+                yield inner
+            yield from statements(inner)
+
+
 @cache
 def imported(module: str) -> tuple[tuple[str, str, str], ...]:
     """(module, name there, name here) of every import of this package; name "" for a module itself."""
@@ -55,7 +64,7 @@ def imported(module: str) -> tuple[tuple[str, str, str], ...]:
 
 def _imported(module: str) -> Iterator[tuple[str, str, str]]:
     package = module.split(".") if is_package(module) else module.split(".")[:-1]
-    for node in ast.walk(tree(module)):
+    for node in statements(tree(module)):
         if isinstance(node, ast.Import):
             for alias in node.names:
                 if alias.name in FILES:
@@ -76,7 +85,7 @@ def reexported(package: str, name: str) -> bool:
     """Whether the package imports another thing under the name of one of its files."""
     return any(
         (alias.asname or alias.name) == name and node.module is not None
-        for node in ast.walk(tree(package))
+        for node in statements(tree(package))
         if isinstance(node, ast.ImportFrom) and node.level
         for alias in node.names
     )

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import ctypes
+
 import pytest
-import support_reference
+import support_traces
 import torch
 from support import assert_bitwise_equal, assert_values_equal
+from support_cuda import tiny_kernel
 from support_fork import run_forked
+from support_kept import Kept
+
+from gemmsim import reference
 
 
 def nan(pattern: int) -> torch.Tensor:
@@ -66,24 +72,87 @@ def test_a_forked_program_is_one_of_its_own(tmp_path, monkeypatch):
     assert run_forked("while True: pass", cwd=tmp_path, timeout=1).returncode != 0
 
 
-def test_the_reference_is_computed_unless_it_confirmed_the_same_before(monkeypatch):
-    one, two, computed = torch.tensor([1.0]), torch.tensor([2.0]), []
+def kept_in(monkeypatch, name, path, sources=""):
+    """As in a new process."""
+    monkeypatch.setattr(support_traces, name, Kept(path, lambda: sources))
+    return getattr(support_traces, name)
 
-    def compare(result, *, want=one, always=False, what=":e5m10"):
-        expected = support_reference.Expected("a test", always)
-        expected.same({"avx2": result, "baseline": result}, lambda: computed.append(1) or want, what, one)
-        expected.settle()
-        return len(computed)
 
-    monkeypatch.setattr(support_reference, "confirmed", {})
-    monkeypatch.setattr(support_reference, "_kept", lambda: {"sources": support_reference.sources(), "results": {}})
-    assert compare(one) == 1
-    kept = {"sources": support_reference.sources(), "results": dict(support_reference.confirmed)}
-    monkeypatch.setattr(support_reference, "_kept", lambda: kept)
-    assert compare(one) == 1 and compare(one, always=True) == 2 and compare(one, what=":e5m2") == 3
+def test_the_reference_is_computed_unless_it_confirmed_the_same_before(monkeypatch, tmp_path):
+    test, calls = tmp_path / "test_it.py", []
+    test.write_text("x = 1")
+    gemm = reference.gemm
+    counted = lambda *args, **more: calls.append(1) or gemm(*args, **more)  # noqa: E731
+    monkeypatch.setitem(support_traces._RESULTS, counted, support_traces._RESULTS[gemm])
+    monkeypatch.setattr(reference, "gemm", counted)
+
+    def confirmed(remember=False, got=6.0, spec=":e5m10", name="test[avx2]"):
+        def body():
+            want = torch.tensor(reference.gemm([[2.0]], [[3.0]], spec))
+            for _ in range(2):  # on two instruction sets
+                assert_bitwise_equal(torch.tensor([[got]]), want)
+
+        return support_traces.confirmed(name, test, body, remember)
+
+    kept = kept_in(monkeypatch, "COMPUTED", tmp_path / "kept.json")
+    assert not confirmed() and confirmed(remember=True) and len(calls) == 1
     with pytest.raises(AssertionError, match="differ"):
-        compare(two)
-    kept["sources"] = "others"
-    assert compare(one) == 5
-    with pytest.raises(AssertionError, match="baseline and avx2"):
-        support_reference.Expected("a test", False).same({"avx2": one, "baseline": two}, lambda: one, ":e5m10")
+        confirmed(remember=True, got=5.0)
+    kept.write()
+    calls.clear()
+    assert kept_in(monkeypatch, "COMPUTED", tmp_path / "kept.json").current
+    assert confirmed() and confirmed(name="test[avx512]") and not calls
+    assert not confirmed(got=5.0) and not confirmed(spec=":e5m2")
+    assert not kept_in(monkeypatch, "COMPUTED", tmp_path / "kept.json", "others").current and not confirmed()
+
+
+def test_kernels_run_unless_they_and_what_is_wanted_are_those_of_before(monkeypatch, tmp_path):
+    ran, test = [], tmp_path / "test_it.py"
+    test.write_text("x = 1")
+
+    class Args(ctypes.Structure):
+        _fields_ = [("a", ctypes.c_void_p), ("m", ctypes.c_int64)]
+
+    def call(value=1, want=1.0, m=4, result=1.0):
+        def body():
+            out = torch.tensor([9.0])
+            if not support_traces.traced(tiny_kernel(value), (1, 1, 1), Args(out.data_ptr(), m)):
+                ran.append(value)
+                out.fill_(result)
+            assert_bitwise_equal(out, torch.tensor([want]))
+
+        return body
+
+    def confirmed(name="a test", remember=False, **changes):
+        return support_traces.confirmed(name, test, call(**changes), remember)
+
+    results = kept_in(monkeypatch, "RAN", tmp_path / "kept.json")
+    assert not confirmed() and confirmed(remember=True) and len(ran) == 1
+    with pytest.raises(AssertionError, match="differ"):
+        confirmed("another", remember=True, result=2.0)
+    results.write()
+    kept_in(monkeypatch, "RAN", tmp_path / "kept.json")
+    ran.clear()
+    assert confirmed() and not ran
+    assert not any(confirmed(**change) for change in ({"name": "another"}, {"value": 2}, {"want": 2.0}, {"m": 5}))
+    test.write_text("x = 2")
+    support_traces._texts.cache_clear()
+    assert not confirmed() and not ran
+    with pytest.raises(AssertionError):
+        assert_bitwise_equal(torch.zeros(1), torch.ones(1))  # again a comparison
+
+
+def test_a_test_that_needs_results_is_not_played_through(tmp_path):
+    test = tmp_path / "test_it.py"
+    test.write_text("")
+
+    class Args(ctypes.Structure):
+        _fields_ = []
+
+    def body(check=True):
+        support_traces.traced(tiny_kernel(), (1, 1, 1), Args())
+        assert not check
+
+    assert support_traces.played(body, test) is None
+    assert support_traces.played(lambda: None, test) is None, "no launch"
+    assert support_traces.played(lambda: body(False), test) is not None

@@ -90,9 +90,18 @@ def test_a_bundle_is_made_and_runs_by_itself(kit, tmp_path):
     env |= {"PYTHONPATH": str(STANDIN), "LD_LIBRARY_PATH": str(driver_folder()), "GEMMSIM_STANDIN": "{}"}
     env["PYTEST_ADDOPTS"] = f'-k "{TESTS}"'
     out = tmp_path / "out"
-    command = [*offline(), str(here / "benchmarks" / "gpu_run.sh"), "--out", str(out), "--minutes", "5"]
+    command = [
+        *offline(),
+        str(here / "benchmarks" / "gpu_run.sh"),
+        "--out",
+        str(out),
+        "--minutes",
+        "600",
+        "--patience",
+        "20",
+    ]
     done = subprocess.run(
-        [*command, "--only", "tests", "random"], cwd=tmp_path, env=env, capture_output=True, text=True, timeout=600
+        [*command, "--only", "tests", "random"], cwd=tmp_path, env=env, capture_output=True, text=True, timeout=1800
     )
     run = kit("gpu_results").read_runs(out / "results.jsonl")[-1]
     assert done.returncode == 0, done.stdout + done.stderr
@@ -104,7 +113,7 @@ def test_a_bundle_is_made_and_runs_by_itself(kit, tmp_path):
 
     version = json.dumps({**described, "python": "3.9"})
     (here / "bundle.json").write_text(version)
-    done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=600)
     assert done.returncode == 2 and "a bundle for Python 3.9 under Python" in done.stderr
 
 

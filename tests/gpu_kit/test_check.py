@@ -116,15 +116,16 @@ def test_killed_and_called_again(read, draws, tmp_path, part, findings, slow):
     out = tmp_path / "out"
     options = ["--only", *PARTS, "--draws", draws]
     os.environ.pop("GEMMSIM_GPU_RUN", None)
-    env = environment(tests=FEW, slow_kernel=slow, slow=60.0)
+    env = environment(tests=FEW, slow_kernel=slow, slow=900.0)
     process = subprocess.Popen(command(out, *options), env=env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    until = time.monotonic() + 200
+    until = time.monotonic() + 800
     while not begun(out, part, findings) and process.poll() is None and time.monotonic() < until:
         time.sleep(0.02)
     process.send_signal(signal.SIGKILL if part != "tests" else signal.SIGTERM)
-    code = process.wait(30)
+    code = process.wait(300)
     assert code == (143 if part == "tests" else -signal.SIGKILL), "it was not killed in its work"
-    time.sleep(0.5)  # children end with their parent
+    while left_over(out) and time.monotonic() < until:  # children end with their parent
+        time.sleep(0.02)
     assert not left_over(out)
     before = read(out)
     done = check(out, *options, tests=FEW)

@@ -60,7 +60,7 @@ def test_the_clock_is_what_nvidia_smi_said_meanwhile(kit, tmp_path, monkeypatch)
 
     begin = time.monotonic()
     with machine.Clock("GPU-1") as clock:
-        while len(clock._clocks) < 3 and time.monotonic() < begin + 20:
+        while len(clock._clocks) < 3 and time.monotonic() < begin + 300:
             time.sleep(0.01)
         assert clock.between(begin, time.monotonic()) == 1500 and clock.between(begin - 2, begin - 1) is None
     assert "--id=GPU-1 --loop-ms=50" in (tmp_path / "nvidia-smi.args").read_text()

@@ -57,7 +57,7 @@ def random_spec(rng: random.Random) -> GemmSpec | None:
 
 
 @pytest.mark.parametrize("start", range(8))
-def test_random_specs_and_data_equal_the_reference(start, expected):
+def test_random_specs_and_data_equal_the_reference(start):
     rng = random.Random(start)
     done = 0
     while done < 250:
@@ -67,7 +67,7 @@ def test_random_specs_and_data_equal_the_reference(start, expected):
         m, k, n = rng.choice(SHAPES)
         dtype = rng.choice(DTYPES)
         a, b = operand(rng, m, k, dtype), operand(rng, k, n, dtype)
-        assert_equals_reference(spec, a, b, rng.randrange(1 << 63), expected=expected)
+        assert_equals_reference(spec, a, b, rng.randrange(1 << 63))
         done += 1
 
 
@@ -76,7 +76,7 @@ TINY = ["e2m1", "e3m2", "e2m3", "e4m3", "e5m2", "e3m0", "e2m2", "fixed(5,2)"]
 
 @pytest.mark.parametrize("accumulator", ["e3m2", "ieee_e3m3", "e2m3", "e4m3", "ieee_e4m4", "fixed(6,3)"])
 @pytest.mark.parametrize("operand", TINY)
-def test_all_pairs_of_small_operands_then_all_again(operand, accumulator, expected):
+def test_all_pairs_of_small_operands_then_all_again(operand, accumulator):
     """Exhaustive over two steps: every product of the operand format, added to every value it can have left behind.
 
     This is where a planner lemma that is wrong by one bit would show.
@@ -92,16 +92,16 @@ def test_all_pairs_of_small_operands_then_all_again(operand, accumulator, expect
     a = torch.tensor(rows, dtype=torch.float32)
     b = torch.tensor([[y for _, y in pairs][:96], [rng.choice(values) for _ in pairs][:96]], dtype=torch.float32)
     for mode in ("", "/rtz", "/rna", "/ru"):
-        assert_equals_reference(GemmSpec.of(f"{operand} : {accumulator}{mode}"), a, b, 0, expected=expected)
+        assert_equals_reference(GemmSpec.of(f"{operand} : {accumulator}{mode}"), a, b, 0)
 
 
 @pytest.mark.parametrize(
     "text", [":e5m10", "e4m3 : e5m10", ":bf16", ":e5m2/sr8", ":mul=e5m10,add=e6m9", ":fp32", "e5m2 : e4m3/sat"]
 )
-def test_longer_sums(text, expected):
+def test_longer_sums(text):
     rng = random.Random(7)
     a, b = operand(rng, 10, 700, torch.float32, "normal"), operand(rng, 700, 37, torch.float32, "normal")
-    assert_equals_reference(GemmSpec.of(text), a, b, 3, expected=expected)
+    assert_equals_reference(GemmSpec.of(text), a, b, 3)
 
 
 def test_products_without_subnormals_are_no_coarser_than_their_last_bit():

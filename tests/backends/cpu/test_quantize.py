@@ -224,8 +224,17 @@ def test_layouts_threads_and_sizes(text):
     assert_bitwise_equal(piece, first[:5000], context="a prefix is rounded alike")
 
 
+def test_offsets_beyond_two_to_the_31():
+    """As of the columns of a large matrix; memory that is not touched is not there."""
+    x = torch.empty(65537, 32768, dtype=torch.float16)[:, :2]
+    x[:] = torch.tensor([1.3, 2.6])
+    cpu.quantize(x, parse_cast("e4m3"), x)
+    assert bool((x == torch.tensor([1.25, 2.5])).all())
+
+
+@pytest.mark.long
 def test_more_than_two_to_the_31_elements():
-    """Element offsets beyond 32 bits, in an fp16 tensor read with stride zero and written to one row at a time."""
+    """Element offsets beyond 32 bits, in an fp16 tensor that is contiguous."""
     n = 2**31 + 17
     x = torch.zeros(n, dtype=torch.float16)
     x[-1], x[2**31] = 1.3, 2.6

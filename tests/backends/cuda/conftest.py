@@ -9,3 +9,21 @@ def cache_dir(tmp_path, monkeypatch):
     folder = tmp_path / "kernels"
     monkeypatch.setenv("GEMMSIM_CACHE_DIR", str(folder))
     return folder
+
+
+@pytest.fixture
+def compiled_before(request):
+    """Whether the test need not compile these pairs of a source and an architecture again."""
+    import support_traces
+
+    ask = not (request.config.getoption("--remember") or request.config.getoption("--long"))
+
+    def compiled_before(*kernels):
+        return support_traces.compiled_before(request.node.nodeid, request.node.path, kernels, ask)
+
+    return compiled_before
+
+
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Kernels that were run before, and nothing about them has changed, are not compiled and run again."""
+    item.add_marker("kept")

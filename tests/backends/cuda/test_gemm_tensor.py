@@ -202,9 +202,14 @@ def test_operands_that_do_not_fit_are_refused_with_the_reason():
     ("BLOCK_SCALED", "sm_120a", "nvfp4", "lo_first", "OMMA"), ("TENSOR_MEMORY", "sm_100a", "mxfp8_e4m3", "bytes", "UTCQMMA"),
     ("TENSOR_MEMORY", "sm_100a", "nvfp4", "lo_first", "UTCOMMA"),
 ])  # fmt: skip
-def test_kernels_become_the_instructions_that_are_meant(route, arch, name, packing, instruction, tmp_path):
+def test_kernels_become_the_instructions_that_are_meant(
+    route, arch, name, packing, instruction, tmp_path, compiled_before
+):
     fmt = parse_block(name)
-    compiled = cuda.compile_kernel(tensor_source(route, fmt, fmt, packing, packing, torch.float32), arch)
+    source = tensor_source(route, fmt, fmt, packing, packing, torch.float32)
+    if compiled_before((source, arch)):
+        return
+    compiled = cuda.compile_kernel(source, arch)
     facts = inspect.inspect_kernel(compiled)
     assert (facts.spills, facts.stack) == (0, 0)
     (tmp_path / "k.cubin").write_bytes(compiled.cubin)

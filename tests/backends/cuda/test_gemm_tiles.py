@@ -3,11 +3,13 @@ GPU compare (``SHAPES``) launch all of them."""
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 
 import pytest
+import support_traces
 import torch
 from support import assert_bitwise_equal
 from support_cuda_gemm import compile_on_host, cuda_gemm, host_blocks, host_gemm
@@ -57,6 +59,8 @@ def encoded(x: Tensor, fmt: object, dim: int) -> cuda.Blocks:
 
 def compare(text: str, shape: Shape) -> None:
     """The product with its kernels run on the host, beside the CPU backend's."""
+    if support_traces.current is None:
+        compile_together()
     spec, (a, b) = GemmSpec.of(text), operands(text, shape)
     got = torch.full((shape.m, shape.n), 7.0)
     if takes_scales(spec.accumulator):
@@ -71,8 +75,8 @@ def compare(text: str, shape: Shape) -> None:
     assert_bitwise_equal(got, want, context=f"{text} {shape}")
 
 
-@pytest.fixture(scope="module", autouse=True)
-def together() -> None:
+@functools.cache
+def compile_together() -> None:
     """Compiled at once: most of the time of a kernel alone are its headers."""
     wanted = []
     for text in SPECS:

@@ -1,0 +1,71 @@
+"""Digests of what tests confirmed: where sources and results are those of then, the same need not be computed again."""
+
+from __future__ import annotations
+
+import fcntl
+import functools
+import hashlib
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from support import ROOT
+
+
+def statements(path: Path) -> bytes:
+    """Python without docstrings and lines of comment; as it is where other strings have three quotes."""
+    text = path.read_text(encoding="utf-8")
+    if not re.search(r'[=(,\[{+:][ \t]*"""|\b[rfbRFB]{1,2}"""', text):
+        text = re.sub(r'^[ \t]*(?:#[^\n]*|""".*?""")[ \t]*\n', "", text, flags=re.MULTILINE | re.DOTALL)
+    return text.encode()
+
+
+def digest_of(paths: list[Path]) -> str:
+    """Of Python files, with their places in the repository."""
+    digest = hashlib.sha256()
+    for path in paths:
+        digest.update(path.relative_to(ROOT).as_posix().encode() + b"\0" + statements(path))
+    return digest.hexdigest()[:32]
+
+
+class Kept:
+    """A file of digests, by test. ``sources``: a digest of all that they rest on; another one is another file."""
+
+    def __init__(self, path: Path, sources: Callable[[], str]) -> None:
+        self.path, self._sources = path, functools.cache(sources)
+        #: What this process confirmed.
+        self.found: dict[str, str] = {}
+
+    def _read(self) -> dict[str, Any]:
+        empty = {"sources": "", "results": {}}
+        return json.loads(self.path.read_text(encoding="utf-8")) if self.path.exists() else empty
+
+    @functools.cached_property
+    def current(self) -> bool:
+        """Whether it was written with the sources of now."""
+        return self._read()["sources"] == self._sources()
+
+    @functools.cached_property
+    def _results(self) -> dict[str, str]:
+        return self._read()["results"] if self.current else {}
+
+    def __contains__(self, test: str) -> bool:
+        return test in self._results
+
+    def confirms(self, test: str, digest: str) -> bool:
+        return self._results.get(test) == digest
+
+    def write(self) -> None:
+        """Writes what was confirmed, beside what this and other processes confirmed before with the same sources."""
+        if not self.found:
+            return
+        lock = ROOT / "build" / f"{self.path.stem}.lock"
+        lock.parent.mkdir(exist_ok=True)
+        with lock.open("w") as held:
+            fcntl.flock(held, fcntl.LOCK_EX)
+            old = self._read()
+            results = (old["results"] if old["sources"] == self._sources() else {}) | self.found
+            kept = {"sources": self._sources(), "results": dict(sorted(results.items()))}
+            self.path.write_text(json.dumps(kept, indent=1) + "\n", encoding="utf-8")
