@@ -22,13 +22,13 @@ import torch
 from harness import Report, options
 
 import gemmsim as gs
-from gemmsim.backends import cuda
+from gemmsim.backends import cuda, route
 from gemmsim.backends.cuda import KernelCache, KernelSource
 from gemmsim.backends.cuda.jit import launch
 from gemmsim.backends.cuda.jit.compile import kernel_key
 from gemmsim.backends.cuda.jit.entry import EntryInfo, pack_entry
 from gemmsim.backends.cuda.jit.toolchain import toolchain
-from gemmsim.ops.product import kernels, selection
+from gemmsim.ops import rounding
 
 #: What is called, on 64 x 64 float32 tensors x and w, a bias, formats; most microseconds that are asked for.
 X, W, BIAS = torch.randn(64, 64), torch.randn(64, 64), torch.randn(64)
@@ -76,10 +76,8 @@ def stubbed() -> Iterator[None]:
             (launch.LoadedKernel, "_load", lambda self, cubin: (None, 1)),
             (torch.cuda, "current_device", lambda: 0),
             (torch.cuda, "current_stream", lambda index: stream),
-            (selection, "cpu", cuda),
-            (selection, "backend_of", lambda x: cuda),
-            (selection, "_on_gpu", lambda x: True),
-            (kernels, "backend_of", lambda x: cuda),
+            (route, "backend_of", lambda x: cuda),
+            (rounding, "backend_of", lambda x: cuda),
         ):
             stack.enter_context(mock.patch.object(owner, name, value))
         yield

@@ -17,15 +17,17 @@ from torch import Tensor
 from gemmsim.arithmetic import GemmSpec
 from gemmsim.backends.cuda import block_float as cuda_block_float
 from gemmsim.backends.cuda import cast as cuda_cast
-from gemmsim.backends.cuda import gemm_codes
+from gemmsim.backends.cuda import gemm_codes, multiply
 from gemmsim.backends.cuda import rows as cuda_rows
 from gemmsim.backends.cuda import scaled_casts as cuda_scaled_cast
 from gemmsim.backends.cuda.jit.source import KernelSource
+from gemmsim.backends.product import Product
 from gemmsim.formats import Format
 
 cuda_gemm = importlib.import_module("gemmsim.backends.cuda.simt")
 
 cuda_blocks = importlib.import_module("gemmsim.backends.cuda.simt_blocks")
+cuda_gathered = importlib.import_module("gemmsim.backends.cuda.gathered")
 
 #: Arguments of each family's kernels, in C++ and in Python.
 _RECORDS = {
@@ -122,6 +124,14 @@ def host_gemm(
     """``gemmsim.backends.cuda.gemm`` with the kernels run on the host."""
     with _launching(_run):
         return cuda_gemm.gemm(a, b, spec, out, seed, *rest, **more)
+
+
+def host_multiply(product: Product) -> object:
+    """``gemmsim.backends.cuda.multiply`` with the kernels run on the host."""
+    with _launching(_run), pytest.MonkeyPatch.context() as patch:
+        for module in (cuda_blocks, cuda_gathered):
+            patch.setattr(module, "launch", _run)
+        return multiply(product)
 
 
 def host_count(a: Tensor, b: Tensor, spec: GemmSpec, counts: Tensor, seed: int = 0) -> object:

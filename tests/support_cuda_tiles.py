@@ -25,8 +25,8 @@ from gemmsim.arithmetic import GemmSpec
 from gemmsim.arithmetic.block_operands import takes_scales
 from gemmsim.backends.cuda import Blocks, gemm_ready
 from gemmsim.backends.cuda.jit.source import KernelSource
+from gemmsim.backends.route import plain_spec
 from gemmsim.formats import BlockFormat
-from gemmsim.ops.product.blocks import plain_spec
 
 __all__ = ["SHAPES", "Shape", "benchmark", "enough_tiles", "gemm_sources", "operands", "side_of", "timed_specs"]
 

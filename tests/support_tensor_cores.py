@@ -14,8 +14,8 @@ from torch import Tensor
 from gemmsim import hardware
 from gemmsim.arithmetic import GemmSpec, Hardware
 from gemmsim.backends import cpu, cuda
-from gemmsim.backends.coded import scale_table
 from gemmsim.backends.cuda import gemm_instruction, gemm_tensor, scaled_instruction, self_check, tensor_cores
+from gemmsim.backends.encoding import scale_table
 from gemmsim.hardware.devices import CAPABILITIES
 
 #: Words of an operand by its width.

@@ -24,12 +24,6 @@ CIRCLES = {
     ("formats.describe", "formats.fixed_format", "formats.float_codec", "formats.float_format", "formats.naming"): (
         "types alone: functions of a format's class that its file is too long for"
     ),
-    ("backends.backend", "backends.codebook", "backends.coded", "backends.convert", "backends.finish"): (
-        "types alone: the protocol of backends names the records that its verbs take, whose files ask for a backend"
-    ),
-    ("ops.product.blocks", "ops.product.kernels"): (
-        "a product in block formats is one of their values where no backend takes the codes"
-    ),
     ("compat.dmx.blocks", "compat.dmx.single"): "Format.from_shorthand, of the base class, makes any of its subclasses",
     (
         *("mx.autograd", "mx.dispatch", "mx.products", "mx.tensor", "mx.tensor_collectives", "mx.tensor_groups"),
@@ -173,7 +167,5 @@ def test_imports_in_functions_and_names_handed_on_count():
     assert home("gemmsim", "qmatmul") == "gemmsim.ops.product.matmul"
     assert home("gemmsim.formats", "parse") == "gemmsim.formats.text"
     assert home("gemmsim.hardware", "instruction") == "gemmsim.hardware.catalogue"
-    assert "gemmsim.backends.native.run" in needs(
-        "gemmsim.ops.product.selection"
-    )  # inside a function, through the package
+    assert "gemmsim.backends.native.run" in needs("gemmsim.backends.route")  # inside a function, through the package
     assert "gemmsim.formats.float_format" in needs("gemmsim.formats.naming")  # under TYPE_CHECKING

@@ -34,7 +34,7 @@ REASONS = {
     **dict.fromkeys(("QAffineFormats.__init__", "QSoftmaxFormats.__init__", "QLayerNormFormats.__init__"), _PUBLIC),
     **dict.fromkeys(("MXTensor.__new__", "int_linear", "fit", "bits_command", "bits", "element"), _PUBLIC),
     **dict.fromkeys(("_DynamicBlock.forward", "_FakeQuant.forward", "_Sum.forward"), _AUTOGRAD),
-    **dict.fromkeys(("matmul", "general_matmul", "gemm", "product", "_finished", "_fprop"), _PRODUCT),
+    **dict.fromkeys(("matmul", "general_matmul", "gemm", "product", "_fprop", "Product.__init__"), _PRODUCT),
     **dict.fromkeys(("gemm_codes", "operands_of", "_members_run", "matmul_with_operands", "_call"), _PRODUCT),
     **dict.fromkeys(("run_rows", "Backend.run_rows"), _ROWS),
     "_args": _RECORD,

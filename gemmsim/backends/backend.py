@@ -12,15 +12,12 @@ from typing import TYPE_CHECKING, Protocol
 from gemmsim.arithmetic import GemmSpec
 from gemmsim.formats import BlockFormat, Cast, TensorFormat
 
-from .product import Ran
+from .product import Product, Ran
 
 if TYPE_CHECKING:  # only where it is in the program already: a backend is loaded when a tensor asks for it
     from torch import Tensor
 
-    from .coded import Coded
-    from .cpu.gathered import Gathered
     from .cpu.scaled_cast import GridNumbers
-    from .finish import Finish
 
 __all__ = ["Backend", "backend_of"]
 
@@ -32,41 +29,13 @@ class Backend(Protocol):
         self, a: Tensor, b: Tensor, spec: GemmSpec, out: Tensor, seed: int = 0, c: Tensor | None = None,
         select: Tensor | None = None,
     ) -> Ran:  # fmt: skip
-        """The product of values that ``spec`` casts."""
+        """The product of values that ``spec`` casts: ``multiply`` without a record, for products that are small."""
 
-    def count_overflows(self, a: Tensor, b: Tensor, spec: GemmSpec, counts: Tensor, seed: int = 0) -> Ran:
-        """How often each element's register left its range, added to ``counts``."""
-
-    def gemm_coded(
-        self,
-        a: Tensor | Coded,
-        b: Tensor | Coded,
-        spec: GemmSpec,
-        out: Tensor,
-        seed: int = 0,
-        finish: Finish | None = None,
-    ) -> Ran:
-        """The product of operands in block formats, scales apart; ``finish``: one that ``finishes`` takes."""
-
-    def count_coded_overflows(
-        self, a: Tensor | Coded, b: Tensor | Coded, spec: GemmSpec, counts: Tensor, seed: int = 0
-    ) -> Ran:
-        """``count_overflows`` of it."""
+    def multiply(self, product: Product) -> Ran:
+        """A product of any kind: of values, codes with scales or codes of a table, of windows; or its overflows."""
 
     def finishes(self, spec: GemmSpec, cast: Cast | None) -> bool:
         """Whether kernels of products of ``spec`` take a bias and ``cast`` as their last steps."""
-
-    def lookup_gemm(self, a: Tensor, b: Tensor, spec: GemmSpec, out: Tensor, seed: int = 0) -> Ran:
-        """The product of codes, whose factors' products a table has."""
-
-    def count_lookup_overflows(self, a: Tensor, b: Tensor, spec: GemmSpec, counts: Tensor, seed: int = 0) -> Ran:
-        """``count_overflows`` of it."""
-
-    def gathered_gemm(
-        self, a: Tensor, b: Tensor, spec: GemmSpec, out: Tensor, where: Gathered, seed: int = 0,
-        c: Tensor | None = None,
-    ) -> Ran:  # fmt: skip
-        """The product of windows of ``a``, read in place."""
 
     def quantize(self, x: Tensor, cast: Cast, out: Tensor, seed: int = 0, site: int = 16) -> None:
         """``cast`` of each element."""
@@ -108,12 +77,26 @@ class Backend(Protocol):
         """A cast to equal steps between two bounds; status likewise."""
 
 
+_loaded: dict[bool, Backend] = {}
+
+
 def backend_of(x: Tensor) -> Backend:
     """The backend of the tensor's device; that of GPUs is loaded by the first tensor there."""
-    if not x.is_cuda:
+    try:
+        return _loaded[x.is_cuda]
+    except KeyError:
+        return _load(x.is_cuda)
+
+
+def _load(on_gpu: bool) -> Backend:
+    backend: Backend
+    if on_gpu:
+        from . import cuda
+
+        backend = cuda
+    else:
         from . import cpu
 
-        return cpu
-    from . import cuda
-
-    return cuda
+        backend = cpu
+    _loaded[on_gpu] = backend
+    return backend

@@ -1,32 +1,22 @@
-"""Operands in block formats: codes and scales with blocks along the contraction dimension, and what they hold."""
+"""Operands in block formats: codes and scales with blocks along the contraction dimension."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from functools import lru_cache
-from math import isfinite
-from typing import Any
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from gemmsim.formats import E8M0, BlockFormat, BlockMode, FixedFormat, ScaleRule
+from gemmsim.formats import BlockFormat
 
-from .backend import backend_of
-
-__all__ = ["Coded", "encode_operand", "scale_for_largest", "scale_table", "second_scale_of", "tensor_scale_of"]
-
-#: Code of 1 in e8m0.
-_ONE = 127
-#: Terms that a thread of a GPU decodes.
-_UNSCALED = 32
+__all__ = ["Coded"]
 
 
 @dataclass(frozen=True)
 class Coded:
     """``size`` elements along ``dim`` (-1 or -2), in the bytes of ``packing``, with a scale for each block of them.
 
-    ``tensor_scale``: of formats with a second scale, else 1.
+    ``tensor_scale``: of formats with a second scale, else 1. What it stands for: ``gemmsim.backends.encoding``.
     """
 
     codes: Tensor
@@ -44,117 +34,7 @@ class Coded:
         shape[self.dim] = self.size
         return torch.Size(shape)
 
-    def values(self) -> Tensor:
-        """Element times scale times the tensor's scale, exact: float32 where that holds them, else float64."""
-        fmt = replace(self.format, tensor_scale=False)
-        if self._fits_float32():
-            values = torch.empty(self.shape, dtype=torch.float32, device=self.codes.device)
-            if values.numel():
-                backend_of(values).decode_blocks(self.codes, self.scales, fmt, values, self.dim, self.packing)
-        else:
-            factors = self.factors().repeat_interleave(fmt.block_size, self.dim).narrow(self.dim, 0, self.size)
-            values = self.elements().double().mul_(factors)
-        if not self.format.tensor_scale:
-            return values
-        if isinstance(self.tensor_scale, float) and _fits_after(self.format, self.tensor_scale):
-            return values.mul_(self.tensor_scale)
-        return values.double().mul_(self.tensor_scale)
-
-    def elements(self) -> Tensor:
-        """Each element without its scale, in float32, which holds all of them."""
-        elements = torch.empty(self.shape, dtype=torch.float32, device=self.codes.device)
-        if elements.numel():
-            whole = replace(
-                self.format,
-                block_size=_UNSCALED if elements.is_cuda else self.size,
-                scale=E8M0,
-                rule=ScaleRule.FLOOR,
-                tensor_scale=False,
-            )
-            blocks = -(-self.size // whole.block_size)
-            shape = [blocks if d == elements.dim() + self.dim else n for d, n in enumerate(elements.shape)]
-            ones = torch.full((1,), _ONE, dtype=torch.uint8, device=elements.device).expand(shape)
-            backend_of(elements).decode_blocks(self.codes, ones, whole, elements, self.dim, self.packing)
-        return elements
-
-    def factors(self) -> Tensor:
-        """The scales in float64."""
-        return scale_table(self.format).to(self.scales.device)[self.scales.long()]
-
-    def _fits_float32(self) -> bool:
-        """Whether binary32 holds every product of element and scale: its range reaches as low as any, not as high."""
-        if self.format.scale != E8M0 or self.scales.numel() == 0:
-            return True
-        # NaN blocks have the largest code.
-        largest = int(torch.where(self.scales == 255, 0, self.scales).amax())
-        element, shift = self.format.element, 0
-        if self.format.mode is BlockMode.TORCHMX and isinstance(element, FixedFormat):
-            shift = element.frac
-        return element.max * 2.0 ** (largest - _ONE + shift) < 2.0**128
-
-
-@lru_cache(maxsize=64)
-def scale_table(fmt: BlockFormat) -> Tensor:
-    """Value of each scale code in float64; NaN for codes that the format has not."""
-    values = [fmt.scale.decode(code) for code in range(1 << fmt.scale.bits)]
-    return torch.tensor(values + [float("nan")] * (256 - len(values)), dtype=torch.float64)
-
-
-@lru_cache(maxsize=256)
-def _fits_after(fmt: BlockFormat, second: float) -> bool:
-    """Whether binary32 holds every product of element, scale and ``second``: few enough bits, none too large or small.
-
-    A ``second`` found from data has 24 bits of its own; powers of two and other short ones leave room for the rest.
-    """
-    element, scale = fmt.element, fmt.scale
-    if not isfinite(second) or second == 0:
-        return False
-    whole, divisor = abs(second).as_integer_ratio()
-    lowest = (whole & -whole).bit_length() - divisor.bit_length()
-    element_bits = element.bits - 1 if isinstance(element, FixedFormat) else element.p
-    bits = element_bits + scale.p + (whole // (whole & -whole)).bit_length()
-    smallest = element.quantum_exponent + scale.quantum_exponent + lowest
-    return bits <= 24 and smallest >= -149 and element.max * scale.max * abs(second) < 2.0**128
-
-
-def tensor_scale_of(x: Tensor, fmt: BlockFormat) -> Tensor:
-    """amax(x) / (largest scale * largest element) as a float32 tensor of no dimensions, at least 2^-96; 1 if empty."""
-    return scale_for_largest(x, fmt.scale.max * fmt.element.max)
-
-
-def scale_for_largest(x: Tensor, largest: float) -> Tensor:
-    """``tensor_scale_of`` with the largest number of the format as a plain one, which tracers take for a constant."""
-    if x.numel() == 0:
-        return torch.ones((), dtype=torch.float32, device=x.device)
-    amax = x.detach().abs().amax()
-    if amax.dtype is torch.float64:
-        # as encode reads float64: what is finite stays so
-        top = torch.finfo(torch.float32).max
-        amax = torch.where(amax.isinf(), amax, amax.clamp(max=top))
-    return (amax.to(torch.float32) / largest).clamp(min=2.0**-96)
-
-
-def second_scale_of(x: Tensor, fmt: BlockFormat) -> float | Tensor:
-    """``tensor_scale_of`` as a ``Coded`` has it: 1 for formats without one, on a GPU a tensor."""
-    if not fmt.tensor_scale:
-        return 1.0
-    return tensor_scale_of(x, fmt) if x.is_cuda else float(tensor_scale_of(x, fmt))
-
-
-def encode_operand(owner: str, x: Tensor, fmt: BlockFormat, dim: int, second: float | Tensor | None = None) -> Coded:
-    """``x`` in ``fmt`` with blocks along ``dim``; each stored element once where a batch dimension is expanded.
-
-    ``second``: the tensor's scale where ``x`` is a part of a tensor; None: that of ``x``.
-    """
-    if second is None:
-        second = second_scale_of(x, fmt)
-    for d in range(x.dim() - 2):
-        if x.stride(d) == 0 and x.shape[d] > 1:
-            x = x.narrow(d, 0, 1)
-    shape: list[Any] = list(x.shape)
-    shape[dim] = -(-x.shape[dim] // fmt.block_size)
-    codes = torch.empty(x.shape, dtype=torch.uint8, device=x.device)
-    scales = torch.empty(shape, dtype=torch.uint8, device=x.device)
-    if codes.numel():
-        backend_of(x).encode_blocks(x, fmt, codes, scales, dim, "bytes", second)
-    return Coded(codes, scales, fmt, dim, x.shape[dim], "bytes", second)
+    @property
+    def device(self) -> torch.device:
+        """Where its codes and scales are."""
+        return self.codes.device

@@ -1,8 +1,77 @@
-"""What backends give back of a product: the record behind ``gemmsim.last_backend()``."""
+"""A product on its way to what computes it, and the record behind ``gemmsim.last_backend()`` of what did."""
 
 from __future__ import annotations
 
-__all__ = ["Ran"]
+from typing import TYPE_CHECKING, Any
+
+from gemmsim.arithmetic import GemmSpec
+
+from .coded import Coded
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from .finish import Finish
+    from .gathered import Gathered
+
+__all__ = ["Product", "Ran"]
+
+
+class Product:
+    """The product of ``a`` (\\*B, M, K) and ``b`` (\\*B, K, N) that ``spec`` means, to be written to ``out``.
+
+    Attributes:
+        a, b: values, which ``spec`` casts, or codes with their scales.
+        out: (\\*B, M, N), of the dtype that results are rounded to last.
+        seed: of random bits; 0 where there are none.
+        c: an addend of ``out``'s shape. select: the member of a palette for each element of ``out``.
+        finish: what follows the product.
+        named: where operands have been cast already, the spec that names these casts, so that they are known to hold
+            values of its formats; else ``spec``.
+        windows: where elements of ``a`` and of ``out`` lie, if not where their strides say.
+        count: ``out`` is int64, and what is added to it is how often each element's register left its range.
+    """
+
+    __slots__ = ("a", "b", "c", "count", "finish", "named", "out", "seed", "select", "spec", "windows")
+
+    def __init__(
+        self,
+        a: Tensor | Coded,
+        b: Tensor | Coded,
+        spec: GemmSpec,
+        out: Tensor,
+        seed: int = 0,
+        c: Tensor | None = None,
+        select: Tensor | None = None,
+        finish: Finish | None = None,
+        named: GemmSpec | None = None,
+        windows: Gathered | None = None,
+        count: bool = False,
+    ) -> None:
+        self.a, self.b, self.spec, self.out, self.seed = a, b, spec, out, seed
+        self.c, self.select, self.finish = c, select, finish
+        self.named = spec if named is None else named
+        self.windows, self.count = windows, count
+
+    @property
+    def is_coded(self) -> bool:
+        """Whether an operand comes as codes."""
+        return isinstance(self.a, Coded) or isinstance(self.b, Coded)
+
+    @property
+    def is_alone(self) -> bool:
+        """Whether nothing is asked for but a product of matrices where their strides say."""
+        return self.c is None and self.select is None and self.windows is None and not self.count
+
+    def changed(self, **fields: Any) -> Product:
+        """The same with other ``fields``."""
+        made = Product(
+            self.a, self.b, self.spec, self.out, self.seed, self.c, self.select, self.finish, self.named, self.windows,
+            self.count,
+        )  # fmt: skip
+        for name, value in fields.items():
+            setattr(made, name, value)
+        return made
 
 
 class Ran:

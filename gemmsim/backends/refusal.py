@@ -9,12 +9,21 @@ __all__ = ["Refusal"]
 
 @dataclass(frozen=True)
 class Refusal:
-    """A backend's "no", with the reason in words. False where a truth value is asked."""
+    """A backend's "no", with the reason in words. False where a truth value is asked.
+
+    ``of``: what was refused, where people are told beside what ran instead; empty: they are not.
+    """
 
     reason: str
+    of: str = ""
 
     def __bool__(self) -> bool:
         return False
 
     def __str__(self) -> str:
         return self.reason
+
+    @property
+    def note(self) -> str:
+        """What people are told."""
+        return f"{self.of}: {self.reason}"

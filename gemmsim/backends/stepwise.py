@@ -24,6 +24,7 @@ from gemmsim.arithmetic.splitk import SplitK
 from gemmsim.formats import FP64, Cast, parse_cast
 from gemmsim.lowering.numbers import Site
 
+from .backend import backend_of
 from .codebook import is_codebook
 from .convert import cast_into, cast_operand
 from .product import Ran
@@ -154,14 +155,7 @@ def _step(a: Tensor, b: Tensor, s: Tensor, cast: Cast, mul: Cast | None = None) 
 
 
 def _gemm(a: Tensor, b: Tensor, spec: GemmSpec, out: Tensor, c: Tensor | None = None) -> None:
-    if a.is_cuda:
-        from . import cuda
-
-        cuda.gemm(a, b, spec, out, 0, c)
-    else:
-        from . import cpu
-
-        cpu.gemm(a, b, spec, out, 0, c)
+    backend_of(a).gemm(a, b, spec, out, 0, c)
 
 
 def _batched(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:

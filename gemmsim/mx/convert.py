@@ -7,7 +7,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from gemmsim.backends.coded import scale_for_largest
+from gemmsim.backends.encoding import scale_for_largest
 from gemmsim.ops.checks import check_device, check_float, check_out_dtype
 from gemmsim.ops.errors import GradError, OverlapError, ShapeError, message
 from gemmsim.ops.memory import check_out

@@ -93,7 +93,7 @@ def _quantize(
 
 
 def _record(operator: str, fmt: BlockFormat, x: Tensor) -> None:
-    state.record(operator, "cuda" if x.is_cuda else "cpu", str(fmt), f"{x.numel()} elements {x.dtype}")
+    state.record(operator, state.backend_name(x), str(fmt), f"{x.numel()} elements {x.dtype}")
 
 
 def _encode_fake(

@@ -58,7 +58,7 @@ def _mm(
     right = _operand(b, b_scales, b_tensor_scale, b_packing, meaning, -2, k)
     bits = call_seed(meaning, seed)
     out, plan = block_product.matmul(left, right, meaning, bits, out_dtype, _shape(a, b))
-    state.record("mx_mm", "cuda" if b.is_cuda else "cpu", meaning.key, plan)
+    state.record("mx_mm", state.backend_name(b), meaning.key, plan)
     return out
 
 

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from contextvars import ContextVar
-from typing import Any, NamedTuple, TypeVar
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 from gemmsim.arithmetic import SpecError
+from gemmsim.backends.acceleration import Setting, active, current, entries, put
 
 from .errors import message
 
-__all__ = ["Setting", "asked", "cublas_acceleration", "current", "restored"]
+__all__ = ["FAST_MODES", "cublas_acceleration"]
 
 #: The values of ``fast_mode``; backends.cublas.types has what they mean. Said again here because looking up a switch
 #: should not load the tables of a backend; a test compares the two.
@@ -21,52 +20,7 @@ FAST_MODES = ("f32", "tf32", "f16", "bf16", "pedantic")
 _ALIASES = {"fp32": "f32", "fp16": "f16"}
 
 F = TypeVar("F", bound=Callable[..., Any])
-
-
-class Setting(NamedTuple):
-    """Whether native products are asked for, and in which mode."""
-
-    enabled: bool
-    fast_mode: str | None = None
-
-
-class _Entries(NamedTuple):
-    """What the current context has entered, innermost last; the first entry is that of ``enable``."""
-
-    entries: tuple[tuple[object, Setting], ...]
-    active: Setting | None
-
-
-_STATE: ContextVar[_Entries | None] = ContextVar("gemmsim.cublas_acceleration", default=None)
 _OFF = Setting(False)
-#: ``asked() is None``: nothing was ever said here, which is what the path of small products looks at.
-asked = _STATE.get
-
-
-def current() -> Setting | None:
-    """The setting in force in this thread and task; ``None``: off."""
-    state = _STATE.get()
-    return None if state is None or state.active is None or not state.active.enabled else state.active
-
-
-def _put(entries: tuple[tuple[object, Setting], ...]) -> None:
-    _STATE.set(_Entries(entries, entries[-1][1]) if entries else None)
-
-
-def _entries() -> tuple[tuple[object, Setting], ...]:
-    state = _STATE.get()
-    return () if state is None else state.entries
-
-
-@contextmanager
-def restored(setting: Setting | None) -> Iterator[None]:
-    """``setting`` in force inside, whatever is outside: for steps that belong to an earlier call."""
-    state = _STATE.get()
-    _STATE.set(None if setting is None else _Entries((), setting))
-    try:
-        yield
-    finally:
-        _STATE.set(state)
 
 
 def _setting(enabled: object, fast_mode: object) -> Setting:
@@ -96,8 +50,8 @@ class _Switch(type):
 
     @property
     def fast_mode(cls) -> str | None:
-        state = _STATE.get()
-        return None if state is None or state.active is None else state.active.fast_mode
+        setting = active()
+        return None if setting is None else setting.fast_mode
 
     @fast_mode.setter
     def fast_mode(cls, value: str | None) -> None:
@@ -129,14 +83,14 @@ class cublas_acceleration(metaclass=_Switch):
         self._setting = _setting(enabled, fast_mode)
 
     def __enter__(self) -> cublas_acceleration:
-        _put((*_entries(), (self, self._setting)))
+        put((*entries(), (self, self._setting)))
         return self
 
     def __exit__(self, *_: object) -> None:
-        entries = _entries()
-        for i in range(len(entries) - 1, -1, -1):
-            if entries[i][0] is self:
-                _put(entries[:i] + entries[i + 1 :])
+        entered = entries()
+        for i in range(len(entered) - 1, -1, -1):
+            if entered[i][0] is self:
+                put(entered[:i] + entered[i + 1 :])
                 return
 
     def __call__(self, function: F) -> F:
@@ -200,10 +154,10 @@ class cublas_acceleration(metaclass=_Switch):
             SpecError: as the constructor.
         """
         setting = _setting(status, fast_mode)
-        entries = _entries()
-        owner = entries[-1][0] if entries else cls
+        entered = entries()
+        owner = entered[-1][0] if entered else cls
         nothing = owner is cls and setting == _OFF
-        _put(() if nothing else (*entries[:-1], (owner, setting)))
+        put(() if nothing else (*entered[:-1], (owner, setting)))
 
     @classmethod
     def disable(cls) -> None:

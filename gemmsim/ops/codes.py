@@ -7,14 +7,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from gemmsim.backends.code_layout import code_dtype, parts_of_codes, to_values
+from gemmsim.backends.code_tables import codes_of, values_of_codes
 from gemmsim.backends.device_tables import is_capturing
 from gemmsim.formats import FixedFormat, Format, FormatError, OwnExponentFormat, parse_scalar
 from gemmsim.formats.tensors import CODECS
 
 from .casts import RoundingLike, cast_name, fits
 from .checks import FLOAT_DTYPES, check_float, check_tensor
-from .code_layout import code_dtype, parts_of_codes, to_values
-from .code_tables import codes_of, values_of_codes
 from .errors import DTypeError, message
 from .product.operators import quantize_op
 from .registration import define

@@ -5,13 +5,13 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from . import rounding as steps
 from .casts import RoundingLike, TargetLike, cast_name, resolve_target, target_of
 from .checks import check_device, check_float
 from .dispatch import are_direct, nothing_watches
 from .errors import GradError, message
 from .fx import traceable
 from .memory import check_out
-from .product import kernels
 from .product.operators import quantize_inplace_op, quantize_op, quantize_out_op
 from .seeds import check_seed
 from .sharding import prepare
@@ -59,14 +59,14 @@ def quantize(
     compiling = torch.compiler.is_compiling()
     if not compiling and x is not None and are_direct(x) and nothing_watches() and not x.requires_grad and out is None:
         plain = type(fmt) is str and rounding is None and overflow is None
-        return kernels.quantize(x, target_of(fmt) if plain else resolve_target(fmt, rounding, overflow), seed)
+        return steps.quantize(x, target_of(fmt) if plain else resolve_target(fmt, rounding, overflow), seed)
     prepare()
     cast = cast_name(fmt, rounding, overflow)
     _check(x, out, compiling)
     if out is None:
         return quantize_op(x, cast, seed)
     if not compiling and are_direct(x, out) and nothing_watches():
-        kernels.overwrite(x, target_of(cast), out, seed)
+        steps.overwrite(x, target_of(cast), out, seed)
     elif x is out:
         quantize_inplace_op(x, cast, seed)
     else:

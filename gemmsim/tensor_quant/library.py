@@ -116,8 +116,7 @@ def _checked_fake(amax: Tensor, owner: str, propagate: bool = False) -> Tensor:
 
 
 def _record(operator: str, key: str, x: Tensor) -> None:
-    backend = "cuda" if x.is_cuda else "cpu"
-    state.record(operator, backend, key, f"{x.numel()} elements {x.dtype}, one pass")
+    state.record(operator, state.backend_name(x), key, f"{x.numel()} elements {x.dtype}, one pass")
 
 
 def _fake_fake(

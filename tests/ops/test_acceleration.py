@@ -12,8 +12,8 @@ from support import assert_bitwise_equal
 
 import gemmsim as gs
 from gemmsim.backends import cublas
+from gemmsim.backends.acceleration import Setting, asked, current
 from gemmsim.ops import acceleration
-from gemmsim.ops.acceleration import Setting, current
 
 On = gs.cublas_acceleration
 
@@ -79,7 +79,7 @@ def test_enable_holds_until_the_surrounding_block_ends():
         assert current() is None
     assert current() == Setting(True, None)
     On.disable()
-    assert current() is None and acceleration.asked() is None
+    assert current() is None and asked() is None
 
 
 def test_class_attributes_may_be_set():
@@ -89,7 +89,7 @@ def test_class_attributes_may_be_set():
     assert current() == Setting(True, "f16")
     On.enabled = False
     On.fast_mode = None
-    assert acceleration.asked() is None
+    assert asked() is None
     assert On(True, "tf32").enabled is True and On(True, "tf32").fast_mode == "tf32"
     assert repr(On(True, "fp16")) == "cublas_acceleration(True, fast_mode='f16')"
 

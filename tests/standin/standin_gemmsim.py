@@ -147,6 +147,10 @@ def _number(scale) -> float:
     return 1.0 if scale is None else float(scale)
 
 
+def _finish(raw, finish, out) -> None:
+    importlib.import_module("gemmsim.backends.last_steps").finish_into(raw, finish, out)
+
+
 def _product(cpu, a, b, spec, out, seed=0, c=None, select=None, finish=None):
     """A product and what follows it. Where the CPU refuses data, a GPU, which cannot, gives NaN."""
     raw = out if finish is None else torch.empty(out.shape, dtype=finish.work)
@@ -155,14 +159,14 @@ def _product(cpu, a, b, spec, out, seed=0, c=None, select=None, finish=None):
     except ValueError:
         raw.fill_(torch.nan)
     if finish is not None:
-        finish.apply(raw, out)
+        _finish(raw, finish, out)
 
 
 def _gathered(cpu, a, b, spec, out, where, seed=0, c=None, finish=None):
     raw = out if finish is None else torch.empty_strided(out.shape, out.stride(), dtype=finish.work)
     cpu.gathered_gemm(a, b, spec, raw, where, seed, c)
     if finish is not None:
-        finish.apply(raw, out)
+        _finish(raw, finish, out)
 
 
 def _rows(cpu, op, inputs, outputs, *args, **kwargs):
@@ -243,7 +247,7 @@ def _coded_product(cpu):
         raw = torch.empty(out.shape, dtype=out.dtype if finish is None else finish.work)
         cpu.gemm_coded(a, b, spec, raw, seed)
         if finish is not None:
-            finish.apply(raw, out)
+            _finish(raw, finish, out)
         else:
             out.copy_(raw)
 
@@ -288,8 +292,16 @@ def install() -> None:
         for module in ("self_check", "instruction_report"):
             importlib.import_module(f"gemmsim.backends.cuda.{module}").kernel_cache = launch.kernel_cache
     torch.cuda.synchronize = _check_lost
+    products = importlib.import_module("gemmsim.backends.cuda.products")
+
+    def replace(name, function):
+        """In the package, and where products of all kinds find it."""
+        for module in (cuda, products):
+            if hasattr(module, name):
+                setattr(module, name, function)
+
     for name, (answer, results) in _answers(cpu).items():
-        setattr(cuda, name, answered(getattr(cuda, name), answer, results))
+        replace(name, answered(getattr(cuda, name), answer, results))
     cast = importlib.import_module("gemmsim.backends.cuda.cast")
     cast.quantize = cuda.quantize
     verdict_for = importlib.import_module("gemmsim.backends.cuda.self_check").verdict_for
@@ -297,6 +309,6 @@ def install() -> None:
         importlib.import_module(f"gemmsim.backends.cuda.{module}").verdict_for = lambda device, arch, source, problems: (
             verdict_for(device, arch, source, map(_equal, problems))
         )
-    cuda.gemm_coded = answered(cuda.gemm_coded, _coded_product(cpu), _at(3, "out"))
-    cuda.count_coded_overflows = answered(cuda.count_coded_overflows, cpu.count_coded_overflows, _at(3, "counts"))
+    replace("gemm_coded", answered(cuda.gemm_coded, _coded_product(cpu), _at(3, "out")))
+    replace("count_coded_overflows", answered(cuda.count_coded_overflows, cpu.count_coded_overflows, _at(3, "counts")))
     _library_products()

@@ -6,6 +6,7 @@ from .coded import count_coded_overflows, finishes, gemm_coded
 from .gathered import gathered_gemm
 from .gemm import count_overflows, gemm, supported
 from .lookup import count_lookup_overflows, lookup_gemm, lookup_supported
+from .products import multiply
 from .quantize import quantize
 from .rows import named_steps, run_rows
 from .run import Kernels
@@ -35,6 +36,7 @@ __all__ = [
     "isa",
     "lookup_gemm",
     "lookup_supported",
+    "multiply",
     "quantize",
     "quantize_tensor",
     "quantize_blocks",

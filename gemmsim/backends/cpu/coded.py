@@ -15,6 +15,7 @@ from gemmsim.lowering.numbers import Site
 from ..coded import Coded
 from ..convert import cast_into
 from ..dtypes import carrier_dtype
+from ..encoding import elements_of, factors_of
 from ..finish import Finish
 from ..product import Ran
 from .gemm import count_overflows, gemm
@@ -62,12 +63,12 @@ def _parts(
     sizes = [x.format.block_size if isinstance(x, Coded) else group for x in (a, b)]
     counts = [-(-k // size) for size in sizes]
     unit = torch.ones(1, dtype=torch.float64)
-    left_scales = a.factors() if isinstance(a, Coded) else unit.expand(a.shape[-2], counts[0])
-    right_scales = b.factors() if isinstance(b, Coded) else unit.expand(counts[1], b.shape[-1])
+    left_scales = factors_of(a) if isinstance(a, Coded) else unit.expand(a.shape[-2], counts[0])
+    right_scales = factors_of(b) if isinstance(b, Coded) else unit.expand(counts[1], b.shape[-1])
     seconds = [float(x.tensor_scale) for x in (a, b) if isinstance(x, Coded) and x.format.tensor_scale]
     tensor = None if not seconds else seconds[0] * (seconds[1] if len(seconds) > 1 else 1.0)
-    left = a.elements() if isinstance(a, Coded) else _cast(a, spec.cast_a, seed, Site.OPERAND_A)
-    right = b.elements() if isinstance(b, Coded) else _cast(b, spec.cast_b, seed, Site.OPERAND_B)
+    left = elements_of(a) if isinstance(a, Coded) else _cast(a, spec.cast_a, seed, Site.OPERAND_A)
+    right = elements_of(b) if isinstance(b, Coded) else _cast(b, spec.cast_b, seed, Site.OPERAND_B)
     tensors = [left, right, left_scales, right_scales]
     left, right, left_scales, right_scales = (t.expand(*batch, *t.shape[-2:]) for t in tensors)
     return left, right, Scales(left_scales, right_scales, sizes[0], sizes[1], tensor, _scale_format(spec))

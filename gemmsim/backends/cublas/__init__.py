@@ -5,9 +5,10 @@ order, its alignment of products and its rounding are the library's.
 """
 
 from .block_scaled import block_scaled_mm, shape_reason
-from .coded import coded_refusal, gemm_coded, narrowed
+from .coded import narrowed
 from .mac_formats import ComputeType, MatrixType, match_mac_format_with_cublas_types
 from .matching import native_type
+from .products import multiply, refuses
 from .run import cpu_reason, device_reason, gemm, ran, refusal
 from .shared_library import CublasError
 from .types import FAST_MODES, TYPES, Compute, NativeType
@@ -21,15 +22,15 @@ __all__ = [
     "MatrixType",
     "NativeType",
     "block_scaled_mm",
-    "coded_refusal",
     "cpu_reason",
     "device_reason",
     "gemm",
-    "gemm_coded",
     "match_mac_format_with_cublas_types",
+    "multiply",
     "narrowed",
     "native_type",
     "ran",
     "refusal",
+    "refuses",
     "shape_reason",
 ]

@@ -15,54 +15,39 @@ from ..coded import Coded
 from ..convert import cast_into
 from ..product import Ran
 from .block_scaled import block_scaled_mm, shape_reason
-from .matching import native_type
 from .run import cpu_reason, device_reason, ran
 from .types import NativeType
 
 __all__ = ["coded_refusal", "gemm_coded", "narrowed"]
 
 
-def coded_refusal(
-    a: Tensor | Coded, b: Tensor | Coded, spec: GemmSpec, shape: tuple[int, ...], fast_mode: str | None
-) -> str | NativeType:
-    """The native type of the product of encoded operands, or the reason why there is none here."""
-    found = native_type(spec, torch.float32, torch.float32, fast_mode)
-    if not isinstance(found, NativeType):
-        return found.reason
+def coded_refusal(native: NativeType, a: Tensor | Coded, b: Tensor | Coded, shape: torch.Size) -> str | None:
+    """Why this type cannot compute the product of encoded operands, or ``None``."""
     if not isinstance(a, Coded) or not isinstance(b, Coded):
         return "one operand in a block format and one without: the library takes two with scales"
-    device = b.codes.device
-    reason = cpu_reason(found) if device.type == "cpu" else device_reason(found, device)
+    reason = cpu_reason(native) if b.device.type == "cpu" else device_reason(native, b.device)
     if reason is None and math.prod(b.shape[:-2]) != 1:
-        reason = f"native type {found.name} takes two matrices, not batches of both operands"
+        reason = f"native type {native.name} takes two matrices, not batches of both operands"
     if reason is None and {a.packing, b.packing} != {"bytes"}:
         reason = f"codes in packing {a.packing} and {b.packing}; it takes one a byte"
-    return reason or shape_reason(found, math.prod(shape[:-1]), shape[-1], a.size) or found
+    return reason or shape_reason(native, math.prod(shape[:-1]), shape[-1], a.size)
 
 
-def gemm_coded(
-    a: Tensor | Coded,
-    b: Tensor | Coded,
-    spec: GemmSpec,
-    seed: int,
-    dtype: torch.dtype,
-    shape: tuple[int, ...],
-    native: NativeType,
-) -> tuple[Tensor, Ran]:
-    """The product in ``dtype`` and of ``shape``, and its record. Ask ``coded_refusal`` first.
+def gemm_coded(a: Tensor | Coded, b: Tensor | Coded, spec: GemmSpec, out: Tensor, seed: int, native: NativeType) -> Ran:
+    """Write the product to ``out``; its record. Ask ``coded_refusal`` first.
 
     Sums as the library makes them, tensors' own scales on them, the output cast of ``spec``.
     """
     assert isinstance(a, Coded) and isinstance(b, Coded)
+    shape = out.shape
     left = [x.expand(*shape[:-2], *x.shape[-2:]).reshape(-1, x.shape[-1]) for x in (a.codes, a.scales)]
     right = [x.reshape(x.shape[-2:]).mT for x in (b.codes, b.scales)]
     sums, how = block_scaled_mm(left[0], left[1], right[0], right[1], native, torch.float32)
     for operand in (a, b):
         if operand.format.tensor_scale:
             sums = sums.double() * operand.tensor_scale
-    out = torch.empty(shape, dtype=dtype, device=sums.device)
     cast_into(sums.view(shape), spec.out, out, seed, Site.OUTPUT)
-    return out, ran("cublas", native, how)
+    return ran("cublas", native, how)
 
 
 def narrowed(x: Tensor, y: Tensor, spec: GemmSpec) -> tuple[Tensor, Tensor]:

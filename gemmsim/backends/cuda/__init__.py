@@ -28,6 +28,7 @@ from .jit.source import KernelSource
 from .jit.toolchain import PACKAGES, Toolchain, toolchain
 from .lookup import count_lookup_overflows, lookup_gemm, lookup_supported
 from .mx_cast import decode_blocks, encode_blocks, quantize_blocks
+from .products import multiply
 from .registry import FAMILIES, Family, family_sources
 from .rows import run_rows
 from .scaled_casts import affine_cast, scaled_blocks, scaled_cast
@@ -83,6 +84,7 @@ __all__ = [
     "kernel_cache",
     "lookup_gemm",
     "lookup_supported",
+    "multiply",
     "quantize",
     "quantize_blocks",
     "quantize_tensor",

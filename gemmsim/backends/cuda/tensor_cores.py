@@ -18,7 +18,8 @@ from gemmsim.hardware.devices import architecture_of
 
 from .. import environment
 from ..device_tables import is_capturing
-from ..finish import Finish, followed
+from ..finish import Finish
+from ..last_steps import followed
 from ..product import Ran
 from . import scaled_instruction as scaled
 from .check_operands import plain_problems

@@ -7,7 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .. import acceleration
+from gemmsim.backends import acceleration
+
 from ..once import differentiable_once
 from ..product import underflow
 from ..product.affine_plan import AffinePlan, Product

@@ -8,13 +8,13 @@ import torch
 from torch import Tensor
 
 from gemmsim.arithmetic import GemmSpec
-from gemmsim.backends.coded import second_scale_of
+from gemmsim.backends.encoding import second_scale_of
 from gemmsim.formats import TENSOR_FORMATS, BlockFormat, FiniteFloatFormat, Sharing
 
 from ..product import blocks as block_product
-from ..product import kernels
 from ..product.blocks import Seconds
 from ..product.shapes import matmul_shape
+from ..rounding import quantize
 from ..seeds import Site
 
 __all__ = ["blocks_matmul", "share"]
@@ -33,7 +33,7 @@ def share(x: Tensor, weight: Tensor, spec: GemmSpec, bits: int) -> tuple[Tensor,
         if isinstance(fmt, BlockFormat):
             found[i] = second_scale_of(operands[i], fmt)
         elif isinstance(fmt, TENSOR_FORMATS) and (isinstance(fmt, FiniteFloatFormat) or fmt.sharing is Sharing.TENSOR):
-            operands[i] = kernels.quantize(operands[i], fmt, bits, site)
+            operands[i] = quantize(operands[i], fmt, bits, site)
             spec = replace(spec, a=None) if i == 0 else replace(spec, b=None)
     return operands[0], operands[1], spec, (found[0], found[1])
 

@@ -16,15 +16,18 @@ import torch
 from torch import Tensor
 
 from gemmsim.arithmetic import GemmSpec, Palette, SpecError
-from gemmsim.backends import native
+from gemmsim.backends import route
+from gemmsim.backends.convert import cast_into
 from gemmsim.backends.gathered import Gathered
+from gemmsim.backends.product import Product
 from gemmsim.formats import Cast
 
 from .. import state
-from ..acceleration import asked
 from ..errors import message
 from ..product import kernels
 from ..product.blocks import Seconds
+from ..product.general import NOTHING, general_matmul
+from ..rounding import cast_operand
 from ..seeds import Site
 from .arguments import Geometry
 from .blocks import blocks_matmul, share
@@ -112,8 +115,8 @@ def conv_with_operands(
     dtype = kernels.result_dtype("conv", x, weight, out_dtype)
     check_spec("conv", spec)
     bits = kernels.call_seed(spec, seed, stream)
-    cast_x = x.new_empty(0) if spec.cast_a is None else kernels.cast_operand(x, spec.cast_a, bits, Site.OPERAND_A)
-    cast_w = x.new_empty(0) if spec.cast_b is None else kernels.cast_operand(weight, spec.cast_b, bits, Site.OPERAND_B)
+    cast_x = x.new_empty(0) if spec.cast_a is None else cast_operand(x, spec.cast_a, bits, Site.OPERAND_A)
+    cast_w = x.new_empty(0) if spec.cast_b is None else cast_operand(weight, spec.cast_b, bits, Site.OPERAND_B)
     left, right = (x if spec.cast_a is None else cast_x), (weight if spec.cast_b is None else cast_w)
     ready = spec if spec.cast_b is None or not spec.cast_b.is_stochastic else replace(spec, b=None)
     return _conv(left, right, ready, where, _How(bits, dtype, c, None, spec)), cast_x, cast_w
@@ -124,7 +127,7 @@ def _conv(x: Tensor, weight: Tensor, spec: GemmSpec, where: Geometry, how: _How)
     bits, dtype, c, cast, named = how
     x, weight, spec, seconds = share(x, weight, spec, bits)
     if spec.cast_b is not None and spec.cast_b.is_stochastic:
-        weight = kernels.cast_operand(weight, spec.cast_b, bits, Site.OPERAND_B)
+        weight = cast_operand(weight, spec.cast_b, bits, Site.OPERAND_B)
     if where.transposed:
         reach = tuple(d * (k - 1) for d, k in zip(where.dilation, kernel, strict=True))
         before = tuple(r - p for r, p in zip(reach, where.padding, strict=True))
@@ -185,7 +188,7 @@ def conv_weight(
     bits, groups, named = kernels.call_seed(spec, seed, stream), where.groups, spec
     large, small, spec, seconds = share(large, small, spec, bits)
     if spec.cast_b is not None and spec.cast_b.is_stochastic:
-        small = kernels.cast_operand(small, spec.cast_b, bits, Site.OPERAND_B)
+        small = cast_operand(small, spec.cast_b, bits, Site.OPERAND_B)
     kernel, count = tuple(kernel), tuple(small.shape[2:])
     size, ones = span(count, where.stride, kernel, where.dilation), (1,) * len(kernel)
     placed = place(large, where.padding, ones, size, spec.cast_a, bits, Site.OPERAND_A)
@@ -219,28 +222,26 @@ def count_of(sizes: Sequence[int]) -> int:
 def _run(op: str, product: _Product) -> None:
     """Compute ``product`` and record what ran."""
     a, windows, b, spec, out, layout, bits, c, named, _ = product
-    plan: object = "nothing to compute: the result has no elements"
+    plan: object = NOTHING
     if out.numel():
-        matrices = asked() is not None or (native.is_candidate(spec) and not spec.is_stochastic)
-        matrices = matrices or spec.has_blocks or spec.needs_steps
-        if not matrices:
+        if route.reads_windows(spec):
             rows, cols = windows.rows(a.device), windows.cols(a.device)
             tables = Gathered(rows, cols, windows.outer, windows.group, windows.outer_stride, *layout)
-            plan = kernels.backend_of(a).gathered_gemm(a, b, spec, out, tables, bits, c)
+            plan = route.run(Product(a, b, spec, out, bits, c, named=named, windows=tables))
         elif spec.out is not None and spec.out.is_stochastic:
             raw = torch.empty_like(out, dtype=torch.float64)
             plan = _explicit(product._replace(spec=replace(spec, out=None), out=raw))
-            kernels.backend_of(out).quantize(raw, spec.out, out, bits, Site.OUTPUT)
+            cast_into(raw, spec.out, out, bits, Site.OUTPUT)
         else:
             plan = _explicit(product)
-    state.record(op, "cuda" if a.is_cuda else "cpu", named.key, plan)
+    state.record(op, state.backend_name(a), named.key, plan)
 
 
 def _explicit(whole: _Product) -> object:
     """``whole`` with the windows as matrices in memory, an ordinary product for each group; what ran."""
     a, windows, b, spec, out, layout, bits, c, named, seconds = whole
     if spec.cast_b is not None and not spec.cast_b.is_stochastic:
-        b = kernels.cast_operand(b, spec.cast_b, bits, Site.OPERAND_B)
+        b = cast_operand(b, spec.cast_b, bits, Site.OPERAND_B)
     stripped = kernels.without_operand_casts(spec)
     n, inner = b.shape[2], count_of(windows.row_sizes)
     images = windows.outer
@@ -261,7 +262,7 @@ def _explicit(whole: _Product) -> object:
             if stripped.has_blocks:
                 product, plan = blocks_matmul(left, right, stripped, bits, out.dtype, addend, seconds)
             else:
-                product, plan = kernels.general_matmul(left, right, stripped, bits, out.dtype, addend, None, named)
+                product, plan = general_matmul(left, right, stripped, bits, out.dtype, addend, None, named)
             start = out.storage_offset() + group * layout[0] + first * layout[1]
             target = out.as_strided((last - first, inner, n), layout[1:], start)
             target.copy_(product[:, skipped:].reshape(last - first, inner, n))

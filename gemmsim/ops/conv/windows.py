@@ -8,11 +8,12 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from gemmsim.backends.convert import cast_into
 from gemmsim.backends.device_tables import Tables
 from gemmsim.formats import Cast
 
 from ..casts import carrier_dtype
-from ..product import kernels
+from ..rounding import cast_operand
 
 __all__ = ["Windows", "offsets", "place", "span"]
 
@@ -94,7 +95,7 @@ def place(
     index in ``x``.
     """
     if cast is not None and cast.is_stochastic:
-        x, cast = kernels.cast_operand(x, cast, bits, site), None
+        x, cast = cast_operand(x, cast, bits, site), None
     inside, places, whole = x, [], True
     for i, (n, b, s, total) in enumerate(zip(x.shape[2:], before, step, size, strict=True)):
         first = -(b // s) if b < 0 else 0
@@ -114,5 +115,5 @@ def place(
     if cast is None:
         target.copy_(inside)
     else:
-        kernels.backend_of(x).quantize(inside, cast, target, bits, site)
+        cast_into(inside, cast, target, bits, site)
     return out

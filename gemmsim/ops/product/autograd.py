@@ -8,7 +8,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .. import acceleration, state
+from gemmsim.backends import acceleration
+
+from .. import state
 from ..errors import GradError, message
 from ..once import differentiable_once
 from ..scaling import scale_by_power, scale_exponent

@@ -96,8 +96,7 @@ def _decoded_type(spec: GemmSpec) -> str | None:
     if not spec.has_blocks or takes_scales(spec.accumulator):
         return None
     from gemmsim.backends import cublas
-
-    from .blocks import plain_spec
+    from gemmsim.backends.route import plain_spec
 
     both = isinstance(spec.a, BlockFormat) and isinstance(spec.b, BlockFormat)
     dtype = torch.bfloat16 if both else torch.float32

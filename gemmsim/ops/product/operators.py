@@ -18,7 +18,7 @@ from torch import Tensor
 
 from gemmsim.formats import Cast
 
-from .. import batching
+from .. import batching, rounding
 from ..casts import carrier_dtype, cast_of, target_dtype, target_of
 from ..checks import check_float, check_integers
 from ..registration import define
@@ -84,15 +84,15 @@ def _quantize(
     stream: int = 0,
     widen: bool = False,
 ) -> Tensor:
-    return kernels.quantize(x, target_of(cast), seed, site, stream, widen)
+    return rounding.quantize(x, target_of(cast), seed, site, stream, widen)
 
 
 def _quantize_into(x: Tensor, cast: str, out: Tensor, seed: int | None = None) -> None:
-    kernels.overwrite(x, target_of(cast), out, seed)
+    rounding.overwrite(x, target_of(cast), out, seed)
 
 
 def _quantize_inplace(x: Tensor, cast: str, seed: int | None = None) -> None:
-    kernels.overwrite(x, target_of(cast), x, seed)
+    rounding.overwrite(x, target_of(cast), x, seed)
 
 
 def _matmul_fake(
@@ -151,17 +151,17 @@ def _quantize_fake(
     widen: bool = False,
 ) -> Tensor:
     target = target_of(cast)
-    kernels.check_target(target, x)
+    rounding.check_target(target, x)
     return torch.empty_like(x, dtype=target_dtype(target, x.dtype) if widen else x.dtype)
 
 
 def _quantize_into_fake(x: Tensor, cast: str, out: Tensor, seed: int | None = None) -> None:
-    kernels.check_target(target_of(cast), x)
+    rounding.check_target(target_of(cast), x)
     check_float("quantize", "out", out)
 
 
 def _quantize_inplace_fake(x: Tensor, cast: str, seed: int | None = None) -> None:
-    kernels.check_target(target_of(cast), x)
+    rounding.check_target(target_of(cast), x)
 
 
 quantize_op = define(

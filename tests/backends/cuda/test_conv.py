@@ -15,13 +15,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support import assert_bitwise_equal
 from support_cuda import host_quantize
-from support_cuda_gemm import _run, host_gemm
+from support_cuda_gemm import _run, host_multiply
 from support_device_tables import gpu  # noqa: F401
 
 import gemmsim as gs
+from gemmsim.backends import convert, cuda, route
+from gemmsim.ops import rounding
 from gemmsim.ops.conv import kernels as conv_kernels
 from gemmsim.ops.conv import windows as conv_windows
-from gemmsim.ops.product import kernels, selection
 
 cuda_gathered = importlib.import_module("gemmsim.backends.cuda.gathered")
 
@@ -47,15 +48,16 @@ def on_the_host() -> Iterator[list[object]]:
     """Windows are read by the CUDA backend's kernels; where they lie in memory, for each product."""
     products = []
 
-    def gathered(a, b, spec, out, where, *rest):
-        products.append(where)
-        return cuda_gathered.gathered_gemm(a, b, spec, out, where, *rest)
+    def multiply(product):
+        products.append(product.windows)
+        return cuda.multiply(product)
 
-    backend = SimpleNamespace(gathered_gemm=gathered, quantize=host_quantize)
+    backend = SimpleNamespace(multiply=multiply, quantize=host_quantize)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(cuda_gathered, "launch", _run)
         patch.setattr(cuda_gathered, "quantize", host_quantize)
-        patch.setattr(kernels, "backend_of", lambda x: backend)
+        for module in (convert, route, rounding):
+            patch.setattr(module, "backend_of", lambda x: backend)
         yield products
 
 
@@ -140,14 +142,15 @@ def test_convolutions_through_matrices_of_windows(name, monkeypatch):
     want = values(name)
     products = []
 
-    def gemm(a, b, spec, out, seed=0, c=None, select=None, named=None, finish=None):
-        products.append(tuple(a.shape))
-        return host_gemm(a, b, spec, out, seed, c, select)
+    def multiply(product):
+        products.append(tuple(product.a.shape))
+        return host_multiply(product)
 
-    monkeypatch.setattr(conv_kernels, "asked", lambda: "as on CUDA")
+    backend = SimpleNamespace(multiply=multiply, quantize=host_quantize)
+    monkeypatch.setattr(route, "reads_windows", lambda spec: False)
     monkeypatch.setattr(conv_kernels, "_BLOCK", 64)  # a few images at a time
-    monkeypatch.setattr(selection, "gemm", gemm)
-    monkeypatch.setattr(kernels, "backend_of", lambda x: SimpleNamespace(quantize=host_quantize))
+    for module in (convert, route, rounding):
+        monkeypatch.setattr(module, "backend_of", lambda x: backend)
     got = values(name)
     assert len(products) >= 3
     for x, y, what in zip(got, want, ("result", "gradient of x", "gradient of the weight"), strict=True):

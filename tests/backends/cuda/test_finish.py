@@ -13,17 +13,18 @@ import pytest
 import torch
 from support import assert_bitwise_equal
 from support_cpu import operand
-from support_cuda_gemm import compile_on_host, host_blocks, host_gemm, sources_of
+from support_cuda_gemm import compile_on_host, host_blocks, host_gemm, host_multiply, sources_of
 from support_cuda_specs import CHIPS, ORDERS, RUNS, random_register, specs
 
 import gemmsim as gs
 from gemmsim.arithmetic import GemmSpec, UnsupportedSpec
-from gemmsim.backends import cpu, cuda
-from gemmsim.backends.coded import encode_operand
+from gemmsim.backends import cpu, cuda, route
 from gemmsim.backends.cuda.coded import as_blocks
+from gemmsim.backends.encoding import encode_operand
 from gemmsim.backends.finish import Finish
+from gemmsim.backends.last_steps import finish_into
 from gemmsim.formats import parse_cast
-from gemmsim.ops.product import kernels, selection
+from gemmsim.ops.casts import target_dtype
 
 CASTS = [None, None, "e4m3", "e5m10/rtz/sat", "bf16/rnu", "supernormal(4,3)", "fixed(8,4)", "fp64"]
 OTHERS = [
@@ -68,7 +69,7 @@ def separately(a, b, spec, finish: Finish, dtype: torch.dtype, seed: int, **more
     if finish.cast is not None:
         raw = gs.quantize(raw.double(), finish.cast)
         if finish.work == torch.float32:
-            raw = raw.to(kernels.target_dtype(finish.cast, torch.float32))
+            raw = raw.to(target_dtype(finish.cast, torch.float32))
     return raw.to(dtype)
 
 
@@ -121,7 +122,7 @@ def test_block_formats(text):
         finish = Finish(values(rng, 11), torch.float32, parse_cast("e5m10/rtz"))
         got, want = torch.empty(9, 11, dtype=dtype), torch.empty(9, 11, dtype=dtype)
         host_blocks(*codes, spec, got, finish=finish)
-        finish.apply(raw.float(), want)
+        finish_into(raw.float(), finish, want)
         assert_bitwise_equal(got, want, nan_is_nan=True, context=text)
 
 
@@ -160,13 +161,12 @@ def test_linear_layers_end_in_the_kernel(formats, grad, monkeypatch):
     want = gs.qlinear(x, w, bias, formats, out_dtype=torch.bfloat16)
     seen = []
 
-    def gemm(*args):
-        seen.append(args[7] if len(args) > 7 else None)
-        return host_gemm(*args)
+    def multiply(product):
+        seen.append(product.finish)
+        return host_multiply(product)
 
-    backend = SimpleNamespace(gemm=gemm, finishes=cuda.finishes)
-    monkeypatch.setattr(selection, "_on_gpu", lambda x: True)
-    monkeypatch.setattr(selection, "backend_of", lambda x: backend)
+    backend = SimpleNamespace(multiply=multiply, finishes=cuda.finishes)
+    monkeypatch.setattr(route, "backend_of", lambda x: backend)
     got = gs.qlinear(x, w, bias, formats, out_dtype=torch.bfloat16)
     assert_bitwise_equal(got.detach(), want.detach())
     assert [finish is not None for finish in seen] == [cuda.finishes(formats.fprop, None)]

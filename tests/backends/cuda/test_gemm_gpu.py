@@ -10,13 +10,13 @@ import torch
 from support import assert_bitwise_equal
 from support_cpu import operand
 from support_cuda import host_quantize
-from support_cuda_gemm import host_count, host_gemm
+from support_cuda_gemm import host_gemm, host_multiply
 from support_cuda_specs import CHIPS, ORDERS, RUNS, random_register, specs
 
 import gemmsim as gs
 from gemmsim.arithmetic import GemmSpec
-from gemmsim.backends import cpu, cuda
-from gemmsim.ops.product import kernels, selection
+from gemmsim.backends import convert, cpu, cuda, route
+from gemmsim.ops import rounding
 
 
 def groups() -> dict[str, list[GemmSpec]]:
@@ -67,12 +67,9 @@ def test_the_public_functions_on_a_gpu():
 @pytest.fixture
 def on_the_host(monkeypatch):
     """The CUDA backend, its kernels run on the host, in place of the CPU's."""
-    backend = SimpleNamespace(
-        gemm=host_gemm, quantize=host_quantize, count_overflows=host_count, supported=cuda.supported
-    )
-    for module in (kernels, selection):
+    backend = SimpleNamespace(gemm=host_gemm, multiply=host_multiply, quantize=host_quantize)
+    for module in (convert, rounding, route):
         monkeypatch.setattr(module, "backend_of", lambda x: backend)
-    monkeypatch.setattr(selection, "cpu", backend)
 
 
 def test_operators_ask_the_backend_of_their_operands(on_the_host, monkeypatch):

@@ -17,11 +17,10 @@ import gemmsim as gs
 from gemmsim import reference
 from gemmsim.arithmetic import GemmSpec, UnsupportedSpec
 from gemmsim.arithmetic.lookup import ProductTable, table
-from gemmsim.backends import cpu, cuda
+from gemmsim.backends import cpu, cuda, lists
 from gemmsim.backends.cuda.errors import CudaError
 from gemmsim.backends.cuda.table_facts import TableFacts, table_facts
 from gemmsim.backends.device_tables import Tables
-from gemmsim.ops.product import selection
 
 cuda_lookup = importlib.import_module("gemmsim.backends.cuda.lookup")
 
@@ -220,7 +219,7 @@ def test_a_product_of_tensors(monkeypatch):
     for spec in (spec_of(MIXED, "e5m10"), spec_of(LISTED, "fp32"), spec_of(MIXED, "fp32 -> e5m2/sr8")):
         want = gs.qmatmul(a, b, spec, seed=4)
         with monkeypatch.context() as patch:
-            patch.setattr(selection, "backend_of", lambda x: cuda)
+            patch.setattr(lists, "backend_of", lambda x: cuda)
             got = on_host(lambda spec=spec: gs.qmatmul(a, b, spec, seed=4))
         assert_bitwise_equal(got, want, context=str(spec))
         assert not got[1].isnan().all()

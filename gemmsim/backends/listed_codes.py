@@ -5,8 +5,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from gemmsim.backends.codebook import points_on
 from gemmsim.formats import CodebookFormat
+
+from .codebook import points_on
 
 __all__ = ["listed_codes", "listed_values"]
 

@@ -1,0 +1,34 @@
+"""Products of every kind on the CPU."""
+
+from __future__ import annotations
+
+from ..coded import Coded
+from ..product import Product, Ran
+from .coded import count_coded_overflows, gemm_coded
+from .gathered import gathered_gemm
+from .gemm import count_overflows, gemm
+from .lookup import count_lookup_overflows, lookup_gemm
+
+__all__ = ["multiply"]
+
+
+def multiply(product: Product) -> Ran:
+    """Write ``product`` to its ``out``; what ran. ``finish`` is None, since ``finishes`` says so.
+
+    Operands of an accumulator that looks products up are codes of its table.
+
+    Raises:
+        UnsupportedSpec, SpecError, SelectError, ValueError, MemoryError: as the function for products of this kind.
+    """
+    a, b, spec, out, seed = product.a, product.b, product.spec, product.out, product.seed
+    if isinstance(a, Coded) or isinstance(b, Coded):
+        coded = count_coded_overflows if product.count else gemm_coded
+        return coded(a, b, spec, out, seed)
+    if product.windows is not None:
+        return gathered_gemm(a, b, spec, out, product.windows, seed, product.c)
+    if spec.accumulator.is_lookup:
+        looked_up = count_lookup_overflows if product.count else lookup_gemm
+        return looked_up(a, b, spec, out, seed)
+    if product.count:
+        return count_overflows(a, b, spec, out, seed)
+    return gemm(a, b, spec, out, seed, product.c, product.select)

@@ -1,0 +1,36 @@
+"""Products of every kind on NVIDIA GPUs."""
+
+from __future__ import annotations
+
+from ..coded import Coded
+from ..product import Product, Ran
+from .coded import count_coded_overflows, gemm_coded
+from .gathered import gathered_gemm
+from .lookup import count_lookup_overflows, lookup_gemm
+from .simt import count_overflows
+from .tensor_cores import gemm
+
+__all__ = ["multiply"]
+
+
+def multiply(product: Product) -> Ran:
+    """Write ``product`` to its ``out``; what ran. ``finish``: one that ``finishes`` takes.
+
+    Operands of an accumulator that looks products up are codes of its table.
+
+    Raises:
+        UnsupportedSpec, SpecError, ValueError, CudaError: as the function for products of this kind.
+    """
+    a, b, spec, out, seed = product.a, product.b, product.spec, product.out, product.seed
+    if isinstance(a, Coded) or isinstance(b, Coded):
+        if product.count:
+            return count_coded_overflows(a, b, spec, out, seed)
+        return gemm_coded(a, b, spec, out, seed, product.finish)
+    if product.windows is not None:
+        return gathered_gemm(a, b, spec, out, product.windows, seed, product.c, product.finish)
+    if spec.accumulator.is_lookup:
+        looked_up = count_lookup_overflows if product.count else lookup_gemm
+        return looked_up(a, b, spec, out, seed)
+    if product.count:
+        return count_overflows(a, b, spec, out, seed)
+    return gemm(a, b, spec, out, seed, product.c, product.select, product.finish)

@@ -1,0 +1,156 @@
+"""Tensors to operands in block formats, and what those hold."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import lru_cache
+from math import isfinite
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from gemmsim.formats import E8M0, BlockFormat, BlockMode, FixedFormat, ScaleRule
+
+from .backend import backend_of
+from .coded import Coded
+
+__all__ = [
+    "elements_of",
+    "encode_operand",
+    "factors_of",
+    "scale_for_largest",
+    "scale_table",
+    "second_scale_of",
+    "tensor_scale_of",
+    "values_of",
+]
+
+#: Code of 1 in e8m0.
+_ONE = 127
+#: Terms that a thread of a GPU decodes.
+_UNSCALED = 32
+
+
+def values_of(x: Tensor | Coded) -> Tensor:
+    """Element times scale times the tensor's scale, exact: float32 where that holds them, else float64.
+
+    A tensor's values are itself.
+    """
+    if not isinstance(x, Coded):
+        return x
+    fmt = replace(x.format, tensor_scale=False)
+    if _fits_float32(x):
+        values = torch.empty(x.shape, dtype=torch.float32, device=x.codes.device)
+        if values.numel():
+            backend_of(values).decode_blocks(x.codes, x.scales, fmt, values, x.dim, x.packing)
+    else:
+        factors = factors_of(x).repeat_interleave(fmt.block_size, x.dim).narrow(x.dim, 0, x.size)
+        values = elements_of(x).double().mul_(factors)
+    if not x.format.tensor_scale:
+        return values
+    if isinstance(x.tensor_scale, float) and _fits_after(x.format, x.tensor_scale):
+        return values.mul_(x.tensor_scale)
+    return values.double().mul_(x.tensor_scale)
+
+
+def elements_of(x: Coded) -> Tensor:
+    """Each element without its scale, in float32, which holds all of them."""
+    elements = torch.empty(x.shape, dtype=torch.float32, device=x.codes.device)
+    if elements.numel():
+        whole = replace(
+            x.format,
+            block_size=_UNSCALED if elements.is_cuda else x.size,
+            scale=E8M0,
+            rule=ScaleRule.FLOOR,
+            tensor_scale=False,
+        )
+        blocks = -(-x.size // whole.block_size)
+        shape = [blocks if d == elements.dim() + x.dim else n for d, n in enumerate(elements.shape)]
+        ones = torch.full((1,), _ONE, dtype=torch.uint8, device=elements.device).expand(shape)
+        backend_of(elements).decode_blocks(x.codes, ones, whole, elements, x.dim, x.packing)
+    return elements
+
+
+def factors_of(x: Coded) -> Tensor:
+    """The scales in float64."""
+    return scale_table(x.format).to(x.scales.device)[x.scales.long()]
+
+
+def _fits_float32(x: Coded) -> bool:
+    """Whether binary32 holds every product of element and scale: its range reaches as low as any, not as high."""
+    if x.format.scale != E8M0 or x.scales.numel() == 0:
+        return True
+    # NaN blocks have the largest code.
+    largest = int(torch.where(x.scales == 255, 0, x.scales).amax())
+    element, shift = x.format.element, 0
+    if x.format.mode is BlockMode.TORCHMX and isinstance(element, FixedFormat):
+        shift = element.frac
+    return element.max * 2.0 ** (largest - _ONE + shift) < 2.0**128
+
+
+@lru_cache(maxsize=64)
+def scale_table(fmt: BlockFormat) -> Tensor:
+    """Value of each scale code in float64; NaN for codes that the format has not."""
+    values = [fmt.scale.decode(code) for code in range(1 << fmt.scale.bits)]
+    return torch.tensor(values + [float("nan")] * (256 - len(values)), dtype=torch.float64)
+
+
+@lru_cache(maxsize=256)
+def _fits_after(fmt: BlockFormat, second: float) -> bool:
+    """Whether binary32 holds every product of element, scale and ``second``: few enough bits, none too large or small.
+
+    A ``second`` found from data has 24 bits of its own; powers of two and other short ones leave room for the rest.
+    """
+    element, scale = fmt.element, fmt.scale
+    if not isfinite(second) or second == 0:
+        return False
+    whole, divisor = abs(second).as_integer_ratio()
+    lowest = (whole & -whole).bit_length() - divisor.bit_length()
+    element_bits = element.bits - 1 if isinstance(element, FixedFormat) else element.p
+    bits = element_bits + scale.p + (whole // (whole & -whole)).bit_length()
+    smallest = element.quantum_exponent + scale.quantum_exponent + lowest
+    return bits <= 24 and smallest >= -149 and element.max * scale.max * abs(second) < 2.0**128
+
+
+def tensor_scale_of(x: Tensor, fmt: BlockFormat) -> Tensor:
+    """amax(x) / (largest scale * largest element) as a float32 tensor of no dimensions, at least 2^-96; 1 if empty."""
+    return scale_for_largest(x, fmt.scale.max * fmt.element.max)
+
+
+def scale_for_largest(x: Tensor, largest: float) -> Tensor:
+    """``tensor_scale_of`` with the largest number of the format as a plain one, which tracers take for a constant."""
+    if x.numel() == 0:
+        return torch.ones((), dtype=torch.float32, device=x.device)
+    amax = x.detach().abs().amax()
+    if amax.dtype is torch.float64:
+        # as encode reads float64: what is finite stays so
+        top = torch.finfo(torch.float32).max
+        amax = torch.where(amax.isinf(), amax, amax.clamp(max=top))
+    return (amax.to(torch.float32) / largest).clamp(min=2.0**-96)
+
+
+def second_scale_of(x: Tensor, fmt: BlockFormat) -> float | Tensor:
+    """``tensor_scale_of`` as a ``Coded`` has it: 1 for formats without one, on a GPU a tensor."""
+    if not fmt.tensor_scale:
+        return 1.0
+    return tensor_scale_of(x, fmt) if x.is_cuda else float(tensor_scale_of(x, fmt))
+
+
+def encode_operand(owner: str, x: Tensor, fmt: BlockFormat, dim: int, second: float | Tensor | None = None) -> Coded:
+    """``x`` in ``fmt`` with blocks along ``dim``; each stored element once where a batch dimension is expanded.
+
+    ``second``: the tensor's scale where ``x`` is a part of a tensor; None: that of ``x``.
+    """
+    if second is None:
+        second = second_scale_of(x, fmt)
+    for d in range(x.dim() - 2):
+        if x.stride(d) == 0 and x.shape[d] > 1:
+            x = x.narrow(d, 0, 1)
+    shape: list[Any] = list(x.shape)
+    shape[dim] = -(-x.shape[dim] // fmt.block_size)
+    codes = torch.empty(x.shape, dtype=torch.uint8, device=x.device)
+    scales = torch.empty(shape, dtype=torch.uint8, device=x.device)
+    if codes.numel():
+        backend_of(x).encode_blocks(x, fmt, codes, scales, dim, "bytes", second)
+    return Coded(codes, scales, fmt, dim, x.shape[dim], "bytes", second)

@@ -1,0 +1,211 @@
+"""What computes a product: the first of ``ROUTES`` that does not refuse it.
+
+The bits are those of the spec, whichever it is, but for the library that ``cublas_acceleration`` asks for. Where that
+refuses, the record of what ran instead says why.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import lru_cache
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from gemmsim.arithmetic import GemmSpec, Sequential
+from gemmsim.arithmetic.block_operands import takes_scales
+
+from .acceleration import REFUSED, asked, current
+from .backend import backend_of
+from .batches import batched
+from .last_steps import finish_into, followed
+from .product import Product, Ran
+from .refusal import Refusal
+
+__all__ = ["ROUTES", "Route", "gemm", "plain_spec", "reads_windows", "run"]
+
+
+class Route(Protocol):
+    """One way to compute products."""
+
+    def refuses(self, product: Product) -> Refusal | None:
+        """Why it does not compute ``product``, as far as that is known without work."""
+
+    def run(self, product: Product) -> Ran | Refusal:
+        """Write ``product``, which it does not refuse, to its ``out``; or why that could not be after all."""
+
+
+class _Lists:
+    """Lists of values and tables, looked up around a product that kernels know; users' own steps, one by one."""
+
+    _KNOWN = Refusal("kernels know every step")
+
+    def refuses(self, product: Product) -> Refusal | None:
+        spec = product.spec
+        if not spec.needs_steps or product.is_coded or (product.count and not spec.accumulator.is_lookup):
+            return self._KNOWN
+        return None
+
+    def run(self, product: Product) -> Ran:
+        from . import lists
+
+        return lists.run(product, run)
+
+
+class _Asked:
+    """A library's product, where ``cublas_acceleration`` asks for it and the spec names a type of it."""
+
+    _NOBODY = Refusal("nobody asked")
+    _EXTRAS = Refusal("native products take no addend and no choice of accumulators", REFUSED)
+
+    def refuses(self, product: Product) -> Refusal | None:
+        setting = current()
+        if setting is None or product.count:
+            return self._NOBODY
+        decoded = _is_decoded(product)  # then the product of the values is asked for, and refused with its own reason
+        if not product.is_alone:
+            return self._NOBODY if decoded else self._EXTRAS
+        from . import cublas
+
+        reason = cublas.refuses(product, setting.fast_mode)
+        return reason if reason is None or decoded else Refusal(reason.reason, REFUSED)
+
+    def run(self, product: Product) -> Ran:
+        from . import cublas
+
+        setting = current()
+        assert setting is not None
+        return cublas.multiply(product, setting.fast_mode)
+
+
+class _Decoded:
+    """The product of the values of operands in block formats, where the accumulator takes no scales."""
+
+    _TAKEN = Refusal("operands are taken as they are")
+
+    def refuses(self, product: Product) -> Refusal | None:
+        return None if _is_decoded(product) else self._TAKEN
+
+    def run(self, product: Product) -> Ran:
+        from .encoding import values_of
+
+        a, b = values_of(product.a), values_of(product.b)
+        if current() is not None and not product.count and a.is_cuda:  # cuBLAS is several times as fast on bfloat16
+            from . import cublas
+
+            a, b = cublas.narrowed(a, b, product.spec)
+        spec = plain_spec(product.spec)
+        return run(product.changed(a=a, b=b, spec=spec, named=spec))
+
+
+class _Proved:
+    """A library's product, where it provably has the bits of the spec and the kernels for that are slow."""
+
+    _FAST = Refusal("kernels are fast enough, or no proof is known")
+    _NONE = Refusal("there is no proof, or it does not pay")
+
+    def refuses(self, product: Product) -> Refusal | None:
+        from . import native
+
+        alone = product.is_alone and not product.is_coded
+        return None if alone and native.is_candidate(product.spec) else self._FAST
+
+    def run(self, product: Product) -> Ran | Refusal:
+        from . import native
+
+        a, b, out, finish = product.a, product.b, product.out, product.finish
+        assert isinstance(a, Tensor) and isinstance(b, Tensor)
+        raw = out if finish is None else torch.empty_like(out, dtype=finish.work)
+        ran = native.gemm(a, b, product.spec, raw, product.seed, product.named)
+        if ran is None:
+            return self._NONE
+        if finish is not None:
+            finish_into(raw, finish, out)
+        return ran
+
+
+class _Kernel:
+    """The kernels of the operands' device, which refuse by raising what people are told."""
+
+    def refuses(self, product: Product) -> None:
+        return None
+
+    def run(self, product: Product) -> Ran:
+        return backend_of(product.out).multiply(product)
+
+
+_KERNEL = _Kernel()
+#: In the order in which they are asked.
+ROUTES: tuple[Route, ...] = (_Lists(), _Asked(), _Decoded(), _Proved(), _KERNEL)
+
+
+def gemm(a: Tensor, b: Tensor, spec: GemmSpec, out: Tensor, seed: int) -> Ran:
+    """``run`` of a product of two matrices and no more. Where it is the kernel's anyway it goes there straight, without
+    a record: small products take as long as what is around them."""
+    # A sequential register without random bits is as fast here as a native GEMM: there is nothing to look for.
+    if asked() is None and type(spec.accumulator) is Sequential and not spec.is_stochastic and not spec.needs_steps:
+        return backend_of(a).gemm(a, b, spec, out, seed)
+    return run(Product(a, b, spec, out, seed))
+
+
+def run(product: Product) -> Ran:
+    """Write ``product``, which has elements, to its ``out``; the record of what ran.
+
+    Batch dimensions of operands broadcast; ``c`` and ``select`` have the shape of the result.
+    """
+    if product.out.dim() > 2 and product.windows is None and not product.is_coded:
+        product = batched(product)
+    finish, spec = product.finish, product.spec
+    if finish is not None and not _takes(product):
+        return followed(lambda raw: run(product.changed(out=raw, finish=None)), finish, product.out)
+    if asked() is None and _is_the_kernels(spec):
+        return _KERNEL.run(product)
+    told: list[Refusal] = []
+    for route in ROUTES:
+        reason = route.refuses(product)
+        found = route.run(product) if reason is None else reason
+        if isinstance(found, Ran):
+            for refusal in reversed(told):
+                found = found.noted(refusal.note)
+            return found
+        if found.of:
+            told.append(found)
+    raise AssertionError("the kernels refuse by raising")
+
+
+def _takes(product: Product) -> bool:
+    """Whether the last steps of ``product`` are those of a kernel."""
+    finish, spec = product.finish, product.spec
+    assert finish is not None
+    return asked() is None and not spec.needs_steps and backend_of(product.out).finishes(spec, finish.cast)
+
+
+@lru_cache(maxsize=4096)
+def _is_the_kernels(spec: GemmSpec) -> bool:
+    """Whether nobody but the kernels computes ``spec``, unless somebody asks."""
+    from . import native
+
+    return not (spec.needs_steps or spec.has_blocks or native.is_candidate(spec))
+
+
+def _is_decoded(product: Product) -> bool:
+    return product.is_coded and not takes_scales(product.spec.accumulator)
+
+
+def reads_windows(spec: GemmSpec) -> bool:
+    """Whether products of ``spec`` read the windows of their first operand in place; others take a matrix of them.
+
+    Not worth a matrix: a proof that may be found where random bits have to be drawn for each column.
+    """
+    from . import native
+
+    if asked() is not None or spec.has_blocks or spec.needs_steps:
+        return False
+    return spec.is_stochastic or not native.is_candidate(spec)
+
+
+@lru_cache(maxsize=4096)
+def plain_spec(spec: GemmSpec) -> GemmSpec:
+    """``spec`` for operands that hold the values of its block formats already; ordinary casts stay."""
+    return replace(spec, a=spec.cast_a, b=spec.cast_b)

@@ -1,0 +1,64 @@
+"""Products of tensors of any rank, or of codes for them, and their results: what operators do around a route."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from gemmsim.arithmetic import GemmSpec
+from gemmsim.backends import route
+from gemmsim.backends.finish import Finish
+from gemmsim.backends.product import Product
+
+from ..checks import check_integers
+from ..errors import ShapeError, message
+from .shapes import matmul_shape
+
+__all__ = ["NOTHING", "general_matmul", "multiplied"]
+
+NOTHING = "nothing to compute: the result has no elements"
+
+
+def general_matmul(
+    a: Tensor,
+    b: Tensor,
+    spec: GemmSpec,
+    seed: int,
+    dtype: torch.dtype,
+    c: Tensor | None,
+    select: Tensor | None,
+    named: GemmSpec | None = None,
+    finish: Finish | None = None,
+) -> tuple[Tensor, object]:
+    """``matmul`` of operands of any rank from two, and what ran; ``named``: the spec of casts made already.
+
+    Raises:
+        DTypeError: for ``select`` that holds no integers; errors of ``matmul``.
+    """
+    out = torch.empty(matmul_shape("matmul", a, b), dtype=dtype, device=a.device)
+    return out, multiplied(Product(a, b, spec, out, seed, c, select, finish, named))
+
+
+def multiplied(product: Product) -> object:
+    """What ran to compute ``product``, whose ``c`` and ``select`` broadcast to its result.
+
+    Raises:
+        DTypeError: for ``select`` that holds no integers; ShapeError: for what does not broadcast.
+    """
+    out = product.out
+    if product.c is not None:
+        product.c = _expand("c", product.c, out.shape)
+    if product.select is not None:
+        check_integers("matmul", "select", product.select)
+        product.select = _expand("select", product.select, out.shape)
+    return route.run(product) if out.numel() else NOTHING
+
+
+def _expand(name: str, t: Tensor, shape: Sequence[int]) -> Tensor:
+    try:
+        return t.expand(tuple(shape))
+    except RuntimeError:
+        asked = f"matmul: {name} has shape {tuple(t.shape)}, the product {tuple(shape)}"
+        raise ShapeError(message(asked, f"a {name} that broadcasts to the product", f"Reshape {name}.")) from None
