@@ -58,12 +58,15 @@ def _kept() -> list[Kept]:
 def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
     """A test marked ``kept`` that kernels and reference confirmed before does not run them again."""
     remember = pyfuncitem.config.getoption("--remember")
-    if pyfuncitem.get_closest_marker("kept") is None or (pyfuncitem.config.getoption("--long") and not remember):
+    marker = pyfuncitem.get_closest_marker("kept")
+    if marker is None or (pyfuncitem.config.getoption("--long") and not remember):
         return None
-    from support_traces import confirmed  # not before it is known whether this is a long run
+    from support_traces import confirmed, reference_alone  # not before it is known whether this is a long run
 
     arguments = {name: pyfuncitem.funcargs[name] for name in pyfuncitem._fixtureinfo.argnames}
     call = lambda: pyfuncitem.obj(**arguments)  # noqa: E731
+    if marker.kwargs.get("by") == "sources":
+        return reference_alone(pyfuncitem.nodeid, pyfuncitem.path, call, remember) or None
     return confirmed(pyfuncitem.nodeid, pyfuncitem.path, call, remember, pyfuncitem.module) or None
 
 

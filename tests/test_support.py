@@ -156,3 +156,21 @@ def test_a_test_that_needs_results_is_not_played_through(tmp_path):
     assert support_traces.played(body, test) is None
     assert support_traces.played(lambda: None, test) is None, "no launch"
     assert support_traces.played(lambda: body(False), test) is not None
+
+
+def test_a_test_of_the_reference_alone_runs_again_after_a_change_of_sources(monkeypatch, tmp_path):
+    test, calls = tmp_path / "test_it.py", []
+    test.write_text("x = 1")
+    alone = lambda remember=False: support_traces.reference_alone("a test", test, lambda: calls.append(1), remember)  # noqa: E731
+    kept = kept_in(monkeypatch, "COMPUTED", tmp_path / "kept.json")
+    assert not alone() and alone(remember=True) and calls == [1]
+    kept.write()
+    kept_in(monkeypatch, "COMPUTED", tmp_path / "kept.json")
+    assert alone() and calls == [1]
+    test.write_text("x = 2")
+    support_traces._texts.cache_clear()
+    assert not alone()
+    kept_in(monkeypatch, "COMPUTED", tmp_path / "kept.json", "others")
+    test.write_text("x = 1")
+    support_traces._texts.cache_clear()
+    assert not alone()

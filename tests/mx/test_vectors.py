@@ -59,6 +59,7 @@ def test_values_of_microxcaling(isa):
         assert not bits_differ(got.numpy(), vectors.values(key)).any(), (name, tensor)
 
 
+@pytest.mark.kept(by="sources")
 def test_the_reference_gives_the_codes():
     for number, (name, tensor, key) in enumerate(CODE_SETS):
         x, (scale, codes) = vectors.inputs(tensor), vectors.codes(key)
@@ -69,6 +70,7 @@ def test_the_reference_gives_the_codes():
             assert got_scale == 255 or got == codes[block].tolist(), (name, tensor, block)
 
 
+@pytest.mark.kept(by="sources")
 def test_the_reference_gives_the_values():
     for number, (name, tensor, key) in enumerate(VALUE_SETS):
         x, want = vectors.inputs(tensor), vectors.values(key)

@@ -18,7 +18,8 @@ def finished(tmp_path_factory):
         patch.setattr(language, "STEPS", 40 if LONG else 30)
         if not LONG:
             patch.setattr(language, "BATCH", 4)
-            patch.setattr(language_model.LanguageModel, "WIDTH", 32)
+            for name, size in (("WIDTH", 32), ("CONTEXT", 16), ("LAYERS", 1)):
+                patch.setattr(language_model.LanguageModel, name, size)
         return study.run("language", tmp_path_factory.mktemp("language"))
 
 
@@ -39,7 +40,7 @@ def test_training_lowers_the_loss_in_every_format(finished):
     for row in finished.rows:
         assert abs(row["first_loss"] - truth["first_loss"]) < 0.05
         curve = [float(text) for text in row["curve"].split()]
-        assert curve[-1] < curve[0] - (1.0 if LONG else 0.7) and abs(row["test_loss"] - truth["test_loss"]) < 0.15
+        assert curve[-1] < curve[0] - (1.0 if LONG else 0.4) and abs(row["test_loss"] - truth["test_loss"]) < 0.15
     assert len({row["curve"] for row in finished.rows}) == len(finished.rows)
     assert "mxfp4" in language_report.finding(finished.rows) and "unfinished" in language_report.finding([truth])
 

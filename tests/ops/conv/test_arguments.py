@@ -9,7 +9,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support import GOLDEN, assert_values_equal
+from support import GOLDEN, LONG, assert_values_equal
 from support_conv import CONVS, TRANSPOSES
 
 import gemmsim as gs
@@ -74,7 +74,7 @@ def bounds(n, x, w, bias, transposed, args):
 
 
 @pytest.mark.parametrize("transposed", [False, True])
-@settings(max_examples=150)
+@settings(max_examples=150 if LONG else 50)
 @given(data=st.data())
 def test_pass_through_formats_are_torch_in_value_gradient_and_refusals(transposed, data):
     n, x, w, bias, args = drawn(data.draw, transposed)
