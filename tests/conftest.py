@@ -63,8 +63,12 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
         return None
     from support_traces import confirmed, reference_alone  # not before it is known whether this is a long run
 
-    arguments = {name: pyfuncitem.funcargs[name] for name in pyfuncitem._fixtureinfo.argnames}
-    call = lambda: pyfuncitem.obj(**arguments)  # noqa: E731
+    def call() -> None:
+        """The test, which finds everything as it was when it is called again."""
+        with pytest.MonkeyPatch.context() as patch:
+            given = {name: pyfuncitem.funcargs[name] for name in pyfuncitem._fixtureinfo.argnames}
+            pyfuncitem.obj(**given | ({"monkeypatch": patch} if "monkeypatch" in given else {}))
+
     if marker.kwargs.get("by") == "sources":
         return reference_alone(pyfuncitem.nodeid, pyfuncitem.path, call, remember) or None
     return confirmed(pyfuncitem.nodeid, pyfuncitem.path, call, remember, pyfuncitem.module) or None
