@@ -16,6 +16,7 @@ from .backend import backend_of
 from .coded import Coded
 
 __all__ = [
+    "as_second",
     "elements_of",
     "encode_operand",
     "factors_of",
@@ -132,9 +133,14 @@ def scale_for_largest(x: Tensor, largest: float) -> Tensor:
 
 def second_scale_of(x: Tensor, fmt: BlockFormat) -> float | Tensor:
     """``tensor_scale_of`` as a ``Coded`` has it: 1 for formats without one, on a GPU a tensor."""
-    if not fmt.tensor_scale:
+    return as_second(tensor_scale_of(x, fmt) if fmt.tensor_scale else None)
+
+
+def as_second(scale: Tensor | None) -> float | Tensor:
+    """A tensor's own scale as a ``Coded`` has it; None, without one, is 1."""
+    if scale is None:
         return 1.0
-    return tensor_scale_of(x, fmt) if x.is_cuda else float(tensor_scale_of(x, fmt))
+    return scale if scale.is_cuda else float(scale)
 
 
 def encode_operand(owner: str, x: Tensor, fmt: BlockFormat, dim: int, second: float | Tensor | None = None) -> Coded:

@@ -29,19 +29,12 @@ __all__ = [
 ]
 
 
-def _second(x: Tensor, tensor_scale: Tensor | None) -> Tensor | float:
-    """The tensor's scale as the backend of ``x`` takes it: a GPU reads it itself, so that nothing waits."""
-    if tensor_scale is None:
-        return 1.0
-    return tensor_scale if x.is_cuda else float(tensor_scale)
-
-
 def _encode_into(
     x: Tensor, format: str, dim: int, packing: str, tensor_scale: Tensor | None, codes: Tensor, scales: Tensor
 ) -> None:
     fmt = block_of(format)
     if codes.numel():
-        backend_of(x).encode_blocks(x, fmt, codes, scales, dim, packing, _second(x, tensor_scale))
+        backend_of(x).encode_blocks(x, fmt, codes, scales, dim, packing, tensor_scale)
     _record("mx_encode", fmt, x)
 
 
@@ -58,7 +51,7 @@ def _decode_into(
 ) -> None:
     fmt = block_of(format)
     if out.numel():
-        backend_of(out).decode_blocks(codes, scales, fmt, out, dim, packing, _second(out, tensor_scale))
+        backend_of(out).decode_blocks(codes, scales, fmt, out, dim, packing, tensor_scale)
     _record("mx_decode", fmt, out)
 
 
@@ -80,7 +73,7 @@ def _decode(
 def _quantize_into(x: Tensor, format: str, dim: int, tensor_scale: Tensor | None, out: Tensor) -> None:
     fmt = block_of(format)
     if out.numel():
-        backend_of(x).quantize_blocks(x, fmt, out, dim, _second(x, tensor_scale))
+        backend_of(x).quantize_blocks(x, fmt, out, dim, tensor_scale)
     _record("mx_fake_quantize", fmt, x)
 
 

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from gemmsim.arithmetic import GemmSpec
 from gemmsim.backends.coded import Coded
+from gemmsim.backends.encoding import as_second
 from gemmsim.formats import BlockFormat
 from gemmsim.ops import state
 from gemmsim.ops.checks import check_out_dtype
@@ -69,8 +70,7 @@ def _operand(
         return codes
     fmt = spec.a if dim == -1 else spec.b
     assert isinstance(fmt, BlockFormat)
-    number = 1.0 if second is None else second if codes.is_cuda else float(second)
-    return Coded(codes, scales, fmt, dim, k, packing, number)
+    return Coded(codes, scales, fmt, dim, k, packing, as_second(second))
 
 
 def _shape(a: Tensor, b: Tensor) -> tuple[int, ...]:

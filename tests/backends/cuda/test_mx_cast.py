@@ -193,7 +193,6 @@ def test_the_operators_take_the_backend_of_their_device(name, monkeypatch):
     want = gs.mx.encode(x, name)
     values, both = gs.mx.decode(want, name), gs.mx.quantize(x, name, dim=0)
     monkeypatch.setattr(mx_library, "backend_of", lambda x: cuda)
-    monkeypatch.setattr(mx_library, "_second", lambda x, tensor_scale: tensor_scale)
     with on_host():
         got = gs.mx.encode(x, name)
         assert_bitwise_equal(got.codes, want.codes)
