@@ -14,6 +14,7 @@ from gemmsim.lowering.numbers import Site
 from ..coded import Coded
 from ..convert import cast_into
 from ..product import Ran
+from ..refusal import Refusal
 from .block_scaled import block_scaled_mm, shape_reason
 from .run import cpu_reason, device_reason, ran
 from .types import NativeType
@@ -21,16 +22,17 @@ from .types import NativeType
 __all__ = ["coded_refusal", "gemm_coded", "narrowed"]
 
 
-def coded_refusal(native: NativeType, a: Tensor | Coded, b: Tensor | Coded, shape: torch.Size) -> str | None:
+def coded_refusal(native: NativeType, a: Tensor | Coded, b: Tensor | Coded, shape: torch.Size) -> Refusal | None:
     """Why this type cannot compute the product of encoded operands, or ``None``."""
     if not isinstance(a, Coded) or not isinstance(b, Coded):
-        return "one operand in a block format and one without: the library takes two with scales"
+        return Refusal("one operand in a block format and one without: the library takes two with scales")
     reason = cpu_reason(native) if b.device.type == "cpu" else device_reason(native, b.device)
     if reason is None and math.prod(b.shape[:-2]) != 1:
         reason = f"native type {native.name} takes two matrices, not batches of both operands"
     if reason is None and {a.packing, b.packing} != {"bytes"}:
         reason = f"codes in packing {a.packing} and {b.packing}; it takes one a byte"
-    return reason or shape_reason(native, math.prod(shape[:-1]), shape[-1], a.size)
+    reason = reason or shape_reason(native, math.prod(shape[:-1]), shape[-1], a.size)
+    return None if reason is None else Refusal(reason)
 
 
 def gemm_coded(a: Tensor | Coded, b: Tensor | Coded, spec: GemmSpec, out: Tensor, seed: int, native: NativeType) -> Ran:

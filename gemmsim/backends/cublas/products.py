@@ -29,10 +29,8 @@ def refuses(product: Product, fast_mode: str | None) -> Refusal | None:
     if not isinstance(found, NativeType):
         return found
     if isinstance(a, Tensor) and isinstance(b, Tensor):
-        reason = refusal(found, a, b, product.out)
-    else:
-        reason = coded_refusal(found, a, b, product.out.shape)
-    return None if reason is None else Refusal(reason)
+        return refusal(found, a, b, product.out)
+    return coded_refusal(found, a, b, product.out.shape)
 
 
 def multiply(product: Product, fast_mode: str | None) -> Ran:

@@ -12,6 +12,7 @@ from gemmsim.lowering.numbers import Site
 
 from ..convert import cast_into, cast_operand, is_conversion
 from ..product import Ran
+from ..refusal import Refusal
 from .gemm_ex import gemm_ex
 from .shared_library import unavailable
 from .types import NativeType
@@ -27,11 +28,13 @@ def ran(backend: str, native: NativeType, how: str) -> Ran:
     return Ran(backend, f"native type {native.name} by {how}: sums as the library makes them")
 
 
-def refusal(native: NativeType, a: Tensor, b: Tensor, out: Tensor) -> str | None:
+def refusal(native: NativeType, a: Tensor, b: Tensor, out: Tensor) -> Refusal | None:
     """Why this type cannot compute this product (device, shape), or ``None``."""
     if a.device.type == "cpu":
-        return cpu_reason(native)
-    return device_reason(native, a.device) or _call_reason(native, a, b, out)
+        reason = cpu_reason(native)
+    else:
+        reason = device_reason(native, a.device) or _call_reason(native, a, b, out)
+    return None if reason is None else Refusal(reason)
 
 
 _CPU_TYPES: Final = "fp32, fp64, bf16/fp32"

@@ -27,9 +27,9 @@ def run(a, b, spec, mode=None, dtype=torch.float32):
     found = cublas.native_type(spec, a.dtype, b.dtype, mode)
     assert isinstance(found, cublas.NativeType), found
     out = torch.full((*a.shape[:-1], b.shape[-1]), torch.nan, dtype=dtype, device=a.device)
-    reason = cublas.refusal(found, a, b, out)
-    if reason is not None:
-        pytest.skip(reason)
+    refused = cublas.refusal(found, a, b, out)
+    if refused is not None:
+        pytest.skip(refused.reason)
     return out, cublas.gemm(a, b, spec, out, 0, found)
 
 

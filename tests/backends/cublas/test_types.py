@@ -134,7 +134,8 @@ def device(monkeypatch):
     def reason(name, capability, m=64, n=64, k=64, batch=(), row=None):
         monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: capability)
         row = TYPES[name] if row is None else row
-        return cublas.refusal(row, tensor(*batch, m, k), tensor(*batch, k, n), tensor(*batch, m, n))
+        found = cublas.refusal(row, tensor(*batch, m, k), tensor(*batch, k, n), tensor(*batch, m, n))
+        return None if found is None else found.reason
 
     monkeypatch.setattr(torch.version, "cuda", "13.0")
     monkeypatch.setattr(cublas_run, "unavailable", lambda: None)
