@@ -1,7 +1,7 @@
 // The C ABI. Python mirrors these records field by field (gemmsim/backends/cpu/records.py); gemmsim_abi() guards that.
 #pragma once
-#include "member.h"
-#include "scales.h"
+#include "product/member.h"
+#include "product/scales.h"
 
 #if defined(_WIN32)
 #define GEMMSIM_API extern "C" __declspec(dllexport)

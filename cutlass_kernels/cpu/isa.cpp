@@ -1,7 +1,7 @@
 // Element-wise functions and the function table of one ISA. Compiled once per ISA.
-#include "elementwise.h"
-#include "combine.h"
-#include "directed.h"
+#include "casts/elementwise.h"
+#include "product/combine.h"
+#include "tiles/directed.h"
 
 namespace gemmsim {
 namespace NS {
@@ -15,7 +15,7 @@ void grid_combine(double* s, const double* t, int64_t n, const Cast& c);
 void integers(int panel, int lanes, const Tile& t, int nr, const IntegerLanes& how);
 bool runs(int carrier, const Tile& t, const Lengths& lengths, const RunsPlan& plan);
 bool round_grids(int carrier, void* x, int64_t n, const Cast& c, uint64_t seed, uint64_t index0, int site);
-CompensatedFn compensated(int carrier, int method, int kind, bool odd, bool mul);
+CompensatedFn compensated(int carrier, int method, int kind, bool odd);
 
 static void load_(int carrier, const void* src, int dtype, int64_t stride, int64_t n, void* dst) {
     if (carrier == 0) load_any((const char*)src, dtype, stride, n, (float*)dst);
@@ -174,7 +174,7 @@ static void combine_(int carrier, void* s, const void* t, int64_t n, const Cast&
 static Isa make() {
     Isa t = {};
     t.name = ISA_NAME;
-    t.has_directed = ISA_DIRECTED;
+    t.directed = ISA_DIRECTED ? Isa::DIRECTED : ISA_MODES ? Isa::TILES : Isa::NEAREST;
     t.nr[0] = 2 * C32::L;
     t.nr[1] = 2 * C64::L;
     memcpy(t.tile[0], tiles32, sizeof t.tile[0]);
@@ -185,7 +185,9 @@ static Isa make() {
     t.hardware = hardware;
     t.palette = palette;
     t.grids = grid_tile;
+#if !ISA_FEW
     t.runs = runs;
+#endif
     t.integers = integers;
     t.load = load_;
     t.save = save_;

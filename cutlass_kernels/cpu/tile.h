@@ -74,7 +74,7 @@ struct Wager {
     double most = 0;
     int64_t steps = 1;
 };
-typedef bool (*CompensatedFn)(const Tile&, const Wager&);
+typedef bool (*CompensatedFn)(const Tile&, const Wager&, bool rounds);  // rounds: products, by the tile's mul
 
 // How many terms each run has: `size` (chunks, leaves; the last may be shorter), or all within one of another (lanes).
 struct Lengths {
@@ -108,12 +108,15 @@ struct Stats {
 // One instruction set's functions. Index of a carrier: 0 float, 1 double.
 struct Isa {
     const char* name;
-    int has_directed;    // embedded rounding: FMA_ODD and MA_ODD take any operands
+    // DIRECTED: steps of all kernels round in a direction, so that FMA_ODD and MA_ODD take any operands. TILES: those of `tile`
+    // (by the mode of the processor), but for SAT, SPECIAL and FTZ.
+    enum Directed : int { NEAREST = 0, DIRECTED = 1, TILES = 2 } directed;
     int nr[2];           // columns of a tile
-    TileFn tile[2][STEPS][KINDS];  // FAST and FAST_CLAMP are null without has_directed
-    // kernel of a compensated run; `kind` NONE, SUB or GENERAL; `odd`: exact operations; `mul`: products rounded. False: wager lost
-    CompensatedFn (*compensated)(int carrier, int method, int kind, bool odd, bool mul);
-    // runs from +0 whose totals meet in order or in pairs, all by the tile's `add`. False: wager lost
+    TileFn tile[2][STEPS][KINDS];  // FAST and FAST_CLAMP are null where nothing is directed
+    // kernel of a compensated run; `kind` NONE, SUB or GENERAL; `odd`: exact operations. False: wager lost
+    CompensatedFn (*compensated)(int carrier, int method, int kind, bool odd);
+    // runs from +0 whose totals meet in order or in pairs, all by the tile's `add`. False: wager lost. Null where runs and totals
+    // have kernels of their own alone (x86 without FMA)
     bool (*runs)(int carrier, const Tile& t, const Lengths& lengths, const RunsPlan& plan);
     // INTEGER and FIXED runs from 0; `panel`, `lanes`: 0 float, 1 double; the tile's c has the type of the lanes
     void (*integers)(int panel, int lanes, const Tile& t, int nr, const IntegerLanes& how);

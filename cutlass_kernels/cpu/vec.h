@@ -13,15 +13,26 @@
 #if defined(__AVX512F__) && WIDTH == 64
 #define ISA_AVX512 1
 #define ISA_DIRECTED 1  // embedded rounding
+#define ISA_MODES 0
 #elif defined(__FMA__) && WIDTH == 32
 #define ISA_AVX2 1
 #define ISA_DIRECTED 0
+#define ISA_MODES 1  // tiles are computed in a rounding mode of the processor where that helps (float_state.h)
 #else
 #define ISA_BASE 1
 #define ISA_DIRECTED 0
+#define ISA_MODES 0
 #endif
 
 #define INL static inline __attribute__((always_inline))
+// x86 without FMA instructions, where all is slow in any case: few kernels (ISA_FEW), and one copy of long steps, not one
+// for each use.
+#if ISA_BASE && defined(__x86_64__)
+#define ISA_FEW 1
+#define INL_LONG static __attribute__((noinline))
+#else
+#define INL_LONG INL
+#endif
 
 namespace gemmsim::NS {
 
@@ -128,7 +139,7 @@ INL C64::V vmax(C64::V a, C64::V b) { return (C64::V)_mm256_max_pd((__m256d)a, (
 INL C32::VI imax(C32::VI a, C32::VI b) { return (C32::VI)_mm256_max_epi32((__m256i)a, (__m256i)b); }
 INL C64::VU mul32(C64::VU a, C64::VU b) { return (C64::VU)_mm256_mul_epu32((__m256i)a, (__m256i)b); }
 #else
-template <class V> INL V fma_lanes(V a, V b, V c) {  // the C library's correctly rounded fma: no FMA instruction here
+template <class V> INL_LONG V fma_lanes(V a, V b, V c) {  // the C library's correctly rounded fma: no FMA instruction here
     for (size_t i = 0; i < sizeof(V) / sizeof(a[0]); ++i)
         c[i] = sizeof(a[0]) == 4 ? __builtin_fmaf(a[i], b[i], c[i]) : __builtin_fma(a[i], b[i], c[i]);
     return c;
@@ -151,7 +162,7 @@ INL C64::VI imax(C64::VI a, C64::VI b) { return a > b ? a : b; }
 
 // Round-to-odd sum and product-sum. With embedded rounding: from the two directed results, for any operands.
 // Without: by the exact error of the nearest sum (Knuth's TwoSum); the product must then be exact in the carrier,
-// which the planner guarantees (has_directed() tells it which case holds).
+// which the planner guarantees (Isa::directed tells it which case holds).
 #if ISA_AVX512
 template <class C> INL typename C::V fma_odd(typename C::V a, typename C::V b, typename C::V c) {
     return pick_odd(fma_rd(a, b, c), fma_ru(a, b, c));
@@ -159,7 +170,7 @@ template <class C> INL typename C::V fma_odd(typename C::V a, typename C::V b, t
 template <class C> INL typename C::V mul_odd(typename C::V a, typename C::V b) { return pick_odd(mul_rd(a, b), mul_ru(a, b)); }
 template <class C> INL typename C::V add_odd(typename C::V a, typename C::V b) { return pick_odd(add_rd(a, b), add_ru(a, b)); }
 #else
-template <class C> INL typename C::V add_odd(typename C::V a, typename C::V b) {
+template <class C> INL_LONG typename C::V add_odd(typename C::V a, typename C::V b) {
     typedef typename C::V V;
     typedef typename C::VI VI;
     typedef typename C::VU VU;

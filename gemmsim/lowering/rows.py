@@ -13,7 +13,7 @@ FUNCTIONS: Final = {
         "add sub mul div sqrt exp log log_add tanh erf density sigmoid tanh_cubic pow max copy".split()
     )
 }
-#: Order of gemmsim::rows::TileOp, and of the C library's row operations (cutlass_kernels/cpu/rows.h).
+#: Order of gemmsim::rows::TileOp, and of the C library's row operations (cutlass_kernels/cpu/rows/rows.h).
 OPERATIONS: Final = {
     name: number for number, name in enumerate("map sum softmax log_softmax softmax_grad norm norm_grad".split())
 }

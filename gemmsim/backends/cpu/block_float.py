@@ -26,7 +26,7 @@ _ready: ctypes.CDLL | None = None
 
 
 class FiniteFloatArgs(ctypes.Structure):
-    """gemmsim::FiniteFloatArgs (cutlass_kernels/cpu/block_float.h)."""
+    """gemmsim::FiniteFloatArgs (cutlass_kernels/cpu/casts/block_float.h)."""
 
     _fields_ = [
         ("max", c_double), ("trailing", c_int32), ("emin", c_int32), ("flags", c_int32), ("mode", c_int32),
@@ -34,7 +34,7 @@ class FiniteFloatArgs(ctypes.Structure):
 
 
 class BlockFloatArgs(ctypes.Structure):
-    """gemmsim::BlockFloatArgs (cutlass_kernels/cpu/block_float.h)."""
+    """gemmsim::BlockFloatArgs (cutlass_kernels/cpu/casts/block_float.h)."""
 
     _fields_ = [
         ("src", c_void_p), ("dst", c_void_p),

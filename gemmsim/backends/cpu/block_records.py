@@ -1,4 +1,4 @@
-"""ctypes mirrors of the records in cutlass_kernels/cpu/block.h, and the record of a block format."""
+"""ctypes mirrors of the records in cutlass_kernels/cpu/casts/block.h, and the record of a block format."""
 
 from __future__ import annotations
 

@@ -54,7 +54,7 @@ def run_rows(
     eps: float = 0.0,
     seed: int = 0,
 ) -> None:
-    """Run row operation ``op`` (cutlass_kernels/cpu/rows.h) on contiguous float32 or float64 tensors of one dtype.
+    """Run row operation ``op`` (cutlass_kernels/cpu/rows/rows.h) on contiguous float32 or float64 tensors of one dtype.
 
     ``steps``: the casts of its steps in order, None for a step rounded to the tensors' dtype.
 

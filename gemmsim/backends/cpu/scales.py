@@ -15,7 +15,7 @@ __all__ = ["Scales", "ScalesRecord", "scales_record"]
 
 
 class ScalesRecord(ctypes.Structure):
-    """gemmsim::Scales in cutlass_kernels/cpu/scales.h."""
+    """gemmsim::Scales in cutlass_kernels/cpu/product/scales.h."""
 
     _fields_ = [
         ("a", c_void_p), ("b", c_void_p),

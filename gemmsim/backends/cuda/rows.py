@@ -62,7 +62,7 @@ def row_source(
     order: int = 1,
     centered: bool = True,
 ) -> KernelSource:
-    """The kernel of row operation ``op`` (cutlass_kernels/cpu/rows.h) for contiguous tensors of these dtypes.
+    """The kernel of row operation ``op`` (cutlass_kernels/cpu/rows/rows.h) for contiguous tensors of these dtypes.
 
     ``steps``: the casts of its steps, None for one rounded to float32, or to float64 where a tensor is of it.
 

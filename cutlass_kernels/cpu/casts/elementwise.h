@@ -1,0 +1,209 @@
+// Loads, stores, statistics and element-wise rounding of one ISA.
+#pragma once
+#include "gemmsim/exact.h"
+#include "gemmsim/philox.h"
+#include "tiles/philox_vec.h"
+#include "tiles/rounders.h"
+#include "tile.h"
+
+namespace gemmsim::NS {
+
+INL float float_from(uint32_t u) {
+    float x;
+    memcpy(&x, &u, 4);
+    return x;
+}
+
+#if defined(__F16C__)
+INL float half_to_float(uint16_t h) { return _cvtsh_ss(h); }
+INL uint16_t float_to_half(float x) { return _cvtss_sh(x, _MM_FROUND_TO_NEAREST_INT); }
+#else
+INL float half_to_float(uint16_t h) {
+    const uint32_t mag = (uint32_t)(h & 0x7FFFu) << 13, sign = (uint32_t)(h & 0x8000u) << 16;
+    if (mag >= 0x0F800000u) return float_from(mag | 0x7F800000u | sign);  // infinity, NaN
+    const float x = float_from(mag) * 0x1p112f;  // the exponent's bias; exact, subnormals included
+    return sign ? -x : x;
+}
+INL uint16_t float_to_half(float x) {
+    uint32_t u;
+    memcpy(&u, &x, 4);
+    const uint16_t sign = (uint16_t)(u >> 16 & 0x8000u);
+    uint32_t mag = u & 0x7FFFFFFFu;
+    if (mag > 0x7F800000u) return 0x7E00u;
+    if (mag >= 0x477FF000u) return sign | 0x7C00u;  // from 65520 on
+    if (mag < 0x38800000u) {                        // below 2^-14: the last place of 0.5 is half's smallest subnormal
+        const float shifted = float_from(mag) + 0.5f;
+        memcpy(&mag, &shifted, 4);
+        return (uint16_t)(sign | (mag - 0x3F000000u));
+    }
+    mag += 0xFFFu + (mag >> 13 & 1u);  // nearest even
+    return (uint16_t)(sign | (mag - 0x38000000u) >> 13);
+}
+#endif
+INL float bf16_to_float(uint16_t h) {
+    const uint32_t u = (uint32_t)h << 16;
+    float x;
+    memcpy(&x, &u, 4);
+    return x;
+}
+INL uint16_t float_to_bf16(float x) {
+    uint32_t u;
+    memcpy(&u, &x, 4);
+    if ((u & 0x7FFFFFFFu) > 0x7F800000u) return 0x7FC0u;
+    return (uint16_t)((u + 0x7FFFu + ((u >> 16) & 1u)) >> 16);
+}
+// a double rounded to odd in float: the next rounding, to 11 bits or fewer, is as if from the double
+INL float odd_float(double x) {
+    const float f = (float)x;
+    if ((double)f == x || x != x) return f;
+    uint32_t u;
+    memcpy(&u, &f, 4);
+    if (!(u & 1)) u += __builtin_fabs((double)f) < __builtin_fabs(x) ? 1 : -1;
+    float r;
+    memcpy(&r, &u, 4);
+    return r;
+}
+
+template <class T> INL void load_any(const void* src, int dtype, int64_t stride, int64_t n, T* __restrict dst) {
+    if (dtype == F32) {
+        const float* s = (const float*)src;
+        if (stride == 1)
+            for (int64_t i = 0; i < n; ++i) dst[i] = (T)s[i];
+        else
+            for (int64_t i = 0; i < n; ++i) dst[i] = (T)s[i * stride];
+    } else if (dtype == F64) {
+        const double* s = (const double*)src;
+        if (stride == 1)
+            for (int64_t i = 0; i < n; ++i) dst[i] = (T)s[i];
+        else
+            for (int64_t i = 0; i < n; ++i) dst[i] = (T)s[i * stride];
+    } else {
+        const uint16_t* s = (const uint16_t*)src;
+        if (dtype == BF16)
+            for (int64_t i = 0; i < n; ++i) dst[i] = (T)bf16_to_float(s[i * stride]);
+        else
+            for (int64_t i = 0; i < n; ++i) dst[i] = (T)half_to_float(s[i * stride]);
+    }
+}
+
+template <class C> INL void save_any(const typename C::T* __restrict src, int64_t n, void* dst, int dtype, int64_t stride) {
+    typedef typename C::T T;
+    for (int64_t i = 0; i < n; ++i) {
+        T x = src[i];
+        if (x != x) {
+            const typename C::U q = C::NAN_BITS;
+            memcpy(&x, &q, sizeof x);
+        }
+        if (dtype == F32) ((float*)dst)[i * stride] = (float)x;
+        else if (dtype == F64) ((double*)dst)[i * stride] = (double)x;
+        else if (dtype == BF16) ((uint16_t*)dst)[i * stride] = float_to_bf16(sizeof(T) == 8 ? odd_float((double)x) : (float)x);
+        else ((uint16_t*)dst)[i * stride] = float_to_half(sizeof(T) == 8 ? odd_float((double)x) : (float)x);
+    }
+}
+
+template <class C> INL void stats_of(const typename C::T* x, int64_t n, Stats* out) {
+    typedef typename C::V V;
+    typedef typename C::VI VI;
+    typedef typename C::VU VU;
+    typedef typename C::T T;
+    VI top = {}, special = {}, width = {};
+    V low = splat<C>((T)__builtin_inf()), sum = {};
+    const V inf = low;
+    for (int64_t i = 0; i < n; i += C::L) {
+        V v = {};
+        if (i + C::L <= n) v = load<V>(x + i);
+        else memcpy(&v, x + i, (size_t)(n - i) * sizeof(T));
+        const VI all = (VI)((VU)v & ~C::SIGN), odd = all >= (VI)inf, mag = all & ~odd;  // the rest describes the finite elements
+        special |= odd;
+        top = imax(top, mag);
+        // value of the lowest set bit: x minus x with that bit cleared (exact); powers of two are their own
+        const V m = (V)mag, cut = (V)(VI)(mag & (mag - 1));
+        const V last = (VI)(((VU)mag & C::FRAC) == (VU){}) ? m : m - cut;
+        const VI zero = mag == (VI){};
+        low = vmin(low, zero ? inf : last);
+        width = imax(width, ((mag >> C::MB) - ((VI)last >> C::MB)) + 1 + zero);
+        sum += m;
+    }
+    typename C::U t = 0;
+    T l = (T)__builtin_inf(), s = 0;
+    typename C::I wd = 0;
+    for (int i = 0; i < C::L; ++i) {
+        if ((typename C::U)top[i] > t) t = (typename C::U)top[i];
+        if (low[i] < l) l = low[i];
+        if (width[i] > wd) wd = width[i];
+        s += sum[i];
+        if (special[i]) out->non_finite = 1;
+    }
+    T mx;
+    memcpy(&mx, &t, sizeof mx);
+    if ((double)mx > out->max_abs) out->max_abs = (double)mx;
+    const double up = (double)s * (1.0 + 1e-6 * (double)(n + 16));  // above the true sum whatever the order of adding
+    if (up > out->row_sum) out->row_sum = up;
+    if (t != 0) {
+        if (l < Const<C>::power(1 - C::BIAS)) wd = C::MB + 1;  // the exponent field of a subnormal bit says too little
+        if (wd > out->width) out->width = (int32_t)wd;
+        const int e = __builtin_ilogb((double)l);
+        if (e < out->lsb) out->lsb = e;
+    }
+}
+
+// Which carrier can round its own values to `c` with round_general, and whether any vector can.
+template <class C> INL bool vector_can(const gemmsim::Cast& c) {
+    if (c.mode == SRB || c.mode == SRC || (c.flags & (CODE_PARITY | NO_ZERO))) return false;
+    if (c.p > C::MB + 1 || c.emin < 1 - C::BIAS || c.emax > C::EMAX) return false;
+    if (c.mode == SR && c.rbits > (C::MB > 30 ? 32 : C::MB)) return false;
+    return c.emin - c.p + C::MB < C::BIAS;  // the quantum's patterns exist
+}
+
+template <class C> INL void draws_for(uint64_t seed, uint64_t index0, int64_t n, int site, int r, typename C::U* out) {
+    const int per = draws_per_call(r);
+    int64_t i = 0;
+    while (i < n) {
+        const uint64_t call = (index0 + i) / per;
+        const int skip = (int)((index0 + i) % per);
+        const bool whole = (uint32_t)call <= 0xFFFFFFFFu - C64::L;
+        C64::VU x0[1] = {lanes64((uint32_t)call, 1)}, w[1][4];
+        if (whole) philox_lanes<1>(x0, (uint32_t)(call >> 32), 0, (uint32_t)site, seed, w);
+        const int calls = whole ? (int)C64::L : 1;
+        for (int lane = 0; lane < calls && i < n; ++lane) {
+            Words4 x;
+            if (whole)
+                for (int q = 0; q < 4; ++q) x.w[q] = (uint32_t)w[0][q][lane];
+            else x = philox((uint32_t)seed, (uint32_t)(seed >> 32), (uint32_t)call, (uint32_t)(call >> 32), 0, (uint32_t)site);
+            for (int j = lane == 0 ? skip : 0; j < per && i < n; ++j) out[i++] = pick(x, j, r);
+        }
+    }
+}
+
+template <class C> INL void round_vectors(typename C::T* x, int64_t n, const gemmsim::Cast& c, uint64_t seed, uint64_t index0, int site) {
+    typedef typename C::V V;
+    typedef typename C::VU VU;
+    const Const<C> k = Const<C>::make(c);
+    constexpr int64_t CHUNK = 512;
+    typename C::U draws[CHUNK];
+    for (int64_t i0 = 0; i0 < n; i0 += CHUNK) {
+        const int64_t m = n - i0 < CHUNK ? n - i0 : CHUNK;
+        if (c.mode == SR) {
+            draws_for<C>(seed, index0 + i0, m, site, c.rbits, draws);
+            for (int64_t i = m; i % C::L; ++i) draws[i] = 0;
+        }
+        for (int64_t i = 0; i < m; i += C::L) {
+            const int64_t left = m - i < (int64_t)C::L ? m - i : (int64_t)C::L;
+            V v = {};
+            if (left == C::L) v = load<V>(x + i0 + i);
+            else memcpy(&v, x + i0 + i, (size_t)left * sizeof(typename C::T));
+            v = c.mode == SR ? round_general<C, true>(v, k, load<VU>(draws + i)) : round_general<C, false>(v, k, (VU){});
+            if (left == C::L) store(x + i0 + i, v);
+            else memcpy(x + i0 + i, &v, (size_t)left * sizeof(typename C::T));
+        }
+    }
+}
+
+template <class T> INL void round_scalars(T* x, int64_t n, const gemmsim::Cast& c, uint64_t seed, uint64_t index0, int site) {
+    for (int64_t i = 0; i < n; ++i) {
+        const uint32_t R = c.mode >= SR ? draw_element(seed, index0 + i, site, c.rbits) : 0;
+        x[i] = (T)round_value((double)x[i], c, R);
+    }
+}
+
+}  // namespace gemmsim::NS

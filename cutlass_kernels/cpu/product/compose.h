@@ -1,0 +1,423 @@
+// Orders of summation: runs of the sequential kernel and the places where their totals meet, on tiles.
+#pragma once
+#include <new>
+#include <string.h>
+#include <stdlib.h>
+#include <vector>
+#include "gemmsim/philox.h"
+#include "product/binned.h"
+#include "product/hardware_model.h"
+#include "product/lookup.h"
+#include "product/plan_totals.h"
+#include "product/scale_groups.h"
+
+namespace gemmsim {
+
+// The k of the terms in the order in which the runs read them, where lanes are interleaved. Under a shuffle k counts
+// positions of the permutation, which the packing applies beforehand.
+inline void permute_terms(const Request& r, int level, int64_t begin, int64_t end, int64_t* kmap) {
+    if (level == r.wrapper_count || begin >= end) return;
+    const Wrapper& w = r.wrappers[level];
+    const int64_t k = end - begin;
+    if (w.order == SHUFFLED) return permute_terms(r, level + 1, begin, end, kmap);
+    if (w.order == INTERLEAVED) {
+        const std::vector<int64_t> old(kmap + begin, kmap + end);
+        const int64_t used = w.n < k ? w.n : k;
+        int64_t at = begin;
+        for (int64_t lane = 0; lane < used; ++lane) {
+            const int64_t first = at;
+            for (int64_t i = lane; i < k; i += used) kmap[at++] = old[(size_t)i];
+            permute_terms(r, level + 1, first, at, kmap);
+        }
+        return;
+    }
+    const int64_t n = w.order == SPLITK ? (k + w.n - 1) / w.n : w.n;
+    for (int64_t q = begin; q < end; q += n) permute_terms(r, level + 1, q, q + n < end ? q + n : end, kmap);
+}
+
+// What zero products at the end of a run of k terms do to an instruction's register: -0 becomes +0.
+template <class T> inline void fill_up(const Request& r, int64_t k, T* c, int64_t n) {
+    if (r.hardware.kind == HW_NONE || k % r.hardware.k == 0) return;
+    for (int64_t i = 0; i < n; ++i) c[i] += (T)0;
+}
+
+// Everything that is the same for all orders over one tile.
+template <class T> struct Compose {
+    const Isa& isa;
+    const Request& r;
+    const Choice& choice;
+    const Meeting* meetings;  // one per wrapper
+    Tile base;                // a, b at k = 0
+    int nr, carrier;
+    const int64_t* kmap;      // where lanes are interleaved, the k of each place; else null
+    bool specials;            // an operand of the block may be NaN or infinite
+    int64_t* counts = nullptr;  // overflows of the tile's elements, rows `counts_row` apart; null: not asked for
+    int64_t counts_row = 0;
+    TileScales scales = {};
+    int scale_step = SCALE_SCALAR;
+    const TileCodes<T>* codes = nullptr;  // of a table's terms, instead of base's panels
+    mutable int64_t runs = 0;
+    mutable Bins bins = {};
+    mutable std::vector<int64_t> spills = {};
+    mutable int64_t sums[MAX_WRAPPERS] = {}, totals[MAX_WRAPPERS] = {};  // combinations so far: indices of their draws
+
+    int64_t count() const { return MR * (int64_t)nr; }
+
+    // The innermost accumulator over terms [begin, end), from +0.
+    void leaf(int64_t begin, int64_t end, T* out) const {
+        memset(out, 0, sizeof(T) * (size_t)count());
+        Tile t = base;
+        t.a = (const T*)base.a + begin * MR;
+        t.b = (const T*)base.b + begin * nr;
+        t.c = out;
+        t.k = end - begin;
+        t.k0 = begin;
+        t.kmap = kmap ? kmap + begin : nullptr;
+        if (codes) sum_terms(t, *codes, begin);
+        else if (r.method == HARDWARE) instructions(t);
+        else if (r.method == INTEGER || r.method == FIXED) integers(t);
+        else if (r.method == LONG && choice.kind == NONE) exact_run(t);
+        else if (r.method == LONG) exact_tile<T>(t, r, nr, runs++, leaf_site());
+        else if (r.method == BINNED) binned(t);
+        else if (choice.kind == SCALAR) scalar_run<T>(t, r, nr);
+        else if (choice.runs.kind >= 0 && choice.runs.shape == RunsPlan::ONE) one_run(t);
+        else if (r.method) compensated(t);
+        else if (choice.kind == LANES) isa.grids(t, r.fused);
+        else isa.tile[choice.carrier][choice.step][choice.kind](t);
+        fill_up<T>(r, t.k, out, count());
+    }
+
+    // The register of a table's terms from `begin` on, all rows of the tile at once.
+    void sum_terms(const Tile& t, const TileCodes<T>& x, int64_t begin) const {
+        constexpr int64_t SLICE = 16;
+        alignas(64) T terms[SLICE * MR * 64];
+        Tile slice = t;
+        slice.b = terms;
+        for (int64_t k = 0; k < t.k; k += SLICE) {
+            slice.k = t.k - k < SLICE ? t.k - k : SLICE;
+            slice.k0 = t.k0 + k;
+            slice.kmap = t.kmap ? t.kmap + k : nullptr;
+            x.table->look_up(x.a + begin + k, x.a_row, t.rows, x.b + (begin + k) * nr, slice.k, nr, terms);
+            add_terms(isa)(carrier, slice, choice.kind, choice.step != FMA_NEAR);
+        }
+    }
+
+    void one_run(const Tile& t) const {
+        if (isa.runs(carrier, t, Lengths{}, choice.runs)) return;
+        memset(t.c, 0, sizeof(T) * (size_t)count());
+        isa.tile[choice.carrier][choice.step][choice.kind](t);
+    }
+
+    void compensated(const Tile& t) const {
+        const bool odd = r.arithmetic != FP32;
+        if (!isa.compensated(choice.carrier, r.method, choice.kind, odd)(t, choice.wager, !r.fused))
+            isa.compensated(choice.carrier, r.method, GENERAL, odd)(t, choice.wager, !r.fused);
+    }
+
+    // exact_tile() where double holds every sum.
+    void exact_run(const Tile& t) const {
+        isa.tile[1][FMA_NEAR][NONE](t);
+        const int64_t index = runs++;
+        T* const c = (T*)t.c;
+        if (r.add.mode < SR) {
+            if (!is_native(r.add, 1)) isa.round(1, c, count(), r.add, 0, 0, 0);
+            return;
+        }
+        each(
+            [&](int i, int j) {
+                return round_value((double)c[i * nr + j], r.add,
+                                   draw_step(base.seed, base.row0 + i, base.col0 + j, (uint64_t)index, leaf_site(), r.add.rbits));
+            },
+            c);
+    }
+
+    void integers(const Tile& t) const {
+        if (choice.kind == NONE) return isa.tile[choice.carrier][FMA_NEAR][NONE](t);
+        const bool inside = choice.proofs & NO_OVERFLOW;  // nothing to count either
+        if (choice.kind != LANES || (counts && !inside)) return integer_tile<T>(t, r, nr, counts, counts_row);
+        alignas(64) double sums[MR * 64];
+        Tile into = t;
+        into.c = sums;
+        isa.integers(carrier, choice.carrier, into, nr, choice.integers);
+        const double back = r.method == FIXED ? ldexp(1.0, -r.integer.frac) : 1.0;
+        const bool fold = !choice.integers.clamp && !inside;
+        for (int64_t i = 0; i < base.rows * nr; ++i) {
+            const double s = choice.carrier == 1 ? sums[i] : (double)((const float*)sums)[i];
+            ((T*)t.c)[i] = (T)((fold ? (double)folded((int64_t)s, r.integer) : s) * back);
+        }
+    }
+
+    int leaf_site() const { return SITE_COMBINE + 32 * (r.wrapper_count ? depth(r.wrapper_count) : 0); }
+
+    void binned(const Tile& t) const {
+        if (bins.at.empty()) {
+            bins.at.assign(Bins::COUNT, Bin{0, 0});
+            spills.assign((size_t)count(), 0);
+        }
+        BinnedTile<T>{t, r, nr, leaf_site(), bins, spills.data()}.run();
+    }
+
+    void scaled_instructions(const Tile& t) const {
+        bool row[MR], column[64];
+        const bool lanes = in_instruction_kernel(t, row, column);
+        for (int i = 0; i < t.rows; ++i)
+            for (int j = 0; j < t.cols; ++j) {
+                if (lanes && !row[i] && !column[j]) continue;
+                ScaledDot dot = {{r.hardware}, scales, i, j};
+                for (int64_t k = 0; k < t.k; k += r.hardware.products)
+                    dot.step((const T*)t.a + k * MR + i, MR, (const T*)t.b + k * nr + j, nr, k,
+                             (int)(t.k - k < r.hardware.products ? t.k - k : r.hardware.products));
+                ((T*)t.c)[i * nr + j] = (T)dot.dot.c;
+            }
+    }
+
+    // scaled_instructions() in vectors, of what is finite; the rest of rows and columns is marked.
+    bool in_instruction_kernel(const Tile& t, bool* row, bool* column) const {
+        const HardwareModel& m = r.hardware;
+        if (sizeof(T) != 4 || !TileGroups::fits(m, *scales.all) || choice.kind != LANES || choice.carrier != 0) return false;
+        TileGroups groups(scales, m, t, nr);
+        for (int i = 0; i < t.rows; ++i) row[i] = groups.nan_row[i] || (specials && !finite((const T*)t.a + i, MR, t.k));
+        for (int j = 0; j < t.cols; ++j) column[j] = groups.nan_col[j] || (specials && !finite((const T*)t.b + j, nr, t.k));
+        scale_kernels(isa).instructions(t, m, groups.all());
+        return true;
+    }
+
+    // The vector kernel knows finite operands only: elements that meet another are computed anew, one by one.
+    void instructions(const Tile& t) const {
+        if (scales.all && !r.wrapper_count) return scaled_instructions(t);
+        const bool lanes = choice.kind == LANES, any = r.hardware.kind == HW_TREE;
+        if (lanes && sizeof(T) == 4) isa.hardware(t, r.hardware, choice.carrier == 1);
+        else if (lanes) in_float_tiles(t);
+        if (lanes && (any || !specials)) return;
+        const T *a = (const T*)t.a, *b = (const T*)t.b;
+        bool row[MR], column[64];
+        for (int i = 0; i < t.rows; ++i) row[i] = !lanes || !finite(a + i, MR, t.k);
+        for (int j = 0; j < t.cols; ++j) column[j] = !lanes || !finite(b + j, nr, t.k);
+        for (int i = 0; i < t.rows; ++i)
+            for (int j = 0; j < t.cols; ++j) {
+                if (!row[i] && !column[j]) continue;
+                HardwareDot dot = {r.hardware};
+                for (int64_t k = 0; k < t.k; k += r.hardware.products)
+                    dot.step(a + k * MR + i, MR, b + k * nr + j, nr, (int)(t.k - k < r.hardware.products ? t.k - k : r.hardware.products));
+                ((T*)t.c)[i * nr + j] = (T)dot.c;
+            }
+    }
+    // Tiles are double where totals are: operands and registers of instructions are float numbers all the same.
+    void in_float_tiles(const Tile& t) const {
+        const int wide = isa.nr[0];
+        std::vector<float> a((size_t)(t.k * MR)), b((size_t)(t.k * wide), 0.0f);
+        alignas(64) float c[MR * 64] = {};
+        for (int64_t i = 0; i < t.k * MR; ++i) a[(size_t)i] = (float)((const T*)t.a)[i];
+        for (int64_t k = 0; k < t.k; ++k)
+            for (int j = 0; j < nr; ++j) b[(size_t)(k * wide + j)] = (float)((const T*)t.b)[k * nr + j];
+        Tile f = t;
+        f.a = a.data();
+        f.b = b.data();
+        f.c = c;
+        isa.hardware(f, r.hardware, choice.carrier == 1);
+        for (int i = 0; i < t.rows; ++i)
+            for (int j = 0; j < nr; ++j) ((T*)t.c)[i * nr + j] = (T)c[i * wide + j];
+    }
+    static bool finite(const T* x, int64_t stride, int64_t n) {
+        T zero = 0;
+        for (int64_t k = 0; k < n; ++k) zero += x[k * stride] * 0;
+        return zero == 0;
+    }
+
+    int depth(int level) const { return level - (r.wrappers[0].order == SHUFFLED); }  // a permutation combines nothing
+
+    // s = R(s + x); `site` and `index` key the draw of a stochastic cast.
+    void meet(int level, T* s, const T* x, int64_t index, int site = SITE_COMBINE) const {
+        const Cast& c = r.wrappers[level].cast;
+        const Meeting& m = meetings[level];
+        if (m.kind == RANDOM) return isa.combine_draws(carrier, s, x, base, c, (uint64_t)index, site + 32 * depth(level), m.odd);
+        if (m.kind != SCALAR) return isa.combine(carrier, s, x, count(), c, m.kind, m.odd);
+        for (int i = 0; i < base.rows; ++i)
+            for (int j = 0; j < base.cols; ++j) {
+                T& v = s[i * nr + j];
+                const T y = x[i * nr + j];
+                const uint32_t R =
+                    c.mode >= SR ? draw_step(base.seed, base.row0 + i, base.col0 + j, (uint64_t)index, site + 32 * depth(level), c.rbits)
+                                 : 0;
+                v = (T)sum_of((double)v, (double)y, c, R, m.odd);
+            }
+    }
+
+    void run(int level, int64_t begin, int64_t end, T* out) const {
+        if (level == r.wrapper_count || begin >= end) return leaf(begin, end, out);
+        const Wrapper& w = r.wrappers[level];
+        if (level == r.wrapper_count - 1 && choice.runs.kind >= 0 && choice.runs.shape != RunsPlan::ONE &&
+            in_one_kernel(w, begin, end, out))
+            return;
+        if (w.order == SHUFFLED) return run(level + 1, begin, end, out);
+        if (w.order == SCALED) return groups_of(level, begin, end, w.n, out);
+        if (w.order == CHUNKED) return runs_of(level, begin, end, w.n, out, false);
+        if (w.order == SPLITK) return runs_of(level, begin, end, (end - begin + w.n - 1) / w.n, out, true);
+        if (w.order == PAIRWISE) return pairs_of(level, begin, end, w.n, 0, out);
+        lanes(level, begin, end, w, out);
+    }
+
+    bool in_one_kernel(const Wrapper& w, int64_t begin, int64_t end, T* out) const {
+        const int64_t k = end - begin;
+        Lengths lengths = {k, w.order == INTERLEAVED ? (w.n < k ? w.n : k) : (k + w.n - 1) / w.n, w.n, w.order == INTERLEAVED};
+        if (lengths.count >= (int64_t)1 << 40) return false;
+        Tile t = base;
+        t.a = (const T*)base.a + begin * MR;
+        t.b = (const T*)base.b + begin * nr;
+        t.c = out;
+        t.k = k;
+        if (isa.runs(carrier, t, lengths, choice.runs)) return true;
+        RunsPlan clamped = choice.runs;
+        clamped.kind = SPECIAL;
+        return choice.runs.clamps && isa.runs(carrier, t, lengths, clamped);
+    }
+
+    // Runs of n terms one after another, totals added in sequence (rounded to the cast before, if `first`).
+    void runs_of(int level, int64_t begin, int64_t end, int64_t n, T* out, bool first) const {
+        alignas(64) T total[MR * 64];
+        memset(out, 0, sizeof(T) * (size_t)count());
+        for (int64_t k = begin; k < end; k += n) {
+            run(level + 1, k, k + n < end ? k + n : end, total);
+            if (first) {
+                alignas(64) T zero[MR * 64];
+                for (int64_t i = 0; i < count(); ++i) zero[i] = (T)-0.0;  // x + (-0) is x, also for x = -0
+                meet(level, total, zero, totals[level]++, SITE_WORKSPACE);
+            }
+            meet(level, out, total, sums[level]++);
+        }
+    }
+
+    // Runs of n terms, each total times the scales of its blocks added in sequence.
+    void groups_of(int level, int64_t begin, int64_t end, int64_t n, T* out) const {
+        alignas(64) T total[MR * 64];
+        double xa[MR] = {}, xb[64] = {};
+        const ScaleKernels& kernels = scale_kernels(isa);
+        if (in_groups_kernel(begin, end, n, out, kernels)) return;
+        memset(out, 0, sizeof(T) * (size_t)count());
+        for (int64_t k = begin; k < end; k += n) {
+            run(level + 1, k, k + n < end ? k + n : end, total);
+            for (int i = 0; i < base.rows; ++i) xa[i] = scales.left(i, k);
+            for (int j = 0; j < base.cols; ++j) xb[j] = scales.right(j, k);
+            const int64_t index = sums[level]++;
+            if (scale_step != SCALE_SCALAR) {
+                kernels.add(carrier, out, total, nr, xa, xb, r.wrappers[level].cast, scale_step);
+                continue;
+            }
+            each(
+                [&](int i, int j) {
+                    return scaled_sum((double)out[i * nr + j], (double)total[i * nr + j], xa[i], xb[j], r.wrappers[level].cast,
+                                      draw(level, i, j, index));
+                },
+                out);
+        }
+    }
+
+    // groups_of() where register and running total are the carrier's own float.
+    bool in_groups_kernel(int64_t begin, int64_t end, int64_t n, T* out, const ScaleKernels& kernels) const {
+        const bool plain = r.wrapper_count == 1 && r.method == REGISTER && choice.kind == NONE && choice.step == FMA_NEAR;
+        if (!plain || carrier != 0 || scale_step != SCALE_NATIVE || begin != 0 || end != base.k) return false;
+        int64_t block = scales.all->a_size, rest = scales.all->b_size;  // their greatest common divisor
+        while (rest) {
+            const int64_t left = block % rest;
+            block = rest;
+            rest = left;
+        }
+        const int64_t blocks = (end + block - 1) / block;
+        std::vector<float> xa((size_t)(blocks * MR)), xb((size_t)(blocks * nr));
+        for (int64_t g = 0; g < blocks; ++g) {
+            for (int i = 0; i < base.rows; ++i) xa[(size_t)(g * MR + i)] = (float)scales.left(i, g * block);
+            for (int j = 0; j < base.cols; ++j) xb[(size_t)(g * nr + j)] = (float)scales.right(j, g * block);
+        }
+        Tile t = base;
+        t.c = out;
+        kernels.groups(t, n, block, xa.data(), xb.data());
+        return true;
+    }
+
+    // s = R(T * s) with the tensors' own scales T.
+    void times_tensor_scales(T* out) const {
+        const Cast& c = r.wrapper_count ? r.wrappers[0].cast : r.add;
+        if (times_wide(c, carrier)) return scale_kernels(isa).times(carrier, out, count(), scales.all->tensor, c);
+        each(
+            [&](int i, int j) {
+                return product_step(scales.all->tensor, (double)out[i * nr + j], c, r.wrapper_count ? draw(0, i, j, sums[0]) : 0);
+            },
+            out);
+    }
+
+    uint32_t draw(int level, int i, int j, int64_t index) const {
+        const Cast& c = r.wrappers[level].cast;
+        return c.mode >= SR ? draw_step(base.seed, base.row0 + i, base.col0 + j, (uint64_t)index, SITE_COMBINE + 32 * depth(level), c.rbits)
+                            : 0;
+    }
+
+    template <class F> void each(const F& value, T* out) const {
+        for (int i = 0; i < base.rows; ++i)
+            for (int j = 0; j < base.cols; ++j) out[i * nr + j] = (T)value(i, j);
+    }
+
+    static int64_t leaves_of(int64_t begin, int64_t end, int64_t n, int64_t lanes) { return lanes ? lanes : (end - begin + n - 1) / n; }
+
+    // Adjacent pairs of runs of n terms, then of their totals; an odd last one passes up unchanged. `sizes` as in lanes().
+    void pairs_of(int level, int64_t begin, int64_t end, int64_t n, int64_t lanes_total, T* out) const {
+        struct Entry {
+            int height;
+            int64_t first;  // leaf
+            T* tile;
+        };
+        // draws count the pairs level by level, though a tree is walked depth first here
+        const int64_t base = sums[level];
+        auto order_of = [&](const Entry& left) {
+            int64_t before = 0, wide = leaves_of(begin, end, n, lanes_total);
+            for (int h = 0; h < left.height; ++h, wide -= wide / 2) before += wide / 2;
+            return base + before + (left.first >> left.height) / 2;
+        };
+        const int64_t leaves = leaves_of(begin, end, n, lanes_total);
+        int heights = 2;
+        while ((1ll << heights) < leaves + 1) ++heights;
+        T* const store = (T*)aligned_alloc(64, sizeof(T) * (size_t)(count() * (heights + 2)));
+        if (!store) throw std::bad_alloc();
+        Entry stack[66];
+        int used = 0;
+        int64_t at = begin;
+        auto join = [&] {
+            meet(level, stack[used - 2].tile, stack[used - 1].tile, order_of(stack[used - 2]));
+            --used;
+            ++stack[used - 1].height;
+        };
+        for (int64_t i = 0; i < leaves; ++i) {
+            const int64_t size = lanes_total ? lane_size(begin, end, lanes_total, i) : (n < end - at ? n : end - at);
+            T* tile = store + used * count();
+            run(level + 1, at, at + size, tile);
+            at += size;
+            stack[used++] = Entry{0, i, tile};
+            while (used > 1 && stack[used - 2].height == stack[used - 1].height) join();
+        }
+        while (used > 1) join();
+        sums[level] = base + leaves - 1;
+        memcpy(out, stack[0].tile, sizeof(T) * (size_t)count());
+        free(store);
+    }
+
+    static int64_t lane_size(int64_t begin, int64_t end, int64_t lanes, int64_t lane) {
+        const int64_t k = end - begin;
+        return k / lanes + (lane < k % lanes ? 1 : 0);
+    }
+
+    // The operands were packed lane after lane (k_order below), so that a lane is a run.
+    void lanes(int level, int64_t begin, int64_t end, const Wrapper& w, T* out) const {
+        const int64_t used = w.n < end - begin ? w.n : end - begin;
+        if (w.pairs) return pairs_of(level, begin, end, 0, used, out);
+        alignas(64) T total[MR * 64];
+        memset(out, 0, sizeof(T) * (size_t)count());
+        int64_t at = begin;
+        for (int64_t lane = 0; lane < used; ++lane) {
+            const int64_t size = lane_size(begin, end, used, lane);
+            run(level + 1, at, at + size, total);
+            meet(level, out, total, sums[level]++);
+            at += size;
+        }
+    }
+};
+
+}  // namespace gemmsim

@@ -1,0 +1,53 @@
+// Matrix products over whole tensors. No special instructions here.
+#include "product/product.h"
+
+namespace gemmsim {
+
+static Request request_of(const GemmArgs& g, const Member& member) {
+    Request r;
+    static_cast<Member&>(r) = member;
+    r.a = g.cast_a;
+    r.b = g.cast_b;
+    r.out = g.cast_out;
+    r.arithmetic = g.arithmetic;
+    r.dtype_a = g.a_dtype;
+    r.dtype_b = g.b_dtype;
+    r.dtype_c = g.extras ? g.extras->addend_dtype : F32;
+    if (!g.extras || !g.extras->addend) r.init = FROM_ZERO;
+    r.k = g.k;
+    return r;
+}
+
+static Report run_palette(const Isa& isa, const GemmArgs& g) {
+    Request requests[MAX_MEMBERS];
+    for (int m = 0; m < g.member_count; ++m) requests[m] = request_of(g, g.members[m]);
+    Members narrow, wide;
+    split_members(requests, g.member_count, isa.directed == Isa::DIRECTED, &narrow, &wide);
+    Report report = {};
+    report.proofs = ~0;
+    if (g.m == 0 || g.n == 0) return report;
+    if (!narrow.requests.empty()) Product<float>(isa, g, narrow.requests[0], 0, &narrow).run(&report);
+    if (!wide.requests.empty()) Product<double>(isa, g, wide.requests[0], 1, &wide).run(&report);
+    return report;
+}
+
+template <class T> static void run_product(const Isa& isa, const GemmArgs& g, const Request& r, int carrier, const Gather* gather,
+                                           const Lookup* lookup, Report* report) {
+    if (!lookup) return Product<T>(isa, g, r, carrier, nullptr, gather).run(report);
+    const Table<T> table(isa, *lookup);
+    Product<T>(isa, g, r, carrier, nullptr, nullptr, &table).run(report);
+}
+
+Report run_gemm(const Isa& isa, const GemmArgs& g, const Gather* gather, const Lookup* lookup) {
+    if (g.member_count) return run_palette(isa, g);
+    const Request r = request_of(g, g.member);
+    Report report = {};
+    report.proofs = ~0;
+    const int carrier = choose_carrier(r, isa.directed == Isa::DIRECTED || (isa.directed == Isa::TILES && long_runs(r)));
+    if (g.m == 0 || g.n == 0) return report;
+    if (carrier == 0 || (carrier == 2 && g.arithmetic == FP32)) run_product<float>(isa, g, r, carrier, gather, lookup, &report);
+    else run_product<double>(isa, g, r, carrier, gather, lookup, &report);
+    return report;
+}
+
+}  // namespace gemmsim

@@ -1,0 +1,403 @@
+// Which kernel computes a block of outputs, decided from the formats and from facts about the data.
+// Everything here is a proof that a cheaper kernel gives the same bits; docs/design/cpu.md states the lemmas.
+#pragma once
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include "product/member.h"
+#include "product/scales.h"
+
+namespace gemmsim {
+
+enum Arithmetic : int { EXACT = 0, FP32 = 1 };
+
+struct Request : Member {  // init is FROM_ZERO where no addend is given
+    Cast a, b, out;  // flags without PRESENT: no rounding there
+    int32_t arithmetic, dtype_a, dtype_b, dtype_c;  // dtype_c: of the addend
+    int64_t k;
+};
+
+// What the planner could prove; a bit mask that users see in words.
+enum Proof : int32_t { NO_OVERFLOW = 1, NO_UNDERFLOW = 2, EXACT_STEPS = 4, FINITE = 8 };
+
+struct Choice {
+    int carrier, step, kind;
+    int32_t proofs;
+    IntegerLanes integers = {};
+    Wager wager = {};
+    RunsPlan runs = {};
+};
+
+struct CarrierInfo {
+    int bits, emin, emax;  // significand bits, exponents of normals
+};
+inline CarrierInfo carrier_info(int carrier) { return carrier == 0 ? CarrierInfo{24, -126, 127} : CarrierInfo{53, -1022, 1023}; }
+
+inline int dtype_bits(int dtype) { return dtype == F32 ? 24 : dtype == F64 ? 53 : dtype == F16 ? 11 : 8; }
+inline int operand_bits(const Cast& c, int dtype) {
+    const int d = dtype_bits(dtype);
+    return (c.flags & PRESENT) && c.p < d ? c.p : d;
+}
+
+// The format is the carrier itself, rounded to nearest: the machine's own operation is the definition.
+inline bool is_native(const Cast& c, int carrier) {
+    const CarrierInfo i = carrier_info(carrier);
+    return c.mode == RNE && c.p == i.bits && c.emin == i.emin && c.emax == i.emax && !(c.flags & NO_SUBNORMALS) && (c.flags & NEG_ZERO) &&
+           isinf(c.over_pos) && isinf(c.over_neg) && isinf(c.inf_pos) && isinf(c.inf_neg);
+}
+
+inline bool native(const Request& r, int carrier) {
+    if (r.method > FAST_TWO_SUM) return false;
+    return r.arithmetic == FP32 ? carrier == 0 && is_native(r.add, 0) && (r.fused || is_native(r.mul, 0))
+                                : is_native(r.add, carrier) && (r.fused || is_native(r.mul, carrier));
+}
+
+inline bool vector_mode(const Cast& c) { return c.mode <= SR && !(c.flags & (CODE_PARITY | NO_ZERO)); }
+
+// A value of this format, rounded once from a round-to-odd carrier value, is correct: two spare bits below the
+// last place (and below the last random bit).
+inline bool fits(const Cast& c, int carrier, bool spare) {
+    const CarrierInfo i = carrier_info(carrier);
+    if (!vector_mode(c) || c.emin < i.emin || c.emax > i.emax || c.emin + i.bits - c.p >= i.emax) return false;
+    const int extra = c.mode == SR ? c.rbits + 1 : 2;
+    return c.mode == SR ? c.p + (spare ? extra : 0) <= i.bits && c.rbits <= i.bits - 1 : c.p + (spare ? extra : 0) <= i.bits;
+}
+
+// Whether float lanes hold what a cast of floats makes of infinities and of what lies beyond its range.
+inline bool ends_are_floats(const Cast& c) {
+    for (const double end : {c.lo, c.hi, c.over_neg, c.over_pos, c.inf_neg, c.inf_pos})
+        if (end == end && (double)(float)end != end) return false;
+    return true;
+}
+
+inline bool operand_fits_float(const Cast& c, int dtype) {
+    if (dtype != F64) return !(c.flags & PRESENT) || (c.emax <= 127 && ends_are_floats(c));
+    return (c.flags & PRESENT) && c.p <= 24 && c.emax <= 127 && c.emin - c.p + 1 >= -149;
+}
+
+// Operands, the values of the register and those of all totals, which tiles hold.
+inline bool integers_fit_float(const Request& r) {
+    for (int w = 0; w < r.wrapper_count; ++w) {
+        const Cast& c = r.wrappers[w].cast;
+        if (r.wrappers[w].order != SHUFFLED && (c.p > 24 || c.emin > 126 || c.emax > 127 || c.emin - c.p + 1 < -149)) return false;
+    }
+    const int frac = r.method == FIXED ? r.integer.frac : 0;
+    return r.integer.bits <= 24 && frac <= 149 && r.integer.bits - frac <= 127 && operand_fits_float(r.a, r.dtype_a) &&
+           operand_fits_float(r.b, r.dtype_b);
+}
+
+// 0 float lanes, 1 double lanes, 2 scalar arithmetic on doubles; `least` 1 excludes float lanes. Independent of the data.
+inline int choose_carrier(const Request& r, bool directed, int least = 0) {
+    const bool two = !r.fused;
+    const bool plain = r.arithmetic == FP32;
+    auto wrapped = [&](int carrier) {  // every combination can be rounded in this carrier too
+        for (int w = 0; w < r.wrapper_count; ++w)
+            if (!fits(r.wrappers[w].cast, carrier, !plain) && !is_native(r.wrappers[w].cast, carrier) && r.wrappers[w].order != SHUFFLED)
+                return false;
+        return true;
+    };
+    if (r.method == HARDWARE) return wrapped(0) ? 0 : 2;
+    if (r.method == INTEGER || r.method == FIXED) return integers_fit_float(r) ? 0 : 2;
+    if (r.method >= LONG) return 2;
+    if (plain) return fits(r.add, 0, false) && (!two || fits(r.mul, 0, false)) && wrapped(0) ? 0 : 2;
+    const int width = operand_bits(r.a, r.dtype_a) + operand_bits(r.b, r.dtype_b);
+    const bool f =
+        least == 0 && operand_fits_float(r.a, r.dtype_a) && operand_fits_float(r.b, r.dtype_b) && (r.init == FROM_ZERO || r.dtype_c != F64);
+    const bool native0 = is_native(r.add, 0) && (!two || is_native(r.mul, 0));
+    if (f && native0 && wrapped(0)) return 0;
+    const bool roomy = r.method == REGISTER || 2 * r.add.p <= 23 || r.add.mode != RNE;  // lemma A for sums of two registers
+    if (f && roomy && (directed || width <= 24) && fits(r.add, 0, true) && (!two || fits(r.mul, 0, true)) && wrapped(0)) return 0;
+    if (is_native(r.add, 1) && (!two || is_native(r.mul, 1)) && wrapped(1)) return 1;
+    if ((directed || width <= 53) && fits(r.add, 1, true) && (!two || fits(r.mul, 1, true)) && wrapped(1)) return 1;
+    return 2;
+}
+
+// Whether it pays to compute each run by a kernel of tiles: shorter ones stay in registers in runs.h, which has exact products.
+inline bool long_runs(const Request& r) {
+    int64_t shortest = INT64_MAX;
+    for (int w = 0; w < r.wrapper_count; ++w) {
+        const Wrapper& x = r.wrappers[w];
+        if (x.order == SHUFFLED) continue;
+        const int64_t n = x.order == CHUNKED || x.order == PAIRWISE ? x.n : r.k / x.n;
+        if (n < shortest) shortest = n;
+    }
+    return r.method == REGISTER && shortest >= 32;
+}
+
+// A cast that grid_tile.cpp rounds a sum to odd with: spare bits below its last place or last random bit, and no sum
+// near the ends of double's range.
+inline bool grid_lanes_fit(const Cast& c) {
+    if (c.mode < RNE || c.mode > SR || (c.flags & NO_ZERO)) return false;
+    if (c.p < 2 && !(c.flags & SUPERNORMAL)) return false;  // parity of codes; no bits at all
+    if (c.mode == SR && (c.flags & FIRST_IS_ZERO)) return false;
+    return c.p + (c.mode == SR ? c.rbits + 1 : 2) <= 53 && c.emin - c.p + 1 > -900 && c.emax < 900;
+}
+
+// Whether a register that no carrier's own kernels round goes in double lanes: products are exact there.
+inline bool grid_lanes(const Request& r) {
+    return r.method == REGISTER && r.arithmetic == EXACT && operand_fits_float(r.a, r.dtype_a) && operand_fits_float(r.b, r.dtype_b) &&
+           (r.init == FROM_ZERO || r.dtype_c != F64) && grid_lanes_fit(r.add) && (r.fused || grid_lanes_fit(r.mul));
+}
+
+inline bool wrappers_fit_grids(const Request& r) {
+    for (int w = 0; w < r.wrapper_count; ++w)
+        if (r.wrappers[w].order != SHUFFLED && !grid_lanes_fit(r.wrappers[w].cast)) return false;
+    return true;
+}
+
+// ---- facts about one block -------------------------------------------------------------------------------
+
+struct Facts {
+    double bound;     // |s| before every rounding stays below this
+    double product;   // |a*b| is at most this
+    double start;     // |C| of a register that starts from it, at most
+    int lsb;          // every exact product is a multiple of 2^lsb (32767: all zero)
+    int width;        // significant bits of any product, at most
+    int start_lsb, start_width;  // the same of C
+    bool finite;
+};
+
+inline double growth(const Cast& c, double k) {  // of one rounding per step, k steps
+    const double u = c.mode == RNE || c.mode == RNA ? ldexp(1.0, -c.p) : c.mode == RTZ ? 0.0 : ldexp(1.0, 1 - c.p);
+    return exp(u * k);  // >= (1+u)^k
+}
+
+constexpr Stats EMPTY_STATS = {0.0, 0.0, 32767, 0, 0};
+
+inline Facts block_facts(const Request& r, const Stats& a, const Stats& b, const Stats& c) {
+    Facts f;
+    f.finite = !a.non_finite && !b.non_finite && !c.non_finite;
+    f.start = c.max_abs;
+    f.start_lsb = c.lsb;
+    f.start_width = c.width;
+    f.product = a.max_abs * b.max_abs;
+    const double k = (double)(r.k > 0 ? r.k : 1);
+    double sum = (a.row_sum * b.max_abs + c.max_abs) * growth(r.add, k) * (1 + 1e-9);
+    if (c.max_abs == 0 && r.wrapper_count == 0 && r.method == REGISTER && r.fused && f.product > 0 &&
+        (r.add.mode == RNE || r.add.mode == RNA || r.add.mode == RTZ)) {
+        // stagnation: above this power of two a product is less than half an ulp and no longer moves the register
+        const double still = ldexp(1.0, ilogb(f.product) + 1 + r.add.p) + f.product;
+        if (still < sum) sum = still;
+    }
+    sum += (k + 1) * ldexp(1.0, r.add.flags & NO_SUBNORMALS ? r.add.emin : r.add.emin - r.add.p + 1);
+    if (!r.fused) {
+        const double q = ldexp(1.0, r.mul.flags & NO_SUBNORMALS ? r.mul.emin : r.mul.emin - r.mul.p + 1);
+        sum = sum * (1 + ldexp(1.0, 1 - r.mul.p)) + k * q * growth(r.add, k);
+        f.product = f.product * (1 + ldexp(1.0, 1 - r.mul.p)) + q;
+    }
+    // an infinity that a policy turns into the largest finite value lifts the register out of every bound
+    const bool clamps =
+        isfinite(r.add.inf_pos) || isfinite(r.add.inf_neg) || (!r.fused && (isfinite(r.mul.inf_pos) || isfinite(r.mul.inf_neg)));
+    f.bound = !f.finite && clamps ? INFINITY : sum;
+    f.lsb = a.lsb > 30000 || b.lsb > 30000 ? 32767 : a.lsb + b.lsb;
+    f.width = a.width + b.width;
+    return f;
+}
+
+// No value of this cast can leave the grid from below: all inputs are multiples of 2^lsb.
+inline bool no_underflow(const Cast& c, int lsb) { return lsb >= (c.flags & NO_SUBNORMALS ? c.emin : c.emin - c.p + 1); }
+inline int quantized_lsb(const Cast& c, int lsb) {
+    const int q = c.emin - c.p + 1;  // of a format without subnormals, too: its smallest numbers are p bits long
+    return lsb > q ? lsb : q;
+}
+
+// Lemma A: operands of at most p <= (bits-1)/2 significant bits, nearest-even: the carrier's nearest sum, rounded
+// again to p bits, is the correctly rounded sum. (A sum that is inexact in the carrier is dominated by one term,
+// and the other is less than half an ulp of p bits away from it by more than the carrier's own rounding.)
+inline bool lemma_a(const Cast& add, int width, int bits) { return add.mode == RNE && width <= add.p && 2 * add.p <= bits - 1; }
+
+// Lemma B: all partial sums are multiples of 2^lsb below 2^(lsb + bits): the carrier computes them exactly, if it has 2^lsb.
+inline bool lemma_b(double bound, int lsb, int bits) { return lsb < 30000 && bound < ldexp(1.0, lsb + bits); }
+
+inline int draws(const Cast& c) { return c.mode != SR ? 0 : c.rbits <= 16 ? 8 : 4; }
+
+// Rank of the kernel this cast needs, given what is proved.
+inline int cast_kind(const Cast& c, int carrier, bool finite, bool overflow_free, bool underflow_free, double bound, bool odd_steps,
+                     double step_bound, bool directed) {
+    const CarrierInfo i = carrier_info(carrier);
+    const int lift = i.bits - c.p + 1;  // the magic number is this many binades above the value
+    const bool flush = c.flags & NO_SUBNORMALS, low_fits = !flush || c.emin + i.bits <= i.emax;  // nor is that of 2^emin too large
+    if (c.mode != RNE) {
+        const bool spare = c.p + (c.mode == SR ? c.rbits : 1) <= i.bits - 1;
+        const bool step_safe = odd_steps || step_bound < ldexp(1.0, i.emax);
+        if (directed && c.mode != RO && finite && spare && step_safe && low_fits) {
+            if (overflow_free && bound < ldexp(1.0, i.emax - lift)) return FAST;
+            if (c.emax + 1 + lift <= i.emax) return FAST_CLAMP;
+        }
+        return c.mode == SR ? RANDOM : GENERAL;
+    }
+    if (!finite || c.p > i.bits - 2) return GENERAL;
+    if (overflow_free && bound < ldexp(1.0, i.emax - lift)) {
+        if (underflow_free) return PLAIN;
+        if (!flush) return SUB;
+        if (low_fits) return FTZ;
+    }
+    if (flush && !low_fits && !underflow_free) return GENERAL;
+    if (c.emax + 1 + lift > i.emax) return GENERAL;
+    if (!odd_steps && !(step_bound < ldexp(1.0, i.emax))) return GENERAL;  // the carrier itself might overflow
+    const bool clamps = c.over_pos == c.hi && c.over_neg == c.lo;
+    const bool inf = c.over_pos == c.inf_pos && c.over_neg == c.inf_neg;
+    const bool nan = c.over_pos != c.over_pos && c.over_neg != c.over_neg;
+    if (flush && !underflow_free) return clamps || inf || nan ? FTZ : GENERAL;
+    return clamps ? SAT : inf || nan ? SPECIAL : GENERAL;
+}
+
+// `addend`: facts about C.
+inline Choice choose(const Request& r, const Stats& a, const Stats& b, const Stats& addend, int carrier, Isa::Directed directed) {
+    const CarrierInfo i = carrier_info(carrier == 2 ? 1 : carrier);
+    if (carrier == 2) return Choice{1, 0, grid_lanes(r) ? LANES : SCALAR, 0};
+    if (native(r, carrier)) return Choice{carrier, r.fused ? FMA_NEAR : MA_NEAR, NONE, 0};
+    const Facts f = block_facts(r, a, b, r.init == C_FIRST ? addend : EMPTY_STATS);
+    Choice c = {carrier, 0, SCALAR, f.finite ? FINITE : 0};
+    const int tiny = i.emin - i.bits + 1;
+    const bool in_range = f.lsb >= tiny && f.product < ldexp(1.0, i.emax);  // products neither over- nor underflow
+    const bool product_exact = in_range && f.width <= i.bits;
+    const int term_lsb = r.fused ? f.lsb : quantized_lsb(r.mul, f.lsb), term_width = r.fused ? f.width : r.mul.p;
+    const int add_lsb = term_lsb < f.start_lsb ? term_lsb : f.start_lsb,
+              add_width = term_width > f.start_width ? term_width : f.start_width;
+    const bool fp32 = r.arithmetic == FP32;
+    bool near = fp32;
+    const bool b1 = lemma_b(f.bound, add_lsb, i.bits) && in_range && (r.fused || product_exact);
+    const bool a1 = lemma_a(r.add, add_width, i.bits) && in_range && (r.fused ? f.width <= i.bits : product_exact);
+    const bool exact = a1 || b1;  // of finite terms; an infinity or NaN makes its output one, exactly, in any kernel
+    near = near || exact;
+    if (exact) c.proofs |= EXACT_STEPS;
+    if (!near && !directed && !product_exact) return c;  // round to odd by error terms needs exact products
+    const bool over_add = f.bound < r.add.hi && -f.bound > r.add.lo;
+    const bool under_add = no_underflow(r.add, fp32 && !in_range ? -32768 : add_lsb);
+    const double clamp = (isfinite(r.add.hi) ? fmax(fabs(r.add.hi), fabs(r.add.lo)) : f.bound);
+    const double step_bound = fmax(clamp, f.start) + f.product;
+    // where the processor has a mode for all operations, the machine's own sums of arithmetic="fp32" have it too
+    const bool in_modes = directed == Isa::DIRECTED || (directed == Isa::TILES && (exact || !fp32));
+    int kind = cast_kind(r.add, c.carrier, f.finite, over_add, under_add, f.bound, !near, step_bound, in_modes);
+    bool over = over_add, under = under_add;
+    if (!r.fused) {
+        const bool over_mul = f.product < r.mul.hi && -f.product > r.mul.lo;
+        const bool under_mul = no_underflow(r.mul, fp32 && !in_range ? -32768 : f.lsb);
+        const int km = cast_kind(r.mul, c.carrier, f.finite, over_mul, under_mul, f.product, !near, f.product, in_modes);
+        // SAT and SPECIAL do not cover one another; a NaN or infinity made by the product reaches the sum
+        const bool mixed = (kind == SAT && km == SPECIAL) || (kind == SPECIAL && km == SAT) || (km == SPECIAL && kind < SPECIAL);
+        // an infinite product must mean to the sum's cast what an overflow of its own means
+        const bool makes_inf = !over_mul && (isinf(r.mul.over_pos) || isinf(r.mul.over_neg));
+        const bool alike = r.add.inf_pos == r.add.over_pos && r.add.inf_neg == r.add.over_neg;
+        // a clamp of one cast is a clamp of both, and an infinite sum must find room above its format's range
+        auto roomy = [&](const Cast& q) { return q.emax + 1 + i.bits - q.p + 1 <= i.emax; };
+        const bool clamps = kind == FAST_CLAMP || km == FAST_CLAMP || kind == SPECIAL || km == SPECIAL;
+        const bool room = !clamps || (roomy(r.mul) && roomy(r.add));
+        const bool fast =
+            room && (alike || !makes_inf) && kind >= FAST && km >= FAST && r.mul.mode == r.add.mode && draws(r.mul) == draws(r.add);
+        const bool slow = (kind >= GENERAL || km >= GENERAL) && !fast;
+        const int most = km > kind ? km : kind;
+        if (slow) kind = r.mul.mode == SR || r.add.mode == SR ? RANDOM : GENERAL;
+        else kind = mixed || !room ? GENERAL : most;
+        if (kind == SAT && (r.mul.over_pos != r.mul.hi || r.add.over_pos != r.add.hi)) kind = GENERAL;
+        if (kind == SPECIAL && (r.mul.over_pos == r.mul.hi || r.add.over_pos == r.add.hi)) kind = GENERAL;
+        if (kind >= SUB && kind <= SPECIAL && ((r.mul.flags | r.add.flags) & NO_SUBNORMALS)) kind = GENERAL;
+        if (kind == FTZ && !over_mul) kind = GENERAL;  // an overflow of one cast is none of the other's
+        over = over && over_mul;
+        under = under && under_mul;
+    }
+    if (r.init == C_FIRST) {
+        // a register that starts as -0 keeps it while all products are -0: not the work of these two kinds
+        if (kind == PLAIN) kind = (r.add.flags & NO_SUBNORMALS) || (!r.fused && (r.mul.flags & NO_SUBNORMALS)) ? GENERAL : SUB;
+        if (kind >= FAST && kind <= FAST_CLAMP && r.add.mode == RD) kind = GENERAL;
+    }
+    if (over) c.proofs |= NO_OVERFLOW;
+    if (under) c.proofs |= NO_UNDERFLOW;
+    if (directed == Isa::TILES && !near && !(kind <= SUB ? in_range : product_exact) && kind < GENERAL) kind = GENERAL;
+    c.step = r.fused ? (near ? FMA_NEAR : FMA_ODD) : (near ? MA_NEAR : MA_ODD);
+    c.kind = kind;
+    return c;
+}
+
+// Between two looks at S, `steps` terms apart, |S| < most stays inside the format whatever the data: every operation
+// loses at most a share u of its result, at most eight in a row meet in a step, and no intermediate is more than four
+// times the largest of S and the terms.
+inline bool make_wager(const Cast& add, double product, Wager* w) {
+    const double steps = ldexp(1.0, add.p - 3), quantum = ldexp(1.0, add.emin - add.p + 1);
+    w->steps = steps < 1 ? 1 : steps > 64 ? 64 : (int64_t)steps;
+    const double g = exp(8 * ldexp(1.0, -add.p) * (double)w->steps), end = fmin(add.hi, -add.lo);
+    w->most = end / (16 * g);
+    return 4 * g * 1.1 * (double)w->steps * (product + 4 * quantum) < end / 2;
+}
+
+// The same for runs.h. Between two looks a value is the sum of at most two totals that were seen (|S| < most) and of 2n
+// terms, n the steps; each passes at most 2n + 2 roundings, its own and those of its run and of the sums of totals, and each
+// of these adds at most a share u and half a quantum.
+inline bool make_runs_wager(const Cast& add, double product, Wager* w) {
+    const double steps = ldexp(1.0, add.p - 1), quantum = ldexp(1.0, add.flags & NO_SUBNORMALS ? add.emin : add.emin - add.p + 1);
+    w->steps = steps > 64 ? 64 : (int64_t)steps;
+    const double n = (double)w->steps, g = exp((2 * n + 2) * ldexp(1.0, -add.p)), end = fmin(add.hi, -add.lo);
+    w->most = end / (5 * g);
+    return 2 * n * g * 1.1 * (product + 2 * quantum) < end / 2;
+}
+
+// Compensated runs: all roundings by one kind. SUB is a wager (compensated.h).
+inline Choice choose_compensated(const Request& r, const Stats& a, const Stats& b, int carrier, bool directed) {
+    if (carrier == 2 || r.add.mode >= SR || (!r.fused && r.mul.mode >= SR)) return Choice{carrier == 2 ? 1 : carrier, 0, SCALAR, 0};
+    if (native(r, carrier)) return Choice{carrier, r.fused ? FMA_NEAR : MA_NEAR, NONE, 0};
+    const CarrierInfo i = carrier_info(carrier);
+    const Facts f = block_facts(r, a, b, EMPTY_STATS);
+    const bool odd = r.arithmetic != FP32, in_range = f.lsb >= i.emin - i.bits + 1 && f.product < ldexp(1.0, i.emax);
+    if (odd && !directed && !(in_range && f.width <= i.bits)) return Choice{carrier, 0, SCALAR, 0};
+    Choice c = {carrier, (r.fused ? (odd ? FMA_ODD : FMA_NEAR) : (odd ? MA_ODD : MA_NEAR)), GENERAL, f.finite ? FINITE : 0};
+    auto simple = [&](const Cast& q) { return q.mode == RNE && q.p <= i.bits - 2 && !(q.flags & NO_SUBNORMALS); };
+    const int lift = i.bits - r.add.p + 1;
+    if (!odd || !f.finite || !simple(r.add) || 2 * r.add.p > i.bits - 1 || !make_wager(r.add, f.product, &c.wager)) return c;
+    // above the format's end there is room for what is seen too late
+    const double room = ldexp(1.0, i.emax - lift - 8);
+    if (r.add.hi > room) c.wager.most = fmin(c.wager.most, room / 64);
+    if (f.product > room / 64) return c;
+    if (!r.fused) {
+        const bool inside = f.product < r.mul.hi && -f.product > r.mul.lo && f.product < ldexp(1.0, i.emax - (i.bits - r.mul.p + 1));
+        if (!simple(r.mul) || !inside) return c;
+    }
+    c.kind = SUB;
+    return c;
+}
+
+inline bool same_cast(const Cast& x, const Cast& y) {
+    auto same = [](double p, double q) { return memcmp(&p, &q, sizeof p) == 0; };  // what an overflow becomes may be NaN
+    return x.p == y.p && x.emin == y.emin && x.mode == y.mode && x.flags == y.flags && x.emax == y.emax && same(x.lo, y.lo) &&
+           same(x.hi, y.hi) && same(x.over_pos, y.over_pos) && same(x.over_neg, y.over_neg) && same(x.inf_pos, y.inf_pos) &&
+           same(x.inf_neg, y.inf_neg);
+}
+
+// Whether the register and the innermost order run in one kernel: one nearest-even cast for both, and a wager that
+// nothing overflows where that is not proved. Where it cannot be made or is lost, the kernel with clamps serves orders.
+inline RunsPlan choose_runs(const Request& r, const Choice& c, const Stats& a, const Stats& b, Isa::Directed directed) {
+    RunsPlan plan;
+    plan.step = c.step;
+    if (r.method != REGISTER || c.kind > FTZ) return plan;
+    const Wrapper* w = r.wrapper_count ? &r.wrappers[r.wrapper_count - 1] : nullptr;
+    if (w && ((w->order != CHUNKED && w->order != PAIRWISE && w->order != INTERLEAVED) || !same_cast(w->cast, r.add))) w = nullptr;
+    int64_t longest = r.k;
+    if (w) {
+        plan.shape = w->order == PAIRWISE || w->pairs ? RunsPlan::PAIRS : RunsPlan::SEQUENCE;
+        longest = w->order == INTERLEAVED ? (r.k + w->n - 1) / w->n : w->n < r.k ? w->n : r.k;
+    } else if (c.kind <= SUB) return plan;  // the plain kernel has nothing to lose
+    plan.eights = longest <= (c.kind == NONE ? 4 : 2);  // with longer runs, more rows at a time fill the registers better
+    if (c.kind == NONE) {
+        plan.kind = NONE;
+        return plan;
+    }
+    const CarrierInfo i = carrier_info(c.carrier);
+    const Facts f = block_facts(r, a, b, EMPTY_STATS);
+    const bool product_exact = f.width <= i.bits && f.lsb >= i.emin - i.bits + 1 && f.product < ldexp(1.0, i.emax);
+    if (directed != Isa::DIRECTED && (c.step == FMA_ODD || c.step == MA_ODD) && !product_exact) return plan;  // vec.h
+    const double room = ldexp(1.0, i.emax - (i.bits - r.add.p + 1) - 8);
+    if ((w && 2 * r.add.p > i.bits - 1) || r.add.mode != RNE || !f.finite) return plan;
+    plan.clamps = w && c.kind > SUB;
+    if (!make_runs_wager(r.add, f.product, &plan.wager) || f.product > room / 64 || (!r.fused && c.kind > SUB)) {
+        if (plan.clamps) plan.kind = SPECIAL;
+    } else {
+        plan.wager.most = fmin(plan.wager.most, room / 64);
+        plan.eights = plan.eights && longest <= plan.wager.steps;
+        plan.kind = c.kind == PLAIN || c.kind == FTZ ? c.kind : SUB;
+    }
+    // a run of one term rounds its product; where that is exact in the carrier, there is nothing to make odd
+    if (w && longest == 1 && plan.step == FMA_ODD && product_exact) plan.step = FMA_NEAR;
+    return plan;
+}
+
+}  // namespace gemmsim

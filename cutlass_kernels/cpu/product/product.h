@@ -1,0 +1,380 @@
+// One product over whole tensors: batches, strides, packing, threads. No special instructions here.
+#pragma once
+#include <new>
+#include <stdlib.h>
+#include <vector>
+#if defined(_OPENMP)
+#include <omp.h>
+#endif
+#include "api.h"
+#include "product/addend.h"
+#include "float_state.h"
+#include "product/gather.h"
+#include "product/lookup.h"
+#include "tiles/palette.h"
+
+namespace gemmsim {
+
+struct Buffer {  // 64-byte aligned, uninitialised; small ones on the stack; throws std::bad_alloc
+    alignas(64) char small[8192];
+    char* p;
+    explicit Buffer(size_t n) : p(n <= sizeof small ? small : (char*)aligned_alloc(64, (n + 127) / 64 * 64)) {
+        if (!p) throw std::bad_alloc();
+    }
+    ~Buffer() {
+        if (p != small) free(p);
+    }
+    Buffer(const Buffer&) = delete;
+    Buffer& operator=(const Buffer&) = delete;
+};
+
+inline int thread_index(int threads) {
+#if defined(_OPENMP)
+    return threads > 1 ? omp_get_thread_num() : 0;
+#else
+    return 0 * threads;
+#endif
+}
+
+constexpr int MAX_COLUMNS = 32;  // of a tile of floats
+
+template <class T> struct Product {
+    const Isa& isa;
+    const GemmArgs& g;
+    const Request& r;
+    const int carrier, kind_carrier, nr;
+    const int64_t panels, blocks;
+    int64_t block_rows;
+    const TermOrder order;
+    const Members* const members;  // of a palette, of which `r` is any; else null
+    const Gather* const gather;    // tables of A; null: it is a matrix
+    const Table<T>* const table;   // of products, where operands are codes; else null
+    const bool planned;  // the choice of kernel depends on the data
+
+    Product(const Isa& i, const GemmArgs& args, const Request& req, int c, const Members* palette = nullptr, const Gather* tables = nullptr,
+            const Table<T>* products = nullptr)
+        : isa(i), g(args), r(req), carrier(sizeof(T) == 4 ? 0 : 1), kind_carrier(c), nr(i.nr[carrier]), panels((args.n + nr - 1) / nr),
+          blocks((args.m + MR - 1) / MR), order(palette ? TermOrder() : TermOrder(req, args.k)), members(palette), gather(tables),
+          table(products), planned(palette || req.method >= LONG || (c != 2 && !all_native(req, carrier))) {
+        // A block of rows is packed once and used against all of B: as tall as half a megabyte, but enough blocks for the threads
+        const int64_t fit = (1 << 19) / ((g.k + 1) * MR * (int64_t)sizeof(T));
+        const int64_t share = (blocks + 4 * g.threads - 1) / (4 * g.threads);
+        block_rows = fit < 1 ? 1 : fit < share ? fit : share;
+    }
+
+    // Register and totals are the carrier's own: there is one kernel, whatever the data.
+    static bool all_native(const Request& r, int carrier) {
+        bool all = native(r, carrier);
+        for (int w = 0; w < r.wrapper_count; ++w) all = all && (r.wrappers[w].order == SHUFFLED || is_native(r.wrappers[w].cast, carrier));
+        return all;
+    }
+
+    Positions at() const { return order.at(); }
+
+    static int64_t offset(const int64_t* strides, const int64_t* sizes, int dims, int64_t batch) {
+        int64_t at = 0;
+        for (int d = dims - 1; d >= 0; --d) {
+            at += strides[d] * (batch % sizes[d]);
+            batch /= sizes[d];
+        }
+        return at;
+    }
+    Matrix operand_a(int64_t batch) const {
+        return Matrix{(const char*)g.a + offset(g.batch + g.batch_dims, g.batch, g.batch_dims, batch) * dtype_size(g.a_dtype),
+                      g.a_dtype,
+                      g.m,
+                      g.k,
+                      g.a_row,
+                      g.a_col};
+    }
+    Matrix operand_b(int64_t batch) const {
+        if (table)
+            return Matrix{(const char*)((const Code*)g.b + offset(g.batch + 2 * g.batch_dims, g.batch, g.batch_dims, batch)),
+                          g.b_dtype,
+                          g.k,
+                          g.n,
+                          g.b_row,
+                          g.b_col};
+        return Matrix{(const char*)g.b + offset(g.batch + 2 * g.batch_dims, g.batch, g.batch_dims, batch) * dtype_size(g.b_dtype),
+                      g.b_dtype,
+                      g.k,
+                      g.n,
+                      g.b_row,
+                      g.b_col};
+    }
+
+    Addend addend_of(int64_t batch) const {
+        if (!r.init) return Addend{};
+        const Extras& x = *g.extras;
+        return Addend{(const char*)x.addend + offset(x.batch, g.batch, g.batch_dims, batch) * dtype_size(x.addend_dtype), x.addend_dtype,
+                      x.addend_row, x.addend_col};
+    }
+
+    TileScales scales_of(int64_t batch, int64_t row, int64_t col) const {
+        const Scales* const x = g.extras ? g.extras->scales : nullptr;
+        if (!x) return TileScales();
+        const double* const a = x->a + offset(x->batch, g.batch, g.batch_dims, batch) + row * x->a_row;
+        return TileScales{x, a, x->b + offset(x->batch + g.batch_dims, g.batch, g.batch_dims, batch) + col * x->b_col};
+    }
+    int64_t result_row(int64_t m) const { return gather ? m / gather->inner * gather->c_outer + m % gather->inner * g.c_row : m * g.c_row; }
+
+    // `places` of a palette's elements: those computed elsewhere are left alone; null: all.
+    void save_tile(T* c, int64_t batch, int64_t row0, int rows, int64_t col0, int cols, const uint8_t* places) const {
+        char* base = (char*)g.c + offset(g.batch + 3 * g.batch_dims, g.batch, g.batch_dims, batch) * dtype_size(g.c_dtype);
+        const bool widens = carrier == 0 && (r.out.flags & PRESENT) && !ends_are_floats(r.out);
+        double wide[MAX_COLUMNS];
+        for (int i = 0; i < rows; ++i) {
+            T* x = c + i * nr;
+            if (widens)
+                for (int j = 0; j < cols; ++j) wide[j] = (double)x[j];
+            if (r.out.flags & PRESENT) isa.round(widens ? 1 : carrier, widens ? (void*)wide : x, cols, r.out, 0, 0, 0);
+            char* const row = base + (result_row(row0 + i) + col0 * g.c_col) * dtype_size(g.c_dtype);
+            for (int j = 0, end; j < cols; j = end) {
+                const bool here = !places || places[i * nr + j] != NOT_HERE;
+                for (end = places ? j + 1 : cols; end < cols && (places[i * nr + end] != NOT_HERE) == here;) ++end;
+                if (here)
+                    isa.save(widens ? 1 : carrier, widens ? (void*)(wide + j) : x + j, end - j, row + j * g.c_col * dtype_size(g.c_dtype),
+                             g.c_dtype, g.c_col);
+            }
+        }
+    }
+
+    // Rows of `count` packed panels of A from panel `first`, against panels [p0, p1) of B.
+    void block(int64_t batch, int64_t first, int64_t count, int64_t p0, int64_t p1, const T* packed_b, const Stats& sb, T* packed_a,
+               Report* report) const {
+        if (table) return table_block(batch, first, count, p0, p1, (const Code*)packed_b, sb, report);
+        const Matrix a = operand_a(batch);
+        Stats sa = EMPTY_STATS;
+        for (int64_t q = 0; q < count; ++q) {
+            T* const panel = packed_a + q * g.k * MR;
+            if (gather) pack_gathered(isa, carrier, a, *gather, (first + q) * MR, at(), panel, planned ? &sa : nullptr);
+            else pack_a(isa, carrier, a, (first + q) * MR, r.a, at(), panel, planned ? &sa : nullptr);
+        }
+        if (integers() && (sa.non_finite || sb.non_finite || sa.lsb < 0 || sb.lsb < 0)) report->fractions = 1;
+        if (members) return palette_block(batch, first, count, p0, p1, packed_b, sa, sb, packed_a, report);
+        const Addend addend = addend_of(batch);
+        int64_t* const overflows = g.extras ? g.extras->overflows : nullptr;
+        const int64_t row0 = first * MR, col0 = p0 * nr, row1 = (first + count) * MR, col1 = p1 * nr;
+        Stats sc = EMPTY_STATS;
+        if (r.init && planned)
+            sc = addend.stats<T>(isa, row0, (row1 < g.m ? row1 : g.m) - row0, col0, (col1 < g.n ? col1 : g.n) - col0, nr);
+        const Runner<T> runner(isa, r, kind_carrier, nr, order.map(), sa, sb, sc, isa.directed);
+        alignas(64) T c[MR * 64], start[MR * 64];
+        for (int64_t p = p0; p < p1; ++p)
+            for (int64_t q = 0; q < count; ++q) {
+                const int64_t row = (first + q) * MR, col = p * nr;
+                const Tile t = tile_at(batch, row, col, packed_a + q * g.k * MR, packed_b + p * g.k * nr, c);
+                if (r.init) addend.load(isa, row, t.rows, col, t.cols, nr, start);
+                runner.run(t, start, overflows ? overflows + (batch * g.m + row) * g.n + col : nullptr, g.n, scales_of(batch, row, col));
+                if (g.c) save_tile(c, batch, row, t.rows, col, t.cols, nullptr);
+            }
+        report->used[runner.choice.carrier][runner.choice.step][runner.choice.kind] = 1;
+        report->proofs &= runner.choice.proofs;
+    }
+
+    // block() of a table: a plain register adds the terms of all rows of a tile at once; others get a row's terms as a
+    // panel, whose other factor is 1.
+    void table_block(int64_t batch, int64_t first, int64_t count, int64_t p0, int64_t p1, const Code* codes_b, const Stats& sb,
+                     Report* report) const {
+        const int64_t row0 = first * MR, row1 = row0 + count * MR < g.m ? row0 + count * MR : g.m;
+        const Code* const a = (const Code*)g.a + offset(g.batch + g.batch_dims, g.batch, g.batch_dims, batch);
+        std::vector<Code> codes((size_t)((row1 - row0) * g.k));
+        const std::vector<T> ones((size_t)(g.k * MR), (T)1);
+        std::vector<T> terms((size_t)(g.k * nr + nr));
+        bool nan = sb.non_finite;
+        for (int64_t i = row0; i < row1; ++i)
+            for (int64_t k = 0; k < g.k; ++k) {
+                const Code x = a[i * g.a_row + k * g.a_col];
+                codes[(size_t)((i - row0) * g.k + place(at(), k))] = x;
+                nan = nan || x + 1 == table->rows;
+            }
+        Stats values = table->stats;
+        values.non_finite = values.non_finite || nan;
+        if (integers() && (values.non_finite || values.lsb < 0)) report->fractions = 1;
+        const Stats unit = {1.0, (double)g.k, 0, 1, 0};
+        Runner<T> runner(isa, r, kind_carrier, nr, order.map(), unit, values, EMPTY_STATS, isa.directed);
+        report->used[runner.choice.carrier][runner.choice.step][runner.choice.kind] = 1;
+        report->proofs &= runner.choice.proofs;
+        int64_t* const overflows = g.extras ? g.extras->overflows : nullptr;
+        alignas(64) T c[MR * 64];
+        // Nothing but the carrier's additions: the terms need not be written down.
+        const bool plain = !r.wrapper_count && r.method != LONG && runner.choice.kind == NONE && runner.choice.step == FMA_NEAR &&
+                           runner.choice.carrier == carrier;
+        if (!plain && !overflows && adds_terms(r, runner.choice)) {
+            runner.choice.runs = {};
+            for (int64_t p = p0; p < p1; ++p)
+                for (int64_t i = row0; i < row1; i += MR) {
+                    const TileCodes<T> tile_codes = {table, codes.data() + (i - row0) * g.k, g.k, codes_b + p * g.k * nr};
+                    const Tile t = tile_at(batch, i, p * nr, nullptr, nullptr, c);
+                    runner.run(t, nullptr, nullptr, 0, TileScales(), &tile_codes);
+                    save_tile(c, batch, i, t.rows, p * nr, t.cols, nullptr);
+                }
+            return;
+        }
+        for (int64_t p = p0; p < p1; ++p)
+            for (int64_t i = row0; i < row1; ++i) {
+                const Code* const x = codes.data() + (i - row0) * g.k;
+                if (plain && !overflows) {
+                    table->sum_up(x, codes_b + p * g.k * nr, g.k, nr, c);
+                    save_tile(c, batch, i, 1, p * nr, (int)(g.n - p * nr < nr ? g.n - p * nr : nr), nullptr);
+                    continue;
+                }
+                table->look_up(x, codes_b + p * g.k * nr, g.k, nr, terms.data());
+                Tile t = tile_at(batch, i, p * nr, ones.data(), terms.data(), c);
+                t.rows = 1;
+                runner.run(t, nullptr, overflows ? overflows + (batch * g.m + i) * g.n + p * nr : nullptr, g.n);
+                if (g.c) save_tile(c, batch, i, 1, p * nr, t.cols, nullptr);
+            }
+    }
+
+    Tile tile_at(int64_t batch, int64_t row, int64_t col, const T* a, const T* b, T* c) const {
+        const int rows = (int)(g.m - row < MR ? g.m - row : MR), cols = (int)(g.n - col < nr ? g.n - col : nr);
+        const uint64_t row0 = (uint64_t)(gather ? row : batch * g.m + row), col0 = (uint64_t)(gather ? batch * g.n + col : col);
+        return Tile{a, b, c, g.k, rows, cols, nullptr, nullptr, g.seed, row0, (uint32_t)col0, 0, nullptr};
+    }
+
+    // block() of a palette: the elements of this carrier's members.
+    void palette_block(int64_t batch, int64_t first, int64_t count, int64_t p0, int64_t p1, const T* packed_b, const Stats& sa,
+                       const Stats& sb, const T* packed_a, Report* report) const {
+        PaletteRunner<T> runner(isa, *members, nr, sa, sb, report);
+        const Extras& x = *g.extras;
+        const Select select = {x.select + offset(x.batch + g.batch_dims, g.batch, g.batch_dims, batch), x.select_row, x.select_col};
+        alignas(64) T c[MR * 64];
+        uint8_t places[MR * 64];
+        for (int64_t p = p0; p < p1; ++p)
+            for (int64_t q = 0; q < count; ++q) {
+                const int64_t row = (first + q) * MR, col = p * nr;
+                const Tile t = tile_at(batch, row, col, packed_a + q * g.k * MR, packed_b + p * g.k * nr, c);
+                const uint32_t present = select.load(*members, row, t.rows, col, t.cols, nr, places);
+                if (!present) continue;
+                runner.run(t, places, present);
+                save_tile(c, batch, row, t.rows, col, t.cols, places);
+            }
+    }
+
+    bool integers() const {
+        if (!members) return r.method == INTEGER;
+        for (const Request& m : members->requests)
+            if (m.method == INTEGER) return true;
+        return false;
+    }
+
+    size_t a_bytes() const { return ((size_t)(block_rows * g.k * MR) * sizeof(T) + 63) / 64 * 64; }
+
+    static constexpr int64_t GROUP = 8;  // panels of B packed together
+    void pack_group(const Matrix& b, int64_t first, int64_t count, T* packed_b, Stats* stats) const {
+        if (table) return pack_codes((const Code*)b.data, first, count, (Code*)packed_b, stats);
+        for (int64_t p = first; p < first + count; p += GROUP) {
+            const int64_t n = first + count - p < GROUP ? first + count - p : GROUP;
+            pack_b(isa, carrier, b, p * nr, n, nr, r.b, at(), packed_b + p * g.k * nr, planned ? stats : nullptr);
+        }
+    }
+
+    // Panels of codes as the kernels read terms: K x nr. Missing columns have the code 0.
+    void pack_codes(const Code* b, int64_t first, int64_t count, Code* packed, Stats* stats) const {
+        for (int64_t p = first; p < first + count; ++p)
+            for (int64_t k = 0; k < g.k; ++k) {
+                Code* const to = packed + (p * g.k + place(at(), k)) * nr;
+                for (int j = 0; j < nr; ++j) {
+                    const int64_t col = p * nr + j;
+                    to[j] = col < g.n ? b[k * g.b_row + col * g.b_col] : (Code)0;
+                    if (to[j] + 1 == table->columns) stats->non_finite = 1;
+                }
+            }
+    }
+
+    struct Split {  // the work of one batch: blocks of rows times groups of columns
+        int64_t row_tasks, col_tasks;
+    };
+    Split split(int threads) const {
+        const int64_t rows = (blocks + block_rows - 1) / block_rows;
+        const int64_t cols = rows >= threads ? 1 : (2 * threads + rows - 1) / rows;
+        return Split{rows, cols < panels ? cols : panels};
+    }
+    void task(int64_t batch, const Split& s, int64_t index, const T* packed_b, const Stats& sb, T* packed_a, Report* report) const {
+        const int64_t rt = index / s.col_tasks, ct = index % s.col_tasks;
+        const int64_t first = rt * block_rows, count = blocks - first < block_rows ? blocks - first : block_rows;
+        block(batch, first, count, panels * ct / s.col_tasks, panels * (ct + 1) / s.col_tasks, packed_b, sb, packed_a, report);
+    }
+
+    void one_batch_alone(int64_t batch, T* packed_b, T* packed_a, bool pack, Stats* sb, Report* report) const {
+        const Matrix b = operand_b(batch);
+        if (pack) {
+            *sb = EMPTY_STATS;
+            pack_group(b, 0, panels, packed_b, sb);
+        }
+        const Split s = split(1);
+        for (int64_t i = 0; i < s.row_tasks * s.col_tasks; ++i) task(batch, s, i, packed_b, *sb, packed_a, report);
+    }
+
+    // `packed_a` has a_bytes() for each thread.
+    void one_batch(int64_t batch, int threads, T* packed_b, char* packed_a, bool pack, Stats* sb, Report* report) const {
+        const Matrix b = operand_b(batch);
+        const Split s = split(threads);
+        if (pack) *sb = EMPTY_STATS;
+#pragma omp parallel num_threads(threads)
+        {
+            const FloatState state;
+            Stats local = EMPTY_STATS;
+            Report mine = {};
+            mine.proofs = ~0;
+            if (pack) {
+#pragma omp for schedule(static)
+                for (int64_t p = 0; p < panels; p += GROUP) pack_group(b, p, panels - p < GROUP ? panels - p : GROUP, packed_b, &local);
+#pragma omp critical(gemmsim_stats)
+                merge(sb, local);
+#pragma omp barrier
+            }
+            T* my_a = (T*)(packed_a + a_bytes() * (size_t)thread_index(threads));
+#pragma omp for schedule(dynamic)
+            for (int64_t i = 0; i < s.row_tasks * s.col_tasks; ++i) task(batch, s, i, packed_b, *sb, my_a, &mine);
+#pragma omp critical(gemmsim_report)
+            report->add(mine);
+        }
+    }
+
+    void run(Report* report) const {
+        int64_t batches = 1;
+        bool shared_b = true;
+        for (int d = 0; d < g.batch_dims; ++d) {
+            batches *= g.batch[d];
+            if (g.batch[2 * g.batch_dims + d] != 0 && g.batch[d] > 1) shared_b = false;
+        }
+        const double work = (double)g.m * g.n * (g.k + 16);
+        const size_t panel_bytes = (size_t)(panels * g.k * nr) * sizeof(T);
+        const int threads = work * batches < 65536 ? 1 : g.threads;
+        const Buffer packed_a(a_bytes() * (size_t)threads);
+        if (threads > 1 && batches >= 2 * threads && work < 4e6) {  // many small products: a batch per thread
+            const size_t stride = (panel_bytes + 63) / 64 * 64;
+            const Buffer all_b(stride * (size_t)threads);
+#pragma omp parallel num_threads(threads)
+            {
+                const FloatState state;
+                const size_t me = (size_t)thread_index(threads);
+                T* packed_b = (T*)(all_b.p + stride * me);
+                Stats sb;
+                Report mine = {};
+                mine.proofs = ~0;
+                bool first = true;
+#pragma omp for schedule(static)
+                for (int64_t i = 0; i < batches; ++i) {
+                    one_batch_alone(i, packed_b, (T*)(packed_a.p + a_bytes() * me), first || !shared_b, &sb, &mine);
+                    first = false;
+                }
+#pragma omp critical(gemmsim_report_batches)
+                report->add(mine);
+            }
+            return;
+        }
+        const Buffer packed_b(panel_bytes);
+        Stats sb;
+        if (threads == 1) {
+            const FloatState state;
+            for (int64_t i = 0; i < batches; ++i) one_batch_alone(i, (T*)packed_b.p, (T*)packed_a.p, i == 0 || !shared_b, &sb, report);
+            return;
+        }
+        for (int64_t i = 0; i < batches; ++i) one_batch(i, threads, (T*)packed_b.p, packed_a.p, i == 0 || !shared_b, &sb, report);
+    }
+};
+
+}  // namespace gemmsim

@@ -1,0 +1,82 @@
+// One accumulator on one tile: the kernel that the planner chose, the orders around it, the addend.
+#pragma once
+#include "product/compose.h"
+
+namespace gemmsim {
+
+template <class T> struct Runner {
+    const Isa& isa;
+    const Request& r;
+    const int carrier, nr;
+    const int64_t* kmap;  // where lanes are interleaved, the k of each place; else null
+    const bool specials;  // an operand of the block may be NaN or infinite
+    const Isa::Directed directed;
+    Choice choice;
+    Meeting meetings[MAX_WRAPPERS], last;
+
+    // `kind_carrier`: choose_carrier's; a, b, c: facts about the operands and the addend; `directed_`: of isa, or less.
+    Runner(const Isa& isa_, const Request& request, int kind_carrier, int nr_, const int64_t* map, const Stats& a, const Stats& b,
+           const Stats& c, Isa::Directed directed_)
+        : isa(isa_), r(request), carrier(sizeof(T) == 4 ? 0 : 1), nr(nr_), kmap(map), specials(a.non_finite || b.non_finite),
+          directed(directed_) {
+        choice = chosen(kind_carrier, a, b, c);
+        const bool draws = r.add.mode >= SR || (!r.fused && r.mul.mode >= SR);
+        if (kmap && draws && choice.kind == LANES) choice.kind = SCALAR;  // draws by original index
+        if (isa.runs && (!kmap || choice.kind != SCALAR)) choice.runs = choose_runs(r, choice, a, b, directed);
+        for (int w = 0; w < r.wrapper_count; ++w) meetings[w] = choose_meeting(r, r.wrappers[w].cast, kind_carrier, a, b, EMPTY_STATS);
+        if (r.init == C_LAST) last = choose_meeting(r, r.add, kind_carrier, a, b, c);
+    }
+
+    Choice chosen(int kind_carrier, const Stats& a, const Stats& b, const Stats& c) const {
+        if (r.method == HARDWARE) return choose_hardware(r, a, b);
+        if (r.method == LONG && carrier == 1) return choose_exact(r, a, b);
+        if (r.method == INTEGER || r.method == FIXED) return choose_integers(r, a, b, carrier == 0);
+        if (r.method) return choose_compensated(r, a, b, kind_carrier, directed == Isa::DIRECTED);
+        return choose(r, a, b, c, kind_carrier, directed);
+    }
+
+    // Into t.c; `addend` has the tile's layout. `counts`: overflows of the tile's elements, rows `counts_row` apart, or null.
+    // `scales`: of block formats whose elements come without them. `codes`: of a table, instead of t's panels.
+    void run(Tile t, const T* addend, int64_t* counts = nullptr, int64_t counts_row = 0, const TileScales& scales = TileScales(),
+             const TileCodes<T>* codes = nullptr) const {
+        T* const c = (T*)t.c;
+        t.mul = &r.mul;
+        t.add = &r.add;
+        if (r.wrapper_count || r.method || codes) {
+            const int step = scales.all && r.wrapper_count ? choose_scale_step(r, carrier, scales.all->narrow) : SCALE_SCALAR;
+            const Compose<T> compose = {isa, r, choice, meetings, t, nr, carrier, kmap, specials, counts, counts_row, scales, step, codes};
+            compose.run(0, 0, t.k, c);
+            if (scales.all && scales.all->has_tensor) compose.times_tensor_scales(c);
+            return;
+        }
+        start(c, addend);
+        if (choice.runs.kind < 0 || !isa.runs(choice.carrier, t, Lengths{}, choice.runs)) {
+            if (choice.runs.kind >= 0) start(c, addend);  // wager lost
+            if (choice.kind == SCALAR) scalar_tile<T>(t, r, nr);
+            else if (choice.kind == LANES) isa.grids(t, r.fused);
+            else isa.tile[choice.carrier][choice.step][choice.kind](t);
+        }
+        fill_up<T>(r, t.k, c, MR * (int64_t)nr);
+        if (r.init == C_LAST) add_last(t, addend);
+    }
+
+    void start(T* c, const T* addend) const {
+        if (r.init == C_FIRST && addend) memcpy(c, addend, sizeof(T) * (size_t)(MR * nr));
+        else memset(c, 0, sizeof(T) * (size_t)(MR * nr));
+    }
+
+    // One more step, k = K, whose term is the addend as it is.
+    void add_last(const Tile& t, const T* addend) const {
+        T* const c = (T*)t.c;
+        if (last.kind == RANDOM) return isa.combine_draws(carrier, c, addend, t, r.add, (uint64_t)t.k, SITE_ADD, last.odd);
+        if (last.kind != SCALAR) return isa.combine(carrier, c, addend, MR * (int64_t)nr, r.add, last.kind, last.odd);
+        for (int i = 0; i < t.rows; ++i)
+            for (int j = 0; j < t.cols; ++j) {
+                T& s = c[i * nr + j];
+                const uint32_t R = step_bits(r.add, t, i, j, t.k, SITE_ADD);
+                s = (T)sum_of((double)s, (double)addend[i * nr + j], r.add, R, last.odd);
+            }
+    }
+};
+
+}  // namespace gemmsim

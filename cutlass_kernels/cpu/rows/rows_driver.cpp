@@ -1,0 +1,64 @@
+// Row operations over threads: tasks of whole rows (elements, for maps), so that no bit depends on their number.
+#include <stdlib.h>
+#include <string.h>
+#include "float_state.h"
+#include "rows/rows.h"
+
+namespace gemmsim {
+
+static RowFn row_kernel() {
+#if defined(GEMMSIM_X86)
+    const char* name = gemmsim_isa();
+    if (!strcmp(name, "avx512")) return rows_avx512();
+    if (!strcmp(name, "avx2")) return rows_avx2();
+#endif
+    return rows_baseline();
+}
+
+// Work space of a thread, kept between calls: mapping it anew costs as much as eight rows.
+struct RowWork {
+    char* memory = nullptr;
+    int64_t size = 0;
+    ~RowWork() { free(memory); }
+    char* of(int64_t needed) {
+        if (needed > size) {
+            free(memory);
+            memory = nullptr;
+            size = posix_memalign((void**)&memory, 64, (size_t)needed) ? 0 : needed;
+        }
+        return size ? memory : nullptr;
+    }
+};
+
+// Full vectors of 16 floats if every thread gets some; half ones, of 8 doubles, if not.
+static int64_t rows_per_task(const RowArgs& a) {
+    if (a.rows < 16 * (int64_t)a.threads) return a.threads > 1 ? 8 : 16;
+    return a.rows >= 64 * (int64_t)a.threads ? 64 : 16;
+}
+
+static int run_row_tasks(const RowArgs& a) {
+    if (a.rows == 0) return 0;
+    const RowFn fn = row_kernel();
+    const int64_t per = a.op == ROW_MAP ? 4096 : rows_per_task(a), tasks = (a.rows + per - 1) / per;
+    const int threads = a.rows * a.cols < (1 << 13) || tasks == 1 ? 1 : a.threads;
+    int status = 0;
+#pragma omp parallel num_threads(threads) if (threads > 1)
+    {
+        const FloatState state;
+        static thread_local RowWork kept;
+        char* const work = kept.of(row_work(a));
+        if (!work) {
+#pragma omp atomic write
+            status = -1;
+        }
+#pragma omp for schedule(static)
+        for (int64_t task = 0; task < tasks; ++task)
+            if (work) fn(a, task * per, a.rows - task * per < per ? a.rows - task * per : per, work);
+    }
+    return status;
+}
+
+}  // namespace gemmsim
+
+int64_t gemmsim_rows_abi() { return sizeof(gemmsim::RowArgs); }
+int gemmsim_rows(const gemmsim::RowArgs* a) { return gemmsim::run_row_tasks(*a); }

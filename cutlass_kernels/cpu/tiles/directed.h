@@ -1,0 +1,73 @@
+// Every mode but nearest-even by directed rounding instructions: AVX-512's embedded rounding (CUDA has the same), or ordinary
+// ones in a rounding mode of the processor (ISA_MODES), which the caller has set: mode_of(MODE).
+//
+// With P = 2^(max(e, emin) - p + 1 + MB), or 2^(emin + MB) below 2^emin where there are no subnormals, signed like s, the sum
+// s + P rounded in some direction lies on the grid of quantum P * 2^-MB, and rounding twice in one direction is rounding
+// once. So
+//   toward zero      rz(s + P) - P
+//   up, down         ru, rd likewise
+//   nearest, away    half a quantum is added first, toward zero
+//   stochastic       R * 2^-r of a quantum is added first, toward zero: floor(nu * 2^r) + R carries or not
+// Exact while p + r <= MB: everything above 2^-r of a quantum is in the carrier.
+#pragma once
+#include "float_state.h"
+#include "tiles/rounders.h"
+
+#if ISA_DIRECTED || ISA_MODES
+namespace gemmsim::NS {
+
+#if ISA_DIRECTED
+template <class C, int MODE> INL typename C::V fma_directed(typename C::V a, typename C::V b, typename C::V c) {
+    return MODE == RU ? fma_ru(a, b, c) : MODE == RD ? fma_rd(a, b, c) : fma_rz(a, b, c);
+}
+template <class C, int MODE> INL typename C::V mul_directed(typename C::V a, typename C::V b) {
+    return MODE == RU ? mul_ru(a, b) : MODE == RD ? mul_rd(a, b) : mul_rz(a, b);
+}
+template <class C, int MODE> INL typename C::V add_directed(typename C::V a, typename C::V b) {
+    return MODE == RU ? add_ru(a, b) : MODE == RD ? add_rd(a, b) : add_rz(a, b);
+}
+#else
+constexpr RoundingState::Mode mode_of(int mode) {
+    return mode == RU ? RoundingState::UP : mode == RD ? RoundingState::DOWN : RoundingState::TO_ZERO;
+}
+template <class C, int MODE> INL typename C::V fma_directed(typename C::V a, typename C::V b, typename C::V c) { return vfma(a, b, c); }
+template <class C, int MODE> INL typename C::V mul_directed(typename C::V a, typename C::V b) { return a * b; }
+template <class C, int MODE> INL typename C::V add_directed(typename C::V a, typename C::V b) { return a + b; }
+INL C32::V to_float(C32::VU x) { return (C32::V)_mm256_cvtepi32_ps((__m256i)x); }
+// Of whole numbers below 2^52.
+INL C64::V to_float(C64::VU x) {
+    const C64::V power = splat<C64>(0x1p52);
+    return (C64::V)(x | (C64::VU)power) - power;
+}
+#endif
+
+// An exact zero sum of unlike signs is +0 in every mode of ours; the machine's toward-minus gives -0. (The register
+// itself is never -0 in that mode: it starts at +0 and negative values do not round up to zero.)
+template <class C, int MODE> INL typename C::V plus_zero(typename C::V s) {
+    if (MODE != RD) return s;
+    if (ISA_DIRECTED) return s + (typename C::V){};
+    typedef typename C::VU VU;
+    return (typename C::V)((VU)s == splat_u<C>(C::SIGN) ? (VU){} : (VU)s);  // where additions round down, +0 does not help
+}
+
+template <class C, int MODE, bool CLAMP> INL typename C::V round_directed(typename C::V s, const Const<C>& k, typename C::VU R) {
+    typedef typename C::V V;
+    typedef typename C::VI VI;
+    typedef typename C::VU VU;
+    if (CLAMP) s = vmin(k.big_hi, vmax(k.big_lo, s));
+    const VU sign = (VU)s & C::SIGN, e = (VU)s & C::EXP;
+    const VI lift = k.base << C::MB, low = (VI)(VU)(e < k.normal_from);
+    const V P = (V)((VU)(low ? k.power_min : (VI)e + lift) | sign);
+    V x = s;
+    if (MODE == SR) x = fma_directed<C, MODE>(P, to_float(R) * k.random_scale, s);
+    if (MODE == RNA) x = fma_directed<C, MODE>(P, splat<C>(Const<C>::power(-C::MB - 1)), s);
+    V r = add_directed<C, MODE>(x, P) - P;
+    if (ISA_MODES) r = plus_zero<C, MODE>(r);
+    r = (V)((VU)r | (sign & k.keep_sign));
+    if (!CLAMP) return r;
+    r = select<C>((VI)(r > k.hi), k.over_pos, r);
+    return select<C>((VI)(r < k.lo), k.over_neg, r);
+}
+
+}  // namespace gemmsim::NS
+#endif

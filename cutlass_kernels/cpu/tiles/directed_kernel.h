@@ -1,0 +1,154 @@
+// One tile of a matrix product in a mode other than nearest-even, by directed rounding instructions (directed.h).
+#pragma once
+#include "tiles/directed.h"
+#include "tiles/gemm_kernel.h"
+
+#if ISA_DIRECTED || ISA_MODES
+namespace gemmsim::NS {
+
+template <class C, int STEP, int MODE, bool CLAMP>
+INL typename C::V step_directed(typename C::V a, typename C::V b, typename C::V s, const Const<C>& mul, const Const<C>& add,
+                                typename C::VU rm, typename C::VU ra) {
+    typedef typename C::V V;
+    if (STEP == FMA_NEAR) return round_directed<C, MODE, CLAMP>(ISA_MODES ? plus_zero<C, MODE>(vfma(a, b, s)) : vfma(a, b, s), add, ra);
+    if (STEP == FMA_ODD) return round_directed<C, MODE, CLAMP>(plus_zero<C, MODE>(fma_directed<C, MODE>(a, b, s)), add, ra);
+    const V q = round_directed<C, MODE, CLAMP>(STEP == MA_NEAR ? a * b : mul_directed<C, MODE>(a, b), mul, rm);
+    return round_directed<C, MODE, CLAMP>(STEP == MA_NEAR && !ISA_MODES ? s + q : plus_zero<C, MODE>(add_directed<C, MODE>(s, q)), add, ra);
+}
+
+#if ISA_MODES
+// What a step's sums are cut by where all are normal numbers of the format: an addition to the bits and a mask. Whether all
+// are is known from the least magnitude; zeros count as small, too.
+template <class C> struct Cut {
+    typedef typename C::V V;
+    typedef typename C::VI VI;
+    typedef typename C::VU VU;
+    VU keep, half, up, normal;
+
+    explicit Cut(const Const<C>& k, int p)
+        : keep(splat_u<C>(~(((typename C::U)1 << (C::MB + 1 - p)) - 1))), half(splat_u<C>((typename C::U)1 << (C::MB - p))),
+          up(splat_u<C>((typename C::U)(C::MB + 1 - p - k.rbits))), normal(k.normal_from * 2) {}
+    template <int MODE> INL_MEMBER V round(V s, VU R) const {
+        VU u = (VU)s;
+        if (MODE == RNA) u += half;
+        if (MODE == SR) u += R << up;
+        return (V)(u & keep);
+    }
+    // `least` has begun as `normal`.
+    INL_MEMBER VU least(VU least, V s) const {
+        const VU u = (VU)s + (VU)s;
+        if constexpr (sizeof(typename C::T) == 4) return (VU)_mm256_min_epu32((__m256i)least, (__m256i)u);
+        else return (VU)((VI)(u ^ C::SIGN) < (VI)(least ^ C::SIGN) ? u : least);
+    }
+    INL_MEMBER bool all_normal(VU least) const {
+        const VI other = (VI)(least ^ normal);
+        return _mm256_testz_si256((__m256i)other, (__m256i)other);
+    }
+};
+#endif
+
+template <class C, int STEP, int MODE, bool CLAMP, int ROWS>
+static __attribute__((noinline)) void rows_directed(const Tile& t, int row, const Const<C>& mul, const Const<C>& add) {
+    typedef typename C::V V;
+    typedef typename C::VU VU;
+    typedef typename C::T T;
+    const T *a = (const T*)t.a + row, *b = (const T*)t.b;
+    T* c = (T*)t.c + row * NV * C::L;
+    // one block of k per Philox call; both casts draw alike (the planner sends mixed widths elsewhere)
+    const int per = MODE == SR && add.rbits > 16 ? 4 : 8;
+    Draws<C, ROWS> dm, da;
+    V s[ROWS][NV];
+#pragma GCC unroll 16
+    for (int i = 0; i < ROWS; ++i)
+#pragma GCC unroll 4
+        for (int j = 0; j < NV; ++j) s[i][j] = load<V>(c + (i * NV + j) * C::L);
+#if ISA_MODES
+    constexpr bool CUTS = !CLAMP && STEP < MA_NEAR && MODE != RU && MODE != RD;
+    const Cut<C> cut(add, t.add->p);
+#endif
+    auto one = [&](int64_t k, int kk) __attribute__((always_inline)) {
+        V bv[NV];
+#if ISA_MODES
+        VU least = cut.normal;
+#endif
+#pragma GCC unroll 4
+        for (int j = 0; j < NV; ++j) bv[j] = load<V>(b + (k * NV + j) * C::L);
+#pragma GCC unroll 16
+        for (int i = 0; i < ROWS; ++i) {
+            const V av = splat<C>(a[k * MR + i]);
+#pragma GCC unroll 4
+            for (int j = 0; j < NV; ++j) {
+                const VU xm = MODE == SR && STEP >= MA_NEAR ? dm.get(i, j, kk, mul.rbits) : (VU){};
+                const VU xa = MODE == SR ? da.get(i, j, kk, add.rbits) : (VU){};
+#if ISA_MODES
+                if (CUTS) {
+                    s[i][j] = vfma(av, bv[j], s[i][j]);
+                    least = cut.least(least, s[i][j]);
+                    continue;
+                }
+#endif
+                s[i][j] = step_directed<C, STEP, MODE, CLAMP>(av, bv[j], s[i][j], mul, add, xm, xa);
+            }
+        }
+#if ISA_MODES
+        if (!CUTS) return;
+        auto each = [&](auto f) __attribute__((always_inline)) {
+#pragma GCC unroll 16
+            for (int i = 0; i < ROWS; ++i)
+#pragma GCC unroll 4
+                for (int j = 0; j < NV; ++j) s[i][j] = f(s[i][j], MODE == SR ? da.get(i, j, kk, add.rbits) : (VU){});
+        };
+        if (__builtin_expect(cut.all_normal(least), 1))
+            each([&](V x, VU R) __attribute__((always_inline)) { return cut.template round<MODE>(x, R); });
+        else each([&](V x, VU R) __attribute__((always_inline)) { return round_directed<C, MODE, CLAMP>(x, add, R); });
+#endif
+    };
+    if (MODE == SR) {
+        for (int64_t k = 0; k < t.k;) {
+            const int64_t at = t.index(k);  // draws belong to the absolute index, wherever this run starts
+            const int first = (int)(at % per), most = t.kmap ? 1 : per - first, left = t.k - k < most ? (int)(t.k - k) : most;
+            if (STEP >= MA_NEAR) dm.make(t, row, (uint32_t)(at / per), SITE_PRODUCT);
+            da.make(t, row, (uint32_t)(at / per), SITE_ADD);
+            if (left == 8) {
+                for (int kk = 0; kk < 8; kk += 2) {
+                    one(k + kk, kk);
+                    one(k + kk + 1, kk + 1);
+                }
+            } else {
+                for (int kk = 0; kk < left; ++kk) one(k + kk, first + kk);
+            }
+            k += left;
+        }
+    } else {
+        for (int64_t k = 0; k < t.k; ++k) one(k, 0);
+    }
+#pragma GCC unroll 16
+    for (int i = 0; i < ROWS; ++i)
+#pragma GCC unroll 4
+        for (int j = 0; j < NV; ++j) store(c + (i * NV + j) * C::L, s[i][j]);
+}
+
+template <class C, int STEP, int MODE, bool CLAMP> static void tile_mode(const Tile& t, const Const<C>& mul, const Const<C>& add) {
+    int row = 0;
+#if ISA_MODES
+    const RoundingState state(mode_of(MODE));
+#endif
+    if constexpr (MODE != SR && ISA_DIRECTED)  // more rows hide more of a step's latency; draws would not fit the registers
+        for (; row + 8 <= t.rows; row += 8) rows_directed<C, STEP, MODE, CLAMP, 8>(t, row, mul, add);
+    for (; row + 4 <= t.rows; row += 4) rows_directed<C, STEP, MODE, CLAMP, 4>(t, row, mul, add);
+    for (; row < t.rows; ++row) rows_directed<C, STEP, MODE, CLAMP, 1>(t, row, mul, add);
+}
+
+template <class C, int STEP, bool CLAMP> static void tile_directed(const Tile& t) {
+    const Const<C> mul = Const<C>::make(*t.mul), add = Const<C>::make(*t.add);
+    switch (add.mode) {
+        case RNA: return tile_mode<C, STEP, RNA, CLAMP>(t, mul, add);
+        case RTZ: return tile_mode<C, STEP, RTZ, CLAMP>(t, mul, add);
+        case RU: return tile_mode<C, STEP, RU, CLAMP>(t, mul, add);
+        case RD: return tile_mode<C, STEP, RD, CLAMP>(t, mul, add);
+        default: return tile_mode<C, STEP, SR, CLAMP>(t, mul, add);
+    }
+}
+
+}  // namespace gemmsim::NS
+#endif

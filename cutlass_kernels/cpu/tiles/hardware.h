@@ -1,0 +1,308 @@
+// Steps of matrix instructions on a tile: products in float lanes (or double lanes, where exponents need them), their
+// sums in int32, one conversion per step in double lanes. docs/design/cpu.md says why every value here is exact.
+#pragma once
+#include "tiles/gemm_kernel.h"
+
+namespace gemmsim::NS {
+
+typedef Vec<float, WIDTH / 2>::type HalfF;
+typedef Vec<int32_t, WIDTH / 2>::type HalfI;
+enum { NR32 = 2 * C32::L, D_LANES = C64::L };
+
+#if ISA_AVX512
+INL C64::V whole_down(C64::V x) { return (C64::V)_mm512_roundscale_pd((__m512d)x, _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC); }
+INL C64::V whole_cut(C64::V x) { return (C64::V)_mm512_roundscale_pd((__m512d)x, _MM_FROUND_TO_ZERO | _MM_FROUND_NO_EXC); }
+#elif ISA_AVX2
+INL C64::V whole_down(C64::V x) { return (C64::V)_mm256_floor_pd((__m256d)x); }
+INL C64::V whole_cut(C64::V x) { return (C64::V)_mm256_round_pd((__m256d)x, _MM_FROUND_TO_ZERO | _MM_FROUND_NO_EXC); }
+#else
+INL C64::V whole_down(C64::V x) {
+    for (int i = 0; i < D_LANES; ++i) x[i] = __builtin_floor(x[i]);
+    return x;
+}
+INL C64::V whole_cut(C64::V x) {
+    for (int i = 0; i < D_LANES; ++i) x[i] = __builtin_trunc(x[i]);
+    return x;
+}
+#endif
+
+INL C64::V wide(const int32_t* p) { return __builtin_convertvector(load<HalfI>(p), C64::V); }
+INL C64::V wide(const float* p) { return __builtin_convertvector(load<HalfF>(p), C64::V); }
+INL C64::VI wide_int(const int32_t* p) { return __builtin_convertvector(load<HalfI>(p), C64::VI); }
+INL C64::V two_to(C64::VI e) { return (C64::V)((e + 1023) << 52); }
+
+// Exponents of decoded operands (hardware_model.h); float subnormals are below every emin.
+INL void exponents_of(const float* x, int n, int emin, int32_t* e) {
+    for (int i = 0; i < n; i += C32::L) {
+        const C32::V v = load<C32::V>(x + i);
+        const C32::VI field = (C32::VI)(((C32::VU)v >> 23) & 255u) - 127;
+        store(e + i, (C32::VI)(v == (C32::V){} ? splat_i<C32>(-126) : imax(field, splat_i<C32>(emin))));
+    }
+}
+
+INL void exponents_of_rows(const float* a, int count, int rows, int emin, int32_t* e) {
+    for (int q = 0; q < count * (int)MR; q += MR)
+        for (int i = 0; i < rows; ++i) {
+            const float x = a[q + i];
+            uint32_t u;
+            memcpy(&u, &x, 4);
+            const int field = (int)(u >> 23 & 255) - 127;
+            e[q + i] = x == 0 ? -126 : field < emin ? emin : field;
+        }
+}
+
+// One step's products against everything a tile has: exact sums of what is left of each after the cut.
+struct alignas(64) Cut {
+    double sum[MR * NR32];      // in units of 2^(exponent - kept)
+    int32_t exponent[MR * NR32];
+};
+
+// Largest exponent of products q = first, first + stride, ... of `n`, from what lies in cut.exponent.
+template <int ROWS> INL void largest_exponents(const int32_t* ea, const int32_t* eb, int first, int stride, int n, int32_t* exponent) {
+    typedef C32::VI VI;
+    VI e[ROWS][NV];
+#pragma GCC unroll 8
+    for (int i = 0; i < ROWS; ++i)
+        for (int j = 0; j < NV; ++j) e[i][j] = load<VI>(exponent + i * NR32 + j * C32::L);
+    for (int q = first; q < n; q += stride) {
+        VI y[NV];
+        for (int j = 0; j < NV; ++j) y[j] = load<VI>(eb + q * NR32 + j * C32::L);
+#pragma GCC unroll 8
+        for (int i = 0; i < ROWS; ++i)
+            for (int j = 0; j < NV; ++j) e[i][j] = imax(e[i][j], y[j] + ea[q * MR + i]);
+    }
+#pragma GCC unroll 8
+    for (int i = 0; i < ROWS; ++i)
+        for (int j = 0; j < NV; ++j) store(exponent + i * NR32 + j * C32::L, e[i][j]);
+}
+
+// int32 holds `room` terms below 4 * 2^kept.
+INL int terms_in_int32(int kept) { return kept >= 29 ? 0 : 1 << (29 - kept); }
+
+template <int ROWS> INL void cut_sums(const float* a, const float* b, int first, int stride, int n, int kept, Cut* cut, int row) {
+    typedef C32::V V;
+    typedef C32::VI VI;
+    V scale[ROWS][NV];
+    double* sum = cut->sum + row * NR32;
+#pragma GCC unroll 8
+    for (int i = 0; i < ROWS; ++i)
+        for (int j = 0; j < NV; ++j) {
+            // below -90 there are only zero products
+            const VI e = imax(load<VI>(cut->exponent + (row + i) * NR32 + j * C32::L), splat_i<C32>(-90));
+            scale[i][j] = (V)((kept + 127 - e) << 23);
+        }
+    const int room = terms_in_int32(kept) * stride;
+    for (int begin = first; begin < n; begin += room) {
+        const int end = begin + room < n ? begin + room : n;
+        VI total[ROWS][NV] = {};
+        for (int q = begin; q < end; q += stride) {
+            V y[NV];
+            for (int j = 0; j < NV; ++j) y[j] = load<V>(b + q * NR32 + j * C32::L);
+#pragma GCC unroll 8
+            for (int i = 0; i < ROWS; ++i) {
+                const V x = splat<C32>(a[q * MR + row + i]);
+                for (int j = 0; j < NV; ++j) total[i][j] += __builtin_convertvector(x * y[j] * scale[i][j], VI);
+            }
+        }
+        alignas(64) int32_t part[ROWS * NR32];
+        for (int i = 0; i < ROWS; ++i)
+            for (int j = 0; j < NV; ++j) store(part + i * NR32 + j * C32::L, total[i][j]);
+        for (int at = 0; at < ROWS * NR32; at += D_LANES)
+            store(sum + at, (C64::V)((begin == first ? (C64::V){} : load<C64::V>(sum + at)) + wide(part + at)));
+    }
+    if (first >= n) memset(sum, 0, sizeof(double) * ROWS * NR32);
+}
+
+// The same in double lanes: exponents of products up to +-254.
+template <int ROWS> INL void cut_sums_wide(const float* a, const float* b, int first, int stride, int n, int kept, Cut* cut, int row) {
+    typedef C64::V V;
+    enum { VECTORS = 2 * NV };
+    V scale[ROWS][VECTORS], total[ROWS][VECTORS] = {};
+#pragma GCC unroll 8
+    for (int i = 0; i < ROWS; ++i)
+        for (int j = 0; j < VECTORS; ++j) scale[i][j] = two_to(kept - wide_int(cut->exponent + (row + i) * NR32 + j * D_LANES));
+    for (int q = first; q < n; q += stride) {
+        V y[VECTORS];
+        for (int j = 0; j < VECTORS; ++j) y[j] = wide(b + q * NR32 + j * D_LANES);
+#pragma GCC unroll 8
+        for (int i = 0; i < ROWS; ++i) {
+            const V x = splat<C64>((double)a[q * MR + row + i]);
+            for (int j = 0; j < VECTORS; ++j) total[i][j] += whole_cut(x * y[j] * scale[i][j]);
+        }
+    }
+    for (int i = 0; i < ROWS; ++i)
+        for (int j = 0; j < VECTORS; ++j) store(cut->sum + (row + i) * NR32 + j * D_LANES, total[i][j]);
+}
+
+template <bool WIDE> INL void cut_products(const float* a, const float* b, const int32_t* ea, const int32_t* eb, int first, int stride,
+                                           int n, int kept, int rows, Cut* cut) {
+    int row = 0;
+    auto some = [&](auto count) __attribute__((always_inline)) {
+        constexpr int ROWS = decltype(count)::value;
+        largest_exponents<ROWS>(ea + row, eb, first, stride, n, cut->exponent + row * NR32);
+        if (WIDE) {
+            for (int i = 0; i < ROWS; ++i) cut_sums_wide<1>(a, b, first, stride, n, kept, cut, row + i);
+        } else cut_sums<ROWS>(a, b, first, stride, n, kept, cut, row);
+        row += ROWS;
+    };
+    struct Four {
+        enum { value = WIDTH == 64 ? 4 : 2 };
+    };
+    struct One {
+        enum { value = 1 };
+    };
+    while (row + Four::value <= rows) some(Four{});
+    while (row < rows) some(One{});
+}
+
+// Exponents of the register: those of binary16 have its emin.
+INL void register_exponents(const float* c, int n, int out, int32_t* e) { exponents_of(c, n, out == HW_RNE10 ? -14 : -126, e); }
+
+// v to the register's format, toward zero to `keep` fraction bits; infinity past the largest finite value; never -0.
+template <bool WIDE> INL C64::V cut_to(C64::V v, int keep) {
+    typedef C64::V V;
+    const V r = (V)((C64::VU)v & ~((1ull << (52 - keep)) - 1));
+    if (!WIDE) return r + (V){};  // sums are multiples of 2^-115: no subnormals
+    const V unit = splat<C64>(Const<C64>::power(126 + keep)), back = splat<C64>(Const<C64>::power(-126 - keep)),
+            least = splat<C64>(Const<C64>::power(-126));
+    const V small = whole_cut(v * unit) * back, mag = (V)((C64::VU)v & ~C64::SIGN);
+    return (mag < least ? small : r) + (V){};
+}
+
+INL C64::VI is_infinite(C64::V x) { return (C64::VI)((C64::VU)((C64::VU)x & ~C64::SIGN) == splat_u<C64>(C64::EXP)); }
+
+// D = OUT(S * 2^(E - F)): the register's own cut joins the products'. An infinite register stays.
+template <bool WIDE> INL void finish_fused(const HardwareModel& m, const Const<C64>& half, const Cut& cut, float* c, int n) {
+    typedef C64::V V;
+    for (int at = 0; at < n; at += D_LANES) {
+        const V old = wide(c + at);
+        const C64::VI e = wide_int(cut.exponent + at);
+        V v = load<V>(cut.sum + at) + whole_cut(old * two_to(m.kept - e));
+        v *= two_to(e - m.kept);
+        if (m.out == HW_RNE10) v = round_to<C64, SPECIAL>(v, half, (C64::VU){}) + (V){};
+        else v = cut_to<WIDE>(v, m.out == HW_E8M13 ? 13 : 23);
+        if (WIDE || m.out == HW_RNE10) v = is_infinite(old) ? old : v;
+        store(c + at, __builtin_convertvector(v, HalfF));
+    }
+}
+
+// Total and register floored below the larger exponent, added, to nearest even.
+INL void finish_floored(const HardwareModel& m, const Cut& cut, const Cut* odd, const int32_t* own, float* c, int n) {
+    typedef C64::V V;
+    typedef C64::VI VI;
+    for (int at = 0; at < n; at += D_LANES) {
+        const V old = wide(c + at);
+        V total = load<V>(cut.sum + at);
+        VI e = wide_int(cut.exponent + at);
+        if (odd) {
+            const VI e1 = wide_int(odd->exponent + at), both = imax(e, e1);
+            total = whole_down(total * two_to(e - both)) + whole_down(load<V>(odd->sum + at) * two_to(e1 - both));
+            e = both;
+        }
+        const VI mine = wide_int(own + at), top = imax(mine, e);
+        total = whole_down(total * two_to(m.total_bits - m.kept + e - top));
+        V addend = whole_down(old * two_to(m.addend_bits - top)) * Const<C64>::power(m.total_bits - m.addend_bits);
+        if (m.window >= 0) addend = (VI)(mine < top - m.window) ? (V){} : addend;
+        V v = (total + addend) * two_to(top - m.total_bits) + (V){};
+        v = is_infinite(old) ? old : v;
+        const HalfF r = __builtin_convertvector(v, HalfF);
+        store(c + at, r + (HalfF){});
+    }
+}
+
+INL C32::V flushed(C32::V x, C32::V least, C32::VU keep) {
+    const C32::VU u = (C32::VU)x;
+    return (C32::VI)((C32::V)(u & ~C32::SIGN) < least) ? (C32::V)(u & keep) : x;
+}
+
+// Products plus +0, adjacent pairs, then the register: binary32 operations to nearest. FLUSH: subnormals become zero.
+template <bool FLUSH> INL void tree_steps(const Tile& t, const HardwareModel& m) {
+    typedef C32::V V;
+    const float *a = (const float*)t.a, *b = (const float*)t.b;
+    float* c = (float*)t.c;
+    const V least = splat<C32>(Const<C32>::power(-126)), least_a = splat<C32>(Const<C32>::power(m.a_emin)),
+            least_b = splat<C32>(Const<C32>::power(m.b_emin));
+    const C32::VU sign = splat_u<C32>(C32::SIGN), none = {};
+    auto settle = [&](V x) __attribute__((always_inline)) { return FLUSH ? flushed(x, least, sign) : x; };
+    auto product = [&](int64_t k, int i, int j) __attribute__((always_inline)) {
+        V x = splat<C32>(k < t.k ? a[k * MR + i] : 0.0f), y = k < t.k ? load<V>(b + k * NR32 + j * C32::L) : (V){};
+        if (FLUSH) {
+            x = flushed(x, least_a, none);
+            y = flushed(y, least_b, none);
+        }
+        return settle(vfma(x, y, (V){}));
+    };
+    for (int i = 0; i < t.rows; ++i)
+        for (int j = 0; j < NV; ++j) {
+            V s = {};
+            for (int64_t k = 0; k < t.k; k += m.products) {
+                V total = settle(product(k, i, j) + product(k + 1, i, j));
+                if (m.products == 4) total = settle(total + settle(product(k + 2, i, j) + product(k + 3, i, j)));
+                if (FLUSH) s = flushed(s, least, none);
+                s = settle(s + total);
+            }
+            store(c + i * NR32 + j * C32::L, s);
+        }
+}
+
+// Groups of e2m1 products, exact in float lanes, align at exponent 0, that of scales of 1.
+INL void group_steps(const Tile& t, const HardwareModel& m) {
+    typedef C64::V V;
+    const float *a = (const float*)t.a, *b = (const float*)t.b;
+    float* c = (float*)t.c;
+    const int64_t groups = m.products / m.group;
+    alignas(64) float sums[4][NR32];
+    alignas(64) int32_t own[NR32];
+    for (int i = 0; i < t.rows; ++i) {
+        float* row = c + i * NR32;
+        for (int64_t k = 0; k < t.k; k += m.products) {
+            for (int64_t g = 0; g < groups; ++g)
+                for (int j = 0; j < NV; ++j) {
+                    C32::V s = {};
+                    const int64_t first = k + g * m.group, last = first + m.group < t.k ? first + m.group : t.k;
+                    for (int64_t q = first; q < last; ++q) s = vfma(splat<C32>(a[q * MR + i]), load<C32::V>(b + q * NR32 + j * C32::L), s);
+                    store(sums[g] + j * C32::L, s);
+                }
+            register_exponents(row, NR32, m.out, own);
+            for (int at = 0; at < NR32; at += D_LANES) {
+                const V old = wide(row + at);
+                const C64::VI e = imax(wide_int(own + at), (C64::VI){});
+                const V up = two_to(m.kept - e);
+                V v = whole_cut(old * up);
+                for (int64_t g = 0; g < groups; ++g) v += whole_cut(wide(sums[g] + at) * up);
+                v = cut_to<true>(v * two_to(e - m.kept), 23);
+                v = is_infinite(old) ? old : v;
+                store(row + at, __builtin_convertvector(v, HalfF));
+            }
+        }
+    }
+}
+
+template <bool WIDE> static void block_steps(const Tile& t, const HardwareModel& m) {
+    enum { MOST = 32 };
+    alignas(64) int32_t ea[MOST * MR], eb[MOST * NR32], own[MR * NR32];
+    Cut cut, odd;
+    Const<C64> half;
+    if (m.out == HW_RNE10) half = Const<C64>::make(*t.add);
+    float* c = (float*)t.c;
+    const int n = t.rows * NR32;
+    for (int64_t k = 0; k < t.k; k += m.products) {
+        const int count = (int)(t.k - k < m.products ? t.k - k : m.products);
+        const float *a = (const float*)t.a + k * MR, *b = (const float*)t.b + k * NR32;
+        exponents_of_rows(a, count, t.rows, m.a_emin, ea);
+        exponents_of(b, count * NR32, m.b_emin, eb);
+        register_exponents(c, n, m.out, own);
+        if (m.kind == HW_FUSED) {
+            memcpy(cut.exponent, own, sizeof(int32_t) * (size_t)n);
+            cut_products<WIDE>(a, b, ea, eb, 0, 1, count, m.kept, t.rows, &cut);
+            finish_fused<WIDE>(m, half, cut, c, n);
+            continue;
+        }
+        for (int i = 0; i < n; ++i) cut.exponent[i] = odd.exponent[i] = -252;
+        cut_products<WIDE>(a, b, ea, eb, 0, m.halves ? 2 : 1, count, m.kept, t.rows, &cut);
+        if (m.halves) cut_products<WIDE>(a, b, ea, eb, 1, 2, count, m.kept, t.rows, &odd);
+        finish_floored(m, cut, m.halves ? &odd : nullptr, own, c, n);
+    }
+}
+
+}  // namespace gemmsim::NS

@@ -1,0 +1,207 @@
+// Rounding one vector of carrier values to a run-time format. Every parameter sits in a vector register, so one
+// binary serves all formats; templates select structure only (docs/design/cpu.md has the derivations).
+//
+// Inputs are exact values rounded to odd (or proved exact), so that a second rounding is the only one.
+#pragma once
+#include "vec.h"
+#include "tile.h"
+
+namespace gemmsim::NS {
+
+// Kinds (tile.h), chosen by the planner (plan.h), which proves the cheaper ones sufficient:
+//   NONE     the carrier is the format
+//   PLAIN    nearest-even; neither overflow nor underflow below the smallest quantum can happen
+//   SUB      + target subnormals, sign of zero
+//   SAT      + clamp to [lo, hi]
+//   SPECIAL  + overflow to a special value (infinity or NaN)
+//   FTZ    nearest-even with or without subnormals, any policy of overflow; finite data
+//   GENERAL  any deterministic mode, any policy, NaN and infinity in the data
+//   RANDOM   GENERAL with stochastic rounding
+//   FAST, FAST_CLAMP  directed.h
+
+template <class C> struct Const {
+    typedef typename C::V V;
+    typedef typename C::VI VI;
+    typedef typename C::VU VU;
+    VI magic_add, magic_min;   // exponent offset that turns 2^e into 1.5 * 2^(e - p + 1 + MB)
+    V lo, hi, big_lo, big_hi;  // finite range; powers of two just past it
+    V over_pos, over_neg, inf_pos, inf_neg;
+    VI base, emin_b, ftz_extra, flush;
+    VU half_quantum, quantum;  // bit patterns of the smallest quantum (2^emin without subnormals) and half of it
+    VU near, rna, rne, pos, neg, odd;  // mode masks
+    VU keep_sign;  // the sign bit if the format has a negative zero
+    V random_scale;  // 2^-(MB + r): a draw times this times the magic number is its share of a quantum
+    VI power_min;    // magic_min without the extra half, or that of no subnormals: below 2^emin in directed.h
+    VU normal_from;  // bit pattern of 2^emin
+    V low_magic;     // 1.5 * 2^MB times the quantum below 2^emin, which is 2^emin itself without subnormals
+    V factor;        // 2^k + 1, k bits being dropped (round_split)
+    int rbits, random, neg_zero, mode;
+
+    INL Const make(const gemmsim::Cast& c) {
+        typedef typename C::I I;
+        typedef typename C::T T;
+        Const k;
+        const int mb = C::MB, bias = C::BIAS;
+        k.magic_add = splat_i<C>((((I)(mb + 1 - c.p)) << mb) + ((I)1 << (mb - 1)));
+        k.magic_min = splat_i<C>((((I)(c.emin + bias + mb + 1 - c.p)) << mb) + ((I)1 << (mb - 1)));
+        k.lo = splat<C>((T)c.lo);
+        k.hi = splat<C>((T)c.hi);
+        const int top = c.emax + 1 > C::EMAX ? C::EMAX : c.emax + 1;
+        const T big = power(top);
+        k.big_hi = splat<C>(big);
+        k.big_lo = splat<C>(-big);
+        k.over_pos = splat<C>((T)c.over_pos);
+        k.over_neg = splat<C>((T)c.over_neg);
+        k.inf_pos = splat<C>((T)c.inf_pos);
+        k.inf_neg = splat<C>((T)c.inf_neg);
+        k.base = splat_i<C>(mb + 1 - c.p);
+        k.emin_b = splat_i<C>(c.emin + bias);
+        const bool ftz = (c.flags & NO_SUBNORMALS) != 0;
+        k.ftz_extra = splat_i<C>(ftz ? c.p - 1 : 0);
+        k.flush = splat_i<C>(ftz ? -1 : 0);
+        const int q = ftz ? c.emin : c.emin - c.p + 1;
+        k.quantum = splat_u<C>(pattern(q));
+        k.half_quantum = splat_u<C>(pattern(q - 1));
+        const bool rne = c.mode == RNE, rna = c.mode == RNA;
+        k.near = splat_u<C>(rne || rna ? ~(typename C::U)0 : 0);
+        k.rna = splat_u<C>(rna ? 1 : 0);
+        k.rne = splat_u<C>(rne ? 1 : 0);
+        k.pos = splat_u<C>(c.mode == RU ? ~(typename C::U)0 : 0);
+        k.neg = splat_u<C>(c.mode == RD ? ~(typename C::U)0 : 0);
+        k.odd = splat_u<C>(c.mode == RO ? 1 : 0);
+        k.rbits = c.rbits;
+        k.mode = c.mode;
+        const int low = ftz ? c.emin : c.emin - c.p + 1;
+        k.power_min = splat_i<C>(((I)(low + bias + mb)) << mb);
+        k.normal_from = splat_u<C>(pattern(c.emin));
+        k.low_magic = (V)splat_i<C>((((I)(low + bias + mb)) << mb) + ((I)1 << (mb - 1)));
+        k.random_scale = splat<C>(power(-mb - c.rbits));
+        k.factor = splat<C>(power(mb + 1 - c.p) + 1);
+        k.random = c.mode == SR;
+        k.neg_zero = (c.flags & NEG_ZERO) != 0;
+        k.keep_sign = splat_u<C>(k.neg_zero ? C::SIGN : 0);
+        return k;
+    }
+    // 2^e as a bit pattern of the carrier, its subnormals included
+    INL typename C::U pattern(int e) {
+        const int b = e + C::BIAS;
+        if (b >= 1) return (typename C::U)b << C::MB;
+        return b + C::MB - 1 >= 0 ? (typename C::U)1 << (b + C::MB - 1) : 0;
+    }
+    INL typename C::T power(int e) {
+        const typename C::U u = pattern(e);
+        typename C::T x;
+        memcpy(&x, &u, sizeof x);
+        return x;
+    }
+};
+
+template <class C> INL typename C::V with_sign(typename C::V r, typename C::V s, const Const<C>& k) {
+    return (typename C::V)((typename C::VU)r | ((typename C::VU)s & k.keep_sign));  // negative underflow is -0
+}
+
+// r = (s + M) - M with M = 1.5 * 2^(e - p + 1 + MB): the nearest-even addition of the machine does the rounding.
+// Needs p <= MB - 1 and M finite. An integer addition builds M, so that s = 0 never makes a subnormal.
+// Without SIGNS the sign of a zero is any.
+template <class C, bool SUBNORMALS, bool SIGNS = SUBNORMALS> INL typename C::V round_magic(typename C::V s, const Const<C>& k) {
+    typedef typename C::V V;
+    typename C::VI m = ((typename C::VI)s & (typename C::I)C::EXP) + k.magic_add;
+    if (SUBNORMALS) m = imax(m, k.magic_min);
+    const V r = (s + (V)m) - (V)m;
+    return SIGNS ? with_sign(r, s, k) : r;
+}
+
+#if ISA_AVX512
+enum { SPLIT_FLOOR = 1 };  // the larger magnitude is one instruction
+INL C32::V larger(C32::V a, C32::V b) { return (C32::V)_mm512_range_ps((__m512)a, (__m512)b, 3); }
+INL C64::V larger(C64::V a, C64::V b) { return (C64::V)_mm512_range_pd((__m512d)a, (__m512d)b, 3); }
+#else
+enum { SPLIT_FLOOR = 0 };
+template <class V> INL V larger(V a, V) { return a; }
+#endif
+
+// What a number is split with: g = RN(s * (2^k + 1)); with subnormals at least the number that magic_min is.
+template <class C, bool SUBNORMALS> INL typename C::V far_from(typename C::V s, const Const<C>& k) {
+    const typename C::V g = s * k.factor;
+    return SUBNORMALS ? larger(g, (typename C::V)k.magic_min) : g;
+}
+
+// r = g + (s - g), Veltkamp's splitting. k = bits - p >= 2: g is a multiple of an even number of ulps of p bits whenever s
+// is a tie, and s - g lies in the binade whose last place is that ulp: ties go to even. Range as for round_magic.
+template <class C, bool SUBNORMALS, bool SIGNS = SUBNORMALS> INL typename C::V round_split(typename C::V s, const Const<C>& k) {
+    if constexpr (SUBNORMALS && !SPLIT_FLOOR) return round_magic<C, true, SIGNS>(s, k);
+    const typename C::V g = far_from<C, SUBNORMALS>(s, k), r = g + (s - g);
+    return SIGNS ? with_sign(r, s, k) : r;
+}
+
+// The same with the quantum of Const::low_magic below 2^emin; a tie between zero and 2^emin goes to zero.
+template <class C> INL typename C::V round_flush(typename C::V s, const Const<C>& k) {
+    typedef typename C::V V;
+    typedef typename C::VI VI;
+    typedef typename C::VU VU;
+    const V far = s * k.factor, g = (VI)(VU)(((VU)s & ~C::SIGN) < k.normal_from) ? k.low_magic : far;
+    return with_sign(g + (s - g), s, k);
+}
+
+template <class C> INL typename C::V select(typename C::VI m, typename C::V a, typename C::V b) { return m ? a : b; }
+
+// Integer rounding of the magnitude's bit pattern: any mode, target subnormals, flush, overflow policy, NaN, inf.
+// `mag + inc` carries into the exponent exactly when the significand overflows.
+template <class C, bool STOCHASTIC> INL_LONG typename C::V round_general(typename C::V s, const Const<C>& k, typename C::VU R) {
+    typedef typename C::V V;
+    typedef typename C::VI VI;
+    typedef typename C::VU VU;
+    const VU one = splat_u<C>(1), u = (VU)s, sign = u & C::SIGN, mag = u ^ sign;
+    const VI e = imax((VI)(mag >> C::MB), splat_i<C>(1));
+    const VI below = k.emin_b - e;
+    VI d = k.base + imax(below, (VI){});
+    const VI flushed = (VI)(mag < k.quantum) & k.flush;  // no subnormals: below 2^emin, where the quantum is 2^emin
+    d += flushed & k.ftz_extra;
+    const VU sig = (mag & C::FRAC) | ((VU)((VU)(mag >> C::MB) != (VU){}) & C::ONE);
+    const VI small = (VI)(d > splat_i<C>(C::MB)) | flushed;  // below one quantum
+    const VU ds = (VU)(small ? splat_i<C>(C::MB) : d);
+    const VU mask = (one << ds) - 1, lsb = (sig >> ds) & one, neg = (VU)((VI)u >> (8 * sizeof(typename C::T) - 1));
+    const VU dir = (neg & k.neg) | (~neg & k.pos);
+    VU inc = (((mask + k.rna) >> 1) & k.near) + (lsb & k.rne & mask) + (mask & dir);
+    const VU inexact = (VU)((VU)(mag & mask) != (VU){});
+    inc += inexact & (mask + 1) & (VU) - (VI)(k.odd & ~lsb);
+    VU up_small = ((VU)(mag > k.half_quantum - k.rna) & k.near) | ((VU)(mag != (VU){}) & (dir | (VU) - (VI)k.odd));
+    if (STOCHASTIC && k.random) {
+        const VI rb = splat_i<C>(k.rbits), gap = d - rb;
+        const VU down = (VU)imax(-gap, (VI){}), up = (VU)imax(gap, (VI){});
+        const VU big = splat_u<C>(8 * sizeof(typename C::T) - 1);
+        inc = (VU)(gap > (VI){}) ? R << (up > big ? big : up) : R >> (down > big ? big : down);
+        const VU kept = sig >> (up > big ? big : up);  // floor(nu * 2^r); below one quantum d > MB >= r
+        up_small = (VU)(kept + R >= (one << (VU)rb));
+    }
+    VU r = (mag + inc) & ~mask;
+    r = small ? up_small & k.quantum : r;
+    V v = (V)(r | sign);
+    v = select<C>((VI)(v > k.hi), k.over_pos, v);
+    v = select<C>((VI)(v < k.lo), k.over_neg, v);
+    v = select<C>((VI)(mag == splat_u<C>(C::EXP)), (V)(neg ? (VU)k.inf_neg : (VU)k.inf_pos), v);
+    if (!k.neg_zero) v = (V)((VU)v == splat_u<C>(C::SIGN) ? (VU){} : (VU)v);  // in any rounding mode
+    return select<C>((VI)(mag > splat_u<C>(C::EXP)), s, v);
+}
+
+template <class C, int KIND> INL typename C::V round_to(typename C::V s, const Const<C>& k, typename C::VU R) {
+    typedef typename C::V V;
+    typedef typename C::VI VI;
+    if constexpr (KIND == NONE) return s;
+    if constexpr (KIND == PLAIN) return round_split<C, false>(s, k);
+    if constexpr (KIND == SUB) return round_split<C, true>(s, k);
+    if constexpr (KIND == SAT) return round_split<C, true>(vmin(k.hi, vmax(k.lo, s)), k);  // NaN stays: it is the second operand
+    if constexpr (KIND == SPECIAL) {
+        const V r = round_split<C, true>(vmin(k.big_hi, vmax(k.big_lo, s)), k);
+        const V p = select<C>((VI)(r > k.hi), k.over_pos, r);
+        return select<C>((VI)(p < k.lo), k.over_neg, p);
+    }
+    if constexpr (KIND == FTZ) {
+        const V r = round_flush<C>(vmin(k.big_hi, vmax(k.big_lo, s)), k);
+        const V p = select<C>((VI)(r > k.hi), k.over_pos, r);
+        return select<C>((VI)(p < k.lo), k.over_neg, p);
+    }
+    if constexpr (KIND == GENERAL || KIND == RANDOM) return round_general<C, KIND == RANDOM>(s, k, R);
+}
+
+}  // namespace gemmsim::NS
