@@ -130,6 +130,13 @@ def test_strides_do_not_matter(left, right, grad):
     assert_bitwise_equal(got.detach(), want)
 
 
+@pytest.mark.parametrize("spec", ["mxfp8_e4m3 : fp32", "mxfp4 : scaled(exact())", "bfp(8,16) : fp32"])
+def test_one_matrix_for_all_of_a_batch_in_block_formats(spec):
+    a, b = integers(1, 4, 32).expand(5, 4, 32), integers(32, 3)
+    assert_bitwise_equal(gs.qmatmul(a, b, spec), gs.qmatmul(a.contiguous(), b, spec))
+    assert gs.qmatmul(a, b.expand(5, 32, 3), spec).shape == (5, 4, 3)
+
+
 def test_qmm_takes_matrices_only():
     a, b = integers(4, 5), integers(5, 6)
     assert_bitwise_equal(gs.qmm(a, b, ":fp32"), gs.qmatmul(a, b, ":fp32"))
