@@ -257,7 +257,10 @@ inline Choice choose(const Request& r, const Stats& a, const Stats& b, const Sta
               add_width = term_width > f.start_width ? term_width : f.start_width;
     const bool fp32 = r.arithmetic == FP32;
     bool near = fp32;
-    const bool b1 = lemma_b(f.bound, add_lsb, i.bits) && in_range && (r.fused || product_exact);
+    // before its rounding a sum is at most this: a register that overflowed is the end of the format, or no number
+    const double clamp = isfinite(r.add.hi) ? fmax(fabs(r.add.hi), fabs(r.add.lo)) : f.bound;
+    const double step_bound = fmax(clamp, f.start) + f.product;
+    const bool b1 = lemma_b(fmin(f.bound, step_bound), add_lsb, i.bits) && in_range && (r.fused || product_exact);
     const bool a1 = lemma_a(r.add, add_width, i.bits) && in_range && (r.fused ? f.width <= i.bits : product_exact);
     const bool exact = a1 || b1;  // of finite terms; an infinity or NaN makes its output one, exactly, in any kernel
     near = near || exact;
@@ -265,8 +268,6 @@ inline Choice choose(const Request& r, const Stats& a, const Stats& b, const Sta
     if (!near && !directed && !product_exact) return c;  // round to odd by error terms needs exact products
     const bool over_add = f.bound < r.add.hi && -f.bound > r.add.lo;
     const bool under_add = no_underflow(r.add, fp32 && !in_range ? -32768 : add_lsb);
-    const double clamp = (isfinite(r.add.hi) ? fmax(fabs(r.add.hi), fabs(r.add.lo)) : f.bound);
-    const double step_bound = fmax(clamp, f.start) + f.product;
     // where the processor has a mode for all operations, the machine's own sums of arithmetic="fp32" have it too
     const bool in_modes = directed == Isa::DIRECTED || (directed == Isa::TILES && (exact || !fp32));
     int kind = cast_kind(r.add, c.carrier, f.finite, over_add, under_add, f.bound, !near, step_bound, in_modes);

@@ -27,6 +27,13 @@ def normal(scale: float = 1.0, dtype: torch.dtype = torch.float32) -> tuple[torc
     return a.to(dtype), b.to(dtype)
 
 
+def whole(k: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """The largest numbers of int8, whose sums leave float32's integers, but for a register that ends before."""
+    g = torch.Generator().manual_seed(6)
+    signs = torch.randint(0, 5, (4, k), generator=g).clamp(max=1) * 2.0 - 1
+    return signs * torch.randint(120, 128, (4, k), generator=g), torch.full((k, 35), 127.0)
+
+
 def with_inf() -> tuple[torch.Tensor, torch.Tensor]:
     a, b = normal()
     a[1, 2] = math.inf
@@ -41,16 +48,22 @@ CASES = [
     (":e5m10", normal(), f"{F}, fma to odd, round+subnormals", f"{D}, fma to odd, round+subnormals"),
     ("bf16 : e5m10", normal(), f"{F}, fma to odd, round+subnormals", None),
     (":e5m10, arithmetic=fp32", normal(), f"{F}, fma, round+subnormals", None),
-    ("e4m3 : e3m2/sat", normal(), f"{F}, fma to odd, round+saturate", None),
-    ("e4m3 : ieee_e3m2", normal(), f"{F}, fma to odd, round+overflow", None),
+    ("e4m3 : e3m2/sat", normal(), f"{F}, fma, round+saturate", None),
+    ("e5m10 : e3m2/sat", normal(), f"{F}, fma to odd, round+saturate", None),
+    ("e4m3 : ieee_e3m2", normal(), f"{F}, fma, round+overflow", None),
+    ("e5m10 : ieee_e3m2", normal(), f"{F}, fma to odd, round+overflow", None),
     ("e4m3 : e5m10", with_inf(), f"{F}, fma, any mode", None),
+    ("int8 : e5m10", whole(1500), f"{F}, fma, round+overflow", None),
+    ("int8 : e8m10", whole(1500), f"{F}, fma to odd, round", None),
     ("e4m3 : e5m10/rtz", normal(), f"{F}, fma to odd, directed", f"{F}, fma to odd, any mode"),
-    ("e4m3 : ieee_e3m2/ru", normal(), f"{F}, fma to odd, directed+overflow", f"{F}, fma to odd, any mode"),
+    ("e4m3 : ieee_e3m2/ru", normal(), f"{F}, fma, directed+overflow", f"{F}, fma, any mode"),
+    ("e5m10 : ieee_e3m2/ru", normal(), f"{F}, fma to odd, directed+overflow", f"{F}, fma to odd, any mode"),
     (":e5m10/sr8", normal(), f"{F}, fma to odd, directed", f"{D}, fma to odd, stochastic"),
     (":e5m10/sr16", normal(), f"{D}, fma to odd, directed", f"{D}, fma to odd, stochastic"),
     (":e5m10/ftz", normal(), f"{F}, fma to odd, round+flush", f"{D}, fma to odd, round+flush"),
     (":e5m10/ftz/rtz", normal(), f"{F}, fma to odd, directed", f"{D}, fma to odd, any mode"),
-    ("e4m3 : chunked(8, ieee_e3m2)", normal(), f"{F}, fma to odd, round+overflow", None),
+    ("e4m3 : chunked(8, ieee_e3m2)", normal(), f"{F}, fma, round+overflow", None),
+    ("e5m10 : chunked(8, ieee_e3m2)", normal(), f"{F}, fma to odd, round+overflow", None),
     (":mul=e5m10, add=e5m10/sr8", normal(), f"{F}, mul, add to odd, stochastic", f"{D}, mul, add, stochastic"),
     ("e4m3 : mul=e5m7, add=e5m10", normal(), f"{F}, mul, add, round", None),
     (":mul=e5m7/rtz, add=e5m10/rtz", normal(), f"{F}, mul, add to odd, directed", f"{D}, mul, add, any mode"),
@@ -72,7 +85,7 @@ def test_planner_takes_the_expected_kernel_and_its_bits_are_the_references(text,
     want = torch.tensor(reference.gemm(a.double().tolist(), b.double().tolist(), spec, seed=9), dtype=torch.float64)
     for name in isas():
         cpu.set_isa(name)
-        out = torch.empty(9, 35, dtype=torch.float64)
+        out = torch.empty(len(a), 35, dtype=torch.float64)
         run = cpu.gemm(a, b, spec, out, 9)
         assert_bitwise_equal(out, want, context=f"{text} on {name}")
         expected = plain if name == "baseline" and plain is not None else directed
