@@ -27,7 +27,7 @@ template <class C, int MODE> INL typename C::V add_directed(typename C::V a, typ
     return MODE == RU ? add_ru(a, b) : MODE == RD ? add_rd(a, b) : add_rz(a, b);
 }
 #else
-constexpr RoundingState::Mode mode_of(int mode) {
+constexpr RoundingState::Direction mode_of(int mode) {
     return mode == RU ? RoundingState::UP : mode == RD ? RoundingState::DOWN : RoundingState::TO_ZERO;
 }
 template <class C, int MODE> INL typename C::V fma_directed(typename C::V a, typename C::V b, typename C::V c) { return vfma(a, b, c); }
