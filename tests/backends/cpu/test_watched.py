@@ -1,0 +1,51 @@
+"""Nearest sums that are watched (cutlass_kernels/cpu/tiles/watched.h), on data that make every exception the rule.
+
+Sums on midpoints, exact and not; below the smallest normal number; zero; and registers that become -0.
+"""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from support import assert_bitwise_equal
+from support_cpu import isas
+
+from gemmsim import reference
+from gemmsim.arithmetic import GemmSpec
+from gemmsim.backends import cpu
+
+ROWS, TERMS, COLUMNS = 5, 90, 17
+
+
+def operands(kind: str) -> tuple[torch.Tensor, torch.Tensor]:
+    g = torch.Generator().manual_seed(len(kind))
+    a = torch.randn(ROWS, TERMS, generator=g)
+    b = torch.randn(TERMS, COLUMNS, generator=g)
+    if kind == "midpoints":  # 1 + (2^-11 and a little more or less, or exactly that)
+        a[:, 0], b[0] = 1.0, 1.0
+        a[:, 1:], b[1:] = 2.0**-11, 1 + torch.randint(-1, 2, (TERMS - 1, COLUMNS), generator=g) * 2.0**-23
+        a[:, 1::2] *= -1
+    elif kind == "exact ties":
+        a, b = (a * 4).round() / 4, (b * 64).round() / 64
+    elif kind == "subnormal sums":
+        a *= 2.0**-9
+        b *= 2.0**-11
+    elif kind == "zeros":
+        a *= torch.rand(a.shape, generator=g) < 0.1
+        a[1] = 0
+    elif kind == "negative zeros":  # products just below half of the smallest number
+        a[:, :40], b[:40] = -(2.0**-13), 2.0**-13
+    return a, b
+
+
+@pytest.mark.parametrize("spec", [":e5m10", ":bf16", ":e5m10, arithmetic=fp32", ":mul=e5m10, add=e5m10", ":mul=e5m7, add=e4m3",
+                                  ":e5m10/rtz", ":e5m10/rna", ":e5m10/rd", ":e5m10/ru", ":e5m10/sr8", ":chunked(40, e5m10)"])  # fmt: skip
+@pytest.mark.parametrize("kind", ["midpoints", "exact ties", "subnormal sums", "zeros", "negative zeros"])
+def test_what_is_an_exception_elsewhere(kind, spec):
+    a, b = operands(kind)
+    want = torch.tensor(reference.gemm(a.tolist(), b.tolist(), GemmSpec.of(spec), seed=3), dtype=torch.float64)
+    for name in isas():
+        cpu.set_isa(name)
+        out = torch.empty(ROWS, COLUMNS, dtype=torch.float64)
+        cpu.gemm(a, b, GemmSpec.of(spec), out, 3)
+        assert_bitwise_equal(out, want, context=f"{spec}, {kind}, {name}")
