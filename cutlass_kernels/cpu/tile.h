@@ -113,7 +113,7 @@ struct Isa {
     enum Directed : int { NEAREST = 0, DIRECTED = 1, TILES = 2 } directed;
     int nr[2];           // columns of a tile
     TileFn tile[2][STEPS][KINDS];  // FAST and FAST_CLAMP are null where nothing is directed
-    // kernel of a compensated run; `kind` NONE, SUB or GENERAL; `odd`: exact operations. False: wager lost
+    // kernel of a compensated run; `kind` NONE, SUB, GENERAL or, of float panels by modes, LANES; `odd`: exact operations. False: wager lost
     CompensatedFn (*compensated)(int carrier, int method, int kind, bool odd);
     // runs from +0 whose totals meet in order or in pairs, all by the tile's `add`. False: wager lost. Null where runs and totals
     // have kernels of their own alone (x86 without FMA)

@@ -111,7 +111,7 @@ template <class T> struct Compose {
     void compensated(const Tile& t) const {
         const bool odd = r.arithmetic != FP32;
         if (!isa.compensated(choice.carrier, r.method, choice.kind, odd)(t, choice.wager, !r.fused))
-            isa.compensated(choice.carrier, r.method, GENERAL, odd)(t, choice.wager, !r.fused);
+            isa.compensated(choice.carrier, r.method, choice.careful, odd)(t, choice.wager, !r.fused);
     }
 
     // exact_tile() where double holds every sum.

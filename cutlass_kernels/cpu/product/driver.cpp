@@ -43,7 +43,8 @@ Report run_gemm(const Isa& isa, const GemmArgs& g, const Gather* gather, const L
     const Request r = request_of(g, g.member);
     Report report = {};
     report.proofs = ~0;
-    const int carrier = choose_carrier(r, isa.directed == Isa::DIRECTED || (isa.directed == Isa::TILES && long_runs(r)));
+    const bool directed = isa.directed == Isa::DIRECTED || (isa.directed == Isa::TILES && (long_runs(r) || watched_terms(r)));
+    const int carrier = choose_carrier(r, directed, 0, lookup != nullptr);
     if (g.m == 0 || g.n == 0) return report;
     if (carrier == 0 || (carrier == 2 && g.arithmetic == FP32)) run_product<float>(isa, g, r, carrier, gather, lookup, &report);
     else run_product<double>(isa, g, r, carrier, gather, lookup, &report);

@@ -26,6 +26,7 @@ struct Choice {
     IntegerLanes integers = {};
     Wager wager = {};
     RunsPlan runs = {};
+    int careful = GENERAL;  // of compensated sums: the kernel for a lost wager
 };
 
 struct CarrierInfo {
@@ -75,6 +76,16 @@ inline bool operand_fits_float(const Cast& c, int dtype) {
     return (c.flags & PRESENT) && c.p <= 24 && c.emax <= 127 && c.emin - c.p + 1 >= -149;
 }
 
+// A stochastic register of float lanes whose random bits these hold only in part (tiles/carried.h): a plain one alone, with so
+// many bits below its last place that it seldom depends on others.
+inline bool carried(const Request& r) {
+    if (r.add.p > 15) return false;
+    for (int w = 0; w < r.wrapper_count; ++w)
+        if (r.wrappers[w].order != SHUFFLED) return false;
+    return r.method == REGISTER && r.fused && r.arithmetic == EXACT && r.add.mode == SR && r.init != C_LAST && !fits(r.add, 0, true) &&
+           fits(r.add, 0, false) && fits(r.add, 1, true);
+}
+
 // Operands, the values of the register and those of all totals, which tiles hold.
 inline bool integers_fit_float(const Request& r) {
     for (int w = 0; w < r.wrapper_count; ++w) {
@@ -86,8 +97,9 @@ inline bool integers_fit_float(const Request& r) {
            operand_fits_float(r.b, r.dtype_b);
 }
 
-// 0 float lanes, 1 double lanes, 2 scalar arithmetic on doubles; `least` 1 excludes float lanes. Independent of the data.
-inline int choose_carrier(const Request& r, bool directed, int least = 0) {
+// 0 float lanes, 1 double lanes, 2 scalar arithmetic on doubles; `least` 1 excludes float lanes. `codes`: of a table's operands.
+// Independent of the data.
+inline int choose_carrier(const Request& r, bool directed, int least = 0, bool codes = false) {
     const bool two = !r.fused;
     const bool plain = r.arithmetic == FP32;
     auto wrapped = [&](int carrier) {  // every combination can be rounded in this carrier too
@@ -107,9 +119,16 @@ inline int choose_carrier(const Request& r, bool directed, int least = 0) {
     if (f && native0 && wrapped(0)) return 0;
     const bool roomy = r.method == REGISTER || 2 * r.add.p <= 23 || r.add.mode != RNE;  // lemma A for sums of two registers
     if (f && roomy && (directed || width <= 24) && fits(r.add, 0, true) && (!two || fits(r.mul, 0, true)) && wrapped(0)) return 0;
+    if (f && directed && !codes && carried(r)) return 0;
     if (is_native(r.add, 1) && (!two || is_native(r.mul, 1)) && wrapped(1)) return 1;
     if ((directed || width <= 53) && fits(r.add, 1, true) && (!two || fits(r.mul, 1, true)) && wrapped(1)) return 1;
     return 2;
+}
+
+// Compensated sums of any operands in float lanes by modes (tiles/compensated.h).
+inline bool watched_terms(const Request& r) {
+    return r.method >= KAHAN && r.method <= FAST_TWO_SUM && r.fused && r.arithmetic == EXACT && r.add.mode == RNE && 2 * r.add.p <= 23 &&
+           !(r.add.flags & NO_SUBNORMALS);
 }
 
 // Whether it pays to compute each run by a kernel of tiles: shorter ones stay in registers in runs.h, which has exact products.
@@ -213,12 +232,12 @@ inline int draws(const Cast& c) { return c.mode != SR ? 0 : c.rbits <= 16 ? 8 : 
 
 // Rank of the kernel this cast needs, given what is proved.
 inline int cast_kind(const Cast& c, int carrier, bool finite, bool overflow_free, bool underflow_free, double bound, bool odd_steps,
-                     double step_bound, bool directed) {
+                     double step_bound, bool directed, bool carried = false) {
     const CarrierInfo i = carrier_info(carrier);
     const int lift = i.bits - c.p + 1;  // the magic number is this many binades above the value
     const bool flush = c.flags & NO_SUBNORMALS, low_fits = !flush || c.emin + i.bits <= i.emax;  // nor is that of 2^emin too large
     if (c.mode != RNE) {
-        const bool spare = c.p + (c.mode == SR ? c.rbits : 1) <= i.bits - 1;
+        const bool spare = carried || c.p + (c.mode == SR ? c.rbits : 1) <= i.bits - 1;
         const bool step_safe = odd_steps || step_bound < ldexp(1.0, i.emax);
         if (directed && c.mode != RO && finite && spare && step_safe && low_fits) {
             if (overflow_free && bound < ldexp(1.0, i.emax - lift)) return FAST;
@@ -270,7 +289,8 @@ inline Choice choose(const Request& r, const Stats& a, const Stats& b, const Sta
     const bool under_add = no_underflow(r.add, fp32 && !in_range ? -32768 : add_lsb);
     // where the processor has a mode for all operations, the machine's own sums of arithmetic="fp32" have it too
     const bool in_modes = directed == Isa::DIRECTED || (directed == Isa::TILES && (exact || !fp32));
-    int kind = cast_kind(r.add, c.carrier, f.finite, over_add, under_add, f.bound, !near, step_bound, in_modes);
+    const bool in_part = carrier == 0 && carried(r);
+    int kind = cast_kind(r.add, c.carrier, f.finite, over_add, under_add, f.bound, !near, step_bound, in_modes, in_part);
     bool over = over_add, under = under_add;
     if (!r.fused) {
         const bool over_mul = f.product < r.mul.hi && -f.product > r.mul.lo;
@@ -334,14 +354,16 @@ inline bool make_runs_wager(const Cast& add, double product, Wager* w) {
 }
 
 // Compensated runs: all roundings by one kind. SUB is a wager (compensated.h).
-inline Choice choose_compensated(const Request& r, const Stats& a, const Stats& b, int carrier, bool directed) {
+inline Choice choose_compensated(const Request& r, const Stats& a, const Stats& b, int carrier, Isa::Directed directed) {
     if (carrier == 2 || r.add.mode >= SR || (!r.fused && r.mul.mode >= SR)) return Choice{carrier == 2 ? 1 : carrier, 0, SCALAR, 0};
     if (native(r, carrier)) return Choice{carrier, r.fused ? FMA_NEAR : MA_NEAR, NONE, 0};
     const CarrierInfo i = carrier_info(carrier);
     const Facts f = block_facts(r, a, b, EMPTY_STATS);
     const bool odd = r.arithmetic != FP32, in_range = f.lsb >= i.emin - i.bits + 1 && f.product < ldexp(1.0, i.emax);
-    if (odd && !directed && !(in_range && f.width <= i.bits)) return Choice{carrier, 0, SCALAR, 0};
+    const bool halves = carrier == 0 && directed == Isa::TILES && watched_terms(r), product_exact = in_range && f.width <= i.bits;
+    if (odd && directed != Isa::DIRECTED && !halves && !product_exact) return Choice{carrier, 0, SCALAR, 0};
     Choice c = {carrier, (r.fused ? (odd ? FMA_ODD : FMA_NEAR) : (odd ? MA_ODD : MA_NEAR)), GENERAL, f.finite ? FINITE : 0};
+    if (halves && !product_exact) c.careful = c.kind = LANES;
     auto simple = [&](const Cast& q) { return q.mode == RNE && q.p <= i.bits - 2 && !(q.flags & NO_SUBNORMALS); };
     const int lift = i.bits - r.add.p + 1;
     if (!odd || !f.finite || !simple(r.add) || 2 * r.add.p > i.bits - 1 || !make_wager(r.add, f.product, &c.wager)) return c;

@@ -31,7 +31,7 @@ template <class T> struct Runner {
         if (r.method == HARDWARE) return choose_hardware(r, a, b);
         if (r.method == LONG && carrier == 1) return choose_exact(r, a, b);
         if (r.method == INTEGER || r.method == FIXED) return choose_integers(r, a, b, carrier == 0);
-        if (r.method) return choose_compensated(r, a, b, kind_carrier, directed == Isa::DIRECTED);
+        if (r.method) return choose_compensated(r, a, b, kind_carrier, directed);
         return choose(r, a, b, c, kind_carrier, directed);
     }
 

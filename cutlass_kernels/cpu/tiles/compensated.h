@@ -11,8 +11,13 @@
 // by GENERAL. In SUB the sums of two registers are rounded from the carrier's nearest sum (lemma A of plan.h) and as
 // multiples of the smallest quantum never underflow; what has a product in it is rounded from odd. Signs of zero get lost
 // on the way and are not missed: S starts as +0 and no exact sum makes it -0, so that the result never is.
+//
+// By modes, float lanes round what has a product in it from the nearest sum, too, and watch it (watched.h); where that may be
+// wrong, it is made in double lanes. So it takes any operands there, and LANES is all of GENERAL in double lanes.
 #pragma once
 #include "tiles/gemm_kernel.h"
+#include "tiles/halves.h"
+#include "tiles/watch.h"
 
 namespace gemmsim::NS {
 
@@ -34,18 +39,20 @@ template <class C, int METHOD, int KIND, bool ODD> struct Compensated {
     typedef typename C::VU VU;
 
     static INL_MEMBER V product(V a, V b) { return ODD ? mul_odd<C>(a, b) : a * b; }
-    // `rounds`: the product has a rounding of its own, `mul`.
-    static INL_MEMBER void step(V a, V b, V& s, V& c, const Rounded<C, KIND, ODD>& add, const Rounded<C, KIND, ODD>& mul, bool rounds) {
+    // What has the product in it: y of Kahan's step, else x. `rounds`: the product has a rounding of its own, `mul`.
+    static INL_MEMBER V term(V a, V b, V c, const Rounded<C, KIND, ODD>& add, const Rounded<C, KIND, ODD>& mul, bool rounds) {
+        if (METHOD == KAHAN)
+            return rounds ? add.add_product(mul.round(product(a, b)), -c) : add.round(ODD ? fma_odd<C>(a, b, -c) : vfma(a, b, -c));
+        const V q = product(a, b);
+        return add.round(rounds ? mul.round(q) : q);
+    }
+    static INL_MEMBER void finish(V x, V& s, V& c, const Rounded<C, KIND, ODD>& add) {
+        const V t = add.add(s, x);
         if (METHOD == KAHAN) {
-            const V y = rounds ? add.add_product(mul.round(product(a, b)), -c) : add.round(ODD ? fma_odd<C>(a, b, -c) : vfma(a, b, -c));
-            const V t = add.add(s, y);
-            c = add.sub(add.sub(t, s), y);
+            c = add.sub(add.sub(t, s), x);
             s = t;
             return;
         }
-        V q = product(a, b);
-        if (rounds) q = mul.round(q);
-        const V x = add.round(q), t = add.add(s, x);
         if (METHOD == NEUMAIER) {
             const VI larger = (VI)((VU)s & ~C::SIGN) >= (VI)((VU)x & ~C::SIGN);
             const V hi = larger ? s : x, lo = larger ? x : s;
@@ -59,9 +66,43 @@ template <class C, int METHOD, int KIND, bool ODD> struct Compensated {
         s = t;
     }
 
-    // False: the wager that no sum comes near the ends of the format is lost.
-    template <int ROWS> static INL_MEMBER bool rows(const Tile& tile, int row, const Const<C>& ka, const Const<C>& km, bool rounds,
-                                                    const Wager& wager) {
+#if ISA_MODES
+    static constexpr bool CAN_WATCH = sizeof(typename C::T) == 4 && KIND == SUB && ODD;
+
+    // `x`, made from nearest values, again where these are on midpoints or below 2^emin and not zero.
+    static __attribute__((noinline)) V again(V a, V b, V c, V x, const Watch<C>& w, const Const<C64>& wide) {
+        const V n = METHOD == KAHAN ? vfma(a, b, -c) : a * b;
+        if (none_set((VI)(w.on_midpoint(n) | (w.below_normal(n) & (VI)(n != V{}))))) return x;
+        return in_halves(a, b, METHOD == KAHAN ? -c : V{}, VU{}, [&](C64::V p, C64::V q, C64::V r, C64::VU) __attribute__((always_inline)) {
+            return round_to<C64, SUB>(METHOD == KAHAN ? fma_odd<C64>(p, q, r) : p * q, wide, C64::VU{});
+        });
+    }
+    // A step of the rows of a group, whose operands are `av` and `bv`.
+    template <int GROUP> static INL_MEMBER void watched(const V (&av)[GROUP], const V (&bv)[NV], V (*s)[NV], V (*c)[NV],
+                                                        const Rounded<C, KIND, ODD>& add, const Watch<C>& w, const Const<C64>& wide) {
+        V x[GROUP][NV];
+        Seen<C, true, true> seen;
+#pragma GCC unroll 2
+        for (int i = 0; i < GROUP; ++i)
+#pragma GCC unroll 4
+            for (int j = 0; j < NV; ++j) {
+                const V n = METHOD == KAHAN ? vfma(av[i], bv[j], -c[i][j]) : av[i] * bv[j];
+                seen.look(n, w, i + j == 0);
+                x[i][j] = w.round(n);
+            }
+        if (__builtin_expect(seen.found(w), 0))
+            for (int i = 0; i < GROUP; ++i)
+                for (int j = 0; j < NV; ++j) x[i][j] = again(av[i], bv[j], c[i][j], x[i][j], w, wide);
+#pragma GCC unroll 2
+        for (int i = 0; i < GROUP; ++i)
+#pragma GCC unroll 4
+            for (int j = 0; j < NV; ++j) finish(x[i][j], s[i][j], c[i][j], add);
+    }
+#endif
+
+    // False: the wager that no sum comes near the ends of the format is lost. WATCHES: what has a product in it; then `rounds` is not.
+    template <int ROWS, bool WATCHES> static INL_MEMBER bool rows(const Tile& tile, int row, const Const<C>& ka, const Const<C>& km,
+                                                                  bool rounds, const Wager& wager) {
         typedef typename C::T T;
         const T *a = (const T*)tile.a + row, *b = (const T*)tile.b;
         T* out = (T*)tile.c + row * NV * C::L;
@@ -69,6 +110,10 @@ template <class C, int METHOD, int KIND, bool ODD> struct Compensated {
         V s[ROWS][NV] = {}, c[ROWS][NV] = {};
         const V most = splat<C>((T)wager.most);
         VI lost = {};
+#if ISA_MODES
+        const Watch<C> watch(ka, *tile.add);
+        const Const<C64> wide = Const<C64>::make(*tile.add);
+#endif
         const int64_t segment = KIND == SUB ? wager.steps : tile.k;
         for (int64_t k0 = 0; k0 < tile.k; k0 += segment) {
             const int64_t end = k0 + segment < tile.k ? k0 + segment : tile.k;
@@ -76,11 +121,23 @@ template <class C, int METHOD, int KIND, bool ODD> struct Compensated {
                 V bv[NV];
 #pragma GCC unroll 4
                 for (int j = 0; j < NV; ++j) bv[j] = load<V>(b + (k * NV + j) * C::L);
+#if ISA_MODES
+                if constexpr (WATCHES) {
+                    enum { GROUP = ROWS < 2 ? 1 : 2 };
+#pragma GCC unroll 4
+                    for (int first = 0; first < ROWS; first += GROUP) {
+                        V av[GROUP];
+                        for (int i = 0; i < GROUP; ++i) av[i] = splat<C>(a[k * MR + first + i]);
+                        watched<GROUP>(av, bv, s + first, c + first, add, watch, wide);
+                    }
+                    continue;
+                }
+#endif
 #pragma GCC unroll 8
                 for (int i = 0; i < ROWS; ++i) {
                     const V av = splat<C>(a[k * MR + i]);
 #pragma GCC unroll 4
-                    for (int j = 0; j < NV; ++j) step(av, bv[j], s[i][j], c[i][j], add, mul, rounds);
+                    for (int j = 0; j < NV; ++j) finish(term(av, bv[j], c[i][j], add, mul, rounds), s[i][j], c[i][j], add);
                 }
             }
             if (KIND == SUB)
@@ -95,20 +152,59 @@ template <class C, int METHOD, int KIND, bool ODD> struct Compensated {
         return true;
     }
 
-    static bool run(const Tile& t, const Wager& wager, bool rounds) {
-        enum { BLOCK = KIND == GENERAL ? 1 : WIDTH == 64 ? 4 : 2 };  // a step of GENERAL keeps the units busy by itself
+    template <int BLOCK, bool WATCHES> static INL_MEMBER bool all_rows(const Tile& t, const Wager& wager, bool rounds) {
         const Const<C> add = Const<C>::make(*t.add), mul = Const<C>::make(*t.mul);
         int row = 0;
         if (BLOCK > 1)
             for (; row + BLOCK <= t.rows; row += BLOCK)
-                if (!rows<BLOCK>(t, row, add, mul, rounds, wager)) return false;
+                if (!rows<BLOCK, WATCHES>(t, row, add, mul, rounds, wager)) return false;
         for (; row < t.rows; ++row)
-            if (!rows<1>(t, row, add, mul, rounds, wager)) return false;
+            if (!rows<1, WATCHES>(t, row, add, mul, rounds, wager)) return false;
         return true;
+    }
+
+    static bool run(const Tile& t, const Wager& wager, bool rounds) {
+#if ISA_MODES
+        if constexpr (CAN_WATCH)
+            if (!rounds) return all_rows<4, true>(t, wager, false);
+#endif
+        return all_rows<KIND == GENERAL ? 1
+                        : WIDTH == 64   ? 4
+                                        : 2,
+                        false>(t, wager, rounds);  // a step of GENERAL keeps the units busy by itself
     }
 };
 
+#if ISA_MODES
+// Float panels, all of GENERAL in double lanes.
+template <int METHOD> static bool compensated_in_double_lanes(const Tile& t, const Wager&, bool rounds) {
+    typedef Compensated<C64, METHOD, GENERAL, true> Wide;
+    typedef float Narrow __attribute__((vector_size(WIDTH / 2), may_alias));
+    constexpr int VECTORS = 2 * NV;
+    const Const<C64> add = Const<C64>::make(*t.add), mul = Const<C64>::make(*t.mul);
+    const Rounded<C64, GENERAL, true> sum = {add}, product = {mul};
+    for (int row = 0; row < t.rows; ++row) {
+        C64::V s[VECTORS] = {}, c[VECTORS] = {};
+        for (int64_t k = 0; k < t.k; ++k) {
+            const C64::V a = splat<C64>(((const float*)t.a)[k * MR + row]);
+            for (int j = 0; j < VECTORS; ++j) {
+                const Narrow b = load<Narrow>((const float*)t.b + (k * VECTORS + j) * C64::L);
+                Wide::finish(Wide::term(a, __builtin_convertvector(b, C64::V), c[j], sum, product, rounds), s[j], c[j], sum);
+            }
+        }
+        for (int j = 0; j < VECTORS; ++j) {
+            const C64::V r = METHOD == KAHAN || t.k == 0 ? s[j] : sum.add(s[j], c[j]);
+            store((float*)t.c + (row * VECTORS + j) * C64::L, __builtin_convertvector(r, Narrow));
+        }
+    }
+    return true;
+}
+#endif
+
 template <class C, int METHOD> static CompensatedFn compensated_of(int kind, bool odd) {
+#if ISA_MODES
+    if (kind == LANES) return compensated_in_double_lanes<METHOD>;
+#endif
     if (kind == NONE) return Compensated<C, METHOD, NONE, false>::run;
     if (odd && kind <= SUB) return Compensated<C, METHOD, SUB, true>::run;
     return odd ? Compensated<C, METHOD, GENERAL, true>::run : Compensated<C, METHOD, GENERAL, false>::run;

@@ -26,7 +26,11 @@ template <class C, int MODE> INL typename C::V mul_directed(typename C::V a, typ
 template <class C, int MODE> INL typename C::V add_directed(typename C::V a, typename C::V b) {
     return MODE == RU ? add_ru(a, b) : MODE == RD ? add_rd(a, b) : add_rz(a, b);
 }
+INL C32::V least_magnitude(C32::V a, C32::V b) { return (C32::V)_mm512_range_ps((__m512)a, (__m512)b, 10); }
+INL C64::V least_magnitude(C64::V a, C64::V b) { return (C64::V)_mm512_range_pd((__m512d)a, (__m512d)b, 10); }
+template <class VI> INL bool none_set(VI x) { return _mm512_test_epi64_mask((__m512i)x, (__m512i)x) == 0; }
 #else
+template <class VI> INL bool none_set(VI x) { return _mm256_testz_si256((__m256i)x, (__m256i)x); }
 constexpr RoundingState::Direction mode_of(int mode) {
     return mode == RU ? RoundingState::UP : mode == RD ? RoundingState::DOWN : RoundingState::TO_ZERO;
 }

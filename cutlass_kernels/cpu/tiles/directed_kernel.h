@@ -16,36 +16,43 @@ INL typename C::V step_directed(typename C::V a, typename C::V b, typename C::V 
     return round_directed<C, MODE, CLAMP>(STEP == MA_NEAR && !ISA_MODES ? s + q : plus_zero<C, MODE>(add_directed<C, MODE>(s, q)), add, ra);
 }
 
-#if ISA_MODES
-// What a step's sums are cut by where all are normal numbers of the format: an addition to the bits and a mask. Whether all
-// are is known from the least magnitude; zeros count as small, too.
+// What a step's sums are cut by where all are normal numbers of the format: toward zero, nearest away and at random an addition
+// to the bits and a mask, else the sum with a power of two. Whether all are is known from the least magnitude; zeros count as
+// small, too.
 template <class C> struct Cut {
     typedef typename C::V V;
     typedef typename C::VI VI;
     typedef typename C::VU VU;
     VU keep, half, up, normal;
+    VI magic;
 
     explicit Cut(const Const<C>& k, int p)
         : keep(splat_u<C>(~(((typename C::U)1 << (C::MB + 1 - p)) - 1))), half(splat_u<C>((typename C::U)1 << (C::MB - p))),
-          up(splat_u<C>((typename C::U)(C::MB + 1 - p - k.rbits))), normal(k.normal_from * 2) {}
+          up(splat_u<C>((typename C::U)(C::MB + 1 - p - k.rbits))), normal(from_magnitude(k.normal_from)), magic(k.magic_add) {}
     template <int MODE> INL_MEMBER V round(V s, VU R) const {
         VU u = (VU)s;
+        if (MODE == RU || MODE == RD) {
+            const V m = (V)((VI)(u & C::EXP) + magic);
+            return add_directed<C, MODE>(s, m) - m;
+        }
         if (MODE == RNA) u += half;
         if (MODE == SR) u += R << up;
         return (V)(u & keep);
     }
     // `least` has begun as `normal`.
+#if ISA_DIRECTED
+    static VU from_magnitude(VU u) { return u; }
+    INL_MEMBER VU least(VU least, V s) const { return (VU)least_magnitude((V)least, s); }
+#else
+    static VU from_magnitude(VU u) { return u * 2; }
     INL_MEMBER VU least(VU least, V s) const {
         const VU u = (VU)s + (VU)s;
         if constexpr (sizeof(typename C::T) == 4) return (VU)_mm256_min_epu32((__m256i)least, (__m256i)u);
         else return (VU)((VI)(u ^ C::SIGN) < (VI)(least ^ C::SIGN) ? u : least);
     }
-    INL_MEMBER bool all_normal(VU least) const {
-        const VI other = (VI)(least ^ normal);
-        return _mm256_testz_si256((__m256i)other, (__m256i)other);
-    }
-};
 #endif
+    INL_MEMBER bool all_normal(VU least) const { return none_set((VI)(least ^ normal)); }
+};
 
 template <class C, int STEP, int MODE, bool CLAMP, int ROWS>
 static __attribute__((noinline)) void rows_directed(const Tile& t, int row, const Const<C>& mul, const Const<C>& add) {
@@ -62,15 +69,11 @@ static __attribute__((noinline)) void rows_directed(const Tile& t, int row, cons
     for (int i = 0; i < ROWS; ++i)
 #pragma GCC unroll 4
         for (int j = 0; j < NV; ++j) s[i][j] = load<V>(c + (i * NV + j) * C::L);
-#if ISA_MODES
-    constexpr bool CUTS = !CLAMP && STEP < MA_NEAR && MODE != RU && MODE != RD;
+    constexpr bool CUTS = !CLAMP && STEP < MA_NEAR && (ISA_DIRECTED || (MODE != RU && MODE != RD));
     const Cut<C> cut(add, t.add->p);
-#endif
     auto one = [&](int64_t k, int kk) __attribute__((always_inline)) {
         V bv[NV];
-#if ISA_MODES
         VU least = cut.normal;
-#endif
 #pragma GCC unroll 4
         for (int j = 0; j < NV; ++j) bv[j] = load<V>(b + (k * NV + j) * C::L);
 #pragma GCC unroll 16
@@ -80,17 +83,14 @@ static __attribute__((noinline)) void rows_directed(const Tile& t, int row, cons
             for (int j = 0; j < NV; ++j) {
                 const VU xm = MODE == SR && STEP >= MA_NEAR ? dm.get(i, j, kk, mul.rbits) : (VU){};
                 const VU xa = MODE == SR ? da.get(i, j, kk, add.rbits) : (VU){};
-#if ISA_MODES
                 if (CUTS) {
-                    s[i][j] = vfma(av, bv[j], s[i][j]);
+                    s[i][j] = STEP == FMA_ODD ? fma_directed<C, MODE>(av, bv[j], s[i][j]) : vfma(av, bv[j], s[i][j]);
                     least = cut.least(least, s[i][j]);
                     continue;
                 }
-#endif
                 s[i][j] = step_directed<C, STEP, MODE, CLAMP>(av, bv[j], s[i][j], mul, add, xm, xa);
             }
         }
-#if ISA_MODES
         if (!CUTS) return;
         auto each = [&](auto f) __attribute__((always_inline)) {
 #pragma GCC unroll 16
@@ -100,8 +100,7 @@ static __attribute__((noinline)) void rows_directed(const Tile& t, int row, cons
         };
         if (__builtin_expect(cut.all_normal(least), 1))
             each([&](V x, VU R) __attribute__((always_inline)) { return cut.template round<MODE>(x, R); });
-        else each([&](V x, VU R) __attribute__((always_inline)) { return round_directed<C, MODE, CLAMP>(x, add, R); });
-#endif
+        else each([&](V x, VU R) __attribute__((always_inline)) { return round_directed<C, MODE, CLAMP>(plus_zero<C, MODE>(x), add, R); });
     };
     if (MODE == SR) {
         for (int64_t k = 0; k < t.k;) {
@@ -137,17 +136,6 @@ template <class C, int STEP, int MODE, bool CLAMP> static void tile_mode(const T
         for (; row + 8 <= t.rows; row += 8) rows_directed<C, STEP, MODE, CLAMP, 8>(t, row, mul, add);
     for (; row + 4 <= t.rows; row += 4) rows_directed<C, STEP, MODE, CLAMP, 4>(t, row, mul, add);
     for (; row < t.rows; ++row) rows_directed<C, STEP, MODE, CLAMP, 1>(t, row, mul, add);
-}
-
-template <class C, int STEP, bool CLAMP> static void tile_directed(const Tile& t) {
-    const Const<C> mul = Const<C>::make(*t.mul), add = Const<C>::make(*t.add);
-    switch (add.mode) {
-        case RNA: return tile_mode<C, STEP, RNA, CLAMP>(t, mul, add);
-        case RTZ: return tile_mode<C, STEP, RTZ, CLAMP>(t, mul, add);
-        case RU: return tile_mode<C, STEP, RU, CLAMP>(t, mul, add);
-        case RD: return tile_mode<C, STEP, RD, CLAMP>(t, mul, add);
-        default: return tile_mode<C, STEP, SR, CLAMP>(t, mul, add);
-    }
 }
 
 }  // namespace gemmsim::NS

@@ -3,36 +3,67 @@
 #if ISA_AVX512
 #define ISA_BLOCK(kind) ((kind) <= FTZ ? 8 : 4)
 #elif ISA_AVX2
-#define ISA_BLOCK(kind) ((kind) <= FTZ ? 4 : 2)
+#define ISA_BLOCK(kind) ((kind) > FTZ ? 2 : (kind) == NONE || (kind) > SAT ? 4 : 8)
 #else
 #define ISA_BLOCK(kind) 2
 #endif
 #include "tiles/gemm_kernel.h"
-#include "tiles/directed_kernel.h"
-#define WATCHED_ROWS 4
+#include "tiles/carried.h"
+#define WATCHED_GROUP 2
 #include "tiles/watched.h"
 
 namespace gemmsim::NS {
 
 #if ISA_DIRECTED || ISA_MODES
+template <class C, int STEP, bool CLAMP> static void tile_directed(const Tile& t) {
+    const Const<C> mul = Const<C>::make(*t.mul), add = Const<C>::make(*t.add);
+    switch (add.mode) {
+        case RNA: return tile_mode<C, STEP, RNA, CLAMP>(t, mul, add);
+        case RTZ: return tile_mode<C, STEP, RTZ, CLAMP>(t, mul, add);
+        case RU: return tile_mode<C, STEP, RU, CLAMP>(t, mul, add);
+        case RD: return tile_mode<C, STEP, RD, CLAMP>(t, mul, add);
+        default:
+            if constexpr (sizeof(typename C::T) == 4 && STEP < MA_NEAR)
+                if (is_carried(*t.add)) return tile_carried<CLAMP>(t);
+            return tile_mode<C, STEP, SR, CLAMP>(t, mul, add);
+    }
+}
+
+// Stochastic, or of stochastic casts, of any data; exact steps.
+template <class C, int STEP> static void tile_of_draws(const Tile& t) {
+    if constexpr (sizeof(typename C::T) == 4 && STEP == FMA_ODD)
+        if (is_carried(*t.add)) return tile_in_halves(t);
+#if ISA_MODES
+    tile_to_odd<C, STEP, true>(t);
+#else
+    tile<C, STEP, RANDOM>(t);
+#endif
+}
+
 #define FAST_PAIR(S) tile_directed<CARRIER, S, false>, tile_directed<CARRIER, S, true>
 #else
 #define FAST_PAIR(S) nullptr, nullptr
 #endif
-#define ROW(S)                                                                                                                      \
-    {tile<CARRIER, S, NONE>, tile<CARRIER, S, PLAIN>,   tile<CARRIER, S, SUB>,    tile<CARRIER, S, SAT>, tile<CARRIER, S, SPECIAL>, \
-     tile<CARRIER, S, FTZ>,  tile<CARRIER, S, GENERAL>, tile<CARRIER, S, RANDOM>, FAST_PAIR(S)}
-// Exact steps by modes; SAT, SPECIAL and FTZ have exact products and no mode.
-#define ROW_BY_MODES(S)                                                                               \
-    {tile<CARRIER, S, NONE>,         tile_watched<CARRIER, S, false>, tile_watched<CARRIER, S, true>, \
-     tile<CARRIER, S, SAT>,          tile<CARRIER, S, SPECIAL>,       tile<CARRIER, S, FTZ>,          \
-     tile_to_odd<CARRIER, S, false>, tile_to_odd<CARRIER, S, true>,   FAST_PAIR(S)}
-#if ISA_MODES
-#define ROW_EXACT(S) ROW_BY_MODES(S)
+#if ISA_DIRECTED || ISA_MODES
+#define WATCHED(S, KIND) tile_watched<CARRIER, S, KIND>
+#define DRAWS(S) tile_of_draws<CARRIER, S>
 #else
-#define ROW_EXACT(S) ROW(S)
+#define WATCHED(S, KIND) tile<CARRIER, S, KIND>
+#define DRAWS(S) tile<CARRIER, S, RANDOM>
 #endif
+#if ISA_MODES  // exact steps of any data
+#define ANY_MODE(S) tile_to_odd<CARRIER, S, false>
+#else
+#define ANY_MODE(S) tile<CARRIER, S, GENERAL>
+#endif
+// By modes, SAT, SPECIAL and FTZ have exact products and no mode.
+#define ROW_NEAR(S)                                                                                                                 \
+    {tile<CARRIER, S, NONE>, tile<CARRIER, S, PLAIN>,   WATCHED(S, SUB),          tile<CARRIER, S, SAT>, tile<CARRIER, S, SPECIAL>, \
+     tile<CARRIER, S, FTZ>,  tile<CARRIER, S, GENERAL>, tile<CARRIER, S, RANDOM>, FAST_PAIR(S)}
+#define ROW_ODD(S)                                                                                                 \
+    {tile<CARRIER, S, NONE>, WATCHED(S, PLAIN), WATCHED(S, SUB), tile<CARRIER, S, SAT>, tile<CARRIER, S, SPECIAL>, \
+     tile<CARRIER, S, FTZ>,  ANY_MODE(S),       DRAWS(S),        FAST_PAIR(S)}
 extern const TileFn TABLE[STEPS][KINDS];
-const TileFn TABLE[STEPS][KINDS] = {ROW(FMA_NEAR), ROW_EXACT(FMA_ODD), ROW(MA_NEAR), ROW_EXACT(MA_ODD)};
+const TileFn TABLE[STEPS][KINDS] = {ROW_NEAR(FMA_NEAR), ROW_ODD(FMA_ODD), ROW_NEAR(MA_NEAR), ROW_ODD(MA_ODD)};
 
 }  // namespace gemmsim::NS

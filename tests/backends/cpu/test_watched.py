@@ -1,6 +1,7 @@
-"""Nearest sums that are watched (cutlass_kernels/cpu/tiles/watched.h), on data that make every exception the rule.
+"""Sums that are watched (cutlass_kernels/cpu/tiles: watched.h, carried.h), on data that make every exception the rule.
 
-Sums on midpoints, exact and not; below the smallest normal number; zero; and registers that become -0.
+Sums on midpoints, exact and not; below the smallest normal number; zero; and registers that become -0. Stochastic sums whose
+random bits reach below the carrier's last place.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from gemmsim import reference
 from gemmsim.arithmetic import GemmSpec
 from gemmsim.backends import cpu
 
-ROWS, TERMS, COLUMNS = 5, 90, 17
+ROWS, TERMS, COLUMNS = 11, 90, 17  # more rows than a tile has
 
 
 def operands(kind: str) -> tuple[torch.Tensor, torch.Tensor]:
@@ -39,10 +40,31 @@ def operands(kind: str) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 @pytest.mark.parametrize("spec", [":e5m10", ":bf16", ":e5m10, arithmetic=fp32", ":mul=e5m10, add=e5m10", ":mul=e5m7, add=e4m3",
-                                  ":e5m10/rtz", ":e5m10/rna", ":e5m10/rd", ":e5m10/ru", ":e5m10/sr8", ":chunked(40, e5m10)"])  # fmt: skip
+                                  ":e5m10/rtz", ":e5m10/rna", ":e5m10/rd", ":e5m10/ru", ":e5m10/sr8", ":chunked(40, e5m10)",
+                                  ":e5m10/sr16", ":e5m10/sr20", ":e8m14/sr12", ":e8m10/sr18/ftz", ":kahan(e5m10)",
+                                  ":e5m17, arithmetic=fp32", ":mul=e5m10, add=e5m10, arithmetic=fp32"])  # fmt: skip
 @pytest.mark.parametrize("kind", ["midpoints", "exact ties", "subnormal sums", "zeros", "negative zeros"])
 def test_what_is_an_exception_elsewhere(kind, spec):
     a, b = operands(kind)
+    want = torch.tensor(reference.gemm(a.tolist(), b.tolist(), GemmSpec.of(spec), seed=3), dtype=torch.float64)
+    for name in isas():
+        cpu.set_isa(name)
+        out = torch.empty(ROWS, COLUMNS, dtype=torch.float64)
+        cpu.gemm(a, b, GemmSpec.of(spec), out, 3)
+        assert_bitwise_equal(out, want, context=f"{spec}, {kind}, {name}")
+
+
+@pytest.mark.parametrize("spec", [":e8m14/sr12", ":e4m9/sr20/sat", ":e4m9/sr20"])
+@pytest.mark.parametrize("kind", ["overflow", "not finite", "tiny"])
+def test_random_bits_that_lanes_hold_in_part(kind, spec):
+    """Where such a register is clamped, and where the data are none that float lanes take (all in double lanes then)."""
+    a, b = operands("overflow")
+    if kind == "overflow":
+        a, b = a * 16, b * 2
+    elif kind == "not finite":
+        a[1, 3], a[2, 5], b[7, 2] = float("inf"), float("nan"), float("-inf")
+    else:
+        a, b = a * 2.0**-70, b * 2.0**-75
     want = torch.tensor(reference.gemm(a.tolist(), b.tolist(), GemmSpec.of(spec), seed=3), dtype=torch.float64)
     for name in isas():
         cpu.set_isa(name)
