@@ -171,6 +171,16 @@ static void combine_(int carrier, void* s, const void* t, int64_t n, const Cast&
     else combine_kind<C64>(s, t, n, c, kind, odd);
 }
 
+static void cut_(double* x, double* rest, int64_t n, double magic) {  // n: whole vectors
+    typedef C64::V V;
+    const V m = splat<C64>(magic);
+    for (int64_t i = 0; i < n; i += C64::L) {
+        const V s = load<V>(x + i), high = (s + m) - m;
+        store(x + i, high);
+        store(rest + i, s - high);
+    }
+}
+
 static Isa make() {
     Isa t = {};
     t.name = ISA_NAME;
@@ -189,6 +199,7 @@ static Isa make() {
     t.runs = runs;
 #endif
     t.integers = integers;
+    t.cut = cut_;
     t.load = load_;
     t.save = save_;
     t.round = round_;

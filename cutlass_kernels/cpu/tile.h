@@ -118,6 +118,8 @@ struct Isa {
     // runs from +0 whose totals meet in order or in pairs, all by the tile's `add`. False: wager lost. Null where runs and totals
     // have kernels of their own alone (x86 without FMA)
     bool (*runs)(int carrier, const Tile& t, const Lengths& lengths, const RunsPlan& plan);
+    // n doubles x (a multiple of 8) in two: to the grid that `magic` rounds to by an addition, and the rest
+    void (*cut)(double* x, double* rest, int64_t n, double magic);
     // INTEGER and FIXED runs from 0; `panel`, `lanes`: 0 float, 1 double; the tile's c has the type of the lanes
     void (*integers)(int panel, int lanes, const Tile& t, int nr, const IntegerLanes& how);
     // a register whose casts are those of grid.h, on doubles

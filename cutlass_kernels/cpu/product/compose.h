@@ -77,6 +77,7 @@ template <class T> struct Compose {
         else if (r.method == HARDWARE) instructions(t);
         else if (r.method == INTEGER || r.method == FIXED) integers(t);
         else if (r.method == LONG && choice.kind == NONE) exact_run(t);
+        else if (r.method == LONG && choice.kind == LANES) sliced_run(t);
         else if (r.method == LONG) exact_tile<T>(t, r, nr, runs++, leaf_site());
         else if (r.method == BINNED) binned(t);
         else if (choice.kind == SCALAR) scalar_run<T>(t, r, nr);
@@ -100,6 +101,11 @@ template <class T> struct Compose {
             x.table->look_up(x.a + begin + k, x.a_row, t.rows, x.b + (begin + k) * nr, slice.k, nr, terms);
             add_terms(isa)(carrier, slice, choice.kind, choice.step != FMA_NEAR);
         }
+    }
+
+    // Not where its buffers would be on the stack of all others.
+    __attribute__((noinline)) void sliced_run(const Tile& t) const {
+        SlicedTile<T>(isa, t, r, choice.slices, nr).run(runs++, leaf_site());
     }
 
     void one_run(const Tile& t) const {

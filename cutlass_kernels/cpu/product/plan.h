@@ -20,6 +20,13 @@ struct Request : Member {  // init is FROM_ZERO where no addend is given
 // What the planner could prove; a bit mask that users see in words.
 enum Proof : int32_t { NO_OVERFLOW = 1, NO_UNDERFLOW = 2, EXACT_STEPS = 4, FINITE = 8 };
 
+// How exact sums are cut into slices: so many of each operand, of so many bits below 2^top; none: they are not.
+struct Slices {
+    static constexpr int MOST = 4;
+    static constexpr int64_t FLUSH = 1024;  // terms that double lanes sum
+    int a = 0, b = 0, width = 0, top_a = 0, top_b = 0;
+};
+
 struct Choice {
     int carrier, step, kind;
     int32_t proofs;
@@ -27,6 +34,7 @@ struct Choice {
     Wager wager = {};
     RunsPlan runs = {};
     int careful = GENERAL;  // of compensated sums: the kernel for a lost wager
+    Slices slices = {};
 };
 
 struct CarrierInfo {

@@ -1,6 +1,6 @@
 // Which kernel computes exact, integer and instructions' registers, and how totals of runs meet: the planner, continued.
 #pragma once
-#include "product/plan.h"
+#include "product/sliced.h"
 
 namespace gemmsim {
 
@@ -28,7 +28,14 @@ inline Choice choose_exact(const Request& r, const Stats& a, const Stats& b) {
     const bool zero = a.lsb > 30000 || b.lsb > 30000, in_range = a.max_abs * b.max_abs < ldexp(1.0, i.emax);
     if (zero || (in_range && a.lsb + b.lsb >= i.emin && lemma_b(run_bound(r, a, b), a.lsb + b.lsb, i.bits)))
         return Choice{1, FMA_NEAR, NONE, EXACT_STEPS};
-    return Choice{1, 0, SCALAR, 0};
+    Choice c = {1, 0, SCALAR, 0};
+    if (a.non_finite || b.non_finite) return c;
+    c.slices = choose_slices(a, b, longest_run(r));
+    if (c.slices.a) {
+        c.kind = LANES;
+        c.proofs = EXACT_STEPS;
+    }
+    return c;
 }
 
 // Registers of integers: in floating-point lanes where every sum is exact there, the scalar kernel beyond.

@@ -33,7 +33,7 @@ static __attribute__((noinline)) void rows_carried(const Tile& t, int row, const
     typedef C32::V V;
     typedef C32::VI VI;
     typedef C32::VU VU;
-    enum { GROUP = ROWS < 2 ? 1 : 2 };  // rows looked at together
+    constexpr int GROUP = ROWS < 2 ? 1 : 2;  // rows looked at together
     const float *a = (const float*)t.a + row, *b = (const float*)t.b;
     float* c = (float*)t.c + row * NV * C32::L;
     const int dropped = C32::MB + 1 - t.add->p, per_log = add.rbits > 16 ? 2 : 3, per = 1 << per_log;

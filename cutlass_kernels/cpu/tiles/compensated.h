@@ -123,7 +123,7 @@ template <class C, int METHOD, int KIND, bool ODD> struct Compensated {
                 for (int j = 0; j < NV; ++j) bv[j] = load<V>(b + (k * NV + j) * C::L);
 #if ISA_MODES
                 if constexpr (WATCHES) {
-                    enum { GROUP = ROWS < 2 ? 1 : 2 };
+                    constexpr int GROUP = ROWS < 2 ? 1 : 2;
 #pragma GCC unroll 4
                     for (int first = 0; first < ROWS; first += GROUP) {
                         V av[GROUP];
