@@ -16,7 +16,7 @@ import gemmsim as gs
 from gemmsim import reference
 from gemmsim.backends import cpu
 
-#: spec, operand format, what the row shows, least ratio to torch.mm asked of a machine with AVX-512 and of one with AVX2.
+#: spec, operand format, what the row shows, least ratio to torch.mm asked with AVX-512 and with AVX2.
 SPECS = [
     ("e4m3 : e5m10", "e4m3", "fused, proved exact", 0.25, 0.35),
     (":e5m10, arithmetic=fp32", "e5m10", "fused, fp32 arithmetic", 0.25, 0.35),

@@ -104,9 +104,7 @@ template <class T> struct Compose {
     }
 
     // Not where its buffers would be on the stack of all others.
-    __attribute__((noinline)) void sliced_run(const Tile& t) const {
-        SlicedTile<T>(isa, t, r, choice.slices, nr).run(runs++, leaf_site());
-    }
+    __attribute__((noinline)) void sliced_run(const Tile& t) const { SlicedTile<T>(isa, t, r, choice.slices, nr).run(runs++, leaf_site()); }
 
     void one_run(const Tile& t) const {
         if (isa.runs(carrier, t, Lengths{}, choice.runs)) return;

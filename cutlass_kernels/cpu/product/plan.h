@@ -20,11 +20,12 @@ struct Request : Member {  // init is FROM_ZERO where no addend is given
 // What the planner could prove; a bit mask that users see in words.
 enum Proof : int32_t { NO_OVERFLOW = 1, NO_UNDERFLOW = 2, EXACT_STEPS = 4, FINITE = 8 };
 
-// How exact sums are cut into slices: so many of each operand, of so many bits below 2^top; none: they are not.
+// How exact sums are cut into slices: so many of each operand, of so many bits below 2^top; none: they are not. All products are
+// multiples of 2^unit.
 struct Slices {
     static constexpr int MOST = 4;
     static constexpr int64_t FLUSH = 1024;  // terms that double lanes sum
-    int a = 0, b = 0, width = 0, top_a = 0, top_b = 0;
+    int a = 0, b = 0, width = 0, top_a = 0, top_b = 0, unit = 0;
 };
 
 struct Choice {

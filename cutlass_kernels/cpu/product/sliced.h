@@ -19,7 +19,9 @@ inline Slices choose_slices(const Stats& a, const Stats& b, int64_t longest) {
         const int width = (53 - log2_above((double)terms) - log2_above(n)) / 2;
         const int na = (top_a - a.lsb + width - 1) / width, nb = (top_b - b.lsb + width - 1) / width;
         if ((na < nb ? na : nb) > n) continue;
-        if (na > Slices::MOST || nb > Slices::MOST || width * (na + nb) + log2_above((double)longest) > 126) return s;
+        const int bits = top_a - a.lsb + top_b - b.lsb + log2_above((double)longest);
+        if (na > Slices::MOST || nb > Slices::MOST || bits > 126) return s;
+        s.unit = a.lsb + b.lsb;
         s.a = na;
         s.b = nb;
         s.width = width;
@@ -55,9 +57,9 @@ template <class T> struct SlicedTile {
     void add_up() {
         const int last = how.a + how.b - 2;
         for (int q = 0; q <= last; ++q) {
-            const double unit = ldexp(1.0, how.width * (q + 2) - how.top_a - how.top_b);
-            const int shift = how.width * (last - q);
-            for (int64_t i = 0; i < MR * nr; ++i) sums[i] += (i128)(int64_t)(registers[q][i] * unit) * ((i128)1 << shift);
+            const int grid = how.top_a + how.top_b - how.width * (q + 2), of = grid > how.unit ? grid : how.unit;
+            const double unit = ldexp(1.0, -of);
+            for (int64_t i = 0; i < MR * nr; ++i) sums[i] += (i128)(int64_t)(registers[q][i] * unit) * ((i128)1 << (of - how.unit));
         }
         memset(registers, 0, sizeof registers);
     }
@@ -84,13 +86,12 @@ template <class T> struct SlicedTile {
                 }
         }
         add_up();
-        const int unit = how.top_a + how.top_b - how.width * (how.a + how.b);
         for (int i = 0; i < t.rows; ++i)
             for (int j = 0; j < t.cols; ++j) {
                 const i128 s = sums[i * nr + j];
                 const uint32_t R = r.add.mode >= SR ? draw_step(t.seed, t.row0 + i, t.col0 + j, (uint64_t)index, site, r.add.rbits) : 0;
                 ((T*)t.c)[i * nr + j] =
-                    (T)round_exact(Exact{s < 0 ? (u128)0 - (u128)s : (u128)s, s == 0 ? 0 : unit, s < 0, false}, r.add, R);
+                    (T)round_exact(Exact{s < 0 ? (u128)0 - (u128)s : (u128)s, s == 0 ? 0 : how.unit, s < 0, false}, r.add, R);
             }
     }
 };
