@@ -130,12 +130,21 @@ def compare_command(
 
 
 @app.command("env")
-def env_command() -> None:
-    """Versions, instruction set, compiler and threads: what to put in a bug report."""
+def env_command(
+    check: Annotated[
+        bool, typer.Option("--check", help="Compare the kernels of this processor with the reference, too: seconds.")
+    ] = False,
+) -> None:
+    """Versions, instruction set, compiler and threads: what to put in a bug report. --check exits 1 on a difference."""
     from .env import show_environment
 
     with user_errors():
         show_environment()
+        if check:
+            from .self_test import check_kernels
+
+            if not check_kernels():
+                raise typer.Exit(1)
 
 
 @study_app.command("list")
