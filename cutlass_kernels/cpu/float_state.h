@@ -20,7 +20,7 @@ struct [[maybe_unused]] FloatState {
 // Where an instruction rounds as this register says: the mode for what is called while this lives, nearest even after.
 #if defined(__x86_64__)
 struct RoundingState {
-    enum Direction : unsigned { DOWN = 0x3F80, UP = 0x5F80, TO_ZERO = 0x7F80 };
+    enum Direction : unsigned { NEAREST = 0x1F80, DOWN = 0x3F80, UP = 0x5F80, TO_ZERO = 0x7F80 };
     explicit RoundingState(Direction mode) { _mm_setcsr(mode); }
     ~RoundingState() { _mm_setcsr(0x1F80); }
     RoundingState(const RoundingState&) = delete;

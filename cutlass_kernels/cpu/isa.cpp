@@ -32,6 +32,13 @@ static void stats_(int carrier, const void* x, int64_t n, Stats* s) {
     else stats_of<C64>((const double*)x, n, s);
 }
 
+#ifdef ISA_FEW
+enum { ISA_FEW_KERNELS = 1 };
+template <class VI> INL bool none_set(VI) { return false; }  // not asked
+#else
+enum { ISA_FEW_KERNELS = 0 };
+#endif
+
 // Ways to round one vector of arbitrary values, cheapest first that fits the cast.
 enum Way { NEAREST, WIDE, DIRECTED, ANY };
 
@@ -52,7 +59,7 @@ template <class C, int WAY, int MODE> INL typename C::V quantize_vector(typename
             r = select<C>((VI)(mag < k.quantum), (V)(up | (sign & k.keep_sign)), r);
         }
     }
-#if ISA_AVX512
+#if ISA_DIRECTED || ISA_MODES
     if constexpr (WAY == DIRECTED) r = round_directed<C, MODE, true>(x, k, (VU){});
 #endif
     const VU u = (VU)x;
@@ -60,26 +67,67 @@ template <class C, int WAY, int MODE> INL typename C::V quantize_vector(typename
     return select<C>((VI)((u & ~C::SIGN) == splat_u<C>(C::EXP)), inf, r);
 }
 
+// Whether a way has a shorter one for numbers that no end of the format is near.
+constexpr bool has_inside(int way) { return !ISA_FEW_KERNELS && (way == NEAREST || way == DIRECTED); }
+
+// quantize_vector of numbers inside the format's range, which no rounding leaves.
+template <class C, int WAY, int MODE> INL typename C::V quantize_inside(typename C::V x, const Const<C>& k) {
+    typedef typename C::V V;
+    typedef typename C::VI VI;
+    typedef typename C::VU VU;
+#if ISA_DIRECTED || ISA_MODES
+    if constexpr (WAY == DIRECTED) return round_directed<C, MODE, false>(x, k, (VU){});
+#endif
+    const V r = round_to<C, SUB>(x, k, (VU){});
+    if (MODE != RTZ) return r;
+    const VU sign = (VU)x & C::SIGN, mag = (VU)x ^ sign, up = (VU)(mag > k.half_quantum) & k.quantum;
+    return select<C>((VI)(mag < k.quantum), (V)(up | (sign & k.keep_sign)), r);
+}
+
+template <class C, bool STREAM> INL void put(typename C::T* to, typename C::V x) {
+#if ISA_AVX512
+    if (STREAM) return _mm512_stream_ps((float*)to, (__m512)x);
+#elif ISA_AVX2
+    if (STREAM) return _mm256_stream_ps((float*)to, (__m256)x);
+#endif
+    store(to, x);
+}
+
 template <class C, int WAY, int MODE, bool STREAM> static void quantize_loop(const typename C::T* src, typename C::T* dst, int64_t n,
                                                                              const Cast& c) {
     typedef typename C::V V;
+    typedef typename C::VI VI;
+    typedef typename C::VU VU;
+#if ISA_MODES
+    const RoundingState state(WAY == DIRECTED ? mode_of(MODE) : RoundingState::NEAREST);
+#endif
     const Const<C> k = Const<C>::make(c);
     const V nan = (V)splat_u<C>(C::NAN_BITS);
     int64_t i = 0;
+    if (has_inside(WAY)) {
+        const VI end = (VI)vmin(k.hi, -k.lo);  // of magnitudes; infinities and NaN are above
+        for (; i + 4 * C::L <= n; i += 4 * C::L) {
+            V x[4];
+            VI beyond = {};
+#pragma GCC unroll 4
+            for (int j = 0; j < 4; ++j) {
+                x[j] = load<V>(src + i + j * C::L);
+                beyond |= (VI)((VU)x[j] & ~C::SIGN) > end;
+            }
+            if (__builtin_expect(none_set(beyond), 1)) {
+#pragma GCC unroll 4
+                for (int j = 0; j < 4; ++j) put<C, STREAM>(dst + i + j * C::L, quantize_inside<C, WAY, MODE>(x[j], k));
+                continue;
+            }
+            for (int j = 0; j < 4; ++j) {
+                const V v = quantize_vector<C, WAY, MODE>(x[j], k);
+                put<C, STREAM>(dst + i + j * C::L, x[j] == x[j] ? v : nan);
+            }
+        }
+    }
     for (; i + C::L <= n; i += C::L) {
-        const V x = load<V>(src + i), v = quantize_vector<C, WAY, MODE>(x, k), r = x == x ? v : nan;
-#if ISA_AVX512
-        if (STREAM) {
-            _mm512_stream_ps((float*)(dst + i), (__m512)r);
-            continue;
-        }
-#elif ISA_AVX2
-        if (STREAM) {
-            _mm256_stream_ps((float*)(dst + i), (__m256)r);
-            continue;
-        }
-#endif
-        store(dst + i, r);
+        const V x = load<V>(src + i), v = quantize_vector<C, WAY, MODE>(x, k);
+        put<C, STREAM>(dst + i, x == x ? v : nan);
     }
     if (i < n) {
         V x = {};
@@ -96,7 +144,7 @@ template <class C, bool STREAM> static void quantize_way(const typename C::T* s,
     if (way == NEAREST && c.flags & NO_SUBNORMALS) return quantize_loop<C, NEAREST, RTZ, STREAM>(s, d, n, c);
     if (way == NEAREST) return quantize_loop<C, NEAREST, RNE, STREAM>(s, d, n, c);
     if (way == WIDE) return quantize_loop<C, WIDE, RNE, STREAM>(s, d, n, c);
-#if ISA_AVX512
+#if ISA_DIRECTED || ISA_MODES
     if (way == DIRECTED) {
         if (c.mode == RNA) return quantize_loop<C, DIRECTED, RNA, STREAM>(s, d, n, c);
         if (c.mode == RTZ) return quantize_loop<C, DIRECTED, RTZ, STREAM>(s, d, n, c);
@@ -114,7 +162,7 @@ template <class C> static int quantize_same(const void* src, void* dst, int64_t 
     const bool in_reach = c.p <= C::MB - 1 && c.emax + 1 + C::MB + 1 - c.p <= C::EMAX;  // of the magic numbers
     Way way = ANY;
     if (in_reach && c.mode == RNE) way = NEAREST;
-    else if (in_reach && ISA_DIRECTED && c.mode != RO && !flush) way = DIRECTED;
+    else if (in_reach && (ISA_DIRECTED || ISA_MODES) && c.mode != RO && !flush) way = DIRECTED;
     else if (c.mode == RNE && !flush && c.p <= C::MB && c.emin == 1 - C::BIAS && c.emax == C::EMAX && (c.flags & NEG_ZERO) &&
              __builtin_isinf(c.over_pos) && __builtin_isinf(c.over_neg) && __builtin_isinf(c.inf_pos))
         way = WIDE;
