@@ -3,6 +3,7 @@
 #include <string.h>
 #include "float_state.h"
 #include "casts/scaled_cast.h"
+#include "narrowest.h"
 
 namespace gemmsim {
 
@@ -12,7 +13,7 @@ static ScaledFn kernel() {
     if (!strcmp(name, "avx512")) return scaled_cast_avx512();
     if (!strcmp(name, "avx2")) return scaled_cast_avx2();
 #endif
-    return scaled_cast_baseline();
+    return GEMMSIM_NARROWEST(scaled_cast)();
 }
 
 static int64_t size_of(int dtype) { return dtype == F64 ? 8 : dtype == F32 ? 4 : 2; }

@@ -2,6 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "float_state.h"
+#include "narrowest.h"
 #include "rows/rows.h"
 
 namespace gemmsim {
@@ -12,7 +13,7 @@ static RowFn row_kernel() {
     if (!strcmp(name, "avx512")) return rows_avx512();
     if (!strcmp(name, "avx2")) return rows_avx2();
 #endif
-    return rows_baseline();
+    return GEMMSIM_NARROWEST(rows)();
 }
 
 // Work space of a thread, kept between calls: mapping it anew costs as much as eight rows.

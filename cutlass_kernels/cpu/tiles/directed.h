@@ -33,7 +33,7 @@ constexpr RoundingState::Direction mode_of(int mode) {
 template <class C, int MODE> INL typename C::V fma_directed(typename C::V a, typename C::V b, typename C::V c) { return vfma(a, b, c); }
 template <class C, int MODE> INL typename C::V mul_directed(typename C::V a, typename C::V b) { return a * b; }
 template <class C, int MODE> INL typename C::V add_directed(typename C::V a, typename C::V b) { return a + b; }
-INL C32::V to_float(C32::VU x) { return (C32::V)_mm256_cvtepi32_ps((__m256i)x); }
+INL C32::V to_float(C32::VU x) { return __builtin_convertvector((C32::VI)x, C32::V); }
 // Of whole numbers below 2^52.
 INL C64::V to_float(C64::VU x) {
     const C64::V power = splat<C64>(0x1p52);
@@ -54,7 +54,7 @@ template <class C, int MODE, bool CLAMP> INL typename C::V round_directed(typena
     typedef typename C::V V;
     typedef typename C::VI VI;
     typedef typename C::VU VU;
-    if (CLAMP) s = vmin(k.big_hi, vmax(k.big_lo, s));
+    if (CLAMP) s = clamped(k.big_lo, k.big_hi, s);
     const VU sign = (VU)s & C::SIGN, e = (VU)s & C::EXP;
     const VI lift = k.base << C::MB, low = (VI)(VU)(e < k.normal_from);
     const V P = (V)((VU)(low ? k.power_min : (VI)e + lift) | sign);

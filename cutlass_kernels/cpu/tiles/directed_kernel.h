@@ -37,12 +37,11 @@ template <class C> struct Cut {
     // `least` has begun as `normal`.
     INL_MEMBER VU least(VU least, V s) const {
         const VU u = (VU)s + (VU)s;
-        if constexpr (sizeof(typename C::T) == 4) return (VU)_mm256_min_epu32((__m256i)least, (__m256i)u);
+        if constexpr (sizeof(typename C::T) == 4) return umin(least, u);
         else return (VU)((VI)(u ^ C::SIGN) < (VI)(least ^ C::SIGN) ? u : least);
     }
     INL_MEMBER bool all_normal(VU least) const {
-        const VI other = (VI)(least ^ normal);
-        return _mm256_testz_si256((__m256i)other, (__m256i)other);
+        return none_set((VI)(least ^ normal));
     }
 };
 #endif

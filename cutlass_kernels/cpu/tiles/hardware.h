@@ -15,6 +15,9 @@ INL C64::V whole_cut(C64::V x) { return (C64::V)_mm512_roundscale_pd((__m512d)x,
 #elif ISA_AVX2
 INL C64::V whole_down(C64::V x) { return (C64::V)_mm256_floor_pd((__m256d)x); }
 INL C64::V whole_cut(C64::V x) { return (C64::V)_mm256_round_pd((__m256d)x, _MM_FROUND_TO_ZERO | _MM_FROUND_NO_EXC); }
+#elif ISA_NEON
+INL C64::V whole_down(C64::V x) { return (C64::V)vrndmq_f64((float64x2_t)x); }
+INL C64::V whole_cut(C64::V x) { return (C64::V)vrndq_f64((float64x2_t)x); }
 #else
 INL C64::V whole_down(C64::V x) {
     for (int i = 0; i < D_LANES; ++i) x[i] = __builtin_floor(x[i]);

@@ -13,6 +13,15 @@ template <int HOW> INL C64::V whole(C64::V x) { return (C64::V)_mm512_roundscale
 #elif ISA_AVX2
 template <int HOW> INL C32::V whole(C32::V x) { return (C32::V)_mm256_round_ps((__m256)x, HOW | _MM_FROUND_NO_EXC); }
 template <int HOW> INL C64::V whole(C64::V x) { return (C64::V)_mm256_round_pd((__m256d)x, HOW | _MM_FROUND_NO_EXC); }
+#elif ISA_NEON
+template <int HOW> INL C32::V whole(C32::V y) {
+    const float32x4_t x = (float32x4_t)y;
+    return (C32::V)(HOW == 0 ? vrndnq_f32(x) : HOW == 1 ? vrndmq_f32(x) : HOW == 2 ? vrndpq_f32(x) : vrndq_f32(x));
+}
+template <int HOW> INL C64::V whole(C64::V y) {
+    const float64x2_t x = (float64x2_t)y;
+    return (C64::V)(HOW == 0 ? vrndnq_f64(x) : HOW == 1 ? vrndmq_f64(x) : HOW == 2 ? vrndpq_f64(x) : vrndq_f64(x));
+}
 #else
 template <int HOW, class V> INL V whole(V x) {  // 0 nearest even, 1 down, 2 up, 3 toward zero, as the instructions say it
     for (size_t i = 0; i < sizeof(V) / sizeof(x[0]); ++i)

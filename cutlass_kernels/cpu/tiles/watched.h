@@ -14,17 +14,11 @@
 #if ISA_MODES
 namespace gemmsim::NS {
 
-INL C32::V vfnms(C32::V a, C32::V b, C32::V c) { return (C32::V)_mm256_fnmsub_ps((__m256)a, (__m256)b, (__m256)c); }
-INL C64::V vfnms(C64::V a, C64::V b, C64::V c) { return (C64::V)_mm256_fnmsub_pd((__m256d)a, (__m256d)b, (__m256d)c); }
-INL C32::V blend(C32::V a, C32::V b, C32::VU top) { return (C32::V)_mm256_blendv_ps((__m256)a, (__m256)b, (__m256)top); }
-INL C64::V blend(C64::V a, C64::V b, C64::VU top) { return (C64::V)_mm256_blendv_pd((__m256d)a, (__m256d)b, (__m256d)top); }
-template <class VI> INL bool none_set(VI x) { return _mm256_testz_si256((__m256i)x, (__m256i)x); }
-
 // Of both directed results, that up as the negative of one down.
 template <class C> INL typename C::V odd_of(typename C::V down, typename C::V minus_up) {
     typedef typename C::VU VU;
     const VU up = (VU)minus_up ^ C::SIGN;
-    return blend((typename C::V)up, down, (VU)down << (8 * sizeof(typename C::T) - 1));
+    return where_odd((typename C::V)up, down, (VU)down);
 }
 
 template <class C, int STEP, bool RANDOM> INL typename C::V down_to_odd(typename C::V a, typename C::V b, typename C::V s,
@@ -114,8 +108,8 @@ template <class C> struct Watch {
     template <bool SUBNORMALS> INL_MEMBER void look(V s, Seen<C, SUBNORMALS>& seen) const {
         const VU u = (VU)s;
         if constexpr (sizeof(typename C::T) == 4) {
-            seen.midpoints = (VI)_mm256_min_epi32((__m256i)seen.midpoints, (__m256i)(u << up));
-            if (SUBNORMALS) seen.small = (VU)_mm256_min_epu32((__m256i)seen.small, (__m256i)(u + u));
+            seen.midpoints = imin(seen.midpoints, (VI)(u << up));
+            if (SUBNORMALS) seen.small = umin(seen.small, u + u);
         } else {
             seen.midpoints |= (VI)((VU)(u << up) == splat_u<C>(C::SIGN));
             if (SUBNORMALS) seen.small |= (VI)((VI)((u + u) ^ C::SIGN) < (VI)(normal ^ C::SIGN));
@@ -126,7 +120,7 @@ template <class C> struct Watch {
         if constexpr (sizeof(typename C::T) == 4) {
             const VI midpoint = (VI)((VU)seen.midpoints == splat_u<C>(C::SIGN));
             if (!SUBNORMALS) return midpoint;
-            return midpoint | ~(VI)((VU)_mm256_max_epu32((__m256i)seen.small, (__m256i)normal) == seen.small);
+            return midpoint | ~at_least(seen.small, normal);
         } else return seen.midpoints | seen.small;
     }
     // What `round` is with subnormals; `wrong`: whether it may be rounded wrongly, a midpoint wherever it is.
