@@ -28,6 +28,8 @@ FUNCTIONS = [
     "gemmsim_rows",
     "gemmsim_scaled_cast",
 ]
+#: Bytes of memory up to which a call is written; those of products from tables, which are large.
+MOST, MOST_LOOKUP = 1 << 17, 1 << 20
 _address = ctypes.addressof
 _WORD = struct.Struct("=Q")
 
@@ -141,20 +143,19 @@ class Recorder:
     """Writes calls of the CPU library to ``path`` while its ``with`` lasts, those for which ``wanted`` says so.
 
     Addresses are learnt where Python asks for them, so whatever keeps records from earlier calls must be new: to be
-    used in a process of its own, before any product. Calls with more than ``most`` bytes of memory are left out.
+    used in a process of its own, before any product. Calls with more than ``MOST`` bytes of memory are left out.
     """
 
-    def __init__(self, path: Path, wanted: Callable[[str], bool] = lambda name: True, most: int = 1 << 19):
-        self.path, self.wanted, self.most = path, wanted, most
+    def __init__(self, path: Path, wanted: Callable[[str], bool]):
+        self.path, self.wanted = path, wanted
         self.known = _Known()
-        self.count = 0
 
     def call(self, name: str, function: Callable[..., int], arguments: tuple[object, ...]) -> int:
         call = _Call(self.known, arguments) if self.wanted(name) else None
         result = function(*arguments)
-        if call is not None and sum(memory.size for memory in call.memories) <= self.most:
+        most = MOST_LOOKUP if name == "gemmsim_lookup_gemm" else MOST
+        if call is not None and sum(memory.size for memory in call.memories) <= most:
             self.file.writelines(call.text(name, result))
-            self.count += 1
         self.known.tensors.clear()
         return result
 

@@ -3,11 +3,14 @@
 //   replay LIBRARY FILE [INSTRUCTION SET]
 //
 // Every call is made twice: as it is, and by a thread that flushes subnormals, which must still flush them afterwards.
+// Prints what differs; how many calls of each function there were; the codes of the kernels that ran (Report::packed); a sum.
 #include <dlfcn.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <map>
+#include <set>
 #include <string>
 #include <vector>
 #if defined(__x86_64__)
@@ -125,8 +128,8 @@ struct Call {
         for (Memory& m : memories) free(m.raw);
     }
 
-    // Number of memories that differ.
-    int run(void* library, long at, const char* how) {
+    // Number of memories that differ; `kernels`: increased by those that ran.
+    int run(void* library, long at, const char* how, std::set<int>* kernels) {
         void* function = dlsym(library, name.c_str());
         if (!function) fail("no such function", name.c_str());
         for (Memory& m : memories) m.fill();
@@ -139,8 +142,10 @@ struct Call {
         else if (name == "gemmsim_gemm") got = ((int64_t (*)(void*))function)(memories[0].at);
         else got = ((int (*)(void*))function)(memories[0].at);
         int wrong = 0;
-        // products answer which kernels ran, another answer on another processor
-        if (got < 0 || result < 0 || name.find("gemm", 7) == std::string::npos) wrong += report(got == result, at, how, "answer", 0, got, result);
+        const bool product = name.find("gemm", 7) != std::string::npos;  // answers which kernels ran: others on another processor
+        if (got < 0 || result < 0 || !product) wrong += report(got == result, at, how, "answer", 0, got, result);
+        if (product && got >= 0)
+            for (int64_t rest = got >> 4; rest; rest >>= 7) kernels->insert((int)(rest & 127) - 1);
         for (size_t i = 0; i < memories.size(); ++i) {
             const Memory& m = memories[i];
             if (!m.compared || m.after.empty() || !memcmp(m.at, m.after.data(), m.after.size())) continue;
@@ -176,12 +181,15 @@ int main(int count, char** words) {
     reader.bytes(magic, sizeof magic);
     if (memcmp(magic, "gemmsim calls 1\n", sizeof magic)) fail("file", "holds no calls");
     long calls = 0, wrong = 0;
+    std::set<int> kernels;
+    std::map<std::string, long> counts;
     for (; reader.more(); ++calls) {
         Call call(reader);
-        bool bad = call.run(library, calls, "") != 0;
+        bool bad = call.run(library, calls, "", &kernels) != 0;
+        ++counts[call.name];
         const uint64_t own = state();
         set_state(own | FLUSHING);
-        bad |= call.run(library, calls, ", flushing") != 0;
+        bad |= call.run(library, calls, ", flushing", &kernels) != 0;
         if ((state() & FLUSHING) != FLUSHING) {
             printf("call %ld, %s: the caller no longer flushes subnormals\n", calls, call.name.c_str());
             bad = true;
@@ -189,6 +197,10 @@ int main(int count, char** words) {
         set_state(own);
         wrong += bad;
     }
+    for (const auto& one : counts) printf("%s: %ld\n", one.first.c_str(), one.second);
+    printf("kernels:");
+    for (const int one : kernels) printf(" %d", one);
+    printf("\n");
     const auto isa = (const char* (*)())dlsym(library, "gemmsim_isa");
     printf("%ld of %ld calls have the recorded bits on %s\n", calls - wrong, calls, isa());
     return wrong ? 1 : 0;

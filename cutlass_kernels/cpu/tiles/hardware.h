@@ -164,7 +164,7 @@ INL void register_exponents(const float* c, int n, int out, int32_t* e) { expone
 // v to the register's format, toward zero to `keep` fraction bits; infinity past the largest finite value; never -0.
 template <bool WIDE> INL C64::V cut_to(C64::V v, int keep) {
     typedef C64::V V;
-    const V r = (V)((C64::VU)v & ~((1ull << (52 - keep)) - 1));
+    const V r = (V)((C64::VU)v & ~(((uint64_t)1 << (52 - keep)) - 1));
     if (!WIDE) return r + (V){};  // sums are multiples of 2^-115: no subnormals
     const V unit = splat<C64>(Const<C64>::power(126 + keep)), back = splat<C64>(Const<C64>::power(-126 - keep)),
             least = splat<C64>(Const<C64>::power(-126));
