@@ -149,7 +149,7 @@ template <bool WIDE> INL void cut_products(const float* a, const float* b, const
         row += ROWS;
     };
     struct Four {
-        enum { value = WIDTH == 64 ? 4 : 2 };
+        enum { value = WIDTH == 64 || ISA_NEON ? 4 : 2 };
     };
     struct One {
         enum { value = 1 };
