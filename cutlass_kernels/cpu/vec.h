@@ -30,6 +30,10 @@
 #define ISA_MODES 0
 #endif
 
+#if !defined(ISA_NEON)
+#define ISA_NEON 0  // which is read as a number, too
+#endif
+
 #define INL static inline __attribute__((always_inline))
 // x86 without FMA instructions, where all is slow in any case: few kernels (ISA_FEW), and one copy of long steps, not one
 // for each use.
@@ -90,6 +94,19 @@ template <class V> INL V in_register(V x) {
 #endif
     return x;
 }
+
+// As many floats or integers as there are lanes of double, in these lanes.
+typedef Vec<float, WIDTH / 2>::type HalfFloats;
+typedef Vec<int32_t, WIDTH / 2>::type HalfInts;
+#if ISA_NEON  // GCC 12 converts such halves lane by lane
+INL C64::V widened(HalfFloats x) { return (C64::V)vcvt_f64_f32((float32x2_t)x); }
+INL C64::VI widened_integers(HalfInts x) { return (C64::VI)vmovl_s32((int32x2_t)x); }
+INL C64::V widened(HalfInts x) { return (C64::V)vcvtq_f64_s64(vmovl_s32((int32x2_t)x)); }
+#else
+INL C64::V widened(HalfFloats x) { return __builtin_convertvector(x, C64::V); }
+INL C64::VI widened_integers(HalfInts x) { return __builtin_convertvector(x, C64::VI); }
+INL C64::V widened(HalfInts x) { return __builtin_convertvector(x, C64::V); }
+#endif
 
 #if ISA_AVX512
 INL C32::V vfma(C32::V a, C32::V b, C32::V c) { return (C32::V)_mm512_fmadd_ps((__m512)a, (__m512)b, (__m512)c); }

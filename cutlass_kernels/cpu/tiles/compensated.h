@@ -96,7 +96,7 @@ template <class C, int METHOD, int KIND, bool ODD> struct Compensated {
     }
 
     static bool run(const Tile& t, const Wager& wager, bool rounds) {
-        enum { BLOCK = KIND == GENERAL ? 1 : WIDTH == 64 ? 4 : 2 };  // a step of GENERAL keeps the units busy by itself
+        enum { BLOCK = KIND == GENERAL ? 1 : WIDTH == 64 || ISA_NEON ? 4 : 2 };  // a step of GENERAL keeps the units busy by itself
         const Const<C> add = Const<C>::make(*t.add), mul = Const<C>::make(*t.mul);
         int row = 0;
         if (BLOCK > 1)

@@ -40,9 +40,7 @@ template <class C> struct Cut {
         if constexpr (sizeof(typename C::T) == 4) return umin(least, u);
         else return (VU)((VI)(u ^ C::SIGN) < (VI)(least ^ C::SIGN) ? u : least);
     }
-    INL_MEMBER bool all_normal(VU least) const {
-        return none_set((VI)(least ^ normal));
-    }
+    INL_MEMBER bool all_normal(VU least) const { return none_set((VI)(least ^ normal)); }
 };
 #endif
 

@@ -5,8 +5,6 @@
 
 namespace gemmsim::NS {
 
-typedef Vec<float, WIDTH / 2>::type HalfF;
-typedef Vec<int32_t, WIDTH / 2>::type HalfI;
 enum { NR32 = 2 * C32::L, D_LANES = C64::L };
 
 #if ISA_AVX512
@@ -29,9 +27,9 @@ INL C64::V whole_cut(C64::V x) {
 }
 #endif
 
-INL C64::V wide(const int32_t* p) { return __builtin_convertvector(load<HalfI>(p), C64::V); }
-INL C64::V wide(const float* p) { return __builtin_convertvector(load<HalfF>(p), C64::V); }
-INL C64::VI wide_int(const int32_t* p) { return __builtin_convertvector(load<HalfI>(p), C64::VI); }
+INL C64::V wide(const int32_t* p) { return widened(load<HalfInts>(p)); }
+INL C64::V wide(const float* p) { return widened(load<HalfFloats>(p)); }
+INL C64::VI wide_int(const int32_t* p) { return widened_integers(load<HalfInts>(p)); }
 INL C64::V two_to(C64::VI e) { return (C64::V)((e + 1023) << 52); }
 
 // Exponents of decoded operands (hardware_model.h); float subnormals are below every emin.
@@ -185,7 +183,7 @@ template <bool WIDE> INL void finish_fused(const HardwareModel& m, const Const<C
         if (m.out == HW_RNE10) v = round_to<C64, SPECIAL>(v, half, (C64::VU){}) + (V){};
         else v = cut_to<WIDE>(v, m.out == HW_E8M13 ? 13 : 23);
         if (WIDE || m.out == HW_RNE10) v = is_infinite(old) ? old : v;
-        store(c + at, __builtin_convertvector(v, HalfF));
+        store(c + at, __builtin_convertvector(v, HalfFloats));
     }
 }
 
@@ -208,8 +206,8 @@ INL void finish_floored(const HardwareModel& m, const Cut& cut, const Cut* odd, 
         if (m.window >= 0) addend = (VI)(mine < top - m.window) ? (V){} : addend;
         V v = (total + addend) * two_to(top - m.total_bits) + (V){};
         v = is_infinite(old) ? old : v;
-        const HalfF r = __builtin_convertvector(v, HalfF);
-        store(c + at, r + (HalfF){});
+        const HalfFloats r = __builtin_convertvector(v, HalfFloats);
+        store(c + at, r + (HalfFloats){});
     }
 }
 
@@ -275,7 +273,7 @@ INL void group_steps(const Tile& t, const HardwareModel& m) {
                 for (int64_t g = 0; g < groups; ++g) v += whole_cut(wide(sums[g] + at) * up);
                 v = cut_to<true>(v * two_to(e - m.kept), 23);
                 v = is_infinite(old) ? old : v;
-                store(row + at, __builtin_convertvector(v, HalfF));
+                store(row + at, __builtin_convertvector(v, HalfFloats));
             }
         }
     }

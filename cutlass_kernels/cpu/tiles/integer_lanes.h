@@ -5,8 +5,6 @@
 
 namespace gemmsim::NS {
 
-typedef Vec<float, WIDTH / 2>::type HalfFloats;
-
 #if ISA_AVX512
 template <int HOW> INL C32::V whole(C32::V x) { return (C32::V)_mm512_roundscale_ps((__m512)x, HOW | _MM_FROUND_NO_EXC); }
 template <int HOW> INL C64::V whole(C64::V x) { return (C64::V)_mm512_roundscale_pd((__m512d)x, HOW | _MM_FROUND_NO_EXC); }
@@ -32,7 +30,7 @@ template <int HOW, class V> INL V whole(V x) {  // 0 nearest even, 1 down, 2 up,
 
 INL void load_lanes(const float* p, C32::V* v) { *v = load<C32::V>(p); }
 INL void load_lanes(const double* p, C64::V* v) { *v = load<C64::V>(p); }
-INL void load_lanes(const float* p, C64::V* v) { *v = __builtin_convertvector(load<HalfFloats>(p), C64::V); }
+INL void load_lanes(const float* p, C64::V* v) { *v = widened(load<HalfFloats>(p)); }
 
 // P: type of the panels; C: lanes; sums go to tiles of the lanes' type. ROUND: each product times `scale` to a whole number, HOW as above.
 template <class P, class C, bool ROUND, int HOW, bool CLAMP, int ROWS>
