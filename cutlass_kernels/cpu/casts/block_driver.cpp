@@ -66,7 +66,7 @@ static int run_blocks(const BlockArgs& a) {
     const int64_t tasks = blocks.rows * blocks.tasks_per_row;
     if (a.k == 0 || tasks == 0) return 0;
     const BlockFn fn = kernel();
-    const int threads = blocks.rows * a.k < (1 << 16) ? 1 : a.threads;
+    [[maybe_unused]] const int threads = blocks.rows * a.k < (1 << 16) ? 1 : a.threads;
     int status = 0;
 #pragma omp parallel num_threads(threads) if (threads > 1)
     {

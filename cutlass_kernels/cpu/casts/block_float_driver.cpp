@@ -80,7 +80,7 @@ static void raise_to(uint64_t* most, uint64_t value) {
 }
 
 // One exponent for all elements of a group: a pass that finds it, and one that rounds.
-static int run_groups(const BlockFloatTasks& tasks, const BlockFloatIsa& isa, int threads) {
+static int run_groups(const BlockFloatTasks& tasks, const BlockFloatIsa& isa, [[maybe_unused]] int threads) {
     const BlockFloatArgs& a = tasks.a;
     uint64_t* most = (uint64_t*)calloc((size_t)tasks.groups, sizeof(uint64_t));
     if (!most) return -1;

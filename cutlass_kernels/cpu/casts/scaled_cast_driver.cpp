@@ -126,7 +126,7 @@ static int run_scaled(const ScaledArgs& a) {
     const ScaledJob job(a);
     const ScaledFn fn = kernel();
     const int64_t tasks = job.tasks();
-    const int threads = job.elements() < (1 << 16) ? 1 : a.threads;
+    [[maybe_unused]] const int threads = job.elements() < (1 << 16) ? 1 : a.threads;
     int status = 0, failed_any = 0;
 #pragma omp parallel num_threads(threads) if (threads > 1) reduction(| : status, failed_any)
     {

@@ -41,7 +41,7 @@ static int run_row_tasks(const RowArgs& a) {
     if (a.rows == 0) return 0;
     const RowFn fn = row_kernel();
     const int64_t per = a.op == ROW_MAP ? 4096 : rows_per_task(a), tasks = (a.rows + per - 1) / per;
-    const int threads = a.rows * a.cols < (1 << 13) || tasks == 1 ? 1 : a.threads;
+    [[maybe_unused]] const int threads = a.rows * a.cols < (1 << 13) || tasks == 1 ? 1 : a.threads;
     int status = 0;
 #pragma omp parallel num_threads(threads) if (threads > 1)
     {
