@@ -27,7 +27,7 @@ STAMP := $(VENV)/.gemmsim-installed$(if $(TORCH),-$(TORCH))
 INSTALL_INPUTS := pyproject.toml constraints.txt CMakeLists.txt \
     $(shell find cutlass_kernels -type f \( -name '*.h' -o -name '*.cpp' -o -name '*.txt' -o -name '*.cmake' -o -name '*.in' \))
 
-CXX_FILES = $(shell find cutlass_kernels -type f \( -name '*.h' -o -name '*.cpp' \))
+CXX_FILES = $(shell find cutlass_kernels tests/cpp -type f \( -name '*.h' -o -name '*.cpp' \))
 
 # Another PyTorch brings other versions of what it asks for, so its part of the constraints is left out. The compiler of
 # GPU kernels has exact versions, which other builds of PyTorch exclude.
@@ -36,7 +36,7 @@ EXTRA := $(if $(TORCH),checks,test)
 TORCH_REQUIREMENT := $(if $(TORCH),$(if $(filter newest,$(TORCH)),torch,torch==$(TORCH)))
 
 .DEFAULT_GOAL := help
-.PHONY: help install study test test-long lint format kernels gpu-check gpu-bundle bench clean check-tools
+.PHONY: help install study test test-long aarch64 lint format kernels gpu-check gpu-bundle bench clean check-tools
 
 help:
 	@sed -n 's/^# \{0,1\}//p' Makefile | head -11
@@ -73,6 +73,11 @@ test: $(STAMP)
 test-long: $(STAMP)
 	$(BIN)/python benchmarks/kernels.py --check --all $(KERNELS_ARGS)
 	$(BIN)/python -m pytest --long $(PYTEST_ARGS)
+
+# The CPU library for 64-bit Arm: compiled, and calls recorded here made again under qemu-user, bit for bit.
+aarch64: $(STAMP)
+	bash tests/cpp/install_aarch64.sh
+	$(BIN)/python -m pytest tests/backends/test_aarch64.py
 
 lint: $(STAMP)
 	$(BIN)/ruff check .

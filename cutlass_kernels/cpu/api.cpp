@@ -20,14 +20,25 @@ static const Isa* find(const char* name, int* error) {
         if (wide) return isa_avx512();
         if (fma) return isa_avx2();
 #endif
+#if defined(GEMMSIM_NEON)
+        return isa_neon();
+#else
         return isa_base();
+#endif
     }
-    if (!strcmp(name, "baseline")) return isa_base();
 #if defined(GEMMSIM_X86)
     if (!strcmp(name, "avx512") && wide) return isa_avx512();
     if (!strcmp(name, "avx2") && fma) return isa_avx2();
 #endif
-    *error = !strcmp(name, "avx512") || !strcmp(name, "avx2") ? 2 : 1;
+#if defined(GEMMSIM_NEON)
+    if (!strcmp(name, "neon")) return isa_neon();
+#else
+    if (!strcmp(name, "baseline")) return isa_base();
+#endif
+    static const char* const known[] = {"avx512", "avx2", "neon", "baseline"};
+    for (const char* one : known)
+        if (!strcmp(name, one)) *error = 2;
+    if (!*error) *error = 1;
     return nullptr;
 }
 

@@ -1,10 +1,21 @@
 // The floating-point environment in which every kernel runs.
 #pragma once
+#include <stdint.h>
 #if defined(__x86_64__)
 #include <xmmintrin.h>
 #endif
 
 namespace gemmsim {
+
+#if defined(__aarch64__)
+// The register of rounding directions (bits 22 and 23) and of flushing. No memory access moves past a change.
+inline uint64_t get_fpcr() {
+    uint64_t x;
+    __asm__ volatile("mrs %0, fpcr" : "=r"(x));
+    return x;
+}
+inline void set_fpcr(uint64_t x) { __asm__ volatile("msr fpcr, %0" : : "r"(x) : "memory"); }
+#endif
 
 // Default rounding and no flushing, whatever the calling thread has set (torch.set_flush_denormal does).
 struct [[maybe_unused]] FloatState {
@@ -12,6 +23,10 @@ struct [[maybe_unused]] FloatState {
     unsigned saved;
     FloatState() : saved(_mm_getcsr()) { _mm_setcsr(0x1F80); }
     ~FloatState() { _mm_setcsr(saved); }
+#elif defined(__aarch64__)
+    uint64_t saved;
+    FloatState() : saved(get_fpcr()) { set_fpcr(0); }
+    ~FloatState() { set_fpcr(saved); }
 #else
     FloatState() {}
 #endif
@@ -23,6 +38,14 @@ struct RoundingState {
     enum Direction : unsigned { NEAREST = 0x1F80, DOWN = 0x3F80, UP = 0x5F80, TO_ZERO = 0x7F80 };
     explicit RoundingState(Direction mode) { _mm_setcsr(mode); }
     ~RoundingState() { _mm_setcsr(0x1F80); }
+    RoundingState(const RoundingState&) = delete;
+    RoundingState& operator=(const RoundingState&) = delete;
+};
+#elif defined(__aarch64__)
+struct RoundingState {
+    enum Direction : uint64_t { NEAREST = 0, DOWN = 2u << 22, UP = 1u << 22, TO_ZERO = 3u << 22 };
+    explicit RoundingState(Direction mode) { set_fpcr(mode); }
+    ~RoundingState() { set_fpcr(0); }
     RoundingState(const RoundingState&) = delete;
     RoundingState& operator=(const RoundingState&) = delete;
 };

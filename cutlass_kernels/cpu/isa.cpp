@@ -32,11 +32,8 @@ static void stats_(int carrier, const void* x, int64_t n, Stats* s) {
     else stats_of<C64>((const double*)x, n, s);
 }
 
-#ifdef ISA_FEW
-enum { ISA_FEW_KERNELS = 1 };
+#if ISA_BASE
 template <class VI> INL bool none_set(VI) { return false; }  // not asked
-#else
-enum { ISA_FEW_KERNELS = 0 };
 #endif
 
 // Ways to round one vector of arbitrary values, cheapest first that fits the cast.
@@ -68,7 +65,7 @@ template <class C, int WAY, int MODE> INL typename C::V quantize_vector(typename
 }
 
 // Whether a way has a shorter one for numbers that no end of the format is near.
-constexpr bool has_inside(int way) { return !ISA_FEW_KERNELS && (way == NEAREST || way == DIRECTED); }
+constexpr bool has_inside(int way) { return (ISA_DIRECTED || ISA_MODES) && (way == NEAREST || way == DIRECTED); }
 
 // quantize_vector of numbers inside the format's range, which no rounding leaves.
 template <class C, int WAY, int MODE> INL typename C::V quantize_inside(typename C::V x, const Const<C>& k) {

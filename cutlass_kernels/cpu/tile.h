@@ -145,6 +145,7 @@ struct Isa {
 
 const Isa* isa_avx512();
 const Isa* isa_avx2();
+const Isa* isa_neon();
 const Isa* isa_base();
 
 }  // namespace gemmsim

@@ -7,6 +7,8 @@
 #include <string.h>
 #if defined(__x86_64__)
 #include <immintrin.h>
+#elif defined(__aarch64__)
+#include <arm_neon.h>
 #endif
 #include "gemmsim/types.h"
 
@@ -18,10 +20,18 @@
 #define ISA_AVX2 1
 #define ISA_DIRECTED 0
 #define ISA_MODES 1  // tiles are computed in a rounding mode of the processor where that helps (float_state.h)
+#elif defined(__aarch64__) && WIDTH == 16
+#define ISA_NEON 1
+#define ISA_DIRECTED 0
+#define ISA_MODES 1
 #else
 #define ISA_BASE 1
 #define ISA_DIRECTED 0
 #define ISA_MODES 0
+#endif
+
+#if !defined(ISA_NEON)
+#define ISA_NEON 0  // which is read as a number, too
 #endif
 
 #define INL static inline __attribute__((always_inline))
@@ -85,6 +95,19 @@ template <class V> INL V in_register(V x) {
     return x;
 }
 
+// As many floats or integers as there are lanes of double, in these lanes.
+typedef Vec<float, WIDTH / 2>::type HalfFloats;
+typedef Vec<int32_t, WIDTH / 2>::type HalfInts;
+#if ISA_NEON  // GCC 12 converts such halves lane by lane
+INL C64::V widened(HalfFloats x) { return (C64::V)vcvt_f64_f32((float32x2_t)x); }
+INL C64::VI widened_integers(HalfInts x) { return (C64::VI)vmovl_s32((int32x2_t)x); }
+INL C64::V widened(HalfInts x) { return (C64::V)vcvtq_f64_s64(vmovl_s32((int32x2_t)x)); }
+#else
+INL C64::V widened(HalfFloats x) { return __builtin_convertvector(x, C64::V); }
+INL C64::VI widened_integers(HalfInts x) { return __builtin_convertvector(x, C64::VI); }
+INL C64::V widened(HalfInts x) { return __builtin_convertvector(x, C64::V); }
+#endif
+
 #if ISA_AVX512
 INL C32::V vfma(C32::V a, C32::V b, C32::V c) { return (C32::V)_mm512_fmadd_ps((__m512)a, (__m512)b, (__m512)c); }
 INL C64::V vfma(C64::V a, C64::V b, C64::V c) { return (C64::V)_mm512_fmadd_pd((__m512d)a, (__m512d)b, (__m512d)c); }
@@ -138,6 +161,16 @@ INL C64::V vmin(C64::V a, C64::V b) { return (C64::V)_mm256_min_pd((__m256d)a, (
 INL C64::V vmax(C64::V a, C64::V b) { return (C64::V)_mm256_max_pd((__m256d)a, (__m256d)b); }
 INL C32::VI imax(C32::VI a, C32::VI b) { return (C32::VI)_mm256_max_epi32((__m256i)a, (__m256i)b); }
 INL C64::VU mul32(C64::VU a, C64::VU b) { return (C64::VU)_mm256_mul_epu32((__m256i)a, (__m256i)b); }
+#elif ISA_NEON
+INL C32::V vfma(C32::V a, C32::V b, C32::V c) { return (C32::V)vfmaq_f32((float32x4_t)c, (float32x4_t)a, (float32x4_t)b); }
+INL C64::V vfma(C64::V a, C64::V b, C64::V c) { return (C64::V)vfmaq_f64((float64x2_t)c, (float64x2_t)a, (float64x2_t)b); }
+// by comparisons: the instructions order zeros by their signs
+INL C32::V vmin(C32::V a, C32::V b) { return a < b ? a : b; }
+INL C32::V vmax(C32::V a, C32::V b) { return a > b ? a : b; }
+INL C64::V vmin(C64::V a, C64::V b) { return a < b ? a : b; }
+INL C64::V vmax(C64::V a, C64::V b) { return a > b ? a : b; }
+INL C32::VI imax(C32::VI a, C32::VI b) { return (C32::VI)vmaxq_s32((int32x4_t)a, (int32x4_t)b); }
+INL C64::VU mul32(C64::VU a, C64::VU b) { return (C64::VU)vmull_u32(vmovn_u64((uint64x2_t)a), vmovn_u64((uint64x2_t)b)); }
 #else
 template <class V> INL_LONG V fma_lanes(V a, V b, V c) {  // the C library's correctly rounded fma: no FMA instruction here
     for (size_t i = 0; i < sizeof(V) / sizeof(a[0]); ++i)
@@ -158,6 +191,50 @@ INL C64::VU mul32(C64::VU a, C64::VU b) { return (a & 0xFFFFFFFFu) * (b & 0xFFFF
 #endif
 #endif
 INL C64::VI imax(C64::VI a, C64::VI b) { return a > b ? a : b; }
+#endif
+
+#if ISA_AVX512
+INL C32::VU umax(C32::VU a, C32::VU b) { return (C32::VU)_mm512_max_epu32((__m512i)a, (__m512i)b); }
+template <class VI> INL bool none_set(VI x) { return _mm512_test_epi64_mask((__m512i)x, (__m512i)x) == 0; }
+#endif
+
+// x between lo and hi; NaN stays.
+template <class V> INL V clamped(V lo, V hi, V x) { return vmin(hi, vmax(lo, x)); }
+#if ISA_NEON
+// Where lo is +0, -0 may come out as that: for casts without negative zeros it is the same.
+INL C32::V clamped(C32::V lo, C32::V hi, C32::V x) {
+    return (C32::V)vminq_f32((float32x4_t)hi, vmaxq_f32((float32x4_t)lo, (float32x4_t)x));
+}
+INL C64::V clamped(C64::V lo, C64::V hi, C64::V x) {
+    return (C64::V)vminq_f64((float64x2_t)hi, vmaxq_f64((float64x2_t)lo, (float64x2_t)x));
+}
+#endif
+
+#if ISA_MODES
+#if ISA_NEON
+INL C32::V vfnms(C32::V a, C32::V b, C32::V c) { return (C32::V)vfmsq_f32((float32x4_t)-c, (float32x4_t)a, (float32x4_t)b); }
+INL C64::V vfnms(C64::V a, C64::V b, C64::V c) { return (C64::V)vfmsq_f64((float64x2_t)-c, (float64x2_t)a, (float64x2_t)b); }
+INL C32::VI imin(C32::VI a, C32::VI b) { return (C32::VI)vminq_s32((int32x4_t)a, (int32x4_t)b); }
+INL C32::VU umin(C32::VU a, C32::VU b) { return (C32::VU)vminq_u32((uint32x4_t)a, (uint32x4_t)b); }
+INL C32::VU umax(C32::VU a, C32::VU b) { return (C32::VU)vmaxq_u32((uint32x4_t)a, (uint32x4_t)b); }
+template <class VI> INL bool none_set(VI x) { return vmaxvq_u32((uint32x4_t)x) == 0; }
+// b where x is odd, else a
+INL C32::V where_odd(C32::V a, C32::V b, C32::VU x) {
+    return (C32::V)vbslq_f32(vtstq_u32((uint32x4_t)x, vdupq_n_u32(1)), (float32x4_t)b, (float32x4_t)a);
+}
+INL C64::V where_odd(C64::V a, C64::V b, C64::VU x) {
+    return (C64::V)vbslq_f64(vtstq_u64((uint64x2_t)x, vdupq_n_u64(1)), (float64x2_t)b, (float64x2_t)a);
+}
+#else
+INL C32::V vfnms(C32::V a, C32::V b, C32::V c) { return (C32::V)_mm256_fnmsub_ps((__m256)a, (__m256)b, (__m256)c); }
+INL C64::V vfnms(C64::V a, C64::V b, C64::V c) { return (C64::V)_mm256_fnmsub_pd((__m256d)a, (__m256d)b, (__m256d)c); }
+INL C32::VI imin(C32::VI a, C32::VI b) { return (C32::VI)_mm256_min_epi32((__m256i)a, (__m256i)b); }
+INL C32::VU umin(C32::VU a, C32::VU b) { return (C32::VU)_mm256_min_epu32((__m256i)a, (__m256i)b); }
+INL C32::VU umax(C32::VU a, C32::VU b) { return (C32::VU)_mm256_max_epu32((__m256i)a, (__m256i)b); }
+template <class VI> INL bool none_set(VI x) { return _mm256_testz_si256((__m256i)x, (__m256i)x); }
+INL C32::V where_odd(C32::V a, C32::V b, C32::VU x) { return (C32::V)_mm256_blendv_ps((__m256)a, (__m256)b, (__m256)(x << 31)); }
+INL C64::V where_odd(C64::V a, C64::V b, C64::VU x) { return (C64::V)_mm256_blendv_pd((__m256d)a, (__m256d)b, (__m256d)(x << 63)); }
+#endif
 #endif
 
 // Round-to-odd sum and product-sum. With embedded rounding: from the two directed results, for any operands.

@@ -60,6 +60,7 @@ typedef void (*BlockFn)(const BlockArgs& args, const BlockTask& task);
 constexpr int64_t block_work(int64_t count) { return count * 9 + 256; }
 
 BlockFn block_baseline();
+BlockFn block_neon();
 BlockFn block_avx2();
 BlockFn block_avx512();
 

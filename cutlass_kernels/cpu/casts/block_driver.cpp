@@ -3,6 +3,7 @@
 #include <string.h>
 #include "casts/block.h"
 #include "float_state.h"
+#include "narrowest.h"
 
 namespace gemmsim {
 
@@ -12,7 +13,7 @@ static BlockFn kernel() {
     if (!strcmp(name, "avx512")) return block_avx512();
     if (!strcmp(name, "avx2")) return block_avx2();
 #endif
-    return block_baseline();
+    return GEMMSIM_NARROWEST(block)();
 }
 
 static int64_t size_of(int dtype) { return dtype == F64 ? 8 : dtype == F32 ? 4 : 2; }
@@ -65,7 +66,7 @@ static int run_blocks(const BlockArgs& a) {
     const int64_t tasks = blocks.rows * blocks.tasks_per_row;
     if (a.k == 0 || tasks == 0) return 0;
     const BlockFn fn = kernel();
-    const int threads = blocks.rows * a.k < (1 << 16) ? 1 : a.threads;
+    [[maybe_unused]] const int threads = blocks.rows * a.k < (1 << 16) ? 1 : a.threads;
     int status = 0;
 #pragma omp parallel num_threads(threads) if (threads > 1)
     {

@@ -56,9 +56,11 @@ struct BlockFloatIsa {
 typedef void (*ScaledBlocks)(const BlockFloatArgs& a, const BlockFloatRun& run);
 
 ScaledBlocks scaled_blocks_baseline();
+ScaledBlocks scaled_blocks_neon();
 ScaledBlocks scaled_blocks_avx2();
 ScaledBlocks scaled_blocks_avx512();
 const BlockFloatIsa* block_float_baseline();
+const BlockFloatIsa* block_float_neon();
 const BlockFloatIsa* block_float_avx2();
 const BlockFloatIsa* block_float_avx512();
 

@@ -3,6 +3,7 @@
 #include <string.h>
 #include "casts/block_float.h"
 #include "float_state.h"
+#include "narrowest.h"
 
 namespace gemmsim {
 
@@ -12,7 +13,7 @@ static const BlockFloatIsa* functions() {
     if (!strcmp(name, "avx512")) return block_float_avx512();
     if (!strcmp(name, "avx2")) return block_float_avx2();
 #endif
-    return block_float_baseline();
+    return GEMMSIM_NARROWEST(block_float)();
 }
 
 static ScaledBlocks scaled_function() {
@@ -21,7 +22,7 @@ static ScaledBlocks scaled_function() {
     if (!strcmp(name, "avx512")) return scaled_blocks_avx512();
     if (!strcmp(name, "avx2")) return scaled_blocks_avx2();
 #endif
-    return scaled_blocks_baseline();
+    return GEMMSIM_NARROWEST(scaled_blocks)();
 }
 
 static int64_t size_of(int dtype) { return dtype == F64 ? 8 : dtype == F32 ? 4 : 2; }
@@ -79,7 +80,7 @@ static void raise_to(uint64_t* most, uint64_t value) {
 }
 
 // One exponent for all elements of a group: a pass that finds it, and one that rounds.
-static int run_groups(const BlockFloatTasks& tasks, const BlockFloatIsa& isa, int threads) {
+static int run_groups(const BlockFloatTasks& tasks, const BlockFloatIsa& isa, [[maybe_unused]] int threads) {
     const BlockFloatArgs& a = tasks.a;
     uint64_t* most = (uint64_t*)calloc((size_t)tasks.groups, sizeof(uint64_t));
     if (!most) return -1;

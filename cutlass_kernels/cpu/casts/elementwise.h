@@ -17,6 +17,18 @@ INL float float_from(uint32_t u) {
 #if defined(__F16C__)
 INL float half_to_float(uint16_t h) { return _cvtsh_ss(h); }
 INL uint16_t float_to_half(float x) { return _cvtss_sh(x, _MM_FROUND_TO_NEAREST_INT); }
+#elif ISA_NEON
+INL float half_to_float(uint16_t h) {
+    __fp16 x;
+    memcpy(&x, &h, 2);
+    return (float)x;
+}
+INL uint16_t float_to_half(float x) {
+    const __fp16 half = (__fp16)x;
+    uint16_t h;
+    memcpy(&h, &half, 2);
+    return h;
+}
 #else
 INL float half_to_float(uint16_t h) {
     const uint32_t mag = (uint32_t)(h & 0x7FFFu) << 13, sign = (uint32_t)(h & 0x8000u) << 16;

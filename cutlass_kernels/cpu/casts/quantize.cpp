@@ -92,7 +92,7 @@ int run_quantize(const Isa& isa, const QuantizeArgs& q) {
     const int last = l.dims - 1;
     const Quantizer job(isa, q, l.src[last] == 1 && l.dst[last] == 1, n);
     const int64_t inner = l.size[last], pieces = (inner + PIECE - 1) / PIECE, outer = n / inner;
-    const int threads = n < (1 << 16) ? 1 : q.threads;
+    [[maybe_unused]] const int threads = n < (1 << 16) ? 1 : q.threads;
 #pragma omp parallel num_threads(threads) if (threads > 1)
     {
         const FloatState state;

@@ -52,6 +52,7 @@ typedef int (*ScaledFn)(const ScaledArgs& args, const ScaledTask& task);  // Sca
 constexpr int64_t scaled_work(int64_t n) { return n * 8 + 4096; }
 
 ScaledFn scaled_cast_baseline();
+ScaledFn scaled_cast_neon();
 ScaledFn scaled_cast_avx2();
 ScaledFn scaled_cast_avx512();
 

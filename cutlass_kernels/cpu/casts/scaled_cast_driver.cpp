@@ -3,6 +3,7 @@
 #include <string.h>
 #include "float_state.h"
 #include "casts/scaled_cast.h"
+#include "narrowest.h"
 
 namespace gemmsim {
 
@@ -12,7 +13,7 @@ static ScaledFn kernel() {
     if (!strcmp(name, "avx512")) return scaled_cast_avx512();
     if (!strcmp(name, "avx2")) return scaled_cast_avx2();
 #endif
-    return scaled_cast_baseline();
+    return GEMMSIM_NARROWEST(scaled_cast)();
 }
 
 static int64_t size_of(int dtype) { return dtype == F64 ? 8 : dtype == F32 ? 4 : 2; }
@@ -125,7 +126,7 @@ static int run_scaled(const ScaledArgs& a) {
     const ScaledJob job(a);
     const ScaledFn fn = kernel();
     const int64_t tasks = job.tasks();
-    const int threads = job.elements() < (1 << 16) ? 1 : a.threads;
+    [[maybe_unused]] const int threads = job.elements() < (1 << 16) ? 1 : a.threads;
     int status = 0, failed_any = 0;
 #pragma omp parallel num_threads(threads) if (threads > 1) reduction(| : status, failed_any)
     {

@@ -3,6 +3,7 @@
 #include <string.h>
 #include <vector>
 #include "api.h"
+#include "narrowest.h"
 #include "product/plan.h"
 #include "tiles/terms.h"
 
@@ -112,7 +113,7 @@ inline AddTermsFn add_terms(const Isa& isa) {
     if (!strcmp(isa.name, "avx2")) return add_terms_avx2;
 #endif
     (void)isa;
-    return add_terms_baseline;
+    return GEMMSIM_NARROWEST(add_terms);
 }
 
 // The register takes terms as they are, in a kernel of terms.h.

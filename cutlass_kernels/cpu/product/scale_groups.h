@@ -3,6 +3,7 @@
 #include <string.h>
 #include <vector>
 #include "gemmsim/philox.h"
+#include "narrowest.h"
 #include "product/hardware_model.h"
 #include "product/plan.h"
 #include "product/scalar.h"
@@ -16,7 +17,7 @@ inline const ScaleKernels& scale_kernels(const Isa& isa) {
     if (!strcmp(isa.name, "avx2")) return scale_kernels_avx2();
 #endif
     (void)isa;
-    return scale_kernels_baseline();
+    return GEMMSIM_NARROWEST(scale_kernels)();
 }
 
 // Scales have at most eight bits each and lie between 2^-150 and 2^150: a product of two is exact in double.

@@ -53,6 +53,7 @@ struct ScaleKernels {
 };
 
 const ScaleKernels& scale_kernels_baseline();
+const ScaleKernels& scale_kernels_neon();
 const ScaleKernels& scale_kernels_avx2();
 const ScaleKernels& scale_kernels_avx512();
 

@@ -33,6 +33,7 @@ inline int64_t row_work(const RowArgs& a) {
 }
 
 RowFn rows_baseline();
+RowFn rows_neon();
 RowFn rows_avx2();
 RowFn rows_avx512();
 

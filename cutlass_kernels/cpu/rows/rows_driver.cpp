@@ -2,6 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "float_state.h"
+#include "narrowest.h"
 #include "rows/rows.h"
 
 namespace gemmsim {
@@ -12,7 +13,7 @@ static RowFn row_kernel() {
     if (!strcmp(name, "avx512")) return rows_avx512();
     if (!strcmp(name, "avx2")) return rows_avx2();
 #endif
-    return rows_baseline();
+    return GEMMSIM_NARROWEST(rows)();
 }
 
 // Work space of a thread, kept between calls: mapping it anew costs as much as eight rows.
@@ -40,7 +41,7 @@ static int run_row_tasks(const RowArgs& a) {
     if (a.rows == 0) return 0;
     const RowFn fn = row_kernel();
     const int64_t per = a.op == ROW_MAP ? 4096 : rows_per_task(a), tasks = (a.rows + per - 1) / per;
-    const int threads = a.rows * a.cols < (1 << 13) || tasks == 1 ? 1 : a.threads;
+    [[maybe_unused]] const int threads = a.rows * a.cols < (1 << 13) || tasks == 1 ? 1 : a.threads;
     int status = 0;
 #pragma omp parallel num_threads(threads) if (threads > 1)
     {

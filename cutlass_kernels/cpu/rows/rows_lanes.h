@@ -73,10 +73,7 @@ struct VectorLanes {
     inline __attribute__((always_inline)) V round(V x, int step, int64_t k) const {
         const rows::Step& s = steps[step];
         const Const<C64>& c = consts[step];
-        if (s.way == ROW_FLOAT) {
-            typedef Vec<float, WIDTH / 2>::type Half;
-            return __builtin_convertvector(__builtin_convertvector(x, Half), V);
-        }
+        if (s.way == ROW_FLOAT) { return widened(__builtin_convertvector(x, HalfFloats)); }
         if (s.way == ROW_NEAREST) {
             const V r = round_to<C64, SPECIAL>(x, c, (VU){}), inf = (VI)x < 0 ? c.inf_neg : c.inf_pos;
             return ((VU)x & ~C64::SIGN) == C64::EXP ? inf : r;

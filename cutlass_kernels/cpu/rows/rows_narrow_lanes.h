@@ -82,7 +82,7 @@ template <bool ODD> struct NarrowLanes {
         memcpy(in[0], &a, sizeof a);
         memcpy(in[1], &b, sizeof b);
         for (int i = 0; i < 2; ++i) {
-            const C64::V y = f(__builtin_convertvector(in[0][i], C64::V), __builtin_convertvector(in[1][i], C64::V));
+            const C64::V y = f(widened(in[0][i]), widened(in[1][i]));
             out[i] = __builtin_convertvector(y, Half);
         }
         V y;

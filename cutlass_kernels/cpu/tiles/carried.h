@@ -14,12 +14,6 @@ namespace gemmsim::NS {
 
 constexpr bool is_carried(const gemmsim::Cast& c) { return c.p + c.rbits > C32::MB; }
 
-#if ISA_DIRECTED
-INL C32::VU greatest(C32::VU a, C32::VU b) { return (C32::VU)_mm512_max_epu32((__m512i)a, (__m512i)b); }
-#else
-INL C32::VU greatest(C32::VU a, C32::VU b) { return (C32::VU)_mm256_max_epu32((__m256i)a, (__m256i)b); }
-#endif
-
 // Finite data; the mode of the processor, if any, is toward zero.
 template <bool CLAMP> static __attribute__((noinline)) C32::V carried_again(C32::V a, C32::V b, C32::V s, C32::VU R,
                                                                             const Const<C64>& add) {
@@ -63,7 +57,7 @@ static __attribute__((noinline)) void rows_carried(const Tile& t, int row, const
                     const V x = sum[i][j] = fma_directed<C32, SR>(av, bv[j], s[first + i][j]);
                     const VU u = (VU)x + draws.template at<PLACE>(first + i, j, kk, dropped);
                     least = cut.least(least, x);
-                    most = greatest(most, u << top);
+                    most = umax(most, u << top);
                     V r = (V)(u & cut.keep);
                     if (CLAMP) r = select<C32>((VI)(r < add.lo), add.over_neg, select<C32>((VI)(r > add.hi), add.over_pos, r));
                     next[i][j] = r;

@@ -168,10 +168,10 @@ template <class C, int METHOD, int KIND, bool ODD> struct Compensated {
         if constexpr (CAN_WATCH)
             if (!rounds) return all_rows<4, true>(t, wager, false);
 #endif
-        return all_rows<KIND == GENERAL ? 1
-                        : WIDTH == 64   ? 4
-                                        : 2,
-                        false>(t, wager, rounds);  // a step of GENERAL keeps the units busy by itself
+        return all_rows < KIND == GENERAL ? 1
+               : WIDTH == 64 || ISA_NEON  ? 4
+                                          : 2,
+               false > (t, wager, rounds);  // a step of GENERAL keeps the units busy by itself
     }
 };
 
@@ -179,7 +179,6 @@ template <class C, int METHOD, int KIND, bool ODD> struct Compensated {
 // Float panels, all of GENERAL in double lanes.
 template <int METHOD> static bool compensated_in_double_lanes(const Tile& t, const Wager&, bool rounds) {
     typedef Compensated<C64, METHOD, GENERAL, true> Wide;
-    typedef float Narrow __attribute__((vector_size(WIDTH / 2), may_alias));
     constexpr int VECTORS = 2 * NV;
     const Const<C64> add = Const<C64>::make(*t.add), mul = Const<C64>::make(*t.mul);
     const Rounded<C64, GENERAL, true> sum = {add}, product = {mul};
@@ -188,13 +187,13 @@ template <int METHOD> static bool compensated_in_double_lanes(const Tile& t, con
         for (int64_t k = 0; k < t.k; ++k) {
             const C64::V a = splat<C64>(((const float*)t.a)[k * MR + row]);
             for (int j = 0; j < VECTORS; ++j) {
-                const Narrow b = load<Narrow>((const float*)t.b + (k * VECTORS + j) * C64::L);
-                Wide::finish(Wide::term(a, __builtin_convertvector(b, C64::V), c[j], sum, product, rounds), s[j], c[j], sum);
+                const HalfFloats b = load<HalfFloats>((const float*)t.b + (k * VECTORS + j) * C64::L);
+                Wide::finish(Wide::term(a, widened(b), c[j], sum, product, rounds), s[j], c[j], sum);
             }
         }
         for (int j = 0; j < VECTORS; ++j) {
             const C64::V r = METHOD == KAHAN || t.k == 0 ? s[j] : sum.add(s[j], c[j]);
-            store((float*)t.c + (row * VECTORS + j) * C64::L, __builtin_convertvector(r, Narrow));
+            store((float*)t.c + (row * VECTORS + j) * C64::L, __builtin_convertvector(r, HalfFloats));
         }
     }
     return true;

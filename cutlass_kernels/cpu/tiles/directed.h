@@ -28,16 +28,14 @@ template <class C, int MODE> INL typename C::V add_directed(typename C::V a, typ
 }
 INL C32::V least_magnitude(C32::V a, C32::V b) { return (C32::V)_mm512_range_ps((__m512)a, (__m512)b, 10); }
 INL C64::V least_magnitude(C64::V a, C64::V b) { return (C64::V)_mm512_range_pd((__m512d)a, (__m512d)b, 10); }
-template <class VI> INL bool none_set(VI x) { return _mm512_test_epi64_mask((__m512i)x, (__m512i)x) == 0; }
 #else
-template <class VI> INL bool none_set(VI x) { return _mm256_testz_si256((__m256i)x, (__m256i)x); }
 constexpr RoundingState::Direction mode_of(int mode) {
     return mode == RU ? RoundingState::UP : mode == RD ? RoundingState::DOWN : RoundingState::TO_ZERO;
 }
 template <class C, int MODE> INL typename C::V fma_directed(typename C::V a, typename C::V b, typename C::V c) { return vfma(a, b, c); }
 template <class C, int MODE> INL typename C::V mul_directed(typename C::V a, typename C::V b) { return a * b; }
 template <class C, int MODE> INL typename C::V add_directed(typename C::V a, typename C::V b) { return a + b; }
-INL C32::V to_float(C32::VU x) { return (C32::V)_mm256_cvtepi32_ps((__m256i)x); }
+INL C32::V to_float(C32::VU x) { return __builtin_convertvector((C32::VI)x, C32::V); }
 // Of whole numbers below 2^52.
 INL C64::V to_float(C64::VU x) {
     const C64::V power = splat<C64>(0x1p52);
@@ -58,7 +56,7 @@ template <class C, int MODE, bool CLAMP> INL typename C::V round_directed(typena
     typedef typename C::V V;
     typedef typename C::VI VI;
     typedef typename C::VU VU;
-    if (CLAMP) s = vmin(k.big_hi, vmax(k.big_lo, s));
+    if (CLAMP) s = clamped(k.big_lo, k.big_hi, s);
     const VU sign = (VU)s & C::SIGN, e = (VU)s & C::EXP;
     const VI lift = k.base << C::MB, low = (VI)(VU)(e < k.normal_from);
     const V P = (V)((VU)(low ? k.power_min : (VI)e + lift) | sign);

@@ -47,7 +47,7 @@ template <class C> struct Cut {
     static VU from_magnitude(VU u) { return u * 2; }
     INL_MEMBER VU least(VU least, V s) const {
         const VU u = (VU)s + (VU)s;
-        if constexpr (sizeof(typename C::T) == 4) return (VU)_mm256_min_epu32((__m256i)least, (__m256i)u);
+        if constexpr (sizeof(typename C::T) == 4) return umin(least, u);
         else return (VU)((VI)(u ^ C::SIGN) < (VI)(least ^ C::SIGN) ? u : least);
     }
 #endif
@@ -132,7 +132,7 @@ template <class C, int STEP, int MODE, bool CLAMP> static void tile_mode(const T
 #if ISA_MODES
     const RoundingState state(mode_of(MODE));
 #endif
-    if constexpr (MODE != SR && ISA_DIRECTED)  // more rows hide more of a step's latency; draws would not fit the registers
+    if constexpr (MODE != SR && (ISA_DIRECTED || ISA_NEON))  // more rows hide more of a step's latency; draws would not fit the registers
         for (; row + 8 <= t.rows; row += 8) rows_directed<C, STEP, MODE, CLAMP, 8>(t, row, mul, add);
     for (; row + 4 <= t.rows; row += 4) rows_directed<C, STEP, MODE, CLAMP, 4>(t, row, mul, add);
     for (; row < t.rows; ++row) rows_directed<C, STEP, MODE, CLAMP, 1>(t, row, mul, add);

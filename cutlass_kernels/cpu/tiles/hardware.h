@@ -5,8 +5,6 @@
 
 namespace gemmsim::NS {
 
-typedef Vec<float, WIDTH / 2>::type HalfF;
-typedef Vec<int32_t, WIDTH / 2>::type HalfI;
 enum { NR32 = 2 * C32::L, D_LANES = C64::L };
 
 #if ISA_AVX512
@@ -15,6 +13,9 @@ INL C64::V whole_cut(C64::V x) { return (C64::V)_mm512_roundscale_pd((__m512d)x,
 #elif ISA_AVX2
 INL C64::V whole_down(C64::V x) { return (C64::V)_mm256_floor_pd((__m256d)x); }
 INL C64::V whole_cut(C64::V x) { return (C64::V)_mm256_round_pd((__m256d)x, _MM_FROUND_TO_ZERO | _MM_FROUND_NO_EXC); }
+#elif ISA_NEON
+INL C64::V whole_down(C64::V x) { return (C64::V)vrndmq_f64((float64x2_t)x); }
+INL C64::V whole_cut(C64::V x) { return (C64::V)vrndq_f64((float64x2_t)x); }
 #else
 INL C64::V whole_down(C64::V x) {
     for (int i = 0; i < D_LANES; ++i) x[i] = __builtin_floor(x[i]);
@@ -26,9 +27,9 @@ INL C64::V whole_cut(C64::V x) {
 }
 #endif
 
-INL C64::V wide(const int32_t* p) { return __builtin_convertvector(load<HalfI>(p), C64::V); }
-INL C64::V wide(const float* p) { return __builtin_convertvector(load<HalfF>(p), C64::V); }
-INL C64::VI wide_int(const int32_t* p) { return __builtin_convertvector(load<HalfI>(p), C64::VI); }
+INL C64::V wide(const int32_t* p) { return widened(load<HalfInts>(p)); }
+INL C64::V wide(const float* p) { return widened(load<HalfFloats>(p)); }
+INL C64::VI wide_int(const int32_t* p) { return widened_integers(load<HalfInts>(p)); }
 INL C64::V two_to(C64::VI e) { return (C64::V)((e + 1023) << 52); }
 
 // Exponents of decoded operands (hardware_model.h); float subnormals are below every emin.
@@ -146,7 +147,7 @@ template <bool WIDE> INL void cut_products(const float* a, const float* b, const
         row += ROWS;
     };
     struct Four {
-        enum { value = WIDTH == 64 ? 4 : 2 };
+        enum { value = WIDTH == 64 || ISA_NEON ? 4 : 2 };
     };
     struct One {
         enum { value = 1 };
@@ -161,7 +162,7 @@ INL void register_exponents(const float* c, int n, int out, int32_t* e) { expone
 // v to the register's format, toward zero to `keep` fraction bits; infinity past the largest finite value; never -0.
 template <bool WIDE> INL C64::V cut_to(C64::V v, int keep) {
     typedef C64::V V;
-    const V r = (V)((C64::VU)v & ~((1ull << (52 - keep)) - 1));
+    const V r = (V)((C64::VU)v & ~(((uint64_t)1 << (52 - keep)) - 1));
     if (!WIDE) return r + (V){};  // sums are multiples of 2^-115: no subnormals
     const V unit = splat<C64>(Const<C64>::power(126 + keep)), back = splat<C64>(Const<C64>::power(-126 - keep)),
             least = splat<C64>(Const<C64>::power(-126));
@@ -182,7 +183,7 @@ template <bool WIDE> INL void finish_fused(const HardwareModel& m, const Const<C
         if (m.out == HW_RNE10) v = round_to<C64, SPECIAL>(v, half, (C64::VU){}) + (V){};
         else v = cut_to<WIDE>(v, m.out == HW_E8M13 ? 13 : 23);
         if (WIDE || m.out == HW_RNE10) v = is_infinite(old) ? old : v;
-        store(c + at, __builtin_convertvector(v, HalfF));
+        store(c + at, __builtin_convertvector(v, HalfFloats));
     }
 }
 
@@ -205,8 +206,8 @@ INL void finish_floored(const HardwareModel& m, const Cut& cut, const Cut* odd, 
         if (m.window >= 0) addend = (VI)(mine < top - m.window) ? (V){} : addend;
         V v = (total + addend) * two_to(top - m.total_bits) + (V){};
         v = is_infinite(old) ? old : v;
-        const HalfF r = __builtin_convertvector(v, HalfF);
-        store(c + at, r + (HalfF){});
+        const HalfFloats r = __builtin_convertvector(v, HalfFloats);
+        store(c + at, r + (HalfFloats){});
     }
 }
 
@@ -272,7 +273,7 @@ INL void group_steps(const Tile& t, const HardwareModel& m) {
                 for (int64_t g = 0; g < groups; ++g) v += whole_cut(wide(sums[g] + at) * up);
                 v = cut_to<true>(v * two_to(e - m.kept), 23);
                 v = is_infinite(old) ? old : v;
-                store(row + at, __builtin_convertvector(v, HalfF));
+                store(row + at, __builtin_convertvector(v, HalfFloats));
             }
         }
     }

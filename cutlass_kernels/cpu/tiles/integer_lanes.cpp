@@ -1,7 +1,7 @@
 // Two's complement registers in floating-point lanes, for one ISA.
 #include "vec.h"
 #define ISA_BLOCK(kind) 2
-#if ISA_AVX512
+#if ISA_AVX512 || ISA_NEON
 #define INTEGER_ROWS 8
 #else
 #define INTEGER_ROWS 4

@@ -5,14 +5,21 @@
 
 namespace gemmsim::NS {
 
-typedef Vec<float, WIDTH / 2>::type HalfFloats;
-
 #if ISA_AVX512
 template <int HOW> INL C32::V whole(C32::V x) { return (C32::V)_mm512_roundscale_ps((__m512)x, HOW | _MM_FROUND_NO_EXC); }
 template <int HOW> INL C64::V whole(C64::V x) { return (C64::V)_mm512_roundscale_pd((__m512d)x, HOW | _MM_FROUND_NO_EXC); }
 #elif ISA_AVX2
 template <int HOW> INL C32::V whole(C32::V x) { return (C32::V)_mm256_round_ps((__m256)x, HOW | _MM_FROUND_NO_EXC); }
 template <int HOW> INL C64::V whole(C64::V x) { return (C64::V)_mm256_round_pd((__m256d)x, HOW | _MM_FROUND_NO_EXC); }
+#elif ISA_NEON
+template <int HOW> INL C32::V whole(C32::V y) {
+    const float32x4_t x = (float32x4_t)y;
+    return (C32::V)(HOW == 0 ? vrndnq_f32(x) : HOW == 1 ? vrndmq_f32(x) : HOW == 2 ? vrndpq_f32(x) : vrndq_f32(x));
+}
+template <int HOW> INL C64::V whole(C64::V y) {
+    const float64x2_t x = (float64x2_t)y;
+    return (C64::V)(HOW == 0 ? vrndnq_f64(x) : HOW == 1 ? vrndmq_f64(x) : HOW == 2 ? vrndpq_f64(x) : vrndq_f64(x));
+}
 #else
 template <int HOW, class V> INL V whole(V x) {  // 0 nearest even, 1 down, 2 up, 3 toward zero, as the instructions say it
     for (size_t i = 0; i < sizeof(V) / sizeof(x[0]); ++i)
@@ -23,7 +30,7 @@ template <int HOW, class V> INL V whole(V x) {  // 0 nearest even, 1 down, 2 up,
 
 INL void load_lanes(const float* p, C32::V* v) { *v = load<C32::V>(p); }
 INL void load_lanes(const double* p, C64::V* v) { *v = load<C64::V>(p); }
-INL void load_lanes(const float* p, C64::V* v) { *v = __builtin_convertvector(load<HalfFloats>(p), C64::V); }
+INL void load_lanes(const float* p, C64::V* v) { *v = widened(load<HalfFloats>(p)); }
 
 // P: type of the panels; C: lanes; sums go to tiles of the lanes' type. ROUND: each product times `scale` to a whole number, HOW as above.
 template <class P, class C, bool ROUND, int HOW, bool CLAMP, int ROWS>

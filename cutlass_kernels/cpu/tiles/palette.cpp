@@ -2,7 +2,7 @@
 #include "vec.h"
 #if ISA_AVX512
 #define ISA_BLOCK(kind) ((kind) <= SPECIAL ? 8 : 4)
-#elif ISA_AVX2
+#elif ISA_AVX2 || ISA_NEON
 #define ISA_BLOCK(kind) ((kind) <= SPECIAL ? 4 : 2)
 #else
 #define ISA_BLOCK(kind) 2

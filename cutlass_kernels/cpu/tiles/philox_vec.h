@@ -52,6 +52,50 @@ template <int N> INL void philox_lanes(C64::VU (&x0)[N], uint32_t row, uint32_t 
     }
 }
 
+#if ISA_NEON
+// The same in lanes of 32 bits: the multiplication reads them in pairs.
+template <int N> INL void philox_words(uint32x4_t (&x0)[N], uint32_t row, uint32_t block, uint32_t last, uint64_t seed,
+                                       uint32x4_t (&w)[N][4]) {
+    uint32x4_t x1[N], x2[N], x3[N];
+    const uint32x2_t m0 = vdup_n_u32(PHILOX_M0), m1 = vdup_n_u32(PHILOX_M1);
+    auto product = [](uint32x4_t x, uint32x2_t m, uint32x4_t* high) __attribute__((always_inline)) {
+        const uint32x4_t a = vreinterpretq_u32_u64(vmull_u32(vget_low_u32(x), m)),
+                         b = vreinterpretq_u32_u64(vmull_high_u32(x, vcombine_u32(m, m)));
+        *high = vuzp2q_u32(a, b);
+        return vuzp1q_u32(a, b);
+    };
+#pragma GCC unroll 8
+    for (int n = 0; n < N; ++n) {
+        x1[n] = vdupq_n_u32(row);
+        x2[n] = vdupq_n_u32(block);
+        x3[n] = vdupq_n_u32(last);
+    }
+    uint32_t k0 = (uint32_t)seed, k1 = (uint32_t)(seed >> 32);
+#pragma GCC unroll 10
+    for (int round = 0; round < 10; ++round) {
+        const uint32x4_t q0 = vdupq_n_u32(k0), q1 = vdupq_n_u32(k1);
+#pragma GCC unroll 8
+        for (int n = 0; n < N; ++n) {
+            uint32x4_t high0, high1;
+            const uint32x4_t low0 = product(x0[n], m0, &high0), low1 = product(x2[n], m1, &high1);
+            x0[n] = veorq_u32(veorq_u32(high1, x1[n]), q0);
+            x2[n] = veorq_u32(veorq_u32(high0, x3[n]), q1);
+            x1[n] = low1;
+            x3[n] = low0;
+        }
+        k0 += PHILOX_W0;
+        k1 += PHILOX_W1;
+    }
+#pragma GCC unroll 8
+    for (int n = 0; n < N; ++n) {
+        w[n][0] = x0[n];
+        w[n][1] = x1[n];
+        w[n][2] = x2[n];
+        w[n][3] = x3[n];
+    }
+}
+#endif
+
 INL C64::VU lanes64(uint32_t first, uint32_t stride) {
     C64::VU v;
     for (int i = 0; i < C64::L; ++i) v[i] = (uint32_t)(first + stride * (uint32_t)i);
@@ -67,6 +111,18 @@ template <class C, int NVEC, int ROWS> INL void philox_rows(uint64_t seed, uint6
     constexpr bool WIDE = sizeof(typename C::T) == 8;
     constexpr int N = WIDE ? NVEC : 2 * NVEC;  // of narrow ones, even and odd columns apart
     const uint32_t last = (uint32_t)site | ((uint32_t)(row >> 32) << 8), k0 = (uint32_t)seed, k1 = (uint32_t)(seed >> 32);
+#if ISA_NEON
+    if constexpr (!WIDE) {
+        static const uint32_t places[4] = {0, 1, 2, 3};
+        for (int i = 0; i < ROWS; ++i) {
+            uint32x4_t x[NVEC], w[NVEC][4];
+            for (int j = 0; j < NVEC; ++j) x[j] = vaddq_u32(vdupq_n_u32(col0 + (uint32_t)(j * C32::L)), vld1q_u32(places));
+            philox_words<NVEC>(x, (uint32_t)(row + i), block, last, seed, w);
+            memcpy(out + i * stride, w, sizeof w);
+        }
+        return;
+    }
+#endif
     VU of_column[N], next[N];
 #pragma GCC unroll 8
     for (int n = 0; n < N; ++n) {

@@ -96,7 +96,11 @@ template <class C> struct Const {
     }
 };
 
+// `r`: of the sign of s, or +0.
 template <class C> INL typename C::V with_sign(typename C::V r, typename C::V s, const Const<C>& k) {
+#if ISA_NEON
+    return (typename C::V)vbslq_u8((uint8x16_t)k.keep_sign, (uint8x16_t)s, (uint8x16_t)r);
+#endif
     return (typename C::V)((typename C::VU)r | ((typename C::VU)s & k.keep_sign));  // negative underflow is -0
 }
 
@@ -190,14 +194,14 @@ template <class C, int KIND> INL typename C::V round_to(typename C::V s, const C
     if constexpr (KIND == NONE) return s;
     if constexpr (KIND == PLAIN) return round_split<C, false>(s, k);
     if constexpr (KIND == SUB) return round_split<C, true>(s, k);
-    if constexpr (KIND == SAT) return round_split<C, true>(vmin(k.hi, vmax(k.lo, s)), k);  // NaN stays: it is the second operand
+    if constexpr (KIND == SAT) return round_split<C, true>(clamped(k.lo, k.hi, s), k);
     if constexpr (KIND == SPECIAL) {
-        const V r = round_split<C, true>(vmin(k.big_hi, vmax(k.big_lo, s)), k);
+        const V r = round_split<C, true>(clamped(k.big_lo, k.big_hi, s), k);
         const V p = select<C>((VI)(r > k.hi), k.over_pos, r);
         return select<C>((VI)(p < k.lo), k.over_neg, p);
     }
     if constexpr (KIND == FTZ) {
-        const V r = round_flush<C>(vmin(k.big_hi, vmax(k.big_lo, s)), k);
+        const V r = round_flush<C>(clamped(k.big_lo, k.big_hi, s), k);
         const V p = select<C>((VI)(r > k.hi), k.over_pos, r);
         return select<C>((VI)(p < k.lo), k.over_neg, p);
     }

@@ -322,7 +322,7 @@ template <class C, int STEP, int KIND> struct RunsTile {
     typedef typename C::T T;
     template <int ROWS> using Rows = Runs<C, STEP, KIND, ROWS>;
     // Where sums are rounded to odd step by step, two rows keep the units busy.
-    enum { ODD = !ISA_DIRECTED && (STEP == FMA_ODD || STEP == MA_ODD), MANY = WIDTH == 64 ? 8 : ODD ? 2 : 4 };
+    enum { ODD = !ISA_DIRECTED && (STEP == FMA_ODD || STEP == MA_ODD), MANY = WIDTH == 64 || (ISA_NEON && !ODD) ? 8 : ODD ? 2 : 4 };
 
     const Tile& t;
     const Lengths& lengths;

@@ -19,7 +19,7 @@ INL void finish_scaled(const HardwareModel& m, const Cut& cut, const int32_t* sh
         V v = load<V>(cut.sum + at) + whole_cut(old * two_to(m.kept - e));
         v = cut_to<true>(v * two_to(e - m.kept), 23);
         v = is_infinite(old) ? old : v;
-        store(c + at, __builtin_convertvector(v, HalfF));
+        store(c + at, __builtin_convertvector(v, HalfFloats));
     }
 }
 
@@ -88,7 +88,7 @@ template <int ROWS> INL void group_step(const float* a, const float* b, int64_t 
             for (int g = 0; g < groups; ++g) v += whole_cut(wide(sums[g] + at) * (load<V>(xb + g * NR32 + j) * xa[g * MR + i]) * up);
             v = cut_to<true>(v * two_to(e - m.kept), 23);
             v = is_infinite(old) ? old : v;
-            store(c + at, __builtin_convertvector(v, HalfF));
+            store(c + at, __builtin_convertvector(v, HalfFloats));
         }
 }
 

@@ -7,7 +7,7 @@ namespace gemmsim {
 namespace NS {
 
 // Registers in flight: the latency of one rounding is hidden behind the others.
-#if ISA_AVX512
+#if ISA_AVX512 || ISA_NEON
 enum { ROWS_AT_ONCE = 8 };
 #else
 enum { ROWS_AT_ONCE = 4 };

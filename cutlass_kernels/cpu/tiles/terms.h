@@ -9,6 +9,7 @@ namespace gemmsim {
 typedef void (*AddTermsFn)(int carrier, const Tile& t, int kind, bool odd);
 
 void add_terms_baseline(int carrier, const Tile& t, int kind, bool odd);
+void add_terms_neon(int carrier, const Tile& t, int kind, bool odd);
 void add_terms_avx2(int carrier, const Tile& t, int kind, bool odd);
 void add_terms_avx512(int carrier, const Tile& t, int kind, bool odd);
 

@@ -4,6 +4,8 @@
 #define ISA_BLOCK(kind) ((kind) <= FTZ ? 8 : 4)
 #elif ISA_AVX2
 #define ISA_BLOCK(kind) ((kind) > FTZ ? 2 : (kind) == NONE || (kind) > SAT ? 4 : 8)
+#elif ISA_NEON
+#define ISA_BLOCK(kind) ((kind) <= SPECIAL ? 8 : 4)
 #else
 #define ISA_BLOCK(kind) 2
 #endif

@@ -9,16 +9,11 @@
 #if ISA_MODES
 namespace gemmsim::NS {
 
-INL C32::V vfnms(C32::V a, C32::V b, C32::V c) { return (C32::V)_mm256_fnmsub_ps((__m256)a, (__m256)b, (__m256)c); }
-INL C64::V vfnms(C64::V a, C64::V b, C64::V c) { return (C64::V)_mm256_fnmsub_pd((__m256d)a, (__m256d)b, (__m256d)c); }
-INL C32::V blend(C32::V a, C32::V b, C32::VU top) { return (C32::V)_mm256_blendv_ps((__m256)a, (__m256)b, (__m256)top); }
-INL C64::V blend(C64::V a, C64::V b, C64::VU top) { return (C64::V)_mm256_blendv_pd((__m256d)a, (__m256d)b, (__m256d)top); }
-
 // Of both directed results, that up as the negative of one down.
 template <class C> INL typename C::V odd_of(typename C::V down, typename C::V minus_up) {
     typedef typename C::VU VU;
     const VU up = (VU)minus_up ^ C::SIGN;
-    return blend((typename C::V)up, down, (VU)down << (8 * sizeof(typename C::T) - 1));
+    return where_odd((typename C::V)up, down, (VU)down);
 }
 
 template <class C, int STEP, bool RANDOM> INL typename C::V down_to_odd(typename C::V a, typename C::V b, typename C::V s,

@@ -52,6 +52,15 @@ template <class C, bool MIDPOINTS, bool SMALL> struct Seen {
     }
 };
 #else
+#if ISA_NEON
+INL C32::V least_number(C32::V a, C32::V b) { return (C32::V)vminq_f32((float32x4_t)a, (float32x4_t)b); }
+template <class VI> INL bool any_lane(VI x) { return !none_set(x); }
+#else
+INL C32::V least_number(C32::V a, C32::V b) { return vmin(a, b); }
+INL bool any_lane(C32::VI x) { return _mm256_movemask_ps((__m256)x) != 0; }
+INL bool any_lane(C64::VI x) { return _mm256_movemask_pd((__m256d)x) != 0; }
+#endif
+
 template <class C, bool MIDPOINTS, bool SMALL> struct Seen;
 template <bool MIDPOINTS, bool SMALL> struct Seen<C32, MIDPOINTS, SMALL> {  // least values: signed, and magnitudes
     C32::VI midpoints;
@@ -59,14 +68,14 @@ template <bool MIDPOINTS, bool SMALL> struct Seen<C32, MIDPOINTS, SMALL> {  // l
     INL_MEMBER void look(C32::V s, const Watch<C32>& w, bool first) {
         const C32::VI bits = (C32::VI)(C32::VU)((C32::VU)s << w.up);
         const C32::V magnitude = (C32::V)((C32::VU)s & ~C32::SIGN);
-        if (MIDPOINTS) midpoints = first ? bits : (C32::VI)_mm256_min_epi32((__m256i)midpoints, (__m256i)bits);
-        if (SMALL) least = first ? magnitude : vmin(least, magnitude);
+        if (MIDPOINTS) midpoints = first ? bits : imin(midpoints, bits);
+        if (SMALL) least = first ? magnitude : least_number(least, magnitude);
     }
     INL_MEMBER bool found(const Watch<C32>& w) const {
         C32::VI any = {};
         if (MIDPOINTS) any |= (C32::VI)((C32::VU)midpoints == splat_u<C32>(C32::SIGN));
         if (SMALL) any |= (C32::VI)(least < (C32::V)w.normal);
-        return _mm256_movemask_ps((__m256)any) != 0;
+        return any_lane(any);
     }
 };
 template <bool MIDPOINTS, bool SMALL> struct Seen<C64, MIDPOINTS, SMALL> {
@@ -78,7 +87,7 @@ template <bool MIDPOINTS, bool SMALL> struct Seen<C64, MIDPOINTS, SMALL> {
         if (SMALL) x |= (VI)((VI)((C64::VU)s & ~C64::SIGN) < (VI)w.normal);
         any = first ? x : any | x;
     }
-    INL_MEMBER bool found(const Watch<C64>&) const { return _mm256_movemask_pd((__m256d)any) != 0; }
+    INL_MEMBER bool found(const Watch<C64>&) const { return any_lane(any); }
 };
 #endif
 

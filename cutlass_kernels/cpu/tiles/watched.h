@@ -23,7 +23,7 @@ template <class C, int STEP, int KIND, bool SUMS, int ROWS> struct Watched {
     static constexpr bool PRODUCTS = STEP == MA_NEAR || STEP == MA_ODD;
     static constexpr int GROUP = ROWS < WATCHED_GROUP ? ROWS : WATCHED_GROUP;  // rows looked at together
     // More registers than there are: sums stay in the first-level cache, and the compiler is told to leave them there.
-    static constexpr bool IN_CACHE = ISA_MODES && ROWS * NV > 8;
+    static constexpr bool IN_CACHE = ISA_MODES && !ISA_NEON && ROWS * NV > 8;
     typedef Seen<C, to_odd(STEP), KIND == SUB> Looked;
 
     const Tile& t;

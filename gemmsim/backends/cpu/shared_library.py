@@ -15,8 +15,9 @@ from .records import GEMM_CALL, CastRecord, GatherRecord, GemmSpecPart, LookupRe
 
 __all__ = ["ISAS", "LibraryError", "build_info", "isa", "library", "set_isa"]
 
-#: Instruction sets from widest to narrowest; ``baseline`` runs anywhere.
-ISAS = ("avx512", "avx2", "baseline")
+#: Instruction sets, the widest of an architecture first. x86-64 has the first two as far as a machine has them, and
+#: ``baseline``; aarch64 has ``neon``, and anything else ``baseline``.
+ISAS = ("avx512", "avx2", "neon", "baseline")
 
 _ABI = 4
 _lock = threading.Lock()

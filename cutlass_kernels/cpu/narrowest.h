@@ -1,0 +1,8 @@
+// What is compiled for the instruction set that every processor of this architecture has.
+#pragma once
+
+#if defined(GEMMSIM_NEON)
+#define GEMMSIM_NARROWEST(function) function##_neon
+#else
+#define GEMMSIM_NARROWEST(function) function##_baseline
+#endif

@@ -1,0 +1,88 @@
+"""The CPU library for 64-bit Arm gives the bits of this machine's: calls that other tests judge are recorded while they
+run, and made again by the cross-compiled library under qemu-user.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from support import ROOT
+from support_calls import FUNCTIONS
+
+from gemmsim.backends.cpu.run import Kernels
+
+#: Programs, and the packages of Debian that have them (tests/cpp/install_aarch64.sh).
+TOOLS = {
+    "aarch64-linux-gnu-g++": "g++-aarch64-linux-gnu",
+    "qemu-aarch64": "qemu-user",
+    "cmake": "cmake",
+    "make": "make",
+}
+SYSROOT = Path("/usr/aarch64-linux-gnu")
+BUILD = ROOT / "build" / "aarch64"
+#: Tests whose calls are recorded: products of every kind, casts, blocks, rows.
+RECORDED = """
+backends/cpu/test_gemm.py backends/cpu/test_orders.py backends/cpu/test_palette.py backends/cpu/test_registers.py
+backends/cpu/test_instructions.py backends/cpu/test_watched.py backends/cpu/test_flush.py backends/cpu/test_grid_tile.py
+backends/cpu/test_grids.py backends/cpu/test_quantize.py backends/cpu/test_block_float.py backends/cpu/test_binned.py
+backends/cpu/test_scaled_blocks.py backends/cpu/test_init.py backends/cpu/test_zero_signs.py backends/cpu/test_wagers.py
+backends/cpu/test_exact_runs.py backends/cpu/test_dots.py backends/cpu/test_planner.py
+mx/test_convert.py mx/test_matmul.py tensor_quant/test_casts.py ops/rows/test_rows.py ops/rows/test_functions.py
+ops/rows/test_narrow.py ops/product/test_lookup.py ops/conv/test_values.py
+""".split()
+#: Left out of these files: what takes long and calls nothing that the others do not.
+LEFT_OUT = "not compile and not every_16_bit and not thread"
+#: Kernels of tiles that calls must have reached, beside others.
+REACHED = {
+    f"{carrier}, {step}, {kind}"
+    for carrier in ("float32 lanes", "float64 lanes")
+    for step in ("fma", "fma to odd", "mul, add", "mul, add to odd")
+    for kind in ("round", "round+subnormals", "any mode", "stochastic", "directed")
+} - {f"{carrier}, mul, add to odd, round" for carrier in ("float32 lanes", "float64 lanes")}  # few data lead there
+
+
+def run(*command: object, **environment: str) -> str:
+    done = subprocess.run(
+        [str(word) for word in command], cwd=ROOT, env={**os.environ, **environment}, capture_output=True, text=True
+    )
+    assert done.returncode == 0, f"{' '.join(map(str, command))}\n{done.stdout[-4000:]}{done.stderr[-4000:]}"
+    return done.stdout
+
+
+def build() -> tuple[Path, Path]:
+    """The library and the program that makes calls, both for aarch64; only what changed is compiled again."""
+    toolchain = ROOT / "cutlass_kernels" / "cmake" / "aarch64-linux-gnu.cmake"
+    run("cmake", "-S", ROOT, "-B", BUILD, "-DCMAKE_BUILD_TYPE=Release", f"-DCMAKE_TOOLCHAIN_FILE={toolchain}")
+    run("cmake", "--build", BUILD, "--parallel", os.environ.get("GEMMSIM_BUILD_JOBS", len(os.sched_getaffinity(0))))
+    replay = BUILD / "replay"
+    run("aarch64-linux-gnu-g++", "-std=c++17", "-O1", "-Wall", "-o", replay, ROOT / "tests/cpp/replay.cpp", "-ldl")
+    return BUILD / "cutlass_kernels" / "cpu" / "libgemmsim_cpu.so", replay
+
+
+def record(path: Path) -> None:
+    files = [ROOT / "tests" / name for name in RECORDED]
+    options = ["-q", "-x", "-p", "no:cacheprovider", "-p", "no:xdist", "-p", "record_calls", "-k", LEFT_OUT]
+    command = [sys.executable, "-m", "pytest", *options, "--calls", path, "--calls-share", "0.03", *files]
+    run(*command, PYTHONPATH=os.pathsep.join([str(ROOT), str(ROOT / "tests")]), OMP_NUM_THREADS="2")
+
+
+def test_calls_have_the_same_bits_on_aarch64(tmp_path):
+    missing = sorted(package for tool, package in TOOLS.items() if shutil.which(tool) is None)
+    if missing or not SYSROOT.is_dir():
+        pytest.skip(f"not here: {', '.join(missing) or SYSROOT} (bash tests/cpp/install_aarch64.sh)")
+    library, replay = build()
+    calls = tmp_path / "calls"
+    record(calls)
+    output = run("qemu-aarch64", "-L", SYSROOT, replay, library, calls)
+    calls.unlink()
+    lines = output.splitlines()
+    assert lines[-1].endswith("calls have the recorded bits on neon"), output
+    counted = dict(line.split(": ") for line in lines[:-2])
+    assert set(counted) == set(FUNCTIONS) and min(map(int, counted.values())) >= 20, counted
+    reached = {name for code in lines[-2].split()[1:] for name in Kernels(int(code) + 1 << 4).names}
+    assert REACHED <= reached, sorted(REACHED - reached)
