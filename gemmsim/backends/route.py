@@ -15,13 +15,13 @@ from torch import Tensor
 
 from gemmsim.arithmetic import GemmSpec, Sequential
 from gemmsim.arithmetic.block_operands import takes_scales
+from gemmsim.lowering.refusal import Refusal
 
 from .acceleration import REFUSED, asked, current
 from .backend import backend_of
 from .batches import batched
 from .last_steps import finish_into, followed
 from .product import Product, Ran
-from .refusal import Refusal
 
 __all__ = ["ROUTES", "Route", "gemm", "plain_spec", "reads_windows", "run"]
 
@@ -68,8 +68,8 @@ class _Asked:
             return self._NOBODY if decoded else self._EXTRAS
         from . import cublas
 
-        reason = cublas.refuses(product, setting.fast_mode)
-        return reason if reason is None or decoded else Refusal(reason.reason, REFUSED)
+        refusal = cublas.refuses(product, setting.fast_mode)
+        return refusal if refusal is None or decoded else replace(refusal, of=REFUSED)
 
     def run(self, product: Product) -> Ran:
         from . import cublas
@@ -103,7 +103,6 @@ class _Proved:
     """A library's product, where it provably has the bits of the spec and the kernels for that are slow."""
 
     _FAST = Refusal("kernels are fast enough, or no proof is known")
-    _NONE = Refusal("there is no proof, or it does not pay")
 
     def refuses(self, product: Product) -> Refusal | None:
         from . import native
@@ -118,9 +117,7 @@ class _Proved:
         assert isinstance(a, Tensor) and isinstance(b, Tensor)
         raw = out if finish is None else torch.empty_like(out, dtype=finish.work)
         ran = native.gemm(a, b, product.spec, raw, product.seed, product.named)
-        if ran is None:
-            return self._NONE
-        if finish is not None:
+        if isinstance(ran, Ran) and finish is not None:
             finish_into(raw, finish, out)
         return ran
 

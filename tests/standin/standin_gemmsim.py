@@ -116,7 +116,7 @@ def answered(real, answer, results):
             names = _local.names
         finally:
             _local.names = outer
-        if not settings().answers or run is None and real.__name__ == "exact_sums":
+        if not settings().answers or isinstance(run, _refusal()):
             return run
 
         def give():
@@ -137,6 +137,10 @@ def answered(real, answer, results):
 
 def _in_operator():
     return importlib.import_module("standin_torch")._local
+
+
+def _refusal() -> type:
+    return importlib.import_module("gemmsim.lowering.refusal").Refusal
 
 
 def _at(position: int, name: str):
@@ -273,7 +277,7 @@ def _library_products() -> None:
         return product(a, b, out, native)
 
     run._cublas_call = run._torch_call = noted
-    run.unavailable = lambda: None
+    run.library_refuses = lambda: None
 
 
 def install() -> None:

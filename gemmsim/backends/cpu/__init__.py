@@ -4,8 +4,8 @@ from .block import PACKINGS, decode_blocks, encode_blocks, quantize_blocks
 from .block_float import quantize_tensor
 from .coded import count_coded_overflows, finishes, gemm_coded
 from .gathered import gathered_gemm
-from .gemm import count_overflows, gemm, supported
-from .lookup import count_lookup_overflows, lookup_gemm, lookup_supported
+from .gemm import count_overflows, gemm, refuses
+from .lookup import count_lookup_overflows, lookup_gemm, lookup_refuses
 from .products import multiply
 from .quantize import quantize
 from .rows import named_steps, run_rows
@@ -35,15 +35,15 @@ __all__ = [
     "gemm_coded",
     "isa",
     "lookup_gemm",
-    "lookup_supported",
+    "lookup_refuses",
     "multiply",
     "quantize",
     "quantize_tensor",
     "quantize_blocks",
     "named_steps",
+    "refuses",
     "run_rows",
     "scaled_blocks",
     "scaled_cast",
     "set_isa",
-    "supported",
 ]

@@ -15,7 +15,7 @@ from gemmsim.lowering.numbers import MAX_BATCH_DIMS, Method, Site
 
 from ..dtypes import NUMBERS
 from ..product import Ran
-from .prepared import Prepared, prepare, supported
+from .prepared import Prepared, prepare, refuses
 from .quantize import quantize
 from .records import GEMM_CALL, Extras
 from .run import Kernels
@@ -23,7 +23,7 @@ from .scales import Scales, scales_record
 from .select import indices
 from .shared_library import library
 
-__all__ = ["count_overflows", "gemm", "supported"]
+__all__ = ["count_overflows", "gemm", "refuses"]
 
 _prepared: dict[GemmSpec, Prepared] = {}
 _pack = GEMM_CALL.pack
@@ -94,7 +94,7 @@ def gemm(
     palette's member permutes terms, (8 + 32) x K more per thread.
 
     Raises:
-        UnsupportedSpec: if ``supported(spec)`` gives a reason.
+        UnsupportedSpec: if ``refuses(spec)`` gives a reason.
         SpecError: for ``c`` or ``select`` without a place in ``spec``.
         SelectError: for a palette without ``select``, or with indices of no member.
         MemoryError: if the packed panels cannot be allocated.
@@ -122,7 +122,7 @@ def count_overflows(
     the product left its range, before it wrapped or saturated. Everything else as ``gemm``.
 
     Raises:
-        UnsupportedSpec: if ``supported(spec)`` gives a reason, or ``spec`` has no such register.
+        UnsupportedSpec: if ``refuses(spec)`` gives a reason, or ``spec`` has no such register.
     """
     known = _known(spec)
     if known.has_blocks and scales is None:

@@ -26,14 +26,14 @@ from .jit.entry import EntryInfo
 from .jit.folder import cache_folder
 from .jit.source import KernelSource
 from .jit.toolchain import PACKAGES, Toolchain, toolchain
-from .lookup import count_lookup_overflows, lookup_gemm, lookup_supported
+from .lookup import count_lookup_overflows, lookup_gemm, lookup_refuses
 from .mx_cast import decode_blocks, encode_blocks, quantize_blocks
 from .products import multiply
 from .registry import FAMILIES, Family, family_sources
 from .rows import run_rows
 from .scaled_casts import affine_cast, scaled_blocks, scaled_cast
 from .self_check import Verdict, verdicts
-from .simt import count_overflows, finishes, supported
+from .simt import count_overflows, finishes, refuses
 from .simt_blocks import Blocks, count_overflows_blocks
 from .tensor_cores import allow_tensor_cores, exact_sums, gemm, gemm_blocks, tensor_core_words, tensor_cores_allowed
 
@@ -83,15 +83,15 @@ __all__ = [
     "instruction_verdicts",
     "kernel_cache",
     "lookup_gemm",
-    "lookup_supported",
+    "lookup_refuses",
     "multiply",
     "quantize",
     "quantize_blocks",
     "quantize_tensor",
+    "refuses",
     "run_rows",
     "scaled_blocks",
     "scaled_cast",
-    "supported",
     "tensor_core_words",
     "tensor_cores_allowed",
     "toolchain",

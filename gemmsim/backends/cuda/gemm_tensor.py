@@ -17,6 +17,7 @@ from torch import Tensor
 
 from gemmsim.arithmetic.errors import UnsupportedSpec
 from gemmsim.formats import E2M1, E2M3, E3M2, E4M3, E5M2, E8M0, BlockFormat, parse_block
+from gemmsim.lowering.refusal import Refusal
 
 from ..dtypes import KERNEL_DTYPES
 from ..product import Ran
@@ -27,7 +28,7 @@ from .ran import ran
 from .simt import check_devices
 from .simt_blocks import Blocks
 
-__all__ = ["TensorArgs", "gemm_tensor_cores", "route_of", "run_tensor", "sources", "tensor_refusal", "tensor_source"]
+__all__ = ["TensorArgs", "gemm_tensor_cores", "refuses", "route_of", "run_tensor", "sources", "tensor_source"]
 
 _THREADS, _TILE = 256, 128
 #: gemmsim::TensorGemm<K>::SHARED_BYTES and gemmsim::ScaledGemm<K>::SHARED_BYTES.
@@ -107,20 +108,20 @@ def tensor_source(
     return KernelSource("gemm_tensor", name, text, _THREADS, shared, archs=_ARCHS[route])
 
 
-def tensor_refusal(a: Blocks, b: Blocks, out: Tensor) -> str | None:
+def refuses(a: Blocks, b: Blocks, out: Tensor) -> Refusal | None:
     """Why ``gemm_tensor_cores`` does not take these operands, or ``None``."""
     for name, x, line, term in (("a", a, 0, 1), ("b", b, 1, 0)):
         if x.codes.dim() != 2:
-            return "batches: it takes two matrices"
+            return Refusal("batches: it takes two matrices")
         if x.format.block_size % 16:
-            return f"{name} has blocks of {x.format.block_size}: multiples of 16 are needed"
+            return Refusal(f"{name} has blocks of {x.format.block_size}: multiples of 16 are needed")
         strides = x.codes.stride()
         if strides[term] != 1 or strides[line] % 16 or x.codes.data_ptr() % 16 or x.scales.stride(term) != 1:
-            return f"the terms of {name} do not lie side by side in lines that start at multiples of 16 bytes"
+            return Refusal(f"the terms of {name} do not lie side by side in lines that start at multiples of 16 bytes")
     if out.stride(-1) != 1:
-        return "the result's columns do not lie side by side"
+        return Refusal("the result's columns do not lie side by side")
     if out.shape[1] > 65535 * _TILE:
-        return f"more than {65535 * _TILE} columns"
+        return Refusal(f"more than {65535 * _TILE} columns")
     return None
 
 
@@ -134,13 +135,13 @@ def gemm_tensor_cores(a: Blocks, b: Blocks, out: Tensor) -> Ran:
     nearest even.
 
     Raises:
-        UnsupportedSpec: if ``tensor_refusal`` gives a reason.
+        UnsupportedSpec: if ``refuses`` gives a reason.
         CudaError: if the kernel cannot be compiled or launched.
     """
-    reason = tensor_refusal(a, b, out)
-    if reason is not None:
+    refusal = refuses(a, b, out)
+    if refusal is not None:
         asked = f"a product of {a.format} and {b.format} on tensor cores"
-        raise UnsupportedSpec(f"{asked}: {reason}.\n  Use gemmsim.mx.matmul, or decode the operands and use torch.mm.")
+        raise UnsupportedSpec(f"{asked}: {refusal}.\n  Use gemmsim.mx.matmul, or decode the operands and use torch.mm.")
     check_devices(a.codes, b.codes, a.scales, b.scales, out)
     if out.numel() == 0:
         return ran()
@@ -152,7 +153,7 @@ def gemm_tensor_cores(a: Blocks, b: Blocks, out: Tensor) -> Ran:
 
 
 def run_tensor(source: KernelSource, a: Blocks, b: Blocks, out: Tensor) -> None:
-    """Launch ``source`` on operands that ``tensor_refusal`` lets pass."""
+    """Launch ``source`` on operands that ``refuses`` lets pass."""
     args = tensor_args(a, b, out)
     launch(source, out.device, (-(-args.m // _TILE), -(-args.n // _TILE), 1), args)
 

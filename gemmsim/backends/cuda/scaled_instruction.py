@@ -14,9 +14,9 @@ from gemmsim.formats import E4M3, E8M0, BlockFormat
 from gemmsim.hardware import Instruction
 from gemmsim.hardware.operands import OPERANDS
 from gemmsim.lowering.numbers import Site
+from gemmsim.lowering.refusal import Refusal
 
 from ..convert import cast_into
-from ..refusal import Refusal
 from .check_operands import block_problems
 from .gemm_tensor import run_tensor, tensor_source
 from .jit.source import KernelSource
@@ -24,7 +24,7 @@ from .self_check import Problem
 from .simt_blocks import Blocks, element_format
 from .simt_blocks import gemm_blocks as simt
 
-__all__ = ["ScaledChain", "chain_of", "gemm", "problems", "refusal", "source_of"]
+__all__ = ["ScaledChain", "chain_of", "gemm", "problems", "refuses", "source_of"]
 
 #: gemmsim::TensorRoute by the unit of the instruction.
 _ROUTES = {"mma_block_scale": "BLOCK_SCALED", "tcgen05mma_block_scale": "TENSOR_MEMORY"}
@@ -75,14 +75,14 @@ def source_of(chain: ScaledChain) -> KernelSource:
     return tensor_source(route, chain.a, chain.b, chain.packing, chain.packing, torch.float32)
 
 
-def refusal(a: Tensor | Blocks, b: Tensor | Blocks, out: Tensor) -> str | None:
+def refuses(a: Tensor | Blocks, b: Tensor | Blocks, out: Tensor) -> Refusal | None:
     """Why the kernel does not take these operands, or ``None``."""
     if not isinstance(a, Blocks) or not isinstance(b, Blocks):
-        return "one operand is in no block format"
+        return Refusal("one operand is in no block format")
     if out.dim() > 2 and not _is_one(b.codes):
-        return "batches of both operands: it takes two matrices"
+        return Refusal("batches of both operands: it takes two matrices")
     if out.shape[-1] > 65535 * 128 or out.shape[:-1].numel() > _MOST_LINES:
-        return "more tiles than its grid holds"
+        return Refusal("more tiles than its grid holds")
     return None
 
 
@@ -95,7 +95,7 @@ def gemm(
     a: Tensor | Blocks, b: Tensor | Blocks, spec: GemmSpec, out: Tensor, seed: int, chain: ScaledChain
 ) -> KernelSource:
     """Write the product to ``out``: sums of the device's instruction, tensors' own scales on them rounded once, the
-    output cast of ``spec``; the kernel that ran. Ask ``refusal`` first.
+    output cast of ``spec``; the kernel that ran. Ask ``refuses`` first.
 
     Raises:
         CudaError: if the kernel cannot be compiled or launched.

@@ -94,7 +94,7 @@ def gemm_blocks(
     says. ``finish`` as in ``gemm``.
 
     Raises:
-        UnsupportedSpec: for an accumulator that takes no scales, or if ``supported(spec)`` gives a reason, or
+        UnsupportedSpec: for an accumulator that takes no scales, or if ``refuses(spec)`` gives a reason, or
             ``finishes(spec, finish.cast)`` is False.
         ValueError: for more than 2^31 - 1 terms or 16 batch dimensions, or tensors on several devices.
         CudaError: if a kernel cannot be compiled or launched.

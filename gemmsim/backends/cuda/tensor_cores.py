@@ -15,6 +15,7 @@ from torch import Tensor
 from gemmsim.arithmetic import Chunked, GemmSpec, Hardware, Promote
 from gemmsim.hardware import FusedBlock
 from gemmsim.hardware.devices import architecture_of
+from gemmsim.lowering.refusal import Refusal
 
 from .. import environment
 from ..device_tables import is_capturing
@@ -23,7 +24,7 @@ from ..last_steps import followed
 from ..product import Ran
 from . import scaled_instruction as scaled
 from .check_operands import plain_problems
-from .gemm_instruction import Chain, chain_of, gemm_instruction, instruction_source, shape_refusal
+from .gemm_instruction import Chain, chain_of, gemm_instruction, instruction_source, refuses_shape
 from .jit.launch import device_arch
 from .jit.source import KernelSource
 from .ran import ran
@@ -85,15 +86,15 @@ def gemm(
         return simt(a, b, spec, out, seed, c, select, finish)
     chain = chain_of(spec.accumulator)
     if not isinstance(chain, Chain):
-        return _noted(simt(a, b, spec, out, seed, c, select, finish), spec, chain.reason)
-    reason = _plain_refusal(chain, out, c, select)
-    if reason is None:
+        return _noted(simt(a, b, spec, out, seed, c, select, finish), spec, chain)
+    refusal = _refuses(chain, out, c, select)
+    if refusal is None:
         check_product(spec, a.shape[-1], c, select)
         check_devices(a, b, out, None if finish is None else finish.bias)
         check_finish(spec, finish)
         source = followed(lambda raw: gemm_instruction(a, b, spec, raw, seed, chain), finish, out)
         return ran(source).noted(_equal_words(out.device, source))
-    return _noted(simt(a, b, spec, out, seed, c, select, finish), spec, reason)
+    return _noted(simt(a, b, spec, out, seed, c, select, finish), spec, refusal)
 
 
 def gemm_blocks(
@@ -108,20 +109,22 @@ def gemm_blocks(
     if type(spec.accumulator) is not Hardware or out.numel() == 0 or not _is_gpu(out):
         return simt_blocks(a, b, spec, out, seed, finish)
     chain = scaled.chain_of(spec)
-    reason = chain.reason if not isinstance(chain, ScaledChain) else scaled.refusal(a, b, out)
-    if reason is None and isinstance(chain, ScaledChain):
-        reason = _device_refusal(chain.instruction.arch, out) or _verdict_refusal(
-            out, scaled.source_of(chain), lambda: scaled.problems(chain, out.device)
-        )
-        if reason is None:
-            source = followed(lambda raw: scaled.gemm(a, b, spec, raw, seed, chain), finish, out)
-            return ran(source).noted(_equal_words(out.device, source))
-    return _noted(simt_blocks(a, b, spec, out, seed, finish), spec, reason or "")
+    if not isinstance(chain, ScaledChain):
+        return _noted(simt_blocks(a, b, spec, out, seed, finish), spec, chain)
+    refusal = (
+        scaled.refuses(a, b, out)
+        or _device_refuses(chain.instruction.arch, out)
+        or _verdict_refuses(out, scaled.source_of(chain), lambda: scaled.problems(chain, out.device))
+    )
+    if refusal is not None:
+        return _noted(simt_blocks(a, b, spec, out, seed, finish), spec, refusal)
+    source = followed(lambda raw: scaled.gemm(a, b, spec, raw, seed, chain), finish, out)
+    return ran(source).noted(_equal_words(out.device, source))
 
 
-def exact_sums(a: Tensor, b: Tensor, out: Tensor, units: int, lsbs: tuple[int, int]) -> str | None:
+def exact_sums(a: Tensor, b: Tensor, out: Tensor, units: int, lsbs: tuple[int, int]) -> str | Refusal:
     """Write the products of ``a`` and ``b``, both bfloat16 or both float16, to ``out`` in float32 by the device's
-    instruction if none of its sums is cut; what ran, or ``None``.
+    instruction if none of its sums is cut; what ran, or why it may not.
 
     Elements are multiples of two to ``lsbs``; no sum of magnitudes exceeds ``units`` of the products' unit. Then every
     addend and every sum is a multiple of that unit, the largest exponent of a step is below that of ``units``, and an
@@ -129,17 +132,20 @@ def exact_sums(a: Tensor, b: Tensor, out: Tensor, units: int, lsbs: tuple[int, i
     """
     own = architecture_of(torch.cuda.get_device_capability(_index(out)))
     if own not in ("ampere", "ada", "hopper", "blackwell", "rtx_blackwell"):
-        return None
+        return Refusal(f"no instruction of {out.device} is known to keep sums")
     accumulator = Hardware(own, "wgmma" if own == "hopper" else "mma", "bf16" if a.dtype == torch.bfloat16 else "fp16")
     model, chain = accumulator.instruction.model, chain_of(accumulator)
     if not isinstance(model, FusedBlock) or not isinstance(chain, Chain):
-        return None
+        return Refusal(f"no kernel issues {accumulator}, or its model cuts otherwise")
     # A zero operand counts as 2^-126 and must not be what sums are aligned to
     narrow = units <= 1 << min(model.kept, model.conversion.fraction_bits) and all(
         abs(lsb) <= _NEAR_ONE for lsb in lsbs
     )
-    if not narrow or _plain_refusal(chain, out, None, None) is not None:
-        return None
+    if not narrow:
+        return Refusal(f"{chain} may cut sums of {units.bit_length()} bits")
+    refusal = _refuses(chain, out, None, None)
+    if refusal is not None:
+        return refusal
     source = gemm_instruction(a, b, GemmSpec(accumulator=accumulator), out, 0, chain)
     return f"{source}, which cuts none of these sums; {_equal_words(out.device, source)}"
 
@@ -148,11 +154,11 @@ def _is_gpu(x: Tensor) -> bool:
     return x.is_cuda
 
 
-def _noted(run: Ran, spec: GemmSpec, reason: str) -> Ran:
+def _noted(run: Ran, spec: GemmSpec, refusal: Refusal) -> Ran:
     """``run`` with the reason why no instruction was used, if ``spec`` names one."""
     accumulator = spec.accumulator
     inner = accumulator.inner if isinstance(accumulator, (Promote, Chunked)) else accumulator
-    return run.noted(f"instruction not used: {reason}") if isinstance(inner, Hardware) else run
+    return run.noted(f"instruction not used: {refusal}") if isinstance(inner, Hardware) else run
 
 
 def _index(out: Tensor) -> int:
@@ -163,37 +169,37 @@ def _arch(out: Tensor) -> str:
     return device_arch(_index(out))
 
 
-def _plain_refusal(chain: Chain, out: Tensor, c: Tensor | None, select: Tensor | None) -> str | None:
+def _refuses(chain: Chain, out: Tensor, c: Tensor | None, select: Tensor | None) -> Refusal | None:
     if c is not None or select is not None:
-        return "it takes no addend and no choice of accumulators"
+        return Refusal("it takes no addend and no choice of accumulators")
     return (
-        shape_refusal(out)
-        or _device_refusal(chain.instruction.arch, out)
-        or _verdict_refusal(out, instruction_source(chain), lambda: plain_checks(chain, out.device))
+        refuses_shape(out)
+        or _device_refuses(chain.instruction.arch, out)
+        or _verdict_refuses(out, instruction_source(chain), lambda: plain_checks(chain, out.device))
     )
 
 
-def _device_refusal(arch: str, out: Tensor) -> str | None:
+def _device_refuses(arch: str, out: Tensor) -> Refusal | None:
     if not tensor_cores_allowed():
-        return f"switched off (allow_tensor_cores, {ENVIRONMENT})"
+        return Refusal(f"switched off (allow_tensor_cores, {ENVIRONMENT})")
     major, minor = torch.cuda.get_device_capability(_index(out))
     own = architecture_of((major, minor))
     if own != arch:
-        return f"{out.device} is {own or f'of compute capability {major}.{minor}'}, not {arch}"
+        return Refusal(f"{out.device} is {own or f'of compute capability {major}.{minor}'}, not {arch}")
     return None
 
 
-def _verdict_refusal(out: Tensor, source: KernelSource, problems: Any) -> str | None:
+def _verdict_refuses(out: Tensor, source: KernelSource, problems: Any) -> Refusal | None:
     """Why ``source`` may not run: the device lacks the instruction, or the verdict. It is made now if need be."""
     index, arch = _index(out), _arch(out)
     if not source.runs_on(arch):
-        return f"{arch} has no such instruction"
+        return Refusal(f"{arch} has no such instruction")
     found = known_verdict(index, source)
     if found is None and is_capturing(out.device):
-        return "not compared with its model yet, which cannot be done while a graph is captured"
+        return Refusal("not compared with its model yet, which cannot be done while a graph is captured")
     if found is None:
         found = _verdict(index, arch, source, problems)
-    return None if found.equal else found.words
+    return None if found.equal else Refusal(found.words)
 
 
 def _verdict(index: int, arch: str, source: KernelSource, problems: Any) -> Verdict:

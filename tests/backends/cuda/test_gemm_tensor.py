@@ -18,7 +18,7 @@ import gemmsim as gs
 from gemmsim.arithmetic import UnsupportedSpec
 from gemmsim.backends import cuda
 from gemmsim.backends.cuda import KernelSource, gemm_tensor
-from gemmsim.backends.cuda.gemm_tensor import route_of, tensor_args, tensor_refusal, tensor_source
+from gemmsim.backends.cuda.gemm_tensor import refuses, route_of, tensor_args, tensor_source
 from gemmsim.backends.cuda.jit import inspect
 from gemmsim.backends.cuda.mx_format import mx_literal
 from gemmsim.formats import FP32, Cast, parse_block
@@ -177,7 +177,7 @@ def test_routes_follow_the_architecture_and_the_formats():
 
 def test_operands_that_do_not_fit_are_refused_with_the_reason():
     a, b, out = blocks(8, 64, "mxfp8_e4m3", "bytes"), turned(blocks(16, 64, "mxfp8_e4m3", "bytes")), torch.empty(8, 16)
-    assert tensor_refusal(a, b, out) is None
+    assert refuses(a, b, out) is None
     args = tensor_args(a, b, out)
     assert (args.m, args.n, args.k, args.a_row, args.b_row, args.scale_b_row, args.out_row) == (
         8,
