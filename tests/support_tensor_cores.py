@@ -6,6 +6,7 @@ import contextlib
 import ctypes
 from dataclasses import replace
 from types import SimpleNamespace
+from unittest import mock
 
 import pytest
 import torch
@@ -13,9 +14,18 @@ from torch import Tensor
 
 from gemmsim import hardware
 from gemmsim.arithmetic import GemmSpec, Hardware
-from gemmsim.backends import cpu, cuda
-from gemmsim.backends.cuda import gemm_instruction, gemm_tensor, scaled_instruction, self_check, tensor_cores
+from gemmsim.backends import cpu, cuda, route
+from gemmsim.backends.cuda import (
+    coded,
+    gemm_instruction,
+    gemm_tensor,
+    products,
+    scaled_instruction,
+    self_check,
+    tensor_cores,
+)
 from gemmsim.backends.encoding import scale_table
+from gemmsim.backends.product import Product, Ran
 from gemmsim.hardware.devices import CAPABILITIES
 
 #: Words of an operand by its width.
@@ -139,6 +149,12 @@ def simt_blocks(a, b, spec, out, seed=0, finish=None):
     return cpu.gemm(*(_elements(x.codes, x) for x in (a, b)), spec, out, seed, scales=scales)
 
 
+def run_on_gpu(product: Product) -> Ran:
+    """``product`` by the routes, as for tensors of a GPU."""
+    with mock.patch.object(route, "backend_of", lambda x: cuda):
+        return route.run(product)
+
+
 def _values(codes: Tensor, name: str) -> Tensor:
     dtype = gemm_instruction._ELEMENTS[name][1]
     word = {1: torch.uint8, 2: torch.int16, 4: torch.int32}[dtype.itemsize]
@@ -175,9 +191,9 @@ def fake_gpu(monkeypatch) -> FakeGpu:
     number = lambda: CAPABILITIES[gpu.arch][0]  # noqa: E731
     monkeypatch.setattr(gemm_instruction, "launch", gpu.launch)
     monkeypatch.setattr(gemm_tensor, "launch", gpu.launch)
-    monkeypatch.setattr(tensor_cores, "_is_gpu", lambda x: True)
-    monkeypatch.setattr(tensor_cores, "simt", lambda a, b, spec, out, *rest: cpu.gemm(a, b, spec, out, *rest[:3]))
-    monkeypatch.setattr(tensor_cores, "simt_blocks", simt_blocks)
+    monkeypatch.setattr(tensor_cores, "simt", cpu.gemm)
+    monkeypatch.setattr(products, "gemm", lambda a, b, spec, out, *rest: cpu.gemm(a, b, spec, out, *rest[:3]))
+    monkeypatch.setattr(coded, "gemm_blocks", simt_blocks)
     monkeypatch.setattr(scaled_instruction, "simt", simt_blocks)
     monkeypatch.setattr(scaled_instruction, "chain_of", chain_of)
     monkeypatch.setattr(tensor_cores, "device_arch", lambda index: names[number()])

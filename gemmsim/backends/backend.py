@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from gemmsim.arithmetic import GemmSpec
 from gemmsim.formats import BlockFormat, Cast, TensorFormat
+from gemmsim.lowering.refusal import Refusal
 
 from .product import Product, Ran
 
@@ -32,7 +33,13 @@ class Backend(Protocol):
         """The product of values that ``spec`` casts: ``multiply`` without a record, for products that are small."""
 
     def multiply(self, product: Product) -> Ran:
-        """A product of any kind: of values, codes with scales or codes of a table, of windows; or its overflows."""
+        """A product of any kind, by kernels: of values, codes with scales or of a table, windows; or its overflows."""
+
+    def names_instruction(self, spec: GemmSpec) -> bool:
+        """Whether ``spec`` names a matrix instruction that a device of this kind may have."""
+
+    def instruction(self, product: Product) -> Ran | Refusal:
+        """A product by the device's own instruction, if it was found equal to the one that the spec names."""
 
     def finishes(self, spec: GemmSpec, cast: Cast | None) -> bool:
         """Whether kernels of products of ``spec`` take a bias and ``cast`` as their last steps."""

@@ -122,6 +122,18 @@ class _Proved:
         return ran
 
 
+class _Instruction:
+    """The device's own matrix instruction, where the spec names it."""
+
+    _NONE = Refusal("the spec names no instruction of such a device")
+
+    def refuses(self, product: Product) -> Refusal | None:
+        return None if backend_of(product.out).names_instruction(product.spec) else self._NONE
+
+    def run(self, product: Product) -> Ran | Refusal:
+        return backend_of(product.out).instruction(product)
+
+
 class _Kernel:
     """The kernels of the operands' device, which refuse by raising what people are told."""
 
@@ -132,9 +144,8 @@ class _Kernel:
         return backend_of(product.out).multiply(product)
 
 
-_KERNEL = _Kernel()
 #: In the order in which they are asked.
-ROUTES: tuple[Route, ...] = (_Lists(), _Asked(), _Decoded(), _Proved(), _KERNEL)
+ROUTES: tuple[Route, ...] = (_Lists(), _Asked(), _Decoded(), _Proved(), _Instruction(), _Kernel())
 
 
 def gemm(a: Tensor, b: Tensor, spec: GemmSpec, out: Tensor, seed: int) -> Ran:
@@ -156,8 +167,9 @@ def run(product: Product) -> Ran:
     finish, spec = product.finish, product.spec
     if finish is not None and not _takes(product):
         return followed(lambda raw: run(product.changed(out=raw, finish=None)), finish, product.out)
-    if asked() is None and _is_the_kernels(spec):
-        return _KERNEL.run(product)
+    backend = backend_of(product.out)
+    if asked() is None and _is_the_kernels(spec) and not backend.names_instruction(spec):
+        return backend.multiply(product)
     told: list[Refusal] = []
     for route in ROUTES:
         reason = route.refuses(product)
@@ -180,7 +192,7 @@ def _takes(product: Product) -> bool:
 
 @lru_cache(maxsize=4096)
 def _is_the_kernels(spec: GemmSpec) -> bool:
-    """Whether nobody but the kernels computes ``spec``, unless somebody asks."""
+    """Whether nobody but the device's kernels and instructions computes ``spec``, unless somebody asks."""
     from . import native
 
     return not (spec.needs_steps or spec.has_blocks or native.is_candidate(spec))

@@ -166,6 +166,12 @@ def _product(cpu, a, b, spec, out, seed=0, c=None, select=None, finish=None):
         _finish(raw, finish, out)
 
 
+def _by_instruction(cpu, product):
+    """A product by the device's own instruction, which has the bits of its model."""
+    answer = _coded_product(cpu) if product.is_coded else functools.partial(_product, cpu)
+    answer(product.a, product.b, product.spec, product.out, product.seed, finish=product.finish)
+
+
 def _gathered(cpu, a, b, spec, out, where, seed=0, c=None, finish=None):
     raw = out if finish is None else torch.empty_strided(out.shape, out.stride(), dtype=finish.work)
     cpu.gathered_gemm(a, b, spec, raw, where, seed, c)
@@ -207,6 +213,7 @@ def _answers(cpu):
         "quantize": (cpu.quantize, _at(2, "out")),
         "quantize_tensor": (cpu.quantize_tensor, _at(2, "out")),
         "gemm": (functools.partial(_product, cpu), _at(3, "out")),
+        "instruction": (functools.partial(_by_instruction, cpu), lambda args, kwargs: [args[0].out]),
         "gathered_gemm": (functools.partial(_gathered, cpu), _at(3, "out")),
         "count_overflows": (cpu.count_overflows, _at(3, "counts")),
         "lookup_gemm": (cpu.lookup_gemm, _at(3, "out")),

@@ -6,7 +6,7 @@ from .coded import count_coded_overflows, finishes, gemm_coded
 from .gathered import gathered_gemm
 from .gemm import count_overflows, gemm, refuses
 from .lookup import count_lookup_overflows, lookup_gemm, lookup_refuses
-from .products import multiply
+from .products import instruction, multiply, names_instruction
 from .quantize import quantize
 from .rows import named_steps, run_rows
 from .run import Kernels
@@ -36,7 +36,9 @@ __all__ = [
     "isa",
     "lookup_gemm",
     "lookup_refuses",
+    "instruction",
     "multiply",
+    "names_instruction",
     "quantize",
     "quantize_tensor",
     "quantize_blocks",

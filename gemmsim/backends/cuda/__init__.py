@@ -33,9 +33,16 @@ from .registry import FAMILIES, Family, family_sources
 from .rows import run_rows
 from .scaled_casts import affine_cast, scaled_blocks, scaled_cast
 from .self_check import Verdict, verdicts
-from .simt import count_overflows, finishes, refuses
-from .simt_blocks import Blocks, count_overflows_blocks
-from .tensor_cores import allow_tensor_cores, exact_sums, gemm, gemm_blocks, tensor_core_words, tensor_cores_allowed
+from .simt import count_overflows, finishes, gemm, refuses
+from .simt_blocks import Blocks, count_overflows_blocks, gemm_blocks
+from .tensor_cores import (
+    allow_tensor_cores,
+    exact_sums,
+    instruction,
+    names_instruction,
+    tensor_core_words,
+    tensor_cores_allowed,
+)
 
 __all__ = [
     "ARCHITECTURES",
@@ -78,6 +85,7 @@ __all__ = [
     "gemm_coded",
     "gemm_codes",
     "gemm_tensor_cores",
+    "instruction",
     "instruction_questions",
     "instruction_specs",
     "instruction_verdicts",
@@ -85,6 +93,7 @@ __all__ = [
     "lookup_gemm",
     "lookup_refuses",
     "multiply",
+    "names_instruction",
     "quantize",
     "quantize_blocks",
     "quantize_tensor",

@@ -13,10 +13,9 @@ from ..convert import cast_into
 from ..dtypes import carrier_dtype
 from ..finish import Finish
 from ..product import Ran
-from .simt_blocks import PACKINGS, Blocks, count_overflows_blocks
-from .tensor_cores import gemm_blocks
+from .simt_blocks import PACKINGS, Blocks, count_overflows_blocks, gemm_blocks
 
-__all__ = ["as_blocks", "count_coded_overflows", "gemm_coded", "one_a_byte"]
+__all__ = ["as_blocks", "count_coded_overflows", "gemm_coded", "one_a_byte", "operands_of"]
 
 
 def gemm_coded(
@@ -29,7 +28,7 @@ def gemm_coded(
     Raises:
         UnsupportedSpec, ValueError, CudaError: as ``gemm_blocks``.
     """
-    left, right = _operands(a, b, spec, seed, out.shape[:-2])
+    left, right = operands_of(a, b, spec, seed, out.shape[:-2])
     return gemm_blocks(left, right, spec, out, seed, finish)
 
 
@@ -39,13 +38,14 @@ def count_coded_overflows(a: Tensor | Coded, b: Tensor | Coded, spec: GemmSpec, 
     Raises:
         UnsupportedSpec, ValueError, CudaError: as ``count_overflows_blocks``.
     """
-    left, right = _operands(a, b, spec, seed, counts.shape[:-2])
+    left, right = operands_of(a, b, spec, seed, counts.shape[:-2])
     return count_overflows_blocks(left, right, spec, counts, seed)
 
 
-def _operands(
+def operands_of(
     a: Tensor | Coded, b: Tensor | Coded, spec: GemmSpec, seed: int, batch: torch.Size
 ) -> tuple[Tensor | Blocks, Tensor | Blocks]:
+    """Both as kernels read them, expanded to the batch."""
     left = as_blocks(a, batch) if isinstance(a, Coded) else _plain(a, spec, seed, Site.OPERAND_A, batch)
     right = as_blocks(b, batch) if isinstance(b, Coded) else _plain(b, spec, seed, Site.OPERAND_B, batch)
     return left, right

@@ -165,7 +165,7 @@ def test_linear_layers_end_in_the_kernel(formats, grad, monkeypatch):
         seen.append(product.finish)
         return host_multiply(product)
 
-    backend = SimpleNamespace(multiply=multiply, finishes=cuda.finishes)
+    backend = SimpleNamespace(multiply=multiply, finishes=cuda.finishes, names_instruction=lambda spec: False)
     monkeypatch.setattr(route, "backend_of", lambda x: backend)
     got = gs.qlinear(x, w, bias, formats, out_dtype=torch.bfloat16)
     assert_bitwise_equal(got.detach(), want.detach())
