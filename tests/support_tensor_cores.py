@@ -15,6 +15,7 @@ from torch import Tensor
 from gemmsim import hardware
 from gemmsim.arithmetic import GemmSpec, Hardware
 from gemmsim.backends import cpu, cuda, route
+from gemmsim.backends.coded import Coded
 from gemmsim.backends.cuda import (
     coded,
     gemm_instruction,
@@ -134,9 +135,9 @@ class FakeGpu:
             if chain.packing == "lo_first":
                 codes = torch.stack([codes & 15, codes >> 4], -1).flatten(-2)
             fmt = replace(fmt, tensor_scale=False)
-            sides.append(cuda.Blocks(codes, scales, fmt, codes.shape[1]))
+            sides.append(Coded(codes, scales, fmt, -1, codes.shape[1]))
         left, right = sides
-        right = replace(right, codes=right.codes.mT, scales=right.scales.mT)
+        right = right.transposed
         out = torch.empty(left.codes.shape[0], right.codes.shape[1])
         spec = GemmSpec(left.format, right.format, accumulator=Hardware(row.arch, self.op, row.a, row.b, out=row.d))
         simt_blocks(left, right, spec, out)
@@ -214,7 +215,7 @@ def _factors(a, b) -> tuple[Tensor, Tensor]:
 
 
 def _second(a, b) -> float | None:
-    seconds = [float(x.second) for x in (a, b) if x.second is not None]
+    seconds = [float(x.tensor_scale) for x in (a, b) if x.format.tensor_scale]
     return None if not seconds else seconds[0] * (seconds[1] if len(seconds) > 1 else 1.0)
 
 

@@ -201,7 +201,7 @@ def _tensor_cores(a, b, out):
     mx = importlib.import_module("gemmsim.mx")
     values = []
     for x, dim in ((a, -1), (b, -2)):
-        scale = {"tensor_scale": x.second} if x.format.tensor_scale else {}
+        scale = {"tensor_scale": x.tensor_scale} if x.format.tensor_scale else {}
         fmt = x.format
         values.append(mx.decode((x.codes, x.scales), fmt, dim=dim, size=x.size, packing=x.packing, **scale).double())
     out.copy_(values[0] @ values[1])

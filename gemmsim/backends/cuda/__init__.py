@@ -34,7 +34,7 @@ from .rows import run_rows
 from .scaled_casts import affine_cast, scaled_blocks, scaled_cast
 from .self_check import Verdict, verdicts
 from .simt import count_overflows, finishes, gemm, refuses
-from .simt_blocks import Blocks, count_overflows_blocks, gemm_blocks
+from .simt_blocks import count_overflows_blocks, gemm_blocks
 from .tensor_cores import (
     allow_tensor_cores,
     exact_sums,
@@ -50,7 +50,6 @@ __all__ = [
     "OLDEST",
     "PACKAGES",
     "ArchitectureError",
-    "Blocks",
     "CacheWarning",
     "CompileError",
     "CompiledKernel",
