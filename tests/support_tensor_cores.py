@@ -14,7 +14,7 @@ from torch import Tensor
 
 from gemmsim import hardware
 from gemmsim.arithmetic import GemmSpec, Hardware
-from gemmsim.backends import cpu, cuda, route
+from gemmsim.backends import cpu, cuda, device_tables, route
 from gemmsim.backends.coded import Coded
 from gemmsim.backends.cuda import (
     coded,
@@ -192,6 +192,7 @@ def fake_gpu(monkeypatch) -> FakeGpu:
     number = lambda: CAPABILITIES[gpu.arch][0]  # noqa: E731
     monkeypatch.setattr(gemm_instruction, "launch", gpu.launch)
     monkeypatch.setattr(gemm_tensor, "launch", gpu.launch)
+    monkeypatch.setattr(device_tables, "_is_gpu", lambda device: True)
     monkeypatch.setattr(tensor_cores, "simt", cpu.gemm)
     monkeypatch.setattr(products, "gemm", lambda a, b, spec, out, *rest: cpu.gemm(a, b, spec, out, *rest[:3]))
     monkeypatch.setattr(coded, "gemm_blocks", simt_blocks)

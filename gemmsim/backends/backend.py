@@ -16,6 +16,7 @@ from gemmsim.lowering.refusal import Refusal
 from .product import Product, Ran
 
 if TYPE_CHECKING:  # only where it is in the program already: a backend is loaded when a tensor asks for it
+    import torch
     from torch import Tensor
 
     from .cpu.scaled_cast import GridNumbers
@@ -71,8 +72,9 @@ class Backend(Protocol):
         self, op: str, inputs: Sequence[Tensor | None], outputs: Sequence[Tensor], steps: Sequence[Cast | None], *,
         rows: int, cols: int, function: str = "copy", order: int = 1, centered: bool = True, eps: float = 0.0,
         seed: int = 0,
-    ) -> None:  # fmt: skip
-        """An operation on rows, step by step."""
+    ) -> torch.dtype:  # fmt: skip
+        """An operation on rows, step by step, in float32, or in float64 if a tensor has that. The dtype in which the
+        first result left the kernel."""
 
     def scaled_cast(
         self, x: Tensor, grid: GridNumbers, out: Tensor, *, amax: Tensor | None = None, bias: Tensor | None = None,

@@ -179,16 +179,6 @@ def _gathered(cpu, a, b, spec, out, where, seed=0, c=None, finish=None):
         _finish(raw, finish, out)
 
 
-def _rows(cpu, op, inputs, outputs, *args, **kwargs):
-    """The CPU works in float32 and float64 and leaves conversions to its caller; a GPU converts as it reads and writes."""
-    work = torch.float64 if any(x is not None and x.dtype == torch.float64 for x in inputs) else torch.float32
-    given = [None if x is None else x if x.dtype in (torch.float64, torch.int64) else x.to(work) for x in inputs]
-    results = [torch.empty(x.shape, dtype=work) for x in outputs]
-    cpu.run_rows(op, given, results, *args, **kwargs)
-    for x, result in zip(outputs, results, strict=True):
-        x.copy_(result)
-
-
 def _scaled_blocks(cpu, x, grid, size, scale, amax, out):
     second = 0.0
     if amax is not None and scale == "e4m3":  # as tensor_quant.eager.second_scale
@@ -224,7 +214,7 @@ def _answers(cpu):
         ),
         "decode_blocks": (lambda *args: cpu.decode_blocks(*args[:6], _number(*args[6:] or (None,))), _at(3, "out")),
         "quantize_blocks": (lambda *args: cpu.quantize_blocks(*args[:4], _number(*args[4:] or (None,))), _at(2, "out")),
-        "run_rows": (functools.partial(_rows, cpu), lambda args, kwargs: args[2]),
+        "run_rows": (cpu.run_rows, lambda args, kwargs: args[2]),
         "affine_cast": (cpu.affine_cast, _at(4, "out")),
         "scaled_cast": (lambda *args, watch=True, **more: cpu.scaled_cast(*args, **more), _at(2, "out")),
         "scaled_blocks": (lambda *args, watch=True: _scaled_blocks(cpu, *args), _at(5, "out")),

@@ -9,7 +9,7 @@ from .coded import narrowed
 from .mac_formats import ComputeType, MatrixType, match_mac_format_with_cublas_types
 from .matching import native_type
 from .products import multiply, refuses
-from .run import cpu_refuses, device_refuses, gemm, ran
+from .run import cpu_refuses, device_refuses, gemm, ran, takes_int_mm
 from .shared_library import CublasError
 from .types import FAST_MODES, TYPES, Compute, NativeType
 
@@ -32,4 +32,5 @@ __all__ = [
     "ran",
     "refuses",
     "refuses_shape",
+    "takes_int_mm",
 ]

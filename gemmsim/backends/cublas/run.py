@@ -17,7 +17,7 @@ from .gemm_ex import gemm_ex
 from .shared_library import library_refuses
 from .types import NativeType
 
-__all__ = ["cpu_refuses", "device_refuses", "gemm", "ran", "refuses"]
+__all__ = ["cpu_refuses", "device_refuses", "gemm", "ran", "refuses", "takes_int_mm"]
 
 #: ``torch._int_mm`` on CUDA takes more rows than this.
 _INT_MM_ROWS: Final = 16
@@ -76,13 +76,19 @@ def _refuses_call(native: NativeType, a: Tensor, b: Tensor, out: Tensor) -> Refu
         return None
     if out.dim() != 2:
         return Refusal(f"native type {native.name} takes two matrices, not batches")
-    if native.call == "int_mm" and (m <= _INT_MM_ROWS or n % 8 or k % 8):
+    if native.call == "int_mm" and not takes_int_mm(a, b):
         return Refusal(
             f"native type {native.name} takes M > {_INT_MM_ROWS} and multiples of 8 as N and K, not {(m, n, k)}"
         )
     if native.call == "scaled_mm" and (n % 16 or k % 16):
         return Refusal(f"native type {native.name} takes multiples of 16 as N and K, not {(n, k)}")
     return None
+
+
+def takes_int_mm(a: Tensor, b: Tensor) -> bool:
+    """Whether ``torch._int_mm`` takes these two matrices where they are."""
+    (m, k), n = a.shape[-2:], b.shape[-1]
+    return a.device.type == "cpu" or (m > _INT_MM_ROWS and n % 8 == 0 and k % 8 == 0)
 
 
 def gemm(a: Tensor, b: Tensor, spec: GemmSpec, out: Tensor, seed: int, native: NativeType) -> Ran:
