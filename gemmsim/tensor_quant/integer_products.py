@@ -20,7 +20,7 @@ from .eager import scales
 from .errors import AmaxError, message
 from .gradients import clip_mask, fit
 from .grids import grid_of, integer_name
-from .library import integers_op
+from .operators import integers_op
 
 __all__ = ["int_linear", "int_matmul", "integer_values", "product_formats"]
 
