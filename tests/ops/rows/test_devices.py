@@ -83,4 +83,6 @@ def test_operators_are_registered_for_both_devices():
 
 def test_tensors_of_two_devices_are_refused():
     with pytest.raises(DeviceError, match="cpu and meta"):
-        row_operators._run("sum", "e5m10", (torch.ones(2, 2, device="meta"),), (torch.ones(2),), None, 0, rows=2, cols=2)
+        row_operators._run(
+            "sum", "e5m10", (torch.ones(2, 2, device="meta"),), (torch.ones(2),), None, 0, rows=2, cols=2
+        )
