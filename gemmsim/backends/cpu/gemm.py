@@ -14,6 +14,7 @@ from gemmsim.lowering.casts import stays_in_float32
 from gemmsim.lowering.numbers import MAX_BATCH_DIMS, Method, Site
 
 from ..dtypes import NUMBERS
+from ..expanded import stored
 from ..product import Ran
 from .prepared import Prepared, prepare, refuses
 from .quantize import quantize
@@ -37,17 +38,9 @@ def batch_record(a: Tensor, b: Tensor, out: Tensor, dims: int) -> ctypes.Array[c
     return (ctypes.c_int64 * len(rows))(*rows)
 
 
-def _unbroadcast(x: Tensor) -> Tensor:
-    """``x`` with expanded (stride 0) batch dimensions cut to size 1: each stored element once."""
-    for d in range(x.dim() - 2):
-        if x.stride(d) == 0 and x.shape[d] > 1:
-            x = x.narrow(d, 0, 1)
-    return x
-
-
 def _rounded(x: Tensor, cast: Cast, seed: int, site: int) -> Tensor:
     """Operand rounded stochastically, in a tensor of its own: the bits belong to its elements, not to their uses."""
-    base = _unbroadcast(x)
+    base = stored(x, x.dim() - 2)
     narrow = base.dtype != torch.float64 and stays_in_float32(cast)
     wide = torch.empty(base.shape, dtype=torch.float32 if narrow else torch.float64)
     quantize(base, cast, wide, seed, site)

@@ -20,6 +20,7 @@ from gemmsim.lowering.supported import refuses as lowering_refuses
 
 from ..device_tables import Table
 from ..dtypes import DTYPES
+from ..expanded import stored
 from ..finish import Finish
 from ..product import Ran
 from .cast import needs_exact as needs_integers
@@ -110,16 +111,8 @@ def is_beforehand(cast: Cast | None) -> bool:
     return cast is not None and (cast.is_stochastic or needs_integers(cast))
 
 
-def _stored(x: Tensor) -> Tensor:
-    """``x`` with expanded (stride 0) batch dimensions cut to size 1: each stored element once."""
-    for d in range(x.dim() - 2):
-        if x.stride(d) == 0 and x.shape[d] > 1:
-            x = x.narrow(d, 0, 1)
-    return x
-
-
 def _rounded(x: Tensor, cast: Cast, seed: int, site: int) -> Tensor:
-    base = _stored(x)
+    base = stored(x, x.dim() - 2)
     rounded = torch.empty(base.shape, dtype=_holding(cast, base.dtype), device=x.device)
     quantize(base, cast, rounded, seed, site)
     return rounded.expand(x.shape)
