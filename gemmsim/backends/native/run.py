@@ -34,6 +34,7 @@ _REUSE: Final = 8
 #: What instructions multiply.
 _NARROW: Final = (torch.bfloat16, torch.float16)
 
+_TOO_SMALL: Final = Refusal("it is too small to gain from a library's product")
 _UNBOUNDED: Final = Refusal("an operand's format has no bounds, or float64 does not hold it")
 _NOT_FINITE: Final = Refusal("an operand holds NaN or infinities, or float64 does not sum its magnitudes")
 _TOO_WIDE: Final = Refusal("the first elements' products need more bits than a register of the spec holds")
@@ -56,7 +57,7 @@ def _refuses_size(spec: GemmSpec, a: Tensor, out: Tensor) -> Refusal | None:
     m, n = out.shape[-2:]
     if work >= least and m * n >= _REUSE * (m + n):
         return None
-    return Refusal("it is too small to gain from a library's product")
+    return _TOO_SMALL
 
 
 def _format(x: Tensor, cast: Cast | None) -> Format:
