@@ -15,6 +15,7 @@ import gemmsim as gs
 from gemmsim import tensor_quant
 from gemmsim.arithmetic import GemmSpec
 from gemmsim.backends import cuda
+from gemmsim.backends.coded import Coded
 from gemmsim.formats import parse_block
 from gemmsim.hardware.devices import architecture_of
 
@@ -69,8 +70,8 @@ def _tensor_cores() -> str:
     left, right = gs.mx.encode(a, fmt), gs.mx.encode(b, fmt)
     out = torch.empty(128, 128, device="cuda")
     with launched() as names:
-        one = cuda.Blocks(left.codes, left.scales, fmt, 64, "bytes")
-        cuda.gemm_tensor_cores(one, cuda.Blocks(right.codes.t(), right.scales.t(), fmt, 64, "bytes"), out)
+        one, two = (Coded(t.codes, t.scales, fmt, -1, 64) for t in (left, right))
+        cuda.gemm_tensor_cores(one, two.transposed, out)
     x, y = (gs.mx.decode(t, fmt).double() for t in (left, right))
     worst = float(((out.double() - x @ y.t()).abs() / (x.abs() @ y.abs().t())).max())
     assert worst <= 2.0**-12, f"off by {worst:.3g} of the sum's size: {names}"

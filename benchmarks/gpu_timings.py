@@ -22,6 +22,7 @@ from gpu_trace import planning
 import gemmsim as gs
 from gemmsim import tensor_quant
 from gemmsim.backends import cuda
+from gemmsim.backends.coded import Coded
 from gemmsim.formats import parse_block
 
 LANES = 128
@@ -299,9 +300,9 @@ def tensor_cores(results: Results, machine: dict[str, Any]) -> None:
         fmt = parse_block(name)
         left, right = gs.mx.encode(a, fmt), gs.mx.encode(b, fmt)
         packing = "bytes" if fmt.element.bits == 8 else "lo_first"
-        one = cuda.Blocks(left.codes, left.scales, fmt, n, packing)
-        two = cuda.Blocks(right.codes.t(), right.scales.t(), fmt, n, packing)
-        return lambda: cuda.gemm_tensor_cores(one, two, out)
+        one, two = (Coded(t.codes, t.scales, fmt, -1, n, packing) for t in (left, right))
+        turned = two.transposed
+        return lambda: cuda.gemm_tensor_cores(one, turned, out)
 
     # The library first: a fault of a kernel of ours would take the GPU from this process.
     ways: list[tuple[str, Callable[[str], Callable[[], object]], float | None]] = [

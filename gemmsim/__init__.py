@@ -101,9 +101,9 @@ else:
 __version__ = "0.1.0"
 
 #: The modules that register operators.
-_LIBRARIES = (
+_OPERATORS = (
     *("ops.product.operators", "ops.codes", "ops.conv.operators", "ops.rows.operators", "ops.rows.embedding"),
-    *("mx.library", "mx.mm_library", "tensor_quant.library"),
+    *("mx.operators", "mx.matmul_operator", "tensor_quant.operators"),
 )
 
 
@@ -112,5 +112,5 @@ def load_operators() -> None:
 
     For programs that only name them: files of ``torch.export``, traces and pickled graphs, in a process of their own.
     """
-    for part in _LIBRARIES:
+    for part in _OPERATORS:
         import_module(f".{part}", __name__)

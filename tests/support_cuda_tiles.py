@@ -23,7 +23,8 @@ from torch import Tensor
 
 from gemmsim.arithmetic import GemmSpec
 from gemmsim.arithmetic.block_operands import takes_scales
-from gemmsim.backends.cuda import Blocks, gemm_ready
+from gemmsim.backends.coded import Coded
+from gemmsim.backends.cuda import gemm_ready
 from gemmsim.backends.cuda.jit.source import KernelSource
 from gemmsim.backends.route import plain_spec
 from gemmsim.formats import BlockFormat
@@ -145,10 +146,10 @@ def gemm_sources(text: str, shape: Shape) -> list[KernelSource]:
     return [source for source in found if source.family == "gemm"]
 
 
-def _blocks(x: Tensor, fmt: BlockFormat, dim: int) -> Blocks:
+def _blocks(x: Tensor, fmt: BlockFormat, dim: int) -> Coded:
     """An operand as it lies when it was encoded, without values."""
     counts = list(x.shape)
     counts[dim] = -(-counts[dim] // fmt.block_size)
-    second = torch.ones(()) if fmt.tensor_scale else None
+    second = torch.ones(()) if fmt.tensor_scale else 1.0
     codes, scales = (torch.empty(shape, dtype=torch.uint8) for shape in (x.shape, counts))
-    return Blocks(codes, scales, fmt, x.shape[dim], "bytes", second)
+    return Coded(codes, scales, fmt, dim, x.shape[dim], "bytes", second)

@@ -6,6 +6,7 @@ import contextlib
 import ctypes
 from dataclasses import replace
 from types import SimpleNamespace
+from unittest import mock
 
 import pytest
 import torch
@@ -13,9 +14,19 @@ from torch import Tensor
 
 from gemmsim import hardware
 from gemmsim.arithmetic import GemmSpec, Hardware
-from gemmsim.backends import cpu, cuda
-from gemmsim.backends.cuda import gemm_instruction, gemm_tensor, scaled_instruction, self_check, tensor_cores
+from gemmsim.backends import cpu, cuda, device_tables, route
+from gemmsim.backends.coded import Coded
+from gemmsim.backends.cuda import (
+    coded,
+    gemm_instruction,
+    gemm_tensor,
+    products,
+    scaled_instruction,
+    self_check,
+    tensor_cores,
+)
 from gemmsim.backends.encoding import scale_table
+from gemmsim.backends.product import Product, Ran
 from gemmsim.hardware.devices import CAPABILITIES
 
 #: Words of an operand by its width.
@@ -124,9 +135,9 @@ class FakeGpu:
             if chain.packing == "lo_first":
                 codes = torch.stack([codes & 15, codes >> 4], -1).flatten(-2)
             fmt = replace(fmt, tensor_scale=False)
-            sides.append(cuda.Blocks(codes, scales, fmt, codes.shape[1]))
+            sides.append(Coded(codes, scales, fmt, -1, codes.shape[1]))
         left, right = sides
-        right = replace(right, codes=right.codes.mT, scales=right.scales.mT)
+        right = right.transposed
         out = torch.empty(left.codes.shape[0], right.codes.shape[1])
         spec = GemmSpec(left.format, right.format, accumulator=Hardware(row.arch, self.op, row.a, row.b, out=row.d))
         simt_blocks(left, right, spec, out)
@@ -137,6 +148,12 @@ def simt_blocks(a, b, spec, out, seed=0, finish=None):
     """``gemm_blocks`` by the CPU backend."""
     scales = cpu.Scales(*_factors(a, b), a.format.block_size, b.format.block_size, _second(a, b), a.format.scale)
     return cpu.gemm(*(_elements(x.codes, x) for x in (a, b)), spec, out, seed, scales=scales)
+
+
+def run_on_gpu(product: Product) -> Ran:
+    """``product`` by the routes, as for tensors of a GPU."""
+    with mock.patch.object(route, "backend_of", lambda x: cuda):
+        return route.run(product)
 
 
 def _values(codes: Tensor, name: str) -> Tensor:
@@ -175,9 +192,10 @@ def fake_gpu(monkeypatch) -> FakeGpu:
     number = lambda: CAPABILITIES[gpu.arch][0]  # noqa: E731
     monkeypatch.setattr(gemm_instruction, "launch", gpu.launch)
     monkeypatch.setattr(gemm_tensor, "launch", gpu.launch)
-    monkeypatch.setattr(tensor_cores, "_is_gpu", lambda x: True)
-    monkeypatch.setattr(tensor_cores, "simt", lambda a, b, spec, out, *rest: cpu.gemm(a, b, spec, out, *rest[:3]))
-    monkeypatch.setattr(tensor_cores, "simt_blocks", simt_blocks)
+    monkeypatch.setattr(device_tables, "_is_gpu", lambda device: True)
+    monkeypatch.setattr(tensor_cores, "simt", cpu.gemm)
+    monkeypatch.setattr(products, "gemm", lambda a, b, spec, out, *rest: cpu.gemm(a, b, spec, out, *rest[:3]))
+    monkeypatch.setattr(coded, "gemm_blocks", simt_blocks)
     monkeypatch.setattr(scaled_instruction, "simt", simt_blocks)
     monkeypatch.setattr(scaled_instruction, "chain_of", chain_of)
     monkeypatch.setattr(tensor_cores, "device_arch", lambda index: names[number()])
@@ -198,7 +216,7 @@ def _factors(a, b) -> tuple[Tensor, Tensor]:
 
 
 def _second(a, b) -> float | None:
-    seconds = [float(x.second) for x in (a, b) if x.second is not None]
+    seconds = [float(x.tensor_scale) for x in (a, b) if x.format.tensor_scale]
     return None if not seconds else seconds[0] * (seconds[1] if len(seconds) > 1 else 1.0)
 
 

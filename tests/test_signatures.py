@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from support import ROOT
 
 MOST = 8
-OPERATORS = {"operators.py", "library.py", "mm_library.py", "batching.py"}
+OPERATORS = {"operators.py", "matmul_operator.py", "batching.py"}
 _PYTORCH = "mirrors PyTorch's function or module of the same name, and adds formats"
 _PEER = "mirrors a peer's function of the same name"
 _PUBLIC = "public: every argument is one that a user may name"

@@ -95,7 +95,7 @@ def tensor_plan(fmt: TensorFormat) -> bytes:
 
 def refusals(spec: GemmSpec) -> str:
     """Why backends do not compute ``spec``."""
-    return f"{cpu.supported(spec)} | {cuda.supported(spec)}"
+    return f"{cpu.refuses(spec)} | {cuda.refuses(spec)}"
 
 
 def family_texts() -> Iterator[Text]:

@@ -11,10 +11,12 @@ from typing import TYPE_CHECKING, Protocol
 
 from gemmsim.arithmetic import GemmSpec
 from gemmsim.formats import BlockFormat, Cast, TensorFormat
+from gemmsim.lowering.refusal import Refusal
 
 from .product import Product, Ran
 
 if TYPE_CHECKING:  # only where it is in the program already: a backend is loaded when a tensor asks for it
+    import torch
     from torch import Tensor
 
     from .cpu.scaled_cast import GridNumbers
@@ -32,7 +34,13 @@ class Backend(Protocol):
         """The product of values that ``spec`` casts: ``multiply`` without a record, for products that are small."""
 
     def multiply(self, product: Product) -> Ran:
-        """A product of any kind: of values, codes with scales or codes of a table, of windows; or its overflows."""
+        """A product of any kind, by kernels: of values, codes with scales or of a table, windows; or its overflows."""
+
+    def names_instruction(self, spec: GemmSpec) -> bool:
+        """Whether ``spec`` names a matrix instruction that a device of this kind may have."""
+
+    def instruction(self, product: Product) -> Ran | Refusal:
+        """A product by the device's own instruction, if it was found equal to the one that the spec names."""
 
     def finishes(self, spec: GemmSpec, cast: Cast | None) -> bool:
         """Whether kernels of products of ``spec`` take a bias and ``cast`` as their last steps."""
@@ -64,8 +72,9 @@ class Backend(Protocol):
         self, op: str, inputs: Sequence[Tensor | None], outputs: Sequence[Tensor], steps: Sequence[Cast | None], *,
         rows: int, cols: int, function: str = "copy", order: int = 1, centered: bool = True, eps: float = 0.0,
         seed: int = 0,
-    ) -> None:  # fmt: skip
-        """An operation on rows, step by step."""
+    ) -> torch.dtype:  # fmt: skip
+        """An operation on rows, step by step, in float32, or in float64 if a tensor has that. The dtype in which the
+        first result left the kernel."""
 
     def scaled_cast(
         self, x: Tensor, grid: GridNumbers, out: Tensor, *, amax: Tensor | None = None, bias: Tensor | None = None,

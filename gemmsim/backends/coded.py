@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -16,7 +16,8 @@ __all__ = ["Coded"]
 class Coded:
     """``size`` elements along ``dim`` (-1 or -2), in the bytes of ``packing``, with a scale for each block of them.
 
-    ``tensor_scale``: of formats with a second scale, else 1. What it stands for: ``gemmsim.backends.encoding``.
+    ``tensor_scale``: of formats with a second scale, else 1. What it stands for: ``gemmsim.backends.encoding``; as a
+    backend's kernels read it: ``cpu.coded`` and ``cuda.coded``.
     """
 
     codes: Tensor
@@ -33,6 +34,11 @@ class Coded:
         shape = list(self.codes.shape)
         shape[self.dim] = self.size
         return torch.Size(shape)
+
+    @property
+    def transposed(self) -> Coded:
+        """With its last two dimensions exchanged, the same bytes."""
+        return replace(self, codes=self.codes.mT, scales=self.scales.mT, dim=-3 - self.dim)
 
     @property
     def device(self) -> torch.device:

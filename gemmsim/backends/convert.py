@@ -25,6 +25,7 @@ from gemmsim.formats import (
 
 from .backend import backend_of
 from .codebook import is_codebook, round_to_codebook
+from .expanded import stored
 
 __all__ = ["FORMATS", "cast_into", "cast_operand", "copy_rounded", "is_conversion", "quantize_into"]
 
@@ -100,10 +101,7 @@ def cast_operand(x: Tensor, cast: Cast | None, dtype: torch.dtype, seed: int, si
         if x.dtype == dtype or x.device.type == "cuda":
             return x.to(dtype)
         cast = Cast(FORMATS[x.dtype])
-    base = x
-    for d in range(x.dim() - 2):
-        if x.stride(d) == 0 and x.shape[d] > 1:
-            base = base.narrow(d, 0, 1)
+    base = stored(x, x.dim() - 2)
     rounded = torch.empty(base.shape, dtype=_holder(cast.format, dtype), device=x.device)
     cast_into(base, cast, rounded, seed, site)
     return rounded.to(dtype).expand(x.shape)

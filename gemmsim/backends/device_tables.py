@@ -26,7 +26,9 @@ def _is_gpu(device: torch.device) -> bool:
 
 
 def is_capturing(device: torch.device) -> bool:
-    """Whether the current stream of a GPU is being captured."""
+    """Whether ``device`` is a GPU whose current stream is being captured: then nothing may wait for it."""
+    if not _is_gpu(device):
+        return False
     if device.index in (None, torch.cuda.current_device()):
         return torch.cuda.is_current_stream_capturing()
     with torch.cuda.device(device):

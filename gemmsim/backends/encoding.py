@@ -14,6 +14,7 @@ from gemmsim.formats import E8M0, BlockFormat, BlockMode, FixedFormat, ScaleRule
 
 from .backend import backend_of
 from .coded import Coded
+from .expanded import stored
 
 __all__ = [
     "as_second",
@@ -150,9 +151,7 @@ def encode_operand(owner: str, x: Tensor, fmt: BlockFormat, dim: int, second: fl
     """
     if second is None:
         second = second_scale_of(x, fmt)
-    for d in range(x.dim() - 2):
-        if x.stride(d) == 0 and x.shape[d] > 1:
-            x = x.narrow(d, 0, 1)
+    x = stored(x, x.dim() - 2)
     shape: list[Any] = list(x.shape)
     shape[dim] = -(-x.shape[dim] // fmt.block_size)
     codes = torch.empty(x.shape, dtype=torch.uint8, device=x.device)

@@ -11,6 +11,7 @@ from torch import Tensor
 from gemmsim.arithmetic import Lookup, UnsupportedSpec
 from gemmsim.formats import Cast
 from gemmsim.lowering.numbers import Site
+from gemmsim.lowering.refusal import Refusal
 
 from . import stepwise
 from .acceleration import REFUSED, current
@@ -20,7 +21,6 @@ from .codebook import is_codebook
 from .convert import cast_into, cast_operand
 from .dtypes import carrier_dtype
 from .product import Product, Ran
-from .refusal import Refusal
 
 __all__ = ["run"]
 

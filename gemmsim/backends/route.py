@@ -15,13 +15,13 @@ from torch import Tensor
 
 from gemmsim.arithmetic import GemmSpec, Sequential
 from gemmsim.arithmetic.block_operands import takes_scales
+from gemmsim.lowering.refusal import Refusal
 
 from .acceleration import REFUSED, asked, current
 from .backend import backend_of
 from .batches import batched
 from .last_steps import finish_into, followed
 from .product import Product, Ran
-from .refusal import Refusal
 
 __all__ = ["ROUTES", "Route", "gemm", "plain_spec", "reads_windows", "run"]
 
@@ -68,8 +68,8 @@ class _Asked:
             return self._NOBODY if decoded else self._EXTRAS
         from . import cublas
 
-        reason = cublas.refuses(product, setting.fast_mode)
-        return reason if reason is None or decoded else Refusal(reason.reason, REFUSED)
+        refusal = cublas.refuses(product, setting.fast_mode)
+        return refusal if refusal is None or decoded else replace(refusal, of=REFUSED)
 
     def run(self, product: Product) -> Ran:
         from . import cublas
@@ -103,7 +103,6 @@ class _Proved:
     """A library's product, where it provably has the bits of the spec and the kernels for that are slow."""
 
     _FAST = Refusal("kernels are fast enough, or no proof is known")
-    _NONE = Refusal("there is no proof, or it does not pay")
 
     def refuses(self, product: Product) -> Refusal | None:
         from . import native
@@ -118,11 +117,21 @@ class _Proved:
         assert isinstance(a, Tensor) and isinstance(b, Tensor)
         raw = out if finish is None else torch.empty_like(out, dtype=finish.work)
         ran = native.gemm(a, b, product.spec, raw, product.seed, product.named)
-        if ran is None:
-            return self._NONE
-        if finish is not None:
+        if isinstance(ran, Ran) and finish is not None:
             finish_into(raw, finish, out)
         return ran
+
+
+class _Instruction:
+    """The device's own matrix instruction, where the spec names it."""
+
+    _NONE = Refusal("the spec names no instruction of such a device")
+
+    def refuses(self, product: Product) -> Refusal | None:
+        return None if backend_of(product.out).names_instruction(product.spec) else self._NONE
+
+    def run(self, product: Product) -> Ran | Refusal:
+        return backend_of(product.out).instruction(product)
 
 
 class _Kernel:
@@ -135,9 +144,8 @@ class _Kernel:
         return backend_of(product.out).multiply(product)
 
 
-_KERNEL = _Kernel()
 #: In the order in which they are asked.
-ROUTES: tuple[Route, ...] = (_Lists(), _Asked(), _Decoded(), _Proved(), _KERNEL)
+ROUTES: tuple[Route, ...] = (_Lists(), _Asked(), _Decoded(), _Proved(), _Instruction(), _Kernel())
 
 
 def gemm(a: Tensor, b: Tensor, spec: GemmSpec, out: Tensor, seed: int) -> Ran:
@@ -159,8 +167,9 @@ def run(product: Product) -> Ran:
     finish, spec = product.finish, product.spec
     if finish is not None and not _takes(product):
         return followed(lambda raw: run(product.changed(out=raw, finish=None)), finish, product.out)
-    if asked() is None and _is_the_kernels(spec):
-        return _KERNEL.run(product)
+    backend = backend_of(product.out)
+    if asked() is None and _is_the_kernels(spec) and not backend.names_instruction(spec):
+        return backend.multiply(product)
     told: list[Refusal] = []
     for route in ROUTES:
         reason = route.refuses(product)
@@ -183,7 +192,7 @@ def _takes(product: Product) -> bool:
 
 @lru_cache(maxsize=4096)
 def _is_the_kernels(spec: GemmSpec) -> bool:
-    """Whether nobody but the kernels computes ``spec``, unless somebody asks."""
+    """Whether nobody but the device's kernels and instructions computes ``spec``, unless somebody asks."""
     from . import native
 
     return not (spec.needs_steps or spec.has_blocks or native.is_candidate(spec))

@@ -23,31 +23,32 @@ from gemmsim.arithmetic.shuffled import Shuffled
 from gemmsim.arithmetic.splitk import SplitK
 from gemmsim.formats import FP64, Cast, parse_cast
 from gemmsim.lowering.numbers import Site
+from gemmsim.lowering.refusal import Refusal
 
 from .backend import backend_of
 from .codebook import is_codebook
 from .convert import cast_into, cast_operand
 from .product import Ran
 
-__all__ = ["gemm", "supported"]
+__all__ = ["gemm", "refuses"]
 
 #: A sum to odd in float64, from which any list of values can be found as from the exact sum.
 _TO_ODD = parse_cast("fp64/ro")
 _ORDERS = (Chunked, Promote, SplitK, Pairwise, Interleaved, Shuffled, Swapped)
 
 
-def supported(spec: GemmSpec) -> str | None:
-    """None, or why products of ``spec``, which ``needs_steps``, are not computed."""
+def refuses(spec: GemmSpec) -> Refusal | None:
+    """Why products of ``spec``, which ``needs_steps``, are not computed, or ``None``."""
     part = leaf(spec.accumulator)
     if not isinstance(part, (Custom, Sequential, Exact)) and _needs_steps(part):
         what = "a class of one's own" if part.is_custom else "a list of values"
-        return f"{part.name}(...) with {what}"
+        return Refusal(f"{part.name}(...) with {what}")
     if isinstance(part, Sequential) and part.init != "zero":
-        return "an addend C with a register that is a list of values"
+        return Refusal("an addend C with a register that is a list of values")
     if any(cast.is_stochastic for cast in spec.accumulator.casts()):
-        return "random rounding in an accumulator that is computed step by step"
+        return Refusal("random rounding in an accumulator that is computed step by step")
     if spec.arithmetic != "exact":
-        return f"arithmetic={spec.arithmetic!r} with a register that is a list of values"
+        return Refusal(f"arithmetic={spec.arithmetic!r} with a register that is a list of values")
     return None
 
 
@@ -69,10 +70,10 @@ def gemm(a: Tensor, b: Tensor, spec: GemmSpec, out: Tensor, seed: int) -> Ran:
         UnsupportedSpec: for an order, or a random rounding, that has no meaning here.
         SpecError: for a step that gives no tensors of the state's shape, or operands that its numbers do not hold.
     """
-    reason = supported(spec)
-    if reason is not None:
+    refusal = refuses(spec)
+    if refusal is not None:
         raise UnsupportedSpec(
-            f"{str(spec)!r}: {reason}; allowed: chunked, promote, splitk, pairwise, interleaved and shuffled around "
+            f"{str(spec)!r}: {refusal}; allowed: chunked, promote, splitk, pairwise, interleaved and shuffled around "
             "one register, with deterministic roundings.\n  Put the other steps into a class of your own "
             "(docs/howto/extend.md)."
         )

@@ -8,8 +8,9 @@ from enum import Enum
 from fractions import Fraction
 from typing import Any
 
+from .calls import call, check_flags, integer
 from .checks import check_bool, check_int, number_text
-from .errors import format_error
+from .errors import format_error, shown
 from .json_fields import json_fields
 from .magnitudes import MagnitudeFormat
 
@@ -200,3 +201,18 @@ class Binary8Format(MagnitudeFormat):
         optional = ("signed", "subnormals", "policy")
         fields: dict[str, Any] = json_fields("Binary8Format", "binary8", data, required=("p",), optional=optional)
         return cls(**fields)
+
+
+@call("binary8(P[,unsigned][,policy])")
+def _parse_binary8(name: str, fields: list[str]) -> Binary8Format:
+    """binary8(P[,unsigned][,policy])."""
+    usage = "binary8(P[,unsigned][,saturate_infty|,saturate_maxfloat|,saturate_maxfloat2])"
+    if not fields:
+        raise format_error(f"format {shown(name)}", usage, "Give the precision, as in 'binary8(3)'.")
+    flags = fields[1:]
+    policies = [str(policy) for policy in Binary8Policy]
+    check_flags(name, usage, flags, ("unsigned", *policies))
+    chosen = [flag for flag in flags if flag in policies] or [str(Binary8Policy.SATURATE_MAXFLOAT2)]
+    if len(chosen) > 1:
+        raise format_error(f"format {shown(name)}", "one overflow policy", "Drop the others.")
+    return Binary8Format(integer(name, usage, fields[0]), "unsigned" not in flags, policy=Binary8Policy(chosen[0]))

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import bisect
 import math
+import re
 import struct
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cached_property
 from typing import Any, overload
 
+from .calls import call, integer
 from .checks import as_fraction, check_int, number_text
 from .errors import format_error
 from .json_fields import json_fields
@@ -411,3 +413,40 @@ def _exact(value: Fraction) -> float:
 
 def _text(value: float) -> str:
     return repr(value).removesuffix(".0")
+
+
+@call("codebook(values[|boundaries][|tie][|nan])")
+def _parse_codebook(name: str, fields: list[str]) -> CodebookFormat:
+    """codebook(values[|boundaries][|tie][|nan][|code=n]), lists separated by commas."""
+    usage = "codebook(value,value,...[|boundary,...][|even|odd|low|high][|nan][|code=n])"
+    numbers, *parts = ",".join(fields).split("|")
+    given: dict[str, object] = {}
+    for part in parts:
+        key: str
+        value: object
+        if part in TIES:
+            key, value = "tie", part
+        elif part == "nan":
+            key, value = "nan", True
+        elif part.startswith("code="):
+            key, value = "first_code", integer(name, usage, part.removeprefix("code="))
+        else:
+            key, value = "boundaries", _reals(name, usage, part)
+        if key in given:
+            raise format_error(f"format {name!r}: {part!r}", usage, "Give each part once.")
+        given[key] = value
+    first_code = given.pop("first_code", 0)
+    points = _reals(name, usage, numbers)
+    found = codebook(points, **given)  # type: ignore[arg-type]
+    if list(points) != sorted(points):
+        raise format_error(f"format {name!r}", "values in ascending order", "Sort them.")
+    return replace(found, first_code=first_code)  # type: ignore[arg-type]
+
+
+def _reals(name: str, usage: str, text: str) -> tuple[float, ...]:
+    found = []
+    for part in text.split(","):
+        if re.fullmatch(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)(e[+-]?[0-9]+)?", part) is None:
+            raise format_error(f"format {name!r}: {part!r} is no number", usage, "Write decimal numbers.")
+        found.append(float(part))
+    return tuple(found)

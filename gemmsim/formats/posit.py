@@ -5,8 +5,10 @@ from __future__ import annotations
 from fractions import Fraction
 from functools import lru_cache
 
+from .calls import call, integer
 from .checks import check_int
 from .codebook import CodebookFormat
+from .errors import format_error
 
 __all__ = ["posit"]
 
@@ -53,3 +55,12 @@ def _value(code: int, n: int, es: int) -> Fraction:
     for place, bit in enumerate(rest[es:], start=1):
         fraction += Fraction(bit, 1 << place)
     return fraction * Fraction(2) ** ((regime << es) + exponent)
+
+
+@call("posit(n[,es])")
+def _parse_posit(name: str, fields: list[str]) -> CodebookFormat:
+    """posit(n[,es])."""
+    usage = "posit(n[,es])"
+    if not 1 <= len(fields) <= 2:
+        raise format_error(f"format {name!r}", usage, "Give the width, as in 'posit(8,2)'.")
+    return posit(*(integer(name, usage, field) for field in fields))

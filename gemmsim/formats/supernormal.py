@@ -8,8 +8,9 @@ from enum import Enum
 from fractions import Fraction
 from typing import Any
 
+from .calls import call, check_flags, integer
 from .checks import check_bool, check_int, number_text
-from .errors import format_error
+from .errors import format_error, shown
 from .json_fields import json_fields
 from .magnitudes import MagnitudeFormat
 
@@ -256,3 +257,19 @@ class SupernormalFormat(MagnitudeFormat):
             "SupernormalFormat", "supernormal", data, required=required, optional=optional
         )
         return cls(**fields)
+
+
+@call("supernormal(X,Y[,lower,upper][,saturate])")
+def _parse_supernormal(name: str, fields: list[str]) -> SupernormalFormat:
+    """supernormal(X,Y[,lower[,upper]][,flag...]); one number of exponent codes serves both ends."""
+    usage = "supernormal(X,Y[,lower[,upper]][,saturate][,even_exponent][,within_float32])"
+    numbers = [field for field in fields if field[:1].isdigit()]
+    flags = fields[len(numbers) :]
+    if not 2 <= len(numbers) <= 4:
+        raise format_error(f"format {shown(name)}", usage, "Give exponent and trailing bits, as in 'supernormal(4,3)'.")
+    known = ("saturate", str(PowerTie.EVEN_EXPONENT), "within_float32")
+    check_flags(name, usage, flags, known)
+    widths = [integer(name, usage, field) for field in numbers]
+    lower, upper = (1, 1) if len(widths) == 2 else (widths[2], widths[-1])
+    tie = PowerTie.EVEN_EXPONENT if known[1] in flags else PowerTie.AWAY
+    return SupernormalFormat(widths[0], widths[1], lower, upper, known[0] in flags, tie, known[2] in flags)

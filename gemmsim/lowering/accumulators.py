@@ -8,11 +8,12 @@ from gemmsim.arithmetic.shuffled import Shuffled
 from . import instructions, orders, runs  # noqa: F401  # they register what accumulators are
 from .numbers import MAX_WRAPPERS
 from .program import Program, Wrapped, run_of, wrapper_of
+from .refusal import Refusal
 
 __all__ = ["program", "programs"]
 
 
-def programs(accumulator: Accumulator, group: int | None = None) -> tuple[Program, ...] | str:
+def programs(accumulator: Accumulator, group: int | None = None) -> tuple[Program, ...] | Refusal:
     """The programs of a palette's members, or the one of any other accumulator; or why there is none.
 
     ``group``: terms that share a pair of scales, where the accumulator takes them apart.
@@ -20,26 +21,26 @@ def programs(accumulator: Accumulator, group: int | None = None) -> tuple[Progra
     found = []
     for member in accumulator.members if isinstance(accumulator, Palette) else (accumulator,):
         one = program(member, group)
-        if isinstance(one, str):
+        if isinstance(one, Refusal):
             return one
         found.append(one)
     return tuple(found)
 
 
-def program(accumulator: Accumulator, group: int | None = None) -> Program | str:
+def program(accumulator: Accumulator, group: int | None = None) -> Program | Refusal:
     """The program of ``accumulator``, or why there is none."""
     wrappers: list[Wrapped] = []
     shuffle: Shuffled | None = None
     while (run := run_of(accumulator)) is None:
         wrapper = wrapper_of(accumulator, group)
         if wrapper is None:
-            return f"accumulator {accumulator} is not made of sequential runs"
+            return Refusal(f"accumulator {accumulator} is not made of sequential runs")
         if isinstance(accumulator, Shuffled):
             if wrappers:
-                return f"{accumulator} inside another accumulator: a permutation comes outermost and once here"
+                return Refusal(f"{accumulator} inside another accumulator: a permutation comes outermost and once here")
             shuffle = accumulator
         wrappers.append(wrapper)
         accumulator = accumulator.inner  # type: ignore[attr-defined]
     if len(wrappers) > MAX_WRAPPERS:
-        return f"{len(wrappers)} nested orders: at most {MAX_WRAPPERS} here"
+        return Refusal(f"{len(wrappers)} nested orders: at most {MAX_WRAPPERS} here")
     return Program(**vars(run), wrappers=tuple(wrappers), shuffle=shuffle)

@@ -8,32 +8,33 @@ from gemmsim.formats.errors import shown
 
 from .accumulators import programs
 from .numbers import FLOAT32, Method
+from .refusal import Refusal
 
-__all__ = ["refusal"]
+__all__ = ["refuses"]
 
 
-def _cast_reason(role: str, cast: Cast, register: bool, backend: str) -> str | None:
+def _refuses_cast(role: str, cast: Cast, register: bool, backend: str) -> Refusal | None:
     fmt = cast.format
     if isinstance(fmt, CodebookFormat):
-        return f"{role} {shown(str(cast))}: a list of values, which is looked up outside the kernels"
+        return Refusal(f"{role} {shown(str(cast))}: a list of values, which is looked up outside the kernels")
     if isinstance(fmt, FloatFormat) and not fmt.fits_float64:
-        return f"{role} {cast}: its values do not fit float64, the widest carrier of the {backend}"
+        return Refusal(f"{role} {cast}: its values do not fit float64, the widest carrier of the {backend}")
     if isinstance(fmt, FixedFormat) and not fmt.clamp and register:
-        return f"{role} {cast}: a register needs bounds; give it bits, fixed(bits,frac) with bits <= 53"
+        return Refusal(f"{role} {cast}: a register needs bounds; give it bits, fixed(bits,frac) with bits <= 53")
     return None
 
 
-def _fp32_reason(role: str, cast: Cast) -> str | None:
+def _refuses_in_fp32(role: str, cast: Cast) -> Refusal | None:
     fmt = cast.format
     if isinstance(fmt, FloatFormat) and (fmt.p > FLOAT32.p or fmt.emin < FLOAT32.emin or fmt.emax >= FLOAT32.top):
-        return f'{role} {cast} is wider than fp32, which arithmetic="fp32" computes in; use arithmetic="exact"'
+        return Refusal(f'{role} {cast} is wider than fp32, which arithmetic="fp32" computes in; use arithmetic="exact"')
     return None
 
 
-def refusal(spec: GemmSpec, backend: str) -> str | None:
-    """None if kernels of a backend compute ``spec``, else the reason why not, in which ``backend`` is its name."""
+def refuses(spec: GemmSpec, backend: str) -> Refusal | None:
+    """None if kernels of a backend compute ``spec``, else why not, in which ``backend`` is its name."""
     found = programs(spec.accumulator, spec.group)
-    if isinstance(found, str):
+    if isinstance(found, Refusal):
         return found
     roles: list[tuple[str, Cast | None, bool]] = [
         ("operand a", spec.cast_a, False),
@@ -46,9 +47,9 @@ def refusal(spec: GemmSpec, backend: str) -> str | None:
     for role, cast, register in roles:
         if cast is None:
             continue
-        reason = _cast_reason(role, cast, register, backend)
+        reason = _refuses_cast(role, cast, register, backend)
         if reason is None and spec.arithmetic == "fp32" and register:
-            reason = _fp32_reason(role, cast)
+            reason = _refuses_in_fp32(role, cast)
         if reason is not None:
             return reason
     return None

@@ -23,7 +23,7 @@ from .arguments import (
     packing_constant,
     scale_shape,
 )
-from .library import decode_into_op, decode_op, encode_into_op, encode_op, quantize_into_op, quantize_op
+from .operators import decode_into_op, decode_op, encode_into_op, encode_op, quantize_into_op, quantize_op
 
 __all__ = ["Encoded", "decode", "encode", "quantize", "tensor_scale"]
 

@@ -18,7 +18,7 @@ from gemmsim.ops.tracing import assume_constant_result
 
 from .arguments import BlockLike, block_of, check_codes, check_packing, code_shape, scale_shape
 from .convert import Encoded
-from .mm_library import MMOperand, mm_op
+from .matmul_operator import MMOperand, mm_op
 
 __all__ = ["matmul"]
 

@@ -93,11 +93,6 @@ def _value_dtype(name: str, dtype: torch.dtype | None) -> torch.dtype:
     return dtype
 
 
-def _looks(t: Tensor) -> bool:
-    """Whether elements may be looked at: a captured graph waits for nothing."""
-    return t.device.type != "cuda" or not is_capturing(t.device)
-
-
 def _encode(x: Tensor, fmt: str) -> Tensor:
     meaning = parse_scalar(fmt)
     out = torch.empty(x.shape, dtype=code_dtype(meaning), device=x.device)
@@ -105,7 +100,7 @@ def _encode(x: Tensor, fmt: str) -> Tensor:
     for start in range(0, flat.numel(), _AT_ONCE):
         part = flat[start : start + _AT_ONCE]
         codes, good = codes_of(fmt, meaning, part)
-        if _looks(part) and not bool(good.all()):
+        if not is_capturing(part.device) and not bool(good.all()):  # a captured graph waits for nothing
             first = part[~good][0].to(torch.float64).item()
             raise _no_code(meaning, first, int((~good).sum()))
         target[start : start + _AT_ONCE] = codes
@@ -142,7 +137,7 @@ def _decode(codes: Tensor, fmt: str, dtype: torch.dtype) -> Tensor:
             parts, used = parts_of_codes(meaning, index)
             values = to_values(parts, dtype)
         good = used & in_range
-        if _looks(part) and not bool(good.all()):
+        if not is_capturing(part.device) and not bool(good.all()):  # a captured graph waits for nothing
             meaning.decode(int(part[~good][0]))  # raises
             raise AssertionError(f"{meaning}: {int(part[~good][0])} is a code")
         target[start : start + _AT_ONCE] = values

@@ -16,7 +16,7 @@ from .checks import common_shape
 from .errors import ExportError, message
 from .gradients import fit
 from .grids import integer_name
-from .library import affine_op
+from .operators import affine_op
 
 __all__ = ["FakeAffineTensorQuantFunction", "fake_affine_tensor_quant"]
 

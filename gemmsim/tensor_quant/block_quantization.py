@@ -18,7 +18,7 @@ from .errors import AmaxShapeError, BlockSizeError, ElementFormatError, message
 from .gradients import clip_mask, fit, straight_through
 from .grids import ELEMENTS, NumBits, element_name, integer_name
 from .integer import FakeTensorQuantFunction, fake_tensor_quant
-from .library import blocks_op, blocks_out_op, checked_op
+from .operators import blocks_op, blocks_out_op, checked_op
 
 __all__ = [
     "DynamicBlockQuantizationFunction",

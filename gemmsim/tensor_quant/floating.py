@@ -14,7 +14,7 @@ from . import symbolic as onnx
 from .arguments import both_vintages, check_nonfinite, prepared, write_out
 from .gradients import clip_mask, fit
 from .grids import element_name
-from .library import fake_op, fake_out_op
+from .operators import fake_op, fake_out_op
 
 __all__ = ["ScaledE4M3Function", "fp4_cast_ste", "fp8_eager", "scaled_e4m3", "scaled_e4m3_abstract", "scaled_e4m3_impl"]
 

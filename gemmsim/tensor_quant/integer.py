@@ -12,7 +12,7 @@ from . import symbolic as onnx
 from .arguments import both_vintages, check_nonfinite, prepared, required, write_out
 from .gradients import clip_mask, fit
 from .grids import integer_name
-from .library import fake_op, fake_out_op, integers_op
+from .operators import fake_op, fake_out_op, integers_op
 
 __all__ = [
     "FakeTensorQuantFunction",

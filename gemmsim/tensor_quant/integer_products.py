@@ -20,7 +20,7 @@ from .eager import scales
 from .errors import AmaxError, message
 from .gradients import clip_mask, fit
 from .grids import grid_of, integer_name
-from .library import integers_op
+from .operators import integers_op
 
 __all__ = ["int_linear", "int_matmul", "integer_values", "product_formats"]
 
@@ -163,7 +163,9 @@ def _int_mm(a: Tensor, b: Tensor, accumulator: str) -> Tensor | None:
         return None
     if a.shape[1] != b.shape[0] or a.shape[1] * 128 * 128 > _INT32_MAX or 0 in (*a.shape, *b.shape):
         return None
-    if a.is_cuda and (a.shape[0] <= 16 or a.shape[1] % 8 or b.shape[1] % 8):
+    from gemmsim.backends.cublas import takes_int_mm
+
+    if not takes_int_mm(a, b):
         return None
     state.record("int_matmul", "torch", "int8 : int(32)", "torch._int_mm: no sum leaves 32 bits")
     return torch._int_mm(a.contiguous(), b.contiguous())

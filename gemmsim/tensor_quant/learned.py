@@ -13,7 +13,7 @@ from gemmsim.ops.checks import check_tensor
 
 from .arguments import as_amax, check_nonfinite, prepared, required
 from .grids import IntegerGrid, grid_of, integer_name
-from .library import fake_op
+from .operators import fake_op
 
 __all__ = ["learned_fake_tensor_quant", "pact"]
 

@@ -9,7 +9,7 @@ from .arguments import prepared
 from .block_quantization import check_block_size, fake_blocks
 from .errors import BlockSizeError, message
 from .gradients import straight_through
-from .library import checked_op
+from .operators import checked_op
 
 __all__ = ["NF4", "nf4_fake_quant"]
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from . import library  # noqa: F401  # registers the operators
+from . import operators  # noqa: F401  # registers the operators
 from .eager import TINY_AMAX
 from .errors import ExportError, message
 

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from .errors import CalibrationDataError, message
 from .grids import element_name, integer_name
-from .library import fake_op
+from .operators import fake_op
 
 __all__ = ["entropy_amax", "mse_amax", "percentile_amax"]
 

@@ -9,6 +9,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support_accumulators import CASES
 
 import gemmsim.arithmetic
 import gemmsim.formats
@@ -57,6 +58,16 @@ lasts = (
 @settings(deadline=None, max_examples=300)
 @given(nested | lasts)
 def test_round_trips(accumulator):
+    round_trips(accumulator)
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_accumulators_of_every_kind_are_values(case):
+    """Whatever every backend is asked has a text, JSON, a repr and words, too."""
+    round_trips(GemmSpec.parse(case.text).accumulator)
+
+
+def round_trips(accumulator):
     spec = GemmSpec.of(accumulator)
     assert Accumulator.parse(str(accumulator)) == accumulator
     assert GemmSpec.parse(str(spec)) == spec and GemmSpec.parse(str(spec)).key == spec.key

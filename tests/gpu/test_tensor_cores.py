@@ -16,6 +16,7 @@ import sys
 import torch
 import gemmsim as gs
 from gemmsim.backends import cuda
+from gemmsim.backends.coded import Coded
 from gemmsim.formats import parse_block
 
 names, dtypes = sys.argv[1:3], [getattr(torch, name) for name in sys.argv[3:]]
@@ -24,10 +25,9 @@ packing = "lo_first" if all(parse_block(name).element.bits == 4 for name in name
 
 def product(a, b, dtype):
     left, right = (gs.mx.encode(x, name, packing=packing) for x, name in zip((a, b), names))
-    one = cuda.Blocks(left.codes, left.scales, parse_block(names[0]), a.shape[1], packing)
-    two = cuda.Blocks(right.codes.t(), right.scales.t(), parse_block(names[1]), a.shape[1], packing)
+    one, two = (Coded(x.codes, x.scales, parse_block(name), -1, a.shape[1], packing) for x, name in zip((left, right), names))
     out = torch.full((len(a), len(b)), 7.0, dtype=dtype, device="cuda")
-    run = cuda.gemm_tensor_cores(one, two, out)
+    run = cuda.gemm_tensor_cores(one, two.transposed, out)
     values = (gs.mx.decode(t, name, size=a.shape[1], packing=packing).double() for t, name in zip((left, right), names))
     return run, out.double(), *values
 

@@ -141,7 +141,7 @@ GRIDS = ["int8", "uint4", "int23/narrow", *(str(g) for g in ELEMENTS.values()), 
 @pytest.mark.parametrize("name", GRIDS)
 def test_every_way_through_the_kernel_gives_the_bits_of_the_tensor_operations(name, isa):
     """Scales per tensor, axis and element, biases, strides, dtypes, blocks: against the arithmetic written out."""
-    from gemmsim.tensor_quant.library import blocks_op, fake_op
+    from gemmsim.tensor_quant.operators import blocks_op, fake_op
 
     grid = grid_of(name)
     g = torch.Generator().manual_seed(1)

@@ -4,9 +4,9 @@ from .block import PACKINGS, decode_blocks, encode_blocks, quantize_blocks
 from .block_float import quantize_tensor
 from .coded import count_coded_overflows, finishes, gemm_coded
 from .gathered import gathered_gemm
-from .gemm import count_overflows, gemm, supported
-from .lookup import count_lookup_overflows, lookup_gemm, lookup_supported
-from .products import multiply
+from .gemm import count_overflows, gemm, refuses
+from .lookup import count_lookup_overflows, lookup_gemm, lookup_refuses
+from .products import instruction, multiply, names_instruction
 from .quantize import quantize
 from .rows import named_steps, run_rows
 from .run import Kernels
@@ -35,15 +35,17 @@ __all__ = [
     "gemm_coded",
     "isa",
     "lookup_gemm",
-    "lookup_supported",
+    "lookup_refuses",
+    "instruction",
     "multiply",
+    "names_instruction",
     "quantize",
     "quantize_tensor",
     "quantize_blocks",
     "named_steps",
+    "refuses",
     "run_rows",
     "scaled_blocks",
     "scaled_cast",
     "set_isa",
-    "supported",
 ]

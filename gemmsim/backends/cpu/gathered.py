@@ -36,7 +36,7 @@ def gathered_gemm(
     Extra memory: b packed once, and max(half a megabyte, 32 K bytes) per thread; twice that in float64 lanes.
 
     Raises:
-        UnsupportedSpec: if ``supported(spec)`` gives a reason.
+        UnsupportedSpec: if ``refuses(spec)`` gives a reason.
         MemoryError: if the packed panels cannot be allocated.
     """
     known = _known(spec)

@@ -14,8 +14,9 @@ from gemmsim.lowering.casts import stays_in_float32
 from gemmsim.lowering.numbers import MAX_BATCH_DIMS, Method, Site
 
 from ..dtypes import NUMBERS
+from ..expanded import stored
 from ..product import Ran
-from .prepared import Prepared, prepare, supported
+from .prepared import Prepared, prepare, refuses
 from .quantize import quantize
 from .records import GEMM_CALL, Extras
 from .run import Kernels
@@ -23,7 +24,7 @@ from .scales import Scales, scales_record
 from .select import indices
 from .shared_library import library
 
-__all__ = ["count_overflows", "gemm", "supported"]
+__all__ = ["count_overflows", "gemm", "refuses"]
 
 _prepared: dict[GemmSpec, Prepared] = {}
 _pack = GEMM_CALL.pack
@@ -37,17 +38,9 @@ def batch_record(a: Tensor, b: Tensor, out: Tensor, dims: int) -> ctypes.Array[c
     return (ctypes.c_int64 * len(rows))(*rows)
 
 
-def _unbroadcast(x: Tensor) -> Tensor:
-    """``x`` with expanded (stride 0) batch dimensions cut to size 1: each stored element once."""
-    for d in range(x.dim() - 2):
-        if x.stride(d) == 0 and x.shape[d] > 1:
-            x = x.narrow(d, 0, 1)
-    return x
-
-
 def _rounded(x: Tensor, cast: Cast, seed: int, site: int) -> Tensor:
     """Operand rounded stochastically, in a tensor of its own: the bits belong to its elements, not to their uses."""
-    base = _unbroadcast(x)
+    base = stored(x, x.dim() - 2)
     narrow = base.dtype != torch.float64 and stays_in_float32(cast)
     wide = torch.empty(base.shape, dtype=torch.float32 if narrow else torch.float64)
     quantize(base, cast, wide, seed, site)
@@ -94,7 +87,7 @@ def gemm(
     palette's member permutes terms, (8 + 32) x K more per thread.
 
     Raises:
-        UnsupportedSpec: if ``supported(spec)`` gives a reason.
+        UnsupportedSpec: if ``refuses(spec)`` gives a reason.
         SpecError: for ``c`` or ``select`` without a place in ``spec``.
         SelectError: for a palette without ``select``, or with indices of no member.
         MemoryError: if the packed panels cannot be allocated.
@@ -122,7 +115,7 @@ def count_overflows(
     the product left its range, before it wrapped or saturated. Everything else as ``gemm``.
 
     Raises:
-        UnsupportedSpec: if ``supported(spec)`` gives a reason, or ``spec`` has no such register.
+        UnsupportedSpec: if ``refuses(spec)`` gives a reason, or ``spec`` has no such register.
     """
     known = _known(spec)
     if known.has_blocks and scales is None:

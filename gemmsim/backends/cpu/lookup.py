@@ -12,26 +12,25 @@ from gemmsim.arithmetic import GemmSpec, Lookup
 from gemmsim.arithmetic.errors import UnsupportedSpec
 from gemmsim.lowering.cast_numbers import described
 from gemmsim.lowering.numbers import Method, Site
+from gemmsim.lowering.refusal import Refusal
 
 from ..dtypes import NUMBERS
 from ..lookup_values import facts_of, values_of
 from ..product import Ran
 from .gemm import batch_record, failure
-from .prepared import Prepared, prepare
+from .prepared import Prepared, prepare, refuses
 from .quantize import quantize
 from .records import GEMM_CALL, Extras, GemmSpecPart, LookupRecord, packed
 from .run import Kernels
 from .shared_library import library
 
-__all__ = ["count_lookup_overflows", "lookup_gemm", "lookup_supported"]
+__all__ = ["count_lookup_overflows", "lookup_gemm", "lookup_refuses"]
 
 
-def lookup_supported(spec: GemmSpec) -> str | None:
-    """None if ``lookup_gemm`` computes ``spec``, else the reason why not."""
-    from .prepared import supported
-
+def lookup_refuses(spec: GemmSpec) -> Refusal | None:
+    """Why ``lookup_gemm`` does not compute ``spec``, or ``None``."""
     assert isinstance(spec.accumulator, Lookup)
-    return supported(GemmSpec(accumulator=spec.accumulator.inner, out=spec.out))
+    return refuses(GemmSpec(accumulator=spec.accumulator.inner, out=spec.out))
 
 
 @lru_cache(maxsize=1024)
@@ -54,7 +53,7 @@ def lookup_gemm(a: Tensor, b: Tensor, spec: GemmSpec, out: Tensor, seed: int = 0
     products is as in ``cpu.gemm``.
 
     Raises:
-        UnsupportedSpec: if ``lookup_supported(spec)`` gives a reason.
+        UnsupportedSpec: if ``lookup_refuses(spec)`` gives a reason.
         ValueError: for an ``int(...)`` register that meets NaN.
         MemoryError: if the packed panels cannot be allocated.
     """

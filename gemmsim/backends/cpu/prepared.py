@@ -10,12 +10,13 @@ from gemmsim.arithmetic import GemmSpec
 from gemmsim.arithmetic.errors import UnsupportedSpec
 from gemmsim.lowering.accumulators import programs
 from gemmsim.lowering.program import Program
-from gemmsim.lowering.supported import refusal
+from gemmsim.lowering.refusal import Refusal
+from gemmsim.lowering.supported import refuses as lowering_refuses
 
 from .members import member_record, permutation
 from .records import GemmSpecPart, MemberRecord, cast_record
 
-__all__ = ["Prepared", "prepare", "supported"]
+__all__ = ["Prepared", "prepare", "refuses"]
 
 
 @dataclass(frozen=True)
@@ -45,24 +46,24 @@ class Prepared:
         return self.part[:-8] + ctypes.addressof(members).to_bytes(8, sys.byteorder), (orders, members)
 
 
-def supported(spec: GemmSpec) -> str | None:
-    """None if this backend computes ``spec``, else the reason why not."""
-    return refusal(spec, "CPU backend")
+def refuses(spec: GemmSpec) -> Refusal | None:
+    """Why this backend does not compute ``spec``, or ``None``."""
+    return lowering_refuses(spec, "CPU backend")
 
 
 def prepare(spec: GemmSpec) -> Prepared:
     """The spec's part of each call.
 
     Raises:
-        UnsupportedSpec: if ``supported(spec)`` gives a reason.
+        UnsupportedSpec: if ``refuses(spec)`` gives a reason.
     """
-    reason = supported(spec)
-    if reason is not None:
+    refusal = refuses(spec)
+    if refusal is not None:
         raise UnsupportedSpec(
-            f"The CPU backend cannot run {str(spec)!r}: {reason}. gemmsim.reference computes every spec (slowly)."
+            f"The CPU backend cannot run {str(spec)!r}: {refusal}. gemmsim.reference computes every spec (slowly)."
         )
     found = programs(spec.accumulator, spec.group)
-    assert not isinstance(found, str)
+    assert not isinstance(found, Refusal)
     args = GemmSpecPart()
     # stochastic operand and output casts are passes of their own (gemm.py)
     for field, cast in (("cast_a", spec.cast_a), ("cast_b", spec.cast_b), ("cast_out", spec.out)):

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from gemmsim.arithmetic import GemmSpec
+from gemmsim.lowering.refusal import Refusal
+
 from ..coded import Coded
 from ..product import Product, Ran
 from .coded import count_coded_overflows, gemm_coded
@@ -9,7 +12,19 @@ from .gathered import gathered_gemm
 from .gemm import count_overflows, gemm
 from .lookup import count_lookup_overflows, lookup_gemm
 
-__all__ = ["multiply"]
+__all__ = ["instruction", "multiply", "names_instruction"]
+
+_NONE = Refusal("no processor has the instruction of another chip")
+
+
+def names_instruction(spec: GemmSpec) -> bool:
+    """False: the kernels compute the models of all."""
+    return False
+
+
+def instruction(product: Product) -> Ran | Refusal:
+    """Why there is none, as ``names_instruction`` says."""
+    return _NONE
 
 
 def multiply(product: Product) -> Ran:

@@ -53,19 +53,26 @@ def run_rows(
     centered: bool = True,
     eps: float = 0.0,
     seed: int = 0,
-) -> None:
-    """Run row operation ``op`` (cutlass_kernels/cpu/rows/rows.h) on contiguous float32 or float64 tensors of one dtype.
+) -> torch.dtype:
+    """Run row operation ``op`` (cutlass_kernels/cpu/rows/rows.h) on contiguous float tensors; the dtype it worked in.
 
-    ``steps``: the casts of its steps in order, None for a step rounded to the tensors' dtype.
+    That is float32, or float64 if one of the tensors has it; others are converted to it and from it by PyTorch.
+    ``steps``: the casts of its steps in order, None for a step rounded to that dtype.
 
     Raises:
         UnsupportedSpec: if a format's values do not fit float64.
     """
+    wide = any(t is not None and t.dtype is torch.float64 for t in (*inputs, *outputs))
+    work = torch.float64 if wide else torch.float32
+    if not rows or not cols:
+        return work
+    given = [None if t is None else t.to(work) for t in inputs]
+    results = [t if t.dtype is work else torch.empty(t.shape, dtype=work) for t in outputs]
     args = RowArgs()
-    args.dtype, carrier = _CARRIERS[outputs[0].dtype]
-    for i, tensor in enumerate(inputs):
+    args.dtype, carrier = _CARRIERS[work]
+    for i, tensor in enumerate(given):
         args.inputs[i] = tensor.data_ptr() if tensor is not None else None
-    for i, tensor in enumerate(outputs):
+    for i, tensor in enumerate(results):
         args.outputs[i] = tensor.data_ptr()
     args.rows, args.cols = rows, cols
     args.op, args.function, args.order = OPERATIONS[op], FUNCTIONS[function], order
@@ -74,6 +81,10 @@ def run_rows(
     args.steps = _records(steps, args.dtype) if isinstance(steps, _NamedSteps) else _step_records(steps, carrier)
     if _library().gemmsim_rows(byref(args)):
         raise MemoryError("gemmsim: no memory for the work space of a few rows per thread. Use fewer threads.")
+    for out, result in zip(outputs, results, strict=True):
+        if out is not result:
+            out.copy_(result)
+    return work
 
 
 def named_steps(casts: Sequence[Cast | None]) -> Sequence[Cast | None]:

@@ -31,6 +31,9 @@ class ScalesRecord(ctypes.Structure):
 class Scales:
     """Scales of a (\\*B, M, blocks) and of b (\\*B, blocks, N), float64, expanded to the batch of the product.
 
+    What is left of two operands (``Coded``, one of them perhaps a tensor) beside their elements, as the library reads
+    it: values in place of codes, for both at once. ``cpu.coded`` makes it.
+
     ``a_size``, ``b_size``: terms in a block. ``tensor``: the tensors' own scales multiplied, None without any.
     ``format``: of the scales, for instructions that look at their exponents.
     """

@@ -4,12 +4,12 @@ Operand and output casts are those of the spec, bit for bit. The sum in between 
 order, its alignment of products and its rounding are the library's.
 """
 
-from .block_scaled import block_scaled_mm, shape_reason
+from .block_scaled import block_scaled_mm, refuses_shape
 from .coded import narrowed
 from .mac_formats import ComputeType, MatrixType, match_mac_format_with_cublas_types
 from .matching import native_type
 from .products import multiply, refuses
-from .run import cpu_reason, device_reason, gemm, ran, refusal
+from .run import cpu_refuses, device_refuses, gemm, ran, takes_int_mm
 from .shared_library import CublasError
 from .types import FAST_MODES, TYPES, Compute, NativeType
 
@@ -22,15 +22,15 @@ __all__ = [
     "MatrixType",
     "NativeType",
     "block_scaled_mm",
-    "cpu_reason",
-    "device_reason",
+    "cpu_refuses",
+    "device_refuses",
     "gemm",
     "match_mac_format_with_cublas_types",
     "multiply",
     "narrowed",
     "native_type",
     "ran",
-    "refusal",
     "refuses",
-    "shape_reason",
+    "refuses_shape",
+    "takes_int_mm",
 ]

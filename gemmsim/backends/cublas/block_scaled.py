@@ -5,21 +5,25 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from gemmsim.lowering.refusal import Refusal
+
 from ..scale_layout import blocked
 from .types import NativeType
 
-__all__ = ["block_scaled_mm", "shape_reason"]
+__all__ = ["block_scaled_mm", "refuses_shape"]
 
 #: Terms of a line that the library takes: multiples of these, and multiples as the number of columns.
 _TERMS, _COLUMNS = 32, 16
 
 
-def shape_reason(native: NativeType, rows: int, n: int, k: int) -> str | None:
+def refuses_shape(native: NativeType, rows: int, n: int, k: int) -> Refusal | None:
     """Why the library does not take a product of this size, or ``None``."""
     if rows == 0 or k == 0:
-        return "there is nothing to multiply"
+        return Refusal("there is nothing to multiply")
     if k % _TERMS or n % _COLUMNS:
-        return f"native type {native.name} takes multiples of {_COLUMNS} as N and of {_TERMS} as K, not {(n, k)}"
+        return Refusal(
+            f"native type {native.name} takes multiples of {_COLUMNS} as N and of {_TERMS} as K, not {(n, k)}"
+        )
     return None
 
 

@@ -10,33 +10,34 @@ from torch import Tensor
 from gemmsim.arithmetic import GemmSpec
 from gemmsim.formats import BlockFormat
 from gemmsim.lowering.numbers import Site
+from gemmsim.lowering.refusal import Refusal
 
 from ..coded import Coded
 from ..convert import cast_into
 from ..product import Ran
-from ..refusal import Refusal
-from .block_scaled import block_scaled_mm, shape_reason
-from .run import cpu_reason, device_reason, ran
+from .block_scaled import block_scaled_mm, refuses_shape
+from .run import cpu_refuses, device_refuses, ran
 from .types import NativeType
 
-__all__ = ["coded_refusal", "gemm_coded", "narrowed"]
+__all__ = ["gemm_coded", "narrowed", "refuses"]
 
 
-def coded_refusal(native: NativeType, a: Tensor | Coded, b: Tensor | Coded, shape: torch.Size) -> Refusal | None:
+def refuses(native: NativeType, a: Tensor | Coded, b: Tensor | Coded, shape: torch.Size) -> Refusal | None:
     """Why this type cannot compute the product of encoded operands, or ``None``."""
     if not isinstance(a, Coded) or not isinstance(b, Coded):
         return Refusal("one operand in a block format and one without: the library takes two with scales")
-    reason = cpu_reason(native) if b.device.type == "cpu" else device_reason(native, b.device)
-    if reason is None and math.prod(b.shape[:-2]) != 1:
-        reason = f"native type {native.name} takes two matrices, not batches of both operands"
-    if reason is None and {a.packing, b.packing} != {"bytes"}:
-        reason = f"codes in packing {a.packing} and {b.packing}; it takes one a byte"
-    reason = reason or shape_reason(native, math.prod(shape[:-1]), shape[-1], a.size)
-    return None if reason is None else Refusal(reason)
+    refusal = cpu_refuses(native) if b.device.type == "cpu" else device_refuses(native, b.device)
+    if refusal is not None:
+        return refusal
+    if math.prod(b.shape[:-2]) != 1:
+        return Refusal(f"native type {native.name} takes two matrices, not batches of both operands")
+    if {a.packing, b.packing} != {"bytes"}:
+        return Refusal(f"codes in packing {a.packing} and {b.packing}; it takes one a byte")
+    return refuses_shape(native, math.prod(shape[:-1]), shape[-1], a.size)
 
 
 def gemm_coded(a: Tensor | Coded, b: Tensor | Coded, spec: GemmSpec, out: Tensor, seed: int, native: NativeType) -> Ran:
-    """Write the product to ``out``; its record. Ask ``coded_refusal`` first.
+    """Write the product to ``out``; its record. Ask ``refuses`` first.
 
     Sums as the library makes them, tensors' own scales on them, the output cast of ``spec``.
     """

@@ -24,9 +24,9 @@ from gemmsim.formats import (
     Format,
 )
 from gemmsim.hardware.devices import CAPABILITIES
+from gemmsim.lowering.refusal import Refusal
 
 from ..convert import FORMATS
-from ..refusal import Refusal
 from .types import TYPES, NativeType
 
 __all__ = ["native_type"]

@@ -5,11 +5,11 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from gemmsim.lowering.refusal import Refusal
+
 from ..product import Product, Ran
-from ..refusal import Refusal
-from .coded import coded_refusal, gemm_coded
+from . import coded, run
 from .matching import native_type
-from .run import gemm, refusal
 from .types import NativeType
 
 __all__ = ["multiply", "refuses"]
@@ -29,8 +29,8 @@ def refuses(product: Product, fast_mode: str | None) -> Refusal | None:
     if not isinstance(found, NativeType):
         return found
     if isinstance(a, Tensor) and isinstance(b, Tensor):
-        return refusal(found, a, b, product.out)
-    return coded_refusal(found, a, b, product.out.shape)
+        return run.refuses(found, a, b, product.out)
+    return coded.refuses(found, a, b, product.out.shape)
 
 
 def multiply(product: Product, fast_mode: str | None) -> Ran:
@@ -42,5 +42,5 @@ def multiply(product: Product, fast_mode: str | None) -> Ran:
     native, a, b = _type_of(product, fast_mode), product.a, product.b
     assert isinstance(native, NativeType)
     if isinstance(a, Tensor) and isinstance(b, Tensor):
-        return gemm(a, b, product.spec, product.out, product.seed, native)
-    return gemm_coded(a, b, product.spec, product.out, product.seed, native)
+        return run.gemm(a, b, product.spec, product.out, product.seed, native)
+    return coded.gemm_coded(a, b, product.spec, product.out, product.seed, native)

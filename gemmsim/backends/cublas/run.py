@@ -9,15 +9,15 @@ from torch import Tensor
 
 from gemmsim.arithmetic import GemmSpec
 from gemmsim.lowering.numbers import Site
+from gemmsim.lowering.refusal import Refusal
 
 from ..convert import cast_into, cast_operand, is_conversion
 from ..product import Ran
-from ..refusal import Refusal
 from .gemm_ex import gemm_ex
-from .shared_library import unavailable
+from .shared_library import library_refuses
 from .types import NativeType
 
-__all__ = ["cpu_reason", "device_reason", "gemm", "ran", "refusal"]
+__all__ = ["cpu_refuses", "device_refuses", "gemm", "ran", "refuses", "takes_int_mm"]
 
 #: ``torch._int_mm`` on CUDA takes more rows than this.
 _INT_MM_ROWS: Final = 16
@@ -28,63 +28,73 @@ def ran(backend: str, native: NativeType, how: str) -> Ran:
     return Ran(backend, f"native type {native.name} by {how}: sums as the library makes them")
 
 
-def refusal(native: NativeType, a: Tensor, b: Tensor, out: Tensor) -> Refusal | None:
+def refuses(native: NativeType, a: Tensor, b: Tensor, out: Tensor) -> Refusal | None:
     """Why this type cannot compute this product (device, shape), or ``None``."""
     if a.device.type == "cpu":
-        reason = cpu_reason(native)
-    else:
-        reason = device_reason(native, a.device) or _call_reason(native, a, b, out)
-    return None if reason is None else Refusal(reason)
+        return cpu_refuses(native)
+    return device_refuses(native, a.device) or _refuses_call(native, a, b, out)
 
 
 _CPU_TYPES: Final = "fp32, fp64, bf16/fp32"
 
 
-def cpu_reason(native: NativeType) -> str | None:
+def cpu_refuses(native: NativeType) -> Refusal | None:
     """Why PyTorch's BLAS on the CPU does not compute this type, or ``None``."""
     if native.capabilities:
-        return "the spec names a GPU's instruction; the CPU's BLAS adds otherwise"
-    return None if native.on_cpu else f"native type {native.name} is for CUDA tensors; on the CPU: {_CPU_TYPES}"
+        return Refusal("the spec names a GPU's instruction; the CPU's BLAS adds otherwise")
+    if native.on_cpu:
+        return None
+    return Refusal(f"native type {native.name} is for CUDA tensors; on the CPU: {_CPU_TYPES}")
 
 
-def device_reason(native: NativeType, device: torch.device) -> str | None:
+def device_refuses(native: NativeType, device: torch.device) -> Refusal | None:
     """Why no library computes this type on this device, or ``None``."""
     if device.type != "cuda":
-        return f"no native products on {device.type}"
+        return Refusal(f"no native products on {device.type}")
     if torch.version.cuda is None:
-        return "this PyTorch is not built for NVIDIA GPUs"
+        return Refusal("this PyTorch is not built for NVIDIA GPUs")
     major, minor = torch.cuda.get_device_capability(device)
     if (major, minor) < native.oldest:
         wanted = ".".join(map(str, native.oldest))
-        return f"native type {native.name} needs compute capability {wanted}; {device} has {major}.{minor}"
+        return Refusal(f"native type {native.name} needs compute capability {wanted}; {device} has {major}.{minor}")
     if native.capabilities and major * 10 + minor not in native.capabilities:
-        return f"the spec names another architecture than that of {device} (compute capability {major}.{minor})"
+        return Refusal(
+            f"the spec names another architecture than that of {device} (compute capability {major}.{minor})"
+        )
     if native.call == "none":
-        return f"cuBLAS has no {native.name}"
-    return unavailable() if native.call == "gemm_ex" else None
+        return Refusal(f"cuBLAS has no {native.name}")
+    return library_refuses() if native.call == "gemm_ex" else None
 
 
-def _call_reason(native: NativeType, a: Tensor, b: Tensor, out: Tensor) -> str | None:
+def _refuses_call(native: NativeType, a: Tensor, b: Tensor, out: Tensor) -> Refusal | None:
     if native.call == "block_scaled":
-        return f"native type {native.name} needs operands with block scales, which a tensor does not have"
+        return Refusal(f"native type {native.name} needs operands with block scales, which a tensor does not have")
     m, n, k = out.shape[-2], out.shape[-1], a.shape[-1]
     if k == 0:
-        return "K = 0: there is nothing to multiply"
+        return Refusal("K = 0: there is nothing to multiply")
     if native.call == "gemm_ex":
         return None
     if out.dim() != 2:
-        return f"native type {native.name} takes two matrices, not batches"
-    if native.call == "int_mm" and (m <= _INT_MM_ROWS or n % 8 or k % 8):
-        return f"native type {native.name} takes M > {_INT_MM_ROWS} and multiples of 8 as N and K, not {(m, n, k)}"
+        return Refusal(f"native type {native.name} takes two matrices, not batches")
+    if native.call == "int_mm" and not takes_int_mm(a, b):
+        return Refusal(
+            f"native type {native.name} takes M > {_INT_MM_ROWS} and multiples of 8 as N and K, not {(m, n, k)}"
+        )
     if native.call == "scaled_mm" and (n % 16 or k % 16):
-        return f"native type {native.name} takes multiples of 16 as N and K, not {(n, k)}"
+        return Refusal(f"native type {native.name} takes multiples of 16 as N and K, not {(n, k)}")
     return None
+
+
+def takes_int_mm(a: Tensor, b: Tensor) -> bool:
+    """Whether ``torch._int_mm`` takes these two matrices where they are."""
+    (m, k), n = a.shape[-2:], b.shape[-1]
+    return a.device.type == "cpu" or (m > _INT_MM_ROWS and n % 8 == 0 and k % 8 == 0)
 
 
 def gemm(a: Tensor, b: Tensor, spec: GemmSpec, out: Tensor, seed: int, native: NativeType) -> Ran:
     """Write the product to ``out``: operand and output casts those of ``spec``, the sum the library's.
 
-    Arguments as for ``gemmsim.backends.cpu.gemm``; ask ``refusal`` first. A NaN operand of an integer type, which that
+    Arguments as for ``gemmsim.backends.cpu.gemm``; ask ``refuses`` first. A NaN operand of an integer type, which that
     type cannot hold, makes its row or column NaN.
 
     Raises:

@@ -9,7 +9,9 @@ from ctypes import POINTER, c_int, c_int64, c_longlong, c_void_p
 from pathlib import Path
 from typing import Any, Final
 
-__all__ = ["CublasError", "check", "cublas", "declare", "find_library", "unavailable"]
+from gemmsim.lowering.refusal import Refusal
+
+__all__ = ["CublasError", "check", "cublas", "declare", "find_library", "library_refuses"]
 
 #: cublasStatus_t (cublas_api.h).
 STATUS: Final = {
@@ -50,22 +52,22 @@ def find_library(maps: str = _MAPS) -> Path | None:
     return None
 
 
-def unavailable() -> str | None:
+def library_refuses() -> Refusal | None:
     """Why cuBLAS cannot be called by name, or ``None`` if it can."""
     if _loaded is not None:
         return None
     if not sys.platform.startswith("linux"):
-        return "cublasGemmEx is looked up in a shared library of Linux"
+        return Refusal("cublasGemmEx is looked up in a shared library of Linux")
     path = find_library()
     if path is None:
-        return "torch has loaded no libcublas"
+        return Refusal("torch has loaded no libcublas")
     if not hasattr(ctypes.CDLL(str(path)), "cublasGemmEx_64"):
-        return f"{path.name} has no cublasGemmEx_64: it is older than CUDA 12"
+        return Refusal(f"{path.name} has no cublasGemmEx_64: it is older than CUDA 12")
     return None
 
 
 def cublas() -> ctypes.CDLL:
-    """The library, with the signatures of what is called here. Ask ``unavailable()`` first."""
+    """The library, with the signatures of what is called here. Ask ``library_refuses()`` first."""
     global _loaded
     if _loaded is None:
         with _lock:

@@ -26,16 +26,23 @@ from .jit.entry import EntryInfo
 from .jit.folder import cache_folder
 from .jit.source import KernelSource
 from .jit.toolchain import PACKAGES, Toolchain, toolchain
-from .lookup import count_lookup_overflows, lookup_gemm, lookup_supported
+from .lookup import count_lookup_overflows, lookup_gemm, lookup_refuses
 from .mx_cast import decode_blocks, encode_blocks, quantize_blocks
 from .products import multiply
 from .registry import FAMILIES, Family, family_sources
 from .rows import run_rows
 from .scaled_casts import affine_cast, scaled_blocks, scaled_cast
 from .self_check import Verdict, verdicts
-from .simt import count_overflows, finishes, supported
-from .simt_blocks import Blocks, count_overflows_blocks
-from .tensor_cores import allow_tensor_cores, exact_sums, gemm, gemm_blocks, tensor_core_words, tensor_cores_allowed
+from .simt import count_overflows, finishes, gemm, refuses
+from .simt_blocks import count_overflows_blocks, gemm_blocks
+from .tensor_cores import (
+    allow_tensor_cores,
+    exact_sums,
+    instruction,
+    names_instruction,
+    tensor_core_words,
+    tensor_cores_allowed,
+)
 
 __all__ = [
     "ARCHITECTURES",
@@ -43,7 +50,6 @@ __all__ = [
     "OLDEST",
     "PACKAGES",
     "ArchitectureError",
-    "Blocks",
     "CacheWarning",
     "CompileError",
     "CompiledKernel",
@@ -78,20 +84,22 @@ __all__ = [
     "gemm_coded",
     "gemm_codes",
     "gemm_tensor_cores",
+    "instruction",
     "instruction_questions",
     "instruction_specs",
     "instruction_verdicts",
     "kernel_cache",
     "lookup_gemm",
-    "lookup_supported",
+    "lookup_refuses",
     "multiply",
+    "names_instruction",
     "quantize",
     "quantize_blocks",
     "quantize_tensor",
+    "refuses",
     "run_rows",
     "scaled_blocks",
     "scaled_cast",
-    "supported",
     "tensor_core_words",
     "tensor_cores_allowed",
     "toolchain",

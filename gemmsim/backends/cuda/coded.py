@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import torch
 from torch import Tensor
 
@@ -13,10 +15,9 @@ from ..convert import cast_into
 from ..dtypes import carrier_dtype
 from ..finish import Finish
 from ..product import Ran
-from .simt_blocks import PACKINGS, Blocks, count_overflows_blocks
-from .tensor_cores import gemm_blocks
+from .simt_blocks import PACKINGS, count_overflows_blocks, gemm_blocks
 
-__all__ = ["as_blocks", "count_coded_overflows", "gemm_coded", "one_a_byte"]
+__all__ = ["count_coded_overflows", "gemm_coded", "one_a_byte", "operands_of", "readable"]
 
 
 def gemm_coded(
@@ -29,7 +30,7 @@ def gemm_coded(
     Raises:
         UnsupportedSpec, ValueError, CudaError: as ``gemm_blocks``.
     """
-    left, right = _operands(a, b, spec, seed, out.shape[:-2])
+    left, right = operands_of(a, b, spec, seed, out.shape[:-2])
     return gemm_blocks(left, right, spec, out, seed, finish)
 
 
@@ -39,15 +40,16 @@ def count_coded_overflows(a: Tensor | Coded, b: Tensor | Coded, spec: GemmSpec, 
     Raises:
         UnsupportedSpec, ValueError, CudaError: as ``count_overflows_blocks``.
     """
-    left, right = _operands(a, b, spec, seed, counts.shape[:-2])
+    left, right = operands_of(a, b, spec, seed, counts.shape[:-2])
     return count_overflows_blocks(left, right, spec, counts, seed)
 
 
-def _operands(
+def operands_of(
     a: Tensor | Coded, b: Tensor | Coded, spec: GemmSpec, seed: int, batch: torch.Size
-) -> tuple[Tensor | Blocks, Tensor | Blocks]:
-    left = as_blocks(a, batch) if isinstance(a, Coded) else _plain(a, spec, seed, Site.OPERAND_A, batch)
-    right = as_blocks(b, batch) if isinstance(b, Coded) else _plain(b, spec, seed, Site.OPERAND_B, batch)
+) -> tuple[Tensor | Coded, Tensor | Coded]:
+    """Both as kernels read them, expanded to the batch."""
+    left = readable(a, batch) if isinstance(a, Coded) else _plain(a, spec, seed, Site.OPERAND_A, batch)
+    right = readable(b, batch) if isinstance(b, Coded) else _plain(b, spec, seed, Site.OPERAND_B, batch)
     return left, right
 
 
@@ -61,16 +63,17 @@ def _plain(x: Tensor, spec: GemmSpec, seed: int, site: int, batch: torch.Size) -
     return x.expand(*batch, *x.shape[-2:])
 
 
-def as_blocks(x: Coded, batch: torch.Size) -> Blocks:
-    """The operand as kernels read it, expanded to the batch."""
+def readable(x: Coded, batch: torch.Size) -> Coded:
+    """The operand as kernels read it: in a packing that they know, its own scale in float32 on the device, all expanded
+    to the batch."""
     codes, packing = x.codes, x.packing
     if packing not in PACKINGS:
         codes, packing = one_a_byte(x), "bytes"
-    second = None
+    second: float | Tensor = 1.0
     if x.format.tensor_scale:
         second = torch.as_tensor(x.tensor_scale, dtype=torch.float32, device=codes.device)
     codes, scales = (t.expand(*batch, *t.shape[-2:]) for t in (codes, x.scales))
-    return Blocks(codes, scales, x.format, x.size, packing, second)
+    return replace(x, codes=codes, scales=scales, packing=packing, tensor_scale=second)
 
 
 def one_a_byte(x: Coded) -> Tensor:

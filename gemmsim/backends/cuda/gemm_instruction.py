@@ -20,9 +20,9 @@ from gemmsim.arithmetic import Accumulator, Chunked, GemmSpec, Hardware, Promote
 from gemmsim.formats import FP32, Cast
 from gemmsim.hardware import OPERANDS, Instruction
 from gemmsim.lowering.numbers import Site
+from gemmsim.lowering.refusal import Refusal
 
 from ..convert import cast_into, cast_operand
-from ..refusal import Refusal
 from .jit.launch import launch
 from .jit.source import KernelSource
 
@@ -32,7 +32,7 @@ __all__ = [
     "chain_of",
     "gemm_instruction",
     "instruction_source",
-    "shape_refusal",
+    "refuses_shape",
     "sources",
 ]
 
@@ -179,13 +179,13 @@ def gemm_instruction(a: Tensor, b: Tensor, spec: GemmSpec, out: Tensor, seed: in
     return source
 
 
-def shape_refusal(out: Tensor) -> str | None:
+def refuses_shape(out: Tensor) -> Refusal | None:
     """Why the grid cannot hold this product, or ``None``."""
     m, n = out.shape[-2:]
     if n > _MOST_COLUMNS:
-        return f"more than {_MOST_COLUMNS} columns"
+        return Refusal(f"more than {_MOST_COLUMNS} columns")
     if math.prod(out.shape[:-2]) * -(-m // _TILE) > _MOST_BLOCKS:
-        return f"more than {_MOST_BLOCKS} tiles of rows"
+        return Refusal(f"more than {_MOST_BLOCKS} tiles of rows")
     return None
 
 

@@ -17,7 +17,9 @@ from torch import Tensor
 
 from gemmsim.arithmetic.errors import UnsupportedSpec
 from gemmsim.formats import E2M1, E2M3, E3M2, E4M3, E5M2, E8M0, BlockFormat, parse_block
+from gemmsim.lowering.refusal import Refusal
 
+from ..coded import Coded
 from ..dtypes import KERNEL_DTYPES
 from ..product import Ran
 from .jit.launch import device_arch, launch
@@ -25,9 +27,9 @@ from .jit.source import KernelSource
 from .mx_format import mx_literal
 from .ran import ran
 from .simt import check_devices
-from .simt_blocks import Blocks
+from .simt_blocks import own_scale
 
-__all__ = ["TensorArgs", "gemm_tensor_cores", "route_of", "run_tensor", "sources", "tensor_refusal", "tensor_source"]
+__all__ = ["TensorArgs", "gemm_tensor_cores", "refuses", "route_of", "run_tensor", "sources", "tensor_source"]
 
 _THREADS, _TILE = 256, 128
 #: gemmsim::TensorGemm<K>::SHARED_BYTES and gemmsim::ScaledGemm<K>::SHARED_BYTES.
@@ -107,24 +109,24 @@ def tensor_source(
     return KernelSource("gemm_tensor", name, text, _THREADS, shared, archs=_ARCHS[route])
 
 
-def tensor_refusal(a: Blocks, b: Blocks, out: Tensor) -> str | None:
+def refuses(a: Coded, b: Coded, out: Tensor) -> Refusal | None:
     """Why ``gemm_tensor_cores`` does not take these operands, or ``None``."""
     for name, x, line, term in (("a", a, 0, 1), ("b", b, 1, 0)):
         if x.codes.dim() != 2:
-            return "batches: it takes two matrices"
+            return Refusal("batches: it takes two matrices")
         if x.format.block_size % 16:
-            return f"{name} has blocks of {x.format.block_size}: multiples of 16 are needed"
+            return Refusal(f"{name} has blocks of {x.format.block_size}: multiples of 16 are needed")
         strides = x.codes.stride()
         if strides[term] != 1 or strides[line] % 16 or x.codes.data_ptr() % 16 or x.scales.stride(term) != 1:
-            return f"the terms of {name} do not lie side by side in lines that start at multiples of 16 bytes"
+            return Refusal(f"the terms of {name} do not lie side by side in lines that start at multiples of 16 bytes")
     if out.stride(-1) != 1:
-        return "the result's columns do not lie side by side"
+        return Refusal("the result's columns do not lie side by side")
     if out.shape[1] > 65535 * _TILE:
-        return f"more than {65535 * _TILE} columns"
+        return Refusal(f"more than {65535 * _TILE} columns")
     return None
 
 
-def gemm_tensor_cores(a: Blocks, b: Blocks, out: Tensor) -> Ran:
+def gemm_tensor_cores(a: Coded, b: Coded, out: Tensor) -> Ran:
     """Write the product of ``a`` (M, K) and ``b`` (K, N) to ``out`` (M, N), with the sums of tensor cores.
 
     On sm_120a and sm_100a the block-scaled instructions mxf8f6f4, mxf4 and mxf4nvf4 take codes and scales of OCP
@@ -134,13 +136,13 @@ def gemm_tensor_cores(a: Blocks, b: Blocks, out: Tensor) -> Ran:
     nearest even.
 
     Raises:
-        UnsupportedSpec: if ``tensor_refusal`` gives a reason.
+        UnsupportedSpec: if ``refuses`` gives a reason.
         CudaError: if the kernel cannot be compiled or launched.
     """
-    reason = tensor_refusal(a, b, out)
-    if reason is not None:
+    refusal = refuses(a, b, out)
+    if refusal is not None:
         asked = f"a product of {a.format} and {b.format} on tensor cores"
-        raise UnsupportedSpec(f"{asked}: {reason}.\n  Use gemmsim.mx.matmul, or decode the operands and use torch.mm.")
+        raise UnsupportedSpec(f"{asked}: {refusal}.\n  Use gemmsim.mx.matmul, or decode the operands and use torch.mm.")
     check_devices(a.codes, b.codes, a.scales, b.scales, out)
     if out.numel() == 0:
         return ran()
@@ -151,13 +153,13 @@ def gemm_tensor_cores(a: Blocks, b: Blocks, out: Tensor) -> Ran:
     return ran(source)
 
 
-def run_tensor(source: KernelSource, a: Blocks, b: Blocks, out: Tensor) -> None:
-    """Launch ``source`` on operands that ``tensor_refusal`` lets pass."""
+def run_tensor(source: KernelSource, a: Coded, b: Coded, out: Tensor) -> None:
+    """Launch ``source`` on operands that ``refuses`` lets pass."""
     args = tensor_args(a, b, out)
     launch(source, out.device, (-(-args.m // _TILE), -(-args.n // _TILE), 1), args)
 
 
-def tensor_args(a: Blocks, b: Blocks, out: Tensor) -> TensorArgs:
+def tensor_args(a: Coded, b: Coded, out: Tensor) -> TensorArgs:
     """Arguments of a product; ``out`` has unit stride along its columns."""
     args = TensorArgs(m=out.shape[0], n=out.shape[1], k=a.size, out=out.data_ptr(), out_row=out.stride(0))
     args.a, args.a_row, args.scale_a, args.scale_a_row = (
@@ -166,8 +168,7 @@ def tensor_args(a: Blocks, b: Blocks, out: Tensor) -> TensorArgs:
     args.b, args.b_row, args.scale_b, args.scale_b_row = (
         b.codes.data_ptr(), b.codes.stride(1), b.scales.data_ptr(), b.scales.stride(1),
     )  # fmt: skip
-    args.second_a = None if a.second is None else a.second.data_ptr()
-    args.second_b = None if b.second is None else b.second.data_ptr()
+    args.second_a, args.second_b = (None if t is None else t.data_ptr() for t in map(own_scale, (a, b)))
     return args
 
 

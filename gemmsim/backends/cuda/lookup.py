@@ -10,6 +10,7 @@ from torch import Tensor
 
 from gemmsim.arithmetic import GemmSpec, Lookup, ProductTable
 from gemmsim.lowering.numbers import Site
+from gemmsim.lowering.refusal import Refusal
 
 from ..device_tables import Table, Tables
 from ..lookup_values import values_of
@@ -30,11 +31,11 @@ from .simt import (
     is_beforehand,
     kernel_for,
     operands_of,
-    supported,
+    refuses,
 )
 from .table_facts import NOT_SHORT, NOT_WHOLE, TableFacts, table_facts
 
-__all__ = ["count_lookup_overflows", "lookup_gemm", "lookup_supported", "sources"]
+__all__ = ["count_lookup_overflows", "lookup_gemm", "lookup_refuses", "sources"]
 
 _tables = Tables(64)
 
@@ -46,9 +47,9 @@ def _products_of(spec: GemmSpec) -> tuple[ProductTable, GemmSpec]:
     return one.products, GemmSpec(accumulator=one.inner, out=spec.out)
 
 
-def lookup_supported(spec: GemmSpec) -> str | None:
-    """None if ``lookup_gemm`` computes ``spec``, else the reason why not."""
-    return supported(_products_of(spec)[1])
+def lookup_refuses(spec: GemmSpec) -> Refusal | None:
+    """Why ``lookup_gemm`` does not compute ``spec``, or ``None``."""
+    return refuses(_products_of(spec)[1])
 
 
 def lookup_gemm(a: Tensor, b: Tensor, spec: GemmSpec, out: Tensor, seed: int = 0) -> Ran:
@@ -59,7 +60,7 @@ def lookup_gemm(a: Tensor, b: Tensor, spec: GemmSpec, out: Tensor, seed: int = 0
     Nothing waits for the GPU, so that an ``int(...)`` register that meets NaN is no error but NaN.
 
     Raises:
-        UnsupportedSpec: if ``lookup_supported(spec)`` gives a reason.
+        UnsupportedSpec: if ``lookup_refuses(spec)`` gives a reason.
         ValueError: for more than 2^31 - 1 terms or 16 batch dimensions.
         CudaError: if a kernel cannot be compiled or launched, and in a captured graph whose table is not on the device.
     """
@@ -83,7 +84,7 @@ def count_lookup_overflows(a: Tensor, b: Tensor, spec: GemmSpec, counts: Tensor,
     -1 for elements of an ``int(...)`` register that meets NaN; the output cast has no influence.
 
     Raises:
-        UnsupportedSpec: if ``lookup_supported(spec)`` gives a reason, or ``spec`` has no such register.
+        UnsupportedSpec: if ``lookup_refuses(spec)`` gives a reason, or ``spec`` has no such register.
         ValueError, CudaError: as ``lookup_gemm``.
     """
     products, plain = _products_of(spec)

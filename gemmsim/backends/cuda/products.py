@@ -7,8 +7,7 @@ from ..product import Product, Ran
 from .coded import count_coded_overflows, gemm_coded
 from .gathered import gathered_gemm
 from .lookup import count_lookup_overflows, lookup_gemm
-from .simt import count_overflows
-from .tensor_cores import gemm
+from .simt import count_overflows, gemm
 
 __all__ = ["multiply"]
 

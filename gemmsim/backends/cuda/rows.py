@@ -129,17 +129,19 @@ def run_rows(
     centered: bool = True,
     eps: float = 0.0,
     seed: int = 0,
-) -> None:
-    """Run row operation ``op`` on contiguous CUDA tensors, each float32, float64, float16 or bfloat16.
+) -> torch.dtype:
+    """Run row operation ``op`` on contiguous CUDA tensors, each float32, float64, float16 or bfloat16; the dtype of the
+    first result, since kernels convert while they load and write.
 
-    The bits of ``gemmsim.backends.cpu.run_rows`` on the tensors converted to float32, or to float64 if one of them is
-    that, with results converted to their dtypes (NaN to the canonical one). Runs on torch's current stream.
+    The bits of ``gemmsim.backends.cpu.run_rows``, NaN the canonical one. Runs on torch's current stream.
 
     Raises:
         UnsupportedSpec: if a format's values do not fit float64.
         CudaError: if the kernel cannot be compiled or launched.
     """
     dtypes = tuple(None if t is None else t.dtype for t in inputs), tuple(t.dtype for t in outputs)
+    if not rows or not cols:
+        return dtypes[1][0]
     source = row_source(op, *dtypes, tuple(steps), function=function, order=order, centered=centered)
     args = TileArgs(rows=rows, cols=cols, seed=seed, eps=eps, tile=_tile(rows, order))
     for i, tensor in enumerate(inputs):
@@ -155,6 +157,7 @@ def run_rows(
         args.work = kept.data_ptr()
     blocks = -(-rows // (_THREADS * _PASSES if op == "map" else args.tile))
     launch(source, outputs[0].device, (blocks, 1, 1), args)
+    return dtypes[1][0]
 
 
 def sources() -> Iterator[KernelSource]:

@@ -14,17 +14,18 @@ from gemmsim.formats import E4M3, E8M0, BlockFormat
 from gemmsim.hardware import Instruction
 from gemmsim.hardware.operands import OPERANDS
 from gemmsim.lowering.numbers import Site
+from gemmsim.lowering.refusal import Refusal
 
+from ..coded import Coded
 from ..convert import cast_into
-from ..refusal import Refusal
 from .check_operands import block_problems
 from .gemm_tensor import run_tensor, tensor_source
 from .jit.source import KernelSource
 from .self_check import Problem
-from .simt_blocks import Blocks, element_format
+from .simt_blocks import element_format
 from .simt_blocks import gemm_blocks as simt
 
-__all__ = ["ScaledChain", "chain_of", "gemm", "problems", "refusal", "source_of"]
+__all__ = ["ScaledChain", "chain_of", "gemm", "problems", "refuses", "source_of"]
 
 #: gemmsim::TensorRoute by the unit of the instruction.
 _ROUTES = {"mma_block_scale": "BLOCK_SCALED", "tcgen05mma_block_scale": "TENSOR_MEMORY"}
@@ -75,14 +76,14 @@ def source_of(chain: ScaledChain) -> KernelSource:
     return tensor_source(route, chain.a, chain.b, chain.packing, chain.packing, torch.float32)
 
 
-def refusal(a: Tensor | Blocks, b: Tensor | Blocks, out: Tensor) -> str | None:
+def refuses(a: Tensor | Coded, b: Tensor | Coded, out: Tensor) -> Refusal | None:
     """Why the kernel does not take these operands, or ``None``."""
-    if not isinstance(a, Blocks) or not isinstance(b, Blocks):
-        return "one operand is in no block format"
+    if not isinstance(a, Coded) or not isinstance(b, Coded):
+        return Refusal("one operand is in no block format")
     if out.dim() > 2 and not _is_one(b.codes):
-        return "batches of both operands: it takes two matrices"
+        return Refusal("batches of both operands: it takes two matrices")
     if out.shape[-1] > 65535 * 128 or out.shape[:-1].numel() > _MOST_LINES:
-        return "more tiles than its grid holds"
+        return Refusal("more tiles than its grid holds")
     return None
 
 
@@ -92,20 +93,20 @@ def _is_one(x: Tensor) -> bool:
 
 
 def gemm(
-    a: Tensor | Blocks, b: Tensor | Blocks, spec: GemmSpec, out: Tensor, seed: int, chain: ScaledChain
+    a: Tensor | Coded, b: Tensor | Coded, spec: GemmSpec, out: Tensor, seed: int, chain: ScaledChain
 ) -> KernelSource:
     """Write the product to ``out``: sums of the device's instruction, tensors' own scales on them rounded once, the
-    output cast of ``spec``; the kernel that ran. Ask ``refusal`` first.
+    output cast of ``spec``; the kernel that ran. Ask ``refuses`` first.
 
     Raises:
         CudaError: if the kernel cannot be compiled or launched.
     """
-    assert isinstance(a, Blocks) and isinstance(b, Blocks)
+    assert isinstance(a, Coded) and isinstance(b, Coded)
     seed = seed if spec.fixed_seed is None else spec.fixed_seed
     matrix = (0,) * (b.codes.dim() - 2)
     left = _lines(a, chain.packing)
-    right = _lines(replace(b, codes=b.codes[matrix].mT, scales=b.scales[matrix].mT), chain.packing)
-    right = replace(right, codes=right.codes.mT, scales=right.scales.mT)
+    one = replace(b, codes=b.codes[matrix], scales=b.scales[matrix])
+    right = _lines(one.transposed, chain.packing).transposed
     rows, n = left.codes.shape[0], out.shape[-1]
     direct = out.dtype == torch.float32 and spec.out is None and out.is_contiguous()
     sums = out.view(rows, n) if direct else torch.empty(rows, n, dtype=torch.float32, device=out.device)
@@ -116,7 +117,7 @@ def gemm(
     return source
 
 
-def _lines(x: Blocks, packing: str) -> Blocks:
+def _lines(x: Coded, packing: str) -> Coded:
     """``x`` (\\*B, lines, terms) as (lines, terms), codes in ``packing``, lines at multiples of 16 bytes."""
     codes = x.codes.reshape(-1, x.codes.shape[-1])
     if x.packing == "bytes" and packing == "lo_first":
@@ -140,15 +141,15 @@ def problems(chain: ScaledChain, device: torch.device) -> Iterator[Problem]:
     seconds = [torch.tensor(x, dtype=torch.float32, device=device) for x in (0.7, 1.3)]
     for sides in block_problems(one):
         left, right = (
-            Blocks(codes.to(device), scales.to(device), fmt, k, "bytes", second if fmt.tensor_scale else None)
-            for (codes, scales), fmt, second, k in zip(
-                sides, (chain.a, chain.b), seconds, (sides[0][0].shape[1],) * 2, strict=True
+            Coded(codes.to(device), scales.to(device), fmt, dim, k, "bytes", second if fmt.tensor_scale else 1.0)
+            for (codes, scales), fmt, second, dim, k in zip(
+                sides, (chain.a, chain.b), seconds, (-1, -2), (sides[0][0].shape[1],) * 2, strict=True
             )
         )
         yield _problem(left, right, spec, chain)
 
 
-def _problem(a: Blocks, b: Blocks, spec: GemmSpec, chain: ScaledChain) -> Problem:
+def _problem(a: Coded, b: Coded, spec: GemmSpec, chain: ScaledChain) -> Problem:
     def native() -> Tensor:
         out = torch.full((a.codes.shape[0], b.codes.shape[1]), 7.0, device=a.codes.device)
         gemm(a, b, spec, out, 0, chain)

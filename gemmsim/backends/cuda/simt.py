@@ -15,10 +15,12 @@ from gemmsim.arithmetic.palette import Palette
 from gemmsim.formats import E4M3, Cast, FixedFormat
 from gemmsim.lowering.casts import stays_in_float32
 from gemmsim.lowering.numbers import Site, holds
-from gemmsim.lowering.supported import refusal
+from gemmsim.lowering.refusal import Refusal
+from gemmsim.lowering.supported import refuses as lowering_refuses
 
 from ..device_tables import Table
 from ..dtypes import DTYPES
+from ..expanded import stored
 from ..finish import Finish
 from ..product import Ran
 from .cast import needs_exact as needs_integers
@@ -61,9 +63,9 @@ __all__ = [
     "layout_of",
     "operands_of",
     "product",
+    "refuses",
     "side_for",
     "sources",
-    "supported",
     "terms_of",
 ]
 
@@ -94,13 +96,13 @@ def _members(spec: GemmSpec) -> tuple[Accumulator, ...]:
 
 
 @lru_cache(maxsize=4096)
-def supported(spec: GemmSpec) -> str | None:
-    """None if this backend computes ``spec``, else the reason why not."""
+def refuses(spec: GemmSpec) -> Refusal | None:
+    """Why this backend does not compute ``spec``, or ``None``."""
     for member in _members(spec):
         plain = replace(member, init="zero") if isinstance(member, Sequential) else member
-        reason = refusal(replace(spec, accumulator=plain, product=None), "CUDA backend")
-        if reason is not None:
-            return reason
+        refusal = lowering_refuses(replace(spec, accumulator=plain, product=None), "CUDA backend")
+        if refusal is not None:
+            return refusal
     return None
 
 
@@ -109,16 +111,8 @@ def is_beforehand(cast: Cast | None) -> bool:
     return cast is not None and (cast.is_stochastic or needs_integers(cast))
 
 
-def _stored(x: Tensor) -> Tensor:
-    """``x`` with expanded (stride 0) batch dimensions cut to size 1: each stored element once."""
-    for d in range(x.dim() - 2):
-        if x.stride(d) == 0 and x.shape[d] > 1:
-            x = x.narrow(d, 0, 1)
-    return x
-
-
 def _rounded(x: Tensor, cast: Cast, seed: int, site: int) -> Tensor:
-    base = _stored(x)
+    base = stored(x, x.dim() - 2)
     rounded = torch.empty(base.shape, dtype=_holding(cast, base.dtype), device=x.device)
     quantize(base, cast, rounded, seed, site)
     return rounded.expand(x.shape)
@@ -159,7 +153,7 @@ def gemm(
     to that and added there, to nearest even, its cast, ``out``'s dtype (from float64 to 16 bits by way of float32).
 
     Raises:
-        UnsupportedSpec: if ``supported(spec)`` gives a reason, or ``finishes(spec, finish.cast)`` is False.
+        UnsupportedSpec: if ``refuses(spec)`` gives a reason, or ``finishes(spec, finish.cast)`` is False.
         SpecError: for ``c`` or ``select`` without a place in ``spec``, or a palette without ``select``.
         ValueError: for more than 2^31 - 1 terms or 16 batch dimensions.
         CudaError: if a kernel cannot be compiled or launched.
@@ -212,7 +206,7 @@ def count_overflows(a: Tensor, b: Tensor, spec: GemmSpec, counts: Tensor, seed: 
     operands are not whole numbers. Everything else as ``gemm``; the output cast has no influence.
 
     Raises:
-        UnsupportedSpec: if ``supported(spec)`` gives a reason, or ``spec`` has no such register.
+        UnsupportedSpec: if ``refuses(spec)`` gives a reason, or ``spec`` has no such register.
         ValueError, CudaError: as ``gemm``.
     """
     check_counts(spec)
@@ -275,10 +269,10 @@ def check_devices(*tensors: Tensor | None) -> None:
 
 
 def check_product(spec: GemmSpec, terms: int, c: Tensor | None, select: Tensor | None) -> None:
-    reason = supported(spec)
-    if reason is not None:
+    refusal = refuses(spec)
+    if refusal is not None:
         raise UnsupportedSpec(
-            f"The CUDA backend cannot run {str(spec)!r}: {reason}. gemmsim.reference computes every spec (slowly)."
+            f"The CUDA backend cannot run {str(spec)!r}: {refusal}. gemmsim.reference computes every spec (slowly)."
         )
     if terms > _MOST_TERMS:
         raise ValueError(f"a product over {terms} terms; allowed: {_MOST_TERMS}.\n  Split it along K.")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache
 
 import torch
@@ -15,6 +15,7 @@ from gemmsim.arithmetic.scaled import Scaled
 from gemmsim.formats import BlockFormat, BlockMode, Cast, FixedFormat, Format
 from gemmsim.lowering.numbers import Site
 
+from ..coded import Coded
 from ..finish import Finish
 from ..product import Ran
 from .cast import quantize
@@ -37,31 +38,20 @@ from .simt import (
     operands_of,
 )
 
-__all__ = ["Blocks", "count_overflows_blocks", "element_format", "gemm_blocks", "sources"]
+__all__ = ["PACKINGS", "count_overflows_blocks", "element_format", "gemm_blocks", "own_scale", "sources"]
 
 #: How codes may lie in bytes where products read them.
 PACKINGS = ("bytes", "lo_first")
 
 
-@dataclass(frozen=True)
-class Blocks:
-    """An operand of ``size`` terms as codes and scale codes, uint8, expanded to the batch; blocks along K.
+def code_format_of(x: Coded) -> CodeFormat:
+    """How kernels read the elements of ``x``."""
+    return replace(code_format(element_format(x.format)), packed=int(x.packing == "lo_first"))
 
-    ``packing``: "bytes", or "lo_first", two codes of 4 bits a byte along K. ``second``: the tensor's own scale, a
-    float32 tensor of one element on the same device, of formats that have one.
-    """
 
-    codes: Tensor
-    scales: Tensor
-    format: BlockFormat
-    size: int
-    packing: str = "bytes"
-    second: Tensor | None = None
-
-    @property
-    def code_format(self) -> CodeFormat:
-        """How kernels read its elements."""
-        return replace(code_format(element_format(self.format)), packed=int(self.packing == "lo_first"))
+def own_scale(x: Coded) -> Tensor | None:
+    """The tensor's own scale as kernels read it, float32 on its device; ``None``: its format has none."""
+    return x.tensor_scale if isinstance(x.tensor_scale, Tensor) else None
 
 
 def element_format(fmt: BlockFormat) -> Format:
@@ -80,8 +70,8 @@ def _elements_spec(spec: GemmSpec) -> GemmSpec:
 
 
 def gemm_blocks(
-    a: Tensor | Blocks,
-    b: Tensor | Blocks,
+    a: Tensor | Coded,
+    b: Tensor | Coded,
     spec: GemmSpec,
     out: Tensor,
     seed: int = 0,
@@ -89,12 +79,12 @@ def gemm_blocks(
 ) -> Ran:
     """Write the product of ``a`` (\\*B, M, K) and ``b`` (\\*B, K, N) that ``spec`` means into ``out``.
 
-    The bits of ``gemmsim.backends.cpu.gemm`` with scales. Codes are decoded while they are loaded; scales, and those of
-    whole tensors, are read on the device, so that nothing waits. A plain operand has scale 1 and is cast as ``spec``
-    says. ``finish`` as in ``gemm``.
+    The bits of ``gemmsim.backends.cpu.gemm`` with scales. Operands are as ``coded.readable`` gives them. Codes are
+    decoded while they are loaded; scales, and those of whole tensors, are read on the device, so that nothing waits. A
+    plain operand has scale 1 and is cast as ``spec`` says. ``finish`` as in ``gemm``.
 
     Raises:
-        UnsupportedSpec: for an accumulator that takes no scales, or if ``supported(spec)`` gives a reason, or
+        UnsupportedSpec: for an accumulator that takes no scales, or if ``refuses(spec)`` gives a reason, or
             ``finishes(spec, finish.cast)`` is False.
         ValueError: for more than 2^31 - 1 terms or 16 batch dimensions, or tensors on several devices.
         CudaError: if a kernel cannot be compiled or launched.
@@ -111,9 +101,7 @@ def gemm_blocks(
     return _launched(a, b, spec, out, seed, finish, False)
 
 
-def count_overflows_blocks(
-    a: Tensor | Blocks, b: Tensor | Blocks, spec: GemmSpec, counts: Tensor, seed: int = 0
-) -> Ran:
+def count_overflows_blocks(a: Tensor | Coded, b: Tensor | Coded, spec: GemmSpec, counts: Tensor, seed: int = 0) -> Ran:
     """Add to ``counts`` (\\*B, M, N), int64, how often each element's register left its range, over all groups.
 
     As ``gemmsim.backends.cuda.count_overflows``; operands and errors as ``gemm_blocks``.
@@ -128,11 +116,11 @@ def count_overflows_blocks(
     return _launched(a, b, replace(spec, out=None), counts, seed, None, True)
 
 
-def _terms(a: Tensor | Blocks, b: Tensor | Blocks) -> int:
-    return a.size if isinstance(a, Blocks) else b.size if isinstance(b, Blocks) else a.shape[-1]
+def _terms(a: Tensor | Coded, b: Tensor | Coded) -> int:
+    return a.size if isinstance(a, Coded) else b.size if isinstance(b, Coded) else a.shape[-1]
 
 
-def _check(a: Tensor | Blocks, b: Tensor | Blocks, spec: GemmSpec, out: Tensor, finish: Finish | None) -> None:
+def _check(a: Tensor | Coded, b: Tensor | Coded, spec: GemmSpec, out: Tensor, finish: Finish | None) -> None:
     if spec.group is None:
         raise UnsupportedSpec(
             f"gemm_blocks with {spec.accumulator}; allowed: scaled(...) and block-scaled instructions.\n"
@@ -140,13 +128,13 @@ def _check(a: Tensor | Blocks, b: Tensor | Blocks, spec: GemmSpec, out: Tensor, 
         )
     check_product(spec, _terms(a, b), None, None)
     check_finish(spec, finish)
-    tensors = [t for x in (a, b) for t in ((x.codes, x.scales) if isinstance(x, Blocks) else (x,))]
+    tensors = [t for x in (a, b) for t in ((x.codes, x.scales) if isinstance(x, Coded) else (x,))]
     check_devices(*tensors, out, None if finish is None else finish.bias)
 
 
 def _launched(
-    a: Tensor | Blocks,
-    b: Tensor | Blocks,
+    a: Tensor | Coded,
+    b: Tensor | Coded,
     spec: GemmSpec,
     out: Tensor,
     seed: int,
@@ -154,8 +142,8 @@ def _launched(
     count: bool,
 ) -> Ran:
     """The kernel of a product, or of the overflows in it, chosen and launched."""
-    left, right = (x.codes if isinstance(x, Blocks) else x for x in (a, b))
-    codes = tuple(x.code_format if isinstance(x, Blocks) else None for x in (a, b))
+    left, right = (x.codes if isinstance(x, Coded) else x for x in (a, b))
+    codes = tuple(code_format_of(x) if isinstance(x, Coded) else None for x in (a, b))
     plain, formats = _elements_spec(spec), (codes[0], codes[1])
     left, right, done = cast_operands(left, right, plain, seed, formats)
     operands = operands_of(left, right, out, spec.accumulator, None, None, done, formats, spec.group, finish)
@@ -175,21 +163,23 @@ def _launched(
 
 
 def _with_scales(operands: Operands, a: object, b: object, group: int | None) -> Operands:
-    sides = [(x.format.scale, x.format.tensor_scale) if isinstance(x, Blocks) else None for x in (a, b)]
+    sides = [(x.format.scale, x.format.tensor_scale) if isinstance(x, Coded) else None for x in (a, b)]
     return replace(operands, scale_a=sides[0], scale_b=sides[1], group=group)
 
 
 def _fill_scales(args: GemmArgs, a: object, b: object) -> None:
-    if isinstance(a, Blocks):
+    if isinstance(a, Coded):
+        second = own_scale(a)
         args.scale_a, args.block_a = a.scales.data_ptr(), a.format.block_size
         args.scale_a_row, args.scale_a_block = a.scales.stride()[-2:]
         args.scale_a_batch[: a.scales.dim() - 2] = a.scales.stride()[:-2]
-        args.second_a = None if a.second is None else a.second.data_ptr()
-    if isinstance(b, Blocks):
+        args.second_a = None if second is None else second.data_ptr()
+    if isinstance(b, Coded):
+        second = own_scale(b)
         args.scale_b, args.block_b = b.scales.data_ptr(), b.format.block_size
         args.scale_b_block, args.scale_b_col = b.scales.stride()[-2:]
         args.scale_b_batch[: b.scales.dim() - 2] = b.scales.stride()[:-2]
-        args.second_b = None if b.second is None else b.second.data_ptr()
+        args.second_b = None if second is None else second.data_ptr()
 
 
 #: What CI compiles: float and other totals, scales of both kinds, one of the tensor.

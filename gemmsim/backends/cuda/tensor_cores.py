@@ -7,23 +7,25 @@ after both have been compared on this device in this process (``self_check``), w
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import lru_cache
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from gemmsim.arithmetic import Chunked, GemmSpec, Hardware, Promote
+from gemmsim.arithmetic import Accumulator, Chunked, GemmSpec, Hardware, Promote
 from gemmsim.hardware import FusedBlock
 from gemmsim.hardware.devices import architecture_of
+from gemmsim.lowering.refusal import Refusal
 
 from .. import environment
 from ..device_tables import is_capturing
-from ..finish import Finish
 from ..last_steps import followed
-from ..product import Ran
+from ..product import Product, Ran
 from . import scaled_instruction as scaled
 from .check_operands import plain_problems
-from .gemm_instruction import Chain, chain_of, gemm_instruction, instruction_source, shape_refusal
+from .coded import operands_of
+from .gemm_instruction import Chain, chain_of, gemm_instruction, instruction_source, refuses_shape
 from .jit.launch import device_arch
 from .jit.source import KernelSource
 from .ran import ran
@@ -31,14 +33,13 @@ from .scaled_instruction import ScaledChain
 from .self_check import Problem, Verdict, known_verdict, verdict_for
 from .simt import check_devices, check_finish, check_product
 from .simt import gemm as simt
-from .simt_blocks import Blocks
-from .simt_blocks import gemm_blocks as simt_blocks
 
 __all__ = [
     "allow_tensor_cores",
     "exact_sums",
-    "gemm",
-    "gemm_blocks",
+    "instruction",
+    "named_instruction",
+    "names_instruction",
     "plain_checks",
     "tensor_core_words",
     "tensor_cores_allowed",
@@ -47,7 +48,7 @@ __all__ = [
 #: "0" (no, off, false) keeps matrix instructions out of every product that names one.
 ENVIRONMENT = environment.ALLOW_TENSOR_CORES
 _NEAR_ONE = 24
-_CHAINS = (Hardware, Promote, Chunked)
+_OTHERWISE = Refusal("no instruction computes products of this kind")
 _allowed: bool | None = None
 
 
@@ -66,62 +67,73 @@ def tensor_cores_allowed() -> bool:
     return environment.flag(ENVIRONMENT, True) if _allowed is None else _allowed
 
 
-def gemm(
-    a: Tensor,
-    b: Tensor,
-    spec: GemmSpec,
-    out: Tensor,
-    seed: int = 0,
-    c: Tensor | None = None,
-    select: Tensor | None = None,
-    finish: Finish | None = None,
-) -> Ran:
-    """``gemm`` of the SIMT kernels, by the device's own instruction where ``spec`` names it and it was found equal.
+def named_instruction(accumulator: Accumulator) -> Hardware | None:
+    """The instruction whose chain ``accumulator`` is, in one piece or in runs that are added; or ``None``."""
+    inner = accumulator.inner if isinstance(accumulator, (Promote, Chunked)) else accumulator
+    return inner if isinstance(inner, Hardware) else None
+
+
+@lru_cache(maxsize=4096)
+def names_instruction(spec: GemmSpec) -> bool:
+    """Whether ``spec`` names a chip's instruction, this one's or another's."""
+    return named_instruction(spec.accumulator) is not None
+
+
+def instruction(product: Product) -> Ran | Refusal:
+    """Write ``product`` to its ``out`` by the device's own instruction, where the spec names it and it was found equal.
+
+    It is compared with its model now if it was not before. ``finish``: one that ``finishes`` takes.
 
     Raises:
-        UnsupportedSpec, CudaError: for what no kernel computes, and operands that do not fit it.
+        UnsupportedSpec, ValueError, CudaError: as ``multiply``.
     """
-    if type(spec.accumulator) not in _CHAINS or out.numel() == 0 or not _is_gpu(out):
-        return simt(a, b, spec, out, seed, c, select, finish)
+    if product.windows is not None or product.count or product.out.numel() == 0:
+        return _OTHERWISE
+    if product.is_coded:
+        return _scaled(product)
+    a, b, spec, out, finish = product.a, product.b, product.spec, product.out, product.finish
+    assert isinstance(a, Tensor) and isinstance(b, Tensor)
     chain = chain_of(spec.accumulator)
     if not isinstance(chain, Chain):
-        return _noted(simt(a, b, spec, out, seed, c, select, finish), spec, chain.reason)
-    reason = _plain_refusal(chain, out, c, select)
-    if reason is None:
-        check_product(spec, a.shape[-1], c, select)
-        check_devices(a, b, out, None if finish is None else finish.bias)
-        check_finish(spec, finish)
-        source = followed(lambda raw: gemm_instruction(a, b, spec, raw, seed, chain), finish, out)
-        return ran(source).noted(_equal_words(out.device, source))
-    return _noted(simt(a, b, spec, out, seed, c, select, finish), spec, reason)
+        return _not_used(chain)
+    refusal = _refuses(chain, out, product.c, product.select)
+    if refusal is not None:
+        return _not_used(refusal)
+    check_product(spec, a.shape[-1], product.c, product.select)
+    check_devices(a, b, out, None if finish is None else finish.bias)
+    check_finish(spec, finish)
+    source = followed(lambda raw: gemm_instruction(a, b, spec, raw, product.seed, chain), finish, out)
+    return ran(source).noted(_equal_words(out.device, source))
 
 
-def gemm_blocks(
-    a: Tensor | Blocks,
-    b: Tensor | Blocks,
-    spec: GemmSpec,
-    out: Tensor,
-    seed: int = 0,
-    finish: Finish | None = None,
-) -> Ran:
-    """``gemm_blocks`` of the SIMT kernels, by the device's own block-scaled instruction where it was found equal."""
-    if type(spec.accumulator) is not Hardware or out.numel() == 0 or not _is_gpu(out):
-        return simt_blocks(a, b, spec, out, seed, finish)
+def _scaled(product: Product) -> Ran | Refusal:
+    """``instruction`` of operands in block formats, by the block-scaled one."""
+    spec, out = product.spec, product.out
+    if type(spec.accumulator) is not Hardware:
+        return _OTHERWISE
     chain = scaled.chain_of(spec)
-    reason = chain.reason if not isinstance(chain, ScaledChain) else scaled.refusal(a, b, out)
-    if reason is None and isinstance(chain, ScaledChain):
-        reason = _device_refusal(chain.instruction.arch, out) or _verdict_refusal(
-            out, scaled.source_of(chain), lambda: scaled.problems(chain, out.device)
-        )
-        if reason is None:
-            source = followed(lambda raw: scaled.gemm(a, b, spec, raw, seed, chain), finish, out)
-            return ran(source).noted(_equal_words(out.device, source))
-    return _noted(simt_blocks(a, b, spec, out, seed, finish), spec, reason or "")
+    if not isinstance(chain, ScaledChain):
+        return _not_used(chain)
+    a, b = operands_of(product.a, product.b, spec, product.seed, out.shape[:-2])
+    refusal = (
+        scaled.refuses(a, b, out)
+        or _device_refuses(chain.instruction.arch, out)
+        or _verdict_refuses(out, scaled.source_of(chain), lambda: scaled.problems(chain, out.device))
+    )
+    if refusal is not None:
+        return _not_used(refusal)
+    source = followed(lambda raw: scaled.gemm(a, b, spec, raw, product.seed, chain), product.finish, out)
+    return ran(source).noted(_equal_words(out.device, source))
 
 
-def exact_sums(a: Tensor, b: Tensor, out: Tensor, units: int, lsbs: tuple[int, int]) -> str | None:
+def _not_used(refusal: Refusal) -> Refusal:
+    """``refusal`` as people are told it beside what ran instead."""
+    return Refusal(refusal.reason, "instruction not used")
+
+
+def exact_sums(a: Tensor, b: Tensor, out: Tensor, units: int, lsbs: tuple[int, int]) -> str | Refusal:
     """Write the products of ``a`` and ``b``, both bfloat16 or both float16, to ``out`` in float32 by the device's
-    instruction if none of its sums is cut; what ran, or ``None``.
+    instruction if none of its sums is cut; what ran, or why it may not.
 
     Elements are multiples of two to ``lsbs``; no sum of magnitudes exceeds ``units`` of the products' unit. Then every
     addend and every sum is a multiple of that unit, the largest exponent of a step is below that of ``units``, and an
@@ -129,30 +141,22 @@ def exact_sums(a: Tensor, b: Tensor, out: Tensor, units: int, lsbs: tuple[int, i
     """
     own = architecture_of(torch.cuda.get_device_capability(_index(out)))
     if own not in ("ampere", "ada", "hopper", "blackwell", "rtx_blackwell"):
-        return None
+        return Refusal(f"no instruction of {out.device} is known to keep sums")
     accumulator = Hardware(own, "wgmma" if own == "hopper" else "mma", "bf16" if a.dtype == torch.bfloat16 else "fp16")
     model, chain = accumulator.instruction.model, chain_of(accumulator)
     if not isinstance(model, FusedBlock) or not isinstance(chain, Chain):
-        return None
+        return Refusal(f"no kernel issues {accumulator}, or its model cuts otherwise")
     # A zero operand counts as 2^-126 and must not be what sums are aligned to
     narrow = units <= 1 << min(model.kept, model.conversion.fraction_bits) and all(
         abs(lsb) <= _NEAR_ONE for lsb in lsbs
     )
-    if not narrow or _plain_refusal(chain, out, None, None) is not None:
-        return None
+    if not narrow:
+        return Refusal(f"{chain} may cut sums of {units.bit_length()} bits")
+    refusal = _refuses(chain, out, None, None)
+    if refusal is not None:
+        return refusal
     source = gemm_instruction(a, b, GemmSpec(accumulator=accumulator), out, 0, chain)
     return f"{source}, which cuts none of these sums; {_equal_words(out.device, source)}"
-
-
-def _is_gpu(x: Tensor) -> bool:
-    return x.is_cuda
-
-
-def _noted(run: Ran, spec: GemmSpec, reason: str) -> Ran:
-    """``run`` with the reason why no instruction was used, if ``spec`` names one."""
-    accumulator = spec.accumulator
-    inner = accumulator.inner if isinstance(accumulator, (Promote, Chunked)) else accumulator
-    return run.noted(f"instruction not used: {reason}") if isinstance(inner, Hardware) else run
 
 
 def _index(out: Tensor) -> int:
@@ -163,37 +167,37 @@ def _arch(out: Tensor) -> str:
     return device_arch(_index(out))
 
 
-def _plain_refusal(chain: Chain, out: Tensor, c: Tensor | None, select: Tensor | None) -> str | None:
+def _refuses(chain: Chain, out: Tensor, c: Tensor | None, select: Tensor | None) -> Refusal | None:
     if c is not None or select is not None:
-        return "it takes no addend and no choice of accumulators"
+        return Refusal("it takes no addend and no choice of accumulators")
     return (
-        shape_refusal(out)
-        or _device_refusal(chain.instruction.arch, out)
-        or _verdict_refusal(out, instruction_source(chain), lambda: plain_checks(chain, out.device))
+        refuses_shape(out)
+        or _device_refuses(chain.instruction.arch, out)
+        or _verdict_refuses(out, instruction_source(chain), lambda: plain_checks(chain, out.device))
     )
 
 
-def _device_refusal(arch: str, out: Tensor) -> str | None:
+def _device_refuses(arch: str, out: Tensor) -> Refusal | None:
     if not tensor_cores_allowed():
-        return f"switched off (allow_tensor_cores, {ENVIRONMENT})"
+        return Refusal(f"switched off (allow_tensor_cores, {ENVIRONMENT})")
     major, minor = torch.cuda.get_device_capability(_index(out))
     own = architecture_of((major, minor))
     if own != arch:
-        return f"{out.device} is {own or f'of compute capability {major}.{minor}'}, not {arch}"
+        return Refusal(f"{out.device} is {own or f'of compute capability {major}.{minor}'}, not {arch}")
     return None
 
 
-def _verdict_refusal(out: Tensor, source: KernelSource, problems: Any) -> str | None:
+def _verdict_refuses(out: Tensor, source: KernelSource, problems: Any) -> Refusal | None:
     """Why ``source`` may not run: the device lacks the instruction, or the verdict. It is made now if need be."""
     index, arch = _index(out), _arch(out)
     if not source.runs_on(arch):
-        return f"{arch} has no such instruction"
+        return Refusal(f"{arch} has no such instruction")
     found = known_verdict(index, source)
     if found is None and is_capturing(out.device):
-        return "not compared with its model yet, which cannot be done while a graph is captured"
+        return Refusal("not compared with its model yet, which cannot be done while a graph is captured")
     if found is None:
         found = _verdict(index, arch, source, problems)
-    return None if found.equal else found.words
+    return None if found.equal else Refusal(found.words)
 
 
 def _verdict(index: int, arch: str, source: KernelSource, problems: Any) -> Verdict:
@@ -233,11 +237,10 @@ def tensor_core_words(spec: GemmSpec) -> str | None:
 
     Nothing is run or compiled.
     """
-    accumulator = spec.accumulator
-    inner = accumulator.inner if isinstance(accumulator, (Promote, Chunked)) else accumulator
-    if not isinstance(inner, Hardware):
+    inner = named_instruction(spec.accumulator)
+    if inner is None:
         return None
-    chain = scaled.chain_of(spec) if inner.instruction.scale is not None else chain_of(accumulator)
+    chain = scaled.chain_of(spec) if inner.instruction.scale is not None else chain_of(spec.accumulator)
     if not isinstance(chain, (Chain, ScaledChain)):
         return f"no, {chain.reason}"
     words = f"{chain} on {inner.arch}, if a comparison at its first use finds the bits of the model"

@@ -26,8 +26,8 @@ from gemmsim.arithmetic.pairwise import Pairwise
 from gemmsim.arithmetic.shuffled import Shuffled
 from gemmsim.arithmetic.splitk import SplitK
 from gemmsim.formats import FP32, FP64, Cast, FixedFormat, FloatFormat
+from gemmsim.lowering.refusal import Refusal
 
-from ..refusal import Refusal
 from .facts import Facts
 
 __all__ = ["Proof", "exact", "holds", "parts"]
@@ -62,12 +62,12 @@ def exact(spec: GemmSpec, facts: Facts) -> Proof | Refusal:
     if isinstance(carrier, Refusal):
         return carrier
     accumulator = spec.accumulator
-    reason = _rounding_reason(spec, facts)
-    if reason is None:
+    refusal = _refuses_rounding(spec, facts)
+    if refusal is None:
         return Proof(carrier, None, facts.lsb, facts.units)
     if isinstance(accumulator, Exact) and not accumulator.out.is_stochastic:
         return Proof(carrier, accumulator.out, facts.lsb, facts.units)
-    return Refusal(reason)
+    return refusal
 
 
 def _carrier(facts: Facts) -> str | Refusal:
@@ -89,22 +89,22 @@ def _largest(facts: Facts) -> Fraction:
     return max(units << (low - lsb) for units, low in parts) * Fraction(2) ** lsb
 
 
-def _rounding_reason(spec: GemmSpec, facts: Facts) -> str | None:
-    """None if no step of the accumulator rounds sums with these facts, else what might."""
+def _refuses_rounding(spec: GemmSpec, facts: Facts) -> Refusal | None:
+    """What might round sums with these facts in the accumulator, or ``None`` if no step does."""
     if not facts.finite:
-        return "operands may be NaN or infinite"
+        return Refusal("operands may be NaN or infinite")
     if spec.arithmetic == "fp32":
         operands = max(facts.units_a, facts.units_b) <= 1 << 24 and min(facts.lsb_a, facts.lsb_b) >= FP32.emin
         if not (operands and holds(Cast(FP32), facts)):
-            return 'arithmetic="fp32" may round a sum to binary32'
+            return Refusal('arithmetic="fp32" may round a sum to binary32')
     for part in parts(spec.accumulator):
-        reason = _part_reason(part, facts)
-        if reason is not None:
-            return reason
+        refusal = _refuses_part(part, facts)
+        if refusal is not None:
+            return refusal
     for cast in spec.accumulator.casts():
         unbounded = isinstance(cast.format, FixedFormat) and not cast.format.clamp
         if not unbounded and not holds(cast, facts):
-            return f"{cast} may round a sum"
+            return Refusal(f"{cast} may round a sum")
     return None
 
 
@@ -116,23 +116,23 @@ def parts(accumulator: Accumulator) -> list[Accumulator]:
     return found
 
 
-def _part_reason(part: Accumulator, facts: Facts) -> str | None:
-    """What this part, its casts aside, may do to a sum."""
+def _refuses_part(part: Accumulator, facts: Facts) -> Refusal | None:
+    """What this part, its casts aside, may do to a sum, or ``None``."""
     if isinstance(part, _ORDERS):
         return None
     if not isinstance(part, _REGISTERS):
-        return f"no proof is known for {part}"
+        return Refusal(f"no proof is known for {part}")
     if isinstance(part, Sequential) and part.init != "zero":
-        return f"init={part.init!r}: the facts say nothing of C"
+        return Refusal(f"init={part.init!r}: the facts say nothing of C")
     if isinstance(part, Integer):
         if facts.lsb_a < 0 or facts.lsb_b < 0:
-            return f"{part} takes integers alone"
+            return Refusal(f"{part} takes integers alone")
         if part.shift:
-            return f"{part} cuts products"
+            return Refusal(f"{part} cuts products")
     if isinstance(part, Fixed) and -part.frac > facts.lsb:
-        return f"{part} may round a product"
+        return Refusal(f"{part} may round a product")
     if isinstance(part, (Integer, Fixed)) and not holds(part.add_cast, facts):
-        return f"{part} may overflow"
+        return Refusal(f"{part} may overflow")
     return None
 
 

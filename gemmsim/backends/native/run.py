@@ -12,11 +12,11 @@ from torch import Tensor
 from gemmsim.arithmetic import Binned, Exact, GemmSpec, Hardware, Palette
 from gemmsim.formats import Cast, FloatFormat, Format
 from gemmsim.lowering.numbers import Site, holds
+from gemmsim.lowering.refusal import Refusal
 
 from ..convert import FORMATS, cast_into, cast_operand
 from ..dtypes import DTYPES
 from ..product import Ran
-from ..refusal import Refusal
 from .facts import facts_of_data, facts_of_formats, hopeless
 from .predicate import Proof, exact, parts
 
@@ -33,7 +33,12 @@ _REUSE: Final = 8
 
 #: What instructions multiply.
 _NARROW: Final = (torch.bfloat16, torch.float16)
-_CARRIERS: Final = {"float32": torch.float32, "float64": torch.float64}
+
+_TOO_SMALL: Final = Refusal("it is too small to gain from a library's product")
+_UNBOUNDED: Final = Refusal("an operand's format has no bounds, or float64 does not hold it")
+_NOT_FINITE: Final = Refusal("an operand holds NaN or infinities, or float64 does not sum its magnitudes")
+_TOO_WIDE: Final = Refusal("the first elements' products need more bits than a register of the spec holds")
+_EMULATED: Final = Refusal("cuBLAS was told to compose float64 products of narrower ones")
 
 
 @lru_cache(maxsize=4096)
@@ -45,33 +50,41 @@ def is_candidate(spec: GemmSpec) -> bool:
     return accumulator.is_stochastic or isinstance(parts(accumulator)[-1], (Exact, Binned))
 
 
-def _worth(spec: GemmSpec, a: Tensor, b: Tensor, out: Tensor) -> bool:
-    """Whether a native product is faster, a pass over the operands included."""
+def _refuses_size(spec: GemmSpec, a: Tensor, out: Tensor) -> Refusal | None:
+    """Why a native product would not be faster, a pass over the operands included, or ``None``."""
     work = out.numel() * a.shape[-1]
     least = _SCALAR_WORK if not spec.accumulator.is_stochastic else _STOCHASTIC_WORK
     m, n = out.shape[-2:]
-    return work >= least and m * n >= _REUSE * (m + n)
+    if work >= least and m * n >= _REUSE * (m + n):
+        return None
+    return _TOO_SMALL
 
 
 def _format(x: Tensor, cast: Cast | None) -> Format:
     return FORMATS[x.dtype] if cast is None else cast.format
 
 
-def _looks_hopeless(a: Tensor, b: Tensor, spec: GemmSpec) -> bool:
-    """Whether some rows and columns, cast as the product casts them, already have no proof.
+def _refuses_sample(a: Tensor, b: Tensor, spec: GemmSpec) -> Refusal | None:
+    """Why some rows and columns, cast as the product casts them, already have no proof, or ``None``.
 
     Facts of a part bound less than those of the whole: what they refuse, the whole would be refused. Casts with random
     bits draw others for a part; that only changes the guess.
     """
     if spec.cast_a is None and spec.cast_b is None and hopeless(a, b, _bits(spec)):
-        return True
+        return _TOO_WIDE
     first = (0,) * (a.dim() - 2)
     left = cast_operand(a[first][:_SAMPLE_ROWS], spec.cast_a, torch.float64, 0, Site.OPERAND_A)
     right = cast_operand(b[first][:, :_SAMPLE_ROWS], spec.cast_b, torch.float64, 0, Site.OPERAND_B)
     if hopeless(left, right, _bits(spec)):
-        return True
-    facts = facts_of_data(left, right)
-    return facts is None or not isinstance(exact(spec, facts), Proof)
+        return _TOO_WIDE
+    found = _proof_of_data(left, right, spec)
+    return found if isinstance(found, Refusal) else None
+
+
+def _proof_of_data(a: Tensor, b: Tensor, spec: GemmSpec) -> Proof | Refusal:
+    """The proof that these operands, cast already and in float64, give."""
+    facts = facts_of_data(a, b)
+    return _NOT_FINITE if facts is None else exact(spec, facts)
 
 
 def _bits(spec: GemmSpec) -> int:
@@ -82,45 +95,45 @@ def _bits(spec: GemmSpec) -> int:
     return min([fmt.p for fmt in formats if isinstance(fmt, FloatFormat)], default=53)
 
 
-def proof_for(a: Tensor, b: Tensor, spec: GemmSpec) -> Proof | None:
-    """The proof that formats and K alone give for this product, on any device; nothing is read."""
+def proof_for(a: Tensor, b: Tensor, spec: GemmSpec) -> Proof | Refusal:
+    """The proof that formats and K alone give for this product, on any device, or why not; nothing is read."""
     facts = facts_of_formats(a.shape[-1], _format(a, spec.cast_a), _format(b, spec.cast_b))
-    found = None if facts is None else exact(spec, facts)
-    return found if isinstance(found, Proof) else None
+    return _UNBOUNDED if facts is None else exact(spec, facts)
 
 
-def gemm(a: Tensor, b: Tensor, spec: GemmSpec, out: Tensor, seed: int, named: GemmSpec | None = None) -> Ran | None:
-    """Write the product to ``out`` if a native GEMM provably gives its bits and is faster, else return ``None``.
+def gemm(a: Tensor, b: Tensor, spec: GemmSpec, out: Tensor, seed: int, named: GemmSpec | None = None) -> Ran | Refusal:
+    """Write the product to ``out`` if a native GEMM provably gives its bits and is faster, else return why not.
 
     Arguments and result as for ``gemmsim.backends.cpu.gemm``; ``named`` is the spec of the casts that the operands have
     been through already, where ``spec`` has none. Operands on the CPU are looked at where the formats prove
     nothing; on other devices that would have to wait for them.
     """
-    if not _worth(spec, a, b, out):
-        return None
+    refusal = _refuses_size(spec, a, out)
+    if refusal is not None:
+        return refusal
     proof = proof_for(a, b, spec if named is None else named)
     on_cpu = _on_cpu(a)
-    if not on_cpu and proof is not None:
+    if not on_cpu and isinstance(proof, Proof):
         how = _by_instruction(a, b, spec, out, seed, named or spec, proof)
-        if how is not None:
+        if isinstance(how, str):
             return Ran("cuda", f"carrier-exact: {how}", (proof,))
-    if proof is None and (not on_cpu or _looks_hopeless(a, b, spec)):
-        return None
+    if isinstance(proof, Refusal):
+        refusal = _refuses_sample(a, b, spec) if on_cpu else proof
+        if refusal is not None:
+            return refusal
     carrier = torch.float64
-    if proof is not None and proof.carrier == "float32" and _float32_is_exact(a.device.type):
+    if isinstance(proof, Proof) and proof.carrier == "float32" and _float32_is_exact(a.device.type):
         carrier = torch.float32
     if not _gemm_is_exact(a.device.type):
-        return None
+        return _EMULATED
     left, right = (
         cast_operand(a, spec.cast_a, carrier, seed, Site.OPERAND_A),
         cast_operand(b, spec.cast_b, carrier, seed, Site.OPERAND_B),
     )
-    if proof is None:
-        facts = facts_of_data(left, right)
-        found: Proof | Refusal | None = None if facts is None else exact(spec, facts)
-        if not isinstance(found, Proof):
-            return None
-        proof = found
+    if isinstance(proof, Refusal):
+        proof = _proof_of_data(left, right, spec)
+    if isinstance(proof, Refusal):
+        return proof
     _finish(torch.matmul(left, right), proof, spec, out, seed)
     how = f"torch.matmul in {str(carrier).removeprefix('torch.')}"
     return Ran("blas" if on_cpu else "cublas", f"carrier-exact: {how}", (proof,))
@@ -132,13 +145,16 @@ def _on_cpu(x: Tensor) -> bool:
 
 def _by_instruction(
     a: Tensor, b: Tensor, spec: GemmSpec, out: Tensor, seed: int, named: GemmSpec, proof: Proof
-) -> str | None:
-    """Write the product by the device's matrix instruction if that cuts no sum of these formats; what ran."""
+) -> str | Refusal:
+    """Write the product by the device's matrix instruction if that cuts no sum of these formats; what ran, or why it
+    was not taken."""
     formats = _format(a, named.cast_a), _format(b, named.cast_b)
     facts = facts_of_formats(a.shape[-1], *formats)
     dtype = next((dtype for dtype in _NARROW if all(holds(DTYPES[dtype], fmt) for fmt in formats)), None)
-    if dtype is None or facts is None:
-        return None
+    if facts is None:
+        return _UNBOUNDED
+    if dtype is None:
+        return Refusal(f"no instruction reads {formats[0]} and {formats[1]} in one dtype of 16 bits")
     from gemmsim.backends import cuda
 
     total = torch.empty(out.shape, dtype=torch.float32, device=out.device)
@@ -147,7 +163,7 @@ def _by_instruction(
         cast_operand(b, spec.cast_b, dtype, seed, Site.OPERAND_B),
     )
     how = cuda.exact_sums(left, right, total, facts.units, (facts.lsb_a, facts.lsb_b))
-    if how is not None:
+    if isinstance(how, str):
         _finish(total, proof, spec, out, seed)
     return how
 

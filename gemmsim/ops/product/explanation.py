@@ -44,17 +44,17 @@ def _backends(spec: GemmSpec) -> str:
     if spec.accumulator.is_lookup:
         from gemmsim.backends import cuda
 
-        found = (("cpu", "", cpu.lookup_supported(spec)), ("cuda", f", {_ON_GPU}", cuda.lookup_supported(spec)))
+        found = (("cpu", "", cpu.lookup_refuses(spec)), ("cuda", f", {_ON_GPU}", cuda.lookup_refuses(spec)))
         yes = "yes, by looking products up"
         return "\n".join(f"{name}: {yes + more if why is None else f'no, {why}'}" for name, more, why in found)
     if spec.needs_steps:
         inner = replace(spec, a=None, b=None, out=None)
         if not inner.needs_steps:
             return f"operands or output are looked up in PyTorch; the product itself:\n{_backends(inner)}"
-        reason = stepwise.supported(inner)
+        reason = stepwise.refuses(inner)
         words = "yes, a step for each term in PyTorch, on the tensors' device"
         return f"stepwise: {words if reason is None else f'no, {reason}'}"
-    reason = cpu.supported(spec)
+    reason = cpu.refuses(spec)
     words = f"yes, {cpu.isa()}; last_backend() after a call tells the kernel and what the data allowed to leave out"
     return "\n".join([f"cpu: {words if reason is None else f'no, {reason}'}", *_cuda_lines(spec), _cublas_line(spec)])
 
@@ -65,7 +65,7 @@ _ON_GPU = "for tensors on an NVIDIA GPU; kernels are compiled when first used (g
 def _cuda_lines(spec: GemmSpec) -> Iterator[str]:
     from gemmsim.backends import cuda
 
-    refused = cuda.supported(spec)
+    refused = cuda.refuses(spec)
     if refused is not None:
         yield f"cuda: no, {refused}"
         return

@@ -8,6 +8,8 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+from gemmsim.backends.device_tables import is_capturing
+
 from ..dispatch import nothing_watches
 from ..seeds import Site, Stream
 from . import kernels
@@ -75,7 +77,7 @@ def watched(plan: AffinePlan, grad: Tensor) -> Lost | None:
     _PASSES[id(plan)] = plan, count
     if count & (count - 1) and count % _PERIOD:
         return None
-    if plan in _TOLD or (grad.is_cuda and torch.cuda.is_current_stream_capturing()):
+    if plan in _TOLD or is_capturing(grad.device):
         return None
     return Lost(plan)
 

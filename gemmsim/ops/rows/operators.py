@@ -2,7 +2,7 @@
 
 They work on the last dimension, take casts as strings ("" for a step rounded to the tensors' own dtype; several steps
 are separated by ";"), and have no gradient of their own. float16 and bfloat16 are computed in float32 and rounded to
-their dtype at the end: on the CPU by PyTorch, on a GPU by the kernel itself.
+their dtype at the end.
 """
 
 from __future__ import annotations
@@ -43,16 +43,9 @@ def _work(*tensors: Tensor | None) -> torch.dtype:
     return torch.float64 if wide else torch.float32
 
 
-def _ready(t: Tensor | None, dtype: torch.dtype) -> Tensor | None:
-    """``t`` as the backend reads it: kernels of a GPU convert while they load."""
-    if t is None:
-        return None
-    return t.contiguous() if t.is_cuda else t.to(dtype).contiguous()
-
-
-def _empty(shape: Sequence[int], x: Tensor, work: torch.dtype, dtype: torch.dtype) -> Tensor:
-    """A result of ``dtype`` as the backend writes it: on the CPU in ``work``, to be converted."""
-    return torch.empty(tuple(shape), dtype=dtype if x.is_cuda else work, device=x.device)
+def _ready(t: Tensor | None) -> Tensor | None:
+    """``t`` as backends read it."""
+    return None if t is None else t.contiguous()
 
 
 def _seed(stochastic: bool, seed: int | None, stream: int) -> int:
@@ -76,9 +69,9 @@ def _run(
     if strays:
         asked = f"row_{op}: tensors on {device} and {strays[0].device}"
         raise DeviceError(message(asked, "all tensors on one device", "Move them with .to(device)."))
-    if how["rows"] and how["cols"]:
-        backend_of(outputs[0]).run_rows(op, inputs, outputs, steps, seed=_seed(stochastic, seed, stream), **how)
-    state.record(f"row_{op}", device.type, casts, f"{how['rows']} x {how['cols']} {outputs[0].dtype}")
+    bits = _seed(stochastic, seed, stream) if how["rows"] and how["cols"] else 0
+    work = backend_of(outputs[0]).run_rows(op, inputs, outputs, steps, seed=bits, **how)
+    state.record(f"row_{op}", device.type, casts, f"{how['rows']} x {how['cols']} {work}")
 
 
 def _rows_of(x: Tensor) -> dict[str, int]:
@@ -94,12 +87,11 @@ def _map_shape(a: Tensor, b: Tensor | None) -> tuple[torch.Size, torch.dtype]:
 
 def _map(a: Tensor, b: Tensor | None, function: str, cast: str, seed: int | None = None, stream: int = 0) -> Tensor:
     shape, dtype = _map_shape(a, b)
-    work = _work(a, b)
-    left = _ready(a.expand(shape), work)
-    right = None if b is None else _ready(b.expand(shape), work)
-    out = _empty(shape, a, work, dtype)
+    left = _ready(a.expand(shape))
+    right = None if b is None else _ready(b.expand(shape))
+    out = a.new_empty(shape, dtype=dtype)
     _run("map", cast, (left, right), (out,), seed, stream, rows=out.numel(), cols=1, function=function)
-    return out.to(dtype)
+    return out
 
 
 def _map_fake(a: Tensor, b: Tensor | None, function: str, cast: str, seed: Any = None, stream: int = 0) -> Tensor:
@@ -109,9 +101,9 @@ def _map_fake(a: Tensor, b: Tensor | None, function: str, cast: str, seed: Any =
 
 
 def _sum(x: Tensor, cast: str, order: int = 1, seed: int | None = None, stream: int = 0) -> Tensor:
-    out = _empty(x.shape[:-1], x, _work(x), x.dtype).zero_()
-    _run("sum", cast, (_ready(x, _work(x)),), (out,), seed, stream, order=order, **_rows_of(x))
-    return out.to(x.dtype)
+    out = x.new_zeros(x.shape[:-1])
+    _run("sum", cast, (_ready(x),), (out,), seed, stream, order=order, **_rows_of(x))
+    return out
 
 
 def _sum_fake(x: Tensor, cast: str, order: int = 1, seed: Any = None, stream: int = 0) -> Tensor:
@@ -120,10 +112,10 @@ def _sum_fake(x: Tensor, cast: str, order: int = 1, seed: Any = None, stream: in
 
 
 def _softmax(x: Tensor, casts: str, order: int, lse: bool, seed: int | None = None, stream: int = 0) -> Tensor:
-    out = _empty(x.shape, x, _work(x), x.dtype)
+    out = x.new_empty(x.shape)
     op = "log_softmax" if lse else "softmax"
-    _run(op, casts, (_ready(x, _work(x)),), (out,), seed, stream, order=order, **_rows_of(x))
-    return out.to(x.dtype)
+    _run(op, casts, (_ready(x),), (out,), seed, stream, order=order, **_rows_of(x))
+    return out
 
 
 def _softmax_fake(x: Tensor, casts: str, order: int, lse: bool, seed: Any = None, stream: int = 0) -> Tensor:
@@ -132,10 +124,9 @@ def _softmax_fake(x: Tensor, casts: str, order: int, lse: bool, seed: Any = None
 
 
 def _softmax_grad(y: Tensor, g: Tensor, casts: str, order: int, seed: int | None = None, stream: int = 0) -> Tensor:
-    work = _work(y, g)
-    out = _empty(y.shape, y, work, y.dtype)
-    _run("softmax_grad", casts, (_ready(y, work), _ready(g, work)), (out,), seed, stream, order=order, **_rows_of(y))
-    return out.to(y.dtype)
+    out = y.new_empty(y.shape)
+    _run("softmax_grad", casts, (_ready(y), _ready(g)), (out,), seed, stream, order=order, **_rows_of(y))
+    return out
 
 
 def _softmax_grad_fake(y: Tensor, g: Tensor, casts: str, order: int, seed: Any = None, stream: int = 0) -> Tensor:
@@ -148,12 +139,12 @@ def _norm(
     seed: int | None = None, stream: int = 0,
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
     work = _work(x, weight, bias)
-    out = _empty(x.shape, x, work, x.dtype)
+    out = x.new_empty(x.shape)
     mean, rstd = (torch.zeros(x.shape[:-1], dtype=work, device=x.device) for _ in range(2))
-    inputs = (_ready(x, work), _ready(weight, work), _ready(bias, work))
+    inputs = (_ready(x), _ready(weight), _ready(bias))
     how = {"order": order, "centered": centered, "eps": eps, **_rows_of(x)}
     _run("norm", casts, inputs, (out, mean, rstd), seed, stream, **how)
-    return out.to(x.dtype), mean, rstd
+    return out, mean, rstd
 
 
 def _norm_fake(
@@ -171,10 +162,10 @@ def _norm_grad(
     seed: int | None = None, stream: int = 0,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
     work = _work(x, weight, mean, g)
-    out, terms = (_empty(x.shape, x, work, dtype) for dtype in (x.dtype, work))
-    inputs = tuple(_ready(t, work) for t in (x, weight, mean, rstd, g))
+    out, terms = (x.new_empty(x.shape, dtype=dtype) for dtype in (x.dtype, work))
+    inputs = tuple(_ready(t) for t in (x, weight, mean, rstd, g))
     _run("norm_grad", casts, inputs, (out, terms), seed, stream, order=order, centered=centered, **_rows_of(x))
-    return out.to(x.dtype), terms
+    return out, terms
 
 
 def _norm_grad_fake(

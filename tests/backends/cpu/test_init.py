@@ -50,7 +50,7 @@ def test_random_products_equal_the_reference(start):
     rng, done = random.Random(start), 0
     while done < 120:
         spec = random_spec(rng)
-        if spec is None or cpu.supported(spec) is not None:
+        if spec is None or cpu.refuses(spec) is not None:
             continue
         m, k, n = rng.choice(SHAPES)
         dtype = rng.choice(DTYPES)

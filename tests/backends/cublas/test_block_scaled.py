@@ -11,6 +11,7 @@ import gemmsim as gs
 from gemmsim.backends import cublas
 from gemmsim.backends.cublas import block_scaled
 from gemmsim.formats import parse_block
+from gemmsim.lowering.refusal import Refusal
 from gemmsim.mx import from_blocked
 
 
@@ -65,8 +66,8 @@ def blackwell(monkeypatch):
     """A device of compute capability 10.0 for tensors of the CPU."""
     calls = []
     monkeypatch.setattr(torch, "_scaled_mm", _stand_in(calls))
-    capability = lambda native, device: None if (10, 0) >= native.oldest else "too old"  # noqa: E731
-    monkeypatch.setattr("gemmsim.backends.cublas.coded.cpu_reason", lambda native: capability(native, None))
+    capability = lambda native, device: None if (10, 0) >= native.oldest else Refusal("too old")  # noqa: E731
+    monkeypatch.setattr("gemmsim.backends.cublas.coded.cpu_refuses", lambda native: capability(native, None))
     return calls
 
 
@@ -156,7 +157,7 @@ def test_devices(monkeypatch):
         found = cublas.native_type(
             gs.GemmSpec.of("mxfp8_e4m3 : hw(blackwell, mxf8f6f4, e4m3)"), torch.float32, torch.float32
         )
-        reasons[capability] = cublas.device_reason(found, torch.device("cuda:0"))
-    assert "needs compute capability 10.0" in reasons[9, 0] and reasons[10, 0] is None
-    assert "another architecture" in reasons[12, 0]
-    assert "nothing to multiply" in block_scaled.shape_reason(found, 0, 16, 32)
+        reasons[capability] = cublas.device_refuses(found, torch.device("cuda:0"))
+    assert "needs compute capability 10.0" in str(reasons[9, 0]) and reasons[10, 0] is None
+    assert "another architecture" in str(reasons[12, 0])
+    assert "nothing to multiply" in str(block_scaled.refuses_shape(found, 0, 16, 32))

@@ -220,9 +220,9 @@ def test_the_loaded_library_is_found_in_the_memory_map(tmp_path):
 def test_why_the_library_cannot_be_called(monkeypatch, built, tmp_path):
     monkeypatch.setattr(cublas_library, "_loaded", None)
     monkeypatch.setattr(cublas_library, "find_library", lambda: None)
-    assert "no libcublas" in cublas_library.unavailable()
+    assert "no libcublas" in str(cublas_library.library_refuses())
     monkeypatch.setattr(cublas_library, "find_library", lambda: built)
-    assert cublas_library.unavailable() is None and cublas_library.cublas() is not None
+    assert cublas_library.library_refuses() is None and cublas_library.cublas() is not None
     monkeypatch.setattr(cublas_library, "_loaded", None)
     monkeypatch.setattr(cublas_library.sys, "platform", "win32")
-    assert "Linux" in cublas_library.unavailable()
+    assert "Linux" in str(cublas_library.library_refuses())

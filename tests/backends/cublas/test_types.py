@@ -14,6 +14,7 @@ from gemmsim import acc
 from gemmsim.backends import cublas
 from gemmsim.backends.cublas import TYPES, Compute, ComputeType, MatrixType, match_mac_format_with_cublas_types
 from gemmsim.backends.cublas import run as cublas_run
+from gemmsim.lowering.refusal import Refusal
 
 F16, BF16, F32, F64 = torch.float16, torch.bfloat16, torch.float32, torch.float64
 
@@ -76,7 +77,7 @@ def test_specs_with_a_native_type(spec, dtype, mode, name):
 )  # fmt: skip
 def test_specs_without_one_say_why(spec):
     found = cublas.native_type(gs.GemmSpec.of(spec), F32, F32)
-    assert not found and len(found.reason) > 20
+    assert not isinstance(found, cublas.NativeType) and len(found.reason) > 20
 
 
 def test_an_operand_dtype_counts_where_the_spec_has_no_cast():
@@ -134,11 +135,11 @@ def device(monkeypatch):
     def reason(name, capability, m=64, n=64, k=64, batch=(), row=None):
         monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: capability)
         row = TYPES[name] if row is None else row
-        found = cublas.refusal(row, tensor(*batch, m, k), tensor(*batch, k, n), tensor(*batch, m, n))
+        found = cublas_run.refuses(row, tensor(*batch, m, k), tensor(*batch, k, n), tensor(*batch, m, n))
         return None if found is None else found.reason
 
     monkeypatch.setattr(torch.version, "cuda", "13.0")
-    monkeypatch.setattr(cublas_run, "unavailable", lambda: None)
+    monkeypatch.setattr(cublas_run, "library_refuses", lambda: None)
     return reason
 
 
@@ -170,7 +171,7 @@ def test_shapes_that_a_type_refuses(device):
 
 
 def test_cublas_that_cannot_be_reached_is_a_reason(device, monkeypatch):
-    monkeypatch.setattr(cublas_run, "unavailable", lambda: "torch has loaded no libcublas")
+    monkeypatch.setattr(cublas_run, "library_refuses", lambda: Refusal("torch has loaded no libcublas"))
     assert "no libcublas" in device("fp16/fp16", (9, 0)) and device("int8/int32", (9, 0)) is None
     monkeypatch.setattr(torch.version, "cuda", None)
     assert "not built for NVIDIA" in device("fp32", (9, 0))

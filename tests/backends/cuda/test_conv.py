@@ -52,7 +52,7 @@ def on_the_host() -> Iterator[list[object]]:
         products.append(product.windows)
         return cuda.multiply(product)
 
-    backend = SimpleNamespace(multiply=multiply, quantize=host_quantize)
+    backend = SimpleNamespace(multiply=multiply, quantize=host_quantize, names_instruction=lambda spec: False)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(cuda_gathered, "launch", _run)
         patch.setattr(cuda_gathered, "quantize", host_quantize)
@@ -146,7 +146,7 @@ def test_convolutions_through_matrices_of_windows(name, monkeypatch):
         products.append(tuple(product.a.shape))
         return host_multiply(product)
 
-    backend = SimpleNamespace(multiply=multiply, quantize=host_quantize)
+    backend = SimpleNamespace(multiply=multiply, quantize=host_quantize, names_instruction=lambda spec: False)
     monkeypatch.setattr(route, "reads_windows", lambda spec: False)
     monkeypatch.setattr(conv_kernels, "_BLOCK", 64)  # a few images at a time
     for module in (convert, route, rounding):

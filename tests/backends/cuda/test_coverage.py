@@ -53,8 +53,8 @@ def test_whatever_the_cpu_takes_has_a_kernel():
     a, b, out = torch.zeros(4, 6), torch.zeros(6, 4), torch.zeros(4, 4)
     planned = 0
     for spec in SPECS:
-        reason = cpu.supported(spec)
-        assert (cuda.supported(spec) is None) == (reason is None), f"{spec}: {reason}, {cuda.supported(spec)}"
+        reason = cpu.refuses(spec)
+        assert (cuda.refuses(spec) is None) == (reason is None), f"{spec}: {reason}, {cuda.refuses(spec)}"
         if reason is not None or spec.has_blocks:
             continue
         done = tuple(cast is not None and cuda_gemm.is_beforehand(cast) for cast in (spec.cast_a, spec.cast_b))
@@ -70,7 +70,7 @@ def test_whatever_the_cpu_takes_has_a_kernel():
 def test_grids_and_late_roundings_have_the_cpus_bits(part):
     rng = random.Random(part)
     words = ("supernormal", "binary8(", "bfp(", "rnu", "rnd", "unbounded", "srb", "src")
-    chosen = [s for s in SPECS if any(w in str(s) for w in words) and cpu.supported(s) is None and not s.has_blocks]
+    chosen = [s for s in SPECS if any(w in str(s) for w in words) and cpu.refuses(s) is None and not s.has_blocks]
     calls = []
     for spec in rng.sample([s for s in chosen if "palette" not in str(s)], 14):
         dtype = rng.choice([torch.float32, torch.float64, torch.bfloat16, torch.float16])
@@ -96,7 +96,7 @@ def test_registers_in_block_floating_point_have_the_cpus_bits():
     rng, calls = random.Random(3), []
     for text in OWN_EXPONENTS:
         spec = GemmSpec.parse(text)
-        assert cuda.supported(spec) is None
+        assert cuda.refuses(spec) is None
         for kind in ("normal", "huge", "special"):
             calls.append((operand(rng, 5, 19, torch.float32, kind), operand(rng, 19, 7, torch.float32, kind), spec, 11))
     compile_on_host(sources_of(calls))

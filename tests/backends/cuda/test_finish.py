@@ -19,7 +19,7 @@ from support_cuda_specs import CHIPS, ORDERS, RUNS, random_register, specs
 import gemmsim as gs
 from gemmsim.arithmetic import GemmSpec, UnsupportedSpec
 from gemmsim.backends import cpu, cuda, route
-from gemmsim.backends.cuda.coded import as_blocks
+from gemmsim.backends.cuda.coded import readable
 from gemmsim.backends.encoding import encode_operand
 from gemmsim.backends.finish import Finish
 from gemmsim.backends.last_steps import finish_into
@@ -115,7 +115,7 @@ def test_block_formats(text):
     g = torch.Generator().manual_seed(4)
     a, b = torch.randn(9, 70, generator=g), torch.randn(70, 11, generator=g)
     left, right = encode_operand("test", a, spec.a, -1), encode_operand("test", b, spec.b, -2)
-    codes = [as_blocks(x, torch.Size()) for x in (left, right)]
+    codes = [readable(x, torch.Size()) for x in (left, right)]
     raw = torch.empty(9, 11, dtype=torch.float64)
     host_blocks(*codes, spec, raw)
     for dtype in (torch.float32, torch.bfloat16):
@@ -165,7 +165,7 @@ def test_linear_layers_end_in_the_kernel(formats, grad, monkeypatch):
         seen.append(product.finish)
         return host_multiply(product)
 
-    backend = SimpleNamespace(multiply=multiply, finishes=cuda.finishes)
+    backend = SimpleNamespace(multiply=multiply, finishes=cuda.finishes, names_instruction=lambda spec: False)
     monkeypatch.setattr(route, "backend_of", lambda x: backend)
     got = gs.qlinear(x, w, bias, formats, out_dtype=torch.bfloat16)
     assert_bitwise_equal(got.detach(), want.detach())

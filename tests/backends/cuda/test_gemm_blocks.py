@@ -40,7 +40,7 @@ def operands(spec: GemmSpec, seed: int, wild: bool) -> tuple[torch.Tensor, torch
 
 
 def codes(x: object, batch: torch.Size) -> object:
-    return cuda_coded.as_blocks(x, batch) if isinstance(x, Coded) else x.expand(*batch, *x.shape[-2:])
+    return cuda_coded.readable(x, batch) if isinstance(x, Coded) else x.expand(*batch, *x.shape[-2:])
 
 
 @pytest.fixture(scope="module")

@@ -67,7 +67,9 @@ def test_the_public_functions_on_a_gpu():
 @pytest.fixture
 def on_the_host(monkeypatch):
     """The CUDA backend, its kernels run on the host, in place of the CPU's."""
-    backend = SimpleNamespace(gemm=host_gemm, multiply=host_multiply, quantize=host_quantize)
+    backend = SimpleNamespace(
+        gemm=host_gemm, multiply=host_multiply, quantize=host_quantize, names_instruction=lambda spec: False
+    )
     for module in (convert, rounding, route):
         monkeypatch.setattr(module, "backend_of", lambda x: backend)
 

@@ -17,8 +17,9 @@ from support_cuda import run_on_host
 import gemmsim as gs
 from gemmsim.arithmetic import UnsupportedSpec
 from gemmsim.backends import cuda
+from gemmsim.backends.coded import Coded
 from gemmsim.backends.cuda import KernelSource, gemm_tensor
-from gemmsim.backends.cuda.gemm_tensor import route_of, tensor_args, tensor_refusal, tensor_source
+from gemmsim.backends.cuda.gemm_tensor import refuses, route_of, tensor_args, tensor_source
 from gemmsim.backends.cuda.jit import inspect
 from gemmsim.backends.cuda.mx_format import mx_literal
 from gemmsim.formats import FP32, Cast, parse_block
@@ -144,13 +145,9 @@ def test_places_and_descriptors_of_tensor_memory_kernels():
             assert (value >> 32 & 0x3FFF) << 4 == stride and value >> 46 & 3 == 1 and value >> 61 == swizzle
 
 
-def blocks(rows: int, k: int, name: str, packing: str) -> cuda.Blocks:
+def blocks(rows: int, k: int, name: str, packing: str) -> Coded:
     encoded = gs.mx.encode(torch.randn(rows, k), name, packing=packing)
-    return cuda.Blocks(encoded.codes, encoded.scales, parse_block(name), k, packing)
-
-
-def turned(x: cuda.Blocks) -> cuda.Blocks:
-    return cuda.Blocks(x.codes.t(), x.scales.t(), x.format, x.size, x.packing)
+    return Coded(encoded.codes, encoded.scales, parse_block(name), -1, k, packing)
 
 
 def test_routes_follow_the_architecture_and_the_formats():
@@ -176,8 +173,12 @@ def test_routes_follow_the_architecture_and_the_formats():
 
 
 def test_operands_that_do_not_fit_are_refused_with_the_reason():
-    a, b, out = blocks(8, 64, "mxfp8_e4m3", "bytes"), turned(blocks(16, 64, "mxfp8_e4m3", "bytes")), torch.empty(8, 16)
-    assert tensor_refusal(a, b, out) is None
+    a, b, out = (
+        blocks(8, 64, "mxfp8_e4m3", "bytes"),
+        blocks(16, 64, "mxfp8_e4m3", "bytes").transposed,
+        torch.empty(8, 16),
+    )
+    assert refuses(a, b, out) is None
     args = tensor_args(a, b, out)
     assert (args.m, args.n, args.k, args.a_row, args.b_row, args.scale_b_row, args.out_row) == (
         8,
@@ -189,7 +190,7 @@ def test_operands_that_do_not_fit_are_refused_with_the_reason():
         16,
     )
     with pytest.raises(UnsupportedSpec, match="side by side"):
-        cuda.gemm_tensor_cores(a, turned(turned(blocks(64, 16, "mxfp8_e4m3", "bytes"))), out)
+        cuda.gemm_tensor_cores(a, blocks(64, 16, "mxfp8_e4m3", "bytes"), out)
     with pytest.raises(UnsupportedSpec, match="multiples of 16 are needed"):
         cuda.gemm_tensor_cores(blocks(8, 64, "mxfp8_e4m3/b8", "bytes"), b, out)
     with pytest.raises(UnsupportedSpec, match="columns"):

@@ -19,7 +19,8 @@ from torch import Tensor
 import gemmsim as gs
 from gemmsim.arithmetic import GemmSpec
 from gemmsim.arithmetic.block_operands import takes_scales
-from gemmsim.backends import cpu, cuda
+from gemmsim.backends import cpu
+from gemmsim.backends.coded import Coded
 from gemmsim.backends.route import plain_spec
 
 TIMED = Shape(4096, 4096, 4096)
@@ -52,9 +53,10 @@ def sides_of(text: str) -> list[int]:
     return list(dict.fromkeys(found))
 
 
-def encoded(x: Tensor, fmt: object, dim: int) -> cuda.Blocks:
+def encoded(x: Tensor, fmt: object, dim: int) -> Coded:
     found = gs.mx.encode(x, fmt, dim=dim)
-    return cuda.Blocks(found.codes, found.scales, fmt, x.shape[dim], "bytes", found.tensor_scale)
+    second = 1.0 if found.tensor_scale is None else found.tensor_scale
+    return Coded(found.codes, found.scales, fmt, dim, x.shape[dim], "bytes", second)
 
 
 def compare(text: str, shape: Shape) -> None:

@@ -261,7 +261,7 @@ def test_a_captured_graph_needs_the_table_beforehand(monkeypatch):
 
 def test_what_is_said_of_it():
     spec = spec_of(SHORT, "int(32)")
-    assert cuda.lookup_supported(spec) is None
+    assert cuda.lookup_refuses(spec) is None
     lines = gs.explain(spec).splitlines()
     assert any(line.startswith("cuda: yes, by looking products up") for line in lines), lines
     assert any(line.startswith("cpu: yes, by looking products up") for line in lines), lines

@@ -15,7 +15,7 @@ from gemmsim.backends import cpu, cuda
 from gemmsim.backends.cuda import mx_cast
 from gemmsim.backends.cuda.jit.inspect import inspect_kernel
 from gemmsim.formats import BLOCK_NAMES, BlockFormat, parse_block
-from gemmsim.mx import library as mx_library
+from gemmsim.mx import operators as mx_operators
 from gemmsim.mx.arguments import code_shape, scale_shape
 from gemmsim.reference import decode_block, encode_block, quantize_block
 
@@ -192,7 +192,7 @@ def test_the_operators_take_the_backend_of_their_device(name, monkeypatch):
     x = torch.randn(6, 64, generator=torch.Generator().manual_seed(6))
     want = gs.mx.encode(x, name)
     values, both = gs.mx.decode(want, name), gs.mx.quantize(x, name, dim=0)
-    monkeypatch.setattr(mx_library, "backend_of", lambda x: cuda)
+    monkeypatch.setattr(mx_operators, "backend_of", lambda x: cuda)
     with on_host():
         got = gs.mx.encode(x, name)
         assert_bitwise_equal(got.codes, want.codes)

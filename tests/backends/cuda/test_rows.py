@@ -19,7 +19,7 @@ from gemmsim.arithmetic import UnsupportedSpec
 from gemmsim.backends import cpu
 from gemmsim.backends.cuda import rows as cuda_rows
 from gemmsim.formats import parse_cast
-from gemmsim.ops.rows import operators as row_library
+from gemmsim.ops.rows import operators as row_operators
 
 F32, F64, F16, BF16 = torch.float32, torch.float64, torch.float16, torch.bfloat16
 INF, NAN = torch.inf, torch.nan
@@ -207,7 +207,7 @@ def test_functions_and_gradients_through_the_kernels(name):
         with pytest.MonkeyPatch.context() as patch:
             if through_kernels:
                 patch.setattr(cuda_rows, "launch", run_rows_on_host)
-                patch.setattr(row_library, "backend_of", lambda x: SimpleNamespace(run_rows=cuda_rows.run_rows))
+                patch.setattr(row_operators, "backend_of", lambda x: SimpleNamespace(run_rows=cuda_rows.run_rows))
             g = torch.Generator().manual_seed(3)
             x, w = torch.randn(9, 7, generator=g).requires_grad_(), torch.randn(7, generator=g).requires_grad_()
             out = CALLS[name](x, w)

@@ -12,7 +12,7 @@ from support_cuda_gemm import run_rows_on_host
 from gemmsim import tensor_quant as tq
 from gemmsim.backends import cpu
 from gemmsim.backends.cuda import scaled_casts as cuda
-from gemmsim.tensor_quant import eager, library
+from gemmsim.tensor_quant import eager, operators
 from gemmsim.tensor_quant.grids import ELEMENTS, grid_of
 
 F32, F64, F16, BF16 = torch.float32, torch.float64, torch.float16, torch.bfloat16
@@ -184,7 +184,7 @@ def test_the_operators_reach_the_kernels(name, monkeypatch):
     ran = []
     results = []
     for chosen in (cpu, backend):
-        monkeypatch.setattr(library, "backend_of", lambda x, chosen=chosen: chosen)
+        monkeypatch.setattr(operators, "backend_of", lambda x, chosen=chosen: chosen)
         monkeypatch.setattr(cuda, "launch", lambda *args: (ran.append(args[0].family), run_rows_on_host(*args)))
         x = numbers(6, 64, specials=False).requires_grad_()
         y = CALLS[name](x)
@@ -199,7 +199,7 @@ def test_the_operators_reach_the_kernels(name, monkeypatch):
 def test_errors_of_values_are_those_of_the_cpu(monkeypatch):
     from gemmsim.backends import cuda as backend
 
-    monkeypatch.setattr(library, "backend_of", lambda x: backend)
+    monkeypatch.setattr(operators, "backend_of", lambda x: backend)
     x = numbers(4, 64, specials=False)
     with pytest.raises(tq.SignError):
         tq.fake_tensor_quant(x, 1.0, None, 8, True)

@@ -7,13 +7,14 @@ import logging
 import pytest
 import torch
 from support import assert_bitwise_equal
-from support_tensor_cores import fake_gpu  # noqa: F401
+from support_tensor_cores import fake_gpu, run_on_gpu  # noqa: F401
 
 from gemmsim import acc
 from gemmsim.arithmetic import GemmSpec
 from gemmsim.backends import cpu, cuda
 from gemmsim.backends.cuda import KernelSource, self_check
 from gemmsim.backends.cuda.self_check import Problem, verdict_for
+from gemmsim.backends.product import Product
 
 FAULT = "CUDA error: an illegal instruction was encountered\nCUDA kernel errors might be reported asynchronously"
 SOURCE = KernelSource("test", "instruction", "// none", threads=1)
@@ -79,7 +80,7 @@ def test_a_product_whose_instruction_faults_is_that_of_the_model(compiled):
     spec = GemmSpec(accumulator=acc.cublas_fp32())
     a, b = torch.randn(5, 40), torch.randn(40, 3)
     got, want = torch.empty(5, 3), torch.empty(5, 3)
-    plan = str(cuda.gemm(a, b, spec, got, 5))
+    plan = str(run_on_gpu(Product(a, b, spec, got, 5)))
     cpu.gemm(a, b, spec, want, 5)
     assert_bitwise_equal(got, want)
     assert "instruction not used: failed while it was checked" in plan

@@ -9,14 +9,17 @@ from dataclasses import replace
 import pytest
 import torch
 from support import assert_bitwise_equal
-from support_tensor_cores import fake_gpu  # noqa: F401
+from support_tensor_cores import fake_gpu, run_on_gpu  # noqa: F401
 
 import gemmsim as gs
 from gemmsim import acc, hardware
 from gemmsim.arithmetic import GemmSpec
 from gemmsim.backends import cpu, cuda
+from gemmsim.backends.coded import Coded
 from gemmsim.backends.cuda import CompileError, check_operands, gemm_instruction, self_check
 from gemmsim.backends.cuda.gemm_instruction import Chain, chain_of, instruction_source
+from gemmsim.backends.encoding import as_second
+from gemmsim.backends.product import Product
 from gemmsim.hardware.devices import CAPABILITIES, architecture_of
 
 SPECS = [
@@ -47,7 +50,7 @@ def by_cpu(a, b, spec, dtype=torch.float32):
 
 def by_gpu(a, b, spec, dtype=torch.float32):
     out = torch.full((*a.shape[:-1], b.shape[-1]), 3.0, dtype=dtype)
-    return out, str(cuda.gemm(a, b, spec, out, 5))
+    return out, str(run_on_gpu(Product(a, b, spec, out, 5)))
 
 
 @pytest.mark.parametrize(("arch", "accumulator"), SPECS, ids=lambda x: x if isinstance(x, str) else str(x))
@@ -192,8 +195,7 @@ BLOCK_SPECS = [
 
 def encoded(x, fmt, dim, packing="bytes"):
     found = gs.mx.encode(x, fmt, dim=dim, packing=packing)
-    second = None if found[2] is None else torch.as_tensor(found[2], dtype=torch.float32)
-    return cuda.Blocks(found.codes, found.scales, fmt, x.shape[dim], packing, second)
+    return Coded(found.codes, found.scales, fmt, dim, x.shape[dim], packing, as_second(found[2]))
 
 
 @pytest.mark.parametrize("text", BLOCK_SPECS)
@@ -206,9 +208,7 @@ def test_block_scaled_instructions(fake_gpu, text):  # noqa: F811
         a = torch.stack([a, -2 * a]) if batch else a
         left, right = encoded(a, spec.a, -1), encoded(b, spec.b, -2)
         out = torch.full((*batch, 37, 21), 3.0)
-        if batch:
-            right = replace(right, codes=right.codes.expand(2, -1, -1), scales=right.scales.expand(2, -1, -1))
-        plan = str(cuda.gemm_blocks(left, right, spec, out, 5))
+        plan = str(run_on_gpu(Product(left, right, spec, out, 5)))
         assert "gemm_tensor<" in plan and "those of its model in all" in plan
         want = gs.mx.matmul(a, b, spec, seed=5)
         assert_bitwise_equal(out, want, context=f"{text} k={k}")
@@ -222,7 +222,7 @@ def test_block_scaled_instructions_that_differ_or_do_not_fit(fake_gpu):  # noqa:
         spec = GemmSpec.of(text)
         out = torch.empty(*a.shape[:-1], 21)
         one, two = (encoded(a, spec.a, -1), encoded(b, spec.b, -2))
-        return str(cuda.gemm_blocks(left or one, right or two, spec, out, 5))
+        return str(run_on_gpu(Product(left or one, right or two, spec, out, 5)))
 
     assert "is rtx_blackwell, not blackwell" in plan("mxfp8_e4m3 : hw(blackwell, mxf8f6f4, e4m3)")
     assert "no kernel issues" in plan("mxfp4/b16 : hw(rtx_blackwell, mxf4nvf4, e2m1)")
@@ -311,9 +311,9 @@ def test_what_follows_a_product(fake_gpu):  # noqa: F811
     finish = Finish(bias, torch.float32, parse_cast("e4m3"))
     spec, blocks = GemmSpec(accumulator=acc.cublas_fp32()), GemmSpec.of(BLOCK_SPECS[0])
     out = torch.empty(37, 21, dtype=torch.bfloat16)
-    assert "gemm_instruction<" in str(cuda.gemm(a, b, spec, out, 5, finish=finish))
+    assert "gemm_instruction<" in str(run_on_gpu(Product(a, b, spec, out, 5, finish=finish)))
     assert_bitwise_equal(out, gs.quantize(by_cpu(a, b, spec) + bias, "e4m3").bfloat16())
     fake_gpu.arch = "rtx_blackwell"
-    plan = str(cuda.gemm_blocks(encoded(a, blocks.a, -1), encoded(b, blocks.b, -2), blocks, out, 5, finish))
+    plan = str(run_on_gpu(Product(encoded(a, blocks.a, -1), encoded(b, blocks.b, -2), blocks, out, 5, finish=finish)))
     assert "gemm_tensor<" in plan and "not used" not in plan
     assert_bitwise_equal(out, gs.quantize(gs.mx.matmul(a, b, blocks) + bias, "e4m3").bfloat16())

@@ -14,7 +14,8 @@ from support_traces import traced
 
 import gemmsim as gs
 from gemmsim.arithmetic import Accumulator, GemmSpec
-from gemmsim.backends.cuda import Blocks, gemm_instruction, gemm_tensor
+from gemmsim.backends.coded import Coded
+from gemmsim.backends.cuda import gemm_instruction, gemm_tensor
 from gemmsim.backends.cuda.gemm_instruction import chain_of
 from gemmsim.backends.cuda.gemm_tensor import tensor_source
 from gemmsim.formats import parse_block
@@ -61,10 +62,9 @@ def test_products_with_scales(monkeypatch, left, right):
             blocks = -(-k // fmt.block_size)
             steps = torch.randint(-2, 3, (lines, blocks), generator=torch.Generator().manual_seed(seed))
             scales = (one + steps * (1 if one == 127 else 8)).to(torch.uint8)
-            sides.append(Blocks(wide[:, : codes.shape[1]], scales, fmt, k, packing))
+            sides.append(Coded(wide[:, : codes.shape[1]], scales, fmt, -1, k, packing))
         a, b = sides
-        turned = Blocks(b.codes.mT, b.scales.mT, b.format, k, packing)
         out = torch.full((m, n), 7.0)
-        gemm_tensor.run_tensor(source, a, turned, out)
+        gemm_tensor.run_tensor(source, a, b.transposed, out)
         x, y = (gs.mx.decode((s.codes, s.scales), s.format, size=k, packing=packing).double() for s in sides)
         assert_bitwise_equal(out, (x @ y.mT).float() + 0.0, context=f"{m} {k} {n}")

@@ -18,7 +18,9 @@ from gemmsim import acc, reference
 from gemmsim.backends import cpu, native
 from gemmsim.backends.native import Facts, Proof, exact, facts_of_data, facts_of_formats
 from gemmsim.backends.native import run as native_run
+from gemmsim.backends.product import Ran
 from gemmsim.formats import parse
+from gemmsim.lowering.refusal import Refusal
 
 
 def facts(units, *, lsb_a=0, lsb_b=0, units_a=1, units_b=1, finite=True, nonnegative=False, k=8):
@@ -33,7 +35,7 @@ def carrier(spec, known):
 @pytest.fixture
 def always(monkeypatch):
     """Products of any size are worth a look."""
-    monkeypatch.setattr(native_run, "_worth", lambda *_: True)
+    monkeypatch.setattr(native_run, "_refuses_size", lambda *_: None)
 
 
 # The predicate
@@ -93,13 +95,13 @@ def test_the_edge_of_each_register(spec, inside, outside):
     found = exact(gs.GemmSpec.of(spec), facts(**inside))
     assert isinstance(found, Proof) and found.final is None
     refused = exact(gs.GemmSpec.of(spec), facts(**outside))
-    assert not refused and str(refused)
+    assert isinstance(refused, Refusal) and str(refused)
 
 
 def test_what_has_no_proof():
     for spec in (acc.cublas_fp32(), acc.palette("bf16", "fp32"), acc.sequential("fp32", init="c_first")):
-        assert not exact(gs.GemmSpec.of(spec), facts(9))
-    assert not exact(gs.GemmSpec.of("int8 : int(32, shift=1)"), facts(9))
+        assert isinstance(exact(gs.GemmSpec.of(spec), facts(9)), Refusal)
+    assert isinstance(exact(gs.GemmSpec.of("int8 : int(32, shift=1)"), facts(9)), Refusal)
     assert exact(gs.GemmSpec.of(":exact(bf16)"), facts(999, finite=False)).final == gs.Cast(parse("bf16"))
 
 
@@ -162,7 +164,8 @@ def both(a, b, spec, seed=5, dtype=torch.float32):
     """The native product (None if refused) and the CPU backend's."""
     spec = gs.GemmSpec.of(spec)
     outs = [torch.empty(*a.shape[:-1], b.shape[-1], dtype=dtype) for _ in range(2)]
-    run = native.gemm(a, b, spec, outs[0], seed)
+    found = native.gemm(a, b, spec, outs[0], seed)
+    run = found if isinstance(found, Ran) else None
     cpu.gemm(a, b, spec, outs[1], seed)
     return run, *outs
 
@@ -214,7 +217,7 @@ def test_native_products_against_the_reference():
     ):
         spec = gs.GemmSpec.of(text)
         got = torch.empty(3, 4, dtype=torch.float64)
-        assert native.gemm(a, b, spec, got, 7) is not None
+        assert isinstance(native.gemm(a, b, spec, got, 7), Ran)
         want = torch.tensor(reference.gemm(a.tolist(), b.tolist(), spec, seed=7), dtype=torch.float64)
         assert_bitwise_equal(got, want, context=text)
 

@@ -14,7 +14,7 @@ import gemmsim as gs
 from gemmsim import functional as f
 from gemmsim.ops.errors import DeviceError
 from gemmsim.ops.rows import embedding
-from gemmsim.ops.rows import operators as row_library
+from gemmsim.ops.rows import operators as row_operators
 
 SOFTMAX = gs.QSoftmaxFormats("e5m10", "e5m10", "e5m10", bwd_add="e5m10", bwd_mul="e5m10")
 LOGARITHMS = gs.QSoftmaxFormats("e5m10", fwd_lse="e5m10", output_quant="e4m3", masked_rows="zero")
@@ -83,4 +83,6 @@ def test_operators_are_registered_for_both_devices():
 
 def test_tensors_of_two_devices_are_refused():
     with pytest.raises(DeviceError, match="cpu and meta"):
-        row_library._run("sum", "e5m10", (torch.ones(2, 2, device="meta"),), (torch.ones(2),), None, 0, rows=2, cols=2)
+        row_operators._run(
+            "sum", "e5m10", (torch.ones(2, 2, device="meta"),), (torch.ones(2),), None, 0, rows=2, cols=2
+        )

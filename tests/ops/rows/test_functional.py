@@ -15,7 +15,7 @@ from support import assert_bitwise_equal
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 import gemmsim as gs
-from gemmsim.ops.rows import operators as row_library
+from gemmsim.ops.rows import operators as row_operators
 
 ID = "fp32"
 SOFTMAX = gs.QSoftmaxFormats(ID, ID, ID, None, ID, ID)
@@ -207,13 +207,13 @@ def test_float64_pass_through_gradients():
 def test_operators_pass_opcheck():
     x, w = randn(3, 8), randn(8)
     tests = ("test_schema", "test_faketensor")
-    torch.library.opcheck(row_library.row_map_op, (x, w, "add", "e5m10"), test_utils=tests)
-    torch.library.opcheck(row_library.row_sum_op, (x, "e5m10", 4), test_utils=tests)
-    torch.library.opcheck(row_library.row_softmax_op, (x, "e5m10;e5m10;e5m10;", 1, False), test_utils=tests)
-    torch.library.opcheck(row_library.row_softmax_grad_op, (x, x, ";;;", 1), test_utils=tests)
-    torch.library.opcheck(row_library.row_norm_op, (x, w, w, ";" * 11, 1e-5, 1, True), test_utils=tests)
+    torch.library.opcheck(row_operators.row_map_op, (x, w, "add", "e5m10"), test_utils=tests)
+    torch.library.opcheck(row_operators.row_sum_op, (x, "e5m10", 4), test_utils=tests)
+    torch.library.opcheck(row_operators.row_softmax_op, (x, "e5m10;e5m10;e5m10;", 1, False), test_utils=tests)
+    torch.library.opcheck(row_operators.row_softmax_grad_op, (x, x, ";;;", 1), test_utils=tests)
+    torch.library.opcheck(row_operators.row_norm_op, (x, w, w, ";" * 11, 1e-5, 1, True), test_utils=tests)
     torch.library.opcheck(
-        row_library.row_norm_grad_op, (x, w, x[:, 0], x[:, 1], x, ";" * 12, 1, True), test_utils=tests
+        row_operators.row_norm_grad_op, (x, w, x[:, 0], x[:, 1], x, ";" * 12, 1, True), test_utils=tests
     )
 
 

@@ -22,9 +22,10 @@ __all__ = ["MMOperand", "mm_op"]
 
 
 class MMOperand(NamedTuple):
-    """Codes with their scales, blocks along the contraction dimension; without scales a tensor of values.
+    """An operand as arguments of the operator, which takes tensors and words alone; inside it is a ``Coded`` again.
 
-    ``size``: elements along that dimension.
+    Codes with their scales, blocks along the contraction dimension; without scales a tensor of values. ``size``:
+    elements along that dimension.
     """
 
     codes: Tensor

@@ -9,16 +9,13 @@ __all__ = ["Refusal"]
 
 @dataclass(frozen=True)
 class Refusal:
-    """A backend's "no", with the reason in words. False where a truth value is asked.
+    """A "no", with the reason in words. Functions named ``refuses`` return one, or ``None``: nothing is against it.
 
     ``of``: what was refused, where people are told beside what ran instead; empty: they are not.
     """
 
     reason: str
     of: str = ""
-
-    def __bool__(self) -> bool:
-        return False
 
     def __str__(self) -> str:
         return self.reason
