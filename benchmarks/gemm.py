@@ -34,6 +34,7 @@ SPECS = [
     (":fp32", None, "sequential fp32", None, None),
 ]
 
+
 def numpy_loop(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     """Sequential fp16 accumulation in fp32 arithmetic, k outermost: what one writes without a library."""
     acc = np.zeros((a.shape[0], b.shape[1]), np.float32)
