@@ -43,6 +43,7 @@ struct Tile {
     uint32_t col0;
     int64_t k0;            // SR: index of the first term
     const int64_t* kmap;   // SR: where terms have been permuted, their original indices; else null
+    bool exact_products;   // each is a number of the carrier
     int64_t index(int64_t at) const { return kmap ? kmap[at] : k0 + at; }  // of the term there
 };
 
@@ -109,7 +110,7 @@ struct Stats {
 struct Isa {
     const char* name;
     // DIRECTED: steps of all kernels round in a direction, so that FMA_ODD and MA_ODD take any operands. TILES: those of `tile`
-    // (by the mode of the processor), but for SAT, SPECIAL and FTZ.
+    // (by the mode of the processor).
     enum Directed : int { NEAREST = 0, DIRECTED = 1, TILES = 2 } directed;
     int nr[2];           // columns of a tile
     TileFn tile[2][STEPS][KINDS];  // FAST and FAST_CLAMP are null where nothing is directed

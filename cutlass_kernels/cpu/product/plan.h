@@ -34,7 +34,8 @@ struct Choice {
     IntegerLanes integers = {};
     Wager wager = {};
     RunsPlan runs = {};
-    int careful = GENERAL;  // of compensated sums: the kernel for a lost wager
+    bool exact_products = false;  // of a plain register: each is a number of the carrier
+    int careful = GENERAL;        // of compensated sums: the kernel for a lost wager
     Slices slices = {};
 };
 
@@ -149,7 +150,7 @@ inline bool long_runs(const Request& r) {
         const int64_t n = x.order == CHUNKED || x.order == PAIRWISE ? x.n : r.k / x.n;
         if (n < shortest) shortest = n;
     }
-    return r.method == REGISTER && shortest >= 32;
+    return r.method == REGISTER && shortest >= 2;
 }
 
 // A cast that grid_tile.cpp rounds a sum to odd with: spare bits below its last place or last random bit, and no sum
@@ -279,7 +280,7 @@ inline Choice choose(const Request& r, const Stats& a, const Stats& b, const Sta
     Choice c = {carrier, 0, SCALAR, f.finite ? FINITE : 0};
     const int tiny = i.emin - i.bits + 1;
     const bool in_range = f.lsb >= tiny && f.product < ldexp(1.0, i.emax);  // products neither over- nor underflow
-    const bool product_exact = in_range && f.width <= i.bits;
+    const bool product_exact = c.exact_products = in_range && f.width <= i.bits;
     const int term_lsb = r.fused ? f.lsb : quantized_lsb(r.mul, f.lsb), term_width = r.fused ? f.width : r.mul.p;
     const int add_lsb = term_lsb < f.start_lsb ? term_lsb : f.start_lsb,
               add_width = term_width > f.start_width ? term_width : f.start_width;
@@ -334,7 +335,7 @@ inline Choice choose(const Request& r, const Stats& a, const Stats& b, const Sta
     }
     if (over) c.proofs |= NO_OVERFLOW;
     if (under) c.proofs |= NO_UNDERFLOW;
-    if (directed == Isa::TILES && !near && !(kind <= SUB ? in_range : product_exact) && kind < GENERAL) kind = GENERAL;
+    if (directed == Isa::TILES && !near && !in_range && kind < GENERAL) kind = GENERAL;
     c.step = r.fused ? (near ? FMA_NEAR : FMA_ODD) : (near ? MA_NEAR : MA_ODD);
     c.kind = kind;
     return c;

@@ -42,6 +42,7 @@ template <class T> struct Runner {
         T* const c = (T*)t.c;
         t.mul = &r.mul;
         t.add = &r.add;
+        t.exact_products = choice.exact_products;
         if (r.wrapper_count || r.method || codes) {
             const int step = scales.all && r.wrapper_count ? choose_scale_step(r, carrier, scales.all->narrow) : SCALE_SCALAR;
             const Compose<T> compose = {isa, r, choice, meetings, t, nr, carrier, kmap, specials, counts, counts_row, scales, step, codes};

@@ -81,7 +81,7 @@ template <class C, int METHOD, int KIND, bool ODD> struct Compensated {
     template <int GROUP> static INL_MEMBER void watched(const V (&av)[GROUP], const V (&bv)[NV], V (*s)[NV], V (*c)[NV],
                                                         const Rounded<C, KIND, ODD>& add, const Watch<C>& w, const Const<C64>& wide) {
         V x[GROUP][NV];
-        Seen<C, true, true> seen;
+        Seen<C, true, true, false> seen;
 #pragma GCC unroll 2
         for (int i = 0; i < GROUP; ++i)
 #pragma GCC unroll 4

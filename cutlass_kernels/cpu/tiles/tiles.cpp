@@ -58,13 +58,24 @@ template <class C, int STEP> static void tile_of_draws(const Tile& t) {
 #else
 #define ANY_MODE(S) tile<CARRIER, S, GENERAL>
 #endif
-// By modes, SAT, SPECIAL and FTZ have exact products and no mode.
+#if ISA_MODES  // where exact steps have no other kernel of any operands
+#define WATCHED_BY_MODES(S, KIND) tile_watched<CARRIER, S, KIND>
+#else
+#define WATCHED_BY_MODES(S, KIND) tile<CARRIER, S, KIND>
+#endif
 #define ROW_NEAR(S)                                                                                                                 \
     {tile<CARRIER, S, NONE>, tile<CARRIER, S, PLAIN>,   WATCHED(S, SUB),          tile<CARRIER, S, SAT>, tile<CARRIER, S, SPECIAL>, \
      tile<CARRIER, S, FTZ>,  tile<CARRIER, S, GENERAL>, tile<CARRIER, S, RANDOM>, FAST_PAIR(S)}
-#define ROW_ODD(S)                                                                                                 \
-    {tile<CARRIER, S, NONE>, WATCHED(S, PLAIN), WATCHED(S, SUB), tile<CARRIER, S, SAT>, tile<CARRIER, S, SPECIAL>, \
-     tile<CARRIER, S, FTZ>,  ANY_MODE(S),       DRAWS(S),        FAST_PAIR(S)}
+#define ROW_ODD(S)             \
+    {tile<CARRIER, S, NONE>,   \
+     WATCHED(S, PLAIN),        \
+     WATCHED(S, SUB),          \
+     WATCHED_BY_MODES(S, SAT), \
+     WATCHED(S, SPECIAL),      \
+     WATCHED_BY_MODES(S, FTZ), \
+     ANY_MODE(S),              \
+     DRAWS(S),                 \
+     FAST_PAIR(S)}
 extern const TileFn TABLE[STEPS][KINDS];
 const TileFn TABLE[STEPS][KINDS] = {ROW_NEAR(FMA_NEAR), ROW_ODD(FMA_ODD), ROW_NEAR(MA_NEAR), ROW_ODD(MA_ODD)};
 

@@ -1,8 +1,9 @@
 // Nearest-even tiles by the carrier's nearest sums.
 //
-// Such a sum, rounded to the format, is wrong only if it was not exact and lies on a midpoint of the format, and below 2^emin
-// the format's last place is another one. So the sums of a few rows are looked at together as they are rounded: if any is on a
-// midpoint (of exact steps), or below 2^emin (as zeros are), these rows take the step again from the registers as they were.
+// Such a sum, rounded to the format, is wrong only if it was not exact and lies on a midpoint of the format, if it is below 2^emin,
+// where the format's last place is another one, or if it is past the format's end. So the sums of a few rows are looked at together
+// as they are rounded: if any is on a midpoint (of exact steps), below 2^emin (as zeros are) or past an end (where there may be
+// overflows), these rows take the step again from the registers as they were.
 // By modes products must not underflow in the carrier; then a sum is zero only if it is exactly that.
 #pragma once
 #include "tiles/to_odd.h"
@@ -12,6 +13,18 @@
 namespace gemmsim::NS {
 
 constexpr bool to_odd(int step) { return step == FMA_ODD || step == MA_ODD; }
+
+// Terms [from, from + n) of ROWS rows, carefully. To odd by the error of the nearest sum (vec.h) where products are exact.
+template <class C, int STEP, int KIND, int ROWS> static __attribute__((noinline)) void stretch(const Tile& t, int row, int64_t from,
+                                                                                               int64_t n, const Const<C>& mul,
+                                                                                               const Const<C>& add) {
+    typedef typename C::T T;
+#if ISA_MODES
+    if (to_odd(STEP) && !t.exact_products) return run_to_odd<C, STEP, false, ROWS>(t, row, from, from + n, mul, add);
+#endif
+    rows_plain<C, STEP, KIND, ROWS>((const T*)t.a + from * MR + row, (const T*)t.b + from * NV * C::L, (T*)t.c + row * NV * C::L, n, mul,
+                                    add);
+}
 
 // Terms from `from` on of ROWS rows; where it ends: at the tile's end, or before, where what is looked for is no exception.
 // SUMS: whether sums are looked at; if not (MA_ODD), registers must be rounded already, and none -0.
@@ -24,7 +37,8 @@ template <class C, int STEP, int KIND, bool SUMS, int ROWS> struct Watched {
     static constexpr int GROUP = ROWS < WATCHED_GROUP ? ROWS : WATCHED_GROUP;  // rows looked at together
     // More registers than there are: sums stay in the first-level cache, and the compiler is told to leave them there.
     static constexpr bool IN_CACHE = ISA_MODES && !ISA_NEON && ROWS * NV > 8;
-    typedef Seen<C, to_odd(STEP), KIND == SUB> Looked;
+    static constexpr bool SMALL = KIND != PLAIN, LARGE = KIND > SUB;
+    typedef Seen<C, to_odd(STEP), SMALL, LARGE> Looked;
 
     const Tile& t;
     const Const<C>& mul;
@@ -70,12 +84,14 @@ template <class C, int STEP, int KIND, bool SUMS, int ROWS> struct Watched {
 #if ISA_MODES
     // `x` rounded, and whether that may be wrong: on a midpoint, wherever that is.
     static INL_MEMBER V closely(V x, const Watch<C>& w, const Const<C>& f, VI& wrong) {
-        if (KIND != SUB) {
+        if (!SMALL) {
             wrong |= w.on_midpoint(x);
             return w.round(x);
         }
         const V r = round_magic<C, true, true>(x, f);
-        wrong |= w.below_normal(x) ? (VI)(((VU)(x - r) & ~C::SIGN) == f.half_quantum) : w.on_midpoint(x);
+        const VI small = w.below_normal(x);
+        wrong |= small ? (KIND == FTZ ? (VI)(x != V{}) : (VI)(((VU)(x - r) & ~C::SIGN) == f.half_quantum)) : w.on_midpoint(x);
+        if (LARGE) wrong |= w.beyond(x);
         return r;
     }
     INL_MEMBER void again_by_modes(int64_t k, int first, V (&next)[GROUP][NV]) const {
@@ -88,7 +104,7 @@ template <class C, int STEP, int KIND, bool SUMS, int ROWS> struct Watched {
         });
         if (none_set(wrong)) return;
         if (!IN_CACHE) each<GROUP>([&](int i, int j) __attribute__((always_inline)) { keep(first + i, j, get(first + i, j)); });
-        run_to_odd<C, STEP, false, GROUP>(t, row + first, k, k + 1, mul, add);
+        stretch<C, STEP, KIND, GROUP>(t, row + first, k, 1, mul, add);
         each<GROUP>([&](int i, int j) __attribute__((always_inline)) { next[i][j] = kept(first + i, j); });
     }
 #endif
@@ -139,26 +155,16 @@ static __attribute__((noinline)) int64_t rows_watched(const Tile& t, int row, in
     return rows.run();
 }
 
-// Terms [from, from + n) of ROWS rows, carefully.
-template <class C, int STEP, int KIND, int ROWS> INL void stretch(const Tile& t, int row, int64_t from, int64_t n, const Const<C>& mul,
-                                                                  const Const<C>& add) {
-    typedef typename C::T T;
-#if ISA_MODES
-    if (to_odd(STEP)) return run_to_odd<C, STEP, false, ROWS>(t, row, from, from + n, mul, add);
-#endif
-    rows_plain<C, STEP, KIND, ROWS>((const T*)t.a + from * MR + row, (const T*)t.b + from * NV * C::L, (T*)t.c + row * NV * C::L, n, mul,
-                                    add);
-}
-
 template <class C, int STEP, int KIND, bool SUMS, int ROWS> INL void watch(const Tile& t, int row, const Const<C>& mul,
                                                                            const Const<C>& add) {
-    enum { STRETCH = 64 };  // before another try
-    for (int64_t k = 0;;) {
+    int64_t before = 64;  // another try; twice as much each time
+    for (int64_t k = 0;; before *= 2) {
         k = rows_watched<C, STEP, KIND, SUMS, ROWS>(t, row, k, mul, add);
         if (k == t.k) return;
-        const int64_t n = t.k - k < STRETCH ? t.k - k : STRETCH;
+        const int64_t n = t.k - k < before ? t.k - k : before;
         stretch<C, STEP, KIND, ROWS>(t, row, k, n, mul, add);
         k += n;
+        if (k == t.k) return;
     }
 }
 
@@ -179,12 +185,13 @@ inline bool sums_are_safe(const gemmsim::Cast& mul, const gemmsim::Cast& add, in
     return mul.p <= add.p && 2 * add.p <= bits - 1 && mul.emin - mul.p >= add.emin - add.p;
 }
 
-// Kinds PLAIN (of steps to odd) and SUB.
+// Kinds PLAIN (of steps to odd) to FTZ.
 template <class C, int STEP, int KIND> static void tile_watched(const Tile& t) {
     const int dropped = C::MB + 1 - (STEP == MA_ODD && t.mul->p > t.add->p ? t.mul->p : t.add->p);
     if (ISA_DIRECTED && to_odd(STEP) && dropped < LEAST_DROPPED) return tile<C, STEP, KIND>(t);
-    if (STEP == MA_ODD && sums_are_safe(*t.mul, *t.add, C::MB + 1)) tile_of_watched<C, STEP, KIND, STEP != MA_ODD>(t);
-    else tile_of_watched<C, STEP, KIND, true>(t);
+    if constexpr (STEP == MA_ODD && KIND <= SUB)
+        if (sums_are_safe(*t.mul, *t.add, C::MB + 1)) return tile_of_watched<C, STEP, KIND, false>(t);
+    tile_of_watched<C, STEP, KIND, true>(t);
 }
 
 }  // namespace gemmsim::NS
