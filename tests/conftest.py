@@ -29,6 +29,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    workers = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
+    if workers > 1:  # threads that wait for others without a core spin, for longer than small operators take
+        threads = max(1, (os.cpu_count() or 1) // workers)
+        torch.set_num_threads(threads)
+        os.environ["OMP_NUM_THREADS"] = str(threads)  # of programs that tests start
     if config.getoption("--long"):
         os.environ["GEMMSIM_TESTS_LONG"] = "1"  # for support.LONG, which is read later
 

@@ -68,6 +68,7 @@ def offline() -> list[str]:
     return []
 
 
+@pytest.mark.long
 def test_a_bundle_is_made_and_runs_by_itself(kit, tmp_path):
     made = make(tmp_path / "bundle")
     assert made.returncode == 0, made.stderr[-3000:]

@@ -64,7 +64,12 @@ def test_a_kernel_with_wrong_bits_is_named(read, draws, tmp_path):
     errors = kernels_of(read(out).part("tests"))
     assert done.returncode == 1 and len(errors) == 1 and "kernels gemm<" in errors[0] and MEMBER in errors[0]
     assert all(one.ok for one in read(out).part("random").values())
-    done = check(out, "--only", "random", "--draws", draws, "--fresh", wrong="gemm<")
+
+
+@pytest.mark.long
+def test_wrong_bits_in_smoke_stop_the_run_but_for_who_asks_for_it(read, draws, tmp_path):
+    out = tmp_path / "out"
+    done = check(out, "--only", "random", "--draws", draws, wrong="gemm<")
     assert done.returncode == 2 and "smoke failed: gemm: AssertionError" in done.stderr
     assert "results differ from the CPU's: gemm<" in done.stderr and "--despite-smoke" in done.stderr
     done = check(out, "--only", "random", "--draws", draws, "--despite-smoke", wrong="gemm<")
@@ -72,6 +77,7 @@ def test_a_kernel_with_wrong_bits_is_named(read, draws, tmp_path):
     assert done.returncode == 1 and len(found) >= 4 and all("kernels gemm<" in error for error in found)
 
 
+@pytest.mark.long
 def test_a_kernel_that_fails_to_launch_stops_smoke_and_fails_its_test_alone(read, tmp_path):
     done = check(tmp_path / "a", fails="rows<")
     assert done.returncode == 2 and "smoke failed: rows: DriverError" in done.stderr and "rows<" in done.stderr
@@ -81,6 +87,7 @@ def test_a_kernel_that_fails_to_launch_stops_smoke_and_fails_its_test_alone(read
     assert done.returncode == 1 and len(errors) == 1 and "could not launch gemm<" in errors[0]
 
 
+@pytest.mark.long
 def test_a_kernel_that_takes_the_gpu_away_takes_one_test_with_it(read, draws, tmp_path):
     out = tmp_path / "out"
     done = check(out, "--only", *PARTS, "--draws", draws, tests=FEW, faults=MEMBER)
@@ -111,7 +118,10 @@ def begun(out: Path, part: str, findings: int) -> bool:
 POINTS = [("smoke", 5, "gemm<"), ("tests", 1, MEMBER), ("random", 2, "interleaved(4, e5m2/sat)")]
 
 
-@pytest.mark.parametrize(("part", "findings", "slow"), POINTS, ids=[point[0] for point in POINTS])
+@pytest.mark.parametrize(
+    ("part", "findings", "slow"),
+    [pytest.param(*point, id=point[0], marks=[] if point[0] == "tests" else pytest.mark.long) for point in POINTS],
+)
 def test_killed_and_called_again(read, draws, tmp_path, part, findings, slow):
     out = tmp_path / "out"
     options = ["--only", *PARTS, "--draws", draws]
@@ -163,12 +173,13 @@ def test_time_that_is_over_is_said(read, tmp_path):
 @pytest.mark.parametrize(
     ("script", "code", "words"),
     [
-        ('while [ "$1" != "$PYTHON_OF_TEST" ]; do shift; done; exec "$@"', 0, "compute-sanitizer found nothing"),
-        ('while [ "$1" != "$PYTHON_OF_TEST" ]; do shift; done; "$@"; echo "Invalid __global__ write of size 4"; exit 99', 2,
-         "sanitizer failed: exit code 99"),
-        ('echo "Error: Device not supported"; exit 1', 0, "compute-sanitizer did not run (exit code 1)"),
+        pytest.param('while [ "$1" != "$PYTHON_OF_TEST" ]; do shift; done; exec "$@"', 0,
+                     "compute-sanitizer found nothing", id="fine", marks=pytest.mark.long),
+        pytest.param('while [ "$1" != "$PYTHON_OF_TEST" ]; do shift; done; "$@"; echo "Invalid __global__ write of size 4";'
+                     " exit 99", 2, "sanitizer failed: exit code 99", id="finds"),
+        pytest.param('echo "Error: Device not supported"; exit 1', 0, "compute-sanitizer did not run (exit code 1)",
+                     id="refuses", marks=pytest.mark.long),
     ],
-    ids=["fine", "finds", "refuses"],
 )  # fmt: skip
 def test_smoke_under_compute_sanitizer(read, tmp_path, monkeypatch, script, code, words):
     tool = tmp_path / "bin" / "compute-sanitizer"
@@ -184,6 +195,7 @@ def test_smoke_under_compute_sanitizer(read, tmp_path, monkeypatch, script, code
     assert len(read(tmp_path / "out").part("smoke")) == 12
 
 
+@pytest.mark.long
 def test_a_process_that_dies_and_tests_of_which_none_passed_are_failures(read, tmp_path, monkeypatch):
     out = tmp_path / "out"
     done = check(out, "--only", "tests", tests="test_more_than_two_to_the_31_elements")

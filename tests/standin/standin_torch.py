@@ -68,6 +68,11 @@ def _is_gpu(device: object) -> bool:
 class Standin(TorchDispatchMode):
     """Runs every operator on the CPU and keeps account of what is on the GPU."""
 
+    @classmethod
+    def _should_skip_dynamo(cls):
+        """No: to be skipped by torch.compile, every process would load it, which takes longer than most of them."""
+        return False
+
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         kwargs = dict(kwargs or {})
         if on_host():
