@@ -22,6 +22,7 @@ from gemmsim.arithmetic.interleaved import Interleaved
 from gemmsim.arithmetic.pairwise import Pairwise
 from gemmsim.arithmetic.splitk import SplitK
 from gemmsim.backends.cpu import Kernels
+from gemmsim.formats import FloatFormat, RoundingMode
 
 __all__ = ["clock_ghz", "instructions", "limit_gmacs"]
 
@@ -42,6 +43,12 @@ ROUNDING = {
     "any mode": 30,
 }
 TO_ODD = 3
+#: Sequential steps whose sums are watched (docs/design/cpu.md, "Watched sums"): the operation, three instructions of splitting,
+#: two that look for midpoints and one for small sums. Registers with more bits are rounded to odd.
+WATCHED = {"fma to odd, round": 6, "fma to odd, round+subnormals": 7, "fma, round+subnormals": 5}
+MOST_WATCHED_BITS = 13
+#: Directed steps of normal sums: the operation, a look, and the cut.
+CUT = {RoundingMode.RTZ: 3, RoundingMode.RNA: 4, RoundingMode.RU: 6, RoundingMode.RD: 6}
 #: Kinds of rounding for which runs and the sums of their totals are one kernel (runs.h), and the sign of zero's share.
 SIGN = {"native": 0, "round": 0, "round+subnormals": 1}
 #: Longest runs of a sum in pairs that leave the signs of zeros to the end.
@@ -84,11 +91,22 @@ def instructions(accumulator: Accumulator, run: Kernels, k: int) -> tuple[float,
     if operation is None:
         return None
     if isinstance(accumulator, Sequential):
-        each = operation if accumulator.mul is None else 2 * operation
+        each = _watched(accumulator, kernel) or (operation if accumulator.mul is None else 2 * operation)
         return each, FMA_WIDTH if each == 1 else VECTOR_WIDTH
     rounded, beside = COMPENSATED[type(accumulator)]
     others = REGISTERS_ONLY if kernel.endswith("round+subnormals") else operation
     return operation + (rounded - 1) * others + beside, VECTOR_WIDTH
+
+
+def _watched(accumulator: Sequential, kernel: str) -> int | None:
+    """Instructions of a step that is looked at; None where none is, or a product has a rounding of its own."""
+    cast = accumulator.add
+    if accumulator.mul is not None:
+        return None
+    if kernel.endswith(", directed"):
+        return CUT.get(cast.rounding.mode)
+    narrow = "float32" not in kernel or not isinstance(cast.format, FloatFormat) or cast.format.p <= MOST_WATCHED_BITS
+    return WATCHED.get(kernel.split(" lanes, ")[-1]) if narrow else None
 
 
 def _runs(accumulator: Accumulator, kernel: str, terms: float) -> tuple[float, int] | None:

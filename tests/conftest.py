@@ -87,6 +87,8 @@ def _threads_as_found() -> Iterator[None]:
     torch.set_num_threads(threads)
 
 
+#: Files of a test that takes a minute or more: first, so that no process works at one when the others have ended.
+_FIRST = ("test_aarch64.py", "test_check.py")
 #: A module of each package of gemmsim[cuda] that PyTorch does not bring itself.
 _CUDA_MODULES = ("cuda.core", "cuda.bindings", "cutlass_library", "nvidia.cu13")
 
@@ -104,6 +106,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     no_packages = pytest.mark.skip(reason=f"gemmsim[cuda] is not installed: no {', '.join(missing)}")
     no_gpu = pytest.mark.skip(reason="needs an NVIDIA GPU")
     short = pytest.mark.skip(reason="of the long run: make test-long")
+    items.sort(key=lambda item: item.path.name not in _FIRST)
     for item in items:
         if item.get_closest_marker("long") and not config.getoption("--long"):
             item.add_marker(short)

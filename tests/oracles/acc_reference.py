@@ -4,7 +4,7 @@
 
 Part A  generic accumulators on float64 carriers (vectorised over outputs, loop over K)
 Part B  "fused block accumulate" hardware template (exact int64 arithmetic on raw bit patterns)
-Part C  slow exact oracle with fractions.Fraction, used only by acc_self_test.py
+Part C  slow exact oracle with fractions.Fraction, used only by acc_self_check.py
 """
 from __future__ import annotations
 from dataclasses import dataclass

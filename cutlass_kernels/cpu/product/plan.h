@@ -141,6 +141,9 @@ inline bool watched_terms(const Request& r) {
            !(r.add.flags & NO_SUBNORMALS);
 }
 
+// Runs of so many terms pay for a kernel of tiles of their own where that one has fewer instructions a step.
+constexpr int64_t WATCHED_RUNS = 32;
+
 // Whether it pays to compute each run by a kernel of tiles: shorter ones stay in registers in runs.h, which has exact products.
 inline bool long_runs(const Request& r) {
     int64_t shortest = INT64_MAX;
@@ -409,6 +412,10 @@ inline RunsPlan choose_runs(const Request& r, const Choice& c, const Stats& a, c
         plan.shape = w->order == PAIRWISE || w->pairs ? RunsPlan::PAIRS : RunsPlan::SEQUENCE;
         longest = w->order == INTERLEAVED ? (r.k + w->n - 1) / w->n : w->n < r.k ? w->n : r.k;
     } else if (c.kind <= SUB) return plan;  // the plain kernel has nothing to lose
+    // Long runs are better watched (tiles/watched.h), by a kernel of tiles.
+    if (w && directed == Isa::DIRECTED && c.step == FMA_ODD && c.kind <= SUB && longest >= WATCHED_RUNS &&
+        r.add.p + 11 <= carrier_info(c.carrier).bits)
+        return RunsPlan();
     plan.eights = longest <= (c.kind == NONE ? 4 : 2);  // with longer runs, more rows at a time fill the registers better
     if (c.kind == NONE) {
         plan.kind = NONE;

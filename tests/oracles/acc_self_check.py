@@ -2,7 +2,7 @@
 # fmt: off
 """Self test of acc_reference.py against its slow exact oracle, on random and special operands.
 
-Run:  python acc_self_test.py          -> prints counts
+Run:  python acc_self_check.py          -> prints counts
 """
 from __future__ import annotations
 from fractions import Fraction
