@@ -43,8 +43,8 @@ ROUNDING = {
     "any mode": 30,
 }
 TO_ODD = 3
-#: Sequential steps whose sums are watched (docs/design/cpu.md, "Watched sums"): the operation, three instructions of splitting,
-#: two that look for midpoints and one for small sums. Registers with more bits are rounded to odd.
+#: Sequential steps whose sums are watched (docs/design/cpu.md, "Watched sums"): the operation, three instructions of
+#: splitting, two that look for midpoints and one for small sums. Registers with more bits are rounded to odd.
 WATCHED = {"fma to odd, round": 6, "fma to odd, round+subnormals": 7, "fma, round+subnormals": 5}
 MOST_WATCHED_BITS = 13
 #: Directed steps of normal sums: the operation, a look, and the cut.
