@@ -167,30 +167,71 @@ template <class C> INL bool vector_can(const gemmsim::Cast& c) {
     return c.emin - c.p + C::MB < C::BIAS;  // the quantum's patterns exist
 }
 
+// The words of the calls from `call` on, C64::L of them, as the numbers that elements take in order.
+INL void words_of_calls(uint64_t seed, uint64_t call, int site, uint32_t (&words)[4 * C64::L]) {
+    C64::VU x0[1] = {lanes64((uint32_t)call, 1)}, w[1][4];
+    philox_lanes<1>(x0, (uint32_t)(call >> 32), 0, (uint32_t)site, seed, w);
+    for (int half = 0; half < 2; ++half) {
+        const C64::VU two = (w[0][2 * half] & 0xFFFFFFFFu) | (w[0][2 * half + 1] << 32);
+        for (int lane = 0; lane < C64::L; ++lane) {
+            const uint64_t x = two[lane];
+            memcpy(words + 4 * lane + 2 * half, &x, sizeof x);
+        }
+    }
+}
+
 template <class C> INL void draws_for(uint64_t seed, uint64_t index0, int64_t n, int site, int r, typename C::U* out) {
     const int per = draws_per_call(r);
     int64_t i = 0;
     while (i < n) {
         const uint64_t call = (index0 + i) / per;
         const int skip = (int)((index0 + i) % per);
-        const bool whole = (uint32_t)call <= 0xFFFFFFFFu - C64::L;
-        C64::VU x0[1] = {lanes64((uint32_t)call, 1)}, w[1][4];
-        if (whole) philox_lanes<1>(x0, (uint32_t)(call >> 32), 0, (uint32_t)site, seed, w);
-        const int calls = whole ? (int)C64::L : 1;
-        for (int lane = 0; lane < calls && i < n; ++lane) {
-            Words4 x;
-            if (whole)
-                for (int q = 0; q < 4; ++q) x.w[q] = (uint32_t)w[0][q][lane];
-            else x = philox((uint32_t)seed, (uint32_t)(seed >> 32), (uint32_t)call, (uint32_t)(call >> 32), 0, (uint32_t)site);
-            for (int j = lane == 0 ? skip : 0; j < per && i < n; ++j) out[i++] = pick(x, j, r);
+        const int64_t many = (int64_t)per * C64::L;
+        if (skip == 0 && n - i >= many && (uint32_t)call <= 0xFFFFFFFFu - C64::L) {
+            uint32_t words[4 * C64::L];
+            words_of_calls(seed, call, site, words);
+            if (r > 16)
+                for (int j = 0; j < 4 * C64::L; ++j) out[i + j] = words[j] >> (32 - r);
+            else
+                for (int j = 0; j < 4 * C64::L; ++j) {
+                    out[i + 2 * j] = (words[j] & 0xFFFFu) >> (16 - r);
+                    out[i + 2 * j + 1] = words[j] >> 16 >> (16 - r);
+                }
+            i += many;
+            continue;
         }
+        const Words4 x = philox((uint32_t)seed, (uint32_t)(seed >> 32), (uint32_t)call, (uint32_t)(call >> 32), 0, (uint32_t)site);
+        for (int j = skip; j < per && i < n; ++j) out[i++] = pick(x, j, r);
     }
 }
+
+// Stochastic rounding of zeros and of numbers that the format holds as normal ones: an addition to the bits and a mask.
+template <class C> struct Draw {
+    typedef typename C::V V;
+    typedef typename C::VI VI;
+    typedef typename C::VU VU;
+    VU keep, up, down, normal, zero;  // zero: 1 where zeros keep their signs, so that they need nothing
+    VI end;
+
+    Draw(const Const<C>& k, const gemmsim::Cast& c)
+        : keep(splat_u<C>(~(((typename C::U)1 << (C::MB + 1 - c.p)) - 1))),
+          up(splat_u<C>((typename C::U)(C::MB + 1 - c.p > c.rbits ? C::MB + 1 - c.p - c.rbits : 0))),
+          down(splat_u<C>((typename C::U)(c.rbits > C::MB + 1 - c.p ? c.rbits - (C::MB + 1 - c.p) : 0))), normal(k.normal_from),
+          zero(splat_u<C>((typename C::U)k.neg_zero)), end((VI)vmin(k.hi, -k.lo)) {}
+    INL_MEMBER VI other(V x) const {
+        const VU mag = (VU)x & ~C::SIGN;
+        return ((VI)mag > end) | (VI)(mag - zero < normal - zero);
+    }
+    INL_MEMBER V round(V x, VU R) const { return (V)(((VU)x + (R << up >> down)) & keep); }
+};
 
 template <class C> INL void round_vectors(typename C::T* x, int64_t n, const gemmsim::Cast& c, uint64_t seed, uint64_t index0, int site) {
     typedef typename C::V V;
     typedef typename C::VU VU;
     const Const<C> k = Const<C>::make(c);
+#if !ISA_BASE
+    const Draw<C> simple(k, c);
+#endif
     constexpr int64_t CHUNK = 512;
     typename C::U draws[CHUNK];
     for (int64_t i0 = 0; i0 < n; i0 += CHUNK) {
@@ -202,6 +243,15 @@ template <class C> INL void round_vectors(typename C::T* x, int64_t n, const gem
         for (int64_t i = 0; i < m; i += C::L) {
             const int64_t left = m - i < (int64_t)C::L ? m - i : (int64_t)C::L;
             V v = {};
+#if !ISA_BASE
+            if (c.mode == SR && left == C::L) {
+                v = load<V>(x + i0 + i);
+                if (__builtin_expect(none_set(simple.other(v)), 1)) {
+                    store(x + i0 + i, simple.round(v, load<VU>(draws + i)));
+                    continue;
+                }
+            }
+#endif
             if (left == C::L) v = load<V>(x + i0 + i);
             else memcpy(&v, x + i0 + i, (size_t)left * sizeof(typename C::T));
             v = c.mode == SR ? round_general<C, true>(v, k, load<VU>(draws + i)) : round_general<C, false>(v, k, (VU){});
