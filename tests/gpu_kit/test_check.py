@@ -15,6 +15,8 @@ from pathlib import Path
 import pytest
 from support_gpu_kit import check, command, environment
 
+pytestmark = pytest.mark.cuda
+
 #: Three tests of one kernel family each.
 FEW = "test_overflows_of_scaled_sums or test_mixed_devices or test_addends_and_palettes"
 #: Of one of their kernels, and of no other.

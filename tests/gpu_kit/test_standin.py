@@ -14,6 +14,8 @@ import pytest
 from support import ROOT
 from support_gpu_kit import BENCHMARKS, environment
 
+pytestmark = pytest.mark.cuda
+
 #: Kernels that one test may need: on a GPU whose kernels have to be compiled first, at up to seconds each.
 MOST = 20
 #: Files of such tests for the short run: products of all kinds, layers, casts, block formats, streams and graphs.
