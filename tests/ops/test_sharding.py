@@ -12,7 +12,7 @@ from support import ROOT
 from support_fork import run_forked
 
 WORKER = """
-import sys, torch, torch.distributed as dist, gemmsim as gs
+import os, sys, torch, torch.distributed as dist, gemmsim as gs
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_tensor
 rank = int(sys.argv[1])
@@ -107,8 +107,10 @@ refused(lambda: gs.qmatmul(spread(x, Shard(1)), spread(w.T, R), ":e5m10"), "anot
 refused(lambda: gs.qlinear(spread(x, R), spread(w, Shard(1)), None, "e4m3 : fp32"), "sharded sum: b")
 refused(lambda: gs.qlinear(spread(x, Shard(1)), spread(w, Shard(1)), None, ":bf16/sr"), "redistribute")
 refused(lambda: gs.qlinear(spread(x, Shard(0)), w, None, ":e5m10"), "plain tensor b")
+dist.barrier()
 dist.destroy_process_group()
-print("done")
+print("done", flush=True)
+os._exit(0)  # a thread of gloo that still runs when the interpreter is taken down ends the process by an abort, now and then
 """
 
 
