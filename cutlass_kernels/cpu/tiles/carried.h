@@ -33,6 +33,7 @@ static __attribute__((noinline)) void rows_carried(const Tile& t, int row, const
     const int dropped = C32::MB + 1 - t.add->p, per_log = add.rbits > 16 ? 2 : 3, per = 1 << per_log;
     const Cut<C32> cut(add, t.add->p);
     const VU top = splat_u<C32>((uint32_t)(32 - dropped)), full = splat_u<C32>(0xFFFFFFFFu << (32 - dropped));
+    const VU zero = splat_u<C32>((uint32_t)add.neg_zero);  // 1 where zeros are rounded as all others: they keep their signs
     Draws<C32, ROWS> draws;
     V s[ROWS][NV];
 #pragma GCC unroll 4
@@ -70,8 +71,8 @@ static __attribute__((noinline)) void rows_carried(const Tile& t, int row, const
 #pragma GCC unroll 4
                     for (int j = 0; j < NV; ++j) {
                         const VU u = (VU)sum[i][j] + draws.template at<PLACE>(first + i, j, kk, dropped);
-                        const VU mag = (VU)sum[i][j] & ~C32::SIGN;  // zeros are rounded as all others
-                        const VI again = (VI)(mag - 1 < add.normal_from - 1) | (VI)((VU)(u << top) == full);
+                        const VU mag = (VU)sum[i][j] & ~C32::SIGN;
+                        const VI again = (VI)(mag - zero < add.normal_from - zero) | (VI)((VU)(u << top) == full);
                         if (!none_set(again))
                             next[i][j] = carried_again<CLAMP>(splat<C32>(a[k * MR + first + i]), bv[j], s[first + i][j],
                                                               draws.get(first + i, j, kk, add.rbits), wide);

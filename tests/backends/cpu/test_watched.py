@@ -71,3 +71,21 @@ def test_random_bits_that_lanes_hold_in_part(kind, spec):
         out = torch.empty(ROWS, COLUMNS, dtype=torch.float64)
         cpu.gemm(a, b, GemmSpec.of(spec), out, 3)
         assert_bitwise_equal(out, want, context=f"{spec}, {kind}, {name}")
+
+
+@pytest.mark.parametrize(
+    "cast", ["e5m10fnuz", "e5m10fnuz/sr16", "e5m10/sr16", "e5m10fnuz/sr8", "e5m10/rd", "e4m9/sr20", "bf16"]
+)
+def test_a_register_that_starts_from_negative_zero_stays_it_only_where_the_format_has_one(cast):
+    a, b = operands("zeros")
+    spec = GemmSpec.of(f":sequential({cast}, init=c_first)")
+    addend = torch.where(torch.rand(ROWS, COLUMNS, generator=torch.Generator().manual_seed(1)) < 0.5, -0.0, 0.7)
+    for terms in (0, 3, TERMS):
+        x, y = a[:, :terms].contiguous(), -b[:terms].abs()
+        want = reference.gemm(x.tolist(), y.tolist(), spec, 3, addend.tolist()) if terms else None
+        for name in isas():
+            cpu.set_isa(name)
+            out = torch.empty(ROWS, COLUMNS, dtype=torch.float64)
+            cpu.gemm(x, y, spec, out, 3, addend)
+            expected = addend.double() if want is None else torch.tensor(want, dtype=torch.float64)
+            assert_bitwise_equal(out, expected, context=f"{cast}, {terms} terms, {name}")
