@@ -144,7 +144,7 @@ inline bool watched_terms(const Request& r) {
 // Runs of so many terms pay for a kernel of tiles of their own where that one has fewer instructions a step.
 constexpr int64_t WATCHED_RUNS = 32;
 
-// Whether it pays to compute each run by a kernel of tiles: shorter ones stay in registers in runs.h, which has exact products.
+// Whether a kernel of tiles computes each run: those of one term are rounded in registers in runs.h, which has exact products.
 inline bool long_runs(const Request& r) {
     int64_t shortest = INT64_MAX;
     for (int w = 0; w < r.wrapper_count; ++w) {
