@@ -156,23 +156,27 @@ def study_list() -> None:
         list_studies()
 
 
-@study_app.command("run")
-def study_run(
-    name: StudyName,
-    out: OutFolder,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Print the cells and what they cost; compute nothing.")
-    ] = False,
-    limit: Annotated[int | None, typer.Option("--limit", min=0, help="Compute at most this many cells now.")] = None,
-) -> None:
-    """Compute the cells that are not finished yet, then write table and plot."""
-    from .study import dry_run_study, run_study
+@study_app.command("show")
+def study_show(name: StudyName) -> None:
+    """What a study measures, and what its rows are expected to show."""
+    from .study import show_study
 
     with user_errors():
-        if dry_run:
-            dry_run_study(name, out, limit)
-        else:
-            run_study(name, out, limit)
+        show_study(name)
+
+
+# Which options there are depends on the study: the words go to a parser made for it.
+@study_app.command(
+    "run",
+    add_help_option=False,
+    context_settings={"ignore_unknown_options": True, "allow_extra_args": True, "allow_interspersed_args": False},
+)
+def study_run(words: Annotated[list[str] | None, typer.Argument(hidden=True)] = None) -> None:
+    """Compute the cells that are not finished yet, then write table, pictures and verdicts (NAME --help: options)."""
+    from .study import run_studies
+
+    with user_errors():
+        run_studies(words or [])
 
 
 @study_app.command("plot")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import typer
@@ -11,57 +13,62 @@ from rich.table import Table
 from gemmsim import study
 
 from .console import INTERRUPT_EXIT, say, show
+from .study_options import Request, read
+
+#: What takes longer than this is asked for twice: without --yes it is refused.
+LONG_SECONDS = 3600.0
+CHECKS_FAILED_EXIT = 1
 
 
 def list_studies() -> None:
-    """Prints name and title of every study."""
+    """Prints name and title of every study, then of every kind."""
     table = Table(show_header=False, box=None, pad_edge=False)
     for name in study.names():
         table.add_row(name, study.get(name).title)
+    table.add_section()
+    for name in study.kinds():
+        table.add_row(name, f"kind: {study.kind(name).about}")
     show(table)
 
 
-def dry_run_study(name: str, out: Path, limit: int | None) -> None:
-    """Prints every cell, whether it is finished, and what the unfinished ones cost. Creates nothing."""
-    plan = study.plan(name, out)
-    todo = plan.todo[:limit]
-    chosen = {cell.key for cell in todo}
-    table = Table(title=f"{name}: {len(plan.cells)} cells", title_justify="left")
-    for heading, justify in (("spec", "left"), ("seed", "right"), ("state", "left"), ("MACs", "right"), ("s", "right")):
-        table.add_column(heading, justify=justify)  # type: ignore[arg-type]
-    for cell in plan.cells:
-        state = "finished" if cell.key in plan.finished else "to do" if cell.key in chosen else "later (--limit)"
-        cost = f"{plan.seconds([cell]):.3f}" if cell.key in chosen else ""
-        table.add_row(cell.spec, str(cell.seed), state, f"{cell.macs:,}", cost)
-    show(table)
-    macs = sum(cell.macs for cell in todo)
-    source = "measured in this folder" if plan.rate_is_measured else "assumed"
-    say(
-        f"{len(todo)} of {len(plan.cells)} cells to do: {macs:,} multiply-adds, about {plan.seconds(todo):.2f} s at "
-        f"{plan.rate[0] / 1e9:.2g} GMAC/s (stochastic {plan.rate[1] / 1e9:.2g}), rates {source}.\nNothing was computed."
-    )
-
-
-def run_study(name: str, out: Path, limit: int | None) -> None:
-    """Runs the study with a progress bar, then prints its table and says where everything is."""
+def show_study(name: str) -> None:
+    """Prints what a study measures, with which parameters, and what its rows are expected to show."""
     chosen = study.get(name)
-    try:
-        summary = study.run(chosen, out, limit=limit, console=Console(stderr=True))
-    except KeyboardInterrupt:
-        typer.echo(f"\ninterrupted. Finished cells are in {out}; the same command goes on from there.", err=True)
-        raise typer.Exit(INTERRUPT_EXIT) from None
-    for problem in summary.problems:
-        typer.echo(f"note: {problem}", err=True)
-    if summary.rows:
-        show(chosen.table(summary.rows))
-    left = f", {summary.left} left: the same command goes on" if summary.left else ""
-    say(f"{summary.computed} cells computed, {summary.reused} reused{left}.")
-    if summary.rows:
-        say(f"Results: {out}/results.jsonl, results.csv, table.txt, plot.png")
+    say(f"{name}: {chosen.title}")
+    cells = chosen.cells()
+    say(f"kind: {chosen.kind}; {len(cells)} cells, {sum(cell.macs for cell in cells):,} multiply-adds")
+    for part in getattr(chosen, "parts", ()):
+        say(f"  gemmsim study run {chosen.kind} {part.command()} --out DIR")
+    expected = chosen.expectations()
+    if expected:
+        table = Table(title="checks", title_justify="left")
+        for heading in ("rows and value", "source", "place", "published"):
+            table.add_column(heading, overflow="fold")
+        for entry in expected:
+            table.add_row(entry.words(), entry.source, entry.place, entry.published)
+        show(table)
+
+
+def run_studies(words: Sequence[str]) -> None:
+    """Does what ``gemmsim study run`` was asked for; exits 1 where a check fails."""
+    request = read(words)
+    if request.name == "all":
+        asked = [replace(request, name=name, out=request.out / name) for name in study.names()]
+    else:
+        asked = [request]
+    fine = True
+    for one in asked:
+        chosen = study.kind(one.name)(**one.parameters) if one.name in study.kinds() else study.get(one.name)
+        if one.dry_run:
+            _dry_run(chosen, one)
+        else:
+            fine = _run(chosen, one) and fine
+    if not fine:
+        raise typer.Exit(CHECKS_FAILED_EXIT)
 
 
 def plot_study(name: str, out: Path) -> None:
-    """Draws plot.png from the results in ``out``."""
+    """Draws plot.png and plot.svg from the results in ``out``."""
     chosen = study.get(name)
     keys = {cell.key for cell in chosen.cells()}
     rows = [row for row in study.load_rows(out) if row["cell"] in keys]
@@ -69,5 +76,114 @@ def plot_study(name: str, out: Path) -> None:
         raise study.StudyError(
             f"'{out}' holds no finished cell of {name!r}. Run it first: gemmsim study run {name} --out {out}"
         )
-    chosen.plot(rows, out / "plot.png")
-    say(f"{out}/plot.png")
+    for file in ("plot.png", "plot.svg"):
+        chosen.plot(rows, out / file)
+        say(f"{out}/{file}")
+
+
+def _dry_run(chosen: study.Study, request: Request) -> None:
+    """Prints every cell, whether it is finished, and what the unfinished ones cost. Creates nothing."""
+    plan = study.plan(chosen, request.out)
+    todo = plan.todo[: request.limit]
+    ahead = {cell.key for cell in todo}
+    table = Table(title=f"{chosen.name}: {len(plan.cells)} cells", title_justify="left")
+    for heading, justify in (("label", "left"), ("spec", "left"), ("seed", "right"), ("state", "left")):
+        table.add_column(heading, justify=justify)  # type: ignore[arg-type]
+    table.add_column("MACs", justify="right")
+    table.add_column("s", justify="right")
+    for cell in plan.cells[:200]:
+        state = "finished" if cell.key in plan.finished else "to do" if cell.key in ahead else "later (--limit)"
+        cost = f"{plan.seconds([cell]):.3f}" if cell.key in ahead else ""
+        table.add_row(cell.label, cell.spec, str(cell.seed), state, f"{cell.macs:,}", cost)
+    show(table)
+    if len(plan.cells) > 200:
+        say(f"... and {len(plan.cells) - 200:,} more.")
+    macs = sum(cell.macs for cell in todo)
+    source = "measured in this folder" if plan.rate_is_measured else "assumed"
+    memory = chosen.bytes_needed()
+    say(
+        f"{len(todo)} of {len(plan.cells)} cells to do: {macs:,} multiply-adds, about {plan.seconds(todo):.2f} s at "
+        f"{plan.rate[0] / 1e9:.2g} GMAC/s (stochastic {plan.rate[1] / 1e9:.2g}), rates {source}"
+        + (f"; memory of the largest {memory / 2**20:,.0f} MiB" if memory else "")
+        + ".\nNothing was computed."
+    )
+
+
+def _refuse_absurd(chosen: study.Study, request: Request) -> None:
+    """A grid of more than an hour or half the memory is refused without --yes."""
+    if request.yes:
+        return
+    plan = study.plan(chosen, request.out)
+    seconds = plan.seconds(plan.todo[: request.limit])
+    if seconds > LONG_SECONDS:
+        raise study.StudyError(
+            f"{chosen.name}: {len(plan.todo):,} cells take about {seconds / 3600:,.1f} hours. Look with --dry-run, "
+            "shorten it, or say --yes."
+        )
+    memory, there = chosen.bytes_needed(), _memory()
+    if there and memory > there / 2:
+        raise study.StudyError(
+            f"{chosen.name}: its largest cell needs about {memory / 2**30:,.1f} GiB of {there / 2**30:,.1f}. "
+            "Shorten it, or say --yes."
+        )
+
+
+def _memory() -> int:
+    import os
+
+    try:
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (AttributeError, OSError, ValueError):
+        return 0
+
+
+def _run(chosen: study.Study, request: Request) -> bool:
+    """Runs the study with progress, then prints its table and verdicts and says where everything is."""
+    out = request.out
+    _refuse_absurd(chosen, request)
+    try:
+        summary = study.run(
+            chosen,
+            out,
+            limit=request.limit,
+            console=Console(stderr=True),
+            shard=request.shard,
+            executor=_executor(request),
+        )
+    except KeyboardInterrupt:
+        typer.echo(f"\ninterrupted. Finished cells are in {out}; the same command goes on from there.", err=True)
+        raise typer.Exit(INTERRUPT_EXIT) from None
+    for problem in summary.problems:
+        typer.echo(f"note: {problem}", err=True)
+    for failure in summary.failures:
+        typer.echo(
+            f"error: cell {failure.cell.key} ({failure.cell.label or failure.cell.spec}): {failure.error}", err=True
+        )
+    if summary.rows:
+        show(chosen.table(summary.rows))
+        _show_verdicts(summary)
+        if finding := chosen.finding(summary.rows):
+            say(finding)
+    left = f", {summary.left} left: the same command goes on" if summary.left else ""
+    say(f"{summary.computed} cells computed, {summary.reused} reused{left}.")
+    if summary.rows:
+        say(f"Results: {out}/results.jsonl, results.csv, table.txt, verdicts.json, plot.png, plot.svg")
+    return summary.ok
+
+
+def _executor(request: Request) -> study.Executor:
+    return study.Inline()
+
+
+def _show_verdicts(summary: study.RunSummary) -> None:
+    if not summary.verdicts:
+        return
+    table = Table(title="checks", title_justify="left")
+    for heading in ("verdict", "rows and value", "found", "published", "source", "place"):
+        table.add_column(heading, overflow="fold")
+    for verdict in summary.verdicts:
+        wanted = verdict.expectation
+        table.add_row(verdict.word, wanted.words(), verdict.found(), wanted.published, wanted.source, wanted.place)
+    show(table)
+    count = sum(verdict.ok is True for verdict in summary.verdicts)
+    say(f"{count} of {len(summary.verdicts)} checks pass.")

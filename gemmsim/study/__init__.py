@@ -1,31 +1,54 @@
 """Accumulation studies: a grid of specs, one measurement per cell, results that survive an interruption.
 
     from gemmsim import study
-    summary = study.run("digits", "out")        # also `gemmsim study run digits --out out`
-    study.names()                               # what is registered
-    study.register("mine", MyStudy)             # your own: see gemmsim.study.registry.Study
+    summary = study.run("wang2018_fig3", "out")     # also `gemmsim study run wang2018_fig3 --out out`
+    summary.ok                                      # whether its rows show what the publication says
+    study.run(study.kind("growth")(acc=["e5m10", "kahan(e5m10)"], K="2^6:2^13:x2"), "mine")
+    study.names(), study.kinds()                    # what there is
+    study.register("mine", MyStudy)                 # your own: see gemmsim.study.Study
 
 The studies use only the public API of gemmsim, so each is also an example of it.
 """
 
 from __future__ import annotations
 
+from .base import Study
 from .cells import Cell
 from .errors import StudyError
-from .registry import Study, get, names, register
+from .execution import Executor, Failure, Inline, Worker
+from .expectations import Expectation, Verdict, judge
+from .kinds.kind import Kind
+from .kinds.table import kinds
+from .kinds.table import load as kind
+from .parameters import Option, Parameters, option, options
+from .registry import get, names, register
 from .runner import Plan, RunSummary, plan, run
 from .store import ResultStore, load_rows
 
 __all__ = [
     "Cell",
+    "Executor",
+    "Expectation",
+    "Failure",
+    "Inline",
+    "Kind",
+    "Option",
+    "Parameters",
     "Plan",
     "ResultStore",
     "RunSummary",
     "Study",
     "StudyError",
+    "Verdict",
+    "Worker",
     "get",
+    "judge",
+    "kind",
+    "kinds",
     "load_rows",
     "names",
+    "option",
+    "options",
     "plan",
     "register",
     "run",

@@ -5,8 +5,10 @@ from __future__ import annotations
 import hashlib
 import json
 from dataclasses import dataclass, field
+from typing import Any
 
 Scalar = str | int | float | bool | None
+Row = dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -14,8 +16,10 @@ class Cell:
     """One point of a study's grid.
 
     ``setting`` names what all cells of the study share (data, network, training: see ``digest``); ``spec`` is the
-    canonical string of the GemmSpec; ``seed`` the seed of its random bits. ``columns`` are further tidy columns for
-    tables and plots. ``macs`` is the cost in multiply-adds and no part of the identity.
+    canonical string of the GemmSpec, "" where a cell has none; ``seed`` the seed of its random bits. ``columns`` are
+    further tidy columns for tables and plots, ``label`` what people call the curve it lies on. No part of the identity:
+    ``macs``, the cost in multiply-adds, ``stochastic``, and ``operands``, equal for cells that are measured on the same
+    inputs (see ``Study.inputs``).
     """
 
     study: str
@@ -25,19 +29,23 @@ class Cell:
     columns: tuple[tuple[str, Scalar], ...] = ()
     stochastic: bool = field(default=False, compare=False)
     macs: int = field(default=0, compare=False)
+    label: str = ""
+    operands: str = field(default="", compare=False)
 
     @property
     def key(self) -> str:
         """16 hexadecimal digits; equal for two cells exactly when they are the same measurement."""
-        return digest([self.study, self.setting, self.spec, self.seed, dict(self.columns)])
+        named = [self.label] if self.label else []
+        return digest([self.study, self.setting, self.spec, self.seed, dict(self.columns), *named])
 
-    def row(self) -> dict[str, Scalar]:
+    def row(self) -> Row:
         """The identity of this cell as columns of a result row."""
         return {
             "study": self.study,
             "setting": self.setting,
             "cell": self.key,
-            "spec": self.spec,
+            "label": self.label or None,
+            "spec": self.spec or None,
             "seed": self.seed,
             "macs": self.macs,
             **dict(self.columns),

@@ -18,10 +18,10 @@ from torch import Tensor
 
 import gemmsim as gs
 
+from .base import Row, Study
 from .cells import Cell, Scalar, columns, digest
 from .digits_network import Data, Network, load_data, trained_network
 from .grid import accumulator_grid
-from .registry import Row, Study
 
 FORMATS = ("e5m10", "bf16", "e5m5", "e5m4", "e5m3", "e5m2", "e5m1")
 ROUNDINGS = ("rne", "sr8", "rtz")
@@ -56,11 +56,11 @@ class DigitsStudy(Study):
         """The float64 pass first, then the grid from wide to narrow."""
         setting = digest(SETTING)
         macs = Data.TEST_IMAGES * Network.MACS_PER_IMAGE
-        truth = columns(kind="truth", format="fp64", rounding="rne", significand_bits=53)
+        truth = columns(what="truth", format="fp64", rounding="rne", significand_bits=53)
         cells = [Cell(self.name, setting, str(gs.GemmSpec.parse(TRUTH_SPEC)), 0, truth, macs=macs)]
         for point in accumulator_grid(FORMATS, ROUNDINGS, seeds=SEEDS):
             shown = columns(
-                kind="accumulator",
+                what="accumulator",
                 format=point.format,
                 rounding=point.rounding,
                 significand_bits=point.significand_bits,
@@ -80,7 +80,7 @@ class DigitsStudy(Study):
     def evaluate(self, cell: Cell, context: DigitsContext) -> dict[str, Scalar]:
         """Accuracy on the test images, and the error of the logits against the float64 pass."""
         data = context.data
-        if dict(cell.columns)["kind"] == "truth":
+        if dict(cell.columns)["what"] == "truth":
             result = exact_logits(context.network, data.test_images)
         else:
             result = logits(context.network, data.test_images, cell.spec, cell.seed)

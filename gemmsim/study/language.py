@@ -13,9 +13,9 @@ from typing import Any
 
 import gemmsim as gs
 
+from .base import Row, Study
 from .cells import Cell, Scalar, columns, digest
 from .language_model import LanguageModel, Text, load_text, train
-from .registry import Row, Study
 
 #: (block format, accumulator) of each training; None is PyTorch's float32.
 TRAININGS: tuple[tuple[str | None, str | None], ...] = (
@@ -61,7 +61,7 @@ class LanguageStudy(Study):
         cells = []
         for fmt, accumulator in TRAININGS:
             spec = str(gs.GemmSpec.parse(": fp32" if fmt is None else f"{fmt} * {fmt} : {accumulator}"))
-            shown = columns(kind="truth" if fmt is None else "block", format=fmt or "fp32", accumulator=accumulator)
+            shown = columns(what="truth" if fmt is None else "block", format=fmt or "fp32", accumulator=accumulator)
             cells.append(Cell(self.name, setting, spec, 0, shown, macs=macs))
         return cells
 
@@ -73,7 +73,7 @@ class LanguageStudy(Study):
     def evaluate(self, cell: Cell, context: LanguageContext) -> dict[str, Scalar]:
         """Loss at the end of training and on the test text, and the curve as numbers separated by blanks."""
         given = dict(cell.columns)
-        fmt = None if given["kind"] == "truth" else str(given["format"])
+        fmt = None if given["what"] == "truth" else str(given["format"])
         accumulator = None if fmt is None else str(given["accumulator"])
         done = train(context.text, fmt, accumulator, steps=STEPS, batch=BATCH, seed=cell.seed)
         means = [sum(done.losses[at : at + EVERY]) / EVERY for at in range(0, STEPS, EVERY)]

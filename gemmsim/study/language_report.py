@@ -7,19 +7,19 @@ from pathlib import Path
 
 from rich.table import Table
 
+from .base import Row
 from .files import atomic_path
 from .plot import COLOURS, _figure_class
-from .registry import Row
 
 __all__ = ["finding", "loss_plot", "loss_table"]
 
 
 def _name(row: Row) -> str:
-    return "float32" if row["kind"] == "truth" else f"{row['format']}, {row['accumulator']} sums"
+    return "float32" if row["what"] == "truth" else f"{row['format']}, {row['accumulator']} sums"
 
 
 def _truth(rows: Sequence[Row]) -> Row | None:
-    return next((row for row in rows if row["kind"] == "truth"), None)
+    return next((row for row in rows if row["what"] == "truth"), None)
 
 
 def loss_table(rows: Sequence[Row]) -> Table:
@@ -57,7 +57,7 @@ def loss_plot(rows: Sequence[Row], path: Path, *, every: int) -> None:
     for number, row in enumerate(rows):
         losses = [float(text) for text in row["curve"].split()]
         steps = [(at + 0.5) * every for at in range(len(losses))]
-        truth = row["kind"] == "truth"
+        truth = row["what"] == "truth"
         colour = "black" if truth else COLOURS[number % len(COLOURS)]
         label = f"{_name(row)}: {row['train_loss']:.2f}"
         axes.plot(steps, losses, color=colour, linewidth=2.4 if truth else 1.6, label=label, zorder=2 if truth else 3)
@@ -70,4 +70,4 @@ def loss_plot(rows: Sequence[Row], path: Path, *, every: int) -> None:
     axes.legend(frameon=False, title="operands of every matrix product, loss at the end")
     figure.suptitle(finding(rows), x=0.012, ha="left", fontsize=11.5, fontweight="bold")
     with atomic_path(path) as temporary:
-        figure.savefig(temporary, format="png")
+        figure.savefig(temporary, format=path.suffix.removeprefix(".") or "png")

@@ -44,7 +44,7 @@ def accuracy_plot(rows: Sequence[Row], path: Path, *, subject: str, guessing: fl
     band = f"; stochastic: mean and range of {seeds} seeds" if seeds > 1 else ""
     axes.set_title(subject + band, loc="left", fontsize=9.5, color="0.35")
     with atomic_path(path) as temporary:
-        figure.savefig(temporary, format="png")
+        figure.savefig(temporary, format=path.suffix.removeprefix(".") or "png")
 
 
 def finding(found: Sequence[Point], truth: Row | None) -> str:

@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
-import platform
+import json
 import statistics
-import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from .cells import Cell, Scalar
+from .base import Study
+from .cells import Cell, Row
 from .errors import StudyError
+from .execution import Executor, Failure, Inline, Worker
+from .expectations import Verdict, judge, passed
 from .files import atomic_write_text, folder_lock, make_folder
-from .registry import Row, Study, get
-from .store import ResultStore, read_rows
+from .progress import progress
+from .registry import get
+from .store import ResultStore, claim, read_rows, to_csv
 
 
 @dataclass(frozen=True)
@@ -52,15 +53,24 @@ class RunSummary:
     computed: int
     reused: int
     left: int
-    #: Lines of results.jsonl that were damaged and dropped, in words.
+    #: Lines of results.jsonl that were damaged and set aside, in words.
     problems: list[str] = field(default_factory=list)
+    #: Cells that were given up, with the reason.
+    failures: list[Failure] = field(default_factory=list)
+    #: What became of the study's expectations.
+    verdicts: list[Verdict] = field(default_factory=list)
+
+    @property
+    def ok(self) -> bool:
+        """No expectation failed and no cell was given up. Of a run that is not complete: so far."""
+        return passed(self.verdicts) and not self.failures
 
 
 def plan(study: str | Study, folder: str | Path) -> Plan:
     """The cells of ``study`` and those already finished in ``folder``. Computes, writes and creates nothing."""
     study = get(study) if isinstance(study, str) else study
     rows, _ = read_rows(Path(folder))
-    cells = tuple(study.cells())
+    cells = distinct(study.cells())
     known = {cell.key for cell in cells}
     ours = [row for row in rows if row["cell"] in known]
     rate, measured = _rates(study, ours, {cell.key: cell.stochastic for cell in cells})
@@ -68,96 +78,133 @@ def plan(study: str | Study, folder: str | Path) -> Plan:
 
 
 def run(
-    study: str | Study, folder: str | Path, *, limit: int | None = None, console: Console | None = None
+    study: str | Study,
+    folder: str | Path,
+    *,
+    limit: int | None = None,
+    console: Console | None = None,
+    executor: Executor | None = None,
+    shard: tuple[int, int] | None = None,
 ) -> RunSummary:
     """Computes the unfinished cells of ``study`` (at most ``limit``) and stores each in ``folder`` as it is done.
 
     Cells finished earlier are never computed again, unless what ``prepare`` made is not what they were computed with.
-    With ``console`` a progress bar is shown. Writes results.jsonl, results.csv, table.txt and plot.png.
+    With ``console`` progress is shown. ``executor`` says where cells are computed (here, one after the other, if None);
+    ``shard=(i, n)``, 1 <= i <= n, takes only the cells of the i-th of n parts. Writes results.jsonl as it goes;
+    results.csv, table.txt, verdicts.json, plot.png and plot.svg at the end.
 
     Raises:
-        StudyError: unknown study, negative ``limit``, unusable folder, a folder another run is writing to.
+        StudyError: unknown study, negative ``limit``, unusable folder, a folder of another study or version, one that
+            another run is writing to, a full disk. Finished cells are safe.
     """
     study = get(study) if isinstance(study, str) else study
     if limit is not None and limit < 0:
         raise StudyError(f"limit={limit}; allowed: 0 or more cells.")
+    cells = sharded(distinct(study.cells()), shard)
     path = make_folder(Path(folder))
     with folder_lock(path):
-        store = ResultStore(path)
-        cells = list(study.cells())
-        computed = _compute(study, cells, store, path, limit, console)
-    rows = [row for cell in cells if (row := store.get(cell.key)) is not None]
-    left = len(cells) - len(rows)
-    if rows:
-        _report(study, rows, path)
-    return RunSummary(path, rows, computed, len(rows) - computed, left, store.problems)
+        claim(path, study.name)
+        with ResultStore(path) as store:
+            computed, failures = _compute(study, cells, store, path, limit, console, executor or Inline())
+            rows = [row for cell in cells if (row := store.get(cell.key)) is not None]
+            everything, problems = store.rows(), store.problems
+        left = len(cells) - len(rows)
+        verdicts = judge(study.expectations(), rows, complete=left == 0 and shard is None)
+        if rows:
+            write_report(study, rows, everything, verdicts, path)
+    return RunSummary(path, rows, computed, len(rows) - computed, left, problems, failures, verdicts)
+
+
+def distinct(cells: Sequence[Cell]) -> tuple[Cell, ...]:
+    """``cells`` with each measurement once, the first time it comes."""
+    return tuple({cell.key: cell for cell in cells}.values())
+
+
+def sharded(cells: tuple[Cell, ...], shard: tuple[int, int] | None) -> tuple[Cell, ...]:
+    """The cells of part i of n: those whose key modulo n is i - 1. All without ``shard``.
+
+    Raises:
+        StudyError: i is not in 1 ... n.
+    """
+    if shard is None:
+        return cells
+    part, parts = shard
+    if not 1 <= part <= parts:
+        raise StudyError(f"shard {part}/{parts}; allowed: i/n with 1 <= i <= n, such as 1/4.")
+    return tuple(cell for cell in cells if int(cell.key, 16) % parts == part - 1)
+
+
+def write_report(study: Study, rows: list[Row], everything: list[Row], verdicts: Sequence[Verdict], path: Path) -> None:
+    """results.csv, table.txt, verdicts.json and the pictures, each whole or absent."""
+    text = io.StringIO()
+    Console(file=text, width=120, force_terminal=False, color_system=None).print(study.table(rows))
+    atomic_write_text(path / "results.csv", to_csv(everything))
+    atomic_write_text(path / "table.txt", text.getvalue())
+    atomic_write_text(path / "verdicts.json", json.dumps([_verdict_row(v) for v in verdicts], indent=1) + "\n")
+    for name in ("plot.png", "plot.svg"):
+        study.plot(rows, path / name)
+
+
+def _verdict_row(verdict: Verdict) -> Row:
+    wanted = verdict.expectation
+    return {
+        "check": wanted.words(),
+        "verdict": verdict.word,
+        "found": verdict.found(),
+        "published": wanted.published or None,
+        "source": wanted.source,
+        "place": wanted.place,
+    }
 
 
 def _compute(
-    study: Study, cells: list[Cell], store: ResultStore, path: Path, limit: int | None, console: Console | None
-) -> int:
+    study: Study,
+    cells: tuple[Cell, ...],
+    store: ResultStore,
+    path: Path,
+    limit: int | None,
+    console: Console | None,
+    executor: Executor,
+) -> tuple[int, list[Failure]]:
     finished = [row for cell in cells if (row := store.get(cell.key)) is not None]
     same_inputs = len({row.get("fingerprint") for row in finished}) <= 1
     if limit == 0 or (len(finished) == len(cells) and same_inputs):
-        return 0
-    context = study.prepare(path)
-    todo = [cell for cell in cells if not _is_finished(store.get(cell.key), context.fingerprint)][:limit]
-    bar = Progress(
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-        console=console,
-        disable=console is None,
-    )
-    with bar:
-        task = bar.add_task(study.name, total=len(todo))
-        for cell in todo:
-            bar.update(task, description=f"{study.name} {cell.spec}")
-            store.add(_measure(study, cell, context))
-            bar.advance(task)
-    return len(todo)
+        return 0, []
+    worker = Worker(study, path)
+    todo = [cell for cell in cells if not _is_finished(store.get(cell.key), worker.fingerprint)][:limit]
+    by_key = {cell.key: cell for cell in todo}
+    computed, failures = 0, []
+    costs = {cell.key: cell.macs / study.declared_rate[cell.stochastic] for cell in todo}
+    with progress(console, study.name, costs) as shown:
+        outcomes = executor.run(worker, path, todo)
+        with contextlib.closing(outcomes):
+            for outcome in outcomes:
+                if isinstance(outcome, Failure):
+                    failures.append(outcome)
+                    _note(path, outcome)
+                    continue
+                store.add(outcome)
+                computed += 1
+                shown.finished(by_key[outcome["cell"]])
+    return computed, failures
 
 
-def _measure(study: Study, cell: Cell, context: Any) -> Row:
-    start = time.perf_counter()
-    measured = study.evaluate(cell, context)
-    seconds = time.perf_counter() - start
-    return {**cell.row(), **measured, "seconds": round(seconds, 6), "fingerprint": context.fingerprint, **versions()}
+def _note(path: Path, failure: Failure) -> None:
+    with (path / "failures.jsonl").open("a", encoding="utf-8") as handle:
+        handle.write(json.dumps({**failure.cell.row(), "error": failure.error}) + "\n")
 
 
 def _is_finished(row: Row | None, fingerprint: str) -> bool:
     return row is not None and row.get("fingerprint") == fingerprint
 
 
-def _report(study: Study, rows: list[Row], path: Path) -> None:
-    text = io.StringIO()
-    Console(file=text, width=110, force_terminal=False, color_system=None).print(study.table(rows))
-    atomic_write_text(path / "table.txt", text.getvalue())
-    study.plot(rows, path / "plot.png")
-
-
-def versions() -> dict[str, Scalar]:
-    """The columns that say with what a row was computed."""
-    columns: dict[str, Scalar] = {name: _version(name) for name in ("gemmsim", "torch", "numpy")}
-    return {**columns, "python": platform.python_version(), "machine": platform.machine()}
-
-
-def _version(package: str) -> str:
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        module = __import__(package)
-        return str(getattr(module, "__version__", "unknown"))
-
-
 def _rates(study: Study, rows: list[Row], stochastic: dict[str, bool]) -> tuple[tuple[float, float], bool]:
     rates = list(study.declared_rate)
     measured = False
     for kind in (False, True):
-        done = [row for row in rows if stochastic[row["cell"]] is kind and row.get("macs") and row.get("seconds")]
+        done = [row for row in rows if stochastic[row["cell"]] is kind and row.get("macs") and row.get("elapsed_s")]
         if done:
             # The median: the first cell of a run also pays for loading and starting threads.
-            rates[kind] = statistics.median(row["macs"] / row["seconds"] for row in done)
+            rates[kind] = statistics.median(row["macs"] / row["elapsed_s"] for row in done)
             measured = True
     return (rates[False], rates[True]), measured

@@ -1,38 +1,74 @@
-"""Results on disk: ``results.jsonl`` is the truth, ``results.csv`` the same rows for spreadsheets.
+"""Results on disk: ``results.jsonl`` is the truth, one line of JSON for each finished cell, only ever appended to.
 
-One line of JSON per finished cell. Each row carries a digest of itself, so a line that was cut short, damaged or edited
-is noticed on reading; it is reported and its cell counts as not finished. Every write replaces the whole file by a
-rename, so an interrupted run leaves the last complete state.
+Each row carries a digest of itself. On opening, a last line that was cut short (its writer died) is truncated away; any
+other line that does not hold is moved to ``results.damaged.jsonl`` with the reason, and its cell counts as not
+finished. A newer row of a cell supersedes an older one; where more than half are superseded, the file is written anew
+beside itself and renamed. ``study.json`` says whose folder it is.
 """
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import io
 import json
-from collections.abc import Iterable, Sequence
+import math
+import os
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from .cells import digest
+from .cells import Row, digest
 from .errors import StudyError
 from .files import atomic_write_text, make_folder
 
-Row = dict[str, Any]
+#: Version of the row layout. A folder of another version is refused.
+SCHEMA = 2
+#: Seconds that finished rows may lie in the operating system's memory before they are forced to the disk.
+SYNC_EVERY = 1.0
 
-#: Version of the row layout. Rows of another version are not reused.
-SCHEMA = 1
+
+@dataclass(frozen=True)
+class Damage:
+    """A line that is no row: its number from 1, its text, why it was rejected."""
+
+    number: int
+    text: str
+    reason: str
+
+    def __str__(self) -> str:
+        return f"results.jsonl line {self.number}: {self.reason}; its cell will be computed again"
 
 
 class ResultStore:
-    """The finished rows of one folder, by cell key. Loading never fails on a damaged line; it reports it."""
+    """The finished rows of one folder, by cell key. Use as a context manager, or ``close`` it: that syncs.
+
+    Opening never fails on a damaged line; ``problems`` tells of it.
+
+    Raises:
+        StudyError: an unusable folder, rows of another version, a disk that is full.
+    """
 
     def __init__(self, folder: str | Path) -> None:
         self.folder = make_folder(Path(folder))
         self.path = self.folder / "results.jsonl"
-        self.csv_path = self.folder / "results.csv"
-        rows, self.problems = read_rows(self.folder)
-        self._rows = {row["cell"]: row for row in rows}
+        found, damages = _examine(self.path)
+        self._rows: dict[str, Row] = {row["cell"]: row for row in found}
+        self.problems = [str(damage) for damage in damages]
+        if damages:
+            self._set_aside(damages)
+        if damages or len(found) > 2 * len(self._rows):
+            atomic_write_text(self.path, "".join(_line(row) for row in self._rows.values()))
+        self._handle: io.BufferedWriter | None = None
+        self._synced = time.monotonic()
+
+    def __enter__(self) -> ResultStore:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
     def __contains__(self, cell: object) -> bool:
         return cell in self._rows
@@ -49,23 +85,92 @@ class ResultStore:
         return list(self._rows.values())
 
     def add(self, row: Row) -> Row:
-        """Stores ``row`` (replacing the same cell's), stamped with schema and digest, and returns it as stored."""
+        """Appends ``row`` (superseding the same cell's), stamped with schema and digest, and returns it as stored.
+
+        When this returns the row survives the end of this process; at the latest a second later, that of the machine.
+        """
         stamped = stamp(row)
+        self._append(_line(stamped).encode("utf-8"))
         self._rows[stamped["cell"]] = stamped
-        self._save()
         return stamped
 
-    def _save(self) -> None:
-        lines = [json.dumps(row, ensure_ascii=True) for row in self._rows.values()]
-        atomic_write_text(self.path, "".join(line + "\n" for line in lines))
-        atomic_write_text(self.csv_path, to_csv(self.rows()))
+    def close(self) -> None:
+        """Forces everything to the disk and closes the file."""
+        handle, self._handle = self._handle, None
+        if handle is not None:
+            with handle:
+                os.fsync(handle.fileno())
+
+    def _append(self, line: bytes) -> None:
+        if self._handle is None:
+            try:
+                self._handle = self.path.open("ab")
+            except OSError as error:
+                raise StudyError(f"cannot write '{self.path}': {error.strerror}. Choose another with --out.") from error
+        end = self._handle.tell()
+        try:
+            self._handle.write(line)
+            self._handle.flush()
+            if time.monotonic() - self._synced > SYNC_EVERY:
+                os.fsync(self._handle.fileno())
+                self._synced = time.monotonic()
+        except OSError as error:
+            self._cut_back(end)
+            raise StudyError(
+                f"cannot write '{self.path}': {error.strerror}. Finished cells are safe; make room, then give the same "
+                "command again."
+            ) from error
+
+    def _cut_back(self, end: int) -> None:
+        """The file as it was before a write that failed."""
+        handle, self._handle = self._handle, None
+        with contextlib.suppress(OSError):
+            os.truncate(self.path, end)
+        if handle is not None:
+            # What the failed write left in its buffer must not follow: the descriptor goes first.
+            with contextlib.suppress(OSError):
+                os.close(handle.fileno())
+            with contextlib.suppress(OSError):
+                handle.close()
+
+    def _set_aside(self, damages: Sequence[Damage]) -> None:
+        """Whole lines that do not hold are kept in a file of their own."""
+        lines = [json.dumps({"line": d.number, "reason": d.reason, "text": d.text}) + "\n" for d in damages]
+        try:
+            with (self.folder / "results.damaged.jsonl").open("a", encoding="utf-8") as handle:
+                handle.writelines(lines)
+        except OSError as error:
+            raise StudyError(
+                f"cannot write in '{self.folder}': {error.strerror}. Choose another with --out."
+            ) from error
+
+
+def claim(folder: Path, study: str) -> None:
+    """Makes ``folder`` that of ``study``: its name goes into ``study.json``.
+
+    Raises:
+        StudyError: the folder is another study's, or of another version.
+    """
+    path = folder / "study.json"
+    try:
+        owner = json.loads(path.read_text(encoding="utf-8"))
+        name, schema = owner["study"], owner["schema"]
+    except FileNotFoundError:
+        atomic_write_text(path, json.dumps({"study": study, "schema": SCHEMA}) + "\n")
+        return
+    except (OSError, ValueError, KeyError, TypeError):
+        raise StudyError(f"'{path}' is damaged. Remove it if the folder is that of {study!r}.") from None
+    if name != study:
+        raise StudyError(f"'{folder}' holds results of {name!r}, not of {study!r}. Choose another folder with --out.")
+    if schema != SCHEMA:
+        raise StudyError(_other_version(folder, schema))
 
 
 def load_rows(folder: str | Path) -> list[Row]:
-    """The rows of ``folder``, damaged lines left out.
+    """The newest row of each cell in ``folder``, damaged lines left out. Writes nothing.
 
     Raises:
-        StudyError: when the folder holds no results.
+        StudyError: when the folder holds no results, or those of another version.
     """
     path = Path(folder) / "results.jsonl"
     if not path.is_file():
@@ -73,57 +178,90 @@ def load_rows(folder: str | Path) -> list[Row]:
     return read_rows(path.parent)[0]
 
 
+def read_rows(folder: Path) -> tuple[list[Row], list[str]]:
+    """The newest intact row of each cell in ``folder``, and a sentence for each damaged line. Empty without a file."""
+    rows, damages = _examine(folder / "results.jsonl", keep_cut_line=True)
+    return list({row["cell"]: row for row in rows}.values()), [str(damage) for damage in damages]
+
+
 def stamp(row: Row) -> Row:
-    """``row`` with ``schema`` and a ``digest`` of all its other columns, as it will read back from JSON."""
-    body = json.loads(json.dumps({"schema": SCHEMA, **row}))
+    """``row`` with ``schema`` and a ``digest`` of all its other columns, as it will read back from JSON.
+
+    JSON has no infinities and no NaN: they become null. Count them in a column if they matter.
+    """
+    finite = {
+        name: None if isinstance(value, float) and not math.isfinite(value) else value for name, value in row.items()
+    }
+    body = json.loads(json.dumps({"schema": SCHEMA, **finite}, allow_nan=False))
     body.pop("digest", None)
     return {**body, "digest": digest(body)}
 
 
 def to_csv(rows: Sequence[Row]) -> str:
-    """``rows`` as CSV with a header; columns in order of first appearance, missing values empty."""
+    """``rows`` as CSV with a header; columns in order of first appearance, missing values empty, objects as JSON."""
     header = list(dict.fromkeys(name for row in rows for name in row))
     buffer = io.StringIO()
     writer = csv.DictWriter(buffer, header, restval="", lineterminator="\n")
     writer.writeheader()
-    writer.writerows(rows)
+    writer.writerows({name: as_text(value) for name, value in row.items()} for row in rows)
     return buffer.getvalue()
 
 
-def read_rows(folder: Path) -> tuple[list[Row], list[str]]:
-    """The intact rows of ``folder``'s results.jsonl, and a sentence for each damaged line. Empty without the file."""
-    path = folder / "results.jsonl"
-    if not path.exists():
-        return [], []
-    rows: list[Row] = []
-    problems: list[str] = []
-    for number, line in enumerate(_lines(path), start=1):
-        reason = _reason_to_reject(line)
-        if reason is None:
-            rows.append(json.loads(line))
-        else:
-            problems.append(f"{path.name} line {number}: {reason}; its cell will be computed again")
-    return rows, problems
+def as_text(value: Any) -> str:
+    """``value`` as a field of a table: "" for None, JSON for objects and lists."""
+    if isinstance(value, dict | list):
+        return json.dumps(value, separators=(",", ":"))
+    return "" if value is None else str(value)
 
 
-def _lines(path: Path) -> Iterable[str]:
+def _line(row: Row) -> str:
+    return json.dumps(row, ensure_ascii=True) + "\n"
+
+
+def _examine(path: Path, *, keep_cut_line: bool = False) -> tuple[list[Row], list[Damage]]:
+    """Every intact row of the file in order, and its damaged lines. A cut last line is truncated away, unless kept."""
     try:
-        text = path.read_text(encoding="utf-8", errors="replace")
+        data = path.read_bytes()
+    except FileNotFoundError:
+        return [], []
     except OSError as error:
         raise StudyError(f"cannot read '{path}': {error.strerror}.") from error
-    return [line for line in text.split("\n") if line.strip()]
+    whole, cut = data.rpartition(b"\n")[::2]
+    if cut and not keep_cut_line:
+        try:
+            os.truncate(path, len(data) - len(cut))
+        except OSError as error:
+            raise StudyError(f"cannot write '{path}': {error.strerror}. Choose another with --out.") from error
+    rows: list[Row] = []
+    damages: list[Damage] = []
+    for number, line in enumerate(whole.decode("utf-8", "replace").split("\n"), start=1):
+        if not line.strip():
+            continue
+        row, reason = _read(line)
+        if row is None:
+            damages.append(Damage(number, line, reason))
+        else:
+            if row.get("schema") != SCHEMA:
+                raise StudyError(_other_version(path.parent, row.get("schema")))
+            rows.append(row)
+    return rows, damages
 
 
-def _reason_to_reject(line: str) -> str | None:
+def _read(line: str) -> tuple[Row | None, str]:
     try:
         row = json.loads(line)
     except ValueError:
-        return "not complete JSON"
+        return None, "not complete JSON"
     if not isinstance(row, dict) or not isinstance(row.get("cell"), str):
-        return "not a result row"
-    if row.get("schema") != SCHEMA:
-        return f"row layout {row.get('schema')!r}, this version writes {SCHEMA}"
+        return None, "not a result row"
     body = {name: value for name, value in row.items() if name != "digest"}
     if digest(body) != row.get("digest"):
-        return "does not match its digest"
-    return None
+        return None, "does not match its digest"
+    return row, ""
+
+
+def _other_version(folder: Path, schema: object) -> str:
+    return (
+        f"'{folder}' holds rows of layout {schema!r}; this version reads and writes {SCHEMA}. Choose another folder "
+        "with --out, or read that one with the version that wrote it."
+    )

@@ -25,14 +25,14 @@ class Point:
 
 def truth_row(rows: Sequence[Row]) -> Row | None:
     """The row of the exact pass, if it is finished."""
-    return next((row for row in rows if row["kind"] == "truth"), None)
+    return next((row for row in rows if row["what"] == "truth"), None)
 
 
 def points(rows: Sequence[Row]) -> list[Point]:
     """One Point per (format, rounding) in ``rows``, in order of first appearance."""
     groups: dict[tuple[str, str], list[Row]] = {}
     for row in rows:
-        if row["kind"] == "accumulator":
+        if row["what"] == "accumulator":
             groups.setdefault((row["format"], row["rounding"]), []).append(row)
     return [_point(group) for group in groups.values()]
 

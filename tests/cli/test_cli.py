@@ -148,7 +148,7 @@ def test_a_damaged_result_is_told(counting, tmp_path):
     run = ("study", "run", "counting", "--out", str(tmp_path))
     gemmsim(*run)
     with (tmp_path / "results.jsonl").open("a") as handle:
-        handle.write('{"cell": "half a li')
+        handle.write('{"cell": "half a li\n')
     result = gemmsim(*run)
     assert result.exit_code == 0 and "line 7: not complete JSON" in result.stderr
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import errno
 import json
 import os
 
@@ -10,7 +11,7 @@ import pytest
 from study.counting_study import CountingStudy
 
 from gemmsim import study
-from gemmsim.study import files, store
+from gemmsim.study import cells, files, store
 from gemmsim.study.cells import Cell
 
 ALL = {f":e5m{t}": 1 for t in range(1, 7)}
@@ -54,7 +55,7 @@ DAMAGES = {
     "cut short": lambda line: line[: len(line) // 2],
     "value changed": lambda line: line.replace('"score": 0.2', '"score": 0.9'),
     "not a row": lambda line: "[1, 2]",
-    "other layout": lambda line: line.replace('"schema": 1', '"schema": 0'),
+    "other layout": lambda line: line.replace('"schema": 2', '"schema": 1'),
     "binary": lambda line: "\ufffd\x00\x01",
     "no digest": lambda line: json.dumps({k: v for k, v in json.loads(line).items() if k != "digest"}),
 }
@@ -74,19 +75,19 @@ def test_a_damaged_line_is_reported_and_only_its_cell_computed_again(tmp_path, d
     assert study.run(counting, tmp_path).problems == []
 
 
-def test_a_write_that_fails_leaves_the_last_complete_file(tmp_path, monkeypatch):
+def test_a_write_that_fails_leaves_the_finished_rows(tmp_path, monkeypatch):
     study.run(CountingStudy(), tmp_path, limit=3)
     before = lines(tmp_path)
 
-    def broken_replace(source, target):
-        raise OSError("disk full")
+    def full(descriptor):
+        raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(os, "replace", broken_replace)
-    with pytest.raises(OSError, match="disk full"):
+    monkeypatch.setattr(store, "SYNC_EVERY", -1.0)
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(study.StudyError, match="No space left.*Finished cells are safe"):
         study.run(CountingStudy(), tmp_path)
     monkeypatch.undo()
     assert lines(tmp_path) == before
-    assert not [path for path in tmp_path.iterdir() if path.name.startswith(".results")], "no half-written file is left"
     assert study.run(CountingStudy(), tmp_path).computed == 3
 
 
@@ -94,7 +95,8 @@ def test_rows_computed_with_other_inputs_are_computed_again(tmp_path):
     study.run(CountingStudy("inputs-1"), tmp_path, limit=5)
     other = CountingStudy("inputs-2")
     assert study.run(other, tmp_path).computed == 6
-    assert len(lines(tmp_path)) == 6
+    assert {row["fingerprint"] for row in study.load_rows(tmp_path)} == {"inputs-2"}
+    assert len(lines(tmp_path)) == 5 + 6, "nothing is overwritten"
 
 
 def test_a_partly_renewed_folder_is_completed(tmp_path):
@@ -103,14 +105,39 @@ def test_a_partly_renewed_folder_is_completed(tmp_path):
     study.run(CountingStudy("inputs-2"), tmp_path, limit=2)
     final = CountingStudy("inputs-2")
     study.run(final, tmp_path)
-    assert {json.loads(line)["fingerprint"] for line in lines(tmp_path)} == {"inputs-2"}
+    rows = study.load_rows(tmp_path)
+    assert len(rows) == 6 and {row["fingerprint"] for row in rows} == {"inputs-2"}
 
 
-def test_rows_of_other_studies_in_the_folder_stay(tmp_path):
-    rows = store.ResultStore(tmp_path)
-    rows.add({"cell": "someone-elses", "value": 1})
+def test_a_folder_belongs_to_one_study(tmp_path):
     study.run(CountingStudy(), tmp_path)
-    assert len(lines(tmp_path)) == 7
+    other = CountingStudy()
+    other.name = "another"
+    with pytest.raises(study.StudyError, match="holds results of 'counting', not of 'another'.*--out"):
+        study.run(other, tmp_path)
+
+
+def test_rows_of_another_version_are_refused_and_kept(tmp_path):
+    old = json.dumps({"schema": 1, "cell": "a"})
+    (tmp_path / "results.jsonl").write_text(
+        json.dumps({**json.loads(old), "digest": cells.digest(json.loads(old))}) + "\n"
+    )
+    before = lines(tmp_path)
+    with pytest.raises(study.StudyError, match="layout 1; this version reads and writes 2"):
+        study.run(CountingStudy(), tmp_path)
+    assert lines(tmp_path) == before
+
+
+def test_a_row_that_was_being_written_is_cut_back(tmp_path):
+    study.run(CountingStudy(), tmp_path)
+    path = tmp_path / "results.jsonl"
+    whole = path.read_bytes()
+    path.write_bytes(whole[:-7])
+    counting = CountingStudy()
+    summary = study.run(counting, tmp_path)
+    assert counting.computed == {":e5m6": 1} and summary.problems == []
+    assert path.read_bytes().startswith(b"".join(whole.splitlines(keepends=True)[:5]))
+    assert len(lines(tmp_path)) == 6
 
 
 def test_csv_holds_the_same_rows(tmp_path):
@@ -118,12 +145,12 @@ def test_csv_holds_the_same_rows(tmp_path):
     with (tmp_path / "results.csv").open() as handle:
         table = list(csv.DictReader(handle))
     for line, row in zip(lines(tmp_path), table, strict=True):
-        assert {key: str(value) for key, value in json.loads(line).items()} == row
+        assert {key: store.as_text(value) for key, value in json.loads(line).items()} == row
 
 
 def test_rows_say_with_what_they_were_computed(tmp_path):
     row = study.run(CountingStudy(), tmp_path, limit=1).rows[0]
-    for column in ("study", "spec", "seed", "macs", "seconds", "fingerprint", "gemmsim", "torch", "numpy", "python"):
+    for column in ("study", "spec", "seed", "macs", "elapsed_s", "fingerprint", "library", "torch", "numpy", "python"):
         assert row[column] not in ("", None), column
 
 

@@ -1,0 +1,134 @@
+"""How the error of a product grows with the length of its sums, by accumulator."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+import gemmsim as gs
+
+from .. import bounds, metrics
+from ..cells import Cell, Row, Scalar, columns
+from ..curves import Curve, curves, unit_roundoff
+from ..distributions import distributions
+from ..operands import Operands, Placement, drawn, placement
+from ..parameters import Parameters, at_least, choice, option, real
+from ..ranges import numbers
+from .kind import Kind
+
+__all__ = ["Growth", "GrowthParameters", "measure_product"]
+
+#: Metrics a picture or table may show, and their words.
+SHOWN = {
+    "bwd_err_u_mean": "mean backward error |e| / S, in units roundoff u of the register",
+    "bwd_err_u_p99": "99th percentile of the backward error |e| / S, in units roundoff u of the register",
+    "bwd_err_u_max": "largest backward error |e| / S, in units roundoff u of the register",
+    "rel_fro": "relative error, Frobenius norm",
+    "max_rel": "largest relative error",
+    "mean_abs": "mean absolute error",
+    "ratio": "result / true value, mean",
+    "max_err_over_s": "largest |e| / S",
+}
+
+
+@dataclass(frozen=True)
+class GrowthParameters(Parameters):
+    """Accumulators x lengths x distributions x seeds."""
+
+    kind: ClassVar[str] = "growth"
+
+    acc: tuple[Curve, ...] = option(
+        ("sequential = e8m10", "chunk64 = chunked(64, e8m10)", "pairwise = pairwise(e8m10)", "kahan = kahan(e8m10)"),
+        lambda given, name: curves(given),
+        "Accumulators or specs, 'label = spec', or @file with one a line.",
+        many=True,
+        metavar="SPEC",
+    )
+    K: tuple[int, ...] = option(
+        "2^6:2^12:x2", lambda g, n: numbers(g, n, least=1), "Terms of each sum.", metavar="RANGE"
+    )
+    dist: tuple[str, ...] = option("randn,rand01", distributions, "Distributions of the operands, A or A*B.")
+    M: int = option(32, at_least(1), "Rows of the result.")
+    N: int = option(32, at_least(1), "Columns of the result.")
+    in_: Placement = option(
+        "", placement, "Format of the operands: e4m3/row, e4m3/tensor, e4m3/none.", metavar="FORMAT"
+    )
+    scale: float = option(1.0, real(2.0**-1000, 2.0**1000), "Factor of both operands before that.")
+    seeds: int = option(1, at_least(1, 10**6), "Draws of operands and random bits: seeds 0 to this less one.")
+    metric: str = option("bwd_err_u_mean", choice(*SHOWN), "What table and picture show.")
+
+
+class Growth(Kind[GrowthParameters]):
+    """Error of the products of random operands under each accumulator, against the length of the sums."""
+
+    parameters = GrowthParameters
+    about = "error against the length of the sums, by accumulator and distribution"
+
+    def cells_of(self, part: GrowthParameters) -> Iterator[Cell]:
+        """Accumulators innermost: they share operands."""
+        for dist in part.dist:
+            for k in part.K:
+                for seed in range(part.seeds):
+                    shown = columns(K=k, M=part.M, N=part.N, dist=dist, **{"in": str(part.in_)}, scale=part.scale)
+                    for curve in part.acc:
+                        yield Cell(
+                            self.name,
+                            self.setting,
+                            curve.spec,
+                            seed,
+                            shown,
+                            stochastic=curve.stochastic,
+                            macs=part.M * k * part.N,
+                            label=curve.label,
+                            operands=f"{dist}|{part.M}|{k}|{part.N}|{seed}|{part.in_}|{part.scale}",
+                        )
+
+    def inputs(self, cell: Cell, context: Any) -> Operands:
+        """The operands that the cell's columns name."""
+        at = dict(cell.columns)
+        place = placement(at["in"], "in")
+        return drawn(str(at["dist"]), int(at["M"]), int(at["K"]), int(at["N"]), cell.seed, place, float(at["scale"]))  # type: ignore[arg-type]
+
+    def evaluate(self, cell: Cell, inputs: Operands) -> Mapping[str, Scalar]:
+        """The errors of the product, and what theory allows."""
+        return measure_product(cell, inputs)
+
+    def bytes_needed(self) -> int:
+        """Operands in float32 and float64, and their truth."""
+        return max(12 * (part.M * k + k * part.N) + 40 * part.M * part.N for part in self.parts for k in part.K)
+
+    def table(self, rows: Sequence[Row]) -> Any:
+        """A line for each accumulator and distribution, a column for each K."""
+        from .growth_report import growth_table
+
+        return growth_table(rows, self.parts[0].metric, self.title)
+
+    def plot(self, rows: Sequence[Row], path: Path) -> None:
+        """Log-log lines, with the bounds that hold."""
+        from .growth_report import growth_plot
+
+        growth_plot(rows, self.parts[0].metric, self.title, path)
+
+    def finding(self, rows: Sequence[Row]) -> str:
+        """By how much each accumulator's error grows from the shortest to the longest sum."""
+        from .growth_report import growth_finding
+
+        return growth_finding(rows, self.parts[0].metric)
+
+
+def measure_product(cell: Cell, operands: Operands) -> dict[str, Scalar]:
+    """Error columns, bounds and speed of the product of ``operands`` under the cell's spec and seed."""
+    spec = gs.GemmSpec.parse(cell.spec)
+    started = time.perf_counter()
+    result = gs.qmatmul(operands.a, operands.b, spec, seed=cell.seed)
+    seconds = time.perf_counter() - started
+    k = operands.a.shape[1]
+    return {
+        **metrics.errors(result, operands, unit_roundoff(spec)),
+        "bound_det": bounds.deterministic(spec.accumulator, k),
+        "bound_prob": bounds.probabilistic(spec.accumulator, k),
+        "macs_per_s": operands.macs / seconds if seconds else None,
+    }

@@ -1,0 +1,77 @@
+"""Table, picture and finding of the growth of errors."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from ..cells import Row
+from ..plots.lines import Line, Picture, draw_lines
+from .growth import SHOWN
+from .pivot import mean_of, pivot_table, series
+
+__all__ = ["growth_finding", "growth_plot", "growth_table"]
+
+
+def _axes(rows: Sequence[Row]) -> list[str]:
+    """What tells curves apart: the accumulator, and the distribution where there are several."""
+    return ["label", "dist"] if len({row["dist"] for row in rows}) > 1 else ["label"]
+
+
+def growth_table(rows: Sequence[Row], metric: str, title: str) -> Any:
+    """Means over seeds."""
+    return pivot_table(rows, "K", metric, title=title, by=_axes(rows), caption=SHOWN[metric])
+
+
+def growth_finding(rows: Sequence[Row], metric: str) -> str:
+    """Each accumulator's error at the longest sums against that at the shortest."""
+    lengths = sorted({row["K"] for row in rows})
+    if len(lengths) < 2:
+        return ""
+    if metric == "ratio":
+        return f"Result over true value at K = {lengths[-1]:,}: {_values_at(rows, lengths[-1], metric)}"
+    parts = []
+    for label in dict.fromkeys(row["label"] for row in rows):
+        ends = [
+            mean_of([r for r in rows if r["label"] == label and r["K"] == k], metric) for k in (lengths[0], lengths[-1])
+        ]
+        if ends[0] and ends[1]:
+            parts.append(f"{label} {ends[1] / ends[0]:.3g}")
+    return f"From K = {lengths[0]:,} to {lengths[-1]:,} the error grows by: {', '.join(parts)}" if parts else ""
+
+
+def _values_at(rows: Sequence[Row], k: int, metric: str) -> str:
+    found = {
+        label: mean_of([row for row in rows if row["label"] == label and row["K"] == k], metric)
+        for label in dict.fromkeys(row["label"] for row in rows)
+    }
+    return ", ".join(f"{label} {value:.3g}" for label, value in found.items() if value is not None)
+
+
+def growth_plot(rows: Sequence[Row], metric: str, title: str, path: Path) -> None:
+    """Error against K, log-log; beside backward errors the square root of K and K themselves."""
+    lines = [
+        Line(
+            ", ".join(str(part) for part in key),
+            [(x, mean) for x, mean, _, _ in points],
+            [(low, high) for _, _, low, high in points],
+        )
+        for key, points in series(rows, "K", metric, by=_axes(rows)).items()
+    ]
+    lengths = sorted({row["K"] for row in rows})
+    if metric.startswith("bwd_err_u") and len(lengths) > 1:
+        lines.append(Line("K", [(k, float(k)) for k in lengths], guide=True))
+        lines.append(Line("sqrt(K)", [(k, float(k) ** 0.5) for k in lengths], guide=True))
+    first = rows[0]
+    shape = f"{first['M']} x K x {first['N']}"
+    dists = ", ".join(dict.fromkeys(str(row["dist"]) for row in rows))
+    picture = Picture(
+        finding=title,
+        subject=f"products {shape}, operands {dists}" + (f" in {first['in']}" if first["in"] else ""),
+        x="K, terms of each sum",
+        y=SHOWN[metric],
+        log_y=metric != "ratio",
+        ticks=lengths if len(lengths) <= 16 else (),
+    )
+    draw_lines(lines, picture, path)

@@ -1,0 +1,97 @@
+"""What all kinds share: parameters in, cells out."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar, Generic, TypeVar
+
+from ..base import Study
+from ..cells import Cell, digest
+from ..errors import StudyError
+from ..expectations import Expectation
+from ..parameters import Parameters
+
+__all__ = ["Context", "Kind"]
+
+P = TypeVar("P", bound=Parameters)
+
+#: More cells than this is a slip of the pen, and the list alone would fill the memory.
+MOST_CELLS = 2_000_000
+
+
+@dataclass(frozen=True)
+class Context:
+    """Of a kind that prepares nothing: cells make their own inputs."""
+
+    fingerprint: str
+
+
+class Kind(Study, Generic[P]):
+    """A study that is a value: one or more sets of parameters, whose cells are joined.
+
+    Args:
+        parts: parameters; none: those given by name, or the defaults.
+        name: its name, by default that of the kind.
+        title: one line, by default that of the kind.
+        expectations: what the rows should show.
+        given: parameters by name, as the command line or Python gives them.
+
+    Raises:
+        StudyError, SpecError, FormatError: parameters that are not allowed.
+    """
+
+    #: Class of its parameters; the name of the kind is theirs.
+    parameters: ClassVar[type[Parameters]]
+    #: One line for ``gemmsim study list``.
+    about: ClassVar[str]
+    #: Changes when a cell's numbers change their meaning: old rows are then no longer the same cells.
+    version: ClassVar[int] = 1
+
+    def __init__(
+        self, *parts: P, name: str = "", title: str = "", expectations: Sequence[Expectation] = (), **given: Any
+    ) -> None:
+        if parts and given:
+            raise StudyError(f"give {self.parameters.kind} either parameters or names and values, not both.")
+        self.parts: tuple[P, ...] = parts or (self.parameters.of(given),)  # type: ignore[assignment]
+        self.kind = self.parameters.kind
+        self.name = name or self.kind
+        self.title = title or self.about
+        self._expectations = tuple(expectations)
+
+    @property
+    def setting(self) -> str:
+        """What all cells of this kind share."""
+        return digest([self.kind, self.version])
+
+    def cells(self) -> list[Cell]:
+        """The cells of every part, in order.
+
+        Raises:
+            StudyError: more than two million.
+        """
+        found: list[Cell] = []
+        for part in self.parts:
+            for cell in self.cells_of(part):
+                found.append(cell)
+                if len(found) > MOST_CELLS:
+                    raise StudyError(f"{self.name}: more than {MOST_CELLS:,} cells. Shorten the lists of parameters.")
+        return found
+
+    @abstractmethod
+    def cells_of(self, part: P) -> Iterator[Cell]:
+        """The cells of one set of parameters; those of equal operands next to each other."""
+
+    def prepare(self, folder: Path) -> Any:
+        """Nothing: a cell's columns say how its operands are made."""
+        return Context(self.setting)
+
+    def expectations(self) -> Sequence[Expectation]:
+        """As given."""
+        return self._expectations
+
+    def arguments(self) -> list[str]:
+        """Words that give the first part's parameters on the command line."""
+        return self.parts[0].arguments()

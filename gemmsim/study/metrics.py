@@ -1,0 +1,105 @@
+"""How far a product is from the truth.
+
+t: truth; y: result; e = y - t; S: sum of |a b|; u: unit roundoff of the register.
+
+Sums of these numbers are made in float64, whose own error (2^-53 K) is far below anything an emulated register shows.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from .cells import Scalar
+from .operands import Operands
+
+__all__ = ["errors", "signed_bias"]
+
+
+def errors(result: Tensor, operands: Operands, unit: float) -> dict[str, Scalar]:
+    """The error columns of a product.
+
+    ========================  =====================================================================================
+    rel_fro                   norm(e) / norm(t), Frobenius
+    max_rel                   largest abs(e / t) where t is not 0
+    mean_abs                  mean of abs(e)
+    ratio, ratio_se           mean of y / t where t is not 0, and its standard error over rows
+    bias, bias_se             mean of e sign(t), and its standard error: outputs of a row share an operand, so rows are
+                              the independent draws
+    abs_bias_ratio            abs(bias) / bias_se
+    bwd_err_u_mean _p99 _max  abs(e) / (S u): backward error in units of the register. The maximum grows with the number
+                              of outputs; mean and 99th percentile do not
+    bits_lost                 log2 of bwd_err_u_mean, at least 0
+    max_err_over_s            largest abs(e) / S
+    sqnr_db                   10 log10(sum t^2 / sum e^2)
+    nonfinite                 share of outputs that are infinite or NaN; all other columns leave them out
+    ========================  =====================================================================================
+
+    A column that has no value (no outputs, no error to compare) is None.
+    """
+    y, t = result.double().flatten(), operands.truth.flatten()
+    finite = torch.isfinite(y) & torch.isfinite(t)
+    e = torch.where(finite, y - t, torch.zeros_like(t))
+    size = operands.size.flatten()
+    backward = (e.abs() / (size * unit))[finite & (size > 0)]
+    bias, bias_se = signed_bias(e, t, finite, operands.truth.shape)
+    known = finite & (t != 0)
+    ratio, ratio_se = _by_rows(y / t, known, operands.truth.shape)
+    error, whole = float(e.square().sum()), float(t[finite].square().sum())
+    return {
+        "rel_fro": _over(math.sqrt(error), math.sqrt(whole)),
+        "max_rel": _largest((e / t).abs()[known]),
+        "mean_abs": _mean(e.abs()[finite]),
+        "ratio": ratio,
+        "ratio_se": ratio_se,
+        "bias": bias,
+        "bias_se": bias_se,
+        "abs_bias_ratio": None if bias is None or bias_se is None else _over(abs(bias), bias_se),
+        "bwd_err_u_mean": (mean := _mean(backward)),
+        "bwd_err_u_p99": float(torch.quantile(backward[:_MOST], 0.99)) if backward.numel() else None,
+        "bwd_err_u_max": _largest(backward),
+        "bits_lost": None if mean is None else max(0.0, math.log2(mean)) if mean else 0.0,
+        "max_err_over_s": _largest((e.abs() / size)[finite & (size > 0)]),
+        "sqnr_db": 10 * math.log10(whole / error) if error > 0 and whole > 0 else None,
+        "nonfinite": 1 - float(finite.double().mean()) if y.numel() else None,
+    }
+
+
+#: torch.quantile takes at most this many numbers.
+_MOST = 2**24 - 1
+
+
+def signed_bias(error: Tensor, truth: Tensor, chosen: Tensor, shape: torch.Size) -> tuple[float | None, float | None]:
+    """Mean of ``error * sign(truth)`` where ``chosen``, and its standard error with rows as the independent draws."""
+    return _by_rows(error * truth.sign(), chosen, shape)
+
+
+def _by_rows(values: Tensor, chosen: Tensor, shape: torch.Size) -> tuple[float | None, float | None]:
+    """Mean of the chosen values, and the standard error of the mean of row means; of single values in a single row."""
+    if not bool(chosen.any()):
+        return None, None
+    mean = float(values[chosen].mean())
+    rows = values.reshape(-1, shape[-1]) if shape[-1:] != (0,) else values[None]
+    kept = chosen.reshape(rows.shape)
+    if rows.shape[0] > 1:
+        counts = kept.sum(1)
+        draws = torch.where(kept, rows, torch.zeros_like(rows)).sum(1)[counts > 0] / counts[counts > 0]
+    else:
+        draws = values[chosen]
+    if draws.numel() < 2:
+        return mean, None
+    return mean, float(draws.std() / math.sqrt(draws.numel()))
+
+
+def _mean(values: Tensor) -> float | None:
+    return float(values.mean()) if values.numel() else None
+
+
+def _largest(values: Tensor) -> float | None:
+    return float(values.max()) if values.numel() else None
+
+
+def _over(numerator: float, denominator: float) -> float | None:
+    return numerator / denominator if denominator else None if numerator else 0.0

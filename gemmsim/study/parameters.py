@@ -1,0 +1,183 @@
+"""Parameters of a kind of study: a frozen dataclass whose fields are the options of its command.
+
+    @dataclass(frozen=True)
+    class SumParameters(Parameters):
+        K: tuple[int, ...] = option("64,256", numbers, "Lengths of the sums.")
+
+reads ``--K 2^6:2^13:x2`` on the command line and ``SumParameters(K=[64, 128])`` in Python alike.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import shlex
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, TypeVar
+
+from .curves import Curve
+from .errors import StudyError
+
+__all__ = ["Option", "Parameters", "at_least", "choice", "option", "options", "public", "real", "text"]
+
+#: Takes what a person gave (text, a number, a list) and the option's name; gives the value or raises StudyError.
+Reader = Callable[[Any, str], Any]
+Self = TypeVar("Self", bound="Parameters")
+
+
+@dataclass(frozen=True)
+class Option:
+    """One option as the command line shows it."""
+
+    name: str
+    help: str
+    default: str
+    #: Whether several values may follow: ``--acc e5m10 e6m9``.
+    many: bool
+    metavar: str
+
+    @property
+    def flag(self) -> str:
+        """``--name`` with dashes."""
+        return "--" + self.name
+
+
+def public(field: str) -> str:
+    """The option's name of a field: ``in`` for ``in_``, dashes for other underscores."""
+    return field.removesuffix("_").replace("_", "-")
+
+
+def option(default: Any, read: Reader, help: str, *, many: bool = False, metavar: str = "") -> Any:
+    """A field of Parameters: ``default`` as a person would give it, its reader, its words."""
+    metadata = {"read": read, "help": help, "many": many, "default": default, "metavar": metavar}
+    return dataclasses.field(default=default, metadata=metadata)
+
+
+@dataclass(frozen=True)
+class Parameters:
+    """Base of all parameters: reads each field on construction.
+
+    Raises:
+        StudyError, SpecError, FormatError: from the fields' readers.
+    """
+
+    #: Name of the kind they belong to. Options that several kinds share have equal names and readers.
+    kind: ClassVar[str] = ""
+
+    def __post_init__(self) -> None:
+        for entry in dataclasses.fields(self):
+            object.__setattr__(self, entry.name, entry.metadata["read"](getattr(self, entry.name), public(entry.name)))
+
+    @classmethod
+    def of(cls: type[Self], given: Mapping[str, Any]) -> Self:
+        """From names and values.
+
+        Raises:
+            StudyError: a name that is no parameter; it tells the nearest one.
+        """
+        known = {public(entry.name): entry.name for entry in dataclasses.fields(cls)}
+        for name in given:
+            if public(name) not in known:
+                near = difflib.get_close_matches(name, known, n=1)
+                hint = f" Did you mean {near[0]!r}?" if near else ""
+                raise StudyError(
+                    f"{cls.kind or cls.__name__} has no parameter {name!r}.{hint} It has {', '.join(known)}."
+                )
+        return cls(**{known[public(name)]: value for name, value in given.items()})
+
+    def arguments(self) -> list[str]:
+        """The words that give these parameters on the command line; defaults are left out."""
+        words: list[str] = []
+        for entry, default in zip(dataclasses.fields(self), dataclasses.fields(type(self)), strict=True):
+            value = getattr(self, entry.name)
+            if value == default.metadata["read"](default.metadata["default"], entry.name):
+                continue
+            words += ["--" + public(entry.name), *_words(value)]
+        return words
+
+    def command(self) -> str:
+        """``arguments`` as a shell takes them."""
+        return shlex.join(self.arguments())
+
+
+def options(parameters: type[Parameters]) -> list[Option]:
+    """The options of these parameters, in order."""
+    return [
+        Option(
+            public(entry.name),
+            entry.metadata["help"],
+            _shown(entry.metadata["default"]),
+            entry.metadata["many"],
+            entry.metadata["metavar"],
+        )
+        for entry in dataclasses.fields(parameters)
+    ]
+
+
+def text(given: Any, name: str) -> str:
+    """``given`` as it is, if it is text.
+
+    Raises:
+        StudyError: it is none.
+    """
+    if not isinstance(given, str):
+        raise StudyError(f"{name} = {given!r}; allowed: text.")
+    return given
+
+
+def at_least(least: int, most: int = 2**31 - 1) -> Reader:
+    """Reader of one whole number in ``least`` ... ``most``."""
+
+    def read(given: Any, name: str) -> int:
+        try:
+            value = int(given) if isinstance(given, str) else given
+        except ValueError:
+            value = None
+        if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
+            raise StudyError(f"{name} = {given!r}; allowed: a whole number, {least} to {most}.")
+        return value
+
+    return read
+
+
+def real(least: float, most: float) -> Reader:
+    """Reader of one number in ``least`` ... ``most``."""
+
+    def read(given: Any, name: str) -> float:
+        try:
+            value = float(given)
+        except (TypeError, ValueError):
+            value = float("nan")
+        if not least <= value <= most:
+            raise StudyError(f"{name} = {given!r}; allowed: a number, {least:g} to {most:g}.")
+        return value
+
+    return read
+
+
+def choice(*allowed: str) -> Reader:
+    """Reader of one of these words."""
+
+    def read(given: Any, name: str) -> str:
+        if given not in allowed:
+            near = difflib.get_close_matches(str(given), allowed, n=1)
+            hint = f" Did you mean {near[0]!r}?" if near else ""
+            raise StudyError(f"{name} = {given!r}; allowed: {', '.join(allowed)}.{hint}")
+        return str(given)
+
+    return read
+
+
+def _words(value: Any) -> list[str]:
+    if isinstance(value, tuple) and value and isinstance(value[0], Curve):
+        return [f"{curve.label} = {curve.spec}" for curve in value]
+    if isinstance(value, tuple):
+        return [",".join(str(item) for item in value)]
+    return [str(value)]
+
+
+def _shown(default: Any) -> str:
+    if isinstance(default, Sequence) and not isinstance(default, str):
+        return " ".join(str(item) for item in default)
+    return str(default)

@@ -1,0 +1,128 @@
+"""Long sums in narrow registers: Wang et al. 2018; Higham and Mary's bounds."""
+
+from __future__ import annotations
+
+import math
+
+from ..expectations import Expectation
+from .reproduction import Reproduction, within
+
+__all__ = ["HIGHAM_MARY_GROWTH", "WANG2018_FIG3"]
+
+_WANG = "Wang et al., NeurIPS 2018, figure 3 (b)"
+_STUCK = "half a unit at 4096 is 4 in 1-6-9, the largest term 1 + sqrt(3): the sum stops at 4096"
+_ONE_SUM = "64 sums; a single one has a deviation of 0.023"
+
+WANG2018_FIG3 = Reproduction(
+    title="Long sums in 16 bits: chunks of 64 and stochastic rounding save what plain accumulation loses",
+    kind="growth",
+    parts=(
+        {
+            "acc": [
+                "chunk1 = sequential(e6m9)",
+                "chunk64 = chunked(64, e6m9)",
+                "sr = sequential(e6m9/sr16)",
+                "sr8 = sequential(e6m9/sr8)",
+                "sr4 = sequential(e6m9/sr4)",
+            ],
+            "K": "8192,16384,65536",
+            "dist": "uniform(1,1)*ones",
+            "M": 64,
+            "N": 1,
+            "metric": "ratio",
+        },
+    ),
+    expectations=(
+        *(
+            Expectation(
+                (("label", "chunk1"), ("K", k)), "ratio", *within(4096 / k, 0.015), source="derived",
+                place=f"{_WANG}; {_STUCK}", published="stops growing from a length of 4096 on",
+            )
+            for k in (8192, 16384, 65536)
+        ),
+        Expectation(
+            (("label", "chunk64"),), "ratio", 0.995, 1.005, source="paper", place=_WANG,
+            published="chunks of 64 stay close to float32",
+        ),
+        Expectation(
+            (("label", "sr"), ("K", 65536)), "ratio", 0.985, 1.015, source="paper",
+            place=f"{_WANG}; the interval was measured here first, {_ONE_SUM}",
+            published="stochastic rounding stays close to float32",
+        ),
+        Expectation(
+            (("label", "sr8"), ("K", 65536)), "ratio", 0.90, 0.94, source="measured here first",
+            place=f"8 random bits, {_ONE_SUM}",
+        ),
+        Expectation(
+            (("label", "sr4"), ("K", 65536)), "ratio", 0.24, 0.28, source="measured here first",
+            place="4 random bits stall, too",
+        ),
+    ),
+)  # fmt: skip
+
+_BOUNDS = "Higham, Accuracy and Stability, 2nd ed., 4.2; Blanchard, Higham, Mary 2020; first-order bound"
+_CHM = "Connolly, Higham, Mary, SIAM J. Sci. Comput. 43 (2021), A566, experiments of section 4"
+_GRID = tuple(2**k for k in range(7, 13))
+
+#: Largest backward error at K = 4096 in u: 9 to 25 draws gave these ranges.
+_LARGEST = {
+    "sequential": (160, 230),
+    "rtz": (840, 920),
+    "sr": (45, 100),
+    "chunk64": (4, 11),
+    "pairwise": (1.9, 3.4),
+    "kahan": (0.9, 1.1),
+}
+#: The bounds themselves, for the same sums.
+_ALLOWED = {"sequential": 4096, "rtz": 2 * 4096, "chunk64": 64 + 64, "pairwise": 12, "kahan": 2}
+
+HIGHAM_MARY_GROWTH = Reproduction(
+    title="Backward error of sums of positive numbers in 11 bits, by order of summation",
+    kind="growth",
+    parts=(
+        {
+            "acc": [
+                "sequential = e8m10",
+                "rtz = e8m10/rtz",
+                "sr = e8m10/sr",
+                "chunk64 = chunked(64, e8m10)",
+                "pairwise = pairwise(e8m10)",
+                "kahan = kahan(e8m10)",
+            ],
+            "K": ",".join(map(str, _GRID)),
+            "dist": "rand01",
+            "M": 48,
+            "N": 48,
+            "metric": "bwd_err_u_max",
+        },
+    ),
+    expectations=(
+        *(
+            Expectation(
+                (("label", label), ("K", 4096)), "bwd_err_u_max", low, high, source="measured here first",
+                place="U[0,1), 48 x 48 outputs, ranges of 9 to 25 draws",
+            )
+            for label, (low, high) in _LARGEST.items()
+        ),
+        *(
+            Expectation(
+                (("label", label), ("K", 4096)), "bwd_err_u_max", 0.0, bound, source="derived", place=_BOUNDS,
+            )
+            for label, bound in _ALLOWED.items()
+        ),
+        *(
+            Expectation(
+                (("label", "sequential"), ("K", k)), "bwd_err_u_max", math.sqrt(k), math.inf, source="paper",
+                place=_CHM, published="to nearest, errors grow faster than sqrt(n) once sums stagnate",
+            )
+            for k in (2048, 4096)
+        ),
+        *(
+            Expectation(
+                (("label", "sr"), ("K", k)), "bwd_err_u_max", 0.0, 2 * math.sqrt(k), source="paper",
+                place=_CHM, published="stochastic rounding: the bound sqrt(n) u holds",
+            )
+            for k in _GRID
+        ),
+    ),
+)  # fmt: skip
