@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from . import optim as optim
     from . import recipes as recipes
     from . import reference as reference
+    from . import sliced as sliced
     from . import study as study
     from . import tensor_quant as tensor_quant
     from . import train as train
