@@ -118,5 +118,6 @@ def measure_product(cell: Cell, operands: Operands) -> dict[str, Scalar]:
         **metrics.errors(result, operands, unit_roundoff(spec)),
         "bound_det": bounds.deterministic(spec.accumulator, k),
         "bound_prob": bounds.probabilistic(spec.accumulator, k),
+        "truth": operands.method,
         "macs_per_s": operands.macs / seconds if seconds else None,
     }
