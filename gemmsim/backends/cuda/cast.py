@@ -41,7 +41,7 @@ class CastArgs(ctypes.Structure):
     """gemmsim::CastArgs, field by field."""
 
     _fields_ = [
-        ("src", c_void_p), ("dst", c_void_p), ("count", c_uint64), ("seed", c_uint64),
+        ("src", c_void_p), ("dst", c_void_p), ("count", c_uint64), ("seed", c_uint64), ("start", c_uint64),
         ("site", c_int32), ("dims", c_int32),
         ("size", _Dims), ("src_stride", _Dims), ("dst_stride", _Dims), ("index_stride", _Dims),
     ]  # fmt: skip

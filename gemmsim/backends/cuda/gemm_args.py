@@ -24,7 +24,7 @@ class GemmArgs(ctypes.Structure):
         ("term", c_void_p), ("key", c_void_p),
         ("m", c_int64), ("n", c_int64), ("k", c_int64), ("batches", c_int64),
         *((f"{name}_{axis}", c_int64) for name in _TENSORS for axis in ("row", "col")),
-        ("seed", c_uint64), ("dims", c_int32), ("member", c_int32),
+        ("seed", c_uint64), ("row", c_uint64), ("dims", c_int32), ("member", c_int32),
         ("size", c_int64 * MAX_WRAPPERS), ("batch", _Dims),
         *((f"{name}_batch", _Dims) for name in _TENSORS),
         ("scale_a", c_void_p), ("scale_b", c_void_p), ("second_a", c_void_p), ("second_b", c_void_p),
