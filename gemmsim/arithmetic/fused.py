@@ -52,8 +52,8 @@ class Fused(ExactProducts):
         n: products of a step, 1 to 64.
         kept: fraction bits kept below E, 1 to 60; None ("exact" in text) cuts nothing: one rounding of the exact sum.
         out: the register's format and the rounding of each step; a float format whose values binary32 holds.
-        a, b: operand formats, likewise; b defaults to a. Operands are cast to them first, to nearest even; to tf32 toward
-            zero, as instructions do, which clear the low bits.
+        a, b: operand formats, likewise; b defaults to a. Operands are cast to them first, to nearest even; to tf32
+            toward zero, as instructions do, which clear the low bits.
 
     The rows "cut at F below the largest exponent" of ``gemmsim.hardware.table()`` are instances: ``hw(hopper, wgmma,
     e4m3)`` is ``fused(32, 13, e8m13/rtz, a=e4m3)``.
