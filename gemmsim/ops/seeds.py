@@ -48,6 +48,9 @@ def check_seed(owner: str, seed: object) -> int | None:
         return None
     if isinstance(seed, torch.SymInt):
         return seed  # type: ignore[return-value]  # inside torch.compile; checked when the number is known
+    # A tracer keeps a number that is only compared a symbol; operator.index would make it a constant.
+    if isinstance(seed, int) and not isinstance(seed, bool) and 0 <= seed <= _MASK >> 1:
+        return seed
     allowed = "None or an integer from 0 to 2**64 - 1"
     try:
         number = operator.index(seed)  # type: ignore[arg-type]
@@ -63,6 +66,9 @@ def check_row(owner: str, row: object) -> int:
     """``row`` as an integer, a symbol of compiled code as it is; ``SeedError`` for anything else."""
     if isinstance(row, torch.SymInt):
         return row  # type: ignore[return-value]  # checked when the number is known
+    # A tracer keeps a number that is only compared a symbol; operator.index would make it a constant.
+    if isinstance(row, int) and not isinstance(row, bool) and 0 <= row <= MOST_ROWS:
+        return row
     try:
         number = operator.index(row)  # type: ignore[arg-type]
     except TypeError:

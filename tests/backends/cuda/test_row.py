@@ -5,10 +5,13 @@ from __future__ import annotations
 import pytest
 import torch
 from support import assert_bitwise_equal
+from support_cuda import host_quantize
 from support_cuda_gemm import compile_on_host, host_gemm, sources_of
 
 from gemmsim.arithmetic import GemmSpec
 from gemmsim.backends import cpu
+from gemmsim.formats import parse_cast
+from gemmsim.reference import element_draw, round_value
 
 TEXTS = [
     ":e5m10/sr8", ":mul=e4m3/sr20, add=e5m10/sr18", ":chunked(4, e5m2/sr8, e5m10/sr8)", ":pairwise(bf16/sr8, 3)",
@@ -32,3 +35,21 @@ def test_rows_alone_have_the_bits_of_the_whole(text):
     cpu.gemm(a, b, spec, of_cpu, 5, row=2**32 - 9)
     host_gemm(a, b, spec, whole, 5, row=2**32 - 9)  # the counter's next word begins within
     assert_bitwise_equal(whole, of_cpu, context=text)
+
+
+@pytest.mark.parametrize("text", ["e4m3/sr8", "e5m10/sr20"])
+def test_casts_of_elements_from_a_first_one_on(text):
+    cast, x = parse_cast(text), torch.randn(64, 33)
+    whole, of_cpu = torch.empty_like(x), torch.empty_like(x)
+    host_quantize(x, cast, whole, 7, 4)
+    for first in (1, 8, 33):  # within a block of draws, and where one begins
+        for rows in (x[first:], x[first:].t().contiguous().t()):
+            got = torch.empty_like(rows)
+            host_quantize(rows, cast, got, 7, 4, first * 33)
+            assert_bitwise_equal(got, whole[first:], context=f"{text} from row {first}")
+    start = 2**34 - 5
+    host_quantize(x, cast, whole, 7, 4, start)
+    cpu.quantize(x, cast, of_cpu, 7, 4, start)
+    assert_bitwise_equal(whole, of_cpu, context=text)
+    want = round_value(x[0, 9].item(), cast, element_draw(7, start + 9, 4, cast.rounding.bits))
+    assert whole[0, 9].item() == want
