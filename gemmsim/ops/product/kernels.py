@@ -85,41 +85,29 @@ def matmul(
     """The matrix product ``spec`` of matrices, or of batches of matrices whose batch dimensions broadcast.
 
     ``bias`` (N,) and ``output``, a deterministic cast: what follows (``finishing``). ``row``: the first row's index.
+
+    Raises:
+        UnsupportedSpec: for an operand a whose random bits know no row; errors of ``result_dtype`` and backends.
     """
     dtype = result_dtype("matmul", a, b, out_dtype)
     bits = call_seed(spec, seed, stream)
     finish = None if bias is None and output is None else _finish(a, b, spec, bias, output, dtype)
     plan: object
-    if row and spec.is_stochastic:
-        out, plan = _rows_from(row, a, b, spec, bits, dtype, c, select, finish)
-    elif spec.has_blocks:
-        out, plan = _block_matmul(a, b, spec, bits, dtype, c, select, finish)
-    elif c is None and select is None and finish is None and a.dim() == 2 and b.dim() == 2 and a.shape[1] == b.shape[0]:
+    named = spec
+    row = row if spec.is_stochastic else 0
+    if row:
+        matmul_shape("matmul", a, b)
+        a, spec = _cast_from(row, a, spec, bits)
+    alone = c is None and select is None and finish is None and row == 0
+    if spec.has_blocks:
+        out, plan = _block_matmul(a, b, spec, bits, dtype, c, select, finish, row)
+    elif alone and a.dim() == 2 and b.dim() == 2 and a.shape[1] == b.shape[0]:
         out = torch.empty((a.shape[0], b.shape[1]), dtype=dtype, device=a.device)
         plan = route.gemm(a, b, spec, out, bits) if out.numel() else NOTHING
     else:
-        out, plan = general_matmul(a, b, spec, bits, dtype, c, select, finish=finish)
-    state.record("matmul", state.backend_name(a), spec.key, plan)
+        out, plan = general_matmul(a, b, spec, bits, dtype, c, select, named, finish, row)
+    state.record("matmul", state.backend_name(a), named.key, plan)
     return out
-
-
-def _rows_from(
-    row: int,
-    a: Tensor,
-    b: Tensor,
-    spec: GemmSpec,
-    seed: int,
-    dtype: torch.dtype,
-    c: Tensor | None,
-    select: Tensor | None,
-    finish: Finish | None,
-) -> tuple[Tensor, object]:
-    """``matmul`` of rows that are those from ``row`` on of a larger product, with the random bits they have there."""
-    matmul_shape("matmul", a, b)
-    left, inner = _cast_from(row, a, spec, seed)
-    if spec.has_blocks:
-        return _block_matmul(left, b, inner, seed, dtype, c, select, finish, row)
-    return general_matmul(left, b, inner, seed, dtype, c, select, spec, finish, row)
 
 
 def _cast_from(row: int, a: Tensor, spec: GemmSpec, seed: int) -> tuple[Tensor, GemmSpec]:
@@ -202,6 +190,9 @@ def matmul_with_operands(
     """``matmul`` and the operands it multiplied, cast, for the backward pass; empty where ``spec`` has no operand cast.
 
     The product has the bits of ``matmul``: the same seed serves the operand casts and the GEMM.
+
+    Raises:
+        UnsupportedSpec: as ``matmul``.
     """
     dtype = result_dtype("matmul", a, b, out_dtype)
     matmul_shape("matmul", a, b)
