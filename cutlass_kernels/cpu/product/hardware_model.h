@@ -24,9 +24,6 @@ inline Cast conversion(const HardwareModel& m, Cast add) {
     return add;
 }
 
-// Of a step's 64 products and the register, each cut so many bits below the largest: what double and 128 bits hold of the sum.
-constexpr int KEPT_IN_DOUBLE = 44, KEPT_IN_INTEGER = 117;
-
 // One element, k ascending, any operands. Up to KEPT_IN_DOUBLE everything below fits a double exactly: products of at most 48
 // bits, and sums of at most 53.
 struct HardwareDot {

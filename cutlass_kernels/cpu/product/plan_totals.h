@@ -105,7 +105,7 @@ inline Choice choose_hardware(const Request& r, const Stats& a, const Stats& b) 
     Choice c = {1, 0, SCALAR, 0};
     c.kept = m.kind == HW_FUSED && m.kept < 0 ? uncut_bits(r, a, b) : m.kept;
     if (m.kind == HW_FLOORED && product >= ldexp(1.0, 128)) return c;
-    if (m.kind == HW_FUSED && (c.kept < 0 || c.kept > KEPT_IN_DOUBLE || (m.out >= HW_CAST && !fits(r.add, 1, false)))) return c;
+    if (m.kind == HW_FUSED && (c.kept < 0 || c.kept > KEPT_IN_TWO || (m.out >= HW_CAST && !fits(r.add, 1, true)))) return c;
     c.kind = LANES;
     // Products of float lanes have 24 bits, and int32 holds two of what is kept of them.
     const bool few = m.kind != HW_FUSED || (c.kept <= 28 && a.width + b.width <= 24);

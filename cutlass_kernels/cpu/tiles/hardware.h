@@ -175,8 +175,8 @@ INL C64::VI is_special(C64::V x) { return (C64::VI)((C64::VU)((C64::VU)x & splat
 
 // The conversion of a fused step: `keep` fraction bits of binary32, or a cast: nearest even with subnormals, or any.
 struct FusedOut {
-    int keep;  // -1: a cast
-    bool nearest;
+    int keep = -1;  // -1: a cast
+    bool nearest = false;
     Const<C64> cast;
 };
 
@@ -196,6 +196,13 @@ INL FusedOut fused_out(const HardwareModel& m, const Cast& add) {
     return o;
 }
 
+// `v`: exact, or rounded to odd.
+template <bool WIDE> INL C64::V converted(C64::V v, const FusedOut& out) {
+    if (out.keep >= 0) return cut_to<WIDE>(v, out.keep);
+    if (out.nearest) return round_to<C64, SPECIAL>(v, out.cast, (C64::VU){}) + (C64::V){};
+    return round_to<C64, GENERAL>(v, out.cast, (C64::VU){}) + (C64::V){};
+}
+
 // D = OUT(S * 2^(E - F)): the register's own cut joins the products'. A register that is infinite or NaN stays.
 template <bool WIDE> INL void finish_fused(const HardwareModel& m, const FusedOut& out, const Cut& cut, float* c, int n) {
     typedef C64::V V;
@@ -203,10 +210,7 @@ template <bool WIDE> INL void finish_fused(const HardwareModel& m, const FusedOu
         const V old = wide(c + at);
         const C64::VI e = wide_int(cut.exponent + at);
         V v = load<V>(cut.sum + at) + whole_cut(old * two_to(m.kept - e));
-        v *= two_to(e - m.kept);
-        if (out.keep >= 0) v = cut_to<WIDE>(v, out.keep);
-        else if (out.nearest) v = round_to<C64, SPECIAL>(v, out.cast, (C64::VU){}) + (V){};
-        else v = round_to<C64, GENERAL>(v, out.cast, (C64::VU){}) + (V){};
+        v = converted<WIDE>(v * two_to(e - m.kept), out);
         if (WIDE || out.keep < 0) v = is_special(old) ? old : v;
         store(c + at, __builtin_convertvector(v, HalfFloats));
     }
