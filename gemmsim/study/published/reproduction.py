@@ -14,6 +14,9 @@ __all__ = ["REPRODUCTIONS", "Reproduction", "load", "within"]
 
 #: name -> "module:CONSTANT", so that listing them loads none.
 REPRODUCTIONS: dict[str, str] = {
+    "digits": "gemmsim.study.published.networks:DIGITS",
+    "lba_digits": "gemmsim.study.published.networks:LBA_DIGITS",
+    "a2q_overflow": "gemmsim.study.published.integers:A2Q_OVERFLOW",
     "batch_invariance": "gemmsim.study.published.invariance:BATCH_INVARIANCE",
     "srmac_rbits": "gemmsim.study.published.random_bits:SRMAC_RBITS",
     "wang2018_fig3": "gemmsim.study.published.sums:WANG2018_FIG3",
