@@ -79,18 +79,13 @@ def integer_plot(rows: Sequence[Row], metric: str, finding: str, path: Path) -> 
     shown = [y for line in lines for _, y in line.points]
     low, top = min([0.0, *shown]), max(shown, default=1.0)
     for operands, bits in _certified(rows).items():
-        # Named at half its height, where no line ends.
-        lines.append(Line(f"certified, {operands}", [(bits, low), (bits, top), (bits, (low + top) / 2)], guide=True))
+        # Two halves that meet in the middle, where no curve ends: the name stands there.
+        lines.append(Line(f"certified, {operands}", [(bits, low), (bits, (low + top) / 2)], guide=True))
+        lines.append(Line("", [(bits, top), (bits, (low + top) / 2)], guide=True))
     widths = sorted({row["P"] for row in rows} | set(_certified(rows).values()))
-    first = rows[0]
-    data = (
-        f"digits network, {first['M']} images"
-        if first["task"] == "digits"
-        else f"products {first['M']} x K x {first['N']}, operands {', '.join(dict.fromkeys(str(r['dist']) for r in rows))}"
-    )
     picture = Picture(
         finding=finding,
-        subject=f"{data}, integers {', '.join(dict.fromkeys(str(row['operands']) for row in rows))}",
+        subject=_subject(rows),
         x="P, bits of the register",
         y=SHOWN[metric] + (" (%)" if factor == 100 else ""),
         log_x=False,
@@ -98,3 +93,12 @@ def integer_plot(rows: Sequence[Row], metric: str, finding: str, path: Path) -> 
         ticks=widths,
     )
     draw_lines(lines, picture, path)
+
+
+def _subject(rows: Sequence[Row]) -> str:
+    first = rows[0]
+    integers = ", ".join(dict.fromkeys(str(row["operands"]) for row in rows))
+    if first["task"] == "digits":
+        return f"digits network, {first['M']} images, integers {integers}"
+    dists = ", ".join(dict.fromkeys(str(row["dist"]) for row in rows))
+    return f"products {first['M']} x K x {first['N']}, operands {dists}, integers {integers}"

@@ -134,8 +134,8 @@ class Train(Kind[TrainParameters]):
         """
         at: dict[str, Any] = dict(cell.columns)
         chosen = ROLES if at["roles"] == "all" else at["roles"].split("+")
-        specs = {role: cell.spec if role in chosen else PLAIN for role in ROLES}
-        formats = gs.QAffineFormats(**specs)
+        fprop, dgrad, wgrad = (cell.spec if role in chosen else PLAIN for role in ROLES)
+        formats = gs.QAffineFormats(fprop=fprop, dgrad=dgrad, wgrad=wgrad)
         done = train_digits(inputs.data, formats, at["epochs"], at["batch"], at["rate"], cell.seed)
         return {
             "first_loss": done.losses[0],

@@ -71,7 +71,7 @@ def train_plot(rows: Sequence[Row], finding: str, path: Path) -> None:
     first = rows[0]
     picture = Picture(
         finding=finding,
-        subject=f"network 64-256-10 on handwritten digits, batches of {first['batch']}, learning rate {first['rate']:g}",
+        subject=f"network 64-256-10 on handwritten digits, batches of {first['batch']}, rate {first['rate']:g}",
         x="epoch",
         y="training loss, mean of the epoch (nats)",
         log_x=False,

@@ -58,9 +58,7 @@ def main(words: Sequence[str] | None = None) -> None:
     """Does what the command line asks for."""
     parser = argparse.ArgumentParser(prog="python -m gemmsim.study.networks.make", description=__doc__.split("\n")[0])
     parser.add_argument("--out", type=Path, metavar="FOLDER", help="Write the network here.")
-    parser.add_argument(
-        "--retrain", type=int, default=0, metavar="N", help="Train with seeds 0 to N - 1 and show each."
-    )
+    parser.add_argument("--retrain", type=int, default=0, metavar="N", help="Train with seeds 0 ... N - 1.")
     asked = parser.parse_args(words)
     if asked.out is None and asked.retrain < 1:
         parser.error("nothing to do: give --out FOLDER or --retrain N")
