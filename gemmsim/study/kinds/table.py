@@ -16,6 +16,8 @@ KINDS = {
     "train": "gemmsim.study.kinds.train:Train",
     "growth": "gemmsim.study.kinds.growth:Growth",
     "order": "gemmsim.study.kinds.order:Order",
+    "sliced": "gemmsim.study.kinds.sliced:Slicing",
+    "swamping": "gemmsim.study.kinds.swamping:Swamping",
     "sr": "gemmsim.study.kinds.sr:RandomBits",
 }
 

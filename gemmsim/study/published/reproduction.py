@@ -17,8 +17,12 @@ REPRODUCTIONS: dict[str, str] = {
     "digits": "gemmsim.study.published.networks:DIGITS",
     "lba_digits": "gemmsim.study.published.networks:LBA_DIGITS",
     "a2q_overflow": "gemmsim.study.published.integers:A2Q_OVERFLOW",
+    "bf16_slices": "gemmsim.study.published.slices:BF16_SLICES",
+    "ootomo_tf32x3": "gemmsim.study.published.slices:OOTOMO_TF32X3",
+    "ozaki_int8": "gemmsim.study.published.slices:OZAKI_INT8",
     "batch_invariance": "gemmsim.study.published.invariance:BATCH_INVARIANCE",
     "srmac_rbits": "gemmsim.study.published.random_bits:SRMAC_RBITS",
+    "swamping": "gemmsim.study.published.sums:SWAMPING",
     "wang2018_fig3": "gemmsim.study.published.sums:WANG2018_FIG3",
     "higham_mary_growth": "gemmsim.study.published.sums:HIGHAM_MARY_GROWTH",
 }
