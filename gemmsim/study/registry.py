@@ -16,7 +16,6 @@ __all__ = ["get", "names", "register"]
 
 #: Built-in studies as "module:class", so that listing them imports neither scikit-learn nor matplotlib.
 _STUDIES: dict[str, str | Callable[[], Study]] = {
-    "digits": "gemmsim.study.digits:DigitsStudy",
     "language": "gemmsim.study.language:LanguageStudy",
 }
 

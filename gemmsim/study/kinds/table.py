@@ -11,6 +11,9 @@ from .kind import Kind
 __all__ = ["KINDS", "kinds", "load"]
 
 KINDS = {
+    "accuracy": "gemmsim.study.kinds.accuracy:Accuracy",
+    "integer": "gemmsim.study.kinds.integer:IntegerStudy",
+    "train": "gemmsim.study.kinds.train:Train",
     "growth": "gemmsim.study.kinds.growth:Growth",
     "order": "gemmsim.study.kinds.order:Order",
     "sliced": "gemmsim.study.kinds.sliced:Slicing",
