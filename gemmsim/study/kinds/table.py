@@ -11,7 +11,11 @@ from .kind import Kind
 __all__ = ["KINDS", "kinds", "load"]
 
 KINDS = {
+    "chunk": "gemmsim.study.kinds.chunk:Chunk",
+    "gemm": "gemmsim.study.kinds.gemm:Gemm",
     "growth": "gemmsim.study.kinds.growth:Growth",
+    "hardware": "gemmsim.study.kinds.hardware:Hardware",
+    "layers": "gemmsim.study.kinds.layers:Layers",
     "order": "gemmsim.study.kinds.order:Order",
     "sr": "gemmsim.study.kinds.sr:RandomBits",
 }
