@@ -14,7 +14,7 @@ from torch import Tensor
 
 from .errors import StudyError, nearest
 
-__all__ = ["TensorFile", "digest_of", "tensor_file"]
+__all__ = ["TensorFile", "digest_of", "tensor_file", "tensor_shapes"]
 
 _SUFFIXES = (".npy", ".safetensors", ".pt", ".pth")
 
@@ -87,13 +87,7 @@ class TensorFile:
         return torch.from_numpy(np.ascontiguousarray(array.astype(array.dtype.newbyteorder("="))))
 
     def _safetensors(self, header: bool) -> Any:
-        try:
-            from safetensors import safe_open
-        except ImportError as error:
-            raise StudyError(
-                f"'{self.path}' needs safetensors. Install it with: pip install 'gemmsim[safetensors]'."
-            ) from error
-        with safe_open(str(self.path), framework="pt") as opened:
+        with _opened(self.path) as opened:
             key = self._chosen(list(opened.keys()))
             return tuple(opened.get_slice(key).get_shape()) if header else opened.get_tensor(key)
 
@@ -120,6 +114,31 @@ class TensorFile:
         if not self.key:
             raise StudyError(f"'{self.path}' holds several tensors; name one after a colon: {names or 'none there'}.")
         raise StudyError(f"'{self.path}' holds no {self.key!r}.{nearest(self.key, there)} It holds {names or 'none'}.")
+
+
+def tensor_shapes(path: Path) -> dict[str, tuple[int, ...]]:
+    """Shapes of all tensors in a .safetensors file, of which only the header is read.
+
+    Raises:
+        StudyError: no such file, or another kind of file.
+    """
+    if not path.is_file():
+        raise StudyError(f"there is no file '{path}'.")
+    try:
+        with _opened(path) as opened:
+            return {key: tuple(opened.get_slice(key).get_shape()) for key in opened.keys()}
+    except StudyError:
+        raise
+    except Exception as error:  # whatever the library says of a broken file
+        raise StudyError(f"cannot read '{path}' as safetensors: {error}") from error
+
+
+def _opened(path: Path) -> Any:
+    try:
+        from safetensors import safe_open
+    except ImportError as error:
+        raise StudyError(f"'{path}' needs safetensors. Install it with: pip install 'gemmsim[safetensors]'.") from error
+    return safe_open(str(path), framework="pt")
 
 
 def tensor_file(text: str) -> TensorFile:
