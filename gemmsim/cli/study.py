@@ -58,7 +58,8 @@ def run_studies(words: Sequence[str]) -> None:
         asked = [request]
     fine = True
     for one in asked:
-        chosen = study.kind(one.name)(**one.parameters) if one.name in study.kinds() else study.get(one.name)
+        plain = one.name in study.names() and not one.parameters
+        chosen = study.get(one.name) if plain else study.kind(one.name)(**one.parameters)
         if one.dry_run:
             _dry_run(chosen, one)
         else:

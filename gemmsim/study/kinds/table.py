@@ -17,6 +17,8 @@ KINDS = {
     "hardware": "gemmsim.study.kinds.hardware:Hardware",
     "layers": "gemmsim.study.kinds.layers:Layers",
     "order": "gemmsim.study.kinds.order:Order",
+    "sliced": "gemmsim.study.kinds.sliced:Slicing",
+    "swamping": "gemmsim.study.kinds.swamping:Swamping",
     "sr": "gemmsim.study.kinds.sr:RandomBits",
 }
 

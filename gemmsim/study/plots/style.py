@@ -27,7 +27,11 @@ def figure(width: float = 9.0, height: float = 5.6) -> Any:
 
 
 def save(drawn: Any, path: Path) -> None:
-    """Writes the figure as the suffix of ``path`` says, whole or not at all, the same bytes for the same picture."""
+    """Writes the figure as the suffix of ``path`` says, whole or not at all, the same bytes for the same picture.
+
+    Raises:
+        StudyError: the suffix is neither .png nor .svg.
+    """
     import matplotlib
 
     kind = path.suffix.removeprefix(".") or "png"
