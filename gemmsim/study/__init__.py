@@ -13,6 +13,7 @@ The studies use only the public API of gemmsim, so each is also an example of it
 from __future__ import annotations
 
 from .base import Study
+from .capture import capture_layers
 from .cells import Cell
 from .errors import StudyError
 from .execution import Executor, Failure, Inline, Worker
@@ -41,6 +42,7 @@ __all__ = [
     "StudyError",
     "Verdict",
     "Worker",
+    "capture_layers",
     "get",
     "judge",
     "kind",

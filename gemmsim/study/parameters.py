@@ -184,7 +184,7 @@ def some_of(*allowed: str) -> Reader:
 
 def _words(value: Any, *, many: bool) -> list[str]:
     if isinstance(value, tuple) and value and isinstance(value[0], Curve):
-        return [f"{curve.label} = {curve.spec}" for curve in value]
+        return [curve.words() for curve in value]
     if isinstance(value, tuple) and many:
         return [str(item) for item in value]
     if isinstance(value, tuple):

@@ -22,6 +22,8 @@ class Line:
     spread: Sequence[tuple[float, float]] = ()
     #: A line of comparison (a bound, a theory) instead of measurements: thin, grey, without markers.
     guide: bool = False
+    #: A point of it that is ringed, and the words there.
+    mark: tuple[float, float, str] | None = None
 
 
 @dataclass(frozen=True)
@@ -60,6 +62,7 @@ def draw_lines(lines: Sequence[Line], picture: Picture, path: Path) -> None:
             marker, dash = style.MARKERS[measured % len(style.MARKERS)], style.DASHES[measured // 7 % 4]
             axes.plot(xs, ys, color=colour, marker=marker, markersize=5, linewidth=2, linestyle=dash, zorder=3)
             _band(axes, line, xs, colour)
+            _ring(axes, line, colour)
             measured += 1
         ends.append((xs[-1], ys[-1], line.label, colour))
     _scales(axes, picture)
@@ -74,6 +77,16 @@ def _band(axes: Any, line: Line, xs: Sequence[float], colour: str) -> None:
     if len(line.spread) == len(line.points) == len(xs):
         low, high = [pair[0] for pair in line.spread], [pair[1] for pair in line.spread]
         axes.fill_between(xs, low, high, color=colour, alpha=0.18, linewidth=0, zorder=2)
+
+
+def _ring(axes: Any, line: Line, colour: str) -> None:
+    if line.mark is None:
+        return
+    x, y, words = line.mark
+    axes.plot([x], [y], marker="o", markersize=14, markerfacecolor="none", color=colour, markeredgewidth=1.8, zorder=4)
+    axes.annotate(
+        words, (x, y), xytext=(0, -13), textcoords="offset points", color=colour, fontsize=9, va="top", ha="center"
+    )
 
 
 def _scales(axes: Any, picture: Picture) -> None:
