@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -40,6 +41,13 @@ def _wide(g: np.random.Generator, shape: tuple[int, int], numbers: tuple[float, 
     return (g.random(shape) - 0.5) * np.exp(numbers[0] * g.standard_normal(shape))
 
 
+def _integers(g: np.random.Generator, shape: tuple[int, int], numbers: tuple[float, ...]) -> np.ndarray:
+    low, high = (math.ceil(numbers[0]), math.floor(numbers[1]))
+    if low > high or max(abs(low), abs(high)) > 2**24:
+        raise StudyError(f"integers({low},{high}); allowed: lowest <= highest, both within 2^24, which float32 holds.")
+    return g.integers(low, high, shape, endpoint=True)
+
+
 def _uniform(g: np.random.Generator, shape: tuple[int, int], numbers: tuple[float, ...]) -> np.ndarray:
     mean, deviation = numbers
     return mean + deviation * np.sqrt(12) * (g.random(shape) - 0.5)
@@ -57,6 +65,7 @@ _FAMILIES = {
     "lognormal": _Family(lambda g, s, n: np.exp(n[0] * g.standard_normal(s)), "exp of a normal", ("deviation",)),
     "student": _Family(lambda g, s, n: g.standard_t(n[0], s), "Student's t, heavy tails", ("degrees",)),
     "outliers": _Family(_outliers, "normal, a share of them times a factor", ("share", "factor")),
+    "integers": _Family(_integers, "whole numbers, both ends included, equally likely", ("lowest", "highest")),
     "wide": _Family(_wide, "(rand - 0.5) exp(phi randn): exponents spread by phi", ("phi",)),
 }
 #: Name -> what it is.

@@ -29,6 +29,7 @@ def errors(result: Tensor, operands: Operands, unit: float) -> dict[str, Scalar]
     bias, bias_se             mean of e sign(t), and its standard error: outputs of a row share an operand, so rows are
                               the independent draws
     abs_bias_ratio            abs(bias) / bias_se
+    bias_u                    mean of e sign(t) / (S u): the bias in units of the register
     bwd_err_u_mean _p99 _max  abs(e) / (S u): backward error in units of the register. The maximum grows with the number
                               of outputs; mean and 99th percentile do not
     bits_lost                 log2 of bwd_err_u_mean, at least 0
@@ -45,7 +46,8 @@ def errors(result: Tensor, operands: Operands, unit: float) -> dict[str, Scalar]
     size = operands.size.flatten()
     backward = (e.abs() / (size * unit))[finite & (size > 0)]
     bias, bias_se = signed_bias(e, t, finite, operands.truth.shape)
-    known = finite & (t != 0)
+    known, sized = finite & (t != 0), finite & (size > 0)
+    bias_u, _ = signed_bias(e / (size * unit), t, sized, operands.truth.shape)
     ratio, ratio_se = _by_rows(y / t, known, operands.truth.shape)
     error, whole = float(e.square().sum()), float(t[finite].square().sum())
     return {
@@ -57,11 +59,12 @@ def errors(result: Tensor, operands: Operands, unit: float) -> dict[str, Scalar]
         "bias": bias,
         "bias_se": bias_se,
         "abs_bias_ratio": None if bias is None or bias_se is None else _over(abs(bias), bias_se),
+        "bias_u": bias_u,
         "bwd_err_u_mean": (mean := _mean(backward)),
         "bwd_err_u_p99": float(torch.quantile(backward[:_MOST], 0.99)) if backward.numel() else None,
         "bwd_err_u_max": _largest(backward),
         "bits_lost": None if mean is None else max(0.0, math.log2(mean)) if mean else 0.0,
-        "max_err_over_s": _largest((e.abs() / size)[finite & (size > 0)]),
+        "max_err_over_s": _largest((e.abs() / size)[sized]),
         "sqnr_db": 10 * math.log10(whole / error) if error > 0 and whole > 0 else None,
         "nonfinite": 1 - float(finite.double().mean()) if y.numel() else None,
     }

@@ -12,6 +12,8 @@ __all__ = ["KINDS", "kinds", "load"]
 
 KINDS = {
     "growth": "gemmsim.study.kinds.growth:Growth",
+    "order": "gemmsim.study.kinds.order:Order",
+    "sr": "gemmsim.study.kinds.sr:RandomBits",
 }
 
 

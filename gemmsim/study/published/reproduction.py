@@ -14,6 +14,8 @@ __all__ = ["REPRODUCTIONS", "Reproduction", "load", "within"]
 
 #: name -> "module:CONSTANT", so that listing them loads none.
 REPRODUCTIONS: dict[str, str] = {
+    "batch_invariance": "gemmsim.study.published.invariance:BATCH_INVARIANCE",
+    "srmac_rbits": "gemmsim.study.published.random_bits:SRMAC_RBITS",
     "wang2018_fig3": "gemmsim.study.published.sums:WANG2018_FIG3",
     "higham_mary_growth": "gemmsim.study.published.sums:HIGHAM_MARY_GROWTH",
 }

@@ -1,0 +1,38 @@
+"""Which products do not depend on how they are batched, permuted or split."""
+
+from __future__ import annotations
+
+from ..expectations import Expectation
+from .reproduction import Reproduction
+
+__all__ = ["BATCH_INVARIANCE"]
+
+_FIXED = "the order of each sum is part of the spec, whatever rows stand beside it"
+_EXACT = "exact and wrapping sums are associative"
+_ORDER = "another order rounds other partial sums; that two of 16 orders give 1,024 equal floats has no chance"
+
+BATCH_INVARIANCE = Reproduction(
+    title="The same product, batched, permuted and split: which accumulators keep their bits",
+    kind="order",
+    parts=(
+        {
+            "acc": ["sequential = fp32", "exact = exact(fp32)"],
+            "library": "torch.mm,numpy",
+            "over": "batch,permutation",
+        },
+        {"acc": ["int_wrap = int(16)"], "over": "batch,permutation", "dist": "integers(-100,100)"},
+        {"acc": ["splitk = fp32"], "over": "splits"},
+    ),
+    expectations=(
+        *(
+            Expectation((("label", label), ("over", "batch")), "distinct", 1, 1, "derived", _FIXED)
+            for label in ("sequential", "exact", "int_wrap")
+        ),
+        *(
+            Expectation((("label", label), ("over", "permutation")), "distinct", 1, 1, "derived", _EXACT)
+            for label in ("exact", "int_wrap")
+        ),
+        Expectation((("label", "sequential"), ("over", "permutation")), "distinct", 16, 16, "derived", _ORDER),
+        Expectation((("label", "splitk"), ("over", "splits")), "distinct", 4, 4, "derived", _ORDER),
+    ),
+)
