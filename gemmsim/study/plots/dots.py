@@ -36,12 +36,13 @@ def draw_dots(dots: Sequence[Dot], finding: str, subject: str, x: str, path: Pat
         axes.plot([dot.value], [y], color=colour, marker=style.MARKERS[number % len(style.MARKERS)], markersize=7)
         axes.annotate(
             f"{dot.condition}: {dot.text}", (dot.value, y), xytext=(8, 0), textcoords="offset points",
-            va="center", fontsize=9, color=colour,
+            va="center", fontsize=9, color=style.ink(colour),
         )  # fmt: skip
     axes.set_yticks(range(len(lines)), lines)
     axes.invert_yaxis()
     top = max([dot.value for dot in dots], default=1)
     axes.set_xlim(0.8, max(top * 1.25, 2))
+    axes.locator_params(axis="x", integer=True)
     axes.set_xlabel(x)
     style.bare(axes, grid="x")
     style.titled(drawn, axes, finding, subject)

@@ -114,7 +114,15 @@ def label_ends(axes: Any, ends: list[tuple[float, float, str, str]]) -> None:
     heights = spread([label[1] for label in labels], sizes, box.y0 - 3 * unit, box.y1 + 3 * unit)
     for height, (across, natural, text, point, colour) in zip(heights, labels, strict=True):
         far = abs(height - natural) > 4 * unit or box.x1 - across > 30 * unit
-        leader = {"arrowstyle": "-", "color": colour, "linewidth": 0.8, "linestyle": ":", "shrinkA": 1, "shrinkB": 4, "relpos": (0, 0.5)}
+        leader = {
+            "arrowstyle": "-",
+            "color": colour,
+            "linewidth": 0.8,
+            "linestyle": ":",
+            "shrinkA": 1,
+            "shrinkB": 4,
+            "relpos": (0, 0.5),
+        }
         axes.annotate(
             text, point, xytext=(1.006, (height - box.y0) / box.height), textcoords="axes fraction", color=ink(colour),
             fontsize=9.5, linespacing=1.0, va="center", ha="left", annotation_clip=False,
