@@ -69,7 +69,7 @@ def draw_lines(lines: Sequence[Line], picture: Picture, path: Path) -> None:
     style.bare(axes)
     unseen = f"; not shown, because 0 or without a number: {', '.join(hidden)}" if hidden else ""
     style.titled(drawn, axes, picture.finding, picture.subject + unseen)
-    drawn.draw_without_rendering()
+    drawn.get_layout_engine().execute(drawn)
     _thin_ticks(axes)
     style.label_ends(axes, ends)
     style.save(drawn, path, description=_in_words(picture, ends))
@@ -103,6 +103,8 @@ def _scales(axes: Any, picture: Picture) -> None:
     # Where all lies close together, a logarithmic scale has no round numbers to show.
     if picture.log_y and not 0 < low <= high < LINEAR_BELOW * low:
         axes.set_yscale("log")
+        if high > 100 * low:  # powers of ten are enough then, and small ticks cost half of the drawing
+            axes.yaxis.set_minor_locator(_no_ticks())
     if picture.ticks:
         axes.set_xticks(list(picture.ticks), list(picture.tick_labels) or _numbers(picture.ticks))
         axes.xaxis.set_minor_locator(_no_ticks())
