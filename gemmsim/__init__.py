@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from . import optim as optim
     from . import recipes as recipes
     from . import reference as reference
+    from . import sliced as sliced
     from . import study as study
     from . import tensor_quant as tensor_quant
     from . import train as train
@@ -78,6 +79,7 @@ if TYPE_CHECKING:
     from .ops import SeedError as SeedError
     from .ops import ShapeError as ShapeError
     from .ops import ShardingError as ShardingError
+    from .ops import Truth as Truth
     from .ops import count_overflows as count_overflows
     from .ops import cublas_acceleration as cublas_acceleration
     from .ops import explain as explain
@@ -93,6 +95,7 @@ if TYPE_CHECKING:
     from .ops import qmm as qmm
     from .ops import quantize as quantize
     from .ops import quantizer as quantizer
+    from .ops import truth as truth
     from .reference import Trace as Trace
     from .reference import trace as trace
 else:

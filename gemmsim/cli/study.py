@@ -55,9 +55,8 @@ def run_studies(words: Sequence[str]) -> None:
     if request.name == "all":
         _run_all(request)
         return
-    chosen = (
-        study.kind(request.name)(**request.parameters) if request.name in study.kinds() else study.get(request.name)
-    )
+    plain = request.name in study.names() and not request.parameters
+    chosen = study.get(request.name) if plain else study.kind(request.name)(**request.parameters)
     if request.dry_run:
         _dry_run(chosen, request)
     elif not _run(chosen, request):

@@ -14,6 +14,7 @@ from .product.linear import qlinear
 from .product.matmul import qmatmul, qmm
 from .product.overflow import count_overflows
 from .product.readings import FormatsWarning
+from .product.truth import Truth, truth
 from .quantization import quantize
 from .rows.formats import QGELUFormats, QLayerNormFormats, QSoftmaxFormats
 from .seeds import Stream, derive_seed
@@ -37,6 +38,7 @@ __all__ = [
     "SeedError",
     "ShapeError",
     "ShardingError",
+    "Truth",
     "Stream",
     "count_overflows",
     "cublas_acceleration",
@@ -55,4 +57,5 @@ __all__ = [
     "qmm",
     "quantize",
     "quantizer",
+    "truth",
 ]

@@ -120,17 +120,17 @@ def distribution(text: str) -> Distribution:
     return Distribution(a, _read(second) if star else a)
 
 
-def draw(text: str, m: int, k: int, n: int, seed: int) -> tuple[Tensor, Tensor]:
-    """a (m, k) and b (k, n) of this distribution in float32, each from a stream of its own."""
+def draw(text: str, m: int, k: int, n: int, seed: int, dtype: torch.dtype = torch.float32) -> tuple[Tensor, Tensor]:
+    """a (m, k) and b (k, n) of this distribution, each from a stream of its own: float64, rounded to ``dtype``."""
     parts = distribution(text)
-    return _draw(parts.a, (m, k), "a", seed), _draw(parts.b, (k, n), "b", seed)
+    return _draw(parts.a, (m, k), "a", seed).to(dtype), _draw(parts.b, (k, n), "b", seed).to(dtype)
 
 
 def _draw(one: _One, shape: tuple[int, int], operand: str, seed: int) -> Tensor:
     key = int.from_bytes(hashlib.sha256(f"{one}|{shape}|{operand}|{seed}".encode()).digest()[:16], "little")
     generator = np.random.Generator(np.random.Philox(key=key))
     with np.errstate(over="ignore", under="ignore"):
-        return torch.from_numpy(_FAMILIES[one.name].draw(generator, shape, one.numbers).astype(np.float32))
+        return torch.from_numpy(_FAMILIES[one.name].draw(generator, shape, one.numbers).astype(np.float64))
 
 
 def _read(text: str) -> _One:

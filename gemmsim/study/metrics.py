@@ -15,7 +15,19 @@ from torch import Tensor
 from .cells import Scalar
 from .operands import Operands
 
-__all__ = ["errors", "signed_bias"]
+__all__ = ["SHOWN", "errors", "signed_bias"]
+
+#: Metrics a picture or table may show, and their words.
+SHOWN = {
+    "bwd_err_u_mean": "mean backward error |e| / S, in units roundoff u of the register",
+    "bwd_err_u_p99": "99th percentile of the backward error |e| / S, in units roundoff u of the register",
+    "bwd_err_u_max": "largest backward error |e| / S, in units roundoff u of the register",
+    "rel_fro": "relative error, Frobenius norm",
+    "max_rel": "largest relative error",
+    "mean_abs": "mean absolute error",
+    "ratio": "result / true value, mean",
+    "max_err_over_s": "largest |e| / S",
+}
 
 
 def errors(result: Tensor, operands: Operands, unit: float) -> dict[str, Scalar]:

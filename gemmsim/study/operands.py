@@ -15,16 +15,22 @@ from .errors import StudyError
 __all__ = ["Operands", "Placement", "drawn", "of_tensors", "placement"]
 
 _SCALED_BY = ("row", "tensor", "none")
+#: Of |a| |b|: a thousandth of what float32, the widest register whose errors are usually asked for, loses at a time.
+_AT_MOST = 2.0**-34
 
 
 @dataclass(frozen=True)
 class Operands:
-    """a (M, K) and b (K, N) as the product gets them; ``truth`` = a b and ``size`` = |a| |b|, both float64 (M, N)."""
+    """a (M, K) and b (K, N) as the product gets them; ``truth`` = a b and ``size`` = |a| |b|, both float64 (M, N).
+
+    ``method`` says how the truth was computed, see ``gemmsim.truth``.
+    """
 
     a: Tensor
     b: Tensor
     truth: Tensor
     size: Tensor
+    method: str
 
     @property
     def macs(self) -> int:
@@ -87,5 +93,6 @@ def drawn(dist: str, m: int, k: int, n: int, seed: int, place: Placement, scale:
 
 def of_tensors(a: Tensor, b: Tensor) -> Operands:
     """``a`` and ``b`` with their true product and its size."""
-    truth = gs.qmatmul(a.double(), b.double(), ":two_sum(fp64)")
-    return Operands(a, b, truth, a.double().abs() @ b.double().abs())
+    size = a.double().abs() @ b.double().abs()
+    found = gs.truth(a, b, at_most=_AT_MOST * size)
+    return Operands(a, b, found.value, size, found.method)

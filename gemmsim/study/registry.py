@@ -49,7 +49,7 @@ def get(name: str) -> Study:
     if entry is None and name in KINDS:
         return load_kind(name)()
     if entry is None:
-        known = [*names(), *sorted(KINDS)]
+        known = list(dict.fromkeys([*names(), *sorted(KINDS)]))
         raise StudyError(f"unknown study {name!r}.{nearest(name, known)} Known: {', '.join(known)}.")
     if isinstance(entry, str):
         module, _, attribute = entry.partition(":")

@@ -21,18 +21,6 @@ from .kind import Kind
 
 __all__ = ["Growth", "GrowthParameters", "measure_product"]
 
-#: Metrics a picture or table may show, and their words.
-SHOWN = {
-    "bwd_err_u_mean": "mean backward error |e| / S, in units roundoff u of the register",
-    "bwd_err_u_p99": "99th percentile of the backward error |e| / S, in units roundoff u of the register",
-    "bwd_err_u_max": "largest backward error |e| / S, in units roundoff u of the register",
-    "rel_fro": "relative error, Frobenius norm",
-    "max_rel": "largest relative error",
-    "mean_abs": "mean absolute error",
-    "ratio": "result / true value, mean",
-    "max_err_over_s": "largest |e| / S",
-}
-
 
 @dataclass(frozen=True)
 class GrowthParameters(Parameters):
@@ -58,7 +46,7 @@ class GrowthParameters(Parameters):
     )
     scale: float = option(1.0, real(2.0**-1000, 2.0**1000), "Factor of both operands before that.")
     seeds: int = option(1, at_least(1, 10**6), "Draws of operands and random bits: seeds 0 to this less one.")
-    metric: str = option("bwd_err_u_mean", choice(*SHOWN), "What table and picture show.")
+    metric: str = option("bwd_err_u_mean", choice(*metrics.SHOWN), "What table and picture show.")
 
 
 class Growth(Kind[GrowthParameters]):
@@ -130,5 +118,6 @@ def measure_product(cell: Cell, operands: Operands) -> dict[str, Scalar]:
         **metrics.errors(result, operands, unit_roundoff(spec)),
         "bound_det": bounds.deterministic(spec.accumulator, k),
         "bound_prob": bounds.probabilistic(spec.accumulator, k),
+        "truth": operands.method,
         "macs_per_s": operands.macs / seconds if seconds else None,
     }

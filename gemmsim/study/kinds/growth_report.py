@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from ..cells import Row
+from ..metrics import SHOWN
 from ..plots.lines import Line, Picture, draw_lines
-from .growth import SHOWN
 from .pivot import mean_of, pivot_table, series
 
 __all__ = ["growth_finding", "growth_plot", "growth_table"]

@@ -13,6 +13,8 @@ __all__ = ["KINDS", "kinds", "load"]
 KINDS = {
     "growth": "gemmsim.study.kinds.growth:Growth",
     "order": "gemmsim.study.kinds.order:Order",
+    "sliced": "gemmsim.study.kinds.sliced:Slicing",
+    "swamping": "gemmsim.study.kinds.swamping:Swamping",
     "sr": "gemmsim.study.kinds.sr:RandomBits",
 }
 

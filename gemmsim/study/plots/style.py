@@ -37,6 +37,9 @@ def save(drawn: Any, path: Path, *, description: str = "") -> None:
 
     Title (the bold line over the picture) and ``description`` (by default: what the axes are) go into the file, for
     those who cannot see it and for a page that shows it.
+
+    Raises:
+        StudyError: the suffix is neither .png nor .svg.
     """
     import matplotlib
 

@@ -25,6 +25,13 @@ SRMAC_RBITS = Reproduction(
         ),
         *(
             Expectation(
+                (("label", f"r{r}"),), "ratio", 1 + bias / 64 - 0.01, 1 + bias / 64 + 0.01, "derived",
+                "all terms are positive, so this is 1 plus the bias times u = 2^-6",
+            )
+            for r, bias in _BIAS.items()
+        ),
+        *(
+            Expectation(
                 (("label", f"r{r}"),), "abs_bias_ratio", 0.0, 4.0, "measured here first",
                 f"{_SEEN}: no bias that four standard errors would show",
             )

@@ -14,8 +14,12 @@ __all__ = ["REPRODUCTIONS", "Reproduction", "load", "within"]
 
 #: name -> "module:CONSTANT", so that listing them loads none.
 REPRODUCTIONS: dict[str, str] = {
+    "bf16_slices": "gemmsim.study.published.slices:BF16_SLICES",
+    "ootomo_tf32x3": "gemmsim.study.published.slices:OOTOMO_TF32X3",
+    "ozaki_int8": "gemmsim.study.published.slices:OZAKI_INT8",
     "batch_invariance": "gemmsim.study.published.invariance:BATCH_INVARIANCE",
     "srmac_rbits": "gemmsim.study.published.random_bits:SRMAC_RBITS",
+    "swamping": "gemmsim.study.published.sums:SWAMPING",
     "wang2018_fig3": "gemmsim.study.published.sums:WANG2018_FIG3",
     "higham_mary_growth": "gemmsim.study.published.sums:HIGHAM_MARY_GROWTH",
 }

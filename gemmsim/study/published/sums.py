@@ -7,7 +7,7 @@ import math
 from ..expectations import Expectation
 from .reproduction import Reproduction, within
 
-__all__ = ["HIGHAM_MARY_GROWTH", "WANG2018_FIG3"]
+__all__ = ["HIGHAM_MARY_GROWTH", "SWAMPING", "WANG2018_FIG3"]
 
 _WANG = "Wang et al., NeurIPS 2018, figure 3 (b)"
 _STUCK = "half a unit at 4096 is 4 in 1-6-9, the largest term 1 + sqrt(3): the sum stops at 4096"
@@ -123,6 +123,30 @@ HIGHAM_MARY_GROWTH = Reproduction(
                 place=_CHM, published="stochastic rounding: the bound sqrt(n) u holds",
             )
             for k in _GRID
+        ),
+    ),
+)  # fmt: skip
+
+
+SWAMPING = Reproduction(
+    title="Additions without effect in 1-6-9, by position in the sum",
+    kind="swamping",
+    parts=({"acc": ["sequential = e6m9", "chunk64 = chunked(64, e6m9)"], "K": 8192, "parts": 4, "M": 64},),
+    expectations=(
+        *(
+            Expectation(
+                (("label", "sequential"), ("over", f"{first}:{first + 2048}")), "swamped", share - 0.03, share + 0.03,
+                "measured here first", "64 sums of terms uniform with mean 1 and deviation 1",
+            )
+            for first, share in ((0, 0.36), (2048, 0.80), (4096, 0.96))
+        ),
+        Expectation(
+            (("label", "sequential"), ("over", "6144:8192")), "swamped", 0.99, 1.0, "derived", f"{_WANG}; {_STUCK}",
+            "stops growing from a length of 4096 on",
+        ),
+        Expectation(
+            (("label", "chunk64"),), "swamped", 0.0, 0.1, "measured here first",
+            "64 sums of terms uniform with mean 1 and deviation 1",
         ),
     ),
 )  # fmt: skip

@@ -1,0 +1,101 @@
+"""Published schemes."""
+
+from __future__ import annotations
+
+from gemmsim.arithmetic import Hardware, SpecLike
+from gemmsim.arithmetic.errors import spec_error
+from gemmsim.formats import parse_cast
+
+from .scheme import Sliced
+from .slices import FloatSlices, IntegerSlices
+
+__all__ = ["bf16", "ozaki_int8", "tf32x3"]
+
+#: Slices -> numbers of products there are, the default first: terms with i + j up to some sum.
+_PRODUCTS = {1: (1,), 2: (3, 4), 3: (9, 6)}
+
+
+def bf16(n: int, products: int | None = None, *, register: SpecLike = ":exact(fp32)", joined: bool = False) -> Sliced:
+    """float32 by ``n`` bf16 slices of each operand, 1 to 3: "BF16x9" and its shorter forms.
+
+    Args:
+        n: slices. Three hold a float32 (of magnitude 2^-110 or more) exactly.
+        products: kept cross terms, those with the smallest i + j: 1; 3 or 4; 6 or 9. Default 1, 3 and 9.
+        register: accumulator of each term, for instance ":hw(hopper, wgmma, bf16)"; exact by default, so that only the
+            slices left out and the roundings of the few totals count.
+        joined: whether all terms are summed in one such register; else each by itself, then in fp32. Least first.
+
+    NaN, infinities, overflow and zeros: see ``Sliced``.
+
+    Raises:
+        SpecError: for other numbers, or a register that means nothing.
+
+    Source: Henry, Tang, Heinecke, "Leveraging the bfloat16 artificial intelligence datatype for higher-precision
+    computations", ARITH 2019, arXiv:1904.06376 (x3, x6, x9; which terms).
+    """
+    if type(n) is not int or n not in _PRODUCTS:
+        raise spec_error(f"sliced.bf16({n!r})", "1, 2 or 3 slices", "Three hold a float32.")
+    kept = _PRODUCTS[n][0] if products is None else products
+    if kept not in _PRODUCTS[n]:
+        asked = f"sliced.bf16({n}, products={products!r})"
+        raise spec_error(asked, " or ".join(map(str, _PRODUCTS[n])), "These are whole diagonals i + j.")
+    terms = _least_first(n, {3: 3, 6: 4}.get(kept, 2 * n))
+    return Sliced(FloatSlices(parse_cast("bf16/sat"), n), terms, register, joined)  # type: ignore[arg-type]
+
+
+def tf32x3(accumulate: str = "outside", *, arch: str = "ampere") -> Sliced:
+    """float32 by three TF32 products: ``a_1 b_1 + 2^-11 (a_2 b_1 + a_1 b_2)``, x_2 = tf32(2^11 (x - tf32(x))), to
+    nearest, ties away.
+
+    Args:
+        accumulate: "inside": each product in the tensor core's own register, which cuts off; "outside": each
+            instruction from +0, its result added to an fp32 register to nearest even.
+        arch: the chip whose largest tf32 instruction ``mma`` is modelled.
+
+    The three products are summed in fp32, the two small ones first.
+    NaN, infinities, overflow and zeros: see ``Sliced``.
+
+    Raises:
+        SpecError: for another word, or a chip without the instruction.
+
+    Source: Ootomo, Yokota, "Recovering single precision accuracy from Tensor Cores while surpassing the FP32
+    theoretical peak performance", IJHPCA 36 (2022), arXiv:2203.03341. There both small products go into one register
+    inside the tensor core, and only the large one is summed outside.
+    """
+    hardware = Hardware(arch, "mma", "tf32")
+    if accumulate not in ("inside", "outside"):
+        asked = f"sliced.tf32x3({accumulate!r})"
+        raise spec_error(asked, "'inside', 'outside'", "Outside is what recovers the accuracy.")
+    k = hardware.instruction.k
+    spec = f":{hardware}" if accumulate == "inside" else f":chunked({k}, {hardware}, fp32)"
+    return Sliced(FloatSlices(parse_cast("tf32/rna/sat"), 2, 11), _least_first(2, 3), spec)  # type: ignore[arg-type]
+
+
+def ozaki_int8(slices: int, out: str = "fp64") -> Sliced:
+    """float64 (or float32) by int8 products that are exact in int32: the Ozaki scheme.
+
+    Args:
+        slices: of 7 bits and sign, 1 to 64. Kept are the terms with i + j <= slices + 1, ``slices (slices + 1) / 2``
+            products: 8 slices are 36.
+        out: "fp64" or "fp32", the format of the result; the sum is in fp64 in either case.
+
+    Slices are relative to the largest exponent of a's row and b's column, so that operands of wide range need more.
+    The products are added in fp64, least first. K up to 133144, beyond which int32 could overflow.
+    NaN, infinities, overflow and zeros: see ``Sliced``.
+
+    Raises:
+        SpecError: for other numbers and formats.
+
+    Source: Ootomo, Ozaki, Yokota, "DGEMM on integer matrix multiplication unit", IJHPCA 38 (2024), arXiv:2306.11975;
+    Ozaki, Ogita, Oishi, Rump, "Error-free transformations of matrix multiplication by using fast routines of matrix
+    multiplication and its applications", Numer. Algorithms 59 (2012). The order of the sum is chosen here.
+    """
+    cut = IntegerSlices(7, slices)
+    terms = _least_first(slices, slices + 1)
+    return Sliced(cut, terms, "int8 : int(32)", False, "fp64", out)  # type: ignore[arg-type]
+
+
+def _least_first(count: int, most: int) -> tuple[tuple[int, int], ...]:
+    """All (i, j) with i + j <= most, the largest sums first, then i descending."""
+    pairs = [(i, j) for i in range(1, count + 1) for j in range(1, count + 1) if i + j <= most]
+    return tuple(sorted(pairs, key=lambda pair: (-sum(pair), -pair[0])))

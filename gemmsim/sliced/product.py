@@ -1,0 +1,105 @@
+"""Computing a sliced product: slices, partial products by their specs, the sum."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from gemmsim.arithmetic.errors import spec_error
+from gemmsim.formats.errors import shown
+
+from ..ops.errors import GradError, ShapeError, message
+from ..ops.product.matmul import check_operands, qmatmul
+from ..ops.product.narrow_operands import NARROW
+from ..ops.product.shapes import matmul_shape
+from .powers import scale
+from .scheme import Sliced
+from .slices import FloatSlices, IntegerSlices
+
+__all__ = ["matmul"]
+
+_DTYPES = {"fp32": torch.float32, "fp64": torch.float64}
+
+
+def matmul(a: Tensor, b: Tensor, scheme: Sliced) -> Tensor:
+    """``a @ b`` computed as ``scheme`` says, in the dtype of ``scheme.out``, float32 or float64.
+
+    Args:
+        a, b: shapes as for ``torch.matmul``; float32, float64, float16, bfloat16, float8, int8, uint8, any strides, one
+            device. Where slices are of float32, float64 operands are rounded to it first.
+        scheme: how. Random bits of stochastic registers are drawn from torch's default CPU generator.
+
+    There is no gradient: rounding has none, and which scheme a backward product would use is the caller's choice. NaN,
+    infinities, zeros and K = 0: see ``Sliced``. A K with which an integer register could wrap is refused; for
+    ``ozaki_int8`` these are K above 133144.
+
+    Raises:
+        GradError: for an operand that requires grad in grad mode.
+        SpecError: for a ``scheme`` that is none.
+        ShapeError: for shapes that do not multiply, and K beyond what an integer register holds exactly.
+        UnsupportedSpec, DTypeError, DeviceError: as ``gemmsim.qmatmul``.
+    """
+    if not isinstance(scheme, Sliced):
+        asked = f"sliced.matmul: scheme={shown(scheme)}"
+        raise spec_error(asked, "a gemmsim.sliced.Sliced", "Use gemmsim.sliced.bf16(3), for instance.")
+    a, b = (t.to(torch.float32) if isinstance(t, Tensor) and t.dtype in NARROW else t for t in (a, b))
+    check_operands("sliced.matmul", a, b, None, None)
+    if torch.is_grad_enabled() and (a.requires_grad or b.requires_grad):
+        asked = "sliced.matmul of a tensor that requires grad"
+        do = "Use .detach(), and in an autograd function of your own the schemes that you want backward."
+        raise GradError(message(asked, "tensors without grad, or a call under torch.no_grad()", do))
+    left, right = a.unsqueeze(0) if a.dim() == 1 else a, b.unsqueeze(1) if b.dim() == 1 else b
+    matmul_shape("sliced.matmul", left, right)
+    _check_register(scheme, left.shape[-1])
+    if isinstance(scheme.slicing, FloatSlices):
+        left, right = left.to(torch.float32), right.to(torch.float32)
+    found = _finite(_zeroed(left), _zeroed(right), scheme)
+    if not (bool(left.isfinite().all()) and bool(right.isfinite().all())):
+        special = qmatmul(_marked(left), _marked(right), ":exact(fp64)").to(found.dtype)
+        found = torch.where(special.isfinite(), found, special)
+    if b.dim() == 1:
+        found = found.squeeze(-1)
+    return found.squeeze(-2 if b.dim() > 1 else -1) if a.dim() == 1 else found
+
+
+def _finite(a: Tensor, b: Tensor, scheme: Sliced) -> Tensor:
+    """The product of finite matrices."""
+    lefts, rows = scheme.slicing.of(a, -1)
+    rights, columns = scheme.slicing.of(b, -2)
+    out = _DTYPES[scheme.out]
+    pairs = [(lefts[i - 1], rights[j - 1]) for i, j in scheme.terms]
+    if scheme.joined:
+        joined = torch.cat([left for left, _ in pairs], -1), torch.cat([right for _, right in pairs], -2)
+        return qmatmul(*joined, scheme.specs[0], out_dtype=out)
+    dtype = _DTYPES[scheme.total]
+    total: Tensor | None = None
+    for (left, right), spec, term in zip(pairs, scheme.specs, scheme.terms, strict=True):
+        shift = torch.tensor(scheme.slicing.shift(term), device=a.device)
+        part = scale(qmatmul(left, right, spec, out_dtype=dtype), shift)
+        total = part if total is None else (total + part).to(dtype).to(torch.float64)
+    assert total is not None
+    total = total.to(dtype).to(torch.float64)
+    if rows is not None and columns is not None:
+        total = scale(total, rows + columns)
+    return total.to(out)
+
+
+def _zeroed(t: Tensor) -> Tensor:
+    return torch.where(t.isfinite(), t, 0.0)
+
+
+def _marked(t: Tensor) -> Tensor:
+    """The signs of numbers, with NaN and infinities: of its product only what is not finite is of use."""
+    return torch.where(t.isfinite(), t.sign(), t).to(torch.float64)
+
+
+def _check_register(scheme: Sliced, k: int) -> None:
+    """``ShapeError`` where sums of K products of integer slices could leave int32."""
+    if not isinstance(scheme.slicing, IntegerSlices):
+        return
+    widths = [spec.accumulator.P for spec in scheme.specs if hasattr(spec.accumulator, "P")]
+    largest = (2**scheme.slicing.bits - 1) ** 2
+    if widths and k * largest >= 2 ** (min(widths) - 1):
+        most = (2 ** (min(widths) - 1) - 1) // largest
+        asked = f"sliced.matmul: K = {k} in a register of {min(widths)} bits"
+        raise ShapeError(message(asked, f"K up to {most}", "Split K and add the products, or use narrower slices."))

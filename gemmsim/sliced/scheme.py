@@ -1,0 +1,174 @@
+"""What an emulated matrix product is, as one value."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from gemmsim.arithmetic import GemmSpec, SpecLike
+from gemmsim.arithmetic.errors import spec_error
+from gemmsim.formats.errors import shown
+
+from .slices import FloatSlices, IntegerSlices, slicing_from_json
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+__all__ = ["Sliced"]
+
+_TOTALS = ("fp32", "fp64")
+_FIELDS = ("slicing", "terms", "partial", "joined", "total", "out")
+
+
+@dataclass(frozen=True)
+class Sliced:
+    """A matrix product as a sum of products of slices: ``sum over (i, j) in terms of 2^shift(i, j) a_i @ b_j``.
+
+    Args:
+        slicing: how both operands are cut: ``FloatSlices`` or ``IntegerSlices``.
+        terms: the kept cross terms (i, j), numbers of slices from 1, each once; the order of the sum.
+        partial: what each product of slices is computed by: one spec for all, or one for each term; no output cast but
+            as written in it.
+        joined: True: all terms are one sum in one register: one product of a_i side by side and b_j below one another,
+            in the order of ``terms`` (so of K times as many products). Needs one spec, and slices without scales.
+            False: each product by itself; ``T = R(p_1)``, then ``T = R(T + p_t)`` for each next one, where p is the
+            product rounded to ``total`` times its power of two, exactly, and R rounds to ``total``, to nearest even.
+        total: format of that sum, "fp32" or "fp64"; without influence if joined.
+        out: format of the result, "fp32" or "fp64", to which T times the powers of two of its row and column is rounded
+            (nearest even).
+
+    Outputs whose row of a or column of b holds a NaN or an infinity are those of IEEE 754: NaN for a NaN, 0 * inf and
+    infinities of both signs, else that infinity; of float64 operands beyond float32 likewise, where slices are of
+    float32. Others come from finite slices and overflow as the registers do, so that NaN may come of infinite partial
+    products of both signs. What underflows keeps its sign, as -0 too. K = 0 gives +0.
+
+    Raises:
+        SpecError, FormatError: for terms of no slice, none or one twice, specs that are none or do not go with the
+            terms, and a sum that cannot be joined.
+    """
+
+    slicing: FloatSlices | IntegerSlices
+    terms: tuple[tuple[int, int], ...]
+    partial: GemmSpec | tuple[GemmSpec, ...]
+    joined: bool = False
+    total: str = "fp32"
+    out: str = "fp32"
+
+    def __post_init__(self) -> None:
+        put = object.__setattr__
+        put(self, "slicing", slicing_from_json(self.slicing))
+        put(self, "terms", _terms(self.terms, self.slicing.count))
+        put(self, "partial", _specs(self.partial, len(self.terms)))
+        for name in ("total", "out"):
+            if getattr(self, name) not in _TOTALS:
+                asked = f"Sliced: {name}={getattr(self, name)!r}"
+                raise spec_error(asked, "'fp32', 'fp64'", "Other roundings go into partial, or onto the result.")
+        if type(self.joined) is not bool:
+            raise spec_error(f"Sliced: joined={self.joined!r}", "True or False", "Give one of them.")
+        scaled = any(self.slicing.shift(term) != self.slicing.shift((1, 1)) for term in self.terms)
+        if self.joined and (scaled or isinstance(self.slicing, IntegerSlices) or isinstance(self.partial, tuple)):
+            asked = f"Sliced: joined=True with slices {self.slicing} and {self.partial}"
+            raise spec_error(asked, "FloatSlices without gain and one spec for all terms", "Use joined=False.")
+
+    @property
+    def products(self) -> int:
+        """Number of matrix products."""
+        return len(self.terms)
+
+    @property
+    def specs(self) -> tuple[GemmSpec, ...]:
+        """The spec of each term."""
+        return self.partial if isinstance(self.partial, tuple) else (self.partial,) * self.products
+
+    def __call__(self, a: Tensor, b: Tensor) -> Tensor:
+        """``gemmsim.sliced.matmul(a, b, self)``."""
+        from .product import matmul
+
+        return matmul(a, b, self)
+
+    def explain(self) -> str:
+        """What is computed, in a few lines of words; each spec in its own."""
+        lines = [*self.slicing.explain_lines(), ("terms", f"{self.products}: {_term_words(self.terms)}")]
+        if self.joined:
+            lines.append(("sum", "all terms one after the other in one register, from +0"))
+        else:
+            lines.append(("sum", f"T = R(T + 2^shift p) in {self.total}, each p rounded to it, in this order"))
+        lines.append(("result", f"rounded to {self.out}"))
+        text = "\n".join(f"{name:12}{words}" for name, words in lines)
+        for spec in dict.fromkeys(self.specs):
+            text += "\neach partial product\n" + "\n".join(f"  {line}" for line in spec.explain().splitlines())
+        return text
+
+    def __str__(self) -> str:
+        specs = ", ".join(repr(spec.key) for spec in dict.fromkeys(self.specs))
+        how = "joined" if self.joined else f"summed in {self.total}"
+        return f"{self.slicing}; {self.products} products by {specs}, {how} -> {self.out}"
+
+    def to_json(self) -> dict[str, object]:
+        """Plain dictionary; ``from_json`` reads it back."""
+        one = self.partial
+        return {
+            "version": 1,
+            "slicing": self.slicing.to_json(),
+            "terms": [list(term) for term in self.terms],
+            "partial": one.key if isinstance(one, GemmSpec) else [spec.key for spec in one],
+            "joined": self.joined,
+            "total": self.total,
+            "out": self.out,
+        }
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any] | str) -> Sliced:
+        """Scheme written by ``to_json``, as the dictionary or as JSON text.
+
+        Raises:
+            SpecError: for another version, unknown or missing fields and impossible values.
+        """
+        if isinstance(data, str):
+            try:
+                data = json.loads(data)
+            except (ValueError, RecursionError) as error:
+                raise spec_error(f"Sliced JSON: {error}", "what to_json() writes", "Use json.dumps of it.") from None
+        if not isinstance(data, Mapping) or data.get("version", 1) != 1:
+            raise spec_error(f"Sliced JSON {shown(data)}", "an object of version 1", "Use to_json().")
+        fields = {name: value for name, value in data.items() if name != "version"}
+        if set(fields) != set(_FIELDS):
+            raise spec_error(f"Sliced JSON with {', '.join(sorted(fields))}", ", ".join(_FIELDS), "Use to_json().")
+        return cls(**fields)
+
+
+def _terms(terms: Any, count: int) -> tuple[tuple[int, int], ...]:
+    allowed = f"pairs (i, j) of slices from 1 to {count}, each once, at least one"
+    do = f"Give ((1, 1), ...), or cut into more slices than {count}."
+    try:
+        found = tuple((i, j) for i, j in terms)
+    except (TypeError, ValueError):
+        raise spec_error(f"Sliced: terms={shown(terms)}", allowed, do) from None
+    inside = all(type(i) is int and 1 <= i <= count for term in found for i in term)
+    if not found or not inside or len(set(found)) < len(found):
+        raise spec_error(f"Sliced: terms={shown(found)}", allowed, do)
+    return found
+
+
+def _specs(partial: SpecLike | Sequence[SpecLike], count: int) -> GemmSpec | tuple[GemmSpec, ...]:
+    if not isinstance(partial, (tuple, list)):
+        return _spec(partial)
+    found = tuple(_spec(one) for one in partial)
+    if len(found) != count:
+        asked = f"Sliced: {len(found)} specs for {count} terms"
+        raise spec_error(asked, "one spec, or one for each term", "Give as many as terms.")
+    return found[0] if len(set(found)) == 1 else found
+
+
+def _spec(one: Any) -> GemmSpec:
+    spec = GemmSpec.of(one)
+    if spec.accumulator.name == "palette":
+        raise spec_error(f"Sliced: partial={spec.key!r}", "specs without a palette", "Name one accumulator.")
+    return spec
+
+
+def _term_words(terms: tuple[tuple[int, int], ...]) -> str:
+    words = [f"a_{i} b_{j}" for i, j in terms]
+    return ", ".join(words) if len(words) <= 9 else f"{', '.join(words[:4])}, ..., {', '.join(words[-3:])}"

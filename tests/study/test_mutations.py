@@ -1,0 +1,73 @@
+"""Every check can fail: the reproduction with one thing wrong in its arithmetic does not pass."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from gemmsim import study
+from gemmsim.study.cells import Cell
+from gemmsim.study.expectations import judge
+
+Change = Callable[[Cell], Cell]
+
+
+def spec(old: str, new: str) -> Change:
+    """The same accumulator with one part of its text replaced."""
+
+    def change(cell: Cell) -> Cell:
+        assert old in cell.spec, cell.spec
+        return dataclasses.replace(cell, spec=cell.spec.replace(old, new))
+
+    return change
+
+
+def scheme(text: str) -> Change:
+    """Another scheme under the same label."""
+    return lambda cell: dataclasses.replace(
+        cell, columns=tuple((k, text if k == "scheme" else v) for k, v in cell.columns)
+    )
+
+
+#: (reproduction, label, what is wrong, the wrong cell)
+MUTATIONS = [
+    *(("srmac_rbits", f"r{r}", "a random bit less", spec(f"sr{r}", f"sr{r - 1}")) for r in (2, 3, 4, 6, 8, 10)),
+    ("srmac_rbits", "r13", "truncation", spec("/sr13", "/rtz")),
+    ("srmac_rbits", "r6", "a significand bit less", spec("e6m5", "e6m4")),
+    ("batch_invariance", "exact", "an ordinary sum", spec("exact()", "e8m23")),
+    ("batch_invariance", "int_wrap", "saturation", spec("int(16)", "int(16, saturate)")),
+    ("batch_invariance", "sequential", "an exact sum", spec("e8m23", "exact(e8m23)")),
+    ("ootomo_tf32x3", "outside", "the sum inside", scheme("tf32x3(inside)")),
+    ("ootomo_tf32x3", "inside", "the sum outside", scheme("tf32x3(outside)")),
+    *(("ozaki_int8", f"slices{n}", "a slice less", scheme(f"ozaki_int8({n - 1})")) for n in range(3, 9)),
+    ("bf16_slices", "x1", "two slices", scheme("bf16(2)")),
+    ("bf16_slices", "x3", "a slice less", scheme("bf16(1)")),
+    ("bf16_slices", "x6", "a truncating register", scheme("bf16(3, products=6, register=:hw(hopper, wgmma, bf16))")),
+    ("bf16_slices", "x9", "a truncating register", scheme("bf16(3, register=:hw(hopper, wgmma, bf16))")),
+    ("bf16_slices", "x6_hopper", "an exact register", scheme("bf16(3, products=6)")),
+    ("bf16_slices", "x9_hopper", "an exact register", scheme("bf16(3)")),
+    ("swamping", "sequential", "a bit less", spec("e6m9", "e6m8")),
+    ("swamping", "sequential", "truncation", spec("e6m9", "e6m9/rtz")),
+    ("swamping", "chunk64", "one run", spec("chunked(64,", "chunked(2048,")),
+]
+
+
+@pytest.mark.parametrize(
+    ("name", "label", "wrong", "change"), MUTATIONS, ids=[f"{m[0]}-{m[1]}-{m[2].replace(' ', '_')}" for m in MUTATIONS]
+)
+def test_a_wrong_accumulator_fails(name, label, wrong, change):
+    chosen = study.get(name)
+    concerned = [e for e in chosen.expectations() if ("label", label) in e.of or not e.of]
+    partners = {value for e in concerned for column, value in e.against if column == "label"}
+    worker = study.Worker(chosen, Path("."))
+    rows = []
+    for cell in chosen.cells():
+        if cell.label == label:
+            rows.append({**worker.compute(change(cell)), "label": label, "scheme": dict(cell.columns).get("scheme")})
+        elif cell.label in partners:
+            rows.append(worker.compute(cell))
+    verdicts = judge(concerned, rows)
+    assert any(verdict.ok is False for verdict in verdicts), [f"{v.expectation.words()}: {v.found()}" for v in verdicts]
