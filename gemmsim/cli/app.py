@@ -188,6 +188,18 @@ def study_plot(name: StudyName, out: OutFolder) -> None:
         plot_study(name, out)
 
 
+@study_app.command("report")
+def study_report(
+    folders: Annotated[list[Path], typer.Argument(metavar="DIR...", help="Folders of results, or a folder of them.")],
+    out: Annotated[Path, typer.Option("--out", metavar="FILE", help="The page, such as report.html.")],
+) -> None:
+    """One HTML page of finished studies: verdicts first, then findings, pictures and numbers. It loads nothing."""
+    from .study import report_studies
+
+    with user_errors():
+        report_studies(folders, out)
+
+
 @kernels_app.command("compile")
 def kernels_compile(
     arch: Annotated[

@@ -12,7 +12,7 @@ from rich.table import Table
 
 from gemmsim import study
 
-from .console import INTERRUPT_EXIT, say, show
+from .console import INTERRUPT_EXIT, USAGE_EXIT, USER_ERRORS, say, show
 from .study_options import Request, read
 
 #: What takes longer than this is asked for twice: without --yes it is refused.
@@ -53,19 +53,41 @@ def run_studies(words: Sequence[str]) -> None:
     """Does what ``gemmsim study run`` was asked for; exits 1 where a check fails."""
     request = read(words)
     if request.name == "all":
-        asked = [replace(request, name=name, out=request.out / name) for name in study.names()]
-    else:
-        asked = [request]
-    fine = True
-    for one in asked:
-        plain = one.name in study.names() and not one.parameters
-        chosen = study.get(one.name) if plain else study.kind(one.name)(**one.parameters)
-        if one.dry_run:
-            _dry_run(chosen, one)
-        else:
-            fine = _run(chosen, one) and fine
-    if not fine:
+        _run_all(request)
+        return
+    plain = request.name in study.names() and not request.parameters
+    chosen = study.get(request.name) if plain else study.kind(request.name)(**request.parameters)
+    if request.dry_run:
+        _dry_run(chosen, request)
+    elif not _run(chosen, request):
         raise typer.Exit(CHECKS_FAILED_EXIT)
+
+
+def _run_all(request: Request) -> None:
+    """Every study that says what its rows must show, each into a folder of its name; one that cannot run stops none.
+
+    Exits 2 where one could not run, else 1 where a check of one fails.
+    """
+    codes: dict[str, int] = {}
+    for name in study.names():
+        chosen = study.get(name)
+        if not chosen.expectations():
+            continue
+        one = replace(request, name=name, out=request.out / name)
+        try:
+            if one.dry_run:
+                _dry_run(chosen, one)
+                continue
+            say(f"== {name}: {chosen.title}")
+            codes[name] = 0 if _run(chosen, one) else CHECKS_FAILED_EXIT
+        except USER_ERRORS as error:
+            typer.echo(f"error: {name}: {error}", err=True)
+            codes[name] = USAGE_EXIT
+    words = {0: "pass", CHECKS_FAILED_EXIT: "fail", USAGE_EXIT: "could not run"}
+    if codes:
+        say("== " + "; ".join(f"{name}: {words[code]}" for name, code in codes.items()))
+    if any(codes.values()):
+        raise typer.Exit(max(codes.values()))
 
 
 def plot_study(name: str, out: Path) -> None:
@@ -80,6 +102,11 @@ def plot_study(name: str, out: Path) -> None:
     for file in ("plot.png", "plot.svg"):
         chosen.plot(rows, out / file)
         say(f"{out}/{file}")
+
+
+def report_studies(folders: Sequence[Path], out: Path) -> None:
+    """Writes the page and says where it is."""
+    say(str(study.report(folders, out)))
 
 
 def _dry_run(chosen: study.Study, request: Request) -> None:

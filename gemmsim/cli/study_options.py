@@ -57,7 +57,9 @@ def _parser(kind: type[study.Kind[Any]] | None) -> argparse.ArgumentParser:
         allow_abbrev=False,
     )
     parser.add_argument(
-        "name", metavar="NAME|KIND", help="A study or a kind: see 'gemmsim study list'; 'all' runs every one."
+        "name",
+        metavar="NAME|KIND",
+        help="A study or a kind: see 'gemmsim study list'; 'all' runs every one that has checks.",
     )
     parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="Folder of the results.")
     parser.add_argument("--dry-run", action="store_true", help="Print the cells and what they cost; compute nothing.")

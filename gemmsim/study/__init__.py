@@ -23,6 +23,7 @@ from .kinds.table import kinds
 from .kinds.table import load as kind
 from .parameters import Option, Parameters, option, options
 from .registry import get, names, register
+from .reporting import report
 from .runner import Plan, RunSummary, plan, run
 from .store import ResultStore, load_rows
 
@@ -53,5 +54,6 @@ __all__ = [
     "options",
     "plan",
     "register",
+    "report",
     "run",
 ]

@@ -166,6 +166,12 @@ def claim(folder: Path, study: str) -> None:
         raise StudyError(_other_version(folder, schema))
 
 
+def note(folder: Path, **facts: Any) -> None:
+    """Adds ``facts`` to the ``study.json`` of a claimed folder: what a page about it says beside its rows."""
+    path = folder / "study.json"
+    atomic_write_text(path, json.dumps({**json.loads(path.read_text(encoding="utf-8")), **facts}) + "\n")
+
+
 def load_rows(folder: str | Path) -> list[Row]:
     """The newest row of each cell in ``folder``, damaged lines left out. Writes nothing.
 
