@@ -14,10 +14,12 @@ from torch import Tensor
 
 from .cells import Scalar
 from .operands import Operands
+from .threads import one_thread
 
 __all__ = ["errors", "signed_bias"]
 
 
+@one_thread()
 def errors(result: Tensor, operands: Operands, unit: float) -> dict[str, Scalar]:
     """The error columns of a product.
 
