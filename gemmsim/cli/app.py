@@ -200,6 +200,18 @@ def study_report(
         report_studies(folders, out)
 
 
+@study_app.command("merge")
+def study_merge(
+    folders: Annotated[list[Path], typer.Argument(help="Folders of one study: shards, or runs on several machines.")],
+    out: OutFolder,
+) -> None:
+    """Join folders of one study: the newest row of each cell, then table, pictures and verdicts of the whole."""
+    from .study import merge_studies
+
+    with user_errors():
+        merge_studies(folders, out)
+
+
 @kernels_app.command("compile")
 def kernels_compile(
     arch: Annotated[

@@ -109,6 +109,14 @@ def report_studies(folders: Sequence[Path], out: Path) -> None:
     say(str(study.report(folders, out)))
 
 
+def merge_studies(folders: Sequence[Path], out: Path) -> None:
+    """Joins folders of one study in ``out``; prints its table and verdicts, exits 1 where a check fails."""
+    summary = study.merge(folders, out)
+    _tell(study.of_folder(out), summary)
+    if not summary.ok:
+        raise typer.Exit(CHECKS_FAILED_EXIT)
+
+
 def _dry_run(chosen: study.Study, request: Request) -> None:
     """Prints every cell, whether it is finished, and what the unfinished ones cost. Creates nothing."""
     plan = study.plan(chosen, request.out)
@@ -142,17 +150,18 @@ def _refuse_absurd(chosen: study.Study, request: Request) -> None:
     if request.yes:
         return
     plan = study.plan(chosen, request.out)
-    seconds = plan.seconds(plan.todo[: request.limit])
+    together = request.workers or 1
+    seconds = plan.seconds(plan.todo[: request.limit]) / together
     if seconds > LONG_SECONDS:
         raise study.StudyError(
             f"{chosen.name}: {len(plan.todo):,} cells take about {seconds / 3600:,.1f} hours. Look with --dry-run, "
             "shorten it, or say --yes."
         )
-    memory, there = chosen.bytes_needed(), _memory()
+    memory, there = chosen.bytes_needed() * together, _memory()
     if there and memory > there / 2:
         raise study.StudyError(
-            f"{chosen.name}: its largest cell needs about {memory / 2**30:,.1f} GiB of {there / 2**30:,.1f}. "
-            "Shorten it, or say --yes."
+            f"{chosen.name}: the largest cell in each of {together} processes takes {memory / 2**30:,.1f} GiB of the "
+            f"{there / 2**30:,.1f} there are. Shorten it, or say --yes."
         )
 
 
@@ -181,6 +190,12 @@ def _run(chosen: study.Study, request: Request) -> bool:
     except KeyboardInterrupt:
         typer.echo(f"\ninterrupted. Finished cells are in {out}; the same command goes on from there.", err=True)
         raise typer.Exit(INTERRUPT_EXIT) from None
+    _tell(chosen, summary)
+    return summary.ok
+
+
+def _tell(chosen: study.Study, summary: study.RunSummary) -> None:
+    """Prints what a run found and where it is; problems and failures go to standard error."""
     for problem in summary.problems:
         typer.echo(f"note: {problem}", err=True)
     for failure in summary.failures:
@@ -195,12 +210,14 @@ def _run(chosen: study.Study, request: Request) -> bool:
     left = f", {summary.left} left: the same command goes on" if summary.left else ""
     say(f"{summary.computed} cells computed, {summary.reused} reused{left}.")
     if summary.rows:
-        say(f"Results: {out}/results.jsonl, results.csv, table.txt, verdicts.json, plot.png, plot.svg")
-    return summary.ok
+        say(f"Results: {summary.folder}/results.jsonl, results.csv, table.txt, verdicts.json, plot.png, plot.svg")
 
 
 def _executor(request: Request) -> study.Executor:
-    return study.Inline()
+    """Where cells are computed: in this process unless asked otherwise."""
+    if request.cluster is not None:
+        return study.Cluster(request.cluster, request.workers)
+    return study.Inline() if request.workers is None else study.Processes(request.workers)
 
 
 def _show_verdicts(summary: study.RunSummary) -> None:

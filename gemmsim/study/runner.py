@@ -18,7 +18,8 @@ from .cells import Cell, Row
 from .errors import StudyError
 from .execution import Executor, Failure, Inline, Worker
 from .expectations import Verdict, judge, passed
-from .files import atomic_write_text, folder_lock, make_folder
+from .files import atomic_write_text, folder_lock, make_folder, writing
+from .kinds.kind import Kind
 from .kinds.table import kinds
 from .parameters import Parameters
 from .progress import progress
@@ -106,7 +107,7 @@ def run(
     cells = sharded(distinct(study.cells()), shard)
     path = make_folder(Path(folder))
     with folder_lock(path):
-        claim(path, study.name)
+        claim(path, study.name, _parameters(study))
         with ResultStore(path) as store:
             computed, failures = _compute(study, cells, store, path, limit, console, executor or Inline())
             rows = [row for cell in cells if (row := store.get(cell.key)) is not None]
@@ -153,7 +154,8 @@ def write_report(study: Study, rows: list[Row], everything: list[Row], verdicts:
         metrics=[part.metric for part in getattr(study, "parts", ()) if hasattr(part, "metric")],
     )
     for name in ("plot.png", "plot.svg"):
-        study.plot(rows, path / name)
+        with writing(path / name):
+            study.plot(rows, path / name)
 
 
 def command_of(study: Study, folder: Path) -> str:
@@ -216,8 +218,14 @@ def _compute(
 
 
 def _note(path: Path, failure: Failure) -> None:
-    with (path / "failures.jsonl").open("a", encoding="utf-8") as handle:
+    file = path / "failures.jsonl"
+    with writing(file), file.open("a", encoding="utf-8") as handle:
         handle.write(json.dumps({**failure.cell.row(), "error": failure.error}) + "\n")
+
+
+def _parameters(study: Study) -> list[dict[str, str | list[str]]]:
+    """The parameters of a kind run by its own name, one set for each part: the name alone does not say them."""
+    return [part.given() for part in study.parts] if isinstance(study, Kind) and study.name == study.kind else []
 
 
 def _is_finished(row: Row | None, fingerprint: str) -> bool:
