@@ -9,6 +9,7 @@ from .errors import DeviceError, DTypeError, ExportError, GradError, OverlapErro
 from .onnx import onnx_translations
 from .product.affine_formats import QAffineFormats
 from .product.attention import QAttentionFormats
+from .product.events import Events, count_events
 from .product.explanation import explain
 from .product.linear import qlinear
 from .product.matmul import qmatmul, qmm
@@ -24,6 +25,7 @@ __all__ = [
     "BackendRecord",
     "DTypeError",
     "DeviceError",
+    "Events",
     "ExportError",
     "FormatsWarning",
     "GradError",
@@ -38,6 +40,7 @@ __all__ = [
     "ShapeError",
     "ShardingError",
     "Stream",
+    "count_events",
     "count_overflows",
     "cublas_acceleration",
     "derive_seed",

@@ -12,11 +12,11 @@ from gemmsim.backends import route
 from gemmsim.backends.finish import Finish
 from gemmsim.backends.product import Product
 
-from ..checks import check_integers
+from ..checks import check_float, check_integers
 from ..errors import ShapeError, message
 from .shapes import matmul_shape
 
-__all__ = ["NOTHING", "general_matmul", "multiplied"]
+__all__ = ["NOTHING", "expanded", "general_matmul", "multiplied"]
 
 NOTHING = "nothing to compute: the result has no elements"
 
@@ -56,9 +56,19 @@ def multiplied(product: Product) -> object:
     return route.run(product) if out.numel() else NOTHING
 
 
-def _expand(name: str, t: Tensor, shape: Sequence[int]) -> Tensor:
+def expanded(owner: str, c: Tensor, shape: Sequence[int]) -> Tensor:
+    """The addend ``c`` in the shape of the product.
+
+    Raises:
+        DTypeError: for ``c`` that is no float tensor; ShapeError: for one that does not broadcast.
+    """
+    check_float(owner, "c", c)
+    return _expand("c", c, shape, owner)
+
+
+def _expand(name: str, t: Tensor, shape: Sequence[int], owner: str = "matmul") -> Tensor:
     try:
         return t.expand(tuple(shape))
     except RuntimeError:
-        asked = f"matmul: {name} has shape {tuple(t.shape)}, the product {tuple(shape)}"
+        asked = f"{owner}: {name} has shape {tuple(t.shape)}, the product {tuple(shape)}"
         raise ShapeError(message(asked, f"a {name} that broadcasts to the product", f"Reshape {name}.")) from None
