@@ -44,8 +44,8 @@ def _refuses_run(one: Program) -> Refusal | None:
         return Refusal("a step of a matrix instruction adds several products at once and is no addition of two numbers")
     if one.method > Method.FAST_TWO_SUM:
         return Refusal(
-            "exact, binned, int and fixed sums do not round where they add; count_overflows counts what leaves the range "
-            "of int and fixed"
+            "exact, binned, int and fixed sums do not round where they add; count_overflows counts what leaves the "
+            "range of int and fixed"
         )
     return None
 

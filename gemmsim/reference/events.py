@@ -1,4 +1,4 @@
-"""What happens at the additions of a product, by definition: each sum in exact integers beside what it was rounded to."""
+"""What happens at the additions of a product, by definition: each exact sum beside what it was rounded to."""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ Report run_gemm(const Isa& isa, const GemmArgs& g, const Gather* gather, const L
     Report report = {};
     report.proofs = ~0;
     const bool directed = isa.directed == Isa::DIRECTED || (isa.directed == Isa::TILES && (long_runs(r) || watched_terms(r)));
-    const int carrier = choose_carrier(r, directed, 0, lookup != nullptr);
+    const int carrier = choose_carrier(r, directed || events, 0, lookup != nullptr);  // additions that are watched take any products
     if (g.m == 0 || g.n == 0) return report;
     if (carrier == 0 || (carrier == 2 && g.arithmetic == FP32)) run_product<float>(isa, g, r, carrier, gather, lookup, events, &report);
     else run_product<double>(isa, g, r, carrier, gather, lookup, events, &report);

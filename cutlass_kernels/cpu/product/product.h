@@ -162,6 +162,7 @@ template <class T> struct Product {
             sc = addend.stats<T>(isa, row0, (row1 < g.m ? row1 : g.m) - row0, col0, (col1 < g.n ? col1 : g.n) - col0, nr);
         Runner<T> runner(isa, r, kind_carrier, nr, order.map(), sa, sb, sc, isa.directed);
         const std::unique_ptr<Watcher<T>> watcher(events ? new Watcher<T>{isa, r, *events, nr} : nullptr);
+        if (watcher) watcher->look(sa, sb, planned);
         runner.events = watcher.get();
         alignas(64) T c[MR * 64], start[MR * 64];
         for (int64_t p = p0; p < p1; ++p)

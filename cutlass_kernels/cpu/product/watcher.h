@@ -93,7 +93,36 @@ template <class T> struct Watcher {
     int nr;
     mutable int64_t counts[EVENTS * MR * 64] = {};
 
-    EventTile tile(int level) const { return EventTile{counts, MR * nr, args.least[level]}; }  // 0: the register; 1: the first wrapper
+    const EventKernels& kernels = event_kernels(isa);
+    int bits = 48;             // of any product
+    bool narrow_sums = false;  // sums of the values of any two of the casts are rounded once in float lanes (lemma A)
+
+    void look(const Stats& a, const Stats& b, bool planned) {
+        bits = operand_bits(r.a, r.dtype_a) + operand_bits(r.b, r.dtype_b);
+        if (planned && a.width + b.width < bits) bits = a.width + b.width;
+        narrow_sums = sizeof(T) == 4 && plain(r.add) && r.add.mode == RNE && 2 * r.add.p <= 23;
+        for (int w = 0; w < r.wrapper_count; ++w) {
+            const Cast& c = r.wrappers[w].cast;
+            if (r.wrappers[w].order == SHUFFLED) continue;
+            narrow_sums = narrow_sums && plain(c) && c.mode == RNE && c.p == r.add.p;
+        }
+    }
+    // A signed float format in a mode that the short steps have.
+    static bool plain(const Cast& c) {
+        return lanes(c) && c.emin < c.emax && -c.lo > 0 && c.hi > 0 && (c.mode == RNE || c.mode == RNA || c.mode == RTZ || c.mode == SR);
+    }
+
+    EventTile tile(int level, int brisk = 0, bool known = false) const {  // level 0: the register; 1: the first wrapper
+        return EventTile{counts, MR * nr, args.least[level], brisk, known};
+    }
+    // Of the register's run. Products of many bits seldom leave a sum that fits the register, or a tie.
+    EventTile run_tile() const {
+        const Cast& c = r.add;
+        const bool known = bits + c.p <= 52, narrow = sizeof(T) == 4 && c.p <= 13 && bits > 32 && c.mode != SR;
+        if (!plain(c) || r.init == C_FIRST || !r.fused || c.p > 40 || args.least[0] != ldexp(1.0, c.emin)) return tile(0);
+        if (r.method) return tile(0, r.method == KAHAN && narrow_sums ? 1 : 0);
+        return narrow ? tile(0, 1) : tile(0, 2, known);
+    }
 
     // A rounding that double lanes do, of the exact sum of any two doubles.
     static bool lanes(const Cast& c) { return fits(c, 1, true) && !(c.flags & ANY_GRID); }
@@ -106,7 +135,7 @@ template <class T> struct Watcher {
 
     // All terms of t, from what is in its c.
     void run(const Tile& t) const {
-        if (run_in_lanes()) return event_kernels(isa).run(sizeof(T) == 4 ? 0 : 1, t, nr, r.method, r.fused, tile(0));
+        if (run_in_lanes()) return kernels.run(sizeof(T) == 4 ? 0 : 1, t, nr, r.method, r.fused, run_tile());
         for (int i = 0; i < t.rows; ++i)
             for (int j = 0; j < t.cols; ++j) {
                 T& c = ((T*)t.c)[i * nr + j];
@@ -138,7 +167,8 @@ template <class T> struct Watcher {
 
     // s = R(s + x) element by element; the draw of a stochastic cast is that of `site` at place `index`.
     void meet(T* s, const T* x, const Tile& t, const Cast& c, int level, uint64_t index, int site) const {
-        if (lanes(c)) return event_kernels(isa).sum(sizeof(T) == 4 ? 0 : 1, s, x, t, nr, c, index, site, tile(level));
+        const bool brisk = level && narrow_sums;  // an addend C has any bits
+        if (lanes(c)) return kernels.sum(sizeof(T) == 4 ? 0 : 1, s, x, t, nr, c, index, site, tile(level, brisk));
         for (int i = 0; i < t.rows; ++i)
             for (int j = 0; j < t.cols; ++j) {
                 T& v = s[i * nr + j];

@@ -1,6 +1,6 @@
 // Additions of a product that are watched (product/events.h): each step rounded to odd in double lanes, then by the cast, and
 // compared with what went in. Compiled once per ISA. The driver (product/watcher.h) sees to it that products are exact.
-#include "tiles/events.h"
+#include "tiles/events_fast.h"
 
 namespace gemmsim {
 namespace NS {
@@ -79,7 +79,42 @@ template <class T, bool FUSED> static void count_compensated(const Tile& t, int 
     }
 }
 
+#if ISA_MODES || ISA_AVX512
+template <class C, class T> static void brisk_run(const Tile& t, int nr, const Careful& add, const EventTile& into) {
+    constexpr bool wide = sizeof(typename C::T) == 8;
+    if (t.add->mode == SR) {
+        if constexpr (wide) into.known ? brisk_tile<C, T, BY_DRAW, true>(t, nr, add, into) : brisk_tile<C, T, BY_DRAW, false>(t, nr, add, into);
+    } else if (t.add->mode == RNE) {
+        if (wide && into.known) brisk_tile<C, T, TO_NEAREST, wide>(t, nr, add, into);
+        else brisk_tile<C, T, TO_NEAREST, false>(t, nr, add, into);
+    } else if (t.add->mode == RTZ) {
+        if (wide && into.known) brisk_tile<C, T, TOWARD_ZERO, wide>(t, nr, add, into);
+        else brisk_tile<C, T, TOWARD_ZERO, false>(t, nr, add, into);
+    } else {
+        brisk_tile<C, T, HALF_AWAY, false>(t, nr, add, into);
+    }
+}
+
+template <class T> static bool in_few_instructions(const Tile& t, int nr, int method, const EventTile& into) {
+    const Careful add = {*t.add, into.least};
+    if constexpr (sizeof(T) == 4) {
+        if (method == KAHAN) {
+            const double end = t.add->hi < -t.add->lo ? t.add->hi : -t.add->lo;
+            const Brisk<C32> k = Brisk<C32>::make(*t.add, into.least, end / 4);
+            for (int row = 0; row < t.rows; ++row) brisk_kahan(t, nr, row, k, add, into);
+            return true;
+        }
+        if (into.brisk == 1) return brisk_run<C32, float>(t, nr, add, into), true;
+    }
+    brisk_run<C64, T>(t, nr, add, into);
+    return true;
+}
+#endif
+
 template <class T> static void count_tile(const Tile& t, int nr, int method, bool fused, const EventTile& into) {
+#if ISA_MODES || ISA_AVX512
+    if (into.brisk && in_few_instructions<T>(t, nr, method, into)) return;
+#endif
     const WatchedLanes add = WatchedLanes::make(*t.add, into.least), mul = WatchedLanes::make(fused ? *t.add : *t.mul, 0);
     const bool random = add.k.random || (!fused && mul.k.random);
     for (int row = 0; row < t.rows; ++row)
@@ -117,6 +152,16 @@ template <class T, bool RANDOM> static void count_sums(T* s, const T* x, const T
 
 template <class T> static void count_sums_of(void* s, const void* x, const Tile& t, int nr, const Cast& c, uint64_t index, int site,
                                              const EventTile& into) {
+#if ISA_MODES || ISA_AVX512
+    if constexpr (sizeof(T) == 4)
+        if (into.brisk == 1) {
+            const Careful add = {c, into.least};
+            const Brisk<C32> k = Brisk<C32>::make(c, into.least, c.hi < -c.lo ? c.hi : -c.lo);
+            for (int row = 0; row < t.rows; ++row)
+                brisk_sums((float*)s + row * nr, (const float*)x + row * nr, k, add, into, row * (int64_t)nr);
+            return;
+        }
+#endif
     const WatchedLanes add = WatchedLanes::make(c, into.least);
     if (add.k.random) count_sums<T, true>((T*)s, (const T*)x, t, nr, add, index, site, into);
     else count_sums<T, false>((T*)s, (const T*)x, t, nr, add, index, site, into);

@@ -54,8 +54,8 @@ def count_events(a: Tensor, b: Tensor, spec: SpecLike, *, c: Tensor | None = Non
     """What happens at the additions of ``gemmsim.qmatmul(a, b, spec, c=c, seed=seed)``, and that product, in one pass.
 
     An addition is one rounding ``R(s + q)`` of a register ``s`` and what is added to it: a term to a register, a total
-    to the running total of ``chunked``, ``promote``, ``splitk`` and ``interleaved``, the right one of a pair to the left
-    one; in compensated sums the term to S, ``R(S + y)`` or ``R(S + x)``, and C to S at the end, but no step of the
+    to the running total of ``chunked``, ``promote``, ``splitk`` and ``interleaved``, the right one of a pair to the
+    left one; in compensated sums the term to S, ``R(S + y)`` or ``R(S + x)``, and C to S at the end, but no step of the
     correction. Roundings that add nothing (of operands, of products by ``mul``, of a slice's total to its workspace, of
     the output) are not additions.
 
