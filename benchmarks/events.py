@@ -1,4 +1,4 @@
-"""Products whose additions are counted, beside the products alone: GMAC/s of processor time and their ratio, one thread.
+"""Products whose additions are counted, beside the products alone: GMAC/s of processor time on one thread, their ratio.
 
 Equality of the values, and of the counts with the reference's on a small product, is checked before anything is timed.
 """

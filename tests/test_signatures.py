@@ -38,6 +38,7 @@ REASONS = {
     **dict.fromkeys(("gemm_codes", "operands_of", "_members_run", "matmul_with_operands", "_call"), _PRODUCT),
     **dict.fromkeys(("run_rows", "Backend.run_rows"), _ROWS),
     "_args": _RECORD,
+    "_Counter.__call__": _LOG,
     "_Recorder.__call__": _LOG,
 }
 
