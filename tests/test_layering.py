@@ -28,7 +28,7 @@ REFERENCE_MAY_USE = {"formats", "arithmetic"}
 HARDWARE_TABLES = {f"gemmsim.hardware.{name}" for name in ("catalogue", "errors", "instruction", "models", "operands")}
 #: Built on the public names alone: module of the package -> packages whose public names (``__all__``) it may use.
 FACES = {
-    "study": {"", "formats", "arithmetic", "acc"},
+    "study": {"", "formats", "arithmetic", "acc", "hardware"},
     "cli": {
         "",
         "formats",

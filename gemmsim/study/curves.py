@@ -15,6 +15,7 @@ from .errors import StudyError
 
 __all__ = ["Curve", "curves", "unit_roundoff"]
 
+_LABEL = re.compile(r"[\w.+-]+")
 _LABELLED = re.compile(r"\s*(?P<label>[\w.+-]+)\s*=\s*(?P<spec>.+?)\s*$", re.DOTALL)
 
 
@@ -35,6 +36,10 @@ class Curve:
     def stochastic(self) -> bool:
         """Whether its result depends on a seed."""
         return self.value.is_stochastic
+
+    def words(self) -> str:
+        """What gives this curve on the command line: ``label = spec``, or the text alone where it is the label."""
+        return f"{self.label} = {self.spec}" if _LABEL.fullmatch(self.label) else self.label
 
 
 def curves(given: str | Iterable[str | Curve]) -> tuple[Curve, ...]:

@@ -89,12 +89,19 @@ class Parameters:
     def arguments(self) -> list[str]:
         """The words that give these parameters on the command line; defaults are left out."""
         words: list[str] = []
-        for entry, default in zip(dataclasses.fields(self), dataclasses.fields(type(self)), strict=True):
-            value = getattr(self, entry.name)
-            if value == default.metadata["read"](default.metadata["default"], entry.name):
-                continue
-            words += ["--" + public(entry.name), *_words(value, many=default.metadata["many"])]
+        for name, value in self.given().items():
+            words += ["--" + name, *([value] if isinstance(value, str) else value)]
         return words
+
+    def given(self) -> dict[str, str | list[str]]:
+        """Names and values as text, which ``of`` reads; defaults are left out."""
+        found: dict[str, str | list[str]] = {}
+        for entry in dataclasses.fields(self):
+            value = getattr(self, entry.name)
+            if value != entry.metadata["read"](entry.metadata["default"], entry.name):
+                words = _words(value, many=entry.metadata["many"])
+                found[public(entry.name)] = words if entry.metadata["many"] else words[0]
+        return found
 
     def command(self) -> str:
         """``arguments`` as a shell takes them."""
@@ -184,7 +191,7 @@ def some_of(*allowed: str) -> Reader:
 
 def _words(value: Any, *, many: bool) -> list[str]:
     if isinstance(value, tuple) and value and isinstance(value[0], Curve):
-        return [f"{curve.label} = {curve.spec}" for curve in value]
+        return [curve.words() for curve in value]
     if isinstance(value, tuple) and many:
         return [str(item) for item in value]
     if isinstance(value, tuple):

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
 
 from .base import Study
 from .errors import StudyError, nearest
@@ -11,8 +13,9 @@ from .kinds.table import KINDS
 from .kinds.table import load as load_kind
 from .published.reproduction import REPRODUCTIONS
 from .published.reproduction import load as load_published
+from .store import owner
 
-__all__ = ["get", "names", "register"]
+__all__ = ["get", "names", "of_folder", "register", "with_parameters"]
 
 #: Built-in studies as "module:class", so that listing them imports neither scikit-learn nor matplotlib.
 _STUDIES: dict[str, str | Callable[[], Study]] = {
@@ -48,7 +51,7 @@ def get(name: str) -> Study:
     if entry is None and name in KINDS:
         return load_kind(name)()
     if entry is None:
-        known = [*names(), *sorted(KINDS)]
+        known = list(dict.fromkeys([*names(), *sorted(KINDS)]))
         raise StudyError(f"unknown study {name!r}.{nearest(name, known)} Known: {', '.join(known)}.")
     if isinstance(entry, str):
         module, _, attribute = entry.partition(":")
@@ -56,3 +59,27 @@ def get(name: str) -> Study:
     study = entry()
     assert isinstance(study, Study)
     return study
+
+
+def of_folder(folder: str | Path) -> Study:
+    """The study whose results ``folder`` holds; of a kind, with the parameters of every run there.
+
+    Raises:
+        StudyError: the folder does not say, or what it names is not registered.
+    """
+    found = owner(Path(folder))
+    if found is None:
+        raise StudyError(f"'{folder}' holds no results of a study (looked for study.json). Run the study first.")
+    return with_parameters(found["study"], found.get("parameters", []))
+
+
+def with_parameters(name: str, parameters: Sequence[Mapping[str, Any]]) -> Study:
+    """The study called ``name``; where that is a kind, of these sets of parameters.
+
+    Raises:
+        StudyError: there is none of this name, parameters that it does not have.
+    """
+    if name in KINDS and parameters:
+        kind = load_kind(name)
+        return kind(*(kind.parameters.of(one) for one in parameters))
+    return get(name)

@@ -9,6 +9,7 @@ import gemmsim as gs
 from gemmsim import study
 from gemmsim.study.distributions import draw
 from gemmsim.study.errors import StudyError
+from gemmsim.study.published.reproduction import REPRODUCTIONS
 from gemmsim.study.records import TIME_COLUMNS
 
 
@@ -102,8 +103,59 @@ def test_tables_and_pictures_of_any_part_of_the_rows(name, tmp_path):
         ).read_text()
 
 
-@pytest.mark.parametrize("name", ["batch_invariance", "higham_mary_growth", "srmac_rbits", "wang2018_fig3"])
+@pytest.mark.parametrize("name", sorted(REPRODUCTIONS))
 def test_reproductions_pass(name, tmp_path):
     summary = study.run(name, tmp_path)
     assert summary.ok, [f"{v.expectation.words()}: {v.found()}" for v in summary.verdicts if not v.ok]
     assert summary.verdicts and all(verdict.ok for verdict in summary.verdicts)
+
+
+def test_slices_are_compared_with_plain_products(tmp_path):
+    kind = study.kind("sliced")(
+        scheme=["x1 = bf16(1)", "x9 = bf16(3, register=:hw(hopper, wgmma, bf16))", "i8 = ozaki_int8(4, out=fp32)"],
+        acc=["fp32"], K="64,128", M=4, N=4,
+    )  # fmt: skip
+    rows = study.run(kind, tmp_path).rows
+    assert [(row["label"], row["products"]) for row in rows[:4]] == [("x1", 1), ("x9", 9), ("i8", 10), ("fp32", 1)]
+    error = {(row["label"], row["K"]): row["rel_fro"] for row in rows}
+    assert error["x1", 64] > 100 * error["x9", 64] and error["i8", 128] < error["x1", 128]
+    assert rows[0]["spec"] is None and rows[0]["scheme"] == "bf16(1)" and rows[0]["truth"] == ":exact(fp64)"
+    for part in (rows, rows[:1], [row for row in rows if row["K"] == 64], rows[3:4]):
+        kind.table(part)
+        kind.plot(part, tmp_path / "part.png")
+        assert isinstance(kind.finding(part), str)
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ("bf17(3)", "unknown scheme 'bf17'.*Did you mean 'bf16'"),
+        ("bf16", "unknown scheme"),
+        ("bf16(3, prodcts=6)", "prodcts"),
+        ("bf16(4)", "1, 2 or 3 slices"),
+        ("tf32x3(beside)", "inside"),
+    ],
+)
+def test_what_is_no_scheme(given, says):
+    with pytest.raises((StudyError, gs.SpecError), match=says):
+        study.kind("sliced")(scheme=[given])
+
+
+def test_swamped_shares_add_up_to_those_of_the_whole_sum(tmp_path):
+    kind = study.kind("swamping")(acc=["e6m9", "c = chunked(16, e6m9)"], K=512, parts=4, M=8, N=2, dist="rand01")
+    rows = study.run(kind, tmp_path).rows
+    a, b = draw("rand01", 8, 512, 2, 0)
+    for label, text in (("e6m9", "e6m9"), ("c", "chunked(16, e6m9)")):
+        whole = gs.count_events(a, b, text)
+        parts = [row for row in rows if row["label"] == label]
+        assert sum(row["additions"] for row in parts) == whole.additions * 16
+        assert sum(row["swamped"] * row["additions"] for row in parts) == pytest.approx(int(whole.swamped.sum()))
+    kind.plot(rows, tmp_path / "part.svg")
+    kind.table(rows)
+    assert kind.finding(rows).startswith("Additions without effect")
+    with pytest.raises(StudyError, match="does not divide"):
+        study.kind("swamping")(K=100, parts=3).cells()
+    with pytest.raises(StudyError, match="do not come one after the other"):
+        study.kind("swamping")(acc=["pairwise(e5m10)"]).cells()
+    with pytest.raises(StudyError, match="runs of 64"):
+        study.kind("swamping")(acc=["chunked(64, e5m10)"], K=96, parts=2).cells()

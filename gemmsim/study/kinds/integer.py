@@ -17,7 +17,7 @@ from ..cells import Cell, Row, Scalar, columns
 from ..distributions import distributions, draw
 from ..errors import StudyError
 from ..networks.digits import Data, Network
-from ..operands import Operands
+from ..operands import Operands, of_tensors
 from ..parameters import Parameters, at_least, choice, option, some_of, text
 from ..ranges import numbers
 from .integer_network import IntegerNetwork, integer_network, measure_network
@@ -31,8 +31,6 @@ SHOWN = {
     "sqnr_db": "signal over overflow noise, dB",
     "accuracy": "test accuracy",
 }
-#: Of an operand: float64 then holds every sum of up to two million products.
-MOST_BITS = 16
 #: Error columns that say something of integers, where nothing rounds.
 _ERRORS = ("rel_fro", "max_rel", "mean_abs", "bias", "bias_se", "abs_bias_ratio", "sqnr_db", "max_err_over_s")
 
@@ -70,10 +68,8 @@ def _widths(given: str, name: str) -> Widths:
     a, star, b = (part.strip() for part in given.partition("*"))
     for part in (a, b if star else a):
         fmt = gs.formats.parse_scalar(part)
-        if not isinstance(fmt, gs.formats.FixedFormat) or fmt.frac or fmt.bits > MOST_BITS:
-            raise StudyError(
-                f"{name} has {part!r}; allowed: integers of up to {MOST_BITS} bits, such as int8, uint8, int4."
-            )
+        if not isinstance(fmt, gs.formats.FixedFormat) or fmt.frac:
+            raise StudyError(f"{name} has {part!r}; allowed: integers such as int8, uint8, int4.")
     return Widths(a, b if star else a)
 
 
@@ -163,8 +159,7 @@ class IntegerStudy(Kind[IntegerParameters]):
             return integer_network(context, formats.a, formats.b)
         a, b = draw(at["dist"], at["M"], at["K"], at["N"], cell.seed)
         left, right = integers(a, formats.a), integers(b, formats.b)
-        truth, size = left.double() @ right.double(), left.double().abs() @ right.double().abs()
-        return Integers(Operands(left, right, truth, size, "integers in fp64"), worst_sums(right, formats.a))
+        return Integers(of_tensors(left, right), worst_sums(right, formats.a))
 
     def evaluate(self, cell: Cell, inputs: Integers | IntegerNetwork) -> Mapping[str, Scalar]:
         """Overflows, errors, and what no input can make overflow.

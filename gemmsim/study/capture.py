@@ -1,0 +1,264 @@
+"""Operands of a model's linear layers, written to a file while the model runs.
+
+Forward and backward hooks hand each tensor over as it comes up, and it is written at once: memory holds one tensor more
+than the model's own pass needs. The file is safetensors with up to three matrices for each layer, rows of all calls of
+a layer below each other:
+
+    NAME/input   (T, in)     what came in, leading dimensions as rows
+    NAME/weight  (out, in)
+    NAME/grad    (T, out)    gradient of what went out
+
+of which the layer's three products are made: fprop ``input @ weight.T``, dgrad ``grad @ weight``, wgrad
+``grad.T @ input``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fnmatch
+import json
+import struct
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from .errors import StudyError, nearest
+from .files import atomic_path, make_folder
+
+__all__ = ["ROLES", "capture_layers", "chosen_names", "layer_shapes"]
+
+#: The three products of a linear layer.
+ROLES = ("fprop", "dgrad", "wgrad")
+#: Name of a model that is a linear layer itself.
+_ROOT = "model"
+_TYPES = {torch.float64: "F64", torch.float32: "F32", torch.float16: "F16", torch.bfloat16: "BF16"}
+
+
+def capture_layers(
+    model: nn.Module,
+    inputs: Any,
+    path: str | Path,
+    *,
+    layers: Sequence[str] = ("*",),
+    roles: Sequence[str] = ("fprop",),
+    loss: Callable[[Any], Tensor] | None = None,
+) -> list[str]:
+    """Runs ``model`` once and writes the operands of its linear layers to ``path``; the names of those layers.
+
+    Linear layers are ``torch.nn.Linear`` and its subclasses, ``gemmsim.nn.QLinear`` among them, that the pass calls as
+    modules. The model computes as it always does, emulated layers with their formats; parameters and their gradients
+    are left as they were. Activation checkpointing must be off: it runs layers twice.
+
+    Args:
+        inputs: a tuple for ``model(*inputs)``, a mapping for ``model(**inputs)``, else ``model(inputs)``.
+        path: the file; what is there is replaced when the whole is written.
+        layers: patterns over names of modules, as ``fnmatch`` has them.
+        roles: what is needed: with dgrad or wgrad among them the backward pass runs, too.
+        loss: of the model's output, the number that is differentiated; by default the output itself if it is a single
+            number, or its attribute ``loss``.
+
+    Raises:
+        StudyError: a pattern without a match (near names are told), no linear layer, a layer that is not called, an
+            unknown role, no loss to differentiate, a folder that cannot be made.
+    """
+    for role in roles:
+        if role not in ROLES:
+            raise StudyError(f"role {role!r}; allowed: {', '.join(ROLES)}.{nearest(str(role), ROLES)}")
+    path = Path(path)
+    make_folder(path.parent)
+    backward = any(role != "fprop" for role in roles)
+    with tempfile.TemporaryFile(dir=path.parent) as spooled:
+        spool = _Spool(spooled)
+        with _hooked(model, layers, spool, backward) as names:
+            with torch.set_grad_enabled(backward):
+                output = _call(model, inputs)
+            if backward:
+                _differentiate(model, output, loss)
+        called = {name for name, part, _ in spool.pieces if part == "input"}
+        if missing := [name for name in names if name not in called]:
+            raise StudyError(
+                f"the pass does not call {', '.join(missing[:6])}; leave out such layers, or give other inputs."
+            )
+        for name in names:
+            spool.add(name, "weight", 0, _module(model, name).weight)
+        spool.write(path, names, {"made_by": "gemmsim.study.capture_layers", "roles": ",".join(roles)})
+    return names
+
+
+def layer_shapes(model: nn.Module, inputs: Any, layers: Sequence[str] = ("*",)) -> dict[str, tuple[int, int, int]]:
+    """(T, in, out) of each linear layer that a pass calls, by a pass without gradients.
+
+    Raises:
+        StudyError: a pattern without a match, no linear layer that is called.
+    """
+    found: dict[str, int] = {}
+    names = chosen_names(_linear(model), layers)
+    handles = []
+    for name in names:
+
+        def count(module: nn.Module, args: tuple[Any, ...], output: Any, name: str = name) -> None:
+            found[name] = found.get(name, 0) + args[0].numel() // max(args[0].shape[-1], 1)
+
+        handles.append(_module(model, name).register_forward_hook(count))
+    try:
+        with torch.no_grad():
+            _call(model, inputs)
+    finally:
+        for handle in handles:
+            handle.remove()
+    if not found:
+        raise StudyError(f"the pass calls none of {', '.join(names[:6])}; give other inputs or layers.")
+    shapes = {name: tuple(_module(model, name).weight.shape) for name in found}
+    return {name: (found[name], shapes[name][1], shapes[name][0]) for name in names if name in found}
+
+
+def chosen_names(known: Sequence[str], patterns: Sequence[str]) -> list[str]:
+    """Those of ``known`` that a pattern matches, in their order.
+
+    Raises:
+        StudyError: a pattern without a match; it tells near names.
+    """
+    if not known:
+        raise StudyError("there is no linear layer; allowed: models with torch.nn.Linear or gemmsim.nn.QLinear.")
+    for pattern in patterns:
+        if not fnmatch.filter(known, pattern):
+            shown = ", ".join(known[:12]) + (f", ... ({len(known)} in all)" if len(known) > 12 else "")
+            raise StudyError(f"no layer matches {pattern!r}.{nearest(pattern.strip('*.'), known)} There are {shown}.")
+    return [name for name in known if any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns)]
+
+
+def _linear(model: nn.Module) -> list[str]:
+    return [name or _ROOT for name, module in model.named_modules() if isinstance(module, nn.Linear)]
+
+
+def _module(model: nn.Module, name: str) -> nn.Linear:
+    found = model if name == _ROOT else model.get_submodule(name)
+    assert isinstance(found, nn.Linear)
+    return found
+
+
+def _call(model: nn.Module, inputs: Any) -> Any:
+    if isinstance(inputs, Mapping):
+        return model(**inputs)
+    return model(*inputs) if isinstance(inputs, tuple) else model(inputs)
+
+
+@contextlib.contextmanager
+def _hooked(model: nn.Module, layers: Sequence[str], spool: _Spool, backward: bool) -> Iterator[list[str]]:
+    """Hooks on the chosen layers while the body runs; it gets their names."""
+    names = chosen_names(_linear(model), layers)
+    calls = dict.fromkeys(names, 0)
+    handles = []
+    for name in names:
+
+        def take(module: nn.Module, args: tuple[Any, ...], output: Any, name: str = name) -> None:
+            call = calls[name]
+            calls[name] += 1
+            spool.add(name, "input", call, args[0])
+            if backward and output.requires_grad:
+                output.register_hook(lambda grad: spool.add(name, "grad", call, grad))
+
+        handles.append(_module(model, name).register_forward_hook(take))
+    try:
+        yield names
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+def _differentiate(model: nn.Module, output: Any, loss: Callable[[Any], Tensor] | None) -> None:
+    """The backward pass; gradients of parameters are dropped as they come, those there were before put back."""
+    value = loss(output) if loss is not None else getattr(output, "loss", output)
+    if not isinstance(value, Tensor) or value.numel() != 1 or not value.requires_grad:
+        raise StudyError(
+            "dgrad and wgrad need one number to differentiate, and the model's output is none; give loss=, or a third "
+            "value beside model and inputs: a function of the output."
+        )
+    parameters = [p for p in model.parameters() if p.requires_grad]
+    before = [p.grad for p in parameters]
+    handles = [p.register_post_accumulate_grad_hook(_drop) for p in parameters]
+    try:
+        for p in parameters:
+            p.grad = None
+        value.backward()
+    finally:
+        for handle in handles:
+            handle.remove()
+        for p, grad in zip(parameters, before, strict=True):
+            p.grad = grad
+
+
+def _drop(parameter: Tensor) -> None:
+    parameter.grad = None
+
+
+class _Spool:
+    """Tensors in a file as they come, and where each lies."""
+
+    def __init__(self, file: Any) -> None:
+        self.file = file
+        #: (layer, part, call) -> (offset, bytes, rows, columns, type)
+        self.pieces: dict[tuple[str, str, int], tuple[int, int, int, int, torch.dtype]] = {}
+
+    def add(self, name: str, part: str, call: int, tensor: Tensor) -> None:
+        """Writes ``tensor`` as a matrix."""
+        values = tensor.detach().to("cpu")
+        if values.dtype not in _TYPES:
+            values = values.float()
+        matrix = values.reshape(-1, values.shape[-1]).contiguous()
+        offset = self.file.seek(0, 2)
+        if matrix.numel():
+            self.file.write(matrix.view(torch.uint8).numpy().data)
+        size = matrix.numel() * matrix.element_size()
+        self.pieces[name, part, call] = (offset, size, matrix.shape[0], matrix.shape[1], matrix.dtype)
+
+    def write(self, path: Path, names: Sequence[str], metadata: Mapping[str, str]) -> None:
+        """The safetensors file: header, then the pieces of each matrix one after the other."""
+        header: dict[str, Any] = {"__metadata__": dict(metadata)}
+        order: list[tuple[int, int]] = []
+        end = 0
+        for name in names:
+            for part in ("input", "weight", "grad"):
+                pieces = self._pieces(name, part)
+                if not pieces:
+                    continue
+                size = sum(piece[1] for piece in pieces)
+                shape = [sum(piece[2] for piece in pieces), pieces[0][3]]
+                header[f"{name}/{part}"] = {
+                    "dtype": _TYPES[pieces[0][4]],
+                    "shape": shape,
+                    "data_offsets": [end, end + size],
+                }
+                order += [(piece[0], piece[1]) for piece in pieces]
+                end += size
+        text = json.dumps(header).encode()
+        text += b" " * (-len(text) % 8)
+        with atomic_path(path) as temporary, temporary.open("wb") as out:
+            out.write(struct.pack("<Q", len(text)) + text)
+            for offset, size in order:
+                self.file.seek(offset)
+                _copy(self.file, out, size)
+
+    def _pieces(self, name: str, part: str) -> list[tuple[int, int, int, int, torch.dtype]]:
+        """Those of all calls, in order; a call without a gradient has one of zeros if others have some."""
+        calls = [call for n, p, call in self.pieces if n == name and p == ("input" if part == "grad" else part)]
+        there = [self.pieces.get((name, part, call)) for call in sorted(calls)]
+        known = [piece for piece in there if piece is not None]
+        if not known or len(known) == len(there):
+            return known
+        for call, piece in enumerate(there):
+            if piece is None:
+                rows = self.pieces[name, "input", call][2]
+                self.add(name, part, call, torch.zeros(rows, known[0][3], dtype=known[0][4]))
+        return self._pieces(name, part)
+
+
+def _copy(source: Any, out: Any, size: int) -> None:
+    while size:
+        block = source.read(min(size, 2**20))
+        out.write(block)
+        size -= len(block)

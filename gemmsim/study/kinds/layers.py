@@ -1,0 +1,236 @@
+"""Which layer of a model needs which accumulator: operands captured from it, products under each."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+from torch import Tensor
+
+from ..capture import ROLES, capture_layers, chosen_names, layer_shapes
+from ..cells import Cell, Row, Scalar, columns, digest
+from ..curves import Curve, curves
+from ..errors import StudyError, nearest
+from ..metrics import SHOWN
+from ..model_source import Source, load_source
+from ..operands import Operands, Placement, of_tensors, placement
+from ..parameters import Parameters, at_least, choice, option, text
+from ..tensor_files import TensorFile, tensor_shapes
+from .gemm import evenly
+from .growth import measure_product
+from .kind import Kind
+
+__all__ = ["Layers", "LayersParameters"]
+
+_PARTS = ("input", "weight", "grad")
+#: The operands of each product: (part, transposed) of a and of b.
+_OPERANDS = {
+    "fprop": (("input", False), ("weight", True)),
+    "dgrad": (("grad", False), ("weight", False)),
+    "wgrad": (("grad", True), ("input", False)),
+}
+
+
+def _patterns(given: Any, name: str) -> tuple[str, ...]:
+    listed = [given] if isinstance(given, str) else list(given)
+    found = tuple(part.strip() for entry in listed for part in str(entry).split(",") if part.strip())
+    if not found:
+        raise StudyError(f"{name} lists no pattern; allowed: names of layers such as 'encoder.*'.")
+    return found
+
+
+def _roles(given: Any, name: str) -> tuple[str, ...]:
+    found = _patterns(given, name)
+    for role in found:
+        if role not in ROLES:
+            raise StudyError(f"{name} has {role!r}; allowed: {', '.join(ROLES)}.{nearest(role, ROLES)}")
+    return tuple(dict.fromkeys(found))
+
+
+@dataclass(frozen=True)
+class LayersParameters(Parameters):
+    """Accumulators x layers x roles, on operands captured from a model."""
+
+    kind: ClassVar[str] = "layers"
+
+    model: str = option("", text, "module:function or file.py:function that gives (model, inputs[, loss]).")
+    captured: str = option("", text, "Instead: a file that gemmsim.study.capture_layers wrote.", metavar="FILE")
+    layers: tuple[str, ...] = option("*", _patterns, "Patterns over names of layers.", many=True, metavar="PATTERN")
+    role: tuple[str, ...] = option("fprop", _roles, "Products of a layer: fprop, dgrad, wgrad.")
+    acc: tuple[Curve, ...] = option(
+        ("fp32 = fp32", "e8m10 = e8m10", "chunk64 = chunked(64, e8m10)", "bf16 = bf16"),
+        lambda given, name: curves(given),
+        "Accumulators or specs, 'label = spec', or @file with one a line.",
+        many=True,
+        metavar="SPEC",
+    )
+    in_: Placement = option(
+        "", placement, "Format of the operands: e4m3/row, e4m3/tensor, e4m3/none.", metavar="FORMAT"
+    )
+    most: int = option(64, at_least(0), "At most this many rows and columns of each result, evenly spaced; 0: all.")
+    seeds: int = option(1, at_least(1, 10**6), "Seeds of the random bits: 0 to this less one.")
+    metric: str = option("rel_fro", choice(*SHOWN), "What table and picture show.")
+
+
+@dataclass(frozen=True)
+class _Captured:
+    fingerprint: str
+    path: Path
+    part: LayersParameters
+
+
+class Layers(Kind[LayersParameters]):
+    """Error of each product of a model's linear layers under each accumulator, on the model's own operands."""
+
+    parameters = LayersParameters
+    about = "linear layers of a model, with operands captured from it: which one needs what"
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Without the model: workers read the captured file."""
+        return {name: value for name, value in vars(self).items() if name not in ("_source", "_shapes")}
+
+    def cells(self) -> list[Cell]:
+        """As every kind's, of one set of parameters.
+
+        Raises:
+            StudyError: several sets.
+        """
+        if len(self.parts) > 1:
+            raise StudyError("layers takes one model; run it once for each.")
+        return super().cells()
+
+    def cells_of(self, part: LayersParameters) -> Iterator[Cell]:
+        """Accumulators innermost: they share operands. Of a model, a pass without gradients tells the shapes."""
+        origin = part.model or Path(part.captured).name
+        for layer, (t, into, out) in self._layers(part).items():
+            for role in part.role:
+                whole = {"fprop": (t, into, out), "dgrad": (t, out, into), "wgrad": (out, t, into)}[role]
+                m, k, n = (min(whole[0], part.most or whole[0]), whole[1], min(whole[2], part.most or whole[2]))
+                named: dict[str, Scalar] = {"layer": layer, "role": role, "model": origin, "in": str(part.in_)}
+                shown = columns(K=k, M=m, N=n, **named)
+                for seed in range(part.seeds):
+                    for curve in part.acc:
+                        if seed and not curve.stochastic:
+                            continue
+                        yield Cell(
+                            self.name,
+                            self.setting,
+                            curve.spec,
+                            seed,
+                            shown,
+                            stochastic=curve.stochastic,
+                            macs=m * k * n,
+                            label=curve.label,
+                            operands=f"{layer}|{role}",
+                        )
+
+    def prepare(self, folder: Path) -> _Captured:
+        """The captured file. One made from a model stays in ``folder``, so that a resumed run has the same operands."""
+        part = self.parts[0]
+        path = Path(part.captured)
+        if part.model:
+            path = folder / f"operands-{digest([part.model, part.layers, part.role])}.safetensors"
+            if not path.is_file():
+                source = self._model(part)
+                names = list(self._layers(part))
+                capture_layers(source.model, source.inputs, path, layers=names, roles=part.role, loss=source.loss)
+        return _Captured(_digest(path), path, part)
+
+    def inputs(self, cell: Cell, context: _Captured) -> Operands:
+        """The operands of one product, rows of a and columns of b chosen."""
+        at = dict(cell.columns)
+        part = context.part
+        first, second = _OPERANDS[str(at["role"])]
+        a, b = (_operand(context.path, str(at["layer"]), *one) for one in (first, second))
+        a, b = a[evenly(a.shape[0], part.most)], b[:, evenly(b.shape[1], part.most)]
+        if a.dtype != b.dtype:
+            a, b = a.double(), b.double()
+        return of_tensors(part.in_(a, 1), part.in_(b, 0))
+
+    def evaluate(self, cell: Cell, inputs: Operands) -> Mapping[str, Scalar]:
+        """The errors of the product, and what theory allows."""
+        return measure_product(cell, inputs)
+
+    def bytes_needed(self) -> int:
+        """Operands of the largest product in float32 and float64, and its truth."""
+        sizes: list[dict[str, Any]] = [dict(cell.columns) for cell in self.cells()]
+        return max(12 * (s["M"] + s["N"]) * s["K"] + 40 * s["M"] * s["N"] for s in sizes)
+
+    def table(self, rows: Sequence[Row]) -> Any:
+        """A line for each layer and role, a column for each accumulator."""
+        from .layers_report import layers_table
+
+        return layers_table(rows, self.parts[0].metric, self.title)
+
+    def plot(self, rows: Sequence[Row], path: Path) -> None:
+        """A heat map, layers by accumulators."""
+        from .layers_report import layers_plot
+
+        layers_plot(rows, self.parts[0].metric, self.finding(rows) or self.title, path)
+
+    def finding(self, rows: Sequence[Row]) -> str:
+        """How far layers differ under one accumulator."""
+        from .layers_report import layers_finding
+
+        return layers_finding(rows, self.parts[0].metric)
+
+    def _model(self, part: LayersParameters) -> Source:
+        if "_source" not in vars(self):
+            self._source = load_source(part.model)
+        return self._source
+
+    def _layers(self, part: LayersParameters) -> dict[str, tuple[int, int, int]]:
+        """Layer -> (T, in, out).
+
+        Raises:
+            StudyError: neither model nor file or both, patterns without a match, a file without what a role needs.
+        """
+        if bool(part.model) == bool(part.captured):
+            raise StudyError(
+                "layers needs a model or captured operands; give --model module:function or --captured FILE."
+            )
+        if "_shapes" not in vars(self):
+            if part.model:
+                source = self._model(part)
+                self._shapes = layer_shapes(source.model, source.inputs, part.layers)
+            else:
+                self._shapes = _shapes_in(part)
+        return self._shapes
+
+
+def _shapes_in(part: LayersParameters) -> dict[str, tuple[int, int, int]]:
+    """Of a captured file; only its header is read."""
+    shapes = tensor_shapes(Path(part.captured))
+    names = list(dict.fromkeys(key.rpartition("/")[0] for key in shapes if key.rpartition("/")[2] in _PARTS))
+    if not names:
+        raise StudyError(f"'{part.captured}' holds no NAME/input; allowed: what gemmsim.study.capture_layers wrote.")
+    found = {}
+    for name in chosen_names(names, part.layers):
+        needed = {piece for role in part.role for piece, _ in _OPERANDS[role]} | {"input", "weight"}
+        for piece in sorted(needed):
+            if f"{name}/{piece}" not in shapes:
+                raise StudyError(
+                    f"'{part.captured}' holds no {name}/{piece}, which {', '.join(part.role)} needs. Capture it again "
+                    "with these roles."
+                )
+        (t, into), (out, into2) = shapes[f"{name}/input"], shapes[f"{name}/weight"]
+        if into != into2 or shapes.get(f"{name}/grad", (t, out)) != (t, out):
+            raise StudyError(f"'{part.captured}': the matrices of {name} do not belong together. Capture them again.")
+        found[name] = (t, into, out)
+    return found
+
+
+def _operand(path: Path, layer: str, piece: str, transposed: bool) -> Tensor:
+    values = TensorFile(path, f"{layer}/{piece}").load()
+    return values.T if transposed else values
+
+
+def _digest(path: Path) -> str:
+    found = hashlib.sha256()
+    with path.open("rb") as opened:
+        while block := opened.read(2**20):
+            found.update(block)
+    return found.hexdigest()[:16]
