@@ -1,6 +1,7 @@
-# Two commands do everything on a fresh machine, in a private environment (.venv):
+# These commands do everything on a fresh machine, in a private environment (.venv):
 #
 #   make study    install, run the digits study, write its table and plot into $(OUT)
+#   make studies  install, run every study that has checks into studies, and a page about them: studies/report.html
 #   make test     install, run all tests (make test-long: and those of the long run, and compile every GPU kernel)
 #
 # Needed beforehand: Python >= 3.10 and a C++ compiler. CMake is fetched by the build when the system has none.
@@ -36,10 +37,10 @@ EXTRA := $(if $(TORCH),checks,test)
 TORCH_REQUIREMENT := $(if $(TORCH),$(if $(filter newest,$(TORCH)),torch,torch==$(TORCH)))
 
 .DEFAULT_GOAL := help
-.PHONY: help install study test test-long aarch64 lint format kernels gpu-check gpu-bundle bench clean check-tools
+.PHONY: help install study studies test test-long aarch64 lint format kernels gpu-check gpu-bundle bench clean check-tools
 
 help:
-	@sed -n 's/^# \{0,1\}//p' Makefile | head -11
+	@sed -n 's/^# \{0,1\}//p' Makefile | head -12
 
 check-tools:
 	@command -v "$(PYTHON)" >/dev/null 2>&1 || { \
@@ -65,6 +66,11 @@ install: $(STAMP)
 
 study: $(STAMP)
 	$(BIN)/gemmsim study run digits --out $(OUT)
+
+# The page is written whatever the checks say; the exit code is theirs.
+studies: $(STAMP)
+	$(BIN)/gemmsim study run all --out studies; code=$$?; \
+	    $(BIN)/gemmsim study report studies --out studies/report.html && exit $$code
 
 test: $(STAMP)
 	$(BIN)/python -m pytest $(PYTEST_ARGS)

@@ -18,6 +18,7 @@ from .arithmetic import (
     Exact,
     FastTwoSum,
     Fixed,
+    Fused,
     Hardware,
     Integer,
     Interleaved,
@@ -79,6 +80,7 @@ __all__ = [
     "exact",
     "fast_two_sum",
     "fixed",
+    "fused",
     "fp16_accumulate",
     "hopper_fp8_2xacc",
     "hopper_fp8_fast",
@@ -303,6 +305,25 @@ def fixed(
         SpecError: for P outside 1 to 53 or unknown words.
     """
     return Fixed(P, frac, rounding=rounding, overflow=overflow)
+
+
+def fused(
+    n: builtins.int,
+    kept: builtins.int | str | None,
+    out: CastLike = "e8m23/rtz",
+    *,
+    a: str | FloatFormat = "fp32",
+    b: str | FloatFormat | None = None,
+) -> Fused:
+    """The step of a matrix unit: ``n`` products and the register are cut toward zero ``kept`` bits below the largest
+    exponent of them all ("exact" or None: not at all), summed exactly and rounded to ``out``, from +0. Operands are
+    cast to ``a`` and ``b`` (None: ``a``) first. See ``gemmsim.arithmetic.Fused`` for NaN, infinities, -0 and overflow.
+
+    Raises:
+        SpecError: for n outside 1 to 64, kept outside 1 to 60, a stochastic rounding, or formats that are not signed
+            floats within binary32.
+    """
+    return Fused(n, kept, out, a=a, b=b)
 
 
 def hw(

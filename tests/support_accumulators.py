@@ -63,6 +63,9 @@ CASES = [
     Case(":hw(hopper, wgmma, bf16)"),
     Case(":hw(hopper, wgmma, e4m3)"),
     Case(":hw(cdna3, mfma, fp16)", symmetric=False),
+    Case(":fused(16, 20, e5m10/rtz)"),
+    Case(":fused(8, exact, bf16)"),
+    Case(":chunked(24, fused(16, 50, fp32), bf16)"),
 ]
 
 

@@ -37,7 +37,7 @@ def run_on_host(source: KernelSource, blocks: tuple[int, int, int], args: ctypes
     )
 
 
-def host_quantize(x: Tensor, cast: Cast, out: Tensor, seed: int = 0, site: int = Site.QUANTIZE) -> None:
+def host_quantize(x: Tensor, cast: Cast, out: Tensor, seed: int = 0, site: int = Site.QUANTIZE, start: int = 0) -> None:
     """``gemmsim.backends.cuda.quantize`` with the kernel run on the host."""
 
     def launch(
@@ -47,7 +47,7 @@ def host_quantize(x: Tensor, cast: Cast, out: Tensor, seed: int = 0, site: int =
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(cuda_cast, "launch", launch)
-        cuda_cast.quantize(x, cast, out, seed, site)
+        cuda_cast.quantize(x, cast, out, seed, site, start)
 
 
 def tiny_kernel(value: int = 1) -> KernelSource:

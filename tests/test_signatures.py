@@ -33,9 +33,13 @@ REASONS = {
     **dict.fromkeys(("ScaledQuantDescriptor.__init__", "match_mac_format_with_cublas_types"), _PEER),
     **dict.fromkeys(("QAffineFormats.__init__", "QSoftmaxFormats.__init__", "QLayerNormFormats.__init__"), _PUBLIC),
     **dict.fromkeys(("MXTensor.__new__", "int_linear", "fit", "bits_command", "bits", "element"), _PUBLIC),
-    **dict.fromkeys(("_DynamicBlock.forward", "_FakeQuant.forward", "_Sum.forward"), _AUTOGRAD),
+    **dict.fromkeys(("qmatmul", "qmm"), _PYTORCH),
+    **dict.fromkeys(
+        ("_DynamicBlock.forward", "_FakeQuant.forward", "_Sum.forward", "AffineFunction.forward"), _AUTOGRAD
+    ),
     **dict.fromkeys(("matmul", "general_matmul", "gemm", "product", "_fprop", "Product.__init__"), _PRODUCT),
     **dict.fromkeys(("gemm_codes", "operands_of", "_members_run", "matmul_with_operands", "_call"), _PRODUCT),
+    **dict.fromkeys(("_block_matmul", "affine", "_qmatmul"), _PRODUCT),
     **dict.fromkeys(("run_rows", "Backend.run_rows"), _ROWS),
     "_args": _RECORD,
     "_Recorder.__call__": _LOG,

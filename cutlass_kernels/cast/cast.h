@@ -19,7 +19,7 @@ struct CastConfig {
 struct CastArgs {
     const void* src;
     void* dst;
-    uint64_t count, seed;
+    uint64_t count, seed, start;  // random bits are those of elements `start` and on
     int32_t site, dims;
     int64_t size[CAST_DIMS], src_stride[CAST_DIMS], dst_stride[CAST_DIMS], index_stride[CAST_DIMS];
 };
@@ -41,7 +41,7 @@ template <CastConfig K> struct CastKernel {
 
     static GEMMSIM_HD Dst drawn(Src w, const CastArgs& a, uint64_t index) {
         uint32_t R = 0;
-        if constexpr (STOCHASTIC) R = draw_element(a.seed, index, a.site, K.cast.rbits);
+        if constexpr (STOCHASTIC) R = draw_element(a.seed, a.start + index, a.site, K.cast.rbits);
         return element(w, R);
     }
 
@@ -51,7 +51,7 @@ template <CastConfig K> struct CastKernel {
         if constexpr (STOCHASTIC) {
             static_assert(N % DRAWS == 0);
             GEMMSIM_UNROLL for (int g = 0; g < N; g += DRAWS) {
-                const uint64_t call = (first + g) / DRAWS;
+                const uint64_t call = (a.start + first + g) / DRAWS;
                 const Words4 x =
                     philox((uint32_t)a.seed, (uint32_t)(a.seed >> 32), (uint32_t)call, (uint32_t)(call >> 32), 0u, (uint32_t)a.site);
                 GEMMSIM_UNROLL for (int j = 0; j < DRAWS; ++j) out.word[g + j] = element(in.word[g + j], pick(x, j, K.cast.rbits));

@@ -36,7 +36,8 @@ struct GemmArgs {
     const int64_t* batch;  // four rows of batch_dims: sizes, strides of a, b, c
     const Extras* extras;  // null: none
     uint64_t seed;
-    int32_t threads, reserved;
+    int32_t threads;
+    uint32_t row0;  // of the first row among those that random bits are drawn for
     // from here on the spec's part, the same for every call
     int32_t arithmetic, member_count;  // member_count: of a palette; 0: `member` computes every element
     Cast cast_a, cast_b, cast_out;
@@ -89,14 +90,14 @@ struct Report {
     }
 };
 
-// dst = cast(src), element by element in row-major order of `size`.
+// dst = cast(src), element by element in row-major order of `size`; random bits are those of elements `start` and on.
 struct QuantizeArgs {
     const void* src;
     void* dst;
     int32_t src_dtype, dst_dtype, dims, site;
     int64_t size[MAX_BATCH_DIMS], src_stride[MAX_BATCH_DIMS], dst_stride[MAX_BATCH_DIMS];
     Cast cast;
-    uint64_t seed;
+    uint64_t seed, start;
     int32_t threads, reserved;
 };
 

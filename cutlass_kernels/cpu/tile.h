@@ -13,6 +13,10 @@ enum Step : int {
     STEPS = 4
 };
 
+// Of a matrix unit's 64 products and the register, each cut so many bits below the largest: what holds the sum of a step: a
+// double, two of them, 128 bits.
+constexpr int KEPT_IN_DOUBLE = 44, KEPT_IN_TWO = 90, KEPT_IN_INTEGER = 117;
+
 constexpr int64_t MR = 8;  // rows of a packed panel of A
 
 // How an INTEGER or FIXED run goes in floating-point lanes: each product times `scale` to a whole number (or as it is),

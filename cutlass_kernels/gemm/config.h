@@ -80,7 +80,7 @@ struct GemmArgs {
     const int32_t *term, *key;  // place of the term at each position; the k its random bits belong to (null: the position)
     int64_t m, n, k, batches;
     int64_t a_row, a_col, b_row, b_col, c_row, c_col, out_row, out_col, select_row, select_col;
-    uint64_t seed;
+    uint64_t seed, row;  // row: of the first row among those that random bits are drawn for
     int32_t dims, member;
     int64_t size[MAX_WRAPPERS];  // n of each wrapper
     int64_t batch[BATCH_DIMS], a_batch[BATCH_DIMS], b_batch[BATCH_DIMS], c_batch[BATCH_DIMS], out_batch[BATCH_DIMS],

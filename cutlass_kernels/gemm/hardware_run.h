@@ -1,7 +1,8 @@
 // Runs of a chip's matrix instruction: a step takes some products and the register c and gives the next c. What the
-// parameters mean: gemmsim/hardware/models.py. Everything below is exact in double or int64: products of at most 22 bits, cut
-// at most 36 bits below the largest of at most 64.
+// parameters mean: gemmsim/hardware/models.py. Products are exact in double; sums of up to 64 of them and the register, cut at
+// most KEPT_IN_DOUBLE bits below the largest, in double and int64. Beyond that are integers of 128 bits, and long sums.
 #pragma once
+#include "gemm/long_sum.h"
 #include "gemm/stream.h"
 
 namespace gemmsim {
@@ -21,6 +22,18 @@ GEMMSIM_HD int64_t down(double x) {
     return (double)i > x ? i - 1 : i;
 }
 
+constexpr int KEPT_IN_DOUBLE = 44;
+template <bool WIDE> struct CutSum {
+    typedef int64_t type;
+};
+template <> struct CutSum<true> {
+    typedef __int128 type;
+};
+
+// Long code, one copy of each.
+template <Cast C> GEMMSIM_CALL double rounded(Exact x) { return round_exact(x, C, 0); }
+template <Cast C> GEMMSIM_CALL double rounded(LongSum<float>& x) { return x.round(C, 0); }
+
 // Operands of a step, side by side in shared memory: `a` and `b` point at an output's first, the next ones lie a pitch apart.
 template <class T> struct StepOperands {
     const T *a, *b;
@@ -30,8 +43,20 @@ template <class T> struct StepOperands {
     GEMMSIM_HD float y(int i) const { return (float)b[i * pitch_b]; }
 };
 
-// One step with the products there are; the others are zeros.
-template <HardwareModel M, class OPERANDS> struct HardwareStep {
+// One step with the products there are; the others are zeros. ADD: the cast of HW_CAST and HW_CAST_INF.
+template <HardwareModel M, Cast ADD, class OPERANDS> struct HardwareStep {
+    static constexpr bool BY_CAST = M.out >= HW_CAST;
+    static constexpr int EMIN = BY_CAST ? ADD.emin : M.out == HW_RNE10 ? -14 : -126;  // of the register's format
+    static constexpr Cast conversion() {
+        Cast to = ADD;
+        if (M.out == HW_CAST_INF) {
+            to.over_pos = to.inf_pos;
+            to.over_neg = to.inf_neg;
+        }
+        return to;
+    }
+    static constexpr Cast TO = conversion();
+
     const OPERANDS& o;
     const int count;
     const bool plain;  // no product is infinite, NaN or as large as 2^127
@@ -46,7 +71,7 @@ template <HardwareModel M, class OPERANDS> struct HardwareStep {
     GEMMSIM_HD int exponent(int i) const {
         return M.kind == HW_GROUPS ? 0 : hardware_exponent(o.x(i), M.a_emin) + hardware_exponent(o.y(i), M.b_emin);
     }
-    GEMMSIM_HD int addend_exponent() const { return hardware_exponent(c, M.out == HW_RNE10 ? -14 : -126); }
+    GEMMSIM_HD int addend_exponent() const { return hardware_exponent(c, EMIN); }
     GEMMSIM_HD int largest(int first, int stride) const {
         int e = -1000;
         GEMMSIM_NO_UNROLL for (int i = first; i < count; i += stride) e = exponent(i) > e ? exponent(i) : e;
@@ -63,8 +88,13 @@ template <HardwareModel M, class OPERANDS> struct HardwareStep {
             else if (-q >= most) minus = true;
         }
         if (nan || (plus && minus)) c = quiet_nan<float>();
-        else if (plus || minus) c = plus ? inf : -inf;
-        else if constexpr (M.kind == HW_FLOORED) floored();
+        else if (plus || minus) {
+            if constexpr (BY_CAST) {
+                constexpr double above = TO.inf_pos, below = TO.inf_neg;
+                c = (float)(plus ? above : below);
+            } else c = plus ? inf : -inf;
+        } else if constexpr (M.kind == HW_FLOORED) floored();
+        else if constexpr (M.kept < 0) uncut();
         else fused();
     }
 
@@ -72,7 +102,8 @@ template <HardwareModel M, class OPERANDS> struct HardwareStep {
         int e = addend_exponent();
         const int top = M.kind == HW_GROUPS ? 0 : largest(0, 1);
         e = top > e ? top : e;
-        int64_t sum = cut(times_power((double)c, M.kept - e));
+        typedef typename CutSum<(M.kept > KEPT_IN_DOUBLE)>::type Integer;
+        Integer sum = cut(times_power((double)c, M.kept - e));
         double group = 0;
         GEMMSIM_NO_UNROLL for (int i = 0; i < count; ++i) {
             if constexpr (M.kind == HW_FUSED) sum += cut(times_power(product(i), M.kept - e));
@@ -84,7 +115,18 @@ template <HardwareModel M, class OPERANDS> struct HardwareStep {
                 }
             }
         }
-        c = convert(times_power((double)sum, e - M.kept));
+        if constexpr (M.kept > KEPT_IN_DOUBLE)
+            c = add_rn((float)rounded<TO>(Exact{(u128)(sum < 0 ? -sum : sum), e - M.kept, sum < 0, false}), 0.0f);
+        else c = convert(times_power((double)sum, e - M.kept));
+    }
+
+    // Nothing is cut: the exact sum.
+    GEMMSIM_HD void uncut() {
+        LongSum<float> sum;
+        sum.clear();
+        sum.add((double)c, 1.0);
+        GEMMSIM_NO_UNROLL for (int i = 0; i < count; ++i) sum.add((double)o.x(i), (double)o.y(i));
+        c = add_rn((float)rounded<TO>(sum), 0.0f);
     }
 
     GEMMSIM_HD int64_t cut_sum(int first, int stride, int e) const {
@@ -112,7 +154,8 @@ template <HardwareModel M, class OPERANDS> struct HardwareStep {
     // rz23, e8m13: toward zero, infinity past the largest finite value. rne10: binary16 to nearest even. Never -0.
     static GEMMSIM_HD float convert(double v) {
         if (v == 0) return 0;
-        constexpr int emin = M.out == HW_RNE10 ? -14 : -126, keep = M.out == HW_RNE10 ? 10 : M.out == HW_E8M13 ? 13 : 23;
+        if constexpr (BY_CAST) return add_rn((float)rounded<TO>(exact_value(v)), 0.0f);
+        constexpr int emin = EMIN, keep = M.out == HW_RNE10 ? 10 : M.out == HW_E8M13 ? 13 : 23;
         const int e = exponent_of(v) < emin ? emin : exponent_of(v);
         const double scaled = times_power(v, keep - e), magic = 0x1.8p52;
         const double whole = M.out == HW_RNE10 ? add_rn(add_rn(scaled, magic), -magic) : (double)cut(scaled);
@@ -167,7 +210,7 @@ template <GemmConfig K> struct HardwareRun {
         count = 0;
     }
     template <class OPERANDS> static GEMMSIM_HD float step(const OPERANDS& o, int terms, bool plain, float register_) {
-        HardwareStep<K.hardware, OPERANDS> one = {o, terms, plain, register_};
+        HardwareStep<K.hardware, K.add, OPERANDS> one = {o, terms, plain, register_};
         one.run();
         return one.c;
     }

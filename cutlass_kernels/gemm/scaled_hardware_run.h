@@ -58,7 +58,7 @@ template <GemmConfig K> struct ScaledHardwareRun {
 
     // One instruction's step for one output; the terms are walked twice: for the largest exponent, and for the sum.
     GEMMSIM_HD float step(const T* a, const T* b, int64_t k, int count, int64_t row, int64_t col, float start) const {
-        typedef HardwareStep<M, StepOperands<T>> Step;
+        typedef HardwareStep<M, K.add, StepOperands<T>> Step;
         const float inf = from_bits<float>(Carrier<float>::EXPONENT);
         bool nan = start != start, plus = start == inf, minus = start == -inf;
         const int terms = M.kind == HW_GROUPS ? N : count;

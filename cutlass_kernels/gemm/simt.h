@@ -111,7 +111,8 @@ template <GemmConfig K> struct Gemm {
         stream.tid = tid;
         stream.template start<Run::MEASURES>();
         // Columns of all groups count as those of one product.
-        const int64_t first_row = K.gathered ? row0 : batch * g.m + row0, first_col = K.gathered ? batch * g.n + col0 : col0;
+        const int64_t first_row = (K.gathered ? row0 : batch * g.m + row0) + (int64_t)g.row;
+        const int64_t first_col = K.gathered ? batch * g.n + col0 : col0;
         const Place<K> place = {first_row, first_col, row0, tid / GEMM_SIDE, tid % GEMM_SIDE, g.seed, g.key};
         Run run;
         Tile total, addend;

@@ -11,6 +11,7 @@ from .compensated import Compensated, FastTwoSum, Kahan, Neumaier, TwoSum
 from .custom import Custom, Swapped, define
 from .errors import SelectError, SpecError, SpecFormatError, UnsupportedSpec
 from .exact_sum import Binned, Exact
+from .fused import Fused
 from .grammar import parse_accumulator
 from .hardware import Hardware
 from .integer import Fixed, Integer
@@ -33,6 +34,7 @@ __all__ = [
     "Exact",
     "FastTwoSum",
     "Fixed",
+    "Fused",
     "GemmSpec",
     "Hardware",
     "Integer",

@@ -45,8 +45,10 @@ class Backend(Protocol):
     def finishes(self, spec: GemmSpec, cast: Cast | None) -> bool:
         """Whether kernels of products of ``spec`` take a bias and ``cast`` as their last steps."""
 
-    def quantize(self, x: Tensor, cast: Cast, out: Tensor, seed: int = 0, site: int = 16) -> None:
-        """``cast`` of each element."""
+    def quantize(
+        self, x: Tensor, cast: Cast, out: Tensor, seed: int = 0, site: int = 16, start: int = 0
+    ) -> None:  # fmt: skip
+        """``cast`` of each element, with the random bits of elements ``start`` and on."""
 
     def quantize_tensor(self, x: Tensor, fmt: TensorFormat, out: Tensor, seed: int = 0, site: int = 16) -> None:
         """A tensor in a format that its elements share."""

@@ -27,7 +27,7 @@ def batched(product: Product) -> Product:
     if spec.is_stochastic:
         spec, a, b = _cast_stochastic_operands(spec, a, b, product.seed)
     a, b, out, c, select = _together(a, b, out, product.c, product.select)
-    more = (product.finish, product.named, None, product.count)
+    more = (product.finish, product.named, None, product.count, product.row)
     return Product(a, b, spec, out, product.seed, c, select, *more)
 
 

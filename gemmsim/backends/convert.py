@@ -49,12 +49,12 @@ _ROUNDED_ONCE = frozenset(
 )
 
 
-def quantize_into(x: Tensor, cast: Cast, out: Tensor, seed: int, site: int) -> None:
+def quantize_into(x: Tensor, cast: Cast, out: Tensor, seed: int, site: int, start: int = 0) -> None:
     """``quantize`` of the backend of the tensors' device. That of CUDA is loaded when a CUDA tensor asks for it."""
     if is_codebook(cast):
         round_to_codebook(x, cast, out)
     else:
-        backend_of(x).quantize(x, cast, out, seed, site)
+        backend_of(x).quantize(x, cast, out, seed, site, start)
 
 
 def copy_rounded(x: Tensor, out: Tensor) -> None:
@@ -68,19 +68,19 @@ def copy_rounded(x: Tensor, out: Tensor) -> None:
         cast_into(x, Cast(FP64), out, 0, 0)
 
 
-def cast_into(x: Tensor, cast: Cast | None, out: Tensor, seed: int, site: int) -> None:
+def cast_into(x: Tensor, cast: Cast | None, out: Tensor, seed: int, site: int, start: int = 0) -> None:
     """Write ``cast(x)`` to ``out``, then rounded to its dtype; ``None`` is the conversion to the dtype alone.
 
-    Integers count as the numbers they are.
+    Integers count as the numbers they are. Random bits are those of elements ``start`` and on.
     """
     x = x if x.is_floating_point() else x.to(torch.float64)
     if cast is None:
         copy_rounded(x, out)
     elif out.dim() <= 16:
-        quantize_into(x, cast, out, seed, site)
+        quantize_into(x, cast, out, seed, site, start)
     else:
         flat = torch.empty(out.numel(), dtype=out.dtype, device=out.device)
-        quantize_into(x.reshape(-1), cast, flat, seed, site)
+        quantize_into(x.reshape(-1), cast, flat, seed, site, start)
         out.copy_(flat.view(out.shape))
 
 

@@ -29,10 +29,11 @@ class Product:
         named: where operands have been cast already, the spec that names these casts, so that they are known to hold
             values of its formats; else ``spec``.
         windows: where elements of ``a`` and of ``out`` lie, if not where their strides say.
+        row: index of ``out``'s first row among those that the accumulator's random bits are drawn for.
         count: ``out`` is int64, and what is added to it is how often each element's register left its range.
     """
 
-    __slots__ = ("a", "b", "c", "count", "finish", "named", "out", "seed", "select", "spec", "windows")
+    __slots__ = ("a", "b", "c", "count", "finish", "named", "out", "row", "seed", "select", "spec", "windows")
 
     def __init__(
         self,
@@ -47,11 +48,12 @@ class Product:
         named: GemmSpec | None = None,
         windows: Gathered | None = None,
         count: bool = False,
+        row: int = 0,
     ) -> None:
         self.a, self.b, self.spec, self.out, self.seed = a, b, spec, out, seed
         self.c, self.select, self.finish = c, select, finish
         self.named = spec if named is None else named
-        self.windows, self.count = windows, count
+        self.windows, self.count, self.row = windows, count, row
 
     @property
     def is_coded(self) -> bool:
@@ -67,7 +69,7 @@ class Product:
         """The same with other ``fields``."""
         made = Product(
             self.a, self.b, self.spec, self.out, self.seed, self.c, self.select, self.finish, self.named, self.windows,
-            self.count,
+            self.count, self.row,
         )  # fmt: skip
         for name, value in fields.items():
             setattr(made, name, value)

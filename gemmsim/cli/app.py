@@ -188,6 +188,30 @@ def study_plot(name: StudyName, out: OutFolder) -> None:
         plot_study(name, out)
 
 
+@study_app.command("report")
+def study_report(
+    folders: Annotated[list[Path], typer.Argument(metavar="DIR...", help="Folders of results, or a folder of them.")],
+    out: Annotated[Path, typer.Option("--out", metavar="FILE", help="The page, such as report.html.")],
+) -> None:
+    """One HTML page of finished studies: verdicts first, then findings, pictures and numbers. It loads nothing."""
+    from .study import report_studies
+
+    with user_errors():
+        report_studies(folders, out)
+
+
+@study_app.command("merge")
+def study_merge(
+    folders: Annotated[list[Path], typer.Argument(help="Folders of one study: shards, or runs on several machines.")],
+    out: OutFolder,
+) -> None:
+    """Join folders of one study: the newest row of each cell, then table, pictures and verdicts of the whole."""
+    from .study import merge_studies
+
+    with user_errors():
+        merge_studies(folders, out)
+
+
 @kernels_app.command("compile")
 def kernels_compile(
     arch: Annotated[

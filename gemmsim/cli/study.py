@@ -12,7 +12,7 @@ from rich.table import Table
 
 from gemmsim import study
 
-from .console import INTERRUPT_EXIT, say, show
+from .console import INTERRUPT_EXIT, USAGE_EXIT, USER_ERRORS, say, show
 from .study_options import Request, read
 
 #: What takes longer than this is asked for twice: without --yes it is refused.
@@ -53,19 +53,41 @@ def run_studies(words: Sequence[str]) -> None:
     """Does what ``gemmsim study run`` was asked for; exits 1 where a check fails."""
     request = read(words)
     if request.name == "all":
-        asked = [replace(request, name=name, out=request.out / name) for name in study.names()]
-    else:
-        asked = [request]
-    fine = True
-    for one in asked:
-        plain = one.name in study.names() and not one.parameters
-        chosen = study.get(one.name) if plain else study.kind(one.name)(**one.parameters)
-        if one.dry_run:
-            _dry_run(chosen, one)
-        else:
-            fine = _run(chosen, one) and fine
-    if not fine:
+        _run_all(request)
+        return
+    plain = request.name in study.names() and not request.parameters
+    chosen = study.get(request.name) if plain else study.kind(request.name)(**request.parameters)
+    if request.dry_run:
+        _dry_run(chosen, request)
+    elif not _run(chosen, request):
         raise typer.Exit(CHECKS_FAILED_EXIT)
+
+
+def _run_all(request: Request) -> None:
+    """Every study that says what its rows must show, each into a folder of its name; one that cannot run stops none.
+
+    Exits 2 where one could not run, else 1 where a check of one fails.
+    """
+    codes: dict[str, int] = {}
+    for name in study.names():
+        chosen = study.get(name)
+        if not chosen.expectations():
+            continue
+        one = replace(request, name=name, out=request.out / name)
+        try:
+            if one.dry_run:
+                _dry_run(chosen, one)
+                continue
+            say(f"== {name}: {chosen.title}")
+            codes[name] = 0 if _run(chosen, one) else CHECKS_FAILED_EXIT
+        except USER_ERRORS as error:
+            typer.echo(f"error: {name}: {error}", err=True)
+            codes[name] = USAGE_EXIT
+    words = {0: "pass", CHECKS_FAILED_EXIT: "fail", USAGE_EXIT: "could not run"}
+    if codes:
+        say("== " + "; ".join(f"{name}: {words[code]}" for name, code in codes.items()))
+    if any(codes.values()):
+        raise typer.Exit(max(codes.values()))
 
 
 def plot_study(name: str, out: Path) -> None:
@@ -80,6 +102,19 @@ def plot_study(name: str, out: Path) -> None:
     for file in ("plot.png", "plot.svg"):
         chosen.plot(rows, out / file)
         say(f"{out}/{file}")
+
+
+def report_studies(folders: Sequence[Path], out: Path) -> None:
+    """Writes the page and says where it is."""
+    say(str(study.report(folders, out)))
+
+
+def merge_studies(folders: Sequence[Path], out: Path) -> None:
+    """Joins folders of one study in ``out``; prints its table and verdicts, exits 1 where a check fails."""
+    summary = study.merge(folders, out)
+    _tell(study.of_folder(out), summary)
+    if not summary.ok:
+        raise typer.Exit(CHECKS_FAILED_EXIT)
 
 
 def _dry_run(chosen: study.Study, request: Request) -> None:
@@ -115,17 +150,18 @@ def _refuse_absurd(chosen: study.Study, request: Request) -> None:
     if request.yes:
         return
     plan = study.plan(chosen, request.out)
-    seconds = plan.seconds(plan.todo[: request.limit])
+    together = request.workers or 1
+    seconds = plan.seconds(plan.todo[: request.limit]) / together
     if seconds > LONG_SECONDS:
         raise study.StudyError(
             f"{chosen.name}: {len(plan.todo):,} cells take about {seconds / 3600:,.1f} hours. Look with --dry-run, "
             "shorten it, or say --yes."
         )
-    memory, there = chosen.bytes_needed(), _memory()
+    memory, there = chosen.bytes_needed() * together, _memory()
     if there and memory > there / 2:
         raise study.StudyError(
-            f"{chosen.name}: its largest cell needs about {memory / 2**30:,.1f} GiB of {there / 2**30:,.1f}. "
-            "Shorten it, or say --yes."
+            f"{chosen.name}: the largest cell in each of {together} processes takes {memory / 2**30:,.1f} GiB of the "
+            f"{there / 2**30:,.1f} there are. Shorten it, or say --yes."
         )
 
 
@@ -154,6 +190,12 @@ def _run(chosen: study.Study, request: Request) -> bool:
     except KeyboardInterrupt:
         typer.echo(f"\ninterrupted. Finished cells are in {out}; the same command goes on from there.", err=True)
         raise typer.Exit(INTERRUPT_EXIT) from None
+    _tell(chosen, summary)
+    return summary.ok
+
+
+def _tell(chosen: study.Study, summary: study.RunSummary) -> None:
+    """Prints what a run found and where it is; problems and failures go to standard error."""
     for problem in summary.problems:
         typer.echo(f"note: {problem}", err=True)
     for failure in summary.failures:
@@ -168,12 +210,14 @@ def _run(chosen: study.Study, request: Request) -> bool:
     left = f", {summary.left} left: the same command goes on" if summary.left else ""
     say(f"{summary.computed} cells computed, {summary.reused} reused{left}.")
     if summary.rows:
-        say(f"Results: {out}/results.jsonl, results.csv, table.txt, verdicts.json, plot.png, plot.svg")
-    return summary.ok
+        say(f"Results: {summary.folder}/results.jsonl, results.csv, table.txt, verdicts.json, plot.png, plot.svg")
 
 
 def _executor(request: Request) -> study.Executor:
-    return study.Inline()
+    """Where cells are computed: in this process unless asked otherwise."""
+    if request.cluster is not None:
+        return study.Cluster(request.cluster, request.workers)
+    return study.Inline() if request.workers is None else study.Processes(request.workers)
 
 
 def _show_verdicts(summary: study.RunSummary) -> None:

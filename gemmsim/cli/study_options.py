@@ -25,7 +25,7 @@ class Request:
     dry_run: bool
     limit: int | None
     shard: tuple[int, int] | None
-    workers: int
+    workers: int | None
     cluster: str | None
     yes: bool
     #: Parameters of a kind, as given.
@@ -57,12 +57,14 @@ def _parser(kind: type[study.Kind[Any]] | None) -> argparse.ArgumentParser:
         allow_abbrev=False,
     )
     parser.add_argument(
-        "name", metavar="NAME|KIND", help="A study or a kind: see 'gemmsim study list'; 'all' runs every one."
+        "name",
+        metavar="NAME|KIND",
+        help="A study or a kind: see 'gemmsim study list'; 'all' runs every one that has checks.",
     )
     parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="Folder of the results.")
     parser.add_argument("--dry-run", action="store_true", help="Print the cells and what they cost; compute nothing.")
     parser.add_argument("--limit", type=int, metavar="N", help="Compute at most this many cells now.")
-    parser.add_argument("--workers", type=int, default=1, metavar="N", help="Processes on this machine; default 1.")
+    parser.add_argument("--workers", type=int, metavar="N", help="Compute in N processes of one thread each.")
     parser.add_argument("--cluster", metavar="ADDRESS", help="Dask scheduler, or 'local': needs gemmsim[cluster].")
     parser.add_argument("--shard", metavar="I/N", help="Only part I of N: job arrays; join them by 'study merge'.")
     parser.add_argument("--yes", action="store_true", help="Also if it takes more than an hour or half of the memory.")

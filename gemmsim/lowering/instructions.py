@@ -1,8 +1,10 @@
-"""Matrix instructions of chips as runs."""
+"""Matrix instructions of chips, and their fused step by itself, as runs."""
 
 from __future__ import annotations
 
+from gemmsim.arithmetic.fused import Fused
 from gemmsim.arithmetic.hardware import Hardware
+from gemmsim.formats import FP16, FP32, Cast, Rounding, parse_cast
 from gemmsim.hardware import FlooredSum, FmaChain, FusedBlock, PairwiseTree, ScaledGroups
 
 from .numbers import HARDWARE_OUTS, HardwareKind, Method
@@ -16,6 +18,30 @@ def _hardware(one: Hardware) -> Run:
     step = _step(one)
     method = Method.REGISTER if step.kind == HardwareKind.FMA else Method.HARDWARE
     return Run(method, one.add_cast, hardware=step)
+
+
+#: Conversions that kernels have by themselves; and the most kept bits that these were made for.
+_OWN_OUTS = {Cast(FP32, Rounding.RTZ): "rz23", parse_cast("e8m13/rtz"): "e8m13", Cast(FP16): "rne10"}
+_OWN_KEPT = 36
+
+
+@runs(Fused)
+def _fused(one: Fused) -> Run:
+    a, b = one.operand_formats
+    out = "cast_inf" if one.is_unbounded_past_the_end else "cast"
+    if one.kept is not None and one.kept <= _OWN_KEPT:
+        out = _OWN_OUTS.get(one.out, out)
+    step = HardwareStep(
+        kind=HardwareKind.FUSED,
+        products=one.n,
+        kept=-1 if one.kept is None else one.kept,
+        out=HARDWARE_OUTS[out],
+        k=one.n,
+        window=-1,
+        a_emin=a.emin,
+        b_emin=b.emin,
+    )
+    return Run(Method.HARDWARE, one.out, hardware=step)
 
 
 def _step(accumulator: Hardware) -> HardwareStep:

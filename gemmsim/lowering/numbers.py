@@ -111,7 +111,7 @@ class HardwareKind(IntEnum):
 #: gemmsim::Init: where an addend enters.
 INITS: Final = {"zero": 0, "c_first": 1, "c_last": 2}
 #: gemmsim::HardwareOut: the conversion at the end of a step.
-HARDWARE_OUTS: Final = {"rz23": 0, "e8m13": 1, "rne10": 2, "rne23": 3}
+HARDWARE_OUTS: Final = {"rz23": 0, "e8m13": 1, "rne10": 2, "rne23": 3, "cast": 4, "cast_inf": 5}
 #: gemmsim::Mode.
 MODES: Final = {mode: index for index, mode in enumerate(RoundingMode)} | {RoundingMode.RND: -1, RoundingMode.RNU: -2}
 

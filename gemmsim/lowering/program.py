@@ -43,7 +43,7 @@ class Register:
 
 @dataclass(frozen=True)
 class HardwareStep:
-    """gemmsim::HardwareModel: the step of a matrix instruction (gemmsim/hardware/models.py)."""
+    """gemmsim::HardwareModel: the step of a matrix instruction (gemmsim/hardware/models.py). ``kept`` -1: no cut."""
 
     kind: int = 0
     products: int = 0

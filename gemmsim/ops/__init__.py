@@ -1,61 +1,53 @@
 """PyTorch operators: quantize, matrix products and linear layers, with gradients.
 
-Importing this package registers the operators with PyTorch; ``import gemmsim`` alone does not.
+Each name is loaded when it is first used, and registers the operators that it needs with PyTorch: convolutions and row
+operations are no part of a first matrix product. ``gemmsim.load_operators`` registers all.
 """
 
-from .acceleration import cublas_acceleration
-from .conv.convolution import qconv1d, qconv2d, qconv3d, qconv_transpose1d, qconv_transpose2d, qconv_transpose3d
-from .errors import DeviceError, DTypeError, ExportError, GradError, OverlapError, SeedError, ShapeError, ShardingError
-from .onnx import onnx_translations
-from .product.affine_formats import QAffineFormats
-from .product.attention import QAttentionFormats
-from .product.explanation import explain
-from .product.linear import qlinear
-from .product.matmul import qmatmul, qmm
-from .product.overflow import count_overflows
-from .product.readings import FormatsWarning
-from .product.truth import Truth, truth
-from .quantization import quantize
-from .rows.formats import QGELUFormats, QLayerNormFormats, QSoftmaxFormats
-from .seeds import Stream, derive_seed
-from .state import BackendRecord, last_backend
-from .straight_through import Quantizer, quantizer
+from __future__ import annotations
 
-__all__ = [
-    "BackendRecord",
-    "DTypeError",
-    "DeviceError",
-    "ExportError",
-    "FormatsWarning",
-    "GradError",
-    "OverlapError",
-    "QAffineFormats",
-    "QAttentionFormats",
-    "QGELUFormats",
-    "QLayerNormFormats",
-    "QSoftmaxFormats",
-    "Quantizer",
-    "SeedError",
-    "ShapeError",
-    "ShardingError",
-    "Truth",
-    "Stream",
-    "count_overflows",
-    "cublas_acceleration",
-    "derive_seed",
-    "explain",
-    "last_backend",
-    "onnx_translations",
-    "qconv1d",
-    "qconv2d",
-    "qconv3d",
-    "qconv_transpose1d",
-    "qconv_transpose2d",
-    "qconv_transpose3d",
-    "qlinear",
-    "qmatmul",
-    "qmm",
-    "quantize",
-    "quantizer",
-    "truth",
-]
+from typing import TYPE_CHECKING
+
+from .._lazy import exports
+
+if TYPE_CHECKING:
+    from . import errors as errors
+    from . import state as state
+    from .acceleration import cublas_acceleration as cublas_acceleration
+    from .conv.convolution import qconv1d as qconv1d
+    from .conv.convolution import qconv2d as qconv2d
+    from .conv.convolution import qconv3d as qconv3d
+    from .conv.convolution import qconv_transpose1d as qconv_transpose1d
+    from .conv.convolution import qconv_transpose2d as qconv_transpose2d
+    from .conv.convolution import qconv_transpose3d as qconv_transpose3d
+    from .errors import DeviceError as DeviceError
+    from .errors import DTypeError as DTypeError
+    from .errors import ExportError as ExportError
+    from .errors import GradError as GradError
+    from .errors import OverlapError as OverlapError
+    from .errors import SeedError as SeedError
+    from .errors import ShapeError as ShapeError
+    from .errors import ShardingError as ShardingError
+    from .onnx import onnx_translations as onnx_translations
+    from .product.affine_formats import QAffineFormats as QAffineFormats
+    from .product.attention import QAttentionFormats as QAttentionFormats
+    from .product.explanation import explain as explain
+    from .product.linear import qlinear as qlinear
+    from .product.matmul import qmatmul as qmatmul
+    from .product.matmul import qmm as qmm
+    from .product.overflow import count_overflows as count_overflows
+    from .product.readings import FormatsWarning as FormatsWarning
+    from .product.truth import Truth as Truth
+    from .product.truth import truth as truth
+    from .quantization import quantize as quantize
+    from .rows.formats import QGELUFormats as QGELUFormats
+    from .rows.formats import QLayerNormFormats as QLayerNormFormats
+    from .rows.formats import QSoftmaxFormats as QSoftmaxFormats
+    from .seeds import Stream as Stream
+    from .seeds import derive_seed as derive_seed
+    from .state import BackendRecord as BackendRecord
+    from .state import last_backend as last_backend
+    from .straight_through import Quantizer as Quantizer
+    from .straight_through import quantizer as quantizer
+else:
+    __getattr__, __dir__ = exports(__name__, star_modules=False)

@@ -104,19 +104,20 @@ def matmul(
     select: Tensor | None = None,
     bias: Tensor | None = None,
     output: str | None = None,
+    row: int = 0,
 ) -> tuple[Tensor, int]:
     """Batching rule of ``gemmsim::matmul``."""
     if bias is not None or output is not None:
         dtype, work = _finish_dtypes(a, b, spec, out_dtype)
-        out, _ = matmul(quantize_op, op, info, in_dims, a, b, spec, seed, work, c, stream, select)
+        out, _ = matmul(quantize_op, op, info, in_dims, a, b, spec, seed, work, c, stream, select, row=row)
         return _finished(quantize_op, out, bias, in_dims, output).to(dtype), 0
     dims = _tensor_dims(in_dims)
     separately, seed = _matmul_seed(info, spec, seed)
     if separately or dims[:2] == (None, None):
-        call = partial(_call, op, spec, seed, out_dtype, stream)
+        call = partial(_call, op, spec, seed, out_dtype, stream, row)
         return torch.stack(_one_by_one(info, dims, (a, b, c, select), call)), 0
     a, b, c, select = _with_equal_ranks(dims, a, b, c, select)
-    return op(a, b, spec, seed, out_dtype, c, stream, select), 0
+    return op(a, b, spec, seed, out_dtype, c, stream, select, row=row), 0
 
 
 def matmul_with_operands(
@@ -134,23 +135,24 @@ def matmul_with_operands(
     select: Tensor | None = None,
     bias: Tensor | None = None,
     output: str | None = None,
+    row: int = 0,
 ) -> tuple[tuple[Tensor, Tensor, Tensor], tuple[int | None, int | None, int | None]]:
     """Batching rule of ``gemmsim::matmul_with_operands``."""
     if bias is not None or output is not None:
         dtype, work = _finish_dtypes(a, b, spec, out_dtype)
         (raw, *casts), where = matmul_with_operands(
-            quantize_op, op, info, in_dims, a, b, spec, seed, work, c, stream, select
+            quantize_op, op, info, in_dims, a, b, spec, seed, work, c, stream, select, row=row
         )
         return (_finished(quantize_op, raw, bias, in_dims, output).to(dtype), casts[0], casts[1]), where
     dims = _tensor_dims(in_dims)
     separately, seed = _matmul_seed(info, spec, seed)
     if separately or dims[:2] == (None, None):
-        call = partial(_call, op, spec, seed, out_dtype, stream)
+        call = partial(_call, op, spec, seed, out_dtype, stream, row)
         columns = zip(*_one_by_one(info, dims, (a, b, c, select), call), strict=True)
         out, cast_a, cast_b = (torch.stack(column) for column in columns)
         return (out, cast_a, cast_b), (0, 0, 0)
     full_a, full_b, c, select = _with_equal_ranks(dims, a, b, c, select)
-    out, cast_a, cast_b = op(full_a, full_b, spec, seed, out_dtype, c, stream, select)
+    out, cast_a, cast_b = op(full_a, full_b, spec, seed, out_dtype, c, stream, select, row=row)
     meaning = kernels.spec_of(spec)
     cast_a, dim_a = _as_example(cast_a, a, dims[0], meaning.cast_a is not None)
     cast_b, dim_b = _as_example(cast_b, b, dims[1], meaning.cast_b is not None)
@@ -246,8 +248,10 @@ def is_of_whole_tensor(fmt: object) -> bool:
     return isinstance(fmt, BlockFormat) and fmt.tensor_scale
 
 
-def _call(op: Any, spec: str, seed: Any, out_dtype: Any, stream: int, a: Any, b: Any, c: Any, select: Any) -> Any:
-    return op(a, b, spec, seed, out_dtype, c, stream, select)
+def _call(
+    op: Any, spec: str, seed: Any, out_dtype: Any, stream: int, row: int, a: Any, b: Any, c: Any, select: Any
+) -> Any:
+    return op(a, b, spec, seed, out_dtype, c, stream, select, row=row)
 
 
 def _with_equal_ranks(dims: tuple[int | None, ...], a: Tensor, b: Tensor, *others: Tensor | None) -> tuple[Any, ...]:

@@ -41,9 +41,18 @@ def check_target(target: Target, x: Tensor) -> None:
 
 
 def quantize_into(
-    x: Tensor, cast: Target, out: Tensor, seed: int | None, site: int = Site.QUANTIZE, stream: int = 0
+    x: Tensor,
+    cast: Target,
+    out: Tensor,
+    seed: int | None,
+    site: int = Site.QUANTIZE,
+    stream: int = 0,
+    start: int = 0,
 ) -> None:
-    """Write ``cast`` of each element of ``x`` to ``out``; a stochastic cast without ``seed`` draws one."""
+    """Write ``cast`` of each element of ``x`` to ``out``; a stochastic cast without ``seed`` draws one.
+
+    ``start``: index of the first element, of a cast of single numbers, for its random bits.
+    """
     bits = 0
     if cast.is_stochastic:
         bits = draw_seed() if seed is None else derive_seed(seed, stream)
@@ -52,10 +61,10 @@ def quantize_into(
     elif is_codebook(cast):
         round_to_codebook(x, cast, out)
     elif out.dim() <= MAX_BATCH_DIMS:
-        backend_of(x).quantize(x, cast, out, bits, site)
+        backend_of(x).quantize(x, cast, out, bits, site, start)
     else:
         flat = torch.empty(out.numel(), dtype=out.dtype, device=out.device)
-        backend_of(x).quantize(x.reshape(-1), cast, flat, bits, site)
+        backend_of(x).quantize(x.reshape(-1), cast, flat, bits, site, start)
         out.copy_(flat.view(out.shape))
     state.record("quantize", state.backend_name(x), str(cast), f"{x.numel()} elements {x.dtype} to {out.dtype}")
 
@@ -79,6 +88,7 @@ def quantize(
     site: int = Site.QUANTIZE,
     stream: int = 0,
     widen: bool = False,
+    start: int = 0,
 ) -> Tensor:
     """``cast`` of each element of ``x`` as a new tensor of its dtype; ``widen``: of one that holds the format.
 
@@ -87,10 +97,10 @@ def quantize(
     """
     check_target(cast, x)
     out = torch.empty_like(x, dtype=target_dtype(cast, x.dtype) if widen else x.dtype)
-    quantize_into(x, cast, out, seed, site, stream)
+    quantize_into(x, cast, out, seed, site, stream, start)
     return out
 
 
-def cast_operand(t: Tensor, cast: Cast, seed: int, site: int) -> Tensor:
-    """``t`` cast, in a dtype that holds the format."""
-    return quantize(t, cast, seed, site, widen=True)
+def cast_operand(t: Tensor, cast: Cast, seed: int, site: int, start: int = 0) -> Tensor:
+    """``t`` cast, in a dtype that holds the format; ``start``: index of its first element for random bits."""
+    return quantize(t, cast, seed, site, widen=True, start=start)

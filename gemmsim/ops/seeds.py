@@ -16,9 +16,11 @@ from gemmsim.lowering.numbers import Site
 
 from .errors import SeedError, message
 
-__all__ = ["Site", "Stream", "check_seed", "derive_seed", "draw_seed", "needs_seed"]
+__all__ = ["Site", "Stream", "check_row", "check_seed", "derive_seed", "draw_seed", "needs_seed"]
 
 _MASK = (1 << 64) - 1
+#: The largest index of a first row: 32 bits, so that element indices stay within 64.
+MOST_ROWS = (1 << 32) - 1
 #: Increment of splitmix64, 2**64 divided by the golden ratio (Steele, Lea, Flood, OOPSLA 2014).
 _GOLDEN = 0x9E3779B97F4A7C15
 
@@ -46,6 +48,9 @@ def check_seed(owner: str, seed: object) -> int | None:
         return None
     if isinstance(seed, torch.SymInt):
         return seed  # type: ignore[return-value]  # inside torch.compile; checked when the number is known
+    # A tracer keeps a number that is only compared a symbol; operator.index would make it a constant.
+    if isinstance(seed, int) and not isinstance(seed, bool) and 0 <= seed <= _MASK >> 1:
+        return seed
     allowed = "None or an integer from 0 to 2**64 - 1"
     try:
         number = operator.index(seed)  # type: ignore[arg-type]
@@ -55,6 +60,23 @@ def check_seed(owner: str, seed: object) -> int | None:
         do = "Give an int, or None to draw from torch's generator."
         raise SeedError(message(f"{owner}: seed={seed!r}", allowed, do))
     return number - (1 << 64) if number >= 1 << 63 else number
+
+
+def check_row(owner: str, row: object) -> int:
+    """``row`` as an integer, a symbol of compiled code as it is; ``SeedError`` for anything else."""
+    if isinstance(row, torch.SymInt):
+        return row  # type: ignore[return-value]  # checked when the number is known
+    # A tracer keeps a number that is only compared a symbol; operator.index would make it a constant.
+    if isinstance(row, int) and not isinstance(row, bool) and 0 <= row <= MOST_ROWS:
+        return row
+    try:
+        number = operator.index(row)  # type: ignore[arg-type]
+    except TypeError:
+        number = -1
+    if isinstance(row, bool) or not 0 <= number <= MOST_ROWS:
+        do = "Give the index of the first row in the whole product, 0 where it is the whole."
+        raise SeedError(message(f"{owner}: row={row!r}", "an integer from 0 to 2**32 - 1", do))
+    return number
 
 
 def derive_seed(seed: int, stream: int) -> int:

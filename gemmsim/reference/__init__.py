@@ -1,6 +1,6 @@
 """The exact reference: slow and by definition, in Python's integers. No fast code imports it, and it imports none."""
 
-from . import compensated, custom, exact_sum, grids, hardware, integer, lookup, orders, scaled, sequential  # noqa: F401  # each enters its definitions
+from . import compensated, custom, exact_sum, fused, grids, hardware, integer, lookup, orders, scaled, sequential  # noqa: F401  # each enters its definitions
 from .block import decode_block, encode_block, quantize_block
 from .block_float import quantize_block_float, quantize_shared
 from .blocked import Blocked, blocked

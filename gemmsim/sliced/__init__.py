@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from .presets import bf16 as bf16
     from .presets import ozaki_int8 as ozaki_int8
     from .presets import tf32x3 as tf32x3
-    from .product import matmul as matmul
     from .scheme import Sliced as Sliced
+    from .scheme import matmul as matmul
     from .slices import FloatSlices as FloatSlices
     from .slices import IntegerSlices as IntegerSlices
 else:

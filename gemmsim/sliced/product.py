@@ -2,46 +2,48 @@
 
 from __future__ import annotations
 
+from typing import Protocol
+
 import torch
 from torch import Tensor
 
-from gemmsim.arithmetic.errors import spec_error
-from gemmsim.formats.errors import shown
+from gemmsim.arithmetic import GemmSpec
 
 from ..ops.errors import GradError, ShapeError, message
 from ..ops.product.matmul import check_operands, qmatmul
 from ..ops.product.narrow_operands import NARROW
 from ..ops.product.shapes import matmul_shape
 from .powers import scale
-from .scheme import Sliced
 from .slices import FloatSlices, IntegerSlices
 
-__all__ = ["matmul"]
+__all__ = ["Scheme", "sliced_product"]
 
 _DTYPES = {"fp32": torch.float32, "fp64": torch.float64}
 
 
-def matmul(a: Tensor, b: Tensor, scheme: Sliced) -> Tensor:
-    """``a @ b`` computed as ``scheme`` says, in the dtype of ``scheme.out``, float32 or float64.
+class Scheme(Protocol):
+    """What ``Sliced`` tells of itself here."""
 
-    Args:
-        a, b: shapes as for ``torch.matmul``; float32, float64, float16, bfloat16, float8, int8, uint8, any strides, one
-            device. Where slices are of float32, float64 operands are rounded to it first.
-        scheme: how. Random bits of stochastic registers are drawn from torch's default CPU generator.
+    @property
+    def slicing(self) -> FloatSlices | IntegerSlices: ...
+    @property
+    def terms(self) -> tuple[tuple[int, int], ...]: ...
+    @property
+    def specs(self) -> tuple[GemmSpec, ...]: ...
+    @property
+    def joined(self) -> bool: ...
+    @property
+    def total(self) -> str: ...
+    @property
+    def out(self) -> str: ...
 
-    There is no gradient: rounding has none, and which scheme a backward product would use is the caller's choice. NaN,
-    infinities, zeros and K = 0: see ``Sliced``. A K with which an integer register could wrap is refused; for
-    ``ozaki_int8`` these are K above 133144.
+
+def sliced_product(a: Tensor, b: Tensor, scheme: Scheme) -> Tensor:
+    """``gemmsim.sliced.matmul``, which says what it takes.
 
     Raises:
-        GradError: for an operand that requires grad in grad mode.
-        SpecError: for a ``scheme`` that is none.
-        ShapeError: for shapes that do not multiply, and K beyond what an integer register holds exactly.
-        UnsupportedSpec, DTypeError, DeviceError: as ``gemmsim.qmatmul``.
+        GradError, ShapeError, UnsupportedSpec, DTypeError, DeviceError: as there.
     """
-    if not isinstance(scheme, Sliced):
-        asked = f"sliced.matmul: scheme={shown(scheme)}"
-        raise spec_error(asked, "a gemmsim.sliced.Sliced", "Use gemmsim.sliced.bf16(3), for instance.")
     a, b = (t.to(torch.float32) if isinstance(t, Tensor) and t.dtype in NARROW else t for t in (a, b))
     check_operands("sliced.matmul", a, b, None, None)
     if torch.is_grad_enabled() and (a.requires_grad or b.requires_grad):
@@ -62,7 +64,7 @@ def matmul(a: Tensor, b: Tensor, scheme: Sliced) -> Tensor:
     return found.squeeze(-2 if b.dim() > 1 else -1) if a.dim() == 1 else found
 
 
-def _finite(a: Tensor, b: Tensor, scheme: Sliced) -> Tensor:
+def _finite(a: Tensor, b: Tensor, scheme: Scheme) -> Tensor:
     """The product of finite matrices."""
     lefts, rows = scheme.slicing.of(a, -1)
     rights, columns = scheme.slicing.of(b, -2)
@@ -93,7 +95,7 @@ def _marked(t: Tensor) -> Tensor:
     return torch.where(t.isfinite(), t.sign(), t).to(torch.float64)
 
 
-def _check_register(scheme: Sliced, k: int) -> None:
+def _check_register(scheme: Scheme, k: int) -> None:
     """``ShapeError`` where sums of K products of integer slices could leave int32."""
     if not isinstance(scheme.slicing, IntegerSlices):
         return

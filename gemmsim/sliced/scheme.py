@@ -5,18 +5,18 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from torch import Tensor
 
 from gemmsim.arithmetic import GemmSpec, SpecLike
 from gemmsim.arithmetic.errors import spec_error
 from gemmsim.formats.errors import shown
 
+from .product import sliced_product
 from .slices import FloatSlices, IntegerSlices, slicing_from_json
 
-if TYPE_CHECKING:
-    from torch import Tensor
-
-__all__ = ["Sliced"]
+__all__ = ["Sliced", "matmul"]
 
 _TOTALS = ("fp32", "fp64")
 _FIELDS = ("slicing", "terms", "partial", "joined", "total", "out")
@@ -84,9 +84,7 @@ class Sliced:
 
     def __call__(self, a: Tensor, b: Tensor) -> Tensor:
         """``gemmsim.sliced.matmul(a, b, self)``."""
-        from .product import matmul
-
-        return matmul(a, b, self)
+        return sliced_product(a, b, self)
 
     def explain(self) -> str:
         """What is computed, in a few lines of words; each spec in its own."""
@@ -137,6 +135,30 @@ class Sliced:
         if set(fields) != set(_FIELDS):
             raise spec_error(f"Sliced JSON with {', '.join(sorted(fields))}", ", ".join(_FIELDS), "Use to_json().")
         return cls(**fields)
+
+
+def matmul(a: Tensor, b: Tensor, scheme: Sliced) -> Tensor:
+    """``a @ b`` computed as ``scheme`` says, in the dtype of ``scheme.out``, float32 or float64.
+
+    Args:
+        a, b: shapes as for ``torch.matmul``; float32, float64, float16, bfloat16, float8, int8, uint8, any strides, one
+            device. Where slices are of float32, float64 operands are rounded to it first.
+        scheme: how. Random bits of stochastic registers are drawn from torch's default CPU generator.
+
+    There is no gradient: rounding has none, and which scheme a backward product would use is the caller's choice. NaN,
+    infinities, zeros and K = 0: see ``Sliced``. A K with which an integer register could wrap is refused; for
+    ``ozaki_int8`` these are K above 133144.
+
+    Raises:
+        GradError: for an operand that requires grad in grad mode.
+        SpecError: for a ``scheme`` that is none.
+        ShapeError: for shapes that do not multiply, and K beyond what an integer register holds exactly.
+        UnsupportedSpec, DTypeError, DeviceError: as ``gemmsim.qmatmul``.
+    """
+    if not isinstance(scheme, Sliced):
+        asked = f"sliced.matmul: scheme={shown(scheme)}"
+        raise spec_error(asked, "a gemmsim.sliced.Sliced", "Use gemmsim.sliced.bf16(3), for instance.")
+    return sliced_product(a, b, scheme)
 
 
 def _terms(terms: Any, count: int) -> tuple[tuple[int, int], ...]:

@@ -15,19 +15,24 @@ from __future__ import annotations
 from .base import Study
 from .capture import capture_layers
 from .cells import Cell
+from .dask_pool import Cluster
 from .errors import StudyError
 from .execution import Executor, Failure, Inline, Worker
 from .expectations import Expectation, Verdict, judge
 from .kinds.kind import Kind
 from .kinds.table import kinds
 from .kinds.table import load as kind
+from .merging import merge
 from .parameters import Option, Parameters, option, options
-from .registry import get, names, register
+from .pool import Processes
+from .registry import get, names, of_folder, register
+from .reporting import report
 from .runner import Plan, RunSummary, plan, run
 from .store import ResultStore, load_rows
 
 __all__ = [
     "Cell",
+    "Cluster",
     "Executor",
     "Expectation",
     "Failure",
@@ -36,6 +41,7 @@ __all__ = [
     "Option",
     "Parameters",
     "Plan",
+    "Processes",
     "ResultStore",
     "RunSummary",
     "Study",
@@ -48,10 +54,13 @@ __all__ = [
     "kind",
     "kinds",
     "load_rows",
+    "merge",
     "names",
+    "of_folder",
     "option",
     "options",
     "plan",
     "register",
+    "report",
     "run",
 ]

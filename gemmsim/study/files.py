@@ -12,6 +12,18 @@ from .errors import StudyError
 
 
 @contextlib.contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """An OSError of the block, such as a full disk, becomes the StudyError that ``path`` cannot be written."""
+    try:
+        yield
+    except OSError as error:
+        raise StudyError(
+            f"cannot write '{path}': {error.strerror or error}. Finished cells are safe; make room or choose another "
+            "folder with --out, then give the same command again."
+        ) from error
+
+
+@contextlib.contextmanager
 def atomic_path(path: Path) -> Iterator[Path]:
     """A temporary path beside ``path`` that replaces it when the block ends, and vanishes when the block raises.
 
@@ -32,8 +44,8 @@ def atomic_path(path: Path) -> Iterator[Path]:
 
 
 def atomic_write_text(path: Path, text: str) -> None:
-    """``path`` holds exactly ``text`` (UTF-8), or what it held before if anything goes wrong."""
-    with atomic_path(path) as temporary:
+    """``path`` holds exactly ``text`` (UTF-8), or what it held before if anything goes wrong: then a StudyError."""
+    with writing(path), atomic_path(path) as temporary:
         temporary.write_text(text, encoding="utf-8")
 
 
@@ -48,7 +60,9 @@ def folder_lock(folder: Path) -> Iterator[None]:
     except ImportError:  # no fcntl on Windows: two runs into one folder are then the user's care
         yield
         return
-    with (folder / ".lock").open("w") as handle:
+    with writing(folder / ".lock"):
+        handle = (folder / ".lock").open("w")
+    with handle:
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:

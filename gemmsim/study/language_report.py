@@ -8,8 +8,7 @@ from pathlib import Path
 from rich.table import Table
 
 from .base import Row
-from .files import atomic_path
-from .plot import COLOURS, _figure_class
+from .plots.lines import Line, Picture, draw_lines
 
 __all__ = ["finding", "loss_plot", "loss_table"]
 
@@ -51,23 +50,18 @@ def finding(rows: Sequence[Row]) -> str:
 
 
 def loss_plot(rows: Sequence[Row], path: Path, *, every: int) -> None:
-    """Writes a PNG: loss against steps, the float32 training black. StudyError without matplotlib."""
-    figure = _figure_class()(figsize=(9, 5.6), dpi=150, layout="constrained")
-    axes = figure.add_subplot()
-    for number, row in enumerate(rows):
+    """Writes the picture (.png or .svg): loss against steps, a line for each training."""
+    lines = []
+    for row in rows:
         losses = [float(text) for text in row["curve"].split()]
-        steps = [(at + 0.5) * every for at in range(len(losses))]
-        truth = row["what"] == "truth"
-        colour = "black" if truth else COLOURS[number % len(COLOURS)]
-        label = f"{_name(row)}: {row['train_loss']:.2f}"
-        axes.plot(steps, losses, color=colour, linewidth=2.4 if truth else 1.6, label=label, zorder=2 if truth else 3)
-    axes.set_xlabel("step")
-    axes.set_ylabel(f"training loss (nats a character, mean of {every} steps)")
-    axes.grid(axis="y", color="0.9", linewidth=0.8)
-    axes.set_axisbelow(True)
-    for side in ("top", "right"):
-        axes.spines[side].set_visible(False)
-    axes.legend(frameon=False, title="operands of every matrix product, loss at the end")
-    figure.suptitle(finding(rows), x=0.012, ha="left", fontsize=11.5, fontweight="bold")
-    with atomic_path(path) as temporary:
-        figure.savefig(temporary, format=path.suffix.removeprefix(".") or "png")
+        points = [((at + 0.5) * every, loss) for at, loss in enumerate(losses)]
+        lines.append(Line(f"{_name(row)}: {row['train_loss']:.2f}", points))
+    picture = Picture(
+        finding=finding(rows),
+        subject="operands of every matrix product, and the loss at the end",
+        x="step",
+        y=f"training loss (nats a character, mean of {every} steps)",
+        log_x=False,
+        log_y=False,
+    )
+    draw_lines(lines, picture, path)

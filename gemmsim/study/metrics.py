@@ -14,6 +14,7 @@ from torch import Tensor
 
 from .cells import Scalar
 from .operands import Operands
+from .threads import one_thread
 
 __all__ = ["SHOWN", "errors", "signed_bias"]
 
@@ -30,6 +31,7 @@ SHOWN = {
 }
 
 
+@one_thread()
 def errors(result: Tensor, operands: Operands, unit: float) -> dict[str, Scalar]:
     """The error columns of a product.
 

@@ -11,8 +11,9 @@ import gemmsim as gs
 
 from .distributions import draw
 from .errors import StudyError
+from .threads import one_thread
 
-__all__ = ["Operands", "Placement", "drawn", "of_tensors", "placement"]
+__all__ = ["Operands", "Placement", "drawn", "of_tensors", "placed", "placement"]
 
 _SCALED_BY = ("row", "tensor", "none")
 #: Of |a| |b|: a thousandth of what float32, the widest register whose errors are usually asked for, loses at a time.
@@ -87,12 +88,18 @@ def placement(given: object, name: str) -> Placement:
 
 def drawn(dist: str, m: int, k: int, n: int, seed: int, place: Placement, scale: float = 1.0) -> Operands:
     """Operands of a distribution, times ``scale``, placed in a format."""
-    a, b = draw(dist, m, k, n, seed)
-    return of_tensors(place(a * scale, 1), place(b * scale, 0))
+    return of_tensors(*placed(dist, (m, k, n), seed, place, scale))
+
+
+def placed(dist: str, shape: tuple[int, int, int], seed: int, place: Placement, scale: float) -> tuple[Tensor, Tensor]:
+    """The tensors of ``drawn``, of ``shape`` (M, K, N), without their true product."""
+    a, b = draw(dist, *shape, seed)
+    return place(a * scale, 1), place(b * scale, 0)
 
 
 def of_tensors(a: Tensor, b: Tensor) -> Operands:
     """``a`` and ``b`` with their true product and its size."""
-    size = a.double().abs() @ b.double().abs()
+    with one_thread():
+        size = a.double().abs() @ b.double().abs()
     found = gs.truth(a, b, at_most=_AT_MOST * size)
     return Operands(a, b, found.value, size, found.method)

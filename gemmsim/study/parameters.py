@@ -19,7 +19,7 @@ from typing import Any, ClassVar, TypeVar
 from .curves import Curve
 from .errors import StudyError
 
-__all__ = ["Option", "Parameters", "at_least", "choice", "option", "options", "public", "real", "text"]
+__all__ = ["Option", "Parameters", "at_least", "choice", "option", "options", "public", "real", "some_of", "text"]
 
 #: Takes what a person gave (text, a number, a list) and the option's name; gives the value or raises StudyError.
 Reader = Callable[[Any, str], Any]
@@ -89,12 +89,19 @@ class Parameters:
     def arguments(self) -> list[str]:
         """The words that give these parameters on the command line; defaults are left out."""
         words: list[str] = []
-        for entry, default in zip(dataclasses.fields(self), dataclasses.fields(type(self)), strict=True):
-            value = getattr(self, entry.name)
-            if value == default.metadata["read"](default.metadata["default"], entry.name):
-                continue
-            words += ["--" + public(entry.name), *_words(value)]
+        for name, value in self.given().items():
+            words += ["--" + name, *([value] if isinstance(value, str) else value)]
         return words
+
+    def given(self) -> dict[str, str | list[str]]:
+        """Names and values as text, which ``of`` reads; defaults are left out."""
+        found: dict[str, str | list[str]] = {}
+        for entry in dataclasses.fields(self):
+            value = getattr(self, entry.name)
+            if value != entry.metadata["read"](entry.metadata["default"], entry.name):
+                words = _words(value, many=entry.metadata["many"])
+                found[public(entry.name)] = words if entry.metadata["many"] else words[0]
+        return found
 
     def command(self) -> str:
         """``arguments`` as a shell takes them."""
@@ -169,9 +176,24 @@ def choice(*allowed: str) -> Reader:
     return read
 
 
-def _words(value: Any) -> list[str]:
+def some_of(*allowed: str) -> Reader:
+    """Reader of one or more of these words, separated by commas; repetitions are removed."""
+    one = choice(*allowed)
+
+    def read(given: Any, name: str) -> tuple[str, ...]:
+        listed = given.split(",") if isinstance(given, str) else given
+        if not isinstance(listed, Sequence) or not listed:
+            raise StudyError(f"{name} = {given!r}; allowed: one or more of {', '.join(allowed)}.")
+        return tuple(dict.fromkeys(one(word.strip() if isinstance(word, str) else word, name) for word in listed))
+
+    return read
+
+
+def _words(value: Any, *, many: bool) -> list[str]:
     if isinstance(value, tuple) and value and isinstance(value[0], Curve):
         return [curve.words() for curve in value]
+    if isinstance(value, tuple) and many:
+        return [str(item) for item in value]
     if isinstance(value, tuple):
         return [",".join(str(item) for item in value)]
     return [str(value)]

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import Protocol
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from .cells import Cell
 
@@ -32,13 +32,21 @@ class _Silent:
 
 
 class _Bar:
+    """``name ━━━━━ 120/480 0:01:01 0:03:00 label``: the bar and the time left go by cost, not by count."""
+
     def __init__(self, bar: Progress, name: str, costs: dict[str, float]) -> None:
-        self._bar, self._name, self._costs = bar, name, costs
-        self._task = bar.add_task(name, total=len(costs))
+        self._bar, self._costs = bar, costs
+        self._even = not sum(costs.values())
+        total = len(costs) if self._even else sum(costs.values())
+        self._task = bar.add_task(name, total=total, count=0, cells=len(costs), label="")
+        self._count = 0
 
     def finished(self, cell: Cell) -> None:
-        text = f"{self._name} {cell.label or cell.spec}"
-        self._bar.update(self._task, advance=1, description=text[:48])
+        self._count += 1
+        cost = 1.0 if self._even else self._costs.get(cell.key, 0.0)
+        self._bar.update(self._task, advance=cost, count=self._count, label=(cell.label or cell.spec)[:32])
+        if self._count == len(self._costs):  # whatever the sum of so many floats came to
+            self._bar.update(self._task, completed=self._bar.tasks[self._task].total)
 
 
 class _Lines:
@@ -70,8 +78,13 @@ def progress(console: Console | None, name: str, costs: dict[str, float]) -> Ite
     if console is None or not costs:
         yield _Silent()
     elif console.is_terminal:
-        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
-        with Progress(*columns, TimeElapsedColumn(), TimeRemainingColumn(), console=console) as bar:
+        # Labels and specs are text, whatever brackets they have.
+        name_column, label_column = (
+            TextColumn(f"{{task.{part}}}", markup=False) for part in ("description", "fields[label]")
+        )
+        count_column = TextColumn("{task.fields[count]}/{task.fields[cells]}")
+        times = (TimeElapsedColumn(), TimeRemainingColumn())
+        with Progress(name_column, BarColumn(), count_column, *times, label_column, console=console) as bar:
             yield _Bar(bar, name, costs)
     else:
         yield _Lines(console, name, costs)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
 
 from .base import Study
 from .errors import StudyError, nearest
@@ -11,12 +13,12 @@ from .kinds.table import KINDS
 from .kinds.table import load as load_kind
 from .published.reproduction import REPRODUCTIONS
 from .published.reproduction import load as load_published
+from .store import owner
 
-__all__ = ["get", "names", "register"]
+__all__ = ["get", "names", "of_folder", "register", "with_parameters"]
 
 #: Built-in studies as "module:class", so that listing them imports neither scikit-learn nor matplotlib.
 _STUDIES: dict[str, str | Callable[[], Study]] = {
-    "digits": "gemmsim.study.digits:DigitsStudy",
     "language": "gemmsim.study.language:LanguageStudy",
 }
 
@@ -57,3 +59,27 @@ def get(name: str) -> Study:
     study = entry()
     assert isinstance(study, Study)
     return study
+
+
+def of_folder(folder: str | Path) -> Study:
+    """The study whose results ``folder`` holds; of a kind, with the parameters of every run there.
+
+    Raises:
+        StudyError: the folder does not say, or what it names is not registered.
+    """
+    found = owner(Path(folder))
+    if found is None:
+        raise StudyError(f"'{folder}' holds no results of a study (looked for study.json). Run the study first.")
+    return with_parameters(found["study"], found.get("parameters", []))
+
+
+def with_parameters(name: str, parameters: Sequence[Mapping[str, Any]]) -> Study:
+    """The study called ``name``; where that is a kind, of these sets of parameters.
+
+    Raises:
+        StudyError: there is none of this name, parameters that it does not have.
+    """
+    if name in KINDS and parameters:
+        kind = load_kind(name)
+        return kind(*(kind.parameters.of(one) for one in parameters))
+    return get(name)

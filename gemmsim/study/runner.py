@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 import json
+import shlex
 import statistics
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -17,10 +18,13 @@ from .cells import Cell, Row
 from .errors import StudyError
 from .execution import Executor, Failure, Inline, Worker
 from .expectations import Verdict, judge, passed
-from .files import atomic_write_text, folder_lock, make_folder
+from .files import atomic_write_text, folder_lock, make_folder, writing
+from .kinds.kind import Kind
+from .kinds.table import kinds
+from .parameters import Parameters
 from .progress import progress
-from .registry import get
-from .store import ResultStore, claim, read_rows, to_csv
+from .registry import get, names
+from .store import ResultStore, claim, note, read_rows, to_csv
 
 
 @dataclass(frozen=True)
@@ -103,7 +107,7 @@ def run(
     cells = sharded(distinct(study.cells()), shard)
     path = make_folder(Path(folder))
     with folder_lock(path):
-        claim(path, study.name)
+        claim(path, study.name, _parameters(study))
         with ResultStore(path) as store:
             computed, failures = _compute(study, cells, store, path, limit, console, executor or Inline())
             rows = [row for cell in cells if (row := store.get(cell.key)) is not None]
@@ -135,20 +139,43 @@ def sharded(cells: tuple[Cell, ...], shard: tuple[int, int] | None) -> tuple[Cel
 
 
 def write_report(study: Study, rows: list[Row], everything: list[Row], verdicts: Sequence[Verdict], path: Path) -> None:
-    """results.csv, table.txt, verdicts.json and the pictures, each whole or absent."""
+    """results.csv, table.txt, verdicts.json and the pictures, each whole or absent; what pages say into study.json."""
     text = io.StringIO()
     Console(file=text, width=120, force_terminal=False, color_system=None).print(study.table(rows))
     atomic_write_text(path / "results.csv", to_csv(everything))
     atomic_write_text(path / "table.txt", text.getvalue())
     atomic_write_text(path / "verdicts.json", json.dumps([_verdict_row(v) for v in verdicts], indent=1) + "\n")
+    note(
+        path,
+        title=study.title,
+        kind=study.kind,
+        command=command_of(study, path),
+        finding=study.finding(rows),
+        metrics=[part.metric for part in getattr(study, "parts", ()) if hasattr(part, "metric")],
+    )
     for name in ("plot.png", "plot.svg"):
-        study.plot(rows, path / name)
+        with writing(path / name):
+            study.plot(rows, path / name)
+
+
+def command_of(study: Study, folder: Path) -> str:
+    """What runs ``study`` into ``folder``: a command where it is one of ours, else a line of Python."""
+    out = shlex.quote(str(folder))
+    if study.name in names():
+        if type(study).__module__.startswith("gemmsim."):
+            return f"gemmsim study run {study.name} --out {out}"
+        return f"gemmsim.study.run({study.name!r}, {str(folder)!r})  # registered: {type(study).__module__}"
+    parts: Sequence[Parameters] = getattr(study, "parts", ())
+    if len(parts) == 1 and study.kind in kinds():
+        return " ".join(filter(None, ["gemmsim study run", study.kind, parts[0].command(), "--out", out]))
+    return f"gemmsim.study.run({type(study).__module__}.{type(study).__qualname__}(...), {str(folder)!r})"
 
 
 def _verdict_row(verdict: Verdict) -> Row:
     wanted = verdict.expectation
     return {
         "check": wanted.words(),
+        "metric": wanted.metric,
         "verdict": verdict.word,
         "found": verdict.found(),
         "published": wanted.published or None,
@@ -182,6 +209,7 @@ def _compute(
                 if isinstance(outcome, Failure):
                     failures.append(outcome)
                     _note(path, outcome)
+                    shown.finished(outcome.cell)
                     continue
                 store.add(outcome)
                 computed += 1
@@ -190,8 +218,14 @@ def _compute(
 
 
 def _note(path: Path, failure: Failure) -> None:
-    with (path / "failures.jsonl").open("a", encoding="utf-8") as handle:
+    file = path / "failures.jsonl"
+    with writing(file), file.open("a", encoding="utf-8") as handle:
         handle.write(json.dumps({**failure.cell.row(), "error": failure.error}) + "\n")
+
+
+def _parameters(study: Study) -> list[dict[str, str | list[str]]]:
+    """The parameters of a kind run by its own name, one set for each part: the name alone does not say them."""
+    return [part.given() for part in study.parts] if isinstance(study, Kind) and study.name == study.kind else []
 
 
 def _is_finished(row: Row | None, fingerprint: str) -> bool:

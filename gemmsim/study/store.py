@@ -15,7 +15,7 @@ import json
 import math
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -145,25 +145,49 @@ class ResultStore:
             ) from error
 
 
-def claim(folder: Path, study: str) -> None:
-    """Makes ``folder`` that of ``study``: its name goes into ``study.json``.
+def claim(folder: Path, study: str, parameters: Sequence[Mapping[str, Any]] = ()) -> None:
+    """Makes ``folder`` that of ``study``: its name goes into ``study.json``, and sets of parameters not yet there.
 
     Raises:
-        StudyError: the folder is another study's, or of another version.
+        StudyError: the folder is another study's, or of another version; it cannot be written.
+    """
+    path = folder / "study.json"
+    known = owner(folder)
+    if known is not None and known["study"] != study:
+        raise StudyError(
+            f"'{folder}' holds results of {known['study']!r}, not of {study!r}. Choose another folder with --out."
+        )
+    if known is not None and known["schema"] != SCHEMA:
+        raise StudyError(_other_version(folder, known["schema"]))
+    there = [] if known is None else known.get("parameters", [])
+    new = [dict(one) for one in parameters if dict(one) not in there]
+    if known is None or new:
+        sets = {"parameters": [*there, *new]} if there or new else {}
+        atomic_write_text(path, json.dumps({"study": study, "schema": SCHEMA, **sets}) + "\n")
+
+
+def owner(folder: Path) -> dict[str, Any] | None:
+    """What ``study.json`` says: study, schema and, of a kind, the sets of parameters run there; None without one.
+
+    Raises:
+        StudyError: it is damaged.
     """
     path = folder / "study.json"
     try:
-        owner = json.loads(path.read_text(encoding="utf-8"))
-        name, schema = owner["study"], owner["schema"]
+        found = json.loads(path.read_text(encoding="utf-8"))
+        if isinstance(found["study"], str) and "schema" in found and isinstance(found.get("parameters", []), list):
+            return dict(found)
     except FileNotFoundError:
-        atomic_write_text(path, json.dumps({"study": study, "schema": SCHEMA}) + "\n")
-        return
+        return None
     except (OSError, ValueError, KeyError, TypeError):
-        raise StudyError(f"'{path}' is damaged. Remove it if the folder is that of {study!r}.") from None
-    if name != study:
-        raise StudyError(f"'{folder}' holds results of {name!r}, not of {study!r}. Choose another folder with --out.")
-    if schema != SCHEMA:
-        raise StudyError(_other_version(folder, schema))
+        pass
+    raise StudyError(f"'{path}' is damaged. Remove it if you know whose folder it is, then give the command again.")
+
+
+def note(folder: Path, **facts: Any) -> None:
+    """Adds ``facts`` to the ``study.json`` of a claimed folder: what a page about it says beside its rows."""
+    path = folder / "study.json"
+    atomic_write_text(path, json.dumps({**json.loads(path.read_text(encoding="utf-8")), **facts}) + "\n")
 
 
 def load_rows(folder: str | Path) -> list[Row]:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from gemmsim.ops import (
+from gemmsim.ops.conv.convolution import (
     qconv1d,
     qconv2d,
     qconv3d,

@@ -78,7 +78,7 @@ struct Quantizer {
         for (int64_t i = 0; i < n; i += CHUNK) {
             const int64_t c = n - i < CHUNK ? n - i : CHUNK;
             isa.load(carrier, s + i * step_src * size_of(q.src_dtype), q.src_dtype, step_src, c, work);
-            isa.round(carrier, work, c, q.cast, q.seed, index + i, q.site);
+            isa.round(carrier, work, c, q.cast, q.seed, q.start + index + i, q.site);
             isa.save(carrier, work, c, d + i * step_dst * size_of(q.dst_dtype), q.dst_dtype, step_dst);
         }
     }

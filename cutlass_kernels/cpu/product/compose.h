@@ -190,24 +190,27 @@ template <class T> struct Compose {
     void instructions(const Tile& t) const {
         if (scales.all && !r.wrapper_count) return scaled_instructions(t);
         const bool lanes = choice.kind == LANES, any = r.hardware.kind == HW_TREE;
-        if (lanes && sizeof(T) == 4) isa.hardware(t, r.hardware, choice.carrier == 1);
-        else if (lanes) in_float_tiles(t);
+        HardwareModel m = r.hardware;
+        m.kept = choice.kept;
+        if (lanes && sizeof(T) == 4) isa.hardware(t, m, choice.carrier == 1);
+        else if (lanes) in_float_tiles(t, m);
         if (lanes && (any || !specials)) return;
         const T *a = (const T*)t.a, *b = (const T*)t.b;
         bool row[MR], column[64];
         for (int i = 0; i < t.rows; ++i) row[i] = !lanes || !finite(a + i, MR, t.k);
         for (int j = 0; j < t.cols; ++j) column[j] = !lanes || !finite(b + j, nr, t.k);
+        const Cast to = conversion(m, r.add);
         for (int i = 0; i < t.rows; ++i)
             for (int j = 0; j < t.cols; ++j) {
                 if (!row[i] && !column[j]) continue;
-                HardwareDot dot = {r.hardware};
-                for (int64_t k = 0; k < t.k; k += r.hardware.products)
-                    dot.step(a + k * MR + i, MR, b + k * nr + j, nr, (int)(t.k - k < r.hardware.products ? t.k - k : r.hardware.products));
+                HardwareDot dot = {m, 0, &to};
+                for (int64_t k = 0; k < t.k; k += m.products)
+                    dot.step(a + k * MR + i, MR, b + k * nr + j, nr, (int)(t.k - k < m.products ? t.k - k : m.products));
                 ((T*)t.c)[i * nr + j] = (T)dot.c;
             }
     }
     // Tiles are double where totals are: operands and registers of instructions are float numbers all the same.
-    void in_float_tiles(const Tile& t) const {
+    void in_float_tiles(const Tile& t, const HardwareModel& m) const {
         const int wide = isa.nr[0];
         std::vector<float> a((size_t)(t.k * MR)), b((size_t)(t.k * wide), 0.0f);
         alignas(64) float c[MR * 64] = {};
@@ -218,7 +221,7 @@ template <class T> struct Compose {
         f.a = a.data();
         f.b = b.data();
         f.c = c;
-        isa.hardware(f, r.hardware, choice.carrier == 1);
+        isa.hardware(f, m, choice.carrier == 1);
         for (int i = 0; i < t.rows; ++i)
             for (int j = 0; j < nr; ++j) ((T*)t.c)[i * nr + j] = (T)c[i * wide + j];
     }

@@ -2,7 +2,7 @@
 // A step takes some products and the register c and gives the next c. What the parameters mean: gemmsim/hardware/models.py.
 #pragma once
 #include <math.h>
-#include "gemmsim/exact.h"
+#include "product/registers.h"
 #include "tile.h"
 
 namespace gemmsim {
@@ -15,11 +15,21 @@ inline int hardware_exponent(double x, int emin) {
     return e < emin ? emin : e;
 }
 
-// One element, k ascending, any operands. Everything below fits a double exactly: products of at most 22 bits, cut at
-// most 36 bits below the largest of at most 64, so sums of at most 44 bits.
+// The cast of a step's conversion, where it is a cast (HW_CAST, HW_CAST_INF).
+inline Cast conversion(const HardwareModel& m, Cast add) {
+    if (m.out == HW_CAST_INF) {
+        add.over_pos = add.inf_pos;
+        add.over_neg = add.inf_neg;
+    }
+    return add;
+}
+
+// One element, k ascending, any operands. Up to KEPT_IN_DOUBLE everything below fits a double exactly: products of at most 48
+// bits, and sums of at most 53.
 struct HardwareDot {
     const HardwareModel& m;
     double c = 0;
+    const Cast* to = nullptr;  // of HW_CAST and HW_CAST_INF
 
     struct Products {
         double value[64];
@@ -42,7 +52,7 @@ struct HardwareDot {
             p.exponent[i] = m.kind == HW_GROUPS ? 0 : hardware_exponent(x, m.a_emin) + hardware_exponent(y, m.b_emin);
         }
         if (p.nan || (p.plus && p.minus)) c = canonical_nan();
-        else if (p.plus || p.minus) c = p.plus ? INFINITY : -INFINITY;
+        else if (p.plus || p.minus) c = infinite(p.plus);
         else if (m.kind == HW_FLOORED) floored(p);
         else fused(p);
     }
@@ -53,12 +63,16 @@ struct HardwareDot {
         return e;
     }
 
-    int addend_exponent() const { return hardware_exponent(c, m.out == HW_RNE10 ? -14 : -126); }
+    bool by_cast() const { return m.out >= HW_CAST; }
+    double infinite(bool plus) const { return by_cast() ? plus ? to->inf_pos : to->inf_neg : plus ? INFINITY : -INFINITY; }
+    int addend_exponent() const { return hardware_exponent(c, by_cast() ? to->emin : m.out == HW_RNE10 ? -14 : -126); }
 
     void fused(const Products& p) {
         int e = addend_exponent();
         const int top = m.kind == HW_GROUPS ? 0 : largest(p, 0, 1);
         e = top > e ? top : e;
+        if (m.kept < 0) return uncut(p);
+        if (m.kept > KEPT_IN_DOUBLE) return in_integers(p, e);
         double sum = trunc(ldexp(c, m.kept - e)), group = 0;
         for (int i = 0; i < p.count; ++i) {
             if (m.kind == HW_FUSED) {
@@ -72,6 +86,21 @@ struct HardwareDot {
             }
         }
         c = convert(ldexp(sum, e - m.kept));
+    }
+
+    // The same where double does not hold the sum.
+    void in_integers(const Products& p, int e) {
+        i128 sum = (i128)ldexp(c, m.kept - e);
+        for (int i = 0; i < p.count; ++i) sum += (i128)ldexp(p.value[i], m.kept - e);
+        c = round_exact(Exact{(u128)(sum < 0 ? -sum : sum), e - m.kept, sum < 0, false}, *to, 0) + 0.0;
+    }
+
+    void uncut(const Products& p) {
+        LongAccumulator sum;
+        sum.clear();
+        sum.add(exact_value(c));
+        for (int i = 0; i < p.count; ++i) sum.add(exact_value(p.value[i]));
+        c = sum.round(*to, 0) + 0.0;
     }
 
     double cut_sum(const Products& p, int first, int stride, int e) const {
@@ -104,6 +133,7 @@ struct HardwareDot {
     // rz23, e8m13: toward zero, infinity past the largest finite value. rne10: binary16 to nearest even. Never -0.
     double convert(double v) const {
         if (v == 0) return 0;
+        if (by_cast()) return round_exact(exact_value(v), *to, 0) + 0.0;
         const int emin = m.out == HW_RNE10 ? -14 : -126, keep = m.out == HW_RNE10 ? 10 : m.out == HW_E8M13 ? 13 : 23;
         const int e = ilogb(v) < emin ? emin : ilogb(v);
         const double scaled = ldexp(v, keep - e), whole = m.out == HW_RNE10 ? nearbyint(scaled) : trunc(scaled), r = ldexp(whole, e - keep);

@@ -37,6 +37,7 @@ struct Choice {
     bool exact_products = false;  // of a plain register: each is a number of the carrier
     int careful = GENERAL;        // of compensated sums: the kernel for a lost wager
     Slices slices = {};
+    int kept = 0;  // of a matrix unit's step: HardwareModel's, or how many bits make sure that nothing is cut
 };
 
 struct CarrierInfo {

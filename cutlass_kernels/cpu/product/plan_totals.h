@@ -1,5 +1,6 @@
 // Which kernel computes exact, integer and instructions' registers, and how totals of runs meet: the planner, continued.
 #pragma once
+#include "product/hardware_model.h"
 #include "product/sliced.h"
 
 namespace gemmsim {
@@ -82,15 +83,35 @@ inline Choice choose_integers(const Request& r, const Stats& a, const Stats& b, 
     return scalar;
 }
 
+// Bits below a step's largest exponent that hold everything of its products and the register; -1 beyond 128 bits.
+inline int uncut_bits(const Request& r, const Stats& a, const Stats& b) {
+    if (a.lsb > 30000 || b.lsb > 30000) return 1;
+    const HardwareModel& m = r.hardware;
+    const double steps = (double)r.k / m.products + 1, bound = (run_bound(r, a, b) + steps * ldexp(1.0, r.add.emin)) * growth(r.add, steps);
+    if (!(bound < ldexp(1.0, 300))) return -1;
+    auto exponent = [](double most, int emin) { return most > 0 && ilogb(most) > emin ? ilogb(most) : emin > -126 ? emin : -126; };
+    int top = exponent(a.max_abs, m.a_emin) + exponent(b.max_abs, m.b_emin);
+    if (exponent(bound, r.add.emin) + 1 > top) top = exponent(bound, r.add.emin) + 1;
+    const int bits = top - (a.lsb + b.lsb);
+    return bits < 1 ? 1 : bits <= KEPT_IN_INTEGER ? bits : -1;
+}
+
 // Steps of a matrix instruction: float lanes where products and their cuts stay far from the ends of binary32, double
 // lanes beyond. Operands that are not finite are the driver's business.
 inline Choice choose_hardware(const Request& r, const Stats& a, const Stats& b) {
     const HardwareModel& m = r.hardware;
     const bool exact_lanes = m.kind == HW_FUSED || m.kind == HW_FLOORED;
     const double product = a.max_abs * b.max_abs;
-    if (m.kind == HW_FLOORED && product >= ldexp(1.0, 128)) return Choice{1, 0, SCALAR, 0};
-    const bool narrow = product < ldexp(1.0, 90) && (a.lsb > 30000 || b.lsb > 30000 || a.lsb + b.lsb >= -90);
-    return Choice{exact_lanes && !narrow ? 1 : 0, 0, LANES, 0};
+    Choice c = {1, 0, SCALAR, 0};
+    c.kept = m.kind == HW_FUSED && m.kept < 0 ? uncut_bits(r, a, b) : m.kept;
+    if (m.kind == HW_FLOORED && product >= ldexp(1.0, 128)) return c;
+    if (m.kind == HW_FUSED && (c.kept < 0 || c.kept > KEPT_IN_TWO || (m.out >= HW_CAST && !fits(r.add, 1, true)))) return c;
+    c.kind = LANES;
+    // Products of float lanes have 24 bits, and int32 holds two of what is kept of them.
+    const bool few = m.kind != HW_FUSED || (c.kept <= 28 && a.width + b.width <= 24);
+    const bool narrow = few && product < ldexp(1.0, 90) && (a.lsb > 30000 || b.lsb > 30000 || a.lsb + b.lsb >= -90);
+    c.carrier = exact_lanes && !narrow ? 1 : 0;
+    return c;
 }
 
 // Of registers from LONG on. Whether no sum of totals is rounded at any level: all are multiples of one power of two, as many

@@ -156,8 +156,8 @@ template <bool WIDE> INL void cut_products(const float* a, const float* b, const
     while (row < rows) some(One{});
 }
 
-// Exponents of the register: those of binary16 have its emin.
-INL void register_exponents(const float* c, int n, int out, int32_t* e) { exponents_of(c, n, out == HW_RNE10 ? -14 : -126, e); }
+// Exponents of the register: those of binary16, and of a cast's format, have its emin.
+INL int register_emin(const HardwareModel& m, const Cast& add) { return m.out >= HW_CAST ? add.emin : m.out == HW_RNE10 ? -14 : -126; }
 
 // v to the register's format, toward zero to `keep` fraction bits; infinity past the largest finite value; never -0.
 template <bool WIDE> INL C64::V cut_to(C64::V v, int keep) {
@@ -171,18 +171,47 @@ template <bool WIDE> INL C64::V cut_to(C64::V v, int keep) {
 }
 
 INL C64::VI is_infinite(C64::V x) { return (C64::VI)((C64::VU)((C64::VU)x & ~C64::SIGN) == splat_u<C64>(C64::EXP)); }
+INL C64::VI is_special(C64::V x) { return (C64::VI)((C64::VU)((C64::VU)x & splat_u<C64>(C64::EXP)) == splat_u<C64>(C64::EXP)); }
 
-// D = OUT(S * 2^(E - F)): the register's own cut joins the products'. An infinite register stays.
-template <bool WIDE> INL void finish_fused(const HardwareModel& m, const Const<C64>& half, const Cut& cut, float* c, int n) {
+// The conversion of a fused step: `keep` fraction bits of binary32, or a cast: nearest even with subnormals, or any.
+struct FusedOut {
+    int keep = -1;  // -1: a cast
+    bool nearest = false;
+    Const<C64> cast;
+};
+
+INL FusedOut fused_out(const HardwareModel& m, const Cast& add) {
+    FusedOut o;
+    o.keep = m.out == HW_E8M13 ? 13 : m.out == HW_RZ23 ? 23 : -1;
+    if (o.keep >= 0) return o;
+    Cast to = add;
+    if (m.out == HW_CAST_INF) {
+        to.over_pos = to.inf_pos;
+        to.over_neg = to.inf_neg;
+        const bool whole = to.emin == -126 && to.emax == 127 && to.inf_pos > to.hi && to.inf_neg < to.lo && !(to.flags & NO_SUBNORMALS);
+        if (to.mode == RTZ && whole) o.keep = to.p - 1;
+    }
+    o.nearest = to.mode == RNE && !(to.flags & NO_SUBNORMALS);
+    o.cast = Const<C64>::make(to);
+    return o;
+}
+
+// `v`: exact, or rounded to odd.
+template <bool WIDE> INL C64::V converted(C64::V v, const FusedOut& out) {
+    if (out.keep >= 0) return cut_to<WIDE>(v, out.keep);
+    if (out.nearest) return round_to<C64, SPECIAL>(v, out.cast, (C64::VU){}) + (C64::V){};
+    return round_to<C64, GENERAL>(v, out.cast, (C64::VU){}) + (C64::V){};
+}
+
+// D = OUT(S * 2^(E - F)): the register's own cut joins the products'. A register that is infinite or NaN stays.
+template <bool WIDE> INL void finish_fused(const HardwareModel& m, const FusedOut& out, const Cut& cut, float* c, int n) {
     typedef C64::V V;
     for (int at = 0; at < n; at += D_LANES) {
         const V old = wide(c + at);
         const C64::VI e = wide_int(cut.exponent + at);
         V v = load<V>(cut.sum + at) + whole_cut(old * two_to(m.kept - e));
-        v *= two_to(e - m.kept);
-        if (m.out == HW_RNE10) v = round_to<C64, SPECIAL>(v, half, (C64::VU){}) + (V){};
-        else v = cut_to<WIDE>(v, m.out == HW_E8M13 ? 13 : 23);
-        if (WIDE || m.out == HW_RNE10) v = is_infinite(old) ? old : v;
+        v = converted<WIDE>(v * two_to(e - m.kept), out);
+        if (WIDE || out.keep < 0) v = is_special(old) ? old : v;
         store(c + at, __builtin_convertvector(v, HalfFloats));
     }
 }
@@ -264,7 +293,7 @@ INL void group_steps(const Tile& t, const HardwareModel& m) {
                     for (int64_t q = first; q < last; ++q) s = vfma(splat<C32>(a[q * MR + i]), load<C32::V>(b + q * NR32 + j * C32::L), s);
                     store(sums[g] + j * C32::L, s);
                 }
-            register_exponents(row, NR32, m.out, own);
+            exponents_of(row, NR32, -126, own);
             for (int at = 0; at < NR32; at += D_LANES) {
                 const V old = wide(row + at);
                 const C64::VI e = imax(wide_int(own + at), (C64::VI){});
@@ -280,11 +309,11 @@ INL void group_steps(const Tile& t, const HardwareModel& m) {
 }
 
 template <bool WIDE> static void block_steps(const Tile& t, const HardwareModel& m) {
-    enum { MOST = 32 };
+    enum { MOST = 64 };
     alignas(64) int32_t ea[MOST * MR], eb[MOST * NR32], own[MR * NR32];
     Cut cut, odd;
-    Const<C64> half;
-    if (m.out == HW_RNE10) half = Const<C64>::make(*t.add);
+    const FusedOut out = fused_out(m, *t.add);
+    const int emin = register_emin(m, *t.add);
     float* c = (float*)t.c;
     const int n = t.rows * NR32;
     for (int64_t k = 0; k < t.k; k += m.products) {
@@ -292,11 +321,11 @@ template <bool WIDE> static void block_steps(const Tile& t, const HardwareModel&
         const float *a = (const float*)t.a + k * MR, *b = (const float*)t.b + k * NR32;
         exponents_of_rows(a, count, t.rows, m.a_emin, ea);
         exponents_of(b, count * NR32, m.b_emin, eb);
-        register_exponents(c, n, m.out, own);
+        exponents_of(c, n, emin, own);
         if (m.kind == HW_FUSED) {
             memcpy(cut.exponent, own, sizeof(int32_t) * (size_t)n);
             cut_products<WIDE>(a, b, ea, eb, 0, 1, count, m.kept, t.rows, &cut);
-            finish_fused<WIDE>(m, half, cut, c, n);
+            finish_fused<WIDE>(m, out, cut, c, n);
             continue;
         }
         for (int i = 0; i < n; ++i) cut.exponent[i] = odd.exponent[i] = -252;

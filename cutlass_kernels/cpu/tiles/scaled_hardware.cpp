@@ -37,7 +37,7 @@ static void fused_steps(const Tile& t, const HardwareModel& m, const GroupScales
         const float *a = (const float*)t.a + k * MR, *b = (const float*)t.b + k * NR32;
         exponents_of_rows(a, count, t.rows, m.a_emin, ea);
         exponents_of(b, count * NR32, m.b_emin, eb);
-        register_exponents(c, n, m.out, own);
+        exponents_of(c, n, -126, own);
         for (int i = 0; i < t.rows; ++i)
             for (int j = 0; j < NR32; j += C32::L) {
                 const VI move = load<VI>(xb + j) + xa[i], above = load<VI>(own + i * NR32 + j) - move;
@@ -77,7 +77,7 @@ template <int ROWS> INL void group_step(const float* a, const float* b, int64_t 
         const int64_t rest = left - g * m.group;
         group_sums<ROWS>(a + g * m.group * MR, b + g * m.group * NR32, rest < 0 ? 0 : rest < m.group ? (int)rest : m.group, sums[g]);
     }
-    register_exponents(c, ROWS * NR32, m.out, own);
+    exponents_of(c, ROWS * NR32, -126, own);
     for (int i = 0; i < ROWS; ++i)
         for (int j = 0; j < NR32; j += D_LANES) {
             const int at = i * NR32 + j;

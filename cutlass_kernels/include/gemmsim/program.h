@@ -37,9 +37,11 @@ struct Register {
 // The step of a matrix instruction; the fields are those of gemmsim/hardware/models.py.
 // HW_FMA: a chain of fused multiply-adds, which is the plain register; only the filling up of K is left to do.
 enum HardwareKind : int32_t { HW_NONE = 0, HW_FUSED = 1, HW_GROUPS = 2, HW_TREE = 3, HW_FLOORED = 4, HW_FMA = 5 };
-enum HardwareOut : int32_t { HW_RZ23 = 0, HW_E8M13 = 1, HW_RNE10 = 2, HW_RNE23 = 3 };
+// The conversion at the end of a step; HW_CAST: the run's own cast; HW_CAST_INF: that cast, but what lies past the largest
+// finite value becomes what infinities become, in every rounding.
+enum HardwareOut : int32_t { HW_RZ23 = 0, HW_E8M13 = 1, HW_RNE10 = 2, HW_RNE23 = 3, HW_CAST = 4, HW_CAST_INF = 5 };
 struct HardwareModel {
-    int32_t kind, products, kept, out;
+    int32_t kind, products, kept, out;                // kept -1: FUSED without any cut
     int32_t k;                                        // of an instruction: shorter runs are filled up with zero products
     int32_t group, flush;                             // GROUPS; TREE
     int32_t total_bits, addend_bits, halves, window;  // FLOORED; window -1: none

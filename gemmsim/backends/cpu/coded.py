@@ -30,7 +30,13 @@ def finishes(spec: GemmSpec, cast: Cast | None) -> bool:
 
 
 def gemm_coded(
-    a: Tensor | Coded, b: Tensor | Coded, spec: GemmSpec, out: Tensor, seed: int = 0, finish: Finish | None = None
+    a: Tensor | Coded,
+    b: Tensor | Coded,
+    spec: GemmSpec,
+    out: Tensor,
+    seed: int = 0,
+    finish: Finish | None = None,
+    row: int = 0,
 ) -> Ran:
     """Write the product that ``spec`` means into ``out`` (\\*B, M, N), contiguous.
 
@@ -43,8 +49,8 @@ def gemm_coded(
     if len(shape) > 2 and right.numel() == right.shape[-2] * right.shape[-1]:  # one matrix b: all rows in one product
         rows = out.numel() // shape[-1]
         left, scales = left.reshape(rows, left.shape[-1]), _one_batch(scales, rows)
-        return gemm(left, right.reshape(right.shape[-2:]), spec, out.view(rows, -1), seed, scales=scales)
-    return gemm(left, right, spec, out, seed, scales=scales)
+        return gemm(left, right.reshape(right.shape[-2:]), spec, out.view(rows, -1), seed, scales=scales, row=row)
+    return gemm(left, right, spec, out, seed, scales=scales, row=row)
 
 
 def count_coded_overflows(a: Tensor | Coded, b: Tensor | Coded, spec: GemmSpec, counts: Tensor, seed: int = 0) -> Ran:

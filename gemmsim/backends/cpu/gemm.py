@@ -73,6 +73,7 @@ def gemm(
     c: Tensor | None = None,
     select: Tensor | None = None,
     scales: Scales | None = None,
+    row: int = 0,
 ) -> Ran:
     """Write the product of ``a`` (\\*B, M, K) and ``b`` (\\*B, K, N) that ``spec`` means into ``out`` (\\*B, M, N).
 
@@ -82,7 +83,8 @@ def gemm(
     ``select`` holds integers of ``out``'s shape, the member of a palette for each element.
     ``scales``: of block formats, where the accumulator takes them apart; ``a`` and ``b`` hold elements without them.
     Broadcast dimensions come expanded (stride 0). Results are rounded to ``out``'s dtype (nearest even) after the
-    spec's own output rounding. ``seed`` matters only for stochastic specs. Returns what ran.
+    spec's own output rounding. ``seed`` matters only for stochastic specs; ``row`` is the first row's index among those
+    that the accumulator's bits are drawn for (casts draw from their tensors' first element on). Returns what ran.
     Extra memory: B packed once (K x N in the carrier, float32 or float64) and half a megabyte per thread for A; where a
     palette's member permutes terms, (8 + 32) x K more per thread.
 
@@ -102,10 +104,10 @@ def gemm(
         a, b = _rounded_operands(a, b, spec, seed)
         if spec.out is not None and spec.out.is_stochastic:
             raw = torch.empty(out.shape, dtype=torch.float64)
-            run = _call(known, a, b, raw, seed, c, select, None, scales)
+            run = _call(known, a, b, raw, seed, c, select, None, scales, row)
             quantize(raw, spec.out, out, seed, Site.OUTPUT)
             return run
-    return _call(known, a, b, out, seed, c, select, None, scales)
+    return _call(known, a, b, out, seed, c, select, None, scales, row)
 
 
 def count_overflows(
@@ -185,6 +187,7 @@ def _call(
     select: Tensor | None = None,
     counts: Tensor | None = None,
     scales: Scales | None = None,
+    row: int = 0,
 ) -> Ran:
     """Run the library; where ``counts`` are asked for, ``out`` gives the shape only."""
     sa, sb, sc = a.stride(), b.stride(), out.stride()
@@ -198,7 +201,7 @@ def _call(
         NUMBERS[a.dtype], NUMBERS[b.dtype], NUMBERS[out.dtype] if counts is None else 0, dims,
         m, n, a.shape[-1], sa[-2], sa[-1], sb[-2], sb[-1], sc[-2], sc[-1],
         ctypes.addressof(batch) if batch is not None else 0, ctypes.addressof(extras[0]) if extras is not None else 0,
-        seed, torch.get_num_threads(), 0,
+        seed, torch.get_num_threads(), row,
     )  # fmt: skip
     part = known.part
     if known.shuffles:

@@ -46,7 +46,7 @@ def _prepared(spec: GemmSpec) -> Prepared:
     return Prepared(bytes(part), known.programs, known.members, known.init, known.shuffles)
 
 
-def lookup_gemm(a: Tensor, b: Tensor, spec: GemmSpec, out: Tensor, seed: int = 0) -> Ran:
+def lookup_gemm(a: Tensor, b: Tensor, spec: GemmSpec, out: Tensor, seed: int = 0, row: int = 0) -> Ran:
     """Write to ``out`` (\\*B, M, N) the product of codes ``a`` (\\*B, M, K) and ``b`` (\\*B, K, N), int16, any strides.
 
     Codes are those of the table's formats; 2**bits stands for a NaN that a format has no code for. What follows the
@@ -60,10 +60,10 @@ def lookup_gemm(a: Tensor, b: Tensor, spec: GemmSpec, out: Tensor, seed: int = 0
     seed = seed if spec.fixed_seed is None else spec.fixed_seed
     if spec.out is not None and spec.out.is_stochastic:
         raw = torch.empty(out.shape, dtype=torch.float64)
-        run = _call(_prepared(spec), a, b, spec, raw, seed, None)
+        run = _call(_prepared(spec), a, b, spec, raw, seed, None, row)
         quantize(raw, spec.out, out, seed, Site.OUTPUT)
         return run
-    return _call(_prepared(spec), a, b, spec, out, seed, None)
+    return _call(_prepared(spec), a, b, spec, out, seed, None, row)
 
 
 def count_lookup_overflows(a: Tensor, b: Tensor, spec: GemmSpec, counts: Tensor, seed: int = 0) -> Ran:
@@ -81,7 +81,16 @@ def count_lookup_overflows(a: Tensor, b: Tensor, spec: GemmSpec, counts: Tensor,
     return _call(known, a, b, spec, counts, seed if spec.fixed_seed is None else spec.fixed_seed, counts)
 
 
-def _call(known: Prepared, a: Tensor, b: Tensor, spec: GemmSpec, out: Tensor, seed: int, counts: Tensor | None) -> Ran:
+def _call(
+    known: Prepared,
+    a: Tensor,
+    b: Tensor,
+    spec: GemmSpec,
+    out: Tensor,
+    seed: int,
+    counts: Tensor | None,
+    row: int = 0,
+) -> Ran:
     one = spec.accumulator
     assert isinstance(one, Lookup) and a.dtype == b.dtype == torch.int16
     values = values_of(one.products)
@@ -96,7 +105,7 @@ def _call(known: Prepared, a: Tensor, b: Tensor, spec: GemmSpec, out: Tensor, se
         NUMBERS[torch.float32], NUMBERS[torch.float64], NUMBERS[out.dtype] if counts is None else 0, dims,
         m, n, a.shape[-1], sa[-2], sa[-1], sb[-2], sb[-1], sc[-2], sc[-1],
         ctypes.addressof(batch) if batch is not None else 0, ctypes.addressof(extras) if extras is not None else 0,
-        seed, torch.get_num_threads(), 0,
+        seed, torch.get_num_threads(), row,
     )  # fmt: skip
     part, _alive = known.of(a.shape[-1]) if known.shuffles else (known.part, None)
     code = library().gemmsim_lookup_gemm(args + part, ctypes.byref(record))

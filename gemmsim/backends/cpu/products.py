@@ -37,13 +37,15 @@ def multiply(product: Product) -> Ran:
     """
     a, b, spec, out, seed = product.a, product.b, product.spec, product.out, product.seed
     if isinstance(a, Coded) or isinstance(b, Coded):
-        coded = count_coded_overflows if product.count else gemm_coded
-        return coded(a, b, spec, out, seed)
+        if product.count:
+            return count_coded_overflows(a, b, spec, out, seed)
+        return gemm_coded(a, b, spec, out, seed, row=product.row)
     if product.windows is not None:
         return gathered_gemm(a, b, spec, out, product.windows, seed, product.c)
     if spec.accumulator.is_lookup:
-        looked_up = count_lookup_overflows if product.count else lookup_gemm
-        return looked_up(a, b, spec, out, seed)
+        if product.count:
+            return count_lookup_overflows(a, b, spec, out, seed)
+        return lookup_gemm(a, b, spec, out, seed, product.row)
     if product.count:
         return count_overflows(a, b, spec, out, seed)
-    return gemm(a, b, spec, out, seed, product.c, product.select)
+    return gemm(a, b, spec, out, seed, product.c, product.select, row=product.row)

@@ -18,11 +18,11 @@ from .shared_library import library
 __all__ = ["quantize"]
 
 
-def quantize(x: Tensor, cast: Cast, out: Tensor, seed: int = 0, site: int = Site.QUANTIZE) -> None:
+def quantize(x: Tensor, cast: Cast, out: Tensor, seed: int = 0, site: int = Site.QUANTIZE, start: int = 0) -> None:
     """Write ``cast(x)`` into ``out`` of the same shape; strides and float dtypes are free, ``out`` may be ``x``.
 
     One rounding from ``x``'s own precision, then a conversion to ``out``'s dtype (nearest even; exact where the format
-    fits it). Random bits belong to the row-major logical index of each element.
+    fits it). Random bits belong to the row-major logical index of each element, counted from ``start``.
 
     Raises:
         UnsupportedSpec: if the format's values do not fit float64.
@@ -46,7 +46,7 @@ def quantize(x: Tensor, cast: Cast, out: Tensor, seed: int = 0, site: int = Site
         for d, (n, s, t) in enumerate(zip(out.shape, x.stride(), out.stride(), strict=True)):
             args.size[d], args.src_stride[d], args.dst_stride[d] = n, s, t
     args.cast = cast_record(cast)
-    args.seed = seed
+    args.seed, args.start = seed, start
     args.site = site
     args.threads = torch.get_num_threads()
     library().gemmsim_quantize(byref(args))

@@ -125,8 +125,8 @@ class LookupRecord(ctypes.Structure):
 
 
 #: The beginning of GemmArgs: a b c, three dtypes and batch_dims, m n k, six strides, batch, extras, seed, threads,
-#: padding. Packed in one call because a product of 8x8 matrices should not wait for its arguments.
-GEMM_CALL = struct.Struct("@3Q4i3q6qQQQ2i")
+#: the first row's index. Packed in one call because a product of 8x8 matrices should not wait for its arguments.
+GEMM_CALL = struct.Struct("@3Q4i3q6qQQQiI")
 
 
 class QuantizeArgs(ctypes.Structure):
@@ -134,5 +134,5 @@ class QuantizeArgs(ctypes.Structure):
         ("src", c_void_p), ("dst", c_void_p),
         ("src_dtype", c_int32), ("dst_dtype", c_int32), ("dims", c_int32), ("site", c_int32),
         ("size", _Dims), ("src_stride", _Dims), ("dst_stride", _Dims),
-        ("cast", CastRecord), ("seed", c_uint64), ("threads", c_int32), ("reserved", c_int32),
+        ("cast", CastRecord), ("seed", c_uint64), ("start", c_uint64), ("threads", c_int32), ("reserved", c_int32),
     ]  # fmt: skip

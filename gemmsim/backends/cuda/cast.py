@@ -33,6 +33,8 @@ __all__ = [
 
 MAX_DIMS = 16
 _THREADS = 256
+#: Draws of one Philox block, at most: packs of contiguous tensors begin where blocks do.
+_DRAWS = 8
 
 _Dims = c_int64 * MAX_DIMS
 
@@ -41,7 +43,7 @@ class CastArgs(ctypes.Structure):
     """gemmsim::CastArgs, field by field."""
 
     _fields_ = [
-        ("src", c_void_p), ("dst", c_void_p), ("count", c_uint64), ("seed", c_uint64),
+        ("src", c_void_p), ("dst", c_void_p), ("count", c_uint64), ("seed", c_uint64), ("start", c_uint64),
         ("site", c_int32), ("dims", c_int32),
         ("size", _Dims), ("src_stride", _Dims), ("dst_stride", _Dims), ("index_stride", _Dims),
     ]  # fmt: skip
@@ -154,11 +156,12 @@ def strided_args(x: Tensor, out: Tensor, seed: int, site: int) -> CastArgs:
     return args
 
 
-def quantize(x: Tensor, cast: Cast, out: Tensor, seed: int = 0, site: int = Site.QUANTIZE) -> None:
+def quantize(x: Tensor, cast: Cast, out: Tensor, seed: int = 0, site: int = Site.QUANTIZE, start: int = 0) -> None:
     """Write ``cast(x)`` into ``out`` of the same shape, on their device and torch's current stream.
 
     The bits of ``gemmsim.backends.cpu.quantize``: one rounding from ``x``'s own precision, then a conversion to
-    ``out``'s dtype; NaN becomes the canonical NaN. Strides and float dtypes are free, ``out`` may be ``x``.
+    ``out``'s dtype; NaN becomes the canonical NaN. Strides and float dtypes are free, ``out`` may be ``x``. Random bits
+    are those of elements ``start`` and on.
 
     Raises:
         UnsupportedSpec: if the format's values do not fit float64.
@@ -168,10 +171,11 @@ def quantize(x: Tensor, cast: Cast, out: Tensor, seed: int = 0, site: int = Site
     if count == 0:
         return
     src, dst = x.data_ptr(), out.data_ptr()
-    contiguous = x.is_contiguous() and out.is_contiguous() and (src | dst) % 16 == 0
+    contiguous = x.is_contiguous() and out.is_contiguous() and (src | dst) % 16 == 0 and start % _DRAWS == 0
     source = cast_source(cast, x.dtype, out.dtype, contiguous)
     blocks = cast_blocks(cast, x.dtype, out.dtype, contiguous, count)
     args = cast_args(src, dst, count, seed, site) if contiguous else strided_args(x, out, seed, site)
+    args.start = start
     launch(source, out.device, (blocks, 1, 1), args)
 
 

@@ -21,7 +21,13 @@ __all__ = ["count_coded_overflows", "gemm_coded", "one_a_byte", "operands_of", "
 
 
 def gemm_coded(
-    a: Tensor | Coded, b: Tensor | Coded, spec: GemmSpec, out: Tensor, seed: int = 0, finish: Finish | None = None
+    a: Tensor | Coded,
+    b: Tensor | Coded,
+    spec: GemmSpec,
+    out: Tensor,
+    seed: int = 0,
+    finish: Finish | None = None,
+    row: int = 0,
 ) -> Ran:
     """Write the product that ``spec`` means into ``out`` (\\*B, M, N); ``finish``: one that ``finishes`` takes.
 
@@ -31,7 +37,7 @@ def gemm_coded(
         UnsupportedSpec, ValueError, CudaError: as ``gemm_blocks``.
     """
     left, right = operands_of(a, b, spec, seed, out.shape[:-2])
-    return gemm_blocks(left, right, spec, out, seed, finish)
+    return gemm_blocks(left, right, spec, out, seed, finish, row)
 
 
 def count_coded_overflows(a: Tensor | Coded, b: Tensor | Coded, spec: GemmSpec, counts: Tensor, seed: int = 0) -> Ran:

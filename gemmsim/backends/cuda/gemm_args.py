@@ -24,7 +24,7 @@ class GemmArgs(ctypes.Structure):
         ("term", c_void_p), ("key", c_void_p),
         ("m", c_int64), ("n", c_int64), ("k", c_int64), ("batches", c_int64),
         *((f"{name}_{axis}", c_int64) for name in _TENSORS for axis in ("row", "col")),
-        ("seed", c_uint64), ("dims", c_int32), ("member", c_int32),
+        ("seed", c_uint64), ("row", c_uint64), ("dims", c_int32), ("member", c_int32),
         ("size", c_int64 * MAX_WRAPPERS), ("batch", _Dims),
         *((f"{name}_batch", _Dims) for name in _TENSORS),
         ("scale_a", c_void_p), ("scale_b", c_void_p), ("second_a", c_void_p), ("second_b", c_void_p),
@@ -45,9 +45,15 @@ def _fill(args: GemmArgs, name: str, x: Tensor) -> None:
 
 
 def gemm_args(
-    a: Tensor, b: Tensor, out: Tensor, seed: int, c: Tensor | None = None, select: Tensor | None = None
+    a: Tensor,
+    b: Tensor,
+    out: Tensor,
+    seed: int,
+    c: Tensor | None = None,
+    select: Tensor | None = None,
+    row: int = 0,
 ) -> GemmArgs:
-    """Pointers, sizes and strides of a product; everything else zero.
+    """Pointers, sizes and strides of a product, its seed and the first row's index for random bits; all else zero.
 
     Raises:
         ValueError: for more than 16 batch dimensions.
@@ -55,7 +61,7 @@ def gemm_args(
     dims = out.dim() - 2
     if dims > MAX_BATCH_DIMS:
         raise ValueError(f"{dims} batch dimensions: at most {MAX_BATCH_DIMS} are supported. Flatten some of them.")
-    args = GemmArgs(seed=seed, dims=dims, batches=1, m=out.shape[-2], n=out.shape[-1], k=a.shape[-1])
+    args = GemmArgs(seed=seed, row=row, dims=dims, batches=1, m=out.shape[-2], n=out.shape[-1], k=a.shape[-1])
     for name, x in (("a", a), ("b", b), ("out", out), ("c", c), ("select", select)):
         if x is not None:
             _fill(args, name, x)

@@ -38,19 +38,21 @@ class Ready:
     keep: Table | None
     run: Ran
 
-    def args_for(self, a: Tensor, b: Tensor, out: Tensor, seed: int, bias: Tensor | None) -> GemmArgs:
+    def args_for(
+        self, a: Tensor, b: Tensor, out: Tensor, seed: int, bias: Tensor | None, row: int = 0
+    ) -> GemmArgs:  # fmt: skip
         """The arguments for these tensors, which lie as those that it was made for; to be launched next."""
         if self.keep is not None:
             self.keep.read()
         args = GemmArgs.from_buffer_copy(self.args)  # another thread may be launching the same
-        args.a, args.b, args.out, args.seed = a.data_ptr(), b.data_ptr(), out.data_ptr(), seed
+        args.a, args.b, args.out, args.seed, args.row = a.data_ptr(), b.data_ptr(), out.data_ptr(), seed, row
         if bias is not None:
             args.bias = bias.data_ptr()
         return args
 
 
 def key_of(a: Tensor, b: Tensor, spec: GemmSpec, out: Tensor, finish: Finish | None) -> Hashable:
-    """Everything that a launch depends on but pointers and seed."""
+    """Everything that a launch depends on but pointers, seed and row."""
     last: Hashable = None
     if finish is not None:
         bias = finish.bias

@@ -52,7 +52,7 @@ def lookup_refuses(spec: GemmSpec) -> Refusal | None:
     return refuses(_products_of(spec)[1])
 
 
-def lookup_gemm(a: Tensor, b: Tensor, spec: GemmSpec, out: Tensor, seed: int = 0) -> Ran:
+def lookup_gemm(a: Tensor, b: Tensor, spec: GemmSpec, out: Tensor, seed: int = 0, row: int = 0) -> Ran:
     """Write to ``out`` (\\*B, M, N) the product of codes ``a`` (\\*B, M, K) and ``b`` (\\*B, K, N), int16, any strides.
 
     As ``gemmsim.backends.cpu.lookup_gemm``, with the same bits; all tensors on one GPU, on torch's current stream
@@ -71,9 +71,9 @@ def lookup_gemm(a: Tensor, b: Tensor, spec: GemmSpec, out: Tensor, seed: int = 0
     if out.numel() == 0:
         return ran()
     if plain.out is None or not is_beforehand(plain.out):
-        return _launched(a, b, plain, products, out, seed)
+        return _launched(a, b, plain, products, out, seed, row=row)
     raw = torch.empty(out.shape, dtype=torch.float64, device=out.device)
-    run = _launched(a, b, replace(plain, out=None), products, raw, seed)
+    run = _launched(a, b, replace(plain, out=None), products, raw, seed, row=row)
     quantize(raw, plain.out, out, seed, Site.OUTPUT)
     return run
 
@@ -98,7 +98,14 @@ def count_lookup_overflows(a: Tensor, b: Tensor, spec: GemmSpec, counts: Tensor,
 
 
 def _launched(
-    a: Tensor, b: Tensor, spec: GemmSpec, products: ProductTable, out: Tensor, seed: int, count: bool = False
+    a: Tensor,
+    b: Tensor,
+    spec: GemmSpec,
+    products: ProductTable,
+    out: Tensor,
+    seed: int,
+    count: bool = False,
+    row: int = 0,
 ) -> Ran:
     member = spec.accumulator
     operands = replace(operands_of(a, b, out, member, None, None, (True, True)), table=table_facts(products))
@@ -106,7 +113,7 @@ def _launched(
         operands = replace(operands, out=torch.float64, count=True)  # eight bytes an element, too
     kernel = kernel_for(spec, member, operands, out)
     entries = _entries(products, table_dtype(spec, program_of(member), operands), out.device)
-    args = gemm_args(a, b, out, seed)
+    args = gemm_args(a, b, out, seed, row=row)
     args.c = entries.tensors[0].data_ptr()  # gemmsim::GemmArgs::products
     keep = fill_orders(args, member, out.device)
     launch(kernel.source, out.device, (blocks_of(args, kernel), 1, 1), args)

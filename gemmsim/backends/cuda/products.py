@@ -24,12 +24,13 @@ def multiply(product: Product) -> Ran:
     if isinstance(a, Coded) or isinstance(b, Coded):
         if product.count:
             return count_coded_overflows(a, b, spec, out, seed)
-        return gemm_coded(a, b, spec, out, seed, product.finish)
+        return gemm_coded(a, b, spec, out, seed, product.finish, product.row)
     if product.windows is not None:
         return gathered_gemm(a, b, spec, out, product.windows, seed, product.c, product.finish)
     if spec.accumulator.is_lookup:
-        looked_up = count_lookup_overflows if product.count else lookup_gemm
-        return looked_up(a, b, spec, out, seed)
+        if product.count:
+            return count_lookup_overflows(a, b, spec, out, seed)
+        return lookup_gemm(a, b, spec, out, seed, product.row)
     if product.count:
         return count_overflows(a, b, spec, out, seed)
-    return gemm(a, b, spec, out, seed, product.c, product.select, product.finish)
+    return gemm(a, b, spec, out, seed, product.c, product.select, product.finish, product.row)

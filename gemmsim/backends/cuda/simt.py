@@ -143,6 +143,7 @@ def gemm(
     c: Tensor | None = None,
     select: Tensor | None = None,
     finish: Finish | None = None,
+    row: int = 0,
 ) -> Ran:
     """Write the product of ``a`` (\\*B, M, K) and ``b`` (\\*B, K, N) that ``spec`` means into ``out`` (\\*B, M, N).
 
@@ -158,7 +159,7 @@ def gemm(
         ValueError: for more than 2^31 - 1 terms or 16 batch dimensions.
         CudaError: if a kernel cannot be compiled or launched.
     """
-    return product(a, b, spec, out, seed, c, select, finish=finish)
+    return product(a, b, spec, out, seed, c, select, finish=finish, row=row)
 
 
 def product(
@@ -171,6 +172,7 @@ def product(
     select: Tensor | None,
     codes: tuple[CodeFormat | None, CodeFormat | None] = (None, None),
     finish: Finish | None = None,
+    row: int = 0,
 ) -> Ran:
     """``gemm``; operands with ``codes`` hold codes of the formats that ``spec`` casts them to."""
     seed = seed if spec.fixed_seed is None else spec.fixed_seed
@@ -180,7 +182,7 @@ def product(
         key = key_of(a, b, spec, out, finish)
         found = ready(key)
         if found is not None:
-            launch(found.source, out.device, found.blocks, found.args_for(a, b, out, seed, bias))
+            launch(found.source, out.device, found.blocks, found.args_for(a, b, out, seed, bias, row))
             return found.run
     check_product(spec, terms_of(a, codes[0]), c, select)
     check_devices(a, b, out, c, select, bias)
@@ -193,10 +195,10 @@ def product(
         key = None  # passes before the product
     if spec.out is not None and is_beforehand(spec.out) and finish is None:
         raw = torch.empty(out.shape, dtype=torch.float64, device=out.device)
-        run = _members_run(a, b, replace(spec, out=None), raw, seed, c, select, done, codes)
+        run = _members_run(a, b, replace(spec, out=None), raw, seed, c, select, done, codes, row=row)
         quantize(raw, spec.out, out, seed, Site.OUTPUT)
         return run
-    return _members_run(a, b, spec, out, seed, c, select, done, codes, finish, key)
+    return _members_run(a, b, spec, out, seed, c, select, done, codes, finish, key, row)
 
 
 def count_overflows(a: Tensor, b: Tensor, spec: GemmSpec, counts: Tensor, seed: int = 0) -> Ran:
@@ -298,6 +300,7 @@ def _members_run(
     codes: tuple[CodeFormat | None, CodeFormat | None] = (None, None),
     finish: Finish | None = None,
     key: Hashable = None,
+    row: int = 0,
 ) -> Ran:
     """One kernel for each member of a palette: each writes its own elements. ``key``: to remember the launch by."""
     if select is not None:
@@ -307,7 +310,7 @@ def _members_run(
     for index, member in enumerate(_members(spec)):
         operands = operands_of(a, b, out, member, c, select, done, codes, finish=finish)
         kernel = kernel_for(spec, member, operands, out)
-        args = gemm_args(a, b, out, seed, c, select)
+        args = gemm_args(a, b, out, seed, c, select, row)
         fill_bias(args, None if finish is None else finish.bias)
         args.k = terms_of(a, codes[0])
         args.member = index

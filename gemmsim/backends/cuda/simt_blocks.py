@@ -76,6 +76,7 @@ def gemm_blocks(
     out: Tensor,
     seed: int = 0,
     finish: Finish | None = None,
+    row: int = 0,
 ) -> Ran:
     """Write the product of ``a`` (\\*B, M, K) and ``b`` (\\*B, K, N) that ``spec`` means into ``out``.
 
@@ -95,10 +96,10 @@ def gemm_blocks(
     seed = seed if spec.fixed_seed is None else spec.fixed_seed
     if spec.out is not None and is_beforehand(spec.out) and finish is None:
         raw = torch.empty(out.shape, dtype=torch.float64, device=out.device)
-        run = gemm_blocks(a, b, replace(spec, out=None), raw, seed)
+        run = gemm_blocks(a, b, replace(spec, out=None), raw, seed, row=row)
         quantize(raw, spec.out, out, seed, Site.OUTPUT)
         return run
-    return _launched(a, b, spec, out, seed, finish, False)
+    return _launched(a, b, spec, out, seed, finish, False, row)
 
 
 def count_overflows_blocks(a: Tensor | Coded, b: Tensor | Coded, spec: GemmSpec, counts: Tensor, seed: int = 0) -> Ran:
@@ -140,6 +141,7 @@ def _launched(
     seed: int,
     finish: Finish | None,
     count: bool,
+    row: int = 0,
 ) -> Ran:
     """The kernel of a product, or of the overflows in it, chosen and launched."""
     left, right = (x.codes if isinstance(x, Coded) else x for x in (a, b))
@@ -151,7 +153,7 @@ def _launched(
     if count:
         operands = replace(operands, out=torch.float64, count=True)  # eight bytes an element, too
     kernel = kernel_for(plain, spec.accumulator, operands, out)
-    args = gemm_args(left, right, out, seed)
+    args = gemm_args(left, right, out, seed, row=row)
     fill_bias(args, None if finish is None else finish.bias)
     args.k = _terms(a, b)
     args.block_a = args.block_b = spec.group  # of an operand in no block format

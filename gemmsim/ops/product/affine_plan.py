@@ -89,6 +89,9 @@ class AffinePlan:
     #: Whether the forward pass is one GEMM and nothing else, apart from an addend added to its result.
     is_plain: bool = field(init=False, compare=False, default=False)
 
+    #: Whether a quantiser around the products draws random bits, which belong to elements of the tensors as they are.
+    draws_in_steps: bool = field(init=False, compare=False, default=False)
+
     #: ``output_quant`` as far as the product itself does it as its last step; what is left of it.
     output_cast: str | None = field(init=False, compare=False, default=None)
     output_rest: Step = field(init=False, compare=False, default=None)
@@ -101,6 +104,8 @@ class AffinePlan:
             object.__setattr__(self, "with_addend", replace(self, addend_in_accumulator=True))
         quants = (self.input_quant, self.weight_quant, self.addend_quant, self.output_quant)
         forward = all(quant is None for quant in quants) and self.scale_input is None and not self.addend_in_accumulator
+        steps = (*quants, self.grad_quant)
+        object.__setattr__(self, "draws_in_steps", any(map(_draws, steps)))
         specs = (self.fprop.spec, self.dgrad.spec, self.wgrad.spec)
         native = forward and self.grad_quant is None and self.scale_grad is None and all(s is None for s in specs)
         last = self.output_quant if isinstance(self.output_quant, str) and _is_plain_cast(self.output_quant) else None
@@ -108,6 +113,11 @@ class AffinePlan:
         object.__setattr__(self, "output_rest", self.output_quant if last is None else None)
         object.__setattr__(self, "is_native", native)
         object.__setattr__(self, "is_plain", forward and self.fprop.spec is not None)
+
+
+def _draws(step: Step) -> bool:
+    """Whether ``step`` names a rounding with random bits."""
+    return isinstance(step, str) and target_of(step).is_stochastic
 
 
 def _is_plain_cast(text: str) -> bool:

@@ -43,6 +43,7 @@ class AffineFunction(torch.autograd.Function):
         linear: bool,
         dtype: torch.dtype,
         select: Tensor | None = None,
+        row: int = 0,
     ) -> tuple[Tensor | None, ...]:
         """The result, the operands as multiplied (None: as given) and their scale exponents (None: not scaled)."""
         scale_a = scale_b = None
@@ -64,10 +65,10 @@ class AffineFunction(torch.autograd.Function):
         if scale is None and plan.fprop.spec is not None:  # the product's own last steps
             work = work_dtype(plan.fprop, dtype, plan.output_rest is not None)
             last, output = (after, plan.output_cast), plan.output_rest
-            out, left, right = _fprop(left, right, inside, plan.fprop, seed, linear, work, select, *last)
+            out, left, right = _fprop(left, right, inside, plan.fprop, seed, linear, work, select, *last, row)
         else:
             work = work_dtype(plan.fprop, dtype, more)
-            out, left, right = _fprop(left, right, inside, plan.fprop, seed, linear, work, select)
+            out, left, right = _fprop(left, right, inside, plan.fprop, seed, linear, work, select, row=row)
             if scale is not None:
                 out = scale_by_power(out, -scale)
             if after is not None:
@@ -89,6 +90,7 @@ class AffineFunction(torch.autograd.Function):
             scale_b,
         )
         ctx.plan, ctx.seed, ctx.linear = plan, seed, linear
+        ctx.row = inputs[8] if len(inputs) > 8 else 0
         # The engine may run the backward pass in a thread of its own, in which no context is in force. Tracers do not
         # follow context variables; the operators of compiled code look the setting up when they run.
         ctx.traced = torch.compiler.is_compiling()
@@ -101,7 +103,7 @@ class AffineFunction(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor | None, *unused: Any) -> tuple[Tensor | None, ...]:
         """Gradients of a, b and the addend."""
         if grad is None:
-            return (None,) * 8
+            return (None,) * 9
         if ctx.traced:
             return _gradients(ctx, grad)
         with acceleration.restored(ctx.acceleration):
@@ -131,7 +133,7 @@ def _gradients(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         grad_b = _wgrad(ctx, grad, left, reduced_b, add_exponents(scale_g, scale_a), lost)
     if ctx.needs_input_grad[2]:
         grad_addend = _addend_grad(ctx, grad, scale_g)
-    return grad_a, grad_b, grad_addend, None, None, None, None, None
+    return grad_a, grad_b, grad_addend, None, None, None, None, None, None
 
 
 #: ``AffineFunction.apply`` without what it does for functorch, which costs more than a small product. Only for ordinary
@@ -190,14 +192,15 @@ def _fprop(
     select: Tensor | None,
     bias: Tensor | None = None,
     output: str | None = None,
+    row: int = 0,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """The forward product, and both operands as it multiplied them, in the layout they came in."""
     right = b.mT if linear else b
     if product.spec is None:
         return _native(a, right, dtype), a, b
     if not (product.cast_a or product.cast_b):
-        return matmul_op(a, right, product.spec, seed, dtype, c, 0, select, bias, output), a, b
-    out, cast_a, cast_b = matmul_with_operands_op(a, right, product.spec, seed, dtype, c, 0, select, bias, output)
+        return matmul_op(a, right, product.spec, seed, dtype, c, 0, select, bias, output, row), a, b
+    out, cast_a, cast_b = matmul_with_operands_op(a, right, product.spec, seed, dtype, c, 0, select, bias, output, row)
     if product.cast_b:
         b = cast_b.mT if linear else cast_b
     return out, cast_a if product.cast_a else a, b
@@ -237,7 +240,7 @@ def _dgrad(
     if product.spec is None:
         out = _native(left, right, dtype)
     else:
-        out = matmul_op(left, right, product.spec, ctx.seed, dtype, None, int(Stream.DGRAD))
+        out = matmul_op(left, right, product.spec, ctx.seed, dtype, None, int(Stream.DGRAD), row=ctx.row)
     found = _finish(ctx, out, exponent, ctx.a_shape, ctx.dtypes[0], Stream.DGRAD_OUT)
     if lost is not None:
         lost.product(product, found, lambda: torch.matmul(left.double(), right.double()))

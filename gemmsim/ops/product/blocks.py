@@ -57,6 +57,7 @@ def matmul(
     c: Tensor | None = None,
     select: Tensor | None = None,
     finish: Finish | None = None,
+    row: int = 0,
 ) -> tuple[Tensor, object]:
     """The product of encoded (or plain) operands in ``dtype`` and of ``shape``, and what ran.
 
@@ -67,7 +68,7 @@ def matmul(
         asked = f"matmul: c or select with {str(spec)!r}"
         raise SpecError(message(asked, "neither with scaled(...) or block-scaled instructions", "Add c to the result."))
     out = torch.empty(shape, dtype=dtype, device=b.device)
-    return out, multiplied(Product(a, b, _left(spec, a, b), out, seed, c, select, finish))
+    return out, multiplied(Product(a, b, _left(spec, a, b), out, seed, c, select, finish, row=row))
 
 
 def count_overflows(a: Tensor, b: Tensor, spec: GemmSpec, counts: Tensor, seed: int) -> None:

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import torch
 from torch import Tensor
 
 from gemmsim.arithmetic import GemmSpec
 from gemmsim.backends import route
+from gemmsim.backends.convert import cast_into
 from gemmsim.backends.finish import Finish
-from gemmsim.backends.product import Product
+from gemmsim.backends.last_steps import followed
+from gemmsim.backends.product import Product, Ran
+from gemmsim.formats import Cast
 
 from ..checks import check_integers
 from ..errors import ShapeError, message
+from ..seeds import Site
 from .shapes import matmul_shape
 
 __all__ = ["NOTHING", "general_matmul", "multiplied"]
@@ -31,6 +36,7 @@ def general_matmul(
     select: Tensor | None,
     named: GemmSpec | None = None,
     finish: Finish | None = None,
+    row: int = 0,
 ) -> tuple[Tensor, object]:
     """``matmul`` of operands of any rank from two, and what ran; ``named``: the spec of casts made already.
 
@@ -38,7 +44,7 @@ def general_matmul(
         DTypeError: for ``select`` that holds no integers; errors of ``matmul``.
     """
     out = torch.empty(matmul_shape("matmul", a, b), dtype=dtype, device=a.device)
-    return out, multiplied(Product(a, b, spec, out, seed, c, select, finish, named))
+    return out, multiplied(Product(a, b, spec, out, seed, c, select, finish, named, row=row))
 
 
 def multiplied(product: Product) -> object:
@@ -53,7 +59,23 @@ def multiplied(product: Product) -> object:
     if product.select is not None:
         check_integers("matmul", "select", product.select)
         product.select = _expand("select", product.select, out.shape)
-    return route.run(product) if out.numel() else NOTHING
+    if not out.numel():
+        return NOTHING
+    last = product.spec.out
+    return _among_rows(product, last) if product.row and last is not None and last.is_stochastic else route.run(product)
+
+
+def _among_rows(product: Product, last: Cast) -> Ran:
+    """What ran; the elements of the result are those from ``product.row`` on for the random bits of its last cast."""
+    out, spec = product.out, replace(product.spec, out=None)
+
+    def write(result: Tensor) -> Ran:
+        raw = torch.empty(out.shape, dtype=torch.float64, device=out.device)
+        ran = route.run(product.changed(spec=spec, out=raw, finish=None))
+        cast_into(raw, last, result, product.seed, Site.OUTPUT, product.row * out.shape[-1])
+        return ran
+
+    return followed(write, product.finish, out)
 
 
 def _expand(name: str, t: Tensor, shape: Sequence[int]) -> Tensor:

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from gemmsim.arithmetic import GemmSpec
 from gemmsim.arithmetic.accumulator import remembers
+from gemmsim.arithmetic.errors import UnsupportedSpec
 from gemmsim.backends import route
 from gemmsim.backends.finish import Finish
 from gemmsim.backends.product import Product
@@ -20,6 +21,7 @@ from gemmsim.formats import TENSOR_FORMATS, BlockFormat, Cast
 
 from .. import state
 from ..checks import FLOAT_DTYPES, check_device, check_float, check_out_dtype
+from ..errors import message
 from ..rounding import cast_operand
 from ..seeds import Site, derive_seed, draw_seed
 from . import blocks
@@ -78,24 +80,50 @@ def matmul(
     select: Tensor | None = None,
     bias: Tensor | None = None,
     output: Cast | None = None,
+    row: int = 0,
 ) -> Tensor:
     """The matrix product ``spec`` of matrices, or of batches of matrices whose batch dimensions broadcast.
 
-    ``bias`` (N,) and ``output``, a deterministic cast: what follows (``finishing``).
+    ``bias`` (N,) and ``output``, a deterministic cast: what follows (``finishing``). ``row``: the first row's index.
+
+    Raises:
+        UnsupportedSpec: for an operand a whose random bits know no row; errors of ``result_dtype`` and backends.
     """
     dtype = result_dtype("matmul", a, b, out_dtype)
     bits = call_seed(spec, seed, stream)
     finish = None if bias is None and output is None else _finish(a, b, spec, bias, output, dtype)
     plan: object
+    named = spec
+    row = row if spec.is_stochastic else 0
+    if row:
+        matmul_shape("matmul", a, b)
+        a, spec = _cast_from(row, a, spec, bits)
+    alone = c is None and select is None and finish is None and row == 0
     if spec.has_blocks:
-        out, plan = _block_matmul(a, b, spec, bits, dtype, c, select, finish)
-    elif c is None and select is None and finish is None and a.dim() == 2 and b.dim() == 2 and a.shape[1] == b.shape[0]:
+        out, plan = _block_matmul(a, b, spec, bits, dtype, c, select, finish, row)
+    elif alone and a.dim() == 2 and b.dim() == 2 and a.shape[1] == b.shape[0]:
         out = torch.empty((a.shape[0], b.shape[1]), dtype=dtype, device=a.device)
         plan = route.gemm(a, b, spec, out, bits) if out.numel() else NOTHING
     else:
-        out, plan = general_matmul(a, b, spec, bits, dtype, c, select, finish=finish)
-    state.record("matmul", state.backend_name(a), spec.key, plan)
+        out, plan = general_matmul(a, b, spec, bits, dtype, c, select, named, finish, row)
+    state.record("matmul", state.backend_name(a), named.key, plan)
     return out
+
+
+def _cast_from(row: int, a: Tensor, spec: GemmSpec, seed: int) -> tuple[Tensor, GemmSpec]:
+    """``a`` after a stochastic cast, its elements those from ``row`` on, and the spec that is left."""
+    _check_row_of(row, spec)
+    if spec.cast_a is None or not spec.cast_a.is_stochastic:
+        return a, spec
+    return cast_operand(a, spec.cast_a, seed, Site.OPERAND_A, row * a.shape[-1]), replace(spec, a=None)
+
+
+def _check_row_of(row: int, spec: GemmSpec) -> None:
+    """``UnsupportedSpec`` for an operand a whose random bits always count from its own first element."""
+    if isinstance(spec.a, TENSOR_FORMATS) and spec.a.is_stochastic:
+        asked = f"matmul: row={row} with operand a in {spec.a}, which draws from its first element on"
+        do = "Round the whole of a beforehand with gemmsim.quantize."
+        raise UnsupportedSpec(message(asked, "row=0, or another rounding of a", do))
 
 
 def _finish(
@@ -118,11 +146,12 @@ def _block_matmul(
     c: Tensor | None,
     select: Tensor | None,
     finish: Finish | None = None,
+    row: int = 0,
 ) -> tuple[Tensor, object]:
     """``matmul`` of operands that ``spec`` puts into block formats, and what ran."""
     shape = matmul_shape("matmul", a, b)
     left, right = blocks.operands_of("matmul", a, b, spec, seed)
-    return blocks.matmul(left, right, spec, seed, dtype, shape, c, select, finish)
+    return blocks.matmul(left, right, spec, seed, dtype, shape, c, select, finish, row)
 
 
 def count_overflows(a: Tensor, b: Tensor, spec: GemmSpec, seed: int | None = None) -> Tensor:
@@ -156,23 +185,31 @@ def matmul_with_operands(
     select: Tensor | None = None,
     bias: Tensor | None = None,
     output: Cast | None = None,
+    row: int = 0,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """``matmul`` and the operands it multiplied, cast, for the backward pass; empty where ``spec`` has no operand cast.
 
     The product has the bits of ``matmul``: the same seed serves the operand casts and the GEMM.
+
+    Raises:
+        UnsupportedSpec: as ``matmul``.
     """
     dtype = result_dtype("matmul", a, b, out_dtype)
     matmul_shape("matmul", a, b)
     bits = call_seed(spec, seed, stream)
     finish = None if bias is None and output is None else _finish(a, b, spec, bias, output, dtype)
-    cast_a = a.new_empty(0) if spec.cast_a is None else cast_operand(a, spec.cast_a, bits, Site.OPERAND_A)
+    row = row if spec.is_stochastic else 0
+    if row:
+        _check_row_of(row, spec)
+    start = row * a.shape[-1]
+    cast_a = a.new_empty(0) if spec.cast_a is None else cast_operand(a, spec.cast_a, bits, Site.OPERAND_A, start)
     cast_b = b.new_empty(0) if spec.cast_b is None else cast_operand(b, spec.cast_b, bits, Site.OPERAND_B)
     left, right = (a if spec.cast_a is None else cast_a), (b if spec.cast_b is None else cast_b)
     stripped = without_operand_casts(spec)
     if spec.has_blocks:
-        out, plan = _block_matmul(left, right, stripped, bits, dtype, c, select, finish)
+        out, plan = _block_matmul(left, right, stripped, bits, dtype, c, select, finish, row)
     else:
-        out, plan = general_matmul(left, right, stripped, bits, dtype, c, select, spec, finish)
+        out, plan = general_matmul(left, right, stripped, bits, dtype, c, select, spec, finish, row)
     state.record("matmul", state.backend_name(a), spec.key, plan)
     return out, cast_a, cast_b
 

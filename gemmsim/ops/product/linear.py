@@ -11,13 +11,13 @@ from ..checks import check_device, check_float, check_out_dtype
 from ..dispatch import are_direct, needs_autograd, nothing_watches
 from ..errors import ShapeError, message
 from ..fx import traceable
-from ..seeds import check_seed
+from ..seeds import check_row, check_seed
 from ..sharding import prepare
 from ..tracing import assume_constant_result
 from . import kernels
 from .affine_formats import QAffineFormats
 from .affine_plan import AffinePlan
-from .matmul import FormatsLike, affine, formats_of
+from .matmul import FormatsLike, affine, check_row_steps, formats_of
 from .narrow_operands import as_numbers, is_narrow
 
 __all__ = ["qlinear"]
@@ -33,6 +33,7 @@ def qlinear(
     seed: int | None = None,
     arithmetic: str | None = None,
     out_dtype: torch.dtype | None = None,
+    row: int = 0,
 ) -> Tensor:
     """``torch.nn.functional.linear(x, weight, bias)`` computed as ``formats`` says, with gradients.
 
@@ -43,7 +44,8 @@ def qlinear(
         x, weight, bias: shapes (..., K), (N, K) and (N,); dtypes as in ``qmatmul``.
         formats: ``QAffineFormats``, or a spec (string, ``GemmSpec``, accumulator, cast) for every product with the
             gradient rule of ``qmatmul``. None is PyTorch's own ``linear``.
-        seed, arithmetic, out_dtype: as in ``qmatmul``. The default dtype is what x and weight promote to.
+        seed, arithmetic, out_dtype, row: as in ``qmatmul``; rows are those of the flattened x. The default dtype is
+            what x and weight promote to.
 
     Forward: ``output_quant(gemm(input_quant(x), weight_quant(weight).mT) + bias_quant(bias))``. The bias is added in
     float32 (float64 where the result or the accumulator is wider than float32), then the result rounded to its dtype.
@@ -58,21 +60,22 @@ def qlinear(
         DTypeError, DeviceError, ShapeError, SeedError: for arguments that do not fit, naming them.
     """
     chosen = formats_of(formats, arithmetic)
-    seed = check_seed("qlinear", seed)
+    seed, row = check_seed("qlinear", seed), check_row("qlinear", row)
     if is_narrow(x, weight):
         x, weight, out_dtype = as_numbers("qlinear", x, weight, chosen, out_dtype, "x weight")
     dtype = _check_arguments(x, weight, bias, out_dtype)
     if chosen.plan.is_plain and x.dim() > 1 and _is_direct(x, weight, bias):
-        return _plain(x, weight, bias, chosen.plan, seed, dtype)
+        return _plain(x, weight, bias, chosen.plan, seed, dtype, row)
     if torch.compiler.is_compiling() or not are_direct(x, weight):
         prepare()
     if chosen.plan.is_native:
         return _native(x, weight, bias, dtype)
     plan = chosen.plan
+    check_row_steps("qlinear", row, plan)
     if bias is None and chosen.bias_in_accumulator:
         plan = _without_bias(chosen).plan
     rows = x if x.dim() == 2 else x.reshape(x.shape[:-1].numel(), x.shape[-1])
-    out = affine(rows, weight, bias, plan, seed, True, dtype)
+    out = affine(rows, weight, bias, plan, seed, True, dtype, row=row)
     return out if x.dim() == 2 else out.reshape(*x.shape[:-1], weight.shape[0])
 
 
@@ -84,12 +87,12 @@ def _is_direct(x: Tensor, weight: Tensor, bias: Tensor | None) -> bool:
 
 
 def _plain(
-    x: Tensor, weight: Tensor, bias: Tensor | None, plan: AffinePlan, seed: int | None, dtype: torch.dtype
+    x: Tensor, weight: Tensor, bias: Tensor | None, plan: AffinePlan, seed: int | None, dtype: torch.dtype, row: int
 ) -> Tensor:
     """One product, with a bias one addition more: what ``affine`` computes, without its bookkeeping."""
     spec = kernels.spec_of(str(plan.fprop.spec))
     seed = plan.seed if seed is None else seed
-    return kernels.matmul(x, weight.mT, spec, seed, dtype, bias=bias)
+    return kernels.matmul(x, weight.mT, spec, seed, dtype, bias=bias, row=row)
 
 
 @assume_constant_result

@@ -7,7 +7,7 @@ from typing import TypeAlias
 import torch
 from torch import Tensor
 
-from gemmsim.arithmetic import GemmSpec, SpecError, SpecLike
+from gemmsim.arithmetic import GemmSpec, SpecError, SpecLike, UnsupportedSpec
 from gemmsim.arithmetic.errors import SelectError
 from gemmsim.formats.remembered import remembered
 
@@ -15,7 +15,7 @@ from ..checks import check_device, check_float, check_integers, check_out_dtype,
 from ..dispatch import are_direct, needs_autograd, nothing_watches
 from ..errors import ShapeError, message
 from ..fx import traceable
-from ..seeds import check_seed
+from ..seeds import check_row, check_seed
 from ..sharding import prepare
 from ..tracing import assume_constant_result
 from . import kernels
@@ -26,7 +26,7 @@ from .narrow_operands import as_numbers, is_narrow
 from .operators import matmul_op
 from .shapes import matmul_shape
 
-__all__ = ["FormatsLike", "affine", "check_operands", "formats_of", "qmatmul", "qmm"]
+__all__ = ["FormatsLike", "affine", "check_operands", "check_row_steps", "formats_of", "qmatmul", "qmm"]
 
 #: What says how a product is computed: formats for every role, or one spec for all of them.
 FormatsLike: TypeAlias = QAffineFormats | SpecLike
@@ -43,6 +43,7 @@ def qmatmul(
     c: Tensor | None = None,
     select: Tensor | None = None,
     out_dtype: torch.dtype | None = None,
+    row: int = 0,
 ) -> Tensor:
     """``torch.matmul(a, b)`` computed as ``spec`` says, with gradients.
 
@@ -63,13 +64,18 @@ def qmatmul(
         select: integers that broadcast to the result, for a palette: the member that computes each element.
         out_dtype: dtype of the result; default ``torch.promote_types(a.dtype, b.dtype)``. What the spec computes is
             rounded to it (nearest even) once more where it does not hold it.
+        row: index of the result's first row in a larger product, 0 to 2**32 - 1: stochastic roundings of the
+            accumulator, of a and of the result draw the bits that they draw there, so that
+            ``qmatmul(a[i:], b, spec, seed=s, row=i)`` is ``qmatmul(a, b, spec, seed=s)[i:]``. Rows of a batch count in
+            order, M for each matrix. b draws from its own first element on. Deterministic specs do not depend on it.
 
     Gradients (straight-through: each rounding counts as identity) of a plain spec:
     ``grad_a = gemm(grad, qb.mT)`` and ``grad_b = gemm(qa.mT, grad)``, where qa and qb are the operands as multiplied in
     the forward pass (cast by the spec's operand formats) and the gradient comes as it is. Both use the spec's
     accumulator, output cast and arithmetic. For another rule give ``QAffineFormats``. Where an operand was broadcast,
     the broadcast dimensions are part of the contraction: one sum over (batch, row), rows fastest, in the accumulator's
-    order. Differentiating twice raises. The backward products of a palette have no ``select``: give their specs.
+    order. ``row`` is that of grad_a, too. Differentiating twice raises. The backward products of a palette have no
+    ``select``: give their specs.
 
     NaN operands, 0 * inf and inf - inf give NaN; a sum of exactly zero is -0 only if both addends are -0; overflow
     follows the accumulator's policy. Under ``torch.autocast`` operands keep their dtype.
@@ -78,7 +84,8 @@ def qmatmul(
         SpecError, FormatError: for a spec that means nothing; SpecError for ``c`` or ``select`` without a place in it.
         SelectError: for a palette without ``select``, or an index of no member.
         GradError: for a gradient whose product is a palette's.
-        UnsupportedSpec: for a spec no backend here computes.
+        UnsupportedSpec: for a spec no backend here computes; with ``row`` for an operand a or quantisers that draw from
+            their own first element on (stochastic block floating point, ``QAffineFormats`` with stochastic quantisers).
         DTypeError, DeviceError, ShapeError, SeedError: for arguments that do not fit, naming them.
     """
     if is_narrow(a, b):
@@ -88,8 +95,9 @@ def qmatmul(
             if not (torch.is_grad_enabled() and (a.requires_grad or b.requires_grad)):
                 plain = kernels.spec_of(spec) if type(spec) is str else spec
                 if type(plain) is GemmSpec:
-                    return kernels.matmul(a, b, plain, check_seed("qmatmul", seed), out_dtype)
-    return _qmatmul(a, b, spec, seed, arithmetic, c, select, out_dtype)
+                    row = check_row("qmatmul", row)
+                    return kernels.matmul(a, b, plain, check_seed("qmatmul", seed), out_dtype, row=row)
+    return _qmatmul(a, b, spec, seed, arithmetic, c, select, out_dtype, row)
 
 
 @traceable
@@ -103,6 +111,7 @@ def qmm(
     c: Tensor | None = None,
     select: Tensor | None = None,
     out_dtype: torch.dtype | None = None,
+    row: int = 0,
 ) -> Tensor:
     """``qmatmul`` of two matrices (M, K) and (K, N), as ``torch.mm``: no vectors, no batches.
 
@@ -121,7 +130,7 @@ def qmm(
                 "Use gemmsim.qmatmul for vectors and batches.",
             )
         )
-    return qmatmul(a, b, spec, seed=seed, arithmetic=arithmetic, c=c, select=select, out_dtype=out_dtype)
+    return qmatmul(a, b, spec, seed=seed, arithmetic=arithmetic, c=c, select=select, out_dtype=out_dtype, row=row)
 
 
 def formats_of(spec: FormatsLike | None, arithmetic: str | None) -> QAffineFormats:
@@ -158,13 +167,15 @@ def affine(
     linear: bool,
     dtype: torch.dtype,
     select: Tensor | None = None,
+    row: int = 0,
 ) -> Tensor:
     """``a @ b + addend`` as ``plan`` says, for operands of rank two or more; ``linear``: b is (N, K)."""
     seed = plan.seed if seed is None else seed
     if plan.is_plain and not needs_autograd(a, b, addend):
-        result: Tensor = matmul_op(a, b.mT if linear else b, plan.fprop.spec, seed, dtype, None, 0, select, addend)
+        right = b.mT if linear else b
+        result: Tensor = matmul_op(a, right, plan.fprop.spec, seed, dtype, None, 0, select, addend, row=row)
         return result
-    arguments = (a, b, addend, plan, seed, linear, dtype, select)
+    arguments = (a, b, addend, plan, seed, linear, dtype, select, row)
     direct = not torch.compiler.is_compiling() and nothing_watches() and are_direct(a, b, addend)
     if not direct:
         result = AffineFunction.apply(*arguments)[0]
@@ -184,14 +195,16 @@ def _qmatmul(
     c: Tensor | None,
     select: Tensor | None,
     out_dtype: torch.dtype | None,
+    row: int,
 ) -> Tensor:
     """``qmatmul`` of any tensors: all checks, vectors as matrices, then the autograd function or the operator."""
     if torch.compiler.is_compiling() or not are_direct(a, b):
         prepare()
     formats = formats_of(spec, arithmetic)
-    seed = check_seed("qmatmul", seed)
+    seed, row = check_seed("qmatmul", seed), check_row("qmatmul", row)
     dtype = check_operands("qmatmul", a, b, c, out_dtype)
     plan = formats.plan
+    check_row_steps("qmatmul", row, plan)
     if c is not None:
         plan = _with_addend("qmatmul", formats)
     if select is not None or plan.fprop.palette:
@@ -206,7 +219,7 @@ def _qmatmul(
     if plan.is_native and c is None:
         common = torch.promote_types(a.dtype, b.dtype)
         return torch.matmul(a.to(common), b.to(common)).to(dtype)
-    out = affine(left, right, c, plan, seed, False, dtype, select)
+    out = affine(left, right, c, plan, seed, False, dtype, select, row)
     if b.dim() == 1:
         out = out.squeeze(-1)
     return out.squeeze(-2 if b.dim() > 1 else -1) if a.dim() == 1 else out
@@ -236,6 +249,14 @@ def check_operands(owner: str, a: Tensor, b: Tensor, c: Tensor | None, out_dtype
         check_out_dtype(owner, out_dtype)
         return out_dtype
     return torch.promote_types(a.dtype, b.dtype)
+
+
+def check_row_steps(owner: str, row: int, plan: AffinePlan) -> None:
+    """``UnsupportedSpec`` for rows of a larger product with quantisers that count from their own first element."""
+    if plan.draws_in_steps and not (isinstance(row, int) and row == 0):
+        asked = f"{owner}: row={row} with quantisers around the product that draw random bits"
+        do = "Write the casts in the spec of the product ('e4m3/sr8 : bf16/sr8'), whose bits row moves."
+        raise UnsupportedSpec(message(asked, "row=0, or deterministic quantisers", do))
 
 
 def _with_addend(owner: str, formats: QAffineFormats) -> AffinePlan:

@@ -48,8 +48,9 @@ def _matmul(
     select: Tensor | None = None,
     bias: Tensor | None = None,
     output: str | None = None,
+    row: int = 0,
 ) -> Tensor:
-    return kernels.matmul(a, b, kernels.spec_of(spec), seed, out_dtype, c, stream, select, bias, _cast(output))
+    return kernels.matmul(a, b, kernels.spec_of(spec), seed, out_dtype, c, stream, select, bias, _cast(output), row)
 
 
 def _matmul_with_operands(
@@ -63,9 +64,10 @@ def _matmul_with_operands(
     select: Tensor | None = None,
     bias: Tensor | None = None,
     output: str | None = None,
+    row: int = 0,
 ) -> tuple[Tensor, Tensor, Tensor]:
     meaning = kernels.spec_of(spec)
-    return kernels.matmul_with_operands(a, b, meaning, seed, out_dtype, c, stream, select, bias, _cast(output))
+    return kernels.matmul_with_operands(a, b, meaning, seed, out_dtype, c, stream, select, bias, _cast(output), row)
 
 
 def _cast(output: str | None) -> Cast | None:
@@ -106,6 +108,7 @@ def _matmul_fake(
     select: Tensor | None = None,
     bias: Tensor | None = None,
     output: str | None = None,
+    row: int = 0,
 ) -> Tensor:
     kernels.spec_of(spec)
     if select is not None:
@@ -127,6 +130,7 @@ def _matmul_with_operands_fake(
     select: Tensor | None = None,
     bias: Tensor | None = None,
     output: str | None = None,
+    row: int = 0,
 ) -> tuple[Tensor, Tensor, Tensor]:
     meaning = kernels.spec_of(spec)
     out = _matmul_fake(a, b, spec, seed, out_dtype, c, stream, select, bias, output)
@@ -179,7 +183,7 @@ quantize_inplace_op = define(
 )
 _MATMUL = (
     "Tensor a, Tensor b, str spec, SymInt? seed=None, ScalarType? out_dtype=None, Tensor? c=None, int stream=0,"
-    " Tensor? select=None, Tensor? bias=None, str? output=None"
+    " Tensor? select=None, Tensor? bias=None, str? output=None, SymInt row=0"
 )
 _INSTEAD = "Call gemmsim.qmatmul or gemmsim.qlinear, which know what the backward pass computes."
 matmul_op = define(

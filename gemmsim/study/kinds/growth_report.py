@@ -31,15 +31,21 @@ def growth_finding(rows: Sequence[Row], metric: str) -> str:
     if len(lengths) < 2:
         return ""
     if metric == "ratio":
-        return f"Result over true value at K = {lengths[-1]:,}: {_values_at(rows, lengths[-1], metric)}"
+        return f"Result over true value at K = {lengths[-1]:,}: {_values_at(rows, lengths[-1], metric)}."
     parts = []
-    for label in dict.fromkeys(row["label"] for row in rows):
-        ends = [
-            mean_of([r for r in rows if r["label"] == label and r["K"] == k], metric) for k in (lengths[0], lengths[-1])
-        ]
-        if ends[0] and ends[1]:
-            parts.append(f"{label} {ends[1] / ends[0]:.3g}")
-    return f"From K = {lengths[0]:,} to {lengths[-1]:,} the error grows by: {', '.join(parts)}" if parts else ""
+    for key, points in series(rows, "K", metric, by=_axes(rows)).items():
+        means = {x: mean for x, mean, _, _ in points}
+        first, last = means.get(lengths[0]), means.get(lengths[-1])
+        if first and last:
+            parts.append(f"{', '.join(map(str, key))} {last / first:.3g}")
+    between = "; " if len(_axes(rows)) > 1 else ", "
+    grows = f"From K = {lengths[0]:,} to {lengths[-1]:,} the error grows by these factors"
+    return f"{grows}: {between.join(parts)}." if parts else ""
+
+
+def _order(rows: Sequence[Row], column: str) -> dict[Any, int]:
+    """The column's values, numbered as they appear."""
+    return {value: number for number, value in enumerate(dict.fromkeys(row[column] for row in rows))}
 
 
 def _values_at(rows: Sequence[Row], k: int, metric: str) -> str:
@@ -52,13 +58,18 @@ def _values_at(rows: Sequence[Row], k: int, metric: str) -> str:
 
 def growth_plot(rows: Sequence[Row], metric: str, title: str, path: Path) -> None:
     """Error against K, log-log; beside backward errors the square root of K and K themselves. Of a single K: bars."""
+    axes = _axes(rows)
+    # A colour is an accumulator, a dash a distribution.
+    colours, dashes = _order(rows, "label"), _order(rows, "dist")
     lines = [
         Line(
             ", ".join(str(part) for part in key),
             [(x, mean) for x, mean, _, _ in points],
             [(low, high) for _, _, low, high in points],
+            colour=colours[key[0]],
+            dash=dashes[key[1]] if len(axes) > 1 else None,
         )
-        for key, points in series(rows, "K", metric, by=_axes(rows)).items()
+        for key, points in series(rows, "K", metric, by=axes).items()
     ]
     lengths = sorted({row["K"] for row in rows})
     if len(lengths) == 1:

@@ -11,15 +11,18 @@ from .kind import Kind
 __all__ = ["KINDS", "kinds", "load"]
 
 KINDS = {
+    "accuracy": "gemmsim.study.kinds.accuracy:Accuracy",
     "chunk": "gemmsim.study.kinds.chunk:Chunk",
     "gemm": "gemmsim.study.kinds.gemm:Gemm",
     "growth": "gemmsim.study.kinds.growth:Growth",
     "hardware": "gemmsim.study.kinds.hardware:Hardware",
+    "integer": "gemmsim.study.kinds.integer:IntegerStudy",
     "layers": "gemmsim.study.kinds.layers:Layers",
     "order": "gemmsim.study.kinds.order:Order",
     "sliced": "gemmsim.study.kinds.sliced:Slicing",
-    "swamping": "gemmsim.study.kinds.swamping:Swamping",
     "sr": "gemmsim.study.kinds.sr:RandomBits",
+    "swamping": "gemmsim.study.kinds.swamping:Swamping",
+    "train": "gemmsim.study.kinds.train:Train",
 }
 
 

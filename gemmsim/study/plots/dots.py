@@ -37,7 +37,7 @@ def draw_dots(dots: Sequence[Dot], finding: str, subject: str, x: str, path: Pat
             axes.plot([dot.value], [y], color=colour, marker=style.MARKERS[number % len(style.MARKERS)], markersize=7)
             axes.annotate(
                 f"{dot.condition}: {dot.text}", (dot.value, y), xytext=(8, 0), textcoords="offset points",
-                va="center", fontsize=9, color=colour,
+                va="center", fontsize=9, color=style.ink(colour),
             )  # fmt: skip
             y += 1
         ticks.append((first + y - 1) / 2)

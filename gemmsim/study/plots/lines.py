@@ -12,6 +12,9 @@ from . import style
 
 __all__ = ["Line", "Picture", "draw_lines"]
 
+#: Greatest over least y below which the axis of y is linear, asked or not.
+LINEAR_BELOW = 4.0
+
 
 @dataclass(frozen=True)
 class Line:
@@ -24,6 +27,9 @@ class Line:
     guide: bool = False
     #: A point of it that is ringed, and the words there.
     mark: tuple[float, float, str] | None = None
+    #: Number of its colour and marker, and of its dash: equal for curves that belong together. None: one after another.
+    colour: int | None = None
+    dash: int | None = None
 
 
 @dataclass(frozen=True)
@@ -44,33 +50,47 @@ class Picture:
 
 
 def draw_lines(lines: Sequence[Line], picture: Picture, path: Path) -> None:
-    """Writes the picture to ``path`` (.png or .svg). Points that a logarithmic scale cannot show are left out."""
-    drawn = style.figure()
+    """Writes the picture to ``path`` (.png or .svg). Points that a logarithmic scale cannot show are left out; lines
+    without any other are named below the title.
+    """
+    drawn = style.figure(height=max(5.6, 1.6 + 0.17 * sum(1 + len(line.label) // style.LABEL_WIDTH for line in lines)))
     axes = drawn.add_subplot()
-    ends = []
+    axes.margins(x=0.02)
+    ends, hidden = [], []
     measured = 0
     for line in lines:
         points = [(x, y) for x, y in line.points if _shown(x, picture.log_x) and _shown(y, picture.log_y)]
-        colour = style.GREY if line.guide else style.COLOURS[measured % len(style.COLOURS)]
+        number = measured if line.colour is None else line.colour
+        measured += not line.guide
         if not points:
-            measured += not line.guide
+            hidden.append(line.label)
             continue
-        xs, ys = [x for x, _ in points], [y for _, y in points]
-        if line.guide:
-            axes.plot(xs, ys, color=colour, linewidth=1.1, linestyle=(0, (3, 2)), zorder=1)
-        else:
-            marker, dash = style.MARKERS[measured % len(style.MARKERS)], style.DASHES[measured // 7 % 4]
-            axes.plot(xs, ys, color=colour, marker=marker, markersize=5, linewidth=2, linestyle=dash, zorder=3)
-            _band(axes, line, xs, colour)
-            _ring(axes, line, colour)
-            measured += 1
-        ends.append((xs[-1], ys[-1], line.label, colour))
+        colour = _draw(axes, line, points, number)
+        ends.append((*points[-1], line.label, colour))
     _scales(axes, picture)
     style.bare(axes)
-    style.titled(drawn, axes, picture.finding, picture.subject)
-    drawn.draw_without_rendering()
+    unseen = f"; not shown, because 0 or without a number: {', '.join(hidden)}" if hidden else ""
+    style.titled(drawn, axes, picture.finding, picture.subject + unseen)
+    drawn.get_layout_engine().execute(drawn)
+    _thin_ticks(axes)
     style.label_ends(axes, ends)
-    style.save(drawn, path)
+    style.save(drawn, path, description=_in_words(picture, ends))
+
+
+def _draw(axes: Any, line: Line, points: Sequence[tuple[float, float]], number: int) -> str:
+    """The line and its band; returns its colour."""
+    xs, ys = [x for x, _ in points], [y for _, y in points]
+    if line.guide:
+        axes.plot(xs, ys, color=style.GREY, linewidth=1.1, linestyle=(0, (3, 2)), zorder=1)
+        return style.GREY
+    again, at = divmod(number, len(style.COLOURS))
+    colour = style.COLOURS[at]
+    marker = style.MARKERS[(at + again) % len(style.MARKERS)]
+    dash = style.DASHES[(again if line.dash is None else line.dash) % len(style.DASHES)]
+    axes.plot(xs, ys, color=colour, marker=marker, markersize=5, linewidth=2, linestyle=dash, zorder=3)
+    _band(axes, line, xs, colour)
+    _ring(axes, line, colour)
+    return colour
 
 
 def _band(axes: Any, line: Line, xs: Sequence[float], colour: str) -> None:
@@ -92,11 +112,15 @@ def _ring(axes: Any, line: Line, colour: str) -> None:
 def _scales(axes: Any, picture: Picture) -> None:
     if picture.log_x:
         axes.set_xscale("log", base=2)
-    if picture.log_y:
+    low, high = axes.dataLim.y0, axes.dataLim.y1
+    # Where all lies close together, a logarithmic scale has no round numbers to show.
+    if picture.log_y and not 0 < low <= high < LINEAR_BELOW * low:
         axes.set_yscale("log")
+        if high > 100 * low:  # powers of ten are enough then, and small ticks cost half of the drawing
+            axes.yaxis.set_minor_locator(_no_ticks())
     if picture.ticks:
-        axes.set_xticks(list(picture.ticks), list(picture.tick_labels) or [f"{tick:g}" for tick in picture.ticks])
-        axes.minorticks_off()
+        axes.set_xticks(list(picture.ticks), list(picture.tick_labels) or _numbers(picture.ticks))
+        axes.xaxis.set_minor_locator(_no_ticks())
     if picture.y_range is not None:
         axes.set_ylim(*picture.y_range)
     axes.set_xlabel(picture.x)
@@ -105,3 +129,38 @@ def _scales(axes: Any, picture: Picture) -> None:
 
 def _shown(value: float, log: bool) -> bool:
     return math.isfinite(value) and (value > 0 or not log)
+
+
+def _no_ticks() -> Any:
+    from matplotlib.ticker import NullLocator
+
+    return NullLocator()
+
+
+def _numbers(ticks: Sequence[float]) -> list[str]:
+    """The ticks as people write them; long powers of two as powers."""
+    powers = [math.log2(tick) if tick > 0 else math.nan for tick in ticks]
+    if max(ticks) >= 10**5 and all(power.is_integer() for power in powers):
+        return [f"$2^{{{power:.0f}}}$" for power in powers]
+    return [f"{tick:.10g}" for tick in ticks]
+
+
+def _thin_ticks(axes: Any) -> None:
+    """Takes the text of a tick of x away where it would touch the one before."""
+    free = -math.inf
+    for text in axes.get_xticklabels():
+        box = text.get_window_extent()
+        if not text.get_text():
+            continue
+        if box.x0 < free:
+            text.set_visible(False)
+        else:
+            free = box.x1 + 4
+
+
+def _in_words(picture: Picture, ends: Sequence[tuple[float, float, str, str]]) -> str:
+    """What the picture shows, for those who do not see it: the axes, and where each line ends."""
+    values = ", ".join(f"{label} {y:.3g}" for _, y, label, _ in ends)
+    at = {x for x, _, _, _ in ends}
+    where = f" at {max(at):g}" if len(at) == 1 else ""
+    return f"{picture.subject}. {picture.y}, against {picture.x}. Lines end{where} at: {values}."

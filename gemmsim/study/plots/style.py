@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import textwrap
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from ..errors import StudyError
 from ..files import atomic_path
 
-__all__ = ["COLOURS", "DASHES", "GREY", "MARKERS", "bare", "figure", "label_ends", "save", "titled"]
+__all__ = ["COLOURS", "DASHES", "GREY", "MARKERS", "bare", "figure", "ink", "label_ends", "save", "spread", "titled"]
 
 #: Okabe and Ito's, without yellow, which is faint on white.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 DASHES = ("solid", (0, (6, 2)), (0, (2, 1.5)), (0, (6, 2, 1.5, 2)))
 GREY = "0.45"
+#: Least contrast of text with white, WCAG 2.2, success criterion 1.4.3.
+CONTRAST = 4.5
+#: Points of height that a line of a label takes, and characters it has at most.
+LABEL_LINE, LABEL_WIDTH = 12.0, 34
 
 
 def figure(width: float = 9.0, height: float = 5.6) -> Any:
@@ -26,8 +32,11 @@ def figure(width: float = 9.0, height: float = 5.6) -> Any:
     return Figure(figsize=(width, height), dpi=150, layout="constrained")
 
 
-def save(drawn: Any, path: Path) -> None:
+def save(drawn: Any, path: Path, *, description: str = "") -> None:
     """Writes the figure as the suffix of ``path`` says, whole or not at all, the same bytes for the same picture.
+
+    Title (the bold line over the picture) and ``description`` (by default: what the axes are) go into the file, for
+    those who cannot see it and for a page that shows it.
 
     Raises:
         StudyError: the suffix is neither .png nor .svg.
@@ -37,15 +46,35 @@ def save(drawn: Any, path: Path) -> None:
     kind = path.suffix.removeprefix(".") or "png"
     if kind not in ("png", "svg"):
         raise StudyError(f"cannot draw '{path}'; allowed: .png and .svg.")
+    words = {"Title": _one_line(drawn.get_suptitle()), "Description": _one_line(description or _axes_in_words(drawn))}
+    metadata: dict[str, Any] = {name: text for name, text in words.items() if text}
+    if kind == "svg":
+        metadata["Date"] = None
     # Text stays text, so that an SVG can be searched and read aloud; ids do not depend on chance, nor bytes on the day.
     with matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": "gemmsim"}), atomic_path(path) as temporary:
-        drawn.savefig(temporary, format=kind, metadata={"Date": None} if kind == "svg" else {})
+        drawn.savefig(temporary, format=kind, metadata=metadata)
+
+
+def _axes_in_words(drawn: Any) -> str:
+    found = [f"{axes.get_ylabel()} against {axes.get_xlabel()}" for axes in drawn.axes if axes.get_xlabel()]
+    return "; ".join(found)
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())
 
 
 def titled(drawn: Any, axes: Any, finding: str, subject: str) -> None:
-    """The finding in bold over the picture, what was measured in grey below it."""
-    drawn.suptitle(finding, x=0.012, ha="left", fontsize=12, fontweight="bold", wrap=True)
-    axes.set_title(subject, loc="left", fontsize=9.5, color="0.35", wrap=True)
+    """The finding in bold over the picture, what was measured in grey below it; both begin at the left edge."""
+    width = drawn.get_figwidth()
+    # Broken here and not by wrap=True: the layout does not make room for lines that only drawing finds.
+    drawn.suptitle(_wrapped(finding[:1].upper() + finding[1:], 9.6 * width), x=0.012, ha="left", fontsize=12,
+                   fontweight="bold")  # fmt: skip
+    axes.set_title(_wrapped(subject, 12.4 * (width - 1.1)), loc="left", fontsize=9.5, color="0.35")
+
+
+def _wrapped(text: str, width: float) -> str:
+    return "\n".join(part for line in text.splitlines() for part in textwrap.wrap(line, int(width)))
 
 
 def bare(axes: Any, *, grid: str = "both") -> None:
@@ -56,21 +85,68 @@ def bare(axes: Any, *, grid: str = "both") -> None:
     axes.set_axisbelow(True)
 
 
+def ink(colour: str) -> tuple[float, float, float]:
+    """``colour`` as dark as text on white has to be."""
+    from matplotlib.colors import to_rgb
+
+    rgb = to_rgb(colour)
+    while 1.05 / (_luminance(rgb) + 0.05) < CONTRAST:
+        rgb = (0.96 * rgb[0], 0.96 * rgb[1], 0.96 * rgb[2])
+    return rgb
+
+
+def _luminance(rgb: Sequence[float]) -> float:
+    red, green, blue = (c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in rgb)
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
+
+
 def label_ends(axes: Any, ends: list[tuple[float, float, str, str]]) -> None:
-    """Writes each (x, y, text, colour) right of its point, moved up or down until no two overlap."""
+    """Writes each (x, y, text, colour) at the right edge of the axes, at the height of its point or as near as there
+    is room; a thin line leads to the point where that is elsewhere. The figure has been laid out before.
+    """
+    if not ends:
+        return
+    box = axes.get_window_extent()
     place = axes.transData.transform
-    gap = 11.5 * axes.figure.dpi / 72
-    wanted = sorted(((place((x, y))[1], x, y, text, colour) for x, y, text, colour in ends), key=lambda e: e[0])
-    heights = [entry[0] for entry in wanted]
-    for _ in range(60):
-        for i in range(1, len(heights)):
-            overlap = gap - (heights[i] - heights[i - 1])
-            if overlap > 0:
-                heights[i] += overlap / 2
-                heights[i - 1] -= overlap / 2
-    for height, (natural, x, y, text, colour) in zip(heights, wanted, strict=True):
-        shift = (height - natural) * 72 / axes.figure.dpi
+    unit = axes.figure.dpi / 72
+    labels = sorted(
+        ((*place((x, y)), textwrap.fill(text, LABEL_WIDTH), (x, y), colour) for x, y, text, colour in ends),
+        key=lambda label: label[1],
+    )
+    sizes = [LABEL_LINE * unit * (label[2].count("\n") + 1) for label in labels]
+    heights = spread([label[1] for label in labels], sizes, box.y0 - 3 * unit, box.y1 + 3 * unit)
+    for height, (across, natural, text, point, colour) in zip(heights, labels, strict=True):
+        far = abs(height - natural) > 4 * unit or box.x1 - across > 30 * unit
+        leader = {
+            "arrowstyle": "-",
+            "color": colour,
+            "linewidth": 0.8,
+            "linestyle": ":",
+            "shrinkA": 1,
+            "shrinkB": 4,
+            "relpos": (0, 0.5),
+        }
         axes.annotate(
-            text, (x, y), xytext=(7, shift), textcoords="offset points", color=colour, fontsize=9.5,
-            va="center", ha="left", annotation_clip=False,
+            text, point, xytext=(1.006, (height - box.y0) / box.height), textcoords="axes fraction", color=ink(colour),
+            fontsize=9.5, linespacing=1.0, va="center", ha="left", annotation_clip=False,
+            arrowprops=leader if far else None,
         )  # fmt: skip
+
+
+def spread(wanted: Sequence[float], sizes: Sequence[float], low: float, high: float) -> list[float]:
+    """Centres nearest to ``wanted`` (ascending) of things of these sizes that lie in [low, high] without overlapping.
+
+    Least squares (isotonic regression by pooling neighbours). Where there is no room for all they go on above ``high``.
+    """
+    steps = [0.0]
+    for i in range(1, len(sizes)):
+        steps.append(steps[-1] + (sizes[i - 1] + sizes[i]) / 2)
+    pools: list[tuple[float, int]] = []
+    for want, step in zip(wanted, steps, strict=True):
+        pools.append((want - step, 1))
+        while len(pools) > 1 and pools[-2][0] > pools[-1][0]:
+            (a, m), (b, n) = pools[-2:]
+            pools[-2:] = [((a * m + b * n) / (m + n), m + n)]
+    least, most = low + sizes[0] / 2, high - sizes[-1] / 2 - steps[-1]
+    levels = [max(least, min(level, most)) for level, count in pools for _ in range(count)]
+    return [level + step for level, step in zip(levels, steps, strict=True)]

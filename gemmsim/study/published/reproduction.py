@@ -14,6 +14,9 @@ __all__ = ["REPRODUCTIONS", "Reproduction", "load", "within"]
 
 #: name -> "module:CONSTANT", so that listing them loads none.
 REPRODUCTIONS: dict[str, str] = {
+    "digits": "gemmsim.study.published.networks:DIGITS",
+    "lba_digits": "gemmsim.study.published.networks:LBA_DIGITS",
+    "a2q_overflow": "gemmsim.study.published.integers:A2Q_OVERFLOW",
     "bf16_slices": "gemmsim.study.published.slices:BF16_SLICES",
     "ootomo_tf32x3": "gemmsim.study.published.slices:OOTOMO_TF32X3",
     "ozaki_int8": "gemmsim.study.published.slices:OZAKI_INT8",

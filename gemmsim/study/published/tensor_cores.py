@@ -132,7 +132,8 @@ VLLM_ROUTER_K6144 = Reproduction(
         Expectation(
             _ROUNDED, "mean_abs", *within(2.47e-7, 0.10), source="measured here first",
             place="the same 16-term steps, each sum exact and rounded once to nearest; "
-            f"{_DRAWS} gave 2.40e-7 to 2.54e-7; {_THREAD}", published="an FP32 product without tensor cores against FP64: 2.84e-7",
+            f"{_DRAWS} gave 2.40e-7 to 2.54e-7; {_THREAD}",
+            published="an FP32 product without tensor cores against FP64: 2.84e-7",
         ),
         Expectation(
             _ROUNDED, "abs_bias_ratio", 0, 4, source="derived",

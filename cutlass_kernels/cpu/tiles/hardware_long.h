@@ -1,0 +1,66 @@
+// Fused steps that keep more bits than a double holds: sums in two doubles, rounded to odd in one before the conversion.
+#pragma once
+#include "tiles/hardware.h"
+
+namespace gemmsim::NS {
+
+// Sums that no double holds, of one row, in two: multiples of 2^(exponent - KEPT_IN_DOUBLE), and of 2^(exponent - kept) below.
+INL void cut_sums_in_two(const float* a, const float* b, int n, int kept, Cut* cut, double* low, int row) {
+    typedef C64::V V;
+    enum { VECTORS = 2 * NV };
+    const V finer = splat<C64>(Const<C64>::power(kept - KEPT_IN_DOUBLE));
+    V scale[VECTORS], high[VECTORS] = {}, rest[VECTORS] = {};
+    for (int j = 0; j < VECTORS; ++j) scale[j] = two_to(KEPT_IN_DOUBLE - wide_int(cut->exponent + row * NR32 + j * D_LANES));
+    for (int q = 0; q < n; ++q) {
+        const V x = splat<C64>((double)a[q * MR + row]);
+        for (int j = 0; j < VECTORS; ++j) {
+            const V p = x * wide(b + q * NR32 + j * D_LANES) * scale[j], whole = whole_cut(p);
+            high[j] += whole;
+            rest[j] += whole_cut((p - whole) * finer);
+        }
+    }
+    for (int j = 0; j < VECTORS; ++j) {
+        store(cut->sum + row * NR32 + j * D_LANES, high[j]);
+        store(low + row * NR32 + j * D_LANES, rest[j]);
+    }
+}
+
+// finish_fused() of such sums: both parts rounded to odd in one double, from which the conversion is right.
+INL void finish_in_two(const HardwareModel& m, const FusedOut& out, const Cut& cut, const double* low, float* c, int n) {
+    typedef C64::V V;
+    const V finer = splat<C64>(Const<C64>::power(m.kept - KEPT_IN_DOUBLE)),
+            coarser = splat<C64>(Const<C64>::power(KEPT_IN_DOUBLE - m.kept));
+    for (int at = 0; at < n; at += D_LANES) {
+        const V old = wide(c + at);
+        const C64::VI e = wide_int(cut.exponent + at);
+        const V p = old * two_to(KEPT_IN_DOUBLE - e), whole = whole_cut(p);
+        const V high = load<V>(cut.sum + at) + whole, rest = load<V>(low + at) + whole_cut((p - whole) * finer);
+        const V v = converted<true>(add_odd<C64>(high, rest * coarser) * two_to(e - KEPT_IN_DOUBLE), out);
+        store(c + at, __builtin_convertvector(is_special(old) ? old : v, HalfFloats));
+    }
+}
+
+// block_steps() of fused steps that keep more bits than double holds.
+static void long_steps(const Tile& t, const HardwareModel& m) {
+    enum { MOST = 64 };
+    alignas(64) int32_t ea[MOST * MR], eb[MOST * NR32];
+    alignas(64) double low[MR * NR32];
+    Cut cut;
+    const FusedOut out = fused_out(m, *t.add);
+    const int emin = register_emin(m, *t.add), n = t.rows * NR32;
+    float* c = (float*)t.c;
+    for (int64_t k = 0; k < t.k; k += m.products) {
+        const int count = (int)(t.k - k < m.products ? t.k - k : m.products);
+        const float *a = (const float*)t.a + k * MR, *b = (const float*)t.b + k * NR32;
+        exponents_of_rows(a, count, t.rows, m.a_emin, ea);
+        exponents_of(b, count * NR32, m.b_emin, eb);
+        exponents_of(c, n, emin, cut.exponent);
+        for (int i = 0; i < t.rows; ++i) {
+            largest_exponents<1>(ea + i, eb, 0, 1, count, cut.exponent + i * NR32);
+            cut_sums_in_two(a, b, count, m.kept, &cut, low, i);
+        }
+        finish_in_two(m, out, cut, low, c, n);
+    }
+}
+
+}  // namespace gemmsim::NS

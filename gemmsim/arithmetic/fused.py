@@ -1,0 +1,157 @@
+"""The fused step of a matrix unit with every parameter free."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from ..formats import FP32, Cast, FloatFormat, FormatError, Overflow, Rounding, parse_scalar
+from ..formats.errors import shown
+from ..hardware.operands import OPERANDS
+from .accumulator import register
+from .arguments import CAST, FORMAT, IntKind, argument, optional
+from .errors import SpecFormatError, spec_error
+from .exact_sum import ExactProducts
+
+__all__ = ["Fused"]
+
+#: The instructions clear these low bits of their operands, which rounds toward zero.
+_CUT_OPERANDS = {one.format for one in OPERANDS.values() if one.dropped}
+
+
+class _KeptKind(IntKind):
+    """Bits kept below the largest exponent, or ``exact`` (None) for all."""
+
+    def read(self, value: object, owner: str, name: str) -> int | None:  # type: ignore[override]
+        if value is None or (isinstance(value, str) and value.strip().lower() in ("exact", "none")):
+            return None
+        try:
+            return super().read(value, owner, name)
+        except ValueError:
+            allowed = f"an integer from {self.low} to {self.high}, or exact"
+            raise spec_error(f"{owner}: {name}={shown(value)}", allowed, f"Give {name} as {allowed}.") from None
+
+    def text(self, value: object) -> str:
+        return "exact" if value is None else str(value)
+
+    def json(self, value: object) -> object:
+        return "exact" if value is None else value
+
+
+@register("fused")
+@dataclass(frozen=True)
+class Fused(ExactProducts):
+    """``D = R_out(cut(C) + sum of n cut(a_k * b_k))`` for n terms after n terms, k ascending, the register C from +0.
+
+    A step takes n products and the register. E is their largest exponent, and ``cut`` drops what lies below
+    ``2^(E - kept)``, toward zero; the sum of what is left is exact and is rounded once. A product's exponent is the sum
+    of its operands' exponents, not that of the normalised product; a zero's is -126, a subnormal's the ``emin`` of its
+    format (``a``, ``b``, ``out``). K is filled up with zeros to a multiple of n; K = 0 gives +0.
+
+    Args:
+        n: products of a step, 1 to 64.
+        kept: fraction bits kept below E, 1 to 60; None ("exact" in text) cuts nothing: one rounding of the exact sum.
+        out: the register's format and the rounding of each step; a float format whose values binary32 holds.
+        a, b: operand formats, likewise; b defaults to a. Operands are cast to them first, to nearest even; to tf32
+            toward zero, as instructions do, which clear the low bits.
+
+    The rows "cut at F below the largest exponent" of ``gemmsim.hardware.table()`` are instances: ``hw(hopper, wgmma,
+    e4m3)`` is ``fused(32, 13, e8m13/rtz, a=e4m3)``.
+
+    Any NaN operand, 0 * infinity and infinities of both signs give NaN; other infinities stay, as ``out`` casts them.
+    Past the largest finite value lies what infinity is in ``out``, also where the rounding is toward zero, unless
+    ``out`` saturates. Zero results are +0.
+
+    Raises:
+        SpecError: for numbers outside these ranges, a stochastic rounding, and formats that binary32 does not hold.
+
+    Source: arXiv:2511.10909 (the model), docs/reference/hardware.md#one-step.
+    """
+
+    n: int = field(metadata=argument(IntKind(1, 64)))
+    kept: int | None = field(metadata=argument(_KeptKind(1, 60)))
+    out: Cast = field(default=Cast(FP32, Rounding.RTZ), metadata=argument(CAST))
+    a: str = field(default="fp32", kw_only=True, metadata=argument(FORMAT))
+    b: str | None = field(default=None, kw_only=True, metadata=argument(optional(FORMAT)))
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.out.is_stochastic:
+            raise spec_error(
+                f"fused: out={self.out}, which draws random bits",
+                "a deterministic rounding (rne, rna, rtz, ru, rd, ro)",
+                "Choose one, or round totals stochastically: chunked(n, fused(...), fp32/sr8).",
+            )
+        _check_format("out", self.out.format)
+        for name in ("a", "b"):
+            if getattr(self, name) is not None:
+                object.__setattr__(self, name, str(_operand_format(name, getattr(self, name))))
+        if self.b == self.a:
+            object.__setattr__(self, "b", None)
+
+    @property
+    def operand_formats(self) -> tuple[FloatFormat, FloatFormat]:
+        """Of a and b."""
+        a = _operand_format("a", self.a)
+        return a, a if self.b is None else _operand_format("b", self.b)
+
+    @property
+    def operand_casts(self) -> tuple[Cast, Cast]:
+        """To the operand formats, to nearest even, or toward zero where instructions clear low bits."""
+        a, b = self.operand_formats
+        return _operand_cast(a), _operand_cast(b)
+
+    def transposed(self) -> Fused:
+        """With the operand formats exchanged."""
+        return self if self.b is None else Fused(self.n, self.kept, self.out, a=self.b, b=self.a)
+
+    def casts(self) -> Iterator[Cast]:
+        """``out``."""
+        yield self.out
+
+    @property
+    def add_cast(self) -> Cast:
+        """``out``."""
+        return self.out
+
+    @property
+    def is_unbounded_past_the_end(self) -> bool:
+        """Whether what lies past the largest finite value becomes what infinity is in ``out``, in every rounding."""
+        return self.out.overflow is Overflow.INFINITY
+
+    def explain_lines(self) -> list[tuple[str, str]]:
+        """Step, conversion and order in words."""
+        products = "1 product" if self.n == 1 else f"{self.n} products"
+        cut = "nothing cut" if self.kept is None else f"cut at F = {self.kept} below the largest exponent"
+        past = "; past its largest value lies infinity" if self.out.format.has_inf else ""
+        end = past if self.is_unbounded_past_the_end else ""
+        return [
+            ("product", "exact"),
+            ("each step", f"{products} and the register: {cut}, exact sum, one rounding"),
+            ("register", f"{self.out.words()}{end}"),
+            ("order", f"steps for k ascending from +0; K filled up with zeros to a multiple of {self.n}"),
+        ]
+
+
+def _operand_format(name: str, text: str) -> FloatFormat:
+    try:
+        return _check_format(name, parse_scalar(text))
+    except FormatError as error:
+        raise SpecFormatError(f"fused, {name}: {error}") from error
+
+
+def _check_format(name: str, fmt: object) -> FloatFormat:
+    """``fmt``, a signed float format with a zero whose normals and subnormals are numbers of binary32."""
+    if isinstance(fmt, FloatFormat) and fmt.signed and fmt.has_zero:
+        inside = fmt.emin >= FP32.emin and fmt.quantum_exponent >= FP32.quantum_exponent
+        if inside and fmt.p <= FP32.p and fmt.max_fraction <= FP32.max_fraction:
+            return fmt
+    raise spec_error(
+        f"fused: {name}={fmt}",
+        "a signed float format whose values binary32 holds, such as fp32, bf16, fp16, e4m3, e8m13",
+        f"Choose one for {name}.",
+    )
+
+
+def _operand_cast(fmt: FloatFormat) -> Cast:
+    return Cast(fmt, Rounding.RTZ if fmt in _CUT_OPERANDS else Rounding.RNE)

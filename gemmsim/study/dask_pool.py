@@ -1,0 +1,255 @@
+"""Cells on a Dask cluster: on this machine, or on whatever a scheduler at some address has (Slurm, Kubernetes, hosts).
+
+Dask carries cells out and rows back; which cell goes where next is decided here, and only the parent writes. A worker
+that dies is replaced by its nanny or its deployer, and its cells are given again by the scheduler.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import queue
+import socket
+import tempfile
+import threading
+import time
+from collections import Counter
+from collections.abc import Generator, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from .assignment import MOST_DEATHS, Assignment
+from .cells import Cell, Row
+from .errors import StudyError
+from .execution import Failure, Worker
+from .pool import check_workers, packed_study, refuse_other_inputs
+
+__all__ = ["Cluster"]
+
+#: Seconds to reach the scheduler, and for the first worker to come.
+_SECONDS_TO_CONNECT = 15
+_SECONDS_FOR_WORKERS = 600
+#: Seconds between two looks at which workers there are: adaptive clusters grow and shrink.
+_LOOK_EVERY = 2.0
+#: Cells that each thread of a worker has before it: one to compute, one to begin with at once.
+_AHEAD = 2
+#: Name of the task, in Dask's dashboard and logs.
+_TASK = "gemmsim-cell"
+
+
+class Cluster:
+    """An Executor on the Dask scheduler at ``address``, such as ``tcp://10.0.0.1:8786``; "local" makes one here.
+
+    Rows come as they are finished; apart from time columns and the versions and machine that stand in each row they are
+    those of ``Inline``, if the workers' processors give the same bits. A cell whose worker dies is computed again
+    elsewhere, until the scheduler gives it up (its ``allowed-failures``; three deaths in a local cluster): a Failure.
+    Each thread of a worker computes one cell at a time, with one thread of PyTorch.
+
+    Args:
+        address: of the scheduler, or "local".
+        workers: processes of a local cluster; None for one a core.
+
+    Raises:
+        StudyError: without Dask's distributed; fewer than one worker, more than 1,024.
+    """
+
+    def __init__(self, address: str, workers: int | None = None) -> None:
+        _distributed()
+        if workers is not None:
+            check_workers(workers)
+        self.address = address
+        self.workers = workers
+
+    def run(self, worker: Worker, folder: Path, cells: Sequence[Cell]) -> Generator[Row | Failure, None, None]:
+        """Rows in the order they are finished.
+
+        Raises:
+            StudyError: the scheduler cannot be reached or is lost, no worker comes, the study cannot be sent, or a
+                worker prepared something else than this process did. Any error of ``evaluate``, as it is.
+        """
+        study = packed_study(worker.study)
+        with _client(self.address, self.workers) as client:
+            yield from _Job(client, study, folder, worker.fingerprint, cells).outcomes()
+
+
+class _Job:
+    """One run on a cluster: the cells that are out, and what came back."""
+
+    def __init__(self, client: Any, study: bytes, folder: Path, fingerprint: str, cells: Sequence[Cell]) -> None:
+        self._client = client
+        self._study, self._folder, self._fingerprint = study, str(folder.resolve()), fingerprint
+        self._assignment = Assignment(cells)
+        self._left = len(cells)
+        self._came: queue.Queue[Any] = queue.Queue()
+        #: future -> (address of the worker it was meant for, cell)
+        self._out: dict[Any, tuple[str, Cell]] = {}
+        self._load: Counter[str] = Counter()
+        self._threads: dict[str, int] = {}
+        self._looked = -_LOOK_EVERY
+
+    def outcomes(self) -> Generator[Row | Failure, None, None]:
+        while self._left:
+            self._look()
+            self._fill()
+            try:
+                future = self._came.get(timeout=_LOOK_EVERY)
+            except queue.Empty:
+                self._refuse_lost_scheduler()
+                continue
+            address, cell = self._out.pop(future)
+            self._load[address] -= 1
+            self._left -= 1
+            yield self._outcome(future, cell)
+
+    def _look(self) -> None:
+        """Which workers there are, every two seconds; cells meant for one that is gone go to others."""
+        if time.monotonic() - self._looked < _LOOK_EVERY:
+            return
+        self._looked = time.monotonic()
+        with contextlib.suppress(OSError):
+            self._threads = dict(self._client.nthreads())
+        for address in [known for known in self._load if known not in self._threads]:
+            self._assignment.give_back(address, None)
+            del self._load[address]
+
+    def _fill(self) -> None:
+        for address, threads in self._threads.items():
+            while self._load[address] < _AHEAD * threads:
+                cell = self._assignment.take(address)
+                if cell is None:
+                    return
+                self._submit(address, cell)
+
+    def _submit(self, address: str, cell: Cell) -> None:
+        future = self._client.submit(
+            _compute,
+            self._study,
+            self._folder,
+            self._fingerprint,
+            cell,
+            key=f"{_TASK}-{cell.key}-{os.getpid()}",
+            workers=[address],
+            allow_other_workers=True,
+            pure=False,
+        )
+        self._out[future] = (address, cell)
+        self._load[address] += 1
+        future.add_done_callback(self._came.put)
+
+    def _outcome(self, future: Any, cell: Cell) -> Row | Failure:
+        distributed = _distributed()
+        if future.status == "finished":
+            row: Row = future.result()
+            future.release()
+            return row
+        if future.status != "error":
+            raise StudyError(f"the Dask scheduler lost cell {cell.key} ({future.status}). {_AGAIN}")
+        error = future.exception()
+        if isinstance(error, distributed.KilledWorker):
+            return Failure(cell, f"the Dask workers that computed it died: {error}")
+        raise error
+
+    def _refuse_lost_scheduler(self) -> None:
+        if self._client.status not in ("running", "connecting"):
+            raise StudyError(f"the connection to the Dask scheduler was lost. {_AGAIN}")
+
+
+_AGAIN = "Finished cells are safe; give the same command again."
+
+
+# On a worker: a thread computes one cell at a time and keeps what it prepared.
+_here = threading.local()
+
+
+def _compute(study: bytes, folder: str, fingerprint: str, cell: Cell) -> Row:
+    """The row of ``cell``; StudyError if what is prepared here is not what the parent prepared."""
+    import pickle
+
+    import torch
+
+    # For the calling thread: a pool's threads do not get it from each other.
+    torch.set_num_threads(1)
+    known = getattr(_here, "known", None)
+    if known is None or known[0] != (study, folder):
+        worker = Worker(pickle.loads(study), _shared(folder))
+        refuse_other_inputs(worker.fingerprint, fingerprint, "a Dask worker")
+        _here.known = known = ((study, folder), worker)
+    row: Row = known[1].compute(cell)
+    return row
+
+
+def _shared(folder: str) -> Path:
+    """The parent's folder where this machine sees it, else an empty one of this process."""
+    path = Path(folder)
+    return path if path.is_dir() else Path(tempfile.mkdtemp(prefix="gemmsim-study-"))
+
+
+@contextlib.contextmanager
+def _client(address: str, workers: int | None) -> Iterator[Any]:
+    """A client of the scheduler, with at least one worker; both are closed at the end, a foreign cluster is not."""
+    distributed = _distributed()
+    with contextlib.ExitStack() as stack:
+        if address == "local":
+            place = stack.enter_context(_local_cluster(workers))
+        else:
+            _refuse_unreachable(address)
+            place = address
+        try:
+            client = stack.enter_context(distributed.Client(place, timeout=_SECONDS_TO_CONNECT, set_as_default=False))
+        except (OSError, ValueError, TypeError) as error:
+            raise _unreachable(address, error) from error
+        try:
+            client.wait_for_workers(1, timeout=_SECONDS_FOR_WORKERS)
+        except (OSError, TimeoutError) as error:
+            raise StudyError(
+                f"no worker came to the Dask scheduler at '{address}' within {_SECONDS_FOR_WORKERS} s. Start some: "
+                f"dask worker {address}"
+            ) from error
+        yield client
+
+
+def _refuse_unreachable(address: str) -> None:
+    """Raises StudyError where nobody listens, at once and before a client starts to try for its whole timeout."""
+    from distributed.comm.addressing import get_address_host_port
+
+    try:
+        host, port = get_address_host_port(address, strict=True)
+        socket.create_connection((host, port), timeout=_SECONDS_TO_CONNECT).close()
+    except (OSError, ValueError) as error:
+        raise _unreachable(address, error) from error
+
+
+def _unreachable(address: str, error: Exception) -> StudyError:
+    return StudyError(
+        f"cannot reach a Dask scheduler at '{address}': {error}. Give its address, such as tcp://10.0.0.1:8786 "
+        "('dask scheduler' prints it), or --cluster local."
+    )
+
+
+@contextlib.contextmanager
+def _local_cluster(workers: int | None) -> Iterator[Any]:
+    """Processes here under nannies, without a dashboard; a cell is given up after three deaths, as in ``Processes``."""
+    import dask
+
+    distributed = _distributed()
+    with (
+        dask.config.set({"distributed.scheduler.allowed-failures": MOST_DEATHS - 1}),
+        distributed.LocalCluster(
+            n_workers=workers or os.cpu_count() or 1,
+            threads_per_worker=1,
+            processes=True,
+            dashboard_address=None,
+            memory_limit=0,
+            silence_logs=logging.CRITICAL,
+        ) as cluster,
+    ):
+        yield cluster
+
+
+def _distributed() -> Any:
+    try:
+        import distributed
+    except ImportError as error:
+        raise StudyError("a cluster needs Dask's distributed. Install it: pip install 'gemmsim[cluster]'.") from error
+    return distributed

@@ -1,0 +1,252 @@
+"""How wide must an integer register be, and what is lost when it is too narrow?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+import gemmsim as gs
+
+from .. import metrics
+from ..cells import Cell, Row, Scalar, columns
+from ..distributions import distributions, draw
+from ..errors import StudyError
+from ..networks.digits import Data, Network
+from ..operands import Operands, of_tensors
+from ..parameters import Parameters, at_least, choice, option, some_of, text
+from ..ranges import numbers
+from .integer_network import IntegerNetwork, integer_network, measure_network
+from .kind import Context, Kind
+
+__all__ = ["SHOWN", "IntegerParameters", "IntegerStudy", "Widths", "worst_sums"]
+
+#: Metrics a picture or table may show, and their words.
+SHOWN = {
+    "overflow_rate": "share of the sums that leave the register",
+    "sqnr_db": "signal over overflow noise, dB",
+    "accuracy": "test accuracy",
+}
+#: Error columns that say something of integers, where nothing rounds.
+_ERRORS = ("rel_fro", "max_rel", "mean_abs", "bias", "bias_se", "abs_bias_ratio", "sqnr_db", "max_err_over_s")
+
+
+@dataclass(frozen=True)
+class Widths:
+    """Integer formats of both operands."""
+
+    a: str
+    b: str
+
+    def __str__(self) -> str:
+        return f"{self.a}*{self.b}"
+
+    def spec(self, P: int, overflow: str) -> gs.GemmSpec:
+        """The operands in these formats, their products summed in a register of ``P`` bits."""
+        return gs.GemmSpec.parse(f"{self.a} * {self.b} : int({P}, {overflow})")
+
+
+def widths(given: Any, name: str) -> tuple[Widths, ...]:
+    """``int8*int8,int7*int4``: formats of a and b; one alone is that of both.
+
+    Raises:
+        StudyError: none, or a format that is no integer.
+        FormatError: an unknown format.
+    """
+    listed = given.split(",") if isinstance(given, str) else given
+    found = [entry if isinstance(entry, Widths) else _widths(str(entry), name) for entry in listed]
+    if not found:
+        raise StudyError(f"{name} lists no formats. Give some, such as int8*int8.")
+    return tuple(dict.fromkeys(found))
+
+
+def _widths(given: str, name: str) -> Widths:
+    a, star, b = (part.strip() for part in given.partition("*"))
+    for part in (a, b if star else a):
+        fmt = gs.formats.parse_scalar(part)
+        if not isinstance(fmt, gs.formats.FixedFormat) or fmt.frac:
+            raise StudyError(f"{name} has {part!r}; allowed: integers such as int8, uint8, int4.")
+    return Widths(a, b if star else a)
+
+
+@dataclass(frozen=True)
+class IntegerParameters(Parameters):
+    """Widths of the register x what it does past its ends x formats of the operands."""
+
+    kind: ClassVar[str] = "integer"
+
+    task: str = option("random", choice("random", "digits"), "Random operands, or the shipped digits network.")
+    P: tuple[int, ...] = option(
+        "12:24:+1", lambda g, n: numbers(g, n, least=1, most=53), "Bits of the register.", metavar="RANGE"
+    )
+    overflow: tuple[str, ...] = option("wrap,saturate", some_of("wrap", "saturate"), "Past its ends it does this.")
+    operands: tuple[Widths, ...] = option("int8*int8", widths, "Formats of both operands: int8*int8,int7*int4.")
+    K: tuple[int, ...] = option(
+        "256", lambda g, n: numbers(g, n, least=1), "random: terms of each sum.", metavar="RANGE"
+    )
+    dist: tuple[str, ...] = option("randn", distributions, "random: distributions of the operands, A or A*B.")
+    M: int = option(64, at_least(1), "random: rows of the result.")
+    N: int = option(64, at_least(1), "random: columns of the result.")
+    seeds: int = option(1, at_least(1, 10**6), "random: draws of operands.")
+    label: str = option("", text, "Name of the curve; default: overflow and formats.")
+    metric: str = option("overflow_rate", choice(*SHOWN), "What table and picture show.")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.task == "random" and self.metric == "accuracy":
+            raise StudyError("metric = 'accuracy' is of a network; give --task digits, or another metric.")
+
+
+@dataclass(frozen=True)
+class Integers:
+    """Operands as integers in float32 with their exact product, and the sums that the worst inputs would give."""
+
+    product: Operands
+    worst: Tensor
+
+
+class IntegerStudy(Kind[IntegerParameters]):
+    """Overflows, error and accuracy of integer products, by width of the register."""
+
+    parameters = IntegerParameters
+    about = "overflows of integer registers by width, wrapping or saturating, and widths that cannot overflow"
+    declared_rate = (1e9, 1e9)
+
+    def cells_of(self, part: IntegerParameters) -> Iterator[Cell]:
+        """Widths of the register innermost: they share operands."""
+        for formats in part.operands:
+            for shown, seed, macs in self._inputs_of(part, formats):
+                for overflow in part.overflow:
+                    for bits in part.P:
+                        yield Cell(
+                            self.name,
+                            self.setting,
+                            str(formats.spec(bits, overflow)),
+                            seed,
+                            (*columns(task=part.task, operands=str(formats), P=bits, overflow=overflow), *shown),
+                            # Twice: the product, and the count of its overflows.
+                            macs=2 * macs,
+                            label=part.label or (overflow if len(part.operands) == 1 else f"{overflow} {formats}"),
+                            operands=f"{part.task}|{formats}|{shown}|{seed}",
+                        )
+
+    def _inputs_of(self, part: IntegerParameters, formats: Widths) -> Iterator[tuple[Any, int, int]]:
+        if part.task == "digits":
+            yield columns(M=Data.TEST_IMAGES), 0, Data.TEST_IMAGES * Network.MACS_PER_IMAGE
+            return
+        for dist in part.dist:
+            for k in part.K:
+                for seed in range(part.seeds):
+                    yield columns(K=k, M=part.M, N=part.N, dist=dist), seed, part.M * k * part.N
+
+    def prepare(self, folder: Path) -> Any:
+        """The digits network where it is asked for; else nothing."""
+        if all(part.task == "random" for part in self.parts):
+            return Context(self.setting)
+        from .accuracy import prepare_pass
+
+        return prepare_pass(self.setting)
+
+    def inputs(self, cell: Cell, context: Any) -> Integers | IntegerNetwork:
+        """Integers of the cell's formats: random ones, or the network's weights and images."""
+        at: dict[str, Any] = dict(cell.columns)
+        formats = _widths(at["operands"], "operands")
+        if at["task"] == "digits":
+            return integer_network(context, formats.a, formats.b)
+        a, b = draw(at["dist"], at["M"], at["K"], at["N"], cell.seed)
+        left, right = integers(a, formats.a), integers(b, formats.b)
+        return Integers(of_tensors(left, right), worst_sums(right, formats.a))
+
+    def evaluate(self, cell: Cell, inputs: Integers | IntegerNetwork) -> Mapping[str, Scalar]:
+        """Overflows, errors, and what no input can make overflow.
+
+        ====================  ==========================================================================
+        overflow_rate         share of sums whose register left its range at least once
+        overflows_mean        mean number of times that it did, by sum
+        equal_share           share of results that equal the exact sum
+        certified_bits        least P that ``gemmsim.acc.min_accumulator_bits`` certifies for any input
+        certified             whether this P is at least that
+        worst_case_bits       least P in which the worst input of each column stays: no bound can be lower
+        worst_case_rate       share of columns that some input makes overflow
+        ====================  ==========================================================================
+
+        Of random operands also the error columns of ``metrics.errors``, of the network those of ``measure_pass``.
+        """
+        if isinstance(inputs, IntegerNetwork):
+            return measure_network(cell, inputs)
+        at: dict[str, Any] = dict(cell.columns)
+        product = inputs.product
+        result = gs.qmatmul(product.a, product.b, cell.spec)
+        counts = gs.count_overflows(product.a, product.b, cell.spec)
+        found = metrics.errors(result, product, 1.0)
+        return {
+            "overflow_rate": float((counts > 0).double().mean()),
+            "overflows_mean": float(counts.double().mean()),
+            "equal_share": float((result.double() == product.truth).double().mean()),
+            **{name: found[name] for name in _ERRORS},
+            **certificate([product.b], [inputs.worst], at["operands"], at["P"]),
+        }
+
+    def bytes_needed(self) -> int:
+        """Operands in float32 and float64, and results."""
+        return max(12 * (p.M * k + k * p.N) + 40 * p.M * p.N for p in self.parts for k in p.K)
+
+    def table(self, rows: Sequence[Row]) -> Any:
+        """A line for each curve, a column for each width."""
+        from .integer_report import integer_table
+
+        return integer_table(rows, self.parts[0].metric, self.title)
+
+    def plot(self, rows: Sequence[Row], path: Path) -> None:
+        """The metric against the width, with the certified width."""
+        from .integer_report import integer_plot
+
+        integer_plot(rows, self.parts[0].metric, self.finding(rows) or self.title, path)
+
+    def finding(self, rows: Sequence[Row]) -> str:
+        """The least width without overflow on these data, and the certified one."""
+        from .integer_report import integer_finding
+
+        return integer_finding(rows)
+
+
+def integers(x: Tensor, fmt: str) -> Tensor:
+    """``x`` scaled so that its largest magnitude is the format's largest value, rounded to nearest even: integers in
+    float32. An unsigned format gets magnitudes."""
+    parsed = gs.formats.parse_scalar(fmt)
+    if not getattr(parsed, "signed", True):
+        x = x.abs()
+    largest = x.abs().max() if x.numel() else torch.zeros(())
+    scaled = x * (float(parsed.max) / largest) if largest > 0 else x
+    return gs.quantize(scaled, fmt)
+
+
+def worst_sums(b: Tensor, a_format: str) -> Tensor:
+    """Lowest and highest sum that any a of the format gives with each column of ``b`` (K, N): int64 (2, N).
+
+    All terms of such a sum have one sign, so no partial sum lies outside: the sums alone decide what overflows.
+    """
+    fmt = gs.formats.parse_scalar(a_format)
+    low, high = int(fmt.min), int(fmt.max)
+    whole = b.to(torch.int64)
+    positive, negative = whole.clamp(min=0).sum(0), whole.clamp(max=0).sum(0)
+    return torch.stack([low * positive + high * negative, high * positive + low * negative])
+
+
+def certificate(weights: Sequence[Tensor], worst: Sequence[Tensor], operands: str, P: int) -> dict[str, Scalar]:
+    """Columns about what any input could do, over all columns of ``weights`` (K, N) each."""
+    a_format = operands.partition("*")[0]
+    certified = max(gs.acc.min_accumulator_bits(weight.mT, a_format) for weight in weights)
+    sums = torch.cat(list(worst), dim=1)
+    outside = (sums[0] < -(2 ** (P - 1))) | (sums[1] > 2 ** (P - 1) - 1)
+    lowest, highest = int(sums[0].min()), int(sums[1].max())
+    return {
+        "certified_bits": certified,
+        "certified": certified <= P,
+        "worst_case_bits": 1 + max((-lowest - 1).bit_length() if lowest else 0, highest.bit_length()),
+        "worst_case_rate": float(outside.double().mean()),
+    }

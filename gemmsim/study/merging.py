@@ -1,0 +1,135 @@
+"""Joining the folders of one study: shards of a job array, or the same study computed in several places."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from .base import Study
+from .cells import Row
+from .errors import StudyError
+from .files import atomic_path, folder_lock, make_folder, writing
+from .registry import with_parameters
+from .runner import RunSummary, run
+from .store import ResultStore, claim, owner, read_rows
+
+__all__ = ["merge"]
+
+#: What a run writes itself; everything else in a folder was made by ``prepare``.
+_WRITTEN = {
+    "results.jsonl",
+    "results.damaged.jsonl",
+    "failures.jsonl",
+    "study.json",
+    "results.csv",
+    "table.txt",
+    "verdicts.json",
+    "plot.png",
+    "plot.svg",
+}
+
+
+@dataclass(frozen=True)
+class _Part:
+    """What one folder holds."""
+
+    folder: Path
+    name: str
+    parameters: list[dict[str, Any]]
+    rows: list[Row]
+    problems: list[str]
+
+
+def merge(folders: Iterable[str | Path], out: str | Path, *, study: Study | None = None) -> RunSummary:
+    """Joins the results in ``folders`` in the folder ``out``: one row for each cell, the newest of it.
+
+    Rows stay as they are, byte for byte. Then table, pictures and verdicts are made of the whole, and the summary is
+    that of a run that computes nothing; cells that no folder has are left, and ``run`` in ``out`` goes on with them:
+    what ``prepare`` kept in the folders comes along. ``out`` may hold rows of the same study already; ``folders`` are
+    only read.
+
+    ``study``: the study they belong to, for one that is not registered; by default the one named in the folders, of a
+    kind with the parameters of all of them.
+
+    Raises:
+        StudyError: no folder, or one without results; folders of different studies, layouts or versions of gemmsim;
+            rows computed with different inputs (fingerprints); ``out`` cannot be written.
+    """
+    parts = [_read(Path(folder)) for folder in folders]
+    if not parts:
+        raise StudyError("no folder to merge. Name one or more, such as: gemmsim study merge shard_* --out whole.")
+    path = Path(out)
+    if (path / "results.jsonl").is_file() and all(part.folder.resolve() != path.resolve() for part in parts):
+        parts.insert(0, _read(path))
+    _refuse_strangers(parts)
+    sets = [one for part in parts for one in part.parameters]
+    parameters = list({json.dumps(one, sort_keys=True): one for one in sets}.values())
+    chosen = study if study is not None else with_parameters(parts[0].name, parameters)
+    make_folder(path)
+    with folder_lock(path):
+        claim(path, chosen.name, parameters)
+        _copy_prepared(parts, path)
+        with ResultStore(path) as store:
+            for row in _newest(parts):
+                known = store.get(row["cell"])
+                if known is None or known["digest"] != row["digest"]:
+                    store.add(row)
+    summary = run(chosen, path, limit=0)
+    return replace(summary, problems=[problem for part in parts for problem in part.problems])
+
+
+def _read(folder: Path) -> _Part:
+    if not (folder / "results.jsonl").is_file():
+        raise StudyError(f"no results in '{folder}' (looked for results.jsonl). Run the study there first.")
+    named = owner(folder)
+    if named is None:
+        raise StudyError(f"'{folder}' does not say of which study it is (looked for study.json).")
+    rows, problems = read_rows(folder)
+    return _Part(folder, named["study"], named.get("parameters", []), rows, [f"{folder}: {text}" for text in problems])
+
+
+def _refuse_strangers(parts: Sequence[_Part]) -> None:
+    """Raises StudyError unless all folders are of one study, and their rows of one version and one fingerprint."""
+    first = parts[0]
+    for part in parts:
+        if part.name != first.name:
+            raise StudyError(
+                f"'{part.folder}' holds results of {part.name!r}, '{first.folder}' of {first.name!r}. Merge folders of "
+                "one study."
+            )
+    for column, words, advice in (
+        ("library", "versions of gemmsim", "Compute all of them with one."),
+        ("fingerprint", "inputs", "Begin every shard from one prepared folder: copy that of the first, then run it."),
+    ):
+        found: dict[Any, Path] = {}
+        for part in parts:
+            for row in part.rows:
+                found.setdefault(row.get(column), part.folder)
+        if len(found) > 1:
+            (one, here), (other, there) = list(found.items())[:2]
+            raise StudyError(f"rows computed with different {words}: {one} in '{here}', {other} in '{there}'. {advice}")
+
+
+def _newest(parts: Sequence[_Part]) -> list[Row]:
+    """One row of each cell, by when it was finished; of equal ones that of the later folder."""
+    found: dict[str, Row] = {}
+    for part in parts:
+        for row in part.rows:
+            known = found.get(row["cell"])
+            if known is None or str(row.get("finished_at")) >= str(known.get("finished_at")):
+                found[row["cell"]] = row
+    return list(found.values())
+
+
+def _copy_prepared(parts: Sequence[_Part], out: Path) -> None:
+    """What ``prepare`` kept, so that ``out`` can go on with the same inputs."""
+    for part in parts:
+        for file in sorted(part.folder.iterdir()):
+            target = out / file.name
+            if file.is_file() and file.name not in _WRITTEN and file.name[0] != "." and not target.exists():
+                with writing(target), atomic_path(target) as temporary:
+                    shutil.copyfile(file, temporary)

@@ -1,0 +1,1 @@
+"""Trained networks that studies measure: the files, how they are read, how they were made (see ``make``)."""
