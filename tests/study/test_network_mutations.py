@@ -60,9 +60,7 @@ DIGITS = [
 ]
 
 
-@pytest.mark.parametrize(
-    ("label", "wrong", "change"), DIGITS, ids=[f"{d[0]}-{d[1].replace(' ', '_')}" for d in DIGITS]
-)
+@pytest.mark.parametrize(("label", "wrong", "change"), DIGITS, ids=[f"{d[0]}-{d[1].replace(' ', '_')}" for d in DIGITS])
 def test_a_wrong_accumulator_of_the_digits_fails(label, wrong, change, workers):
     worker = workers("digits")
     assert failed(worker, rows_of(worker, "e5m2", label, change), label), wrong

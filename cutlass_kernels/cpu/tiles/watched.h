@@ -3,7 +3,8 @@
 // Such a sum, rounded to the format, is wrong only if it was not exact and lies on a midpoint of the format, if it is below 2^emin,
 // where the format's last place is another one, or if it is past the format's end. So the sums of a few rows are looked at together
 // as they are rounded: if any is on a midpoint (of exact steps), below 2^emin (as zeros are) or past an end (where there may be
-// overflows), these rows take the step again from the registers as they were.
+// overflows), these rows take the step again from the registers as they were. Products are rounded once from their exact values,
+// so that only their magnitudes are looked at.
 // By modes products must not underflow in the carrier; then a sum is zero only if it is exactly that.
 #pragma once
 #include "tiles/to_odd.h"
@@ -27,7 +28,7 @@ template <class C, int STEP, int KIND, int ROWS> static __attribute__((noinline)
 }
 
 // Terms from `from` on of ROWS rows; where it ends: at the tile's end, or before, where what is looked for is no exception.
-// SUMS: whether sums are looked at; if not (MA_ODD), registers must be rounded already, and none -0.
+// SUMS: whether sums are looked at; if not (MA_NEAR, MA_ODD), registers must be rounded already, and none -0 or below 2^emin.
 template <class C, int STEP, int KIND, bool SUMS, int ROWS> struct Watched {
     typedef typename C::V V;
     typedef typename C::VI VI;
@@ -39,6 +40,7 @@ template <class C, int STEP, int KIND, bool SUMS, int ROWS> struct Watched {
     static constexpr bool IN_CACHE = ISA_MODES && !ISA_NEON && ROWS * NV > 8;
     static constexpr bool SMALL = KIND != PLAIN, LARGE = KIND > SUB;
     typedef Seen<C, to_odd(STEP), SMALL, LARGE> Looked;
+    typedef Seen<C, false, SMALL, LARGE> LookedProducts;  // which need no look for midpoints
 
     const Tile& t;
     const Const<C>& mul;
@@ -94,12 +96,23 @@ template <class C, int STEP, int KIND, bool SUMS, int ROWS> struct Watched {
         if (LARGE) wrong |= w.beyond(x);
         return r;
     }
+    // The product of `a` and `b` rounded, and whether that may be wrong: a midpoint below 2^emin, or beyond the end.
+    INL_MEMBER V closely_product(V a, V b, VI& wrong) const {
+        const V q = a * b;
+        if (!SMALL) return of_product.round_product(a, b, q);
+        VI of_small = {};
+        const V r = closely(q, of_product, mul, of_small);
+        const VI small = of_product.below_normal(q);
+        wrong |= of_small & small;
+        if (LARGE) wrong |= of_product.beyond(q);
+        return small ? r : of_product.round_product(a, b, q);
+    }
     INL_MEMBER void again_by_modes(int64_t k, int first, V (&next)[GROUP][NV]) const {
         VI wrong = {};
         each<GROUP>([&](int i, int j) __attribute__((always_inline)) {
             const V x = in_register(left(k, first + i)), y = right(k, j), s_ = get(first + i, j);
             VI of_sums = {};
-            next[i][j] = closely(PRODUCTS ? s_ + closely(x * y, of_product, mul, wrong) : vfma(x, y, s_), of_sum, add, of_sums);
+            next[i][j] = closely(PRODUCTS ? s_ + closely_product(x, y, wrong) : vfma(x, y, s_), of_sum, add, of_sums);
             if (SUMS) wrong |= of_sums;
         });
         if (none_set(wrong)) return;
@@ -111,14 +124,15 @@ template <class C, int STEP, int KIND, bool SUMS, int ROWS> struct Watched {
 
     INL_MEMBER void group(int64_t k, int first) {
         V next[GROUP][NV];
-        Looked sums, products;
+        Looked sums;
+        LookedProducts products;
         each<GROUP>([&](int i, int j) __attribute__((always_inline)) {
             const V x = left(k, first + i), y = right(k, j);
             V sum;
             if (PRODUCTS) {
                 const V q = x * y;
                 products.look(q, of_product, i + j == 0);
-                sum = get(first + i, j) + of_product.round(q);
+                sum = get(first + i, j) + (to_odd(STEP) ? of_product.round_product(x, y, q) : of_product.round(q));
             } else sum = vfma(x, y, get(first + i, j));
             if (SUMS) sums.look(sum, of_sum, i + j == 0);
             next[i][j] = of_sum.round(sum);
@@ -135,7 +149,9 @@ template <class C, int STEP, int KIND, bool SUMS, int ROWS> struct Watched {
         each<ROWS>([&](int i, int j) __attribute__((always_inline)) {
             const V x = kept(i, j);
             if (!IN_CACHE) set(i, j, x);
-            if (!SUMS) unfit |= (VI)((VU)x == splat_u<C>(C::SIGN)) | (VI)((VU)((VU)x << of_sum.up) != (VU){});
+            if (SUMS) return;
+            unfit |= (VI)((VU)x == splat_u<C>(C::SIGN)) | (VI)((VU)((VU)x << of_sum.up) != (VU){});
+            if (SMALL) unfit |= of_sum.below_normal(x) & (VI)(x != V{});
         });
         if (!SUMS && !none_set(unfit)) return from;
         int64_t k = from;
@@ -179,18 +195,18 @@ template <class C, int STEP, int KIND, bool SUMS> static void tile_of_watched(co
 // Sums of random data are on a midpoint once in 2^(bits dropped); with fewer of these, embedded rounding to odd is faster.
 constexpr int LEAST_DROPPED = 11;
 
-// Whether sums of a rounded product and a register that holds a value of the format are never looked at: lemma A of plan.h,
-// and what is below 2^emin is exact.
-inline bool sums_are_safe(const gemmsim::Cast& mul, const gemmsim::Cast& add, int bits) {
-    return mul.p <= add.p && 2 * add.p <= bits - 1 && mul.emin - mul.p >= add.emin - add.p;
+// Whether sums of a rounded product and a register that holds a value of the format are never looked at: what is below 2^emin
+// is exact, and nothing above is on a midpoint that it was not (lemma A of plan.h), or nearest sums are what is asked for.
+inline bool sums_are_safe(int step, const gemmsim::Cast& mul, const gemmsim::Cast& add, int bits) {
+    return mul.emin - mul.p >= add.emin - add.p && (step == MA_NEAR || (mul.p <= add.p && 2 * add.p <= bits - 1));
 }
 
 // Kinds PLAIN (of steps to odd) to FTZ.
 template <class C, int STEP, int KIND> static void tile_watched(const Tile& t) {
     const int dropped = C::MB + 1 - (STEP == MA_ODD && t.mul->p > t.add->p ? t.mul->p : t.add->p);
     if (ISA_DIRECTED && to_odd(STEP) && dropped < LEAST_DROPPED) return tile<C, STEP, KIND>(t);
-    if constexpr (STEP == MA_ODD && KIND <= SUB)
-        if (sums_are_safe(*t.mul, *t.add, C::MB + 1)) return tile_of_watched<C, STEP, KIND, false>(t);
+    if constexpr (STEP >= MA_NEAR && KIND <= SUB)
+        if (sums_are_safe(STEP, *t.mul, *t.add, C::MB + 1)) return tile_of_watched<C, STEP, KIND, false>(t);
     tile_of_watched<C, STEP, KIND, true>(t);
 }
 

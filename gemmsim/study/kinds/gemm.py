@@ -13,11 +13,12 @@ from torch import Tensor
 from ..cells import Cell, Row, Scalar, columns
 from ..curves import Curve, curves
 from ..errors import StudyError
+from ..metrics import SHOWN
 from ..operands import Operands, Placement, of_tensors, placement
 from ..parameters import Parameters, at_least, choice, option, text
 from ..tensor_files import TensorFile, digest_of, tensor_file
 from .gemm_report import gemm_finding, gemm_plot, gemm_table
-from .growth import SHOWN, measure_product
+from .growth import measure_product
 from .kind import Kind
 
 __all__ = ["Gemm", "GemmParameters", "evenly"]

@@ -8,8 +8,8 @@ from pathlib import Path
 from rich.table import Table
 
 from ..cells import Row
+from ..metrics import SHOWN
 from ..plots.bars import Bar, draw_bars
-from .growth import SHOWN
 from .pivot import mean_of, numeric
 
 __all__ = ["gemm_finding", "gemm_plot", "gemm_table"]

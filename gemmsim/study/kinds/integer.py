@@ -17,20 +17,15 @@ from ..cells import Cell, Row, Scalar, columns
 from ..distributions import distributions, draw
 from ..errors import StudyError
 from ..networks.digits import Data, Network
-from ..operands import Operands
+from ..operands import Operands, of_tensors
 from ..parameters import Parameters, at_least, choice, option, some_of, text
 from ..ranges import numbers
 from .integer_network import IntegerNetwork, integer_network, measure_network
+from .integer_report import SHOWN
 from .kind import Context, Kind
 
 __all__ = ["SHOWN", "IntegerParameters", "IntegerStudy", "Widths", "worst_sums"]
 
-#: Metrics a picture or table may show, and their words.
-SHOWN = {
-    "overflow_rate": "share of the sums that leave the register",
-    "sqnr_db": "signal over overflow noise, dB",
-    "accuracy": "test accuracy",
-}
 #: Error columns that say something of integers, where nothing rounds.
 _ERRORS = ("rel_fro", "max_rel", "mean_abs", "bias", "bias_se", "abs_bias_ratio", "sqnr_db", "max_err_over_s")
 
@@ -159,8 +154,7 @@ class IntegerStudy(Kind[IntegerParameters]):
             return integer_network(context, formats.a, formats.b)
         a, b = draw(at["dist"], at["M"], at["K"], at["N"], cell.seed)
         left, right = integers(a, formats.a), integers(b, formats.b)
-        truth, size = left.double() @ right.double(), left.double().abs() @ right.double().abs()
-        return Integers(Operands(left, right, truth, size), worst_sums(right, formats.a))
+        return Integers(of_tensors(left, right), worst_sums(right, formats.a))
 
     def evaluate(self, cell: Cell, inputs: Integers | IntegerNetwork) -> Mapping[str, Scalar]:
         """Overflows, errors, and what no input can make overflow.

@@ -14,12 +14,13 @@ from ..capture import ROLES, capture_layers, chosen_names, layer_shapes
 from ..cells import Cell, Row, Scalar, columns, digest
 from ..curves import Curve, curves
 from ..errors import StudyError, nearest
+from ..metrics import SHOWN
 from ..model_source import Source, load_source
 from ..operands import Operands, Placement, of_tensors, placement
 from ..parameters import Parameters, at_least, choice, option, text
 from ..tensor_files import TensorFile, tensor_shapes
 from .gemm import evenly
-from .growth import SHOWN, measure_product
+from .growth import measure_product
 from .kind import Kind
 
 __all__ = ["Layers", "LayersParameters"]

@@ -8,8 +8,8 @@ from pathlib import Path
 from rich.table import Table
 
 from ..cells import Row
+from ..metrics import SHOWN
 from ..plots.heat import draw_heat
-from .growth import SHOWN
 from .pivot import mean_of
 
 __all__ = ["layers_finding", "layers_plot", "layers_table"]
