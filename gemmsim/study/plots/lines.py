@@ -18,7 +18,7 @@ LINEAR_BELOW = 4.0
 
 @dataclass(frozen=True)
 class Line:
-    """A curve: ``points`` (x, y), and where they were measured repeatedly the lowest and highest y of each x."""
+    """A curve, named at its last point: ``points`` (x, y), and of repeated measurements the lowest and highest y."""
 
     label: str
     points: Sequence[tuple[float, float]]
@@ -66,7 +66,8 @@ def draw_lines(lines: Sequence[Line], picture: Picture, path: Path) -> None:
             hidden.append(line.label)
             continue
         colour = _draw(axes, line, points, number)
-        ends.append((*points[-1], line.label, colour))
+        if line.label:
+            ends.append((*points[-1], line.label, colour))
     _scales(axes, picture)
     style.bare(axes)
     unseen = f"; not shown, because 0 or without a number: {', '.join(hidden)}" if hidden else ""
