@@ -40,6 +40,7 @@ def errors(result: Tensor, operands: Operands, unit: float, fmt: FloatFormat | N
     ========================  =====================================================================================
     rel_fro                   norm(e) / norm(t), Frobenius
     max_rel                   largest abs(e / t) where t is not 0
+    max_rel_large             the same where t is at least of average size, mean of abs(t)
     mean_abs                  mean of abs(e)
     ratio, ratio_se           mean of y / t where t is not 0, and its standard error over rows
     bias, bias_se             mean of e sign(t), and its standard error: outputs of a row share an operand, so rows are
@@ -70,6 +71,7 @@ def errors(result: Tensor, operands: Operands, unit: float, fmt: FloatFormat | N
     return {
         "rel_fro": _over(math.sqrt(error), math.sqrt(whole)),
         "max_rel": _largest((e / t).abs()[known]),
+        "max_rel_large": _largest((e / t).abs()[known & (t.abs() >= t[finite].abs().mean())]),
         "mean_abs": _mean(e.abs()[finite]),
         "ratio": ratio,
         "ratio_se": ratio_se,
