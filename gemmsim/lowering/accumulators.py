@@ -7,7 +7,8 @@ from gemmsim.arithmetic.shuffled import Shuffled
 
 from . import instructions, orders, runs  # noqa: F401  # they register what accumulators are
 from .numbers import MAX_WRAPPERS
-from .program import Program, Wrapped, run_of, wrapper_of
+from .orders import Wrapped, wrapper_of
+from .program import Program, run_of
 from .refusal import Refusal
 
 __all__ = ["program", "programs"]

@@ -9,8 +9,8 @@ from gemmsim.formats import Cast
 
 from .accumulators import programs
 from .numbers import HardwareKind, Method
-from .orders import Order
-from .program import Program, Wrapped
+from .orders import Order, Wrapped
+from .program import Program
 from .refusal import Refusal
 from .supported import refuses as refuses_product
 

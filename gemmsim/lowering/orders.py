@@ -3,18 +3,23 @@ an order that kernels have (cutlass_kernels/include/gemmsim/program.h has its nu
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from enum import IntEnum
+from typing import Any
 
+from gemmsim.arithmetic import Accumulator
 from gemmsim.arithmetic.chunked import Chunked, Promote
 from gemmsim.arithmetic.interleaved import Interleaved
 from gemmsim.arithmetic.pairwise import Pairwise
 from gemmsim.arithmetic.scaled import Scaled
 from gemmsim.arithmetic.shuffled import Shuffled
 from gemmsim.arithmetic.splitk import SplitK
+from gemmsim.formats import Cast
 
-from .program import Wrapped, wraps
+from .registered import Function, enter, registered
 
-__all__ = ["Order", "lengths"]
+__all__ = ["Order", "Wrapped", "lengths", "wrapper_of", "wraps"]
 
 
 class Order(IntEnum):
@@ -31,6 +36,32 @@ class Order(IntEnum):
     def permutes(self) -> bool:
         """Whether terms are read in another order than that of k."""
         return self in (Order.INTERLEAVED, Order.SHUFFLED)
+
+
+@dataclass(frozen=True)
+class Wrapped:
+    """One wrapper: which order, its size, the rounding of each combination (none for a permutation)."""
+
+    order: Order
+    n: int
+    cast: Cast | None
+    pairs: bool = False
+
+
+#: (accumulator, terms that share a pair of scales, if the accumulator takes scales apart).
+_Wrapping = Callable[[Any, "int | None"], Wrapped]
+_WRAPPERS: dict[type[Accumulator], _Wrapping] = {}
+
+
+def wraps(*kinds: type[Accumulator]) -> Callable[[Function], Function]:
+    """Decorator: the function ``(accumulator, group) -> Wrapped`` says which wrapper accumulators of ``kinds`` are."""
+    return enter(_WRAPPERS, kinds)
+
+
+def wrapper_of(accumulator: Accumulator, group: int | None) -> Wrapped | None:
+    """The wrapper that ``accumulator`` is, None if it is none."""
+    found: _Wrapping | None = registered(_WRAPPERS, accumulator)
+    return None if found is None else found(accumulator, group)
 
 
 def lengths(order: Order, n: int, k: int) -> list[tuple[int, int]]:

@@ -8,28 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any
 
 from gemmsim.arithmetic import Accumulator
 from gemmsim.arithmetic.shuffled import Shuffled
 from gemmsim.formats import Cast
 
 from .numbers import Method
+from .orders import Wrapped
+from .registered import Function, enter, registered
 
-if TYPE_CHECKING:
-    from .orders import Order
-
-__all__ = ["HardwareStep", "Program", "Register", "Run", "Wrapped", "run_of", "runs", "wrapper_of", "wraps"]
-
-
-@dataclass(frozen=True)
-class Wrapped:
-    """One wrapper: which order, its size, the rounding of each combination (none for a permutation)."""
-
-    order: Order
-    n: int
-    cast: Cast | None
-    pairs: bool = False
+__all__ = ["HardwareStep", "Program", "Register", "Run", "run_of", "runs"]
 
 
 @dataclass(frozen=True)
@@ -83,45 +72,16 @@ class Program(Run):
     shuffle: Shuffled | None = None
 
 
-#: (accumulator, terms that share a pair of scales, if the accumulator takes scales apart).
-_Wrapping = Callable[[Any, "int | None"], Wrapped]
 _Running = Callable[[Any], Run]
-_WRAPPERS: dict[type[Accumulator], _Wrapping] = {}
 _RUNS: dict[type[Accumulator], _Running] = {}
-_Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
-def _enter(
-    table: dict[type[Accumulator], Any], kinds: tuple[type[Accumulator], ...]
-) -> Callable[[_Function], _Function]:
-    def enter(function: _Function) -> _Function:
-        table.update(dict.fromkeys(kinds, function))
-        return function
-
-    return enter
-
-
-def wraps(*kinds: type[Accumulator]) -> Callable[[_Function], _Function]:
-    """Decorator: the function ``(accumulator, group) -> Wrapped`` says which wrapper accumulators of ``kinds`` are."""
-    return _enter(_WRAPPERS, kinds)
-
-
-def runs(*kinds: type[Accumulator]) -> Callable[[_Function], _Function]:
+def runs(*kinds: type[Accumulator]) -> Callable[[Function], Function]:
     """Decorator: the function ``accumulator -> Run`` says which run accumulators of ``kinds`` are."""
-    return _enter(_RUNS, kinds)
-
-
-def _registered(table: dict[type[Accumulator], Any], accumulator: Accumulator) -> Any:
-    return next((table[kind] for kind in type(accumulator).__mro__ if kind in table), None)
-
-
-def wrapper_of(accumulator: Accumulator, group: int | None) -> Wrapped | None:
-    """The wrapper that ``accumulator`` is, None if it is none."""
-    found: _Wrapping | None = _registered(_WRAPPERS, accumulator)
-    return None if found is None else found(accumulator, group)
+    return enter(_RUNS, kinds)
 
 
 def run_of(accumulator: Accumulator) -> Run | None:
     """The run that ``accumulator`` is, None if it is none."""
-    found: _Running | None = _registered(_RUNS, accumulator)
+    found: _Running | None = registered(_RUNS, accumulator)
     return None if found is None else found(accumulator)

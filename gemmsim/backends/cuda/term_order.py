@@ -9,8 +9,7 @@ from torch import Tensor
 
 from gemmsim.arithmetic.shuffled import Shuffled
 from gemmsim.lowering.numbers import Site
-from gemmsim.lowering.orders import Order, lengths
-from gemmsim.lowering.program import Wrapped
+from gemmsim.lowering.orders import Order, Wrapped, lengths
 
 from ..device_tables import Table, Tables
 

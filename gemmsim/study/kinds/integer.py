@@ -24,7 +24,7 @@ from .integer_report import SHOWN
 from .integer_sums import certificate, integers, worst_sums
 from .kind import Context, Kind
 
-__all__ = ["SHOWN", "IntegerParameters", "IntegerStudy", "Widths", "worst_sums"]
+__all__ = ["SHOWN", "IntegerParameters", "IntegerStudy", "Widths"]
 
 #: Error columns that say something of integers, where nothing rounds.
 _ERRORS = ("rel_fro", "max_rel", "mean_abs", "bias", "bias_se", "abs_bias_ratio", "sqnr_db", "max_err_over_s")
