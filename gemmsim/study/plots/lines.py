@@ -18,7 +18,10 @@ LINEAR_BELOW = 4.0
 
 @dataclass(frozen=True)
 class Line:
-    """A curve: ``points`` (x, y), and where they were measured repeatedly the lowest and highest y of each x."""
+    """A curve: ``points`` (x, y), and where they were measured repeatedly the lowest and highest y of each x.
+
+    Without a label it is drawn without one.
+    """
 
     label: str
     points: Sequence[tuple[float, float]]
@@ -63,10 +66,11 @@ def draw_lines(lines: Sequence[Line], picture: Picture, path: Path) -> None:
         number = measured if line.colour is None else line.colour
         measured += not line.guide
         if not points:
-            hidden.append(line.label)
+            hidden += [line.label] if line.label else []
             continue
         colour = _draw(axes, line, points, number)
-        ends.append((*points[-1], line.label, colour))
+        if line.label:
+            ends.append((*points[-1], line.label, colour))
     _scales(axes, picture)
     style.bare(axes)
     unseen = f"; not shown, because 0 or without a number: {', '.join(hidden)}" if hidden else ""
@@ -163,4 +167,6 @@ def _in_words(picture: Picture, ends: Sequence[tuple[float, float, str, str]]) -
     values = ", ".join(f"{label} {y:.3g}" for _, y, label, _ in ends)
     at = {x for x, _, _, _ in ends}
     where = f" at {max(at):g}" if len(at) == 1 else ""
-    return f"{picture.subject}. {picture.y}, against {picture.x}. Lines end{where} at: {values}."
+    return f"{picture.subject}. {picture.y}, against {picture.x}." + (
+        f" Lines end{where} at: {values}." if ends else ""
+    )
