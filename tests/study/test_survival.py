@@ -36,7 +36,7 @@ class Quick(CountingStudy):
     name = "quick"
     log = None
     def cells(self):
-        return [Cell(self.name, "setting", "", i, (("trailing", i), ("blank", "x" * 300))) for i in range(4000)]
+        return [Cell(self.name, "setting", "", i, (("trailing", i), ("blank", "x" * 300))) for i in range(2000)]
     def evaluate(self, cell, context):
         if self.log is not None:
             os.write(self.log, (cell.key + "\\n").encode())
@@ -82,7 +82,7 @@ while killed < 50:
         study.run(quick, out)
         os._exit(0)
     # By rows, not by seconds, so that a busy machine kills at as many points; 0 is while the run is prepared.
-    wanted, ended = 17 * points.choice([0, *range(1, 80)]), 0
+    wanted, ended = 17 * points.choice([0, *range(1, 40)]), 0
     while os.path.getsize("log") < wanted and not ended:
         time.sleep(0.0005)
         ended = os.waitpid(child, os.WNOHANG)[0]

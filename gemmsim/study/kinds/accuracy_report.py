@@ -150,7 +150,7 @@ def accuracy_plot(rows: Sequence[Row], metric: str, finding: str, path: Path) ->
         lines = [_line(label, [_of(rows, label, fmt) for fmt in formats], metric, factor) for label in labels]
     else:
         ticks = labels
-        lines = [_line("", [_of(rows, label) for label in labels], metric, factor)]
+        lines = [_line(metric, [_of(rows, label) for label in labels], metric, factor)]
     lines += _levels(rows, metric, len(ticks) - 1)
     images = next((row["images"] for row in rows), 0)
     picture = Picture(

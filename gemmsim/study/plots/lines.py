@@ -18,7 +18,7 @@ LINEAR_BELOW = 4.0
 
 @dataclass(frozen=True)
 class Line:
-    """A curve: ``points`` (x, y), and where they were measured repeatedly the lowest and highest y of each x.
+    """A curve, named at its last point: ``points`` (x, y), and of repeated measurements the lowest and highest y.
 
     Without a label it is drawn without one.
     """
@@ -109,7 +109,14 @@ def _ring(axes: Any, line: Line, colour: str) -> None:
     x, y, words = line.mark
     axes.plot([x], [y], marker="o", markersize=14, markerfacecolor="none", color=colour, markeredgewidth=1.8, zorder=4)
     axes.annotate(
-        words, (x, y), xytext=(0, -13), textcoords="offset points", color=colour, fontsize=9, va="top", ha="center"
+        words,
+        (x, y),
+        xytext=(0, -13),
+        textcoords="offset points",
+        color=style.ink(colour),
+        fontsize=9,
+        va="top",
+        ha="center",
     )
 
 

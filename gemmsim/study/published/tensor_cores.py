@@ -35,7 +35,7 @@ DEEPSEEK_V3_FP8 = Reproduction(
             "acc": [
                 f"hopper = {_HOPPER}",
                 *(f"promote{n} = promote({_HOPPER}, {n}, fp32)" for n in _PROMOTED),
-                "f25 = hw(blackwell, tcgen05, e4m3)",
+                "f25 = fused(32, 25, fp32/rtz)",
                 "fp32 = fp32",
             ],
             "K": ",".join(map(str, _LENGTHS)),
@@ -87,7 +87,7 @@ DEEPSEEK_V3_FP8 = Reproduction(
         ),
         Expectation(
             (("label", "f25"), ("K", 4096)), "rel_fro", *within(1.12e-6, 0.10), source="measured here first",
-            place=f"the same steps with 25 bits kept and fp32 toward zero, as Blackwell has them; {_POSITIVE}",
+            place=f"the same steps with 25 bits kept and fp32 toward zero, as on Blackwell; {_POSITIVE}",
         ),
         Expectation(
             (("label", "fp32"), ("K", 4096)), "rel_fro", *within(1.8e-7, 0.10), source="measured here first",
@@ -105,7 +105,7 @@ VLLM_ROUTER_K6144 = Reproduction(
     kind="growth",
     parts=(
         {
-            "acc": ["hopper = hw(hopper, wgmma, bf16)", "rounded = chunked(16, exact(fp64), fp32)"],
+            "acc": ["hopper = hw(hopper, wgmma, bf16)", "rounded = fused(16, exact, fp32)"],
             "K": "6144",
             "dist": "randn*fan_in",
             "in": "bf16/none",

@@ -42,7 +42,8 @@ def operands(kind: str) -> tuple[torch.Tensor, torch.Tensor]:
 @pytest.mark.parametrize("spec", [":e5m10", ":bf16", ":e5m10, arithmetic=fp32", ":mul=e5m10, add=e5m10", ":mul=e5m7, add=e4m3",
                                   ":e5m10/rtz", ":e5m10/rna", ":e5m10/rd", ":e5m10/ru", ":e5m10/sr8", ":chunked(40, e5m10)",
                                   ":e5m10/sr16", ":e5m10/sr20", ":e8m14/sr12", ":e8m10/sr18/ftz", ":kahan(e5m10)",
-                                  ":e5m17, arithmetic=fp32", ":mul=e5m10, add=e5m10, arithmetic=fp32"])  # fmt: skip
+                                  ":e5m17, arithmetic=fp32", ":mul=e5m10, add=e5m10, arithmetic=fp32",
+                                  ":mul=bf16, add=e5m10", ":mul=e6m9, add=e5m10"])  # fmt: skip
 @pytest.mark.parametrize("kind", ["midpoints", "exact ties", "subnormal sums", "zeros", "negative zeros"])
 def test_what_is_an_exception_elsewhere(kind, spec):
     a, b = operands(kind)
@@ -67,7 +68,7 @@ def product_midpoints(g: torch.Generator) -> tuple[torch.Tensor, torch.Tensor]:
 
 @pytest.mark.parametrize("spec", [":mul=e5m10, add=e5m10", ":mul=e5m10, add=e5m10, arithmetic=fp32", ":mul=e5m10, add=fp32",
                                   ":mul=e5m10, add=bf16", ":mul=e5m10/sat, add=e5m10/sat", ":mul=e5m10/ftz, add=e5m10/ftz",
-                                  ":mul=e5m10, add=e5m12"])  # fmt: skip
+                                  ":mul=e5m10, add=e5m12", ":mul=e6m9, add=e5m10"])  # fmt: skip
 def test_products_beside_midpoints(spec):
     a, b = product_midpoints(torch.Generator().manual_seed(5))
     exact = a[:1].T.double() * b.double()
