@@ -13,7 +13,8 @@ from gemmsim import study
 from gemmsim.cli.app import app
 from gemmsim.formats import FormatError
 from gemmsim.study.errors import StudyError
-from gemmsim.study.kinds.integer import integers, widths, worst_sums
+from gemmsim.study.kinds.integer import widths
+from gemmsim.study.kinds.integer_sums import integers, worst_sums
 
 
 def by_hand(a, b, P, overflow):
