@@ -18,7 +18,10 @@ LINEAR_BELOW = 4.0
 
 @dataclass(frozen=True)
 class Line:
-    """A curve, named at its last point: ``points`` (x, y), and of repeated measurements the lowest and highest y."""
+    """A curve, named at its last point: ``points`` (x, y), and of repeated measurements the lowest and highest y.
+
+    Without a label it is drawn without one.
+    """
 
     label: str
     points: Sequence[tuple[float, float]]
@@ -63,7 +66,7 @@ def draw_lines(lines: Sequence[Line], picture: Picture, path: Path) -> None:
         number = measured if line.colour is None else line.colour
         measured += not line.guide
         if not points:
-            hidden.append(line.label)
+            hidden += [line.label] if line.label else []
             continue
         colour = _draw(axes, line, points, number)
         if line.label:
@@ -106,7 +109,14 @@ def _ring(axes: Any, line: Line, colour: str) -> None:
     x, y, words = line.mark
     axes.plot([x], [y], marker="o", markersize=14, markerfacecolor="none", color=colour, markeredgewidth=1.8, zorder=4)
     axes.annotate(
-        words, (x, y), xytext=(0, -13), textcoords="offset points", color=colour, fontsize=9, va="top", ha="center"
+        words,
+        (x, y),
+        xytext=(0, -13),
+        textcoords="offset points",
+        color=style.ink(colour),
+        fontsize=9,
+        va="top",
+        ha="center",
     )
 
 
@@ -164,4 +174,6 @@ def _in_words(picture: Picture, ends: Sequence[tuple[float, float, str, str]]) -
     values = ", ".join(f"{label} {y:.3g}" for _, y, label, _ in ends)
     at = {x for x, _, _, _ in ends}
     where = f" at {max(at):g}" if len(at) == 1 else ""
-    return f"{picture.subject}. {picture.y}, against {picture.x}. Lines end{where} at: {values}."
+    return f"{picture.subject}. {picture.y}, against {picture.x}." + (
+        f" Lines end{where} at: {values}." if ends else ""
+    )

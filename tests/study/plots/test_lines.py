@@ -131,6 +131,11 @@ def test_a_picture_says_what_it_shows_to_those_who_do_not_see_it(tmp_path):
     assert (tmp_path / "p.svg").read_bytes() == (tmp_path / "q.svg").read_bytes()
 
 
+def test_a_line_without_a_label_has_no_leader(drawn, tmp_path):
+    draw_lines([Line("", [(64, 1.0), (128, 9.0)]), Line("a", [(64, 1.0), (1024, 9.0)])], picture(), tmp_path / "p.png")
+    assert len(drawn[0].axes[0].texts) == 1 and len(drawn[0].axes[0].lines) == 2
+
+
 def test_no_lines_and_other_kinds_of_files(tmp_path):
     draw_lines([], picture(), tmp_path / "p.png")
     with pytest.raises(StudyError, match=r"allowed: \.png and \.svg"):
