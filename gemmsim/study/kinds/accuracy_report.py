@@ -11,11 +11,16 @@ from rich.table import Table
 
 from ..cells import Row
 from ..plots.lines import Line, Picture, draw_lines
-from .accuracy import SHOWN
 from .pivot import mean_of
 
-__all__ = ["accuracy_finding", "accuracy_plot", "accuracy_table", "bits_needed"]
+__all__ = ["SHOWN", "accuracy_finding", "accuracy_plot", "accuracy_table", "bits_needed"]
 
+#: Metrics a picture may show, and their words.
+SHOWN = {
+    "accuracy": "test accuracy",
+    "logit_err": "error of the logits, relative, Frobenius norm",
+    "same_answer_as_truth": "images with the exact pass's answer",
+}
 #: An accumulator is enough if the accuracy is no more than this below the exact pass's.
 TOLERANCE = 0.01
 

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
-import torch
 from torch import Tensor
 
 import gemmsim as gs
@@ -20,17 +19,16 @@ from ..networks.digits import Data, Network
 from ..operands import Operands, of_tensors
 from ..parameters import Parameters, at_least, choice, option, some_of, text
 from ..ranges import numbers
+from .accuracy import prepare_pass
 from .integer_network import IntegerNetwork, integer_network, measure_network
+from .integer_operands import certificate, integers, worst_sums
+from .integer_report import SHOWN, integer_finding, integer_plot, integer_table
 from .kind import Context, Kind
 
-__all__ = ["SHOWN", "IntegerParameters", "IntegerStudy", "Widths", "worst_sums"]
+__all__ = ["IntegerParameters", "IntegerStudy", "Widths"]
 
-#: Metrics a picture or table may show, and their words.
-SHOWN = {
-    "overflow_rate": "share of the sums that leave the register",
-    "sqnr_db": "signal over overflow noise, dB",
-    "accuracy": "test accuracy",
-}
+#: Of an operand: float64 then holds every sum of up to two million products.
+MOST_BITS = 16
 #: Error columns that say something of integers, where nothing rounds.
 _ERRORS = ("rel_fro", "max_rel", "mean_abs", "bias", "bias_se", "abs_bias_ratio", "sqnr_db", "max_err_over_s")
 
@@ -68,8 +66,10 @@ def _widths(given: str, name: str) -> Widths:
     a, star, b = (part.strip() for part in given.partition("*"))
     for part in (a, b if star else a):
         fmt = gs.formats.parse_scalar(part)
-        if not isinstance(fmt, gs.formats.FixedFormat) or fmt.frac:
-            raise StudyError(f"{name} has {part!r}; allowed: integers such as int8, uint8, int4.")
+        if not isinstance(fmt, gs.formats.FixedFormat) or fmt.frac or fmt.bits > MOST_BITS:
+            raise StudyError(
+                f"{name} has {part!r}; allowed: integers of up to {MOST_BITS} bits, such as int8, uint8, int4."
+            )
     return Widths(a, b if star else a)
 
 
@@ -147,8 +147,6 @@ class IntegerStudy(Kind[IntegerParameters]):
         """The digits network where it is asked for; else nothing."""
         if all(part.task == "random" for part in self.parts):
             return Context(self.setting)
-        from .accuracy import prepare_pass
-
         return prepare_pass(self.setting)
 
     def inputs(self, cell: Cell, context: Any) -> Integers | IntegerNetwork:
@@ -197,56 +195,12 @@ class IntegerStudy(Kind[IntegerParameters]):
 
     def table(self, rows: Sequence[Row]) -> Any:
         """A line for each curve, a column for each width."""
-        from .integer_report import integer_table
-
         return integer_table(rows, self.parts[0].metric, self.title)
 
     def plot(self, rows: Sequence[Row], path: Path) -> None:
         """The metric against the width, with the certified width."""
-        from .integer_report import integer_plot
-
         integer_plot(rows, self.parts[0].metric, self.finding(rows) or self.title, path)
 
     def finding(self, rows: Sequence[Row]) -> str:
         """The least width without overflow on these data, and the certified one."""
-        from .integer_report import integer_finding
-
         return integer_finding(rows)
-
-
-def integers(x: Tensor, fmt: str) -> Tensor:
-    """``x`` scaled so that its largest magnitude is the format's largest value, rounded to nearest even: integers in
-    float32. An unsigned format gets magnitudes."""
-    parsed = gs.formats.parse_scalar(fmt)
-    if not getattr(parsed, "signed", True):
-        x = x.abs()
-    largest = x.abs().max() if x.numel() else torch.zeros(())
-    scaled = x * (float(parsed.max) / largest) if largest > 0 else x
-    return gs.quantize(scaled, fmt)
-
-
-def worst_sums(b: Tensor, a_format: str) -> Tensor:
-    """Lowest and highest sum that any a of the format gives with each column of ``b`` (K, N): int64 (2, N).
-
-    All terms of such a sum have one sign, so no partial sum lies outside: the sums alone decide what overflows.
-    """
-    fmt = gs.formats.parse_scalar(a_format)
-    low, high = int(fmt.min), int(fmt.max)
-    whole = b.to(torch.int64)
-    positive, negative = whole.clamp(min=0).sum(0), whole.clamp(max=0).sum(0)
-    return torch.stack([low * positive + high * negative, high * positive + low * negative])
-
-
-def certificate(weights: Sequence[Tensor], worst: Sequence[Tensor], operands: str, P: int) -> dict[str, Scalar]:
-    """Columns about what any input could do, over all columns of ``weights`` (K, N) each."""
-    a_format = operands.partition("*")[0]
-    certified = max(gs.acc.min_accumulator_bits(weight.mT, a_format) for weight in weights)
-    sums = torch.cat(list(worst), dim=1)
-    outside = (sums[0] < -(2 ** (P - 1))) | (sums[1] > 2 ** (P - 1) - 1)
-    lowest, highest = int(sums[0].min()), int(sums[1].max())
-    return {
-        "certified_bits": certified,
-        "certified": certified <= P,
-        "worst_case_bits": 1 + max((-lowest - 1).bit_length() if lowest else 0, highest.bit_length()),
-        "worst_case_rate": float(outside.double().mean()),
-    }
