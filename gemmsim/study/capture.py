@@ -17,6 +17,7 @@ from __future__ import annotations
 import contextlib
 import fnmatch
 import json
+import math
 import struct
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -101,7 +102,7 @@ def layer_shapes(model: nn.Module, inputs: Any, layers: Sequence[str] = ("*",)) 
     for name in names:
 
         def count(module: nn.Module, args: tuple[Any, ...], output: Any, name: str = name) -> None:
-            found[name] = found.get(name, 0) + args[0].numel() // max(args[0].shape[-1], 1)
+            found[name] = found.get(name, 0) + math.prod(args[0].shape[:-1])
 
         handles.append(_module(model, name).register_forward_hook(count))
     try:
@@ -209,7 +210,7 @@ class _Spool:
         values = tensor.detach().to("cpu")
         if values.dtype not in _TYPES:
             values = values.float()
-        matrix = values.reshape(-1, values.shape[-1]).contiguous()
+        matrix = values.reshape(math.prod(values.shape[:-1]), values.shape[-1]).contiguous()
         offset = self.file.seek(0, 2)
         if matrix.numel():
             self.file.write(matrix.view(torch.uint8).numpy().data)

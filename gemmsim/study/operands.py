@@ -101,5 +101,6 @@ def of_tensors(a: Tensor, b: Tensor) -> Operands:
     """``a`` and ``b`` with their true product and its size."""
     with one_thread():
         size = a.double().abs() @ b.double().abs()
-    found = gs.truth(a, b, at_most=_AT_MOST * size)
+    # Where an operand is NaN or infinite the truth is none, whatever its method.
+    found = gs.truth(a, b, at_most=(_AT_MOST * size).nan_to_num(nan=torch.inf, posinf=torch.inf))
     return Operands(a, b, found.value, size, found.method)

@@ -117,7 +117,7 @@ class TensorFile:
 
 
 def tensor_shapes(path: Path) -> dict[str, tuple[int, ...]]:
-    """Shapes of all tensors in a .safetensors file, of which only the header is read.
+    """Shapes of all tensors in a .safetensors file, in its order where safetensors tells it; only the header is read.
 
     Raises:
         StudyError: no such file, or another kind of file.
@@ -126,7 +126,8 @@ def tensor_shapes(path: Path) -> dict[str, tuple[int, ...]]:
         raise StudyError(f"there is no file '{path}'.")
     try:
         with _opened(path) as opened:
-            return {key: tuple(opened.get_slice(key).get_shape()) for key in opened.keys()}
+            keys = getattr(opened, "offset_keys", opened.keys)()
+            return {key: tuple(opened.get_slice(key).get_shape()) for key in keys}
     except StudyError:
         raise
     except Exception as error:  # whatever the library says of a broken file

@@ -32,6 +32,7 @@ def scheme(text: str) -> Change:
     )
 
 
+HOPPER = "hw(hopper, wgmma, e4m3)"
 #: (reproduction, label, what is wrong, the wrong cell)
 MUTATIONS = [
     *(("srmac_rbits", f"r{r}", "a random bit less", spec(f"sr{r}", f"sr{r - 1}")) for r in (2, 3, 4, 6, 8, 10)),
@@ -49,6 +50,41 @@ MUTATIONS = [
     ("bf16_slices", "x9", "a truncating register", scheme("bf16(3, register=:hw(hopper, wgmma, bf16))")),
     ("bf16_slices", "x6_hopper", "an exact register", scheme("bf16(3, products=6)")),
     ("bf16_slices", "x9_hopper", "an exact register", scheme("bf16(3)")),
+    ("wang2018_fig3", "chunk1", "a bit less", spec("e6m9", "e6m8")),
+    ("wang2018_fig3", "chunk1", "truncation", spec("e6m9", "e6m9/rtz")),
+    ("wang2018_fig3", "chunk64", "a bit less", spec("e6m9", "e6m8")),
+    ("wang2018_fig3", "chunk64", "truncation", spec("e6m9", "e6m9/rtz")),
+    ("wang2018_fig3", "chunk64", "chunks doubled", spec("64", "128")),
+    ("wang2018_fig3", "sr", "a bit less", spec("e6m9", "e6m8")),
+    ("wang2018_fig3", "sr", "nearest", spec("/sr16", "")),
+    *(("wang2018_fig3", f"sr{r}", "a random bit less", spec(f"sr{r}", f"sr{r - 1}")) for r in (8, 4)),
+    *(
+        ("higham_mary_growth", label, "a bit less", spec("e8m10", "e8m9"))
+        for label in ("sequential", "rtz", "sr", "chunk64", "pairwise", "kahan")
+    ),
+    *(
+        ("higham_mary_growth", label, "truncation", spec("e8m10", "e8m10/rtz"))
+        for label in ("sequential", "chunk64", "pairwise", "kahan")
+    ),
+    ("higham_mary_growth", "rtz", "nearest", spec("/rtz", "")),
+    ("higham_mary_growth", "sr", "truncation", spec("/sr16", "/rtz")),
+    ("higham_mary_growth", "chunk64", "chunks doubled", spec("64", "128")),
+    ("deepseek_v3_fp8", "hopper", "a bit less", spec(HOPPER, "fused(32, 12, e8m12/rtz)")),
+    ("deepseek_v3_fp8", "hopper", "nearest", spec(HOPPER, "fused(32, exact, e8m13)")),
+    *(
+        ("deepseek_v3_fp8", f"promote{n}", "runs doubled", spec(f", {n})", f", {2 * n})"))
+        for n in (32, 64, 128, 256, 512)
+    ),
+    ("deepseek_v3_fp8", "promote128", "a bit less", spec(HOPPER, "fused(32, 12, e8m12/rtz)")),
+    ("deepseek_v3_fp8", "f25", "a bit less", spec("25)", "24, e8m22/rtz)")),
+    ("deepseek_v3_fp8", "f25", "nearest", spec("25)", "25, e8m23)")),
+    ("deepseek_v3_fp8", "fp32", "a bit less", spec("e8m23", "e8m22")),
+    ("deepseek_v3_fp8", "fp32", "truncation", spec("e8m23", "e8m23/rtz")),
+    ("vllm_router_k6144", "hopper", "a bit less", spec("hw(hopper, wgmma, e8m7)", "fused(16, 24)")),
+    ("vllm_router_k6144", "hopper", "nearest", spec("hw(hopper, wgmma, e8m7)", "fused(16, 25, e8m23)")),
+    ("vllm_router_k6144", "rounded", "a bit less", spec("exact, e8m23", "exact, e8m22")),
+    ("vllm_router_k6144", "rounded", "truncation", spec("exact, e8m23", "exact, e8m23/rtz")),
+    ("vllm_router_k6144", "rounded", "steps doubled", spec("fused(16", "fused(32")),
     ("swamping", "sequential", "a bit less", spec("e6m9", "e6m8")),
     ("swamping", "sequential", "truncation", spec("e6m9", "e6m9/rtz")),
     ("swamping", "chunk64", "one run", spec("chunked(64,", "chunked(2048,")),

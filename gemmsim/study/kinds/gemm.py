@@ -197,7 +197,7 @@ def _operand(file: TensorFile, transposed: bool, part: GemmParameters) -> Tensor
         StudyError: NaN or infinities that were not allowed.
     """
     values = file.load()
-    values = values.reshape(-1, values.shape[-1])
+    values = values.reshape(_matrix(file, False))
     values = values.T if transposed else values
     broken = ~torch.isfinite(values)
     if part.nonfinite != "keep" and bool(broken.any()):

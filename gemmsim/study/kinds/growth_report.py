@@ -8,6 +8,7 @@ from typing import Any
 
 from ..cells import Row
 from ..metrics import SHOWN
+from ..plots.bars import Bar, draw_bars
 from ..plots.lines import Line, Picture, draw_lines
 from .pivot import mean_of, pivot_table, series
 
@@ -56,7 +57,7 @@ def _values_at(rows: Sequence[Row], k: int, metric: str) -> str:
 
 
 def growth_plot(rows: Sequence[Row], metric: str, title: str, path: Path) -> None:
-    """Error against K, log-log; beside backward errors the square root of K and K themselves."""
+    """Error against K, log-log; beside backward errors the square root of K and K themselves. Of a single K: bars."""
     axes = _axes(rows)
     # A colour is an accumulator, a dash a distribution.
     colours, dashes = _order(rows, "label"), _order(rows, "dist")
@@ -71,6 +72,9 @@ def growth_plot(rows: Sequence[Row], metric: str, title: str, path: Path) -> Non
         for key, points in series(rows, "K", metric, by=axes).items()
     ]
     lengths = sorted({row["K"] for row in rows})
+    if len(lengths) == 1:
+        _bars(rows, metric, title, path)
+        return
     if metric.startswith("bwd_err_u") and len(lengths) > 1:
         lines.append(Line("K", [(k, float(k)) for k in lengths], guide=True))
         lines.append(Line("sqrt(K)", [(k, float(k) ** 0.5) for k in lengths], guide=True))
@@ -86,3 +90,18 @@ def growth_plot(rows: Sequence[Row], metric: str, title: str, path: Path) -> Non
         ticks=lengths if len(lengths) <= 16 else (),
     )
     draw_lines(lines, picture, path)
+
+
+def _bars(rows: Sequence[Row], metric: str, title: str, path: Path) -> None:
+    found = series(rows, "K", metric, by=_axes(rows))
+    bars = [
+        Bar(", ".join(map(str, key)), points[0][1], (points[0][2], points[0][3]))
+        for key, points in found.items()
+        if points
+    ]
+    first = rows[0]
+    subject = f"products {first['M']} x {first['K']:,} x {first['N']}, operands "
+    subject += ", ".join(dict.fromkeys(str(row["dist"]) for row in rows)) + (
+        f" in {first['in']}" if first["in"] else ""
+    )
+    draw_bars(bars, title, subject, SHOWN[metric], path, log=metric != "ratio")

@@ -190,7 +190,7 @@ class Layers(Kind[LayersParameters]):
         """
         if bool(part.model) == bool(part.captured):
             raise StudyError(
-                "layers needs a model or captured operands; give --model module:function or --captured FILE."
+                "layers needs one source, a model or captured operands: --model module:function or --captured FILE."
             )
         if "_shapes" not in vars(self):
             if part.model:

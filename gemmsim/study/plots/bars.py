@@ -42,7 +42,8 @@ def draw_bars(bars: Sequence[Bar], finding: str, subject: str, x: str, path: Pat
         _number(axes, max(bar.value, bar.spread[1] if bar.spread else 0.0), place, f"{bar.value:.3g}")
     axes.set_yticks(range(len(bars)), [bar.label for bar in bars])
     axes.invert_yaxis()
-    top = max([*shown, *(bar.spread[1] for bar in bars if bar.spread and math.isfinite(bar.spread[1]))], default=1.0)
+    ends = [bar.spread[1] for bar in bars if bar.spread is not None and _drawable(bar.spread[1], log)]
+    top = max([*shown, *ends], default=1.0)
     axes.set_xlim(left, (top / left) ** 1.12 * left if log else top * 1.12 or 1.0)
     axes.set_xlabel(x)
     style.bare(axes, grid="x")

@@ -23,6 +23,8 @@ REPRODUCTIONS: dict[str, str] = {
     "batch_invariance": "gemmsim.study.published.invariance:BATCH_INVARIANCE",
     "srmac_rbits": "gemmsim.study.published.random_bits:SRMAC_RBITS",
     "swamping": "gemmsim.study.published.sums:SWAMPING",
+    "deepseek_v3_fp8": "gemmsim.study.published.tensor_cores:DEEPSEEK_V3_FP8",
+    "vllm_router_k6144": "gemmsim.study.published.tensor_cores:VLLM_ROUTER_K6144",
     "wang2018_fig3": "gemmsim.study.published.sums:WANG2018_FIG3",
     "higham_mary_growth": "gemmsim.study.published.sums:HIGHAM_MARY_GROWTH",
 }

@@ -1,0 +1,460 @@
+"""The kinds chunk, hardware, gemm and layers: rows against plain products, files and models of all sorts, bad input."""
+
+from __future__ import annotations
+
+import json
+import pickle
+import struct
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from torch import nn
+
+import gemmsim as gs
+from gemmsim import study
+from gemmsim.hardware import HardwareError
+from gemmsim.study.differences import CLASSES, differences, unit_of
+from gemmsim.study.distributions import draw
+from gemmsim.study.errors import StudyError
+from gemmsim.study.kinds.gemm import evenly
+from gemmsim.study.operands import placement
+from gemmsim.study.records import TIME_COLUMNS
+from gemmsim.study.store import read_rows
+from gemmsim.study.tensor_files import digest_of, tensor_file
+
+
+def seen(kind, rows, folder):
+    """Table, finding and pictures of any part of the rows."""
+    for part in (rows, rows[:1], rows[1:2]):
+        kind.table(part)
+        assert isinstance(kind.finding(part), str)
+        for name in ("part.png", "part.svg"):
+            kind.plot(part, folder / name)
+        assert (folder / "part.png").read_bytes().startswith(b"\x89PNG")
+        assert "<svg" in (folder / "part.svg").read_text()
+
+
+def test_chunks_of_every_length(tmp_path):
+    kind = study.kind("chunk")(acc=["c = chunked({n}, e5m4)"], n="1,4,16,64,256", K="64,256", dist="rand01", M=4, N=4)
+    rows = study.run(kind, tmp_path).rows
+    assert [(row["K"], row["n"]) for row in rows] == [
+        *((64, n) for n in (1, 4, 16, 64)),
+        *((256, n) for n in (1, 4, 16, 64, 256)),
+    ]
+    for row in rows:
+        assert row["label"] == "c" and row["spec"] == str(gs.GemmSpec.of(f"chunked({row['n']}, e5m4)"))
+        a, b = draw("rand01", 4, row["K"], 4, 0)
+        error = gs.qmatmul(a, b, row["spec"]).double() - a.double() @ b.double()
+        assert float(error.abs().mean()) == pytest.approx(row["mean_abs"], rel=1e-6)
+    least = {k: min((row["mean_abs"], row["n"]) for row in rows if row["K"] == k)[1] for k in (64, 256)}
+    assert all(least[k] in (4, 16, 64) for k in least), "neither one run nor no chunks"
+    assert (
+        f"n = {min((row['bwd_err_u_mean'], row['n']) for row in rows if row['K'] == 256)[1]} (K = 256"
+        in kind.finding(rows)
+    )
+    seen(kind, rows, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ({"acc": ["chunked(64, e5m4)"]}, "no {n}; allowed: such as"),
+        ({"acc": ["a = chunked({n}, e5m4)", "a = chunked({n}, e5m5)"]}, "Rename one"),
+        ({"acc": []}, "no accumulator"),
+        ({"acc": ["chunked({n}, e5m99)"]}, "e5m99"),
+        ({"n": "0"}, "n = 0; allowed"),
+        ({"n": "128", "K": 64}, "Add shorter chunks"),
+    ],
+)
+def test_what_is_no_chunk(given, says):
+    with pytest.raises((StudyError, gs.SpecError, gs.formats.FormatError), match=says):
+        study.kind("chunk")(**given).cells()
+
+
+def test_distances_are_those_of_compare(tmp_path):
+    kind = study.kind("hardware")(archs=["h100/wgmma", "ampere", "c = fp32"], K="64,256", dist="randn,rand01", M=8, N=8)
+    rows = study.run(kind, tmp_path).rows
+    assert len(rows) == 3 * 2 * 2 and rows[0]["label"] == "h100/wgmma against ampere"
+    for row in rows:
+        place = placement(row["in"], "in")
+        a, b = draw(row["dist"], 8, row["K"], 8, 0)
+        found = gs.compare(row["spec"], row["against"], place(a, 1), place(b, 0), trace=False)
+        assert row["equal"] == found.share and row["ulp_max"] == found.largest
+        assert row["ulp_0"] == dict(found.ulps).get(0.0, 0) / 64
+        assert sum(row[name] for name in CLASSES) == pytest.approx(1)
+    truncating = next(
+        row for row in rows if row["label"] == "ampere against c" and row["dist"] == "rand01" and row["K"] == 256
+    )
+    assert truncating["sign_bias"] < -0.9 and truncating["bias_ulp"] < 0, "truncation makes sums smaller"
+    seen(kind, rows, tmp_path)
+
+
+def test_the_same_chip_gives_the_same_bits(tmp_path):
+    kind = study.kind("hardware")(archs=["a = hopper/wgmma", "b = blackwell/tcgen05"], K="64", dist="randn", M=4, N=4)
+    rows = study.run(kind, tmp_path).rows
+    assert [row["equal"] for row in rows] == [1.0] and kind.finding(rows) == "The same bits in all 1 comparisons"
+
+
+def test_sides_and_specials():
+    unit = unit_of(gs.GemmSpec.of("fp32"))
+    ulp, nan, inf = 2.0**-23, float("nan"), float("inf")
+    a = torch.tensor([1.0, 1 + ulp, -1 - ulp, 1.0, 0.0, -0.0, nan, nan, inf, inf, 1 + 8 * ulp])
+    b = torch.tensor([1.0, 1.0, -1.0, 1 + 3 * ulp, 0.0, 0.0, nan, 1.0, inf, 1.0, 1.0])
+    found = differences(a, b, torch.where(a < 0, -1.0, 1.0), unit)
+    n = len(a)
+    assert found["equal"] == 4 / n and found["ulp_0"] == 5 / n, "-0 and +0 are equal, but not their bits"
+    assert found["ulp_above_1"] == 2 / n and found["ulp_below_4"] == 1 / n and found["ulp_above_16"] == 1 / n
+    assert found["ulp_below_more"] == 1 / n and found["ulp_above_more"] == 1 / n, "NaN below, infinity above"
+    assert found["nonfinite"] == 2 / n and found["ulp_max"] == 8
+    assert sum(found[name] for name in CLASSES) == pytest.approx(1)
+    empty = differences(torch.zeros(0), torch.zeros(0), torch.zeros(0), unit)
+    assert set(empty) == set(found) and all(value is None for value in empty.values())
+    with pytest.raises(StudyError, match="ends in"):
+        unit_of(gs.GemmSpec.of("int(32)"))
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ({"archs": ["hopper/wgmma"]}, "two or more"),
+        ({"archs": []}, "lists nothing"),
+        ({"archs": ["hoper/wgmma", "ampere/mma"]}, "Did you mean 'hopper'"),
+        ({"archs": ["hopper/mfma", "ampere/mma"]}, "allowed: wgmma, mma"),
+        ({"archs": ["x = hopper/wgmma", "x = ampere/mma"]}, "Rename one"),
+        ({"archs": ["hopper/wgmma/e2m1", "ampere/mma"]}, "e2m1"),
+        ({"archs": ["ampere/mma", "hopper/wgmma"], "dtype": "e4m3"}, "e4m3"),
+        ({"archs": ["int(32)", "hopper/wgmma"]}, "floating-point"),
+        ({"dtype": ""}, "no format"),
+    ],
+)
+def test_what_is_no_pair_of_chips(given, says):
+    with pytest.raises((StudyError, HardwareError, gs.SpecError, gs.formats.FormatError), match=says):
+        study.kind("hardware")(**given).cells()
+
+
+@pytest.mark.parametrize(
+    ("kind", "given"),
+    [
+        ("hardware", {"archs": ["H = h100", "mi300/mfma", "kahan(fp32)"], "dtype": "bf16,fp16/row"}),
+        ("chunk", {"acc": ["chunked({n}, e5m10)", "p = promote(fp16, {n}, fp32)"], "n": "2,4"}),
+        ("growth", {"acc": ["kahan(e5m10)", "x = e4m3 : fp32"]}),
+        ("gemm", {"a": "a.npy", "b": "b.pt:w", "transpose": "b", "rows": 3}),
+        ("layers", {"model": "m:f", "layers": ["a.*", "b"], "role": "wgrad"}),
+    ],
+)
+def test_the_command_of_parameters_gives_them_again(kind, given):
+    from gemmsim.cli.study_options import read
+
+    made = study.kind(kind)(**given)
+    again = read([kind, "--out", "x", *made.arguments()]).parameters
+    assert study.kind(kind)(**again).parts == made.parts
+
+
+@pytest.fixture
+def files(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    generator = torch.Generator().manual_seed(0)
+    x, w = torch.randn(6, 2, 32, generator=generator), torch.randn(5, 32, generator=generator)
+    np.save("x.npy", x.numpy())
+    np.save("big_endian.npy", x.numpy().astype(">f8"))
+    np.save("vector.npy", np.zeros(5))
+    broken = x.clone()
+    broken[3, 1, 7], broken[0, 0, 0] = float("nan"), float("inf")
+    np.save("nan.npy", broken.numpy())
+    np.save("objects.npy", np.array([{}]), allow_pickle=True)
+    save_file(
+        {"head.weight": w.bfloat16(), "head.bias": w[:, 0].clone(), "codes": (w * 9).to(torch.int8)}, "m.safetensors"
+    )
+    torch.save({"w": w.half(), "n": 3}, "w.pt")
+    torch.save(w, "one.pt")
+    torch.save([w], "list.pt")
+    torch.save({"w": w.to(torch.complex64)}, "complex.pt")
+    Path("text.npy").write_text("hello")
+    Path("text.safetensors").write_text("hello")
+    Path("text.pt").write_text("hello")
+    Path("evil.pt").write_bytes(pickle.dumps(Evil()))
+    return x, w
+
+
+class Evil:
+    def __reduce__(self):
+        return (Path.touch, (Path("ran"),))
+
+
+def test_products_of_tensors_from_files(files, tmp_path):
+    x, w = files
+    for a, b in (("x.npy", "m.safetensors:head.weight"), ("big_endian.npy", "w.pt"), ("x.npy", "one.pt")):
+        kind = study.kind("gemm")(a=a, b=b, transpose="b", acc=["e5m10", "s = bf16/sr8"], seeds=2)
+        rows = study.run(kind, tmp_path / "out" / b.partition(":")[0]).rows
+        assert [(row["label"], row["seed"]) for row in rows] == [("e5m10", 0), ("s", 0), ("s", 1)]
+        right = {"m.safetensors:head.weight": w.bfloat16(), "w.pt": w.half(), "one.pt": w}[b].float()
+        left, right = x.reshape(12, 32), right
+        if a == "big_endian.npy":
+            left, right = left.double(), right.double()
+        for row in rows:
+            assert (row["M"], row["K"], row["N"]) == (12, 32, 5) and row["a"] == a and row["b"] == b
+            truth = left.double() @ right.double().T
+            error = gs.qmatmul(left, right.T, row["spec"], seed=row["seed"]).double() - truth
+            assert float(error.norm() / truth.norm()) == pytest.approx(row["rel_fro"], rel=1e-6)
+        seen(kind, rows, tmp_path)
+
+
+def test_rows_follow_the_values_and_not_the_place_of_files(files, tmp_path):
+    given = {"a": "x.npy", "b": "one.pt", "transpose": "b", "acc": ["e5m10"]}
+    first = study.run(study.kind("gemm")(**given), tmp_path / "out")
+    assert first.computed == 1 and study.run(study.kind("gemm")(**given), tmp_path / "out").computed == 0
+    Path("there").mkdir()
+    Path("x.npy").rename("there/x.npy")
+    moved = study.run(study.kind("gemm")(**{**given, "a": "there/x.npy"}), tmp_path / "out")
+    assert moved.computed == 0 and moved.rows == first.rows
+    np.save("there/x.npy", np.load("there/x.npy") + 1)
+    folder = tmp_path / "new"
+    changed = study.run(study.kind("gemm")(**{**given, "a": "there/x.npy"}), folder)
+    assert changed.rows[0]["fingerprint"] != first.rows[0]["fingerprint"]
+    assert changed.rows[0]["cell"] == first.rows[0]["cell"]
+
+
+def test_some_rows_and_columns(files, tmp_path):
+    x, w = files
+    kind = study.kind("gemm")(a="x.npy", b="one.pt", transpose="b", acc=["bf16"], rows=4, columns=2)
+    row = study.run(kind, tmp_path / "out").rows[0]
+    assert (row["M"], row["N"], row["macs"]) == (4, 2, 4 * 32 * 2)
+    a, b = x.reshape(12, 32)[[0, 4, 7, 11]], w[[0, 4]].T
+    error = gs.qmatmul(a, b, "bf16").double() - a.double() @ b.double()
+    assert float(error.abs().mean()) == pytest.approx(row["mean_abs"], rel=1e-6)
+    assert evenly(3, 5) == slice(None) and evenly(3, 0) == slice(None) and evenly(9, 1).tolist() == [0]
+
+
+def test_numbers_that_are_none(files, tmp_path):
+    given = {"a": "nan.npy", "b": "one.pt", "transpose": "b", "acc": ["fp32"]}
+    with pytest.raises(StudyError, match=r"2 NaN or infinite numbers, the first at \[0, 0\]; say --nonfinite zero"):
+        study.run(study.kind("gemm")(**given), tmp_path / "refused")
+    zero = study.run(study.kind("gemm")(**given, nonfinite="zero"), tmp_path / "zero").rows[0]
+    keep = study.run(study.kind("gemm")(**given, nonfinite="keep"), tmp_path / "keep").rows[0]
+    assert zero["nonfinite"] == 0 and keep["nonfinite"] == pytest.approx(2 / 12) and keep["rel_fro"] < 1e-5
+
+
+def test_empty_products(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name, shape in (("a", (0, 4)), ("b", (4, 3)), ("c", (2, 0)), ("d", (0, 3))):
+        np.save(f"{name}.npy", np.zeros(shape, dtype=np.float32))
+    for a, b in (("a", "b"), ("c", "d")):
+        kind = study.kind("gemm")(a=f"{a}.npy", b=f"{b}.npy", acc=["fp32"], **{"in": "e4m3/row"})
+        rows = study.run(kind, tmp_path / a).rows
+        assert rows[0]["K"] == (4 if a == "a" else 0) and rows[0]["max_rel"] is None
+
+
+BAD_FILES = [
+    ({}, "give --a and --b"),
+    ({"a": "x.npy"}, "give --b"),
+    ({"a": "x.txt", "b": "one.pt"}, "allowed: .npy, .safetensors, .pt"),
+    ({"a": "xx.npy", "b": "one.pt"}, "no file 'xx.npy'. Did you mean 'x.npy'"),
+    ({"a": "x.npy", "b": "m.safetensors:head.weigth"}, "Did you mean 'head.weight'.*head.bias"),
+    ({"a": "x.npy", "b": "m.safetensors"}, "several tensors; name one"),
+    ({"a": "x.npy", "b": "m.safetensors:codes"}, "holds int8; allowed: floating-point"),
+    ({"a": "x.npy", "b": "w.pt:z"}, "holds no 'z'"),
+    ({"a": "x.npy:k", "b": "one.pt"}, "leave out ':k'"),
+    ({"a": "x.npy", "b": "one.pt:w"}, "leave out ':w'"),
+    ({"a": "x.npy", "b": "list.pt"}, "holds a list"),
+    ({"a": "x.npy", "b": "complex.pt"}, "holds complex64"),
+    ({"a": "x.npy", "b": "one.pt", "transpose": "none"}, "12 x 32 and one.pt 5 x 32.*--transpose b makes them fit"),
+    ({"a": "vector.npy", "b": "one.pt"}, r"shape \(5,\)"),
+    ({"a": "text.npy", "b": "one.pt"}, "no .npy file"),
+    ({"a": "objects.npy", "b": "one.pt"}, "cannot read|Object arrays|two dimensions"),
+    ({"a": "x.npy", "b": "text.safetensors"}, "cannot read a tensor"),
+    ({"a": "x.npy", "b": "text.pt"}, "cannot read a tensor"),
+    ({"a": "x.npy", "b": "evil.pt"}, "cannot read a tensor"),
+    ({"a": "x.npy", "b": "one.pt", "transpose": "c"}, "allowed: none, a, b, ab"),
+    ({"a": "x.npy", "b": "one.pt", "nonfinite": "skip"}, "allowed: refuse, zero, keep"),
+]
+
+
+@pytest.mark.parametrize(("given", "says"), BAD_FILES, ids=[str(n) for n in range(len(BAD_FILES))])
+def test_files_that_do_not_do(files, tmp_path, given, says):
+    with pytest.raises(StudyError, match=says):
+        study.run(study.kind("gemm")(**{"transpose": "b", **given}), tmp_path / "out")
+    assert not Path("ran").exists(), "nothing in a file is run"
+
+
+def test_names_of_tensors_in_files():
+    assert tensor_file("a/b.safetensors:x:y") == tensor_file("a/b.safetensors:x:y")
+    assert tensor_file("a/b.safetensors:x:y").key == "x:y" and tensor_file("C:/b.npy").path == Path("C:/b.npy")
+    assert digest_of(torch.zeros(2, 3)) != digest_of(torch.zeros(3, 2)) != digest_of(torch.zeros(3, 2).double())
+    assert digest_of(torch.ones(3, 2).T) == digest_of(torch.ones(2, 3))
+
+
+class Twice(nn.Module):
+    """A layer that is called twice, one of ours, one that is never called."""
+
+    def __init__(self):
+        super().__init__()
+        self.up, self.mid = nn.Linear(6, 8), gs.nn.QLinear(8, 8, formats="e4m3 : e5m10")
+        self.head, self.unused = nn.Linear(8, 3), nn.Linear(2, 2)
+
+    def forward(self, x):
+        h = torch.relu(self.mid(torch.relu(self.up(x))))
+        return self.head(self.mid(h))
+
+
+def twice():
+    torch.manual_seed(0)
+    return Twice(), torch.randn(4, 2, 6), lambda y: y.square().sum()
+
+
+def test_captured_operands_make_the_products_of_the_pass(tmp_path):
+    model, x, loss = twice()
+    model.head = nn.Linear(8, 3).double().float()
+    model.mid.formats = None
+    path = tmp_path / "deep" / "layers.safetensors"
+    before = [p.clone() for p in model.parameters()]
+    model.up.weight.grad = torch.ones_like(model.up.weight)
+    names = study.capture_layers(
+        model, x, path, layers=["up", "mid", "head"], roles=["fprop", "dgrad", "wgrad"], loss=loss
+    )
+    assert names == ["up", "mid", "head"]
+    assert all(torch.equal(p, q) for p, q in zip(model.parameters(), before, strict=True))
+    assert torch.equal(model.up.weight.grad, torch.ones_like(model.up.weight)) and model.mid.weight.grad is None
+    assert not any(module._forward_hooks for module in model.modules())
+    kept = load_file(path)
+    assert kept["mid/input"].shape == (16, 8), "rows of both calls"
+    model.up.weight.grad = None
+    loss(model(x)).backward()
+    for name in names:
+        grad, weight = model.get_submodule(name).weight.grad, model.get_submodule(name).weight
+        torch.testing.assert_close(kept[f"{name}/grad"].T @ kept[f"{name}/input"], grad)
+        assert torch.equal(kept[f"{name}/weight"], weight)
+    torch.testing.assert_close(kept["head/input"] @ kept["head/weight"].T + model.head.bias, model(x).reshape(8, 3))
+
+
+def test_what_the_file_holds_is_safetensors_of_any_float_type(tmp_path):
+    for dtype in (torch.float64, torch.float32, torch.bfloat16, torch.float16):
+        model = nn.Linear(3, 2).to(dtype)
+        path = tmp_path / "one.safetensors"
+        assert study.capture_layers(model, torch.ones(5, 3, dtype=dtype), path) == ["model"]
+        kept = load_file(path)
+        assert {name: (tuple(t.shape), t.dtype) for name, t in kept.items()} == {
+            "model/input": ((5, 3), dtype),
+            "model/weight": ((2, 3), dtype),
+        }
+    raw = path.read_bytes()
+    size = struct.unpack("<Q", raw[:8])[0]
+    assert json.loads(raw[8 : 8 + size])["__metadata__"]["roles"] == "fprop"
+
+
+def test_capture_takes_tuples_mappings_and_losses_of_outputs(tmp_path):
+    class Out(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.one = nn.Linear(2, 2)
+
+        def forward(self, x, scale):
+            from types import SimpleNamespace
+
+            return SimpleNamespace(loss=(self.one(x) * scale).sum())
+
+    for inputs in ((torch.ones(3, 2), 2.0), {"x": torch.ones(3, 2), "scale": 2.0}):
+        study.capture_layers(Out(), inputs, tmp_path / "x.safetensors", roles=["wgrad"])
+        assert torch.equal(load_file(tmp_path / "x.safetensors")["one/grad"], torch.full((3, 2), 2.0))
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ({"layers": ["mdi"]}, "no layer matches 'mdi'.*Did you mean 'mid'"),
+        ({"layers": ["unused"]}, "does not call unused"),
+        ({"roles": ["fpro"]}, "Did you mean 'fprop'"),
+        ({"roles": ["dgrad"], "layers": ["up"]}, "one number to differentiate"),
+    ],
+)
+def test_what_cannot_be_captured(tmp_path, given, says):
+    model, x, _ = twice()
+    with pytest.raises(StudyError, match=says):
+        study.capture_layers(model, x, tmp_path / "x.safetensors", **given)
+    assert not list(tmp_path.iterdir()) and not any(module._forward_hooks for module in model.modules())
+    with pytest.raises(StudyError, match="no linear layer"):
+        study.capture_layers(nn.ReLU(), x, tmp_path / "x.safetensors")
+
+
+@pytest.fixture
+def module(tmp_path, monkeypatch):
+    """This file as the user's own module."""
+    monkeypatch.setitem(sys.modules, "users_model", sys.modules[__name__])
+    return "users_model:twice"
+
+
+def test_layers_from_a_model_and_from_its_file_are_the_same(module, tmp_path):
+    given = {"acc": ["e5m3", "kahan(e5m3)"], "role": "fprop,dgrad,wgrad", "most": 3, "layers": ["up", "mid", "head"]}
+    kind = study.kind("layers")(model=module, **given)
+    first = study.run(kind, tmp_path / "a")
+    assert len(first.rows) == 3 * 3 * 2 and study.run(kind, tmp_path / "a").computed == 0
+    shapes = {(row["layer"], row["role"]): (row["M"], row["K"], row["N"]) for row in first.rows}
+    assert (
+        shapes["mid", "fprop"] == (3, 8, 3)
+        and shapes["up", "wgrad"] == (3, 8, 3)
+        and shapes["head", "dgrad"] == (3, 3, 3)
+    )
+    (path,) = (tmp_path / "a").glob("operands-*.safetensors")
+    again = study.run(study.kind("layers")(captured=str(path), **given), tmp_path / "b").rows
+    skipped = {*TIME_COLUMNS, "model", "cell"}
+    assert [{k: v for k, v in row.items() if k not in skipped} for row in again] == [
+        {k: v for k, v in row.items() if k not in skipped} for row in first.rows
+    ]
+    kept = load_file(path)
+    row = next(row for row in first.rows if (row["layer"], row["role"], row["label"]) == ("mid", "wgrad", "e5m3"))
+    a, b = kept["mid/grad"].T[[0, 4, 7]], kept["mid/input"][:, [0, 4, 7]]
+    truth = a.double() @ b.double()
+    error = gs.qmatmul(a, b, row["spec"]).double() - truth
+    assert float(error.norm() / truth.norm()) == pytest.approx(row["rel_fro"], rel=1e-6)
+    assert pickle.loads(pickle.dumps(kind)).parts == kind.parts
+    seen(kind, first.rows, tmp_path)
+
+
+BAD_LAYERS = [
+    ({}, "one source"),
+    ({"model": "users_model:twice", "captured": "x.safetensors"}, "one source"),
+    ({"model": "users_model"}, "module:function"),
+    ({"model": "no_such_module_here:f"}, "no module 'no_such_module_here'"),
+    ({"model": "users_model:twise"}, "Did you mean 'twice'"),
+    ({"model": "users_model:Twice"}, "returned Twice"),
+    ({"model": "nofile.py:f"}, "no file 'nofile.py'"),
+    ({"model": "users_model:twice", "layers": ["hed"]}, "Did you mean 'head'"),
+    ({"model": "users_model:twice", "layers": "unused"}, "calls none of unused"),
+    ({"model": "users_model:twice", "role": "grad"}, "allowed: fprop, dgrad, wgrad"),
+    ({"captured": "nofile.safetensors"}, "no file"),
+    ({"captured": "other.safetensors"}, "no NAME/input"),
+    ({"captured": "forward.safetensors", "role": "wgrad"}, "no up/grad, which wgrad needs"),
+    ({"captured": "forward.safetensors", "layers": "upp"}, "Did you mean 'up'"),
+    ({"captured": "mixed.safetensors"}, "do not belong together"),
+]
+
+
+@pytest.mark.parametrize(("given", "says"), BAD_LAYERS, ids=[str(n) for n in range(len(BAD_LAYERS))])
+def test_models_that_do_not_do(module, tmp_path, monkeypatch, given, says):
+    monkeypatch.chdir(tmp_path)
+    model, x, _ = twice()
+    study.capture_layers(model, x, "forward.safetensors", layers=["up"])
+    save_file({"w": torch.ones(2)}, "other.safetensors")
+    save_file({"up/input": torch.ones(2, 3), "up/weight": torch.ones(4, 5)}, "mixed.safetensors")
+    with pytest.raises(StudyError, match=says):
+        study.kind("layers")(**given).cells()
+
+
+def test_dry_runs_cost_and_create_nothing(files, module, tmp_path):
+    from typer.testing import CliRunner
+
+    from gemmsim.cli.app import app
+
+    words = {
+        "chunk": [],
+        "hardware": [],
+        "gemm": ["--a", "x.npy", "--b", "one.pt", "--transpose", "b"],
+        "layers": ["--model", module, "--layers", "up"],
+    }
+    for kind, given in words.items():
+        done = CliRunner().invoke(app, ["study", "run", kind, *given, "--out", str(tmp_path / "none"), "--dry-run"])
+        assert done.exit_code == 0 and "Nothing was computed" in done.output, done.output
+    assert not (tmp_path / "none").exists() and read_rows(tmp_path)[0] == []
