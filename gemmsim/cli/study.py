@@ -91,8 +91,11 @@ def _run_all(request: Request) -> None:
 
 
 def plot_study(name: str, out: Path) -> None:
-    """Draws plot.png and plot.svg from the results in ``out``."""
+    """Draws plot.png and plot.svg from the results in ``out``; of a kind, with the parameters of the runs there."""
     chosen = study.get(name)
+    if name in study.kinds() and out.is_dir():
+        kept = study.of_folder(out)
+        chosen = kept if kept.name == name else chosen
     keys = {cell.key for cell in chosen.cells()}
     rows = [row for row in study.load_rows(out) if row["cell"] in keys]
     if not rows:

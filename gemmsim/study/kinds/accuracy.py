@@ -18,10 +18,10 @@ from ..networks import digits
 from ..networks.digits import Data, Network
 from ..parameters import Parameters, at_least, choice, option
 from ..templates import Template, formats, register_of, templates
-from .accuracy_report import SHOWN
+from .accuracy_report import SHOWN, accuracy_finding, accuracy_plot, accuracy_table
 from .kind import Kind
 
-__all__ = ["ORDERS", "SHOWN", "Accuracy", "AccuracyParameters", "Pass", "measure_pass", "prepare_pass"]
+__all__ = ["ORDERS", "Accuracy", "AccuracyParameters", "Pass", "measure_pass", "prepare_pass"]
 
 ORDERS = (
     "sequential = {}",
@@ -115,20 +115,14 @@ class Accuracy(Kind[AccuracyParameters]):
 
     def table(self, rows: Sequence[Row]) -> Any:
         """Accuracy and logit error: a line for each format, a column for each order."""
-        from .accuracy_report import accuracy_table
-
         return accuracy_table(rows, self.title)
 
     def plot(self, rows: Sequence[Row], path: Path) -> None:
         """The metric from wide to narrow formats, a line for each order."""
-        from .accuracy_report import accuracy_plot
-
         accuracy_plot(rows, self.parts[0].metric, self.finding(rows) or self.title, path)
 
     def finding(self, rows: Sequence[Row]) -> str:
         """How many significand bits each order needs."""
-        from .accuracy_report import accuracy_finding
-
         return accuracy_finding(rows)
 
 

@@ -21,7 +21,6 @@ SHOWN = {
     "logit_err": "error of the logits, relative, Frobenius norm",
     "same_answer_as_truth": "images with the exact pass's answer",
 }
-
 #: An accumulator is enough if the accuracy is no more than this below the exact pass's.
 TOLERANCE = 0.01
 

@@ -19,13 +19,16 @@ from ..networks.digits import Data, Network
 from ..operands import Operands, of_tensors
 from ..parameters import Parameters, at_least, choice, option, some_of, text
 from ..ranges import numbers
+from .accuracy import prepare_pass
 from .integer_network import IntegerNetwork, integer_network, measure_network
-from .integer_report import SHOWN
-from .integer_sums import certificate, integers, worst_sums
+from .integer_operands import certificate, integers, worst_sums
+from .integer_report import SHOWN, integer_finding, integer_plot, integer_table
 from .kind import Context, Kind
 
-__all__ = ["SHOWN", "IntegerParameters", "IntegerStudy", "Widths"]
+__all__ = ["IntegerParameters", "IntegerStudy", "Widths"]
 
+#: Of an operand: float64 then holds every sum of up to two million products.
+MOST_BITS = 16
 #: Error columns that say something of integers, where nothing rounds.
 _ERRORS = ("rel_fro", "max_rel", "mean_abs", "bias", "bias_se", "abs_bias_ratio", "sqnr_db", "max_err_over_s")
 
@@ -63,8 +66,10 @@ def _widths(given: str, name: str) -> Widths:
     a, star, b = (part.strip() for part in given.partition("*"))
     for part in (a, b if star else a):
         fmt = gs.formats.parse_scalar(part)
-        if not isinstance(fmt, gs.formats.FixedFormat) or fmt.frac:
-            raise StudyError(f"{name} has {part!r}; allowed: integers such as int8, uint8, int4.")
+        if not isinstance(fmt, gs.formats.FixedFormat) or fmt.frac or fmt.bits > MOST_BITS:
+            raise StudyError(
+                f"{name} has {part!r}; allowed: integers of up to {MOST_BITS} bits, such as int8, uint8, int4."
+            )
     return Widths(a, b if star else a)
 
 
@@ -142,8 +147,6 @@ class IntegerStudy(Kind[IntegerParameters]):
         """The digits network where it is asked for; else nothing."""
         if all(part.task == "random" for part in self.parts):
             return Context(self.setting)
-        from .accuracy import prepare_pass
-
         return prepare_pass(self.setting)
 
     def inputs(self, cell: Cell, context: Any) -> Integers | IntegerNetwork:
@@ -192,18 +195,12 @@ class IntegerStudy(Kind[IntegerParameters]):
 
     def table(self, rows: Sequence[Row]) -> Any:
         """A line for each curve, a column for each width."""
-        from .integer_report import integer_table
-
         return integer_table(rows, self.parts[0].metric, self.title)
 
     def plot(self, rows: Sequence[Row], path: Path) -> None:
         """The metric against the width, with the certified width."""
-        from .integer_report import integer_plot
-
         integer_plot(rows, self.parts[0].metric, self.finding(rows) or self.title, path)
 
     def finding(self, rows: Sequence[Row]) -> str:
         """The least width without overflow on these data, and the certified one."""
-        from .integer_report import integer_finding
-
         return integer_finding(rows)

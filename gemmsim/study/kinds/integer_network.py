@@ -13,7 +13,7 @@ import gemmsim as gs
 from ..cells import Cell, Scalar
 from ..errors import StudyError
 from .accuracy import Pass, measure_pass
-from .integer_sums import certificate, integers, worst_sums
+from .integer_operands import certificate, integers, worst_sums
 
 __all__ = ["IntegerNetwork", "integer_network", "measure_network"]
 
@@ -40,7 +40,6 @@ def integer_network(context: Pass, a_format: str, b_format: str) -> IntegerNetwo
     Raises:
         StudyError: unsigned weights.
     """
-
     if not getattr(gs.formats.parse_scalar(b_format), "signed", True):
         raise StudyError(f"operands = {a_format}*{b_format}: weights have both signs; give a signed second format.")
     network, data = context.network, context.data
@@ -62,7 +61,6 @@ def integer_network(context: Pass, a_format: str, b_format: str) -> IntegerNetwo
 
 def measure_network(cell: Cell, inputs: IntegerNetwork) -> dict[str, Scalar]:
     """Columns of the pass over the test images; errors are against the same integers with exact sums."""
-
     at = dict(cell.columns)
     logits, sums = _forward(inputs, cell.spec)
     counts = [gs.count_overflows(a, b, cell.spec) for a, b, _ in sums]

@@ -18,7 +18,6 @@ SHOWN = {
     "sqnr_db": "signal over overflow noise, dB",
     "accuracy": "test accuracy",
 }
-
 _GROUPS = ("operands", "K", "dist")
 
 
@@ -55,7 +54,7 @@ def integer_finding(rows: Sequence[Row]) -> str:
                 break
             least = bits
         named = str(key[0]) + (f", K = {key[1]:,}" if key[1] is not None else "")
-        seen = f"{least} bits" if least is not None else "more than tried"
+        seen = f"{least} bits" if least is not None else f"more than {max(row['P'] for row in group)} bits"
         parts.append(f"{named}: {seen} here, {max(row['certified_bits'] for row in group)} for any input")
     return "Registers that do not overflow: " + "; ".join(parts) if parts else ""
 

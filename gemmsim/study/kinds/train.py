@@ -19,6 +19,7 @@ from ..errors import StudyError
 from ..networks.digits import Data, load_data
 from ..parameters import Parameters, at_least, choice, option, real
 from .kind import Kind
+from .train_report import train_finding, train_plot, train_table
 
 __all__ = ["ROLES", "Train", "TrainParameters", "Training", "roles", "train_digits"]
 
@@ -150,20 +151,14 @@ class Train(Kind[TrainParameters]):
 
     def table(self, rows: Sequence[Row]) -> Any:
         """A line for each accumulator, a column for the products that have it."""
-        from .train_report import train_table
-
         return train_table(rows, self.parts[0].metric, self.title)
 
     def plot(self, rows: Sequence[Row], path: Path) -> None:
         """Loss against epochs."""
-        from .train_report import train_plot
-
         train_plot(rows, self.finding(rows) or self.title, path)
 
     def finding(self, rows: Sequence[Row]) -> str:
         """Test accuracies at the end, beside that with fp32 sums."""
-        from .train_report import train_finding
-
         return train_finding(rows)
 
 

@@ -14,7 +14,7 @@ from gemmsim.cli.app import app
 from gemmsim.formats import FormatError
 from gemmsim.study.errors import StudyError
 from gemmsim.study.kinds.integer import widths
-from gemmsim.study.kinds.integer_sums import integers, worst_sums
+from gemmsim.study.kinds.integer_operands import integers, worst_sums
 
 
 def by_hand(a, b, P, overflow):
@@ -178,3 +178,6 @@ def test_the_command_tells_cells_and_cost_and_computes_nothing(tmp_path):
     assert "196,608 multiply-adds" in told.stdout, "6 cells of 2 x 8 x 256 x 8"
     done = CliRunner().invoke(app, words)
     assert done.exit_code == 0 and "6 cells computed" in done.stdout
+    (tmp_path / "x" / "plot.png").unlink()
+    drawn = CliRunner().invoke(app, ["study", "plot", "integer", "--out", str(tmp_path / "x")])
+    assert drawn.exit_code == 0 and (tmp_path / "x" / "plot.png").stat().st_size > 0, "with the folder's parameters"

@@ -1,4 +1,4 @@
-"""Integer operands, and what no input of their format can make a sum exceed."""
+"""Operands as integers, and what any input of a format could make of their sums."""
 
 from __future__ import annotations
 
