@@ -20,6 +20,7 @@ NAMES = (
     "linear",
     "tensor_quant",
     "launch",
+    "studies",
 )
 
 

@@ -68,6 +68,7 @@ if TYPE_CHECKING:
     from .functional import qtanh as qtanh
     from .ops import DeviceError as DeviceError
     from .ops import DTypeError as DTypeError
+    from .ops import Events as Events
     from .ops import FormatsWarning as FormatsWarning
     from .ops import GradError as GradError
     from .ops import OverlapError as OverlapError
@@ -80,6 +81,7 @@ if TYPE_CHECKING:
     from .ops import ShapeError as ShapeError
     from .ops import ShardingError as ShardingError
     from .ops import Truth as Truth
+    from .ops import count_events as count_events
     from .ops import count_overflows as count_overflows
     from .ops import cublas_acceleration as cublas_acceleration
     from .ops import explain as explain

@@ -16,6 +16,7 @@ from support_fork import run_forked
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 FENCE = re.compile(r"^```(?P<language>[a-z]*)[^\n]*\n(?P<body>.*?)^```\s*$", re.MULTILINE | re.DOTALL)
 CODE = re.compile(r"`[^`\n]*`")
+PICTURE = re.compile(r"!\[(?P<words>[^\]]*)\]\((?P<target>[^)\s]+)\)")
 LINK = re.compile(r"(?<!!)\[[^\]]+\]\((?P<target>[^)\s]+)\)")
 
 
@@ -55,6 +56,13 @@ def test_links_to_files_of_the_project_lead_somewhere(page):
         target = match["target"].split("#")[0]
         if target and "://" not in target and not target.startswith("mailto:"):
             assert (page.parent / target).exists(), f"{name(page)} links to {target}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_pictures_of_the_project_are_there_and_have_words(page):
+    for words, target in PICTURE.findall(CODE.sub("", FENCE.sub("", page.read_text(encoding="utf-8")))):
+        assert words, f"{name(page)} shows {target} without words for those who do not see it"
+        assert "://" in target or (page.parent / target).is_file(), f"{name(page)} shows {target}"
 
 
 @pytest.mark.parametrize("page", [page for page in PAGES if blocks(page, "console")], ids=name)

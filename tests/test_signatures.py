@@ -42,6 +42,7 @@ REASONS = {
     **dict.fromkeys(("_block_matmul", "affine", "_qmatmul"), _PRODUCT),
     **dict.fromkeys(("run_rows", "Backend.run_rows"), _ROWS),
     "_args": _RECORD,
+    "_Counter.__call__": _LOG,
     "_Recorder.__call__": _LOG,
 }
 

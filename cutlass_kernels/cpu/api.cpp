@@ -95,6 +95,13 @@ int64_t gemmsim_lookup_gemm(const GemmArgs* g, const Lookup* lookup) {
     } catch (const std::bad_alloc&) { return -1; }
 }
 
+int64_t gemmsim_counted_gemm(const GemmArgs* g, const EventArgs* events) {
+    if (g->member_count) return -3;
+    try {
+        return run_gemm(isa(), *g, nullptr, nullptr, events).packed();
+    } catch (const std::bad_alloc&) { return -1; }
+}
+
 int gemmsim_quantize(const QuantizeArgs* q) { return run_quantize(isa(), *q); }
 
 const char* gemmsim_build() { return GEMMSIM_BUILD; }

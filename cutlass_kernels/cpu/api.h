@@ -1,5 +1,6 @@
 // The C ABI. Python mirrors these records field by field (gemmsim/backends/cpu/records.py); gemmsim_abi() guards that.
 #pragma once
+#include "product/events.h"
 #include "product/member.h"
 #include "product/scales.h"
 
@@ -101,7 +102,8 @@ struct QuantizeArgs {
     int32_t threads, reserved;
 };
 
-Report run_gemm(const Isa& isa, const GemmArgs& g, const Gather* gather = nullptr, const Lookup* lookup = nullptr);
+Report run_gemm(const Isa& isa, const GemmArgs& g, const Gather* gather = nullptr, const Lookup* lookup = nullptr,
+                const EventArgs* events = nullptr);
 int run_quantize(const Isa& isa, const QuantizeArgs& q);
 
 }  // namespace gemmsim
@@ -112,5 +114,6 @@ GEMMSIM_API int gemmsim_set_isa(const char* name);  // 0 ok, 1 unknown name, 2 n
 GEMMSIM_API int64_t gemmsim_gemm(const gemmsim::GemmArgs* g);  // Report::packed(); -1: out of memory, -2: not whole numbers, -3: no select
 GEMMSIM_API int64_t gemmsim_gathered_gemm(const gemmsim::GemmArgs* g, const gemmsim::Gather* gather);  // no palettes
 GEMMSIM_API int64_t gemmsim_lookup_gemm(const gemmsim::GemmArgs* g, const gemmsim::Lookup* lookup);  // codes of 16 bits; no palettes
+GEMMSIM_API int64_t gemmsim_counted_gemm(const gemmsim::GemmArgs* g, const gemmsim::EventArgs* events);  // rounded registers; no palettes
 GEMMSIM_API int gemmsim_quantize(const gemmsim::QuantizeArgs* q);
 GEMMSIM_API const char* gemmsim_build();  // compiler and flags in words

@@ -36,6 +36,11 @@ class Backend(Protocol):
     def multiply(self, product: Product) -> Ran:
         """A product of any kind, by kernels: of values, codes with scales or of a table, windows; or its overflows."""
 
+    def count_events(
+        self, a: Tensor, b: Tensor, spec: GemmSpec, out: Tensor, counts: Tensor, seed: int = 0, c: Tensor | None = None
+    ) -> Ran:  # fmt: skip
+        """A product of values, and what happened at its additions."""
+
     def names_instruction(self, spec: GemmSpec) -> bool:
         """Whether ``spec`` names a matrix instruction that a device of this kind may have."""
 

@@ -212,6 +212,22 @@ def study_merge(
         merge_studies(folders, out)
 
 
+@study_app.command("export")
+def study_export(
+    folder: Annotated[Path, typer.Argument(help="Folder of the results.")],
+    to: Annotated[
+        str, typer.Option("--to", help="csv; parquet (needs gemmsim[table]); hex: for a test bench ($readmemh).")
+    ],
+    out: Annotated[Path | None, typer.Option("--out", help="File, of hex a folder; by default in the folder.")] = None,
+    cells: Annotated[list[str] | None, typer.Option("--cell", help="Key of a cell. May be repeated.")] = None,
+) -> None:
+    """Results for other programs: a table, or operands, spec and expected bits of each product."""
+    from .study import export_results
+
+    with user_errors():
+        export_results(folder, to, out, cells or [])
+
+
 @kernels_app.command("compile")
 def kernels_compile(
     arch: Annotated[

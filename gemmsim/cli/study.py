@@ -117,6 +117,11 @@ def merge_studies(folders: Sequence[Path], out: Path) -> None:
         raise typer.Exit(CHECKS_FAILED_EXIT)
 
 
+def export_results(folder: Path, to: str, out: Path | None, cells: Sequence[str]) -> None:
+    """Writes the results of ``folder`` in another form, and says where."""
+    say(str(study.export(folder, to, out, cells=cells)))
+
+
 def _dry_run(chosen: study.Study, request: Request) -> None:
     """Prints every cell, whether it is finished, and what the unfinished ones cost. Creates nothing."""
     plan = study.plan(chosen, request.out)

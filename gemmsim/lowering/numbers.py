@@ -1,4 +1,4 @@
-"""Numbers that kernels and both backends agree on: dtypes, sites of random bits, kinds of runs and orders.
+"""Numbers that kernels and both backends agree on: dtypes, sites of random bits, kinds of runs (of orders: ``orders``).
 
 The C++ side of the enumerations is in cutlass_kernels: their values are part of the C interface and of kernel texts.
 """
@@ -30,7 +30,6 @@ __all__ = [
     "DType",
     "HardwareKind",
     "Method",
-    "Order",
     "Site",
     "holds",
 ]
@@ -83,17 +82,6 @@ class Method(IntEnum):
     FIXED = 7
     HARDWARE = 8
     BINNED = 9
-
-
-class Order(IntEnum):
-    """gemmsim::Order: which totals of a wrapper meet in which order."""
-
-    CHUNKED = 1
-    PAIRWISE = 2
-    INTERLEAVED = 3
-    SPLITK = 4
-    SHUFFLED = 5
-    SCALED = 6
 
 
 class HardwareKind(IntEnum):

@@ -1,6 +1,9 @@
-"""Accumulators that say which totals of other accumulators meet in which order, as wrappers."""
+"""Accumulators that say which totals of other accumulators meet in which order, as wrappers: all that Python knows of
+an order that kernels have (cutlass_kernels/include/gemmsim/program.h has its number, too)."""
 
 from __future__ import annotations
+
+from enum import IntEnum
 
 from gemmsim.arithmetic.chunked import Chunked, Promote
 from gemmsim.arithmetic.interleaved import Interleaved
@@ -9,10 +12,40 @@ from gemmsim.arithmetic.scaled import Scaled
 from gemmsim.arithmetic.shuffled import Shuffled
 from gemmsim.arithmetic.splitk import SplitK
 
-from .numbers import Order
 from .program import Wrapped, wraps
 
-__all__: list[str] = []
+__all__ = ["Order", "lengths"]
+
+
+class Order(IntEnum):
+    """gemmsim::Order: which totals of a wrapper meet in which order."""
+
+    CHUNKED = 1
+    PAIRWISE = 2
+    INTERLEAVED = 3
+    SPLITK = 4
+    SHUFFLED = 5
+    SCALED = 6
+
+    @property
+    def permutes(self) -> bool:
+        """Whether terms are read in another order than that of k."""
+        return self in (Order.INTERLEAVED, Order.SHUFFLED)
+
+
+def lengths(order: Order, n: int, k: int) -> list[tuple[int, int]]:
+    """The runs that a wrapper of size ``n`` makes of ``k`` > 0 terms, one after another: so many of so many terms each.
+
+    Those of INTERLEAVED are lanes: of ``lanes`` runs, run l has the terms l, l + lanes, ...
+    """
+    if order == Order.SHUFFLED:
+        return [(1, k)]
+    if order == Order.INTERLEAVED:
+        lanes = min(n, k)
+        size, longer = divmod(k, lanes)
+        return [(longer, size + 1), (lanes - longer, size)]
+    size = -(-k // n) if order == Order.SPLITK else n
+    return [(k // size, size), (1, k % size)]
 
 
 @wraps(Chunked, Promote)

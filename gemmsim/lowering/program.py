@@ -8,13 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from gemmsim.arithmetic import Accumulator
 from gemmsim.arithmetic.shuffled import Shuffled
 from gemmsim.formats import Cast
 
-from .numbers import Method, Order
+from .numbers import Method
+
+if TYPE_CHECKING:
+    from .orders import Order
 
 __all__ = ["HardwareStep", "Program", "Register", "Run", "Wrapped", "run_of", "runs", "wrapper_of", "wraps"]
 

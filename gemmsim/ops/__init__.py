@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from .onnx import onnx_translations as onnx_translations
     from .product.affine_formats import QAffineFormats as QAffineFormats
     from .product.attention import QAttentionFormats as QAttentionFormats
+    from .product.events import Events as Events
+    from .product.events import count_events as count_events
     from .product.explanation import explain as explain
     from .product.linear import qlinear as qlinear
     from .product.matmul import qmatmul as qmatmul

@@ -25,7 +25,15 @@ from .product import kernels
 from .product.finishing import is_wide
 from .seeds import Site, draw_seed, needs_seed
 
-__all__ = ["count_overflows", "is_of_whole_tensor", "matmul", "matmul_with_operands", "quantize", "seed_for_each"]
+__all__ = [
+    "count_events",
+    "count_overflows",
+    "is_of_whole_tensor",
+    "matmul",
+    "matmul_with_operands",
+    "quantize",
+    "seed_for_each",
+]
 
 
 def _front(t: Tensor, dim: int | None) -> Tensor:
@@ -157,6 +165,27 @@ def matmul_with_operands(
     cast_a, dim_a = _as_example(cast_a, a, dims[0], meaning.cast_a is not None)
     cast_b, dim_b = _as_example(cast_b, b, dims[1], meaning.cast_b is not None)
     return (out, cast_a, cast_b), (0, dim_a, dim_b)
+
+
+def count_events(
+    op: Callable[..., Any],
+    info: Any,
+    in_dims: tuple[int | None, ...],
+    a: Tensor,
+    b: Tensor,
+    spec: str,
+    seed: int | None = None,
+    c: Tensor | None = None,
+) -> tuple[tuple[Tensor, Tensor], tuple[int, int]]:
+    """Batching rule of ``gemmsim::count_events``."""
+    dims = (in_dims[0], in_dims[1], in_dims[4] if len(in_dims) > 4 else None)
+    separately, seed = _matmul_seed(info, spec, seed)
+    if separately:
+        columns = zip(*_one_by_one(info, dims, (a, b, c), lambda x, y, z: op(x, y, spec, seed, z)), strict=True)
+        out, counts = (torch.stack(column) for column in columns)
+        return (out, counts), (0, 0)
+    a, b, c = _with_equal_ranks(dims, a, b, c)
+    return op(a, b, spec, seed, c), (0, 1)
 
 
 def count_overflows(

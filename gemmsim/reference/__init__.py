@@ -5,6 +5,7 @@ from .block import decode_block, encode_block, quantize_block
 from .block_float import quantize_block_float, quantize_shared
 from .blocked import Blocked, blocked
 from .dot import Dot, implements, total
+from .events import EventCounts, count_events
 from .functions import apply_function
 from .gemm import count_overflows, gemm
 from .philox import Site, element_draw, element_draws, philox, step_draw, step_draws
@@ -18,12 +19,14 @@ from .tracing import Trace, TraceStep, trace
 __all__ = [
     "Blocked",
     "Dot",
+    "EventCounts",
     "Row",
     "Site",
     "Trace",
     "TraceStep",
     "apply_function",
     "blocked",
+    "count_events",
     "count_overflows",
     "decode_block",
     "element_draw",

@@ -60,6 +60,8 @@ class Dot:
     log: Log | None = None
     path: tuple[str, ...] = ()
     times: str = " * "
+    #: Takes the place of each rounding, if somebody looks at them as they are made.
+    watch: Callable[[Rounder], Callable[[Value, int], Value]] | None = None
 
     def __post_init__(self) -> None:
         if self.ks is None:
@@ -114,9 +116,10 @@ class Dot:
         """``x`` as the arithmetic delivers it: itself, or rounded to binary32."""
         return x if self.carrier is None else self.carrier(x)
 
-    def rounder(self, cast: Cast) -> Rounder:
+    def rounder(self, cast: Cast) -> Callable[..., Value]:
         """Rounding to ``cast`` of numbers in this element's units."""
-        return rounder(cast, self.unit)
+        found = rounder(cast, self.unit)
+        return found if self.watch is None else self.watch(found)
 
     def terms(self, mul: Cast | None) -> list[Value]:
         """The products as they enter the sum: exact, or rounded by ``mul``."""

@@ -19,6 +19,7 @@ from .dask_pool import Cluster
 from .errors import StudyError
 from .execution import Executor, Failure, Inline, Worker
 from .expectations import Expectation, Verdict, judge
+from .exporting import export
 from .kinds.kind import Kind
 from .kinds.table import kinds
 from .kinds.table import load as kind
@@ -49,6 +50,7 @@ __all__ = [
     "Verdict",
     "Worker",
     "capture_layers",
+    "export",
     "get",
     "judge",
     "kind",

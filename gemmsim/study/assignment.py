@@ -34,7 +34,7 @@ class Assignment:
         return own.popleft() if own else None
 
     def give_back(self, worker: Hashable, cell: Cell | None) -> bool:
-        """``worker`` died, at ``cell`` if it had one; its run waits for another.
+        """``worker`` died, at ``cell`` if it had one (each in turn, if several); its run waits for another.
 
         False: it was the third death at this cell, which is not given out again.
         """

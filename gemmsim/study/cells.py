@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import json
 from dataclasses import dataclass, field
@@ -32,7 +33,7 @@ class Cell:
     label: str = ""
     operands: str = field(default="", compare=False)
 
-    @property
+    @functools.cached_property
     def key(self) -> str:
         """16 hexadecimal digits; equal for two cells exactly when they are the same measurement."""
         named = [self.label] if self.label else []

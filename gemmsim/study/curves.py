@@ -13,7 +13,7 @@ from gemmsim.formats import FormatError
 
 from .errors import StudyError
 
-__all__ = ["Curve", "curves", "unit_roundoff"]
+__all__ = ["Curve", "curves", "output_format", "unit_roundoff"]
 
 _LABEL = re.compile(r"[\w.+-]+")
 _LABELLED = re.compile(r"\s*(?P<label>[\w.+-]+)\s*=\s*(?P<spec>.+?)\s*$", re.DOTALL)
@@ -100,3 +100,11 @@ def unit_roundoff(spec: gs.GemmSpec) -> float:
     """
     widths = [cast.format.p for cast in spec.accumulator.casts() if isinstance(cast.format, gs.formats.FloatFormat)]
     return 2.0 ** -min([53, *widths])
+
+
+def output_format(spec: gs.GemmSpec) -> gs.formats.FloatFormat | None:
+    """The floating-point format of the result: the output's, else that of the register; None where that is none."""
+    last = spec.out or getattr(spec.accumulator, "out", None)
+    if not isinstance(last, gs.Cast):
+        last = None if spec.accumulator.exact_sums else spec.accumulator.add_cast
+    return last.format if last is not None and isinstance(last.format, gs.formats.FloatFormat) else None

@@ -1,7 +1,6 @@
 """Cells on a Dask cluster: on this machine, or on whatever a scheduler at some address has (Slurm, Kubernetes, hosts).
 
-Dask carries cells out and rows back; which cell goes where next is decided here, and only the parent writes. A worker
-that dies is replaced by its nanny or its deployer, and its cells are given again by the scheduler.
+Dask carries cells out and rows back; which cell goes where is decided here, and only the parent writes.
 """
 
 from __future__ import annotations
@@ -32,8 +31,8 @@ _SECONDS_TO_CONNECT = 15
 _SECONDS_FOR_WORKERS = 600
 #: Seconds between two looks at which workers there are: adaptive clusters grow and shrink.
 _LOOK_EVERY = 2.0
-#: Cells that each thread of a worker has before it: one to compute, one to begin with at once.
-_AHEAD = 2
+#: Seconds to fetch a finished row from the worker that has it.
+_SECONDS_TO_FETCH = 30
 #: Name of the task, in Dask's dashboard and logs.
 _TASK = "gemmsim-cell"
 
@@ -42,9 +41,9 @@ class Cluster:
     """An Executor on the Dask scheduler at ``address``, such as ``tcp://10.0.0.1:8786``; "local" makes one here.
 
     Rows come as they are finished; apart from time columns and the versions and machine that stand in each row they are
-    those of ``Inline``, if the workers' processors give the same bits. A cell whose worker dies is computed again
-    elsewhere, until the scheduler gives it up (its ``allowed-failures``; three deaths in a local cluster): a Failure.
-    Each thread of a worker computes one cell at a time, with one thread of PyTorch.
+    those of ``Inline``. A worker that dies is replaced by its nanny or deployer, and what it was at computed again; the
+    third death at one cell makes it a Failure. Each thread of a worker computes one cell at a time, with one thread of
+    PyTorch; with several, all cells that a worker is at when it dies count as the cause. Workers may come and go.
 
     Args:
         address: of the scheduler, or "local".
@@ -82,7 +81,8 @@ class _Job:
         self._assignment = Assignment(cells)
         self._left = len(cells)
         self._came: queue.Queue[Any] = queue.Queue()
-        #: future -> (address of the worker it was meant for, cell)
+        self._count = 0
+        #: future -> (address of the worker that computes it, cell)
         self._out: dict[Any, tuple[str, Cell]] = {}
         self._load: Counter[str] = Counter()
         self._threads: dict[str, int] = {}
@@ -90,65 +90,88 @@ class _Job:
 
     def outcomes(self) -> Generator[Row | Failure, None, None]:
         while self._left:
-            self._look()
+            for failure in self._look():
+                self._left -= 1
+                yield failure
             self._fill()
             try:
                 future = self._came.get(timeout=_LOOK_EVERY)
             except queue.Empty:
                 self._refuse_lost_scheduler()
                 continue
-            address, cell = self._out.pop(future)
+            # One that is not out was meant for a worker that is gone, and given again.
+            address, cell = self._out.pop(future, (None, None))
+            if address is None or cell is None:
+                continue
             self._load[address] -= 1
-            self._left -= 1
-            yield self._outcome(future, cell)
+            outcome = self._outcome(future, address, cell)
+            if outcome is not None:
+                self._left -= 1
+                yield outcome
 
-    def _look(self) -> None:
-        """Which workers there are, every two seconds; cells meant for one that is gone go to others."""
+    def _look(self) -> list[Failure]:
+        """Which workers there are, every two seconds; cells of one that is gone are given again, or given up."""
         if time.monotonic() - self._looked < _LOOK_EVERY:
-            return
+            return []
         self._looked = time.monotonic()
         with contextlib.suppress(OSError):
             self._threads = dict(self._client.nthreads())
+        failures = []
         for address in [known for known in self._load if known not in self._threads]:
-            self._assignment.give_back(address, None)
             del self._load[address]
+            for future in [out for out, (meant, _) in self._out.items() if meant == address]:
+                failures += self._lost(future, address, self._out.pop(future)[1])
+            self._assignment.give_back(address, None)
+        return failures
+
+    def _lost(self, future: Any, address: str, cell: Cell) -> list[Failure]:
+        future.cancel()
+        if self._assignment.give_back(address, cell):
+            return []
+        return [Failure(cell, f"the Dask worker that computed it died, {MOST_DEATHS} times at this cell")]
 
     def _fill(self) -> None:
         for address, threads in self._threads.items():
-            while self._load[address] < _AHEAD * threads:
+            while self._load[address] < threads:
                 cell = self._assignment.take(address)
                 if cell is None:
                     return
                 self._submit(address, cell)
 
     def _submit(self, address: str, cell: Cell) -> None:
+        self._count += 1
+        # For this worker alone: when it is gone, this process decides who gets the cell. The scheduler would forget
+        # tasks that only prefer a worker if there is no other one at that moment (distributed 2026.8).
         future = self._client.submit(
             _compute,
             self._study,
             self._folder,
             self._fingerprint,
             cell,
-            key=f"{_TASK}-{cell.key}-{os.getpid()}",
+            key=f"{_TASK}-{cell.key}-{os.getpid()}-{self._count}",
             workers=[address],
-            allow_other_workers=True,
             pure=False,
         )
         self._out[future] = (address, cell)
         self._load[address] += 1
         future.add_done_callback(self._came.put)
 
-    def _outcome(self, future: Any, cell: Cell) -> Row | Failure:
+    def _outcome(self, future: Any, address: str, cell: Cell) -> Row | Failure | None:
+        """The cell's row; None if its worker died before it gave the row away: then the cell is given again."""
         distributed = _distributed()
-        if future.status == "finished":
-            row: Row = future.result()
-            future.release()
-            return row
-        if future.status != "error":
+        if future.status == "error":
+            error = future.exception()
+            if isinstance(error, distributed.KilledWorker):
+                return Failure(cell, f"the Dask workers that computed it died: {error}")
+            raise error
+        if future.status != "finished":
             raise StudyError(f"the Dask scheduler lost cell {cell.key} ({future.status}). {_AGAIN}")
-        error = future.exception()
-        if isinstance(error, distributed.KilledWorker):
-            return Failure(cell, f"the Dask workers that computed it died: {error}")
-        raise error
+        try:
+            row: Row = future.result(timeout=_SECONDS_TO_FETCH)
+        except (OSError, TimeoutError):
+            self._lost(future, address, cell)
+            return None
+        return row
 
     def _refuse_lost_scheduler(self) -> None:
         if self._client.status not in ("running", "connecting"):
@@ -229,21 +252,16 @@ def _unreachable(address: str, error: Exception) -> StudyError:
 
 @contextlib.contextmanager
 def _local_cluster(workers: int | None) -> Iterator[Any]:
-    """Processes here under nannies, without a dashboard; a cell is given up after three deaths, as in ``Processes``."""
-    import dask
-
+    """Processes here under nannies, without a dashboard."""
     distributed = _distributed()
-    with (
-        dask.config.set({"distributed.scheduler.allowed-failures": MOST_DEATHS - 1}),
-        distributed.LocalCluster(
-            n_workers=workers or os.cpu_count() or 1,
-            threads_per_worker=1,
-            processes=True,
-            dashboard_address=None,
-            memory_limit=0,
-            silence_logs=logging.CRITICAL,
-        ) as cluster,
-    ):
+    with distributed.LocalCluster(
+        n_workers=workers or os.cpu_count() or 1,
+        threads_per_worker=1,
+        processes=True,
+        dashboard_address=None,
+        memory_limit=0,
+        silence_logs=logging.CRITICAL,
+    ) as cluster:
         yield cluster
 
 

@@ -12,6 +12,8 @@ import math
 import torch
 from torch import Tensor
 
+from gemmsim.formats import FloatFormat
+
 from .cells import Scalar
 from .operands import Operands
 from .threads import one_thread
@@ -32,7 +34,7 @@ SHOWN = {
 
 
 @one_thread()
-def errors(result: Tensor, operands: Operands, unit: float) -> dict[str, Scalar]:
+def errors(result: Tensor, operands: Operands, unit: float, fmt: FloatFormat | None = None) -> dict[str, Scalar]:
     """The error columns of a product.
 
     ========================  =====================================================================================
@@ -50,6 +52,7 @@ def errors(result: Tensor, operands: Operands, unit: float) -> dict[str, Scalar]
     bits_lost                 log2 of bwd_err_u_mean, at least 0
     max_err_over_s            largest abs(e) / S
     sqnr_db                   10 log10(sum t^2 / sum e^2)
+    ulp_mean, ulp_max         abs(e) in units in the last place of ``fmt`` at t, where fmt is given
     nonfinite                 share of outputs that are infinite or NaN; all other columns leave them out
     ========================  =====================================================================================
 
@@ -82,8 +85,18 @@ def errors(result: Tensor, operands: Operands, unit: float) -> dict[str, Scalar]
         "bits_lost": None if mean is None else max(0.0, math.log2(mean)) if mean else 0.0,
         "max_err_over_s": _largest((e.abs() / size)[sized]),
         "sqnr_db": 10 * math.log10(whole / error) if error > 0 and whole > 0 else None,
+        **_in_ulps(e[finite], t[finite], fmt),
         "nonfinite": 1 - float(finite.double().mean()) if y.numel() else None,
     }
+
+
+def _in_ulps(error: Tensor, truth: Tensor, fmt: FloatFormat | None) -> dict[str, Scalar]:
+    """Mean and largest error in units in the last place; below the normal range the unit is that of the subnormals."""
+    if fmt is None:
+        return {"ulp_mean": None, "ulp_max": None}
+    exponent = (torch.frexp(truth)[1].to(torch.int64) - 1).clamp(min=fmt.emin)
+    ulps = torch.ldexp(error.abs(), fmt.p - 1 - exponent)
+    return {"ulp_mean": _mean(ulps), "ulp_max": _largest(ulps)}
 
 
 #: torch.quantile takes at most this many numbers.

@@ -30,7 +30,7 @@ MOST_WORKERS = 1024
 #: Seconds that a process whose pipe ended has to end itself, so that its exit status is its own.
 _SECONDS_TO_END = 5.0
 #: What the process that forks workers loads once, so that each of them starts in milliseconds instead of seconds.
-_PRELOADED = ["torch", "torch.library", "gemmsim.ops", "gemmsim.study.execution"]
+_PRELOADED = ["numpy", "torch", "torch.library"]
 
 
 class RemoteTraceback(Exception):

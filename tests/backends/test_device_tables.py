@@ -16,7 +16,7 @@ from gemmsim.arithmetic import GemmSpec, permutation
 from gemmsim.backends import cpu, device_tables
 from gemmsim.backends.cuda import gemm_ready, term_order
 from gemmsim.backends.device_tables import Table, Tables
-from gemmsim.lowering.numbers import Order
+from gemmsim.lowering.orders import Order
 from gemmsim.ops.conv import windows as conv_windows
 
 CPU = torch.device("cpu")

@@ -7,7 +7,7 @@ import re
 import pytest
 from support import ROOT
 
-from gemmsim.lowering import numbers
+from gemmsim.lowering import numbers, orders
 
 HEADERS = ROOT / "cutlass_kernels" / "include" / "gemmsim"
 ENUM = re.compile(r"\benum (?P<name>\w+) : int32_t \{(?P<body>[^}]*)\}")
@@ -30,7 +30,7 @@ def upper(values: dict[str, int], prefix: str = "") -> dict[str, int]:
     ("enum", "python"),
     [
         ("Method", {one.name: one.value for one in numbers.Method}),
-        ("Order", {one.name: one.value for one in numbers.Order}),
+        ("Order", {one.name: one.value for one in orders.Order}),
         ("HardwareKind", {f"HW_{one.name}": one.value for one in numbers.HardwareKind}),
         ("HardwareOut", upper(numbers.HARDWARE_OUTS, "HW_")),
     ],

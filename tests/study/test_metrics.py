@@ -153,3 +153,14 @@ def test_an_unfinished_run_fails_only_what_it_knows_to_be_wrong():
         )
     ]
     assert words == ["unfinished", "fail", "unfinished"]
+
+
+def test_errors_in_units_in_the_last_place():
+    inputs = operands.drawn("randn", 8, 64, 8, 0, operands.Placement())
+    fmt = gs.formats.parse_scalar("e5m10")
+    rounded = gs.qmatmul(inputs.a, inputs.b, "exact(fp32) -> e5m10")  # a second rounding: a little above a half
+    found = metrics.errors(rounded, inputs, 2**-11, fmt)
+    assert 0.2 < found["ulp_mean"] < 0.3 and 0.4 < found["ulp_max"] <= 0.5 + 2**-13
+    tiny = operands.of_tensors(torch.full((1, 1), 2.0**-24), torch.full((1, 1), 0.25))
+    assert metrics.errors(torch.zeros(1, 1), tiny, 2**-11, fmt)["ulp_max"] == 0.25  # of the subnormals' 2^-24
+    assert metrics.errors(rounded, inputs, 2**-11)["ulp_max"] is None

@@ -6,6 +6,7 @@
 #include <vector>
 #include "gemmsim/philox.h"
 #include "product/binned.h"
+#include "product/watcher.h"
 #include "product/hardware_model.h"
 #include "product/lookup.h"
 #include "product/plan_totals.h"
@@ -56,6 +57,7 @@ template <class T> struct Compose {
     TileScales scales = {};
     int scale_step = SCALE_SCALAR;
     const TileCodes<T>* codes = nullptr;  // of a table's terms, instead of base's panels
+    const Watcher<T>* events = nullptr;   // additions are watched, by it
     mutable int64_t runs = 0;
     mutable Bins bins = {};
     mutable std::vector<int64_t> spills = {};
@@ -73,7 +75,8 @@ template <class T> struct Compose {
         t.k = end - begin;
         t.k0 = begin;
         t.kmap = kmap ? kmap + begin : nullptr;
-        if (codes) sum_terms(t, *codes, begin);
+        if (events) events->run(t);
+        else if (codes) sum_terms(t, *codes, begin);
         else if (r.method == HARDWARE) instructions(t);
         else if (r.method == INTEGER || r.method == FIXED) integers(t);
         else if (r.method == LONG && choice.kind == NONE) exact_run(t);
@@ -237,6 +240,7 @@ template <class T> struct Compose {
     void meet(int level, T* s, const T* x, int64_t index, int site = SITE_COMBINE) const {
         const Cast& c = r.wrappers[level].cast;
         const Meeting& m = meetings[level];
+        if (events && site != SITE_WORKSPACE) return events->meet(s, x, base, c, 1 + level, (uint64_t)index, site + 32 * depth(level));
         if (m.kind == RANDOM) return isa.combine_draws(carrier, s, x, base, c, (uint64_t)index, site + 32 * depth(level), m.odd);
         if (m.kind != SCALAR) return isa.combine(carrier, s, x, count(), c, m.kind, m.odd);
         for (int i = 0; i < base.rows; ++i)
@@ -253,7 +257,7 @@ template <class T> struct Compose {
     void run(int level, int64_t begin, int64_t end, T* out) const {
         if (level == r.wrapper_count || begin >= end) return leaf(begin, end, out);
         const Wrapper& w = r.wrappers[level];
-        if (level == r.wrapper_count - 1 && choice.runs.kind >= 0 && choice.runs.shape != RunsPlan::ONE &&
+        if (!events && level == r.wrapper_count - 1 && choice.runs.kind >= 0 && choice.runs.shape != RunsPlan::ONE &&
             in_one_kernel(w, begin, end, out))
             return;
         if (w.order == SHUFFLED) return run(level + 1, begin, end, out);

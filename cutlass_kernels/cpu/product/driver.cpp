@@ -32,22 +32,22 @@ static Report run_palette(const Isa& isa, const GemmArgs& g) {
 }
 
 template <class T> static void run_product(const Isa& isa, const GemmArgs& g, const Request& r, int carrier, const Gather* gather,
-                                           const Lookup* lookup, Report* report) {
-    if (!lookup) return Product<T>(isa, g, r, carrier, nullptr, gather).run(report);
+                                           const Lookup* lookup, const EventArgs* events, Report* report) {
+    if (!lookup) return Product<T>(isa, g, r, carrier, nullptr, gather, nullptr, events).run(report);
     const Table<T> table(isa, *lookup);
     Product<T>(isa, g, r, carrier, nullptr, nullptr, &table).run(report);
 }
 
-Report run_gemm(const Isa& isa, const GemmArgs& g, const Gather* gather, const Lookup* lookup) {
+Report run_gemm(const Isa& isa, const GemmArgs& g, const Gather* gather, const Lookup* lookup, const EventArgs* events) {
     if (g.member_count) return run_palette(isa, g);
     const Request r = request_of(g, g.member);
     Report report = {};
     report.proofs = ~0;
     const bool directed = isa.directed == Isa::DIRECTED || (isa.directed == Isa::TILES && (long_runs(r) || watched_terms(r)));
-    const int carrier = choose_carrier(r, directed, 0, lookup != nullptr);
+    const int carrier = choose_carrier(r, directed || events, 0, lookup != nullptr);  // additions that are watched take any products
     if (g.m == 0 || g.n == 0) return report;
-    if (carrier == 0 || (carrier == 2 && g.arithmetic == FP32)) run_product<float>(isa, g, r, carrier, gather, lookup, &report);
-    else run_product<double>(isa, g, r, carrier, gather, lookup, &report);
+    if (carrier == 0 || (carrier == 2 && g.arithmetic == FP32)) run_product<float>(isa, g, r, carrier, gather, lookup, events, &report);
+    else run_product<double>(isa, g, r, carrier, gather, lookup, events, &report);
     return report;
 }
 

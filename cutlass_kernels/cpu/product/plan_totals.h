@@ -9,11 +9,9 @@ namespace gemmsim {
 inline int64_t longest_run(const Request& r) {
     int64_t k = r.k;
     for (int w = 0; w < r.wrapper_count && k > 0; ++w) {
-        const int64_t n = r.wrappers[w].n;
-        if (r.wrappers[w].order == SHUFFLED) continue;
-        const bool parts = r.wrappers[w].order == SPLITK || r.wrappers[w].order == INTERLEAVED;
-        if (parts) k = (k + n - 1) / n;
-        else if (n < k) k = n;
+        const int64_t n = r.wrappers[w].n, order = r.wrappers[w].order;
+        if (order == SPLITK || order == INTERLEAVED) k = (k + n - 1) / n;
+        else if (order == CHUNKED || order == PAIRWISE || order == SCALED) k = n < k ? n : k;  // runs of others may be of all terms
     }
     return k;
 }

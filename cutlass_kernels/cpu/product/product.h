@@ -1,5 +1,6 @@
 // One product over whole tensors: batches, strides, packing, threads. No special instructions here.
 #pragma once
+#include <memory>
 #include <new>
 #include <stdlib.h>
 #include <vector>
@@ -49,13 +50,14 @@ template <class T> struct Product {
     const Members* const members;  // of a palette, of which `r` is any; else null
     const Gather* const gather;    // tables of A; null: it is a matrix
     const Table<T>* const table;   // of products, where operands are codes; else null
+    const EventArgs* const events;  // additions are watched; else null
     const bool planned;  // the choice of kernel depends on the data
 
     Product(const Isa& i, const GemmArgs& args, const Request& req, int c, const Members* palette = nullptr, const Gather* tables = nullptr,
-            const Table<T>* products = nullptr)
+            const Table<T>* products = nullptr, const EventArgs* watched = nullptr)
         : isa(i), g(args), r(req), carrier(sizeof(T) == 4 ? 0 : 1), kind_carrier(c), nr(i.nr[carrier]), panels((args.n + nr - 1) / nr),
           blocks((args.m + MR - 1) / MR), order(palette ? TermOrder() : TermOrder(req, args.k)), members(palette), gather(tables),
-          table(products), planned(palette || req.method >= LONG || (c != 2 && !all_native(req, carrier))) {
+          table(products), events(watched), planned(palette || req.method >= LONG || (c != 2 && !all_native(req, carrier))) {
         // A block of rows is packed once and used against all of B: as tall as half a megabyte, but enough blocks for the threads
         const int64_t fit = (1 << 19) / ((g.k + 1) * MR * (int64_t)sizeof(T));
         const int64_t share = (blocks + 4 * g.threads - 1) / (4 * g.threads);
@@ -158,7 +160,10 @@ template <class T> struct Product {
         Stats sc = EMPTY_STATS;
         if (r.init && planned)
             sc = addend.stats<T>(isa, row0, (row1 < g.m ? row1 : g.m) - row0, col0, (col1 < g.n ? col1 : g.n) - col0, nr);
-        const Runner<T> runner(isa, r, kind_carrier, nr, order.map(), sa, sb, sc, isa.directed);
+        Runner<T> runner(isa, r, kind_carrier, nr, order.map(), sa, sb, sc, isa.directed);
+        const std::unique_ptr<Watcher<T>> watcher(events ? new Watcher<T>{isa, r, *events, nr} : nullptr);
+        if (watcher) watcher->look(sa, sb, planned);
+        runner.events = watcher.get();
         alignas(64) T c[MR * 64], start[MR * 64];
         for (int64_t p = p0; p < p1; ++p)
             for (int64_t q = 0; q < count; ++q) {
@@ -166,10 +171,17 @@ template <class T> struct Product {
                 const Tile t = tile_at(batch, row, col, packed_a + q * g.k * MR, packed_b + p * g.k * nr, c);
                 if (r.init) addend.load(isa, row, t.rows, col, t.cols, nr, start);
                 runner.run(t, start, overflows ? overflows + (batch * g.m + row) * g.n + col : nullptr, g.n, scales_of(batch, row, col));
+                if (watcher) watcher->add_to(events->counts, batches() * g.m * g.n, (batch * g.m + row) * g.n + col, g.n, t.rows, t.cols);
                 if (g.c) save_tile(c, batch, row, t.rows, col, t.cols, nullptr);
             }
         report->used[runner.choice.carrier][runner.choice.step][runner.choice.kind] = 1;
         report->proofs &= runner.choice.proofs;
+    }
+
+    int64_t batches() const {
+        int64_t all = 1;
+        for (int d = 0; d < g.batch_dims; ++d) all *= g.batch[d];
+        return all;
     }
 
     // block() of a table: a plain register adds the terms of all rows of a tile at once; others get a row's terms as a

@@ -10,6 +10,7 @@ template <class T> struct Runner {
     const int carrier, nr;
     const int64_t* kmap;  // where lanes are interleaved, the k of each place; else null
     const bool specials;  // an operand of the block may be NaN or infinite
+    const Watcher<T>* events = nullptr;  // additions are watched, by it
     const Isa::Directed directed;
     Choice choice;
     Meeting meetings[MAX_WRAPPERS], last;
@@ -45,12 +46,13 @@ template <class T> struct Runner {
         t.exact_products = choice.exact_products;
         if (r.wrapper_count || r.method || codes) {
             const int step = scales.all && r.wrapper_count ? choose_scale_step(r, carrier, scales.all->narrow) : SCALE_SCALAR;
-            const Compose<T> compose = {isa, r, choice, meetings, t, nr, carrier, kmap, specials, counts, counts_row, scales, step, codes};
+            const Compose<T> compose = {isa, r, choice, meetings, t, nr, carrier, kmap, specials, counts, counts_row, scales, step, codes, events};
             compose.run(0, 0, t.k, c);
             if (scales.all && scales.all->has_tensor) compose.times_tensor_scales(c);
             return;
         }
         start(c, addend);
+        if (events) return watched(t, addend);
         if (choice.runs.kind < 0 || !isa.runs(choice.carrier, t, Lengths{}, choice.runs)) {
             if (choice.runs.kind >= 0) start(c, addend);  // wager lost
             if (choice.kind == SCALAR) scalar_tile<T>(t, r, nr);
@@ -59,6 +61,12 @@ template <class T> struct Runner {
         }
         fill_up<T>(r, t.k, c, MR * (int64_t)nr);
         if (r.init == C_LAST) add_last(t, addend);
+    }
+
+    void watched(const Tile& t, const T* addend) const {
+        events->run(t);
+        fill_up<T>(r, t.k, (T*)t.c, MR * (int64_t)nr);
+        if (r.init == C_LAST) events->meet((T*)t.c, addend, t, r.add, 0, (uint64_t)t.k, SITE_ADD);
     }
 
     void start(T* c, const T* addend) const {

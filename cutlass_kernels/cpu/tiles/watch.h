@@ -2,6 +2,7 @@
 // where the format's last place is another one, or past the format's largest value (watched.h).
 #pragma once
 #include "tiles/directed.h"
+#include "tiles/split.h"
 
 #if ISA_DIRECTED || ISA_MODES
 namespace gemmsim::NS {
@@ -23,6 +24,11 @@ template <class C> struct Watch {
     INL_MEMBER V round(V s) const {
         const V g = s * factor;
         return g + (s - g);
+    }
+    // R(a * b) of any operands, `q` the product as the carrier has it: a * b - g is rounded once (split.h).
+    INL_MEMBER V round_product(V a, V b, V q) const {
+        const V g = q * factor;
+        return g - vfnma(a, b, g);
     }
     INL_MEMBER VI on_midpoint(V s) const { return (VI)((VU)((VU)s << up) == splat_u<C>(C::SIGN)); }
     INL_MEMBER VI beyond(V s) const { return (VI)((VU)s & ~C::SIGN) > end; }

@@ -3,7 +3,8 @@
 // Such a sum, rounded to the format, is wrong only if it was not exact and lies on a midpoint of the format, if it is below 2^emin,
 // where the format's last place is another one, or if it is past the format's end. So the sums of a few rows are looked at together
 // as they are rounded: if any is on a midpoint (of exact steps), below 2^emin (as zeros are) or past an end (where there may be
-// overflows), these rows take the step again from the registers as they were.
+// overflows), these rows take the step again from the registers as they were. Products are rounded once from their exact values,
+// so that only their magnitudes are looked at.
 // By modes products must not underflow in the carrier; then a sum is zero only if it is exactly that.
 #pragma once
 #include "tiles/to_odd.h"
@@ -27,8 +28,10 @@ template <class C, int STEP, int KIND, int ROWS> static __attribute__((noinline)
 }
 
 // Terms from `from` on of ROWS rows; where it ends: at the tile's end, or before, where what is looked for is no exception.
-// SUMS: whether sums are looked at; if not (MA_ODD), registers must be rounded already, and none -0.
-template <class C, int STEP, int KIND, bool SUMS, int ROWS> struct Watched {
+// For what sums are looked at: nothing, magnitudes (and, by kinds, ends), midpoints too (where these matter). Registers must be
+// rounded already if not for all, and none be -0 or below 2^emin if for nothing.
+enum Sums : int { UNSEEN = 0, MAGNITUDES = 1, ALL = 2 };
+template <class C, int STEP, int KIND, int SUMS, int ROWS> struct Watched {
     typedef typename C::V V;
     typedef typename C::VI VI;
     typedef typename C::VU VU;
@@ -38,7 +41,8 @@ template <class C, int STEP, int KIND, bool SUMS, int ROWS> struct Watched {
     // More registers than there are: sums stay in the first-level cache, and the compiler is told to leave them there.
     static constexpr bool IN_CACHE = ISA_MODES && !ISA_NEON && ROWS * NV > 8;
     static constexpr bool SMALL = KIND != PLAIN, LARGE = KIND > SUB;
-    typedef Seen<C, to_odd(STEP), SMALL, LARGE> Looked;
+    typedef Seen<C, to_odd(STEP) && SUMS == ALL, SMALL, LARGE> Looked;
+    typedef Seen<C, false, SMALL, LARGE> LookedProducts;  // which need no look for midpoints
 
     const Tile& t;
     const Const<C>& mul;
@@ -82,24 +86,31 @@ template <class C, int STEP, int KIND, bool SUMS, int ROWS> struct Watched {
         });
     }
 #if ISA_MODES
-    // `x` rounded, and whether that may be wrong: on a midpoint, wherever that is.
-    static INL_MEMBER V closely(V x, const Watch<C>& w, const Const<C>& f, VI& wrong) {
+    // `x` rounded, and whether that may be wrong: on a midpoint, wherever that is; without MIDPOINTS, of those below 2^emin.
+    template <bool MIDPOINTS> static INL_MEMBER V closely(V x, const Watch<C>& w, const Const<C>& f, VI& wrong) {
+        const VI on = MIDPOINTS ? w.on_midpoint(x) : VI{};
         if (!SMALL) {
-            wrong |= w.on_midpoint(x);
+            wrong |= on;
             return w.round(x);
         }
         const V r = round_magic<C, true, true>(x, f);
         const VI small = w.below_normal(x);
-        wrong |= small ? (KIND == FTZ ? (VI)(x != V{}) : (VI)(((VU)(x - r) & ~C::SIGN) == f.half_quantum)) : w.on_midpoint(x);
+        wrong |= small ? (KIND == FTZ ? (VI)(x != V{}) : (VI)(((VU)(x - r) & ~C::SIGN) == f.half_quantum)) : on;
         if (LARGE) wrong |= w.beyond(x);
         return r;
+    }
+    INL_MEMBER V closely_product(V a, V b, VI& wrong) const {
+        const V q = a * b, r = of_product.round_product(a, b, q);
+        if (!SMALL) return r;
+        const V near = closely<false>(q, of_product, mul, wrong);
+        return of_product.below_normal(q) ? near : r;
     }
     INL_MEMBER void again_by_modes(int64_t k, int first, V (&next)[GROUP][NV]) const {
         VI wrong = {};
         each<GROUP>([&](int i, int j) __attribute__((always_inline)) {
             const V x = in_register(left(k, first + i)), y = right(k, j), s_ = get(first + i, j);
             VI of_sums = {};
-            next[i][j] = closely(PRODUCTS ? s_ + closely(x * y, of_product, mul, wrong) : vfma(x, y, s_), of_sum, add, of_sums);
+            next[i][j] = closely<SUMS == ALL>(PRODUCTS ? s_ + closely_product(x, y, wrong) : vfma(x, y, s_), of_sum, add, of_sums);
             if (SUMS) wrong |= of_sums;
         });
         if (none_set(wrong)) return;
@@ -111,14 +122,15 @@ template <class C, int STEP, int KIND, bool SUMS, int ROWS> struct Watched {
 
     INL_MEMBER void group(int64_t k, int first) {
         V next[GROUP][NV];
-        Looked sums, products;
+        Looked sums;
+        LookedProducts products;
         each<GROUP>([&](int i, int j) __attribute__((always_inline)) {
             const V x = left(k, first + i), y = right(k, j);
             V sum;
             if (PRODUCTS) {
                 const V q = x * y;
                 products.look(q, of_product, i + j == 0);
-                sum = get(first + i, j) + of_product.round(q);
+                sum = get(first + i, j) + (to_odd(STEP) ? of_product.round_product(x, y, q) : of_product.round(q));
             } else sum = vfma(x, y, get(first + i, j));
             if (SUMS) sums.look(sum, of_sum, i + j == 0);
             next[i][j] = of_sum.round(sum);
@@ -135,9 +147,12 @@ template <class C, int STEP, int KIND, bool SUMS, int ROWS> struct Watched {
         each<ROWS>([&](int i, int j) __attribute__((always_inline)) {
             const V x = kept(i, j);
             if (!IN_CACHE) set(i, j, x);
-            if (!SUMS) unfit |= (VI)((VU)x == splat_u<C>(C::SIGN)) | (VI)((VU)((VU)x << of_sum.up) != (VU){});
+            if (SUMS == ALL) return;
+            unfit |= (VI)((VU)((VU)x << of_sum.up) != (VU){});
+            if (SUMS == UNSEEN) unfit |= (VI)((VU)x == splat_u<C>(C::SIGN));
+            if (SUMS == UNSEEN && SMALL) unfit |= of_sum.below_normal(x) & (VI)(x != V{});
         });
-        if (!SUMS && !none_set(unfit)) return from;
+        if (SUMS != ALL && !none_set(unfit)) return from;
         int64_t k = from;
         for (; k < end; ++k) {
 #pragma GCC unroll 8
@@ -149,14 +164,14 @@ template <class C, int STEP, int KIND, bool SUMS, int ROWS> struct Watched {
     }
 };
 
-template <class C, int STEP, int KIND, bool SUMS, int ROWS>
+template <class C, int STEP, int KIND, int SUMS, int ROWS>
 static __attribute__((noinline)) int64_t rows_watched(const Tile& t, int row, int64_t from, const Const<C>& mul, const Const<C>& add) {
     Watched<C, STEP, KIND, SUMS, ROWS> rows(t, row, from, mul, add);
     return rows.run();
 }
 
-template <class C, int STEP, int KIND, bool SUMS, int ROWS> INL void watch(const Tile& t, int row, const Const<C>& mul,
-                                                                           const Const<C>& add) {
+template <class C, int STEP, int KIND, int SUMS, int ROWS> INL void watch(const Tile& t, int row, const Const<C>& mul,
+                                                                          const Const<C>& add) {
     int64_t before = 64;  // another try; twice as much each time
     for (int64_t k = 0;; before *= 2) {
         k = rows_watched<C, STEP, KIND, SUMS, ROWS>(t, row, k, mul, add);
@@ -168,7 +183,7 @@ template <class C, int STEP, int KIND, bool SUMS, int ROWS> INL void watch(const
     }
 }
 
-template <class C, int STEP, int KIND, bool SUMS> static void tile_of_watched(const Tile& t) {
+template <class C, int STEP, int KIND, int SUMS> static void tile_of_watched(const Tile& t) {
     const Const<C> mul = Const<C>::make(*t.mul), add = Const<C>::make(*t.add);
     int row = 0;
     for (; row + 8 <= t.rows; row += 8) watch<C, STEP, KIND, SUMS, 8>(t, row, mul, add);
@@ -179,19 +194,22 @@ template <class C, int STEP, int KIND, bool SUMS> static void tile_of_watched(co
 // Sums of random data are on a midpoint once in 2^(bits dropped); with fewer of these, embedded rounding to odd is faster.
 constexpr int LEAST_DROPPED = 11;
 
-// Whether sums of a rounded product and a register that holds a value of the format are never looked at: lemma A of plan.h,
-// and what is below 2^emin is exact.
-inline bool sums_are_safe(const gemmsim::Cast& mul, const gemmsim::Cast& add, int bits) {
-    return mul.p <= add.p && 2 * add.p <= bits - 1 && mul.emin - mul.p >= add.emin - add.p;
-}
+// Whether nearest sums of a rounded product and a register that holds a value of the format are what is asked for, whatever
+// midpoints they are on: lemma A of plan.h. And whether those below 2^emin are exact.
+inline bool nearest_sums(const gemmsim::Cast& mul, const gemmsim::Cast& add, int bits) { return mul.p <= add.p && 2 * add.p <= bits - 1; }
+inline bool one_grid(const gemmsim::Cast& mul, const gemmsim::Cast& add) { return mul.emin - mul.p >= add.emin - add.p; }
 
 // Kinds PLAIN (of steps to odd) to FTZ.
 template <class C, int STEP, int KIND> static void tile_watched(const Tile& t) {
     const int dropped = C::MB + 1 - (STEP == MA_ODD && t.mul->p > t.add->p ? t.mul->p : t.add->p);
     if (ISA_DIRECTED && to_odd(STEP) && dropped < LEAST_DROPPED) return tile<C, STEP, KIND>(t);
-    if constexpr (STEP == MA_ODD && KIND <= SUB)
-        if (sums_are_safe(*t.mul, *t.add, C::MB + 1)) return tile_of_watched<C, STEP, KIND, false>(t);
-    tile_of_watched<C, STEP, KIND, true>(t);
+    if constexpr (STEP >= MA_NEAR && KIND <= SUB) {
+        const bool nearest = STEP == MA_NEAR || nearest_sums(*t.mul, *t.add, C::MB + 1);
+        if (nearest && (KIND == PLAIN || one_grid(*t.mul, *t.add))) return tile_of_watched<C, STEP, KIND, UNSEEN>(t);
+        if constexpr (STEP == MA_ODD && KIND == SUB)
+            if (nearest) return tile_of_watched<C, STEP, KIND, MAGNITUDES>(t);
+    }
+    tile_of_watched<C, STEP, KIND, ALL>(t);
 }
 
 }  // namespace gemmsim::NS

@@ -3,6 +3,7 @@
 from .block import PACKINGS, decode_blocks, encode_blocks, quantize_blocks
 from .block_float import quantize_tensor
 from .coded import count_coded_overflows, finishes, gemm_coded
+from .counted import count_events
 from .gathered import gathered_gemm
 from .gemm import count_overflows, gemm, refuses
 from .lookup import count_lookup_overflows, lookup_gemm, lookup_refuses
@@ -25,6 +26,7 @@ __all__ = [
     "affine_cast",
     "build_info",
     "count_coded_overflows",
+    "count_events",
     "count_lookup_overflows",
     "count_overflows",
     "decode_blocks",

@@ -18,6 +18,7 @@ __all__ = [
     "KINDS",
     "STEPS",
     "CastRecord",
+    "EventRecord",
     "Extras",
     "GatherRecord",
     "GemmSpecPart",
@@ -122,6 +123,12 @@ class LookupRecord(ctypes.Structure):
     """Products of codes."""
 
     _fields_ = [("values", c_void_p), ("rows", c_int32), ("columns", c_int32)]
+
+
+class EventRecord(ctypes.Structure):
+    """Where additions are counted, and the smallest normal numbers of the register and of each wrapper."""
+
+    _fields_ = [("counts", c_void_p), ("least", c_double * (1 + MAX_WRAPPERS))]
 
 
 #: The beginning of GemmArgs: a b c, three dtypes and batch_dims, m n k, six strides, batch, extras, seed, threads,

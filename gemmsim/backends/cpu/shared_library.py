@@ -11,7 +11,7 @@ from pathlib import Path
 from gemmsim.formats.errors import shown
 
 from .. import environment
-from .records import GEMM_CALL, CastRecord, GatherRecord, GemmSpecPart, LookupRecord, QuantizeArgs
+from .records import GEMM_CALL, CastRecord, EventRecord, GatherRecord, GemmSpecPart, LookupRecord, QuantizeArgs
 
 __all__ = ["ISAS", "LibraryError", "build_info", "isa", "library", "set_isa"]
 
@@ -62,6 +62,8 @@ def _load() -> ctypes.CDLL:
     lib.gemmsim_gathered_gemm.restype = c_int64
     lib.gemmsim_lookup_gemm.argtypes = [c_char_p, POINTER(LookupRecord)]
     lib.gemmsim_lookup_gemm.restype = c_int64
+    lib.gemmsim_counted_gemm.argtypes = [c_char_p, POINTER(EventRecord)]
+    lib.gemmsim_counted_gemm.restype = c_int64
     lib.gemmsim_quantize.argtypes = [POINTER(QuantizeArgs)]
     lib.gemmsim_quantize.restype = c_int
     wanted = environment.text(environment.ISA)

@@ -7,6 +7,7 @@ from .block_float import quantize_tensor
 from .block_words import block_core_words, block_words
 from .cast import quantize
 from .coded import count_coded_overflows, gemm_coded
+from .counted import count_events
 from .errors import (
     ArchitectureError,
     CacheWarning,
@@ -70,6 +71,7 @@ __all__ = [
     "check_arch",
     "compile_kernel",
     "count_coded_overflows",
+    "count_events",
     "count_lookup_overflows",
     "count_overflows",
     "count_overflows_blocks",

@@ -13,7 +13,8 @@ from gemmsim.lowering.accumulators import program
 from gemmsim.lowering.carriers import Carrier, Facts, carrier_of, is_packed, is_small, operand_facts
 from gemmsim.lowering.cast_numbers import ABSENT, CastNumbers
 from gemmsim.lowering.casts import cast_numbers, stays_in_float32
-from gemmsim.lowering.numbers import INITS, Method, Order
+from gemmsim.lowering.numbers import INITS, Method
+from gemmsim.lowering.orders import Order
 from gemmsim.lowering.program import HardwareStep, Program
 
 from ..dtypes import KERNEL_DTYPES
@@ -197,7 +198,7 @@ def sides(spec: GemmSpec, accumulator: Accumulator, operands: Operands) -> tuple
 
 
 def _permutes(what: Program) -> bool:
-    return any(w.order in (Order.INTERLEAVED, Order.SHUFFLED) for w in what.wrappers)
+    return any(w.order.permutes for w in what.wrappers)
 
 
 @lru_cache(maxsize=4096)

@@ -8,14 +8,15 @@ import torch
 from torch import Tensor
 
 from gemmsim.arithmetic.shuffled import Shuffled
-from gemmsim.lowering.numbers import Order, Site
+from gemmsim.lowering.numbers import Site
+from gemmsim.lowering.orders import Order, lengths
 from gemmsim.lowering.program import Wrapped
 
 from ..device_tables import Table, Tables
 
 __all__ = ["term_order"]
 
-_Levels = Sequence[tuple[int, int]]
+_Levels = Sequence[tuple[Order, int]]
 _MASK = 0xFFFFFFFF
 #: Of Philox4x32: multipliers and increments of the key (docs/reference/random_bits.md).
 _MULTIPLIERS, _WEYL = (0xD2511F53, 0xCD9E8D57), (0x9E3779B9, 0xBB67AE85)
@@ -27,19 +28,15 @@ def _places(levels: _Levels, k: int, device: torch.device) -> Tensor:
     if not k or all(order != Order.INTERLEAVED for order, _ in levels):
         return torch.arange(k, dtype=torch.int32, device=device)
     (order, n), inner = levels[0], levels[1:]
-    if order == Order.SHUFFLED:
-        return _places(inner, k, device)
-    if order == Order.INTERLEAVED:
-        lanes = min(n, k)
-        size, longer = divmod(k, lanes)
-        first = torch.arange(lanes, dtype=torch.int32, device=device)[:, None]
-        long, short = (lanes * _places(inner, terms, device) for terms in (size + 1, size))
-        return torch.cat([(first[:longer] + long).view(-1), (first[longer:] + short).view(-1)])
-    size = -(-k // n) if order == Order.SPLITK else n
-    whole, rest = divmod(k, size)
-    starts = torch.arange(whole, dtype=torch.int32, device=device)[:, None] * size
-    last = whole * size + _places(inner, rest, device)
-    return torch.cat([(starts + _places(inner, size, device)).view(-1), last])
+    parts, first, lanes = [], 0, order == Order.INTERLEAVED
+    runs = lengths(order, n, k)
+    stride = sum(count for count, _ in runs) if lanes else 1
+    for count, size in runs:
+        step = 1 if lanes else size
+        starts = first + torch.arange(count, dtype=torch.int32, device=device)[:, None] * step
+        parts.append((starts + stride * _places(inner, size, device)).view(-1))
+        first += count * step
+    return torch.cat(parts)
 
 
 def _permutation(seed: int, k: int, device: torch.device) -> Tensor:
@@ -69,7 +66,7 @@ def _orders(levels: _Levels, shuffle: Shuffled | None, k: int, device: torch.dev
 def term_order(wrappers: Sequence[Wrapped], shuffle: Shuffled | None, k: int, device: torch.device) -> Table | None:
     """For K = ``k``, about to be read by a launch: index of the term at each position, and the k that its random bits
     belong to where that is not the position; int32. None where terms are read as they are. Kept for later calls."""
-    if all(w.order not in (Order.INTERLEAVED, Order.SHUFFLED) for w in wrappers):
+    if not any(w.order.permutes for w in wrappers):
         return None
     levels = tuple((w.order, w.n) for w in wrappers)
     return _tables.get((levels, shuffle, k), device, lambda where: _orders(levels, shuffle, k, where))

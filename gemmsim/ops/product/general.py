@@ -16,12 +16,12 @@ from gemmsim.backends.last_steps import followed
 from gemmsim.backends.product import Product, Ran
 from gemmsim.formats import Cast
 
-from ..checks import check_integers
+from ..checks import check_float, check_integers
 from ..errors import ShapeError, message
 from ..seeds import Site
 from .shapes import matmul_shape
 
-__all__ = ["NOTHING", "general_matmul", "multiplied"]
+__all__ = ["NOTHING", "expanded", "general_matmul", "multiplied"]
 
 NOTHING = "nothing to compute: the result has no elements"
 
@@ -78,9 +78,19 @@ def _among_rows(product: Product, last: Cast) -> Ran:
     return followed(write, product.finish, out)
 
 
-def _expand(name: str, t: Tensor, shape: Sequence[int]) -> Tensor:
+def expanded(owner: str, c: Tensor, shape: Sequence[int]) -> Tensor:
+    """The addend ``c`` in the shape of the product.
+
+    Raises:
+        DTypeError: for ``c`` that is no float tensor; ShapeError: for one that does not broadcast.
+    """
+    check_float(owner, "c", c)
+    return _expand("c", c, shape, owner)
+
+
+def _expand(name: str, t: Tensor, shape: Sequence[int], owner: str = "matmul") -> Tensor:
     try:
         return t.expand(tuple(shape))
     except RuntimeError:
-        asked = f"matmul: {name} has shape {tuple(t.shape)}, the product {tuple(shape)}"
+        asked = f"{owner}: {name} has shape {tuple(t.shape)}, the product {tuple(shape)}"
         raise ShapeError(message(asked, f"a {name} that broadcasts to the product", f"Reshape {name}.")) from None

@@ -15,6 +15,8 @@ from gemmsim.arithmetic import GemmSpec
 from gemmsim.arithmetic.accumulator import remembers
 from gemmsim.arithmetic.errors import UnsupportedSpec
 from gemmsim.backends import route
+from gemmsim.backends.backend import backend_of
+from gemmsim.backends.batches import batched
 from gemmsim.backends.finish import Finish
 from gemmsim.backends.product import Product
 from gemmsim.formats import TENSOR_FORMATS, BlockFormat, Cast
@@ -26,11 +28,12 @@ from ..rounding import cast_operand
 from ..seeds import Site, derive_seed, draw_seed
 from . import blocks
 from .finishing import check_bias, finish_of
-from .general import NOTHING, general_matmul
+from .general import NOTHING, expanded, general_matmul
 from .shapes import matmul_shape
 
 __all__ = [
     "call_seed",
+    "count_events",
     "count_overflows",
     "matmul",
     "matmul_with_operands",
@@ -172,6 +175,29 @@ def count_overflows(a: Tensor, b: Tensor, spec: GemmSpec, seed: int | None = Non
         else:
             route.run(Product(a, b, spec, counts, bits, count=True))
     return counts
+
+
+def count_events(
+    a: Tensor, b: Tensor, spec: GemmSpec, seed: int | None = None, c: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
+    """``matmul``'s result, and how many additions of each element swamped, were inexact, underflowed and overflowed:
+    int64, (4, ...) and the result's shape.
+
+    Raises:
+        DTypeError, DeviceError, ShapeError: for operands that do not fit.
+        UnsupportedSpec: where the operands' backend does not count; SpecError: for ``c`` without a place.
+    """
+    dtype = result_dtype("count_events", a, b, None)
+    check_device("count_events", a, b, c)
+    shape = matmul_shape("count_events", a, b)
+    out = torch.empty(shape, dtype=dtype, device=a.device)
+    counts = torch.zeros((4, *shape), dtype=torch.int64, device=a.device)
+    product = Product(a, b, spec, out, call_seed(spec, seed), None if c is None else expanded("count_events", c, shape))
+    if out.dim() > 2:
+        product = batched(product)
+    backend = backend_of(out)
+    backend.count_events(product.a, product.b, product.spec, product.out, counts, product.seed, product.c)  # type: ignore[arg-type]
+    return out, counts
 
 
 def matmul_with_operands(

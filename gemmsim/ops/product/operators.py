@@ -28,6 +28,7 @@ from .finishing import check_bias
 from .shapes import matmul_shape
 
 __all__ = [
+    "count_events_op",
     "count_overflows_op",
     "matmul_op",
     "matmul_with_operands_op",
@@ -76,6 +77,12 @@ def _cast(output: str | None) -> Cast | None:
 
 def _count_overflows(a: Tensor, b: Tensor, spec: str, seed: int | None = None) -> Tensor:
     return kernels.count_overflows(a, b, kernels.spec_of(spec), seed)
+
+
+def _count_events(
+    a: Tensor, b: Tensor, spec: str, seed: int | None = None, c: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
+    return kernels.count_events(a, b, kernels.spec_of(spec), seed, c)
 
 
 def _quantize(
@@ -146,6 +153,15 @@ def _count_overflows_fake(a: Tensor, b: Tensor, spec: str, seed: int | None = No
     return a.new_empty(matmul_shape("count_overflows", a, b), dtype=torch.int64)
 
 
+def _count_events_fake(
+    a: Tensor, b: Tensor, spec: str, seed: int | None = None, c: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
+    kernels.spec_of(spec)
+    dtype = kernels.result_dtype("count_events", a, b, None)
+    shape = matmul_shape("count_events", a, b)
+    return a.new_empty(shape, dtype=dtype), a.new_empty((4, *shape), dtype=torch.int64)
+
+
 def _quantize_fake(
     x: Tensor,
     cast: str,
@@ -199,6 +215,13 @@ matmul_with_operands_op = define(
     _matmul_with_operands_fake,
     vmap=partial(batching.matmul_with_operands, quantize_op),
     instead=_INSTEAD,
+)
+count_events_op = define(
+    "count_events(Tensor a, Tensor b, str spec, SymInt? seed=None, Tensor? c=None) -> (Tensor, Tensor)",
+    _count_events,
+    _count_events_fake,
+    vmap=batching.count_events,
+    instead="Call gemmsim.qmatmul for a product with a gradient.",
 )
 count_overflows_op = define(
     "count_overflows(Tensor a, Tensor b, str spec, SymInt? seed=None) -> Tensor",

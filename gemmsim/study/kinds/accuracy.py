@@ -18,16 +18,11 @@ from ..networks import digits
 from ..networks.digits import Data, Network
 from ..parameters import Parameters, at_least, choice, option
 from ..templates import Template, formats, register_of, templates
+from .accuracy_report import SHOWN
 from .kind import Kind
 
 __all__ = ["ORDERS", "SHOWN", "Accuracy", "AccuracyParameters", "Pass", "measure_pass", "prepare_pass"]
 
-#: Metrics a picture may show, and their words.
-SHOWN = {
-    "accuracy": "test accuracy",
-    "logit_err": "error of the logits, relative, Frobenius norm",
-    "same_answer_as_truth": "images with the exact pass's answer",
-}
 ORDERS = (
     "sequential = {}",
     "rtz = {}/rtz",

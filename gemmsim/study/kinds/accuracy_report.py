@@ -11,10 +11,16 @@ from rich.table import Table
 
 from ..cells import Row
 from ..plots.lines import Line, Picture, draw_lines
-from .accuracy import SHOWN
 from .pivot import mean_of
 
-__all__ = ["accuracy_finding", "accuracy_plot", "accuracy_table", "bits_needed"]
+__all__ = ["SHOWN", "accuracy_finding", "accuracy_plot", "accuracy_table", "bits_needed"]
+
+#: Metrics a picture may show, and their words.
+SHOWN = {
+    "accuracy": "test accuracy",
+    "logit_err": "error of the logits, relative, Frobenius norm",
+    "same_answer_as_truth": "images with the exact pass's answer",
+}
 
 #: An accumulator is enough if the accuracy is no more than this below the exact pass's.
 TOLERANCE = 0.01
@@ -144,7 +150,7 @@ def accuracy_plot(rows: Sequence[Row], metric: str, finding: str, path: Path) ->
         lines = [_line(label, [_of(rows, label, fmt) for fmt in formats], metric, factor) for label in labels]
     else:
         ticks = labels
-        lines = [_line("", [_of(rows, label) for label in labels], metric, factor)]
+        lines = [_line(metric, [_of(rows, label) for label in labels], metric, factor)]
     lines += _levels(rows, metric, len(ticks) - 1)
     images = next((row["images"] for row in rows), 0)
     picture = Picture(

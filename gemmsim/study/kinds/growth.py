@@ -12,7 +12,7 @@ import gemmsim as gs
 
 from .. import bounds, metrics
 from ..cells import Cell, Row, Scalar, columns
-from ..curves import Curve, curves, unit_roundoff
+from ..curves import Curve, curves, output_format, unit_roundoff
 from ..distributions import distributions
 from ..operands import Operands, Placement, drawn, placement
 from ..parameters import Parameters, at_least, choice, option, real
@@ -115,7 +115,7 @@ def measure_product(cell: Cell, operands: Operands) -> dict[str, Scalar]:
     seconds = time.perf_counter() - started
     k = operands.a.shape[1]
     return {
-        **metrics.errors(result, operands, unit_roundoff(spec)),
+        **metrics.errors(result, operands, unit_roundoff(spec), output_format(spec)),
         "bound_det": bounds.deterministic(spec.accumulator, k),
         "bound_prob": bounds.probabilistic(spec.accumulator, k),
         "truth": operands.method,

@@ -21,16 +21,11 @@ from ..operands import Operands, of_tensors
 from ..parameters import Parameters, at_least, choice, option, some_of, text
 from ..ranges import numbers
 from .integer_network import IntegerNetwork, integer_network, measure_network
+from .integer_report import SHOWN
 from .kind import Context, Kind
 
 __all__ = ["SHOWN", "IntegerParameters", "IntegerStudy", "Widths", "worst_sums"]
 
-#: Metrics a picture or table may show, and their words.
-SHOWN = {
-    "overflow_rate": "share of the sums that leave the register",
-    "sqnr_db": "signal over overflow noise, dB",
-    "accuracy": "test accuracy",
-}
 #: Error columns that say something of integers, where nothing rounds.
 _ERRORS = ("rel_fro", "max_rel", "mean_abs", "bias", "bias_se", "abs_bias_ratio", "sqnr_db", "max_err_over_s")
 

@@ -19,13 +19,14 @@ __all__ = ["IntegerNetwork", "integer_network", "measure_network"]
 
 @dataclass(frozen=True)
 class IntegerNetwork:
-    """Weights (K, N) as integers of one scale each, inputs' scales, and the pass with exact sums as the truth."""
+    """Weights (K, N) as integers of one scale each, how inputs are scaled, and the pass with exact sums as truth."""
 
     context: Pass
     a_format: str
     weights: tuple[Tensor, Tensor]
     weight_scales: tuple[float, float]
-    input_scales: tuple[float, float]
+    #: What the inputs of each layer are multiplied by before they are rounded.
+    input_factors: tuple[float, float]
     worst: tuple[Tensor, Tensor]
 
 
@@ -52,7 +53,7 @@ def integer_network(context: Pass, a_format: str, b_format: str) -> IntegerNetwo
         a_format,
         weights,
         tuple(float(matrix.abs().max()) / float(right.max) for matrix in matrices),  # type: ignore[arg-type]
-        (1.0 / float(left.max), float(hidden.max()) / float(left.max)),
+        (float(left.max), float(left.max) / float(hidden.max())),
         (worst_sums(weights[0], a_format), worst_sums(weights[1], a_format)),
     )
     exact, _ = _forward(made, None)
@@ -82,14 +83,15 @@ def measure_network(cell: Cell, inputs: IntegerNetwork) -> dict[str, Scalar]:
 def _forward(inputs: IntegerNetwork, spec: str | None) -> tuple[Tensor, list[tuple[Tensor, Tensor, Tensor]]]:
     """Logits in float64, and operands and result of both products; with exact sums where ``spec`` is None."""
     network, data = inputs.context.network, inputs.context.data
-    x, found = data.test_images, []
-    for weight, bias, weight_scale, input_scale, last in (
-        (inputs.weights[0], network.b1, inputs.weight_scales[0], inputs.input_scales[0], False),
-        (inputs.weights[1], network.b2, inputs.weight_scales[1], inputs.input_scales[1], True),
+    # In float64, so that pixels (multiples of 1/16) times a whole number are exact and ties are ties.
+    x, found = data.test_images.double(), []
+    for weight, bias, weight_scale, factor, last in (
+        (inputs.weights[0], network.b1, inputs.weight_scales[0], inputs.input_factors[0], False),
+        (inputs.weights[1], network.b2, inputs.weight_scales[1], inputs.input_factors[1], True),
     ):
-        whole = gs.quantize((x / input_scale).float(), inputs.a_format)
+        whole = gs.quantize(x * factor, inputs.a_format).float()
         result = whole.double() @ weight.double() if spec is None else gs.qmatmul(whole, weight, spec)
         found.append((whole, weight, result))
-        x = result.double() * (weight_scale * input_scale) + bias.double()
+        x = result.double() * (weight_scale / factor) + bias.double()
         x = x if last else torch.relu(x)
     return x, found

@@ -102,6 +102,11 @@ def _value(text: str) -> Any:
     return {"True": True, "False": False}.get(text, text.strip("'\""))
 
 
+def _register(scheme: str | None) -> str:
+    """The register that the scheme's text names; "" for its own."""
+    return (scheme or "").partition("register=")[2].removesuffix(")").lstrip(":")
+
+
 @dataclass(frozen=True)
 class SlicingParameters(Parameters):
     """Schemes and plain accumulators x lengths x distributions x seeds."""
@@ -197,10 +202,13 @@ class Slicing(Kind[SlicingParameters]):
         over_k = len({row["K"] for row in rows}) > 1
         x = "K" if over_k else "products"
         emulated = [row for row in rows if row["scheme"] is not None] or list(rows)
-        named = ["label"] if over_k else []
-        by = [*named, "dist"] if len({row["dist"] for row in rows}) > 1 or not named else named
+        if over_k:
+            by = ["label", "dist"] if len({row["dist"] for row in rows}) > 1 else ["label"]
+        else:  # a scheme in another register is no point of the same curve
+            emulated = [{**row, "register": _register(row["scheme"])} for row in emulated]
+            by = ["dist", "register"]
         lines = [
-            Line(", ".join(map(str, key)), [(at, mean) for at, mean, _, _ in points])
+            Line(", ".join(str(part) for part in key if part), [(at, mean) for at, mean, _, _ in points])
             for key, points in series(emulated, x, metric, by=by).items()
         ]
         lines += self._plain(rows, x, metric)

@@ -62,12 +62,17 @@ def train_finding(rows: Sequence[Row]) -> str:
 def train_plot(rows: Sequence[Row], finding: str, path: Path) -> None:
     """Loss against epochs, a line for each training; seeds as a band."""
     lines = []
+    accumulators = list(dict.fromkeys(_accumulator(row) for row in rows))
+    roles = list(dict.fromkeys(row["roles"] for row in rows if row["what"] != "truth"))
     for label in dict.fromkeys(row["label"] for row in rows):
         group = [row for row in rows if row["label"] == label]
         runs = [[float(text) for text in row["curve"].split()] for row in group]
         epochs = list(zip(*runs, strict=False))
         points = [(epoch + 1.0, sum(values) / len(values)) for epoch, values in enumerate(epochs)]
-        lines.append(Line(label, points, [(min(values), max(values)) for values in epochs]))
+        spread = [(min(values), max(values)) for values in epochs]
+        role = group[0]["roles"]
+        dash = roles.index(role) if role in roles else 0
+        lines.append(Line(label, points, spread, colour=accumulators.index(_accumulator(group[0])), dash=dash))
     first = rows[0]
     picture = Picture(
         finding=finding,

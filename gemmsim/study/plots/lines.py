@@ -18,7 +18,7 @@ LINEAR_BELOW = 4.0
 
 @dataclass(frozen=True)
 class Line:
-    """A curve: ``points`` (x, y), and where they were measured repeatedly the lowest and highest y of each x."""
+    """A curve, named at its last point: ``points`` (x, y), and of repeated measurements the lowest and highest y."""
 
     label: str
     points: Sequence[tuple[float, float]]

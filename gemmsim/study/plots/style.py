@@ -9,6 +9,7 @@ from typing import Any
 
 from ..errors import StudyError
 from ..files import atomic_path
+from ..glossary import COLUMNS
 
 __all__ = ["COLOURS", "DASHES", "GREY", "MARKERS", "bare", "figure", "ink", "label_ends", "save", "spread", "titled"]
 
@@ -68,9 +69,15 @@ def titled(drawn: Any, axes: Any, finding: str, subject: str) -> None:
     """The finding in bold over the picture, what was measured in grey below it; both begin at the left edge."""
     width = drawn.get_figwidth()
     # Broken here and not by wrap=True: the layout does not make room for lines that only drawing finds.
-    drawn.suptitle(_wrapped(finding[:1].upper() + finding[1:], 9.6 * width), x=0.012, ha="left", fontsize=12,
+    drawn.suptitle(_wrapped(_sentence(finding), 9.6 * width), x=0.012, ha="left", fontsize=12,
                    fontweight="bold")  # fmt: skip
     axes.set_title(_wrapped(subject, 12.4 * (width - 1.1)), loc="left", fontsize=9.5, color="0.35")
+
+
+def _sentence(text: str) -> str:
+    """``text`` with a capital at its beginning, unless that is the name of a column."""
+    first = text.partition(" ")[0]
+    return text[:1].upper() + text[1:] if first.isalpha() and first not in COLUMNS else text
 
 
 def _wrapped(text: str, width: float) -> str:

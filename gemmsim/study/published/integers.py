@@ -45,7 +45,7 @@ A2Q_OVERFLOW = Reproduction(
         ),
         Expectation(
             (("label", "less_wrap"),), "accuracy", 0.55, 0.80, "measured here first",
-            f"{_HERE}: 0.698 here, 0.68 to 0.73 with other widths of the operands",
+            f"{_HERE}: 0.696 here, 0.68 to 0.73 with other widths of the operands",
         ),
         Expectation(
             (("label", "certified_wrap"),), "certified_bits", 21, 21, "derived",

@@ -42,7 +42,8 @@ def operands(kind: str) -> tuple[torch.Tensor, torch.Tensor]:
 @pytest.mark.parametrize("spec", [":e5m10", ":bf16", ":e5m10, arithmetic=fp32", ":mul=e5m10, add=e5m10", ":mul=e5m7, add=e4m3",
                                   ":e5m10/rtz", ":e5m10/rna", ":e5m10/rd", ":e5m10/ru", ":e5m10/sr8", ":chunked(40, e5m10)",
                                   ":e5m10/sr16", ":e5m10/sr20", ":e8m14/sr12", ":e8m10/sr18/ftz", ":kahan(e5m10)",
-                                  ":e5m17, arithmetic=fp32", ":mul=e5m10, add=e5m10, arithmetic=fp32"])  # fmt: skip
+                                  ":e5m17, arithmetic=fp32", ":mul=e5m10, add=e5m10, arithmetic=fp32",
+                                  ":mul=bf16, add=e5m10", ":mul=e6m9, add=e5m10"])  # fmt: skip
 @pytest.mark.parametrize("kind", ["midpoints", "exact ties", "subnormal sums", "zeros", "negative zeros"])
 def test_what_is_an_exception_elsewhere(kind, spec):
     a, b = operands(kind)
@@ -52,6 +53,50 @@ def test_what_is_an_exception_elsewhere(kind, spec):
         out = torch.empty(ROWS, COLUMNS, dtype=torch.float64)
         cpu.gemm(a, b, GemmSpec.of(spec), out, 3)
         assert_bitwise_equal(out, want, context=f"{spec}, {kind}, {name}")
+
+
+def product_midpoints(g: torch.Generator) -> tuple[torch.Tensor, torch.Tensor]:
+    """Products that the machine's own rounding puts on a midpoint of e5m10 from above and from below, subnormals too."""
+    x = 1 + torch.rand(TERMS, 1, generator=g, dtype=torch.float64).float().double()
+    places = torch.randint(1024, 2048, (TERMS, COLUMNS), generator=g).double() + 0.5
+    places[:, ::5] = torch.randint(0, 1024, places[:, ::5].shape, generator=g).double() + 0.5
+    exponents = torch.where(places > 1024, torch.randint(-24, -6, places.shape, generator=g), -24)
+    b = (places * torch.exp2(exponents.double()) / x).float()
+    signs = torch.randint(0, 2, (ROWS, 1), generator=g) * 2 - 1.0
+    return signs * x.float().T, b
+
+
+@pytest.mark.parametrize("spec", [":mul=e5m10, add=e5m10", ":mul=e5m10, add=e5m10, arithmetic=fp32", ":mul=e5m10, add=fp32",
+                                  ":mul=e5m10, add=bf16", ":mul=e5m10/sat, add=e5m10/sat", ":mul=e5m10/ftz, add=e5m10/ftz",
+                                  ":mul=e5m10, add=e5m12", ":mul=e6m9, add=e5m10"])  # fmt: skip
+def test_products_beside_midpoints(spec):
+    a, b = product_midpoints(torch.Generator().manual_seed(5))
+    exact = a[:1].T.double() * b.double()
+    nearest = (a[:1].T * b).double()
+    on = (nearest / torch.exp2(torch.frexp(nearest)[1].clamp(min=-13).double() - 11)).frac().abs() == 0.5
+    assert (on & (nearest.abs() > exact.abs())).sum() > 100 and (on & (nearest.abs() < exact.abs())).sum() > 100
+    want = torch.tensor(reference.gemm(a.tolist(), b.tolist(), GemmSpec.of(spec)), dtype=torch.float64)
+    for name in isas():
+        cpu.set_isa(name)
+        out = torch.empty(ROWS, COLUMNS, dtype=torch.float64)
+        cpu.gemm(a, b, GemmSpec.of(spec), out, 0)
+        assert_bitwise_equal(out, want, context=f"{spec}, {name}")
+
+
+@pytest.mark.parametrize("more", ["", ", arithmetic=fp32"])
+def test_an_addend_below_the_smallest_number(more):
+    """The register starts off the format's grid, where sums are not looked at otherwise."""
+    spec, g = GemmSpec.of(f":sequential(e5m10, mul=e5m10, init=c_first){more}"), torch.Generator().manual_seed(6)
+    a, b = torch.randn(ROWS, TERMS, generator=g), torch.randn(TERMS, COLUMNS, generator=g)
+    a[:, 0], b[0] = 2.0**-14, 1.0
+    c = -(2.0**-15 + 2.0**-25 * torch.randint(0, 8, (ROWS, COLUMNS), generator=g))
+    for k in (1, TERMS):
+        want = torch.tensor(reference.gemm(a[:, :k].tolist(), b[:k].tolist(), spec, c=c.tolist()), dtype=torch.float64)
+        for name in isas():
+            cpu.set_isa(name)
+            out = torch.empty(ROWS, COLUMNS, dtype=torch.float64)
+            cpu.gemm(a[:, :k], b[:k], spec, out, 0, c)
+            assert_bitwise_equal(out, want, context=f"{more}, {k}, {name}")
 
 
 @pytest.mark.parametrize("spec", [":e8m14/sr12", ":e4m9/sr20/sat", ":e4m9/sr20"])

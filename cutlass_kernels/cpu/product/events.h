@@ -1,0 +1,44 @@
+// What happens at the additions of a product, counted element by element beside its value (gemmsim.count_events).
+#pragma once
+#include "tile.h"
+
+namespace gemmsim {
+
+// Of an addition R(s + q) of finite numbers. SWAMPED: R(s + q) = s although q is not 0. INEXACT: R(s + q) is not s + q.
+// UNDERFLOWN: inexact, and 0 < |s + q| < the smallest normal. OVERFLOWN: s + q, rounded as if nothing bounded the exponent, is past
+// an end of the format.
+enum Event : int { SWAMPED = 0, INEXACT = 1, UNDERFLOWN = 2, OVERFLOWN = 3, EVENTS = 4 };
+
+// `counts`: of each element, (EVENTS, batch..., m, n) contiguous, added to. `least`: the smallest normal of the register, then
+// of each wrapper's cast.
+struct EventArgs {
+    int64_t* counts;
+    double least[1 + MAX_WRAPPERS];
+};
+
+// Of one tile: counts[event * plane + element], elements as in the tile's c.
+struct EventTile {
+    int64_t* counts;
+    int64_t plane;
+    double least;  // the smallest normal of the cast that rounds
+    // Where steps may be taken in few instructions (tiles/events_fast.h): in lanes of 1 float, 2 double; 0: nowhere. `known`: what
+    // the carrier loses is seen in its sums.
+    int brisk;
+    bool known;
+    int64_t* of(int event, int64_t element) const { return counts + event * plane + element; }
+};
+
+// One instruction set's functions, in double lanes. `panel`: 0 float, 1 double.
+struct EventKernels {
+    // a register's or a compensated sum's terms, from the tile's c on
+    void (*run)(int panel, const Tile& t, int nr, int method, bool fused, const EventTile& into);
+    // s = R(s + x) of a tile's elements; the draw of a stochastic cast is that of `site` at place `index`
+    void (*sum)(int panel, void* s, const void* x, const Tile& t, int nr, const Cast& c, uint64_t index, int site, const EventTile& into);
+};
+
+const EventKernels& event_kernels_baseline();
+const EventKernels& event_kernels_neon();
+const EventKernels& event_kernels_avx2();
+const EventKernels& event_kernels_avx512();
+
+}  // namespace gemmsim

@@ -1,0 +1,189 @@
+// The runs and meetings of a product whose additions are watched: vectors where double lanes hold a step, else one by one.
+#pragma once
+#include <string.h>
+#include "narrowest.h"
+#include "product/events.h"
+#include "product/scalar.h"
+
+namespace gemmsim {
+
+// R(s + q) of the exact sum `x`, and what happened. `finite`: of both addends.
+struct WatchedSum {
+    const Cast& c;
+    const EventTile& into;
+    int64_t element;
+
+    // Of a sum rounded to `v`: whether it left the format. Only a value that an overflow can become is looked at again.
+    bool beyond(const Exact& x, double v, uint32_t R) const {
+        if (v > c.lo && v < c.hi && v != c.over_pos && v != c.over_neg) return false;
+        Cast open = c;
+        open.lo = -__builtin_inf();
+        open.hi = __builtin_inf();
+        const double unbounded = round_exact(x, open, R);
+        return unbounded > c.hi || unbounded < c.lo;
+    }
+    // As wide as exact_sum() takes its addends.
+    static Exact narrowed(Exact x) {
+        const int cut = bit_length(x.mag) - 120;
+        if (cut <= 0) return x;
+        x.sticky = x.sticky || (x.mag & (((u128)1 << cut) - 1)) != 0;
+        return Exact{x.mag >> cut, x.exp + cut, x.neg, x.sticky};
+    }
+    static bool same(const Exact& x, double v) {
+        if (x.sticky || is_nan(v) || is_inf(v)) return false;
+        const Exact rest = exact_sum(x, exact_value(-v));
+        return rest.mag == 0 && !rest.sticky;
+    }
+    static bool below(const Exact& x, double least) {
+        const Exact rest = exact_sum(Exact{x.mag, x.exp, false, x.sticky}, exact_value(-least));
+        return x.mag != 0 && rest.mag != 0 && rest.neg;
+    }
+    // `some`: q is not zero
+    double count(const Exact& x, double s, bool some, uint32_t R) const {
+        const double v = round_exact(x, c, R);
+        const Exact y = narrowed(x);
+        const bool inexact = !same(y, v);
+        if (some && v == s) ++*into.of(SWAMPED, element);
+        if (inexact) ++*into.of(INEXACT, element);
+        if (inexact && below(y, into.least)) ++*into.of(UNDERFLOWN, element);
+        if (inexact && beyond(x, v, R)) ++*into.of(OVERFLOWN, element);
+        return v;
+    }
+    double sum(double s, double q, uint32_t R) const {
+        if (is_nan(s) || is_nan(q) || is_inf(s) || is_inf(q)) return sum_step(q, s, c, R);
+        return count(exact_sum(exact_value(q), exact_value(s)), s, q != 0, R);
+    }
+    double fused(double a, double b, double s, uint32_t R) const {
+        if (is_nan(a) || is_nan(b) || is_nan(s) || is_inf(a) || is_inf(b) || is_inf(s)) return fused_step(a, b, s, c, R);
+        return count(exact_sum(exact_product(a, b), exact_value(s)), s, a != 0 && b != 0, R);
+    }
+};
+
+// A compensated sum whose additions to S, and that of S and C at the end, are watched.
+struct WatchedDot : CompensatedDot {
+    WatchedSum watched;
+    void step(double a, double b, double& s, double& c) const {
+        const double before = s;
+        double y;
+        if (r.method == KAHAN) {
+            y = r.fused ? scalar_step(a, b, -c, r, 0, bits(SITE_STEP))
+                        : add(product(a, b, r.mul, step_bits(r.mul, t, i, j, at, SITE_PRODUCT)), -c, SITE_STEP);
+        } else {
+            const double q = r.fused ? 0 : product(a, b, r.mul, step_bits(r.mul, t, i, j, at, SITE_PRODUCT));
+            y = r.fused ? product(a, b, r.add, bits(SITE_STEP)) : round_value(q, r.add, bits(SITE_STEP));
+        }
+        watched.sum(before, y, bits(SITE_STEP + 1));
+        CompensatedDot::step(a, b, s, c);
+    }
+};
+
+inline const EventKernels& event_kernels(const Isa& isa) {
+#if defined(GEMMSIM_X86)
+    if (!strcmp(isa.name, "avx512")) return event_kernels_avx512();
+    if (!strcmp(isa.name, "avx2")) return event_kernels_avx2();
+#endif
+    (void)isa;
+    return GEMMSIM_NARROWEST(event_kernels)();
+}
+
+template <class T> struct Watcher {
+    const Isa& isa;
+    const Request& r;
+    const EventArgs& args;
+    int nr;
+    mutable int64_t counts[EVENTS * MR * 64] = {};
+
+    const EventKernels& kernels = event_kernels(isa);
+    int bits = 48;             // of any product
+    bool narrow_sums = false;  // sums of the values of any two of the casts are rounded once in float lanes (lemma A)
+
+    void look(const Stats& a, const Stats& b, bool planned) {
+        bits = operand_bits(r.a, r.dtype_a) + operand_bits(r.b, r.dtype_b);
+        if (planned && a.width + b.width < bits) bits = a.width + b.width;
+        narrow_sums = sizeof(T) == 4 && plain(r.add) && r.add.mode == RNE && 2 * r.add.p <= 23;
+        for (int w = 0; w < r.wrapper_count; ++w) {
+            const Cast& c = r.wrappers[w].cast;
+            if (r.wrappers[w].order == SHUFFLED) continue;
+            narrow_sums = narrow_sums && plain(c) && c.mode == RNE && c.p == r.add.p;
+        }
+    }
+    // A signed float format in a mode that the short steps have.
+    static bool plain(const Cast& c) {
+        return lanes(c) && c.emin < c.emax && -c.lo > 0 && c.hi > 0 && (c.mode == RNE || c.mode == RNA || c.mode == RTZ || c.mode == SR);
+    }
+
+    EventTile tile(int level, int brisk = 0, bool known = false) const {  // level 0: the register; 1: the first wrapper
+        return EventTile{counts, MR * nr, args.least[level], brisk, known};
+    }
+    // Of the register's run. Products of many bits seldom leave a sum that fits the register, or a tie.
+    EventTile run_tile() const {
+        const Cast& c = r.add;
+        const bool known = bits + c.p <= 52, narrow = sizeof(T) == 4 && c.p <= 13 && bits > 32 && c.mode != SR;
+        if (!plain(c) || r.init == C_FIRST || !r.fused || c.p > 40 || args.least[0] != ldexp(1.0, c.emin)) return tile(0);
+        if (r.method) return tile(0, r.method == KAHAN && narrow_sums ? 1 : 0);
+        return narrow ? tile(0, 1) : tile(0, 2, known);
+    }
+
+    // A rounding that double lanes do, of the exact sum of any two doubles.
+    static bool lanes(const Cast& c) { return fits(c, 1, true) && !(c.flags & ANY_GRID); }
+
+    bool run_in_lanes() const {
+        const bool random = r.add.mode == SR || (!r.fused && r.mul.mode == SR);
+        return operand_fits_float(r.a, r.dtype_a) && operand_fits_float(r.b, r.dtype_b) && lanes(r.add) &&
+               (r.fused || lanes(r.mul)) && !(r.method && random);
+    }
+
+    // All terms of t, from what is in its c.
+    void run(const Tile& t) const {
+        if (run_in_lanes()) return kernels.run(sizeof(T) == 4 ? 0 : 1, t, nr, r.method, r.fused, run_tile());
+        for (int i = 0; i < t.rows; ++i)
+            for (int j = 0; j < t.cols; ++j) {
+                T& c = ((T*)t.c)[i * nr + j];
+                const WatchedSum watched = {r.add, tile(0), i * nr + j};
+                c = (T)(r.method ? compensated(t, i, j, watched) : register_of(t, i, j, (double)c, watched));
+            }
+    }
+
+    double register_of(const Tile& t, int i, int j, double s, const WatchedSum& watched) const {
+        for (int64_t k = 0; k < t.k; ++k) {
+            const double a = (double)((const T*)t.a)[k * MR + i], b = (double)((const T*)t.b)[k * nr + j];
+            const int64_t at = t.index(k);
+            const uint32_t ra = step_bits(r.add, t, i, j, at, SITE_ADD);
+            if (r.fused) s = watched.fused(a, b, s, ra);
+            else s = watched.sum(s, product_step(a, b, r.mul, step_bits(r.mul, t, i, j, at, SITE_PRODUCT)), ra);
+        }
+        return s;
+    }
+
+    double compensated(const Tile& t, int i, int j, const WatchedSum& watched) const {
+        WatchedDot dot = {{r, t, i, j}, watched};
+        double s = 0, c = 0;
+        for (int64_t k = 0; k < t.k; ++k) {
+            dot.at = t.index(k);
+            dot.step((double)((const T*)t.a)[k * MR + i], (double)((const T*)t.b)[k * nr + j], s, c);
+        }
+        return r.method == KAHAN || t.k == 0 ? s : watched.sum(s, c, dot.bits(SITE_FINAL));
+    }
+
+    // s = R(s + x) element by element; the draw of a stochastic cast is that of `site` at place `index`.
+    void meet(T* s, const T* x, const Tile& t, const Cast& c, int level, uint64_t index, int site) const {
+        const bool brisk = level && narrow_sums;  // an addend C has any bits
+        if (lanes(c)) return kernels.sum(sizeof(T) == 4 ? 0 : 1, s, x, t, nr, c, index, site, tile(level, brisk));
+        for (int i = 0; i < t.rows; ++i)
+            for (int j = 0; j < t.cols; ++j) {
+                T& v = s[i * nr + j];
+                const uint32_t R = c.mode >= SR ? draw_step(t.seed, t.row0 + i, t.col0 + j, index, site, c.rbits) : 0;
+                v = (T)WatchedSum{c, tile(level), i * nr + j}.sum((double)v, (double)x[i * nr + j], R);
+            }
+    }
+
+    // What was counted, into the product's counts of `elements` elements, the tile's first one at `first`, rows n apart.
+    void add_to(int64_t* all, int64_t elements, int64_t first, int64_t n, int rows, int cols) const {
+        for (int e = 0; e < EVENTS; ++e)
+            for (int i = 0; i < rows; ++i)
+                for (int j = 0; j < cols; ++j) all[e * elements + first + i * n + j] += counts[(e * MR + i) * (int64_t)nr + j];
+        memset(counts, 0, sizeof counts);
+    }
+};
+
+}  // namespace gemmsim

@@ -1,0 +1,357 @@
+// Additions that are watched, where nothing rare happens: few instructions a step, and every vector that something rare may
+// happen in (an end of the format, a tie, a sum that the carrier may not hold) takes the step of events.h instead.
+//
+// The carrier's sum x, nearest or cut toward zero, is rounded to r. Where x is not r, neither is the exact sum: r is a
+// number of the carrier, so that the exact sum would have given it. Where x is r, the carrier may have lost something, and
+// the step is taken again; but a product of zero changes nothing.
+#pragma once
+#include <new>
+#include "float_state.h"
+#include "tiles/events.h"
+
+#if ISA_MODES || ISA_AVX512
+namespace gemmsim::NS {
+
+enum How { TO_NEAREST, TOWARD_ZERO, HALF_AWAY, BY_DRAW };  // RNE; RTZ; RNA, a half added and cut; SR, a draw added and cut
+
+inline void round_toward(RoundingState::Direction mode) {
+    alignas(RoundingState) char state[sizeof(RoundingState)];
+    new (state) RoundingState(mode);  // which leaves the mode where it is
+}
+
+template <class C> INL typename C::V read_as(const float* p) {
+    if constexpr (sizeof(typename C::T) == 4) return load<typename C::V>(p);
+    else return read(p);
+}
+template <class C> INL typename C::V read_as(const double* p) { return read(p); }
+INL void write_as(float* p, C32::V x) { store(p, x); }
+template <class T> INL void write_as(T* p, C64::V x) { write(p, x); }
+
+// One cast in the carrier's lanes.
+template <class C> struct Brisk {
+    typedef typename C::V V;
+    typedef typename C::VI VI;
+    typedef typename C::VU VU;
+    V factor;
+    VU mask, half, tie;
+    VI least, most;  // magnitudes as bits: what is between is neither tiny nor near the end
+    int dropped, draw_shift, rbits;
+
+    INL Brisk make(const Cast& c, double least, double most) {
+        typedef typename C::T T;
+        typedef typename C::U U;
+        Brisk k;
+        const auto bits = [](double x) {
+            const T value = (T)x;
+            typename C::I u;
+            memcpy(&u, &value, sizeof u);
+            return splat_i<C>(u);
+        };
+        k.dropped = C::MB + 1 - c.p;
+        k.factor = splat<C>(Const<C>::power(k.dropped) + 1);
+        k.mask = splat_u<C>(~(((U)1 << k.dropped) - 1));
+        k.half = splat_u<C>(c.mode == RNA ? (U)1 << (k.dropped - 1) : 0);
+        k.tie = splat_u<C>(C::SIGN);
+        k.least = bits(least) + 1;  // a sum below it may have become it
+        k.most = bits(most < Const<C>::power(C::EMAX - k.dropped - 2) ? most : Const<C>::power(C::EMAX - k.dropped - 2));
+        k.rbits = c.rbits;
+        k.draw_shift = k.dropped - c.rbits;
+        return k;
+    }
+    template <How HOW> INL_MEMBER V round(V x, VU R) const {
+        if constexpr (HOW == TO_NEAREST) {
+            const V g = x * factor;
+            return g + (x - g);
+        }
+        if constexpr (HOW == TOWARD_ZERO) return (V)((VU)x & mask);
+        if constexpr (HOW == HALF_AWAY) return (V)(((VU)x + half) & mask);
+        return (V)(((VU)x + (R << draw_shift)) & mask);
+    }
+    INL_MEMBER VI large(V x) const { return (VI)((VI)((VU)x & ~C::SIGN) > most); }
+    INL_MEMBER VI small(V x) const { return (VI)((VI)((VU)x & ~C::SIGN) < least); }
+    INL_MEMBER VI is_tie(V x) const { return (VI)((VU)((VU)x << (8 * (int)sizeof(typename C::T) - dropped)) == tie); }
+};
+
+// The cast of steps that are taken as events.h has them, made when the first one is.
+struct Careful {
+    const Cast& cast;
+    double least;
+    mutable bool made = false;
+    mutable WatchedLanes lanes = {};
+    const WatchedLanes& get() const {
+        if (!made) lanes = WatchedLanes::make(cast, least);
+        made = true;
+        return lanes;
+    }
+};
+
+// Steps of a row's vectors that are taken as events.h has them. Counts of the two frequent events are in lanes of the carrier.
+template <class C> struct Lanes {
+    typename C::V s[NV];
+    typename C::VI swamped[NV], exact[NV];
+};
+
+// s = R(s + q), in double lanes; counts of what is rare go to `into`.
+template <class C, bool RANDOM>
+static __attribute__((noinline)) void sum_again(Lanes<C>& lanes, const double* q, const typename C::U* R, const Careful& add,
+                                                const EventTile& into, int64_t element) {
+    constexpr int N = NV * C::L;
+    typename C::T s[N];
+    typename C::I swamped[N], exact[N];
+    memcpy(s, lanes.s, sizeof s);
+    memcpy(swamped, lanes.swamped, sizeof swamped);
+    memcpy(exact, lanes.exact, sizeof exact);
+    for (int j = 0; j < N; j += C64::L) {
+        C64::VU draw = {};
+        if (RANDOM)
+            for (int l = 0; l < C64::L; ++l) draw[l] = R[j + l];
+        Seen seen = {};
+        write(s + j, add.get().sum<RANDOM>(read(s + j), read(q + j), draw, seen));
+        for (int l = 0; l < C64::L; ++l) {
+            swamped[j + l] += (typename C::I)seen.of[SWAMPED][l];
+            exact[j + l] += (typename C::I)(1 - seen.of[INEXACT][l]);
+            *into.of(UNDERFLOWN, element + j + l) += seen.of[UNDERFLOWN][l];
+            *into.of(OVERFLOWN, element + j + l) += seen.of[OVERFLOWN][l];
+        }
+    }
+    memcpy(lanes.s, s, sizeof s);
+    memcpy(lanes.swamped, swamped, sizeof swamped);
+    memcpy(lanes.exact, exact, sizeof exact);
+}
+
+INL C64::VI counts_at(const C64::VI* x, int) { return *x; }
+INL C64::VI counts_at(const C32::VI* x, int at) { return widened_integers(load<HalfInts>((const int32_t*)x + at)); }
+
+template <class C, class T> INL void load_lanes(Lanes<C>& lanes, const T* c) {
+    for (int j = 0; j < NV; ++j) {
+        lanes.s[j] = read_as<C>(c + j * C::L);
+        lanes.swamped[j] = lanes.exact[j] = (typename C::VI){};
+    }
+}
+
+// The register, and `made` additions' counts.
+template <class C, class T> INL void store_lanes(const Lanes<C>& lanes, T* c, const EventTile& into, int64_t element, int64_t made) {
+    for (int j = 0; j < NV; ++j) {
+        write_as(c + j * C::L, lanes.s[j]);
+        for (int l = 0; l < C::L; l += C64::L) {
+            int64_t *const swamped = into.of(SWAMPED, element + j * C::L + l), *const inexact = into.of(INEXACT, element + j * C::L + l);
+            store(swamped, load<C64::VI>(swamped) + counts_at(&lanes.swamped[j], l));
+            store(inexact, load<C64::VI>(inexact) + (splat_i<C64>(made) - counts_at(&lanes.exact[j], l)));
+        }
+    }
+}
+
+template <class C, class T, How HOW, bool RANDOM>
+static __attribute__((noinline)) void again(Lanes<C>& lanes, T a, const T* b, const typename C::VU* R, const Careful& add,
+                                            const EventTile& into, int64_t element) {
+    if (HOW != TO_NEAREST) round_toward(RoundingState::NEAREST);
+    double q[NV * C::L];
+    typename C::U draws[NV * C::L];
+    for (int l = 0; l < NV * C::L; ++l) q[l] = (double)a * (double)b[l];
+    memcpy(draws, R, sizeof draws);
+    sum_again<C, RANDOM>(lanes, q, draws, add, into, element);
+    if (HOW != TO_NEAREST) round_toward(RoundingState::TO_ZERO);
+}
+
+// All terms of ROWS rows and NV vectors of columns from `at` on, in the mode that HOW needs. KNOWN: the planner knows that a
+// sum which the carrier does not hold leaves the larger addend (lemma A), so that x = r tells what happened.
+template <class C, class T, How HOW, bool KNOWN, int ROWS>
+static __attribute__((noinline)) void brisk_rows(const Tile& t, int nr, int row, int at, const Brisk<C>& k, const Careful& add,
+                                                 const EventTile& into) {
+    typedef typename C::V V;
+    typedef typename C::VI VI;
+    typedef typename C::VU VU;
+    const T *a = (const T*)t.a + row, *b = (const T*)t.b + at;
+    T* const c = (T*)t.c + row * nr + at;
+    const V zero = {};
+    const int bits = HOW == BY_DRAW ? k.rbits : 0, per = bits > 16 ? 4 : 8;
+    Draws<C, HOW == BY_DRAW ? ROWS : 1> draws;
+    Tile place = t;
+    place.col0 = t.col0 + (uint32_t)at;
+    V sum[ROWS][NV];
+    VI swamped[ROWS][NV], exact[ROWS][NV];
+#pragma GCC unroll 4
+    for (int i = 0; i < ROWS; ++i)
+#pragma GCC unroll 2
+        for (int j = 0; j < NV; ++j) {
+            sum[i][j] = read_as<C>(c + i * nr + j * C::L);
+            swamped[i][j] = exact[i][j] = (VI){};
+        }
+    for (int64_t n = 0; n < t.k; ++n) {
+        const int64_t index = HOW == BY_DRAW ? t.index(n) : 0;
+        if (HOW == BY_DRAW && (n == 0 || t.kmap || index % per == 0)) draws.make(place, row, (uint32_t)(index / per), SITE_ADD);
+        V bv[NV];
+        VI b_zero[NV];
+        for (int j = 0; j < NV; ++j) {
+            bv[j] = read_as<C>(b + n * nr + j * C::L);
+            b_zero[j] = (VI)(bv[j] == zero);
+        }
+#pragma GCC unroll 4
+        for (int i = 0; i < ROWS; ++i) {
+            const V av = splat<C>((typename C::T)a[n * MR + i]);
+            const VI a_zero = (VI)(av == zero);
+            V r[NV];
+            VU R[NV] = {};
+            VI same[NV], equal[NV], rare = {};
+#pragma GCC unroll 2
+            for (int j = 0; j < NV; ++j) {
+                const V s = sum[i][j], x = vfma(av, bv[j], s);
+                if (HOW == BY_DRAW) R[j] = draws.get(i, j, (int)(index % per), bits);
+                r[j] = k.template round<HOW>(x, R[j]);
+                const VI nothing = a_zero | b_zero[j];
+                VI odd = k.small(x);
+                equal[j] = (VI)(x == r[j]);
+                same[j] = (VI)(r[j] == s) & ~nothing;
+                if (KNOWN) {
+                    odd |= (VI)(x == av * bv[j]) & ~(VI)(s == zero);
+                    equal[j] &= ~same[j];
+                } else {
+                    odd |= equal[j];
+                    if (HOW == TO_NEAREST) odd |= k.is_tie(x);
+                }
+                rare |= k.large(x) | (odd & ~nothing);
+            }
+            if (__builtin_expect(!none_set(rare), 0)) {
+                Lanes<C> lanes;
+#pragma GCC unroll 2
+                for (int j = 0; j < NV; ++j) {
+                    lanes.s[j] = sum[i][j];
+                    lanes.swamped[j] = swamped[i][j];
+                    lanes.exact[j] = exact[i][j];
+                }
+                again<C, T, HOW, HOW == BY_DRAW>(lanes, a[n * MR + i], b + n * nr, R, add, into, (row + i) * (int64_t)nr + at);
+#pragma GCC unroll 2
+                for (int j = 0; j < NV; ++j) {
+                    sum[i][j] = lanes.s[j];
+                    swamped[i][j] = lanes.swamped[j];
+                    exact[i][j] = lanes.exact[j];
+                }
+                continue;
+            }
+#pragma GCC unroll 2
+            for (int j = 0; j < NV; ++j) {
+                sum[i][j] = r[j];
+                swamped[i][j] -= same[j];
+                exact[i][j] -= equal[j];
+            }
+        }
+    }
+#pragma GCC unroll 4
+    for (int i = 0; i < ROWS; ++i) {
+        Lanes<C> lanes;
+#pragma GCC unroll 2
+        for (int j = 0; j < NV; ++j) {
+            lanes.s[j] = sum[i][j];
+            lanes.swamped[j] = swamped[i][j];
+            lanes.exact[j] = exact[i][j];
+        }
+        store_lanes<C>(lanes, c + i * nr, into, (row + i) * (int64_t)nr + at, t.k);
+    }
+}
+
+template <class C, class T, How HOW, bool KNOWN>
+static void brisk_tile(const Tile& t, int nr, const Careful& add, const EventTile& into) {
+    const Brisk<C> k = Brisk<C>::make(*t.add, into.least, t.add->hi < -t.add->lo ? t.add->hi : -t.add->lo);
+    if (HOW != TO_NEAREST) round_toward(RoundingState::TO_ZERO);
+    for (int at = 0; at < t.cols; at += NV * C::L) {
+        int row = 0;
+        for (; row + 2 <= t.rows; row += 2) brisk_rows<C, T, HOW, KNOWN, 2>(t, nr, row, at, k, add, into);
+        if (row < t.rows) brisk_rows<C, T, HOW, KNOWN, 1>(t, nr, row, at, k, add, into);
+    }
+    if (HOW != TO_NEAREST) round_toward(RoundingState::NEAREST);
+}
+
+// One step of Kahan's sum in double lanes, of a row's vectors.
+static __attribute__((noinline)) void kahan_again(Lanes<C32>& lanes, C32::V* carried, float a, const float* b, const Careful& add,
+                                                  const EventTile& into, int64_t element) {
+    const auto plus = [&](C64::V x, C64::V y) { return add.get().round<false>(add_odd<C64>(x, y), (C64::VU){}); };
+    constexpr int N = NV * C32::L;
+    float s[N], c[N];
+    double y[N];
+    memcpy(s, lanes.s, sizeof s);
+    memcpy(c, carried, sizeof c);
+    for (int j = 0; j < N; j += C64::L) write(y + j, plus(splat<C64>((double)a) * read(b + j), -read(c + j)));
+    sum_again<C32, false>(lanes, y, nullptr, add, into, element);
+    float u[N];
+    memcpy(u, lanes.s, sizeof u);
+    for (int j = 0; j < N; j += C64::L) write(c + j, plus(plus(read(u + j), -read(s + j)), -read(y + j)));
+    memcpy(carried, c, sizeof c);
+}
+
+// Kahan's sum to nearest, a row's vectors of all terms: sums of two registers are rounded once (lemma A), and those that are
+// tiny are exact. An end of the format is far enough for all sums of a step if it is for its first two.
+static __attribute__((noinline)) void brisk_kahan(const Tile& t, int nr, int row, const Brisk<C32>& k, const Careful& add,
+                                                  const EventTile& into) {
+    typedef C32::V V;
+    typedef C32::VI VI;
+    const float *a = (const float*)t.a + row, *b = (const float*)t.b;
+    float* const out = (float*)t.c + row * nr;
+    const V zero = {};
+    const C32::VU none = {};
+    V s[NV] = {}, c[NV] = {};
+    VI swamped[NV] = {}, exact[NV] = {};
+    for (int64_t n = 0; n < t.k; ++n) {
+        const V av = splat<C32>(a[n * MR]);
+        V u[NV], kept[NV];
+        VI same[NV], equal[NV], rare = {};
+#pragma GCC unroll 2
+        for (int j = 0; j < NV; ++j) {
+            const V bv = load<V>(b + n * nr + j * C32::L), x = vfma(av, bv, -c[j]), y = k.round<TO_NEAREST>(x, none);
+            const VI nothing = (VI)(av == zero) | (VI)(bv == zero);
+            const V total = s[j] + y;
+            u[j] = k.round<TO_NEAREST>(total, none);
+            same[j] = (VI)(u[j] == s[j]) & ~(VI)(y == zero);
+            equal[j] = (VI)(total == u[j]) & ~same[j] & ~((VI)(u[j] == y) & ~(VI)(s[j] == zero));
+            kept[j] = k.round<TO_NEAREST>(k.round<TO_NEAREST>(u[j] - s[j], none) - y, none);
+            rare |= k.large(x) | k.large(total) | (~nothing & (k.small(x) | k.is_tie(x)));
+        }
+        if (__builtin_expect(!none_set(rare), 0)) {
+            Lanes<C32> lanes;
+            for (int j = 0; j < NV; ++j) lanes.s[j] = s[j], lanes.swamped[j] = swamped[j], lanes.exact[j] = exact[j];
+            kahan_again(lanes, c, a[n * MR], b + n * nr, add, into, row * (int64_t)nr);
+            for (int j = 0; j < NV; ++j) s[j] = lanes.s[j], swamped[j] = lanes.swamped[j], exact[j] = lanes.exact[j];
+            continue;
+        }
+#pragma GCC unroll 2
+        for (int j = 0; j < NV; ++j) {
+            s[j] = u[j];
+            c[j] = kept[j];
+            swamped[j] -= same[j];
+            exact[j] -= equal[j];
+        }
+    }
+    Lanes<C32> lanes;
+    for (int j = 0; j < NV; ++j) lanes.s[j] = s[j], lanes.swamped[j] = swamped[j], lanes.exact[j] = exact[j];
+    store_lanes<C32>(lanes, out, into, row * (int64_t)nr, t.k);
+}
+
+// s = R(s + x) of one row's vectors of float numbers of casts that lemma A takes.
+static void brisk_sums(float* s, const float* x, const Brisk<C32>& k, const Careful& add, const EventTile& into, int64_t element) {
+    typedef C32::V V;
+    typedef C32::VI VI;
+    const V zero = {};
+    Lanes<C32> lanes;
+    load_lanes<C32>(lanes, s);
+    V r[NV];
+    VI rare = {};
+    for (int j = 0; j < NV; ++j) {
+        const V u = lanes.s[j], v = load<V>(x + j * C32::L), sum = u + v;
+        r[j] = k.round<TO_NEAREST>(sum, (C32::VU){});
+        const VI nothing = (VI)(v == zero), same = (VI)(r[j] == u) & ~nothing, lost = (VI)(r[j] == v) & ~(VI)(u == zero);
+        lanes.swamped[j] -= same;
+        lanes.exact[j] -= (VI)(sum == r[j]) & ~same & ~lost;
+        rare |= k.large(sum) | (k.small(sum) & ~nothing);
+    }
+    if (__builtin_expect(!none_set(rare), 0)) {
+        double q[NV * C32::L];
+        for (int l = 0; l < NV * C32::L; ++l) q[l] = (double)x[l];
+        load_lanes<C32>(lanes, s);
+        sum_again<C32, false>(lanes, q, nullptr, add, into, element);
+    } else {
+        for (int j = 0; j < NV; ++j) lanes.s[j] = r[j];
+    }
+    store_lanes<C32>(lanes, s, into, element, 1);
+}
+
+}  // namespace gemmsim::NS
+#endif

@@ -1,0 +1,94 @@
+"""Products whose additions kernels watch, and how many additions an order makes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from gemmsim.arithmetic import GemmSpec, Palette
+from gemmsim.formats import Cast
+
+from .accumulators import programs
+from .numbers import HardwareKind, Method
+from .orders import Order
+from .program import Program, Wrapped
+from .refusal import Refusal
+from .supported import refuses as refuses_product
+
+__all__ = ["SUPPORTED", "additions", "least_normals", "refuses"]
+
+#: What people are told.
+SUPPORTED = (
+    "registers in a format, kahan, neumaier, two_sum and fast_two_sum, alone or inside chunked, promote, pairwise, "
+    'interleaved, splitk and shuffled, with arithmetic "exact"'
+)
+
+
+def refuses(spec: GemmSpec, backend: str) -> Refusal | None:
+    """None if kernels of a backend can watch the additions of ``spec``, else why not; ``backend`` is its name."""
+    if spec.needs_steps:
+        return Refusal("its steps or its values are looked up or written in Python, outside the kernels")
+    if spec.has_blocks:
+        return Refusal("operands in block formats; decode them first")
+    if spec.arithmetic != "exact":
+        return Refusal(f'arithmetic="{spec.arithmetic}" rounds each addition twice')
+    if isinstance(spec.accumulator, Palette):
+        return Refusal("a palette has several accumulators; count each of its members")
+    refusal = refuses_product(spec, backend)
+    if refusal is not None:
+        return refusal
+    found = programs(spec.accumulator, spec.group)
+    return found if isinstance(found, Refusal) else _refuses_run(found[0])
+
+
+def _refuses_run(one: Program) -> Refusal | None:
+    if one.hardware is not None and one.hardware.kind != HardwareKind.NONE:
+        return Refusal("a step of a matrix instruction adds several products at once and is no addition of two numbers")
+    if one.method > Method.FAST_TWO_SUM:
+        return Refusal(
+            "exact, binned, int and fixed sums do not round where they add; count_overflows counts what leaves the "
+            "range of int and fixed"
+        )
+    return None
+
+
+def least_normals(one: Program) -> list[float]:
+    """The smallest normal number of the register's format, then of each wrapper's (1 of a permutation)."""
+    casts: Sequence[Cast | None] = [one.add, *(wrapper.cast for wrapper in one.wrappers)]
+    return [1.0 if cast is None else float(cast.format.smallest_normal) for cast in casts]
+
+
+def additions(spec: GemmSpec, k: int, has_addend: bool = False) -> int:
+    """How many additions make one element of a product of ``k`` terms; ``has_addend``: an addend C is given.
+
+    Those of a term to its register, of two totals, and at the end of a compensated sum that of S and C. A first term
+    is added to +0, and so is a first total where totals are added in sequence.
+
+    Raises:
+        KeyError, AssertionError: for a spec that ``refuses`` refuses.
+    """
+    found = programs(spec.accumulator, spec.group)
+    assert not isinstance(found, Refusal)
+    (one,) = found
+    return _additions(one.method, one.wrappers, k) + int(has_addend and one.init == "c_last")
+
+
+def _additions(method: Method, wrappers: Sequence[Wrapped], k: int) -> int:
+    if k == 0:
+        return 0
+    if not wrappers:
+        return k + int(method > Method.KAHAN)
+    outer, inner = wrappers[0], wrappers[1:]
+    if outer.order == Order.SHUFFLED:
+        return _additions(method, inner, k)
+    if outer.order == Order.INTERLEAVED:
+        count = min(outer.n, k)
+        longer = k % count
+        lanes = ((longer, k // count + 1), (count - longer, k // count))
+        inside = sum(many * _additions(method, inner, size) for many, size in lanes)
+    else:
+        size = -(-k // outer.n) if outer.order == Order.SPLITK else outer.n
+        whole, rest = divmod(k, size)
+        count = whole + bool(rest)
+        inside = whole * _additions(method, inner, size) + _additions(method, inner, rest)
+    in_pairs = outer.order == Order.PAIRWISE or outer.pairs
+    return inside + count - int(in_pairs)

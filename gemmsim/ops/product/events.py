@@ -1,0 +1,102 @@
+"""What happens at the additions of a product: swamping, lost bits, underflow and overflow, counted for each element."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from gemmsim.arithmetic import GemmSpec, SpecLike
+from gemmsim.lowering.events import additions
+
+from ..fx import traceable
+from ..seeds import check_seed
+from .affine_formats import QAffineFormats
+from .matmul import check_operands
+from .narrow_operands import as_numbers, is_narrow
+from .operators import count_events_op
+
+__all__ = ["Events", "count_events"]
+
+
+@dataclass(frozen=True)
+class Events:
+    """How often something happened at the additions ``R(s + q)`` of each element of a product. Tensors have its shape.
+
+    Attributes:
+        out: the product itself, with the bits of ``gemmsim.qmatmul``.
+        swamped: int64, additions that left the register as it was, ``R(s + q) == s``, although ``q`` is not 0.
+        inexact: int64, additions that rounded, ``R(s + q) != s + q``; all others below are among them.
+        underflow: int64, inexact additions of a tiny sum: ``0 < abs(s + q)`` below the smallest normal number of the
+            format, looked at before rounding (IEEE 754-2019, 7.5, leaves that choice open). Fixed-point formats have
+            their step in its place, formats without subnormals the smallest number they have.
+        overflow: int64, additions whose sum, rounded as if exponents had no bound, lies beyond the largest or least
+            finite number (IEEE 754-2019, 7.4): the register becomes infinite or NaN, or saturates.
+        additions: how many additions make one element, the same for all.
+    """
+
+    out: Tensor
+    swamped: Tensor
+    inexact: Tensor
+    underflow: Tensor
+    overflow: Tensor
+    additions: int
+
+    def shares(self) -> dict[str, float]:
+        """The share of all additions of all elements in each count, by its name; 0 where there are none."""
+        made = self.additions * self.out.numel()
+        counts = {name: getattr(self, name) for name in ("swamped", "inexact", "underflow", "overflow")}
+        return {name: int(count.sum()) / made if made else 0.0 for name, count in counts.items()}
+
+
+@traceable
+def count_events(a: Tensor, b: Tensor, spec: SpecLike, *, c: Tensor | None = None, seed: int | None = None) -> Events:
+    """What happens at the additions of ``gemmsim.qmatmul(a, b, spec, c=c, seed=seed)``, and that product, in one pass.
+
+    An addition is one rounding ``R(s + q)`` of a register ``s`` and what is added to it: a term to a register, a total
+    to the running total of ``chunked``, ``promote``, ``splitk`` and ``interleaved``, the right one of a pair to the
+    left one; in compensated sums the term to S, ``R(S + y)`` or ``R(S + x)``, and C to S at the end, but no step of the
+    correction. Roundings that add nothing (of operands, of products by ``mul``, of a slice's total to its workspace, of
+    the output) are not additions.
+
+    Args:
+        a, b, c, seed: as for ``gemmsim.qmatmul``; the result has its dtype.
+        spec: a ``GemmSpec``, an accumulator, a cast or format, or the string of one. Counted are registers in a format
+            and compensated sums, alone or inside ``chunked``, ``promote``, ``pairwise``, ``interleaved``, ``splitk``
+            and ``shuffled``.
+
+    An addition with an infinite or NaN addend or register is no event of any kind: a register that overflowed to
+    infinity counts once and then nothing more, one that saturates counts on. Zeros of either sign are one number: a
+    register that goes from +0 to -0 is unchanged. K = 0 gives counts of 0. There is no gradient.
+
+    Raises:
+        UnsupportedSpec: for additions that no kernel watches: of exact, integer and binned sums, which do not round, of
+            matrix instructions, block formats, palettes, tables and accumulators of one's own, with
+            ``arithmetic="fp32"``, and on a GPU.
+        SpecError: for a spec that means nothing, and for ``c`` without a place in it.
+        DTypeError, DeviceError, ShapeError, SeedError: as ``gemmsim.qmatmul``.
+    """
+    meaning = GemmSpec.of(spec)
+    seed = check_seed("count_events", seed)
+    if is_narrow(a, b):
+        a, b, _ = as_numbers("count_events", a, b, QAffineFormats.of(meaning), None)
+    check_operands("count_events", a, b, c, None)
+    left = a.unsqueeze(0) if a.dim() == 1 else a
+    right = b.unsqueeze(1) if b.dim() == 1 else b
+    addend = c
+    if addend is not None and addend.dim() and b.dim() == 1:
+        addend = addend.unsqueeze(-1)
+    if addend is not None and addend.dim() and a.dim() == 1:
+        addend = addend.unsqueeze(-2)
+    out, counts = count_events_op(left.detach(), right.detach(), meaning.key, seed, addend)
+    out, swamped, inexact, underflow, overflow = (
+        _squeezed(t, a.dim() == 1, b.dim() == 1) for t in (out, *counts.unbind(0))
+    )
+    made = additions(meaning, int(left.shape[-1]), c is not None)
+    return Events(out, swamped, inexact, underflow, overflow, made)
+
+
+def _squeezed(t: Tensor, row: bool, column: bool) -> Tensor:
+    """``t`` without the dimensions that operands that are vectors lack."""
+    t = t.squeeze(-1) if column else t
+    return t.squeeze(-1 if column else -2) if row else t

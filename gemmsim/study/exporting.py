@@ -1,0 +1,89 @@
+"""Results for other programs: tables as CSV or parquet, and what a hardware test bench reads."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from .cells import Row
+from .errors import StudyError, nearest
+from .files import atomic_path, atomic_write_text, make_folder, writing
+from .store import as_text, load_rows, to_csv
+
+__all__ = ["FORMS", "export"]
+
+
+def export(folder: str | Path, to: str, out: str | Path | None = None, *, cells: Iterable[str] = ()) -> Path:
+    """Writes the newest row of each cell in ``folder`` in another form, and returns where.
+
+    * ``"csv"``: one file, ``results.csv`` in ``folder`` without ``out``. Missing values are empty, objects JSON.
+    * ``"parquet"``: one file, ``results.parquet``. Columns of whole numbers are int64, of numbers float64, of text and
+      objects (as JSON) strings; missing values are null. Needs gemmsim[table].
+    * ``"hex"``: a folder, ``hex``, with a folder for each cell that is one product of drawn operands: operands, spec
+      and expected bits as ``$readmemh`` reads them; README.txt there tells the layout.
+
+    ``cells``: keys of the cells to take, as in the column ``cell``; all that can be written if there are none.
+
+    Raises:
+        StudyError: another form, no results, a key that the folder does not have; for hex a cell that is no such
+            product or has operands without codes, more than 16 million words; ``out`` cannot be written.
+    """
+    if to not in FORMS:
+        raise StudyError(f"export to {to!r}; allowed: {', '.join(FORMS)}.{nearest(to, list(FORMS))}")
+    rows = load_rows(folder)
+    wanted = list(dict.fromkeys(cells))
+    if wanted:
+        by_key = {row["cell"]: row for row in rows}
+        for key in wanted:
+            if key not in by_key:
+                raise StudyError(f"'{folder}' has no finished cell {key!r}.{nearest(key, list(by_key))}")
+        rows = [by_key[key] for key in wanted]
+    name, write = FORMS[to]
+    path = Path(folder) / name if out is None else Path(out)
+    make_folder(path.parent)
+    write(rows, path, bool(wanted))
+    return path
+
+
+def _csv(rows: Sequence[Row], path: Path, chosen: bool) -> None:
+    atomic_write_text(path, to_csv(rows))
+
+
+def _parquet(rows: Sequence[Row], path: Path, chosen: bool) -> None:
+    try:
+        import pyarrow
+        import pyarrow.parquet
+    except ImportError as error:
+        raise StudyError("parquet needs pyarrow. Install it: pip install 'gemmsim[table]'.") from error
+    names = list(dict.fromkeys(name for row in rows for name in row))
+    columns = {name: _column(pyarrow, [row.get(name) for row in rows]) for name in names}
+    with writing(path), atomic_path(path) as temporary:
+        pyarrow.parquet.write_table(pyarrow.table(columns), temporary)
+
+
+def _column(pyarrow: Any, values: Sequence[Any]) -> Any:
+    """Typed by what is in it: a column of numbers of both sorts is one of floats, of anything mixed one of text."""
+    there = [value for value in values if value is not None]
+    if there and all(isinstance(value, bool) for value in there):
+        return pyarrow.array(values, pyarrow.bool_())
+    numbers = all(isinstance(value, int | float) and not isinstance(value, bool) for value in there)
+    if there and numbers and all(isinstance(value, int) and abs(value) < 2**63 for value in there):
+        return pyarrow.array(values, pyarrow.int64())
+    if there and numbers:
+        return pyarrow.array([None if value is None else float(value) for value in values], pyarrow.float64())
+    return pyarrow.array([None if value is None else as_text(value) for value in values], pyarrow.string())
+
+
+def _hex(rows: Sequence[Row], path: Path, chosen: bool) -> None:
+    from .bench_vectors import write_vectors
+
+    write_vectors(rows, path, chosen=chosen)
+
+
+#: Form -> (name of what is written without --out, writer of rows).
+FORMS: dict[str, tuple[str, Callable[[Sequence[Row], Path, bool], None]]] = {
+    "csv": ("results.csv", _csv),
+    "parquet": ("results.parquet", _parquet),
+    "hex": ("hex", _hex),
+}
