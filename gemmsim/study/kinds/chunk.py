@@ -158,20 +158,23 @@ class Chunk(Kind[ChunkParameters]):
 
         metric = self.parts[0].metric
         lines = []
-        for key, points in series(rows, "n", metric, by=_axes(rows)).items():
+        curves_by_key = series(rows, "n", metric, by=_axes(rows))
+        for key, points in curves_by_key.items():
+            if not points:
+                continue
             n, value = min(((x, abs(mean)) for x, mean, _, _ in points), key=lambda point: point[1])
             lines.append(
                 Line(
                     _words(key, _axes(rows)),
                     [(x, mean) for x, mean, _, _ in points],
                     [(low, high) for _, _, low, high in points],
-                    mark=(n, value, f"n = {n:g}"),
+                    mark=(n, value, f"n = {n:g}" if len(curves_by_key) <= 3 else ""),
                 )
             )
         heights = [y for line in lines for _, y in line.points if y > 0]
-        for k in sorted({row["K"] for row in rows}) if heights else []:
-            edge = min(heights) / 2, max(heights) * 1.5
-            lines.append(Line(f"sqrt({k:g})", [(math.sqrt(k), edge[0]), (math.sqrt(k), edge[1])], guide=True))
+        for step, k in enumerate(sorted({row["K"] for row in rows}) if heights else []):
+            root, low, high = math.sqrt(k), min(heights) / 2, max(heights) * 1.4 ** (step + 1)
+            lines.append(Line("", [(root, low), (root, high)], guide=True, mark=(root, high, f"sqrt({k:g})")))
         first = rows[0]
         lengths = sorted({row["n"] for row in rows})
         picture = Picture(
@@ -189,16 +192,19 @@ class Chunk(Kind[ChunkParameters]):
     def finding(self, rows: Sequence[Row]) -> str:
         """The length of chunks with the least error, and the square root of K."""
         metric = self.parts[0].metric
-        parts = []
+        found = []
         for key in dict.fromkeys(tuple(row[axis] for axis in ("label", "dist", "K")) for row in rows):
             here = [row for row in rows if (row["label"], row["dist"], row["K"]) == key]
             means = {n: mean_of([row for row in here if row["n"] == n], metric) for n in {row["n"] for row in here}}
             known = [(abs(value - (metric == "ratio")), n) for n, value in means.items() if value is not None]
             if known:
-                label, dist, k = key
-                where = f"K = {k:,}, {dist}" + (f", {label}" if len({row["label"] for row in rows}) > 1 else "")
-                parts.append(f"n = {min(known)[1]:,} ({where}; sqrt(K) = {math.sqrt(k):.3g})")
-        return f"Least error with chunks of {'; '.join(parts)}" if parts else ""
+                found.append((key, min(known)[1]))
+        if len(found) > 2:
+            shares = [n / math.sqrt(key[2]) for key, n in found]
+            span = f"{min(shares):.3g} to {max(shares):.3g}"
+            return f"Least error with chunks of {span} times sqrt(K) in {len(found)} curves"
+        parts = [f"n = {n:,} (K = {k:,}, {dist}; sqrt(K) = {math.sqrt(k):.3g})" for (_, dist, k), n in found]
+        return f"Least error with chunks of {' and '.join(parts)}" if parts else ""
 
 
 def _axes(rows: Sequence[Row], *, with_k: bool = True) -> list[str]:

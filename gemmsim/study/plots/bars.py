@@ -49,7 +49,8 @@ def draw_bars(bars: Sequence[Bar], finding: str, subject: str, x: str, path: Pat
     style.bare(axes, grid="x")
     axes.tick_params(axis="y", length=0)
     style.titled(drawn, axes, finding, subject)
-    style.save(drawn, path)
+    words = ", ".join(f"{bar.label} {bar.value:.3g}" for bar in bars)
+    style.save(drawn, path, description=f"{subject}. {x}: {words}.")
 
 
 def _number(axes: Any, x: float, place: int, text: str) -> None:

@@ -55,7 +55,7 @@ def draw_heat(
         spine.set_visible(False)
     axes.set_xlabel(f"{scale}; dark is large, shades are logarithmic")
     style.titled(drawn, axes, finding, subject)
-    style.save(drawn, path)
+    style.save(drawn, path, description=f"{subject}. {scale}, {len(kept)} lines by {', '.join(names)}.")
 
 
 def _place(value: float, low: float, high: float) -> float:

@@ -51,4 +51,5 @@ def draw_histograms(
     last.set_xticks(range(len(classes)), classes, rotation=30, ha="right", fontsize=8.5)
     last.set_xlabel(x)
     style.titled(drawn, rows[0], finding, subject)
-    style.save(drawn, path)
+    words = "; ".join(" ".join(f"{strip.label}, {strip.words}".split()) for strip in kept)
+    style.save(drawn, path, description=f"{subject}. {x}. {words}.")

@@ -28,7 +28,7 @@ class Line:
     spread: Sequence[tuple[float, float]] = ()
     #: A line of comparison (a bound, a theory) instead of measurements: thin, grey, without markers.
     guide: bool = False
-    #: A point of it that is ringed, and the words there.
+    #: A point of it that is ringed, and the words below it; of a guide only the words, above it.
     mark: tuple[float, float, str] | None = None
     #: Number of its colour and marker, and of its dash: equal for curves that belong together. None: one after another.
     colour: int | None = None
@@ -86,6 +86,11 @@ def _draw(axes: Any, line: Line, points: Sequence[tuple[float, float]], number: 
     xs, ys = [x for x, _ in points], [y for _, y in points]
     if line.guide:
         axes.plot(xs, ys, color=style.GREY, linewidth=1.1, linestyle=(0, (3, 2)), zorder=1)
+        if line.mark is not None:
+            x, y, words = line.mark
+            axes.annotate(
+                words, (x, y), xytext=(0, 2), textcoords="offset points", color=style.GREY, fontsize=9, ha="center"
+            )
         return style.GREY
     again, at = divmod(number, len(style.COLOURS))
     colour = style.COLOURS[at]
