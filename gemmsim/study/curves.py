@@ -27,6 +27,12 @@ class Curve:
     spec: str
 
     @property
+    def text(self) -> str:
+        """What ``curves`` reads as this curve again. A label that is no word is the spec as it was given."""
+        labelled = f"{self.label} = {self.spec}"
+        return labelled if _LABELLED.match(labelled) else self.label
+
+    @property
     def value(self) -> gs.GemmSpec:
         """The spec itself."""
         return gs.GemmSpec.parse(self.spec)

@@ -178,7 +178,7 @@ def choice(*allowed: str) -> Reader:
 
 def _words(value: Any) -> list[str]:
     if isinstance(value, tuple) and value and isinstance(value[0], Curve):
-        return [f"{curve.label} = {curve.spec}" for curve in value]
+        return [curve.text for curve in value]
     if isinstance(value, tuple):
         return [",".join(str(item) for item in value)]
     return [str(value)]
