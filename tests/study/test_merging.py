@@ -95,6 +95,14 @@ def test_parameters_of_all_folders_are_those_of_the_merged_study(tmp_path):
     assert {cell.key for cell in of_all.cells()} == {row["cell"] for row in merged.rows}
 
 
+def test_accumulators_without_a_label_read_back():
+    parameters = study.kind("growth").parameters.of(
+        {"acc": ["kahan(e5m10)", "e4m3 * e5m2 : e5m10/sr8 -> bf16", "a.b = bf16"]}
+    )
+    assert parameters.of(parameters.given()) == parameters
+    assert parameters.given()["acc"][0] == "kahan(e5m10)" and parameters.given()["acc"][2] == "a.b = :e8m7"
+
+
 @pytest.mark.parametrize("name", study.kinds())
 def test_parameters_read_back_from_their_own_words(name):
     parameters = study.kind(name).parameters.of({})
