@@ -213,12 +213,17 @@ def stamp(row: Row) -> Row:
 
     JSON has no infinities and no NaN: they become null. Count them in a column if they matter.
     """
-    finite = {
-        name: None if isinstance(value, float) and not math.isfinite(value) else value for name, value in row.items()
-    }
-    body = json.loads(json.dumps({"schema": SCHEMA, **finite}, allow_nan=False))
-    body.pop("digest", None)
+    body = {"schema": SCHEMA, **{name: _as_read(value) for name, value in row.items() if name != "digest"}}
     return {**body, "digest": digest(body)}
+
+
+def _as_read(value: Any) -> Any:
+    """``value`` as JSON gives it back."""
+    if value is None or isinstance(value, str | int):
+        return value
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    return json.loads(json.dumps(value, allow_nan=False))
 
 
 def to_csv(rows: Sequence[Row]) -> str:
