@@ -8,7 +8,8 @@ from gemmsim.arithmetic import GemmSpec, Palette
 from gemmsim.formats import Cast
 
 from .accumulators import programs
-from .numbers import HardwareKind, Method, Order
+from .numbers import HardwareKind, Method
+from .orders import Order
 from .program import Program, Wrapped
 from .refusal import Refusal
 from .supported import refuses as refuses_product
