@@ -28,6 +28,7 @@ cuda_gemm = importlib.import_module("gemmsim.backends.cuda.simt")
 
 cuda_blocks = importlib.import_module("gemmsim.backends.cuda.simt_blocks")
 cuda_gathered = importlib.import_module("gemmsim.backends.cuda.gathered")
+cuda_counted = importlib.import_module("gemmsim.backends.cuda.counted")
 
 #: Arguments of each family's kernels, in C++ and in Python.
 _RECORDS = {
@@ -78,7 +79,7 @@ def compile_on_host(sources: Iterable[KernelSource]) -> None:
 @contextmanager
 def _launching(function: object) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
-        for module in (cuda_cast, cuda_gemm):
+        for module in (cuda_cast, cuda_gemm, cuda_counted):
             patch.setattr(module, "launch", function)
         yield
 
@@ -146,6 +147,25 @@ def counting_sources_of(calls: Iterable[Call]) -> list[KernelSource]:
     with _launching(lambda source, *rest: found.append(source)):
         for a, b, spec, seed in calls:
             cuda_gemm.count_overflows(a, b, spec, torch.zeros(*a.shape[:-1], b.shape[-1], dtype=torch.int64), seed)
+    return found
+
+
+def host_events(
+    a: Tensor, b: Tensor, spec: GemmSpec, out: Tensor, counts: Tensor, seed: int = 0, c: Tensor | None = None
+) -> object:
+    """``gemmsim.backends.cuda.count_events`` with the kernels run on the host."""
+    with _launching(_run):
+        return cuda_counted.count_events(a, b, spec, out, counts, seed, c)
+
+
+def watching_sources_of(calls: Iterable[Call], c: Tensor | None = None) -> list[KernelSource]:
+    """Kernels that ``host_events`` needs for these products, into the operands' dtype."""
+    found: list[KernelSource] = []
+    with _launching(lambda source, *rest: found.append(source)):
+        for a, b, spec, seed in calls:
+            shape = (*a.shape[:-1], b.shape[-1])
+            counts = torch.zeros(4, *shape, dtype=torch.int64)
+            cuda_counted.count_events(a, b, spec, torch.empty(shape, dtype=a.dtype), counts, seed, c)
     return found
 
 

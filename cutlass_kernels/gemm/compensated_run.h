@@ -36,7 +36,8 @@ template <GemmConfig K> struct CompensatedRun {
         }
         template <bool IS_NEAR = NEAR> GEMMSIM_HD T add(T x, T y, int site) const { return Add::template sum<IS_NEAR>(x, y, draw(site)); }
 
-        GEMMSIM_HD void step(T a, T b, T& s, T& c) const {
+        // What was added to S.
+        GEMMSIM_HD T step(T a, T b, T& s, T& c) const {
             constexpr int o = SITE_STEP;
             T q = 0;
             if constexpr (!K.fused) {
@@ -51,7 +52,7 @@ template <GemmConfig K> struct CompensatedRun {
                 const T t = add(s, y, o + 1);
                 c = add(add(t, -s, o + 2), -y, o + 3);
                 s = t;
-                return;
+                return y;
             }
             T x;
             if constexpr (K.fused) x = Add::template product<S::NEAR_PRODUCT>(a, b, draw(o));
@@ -69,6 +70,7 @@ template <GemmConfig K> struct CompensatedRun {
                 c = add(c, add(x, -moved, o + 3), o + 4);
             }
             s = t;
+            return x;
         }
     };
 

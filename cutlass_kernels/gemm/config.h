@@ -38,6 +38,12 @@ struct ProductTable {
     int32_t shared;            // each block copies them into its shared memory
 };
 
+// Every addition of the kernel is looked at beside its value, and four counts for each output are added to (watched.h).
+struct Watch {
+    int32_t present;
+    double least[1 + MAX_WRAPPERS];  // the smallest normal of the register's format, then of each wrapper's cast
+};
+
 constexpr DType I16 = (DType)5, I32 = (DType)6;
 template <> struct Storage<I16> {
     typedef short Word;
@@ -66,6 +72,7 @@ struct GemmConfig {
     Finish finish;
     int32_t gathered;  // A is read, and the output written, through tables of offsets (gather.h); batches are groups
     ProductTable table;
+    Watch watch;
 };
 
 // Strides in elements. gemmsim/backends/cuda/gemm_args.py mirrors this record.
@@ -76,7 +83,10 @@ struct GemmArgs {
         const void* products;  // entries of a table, row by row; there is no addend then
     };
     void* out;
-    const uint8_t* select;      // one member's index for each output
+    union {
+        const uint8_t* select;  // one member's index for each output
+        int64_t* events;        // of a watched product: (EVENTS, batches, m, n) without gaps; it selects nothing
+    };
     const int32_t *term, *key;  // place of the term at each position; the k its random bits belong to (null: the position)
     int64_t m, n, k, batches;
     int64_t a_row, a_col, b_row, b_col, c_row, c_col, out_row, out_col, select_row, select_col;

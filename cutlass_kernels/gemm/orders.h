@@ -63,8 +63,11 @@ template <GemmConfig K, class RUN> struct Orders {
         GEMMSIM_UNROLL for (int i = 0; i < R; ++i) GEMMSIM_UNROLL for (int j = 0; j < C; ++j) {
             uint32_t draw = 0;
             if constexpr (cast.mode >= SR) draw = place.draw(i, j, index, SITE_COMBINE + 32 * depth(LEVEL), cast.rbits);
-            s.v[i][j] = Rounding<T, cast, K.fp32 != 0>::sum(s.v[i][j], x.v[i][j], draw);
+            const T before = s.v[i][j];
+            s.v[i][j] = Rounding<T, cast, K.fp32 != 0>::sum(before, x.v[i][j], draw);
+            if constexpr (K.watch.present) run.events.template sum<1 + LEVEL, cast>(i, j, before, x.v[i][j], s.v[i][j], draw);
         }
+        if constexpr (K.watch.present) run.events.settle();
     }
     // A total rounded to the workspace: x + (-0) is x, also for x = -0.
     template <int LEVEL> GEMMSIM_HD void settle(Tile& s, int64_t index) {

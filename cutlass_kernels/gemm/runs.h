@@ -8,17 +8,25 @@
 #include "gemm/packed_run.h"
 #include "gemm/register_run.h"
 #include "gemm/scaled_hardware_run.h"
+#include "gemm/watched_run.h"
 
 namespace gemmsim {
 
-template <GemmConfig K, int METHOD = K.method> struct RunOf {
+template <GemmConfig K, int WATCHED = K.watch.present> struct CompensatedRunOf {
+    typedef WatchedCompensatedRun<K> type;
+};
+template <GemmConfig K> struct CompensatedRunOf<K, 0> {
     typedef CompensatedRun<K> type;
 };
-template <GemmConfig K, int PACKED = K.packed> struct PlainRunOf {
+template <GemmConfig K, int METHOD = K.method> struct RunOf : CompensatedRunOf<K> {};
+template <GemmConfig K, int PACKED = K.packed, int WATCHED = K.watch.present> struct PlainRunOf {
     typedef PackedRun<K> type;
 };
-template <GemmConfig K> struct PlainRunOf<K, 0> {
+template <GemmConfig K> struct PlainRunOf<K, 0, 0> {
     typedef RegisterRun<K> type;
+};
+template <GemmConfig K> struct PlainRunOf<K, 0, 1> {
+    typedef WatchedRegisterRun<K> type;
 };
 template <GemmConfig K> struct RunOf<K, REGISTER> : PlainRunOf<K> {};
 template <GemmConfig K> struct RunOf<K, LONG> {

@@ -59,12 +59,15 @@ template <GemmConfig K> struct Gemm {
     }
 
     // One more step, k = K, whose term is the addend as it is.
-    static GEMMSIM_HD void add_last(const Place<K>& place, int64_t k, const Tile& c, Tile& total) {
+    static GEMMSIM_HD void add_last(const Place<K>& place, int64_t k, const Tile& c, Tile& total, Run& run) {
         GEMMSIM_UNROLL for (int i = 0; i < R; ++i) GEMMSIM_UNROLL for (int j = 0; j < C; ++j) {
             uint32_t draw = 0;
             if constexpr (K.add.mode >= SR) draw = place.draw(i, j, k, SITE_ADD, K.add.rbits);
-            total.v[i][j] = Steps<K>::Add::sum(total.v[i][j], c.v[i][j], draw);
+            const T before = total.v[i][j];
+            total.v[i][j] = Steps<K>::Add::sum(before, c.v[i][j], draw);
+            if constexpr (K.watch.present) run.events.template sum<0, K.add>(i, j, before, c.v[i][j], total.v[i][j], draw);
         }
+        if constexpr (K.watch.present) run.events.settle();
     }
 
     static GEMMSIM_HD int64_t row_of_output(const GemmArgs& g, int64_t row) {
@@ -91,6 +94,14 @@ template <GemmConfig K> struct Gemm {
         outputs(g, row0, col0, tid / GEMM_SIDE, tid % GEMM_SIDE, [&](int i, int j, int64_t row, int64_t col) {
             int64_t& all = out[row * g.out_row + col * g.out_col];
             all = run.count[i][j] < 0 ? -1 : all + run.count[i][j];
+        });
+    }
+
+    static GEMMSIM_HD void save_events(const GemmArgs& g, int64_t batch, int64_t row0, int64_t col0, int tid, const Run& run) {
+        const int64_t each = g.m * g.n;
+        outputs(g, row0, col0, tid / GEMM_SIDE, tid % GEMM_SIDE, [&](int i, int j, int64_t row, int64_t col) {
+            int64_t* const first = g.events + batch * each + row * g.n + col;
+            GEMMSIM_UNROLL for (int e = 0; e < EVENTS; ++e) first[e * g.batches * each] += (int64_t)run.events.n[i][j][e];
         });
     }
 
@@ -132,9 +143,10 @@ template <GemmConfig K> struct Gemm {
             else orders.template walk<0>(0, g.k, total);
         }
         if constexpr (BlockScales<K>::TENSOR) orders.times_tensor_scales(total);
-        if constexpr (K.init == C_LAST) add_last(place, g.k, addend, total);
+        if constexpr (K.init == C_LAST) add_last(place, g.k, addend, total, run);
         if constexpr (K.count) save_counts(g, batch, row0, col0, tid, run);
         else save(g, batch, select, row0, col0, tid, total);
+        if constexpr (K.watch.present) save_events(g, batch, row0, col0, tid, run);
     }
 
     // Tiles in bands of eight rows of tiles, so that those in flight together share operands.

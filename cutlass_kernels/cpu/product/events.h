@@ -1,13 +1,9 @@
 // What happens at the additions of a product, counted element by element beside its value (gemmsim.count_events).
 #pragma once
+#include "gemmsim/events.h"
 #include "tile.h"
 
 namespace gemmsim {
-
-// Of an addition R(s + q) of finite numbers. SWAMPED: R(s + q) = s although q is not 0. INEXACT: R(s + q) is not s + q.
-// UNDERFLOWN: inexact, and 0 < |s + q| < the smallest normal. OVERFLOWN: s + q, rounded as if nothing bounded the exponent, is past
-// an end of the format.
-enum Event : int { SWAMPED = 0, INEXACT = 1, UNDERFLOWN = 2, OVERFLOWN = 3, EVENTS = 4 };
 
 // `counts`: of each element, (EVENTS, batch..., m, n) contiguous, added to. `least`: the smallest normal of the register, then
 // of each wrapper's cast.

@@ -13,40 +13,11 @@ struct WatchedSum {
     const EventTile& into;
     int64_t element;
 
-    // Of a sum rounded to `v`: whether it left the format. Only a value that an overflow can become is looked at again.
-    bool beyond(const Exact& x, double v, uint32_t R) const {
-        if (v > c.lo && v < c.hi && v != c.over_pos && v != c.over_neg) return false;
-        Cast open = c;
-        open.lo = -__builtin_inf();
-        open.hi = __builtin_inf();
-        const double unbounded = round_exact(x, open, R);
-        return unbounded > c.hi || unbounded < c.lo;
-    }
-    // As wide as exact_sum() takes its addends.
-    static Exact narrowed(Exact x) {
-        const int cut = bit_length(x.mag) - 120;
-        if (cut <= 0) return x;
-        x.sticky = x.sticky || (x.mag & (((u128)1 << cut) - 1)) != 0;
-        return Exact{x.mag >> cut, x.exp + cut, x.neg, x.sticky};
-    }
-    static bool same(const Exact& x, double v) {
-        if (x.sticky || is_nan(v) || is_inf(v)) return false;
-        const Exact rest = exact_sum(x, exact_value(-v));
-        return rest.mag == 0 && !rest.sticky;
-    }
-    static bool below(const Exact& x, double least) {
-        const Exact rest = exact_sum(Exact{x.mag, x.exp, false, x.sticky}, exact_value(-least));
-        return x.mag != 0 && rest.mag != 0 && rest.neg;
-    }
     // `some`: q is not zero
     double count(const Exact& x, double s, bool some, uint32_t R) const {
         const double v = round_exact(x, c, R);
-        const Exact y = narrowed(x);
-        const bool inexact = !same(y, v);
-        if (some && v == s) ++*into.of(SWAMPED, element);
-        if (inexact) ++*into.of(INEXACT, element);
-        if (inexact && below(y, into.least)) ++*into.of(UNDERFLOWN, element);
-        if (inexact && beyond(x, v, R)) ++*into.of(OVERFLOWN, element);
+        const uint32_t seen = events_of(x, s, some, v, c, into.least, R);
+        for (int e = 0; e < EVENTS; ++e) *into.of(e, element) += seen >> 8 * e & 1;
         return v;
     }
     double sum(double s, double q, uint32_t R) const {
@@ -129,8 +100,8 @@ template <class T> struct Watcher {
 
     bool run_in_lanes() const {
         const bool random = r.add.mode == SR || (!r.fused && r.mul.mode == SR);
-        return operand_fits_float(r.a, r.dtype_a) && operand_fits_float(r.b, r.dtype_b) && lanes(r.add) &&
-               (r.fused || lanes(r.mul)) && !(r.method && random);
+        return operand_fits_float(r.a, r.dtype_a) && operand_fits_float(r.b, r.dtype_b) && lanes(r.add) && (r.fused || lanes(r.mul)) &&
+               !(r.method && random);
     }
 
     // All terms of t, from what is in its c.

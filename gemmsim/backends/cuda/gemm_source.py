@@ -13,13 +13,14 @@ from gemmsim.lowering.accumulators import program
 from gemmsim.lowering.carriers import Carrier, Facts, carrier_of, is_packed, is_small, operand_facts
 from gemmsim.lowering.cast_numbers import ABSENT, CastNumbers
 from gemmsim.lowering.casts import cast_numbers, stays_in_float32
+from gemmsim.lowering.events import least_normals
 from gemmsim.lowering.numbers import INITS, Method
 from gemmsim.lowering.orders import Order
 from gemmsim.lowering.program import HardwareStep, Program
 
 from ..dtypes import KERNEL_DTYPES
 from .codes import CodeFormat, code_format
-from .jit.source import KernelSource, cast_literal
+from .jit.source import KernelSource, cast_literal, double_literal
 from .table_facts import TableFacts
 
 __all__ = [
@@ -43,6 +44,8 @@ THREADS, SIDE, DEPTH = 256, 16, 16
 ANY_STRIDES, TERMS_CONTIGUOUS, LINES_CONTIGUOUS = 0, 1, 2
 #: Most outputs of a thread each way whose products are looked up: enough to hide a load, and room for more threads.
 _MOST_LOOKED_UP = 4
+#: And whose additions are watched: four counts for each are kept in registers. (One where totals wait in pairs.)
+_MOST_WATCHED = 2
 
 
 @dataclass(frozen=True)
@@ -97,6 +100,8 @@ class Operands:
     gathered: bool = False
     #: The table that products are looked up in; operands are codes, of dtype int16.
     table: TableFacts | None = None
+    #: Whether what happens at additions is counted, beside ``out``.
+    watch: bool = False
 
 
 @dataclass(frozen=True)
@@ -154,12 +159,17 @@ def _both_facts(spec: GemmSpec, operands: Operands) -> tuple[Facts, Facts]:
 
 
 def _is_packed(spec: GemmSpec, what: Program, operands: Operands) -> bool:
-    return operands.table is None and is_packed(what, spec.arithmetic == "fp32", _both_facts(spec, operands))
+    plain = operands.table is None and not operands.watch
+    return plain and is_packed(what, spec.arithmetic == "fp32", _both_facts(spec, operands))
 
 
 def _is_small(spec: GemmSpec, what: Program, operands: Operands) -> bool:
     """Whether the run of an integer register is of ordinary integers."""
     return what.method == Method.INTEGER and not operands.count and is_small(what, _both_facts(spec, operands))
+
+
+def _in_pairs(what: Program) -> bool:
+    return any(w.order == Order.PAIRWISE or w.pairs for w in what.wrappers)
 
 
 def _is_heavy(spec: GemmSpec, what: Program, operands: Operands, carrier: Carrier) -> int:
@@ -171,7 +181,7 @@ def _is_heavy(spec: GemmSpec, what: Program, operands: Operands, carrier: Carrie
         return 2
     if carrier == Carrier.INTEGERS or what.method >= Method.LONG:
         return 1
-    if any(w.order == Order.PAIRWISE or w.pairs for w in what.wrappers):
+    if _in_pairs(what):
         return 2 if not random else 1
     if what.method != Method.REGISTER:
         return 1 if random else 4 if carrier == Carrier.FLOAT else 2
@@ -191,6 +201,8 @@ def sides(spec: GemmSpec, accumulator: Accumulator, operands: Operands) -> tuple
     most = _is_heavy(spec, what, operands, _carrier(spec, what, operands))
     if operands.table is not None:
         most = min(most, _MOST_LOOKED_UP)
+    if operands.watch:
+        most = min(most, 1 if _in_pairs(what) else _MOST_WATCHED)
     if _is_packed(spec, what, operands):
         most = max(most, 2)
         return tuple(n for n in (8, 4, 2) if n <= most)
@@ -238,6 +250,10 @@ def _table_literal(table: TableFacts, dtype: torch.dtype) -> str:
     return f"{{{fields}, .shared = {int(table.is_shared(dtype))}}}"
 
 
+def _watch_literal(what: Program) -> str:
+    return f"{{.present = 1, .least = {{{', '.join(map(double_literal, least_normals(what)))}}}}}"
+
+
 def _dtype(dtype: torch.dtype) -> str:
     return f"gemmsim::{KERNEL_DTYPES[dtype].label}"
 
@@ -277,6 +293,8 @@ def gemm_config(spec: GemmSpec, what: Program, operands: Operands, side: int) ->
         fields["finish"] = operands.finish.literal()
     if operands.gathered:
         fields["gathered"] = 1
+    if operands.watch:
+        fields["watch"] = _watch_literal(what)
     if operands.table is not None:
         fields["table"] = _table_literal(operands.table, table_dtype(spec, what, operands))
     return "{" + ", ".join(f".{name} = {value}" for name, value in fields.items()) + "}"
@@ -326,10 +344,13 @@ def gemm_source(spec: GemmSpec, accumulator: Accumulator, operands: Operands, si
         operation += "" if scale is None else f", scales {scale[0]}" + (" and one of the tensor" if scale[1] else "")
     layouts = ("any", "terms", "lines")
     how = ("windows/" if operands.gathered else f"{layouts[operands.layout_a]}/") + layouts[operands.layout_b]
+    if operands.watch:
+        operation = f"events of {operation}"
     if operands.count:
         operation, names[2] = f"overflows of {operation}", "i64"
     name = f"{operation}, {names[0]} {names[1]} to {names[2]}, {how}, {SIDE * side}x{SIDE * side}"
     random = any(c is not None and c.is_stochastic for c in (what.add, what.mul))
-    work = side * side * (1 if random or what.method >= Method.LONG else 4)  # terms of a pass of the loop in most runs
+    single = random or operands.watch or what.method >= Method.LONG
+    work = side * side * (1 if single else 4)  # terms of a pass of the loop in most runs
     source = KernelSource("gemm", name, text, THREADS, shared, work=work, hot="loop")
     return GemmKernel(source, SIDE * side, SIDE * side)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from . import block_float, cast, gemm_instruction, gemm_tensor, mx_cast, rows, scaled_casts
+from .counted import sources as watched_kernels
 from .errors import CudaError, message
 from .gathered import sources as gathered_kernels
 from .jit.source import KernelSource
@@ -30,6 +31,7 @@ def _gemm_kernels() -> Iterator[KernelSource]:
     yield from scaled_kernels()
     yield from gathered_kernels()
     yield from lookup_kernels()
+    yield from watched_kernels()
 
 
 FAMILIES = {

@@ -71,8 +71,8 @@ def count_events(a: Tensor, b: Tensor, spec: SpecLike, *, c: Tensor | None = Non
 
     Raises:
         UnsupportedSpec: for additions that no kernel watches: of exact, integer and binned sums, which do not round, of
-            matrix instructions, block formats, palettes, tables and accumulators of one's own, with
-            ``arithmetic="fp32"``, and on a GPU.
+            matrix instructions, block formats, palettes, tables and accumulators of one's own, and with
+            ``arithmetic="fp32"``.
         SpecError: for a spec that means nothing, and for ``c`` without a place in it.
         DTypeError, DeviceError, ShapeError, SeedError: as ``gemmsim.qmatmul``.
     """
