@@ -46,7 +46,8 @@ template <class T> struct Runner {
         t.exact_products = choice.exact_products;
         if (r.wrapper_count || r.method || codes) {
             const int step = scales.all && r.wrapper_count ? choose_scale_step(r, carrier, scales.all->narrow) : SCALE_SCALAR;
-            const Compose<T> compose = {isa, r, choice, meetings, t, nr, carrier, kmap, specials, counts, counts_row, scales, step, codes, events};
+            const Compose<T> compose = {isa,      r,      choice,     meetings, t,    nr,    carrier, kmap,
+                                        specials, counts, counts_row, scales,   step, codes, events};
             compose.run(0, 0, t.k, c);
             if (scales.all && scales.all->has_tensor) compose.times_tensor_scales(c);
             return;

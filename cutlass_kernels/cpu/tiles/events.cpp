@@ -13,7 +13,7 @@ static Tile strip(const Tile& t, int at) {
 }
 
 template <class T, bool FUSED, bool RANDOM> static void count_row(const Tile& whole, int nr, int row, int at, const WatchedLanes& mul,
-                                                                   const WatchedLanes& add, const EventTile& into) {
+                                                                  const WatchedLanes& add, const EventTile& into) {
     typedef C64::V V;
     typedef C64::VU VU;
     const Tile t = strip(whole, at);
@@ -83,7 +83,8 @@ template <class T, bool FUSED> static void count_compensated(const Tile& t, int 
 template <class C, class T> static void brisk_run(const Tile& t, int nr, const Careful& add, const EventTile& into) {
     constexpr bool wide = sizeof(typename C::T) == 8;
     if (t.add->mode == SR) {
-        if constexpr (wide) into.known ? brisk_tile<C, T, BY_DRAW, true>(t, nr, add, into) : brisk_tile<C, T, BY_DRAW, false>(t, nr, add, into);
+        if constexpr (wide)
+            into.known ? brisk_tile<C, T, BY_DRAW, true>(t, nr, add, into) : brisk_tile<C, T, BY_DRAW, false>(t, nr, add, into);
     } else if (t.add->mode == RNE) {
         if (wide && into.known) brisk_tile<C, T, TO_NEAREST, wide>(t, nr, add, into);
         else brisk_tile<C, T, TO_NEAREST, false>(t, nr, add, into);
