@@ -144,10 +144,10 @@ class FakeGpu:
         return out
 
 
-def simt_blocks(a, b, spec, out, seed=0, finish=None):
+def simt_blocks(a, b, spec, out, seed=0, finish=None, row=0):
     """``gemm_blocks`` by the CPU backend."""
     scales = cpu.Scales(*_factors(a, b), a.format.block_size, b.format.block_size, _second(a, b), a.format.scale)
-    return cpu.gemm(*(_elements(x.codes, x) for x in (a, b)), spec, out, seed, scales=scales)
+    return cpu.gemm(*(_elements(x.codes, x) for x in (a, b)), spec, out, seed, scales=scales, row=row)
 
 
 def run_on_gpu(product: Product) -> Ran:
