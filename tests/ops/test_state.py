@@ -61,6 +61,8 @@ gs.formats.parse("e4m3"), gs.GemmSpec.parse("e4m3 : e5m10"), gs.acc.sequential("
 assert not registered()
 import gemmsim.backends.cpu.shared_library as library
 gs.QAffineFormats("e5m10")
+assert not registered()
+gs.qmatmul
 assert registered() and library._loaded is None
 gs.quantize(torch.ones(1), "e4m3")
 assert library._loaded is not None

@@ -155,11 +155,11 @@ def _finish(raw, finish, out) -> None:
     importlib.import_module("gemmsim.backends.last_steps").finish_into(raw, finish, out)
 
 
-def _product(cpu, a, b, spec, out, seed=0, c=None, select=None, finish=None):
+def _product(cpu, a, b, spec, out, seed=0, c=None, select=None, finish=None, row=0):
     """A product and what follows it. Where the CPU refuses data, a GPU, which cannot, gives NaN."""
     raw = out if finish is None else torch.empty(out.shape, dtype=finish.work)
     try:
-        cpu.gemm(a, b, spec, raw, seed, c, select)
+        cpu.gemm(a, b, spec, raw, seed, c, select, row=row)
     except ValueError:
         raw.fill_(torch.nan)
     if finish is not None:
@@ -169,7 +169,7 @@ def _product(cpu, a, b, spec, out, seed=0, c=None, select=None, finish=None):
 def _by_instruction(cpu, product):
     """A product by the device's own instruction, which has the bits of its model."""
     answer = _coded_product(cpu) if product.is_coded else functools.partial(_product, cpu)
-    answer(product.a, product.b, product.spec, product.out, product.seed, finish=product.finish)
+    answer(product.a, product.b, product.spec, product.out, product.seed, finish=product.finish, row=product.row)
 
 
 def _gathered(cpu, a, b, spec, out, where, seed=0, c=None, finish=None):
@@ -249,9 +249,9 @@ def _ones(codes, k, side):
 def _coded_product(cpu):
     """cuda.gemm_coded, whose operands the CPU takes apart itself."""
 
-    def answer(a, b, spec, out, seed=0, finish=None):
+    def answer(a, b, spec, out, seed=0, finish=None, row=0):
         raw = torch.empty(out.shape, dtype=out.dtype if finish is None else finish.work)
-        cpu.gemm_coded(a, b, spec, raw, seed)
+        cpu.gemm_coded(a, b, spec, raw, seed, row=row)
         if finish is not None:
             _finish(raw, finish, out)
         else:

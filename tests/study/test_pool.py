@@ -119,7 +119,7 @@ def test_workers_that_die_before_their_first_cell_end_the_run(tmp_path):
 
 def test_ctrl_c_kills_the_workers_and_keeps_the_rows(tmp_path):
     dying = DyingStudy(tmp_path)
-    dying.pause = 0.2
+    dying.pause = 1.0
     out = tmp_path / "out"
 
     def interrupt():
