@@ -16,10 +16,22 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, TypeVar
 
-from .curves import Curve
+from .curves import Curve, curves
 from .errors import StudyError
 
-__all__ = ["Option", "Parameters", "at_least", "choice", "option", "options", "public", "real", "some_of", "text"]
+__all__ = [
+    "Option",
+    "Parameters",
+    "accumulators",
+    "at_least",
+    "choice",
+    "option",
+    "options",
+    "public",
+    "real",
+    "some_of",
+    "text",
+]
 
 #: Takes what a person gave (text, a number, a list) and the option's name; gives the value or raises StudyError.
 Reader = Callable[[Any, str], Any]
@@ -52,6 +64,12 @@ def option(default: Any, read: Reader, help: str, *, many: bool = False, metavar
     """A field of Parameters: ``default`` as a person would give it, its reader, its words."""
     metadata = {"read": read, "help": help, "many": many, "default": default, "metavar": metavar}
     return dataclasses.field(default=default, metadata=metadata)
+
+
+def accumulators(*default: str) -> Any:
+    """The field of kinds that compare accumulators, ``default`` as a person would list them."""
+    words = "Accumulators or specs, 'label = spec', or @file with one a line."
+    return option(default, lambda given, name: curves(given), words, many=True, metavar="SPEC")
 
 
 @dataclass(frozen=True)

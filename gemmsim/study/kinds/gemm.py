@@ -11,11 +11,11 @@ import torch
 from torch import Tensor
 
 from ..cells import Cell, Row, Scalar, columns
-from ..curves import Curve, curves
+from ..curves import Curve
 from ..errors import StudyError
 from ..metrics import SHOWN
 from ..operands import Operands, Placement, of_tensors, placement
-from ..parameters import Parameters, at_least, choice, option, text
+from ..parameters import Parameters, accumulators, at_least, choice, option, text
 from ..tensor_files import TensorFile, digest_of, tensor_file
 from .gemm_report import gemm_finding, gemm_plot, gemm_table
 from .growth import measure_product
@@ -36,12 +36,8 @@ class GemmParameters(Parameters):
     nonfinite: str = option(
         "refuse", choice("refuse", "zero", "keep"), "NaN and infinities: refuse, zero (in their place), keep."
     )
-    acc: tuple[Curve, ...] = option(
-        ("fp32 = fp32", "bf16 = bf16", "chunk64 = chunked(64, e8m10)", "kahan = kahan(e8m10)"),
-        lambda given, name: curves(given),
-        "Accumulators or specs, 'label = spec', or @file with one a line.",
-        many=True,
-        metavar="SPEC",
+    acc: tuple[Curve, ...] = accumulators(
+        "fp32 = fp32", "bf16 = bf16", "chunk64 = chunked(64, e8m10)", "kahan = kahan(e8m10)"
     )
     in_: Placement = option(
         "", placement, "Format of the operands: e4m3/row, e4m3/tensor, e4m3/none.", metavar="FORMAT"

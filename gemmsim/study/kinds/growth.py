@@ -12,10 +12,10 @@ import gemmsim as gs
 
 from .. import bounds, metrics
 from ..cells import Cell, Row, Scalar, columns
-from ..curves import Curve, curves, output_format, unit_roundoff
+from ..curves import Curve, output_format, unit_roundoff
 from ..distributions import distributions
 from ..operands import Operands, Placement, drawn, placement
-from ..parameters import Parameters, at_least, choice, option, real
+from ..parameters import Parameters, accumulators, at_least, choice, option, real
 from ..ranges import numbers
 from .kind import Kind
 
@@ -28,12 +28,8 @@ class GrowthParameters(Parameters):
 
     kind: ClassVar[str] = "growth"
 
-    acc: tuple[Curve, ...] = option(
-        ("sequential = e8m10", "chunk64 = chunked(64, e8m10)", "pairwise = pairwise(e8m10)", "kahan = kahan(e8m10)"),
-        lambda given, name: curves(given),
-        "Accumulators or specs, 'label = spec', or @file with one a line.",
-        many=True,
-        metavar="SPEC",
+    acc: tuple[Curve, ...] = accumulators(
+        "sequential = e8m10", "chunk64 = chunked(64, e8m10)", "pairwise = pairwise(e8m10)", "kahan = kahan(e8m10)"
     )
     K: tuple[int, ...] = option(
         "2^6:2^12:x2", lambda g, n: numbers(g, n, least=1), "Terms of each sum.", metavar="RANGE"

@@ -12,12 +12,12 @@ from torch import Tensor
 
 from ..capture import ROLES, capture_layers, chosen_names, layer_shapes
 from ..cells import Cell, Row, Scalar, columns, digest
-from ..curves import Curve, curves
+from ..curves import Curve
 from ..errors import StudyError, nearest
 from ..metrics import SHOWN
 from ..model_source import Source, load_source
 from ..operands import Operands, Placement, of_tensors, placement
-from ..parameters import Parameters, at_least, choice, option, text
+from ..parameters import Parameters, accumulators, at_least, choice, option, text
 from ..tensor_files import TensorFile, tensor_shapes
 from .gemm import evenly
 from .growth import measure_product
@@ -60,13 +60,7 @@ class LayersParameters(Parameters):
     captured: str = option("", text, "Instead: a file that gemmsim.study.capture_layers wrote.", metavar="FILE")
     layers: tuple[str, ...] = option("*", _patterns, "Patterns over names of layers.", many=True, metavar="PATTERN")
     role: tuple[str, ...] = option("fprop", _roles, "Products of a layer: fprop, dgrad, wgrad.")
-    acc: tuple[Curve, ...] = option(
-        ("fp32 = fp32", "e8m10 = e8m10", "chunk64 = chunked(64, e8m10)", "bf16 = bf16"),
-        lambda given, name: curves(given),
-        "Accumulators or specs, 'label = spec', or @file with one a line.",
-        many=True,
-        metavar="SPEC",
-    )
+    acc: tuple[Curve, ...] = accumulators("fp32 = fp32", "e8m10 = e8m10", "chunk64 = chunked(64, e8m10)", "bf16 = bf16")
     in_: Placement = option(
         "", placement, "Format of the operands: e4m3/row, e4m3/tensor, e4m3/none.", metavar="FORMAT"
     )

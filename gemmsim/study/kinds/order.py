@@ -17,11 +17,11 @@ from torch import Tensor
 import gemmsim as gs
 
 from ..cells import Cell, Row, Scalar, columns
-from ..curves import Curve, curves
+from ..curves import Curve
 from ..distributions import distributions, draw
 from ..errors import StudyError, nearest
 from ..operands import placement
-from ..parameters import Parameters, at_least, option
+from ..parameters import Parameters, accumulators, at_least, option
 from ..ranges import numbers
 from .kind import Kind
 
@@ -61,13 +61,7 @@ class OrderParameters(Parameters):
 
     kind: ClassVar[str] = "order"
 
-    acc: tuple[Curve, ...] = option(
-        ("sequential = fp32", "chunk64 = chunked(64, fp32)", "exact = exact(fp32)"),
-        lambda given, name: curves(given),
-        "Accumulators or specs, 'label = spec', or @file with one a line.",
-        many=True,
-        metavar="SPEC",
-    )
+    acc: tuple[Curve, ...] = accumulators("sequential = fp32", "chunk64 = chunked(64, fp32)", "exact = exact(fp32)")
     library: tuple[str, ...] = option("", _words(LIBRARIES), "Other libraries beside them: torch.mm, numpy.")
     over: tuple[str, ...] = option("batch,permutation,splits", _words(OVER), "What varies: batch, permutation, splits.")
     batches: tuple[int, ...] = option("1,2,3,8,32", _counts, "Rows at a time.", metavar="RANGE")

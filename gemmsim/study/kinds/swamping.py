@@ -10,11 +10,11 @@ from typing import Any, ClassVar
 import gemmsim as gs
 
 from ..cells import Cell, Row, Scalar, columns
-from ..curves import Curve, curves
+from ..curves import Curve
 from ..distributions import distributions, draw
 from ..errors import StudyError
 from ..operands import Placement, placement
-from ..parameters import Parameters, at_least, option
+from ..parameters import Parameters, accumulators, at_least, option
 from .kind import Kind
 from .pivot import pivot_table, series
 
@@ -30,13 +30,7 @@ class SwampingParameters(Parameters):
 
     kind: ClassVar[str] = "swamping"
 
-    acc: tuple[Curve, ...] = option(
-        ("sequential = e6m9", "chunk64 = chunked(64, e6m9)"),
-        lambda given, name: curves(given),
-        "Accumulators or specs, 'label = spec', or @file with one a line.",
-        many=True,
-        metavar="SPEC",
-    )
+    acc: tuple[Curve, ...] = accumulators("sequential = e6m9", "chunk64 = chunked(64, e6m9)")
     K: int = option(8192, at_least(1), "Terms of each sum.")
     parts: int = option(4, at_least(1, 4096), "Parts of equal length that the sum is looked at in; they divide K.")
     dist: tuple[str, ...] = option("uniform(1,1)*ones", distributions, "Distributions of the operands, A or A*B.")

@@ -14,10 +14,10 @@ from torch import Tensor
 import gemmsim as gs
 
 from ..cells import Cell, Row, Scalar, columns
-from ..curves import Curve, curves
+from ..curves import Curve
 from ..errors import StudyError
 from ..networks.digits import Data, load_data
-from ..parameters import Parameters, at_least, choice, option, real
+from ..parameters import Parameters, accumulators, at_least, choice, option, real
 from .kind import Kind
 from .train_report import train_finding, train_plot, train_table
 
@@ -57,12 +57,8 @@ class TrainParameters(Parameters):
     kind: ClassVar[str] = "train"
 
     task: str = option("digits", choice("digits"), "What is trained: a 64-256-10 network on handwritten digits.")
-    acc: tuple[Curve, ...] = option(
-        ("e5m3 = e5m3", "rtz = e5m3/rtz", "chunk16 = chunked(16, e5m3)", "sr = e5m3/sr8"),
-        lambda given, name: curves(given),
-        "Accumulators or specs, 'label = spec', or @file with one a line.",
-        many=True,
-        metavar="SPEC",
+    acc: tuple[Curve, ...] = accumulators(
+        "e5m3 = e5m3", "rtz = e5m3/rtz", "chunk16 = chunked(16, e5m3)", "sr = e5m3/sr8"
     )
     roles: tuple[str, ...] = option("all,fprop,wgrad", roles, "Products with that accumulator; the others have fp32.")
     epochs: int = option(8, at_least(1, 10_000), "Passes over the 1,198 training images.")
