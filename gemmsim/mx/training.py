@@ -37,9 +37,9 @@ class _Matmul(torch.autograd.Function):
 
     @staticmethod
     @differentiable_once("mx.trained_matmul, MXLinear, mx_attention")
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Any, saved: tuple[Any, ...], grad: Tensor) -> tuple[Tensor | None, ...]:
         """``grad @ b.mT`` and ``a.mT @ grad``, every operand encoded anew along the sum."""
-        a, b = ctx.saved_tensors
+        a, b = saved
         left, right, grads = ctx.formats
         grad_a = grad_b = None
         if ctx.needs_input_grad[0]:

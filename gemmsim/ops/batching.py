@@ -23,7 +23,7 @@ from .casts import target_of
 from .errors import SeedError, message
 from .product import kernels
 from .product.finishing import is_wide
-from .seeds import Site, draw_seed, needs_seed
+from .seeds import Site, at_counter, draw_seed, needs_seed
 
 __all__ = [
     "count_events",
@@ -82,9 +82,10 @@ def quantize(
     site: int = 16,
     stream: int = 0,
     widen: bool = False,
+    counter: Tensor | None = None,
 ) -> tuple[Tensor, int]:
     """Batching rule of ``gemmsim::quantize``."""
-    dim = in_dims[0]
+    dim, seed = in_dims[0], at_counter(seed, counter)
     target = target_of(cast)
     if isinstance(target, TENSOR_FORMATS):
         return _quantize_blocks(op, info, dim, x, target, seed, stream), 0
@@ -113,19 +114,22 @@ def matmul(
     bias: Tensor | None = None,
     output: str | None = None,
     row: int = 0,
+    counter: Tensor | None = None,
+    site: str | None = None,
 ) -> tuple[Tensor, int]:
     """Batching rule of ``gemmsim::matmul``."""
+    seed = at_counter(seed, counter)
     if bias is not None or output is not None:
         dtype, work = _finish_dtypes(a, b, spec, out_dtype)
-        out, _ = matmul(quantize_op, op, info, in_dims, a, b, spec, seed, work, c, stream, select, row=row)
+        out, _ = matmul(quantize_op, op, info, in_dims, a, b, spec, seed, work, c, stream, select, row=row, site=site)
         return _finished(quantize_op, out, bias, in_dims, output).to(dtype), 0
     dims = _tensor_dims(in_dims)
     separately, seed = _matmul_seed(info, spec, seed)
     if separately or dims[:2] == (None, None):
-        call = partial(_call, op, spec, seed, out_dtype, stream, row)
+        call = partial(_call, op, spec, seed, out_dtype, stream, row, site)
         return torch.stack(_one_by_one(info, dims, (a, b, c, select), call)), 0
     a, b, c, select = _with_equal_ranks(dims, a, b, c, select)
-    return op(a, b, spec, seed, out_dtype, c, stream, select, row=row), 0
+    return op(a, b, spec, seed, out_dtype, c, stream, select, row=row, site=site), 0
 
 
 def matmul_with_operands(
@@ -144,23 +148,26 @@ def matmul_with_operands(
     bias: Tensor | None = None,
     output: str | None = None,
     row: int = 0,
+    counter: Tensor | None = None,
+    site: str | None = None,
 ) -> tuple[tuple[Tensor, Tensor, Tensor], tuple[int | None, int | None, int | None]]:
     """Batching rule of ``gemmsim::matmul_with_operands``."""
+    seed = at_counter(seed, counter)
     if bias is not None or output is not None:
         dtype, work = _finish_dtypes(a, b, spec, out_dtype)
         (raw, *casts), where = matmul_with_operands(
-            quantize_op, op, info, in_dims, a, b, spec, seed, work, c, stream, select, row=row
+            quantize_op, op, info, in_dims, a, b, spec, seed, work, c, stream, select, row=row, site=site
         )
         return (_finished(quantize_op, raw, bias, in_dims, output).to(dtype), casts[0], casts[1]), where
     dims = _tensor_dims(in_dims)
     separately, seed = _matmul_seed(info, spec, seed)
     if separately or dims[:2] == (None, None):
-        call = partial(_call, op, spec, seed, out_dtype, stream, row)
+        call = partial(_call, op, spec, seed, out_dtype, stream, row, site)
         columns = zip(*_one_by_one(info, dims, (a, b, c, select), call), strict=True)
         out, cast_a, cast_b = (torch.stack(column) for column in columns)
         return (out, cast_a, cast_b), (0, 0, 0)
     full_a, full_b, c, select = _with_equal_ranks(dims, a, b, c, select)
-    out, cast_a, cast_b = op(full_a, full_b, spec, seed, out_dtype, c, stream, select, row=row)
+    out, cast_a, cast_b = op(full_a, full_b, spec, seed, out_dtype, c, stream, select, row=row, site=site)
     meaning = kernels.spec_of(spec)
     cast_a, dim_a = _as_example(cast_a, a, dims[0], meaning.cast_a is not None)
     cast_b, dim_b = _as_example(cast_b, b, dims[1], meaning.cast_b is not None)
@@ -278,9 +285,9 @@ def is_of_whole_tensor(fmt: object) -> bool:
 
 
 def _call(
-    op: Any, spec: str, seed: Any, out_dtype: Any, stream: int, row: int, a: Any, b: Any, c: Any, select: Any
+    op: Any, spec: str, seed: Any, out_dtype: Any, stream: int, row: int, site: Any, a: Any, b: Any, c: Any, select: Any
 ) -> Any:
-    return op(a, b, spec, seed, out_dtype, c, stream, select, row=row)
+    return op(a, b, spec, seed, out_dtype, c, stream, select, row=row, site=site)
 
 
 def _with_equal_ranks(dims: tuple[int | None, ...], a: Tensor, b: Tensor, *others: Tensor | None) -> tuple[Any, ...]:

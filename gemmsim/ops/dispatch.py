@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-__all__ = ["are_direct", "is_direct", "needs_autograd", "nothing_watches", "transforms_active"]
+__all__ = ["are_direct", "is_direct", "needs_autograd", "nothing_watches", "transforms_active", "unobserved"]
 
 transforms_active = torch._C._are_functorch_transforms_active
 _dispatch_keys = torch._C._dispatch_keys
@@ -60,6 +60,11 @@ def are_direct(*tensors: Any) -> bool:
 def nothing_watches() -> bool:
     """Whether no mode, transform, profiler or tracer (``torch.jit.trace``) has to see the call."""
     return not (transforms_active() or _dispatch_modes() or _function_mode() or _profiling() or _tracing())
+
+
+def unobserved(*tensors: Any) -> bool:
+    """Whether a call on these tensors (None: not given) may go straight to the kernel: ordinary ones, nobody looking."""
+    return not torch.compiler.is_compiling() and nothing_watches() and are_direct(*tensors)
 
 
 def needs_autograd(*tensors: Tensor | None) -> bool:

@@ -35,19 +35,23 @@ class _Refusal(torch.autograd.Function):
 
 
 def differentiable_once(owner: str) -> Callable[[Any], Any]:
-    """Decorator of a ``backward``: it runs without autograd, and differentiating its results raises ``GradError``.
+    """Decorator of a ``backward(ctx, saved, *grads)``: differentiating its results raises ``GradError``, by whatever
+    they were computed from, the incoming gradients or what the forward pass saved.
 
-    By whatever it was computed from: the incoming gradients and what the forward pass saved.
+    It runs without autograd, on the saved tensors, which are unpacked once and first: under a checkpoint that computes
+    a part of the forward pass again, as modes in force see it. What it calls itself is no business of modes that stand
+    for PyTorch's functions: an emulation must not replace the product that a role without a spec asks PyTorch for.
     """
 
     def decorate(backward: Any) -> Any:
         @wraps(backward)
         def run(ctx: Any, *grads: Any) -> Any:
-            with torch.no_grad():
-                results = backward(ctx, *grads)
+            saved = ctx.saved_tensors
+            with torch.no_grad(), torch._C.DisableTorchFunction():
+                results = backward(ctx, saved, *grads)
             if not torch.is_grad_enabled() or torch.compiler.is_compiling():
                 return results
-            sources = [t for t in (*grads, *ctx.saved_tensors) if isinstance(t, Tensor) and t.requires_grad]
+            sources = [t for t in (*grads, *saved) if isinstance(t, Tensor) and t.requires_grad]
             if not sources:
                 sources = [torch.zeros((), requires_grad=True)]
             return tuple(_Refusal.apply(owner, r, *sources) if isinstance(r, Tensor) else r for r in results)

@@ -10,13 +10,14 @@ import operator
 from enum import IntEnum
 
 import torch
+from torch import Tensor
 
 from gemmsim.arithmetic import GemmSpec
 from gemmsim.lowering.numbers import Site
 
 from .errors import SeedError, message
 
-__all__ = ["Site", "Stream", "check_row", "check_seed", "derive_seed", "draw_seed", "needs_seed"]
+__all__ = ["Site", "Stream", "at_counter", "check_row", "check_seed", "derive_seed", "draw_seed", "needs_seed"]
 
 _MASK = (1 << 64) - 1
 #: The largest index of a first row: 32 bits, so that element indices stay within 64.
@@ -87,6 +88,13 @@ def derive_seed(seed: int, stream: int) -> int:
     z = ((z ^ (z >> 30)) * 0xBF58476D1CE4E5B9) & _MASK
     z = ((z ^ (z >> 27)) * 0x94D049BB133111EB) & _MASK
     return z ^ (z >> 31)
+
+
+def at_counter(seed: int | None, counter: Tensor | None) -> int | None:
+    """``seed`` plus the number in ``counter`` (0-dimensional, int64, on the CPU), modulo 2**64; None stays None."""
+    if seed is None or counter is None:
+        return seed
+    return (seed + int(counter)) & _MASK
 
 
 def draw_seed() -> int:

@@ -53,10 +53,10 @@ class _StraightThrough(torch.autograd.Function):
 
     @staticmethod
     @differentiable_once("quantizer")
-    def backward(ctx: Any, grad: Tensor, *unused: Any) -> tuple[Tensor, None, None, None]:
+    def backward(ctx: Any, saved: tuple[Any, ...], grad: Tensor, *unused: Any) -> tuple[Tensor, None, None, None]:
         """Hooks, mask, cast, in this order."""
         hooks, cast = ctx.backward_steps
-        (mask,) = ctx.saved_tensors
+        (mask,) = saved
         dtype = grad.dtype
         for hook in hooks:
             grad = hook(grad)

@@ -13,7 +13,7 @@ from ..once import differentiable_once
 from ..product import underflow
 from ..product.affine_plan import AffinePlan, Product
 from ..product.autograd import add_exponents, quantize_step, work_dtype
-from ..product.operators import matmul_op
+from ..product.operators import multiply
 from ..scaling import scale_by_power, scale_exponent
 from ..seeds import Stream
 from .arguments import Geometry
@@ -41,6 +41,8 @@ class ConvFunction(torch.autograd.Function):
         seed: int | None,
         where: tuple[Any, ...],
         dtype: torch.dtype,
+        counter: Tensor | None = None,
+        site: str | None = None,
     ) -> tuple[Tensor | None, ...]:
         """The result, the operands as multiplied (None: as given) and their scale exponents (None: not scaled)."""
         scale_x = scale_w = None
@@ -49,9 +51,9 @@ class ConvFunction(torch.autograd.Function):
             scale_x = _exponent(x, plan.scale_input, plan.scale_margin)
             scale_w = _exponent(weight, plan.scale_weight, plan.scale_margin)
             left, right = scale_by_power(x, scale_x), scale_by_power(weight, scale_w)
-        left = quantize_step(plan.input_quant, left, seed, Stream.INPUT)
-        right = quantize_step(plan.weight_quant, right, seed, Stream.WEIGHT)
-        bias = None if bias is None else quantize_step(plan.addend_quant, bias, seed, Stream.ADDEND)
+        left = quantize_step(plan.input_quant, left, seed, Stream.INPUT, counter)
+        right = quantize_step(plan.weight_quant, right, seed, Stream.WEIGHT, counter)
+        bias = None if bias is None else quantize_step(plan.addend_quant, bias, seed, Stream.ADDEND, counter)
         scale = add_exponents(scale_x, scale_w)
         native = plan.fprop.spec is None and scale is None  # PyTorch's convolution adds the bias itself
         inside = bias if plan.addend_in_accumulator or native else None
@@ -60,18 +62,19 @@ class ConvFunction(torch.autograd.Function):
         after = bias if inside is None else None
         more = scale is not None or after is not None or plan.output_quant is not None
         work = work_dtype(plan.fprop, dtype, more)
-        out, left, right = _fprop(left, right, inside, plan.fprop, seed, where, work)
+        out, left, right = _fprop(left, right, inside, plan.fprop, seed, where, work, counter, site)
         if scale is not None:
             out = scale_by_power(out, -scale)
         if after is not None:
             out = out + after.to(out.dtype).reshape(-1, *((1,) * (out.dim() - 2)))
-        out = quantize_step(plan.output_quant, out, seed, Stream.OUTPUT).to(dtype)
+        out = quantize_step(plan.output_quant, out, seed, Stream.OUTPUT, counter).to(dtype)
         return out, None if left is x else left, None if right is weight else right, scale_x, scale_w
 
     @staticmethod
     def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
         """Save the operands as multiplied, as far as a gradient needs them."""
-        x, weight, bias, ctx.plan, ctx.seed, ctx.where, _ = inputs
+        x, weight, bias, ctx.plan, ctx.seed, ctx.where = inputs[:6]
+        counter, ctx.site = inputs[7:] or (None, None)
         _, left, right, scale_x, scale_w = output
         ctx.mark_non_differentiable(*(t for t in output[1:] if t is not None))
         ctx.set_materialize_grads(False)
@@ -80,6 +83,7 @@ class ConvFunction(torch.autograd.Function):
             (weight if right is None else right) if ctx.needs_input_grad[0] else None,
             scale_x,
             scale_w,
+            counter,
         )
         # As in AffineFunction: the engine may run the backward pass in a thread of its own.
         ctx.traced = torch.compiler.is_compiling()
@@ -90,14 +94,14 @@ class ConvFunction(torch.autograd.Function):
 
     @staticmethod
     @differentiable_once("qconv, qconv_transpose")
-    def backward(ctx: Any, grad: Tensor | None, *unused: Any) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Any, saved: tuple[Any, ...], grad: Tensor | None, *unused: Any) -> tuple[Tensor | None, ...]:
         """Gradients of x, the weight and the bias."""
         if grad is None:
-            return (None,) * 7
+            return (None,) * 9
         if ctx.traced:
-            return _gradients(ctx, grad)
+            return _gradients(ctx, saved, grad)
         with acceleration.restored(ctx.acceleration):
-            return _gradients(ctx, grad)
+            return _gradients(ctx, saved, grad)
 
 
 def _exponent(t: Tensor, largest: str, margin: int) -> Tensor:
@@ -106,34 +110,40 @@ def _exponent(t: Tensor, largest: str, margin: int) -> Tensor:
 
 
 def _fprop(
-    x: Tensor, weight: Tensor, c: Tensor | None, product: Product, seed: int | None, where: tuple[Any, ...], dtype: Any
-) -> tuple[Tensor, Tensor, Tensor]:
+    x: Tensor, weight: Tensor, c: Tensor | None, product: Product, seed: int | None, where: tuple[Any, ...], dtype: Any,
+    counter: Tensor | None, site: str | None,
+) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
     """The forward product, and both operands as it multiplied them."""
     if product.spec is None:
         return native_conv(x, weight, c, dtype, Geometry(*where)), x, weight
     if not (product.cast_a or product.cast_b):
-        return conv_op(x, weight, product.spec, *where, seed, dtype, c, 0), x, weight
-    out, cast_x, cast_w = conv_with_operands_op(x, weight, product.spec, *where, seed, dtype, c, 0)
+        return conv_op(x, weight, product.spec, *where, seed, dtype, c, 0, counter, site), x, weight
+    out, cast_x, cast_w = conv_with_operands_op(x, weight, product.spec, *where, seed, dtype, c, 0, counter, site)
     return out, cast_x if product.cast_a else x, cast_w if product.cast_b else weight
 
 
-def _gradients(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+def _rest(ctx: Any) -> tuple[Tensor | None, str | None]:
+    """What the operators of a backward pass are told beyond operands, map, spec and seed."""
+    return ctx.counter, ctx.site
+
+
+def _gradients(ctx: Any, saved: tuple[Any, ...], grad: Tensor) -> tuple[Tensor | None, ...]:
     """Gradients of all arguments of ``ConvFunction``."""
     plan: AffinePlan = ctx.plan
-    x, weight, scale_x, scale_w = ctx.saved_tensors
+    x, weight, scale_x, scale_w, ctx.counter = saved
     scale_g = None
     if plan.scale_grad is not None:
         scale_g = _exponent(grad, plan.scale_grad, plan.scale_margin)
         grad = scale_by_power(grad, scale_g)
     lost = None if ctx.traced else underflow.watched(plan, grad)
-    given, grad = grad, quantize_step(plan.grad_quant, grad, ctx.seed, Stream.GRAD)
+    given, grad = grad, quantize_step(plan.grad_quant, grad, ctx.seed, Stream.GRAD, ctx.counter)
     if lost is not None:
         lost.gradient(given, grad)
     exponents = (add_exponents(scale_g, scale_w), add_exponents(scale_g, scale_x), scale_g)
     if plan.dgrad.spec is None and plan.wgrad.spec is None and plan.addend_sum is None:
         found = _native_gradients(ctx, grad, x, weight, exponents)
         if found is not None:
-            return (*found, None, None, None, None)
+            return (*found, *((None,) * 6))
     grad_x = grad_w = grad_bias = None
     if ctx.needs_input_grad[0]:
         grad_x = _dgrad(ctx, grad, weight, exponents[0], lost)
@@ -141,7 +151,7 @@ def _gradients(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         grad_w = _wgrad(ctx, grad, x, exponents[1], lost)
     if ctx.needs_input_grad[2]:
         grad_bias = _bias_grad(ctx, grad, scale_g)
-    return grad_x, grad_w, grad_bias, None, None, None, None
+    return grad_x, grad_w, grad_bias, *((None,) * 6)
 
 
 def _native_gradients(
@@ -165,7 +175,7 @@ def _finish(ctx: Any, grad: Tensor, exponent: Tensor | None, dtype: torch.dtype,
     """A gradient unscaled, quantised, in its operand's dtype."""
     if exponent is not None:
         grad = scale_by_power(grad, -exponent.reshape((1,) * grad.dim()))
-    return quantize_step(ctx.plan.grad_quant, grad, ctx.seed, stream).to(dtype)
+    return quantize_step(ctx.plan.grad_quant, grad, ctx.seed, stream, ctx.counter).to(dtype)
 
 
 def _dgrad(ctx: Any, grad: Tensor, weight: Tensor, exponent: Tensor | None, lost: underflow.Lost | None) -> Tensor:
@@ -176,7 +186,7 @@ def _dgrad(ctx: Any, grad: Tensor, weight: Tensor, exponent: Tensor | None, lost
     if product.spec is None:
         out = native_conv(grad, weight, None, dtype, back)
     else:
-        out = conv_op(grad, weight, product.spec, *back, ctx.seed, dtype, None, int(Stream.DGRAD))
+        out = conv_op(grad, weight, product.spec, *back, ctx.seed, dtype, None, int(Stream.DGRAD), *_rest(ctx))
     found = _finish(ctx, out, exponent, ctx.dtypes[0], Stream.DGRAD_OUT)
     if lost is not None:
         lost.product(product, found, lambda: native_conv(grad.double(), weight.double(), None, torch.float64, back))
@@ -192,7 +202,7 @@ def _wgrad(ctx: Any, grad: Tensor, x: Tensor, exponent: Tensor | None, lost: und
     if spec is None:
         out = native_weight(large, small, dtype, ctx.kernel, *same)
     else:
-        out = conv_weight_op(large, small, spec, ctx.kernel, *same, ctx.seed, dtype, int(Stream.WGRAD))
+        out = conv_weight_op(large, small, spec, ctx.kernel, *same, ctx.seed, dtype, int(Stream.WGRAD), *_rest(ctx))
     found = _finish(ctx, out, exponent, ctx.dtypes[1], Stream.WGRAD_OUT)
     if lost is not None:
         where = (torch.float64, ctx.kernel, *same)
@@ -209,5 +219,7 @@ def _bias_grad(ctx: Any, grad: Tensor, exponent: Tensor | None) -> Tensor:
         total = terms.sum(0, dtype=work)
     else:
         ones = torch.ones((1, terms.shape[0]), dtype=torch.float32, device=terms.device)
-        total = matmul_op(ones, terms, plan.addend_sum, ctx.seed, work, None, int(Stream.ADDEND_GRAD)).reshape(-1)
+        rest = (None, int(Stream.ADDEND_GRAD), None, None, None, 0, *_rest(ctx))
+        total = multiply(ones, terms, plan.addend_sum, ctx.seed, work, *rest)
+        total = total.reshape(-1)
     return _finish(ctx, total, exponent, dtype, Stream.ADDEND_OUT)

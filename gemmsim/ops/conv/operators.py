@@ -16,13 +16,14 @@ from ..batching import is_of_whole_tensor, seed_for_each
 from ..casts import carrier_dtype
 from ..product import kernels
 from ..registration import define
-from ..seeds import needs_seed
+from ..seeds import at_counter, needs_seed
 from . import kernels as conv_kernels
 from .arguments import Geometry
 
 __all__ = ["conv_op", "conv_weight_op", "conv_with_operands_op"]
 
 _MAP = "SymInt[] stride, SymInt[] padding, SymInt[] dilation, SymInt groups"
+_LAST = "int stream=0, Tensor? counter=None, str? site=None"
 _REST = "SymInt? seed=None, ScalarType? out_dtype=None"
 _CONV = f"Tensor x, Tensor weight, str spec, SymInt[] output_size, {_MAP}, bool transposed, {_REST}, Tensor? c=None"
 
@@ -45,9 +46,12 @@ def _conv(
     out_dtype: torch.dtype | None = None,
     c: Tensor | None = None,
     stream: int = 0,
+    counter: Tensor | None = None,
+    site: str | None = None,
 ) -> Tensor:
     where = _geometry(output_size, stride, padding, dilation, groups, transposed)
-    return conv_kernels.conv(x, weight, kernels.spec_of(spec), where, seed, out_dtype, c, stream)
+    seed, meaning = at_counter(seed, counter), kernels.spec_of(spec)
+    return conv_kernels.conv(x, weight, meaning, where, seed, out_dtype, c, stream)
 
 
 def _conv_with_operands(
@@ -64,9 +68,12 @@ def _conv_with_operands(
     out_dtype: torch.dtype | None = None,
     c: Tensor | None = None,
     stream: int = 0,
+    counter: Tensor | None = None,
+    site: str | None = None,
 ) -> tuple[Tensor, Tensor, Tensor]:
     where = _geometry(output_size, stride, padding, dilation, groups, transposed)
-    return conv_kernels.conv_with_operands(x, weight, kernels.spec_of(spec), where, seed, out_dtype, c, stream)
+    seed, meaning = at_counter(seed, counter), kernels.spec_of(spec)
+    return conv_kernels.conv_with_operands(x, weight, meaning, where, seed, out_dtype, c, stream)
 
 
 def _conv_weight(
@@ -81,9 +88,12 @@ def _conv_weight(
     seed: int | None = None,
     out_dtype: torch.dtype | None = None,
     stream: int = 0,
+    counter: Tensor | None = None,
+    site: str | None = None,
 ) -> Tensor:
     where = _geometry((), stride, padding, dilation, groups, False)
-    return conv_kernels.conv_weight(large, small, kernels.spec_of(spec), kernel, where, seed, out_dtype, stream)
+    seed, meaning = at_counter(seed, counter), kernels.spec_of(spec)
+    return conv_kernels.conv_weight(large, small, meaning, kernel, where, seed, out_dtype, stream)
 
 
 def _conv_fake(
@@ -100,6 +110,8 @@ def _conv_fake(
     out_dtype: torch.dtype | None = None,
     c: Tensor | None = None,
     stream: int = 0,
+    counter: Tensor | None = None,
+    site: str | None = None,
 ) -> Tensor:
     conv_kernels.check_spec("conv", kernels.spec_of(spec))
     dtype = kernels.result_dtype("conv", x, weight, out_dtype)
@@ -129,19 +141,23 @@ def _conv_weight_fake(
     seed: int | None = None,
     out_dtype: torch.dtype | None = None,
     stream: int = 0,
+    counter: Tensor | None = None,
+    site: str | None = None,
 ) -> Tensor:
     conv_kernels.check_spec("conv_weight", kernels.spec_of(spec))
     dtype = kernels.result_dtype("conv_weight", large, small, out_dtype)
     return large.new_empty((small.shape[1], large.shape[1] // groups, *kernel), dtype=dtype)
 
 
-def _batch(n: int, seed_at: int) -> Any:
+def _batch(n: int, seed_at: int, counter_at: int) -> Any:
     """The batching rule of an operator: a deterministic convolution of images alone is one of more images, everything
-    else runs example by example. ``n``: results; ``seed_at``: index of the argument ``seed``."""
+    else runs example by example. ``n``: results; ``seed_at`` and ``counter_at``: indices of the arguments ``seed`` and ``counter``."""
 
     def rule(op: Any, info: Any, in_dims: tuple[Any, ...], *args: Any) -> Any:
         spec = kernels.spec_of(args[2])
         seed = args[seed_at] if len(args) > seed_at else None
+        if len(args) > counter_at:
+            seed, args = at_counter(seed, args[counter_at]), (*args[:counter_at], None, *args[counter_at + 1 :])
         mapped = [i for i, d in enumerate(in_dims) if isinstance(d, int)]
         separately = False
         if spec.is_stochastic:
@@ -165,18 +181,18 @@ def _batch(n: int, seed_at: int) -> Any:
 
 
 _INSTEAD = "Call gemmsim.qconv2d and its kin, which know what the backward pass computes."
-conv_op = define(f"conv({_CONV}, int stream=0) -> Tensor", _conv, _conv_fake, vmap=_batch(1, 9), instead=_INSTEAD)
+conv_op = define(f"conv({_CONV}, {_LAST}) -> Tensor", _conv, _conv_fake, vmap=_batch(1, 9, 13), instead=_INSTEAD)
 conv_with_operands_op = define(
-    f"conv_with_operands({_CONV}, int stream=0) -> (Tensor, Tensor, Tensor)",
+    f"conv_with_operands({_CONV}, {_LAST}) -> (Tensor, Tensor, Tensor)",
     _conv_with_operands,
     _conv_with_operands_fake,
-    vmap=_batch(3, 9),
+    vmap=_batch(3, 9, 13),
     instead=_INSTEAD,
 )
 conv_weight_op = define(
-    f"conv_weight(Tensor large, Tensor small, str spec, SymInt[] kernel, {_MAP}, {_REST}, int stream=0) -> Tensor",
+    f"conv_weight(Tensor large, Tensor small, str spec, SymInt[] kernel, {_MAP}, {_REST}, {_LAST}) -> Tensor",
     _conv_weight,
     _conv_weight_fake,
-    vmap=_batch(1, 8),
+    vmap=_batch(1, 8, 11),
     instead=_INSTEAD,
 )

@@ -70,12 +70,15 @@ class QAffineFormats:
     the operand in the spec. The bias is not scaled.
 
     ``bias_in_accumulator``: the (quantised) bias starts the sum instead of being added in float32 after it.
+    ``bias_sum``: how the gradient of the bias, a sum over rows, is summed. "wgrad" adds one row after the other, each
+    addition rounded as in wgrad's accumulator; "torch" is PyTorch's own sum, as where wgrad is PyTorch's: sums run on
+    no matrix unit.
     ``seed``: fixes the random bits of all steps at every call; None draws from torch's generator.
 
     Equal values mean equal fields; ``fwd_mac="e5m10"`` and ``fprop=":e5m10"`` are equal. Frozen, hashable, picklable.
 
     Raises:
-        FormatError: for formats or quantisers that name nothing.
+        FormatError: for formats, quantisers or sums that name nothing.
         SpecError: for specs that name nothing, or a product given twice.
         UnsupportedSpec: for ``compensated``, which no accumulator of this version implements.
     """
@@ -94,6 +97,7 @@ class QAffineFormats:
     grad_scaled_format: Format | None
     scale_margin: int
     bias_in_accumulator: bool
+    bias_sum: str
     seed: int | None
     #: The steps as the operators carry them; follows from the other fields.
     plan: AffinePlan = field(init=False, repr=False, compare=False)
@@ -121,6 +125,7 @@ class QAffineFormats:
         dgrad: SpecLike | None = None,
         wgrad: SpecLike | None = None,
         bias_in_accumulator: bool = False,
+        bias_sum: str = "wgrad",
         seed: int | None = None,
     ) -> None:
         if compensated:
@@ -142,6 +147,7 @@ class QAffineFormats:
         self._put_scaled_formats(weight_scaled_format, input_scaled_format, grad_scaled_format)
         put(self, "scale_margin", _integer("scale_margin", scale_margin))
         put(self, "bias_in_accumulator", bool(bias_in_accumulator))
+        put(self, "bias_sum", _one_of("bias_sum", bias_sum, ("wgrad", "torch")))
         put(self, "seed", seed if check_seed("QAffineFormats", seed) is None else int(seed))  # type: ignore[arg-type]
         put(self, "plan", self._make_plan())
 
@@ -164,7 +170,7 @@ class QAffineFormats:
             fprop=Product.of(with_addend_first(self.fprop) if self.bias_in_accumulator else self.fprop),
             dgrad=Product.of(self.dgrad),
             wgrad=Product.of(self.wgrad),
-            addend_sum=addend_sum(self.wgrad),
+            addend_sum=addend_sum(self.wgrad) if self.bias_sum == "wgrad" else None,
             addend_in_accumulator=self.bias_in_accumulator,
             input_quant=step_of(self.input_quant),
             weight_quant=step_of(self.weight_quant),
@@ -260,6 +266,7 @@ class _Defaults:
     use_scaling = False
     scale_margin = 0
     bias_in_accumulator = False
+    bias_sum = "wgrad"
 
     def __getattr__(self, name: str) -> None:
         return None
@@ -281,6 +288,13 @@ def _integer(name: str, value: object) -> int:
     if isinstance(value, bool) or not isinstance(value, int):
         raise FormatError(message(f"QAffineFormats: {name}={value!r}", "an integer", f"Give {name} as an int."))
     return value
+
+
+def _one_of(name: str, value: object, allowed: tuple[str, ...]) -> str:
+    if value not in allowed:
+        asked = f"QAffineFormats: {name}={value!r}"
+        raise FormatError(message(asked, " or ".join(map(repr, allowed)), f"Try {name}={allowed[0]!r}."))
+    return str(value)
 
 
 def _pair(name: str, value: int | tuple[int, int]) -> tuple[int, int]:

@@ -17,7 +17,7 @@ from ..scaling import scale_by_power, scale_exponent
 from ..seeds import Site, Stream
 from . import underflow
 from .affine_plan import AffinePlan, Product, Step
-from .operators import matmul_op, matmul_with_operands_op, quantize_op
+from .operators import multiply, multiply_with_operands, quantize_op
 from .shapes import broadcast_dims, contract_columns, contract_rows, pad_rank, sum_leading_view
 
 __all__ = ["AffineFunction", "add_exponents", "apply_directly", "check_gradient", "quantize_step", "work_dtype"]
@@ -44,6 +44,8 @@ class AffineFunction(torch.autograd.Function):
         dtype: torch.dtype,
         select: Tensor | None = None,
         row: int = 0,
+        counter: Tensor | None = None,
+        site: str | None = None,
     ) -> tuple[Tensor | None, ...]:
         """The result, the operands as multiplied (None: as given) and their scale exponents (None: not scaled)."""
         scale_a = scale_b = None
@@ -52,9 +54,9 @@ class AffineFunction(torch.autograd.Function):
             scale_a = scale_exponent(a, plan.scale_input, plan.scale_margin, _scale_dims(a, b))
             scale_b = scale_exponent(b, plan.scale_weight, plan.scale_margin, _scale_dims(b, a))
             left, right = scale_by_power(a, scale_a), scale_by_power(b, scale_b)
-        left = quantize_step(plan.input_quant, left, seed, Stream.INPUT)
-        right = quantize_step(plan.weight_quant, right, seed, Stream.WEIGHT)
-        addend = None if addend is None else quantize_step(plan.addend_quant, addend, seed, Stream.ADDEND)
+        left = quantize_step(plan.input_quant, left, seed, Stream.INPUT, counter)
+        right = quantize_step(plan.weight_quant, right, seed, Stream.WEIGHT, counter)
+        addend = None if addend is None else quantize_step(plan.addend_quant, addend, seed, Stream.ADDEND, counter)
         scale = add_exponents(scale_a, scale_b)
         inside = addend if plan.addend_in_accumulator else None
         if inside is not None and scale is not None:
@@ -64,16 +66,17 @@ class AffineFunction(torch.autograd.Function):
         output = plan.output_quant
         if scale is None and plan.fprop.spec is not None:  # the product's own last steps
             work = work_dtype(plan.fprop, dtype, plan.output_rest is not None)
-            last, output = (after, plan.output_cast), plan.output_rest
-            out, left, right = _fprop(left, right, inside, plan.fprop, seed, linear, work, select, *last, row)
+            last, output = (after, plan.output_cast, row, counter, site), plan.output_rest
+            out, left, right = _fprop(left, right, inside, plan.fprop, seed, linear, work, select, *last)
         else:
             work = work_dtype(plan.fprop, dtype, more)
-            out, left, right = _fprop(left, right, inside, plan.fprop, seed, linear, work, select, row=row)
+            rest = {"row": row, "counter": counter, "site": site}
+            out, left, right = _fprop(left, right, inside, plan.fprop, seed, linear, work, select, **rest)
             if scale is not None:
                 out = scale_by_power(out, -scale)
             if after is not None:
                 out = out + after.to(out.dtype)
-        out = quantize_step(output, out, seed, Stream.OUTPUT).to(dtype)
+        out = quantize_step(output, out, seed, Stream.OUTPUT, counter).to(dtype)
         return out, None if left is a else left, None if right is b else right, scale_a, scale_b
 
     @staticmethod
@@ -88,9 +91,11 @@ class AffineFunction(torch.autograd.Function):
             (b if right is None else right) if ctx.needs_input_grad[0] else None,
             scale_a,
             scale_b,
+            inputs[9] if len(inputs) > 9 else None,
         )
         ctx.plan, ctx.seed, ctx.linear = plan, seed, linear
         ctx.row = inputs[8] if len(inputs) > 8 else 0
+        ctx.site = inputs[10] if len(inputs) > 10 else None
         # The engine may run the backward pass in a thread of its own, in which no context is in force. Tracers do not
         # follow context variables; the operators of compiled code look the setting up when they run.
         ctx.traced = torch.compiler.is_compiling()
@@ -100,20 +105,20 @@ class AffineFunction(torch.autograd.Function):
 
     @staticmethod
     @differentiable_once("qmatmul, qmm, qlinear")
-    def backward(ctx: Any, grad: Tensor | None, *unused: Any) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Any, saved: tuple[Any, ...], grad: Tensor | None, *unused: Any) -> tuple[Tensor | None, ...]:
         """Gradients of a, b and the addend."""
         if grad is None:
-            return (None,) * 9
+            return (None,) * 11
         if ctx.traced:
-            return _gradients(ctx, grad)
+            return _gradients(ctx, saved, grad)
         with acceleration.restored(ctx.acceleration):
-            return _gradients(ctx, grad)
+            return _gradients(ctx, saved, grad)
 
 
-def _gradients(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+def _gradients(ctx: Any, saved: tuple[Any, ...], grad: Tensor) -> tuple[Tensor | None, ...]:
     """Gradients of all arguments of ``AffineFunction``."""
     plan: AffinePlan = ctx.plan
-    left, right, scale_a, scale_b = ctx.saved_tensors
+    left, right, scale_a, scale_b, ctx.counter = saved
     reduced_a = broadcast_dims(grad.shape[:-2], ctx.a_shape[:-2])
     reduced_b = broadcast_dims(grad.shape[:-2], ctx.b_shape[:-2])
     scale_g = None
@@ -123,7 +128,7 @@ def _gradients(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         grad = scale_by_power(grad, scale_g)
     # Of a sharded gradient the processes would count parts, each at a time of its own.
     lost = None if ctx.traced or type(grad) is not Tensor else underflow.watched(plan, grad)
-    given, grad = grad, quantize_step(plan.grad_quant, grad, ctx.seed, Stream.GRAD)
+    given, grad = grad, quantize_step(plan.grad_quant, grad, ctx.seed, Stream.GRAD, ctx.counter)
     if lost is not None:
         lost.gradient(given, grad)
     grad_a = grad_b = grad_addend = None
@@ -133,7 +138,7 @@ def _gradients(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         grad_b = _wgrad(ctx, grad, left, reduced_b, add_exponents(scale_g, scale_a), lost)
     if ctx.needs_input_grad[2]:
         grad_addend = _addend_grad(ctx, grad, scale_g)
-    return grad_a, grad_b, grad_addend, None, None, None, None, None, None
+    return grad_a, grad_b, grad_addend, *((None,) * 8)
 
 
 #: ``AffineFunction.apply`` without what it does for functorch, which costs more than a small product. Only for ordinary
@@ -157,12 +162,12 @@ def _scale_dims(t: Tensor, other: Tensor) -> tuple[int, ...]:
     return (*(i for i in range(t.dim() - 2) if i < missing or other.shape[i - missing] == 1), -2, -1)
 
 
-def quantize_step(step: Step, t: Tensor, seed: int | None, stream: int) -> Tensor:
+def quantize_step(step: Step, t: Tensor, seed: int | None, stream: int, counter: Tensor | None = None) -> Tensor:
     """One quantisation step: nothing, a cast (in a dtype that holds its format), or the user's function."""
     if step is None:
         return t
     if isinstance(step, str):
-        return quantize_op(t, step, seed, int(Site.QUANTIZE), int(stream), True)
+        return quantize_op(t, step, seed, int(Site.QUANTIZE), int(stream), True, counter)
     return step(t)
 
 
@@ -193,17 +198,26 @@ def _fprop(
     bias: Tensor | None = None,
     output: str | None = None,
     row: int = 0,
+    counter: Tensor | None = None,
+    site: str | None = None,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """The forward product, and both operands as it multiplied them, in the layout they came in."""
     right = b.mT if linear else b
     if product.spec is None:
         return _native(a, right, dtype), a, b
     if not (product.cast_a or product.cast_b):
-        return matmul_op(a, right, product.spec, seed, dtype, c, 0, select, bias, output, row), a, b
-    out, cast_a, cast_b = matmul_with_operands_op(a, right, product.spec, seed, dtype, c, 0, select, bias, output, row)
+        return multiply(a, right, product.spec, seed, dtype, c, 0, select, bias, output, row, counter, site), a, b
+    out, cast_a, cast_b = multiply_with_operands(
+        a, right, product.spec, seed, dtype, c, 0, select, bias, output, row, counter, site
+    )
     if product.cast_b:
         b = cast_b.mT if linear else cast_b
     return out, cast_a if product.cast_a else a, b
+
+
+def _rest(ctx: Any, row: int) -> tuple[Any, ...]:
+    """Arguments of a backward pass' operators after the stream."""
+    return None, None, None, row, ctx.counter, ctx.site
 
 
 def check_gradient(role: str, product: Product) -> None:
@@ -224,7 +238,7 @@ def _finish(ctx: Any, grad: Tensor, exponent: Tensor | None, shape: Any, dtype: 
     if exponent is not None:
         exponent = exponent.reshape(exponent.shape[exponent.dim() - len(shape) :])
         grad = scale_by_power(grad, -exponent)
-    return quantize_step(ctx.plan.grad_quant, grad, ctx.seed, stream).to(dtype)
+    return quantize_step(ctx.plan.grad_quant, grad, ctx.seed, stream, ctx.counter).to(dtype)
 
 
 def _dgrad(
@@ -240,7 +254,7 @@ def _dgrad(
     if product.spec is None:
         out = _native(left, right, dtype)
     else:
-        out = matmul_op(left, right, product.spec, ctx.seed, dtype, None, int(Stream.DGRAD), row=ctx.row)
+        out = multiply(left, right, product.spec, ctx.seed, dtype, None, int(Stream.DGRAD), *_rest(ctx, ctx.row))
     found = _finish(ctx, out, exponent, ctx.a_shape, ctx.dtypes[0], Stream.DGRAD_OUT)
     if lost is not None:
         lost.product(product, found, lambda: torch.matmul(left.double(), right.double()))
@@ -263,7 +277,7 @@ def _wgrad(
     if spec is None:
         out = _native(left, right, dtype)
     else:
-        out = matmul_op(left, right, spec, ctx.seed, dtype, None, int(Stream.WGRAD))
+        out = multiply(left, right, spec, ctx.seed, dtype, None, int(Stream.WGRAD), *_rest(ctx, 0))
     found = _finish(ctx, out, exponent, ctx.b_shape, ctx.dtypes[1], Stream.WGRAD_OUT)
     if lost is not None:
         lost.product(product, found, lambda: torch.matmul(left.double(), right.double()))
@@ -285,5 +299,5 @@ def _addend_grad(ctx: Any, grad: Tensor, exponent: Tensor | None) -> Tensor:
         total = terms.sum(0, dtype=work)
     else:
         ones = torch.ones((1, terms.shape[0]), dtype=torch.float32, device=terms.device)
-        total = matmul_op(ones, terms, plan.addend_sum, ctx.seed, work, None, int(Stream.ADDEND_GRAD))
+        total = multiply(ones, terms, plan.addend_sum, ctx.seed, work, None, int(Stream.ADDEND_GRAD), *_rest(ctx, 0))
     return _finish(ctx, total, exponent, shape, dtype, Stream.ADDEND_OUT)

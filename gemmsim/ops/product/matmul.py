@@ -12,7 +12,7 @@ from gemmsim.arithmetic.errors import SelectError
 from gemmsim.formats.remembered import remembered
 
 from ..checks import check_device, check_float, check_integers, check_out_dtype, check_same_inner
-from ..dispatch import are_direct, needs_autograd, nothing_watches
+from ..dispatch import are_direct, needs_autograd, nothing_watches, unobserved
 from ..errors import ShapeError, message
 from ..fx import traceable
 from ..seeds import check_row, check_seed
@@ -23,7 +23,7 @@ from .affine_formats import QAffineFormats
 from .affine_plan import AffinePlan
 from .autograd import AffineFunction, apply_directly, check_gradient
 from .narrow_operands import as_numbers, is_narrow
-from .operators import matmul_op
+from .operators import multiply
 from .shapes import matmul_shape
 
 __all__ = ["FormatsLike", "affine", "check_operands", "check_row_steps", "formats_of", "qmatmul", "qmm"]
@@ -168,17 +168,21 @@ def affine(
     dtype: torch.dtype,
     select: Tensor | None = None,
     row: int = 0,
+    counter: Tensor | None = None,
+    site: str | None = None,
 ) -> Tensor:
-    """``a @ b + addend`` as ``plan`` says, for operands of rank two or more; ``linear``: b is (N, K)."""
+    """``a @ b + addend`` as ``plan`` says, for operands of rank two or more; ``linear``: b is (N, K).
+
+    ``counter`` and ``site``: as the operators have them.
+    """
     seed = plan.seed if seed is None else seed
+    direct = unobserved(a, b, addend)
     if plan.is_plain and not needs_autograd(a, b, addend):
-        right = b.mT if linear else b
-        result: Tensor = matmul_op(a, right, plan.fprop.spec, seed, dtype, None, 0, select, addend, row=row)
-        return result
-    arguments = (a, b, addend, plan, seed, linear, dtype, select, row)
-    direct = not torch.compiler.is_compiling() and nothing_watches() and are_direct(a, b, addend)
+        right, more = b.mT if linear else b, (None, row, counter, site)
+        return multiply(a, right, str(plan.fprop.spec), seed, dtype, None, 0, select, addend, *more)
+    arguments = (a, b, addend, plan, seed, linear, dtype, select, row, counter, site)
     if not direct:
-        result = AffineFunction.apply(*arguments)[0]
+        result: Tensor = AffineFunction.apply(*arguments)[0]
     elif needs_autograd(a, b, addend):
         result = apply_directly(*arguments)[0]  # type: ignore[assignment]
     else:

@@ -6,12 +6,15 @@ do. There is no autocast rule on purpose: under ``torch.autocast`` operands keep
 they are rounded.
 
 Seeds cross as optional integers: None means "draw from torch's default CPU generator when the kernel runs, if the spec
-needs bits". ``stream`` names the step of a layer that shares the seed (see ``seeds.derive_seed``).
+needs bits". ``stream`` names the step of a layer that shares the seed (see ``seeds.derive_seed``), ``counter`` is added to the
+seed when the kernel runs: a tensor, so that code compiled once serves all steps of a training run. ``site`` says whose
+product this is ("encoder.0.linear1|linear"); it changes nothing and is what observers read.
 """
 
 from __future__ import annotations
 
 from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -21,8 +24,9 @@ from gemmsim.formats import Cast
 from .. import batching, rounding
 from ..casts import carrier_dtype, cast_of, target_dtype, target_of
 from ..checks import check_float, check_integers
+from ..dispatch import unobserved
 from ..registration import define
-from ..seeds import Site
+from ..seeds import Site, at_counter
 from . import kernels
 from .finishing import check_bias
 from .shapes import matmul_shape
@@ -32,6 +36,8 @@ __all__ = [
     "count_overflows_op",
     "matmul_op",
     "matmul_with_operands_op",
+    "multiply",
+    "multiply_with_operands",
     "quantize_inplace_op",
     "quantize_op",
     "quantize_out_op",
@@ -50,8 +56,11 @@ def _matmul(
     bias: Tensor | None = None,
     output: str | None = None,
     row: int = 0,
+    counter: Tensor | None = None,
+    site: str | None = None,
 ) -> Tensor:
-    return kernels.matmul(a, b, kernels.spec_of(spec), seed, out_dtype, c, stream, select, bias, _cast(output), row)
+    seed, last = at_counter(seed, counter), _cast(output)
+    return kernels.matmul(a, b, kernels.spec_of(spec), seed, out_dtype, c, stream, select, bias, last, row)
 
 
 def _matmul_with_operands(
@@ -66,9 +75,11 @@ def _matmul_with_operands(
     bias: Tensor | None = None,
     output: str | None = None,
     row: int = 0,
+    counter: Tensor | None = None,
+    site: str | None = None,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    meaning = kernels.spec_of(spec)
-    return kernels.matmul_with_operands(a, b, meaning, seed, out_dtype, c, stream, select, bias, _cast(output), row)
+    meaning, seed, last = kernels.spec_of(spec), at_counter(seed, counter), _cast(output)
+    return kernels.matmul_with_operands(a, b, meaning, seed, out_dtype, c, stream, select, bias, last, row)
 
 
 def _cast(output: str | None) -> Cast | None:
@@ -92,8 +103,9 @@ def _quantize(
     site: int = Site.QUANTIZE,
     stream: int = 0,
     widen: bool = False,
+    counter: Tensor | None = None,
 ) -> Tensor:
-    return rounding.quantize(x, target_of(cast), seed, site, stream, widen)
+    return rounding.quantize(x, target_of(cast), at_counter(seed, counter), site, stream, widen)
 
 
 def _quantize_into(x: Tensor, cast: str, out: Tensor, seed: int | None = None) -> None:
@@ -116,6 +128,8 @@ def _matmul_fake(
     bias: Tensor | None = None,
     output: str | None = None,
     row: int = 0,
+    counter: Tensor | None = None,
+    site: str | None = None,
 ) -> Tensor:
     kernels.spec_of(spec)
     if select is not None:
@@ -138,6 +152,8 @@ def _matmul_with_operands_fake(
     bias: Tensor | None = None,
     output: str | None = None,
     row: int = 0,
+    counter: Tensor | None = None,
+    site: str | None = None,
 ) -> tuple[Tensor, Tensor, Tensor]:
     meaning = kernels.spec_of(spec)
     out = _matmul_fake(a, b, spec, seed, out_dtype, c, stream, select, bias, output)
@@ -169,6 +185,7 @@ def _quantize_fake(
     site: int = Site.QUANTIZE,
     stream: int = 0,
     widen: bool = False,
+    counter: Tensor | None = None,
 ) -> Tensor:
     target = target_of(cast)
     rounding.check_target(target, x)
@@ -185,7 +202,8 @@ def _quantize_inplace_fake(x: Tensor, cast: str, seed: int | None = None) -> Non
 
 
 quantize_op = define(
-    "quantize(Tensor x, str cast, SymInt? seed=None, int site=16, int stream=0, bool widen=False) -> Tensor",
+    "quantize(Tensor x, str cast, SymInt? seed=None, int site=16, int stream=0, bool widen=False,"
+    " Tensor? counter=None) -> Tensor",
     _quantize,
     _quantize_fake,
     vmap=batching.quantize,
@@ -199,7 +217,8 @@ quantize_inplace_op = define(
 )
 _MATMUL = (
     "Tensor a, Tensor b, str spec, SymInt? seed=None, ScalarType? out_dtype=None, Tensor? c=None, int stream=0,"
-    " Tensor? select=None, Tensor? bias=None, str? output=None, SymInt row=0"
+    " Tensor? select=None, Tensor? bias=None, str? output=None, SymInt row=0, Tensor? counter=None,"
+    " str? site=None"
 )
 _INSTEAD = "Call gemmsim.qmatmul or gemmsim.qlinear, which know what the backward pass computes."
 matmul_op = define(
@@ -229,3 +248,25 @@ count_overflows_op = define(
     _count_overflows_fake,
     vmap=batching.count_overflows,
 )
+
+
+def multiply(a: Tensor, b: Tensor, spec: str, *rest: Any) -> Tensor:
+    """``matmul_op``, without the dispatcher where nobody has to see the call: that costs more than a small product.
+
+    ``rest``: the operator's other arguments in their order, as far as given.
+    """
+    call = _matmul if unobserved(a, b, *_tensors(rest)) else matmul_op
+    result: Tensor = call(a, b, spec, *rest)
+    return result
+
+
+def multiply_with_operands(a: Tensor, b: Tensor, spec: str, *rest: Any) -> tuple[Tensor, Tensor, Tensor]:
+    """``matmul_with_operands_op``, as ``multiply``."""
+    call = _matmul_with_operands if unobserved(a, b, *_tensors(rest)) else matmul_with_operands_op
+    result: tuple[Tensor, Tensor, Tensor] = call(a, b, spec, *rest)
+    return result
+
+
+def _tensors(rest: tuple[Any, ...]) -> tuple[Tensor | None, ...]:
+    """c, select and bias among the arguments after the spec."""
+    return rest[2:3] + rest[4:6]

@@ -79,8 +79,8 @@ class _Gated(torch.autograd.Function):
 
     @staticmethod
     @differentiable_once("qgelu, qsilu")
-    def backward(ctx: Any, g: Tensor, *unused: Any) -> Any:
-        xi, t = ctx.saved_tensors
+    def backward(ctx: Any, saved: tuple[Any, ...], g: Tensor, *unused: Any) -> Any:
+        xi, t = saved
         grad, seed = ctx.plan.grad, ctx.plan.seed
         slope = _SLOPES[ctx.kind](xi.to(t.dtype), t)
         qg = quantized(g, grad, seed, Stream.GRAD)

@@ -39,9 +39,8 @@ class _Binary(torch.autograd.Function):
 
     @staticmethod
     @differentiable_once("qadd, qmul, qdiv")
-    def backward(ctx: Any, g: Tensor) -> Any:
+    def backward(ctx: Any, saved: tuple[Any, ...], g: Tensor) -> Any:
         bwd, seed, at = ctx.bwd, ctx.seed, ctx.at
-        saved = ctx.saved_tensors
         dx = dy = None
         if ctx.needs_input_grad[0]:
             if ctx.name == "add":
@@ -86,8 +85,8 @@ class _Unary(torch.autograd.Function):
 
     @staticmethod
     @differentiable_once("qsqrt, qpow")
-    def backward(ctx: Any, g: Tensor) -> Any:
-        (x,) = ctx.saved_tensors
+    def backward(ctx: Any, saved: tuple[Any, ...], g: Tensor) -> Any:
+        (x,) = saved
         bwd, seed, at = ctx.bwd, ctx.seed, ctx.at
         if ctx.n is None:
             return (
@@ -126,7 +125,7 @@ class _Sum(torch.autograd.Function):
 
     @staticmethod
     @differentiable_once("qsum, qmean")
-    def backward(ctx: Any, g: Tensor) -> Any:
+    def backward(ctx: Any, saved: tuple[Any, ...], g: Tensor) -> Any:
         if ctx.mean:
             count = torch.full((), ctx.count, dtype=g.dtype, device=g.device)
             g = map_step("div", g, count, ctx.bwd, ctx.seed, ctx.at + 101)
@@ -152,8 +151,8 @@ class _Relu(torch.autograd.Function):
 
     @staticmethod
     @differentiable_once("qrelu")
-    def backward(ctx: Any, g: Tensor) -> Any:
-        (positive,) = ctx.saved_tensors
+    def backward(ctx: Any, saved: tuple[Any, ...], g: Tensor) -> Any:
+        (positive,) = saved
         g = torch.where(positive, g, torch.zeros((), dtype=g.dtype, device=g.device))
         return quantized(g, ctx.bwd, ctx.seed, ctx.at + 1), None, None, None, None
 

@@ -84,8 +84,8 @@ class _Embedding(torch.autograd.Function):
 
     @staticmethod
     @differentiable_once("qembedding")
-    def backward(ctx: Any, g: Tensor) -> Any:
-        index = ctx.saved_tensors[0].reshape(-1)
+    def backward(ctx: Any, saved: tuple[Any, ...], g: Tensor) -> Any:
+        index = saved[0].reshape(-1)
         g = quantized(g, ctx.bwd, ctx.seed, 1).reshape(index.numel(), g.shape[-1])
         if isinstance(ctx.bwd, str):
             total = _row_gather_sum_op(g, index, ctx.rows, ctx.bwd, ctx.by_count, ctx.seed)

@@ -35,8 +35,8 @@ class _Gate(torch.autograd.Function):
 
     @staticmethod
     @differentiable_once("qsigmoid, qtanh")
-    def backward(ctx: Any, g: Tensor) -> Any:
-        (y,) = ctx.saved_tensors
+    def backward(ctx: Any, saved: tuple[Any, ...], g: Tensor) -> Any:
+        (y,) = saved
         bwd, seed, one = ctx.bwd, ctx.seed, torch.ones((), dtype=y.dtype, device=y.device)
         if ctx.name == "tanh":
             slope = map_step("sub", one, map_step("mul", y, y, bwd, seed, 1), bwd, seed, 2)

@@ -50,8 +50,8 @@ class _Norm(torch.autograd.Function):
 
     @staticmethod
     @differentiable_once("qlayernorm, qrmsnorm, qgroupnorm")
-    def backward(ctx: Any, g: Tensor, *unused: Any) -> Any:
-        xi, mean, rstd, qw = ctx.saved_tensors
+    def backward(ctx: Any, saved: tuple[Any, ...], g: Tensor, *unused: Any) -> Any:
+        xi, mean, rstd, qw = saved
         plan: RowPlan = ctx.plan
         seed = plan.seed
         arguments = (plan.bwd, plan.order, ctx.centered, seed, int(Stream.DGRAD))
@@ -188,8 +188,8 @@ class _Affine(torch.autograd.Function):
 
     @staticmethod
     @differentiable_once("qgroupnorm")
-    def backward(ctx: Any, g: Tensor) -> Any:
-        x, weight = ctx.saved_tensors
+    def backward(ctx: Any, saved: tuple[Any, ...], g: Tensor) -> Any:
+        x, weight = saved
         plan: RowPlan = ctx.plan
         seed = plan.seed
         dx, dw, db = g, None, None

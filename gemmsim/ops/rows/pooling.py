@@ -148,7 +148,7 @@ class _AvgPool(torch.autograd.Function):
 
     @staticmethod
     @differentiable_once("qavgpool")
-    def backward(ctx: Any, g: Tensor) -> Any:
+    def backward(ctx: Any, saved: tuple[Any, ...], g: Tensor) -> Any:
         _, back, divisors, uniform = _tables(ctx.windows)
         g = g.flatten(g.dim() - ctx.rank)
         divisors = divisors.to(g.device, g.dtype)

@@ -42,8 +42,8 @@ class _Softmax(torch.autograd.Function):
 
     @staticmethod
     @differentiable_once("qsoftmax")
-    def backward(ctx: Any, g: Tensor) -> Any:
-        (y,) = ctx.saved_tensors
+    def backward(ctx: Any, saved: tuple[Any, ...], g: Tensor) -> Any:
+        (y,) = saved
         plan: RowPlan = ctx.plan
         if plan.bwd is None:
             dx = y * (g - (y * g).sum(-1, keepdim=True))
