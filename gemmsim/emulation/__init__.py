@@ -1,0 +1,16 @@
+"""Unmodified models under emulated arithmetic: contexts, audits, conversions and captures."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from .._lazy import exports
+
+if TYPE_CHECKING:
+    from .mode import Emulation as Emulation
+    from .mode import emulate as emulate
+    from .rules import Config as Config
+    from .rules import ConfigError as ConfigError
+    from .rules import Rule as Rule
+else:
+    __getattr__, __dir__ = exports(__name__, star_modules=False)

@@ -1,0 +1,1 @@
+"""Lowerings of contractions: einsum, tensordot, chains and powers."""

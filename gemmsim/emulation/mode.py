@@ -1,0 +1,247 @@
+"""The context in which PyTorch's products are computed in other arithmetic."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import lru_cache, wraps
+from hashlib import sha256
+from types import FunctionType
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
+
+from gemmsim.ops.errors import message
+from gemmsim.ops.seeds import check_seed
+from gemmsim.ops.tracing import assume_constant_result
+
+from . import attention, contract, convolve, later, products, recurrent  # noqa: F401  # they fill the table
+from .places import Places
+from .rules import Config, ConfigError, ConfigLike, formats_at, interned
+from .table import TABLE, Entry, Site, bound
+
+__all__ = ["Emulation", "current", "emulate"]
+
+_PLAIN = (Tensor, nn.Parameter, nn.Buffer)
+#: Subclasses whose products have rules of their own in this package's operators, or no values at all.
+_KNOWN = ("FakeTensor", "FunctionalTensor", "DTensor", "AsyncCollectiveTensor")
+
+
+class emulate:
+    """Products of PyTorch computed as ``config`` says: a context manager, and a decorator of functions.
+
+        with gs.emulate("e4m3 : e5m10"):
+            loss = model(x).square().mean()
+        loss.backward()  # in the same arithmetic, inside or after the context
+
+    Every product of matrices that PyTorch's functions, methods, operators and modules make (docs/howto/emulate.md has
+    the list) is replaced; everything else is PyTorch's: additions, norms, activations, random streams of dropout,
+    optimizers. An emulated model computes what PyTorch computes with each product replaced: operands, their order and
+    dtypes are PyTorch's, autocast's casts come first, the bias's gradient is PyTorch's sum.
+
+    Args:
+        config: a spec (string, ``GemmSpec``, accumulator, format), ``QAffineFormats``, a recipe, a list of pairs (pattern
+            of module paths, formats or None) of which the first that matches holds, ``Rule`` objects, or a ``Config``.
+            What no rule matches is PyTorch's. Paths are relative to the outermost module called in the context.
+        seed: of all random bits, 0 to 2**64 - 1. Each product draws its own, which depend on the seed, the module's
+            path, the kind of product, its number among such calls of this step, and the step: the number of calls of
+            outermost modules in this context before. torch's generator is not touched.
+        root: the module that paths are relative to, where several are called.
+
+    Contexts nest; the inner one holds inside, alone. It holds in this thread only (``gemmsim.emulation.carry`` takes it
+    into another); nothing outside PyTorch's Python API is seen: TorchScript, NumPy, and extensions are not.
+
+    Raises:
+        ConfigError, SpecError, FormatError: for a config that means nothing; when the outermost module is called, for
+            patterns that match none of its modules.
+        SeedError: for a seed that is none.
+        UnsupportedSpec, GradError: in the context, for products that a spec has no meaning for, naming call and module.
+    """
+
+    def __init__(self, config: ConfigLike = None, seed: int = 0, root: nn.Module | None = None) -> None:
+        _, self.text = interned(config)
+        self.seed = 0 if (checked := check_seed("emulate", seed)) is None else checked
+        if root is not None and not isinstance(root, nn.Module):
+            asked = f"emulate: root={root!r} of type {type(root).__name__}"
+            raise ConfigError(message(asked, "a module", "Give the model that paths are relative to, or leave it out."))
+        self.root = root
+        self._modes: list[Emulation] = []
+
+    @property
+    def config(self) -> Config:
+        """The rules."""
+        return interned(self.text)[0]
+
+    def __enter__(self) -> Emulation:
+        mode = Emulation(self.text, self.seed, self.root)
+        self._modes.append(mode)
+        return mode.__enter__()
+
+    def __exit__(self, *error: Any) -> None:
+        self._modes.pop().__exit__(*error)
+
+    def __call__(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """``function`` that runs in a context of its own at each call."""
+
+        @wraps(function)
+        def emulated(*args: Any, **kwargs: Any) -> Any:
+            with emulate(self.text, self.seed, self.root):
+                return function(*args, **kwargs)
+
+        return emulated
+
+
+class Emulation(TorchFunctionMode):
+    """The mode behind ``emulate``: what holds, and where the program is. Made by ``emulate`` alone."""
+
+    def __init__(self, text: str, seed: int, root: nn.Module | None = None, places: Places | None = None) -> None:
+        super().__init__()
+        config, self.text = interned(text)
+        self.config, self.seed = config, seed
+        self.draws, self.one_rule = config.draws, not config.names_modules
+        self.places = Places(root) if places is None else places
+        self.tracks = self.draws or not self.one_rule
+        self.shadowed = 0
+        self._outer: list[Emulation] = []
+        if config.names_modules:
+            if root is not None:
+                config.check(self.places.paths.values(), type(root).__name__)
+            else:
+                self.places.entered.append(self._check)
+
+    def _check(self, module: nn.Module) -> None:
+        self.config.check(self.places.paths.values(), type(module).__name__)
+
+    def __enter__(self) -> Emulation:
+        self._outer = _open_emulations()
+        for mode in self._outer:
+            mode.shadowed += 1
+        if self.tracks:
+            self.places.start()
+        later.opened()
+        super().__enter__()
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        super().__exit__(*error)
+        later.closed()
+        if self.tracks:
+            self.places.stop()
+        for mode in self._outer:
+            mode.shadowed -= 1
+        self._outer = []
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = {} if kwargs is None else kwargs
+        entry = TABLE.get(func)
+        if entry is None:
+            return later.call(self, func, args, kwargs)
+        if self.shadowed:
+            return func(*args, **kwargs)
+        return self.lower(entry, func, args, kwargs)
+
+    def lower(self, entry: Entry, func: Any, args: Any, kwargs: Any) -> Any:
+        """One call of the table."""
+        if entry.body:
+            with self:
+                return _unseen(func)(*args, **kwargs)
+        path = self.places.path if self.tracks else ""
+        found = [formats_at(self.text, path, kind) for kind in entry.kinds]
+        if all(formats is None for formats in found) or not _ours(args, kwargs):
+            return func(*args, **kwargs)
+        given, rest = bound(entry, args, kwargs)
+        out = rest.pop("out", None)
+        sites = [self.site(path, kind, formats) for kind, formats in zip(entry.kinds, found, strict=True)]
+        try:
+            result = entry.run(*sites, *given, **rest)
+        except (ValueError, TypeError, RuntimeError) as error:
+            raise _located(error, path, entry) from error.__cause__
+        if result is NotImplemented:
+            return func(*args, **kwargs)
+        if entry.inplace:
+            return given[0].copy_(result)
+        return result if out is None else _written(out, result)
+
+    def site(self, path: str, kind: str, formats: Any) -> Site:
+        """What holds for a product of this kind at this path."""
+        name = f"{path}|{kind}" if self.tracks else None
+        if formats is None or not self.draws:
+            return Site(kind, None if formats is None else formats.plan, None, None, name)
+        n = self.places.count(f"{path}|{kind}")
+        return Site(kind, formats.plan, (self.seed + call_hash(path, kind, n)) & _MASK, self.places.counter, name)
+
+
+_MASK = (1 << 63) - 1
+
+
+@assume_constant_result
+def call_hash(path: str, kind: str, n: int) -> int:
+    """62 bits that differ from call to call within a step."""
+    return _call_hash(path, kind, n)
+
+
+@lru_cache(maxsize=65536)
+def _call_hash(path: str, kind: str, n: int) -> int:
+    return int.from_bytes(sha256(f"{path}|{kind}|{n}".encode()).digest()[:8], "little") >> 2
+
+
+def _open_emulations() -> list[Emulation]:
+    """Those in force in this thread that no inner one shadows yet."""
+    stack = torch.overrides._get_current_function_mode_stack()
+    return [mode for mode in stack if isinstance(mode, Emulation)]
+
+
+def current() -> Emulation | None:
+    """The emulation in force in this thread."""
+    found = _open_emulations()
+    return found[-1] if found else None
+
+
+def _ours(args: Any, kwargs: Any) -> bool:
+    """Whether all tensors are of classes whose values our operators see: others know their own products."""
+    for value in (*args, *kwargs.values()):
+        if isinstance(value, (list, tuple)):
+            if not _ours(value, {}):
+                return False
+        elif isinstance(value, Tensor) and not (
+            value.layout is torch.strided and (type(value) in _PLAIN or type(value).__name__ in _KNOWN)
+        ):
+            return False
+    return True
+
+
+def _written(out: Tensor, result: Tensor) -> Tensor:
+    """``out`` with the result, as PyTorch's ``out=`` does it."""
+    if not torch.can_cast(result.dtype, out.dtype):
+        raise RuntimeError(f"result type {result.dtype} can't be cast to the desired output type {out.dtype}")
+    if out.shape != result.shape:
+        out.resize_(result.shape)
+    return out.copy_(result)
+
+
+def _located(error: Exception, path: str, entry: Entry) -> Exception:
+    """``error``, which names the call and the module if it is one of ours."""
+    if not type(error).__module__.startswith("gemmsim.") or getattr(error, "located", False):
+        return error
+    where = f"in {'/'.join(entry.kinds)} of module {path!r}" if path else f"in {'/'.join(entry.kinds)}"
+    try:
+        found = type(error)(f"{where}: {error}")
+    except Exception:
+        return error
+    found.located = True  # type: ignore[attr-defined]
+    return found
+
+
+@lru_cache(maxsize=256)
+def _unseen(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A Python function of PyTorch that takes no mode for a reason to hand itself over: its body runs."""
+    code, names = function.__code__, function.__globals__
+    quiet = {**names, "has_torch_function": _no, "has_torch_function_unary": _no, "has_torch_function_variadic": _no}
+    found = FunctionType(code, quiet, function.__name__, function.__defaults__, function.__closure__)
+    found.__kwdefaults__ = function.__kwdefaults__
+    return found
+
+
+def _no(*args: Any) -> bool:
+    return False

@@ -1,0 +1,92 @@
+"""The table of PyTorch's callables that multiply matrices, and what each becomes.
+
+A lowering is registered with every spelling of its call:
+
+    @lowers("matmul", torch.matmul, Tensor.matmul, Tensor.__matmul__, names=("input|self", "other|tensor2"))
+    def matmul(at, a, b): ...
+
+It is called with the ``Site`` for each of its kinds and the call's arguments, positional ones as PyTorch orders them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from gemmsim.ops.product.affine_plan import AffinePlan
+
+__all__ = ["TABLE", "Entry", "Site", "bound", "lowers", "packets"]
+
+
+class Site(NamedTuple):
+    """Where a product happens and what holds there.
+
+    ``plan``: None for PyTorch's own product. ``seed`` and ``counter``: of its random bits; None where none are drawn.
+    ``name``: "path|kind", for observers; None where nobody asks.
+    """
+
+    kind: str
+    plan: AffinePlan | None
+    seed: int | None = None
+    counter: Tensor | None = None
+    name: str | None = None
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One lowering.
+
+    ``kinds``: of its products; ``run(*sites, *arguments)``. ``names``: of its positional arguments, each with its
+    spellings ("input|self"), where keyword calls have to be read. ``body``: PyTorch's own Python function, run under
+    the emulation in place of ``run`` (a composition of entries of this table).
+    """
+
+    kinds: tuple[str, ...]
+    run: Callable[..., Any]
+    names: tuple[tuple[str, ...], ...] = ()
+    inplace: bool = False
+    body: bool = False
+
+
+#: Every spelling of every call that multiplies matrices.
+TABLE: dict[Any, Entry] = {}
+
+
+def lowers(
+    kinds: str | tuple[str, ...], *spellings: Any, names: tuple[str, ...] = (), inplace: bool = False
+) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Registers a lowering for ``spellings``; those that this PyTorch does not have (None) are left out."""
+    kinds = (kinds,) if isinstance(kinds, str) else kinds
+
+    def register(run: Callable[..., Any]) -> Callable[..., Any]:
+        entry = Entry(kinds, run, tuple(tuple(name.split("|")) for name in names), inplace)
+        for spelling in spellings:
+            if spelling is not None:
+                TABLE[spelling] = entry
+        return run
+
+    return register
+
+
+def packets(name: str, *overloads: str) -> tuple[Any, ...]:
+    """The packet ``torch.ops.aten.name`` and its overloads (all but ``out`` and ``dtype`` ones if not named)."""
+    packet = getattr(torch.ops.aten, name, None)
+    if packet is None:
+        return ()
+    chosen = overloads or tuple(o for o in packet.overloads() if "out" not in o and "dtype" not in o)
+    return (packet, *(getattr(packet, overload) for overload in chosen))
+
+
+def bound(entry: Entry, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[list[Any], dict[str, Any]]:
+    """Arguments with those positional that the entry names, and the other keywords."""
+    given, rest = list(args), dict(kwargs)
+    for spellings in entry.names[len(given) :]:
+        found = next((name for name in spellings if name in rest), None)
+        if found is None:
+            break
+        given.append(rest.pop(found))
+    return given, rest
