@@ -16,7 +16,18 @@ from gemmsim.ops.errors import message
 from gemmsim.ops.seeds import check_seed
 from gemmsim.ops.tracing import assume_constant_result
 
-from . import attention, contract, convolve, later, products, recurrent  # noqa: F401  # they fill the table
+from . import (  # noqa: F401  # they fill the table
+    addmm,
+    attention,
+    contract,
+    convolve,
+    distances,
+    einsum,
+    later,
+    products,
+    recurrent,
+    scaled,
+)
 from .places import Places
 from .rules import Config, ConfigError, ConfigLike, formats_at, interned
 from .table import TABLE, Entry, Site, bound
