@@ -10,15 +10,14 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.overrides import TorchFunctionMode
 
 from gemmsim.ops.errors import message
 from gemmsim.ops.seeds import check_seed
 from gemmsim.ops.tracing import assume_constant_result
 
-from . import attention, contract, convolve, later, products, recurrent  # noqa: F401  # they fill the table
-from .places import Places
-from .rules import Config, ConfigError, ConfigLike, formats_at, interned
+from . import attention, compiled, contract, convolve, later, products, recurrent  # noqa: F401  # they fill the table
+from .places import Placed, Places, unwatch, watch
+from .rules import Config, ConfigError, ConfigLike, checked, formats_at, interned
 from .table import TABLE, Entry, Site, bound
 
 __all__ = ["Emulation", "current", "emulate"]
@@ -92,33 +91,33 @@ class emulate:
         return emulated
 
 
-class Emulation(TorchFunctionMode):
-    """The mode behind ``emulate``: what holds, and where the program is. Made by ``emulate`` alone."""
+class Emulation(Placed):
+    """The mode behind ``emulate``: what holds, and where the program is. Made by ``emulate`` alone.
 
-    def __init__(self, text: str, seed: int, root: nn.Module | None = None, places: Places | None = None) -> None:
+    ``shadowed``: how many contexts are open inside this one; the innermost one holds alone.
+    """
+
+    def __init__(self, text: str, seed: int, root: nn.Module | None = None) -> None:
         super().__init__()
         config, self.text = interned(text)
-        self.config, self.seed = config, seed
-        self.draws, self.one_rule = config.draws, not config.names_modules
-        self.places = Places(root) if places is None else places
-        self.tracks = self.draws or not self.one_rule
+        self.seed, self.draws = seed, config.draws
         self.shadowed = 0
         self._outer: list[Emulation] = []
-        if config.names_modules:
-            if root is not None:
-                config.check(self.places.paths.values(), type(root).__name__)
-            else:
-                self.places.entered.append(self._check)
+        if config.draws or config.names_modules:
+            self.places = Places(root, self._check if config.names_modules else None)
+            if root is not None and config.names_modules:
+                self._check(type(root).__name__, "\n".join(self.places.paths.values()))
 
-    def _check(self, module: nn.Module) -> None:
-        self.config.check(self.places.paths.values(), type(module).__name__)
+    def _check(self, owner: str, paths: str) -> None:
+        checked(self.text, paths, owner)
 
     def __enter__(self) -> Emulation:
+        compiled.prepare(TABLE, (Emulation.__torch_function__, Emulation.lower))
         self._outer = _open_emulations()
         for mode in self._outer:
             mode.shadowed += 1
-        if self.tracks:
-            self.places.start()
+        if self.places is not None:
+            watch()
         later.opened()
         super().__enter__()
         return self
@@ -126,8 +125,8 @@ class Emulation(TorchFunctionMode):
     def __exit__(self, *error: Any) -> None:
         super().__exit__(*error)
         later.closed()
-        if self.tracks:
-            self.places.stop()
+        if self.places is not None:
+            unwatch()
         for mode in self._outer:
             mode.shadowed -= 1
         self._outer = []
@@ -137,7 +136,7 @@ class Emulation(TorchFunctionMode):
         entry = TABLE.get(func)
         if entry is None:
             return later.call(self, func, args, kwargs)
-        if self.shadowed:
+        if self.shadowed or compiled.leave_alone(func, kwargs, self.text):
             return func(*args, **kwargs)
         return self.lower(entry, func, args, kwargs)
 
@@ -146,9 +145,11 @@ class Emulation(TorchFunctionMode):
         if entry.body:
             with self:
                 return _unseen(func)(*args, **kwargs)
-        path = self.places.path if self.tracks else ""
+        path = "" if self.places is None else self.places.path
         found = [formats_at(self.text, path, kind) for kind in entry.kinds]
         if all(formats is None for formats in found) or not _ours(args, kwargs):
+            if torch.compiler.is_compiling():
+                compiled.note_native(self.text)
             return func(*args, **kwargs)
         given, rest = bound(entry, args, kwargs)
         out = rest.pop("out", None)
@@ -165,11 +166,13 @@ class Emulation(TorchFunctionMode):
 
     def site(self, path: str, kind: str, formats: Any) -> Site:
         """What holds for a product of this kind at this path."""
-        name = f"{path}|{kind}" if self.tracks else None
+        if self.places is None:
+            return Site(kind, None if formats is None else formats.plan)
+        name = f"{path}|{kind}"
         if formats is None or not self.draws:
             return Site(kind, None if formats is None else formats.plan, None, None, name)
-        n = self.places.count(f"{path}|{kind}")
-        return Site(kind, formats.plan, (self.seed + call_hash(path, kind, n)) & _MASK, self.places.counter, name)
+        seed = (self.seed + call_hash(path, kind, self.places.count(name))) & _MASK
+        return Site(kind, formats.plan, seed, self.places.counter, name)
 
 
 _MASK = (1 << 63) - 1

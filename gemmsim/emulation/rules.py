@@ -16,7 +16,17 @@ from gemmsim.ops.errors import message
 from gemmsim.ops.product.affine_formats import QAffineFormats
 from gemmsim.ops.tracing import assume_constant_result
 
-__all__ = ["ConfigError", "ConfigLike", "Config", "KINDS", "Rule", "RuleFormats", "interned"]
+__all__ = [
+    "KINDS",
+    "Config",
+    "ConfigError",
+    "ConfigLike",
+    "Rule",
+    "RuleFormats",
+    "checked",
+    "formats_at",
+    "interned",
+]
 
 #: The kinds of products that a rule can name. docs/howto/emulate.md says which calls each stands for.
 KINDS = (
@@ -200,6 +210,12 @@ def _formats_at(text: str, path: str, kind: str) -> QAffineFormats | None:
     return _INTERNED[text].formats(path, kind)
 
 
+@assume_constant_result
+def checked(text: str, paths: str, root: str) -> None:
+    """``Config.check`` of an interned config with the lines of ``paths``: nothing is left of it in compiled code."""
+    _INTERNED[text].check(paths.split("\n"), root)
+
+
 def _rule(entry: object) -> Rule:
     if isinstance(entry, Rule):
         return entry
@@ -229,7 +245,9 @@ def _formats(formats: RuleFormats) -> QAffineFormats | None:
 
 def _pattern(name: str, pattern: object) -> str:
     if not isinstance(pattern, str):
-        raise ConfigError(message(f"Rule: {name}={pattern!r}", "a string", "Write a shell pattern such as 'encoder.*'."))
+        raise ConfigError(
+            message(f"Rule: {name}={pattern!r}", "a string", "Write a shell pattern such as 'encoder.*'.")
+        )
     try:
         _matcher(pattern)
     except re.error as error:
