@@ -19,11 +19,13 @@ from torch import Tensor
 
 from .places import Placed, Places
 
-__all__ = ["Snapshot", "checkpoint_contexts", "closed", "current", "is_engine", "opened"]
+__all__ = ["Snapshot", "apply", "checkpoint_contexts", "closed", "current", "is_engine", "opened"]
 
 #: Calls that run a backward pass: a mode is not in force while it handles one.
 _ENGINE = frozenset((Tensor.backward, torch.autograd.backward, torch.autograd.grad))
 _CHECKPOINTS = ("torch.utils.checkpoint", "torch.distributed._composable.checkpoint_activation")
+#: Where functions are defined whose backward passes multiply as their forward passes did.
+_KNOWN = ("gemmsim.", "torch._functorch.")
 _GENERATOR = "_checkpoint_without_reentrant_generator"
 
 _lock = Lock()
@@ -54,8 +56,11 @@ class Snapshot(NamedTuple):
 
 def current() -> Any:
     """The emulation in force in this thread, None if there is none."""
-    stack = torch.overrides._get_current_function_mode_stack()
-    return next((mode for mode in reversed(stack) if isinstance(mode, Placed)), None)
+    found = None
+    for mode in torch.overrides._get_current_function_mode_stack():
+        if isinstance(mode, Placed):
+            found = mode
+    return found
 
 
 def is_engine(func: Any) -> bool:
@@ -144,25 +149,29 @@ _CALLS = _Calls()
 _TIED: WeakKeyDictionary[type, type] = WeakKeyDictionary()
 
 
+_ORIGINAL = torch.autograd.Function.__dict__["apply"]
+
+
+@wraps(_ORIGINAL.__func__)
+def apply(cls: Any, *args: Any, **kwargs: Any) -> Any:
+    """``torch.autograd.Function.apply`` while a context is open."""
+    # Those of compiled graphs hold no code of anybody's.
+    if torch.compiler.is_compiling() or cls.__module__.startswith(_KNOWN) or hasattr(cls, "_gemmsim_tied"):
+        return _ORIGINAL.__func__(cls, *args, **kwargs)
+    taken = Snapshot.take()
+    if taken is None:
+        return _ORIGINAL.__func__(cls, *args, **kwargs)
+    _CALLS.snapshots.append(taken)
+    try:
+        return _ORIGINAL.__func__(_tied(cls), *args, **kwargs)
+    finally:
+        _CALLS.snapshots.pop()
+
+
 def _replace_apply() -> Callable[[], None]:
     """Functions of others whose backward pass restores the context."""
-    original = torch.autograd.Function.__dict__["apply"]
-
-    @wraps(original.__func__)
-    def apply(cls: Any, *args: Any, **kwargs: Any) -> Any:
-        if torch.compiler.is_compiling() or cls.__module__.startswith("gemmsim.") or hasattr(cls, "_gemmsim_tied"):
-            return original.__func__(cls, *args, **kwargs)
-        taken = Snapshot.take()
-        if taken is None:
-            return original.__func__(cls, *args, **kwargs)
-        _CALLS.snapshots.append(taken)
-        try:
-            return original.__func__(_tied(cls), *args, **kwargs)
-        finally:
-            _CALLS.snapshots.pop()
-
     torch.autograd.Function.apply = classmethod(apply)  # type: ignore[method-assign, assignment]
-    return partial(setattr, torch.autograd.Function, "apply", original)
+    return partial(setattr, torch.autograd.Function, "apply", _ORIGINAL)
 
 
 def _tied(function: Any) -> Any:

@@ -17,7 +17,7 @@ from gemmsim.ops.errors import message
 from gemmsim.ops.seeds import check_seed
 from gemmsim.ops.tracing import assume_constant_result
 
-from . import attention, compiled, contract, convolve, later, products, recurrent  # noqa: F401  # they fill the table
+from . import attention, compiled, contract, convolve, later, places, products, recurrent  # noqa: F401  # they fill the table
 from .places import Placed, Places, unwatch, watch
 from .rules import Config, ConfigError, ConfigLike, checked, config_of, formats_at, needs_of, text_of
 from .table import TABLE, Entry, Site, bound, unseen
@@ -62,7 +62,7 @@ class emulate:
 
     def __init__(self, config: ConfigLike = None, seed: int = 0, root: nn.Module | None = None) -> None:
         # Compiled code that opens a context can be given a string or a Config, which know their texts.
-        self.text = text_of(config) if isinstance(config, str) else Config.of(config).text
+        self.text = text_of(config) if config is None or isinstance(config, str) else Config.of(config).text
         self.seed = 0 if (checked := check_seed("emulate", seed)) is None else checked
         if root is not None and not isinstance(root, nn.Module):
             asked = f"emulate: root={root!r} of type {type(root).__name__}"
@@ -144,7 +144,7 @@ class Emulation(Placed):
             self._close()
 
     def _open(self) -> None:
-        compiled.prepare(TABLE, (Emulation.__torch_function__, Emulation.lower))
+        compiled.prepare(TABLE, (Emulation.__torch_function__, places.before, places.after, later.apply))
         self._outer = _open_emulations()
         for mode in self._outer:
             mode.shadowed += 1

@@ -13,7 +13,7 @@ from torch.overrides import TorchFunctionMode
 
 from .compiled import in_compiled_graph
 
-__all__ = ["Placed", "Places", "is_wrapper", "paths_of", "unwatch", "watch"]
+__all__ = ["Placed", "Places", "after", "before", "is_wrapper", "paths_of", "unwatch", "watch"]
 
 #: Modules around a model that its author did not write: they have no part in paths.
 _WRAPPERS = frozenset(
@@ -130,7 +130,8 @@ _KEY = -0x6E6D
 _open = 0
 
 
-def _before(module: nn.Module, args: Any) -> None:
+def before(module: nn.Module, args: Any) -> None:
+    """Hook: a module is about to run."""
     if is_wrapper(module) or _is_graph(module):
         return
     for mode in torch.overrides._get_current_function_mode_stack():
@@ -138,7 +139,8 @@ def _before(module: nn.Module, args: Any) -> None:
             mode.places.enter(module)
 
 
-def _after(module: nn.Module, args: Any, result: Any) -> None:
+def after(module: nn.Module, args: Any, result: Any) -> None:
+    """Hook: a module has run, or raised."""
     if is_wrapper(module) or _is_graph(module):
         return
     for mode in torch.overrides._get_current_function_mode_stack():
@@ -150,8 +152,8 @@ def watch() -> None:
     """Hooks on all modules, for as long as anybody asks: they keep the places of the modes in force."""
     global _open
     _open += 1
-    hooks._global_forward_pre_hooks[_KEY] = _before
-    hooks._global_forward_hooks[_KEY] = _after
+    hooks._global_forward_pre_hooks[_KEY] = before
+    hooks._global_forward_hooks[_KEY] = after
     hooks._global_forward_hooks_always_called[_KEY] = True
 
 

@@ -197,8 +197,8 @@ _INTERNED: dict[str, Config] = {}
 
 
 @assume_constant_result
-def text_of(config: str) -> str:
-    """Canonical text of a config given as one string: a constant of compiled code."""
+def text_of(config: str | None) -> str:
+    """Canonical text of a config given as one string or None: a constant of compiled code."""
     return Config.of(config).text
 
 
