@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor
 
-__all__ = ["autocast", "autocast_on_accelerators", "full_precision", "promoted"]
+__all__ = ["autocast", "autocast_on_accelerators", "full_precision", "promoted", "untouched"]
 
 
 def autocast(*tensors: Any) -> tuple[Any, ...]:
@@ -52,3 +53,16 @@ def _cast(t: Any, dtype: torch.dtype) -> Any:
     if not isinstance(t, Tensor) or not t.is_floating_point() or t.dtype == torch.float64:
         return t
     return t.to(dtype)
+
+
+def untouched(run: Callable[..., Any]) -> Callable[..., Any]:
+    """``run`` with autocast off on the device of its tensors: PyTorch's casts leave in-place and ``out=`` forms alone."""
+
+    def uncast(*args: Any, **kwargs: Any) -> Any:
+        device = _device(args)
+        if not torch.is_autocast_enabled(device):
+            return run(*args, **kwargs)
+        with torch.autocast(device, enabled=False):
+            return run(*args, **kwargs)
+
+    return uncast

@@ -90,8 +90,6 @@ def _cdist(at: Site, x: Any, y: Any, p: float, mode: int) -> Any:
         return NotImplemented
     if mode != 1 and not (mode == 0 and (x.shape[-2] > 25 or y.shape[-2] > 25)):
         return NotImplemented
-    if x.dtype not in (torch.float32, torch.float64):  # PyTorch has no distances of halves
-        return NotImplemented
     try:
         batch = torch.broadcast_shapes(x.shape[:-2], y.shape[:-2])
     except RuntimeError:

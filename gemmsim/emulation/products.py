@@ -70,7 +70,8 @@ def multiplies(a: Any, b: Any, addend: Tensor | None = None, linear: bool = Fals
     if a.shape[-1] != inner or not _broadcast(a.shape[:-2], b.shape[:-2]):
         return False
     if addend is not None:
-        return addend.dtype == a.dtype and addend.device == a.device and addend.shape[-1] in (1, b.shape[-2])
+        columns = b.shape[-2] if linear else b.shape[-1]
+        return addend.dtype == a.dtype and addend.device == a.device and addend.shape[-1] in (1, columns)
     return True
 
 
