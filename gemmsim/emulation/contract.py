@@ -53,9 +53,12 @@ def _tensordot(at: Site, a: Tensor, b: Tensor, dims_a: Sequence[int], dims_b: Se
     kept_a = [i for i in range(a.dim()) if i not in dims_a]
     kept_b = [i for i in range(b.dim()) if i not in dims_b]
     shape = [a.shape[i] for i in kept_a] + [b.shape[i] for i in kept_b]
-    if not shape:  # PyTorch's dot, which autocast on the CPU leaves alone
-        return product(at, left.permute(*dims_a).reshape(size), right.permute(*dims_b).reshape(size))
-    rows, columns = left.permute(*kept_a, *dims_a), right.permute(*dims_b, *kept_b)
+    if not shape:  # PyTorch's dot, or where that would need copies a sum of products, which is no product of matrices
+        left, right = left.permute(list(dims_a)), right.permute(list(dims_b))
+        if not (left.is_contiguous() and right.is_contiguous()):
+            return (left * right).sum()
+        return product(at, left.reshape(size), right.reshape(size))
+    rows, columns = left.permute([*kept_a, *dims_a]), right.permute([*dims_b, *kept_b])
     rows = rows.reshape(_size(a, kept_a), size)
     columns = columns.reshape(size, _size(b, kept_b))
     if a.device.type == "cpu":

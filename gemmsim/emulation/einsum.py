@@ -42,7 +42,7 @@ def _einsum(at: Site, *args: Any) -> Any:
     optimizer = torch.backends.opt_einsum
     if len(operands) > 2 and optimizer.enabled and optimizer.is_available():
         shapes = ";".join(",".join(str(int(n)) for n in t.shape) for t in operands)
-        path = _path(equation, shapes, str(optimizer.strategy))
+        path = _path(equation, shapes, optimizer.strategy or "auto")
     return _contracted(at, equation, operands, path)
 
 

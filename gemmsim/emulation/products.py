@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from gemmsim.ops.product.autograd import work_dtype
 from gemmsim.ops.product.matmul import affine
 
 from .casts import autocast, autocast_on_accelerators, promoted
@@ -99,7 +100,13 @@ def linear(at: Site, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> A
         return product(at, x, weight, linear=True)
     if fused and bias.dim() == 1 and bias.shape[0] == weight.shape[0]:
         return product(at, x, weight, bias, linear=True)
-    return product(at, x, weight, linear=True) + bias
+    shape = (*x.shape[:-1], weight.shape[0])
+    if bias.dim() > len(shape) or any(n not in (1, m) for n, m in zip(reversed(bias.shape), reversed(shape), strict=False)):
+        return NotImplemented
+    if not fused or at.plan is None:
+        return product(at, x, weight, linear=True) + bias
+    wide = product(at, x, weight, linear=True, dtype=work_dtype(at.plan.fprop, x.dtype, True))
+    return (wide + bias.to(wide.dtype)).to(x.dtype)
 
 
 _TWO = ("input|self|tensor1", "other|mat2|vec|tensor|tensor2|vec2")

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import torch
+from emulation.net import net
 from torch import Tensor
 
 from gemmsim.emulation.mode import emulate
-
-from .net import net
 
 #: A spec whose every addition loses bits of random operands, in all roles alike.
 NARROW = ": e6m5"

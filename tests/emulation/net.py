@@ -11,11 +11,11 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+import support_conv
 import torch
 from torch import Tensor
 
 import gemmsim as gs
-from tests import support_conv
 
 __all__ = ["net"]
 
@@ -75,9 +75,10 @@ class _Leaves:
         return out.to(a.dtype)
 
     def convolution(self, x, weight, bias, stride, padding, dilation, transposed, extra, groups) -> Tensor:
-        kernel = weight.shape[2:]
-        images, filters = x.to(torch.promote_types(x.dtype, torch.float32)), weight.to(x.dtype)
-        filters = filters.to(images.dtype)
+        kernel, n = weight.shape[2:], x.dim() - 2
+        stride, padding, dilation, extra = (v * n if len(v) == 1 else v for v in (stride, padding, dilation, extra))
+        wide = torch.promote_types(x.dtype, torch.float32)
+        images, filters = x.to(wide), weight.to(wide)
         sizes = []
         for n, k, s, p, d, e in zip(x.shape[2:], kernel, stride, padding, dilation, extra, strict=True):
             span = d * (k - 1) + 1
@@ -93,6 +94,8 @@ class _Leaves:
     ) -> tuple[Tensor | None, ...]:
         wide = torch.promote_types(x.dtype, torch.float32)
         g, images, filters = grad.to(wide), x.to(wide), weight.to(wide)
+        n = x.dim() - 2
+        stride, padding, dilation = (v * n if len(v) == 1 else v for v in (stride, padding, dilation))
         kernel, how = tuple(weight.shape[2:]), (stride, padding, dilation, groups)
         grad_x = grad_w = grad_b = None
         if mask[0]:
