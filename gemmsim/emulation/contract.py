@@ -53,14 +53,16 @@ def _tensordot(at: Site, a: Tensor, b: Tensor, dims_a: Sequence[int], dims_b: Se
     kept_a = [i for i in range(a.dim()) if i not in dims_a]
     kept_b = [i for i in range(b.dim()) if i not in dims_b]
     shape = [a.shape[i] for i in kept_a] + [b.shape[i] for i in kept_b]
-    if not shape:  # PyTorch's dot, or where that would need copies a sum of products, which is no product of matrices
-        left, right = left.permute(list(dims_a)), right.permute(list(dims_b))
+    m, n = _size(a, kept_a), _size(b, kept_b)
+    if m == 1 and n == 1:  # PyTorch's dot, or where that would need copies a sum of products, no product of matrices
+        left, right = left.permute([*kept_a, *dims_a]), right.permute([*dims_b, *kept_b])
         if not (left.is_contiguous() and right.is_contiguous()):
-            return (left * right).sum()
-        return product(at, left.reshape(size), right.reshape(size))
+            kept = [left.shape[i] for i in range(len(kept_a), a.dim())]
+            return (left.reshape(kept) * right.reshape(kept)).sum().reshape(shape)
+        return product(at, left.reshape(size), right.reshape(size)).reshape(shape)
     rows, columns = left.permute([*kept_a, *dims_a]), right.permute([*dims_b, *kept_b])
-    rows = rows.reshape(_size(a, kept_a), size)
-    columns = columns.reshape(size, _size(b, kept_b))
+    rows = rows.reshape(m, size)
+    columns = columns.reshape(size, n)
     if a.device.type == "cpu":
         rows, columns = autocast(rows, columns)
     return product(at, rows, columns).reshape(shape)
