@@ -13,7 +13,7 @@ from .casts import autocast, autocast_on_accelerators
 from .products import multiplies, nth, product
 from .table import Site, lowers, packets
 
-__all__ = ["added"]
+__all__ = ["added", "in_order"]
 
 
 class _Scaled(torch.autograd.Function):
@@ -77,7 +77,7 @@ def added(
     return found
 
 
-def _read(given: tuple[Any, ...], beta: Any, alpha: Any) -> tuple[list[Any], Any, Any]:
+def in_order(given: tuple[Any, ...], beta: Any, alpha: Any) -> tuple[list[Any], Any, Any]:
     """Tensors and factors of a call; PyTorch's older order has the numbers, beta first, among the tensors."""
     numbers = [g for g in given if isinstance(g, (int, float))]
     tensors = [g for g in given if isinstance(g, Tensor)]
@@ -102,7 +102,7 @@ def _fit(c: Tensor, a: Tensor, b: Tensor, ranks: tuple[int, int], inplace: bool)
 
 def _addition(at: Site, given: tuple[Any, ...], ranks: tuple[int, int], how: dict[str, Any], inplace: bool) -> Any:
     """One of addmm, addmv, baddbmm, of arguments as given."""
-    tensors, beta, alpha = _read(given, how.get("beta", 1), how.get("alpha", 1))
+    tensors, beta, alpha = in_order(given, how.get("beta", 1), how.get("alpha", 1))
     dtype = how.get("out_dtype")
     if len(tensors) != 3:
         return NotImplemented
@@ -173,7 +173,7 @@ def _addbmm_(at: Site, *given: Any, **how: Any) -> Any:
 
 def _examples_added(at: Site, given: tuple[Any, ...], how: dict[str, Any], inplace: bool) -> Any:
     """A product for each example, added to the sum so far, which is rounded each time: as PyTorch does it."""
-    tensors, beta, alpha = _read(given, how.get("beta", 1), how.get("alpha", 1))
+    tensors, beta, alpha = in_order(given, how.get("beta", 1), how.get("alpha", 1))
     if len(tensors) != 3:
         return NotImplemented
     out, batch1, batch2 = autocast(*tensors)

@@ -161,7 +161,7 @@ def test_powers(n, shape):
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-@pytest.mark.parametrize("shape", [(4,), (1,), (2, 3), ()])
+@pytest.mark.parametrize("shape", [(4,), (1,), (2, 3), (), (0,)])
 @pytest.mark.parametrize("sizes", [(3, 4, 5), (1, 4, 1), (3, 1, 2)])
 def test_bilinear(dtype, shape, sizes):
     i, j, outs = sizes
@@ -217,3 +217,13 @@ def test_covariances(dtype):
     agree(torch.cov, x[0])
     agree(torch.corrcoef, x)
     agree(torch.corrcoef, x[0])
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("shape", [(3, 4), (4,), (), (3, 1)])
+def test_gradients_of_sums_with_outer_products(shape, dtype):
+    tensors = [numbers(*shape, dtype=dtype), numbers(3, dtype=dtype), numbers(4, dtype=dtype)]
+    agree(torch.addr, *tensors)
+    agree(lambda *t: torch.addr(*t, beta=0.5, alpha=3), *tensors)
+    if shape == (3, 4):
+        agree(lambda c, x, y: (c * 1).addr_(x, y, alpha=2), *tensors)

@@ -1,4 +1,4 @@
-"""Lowerings of calls with gradient formulas of their own: Euclidean distances by a product, bilinear forms."""
+"""Lowerings of calls with gradient formulas of their own: Euclidean distances, bilinear forms, outer products."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from gemmsim.ops.product.affine_plan import AffinePlan
 from gemmsim.ops.product.autograd import AffineFunction
 from gemmsim.ops.product.roles import check_plain, product_of_role
 
-from .casts import full_precision, promoted
+from .addmm import in_order
+from .casts import autocast_on_accelerators, full_precision, promoted
 from .products import FLOATS, nth
 from .table import Site, lowers, packets
 
@@ -138,7 +139,7 @@ class _Trilinear(torch.autograd.Function):
             x, columns, None, plan, seeds[0], False, x.dtype, None, 0, counter, site
         )[:3]
         assert half is not None
-        rows = half.reshape(-1, outs, j)
+        rows = half.reshape(len(x), outs, j)
         out, _, last = AffineFunction.forward(
             rows, y.unsqueeze(-1), None, plan, seeds[1], False, x.dtype, None, 0, counter, site
         )[:3]
@@ -195,12 +196,74 @@ def _bilinear(at: Site, x: Any, y: Any, weight: Any, bias: Any = None) -> Any:
         return NotImplemented
     if bias is not None and tuple(bias.shape) != (weight.shape[0],):
         return NotImplemented
-    if not (x.numel() and y.numel() and weight.numel()):
+    if not weight.numel():
         return NotImplemented
     assert at.plan is not None
     check_plain("bilinear", at.plan)
     seeds = (at.seed, nth(at, 1).seed)
-    flat = (x.reshape(-1, x.shape[-1]), weight, y.reshape(-1, y.shape[-1]))
+    rows = x.shape[:-1].numel()
+    flat = (x.reshape(rows, x.shape[-1]), weight, y.reshape(rows, y.shape[-1]))
     out = _Trilinear.apply(*flat, at.plan, seeds, at.counter, at.name)[0]
     out = out.reshape(*x.shape[:-1], weight.shape[0])
     return out if bias is None else out + bias
+
+
+class _Outer(torch.autograd.Function):
+    """``torch.addr``, which is PyTorch's; its gradients are products of a matrix with a vector."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(
+        c: Tensor, x: Tensor, y: Tensor, beta: float, alpha: float, plan: AffinePlan, seed: int | None, counter: Any,
+        site: Any,
+    ) -> Tensor:  # fmt: skip
+        return torch.addr(c, x, y, beta=beta, alpha=alpha)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+        _, x, y, ctx.beta, ctx.alpha, ctx.plan, ctx.seed, counter, ctx.site = inputs
+        ctx.save_for_backward(x, y, counter)
+
+    @staticmethod
+    @differentiable_once("addr")
+    def backward(ctx: Any, saved: tuple[Any, ...], grad: Tensor) -> tuple[Tensor | None, ...]:
+        x, y, counter = saved
+        how = (ctx.seed, grad.dtype, counter, ctx.site)
+        found: list[Tensor | None] = [None, None, None]
+        if ctx.needs_input_grad[0]:
+            found[0] = grad if ctx.beta == 1 else grad * ctx.beta
+        for i, (rows, other, role) in enumerate(((grad, y, "dgrad"), (grad.mT, x, "wgrad")), 1):
+            if ctx.needs_input_grad[i]:
+                product = product_of_role(rows, other.unsqueeze(-1), ctx.plan, role, *how).squeeze(-1)
+                found[i] = product if ctx.alpha == 1 else product * ctx.alpha
+        return (*found, *((None,) * 6))
+
+
+_ADDR = ("input|self", "vec1", "vec2")
+
+
+@lowers("mv", torch.addr, Tensor.addr, *packets("addr", "default"), names=_ADDR)
+def _addr(at: Site, *given: Any, beta: Any = 1, alpha: Any = 1) -> Any:
+    tensors, beta, alpha = in_order(given, beta, alpha)
+    if len(tensors) != 3:
+        return NotImplemented
+    c, x, y = autocast_on_accelerators(*tensors)
+    if any(t.dtype not in FLOATS or t.dtype != x.dtype or t.device != x.device for t in (c, x, y)):
+        return NotImplemented
+    if x.dim() != 1 or y.dim() != 1 or c.dim() > 2 or any(n not in (1, m) for n, m in zip(
+        reversed(c.shape), (len(y), len(x)), strict=False
+    )):  # fmt: skip
+        return NotImplemented
+    assert at.plan is not None
+    check_plain("addr", at.plan)
+    how = (beta, alpha, at.plan, at.seed, at.counter, at.name)
+    return _Outer.apply(c.expand(len(x), len(y)), x, y, *how)
+
+
+@lowers("mv", Tensor.addr_, *packets("addr_", "default"), names=_ADDR, inplace=True)
+def _addr_(at: Site, *given: Any, beta: Any = 1, alpha: Any = 1) -> Any:
+    tensors, _, _ = in_order(given, beta, alpha)
+    if len(tensors) != 3 or tuple(tensors[0].shape) != (len(tensors[1]), len(tensors[2])):
+        return NotImplemented
+    return _addr(at, *given, beta=beta, alpha=alpha)
