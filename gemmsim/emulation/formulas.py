@@ -14,7 +14,7 @@ from gemmsim.ops.product.roles import check_plain, product_of_role
 
 from .addmm import in_order
 from .casts import autocast_on_accelerators, full_precision, promoted
-from .products import FLOATS, nth
+from .products import FLOATS, apart, nth
 from .table import Site, lowers, packets
 
 __all__: list[str] = []
@@ -78,7 +78,7 @@ class _EuclideanDistance(torch.autograd.Function):
 def _distances(at: Site, x: Tensor, y: Tensor) -> Tensor:
     assert at.plan is not None
     check_plain("cdist", at.plan)
-    found: Tensor = _EuclideanDistance.apply(x, y, at.plan, at.seed, at.counter, at.name)[0]
+    found: Tensor = _EuclideanDistance.apply(x, apart(x, y), at.plan, at.seed, at.counter, at.name)[0]
     return found
 
 
@@ -202,8 +202,8 @@ def _bilinear(at: Site, x: Any, y: Any, weight: Any, bias: Any = None) -> Any:
     check_plain("bilinear", at.plan)
     seeds = (at.seed, nth(at, 1).seed)
     rows = x.shape[:-1].numel()
-    flat = (x.reshape(rows, x.shape[-1]), weight, y.reshape(rows, y.shape[-1]))
-    out = _Trilinear.apply(*flat, at.plan, seeds, at.counter, at.name)[0]
+    left, right = x.reshape(rows, x.shape[-1]), y.reshape(rows, y.shape[-1])
+    out = _Trilinear.apply(left, weight, apart(left, right), at.plan, seeds, at.counter, at.name)[0]
     out = out.reshape(*x.shape[:-1], weight.shape[0])
     return out if bias is None else out + bias
 
@@ -258,7 +258,7 @@ def _addr(at: Site, *given: Any, beta: Any = 1, alpha: Any = 1) -> Any:
     assert at.plan is not None
     check_plain("addr", at.plan)
     how = (beta, alpha, at.plan, at.seed, at.counter, at.name)
-    return _Outer.apply(c.expand(len(x), len(y)), x, y, *how)
+    return _Outer.apply(c.expand(len(x), len(y)), x, apart(x, y), *how)
 
 
 @lowers("mv", Tensor.addr_, *packets("addr_", "default"), names=_ADDR, inplace=True)

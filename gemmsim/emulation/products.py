@@ -13,7 +13,7 @@ from gemmsim.ops.product.matmul import affine
 from .casts import autocast, autocast_on_accelerators, promoted
 from .table import Site, lowers, packets
 
-__all__ = ["FLOATS", "autocast", "linear", "multiplies", "nth", "product"]
+__all__ = ["FLOATS", "apart", "autocast", "linear", "multiplies", "nth", "product"]
 
 _F = torch.nn.functional
 #: Dtypes whose products are emulated; integer products are exact, complex ones PyTorch's.
@@ -26,6 +26,11 @@ _NEXT = 0x2545F4914F6CDD1D
 def nth(at: Site, n: int) -> Site:
     """The site of product n of a call that makes several: the same, with random bits of its own."""
     return at if n == 0 or at.seed is None else at._replace(seed=(at.seed + n * _NEXT) & _MASK)
+
+
+def apart(a: Tensor, b: Tensor) -> Tensor:
+    """b, as another tensor where it is a: tracers take no tensor twice as an argument of an autograd function."""
+    return b.view_as(b) if b is a else b
 
 
 def product(
@@ -48,7 +53,7 @@ def product(
         return out if addend is None else (out + addend).to(out.dtype)
     to = a.dtype if dtype is None else dtype
     left = a.unsqueeze(0) if a.dim() == 1 else a
-    right = b.unsqueeze(1) if b.dim() == 1 else b
+    right = b.unsqueeze(1) if b.dim() == 1 else apart(a, b)
     more = (None, 0, at.counter, at.name)
     if linear and left.dim() > 2:
         rows = left.reshape(left.shape[:-1].numel(), left.shape[-1])
