@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from gemmsim.ops.product.matmul import affine
+from gemmsim.ops.sharding import prepare
 
 from .table import Site, lowers, packets
 
@@ -49,6 +50,11 @@ def product(
         out = torch.matmul(a, b.mT if linear else b)
         out = out if dtype is None else out.to(dtype)
         return out if addend is None else (out + addend).to(out.dtype)
+    if type(a).__name__ == "DTensor" or type(b).__name__ == "DTensor":
+        prepare()
+        if addend is not None:  # processes that hold parts of the sum add it after all parts
+            return product(at, a, b, linear=linear, dtype=dtype) + addend
+        at = at._replace(name=at.name or f"|{at.kind}")
     to = a.dtype if dtype is None else dtype
     left = a.unsqueeze(0) if a.dim() == 1 else a
     right = b.unsqueeze(1) if b.dim() == 1 else b

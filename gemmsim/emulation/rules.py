@@ -23,10 +23,10 @@ __all__ = [
     "ConfigLike",
     "Rule",
     "RuleFormats",
-    "checked",
     "config_of",
     "formats_at",
     "needs_of",
+    "problem",
     "text_of",
 ]
 
@@ -119,8 +119,8 @@ class Config:
         """
         if isinstance(config, Config):
             return config
-        if isinstance(config, str) and config in _INTERNED:
-            return _INTERNED[config]
+        if isinstance(config, str) and config.startswith("{"):
+            return _INTERNED[config] if config in _INTERNED else cls.from_json(config)
         if isinstance(config, Rule):
             return cls([config])
         if isinstance(config, Sequence) and not isinstance(config, (str, bytes)):
@@ -225,9 +225,18 @@ def _formats_at(text: str, path: str, kind: str) -> QAffineFormats | None:
 
 
 @assume_constant_result
-def checked(text: str, paths: str, root: str) -> None:
-    """``Config.check`` of an interned config with the lines of ``paths``: nothing is left of it in compiled code."""
-    _INTERNED[text].check(paths.split("\n"), root)
+def problem(text: str, paths: str, root: str, first: str) -> str:
+    """What is wrong with the rules of an interned config for a module whose paths are the lines of ``paths``, called
+    after the model ``first`` ("": none); "" for nothing. A constant of compiled code, which raises it by itself."""
+    if first:
+        asked = f"emulate with rules over modules: {first} and then {root} called in one context"
+        do = "Give root=, the module that paths are relative to, or a context for each."
+        return message(asked, "one outermost module", do)
+    try:
+        _INTERNED[text].check(paths.split("\n"), root)
+    except ConfigError as error:
+        return str(error)
+    return ""
 
 
 def _rule(entry: object) -> Rule:
