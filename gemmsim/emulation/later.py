@@ -168,7 +168,7 @@ def unseen_products(name: str, path: str) -> UnsupportedSpec:
 
 def _replace_flex() -> list[Callable[[], None]]:
     """``flex_attention`` outside compiled code, which compiles itself: refused before."""
-    module = sys.modules.get("torch.nn.attention.flex_attention")
+    module: Any = sys.modules.get("torch.nn.attention.flex_attention")
     original = getattr(module, "setup_compilation_env", None)
     if original is None:
         return []

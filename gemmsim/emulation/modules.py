@@ -89,7 +89,8 @@ class _Converted:
         return result
 
     def __reduce_ex__(self, protocol: Any) -> Any:
-        make, arguments, *rest = super().__reduce_ex__(protocol)
+        reduced: Any = super().__reduce_ex__(protocol)
+        make, arguments, *rest = reduced
         if make is not copyreg.__newobj__ or len(arguments) != 1:  # type: ignore[attr-defined]
             asked = f"pickling a converted {type(self).__name__}, which pickles in a way of its own"
             raise ConfigError(message(asked, "modules that pickle as nn.Module does", "Call gemmsim.emulation.undo."))
@@ -118,10 +119,10 @@ def _blank(base: type[nn.Module]) -> nn.Module:
 def convert(model: nn.Module, config: ConfigLike, seed: int = 0) -> nn.Module:
     """``model`` itself, which from now on computes its products as ``config`` says, whoever calls it.
 
-    What it computes is what ``emulate(config, seed, root=model)`` around all its calls computes, bit for bit, random bits
-    too: every product in it, also those that no module stands for. Its parameters, buffers, hooks, names and state keys
-    stay as they are, and so do the names of its classes. Modules can be called one by one, and keep their paths. The
-    model can be copied, pickled, wrapped and compiled. Converting it again replaces its config.
+    What it computes is what ``emulate(config, seed, root=model)`` around all its calls computes, bit for bit, random
+    bits too: every product in it, also those that no module stands for. Its parameters, buffers, hooks, state keys and
+    the names of its classes stay as they are. Modules can be called one by one, and keep their paths. The model can be
+    copied, pickled, wrapped and compiled. Converting it again replaces its config.
 
     Args:
         model: any module.
@@ -164,7 +165,7 @@ def arithmetic_of(model: nn.Module) -> Arithmetic | None:
 
 
 def save(model: nn.Module, folder: str | os.PathLike[str]) -> Path:
-    """Writes the arithmetic of a converted model to ``gemmsim.json`` in ``folder``, beside its weights; the file's path.
+    """The path of ``gemmsim.json`` in ``folder``, to which it writes the arithmetic of a converted model.
 
     Raises:
         ConfigError: for a model that is not converted.
