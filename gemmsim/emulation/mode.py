@@ -202,7 +202,11 @@ class Emulation(Placed):
         return result
 
     def lower(self, entry: Entry, func: Any, args: Any, kwargs: Any) -> Any:
-        """One call of the table."""
+        """One call of the table.
+
+        Raises:
+            UnsupportedSpec, GradError, SelectError, ShapeError: those of the product, naming the call and the module.
+        """
         if entry.body:
             with self:
                 return unseen(func)(*args, **kwargs)

@@ -311,7 +311,7 @@ def _affine(
         if bias is None:
             return out
         return (out + bias.to(work).reshape(-1, *((1,) * (x.dim() - 2)))).to(dtype)
-    found: Tensor = ConvFunction.apply(x, weight, bias, plan, seed, tuple(where), dtype)[0]
+    found: Tensor = ConvFunction.apply(x, weight, bias, plan, seed, tuple(where), dtype, None, None)[0]
     return found
 
 
