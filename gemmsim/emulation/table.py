@@ -41,12 +41,13 @@ class Entry:
     """One lowering.
 
     ``kinds``: of its products; ``run(*sites, *arguments)``. ``names``: of its positional arguments, each with its
-    spellings ("input|self"), where keyword calls have to be read. ``body``: PyTorch's own Python function, run under
-    the emulation in place of ``run`` (a composition of entries of this table).
+    spellings ("input|self"), where keyword calls have to be read. ``body``: a composition of entries of this table that
+    is run under the emulation: ``run``, called as PyTorch's function is, or where that is None PyTorch's own function,
+    which is Python.
     """
 
     kinds: tuple[str, ...]
-    run: Callable[..., Any]
+    run: Any
     names: tuple[tuple[str, ...], ...] = ()
     inplace: bool = False
     body: bool = False
