@@ -7,8 +7,8 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch.nn.modules import module as hooks
 from torch.fx import GraphModule
+from torch.nn.modules import module as hooks
 from torch.overrides import TorchFunctionMode
 
 from .compiled import in_compiled_graph
@@ -19,6 +19,9 @@ __all__ = ["Placed", "Places", "is_wrapper", "paths_of", "unwatch", "watch"]
 _WRAPPERS = frozenset(
     ("DistributedDataParallel", "DataParallel", "FullyShardedDataParallel", "OptimizedModule", "CheckpointWrapper")
 )
+
+#: Their names for it.
+_INSIDE = ("module", "_orig_mod", "_checkpoint_wrapped_module", "_fsdp_wrapped_module")
 
 
 def is_wrapper(module: nn.Module) -> bool:
@@ -34,11 +37,11 @@ def _is_graph(module: nn.Module) -> bool:
 def unwrapped(module: nn.Module) -> nn.Module:
     """The model inside wrappers."""
     while is_wrapper(module):
-        inner = next((getattr(module, n) for n in ("module", "_orig_mod", "_checkpoint_wrapped_module", "_fsdp_wrapped_module")
-                      if isinstance(getattr(module, n, None), nn.Module)), None)  # fmt: skip
-        if inner is None:
+        inside = [getattr(module, name, None) for name in _INSIDE]
+        found = next((inner for inner in inside if isinstance(inner, nn.Module)), None)
+        if found is None:
             return module
-        module = inner
+        module = found
     return module
 
 
@@ -75,6 +78,13 @@ class Places:
         self.counter = torch.full((), -1, dtype=torch.int64)
         self.calls: dict[str, int] = {}
         self.check = check
+
+    def copy(self) -> Places:
+        """These places now, which go on by themselves; names are shared."""
+        found = Places()
+        found.paths, found.stack, found.calls = self.paths, list(self.stack), dict(self.calls)
+        found.counter, found.check = self.counter, self.check
+        return found
 
     @property
     def path(self) -> str:
