@@ -19,7 +19,7 @@ from gemmsim.ops.tracing import assume_constant_result
 
 from . import attention, compiled, contract, convolve, later, products, recurrent  # noqa: F401  # they fill the table
 from .places import Placed, Places, unwatch, watch
-from .rules import Config, ConfigError, ConfigLike, checked, config_of, formats_at, needs_of, text_of
+from .rules import Config, ConfigError, ConfigLike, checked, config_of, formats_at, needs_of, reachable, text_of
 from .table import TABLE, Entry, Site, bound, unseen
 
 __all__ = ["Emulation", "emulate"]
@@ -208,7 +208,7 @@ class Emulation(Placed):
         path = "" if self.places is None else self.places.path
         found = [formats_at(self.text, path, kind) for kind in entry.kinds]
         if all(formats is None for formats in found) or not _ours(args, kwargs):
-            if torch.compiler.is_compiling():
+            if torch.compiler.is_compiling() and reachable(self.text, "/".join(entry.kinds)):
                 compiled.note_native(self.text)
             return func(*args, **kwargs)
         given, rest = bound(entry, args, kwargs)

@@ -30,6 +30,7 @@ __all__ = [
     "config_of",
     "formats_at",
     "needs_of",
+    "reachable",
     "text_of",
 ]
 
@@ -84,11 +85,13 @@ class Rule:
             raise ConfigError(message(asked, "patterns over " + ", ".join((*KINDS, *ROW_KINDS)), f"Try {near[0]!r}."))
         put(self, "formats", _row_steps(rows, formats) if rows else _formats(formats))
 
+    def names(self, kind: str) -> bool:
+        """Whether this rule is for operations of this kind."""
+        return kind in _rows(self.kinds) if kind in ROW_KINDS else bool(_matcher(self.kinds).match(kind))
+
     def reaches(self, path: str, kind: str) -> bool:
         """Whether this rule is for operations of this kind at this path."""
-        if kind in ROW_KINDS and kind not in _rows(self.kinds):
-            return False
-        return bool(_matcher(self.kinds).match(kind) and _matcher(self.modules).match(path))
+        return self.names(kind) and bool(_matcher(self.modules).match(path))
 
     def to_dict(self) -> dict[str, Any]:
         """Plain dictionary; ``from_dict`` reads it back. ``FormatError`` for quantisers that are functions."""
@@ -232,6 +235,13 @@ def config_of(text: str) -> Config:
 def formats_at(text: str, path: str, kind: str) -> QAffineFormats | RowSteps | None:
     """``Config.formats`` of an interned config: a constant of compiled code."""
     return _formats_at(text, path, kind)
+
+
+@assume_constant_result
+def reachable(text: str, kinds: str) -> bool:
+    """Whether a rule of an interned config has formats for one of ``kinds`` (joined by /) at some path."""
+    rules = [rule for rule in _INTERNED[text].rules if rule.formats is not None]
+    return any(rule.names(kind) for rule in rules for kind in kinds.split("/"))
 
 
 @lru_cache(maxsize=65536)

@@ -17,10 +17,10 @@ CLASSES = {
 }
 VARIANTS = {
     "plain": {},
-    "deep": dict(num_layers=3, dropout=0.4),
-    "both directions": dict(num_layers=2, bidirectional=True, dropout=0.5),
-    "no bias, batch first": dict(num_layers=2, bias=False, batch_first=True),
-    "projected": dict(num_layers=2, proj_size=3, bidirectional=True),
+    "deep": {"num_layers": 3, "dropout": 0.4},
+    "both directions": {"num_layers": 2, "bidirectional": True, "dropout": 0.5},
+    "no bias, batch first": {"num_layers": 2, "bias": False, "batch_first": True},
+    "projected": {"num_layers": 2, "proj_size": 3, "bidirectional": True},
 }
 CASES = [(c, v) for c in CLASSES for v in VARIANTS if v != "projected" or c == "lstm"]
 
