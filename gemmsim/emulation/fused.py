@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from .places import Placed
-from .table import TABLE, Entry, packets
+from .table import TABLE, Entry, packets, unseen
 
 __all__: list[str] = []
 
@@ -159,7 +159,7 @@ def _nested(x: Tensor, hidden: Tensor) -> Tensor:
 
 
 def _register() -> None:
-    TABLE[_F.multi_head_attention_forward] = Entry((), None, body=True)
+    TABLE[_F.multi_head_attention_forward] = Entry((), unseen(_F.multi_head_attention_forward), body=True)
     for name, run in (("_native_multi_head_attention", _multihead), ("_transformer_encoder_layer_fwd", _encoder_layer)):
         for spelling in (getattr(torch, name, None), *packets(name, "default")):
             if spelling is not None:

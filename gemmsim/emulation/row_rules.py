@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 from gemmsim.arithmetic import SpecError
@@ -11,7 +11,7 @@ from gemmsim.formats import Cast, FormatError
 from gemmsim.ops.casts import CastLike, resolve_cast
 from gemmsim.ops.errors import message
 from gemmsim.ops.product.affine_formats import QuantLike
-from gemmsim.ops.product.affine_plan import Quant
+from gemmsim.ops.product.affine_plan import Quant, Step, step_of
 from gemmsim.ops.rows.formats import QGELUFormats, QLayerNormFormats, QSoftmaxFormats, RowFormats, read_quant
 
 __all__ = ["ROW_KINDS", "MapFormats", "RowRuleFormats", "RowSteps"]
@@ -72,19 +72,31 @@ ROW_KINDS: dict[str, _Family] = {
 RowRuleFormats: TypeAlias = RowFormats | MapFormats | CastLike | Mapping[str, Any]
 
 
-@dataclass(frozen=True)
 class RowSteps:
-    """The steps of operations of some kinds: ``value`` is their formats, or one cast for every step of all of them."""
+    """The steps of operations of some kinds: ``value`` is their formats, or one cast for every step of all of them.
 
-    value: RowFormats | MapFormats | Cast
-    #: The formats where a row of -inf alone that they leave open is 0, as attention has it.
-    hidden: RowFormats | MapFormats | Cast = field(init=False, compare=False, repr=False)
+    ``hidden``: the formats where a row of -inf alone that they leave open is 0, as attention has it. ``maps``: the
+    roundings of a function of single numbers, forward and backward, as text. ``plan``: itself, which is what a site
+    holds. Equal where the values are. (No dataclass: of those a tracer reads fields alone.)
+    """
 
-    def __post_init__(self) -> None:
-        value = self.value
+    def __init__(self, value: RowFormats | MapFormats | Cast) -> None:
+        self.value = self.hidden = value
+        self.plan = self
+        self.maps: tuple[Step, Step] = (None, None)
+        if isinstance(value, MapFormats):
+            self.maps = step_of(value.fwd), step_of(value.bwd)
         if isinstance(value, QSoftmaxFormats) and value.masked_rows is None:
-            value = replace(value, masked_rows="zero")
-        object.__setattr__(self, "hidden", value)
+            self.hidden = replace(value, masked_rows="zero")
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, RowSteps) and self.value == other.value
+
+    def __hash__(self) -> int:
+        return hash(self.value)
+
+    def __repr__(self) -> str:
+        return f"RowSteps({self.value!r})"
 
     @classmethod
     def of(cls, kinds: list[str], formats: RowRuleFormats) -> RowSteps:
@@ -108,11 +120,6 @@ class RowSteps:
     def at(self, kind: str) -> RowSteps:
         """The steps of one kind."""
         return RowSteps(ROW_KINDS[kind].of(self.value)) if isinstance(self.value, Cast) else self
-
-    @property
-    def plan(self) -> RowSteps:
-        """Itself: what a site holds."""
-        return self
 
     @property
     def draws(self) -> bool:

@@ -14,8 +14,7 @@ from gemmsim.ops.errors import message
 from gemmsim.ops.rows.formats import RowFormats
 
 from .products import FLOATS
-from .row_rules import MapFormats
-from .table import TABLE, Entry, Site, lowers, packets
+from .table import TABLE, Entry, Site, lowers, packets, unseen
 
 __all__ = ["softmax"]
 
@@ -132,8 +131,8 @@ def _silu(at: Site, x: Tensor) -> Any:
 
 def _map(function: Any) -> Any:
     def run(at: Site, x: Tensor) -> Any:
-        found: MapFormats = at.plan.value  # type: ignore[union-attr]
-        return function(x, found.fwd, found.bwd, seed=_seed(at)) if x.dtype in FLOATS else NotImplemented
+        fwd, bwd = at.plan.maps  # type: ignore[union-attr]
+        return function(x, fwd, bwd, seed=_seed(at)) if x.dtype in FLOATS else NotImplemented
 
     return run
 
@@ -161,7 +160,7 @@ def _register() -> None:
             lowers(kind, *found, *packets(name, "default"), names=("input|self",), inplace=inplace)(run)
     # Python functions of PyTorch that come as one call and make these calls inside.
     for body in (_F.softmin, _F.gumbel_softmax, _F.tanhshrink):
-        TABLE[body] = Entry((), None, body=True)
+        TABLE[body] = Entry((), unseen(body), body=True)
 
 
 _register()

@@ -43,9 +43,9 @@ class Entry:
     """One lowering.
 
     ``kinds``: of its products; ``run(*sites, *arguments)``. ``names``: of its positional arguments, each with its
-    spellings ("input|self"), where keyword calls have to be read. ``body``: a composition of entries of this table that
-    is run under the emulation: ``run``, called as PyTorch's function is, or where that is None PyTorch's own function,
-    which is Python.
+    spellings ("input|self"), where keyword calls have to be read. ``body``: ``run`` is called as
+    PyTorch's function is, under the emulation: a composition of entries of this table, such as the body of a Python
+    function of PyTorch (``unseen``).
     """
 
     kinds: tuple[str, ...]
