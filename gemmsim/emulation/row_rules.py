@@ -17,7 +17,7 @@ from gemmsim.ops.rows.formats import QGELUFormats, QLayerNormFormats, QSoftmaxFo
 __all__ = ["ROW_KINDS", "MapFormats", "RowRuleFormats", "RowSteps"]
 
 
-@dataclass(frozen=True, init=False)
+@dataclass(frozen=True, init=False, repr=False)
 class MapFormats:
     """Roundings of a function of single numbers (sigmoid, tanh, relu): ``fwd`` of its result, ``bwd`` of its gradient.
 
@@ -36,6 +36,10 @@ class MapFormats:
     def of(cls, formats: MapFormats | CastLike) -> MapFormats:
         """``formats`` itself; of a cast, that cast both ways."""
         return formats if isinstance(formats, cls) else cls(formats, formats)  # type: ignore[arg-type]
+
+    def __repr__(self) -> str:
+        shown = [(name, str(q) if isinstance(q, Cast) else q) for name, q in (("fwd", self.fwd), ("bwd", self.bwd))]
+        return f"MapFormats({', '.join(f'{name}={quant!r}' for name, quant in shown if quant is not None)})"
 
     def to_dict(self) -> dict[str, object]:
         """Plain dictionary; ``from_dict`` reads it back. ``FormatError`` for quantisers that are functions."""
@@ -77,7 +81,8 @@ class RowSteps:
 
     ``hidden``: the formats where a row of -inf alone that they leave open is 0, as attention has it. ``maps``: the
     roundings of a function of single numbers, forward and backward, as text. ``plan``: itself, which is what a site
-    holds. Equal where the values are. (No dataclass: of those a tracer reads fields alone.)
+    holds. ``draws``: whether any rounding draws bits that no seed of the formats fixes. Equal where the values are.
+    (No dataclass: of those a tracer reads fields alone.)
     """
 
     def __init__(self, value: RowFormats | MapFormats | Cast) -> None:
@@ -86,6 +91,7 @@ class RowSteps:
         self.maps: tuple[Step, Step] = (None, None)
         if isinstance(value, MapFormats):
             self.maps = step_of(value.fwd), step_of(value.bwd)
+        self.draws = _draws(value)
         if isinstance(value, QSoftmaxFormats) and value.masked_rows is None:
             self.hidden = replace(value, masked_rows="zero")
 
@@ -121,26 +127,22 @@ class RowSteps:
         """The steps of one kind."""
         return RowSteps(ROW_KINDS[kind].of(self.value)) if isinstance(self.value, Cast) else self
 
-    @property
-    def draws(self) -> bool:
-        """Whether any rounding draws random bits that no seed of the formats fixes."""
-        value = self.value
-        if isinstance(value, Cast):
-            return value.is_stochastic
-        if isinstance(value, MapFormats):
-            steps: list[Any] = [value.fwd, value.bwd]
-        elif value.seed is None:
-            steps = [getattr(value, name) for name in (*value._CASTS, *value._QUANTS)]
-        else:
-            steps = []
-        return any(isinstance(step, Cast) and step.is_stochastic for step in steps)
-
     def to_dict(self) -> Any:
         """Strings and numbers; ``of`` reads them back. ``FormatError`` for quantisers that are functions."""
         return str(self.value) if isinstance(self.value, Cast) else self.value.to_dict()
 
     def __str__(self) -> str:
         return str(self.value)
+
+
+def _draws(value: RowFormats | MapFormats | Cast) -> bool:
+    if isinstance(value, Cast):
+        return value.is_stochastic
+    if isinstance(value, MapFormats):
+        steps: list[Any] = [value.fwd, value.bwd]
+    else:
+        steps = [] if value.seed is not None else [getattr(value, name) for name in (*value._CASTS, *value._QUANTS)]
+    return any(isinstance(step, Cast) and step.is_stochastic for step in steps)
 
 
 def _misplaced(kinds: list[str], families: list[_Family], given: str) -> FormatError:
