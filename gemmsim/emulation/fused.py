@@ -158,8 +158,17 @@ def _nested(x: Tensor, hidden: Tensor) -> Tensor:
     return found
 
 
+def _check_keys(mask: Tensor, length: int, batch: int) -> None:
+    """PyTorch's check of a mask of keys, in a form that the compiler traces under a mode."""
+    for dim, size in ((0, batch), (1, length)):
+        if mask.shape[dim] != size:
+            raise AssertionError(f"Expected key_padded_mask.shape[{dim}] to be {size}, but got {mask.shape[dim]}")
+
+
 def _register() -> None:
-    TABLE[_F.multi_head_attention_forward] = Entry((), unseen(_F.multi_head_attention_forward), body=True)
+    body = unseen(_F.multi_head_attention_forward)
+    body.__globals__["_check_key_padding_mask"] = _check_keys  # of this copy of the function alone
+    TABLE[_F.multi_head_attention_forward] = Entry((), body, body=True)
     for name, run in (("_native_multi_head_attention", _multihead), ("_transformer_encoder_layer_fwd", _encoder_layer)):
         for spelling in (getattr(torch, name, None), *packets(name, "default")):
             if spelling is not None:

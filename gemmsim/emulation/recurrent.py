@@ -1,5 +1,5 @@
 """Lowerings of recurrent networks: a layer's product with its input at once, that with its state a step; gates are
-PyTorch's."""
+PyTorch's, or as a rule that names sigmoid, tanh or relu says."""
 
 from __future__ import annotations
 
@@ -10,14 +10,26 @@ import torch
 from torch import Tensor
 
 from .products import FLOATS, autocast, linear
+from .rows import gate
 from .table import Site, lowers, packets
 
 __all__: list[str] = []
 
-_KINDS = ("rnn.ih", "rnn.hh", "rnn.hr")
+_KINDS = ("rnn.ih", "rnn.hh", "rnn.hr", "sigmoid", "tanh", "relu")
 _MASK = (1 << 63) - 1
 #: (h,) or (h, c).
 _States: TypeAlias = tuple[Tensor, ...]
+
+
+class _Sites(NamedTuple):
+    """One for each kind of a call."""
+
+    ih: Site
+    hh: Site
+    hr: Site
+    sigmoid: Site
+    tanh: Site
+    relu: Site
 
 
 class _Weights(NamedTuple):
@@ -31,63 +43,65 @@ class _Weights(NamedTuple):
     number: int
 
 
-_Step: TypeAlias = Callable[[Site, Site, Tensor, _States, _Weights, int], _States]
+_Step: TypeAlias = Callable[[_Sites, Tensor, _States, _Weights, int], _States]
 
 
 def _nth(at: Site, n: int) -> Site:
-    """The site of the n-th product of a call, whose random bits are its own."""
+    """The site of the n-th operation of a call, whose random bits are its own."""
     if at.seed is None:
         return at
     return Site(at.kind, at.plan, (at.seed + n * 0x9E3779B97F4A7C15) & _MASK, at.counter, at.name)
 
 
-def _place(w: _Weights, step: int) -> int:
-    """Number of a product among those of a call."""
-    return (w.number << 32) + step
+def _place(w: _Weights, step: int, gate: int = 0) -> int:
+    """Number of an operation among those of its kind in a call."""
+    return (w.number << 40) + (step << 2) + gate
 
 
-def _state_product(hh: Site, h: Tensor, w: _Weights, step: int) -> Tensor:
-    found: Tensor = linear(_nth(hh, _place(w, step)), h, w.hh, w.b_hh)
+def _state_product(at: _Sites, h: Tensor, w: _Weights, step: int) -> Tensor:
+    found: Tensor = linear(_nth(at.hh, _place(w, step)), h, w.hh, w.b_hh)
     return found
 
 
-def _lstm_step(hh: Site, hr: Site, left: Tensor, states: _States, w: _Weights, step: int) -> _States:
+def _lstm_step(at: _Sites, left: Tensor, states: _States, w: _Weights, step: int) -> _States:
     h, c = states
-    i, f, g, o = (_state_product(hh, h, w, step) + left).chunk(4, 1)
-    i, f, g, o = i.sigmoid(), f.sigmoid(), g.tanh(), o.sigmoid()
-    c = f * c + i * g
-    h = o * c.tanh()
+    i, f, g, o = (_state_product(at, h, w, step) + left).chunk(4, 1)
+    i = gate(_nth(at.sigmoid, _place(w, step)), i)
+    f = gate(_nth(at.sigmoid, _place(w, step, 1)), f)
+    o = gate(_nth(at.sigmoid, _place(w, step, 2)), o)
+    c = f * c + i * gate(_nth(at.tanh, _place(w, step)), g)
+    h = o * gate(_nth(at.tanh, _place(w, step, 1)), c)
     if w.hr is not None:
-        h = linear(_nth(hr, _place(w, step)), h, w.hr)
+        h = linear(_nth(at.hr, _place(w, step)), h, w.hr)
     return h, c
 
 
-def _gru_step(hh: Site, hr: Site, left: Tensor, states: _States, w: _Weights, step: int) -> _States:
+def _gru_step(at: _Sites, left: Tensor, states: _States, w: _Weights, step: int) -> _States:
     (h,) = states
     r, z, n = left.chunk(3, 1)
-    hr_, hz, hn = _state_product(hh, h, w, step).chunk(3, 1)
-    r, z = (hr_ + r).sigmoid(), (hz + z).sigmoid()
-    n = (n + hn * r).tanh()
+    hidden_r, hidden_z, hidden_n = _state_product(at, h, w, step).chunk(3, 1)
+    r = gate(_nth(at.sigmoid, _place(w, step)), hidden_r + r)
+    z = gate(_nth(at.sigmoid, _place(w, step, 1)), hidden_z + z)
+    n = gate(_nth(at.tanh, _place(w, step)), n + hidden_n * r)
     return ((h - n) * z + n,)
 
 
-def _tanh_step(hh: Site, hr: Site, left: Tensor, states: _States, w: _Weights, step: int) -> _States:
-    return ((_state_product(hh, states[0], w, step) + left).tanh(),)
+def _tanh_step(at: _Sites, left: Tensor, states: _States, w: _Weights, step: int) -> _States:
+    return (gate(_nth(at.tanh, _place(w, step)), _state_product(at, states[0], w, step) + left),)
 
 
-def _relu_step(hh: Site, hr: Site, left: Tensor, states: _States, w: _Weights, step: int) -> _States:
-    return ((_state_product(hh, states[0], w, step) + left).relu(),)
+def _relu_step(at: _Sites, left: Tensor, states: _States, w: _Weights, step: int) -> _States:
+    return (gate(_nth(at.relu, _place(w, step)), _state_product(at, states[0], w, step) + left),)
 
 
 def _direction(
-    sites: tuple[Site, Site, Site], step: _Step, x: Tensor, sizes: list[int], states: _States, w: _Weights, back: bool
+    at: _Sites, step: _Step, x: Tensor, sizes: list[int], states: _States, w: _Weights, back: bool
 ) -> tuple[Tensor, _States]:
     """One direction of one layer: outputs as the rows of ``x`` lie, and the last states.
 
     ``x``: (T, B, I), or rows of which the first ``sizes[0]`` are the first step of as many sequences, longest first.
     """
-    ih, hh, hr = sites
-    product = linear(_nth(ih, _place(w, 0)), x, w.ih, w.b_ih)
+    product = linear(_nth(at.ih, _place(w, 0)), x, w.ih, w.b_ih)
     lefts = list(product.unbind(0) if x.dim() == 3 else product.split(sizes))
     outputs: list[Any] = [None] * len(sizes)
     given = states
@@ -103,7 +117,7 @@ def _direction(
             begun = [g[batch:n] for g in given]
             states = tuple(torch.cat((s, b)) for s, b in zip(states, begun, strict=True))
         batch = n
-        states = step(hh, hr, lefts[t], states, w, t)
+        states = step(at, lefts[t], states, w, t)
         outputs[t] = states[0]
     if ended:
         parts = [states, *reversed(ended)]
@@ -112,7 +126,7 @@ def _direction(
 
 
 def _layers(
-    sites: tuple[Site, Site, Site], step: _Step, x: Tensor, sizes: list[int], hx: _States, weights: list[_Weights],
+    at: _Sites, step: _Step, x: Tensor, sizes: list[int], hx: _States, weights: list[_Weights],
     directions: int, dropout: float,
 ) -> tuple[Tensor, _States]:  # fmt: skip
     """All layers: (outputs, states stacked as PyTorch stacks them)."""
@@ -123,7 +137,7 @@ def _layers(
         outputs = []
         for direction in range(directions):
             n = layer * directions + direction
-            out, states = _direction(sites, step, x, sizes, first[n], weights[n], direction == 1)
+            out, states = _direction(at, step, x, sizes, first[n], weights[n], direction == 1)
             outputs.append(out)
             last.append(states)
         x = outputs[0] if directions == 1 else torch.cat(outputs, -1)
@@ -167,7 +181,7 @@ def _arguments(args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[list[Any
     return (given, None) if sizes is None else ([*given, False], sizes)
 
 
-def _network(step: _Step, sites: tuple[Site, Site, Site], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+def _network(step: _Step, at: _Sites, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
     """(output, states...), as PyTorch's functions; NotImplemented for calls that it has to judge."""
     read = _arguments(args, kwargs)
     if read is None:
@@ -191,7 +205,7 @@ def _network(step: _Step, sites: tuple[Site, Site, Site], args: Sequence[Any], k
         sizes = [x.shape[1]] * x.shape[0]
     if not sizes:
         return NotImplemented
-    out, last = _layers(sites, step, x, sizes, states, weights, directions, dropout if train else 0.0)
+    out, last = _layers(at, step, x, sizes, states, weights, directions, dropout if train else 0.0)
     if batch_sizes is None and batch_first:
         out = out.transpose(0, 1)
     return (out, *last)
@@ -209,7 +223,7 @@ def _fits(x: Tensor, states: _States, weights: list[_Weights], batch_sizes: Tens
     return len(states[0]) == len(weights) and x.shape[-1] == weights[0].ih.shape[-1]
 
 
-def _cell(step: _Step, sites: tuple[Site, Site, Site], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+def _cell(step: _Step, at: _Sites, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
     """(h, c) of an LSTM's cell, the state of others."""
     given = list(args)
     for name in ("input", "hx", "w_ih", "w_hh", "b_ih", "b_hh")[len(given) :]:
@@ -227,9 +241,8 @@ def _cell(step: _Step, sites: tuple[Site, Site, Site], args: Sequence[Any], kwar
         return NotImplemented
     if x.device.type != "cpu":
         x, states = autocast(x)[0], autocast(*states)
-    ih, hh, hr = sites
-    left = linear(ih, x, w_ih, b_ih)
-    found = step(hh, hr, left, states, _Weights(w_ih, w_hh, b_ih, b_hh, None, 0), 0)
+    left = linear(at.ih, x, w_ih, b_ih)
+    found = step(at, left, states, _Weights(w_ih, w_hh, b_ih, b_hh, None, 0), 0)
     return found if lstm else found[0]
 
 
@@ -237,12 +250,12 @@ def _register(name: str, step: _Step) -> None:
     cell = f"{name}_cell"
 
     @lowers(_KINDS, getattr(torch, name), *packets(name, "input", "data"))
-    def network(ih: Site, hh: Site, hr: Site, *args: Any, **kwargs: Any) -> Any:
-        return _network(step, (ih, hh, hr), args, kwargs)
+    def network(*args: Any, **kwargs: Any) -> Any:
+        return _network(step, _Sites(*args[: len(_KINDS)]), args[len(_KINDS) :], kwargs)
 
     @lowers(_KINDS, getattr(torch, cell), *packets(cell, "default"))
-    def one(ih: Site, hh: Site, hr: Site, *args: Any, **kwargs: Any) -> Any:
-        return _cell(step, (ih, hh, hr), args, kwargs)
+    def one(*args: Any, **kwargs: Any) -> Any:
+        return _cell(step, _Sites(*args[: len(_KINDS)]), args[len(_KINDS) :], kwargs)
 
 
 _register("lstm", _lstm_step)

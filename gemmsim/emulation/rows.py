@@ -16,7 +16,7 @@ from gemmsim.ops.rows.formats import RowFormats
 from .products import FLOATS
 from .table import TABLE, Entry, Site, lowers, packets, unseen
 
-__all__ = ["softmax"]
+__all__ = ["gate", "softmax"]
 
 _F: Any = torch.nn.functional
 _NN: Any = torch._C._nn
@@ -137,6 +137,15 @@ def _map(function: Any) -> Any:
     return run
 
 
+_MAPS = {"sigmoid": _map(qsigmoid), "tanh": _map(qtanh), "relu": _map(qrelu)}
+
+
+def gate(at: Site, x: Tensor) -> Tensor:
+    """sigmoid, tanh or relu of ``x``, whichever the site is for, as it says."""
+    found: Tensor = getattr(torch, at.kind)(x) if at.plan is None else _MAPS[at.kind](at, x)
+    return found
+
+
 def _either(run: Any) -> Any:
     """``run`` with PyTorch's argument that says whether the result goes into the operand."""
 
@@ -148,7 +157,7 @@ def _either(run: Any) -> Any:
 
 
 def _register() -> None:
-    runs = {"gelu": _gelu, "silu": _silu, "sigmoid": _map(qsigmoid), "tanh": _map(qtanh), "relu": _map(qrelu)}
+    runs = {"gelu": _gelu, "silu": _silu, **_MAPS}
     for kind, run in runs.items():
         apart = _F.__dict__[kind] if kind in ("silu", "relu") else None
         if apart is not None:

@@ -194,6 +194,25 @@ def test_softmax_inside_attention():
         assert torch.equal(F.scaled_dot_product_attention(q, k, v), torch._C._nn.scaled_dot_product_attention(q, k, v))
 
 
+def test_gates_inside_recurrent_networks():
+    lstm, x = nn.LSTMCell(8, 3), X[0]
+    h, c = torch.randn(2, 6, 3)
+    rules = [Rule("*", "sigmoid", "e4m3"), Rule("*", "tanh", {"fwd": "e5m4"})]
+    with emulate(rules):
+        found = lstm(x, (h, c))
+    gates = F.linear(h, lstm.weight_hh, lstm.bias_hh) + F.linear(x, lstm.weight_ih, lstm.bias_ih)
+    i, f, g, o = gates.chunk(4, 1)
+    i, f, o = (gs.qsigmoid(t, "e4m3") for t in (i, f, o))
+    new = f * c + i * gs.qtanh(g, "e5m4")
+    assert torch.equal(found[1], new) and torch.equal(found[0], o * gs.qtanh(new, "e5m4"))
+    rnn = nn.RNN(8, 3, nonlinearity="relu")
+    with emulate([Rule("*", "relu", "e5m2"), Rule("*", "rnn.*", ":e5m6")]):
+        found = rnn(X)[0]
+    assert torch.equal(found, gs.quantize(found.detach(), "e5m2"))
+    with emulate([Rule("*", "relu", "e5m2/sr8")], seed=1):
+        assert not torch.equal(rnn(X)[0], rnn(X)[0])
+
+
 def test_random_roundings_leave_torchs_generator_alone():
     layer = nn.LayerNorm(64)
     x = torch.randn(3, 64)
