@@ -12,14 +12,13 @@ import torch
 from torch import Tensor, nn
 from torch._ops import HigherOrderOperator
 
-from gemmsim.arithmetic import UnsupportedSpec
 from gemmsim.ops.errors import message
 from gemmsim.ops.seeds import check_seed
 from gemmsim.ops.tracing import assume_constant_result
 
-from . import attention, compiled, contract, convolve, later, products, recurrent  # noqa: F401  # they fill the table
+from . import attention, compiled, contract, convolve, later, places, products, recurrent  # noqa: F401  # they fill the table
 from .places import Placed, Places, unwatch, watch
-from .rules import Config, ConfigError, ConfigLike, checked, config_of, formats_at, needs_of, reachable, text_of
+from .rules import Config, ConfigError, ConfigLike, config_of, formats_at, needs_of, problem, reachable, text_of
 from .table import TABLE, Entry, Site, bound, unseen
 
 __all__ = ["Emulation", "emulate"]
@@ -62,7 +61,7 @@ class emulate:
 
     def __init__(self, config: ConfigLike = None, seed: int = 0, root: nn.Module | None = None) -> None:
         # Compiled code that opens a context can be given a string or a Config, which know their texts.
-        self.text = text_of(config) if isinstance(config, str) else Config.of(config).text
+        self.text = text_of(config) if config is None or isinstance(config, str) else Config.of(config).text
         self.seed = 0 if (checked := check_seed("emulate", seed)) is None else checked
         if root is not None and not isinstance(root, nn.Module):
             asked = f"emulate: root={root!r} of type {type(root).__name__}"
@@ -97,23 +96,25 @@ class emulate:
 class Emulation(Placed):
     """The mode behind ``emulate``: what holds, and where the program is. Made by ``emulate`` alone.
 
-    ``shadowed``: how many contexts are open inside this one; the innermost one holds alone.
+    ``shadowed``: how many contexts are open inside this one; the innermost one holds alone. ``owner``: the conversion
+    of a model that opened it.
     """
 
-    def __init__(self, text: str, seed: int, root: nn.Module | None = None) -> None:
+    def __init__(self, text: str, seed: int, root: nn.Module | None = None, owner: object = None) -> None:
         super().__init__()
+        self.owner = owner
         self.text, self.seed = text, seed
         named, self.draws = needs_of(text)
         self.shadowed = self.depth = 0
         self._outer: list[Emulation] = []
         if named or self.draws:
-            self.places = Places(root, self._check if named else None)
+            self.places = Places(root, self._check if named and root is None else None)
             if root is not None and named:
-                self._check(type(root).__name__, "\n".join(self.places.paths.values()))
+                self._check(type(root).__name__, "\n".join(self.places.paths.values()), "")
 
     def at(self, places: Places | None) -> Emulation:
         """The same emulation at other places, to run a part of the forward pass again."""
-        found = Emulation(self.text, self.seed)
+        found = Emulation(self.text, self.seed, None, self.owner)
         found.places = places
         return found
 
@@ -126,8 +127,12 @@ class Emulation(Placed):
         found.depth = 1  # opened already
         return found
 
-    def _check(self, owner: str, paths: str) -> None:
-        checked(self.text, paths, owner)
+    def _check(self, owner: str, paths: str, first: str) -> None:
+        """The patterns of the rules against the modules of a model, of which there may be one only."""
+        if first or self.places is None or not self.places.first:
+            found = problem(self.text, paths, owner, first)
+            if found:
+                raise ConfigError(found)
 
     def __enter__(self) -> Emulation:
         """In force; again where a handler runs code of the model, which is part of the same context."""
@@ -144,7 +149,7 @@ class Emulation(Placed):
             self._close()
 
     def _open(self) -> None:
-        compiled.prepare(TABLE, (Emulation.__torch_function__, Emulation.lower))
+        compiled.prepare(TABLE, (Emulation.__torch_function__, places.before, places.after, later.apply))
         self._outer = _open_emulations()
         for mode in self._outer:
             mode.shadowed += 1
@@ -188,11 +193,7 @@ class Emulation(Placed):
     def _higher(self, func: Any, args: Any, kwargs: Any) -> Any:
         """An operator that is given functions: they run under the mode, which a tracer would leave out otherwise."""
         if func in _OPAQUE:
-            path = "" if self.places is None else self.places.path
-            asked = f"{_OPAQUE[func]} in module {path!r} under emulate" if path else f"{_OPAQUE[func]} under emulate"
-            allowed = "products that the emulation sees: scaled_dot_product_attention, matmul, ..."
-            do = "Use scaled_dot_product_attention in the model, or call it where no emulation is in force."
-            raise UnsupportedSpec(message(asked, allowed, do))
+            raise later.unseen_products(_OPAQUE[func], "" if self.places is None else self.places.path)
         if not torch.compiler.is_compiling():
             return func(*args, **kwargs)
         with self:  # the tracer takes a change of modes inside a body only where the stack was changed before

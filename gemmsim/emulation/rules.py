@@ -26,10 +26,10 @@ __all__ = [
     "ConfigLike",
     "Rule",
     "RuleFormats",
-    "checked",
     "config_of",
     "formats_at",
     "needs_of",
+    "problem",
     "reachable",
     "text_of",
 ]
@@ -137,8 +137,8 @@ class Config:
         """
         if isinstance(config, Config):
             return config
-        if isinstance(config, str) and config in _INTERNED:
-            return _INTERNED[config]
+        if isinstance(config, str) and config.startswith("{"):
+            return _INTERNED[config] if config in _INTERNED else cls.from_json(config)
         if isinstance(config, Rule):
             return cls([config])
         if isinstance(config, Sequence) and not isinstance(config, (str, bytes)):
@@ -215,8 +215,8 @@ _INTERNED: dict[str, Config] = {}
 
 
 @assume_constant_result
-def text_of(config: str) -> str:
-    """Canonical text of a config given as one string: a constant of compiled code."""
+def text_of(config: str | None) -> str:
+    """Canonical text of a config given as one string or None: a constant of compiled code."""
     return Config.of(config).text
 
 
@@ -250,9 +250,18 @@ def _formats_at(text: str, path: str, kind: str) -> QAffineFormats | RowSteps | 
 
 
 @assume_constant_result
-def checked(text: str, paths: str, root: str) -> None:
-    """``Config.check`` of an interned config with the lines of ``paths``: nothing is left of it in compiled code."""
-    _INTERNED[text].check(paths.split("\n"), root)
+def problem(text: str, paths: str, root: str, first: str) -> str:
+    """What is wrong with the rules of an interned config for a module whose paths are the lines of ``paths``, called
+    after the model ``first`` ("": none); "" for nothing. A constant of compiled code, which raises it by itself."""
+    if first:
+        asked = f"emulate with rules over modules: {first} and then {root} called in one context"
+        do = "Give root=, the module that paths are relative to, or a context for each."
+        return message(asked, "one outermost module", do)
+    try:
+        _INTERNED[text].check(paths.split("\n"), root)
+    except ConfigError as error:
+        return str(error)
+    return ""
 
 
 def _rule(entry: object) -> Rule:
