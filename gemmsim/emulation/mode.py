@@ -18,7 +18,7 @@ from gemmsim.ops.tracing import assume_constant_result
 
 from . import attention, compiled, contract, convolve, later, places, products, recurrent  # noqa: F401  # they fill the table
 from .places import Placed, Places, unwatch, watch
-from .rules import Config, ConfigError, ConfigLike, config_of, formats_at, needs_of, problem, text_of
+from .rules import Config, ConfigError, ConfigLike, config_of, formats_at, needs_of, problem, reachable, text_of
 from .table import TABLE, Entry, Site, bound, unseen
 
 __all__ = ["Emulation", "emulate"]
@@ -186,6 +186,8 @@ class Emulation(Placed):
                 return unseen(func)(*args, **kwargs)
         if isinstance(func, HigherOrderOperator) and not self.shadowed:
             return self._higher(func, args, kwargs)
+        if torch.compiler.is_compiling() and func == Tensor.unflatten:  # whose body cannot be traced under a mode
+            return torch.unflatten(*args, **kwargs)
         return func(*args, **kwargs)
 
     def _higher(self, func: Any, args: Any, kwargs: Any) -> Any:
@@ -209,11 +211,11 @@ class Emulation(Placed):
         """
         if entry.body:
             with self:
-                return unseen(func)(*args, **kwargs)
+                return entry.run(*args, **kwargs)
         path = "" if self.places is None else self.places.path
         found = [formats_at(self.text, path, kind) for kind in entry.kinds]
         if all(formats is None for formats in found) or not _ours(args, kwargs):
-            if torch.compiler.is_compiling():
+            if torch.compiler.is_compiling() and reachable(self.text, "/".join(entry.kinds)):
                 compiled.note_native(self.text)
             return func(*args, **kwargs)
         given, rest = bound(entry, args, kwargs)
@@ -282,7 +284,9 @@ def _ours(args: Any, kwargs: Any) -> bool:
             if not _ours(value, {}):
                 return False
         elif isinstance(value, Tensor) and not (
-            value.layout is torch.strided and (type(value) in _PLAIN or type(value).__name__ in _KNOWN)
+            value.layout is torch.strided
+            and not value.is_nested
+            and (type(value) in _PLAIN or type(value).__name__ in _KNOWN)
         ):
             return False
     return True
