@@ -7,8 +7,17 @@ from typing import TYPE_CHECKING
 from .._lazy import exports
 
 if TYPE_CHECKING:
+    from .later import carry as carry
+    from .later import checkpoint_contexts as checkpoint_contexts
     from .mode import Emulation as Emulation
     from .mode import emulate as emulate
+    from .modules import Arithmetic as Arithmetic
+    from .modules import arithmetic_of as arithmetic_of
+    from .modules import convert as convert
+    from .modules import from_pretrained as from_pretrained
+    from .modules import load as load
+    from .modules import save as save
+    from .modules import undo as undo
     from .rules import Config as Config
     from .rules import ConfigError as ConfigError
     from .rules import Rule as Rule

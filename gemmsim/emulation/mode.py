@@ -12,7 +12,6 @@ import torch
 from torch import Tensor, nn
 from torch._ops import HigherOrderOperator
 
-from gemmsim.arithmetic import UnsupportedSpec
 from gemmsim.ops.errors import message
 from gemmsim.ops.seeds import check_seed
 from gemmsim.ops.tracing import assume_constant_result
@@ -34,7 +33,7 @@ from . import (  # noqa: F401  # they fill the table
 )
 from .casts import untouched
 from .places import Placed, Places, unwatch, watch
-from .rules import Config, ConfigError, ConfigLike, checked, config_of, formats_at, needs_of, text_of
+from .rules import Config, ConfigError, ConfigLike, config_of, formats_at, needs_of, problem, reachable, text_of
 from .table import TABLE, Entry, Site, bound, unseen
 
 __all__ = ["Emulation", "emulate"]
@@ -112,23 +111,25 @@ class emulate:
 class Emulation(Placed):
     """The mode behind ``emulate``: what holds, and where the program is. Made by ``emulate`` alone.
 
-    ``shadowed``: how many contexts are open inside this one; the innermost one holds alone.
+    ``shadowed``: how many contexts are open inside this one; the innermost one holds alone. ``owner``: the conversion
+    of a model that opened it.
     """
 
-    def __init__(self, text: str, seed: int, root: nn.Module | None = None) -> None:
+    def __init__(self, text: str, seed: int, root: nn.Module | None = None, owner: object = None) -> None:
         super().__init__()
+        self.owner = owner
         self.text, self.seed = text, seed
         named, self.draws = needs_of(text)
         self.shadowed = self.depth = 0
         self._outer: list[Emulation] = []
         if named or self.draws:
-            self.places = Places(root, self._check if named else None)
+            self.places = Places(root, self._check if named and root is None else None)
             if root is not None and named:
-                self._check(type(root).__name__, "\n".join(self.places.paths.values()))
+                self._check(type(root).__name__, "\n".join(self.places.paths.values()), "")
 
     def at(self, places: Places | None) -> Emulation:
         """The same emulation at other places, to run a part of the forward pass again."""
-        found = Emulation(self.text, self.seed)
+        found = Emulation(self.text, self.seed, None, self.owner)
         found.places = places
         return found
 
@@ -141,8 +142,12 @@ class Emulation(Placed):
         found.depth = 1  # opened already
         return found
 
-    def _check(self, owner: str, paths: str) -> None:
-        checked(self.text, paths, owner)
+    def _check(self, owner: str, paths: str, first: str) -> None:
+        """The patterns of the rules against the modules of a model, of which there may be one only."""
+        if first or self.places is None or not self.places.first:
+            found = problem(self.text, paths, owner, first)
+            if found:
+                raise ConfigError(found)
 
     def __enter__(self) -> Emulation:
         """In force; again where a handler runs code of the model, which is part of the same context."""
@@ -196,16 +201,14 @@ class Emulation(Placed):
                 return unseen(func)(*args, **kwargs)
         if isinstance(func, HigherOrderOperator) and not self.shadowed:
             return self._higher(func, args, kwargs)
+        if torch.compiler.is_compiling() and func == Tensor.unflatten:  # whose body cannot be traced under a mode
+            return torch.unflatten(*args, **kwargs)
         return func(*args, **kwargs)
 
     def _higher(self, func: Any, args: Any, kwargs: Any) -> Any:
         """An operator that is given functions: they run under the mode, which a tracer would leave out otherwise."""
         if func in _OPAQUE:
-            path = "" if self.places is None else self.places.path
-            asked = f"{_OPAQUE[func]} in module {path!r} under emulate" if path else f"{_OPAQUE[func]} under emulate"
-            allowed = "products that the emulation sees: scaled_dot_product_attention, matmul, ..."
-            do = "Use scaled_dot_product_attention in the model, or call it where no emulation is in force."
-            raise UnsupportedSpec(message(asked, allowed, do))
+            raise later.unseen_products(_OPAQUE[func], "" if self.places is None else self.places.path)
         if not torch.compiler.is_compiling():
             return func(*args, **kwargs)
         with self:  # the tracer takes a change of modes inside a body only where the stack was changed before
@@ -216,14 +219,18 @@ class Emulation(Placed):
         return result
 
     def lower(self, entry: Entry, func: Any, args: Any, kwargs: Any) -> Any:
-        """One call of the table."""
+        """One call of the table.
+
+        Raises:
+            UnsupportedSpec, GradError, SelectError, ShapeError: those of the product, naming the call and the module.
+        """
         if entry.body:
             with self:
-                return unseen(func)(*args, **kwargs)
+                return entry.run(*args, **kwargs)
         path = "" if self.places is None else self.places.path
         found = [formats_at(self.text, path, kind) for kind in entry.kinds]
         if all(formats is None for formats in found) or not _ours(args, kwargs):
-            if torch.compiler.is_compiling():
+            if torch.compiler.is_compiling() and reachable(self.text, "/".join(entry.kinds)):
                 compiled.note_native(self.text)
             return func(*args, **kwargs)
         given, rest = bound(entry, args, kwargs)
@@ -297,7 +304,9 @@ def _ours(args: Any, kwargs: Any) -> bool:
             if not _ours(value, {}):
                 return False
         elif isinstance(value, Tensor) and not (
-            value.layout is torch.strided and (type(value) in _PLAIN or type(value).__name__ in _KNOWN)
+            value.layout is torch.strided
+            and not value.is_nested
+            and (type(value) in _PLAIN or type(value).__name__ in _KNOWN)
         ):
             return False
     return True

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from gemmsim.ops.product.autograd import work_dtype
 from gemmsim.ops.product.matmul import affine
+from gemmsim.ops.sharding import prepare
 
 from .casts import autocast, autocast_on_accelerators, promoted
 from .table import Site, lowers, packets
@@ -47,20 +48,26 @@ def product(
     The result's dtype is the operands', or ``dtype``. A site without a plan is PyTorch's own product, and PyTorch
     refuses what does not multiply, in its own words.
     """
-    if at.plan is None or not multiplies(a, b, addend, linear):
+    plan = at.plan
+    if plan is None or not multiplies(a, b, addend, linear):
         out = torch.matmul(a, b.mT if linear else b)
         out = out if dtype is None else out.to(dtype)
         return out if addend is None else (out + addend).to(out.dtype)
+    if type(a).__name__ == "DTensor" or type(b).__name__ == "DTensor":
+        prepare()
+        if addend is not None:  # processes that hold parts of the sum add it after all parts
+            return product(at, a, b, linear=linear, dtype=dtype) + addend
+        at = at._replace(name=at.name or f"|{at.kind}")
     to = a.dtype if dtype is None else dtype
     left = a.unsqueeze(0) if a.dim() == 1 else a
     right = b.unsqueeze(1) if b.dim() == 1 else apart(a, b)
     more = (None, 0, at.counter, at.name)
     if linear and left.dim() > 2:
         rows = left.reshape(left.shape[:-1].numel(), left.shape[-1])
-        out = affine(rows, right, addend, at.plan, at.seed, True, to, *more)
+        out = affine(rows, right, addend, plan, at.seed, True, to, *more)
         out = out.reshape(*left.shape[:-1], right.shape[0])
     else:
-        out = affine(left, right, addend, at.plan, at.seed, linear, to, *more)
+        out = affine(left, right, addend, plan, at.seed, linear, to, *more)
     if b.dim() == 1:
         out = out.squeeze(-1)
     return out.squeeze(-2 if b.dim() > 1 else -1) if a.dim() == 1 else out

@@ -43,12 +43,13 @@ class Entry:
     """One lowering.
 
     ``kinds``: of its products; ``run(*sites, *arguments)``. ``names``: of its positional arguments, each with its
-    spellings ("input|self"), where keyword calls have to be read. ``body``: PyTorch's own Python function, run under
-    the emulation in place of ``run`` (a composition of entries of this table).
+    spellings ("input|self"), where keyword calls have to be read. ``body``: ``run`` is called as
+    PyTorch's function is, under the emulation: a composition of entries of this table, such as the body of a Python
+    function of PyTorch (``unseen``).
     """
 
     kinds: tuple[str, ...]
-    run: Callable[..., Any]
+    run: Any
     names: tuple[tuple[str, ...], ...] = ()
     inplace: bool = False
     body: bool = False
