@@ -8,6 +8,7 @@ import torch
 import torch.nn.functional as F
 from support_leaves import compare, passes, tensors
 from torch import nn
+from torch.nn.attention.bias import causal_lower_right, causal_upper_left
 
 import gemmsim as gs
 from gemmsim.emulation import Rule, emulate
@@ -73,6 +74,17 @@ def test_scores_are_scaled_after_the_product(spec, mask, scale, dtype):
         lambda *a: F.scaled_dot_product_attention(*a, mask, scale=scale), q, k, v, within=lambda: emulate(spec)
     )
     assert all(map(torch.equal, found, expected))
+
+
+def test_causal_masks_as_objects():
+    q, k, v = operands(2, 3, 5, 12, kv=(2, 3, 7, 12))
+    for make, diagonal in ((causal_lower_right, 2), (causal_upper_left, 0)):
+        mask = torch.ones(5, 7, dtype=torch.bool).tril(diagonal)
+        with emulate("e4m3 : e5m10"):
+            found = F.scaled_dot_product_attention(q, k, v, make(5, 7))
+        assert torch.equal(found, spelled_out(q, k, v, "e4m3 : e5m10", mask))
+    with emulate(":e5m6"), pytest.raises(ValueError, match="causal=True"):
+        F.scaled_dot_product_attention(q, k, v, causal_upper_left(5, 7), is_causal=True)
 
 
 def test_dropout_has_pytorchs_masks():
