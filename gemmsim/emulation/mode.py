@@ -16,7 +16,22 @@ from gemmsim.ops.errors import message
 from gemmsim.ops.seeds import check_seed
 from gemmsim.ops.tracing import assume_constant_result
 
-from . import attention, compiled, contract, convolve, later, places, products, recurrent  # noqa: F401  # they fill the table
+from . import (  # noqa: F401  # they fill the table
+    addmm,
+    attention,
+    compiled,
+    contract,
+    convolve,
+    einsum,
+    formulas,
+    later,
+    moments,
+    places,
+    products,
+    recurrent,
+    scaled,
+)
+from .casts import untouched
 from .places import Placed, Places, unwatch, watch
 from .rules import Config, ConfigError, ConfigLike, config_of, formats_at, needs_of, problem, reachable, text_of
 from .table import TABLE, Entry, Site, bound, unseen
@@ -204,7 +219,11 @@ class Emulation(Placed):
         return result
 
     def lower(self, entry: Entry, func: Any, args: Any, kwargs: Any) -> Any:
-        """One call of the table."""
+        """One call of the table.
+
+        Raises:
+            UnsupportedSpec, GradError, SelectError, ShapeError: those of the product, naming the call and the module.
+        """
         if entry.body:
             with self:
                 return entry.run(*args, **kwargs)
@@ -217,15 +236,20 @@ class Emulation(Placed):
         given, rest = bound(entry, args, kwargs)
         out = rest.pop("out", None)
         sites = [self.site(path, kind, formats) for kind, formats in zip(entry.kinds, found, strict=True)]
+        run = untouched(entry.run) if entry.inplace or out is not None else entry.run
         try:
-            result = entry.run(*sites, *given, **rest)
+            result = run(*sites, *given, **rest)
         except (ValueError, TypeError, RuntimeError) as error:
             raise _located(error, path, entry) from error.__cause__
         if result is NotImplemented:
             return func(*args, **kwargs)
         if entry.inplace:
             return given[0].copy_(result)
-        return result if out is None else _written(out, result)
+        if out is None:
+            return result
+        if result.requires_grad or out.requires_grad or out.dtype != result.dtype:  # PyTorch refuses, in its words
+            return func(*args, **kwargs)
+        return _written(out, result)
 
     def site(self, path: str, kind: str, formats: Any) -> Site:
         """What holds for a product of this kind at this path."""
@@ -290,8 +314,6 @@ def _ours(args: Any, kwargs: Any) -> bool:
 
 def _written(out: Tensor, result: Tensor) -> Tensor:
     """``out`` with the result, as PyTorch's ``out=`` does it."""
-    if not torch.can_cast(result.dtype, out.dtype):
-        raise RuntimeError(f"result type {result.dtype} can't be cast to the desired output type {out.dtype}")
     if out.shape != result.shape:
         out.resize_(result.shape)
     return out.copy_(result)

@@ -100,7 +100,11 @@ class Rule:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Rule:
-        """A rule written by ``to_dict``, or by hand with a spec or a mapping of roles as formats."""
+        """A rule written by ``to_dict``, or by hand with a spec or a mapping of roles as formats.
+
+        Raises:
+            ConfigError: for unknown fields, and as ``Rule``.
+        """
         unknown = sorted(set(data) - {"modules", "kinds", "formats"})
         if unknown:
             asked = f"Rule.from_dict: {', '.join(map(str, unknown))}"
@@ -165,7 +169,11 @@ class Config:
         return None
 
     def check(self, paths: Iterable[str], root: str = "the model") -> None:
-        """``ConfigError`` for a pattern over modules that matches none of ``paths``, with close ones."""
+        """That every pattern over modules matches one of ``paths``, those of ``root``.
+
+        Raises:
+            ConfigError: for one that matches none, with close ones.
+        """
         known = list(paths)
         for rule in self.rules:
             if not any(_matcher(rule.modules).match(path) for path in known):
@@ -180,7 +188,11 @@ class Config:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Config:
-        """A config written by ``to_dict``."""
+        """A config written by ``to_dict``.
+
+        Raises:
+            ConfigError: for anything else.
+        """
         if set(data) != {"rules"} or not isinstance(data["rules"], Sequence):
             asked = f"Config.from_dict: {', '.join(map(str, data)) or 'nothing'}"
             raise ConfigError(message(asked, "one field, rules: a list", "Write {'rules': [...]}."))
@@ -192,7 +204,11 @@ class Config:
 
     @classmethod
     def from_json(cls, text: str) -> Config:
-        """A config written by ``to_json``; ``ConfigError`` for text that is none."""
+        """A config written by ``to_json``.
+
+        Raises:
+            ConfigError: for text that is none.
+        """
         try:
             data = json.loads(text)
         except ValueError as error:

@@ -76,12 +76,13 @@ def lowers(
 
 
 def packets(name: str, *overloads: str) -> tuple[Any, ...]:
-    """The packet ``torch.ops.aten.name`` and its overloads (all but ``out`` and ``dtype`` ones if not named)."""
+    """The packet ``torch.ops.aten.name`` and its overloads (all but those with a dtype if not named), ``out`` too."""
     packet = getattr(torch.ops.aten, name, None)
     if packet is None:
         return ()
     chosen = overloads or tuple(o for o in packet.overloads() if "out" not in o and "dtype" not in o)
-    return (packet, *(getattr(packet, overload) for overload in chosen))
+    written = [o for o in ("out",) if o in packet.overloads() and o not in chosen]
+    return (packet, *(getattr(packet, overload) for overload in (*chosen, *written)))
 
 
 def bound(entry: Entry, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[list[Any], dict[str, Any]]:
