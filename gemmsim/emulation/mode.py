@@ -40,7 +40,7 @@ __all__ = ["Emulation", "emulate"]
 
 _PLAIN = (Tensor, nn.Parameter, nn.Buffer)
 #: Subclasses whose products have rules of their own in this package's operators, or no values at all.
-_KNOWN = ("FakeTensor", "FunctionalTensor", "DTensor", "AsyncCollectiveTensor")
+_KNOWN = ("FakeTensor", "FunctionalTensor", "DTensor", "AsyncCollectiveTensor", "CausalBias")
 
 
 class emulate:
