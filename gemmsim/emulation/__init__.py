@@ -9,6 +9,10 @@ from .._lazy import exports
 if TYPE_CHECKING:
     from .mode import Emulation as Emulation
     from .mode import emulate as emulate
+    from .observed import NativeGemmError as NativeGemmError
+    from .observed import audit as audit
+    from .report import Record as Record
+    from .report import Report as Report
     from .rules import Config as Config
     from .rules import ConfigError as ConfigError
     from .rules import Rule as Rule

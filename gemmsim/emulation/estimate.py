@@ -1,0 +1,70 @@
+"""Runs of models without values: shapes and dtypes alone, so that nothing is computed and nothing allocated."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import nullcontext
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch._guards import detect_fake_mode
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.func import functional_call
+from torch.utils._pytree import tree_leaves, tree_map_only
+
+from .mode import emulate
+from .rules import ConfigLike
+
+__all__ = ["differentiate", "estimated"]
+
+
+def estimated(
+    model: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any], config: ConfigLike, backward: bool
+) -> None:
+    """Calls ``model`` on fake tensors under ``config`` (None: as it computes), forward and, if asked, backward.
+
+    Raises:
+        ConfigError, SpecError, FormatError: for a config that means nothing.
+    """
+    state = {**dict(model.named_parameters()), **dict(model.named_buffers())}
+    fakes: dict[int, Tensor] = {}
+    mode = detect_fake_mode([*state.values(), *tree_leaves((args, kwargs))]) or FakeTensorMode()
+
+    def fake(t: Tensor) -> Tensor:
+        """``t`` without values; one that is shared stays shared. Of the meta device as if on the CPU."""
+        if getattr(t, "fake_mode", None) is mode:
+            return t
+        if id(t) not in fakes:
+            device = "cpu" if t.is_meta else t.device
+            made = torch.empty_strided(t.size(), t.stride(), dtype=t.dtype, device=device)
+            fakes[id(t)] = made.requires_grad_(t.requires_grad)
+        return fakes[id(t)]
+
+    with mode, nullcontext() if config is None else emulate(config):
+        args, kwargs = tree_map_only(Tensor, fake, (args, dict(kwargs)))
+        output = functional_call(model, {name: fake(t) for name, t in state.items()}, args, kwargs, tie_weights=True)
+        if backward:
+            differentiate(output)
+
+
+def differentiate(output: Any) -> None:
+    """A backward pass from the sum of the floating-point tensors in ``output``, if any has a gradient."""
+    ends = [t for t in _tensors(output) if t.is_floating_point() and t.requires_grad]
+    if ends:
+        torch.autograd.backward(sum((t.sum() for t in ends[1:]), ends[0].sum()))
+
+
+def _tensors(output: Any) -> Iterator[Tensor]:
+    """All tensors in tuples, mappings and data classes, such as models return."""
+    if isinstance(output, Tensor):
+        yield output
+    elif isinstance(output, Mapping):
+        for value in output.values():
+            yield from _tensors(value)
+    elif isinstance(output, (list, tuple)):
+        for value in output:
+            yield from _tensors(value)
+    elif hasattr(output, "__dict__"):
+        for value in vars(output).values():
+            yield from _tensors(value)
