@@ -2,26 +2,27 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from functools import lru_cache, wraps
 from hashlib import sha256
-from types import FunctionType
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.overrides import TorchFunctionMode
+from torch._ops import HigherOrderOperator
 
+from gemmsim.arithmetic import UnsupportedSpec
 from gemmsim.ops.errors import message
 from gemmsim.ops.seeds import check_seed
 from gemmsim.ops.tracing import assume_constant_result
 
-from . import attention, contract, convolve, later, products, recurrent  # noqa: F401  # they fill the table
-from .places import Places
-from .rules import Config, ConfigError, ConfigLike, formats_at, interned
-from .table import TABLE, Entry, Site, bound
+from . import attention, compiled, contract, convolve, later, products, recurrent  # noqa: F401  # they fill the table
+from .places import Placed, Places, unwatch, watch
+from .rules import Config, ConfigError, ConfigLike, checked, config_of, formats_at, needs_of, text_of
+from .table import TABLE, Entry, Site, bound, unseen
 
-__all__ = ["Emulation", "current", "emulate"]
+__all__ = ["Emulation", "emulate"]
 
 _PLAIN = (Tensor, nn.Parameter, nn.Buffer)
 #: Subclasses whose products have rules of their own in this package's operators, or no values at all.
@@ -41,9 +42,9 @@ class emulate:
     dtypes are PyTorch's, autocast's casts come first, the bias's gradient is PyTorch's sum.
 
     Args:
-        config: a spec (string, ``GemmSpec``, accumulator, format), ``QAffineFormats``, a recipe, a list of pairs (pattern
-            of module paths, formats or None) of which the first that matches holds, ``Rule`` objects, or a ``Config``.
-            What no rule matches is PyTorch's. Paths are relative to the outermost module called in the context.
+        config: a spec (string, ``GemmSpec``, accumulator, format), ``QAffineFormats``, a recipe, a list of pairs
+            (pattern of module paths, formats or None) of which the first that matches holds, ``Rule`` objects, or a
+            ``Config``. What no rule matches is PyTorch's. Paths are relative to the outermost module called.
         seed: of all random bits, 0 to 2**64 - 1. Each product draws its own, which depend on the seed, the module's
             path, the kind of product, its number among such calls of this step, and the step: the number of calls of
             outermost modules in this context before. torch's generator is not touched.
@@ -60,7 +61,8 @@ class emulate:
     """
 
     def __init__(self, config: ConfigLike = None, seed: int = 0, root: nn.Module | None = None) -> None:
-        _, self.text = interned(config)
+        # Compiled code that opens a context can be given a string or a Config, which know their texts.
+        self.text = text_of(config) if isinstance(config, str) else Config.of(config).text
         self.seed = 0 if (checked := check_seed("emulate", seed)) is None else checked
         if root is not None and not isinstance(root, nn.Module):
             asked = f"emulate: root={root!r} of type {type(root).__name__}"
@@ -71,7 +73,7 @@ class emulate:
     @property
     def config(self) -> Config:
         """The rules."""
-        return interned(self.text)[0]
+        return config_of(self.text)
 
     def __enter__(self) -> Emulation:
         mode = Emulation(self.text, self.seed, self.root)
@@ -92,42 +94,73 @@ class emulate:
         return emulated
 
 
-class Emulation(TorchFunctionMode):
-    """The mode behind ``emulate``: what holds, and where the program is. Made by ``emulate`` alone."""
+class Emulation(Placed):
+    """The mode behind ``emulate``: what holds, and where the program is. Made by ``emulate`` alone.
 
-    def __init__(self, text: str, seed: int, root: nn.Module | None = None, places: Places | None = None) -> None:
+    ``shadowed``: how many contexts are open inside this one; the innermost one holds alone.
+    """
+
+    def __init__(self, text: str, seed: int, root: nn.Module | None = None) -> None:
         super().__init__()
-        config, self.text = interned(text)
-        self.config, self.seed = config, seed
-        self.draws, self.one_rule = config.draws, not config.names_modules
-        self.places = Places(root) if places is None else places
-        self.tracks = self.draws or not self.one_rule
-        self.shadowed = 0
+        self.text, self.seed = text, seed
+        named, self.draws = needs_of(text)
+        self.shadowed = self.depth = 0
         self._outer: list[Emulation] = []
-        if config.names_modules:
-            if root is not None:
-                config.check(self.places.paths.values(), type(root).__name__)
-            else:
-                self.places.entered.append(self._check)
+        if named or self.draws:
+            self.places = Places(root, self._check if named else None)
+            if root is not None and named:
+                self._check(type(root).__name__, "\n".join(self.places.paths.values()))
 
-    def _check(self, module: nn.Module) -> None:
-        self.config.check(self.places.paths.values(), type(module).__name__)
+    def at(self, places: Places | None) -> Emulation:
+        """The same emulation at other places, to run a part of the forward pass again."""
+        found = Emulation(self.text, self.seed)
+        found.places = places
+        return found
+
+    def part(self) -> Emulation:
+        """The same emulation with places of its own, for a part of the program inside this context."""
+        places = None if self.places is None else self.places.copy()
+        if places is not None:
+            places.paths = dict(places.paths)
+        found = self.at(places)
+        found.depth = 1  # opened already
+        return found
+
+    def _check(self, owner: str, paths: str) -> None:
+        checked(self.text, paths, owner)
 
     def __enter__(self) -> Emulation:
-        self._outer = _open_emulations()
-        for mode in self._outer:
-            mode.shadowed += 1
-        if self.tracks:
-            self.places.start()
-        later.opened()
+        """In force; again where a handler runs code of the model, which is part of the same context."""
+        if not self.depth:
+            self._open()
+        self.depth += 1
         super().__enter__()
         return self
 
     def __exit__(self, *error: Any) -> None:
         super().__exit__(*error)
-        later.closed()
-        if self.tracks:
-            self.places.stop()
+        self.depth -= 1
+        if not self.depth:
+            self._close()
+
+    def _open(self) -> None:
+        compiled.prepare(TABLE, (Emulation.__torch_function__, Emulation.lower))
+        self._outer = _open_emulations()
+        for mode in self._outer:
+            mode.shadowed += 1
+        if self.places is not None:
+            watch()
+        if not torch.compiler.is_compiling():
+            later.opened()
+            if "torch._higher_order_ops.flex_attention" in sys.modules:
+                for name in ("flex_attention", "flex_attention_backward"):
+                    _OPAQUE[getattr(torch.ops.higher_order, name)] = name
+
+    def _close(self) -> None:
+        if not torch.compiler.is_compiling():
+            later.closed()
+        if self.places is not None:
+            unwatch()
         for mode in self._outer:
             mode.shadowed -= 1
         self._outer = []
@@ -136,19 +169,47 @@ class Emulation(TorchFunctionMode):
         kwargs = {} if kwargs is None else kwargs
         entry = TABLE.get(func)
         if entry is None:
-            return later.call(self, func, args, kwargs)
-        if self.shadowed:
+            return self.other(func, args, kwargs)
+        if self.shadowed or compiled.leave_alone(func, kwargs, self.text):
             return func(*args, **kwargs)
         return self.lower(entry, func, args, kwargs)
+
+    def other(self, func: Any, args: Any, kwargs: Any) -> Any:
+        """A call that is no product, but may run code of the model."""
+        if later.is_engine(func):
+            with self:
+                return unseen(func)(*args, **kwargs)
+        if isinstance(func, HigherOrderOperator) and not self.shadowed:
+            return self._higher(func, args, kwargs)
+        return func(*args, **kwargs)
+
+    def _higher(self, func: Any, args: Any, kwargs: Any) -> Any:
+        """An operator that is given functions: they run under the mode, which a tracer would leave out otherwise."""
+        if func in _OPAQUE:
+            path = "" if self.places is None else self.places.path
+            asked = f"{_OPAQUE[func]} in module {path!r} under emulate" if path else f"{_OPAQUE[func]} under emulate"
+            allowed = "products that the emulation sees: scaled_dot_product_attention, matmul, ..."
+            do = "Use scaled_dot_product_attention in the model, or call it where no emulation is in force."
+            raise UnsupportedSpec(message(asked, allowed, do))
+        if not torch.compiler.is_compiling():
+            return func(*args, **kwargs)
+        with self:  # the tracer takes a change of modes inside a body only where the stack was changed before
+            pass
+        result = func(*(_under(self, a) for a in args), **{k: _under(self, v) for k, v in kwargs.items()})
+        if self.places is not None and not self.places.stack:
+            self.places.counter = self.places.counter + 1  # of the outermost module in the body
+        return result
 
     def lower(self, entry: Entry, func: Any, args: Any, kwargs: Any) -> Any:
         """One call of the table."""
         if entry.body:
             with self:
-                return _unseen(func)(*args, **kwargs)
-        path = self.places.path if self.tracks else ""
+                return unseen(func)(*args, **kwargs)
+        path = "" if self.places is None else self.places.path
         found = [formats_at(self.text, path, kind) for kind in entry.kinds]
         if all(formats is None for formats in found) or not _ours(args, kwargs):
+            if torch.compiler.is_compiling():
+                compiled.note_native(self.text)
             return func(*args, **kwargs)
         given, rest = bound(entry, args, kwargs)
         out = rest.pop("out", None)
@@ -165,14 +226,31 @@ class Emulation(TorchFunctionMode):
 
     def site(self, path: str, kind: str, formats: Any) -> Site:
         """What holds for a product of this kind at this path."""
-        name = f"{path}|{kind}" if self.tracks else None
+        if self.places is None:
+            return Site(kind, None if formats is None else formats.plan)
+        name = f"{path}|{kind}"
         if formats is None or not self.draws:
             return Site(kind, None if formats is None else formats.plan, None, None, name)
-        n = self.places.count(f"{path}|{kind}")
-        return Site(kind, formats.plan, (self.seed + call_hash(path, kind, n)) & _MASK, self.places.counter, name)
+        seed = (self.seed + call_hash(path, kind, self.places.count(name))) & _MASK
+        return Site(kind, formats.plan, seed, self.places.counter, name)
 
 
+#: Operators with products inside that nobody can replace, and their names; filled when a context opens.
+_OPAQUE: dict[Any, str] = {}
 _MASK = (1 << 63) - 1
+
+
+def _under(mode: Emulation, value: Any) -> Any:
+    """``value``, which runs under the mode if it is a function."""
+    if not callable(value) or isinstance(value, Tensor):
+        return value
+
+    def run(*args: Any, **kwargs: Any) -> Any:
+        # A traced body may change nothing outside itself: it keeps places of its own.
+        with mode if mode.places is None else mode.part():
+            return value(*args, **kwargs)
+
+    return run
 
 
 @assume_constant_result
@@ -190,12 +268,6 @@ def _open_emulations() -> list[Emulation]:
     """Those in force in this thread that no inner one shadows yet."""
     stack = torch.overrides._get_current_function_mode_stack()
     return [mode for mode in stack if isinstance(mode, Emulation)]
-
-
-def current() -> Emulation | None:
-    """The emulation in force in this thread."""
-    found = _open_emulations()
-    return found[-1] if found else None
 
 
 def _ours(args: Any, kwargs: Any) -> bool:
@@ -231,17 +303,3 @@ def _located(error: Exception, path: str, entry: Entry) -> Exception:
         return error
     found.located = True  # type: ignore[attr-defined]
     return found
-
-
-@lru_cache(maxsize=256)
-def _unseen(function: Callable[..., Any]) -> Callable[..., Any]:
-    """A Python function of PyTorch that takes no mode for a reason to hand itself over: its body runs."""
-    code, names = function.__code__, function.__globals__
-    quiet = {**names, "has_torch_function": _no, "has_torch_function_unary": _no, "has_torch_function_variadic": _no}
-    found = FunctionType(code, quiet, function.__name__, function.__defaults__, function.__closure__)
-    found.__kwdefaults__ = function.__kwdefaults__
-    return found
-
-
-def _no(*args: Any) -> bool:
-    return False

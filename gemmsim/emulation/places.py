@@ -7,14 +7,21 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
+from torch.fx import GraphModule
+from torch.nn.modules import module as hooks
+from torch.overrides import TorchFunctionMode
 
-__all__ = ["Places", "is_wrapper", "paths_of"]
+from .compiled import in_compiled_graph
+
+__all__ = ["Placed", "Places", "is_wrapper", "paths_of", "unwatch", "watch"]
 
 #: Modules around a model that its author did not write: they have no part in paths.
 _WRAPPERS = frozenset(
     ("DistributedDataParallel", "DataParallel", "FullyShardedDataParallel", "OptimizedModule", "CheckpointWrapper")
 )
+
+#: Their names for it.
+_INSIDE = ("module", "_orig_mod", "_checkpoint_wrapped_module", "_fsdp_wrapped_module")
 
 
 def is_wrapper(module: nn.Module) -> bool:
@@ -22,14 +29,19 @@ def is_wrapper(module: nn.Module) -> bool:
     return type(module).__name__ in _WRAPPERS
 
 
+def _is_graph(module: nn.Module) -> bool:
+    """Whether ``module`` is a part of code that a compiler made, whose names are nobody's."""
+    return isinstance(module, GraphModule) and not torch.compiler.is_compiling() and in_compiled_graph()
+
+
 def unwrapped(module: nn.Module) -> nn.Module:
     """The model inside wrappers."""
     while is_wrapper(module):
-        inner = next((getattr(module, n) for n in ("module", "_orig_mod", "_checkpoint_wrapped_module", "_fsdp_wrapped_module")
-                      if isinstance(getattr(module, n, None), nn.Module)), None)  # fmt: skip
-        if inner is None:
+        inside = [getattr(module, name, None) for name in _INSIDE]
+        found = next((inner for inner in inside if isinstance(inner, nn.Module)), None)
+        if found is None:
             return module
-        module = inner
+        module = found
     return module
 
 
@@ -52,71 +64,105 @@ def paths_of(root: nn.Module) -> dict[int, str]:
 
 
 class Places:
-    """Paths and counters of one context, kept by hooks on all modules while it is open.
+    """Paths and counters of one context.
 
-    ``paths``: the names the outermost modules gave, by identity. ``stack``: paths of the modules that run now.
-    ``step``: how many calls of outermost modules came before this one, in a tensor, so that compiled code need not know
-    the number. ``calls``: how many calls of a kind at a path there were in this step.
+    ``paths``: the names that the outermost modules gave, by identity. ``stack``: paths of the modules that run now.
+    ``counter``: how many calls of outermost modules came before this one, in a tensor, so that compiled code need not
+    know the number. ``calls``: how many calls of a kind at a path there were in this step. ``check``: called with a
+    module's class and all paths when an outermost module gave its names.
     """
 
-    def __init__(self, root: nn.Module | None = None) -> None:
-        self.root = None if root is None else unwrapped(root)
+    def __init__(self, root: nn.Module | None = None, check: Callable[[str, str], None] | None = None) -> None:
         self.paths: dict[int, str] = {} if root is None else paths_of(root)
         self.stack: list[str] = []
-        self.counter = torch.zeros((), dtype=torch.int64)
-        self.started = False
+        self.counter = torch.full((), -1, dtype=torch.int64)
         self.calls: dict[str, int] = {}
-        self.entered: list[Callable[[nn.Module], None]] = []
-        self._handles: list[Any] = []
+        self.check = check
+
+    def copy(self) -> Places:
+        """These places now, which go on by themselves; names are shared."""
+        found = Places()
+        found.paths, found.stack, found.calls = self.paths, list(self.stack), dict(self.calls)
+        found.counter, found.check = self.counter, self.check
+        return found
 
     @property
     def path(self) -> str:
         """Path of the module that runs; "" outside modules."""
         return self.stack[-1] if self.stack else ""
 
-    def start(self) -> None:
-        """Hooks on all modules."""
-        self._handles = [
-            register_module_forward_pre_hook(self.before),
-            register_module_forward_hook(self.after, always_call=True),
-        ]
-
-    def stop(self) -> None:
-        """No hooks any more."""
-        for handle in self._handles:
-            handle.remove()
-        self._handles = []
-        self.stack = []
-
-    def before(self, module: nn.Module, args: Any) -> None:
+    def enter(self, module: nn.Module) -> None:
         """A module is about to run."""
-        if is_wrapper(module):
-            return
         if not self.stack:
             self._outermost(module)
-        path = self.paths.get(id(module))
-        if path is None:  # made or attached after the outermost call began
-            path = self.path
-        self.stack.append(path)
+        # Modules made or attached after the outermost call began belong to the one that calls them.
+        self.stack.append(self.paths.get(id(module), self.path))
 
-    def after(self, module: nn.Module, args: Any, result: Any) -> None:
+    def leave(self) -> None:
         """A module has run, or raised."""
-        if not is_wrapper(module) and self.stack:
+        if self.stack:
             self.stack.pop()
 
     def _outermost(self, module: nn.Module) -> None:
-        """A call from outside: the next step; its names, if it has none yet."""
+        """A call from outside: the next step, and names, if the module has none yet."""
         if id(module) not in self.paths:
             self.paths.update(paths_of(module))
-            for told in self.entered:
-                told(module)
-        if self.started:
-            self.counter = self.counter + 1
-            self.calls = {}
-        self.started = True
+            if self.check is not None:
+                self.check(type(module).__name__, "\n".join(self.paths.values()))
+        self.counter = self.counter + 1
+        self.calls = {}
 
     def count(self, name: str) -> int:
         """How many calls of this name there were in this step, before this one."""
         n = self.calls.get(name, 0)
         self.calls[name] = n + 1
         return n
+
+
+class Placed(TorchFunctionMode):
+    """A mode that knows where the program is. ``places`` is None where nobody asks."""
+
+    places: Places | None = None
+
+
+#: Key of the hooks among those of all modules: always the same, because compiled code remembers it.
+_KEY = -0x6E6D
+_open = 0
+
+
+def _before(module: nn.Module, args: Any) -> None:
+    if is_wrapper(module) or _is_graph(module):
+        return
+    for mode in torch.overrides._get_current_function_mode_stack():
+        if isinstance(mode, Placed) and mode.places is not None:
+            mode.places.enter(module)
+
+
+def _after(module: nn.Module, args: Any, result: Any) -> None:
+    if is_wrapper(module) or _is_graph(module):
+        return
+    for mode in torch.overrides._get_current_function_mode_stack():
+        if isinstance(mode, Placed) and mode.places is not None:
+            mode.places.leave()
+
+
+def watch() -> None:
+    """Hooks on all modules, for as long as anybody asks: they keep the places of the modes in force."""
+    global _open
+    _open += 1
+    hooks._global_forward_pre_hooks[_KEY] = _before
+    hooks._global_forward_hooks[_KEY] = _after
+    hooks._global_forward_hooks_always_called[_KEY] = True
+
+
+def unwatch() -> None:
+    """One who asked does no longer."""
+    global _open
+    _open -= 1
+    if not _open:
+        for known in (
+            hooks._global_forward_pre_hooks,
+            hooks._global_forward_hooks,
+            hooks._global_forward_hooks_always_called,
+        ):
+            known.pop(_KEY, None)

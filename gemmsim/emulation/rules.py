@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from fnmatch import translate
 from functools import lru_cache
@@ -16,7 +16,19 @@ from gemmsim.ops.errors import message
 from gemmsim.ops.product.affine_formats import QAffineFormats
 from gemmsim.ops.tracing import assume_constant_result
 
-__all__ = ["ConfigError", "ConfigLike", "Config", "KINDS", "Rule", "RuleFormats", "interned"]
+__all__ = [
+    "KINDS",
+    "Config",
+    "ConfigError",
+    "ConfigLike",
+    "Rule",
+    "RuleFormats",
+    "checked",
+    "config_of",
+    "formats_at",
+    "needs_of",
+    "text_of",
+]
 
 #: The kinds of products that a rule can name. docs/howto/emulate.md says which calls each stands for.
 KINDS = (
@@ -26,7 +38,7 @@ KINDS = (
 )
 _ROLES = ("fprop", "dgrad", "wgrad")
 
-#: What a rule says about a product: a spec for all roles, formats, a mapping from role to spec, or None (PyTorch's own).
+#: What a rule says of a product: a spec for all roles, formats, a mapping from role to spec, or None, PyTorch's own.
 RuleFormats: TypeAlias = QAffineFormats | SpecLike | Mapping[str, SpecLike | None] | None
 
 
@@ -86,13 +98,17 @@ class Rule:
 class Config:
     """Rules, of which the first that matches a product's place and kind holds; where none does, it is PyTorch's.
 
-    ``text`` is canonical: equal configs have equal texts, and a text is read back by ``from_json``. Frozen, hashable.
+    ``text`` is canonical: equal configs have equal texts, which ``from_json`` reads. Frozen, hashable, picklable.
     """
 
     rules: tuple[Rule, ...]
+    #: Canonical JSON, by which compiled code knows the config.
+    text: str = field(init=False, repr=False, compare=False)
 
     def __init__(self, rules: Iterable[Rule] = ()) -> None:
         object.__setattr__(self, "rules", tuple(rules))
+        object.__setattr__(self, "text", _text(self))
+        _INTERNED.setdefault(self.text, self)
 
     @classmethod
     def of(cls, config: ConfigLike) -> Config:
@@ -112,11 +128,6 @@ class Config:
         if isinstance(config, Mapping) and "rules" in config:
             return cls.from_dict(config)
         return cls([Rule("*", "*", config)])
-
-    @property
-    def text(self) -> str:
-        """Canonical JSON."""
-        return _text(self)
 
     @property
     def names_modules(self) -> bool:
@@ -171,6 +182,9 @@ class Config:
             raise ConfigError(message(asked, "JSON as Config.to_json writes it", "Check the file.")) from None
         return cls.from_dict(data) if isinstance(data, dict) else cls.of(data)
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Config, (self.rules,)
+
     def __str__(self) -> str:
         lines = [f"{rule.modules:24} {rule.kinds:12} {_shown(rule.formats)}" for rule in self.rules]
         return "\n".join(lines) if lines else "no rules: PyTorch's own products"
@@ -182,11 +196,21 @@ ConfigLike: TypeAlias = Config | Rule | RuleFormats | Sequence[Rule | tuple[str,
 _INTERNED: dict[str, Config] = {}
 
 
-def interned(config: ConfigLike) -> tuple[Config, str]:
-    """The one config of its text, and the text: contexts of equal configs share compiled code."""
-    found = Config.of(config)
-    text = found.text
-    return _INTERNED.setdefault(text, found), text
+@assume_constant_result
+def text_of(config: str) -> str:
+    """Canonical text of a config given as one string: a constant of compiled code."""
+    return Config.of(config).text
+
+
+@assume_constant_result
+def needs_of(text: str) -> tuple[bool, bool]:
+    """Of the config of this text: whether it names modules, and whether it draws random bits."""
+    return _INTERNED[text].names_modules, _INTERNED[text].draws
+
+
+def config_of(text: str) -> Config:
+    """The config of a canonical text of this process."""
+    return _INTERNED[text]
 
 
 @assume_constant_result
@@ -198,6 +222,12 @@ def formats_at(text: str, path: str, kind: str) -> QAffineFormats | None:
 @lru_cache(maxsize=65536)
 def _formats_at(text: str, path: str, kind: str) -> QAffineFormats | None:
     return _INTERNED[text].formats(path, kind)
+
+
+@assume_constant_result
+def checked(text: str, paths: str, root: str) -> None:
+    """``Config.check`` of an interned config with the lines of ``paths``: nothing is left of it in compiled code."""
+    _INTERNED[text].check(paths.split("\n"), root)
 
 
 def _rule(entry: object) -> Rule:
@@ -229,7 +259,9 @@ def _formats(formats: RuleFormats) -> QAffineFormats | None:
 
 def _pattern(name: str, pattern: object) -> str:
     if not isinstance(pattern, str):
-        raise ConfigError(message(f"Rule: {name}={pattern!r}", "a string", "Write a shell pattern such as 'encoder.*'."))
+        raise ConfigError(
+            message(f"Rule: {name}={pattern!r}", "a string", "Write a shell pattern such as 'encoder.*'.")
+        )
     try:
         _matcher(pattern)
     except re.error as error:
@@ -245,7 +277,6 @@ def _matcher(pattern: str) -> re.Pattern[str]:
     return re.compile(translate(pattern))
 
 
-@lru_cache(maxsize=1024)
 def _text(config: Config) -> str:
     try:
         return json.dumps(config.to_dict(), sort_keys=True, separators=(",", ":"))

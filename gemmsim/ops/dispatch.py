@@ -63,7 +63,7 @@ def nothing_watches() -> bool:
 
 
 def unobserved(*tensors: Any) -> bool:
-    """Whether a call on these tensors (None: not given) may go straight to the kernel: ordinary ones, nobody looking."""
+    """Whether a call on these tensors (None: not given) may go straight to the kernel: plain ones, nobody looking."""
     return not torch.compiler.is_compiling() and nothing_watches() and are_direct(*tensors)
 
 

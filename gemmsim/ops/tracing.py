@@ -14,12 +14,12 @@ from typing import Any, TypeVar
 
 import torch
 
-__all__ = ["allow_in_graph", "assume_constant_result"]
+__all__ = ["allow_in_graph", "assume_constant_result", "when_compiler_loads"]
 
 _Marked = TypeVar("_Marked", bound=Callable[..., Any])
 _COMPILER = "torch._dynamo"
-#: What is to be allowed as soon as there is a compiler.
-_waiting: list[Any] = []
+#: What is to be done as soon as there is a compiler.
+_waiting: list[Callable[[], Any]] = []
 
 
 def assume_constant_result(function: _Marked) -> _Marked:
@@ -33,17 +33,22 @@ def assume_constant_result(function: _Marked) -> _Marked:
 
 def allow_in_graph(function: _Marked) -> _Marked:
     """``torch.compiler.allow_in_graph``: the tracer does not look inside ``function`` (or autograd class)."""
-    if _COMPILER in sys.modules:
-        torch.compiler.allow_in_graph(function)
-    else:
-        if not _waiting:
-            sys.meta_path.insert(0, _AfterCompiler())
-        _waiting.append(function)
+    when_compiler_loads(lambda: torch.compiler.allow_in_graph(function))
     return function
 
 
+def when_compiler_loads(then: Callable[[], Any]) -> None:
+    """Calls ``then`` once ``torch._dynamo`` is loaded: now, if it is."""
+    if _COMPILER in sys.modules:
+        then()
+        return
+    if not _waiting:
+        sys.meta_path.insert(0, _AfterCompiler())
+    _waiting.append(then)
+
+
 class _AfterCompiler(MetaPathFinder):
-    """Finds the compiler as ever, and hands it what waits for it once it is loaded. Then it goes away."""
+    """Finds the compiler as ever, and does what waits for it once it is loaded. Then it goes away."""
 
     def __init__(self) -> None:
         self._busy = False
@@ -60,12 +65,12 @@ class _AfterCompiler(MetaPathFinder):
             return spec
         execute = spec.loader.exec_module
 
-        def then_allow(module: Any) -> None:
+        def then_do(module: Any) -> None:
             execute(module)
             while _waiting:
-                torch.compiler.allow_in_graph(_waiting.pop())
+                _waiting.pop()()
             if self in sys.meta_path:
                 sys.meta_path.remove(self)
 
-        spec.loader.exec_module = then_allow  # type: ignore[method-assign]
+        spec.loader.exec_module = then_do  # type: ignore[method-assign]
         return spec

@@ -151,7 +151,7 @@ def _conv_weight_fake(
 
 def _batch(n: int, seed_at: int, counter_at: int) -> Any:
     """The batching rule of an operator: a deterministic convolution of images alone is one of more images, everything
-    else runs example by example. ``n``: results; ``seed_at`` and ``counter_at``: indices of the arguments ``seed`` and ``counter``."""
+    else runs example by example. ``n``: results; ``seed_at``, ``counter_at``: indices of these arguments."""
 
     def rule(op: Any, info: Any, in_dims: tuple[Any, ...], *args: Any) -> Any:
         spec = kernels.spec_of(args[2])

@@ -70,8 +70,8 @@ class AffineFunction(torch.autograd.Function):
             out, left, right = _fprop(left, right, inside, plan.fprop, seed, linear, work, select, *last)
         else:
             work = work_dtype(plan.fprop, dtype, more)
-            rest = {"row": row, "counter": counter, "site": site}
-            out, left, right = _fprop(left, right, inside, plan.fprop, seed, linear, work, select, **rest)
+            where = (None, None, row, counter, site)
+            out, left, right = _fprop(left, right, inside, plan.fprop, seed, linear, work, select, *where)
             if scale is not None:
                 out = scale_by_power(out, -scale)
             if after is not None:

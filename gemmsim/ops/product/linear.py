@@ -51,7 +51,8 @@ def qlinear(
     float32 (float64 where the result or the accumulator is wider than float32), then the result rounded to its dtype.
     Backward, with ``qg = grad_quant(grad)``: ``grad_x = grad_quant(dgrad(qg, qweight))``,
     ``grad_weight = grad_quant(wgrad(qg.mT, qx))``, ``grad_bias = grad_quant(sum(qg))``, the sum sequential over the
-    rows, each addition rounded as in wgrad's accumulator (PyTorch's sum where wgrad is PyTorch's or ``bias_sum`` says so).
+    rows, each addition rounded as in wgrad's accumulator (PyTorch's sum where wgrad is PyTorch's or ``bias_sum`` is
+    "torch").
 
     NaN, infinities, -0 and overflow are those of ``qmatmul``.
 

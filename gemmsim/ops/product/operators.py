@@ -6,8 +6,9 @@ do. There is no autocast rule on purpose: under ``torch.autocast`` operands keep
 they are rounded.
 
 Seeds cross as optional integers: None means "draw from torch's default CPU generator when the kernel runs, if the spec
-needs bits". ``stream`` names the step of a layer that shares the seed (see ``seeds.derive_seed``), ``counter`` is added to the
-seed when the kernel runs: a tensor, so that code compiled once serves all steps of a training run. ``site`` says whose
+needs bits".
+``stream`` names the step of a layer that shares the seed (see ``seeds.derive_seed``), ``counter`` is added to the seed
+when the kernel runs: a tensor, so that code compiled once serves all steps of a training run. ``site`` says whose
 product this is ("encoder.0.linear1|linear"); it changes nothing and is what observers read.
 """
 

@@ -1,0 +1,79 @@
+"""What only compiled code needs: code that the compiler must not compile, calls it must ask about, graphs that run.
+
+All of it leans on private names of PyTorch's compiler; tests/emulation/test_compiled.py says which one is missing.
+"""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import torch
+
+from gemmsim.ops.tracing import assume_constant_result, when_compiler_loads
+
+__all__ = ["in_compiled_graph", "is_suspicious", "leave_alone", "note_native", "prepare"]
+
+#: Texts of configs under which a traced call was left to PyTorch: its compiled form must not be emulated when it runs.
+_LEFT: set[str] = set()
+_prepared = False
+
+
+def prepare(table: Iterable[Any], skipped: Iterable[Callable[..., Any]]) -> None:
+    """Tells the compiler, as soon as there is one, to ask modes about every call in ``table`` and to run ``skipped``
+    as they are."""
+    global _prepared
+    if _prepared:
+        return
+    _prepared = True
+    calls, functions = list(table), list(skipped)
+
+    def tell() -> None:
+        from torch._dynamo.eval_frame import skip_code
+        from torch._dynamo.variables.torch import get_overridable_functions
+
+        get_overridable_functions().update(calls)
+        for function in functions:
+            skip_code(function.__code__)
+
+    # The compiler's wrapper of a module warns that hooks on all modules fire for it, too: ours pass wrappers over.
+    warnings.filterwarnings("ignore", message="Using `torch.compile\\(module\\)` when there are global hooks")
+    when_compiler_loads(tell)
+
+
+@assume_constant_result
+def note_native(text: str) -> None:
+    """A call of the table was left to PyTorch while it was traced under this config."""
+    _LEFT.add(text)
+
+
+def is_suspicious(func: Any, kwargs: Any, text: str) -> bool:
+    """Whether a call looks like one that a compiled graph makes."""
+    return (
+        isinstance(func, (torch._ops.OpOverload, torch._ops.OpOverloadPacket))
+        or "out" in kwargs
+        or func is torch.convolution
+        or text in _LEFT
+    )
+
+
+def in_compiled_graph() -> bool:
+    """Whether the program runs a graph that the compiler made, in which every emulated product is one already."""
+    frame: Any = sys._getframe(1)
+    while frame is not None:
+        if frame.f_code.co_filename.endswith("runtime_wrappers.py"):
+            return True
+        owner = frame.f_locals.get("self")
+        if isinstance(owner, torch.fx.GraphModule) and hasattr(owner, "compile_subgraph_reason"):
+            return True
+        frame = frame.f_back
+    return False
+
+
+def leave_alone(func: Any, kwargs: Any, text: str) -> bool:
+    """Whether the call belongs to a compiled graph, where what is native is meant to be."""
+    if torch.compiler.is_compiling():
+        return False
+    return is_suspicious(func, kwargs, text) and in_compiled_graph()
