@@ -42,8 +42,8 @@ def estimated(
         return fakes[id(t)]
 
     with mode, nullcontext() if config is None else emulate(config):
-        args, kwargs = tree_map_only(Tensor, fake, (args, dict(kwargs)))
-        output = functional_call(model, {name: fake(t) for name, t in state.items()}, args, kwargs, tie_weights=True)
+        given, named = tree_map_only(Tensor, fake, (args, dict(kwargs)))
+        output = functional_call(model, {name: fake(t) for name, t in state.items()}, given, named, tie_weights=True)
         if backward:
             differentiate(output)
 

@@ -175,10 +175,10 @@ def _at(values: Any, i: int) -> Any:
 
 @reads("convolution", "_convolution", "convolution_overrideable", "cudnn_convolution", "mkldnn_convolution")
 def _convolution(at: Mapping[str, Any]) -> list[Leaf]:
-    x, weight = at.get("input", at.get("self")), at["weight"]
+    x, weight = at["input"] if "input" in at else at["self"], at["weight"]
     transposed = bool(at.get("transposed", False))
-    out = None if transposed else _conv_out(at, x, weight)  # type: ignore[arg-type]
-    shape = _conv_shape(x, weight, out, transposed, at["groups"])  # type: ignore[arg-type]
+    out = None if transposed else _conv_out(at, x, weight)
+    shape = _conv_shape(x, weight, out, transposed, at["groups"])
     return [Leaf(shape, x, weight)]
 
 
@@ -291,7 +291,7 @@ _ALGEBRA = frozenset(
             "linalg_lstsq",
             "_linalg_svd",
         ),
-        *("linalg_lu", "linalg_lu_factor_ex", "linalg_lu_solve", "_linalg_det", "_linalg_slogdet"),
+        *("_linalg_svd", "linalg_lu", "linalg_lu_factor_ex", "linalg_lu_solve", "_linalg_det", "_linalg_slogdet"),
         *("linalg_ldl_factor_ex", "linalg_ldl_solve", "linalg_householder_product", "linalg_solve_triangular"),
         *("triangular_solve", "ormqr", "geqrf", "linalg_pinv"),
     )

@@ -34,7 +34,9 @@ class Audit:
         self, model: nn.Module, /, *inputs: Any, strict: bool = False, values: bool = False, **kwargs: Any
     ) -> Report: ...
 
-    def __call__(self, *inputs: Any, strict: bool = False, values: bool = False, **kwargs: Any) -> Audited | Report:
+    def __call__(
+        self, model: nn.Module | None = None, /, *inputs: Any, strict: bool = False, values: bool = False, **kwargs: Any
+    ) -> Audited | Report:
         """What is multiplied while a block runs, or in one training step of a model.
 
             with gs.audit() as report:
@@ -48,10 +50,10 @@ class Audit:
         checkpoints. It may be opened inside ``emulate`` or around it. docs/howto/audit.md says what it cannot see.
 
         Args:
-            inputs: a module and its inputs: it is called with these and ``kwargs``, the sum of the floating-point tensors
-                it returns is differentiated where it has a gradient, gradients of parameters are left as they were. (The
-                run is a real one: buffers and random generators move on.) Nothing: the result is a context manager
-                whose ``as`` is the report.
+            model, inputs: the model is called with the inputs and ``kwargs``, the sum of the floating-point tensors it
+                returns is differentiated where it has a gradient, gradients of parameters are left as they were. (The
+                run is a real one: buffers and random generators move on.) Without a model the result is a context
+                manager whose ``as`` is the report.
             strict: raise at the first product, or call of linear algebra, that is PyTorch's own. Products of integers
                 are exact and pass.
             values: count NaN, infinite and zero results of every product. That reads each result once more.
@@ -60,14 +62,13 @@ class Audit:
             NativeGemmError: in the context, if ``strict``, before such a product is computed.
             TypeError: for a first argument that is no module, and for arguments of a model without one.
         """
-        if not inputs and not kwargs:
+        if model is None and not inputs and not kwargs:
             return Audited(strict, values)
-        if not inputs or not isinstance(inputs[0], nn.Module):
-            got = type(inputs[0]).__name__ if inputs else "nothing"
-            asked = f"audit: {got} as the first argument"
+        if not isinstance(model, nn.Module):
+            asked = f"audit: {type(model).__name__} as the first argument"
             raise TypeError(message(asked, "a module and its inputs, or no inputs at all", "Write audit(model, x)."))
         with Audited(strict, values) as report:
-            training_step(inputs[0], inputs[1:], kwargs)
+            training_step(model, inputs, kwargs)
         return report
 
     def dry_run(

@@ -24,7 +24,7 @@ _KNOWN = frozenset(
 #: Tensors that their own mode handles, whose products are products like any others.
 _TRANSPARENT = ("FakeTensor", "FunctionalTensor", "Parameter", "Tensor", "Buffer")
 #: Fused kernels that call other operators inside: they run in the recorder's sight.
-_COMPOSED = tuple(
+_FUSED = tuple(
     packet
     for name in ("_transformer_encoder_layer_fwd", "_native_multi_head_attention")
     if (packet := getattr(torch.ops.aten, name, None)) is not None
@@ -55,6 +55,7 @@ class Recorder(TorchDispatchMode):
         super().__init__()
         self.trail = Trail()
         self.roles = Roles(self.trail)
+        self._depth = 0
 
     @classmethod
     def ignore_compile_internals(cls) -> bool:
@@ -62,17 +63,16 @@ class Recorder(TorchDispatchMode):
         return True
 
     def __enter__(self) -> Any:
-        self.trail.start()
-        try:
-            return super().__enter__()
-        except BaseException:
-            self.trail.stop()
-            raise
+        """In force; again where it looks into an operator, which is part of the same context."""
+        if not self._depth:
+            self.trail.start()
+        self._depth += 1
+        return super().__enter__()
 
     def __exit__(self, *error: Any) -> None:
-        try:
-            super().__exit__(*error)
-        finally:
+        super().__exit__(*error)
+        self._depth -= 1
+        if not self._depth:
             self.trail.stop()
 
     def before(self, found: Found) -> None:
@@ -108,21 +108,23 @@ class Recorder(TorchDispatchMode):
 
     def _other(self, func: Any, args: Any, kwargs: Mapping[str, Any]) -> Any:
         """An operator that is no leaf."""
-        if func.namespace not in _KNOWN:
-            self.opaque(str(func._overloadpacket))
+        kind = _KINDS.get(func) or _kind(func)
+        if kind == "plain":
             return func(*args, **kwargs)
-        if func._overloadpacket in _COMPOSED:
-            with self:
-                return func._op_dk(_key(args), *args, **kwargs)
-        if func.namespace == "aten" and func._can_decompose() and _is_composite(func):
+        if kind == "composite":
             with self:
                 return func.decompose(*args, **kwargs)
-        if is_algebra(func):
-            operand = next((t for t in args if isinstance(t, Tensor)), None)
-            shape = () if operand is None else tuple(int(size) for size in operand.shape)
-            leaf = Leaf(shape, operand)  # type: ignore[arg-type]
-            role, path = self.roles.of(leaf)
-            self.algebra(Found(leaf, str(func._overloadpacket), role, path, NATIVE))
+        if kind == "fused":
+            with self:
+                return func._op_dk(_key(args), *args, **kwargs)
+        if kind == "opaque":
+            self.opaque(str(func._overloadpacket))
+            return func(*args, **kwargs)
+        operand = next((t for t in args if isinstance(t, Tensor)), None)
+        shape = () if operand is None else tuple(int(size) for size in operand.shape)
+        leaf = Leaf(shape, operand)  # type: ignore[arg-type]
+        role, path = self.roles.of(leaf)
+        self.algebra(Found(leaf, str(func._overloadpacket), role, path, NATIVE))
         return func(*args, **kwargs)
 
     def _higher_order(self, func: Any, args: Any, kwargs: Any) -> Any:
@@ -141,16 +143,25 @@ def _is_transparent(kind: type) -> bool:
     return kind.__torch_dispatch__ is torch._C._disabled_torch_dispatch_impl  # type: ignore[attr-defined]
 
 
-_COMPOSITES: dict[Any, bool] = {}
+#: Operator -> what it is: "plain", "composite" (written in terms of others for all devices and autograd), "fused" (a
+#: kernel that calls others), "algebra", "opaque".
+_KINDS: dict[Any, str] = {}
 
 
-def _is_composite(func: Any) -> bool:
-    """Whether an operator is written in terms of others for every device and for autograd: then those are the leaves."""
-    known = _COMPOSITES.get(func)
-    if known is None:
-        known = torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), _KEY.CompositeImplicitAutograd)
-        _COMPOSITES[func] = known
-    return known
+def _kind(func: Any) -> str:
+    composite = _KEY.CompositeImplicitAutograd
+    if func.namespace not in _KNOWN:
+        found = "opaque"
+    elif func._overloadpacket in _FUSED:
+        found = "fused"
+    elif is_algebra(func):
+        found = "algebra"
+    elif func.namespace == "aten" and torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), composite):
+        found = "composite"
+    else:
+        found = "plain"
+    _KINDS[func] = found
+    return found
 
 
 def _key(args: Any) -> Any:

@@ -21,8 +21,8 @@ class Record:
     """One product, as it was computed.
 
     ``op``: the operator ("aten.mm", "gemmsim.matmul"). ``shape``: (batch, M, K, N); of a convolution the batch are its
-    groups, M images times positions, K channels of a group times taps, N filters of a group; of linear algebra the shape
-    of its operand. ``dtype``: of the result. ``module``: path from the outermost module called, "" outside modules.
+    groups, M images times positions, K channels of a group times taps, N filters of a group; of linear algebra the
+    shape of its operand. ``dtype``: of the result. ``module``: path from the outermost module called, "" outside any.
     ``role``: "fprop", "dgrad" (gradient of the first operand), "wgrad" (of the second), or "backward" where PyTorch
     does not tell these two apart: native products in compiled code and in the backward methods of others. ``spec``: of
     an emulated product, "native" for PyTorch's own, "integer" for products of integers, which are exact.
@@ -152,9 +152,9 @@ def _table(records: list[Record]) -> list[str]:
             row += [f"{sum(getattr(r, name) or 0 for r in group):,}" for name in ("nans", "overflows", "zeros")]
         rows.append(row)
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
-    right = range(6, len(widths))
-    lines = [
-        "  ".join(cell.rjust(w) if i in right else cell.ljust(w) for i, (cell, w) in enumerate(zip(row, widths, strict=True)))
-        for row in rows
-    ]  # fmt: skip
-    return [line.rstrip() for line in lines]
+    sides = ["rjust" if i >= 6 else "ljust" for i in range(len(widths))]
+    return ["  ".join(map(_aligned, row, sides, widths)).rstrip() for row in rows]
+
+
+def _aligned(cell: str, side: str, width: int) -> str:
+    return cell.rjust(width) if side == "rjust" else cell.ljust(width)

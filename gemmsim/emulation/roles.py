@@ -1,18 +1,21 @@
-"""Whose product it is: forward pass, gradient of the first operand (dgrad) or of the second (wgrad), and at which module.
+"""Whose product it is: forward pass, gradient of the first operand (dgrad) or of the second (wgrad), and where.
 
-The autograd engine says which node runs. The products inside a node of PyTorch come in an order of PyTorch's own, pinned
-in tests/emulation/test_roles.py; the node's saved tensors are left alone, because unpacking computes checkpoints again.
+The autograd engine says which node runs. Products inside a node of PyTorch come in an order of PyTorch's own, which
+tests/emulation/test_roles.py pins; the node's saved tensors are left alone: unpacking computes checkpoints again.
 """
 
 from __future__ import annotations
 
 import sys
 import threading
+import warnings
 from bisect import bisect_right
 from typing import Any
 
 import torch
 from torch import nn
+from torch.fx import GraphModule
+from torch.nn.modules import module as hooks
 
 from .leaves import Leaf, Shape
 from .places import Places, is_wrapper
@@ -45,38 +48,60 @@ _ORDERS: dict[str, tuple[tuple[int | None, str], ...]] = {
 _MATRICES = frozenset(("MmBackward0", "BmmBackward0", "AddmmBackward0", "BaddbmmBackward0", "AddbmmBackward0"))
 
 
-class Trail(Places):
+class Trail:
     """Paths of modules in this thread, and of the autograd nodes that were made while they ran."""
 
     #: So many entries at most are kept of the way; the oldest half goes first.
     MOST = 1 << 20
 
-    def start(self) -> None:
-        """Hooks on all modules; calls in other threads are none of ours."""
-        self.thread = threading.get_ident()
+    def __init__(self) -> None:
+        self.places = Places()
         self.numbers: list[int] = [_sequence_number()]
         self.names: list[str] = [""]
         self.within: list[tuple[int, int] | None] = []
-        super().start()
 
-    def before(self, module: nn.Module, args: Any) -> None:
+    @property
+    def path(self) -> str:
+        """Path of the module that runs; "" outside modules."""
+        return self.places.path
+
+    def start(self) -> None:
+        """Follows the calls of modules in this thread."""
+        self.numbers, self.names = [_sequence_number()], [""]
+        _open().append(self)
+        # The compiler's wrapper of a module warns that hooks on all modules fire for it, too: ours pass wrappers over.
+        warnings.filterwarnings("ignore", message="Using `torch.compile\\(module\\)` when there are global hooks")
+        with _lock:
+            hooks._global_forward_pre_hooks[_KEY] = _before
+            hooks._global_forward_hooks[_KEY] = _after
+            hooks._global_forward_hooks_always_called[_KEY] = True
+            _count[0] += 1
+
+    def stop(self) -> None:
+        """Follows them no longer; without any trail modules have no hooks of ours."""
+        _open().remove(self)
+        with _lock:
+            _count[0] -= 1
+            if not _count[0]:
+                for known in (
+                    hooks._global_forward_pre_hooks,
+                    hooks._global_forward_hooks,
+                    hooks._global_forward_hooks_always_called,
+                ):
+                    known.pop(_KEY, None)
+
+    def enter(self, module: nn.Module) -> None:
         """A module is about to run."""
-        if torch.compiler.is_compiling() or threading.get_ident() != self.thread:
-            return
-        depth = len(self.stack)
-        super().before(module, args)
-        if len(self.stack) > depth:
-            self.within.append(_running())
-            self._note()
+        self.places.enter(module)
+        self.within.append(_running())
+        self._note()
 
-    def after(self, module: nn.Module, args: Any, result: Any) -> None:
+    def leave(self) -> None:
         """A module has run, or raised."""
-        if torch.compiler.is_compiling() or threading.get_ident() != self.thread:
-            return
-        super().after(module, args, result)
-        if not is_wrapper(module) and self.within:
+        self.places.leave()
+        if self.within:
             self.within.pop()
-            self._note()
+        self._note()
 
     def _note(self) -> None:
         """From the next autograd node on, nodes belong to the module that runs now."""
@@ -97,6 +122,35 @@ class Trail(Places):
     def enters_in(self, running: tuple[int, int] | None) -> bool:
         """Whether the innermost module was called by the node that runs: its forward pass, computed again."""
         return bool(self.within) and self.within[-1] == running
+
+
+#: Key of the hooks among those of all modules: always the same, because compiled code remembers it.
+_KEY = -0x6E6E
+_lock = threading.Lock()
+_count = [0]
+_local = threading.local()
+
+
+def _open() -> list[Trail]:
+    """The trails of this thread."""
+    found: list[Trail] | None = getattr(_local, "open", None)
+    if found is None:
+        found = _local.open = []
+    return found
+
+
+def _before(module: nn.Module, args: Any) -> None:
+    if torch.compiler.is_compiling() or is_wrapper(module) or isinstance(module, GraphModule):
+        return
+    for trail in _open():
+        trail.enter(module)
+
+
+def _after(module: nn.Module, args: Any, result: Any) -> None:
+    if torch.compiler.is_compiling() or is_wrapper(module) or isinstance(module, GraphModule):
+        return
+    for trail in _open():
+        trail.leave()
 
 
 class Roles:
