@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING
 from .._lazy import exports
 
 if TYPE_CHECKING:
+    from .estimate import DryRunError as DryRunError
     from .mode import Emulation as Emulation
     from .mode import emulate as emulate
     from .observed import NativeGemmError as NativeGemmError
     from .observed import audit as audit
+    from .record import Recorder as Recorder
     from .report import Record as Record
     from .report import Report as Report
     from .rules import Config as Config

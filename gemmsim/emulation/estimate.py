@@ -9,14 +9,20 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch._guards import detect_fake_mode
-from torch._subclasses.fake_tensor import FakeTensorMode
+from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicOutputShapeException, FakeTensorMode
 from torch.func import functional_call
 from torch.utils._pytree import tree_leaves, tree_map_only
+
+from gemmsim.ops.errors import message
 
 from .mode import emulate
 from .rules import ConfigLike
 
-__all__ = ["differentiate", "estimated"]
+__all__ = ["DryRunError", "differentiate", "estimated"]
+
+
+class DryRunError(RuntimeError):
+    """A model that cannot run without values, because its code asks for those of a tensor."""
 
 
 def estimated(
@@ -26,6 +32,7 @@ def estimated(
 
     Raises:
         ConfigError, SpecError, FormatError: for a config that means nothing.
+        DryRunError: for code that asks for the values of tensors.
     """
     state = {**dict(model.named_parameters()), **dict(model.named_buffers())}
     fakes: dict[int, Tensor] = {}
@@ -43,9 +50,14 @@ def estimated(
 
     with mode, nullcontext() if config is None else emulate(config):
         given, named = tree_map_only(Tensor, fake, (args, dict(kwargs)))
-        output = functional_call(model, {name: fake(t) for name, t in state.items()}, given, named, tie_weights=True)
-        if backward:
-            differentiate(output)
+        try:
+            output = functional_call(model, {n: fake(t) for n, t in state.items()}, given, named, tie_weights=True)
+            if backward:
+                differentiate(output)
+        except (DataDependentOutputException, DynamicOutputShapeException) as error:
+            asked = f"audit.dry_run: {error.func} of a {type(model).__name__} asks for values"
+            allowed = "models whose code follows from shapes and dtypes"
+            raise DryRunError(message(asked, allowed, "Run it: audit(model, *inputs).")) from error
 
 
 def differentiate(output: Any) -> None:

@@ -17,7 +17,7 @@ from gemmsim.ops.errors import message
 from gemmsim.ops.seeds import check_seed
 from gemmsim.ops.tracing import assume_constant_result
 
-from . import attention, compiled, contract, convolve, later, products, recurrent  # noqa: F401  # they fill the table
+from . import attention, compiled, contract, convolve, count, later, products, recurrent  # noqa: F401  # they fill tables
 from .places import Placed, Places, unwatch, watch
 from .rules import Config, ConfigError, ConfigLike, checked, config_of, formats_at, needs_of, text_of
 from .table import TABLE, Entry, Site, bound, unseen

@@ -10,7 +10,6 @@ from torch import Tensor, nn
 
 from gemmsim.ops.errors import message
 
-from . import count  # noqa: F401  # registers FLOP formulas
 from .estimate import differentiate, estimated
 from .record import Found, Recorder
 from .report import NATIVE, Record, Report
@@ -27,7 +26,7 @@ class Audit:
     """``gemmsim.audit``. One object; see ``__call__`` and ``dry_run``."""
 
     @overload
-    def __call__(self, *, strict: bool = False, values: bool = False) -> Audited: ...
+    def __call__(self, /, *, strict: bool = False, values: bool = False) -> Audited: ...
 
     @overload
     def __call__(
@@ -89,6 +88,7 @@ class Audit:
         Raises:
             ConfigError, SpecError, FormatError: for a config that means nothing.
             UnsupportedSpec: for products that a spec has no meaning for.
+            DryRunError: for a model whose code asks for the values of tensors.
         """
         args, kwargs = ((), dict(inputs)) if isinstance(inputs, Mapping) else (_tuple(inputs), {})
         with Audited(False, False) as report:

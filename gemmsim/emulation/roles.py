@@ -18,7 +18,7 @@ from torch.fx import GraphModule
 from torch.nn.modules import module as hooks
 
 from .leaves import Leaf, Shape
-from .places import Places, is_wrapper
+from .places import Places, is_wrapper, paths_of
 
 __all__ = ["BACKWARD", "Roles", "Trail"]
 
@@ -48,6 +48,14 @@ _ORDERS: dict[str, tuple[tuple[int | None, str], ...]] = {
 _MATRICES = frozenset(("MmBackward0", "BmmBackward0", "AddmmBackward0", "BaddbmmBackward0", "AddbmmBackward0"))
 
 
+class _Paths(Places):
+    """Paths alone: no steps are counted."""
+
+    def _outermost(self, module: nn.Module) -> None:
+        if id(module) not in self.paths:
+            self.paths.update(paths_of(module))
+
+
 class Trail:
     """Paths of modules in this thread, and of the autograd nodes that were made while they ran."""
 
@@ -55,7 +63,7 @@ class Trail:
     MOST = 1 << 20
 
     def __init__(self) -> None:
-        self.places = Places()
+        self.places = _Paths()
         self.numbers: list[int] = [_sequence_number()]
         self.names: list[str] = [""]
         self.within: list[tuple[int, int] | None] = []
