@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from .comparison import compare as compare
     from .emulation import NativeGemmError as NativeGemmError
     from .emulation import audit as audit
+    from .emulation import capture as capture
     from .emulation import emulate as emulate
     from .formats import Cast as Cast
     from .formats import FormatError as FormatError

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from .._lazy import exports
 
 if TYPE_CHECKING:
-    from .estimate import DryRunError as DryRunError
+    from .growing import CaptureError as CaptureError
     from .mode import Emulation as Emulation
     from .mode import emulate as emulate
     from .observed import NativeGemmError as NativeGemmError
@@ -18,5 +18,7 @@ if TYPE_CHECKING:
     from .rules import Config as Config
     from .rules import ConfigError as ConfigError
     from .rules import Rule as Rule
+    from .runs import DryRunError as DryRunError
+    from .stream import capture as capture
 else:
     __getattr__, __dir__ = exports(__name__, star_modules=False)

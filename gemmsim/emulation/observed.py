@@ -10,10 +10,10 @@ from torch import Tensor, nn
 
 from gemmsim.ops.errors import message
 
-from .estimate import differentiate, estimated
 from .record import Found, Recorder
 from .report import NATIVE, Record, Report
 from .rules import ConfigLike
+from .runs import estimated, training_step
 
 __all__ = ["Audit", "NativeGemmError", "audit"]
 
@@ -159,19 +159,6 @@ def _counts(result: Any) -> tuple[int | None, int | None, int | None]:
     if not flat.is_floating_point():
         return 0, 0, int((flat == 0).sum())
     return int(flat.isnan().sum()), int(flat.isinf().sum()), int((flat == 0).sum())
-
-
-def training_step(model: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
-    """``model`` forward, and backward from the sum of its outputs; gradients of parameters as they were before."""
-    parameters = [p for p in model.parameters() if p.requires_grad]
-    before = [p.grad for p in parameters]
-    try:
-        for p in parameters:
-            p.grad = None
-        differentiate(model(*args, **kwargs))
-    finally:
-        for p, grad in zip(parameters, before, strict=True):
-            p.grad = grad
 
 
 def _tuple(inputs: Any) -> tuple[Any, ...]:

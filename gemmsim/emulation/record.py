@@ -9,6 +9,8 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from gemmsim.ops.tracing import when_compiler_loads
+
 from . import own_leaves  # noqa: F401  # they fill the table
 from .leaves import Leaf, is_algebra, leaves
 from .report import INTEGER, NATIVE
@@ -62,6 +64,12 @@ class Recorder(TorchDispatchMode):
         """Compiled code stays compiled; its operators are seen when they run."""
         return True
 
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """Whether PyTorch makes the handler a function that the compiler passes over: it would load the compiler, which
+        takes seconds. Done below, once there is one."""
+        return False
+
     def __enter__(self) -> Any:
         """In force; again where it looks into an operator, which is part of the same context."""
         if not self._depth:
@@ -96,7 +104,7 @@ class Recorder(TorchDispatchMode):
         found = leaves(func, args, kwargs)
         if found is None:
             return self._other(func, args, kwargs)
-        op, products = str(func._overloadpacket), []
+        op, products = str(func._overloadpacket).removesuffix("_with_operands"), []
         for leaf in found:
             role, path = self.roles.of(leaf)
             products.append(Found(leaf, op, role, path, _spec(leaf, args)))
@@ -135,6 +143,13 @@ class Recorder(TorchDispatchMode):
             return func(*args, **kwargs)
         with self:
             return body(*args, **kwargs)
+
+
+def _pass_over() -> None:
+    Recorder.__torch_dispatch__ = torch._disable_dynamo(Recorder.__torch_dispatch__, recursive=True)  # type: ignore[method-assign]
+
+
+when_compiler_loads(_pass_over)
 
 
 def _is_transparent(kind: type) -> bool:

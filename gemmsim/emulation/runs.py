@@ -1,4 +1,4 @@
-"""Runs of models without values: shapes and dtypes alone, so that nothing is computed and nothing allocated."""
+"""Runs of models for observers: a training step, or one without values, which follows shapes and dtypes alone."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch._guards import detect_fake_mode
-from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicOutputShapeException, FakeTensorMode
 from torch.func import functional_call
 from torch.utils._pytree import tree_leaves, tree_map_only
 
@@ -18,7 +17,7 @@ from gemmsim.ops.errors import message
 from .mode import emulate
 from .rules import ConfigLike
 
-__all__ = ["DryRunError", "differentiate", "estimated"]
+__all__ = ["DryRunError", "estimated", "training_step"]
 
 
 class DryRunError(RuntimeError):
@@ -34,9 +33,11 @@ def estimated(
         ConfigError, SpecError, FormatError: for a config that means nothing.
         DryRunError: for code that asks for the values of tensors.
     """
+    from torch._subclasses import fake_tensor  # loads symbolic algebra, which takes a second
+
     state = {**dict(model.named_parameters()), **dict(model.named_buffers())}
     fakes: dict[int, Tensor] = {}
-    mode = detect_fake_mode([*state.values(), *tree_leaves((args, kwargs))]) or FakeTensorMode()
+    mode = detect_fake_mode([*state.values(), *tree_leaves((args, kwargs))]) or fake_tensor.FakeTensorMode()
 
     def fake(t: Tensor) -> Tensor:
         """``t`` without values; one that is shared stays shared. Of the meta device as if on the CPU."""
@@ -54,10 +55,23 @@ def estimated(
             output = functional_call(model, {n: fake(t) for n, t in state.items()}, given, named, tie_weights=True)
             if backward:
                 differentiate(output)
-        except (DataDependentOutputException, DynamicOutputShapeException) as error:
+        except (fake_tensor.DataDependentOutputException, fake_tensor.DynamicOutputShapeException) as error:
             asked = f"audit.dry_run: {error.func} of a {type(model).__name__} asks for values"
             allowed = "models whose code follows from shapes and dtypes"
             raise DryRunError(message(asked, allowed, "Run it: audit(model, *inputs).")) from error
+
+
+def training_step(model: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
+    """``model`` forward, and backward from the sum of its outputs; gradients of parameters as they were before."""
+    parameters = [p for p in model.parameters() if p.requires_grad]
+    before = [p.grad for p in parameters]
+    try:
+        for p in parameters:
+            p.grad = None
+        differentiate(model(*args, **kwargs))
+    finally:
+        for p, grad in zip(parameters, before, strict=True):
+            p.grad = grad
 
 
 def differentiate(output: Any) -> None:
