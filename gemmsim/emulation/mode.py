@@ -227,7 +227,7 @@ class Emulation(Placed):
     def site(self, path: str, kind: str, formats: Any) -> Site:
         """What holds for a product of this kind at this path."""
         if self.places is None:
-            return Site(kind, None if formats is None else formats.plan)
+            return Site(kind, None if formats is None else formats.plan, None, None, f"|{kind}")
         name = f"{path}|{kind}"
         if formats is None or not self.draws:
             return Site(kind, None if formats is None else formats.plan, None, None, name)

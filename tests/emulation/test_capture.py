@@ -62,6 +62,9 @@ def test_chosen_modules_kinds_roles_and_rows(tmp_path):
     with gs.emulate(rules), gs.capture(net, kinds="linear", to=file):
         net(x).sum().backward()
     assert {name.split("/")[0] for name in load_file(file)} == {"0"}
+    with gs.emulate(SPEC), gs.capture(net, kinds="linear", roles="wgrad", to=file):
+        net(x).sum().backward()
+    assert {name.split("/")[0] for name in load_file(file)} == {"0", "2"}
     with gs.capture(net, kinds="*mm", roles="dgrad", to=file):
         net(x).sum().backward()
     assert len(load_file(file)) == 4
