@@ -8,8 +8,17 @@ from .._lazy import exports
 
 if TYPE_CHECKING:
     from .growing import CaptureError as CaptureError
+    from .later import carry as carry
+    from .later import checkpoint_contexts as checkpoint_contexts
     from .mode import Emulation as Emulation
     from .mode import emulate as emulate
+    from .modules import Arithmetic as Arithmetic
+    from .modules import arithmetic_of as arithmetic_of
+    from .modules import convert as convert
+    from .modules import from_pretrained as from_pretrained
+    from .modules import load as load
+    from .modules import save as save
+    from .modules import undo as undo
     from .observed import NativeGemmError as NativeGemmError
     from .observed import audit as audit
     from .record import Recorder as Recorder

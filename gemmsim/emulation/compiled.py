@@ -22,8 +22,8 @@ _prepared = False
 
 
 def prepare(table: Iterable[Any], skipped: Iterable[Callable[..., Any]]) -> None:
-    """Tells the compiler, as soon as there is one, to ask modes about every call in ``table`` and to run ``skipped``
-    as they are."""
+    """Tells the compiler, as soon as there is one, to ask modes about every call in ``table``, and to run ``skipped``
+    and what they call as they are where it meets them on their own: it would compile each frame of theirs."""
     global _prepared
     if _prepared:
         return
@@ -31,12 +31,12 @@ def prepare(table: Iterable[Any], skipped: Iterable[Callable[..., Any]]) -> None
     calls, functions = list(table), list(skipped)
 
     def tell() -> None:
-        from torch._dynamo.eval_frame import skip_code
+        from torch._C._dynamo.eval_frame import _FrameAction, _FrameExecStrategy, set_code_exec_strategy
         from torch._dynamo.variables.torch import get_overridable_functions
 
         get_overridable_functions().update(calls)
         for function in functions:
-            skip_code(function.__code__)
+            set_code_exec_strategy(function.__code__, _FrameExecStrategy(_FrameAction.SKIP, _FrameAction.SKIP))
 
     # The compiler's wrapper of a module warns that hooks on all modules fire for it, too: ours pass wrappers over.
     warnings.filterwarnings("ignore", message="Using `torch.compile\\(module\\)` when there are global hooks")

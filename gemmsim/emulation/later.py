@@ -12,18 +12,34 @@ from contextlib import contextmanager
 from functools import partial, wraps
 from threading import Lock, local
 from typing import Any, NamedTuple
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, WeakSet
 
 import torch
 from torch import Tensor
 
+from gemmsim.arithmetic import UnsupportedSpec
+from gemmsim.ops.errors import message
+
 from .places import Placed, Places
 
-__all__ = ["Snapshot", "checkpoint_contexts", "closed", "current", "is_engine", "opened"]
+__all__ = [
+    "OWNERS",
+    "Snapshot",
+    "apply",
+    "carry",
+    "checkpoint_contexts",
+    "closed",
+    "current",
+    "is_engine",
+    "opened",
+    "unseen_products",
+]
 
 #: Calls that run a backward pass: a mode is not in force while it handles one.
 _ENGINE = frozenset((Tensor.backward, torch.autograd.backward, torch.autograd.grad))
 _CHECKPOINTS = ("torch.utils.checkpoint", "torch.distributed._composable.checkpoint_activation")
+#: Where functions are defined whose backward passes multiply as their forward passes did.
+_KNOWN = ("gemmsim.", "torch._functorch.")
 _GENERATOR = "_checkpoint_without_reentrant_generator"
 
 _lock = Lock()
@@ -31,31 +47,50 @@ _open = 0
 _undo: list[Callable[[], None]] = []
 
 
+#: Arithmetics of converted models that draw random bits: each knows its ``counter``.
+OWNERS: WeakSet[Any] = WeakSet()
+
+
 class Snapshot(NamedTuple):
-    """A context at one moment."""
+    """What held at one moment: the emulation in force, if there was one, its places, counters of converted models."""
 
     mode: Any
     places: Places | None
+    counters: tuple[tuple[Any, Tensor], ...]
 
     @classmethod
     def take(cls) -> Snapshot | None:
-        """Of the emulation in force in this thread, if there is one."""
+        """Of this thread; None where nothing is emulated."""
         mode = current()
+        counters = tuple((owner, owner.counter) for owner in OWNERS) if OWNERS else ()
         if mode is None:
-            return None
-        return cls(mode, None if mode.places is None else mode.places.copy())
+            return cls(None, None, counters) if counters else None
+        return cls(mode, None if mode.places is None else mode.places.copy(), counters)
 
     @contextmanager
     def restored(self) -> Iterator[None]:
-        """The context as it was."""
-        with self.mode.at(None if self.places is None else self.places.copy()):
-            yield
+        """The program under what held then; what holds now holds again afterwards."""
+        now = [(owner, owner.counter) for owner, _ in self.counters]
+        for owner, counter in self.counters:
+            owner.counter = counter
+        try:
+            if self.mode is None:
+                yield
+            else:
+                with self.mode.at(None if self.places is None else self.places.copy()):
+                    yield
+        finally:
+            for owner, counter in now:
+                owner.counter = counter
 
 
 def current() -> Any:
     """The emulation in force in this thread, None if there is none."""
-    stack = torch.overrides._get_current_function_mode_stack()
-    return next((mode for mode in reversed(stack) if isinstance(mode, Placed)), None)
+    found = None
+    for mode in torch.overrides._get_current_function_mode_stack():
+        if isinstance(mode, Placed):
+            found = mode
+    return found
 
 
 def is_engine(func: Any) -> bool:
@@ -69,8 +104,8 @@ def opened() -> None:
     with _lock:
         _open += 1
         if _open == 1:
-            _undo.append(_replace_apply())
-            _undo.extend(_replace_generators())
+            _undo.extend((_replace_apply(), _replace_replicas()))
+            _undo.extend((*_replace_generators(), *_replace_flex()))
 
 
 def closed() -> None:
@@ -95,6 +130,58 @@ def checkpoint_contexts() -> tuple[Any, Any]:
 @contextmanager
 def _nothing() -> Iterator[None]:
     yield
+
+
+def carry(function: Callable[..., Any]) -> Callable[..., Any]:
+    """``function`` that runs in the context of this moment, in whichever thread: new threads inherit none."""
+    taken = Snapshot.take()
+    if taken is None:
+        return function
+
+    def carried(*args: Any, **kwargs: Any) -> Any:
+        with taken.restored():
+            return function(*args, **kwargs)
+
+    return carried
+
+
+def _replace_replicas() -> Callable[[], None]:
+    """``DataParallel`` whose threads run in the context."""
+    kind = torch.nn.DataParallel
+    original = kind.parallel_apply
+
+    @wraps(original)
+    def parallel_apply(self: Any, replicas: Any, *args: Any, **kwargs: Any) -> Any:
+        return original(self, [carry(replica) for replica in replicas], *args, **kwargs)
+
+    kind.parallel_apply = parallel_apply  # type: ignore[method-assign]
+    return partial(setattr, kind, "parallel_apply", original)
+
+
+def unseen_products(name: str, path: str) -> UnsupportedSpec:
+    """The error of a call whose products nobody sees."""
+    asked = f"{name} in module {path!r} under emulate" if path else f"{name} under emulate"
+    allowed = "products that the emulation sees: scaled_dot_product_attention, matmul, and so on"
+    do = "Use scaled_dot_product_attention in the model, or call it where no emulation is in force."
+    return UnsupportedSpec(message(asked, allowed, do))
+
+
+def _replace_flex() -> list[Callable[[], None]]:
+    """``flex_attention`` outside compiled code, which compiles itself: refused before."""
+    module: Any = sys.modules.get("torch.nn.attention.flex_attention")
+    original = getattr(module, "setup_compilation_env", None)
+    if original is None:
+        return []
+
+    @wraps(original)
+    def refuse(*args: Any, **kwargs: Any) -> Any:
+        mode = current()
+        if mode is None:
+            return original(*args, **kwargs)
+        raise unseen_products("flex_attention", "" if mode.places is None else mode.places.path)
+
+    module.setup_compilation_env = refuse
+    return [partial(setattr, module, "setup_compilation_env", original)]
 
 
 def _replace_generators() -> list[Callable[[], None]]:
@@ -144,25 +231,29 @@ _CALLS = _Calls()
 _TIED: WeakKeyDictionary[type, type] = WeakKeyDictionary()
 
 
+_ORIGINAL = torch.autograd.Function.__dict__["apply"]
+
+
+@wraps(_ORIGINAL.__func__)
+def apply(cls: Any, *args: Any, **kwargs: Any) -> Any:
+    """``torch.autograd.Function.apply`` while a context is open."""
+    # Those of compiled graphs hold no code of anybody's.
+    if torch.compiler.is_compiling() or cls.__module__.startswith(_KNOWN) or hasattr(cls, "_gemmsim_tied"):
+        return _ORIGINAL.__func__(cls, *args, **kwargs)
+    taken = Snapshot.take()
+    if taken is None:
+        return _ORIGINAL.__func__(cls, *args, **kwargs)
+    _CALLS.snapshots.append(taken)
+    try:
+        return _ORIGINAL.__func__(_tied(cls), *args, **kwargs)
+    finally:
+        _CALLS.snapshots.pop()
+
+
 def _replace_apply() -> Callable[[], None]:
     """Functions of others whose backward pass restores the context."""
-    original = torch.autograd.Function.__dict__["apply"]
-
-    @wraps(original.__func__)
-    def apply(cls: Any, *args: Any, **kwargs: Any) -> Any:
-        if torch.compiler.is_compiling() or cls.__module__.startswith("gemmsim.") or hasattr(cls, "_gemmsim_tied"):
-            return original.__func__(cls, *args, **kwargs)
-        taken = Snapshot.take()
-        if taken is None:
-            return original.__func__(cls, *args, **kwargs)
-        _CALLS.snapshots.append(taken)
-        try:
-            return original.__func__(_tied(cls), *args, **kwargs)
-        finally:
-            _CALLS.snapshots.pop()
-
     torch.autograd.Function.apply = classmethod(apply)  # type: ignore[method-assign, assignment]
-    return partial(setattr, torch.autograd.Function, "apply", original)
+    return partial(setattr, torch.autograd.Function, "apply", _ORIGINAL)
 
 
 def _tied(function: Any) -> Any:

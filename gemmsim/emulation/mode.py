@@ -12,14 +12,29 @@ import torch
 from torch import Tensor, nn
 from torch._ops import HigherOrderOperator
 
-from gemmsim.arithmetic import UnsupportedSpec
 from gemmsim.ops.errors import message
 from gemmsim.ops.seeds import check_seed
 from gemmsim.ops.tracing import assume_constant_result
 
-from . import attention, compiled, contract, convolve, count, later, products, recurrent  # noqa: F401  # they fill tables
+from . import (  # noqa: F401  # they fill tables
+    addmm,
+    attention,
+    compiled,
+    contract,
+    convolve,
+    count,
+    einsum,
+    formulas,
+    later,
+    moments,
+    places,
+    products,
+    recurrent,
+    scaled,
+)
+from .casts import untouched
 from .places import Placed, Places, unwatch, watch
-from .rules import Config, ConfigError, ConfigLike, checked, config_of, formats_at, needs_of, text_of
+from .rules import Config, ConfigError, ConfigLike, config_of, formats_at, needs_of, problem, reachable, text_of
 from .table import TABLE, Entry, Site, bound, unseen
 
 __all__ = ["Emulation", "emulate"]
@@ -62,7 +77,7 @@ class emulate:
 
     def __init__(self, config: ConfigLike = None, seed: int = 0, root: nn.Module | None = None) -> None:
         # Compiled code that opens a context can be given a string or a Config, which know their texts.
-        self.text = text_of(config) if isinstance(config, str) else Config.of(config).text
+        self.text = text_of(config) if config is None or isinstance(config, str) else Config.of(config).text
         self.seed = 0 if (checked := check_seed("emulate", seed)) is None else checked
         if root is not None and not isinstance(root, nn.Module):
             asked = f"emulate: root={root!r} of type {type(root).__name__}"
@@ -97,23 +112,25 @@ class emulate:
 class Emulation(Placed):
     """The mode behind ``emulate``: what holds, and where the program is. Made by ``emulate`` alone.
 
-    ``shadowed``: how many contexts are open inside this one; the innermost one holds alone.
+    ``shadowed``: how many contexts are open inside this one; the innermost one holds alone. ``owner``: the conversion
+    of a model that opened it.
     """
 
-    def __init__(self, text: str, seed: int, root: nn.Module | None = None) -> None:
+    def __init__(self, text: str, seed: int, root: nn.Module | None = None, owner: object = None) -> None:
         super().__init__()
+        self.owner = owner
         self.text, self.seed = text, seed
         named, self.draws = needs_of(text)
         self.shadowed = self.depth = 0
         self._outer: list[Emulation] = []
         if named or self.draws:
-            self.places = Places(root, self._check if named else None)
+            self.places = Places(root, self._check if named and root is None else None)
             if root is not None and named:
-                self._check(type(root).__name__, "\n".join(self.places.paths.values()))
+                self._check(type(root).__name__, "\n".join(self.places.paths.values()), "")
 
     def at(self, places: Places | None) -> Emulation:
         """The same emulation at other places, to run a part of the forward pass again."""
-        found = Emulation(self.text, self.seed)
+        found = Emulation(self.text, self.seed, None, self.owner)
         found.places = places
         return found
 
@@ -126,8 +143,12 @@ class Emulation(Placed):
         found.depth = 1  # opened already
         return found
 
-    def _check(self, owner: str, paths: str) -> None:
-        checked(self.text, paths, owner)
+    def _check(self, owner: str, paths: str, first: str) -> None:
+        """The patterns of the rules against the modules of a model, of which there may be one only."""
+        if first or self.places is None or not self.places.first:
+            found = problem(self.text, paths, owner, first)
+            if found:
+                raise ConfigError(found)
 
     def __enter__(self) -> Emulation:
         """In force; again where a handler runs code of the model, which is part of the same context."""
@@ -144,7 +165,7 @@ class Emulation(Placed):
             self._close()
 
     def _open(self) -> None:
-        compiled.prepare(TABLE, (Emulation.__torch_function__, Emulation.lower))
+        compiled.prepare(TABLE, (Emulation.__torch_function__, places.before, places.after, later.apply))
         self._outer = _open_emulations()
         for mode in self._outer:
             mode.shadowed += 1
@@ -181,16 +202,14 @@ class Emulation(Placed):
                 return unseen(func)(*args, **kwargs)
         if isinstance(func, HigherOrderOperator) and not self.shadowed:
             return self._higher(func, args, kwargs)
+        if torch.compiler.is_compiling() and func == Tensor.unflatten:  # whose body cannot be traced under a mode
+            return torch.unflatten(*args, **kwargs)
         return func(*args, **kwargs)
 
     def _higher(self, func: Any, args: Any, kwargs: Any) -> Any:
         """An operator that is given functions: they run under the mode, which a tracer would leave out otherwise."""
         if func in _OPAQUE:
-            path = "" if self.places is None else self.places.path
-            asked = f"{_OPAQUE[func]} in module {path!r} under emulate" if path else f"{_OPAQUE[func]} under emulate"
-            allowed = "products that the emulation sees: scaled_dot_product_attention, matmul, ..."
-            do = "Use scaled_dot_product_attention in the model, or call it where no emulation is in force."
-            raise UnsupportedSpec(message(asked, allowed, do))
+            raise later.unseen_products(_OPAQUE[func], "" if self.places is None else self.places.path)
         if not torch.compiler.is_compiling():
             return func(*args, **kwargs)
         with self:  # the tracer takes a change of modes inside a body only where the stack was changed before
@@ -201,28 +220,37 @@ class Emulation(Placed):
         return result
 
     def lower(self, entry: Entry, func: Any, args: Any, kwargs: Any) -> Any:
-        """One call of the table."""
+        """One call of the table.
+
+        Raises:
+            UnsupportedSpec, GradError, SelectError, ShapeError: those of the product, naming the call and the module.
+        """
         if entry.body:
             with self:
-                return unseen(func)(*args, **kwargs)
+                return entry.run(*args, **kwargs)
         path = "" if self.places is None else self.places.path
         found = [formats_at(self.text, path, kind) for kind in entry.kinds]
         if all(formats is None for formats in found) or not _ours(args, kwargs):
-            if torch.compiler.is_compiling():
+            if torch.compiler.is_compiling() and reachable(self.text, "/".join(entry.kinds)):
                 compiled.note_native(self.text)
             return func(*args, **kwargs)
         given, rest = bound(entry, args, kwargs)
         out = rest.pop("out", None)
         sites = [self.site(path, kind, formats) for kind, formats in zip(entry.kinds, found, strict=True)]
+        run = untouched(entry.run) if entry.inplace or out is not None else entry.run
         try:
-            result = entry.run(*sites, *given, **rest)
+            result = run(*sites, *given, **rest)
         except (ValueError, TypeError, RuntimeError) as error:
             raise _located(error, path, entry) from error.__cause__
         if result is NotImplemented:
             return func(*args, **kwargs)
         if entry.inplace:
             return given[0].copy_(result)
-        return result if out is None else _written(out, result)
+        if out is None:
+            return result
+        if result.requires_grad or out.requires_grad or out.dtype != result.dtype:  # PyTorch refuses, in its words
+            return func(*args, **kwargs)
+        return _written(out, result)
 
     def site(self, path: str, kind: str, formats: Any) -> Site:
         """What holds for a product of this kind at this path."""
@@ -277,7 +305,9 @@ def _ours(args: Any, kwargs: Any) -> bool:
             if not _ours(value, {}):
                 return False
         elif isinstance(value, Tensor) and not (
-            value.layout is torch.strided and (type(value) in _PLAIN or type(value).__name__ in _KNOWN)
+            value.layout is torch.strided
+            and not value.is_nested
+            and (type(value) in _PLAIN or type(value).__name__ in _KNOWN)
         ):
             return False
     return True
@@ -285,8 +315,6 @@ def _ours(args: Any, kwargs: Any) -> bool:
 
 def _written(out: Tensor, result: Tensor) -> Tensor:
     """``out`` with the result, as PyTorch's ``out=`` does it."""
-    if not torch.can_cast(result.dtype, out.dtype):
-        raise RuntimeError(f"result type {result.dtype} can't be cast to the desired output type {out.dtype}")
     if out.shape != result.shape:
         out.resize_(result.shape)
     return out.copy_(result)

@@ -13,25 +13,33 @@ from torch.overrides import TorchFunctionMode
 
 from .compiled import in_compiled_graph
 
-__all__ = ["Placed", "Places", "is_wrapper", "paths_of", "unwatch", "watch"]
+__all__ = ["Placed", "Places", "after", "before", "is_wrapper", "paths_of", "unwatch", "watch"]
 
 #: Modules around a model that its author did not write: they have no part in paths.
 _WRAPPERS = frozenset(
-    ("DistributedDataParallel", "DataParallel", "FullyShardedDataParallel", "OptimizedModule", "CheckpointWrapper")
+    (
+        *("DistributedDataParallel", "DataParallel", "FullyShardedDataParallel", "OptimizedModule"),
+        *("CheckpointWrapper", "Wrapper", "ModuleWrapper"),
+    )
 )
 
 #: Their names for it.
-_INSIDE = ("module", "_orig_mod", "_checkpoint_wrapped_module", "_fsdp_wrapped_module")
+_INSIDE = ("module", "_orig_mod", "_checkpoint_wrapped_module", "_fsdp_wrapped_module", "_export_root", "mod")
 
 
 def is_wrapper(module: nn.Module) -> bool:
     """Whether ``module`` wraps another one, whose paths it leaves alone."""
-    return type(module).__name__ in _WRAPPERS
+    kind = type(module)
+    return kind.__name__ in _WRAPPERS and kind.__module__.startswith("torch.")
 
 
 def _is_graph(module: nn.Module) -> bool:
     """Whether ``module`` is a part of code that a compiler made, whose names are nobody's."""
     return isinstance(module, GraphModule) and not torch.compiler.is_compiling() and in_compiled_graph()
+
+
+def _has_weights(module: nn.Module) -> bool:
+    return next(iter(module.parameters()), None) is not None
 
 
 def unwrapped(module: nn.Module) -> nn.Module:
@@ -68,12 +76,14 @@ class Places:
 
     ``paths``: the names that the outermost modules gave, by identity. ``stack``: paths of the modules that run now.
     ``counter``: how many calls of outermost modules came before this one, in a tensor, so that compiled code need not
-    know the number. ``calls``: how many calls of a kind at a path there were in this step. ``check``: called with a
-    module's class and all paths when an outermost module gave its names.
+    know the number. ``calls``: how many calls of a kind at a path there were in this step. ``check``: called with the
+    class of an outermost module, its paths and, if there was a model before it, that one's class.
     """
 
-    def __init__(self, root: nn.Module | None = None, check: Callable[[str, str], None] | None = None) -> None:
+    def __init__(self, root: nn.Module | None = None, check: Callable[[str, str, str], None] | None = None) -> None:
         self.paths: dict[int, str] = {} if root is None else paths_of(root)
+        self.first = "" if root is None else type(root).__name__
+        self.rooted = root is not None
         self.stack: list[str] = []
         self.counter = torch.full((), -1, dtype=torch.int64)
         self.calls: dict[str, int] = {}
@@ -84,6 +94,7 @@ class Places:
         found = Places()
         found.paths, found.stack, found.calls = self.paths, list(self.stack), dict(self.calls)
         found.counter, found.check = self.counter, self.check
+        found.first, found.rooted = self.first, self.rooted
         return found
 
     @property
@@ -105,10 +116,14 @@ class Places:
 
     def _outermost(self, module: nn.Module) -> None:
         """A call from outside: the next step, and names, if the module has none yet."""
-        if id(module) not in self.paths:
-            self.paths.update(paths_of(module))
+        if not self.rooted and id(module) not in self.paths:
+            more = paths_of(module)
             if self.check is not None:
-                self.check(type(module).__name__, "\n".join(self.paths.values()))
+                # Losses and the like, without parameters of their own, are no second model.
+                self.check(type(module).__name__, "\n".join(more.values()), self.first if _has_weights(module) else "")
+            if not self.paths:
+                self.first = type(module).__name__
+            self.paths = {**more, **self.paths}
         self.counter = self.counter + 1
         self.calls = {}
 
@@ -130,7 +145,8 @@ _KEY = -0x6E6D
 _open = 0
 
 
-def _before(module: nn.Module, args: Any) -> None:
+def before(module: nn.Module, args: Any) -> None:
+    """Hook: a module is about to run."""
     if is_wrapper(module) or _is_graph(module):
         return
     for mode in torch.overrides._get_current_function_mode_stack():
@@ -138,7 +154,8 @@ def _before(module: nn.Module, args: Any) -> None:
             mode.places.enter(module)
 
 
-def _after(module: nn.Module, args: Any, result: Any) -> None:
+def after(module: nn.Module, args: Any, result: Any) -> None:
+    """Hook: a module has run, or raised."""
     if is_wrapper(module) or _is_graph(module):
         return
     for mode in torch.overrides._get_current_function_mode_stack():
@@ -150,8 +167,8 @@ def watch() -> None:
     """Hooks on all modules, for as long as anybody asks: they keep the places of the modes in force."""
     global _open
     _open += 1
-    hooks._global_forward_pre_hooks[_KEY] = _before
-    hooks._global_forward_hooks[_KEY] = _after
+    hooks._global_forward_pre_hooks[_KEY] = before
+    hooks._global_forward_hooks[_KEY] = after
     hooks._global_forward_hooks_always_called[_KEY] = True
 
 

@@ -14,7 +14,10 @@ from typing import Any, TypeAlias
 from gemmsim.arithmetic import SpecError, SpecLike
 from gemmsim.ops.errors import message
 from gemmsim.ops.product.affine_formats import QAffineFormats
+from gemmsim.ops.rows.formats import RowFormats
 from gemmsim.ops.tracing import assume_constant_result
+
+from .row_rules import ROW_KINDS, MapFormats, RowRuleFormats, RowSteps
 
 __all__ = [
     "KINDS",
@@ -23,11 +26,12 @@ __all__ = [
     "ConfigLike",
     "Rule",
     "RuleFormats",
-    "checked",
     "config_of",
     "formats_at",
     "matches",
     "needs_of",
+    "problem",
+    "reachable",
     "text_of",
 ]
 
@@ -40,7 +44,8 @@ KINDS = (
 _ROLES = ("fprop", "dgrad", "wgrad")
 
 #: What a rule says of a product: a spec for all roles, formats, a mapping from role to spec, or None, PyTorch's own.
-RuleFormats: TypeAlias = QAffineFormats | SpecLike | Mapping[str, SpecLike | None] | None
+#: For rules of the operations in ROW_KINDS: what RowRuleFormats says.
+RuleFormats: TypeAlias = QAffineFormats | SpecLike | Mapping[str, SpecLike | None] | RowRuleFormats | None
 
 
 class ConfigError(SpecError):
@@ -54,9 +59,12 @@ class Rule:
     Args:
         modules: a shell pattern over module paths relative to the outermost module ("encoder.layers.*", where * crosses
             dots), or "re:" and a regular expression that matches the whole path. Products outside modules have path "".
-        kinds: a shell pattern over kinds ("linear", "conv*", "sdpa.*").
+        kinds: a shell pattern over kinds ("linear", "conv*", "sdpa.*"). One that matches no product but operations of
+            rows ("softmax", "*_norm", "gelu", "re:sigmoid|tanh") makes a rule for these; no other rule reaches them.
         formats: a spec or ``QAffineFormats`` for all roles, a mapping {"fprop": spec, "dgrad": spec, "wgrad": spec}
-            whose missing roles are PyTorch's own, or None: PyTorch's own products.
+            whose missing roles are PyTorch's own, or None: PyTorch's own products. For operations of rows their
+            formats (``QSoftmaxFormats``, ``QLayerNormFormats``, ``QGELUFormats``), these as a mapping, one cast for
+            every step, or None; for sigmoid, tanh and relu a mapping {"fwd": cast, "bwd": cast}.
 
     Raises:
         ConfigError: for a kind that no product has, an unknown role, a broken pattern.
@@ -65,17 +73,26 @@ class Rule:
 
     modules: str = "*"
     kinds: str = "*"
-    formats: QAffineFormats | None = None
+    formats: QAffineFormats | RowSteps | None = None
 
     def __init__(self, modules: str = "*", kinds: str = "*", formats: RuleFormats = None) -> None:
         put = object.__setattr__
         put(self, "modules", _pattern("modules", modules))
         put(self, "kinds", _pattern("kinds", kinds))
-        put(self, "formats", _formats(formats))
-        if not any(_matcher(kinds).match(kind) for kind in KINDS):
-            near = get_close_matches(kinds, KINDS, 3) or KINDS
+        rows = _rows(kinds)
+        if not rows and not any(_matcher(kinds).match(kind) for kind in KINDS):
+            near = get_close_matches(kinds, (*KINDS, *ROW_KINDS), 3) or KINDS
             asked = f"Rule: kinds={kinds!r}, which no product has"
-            raise ConfigError(message(asked, "patterns over " + ", ".join(KINDS), f"Try {near[0]!r}."))
+            raise ConfigError(message(asked, "patterns over " + ", ".join((*KINDS, *ROW_KINDS)), f"Try {near[0]!r}."))
+        put(self, "formats", _row_steps(rows, formats) if rows else _formats(formats))
+
+    def names(self, kind: str) -> bool:
+        """Whether this rule is for operations of this kind."""
+        return kind in _rows(self.kinds) if kind in ROW_KINDS else bool(_matcher(self.kinds).match(kind))
+
+    def reaches(self, path: str, kind: str) -> bool:
+        """Whether this rule is for operations of this kind at this path."""
+        return self.names(kind) and bool(_matcher(self.modules).match(path))
 
     def to_dict(self) -> dict[str, Any]:
         """Plain dictionary; ``from_dict`` reads it back. ``FormatError`` for quantisers that are functions."""
@@ -84,15 +101,20 @@ class Rule:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Rule:
-        """A rule written by ``to_dict``, or by hand with a spec or a mapping of roles as formats."""
+        """A rule written by ``to_dict``, or by hand with a spec or a mapping of roles as formats.
+
+        Raises:
+            ConfigError: for unknown fields, and as ``Rule``.
+        """
         unknown = sorted(set(data) - {"modules", "kinds", "formats"})
         if unknown:
             asked = f"Rule.from_dict: {', '.join(map(str, unknown))}"
             raise ConfigError(message(asked, "modules, kinds, formats", "Remove the unknown fields."))
-        formats = data.get("formats")
-        if isinstance(formats, Mapping) and not set(formats) <= set(_ROLES):
+        formats, kinds = data.get("formats"), data.get("kinds", "*")
+        products = not isinstance(kinds, str) or not _rows(kinds)
+        if products and isinstance(formats, Mapping) and not set(formats) <= set(_ROLES):
             formats = QAffineFormats.from_dict(formats)
-        return cls(data.get("modules", "*"), data.get("kinds", "*"), formats)
+        return cls(data.get("modules", "*"), kinds, formats)
 
 
 @dataclass(frozen=True)
@@ -120,8 +142,8 @@ class Config:
         """
         if isinstance(config, Config):
             return config
-        if isinstance(config, str) and config in _INTERNED:
-            return _INTERNED[config]
+        if isinstance(config, str) and config.startswith("{"):
+            return _INTERNED[config] if config in _INTERNED else cls.from_json(config)
         if isinstance(config, Rule):
             return cls([config])
         if isinstance(config, Sequence) and not isinstance(config, (str, bytes)):
@@ -140,15 +162,19 @@ class Config:
         """Whether any rounding draws random bits."""
         return any(rule.formats is not None and _draws(rule.formats) for rule in self.rules)
 
-    def formats(self, path: str, kind: str) -> QAffineFormats | None:
+    def formats(self, path: str, kind: str) -> QAffineFormats | RowSteps | None:
         """Formats of a product of this kind at this path; None: PyTorch's own."""
         for rule in self.rules:
-            if _matcher(rule.kinds).match(kind) and _matcher(rule.modules).match(path):
-                return rule.formats
+            if rule.reaches(path, kind):
+                return rule.formats.at(kind) if isinstance(rule.formats, RowSteps) else rule.formats
         return None
 
     def check(self, paths: Iterable[str], root: str = "the model") -> None:
-        """``ConfigError`` for a pattern over modules that matches none of ``paths``, with close ones."""
+        """That every pattern over modules matches one of ``paths``, those of ``root``.
+
+        Raises:
+            ConfigError: for one that matches none, with close ones.
+        """
         known = list(paths)
         for rule in self.rules:
             if not any(_matcher(rule.modules).match(path) for path in known):
@@ -163,7 +189,11 @@ class Config:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Config:
-        """A config written by ``to_dict``."""
+        """A config written by ``to_dict``.
+
+        Raises:
+            ConfigError: for anything else.
+        """
         if set(data) != {"rules"} or not isinstance(data["rules"], Sequence):
             asked = f"Config.from_dict: {', '.join(map(str, data)) or 'nothing'}"
             raise ConfigError(message(asked, "one field, rules: a list", "Write {'rules': [...]}."))
@@ -175,7 +205,11 @@ class Config:
 
     @classmethod
     def from_json(cls, text: str) -> Config:
-        """A config written by ``to_json``; ``ConfigError`` for text that is none."""
+        """A config written by ``to_json``.
+
+        Raises:
+            ConfigError: for text that is none.
+        """
         try:
             data = json.loads(text)
         except ValueError as error:
@@ -198,8 +232,8 @@ _INTERNED: dict[str, Config] = {}
 
 
 @assume_constant_result
-def text_of(config: str) -> str:
-    """Canonical text of a config given as one string: a constant of compiled code."""
+def text_of(config: str | None) -> str:
+    """Canonical text of a config given as one string or None: a constant of compiled code."""
     return Config.of(config).text
 
 
@@ -215,20 +249,36 @@ def config_of(text: str) -> Config:
 
 
 @assume_constant_result
-def formats_at(text: str, path: str, kind: str) -> QAffineFormats | None:
+def formats_at(text: str, path: str, kind: str) -> QAffineFormats | RowSteps | None:
     """``Config.formats`` of an interned config: a constant of compiled code."""
     return _formats_at(text, path, kind)
 
 
+@assume_constant_result
+def reachable(text: str, kinds: str) -> bool:
+    """Whether a rule of an interned config has formats for one of ``kinds`` (joined by /) at some path."""
+    rules = [rule for rule in _INTERNED[text].rules if rule.formats is not None]
+    return any(rule.names(kind) for rule in rules for kind in kinds.split("/"))
+
+
 @lru_cache(maxsize=65536)
-def _formats_at(text: str, path: str, kind: str) -> QAffineFormats | None:
+def _formats_at(text: str, path: str, kind: str) -> QAffineFormats | RowSteps | None:
     return _INTERNED[text].formats(path, kind)
 
 
 @assume_constant_result
-def checked(text: str, paths: str, root: str) -> None:
-    """``Config.check`` of an interned config with the lines of ``paths``: nothing is left of it in compiled code."""
-    _INTERNED[text].check(paths.split("\n"), root)
+def problem(text: str, paths: str, root: str, first: str) -> str:
+    """What is wrong with the rules of an interned config for a module whose paths are the lines of ``paths``, called
+    after the model ``first`` ("": none); "" for nothing. A constant of compiled code, which raises it by itself."""
+    if first:
+        asked = f"emulate with rules over modules: {first} and then {root} called in one context"
+        do = "Give root=, the module that paths are relative to, or a context for each."
+        return message(asked, "one outermost module", do)
+    try:
+        _INTERNED[text].check(paths.split("\n"), root)
+    except ConfigError as error:
+        return str(error)
+    return ""
 
 
 def _rule(entry: object) -> Rule:
@@ -243,16 +293,33 @@ def _rule(entry: object) -> Rule:
                               "Write ('encoder.*', 'e4m3 : e5m10')."))  # fmt: skip
 
 
+def _rows(kinds: str) -> list[str]:
+    """The kinds of operations of rows that a pattern names: none, if it names a product."""
+    matcher = _matcher(_pattern("kinds", kinds))
+    return [] if any(map(matcher.match, KINDS)) else [kind for kind in ROW_KINDS if matcher.match(kind)]
+
+
+def _row_steps(kinds: list[str], formats: RuleFormats) -> RowSteps | None:
+    """``formats`` for operations of these kinds."""
+    if formats is None or isinstance(formats, RowSteps):
+        return formats
+    return RowSteps.of(kinds, formats)  # type: ignore[arg-type]
+
+
 def _formats(formats: RuleFormats) -> QAffineFormats | None:
     """``formats`` for the products of a model: gradients of biases are sums, which run on no matrix unit."""
     if formats is None or isinstance(formats, QAffineFormats):
         return None if formats is not None and formats.plan.is_native else formats
+    if isinstance(formats, (RowFormats, MapFormats, RowSteps)):
+        asked = f"Rule for products with {type(formats).__name__}"
+        do = "Name the operations these formats are for: kinds='softmax', '*_norm', 'gelu'."
+        raise ConfigError(message(asked, "specs, QAffineFormats, mappings of roles, None", do))
     if isinstance(formats, Mapping):
         unknown = sorted(set(formats) - set(_ROLES))
         if unknown or not formats:
             asked = f"Rule: roles {', '.join(map(repr, unknown)) or 'none'}"
             raise ConfigError(message(asked, ", ".join(_ROLES), "Name the roles to emulate; others are PyTorch's."))
-        found = QAffineFormats(**dict(formats), bias_sum="torch")  # type: ignore[arg-type]
+        found = QAffineFormats(**dict(formats), bias_sum="torch")
     else:
         found = replace(QAffineFormats.of(formats), bias_sum="torch")
     return None if found.plan.is_native else found
@@ -296,14 +363,18 @@ def _text(config: Config) -> str:
         return f"config {id(config):x} of functions: {config.rules!r}"
 
 
-def _draws(formats: QAffineFormats) -> bool:
+def _draws(formats: QAffineFormats | RowSteps) -> bool:
+    if isinstance(formats, RowSteps):
+        return formats.draws
     specs = (formats.fprop, formats.dgrad, formats.wgrad)
     return formats.plan.draws_in_steps or any(spec is not None and spec.is_stochastic for spec in specs)
 
 
-def _shown(formats: QAffineFormats | None) -> str:
+def _shown(formats: QAffineFormats | RowSteps | None) -> str:
     if formats is None:
         return "PyTorch's own"
+    if isinstance(formats, RowSteps):
+        return str(formats)
     if formats == replace(QAffineFormats.of(formats.fprop), bias_sum="torch"):
         return str(formats.fprop)
     return str(formats)

@@ -43,12 +43,13 @@ class Entry:
     """One lowering.
 
     ``kinds``: of its products; ``run(*sites, *arguments)``. ``names``: of its positional arguments, each with its
-    spellings ("input|self"), where keyword calls have to be read. ``body``: PyTorch's own Python function, run under
-    the emulation in place of ``run`` (a composition of entries of this table).
+    spellings ("input|self"), where keyword calls have to be read. ``body``: ``run`` is called as
+    PyTorch's function is, under the emulation: a composition of entries of this table, such as the body of a Python
+    function of PyTorch (``unseen``).
     """
 
     kinds: tuple[str, ...]
-    run: Callable[..., Any]
+    run: Any
     names: tuple[tuple[str, ...], ...] = ()
     inplace: bool = False
     body: bool = False
@@ -75,12 +76,13 @@ def lowers(
 
 
 def packets(name: str, *overloads: str) -> tuple[Any, ...]:
-    """The packet ``torch.ops.aten.name`` and its overloads (all but ``out`` and ``dtype`` ones if not named)."""
+    """The packet ``torch.ops.aten.name`` and its overloads (all but those with a dtype if not named), ``out`` too."""
     packet = getattr(torch.ops.aten, name, None)
     if packet is None:
         return ()
     chosen = overloads or tuple(o for o in packet.overloads() if "out" not in o and "dtype" not in o)
-    return (packet, *(getattr(packet, overload) for overload in chosen))
+    written = [o for o in ("out",) if o in packet.overloads() and o not in chosen]
+    return (packet, *(getattr(packet, overload) for overload in (*chosen, *written)))
 
 
 def bound(entry: Entry, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[list[Any], dict[str, Any]]:

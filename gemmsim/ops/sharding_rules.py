@@ -5,7 +5,8 @@ own part and get the bits of the whole product. Three things are not independent
 
 * The sum. Partial sums of several processes would be added in another order than the accumulator's, so a forward
   product over a sharded sum is refused. Of a backward product, whose sum runs over what the forward pass could shard,
-  the operands are gathered first.
+  the operands are gathered first. Not so for products with a ``site``: an emulation of PyTorch's program replaces the
+  products that PyTorch makes, which are those of each process; PyTorch adds their results as it always does.
 * Random bits, which belong to an element's place in the whole result: operands are gathered, and every process computes
   the whole result with one seed.
 * Formats with a scale or an exponent for more than a row's or column's block: gathered as well.
@@ -22,7 +23,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import Tensor
-from torch.distributed.tensor import DeviceMesh, DTensor, Replicate, Shard
+from torch.distributed.tensor import DeviceMesh, DTensor, Partial, Replicate, Shard
 
 from gemmsim.formats import TENSOR_FORMATS, BlockFormat
 
@@ -52,19 +53,23 @@ def _matmul(cls: Any, operator: Any, types: Any, args: tuple[Any, ...], kwargs: 
     mesh = _mesh(tensors, given["stream"] == Stream.ADDEND_GRAD)
     a, b = tensors["a"], tensors["b"]
     shape = matmul_shape("matmul", a, b)
-    if given["stream"] == Stream.FPROP:
+    parts = () if given["site"] is None else _sharded_sums(a, b, mesh)
+    if given["stream"] == Stream.FPROP and not parts:
         _check_sum(a, b, mesh)
     whole = spec.is_stochastic or _spans(spec.a) or _spans(spec.b)
     kept = [None if whole else _kept(a, b, i, shape) for i in range(mesh.ndim)]
+    places = {name: [_placement(name, t, dim, len(shape)) for dim in kept] for name, t in tensors.items()}
+    for i in parts:
+        places["a"][i], places["b"][i] = Shard(a.dim() - 1), Shard(b.dim() - 2)
     for name, t in tensors.items():
-        given[name] = _local(t, mesh, [_placement(name, t, dim, len(shape)) for dim in kept])
-    if given["seed"] is None and needs_seed(spec):
-        given["seed"] = _common_seed(mesh)
+        given[name] = _local(t, mesh, places[name])
+    if needs_seed(spec):
+        given["seed"] = (_common_seed(mesh) if given["seed"] is None else given["seed"]) + _of_parts(mesh, parts)
     results = operator(**given)
-    out = _global(results if isinstance(results, Tensor) else results[0], mesh, _shards(kept), shape)
+    found = [Partial() if i in parts else place for i, place in enumerate(_shards(kept))]
+    out = _global(results if isinstance(results, Tensor) else results[0], mesh, found, shape)
     if isinstance(results, Tensor):
         return out
-    places = {name: [_placement(name, tensors[name], dim, len(shape)) for dim in kept] for name in ("a", "b")}
     casts = zip(results[1:], ("a", "b"), (spec.cast_a, spec.cast_b), strict=True)
     return out, *(
         _global(t, mesh, [Replicate()] * mesh.ndim, t.shape)
@@ -131,6 +136,22 @@ def _check_sum(a: DTensor, b: DTensor, mesh: DeviceMesh) -> None:
                     "weight, or take PyTorch's own product (formats=None)."
                 )
                 raise ShardingError(message(asked, allowed, do))
+
+
+def _sharded_sums(a: Tensor, b: Tensor, mesh: DeviceMesh) -> tuple[int, ...]:
+    """Dimensions of the mesh over which both operands are sharded along the sum."""
+    if not (isinstance(a, DTensor) and isinstance(b, DTensor)):
+        return ()
+    sums = (Shard(a.dim() - 1), Shard(b.dim() - 2))
+    return tuple(i for i in range(mesh.ndim) if (a.placements[i], b.placements[i]) == sums)
+
+
+def _of_parts(mesh: DeviceMesh, parts: Sequence[int]) -> int:
+    """What makes the random bits of one process' part of a sum different from those of another's."""
+    found = 0
+    for i in parts:
+        found = found * mesh.size(i) + mesh.get_local_rank(i)
+    return found
 
 
 def _kept(a: DTensor, b: DTensor, i: int, shape: Sequence[int]) -> int | None:

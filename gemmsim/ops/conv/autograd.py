@@ -41,8 +41,8 @@ class ConvFunction(torch.autograd.Function):
         seed: int | None,
         where: tuple[Any, ...],
         dtype: torch.dtype,
-        counter: Tensor | None = None,
-        site: str | None = None,
+        counter: Tensor | None,
+        site: str | None,
     ) -> tuple[Tensor | None, ...]:
         """The result, the operands as multiplied (None: as given) and their scale exponents (None: not scaled)."""
         scale_x = scale_w = None
@@ -73,8 +73,7 @@ class ConvFunction(torch.autograd.Function):
     @staticmethod
     def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
         """Save the operands as multiplied, as far as a gradient needs them."""
-        x, weight, bias, ctx.plan, ctx.seed, ctx.where = inputs[:6]
-        counter, ctx.site = inputs[7:] or (None, None)
+        x, weight, bias, ctx.plan, ctx.seed, ctx.where, _, counter, ctx.site = inputs
         _, left, right, scale_x, scale_w = output
         ctx.mark_non_differentiable(*(t for t in output[1:] if t is not None))
         ctx.set_materialize_grads(False)

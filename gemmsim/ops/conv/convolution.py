@@ -16,6 +16,7 @@ from ..dispatch import needs_autograd
 from ..errors import ShapeError, message
 from ..fx import traceable
 from ..product.affine_formats import QAffineFormats
+from ..product.affine_plan import AffinePlan
 from ..product.autograd import work_dtype
 from ..product.matmul import FormatsLike, formats_of
 from ..seeds import check_seed
@@ -24,7 +25,7 @@ from .arguments import PADDING_MODES, ConvArguments, Geometry, Sizes, conv_geome
 from .autograd import ConvFunction
 from .operators import conv_op
 
-__all__ = ["qconv1d", "qconv2d", "qconv3d", "qconv_transpose1d", "qconv_transpose2d", "qconv_transpose3d"]
+__all__ = ["affine_conv", "qconv1d", "qconv2d", "qconv3d", "qconv_transpose1d", "qconv_transpose2d", "qconv_transpose3d"]
 
 _F = torch.nn.functional
 _CONVS = (_F.conv1d, _F.conv2d, _F.conv3d)
@@ -300,18 +301,36 @@ def _affine(
     where: Geometry,
     dtype: torch.dtype,
 ) -> Tensor:
-    """The convolution of images, by the operator alone where nothing else is to be done."""
+    """The convolution of images as formats say."""
     plan = formats.plan
     if bias is None and formats.bias_in_accumulator:
         plan = _without_bias(formats).plan
+    return affine_conv(x, weight, bias, plan, seed, where, dtype)
+
+
+def affine_conv(
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    plan: AffinePlan,
+    seed: int | None,
+    where: Geometry,
+    dtype: torch.dtype,
+    counter: Tensor | None = None,
+    site: str | None = None,
+) -> Tensor:
+    """The convolution of images (B, C, ...) plus a bias as ``plan`` says, with gradients; the index map is ``where``.
+
+    By the operator alone where nothing else is to be done. ``counter`` and ``site``: as the operators have them.
+    """
     seed = plan.seed if seed is None else seed
     if plan.is_plain and not needs_autograd(x, weight, bias):
         work = work_dtype(plan.fprop, dtype, bias is not None)
-        out: Tensor = conv_op(x, weight, plan.fprop.spec, *where, seed, work, None, 0)
+        out: Tensor = conv_op(x, weight, plan.fprop.spec, *where, seed, work, None, 0, counter, site)
         if bias is None:
             return out
         return (out + bias.to(work).reshape(-1, *((1,) * (x.dim() - 2)))).to(dtype)
-    found: Tensor = ConvFunction.apply(x, weight, bias, plan, seed, tuple(where), dtype)[0]
+    found: Tensor = ConvFunction.apply(x, weight, bias, plan, seed, tuple(where), dtype, counter, site)[0]
     return found
 
 

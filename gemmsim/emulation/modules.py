@@ -1,0 +1,223 @@
+"""Models that carry their arithmetic with them: the context of ``emulate``, opened by the model itself."""
+
+from __future__ import annotations
+
+import copyreg
+import json
+import os
+import tempfile
+from pathlib import Path
+from typing import Any
+from weakref import WeakKeyDictionary, finalize
+
+import torch
+from torch import Tensor, nn
+
+from gemmsim.ops.errors import message
+from gemmsim.ops.seeds import check_seed
+
+from . import later
+from .mode import Emulation
+from .places import unwrapped
+from .rules import Config, ConfigError, ConfigLike
+
+__all__ = ["Arithmetic", "arithmetic_of", "convert", "from_pretrained", "load", "save", "undo"]
+
+#: Name of the file beside a model's weights.
+FILE = "gemmsim.json"
+_VERSION = 1
+
+
+class Arithmetic:
+    """What a converted model computes with: shared by all its modules.
+
+    ``config`` and ``seed``: as ``emulate`` takes them. ``counter``: how many calls of the model came before the next.
+    """
+
+    def __init__(self, model: nn.Module, text: str, seed: int) -> None:
+        self.model, self.text, self.seed = model, text, seed
+        self.counter: Tensor = torch.full((), -1, dtype=torch.int64)
+        self._watch()
+
+    def _watch(self) -> None:
+        """Checkpoints of a model that draws random bits take its counter along, as long as the model is there."""
+        if self.config.draws:
+            later.OWNERS.add(self)
+            later.opened()
+            finalize(self, later.closed)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"model": self.model, "seed": self.seed, "counter": self.counter, "config": self.config}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.model, self.seed, self.counter = state["model"], state["seed"], state["counter"]
+        self.text = state["config"].text
+        self._watch()
+
+    @property
+    def config(self) -> Config:
+        """The rules."""
+        return Config.of(self.text)
+
+    def open(self) -> Emulation:
+        """A context in which one of the model's modules is called."""
+        mode = Emulation(self.text, self.seed, self.model, self)
+        if mode.places is not None:
+            mode.places.counter = self.counter
+        return mode
+
+    def __repr__(self) -> str:
+        return f"Arithmetic(seed={self.seed})\n{self.config}"
+
+
+class _Converted:
+    """Mixin of a converted module's class: a call from outside opens the context, one from inside is in it."""
+
+    _gemmsim_base: type[nn.Module]
+    _gemmsim: Arithmetic
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        arithmetic = self.__dict__["_gemmsim"]
+        for mode in torch.overrides._get_current_function_mode_stack():
+            if isinstance(mode, Emulation) and mode.owner is arithmetic:
+                return super().__call__(*args, **kwargs)  # type: ignore[misc]
+        mode = arithmetic.open()
+        with mode:
+            result = super().__call__(*args, **kwargs)  # type: ignore[misc]
+        if mode.places is not None:
+            arithmetic.counter = mode.places.counter
+        return result
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        reduced: Any = super().__reduce_ex__(protocol)
+        make, arguments, *rest = reduced
+        if make is not copyreg.__newobj__ or len(arguments) != 1:  # type: ignore[attr-defined]
+            asked = f"pickling a converted {type(self).__name__}, which pickles in a way of its own"
+            raise ConfigError(message(asked, "modules that pickle as nn.Module does", "Call gemmsim.emulation.undo."))
+        return (_blank, (self._gemmsim_base,), *rest)
+
+
+_CLASSES: WeakKeyDictionary[type, type] = WeakKeyDictionary()
+
+
+def _class_of(base: type[nn.Module]) -> type[nn.Module]:
+    """``base`` with a context around its calls, under the same name: files and other libraries know models by it."""
+    found = _CLASSES.get(base)
+    if found is None:
+        members = {"_gemmsim_base": base, "__module__": base.__module__, "__qualname__": base.__qualname__}
+        found = _CLASSES[base] = type(base.__name__, (_Converted, base), members)
+    return found
+
+
+def _blank(base: type[nn.Module]) -> nn.Module:
+    """An empty converted module, to be filled by ``pickle`` or ``copy``."""
+    kind: Any = _class_of(base)
+    made: nn.Module = kind.__new__(kind)
+    return made
+
+
+def convert(model: nn.Module, config: ConfigLike, seed: int = 0) -> nn.Module:
+    """``model`` itself, which from now on computes its products as ``config`` says, whoever calls it.
+
+    What it computes is what ``emulate(config, seed, root=model)`` around all its calls computes, bit for bit, random
+    bits too: every product in it, also those that no module stands for. Its parameters, buffers, hooks, state keys and
+    the names of its classes stay as they are. Modules can be called one by one, and keep their paths. The model can be
+    copied, pickled, wrapped and compiled. Converting it again replaces its config.
+
+    Args:
+        model: any module.
+        config, seed: as ``emulate`` takes them; paths are relative to ``model``.
+
+    Raises:
+        ConfigError, SpecError, FormatError: for a config that means nothing or names modules that there are not.
+        SeedError: for a seed that is none.
+    """
+    if not isinstance(model, nn.Module):
+        asked = f"convert: model={model!r} of type {type(model).__name__}"
+        raise ConfigError(message(asked, "a module", "Use gemmsim.emulate for functions."))
+    found, checked = Config.of(config), check_seed("convert", seed)
+    _check_paths(model, found)
+    arithmetic = Arithmetic(model, found.text, 0 if checked is None else checked)
+    undo(model)
+    for module in model.modules():
+        if hasattr(type(module), "_gemmsim_base"):
+            continue  # a part that was converted by itself keeps its own arithmetic
+        module.__class__ = _class_of(type(module))
+        module.__dict__["_gemmsim"] = arithmetic
+    return model
+
+
+def undo(model: nn.Module) -> nn.Module:
+    """``model`` as it was before ``convert``; a model that was not converted as it is."""
+    mine = model.__dict__.get("_gemmsim")
+    for module in model.modules() if mine is not None else ():
+        base = getattr(type(module), "_gemmsim_base", None)
+        if base is not None and module.__dict__.get("_gemmsim") is mine:
+            module.__class__ = base
+            del module.__dict__["_gemmsim"]
+    return model
+
+
+def arithmetic_of(model: nn.Module) -> Arithmetic | None:
+    """What a converted model computes with; None for others."""
+    found: Arithmetic | None = unwrapped(model).__dict__.get("_gemmsim")
+    return found
+
+
+def save(model: nn.Module, folder: str | os.PathLike[str]) -> Path:
+    """The path of ``gemmsim.json`` in ``folder``, to which it writes the arithmetic of a converted model.
+
+    Raises:
+        ConfigError: for a model that is not converted.
+        FormatError: for quantisers that are functions, which no file can name.
+    """
+    arithmetic = arithmetic_of(model)
+    if arithmetic is None:
+        asked = f"save of a {type(model).__name__} that is not converted"
+        raise ConfigError(message(asked, "models that gemmsim.convert was called on", "Convert it first."))
+    data = {"version": _VERSION, "seed": arithmetic.seed, **arithmetic.config.to_dict()}
+    path = Path(folder) / FILE
+    handle, name = tempfile.mkstemp(prefix=FILE, dir=path.parent)
+    try:
+        with os.fdopen(handle, "w") as file:
+            file.write(json.dumps(data, indent=2) + "\n")
+        os.replace(name, path)
+    except BaseException:
+        os.unlink(name)
+        raise
+    return path
+
+
+def load(model: nn.Module, folder: str | os.PathLike[str]) -> nn.Module:
+    """``model`` converted as ``gemmsim.json`` in ``folder`` says.
+
+    Raises:
+        ConfigError: for a folder without that file, a file that is none, or of a later version.
+    """
+    path = Path(folder) / FILE
+    try:
+        data = json.loads(path.read_text())
+        version = data.pop("version")
+        seed = data.pop("seed")
+    except (OSError, ValueError, KeyError, AttributeError, TypeError) as error:
+        asked = f"load: {path}: {type(error).__name__}"
+        raise ConfigError(message(asked, "a file that gemmsim.emulation.save wrote", "Check the folder.")) from None
+    if version != _VERSION:
+        asked = f"load: {path} of version {version!r}"
+        raise ConfigError(message(asked, f"version {_VERSION}", "Take the version of gemmsim that wrote it."))
+    return convert(model, Config.from_dict(data), seed)
+
+
+def from_pretrained(kind: Any, folder: str | os.PathLike[str], **options: Any) -> nn.Module:
+    """``kind.from_pretrained(folder, **options)``, converted as ``gemmsim.json`` in that folder says.
+
+    Raises:
+        ConfigError: as ``load``.
+    """
+    model: nn.Module = kind.from_pretrained(folder, **options)
+    return load(model, folder)
+
+
+def _check_paths(model: nn.Module, config: Config) -> None:
+    if config.names_modules:
+        config.check([name for name, _ in unwrapped(model).named_modules()], type(model).__name__)

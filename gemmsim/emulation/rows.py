@@ -1,0 +1,175 @@
+"""Lowerings of softmax, normalisations and activations, which only a rule that names them reaches."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from gemmsim.arithmetic import UnsupportedSpec
+from gemmsim.functional import qgelu, qgroupnorm, qlayernorm, qrelu, qrmsnorm, qsigmoid, qsilu, qsoftmax, qtanh
+from gemmsim.ops.errors import message
+from gemmsim.ops.rows.formats import RowFormats
+
+from .products import FLOATS
+from .table import TABLE, Entry, Site, lowers, packets, unseen
+
+__all__ = ["gate", "softmax"]
+
+_F: Any = torch.nn.functional
+_NN: Any = torch._C._nn
+
+
+def _seed(at: Site) -> int | None:
+    """The seed of this call; None where no random bits are drawn.
+
+    Raises:
+        UnsupportedSpec: in compiled code, which would be compiled anew for each seed.
+    """
+    if at.seed is None or not at.plan.draws:  # type: ignore[union-attr]
+        return None
+    if torch.compiler.is_compiling():
+        asked = "a rule with stochastic roundings of softmax, norms or activations in compiled code"
+        do = "Give the formats a seed (QSoftmaxFormats(..., seed=1)), or run without compiling."
+        raise UnsupportedSpec(message(asked, "deterministic ones", do))
+    step = 0 if at.counter is None else int(at.counter)
+    return (at.seed + step) & ((1 << 63) - 1)
+
+
+def _formats(at: Site, hidden: bool = False) -> RowFormats:
+    """The formats of this call with its seed."""
+    found: Any = at.plan.hidden if hidden else at.plan.value  # type: ignore[union-attr]
+    seed = _seed(at)
+    return found if seed is None else replace(found, seed=seed)
+
+
+def _wide(*tensors: Tensor | None) -> tuple[Any, ...]:
+    """Operands as autocast hands them to operations of rows: narrow floats as float32 on a GPU; CPUs leave them."""
+    device = next((t.device.type for t in tensors if t is not None), "cpu")
+    if device == "cpu" or not torch.is_autocast_enabled(device):
+        return tensors
+    return tuple(t.float() if t is not None and t.dtype in (torch.float16, torch.bfloat16) else t for t in tensors)
+
+
+def softmax(at: Site, x: Tensor, dim: Any, dtype: torch.dtype | None = None, hidden: bool = False) -> Any:
+    """``torch.softmax(x, dim, dtype)`` as the site says; ``hidden``: rows of -inf alone are 0, if left open."""
+    (x,) = _wide(x) if dtype is None else (x.to(dtype),)
+    if x.dtype not in FLOATS or not isinstance(dim, int):
+        return NotImplemented
+    return qsoftmax(x, dim, _formats(at, hidden))
+
+
+@lowers("softmax", _F.softmax, names=("input", "dim", "_stacklevel", "dtype"))
+def _f_softmax(at: Site, x: Tensor, dim: int | None = None, _stacklevel: int = 3, dtype: Any = None) -> Any:
+    if dim is None:  # PyTorch's choice; it warns that there is one
+        dim = _F._get_softmax_dim("softmax", x.dim(), _stacklevel)
+    return softmax(at, x, dim, dtype)
+
+
+@lowers(
+    "softmax",
+    *(torch.softmax, Tensor.softmax, torch.special.softmax, *packets("softmax", "int")),
+    names=("input|self", "dim", "dtype"),
+)
+def _softmax(at: Site, x: Tensor, dim: Any, dtype: torch.dtype | None = None) -> Any:
+    return softmax(at, x, dim, dtype)
+
+
+@lowers("softmax", torch._softmax, *packets("_softmax", "default"), names=("input|self", "dim", "half_to_float"))
+def _to_float(at: Site, x: Tensor, dim: int, half_to_float: bool) -> Any:
+    return softmax(at, x, dim, torch.float32 if half_to_float else None)
+
+
+_AFFINE = ("weight", "bias", "eps", "cudnn_enable|cudnn_enabled")
+
+
+@lowers(
+    "layer_norm",
+    *(_F.layer_norm, torch.layer_norm, *packets("layer_norm", "default")),
+    names=("input", "normalized_shape", *_AFFINE),
+)
+def _layer_norm(
+    at: Site, x: Tensor, shape: Any, weight: Tensor | None = None, bias: Tensor | None = None, eps: float = 1e-5,
+    cudnn: bool = True,
+) -> Any:  # fmt: skip
+    x, weight, bias = _wide(x, weight, bias)
+    return qlayernorm(x, shape, weight, bias, eps, _formats(at)) if x.dtype in FLOATS else NotImplemented
+
+
+@lowers(
+    "rms_norm",
+    *(_F.rms_norm, torch.rms_norm, *packets("rms_norm", "default")),
+    names=("input", "normalized_shape", "weight", "eps"),
+)
+def _rms_norm(at: Site, x: Tensor, shape: Any, weight: Tensor | None = None, eps: float | None = None) -> Any:
+    x, weight = _wide(x, weight)
+    return qrmsnorm(x, shape, weight, eps, _formats(at)) if x.dtype in FLOATS else NotImplemented
+
+
+@lowers(
+    "group_norm",
+    *(_F.group_norm, torch.group_norm, *packets("group_norm", "default")),
+    names=("input", "num_groups", *_AFFINE),
+)
+def _group_norm(
+    at: Site, x: Tensor, groups: int, weight: Tensor | None = None, bias: Tensor | None = None, eps: float = 1e-5,
+    cudnn: bool = True,
+) -> Any:  # fmt: skip
+    x, weight, bias = _wide(x, weight, bias)
+    return qgroupnorm(x, groups, weight, bias, eps, _formats(at)) if x.dtype in FLOATS else NotImplemented
+
+
+def _gelu(at: Site, x: Tensor, approximate: str = "none") -> Any:
+    return qgelu(x, _formats(at), approximate) if x.dtype in FLOATS else NotImplemented
+
+
+def _silu(at: Site, x: Tensor) -> Any:
+    return qsilu(x, _formats(at)) if x.dtype in FLOATS else NotImplemented
+
+
+def _map(function: Any) -> Any:
+    def run(at: Site, x: Tensor) -> Any:
+        fwd, bwd = at.plan.maps  # type: ignore[union-attr]
+        return function(x, fwd, bwd, seed=_seed(at)) if x.dtype in FLOATS else NotImplemented
+
+    return run
+
+
+_MAPS = {"sigmoid": _map(qsigmoid), "tanh": _map(qtanh), "relu": _map(qrelu)}
+
+
+def gate(at: Site, x: Tensor) -> Tensor:
+    """sigmoid, tanh or relu of ``x``, whichever the site is for, as it says."""
+    found: Tensor = getattr(torch, at.kind)(x) if at.plan is None else _MAPS[at.kind](at, x)
+    return found
+
+
+def _either(run: Any) -> Any:
+    """``run`` with PyTorch's argument that says whether the result goes into the operand."""
+
+    def lowered(at: Site, x: Tensor, inplace: bool = False) -> Any:
+        found = run(at, x)
+        return found if found is NotImplemented or not inplace else x.copy_(found)
+
+    return lowered
+
+
+def _register() -> None:
+    runs = {"gelu": _gelu, "silu": _silu, **_MAPS}
+    for kind, run in runs.items():
+        apart = _F.__dict__[kind] if kind in ("silu", "relu") else None
+        if apart is not None:
+            lowers(kind, apart, names=("input", "inplace"))(_either(run))
+        for name, inplace in ((kind, False), (f"{kind}_", True)):
+            found = [getattr(owner, name, None) for owner in (torch, Tensor, _NN)]
+            if name == "sigmoid":
+                found.append(torch.special.expit)
+            lowers(kind, *found, *packets(name, "default"), names=("input|self",), inplace=inplace)(run)
+    # Python functions of PyTorch that come as one call and make these calls inside.
+    for body in (_F.softmin, _F.gumbel_softmax, _F.tanhshrink):
+        TABLE[body] = Entry((), unseen(body), body=True)
+
+
+_register()

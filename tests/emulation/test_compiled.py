@@ -1,0 +1,197 @@
+"""Compiled code around and inside a context: eager's bits, one graph for all steps, nothing emulated twice."""
+
+import pytest
+import torch
+from torch.utils.checkpoint import checkpoint
+
+import gemmsim as gs
+from gemmsim.emulation import Config, emulate
+from gemmsim.emulation.table import TABLE
+
+NET = torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.ReLU(), torch.nn.Linear(16, 4))
+X = torch.randn(5, 8, generator=torch.Generator().manual_seed(1))
+CONFIGS = {
+    "one rule": Config.of(":e5m4"),
+    "paths": Config.of([("0", ":e5m4"), ("2", None)]),
+    "random": Config.of(":e5m6/sr"),
+}
+pytestmark = pytest.mark.filterwarnings("ignore:Using `torch.compile")
+BACKENDS = ["eager", "aot_eager", pytest.param("inductor", marks=pytest.mark.long)]
+
+
+@pytest.fixture(autouse=True)
+def fresh():
+    torch._dynamo.reset()
+    torch._dynamo.utils.counters.clear()
+
+
+def graphs():
+    return torch._dynamo.utils.counters["stats"]["unique_graphs"]
+
+
+def run(function, x=X):
+    out = function(x)
+    return out, torch.autograd.grad(out.square().sum(), list(NET.parameters()))
+
+
+def equal(ours, theirs):
+    return torch.equal(ours[0], theirs[0]) and all(torch.equal(p, q) for p, q in zip(ours[1], theirs[1], strict=True))
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("config", CONFIGS.values(), ids=CONFIGS)
+def test_around_and_inside(config, backend):
+    with emulate(config, seed=3):
+        want = run(NET)
+
+    def inside(x):
+        with emulate(config, seed=3):
+            return NET(x)
+
+    if backend == "inductor":  # its own native products and sums are not PyTorch's to the last bit
+        want = (want[0], [])
+
+        def run_(f):
+            return f(X), []
+    else:
+        run_ = run
+    outside = torch.compile(NET, fullgraph=True, backend=backend)
+    with emulate(config, seed=3):
+        assert equal(run_(outside), want)
+    with emulate(config, seed=3):
+        out = outside(X)
+    assert equal(run_(lambda x: out), want), "backward after the context"
+    assert equal(run_(torch.compile(inside, fullgraph=True, backend=backend)), want)
+
+
+@pytest.mark.parametrize("config", CONFIGS.values(), ids=CONFIGS)
+def test_no_compilation_per_step(config):
+    compiled = torch.compile(NET, fullgraph=True, backend="aot_eager")
+    eager_steps, steps = [], []
+    with emulate(config, seed=3):
+        eager_steps = [NET(X) for _ in range(4)]
+    with emulate(config, seed=3):
+        for _ in range(4):
+            steps.append(compiled(X))
+    assert all(map(torch.equal, steps, eager_steps))
+    assert graphs() <= 2, "the first call of a context gives names, the others find them"
+    before = graphs()
+    for _ in range(3):
+        with emulate(config, seed=3):
+            compiled(X)
+    assert graphs() == before, "an equal context is the same to compiled code"
+
+
+def test_switching_back_and_forth():
+    compiled = torch.compile(NET, fullgraph=True, backend="aot_eager")
+    native, narrow = NET(X), None
+    for _ in range(3):
+        assert torch.equal(compiled(X), native)
+        with emulate(":e5m4"):
+            narrow = NET(X)
+            assert torch.equal(compiled(X), narrow)
+        with emulate(":e5m3"):
+            assert torch.equal(compiled(X), NET(X)) and not torch.equal(NET(X), narrow)
+    assert graphs() == 3
+
+
+@pytest.mark.parametrize("config", CONFIGS.values(), ids=CONFIGS)
+def test_checkpoints_in_compiled_code(config):
+    class Model(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.net = NET
+
+        def forward(self, x):
+            return checkpoint(self.net, x, use_reentrant=False)
+
+    rules = [(f"net.{r.modules}" if r.modules != "*" else "*", r.formats) for r in config.rules]
+    model = Model()
+    with emulate(rules, seed=3):
+        want = run(model)
+    with emulate(rules, seed=3):
+        assert equal(run(torch.compile(model, fullgraph=True, backend="aot_eager")), want)
+
+
+def test_nested_and_decorated_in_compiled_code():
+    @emulate(":e5m4")
+    def narrow(x):
+        y = NET[0](x)
+        with emulate(None):
+            return NET[2](torch.relu(y))
+
+    want = NET[2](torch.relu(gs.qlinear(X, NET[0].weight, NET[0].bias, ":e5m4")))
+    assert torch.equal(narrow(X), want)
+    assert torch.equal(torch.compile(narrow, fullgraph=True, backend="aot_eager")(X), want)
+
+
+def test_graph_breaks_keep_the_context():
+    def broken(x):
+        y = NET[0](x)
+        torch._dynamo.graph_break()
+        return NET[2](torch.relu(y))
+
+    with emulate(":e5m4"):
+        assert torch.equal(torch.compile(broken, backend="aot_eager")(X), broken(X))
+
+
+def test_changing_sizes():
+    compiled = torch.compile(NET, fullgraph=True, backend="aot_eager", dynamic=True)
+    with emulate(":e5m4"):
+        for n in (2, 3, 7):
+            assert torch.equal(compiled(X[:1].expand(n, 8)), NET(X[:1].expand(n, 8)))
+    assert graphs() == 1
+
+
+def test_blocks_compiled_one_by_one():
+    class Block(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.inner = torch.nn.Linear(8, 8)
+
+        def forward(self, x):
+            return torch.relu(self.inner(x))
+
+    model = torch.nn.Sequential(Block(), Block(), Block())
+    config = [("0.*", ":e5m3"), ("1.*", ":e5m4"), ("2.*", None)]
+    with emulate(config):
+        want = model(X)
+    for block in model:
+        block.compile(backend="aot_eager", fullgraph=True)
+    with emulate(config):
+        assert torch.equal(model(X), want)
+        assert torch.equal(model(X), want)
+    assert graphs() <= 6
+
+
+def test_what_cannot_be_opened_in_compiled_code_says_what_to_do():
+    formats = [("*", gs.QAffineFormats(fprop=":e5m4"))]
+
+    def inside(x):
+        with emulate(formats):
+            return NET(x)
+
+    with pytest.raises(Exception, match="Config"):
+        torch.compile(inside, fullgraph=True, backend="eager")(X)
+
+
+def test_the_compiler_asks_about_every_call_of_the_table():
+    from torch._dynamo.variables.torch import get_overridable_functions
+
+    with emulate(":e5m4"):
+        asked = get_overridable_functions()
+    assert [call for call in TABLE if call not in asked] == []
+
+
+def test_private_names_of_the_compiler_are_there():
+    from torch._dynamo.eval_frame import skip_code  # noqa: F401
+    from torch._functorch._aot_autograd import runtime_wrappers  # noqa: F401
+
+    seen = []
+
+    def backend(gm, inputs):
+        seen.append(gm)
+        return gm.forward
+
+    torch.compile(NET, backend=backend)(X)
+    assert hasattr(seen[0], "compile_subgraph_reason")

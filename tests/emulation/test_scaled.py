@@ -1,0 +1,114 @@
+"""Products of scaled float8 operands and of groups: as PyTorch's CPU has them where the accumulator is wide."""
+
+import pytest
+import torch
+from emulation.agreement import NARROW, numbers, same, with_gradients
+
+import gemmsim as gs
+from gemmsim.emulation.mode import emulate
+
+E4M3, E5M2 = torch.float8_e4m3fn, torch.float8_e5m2
+aten = torch.ops.aten
+
+
+def operands(m: int = 16, k: int = 32, n: int = 48) -> tuple[torch.Tensor, torch.Tensor]:
+    return numbers(m, k).to(E4M3), numbers(n, k).to(E4M3).t()
+
+
+@pytest.mark.parametrize("out_dtype", [torch.float32, torch.bfloat16, torch.float16, None])
+@pytest.mark.parametrize("rows", [False, True])
+@pytest.mark.parametrize("bias", [False, True])
+def test_wide_accumulators_give_pytorchs_results(out_dtype, rows, bias):
+    a, b = operands()
+    scales = (torch.full((16, 1), 0.5), torch.full((1, 48), 4.0)) if rows else (torch.tensor(2.0), torch.tensor(0.25))
+    if rows:
+        scales[0][3], scales[1][0, 5] = 8.0, 0.125
+    added = numbers(48).to(torch.bfloat16 if out_dtype in (None, torch.bfloat16) else out_dtype) if bias else None
+    if out_dtype is None and (rows or bias):
+        pytest.skip("PyTorch's result of eight bits comes without these")
+    expected = torch._scaled_mm(a, b, *scales, bias=added, out_dtype=out_dtype)
+    with emulate(":fp32"):
+        found = torch._scaled_mm(a, b, *scales, bias=added, out_dtype=out_dtype)
+    assert found.dtype == expected.dtype
+    exact = a.double() @ b.double() * scales[0].double() * scales[1].double()
+    bound = 40 * 2.0**-24 * (a.double().abs() @ b.double().abs()) * (scales[0] * scales[1])
+    step = {torch.float32: 2.0**-22, torch.bfloat16: 2.0**-7, torch.float16: 2.0**-10, E4M3: 2.0**-3}[found.dtype]
+    total = exact if added is None else exact + added.double()
+    for out in (found, expected):
+        assert ((out.double() - total).abs() <= bound + step * total.abs() + 1e-2 * (out.dtype == E4M3)).all()
+
+
+def test_the_accumulator_is_the_specs():
+    a, b = operands()
+    one, two = torch.tensor(1.0), torch.tensor(2.0)
+    product = gs.qmatmul(a.float(), b.float(), NARROW)
+    with emulate(NARROW):
+        same(torch._scaled_mm(a, b, one, one, out_dtype=torch.float32), product)
+        same(aten._scaled_mm.default(a, b, one, two, out_dtype=torch.float32), product * 2)
+        rows = torch.rand(16, 1, generator=torch.Generator().manual_seed(1))
+        columns = torch.rand(1, 48, generator=torch.Generator().manual_seed(2))
+        bias = numbers(48, dtype=torch.bfloat16)
+        found = torch._scaled_mm(a, b, rows, columns, bias, out_dtype=torch.bfloat16)
+        same(found, (product * columns * rows + bias.float()).bfloat16())
+        mixed = torch._scaled_mm(a.float().to(E5M2), b, one, one, out_dtype=torch.float32)
+        same(mixed, gs.qmatmul(a.float().to(E5M2).float(), b.float(), NARROW))
+        more = torch.nn.functional
+        if hasattr(more, "scaled_mm"):
+            how = (more.ScalingType.TensorWise, two, more.ScalingType.TensorWise)
+            same(more.scaled_mm(a, b, one, *how, output_dtype=torch.float32), product * 2)
+
+
+def test_scales_of_blocks_are_refused():
+    a, b = operands(16, 32, 48)
+    scales = torch.ones(16, 2).to(torch.float8_e8m0fnu), torch.ones(2, 48).to(torch.float8_e8m0fnu)
+    with emulate(NARROW), pytest.raises(gs.UnsupportedSpec, match="blocks"):
+        torch._scaled_mm(a, b, *scales, out_dtype=torch.bfloat16)
+
+
+GROUPS = {
+    "rows": ((24, 32), (3, 32, 16), [8, 8, 24]),
+    "columns": ((3, 8, 32), (32, 48), [16, 32, 48]),
+    "terms": ((8, 48), (48, 16), [16, 32, 48]),
+    "batch": ((3, 8, 32), (3, 32, 16), None),
+}
+
+
+def by_group(name: str, a: torch.Tensor, b: torch.Tensor, multiply) -> torch.Tensor:
+    """A grouped product, one group after the other."""
+    ends = GROUPS[name][2]
+    spans = [] if ends is None else list(zip([0, *ends], ends, strict=False))
+    if name == "rows":
+        return torch.cat([multiply(a[s:e], b[g]) for g, (s, e) in enumerate(spans)])
+    if name == "columns":
+        return torch.cat([multiply(a[g], b[:, s:e]) for g, (s, e) in enumerate(spans)], 1)
+    if name == "terms":
+        return torch.stack([multiply(a[:, s:e], b[s:e]) for s, e in spans])
+    return torch.stack([multiply(x, y) for x, y in zip(a, b, strict=True)])
+
+
+@pytest.mark.parametrize("name", GROUPS)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_groups(name, dtype):
+    left, right, ends = GROUPS[name]
+    a, b = numbers(*left, dtype=dtype), numbers(*right, dtype=dtype)
+    offs = None if ends is None else torch.tensor(ends, dtype=torch.int32)
+    call = lambda x, y: torch._grouped_mm(x, y, offs=offs)  # noqa: E731
+    native = call(a, b)
+    with emulate(NARROW):
+        found, grads = with_gradients(call, a, b)
+        same(aten._grouped_mm.default(a, b, offs), found.detach())
+    expected, wanted = with_gradients(lambda x, y: by_group(name, x, y, lambda p, q: gs.qmatmul(p, q, NARROW)), a, b)
+    same(found, expected)
+    for g, w in zip(grads, wanted, strict=True):
+        same(g, w)
+    with emulate(":fp32"):
+        torch.testing.assert_close(call(a, b), native)
+
+
+def test_rows_beyond_the_last_group_are_zero_and_scaled_groups_are_refused():
+    a, b = numbers(24, 32), numbers(2, 32, 16)
+    with emulate(NARROW):
+        found = torch._grouped_mm(a, b, offs=torch.tensor([8, 16], dtype=torch.int32))
+        assert not found[16:].any() and found[:16].any()
+        with pytest.raises(gs.UnsupportedSpec, match="grouped"):
+            torch._scaled_grouped_mm(a.to(E4M3), b.to(E4M3), torch.ones(24), torch.ones(2, 16))

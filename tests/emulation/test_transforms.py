@@ -1,0 +1,212 @@
+"""Contexts and PyTorch's transforms: functorch, autocast, export, threads, replicas; nesting and refusals."""
+
+import sys
+import threading
+
+import pytest
+import torch
+
+import gemmsim as gs
+from gemmsim.emulation import ConfigError, carry, emulate
+
+NET = torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.ReLU(), torch.nn.Linear(16, 4))
+X = torch.randn(5, 8, generator=torch.Generator().manual_seed(1))
+SPEC = ":e5m4"
+
+
+def oracle(x, spec=SPEC):
+    first, _, last = NET
+    hidden = torch.relu(gs.qlinear(x, first.weight, first.bias, spec))
+    return gs.qlinear(hidden, last.weight, last.bias, spec)
+
+
+@pytest.fixture
+def want():
+    return oracle(X)
+
+
+def test_functorch(want):
+    params = dict(NET.named_parameters())
+
+    def loss(params, x):
+        return torch.func.functional_call(NET, params, x).square().sum()
+
+    with emulate(SPEC):
+        expected = torch.autograd.grad(NET(X).square().sum(), [*params.values()])
+        assert torch.equal(torch.func.functional_call(NET, params, X), want)
+        assert torch.equal(torch.vmap(NET)(X), want)
+        found = torch.func.grad(loss)(params, X)
+        each = torch.vmap(torch.func.grad(loss), in_dims=(None, 0))(params, X)
+        with pytest.raises(NotImplementedError):
+            torch.func.jvp(NET, (X,), (X,))
+    for (name, ours), theirs in zip(found.items(), expected, strict=True):
+        if "weight" in name:
+            assert torch.equal(ours, theirs)
+        else:
+            torch.testing.assert_close(ours, theirs)  # PyTorch's own sums, in an order of its own
+        assert each[name].shape == (5, *theirs.shape)
+
+
+def test_no_second_derivative():
+    x = X.clone().requires_grad_()
+    with emulate(SPEC):
+        (grad,) = torch.autograd.grad(NET(x).square().sum(), x, create_graph=True)
+    with pytest.raises(gs.GradError):
+        grad.sum().backward()
+
+
+def test_inference_mode(want):
+    with emulate(SPEC), torch.inference_mode():
+        assert torch.equal(NET(X), want)
+    with torch.inference_mode(), emulate(SPEC):
+        assert torch.equal(NET(X), want)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_autocast_in_both_orders(dtype):
+    first, _, last = NET
+    with torch.no_grad():
+        hidden = gs.qlinear(X.to(dtype), first.weight.to(dtype), first.bias.to(dtype), SPEC)
+        want = gs.qlinear(torch.relu(hidden), last.weight.to(dtype), last.bias.to(dtype), SPEC)
+    with emulate(SPEC), torch.autocast("cpu", dtype):
+        assert torch.equal(NET(X), want)
+    with torch.autocast("cpu", dtype), emulate(SPEC):
+        assert torch.equal(NET(X), want)
+    assert want.dtype == dtype
+
+
+@pytest.mark.parametrize("strict", [False, True])
+def test_export(want, strict):
+    with emulate(SPEC):
+        inside = torch.export.export(NET, (X,), strict=strict)
+    outside = torch.export.export(NET, (X,), strict=strict)
+    assert torch.equal(inside.module()(X), want)
+    with emulate(SPEC):
+        assert torch.equal(outside.module()(X), want)
+    with emulate([("0", SPEC)]):
+        paths = torch.export.export(NET, (X,))
+    with emulate([("0", SPEC)]):
+        mixed = NET(X)
+    assert torch.equal(paths.module()(X), mixed)
+
+
+def test_a_new_thread_has_no_context_unless_it_is_carried(want):
+    found = []
+
+    def run(function):
+        thread = threading.Thread(target=lambda: found.append(function(X)))
+        thread.start()
+        thread.join()
+        return found.pop()
+
+    with emulate(SPEC):
+        assert torch.equal(run(NET), torch.nn.Sequential(*NET)(X)) is False
+        assert torch.equal(run(carry(NET)), want)
+        kept = carry(NET)
+    assert torch.equal(run(kept), want)
+    assert carry(NET) is NET
+
+
+def test_replicas_of_data_parallel(monkeypatch, want):
+    seen = []
+    theirs = sys.modules["torch.nn.parallel.data_parallel"]  # a function hides the module
+    monkeypatch.setattr(theirs, "parallel_apply", lambda replicas, *rest: seen.extend(replicas))
+    model = torch.nn.DataParallel(NET)
+    with emulate(SPEC):
+        model.parallel_apply([NET], [(X,)], None)
+    model.parallel_apply([NET], [(X,)], None)
+    assert torch.equal(seen[0](X), want) and seen[1] is NET
+
+
+def test_the_inner_context_holds():
+    with emulate(SPEC):
+        with emulate(":e5m3"):
+            assert torch.equal(NET(X), oracle(X, ":e5m3"))
+        assert torch.equal(NET(X), oracle(X))
+        with emulate(None):
+            inner = NET(X)
+        assert torch.equal(NET(X), oracle(X))
+    assert torch.equal(NET(X), inner)
+
+
+def test_paths_are_those_of_the_outermost_module():
+    model = torch.nn.ModuleDict({"body": NET})
+    model.forward = lambda x: NET(x)
+    first, _, last = NET
+    with emulate([("body.0", SPEC)]):
+        found = model(X)
+        again = first(X)
+    hidden = gs.qlinear(X, first.weight, first.bias, SPEC)
+    assert torch.equal(found, torch.nn.functional.linear(torch.relu(hidden), last.weight, last.bias))
+    assert torch.equal(again, hidden), "names stay when a part is called later"
+    with emulate([("0", SPEC)], root=NET):
+        assert torch.equal(torch.nn.Sequential(NET)(X), found)
+
+
+def test_random_bits_belong_to_the_place_and_the_step():
+    spec = ":e5m4/sr"
+    state = torch.get_rng_state()
+    with emulate(spec, seed=5):
+        one, two = NET(X), NET(X)
+    with emulate(spec, seed=5):
+        assert torch.equal(NET(X), one) and torch.equal(NET(X), two)
+    with emulate(spec, seed=6):
+        assert not torch.equal(NET(X), one)
+    assert not torch.equal(one, two)
+    assert torch.equal(torch.get_rng_state(), state)
+    twice = torch.nn.Linear(8, 8)
+    both = torch.nn.Sequential(twice, twice)
+    both.forward = lambda x: (twice(x), twice(x))
+    with emulate(spec, seed=5):
+        a, b = both(X)
+    assert not torch.equal(a, b), "the second call of a module in a step draws other bits"
+
+
+def test_patterns_that_match_nothing():
+    with pytest.raises(ConfigError, match="'layer0'.*Sequential"), emulate([("layer0", SPEC)]):
+        NET(X)
+    with pytest.raises(ConfigError, match="root"), emulate([("0", SPEC)]):
+        NET(X)
+        torch.nn.Linear(8, 8)(X)
+    with emulate([("0", SPEC)]):
+        torch.nn.MSELoss()(NET(X), torch.zeros(5, 4))
+
+
+@pytest.mark.parametrize(
+    ("config", "error"),
+    [
+        ("e4m3 ; e5m10", gs.FormatError),
+        ([("0", 3)], gs.SpecError),
+        ([("re:(", SPEC)], ConfigError),
+        ([("0", SPEC, 1)], ConfigError),
+        ({"forward": SPEC}, ConfigError),
+        ({}, ConfigError),
+    ],
+)
+def test_configs_that_mean_nothing(config, error):
+    with pytest.raises(error):
+        emulate(config)
+
+
+def test_what_pytorch_refuses_it_still_refuses():
+    with emulate(SPEC):
+        for bad, words in ((torch.randn(3, 7), "multiplied"), (X.double(), "dtype")):
+            with pytest.raises(RuntimeError, match=words):
+                NET(bad)
+        assert NET(torch.randn(0, 8)).shape == (0, 4)
+        ones = torch.ones(2, 2, dtype=torch.int64)
+        assert torch.equal(ones @ ones, 2 * ones)
+
+
+def test_what_a_spec_has_no_meaning_for_names_call_and_module():
+    palette = "palette(e5m10, e5m4)"
+    with pytest.raises(gs.SelectError, match="linear.*'0'"), emulate([("0", palette)]):
+        NET(X)
+
+
+def test_flex_attention_is_refused():
+    from torch.nn.attention.flex_attention import flex_attention
+
+    q = torch.randn(1, 1, 16, 16)
+    with pytest.raises(gs.UnsupportedSpec, match="flex_attention"), emulate(SPEC):
+        flex_attention(q, q, q)
