@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-__all__ = ["Leaf", "Shape", "is_algebra", "leaves", "reads"]
+__all__ = ["Leaf", "Shape", "is_algebra", "is_unknown", "leaves", "reads"]
 
 #: batch, M, K, N.
 Shape = tuple[int, int, int, int]
@@ -88,9 +88,21 @@ def _mm(at: Mapping[str, Any]) -> list[Leaf]:
     return [_product(a, b)]
 
 
-@reads("addmm", "_addmm_activation")
+@reads("addmm", "_addmm_activation", "_sparse_addmm", "sparse_sampled_addmm")
 def _addmm(at: Mapping[str, Any]) -> list[Leaf]:
     return [_product(at["mat1"], at["mat2"])]
+
+
+@reads("_sparse_sparse_matmul")
+def _sparse(at: Mapping[str, Any]) -> list[Leaf]:
+    return [_product(at["self"], at["other"])]
+
+
+@reads("_weight_int8pack_mm", "_weight_int4pack_mm_for_cpu")
+def _packed(at: Mapping[str, Any]) -> list[Leaf]:
+    """Weights (N, ...) of few bits, whose layout along K is their own."""
+    x, weight = at["self"], at["mat2"]
+    return [Leaf((1, int(x.shape[0]), int(x.shape[1]), int(weight.shape[0])))]
 
 
 @reads("baddbmm", "addbmm")
@@ -277,6 +289,16 @@ def _fused_rnn(at: Mapping[str, Any]) -> list[Leaf]:
     return found
 
 
+#: Operators of PyTorch with products inside whose sizes their arguments do not say.
+_UNKNOWN = frozenset(
+    (
+        *("_cslt_sparse_mm", "_sparse_semi_structured_mm", "_sparse_semi_structured_addmm"),
+        *("_sparse_semi_structured_linear", "_mixed_dtypes_linear", "_weight_int4pack_mm", "_dyn_quant_matmul_4bit"),
+        *("_flash_attention_forward", "_flash_attention_backward", "_efficient_attention_forward"),
+        *("_efficient_attention_backward", "fbgemm_linear_int8_weight", "fbgemm_linear_fp16_weight"),
+    )
+)
+
 #: Linear algebra, which multiplies matrices inside its libraries: a kind of its own.
 _ALGEBRA = frozenset(
     (
@@ -301,3 +323,8 @@ _ALGEBRA = frozenset(
 def is_algebra(func: Any) -> bool:
     """Whether an ``OpOverload`` is linear algebra."""
     return func.namespace == "aten" and func._schema.name.partition("::")[2] in _ALGEBRA
+
+
+def is_unknown(func: Any) -> bool:
+    """Whether an ``OpOverload`` multiplies, and nobody can say how much."""
+    return func.namespace == "aten" and func._schema.name.partition("::")[2] in _UNKNOWN

@@ -153,7 +153,12 @@ def _escaped(found: Found, what: str) -> NativeGemmError:
 
 def _counts(result: Any) -> tuple[int | None, int | None, int | None]:
     """NaN, infinite and zero elements; of tensors without values nothing."""
-    if not isinstance(result, Tensor) or result.is_meta or type(result).__name__ == "FakeTensor":
+    if (
+        not isinstance(result, Tensor)
+        or result.is_meta
+        or result.layout is not torch.strided
+        or type(result).__name__ == "FakeTensor"
+    ):
         return None, None, None
     flat = result.detach()
     if not flat.is_floating_point():

@@ -12,7 +12,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from gemmsim.ops.tracing import when_compiler_loads
 
 from . import own_leaves  # noqa: F401  # they fill the table
-from .leaves import Leaf, is_algebra, leaves
+from .leaves import Leaf, is_algebra, is_unknown, leaves
 from .report import INTEGER, NATIVE
 from .roles import Roles, Trail
 
@@ -136,13 +136,26 @@ class Recorder(TorchDispatchMode):
         return func(*args, **kwargs)
 
     def _higher_order(self, func: Any, args: Any, kwargs: Any) -> Any:
-        """A higher order operator: what it computes by calling Python in plain view is seen, too."""
+        """A higher order operator: the functions it is given are in plain view, and so is attention's Python body."""
         self.opaque(str(func))
         body = getattr(func, "py_kernels", {}).get(_KEY.CompositeExplicitAutograd)
-        if body is None:
-            return func(*args, **kwargs)
-        with self:
-            return body(*args, **kwargs)
+        if body is not None and str(func).startswith("flex_attention"):
+            with self:
+                return body(*args, **kwargs)
+        return func(*map(self._seen, args), **{name: self._seen(value) for name, value in kwargs.items()})
+
+    def _seen(self, value: Any) -> Any:
+        """``value``, which runs in this mode's sight if it is a function."""
+        if isinstance(value, (tuple, list)):
+            return type(value)(map(self._seen, value)) if type(value) in (tuple, list) else value
+        if not callable(value) or isinstance(value, Tensor):
+            return value
+
+        def run(*args: Any, **kwargs: Any) -> Any:
+            with self:
+                return value(*args, **kwargs)
+
+        return run
 
 
 def _pass_over() -> None:
@@ -165,7 +178,7 @@ _KINDS: dict[Any, str] = {}
 
 def _kind(func: Any) -> str:
     composite = _KEY.CompositeImplicitAutograd
-    if func.namespace not in _KNOWN:
+    if func.namespace not in _KNOWN or is_unknown(func):
         found = "opaque"
     elif func._overloadpacket in _FUSED:
         found = "fused"

@@ -35,6 +35,7 @@ _AFTER_ADDEND = ((1, "dgrad"), (2, "wgrad"))
 _ORDERS: dict[str, tuple[tuple[int | None, str], ...]] = {
     "MmBackward0": _SECOND_FIRST,
     "BmmBackward0": _SECOND_FIRST,
+    "GroupedMmBackward0": _SECOND_FIRST,
     "AddmmBackward0": _AFTER_ADDEND,
     "BaddbmmBackward0": _AFTER_ADDEND,
     "AddbmmBackward0": _AFTER_ADDEND,

@@ -160,6 +160,27 @@ def test_complex_products_are_native():
     assert [r.spec for r in report] == ["native"]
 
 
+def test_sparse_products_are_native():
+    sparse = torch.eye(4).to_sparse()
+    with gs.emulate(SPEC), gs.audit(values=True) as report:
+        torch.sparse.mm(sparse, torch.ones(4, 2))
+        sparse @ torch.ones(4, 2)
+        torch.sparse.mm(sparse, sparse)
+    assert [(r.spec, r.shape) for r in report] == [("native", (1, 4, 4, 2))] * 2 + [("native", (1, 4, 4, 4))]
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_higher_order_operators_are_listed_and_looked_into():
+    from torch.nn.attention.flex_attention import flex_attention
+
+    q = torch.randn(1, 2, 16, 8)
+    with gs.audit() as report:
+        flex_attention(q, q, q)
+        torch.cond(torch.tensor(True), lambda x: x @ x, lambda x: x + 1, (torch.ones(3, 3),))
+    assert [r.shape for r in report][-1] == (1, 3, 3, 3) and {"flex_attention", "cond"} <= set(report.opaque)
+    assert report.total_macs >= 27 + 2 * 2 * 16 * 16 * 8
+
+
 def test_operators_of_others_are_listed():
     @torch.library.custom_op("audited::twice", mutates_args=())
     def twice(x: torch.Tensor) -> torch.Tensor:

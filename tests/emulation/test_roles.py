@@ -81,6 +81,20 @@ class _Values(gs.emulation.Recorder):
         self.found.append((found.role, {float(leaf.a.flatten()[0]), float(leaf.b.flatten()[0])}))
 
 
+def test_groups_of_rows():
+    """The weight's gradient comes first, and is a product of two matrices whose sum is cut into groups."""
+    x, w = (torch.randn(*shape, dtype=torch.bfloat16, requires_grad=True) for shape in ((16, 8), (2, 8, 32)))
+    ends = torch.tensor([4, 16], dtype=torch.int32)
+    with gs.audit() as report:
+        torch._grouped_mm(x, w, offs=ends).float().sum().backward()
+    assert [(r.role, r.shape) for r in report] == [
+        ("fprop", (1, 16, 8, 32)), ("wgrad", (1, 8, 16, 32)), ("dgrad", (1, 16, 32, 8)),
+    ]  # fmt: skip
+    with gs.audit() as report:
+        torch._grouped_mm(x.detach(), w, offs=ends).float().sum().backward()
+    assert [r.role for r in report] == ["fprop", "wgrad"]
+
+
 def test_a_gradient_of_one_operand_asked_of_the_engine():
     """The node has edges for both, and computes one."""
     x, w = leaf(2, 3), leaf(5, 3)
