@@ -20,7 +20,7 @@ __all__ = ["audit", "emulate"]
 
 
 def emulate(words: Sequence[str]) -> int:
-    """Runs the program that ``words`` name under a config; its exit code."""
+    """Runs the program that ``words`` name under a config; its exit code. ``ConfigError`` without one: exit code 2."""
     given = _read(
         _parser("emulate", "Run a Python program as it is, with its matrix products as a config says."), words
     )
