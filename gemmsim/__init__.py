@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from . import arithmetic as arithmetic
     from . import backends as backends
     from . import compat as compat
+    from . import emulation as emulation
     from . import formats as formats
     from . import functional as functional
     from . import hardware as hardware
@@ -40,6 +41,10 @@ if TYPE_CHECKING:
     from .arithmetic import UnsupportedSpec as UnsupportedSpec
     from .comparison import Comparison as Comparison
     from .comparison import compare as compare
+    from .emulation import NativeGemmError as NativeGemmError
+    from .emulation import audit as audit
+    from .emulation import capture as capture
+    from .emulation import emulate as emulate
     from .formats import Cast as Cast
     from .formats import FormatError as FormatError
     from .functional import qadaptive_avgpool as qadaptive_avgpool

@@ -129,6 +129,26 @@ def compare_command(
         compare(spec_a, spec_b, shape, seed, spread, unit, as_json)
 
 
+# The words behind a program's name are the program's: they go to a parser that leaves them alone.
+_PROGRAM = {"ignore_unknown_options": True, "allow_extra_args": True, "allow_interspersed_args": False}
+
+
+@app.command("emulate", add_help_option=False, context_settings=_PROGRAM)
+def emulate_command(words: Annotated[list[str] | None, typer.Argument(hidden=True)] = None) -> None:
+    """Run a Python program as it is, its matrix products computed as a spec or config says (--help: options)."""
+    from .scripts import emulate
+
+    raise typer.Exit(emulate(words or []))
+
+
+@app.command("audit", add_help_option=False, context_settings=_PROGRAM)
+def audit_command(words: Annotated[list[str] | None, typer.Argument(hidden=True)] = None) -> None:
+    """Run a Python program as it is and list its matrix products: place, role, shape, arithmetic (--help: options)."""
+    from .scripts import audit
+
+    raise typer.Exit(audit(words or []))
+
+
 @app.command("env")
 def env_command(
     check: Annotated[

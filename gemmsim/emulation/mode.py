@@ -16,12 +16,13 @@ from gemmsim.ops.errors import message
 from gemmsim.ops.seeds import check_seed
 from gemmsim.ops.tracing import assume_constant_result
 
-from . import (  # noqa: F401  # they fill the table
+from . import (  # noqa: F401  # they fill tables
     addmm,
     attention,
     compiled,
     contract,
     convolve,
+    count,
     einsum,
     formulas,
     later,
@@ -251,7 +252,7 @@ class Emulation(Placed):
     def site(self, path: str, kind: str, formats: Any) -> Site:
         """What holds for a product of this kind at this path."""
         if self.places is None:
-            return Site(kind, None if formats is None else formats.plan)
+            return Site(kind, None if formats is None else formats.plan, None, None, f"|{kind}")
         name = f"{path}|{kind}"
         if formats is None or not self.draws:
             return Site(kind, None if formats is None else formats.plan, None, None, name)

@@ -28,6 +28,7 @@ __all__ = [
     "RuleFormats",
     "config_of",
     "formats_at",
+    "matches",
     "needs_of",
     "problem",
     "reachable",
@@ -335,6 +336,15 @@ def _pattern(name: str, pattern: object) -> str:
         asked = f"Rule: {name}={pattern!r}: {error}"
         raise ConfigError(message(asked, "shell patterns, or re: and a regular expression", "Mend it.")) from None
     return pattern
+
+
+def matches(pattern: str, text: str) -> bool:
+    """Whether a shell pattern, or "re:" and a regular expression, matches the whole of ``text``.
+
+    Raises:
+        ConfigError: for a broken pattern.
+    """
+    return _matcher(_pattern("pattern", pattern)).match(text) is not None
 
 
 @lru_cache(maxsize=4096)

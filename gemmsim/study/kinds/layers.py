@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 from torch import Tensor
 
 from ..capture import ROLES, capture_layers, chosen_names, layer_shapes
+from ..captured_products import Products, is_of_products, operands_of, products_in
 from ..cells import Cell, Row, Scalar, columns, digest
 from ..curves import Curve
 from ..errors import StudyError, nearest
@@ -57,7 +58,7 @@ class LayersParameters(Parameters):
     kind: ClassVar[str] = "layers"
 
     model: str = option("", text, "module:function or file.py:function that gives (model, inputs[, loss]).")
-    captured: str = option("", text, "Instead: a file that gemmsim.study.capture_layers wrote.", metavar="FILE")
+    captured: str = option("", text, "Instead: a file of gemmsim.capture or capture_layers.", metavar="FILE")
     layers: tuple[str, ...] = option("*", _patterns, "Patterns over names of layers.", many=True, metavar="PATTERN")
     role: tuple[str, ...] = option("fprop", _roles, "Products of a layer: fprop, dgrad, wgrad.")
     acc: tuple[Curve, ...] = accumulators("fp32 = fp32", "e8m10 = e8m10", "chunk64 = chunked(64, e8m10)", "bf16 = bf16")
@@ -99,27 +100,25 @@ class Layers(Kind[LayersParameters]):
     def cells_of(self, part: LayersParameters) -> Iterator[Cell]:
         """Accumulators innermost: they share operands. Of a model, a pass without gradients tells the shapes."""
         origin = part.model or Path(part.captured).name
-        for layer, (t, into, out) in self._layers(part).items():
-            for role in part.role:
-                whole = {"fprop": (t, into, out), "dgrad": (t, out, into), "wgrad": (out, t, into)}[role]
-                m, k, n = (min(whole[0], part.most or whole[0]), whole[1], min(whole[2], part.most or whole[2]))
-                named: dict[str, Scalar] = {"layer": layer, "role": role, "model": origin, "in": str(part.in_)}
-                shown = columns(K=k, M=m, N=n, **named)
-                for seed in range(part.seeds):
-                    for curve in part.acc:
-                        if seed and not curve.stochastic:
-                            continue
-                        yield Cell(
-                            self.name,
-                            self.setting,
-                            curve.spec,
-                            seed,
-                            shown,
-                            stochastic=curve.stochastic,
-                            macs=m * k * n,
-                            label=curve.label,
-                            operands=f"{layer}|{role}",
-                        )
+        for (layer, role), whole in self._products(part).items():
+            m, k, n = (min(whole[0], part.most or whole[0]), whole[1], min(whole[2], part.most or whole[2]))
+            named: dict[str, Scalar] = {"layer": layer, "role": role, "model": origin, "in": str(part.in_)}
+            shown = columns(K=k, M=m, N=n, **named)
+            for seed in range(part.seeds):
+                for curve in part.acc:
+                    if seed and not curve.stochastic:
+                        continue
+                    yield Cell(
+                        self.name,
+                        self.setting,
+                        curve.spec,
+                        seed,
+                        shown,
+                        stochastic=curve.stochastic,
+                        macs=m * k * n,
+                        label=curve.label,
+                        operands=f"{layer}|{role}",
+                    )
 
     def prepare(self, folder: Path) -> _Captured:
         """The captured file. One made from a model stays in ``folder``, so that a resumed run has the same operands."""
@@ -137,8 +136,12 @@ class Layers(Kind[LayersParameters]):
         """The operands of one product, rows of a and columns of b chosen."""
         at = dict(cell.columns)
         part = context.part
-        first, second = _OPERANDS[str(at["role"])]
-        a, b = (_operand(context.path, str(at["layer"]), *one) for one in (first, second))
+        layer, role = str(at["layer"]), str(at["role"])
+        pairs = {} if part.model else self._pairs(part)
+        if pairs:
+            a, b = operands_of(context.path, pairs[layer, role][0])
+        else:
+            a, b = (_operand(context.path, layer, *one) for one in _OPERANDS[role])
         a, b = a[evenly(a.shape[0], part.most)], b[:, evenly(b.shape[1], part.most)]
         if a.dtype != b.dtype:
             a, b = a.double(), b.double()
@@ -176,6 +179,31 @@ class Layers(Kind[LayersParameters]):
             self._source = load_source(part.model)
         return self._source
 
+    def _products(self, part: LayersParameters) -> dict[tuple[str, str], tuple[int, int, int]]:
+        """(layer, role) -> (M, K, N) of the whole product.
+
+        Raises:
+            StudyError: as ``_layers``.
+        """
+        if not part.model and part.captured and (pairs := self._pairs(part)):
+            return {name: (m, k, n) for name, (_, m, k, n) in pairs.items()}
+        found = {}
+        for layer, (t, into, out) in self._layers(part).items():
+            sizes = {"fprop": (t, into, out), "dgrad": (t, out, into), "wgrad": (out, t, into)}
+            found.update({(layer, role): sizes[role] for role in part.role})
+        return found
+
+    def _pairs(self, part: LayersParameters) -> Products:
+        """The products of a file that holds pairs of operands; empty for one that holds layers.
+
+        Raises:
+            StudyError: no such file, no such products in it.
+        """
+        if "_found" not in vars(self):
+            path = Path(part.captured)
+            self._found = products_in(path, part.role, part.layers) if is_of_products(path) else {}
+        return self._found
+
     def _layers(self, part: LayersParameters) -> dict[str, tuple[int, int, int]]:
         """Layer -> (T, in, out).
 
@@ -200,7 +228,8 @@ def _shapes_in(part: LayersParameters) -> dict[str, tuple[int, int, int]]:
     shapes = tensor_shapes(Path(part.captured))
     names = list(dict.fromkeys(key.rpartition("/")[0] for key in shapes if key.rpartition("/")[2] in _PARTS))
     if not names:
-        raise StudyError(f"'{part.captured}' holds no NAME/input; allowed: what gemmsim.study.capture_layers wrote.")
+        allowed = "files of gemmsim.capture and gemmsim.study.capture_layers"
+        raise StudyError(f"'{part.captured}' holds no NAME/input; allowed: {allowed}.")
     found = {}
     for name in chosen_names(names, part.layers):
         needed = {piece for role in part.role for piece, _ in _OPERANDS[role]} | {"input", "weight"}

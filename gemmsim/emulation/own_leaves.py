@@ -1,0 +1,66 @@
+"""The products of this package's own operators: shapes and specs are read from their arguments."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from math import prod
+from typing import Any
+
+import torch
+
+from gemmsim.mx import matmul_operator  # noqa: F401  # registers the operator
+from gemmsim.ops.conv import operators as conv_operators  # noqa: F401
+from gemmsim.ops.product import operators  # noqa: F401
+from gemmsim.ops.seeds import Stream
+
+from .leaves import Leaf, Shape, reads
+
+__all__ = ["ROLES"]
+
+#: Role of a stream; of products that say nothing None.
+ROLES = {int(Stream.DGRAD): "dgrad", int(Stream.WGRAD): "wgrad"}
+
+
+@reads("matmul", "matmul_with_operands", namespace="gemmsim")
+def _matmul(at: Mapping[str, Any]) -> list[Leaf]:
+    if at["stream"] == int(Stream.ADDEND_GRAD):  # a sum of rows, written as a product by ones
+        return []
+    a, b = at["a"], at["b"]
+    batch = prod(torch.broadcast_shapes(a.shape[:-2], b.shape[:-2]))
+    shape = (int(batch), int(a.shape[-2]), int(a.shape[-1]), int(b.shape[-1]))
+    return [Leaf(shape, a, b, ROLES.get(at["stream"]), at["spec"], at["site"])]
+
+
+@reads("mx_mm", namespace="gemmsim")
+def _mx(at: Mapping[str, Any]) -> list[Leaf]:
+    a, b = at["a"], at["b"]
+    batch = prod(torch.broadcast_shapes(a.shape[:-2], b.shape[:-2]))
+    shape = (int(batch), int(a.shape[-2]), int(at["k"]), int(b.shape[-1]))
+    return [Leaf(shape, spec=at["spec"])]
+
+
+@reads("conv", "conv_with_operands", namespace="gemmsim")
+def _conv(at: Mapping[str, Any]) -> list[Leaf]:
+    x, weight, groups = at["x"], at["weight"], at["groups"]
+    taps, role = prod(weight.shape[2:]), ROLES.get(at["stream"])
+    if at["transposed"]:
+        places = prod(x.shape[2:])
+        shape = (groups, x.shape[0] * places, weight.shape[0] // groups, weight.shape[1] * taps)
+    else:
+        places = prod(at["output_size"])
+        shape = (groups, x.shape[0] * places, weight.shape[1] * taps, weight.shape[0] // groups)
+    return [Leaf(_plain(shape), x, weight, role, at["spec"], at["site"])]
+
+
+@reads("conv_weight", namespace="gemmsim")
+def _conv_weight(at: Mapping[str, Any]) -> list[Leaf]:
+    """``small`` has one element for each window of ``large``."""
+    large, small, groups = at["large"], at["small"], at["groups"]
+    places = small.shape[0] * prod(small.shape[2:])
+    shape = (groups, large.shape[1] // groups * prod(at["kernel"]), places, small.shape[1] // groups)
+    return [Leaf(_plain(shape), large, small, ROLES.get(at["stream"]), at["spec"], at["site"])]
+
+
+def _plain(shape: tuple[Any, ...]) -> Shape:
+    g, m, k, n = (int(size) for size in shape)
+    return g, m, k, n

@@ -1,0 +1,207 @@
+"""The mode below autograd that sees every operator and tells observers of the products among them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from gemmsim.ops.tracing import when_compiler_loads
+
+from . import own_leaves  # noqa: F401  # they fill the table
+from .leaves import Leaf, is_algebra, is_unknown, leaves
+from .report import INTEGER, NATIVE
+from .roles import Roles, Trail
+
+__all__ = ["Found", "Recorder"]
+
+#: Namespaces of operators that are looked up in the table: what is not there multiplies nothing. The communication of
+#: processes and PyTorch's bookkeeping are among them.
+_KNOWN = frozenset(
+    ("aten", "prim", "prims", "gemmsim", "profiler", "c10d", "_c10d_functional", "c10d_functional", "_dtensor", "fsdp")
+)
+#: Tensors that their own mode handles, whose products are products like any others.
+_TRANSPARENT = ("FakeTensor", "FunctionalTensor", "Parameter", "Tensor", "Buffer")
+#: Fused kernels that call other operators inside: they run in the recorder's sight.
+_FUSED = tuple(
+    packet
+    for name in ("_transformer_encoder_layer_fwd", "_native_multi_head_attention")
+    if (packet := getattr(torch.ops.aten, name, None)) is not None
+)
+_KEY = torch._C.DispatchKey
+
+
+class Found(NamedTuple):
+    """A product that is about to be computed: its leaf, the operator's name, role, path and spec."""
+
+    leaf: Leaf
+    op: str
+    role: str
+    module: str
+    spec: str
+
+
+class Recorder(TorchDispatchMode):
+    """Sees the operators that run in this thread, and in the autograd engine on its behalf, while it is entered.
+
+    Subclasses say what happens: ``before`` a product is computed, ``after`` it, at linear ``algebra`` before that is
+    computed, and at ``opaque`` operators, of which nothing is known.
+    """
+
+    supports_higher_order_operators = True
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.trail = Trail()
+        self.roles = Roles(self.trail)
+        self._depth = 0
+
+    @classmethod
+    def ignore_compile_internals(cls) -> bool:
+        """Compiled code stays compiled; its operators are seen when they run."""
+        return True
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """Whether PyTorch makes the handler a function that the compiler passes over: it would load the compiler, which
+        takes seconds. Done below, once there is one."""
+        return False
+
+    def __enter__(self) -> Any:
+        """In force; again where it looks into an operator, which is part of the same context."""
+        if not self._depth:
+            self.trail.start()
+        self._depth += 1
+        return super().__enter__()
+
+    def __exit__(self, *error: Any) -> None:
+        super().__exit__(*error)
+        self._depth -= 1
+        if not self._depth:
+            self.trail.stop()
+
+    def before(self, found: Found) -> None:
+        """A product is about to be computed."""
+
+    def after(self, found: Found, result: Any) -> None:
+        """It has been; ``result``: its own among the operator's results."""
+
+    def algebra(self, found: Found) -> None:
+        """Linear algebra is about to be computed."""
+
+    def opaque(self, name: str) -> None:
+        """An operator that nobody can look into is about to run."""
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = {} if kwargs is None else kwargs
+        if not isinstance(func, torch._ops.OpOverload):
+            return self._higher_order(func, args, kwargs)
+        if types and not all(_is_transparent(kind) for kind in types):
+            return NotImplemented  # the subclass computes, with this mode in force
+        found = leaves(func, args, kwargs)
+        if found is None:
+            return self._other(func, args, kwargs)
+        op, products = str(func._overloadpacket).removesuffix("_with_operands"), []
+        for leaf in found:
+            role, path = self.roles.of(leaf)
+            products.append(Found(leaf, op, role, path, _spec(leaf, args)))
+            self.before(products[-1])
+        result = func(*args, **kwargs)
+        for product in products:
+            self.after(product, result[product.leaf.result] if isinstance(result, (tuple, list)) else result)
+        return result
+
+    def _other(self, func: Any, args: Any, kwargs: Mapping[str, Any]) -> Any:
+        """An operator that is no leaf."""
+        kind = _KINDS.get(func) or _kind(func)
+        if kind == "plain":
+            return func(*args, **kwargs)
+        if kind == "composite":
+            with self:
+                return func.decompose(*args, **kwargs)
+        if kind == "fused":
+            with self:
+                return func._op_dk(_key(args), *args, **kwargs)
+        if kind == "opaque":
+            self.opaque(str(func._overloadpacket))
+            return func(*args, **kwargs)
+        operand = next((t for t in args if isinstance(t, Tensor)), None)
+        shape = () if operand is None else tuple(int(size) for size in operand.shape)
+        leaf = Leaf(shape, operand)  # type: ignore[arg-type]
+        role, path = self.roles.of(leaf)
+        self.algebra(Found(leaf, str(func._overloadpacket), role, path, NATIVE))
+        return func(*args, **kwargs)
+
+    def _higher_order(self, func: Any, args: Any, kwargs: Any) -> Any:
+        """A higher order operator: the functions it is given are in plain view, and so is attention's Python body."""
+        self.opaque(str(func))
+        body = getattr(func, "py_kernels", {}).get(_KEY.CompositeExplicitAutograd)
+        if body is not None and str(func).startswith("flex_attention"):
+            with self:
+                return body(*args, **kwargs)
+        return func(*map(self._seen, args), **{name: self._seen(value) for name, value in kwargs.items()})
+
+    def _seen(self, value: Any) -> Any:
+        """``value``, which runs in this mode's sight if it is a function."""
+        if isinstance(value, (tuple, list)):
+            return type(value)(map(self._seen, value)) if type(value) in (tuple, list) else value
+        if not callable(value) or isinstance(value, Tensor):
+            return value
+
+        def run(*args: Any, **kwargs: Any) -> Any:
+            with self:
+                return value(*args, **kwargs)
+
+        return run
+
+
+def _pass_over() -> None:
+    Recorder.__torch_dispatch__ = torch._disable_dynamo(Recorder.__torch_dispatch__, recursive=True)  # type: ignore[method-assign]
+
+
+when_compiler_loads(_pass_over)
+
+
+def _is_transparent(kind: type) -> bool:
+    if kind.__name__ in _TRANSPARENT:
+        return True
+    return kind.__torch_dispatch__ is torch._C._disabled_torch_dispatch_impl  # type: ignore[attr-defined]
+
+
+#: Operator -> what it is: "plain", "composite" (written in terms of others for all devices and autograd), "fused" (a
+#: kernel that calls others), "algebra", "opaque".
+_KINDS: dict[Any, str] = {}
+
+
+def _kind(func: Any) -> str:
+    composite = _KEY.CompositeImplicitAutograd
+    if func.namespace not in _KNOWN or is_unknown(func):
+        found = "opaque"
+    elif func._overloadpacket in _FUSED:
+        found = "fused"
+    elif is_algebra(func):
+        found = "algebra"
+    elif func.namespace == "aten" and torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), composite):
+        found = "composite"
+    else:
+        found = "plain"
+    _KINDS[func] = found
+    return found
+
+
+def _key(args: Any) -> Any:
+    device = next(t.device.type for t in args if isinstance(t, Tensor))
+    return _KEY.CUDA if device == "cuda" else _KEY.CPU
+
+
+def _spec(leaf: Leaf, args: Any) -> str:
+    """The spec that the operator names, or whose product it is otherwise."""
+    if leaf.spec != NATIVE:
+        return leaf.spec
+    operand = next((t for t in args if isinstance(t, Tensor)), None)
+    if operand is None or operand.is_floating_point() or operand.is_complex():
+        return NATIVE
+    return INTEGER

@@ -1,0 +1,130 @@
+"""``gemmsim emulate`` and ``gemmsim audit``: programs as they are, their arguments and exit codes, and the report."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+from support import ROOT
+from typer.testing import CliRunner
+
+from gemmsim.cli.app import app
+
+SCRIPT = """
+import sys
+import torch
+from torch import nn
+import beside
+
+class Mine(nn.Linear):
+    pass
+
+if __name__ == "__main__":
+    torch.manual_seed(0)
+    model = nn.Sequential(Mine(8, 8), nn.Linear(8, 4))
+    out = model(torch.randn(3, 8))
+    out.sum().backward()
+    print("out", float(out.detach().double().sum()).hex(), sys.argv[1:], beside.NAME)
+    if "--fail" in sys.argv:
+        raise KeyError("mine")
+    sys.exit(int(sys.argv[-1]) if sys.argv[-1].isdigit() else None)
+"""
+
+
+@pytest.fixture
+def script(tmp_path, monkeypatch):
+    (tmp_path / "mine.py").write_text(SCRIPT)
+    (tmp_path / "beside.py").write_text("NAME = 'neighbour'\n")
+    monkeypatch.chdir(tmp_path)
+    return str(tmp_path / "mine.py")
+
+
+@pytest.fixture(autouse=True)
+def forget():
+    yield
+    sys.modules.pop("beside", None)
+    sys.modules.pop("mine", None)
+
+
+def run(*args: str):
+    return CliRunner().invoke(app, list(args))
+
+
+def value(result) -> str:
+    return result.stdout.split()[1]
+
+
+def test_the_script_has_its_arguments_and_its_exit_code(script):
+    path, argv = list(sys.path), sys.argv
+    result = run("emulate", "--spec", "e4m3 : e5m10", script, "--json", "-m", "7")
+    assert result.exit_code == 7 and "['--json', '-m', '7'] neighbour" in result.stdout
+    assert (sys.path, sys.argv) == (path, argv)
+    assert run("emulate", "--spec", ":fp32", script).exit_code == 0
+    result = run("emulate", "--spec", ":fp32", "-m", "mine", "--spec", "5")
+    assert result.exit_code == 5 and "['--spec', '5']" in result.stdout
+    failed = run("emulate", "--spec", ":fp32", script, "--fail")
+    assert failed.exit_code == 1 and isinstance(failed.exception, KeyError)
+
+
+def test_arithmetic_and_seed_hold(script, tmp_path):
+    native = value(run("audit", script))
+    narrow = value(run("emulate", "--spec", "e4m3 : e5m4", script))
+    assert value(run("audit", "--spec", "e4m3 : e5m4", script)) == narrow != native
+    seeds = {value(run("emulate", "--spec", ":e5m3/sr", "--seed", seed, script)) for seed in "012"}
+    assert len(seeds) > 1 and value(run("emulate", "--spec", ":e5m3/sr", "--seed", "1", script)) in seeds
+
+
+def test_rules_from_files(script, tmp_path):
+    rules = [["0", "e4m3 : e5m4"], ["*", None]]
+    (tmp_path / "pairs.json").write_text(json.dumps(rules))
+    (tmp_path / "c.json").write_text(json.dumps({"rules": [{"modules": "0", "formats": "e4m3 : e5m4"}]}))
+    results = [run("audit", "--config", str(tmp_path / name), script) for name in ("pairs.json", "c.json")]
+    yaml = pytest.importorskip("yaml")
+    (tmp_path / "c.yaml").write_text(yaml.safe_dump({"rules": [{"modules": "0", "formats": "e4m3 : e5m4"}]}))
+    results.append(run("audit", "--config", str(tmp_path / "c.yaml"), script))
+    for result in results:
+        assert result.exit_code == 0, result.output
+        assert "5 products" in result.stdout and "2 emulated, 3 native" in result.stdout
+    assert len({result.stdout for result in results}) == 1
+
+
+def test_the_report(script, tmp_path):
+    out = tmp_path / "report.json"
+    result = run("audit", "--spec", "e4m3 : e5m10", "--json", str(out), "--values", "--strict", script, "3")
+    assert result.exit_code == 3 and "100 % of the multiply-adds" in result.stdout and "NaN" in result.stdout
+    data = json.loads(out.read_text())
+    assert [(r["module"], r["role"]) for r in data["records"]] == [
+        *(("0", "fprop"), ("1", "fprop"), ("1", "dgrad"), ("1", "wgrad"), ("0", "wgrad"))
+    ]
+    strict = run("audit", "--strict", script)
+    assert (
+        strict.exit_code == 1 and type(strict.exception).__name__ == "NativeGemmError" and "0 products" in strict.stdout
+    )
+    failed = run("audit", script, "--fail")
+    assert failed.exit_code == 1 and "5 products" in failed.stdout
+
+
+def test_the_real_command(script):
+    command = [sys.executable, "-m", "gemmsim", "audit", "--strict", script]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 1 and "NativeGemmError" in done.stderr and "addmm" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("args", "words"),
+    [
+        (("emulate", "mine.py"), "without a config"),
+        (("emulate", "--spec", ":bf17", "mine.py"), "bf16"),
+        (("emulate", "--spec", ":fp32", "--config", "x.json", "mine.py"), "one of them"),
+        (("emulate", "--config", "nothing.json", "mine.py"), "nothing.json"),
+        (("emulate", "--config", "mine.py", "mine.py"), "no JSON"),
+        (("emulate", "--spec", ":fp32", "absent.py"), "absent.py"),
+        (("audit",), "no program"),
+        (("audit", "--srict", "mine.py"), "--srict"),
+    ],
+)
+def test_a_mistake_is_one_message_and_exit_code_2(script, args, words):
+    result = run(*args)
+    assert result.exit_code == 2 and words in result.stderr and "Traceback" not in result.stderr
