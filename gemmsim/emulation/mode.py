@@ -113,14 +113,15 @@ class Emulation(Placed):
     """The mode behind ``emulate``: what holds, and where the program is. Made by ``emulate`` alone.
 
     ``shadowed``: how many contexts are open inside this one; the innermost one holds alone. ``owner``: the conversion
-    of a model that opened it.
+    of a model that opened it. ``pushed``: whether PyTorch asks the mode at all: not where every rule is PyTorch's own.
     """
 
     def __init__(self, text: str, seed: int, root: nn.Module | None = None, owner: object = None) -> None:
         super().__init__()
         self.owner = owner
         self.text, self.seed = text, seed
-        named, self.draws = needs_of(text)
+        named, self.draws, self.native = needs_of(text)
+        self.pushed = True
         self.shadowed = self.depth = 0
         self._outer: list[Emulation] = []
         if named or self.draws:
@@ -155,11 +156,13 @@ class Emulation(Placed):
         if not self.depth:
             self._open()
         self.depth += 1
-        super().__enter__()
+        if self.pushed:
+            super().__enter__()
         return self
 
     def __exit__(self, *error: Any) -> None:
-        super().__exit__(*error)
+        if self.pushed:
+            super().__exit__(*error)
         self.depth -= 1
         if not self.depth:
             self._close()
@@ -168,6 +171,7 @@ class Emulation(Placed):
         self._outer = _open_emulations()
         for mode in self._outer:
             mode.shadowed += 1
+        self.pushed = not self.native or bool(self._outer)
         if self.places is not None:
             watch()
         if not torch.compiler.is_compiling():
@@ -187,7 +191,9 @@ class Emulation(Placed):
         kwargs = {} if kwargs is None else kwargs
         entry = TABLE.get(func)
         if entry is None:
-            return self.other(func, args, kwargs)
+            if later.is_engine(func) or isinstance(func, HigherOrderOperator) or func == _UNFLATTEN:
+                return self.other(func, args, kwargs)
+            return func(*args, **kwargs)
         if self.shadowed or compiled.leave_alone(func, kwargs, self.text):
             return func(*args, **kwargs)
         return self.lower(entry, func, args, kwargs)
@@ -199,7 +205,7 @@ class Emulation(Placed):
                 return unseen(func)(*args, **kwargs)
         if isinstance(func, HigherOrderOperator) and not self.shadowed:
             return self._higher(func, args, kwargs)
-        if torch.compiler.is_compiling() and func == Tensor.unflatten:  # whose body cannot be traced under a mode
+        if torch.compiler.is_compiling() and func == _UNFLATTEN:  # whose body cannot be traced under a mode
             return torch.unflatten(*args, **kwargs)
         return func(*args, **kwargs)
 
@@ -260,6 +266,7 @@ class Emulation(Placed):
         return Site(kind, formats.plan, seed, self.places.counter, name)
 
 
+_UNFLATTEN = Tensor.unflatten
 #: Operators with products inside that nobody can replace, and their names; filled when a context opens.
 _OPAQUE: dict[Any, str] = {}
 _MASK = (1 << 63) - 1

@@ -238,9 +238,11 @@ def text_of(config: str | None) -> str:
 
 
 @assume_constant_result
-def needs_of(text: str) -> tuple[bool, bool]:
-    """Of the config of this text: whether it names modules, and whether it draws random bits."""
-    return _INTERNED[text].names_modules, _INTERNED[text].draws
+def needs_of(text: str) -> tuple[bool, bool, bool]:
+    """Of the config of this text: whether it names modules, draws random bits, leaves all to PyTorch."""
+    config = _INTERNED[text]
+    named = config.names_modules
+    return named, config.draws, not named and all(rule.formats is None for rule in config.rules)
 
 
 def config_of(text: str) -> Config:
