@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import csv
+import dataclasses
 import errno
 import json
 import os
 
 import pytest
+import torch
 from study.counting_study import CountingStudy
 
 from gemmsim import study
-from gemmsim.study import cells, files, store
+from gemmsim.study import cells, execution, files, store
 from gemmsim.study.cells import Cell
 
 ALL = {f":e5m{t}": 1 for t in range(1, 7)}
@@ -31,6 +33,27 @@ def test_a_run_computes_every_cell_once_and_a_second_one_none(tmp_path):
     assert counting.computed == ALL
     assert counting.prepared == 1, "nothing is trained when nothing is left"
     assert lines(tmp_path) == before
+
+
+def test_small_cells_are_computed_in_one_thread(tmp_path):
+    class Sized(CountingStudy):
+        sizes = {1: 1, 2: execution.SMALL_CELL - 1, 3: execution.SMALL_CELL, 4: 2**40, 5: 0, 6: 1}
+
+        def cells(self):
+            sized = [(cell, self.sizes[dict(cell.columns)["trailing"]]) for cell in super().cells()]
+            return [dataclasses.replace(cell, macs=macs) for cell, macs in sized]
+
+        def evaluate(self, cell, context):
+            return {**super().evaluate(cell, context), "of": torch.get_num_threads()}
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(3)
+    try:
+        rows = study.run(Sized(), tmp_path).rows
+        assert torch.get_num_threads() == 3
+    finally:
+        torch.set_num_threads(before)
+    assert [row["of"] for row in rows] == [row["threads"] for row in rows] == [1, 1, 3, 3, 3, 1]
 
 
 def test_limit_stops_early_and_the_next_run_goes_on(tmp_path):
