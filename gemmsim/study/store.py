@@ -12,7 +12,6 @@ import contextlib
 import csv
 import io
 import json
-import math
 import os
 import time
 from collections.abc import Mapping, Sequence
@@ -23,9 +22,8 @@ from typing import Any
 from .cells import Row, digest
 from .errors import StudyError
 from .files import atomic_write_text, make_folder
+from .row_text import SCHEMA, as_line, stamp
 
-#: Version of the row layout. A folder of another version is refused.
-SCHEMA = 2
 #: Seconds that finished rows may lie in the operating system's memory before they are forced to the disk.
 SYNC_EVERY = 1.0
 
@@ -60,7 +58,7 @@ class ResultStore:
         if damages:
             self._set_aside(damages)
         if damages or len(found) > 2 * len(self._rows):
-            atomic_write_text(self.path, "".join(_line(row) for row in self._rows.values()))
+            atomic_write_text(self.path, "".join(as_line(row) for row in self._rows.values()))
         self._handle: io.BufferedWriter | None = None
         self._synced = time.monotonic()
 
@@ -89,8 +87,8 @@ class ResultStore:
 
         When this returns the row survives the end of this process; at the latest a second later, that of the machine.
         """
-        stamped = stamp(row)
-        self._append(_line(stamped).encode("utf-8"))
+        stamped, text = stamp(row)
+        self._append(text.encode("ascii"))
         self._rows[stamped["cell"]] = stamped
         return stamped
 
@@ -208,24 +206,6 @@ def read_rows(folder: Path) -> tuple[list[Row], list[str]]:
     return list({row["cell"]: row for row in rows}.values()), [str(damage) for damage in damages]
 
 
-def stamp(row: Row) -> Row:
-    """``row`` with ``schema`` and a ``digest`` of all its other columns, as it will read back from JSON.
-
-    JSON has no infinities and no NaN: they become null. Count them in a column if they matter.
-    """
-    body = {"schema": SCHEMA, **{name: _as_read(value) for name, value in row.items() if name != "digest"}}
-    return {**body, "digest": digest(body)}
-
-
-def _as_read(value: Any) -> Any:
-    """``value`` as JSON gives it back."""
-    if value is None or isinstance(value, str | int):
-        return value
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    return json.loads(json.dumps(value, allow_nan=False))
-
-
 def to_csv(rows: Sequence[Row]) -> str:
     """``rows`` as CSV with a header; columns in order of first appearance, missing values empty, objects as JSON."""
     header = list(dict.fromkeys(name for row in rows for name in row))
@@ -241,10 +221,6 @@ def as_text(value: Any) -> str:
     if isinstance(value, dict | list):
         return json.dumps(value, separators=(",", ":"))
     return "" if value is None else str(value)
-
-
-def _line(row: Row) -> str:
-    return json.dumps(row, ensure_ascii=True) + "\n"
 
 
 def _examine(path: Path, *, keep_cut_line: bool = False) -> tuple[list[Row], list[Damage]]:
