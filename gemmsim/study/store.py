@@ -13,7 +13,6 @@ import csv
 import io
 import json
 import os
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,11 +20,9 @@ from typing import Any
 
 from .cells import Row, digest
 from .errors import StudyError
-from .files import atomic_write_text, make_folder
+from .files import atomic_write_text, make_folder, writing
+from .forcing import Forcing
 from .row_text import SCHEMA, as_line, stamp
-
-#: Seconds that finished rows may lie in the operating system's memory before they are forced to the disk.
-SYNC_EVERY = 1.0
 
 
 @dataclass(frozen=True)
@@ -60,7 +57,7 @@ class ResultStore:
         if damages or len(found) > 2 * len(self._rows):
             atomic_write_text(self.path, "".join(as_line(row) for row in self._rows.values()))
         self._handle: io.BufferedWriter | None = None
-        self._synced = time.monotonic()
+        self._forcing = Forcing()
 
     def __enter__(self) -> ResultStore:
         return self
@@ -85,7 +82,7 @@ class ResultStore:
     def add(self, row: Row) -> Row:
         """Appends ``row`` (superseding the same cell's), stamped with schema and digest, and returns it as stored.
 
-        When this returns the row survives the end of this process; at the latest a second later, that of the machine.
+        When this returns the row survives the end of this process; about a second later, that of the machine.
         """
         stamped, text = stamp(row)
         self._append(text.encode("ascii"))
@@ -93,11 +90,15 @@ class ResultStore:
         return stamped
 
     def close(self) -> None:
-        """Forces everything to the disk and closes the file."""
+        """Forces everything to the disk and closes the file.
+
+        Raises:
+            StudyError: the disk does not take it.
+        """
         handle, self._handle = self._handle, None
         if handle is not None:
-            with handle:
-                os.fsync(handle.fileno())
+            with writing(self.path), handle:
+                self._forcing.finish(handle.fileno())
 
     def _append(self, line: bytes) -> None:
         if self._handle is None:
@@ -109,9 +110,7 @@ class ResultStore:
         try:
             self._handle.write(line)
             self._handle.flush()
-            if time.monotonic() - self._synced > SYNC_EVERY:
-                os.fsync(self._handle.fileno())
-                self._synced = time.monotonic()
+            self._forcing.written(self._handle.fileno())
         except OSError as error:
             self._cut_back(end)
             raise StudyError(

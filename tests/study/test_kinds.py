@@ -7,6 +7,7 @@ import torch
 
 import gemmsim as gs
 from gemmsim import study
+from gemmsim.study import execution
 from gemmsim.study.distributions import draw
 from gemmsim.study.errors import StudyError
 from gemmsim.study.published.reproduction import REPRODUCTIONS
@@ -27,7 +28,9 @@ def test_growth_rows_are_the_product_of_its_lists_and_reproduce_themselves(tmp_p
         assert rows[0][column] not in (None, ""), column
 
 
-def test_rows_do_not_depend_on_threads(tmp_path):
+def test_rows_do_not_depend_on_threads(tmp_path, monkeypatch):
+    monkeypatch.setattr(execution, "SMALL_CELL", 0)
+
     def rows(threads):
         before = torch.get_num_threads()
         torch.set_num_threads(threads)
