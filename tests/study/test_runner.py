@@ -15,6 +15,7 @@ from study.counting_study import CountingStudy
 from gemmsim import study
 from gemmsim.study import cells, execution, files, forcing, store
 from gemmsim.study.cells import Cell
+from gemmsim.study.runner import CELL_SECONDS
 
 ALL = {f":e5m{t}": 1 for t in range(1, 7)}
 
@@ -188,7 +189,7 @@ def test_a_plan_creates_nothing_and_knows_what_is_left(tmp_path):
     folder = tmp_path / "absent"
     plan = study.plan(CountingStudy(), folder)
     assert len(plan.todo) == 6 and not plan.rate_is_measured and not folder.exists()
-    assert plan.seconds(plan.todo) == pytest.approx(3 * 1000 / 4e9 + 3 * 1000 / 1e9)
+    assert plan.seconds(plan.todo) == pytest.approx(6 * CELL_SECONDS + 3 * 1000 / 4e9 + 3 * 1000 / 1e9)
     study.run(CountingStudy(), folder, limit=4)
     plan = study.plan(CountingStudy(), folder)
     assert [cell.spec for cell in plan.todo] == [":e5m5", ":e5m6"] and plan.rate_is_measured
