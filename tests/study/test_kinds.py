@@ -44,6 +44,33 @@ def test_rows_do_not_depend_on_threads(tmp_path, monkeypatch):
     assert rows(1) == rows(2)
 
 
+def test_additions_are_counted_where_asked(tmp_path):
+    given = {
+        "acc": ["e5m10", "pairwise(bf16)", "exact = exact(fp32)"],
+        "K": "256,1024",
+        "dist": "rand01",
+        "M": 4,
+        "N": 4,
+    }
+    kind = study.kind("growth")(**given, events="yes", metric="swamped")
+    rows = study.run(kind, tmp_path).rows
+    for row in rows:
+        a, b = draw("rand01", 4, row["K"], 4, row["seed"])
+        if row["label"] == "exact":
+            assert row["swamped"] is row["inexact"] is row["underflow"] is row["overflow"] is None
+            continue
+        shares = gs.count_events(a, b, row["spec"]).shares()
+        assert {name: row[name] for name in shares} == shares
+    assert kind.finding(rows).startswith("Share at K = 1,024 of additions that left the register as it was")
+    plain = study.kind("growth")(**given)
+    assert not {cell.key for cell in plain.cells()} & {row["cell"] for row in rows}, (
+        "rows without counts are other cells"
+    )
+    assert "swamped" not in study.run(plain, tmp_path / "plain").rows[0]
+    with pytest.raises(StudyError, match="give --events yes"):
+        study.kind("growth")(**given, metric="inexact")
+
+
 def test_equal_operands_are_made_once(tmp_path, monkeypatch):
     kind = study.kind("growth")
     made = []
