@@ -93,11 +93,13 @@ def _run_all(request: Request) -> None:
 def plot_study(name: str, out: Path) -> None:
     """Draws plot.png and plot.svg from the results in ``out``; of a kind, with the parameters of the runs there."""
     chosen = study.get(name)
-    if name in study.kinds() and out.is_dir():
-        kept = study.of_folder(out)
-        chosen = kept if kept.name == name else chosen
-    keys = {cell.key for cell in chosen.cells()}
-    rows = [row for row in study.load_rows(out) if row["cell"] in keys]
+    kept = study.of_folder(out) if name in study.kinds() and out.is_dir() else chosen
+    if kept is not chosen and kept.name == name:
+        # All rows are of its runs. Its cells would ask for what they were made from: a model, files that have moved.
+        chosen, rows = kept, study.load_rows(out)
+    else:
+        keys = {cell.key for cell in chosen.cells()}
+        rows = [row for row in study.load_rows(out) if row["cell"] in keys]
     if not rows:
         raise study.StudyError(
             f"'{out}' holds no finished cell of {name!r}. Run it first: gemmsim study run {name} --out {out}"

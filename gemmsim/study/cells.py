@@ -53,10 +53,14 @@ class Cell:
         }
 
 
+#: Hexadecimal digits of a digest.
+DIGITS = 16
+
+
 def digest(value: object) -> str:
     """First 16 hexadecimal digits of the SHA-256 of ``value`` as canonical JSON (sorted keys, no blanks)."""
     text = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
-    return hashlib.sha256(text.encode("ascii")).hexdigest()[:16]
+    return hashlib.sha256(text.encode("ascii")).hexdigest()[:DIGITS]
 
 
 def columns(**values: Scalar) -> tuple[tuple[str, Scalar], ...]:

@@ -49,7 +49,7 @@ COLUMNS = {
     "accuracy": "share of right answers",
     "best_accuracy": "the best of all epochs",
     "logit_err": "norm(logits - exact) / norm(exact), Frobenius",
-    "same_answer_as_truth": "share of inputs whose largest logit is that of the exact pass",
+    "agree": "share of inputs whose largest logit is that of the exact pass",
     "significand_bits": "of the accumulator's register, leading bit included",
     "first_loss": "mean loss over the first epoch",
     "train_loss": "mean loss over the last epoch",

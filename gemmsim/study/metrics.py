@@ -12,13 +12,14 @@ import math
 import torch
 from torch import Tensor
 
+import gemmsim as gs
 from gemmsim.formats import FloatFormat
 
 from .cells import Scalar
 from .operands import Operands
 from .threads import one_thread
 
-__all__ = ["SHOWN", "errors", "signed_bias"]
+__all__ = ["EVENTS", "SHOWN", "errors", "event_shares", "signed_bias"]
 
 #: Metrics a picture or table may show, and their words.
 SHOWN = {
@@ -30,6 +31,13 @@ SHOWN = {
     "mean_abs": "mean absolute error",
     "ratio": "result / true value, mean",
     "max_err_over_s": "largest |e| / S",
+}
+#: Shares of all additions, of ``gemmsim.count_events``, and their words.
+EVENTS = {
+    "swamped": "additions that left the register as it was although the term was not 0, share",
+    "inexact": "additions that rounded, share",
+    "underflow": "additions below the smallest normal number that rounded, share",
+    "overflow": "additions beyond the largest number, share",
 }
 
 
@@ -88,6 +96,17 @@ def errors(result: Tensor, operands: Operands, unit: float, fmt: FloatFormat | N
         **_in_ulps(e[finite], t[finite], fmt),
         "nonfinite": 1 - float(finite.double().mean()) if y.numel() else None,
     }
+
+
+def event_shares(operands: Operands, spec: gs.GemmSpec, seed: int) -> dict[str, Scalar]:
+    """Swamped, inexact, underflow and overflow: shares of all additions of the product of ``operands``.
+
+    None for an accumulator whose additions are not counted: see ``gemmsim.count_events``.
+    """
+    try:
+        return dict(gs.count_events(operands.a, operands.b, spec, seed=seed).shares())
+    except gs.UnsupportedSpec:
+        return dict.fromkeys(EVENTS)
 
 
 def _in_ulps(error: Tensor, truth: Tensor, fmt: FloatFormat | None) -> dict[str, Scalar]:

@@ -26,6 +26,9 @@ from .progress import progress
 from .registry import get, names
 from .store import ResultStore, claim, note, read_rows, to_csv
 
+#: Seconds that a cell takes beside its product: operands, metrics, its row. Small cells took 1.5 to 2.7 ms in all.
+CELL_SECONDS = 0.002
+
 
 @dataclass(frozen=True)
 class Plan:
@@ -44,8 +47,8 @@ class Plan:
         return tuple(cell for cell in self.cells if cell.key not in self.finished)
 
     def seconds(self, cells: Iterable[Cell]) -> float:
-        """Estimated time for ``cells``: multiply-adds over rate."""
-        return sum(cell.macs / self.rate[cell.stochastic] for cell in cells)
+        """Estimated time for ``cells``: multiply-adds over rate, and two milliseconds each."""
+        return sum(CELL_SECONDS + cell.macs / self.rate[cell.stochastic] for cell in cells)
 
 
 @dataclass(frozen=True)

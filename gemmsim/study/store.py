@@ -12,9 +12,7 @@ import contextlib
 import csv
 import io
 import json
-import math
 import os
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,12 +20,9 @@ from typing import Any
 
 from .cells import Row, digest
 from .errors import StudyError
-from .files import atomic_write_text, make_folder
-
-#: Version of the row layout. A folder of another version is refused.
-SCHEMA = 2
-#: Seconds that finished rows may lie in the operating system's memory before they are forced to the disk.
-SYNC_EVERY = 1.0
+from .files import atomic_write_text, make_folder, writing
+from .forcing import Forcing
+from .row_text import SCHEMA, as_line, stamp
 
 
 @dataclass(frozen=True)
@@ -60,9 +55,9 @@ class ResultStore:
         if damages:
             self._set_aside(damages)
         if damages or len(found) > 2 * len(self._rows):
-            atomic_write_text(self.path, "".join(_line(row) for row in self._rows.values()))
+            atomic_write_text(self.path, "".join(as_line(row) for row in self._rows.values()))
         self._handle: io.BufferedWriter | None = None
-        self._synced = time.monotonic()
+        self._forcing = Forcing()
 
     def __enter__(self) -> ResultStore:
         return self
@@ -87,19 +82,23 @@ class ResultStore:
     def add(self, row: Row) -> Row:
         """Appends ``row`` (superseding the same cell's), stamped with schema and digest, and returns it as stored.
 
-        When this returns the row survives the end of this process; at the latest a second later, that of the machine.
+        When this returns the row survives the end of this process; about a second later, that of the machine.
         """
-        stamped = stamp(row)
-        self._append(_line(stamped).encode("utf-8"))
+        stamped, text = stamp(row)
+        self._append(text.encode("ascii"))
         self._rows[stamped["cell"]] = stamped
         return stamped
 
     def close(self) -> None:
-        """Forces everything to the disk and closes the file."""
+        """Forces everything to the disk and closes the file.
+
+        Raises:
+            StudyError: the disk does not take it.
+        """
         handle, self._handle = self._handle, None
         if handle is not None:
-            with handle:
-                os.fsync(handle.fileno())
+            with writing(self.path), handle:
+                self._forcing.finish(handle.fileno())
 
     def _append(self, line: bytes) -> None:
         if self._handle is None:
@@ -111,9 +110,7 @@ class ResultStore:
         try:
             self._handle.write(line)
             self._handle.flush()
-            if time.monotonic() - self._synced > SYNC_EVERY:
-                os.fsync(self._handle.fileno())
-                self._synced = time.monotonic()
+            self._forcing.written(self._handle.fileno())
         except OSError as error:
             self._cut_back(end)
             raise StudyError(
@@ -208,24 +205,6 @@ def read_rows(folder: Path) -> tuple[list[Row], list[str]]:
     return list({row["cell"]: row for row in rows}.values()), [str(damage) for damage in damages]
 
 
-def stamp(row: Row) -> Row:
-    """``row`` with ``schema`` and a ``digest`` of all its other columns, as it will read back from JSON.
-
-    JSON has no infinities and no NaN: they become null. Count them in a column if they matter.
-    """
-    body = {"schema": SCHEMA, **{name: _as_read(value) for name, value in row.items() if name != "digest"}}
-    return {**body, "digest": digest(body)}
-
-
-def _as_read(value: Any) -> Any:
-    """``value`` as JSON gives it back."""
-    if value is None or isinstance(value, str | int):
-        return value
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    return json.loads(json.dumps(value, allow_nan=False))
-
-
 def to_csv(rows: Sequence[Row]) -> str:
     """``rows`` as CSV with a header; columns in order of first appearance, missing values empty, objects as JSON."""
     header = list(dict.fromkeys(name for row in rows for name in row))
@@ -241,10 +220,6 @@ def as_text(value: Any) -> str:
     if isinstance(value, dict | list):
         return json.dumps(value, separators=(",", ":"))
     return "" if value is None else str(value)
-
-
-def _line(row: Row) -> str:
-    return json.dumps(row, ensure_ascii=True) + "\n"
 
 
 def _examine(path: Path, *, keep_cut_line: bool = False) -> tuple[list[Row], list[Damage]]:

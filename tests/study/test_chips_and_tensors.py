@@ -13,9 +13,11 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 from torch import nn
+from typer.testing import CliRunner
 
 import gemmsim as gs
 from gemmsim import study
+from gemmsim.cli.app import app
 from gemmsim.hardware import HardwareError
 from gemmsim.study.differences import CLASSES, differences, unit_of
 from gemmsim.study.distributions import draw
@@ -216,6 +218,20 @@ def test_rows_follow_the_values_and_not_the_place_of_files(files, tmp_path):
     changed = study.run(study.kind("gemm")(**{**given, "a": "there/x.npy"}), folder)
     assert changed.rows[0]["fingerprint"] != first.rows[0]["fingerprint"]
     assert changed.rows[0]["cell"] == first.rows[0]["cell"]
+
+
+def test_pictures_are_drawn_again_without_what_was_measured(files, module, tmp_path, monkeypatch):
+    given = {"gemm": {"a": "x.npy", "b": "one.pt", "transpose": "b"}, "layers": {"model": module}}
+    for kind, parameters in given.items():
+        study.run(study.kind(kind)(**parameters, acc=["bf16", "fp32"]), tmp_path / kind)
+        (tmp_path / kind / "plot.svg").unlink()
+    monkeypatch.delitem(sys.modules, "users_model")
+    for path in tmp_path.glob("*.*"):
+        path.unlink()
+    for kind in given:
+        drawn = CliRunner().invoke(app, ["study", "plot", kind, "--out", str(tmp_path / kind)])
+        assert drawn.exit_code == 0, drawn.output
+        assert "<svg" in (tmp_path / kind / "plot.svg").read_text()
 
 
 def test_some_rows_and_columns(files, tmp_path):
@@ -444,10 +460,6 @@ def test_models_that_do_not_do(module, tmp_path, monkeypatch, given, says):
 
 
 def test_dry_runs_cost_and_create_nothing(files, module, tmp_path):
-    from typer.testing import CliRunner
-
-    from gemmsim.cli.app import app
-
     words = {
         "chunk": [],
         "hardware": [],

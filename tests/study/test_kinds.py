@@ -7,6 +7,7 @@ import torch
 
 import gemmsim as gs
 from gemmsim import study
+from gemmsim.study import execution
 from gemmsim.study.distributions import draw
 from gemmsim.study.errors import StudyError
 from gemmsim.study.published.reproduction import REPRODUCTIONS
@@ -27,7 +28,9 @@ def test_growth_rows_are_the_product_of_its_lists_and_reproduce_themselves(tmp_p
         assert rows[0][column] not in (None, ""), column
 
 
-def test_rows_do_not_depend_on_threads(tmp_path):
+def test_rows_do_not_depend_on_threads(tmp_path, monkeypatch):
+    monkeypatch.setattr(execution, "SMALL_CELL", 0)
+
     def rows(threads):
         before = torch.get_num_threads()
         torch.set_num_threads(threads)
@@ -39,6 +42,33 @@ def test_rows_do_not_depend_on_threads(tmp_path):
         return [{name: value for name, value in row.items() if name not in TIME_COLUMNS} for row in found]
 
     assert rows(1) == rows(2)
+
+
+def test_additions_are_counted_where_asked(tmp_path):
+    given = {
+        "acc": ["e5m10", "pairwise(bf16)", "exact = exact(fp32)"],
+        "K": "256,1024",
+        "dist": "rand01",
+        "M": 4,
+        "N": 4,
+    }
+    kind = study.kind("growth")(**given, events="yes", metric="swamped")
+    rows = study.run(kind, tmp_path).rows
+    for row in rows:
+        a, b = draw("rand01", 4, row["K"], 4, row["seed"])
+        if row["label"] == "exact":
+            assert row["swamped"] is row["inexact"] is row["underflow"] is row["overflow"] is None
+            continue
+        shares = gs.count_events(a, b, row["spec"]).shares()
+        assert {name: row[name] for name in shares} == shares
+    assert kind.finding(rows).startswith("Share at K = 1,024 of additions that left the register as it was")
+    plain = study.kind("growth")(**given)
+    assert not {cell.key for cell in plain.cells()} & {row["cell"] for row in rows}, (
+        "rows without counts are other cells"
+    )
+    assert "swamped" not in study.run(plain, tmp_path / "plain").rows[0]
+    with pytest.raises(StudyError, match="give --events yes"):
+        study.kind("growth")(**given, metric="inexact")
 
 
 def test_equal_operands_are_made_once(tmp_path, monkeypatch):

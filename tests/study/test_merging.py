@@ -76,8 +76,8 @@ def test_the_newest_row_of_a_cell_is_kept(tmp_path):
     for name, time in (("new", "2026-02-02"), ("old", "2026-01-01")):
         study.run(CountingStudy(), tmp_path / name)
         rows = [{**row, "finished_at": time, "score": len(name)} for row in study.load_rows(tmp_path / name)]
-        (tmp_path / name / "results.jsonl").write_text("".join(json.dumps(store.stamp(r)) + "\n" for r in rows))
-    (tmp_path / "old" / "results.jsonl").open("a").write(json.dumps(store.stamp({**rows[0], "score": 9})) + "\n")
+        (tmp_path / name / "results.jsonl").write_text("".join(store.stamp(r)[1] for r in rows))
+    (tmp_path / "old" / "results.jsonl").open("a").write(store.stamp({**rows[0], "score": 9})[1])
     merged = study.merge([tmp_path / "new", tmp_path / "old"], tmp_path / "out", study=CountingStudy())
     assert {row["finished_at"] for row in merged.rows} == {"2026-02-02"} and len(merged.rows) == 6
     into = study.merge([tmp_path / "old"], tmp_path / "new", study=CountingStudy())
@@ -122,7 +122,7 @@ def test_strangers_are_refused_and_nothing_is_written(tmp_path):
     study.run(CountingStudy("inputs-2"), tmp_path / "other inputs")
     study.run(CountingStudy(), tmp_path / "other version")
     path = tmp_path / "other version" / "results.jsonl"
-    rows = [store.stamp({**row, "library": "9.9"}) for row in study.load_rows(path.parent)]
+    rows = [store.stamp({**row, "library": "9.9"})[0] for row in study.load_rows(path.parent)]
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     study.run(CountingStudy(), tmp_path / "other layout")
     old = {**study.load_rows(tmp_path / "one")[0], "schema": 1}

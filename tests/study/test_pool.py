@@ -18,7 +18,7 @@ from study.dying_study import DyingStudy, SharedStudy
 
 from gemmsim import study
 from gemmsim.formats import FormatError
-from gemmsim.study import pool
+from gemmsim.study import execution, pool
 from gemmsim.study.assignment import Assignment
 from gemmsim.study.cells import Cell
 from gemmsim.study.records import TIME_COLUMNS
@@ -40,7 +40,9 @@ def inline(growth, tmp_path_factory):
     threads = torch.get_num_threads()
     torch.set_num_threads(2)
     try:
-        return study.run(growth, tmp_path_factory.mktemp("inline"))
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(execution, "SMALL_CELL", 0)
+            return study.run(growth, tmp_path_factory.mktemp("inline"))
     finally:
         torch.set_num_threads(threads)
 

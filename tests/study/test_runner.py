@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import csv
+import dataclasses
 import errno
 import json
 import os
 
 import pytest
+import torch
 from study.counting_study import CountingStudy
 
 from gemmsim import study
-from gemmsim.study import cells, files, store
+from gemmsim.study import cells, execution, files, forcing, store
 from gemmsim.study.cells import Cell
+from gemmsim.study.runner import CELL_SECONDS
 
 ALL = {f":e5m{t}": 1 for t in range(1, 7)}
 
@@ -31,6 +34,27 @@ def test_a_run_computes_every_cell_once_and_a_second_one_none(tmp_path):
     assert counting.computed == ALL
     assert counting.prepared == 1, "nothing is trained when nothing is left"
     assert lines(tmp_path) == before
+
+
+def test_small_cells_are_computed_in_one_thread(tmp_path):
+    class Sized(CountingStudy):
+        sizes = {1: 1, 2: execution.SMALL_CELL - 1, 3: execution.SMALL_CELL, 4: 2**40, 5: 0, 6: 1}
+
+        def cells(self):
+            sized = [(cell, self.sizes[dict(cell.columns)["trailing"]]) for cell in super().cells()]
+            return [dataclasses.replace(cell, macs=macs) for cell, macs in sized]
+
+        def evaluate(self, cell, context):
+            return {**super().evaluate(cell, context), "of": torch.get_num_threads()}
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(3)
+    try:
+        rows = study.run(Sized(), tmp_path).rows
+        assert torch.get_num_threads() == 3
+    finally:
+        torch.set_num_threads(before)
+    assert [row["of"] for row in rows] == [row["threads"] for row in rows] == [1, 1, 3, 3, 3, 1]
 
 
 def test_limit_stops_early_and_the_next_run_goes_on(tmp_path):
@@ -82,13 +106,14 @@ def test_a_write_that_fails_leaves_the_finished_rows(tmp_path, monkeypatch):
     def full(descriptor):
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(store, "SYNC_EVERY", -1.0)
+    monkeypatch.setattr(forcing, "SYNC_EVERY", -1.0)
     monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(study.StudyError, match="No space left.*Finished cells are safe"):
         study.run(CountingStudy(), tmp_path)
     monkeypatch.undo()
-    assert lines(tmp_path) == before
-    assert study.run(CountingStudy(), tmp_path).computed == 3
+    kept = lines(tmp_path)
+    assert kept[:3] == before and len(kept) < 6
+    assert study.run(CountingStudy(), tmp_path).computed == 6 - len(kept)
 
 
 def test_rows_computed_with_other_inputs_are_computed_again(tmp_path):
@@ -164,7 +189,7 @@ def test_a_plan_creates_nothing_and_knows_what_is_left(tmp_path):
     folder = tmp_path / "absent"
     plan = study.plan(CountingStudy(), folder)
     assert len(plan.todo) == 6 and not plan.rate_is_measured and not folder.exists()
-    assert plan.seconds(plan.todo) == pytest.approx(3 * 1000 / 4e9 + 3 * 1000 / 1e9)
+    assert plan.seconds(plan.todo) == pytest.approx(6 * CELL_SECONDS + 3 * 1000 / 4e9 + 3 * 1000 / 1e9)
     study.run(CountingStudy(), folder, limit=4)
     plan = study.plan(CountingStudy(), folder)
     assert [cell.spec for cell in plan.todo] == [":e5m5", ":e5m6"] and plan.rate_is_measured

@@ -67,6 +67,7 @@ class Accuracy(Kind[AccuracyParameters]):
 
     parameters = AccuracyParameters
     about = "test accuracy of a trained network, by accumulator of its matrix products"
+    version = 2
     declared_rate = (1e9, 2.5e8)
 
     def cells_of(self, part: AccuracyParameters) -> Iterator[Cell]:
@@ -140,14 +141,14 @@ def prepare_pass(setting: str) -> Pass:
 def measure_pass(result: Tensor, inputs: Pass) -> dict[str, Scalar]:
     """Columns of a forward pass over the test images.
 
-    ====================  ==========================================================================
-    accuracy              share of images whose largest logit is that of their label
-    correct, images       the same as counts
-    same_answer_as_truth  share of images whose largest logit is that of the exact pass
-    logit_err             norm(logits - exact) / norm(exact), Frobenius
-    logit_error_mean      mean of abs(logits - exact)
-    logit_error_max       largest abs(logits - exact)
-    ====================  ==========================================================================
+    ================  ==========================================================================
+    accuracy          share of images whose largest logit is that of their label
+    correct, images   the same as counts
+    agree             share of images whose largest logit is that of the exact pass
+    logit_err         norm(logits - exact) / norm(exact), Frobenius
+    logit_error_mean  mean of abs(logits - exact)
+    logit_error_max   largest abs(logits - exact)
+    ================  ==========================================================================
 
     A logit that is NaN counts as the largest of its image, as ``torch.argmax`` has it; errors are then NaN, too.
     """
@@ -158,7 +159,7 @@ def measure_pass(result: Tensor, inputs: Pass) -> dict[str, Scalar]:
         "accuracy": correct / len(inputs.data.test_labels),
         "correct": correct,
         "images": len(inputs.data.test_labels),
-        "same_answer_as_truth": float((predicted == inputs.truth.argmax(dim=1)).double().mean()),
+        "agree": float((predicted == inputs.truth.argmax(dim=1)).double().mean()),
         "logit_err": float(torch.linalg.norm(error) / torch.linalg.norm(inputs.truth)),
         "logit_error_mean": float(error.abs().mean()),
         "logit_error_max": float(error.abs().max()),

@@ -19,7 +19,7 @@ __all__ = ["SHOWN", "accuracy_finding", "accuracy_plot", "accuracy_table", "bits
 SHOWN = {
     "accuracy": "test accuracy",
     "logit_err": "error of the logits, relative, Frobenius norm",
-    "same_answer_as_truth": "images with the exact pass's answer",
+    "agree": "images with the exact pass's answer",
 }
 #: An accumulator is enough if the accuracy is no more than this below the exact pass's.
 TOLERANCE = 0.01
@@ -81,7 +81,7 @@ def _list(rows: Sequence[Row], title: str) -> Table:
         table.add_column(heading, justify="left" if heading in ("accumulator", "spec") else "right", overflow="fold")
     truth = _truth(rows)
     for group in [*([[truth]] if truth else []), *(_of(rows, label) for label in _labels(rows))]:
-        numbers = (_shown(group, metric) for metric in ("accuracy", "same_answer_as_truth", "logit_err"))
+        numbers = (_shown(group, metric) for metric in ("accuracy", "agree", "logit_err"))
         table.add_row(group[0]["label"], group[0]["spec"], *numbers)
     return table
 

@@ -14,6 +14,7 @@ from .. import bounds, metrics
 from ..cells import Cell, Row, Scalar, columns
 from ..curves import Curve, output_format, unit_roundoff
 from ..distributions import distributions
+from ..errors import StudyError
 from ..operands import Operands, Placement, drawn, placement
 from ..parameters import Parameters, accumulators, at_least, choice, option, real
 from ..ranges import numbers
@@ -42,7 +43,15 @@ class GrowthParameters(Parameters):
     )
     scale: float = option(1.0, real(2.0**-1000, 2.0**1000), "Factor of both operands before that.")
     seeds: int = option(1, at_least(1, 10**6), "Draws of operands and random bits: seeds 0 to this less one.")
-    metric: str = option("bwd_err_u_mean", choice(*metrics.SHOWN), "What table and picture show.")
+    events: str = option(
+        "no", choice("no", "yes"), "Whether additions are counted: shares swamped, inexact, underflow and overflow."
+    )
+    metric: str = option("bwd_err_u_mean", choice(*metrics.SHOWN, *metrics.EVENTS), "What table and picture show.")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.metric in metrics.EVENTS and self.events == "no":
+            raise StudyError(f"metric = {self.metric!r} is a share of additions; give --events yes, or another metric.")
 
 
 class Growth(Kind[GrowthParameters]):
@@ -56,7 +65,10 @@ class Growth(Kind[GrowthParameters]):
         for dist in part.dist:
             for k in part.K:
                 for seed in range(part.seeds):
-                    shown = columns(K=k, M=part.M, N=part.N, dist=dist, **{"in": str(part.in_)}, scale=part.scale)
+                    named: dict[str, Scalar] = {"in": str(part.in_), "scale": part.scale}
+                    if part.events == "yes":
+                        named["events"] = "yes"
+                    shown = columns(K=k, M=part.M, N=part.N, dist=dist, **named)
                     for curve in part.acc:
                         yield Cell(
                             self.name,
@@ -77,8 +89,11 @@ class Growth(Kind[GrowthParameters]):
         return drawn(str(at["dist"]), int(at["M"]), int(at["K"]), int(at["N"]), cell.seed, place, float(at["scale"]))  # type: ignore[arg-type]
 
     def evaluate(self, cell: Cell, inputs: Operands) -> Mapping[str, Scalar]:
-        """The errors of the product, and what theory allows."""
-        return measure_product(cell, inputs)
+        """The errors of the product, and what theory allows; with ``events`` what happened at its additions."""
+        found = measure_product(cell, inputs)
+        if dict(cell.columns).get("events") == "yes":
+            found |= metrics.event_shares(inputs, gs.GemmSpec.parse(cell.spec), cell.seed)
+        return found
 
     def bytes_needed(self) -> int:
         """Operands in float32 and float64, and their truth."""

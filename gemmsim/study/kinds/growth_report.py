@@ -7,12 +7,17 @@ from pathlib import Path
 from typing import Any
 
 from ..cells import Row
-from ..metrics import SHOWN
+from ..metrics import EVENTS, SHOWN
 from ..plots.bars import Bar, draw_bars
 from ..plots.lines import Line, Picture, draw_lines
 from .pivot import mean_of, pivot_table, series
 
 __all__ = ["growth_finding", "growth_plot", "growth_table"]
+
+
+_WORDS = {**SHOWN, **EVENTS}
+#: Metrics near 1, or often 0.
+_LINEAR = ("ratio", *EVENTS)
 
 
 def _axes(rows: Sequence[Row]) -> list[str]:
@@ -22,7 +27,7 @@ def _axes(rows: Sequence[Row]) -> list[str]:
 
 def growth_table(rows: Sequence[Row], metric: str, title: str) -> Any:
     """Means over seeds."""
-    return pivot_table(rows, "K", metric, title=title, by=_axes(rows), caption=SHOWN[metric])
+    return pivot_table(rows, "K", metric, title=title, by=_axes(rows), caption=_WORDS[metric])
 
 
 def growth_finding(rows: Sequence[Row], metric: str) -> str:
@@ -32,6 +37,9 @@ def growth_finding(rows: Sequence[Row], metric: str) -> str:
         return ""
     if metric == "ratio":
         return f"Result over true value at K = {lengths[-1]:,}: {_values_at(rows, lengths[-1], metric)}."
+    if metric in EVENTS:
+        words = EVENTS[metric].removesuffix(", share")
+        return f"Share at K = {lengths[-1]:,} of {words}: {_values_at(rows, lengths[-1], metric)}."
     parts = []
     for key, points in series(rows, "K", metric, by=_axes(rows)).items():
         means = {x: mean for x, mean, _, _ in points}
@@ -85,8 +93,8 @@ def growth_plot(rows: Sequence[Row], metric: str, title: str, path: Path) -> Non
         finding=title,
         subject=f"products {shape}, operands {dists}" + (f" in {first['in']}" if first["in"] else ""),
         x="K, terms of each sum",
-        y=SHOWN[metric],
-        log_y=metric != "ratio",
+        y=_WORDS[metric],
+        log_y=metric not in _LINEAR,
         ticks=lengths if len(lengths) <= 16 else (),
     )
     draw_lines(lines, picture, path)
@@ -104,4 +112,4 @@ def _bars(rows: Sequence[Row], metric: str, title: str, path: Path) -> None:
     subject += ", ".join(dict.fromkeys(str(row["dist"]) for row in rows)) + (
         f" in {first['in']}" if first["in"] else ""
     )
-    draw_bars(bars, title, subject, SHOWN[metric], path, log=metric != "ratio")
+    draw_bars(bars, title, subject, _WORDS[metric], path, log=metric not in _LINEAR)

@@ -114,6 +114,7 @@ class IntegerStudy(Kind[IntegerParameters]):
 
     parameters = IntegerParameters
     about = "overflows of integer registers by width, wrapping or saturating, and widths that cannot overflow"
+    version = 2
     declared_rate = (1e9, 1e9)
 
     def cells_of(self, part: IntegerParameters) -> Iterator[Cell]:

@@ -71,13 +71,13 @@ def test_columns_of_a_pass():
     context = prepare_pass("x")
     exact = measure_pass(context.truth, context)
     assert exact["correct"] == 582 and exact["images"] == 599 and exact["accuracy"] == 582 / 599
-    assert exact["logit_err"] == exact["logit_error_max"] == 0 and exact["same_answer_as_truth"] == 1
+    assert exact["logit_err"] == exact["logit_error_max"] == 0 and exact["agree"] == 1
     shifted = context.truth.clone()
     shifted[:3] = -shifted[:3]
     found = measure_pass(shifted, context)
     error = (shifted - context.truth).square().sum().sqrt() / context.truth.square().sum().sqrt()
     assert found["logit_err"] == pytest.approx(float(error), rel=1e-12)
-    assert found["same_answer_as_truth"] == pytest.approx(596 / 599)
+    assert found["agree"] == pytest.approx(596 / 599)
     broken = context.truth.clone()
     broken[0, 0] = float("nan")
     assert measure_pass(broken, context)["logit_err"] != measure_pass(broken, context)["logit_err"], "NaN"
