@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 
 from . import fused  # noqa: F401  # it fills the table
-from .products import FLOATS, autocast, product
+from .casts import autocast
+from .products import FLOATS, product
 from .row_rules import RowSteps
 from .rows import softmax
 from .table import Site, lowers, packets

@@ -9,14 +9,14 @@ from typing import Any, NamedTuple, TypeAlias
 import torch
 from torch import Tensor
 
-from .products import FLOATS, autocast, linear
+from .casts import autocast
+from .products import FLOATS, linear, nth
 from .rows import gate
 from .table import Site, lowers, packets
 
 __all__: list[str] = []
 
 _KINDS = ("rnn.ih", "rnn.hh", "rnn.hr", "sigmoid", "tanh", "relu")
-_MASK = (1 << 63) - 1
 #: (h,) or (h, c).
 _States: TypeAlias = tuple[Tensor, ...]
 
@@ -46,33 +46,26 @@ class _Weights(NamedTuple):
 _Step: TypeAlias = Callable[[_Sites, Tensor, _States, _Weights, int], _States]
 
 
-def _nth(at: Site, n: int) -> Site:
-    """The site of the n-th operation of a call, whose random bits are its own."""
-    if at.seed is None:
-        return at
-    return Site(at.kind, at.plan, (at.seed + n * 0x9E3779B97F4A7C15) & _MASK, at.counter, at.name)
-
-
 def _place(w: _Weights, step: int, gate: int = 0) -> int:
     """Number of an operation among those of its kind in a call."""
     return (w.number << 40) + (step << 2) + gate
 
 
 def _state_product(at: _Sites, h: Tensor, w: _Weights, step: int) -> Tensor:
-    found: Tensor = linear(_nth(at.hh, _place(w, step)), h, w.hh, w.b_hh)
+    found: Tensor = linear(nth(at.hh, _place(w, step)), h, w.hh, w.b_hh)
     return found
 
 
 def _lstm_step(at: _Sites, left: Tensor, states: _States, w: _Weights, step: int) -> _States:
     h, c = states
     i, f, g, o = (_state_product(at, h, w, step) + left).chunk(4, 1)
-    i = gate(_nth(at.sigmoid, _place(w, step)), i)
-    f = gate(_nth(at.sigmoid, _place(w, step, 1)), f)
-    o = gate(_nth(at.sigmoid, _place(w, step, 2)), o)
-    c = f * c + i * gate(_nth(at.tanh, _place(w, step)), g)
-    h = o * gate(_nth(at.tanh, _place(w, step, 1)), c)
+    i = gate(nth(at.sigmoid, _place(w, step)), i)
+    f = gate(nth(at.sigmoid, _place(w, step, 1)), f)
+    o = gate(nth(at.sigmoid, _place(w, step, 2)), o)
+    c = f * c + i * gate(nth(at.tanh, _place(w, step)), g)
+    h = o * gate(nth(at.tanh, _place(w, step, 1)), c)
     if w.hr is not None:
-        h = linear(_nth(at.hr, _place(w, step)), h, w.hr)
+        h = linear(nth(at.hr, _place(w, step)), h, w.hr)
     return h, c
 
 
@@ -80,18 +73,18 @@ def _gru_step(at: _Sites, left: Tensor, states: _States, w: _Weights, step: int)
     (h,) = states
     r, z, n = left.chunk(3, 1)
     hidden_r, hidden_z, hidden_n = _state_product(at, h, w, step).chunk(3, 1)
-    r = gate(_nth(at.sigmoid, _place(w, step)), hidden_r + r)
-    z = gate(_nth(at.sigmoid, _place(w, step, 1)), hidden_z + z)
-    n = gate(_nth(at.tanh, _place(w, step)), n + hidden_n * r)
+    r = gate(nth(at.sigmoid, _place(w, step)), hidden_r + r)
+    z = gate(nth(at.sigmoid, _place(w, step, 1)), hidden_z + z)
+    n = gate(nth(at.tanh, _place(w, step)), n + hidden_n * r)
     return ((h - n) * z + n,)
 
 
 def _tanh_step(at: _Sites, left: Tensor, states: _States, w: _Weights, step: int) -> _States:
-    return (gate(_nth(at.tanh, _place(w, step)), _state_product(at, states[0], w, step) + left),)
+    return (gate(nth(at.tanh, _place(w, step)), _state_product(at, states[0], w, step) + left),)
 
 
 def _relu_step(at: _Sites, left: Tensor, states: _States, w: _Weights, step: int) -> _States:
-    return (gate(_nth(at.relu, _place(w, step)), _state_product(at, states[0], w, step) + left),)
+    return (gate(nth(at.relu, _place(w, step)), _state_product(at, states[0], w, step) + left),)
 
 
 def _direction(
@@ -101,7 +94,7 @@ def _direction(
 
     ``x``: (T, B, I), or rows of which the first ``sizes[0]`` are the first step of as many sequences, longest first.
     """
-    product = linear(_nth(at.ih, _place(w, 0)), x, w.ih, w.b_ih)
+    product = linear(nth(at.ih, _place(w, 0)), x, w.ih, w.b_ih)
     lefts = list(product.unbind(0) if x.dim() == 3 else product.split(sizes))
     outputs: list[Any] = [None] * len(sizes)
     given = states

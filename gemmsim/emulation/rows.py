@@ -13,6 +13,7 @@ from gemmsim.functional import qgelu, qgroupnorm, qlayernorm, qrelu, qrmsnorm, q
 from gemmsim.ops.errors import message
 from gemmsim.ops.rows.formats import RowFormats
 
+from .casts import full_precision
 from .products import FLOATS
 from .table import TABLE, Entry, Site, lowers, packets, unseen
 
@@ -45,12 +46,9 @@ def _formats(at: Site, hidden: bool = False) -> RowFormats:
     return found if seed is None else replace(found, seed=seed)
 
 
-def _wide(*tensors: Tensor | None) -> tuple[Any, ...]:
-    """Operands as autocast hands them to operations of rows: narrow floats as float32 on a GPU; CPUs leave them."""
-    device = next((t.device.type for t in tensors if t is not None), "cpu")
-    if device == "cpu" or not torch.is_autocast_enabled(device):
-        return tensors
-    return tuple(t.float() if t is not None and t.dtype in (torch.float16, torch.bfloat16) else t for t in tensors)
+def _wide(x: Tensor, *more: Tensor | None) -> tuple[Any, ...]:
+    """Operands as autocast hands them to operations of rows: as float32 on a GPU; on a CPU it leaves them."""
+    return (x, *more) if x.device.type == "cpu" else full_precision(x, *more)
 
 
 def softmax(at: Site, x: Tensor, dim: Any, dtype: torch.dtype | None = None, hidden: bool = False) -> Any:
