@@ -29,7 +29,7 @@ def _dims(a: Tensor, b: Tensor, dims: Any) -> tuple[list[int], list[int]] | None
         return None
     found = []
     for t, chosen in zip((a, b), dims, strict=True):
-        if any(not -t.dim() <= d < t.dim() for d in chosen):
+        if any(not isinstance(d, (int, torch.SymInt)) or not -t.dim() <= d < t.dim() for d in chosen):
             return None
         counted = [d % t.dim() for d in chosen]
         if len(set(counted)) != len(counted):

@@ -320,6 +320,8 @@ WRONG = {
     "tensordot": lambda: torch.tensordot(numbers(3, 7), numbers(8, 4), 1),
     "tensordot count": lambda: torch.tensordot(numbers(3, 7), numbers(7, 4), 3),
     "tensordot lists": lambda: torch.tensordot(numbers(3, 7), numbers(7, 4), ([1, 0], [0])),
+    "tensordot fractions": lambda: torch.tensordot(numbers(3, 7), numbers(7, 4), ([1.0], [0])),
+    "missing": lambda: torch.mm(numbers(3, 7)),
     "tensordot twice": lambda: torch.tensordot(numbers(3, 3), numbers(3, 3), ([0, 0], [0, 1])),
     "bilinear": lambda: F.bilinear(numbers(2, 3), numbers(2, 4), numbers(5, 3, 5)),
     "cdist": lambda: torch.cdist(numbers(30, 3), numbers(4, 5)),
