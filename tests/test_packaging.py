@@ -20,6 +20,7 @@ DATA = {
     "gemmsim/py.typed",
     "gemmsim/study/report.html.j2",
     "gemmsim/study/texts/declaration.txt",
+    "gemmsim/study/texts/sentences.txt",
     "gemmsim/study/texts/SOURCE.txt",
     "gemmsim/study/networks/digits_64_256_10.safetensors",
 }

@@ -66,9 +66,11 @@ def run_studies(words: Sequence[str]) -> None:
 def _run_all(request: Request) -> None:
     """Every study that says what its rows must show, each into a folder of its name; one that cannot run stops none.
 
-    Exits 2 where one could not run, else 1 where a check of one fails.
+    Exits 2 where one could not run, else 1 where a check of one fails. Studies of models that are not installed are
+    skipped with the reason.
     """
     codes: dict[str, int] = {}
+    skipped: list[str] = []
     for name in study.names():
         chosen = study.get(name)
         if not chosen.expectations():
@@ -80,12 +82,16 @@ def _run_all(request: Request) -> None:
                 continue
             say(f"== {name}: {chosen.title}")
             codes[name] = 0 if _run(chosen, one) else CHECKS_FAILED_EXIT
+        except study.ModelMissingError as error:
+            say(f"skipped: {error}")
+            skipped.append(name)
         except USER_ERRORS as error:
             typer.echo(f"error: {name}: {error}", err=True)
             codes[name] = USAGE_EXIT
     words = {0: "pass", CHECKS_FAILED_EXIT: "fail", USAGE_EXIT: "could not run"}
-    if codes:
-        say("== " + "; ".join(f"{name}: {words[code]}" for name, code in codes.items()))
+    told = [f"{name}: {words[code]}" for name, code in codes.items()] + [f"{name}: skipped" for name in skipped]
+    if told:
+        say("== " + "; ".join(told))
     if any(codes.values()):
         raise typer.Exit(max(codes.values()))
 

@@ -16,7 +16,7 @@ from .base import Study
 from .capture import capture_layers
 from .cells import Cell
 from .dask_pool import Cluster
-from .errors import StudyError
+from .errors import ModelMissingError, StudyError
 from .execution import Executor, Failure, Inline, Worker
 from .expectations import Expectation, Verdict, judge
 from .exporting import export
@@ -39,6 +39,7 @@ __all__ = [
     "Failure",
     "Inline",
     "Kind",
+    "ModelMissingError",
     "Option",
     "Parameters",
     "Plan",

@@ -1,4 +1,4 @@
-"""The one exception that gemmsim.study raises for a user's mistake."""
+"""The exceptions that gemmsim.study raises for a user's mistake."""
 
 from __future__ import annotations
 
@@ -8,6 +8,10 @@ from collections.abc import Sequence
 
 class StudyError(ValueError):
     """A study cannot run as asked: unknown name, unusable folder, missing optional package."""
+
+
+class ModelMissingError(StudyError):
+    """A study of a model that is not installed; ``gemmsim study run all`` passes it over and says so."""
 
 
 def nearest(name: str, known: Sequence[str]) -> str:

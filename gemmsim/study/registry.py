@@ -20,6 +20,7 @@ __all__ = ["get", "names", "of_folder", "register", "with_parameters"]
 #: Built-in studies as "module:class", so that listing them imports neither scikit-learn nor matplotlib.
 _STUDIES: dict[str, str | Callable[[], Study]] = {
     "language": "gemmsim.study.language:LanguageStudy",
+    "sentence_encoder": "gemmsim.study.sentence_encoder:SentenceEncoderStudy",
 }
 
 
