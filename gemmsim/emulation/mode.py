@@ -77,6 +77,10 @@ class emulate:
 
     def __init__(self, config: ConfigLike = None, seed: int = 0, root: nn.Module | None = None) -> None:
         # Compiled code that opens a context can be given a string or a Config, which know their texts.
+        if torch.compiler.is_compiling() and not (config is None or isinstance(config, (str, Config))):
+            asked = f"emulate inside compiled code with a config of type {type(config).__name__}"
+            do = "Make it outside: config = gemmsim.emulation.Config.of(...), then emulate(config) inside."
+            raise ConfigError(message(asked, "a spec string, a Config, None", do))
         self.text = text_of(config) if config is None or isinstance(config, str) else Config.of(config).text
         self.seed = 0 if (checked := check_seed("emulate", seed)) is None else checked
         if root is not None and not isinstance(root, nn.Module):
@@ -97,6 +101,9 @@ class emulate:
 
     def __exit__(self, *error: Any) -> None:
         self._modes.pop().__exit__(*error)
+
+    def __repr__(self) -> str:
+        return f"emulate(seed={self.seed})\n{self.config}"
 
     def __call__(self, function: Callable[..., Any]) -> Callable[..., Any]:
         """``function`` that runs in a context of its own at each call."""

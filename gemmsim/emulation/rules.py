@@ -178,7 +178,7 @@ class Config:
         known = list(paths)
         for rule in self.rules:
             if not any(_matcher(rule.modules).match(path) for path in known):
-                near = get_close_matches(rule.modules, known, 3, 0.4)
+                near = get_close_matches(rule.modules, known, 3, 0.4) or [path for path in known if path][:3]
                 allowed = f"patterns that match a module of {root}" + (f", such as {', '.join(near)}" if near else "")
                 do = "Paths are relative to the outermost module called; root= says which that is."
                 raise ConfigError(message(f"rule for modules {rule.modules!r}", allowed, do))

@@ -109,7 +109,7 @@ class SentenceEncoderStudy(Study):
     def evaluate(self, cell: Cell, context: Encoder) -> Mapping[str, Scalar]:
         """One forward pass; the columns of ``sentence_model.compare``, and whether a product escaped."""
         scaled = dict(cell.columns)["scale"] is not None
-        config: Any = replace(gs.recipes.hopper_fp8(), fprop=cell.spec) if scaled else cell.spec
+        config: Any = replace(gs.recipes.hopper_fp8(), fprop=gs.GemmSpec.parse(cell.spec)) if scaled else cell.spec
         with gs.emulate(config, seed=cell.seed), gs.audit() as report:
             found = context.embed()
         return {**compare(found, context.native), "products": len(report), "native_products": len(report.native)}

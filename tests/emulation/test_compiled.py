@@ -171,7 +171,7 @@ def test_what_cannot_be_opened_in_compiled_code_says_what_to_do():
         with emulate(formats):
             return NET(x)
 
-    with pytest.raises(Exception, match="Config"):
+    with pytest.raises(Exception, match="config of type list; allowed: a spec string, a Config, None"):
         torch.compile(inside, fullgraph=True, backend="eager")(X)
 
 
