@@ -60,7 +60,7 @@ class _Sum(torch.autograd.Function):
 def added(
     at: Site, c: Tensor, a: Tensor, b: Tensor, beta: float = 1, alpha: float = 1, dtype: torch.dtype | None = None
 ) -> Tensor:
-    """``beta * c + alpha * (a @ b)``: the product in float32 (float64 where that does not hold it), one rounding at last.
+    """``beta * c + alpha * (a @ b)``: the product in float32 (or float64 where it needs that), one rounding at last.
 
     c broadcasts to the result and has the operands' dtype, which the result has too, or ``dtype``; for beta = 0 it is
     not looked at. The gradients of a and b are products with the result's gradient, rounded, then times alpha; that of
@@ -186,9 +186,7 @@ def _examples_added(at: Site, given: tuple[Any, ...], how: dict[str, Any], inpla
     return out
 
 
-@lowers(
-    "addmm", getattr(torch, "_addmm_activation", None), *packets("_addmm_activation", "default"), names=_MM[:3]
-)
+@lowers("addmm", getattr(torch, "_addmm_activation", None), *packets("_addmm_activation", "default"), names=_MM[:3])
 def _addmm_activation(at: Site, *given: Any, use_gelu: bool = False, **how: Any) -> Any:
     out = _addition(at, given, (2, 2), how, False)
     if out is NotImplemented:

@@ -76,6 +76,8 @@ def _attend(
 
     ``kept``: the elements that dropout keeps, in place of random ones.
     """
+    if type(mask).__name__ == "CausalBias" and not causal:  # torch.nn.attention.bias: a mask that is not yet made
+        mask = mask._materialize(query.device)  # type: ignore[union-attr]
     query, key, value, mask = autocast(query, key, value, mask)
     if not _fits(query, key, value, mask, dropout, causal, gqa):
         return NotImplemented, NotImplemented, NotImplemented

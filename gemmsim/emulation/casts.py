@@ -12,7 +12,7 @@ __all__ = ["autocast", "autocast_on_accelerators", "full_precision", "promoted",
 
 
 def autocast(*tensors: Any) -> tuple[Any, ...]:
-    """Operands as autocast hands them to a product: floating ones in its dtype, float64 and everything else as given."""
+    """Operands as autocast hands them to a product: floating ones in its dtype, float64 and all else as given."""
     device = _device(tensors)
     if not torch.is_autocast_enabled(device):
         return tensors
@@ -56,7 +56,7 @@ def _cast(t: Any, dtype: torch.dtype) -> Any:
 
 
 def untouched(run: Callable[..., Any]) -> Callable[..., Any]:
-    """``run`` with autocast off on the device of its tensors: PyTorch's casts leave in-place and ``out=`` forms alone."""
+    """``run`` with autocast off on its tensors' device: PyTorch's casts leave in-place and ``out=`` forms alone."""
 
     def uncast(*args: Any, **kwargs: Any) -> Any:
         device = _device(args)

@@ -14,33 +14,31 @@ import torch
 
 from gemmsim.ops.tracing import assume_constant_result, when_compiler_loads
 
-__all__ = ["in_compiled_graph", "is_suspicious", "leave_alone", "note_native", "prepare"]
+__all__ = ["ignore_warning_of_hooks", "in_compiled_graph", "is_suspicious", "leave_alone", "note_native", "prepare"]
 
 #: Texts of configs under which a traced call was left to PyTorch: its compiled form must not be emulated when it runs.
 _LEFT: set[str] = set()
-_prepared = False
 
 
-def prepare(table: Iterable[Any], skipped: Iterable[Callable[..., Any]]) -> None:
-    """Tells the compiler, as soon as there is one, to ask modes about every call in ``table``, and to run ``skipped``
-    and what they call as they are where it meets them on their own: it would compile each frame of theirs."""
-    global _prepared
-    if _prepared:
-        return
-    _prepared = True
-    calls, functions = list(table), list(skipped)
+def prepare(calls: Iterable[Any], skipped: Iterable[Callable[..., Any]]) -> None:
+    """Tells the compiler, as soon as there is one, to ask modes about these calls, and to run ``skipped`` and what they
+    call as they are where it meets them on their own: it would compile each frame of theirs."""
+    asked, functions = list(calls), list(skipped)
 
     def tell() -> None:
         from torch._C._dynamo.eval_frame import _FrameAction, _FrameExecStrategy, set_code_exec_strategy
         from torch._dynamo.variables.torch import get_overridable_functions
 
-        get_overridable_functions().update(calls)
+        get_overridable_functions().update(asked)
         for function in functions:
             set_code_exec_strategy(function.__code__, _FrameExecStrategy(_FrameAction.SKIP, _FrameAction.SKIP))
 
-    # The compiler's wrapper of a module warns that hooks on all modules fire for it, too: ours pass wrappers over.
-    warnings.filterwarnings("ignore", message="Using `torch.compile\\(module\\)` when there are global hooks")
     when_compiler_loads(tell)
+
+
+def ignore_warning_of_hooks() -> None:
+    """The compiler's wrapper of a module warns that hooks on all modules fire for it, too: ours pass wrappers over."""
+    warnings.filterwarnings("ignore", message="Using `torch.compile\\(module\\)` when there are global hooks")
 
 
 @assume_constant_result

@@ -14,7 +14,7 @@ from .table import Site, lowers, packets
 
 __all__: list[str] = []
 
-_VF = torch._C._VariableFunctions
+_VF: Any = torch._C._VariableFunctions
 
 
 def _dims(a: Tensor, b: Tensor, dims: Any) -> tuple[list[int], list[int]] | None:
@@ -39,7 +39,7 @@ def _dims(a: Tensor, b: Tensor, dims: Any) -> tuple[list[int], list[int]] | None
 
 
 def _tensordot(at: Site, a: Tensor, b: Tensor, dims_a: Sequence[int], dims_b: Sequence[int]) -> Any:
-    """``torch.tensordot``: sizes of one are summed first, the dimensions contracted in the order in which they are named."""
+    """``torch.tensordot``: sizes of one are summed first, dimensions contracted in the order in which they come."""
     size, left, right = 1, a, b
     for i, j in zip(dims_a, dims_b, strict=True):
         if b.shape[j] == 1:

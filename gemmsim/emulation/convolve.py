@@ -106,7 +106,16 @@ def _any_convolution(
 
 @lowers(_KINDS[:3], *(getattr(torch, "_convolution_mode", None), *packets("_convolution_mode")), names=_NAMES)
 def _convolution_mode(
-    at1: Site, at2: Site, at3: Site, x: Any, weight: Any, bias: Any, stride: Any, padding: str, dilation: Any, groups: int
+    at1: Site,
+    at2: Site,
+    at3: Site,
+    x: Any,
+    weight: Any,
+    bias: Any,
+    stride: Any,
+    padding: str,
+    dilation: Any,
+    groups: int,
 ) -> Any:
     """With padding "same" or "valid"."""
     n = weight.dim() - 2

@@ -17,6 +17,7 @@ from .table import Site, lowers, packets
 __all__: list[str] = []
 
 _ELLIPSIS = "."
+_VF: Any = torch._C._VariableFunctions
 #: The order in which PyTorch lists labels: capitals first.
 _LABELS = ascii_letters[26:] + ascii_letters[:26]
 
@@ -48,7 +49,7 @@ def _einsum(at: Site, *args: Any) -> Any:
 
 @lowers(
     "einsum",
-    *(torch._C._VariableFunctions.einsum, *packets("einsum", "default")),
+    *(_VF.einsum, *packets("einsum", "default")),
     names=("equation", "tensors|operands", "path"),
 )
 def _einsum_op(at: Site, equation: str, operands: Any, path: Any = None) -> Any:
@@ -145,13 +146,12 @@ def _contracted(at: Site, equation: str, operands: tuple[Any, ...], path: list[i
     if placed is None:
         return NotImplemented
     names, results = placed
-    ops = [_aligned(t, labels, names, ellipsis) for t, labels in zip(operands, inputs, strict=True)]
+    ops: list[Any] = [_aligned(t, labels, names, ellipsis) for t, labels in zip(operands, inputs, strict=True)]
     if any(t is None for t in ops):
         return NotImplemented
-    counts = [sum(int(t.shape[i] != 1) for t in ops) for i in range(len(names))]  # type: ignore[union-attr]
     if not _sizes_agree(ops):
         return NotImplemented
-    return _pairwise(at, ops, counts, results, path)
+    return _pairwise(at, ops, results, path)
 
 
 def _sizes_agree(ops: list[Any]) -> bool:
@@ -165,8 +165,9 @@ def _sizes_agree(ops: list[Any]) -> bool:
     return True
 
 
-def _pairwise(at: Site, ops: list[Any], counts: list[int], results: int, path: list[int] | None) -> Any:
-    """Operands of equal rank contracted: left to right, or along ``path``. Sizes and counts of labels are checked."""
+def _pairwise(at: Site, ops: list[Any], results: int, path: list[int] | None) -> Any:
+    """Operands of equal rank contracted: left to right, or along ``path``. ``results``: how many dimensions stay."""
+    counts = [len([t for t in ops if t.shape[d] != 1]) for d in range(ops[0].dim())]
     if path is not None and len(path) != 2 * (len(ops) - 1):
         return NotImplemented
     for n in range(len(ops) - 1):
@@ -174,7 +175,9 @@ def _pairwise(at: Site, ops: list[Any], counts: list[int], results: int, path: l
         if i == j or not 0 <= i < j < len(ops):
             return NotImplemented
         b, a = ops.pop(j), ops.pop(i)
-        both, only_a, only_b = [], [], []
+        both: list[int] = []
+        only_a: list[int] = []
+        only_b: list[int] = []
         for d in range(results, a.dim()):
             if a.shape[d] != 1 and b.shape[d] != 1:
                 counts[d] -= 1

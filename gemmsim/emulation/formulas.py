@@ -19,7 +19,7 @@ from .table import Site, lowers, packets
 
 __all__: list[str] = []
 
-_VF = torch._C._VariableFunctions
+_VF: Any = torch._C._VariableFunctions
 _MODES = {
     "use_mm_for_euclid_dist_if_necessary": 0,
     "use_mm_for_euclid_dist": 1,
@@ -87,7 +87,13 @@ def _cdist(at: Site, x: Any, y: Any, p: float, mode: int) -> Any:
     x, y = full_precision(x, y)
     if not all(isinstance(t, Tensor) and t.dtype in FLOATS and t.dim() > 1 for t in (x, y)):
         return NotImplemented
-    if x.dtype != y.dtype or x.device != y.device or x.shape[-1] != y.shape[-1] or p != 2 or not (x.numel() and y.numel()):
+    if (
+        x.dtype != y.dtype
+        or x.device != y.device
+        or x.shape[-1] != y.shape[-1]
+        or p != 2
+        or not (x.numel() and y.numel())
+    ):
         return NotImplemented
     if mode != 1 and not (mode == 0 and (x.shape[-2] > 25 or y.shape[-2] > 25)):
         return NotImplemented
@@ -100,7 +106,7 @@ def _cdist(at: Site, x: Any, y: Any, p: float, mode: int) -> Any:
 
 
 def _batched(t: Tensor, batch: torch.Size) -> Tensor:
-    """``t`` with one batch dimension, none for one matrix: PyTorch repeats what is broadcast, and sums its gradients."""
+    """``t`` with one batch dimension, none for one matrix: what is broadcast is repeated, its gradients summed."""
     count = batch.numel()
     if count == 1:
         return t.reshape(t.shape[-2:])

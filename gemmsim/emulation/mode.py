@@ -35,13 +35,13 @@ from . import (  # noqa: F401  # they fill tables
 from .casts import untouched
 from .places import Placed, Places, unwatch, watch
 from .rules import Config, ConfigError, ConfigLike, config_of, formats_at, needs_of, problem, reachable, text_of
-from .table import TABLE, Entry, Site, bound, unseen
+from .table import TABLE, Entry, Site, adopt, bound, unseen
 
 __all__ = ["Emulation", "emulate"]
 
 _PLAIN = (Tensor, nn.Parameter, nn.Buffer)
 #: Subclasses whose products have rules of their own in this package's operators, or no values at all.
-_KNOWN = ("FakeTensor", "FunctionalTensor", "DTensor", "AsyncCollectiveTensor")
+_KNOWN = ("FakeTensor", "FunctionalTensor", "DTensor", "AsyncCollectiveTensor", "CausalBias")
 
 
 class emulate:
@@ -165,7 +165,6 @@ class Emulation(Placed):
             self._close()
 
     def _open(self) -> None:
-        compiled.prepare(TABLE, (Emulation.__torch_function__, places.before, places.after, later.apply))
         self._outer = _open_emulations()
         for mode in self._outer:
             mode.shadowed += 1
@@ -173,9 +172,7 @@ class Emulation(Placed):
             watch()
         if not torch.compiler.is_compiling():
             later.opened()
-            if "torch._higher_order_ops.flex_attention" in sys.modules:
-                for name in ("flex_attention", "flex_attention_backward"):
-                    _OPAQUE[getattr(torch.ops.higher_order, name)] = name
+            _prepare()
 
     def _close(self) -> None:
         if not torch.compiler.is_compiling():
@@ -266,6 +263,25 @@ class Emulation(Placed):
 #: Operators with products inside that nobody can replace, and their names; filled when a context opens.
 _OPAQUE: dict[Any, str] = {}
 _MASK = (1 << 63) - 1
+
+
+_prepared = False
+
+
+def _prepare() -> None:
+    """What is done once, and for what other packages have loaded since."""
+    global _prepared
+    new = adopt()
+    if not _prepared:
+        _prepared = True
+        ours = (Emulation.__torch_function__, places.before, places.after, later.apply)
+        compiled.prepare(TABLE, ours)
+        compiled.ignore_warning_of_hooks()
+    elif new:
+        compiled.prepare(new, ())
+    if "torch._higher_order_ops.flex_attention" in sys.modules:
+        for name in ("flex_attention", "flex_attention_backward"):
+            _OPAQUE[getattr(torch.ops.higher_order, name)] = name
 
 
 def _under(mode: Emulation, value: Any) -> Any:

@@ -113,7 +113,8 @@ def linear(at: Site, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> A
     if fused and bias.dim() == 1 and bias.shape[0] == weight.shape[0]:
         return product(at, x, weight, bias, linear=True)
     shape = (*x.shape[:-1], weight.shape[0])
-    if bias.dim() > len(shape) or any(n not in (1, m) for n, m in zip(reversed(bias.shape), reversed(shape), strict=False)):
+    pairs = zip(reversed(bias.shape), reversed(shape), strict=False)
+    if bias.dim() > len(shape) or any(n not in (1, m) for n, m in pairs):
         return NotImplemented
     if not fused or at.plan is None:
         return product(at, x, weight, linear=True) + bias
@@ -140,9 +141,7 @@ def _rmatmul(at: Site, b: Tensor, a: Tensor) -> Any:
     return _matmul(at, a, b)
 
 
-def _of_ranks(
-    at: Site, a: Tensor, b: Tensor, ranks: tuple[int, int], dtype: torch.dtype | None = None
-) -> Any:
+def _of_ranks(ranks: tuple[int, int], at: Site, a: Any, b: Any, dtype: torch.dtype | None = None) -> Any:
     """The product of operands of these ranks, their batch sizes equal, as PyTorch's narrower functions have it."""
     if not multiplies(a, b) or (a.dim(), b.dim()) != ranks or (ranks == (3, 3) and a.shape[0] != b.shape[0]):
         return NotImplemented
@@ -153,17 +152,19 @@ def _of_ranks(
 
 @lowers("matmul", torch.mm, Tensor.mm, *packets("mm", "default", "dtype"), names=(*_TWO, "out_dtype"))
 def _mm(at: Site, a: Tensor, b: Tensor, out_dtype: torch.dtype | None = None) -> Any:
-    return _of_ranks(at, *autocast(a, b), (2, 2), out_dtype)
+    a, b = autocast(a, b)
+    return _of_ranks((2, 2), at, a, b, out_dtype)
 
 
 @lowers("bmm", torch.bmm, Tensor.bmm, *packets("bmm", "default", "dtype"), names=(*_TWO, "out_dtype"))
 def _bmm(at: Site, a: Tensor, b: Tensor, out_dtype: torch.dtype | None = None) -> Any:
-    return _of_ranks(at, *autocast(a, b), (3, 3), out_dtype)
+    a, b = autocast(a, b)
+    return _of_ranks((3, 3), at, a, b, out_dtype)
 
 
 @lowers("mv", torch.mv, Tensor.mv, *packets("mv", "default"), names=_TWO)
 def _mv(at: Site, a: Tensor, b: Tensor) -> Any:
-    return _of_ranks(at, *autocast_on_accelerators(a, b), (2, 1))
+    return _of_ranks((2, 1), at, *autocast_on_accelerators(a, b))
 
 
 @lowers(
@@ -172,7 +173,7 @@ def _mv(at: Site, a: Tensor, b: Tensor) -> Any:
     names=_TWO,
 )
 def _dot(at: Site, a: Tensor, b: Tensor) -> Any:
-    return _of_ranks(at, *promoted(a, b), (1, 1))
+    return _of_ranks((1, 1), at, *promoted(a, b))
 
 
 @lowers("dot", torch.linalg.vecdot, *packets("linalg_vecdot", "default"), names=("x", "y"))
@@ -180,12 +181,10 @@ def _vecdot(at: Site, x: Tensor, y: Tensor, *, dim: int = -1) -> Any:
     """Of two vectors; for others PyTorch multiplies and sums elements, which is no product of matrices."""
     if dim not in (0, -1):
         return NotImplemented
-    return _of_ranks(at, *autocast(x, y), (1, 1))
+    return _of_ranks((1, 1), at, *autocast(x, y))
 
 
-@lowers(
-    "linear", getattr(_F, "linear_cross_entropy", None), names=("input", "linear_weight", "target")
-)
+@lowers("linear", getattr(_F, "linear_cross_entropy", None), names=("input", "linear_weight", "target"))
 def _linear_cross_entropy(
     at: Site,
     x: Tensor,
@@ -212,6 +211,8 @@ def _linear_cross_entropy(
     logits = linear(at, x, w.reshape(-1, w.shape[-1]), bias)
     if logits is NotImplemented:
         return NotImplemented
-    rest = {"reduction": reduction, "label_smoothing": label_smoothing}
-    rest["ignore_index"] = -100 if ignore_index is None else ignore_index
-    return _F.cross_entropy(logits.reshape(shape), target, weight=weight, **rest)
+    ignored = -100 if ignore_index is None else ignore_index
+    logits = logits.reshape(shape)
+    return _F.cross_entropy(
+        logits, target, weight, ignore_index=ignored, reduction=reduction, label_smoothing=label_smoothing
+    )

@@ -116,7 +116,8 @@ def _grouped_mm(
     if bias is not None or a.dtype not in FLOATS or a.dtype != b.dtype or out_dtype not in (None, a.dtype):
         return NotImplemented
     if dims == (3, 3):
-        return product(at, a, b) if offs is None and a.shape[0] == b.shape[0] and a.shape[2] == b.shape[1] else NotImplemented
+        fit = offs is None and a.shape[0] == b.shape[0] and a.shape[2] == b.shape[1]
+        return product(at, a, b) if fit else NotImplemented
     if offs is None or dims not in ((2, 3), (3, 2), (2, 2)) or a.shape[-1] != b.shape[-2]:
         return NotImplemented
     groups = offs.shape[0]

@@ -10,6 +10,7 @@ It is called with the ``Site`` for each of its kinds and the call's arguments, p
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
@@ -21,7 +22,7 @@ from torch import Tensor
 
 from gemmsim.ops.product.affine_plan import AffinePlan
 
-__all__ = ["TABLE", "Entry", "Site", "bound", "lowers", "packets", "unseen"]
+__all__ = ["TABLE", "Entry", "Site", "adopt", "bound", "lowers", "packets", "unseen"]
 
 
 class Site(NamedTuple):
@@ -57,6 +58,8 @@ class Entry:
 
 #: Every spelling of every call that multiplies matrices.
 TABLE: dict[Any, Entry] = {}
+#: Module of another package, the operator it registers ("namespace::name"), and the call of the table that it equals.
+_THEIRS = [("transformers.integrations.moe", "transformers::grouped_mm_fallback", torch.ops.aten._grouped_mm)]
 
 
 def lowers(
@@ -73,6 +76,19 @@ def lowers(
         return run
 
     return register
+
+
+def adopt() -> list[Any]:
+    """Puts operators of other packages into the table, as far as these are loaded; returns those that are new."""
+    new = []
+    for module, operator, like in _THEIRS:
+        namespace, name = operator.split("::")
+        if module in sys.modules and like in TABLE:
+            packet = getattr(getattr(torch.ops, namespace), name, None)
+            if packet is not None and packet not in TABLE:
+                TABLE[packet] = TABLE[packet.default] = TABLE[like]
+                new += [packet, packet.default]
+    return new
 
 
 def packets(name: str, *overloads: str) -> tuple[Any, ...]:

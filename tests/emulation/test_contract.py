@@ -16,7 +16,16 @@ SIZES = {"a": 2, "b": 3, "c": 4, "d": 1, "e": 5, "B": 2, "Z": 3}
 EQUATIONS = [
     *["ij,jk->ik", "ij,kj->ik", "oi,bi->bo", "bij,bjk->bik", "bhqd,bhkd->bhqk", "bhqk,bkhd->bqhd", "i,i->", "i,i"],
     *["ij,ij->", "ij,ij->i", "i,j->ij", "ij,j", "ij,jk", "...ij,...jk->...ik", "...ij,jk->...ik", "i...,i...->..."],
-    *["ii,ij->j", "iij,jk->ik", "ij,jk,kl->il", "ij,j,jk->ik", "ab,bc,cd,de->ae", "ijk,kl->", "Ba,aB->", "bn,anm,bm->ba"],
+    *[
+        "ii,ij->j",
+        "iij,jk->ik",
+        "ij,jk,kl->il",
+        "ij,j,jk->ik",
+        "ab,bc,cd,de->ae",
+        "ijk,kl->",
+        "Ba,aB->",
+        "bn,anm,bm->ba",
+    ],
     *["ij,jk->ki", " i j , j k -> i k ", "ijk,jk->i", "ijk,jlk->il", "ab,cd->abcd", "ab,cd->", "ij,kl,jl->ik"],
 ]
 
@@ -130,7 +139,9 @@ def test_any_tensordot(case, dtype):
     agree(lambda x, y: torch.tensordot(x, y, dims), a, b, gradients=not one)
 
 
-@pytest.mark.parametrize("dims", [0, 1, ([0, 1], [1, 0]), ([1], [0]), ([-1, 0], [0, -1]), torch.tensor([[1, 0], [0, 1]]), torch.tensor(1)])
+@pytest.mark.parametrize(
+    "dims", [0, 1, ([0, 1], [1, 0]), ([1], [0]), ([-1, 0], [0, -1]), torch.tensor([[1, 0], [0, 1]]), torch.tensor(1)]
+)
 def test_spellings_of_tensordot(dims):
     agree(lambda a, b: torch.tensordot(a, b, dims=dims), numbers(4, 3), numbers(3, 4), gradients=False)
     with emulate(NARROW):
@@ -139,7 +150,9 @@ def test_spellings_of_tensordot(dims):
         same(aten.tensordot.default(a, b, [2, 1], [0, 1]), expected)
 
 
-@pytest.mark.parametrize("sizes", [(3, 4, 5), (3, 4, 5, 2), (5, 2, 7, 3), (2, 9, 3, 8, 4), (6, 2, 8, 1, 9, 3), (4, 4, 4, 4, 4)])
+@pytest.mark.parametrize(
+    "sizes", [(3, 4, 5), (3, 4, 5, 2), (5, 2, 7, 3), (2, 9, 3, 8, 4), (6, 2, 8, 1, 9, 3), (4, 4, 4, 4, 4)]
+)
 @pytest.mark.parametrize("ends", ["matrices", "row", "column", "both"])
 def test_chains_in_the_order_of_least_work(sizes, ends):
     tensors = [numbers(m, n, seed=i) for i, (m, n) in enumerate(zip(sizes, sizes[1:], strict=False))]
@@ -171,7 +184,9 @@ def test_bilinear(dtype, shape, sizes):
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
-@pytest.mark.parametrize("left, right", [((30, 4), (3, 4)), ((3, 4), (26, 4)), ((2, 30, 4), (5, 4)), ((2, 1, 30, 4), (3, 5, 4))])
+@pytest.mark.parametrize(
+    "left, right", [((30, 4), (3, 4)), ((3, 4), (26, 4)), ((2, 30, 4), (5, 4)), ((2, 1, 30, 4), (3, 5, 4))]
+)
 def test_distances_by_a_product(left, right, dtype):
     x, y = numbers(*left, dtype=dtype), numbers(*right, dtype=dtype)
     with torch.no_grad():

@@ -39,7 +39,12 @@ HOW = [
     {"padding": "same", "dilation": 2},
     {"padding": "valid"},
 ]
-HOW_BACK = [{}, {"stride": 2, "output_padding": 1}, {"padding": 1, "groups": 2}, {"dilation": 2, "stride": 2, "padding": 1}]
+HOW_BACK = [
+    {},
+    {"stride": 2, "output_padding": 1},
+    {"padding": 1, "groups": 2},
+    {"dilation": 2, "stride": 2, "padding": 1},
+]
 
 
 @pytest.mark.parametrize("n", [1, 2, 3])
@@ -81,7 +86,9 @@ def test_other_spellings(n):
         ]
         for out in found:
             same(out, expected)
-        same(getattr(aten, f"conv{n}d").padding(x, weight, bias, [1] * n, "same"), call(x, weight, bias, padding="same"))
+        same(
+            getattr(aten, f"conv{n}d").padding(x, weight, bias, [1] * n, "same"), call(x, weight, bias, padding="same")
+        )
         same(aten._convolution_mode(x, weight, bias, d, "valid", d, 1), call(x, weight, bias))
     assert not torch.equal(expected, call(x, weight, bias, 2, 1))
 

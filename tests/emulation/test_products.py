@@ -243,7 +243,7 @@ def test_out(name):
 
 AUTOCAST = {
     **{name: (call, (3, 7), (7, 4)) for name, call in MATMUL.items() if call is not None},
-    **{name: case for name, case in ADDITIONS.items()},
+    **ADDITIONS,
     "mv": (torch.mv, (3, 7), (7,)),
     "dot": (torch.dot, (7,), (7,)),
     "vdot": (torch.vdot, (7,), (7,)),

@@ -222,11 +222,12 @@ def test_operators_of_exported_programs(name):
         assert torch.equal(getattr(torch.ops.aten, name).input(*call)[0], expected)
 
 
+@pytest.mark.parametrize("config", [":e5m6", ":e5m6/sr", [Rule("*", "rnn.hh", ":e5m6"), Rule("*", "tanh", "e5m4")]])
 @pytest.mark.parametrize("cls", CLASSES)
-def test_compiled(cls):
+def test_compiled(cls, config):
     net, x = network(cls, "both directions").eval(), torch.randn(6, 3, 5)
-    with emulate(":e5m6"):
+    with emulate(config, seed=1):
         expected = net(x)[0]
-        torch._dynamo.reset()
-        with torch._dynamo.config.patch(allow_rnn=True):
-            assert torch.equal(torch.compile(net, backend="eager", fullgraph=True)(x)[0], expected)
+    torch._dynamo.reset()
+    with emulate(config, seed=1), torch._dynamo.config.patch(allow_rnn=True):
+        assert torch.equal(torch.compile(net, backend="eager", fullgraph=True)(x)[0], expected)

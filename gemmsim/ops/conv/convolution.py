@@ -25,7 +25,15 @@ from .arguments import PADDING_MODES, ConvArguments, Geometry, Sizes, conv_geome
 from .autograd import ConvFunction
 from .operators import conv_op
 
-__all__ = ["affine_conv", "qconv1d", "qconv2d", "qconv3d", "qconv_transpose1d", "qconv_transpose2d", "qconv_transpose3d"]
+__all__ = [
+    "affine_conv",
+    "qconv1d",
+    "qconv2d",
+    "qconv3d",
+    "qconv_transpose1d",
+    "qconv_transpose2d",
+    "qconv_transpose3d",
+]
 
 _F = torch.nn.functional
 _CONVS = (_F.conv1d, _F.conv2d, _F.conv3d)
