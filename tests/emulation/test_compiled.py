@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from support import long_but
 from torch.utils.checkpoint import checkpoint
 
 import gemmsim as gs
@@ -16,7 +17,7 @@ CONFIGS = {
     "random": Config.of(":e5m6/sr"),
 }
 pytestmark = pytest.mark.filterwarnings("ignore:Using `torch.compile")
-BACKENDS = ["eager", "aot_eager", pytest.param("inductor", marks=pytest.mark.long)]
+BACKENDS = {"eager": "eager", "aot_eager": "aot_eager", "inductor": "inductor"}
 
 
 @pytest.fixture(autouse=True)
@@ -38,7 +39,7 @@ def equal(ours, theirs):
     return torch.equal(ours[0], theirs[0]) and all(torch.equal(p, q) for p, q in zip(ours[1], theirs[1], strict=True))
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("backend", **long_but(BACKENDS, "aot_eager"))
 @pytest.mark.parametrize("config", CONFIGS.values(), ids=CONFIGS)
 def test_around_and_inside(config, backend):
     with emulate(config, seed=3):
