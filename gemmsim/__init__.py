@@ -44,6 +44,8 @@ if TYPE_CHECKING:
     from .emulation import NativeGemmError as NativeGemmError
     from .emulation import audit as audit
     from .emulation import capture as capture
+    from .emulation import checkpoint_contexts as checkpoint_contexts
+    from .emulation import convert as convert
     from .emulation import emulate as emulate
     from .formats import Cast as Cast
     from .formats import FormatError as FormatError
