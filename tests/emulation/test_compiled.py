@@ -196,3 +196,30 @@ def test_private_names_of_the_compiler_are_there():
 
     torch.compile(NET, backend=backend)(X)
     assert hasattr(seen[0], "compile_subgraph_reason")
+
+
+class Multiplied(torch.autograd.Function):
+    """Somebody's function with products in both passes."""
+
+    @staticmethod
+    def forward(ctx, x, weight):
+        ctx.save_for_backward(x, weight)
+        return x @ weight
+
+    @staticmethod
+    def backward(ctx, grad):
+        x, weight = ctx.saved_tensors
+        return grad @ weight.mT, x.mT @ grad
+
+
+def test_functions_of_others_in_compiled_code():
+    a, b = X.clone().requires_grad_(), torch.randn(8, 4).requires_grad_()
+
+    def step(function):
+        with emulate(":e5m4"):
+            out = function(a)
+        return [out, *torch.autograd.grad(out.sum(), (a, b))]
+
+    want = step(lambda x: Multiplied.apply(x, b).square())
+    found = step(torch.compile(lambda x: Multiplied.apply(x, b).square(), fullgraph=True, backend="aot_eager"))
+    assert all(torch.equal(p, q) for p, q in zip(found, want, strict=True))
