@@ -125,8 +125,8 @@ class Report:
         integers, share = len(self.records) - emulated - native, 100 * self.emulated_share
         if self.records:
             lines.append(
-                f"{len(self.records)} products, {self.total_macs:,} multiply-adds: {emulated} emulated, {native} native, "
-                f"{integers} of integers; {share:.4g} % of the multiply-adds are emulated."
+                f"{len(self.records)} products, {self.total_macs:,} multiply-adds: {emulated} emulated, {native} "
+                f"native, {integers} of integers; {share:.4g} % of the multiply-adds are emulated."
             )
         else:
             lines.append("No products.")
