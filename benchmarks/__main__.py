@@ -21,6 +21,8 @@ NAMES = (
     "tensor_quant",
     "launch",
     "studies",
+    "emulation",
+    "emulation_capture",
 )
 
 

@@ -1,6 +1,6 @@
 """10,000 records of operands captured to a file: how much the process grows, and what a record costs.
 
-Resident memory is read after the first tenth, when everything is loaded, and at the end. It must not grow with the file.
+Resident memory is read after the first tenth, when everything is loaded, and at the end. It must not grow.
 """
 
 from __future__ import annotations

@@ -18,6 +18,7 @@ _PEER = "mirrors a peer's function of the same name"
 _PUBLIC = "public: every argument is one that a user may name"
 _AUTOGRAD = "forward of an autograd function, which takes tensors and values side by side"
 _PRODUCT = "a product on its way to a backend: operands, spec, result, seed, addend, indices, finish"
+_LOWERING = "lowering: what PyTorch's function takes, after the sites of its products"
 _ROWS = "a row operation on its way to a backend, all but four by name"
 _RECORD = "fills a C record, a field for an argument"
 _LOG = "the log of the reference: what a step tells, once"
@@ -41,6 +42,11 @@ REASONS = {
     **dict.fromkeys(("matmul", "general_matmul", "gemm", "product", "_fprop", "Product.__init__"), _PRODUCT),
     **dict.fromkeys(("gemm_codes", "operands_of", "_members_run", "matmul_with_operands", "_call"), _PRODUCT),
     **dict.fromkeys(("_block_matmul", "affine", "_qmatmul"), _PRODUCT),
+    **dict.fromkeys(("attention", "_math", "_flash", "_attend", "_multihead", "_encoder_layer"), _LOWERING),
+    **dict.fromkeys(("_transpose.conv_transpose", "_any_convolution", "_convolution_mode"), _LOWERING),
+    **dict.fromkeys(("_linear_cross_entropy", "_scaled_mm", "_scaled_mm_v2"), _LOWERING),
+    "_Outer.forward": _AUTOGRAD,
+    "affine_conv": _PRODUCT,
     **dict.fromkeys(("run_rows", "Backend.run_rows"), _ROWS),
     "_args": _RECORD,
     "_Counter.__call__": _LOG,

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-__all__ = ["Leaf", "Shape", "is_algebra", "is_unknown", "leaves", "reads"]
+__all__ = ["Leaf", "Shape", "batch_of", "is_algebra", "is_unknown", "leaves", "reads"]
 
 #: batch, M, K, N.
 Shape = tuple[int, int, int, int]
@@ -64,21 +64,35 @@ def leaves(func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[
     return None if reader is None else reader(_named(func, args, kwargs))
 
 
+#: Operator -> its arguments' names and defaults: reading a schema costs more than a small product.
+_SCHEMAS: dict[Any, list[tuple[str, Any]]] = {}
+
+
 def _named(func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
     """Arguments by their names in the operator's schema, left-out ones with their defaults."""
-    found = {}
-    for i, argument in enumerate(func._schema.arguments):
-        default = argument.default_value if argument.has_default_value() else None
-        found[argument.name] = args[i] if i < len(args) else kwargs.get(argument.name, default)
+    schema = _SCHEMAS.get(func)
+    if schema is None:
+        schema = _SCHEMAS[func] = [
+            (one.name, one.default_value if one.has_default_value() else None) for one in func._schema.arguments
+        ]
+    found = dict(schema)
+    found.update(zip((name for name, _ in schema), args, strict=False))
+    found.update(kwargs)
     return found
+
+
+def batch_of(a: Tensor, b: Tensor) -> int:
+    """How many matrices a product of batches has, whose dimensions broadcast."""
+    if a.dim() == 2 == b.dim():
+        return 1
+    return int(prod(torch.broadcast_shapes(a.shape[:-2], b.shape[:-2])))
 
 
 def _product(a: Tensor, b: Tensor, **more: Any) -> Leaf:
     """``a @ b`` of matrices, batches of them and vectors."""
     left = a.unsqueeze(0) if a.dim() == 1 else a
     right = b.unsqueeze(1) if b.dim() == 1 else b
-    batch = prod(torch.broadcast_shapes(left.shape[:-2], right.shape[:-2]))
-    shape = (int(batch), int(left.shape[-2]), int(left.shape[-1]), int(right.shape[-1]))
+    shape = (batch_of(left, right), int(left.shape[-2]), int(left.shape[-1]), int(right.shape[-1]))
     return Leaf(shape, left, right, **more)
 
 
@@ -142,8 +156,7 @@ def _grouped(at: Mapping[str, Any]) -> list[Leaf]:
 def _distance(at: Mapping[str, Any]) -> list[Leaf]:
     """The squared norms are two more terms of each sum."""
     x, y = at["x1"], at["x2"]
-    batch = prod(torch.broadcast_shapes(x.shape[:-2], y.shape[:-2]))
-    return [Leaf((int(batch), int(x.shape[-2]), int(x.shape[-1]) + 2, int(y.shape[-2])))]
+    return [Leaf((batch_of(x, y), int(x.shape[-2]), int(x.shape[-1]) + 2, int(y.shape[-2])))]
 
 
 @reads("_trilinear")

@@ -334,12 +334,12 @@ def _ours(args: Any, kwargs: Any) -> bool:
         if isinstance(value, (list, tuple)):
             if not _ours(value, {}):
                 return False
-        elif isinstance(value, Tensor) and not (
-            value.layout is torch.strided
-            and not value.is_nested
-            and (type(value) in _PLAIN or type(value).__name__ in _KNOWN)
-        ):
+        elif isinstance(value, Tensor) and not (type(value) in _PLAIN or type(value).__name__ in _KNOWN):
             return False
+        elif isinstance(value, Tensor) and not torch.compiler.is_compiling():
+            # Traced backward passes may not ask for a layout; what is compiled is dense.
+            if value.layout is not torch.strided or value.is_nested:
+                return False
     return True
 
 

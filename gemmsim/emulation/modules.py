@@ -5,7 +5,6 @@ from __future__ import annotations
 import copyreg
 import json
 import os
-import tempfile
 from pathlib import Path
 from typing import Any
 from weakref import WeakKeyDictionary, finalize
@@ -17,6 +16,7 @@ from gemmsim.ops.errors import message
 from gemmsim.ops.seeds import check_seed
 
 from . import later
+from .files import write_whole
 from .mode import Emulation
 from .places import unwrapped
 from .rules import Config, ConfigError, ConfigLike
@@ -177,14 +177,7 @@ def save(model: nn.Module, folder: str | os.PathLike[str]) -> Path:
         raise ConfigError(message(asked, "models that gemmsim.convert was called on", "Convert it first."))
     data = {"version": _VERSION, "seed": arithmetic.seed, **arithmetic.config.to_dict()}
     path = Path(folder) / FILE
-    handle, name = tempfile.mkstemp(prefix=FILE, dir=path.parent)
-    try:
-        with os.fdopen(handle, "w") as file:
-            file.write(json.dumps(data, indent=2) + "\n")
-        os.replace(name, path)
-    except BaseException:
-        os.unlink(name)
-        raise
+    write_whole(path, json.dumps(data, indent=2) + "\n")
     return path
 
 

@@ -6,14 +6,12 @@ from collections.abc import Mapping
 from math import prod
 from typing import Any
 
-import torch
-
 from gemmsim.mx import matmul_operator  # noqa: F401  # registers the operator
 from gemmsim.ops.conv import operators as conv_operators  # noqa: F401
 from gemmsim.ops.product import operators  # noqa: F401
 from gemmsim.ops.seeds import Stream
 
-from .leaves import Leaf, Shape, reads
+from .leaves import Leaf, Shape, batch_of, reads
 
 __all__ = ["ROLES"]
 
@@ -26,16 +24,14 @@ def _matmul(at: Mapping[str, Any]) -> list[Leaf]:
     if at["stream"] == int(Stream.ADDEND_GRAD):  # a sum of rows, written as a product by ones
         return []
     a, b = at["a"], at["b"]
-    batch = prod(torch.broadcast_shapes(a.shape[:-2], b.shape[:-2]))
-    shape = (int(batch), int(a.shape[-2]), int(a.shape[-1]), int(b.shape[-1]))
+    shape = (batch_of(a, b), int(a.shape[-2]), int(a.shape[-1]), int(b.shape[-1]))
     return [Leaf(shape, a, b, ROLES.get(at["stream"]), at["spec"], at["site"])]
 
 
 @reads("mx_mm", namespace="gemmsim")
 def _mx(at: Mapping[str, Any]) -> list[Leaf]:
     a, b = at["a"], at["b"]
-    batch = prod(torch.broadcast_shapes(a.shape[:-2], b.shape[:-2]))
-    shape = (int(batch), int(a.shape[-2]), int(at["k"]), int(b.shape[-1]))
+    shape = (batch_of(a, b), int(a.shape[-2]), int(at["k"]), int(b.shape[-1]))
     return [Leaf(shape, spec=at["spec"])]
 
 

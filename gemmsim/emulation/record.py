@@ -104,7 +104,7 @@ class Recorder(TorchDispatchMode):
         found = leaves(func, args, kwargs)
         if found is None:
             return self._other(func, args, kwargs)
-        op, products = str(func._overloadpacket).removesuffix("_with_operands"), []
+        op, products = _name(func), []
         for leaf in found:
             role, path = self.roles.of(leaf)
             products.append(Found(leaf, op, role, path, _spec(leaf, args)))
@@ -126,13 +126,13 @@ class Recorder(TorchDispatchMode):
             with self:
                 return func._op_dk(_key(args), *args, **kwargs)
         if kind == "opaque":
-            self.opaque(str(func._overloadpacket))
+            self.opaque(_name(func))
             return func(*args, **kwargs)
         operand = next((t for t in args if isinstance(t, Tensor)), None)
         shape = () if operand is None else tuple(int(size) for size in operand.shape)
         leaf = Leaf(shape, operand)  # type: ignore[arg-type]
         role, path = self.roles.of(leaf)
-        self.algebra(Found(leaf, str(func._overloadpacket), role, path, NATIVE))
+        self.algebra(Found(leaf, _name(func), role, path, NATIVE))
         return func(*args, **kwargs)
 
     def _higher_order(self, func: Any, args: Any, kwargs: Any) -> Any:
@@ -163,6 +163,17 @@ def _pass_over() -> None:
 
 
 when_compiler_loads(_pass_over)
+
+
+_NAMES: dict[Any, str] = {}
+
+
+def _name(func: Any) -> str:
+    """Name of an operator, without its overload."""
+    found = _NAMES.get(func)
+    if found is None:
+        found = _NAMES[func] = str(func._overloadpacket).removesuffix("_with_operands")
+    return found
 
 
 def _is_transparent(kind: type) -> bool:

@@ -10,6 +10,8 @@ from typing import Any
 
 import torch
 
+from .files import write_whole
+
 __all__ = ["INTEGER", "NATIVE", "Record", "Report"]
 
 #: The spec of a product that is PyTorch's own, and of one of integers, which is exact wherever it is computed.
@@ -114,17 +116,20 @@ class Report:
         return json.dumps(self.to_dict(), indent=1)
 
     def save(self, path: str | Path) -> None:
-        """Writes ``to_json`` to a file."""
-        Path(path).write_text(self.to_json() + "\n", encoding="utf-8")
+        """Writes ``to_json`` to a file, which is whole or not there; OSError where it cannot be written."""
+        write_whole(Path(path), self.to_json() + "\n")
 
     def __str__(self) -> str:
         lines = _table(self.records)
         emulated, native = len(self.emulated), len(self.native)
-        lines.append(
-            f"{len(self.records)} products, {self.total_macs:,} multiply-adds: {emulated} emulated, {native} native, "
-            f"{len(self.records) - emulated - native} of integers; {100 * self.emulated_share:.4g} % of the "
-            "multiply-adds are emulated."
-        )
+        integers, share = len(self.records) - emulated - native, 100 * self.emulated_share
+        if self.records:
+            lines.append(
+                f"{len(self.records)} products, {self.total_macs:,} multiply-adds: {emulated} emulated, {native} "
+                f"native, {integers} of integers; {share:.4g} % of the multiply-adds are emulated."
+            )
+        else:
+            lines.append("No products.")
         if self.algebra:
             names = sorted({f"{record.op} in {record.module!r}" for record in self.algebra})
             lines.append(f"Linear algebra, PyTorch's own: {len(self.algebra)} calls: {', '.join(names)}.")

@@ -34,6 +34,12 @@ class _Refusal(torch.autograd.Function):
         raise GradError(message(asked, "first derivatives", do))
 
 
+def _named(site: str) -> str:
+    """"path|kind" in words."""
+    path, _, kind = site.rpartition("|")
+    return f"{kind} in module {path!r}" if path else kind
+
+
 def differentiable_once(owner: str) -> Callable[[Any], Any]:
     """Decorator of a ``backward(ctx, saved, *grads)``: differentiating its results raises ``GradError``, by whatever
     they were computed from, the incoming gradients or what the forward pass saved.
@@ -54,7 +60,9 @@ def differentiable_once(owner: str) -> Callable[[Any], Any]:
             sources = [t for t in (*grads, *saved) if isinstance(t, Tensor) and t.requires_grad]
             if not sources:
                 sources = [torch.zeros((), requires_grad=True)]
-            return tuple(_Refusal.apply(owner, r, *sources) if isinstance(r, Tensor) else r for r in results)
+            site = getattr(ctx, "site", None)
+            where = owner if site is None else f"{owner} ({_named(site)})"
+            return tuple(_Refusal.apply(where, r, *sources) if isinstance(r, Tensor) else r for r in results)
 
         return run
 

@@ -6,6 +6,7 @@ from itertools import product
 import pytest
 import torch
 import torch.nn.functional as F
+from support import long_but
 from support_leaves import compare, passes, tensors
 from torch import nn
 from torch.nn.attention.bias import causal_lower_right, causal_upper_left
@@ -406,7 +407,7 @@ def test_float32_products_are_close_to_native(training):
         assert (a - b).abs().max() <= 14 * 48 * 2.0**-24 * largest
 
 
-@pytest.mark.parametrize("config", CONFIGS.values(), ids=CONFIGS)
+@pytest.mark.parametrize("config", **long_but(CONFIGS, "rows"))
 def test_compiled_attention_has_eager_bits(config):
     torch._dynamo.reset()
     encoder = nn.TransformerEncoder(encoder_layer(dropout=0.0), 2, enable_nested_tensor=False).eval()

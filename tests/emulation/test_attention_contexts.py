@@ -3,6 +3,7 @@
 import pytest
 import torch
 import torch.nn.functional as F
+from support import long_but
 from support_leaves import compare, passes
 from torch import nn
 
@@ -10,6 +11,9 @@ from gemmsim.emulation import emulate
 
 KEYS = torch.zeros(3, 4, dtype=torch.bool)
 KEYS[1, 2:] = True
+
+
+CONFIGS = {"one rule": "e4m3 : e5m10", "paths": [("self_attn", ":e5m6"), ("linear2", ":e5m4")]}
 
 
 def layer(**more):
@@ -21,8 +25,8 @@ def data():
     return torch.randn(3, 4, 32, generator=torch.Generator().manual_seed(2))
 
 
-@pytest.mark.parametrize("training", [False, True])
-@pytest.mark.parametrize("config", ["e4m3 : e5m10", [("self_attn", ":e5m6"), ("linear2", ":e5m4")]])
+@pytest.mark.parametrize("training", **long_but({"inference": False, "training": True}, "inference"))
+@pytest.mark.parametrize("config", **long_but(CONFIGS, "paths"))
 def test_compiled_layers_with_padding(training, config):
     net, x = layer().train(training), data()
     torch._dynamo.reset()

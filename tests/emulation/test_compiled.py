@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from support import long_but
 from torch.utils.checkpoint import checkpoint
 
 import gemmsim as gs
@@ -16,7 +17,7 @@ CONFIGS = {
     "random": Config.of(":e5m6/sr"),
 }
 pytestmark = pytest.mark.filterwarnings("ignore:Using `torch.compile")
-BACKENDS = ["eager", "aot_eager", pytest.param("inductor", marks=pytest.mark.long)]
+BACKENDS = {"eager": "eager", "aot_eager": "aot_eager", "inductor": "inductor"}
 
 
 @pytest.fixture(autouse=True)
@@ -38,7 +39,7 @@ def equal(ours, theirs):
     return torch.equal(ours[0], theirs[0]) and all(torch.equal(p, q) for p, q in zip(ours[1], theirs[1], strict=True))
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("backend", **long_but(BACKENDS, "aot_eager"))
 @pytest.mark.parametrize("config", CONFIGS.values(), ids=CONFIGS)
 def test_around_and_inside(config, backend):
     with emulate(config, seed=3):
@@ -195,3 +196,30 @@ def test_private_names_of_the_compiler_are_there():
 
     torch.compile(NET, backend=backend)(X)
     assert hasattr(seen[0], "compile_subgraph_reason")
+
+
+class Multiplied(torch.autograd.Function):
+    """Somebody's function with products in both passes."""
+
+    @staticmethod
+    def forward(ctx, x, weight):
+        ctx.save_for_backward(x, weight)
+        return x @ weight
+
+    @staticmethod
+    def backward(ctx, grad):
+        x, weight = ctx.saved_tensors
+        return grad @ weight.mT, x.mT @ grad
+
+
+def test_functions_of_others_in_compiled_code():
+    a, b = X.clone().requires_grad_(), torch.randn(8, 4).requires_grad_()
+
+    def step(function):
+        with emulate(":e5m4"):
+            out = function(a)
+        return [out, *torch.autograd.grad(out.sum(), (a, b))]
+
+    want = step(lambda x: Multiplied.apply(x, b).square())
+    found = step(torch.compile(lambda x: Multiplied.apply(x, b).square(), fullgraph=True, backend="aot_eager"))
+    assert all(torch.equal(p, q) for p, q in zip(found, want, strict=True))

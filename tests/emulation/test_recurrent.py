@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from support import long_but
 from support_leaves import compare, passes, tensors
 from torch import nn
 from torch.nn.utils.rnn import pack_padded_sequence, pack_sequence
@@ -222,8 +223,15 @@ def test_operators_of_exported_programs(name):
         assert torch.equal(getattr(torch.ops.aten, name).input(*call)[0], expected)
 
 
-@pytest.mark.parametrize("config", [":e5m6", ":e5m6/sr", [Rule("*", "rnn.hh", ":e5m6"), Rule("*", "tanh", "e5m4")]])
-@pytest.mark.parametrize("cls", CLASSES)
+COMPILED = {
+    "one rule": ":e5m6",
+    "random": ":e5m6/sr",
+    "kinds": [Rule("*", "rnn.hh", ":e5m6"), Rule("*", "tanh", "e5m4")],
+}
+
+
+@pytest.mark.parametrize("config", **long_but(COMPILED, "random"))
+@pytest.mark.parametrize("cls", **long_but({name: name for name in CLASSES}, "lstm"))
 def test_compiled(cls, config):
     net, x = network(cls, "both directions").eval(), torch.randn(2, 3, 5)  # every step is traced
     with emulate(config, seed=1):

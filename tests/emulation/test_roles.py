@@ -104,13 +104,15 @@ def test_a_gradient_of_one_operand_asked_of_the_engine():
         assert [r.role for r in report] == ["fprop", role]
 
 
+@pytest.mark.parametrize("config", [None, "e4m3 : e5m10", [("0", ":bf16"), ("2", None)]])
 @pytest.mark.parametrize("reentrant", [False, True])
-def test_recomputation_is_a_forward_pass(reentrant):
+def test_recomputation_is_a_forward_pass(reentrant, config):
     model = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.Tanh(), torch.nn.Linear(4, 5))
     x = leaf(2, 3)
-    with gs.audit() as report:
+    with gs.emulate(config), gs.audit() as report:
         checkpoint(model, x, use_reentrant=reentrant).sum().backward()
     roles = [(r.module, r.role) for r in report]
+    assert {r.spec == "native" for r in report if r.module == "0"} == {config is None}
     assert roles.count(("0", "fprop")) == 2 and roles.count(("0", "wgrad")) == 1 == roles.count(("2", "dgrad"))
     with gs.audit() as report:  # of functions, without a module to tell it
         checkpoint(lambda a: F.linear(a.tanh(), model[0].weight).sin(), x, use_reentrant=reentrant).sum().backward()
