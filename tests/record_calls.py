@@ -2,7 +2,7 @@
 
     PYTHONPATH=tests python -m pytest -p record_calls --calls FILE --calls-share 0.1 tests/backends/cpu
 
-Of each test the first calls of every function, then a random share.
+Of each test the first calls of every function, then a random share. With ``--calls-tests N`` one test in N runs.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ _recorder = pytest.StashKey[Recorder]()
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--calls", type=Path, help="file for calls of the CPU library")
+    parser.addoption("--calls-tests", type=int, default=1, help="one test in this many runs")
     parser.addoption("--calls-share", type=float, default=1.0, help="which share of them, beside each test's first")
 
 
@@ -41,6 +42,19 @@ def pytest_sessionstart(session: pytest.Session) -> None:
     wanted = _Wanted(config.getoption("--calls-share"))
     config.pluginmanager.register(_EachTest(wanted))
     config.stash[_recorder] = Recorder(config.getoption("--calls"), wanted).__enter__()
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """One test in N of each function: the first of them, so that none is left out."""
+    counted: Counter[str] = Counter()
+    kept = []
+    for item in items:
+        function = item.nodeid.partition("[")[0]
+        if counted[function] % config.getoption("--calls-tests") == 0:
+            kept.append(item)
+        counted[function] += 1
+    items[:] = kept
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:

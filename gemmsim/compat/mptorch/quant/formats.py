@@ -91,7 +91,7 @@ class QAffineFormats(gs.QAffineFormats):
     ``weight_scaled_format`` and the like are mptorch's numbers where they were given as such, with ``exp`` and ``man``.
 
     gemmsim's own: ``accumulate``, the order of sums (``accumulator_of``), ``arithmetic`` ("exact" or "fp32", in which
-    mptorch's CPU kernels round twice), ``bias_in_accumulator``, ``seed``, ``fprop``, ``dgrad``, ``wgrad``.
+    mptorch's CPU kernels round twice), ``bias_in_accumulator``, ``bias_sum``, ``seed``, ``fprop``, ``dgrad``, ``wgrad``.
 
     Raises:
         FormatError, SpecError: for arguments that mean nothing; ``SpecError`` for ``compensated`` with formats that
@@ -107,7 +107,7 @@ class QAffineFormats(gs.QAffineFormats):
         use_scaling: bool = False, weight_scaled_format: Any = None, input_scaled_format: Any = None,
         grad_scaled_format: Any = None, scale_margin: int = 0, rbits: int | tuple[int, int] = 0, *,
         accumulate: str | Accumulator = "sequential", arithmetic: str = "exact", bias_in_accumulator: bool = False,
-        seed: int | None = None, fprop: Any = None, dgrad: Any = None, wgrad: Any = None,
+        bias_sum: str = "wgrad", seed: int | None = None, fprop: Any = None, dgrad: Any = None, wgrad: Any = None,
     ) -> None:  # fmt: skip
         put = object.__setattr__
         put(self, "_arguments", {k: v for k, v in locals().items() if k not in ("self", "put", "__class__")})
@@ -120,7 +120,8 @@ class QAffineFormats(gs.QAffineFormats):
         positional: list[Any] = [None, None, None, None, *quants, None, use_scaling, *scaled, scale_margin]
         super().__init__(
             *positional, fprop=forward if fprop is None else fprop, dgrad=backward if dgrad is None else dgrad,
-            wgrad=backward if wgrad is None else wgrad, bias_in_accumulator=bias_in_accumulator, seed=seed,
+            wgrad=backward if wgrad is None else wgrad, bias_in_accumulator=bias_in_accumulator, bias_sum=bias_sum,
+            seed=seed,
         )  # fmt: skip
         for name, quant in zip(_SCALED, (weight_quant, input_quant, grad_quant), strict=True):
             number = self._arguments[name] or (quant[0] if isinstance(quant, tuple) else None)

@@ -120,7 +120,7 @@ class MXInferenceQwen2Attention(_Attention, qwen2.Qwen2Attention):
     _home = qwen2
 
 
-class MXInferenceLlamaMLP(llama.LlamaMLP):
+class MXInferenceLlamaMLP(Emulated, llama.LlamaMLP):
     """Llama's MLP with linear layers in MX."""
 
     @classmethod
@@ -129,7 +129,7 @@ class MXInferenceLlamaMLP(llama.LlamaMLP):
         return _exchanged(cls, mod, qconfig)
 
 
-class MXInferenceQwen2MLP(qwen2.Qwen2MLP):
+class MXInferenceQwen2MLP(Emulated, qwen2.Qwen2MLP):
     """Qwen2's MLP with linear layers in MX."""
 
     @classmethod
