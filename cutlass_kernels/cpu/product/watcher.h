@@ -115,6 +115,14 @@ template <class T> struct Watcher {
             }
     }
 
+    // Whether pairs() has the sums in pairs of single terms.
+    bool has_pairs() const {
+        const bool plain_register = !r.method && r.fused && r.init != C_FIRST && args.least[0] == ldexp(1.0, r.add.emin);
+        return kernels.pairs && plain_register && narrow_sums && run_in_lanes();
+    }
+    // All terms of t one by one from +0, and what the wrapper `level` makes of them, into its c.
+    void pairs(const Tile& t, int level) const { kernels.pairs(t, nr, r.wrappers[level].cast, tile(0), tile(1 + level)); }
+
     double register_of(const Tile& t, int i, int j, double s, const WatchedSum& watched) const {
         for (int64_t k = 0; k < t.k; ++k) {
             const double a = (double)((const T*)t.a)[k * MR + i], b = (double)((const T*)t.b)[k * nr + j];

@@ -33,7 +33,7 @@ template <class C> struct Brisk {
     typedef typename C::VI VI;
     typedef typename C::VU VU;
     V factor;
-    VU mask, half, tie;
+    VU mask, half, tie, keep_sign;
     VI least, most;  // magnitudes as bits: what is between is neither tiny nor near the end
     int dropped, draw_shift, rbits;
 
@@ -52,6 +52,7 @@ template <class C> struct Brisk {
         k.mask = splat_u<C>(~(((U)1 << k.dropped) - 1));
         k.half = splat_u<C>(c.mode == RNA ? (U)1 << (k.dropped - 1) : 0);
         k.tie = splat_u<C>(C::SIGN);
+        k.keep_sign = splat_u<C>(c.flags & NEG_ZERO ? C::SIGN : 0);
         k.least = bits(least) + 1;  // a sum below it may have become it
         k.most = bits(most < Const<C>::power(C::EMAX - k.dropped - 2) ? most : Const<C>::power(C::EMAX - k.dropped - 2));
         k.rbits = c.rbits;
@@ -67,6 +68,7 @@ template <class C> struct Brisk {
         if constexpr (HOW == HALF_AWAY) return (V)(((VU)x + half) & mask);
         return (V)(((VU)x + (R << draw_shift)) & mask);
     }
+    INL_MEMBER V with_sign_of(V r, V x) const { return (V)((VU)r | ((VU)x & keep_sign)); }  // of a zero: -0 is the sum of two
     INL_MEMBER VI large(V x) const { return (VI)((VI)((VU)x & ~C::SIGN) > most); }
     INL_MEMBER VI small(V x) const { return (VI)((VI)((VU)x & ~C::SIGN) < least); }
     INL_MEMBER VI is_tie(V x) const { return (VI)((VU)((VU)x << (8 * (int)sizeof(typename C::T) - dropped)) == tie); }
@@ -336,7 +338,7 @@ static void brisk_sums(float* s, const float* x, const Brisk<C32>& k, const Care
     VI rare = {};
     for (int j = 0; j < NV; ++j) {
         const V u = lanes.s[j], v = load<V>(x + j * C32::L), sum = u + v;
-        r[j] = k.round<TO_NEAREST>(sum, (C32::VU){});
+        r[j] = k.with_sign_of(k.round<TO_NEAREST>(sum, (C32::VU){}), sum);
         const VI nothing = (VI)(v == zero), same = (VI)(r[j] == u) & ~nothing, lost = (VI)(r[j] == v) & ~(VI)(u == zero);
         lanes.swamped[j] -= same;
         lanes.exact[j] -= (VI)(sum == r[j]) & ~same & ~lost;
