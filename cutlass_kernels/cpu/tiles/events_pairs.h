@@ -1,6 +1,5 @@
 // Single products whose sums meet in pairs, watched (events_fast.h): a row's whole tree in one pass. Counts stay in registers until
-// the last sum. Most sums have no zero among their addends, which takes fewer instructions; where one may be, or a sum is out of
-// the range in which nothing rare happens, one of the functions with `lanes` takes the step again.
+// the last sum. Where no addend is zero, as most are, zeros are not looked for.
 #pragma once
 #include "tiles/events_fast.h"
 #include "tiles/lane_masks.h"
@@ -44,54 +43,19 @@ INL C32::V rounded_product(C32::V a, C32::V b, C32::V* x, const PairCast& c) {
 }
 INL Mask is_product(C32::V a, C32::V b, C32::V r) { return equals(vfms(a, b, r), (C32::V){}); }
 
-// lanes.s = R(+0 + a * b). A factor of zero is nothing rare.
+// lanes.s = R(+0 + a * b), as events.h has it.
 static __attribute__((noinline)) void product_again(Lanes<C32>& lanes, float a, const float* b, const PairCast& c, int64_t element) {
-    typedef C32::V V;
-    const V av = splat<C32>(a), zero = {};
-    V r[NV];
-    Mask rare = {};
-    for (int j = 0; j < NV; ++j) {
-        V x;
-        const V bv = load<V>(b + j * C32::L);
-        r[j] = rounded_product(av, bv, &x, c);
-        const Mask factor = either(equals(av, zero), equals(bv, zero));
-        rare = either(rare, but(exceeds(c.range.place(x), c.range.limit), both(factor, equals(x, zero))));
-    }
-    if (any(rare)) {
-        double q[NV * C32::L];
-        for (int l = 0; l < NV * C32::L; ++l) q[l] = (double)a * (double)b[l];
-        for (int j = 0; j < NV; ++j) lanes.s[j] = zero;
-        return sum_again<C32, false>(lanes, q, nullptr, c.careful, c.into, element);
-    }
-    for (int j = 0; j < NV; ++j) {
-        lanes.s[j] = r[j];
-        lanes.exact[j] = counted(lanes.exact[j], is_product(av, load<V>(b + j * C32::L), r[j]));
-    }
+    double q[NV * C32::L];
+    for (int l = 0; l < NV * C32::L; ++l) q[l] = (double)a * (double)b[l];
+    for (int j = 0; j < NV; ++j) lanes.s[j] = (C32::V){};
+    sum_again<C32, false>(lanes, q, nullptr, c.careful, c.into, element);
 }
 
-// lanes.s = R(lanes.s + x). A sum of zero is nothing rare.
+// lanes.s = R(lanes.s + x)
 static __attribute__((noinline)) void pair_again(Lanes<C32>& lanes, const C32::V* x, const PairCast& c, int64_t element) {
-    typedef C32::V V;
-    const V zero = {};
-    V r[NV];
-    Mask same[NV], equal[NV], rare = {};
-    for (int j = 0; j < NV; ++j) {
-        const V s = lanes.s[j], sum = s + x[j];
-        r[j] = c.k.with_sign_of(c.k.round<TO_NEAREST>(sum, (C32::VU){}), sum);
-        same[j] = but(equals(r[j], s), equals(x[j], zero));
-        equal[j] = but(but(equals(sum, r[j]), same[j]), but(equals(r[j], x[j]), equals(s, zero)));
-        rare = either(rare, but(exceeds(c.range.place(sum), c.range.limit), equals(sum, zero)));
-    }
-    if (any(rare)) {
-        double q[NV * C32::L];
-        for (int l = 0; l < NV * C32::L; ++l) q[l] = (double)x[l / C32::L][l % C32::L];
-        return sum_again<C32, false>(lanes, q, nullptr, c.careful, c.into, element);
-    }
-    for (int j = 0; j < NV; ++j) {
-        lanes.s[j] = r[j];
-        lanes.swamped[j] = counted(lanes.swamped[j], same[j]);
-        lanes.exact[j] = counted(lanes.exact[j], equal[j]);
-    }
+    double q[NV * C32::L];
+    for (int l = 0; l < NV * C32::L; ++l) q[l] = (double)x[l / C32::L][l % C32::L];
+    sum_again<C32, false>(lanes, q, nullptr, c.careful, c.into, element);
 }
 
 // One row. What says whether there may be zeros is not part of the values, which are copied as vectors.
@@ -99,7 +63,7 @@ struct BriskPairs {
     typedef C32::V V;
     typedef C32::VI VI;
     typedef V Value[NV];
-    enum { HEIGHT = 2, DEEP = 64 };  // of a tree whose sums stay in registers; sums that wait for another
+    enum { DEEP = 64 };  // sums that wait for another
 
     const float *a, *b;
     const int nr;
@@ -124,68 +88,82 @@ struct BriskPairs {
         return any(zeros);
     }
 
-    // s = R(+0 + the product k). Whether there are zeros.
+    // s = R(+0 + the product k). Whether there are zeros: a factor that is zero is nothing rare.
     INL_MEMBER bool product(int64_t k, Value& s) {
-        const V av = splat<C32>(a[k * MR]);
+        const V av = splat<C32>(a[k * MR]), zero = {};
+        V x[NV], y[NV];
         Mask equal[NV];
         VI place = {};
+        bool zeros = false;
 #pragma GCC unroll 2
         for (int j = 0; j < NV; ++j) {
-            V x;
-            const V bv = load<V>(b + k * nr + j * C32::L);
-            s[j] = rounded_product(av, bv, &x, of_product);
-            equal[j] = is_product(av, bv, s[j]);
-            place = j ? imax(place, of_product.range.place(x)) : of_product.range.place(x);
+            y[j] = load<V>(b + k * nr + j * C32::L);
+            s[j] = rounded_product(av, y[j], &x[j], of_product);
+            equal[j] = is_product(av, y[j], s[j]);
+            place = j ? imax(place, of_product.range.place(x[j])) : of_product.range.place(x[j]);
         }
         if (__builtin_expect(any(exceeds(place, of_product.range.limit)), 0)) {
-            Lanes<C32> lanes = lanes_of(s);
-            product_again(lanes, a[k * MR], b + k * nr, of_product, element);
-            return take(lanes, s);
+            Mask rare = {};
+#pragma GCC unroll 2
+            for (int j = 0; j < NV; ++j) {
+                const Mask nothing = both(equals(x[j], zero), either(equals(av, zero), equals(y[j], zero)));
+                rare = either(rare, but(exceeds(of_product.range.place(x[j]), of_product.range.limit), nothing));
+            }
+            if (any(rare)) {
+                Lanes<C32> lanes = lanes_of(s);
+                product_again(lanes, a[k * MR], b + k * nr, of_product, element);
+                return take(lanes, s);
+            }
+            zeros = true;
         }
 #pragma GCC unroll 2
         for (int j = 0; j < NV; ++j) exact[j] = counted(exact[j], equal[j]);
-        return false;
+        return zeros;
     }
 
     // right = R(left + right). `zeros`: whether there are any in these. Whether there are any now.
     INL_MEMBER bool pair(const Value& left, Value& right, bool zeros) {
-        if (__builtin_expect(!zeros, 1)) {
-            Value r;
-            Mask same[NV], equal[NV];
-            VI place = {};
+        const V zero = {};
+        Value sum, r;
+        Mask same[NV], equal[NV];
+        VI place = {};
+#pragma GCC unroll 2
+        for (int j = 0; j < NV; ++j) {
+            sum[j] = left[j] + right[j];
+            r[j] = of_sum.k.round<TO_NEAREST>(sum[j], (C32::VU){});
+            same[j] = same_bits(r[j], left[j]);
+            equal[j] = but(but(same_bits(r[j], sum[j]), same[j]), same_bits(r[j], right[j]));
+            place = j ? imax(place, of_sum.range.place(sum[j])) : of_sum.range.place(sum[j]);
+        }
+        bool some = any(exceeds(place, of_sum.range.limit));
+        if (__builtin_expect(zeros || some, 0)) {
+            Mask rare = {}, none = {};
 #pragma GCC unroll 2
             for (int j = 0; j < NV; ++j) {
-                const V sum = left[j] + right[j];
-                r[j] = of_sum.k.round<TO_NEAREST>(sum, (C32::VU){});
-                same[j] = same_bits(r[j], left[j]);
-                equal[j] = but(but(same_bits(r[j], sum), same[j]), same_bits(r[j], right[j]));
-                place = j ? imax(place, of_sum.range.place(sum)) : of_sum.range.place(sum);
+                r[j] = of_sum.k.with_sign_of(r[j], sum[j]);
+                const Mask nothing = equals(sum[j], zero), left_one = equals(left[j], zero), right_one = equals(right[j], zero);
+                same[j] = but(equals(r[j], left[j]), right_one);
+                equal[j] = but(but(equals(r[j], sum[j]), same[j]), but(equals(r[j], right[j]), left_one));
+                none = either(none, nothing);
+                rare = either(rare, but(exceeds(of_sum.range.place(sum[j]), of_sum.range.limit), nothing));
             }
-            if (__builtin_expect(!any(exceeds(place, of_sum.range.limit)), 1)) {
+            some = any(none);
+            if (__builtin_expect(any(rare), 0)) {
+                Lanes<C32> lanes = lanes_of(left);
+                Value x;
 #pragma GCC unroll 2
-                for (int j = 0; j < NV; ++j) {
-                    right[j] = r[j];
-                    swamped[j] = counted(swamped[j], same[j]);
-                    exact[j] = counted(exact[j], equal[j]);
-                }
-                return false;
+                for (int j = 0; j < NV; ++j) x[j] = right[j];
+                pair_again(lanes, x, of_sum, element);
+                return take(lanes, right);
             }
         }
-        Lanes<C32> lanes = lanes_of(left);
-        Value x;
 #pragma GCC unroll 2
-        for (int j = 0; j < NV; ++j) x[j] = right[j];
-        pair_again(lanes, x, of_sum, element);
-        return take(lanes, right);
-    }
-
-    template <int H> INL_MEMBER bool subtree(int64_t k, Value& s) {
-        if constexpr (H == 0) return product(k, s);
-        else {
-            Value left;
-            const bool zeros = subtree<H - 1>(k, left), other = subtree<H - 1>(k + (1 << (H - 1)), s);
-            return pair(left, s, zeros || other);
+        for (int j = 0; j < NV; ++j) {
+            right[j] = r[j];
+            swamped[j] = counted(swamped[j], same[j]);
+            exact[j] = counted(exact[j], equal[j]);
         }
+        return some;
     }
 
     // compose.h's tree: sums that wait are the set bits of the number of terms so far.
@@ -202,15 +180,15 @@ struct BriskPairs {
             for (int j = 0; j < NV; ++j) waits[used][j] = s[j];
             with_zeros[used++] = zeros;
         };
-        int64_t k = 0;
-        for (; k + (1 << HEIGHT) <= n; k += 1 << HEIGHT) {
-            zeros = subtree<HEIGHT>(k, s);
-            for (int64_t before = k >> HEIGHT; before & 1; before >>= 1) join();
+        for (int64_t k = 0; k + 2 <= n; k += 2) {
+            Value left;
+            const bool before = product(k, left), after = product(k + 1, s);
+            zeros = pair(left, s, before || after);
+            for (int64_t pairs = k >> 1; pairs & 1; pairs >>= 1) join();
             put();
         }
-        for (; k < n; ++k) {
-            zeros = product(k, s);
-            for (int64_t before = k; before & 1; before >>= 1) join();
+        if (n & 1) {
+            zeros = product(n - 1, s);
             put();
         }
         zeros = with_zeros[--used];
@@ -233,7 +211,8 @@ static __attribute__((noinline)) void brisk_pairs_of_row(const Tile& t, int nr, 
 // A tile's terms, each by itself, and the pairs of their sums, which `cast` rounds.
 static void brisk_pairs(const Tile& t, int nr, const Cast& cast, const EventTile& products, const EventTile& sums) {
     const Careful add = {*t.add, products.least}, meet = {cast, sums.least};
-    const PairCast of_product(add, products, products.least > LEAST_PRODUCT ? products.least : LEAST_PRODUCT), of_sum(meet, sums, sums.least);
+    const PairCast of_product(add, products, products.least > LEAST_PRODUCT ? products.least : LEAST_PRODUCT),
+        of_sum(meet, sums, sums.least);
     for (int row = 0; row < t.rows; ++row) brisk_pairs_of_row(t, nr, row, of_product, of_sum);
 }
 
