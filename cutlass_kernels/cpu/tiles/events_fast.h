@@ -172,6 +172,7 @@ static __attribute__((noinline)) void brisk_rows(const Tile& t, int nr, int row,
     place.col0 = t.col0 + (uint32_t)at;
     V sum[ROWS][NV];
     VI swamped[ROWS][NV], exact[ROWS][NV];
+    bool negative_zeros[ROWS] = {};  // in a row's sums, which the step of events.h leaves; the short one to nearest loses their sign
 #pragma GCC unroll 4
     for (int i = 0; i < ROWS; ++i)
 #pragma GCC unroll 2
@@ -213,8 +214,9 @@ static __attribute__((noinline)) void brisk_rows(const Tile& t, int nr, int row,
                 }
                 rare |= k.large(x) | (odd & ~nothing);
             }
-            if (__builtin_expect(!none_set(rare), 0)) {
+            if (__builtin_expect(!none_set(rare) || (HOW == TO_NEAREST && negative_zeros[i]), 0)) {
                 Lanes<C> lanes;
+                VI negative = {};
 #pragma GCC unroll 2
                 for (int j = 0; j < NV; ++j) {
                     lanes.s[j] = sum[i][j];
@@ -227,7 +229,9 @@ static __attribute__((noinline)) void brisk_rows(const Tile& t, int nr, int row,
                     sum[i][j] = lanes.s[j];
                     swamped[i][j] = lanes.swamped[j];
                     exact[i][j] = lanes.exact[j];
+                    negative |= (VI)((VU)sum[i][j] == splat_u<C>(C::SIGN));
                 }
+                negative_zeros[i] = !none_set(negative);
                 continue;
             }
 #pragma GCC unroll 2
