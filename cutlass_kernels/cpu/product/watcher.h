@@ -91,7 +91,8 @@ template <class T> struct Watcher {
         const Cast& c = r.add;
         const bool known = bits + c.p <= 52, narrow = sizeof(T) == 4 && c.p <= 13 && bits > 32 && c.mode != SR;
         if (!plain(c) || r.init == C_FIRST || !r.fused || c.p > 40 || args.least[0] != ldexp(1.0, c.emin)) return tile(0);
-        if (r.method) return tile(0, r.method == KAHAN && narrow_sums ? 1 : 0);
+        const bool tiny_sums_are_exact = !(c.flags & NO_SUBNORMALS);
+        if (r.method) return tile(0, r.method == KAHAN && narrow_sums && tiny_sums_are_exact ? 1 : 0);
         return narrow ? tile(0, 1) : tile(0, 2, known);
     }
 

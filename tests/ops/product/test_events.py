@@ -121,6 +121,15 @@ def test_sums_in_pairs(register, kind):
             check(a.to(dtype), b.to(dtype), f":{order.format(register)}")
 
 
+@pytest.mark.parametrize("register", ["kahan(e5m8/sat/ftz)", "kahan(e5m10)", "e5m10", "e5m8/ftz", "e5m10/rtz"])
+def test_tiny_sums(register):
+    g = torch.Generator().manual_seed(1)
+    a, b = (torch.randn(*shape, generator=g).relu() * 2.0**-5 for shape in ((3, 17), (17, 12)))
+    check(a, b, f":{register}")
+    a, b = torch.tensor([[0.9, 0.0, 2.5]]), torch.tensor([[-1e-20], [-1.0], [-1e-20]])
+    check(a, b, f":{register}")  # -0 and a product that is -0
+
+
 @pytest.mark.parametrize("order", ["pairwise(e5m10)", "pairwise(e5m10, 2)", "interleaved(3, e5m10, pairwise)"])
 def test_negative_zeros_meet(order):
     a, b = torch.full((2, 4), -1e-5), torch.full((4, 3), 1e-5)
