@@ -65,9 +65,7 @@ template <class T> struct Compose {
 
     int64_t count() const { return MR * (int64_t)nr; }
 
-    // The innermost accumulator over terms [begin, end), from +0.
-    void leaf(int64_t begin, int64_t end, T* out) const {
-        memset(out, 0, sizeof(T) * (size_t)count());
+    Tile terms(int64_t begin, int64_t end, T* out) const {
         Tile t = base;
         t.a = (const T*)base.a + begin * MR;
         t.b = (const T*)base.b + begin * nr;
@@ -75,6 +73,13 @@ template <class T> struct Compose {
         t.k = end - begin;
         t.k0 = begin;
         t.kmap = kmap ? kmap + begin : nullptr;
+        return t;
+    }
+
+    // The innermost accumulator over terms [begin, end), from +0.
+    void leaf(int64_t begin, int64_t end, T* out) const {
+        memset(out, 0, sizeof(T) * (size_t)count());
+        const Tile t = terms(begin, end, out);
         if (events) events->run(t);
         else if (codes) sum_terms(t, *codes, begin);
         else if (r.method == HARDWARE) instructions(t);
@@ -264,6 +269,8 @@ template <class T> struct Compose {
         if (w.order == SCALED) return groups_of(level, begin, end, w.n, out);
         if (w.order == CHUNKED) return runs_of(level, begin, end, w.n, out, false);
         if (w.order == SPLITK) return runs_of(level, begin, end, (end - begin + w.n - 1) / w.n, out, true);
+        const bool singles = w.order == PAIRWISE && w.n == 1 && level == r.wrapper_count - 1;
+        if (singles && events && events->has_pairs()) return events->pairs(terms(begin, end, out), level);
         if (w.order == PAIRWISE) return pairs_of(level, begin, end, w.n, 0, out);
         lanes(level, begin, end, w, out);
     }

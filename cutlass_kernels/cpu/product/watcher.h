@@ -91,7 +91,8 @@ template <class T> struct Watcher {
         const Cast& c = r.add;
         const bool known = bits + c.p <= 52, narrow = sizeof(T) == 4 && c.p <= 13 && bits > 32 && c.mode != SR;
         if (!plain(c) || r.init == C_FIRST || !r.fused || c.p > 40 || args.least[0] != ldexp(1.0, c.emin)) return tile(0);
-        if (r.method) return tile(0, r.method == KAHAN && narrow_sums ? 1 : 0);
+        const bool tiny_sums_are_exact = !(c.flags & NO_SUBNORMALS);
+        if (r.method) return tile(0, r.method == KAHAN && narrow_sums && tiny_sums_are_exact ? 1 : 0);
         return narrow ? tile(0, 1) : tile(0, 2, known);
     }
 
@@ -114,6 +115,14 @@ template <class T> struct Watcher {
                 c = (T)(r.method ? compensated(t, i, j, watched) : register_of(t, i, j, (double)c, watched));
             }
     }
+
+    // Whether pairs() has the sums in pairs of single terms.
+    bool has_pairs() const {
+        const bool plain_register = !r.method && r.fused && r.init != C_FIRST && args.least[0] == ldexp(1.0, r.add.emin);
+        return kernels.pairs && plain_register && narrow_sums && run_in_lanes();
+    }
+    // All terms of t one by one from +0, and what the wrapper `level` makes of them, into its c.
+    void pairs(const Tile& t, int level) const { kernels.pairs(t, nr, r.wrappers[level].cast, tile(0), tile(1 + level)); }
 
     double register_of(const Tile& t, int i, int j, double s, const WatchedSum& watched) const {
         for (int64_t k = 0; k < t.k; ++k) {

@@ -1,6 +1,6 @@
 // Additions of a product that are watched (product/events.h): each step rounded to odd in double lanes, then by the cast, and
 // compared with what went in. Compiled once per ISA. The driver (product/watcher.h) sees to it that products are exact.
-#include "tiles/events_fast.h"
+#include "tiles/events_pairs.h"
 
 namespace gemmsim {
 namespace NS {
@@ -182,7 +182,11 @@ static void count_sum(int panel, void* s, const void* x, const Tile& t, int nr, 
 }  // namespace NS
 
 const EventKernels& EVENTS_GETTER() {
-    static const EventKernels table = {NS::count_run, NS::count_sum};
+#if ISA_MODES || ISA_AVX512
+    static const EventKernels table = {NS::count_run, NS::count_sum, NS::brisk_pairs};
+#else
+    static const EventKernels table = {NS::count_run, NS::count_sum, nullptr};
+#endif
     return table;
 }
 

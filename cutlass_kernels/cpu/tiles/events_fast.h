@@ -33,7 +33,7 @@ template <class C> struct Brisk {
     typedef typename C::VI VI;
     typedef typename C::VU VU;
     V factor;
-    VU mask, half, tie;
+    VU mask, half, tie, keep_sign;
     VI least, most;  // magnitudes as bits: what is between is neither tiny nor near the end
     int dropped, draw_shift, rbits;
 
@@ -52,6 +52,7 @@ template <class C> struct Brisk {
         k.mask = splat_u<C>(~(((U)1 << k.dropped) - 1));
         k.half = splat_u<C>(c.mode == RNA ? (U)1 << (k.dropped - 1) : 0);
         k.tie = splat_u<C>(C::SIGN);
+        k.keep_sign = splat_u<C>(c.flags & NEG_ZERO ? C::SIGN : 0);
         k.least = bits(least) + 1;  // a sum below it may have become it
         k.most = bits(most < Const<C>::power(C::EMAX - k.dropped - 2) ? most : Const<C>::power(C::EMAX - k.dropped - 2));
         k.rbits = c.rbits;
@@ -67,6 +68,7 @@ template <class C> struct Brisk {
         if constexpr (HOW == HALF_AWAY) return (V)(((VU)x + half) & mask);
         return (V)(((VU)x + (R << draw_shift)) & mask);
     }
+    INL_MEMBER V with_sign_of(V r, V x) const { return (V)((VU)r | ((VU)x & keep_sign)); }  // of a zero: -0 is the sum of two
     INL_MEMBER VI large(V x) const { return (VI)((VI)((VU)x & ~C::SIGN) > most); }
     INL_MEMBER VI small(V x) const { return (VI)((VI)((VU)x & ~C::SIGN) < least); }
     INL_MEMBER VI is_tie(V x) const { return (VI)((VU)((VU)x << (8 * (int)sizeof(typename C::T) - dropped)) == tie); }
@@ -170,6 +172,7 @@ static __attribute__((noinline)) void brisk_rows(const Tile& t, int nr, int row,
     place.col0 = t.col0 + (uint32_t)at;
     V sum[ROWS][NV];
     VI swamped[ROWS][NV], exact[ROWS][NV];
+    bool negative_zeros[ROWS] = {};  // in a row's sums, which the step of events.h leaves; the short one to nearest loses their sign
 #pragma GCC unroll 4
     for (int i = 0; i < ROWS; ++i)
 #pragma GCC unroll 2
@@ -211,8 +214,9 @@ static __attribute__((noinline)) void brisk_rows(const Tile& t, int nr, int row,
                 }
                 rare |= k.large(x) | (odd & ~nothing);
             }
-            if (__builtin_expect(!none_set(rare), 0)) {
+            if (__builtin_expect(!none_set(rare) || (HOW == TO_NEAREST && negative_zeros[i]), 0)) {
                 Lanes<C> lanes;
+                VI negative = {};
 #pragma GCC unroll 2
                 for (int j = 0; j < NV; ++j) {
                     lanes.s[j] = sum[i][j];
@@ -225,7 +229,9 @@ static __attribute__((noinline)) void brisk_rows(const Tile& t, int nr, int row,
                     sum[i][j] = lanes.s[j];
                     swamped[i][j] = lanes.swamped[j];
                     exact[i][j] = lanes.exact[j];
+                    negative |= (VI)((VU)sum[i][j] == splat_u<C>(C::SIGN));
                 }
+                negative_zeros[i] = !none_set(negative);
                 continue;
             }
 #pragma GCC unroll 2
@@ -336,7 +342,7 @@ static void brisk_sums(float* s, const float* x, const Brisk<C32>& k, const Care
     VI rare = {};
     for (int j = 0; j < NV; ++j) {
         const V u = lanes.s[j], v = load<V>(x + j * C32::L), sum = u + v;
-        r[j] = k.round<TO_NEAREST>(sum, (C32::VU){});
+        r[j] = k.with_sign_of(k.round<TO_NEAREST>(sum, (C32::VU){}), sum);
         const VI nothing = (VI)(v == zero), same = (VI)(r[j] == u) & ~nothing, lost = (VI)(r[j] == v) & ~(VI)(u == zero);
         lanes.swamped[j] -= same;
         lanes.exact[j] -= (VI)(sum == r[j]) & ~same & ~lost;

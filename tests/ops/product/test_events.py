@@ -89,6 +89,54 @@ def test_counts_equal_the_reference(register):
     assert seen > 0 or "fp" in register  # of operands with few bits, none is inexact there
 
 
+def terms_of(kind: str, shape: tuple[int, int], g: torch.Generator) -> torch.Tensor:
+    x = torch.randn(*shape, generator=g)
+    if kind == "sparse":
+        return x.relu()
+    if kind == "ties":
+        return (x * 4).round() / 4 * 2.0 ** torch.randint(-6, 7, shape, generator=g)
+    if kind == "wide":  # swamped, tiny and past the end
+        return x * 2.0 ** torch.randint(-14, 9, shape, generator=g)
+    if kind == "lowest":  # products that no float lane holds
+        return x * 2.0 ** torch.randint(-80, -50, shape, generator=g)
+    if kind == "specials":
+        x[torch.rand(shape, generator=g) < 0.03] = math.inf
+        x[torch.rand(shape, generator=g) < 0.03] = math.nan
+        x[torch.rand(shape, generator=g) < 0.2] = -0.0
+    return x
+
+
+@pytest.mark.parametrize("register", ["e5m10", "bf16", "e4m3", "e5m2/sat", "e5m10/ftz", "e6m9", "e4m3fnuz"])
+@pytest.mark.parametrize("kind", ["normal", "sparse", "ties", "wide", "lowest", "specials"])
+def test_sums_in_pairs(register, kind):
+    g = torch.Generator().manual_seed(11)
+    for order, dtype in [
+        ("pairwise({})", torch.float32),
+        ("pairwise({})", torch.bfloat16),
+        ("chunked(7, pairwise({}))", torch.float32),
+        ("shuffled(pairwise({}), 3)", torch.float32),
+    ]:
+        for k in (1, 6, 43):
+            a, b = terms_of(kind, (2, k), g), terms_of(kind, (k, 33), g)
+            check(a.to(dtype), b.to(dtype), f":{order.format(register)}")
+
+
+@pytest.mark.parametrize("register", ["kahan(e5m8/sat/ftz)", "kahan(e5m10)", "e5m10", "e5m8/ftz", "e5m10/rtz"])
+def test_tiny_sums(register):
+    g = torch.Generator().manual_seed(1)
+    a, b = (torch.randn(*shape, generator=g).relu() * 2.0**-5 for shape in ((3, 17), (17, 12)))
+    check(a, b, f":{register}")
+    a, b = torch.tensor([[0.9, 0.0, 2.5]]), torch.tensor([[-1e-20], [-1.0], [-1e-20]])
+    check(a, b, f":{register}")  # -0 and a product that is -0
+
+
+@pytest.mark.parametrize("order", ["pairwise(e5m10)", "pairwise(e5m10, 2)", "interleaved(3, e5m10, pairwise)"])
+def test_negative_zeros_meet(order):
+    a, b = torch.full((2, 4), -1e-5), torch.full((4, 3), 1e-5)
+    assert check(a, b, f":{order}") > 0
+    assert torch.signbit(gs.count_events(a[:, :2], b[:2], f":{order}").out).all()
+
+
 @settings(max_examples=60, deadline=None)
 @given(
     st.lists(st.floats(width=16), min_size=1, max_size=12),

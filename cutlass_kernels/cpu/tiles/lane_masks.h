@@ -1,0 +1,31 @@
+// Comparisons of float lanes and what is made of them: mask registers where there are any (AVX-512), else vectors of -1 and 0.
+#pragma once
+#include "vec.h"
+
+namespace gemmsim::NS {
+
+#if ISA_AVX512
+typedef __mmask16 Mask;
+INL Mask equals(C32::V a, C32::V b) { return _mm512_cmp_ps_mask((__m512)a, (__m512)b, _CMP_EQ_OQ); }
+INL Mask same_bits(C32::V a, C32::V b) { return _mm512_cmpeq_epi32_mask((__m512i)a, (__m512i)b); }
+INL Mask exceeds(C32::VI a, C32::VI b) { return _mm512_cmpgt_epi32_mask((__m512i)a, (__m512i)b); }
+// a, but where b is
+INL Mask but(Mask a, Mask b) { return _kandn_mask16(b, a); }
+INL Mask both(Mask a, Mask b) { return _kand_mask16(a, b); }
+INL Mask either(Mask a, Mask b) { return _kor_mask16(a, b); }
+INL bool any(Mask a) { return a != 0; }
+// n, one more in the lanes of the mask
+INL C32::VI counted(C32::VI n, Mask a) { return (C32::VI)_mm512_mask_add_epi32((__m512i)n, a, (__m512i)n, _mm512_set1_epi32(1)); }
+#elif ISA_MODES
+typedef C32::VI Mask;
+INL Mask equals(C32::V a, C32::V b) { return (Mask)(a == b); }
+INL Mask same_bits(C32::V a, C32::V b) { return (Mask)((C32::VI)a == (C32::VI)b); }
+INL Mask exceeds(C32::VI a, C32::VI b) { return (Mask)(a > b); }
+INL Mask but(Mask a, Mask b) { return a & ~b; }
+INL Mask both(Mask a, Mask b) { return a & b; }
+INL Mask either(Mask a, Mask b) { return a | b; }
+INL bool any(Mask a) { return !none_set(a); }
+INL C32::VI counted(C32::VI n, Mask a) { return n - a; }
+#endif
+
+}  // namespace gemmsim::NS
