@@ -5,11 +5,9 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
-import pytest
 import torch
 from torch import Tensor
 
@@ -23,12 +21,6 @@ LONG = os.environ.get("GEMMSIM_TESTS_LONG") == "1"
 compared: Callable[[Tensor, Tensor, bool], None] | None = None
 
 _BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
-
-
-def long_but(cases: Mapping[str, Any], *short: str) -> dict[str, Any]:
-    """``argvalues`` and ``ids`` of ``parametrize``: all cases, of which only ``short`` belong to every run."""
-    values = [v if name in short else pytest.param(v, marks=pytest.mark.long) for name, v in cases.items()]
-    return {"argvalues": values, "ids": list(cases)}
 
 
 def bits(x: Tensor) -> Tensor:

@@ -70,7 +70,7 @@ def build() -> tuple[Path, Path]:
 
 def record(path: Path) -> None:
     files = [ROOT / "tests" / name for name in RECORDED]
-    one_in, share = ("1", "0.03") if LONG else ("4", "0.1")
+    one_in, share = ("1", "0.03") if LONG else ("8", "0.2")
     options = ["-q", "-x", "-p", "no:cacheprovider", "-p", "no:xdist", "-p", "record_calls", "-k", LEFT_OUT]
     options += ["--calls-tests", one_in, "--calls-share", share]
     command = [sys.executable, "-m", "pytest", *options, "--calls", path, *files]

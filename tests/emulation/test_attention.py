@@ -6,8 +6,8 @@ from itertools import product
 import pytest
 import torch
 import torch.nn.functional as F
-from support import long_but
 from support_leaves import compare, passes, tensors
+from support_long import long_but
 from torch import nn
 from torch.nn.attention.bias import causal_lower_right, causal_upper_left
 

@@ -3,8 +3,8 @@
 import pytest
 import torch
 import torch.nn.functional as F
-from support import long_but
 from support_leaves import compare, passes
+from support_long import long_but
 from torch import nn
 
 from gemmsim.emulation import emulate

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from support import long_but
+from support_long import long_but
 from torch.utils.checkpoint import checkpoint
 
 import gemmsim as gs

@@ -2,8 +2,8 @@
 
 import pytest
 import torch
-from support import long_but
 from support_leaves import compare, passes, tensors
+from support_long import long_but
 from torch import nn
 from torch.nn.utils.rnn import pack_padded_sequence, pack_sequence
 

@@ -3,7 +3,7 @@
 import pytest
 import torch
 import torch.nn.functional as F
-from support import long_but
+from support_long import long_but
 from torch import nn
 
 import gemmsim as gs
