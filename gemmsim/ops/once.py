@@ -35,7 +35,7 @@ class _Refusal(torch.autograd.Function):
 
 
 def _named(site: str) -> str:
-    """"path|kind" in words."""
+    """ "path|kind" in words."""
     path, _, kind = site.rpartition("|")
     return f"{kind} in module {path!r}" if path else kind
 

@@ -100,7 +100,9 @@ def test_the_report(script, tmp_path):
     ]
     strict = run("audit", "--strict", script)
     assert (
-        strict.exit_code == 1 and type(strict.exception).__name__ == "NativeGemmError" and "No products" in strict.stdout
+        strict.exit_code == 1
+        and type(strict.exception).__name__ == "NativeGemmError"
+        and "No products" in strict.stdout
     )
     failed = run("audit", script, "--fail")
     assert failed.exit_code == 1 and "5 products" in failed.stdout

@@ -91,7 +91,8 @@ class QAffineFormats(gs.QAffineFormats):
     ``weight_scaled_format`` and the like are mptorch's numbers where they were given as such, with ``exp`` and ``man``.
 
     gemmsim's own: ``accumulate``, the order of sums (``accumulator_of``), ``arithmetic`` ("exact" or "fp32", in which
-    mptorch's CPU kernels round twice), ``bias_in_accumulator``, ``bias_sum``, ``seed``, ``fprop``, ``dgrad``, ``wgrad``.
+    mptorch's CPU kernels round twice), ``bias_in_accumulator``, ``bias_sum``, ``seed``, ``fprop``, ``dgrad`` and
+    ``wgrad``.
 
     Raises:
         FormatError, SpecError: for arguments that mean nothing; ``SpecError`` for ``compensated`` with formats that
