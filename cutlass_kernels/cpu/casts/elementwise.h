@@ -100,7 +100,14 @@ template <class T> INL void load_any(const void* src, int dtype, int64_t stride,
 
 template <class C> INL void save_any(const typename C::T* __restrict src, int64_t n, void* dst, int dtype, int64_t stride) {
     typedef typename C::T T;
-    for (int64_t i = 0; i < n; ++i) {
+    typedef typename C::V V;
+    int64_t done = 0;
+    if (dtype == (sizeof(T) == 4 ? F32 : F64) && stride == 1)  // a row of a result, as it is but for NaN
+        for (; done + C::L <= n; done += C::L) {
+            const V x = load<V>(src + done);
+            store((T*)dst + done, select<C>(x != x, (V)splat_u<C>(C::NAN_BITS), x));
+        }
+    for (int64_t i = done; i < n; ++i) {
         T x = src[i];
         if (x != x) {
             const typename C::U q = C::NAN_BITS;

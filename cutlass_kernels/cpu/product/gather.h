@@ -31,21 +31,6 @@ inline void gather_bits(const Matrix& m, const int64_t* rows, int64_t count, con
     else gather_rows((const uint16_t*)m.data, rows, count, cols, c, (uint16_t*)dst);
 }
 
-// Facts about `c` terms of a panel; `sums` grow by at least the magnitudes of each row.
-template <class T> inline void panel_stats(const Isa& isa, int carrier, const T* panel, int64_t c, double* sums, Stats* stats) {
-    Stats part = *stats;
-    part.row_sum = 0;
-    part.non_finite = 0;
-    isa.stats(carrier, panel, c * MR, &part);
-    T rows[MR] = {0};
-    for (int64_t k = 0; !part.non_finite && k < c; ++k)
-        for (int i = 0; i < MR; ++i) rows[i] += panel[k * MR + i] < 0 ? -panel[k * MR + i] : panel[k * MR + i];
-    for (int i = 0; i < MR; ++i) sums[i] += part.non_finite ? part.row_sum : (double)rows[i] * (1.0 + 1e-6 * (double)(c + 16));
-    part.row_sum = stats->row_sum;
-    part.non_finite |= stats->non_finite;
-    *stats = part;
-}
-
 // MR rows from row0 -> K x MR, as pack_a; the operand's values are those of its format already.
 template <class T> inline void pack_gathered(const Isa& isa, int carrier, const Matrix& m, const Gather& g, int64_t row0, Positions at,
                                              T* dst, Stats* stats) {
@@ -65,8 +50,7 @@ template <class T> inline void pack_gathered(const Isa& isa, int carrier, const 
         for (int64_t q = 0; at && q < c; ++q) memcpy(dst + at[k + q] * MR, panel + q * MR, MR * sizeof(T));
         if (stats) panel_stats(isa, carrier, to, c, sums, stats);
     }
-    for (int i = 0; stats && i < MR; ++i)
-        if (sums[i] > stats->row_sum) stats->row_sum = sums[i];
+    if (stats) largest_sum(sums, stats);
 }
 
 }  // namespace gemmsim

@@ -3,6 +3,7 @@
 #include <string.h>
 #include <vector>
 #include "product/plan.h"
+#include "product/transpose.h"
 
 namespace gemmsim {
 
@@ -14,12 +15,16 @@ struct Matrix {
 
 inline int64_t dtype_size(int dtype) { return dtype == F64 ? 8 : dtype == F32 ? 4 : 2; }
 
+// Doubles are rounded before they are floats: once.
+inline bool rounds_narrower(int carrier, const Matrix& m, const Cast& cast) {
+    return carrier == 0 && m.dtype == F64 && (cast.flags & PRESENT);
+}
+
 // n elements from src into the carrier, rounded to the operand's format (once, from the source's own precision).
 inline void load_operand(const Isa& isa, int carrier, const Matrix& m, int64_t offset, int64_t stride, int64_t n, const Cast& cast,
                          char* dst) {
     const char* src = m.data + offset * dtype_size(m.dtype);
-    const bool narrow = carrier == 0 && m.dtype == F64 && (cast.flags & PRESENT);
-    if (!narrow) {
+    if (!rounds_narrower(carrier, m, cast)) {
         isa.load(carrier, src, m.dtype, stride, n, dst);
         if (cast.flags & PRESENT) isa.round(carrier, dst, n, cast, 0, 0, 0);
         return;
@@ -33,45 +38,90 @@ inline void load_operand(const Isa& isa, int carrier, const Matrix& m, int64_t o
     }
 }
 
-template <class T, int N> inline void interleave(const T* __restrict src, int64_t pitch, int64_t n, T* __restrict dst) {
-    for (int64_t k = 0; k < n; ++k)
-        for (int i = 0; i < N; ++i) dst[k * N + i] = src[i * pitch + k];
-}
-
-// Where term k lies in a panel; null: in its place.
-typedef const int64_t* Positions;
-inline int64_t place(Positions p, int64_t k) { return p ? p[k] : k; }
-
 // Rows of a scratch block lie this many elements further apart than they are long: a power of two would put all of
 // them into the same few cache sets.
 constexpr int64_t SKEW = 16;
+
+// Whether lines of the matrix lie in memory as the panels hold them: the carrier's own numbers, which need no rounding.
+template <class T> inline bool as_they_are(const Matrix& m, const Cast& cast) {
+    return m.dtype == (sizeof(T) == 4 ? F32 : F64) && !(cast.flags & PRESENT);
+}
+
+// Facts about `c` terms of a panel; `sums` grow by at least the magnitudes of each row.
+template <class T> inline void panel_stats(const Isa& isa, int carrier, const T* panel, int64_t c, double* sums, Stats* stats) {
+    Stats part = *stats;
+    part.row_sum = 0;
+    part.non_finite = 0;
+    isa.stats(carrier, panel, c * MR, &part);
+    T rows[MR] = {0};
+    for (int64_t k = 0; !part.non_finite && k < c; ++k)
+        for (int i = 0; i < MR; ++i) rows[i] += panel[k * MR + i] < 0 ? -panel[k * MR + i] : panel[k * MR + i];
+    for (int i = 0; i < MR; ++i) sums[i] += part.non_finite ? part.row_sum : (double)rows[i] * (1.0 + 1e-6 * (double)(c + 16));
+    part.row_sum = stats->row_sum;
+    part.non_finite |= stats->non_finite;
+    *stats = part;
+}
+
+inline void largest_sum(const double* sums, Stats* stats) {
+    for (int i = 0; i < MR; ++i)
+        if (sums[i] > stats->row_sum) stats->row_sum = sums[i];
+}
+
+// As pack_a, of a matrix whose columns are contiguous: these are the panel's rows already.
+template <class T> inline void pack_a_columns(const Isa& isa, int carrier, const Matrix& m, int64_t row0, const Cast& cast, Positions at,
+                                              T* dst, Stats* stats) {
+    constexpr int64_t CHUNK = 256;
+    alignas(64) uint64_t raw[CHUNK * MR];
+    alignas(64) T panel[CHUNK * MR];
+    const int64_t size = dtype_size(m.dtype), count = m.rows - row0 < MR ? m.rows - row0 : MR;
+    const bool same = m.dtype == (sizeof(T) == 4 ? F32 : F64);
+    double sums[MR] = {0};
+    if (count < MR) memset(raw, 0, sizeof raw);
+    for (int64_t k = 0; k < m.cols; k += CHUNK) {
+        const int64_t c = m.cols - k < CHUNK ? m.cols - k : CHUNK;
+        const char* const from = m.data + (row0 + k * m.col_stride) * size;
+        T* const to = at ? panel : dst + k * MR;
+        char* const copied = same && count == MR ? (char*)to : (char*)raw;
+        if (count == MR && size == 4)
+            for (int64_t q = 0; q < c; ++q) memcpy(copied + q * MR * 4, from + q * m.col_stride * 4, MR * 4);
+        else
+            for (int64_t q = 0; q < c; ++q) memcpy(copied + q * MR * size, from + q * m.col_stride * size, (size_t)(count * size));
+        if (copied != (char*)to) isa.load(carrier, raw, m.dtype, 1, c * MR, to);
+        if (cast.flags & PRESENT) isa.round(carrier, to, c * MR, cast, 0, 0, 0);
+        for (int64_t q = 0; at && q < c; ++q) memcpy(dst + at[k + q] * MR, panel + q * MR, MR * sizeof(T));
+        if (stats) panel_stats(isa, carrier, to, c, sums, stats);
+    }
+    if (stats) largest_sum(sums, stats);
+}
 
 // MR rows from row0 -> K x MR; missing rows are zero.
 template <class T> inline void pack_a(const Isa& isa, int carrier, const Matrix& m, int64_t row0, const Cast& cast, Positions at, T* dst,
                                       Stats* stats) {
     constexpr int64_t CHUNK = 256, PITCH = CHUNK + SKEW;
+    if (m.row_stride == 1 && m.col_stride != 1 && !rounds_narrower(carrier, m, cast))
+        return pack_a_columns(isa, carrier, m, row0, cast, at, dst, stats);
     T rows[MR * PITCH];
     const int64_t count = m.rows - row0 < MR ? m.rows - row0 : MR;
+    const bool in_place = as_they_are<T>(m, cast) && m.col_stride == 1;
     double sums[MR] = {0};
-    if (count < MR) memset(rows, 0, sizeof rows);
+    if (count < MR) memset(dst, 0, (size_t)(m.cols * MR) * sizeof(T));
     for (int64_t k = 0; k < m.cols; k += CHUNK) {
-        const int64_t c = m.cols - k < CHUNK ? m.cols - k : CHUNK;
+        const int64_t c = m.cols - k < CHUNK ? m.cols - k : CHUNK, from = row0 * m.row_stride + k * m.col_stride;
+        const T* const lines = in_place ? (const T*)m.data + from : rows;
+        const int64_t pitch = in_place ? m.row_stride : PITCH;
         for (int64_t i = 0; i < count; ++i) {
-            load_operand(isa, carrier, m, (row0 + i) * m.row_stride + k * m.col_stride, m.col_stride, c, cast, (char*)(rows + i * PITCH));
+            if (!in_place) load_operand(isa, carrier, m, from + i * m.row_stride, m.col_stride, c, cast, (char*)(rows + i * PITCH));
             if (!stats) continue;
             Stats part = *stats;
             part.row_sum = 0;
-            isa.stats(carrier, rows + i * PITCH, c, &part);
+            isa.stats(carrier, lines + i * pitch, c, &part);
             sums[i] += part.row_sum;
             part.row_sum = stats->row_sum;
             *stats = part;
         }
-        if (!at) interleave<T, MR>(rows, PITCH, c, dst + k * MR);
-        else
-            for (int64_t q = 0; q < c; ++q) interleave<T, MR>(rows + q, PITCH, 1, dst + at[k + q] * MR);
+        lines_to_panel(lines, pitch, count, k, c, at, dst, MR);
     }
-    for (int i = 0; stats && i < MR; ++i)
-        if (sums[i] > stats->row_sum) stats->row_sum = sums[i];
+    if (stats) largest_sum(sums, stats);
 }
 
 // Columns are contiguous in memory: read along k, then transpose.
@@ -79,12 +129,12 @@ template <class T> inline void pack_b_columns(const Isa& isa, int carrier, const
                                               const Cast& cast, Positions at, T* dst) {
     constexpr int64_t CHUNK = 128, PITCH = CHUNK + SKEW, WIDE = 32;
     T cols[WIDE * PITCH];
+    const bool in_place = as_they_are<T>(m, cast);
     for (int64_t k = 0; k < m.rows; k += CHUNK) {
-        const int64_t c = m.rows - k < CHUNK ? m.rows - k : CHUNK;
-        for (int64_t j = 0; j < count; ++j)
-            load_operand(isa, carrier, m, (col0 + j) * m.col_stride + k, 1, c, cast, (char*)(cols + j * PITCH));
-        for (int64_t q = 0; q < c; ++q)
-            for (int64_t j = 0; j < count; ++j) dst[place(at, k + q) * nr + j] = cols[j * PITCH + q];
+        const int64_t c = m.rows - k < CHUNK ? m.rows - k : CHUNK, from = col0 * m.col_stride + k;
+        for (int64_t j = 0; j < count && !in_place; ++j)
+            load_operand(isa, carrier, m, from + j * m.col_stride, 1, c, cast, (char*)(cols + j * PITCH));
+        lines_to_panel(in_place ? (const T*)m.data + from : cols, in_place ? m.col_stride : PITCH, count, k, c, at, dst, nr);
     }
 }
 

@@ -120,9 +120,12 @@ template <class T> struct Product {
     }
     int64_t result_row(int64_t m) const { return gather ? m / gather->inner * gather->c_outer + m % gather->inner * g.c_row : m * g.c_row; }
 
-    // `places` of a palette's elements: those computed elsewhere are left alone; null: all.
-    void save_tile(T* c, int64_t batch, int64_t row0, int rows, int64_t col0, int cols, const uint8_t* places) const {
-        char* base = (char*)g.c + offset(g.batch + 3 * g.batch_dims, g.batch, g.batch_dims, batch) * dtype_size(g.c_dtype);
+    char* result_of(int64_t batch) const {  // null: only counts are asked for
+        return !g.c ? nullptr : (char*)g.c + offset(g.batch + 3 * g.batch_dims, g.batch, g.batch_dims, batch) * dtype_size(g.c_dtype);
+    }
+
+    // Into the batch's result; `places` of a palette's elements: those computed elsewhere are left alone; null: all.
+    void save_tile(T* c, char* base, int64_t row0, int rows, int64_t col0, int cols, const uint8_t* places) const {
         const bool widens = carrier == 0 && (r.out.flags & PRESENT) && !ends_are_floats(r.out);
         double wide[MAX_COLUMNS];
         for (int i = 0; i < rows; ++i) {
@@ -165,14 +168,17 @@ template <class T> struct Product {
         if (watcher) watcher->look(sa, sb, planned);
         runner.events = watcher.get();
         alignas(64) T c[MR * 64], start[MR * 64];
+        char* const result = result_of(batch);
+        TileScales scales;  // written where there are any: a tile of few terms is over in the time of a copy
         for (int64_t p = p0; p < p1; ++p)
             for (int64_t q = 0; q < count; ++q) {
                 const int64_t row = (first + q) * MR, col = p * nr;
-                const Tile t = tile_at(batch, row, col, packed_a + q * g.k * MR, packed_b + p * g.k * nr, c);
+                Tile t = tile_at(batch, row, col, packed_a + q * g.k * MR, packed_b + p * g.k * nr, c);
                 if (r.init) addend.load(isa, row, t.rows, col, t.cols, nr, start);
-                runner.run(t, start, overflows ? overflows + (batch * g.m + row) * g.n + col : nullptr, g.n, scales_of(batch, row, col));
+                if (g.extras && g.extras->scales) scales = scales_of(batch, row, col);
+                runner.run(t, start, overflows ? overflows + (batch * g.m + row) * g.n + col : nullptr, g.n, scales);
                 if (watcher) watcher->add_to(events->counts, batches() * g.m * g.n, (batch * g.m + row) * g.n + col, g.n, t.rows, t.cols);
-                if (g.c) save_tile(c, batch, row, t.rows, col, t.cols, nullptr);
+                if (g.c) save_tile(c, result, row, t.rows, col, t.cols, nullptr);
             }
         report->used[runner.choice.carrier][runner.choice.step][runner.choice.kind] = 1;
         report->proofs &= runner.choice.proofs;
@@ -209,6 +215,7 @@ template <class T> struct Product {
         report->proofs &= runner.choice.proofs;
         int64_t* const overflows = g.extras ? g.extras->overflows : nullptr;
         alignas(64) T c[MR * 64];
+        char* const result = result_of(batch);
         // Nothing but the carrier's additions: the terms need not be written down.
         const bool plain = !r.wrapper_count && r.method != LONG && runner.choice.kind == NONE && runner.choice.step == FMA_NEAR &&
                            runner.choice.carrier == carrier;
@@ -217,9 +224,9 @@ template <class T> struct Product {
             for (int64_t p = p0; p < p1; ++p)
                 for (int64_t i = row0; i < row1; i += MR) {
                     const TileCodes<T> tile_codes = {table, codes.data() + (i - row0) * g.k, g.k, codes_b + p * g.k * nr};
-                    const Tile t = tile_at(batch, i, p * nr, nullptr, nullptr, c);
+                    Tile t = tile_at(batch, i, p * nr, nullptr, nullptr, c);
                     runner.run(t, nullptr, nullptr, 0, TileScales(), &tile_codes);
-                    save_tile(c, batch, i, t.rows, p * nr, t.cols, nullptr);
+                    save_tile(c, result, i, t.rows, p * nr, t.cols, nullptr);
                 }
             return;
         }
@@ -228,21 +235,21 @@ template <class T> struct Product {
                 const Code* const x = codes.data() + (i - row0) * g.k;
                 if (plain && !overflows) {
                     table->sum_up(x, codes_b + p * g.k * nr, g.k, nr, c);
-                    save_tile(c, batch, i, 1, p * nr, (int)(g.n - p * nr < nr ? g.n - p * nr : nr), nullptr);
+                    save_tile(c, result, i, 1, p * nr, (int)(g.n - p * nr < nr ? g.n - p * nr : nr), nullptr);
                     continue;
                 }
                 table->look_up(x, codes_b + p * g.k * nr, g.k, nr, terms.data());
                 Tile t = tile_at(batch, i, p * nr, ones.data(), terms.data(), c);
                 t.rows = 1;
                 runner.run(t, nullptr, overflows ? overflows + (batch * g.m + i) * g.n + p * nr : nullptr, g.n);
-                if (g.c) save_tile(c, batch, i, 1, p * nr, t.cols, nullptr);
+                if (g.c) save_tile(c, result, i, 1, p * nr, t.cols, nullptr);
             }
     }
 
     Tile tile_at(int64_t batch, int64_t row, int64_t col, const T* a, const T* b, T* c) const {
         const int rows = (int)(g.m - row < MR ? g.m - row : MR), cols = (int)(g.n - col < nr ? g.n - col : nr);
         const uint64_t row0 = (uint64_t)(gather ? row : batch * g.m + row) + g.row0, col0 = (uint64_t)(gather ? batch * g.n + col : col);
-        return Tile{a, b, c, g.k, rows, cols, nullptr, nullptr, g.seed, row0, (uint32_t)col0, 0, nullptr};
+        return Tile{a, b, c, g.k, rows, cols, nullptr, nullptr, g.seed, row0, (uint32_t)col0, 0, nullptr, false};
     }
 
     // block() of a palette: the elements of this carrier's members.
@@ -253,6 +260,7 @@ template <class T> struct Product {
         const Select select = {x.select + offset(x.batch + g.batch_dims, g.batch, g.batch_dims, batch), x.select_row, x.select_col};
         alignas(64) T c[MR * 64];
         uint8_t places[MR * 64];
+        char* const result = result_of(batch);
         for (int64_t p = p0; p < p1; ++p)
             for (int64_t q = 0; q < count; ++q) {
                 const int64_t row = (first + q) * MR, col = p * nr;
@@ -260,7 +268,7 @@ template <class T> struct Product {
                 const uint32_t present = select.load(*members, row, t.rows, col, t.cols, nr, places);
                 if (!present) continue;
                 runner.run(t, places, present);
-                save_tile(c, batch, row, t.rows, col, t.cols, places);
+                save_tile(c, result, row, t.rows, col, t.cols, places);
             }
     }
 

@@ -38,7 +38,7 @@ template <class T> struct Runner {
 
     // Into t.c; `addend` has the tile's layout. `counts`: overflows of the tile's elements, rows `counts_row` apart, or null.
     // `scales`: of block formats whose elements come without them. `codes`: of a table, instead of t's panels.
-    void run(Tile t, const T* addend, int64_t* counts = nullptr, int64_t counts_row = 0, const TileScales& scales = TileScales(),
+    void run(Tile& t, const T* addend, int64_t* counts = nullptr, int64_t counts_row = 0, const TileScales& scales = TileScales(),
              const TileCodes<T>* codes = nullptr) const {
         T* const c = (T*)t.c;
         t.mul = &r.mul;
