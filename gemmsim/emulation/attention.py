@@ -8,8 +8,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from gemmsim.ops.dispatch import unobserved
+
 from . import fused  # noqa: F401  # it fills the table
-from .casts import autocast
+from .casts import autocast, is_enabled
 from .products import FLOATS, product
 from .row_rules import RowSteps
 from .rows import softmax
@@ -83,7 +85,7 @@ def _attend(
     if not _fits(query, key, value, mask, dropout, causal, gqa):
         return NotImplemented, NotImplemented, NotImplemented
     device = query.device.type
-    if torch.is_autocast_enabled(device):  # below attention PyTorch has no autocast any more
+    if is_enabled(device):  # below attention PyTorch has no autocast any more
         with torch.autocast(device, enabled=False):
             return _attend(qk, pv, rows, query, key, value, mask, dropout, causal, kept, scale, gqa)
     if gqa:
@@ -124,6 +126,10 @@ def _weights(rows: Site, scores: Tensor) -> Tensor:
     """The softmax of each row; 0 for a row that is hidden entirely."""
     steps: RowSteps | None = rows.plan  # type: ignore[assignment]
     if steps is None:
+        if scores.device.type == "cpu" and unobserved(scores):  # looking at the result costs less than masks of all scores
+            found = torch.softmax(scores, -1)
+            if not found[..., :1].isnan().any():
+                return found
         result: Tensor = torch.ops.aten._safe_softmax.default(scores, -1)
         return result
     return softmax(rows, scores, -1, hidden=True)

@@ -8,13 +8,18 @@ from typing import Any
 import torch
 from torch import Tensor
 
-__all__ = ["autocast", "autocast_on_accelerators", "full_precision", "promoted", "untouched"]
+__all__ = ["autocast", "autocast_on_accelerators", "full_precision", "is_enabled", "promoted", "untouched"]
+
+
+def is_enabled(device: str) -> bool:
+    """Whether autocast is on for a kind of device; for tensors without data, which have none, it is off."""
+    return device != "meta" and torch.is_autocast_enabled(device)
 
 
 def autocast(*tensors: Any) -> tuple[Any, ...]:
     """Operands as autocast hands them to a product: floating ones in its dtype, float64 and all else as given."""
     device = _device(tensors)
-    if not torch.is_autocast_enabled(device):
+    if not is_enabled(device):
         return tensors
     dtype = torch.get_autocast_dtype(device)
     return tuple(_cast(t, dtype) for t in tensors)
@@ -28,7 +33,7 @@ def autocast_on_accelerators(*tensors: Any) -> tuple[Any, ...]:
 def promoted(*tensors: Any) -> tuple[Any, ...]:
     """Operands of calls that autocast computes in the widest of their dtypes; the CPU's list has no such product."""
     device = _device(tensors)
-    if device == "cpu" or not torch.is_autocast_enabled(device):
+    if device == "cpu" or not is_enabled(device):
         return tensors
     wide = any(isinstance(t, Tensor) and t.dtype == torch.float32 for t in tensors)
     dtype = torch.float32 if wide else torch.get_autocast_dtype(device)
@@ -37,7 +42,7 @@ def promoted(*tensors: Any) -> tuple[Any, ...]:
 
 def full_precision(*tensors: Any) -> tuple[Any, ...]:
     """Operands of calls that autocast computes in float32."""
-    if not torch.is_autocast_enabled(_device(tensors)):
+    if not is_enabled(_device(tensors)):
         return tensors
     return tuple(_cast(t, torch.float32) for t in tensors)
 
@@ -60,7 +65,7 @@ def untouched(run: Callable[..., Any]) -> Callable[..., Any]:
 
     def uncast(*args: Any, **kwargs: Any) -> Any:
         device = _device(args)
-        if not torch.is_autocast_enabled(device):
+        if not is_enabled(device):
             return run(*args, **kwargs)
         with torch.autocast(device, enabled=False):
             return run(*args, **kwargs)

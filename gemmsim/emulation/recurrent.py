@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, TypeAlias
 import torch
 from torch import Tensor
 
-from .casts import autocast
+from .casts import autocast, is_enabled
 from .products import FLOATS, linear, nth
 from .rows import gate
 from .table import Site, lowers, packets
@@ -210,7 +210,7 @@ def _fits(x: Tensor, states: _States, weights: list[_Weights], batch_sizes: Tens
     tensors = [t for w in weights for t in w[:5] if t is not None]
     if x.dim() != rank or x.dtype not in FLOATS or any(t.device != x.device for t in (*states, *tensors)):
         return False
-    mixed = torch.is_autocast_enabled(x.device.type)
+    mixed = is_enabled(x.device.type)
     if not mixed and any(t.dtype != x.dtype for t in (*states, *tensors)):
         return False
     return len(states[0]) == len(weights) and x.shape[-1] == weights[0].ih.shape[-1]
@@ -227,7 +227,7 @@ def _cell(step: _Step, at: _Sites, args: Sequence[Any], kwargs: Mapping[str, Any
     lstm = step is _lstm_step
     if len(tensors) != (5 if lstm else 4) or any(t.dim() != 2 or t.dtype not in FLOATS for t in tensors):
         return NotImplemented
-    mixed = torch.is_autocast_enabled(x.device.type)
+    mixed = is_enabled(x.device.type)
     if not mixed and any(t.dtype != x.dtype for t in tensors) or x.shape[-1] != w_ih.shape[-1]:
         return NotImplemented
     if x.shape[0] != states[0].shape[0] or states[0].shape[1] != w_hh.shape[1]:

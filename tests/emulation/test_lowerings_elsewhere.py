@@ -70,6 +70,18 @@ def test_fake_tensors_have_the_shapes(name):
 
 
 @pytest.mark.parametrize("name", CALLS)
+def test_tensors_without_data_have_the_shapes_and_gradients_too(name):
+    call, given = CALLS[name][0], tensors(name)
+    expected = call(*given)
+    leaves = [t.to("meta").requires_grad_() for t in given]
+    with emulate(NARROW):
+        found = call(*leaves)
+        found.sum().backward()
+    assert (found.shape, found.dtype, found.device.type) == (expected.shape, expected.dtype, "meta")
+    assert all(t.grad.shape == t.shape and t.grad.is_meta for t in leaves)
+
+
+@pytest.mark.parametrize("name", CALLS)
 def test_random_bits_belong_to_the_seed(name):
     call, given = CALLS[name][0], tensors(name)
 

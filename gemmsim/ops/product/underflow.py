@@ -66,10 +66,11 @@ def watched(plan: AffinePlan, grad: Tensor) -> Lost | None:
     """What looks at this backward pass; None where it has scaling, was told of, or is not the turn.
 
     Looked at are the first pass of a plan, the 2nd, 4th, ... and every 1024th: a few element counts each. Compiled
-    code, functions under transforms, modes and profilers, and CUDA graphs being captured are not looked at.
+    code, functions under transforms, modes and profilers, CUDA graphs being captured, and tensors without data are not
+    looked at.
     """
     native = plan.dgrad.spec is None and plan.wgrad.spec is None and plan.grad_quant is None
-    if native or plan.scale_grad is not None or not nothing_watches():
+    if native or plan.scale_grad is not None or grad.is_meta or not nothing_watches():
         return None
     if len(_PASSES) >= _MOST_PLANS:
         _PASSES.clear()
