@@ -126,7 +126,7 @@ def _weights(rows: Site, scores: Tensor) -> Tensor:
     """The softmax of each row; 0 for a row that is hidden entirely."""
     steps: RowSteps | None = rows.plan  # type: ignore[assignment]
     if steps is None:
-        if scores.device.type == "cpu" and unobserved(scores):  # looking at the result costs less than masks of all scores
+        if scores.device.type == "cpu" and unobserved(scores):  # a look at the result costs less than masks of all
             found = torch.softmax(scores, -1)
             if not found[..., :1].isnan().any():
                 return found
