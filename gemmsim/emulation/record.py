@@ -96,6 +96,8 @@ class Recorder(TorchDispatchMode):
         """An operator that nobody can look into is about to run."""
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func is _DEVICE and hasattr(args[0], "fake_device"):  # asked of a fake tensor, dozens of times a product
+            return args[0].fake_device
         kwargs = {} if kwargs is None else kwargs
         if not isinstance(func, torch._ops.OpOverload):
             return self._higher_order(func, args, kwargs)
@@ -165,6 +167,7 @@ def _pass_over() -> None:
 when_compiler_loads(_pass_over)
 
 
+_DEVICE = torch.ops.prim.device.default
 _NAMES: dict[Any, str] = {}
 
 

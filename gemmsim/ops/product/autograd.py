@@ -234,7 +234,7 @@ def check_gradient(role: str, product: Product) -> None:
 
 def _finish(ctx: Any, grad: Tensor, exponent: Tensor | None, shape: Any, dtype: torch.dtype, stream: int) -> Tensor:
     """A gradient in its operand's shape, unscaled, quantised, in its operand's dtype."""
-    grad = grad.reshape(shape)
+    grad = grad if grad.shape == shape else grad.reshape(shape)
     if exponent is not None:
         exponent = exponent.reshape(exponent.shape[exponent.dim() - len(shape) :])
         grad = scale_by_power(grad, -exponent)
