@@ -234,6 +234,11 @@ _INTERNED: dict[str, Config] = {}
 @assume_constant_result
 def text_of(config: str | None) -> str:
     """Canonical text of a config given as one string or None: a constant of compiled code."""
+    return _text_of(config)
+
+
+@lru_cache(maxsize=1024)
+def _text_of(config: str | None) -> str:
     return Config.of(config).text
 
 
