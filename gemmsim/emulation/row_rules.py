@@ -20,6 +20,7 @@ __all__ = ["ROW_KINDS", "MapFormats", "RowRuleFormats", "RowSteps"]
 @dataclass(frozen=True, init=False, repr=False)
 class MapFormats:
     """Roundings of a function of single numbers (sigmoid, tanh, relu): ``fwd`` of its result, ``bwd`` of its gradient.
+    Of ``batch_norm``: of every step forward, and of every step of the gradient.
 
     Raises:
         FormatError: for quantisers that name nothing.
@@ -66,6 +67,7 @@ ROW_KINDS: dict[str, _Family] = {
     "layer_norm": QLayerNormFormats,
     "rms_norm": QLayerNormFormats,
     "group_norm": QLayerNormFormats,
+    "batch_norm": MapFormats,
     "gelu": QGELUFormats,
     "silu": QGELUFormats,
     "sigmoid": MapFormats,
@@ -111,6 +113,10 @@ class RowSteps:
         Raises:
             FormatError, SpecError: for formats that name nothing, or are those of other kinds.
         """
+        if isinstance(formats, (QLayerNormFormats, Mapping)) and len(kinds) > 1:
+            kinds = [
+                kind for kind in kinds if kind != "batch_norm"
+            ]  # which has no such steps: of norms it stays as it is
         families = list({ROW_KINDS[kind]: None for kind in kinds})
         if isinstance(formats, (RowFormats, MapFormats)):
             if families != [type(formats)]:
@@ -122,6 +128,10 @@ class RowSteps:
             return cls(families[0].from_dict(formats))
         cast = resolve_cast(formats)
         return cls(families[0].of(cast)) if len(families) == 1 else cls(cast)
+
+    def has(self, kind: str) -> bool:
+        """Whether these are formats of this kind."""
+        return isinstance(self.value, Cast) or type(self.value) is ROW_KINDS[kind]
 
     def at(self, kind: str) -> RowSteps:
         """The steps of one kind."""

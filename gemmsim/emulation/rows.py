@@ -9,7 +9,18 @@ import torch
 from torch import Tensor
 
 from gemmsim.arithmetic import UnsupportedSpec
-from gemmsim.functional import qgelu, qgroupnorm, qlayernorm, qrelu, qrmsnorm, qsigmoid, qsilu, qsoftmax, qtanh
+from gemmsim.functional import (
+    qbatchnorm,
+    qgelu,
+    qgroupnorm,
+    qlayernorm,
+    qrelu,
+    qrmsnorm,
+    qsigmoid,
+    qsilu,
+    qsoftmax,
+    qtanh,
+)
 from gemmsim.ops.errors import message
 from gemmsim.ops.rows.formats import RowFormats
 
@@ -117,6 +128,34 @@ def _group_norm(
 ) -> Any:  # fmt: skip
     x, weight, bias = _wide(x, weight, bias)
     return qgroupnorm(x, groups, weight, bias, eps, _formats(at)) if x.dtype in FLOATS else NotImplemented
+
+
+@lowers(
+    "batch_norm",
+    _F.batch_norm,
+    names=("input", "running_mean", "running_var", "weight", "bias", "training", "momentum", "eps"),
+)
+def _batch_norm(
+    at: Site, x: Tensor, mean: Tensor | None, var: Tensor | None, weight: Tensor | None = None,
+    bias: Tensor | None = None, training: bool = False, momentum: float = 0.1, eps: float = 1e-5,
+) -> Any:  # fmt: skip
+    x, weight, bias = _wide(x, weight, bias)
+    if x.dtype not in FLOATS:
+        return NotImplemented
+    fwd, bwd = at.plan.maps  # type: ignore[union-attr]
+    return qbatchnorm(x, mean, var, weight, bias, training, momentum, eps, fwd, bwd, seed=_seed(at))
+
+
+@lowers(
+    "batch_norm",
+    *(torch.batch_norm, *packets("batch_norm", "default")),
+    names=("input", "weight", "bias", "running_mean", "running_var", "training", "momentum", *_AFFINE[2:]),
+)
+def _batch_norm_of_aten(
+    at: Site, x: Tensor, weight: Tensor | None, bias: Tensor | None, mean: Tensor | None, var: Tensor | None,
+    training: bool, momentum: float, eps: float, cudnn: bool,
+) -> Any:  # fmt: skip
+    return _batch_norm(at, x, mean, var, weight, bias, training, momentum, eps)
 
 
 def _gelu(at: Site, x: Tensor, approximate: str = "none") -> Any:

@@ -88,7 +88,9 @@ class Rule:
 
     def names(self, kind: str) -> bool:
         """Whether this rule is for operations of this kind."""
-        return kind in _rows(self.kinds) if kind in ROW_KINDS else bool(_matcher(self.kinds).match(kind))
+        if kind not in ROW_KINDS:
+            return bool(_matcher(self.kinds).match(kind))
+        return kind in _rows(self.kinds) and (not isinstance(self.formats, RowSteps) or self.formats.has(kind))
 
     def reaches(self, path: str, kind: str) -> bool:
         """Whether this rule is for operations of this kind at this path."""

@@ -14,6 +14,7 @@ from gemmsim.formats import FormatError
 X = torch.randn(4, 6, 8, generator=torch.Generator().manual_seed(1))
 W, B = torch.rand(8) + 0.5, torch.randn(8)
 CW, CB = torch.rand(6) + 0.5, torch.randn(6)
+CM, CV = torch.randn(6), torch.rand(6) + 0.5
 CAST = "e5m6"
 
 #: kind -> (the operation rounded, every spelling of it)
@@ -55,6 +56,15 @@ CALLS = {
     "group_norm": (
         lambda x, f: gs.qgroupnorm(x, 2, CW, CB, 1e-5, f),
         [lambda x: F.group_norm(x, 2, CW, CB), lambda x: torch.group_norm(x, 2, CW, CB, 1e-5, True)],
+    ),
+    "batch_norm": (
+        lambda x, f: gs.qbatchnorm(x, CM, CV, CW, CB, False, 0.1, 1e-5, f, f),
+        [
+            lambda x: F.batch_norm(x, CM, CV, CW, CB),
+            lambda x: F.batch_norm(x, CM, running_var=CV, bias=CB, weight=CW, training=False, eps=1e-5),
+            lambda x: torch.batch_norm(x, CW, CB, CM, CV, False, 0.1, 1e-5, False),
+            lambda x: torch.ops.aten.batch_norm(x, CW, CB, CM, CV, False, 0.1, 1e-5, False),
+        ],
     ),
     "gelu": (
         lambda x, f: gs.qgelu(x, f, "tanh"),
@@ -123,6 +133,21 @@ def test_other_rules_do_not_reach(kind):
     for config in (*others, Rule("*", kind, None), [Rule("*", kind, None), Rule("*", kind, CAST)]):
         with emulate(config):
             assert all(map(torch.equal, both(NATIVE[kind]), expected))
+
+
+def test_batch_norm_in_training_keeps_its_statistics():
+    layers = [nn.BatchNorm1d(6) for _ in range(2)]
+    expected = [torch.zeros(6), torch.ones(6)]
+    for _ in range(2):
+        with emulate([Rule("*", "batch_norm", {"fwd": CAST, "bwd": "e5m3"}), Rule("*", "*_norm", "e5m3")]):
+            found = both(layers[0])
+        w, b = layers[1].weight, layers[1].bias
+        wanted = both(lambda x, w=w, b=b: gs.qbatchnorm(x, *expected, w, b, True, 0.1, 1e-5, CAST, "e5m3"))
+        assert all(map(torch.equal, found, wanted))
+    assert torch.equal(layers[0].running_mean, expected[0]) and torch.equal(layers[0].running_var, expected[1])
+    layers[0].eval(), layers[1].load_state_dict(layers[0].state_dict())
+    with emulate(Rule("*", "*_norm", gs.QLayerNormFormats.of(CAST))):  # formats that batch norm has not
+        assert torch.equal(layers[0](X), layers[1].eval()(X).detach())
 
 
 def test_formats_of_each_kind():
