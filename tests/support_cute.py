@@ -1,0 +1,75 @@
+"""Kernels with CuTe's templates on the host: g++ with NVIDIA's headers, and those of nvidia-cuda-crt, which only g++ needs."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import importlib
+import sys
+from ctypes import c_int, c_uint64, c_void_p
+from types import ModuleType
+
+import pytest
+import torch
+from support import ROOT
+from support_host import host_library
+from support_traces import traced
+from torch import Tensor
+
+from gemmsim.backends.cuda.jit.source import KernelSource
+from gemmsim.backends.cuda.jit.toolchain import nvidia_folders, toolchain
+
+_CRT = "include/crt/host_defines.h"
+
+
+@functools.cache
+def cute_kernels() -> ModuleType:
+    """``benchmarks/cute_kernels.py``."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "path", [str(ROOT / "benchmarks"), *sys.path])
+        return importlib.import_module("cute_kernels")
+
+
+def include_options() -> tuple[str, ...]:
+    """Where g++ finds the headers that CuTe includes; skips where a package is missing."""
+    crt = next((folder for folder in nvidia_folders() if (folder / _CRT).is_file()), None)
+    if crt is None:
+        pytest.skip("nvidia-cuda-crt is needed to compile CuTe with g++: pip install 'gemmsim[test]'")
+    folders = dict.fromkeys([*toolchain().include_dirs, str(crt / "include")])
+    return tuple(f"-I{folder}" for folder in folders)
+
+
+class AtomArgs(ctypes.Structure):
+    """AtomArgs of ``cute_kernels``, field by field."""
+
+    _fields_ = [
+        ("a", c_void_p * 2), ("b", c_void_p * 2), ("c", c_void_p),
+        ("m", c_int), ("n", c_int), ("k", c_int), ("unused", c_int), ("seed", c_uint64),
+    ]  # fmt: skip
+
+
+def _run(source: KernelSource, blocks: tuple[int, int, int], args: ctypes.Structure) -> None:
+    if traced(source, blocks, args):
+        return
+    # CuTe's names of types are longer than an assembler's default would like; nothing looks at them
+    library = host_library(source.text + "\nGEMMSIM_HOST_ENTRY\n", str(source), link=include_options())
+    assert library.gemmsim_host_args_size() == ctypes.sizeof(args), "the records of C++ and Python differ"
+    library.gemmsim_host_run(
+        ctypes.byref(args), *blocks, source.threads, ctypes.c_size_t(source.shared_bytes), ctypes.c_int(1)
+    )
+
+
+def run_atoms(operands: list[tuple[Tensor, Tensor]], seed: int) -> Tensor:
+    """The product of each atom of ``cute_kernels.ATOMS``, (atoms, M, N) float32.
+
+    ``operands``: of each kind, float32 a (M, K) and b (K, N).
+    """
+    made = cute_kernels()
+    held = [(a.contiguous(), b.T.contiguous()) for a, b in operands]
+    (m, k), n = held[0][0].shape, held[0][1].shape[0]
+    out = torch.full((len(made.ATOMS), m, n), torch.nan)
+    args = AtomArgs(m=m, n=n, k=k, seed=seed, c=out.data_ptr())
+    for i, (a, b) in enumerate(held):
+        args.a[i], args.b[i] = a.data_ptr(), b.data_ptr()
+    _run(made.atoms_source(), (-(-m // made.SIDE), -(-n // made.SIDE), len(made.ATOMS)), args)
+    return out
