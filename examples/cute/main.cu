@@ -1,6 +1,6 @@
 // Runs the products of gemm.h, on a GPU or on the host, and compares every output with a plain loop over k.
 //
-//   nvcc -std=c++20 -arch=sm_90a --device-int128 --expt-relaxed-constexpr -fmad=false -I... main.cu -o gemm
+//   nvcc -std=c++20 -arch=sm_90a --expt-relaxed-constexpr -fmad=false -I... main.cu -o gemm
 //   g++ -std=c++20 -x c++ -O1 -march=native -ffp-contract=off -pthread -I... main.cu -o gemm
 //
 // -I: gemmsim's include folder, CUTLASS's, CUDA's and its cccl (docs/howto/cute.md says how to print them).
@@ -32,8 +32,8 @@ constexpr uint64_t SEED = 7;
 
 #if defined(__CUDACC__)
 template <class Product> __global__ void __launch_bounds__(256) kernel(const GemmArgs args) {
-    __shared__ typename Product::Shared shared;
-    Product::run(args, shared, threadIdx.x, blockIdx.x, blockIdx.y);
+    __shared__ alignas(16) unsigned char shared[sizeof(typename Product::Shared)];
+    Product::run(args, *(typename Product::Shared*)shared, threadIdx.x, blockIdx.x, blockIdx.y);
 }
 
 // Where both the host and the device read and write.
