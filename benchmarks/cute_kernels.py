@@ -16,6 +16,7 @@ from gemmsim.formats import parse_cast
 from gemmsim.lowering.casts import cast_numbers
 
 EXAMPLE = Path(__file__).parents[1] / "examples" / "cute" / "gemm.h"
+PROGRAM = EXAMPLE.with_name("main.cu")
 FAMILY = "cute"
 #: Of the kernel of all atoms: outputs of a block each way, terms in a tile.
 SIDE, TERMS = 32, 32
@@ -141,7 +142,7 @@ def example_source() -> KernelSource:
         "    Product::run(args, *(Product::Shared*)shared_memory(), threadIdx.x, blockIdx.x, blockIdx.y);\n"
         "}\n"
     )
-    return KernelSource(FAMILY, "example, e4m3*e4m3 : e6m9, 64x64", text, 256, 2176, work=16 * 16, hot="loop")
+    return KernelSource(FAMILY, "example, e4m3*e4m3 : e6m9, 64x64", text, 256, 2176, work=4 * 16, hot="loop")
 
 
 def atoms_source() -> KernelSource:
@@ -155,6 +156,12 @@ def atoms_source() -> KernelSource:
     kernel = f'extern "C" __global__ void __launch_bounds__(256) gemmsim_kernel(const AtomArgs args) {{\n{body}}}\n'
     text = "\n".join([_example(), _SAME, *pairs, _ATOMS, kernel])
     return KernelSource(FAMILY, "atoms of every kind, 32x32", text, 256, 8 * SIDE * (TERMS + 1))
+
+
+def program_source() -> KernelSource:
+    """The example's program, as a text that stands for both of its files; no kernel that NVRTC compiles."""
+    program = PROGRAM.read_text(encoding="utf-8").replace('#include "gemm.h"\n', "")
+    return KernelSource(FAMILY, "program of the example", _example() + program, 256)
 
 
 def sources() -> Iterator[KernelSource]:

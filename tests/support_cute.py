@@ -5,8 +5,11 @@ from __future__ import annotations
 import ctypes
 import functools
 import importlib
+import shutil
+import subprocess
 import sys
 from ctypes import c_int, c_uint64, c_void_p
+from pathlib import Path
 from types import ModuleType
 
 import pytest
@@ -51,7 +54,6 @@ class AtomArgs(ctypes.Structure):
 def _run(source: KernelSource, blocks: tuple[int, int, int], args: ctypes.Structure) -> None:
     if traced(source, blocks, args):
         return
-    # CuTe's names of types are longer than an assembler's default would like; nothing looks at them
     library = host_library(source.text + "\nGEMMSIM_HOST_ENTRY\n", str(source), link=include_options())
     assert library.gemmsim_host_args_size() == ctypes.sizeof(args), "the records of C++ and Python differ"
     library.gemmsim_host_run(
@@ -73,3 +75,15 @@ def run_atoms(operands: list[tuple[Tensor, Tensor]], seed: int) -> Tensor:
         args.a[i], args.b[i] = a.data_ptr(), b.data_ptr()
     _run(made.atoms_source(), (-(-m // made.SIDE), -(-n // made.SIDE), len(made.ATOMS)), args)
     return out
+
+
+def run_program(folder: Path) -> str:
+    """What ``examples/cute/main.cu`` prints, compiled for the host; fails where it does not end well."""
+    compiler, path = shutil.which("g++"), folder / "gemm"
+    if compiler is None:
+        pytest.skip("g++ is needed to run the example on the host")
+    flags = ("-std=c++20", "-O1", "-march=native", "-ffp-contract=off", "-pthread", "-w", "-x", "c++")
+    for command in ([compiler, *flags, *include_options(), str(cute_kernels().PROGRAM), "-o", str(path)], [str(path)]):
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
+        assert done.returncode == 0, done.stderr[:6000] + done.stdout
+    return done.stdout

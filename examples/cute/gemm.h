@@ -102,10 +102,7 @@ struct PromotedGemm : Gemm<Atom, A, B, SIDE, TILE_K> {
         };
         auto finish = [&](auto& acc) {
             CUTE_UNROLL
-            for (int i = 0; i < size(acc); ++i) {
-                if constexpr (gemmsim::RegisterFacts<cute::remove_cvref_t<decltype(acc(i))>>::PLACED) acc(i).value = total(i);
-                else acc(i) = total(i);
-            }
+            for (int i = 0; i < size(acc); ++i) gemmsim::set_value(acc(i), total(i));
         };
         Base::run(g, shared, tid, x, y, add, finish);
     }

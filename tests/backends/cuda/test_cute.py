@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import functools
+import re
 
 import pytest
 import torch
-from support import assert_bitwise_equal
-from support_cute import cute_kernels, run_atoms
+from support import ROOT, assert_bitwise_equal
+from support_cute import cute_kernels, run_atoms, run_program
 
 import gemmsim as gs
 from gemmsim import reference
@@ -57,3 +58,20 @@ def test_zeros_that_fill_up_a_tile_change_nothing_but_minus_zero(which):
     a, b = operands(37)[atom.data]
     want = gs.qmatmul(a, b, atom.spec, seed=SEED)
     assert_bitwise_equal(computed(37)[which] + 0.0, want + 0.0, context=atom.text)
+
+
+def test_the_example_runs_and_finds_its_loops_bits(compiled_before, tmp_path):
+    if compiled_before((cute_kernels().program_source(), "host")):
+        return
+    lines = run_program(tmp_path).splitlines()
+    assert len(lines) == 4 and all(line.endswith(": 0 of 7200 outputs differ") for line in lines)
+
+
+def test_the_page_shows_what_is_compiled():
+    made = cute_kernels()
+    compiled = {line.strip() for path in (made.EXAMPLE, made.PROGRAM) for line in path.read_text().splitlines()}
+    page = (ROOT / "docs" / "howto" / "cute.md").read_text()
+    shown = re.findall(r"^```cpp\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
+    assert shown and [line for text in shown for line in text.splitlines() if line.strip() not in compiled] == []
+    named = re.findall(r"`(\w+Mma)<", page)
+    assert {"StepMma", "ChunkMma", "PackedMma", "InstructionMma"} == set(named)

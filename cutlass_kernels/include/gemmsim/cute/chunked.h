@@ -47,8 +47,7 @@ template <Cast OUTER, class TOTAL, class PARTIAL> GEMMSIM_HD void promote(TOTAL&
         uint32_t draw = 0;
         if constexpr (OUTER.mode >= SR) draw = partial(i).draw(index, SITE_COMBINE, OUTER.rbits);
         total(i) = Rounding<T, OUTER, false>::sum(total(i), value_of(partial(i)), draw);
-        if constexpr (RegisterFacts<X>::PLACED) partial(i).value = 0;
-        else partial(i) = 0;
+        set_value(partial(i), T(0));
     }
 }
 

@@ -68,4 +68,9 @@ template <class X> GEMMSIM_HD auto value_of(const X& x) {
     else return x;
 }
 
+template <class X, class T> GEMMSIM_HD void set_value(X& x, T value) {
+    if constexpr (RegisterFacts<X>::PLACED) x.value = value;
+    else x = value;
+}
+
 }  // namespace gemmsim
