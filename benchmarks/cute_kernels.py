@@ -54,6 +54,7 @@ ATOMS = (
     _step(":e5m10/rd", "cast_to(E5M10, RD)"),
     _step(":e5m2/rna", "cast_to(E5M2, RNA)"),
     _step(":e5m10/ro", "cast_to(E5M10, RO)"),
+    _step(":e5m10/rnd", "cast_to(E5M10, RND)"),
     _step(":e8m22", "cast_to(FloatFormat{8, 22})"),
     _step(":fixed(16,8)", "fixed_point(16, 8)"),
     _step(":e5m10/sr8", _SR8),
@@ -102,6 +103,8 @@ CASTS = {
     "cast_to(E2M1, RTZ, 0, Overflow::SATURATE)": "e2m1/rtz/sat",
     "cast_to(E4M3, RD, 0, Overflow::SATURATE)": "e4m3/rd/sat",
     "cast_to(FloatFormat{5, 10, Specials::IEEE, false})": "e5m10/ftz", "cast_to(FloatFormat{4, 3})": "ieee_e4m3",
+    "cast_to(E5M10, RNU)": "e5m10/rnu", "cast_to(E5M10, RNE, 0, Overflow::CLAMP)": "e5m10/clamp",
+    "cast_to(E5M10, RND, 0, Overflow::CLAMP)": "e5m10/rnd/clamp", "fixed_point(16, 8, RNU)": "fixed(16,8)/rnu",
     "fixed_point(16, 8)": "fixed(16,8)", "fixed_point(8, 12, SR, 4)": "fixed(8,12)/sr4",
 }  # fmt: skip
 

@@ -20,23 +20,23 @@ constexpr FloatFormat FP32 = {8, 23}, FP64 = {11, 52}, E5M10 = {5, 10}, E8M7 = {
                       E2M1 = {2, 1, Specials::NONE};
 
 // What a finite number past the largest one becomes: an infinity (NaN or the largest number where the format has none), or the
-// largest number, which takes infinities in, too, where the format has none.
-enum class Overflow { INFINITE, SATURATE };
+// largest number; SATURATE leaves infinities what they are where the format has them, CLAMP makes them the largest number, too.
+enum class Overflow { INFINITE, SATURATE, CLAMP };
 
-// Rounding to `f`: to infinity only where `mode` goes there, and NaN stays NaN. `bits`: random bits of SR, SRB and SRC.
+// Rounding to `f`: past the end only where `mode` goes there, and NaN stays NaN. `bits`: random bits of SR, SRB and SRC.
 GEMMSIM_HD constexpr Cast cast_to(const FloatFormat& f, Mode mode = RNE, int bits = 0, Overflow overflow = Overflow::INFINITE) {
     const int bias = (1 << (f.exponent - 1)) - 1, emax = bias + (f.specials == Specials::IEEE ? 0 : 1);
     const int missing = f.specials == Specials::NAN_ONLY ? 2 : 1;  // the largest code of all is NaN
     const double hi = power<double>(emax) * (2 - missing * power<double>(-f.mantissa)), inf = number(0x7FFull << 52);
     const double special = f.specials == Specials::IEEE ? inf : f.specials == Specials::NAN_ONLY ? number(0x7FF8ull << 48) : hi;
     const double below = f.specials == Specials::NAN_ONLY ? special : -special;
-    const bool saturates = overflow == Overflow::SATURATE, odd = mode == RO && missing == 1;
-    const bool keeps = f.specials == Specials::IEEE || !saturates;
+    const bool saturates = overflow != Overflow::INFINITE, odd = mode == RO && missing == 1;
+    const bool keeps = !saturates || (overflow == Overflow::SATURATE && f.specials == Specials::IEEE);
     return Cast{.p = f.mantissa + 1,
                 .emin = 1 - bias,
                 .mode = mode,
                 .rbits = bits,
-                .flags = PRESENT | NEG_ZERO | (f.subnormals ? 0 : NO_SUBNORMALS),
+                .flags = PRESENT | NEG_ZERO | (f.subnormals ? 0 : NO_SUBNORMALS) | (mode < RNE ? CODE_PARITY : 0),
                 .emax = emax,
                 .lo = -hi,
                 .hi = hi,
@@ -54,7 +54,7 @@ GEMMSIM_HD constexpr Cast fixed_point(int bits, int frac, Mode mode = RNE, int r
                 .emin = emin,
                 .mode = mode,
                 .rbits = random_bits,
-                .flags = PRESENT,
+                .flags = PRESENT | (mode < RNE ? CODE_PARITY : 0),
                 .emax = emin,
                 .lo = lo,
                 .hi = hi,
