@@ -13,6 +13,7 @@ from support_cute import cute_kernels, run_atoms, run_program
 import gemmsim as gs
 from gemmsim import reference
 
+pytestmark = pytest.mark.cuda
 ATOMS = cute_kernels().ATOMS
 M, N, K, SEED = 33, 18, 64, 0x1234_5678_9ABC
 
