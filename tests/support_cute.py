@@ -14,12 +14,11 @@ from types import ModuleType
 
 import pytest
 import torch
-from support import ROOT
+from support import ROOT, bits
 from support_host import host_library
 from support_traces import traced
 from torch import Tensor
 
-from gemmsim.backends.cuda.jit.source import KernelSource
 from gemmsim.backends.cuda.jit.toolchain import nvidia_folders, toolchain
 
 _CRT = "include/crt/host_defines.h"
@@ -46,19 +45,13 @@ class AtomArgs(ctypes.Structure):
     """AtomArgs of ``cute_kernels``, field by field."""
 
     _fields_ = [
-        ("a", c_void_p * 2), ("b", c_void_p * 2), ("c", c_void_p),
+        ("a0", c_void_p), ("a1", c_void_p), ("b0", c_void_p), ("b1", c_void_p), ("c", c_void_p),
         ("m", c_int), ("n", c_int), ("k", c_int), ("unused", c_int), ("seed", c_uint64),
     ]  # fmt: skip
 
 
-def _run(source: KernelSource, blocks: tuple[int, int, int], args: ctypes.Structure) -> None:
-    if traced(source, blocks, args):
-        return
-    library = host_library(source.text + "\nGEMMSIM_HOST_ENTRY\n", str(source), link=include_options())
-    assert library.gemmsim_host_args_size() == ctypes.sizeof(args), "the records of C++ and Python differ"
-    library.gemmsim_host_run(
-        ctypes.byref(args), *blocks, source.threads, ctypes.c_size_t(source.shared_bytes), ctypes.c_int(1)
-    )
+#: Of one call of all atoms: what each test looks at a part of.
+_products: dict[tuple[object, ...], Tensor] = {}
 
 
 def run_atoms(operands: list[tuple[Tensor, Tensor]], seed: int) -> Tensor:
@@ -67,14 +60,22 @@ def run_atoms(operands: list[tuple[Tensor, Tensor]], seed: int) -> Tensor:
     ``operands``: of each kind, float32 a (M, K) and b (K, N).
     """
     made = cute_kernels()
-    held = [(a.contiguous(), b.T.contiguous()) for a, b in operands]
-    (m, k), n = held[0][0].shape, held[0][1].shape[0]
+    (a0, b0), (a1, b1) = ((a.contiguous(), b.T.contiguous()) for a, b in operands)
+    (m, k), n = a0.shape, b0.shape[0]
     out = torch.full((len(made.ATOMS), m, n), torch.nan)
-    args = AtomArgs(m=m, n=n, k=k, seed=seed, c=out.data_ptr())
-    for i, (a, b) in enumerate(held):
-        args.a[i], args.b[i] = a.data_ptr(), b.data_ptr()
-    _run(made.atoms_source(), (-(-m // made.SIDE), -(-n // made.SIDE), len(made.ATOMS)), args)
-    return out
+    pointers = {"a0": a0.data_ptr(), "a1": a1.data_ptr(), "b0": b0.data_ptr(), "b1": b1.data_ptr()}
+    args = AtomArgs(m=m, n=n, k=k, seed=seed, c=out.data_ptr(), **pointers)
+    source, blocks = made.atoms_source(), (-(-m // made.SIDE), -(-n // made.SIDE), len(made.ATOMS))
+    if traced(source, blocks, args):
+        return out
+    key = (seed, *(bits(x).numpy().tobytes() for x in (a0, b0, a1, b1)))
+    if key not in _products:
+        library = host_library(source.text + "\nGEMMSIM_HOST_ENTRY\n", str(source), link=include_options())
+        assert library.gemmsim_host_args_size() == ctypes.sizeof(args), "the records of C++ and Python differ"
+        shared = ctypes.c_size_t(source.shared_bytes)
+        library.gemmsim_host_run(ctypes.byref(args), *blocks, source.threads, shared, ctypes.c_int(1))
+        _products[key] = out
+    return _products[key]
 
 
 def run_program(folder: Path) -> str:
