@@ -28,7 +28,7 @@ STAMP := $(VENV)/.gemmsim-installed$(if $(TORCH),-$(TORCH))
 INSTALL_INPUTS := pyproject.toml constraints.txt CMakeLists.txt \
     $(shell find cutlass_kernels -type f \( -name '*.h' -o -name '*.cpp' -o -name '*.txt' -o -name '*.cmake' -o -name '*.in' \))
 
-CXX_FILES = $(shell find cutlass_kernels tests/cpp -type f \( -name '*.h' -o -name '*.cpp' \))
+CXX_FILES = $(shell find cutlass_kernels examples/cute tests/cpp -type f \( -name '*.h' -o -name '*.cpp' -o -name '*.cu' \))
 
 # Another PyTorch brings other versions of what it asks for, so its part of the constraints is left out. The compiler of
 # GPU kernels has exact versions, which other builds of PyTorch exclude.

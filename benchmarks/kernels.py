@@ -16,10 +16,13 @@ import argparse
 import json
 import sys
 import time
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from cute_kernels import FAMILY as CUTE
+from cute_kernels import sources as cute_sources
 from kernel_digests import kernel_digest
 
 from gemmsim.backends.cuda import KernelSource, compile_kernel, family_sources
@@ -107,6 +110,15 @@ def check(facts: list[KernelFacts], digests: dict[str, str], before: Baseline, p
     return worse
 
 
+def sources_of(families: list[str] | None) -> Iterator[KernelSource]:
+    """The kernels of ``families``, all if None: those that gemmsim launches, and those with its atoms of CuTe."""
+    own = [name for name in families or () if name != CUTE]
+    if own or not families:
+        yield from family_sources(own)
+    if not families or CUTE in families:
+        yield from cute_sources()
+
+
 def parsed() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--family", action="append", help="only these families (default: all)")
@@ -123,7 +135,7 @@ def parsed() -> argparse.Namespace:
 
 def main() -> int:
     args = parsed()
-    sources = [(source, arch) for source in family_sources(args.family or ()) for arch in args.arch or ARCHS]
+    sources = [(source, arch) for source in sources_of(args.family) for arch in args.arch or ARCHS]
     jobs = {f"{source} {arch}": (source, arch) for source, arch in sources if source.runs_on(arch)}
     digests = {key: kernel_digest(*job) for key, job in jobs.items()}
     before = read_baseline() if args.check or args.update else Baseline([], {})

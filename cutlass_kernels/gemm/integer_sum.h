@@ -1,7 +1,7 @@
 // Two's complement registers of any products, in integers of 128 bits; the slow and complete way.
 #pragma once
 #include "gemm/config.h"
-#include "gemm/long_sum.h"
+#include "gemmsim/device/long_sum.h"
 
 namespace gemmsim {
 

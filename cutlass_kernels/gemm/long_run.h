@@ -1,6 +1,6 @@
 // Runs of the long accumulator: exact sums, one rounding at the end.
 #pragma once
-#include "gemm/long_sum.h"
+#include "gemmsim/device/long_sum.h"
 #include "gemm/stream.h"
 
 namespace gemmsim {

@@ -2,6 +2,7 @@
 #pragma once
 #include "gemm/planned.h"
 #include "gemm/stream.h"
+#include "gemmsim/device/draws.h"
 
 namespace gemmsim {
 
@@ -27,13 +28,7 @@ template <GemmConfig K, Cast C, int SITE> struct Draws<K, C, SITE, true> {
                                  (uint32_t)SITE | (uint32_t)(row >> 32) << 8);
         }
     }
-    GEMMSIM_HD uint32_t get(int i, int j) const {
-        const uint32_t w = N == 8 ? at >> 1 : at;
-        const Words4& x = words[i][j];
-        const uint32_t word = w < 2 ? (w == 0 ? x.w[0] : x.w[1]) : (w == 2 ? x.w[2] : x.w[3]);
-        if constexpr (N == 8) return ((at & 1 ? word >> 16 : word) & 0xFFFFu) >> (16 - C.rbits);
-        else return word >> (32 - C.rbits);
-    }
+    GEMMSIM_HD uint32_t get(int i, int j) const { return pick_held<C.rbits>(words[i][j], at); }
 };
 
 template <GemmConfig K> struct RegisterRun {

@@ -1,85 +1,23 @@
-// Steps of a register: s = R_add(s + a b), or R_add(s + R_mul(a b)), for any operands and any casts.
+// Steps of a register, as a product's configuration says them.
 #pragma once
-#include "gemm/facts.h"
-#include "gemmsim/device/odd.h"
-
-#if defined(__CUDACC_RTC__)
-#define GEMMSIM_CALL __device__ __noinline__
-#else
-#define GEMMSIM_CALL inline
-#endif
+#include "gemm/config.h"
+#include "gemmsim/device/step.h"
 
 namespace gemmsim {
 
-// A cut below the last bit that matters does as well as rounding to odd where the mode only looks at the bits above it.
-GEMMSIM_HD constexpr bool cut_suffices(const Cast& c) { return c.mode == RTZ || c.mode == SR || c.mode == RNA; }
+GEMMSIM_HD constexpr StepConfig step_config(const GemmConfig& k) {
+    return StepConfig{.mul = k.mul,
+                      .add = k.add,
+                      .a = operand_facts(k.cast_a, k.a),
+                      .b = operand_facts(k.cast_b, k.b),
+                      .fused = k.fused,
+                      .fp32 = k.fp32,
+                      .carrier = k.carrier,
+                      .any_start = k.init == C_FIRST};
+}
 
-// Exact arithmetic in integers of 128 bits: long code, one copy of each.
-template <Cast C> GEMMSIM_CALL double exact_fused(double a, double b, double s, uint32_t R) { return fused_step(a, b, s, C, R); }
-template <Cast C> GEMMSIM_CALL double exact_product_to(double a, double b, uint32_t R) { return product_step(a, b, C, R); }
-template <Cast C> GEMMSIM_CALL double exact_sum_to(double q, double s, uint32_t R) { return sum_step(q, s, C, R); }
-template <Cast C> GEMMSIM_CALL double exact_round_to(double x, uint32_t R) { return round_value(x, C, R); }
-
-// One rounding to C of what carrier T holds. FP32: the carrier's own nearest result comes in, not one rounded to odd.
-template <class T, Cast C, bool FP32> struct Rounding {
-    static constexpr bool NATIVE = is_native<T>(C) && (!FP32 || sizeof(T) == 4);
-    static constexpr bool FITS = NATIVE || fits<T>(C, !FP32);
-
-    static GEMMSIM_HD T apply(T x, uint32_t R) {
-        if constexpr (NATIVE) return x;
-        else return (T)round_cast<C>(x, R);
-    }
-    // R_C(x + y) of any two carrier values; NEAR: the carrier's nearest sum is known to do.
-    template <bool NEAR = false> static GEMMSIM_HD T sum(T x, T y, uint32_t R) {
-        if constexpr (!FITS && FP32) return (T)exact_round_to<C>((double)((float)x + (float)y), R);
-        else if constexpr (!FITS) return (T)exact_sum_to<C>((double)x, (double)y, R);
-        else if constexpr (NATIVE || FP32 || NEAR) return apply(add_rn(x, y), R);
-        else if constexpr (cut_suffices(C)) return apply(add_rz(x, y), R);
-        else return apply(add_odd(x, y), R);
-    }
-    template <bool NEAR = false> static GEMMSIM_HD T product(T a, T b, uint32_t R) {
-        if constexpr (!FITS && FP32) return (T)exact_round_to<C>((double)mul_rn((float)a, (float)b), R);
-        else if constexpr (!FITS) return (T)exact_product_to<C>((double)a, (double)b, R);
-        else if constexpr (NATIVE || FP32 || NEAR) return apply(mul_rn(a, b), R);
-        else if constexpr (cut_suffices(C)) return apply(mul_rz(a, b), R);
-        else return apply(mul_odd(a, b), R);
-    }
-    template <bool NEAR = false> static GEMMSIM_HD T fused(T a, T b, T c, uint32_t R) {
-        if constexpr (!FITS && FP32) return (T)exact_round_to<C>((double)fma_rn((float)a, (float)b, (float)c), R);
-        else if constexpr (!FITS) return (T)exact_fused<C>((double)a, (double)b, (double)c, R);
-        else if constexpr (NATIVE || FP32 || NEAR) return apply(fma_rn(a, b, c), R);
-        else if constexpr (cut_suffices(C)) return apply(fma_rz(a, b, c), R);
-        else return apply(fma_odd(a, b, c), R);
-    }
-};
-
-// The types and roundings of a configuration.
-template <GemmConfig K> struct Steps {
-    template <class X, class Y, bool WIDE> struct Pick {
-        typedef X type;
-    };
-    template <class X, class Y> struct Pick<X, Y, true> {
-        typedef Y type;
-    };
-    // Integers of 128 bits take doubles, but of arithmetic="fp32" the floats it computes in.
-    static constexpr bool WIDE = K.carrier == 1 || (K.carrier == 2 && !K.fp32);
-    typedef typename Pick<float, double, WIDE>::type T;
-
-    static constexpr ProductFacts<T> FACTS{operand_facts(K.cast_a, K.a), operand_facts(K.cast_b, K.b)};
-    static constexpr bool FROM_FORMATS = K.init != C_FIRST;  // an addend is of no format at first
-    static constexpr bool NEAR_FUSED = FROM_FORMATS && FACTS.near_fused(K.add);
-    static constexpr bool NEAR_PRODUCT = FACTS.exact;
-    static constexpr bool NEAR_SUM = FROM_FORMATS && near_sum<T>(K.add, K.mul);
-
-    typedef Rounding<T, K.add, K.fp32 != 0> Add;
-    typedef Rounding<T, K.mul, K.fp32 != 0> Mul;
-    static_assert(K.carrier == 2 || K.method > FAST_TWO_SUM || (Add::FITS && (K.fused || Mul::FITS)),
-                  "the carrier does not hold the register");
-
-    static GEMMSIM_HD T step(T s, T a, T b, uint32_t rm, uint32_t ra) {
-        if constexpr (K.fused) return Add::template fused<NEAR_FUSED>(a, b, s, ra);
-        else return Add::template sum<NEAR_SUM>(Mul::template product<NEAR_PRODUCT>(a, b, rm), s, ra);
-    }
+template <GemmConfig K> struct Steps : Step<step_config(K)> {
+    static_assert(K.method > FAST_TWO_SUM || Step<step_config(K)>::FITS, "the carrier does not hold the register");
 };
 
 // A register that is binary16 or bfloat16, and operands that are: packed instructions round as it does.

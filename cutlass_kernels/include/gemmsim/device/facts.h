@@ -1,8 +1,8 @@
-// What the formats alone prove about a product, decided when its kernel is compiled. The lemmas are those of the CPU's
+// What the formats alone prove about a step of a product, decided when its kernel is compiled. The lemmas are those of the CPU's
 // planner (cpu/plan.h, docs/design/cpu.md).
 #pragma once
-#include "gemm/config.h"
 #include "gemmsim/device/round_cast.h"
+#include "gemmsim/device/storage.h"
 
 namespace gemmsim {
 

@@ -1,0 +1,57 @@
+// An atom that computes what the model of a chip's matrix instruction does: hw(...) and fused(...) of a spec.
+#pragma once
+#include "gemmsim/cute/step_mma.h"
+#include "gemmsim/device/hardware_step.h"
+
+namespace gemmsim {
+
+// wgmma of Hopper on FP8: 32 products and the register, cut 13 bits below the largest exponent, added exactly, cut to e8m13.
+GEMMSIM_HD constexpr HardwareModel wgmma_fp8(const FloatFormat& a, const FloatFormat& b) {
+    return HardwareModel{.kind = HW_FUSED,
+                         .products = 32,
+                         .kept = 13,
+                         .out = HW_E8M13,
+                         .k = 32,
+                         .group = 0,
+                         .flush = 0,
+                         .total_bits = 0,
+                         .addend_bits = 0,
+                         .halves = 0,
+                         .window = -1,
+                         .a_emin = cast_to(a).emin,
+                         .b_emin = cast_to(b).emin};
+}
+
+// d: the instruction's next register after c. OUT: the cast of models whose `out` is HW_CAST or HW_CAST_INF.
+template <HardwareModel M, Cast OUT = Cast{}> struct InstructionMma {
+    static constexpr int TERMS = M.products;
+    static_assert(M.k == M.products, "one step an instruction");
+
+    template <class A, class B> GEMMSIM_HD static void fma(float& d, const A& a, const B& b, const float& c) {
+        HeldOperands<TERMS> o;
+        CUTE_UNROLL
+        for (int i = 0; i < TERMS; ++i) {
+            o.a[i] = a(i);
+            o.b[i] = b(i);
+        }
+        HardwareStep<M, OUT, HeldOperands<TERMS>> step = {o, TERMS, false, c};
+        step.run();
+        d = step.c;
+    }
+};
+
+}  // namespace gemmsim
+
+namespace cute {
+
+template <gemmsim::HardwareModel M, gemmsim::Cast OUT>
+struct MMA_Traits<gemmsim::InstructionMma<M, OUT>> : gemmsim::ScalarTraits<float, float, float, 1, M.products> {};
+
+template <gemmsim::HardwareModel M, gemmsim::Cast OUT, class TD, class DLayout, class TA, class ALayout, class TB, class BLayout, class TC,
+          class CLayout>
+CUTE_HOST_DEVICE void mma_unpack(const MMA_Traits<gemmsim::InstructionMma<M, OUT>>&, Tensor<TD, DLayout>& d, const Tensor<TA, ALayout>& a,
+                                 const Tensor<TB, BLayout>& b, const Tensor<TC, CLayout>& c) {
+    gemmsim::InstructionMma<M, OUT>::fma(d(0), a, b, c(0));
+}
+
+}  // namespace cute
