@@ -30,9 +30,9 @@ template <CollectiveConfig K> struct CollectiveGemm {
                                          cutlass::gemm::KernelTmaWarpSpecializedCooperative>;
     using Epilogue = cutlass::epilogue::collective::detail::Sm90TmaWarpSpecializedAdapter<RegisterEpilogue>;
     using Mainloop = typename cutlass::gemm::collective::CollectiveBuilder<
-        cutlass::arch::Sm90, cutlass::arch::OpClassTensorOp, A, cutlass::layout::RowMajor, ALIGN_A, B, cutlass::layout::ColumnMajor, ALIGN_B,
-        float, TileShape, ClusterShape, cutlass::gemm::collective::StageCountAutoCarveout<int(sizeof(typename Epilogue::TensorStorage))>,
-        Schedule>::CollectiveOp;
+        cutlass::arch::Sm90, cutlass::arch::OpClassTensorOp, A, cutlass::layout::RowMajor, ALIGN_A, B, cutlass::layout::ColumnMajor,
+        ALIGN_B, float, TileShape, ClusterShape,
+        cutlass::gemm::collective::StageCountAutoCarveout<int(sizeof(typename Epilogue::TensorStorage))>, Schedule>::CollectiveOp;
     using Problem = cute::Shape<int, int, int, int>;
     using Kernel = cutlass::gemm::kernel::GemmUniversal<Problem, Mainloop, Epilogue, cutlass::gemm::PersistentScheduler>;
     using Params = typename Kernel::Params;

@@ -41,7 +41,8 @@ class CollectiveParams(ctypes.Structure):
     _fields_ = [
         ("mode", c_int32), ("problem", c_int32 * 4), ("_0", c_uint8 * 44),
         ("map_a", c_uint8 * _MAP_BYTES), ("_1", c_uint8 * 64), ("map_b", c_uint8 * _MAP_BYTES), ("_2", c_uint8 * 64),
-        ("bytes", c_uint32), ("bytes_a", c_uint32), ("bytes_b", c_uint32), ("promotion", c_uint32), ("_3", c_uint8 * 48),
+        ("bytes", c_uint32), ("bytes_a", c_uint32), ("bytes_b", c_uint32), ("promotion", c_uint32),
+        ("_3", c_uint8 * 48),
         ("out", c_void_p), ("out_row", c_int64), ("out_batch", c_int64),
         ("device", c_int32), ("processors", c_int32), ("clusters", c_int32), ("_4", c_uint32 * 7),
         ("major", _Shift), ("minor", _Shift), ("batch", _Divide), ("along", _Divide),
@@ -117,8 +118,8 @@ def _expected(tiling: Tiling) -> dict[str, int]:
         "shared memory": tiling.shared, "stages": tiling.stages, "the mode of one product": _GEMM_MODE,
         "order along M": _ALONG_M, "order along N": _ALONG_N,
         "dimensions of A's box": 3, "its terms": tiling.k, "its lines": tiling.m, "its bytes": left,
-        "dimensions of B's box": 3, "terms of B's box": tiling.k, "lines of B's box": tiling.n, "bytes of B's box": right,
-        "bytes of a stage": left + right,
+        "dimensions of B's box": 3, "terms of B's box": tiling.k, "lines of B's box": tiling.n,
+        "bytes of B's box": right, "bytes of a stage": left + right,
     }  # fmt: skip
 
 

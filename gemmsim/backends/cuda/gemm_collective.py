@@ -135,7 +135,7 @@ def refuses_collective(a: Tensor, out: Tensor) -> Refusal | None:
 
 def device_refuses(device: torch.device) -> Refusal | None:
     """Why this device runs no mainloop of CUTLASS, or ``None``."""
-    if device.type != "cuda":
+    if not _is_gpu(device):
         return Refusal(f"CUTLASS runs on GPUs of compute capability 9.0, not on {device.type}")
     index = torch.cuda.current_device() if device.index is None else device.index
     try:
@@ -147,7 +147,13 @@ def device_refuses(device: torch.device) -> Refusal | None:
     return None
 
 
-def gemm_collective(a: Tensor, b: Tensor, spec: GemmSpec, out: Tensor, seed: int, collective: Collective) -> KernelSource:
+def _is_gpu(device: torch.device) -> bool:
+    return device.type == "cuda"
+
+
+def gemm_collective(
+    a: Tensor, b: Tensor, spec: GemmSpec, out: Tensor, seed: int, collective: Collective
+) -> KernelSource:
     """Write the product of ``a`` (\\*B, M, K) and ``b`` (\\*B, K, N) to ``out`` (\\*B, M, N); the kernel that ran.
 
     Operand and output casts are those of ``spec``, bit for bit; the sums are what the mainloop makes of them: whole
