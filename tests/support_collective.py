@@ -18,9 +18,8 @@ from gemmsim.backends.cuda import collective_params, gemm_collective, gemm_instr
 MAP = "<Q3Q2Q3I"
 
 
-def encode_map(kind, rank, address, dims, strides, box, steps, interleave, swizzle, l2, fill):
+def encode_map(kind, address, dims, strides, box):
     """A map that can be read again."""
-    assert rank == 3 and steps == (1, 1, 1) and (interleave, swizzle, fill) == ("NONE", "128B", "NONE")
     assert address % 16 == 0 and all(stride and stride % 16 == 0 for stride in strides) and all(dims)
     return struct.pack(MAP, address, *dims, *strides, *box).ljust(128, b"\0")
 

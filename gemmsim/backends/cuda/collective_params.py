@@ -143,30 +143,47 @@ def check_layout(cubin: bytes, tiling: Tiling, kernel: str) -> None:
         raise CudaError(message(asked, "the layout of nvidia-cutlass 4.2.0.0", do))
 
 
-def encode_map(*arguments: Any) -> bytes:
-    """What ``cuTensorMapEncodeTiled`` makes of its arguments after the first: ``(kind, rank, address, dimensions,
-    strides, box, element strides, interleave, swizzle, promotion to L2, fill)``, enumerators by name.
+#: CUtensorMapDataType of cuda.h.
+_KINDS = {"UINT8": 0, "FLOAT16": 6, "BFLOAT16": 9}
+#: CU_TENSOR_MAP_INTERLEAVE_NONE, _SWIZZLE_128B, _L2_PROMOTION_L2_128B, _FLOAT_OOB_FILL_NONE (zeros).
+_MODES = (0, 3, 2, 0)
+_ALIGNMENT = 64
+#: The version of CUDA that brought tensor maps.
+_SINCE = 12000
+
+
+@lru_cache(maxsize=1)
+def _encoder() -> Any:
+    """``cuTensorMapEncodeTiled`` itself: the wrapper of cuda-bindings writes the map where Python put an object, at a
+    multiple of 16 bytes, and the driver asks for one of 64."""
+    driver = cuda_driver()
+    try:
+        status, address, _ = driver.cuGetProcAddress(b"cuTensorMapEncodeTiled", _SINCE, 0)
+    except RuntimeError as error:  # of cuda-bindings without a driver
+        raise DriverError(f"The CUDA driver cannot be asked for tensor maps: {error}") from error
+    if int(status) or not int(address):
+        raise DriverError(f"The CUDA driver has no tensor maps: {getattr(status, 'name', status)}.")
+    pointers = [c_void_p] * 5
+    return ctypes.CFUNCTYPE(c_int32, c_void_p, c_int32, c_uint32, *pointers, *[c_int32] * len(_MODES))(int(address))
+
+
+def encode_map(kind: str, address: int, dims: tuple[int, ...], strides: tuple[int, ...], box: tuple[int, ...]) -> bytes:
+    """What ``cuTensorMapEncodeTiled`` makes of these: elements, as CUtensorMapDataType names them; where they begin;
+    sizes, the innermost first; strides in bytes of all but that; what one instruction brings.
 
     Raises:
         DriverError: if the driver refuses them, or there is none.
     """
-    driver = cuda_driver()
-    kind, rank, address, dims, strides, box, steps, interleave, swizzle, l2, fill = arguments
-    wide, narrow = driver.cuuint64_t, driver.cuuint32_t
-    try:
-        status, found = driver.cuTensorMapEncodeTiled(
-            getattr(driver.CUtensorMapDataType, f"CU_TENSOR_MAP_DATA_TYPE_{kind}"), narrow(rank), address,
-            [wide(x) for x in dims], [wide(x) for x in strides], [narrow(x) for x in box], [narrow(x) for x in steps],
-            getattr(driver.CUtensorMapInterleave, f"CU_TENSOR_MAP_INTERLEAVE_{interleave}"),
-            getattr(driver.CUtensorMapSwizzle, f"CU_TENSOR_MAP_SWIZZLE_{swizzle}"),
-            getattr(driver.CUtensorMapL2promotion, f"CU_TENSOR_MAP_L2_PROMOTION_{l2}"),
-            getattr(driver.CUtensorMapFloatOOBfill, f"CU_TENSOR_MAP_FLOAT_OOB_FILL_{fill}"),
-        )  # fmt: skip
-    except RuntimeError as error:  # of cuda-bindings where libcuda has no such function
-        raise DriverError(f"The CUDA driver has no tensor maps: {error}") from error
-    if int(status):
-        raise DriverError(f"The CUDA driver made no tensor map of {arguments}: {getattr(status, 'name', status)}.")
-    return ctypes.string_at(found.getPtr(), _MAP_BYTES)
+    room = (c_uint8 * (_MAP_BYTES + _ALIGNMENT))()
+    at = -(-ctypes.addressof(room) // _ALIGNMENT) * _ALIGNMENT
+    rank = len(dims)
+    sizes, steps = (c_uint64 * rank)(*dims), (c_uint64 * (rank - 1))(*strides)
+    boxes, ones = (c_uint32 * rank)(*box), (c_uint32 * rank)(*[1] * rank)
+    status = _encoder()(at, _KINDS[kind], rank, address, sizes, steps, boxes, ones, *_MODES)
+    if status:
+        asked = f"{kind} at {address:#x}, sizes {dims}, strides {strides}, box {box}"
+        raise DriverError(f"The CUDA driver made no tensor map of {asked}: error {status}.")
+    return ctypes.string_at(at, _MAP_BYTES)
 
 
 @lru_cache(maxsize=4096)
@@ -174,9 +191,7 @@ def tensor_map(x: Lines, terms: int, lines: int) -> bytes:
     """The 128 bytes that say to TMA how to bring boxes of ``terms`` by ``lines`` of ``x``, swizzled by 128 bytes; terms
     and lines beyond the last are zeros."""
     dims, strides = (x.terms, x.lines, x.batch), (x.line_stride, x.batch_stride)
-    return encode_map(
-        x.kind, 3, x.address, dims, strides, (terms, lines, 1), (1, 1, 1), "NONE", "128B", "L2_128B", "NONE"
-    )
+    return encode_map(x.kind, x.address, dims, strides, (terms, lines, 1))
 
 
 def _divide(divisor: int) -> _Divide:
@@ -213,7 +228,9 @@ def grid_of(m: int, n: int, batch: int, tiling: Tiling, processors: int) -> tupl
     return (side, clusters, 1) if along_n <= along_m else (side * clusters, 1, 1)
 
 
-def params_of(a: Lines, b: Lines, out: int, out_strides: tuple[int, int], tiling: Tiling, processors: int) -> Any:
+def params_of(
+    a: Lines, b: Lines, out: int, out_strides: tuple[int, int], tiling: Tiling, processors: int
+) -> CollectiveParams:
     """The record for the product of ``a`` and ``b``; ``out``: an address, strides of rows and batches in elements.
 
     Raises:

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import ctypes
+import os
+import shutil
+import subprocess
+import sys
 from dataclasses import replace
 
 import pytest
 import torch
-from support import assert_bitwise_equal
+from support import ROOT, assert_bitwise_equal
 from support_collective import ALL, fake_hopper, mapped  # noqa: F401
 from support_tensor_cores import fake_gpu, run_on_gpu  # noqa: F401
 
@@ -268,3 +272,44 @@ def test_every_mainloop_has_a_kernel_of_its_own():
     assert len({collective_source(one) for one in ALL}) == len(ALL) == 10
     assert {source.family for source in gemm_collective.sources()} == {"gemm_collective"}
     assert route.ROUTES, mapped
+
+
+SCRIPT = """
+import ctypes
+import os
+import shutil
+import subprocess
+import sys
+from gemmsim.backends.cuda import DriverError
+from gemmsim.backends.cuda.collective_params import Lines, tensor_map
+
+found = tensor_map(Lines(0x1000, 100, 300, 2, 208, 62400, "BFLOAT16"), 64, 128)
+ctypes.CDLL(None).fflush(None)
+assert found == b"Z" * 128, found
+try:
+    tensor_map(Lines(0x666, 100, 300, 1, 112, 33600, "UINT8"), 128, 64)
+except DriverError as error:
+    ctypes.CDLL(None).fflush(None)
+    print("error", error, flush=True)
+"""
+
+
+@pytest.mark.cuda
+def test_the_driver_is_asked_for_the_right_maps(tmp_path):
+    """By the real cuda-bindings, of a libcuda that says what it is asked: CUtensorMapDataType 9 is bfloat16 and 0 uint8, the
+    swizzle 3 one of 128 bytes, and 2 the promotion of 128 bytes."""
+    compiler = shutil.which("gcc")
+    if compiler is None:
+        pytest.skip("gcc is needed to make a driver")
+    driver = ROOT / "tests" / "backends" / "cuda" / "host" / "driver.c"
+    subprocess.run([compiler, "-shared", "-fPIC", "-w", str(driver), "-o", str(tmp_path / "libcuda.so.1")], check=True)
+    environment = {**os.environ, "LD_LIBRARY_PATH": str(tmp_path), "PYTHONPATH": str(ROOT)}
+    done = subprocess.run([sys.executable, "-c", SCRIPT], env=environment, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    first, second, error = done.stdout.splitlines()
+    assert first == "map type 9 at 0x1000 dims 100 300 2 strides 208 62400 box 64 128 1 steps 1 1 1 modes 0 3 2 0"
+    assert second == "map type 0 at 0x666 dims 100 300 1 strides 112 33600 box 128 64 1 steps 1 1 1 modes 0 3 2 0"
+    assert error == (
+        "error The CUDA driver made no tensor map of UINT8 at 0x666, sizes (100, 300, 1), strides (112, 33600), "
+        "box (128, 64, 1): error 1."
+    )
