@@ -289,8 +289,14 @@ def _mainloops(cpu) -> None:
     if not settings().compile:
         module.check_kernel = lambda collective, arch: None
 
+    arithmetic = importlib.import_module("gemmsim.arithmetic")
+
     def answer(a, b, spec, out, seed, collective):
-        _product(cpu, a, b, spec, out, seed)
+        names = [{"f16": "fp16"}.get(name, name) for name in (collective.a, collective.b)]
+        chain = arithmetic.Hardware("hopper", "wgmma", *names)
+        if collective.promoted:
+            chain = arithmetic.Promote(chain, collective.promoted)
+        _product(cpu, a, b, dataclasses.replace(spec, accumulator=chain), out, seed)
 
     module.gemm_collective = answered(module.gemm_collective, answer, _at(3, "out"))
 
