@@ -98,7 +98,8 @@ def _counts(part: Mapping[str, Finding], neither: int = 0) -> tuple[object, obje
 
 def _verdicts(run: Run) -> Iterator[str]:
     rows = []
-    for spec, one in run.part("verdicts").items():
+    mainloops = {key: one for key, one in run.part("tensor cores").items() if key.startswith("mainloop/")}
+    for spec, one in {**run.part("verdicts"), **mainloops}.items():
         value = _value(one)
         verdict = "failed" if not one.ok else "equal" if value.get("equal") else "DIFFERENT"
         rows.append((f"`{spec}`", verdict, one.error or value.get("words", "")))
@@ -141,9 +142,10 @@ def _others(run: Run) -> Iterator[str]:
         ("timings", "block formats", "block format", "of_copy", "of a device copy"),
         ("timings", "rows", "rows of 1024, e5m10 steps", "of_torch", "of PyTorch's speed in float32"),
         ("tensor cores", "block formats", "tensor cores, 8192^3", "of_cublas_bf16", "of cuBLAS in bfloat16"),
+        ("tensor cores", "collective", "under cutlass_acceleration, 4096^3", "of_cublas", "of cuBLAS"),
     )
     for part, table, title, key, words in tables:
-        names = expected()["tensor cores" if part == "tensor cores" else table]
+        names = expected()["tensor cores" if (part, table) == ("tensor cores", "block formats") else table]
         rows = [
             (f"`{name}`", _figure(value.get(key)) if value else wrong, _figure(value.get("asked")), _time(value))
             for name, value, wrong in _timed(run, part, table, names)

@@ -64,6 +64,8 @@ ROW_CALLS = ("softmax sequential", "softmax tree(64)", "layernorm sequential")
 #: Specs that cuBLAS takes, under ``cublas_acceleration``.
 ACCELERATED = ("fp16 : fp16", "bf16 : fp32", "e4m3 : fp32", "mxfp8_e4m3 : fp32", "int8 : int(32)")
 OWN, LIBRARY = "gemm_tensor_cores", "cublas_acceleration, decoding included"
+#: Specs that CUTLASS' mainloop takes, under ``cutlass_acceleration``, and the dtype that holds their operands.
+COLLECTIVE = {"bf16 : fp32": "bf16", "e4m3 : fp32": "fp32"}
 _NATIVE = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
 #: What follows from seconds and the clock in MHz.
 Figures = Callable[[float, float | None], dict[str, Any]]
@@ -262,6 +264,7 @@ def expected() -> dict[str, tuple[str, ...]]:
             f"{way} {name} {dtype}" for dtype in ("float32", "bfloat16") for name in BLOCKS for way in WAYS
         ),
         "rows": tuple(f"{call}, {rows} rows" for rows in ROWS for call in ROW_CALLS),
+        "collective": tuple(COLLECTIVE),
         "tensor cores": tuple(f"{name}, {label}" for label in (LIBRARY, OWN) for name in BLOCKS),
     }
 
@@ -289,8 +292,40 @@ def timings(results: Results, machine: dict[str, Any]) -> None:
                 work(timer)
 
 
+def collective(results: Results, machine: dict[str, Any]) -> None:
+    """CUTLASS' mainloop (Hopper): whether its bits are the model's; its speed at 4096^3 beside cuBLAS with the same
+    operands and casts, of which 0.8 is asked for. Nothing on another GPU."""
+    questions = cuda.collective_questions()
+    for spec, ask in questions.items():
+
+        def answer(ask: Callable[[], cuda.Verdict] = ask) -> dict[str, Any]:
+            found = ask()
+            return {"equal": found.equal, "words": found.words, "digest": found.digest}
+
+        results.measure("tensor cores", f"mainloop/{spec}", answer, limit=180.0)
+    with Clock() as clock:
+        timer = Timer(results, clock, machine, "tensor cores")
+        for text, dtype in COLLECTIVE.items() if questions else ():
+            a, b = (x.to(_NATIVE[dtype]) for x in _operands(text))
+            columns = b.t().contiguous().t()  # terms side by side, as both libraries like them
+            timer.time("native", f"cublas {text}", lambda: _accelerated(a, columns, text), 5, _macs)
+
+            def figures(seconds: float, clock: float | None, text: str = text) -> dict[str, Any]:
+                of_cublas = timer.native(f"cublas {text}") / seconds
+                backend = str(gs.last_backend())[:200]
+                return {**_macs(seconds, clock), "of_cublas": of_cublas, "asked": 0.8, "backend": backend}
+
+            timer.time("collective", text, lambda: _by_cutlass(a, columns, text), 5, figures)
+
+
+def _by_cutlass(a: torch.Tensor, b: torch.Tensor, text: str) -> torch.Tensor:
+    with gs.cutlass_acceleration():
+        return gs.qmatmul(a, b, text, seed=1)
+
+
 def tensor_cores(results: Results, machine: dict[str, Any]) -> None:
-    """Products of block formats on tensor cores, 8192^3, beside cuBLAS in bfloat16; 0.7 of its speed is asked for."""
+    """Products of block formats on tensor cores, 8192^3, beside cuBLAS in bfloat16; 0.7 of its speed is asked for. Then
+    CUTLASS' mainloop."""
     n, peer = 8192, "torch.matmul bf16, 8192^3"
     a, b = torch.randn(n, n, device="cuda"), torch.randn(n, n, device="cuda")
     x, y = a.bfloat16(), b.bfloat16()
@@ -321,3 +356,5 @@ def tensor_cores(results: Results, machine: dict[str, Any]) -> None:
 
                 with results.guard("tensor cores", f"{name}, {label}: operands"):
                     timer.time("block formats", f"{name}, {label}", way(name), 5, figures)
+    with results.guard("tensor cores", "collective: operands"):
+        collective(results, machine)

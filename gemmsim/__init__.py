@@ -91,6 +91,7 @@ if TYPE_CHECKING:
     from .ops import count_events as count_events
     from .ops import count_overflows as count_overflows
     from .ops import cublas_acceleration as cublas_acceleration
+    from .ops import cutlass_acceleration as cutlass_acceleration
     from .ops import explain as explain
     from .ops import last_backend as last_backend
     from .ops import qconv1d as qconv1d

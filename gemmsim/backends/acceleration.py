@@ -1,4 +1,5 @@
-"""Whether native products are asked for, in this thread and task: the state of ``gemmsim.cublas_acceleration``.
+"""Whether a library's products are asked for, in this thread and task: the state of ``gemmsim.cublas_acceleration`` and
+``gemmsim.cutlass_acceleration``.
 
 Nothing but the standard library: looking up a switch should not load the tables of a library.
 """
@@ -10,46 +11,60 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import NamedTuple
 
-__all__ = ["REFUSED", "Setting", "active", "asked", "current", "entries", "put", "restored"]
-
-#: What people are told of a product that did not run where they asked for it, before the reason.
-REFUSED = "cublas_acceleration refused"
+__all__ = ["Setting", "asked", "current", "entries", "put", "refused", "restored", "said"]
 
 
 class Setting(NamedTuple):
-    """Whether native products are asked for, and in which mode."""
+    """Whether native products are asked for, in which mode, and of which library: "cublas" or "cutlass"."""
 
     enabled: bool
     fast_mode: str | None = None
+    library: str = "cublas"
 
 
 class _Entries(NamedTuple):
     """What the current context has entered, innermost last; the first entry is that of ``enable``."""
 
     entries: tuple[tuple[object, Setting], ...]
-    active: Setting | None
+    in_force: Setting | None
 
 
-_STATE: ContextVar[_Entries | None] = ContextVar("gemmsim.cublas_acceleration", default=None)
+_STATE: ContextVar[_Entries | None] = ContextVar("gemmsim.acceleration", default=None)
 #: ``asked() is None``: nothing was ever said here, which is what the path of small products looks at.
 asked = _STATE.get
 
 
-def active() -> Setting | None:
-    """What was said last in this thread and task, on or off."""
-    state = _STATE.get()
-    return None if state is None else state.active
+def said(library: str) -> Setting | None:
+    """What was said of this library last in this thread and task, on or off."""
+    return next((setting for _, setting in reversed(entries()) if setting.library == library), None)
 
 
 def current() -> Setting | None:
-    """The setting in force in this thread and task; ``None``: off."""
+    """The setting in force in this thread and task; ``None``: no library is asked."""
     state = _STATE.get()
-    return None if state is None or state.active is None or not state.active.enabled else state.active
+    return None if state is None else state.in_force
+
+
+def refused() -> str:
+    """What people are told of a product that did not run where they asked for it, before the reason."""
+    setting = current()
+    return f"{'cublas' if setting is None else setting.library}_acceleration refused"
+
+
+def _in_force(entries: tuple[tuple[object, Setting], ...]) -> Setting | None:
+    """The innermost library that is switched on and not off again further in."""
+    off = set()
+    for _, setting in reversed(entries):
+        if not setting.enabled:
+            off.add(setting.library)
+        elif setting.library not in off:
+            return setting
+    return None
 
 
 def put(entries: tuple[tuple[object, Setting], ...]) -> None:
-    """From here on ``entries`` have been entered, each with who entered it; the last is in force."""
-    _STATE.set(_Entries(entries, entries[-1][1]) if entries else None)
+    """From here on ``entries`` have been entered, each with who entered it, the innermost last."""
+    _STATE.set(_Entries(entries, _in_force(entries)) if entries else None)
 
 
 def entries() -> tuple[tuple[object, Setting], ...]:

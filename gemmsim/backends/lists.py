@@ -14,7 +14,7 @@ from gemmsim.lowering.numbers import Site
 from gemmsim.lowering.refusal import Refusal
 
 from . import stepwise
-from .acceleration import REFUSED, current
+from .acceleration import current, refused
 from .backend import backend_of
 from .code_tables import table_codes
 from .codebook import is_codebook
@@ -60,7 +60,7 @@ def run(product: Product, kernels: Callable[[Product], Ran]) -> Ran:
 
 def _told(ran: Ran, product: Product, reason: str) -> Ran:
     """``ran`` with the reason why no library computed ``product``, if one was asked for."""
-    return ran if product.count or current() is None else ran.noted(Refusal(reason, REFUSED).note)
+    return ran if product.count or current() is None else ran.noted(Refusal(reason, refused()).note)
 
 
 def _tensors(product: Product) -> tuple[Tensor, Tensor]:

@@ -80,7 +80,8 @@ class Ran:
     """What computed a product.
 
     Attributes:
-        backend: "cpu" or "cuda" (this library's kernels), "blas" or "cublas" (a library's product), "stepwise".
+        backend: "cpu" or "cuda" (this library's kernels), "blas", "cublas" or "cutlass" (a library's product),
+            "stepwise".
         how: the kernels or the call, as a text or something that has one: it is not made before somebody asks.
         notes: why it ran there, and why it did not run where it was asked for.
     """

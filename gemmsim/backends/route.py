@@ -1,7 +1,7 @@
 """What computes a product: the first of ``ROUTES`` that does not refuse it.
 
-The bits are those of the spec, whichever it is, but for the library that ``cublas_acceleration`` asks for. Where that
-refuses, the record of what ran instead says why.
+The bits are those of the spec, whichever it is, but for the library that ``cublas_acceleration`` or
+``cutlass_acceleration`` asks for. Where that refuses, the record of what ran instead says why.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from gemmsim.arithmetic import GemmSpec, Sequential
 from gemmsim.arithmetic.block_operands import takes_scales
 from gemmsim.lowering.refusal import Refusal
 
-from .acceleration import REFUSED, asked, current
+from .acceleration import Setting, asked, current, refused
 from .backend import backend_of
 from .batches import batched
 from .last_steps import finish_into, followed
@@ -54,10 +54,9 @@ class _Lists:
 
 
 class _Asked:
-    """A library's product, where ``cublas_acceleration`` asks for it and the spec names a type of it."""
+    """A library's product, where somebody asks for it and the spec names a type of it."""
 
     _NOBODY = Refusal("nobody asked")
-    _EXTRAS = Refusal("native products take no addend and no choice of accumulators", REFUSED)
 
     def refuses(self, product: Product) -> Refusal | None:
         setting = current()
@@ -65,18 +64,31 @@ class _Asked:
             return self._NOBODY
         decoded = _is_decoded(product)  # then the product of the values is asked for, and refused with its own reason
         if not product.is_alone:
-            return self._NOBODY if decoded else self._EXTRAS
-        from . import cublas
-
-        refusal = cublas.refuses(product, setting.fast_mode)
-        return refusal if refusal is None or decoded else replace(refusal, of=REFUSED)
+            extras = Refusal("native products take no addend and no choice of accumulators", refused())
+            return self._NOBODY if decoded else extras
+        refusal = _library_refuses(product, setting)
+        return refusal if refusal is None or decoded else replace(refusal, of=refused())
 
     def run(self, product: Product) -> Ran:
-        from . import cublas
-
         setting = current()
         assert setting is not None
+        if setting.library == "cutlass":
+            from . import cutlass
+
+            return cutlass.multiply(product)
+        from . import cublas
+
         return cublas.multiply(product, setting.fast_mode)
+
+
+def _library_refuses(product: Product, setting: Setting) -> Refusal | None:
+    if setting.library == "cutlass":
+        from . import cutlass
+
+        return cutlass.refuses(product)
+    from . import cublas
+
+    return cublas.refuses(product, setting.fast_mode)
 
 
 class _Decoded:
@@ -91,7 +103,7 @@ class _Decoded:
         from .encoding import values_of
 
         a, b = values_of(product.a), values_of(product.b)
-        if current() is not None and not product.count and a.is_cuda:  # cuBLAS is several times as fast on bfloat16
+        if current() is not None and not product.count and a.is_cuda:  # libraries are several times as fast on bfloat16
             from . import cublas
 
             a, b = cublas.narrowed(a, b, product.spec)

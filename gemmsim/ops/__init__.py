@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from . import errors as errors
     from . import state as state
     from .acceleration import cublas_acceleration as cublas_acceleration
+    from .acceleration import cutlass_acceleration as cutlass_acceleration
     from .conv.convolution import qconv1d as qconv1d
     from .conv.convolution import qconv2d as qconv2d
     from .conv.convolution import qconv3d as qconv3d

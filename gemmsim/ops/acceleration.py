@@ -1,18 +1,18 @@
-"""The switch of native speed: ``gemmsim.cublas_acceleration``."""
+"""The switches of native speed: ``gemmsim.cublas_acceleration`` and ``gemmsim.cutlass_acceleration``."""
 
 from __future__ import annotations
 
 import functools
 import inspect
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 from gemmsim.arithmetic import SpecError
-from gemmsim.backends.acceleration import Setting, active, current, entries, put
+from gemmsim.backends.acceleration import Setting, current, entries, put, said
 
 from .errors import message
 
-__all__ = ["FAST_MODES", "cublas_acceleration"]
+__all__ = ["FAST_MODES", "cublas_acceleration", "cutlass_acceleration"]
 
 #: The values of ``fast_mode``; backends.cublas.types has what they mean. Said again here because looking up a switch
 #: should not load the tables of a backend; a test compares the two.
@@ -20,13 +20,18 @@ FAST_MODES = ("f32", "tf32", "f16", "bf16", "pedantic")
 _ALIASES = {"fp32": "f32", "fp16": "f16"}
 
 F = TypeVar("F", bound=Callable[..., Any])
-_OFF = Setting(False)
+S = TypeVar("S", bound="_Acceleration")
+
+
+def _said(enabled: object, library: str) -> bool:
+    if not isinstance(enabled, bool):
+        asked = f"{library}_acceleration: enabled={enabled!r}"
+        raise SpecError(message(asked, "True or False", "Say which."))
+    return enabled
 
 
 def _setting(enabled: object, fast_mode: object) -> Setting:
-    if not isinstance(enabled, bool):
-        asked = f"cublas_acceleration: enabled={enabled!r}"
-        raise SpecError(message(asked, "True or False", "Say which."))
+    enabled = _said(enabled, "cublas")
     if fast_mode is None:
         return Setting(enabled)
     name = _ALIASES.get(fast_mode, fast_mode) if isinstance(fast_mode, str) else fast_mode
@@ -38,60 +43,71 @@ def _setting(enabled: object, fast_mode: object) -> Setting:
 
 
 class _Switch(type):
-    """``cublas_acceleration.enabled`` and ``.fast_mode``: those in force here, and assignable."""
+    """``enabled`` of a class of switches: what is in force here, and assignable."""
+
+    _LIBRARY: str
 
     @property
     def enabled(cls) -> bool:
-        return current() is not None
+        setting = current()
+        return setting is not None and setting.library == cls._LIBRARY
 
     @enabled.setter
     def enabled(cls, value: bool) -> None:
-        cublas_acceleration.enable(value, cls.fast_mode)
+        cls._put(cls._changed(value))
+
+    def _changed(cls, enabled: bool) -> Setting:
+        """What was said last, with another ``enabled``."""
+        return Setting(_said(enabled, cls._LIBRARY), None, cls._LIBRARY)
+
+    def _put(cls, setting: Setting) -> None:
+        """``setting`` from here on, until the innermost ``with`` around this ends."""
+        entered = entries()
+        owner: object = cls
+        if entered and not isinstance(entered[-1][0], type):
+            owner = entered[-1][0]
+        at = len(entered) - 1
+        while at >= 0 and not (entered[at][0] is owner and entered[at][1].library == cls._LIBRARY):
+            at = at - 1 if entered[at][0] is owner or isinstance(entered[at][0], type) else -1
+        rest = entered if at < 0 else entered[:at] + entered[at + 1 :]
+        nothing = owner is cls and setting == Setting(False, None, cls._LIBRARY)
+        put(rest if nothing else (*rest, (owner, setting)))
+
+
+class _ModeSwitch(_Switch):
+    """The same with ``fast_mode``."""
 
     @property
     def fast_mode(cls) -> str | None:
-        setting = active()
+        setting = said(cls._LIBRARY)
         return None if setting is None else setting.fast_mode
 
     @fast_mode.setter
     def fast_mode(cls, value: str | None) -> None:
-        cublas_acceleration.enable(cls.enabled, value)
+        cls._put(_setting(cls.enabled, value))
+
+    def _changed(cls, enabled: bool) -> Setting:
+        return _setting(enabled, cls.fast_mode)
 
 
-class cublas_acceleration(metaclass=_Switch):
-    """Native products inside: where a spec has a native type, cuBLAS (on CPU tensors PyTorch's BLAS) computes it.
+class _Acceleration(metaclass=_Switch):
+    """A context manager and a decorator that asks for a library's products inside."""
 
-    Operand and output casts stay those of the spec, bit for bit; the sum is then whatever the library and the silicon
-    do: its order, alignment and rounding are theirs and may differ between shapes, versions and devices. A spec
-    without a native type runs as ever, and ``last_backend()`` says why. docs/howto/native_speed.md has the table.
+    _LIBRARY: ClassVar[str]
+    _setting: Setting
 
-    Args:
-        enabled: whether products inside take native types; False switches an outer one off.
-        fast_mode: how products of float32 operands in float32 are computed on CUDA: None or "f32" as such, "tf32",
-            "f16" or "bf16" through operands cut to these; "pedantic" is the form of every type without shortcuts.
-
-    A context manager and a decorator, re-entrant, in force in the thread or asyncio task that enters it (and in tasks
-    started inside) and in no other. Blocks may be left in any order. A decorated generator or coroutine function has it
-    while it runs and not while it is suspended; a ``with`` inside a generator stays in force between its steps.
-    Backward products run with the setting of their forward product.
-
-    Raises:
-        SpecError: for another ``enabled`` or ``fast_mode``.
-    """
-
-    def __init__(self, enabled: bool, fast_mode: str | None = None) -> None:
-        self._setting = _setting(enabled, fast_mode)
-
-    def __enter__(self) -> cublas_acceleration:
+    def __enter__(self: S) -> S:
         put((*entries(), (self, self._setting)))
         return self
 
     def __exit__(self, *_: object) -> None:
-        entered = entries()
-        for i in range(len(entered) - 1, -1, -1):
-            if entered[i][0] is self:
-                put(entered[:i] + entered[i + 1 :])
-                return
+        kept, own = [], 0
+        for entry in reversed(entries()):
+            mine = entry[0] is self
+            own += mine and entry[1].library == self._LIBRARY
+            if not mine or own > 1:  # with the last entry goes what ``enable`` of another library said inside
+                kept.append(entry)
+        put(tuple(reversed(kept)))
 
     def __call__(self, function: F) -> F:
         """``function`` with this setting while it runs.
@@ -100,7 +116,7 @@ class cublas_acceleration(metaclass=_Switch):
             SpecError: for an asynchronous generator.
         """
         if inspect.isasyncgenfunction(function):
-            asked = f"cublas_acceleration on the asynchronous generator {function.__qualname__}"
+            asked = f"{type(self).__name__} on the asynchronous generator {function.__qualname__}"
             raise SpecError(message(asked, "functions, generators and coroutines", "Use `with` inside."))
         if inspect.iscoroutinefunction(function):
             return self._around_coroutine(function)  # type: ignore[return-value]
@@ -146,6 +162,44 @@ class cublas_acceleration(metaclass=_Switch):
 
         return call
 
+    @property
+    def enabled(self) -> bool:
+        """Whether this one switches native products on or off."""
+        return self._setting.enabled
+
+    @classmethod
+    def disable(cls) -> None:
+        """``enable(False)``."""
+        cls._put(Setting(False, None, cls._LIBRARY))
+
+
+class cublas_acceleration(_Acceleration, metaclass=_ModeSwitch):
+    """Native products inside: where a spec has a native type, cuBLAS (on CPU tensors PyTorch's BLAS) computes it.
+
+    Operand and output casts stay those of the spec, bit for bit; the sum is then whatever the library and the silicon
+    do: its order, alignment and rounding are theirs and may differ between shapes, versions and devices. A spec
+    without a native type runs as ever, and ``last_backend()`` says why. docs/howto/native_speed.md has the table.
+
+    Args:
+        enabled: whether products inside take native types; False switches an outer one off.
+        fast_mode: how products of float32 operands in float32 are computed on CUDA: None or "f32" as such, "tf32",
+            "f16" or "bf16" through operands cut to these; "pedantic" is the form of every type without shortcuts.
+
+    A context manager and a decorator, re-entrant, in force in the thread or asyncio task that enters it (and in tasks
+    started inside) and in no other. Blocks may be left in any order. A decorated generator or coroutine function has it
+    while it runs and not while it is suspended; a ``with`` inside a generator stays in force between its steps.
+    Backward products run with the setting of their forward product. Of this and ``cutlass_acceleration`` the innermost
+    one that is on is asked.
+
+    Raises:
+        SpecError: for another ``enabled`` or ``fast_mode``.
+    """
+
+    _LIBRARY = "cublas"
+
+    def __init__(self, enabled: bool, fast_mode: str | None = None) -> None:
+        self._setting = _setting(enabled, fast_mode)
+
     @classmethod
     def enable(cls, status: bool = True, fast_mode: str | None = None) -> None:
         """Switch native products on (or off) from here on, in this thread or task, until a surrounding ``with`` ends.
@@ -153,21 +207,7 @@ class cublas_acceleration(metaclass=_Switch):
         Raises:
             SpecError: as the constructor.
         """
-        setting = _setting(status, fast_mode)
-        entered = entries()
-        owner = entered[-1][0] if entered else cls
-        nothing = owner is cls and setting == _OFF
-        put(() if nothing else (*entered[:-1], (owner, setting)))
-
-    @classmethod
-    def disable(cls) -> None:
-        """``enable(False)``."""
-        cls.enable(False)
-
-    @property
-    def enabled(self) -> bool:
-        """Whether this one switches native products on or off."""
-        return self._setting.enabled
+        cls._put(_setting(status, fast_mode))
 
     @property
     def fast_mode(self) -> str | None:
@@ -176,3 +216,39 @@ class cublas_acceleration(metaclass=_Switch):
 
     def __repr__(self) -> str:
         return f"cublas_acceleration({self.enabled}, fast_mode={self.fast_mode!r})"
+
+
+class cutlass_acceleration(_Acceleration):
+    """Products by CUTLASS inside: on a Hopper GPU, CUTLASS' own mainloop computes what a spec's native type names.
+
+    Native types are those of ``cublas_acceleration``; taken are fp16 and bf16 operands in fp32, and FP8 in fp32 with
+    promotion every 128 terms or, where the spec says ``hw(hopper, wgmma, ...)``, without. Operand and output casts stay
+    those of the spec, bit for bit; the sum is that of wgmma instructions for ascending k in whole tiles. Anything else,
+    CPU tensors included, runs as ever, and ``last_backend()`` says why. docs/howto/native_speed.md has the table.
+
+    Args:
+        enabled: whether products inside go to CUTLASS; False switches an outer one off.
+
+    In force as ``cublas_acceleration`` is; of the two the innermost one that is on is asked. Without either, a spec
+    whose bits the mainloop was found to have on the device at hand takes it by itself.
+
+    Raises:
+        SpecError: for another ``enabled``.
+    """
+
+    _LIBRARY = "cutlass"
+
+    def __init__(self, enabled: bool = True) -> None:
+        self._setting = Setting(_said(enabled, "cutlass"), None, "cutlass")
+
+    @classmethod
+    def enable(cls, status: bool = True) -> None:
+        """Ask CUTLASS (or no more) from here on, in this thread or task, until a surrounding ``with`` ends.
+
+        Raises:
+            SpecError: as the constructor.
+        """
+        cls._put(Setting(_said(status, "cutlass"), None, "cutlass"))
+
+    def __repr__(self) -> str:
+        return f"cutlass_acceleration({self.enabled})"

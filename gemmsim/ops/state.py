@@ -15,9 +15,10 @@ class BackendRecord:
     """One executed operator.
 
     ``op``: "matmul" or "quantize". ``backend``: "cpu" or "cuda" (this library); "blas" and "cublas" for a native
-    product, on the CPU and on CUDA, entered by asking (``cublas_acceleration``) or by proof; "torch" where formats ask
-    for PyTorch's own product. ``spec``: the spec or cast as a string, empty for "torch". ``plan``: what the backend
-    chose and what it proved unnecessary, and why a native product that was asked for was refused, one line.
+    product, on the CPU and on CUDA, entered by asking (``cublas_acceleration``) or by proof; "cutlass" for one by its
+    mainloop, entered by asking (``cutlass_acceleration``); "torch" where formats ask for PyTorch's own product.
+    ``spec``: the spec or cast as a string, empty for "torch". ``plan``: what the backend chose and what it proved
+    unnecessary, and why a native product that was asked for was refused, one line.
     """
 
     op: str

@@ -31,13 +31,19 @@ def folder(kit, tmp_path):
         one.add("random", str(seed), value)
     one.add("verdicts", ":hw(hopper, wgmma, bf16)", {"equal": True, "words": "all bits", "digest": "0"})
     one.add("verdicts", ":hw(hopper, wgmma, e4m3)", {"equal": False, "words": "in 3 of 9 outputs", "digest": "0"})
+    one.add("tensor cores", "mainloop/:hw(hopper, wgmma, bf16)", {"equal": True, "words": "all bits", "digest": "0"})
     for name in probes.named():
         one.add("probes", name, {"answer": "as expected", "value": "0x0 = 0.0"})
     for table, names in timings.expected().items():
-        part, table = ("tensor cores", "block formats") if table == "tensor cores" else ("timings", table)
+        parts = {"tensor cores": ("tensor cores", "block formats"), "collective": ("tensor cores", "collective")}
+        part, table = parts.get(table, ("timings", table))
         for name in names:
             figures = {"seconds": 0.01, "clock_mhz": 1900.0, "tmacs": 5.0, "share": 0.7, "of_copy": 0.9, "asked": 0.85}
-            one.add(part, f"{table}/{name}", {**figures, "of_torch": 2.0, "of_cublas_bf16": 0.5, "limit_tmacs": 7.0})
+            one.add(
+                part,
+                f"{table}/{name}",
+                {**figures, "of_torch": 2.0, "of_cublas_bf16": 0.5, "of_cublas": 0.9, "limit_tmacs": 7.0},
+            )
     one.add("timings", "native/copy", {"seconds": 0.0005})
     return tmp_path / "run"
 

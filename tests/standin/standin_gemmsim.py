@@ -282,6 +282,25 @@ def _library_products() -> None:
     run.library_refuses = lambda: None
 
 
+def _mainloops(cpu) -> None:
+    """CUTLASS' kernels, whose tensor maps a driver makes and whose machine code says how it is to be launched."""
+    importlib.import_module("gemmsim.backends.cuda.collective_params").encode_map = lambda *arguments: bytes(128)
+    module = importlib.import_module("gemmsim.backends.cuda.gemm_collective")
+    if not settings().compile:
+        module.check_kernel = lambda collective, arch: None
+
+    arithmetic = importlib.import_module("gemmsim.arithmetic")
+
+    def answer(a, b, spec, out, seed, collective):
+        names = [{"f16": "fp16"}.get(name, name) for name in (collective.a, collective.b)]
+        chain = arithmetic.Hardware("hopper", "wgmma", *names)
+        if collective.promoted:
+            chain = arithmetic.Promote(chain, collective.promoted)
+        _product(cpu, a, b, dataclasses.replace(spec, accumulator=chain), out, seed)
+
+    module.gemm_collective = answered(module.gemm_collective, answer, _at(3, "out"))
+
+
 def install() -> None:
     """Changes gemmsim in this process, just after ``gemmsim.backends.cuda`` was imported."""
     if not settings().gpu or not settings().cuda:
@@ -297,6 +316,7 @@ def install() -> None:
         launch.kernel_cache = lambda: SimpleNamespace(get=lambda source, arch: SimpleNamespace(cubin=b""))
         for module in ("self_check", "instruction_report"):
             importlib.import_module(f"gemmsim.backends.cuda.{module}").kernel_cache = launch.kernel_cache
+    _mainloops(cpu)
     torch.cuda.synchronize = _check_lost
     products = importlib.import_module("gemmsim.backends.cuda.products")
 

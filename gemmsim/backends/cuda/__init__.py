@@ -19,7 +19,12 @@ from .errors import (
 from .gathered import gathered_gemm
 from .gemm_codes import gemm_codes
 from .gemm_tensor import gemm_tensor_cores
-from .instruction_report import instruction_questions, instruction_specs, instruction_verdicts
+from .instruction_report import (
+    collective_questions,
+    instruction_questions,
+    instruction_specs,
+    instruction_verdicts,
+)
 from .jit.arch import ARCHITECTURES, OLDEST, check_arch
 from .jit.cache import KernelCache, kernel_cache
 from .jit.compile import CompiledKernel, compile_kernel
@@ -69,6 +74,7 @@ __all__ = [
     "block_words",
     "cache_folder",
     "check_arch",
+    "collective_questions",
     "compile_kernel",
     "count_coded_overflows",
     "count_events",

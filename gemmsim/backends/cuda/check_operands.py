@@ -15,7 +15,7 @@ from torch import Tensor
 from gemmsim.formats import Specials
 from gemmsim.hardware import PROBES, Instruction, Operand
 
-__all__ = ["LINES", "block_problems", "plain_problems"]
+__all__ = ["LINES", "block_problems", "long_problem", "plain_problems"]
 
 #: Lines of each operand: four thousand outputs a problem.
 LINES = 64
@@ -112,6 +112,13 @@ def plain_problems(row: Instruction) -> Iterator[tuple[Tensor, Tensor]]:
         yield left.values(left.lines(k, 0)), right.values(right.lines(k, 1)).mT
     lines = _probes(row, left, right)
     yield left.values(lines[0]), right.values(lines[1]).mT
+
+
+def long_problem(row: Instruction) -> tuple[Tensor, Tensor]:
+    """A pair (M, K) and (K, N) with more terms than a pipeline holds at once, twice over."""
+    left, right = _Codes(row.operands[0]), _Codes(row.operands[1])
+    k = 57 * row.k + 5
+    return left.values(left.lines(k, 0)), right.values(right.lines(k, 1)).mT
 
 
 def _probes(row: Instruction, left: _Codes, right: _Codes) -> tuple[Tensor, Tensor]:

@@ -32,6 +32,8 @@ __all__ = [
     "chain_of",
     "gemm_instruction",
     "instruction_source",
+    "operand",
+    "operand_lines",
     "refuses_shape",
     "sources",
 ]
@@ -163,8 +165,8 @@ def gemm_instruction(a: Tensor, b: Tensor, spec: GemmSpec, out: Tensor, seed: in
         CudaError: if the kernel cannot be compiled or launched.
     """
     seed = seed if spec.fixed_seed is None else spec.fixed_seed
-    left = _lines(_operand(a, spec.cast_a, chain.dtypes[0], seed, Site.OPERAND_A))
-    right = _lines(_operand(b, spec.cast_b, chain.dtypes[1], seed, Site.OPERAND_B).mT)
+    left = operand_lines(operand(a, spec.cast_a, chain.dtypes[0], seed, Site.OPERAND_A))
+    right = operand_lines(operand(b, spec.cast_b, chain.dtypes[1], seed, Site.OPERAND_B).mT)
     batches, (m, n) = math.prod(out.shape[:-2]), out.shape[-2:]
     direct = out.dtype == torch.float32 and spec.out is None and out.is_contiguous()
     register = out if direct else torch.empty(out.shape, dtype=torch.float32, device=out.device)
@@ -189,13 +191,13 @@ def refuses_shape(out: Tensor) -> Refusal | None:
     return None
 
 
-def _operand(x: Tensor, cast: Cast | None, dtype: torch.dtype, seed: int, site: int) -> Tensor:
+def operand(x: Tensor, cast: Cast | None, dtype: torch.dtype, seed: int, site: int) -> Tensor:
     """``x`` after its cast in the instruction's own dtype, which holds every value of it."""
     wide = torch.float32 if dtype.itemsize == 1 else dtype
     return cast_operand(x, cast, wide, seed, site).to(dtype)
 
 
-def _lines(x: Tensor) -> Tensor:
+def operand_lines(x: Tensor) -> Tensor:
     """``x`` (\\*B, lines, terms) as bytes of (batch, lines, bytes), a line at a multiple of 16 bytes and as long."""
     if x.dim() > 2 and all(s == 0 for s in x.stride()[:-2]):
         x = x[(0,) * (x.dim() - 2)]

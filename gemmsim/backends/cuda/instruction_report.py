@@ -17,14 +17,15 @@ from gemmsim.hardware.devices import architecture_of
 from gemmsim.hardware.operands import OPERANDS
 
 from . import scaled_instruction as scaled
+from .gemm_collective import Collective, collective_of, collective_source, sources
 from .gemm_instruction import Chain, chain_of, instruction_source
 from .jit.cache import kernel_cache
 from .jit.launch import device_arch
 from .jit.source import KernelSource
 from .self_check import Problem, Verdict, verdict_for
-from .tensor_cores import plain_checks
+from .tensor_cores import collective_checks, plain_checks
 
-__all__ = ["instruction_questions", "instruction_specs", "instruction_verdicts"]
+__all__ = ["collective_questions", "instruction_questions", "instruction_specs", "instruction_verdicts"]
 
 _BLOCKS = {"mxf8f6f4": "mxfp8_{}", "mxf4": "mxfp4", "mxf4nvf4": "nvfp4"}
 
@@ -72,6 +73,27 @@ def instruction_questions(device: int = 0) -> dict[str, Callable[[], Verdict]]:
             return verdict_for(device, arch, sources[spec], _problems(spec, _device(device)))
 
     return {spec.key: partial(ask, spec) for spec in compiled}
+
+
+def collective_questions(device: int = 0) -> dict[str, Callable[[], Verdict]]:
+    """For each of a few specs that a mainloop of CUTLASS computes on GPU ``device``: a function that compares the two.
+
+    Nothing on a GPU that is no Hopper. Compiles when called, 9 to 15 s of CPU each.
+    """
+    own, arch = architecture_of(torch.cuda.get_device_capability(device)), device_arch(device)
+    listed = list(sources())
+    found: dict[str, Callable[[], Verdict]] = {}
+    for spec in () if own is None else instruction_specs(own):
+        chain = None if spec.has_blocks else chain_of(spec.accumulator)
+        one = collective_of(chain) if isinstance(chain, Chain) else None
+        if isinstance(chain, Chain) and isinstance(one, Collective) and collective_source(one) in listed:
+            found[spec.key] = partial(_ask_collective, one, chain, device, arch)
+    return found
+
+
+def _ask_collective(one: Collective, chain: Chain, device: int, arch: str) -> Verdict:
+    with torch.cuda.device(device):
+        return verdict_for(device, arch, collective_source(one), collective_checks(one, chain, _device(device)))
 
 
 def instruction_verdicts(device: int = 0) -> Iterator[tuple[str, Verdict]]:

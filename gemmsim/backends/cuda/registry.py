@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from . import block_float, cast, gemm_instruction, gemm_tensor, mx_cast, rows, scaled_casts
+from . import block_float, cast, gemm_collective, gemm_instruction, gemm_tensor, mx_cast, rows, scaled_casts
 from .counted import sources as watched_kernels
 from .errors import CudaError, message
 from .gathered import sources as gathered_kernels
@@ -43,6 +43,7 @@ FAMILIES = {
         Family("mx_cast", "block formats: encode, decode, fake-quantise", mx_cast.sources),
         Family("gemm_tensor", "matrix products of block formats on tensor cores", gemm_tensor.sources),
         Family("gemm_instruction", "matrix products by a chip's own instruction", gemm_instruction.sources),
+        Family("gemm_collective", "matrix products by CUTLASS' own mainloop (Hopper)", gemm_collective.sources),
         Family("gemm", "matrix products of every accumulator on ordinary arithmetic units", _gemm_kernels),
         Family("rows", "softmax, normalisation, sums and element-wise steps", rows.sources),
     )

@@ -6,7 +6,7 @@ after both have been compared on this device in this process (``self_check``), w
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import lru_cache
 from typing import Any
 
@@ -23,8 +23,15 @@ from ..device_tables import is_capturing
 from ..last_steps import followed
 from ..product import Product, Ran
 from . import scaled_instruction as scaled
-from .check_operands import plain_problems
+from .check_operands import long_problem, plain_problems
 from .coded import operands_of
+from .gemm_collective import (
+    Collective,
+    collective_of,
+    collective_source,
+    gemm_collective,
+    refuses_collective,
+)
 from .gemm_instruction import Chain, chain_of, gemm_instruction, instruction_source, refuses_shape
 from .jit.launch import device_arch
 from .jit.source import KernelSource
@@ -36,6 +43,7 @@ from .simt import gemm as simt
 
 __all__ = [
     "allow_tensor_cores",
+    "collective_checks",
     "exact_sums",
     "instruction",
     "named_instruction",
@@ -48,6 +56,10 @@ __all__ = [
 #: "0" (no, off, false) keeps matrix instructions out of every product that names one.
 ENVIRONMENT = environment.ALLOW_TENSOR_CORES
 _NEAR_ONE = 24
+#: Multiply-adds from which CUTLASS' mainloop is worth the 9 to 15 s of CPU that compiling it takes once.
+_LARGE = 1 << 33
+#: Rows and columns of the check of a mainloop: more tiles than a GPU holds at once, in swizzled order, ragged ends.
+_CHECK_ROWS, _CHECK_COLUMNS = 2037, 4093
 _OTHERWISE = Refusal("no instruction computes products of this kind")
 _allowed: bool | None = None
 
@@ -96,14 +108,36 @@ def instruction(product: Product) -> Ran | Refusal:
     chain = chain_of(spec.accumulator)
     if not isinstance(chain, Chain):
         return _not_used(chain)
-    refusal = _refuses(chain, out, product.c, product.select)
+    refusal = _device_refuses(chain.instruction.arch, out)
+    if product.c is not None or product.select is not None:
+        refusal = Refusal("it takes no addend and no choice of accumulators")
+    mainloop = _mainloop(chain, a, out) if refusal is None else refusal
+    if not isinstance(mainloop, Collective):
+        refusal = refusal or _refuses(chain, out)
     if refusal is not None:
         return _not_used(refusal)
     check_product(spec, a.shape[-1], product.c, product.select)
     check_devices(a, b, out, None if finish is None else finish.bias)
     check_finish(spec, finish)
-    source = followed(lambda raw: gemm_instruction(a, b, spec, raw, product.seed, chain), finish, out)
-    return ran(source).noted(_equal_words(out.device, source))
+    if isinstance(mainloop, Collective):
+        source = followed(lambda raw: gemm_collective(a, b, spec, raw, product.seed, mainloop), finish, out)
+    else:
+        source = followed(lambda raw: gemm_instruction(a, b, spec, raw, product.seed, chain), finish, out)
+    made = ran(source).noted(_equal_words(out.device, source))
+    return made.noted(mainloop.note) if isinstance(mainloop, Refusal) and mainloop.of else made
+
+
+def _mainloop(chain: Chain, a: Tensor, out: Tensor) -> Collective | Refusal:
+    """CUTLASS' mainloop for a product by ``chain``, where that is large and the mainloop was found to have its bits."""
+    found = collective_of(chain)
+    if isinstance(found, Refusal):
+        return found
+    if out.numel() * a.shape[-1] < _LARGE:
+        return Refusal("it is too small to gain from CUTLASS' mainloop")
+    refusal = refuses_collective(a, out) or _verdict_refuses(
+        out, collective_source(found), lambda: collective_checks(found, chain, out.device)
+    )
+    return found if refusal is None else Refusal(refusal.reason, f"{found} not used")
 
 
 def _scaled(product: Product) -> Ran | Refusal:
@@ -152,7 +186,7 @@ def exact_sums(a: Tensor, b: Tensor, out: Tensor, units: int, lsbs: tuple[int, i
     )
     if not narrow:
         return Refusal(f"{chain} may cut sums of {units.bit_length()} bits")
-    refusal = _refuses(chain, out, None, None)
+    refusal = _refuses(chain, out)
     if refusal is not None:
         return refusal
     source = gemm_instruction(a, b, GemmSpec(accumulator=accumulator), out, 0, chain)
@@ -167,9 +201,7 @@ def _arch(out: Tensor) -> str:
     return device_arch(_index(out))
 
 
-def _refuses(chain: Chain, out: Tensor, c: Tensor | None, select: Tensor | None) -> Refusal | None:
-    if c is not None or select is not None:
-        return Refusal("it takes no addend and no choice of accumulators")
+def _refuses(chain: Chain, out: Tensor) -> Refusal | None:
     return (
         refuses_shape(out)
         or _device_refuses(chain.instruction.arch, out)
@@ -218,10 +250,34 @@ def plain_checks(chain: Chain, device: torch.device) -> Iterator[Problem]:
         yield _plain_check(a.to(device), b.to(device), spec, chain)
 
 
+def collective_checks(collective: Collective, chain: Chain, device: torch.device) -> Iterator[Problem]:
+    """Products by CUTLASS' mainloop and by the model of ``chain``: those of ``plain_checks``, and one of many tiles and
+    more terms than the pipeline holds, whose lines are those of a small one over and over."""
+    spec = GemmSpec(accumulator=chain.accumulator)
+
+    def run(a: Tensor, b: Tensor, out: Tensor) -> object:
+        return gemm_collective(a, b, spec, out, 0, collective)
+
+    for a, b in plain_problems(chain.instruction):
+        yield _check(a.to(device), b.to(device), spec, run)
+    a, b = (x.to(device) for x in long_problem(chain.instruction))
+    rows = torch.arange(_CHECK_ROWS, device=device) % a.shape[0]
+    columns = torch.arange(_CHECK_COLUMNS, device=device) % b.shape[1]
+    tiled = _check(a[rows], b[:, columns], spec, run)
+    small = _check(a, b, spec, run)
+    yield Problem(tiled.native, lambda: small.model()[rows][:, columns], tiled.factors)
+
+
 def _plain_check(a: Tensor, b: Tensor, spec: GemmSpec, chain: Chain) -> Problem:
+    return _check(a, b, spec, lambda left, right, out: gemm_instruction(left, right, spec, out, 0, chain))
+
+
+def _check(a: Tensor, b: Tensor, spec: GemmSpec, run: Callable[[Tensor, Tensor, Tensor], object]) -> Problem:
+    """``run`` writes the product of two tensors to a third; the kernel of the model does the same."""
+
     def native() -> Tensor:
         out = torch.full((a.shape[0], b.shape[1]), 7.0, device=a.device)
-        gemm_instruction(a, b, spec, out, 0, chain)
+        run(a, b, out)
         return out
 
     def model() -> Tensor:

@@ -56,7 +56,8 @@ def _backends(spec: GemmSpec) -> str:
         return f"stepwise: {words if reason is None else f'no, {reason}'}"
     reason = cpu.refuses(spec)
     words = f"yes, {cpu.isa()}; last_backend() after a call tells the kernel and what the data allowed to leave out"
-    return "\n".join([f"cpu: {words if reason is None else f'no, {reason}'}", *_cuda_lines(spec), _cublas_line(spec)])
+    first = f"cpu: {words if reason is None else f'no, {reason}'}"
+    return "\n".join([first, *_cuda_lines(spec), _cublas_line(spec), *_cutlass_lines(spec)])
 
 
 _ON_GPU = "for tensors on an NVIDIA GPU; kernels are compiled when first used (gemmsim[cuda])"
@@ -89,6 +90,16 @@ def _cublas_line(spec: GemmSpec) -> str:
     if decoded is not None:
         return f"cublas: {decoded}, under gemmsim.cublas_acceleration only; codes and scales themselves: no, {found}"
     return f"cublas: no, {found} (operands in float32)"
+
+
+def _cutlass_lines(spec: GemmSpec) -> Iterator[str]:
+    from gemmsim.backends import cutlass
+
+    found = cutlass.mainloop_of(spec, torch.float32, torch.float32)
+    if isinstance(found, tuple):
+        a, b, promoted = found
+        how = f"{a} by {b}" + (f", promoted every {promoted} terms" if promoted else "")
+        yield f"cutlass: mainloop {how}, on Hopper under gemmsim.cutlass_acceleration (operands in float32)"
 
 
 def _decoded_type(spec: GemmSpec) -> str | None:

@@ -39,6 +39,16 @@ static int launch(void* k, unsigned gx, unsigned gy, unsigned gz, unsigned bx, u
     return gx == 666 ? 701 : 0;  // CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES
 }
 
+static int encode_tiled(void* map, int type, unsigned rank, void* address, const uint64_t* dims, const uint64_t* strides,
+                        const unsigned* box, const unsigned* steps, int interleave, int swizzle, int l2, int fill) {
+    if (rank != 3 || (uintptr_t)map % 64) return 1;
+    printf("map type %d at %p dims %llu %llu %llu strides %llu %llu box %u %u %u steps %u %u %u modes %d %d %d %d\n", type, address,
+           (unsigned long long)dims[0], (unsigned long long)dims[1], (unsigned long long)dims[2], (unsigned long long)strides[0],
+           (unsigned long long)strides[1], box[0], box[1], box[2], steps[0], steps[1], steps[2], interleave, swizzle, l2, fill);
+    memset(map, 0x5A, 128);
+    return address == (void*)0x666 ? 1 : 0;  // CUDA_ERROR_INVALID_VALUE
+}
+
 int cuGetProcAddress_v2(const char* name, void** function, int version, uint64_t flags, int* status) {
     static const struct {
         const char* name;
@@ -47,7 +57,7 @@ int cuGetProcAddress_v2(const char* name, void** function, int version, uint64_t
         {"cuDriverGetVersion", driver_version}, {"cuDeviceGetCount", device_count}, {"cuDeviceGet", device_get},
         {"cuDevicePrimaryCtxRetain", context_retain}, {"cuCtxGetCurrent", context_get}, {"cuCtxSetCurrent", context_set},
         {"cuLibraryLoadData", library_load}, {"cuLibraryGetKernel", library_kernel},
-        {"cuKernelSetAttribute", kernel_attribute}, {"cuLaunchKernel", launch}, {"cuGetProcAddress", cuGetProcAddress_v2},
+        {"cuKernelSetAttribute", kernel_attribute}, {"cuLaunchKernel", launch}, {"cuTensorMapEncodeTiled", encode_tiled}, {"cuGetProcAddress", cuGetProcAddress_v2},
     };
     *function = succeed;
     for (unsigned i = 0; i < sizeof known / sizeof *known; ++i)

@@ -1,0 +1,75 @@
+"""Which mainloop of CUTLASS a native type has, and products by it."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Final
+
+import torch
+from torch import Tensor
+
+from gemmsim.arithmetic import GemmSpec
+from gemmsim.hardware.devices import CAPABILITIES
+from gemmsim.lowering.refusal import Refusal
+
+from ..cublas.matching import native_type
+from ..product import Product, Ran
+
+__all__ = ["mainloop_of", "multiply", "refuses"]
+
+#: Native types (``cublas.types``) and the mainloop of each: formats of the operands, terms between promotions.
+_MAINLOOPS: Final[dict[str, tuple[str, str, int]]] = {
+    "bf16/fp32": ("bf16", "bf16", 0),
+    "fp16/fp32": ("f16", "f16", 0),
+    "e4m3*e4m3 promoted": ("e4m3", "e4m3", 128),
+    "e4m3*e5m2 promoted": ("e4m3", "e5m2", 128),
+    "e5m2*e4m3 promoted": ("e5m2", "e4m3", 128),
+    "e4m3*e4m3 fast": ("e4m3", "e4m3", 0),
+    "e4m3*e5m2 fast": ("e4m3", "e5m2", 0),
+    "e5m2*e4m3 fast": ("e5m2", "e4m3", 0),
+}
+
+
+@lru_cache(maxsize=4096)
+def mainloop_of(spec: GemmSpec, a_dtype: torch.dtype, b_dtype: torch.dtype) -> tuple[str, str, int] | Refusal:
+    """The mainloop that ``spec`` names for operands of these dtypes: formats and terms between promotions; or why it
+    names none. No GPU is asked."""
+    found = native_type(spec, a_dtype, b_dtype)
+    if isinstance(found, Refusal):
+        return found
+    if found.capabilities and found.capabilities != CAPABILITIES["hopper"]:
+        return Refusal("the spec names another architecture than Hopper, whose mainloops these are")
+    mainloop = _MAINLOOPS.get(found.name)
+    if mainloop is None:
+        return Refusal(f"no mainloop of CUTLASS is built for native type {found}; there are {', '.join(_MAINLOOPS)}")
+    return mainloop
+
+
+def refuses(product: Product) -> Refusal | None:
+    """Why CUTLASS does not compute ``product``, or ``None``. Nothing is compiled."""
+    a, b = product.a, product.b
+    if not isinstance(a, Tensor) or not isinstance(b, Tensor):
+        return Refusal("its mainloops take values, not codes and scales")
+    found = mainloop_of(product.named, a.dtype, b.dtype)
+    if isinstance(found, Refusal):
+        return found
+    from ..cuda import gemm_collective
+
+    return gemm_collective.device_refuses(product.out.device) or gemm_collective.refuses_collective(a, product.out)
+
+
+def multiply(product: Product) -> Ran:
+    """Write ``product`` to its ``out``. Ask ``refuses`` first.
+
+    Raises:
+        CudaError: if the kernel cannot be compiled or launched.
+    """
+    from ..cuda.gemm_collective import Collective, gemm_collective
+
+    a, b = product.a, product.b
+    assert isinstance(a, Tensor) and isinstance(b, Tensor)
+    found = mainloop_of(product.named, a.dtype, b.dtype)
+    assert isinstance(found, tuple)
+    one = Collective(*found)
+    source = gemm_collective(a, b, product.spec, product.out, product.seed, one)
+    return Ran("cutlass", f"{one} by {source}: sums as the chip makes them")
