@@ -182,7 +182,7 @@ def compiled_before(test: str, path: Path, kernels: Iterable[tuple[KernelSource,
     return ask and COMPILED.confirms(test, _pending[test])
 
 
-def _shaped(a: Any, b: Any, fill: float) -> list[list[float]]:
+def _shaped(a: Any, b: Any, fill: Any) -> list[list[Any]]:
     """As the product of two matrices."""
     rows = len(a.codes if isinstance(a, reference.Blocked) else a)
     if not isinstance(b, reference.Blocked) and not len(b):
@@ -199,6 +199,7 @@ def _filled(values: Any) -> Any:
 _RESULTS = {
     reference.gemm: lambda a, b, *rest, **more: _shaped(a, b, math.nan),
     reference.count_overflows: lambda a, b, *rest, **more: _shaped(a, b, -1),
+    reference.count_events: lambda a, b, *rest, **more: _shaped(a, b, reference.EventCounts(-1, -1, -1, -1, -1)),
     reference.quantize_tensor: lambda x, *rest, **more: _filled(x),
     reference.quantize: lambda x, *rest, **more: _filled(x.tolist() if hasattr(x, "tolist") else x),
 }

