@@ -89,6 +89,11 @@ ATOMS = (
         0,
         _SR8,
     ),
+    Atom(
+        "e4m3 : fused(16, 20, e6m9/rtz, a=e4m3)",
+        "InstructionMma<fused_products(16, 20, E4M3, E4M3), cast_to(FloatFormat{6, 9}, RTZ)>",
+        1,
+    ),
     Atom("e4m3 : promote(hw(hopper, wgmma, e4m3), 32)", "InstructionMma<wgmma_fp8(E4M3, E4M3)>", 1, "cast_to(FP32)"),
 )
 #: Casts in C++ and as Python reads them.

@@ -22,10 +22,11 @@ using Fp8 = cutlass::float_e4m3_t;
 constexpr StepConfig narrow = multiply_add<Fp8, Fp8>(cast_to(FloatFormat{6, 9}));
 constexpr StepConfig random_half = multiply_add<Fp8, Fp8>(cast_to(E5M10, SR, 8));
 constexpr StepConfig half_register = multiply_add<Fp8, Fp8>(cast_to(E5M10));
-using Narrow = Gemm<StepMma<narrow, Range::IN_RANGE>, Fp8, Fp8>;
-using Random = Gemm<StepMma<random_half>, Fp8, Fp8>;
-using Chunked = Gemm<ChunkMma<half_register, 16, cast_to(FP32)>, Fp8, Fp8>;
-using Promoted = PromotedGemm<InstructionMma<wgmma_fp8(E4M3, E4M3)>, Fp8, Fp8, cast_to(FP32), 128, 64, 32>;
+// Types with names of their own: nvcc writes a kernel's template arguments into C++ again, where it fails at those of a Cast.
+struct Narrow : Gemm<StepMma<narrow, Range::IN_RANGE>, Fp8, Fp8> {};
+struct Random : Gemm<StepMma<random_half>, Fp8, Fp8> {};
+struct Chunked : Gemm<ChunkMma<half_register, 16, cast_to(FP32)>, Fp8, Fp8> {};
+struct Promoted : PromotedGemm<InstructionMma<wgmma_fp8(E4M3, E4M3)>, Fp8, Fp8, cast_to(FP32), 128, 64, 32> {};
 
 constexpr int M = 100, N = 72, K = 288;
 constexpr uint64_t SEED = 7;

@@ -5,13 +5,15 @@
 
 namespace gemmsim {
 
-// wgmma of Hopper on FP8: 32 products and the register, cut 13 bits below the largest exponent, added exactly, cut to e8m13.
-GEMMSIM_HD constexpr HardwareModel wgmma_fp8(const FloatFormat& a, const FloatFormat& b) {
+// n products of numbers of formats a and b, and the register, cut toward zero `kept` bits below the largest exponent (-1: not cut)
+// and added exactly: fused(n, kept, out, a=, b=) of a spec, whose `out` is the atom's OUT. Past OUT's largest value lies infinity,
+// unless it saturates.
+GEMMSIM_HD constexpr HardwareModel fused_products(int n, int kept, const FloatFormat& a, const FloatFormat& b, bool saturates = false) {
     return HardwareModel{.kind = HW_FUSED,
-                         .products = 32,
-                         .kept = 13,
-                         .out = HW_E8M13,
-                         .k = 32,
+                         .products = n,
+                         .kept = kept,
+                         .out = saturates ? HW_CAST : HW_CAST_INF,
+                         .k = n,
                          .group = 0,
                          .flush = 0,
                          .total_bits = 0,
@@ -20,6 +22,13 @@ GEMMSIM_HD constexpr HardwareModel wgmma_fp8(const FloatFormat& a, const FloatFo
                          .window = -1,
                          .a_emin = cast_to(a).emin,
                          .b_emin = cast_to(b).emin};
+}
+
+// wgmma of Hopper on FP8: 32 products, 13 bits, cut to e8m13.
+GEMMSIM_HD constexpr HardwareModel wgmma_fp8(const FloatFormat& a, const FloatFormat& b) {
+    HardwareModel m = fused_products(32, 13, a, b);
+    m.out = HW_E8M13;
+    return m;
 }
 
 // d: the instruction's next register after c. OUT: the cast of models whose `out` is HW_CAST or HW_CAST_INF.
