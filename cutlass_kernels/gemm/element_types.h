@@ -1,6 +1,6 @@
 // CuTe's names of the formats of operands.
 #pragma once
-#include <cute/numeric/numeric_types.hpp>
+#include <cute/tensor.hpp>
 #include "gemm/instruction_config.h"
 
 namespace gemmsim {

@@ -1,5 +1,5 @@
-// Tiles of 128 x 128 outputs, each one chain of matrix instructions for k ascending, its register from +0. Two buffers of shared
-// memory; the next chunk is on its way while this one is multiplied.
+// Tiles of 128 x 128 outputs, each one chain of matrix instructions for k ascending, its register from +0. Three or four chunks of
+// shared memory, which asynchronous copies fill while others are multiplied.
 #pragma once
 #include "gemm/instruction_atoms.h"
 
@@ -23,12 +23,19 @@ template <InstructionConfig K> struct InstructionMma {
                                        cute::TiledMMA<cute::MMA_Atom<Atom>, cute::Layout<cute::Shape<cute::_2, cute::_4, cute::_1>>,
                                                       cute::Tile<cute::_32, cute::_64, cute::Int<TERMS>>>>::type type;
 
-    // The first `count` instructions of a chunk. Those beyond the last term are not issued: they are no part of the chain.
-    template <class ACC> static GEMMSIM_HD void multiply(uint8_t* a, uint8_t* b, int tid, int count, ACC& acc) {
-        if constexpr (GROUP) groups(a, b, tid, count, acc);
-        else warps(a, b, tid, count, acc);
+    // The instructions of a whole chunk, or the first `count` of the last one. Those beyond the last term are not issued: they are no
+    // part of the chain. A warp group's go on behind this: `settle` waits for all but those of the last KEPT chunks.
+    template <bool WHOLE, class ACC> static GEMMSIM_HD void multiply(uint8_t* a, uint8_t* b, int tid, int count, ACC& acc) {
+        if constexpr (GROUP) groups<WHOLE>(a, b, tid, count, acc);
+        else warps<WHOLE>(a, b, tid, count, acc);
     }
-    template <class ACC> static GEMMSIM_HD void groups(uint8_t* a, uint8_t* b, int tid, int count, ACC& acc) {
+    template <int KEPT, class ACC> static GEMMSIM_HD void settle(ACC& acc) {
+        if constexpr (GROUP) {
+            cute::warpgroup_wait<KEPT>();
+            cute::warpgroup_fence_operand(acc);
+        }
+    }
+    template <bool WHOLE, class ACC> static GEMMSIM_HD void groups(uint8_t* a, uint8_t* b, int tid, int count, ACC& acc) {
         using namespace cute;
         type mma;
         auto own = mma.get_slice(tid);
@@ -36,7 +43,7 @@ template <InstructionConfig K> struct InstructionMma {
         Tensor right = own.partition_fragment_B(make_tensor(make_smem_ptr((VB*)b), typename ChunkOf<VB>::type{}));
         warpgroup_fence_operand(acc);
         warpgroup_arrive();
-        if (count == COUNT) {
+        if constexpr (WHOLE) {
             CUTE_UNROLL
             for (int k = 0; k < COUNT; ++k) gemm(mma, left(_, _, k), right(_, _, k), acc);
         } else {
@@ -44,10 +51,8 @@ template <InstructionConfig K> struct InstructionMma {
             for (int k = 0; k < count; ++k) gemm(mma, left(_, _, k), right(_, _, k), acc);
         }
         warpgroup_commit_batch();
-        warpgroup_wait<0>();
-        warpgroup_fence_operand(acc);
     }
-    template <class ACC> static GEMMSIM_HD void warps(uint8_t* a, uint8_t* b, int tid, int count, ACC& acc) {
+    template <bool WHOLE, class ACC> static GEMMSIM_HD void warps(uint8_t* a, uint8_t* b, int tid, int count, ACC& acc) {
         using namespace cute;
         type mma;
         auto own = mma.get_slice(tid);
@@ -65,13 +70,13 @@ template <InstructionConfig K> struct InstructionMma {
         Tensor to_b = from_b.retile_D(right);
         CUTE_UNROLL
         for (int k = 0; k < COUNT; ++k) {
-            if (k >= count) continue;
+            if (!WHOLE && k >= count) continue;
             copy(copy_a, source_a(_, _, k), to_a(_, _, k));
             copy(copy_b, source_b(_, _, k), to_b(_, _, k));
             gemm(mma, left(_, _, k), right(_, _, k), acc);
         }
     }
-    // What threads wrote to shared memory is seen by a warp group's instructions, which read it by another way.
+    // What was copied to shared memory is seen by a warp group's instructions, which read it by another way.
     static GEMMSIM_HD void publish() {
         if constexpr (GROUP) cute::tma_store_fence();
     }
@@ -79,43 +84,57 @@ template <InstructionConfig K> struct InstructionMma {
 
 template <InstructionConfig K> struct InstructionGemm {
     typedef InstructionMma<K> Mma;
-    struct alignas(16) Pack {
-        uint32_t word[4];
-    };
-    static constexpr unsigned SHARED_BYTES = 4 * CHUNK_BYTES + 1024;
-    static constexpr int TERMS = Mma::TERMS, COUNT = Mma::COUNT;
+    static constexpr int TERMS = Mma::TERMS, COUNT = Mma::COUNT, STAGES = instruction_stages(K);
+    // Chunks that are on their way. A chunk's place is free when all threads know that it was multiplied: at the next barrier, or at
+    // the one after that where instructions go on behind it.
+    static constexpr int AHEAD = STAGES - (Mma::GROUP ? 2 : 1);
+    static constexpr unsigned SHARED_BYTES = 2 * STAGES * CHUNK_BYTES + 1024;
     static_assert(instruction_terms(K.a) == instruction_terms(K.b) && K.promoted % COUNT == 0);
 
     const InstructionArgs& g;
     const uint8_t *a, *b;  // this thread's line of each
     bool has_a, has_b;
     int tid;
-    Pack held[2][4];
 
-    // Aligned to a swizzle's period.
+    // Aligned to a swizzle's period, by an offset: a pointer made of a number would be one to any memory.
     static GEMMSIM_HD uint8_t* buffer(int stage, int operand) {
-        const uint64_t base = ((uint64_t)shared_memory() + 1023) / 1024 * 1024;
-        return (uint8_t*)(base + (stage * 2 + operand) * CHUNK_BYTES);
-    }
-    GEMMSIM_HD void fetch(int64_t first) {
-        const int64_t bytes = g.k * element_bytes(K.a);
-        GEMMSIM_UNROLL for (int i = 0; i < 4; ++i) {
-            const int64_t at = first * element_bytes(K.a) + tid % 2 * 64 + 16 * i;
-            const bool there = at < bytes;  // a line ends with zeros, at a multiple of 16 bytes
-            held[0][i] = has_a && there ? *(const Pack*)(a + at) : Pack{};
-            held[1][i] = has_b && there ? *(const Pack*)(b + at) : Pack{};
-        }
+        uint8_t* const shared = shared_memory();
+        return shared + (-cute::cast_smem_ptr_to_uint(shared) & 1023) + (stage * 2 + operand) * CHUNK_BYTES;
     }
     template <class V> static GEMMSIM_HD int place(int tid, int i) {
         const typename ChunkOf<V>::type layout;
         return (int)layout(tid / 2, (tid % 2 * 64 + 16 * i) / (int)sizeof(V)) * (int)sizeof(V);
     }
-    GEMMSIM_HD void store(int stage) const {
-        GEMMSIM_UNROLL for (int i = 0; i < 4; ++i) {
-            *(Pack*)(buffer(stage, 0) + place<typename Mma::VA>(tid, i)) = held[0][i];
-            *(Pack*)(buffer(stage, 1) + place<typename Mma::VB>(tid, i)) = held[1][i];
+    // 16 bytes, zeros unless `there`; nothing is read then.
+    static GEMMSIM_HD void copy(uint8_t* to, const uint8_t* from, bool there) {
+        cute::SM80_CP_ASYNC_CACHEGLOBAL_ZFILL<cute::uint128_t>::copy(*(const cute::uint128_t*)from, *(cute::uint128_t*)to, there);
+    }
+    // A chunk sets out; a line ends with zeros, at a multiple of 16 bytes. Empty ones are counted, too.
+    GEMMSIM_HD void load(int64_t chunk, int64_t chunks, int stage) const {
+        if (chunk < chunks) {
+            const int64_t bytes = g.k * element_bytes(K.a);
+            GEMMSIM_UNROLL for (int i = 0; i < 4; ++i) {
+                const int64_t at = chunk * INSTRUCTION_LINE + tid % 2 * 64 + 16 * i;
+                copy(buffer(stage, 0) + place<typename Mma::VA>(tid, i), a + at, has_a && at < bytes);
+                copy(buffer(stage, 1) + place<typename Mma::VB>(tid, i), b + at, has_b && at < bytes);
+            }
         }
+        cute::cp_async_fence();
+    }
+
+    // Chunk i is there for all to read, and the next one sets out to a place that all have left.
+    GEMMSIM_HD void follow(int64_t i, int64_t chunks, int free) const {
+        cute::cp_async_wait<AHEAD - 1>();
         Mma::publish();
+        __syncthreads();
+        load(i + AHEAD, chunks, free);
+    }
+    // The register is added to the totals and starts again.
+    template <class ACC, int COUNT_OF> static GEMMSIM_HD void add(ACC& acc, float (&total)[COUNT_OF]) {
+        Mma::template settle<0>(acc);
+        CUTE_UNROLL
+        for (int i = 0; i < COUNT_OF; ++i) total[i] = add_rn(total[i], float(acc(i)));
+        cute::clear(acc);
     }
 
     GEMMSIM_HD void run(int64_t batch, int64_t row0, int64_t col0) {
@@ -129,24 +148,26 @@ template <InstructionConfig K> struct InstructionGemm {
         Tensor acc = partition_fragment_C(mma, Shape<Int<INSTRUCTION_M>, Int<INSTRUCTION_N>>{});
         float total[K.promoted ? decltype(size(acc))::value : 1] = {};
         clear(acc);
-        fetch(0);
-        store(0);
-        __syncthreads();
-        const int64_t instructions = (g.k + TERMS - 1) / TERMS;
-        for (int64_t at = 0; at < instructions; at += COUNT) {
-            const int stage = (int)(at / COUNT) & 1;
-            const bool more = at + COUNT < instructions;
-            if (more) fetch((at + COUNT) * TERMS);
-            Mma::multiply(buffer(stage, 0), buffer(stage, 1), tid, more ? COUNT : (int)(instructions - at), acc);
-            if constexpr (K.promoted != 0) {
-                if (!more || (at + COUNT) % K.promoted == 0) {
-                    CUTE_UNROLL
-                    for (int i = 0; i < size(acc); ++i) total[i] = add_rn(total[i], float(acc(i)));
-                    clear(acc);
-                }
-            }
-            if (more) store(stage ^ 1);
-            __syncthreads();
+        const int64_t instructions = (g.k + TERMS - 1) / TERMS, chunks = (instructions + COUNT - 1) / COUNT;
+        const int64_t whole = instructions / COUNT;
+        GEMMSIM_UNROLL for (int i = 0; i < AHEAD; ++i) load(i, chunks, i);
+        int stage = 0, free = AHEAD;
+        for (int64_t i = 0; i < whole; ++i) {
+            follow(i, chunks, free);
+            Mma::template multiply<true>(buffer(stage, 0), buffer(stage, 1), tid, COUNT, acc);
+            if (K.promoted != 0 && (i + 1) * COUNT % (K.promoted ? K.promoted : 1) == 0) add(acc, total);
+            else Mma::template settle<1>(acc);
+            stage = stage + 1 == STAGES ? 0 : stage + 1;
+            free = free + 1 == STAGES ? 0 : free + 1;
+        }
+        Mma::template settle<0>(acc);
+        if (whole < chunks) {
+            follow(whole, chunks, free);
+            Mma::template multiply<false>(buffer(stage, 0), buffer(stage, 1), tid, (int)(instructions - whole * COUNT), acc);
+            Mma::template settle<0>(acc);
+        }
+        if constexpr (K.promoted != 0) {
+            if (instructions % K.promoted != 0) add(acc, total);
         }
         Tensor places = mma.get_slice(tid).partition_C(make_identity_tensor(Shape<Int<INSTRUCTION_M>, Int<INSTRUCTION_N>>{}));
         CUTE_UNROLL

@@ -3,26 +3,9 @@
 #include <cute/tensor.hpp>
 #include <cute/atom/copy_atom.hpp>
 #include <cute/atom/mma_atom.hpp>
-#include "gemm/instruction_config.h"
+#include "gemm/element_types.h"
 
 namespace gemmsim {
-
-template <Element E> struct ElementType;
-template <> struct ElementType<Element::F16> {
-    typedef cute::half_t type;
-};
-template <> struct ElementType<Element::BF16> {
-    typedef cute::bfloat16_t type;
-};
-template <> struct ElementType<Element::TF32> {
-    typedef cute::tfloat32_t type;
-};
-template <> struct ElementType<Element::E4M3> {
-    typedef cute::float_e4m3_t type;
-};
-template <> struct ElementType<Element::E5M2> {
-    typedef cute::float_e5m2_t type;
-};
 
 template <Issue I, Element A, Element B, bool HALF> struct InstructionAtom;
 #define GEMMSIM_ATOM(I, A, B, HALF, ...)                                         \

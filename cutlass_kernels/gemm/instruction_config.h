@@ -34,4 +34,8 @@ GEMMSIM_HD constexpr int element_bytes(Element e) { return e == Element::TF32 ? 
 // Terms of one instruction: 32 bytes of a line.
 GEMMSIM_HD constexpr int instruction_terms(Element e) { return 32 / element_bytes(e); }
 
+// Chunks of shared memory: of warps' instructions as many as the smallest shared memory holds (99 kB, sm_89 and sm_120); of warp
+// groups' so many that two blocks share a multiprocessor, or four where registers leave room for one block alone.
+GEMMSIM_HD constexpr int instruction_stages(const InstructionConfig& k) { return k.issue == Issue::WARP_GROUP && k.promoted != 0 ? 4 : 3; }
+
 }  // namespace gemmsim

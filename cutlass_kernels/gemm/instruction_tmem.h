@@ -3,34 +3,17 @@
 #pragma once
 #include <cute/tensor.hpp>
 #include <cute/arch/mma_sm100_umma.hpp>
-#include "gemm/instruction_config.h"
+#include "gemm/element_types.h"
 #include "gemm/tensor_memory.h"
 
 namespace gemmsim {
-
-template <Element E> struct TmemElementType;
-template <> struct TmemElementType<Element::F16> {
-    typedef cute::half_t type;
-};
-template <> struct TmemElementType<Element::BF16> {
-    typedef cute::bfloat16_t type;
-};
-template <> struct TmemElementType<Element::TF32> {
-    typedef cute::tfloat32_t type;
-};
-template <> struct TmemElementType<Element::E4M3> {
-    typedef cute::float_e4m3_t type;
-};
-template <> struct TmemElementType<Element::E5M2> {
-    typedef cute::float_e5m2_t type;
-};
 
 template <InstructionConfig K> struct InstructionTmem {
     struct alignas(16) Pack {
         uint32_t word[4];
     };
-    typedef typename TmemElementType<K.a>::type A;
-    typedef typename TmemElementType<K.b>::type B;
+    typedef typename ElementType<K.a>::type A;
+    typedef typename ElementType<K.b>::type B;
     static constexpr auto MAJOR = cute::UMMA::Major::K;
     static constexpr int M = INSTRUCTION_M, N = INSTRUCTION_N, CHUNK = M * CHUNK_LINE, OWN = N / 2;
     static constexpr int TERMS = instruction_terms(K.a), COUNT = CHUNK_LINE / 32;

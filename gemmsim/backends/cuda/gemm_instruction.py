@@ -39,9 +39,8 @@ __all__ = [
 ]
 
 _THREADS, _TILE, _LINE = 256, 128, 128
-#: gemmsim::InstructionGemm<K>::SHARED_BYTES and, with barriers, gemmsim::InstructionTmem<K>::SHARED_BYTES.
-_SHARED = 4 * _TILE * _LINE + 1024
-_BARRIERS = 64
+#: Bytes of a chunk of both operands, and those that align the first; barriers of gemmsim::InstructionTmem.
+_CHUNK, _ALIGNING, _BARRIERS = 2 * _TILE * _LINE, 1024, 64
 #: gemmsim::Element and the dtype whose bits the instruction reads.
 _ELEMENTS = {
     "f16": ("F16", torch.float16),
@@ -131,6 +130,13 @@ def _archs(chain: Chain) -> tuple[str, ...]:
     return ("sm_89", "sm_120a", "sm_121a") if chain.instruction.a in _FP8 else ()
 
 
+def _stages(chain: Chain) -> int:
+    """Chunks in shared memory: gemmsim::instruction_stages, and two where sums lie in tensor memory."""
+    if chain.instruction.unit == "tcgen05mma":
+        return 2
+    return 4 if chain.instruction.unit == "wgmma" and chain.promoted else 3
+
+
 @lru_cache(maxsize=1024)
 def instruction_source(chain: Chain) -> KernelSource:
     """The kernel of a chain."""
@@ -151,7 +157,7 @@ def instruction_source(chain: Chain) -> KernelSource:
         "}\n"
     )
     name = one.name + (f", promoted {chain.promoted}" if chain.promoted else "")
-    shared = _SHARED + _BARRIERS * in_memory
+    shared = _stages(chain) * _CHUNK + _ALIGNING + _BARRIERS * in_memory
     return KernelSource("gemm_instruction", name, text, _THREADS, shared, archs=_archs(chain))
 
 
