@@ -22,23 +22,23 @@ from ..dtypes import KERNEL_DTYPES
 from .codes import CodeFormat, code_format
 from .jit.source import KernelSource, cast_literal, double_literal
 from .table_facts import TableFacts
+from .tiles import Tile
 
 __all__ = [
     "DEPTH",
-    "SIDE",
-    "THREADS",
     "FinishText",
     "GemmKernel",
     "Operands",
     "gemm_source",
     "is_permuted",
     "program_of",
-    "sides",
+    "slots_of",
     "table_dtype",
+    "tiles_of",
 ]
 
-#: Of a block (cutlass_kernels/gemm/config.h): 16 x 16 threads, terms of a chunk.
-THREADS, SIDE, DEPTH = 256, 16, 16
+#: Terms of a chunk (cutlass_kernels/gemm/config.h).
+DEPTH = 16
 
 #: gemmsim::Layout.
 ANY_STRIDES, TERMS_CONTIGUOUS, LINES_CONTIGUOUS = 0, 1, 2
@@ -195,18 +195,41 @@ def _is_heavy(spec: GemmSpec, what: Program, operands: Operands, carrier: Carrie
 
 
 @lru_cache(maxsize=4096)
-def sides(spec: GemmSpec, accumulator: Accumulator, operands: Operands) -> tuple[int, ...]:
-    """Outputs of a thread each way that there are kernels for, most first."""
+def tiles_of(spec: GemmSpec, accumulator: Accumulator, operands: Operands) -> tuple[Tile, ...]:
+    """Tiles that there are kernels for: squares, most outputs of a thread first, then those of few rows or columns."""
     what = program_of(accumulator, operands.group)
+    packed, most = _is_packed(spec, what, operands), _most(spec, what, operands)
+    least = 2 if packed else 1  # packed outputs come in pairs
+    squares = [n for n in (8, 4, 2, 1) if least <= n <= max(most, least)][:3]
+    thin = [(least, most), (most, least)] if most >= 4 else []
+    depth = _depth(what)
+    return tuple(Tile(rows, cols, depth=depth) for rows, cols in [*((n, n) for n in squares), *thin])
+
+
+def _most(spec: GemmSpec, what: Program, operands: Operands) -> int:
+    """Most outputs of a thread each way."""
     most = _is_heavy(spec, what, operands, _carrier(spec, what, operands))
     if operands.table is not None:
         most = min(most, _MOST_LOOKED_UP)
     if operands.watch:
         most = min(most, 1 if _in_pairs(what) else _MOST_WATCHED)
+    return most
+
+
+def _depth(what: Program) -> int:
+    """Terms of a chunk: a chip's instruction takes up to 64 at once."""
+    if what.method == Method.HARDWARE and what.hardware is not None:
+        return 64 if what.hardware.products > 32 else 32
+    return DEPTH
+
+
+@lru_cache(maxsize=4096)
+def slots_of(spec: GemmSpec, accumulator: Accumulator, operands: Operands) -> float:
+    """Instructions of a product, roughly, for the choice of a tile: of the loop that well-behaved numbers take."""
+    what = program_of(accumulator, operands.group)
     if _is_packed(spec, what, operands):
-        most = max(most, 2)
-        return tuple(n for n in (8, 4, 2) if n <= most)
-    return tuple(n for n in (8, 4, 2, 1) if n <= most)[:3]
+        return 0.5
+    return 3.0 if what.method in (Method.REGISTER, Method.INTEGER) and not operands.watch else 20.0
 
 
 def _permutes(what: Program) -> bool:
@@ -258,7 +281,7 @@ def _dtype(dtype: torch.dtype) -> str:
     return f"gemmsim::{KERNEL_DTYPES[dtype].label}"
 
 
-def gemm_config(spec: GemmSpec, what: Program, operands: Operands, side: int) -> str:
+def gemm_config(spec: GemmSpec, what: Program, operands: Operands, tile: Tile) -> str:
     """Initializer of gemmsim::GemmConfig."""
     on_load = (None if operands.done_a else spec.cast_a, None if operands.done_b else spec.cast_b, spec.out)
     assert not any(c is not None and c.is_stochastic for c in on_load)
@@ -276,7 +299,7 @@ def gemm_config(spec: GemmSpec, what: Program, operands: Operands, side: int) ->
         "fused": int(what.mul is None), "fp32": int(spec.arithmetic == "fp32"),
         "packed": int(_is_packed(spec, what, operands)), "method": what.method.value,
         "carrier": _carrier(spec, what, operands).value,
-        "rows": side, "cols": side, "init": init, "select": int(operands.select),
+        "rows": tile.rows, "cols": tile.cols, "init": init, "select": int(operands.select),
         "permuted": int(_permutes(what)),
         "levels": len(what.wrappers), "wrapper": _wrappers_literal(what),
         "reg": register, "hardware": _step_literal(what.hardware or HardwareStep()),
@@ -300,7 +323,7 @@ def gemm_config(spec: GemmSpec, what: Program, operands: Operands, side: int) ->
     return "{" + ", ".join(f".{name} = {value}" for name, value in fields.items()) + "}"
 
 
-def _shared_bytes(spec: GemmSpec, what: Program, operands: Operands, side: int) -> int:
+def _shared_bytes(spec: GemmSpec, what: Program, operands: Operands, tile: Tile) -> int:
     """gemmsim::gemm_shared_bytes."""
     carrier = _carrier(spec, what, operands)
     element = 8 if carrier == Carrier.DOUBLE or (carrier == Carrier.INTEGERS and spec.arithmetic != "fp32") else 4
@@ -313,24 +336,23 @@ def _shared_bytes(spec: GemmSpec, what: Program, operands: Operands, side: int) 
         element, dtype = 4, table_dtype(spec, what, operands)
         if operands.table.is_shared(dtype):
             table = -(-operands.table.entries * KERNEL_DTYPES[dtype].bytes // 16) * 16
-    depth = DEPTH
-    if what.method == Method.HARDWARE and what.hardware is not None:
-        depth = 64 if what.hardware.products > 32 else 32
-    return 2 * (2 * depth * (SIDE * side + 4) * element + 2 * 3 * 4 * THREADS // 32) + table
+    lines = tile.height + 4 + tile.width + 4
+    return 2 * (tile.depth * lines * element + 2 * 3 * 4 * tile.threads // 32) + table
 
 
 @lru_cache(maxsize=4096)
-def gemm_source(spec: GemmSpec, accumulator: Accumulator, operands: Operands, side: int) -> GemmKernel:
-    """The kernel of ``spec`` with ``accumulator`` (a member, if the spec's own is a palette) and ``side`` x ``side``
-    outputs a thread. Its operand and output casts must not be stochastic.
+def gemm_source(spec: GemmSpec, accumulator: Accumulator, operands: Operands, tile: Tile) -> GemmKernel:
+    """The kernel of ``spec`` with ``accumulator`` (a member, if the spec's own is a palette) and ``tile``. Its operand
+    and output casts must not be stochastic.
     """
     what = program_of(accumulator, operands.group)
-    config, shared = gemm_config(spec, what, operands, side), _shared_bytes(spec, what, operands, side)
+    config, shared = gemm_config(spec, what, operands, tile), _shared_bytes(spec, what, operands, tile)
     text = (
         '#include "gemm/simt.h"\n'
         f"constexpr gemmsim::GemmConfig kConfig{config};\n"
         f"static_assert(gemmsim::gemm_shared_bytes<kConfig>() == {shared});\n"
-        f'extern "C" __global__ void __launch_bounds__({THREADS}, 1) gemmsim_kernel(const gemmsim::GemmArgs args) {{\n'
+        f'extern "C" __global__ void __launch_bounds__({tile.threads}, 1) '
+        "gemmsim_kernel(const gemmsim::GemmArgs args) {\n"
         "    gemmsim::gemm_body<kConfig>(args, threadIdx.x, blockIdx.x, gridDim.x);\n"
         "}\n"
     )
@@ -348,9 +370,10 @@ def gemm_source(spec: GemmSpec, accumulator: Accumulator, operands: Operands, si
         operation = f"events of {operation}"
     if operands.count:
         operation, names[2] = f"overflows of {operation}", "i64"
-    name = f"{operation}, {names[0]} {names[1]} to {names[2]}, {how}, {SIDE * side}x{SIDE * side}"
+    name = f"{operation}, {names[0]} {names[1]} to {names[2]}, {how}, {tile}"
     random = any(c is not None and c.is_stochastic for c in (what.add, what.mul))
     single = random or operands.watch or what.method >= Method.LONG
-    work = side * side * (1 if single else 4)  # terms of a pass of the loop in most runs
-    source = KernelSource("gemm", name, text, THREADS, shared, work=work, hot="loop")
-    return GemmKernel(source, SIDE * side, SIDE * side)
+    outputs = tile.rows * tile.cols
+    work = outputs * (1 if single else 4)  # terms of a pass of the loop in most runs
+    source = KernelSource("gemm", name, text, tile.threads, shared, work=work, hot="loop")
+    return GemmKernel(source, tile.height, tile.width)
