@@ -8,35 +8,48 @@ namespace gemmsim {
 template <GemmConfig K> struct PackedRun {
     typedef typename Steps<K>::T T;
     static constexpr int MEASURES = NOTHING;
-    static constexpr int R = K.rows, C = K.cols, GROUP_R = R < 4 ? R : 4, GROUP_C = C < 4 ? C : 4;
+    static constexpr int R = K.rows, C = K.cols;
     static constexpr DType DTYPE = PackedFormat<K>::DTYPE;
-    static_assert(PackedFormat<K>::POSSIBLE && C % 2 == 0 && R % 2 == 0);
+    static constexpr int UNROLLED = 4;
+    static_assert(PackedFormat<K>::POSSIBLE && C % 2 == 0);
 
     uint32_t s[R][C / 2];
 
     GEMMSIM_HD void start() { GEMMSIM_UNROLL for (int i = 0; i < R; ++i) GEMMSIM_UNROLL for (int j = 0; j < C / 2; ++j) s[i][j] = 0; }
 
-    // Pairs of neighbours of a thread's lines.
-    template <int COUNT, class E> static GEMMSIM_HD void read(const E* panel, int side, uint32_t (&x)[COUNT / 2]) {
-        constexpr int GROUP = Lines<COUNT>::GROUP;
-        struct alignas(GROUP * 2) Vector {
-            uint32_t v[GROUP / 2];
-        };
-        GEMMSIM_UNROLL for (int g = 0; g < COUNT / GROUP; ++g) {
-            const Vector v = *(const Vector*)(panel + g * GROUP * GEMM_SIDE + side * GROUP);
-            GEMMSIM_UNROLL for (int i = 0; i < GROUP / 2; ++i) x[g * GROUP / 2 + i] = v.v[i];
-        }
+    // A: each number in both halves; B: two neighbours.
+    struct Factors {
+        Twice<DTYPE> a[R];
+        uint32_t b[C / 2];
+    };
+    static GEMMSIM_HD void load(const Cursor<K>& from, int ahead, Factors& x) {
+        from.load(ahead, x.a);
+        from.load_pairs(ahead, x.b);
+    }
+    GEMMSIM_HD void add(const Factors& x) {
+        GEMMSIM_UNROLL for (int i = 0; i < R; ++i) GEMMSIM_UNROLL for (int j = 0; j < C / 2; ++j) s[i][j] =
+            fma_pair<DTYPE>(x.a[i].word, x.b[j], s[i][j]);
     }
 
+    // Each term's factors are read while the one before is added.
     GEMMSIM_HD void chunk(const Stream<K>& stream, const Place<K>& place, int first, int count) {
-        GEMMSIM_UNROLL_BY(4) for (int at = first; at < first + count; ++at) {
-            uint32_t a[R / 2], b[C / 2];
-            read<R>(stream.buffer->a + at * Stream<K>::PanelA::PITCH, place.ty, a);
-            read<C>(stream.buffer->b + at * Stream<K>::PanelB::PITCH, place.tx, b);
-            GEMMSIM_UNROLL for (int i = 0; i < R; ++i) {
-                const uint32_t x = i % 2 == 0 ? both_low(a[i / 2]) : both_high(a[i / 2]);
-                GEMMSIM_UNROLL for (int j = 0; j < C / 2; ++j) s[i][j] = fma_pair<DTYPE>(x, b[j], s[i][j]);
+        Cursor<K> from(stream, place.ty, place.tx, first);
+        const uint32_t stop = from.a + count * Cursor<K>::STEP_A;
+        Factors even, odd;
+        load(from, 0, even);
+        GEMMSIM_NO_UNROLL while (from.a + UNROLLED * Cursor<K>::STEP_A <= stop) {
+            GEMMSIM_UNROLL for (int i = 0; i < UNROLLED; i += 2) {
+                load(from, i + 1, odd);
+                add(even);
+                load(from, i + 2, even);
+                add(odd);
             }
+            from.pass(UNROLLED);
+        }
+        GEMMSIM_NO_UNROLL while (from.a != stop) {
+            add(even);
+            load(from, 1, even);
+            from.pass(1);
         }
     }
 

@@ -8,7 +8,7 @@ from functools import lru_cache
 import torch
 
 from gemmsim.arithmetic import Accumulator, GemmSpec
-from gemmsim.formats import E8M0, Cast, FloatFormat
+from gemmsim.formats import E8M0, Cast, FloatFormat, RoundingMode
 from gemmsim.lowering.accumulators import program
 from gemmsim.lowering.carriers import Carrier, Facts, carrier_of, is_packed, is_small, operand_facts
 from gemmsim.lowering.cast_numbers import ABSENT, CastNumbers
@@ -198,12 +198,35 @@ def _is_heavy(spec: GemmSpec, what: Program, operands: Operands, carrier: Carrie
 def tiles_of(spec: GemmSpec, accumulator: Accumulator, operands: Operands) -> tuple[Tile, ...]:
     """Tiles that there are kernels for: squares, most outputs of a thread first, then those of few rows or columns."""
     what = program_of(accumulator, operands.group)
-    packed, most = _is_packed(spec, what, operands), _most(spec, what, operands)
+    packed, most, depth = _is_packed(spec, what, operands), _most(spec, what, operands), _depth(what)
     least = 2 if packed else 1  # packed outputs come in pairs
-    squares = [n for n in (8, 4, 2, 1) if least <= n <= max(most, least)][:3]
-    thin = [(least, most), (most, least)] if most >= 4 else []
-    depth = _depth(what)
-    return tuple(Tile(rows, cols, depth=depth) for rows, cols in [*((n, n) for n in squares), *thin])
+    found = [Tile(n, n, depth=depth) for n in (8, 4, 2, 1) if least <= n <= max(most, least)][:3]
+    if most == 8:
+        found[0] = _largest(spec, what, operands)
+    if most >= 4:
+        found += [Tile(least, most, depth=depth), Tile(most, least, depth=depth)]
+    return tuple(found)
+
+
+def _largest(spec: GemmSpec, what: Program, operands: Operands) -> Tile:
+    """The tile of large products: of 128 threads, so that a multiprocessor holds two blocks. As many outputs of a thread as
+    registers have room for beside what a kernel has to know of its operands, or else deep chunks."""
+    wide = operands.layout_a != ANY_STRIDES and operands.layout_b != ANY_STRIDES
+    if _is_packed(spec, what, operands) or _is_lean(spec, what, operands):
+        return Tile(8, 16, 16, 8)
+    return Tile(8, 8, 16, 8, depth=2 * DEPTH if wide and not operands.gathered else DEPTH)
+
+
+def _is_lean(spec: GemmSpec, what: Program, operands: Operands) -> bool:
+    """Whether formats prove that every product lies on the register's grid, and nothing is rounded while it is loaded."""
+    if what.method != Method.REGISTER or what.mul is not None or operands.gathered or operands.c is not None:
+        return False
+    casts = (None if operands.done_a else spec.cast_a, None if operands.done_b else spec.cast_b)
+    if any(cast is not None for cast in casts) or operands.code_a is not None or operands.code_b is not None:
+        return False
+    add, (a, b) = cast_numbers(what.add), _both_facts(spec, operands)
+    nearest = what.add.rounding.mode is RoundingMode.RNE and add.p <= 11
+    return nearest and a.p + b.p <= 24 and a.quantum + b.quantum >= add.quantum
 
 
 def _most(spec: GemmSpec, what: Program, operands: Operands) -> int:
@@ -299,7 +322,8 @@ def gemm_config(spec: GemmSpec, what: Program, operands: Operands, tile: Tile) -
         "fused": int(what.mul is None), "fp32": int(spec.arithmetic == "fp32"),
         "packed": int(_is_packed(spec, what, operands)), "method": what.method.value,
         "carrier": _carrier(spec, what, operands).value,
-        "rows": tile.rows, "cols": tile.cols, "init": init, "select": int(operands.select),
+        "rows": tile.rows, "cols": tile.cols, "down": tile.down, "across": tile.across, "depth": tile.depth,
+        "init": init, "select": int(operands.select),
         "permuted": int(_permutes(what)),
         "levels": len(what.wrappers), "wrapper": _wrappers_literal(what),
         "reg": register, "hardware": _step_literal(what.hardware or HardwareStep()),
@@ -327,17 +351,18 @@ def _shared_bytes(spec: GemmSpec, what: Program, operands: Operands, tile: Tile)
     """gemmsim::gemm_shared_bytes."""
     carrier = _carrier(spec, what, operands)
     element = 8 if carrier == Carrier.DOUBLE or (carrier == Carrier.INTEGERS and spec.arithmetic != "fp32") else 4
+    first = second = element
     if _is_packed(spec, what, operands):
-        element = 2
-    elif _is_small(spec, what, operands):
-        element = 4
+        first, second = 4, 2  # numbers of A stand in both halves of a word
+    elif operands.table is not None or _is_small(spec, what, operands):
+        first = second = 4
     table = 0
     if operands.table is not None:
-        element, dtype = 4, table_dtype(spec, what, operands)
+        dtype = table_dtype(spec, what, operands)
         if operands.table.is_shared(dtype):
             table = -(-operands.table.entries * KERNEL_DTYPES[dtype].bytes // 16) * 16
-    lines = tile.height + 4 + tile.width + 4
-    return 2 * (tile.depth * lines * element + 2 * 3 * 4 * tile.threads // 32) + table
+    rows = sum((lines + max(4, 16 // each)) * each for lines, each in ((tile.height, first), (tile.width, second)))
+    return 2 * (tile.depth * rows + 2 * 3 * 4 * tile.threads // 32) + table + tile.width * second
 
 
 @lru_cache(maxsize=4096)
