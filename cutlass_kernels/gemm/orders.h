@@ -38,7 +38,7 @@ template <GemmConfig K, class RUN> struct Orders {
             stream.template reach<RUN::MEASURES>(at);
             const int first = at - stream.base, room = Stream<K>::DEPTH - first;
             const int count = end - at < room ? end - at : room;
-            run.chunk(stream, place, first, count);
+            if (stream.computes()) run.chunk(stream, place, first, count);
             at += count;
         }
     }

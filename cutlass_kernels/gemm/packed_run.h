@@ -10,46 +10,48 @@ template <GemmConfig K> struct PackedRun {
     static constexpr int MEASURES = NOTHING;
     static constexpr int R = K.rows, C = K.cols;
     static constexpr DType DTYPE = PackedFormat<K>::DTYPE;
-    static constexpr int UNROLLED = 4;
     static_assert(PackedFormat<K>::POSSIBLE && C % 2 == 0);
 
     uint32_t s[R][C / 2];
 
     GEMMSIM_HD void start() { GEMMSIM_UNROLL for (int i = 0; i < R; ++i) GEMMSIM_UNROLL for (int j = 0; j < C / 2; ++j) s[i][j] = 0; }
 
-    // A: each number in both halves; B: two neighbours.
+    // Of AHEAD terms. A: each number in both halves; B: two neighbours.
+    static constexpr int AHEAD = gemm_ahead(K), PASS = 2 * AHEAD > 4 ? 2 * AHEAD : 4;
     struct Factors {
-        Twice<DTYPE> a[R];
-        uint32_t b[C / 2];
+        Twice<DTYPE> a[AHEAD][R];
+        uint32_t b[AHEAD][C / 2];
     };
     static GEMMSIM_HD void load(const Cursor<K>& from, int ahead, Factors& x) {
-        from.load(ahead, x.a);
-        from.load_pairs(ahead, x.b);
+        GEMMSIM_UNROLL for (int t = 0; t < AHEAD; ++t) {
+            from.load(ahead + t, x.a[t]);
+            from.load_pairs(ahead + t, x.b[t]);
+        }
     }
-    GEMMSIM_HD void add(const Factors& x) {
+    GEMMSIM_HD void add(const Factors& x, int t) {
         GEMMSIM_UNROLL for (int i = 0; i < R; ++i) GEMMSIM_UNROLL for (int j = 0; j < C / 2; ++j) s[i][j] =
-            fma_pair<DTYPE>(x.a[i].word, x.b[j], s[i][j]);
+            fma_pair<DTYPE>(x.a[t][i].word, x.b[t][j], s[i][j]);
     }
+    GEMMSIM_HD void add(const Factors& x) { GEMMSIM_UNROLL for (int t = 0; t < AHEAD; ++t) add(x, t); }
 
-    // Each term's factors are read while the one before is added.
+    // The next factors are read while the last ones are added.
     GEMMSIM_HD void chunk(const Stream<K>& stream, const Place<K>& place, int first, int count) {
         Cursor<K> from(stream, place.ty, place.tx, first);
         const uint32_t stop = from.a + count * Cursor<K>::STEP_A;
         Factors even, odd;
         load(from, 0, even);
-        GEMMSIM_NO_UNROLL while (from.a + UNROLLED * Cursor<K>::STEP_A <= stop) {
-            GEMMSIM_UNROLL for (int i = 0; i < UNROLLED; i += 2) {
-                load(from, i + 1, odd);
+        GEMMSIM_NO_UNROLL while (from.a + PASS * Cursor<K>::STEP_A <= stop) {
+            GEMMSIM_UNROLL for (int i = 0; i < PASS; i += 2 * AHEAD) {
+                load(from, i + AHEAD, odd);
                 add(even);
-                load(from, i + 2, even);
+                load(from, i + 2 * AHEAD, even);
                 add(odd);
             }
-            from.pass(UNROLLED);
+            from.pass(PASS);
         }
-        GEMMSIM_NO_UNROLL while (from.a != stop) {
-            add(even);
-            load(from, 1, even);
-            from.pass(1);
+        GEMMSIM_NO_UNROLL for (; from.a != stop; from.pass(1)) {
+            load(from, 0, even);
+            add(even, 0);
         }
     }
 

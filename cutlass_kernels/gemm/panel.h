@@ -140,7 +140,11 @@ template <class T, DType DTYPE, CodeFormat CODE, Cast CAST, int N, int DEPTH, in
         T v[PIECE];
     };
 
-    const Word* base;
+    // Whether reads can be copies from memory to memory.
+    static constexpr bool COPIES = !PERMUTED && sizeof(Words) >= 4;
+    static constexpr int DEPTH_OF = DEPTH;
+
+    const Word *base, *origin;
     int64_t step, chunk;  // between a thread's reads of a chunk; from a chunk to the next
     int64_t term_stride, line_step;
     uint32_t inside;      // which of a thread's lines are in the matrix, a bit each
@@ -162,8 +166,9 @@ template <class T, DType DTYPE, CodeFormat CODE, Cast CAST, int N, int DEPTH, in
         place_step = term_step * PITCH + lines_apart;
         line_step = lines_apart * line_stride;
         term_stride = stride;
+        origin = (const Word*)data;
         base = (const Word*)data + offset + (line0 + line) * line_stride + (PERMUTED ? 0 : (term >> PAIRS) * stride);
-        step = line_step + (term_step >> PAIRS) * stride;  // steps of terms are even
+        step = line_step + (term_step >> PAIRS) * stride;
         chunk = (DEPTH >> PAIRS) * stride;
         inside = 0;
         GEMMSIM_UNROLL for (int e = 0; e < READS; ++e) inside |= line0 + line + e * lines_apart < lines ? 1u << e : 0u;
@@ -186,7 +191,13 @@ template <class T, DType DTYPE, CodeFormat CODE, Cast CAST, int N, int DEPTH, in
             }
         } else {
             const Word* p = base;
-            if (inside == all && left >= DEPTH) {
+            if constexpr (PAIRS) {  // steps of terms may be odd
+                GEMMSIM_UNROLL for (int e = 0; e < READS; ++e) {
+                    const int64_t bytes = ((term + e * term_step) >> 1) - (term >> 1);
+                    const bool there = (inside >> e & 1) && term + e * term_step < left;
+                    held[e].v[0] = there ? base[e * line_step + bytes * term_stride] : (Word)0;
+                }
+            } else if (inside == all && left >= DEPTH) {
                 GEMMSIM_UNROLL for (int e = 0; e < READS; ++e, p += step) held[e] = *(const Words*)p;
             } else {
                 GEMMSIM_UNROLL for (int e = 0; e < READS; ++e, p += step) {
@@ -205,12 +216,12 @@ template <class T, DType DTYPE, CodeFormat CODE, Cast CAST, int N, int DEPTH, in
         if constexpr (LAYOUT == TERMS_CONTIGUOUS)
             GEMMSIM_UNROLL for (int i = 0; i < VECTOR; ++i) GEMMSIM_UNROLL for (int e = 0; e < READS; e += PIECE) {
                 Piece piece;
-                GEMMSIM_UNROLL for (int j = 0; j < PIECE; ++j) put<MEASURE>(word(e + j, i), piece.v[j], extent);
+                GEMMSIM_UNROLL for (int j = 0; j < PIECE; ++j) put<MEASURE>(e + j, i, piece.v[j], extent);
                 *(Piece*)(panel + place + i * PITCH + e) = piece;
             }
         else GEMMSIM_UNROLL for (int e = 0; e < READS; ++e) GEMMSIM_UNROLL for (int i = 0; i < VECTOR; i += PIECE) {
                 Piece piece;
-                GEMMSIM_UNROLL for (int j = 0; j < PIECE; ++j) put<MEASURE>(word(e, i + j), piece.v[j], extent);
+                GEMMSIM_UNROLL for (int j = 0; j < PIECE; ++j) put<MEASURE>(e, i + j, piece.v[j], extent);
                 *(Piece*)(panel + place + e * place_step + i) = piece;
             }
         return extent;
@@ -230,15 +241,16 @@ private:
         if constexpr (SHORT == 1) return held[e].v[i];
         else return (Word)(held[e].v[i / SHORT] >> i % SHORT * 8 * (int)sizeof(Word));
     }
-    GEMMSIM_HD Value value(Word w) const {
+    GEMMSIM_HD Value value(Word w, int e) const {
         if constexpr (DTYPE != CODES) return load_value<DTYPE, Value>(w);
-        else return decode<CODE, Value>(PAIRS && !PERMUTED ? w >> 4 * (term & 1) : w);
+        else return decode<CODE, Value>(PAIRS && !PERMUTED ? w >> 4 * ((term + e * term_step) & 1) : w);
     }
-    template <int MEASURE> GEMMSIM_HD void put(Word w, T& to, Extent& extent) const {
+    template <int MEASURE> GEMMSIM_HD void put(int e, int i, T& to, Extent& extent) const {
+        const Word w = word(e, i);
         // a packed register's own numbers; the payload of a NaN is lost in the end
         if constexpr (PACKED_DTYPE<T> == (int)DTYPE && !(CAST.flags & PRESENT)) to = T::of(w);
-        else if constexpr (CAST.flags & PRESENT) put_value<MEASURE>(round_cast<CAST>(value(w), 0), to, extent);
-        else put_value<MEASURE>(value(w), to, extent);
+        else if constexpr (CAST.flags & PRESENT) put_value<MEASURE>(round_cast<CAST>(value(w, e), 0), to, extent);
+        else put_value<MEASURE>(value(w, e), to, extent);
     }
     template <int MEASURE, class V> static GEMMSIM_HD void put_value(V v, T& to, Extent& extent) {
         if constexpr (PACKED_DTYPE<T> >= 0) to = T::from((float)v);

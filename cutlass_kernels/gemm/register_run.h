@@ -92,45 +92,51 @@ template <GemmConfig K> struct RegisterRun {
         return loop;
     }
 
+    // Of AHEAD terms.
+    static constexpr int AHEAD = gemm_ahead(K);
     struct Factors {
-        typename Stream<K>::Number a[R], b[C];
+        typename Stream<K>::Number a[AHEAD][R], b[AHEAD][C];
     };
+    static GEMMSIM_HD void load(const Cursor<K>& from, int ahead, Factors& x) {
+        GEMMSIM_UNROLL for (int t = 0; t < AHEAD; ++t) from.load(ahead + t, x.a[t], x.b[t]);
+    }
 
-    template <int LOOP> GEMMSIM_HD void add(const Stream<K>& stream, const Place<K>& place, int at, const Factors& f) {
+    template <int LOOP> GEMMSIM_HD void add(const Stream<K>& stream, const Place<K>& place, int at, const Factors& f, int t) {
         const int64_t k = place.k_of(stream.base + at);
         product_draws.seek(place, k);
         sum_draws.seek(place, k);
         GEMMSIM_UNROLL for (int i = 0; i < R; ++i) GEMMSIM_UNROLL for (int j = 0; j < C; ++j) {
-            const T x = stream.left(f.a[i]), y = stream.right(f.a[i], f.b[j]);
+            const T x = stream.left(f.a[t][i]), y = stream.right(f.a[t][i], f.b[t][j]);
             if constexpr (LOOP == ON_GRID) s[i][j] = DataPlan::step(s[i][j], x, y, product_draws.get(i, j), sum_draws.get(i, j));
             else if constexpr (LOOP == IN_RANGE) s[i][j] = Plan::step(s[i][j], x, y, product_draws.get(i, j), sum_draws.get(i, j));
             else s[i][j] = S::step(s[i][j], x, y, product_draws.get(i, j), sum_draws.get(i, j));
         }
     }
 
-    // BY terms in a pass; of several each one's factors are read while the one before is added.
+    // BY terms in a pass, or one; of several the next ones' factors are read while the last ones are added.
     template <int LOOP, int BY> GEMMSIM_HD void loop(const Stream<K>& stream, const Place<K>& place, int first, int end) {
         Cursor<K> from(stream, place.ty, place.tx, first);
         Factors even, odd;
         int at = first;
         if constexpr (BY > 1) {
+            constexpr int PASS = BY > 2 * AHEAD ? BY : 2 * AHEAD;
             const uint32_t stop = from.a + (end - first) * Cursor<K>::STEP_A;
-            from.load(0, even.a, even.b);
-            GEMMSIM_NO_UNROLL for (; from.a + BY * Cursor<K>::STEP_A <= stop; at += BY) {
-                GEMMSIM_UNROLL for (int i = 0; i < BY; i += 2) {
-                    from.load(i + 1, odd.a, odd.b);
-                    add<LOOP>(stream, place, at + i, even);
-                    from.load(i + 2, even.a, even.b);
-                    add<LOOP>(stream, place, at + i + 1, odd);
+            load(from, 0, even);
+            GEMMSIM_NO_UNROLL for (; from.a + PASS * Cursor<K>::STEP_A <= stop; at += PASS) {
+                GEMMSIM_UNROLL for (int i = 0; i < PASS; i += 2 * AHEAD) {
+                    load(from, i + AHEAD, odd);
+                    GEMMSIM_UNROLL for (int t = 0; t < AHEAD; ++t) add<LOOP>(stream, place, at + i + t, even, t);
+                    load(from, i + 2 * AHEAD, even);
+                    GEMMSIM_UNROLL for (int t = 0; t < AHEAD; ++t) add<LOOP>(stream, place, at + i + AHEAD + t, odd, t);
                 }
-                from.pass(BY);
+                from.pass(PASS);
             }
             if (from.a == stop) return;
         }
         GEMMSIM_NO_UNROLL for (; at < end; ++at) {
-            from.load(0, even.a, even.b);
+            from.load(0, even.a[0], even.b[0]);
             from.pass(1);
-            add<LOOP>(stream, place, at, even);
+            add<LOOP>(stream, place, at, even, 0);
         }
     }
 

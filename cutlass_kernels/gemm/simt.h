@@ -27,6 +27,7 @@ template <GemmConfig K> struct Gemm {
 
     // Calls use(i, j, row, column) for each output of the thread that is in the matrix.
     template <class USE> static GEMMSIM_HD void outputs(const GemmArgs& g, int64_t row0, int64_t col0, int ty, int tx, USE use) {
+        if (K.loaders && ty >= K.down) return;  // the thread only loads
         GEMMSIM_UNROLL for (int i = 0; i < R; ++i) GEMMSIM_UNROLL for (int j = 0; j < C; ++j) {
             const int64_t row = row0 + Lines<R, K.down>::line(ty, i), col = col0 + Lines<C, K.across>::line(tx, j);
             if (row < g.m && col < g.n) use(i, j, row, col);
@@ -112,9 +113,10 @@ template <GemmConfig K> struct Gemm {
             if (!any_selected(g, select, row0, col0, tid)) return;
         }
         Stream<K> stream;
-        if constexpr (K.gathered) stream.a.start(g, offset(g, g.a_batch, batch), row0, tid);
-        else stream.a.start(g.a, offset(g, g.a_batch, batch), row0, g.m, g.a_row, g.a_col, tid);
-        stream.b.start(g.b, offset(g, g.b_batch, batch), col0, g.n, g.b_col, g.b_row, tid);
+        const int lane = Stream<K>::loader(tid);
+        if constexpr (K.gathered) stream.a.start(g, offset(g, g.a_batch, batch), row0, lane);
+        else stream.a.start(g.a, offset(g, g.a_batch, batch), row0, g.m, g.a_row, g.a_col, lane);
+        stream.b.start(g.b, offset(g, g.b_batch, batch), col0, g.n, g.b_col, g.b_row, lane);
         if constexpr (K.table.shared) stream.entries = (const typename Products<K>::Entry*)Stream<K>::table();
         else if constexpr (K.table.columns) stream.entries = (const typename Products<K>::Entry*)g.products;
         stream.order = g.term;

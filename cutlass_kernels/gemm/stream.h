@@ -1,7 +1,7 @@
 // The terms of a block's outputs: chunks of both operands, cast and widened to the carrier, in shared memory. The next chunk
 // is read from global memory while the last one is used; there are two buffers, so that one barrier a chunk suffices.
 #pragma once
-#include "gemm/panel.h"
+#include "gemm/staged.h"
 #include "gemmsim/philox.h"
 
 namespace gemmsim {
@@ -17,11 +17,14 @@ template <GemmConfig K> struct Stream : Products<K> {
     // Of the panels. A packed run takes each number of A in both halves of a word.
     typedef typename Steps<K>::template Pick<Number, Twice<PackedFormat<K>::DTYPE>, K.packed != 0>::type TA;
     typedef typename Steps<K>::template Pick<Number, Packed<PackedFormat<K>::DTYPE>, K.packed != 0>::type TB;
-    static constexpr int DEPTH = K.depth, M = K.down * K.rows, N = K.across * K.cols, THREADS = gemm_threads(K), WARPS = THREADS / 32;
+    static constexpr int DEPTH = K.depth, M = K.down * K.rows, N = K.across * K.cols, COMPUTE = K.down * K.across;
+    // Threads that load: all, or those that do nothing else.
+    static constexpr int THREADS = K.loaders ? K.loaders : COMPUTE, WARPS = THREADS / 32, STAGES = K.stages;
     typedef Panel<TA, K.a, K.code_a, cast_on_load(K.cast_a, K.done_a), M, DEPTH, THREADS, K.layout_a, K.permuted != 0> StridedA;
     typedef GatheredPanel<TA, K.a, K.code_a, cast_on_load(K.cast_a, K.done_a), M, DEPTH, THREADS, K.permuted != 0> GatheredA;
-    typedef typename Steps<K>::template Pick<StridedA, GatheredA, K.gathered != 0>::type PanelA;
-    typedef Panel<TB, K.b, K.code_b, cast_on_load(K.cast_b, K.done_b), N, DEPTH, THREADS, K.layout_b, K.permuted != 0> PanelB;
+    typedef Staged<typename Steps<K>::template Pick<StridedA, GatheredA, K.gathered != 0>::type, THREADS, 0> PanelA;
+    typedef Panel<TB, K.b, K.code_b, cast_on_load(K.cast_b, K.done_b), N, DEPTH, THREADS, K.layout_b, K.permuted != 0> StridedB;
+    typedef Staged<StridedB, THREADS, STAGES> PanelB;
 
     struct Buffer {
         alignas(16) TA a[DEPTH * PanelA::PITCH];
@@ -30,8 +33,10 @@ template <GemmConfig K> struct Stream : Products<K> {
             uint32_t most[WARPS], bits[WARPS], least[WARPS];
         } measured_a, measured_b;
     };
-    // The buffers, a table of products behind them, and what a run reads behind a chunk's last term, which it does not use.
-    static constexpr unsigned BYTES = 2 * sizeof(Buffer) + Products<K>::TABLE_BYTES + N * sizeof(TB);
+    // The buffers, a table of products behind them, what a run reads behind a chunk's last term, which it does not use, and stages.
+    static constexpr unsigned UNUSED = gemm_ahead(K) * PanelB::PITCH * sizeof(TB),
+                              BEFORE = (2 * sizeof(Buffer) + Products<K>::TABLE_BYTES + UNUSED + 15) / 16 * 16,
+                              BYTES = BEFORE + PanelB::BYTES;
     static GEMMSIM_HD uint8_t* table() { return shared_memory() + 2 * sizeof(Buffer); }
 
     PanelA a;
@@ -43,36 +48,50 @@ template <GemmConfig K> struct Stream : Products<K> {
 
     GEMMSIM_HD Buffer* buffer() const { return (Buffer*)(shared_memory() + used); }
 
+    // What a thread does, of those that load only or do not: the first ones of a block compute.
+    GEMMSIM_HD bool computes() const { return !K.loaders || tid < COMPUTE; }
+    GEMMSIM_HD bool loads() const { return !K.loaders || tid >= COMPUTE; }
+    // Its number among those that load.
+    static GEMMSIM_HD int loader(int tid) { return K.loaders ? tid - COMPUTE : tid; }
+
     // The first chunk, for a thread of a block that has just met at a barrier.
     template <int MEASURE> GEMMSIM_HD void start() {
         used = sizeof(Buffer);
         base = -DEPTH;
         if (k == 0) return;
-        a.fetch(0, k, order);
-        b.fetch(0, k, order);
+        if (loads()) {
+            a.begin(nullptr, loader(tid), k, order);
+            b.begin(shared_memory() + BEFORE, loader(tid), k, order);
+        }
         advance<MEASURE>();
     }
 
+    // The next chunk is stored by those that load, while the others still use the last one.
     template <int MEASURE> GEMMSIM_HD void advance() {
         used = sizeof(Buffer) - used;
         Buffer* const next = buffer();
-        note<MEASURE>(next->measured_a, a.template store<MEASURE>(next->a));
-        note<MEASURE>(next->measured_b, b.template store<MEASURE>(next->b));
+        if (loads()) {
+            b.take();
+            note<MEASURE>(next->measured_a, a.template store<MEASURE>(next->a));
+            note<MEASURE>(next->measured_b, b.template store<MEASURE>(next->b));
+        }
         block_sync();
         base += DEPTH;
-        const int left = k - base - DEPTH;
-        if (left > 0) {
-            a.fetch(base + DEPTH, left, order);
-            b.fetch(base + DEPTH, left, order);
+        if (loads()) {
+            const int left = k - base - DEPTH;
+            if (STAGES || left > 0) {
+                a.refill(base + DEPTH, left, order);
+                b.refill(base + DEPTH, left, order);
+            }
         }
     }
 
     // Makes the chunk that holds term `at` the one in use; terms are asked for in order.
     template <int MEASURE> GEMMSIM_HD void note(typename Buffer::Words& words, const Extent& mine) const {
-        if constexpr (MEASURE != NOTHING) warp_reduce<Reduce::MOST>(words.most, tid, mine.most);
+        if constexpr (MEASURE != NOTHING) warp_reduce<Reduce::MOST>(words.most, loader(tid), mine.most);
         if constexpr (MEASURE == EXTENTS) {
-            warp_reduce<Reduce::BITS>(words.bits, tid, mine.bits);
-            warp_reduce<Reduce::LEAST>(words.least, tid, mine.least);
+            warp_reduce<Reduce::BITS>(words.bits, loader(tid), mine.bits);
+            warp_reduce<Reduce::LEAST>(words.least, loader(tid), mine.least);
         }
     }
     // A word of each warp, four at once where there are as many.

@@ -204,13 +204,24 @@ def tiles_of(spec: GemmSpec, accumulator: Accumulator, operands: Operands) -> tu
     if most == 8:
         found[0] = _largest(spec, what, operands)
     if most >= 4:
-        found += [Tile(least, most, depth=depth), Tile(most, least, depth=depth)]
-    return tuple(found)
+        found.append(Tile(most, least, depth=depth))
+    return tuple(found + _few_rows(what, operands, packed, most))
+
+
+def _few_rows(what: Program, operands: Operands, packed: bool, most: int) -> list[Tile]:
+    """Tiles of 32 columns and few rows, where K is what there is most of: most threads of a block only load."""
+    scaled = operands.scale_a is not None or operands.scale_b is not None
+    if what.method == Method.HARDWARE or scaled or operands.gathered or operands.select or operands.table is not None:
+        return []
+    more = {"depth": 8 * DEPTH, "loaders": 128, "stages": 4}
+    if packed:
+        return [Tile(1, 2, 2, 16, **more), Tile(2, 2, 8, 16, **more)]
+    return [Tile(1, 1, 1, 32, **more), Tile(min(4, most), 1, 4, 32, **more)]
 
 
 def _largest(spec: GemmSpec, what: Program, operands: Operands) -> Tile:
-    """The tile of large products: of 128 threads, so that a multiprocessor holds two blocks. As many outputs of a thread as
-    registers have room for beside what a kernel has to know of its operands, or else deep chunks."""
+    """The tile of large products: of 128 threads, so that a multiprocessor holds two blocks. A thread has as many
+    outputs as its registers have room for beside what they know of the operands; with fewer, chunks are deep."""
     wide = operands.layout_a != ANY_STRIDES and operands.layout_b != ANY_STRIDES
     if _is_packed(spec, what, operands) or _is_lean(spec, what, operands):
         return Tile(8, 16, 16, 8)
@@ -218,7 +229,7 @@ def _largest(spec: GemmSpec, what: Program, operands: Operands) -> Tile:
 
 
 def _is_lean(spec: GemmSpec, what: Program, operands: Operands) -> bool:
-    """Whether formats prove that every product lies on the register's grid, and nothing is rounded while it is loaded."""
+    """Whether formats prove that every product lies on the register's grid, and nothing is rounded while loaded."""
     if what.method != Method.REGISTER or what.mul is not None or operands.gathered or operands.c is not None:
         return False
     casts = (None if operands.done_a else spec.cast_a, None if operands.done_b else spec.cast_b)
@@ -323,6 +334,7 @@ def gemm_config(spec: GemmSpec, what: Program, operands: Operands, tile: Tile) -
         "packed": int(_is_packed(spec, what, operands)), "method": what.method.value,
         "carrier": _carrier(spec, what, operands).value,
         "rows": tile.rows, "cols": tile.cols, "down": tile.down, "across": tile.across, "depth": tile.depth,
+        "loaders": tile.loaders, "stages": tile.stages,
         "init": init, "select": int(operands.select),
         "permuted": int(_permutes(what)),
         "levels": len(what.wrappers), "wrapper": _wrappers_literal(what),
@@ -362,7 +374,36 @@ def _shared_bytes(spec: GemmSpec, what: Program, operands: Operands, tile: Tile)
         if operands.table.is_shared(dtype):
             table = -(-operands.table.entries * KERNEL_DTYPES[dtype].bytes // 16) * 16
     rows = sum((lines + max(4, 16 // each)) * each for lines, each in ((tile.height, first), (tile.width, second)))
-    return 2 * (tile.depth * rows + 2 * 3 * 4 * tile.threads // 32) + table + tile.width * second
+    words = -(-(3 * 4 * (tile.loaders or tile.threads) // 32) // 16) * 16
+    unused = (4 if tile.rows * tile.cols < 16 else 1) * (tile.width + max(4, 16 // second)) * second
+    stages, size = 0, KERNEL_DTYPES[operands.b].bytes
+    if tile.stages and not _permutes(what) and (operands.layout_b != ANY_STRIDES or size >= 4):
+        stages = tile.stages * tile.width * tile.depth * size
+    return -(-(2 * (tile.depth * rows + 2 * words) + table + unused) // 16) * 16 + stages
+
+
+def _reads(spec: GemmSpec, what: Program, operands: Operands, tile: Tile) -> int:
+    """Reads of global memory of a thread that computes, for a chunk: gemmsim::Panel::READS of both operands."""
+    if tile.loaders:
+        return 0
+    element = 2 if _is_packed(spec, what, operands) else 8 if _carrier(spec, what, operands) == Carrier.DOUBLE else 4
+    total = 0
+    for lines, dtype, layout, widest in (
+        (tile.height, operands.a, operands.layout_a, 16 // max(element, 4)),
+        (tile.width, operands.b, operands.layout_b, 16 // element),
+    ):
+        each, wide = lines * tile.depth // tile.threads, 16 // KERNEL_DTYPES[dtype].bytes
+        if layout == TERMS_CONTIGUOUS:
+            total += _lines_of_patch(each, min(wide, tile.depth), widest)
+        else:
+            total += each if layout == ANY_STRIDES else each // min(wide, each)
+    return total
+
+
+def _lines_of_patch(each: int, most_terms: int, widest: int) -> int:
+    """gemmsim::patch_of."""
+    lines = [each // terms for terms in (16, 8, 4, 2, 1) if terms <= min(each, most_terms)]
+    return min(lines, key=lambda n: 3 * n + (each // n if n < widest else each // widest))
 
 
 @lru_cache(maxsize=4096)
@@ -399,6 +440,9 @@ def gemm_source(spec: GemmSpec, accumulator: Accumulator, operands: Operands, ti
     random = any(c is not None and c.is_stochastic for c in (what.add, what.mul))
     single = random or operands.watch or what.method >= Method.LONG
     outputs = tile.rows * tile.cols
-    work = outputs * (1 if single else 4)  # terms of a pass of the loop in most runs
-    source = KernelSource("gemm", name, text, tile.threads, shared, work=work, hot="loop")
+    ahead = what.method == Method.REGISTER and outputs < 16
+    work = outputs * (1 if single else 8 if ahead else 4)  # terms of a pass of the loop in most runs
+    counted = what.method == Method.REGISTER and not what.wrappers and not single
+    chunk = (outputs * tile.depth, _reads(spec, what, operands, tile)) if counted else (0, 0)
+    source = KernelSource("gemm", name, text, tile.threads, shared, work, "loop", *chunk)
     return GemmKernel(source, tile.height, tile.width)

@@ -44,7 +44,11 @@ _USAGE = re.compile(rf"Function {ENTRY}:\s*\n\s*REG:(?P<registers>\d+) STACK:(?P
 
 @dataclass(frozen=True)
 class KernelFacts:
-    """One kernel for one architecture. ``per_result``: instructions of its hot part for each result it makes."""
+    """One kernel for one architecture.
+
+    ``per_result``: instructions of its hot part for each result it makes. ``whole``: of a pass of its loop over chunks,
+    with loads, barrier and planning, for each product; 0 where that is not counted.
+    """
 
     kernel: str
     arch: str
@@ -53,6 +57,7 @@ class KernelFacts:
     stack: int  # bytes
     instructions: int  # of the whole kernel
     per_result: float
+    whole: float = 0.0
 
     @property
     def key(self) -> str:
@@ -170,6 +175,8 @@ def inspect_kernel(kernel: CompiledKernel) -> KernelFacts:
         if not loops:
             raise CudaError(f"{kernel.source} for {kernel.arch} has no loop, but says that its loop is what to count")
         hot = max(loops, key=_arithmetic)
+    chunk = kernel.source.chunk
+    found = instructions_of_chunk(text, chunk, kernel.source.work, kernel.source.loads) if chunk else None
     return KernelFacts(
         kernel=str(kernel.source),
         arch=kernel.arch,
@@ -178,6 +185,7 @@ def inspect_kernel(kernel: CompiledKernel) -> KernelFacts:
         stack=int(usage["stack"]),
         instructions=len(names),
         per_result=round(len(hot) / kernel.source.work, 3),
+        whole=round(found / chunk, 3) if found is not None else 0.0,
     )
 
 
@@ -189,7 +197,8 @@ def regressions(now: list[KernelFacts], before: list[KernelFacts], tolerance: fl
     lines = [f"{key}: not in the baseline" for key in new.keys() - old.keys()]
     lines += [f"{key}: only in the baseline" for key in old.keys() - new.keys()]
     for key in new.keys() & old.keys():
-        for name, slack in (("registers", tolerance), ("spills", 0.0), ("stack", 0.0), ("per_result", tolerance)):
+        for name in ("registers", "spills", "stack", "per_result", "whole"):
+            slack = 0.0 if name in ("spills", "stack") else tolerance
             was, is_now = getattr(old[key], name), getattr(new[key], name)
             if is_now > was * (1 + slack):
                 lines.append(f"{key}: {name} {was} -> {is_now}")
