@@ -230,7 +230,8 @@ template <GemmConfig K> struct HardwareRun {
             const T *a = stream.buffer()->a + at * PITCH_A, *b = stream.buffer()->b + at * PITCH_B;
             if (count == 0 && at + N <= end) {
                 GEMMSIM_UNROLL for (int i = 0; i < R; ++i) GEMMSIM_UNROLL for (int j = 0; j < C; ++j) c[i][j] = step(
-                    StepOperands<T>{a + Lines<R, K.down>::line(place.ty, i), b + Lines<C, K.across>::line(place.tx, j), PITCH_A, PITCH_B}, N, plain, c[i][j]);
+                    StepOperands<T>{a + Lines<R, K.down>::line(place.ty, i), b + Lines<C, K.across>::line(place.tx, j), PITCH_A, PITCH_B},
+                    N, plain, c[i][j]);
                 at += N;
                 continue;
             }

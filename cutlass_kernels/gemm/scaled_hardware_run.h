@@ -84,8 +84,8 @@ template <GemmConfig K> struct ScaledHardwareRun {
             for (int i = 0; i < R; ++i)
                 for (int j = 0; j < C; ++j)
                     c[i][j] = step(stream.buffer()->a + at * PITCH_A + Lines<R, K.down>::line(place.ty, i),
-                                   stream.buffer()->b + at * PITCH_B + Lines<C, K.across>::line(place.tx, j), stream.base + at, count, place.line(i),
-                                   (int64_t)place.col(j), c[i][j]);
+                                   stream.buffer()->b + at * PITCH_B + Lines<C, K.across>::line(place.tx, j), stream.base + at, count,
+                                   place.line(i), (int64_t)place.col(j), c[i][j]);
         }
     }
     GEMMSIM_HD void finish(const Place<K>&, Totals<K>& out, int64_t, int64_t) {

@@ -433,6 +433,8 @@ _LISTED = (
     (":hw(hopper, wgmma, e4m3)", _F32, (1, 1), False), (":hw(cdna3, mfma, fp16)", _F32, (1, 1), False),
     (":hw(cdna2, mfma, bf16)", _F32, (1, 1), False),
 )  # fmt: skip
+#: Of these, those whose tiles of few rows are compiled, too; those of the first are all.
+_FEW_ROWS = ("e4m3 : e5m10", ":e5m10", ":e5m10/sr16", ":chunked(16, e5m10, fp32)")
 #: Products that end in a bias, or in a bias and a cast.
 _FINISHED = (
     ("e4m3 : e5m10", _BF16, FinishText(_F32, _BF16)),
@@ -449,7 +451,8 @@ def sources() -> Iterator[KernelSource]:
         spec = GemmSpec.of(text)
         out = dtype if dtype == torch.float64 else torch.float32
         operands = Operands(dtype, dtype, out, None, False, done, done, *layouts)
-        for tile in tiles_of(spec, spec.accumulator, operands)[: 5 if text == "e4m3 : e6m9" else 1]:
+        tiles = tiles_of(spec, spec.accumulator, operands)
+        for tile in tiles if text == "e4m3 : e6m9" else [tiles[0], *tiles[-2:]] if text in _FEW_ROWS else tiles[:1]:
             yield gemm_source(spec, spec.accumulator, operands, tile).source
         if text in _COUNTED:
             counting = replace(operands, out=torch.float64, count=True)

@@ -98,7 +98,8 @@ def _parse(text: str) -> _Listing:
             target = _TARGET.search(instruction["rest"])
             if instruction["name"] == "BRA" and target:
                 listing.branches.append((len(listing.names), target["name"]))
-            if instruction["name"] in ("BRA", "EXIT", "RET") and "@" not in line:
+            jumps = instruction["name"] != "BRA" or instruction["rest"].strip().startswith("`")
+            if instruction["name"] in ("BRA", "EXIT", "RET") and jumps and "@" not in line:
                 listing.always.add(len(listing.names))
             listing.names.append(instruction["name"])
     return listing
