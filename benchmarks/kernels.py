@@ -42,11 +42,11 @@ def measured(job: tuple[KernelSource, str]) -> tuple[KernelFacts, float]:
 
 def table(rows: list[tuple[KernelFacts, float]]) -> str:
     width = max(len(fact.kernel) for fact, _ in rows)
-    lines = [f"{'kernel':{width}}  arch     CPU s  regs  spills  stack  instructions  per result"]
+    lines = [f"{'kernel':{width}}  arch     CPU s  regs  spills  stack  instructions  per result  whole loop"]
     for fact, seconds in rows:
         lines.append(
             f"{fact.kernel:{width}}  {fact.arch:8}{seconds:6.2f}{fact.registers:6}{fact.spills:8}{fact.stack:7}"
-            f"{fact.instructions:14}{fact.per_result:12.2f}"
+            f"{fact.instructions:14}{fact.per_result:12.2f}{fact.whole or '':>12}"
         )
     return "\n".join(lines)
 

@@ -1,8 +1,8 @@
 """Products that reach every tile of the kernels that are timed, at sizes that can be compared.
 
-A product takes the largest tile that leaves a GPU enough of them (``gemm.side_for``), and rounds its operands
-beforehand where they are read often (``gemm.cast_operand``): a kernel that is timed at 4096^3 is not the one that a
-small product launches.
+A product takes the tile that its sizes make cheapest (``tiles.cheapest``), and rounds its operands beforehand where they
+are read often (``gemm.cast_operand``): a kernel that is timed at 4096^3 is not the one that a small product launches.
+Tests ask for each tile in turn.
 """
 
 from __future__ import annotations
@@ -24,12 +24,16 @@ from torch import Tensor
 from gemmsim.arithmetic import GemmSpec
 from gemmsim.arithmetic.block_operands import takes_scales
 from gemmsim.backends.coded import Coded
-from gemmsim.backends.cuda import gemm_ready
+from gemmsim.backends.cuda import gemm_ready, tiles
 from gemmsim.backends.cuda.jit.source import KernelSource
 from gemmsim.backends.route import plain_spec
 from gemmsim.formats import BlockFormat
 
-__all__ = ["SHAPES", "Shape", "benchmark", "enough_tiles", "gemm_sources", "operands", "side_of", "timed_specs"]
+__all__ = [
+    "SHAPES", "Shape", "asked_tile", "benchmark", "gemm_sources", "operands", "tile_of", "tiles_for", "timed_specs",
+]  # fmt: skip
+#: More than any kernel has.
+_MOST_TILES = 8
 
 
 @dataclass(frozen=True)
@@ -41,17 +45,10 @@ class Shape:
     n: int
     batch: tuple[int, ...] = ()
 
-    def tiles(self, side: int) -> int:
-        """How many tiles of 16 ``side`` x 16 ``side`` outputs it has."""
-        batches = 1
-        for size in self.batch:
-            batches *= size
-        return batches * -(-self.m // (16 * side)) * -(-self.n // (16 * side))
 
-
-#: One product at least for each tile of a kernel that has tiles of 128, 64 and 32, of 64, 32 and 16, or of 32 and 16
-#: outputs each way; lines that can be read 16 bytes at a time, and lines that can not; operands that are rounded
-#: beforehand, and while they are loaded. K is a multiple of a block or of nothing.
+#: Sizes for which a GPU takes tiles of every kind, large ones as for a product that is timed; lines that can be read 16
+#: bytes at a time, and lines that can not; operands that are rounded beforehand, and while they are loaded. K is a multiple
+#: of a block or of nothing.
 SHAPES = {
     "one": Shape(1, 37, 1),
     "row": Shape(1, 64, 4100),
@@ -118,17 +115,29 @@ def operands(text: str, shape: Shape, seed: int = 0) -> tuple[Tensor, Tensor]:
 
 
 @contextmanager
-def enough_tiles(tiles: int) -> Iterator[None]:
-    """As if a GPU had enough to do with so many tiles, and not with fewer."""
+def asked_tile(position: int) -> Iterator[None]:
+    """Products take this one of their kernels' tiles (``gemm_source.tiles_of``), whatever their sizes; the last one
+    where there are fewer."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(cuda_gemm, "_ENOUGH_TILES", tiles)
+        patch.setattr(tiles, "_asked", position)
         patch.setattr(gemm_ready, "_ready", {})  # launches that were planned otherwise
         yield
 
 
-def side_of(source: KernelSource) -> int:
-    """Outputs of a thread each way, of a kernel of family ``gemm``."""
-    return int(source.name.rpartition(", ")[2].partition("x")[0]) // 16
+def tile_of(source: KernelSource) -> str:
+    """Outputs of a block of a kernel of family ``gemm``, as its name says them: "128x128"."""
+    return source.name.rpartition(", ")[2]
+
+
+def tiles_for(text: str) -> list[str]:
+    """The tiles that products of ``text`` may take whose operands were rounded beforehand, in the order in which they are
+    asked for."""
+    found: list[str] = []
+    for position in range(_MOST_TILES):
+        with asked_tile(position), pytest.MonkeyPatch.context() as patch:
+            patch.setattr(cuda_gemm, "_is_read_often", lambda x, others: True)
+            found.append(tile_of(gemm_sources(text, Shape(64, 64, 64))[0]))
+    return list(dict.fromkeys(found))
 
 
 def gemm_sources(text: str, shape: Shape) -> list[KernelSource]:

@@ -69,8 +69,8 @@ template <GemmConfig K> struct BinnedRun {
 
     GEMMSIM_HD void chunk(const Stream<K>& stream, const Place<K>& place, int first_term, int count) {
         GEMMSIM_NO_UNROLL for (int k = first_term; k < first_term + count; ++k) {
-            const auto a = stream.buffer->a[k * Stream<K>::PanelA::PITCH + place.ty];
-            const auto b = stream.buffer->b[k * Stream<K>::PanelB::PITCH + place.tx];
+            const auto a = stream.buffer()->a[k * Stream<K>::PanelA::PITCH + place.ty];
+            const auto b = stream.buffer()->b[k * Stream<K>::PanelB::PITCH + place.tx];
             term((double)stream.left(a), (double)stream.right(a, b), place);
         }
     }

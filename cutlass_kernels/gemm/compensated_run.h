@@ -76,9 +76,9 @@ template <GemmConfig K> struct CompensatedRun {
 
     GEMMSIM_HD void chunk(const Stream<K>& stream, const Place<K>& place, int first, int count) {
         GEMMSIM_NO_UNROLL for (int at = first; at < first + count; ++at) {
-            typename Stream<K>::T a[R], b[C];
-            Lines<R>::read(stream.buffer->a + at * Stream<K>::PanelA::PITCH, place.ty, a);
-            Lines<C>::read(stream.buffer->b + at * Stream<K>::PanelB::PITCH, place.tx, b);
+            typename Stream<K>::Number a[R], b[C];
+            Lines<R, K.down>::read(stream.buffer()->a + at * Stream<K>::PanelA::PITCH, place.ty, a);
+            Lines<C, K.across>::read(stream.buffer()->b + at * Stream<K>::PanelB::PITCH, place.tx, b);
             last = place.k_of(stream.base + at);
             GEMMSIM_UNROLL for (int i = 0; i < R; ++i) GEMMSIM_UNROLL for (int j = 0; j < C; ++j) Operations{place, i, j, last}.step(
                 stream.left(a[i]), stream.right(a[i], b[j]), s[i][j], c[i][j]);

@@ -61,6 +61,9 @@ struct GemmConfig {
     int32_t packed;                           // two outputs an instruction (packed_run.h)
     int32_t method, carrier;                  // carrier: 0 float, 1 double, 2 integers of 128 bits
     int32_t rows, cols;                       // outputs of a thread: 1, 2, 4 or 8 each way
+    int32_t down, across;                     // threads of a block
+    int32_t depth;                            // terms of a chunk in shared memory
+    int32_t loaders, stages;                  // further threads, which load; chunks on their way to them (staged.h)
     int32_t init, select, permuted;           // Init; whether elements are selected; whether terms are permuted
     int32_t levels;
     Wrapper wrapper[MAX_WRAPPERS];
@@ -108,10 +111,8 @@ struct GemmArgs {
     int64_t inner, a_outer, out_outer;
 };
 
-constexpr int GEMM_THREADS = 256, GEMM_SIDE = 16;  // 16 x 16 threads
-
-// Terms of a chunk in shared memory: a chip's instruction takes up to 64 at once.
-constexpr int GEMM_DEPTH = 16;
-constexpr int gemm_depth(const GemmConfig& k) { return k.method != HARDWARE ? GEMM_DEPTH : k.hardware.products > 32 ? 64 : 32; }
+constexpr int gemm_threads(const GemmConfig& k) { return k.down * k.across + k.loaders; }
+// Terms that a run reads ahead of their use.
+constexpr int gemm_ahead(const GemmConfig& k) { return k.rows * k.cols < 16 ? 4 : 1; }
 
 }  // namespace gemmsim

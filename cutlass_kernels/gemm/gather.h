@@ -6,11 +6,11 @@ namespace gemmsim {
 
 // Neighbouring threads take neighbouring lines, which are neighbours in an image; every thread has one of them, so that its
 // part of the row table is read once and a warp reads the same entries of the other one.
-template <class T, DType DTYPE, CodeFormat CODE, Cast CAST, int N, int DEPTH, bool PERMUTED>
-struct GatheredPanel : Panel<T, DTYPE, CODE, CAST, N, DEPTH, ANY_STRIDES, PERMUTED> {
-    typedef Panel<T, DTYPE, CODE, CAST, N, DEPTH, ANY_STRIDES, PERMUTED> Base;
+template <class T, DType DTYPE, CodeFormat CODE, Cast CAST, int N, int DEPTH, int THREADS, bool PERMUTED>
+struct GatheredPanel : Panel<T, DTYPE, CODE, CAST, N, DEPTH, THREADS, ANY_STRIDES, PERMUTED> {
+    typedef Panel<T, DTYPE, CODE, CAST, N, DEPTH, THREADS, ANY_STRIDES, PERMUTED> Base;
     typedef typename Base::Word Word;
-    static_assert(GEMM_THREADS % N == 0);
+    static_assert(THREADS % N == 0);
 
     const int64_t* cols;
 
@@ -19,11 +19,10 @@ struct GatheredPanel : Panel<T, DTYPE, CODE, CAST, N, DEPTH, ANY_STRIDES, PERMUT
         const int line = tid % N;
         const int64_t index = line0 + line;
         this->term = tid / N;
-        this->term_step = GEMM_THREADS / N;
+        this->term_step = THREADS / N;
         this->place = this->term * Base::PITCH + line;
         this->place_step = this->term_step * Base::PITCH;
         this->inside = index < g.m;
-        this->k = g.k;
         this->base = (const Word*)g.a + offset;
         if (this->inside) {
             const int64_t image = index / g.inner;
@@ -32,11 +31,12 @@ struct GatheredPanel : Panel<T, DTYPE, CODE, CAST, N, DEPTH, ANY_STRIDES, PERMUT
         cols = g.cols;
     }
 
-    GEMMSIM_HD void fetch(int64_t first, const int32_t* order) {
+    GEMMSIM_HD void fetch(int first, int left, const int32_t* order) {
         GEMMSIM_UNROLL for (int e = 0; e < Base::READS; ++e) {
-            const int64_t at = first + this->term + e * this->term_step;
+            const int ahead = this->term + e * this->term_step;
+            const int64_t at = (int64_t)first + ahead;
             this->held[e].v[0] = (Word)0;
-            if (this->inside && at < this->k) this->held[e].v[0] = this->base[cols[PERMUTED ? (int64_t)order[at] : at]];
+            if (this->inside && ahead < left) this->held[e].v[0] = this->base[cols[PERMUTED ? (int64_t)order[at] : at]];
         }
     }
 };

@@ -44,20 +44,21 @@ template <GemmConfig K> struct HardwareRun {
     GEMMSIM_HD void chunk(const Stream<K>& stream, const Place<K>& place, int first, int terms) {
         typedef Stream<K> S;
         const int end = first + terms;
-        const bool plain = S::largest_product(S::template extent<MEASURES>(stream.buffer->measured_a),
-                                              S::template extent<MEASURES>(stream.buffer->measured_b)) < 0x1p127f;
+        const bool plain = S::largest_product(S::template extent<MEASURES>(stream.buffer()->measured_a),
+                                              S::template extent<MEASURES>(stream.buffer()->measured_b)) < 0x1p127f;
         GEMMSIM_NO_UNROLL for (int at = first; at < end;) {
-            const T *a = stream.buffer->a + at * PITCH_A, *b = stream.buffer->b + at * PITCH_B;
+            const T *a = stream.buffer()->a + at * PITCH_A, *b = stream.buffer()->b + at * PITCH_B;
             if (count == 0 && at + N <= end) {
                 GEMMSIM_UNROLL for (int i = 0; i < R; ++i) GEMMSIM_UNROLL for (int j = 0; j < C; ++j) c[i][j] = step(
-                    StepOperands<T>{a + Lines<R>::line(place.ty, i), b + Lines<C>::line(place.tx, j), PITCH_A, PITCH_B}, N, plain, c[i][j]);
+                    StepOperands<T>{a + Lines<R, K.down>::line(place.ty, i), b + Lines<C, K.across>::line(place.tx, j), PITCH_A, PITCH_B},
+                    N, plain, c[i][j]);
                 at += N;
                 continue;
             }
             for (int i = 0; i < R; ++i)
                 for (int j = 0; j < C; ++j) {
-                    held[i][j].a[count] = (float)a[Lines<R>::line(place.ty, i)];
-                    held[i][j].b[count] = (float)b[Lines<C>::line(place.tx, j)];
+                    held[i][j].a[count] = (float)a[Lines<R, K.down>::line(place.ty, i)];
+                    held[i][j].b[count] = (float)b[Lines<C, K.across>::line(place.tx, j)];
                 }
             ++at;
             if (++count == N) flush();

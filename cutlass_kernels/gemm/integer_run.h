@@ -53,9 +53,9 @@ template <GemmConfig K> struct AnyIntegerRun {
 
     GEMMSIM_HD void chunk(const Stream<K>& stream, const Place<K>& place, int first, int count) {
         GEMMSIM_NO_UNROLL for (int at = first; at < first + count; ++at) {
-            typename Stream<K>::T a[R], b[C];
-            Lines<R>::read(stream.buffer->a + at * Stream<K>::PanelA::PITCH, place.ty, a);
-            Lines<C>::read(stream.buffer->b + at * Stream<K>::PanelB::PITCH, place.tx, b);
+            typename Stream<K>::Number a[R], b[C];
+            Lines<R, K.down>::read(stream.buffer()->a + at * Stream<K>::PanelA::PITCH, place.ty, a);
+            Lines<C, K.across>::read(stream.buffer()->b + at * Stream<K>::PanelB::PITCH, place.tx, b);
             for (int i = 0; i < R; ++i)
                 for (int j = 0; j < C; ++j) {
                     uint32_t draw = 0;
@@ -96,12 +96,12 @@ template <GemmConfig K> struct SmallIntegerRun {
     static constexpr Int HIGH = (Int)(((Word)1 << (K.reg.bits - 1)) - 1 + (K.reg.is_signed ? 0 : (Word)1 << (K.reg.bits - 1)));
 
     GEMMSIM_HD void chunk(const Stream<K>& stream, const Place<K>& place, int first, int count) {
-        const bool whole = MEASURES != NOTHING && stream.template extent<MEASURES>(stream.buffer->measured_a).most < 0x7F800000u &&
-                           stream.template extent<MEASURES>(stream.buffer->measured_b).most < 0x7F800000u;
+        const bool whole = MEASURES != NOTHING && stream.template extent<MEASURES>(stream.buffer()->measured_a).most < 0x7F800000u &&
+                           stream.template extent<MEASURES>(stream.buffer()->measured_b).most < 0x7F800000u;
         GEMMSIM_UNROLL_BY(2) for (int at = first; at < first + count; ++at) {
             int32_t a[R], b[C];
-            Lines<R>::read(stream.buffer->a + at * Stream<K>::PanelA::PITCH, place.ty, a);
-            Lines<C>::read(stream.buffer->b + at * Stream<K>::PanelB::PITCH, place.tx, b);
+            Lines<R, K.down>::read(stream.buffer()->a + at * Stream<K>::PanelA::PITCH, place.ty, a);
+            Lines<C, K.across>::read(stream.buffer()->b + at * Stream<K>::PanelB::PITCH, place.tx, b);
             GEMMSIM_UNROLL for (int i = 0; i < R; ++i) GEMMSIM_UNROLL for (int j = 0; j < C; ++j) {
                 int32_t looked_up = 0;
                 if constexpr (K.table.columns) looked_up = stream.right(a[i], b[j]);

@@ -24,9 +24,9 @@ template <GemmConfig K> struct LongRun {
     }
     GEMMSIM_HD void chunk(const Stream<K>& stream, const Place<K>& place, int first, int count) {
         GEMMSIM_NO_UNROLL for (int at = first; at < first + count; ++at) {
-            typename Stream<K>::T a[R], b[C];
-            Lines<R>::read(stream.buffer->a + at * Stream<K>::PanelA::PITCH, place.ty, a);
-            Lines<C>::read(stream.buffer->b + at * Stream<K>::PanelB::PITCH, place.tx, b);
+            typename Stream<K>::Number a[R], b[C];
+            Lines<R, K.down>::read(stream.buffer()->a + at * Stream<K>::PanelA::PITCH, place.ty, a);
+            Lines<C, K.across>::read(stream.buffer()->b + at * Stream<K>::PanelB::PITCH, place.tx, b);
             for (int i = 0; i < R; ++i)
                 for (int j = 0; j < C; ++j) sum[i][j].add((double)stream.left(a[i]), (double)stream.right(a[i], b[j]));
         }

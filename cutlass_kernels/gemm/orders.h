@@ -32,12 +32,13 @@ template <GemmConfig K, class RUN> struct Orders {
                 GEMMSIM_UNROLL for (int i = 0; i < R; ++i) GEMMSIM_UNROLL for (int j = 0; j < C; ++j) out.v[i][j] =
                     add_rn(out.v[i][j], (T)0);
     }
-    GEMMSIM_HD void terms(int64_t begin, int64_t end) {
-        for (int64_t at = begin; at < end;) {
+    GEMMSIM_HD void terms(int64_t begin, int64_t stop) {
+        const int end = (int)stop;
+        GEMMSIM_NO_UNROLL for (int at = (int)begin; at < end;) {
             stream.template reach<RUN::MEASURES>(at);
-            const int first = (int)(at - stream.base), room = Stream<K>::DEPTH - first;
-            const int count = end - at < room ? (int)(end - at) : room;
-            run.chunk(stream, place, first, count);
+            const int first = at - stream.base, room = Stream<K>::DEPTH - first;
+            const int count = end - at < room ? end - at : room;
+            if (stream.computes()) run.chunk(stream, place, first, count);
             at += count;
         }
     }

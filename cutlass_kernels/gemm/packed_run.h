@@ -8,35 +8,50 @@ namespace gemmsim {
 template <GemmConfig K> struct PackedRun {
     typedef typename Steps<K>::T T;
     static constexpr int MEASURES = NOTHING;
-    static constexpr int R = K.rows, C = K.cols, GROUP_R = R < 4 ? R : 4, GROUP_C = C < 4 ? C : 4;
+    static constexpr int R = K.rows, C = K.cols;
     static constexpr DType DTYPE = PackedFormat<K>::DTYPE;
-    static_assert(PackedFormat<K>::POSSIBLE && C % 2 == 0 && R % 2 == 0);
+    static_assert(PackedFormat<K>::POSSIBLE && C % 2 == 0);
 
     uint32_t s[R][C / 2];
 
     GEMMSIM_HD void start() { GEMMSIM_UNROLL for (int i = 0; i < R; ++i) GEMMSIM_UNROLL for (int j = 0; j < C / 2; ++j) s[i][j] = 0; }
 
-    // Pairs of neighbours of a thread's lines.
-    template <int COUNT, class E> static GEMMSIM_HD void read(const E* panel, int side, uint32_t (&x)[COUNT / 2]) {
-        constexpr int GROUP = Lines<COUNT>::GROUP;
-        struct alignas(GROUP * 2) Vector {
-            uint32_t v[GROUP / 2];
-        };
-        GEMMSIM_UNROLL for (int g = 0; g < COUNT / GROUP; ++g) {
-            const Vector v = *(const Vector*)(panel + g * GROUP * GEMM_SIDE + side * GROUP);
-            GEMMSIM_UNROLL for (int i = 0; i < GROUP / 2; ++i) x[g * GROUP / 2 + i] = v.v[i];
+    // Of AHEAD terms. A: each number in both halves; B: two neighbours.
+    static constexpr int AHEAD = gemm_ahead(K), PASS = 2 * AHEAD > 4 ? 2 * AHEAD : 4;
+    struct Factors {
+        Twice<DTYPE> a[AHEAD][R];
+        uint32_t b[AHEAD][C / 2];
+    };
+    static GEMMSIM_HD void load(const Cursor<K>& from, int ahead, Factors& x) {
+        GEMMSIM_UNROLL for (int t = 0; t < AHEAD; ++t) {
+            from.load(ahead + t, x.a[t]);
+            from.load_pairs(ahead + t, x.b[t]);
         }
     }
+    GEMMSIM_HD void add(const Factors& x, int t) {
+        GEMMSIM_UNROLL for (int i = 0; i < R; ++i) GEMMSIM_UNROLL for (int j = 0; j < C / 2; ++j) s[i][j] =
+            fma_pair<DTYPE>(x.a[t][i].word, x.b[t][j], s[i][j]);
+    }
+    GEMMSIM_HD void add(const Factors& x) { GEMMSIM_UNROLL for (int t = 0; t < AHEAD; ++t) add(x, t); }
 
+    // The next factors are read while the last ones are added.
     GEMMSIM_HD void chunk(const Stream<K>& stream, const Place<K>& place, int first, int count) {
-        GEMMSIM_UNROLL_BY(4) for (int at = first; at < first + count; ++at) {
-            uint32_t a[R / 2], b[C / 2];
-            read<R>(stream.buffer->a + at * Stream<K>::PanelA::PITCH, place.ty, a);
-            read<C>(stream.buffer->b + at * Stream<K>::PanelB::PITCH, place.tx, b);
-            GEMMSIM_UNROLL for (int i = 0; i < R; ++i) {
-                const uint32_t x = i % 2 == 0 ? both_low(a[i / 2]) : both_high(a[i / 2]);
-                GEMMSIM_UNROLL for (int j = 0; j < C / 2; ++j) s[i][j] = fma_pair<DTYPE>(x, b[j], s[i][j]);
+        Cursor<K> from(stream, place.ty, place.tx, first);
+        const uint32_t stop = from.a + count * Cursor<K>::STEP_A;
+        Factors even, odd;
+        load(from, 0, even);
+        GEMMSIM_NO_UNROLL while (from.a + PASS * Cursor<K>::STEP_A <= stop) {
+            GEMMSIM_UNROLL for (int i = 0; i < PASS; i += 2 * AHEAD) {
+                load(from, i + AHEAD, odd);
+                add(even);
+                load(from, i + 2 * AHEAD, even);
+                add(odd);
             }
+            from.pass(PASS);
+        }
+        GEMMSIM_NO_UNROLL for (; from.a != stop; from.pass(1)) {
+            load(from, 0, even);
+            add(even, 0);
         }
     }
 

@@ -25,10 +25,10 @@ template <GemmConfig K, bool DATA> struct Planned : StepInRange<step_config(K), 
 
     // A bound of all sums of a chunk's terms, before and after they are rounded, from one of the sum before.
     static GEMMSIM_HD float bound_after(float before, float product) {
-        constexpr float g = (float)growth(K.add, GEMM_DEPTH), q = (float)GEMM_DEPTH * quantum(K.add);
+        constexpr float g = (float)growth(K.add, K.depth), q = (float)K.depth * quantum(K.add);
         float term = product;
         if constexpr (!K.fused) term = add_rn(mul_rn(term, (float)growth(K.mul, 1)), quantum(K.mul));
-        return add_rn(mul_rn(fma_rn(term, (float)GEMM_DEPTH, before), g), q);
+        return add_rn(mul_rn(fma_rn(term, (float)K.depth, before), g), q);
     }
     static GEMMSIM_HD bool inside(float bound, float product) {
         if constexpr (K.fused) return bound < Base::LIMIT;

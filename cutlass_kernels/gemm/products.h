@@ -26,7 +26,7 @@ template <GemmConfig K> struct Products<K, true> {
 
     // The block's copy, for a block that meets at a barrier next.
     static GEMMSIM_HD void copy(const void* from, uint8_t* to, int tid) {
-        GEMMSIM_NO_UNROLL for (int i = tid; i < K.table.entries; i += GEMM_THREADS)((Entry*)to)[i] = ((const Entry*)from)[i];
+        GEMMSIM_NO_UNROLL for (int i = tid; i < K.table.entries; i += gemm_threads(K))((Entry*)to)[i] = ((const Entry*)from)[i];
     }
 
     // A term's factors: 1 and the product.

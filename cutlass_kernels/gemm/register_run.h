@@ -73,8 +73,8 @@ template <GemmConfig K> struct RegisterRun {
 
     // The loop for the chunk in use. A bound that has grown too large is replaced by the registers' own.
     GEMMSIM_HD Loop plan(const Stream<K>& stream) {
-        const Extent a = Stream<K>::template extent<MEASURES>(stream.buffer->measured_a),
-                     b = Stream<K>::template extent<MEASURES>(stream.buffer->measured_b);
+        const Extent a = Stream<K>::template extent<MEASURES>(stream.buffer()->measured_a),
+                     b = Stream<K>::template extent<MEASURES>(stream.buffer()->measured_b);
         const float product = Stream<K>::largest_product(a, b);
         float after = Plan::bound_after(bound, product);
         if (!(after < DataPlan::LIMIT)) after = Plan::bound_after(largest_sum(), product);
@@ -87,18 +87,51 @@ template <GemmConfig K> struct RegisterRun {
         return loop;
     }
 
-    template <int LOOP> GEMMSIM_HD void term(const Stream<K>& stream, const Place<K>& place, int at) {
-        typename Stream<K>::T a[R], b[C];
-        Lines<R>::read(stream.buffer->a + at * Stream<K>::PanelA::PITCH, place.ty, a);
-        Lines<C>::read(stream.buffer->b + at * Stream<K>::PanelB::PITCH, place.tx, b);
+    // Of AHEAD terms.
+    static constexpr int AHEAD = gemm_ahead(K);
+    struct Factors {
+        typename Stream<K>::Number a[AHEAD][R], b[AHEAD][C];
+    };
+    static GEMMSIM_HD void load(const Cursor<K>& from, int ahead, Factors& x) {
+        GEMMSIM_UNROLL for (int t = 0; t < AHEAD; ++t) from.load(ahead + t, x.a[t], x.b[t]);
+    }
+
+    template <int LOOP> GEMMSIM_HD void add(const Stream<K>& stream, const Place<K>& place, int at, const Factors& f, int t) {
         const int64_t k = place.k_of(stream.base + at);
         product_draws.seek(place, k);
         sum_draws.seek(place, k);
         GEMMSIM_UNROLL for (int i = 0; i < R; ++i) GEMMSIM_UNROLL for (int j = 0; j < C; ++j) {
-            const T x = stream.left(a[i]), y = stream.right(a[i], b[j]);
+            const T x = stream.left(f.a[t][i]), y = stream.right(f.a[t][i], f.b[t][j]);
             if constexpr (LOOP == ON_GRID) s[i][j] = DataPlan::step(s[i][j], x, y, product_draws.get(i, j), sum_draws.get(i, j));
             else if constexpr (LOOP == IN_RANGE) s[i][j] = Plan::step(s[i][j], x, y, product_draws.get(i, j), sum_draws.get(i, j));
             else s[i][j] = S::step(s[i][j], x, y, product_draws.get(i, j), sum_draws.get(i, j));
+        }
+    }
+
+    // BY terms in a pass, or one; of several the next ones' factors are read while the last ones are added.
+    template <int LOOP, int BY> GEMMSIM_HD void loop(const Stream<K>& stream, const Place<K>& place, int first, int end) {
+        Cursor<K> from(stream, place.ty, place.tx, first);
+        Factors even, odd;
+        int at = first;
+        if constexpr (BY > 1) {
+            constexpr int PASS = BY > 2 * AHEAD ? BY : 2 * AHEAD;
+            const uint32_t stop = from.a + (end - first) * Cursor<K>::STEP_A;
+            load(from, 0, even);
+            GEMMSIM_NO_UNROLL for (; from.a + PASS * Cursor<K>::STEP_A <= stop; at += PASS) {
+                GEMMSIM_UNROLL for (int i = 0; i < PASS; i += 2 * AHEAD) {
+                    load(from, i + AHEAD, odd);
+                    GEMMSIM_UNROLL for (int t = 0; t < AHEAD; ++t) add<LOOP>(stream, place, at + i + t, even, t);
+                    load(from, i + 2 * AHEAD, even);
+                    GEMMSIM_UNROLL for (int t = 0; t < AHEAD; ++t) add<LOOP>(stream, place, at + i + AHEAD + t, odd, t);
+                }
+                from.pass(PASS);
+            }
+            if (from.a == stop) return;
+        }
+        GEMMSIM_NO_UNROLL for (; at < end; ++at) {
+            from.load(0, even.a[0], even.b[0]);
+            from.pass(1);
+            add<LOOP>(stream, place, at, even, 0);
         }
     }
 
@@ -106,21 +139,13 @@ template <GemmConfig K> struct RegisterRun {
     GEMMSIM_HD void chunk(const Stream<K>& stream, const Place<K>& place, int first, int count) {
         const int end = first + count;
         if constexpr (MEASURES != NOTHING) {
-            const Loop loop = plan(stream);
+            const Loop chosen = plan(stream);
             if constexpr (DataPlan::POSSIBLE)
-                if (loop == ON_GRID) {
-                    GEMMSIM_UNROLL_BY(UNROLLED) for (int at = first; at < end; ++at) term<ON_GRID>(stream, place, at);
-                    return;
-                }
+                if (chosen == ON_GRID) return loop<ON_GRID, UNROLLED>(stream, place, first, end);
             if constexpr (Plan::POSSIBLE)
-                if (loop == IN_RANGE) {
-                    constexpr int BY = DataPlan::POSSIBLE ? 1 : UNROLLED;
-                    GEMMSIM_UNROLL_BY(BY) for (int at = first; at < end; ++at) term<IN_RANGE>(stream, place, at);
-                    return;
-                }
+                if (chosen == IN_RANGE) return loop<IN_RANGE, DataPlan::POSSIBLE ? 1 : UNROLLED>(stream, place, first, end);
         }
-        constexpr int BY = S::Add::NATIVE ? 4 : 1;
-        GEMMSIM_UNROLL_BY(BY) for (int at = first; at < end; ++at) term<ANY_NUMBERS>(stream, place, at);
+        loop<ANY_NUMBERS, S::Add::NATIVE ? 4 : 1>(stream, place, first, end);
     }
 
     GEMMSIM_HD void finish(const Place<K>&, Totals<K>& out, int64_t, int64_t) const {

@@ -15,7 +15,7 @@ template <GemmConfig K> struct ScaledHardwareRun {
     // Of the scales: e8m0, or another format; blocks that fill up an instruction have its code 0.
     static constexpr ScaleSide SIDE = K.scale_a.present ? K.scale_a : K.scale_b;
     static constexpr int EMIN = SIDE.powers ? -127 : SIDE.code.quantum + SIDE.code.trailing;
-    static_assert(N > 0 && (M.kind == HW_FUSED || M.kind == HW_GROUPS) && gemm_depth(K) % (N > 0 ? N : 1) == 0);
+    static_assert(N > 0 && (M.kind == HW_FUSED || M.kind == HW_GROUPS) && K.depth % (N > 0 ? N : 1) == 0);
 
     float c[R][C];
     const BlockScales<K>* scales;
@@ -83,9 +83,9 @@ template <GemmConfig K> struct ScaledHardwareRun {
             const int count = first + terms - at < N ? first + terms - at : N;
             for (int i = 0; i < R; ++i)
                 for (int j = 0; j < C; ++j)
-                    c[i][j] = step(stream.buffer->a + at * PITCH_A + Lines<R>::line(place.ty, i),
-                                   stream.buffer->b + at * PITCH_B + Lines<C>::line(place.tx, j), stream.base + at, count, place.line(i),
-                                   (int64_t)place.col(j), c[i][j]);
+                    c[i][j] = step(stream.buffer()->a + at * PITCH_A + Lines<R, K.down>::line(place.ty, i),
+                                   stream.buffer()->b + at * PITCH_B + Lines<C, K.across>::line(place.tx, j), stream.base + at, count,
+                                   place.line(i), (int64_t)place.col(j), c[i][j]);
         }
     }
     GEMMSIM_HD void finish(const Place<K>&, Totals<K>& out, int64_t, int64_t) {

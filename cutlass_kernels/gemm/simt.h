@@ -12,7 +12,7 @@ template <GemmConfig K> struct Gemm {
     typedef typename Steps<K>::T T;
     typedef typename RunOf<K>::type Run;
     typedef Totals<K> Tile;
-    static constexpr int R = K.rows, C = K.cols, M = GEMM_SIDE * R, N = GEMM_SIDE * C;
+    static constexpr int R = K.rows, C = K.cols, M = K.down * R, N = K.across * C;
 
     // Elements from the tensor's start to matrix `index` of the batch.
     static GEMMSIM_HD int64_t offset(const GemmArgs& g, const int64_t* strides, int64_t index) {
@@ -27,8 +27,9 @@ template <GemmConfig K> struct Gemm {
 
     // Calls use(i, j, row, column) for each output of the thread that is in the matrix.
     template <class USE> static GEMMSIM_HD void outputs(const GemmArgs& g, int64_t row0, int64_t col0, int ty, int tx, USE use) {
+        if (K.loaders && ty >= K.down) return;  // the thread only loads
         GEMMSIM_UNROLL for (int i = 0; i < R; ++i) GEMMSIM_UNROLL for (int j = 0; j < C; ++j) {
-            const int64_t row = row0 + Lines<R>::line(ty, i), col = col0 + Lines<C>::line(tx, j);
+            const int64_t row = row0 + Lines<R, K.down>::line(ty, i), col = col0 + Lines<C, K.across>::line(tx, j);
             if (row < g.m && col < g.n) use(i, j, row, col);
         }
     }
@@ -39,13 +40,13 @@ template <GemmConfig K> struct Gemm {
     // Whether the block has any output of this member. All threads get the same answer.
     static GEMMSIM_HD bool any_selected(const GemmArgs& g, const uint8_t* select, int64_t row0, int64_t col0, int tid) {
         uint32_t mine = 0;
-        outputs(g, row0, col0, tid / GEMM_SIDE, tid % GEMM_SIDE,
+        outputs(g, row0, col0, tid / K.across, tid % K.across,
                 [&](int, int, int64_t row, int64_t col) { mine |= selected(g, select, row, col) ? 1u : 0u; });
         uint32_t* const words = (uint32_t*)shared_memory();
         warp_reduce(words, (uint32_t)tid, mine);
         block_sync();
         uint32_t any = 0;
-        for (int w = 0; w < GEMM_THREADS / 32; ++w) any |= words[w];
+        for (int w = 0; w < gemm_threads(K) / 32; ++w) any |= words[w];
         block_sync();
         return any != 0;
     }
@@ -54,7 +55,7 @@ template <GemmConfig K> struct Gemm {
         typedef typename Storage<K.c>::Word Word;
         const Word* const c = (const Word*)g.c + offset(g, g.c_batch, batch);
         GEMMSIM_UNROLL for (int i = 0; i < R; ++i) GEMMSIM_UNROLL for (int j = 0; j < C; ++j) x.v[i][j] = 0;
-        outputs(g, row0, col0, tid / GEMM_SIDE, tid % GEMM_SIDE,
+        outputs(g, row0, col0, tid / K.across, tid % K.across,
                 [&](int i, int j, int64_t row, int64_t col) { x.v[i][j] = load_value<K.c, T>(c[row * g.c_row + col * g.c_col]); });
     }
 
@@ -82,7 +83,7 @@ template <GemmConfig K> struct Gemm {
         typename Last::Word* const out = (typename Last::Word*)g.out + offset(g, g.out_batch, batch);
         const typename Last::Bias* bias = nullptr;
         if constexpr (Last::BIASED) bias = (const typename Last::Bias*)g.bias + offset(g, g.bias_batch, batch);
-        outputs(g, row0, col0, tid / GEMM_SIDE, tid % GEMM_SIDE, [&](int i, int j, int64_t row, int64_t col) {
+        outputs(g, row0, col0, tid / K.across, tid % K.across, [&](int i, int j, int64_t row, int64_t col) {
             if constexpr (K.select)
                 if (!selected(g, select, row, col)) return;
             out[row_of_output(g, row) + col * g.out_col] = Last::apply(total.v[i][j], bias + col * g.bias_col);
@@ -91,7 +92,7 @@ template <GemmConfig K> struct Gemm {
 
     static GEMMSIM_HD void save_counts(const GemmArgs& g, int64_t batch, int64_t row0, int64_t col0, int tid, const Run& run) {
         int64_t* const out = (int64_t*)g.out + offset(g, g.out_batch, batch);
-        outputs(g, row0, col0, tid / GEMM_SIDE, tid % GEMM_SIDE, [&](int i, int j, int64_t row, int64_t col) {
+        outputs(g, row0, col0, tid / K.across, tid % K.across, [&](int i, int j, int64_t row, int64_t col) {
             int64_t& all = out[row * g.out_row + col * g.out_col];
             all = run.count[i][j] < 0 ? -1 : all + run.count[i][j];
         });
@@ -99,7 +100,7 @@ template <GemmConfig K> struct Gemm {
 
     static GEMMSIM_HD void save_events(const GemmArgs& g, int64_t batch, int64_t row0, int64_t col0, int tid, const Run& run) {
         const int64_t each = g.m * g.n;
-        outputs(g, row0, col0, tid / GEMM_SIDE, tid % GEMM_SIDE, [&](int i, int j, int64_t row, int64_t col) {
+        outputs(g, row0, col0, tid / K.across, tid % K.across, [&](int i, int j, int64_t row, int64_t col) {
             int64_t* const first = g.events + batch * each + row * g.n + col;
             GEMMSIM_UNROLL for (int e = 0; e < EVENTS; ++e) first[e * g.batches * each] += (int64_t)run.events.n[i][j][e];
         });
@@ -112,19 +113,20 @@ template <GemmConfig K> struct Gemm {
             if (!any_selected(g, select, row0, col0, tid)) return;
         }
         Stream<K> stream;
-        if constexpr (K.gathered) stream.a.start(g, offset(g, g.a_batch, batch), row0, tid);
-        else stream.a.start(g.a, offset(g, g.a_batch, batch), row0, g.m, g.a_row, g.a_col, g.k, tid);
-        stream.b.start(g.b, offset(g, g.b_batch, batch), col0, g.n, g.b_col, g.b_row, g.k, tid);
+        const int lane = Stream<K>::loader(tid);
+        if constexpr (K.gathered) stream.a.start(g, offset(g, g.a_batch, batch), row0, lane);
+        else stream.a.start(g.a, offset(g, g.a_batch, batch), row0, g.m, g.a_row, g.a_col, lane);
+        stream.b.start(g.b, offset(g, g.b_batch, batch), col0, g.n, g.b_col, g.b_row, lane);
         if constexpr (K.table.shared) stream.entries = (const typename Products<K>::Entry*)Stream<K>::table();
         else if constexpr (K.table.columns) stream.entries = (const typename Products<K>::Entry*)g.products;
         stream.order = g.term;
-        stream.k = g.k;
+        stream.k = (int)g.k;
         stream.tid = tid;
         stream.template start<Run::MEASURES>();
         // Columns of all groups count as those of one product.
         const int64_t first_row = (K.gathered ? row0 : batch * g.m + row0) + (int64_t)g.row;
         const int64_t first_col = K.gathered ? batch * g.n + col0 : col0;
-        const Place<K> place = {first_row, first_col, row0, tid / GEMM_SIDE, tid % GEMM_SIDE, g.seed, g.key};
+        const Place<K> place = {first_row, first_col, row0, tid / K.across, tid % K.across, g.seed, g.key};
         Run run;
         Tile total, addend;
         if constexpr (K.init != FROM_ZERO) load_addend(g, batch, row0, col0, tid, addend);

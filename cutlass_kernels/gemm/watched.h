@@ -56,7 +56,7 @@ template <GemmConfig K> struct EventCounts {
     typedef typename Pick<uint32_t, uint64_t, (K.levels > 0)>::type Count;
     Count n[K.rows][K.cols][EVENTS] = {};
     uint32_t held[K.rows][K.cols] = {};  // of the chunk in use
-    static_assert(gemm_depth(K) < 256);
+    static_assert(K.depth < 256);
 
     // What is held counts from now on. After each chunk, and after what is added between chunks.
     GEMMSIM_HD void settle() {

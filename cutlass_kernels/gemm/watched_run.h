@@ -15,9 +15,9 @@ template <GemmConfig K> struct WatchedRegisterRun : RegisterRun<K> {
     EventCounts<K> events;
 
     GEMMSIM_HD void term(const Stream<K>& stream, const Place<K>& place, int at) {
-        typename Stream<K>::T a[R], b[C];
-        Lines<R>::read(stream.buffer->a + at * Stream<K>::PanelA::PITCH, place.ty, a);
-        Lines<C>::read(stream.buffer->b + at * Stream<K>::PanelB::PITCH, place.tx, b);
+        typename Stream<K>::Number a[R], b[C];
+        Lines<R, K.down>::read(stream.buffer()->a + at * Stream<K>::PanelA::PITCH, place.ty, a);
+        Lines<C, K.across>::read(stream.buffer()->b + at * Stream<K>::PanelB::PITCH, place.tx, b);
         const int64_t k = place.k_of(stream.base + at);
         this->product_draws.seek(place, k);
         this->sum_draws.seek(place, k);
@@ -53,9 +53,9 @@ template <GemmConfig K> struct WatchedCompensatedRun : CompensatedRun<K> {
 
     GEMMSIM_HD void chunk(const Stream<K>& stream, const Place<K>& place, int first, int count) {
         GEMMSIM_NO_UNROLL for (int at = first; at < first + count; ++at) {
-            typename Stream<K>::T a[R], b[C];
-            Lines<R>::read(stream.buffer->a + at * Stream<K>::PanelA::PITCH, place.ty, a);
-            Lines<C>::read(stream.buffer->b + at * Stream<K>::PanelB::PITCH, place.tx, b);
+            typename Stream<K>::Number a[R], b[C];
+            Lines<R, K.down>::read(stream.buffer()->a + at * Stream<K>::PanelA::PITCH, place.ty, a);
+            Lines<C, K.across>::read(stream.buffer()->b + at * Stream<K>::PanelB::PITCH, place.tx, b);
             this->last = place.k_of(stream.base + at);
             GEMMSIM_UNROLL for (int i = 0; i < R; ++i) GEMMSIM_UNROLL for (int j = 0; j < C; ++j) {
                 const Operations operations = {place, i, j, this->last};

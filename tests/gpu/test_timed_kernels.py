@@ -9,7 +9,7 @@ from __future__ import annotations
 import pytest
 import torch
 from support import assert_bitwise_equal
-from support_cuda_tiles import SHAPES, benchmark, operands, timed_specs
+from support_cuda_tiles import SHAPES, Shape, asked_tile, benchmark, operands, tiles_for, timed_specs
 
 import gemmsim as gs
 from gemmsim.backends import cuda
@@ -19,16 +19,25 @@ pytestmark = pytest.mark.gpu
 SPECS = timed_specs()
 
 
-def compare(text: str, name: str) -> None:
-    a, b = operands(text, SHAPES[name])
+def compare(text: str, shape: Shape) -> None:
+    a, b = operands(text, shape)
     got = gs.qmatmul(a.cuda(), b.cuda(), text, seed=1)
-    assert_bitwise_equal(got.cpu(), gs.qmatmul(a, b, text, seed=1), context=f"{text}, {name}: {gs.last_backend()}")
+    assert_bitwise_equal(got.cpu(), gs.qmatmul(a, b, text, seed=1), context=f"{text}, {shape}: {gs.last_backend()}")
 
 
 @pytest.mark.parametrize("name", SHAPES)
 @pytest.mark.parametrize("text", SPECS)
 def test_products(text, name):
-    compare(text, name)
+    compare(text, SHAPES[name])
+
+
+@pytest.mark.parametrize("text", SPECS)
+def test_every_tile(text):
+    """Two tiles each way, the second ones ragged, whatever a GPU of this size would take."""
+    for position, tile in enumerate(tiles_for(text)):
+        height, width = map(int, tile.split("x"))
+        with asked_tile(position):
+            compare(text, Shape(height + 5, 208, width + 16))
 
 
 @pytest.mark.parametrize("name", SHAPES)
@@ -37,7 +46,7 @@ def test_models_of_instructions(text, name, monkeypatch):
     """The kernels that run where the instruction does not."""
     monkeypatch.setenv("GEMMSIM_ALLOW_TENSOR_CORES", "0")
     monkeypatch.setattr(cuda.tensor_cores, "_allowed", None)
-    compare(text, name)
+    compare(text, SHAPES[name])
 
 
 CASTS = [

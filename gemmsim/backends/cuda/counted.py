@@ -16,7 +16,7 @@ from gemmsim.lowering.numbers import Site
 from ..product import Ran
 from .cast import quantize
 from .gemm_args import gemm_args
-from .gemm_source import Operands, gemm_source, sides
+from .gemm_source import Operands, gemm_source, tiles_of
 from .jit.launch import launch
 from .jit.source import KernelSource
 from .ran import ran
@@ -59,7 +59,7 @@ def count_events(
         target = torch.empty(out.shape, dtype=torch.float64, device=out.device)
         plain = replace(spec, out=None)
     operands = replace(operands_of(a, b, target, spec.accumulator, c, None, done), watch=True)
-    kernel = kernel_for(plain, spec.accumulator, operands, target)
+    kernel = kernel_for(plain, spec.accumulator, operands, target, a.shape[-1])
     args = gemm_args(a, b, target, seed, c)
     args.select = counts.data_ptr()  # GemmArgs::events
     keep = fill_orders(args, spec.accumulator, out.device)
@@ -85,4 +85,4 @@ def sources() -> Iterator[KernelSource]:
         out = dtype if dtype == torch.float64 else torch.float32
         done = spec.cast_a is not None
         operands = Operands(dtype, dtype, out, None, False, done, done, 1, 1, watch=True)
-        yield gemm_source(spec, spec.accumulator, operands, sides(spec, spec.accumulator, operands)[0]).source
+        yield gemm_source(spec, spec.accumulator, operands, tiles_of(spec, spec.accumulator, operands)[0]).source

@@ -16,7 +16,7 @@ from ..gathered import Gathered
 from ..product import Ran
 from .cast import quantize
 from .gemm_args import GemmArgs, fill_bias
-from .gemm_source import Operands, gemm_source, is_permuted, sides
+from .gemm_source import Operands, gemm_source, is_permuted, tiles_of
 from .jit.launch import launch
 from .jit.source import KernelSource
 from .ran import ran
@@ -30,7 +30,7 @@ from .simt import (
     finish_of,
     is_beforehand,
     layout_of,
-    side_for,
+    tile_for,
 )
 
 __all__ = ["gathered_gemm", "sources"]
@@ -74,8 +74,8 @@ def gathered_gemm(
         a.dtype, b.dtype, out.dtype, dtype_c, False, True, done_b or is_stochastic(spec), 0, layout,
         finish=finish_of(finish), gathered=True,
     )  # fmt: skip
-    side = side_for(spec, accumulator, operands, b.shape[0], rows, b.shape[2])
-    kernel = gemm_source(spec, accumulator, operands, side)
+    tile = tile_for(spec, accumulator, operands, out.device, b.shape[0], rows, b.shape[2], terms)
+    kernel = gemm_source(spec, accumulator, operands, tile)
     args = _args(a, b, out, where, rows, terms, seed, c)
     fill_bias(args, None if finish is None else finish.bias)
     keep = fill_orders(args, accumulator, out.device), where
@@ -115,4 +115,4 @@ def sources() -> Iterator[KernelSource]:
         spec = GemmSpec.of(text)
         dtypes, layout = (torch.float32,) * 3, int(not is_permuted(spec.accumulator))
         operands = Operands(*dtypes, None, False, True, True, 0, layout, gathered=True)
-        yield gemm_source(spec, spec.accumulator, operands, sides(spec, spec.accumulator, operands)[0]).source
+        yield gemm_source(spec, spec.accumulator, operands, tiles_of(spec, spec.accumulator, operands)[0]).source

@@ -8,7 +8,7 @@ from functools import lru_cache
 import torch
 
 from gemmsim.arithmetic import Accumulator, GemmSpec
-from gemmsim.formats import E8M0, Cast, FloatFormat
+from gemmsim.formats import E8M0, Cast, FloatFormat, RoundingMode
 from gemmsim.lowering.accumulators import program
 from gemmsim.lowering.carriers import Carrier, Facts, carrier_of, is_packed, is_small, operand_facts
 from gemmsim.lowering.cast_numbers import ABSENT, CastNumbers
@@ -22,23 +22,23 @@ from ..dtypes import KERNEL_DTYPES
 from .codes import CodeFormat, code_format
 from .jit.source import KernelSource, cast_literal, double_literal
 from .table_facts import TableFacts
+from .tiles import Tile
 
 __all__ = [
     "DEPTH",
-    "SIDE",
-    "THREADS",
     "FinishText",
     "GemmKernel",
     "Operands",
     "gemm_source",
     "is_permuted",
     "program_of",
-    "sides",
+    "slots_of",
     "table_dtype",
+    "tiles_of",
 ]
 
-#: Of a block (cutlass_kernels/gemm/config.h): 16 x 16 threads, terms of a chunk.
-THREADS, SIDE, DEPTH = 256, 16, 16
+#: Terms of a chunk (cutlass_kernels/gemm/config.h).
+DEPTH = 16
 
 #: gemmsim::Layout.
 ANY_STRIDES, TERMS_CONTIGUOUS, LINES_CONTIGUOUS = 0, 1, 2
@@ -195,18 +195,75 @@ def _is_heavy(spec: GemmSpec, what: Program, operands: Operands, carrier: Carrie
 
 
 @lru_cache(maxsize=4096)
-def sides(spec: GemmSpec, accumulator: Accumulator, operands: Operands) -> tuple[int, ...]:
-    """Outputs of a thread each way that there are kernels for, most first."""
+def tiles_of(spec: GemmSpec, accumulator: Accumulator, operands: Operands) -> tuple[Tile, ...]:
+    """Tiles that there are kernels for: squares, most outputs of a thread first, then those of few rows or columns."""
     what = program_of(accumulator, operands.group)
+    packed, most, depth = _is_packed(spec, what, operands), _most(spec, what, operands), _depth(what)
+    least = 2 if packed else 1  # packed outputs come in pairs
+    found = [Tile(n, n, depth=depth) for n in (8, 4, 2, 1) if least <= n <= max(most, least)][:3]
+    if most == 8:
+        found[0] = _largest(spec, what, operands)
+    if most >= 4:
+        found.append(Tile(most, least, depth=depth))
+    return tuple(found + _few_rows(what, operands, packed, most))
+
+
+def _few_rows(what: Program, operands: Operands, packed: bool, most: int) -> list[Tile]:
+    """Tiles of 32 columns and few rows, where K is what there is most of: most threads of a block only load."""
+    scaled = operands.scale_a is not None or operands.scale_b is not None
+    if what.method == Method.HARDWARE or scaled or operands.gathered or operands.select or operands.table is not None:
+        return []
+    more = {"depth": 8 * DEPTH, "loaders": 128, "stages": 4}
+    if packed:
+        return [Tile(1, 2, 2, 16, **more), Tile(2, 2, 8, 16, **more)]
+    return [Tile(1, 1, 1, 32, **more), Tile(min(4, most), 1, 4, 32, **more)]
+
+
+def _largest(spec: GemmSpec, what: Program, operands: Operands) -> Tile:
+    """The tile of large products: of 128 threads, so that a multiprocessor holds two blocks. A thread has as many
+    outputs as its registers have room for beside what they know of the operands; with fewer, chunks are deep."""
+    wide = operands.layout_a != ANY_STRIDES and operands.layout_b != ANY_STRIDES
+    if _is_packed(spec, what, operands) or _is_lean(spec, what, operands):
+        return Tile(8, 16, 16, 8)
+    return Tile(8, 8, 16, 8, depth=2 * DEPTH if wide and not operands.gathered else DEPTH)
+
+
+def _is_lean(spec: GemmSpec, what: Program, operands: Operands) -> bool:
+    """Whether formats prove that every product lies on the register's grid, and nothing is rounded while loaded."""
+    if what.method != Method.REGISTER or what.mul is not None or operands.gathered or operands.c is not None:
+        return False
+    casts = (None if operands.done_a else spec.cast_a, None if operands.done_b else spec.cast_b)
+    if any(cast is not None for cast in casts) or operands.code_a is not None or operands.code_b is not None:
+        return False
+    add, (a, b) = cast_numbers(what.add), _both_facts(spec, operands)
+    nearest = what.add.rounding.mode is RoundingMode.RNE and add.p <= 11
+    return nearest and a.p + b.p <= 24 and a.quantum + b.quantum >= add.quantum
+
+
+def _most(spec: GemmSpec, what: Program, operands: Operands) -> int:
+    """Most outputs of a thread each way."""
     most = _is_heavy(spec, what, operands, _carrier(spec, what, operands))
     if operands.table is not None:
         most = min(most, _MOST_LOOKED_UP)
     if operands.watch:
         most = min(most, 1 if _in_pairs(what) else _MOST_WATCHED)
+    return most
+
+
+def _depth(what: Program) -> int:
+    """Terms of a chunk: a chip's instruction takes up to 64 at once."""
+    if what.method == Method.HARDWARE and what.hardware is not None:
+        return 64 if what.hardware.products > 32 else 32
+    return DEPTH
+
+
+@lru_cache(maxsize=4096)
+def slots_of(spec: GemmSpec, accumulator: Accumulator, operands: Operands) -> float:
+    """Instructions of a product, roughly, for the choice of a tile: of the loop that well-behaved numbers take."""
+    what = program_of(accumulator, operands.group)
     if _is_packed(spec, what, operands):
-        most = max(most, 2)
-        return tuple(n for n in (8, 4, 2) if n <= most)
-    return tuple(n for n in (8, 4, 2, 1) if n <= most)[:3]
+        return 0.5
+    return 3.0 if what.method in (Method.REGISTER, Method.INTEGER) and not operands.watch else 20.0
 
 
 def _permutes(what: Program) -> bool:
@@ -258,7 +315,7 @@ def _dtype(dtype: torch.dtype) -> str:
     return f"gemmsim::{KERNEL_DTYPES[dtype].label}"
 
 
-def gemm_config(spec: GemmSpec, what: Program, operands: Operands, side: int) -> str:
+def gemm_config(spec: GemmSpec, what: Program, operands: Operands, tile: Tile) -> str:
     """Initializer of gemmsim::GemmConfig."""
     on_load = (None if operands.done_a else spec.cast_a, None if operands.done_b else spec.cast_b, spec.out)
     assert not any(c is not None and c.is_stochastic for c in on_load)
@@ -276,7 +333,9 @@ def gemm_config(spec: GemmSpec, what: Program, operands: Operands, side: int) ->
         "fused": int(what.mul is None), "fp32": int(spec.arithmetic == "fp32"),
         "packed": int(_is_packed(spec, what, operands)), "method": what.method.value,
         "carrier": _carrier(spec, what, operands).value,
-        "rows": side, "cols": side, "init": init, "select": int(operands.select),
+        "rows": tile.rows, "cols": tile.cols, "down": tile.down, "across": tile.across, "depth": tile.depth,
+        "loaders": tile.loaders, "stages": tile.stages,
+        "init": init, "select": int(operands.select),
         "permuted": int(_permutes(what)),
         "levels": len(what.wrappers), "wrapper": _wrappers_literal(what),
         "reg": register, "hardware": _step_literal(what.hardware or HardwareStep()),
@@ -300,37 +359,66 @@ def gemm_config(spec: GemmSpec, what: Program, operands: Operands, side: int) ->
     return "{" + ", ".join(f".{name} = {value}" for name, value in fields.items()) + "}"
 
 
-def _shared_bytes(spec: GemmSpec, what: Program, operands: Operands, side: int) -> int:
+def _shared_bytes(spec: GemmSpec, what: Program, operands: Operands, tile: Tile) -> int:
     """gemmsim::gemm_shared_bytes."""
     carrier = _carrier(spec, what, operands)
     element = 8 if carrier == Carrier.DOUBLE or (carrier == Carrier.INTEGERS and spec.arithmetic != "fp32") else 4
+    first = second = element
     if _is_packed(spec, what, operands):
-        element = 2
-    elif _is_small(spec, what, operands):
-        element = 4
+        first, second = 4, 2  # numbers of A stand in both halves of a word
+    elif operands.table is not None or _is_small(spec, what, operands):
+        first = second = 4
     table = 0
     if operands.table is not None:
-        element, dtype = 4, table_dtype(spec, what, operands)
+        dtype = table_dtype(spec, what, operands)
         if operands.table.is_shared(dtype):
             table = -(-operands.table.entries * KERNEL_DTYPES[dtype].bytes // 16) * 16
-    depth = DEPTH
-    if what.method == Method.HARDWARE and what.hardware is not None:
-        depth = 64 if what.hardware.products > 32 else 32
-    return 2 * (2 * depth * (SIDE * side + 4) * element + 2 * 3 * 4 * THREADS // 32) + table
+    rows = sum((lines + max(4, 16 // each)) * each for lines, each in ((tile.height, first), (tile.width, second)))
+    words = -(-(3 * 4 * (tile.loaders or tile.threads) // 32) // 16) * 16
+    unused = (4 if tile.rows * tile.cols < 16 else 1) * (tile.width + max(4, 16 // second)) * second
+    stages, size = 0, KERNEL_DTYPES[operands.b].bytes
+    if tile.stages and not _permutes(what) and (operands.layout_b != ANY_STRIDES or size >= 4):
+        stages = tile.stages * tile.width * tile.depth * size
+    return -(-(2 * (tile.depth * rows + 2 * words) + table + unused) // 16) * 16 + stages
+
+
+def _reads(spec: GemmSpec, what: Program, operands: Operands, tile: Tile) -> int:
+    """Reads of global memory of a thread that computes, for a chunk: gemmsim::Panel::READS of both operands."""
+    if tile.loaders:
+        return 0
+    element = 2 if _is_packed(spec, what, operands) else 8 if _carrier(spec, what, operands) == Carrier.DOUBLE else 4
+    total = 0
+    for lines, dtype, layout, widest in (
+        (tile.height, operands.a, operands.layout_a, 16 // max(element, 4)),
+        (tile.width, operands.b, operands.layout_b, 16 // element),
+    ):
+        each, wide = lines * tile.depth // tile.threads, 16 // KERNEL_DTYPES[dtype].bytes
+        if layout == TERMS_CONTIGUOUS:
+            total += _lines_of_patch(each, min(wide, tile.depth), widest)
+        else:
+            total += each if layout == ANY_STRIDES else each // min(wide, each)
+    return total
+
+
+def _lines_of_patch(each: int, most_terms: int, widest: int) -> int:
+    """gemmsim::patch_of."""
+    lines = [each // terms for terms in (16, 8, 4, 2, 1) if terms <= min(each, most_terms)]
+    return min(lines, key=lambda n: 3 * n + (each // n if n < widest else each // widest))
 
 
 @lru_cache(maxsize=4096)
-def gemm_source(spec: GemmSpec, accumulator: Accumulator, operands: Operands, side: int) -> GemmKernel:
-    """The kernel of ``spec`` with ``accumulator`` (a member, if the spec's own is a palette) and ``side`` x ``side``
-    outputs a thread. Its operand and output casts must not be stochastic.
+def gemm_source(spec: GemmSpec, accumulator: Accumulator, operands: Operands, tile: Tile) -> GemmKernel:
+    """The kernel of ``spec`` with ``accumulator`` (a member, if the spec's own is a palette) and ``tile``. Its operand
+    and output casts must not be stochastic.
     """
     what = program_of(accumulator, operands.group)
-    config, shared = gemm_config(spec, what, operands, side), _shared_bytes(spec, what, operands, side)
+    config, shared = gemm_config(spec, what, operands, tile), _shared_bytes(spec, what, operands, tile)
     text = (
         '#include "gemm/simt.h"\n'
         f"constexpr gemmsim::GemmConfig kConfig{config};\n"
         f"static_assert(gemmsim::gemm_shared_bytes<kConfig>() == {shared});\n"
-        f'extern "C" __global__ void __launch_bounds__({THREADS}, 1) gemmsim_kernel(const gemmsim::GemmArgs args) {{\n'
+        f'extern "C" __global__ void __launch_bounds__({tile.threads}, 1) '
+        "gemmsim_kernel(const gemmsim::GemmArgs args) {\n"
         "    gemmsim::gemm_body<kConfig>(args, threadIdx.x, blockIdx.x, gridDim.x);\n"
         "}\n"
     )
@@ -348,9 +436,13 @@ def gemm_source(spec: GemmSpec, accumulator: Accumulator, operands: Operands, si
         operation = f"events of {operation}"
     if operands.count:
         operation, names[2] = f"overflows of {operation}", "i64"
-    name = f"{operation}, {names[0]} {names[1]} to {names[2]}, {how}, {SIDE * side}x{SIDE * side}"
+    name = f"{operation}, {names[0]} {names[1]} to {names[2]}, {how}, {tile}"
     random = any(c is not None and c.is_stochastic for c in (what.add, what.mul))
     single = random or operands.watch or what.method >= Method.LONG
-    work = side * side * (1 if single else 4)  # terms of a pass of the loop in most runs
-    source = KernelSource("gemm", name, text, THREADS, shared, work=work, hot="loop")
-    return GemmKernel(source, SIDE * side, SIDE * side)
+    outputs = tile.rows * tile.cols
+    ahead = what.method == Method.REGISTER and outputs < 16
+    work = outputs * (1 if single else 8 if ahead else 4)  # terms of a pass of the loop in most runs
+    counted = what.method == Method.REGISTER and not what.wrappers and not single
+    chunk = (outputs * tile.depth, _reads(spec, what, operands, tile)) if counted else (0, 0)
+    source = KernelSource("gemm", name, text, tile.threads, shared, work, "loop", *chunk)
+    return GemmKernel(source, tile.height, tile.width)

@@ -18,7 +18,7 @@ from ..product import Ran
 from .cast import quantize
 from .errors import CudaError, message
 from .gemm_args import gemm_args
-from .gemm_source import Operands, gemm_source, program_of, sides, table_dtype
+from .gemm_source import Operands, gemm_source, program_of, table_dtype, tiles_of
 from .jit.launch import launch
 from .jit.source import KernelSource
 from .ran import ran
@@ -111,7 +111,7 @@ def _launched(
     operands = replace(operands_of(a, b, out, member, None, None, (True, True)), table=table_facts(products))
     if count:
         operands = replace(operands, out=torch.float64, count=True)  # eight bytes an element, too
-    kernel = kernel_for(spec, member, operands, out)
+    kernel = kernel_for(spec, member, operands, out, a.shape[-1])
     entries = _entries(products, table_dtype(spec, program_of(member), operands), out.device)
     args = gemm_args(a, b, out, seed, row=row)
     args.c = entries.tensors[0].data_ptr()  # gemmsim::GemmArgs::products
@@ -150,4 +150,4 @@ def sources() -> Iterator[KernelSource]:
     for facts, text in _LISTED:
         spec = GemmSpec.of(f":{text}")
         operands = Operands(torch.int16, torch.int16, torch.float32, None, False, True, True, 1, 1, table=facts)
-        yield gemm_source(spec, spec.accumulator, operands, sides(spec, spec.accumulator, operands)[0]).source
+        yield gemm_source(spec, spec.accumulator, operands, tiles_of(spec, spec.accumulator, operands)[0]).source

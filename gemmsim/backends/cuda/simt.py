@@ -38,12 +38,14 @@ from .gemm_source import (
     gemm_source,
     is_permuted,
     program_of,
-    sides,
+    slots_of,
+    tiles_of,
 )
 from .jit.launch import launch
 from .jit.source import KernelSource
 from .ran import ran
 from .term_order import term_order
+from .tiles import Problem, Tile, cheapest, multiprocessors_of
 
 __all__ = [
     "blocks_of",
@@ -64,14 +66,11 @@ __all__ = [
     "operands_of",
     "product",
     "refuses",
-    "side_for",
     "sources",
     "terms_of",
+    "tile_for",
 ]
 
-#: With fewer tiles than this the next smaller tile is taken: about the multiprocessors of a large GPU. Read whenever a
-#: kernel is chosen, so that tests may lower it and have the tiles of large products for small ones.
-_ENOUGH_TILES = 128
 _MOST_BLOCKS = 2**31 - 1
 _MOST_TERMS = 2**31 - 1
 
@@ -221,7 +220,7 @@ def count_overflows(a: Tensor, b: Tensor, spec: GemmSpec, counts: Tensor, seed: 
     layouts = operands_of(a, b, counts, spec.accumulator, None, None, done)
     operands = replace(layouts, out=torch.float64, count=True)  # eight bytes an element, too
     plain = replace(spec, out=None)
-    kernel = kernel_for(plain, spec.accumulator, operands, counts)
+    kernel = kernel_for(plain, spec.accumulator, operands, counts, a.shape[-1])
     args = gemm_args(a, b, counts, seed)
     keep = fill_orders(args, spec.accumulator, counts.device)
     launch(kernel.source, counts.device, (blocks_of(args, kernel), 1, 1), args)
@@ -309,7 +308,7 @@ def _members_run(
     used = []
     for index, member in enumerate(_members(spec)):
         operands = operands_of(a, b, out, member, c, select, done, codes, finish=finish)
-        kernel = kernel_for(spec, member, operands, out)
+        kernel = kernel_for(spec, member, operands, out, terms_of(a, codes[0]))
         args = gemm_args(a, b, out, seed, c, select, row)
         fill_bias(args, None if finish is None else finish.bias)
         args.k = terms_of(a, codes[0])
@@ -384,17 +383,19 @@ def layout_of(x: Tensor, lines: int, terms: int) -> int:
     return ANY_STRIDES
 
 
-def kernel_for(spec: GemmSpec, member: Accumulator, operands: Operands, out: Tensor) -> GemmKernel:
+def kernel_for(spec: GemmSpec, member: Accumulator, operands: Operands, out: Tensor, terms: int) -> GemmKernel:
+    """The kernel for ``out`` (\\*B, M, N), with the tile that suits a product over so many terms on its device."""
     batches, m, n = out.shape[:-2].numel(), *out.shape[-2:]
-    return gemm_source(spec, member, operands, side_for(spec, member, operands, batches, m, n))
+    tile = tile_for(spec, member, operands, out.device, batches, m, n, terms)
+    return gemm_source(spec, member, operands, tile)
 
 
-def side_for(spec: GemmSpec, member: Accumulator, operands: Operands, batches: int, m: int, n: int) -> int:
-    """Outputs of a thread each way: as many as leave enough tiles."""
-    for side in sides(spec, member, operands):
-        if batches * -(-m // (16 * side)) * -(-n // (16 * side)) >= _ENOUGH_TILES:
-            break
-    return side
+def tile_for(
+    spec: GemmSpec, member: Accumulator, operands: Operands, device: torch.device, batches: int, m: int, n: int, k: int
+) -> Tile:
+    """The cheapest of the tiles that there are kernels for."""
+    slots = slots_of(spec, member, operands)
+    return cheapest(tiles_of(spec, member, operands), Problem(m, n, k, batches, slots, multiprocessors_of(device)))
 
 
 def blocks_of(args: GemmArgs, kernel: GemmKernel) -> int:
@@ -432,6 +433,8 @@ _LISTED = (
     (":hw(hopper, wgmma, e4m3)", _F32, (1, 1), False), (":hw(cdna3, mfma, fp16)", _F32, (1, 1), False),
     (":hw(cdna2, mfma, bf16)", _F32, (1, 1), False),
 )  # fmt: skip
+#: Of these, those whose tiles of few rows are compiled, too; those of the first are all.
+_FEW_ROWS = ("e4m3 : e5m10", ":e5m10", ":e5m10/sr16", ":chunked(16, e5m10, fp32)")
 #: Products that end in a bias, or in a bias and a cast.
 _FINISHED = (
     ("e4m3 : e5m10", _BF16, FinishText(_F32, _BF16)),
@@ -448,18 +451,19 @@ def sources() -> Iterator[KernelSource]:
         spec = GemmSpec.of(text)
         out = dtype if dtype == torch.float64 else torch.float32
         operands = Operands(dtype, dtype, out, None, False, done, done, *layouts)
-        for side in sides(spec, spec.accumulator, operands)[: 3 if text == "e4m3 : e6m9" else 1]:
-            yield gemm_source(spec, spec.accumulator, operands, side).source
+        tiles = tiles_of(spec, spec.accumulator, operands)
+        for tile in tiles if text == "e4m3 : e6m9" else [tiles[0], *tiles[-2:]] if text in _FEW_ROWS else tiles[:1]:
+            yield gemm_source(spec, spec.accumulator, operands, tile).source
         if text in _COUNTED:
             counting = replace(operands, out=torch.float64, count=True)
-            yield gemm_source(spec, spec.accumulator, counting, sides(spec, spec.accumulator, counting)[0]).source
+            yield gemm_source(spec, spec.accumulator, counting, tiles_of(spec, spec.accumulator, counting)[0]).source
     for text, dtype, finish in _FINISHED:
         spec = GemmSpec.of(text)
         operands = Operands(dtype, dtype, dtype, None, False, True, True, 1, 1, finish=finish)
-        yield gemm_source(spec, spec.accumulator, operands, sides(spec, spec.accumulator, operands)[0]).source
+        yield gemm_source(spec, spec.accumulator, operands, tiles_of(spec, spec.accumulator, operands)[0]).source
     for text, layouts in (("e4m3 : e6m9", (1, 1)), ("e2m1 : e6m9", (0, 0))):
         spec = GemmSpec.of(text)
         assert spec.cast_a is not None
         code = code_format(spec.cast_a.format)
         coded = Operands(torch.uint8, torch.uint8, _F32, None, False, True, True, *layouts, False, code, code)
-        yield gemm_source(spec, spec.accumulator, coded, sides(spec, spec.accumulator, coded)[0]).source
+        yield gemm_source(spec, spec.accumulator, coded, tiles_of(spec, spec.accumulator, coded)[0]).source

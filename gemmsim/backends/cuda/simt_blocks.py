@@ -21,7 +21,7 @@ from ..product import Ran
 from .cast import quantize
 from .codes import CodeFormat, code_format
 from .gemm_args import GemmArgs, fill_bias, gemm_args
-from .gemm_source import Operands, gemm_source, sides
+from .gemm_source import Operands, gemm_source, tiles_of
 from .jit.launch import launch
 from .jit.source import KernelSource
 from .ran import ran
@@ -152,7 +152,7 @@ def _launched(
     operands = _with_scales(operands, a, b, spec.group)
     if count:
         operands = replace(operands, out=torch.float64, count=True)  # eight bytes an element, too
-    kernel = kernel_for(plain, spec.accumulator, operands, out)
+    kernel = kernel_for(plain, spec.accumulator, operands, out, _terms(a, b))
     args = gemm_args(left, right, out, seed, row=row)
     fill_bias(args, None if finish is None else finish.bias)
     args.k = _terms(a, b)
@@ -204,4 +204,4 @@ def sources() -> Iterator[KernelSource]:
         coded = Operands(torch.uint8, torch.uint8, torch.float32, None, False, True, True, *layouts, False, code, code)
         scale = (fmt.scale, fmt.tensor_scale)
         operands = replace(coded, scale_a=scale, scale_b=scale, group=spec.group)
-        yield gemm_source(plain, spec.accumulator, operands, sides(plain, spec.accumulator, operands)[0]).source
+        yield gemm_source(plain, spec.accumulator, operands, tiles_of(plain, spec.accumulator, operands)[0]).source

@@ -61,7 +61,7 @@ def test_whatever_the_cpu_takes_has_a_kernel():
         plain = replace(spec, out=None) if spec.out is not None and spec.out.is_stochastic else spec
         for member in cuda_gemm._members(spec):
             operands = cuda_gemm.operands_of(a, b, out, member, None, None, done)
-            cuda_gemm.kernel_for(plain, member, operands, out)
+            cuda_gemm.kernel_for(plain, member, operands, out, a.shape[-1])
             planned += 1
     assert planned > 1500
 

@@ -13,12 +13,13 @@ import pytest
 import torch
 from support import assert_bitwise_equal
 from support_cpu import operand
-from support_cuda_gemm import Call, compile_on_host, host_gemm, sources_of
+from support_cuda_gemm import Call, compile_on_host, cuda_gemm, host_gemm, sources_of
 from support_cuda_specs import CHIPS, ORDERS, RUNS, random_register, specs
 
 from gemmsim import reference
 from gemmsim.arithmetic import GemmSpec, SpecError, UnsupportedSpec
 from gemmsim.backends import cpu
+from gemmsim.backends.cuda import tiles
 
 #: Shapes whose rows are read element by element, and those that are read 16 bytes at a time: kernels of their own.
 SHAPES = [(1, 5, 3), (3, 17, 33), (9, 13, 5), (2, 41, 35), (20, 70, 35)]
@@ -114,9 +115,7 @@ def test_casts_to_formats_with_more_range_than_the_tensor(dtype):
 
 def test_every_tile_size(monkeypatch):
     """As many outputs a thread as the kernel of a large product has."""
-    from support_cuda_gemm import cuda_gemm
-
-    monkeypatch.setattr(cuda_gemm, "_ENOUGH_TILES", 1)
+    monkeypatch.setattr(tiles, "_asked", 0)
     g = torch.Generator().manual_seed(5)
     a, b = torch.randn(150, 35, generator=g), torch.randn(35, 270, generator=g)
     texts = ["e4m3 : e5m10", ":fp32", "e4m3 : bf16/rtz", ":fp64", ":e5m10/sr8", ":kahan(bf16)", ":chunked(8, e5m10)"]
@@ -126,9 +125,7 @@ def test_every_tile_size(monkeypatch):
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
 def test_the_largest_tile_of_every_layout(monkeypatch, dtype):
     """Vectors of operands find their places in shared memory, packed registers of 16 bits included."""
-    from support_cuda_gemm import cuda_gemm
-
-    monkeypatch.setattr(cuda_gemm, "_ENOUGH_TILES", 1)
+    monkeypatch.setattr(tiles, "_asked", 0)
     g = torch.Generator().manual_seed(12)
     a, b = torch.randn(144, 48, generator=g).to(dtype), torch.randn(48, 136, generator=g).to(dtype)
     by_lines, by_terms = a.mT.contiguous().mT, b.mT.contiguous().mT
@@ -213,8 +210,6 @@ def test_two_outputs_an_instruction(text):
 
 
 def test_casts_done_beforehand_give_the_same(monkeypatch):
-    from support_cuda_gemm import cuda_gemm
-
     monkeypatch.setattr(cuda_gemm, "_is_read_often", lambda x, others: True)
     rng = random.Random(10)
     texts = ["e4m3 : e6m9", "e4m3 : e5m10/rtz", "fixed(8,4) : e5m10/sr8", "e8m12 : e8m10", "int8 : int(12, saturate)"]

@@ -13,7 +13,7 @@ import support_traces
 import torch
 from support import assert_bitwise_equal
 from support_cuda_gemm import compile_on_host, cuda_gemm, host_blocks, host_gemm
-from support_cuda_tiles import SHAPES, Shape, enough_tiles, gemm_sources, operands, side_of, timed_specs
+from support_cuda_tiles import SHAPES, Shape, asked_tile, gemm_sources, operands, tile_of, tiles_for, timed_specs
 from torch import Tensor
 
 import gemmsim as gs
@@ -25,32 +25,22 @@ from gemmsim.backends.route import plain_spec
 
 TIMED = Shape(4096, 4096, 4096)
 SPECS = timed_specs()
-#: Outputs of a thread each way, of all tiles that there are.
-SIDES = (8, 4, 2, 1)
 
 
-def small(text: str, side: int) -> Shape:
-    """Two tiles each way, the second ones ragged, and one tile of the next larger size; lines that are read 16 bytes at
-    a time, and K in the middle of a chunk, or of a block."""
-    return Shape(16 * side + 5, 80 if GemmSpec.of(text).has_blocks else 88, 16 * side + 16)
+def small(text: str, tile: str) -> Shape:
+    """Two tiles each way, the second ones ragged; lines that are read 16 bytes at a time, and K in the middle of a chunk,
+    or of a block."""
+    height, width = map(int, tile.split("x"))
+    return Shape(height + 5, 80 if GemmSpec.of(text).has_blocks else 88, width + 16)
 
 
 @contextmanager
-def as_timed(text: str, side: int) -> Iterator[Shape]:
-    """``small(text, side)``, for which tiles of ``side`` are chosen and operands rounded beforehand as large ones are."""
-    shape = small(text, side)
-    with enough_tiles(shape.tiles(side)), pytest.MonkeyPatch.context() as patch:
+def as_timed(text: str, position: int) -> Iterator[Shape]:
+    """``small`` of the tile at ``position``, which is taken, and operands rounded beforehand as large ones are."""
+    shape = small(text, tiles_for(text)[position])
+    with asked_tile(position), pytest.MonkeyPatch.context() as patch:
         patch.setattr(cuda_gemm, "_is_read_often", lambda x, others: True)
         yield shape
-
-
-def sides_of(text: str) -> list[int]:
-    """The tiles that products of ``text`` may take, largest first."""
-    found = []
-    for side in SIDES:
-        with as_timed(text, side) as shape:
-            found.append(side_of(gemm_sources(text, shape)[0]))
-    return list(dict.fromkeys(found))
 
 
 def encoded(x: Tensor, fmt: object, dim: int) -> Coded:
@@ -82,8 +72,8 @@ def compile_together() -> None:
     """Compiled at once: most of the time of a kernel alone are its headers."""
     wanted = []
     for text in SPECS:
-        for side in sides_of(text):
-            with as_timed(text, side) as shape:
+        for position in range(len(tiles_for(text))):
+            with as_timed(text, position) as shape:
                 wanted += gemm_sources(text, shape)
     compile_on_host(wanted)
 
@@ -91,35 +81,25 @@ def compile_together() -> None:
 @pytest.mark.parametrize("text", SPECS)
 def test_every_tile_of_what_is_timed(text):
     timed, launched = gemm_sources(text, TIMED), []
-    for side in sides_of(text):
-        with as_timed(text, side) as shape:
+    for position in range(len(tiles_for(text))):
+        with as_timed(text, position) as shape:
             launched += gemm_sources(text, shape)
             compare(text, shape)
-    assert [side_of(source) for source in launched] == sides_of(text), "one product for each tile"
+    assert [tile_of(source) for source in launched] == tiles_for(text), "one product for each tile"
     assert timed == launched[:1], "the kernel that is timed is one of those that were compared"
 
 
 @pytest.mark.parametrize("text", ["e4m3 : e5m10", "mxfp8_e4m3 : scaled(fp32)"])
 def test_tiles_that_are_chosen_for_many_of_them(text):
-    """As a GPU runs it: nothing is lowered, and blocks loop over more tiles than there are of them."""
+    """As a GPU runs it: no tile is asked for, and blocks loop over more tiles than there are of them."""
     shape = replace(SHAPES["large"], k=48)
     assert gemm_sources(text, shape) == gemm_sources(text, TIMED)
     compare(text, shape)
 
 
 @pytest.mark.parametrize("text", SPECS)
-def test_products_that_are_compared_on_a_gpu_launch_every_tile(text):
-    """With what is rounded beforehand and what while it is loaded, and every kernel that is timed."""
+def test_large_products_that_are_compared_on_a_gpu_are_those_that_are_timed(text):
+    """With what is rounded beforehand and what while it is loaded."""
     found = {name: gemm_sources(text, shape) for name, shape in SHAPES.items()}
-    launched = [source for sources in found.values() for source in sources]
-    assert {side_of(source) for source in launched} == set(sides_of(text))
     assert found["large"] == gemm_sources(text, TIMED)
     assert found["one"] != found["large"] != found["large, ragged"]
-
-
-def test_what_is_enough_decides_the_tile():
-    """The knob that the tests above turn."""
-    shape = Shape(300, 40, 300)
-    for tiles, side in ((1, 8), (9, 8), (10, 4), (25, 4), (26, 2), (1000, 2)):
-        with enough_tiles(tiles):
-            assert side_of(gemm_sources(":e5m10", shape)[0]) == side

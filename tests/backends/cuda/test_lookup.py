@@ -10,7 +10,7 @@ from contextlib import ExitStack
 import pytest
 import torch
 from support import assert_bitwise_equal
-from support_cuda_gemm import _launching, _run, compile_on_host, cuda_gemm
+from support_cuda_gemm import _launching, _run, compile_on_host
 from support_device_tables import FakeCuda
 
 import gemmsim as gs
@@ -18,6 +18,7 @@ from gemmsim import reference
 from gemmsim.arithmetic import GemmSpec, UnsupportedSpec
 from gemmsim.arithmetic.lookup import ProductTable, table
 from gemmsim.backends import cpu, cuda, lists
+from gemmsim.backends.cuda import tiles
 from gemmsim.backends.cuda.errors import CudaError
 from gemmsim.backends.cuda.table_facts import TableFacts, table_facts
 from gemmsim.backends.device_tables import Tables
@@ -136,7 +137,7 @@ def test_every_accumulator_has_the_cpus_bits():
 
 def test_tiles_of_large_products(monkeypatch):
     """Blocks of 16 outputs a thread, several tiles each."""
-    monkeypatch.setattr(cuda_gemm, "_ENOUGH_TILES", 1)
+    monkeypatch.setattr(tiles, "_asked", 0)
     rng = random.Random(6)
     chosen = ((SHORT, ["int(20, saturate)", "e5m10"]), (MIXED, ["e6m9/rtz", "kahan(bf16)", "chunked(3, e5m10)"]))
     checked([call for products, texts in chosen for call in made(products, texts, [(70, 19, 130)], rng)])

@@ -6,10 +6,22 @@
 
 namespace gemmsim {
 
-// An element of a packed pair, by its bits.
-template <DType DTYPE> struct Packed {
+// An element of a packed pair, by its bits. `from` rounds to it; a NaN has any payload.
+template <DType D> struct Packed {
     uint16_t word;
+    static GEMMSIM_HD Packed of(uint16_t w) { return {w}; }
+    static GEMMSIM_HD Packed from(float x) { return {D == F16 ? half_any_nan(x) : bf16_any_nan(x)}; }
 };
+// One that stands in both halves of a word.
+template <DType D> struct Twice {
+    uint32_t word;
+    static GEMMSIM_HD Twice of(uint16_t w) { return {w * 0x10001u}; }
+    static GEMMSIM_HD Twice from(float x) { return of(Packed<D>::from(x).word); }
+};
+// The DType of either; -1 of anything else.
+template <class T> constexpr int PACKED_DTYPE = -1;
+template <DType D> constexpr int PACKED_DTYPE<Packed<D>> = D;
+template <DType D> constexpr int PACKED_DTYPE<Twice<D>> = D;
 
 #if defined(__CUDA_ARCH__)
 template <DType DTYPE> GEMMSIM_HD uint32_t fma_pair(uint32_t a, uint32_t b, uint32_t c) {
@@ -18,8 +30,6 @@ template <DType DTYPE> GEMMSIM_HD uint32_t fma_pair(uint32_t a, uint32_t b, uint
     else asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(r) : "r"(a), "r"(b), "r"(c));
     return r;
 }
-GEMMSIM_HD uint32_t both_low(uint32_t x) { return __byte_perm(x, x, 0x1010); }
-GEMMSIM_HD uint32_t both_high(uint32_t x) { return __byte_perm(x, x, 0x3232); }
 #else
 template <DType DTYPE> inline uint16_t fma_one(uint16_t a, uint16_t b, uint16_t c) {
     constexpr double inf = number(0x7FFull << 52), hi = DTYPE == F16 ? 65504.0 : 0x1.fep127;
@@ -42,8 +52,6 @@ template <DType DTYPE> inline uint32_t fma_pair(uint32_t a, uint32_t b, uint32_t
     const uint32_t low = fma_one<DTYPE>((uint16_t)a, (uint16_t)b, (uint16_t)c);
     return low | (uint32_t)fma_one<DTYPE>((uint16_t)(a >> 16), (uint16_t)(b >> 16), (uint16_t)(c >> 16)) << 16;
 }
-inline uint32_t both_low(uint32_t x) { return (x & 0xFFFFu) * 0x10001u; }
-inline uint32_t both_high(uint32_t x) { return (x >> 16) * 0x10001u; }
 #endif
 
 }  // namespace gemmsim

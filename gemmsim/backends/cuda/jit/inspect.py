@@ -8,15 +8,17 @@ from __future__ import annotations
 import re
 import subprocess
 import tempfile
+from bisect import bisect_right
 from dataclasses import dataclass
 from pathlib import Path
 
 from ..errors import CudaError, PackageError, message
+from .chunk_loop import Block, shortest_pass
 from .compile import CompiledKernel
 from .source import ENTRY
 from .toolchain import nvidia_folders
 
-__all__ = ["KernelFacts", "inspect_kernel", "innermost_loops", "regressions"]
+__all__ = ["KernelFacts", "inspect_kernel", "innermost_loops", "instructions_of_chunk", "regressions"]
 
 _INSTRUCTION = re.compile(r"^\s+/\*[0-9a-f]{4,}\*/\s+(?:@!?U?P\w+\s+)?(?P<name>[A-Z][A-Z0-9_]*)(?P<rest>[^;]*);")
 _LABEL = re.compile(r"^(?P<name>\.L_x_\d+):")
@@ -42,7 +44,11 @@ _USAGE = re.compile(rf"Function {ENTRY}:\s*\n\s*REG:(?P<registers>\d+) STACK:(?P
 
 @dataclass(frozen=True)
 class KernelFacts:
-    """One kernel for one architecture. ``per_result``: instructions of its hot part for each result it makes."""
+    """One kernel for one architecture.
+
+    ``per_result``: instructions of its hot part for each result it makes. ``whole``: of a pass of its loop over chunks,
+    with loads, barrier and planning, for each product; 0 where that is not counted.
+    """
 
     kernel: str
     arch: str
@@ -51,6 +57,7 @@ class KernelFacts:
     stack: int  # bytes
     instructions: int  # of the whole kernel
     per_result: float
+    whole: float = 0.0
 
     @property
     def key(self) -> str:
@@ -77,10 +84,11 @@ class _Listing:
     names: list[str]  # of every instruction, in order of address
     labels: dict[str, int]  # position of the instruction that follows
     branches: list[tuple[int, str]]  # position and target
+    always: set[int]  # positions of jumps without a condition
 
 
 def _parse(text: str) -> _Listing:
-    listing = _Listing([], {}, [])
+    listing = _Listing([], {}, [], set())
     for line in text.splitlines():
         label = _LABEL.match(line)
         if label:
@@ -90,20 +98,56 @@ def _parse(text: str) -> _Listing:
             target = _TARGET.search(instruction["rest"])
             if instruction["name"] == "BRA" and target:
                 listing.branches.append((len(listing.names), target["name"]))
+            jumps = instruction["name"] != "BRA" or instruction["rest"].strip().startswith("`")
+            if instruction["name"] in ("BRA", "EXIT", "RET") and jumps and "@" not in line:
+                listing.always.add(len(listing.names))
             listing.names.append(instruction["name"])
     return listing
 
 
-def innermost_loops(text: str) -> list[list[str]]:
-    """Instruction names of each loop without another inside, from nvdisasm's text. A jump to itself is none."""
-    listing = _parse(text)
+def _innermost(listing: _Listing) -> list[tuple[int, int]]:
     spans = []
     for at, target in listing.branches:
         start = listing.labels.get(target, at + 1)
         if start < at:
             spans.append((start, at + 1))
-    inner = [s for s in spans if not any(o != s and s[0] <= o[0] and o[1] <= s[1] for o in spans)]
-    return [listing.names[a:b] for a, b in inner]
+    return [s for s in spans if not any(o != s and s[0] <= o[0] and o[1] <= s[1] for o in spans)]
+
+
+def innermost_loops(text: str) -> list[list[str]]:
+    """Instruction names of each loop without another inside, from nvdisasm's text. A jump to itself is none."""
+    listing = _parse(text)
+    return [listing.names[a:b] for a, b in _innermost(listing)]
+
+
+def _blocks(listing: _Listing) -> tuple[list[Block], list[int]]:
+    """The instructions as blocks, without those that only fill up; and where each block starts."""
+    ends = {at + 1: target for at, target in listing.branches}
+    cuts = sorted({0, *listing.labels.values(), *ends, *(at + 1 for at in listing.always)})
+    starts = [at for at in cuts if at < len(listing.names)]
+    index, blocks = {at: i for i, at in enumerate(starts)}, []
+    for i, start in enumerate(starts):
+        end = starts[i + 1] if i + 1 < len(starts) else len(listing.names)
+        following = [i + 1] if end - 1 not in listing.always and end in index else []
+        target = listing.labels.get(ends[end]) if end in ends else None
+        if target in index:
+            following.append(index[target])
+        blocks.append(Block(tuple(n for n in listing.names[start:end] if n != "NOP"), tuple(following)))
+    return blocks, starts
+
+
+def instructions_of_chunk(text: str, terms: int, work: int, loads: int) -> int | None:
+    """Instructions of a pass of the loop over chunks, from nvdisasm's text: ``terms`` products of a thread, ``work`` of
+    them in a pass of its innermost loop, ``loads`` reads of global memory. ``None``: there is no such loop.
+    """
+    listing = _parse(text)
+    loops = _innermost(listing)
+    if not loops:
+        return None
+    first, last = max(loops, key=lambda span: _arithmetic(listing.names[span[0] : span[1]]))
+    blocks, starts = _blocks(listing)
+    hot = range(bisect_right(starts, first) - 1, bisect_right(starts, last - 1))
+    return shortest_pass(blocks, hot, terms // work, loads)
 
 
 def _arithmetic(names: list[str]) -> int:
@@ -132,6 +176,8 @@ def inspect_kernel(kernel: CompiledKernel) -> KernelFacts:
         if not loops:
             raise CudaError(f"{kernel.source} for {kernel.arch} has no loop, but says that its loop is what to count")
         hot = max(loops, key=_arithmetic)
+    chunk = kernel.source.chunk
+    found = instructions_of_chunk(text, chunk, kernel.source.work, kernel.source.loads) if chunk else None
     return KernelFacts(
         kernel=str(kernel.source),
         arch=kernel.arch,
@@ -140,6 +186,7 @@ def inspect_kernel(kernel: CompiledKernel) -> KernelFacts:
         stack=int(usage["stack"]),
         instructions=len(names),
         per_result=round(len(hot) / kernel.source.work, 3),
+        whole=round(found / chunk, 3) if found is not None else 0.0,
     )
 
 
@@ -151,7 +198,8 @@ def regressions(now: list[KernelFacts], before: list[KernelFacts], tolerance: fl
     lines = [f"{key}: not in the baseline" for key in new.keys() - old.keys()]
     lines += [f"{key}: only in the baseline" for key in old.keys() - new.keys()]
     for key in new.keys() & old.keys():
-        for name, slack in (("registers", tolerance), ("spills", 0.0), ("stack", 0.0), ("per_result", tolerance)):
+        for name in ("registers", "spills", "stack", "per_result", "whole"):
+            slack = 0.0 if name in ("spills", "stack") else tolerance
             was, is_now = getattr(old[key], name), getattr(new[key], name)
             if is_now > was * (1 + slack):
                 lines.append(f"{key}: {name} {was} -> {is_now}")

@@ -32,6 +32,9 @@ class KernelSource:
     #: or in the whole kernel where it has no loop worth counting.
     work: int = field(default=1, compare=False)
     hot: Literal["loop", "whole"] = field(default="whole", compare=False)
+    #: Of a kernel with a loop over chunks: products of a thread in a chunk, and its reads of global memory for one.
+    chunk: int = field(default=0, compare=False)
+    loads: int = field(default=0, compare=False)
     #: Architectures with the kernel's instructions; empty: all.
     archs: tuple[str, ...] = field(default=(), compare=False)
 

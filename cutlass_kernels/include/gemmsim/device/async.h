@@ -1,0 +1,39 @@
+// Copies from global to shared memory that go on while the thread does something else: cp.async of sm_80 and newer. On the
+// host (tests) they are done at once.
+#pragma once
+#include "gemmsim/types.h"
+
+#if !defined(__CUDACC_RTC__)
+#include <string.h>
+#endif
+
+namespace gemmsim {
+
+// BYTES (4, 8 or 16, aligned) of global memory; zeros if they are not `there`, and then nothing is read.
+template <int BYTES> GEMMSIM_HD void copy_async(void* shared, const void* global, bool there) {
+    static_assert(BYTES == 4 || BYTES == 8 || BYTES == 16);
+#if defined(__CUDA_ARCH__)
+    const uint32_t to = (uint32_t)__cvta_generic_to_shared(shared);
+    const int size = there ? BYTES : 0;
+    asm volatile("cp.async.ca.shared.global [%0], [%1], %2, %3;" ::"r"(to), "l"(global), "n"(BYTES), "r"(size) : "memory");
+#elif !defined(__CUDACC_RTC__)
+    if (there) memcpy(shared, global, BYTES);
+    else memset(shared, 0, BYTES);
+#endif
+}
+
+// The thread's copies since the last call are a group.
+GEMMSIM_HD void commit_async() {
+#if defined(__CUDA_ARCH__)
+    asm volatile("cp.async.commit_group;" ::: "memory");
+#endif
+}
+
+// Until at most GROUPS of the thread's groups are not done.
+template <int GROUPS> GEMMSIM_HD void wait_async() {
+#if defined(__CUDA_ARCH__)
+    asm volatile("cp.async.wait_group %0;" ::"n"(GROUPS) : "memory");
+#endif
+}
+
+}  // namespace gemmsim
