@@ -44,9 +44,12 @@ ROUNDING = {
 }
 TO_ODD = 3
 #: Sequential steps whose sums are watched (docs/design/cpu.md, "Watched sums"): the operation, three instructions of
-#: splitting, two that look for midpoints and one for small sums. Registers with more bits are rounded to odd.
+#: splitting, two that look for midpoints and one for small sums. To odd, registers of at most 11 bits are rounded in
+#: two instructions, both for the multipliers: three of five, which these hold up as long as six. Registers with more
+#: than 13 bits are rounded to odd.
 WATCHED = {"fma to odd, round": 6, "fma to odd, round+subnormals": 7, "fma, round+subnormals": 5}
-MOST_WATCHED_BITS = 13
+SHORT_ROUNDED = {"fma to odd, round+subnormals": 6}
+MOST_SHORT_BITS, MOST_WATCHED_BITS = 11, 13
 #: Directed steps of normal sums: the operation, a look, and the cut.
 CUT = {RoundingMode.RTZ: 3, RoundingMode.RNA: 4, RoundingMode.RU: 6, RoundingMode.RD: 6}
 #: Kinds of rounding for which runs and the sums of their totals are one kernel (runs.h), and the sign of zero's share.
@@ -105,8 +108,11 @@ def _watched(accumulator: Sequential, kernel: str) -> int | None:
         return None
     if kernel.endswith(", directed"):
         return CUT.get(cast.rounding.mode)
-    narrow = "float32" not in kernel or not isinstance(cast.format, FloatFormat) or cast.format.p <= MOST_WATCHED_BITS
-    return WATCHED.get(kernel.split(" lanes, ")[-1]) if narrow else None
+    bits = cast.format.p if "float32" in kernel and isinstance(cast.format, FloatFormat) else 0
+    if bits > MOST_WATCHED_BITS:
+        return None
+    kind = kernel.split(" lanes, ")[-1]
+    return SHORT_ROUNDED[kind] if kind in SHORT_ROUNDED and 0 < bits <= MOST_SHORT_BITS else WATCHED.get(kind)
 
 
 def _runs(accumulator: Accumulator, kernel: str, terms: float) -> tuple[float, int] | None:

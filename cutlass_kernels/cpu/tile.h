@@ -19,6 +19,9 @@ constexpr int KEPT_IN_DOUBLE = 44, KEPT_IN_TWO = 90, KEPT_IN_INTEGER = 117;
 
 constexpr int64_t MR = 8;  // rows of a packed panel of A
 
+// Floats are rounded to formats of at most so many bits in two instructions (tiles/watch.h).
+constexpr int SHORT_BITS = 11;
+
 // How an INTEGER or FIXED run goes in floating-point lanes: each product times `scale` to a whole number (or as it is),
 // sums clamped to [low, high] at every step or left exact, to be brought into range at the end.
 struct IntegerLanes {
@@ -48,6 +51,7 @@ struct Tile {
     int64_t k0;            // SR: index of the first term
     const int64_t* kmap;   // SR: where terms have been permuted, their original indices; else null
     bool exact_products;   // each is a number of the carrier
+    int lift;              // the power of two by which A has been multiplied (tiles/lifted.h); 0: none
     int64_t index(int64_t at) const { return kmap ? kmap[at] : k0 + at; }  // of the term there
 };
 
@@ -117,6 +121,7 @@ struct Isa {
     // (by the mode of the processor).
     enum Directed : int { NEAREST = 0, DIRECTED = 1, TILES = 2 } directed;
     int nr[2];           // columns of a tile
+    bool lifts;          // tiles of floats of kind SUB take lifted panels (Tile::lift)
     TileFn tile[2][STEPS][KINDS];  // FAST and FAST_CLAMP are null where nothing is directed
     // kernel of a compensated run; `kind` NONE, SUB, GENERAL or, of float panels by modes, LANES; `odd`: exact operations. False: wager lost
     CompensatedFn (*compensated)(int carrier, int method, int kind, bool odd);

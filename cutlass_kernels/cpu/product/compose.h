@@ -269,8 +269,8 @@ template <class T> struct Compose {
         if (w.order == SCALED) return groups_of(level, begin, end, w.n, out);
         if (w.order == CHUNKED) return runs_of(level, begin, end, w.n, out, false);
         if (w.order == SPLITK) return runs_of(level, begin, end, (end - begin + w.n - 1) / w.n, out, true);
-        const bool singles = w.order == PAIRWISE && w.n == 1 && level == r.wrapper_count - 1;
-        if (singles && events && events->has_pairs()) return events->pairs(terms(begin, end, out), level);
+        const bool innermost = w.order == PAIRWISE && level == r.wrapper_count - 1;
+        if (innermost && events && events->has_pairs(w.n)) return events->pairs(terms(begin, end, out), w.n, level);
         if (w.order == PAIRWISE) return pairs_of(level, begin, end, w.n, 0, out);
         lanes(level, begin, end, w, out);
     }

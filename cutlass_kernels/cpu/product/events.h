@@ -30,9 +30,9 @@ struct EventKernels {
     void (*run)(int panel, const Tile& t, int nr, int method, bool fused, const EventTile& into);
     // s = R(s + x) of a tile's elements; the draw of a stochastic cast is that of `site` at place `index`
     void (*sum)(int panel, void* s, const void* x, const Tile& t, int nr, const Cast& c, uint64_t index, int site, const EventTile& into);
-    // the tile's products, each R(+0 + a * b), then adjacent pairs of them and of their sums by `c`, into its c, of float panels; both
+    // the tile's terms in runs of `size` from +0, then adjacent pairs of them and of their sums by `c`, into its c, of float panels; both
     // casts to nearest even, and lemma A holds for them. Null where sums in pairs have no kernel of their own
-    void (*pairs)(const Tile& t, int nr, const Cast& c, const EventTile& products, const EventTile& sums);
+    void (*pairs)(const Tile& t, int nr, int64_t size, const Cast& c, const EventTile& products, const EventTile& sums);
 };
 
 const EventKernels& event_kernels_baseline();

@@ -35,6 +35,7 @@ struct Choice {
     Wager wager = {};
     RunsPlan runs = {};
     bool exact_products = false;  // of a plain register: each is a number of the carrier
+    int lift = 0;                 // of a plain register: what Tile's may be
     int careful = GENERAL;        // of compensated sums: the kernel for a lost wager
     Slices slices = {};
     int kept = 0;  // of a matrix unit's step: HardwareModel's, or how many bits make sure that nothing is cut
@@ -275,6 +276,16 @@ inline int cast_kind(const Cast& c, int carrier, bool finite, bool overflow_free
     return clamps ? SAT : inf || nan ? SPECIAL : GENERAL;
 }
 
+// By which power of two values are multiplied so that the least normal one of the format is 2, the first float whose exponent has
+// the highest bit set; 0 where that leaves float's range. No value is beyond the format's end.
+inline int lift_of(const Request& r, const Facts& f, double most_a) {
+    const int by = 1 - r.add.emin, p = r.fused || r.add.p < r.mul.p ? r.add.p : r.mul.p;
+    const int emax = r.fused || r.add.emax > r.mul.emax ? r.add.emax : r.mul.emax;
+    const double most = fmax(fmax(most_a, f.product), f.bound);
+    if (by <= 0 || (!r.fused && r.mul.emin != r.add.emin) || r.add.p > SHORT_BITS || (!r.fused && r.mul.p > SHORT_BITS)) return 0;
+    return emax + by + 26 - p <= 127 && most < ldexp(1.0, 127 - by) ? by : 0;
+}
+
 // `addend`: facts about C.
 inline Choice choose(const Request& r, const Stats& a, const Stats& b, const Stats& addend, int carrier, Isa::Directed directed) {
     const CarrierInfo i = carrier_info(carrier == 2 ? 1 : carrier);
@@ -342,6 +353,7 @@ inline Choice choose(const Request& r, const Stats& a, const Stats& b, const Sta
     if (directed == Isa::TILES && !near && !in_range && kind < GENERAL) kind = GENERAL;
     c.step = r.fused ? (near ? FMA_NEAR : FMA_ODD) : (near ? MA_NEAR : MA_ODD);
     c.kind = kind;
+    if (carrier == 0 && kind == SUB) c.lift = lift_of(r, f, a.max_abs);
     return c;
 }
 

@@ -166,7 +166,8 @@ template <class T> struct Product {
         Runner<T> runner(isa, r, kind_carrier, nr, order.map(), sa, sb, sc, isa.directed);
         const std::unique_ptr<Watcher<T>> watcher(events ? new Watcher<T>{isa, r, *events, nr} : nullptr);
         if (watcher) watcher->look(sa, sb, planned);
-        runner.events = watcher.get();
+        runner.watch(watcher.get());
+        if (runner.lifted) lift(packed_a, count * g.k * MR, runner.lifted);
         alignas(64) T c[MR * 64], start[MR * 64];
         char* const result = result_of(batch);
         TileScales scales;  // written where there are any: a tile of few terms is over in the time of a copy
@@ -182,6 +183,11 @@ template <class T> struct Product {
             }
         report->used[runner.choice.carrier][runner.choice.step][runner.choice.kind] = 1;
         report->proofs &= runner.choice.proofs;
+    }
+
+    static void lift(T* x, int64_t n, int by) {
+        const T factor = (T)ldexp(1.0, by);
+        for (int64_t i = 0; i < n; ++i) x[i] *= factor;
     }
 
     int64_t batches() const {

@@ -11,6 +11,7 @@ template <class T> struct Runner {
     const int64_t* kmap;  // where lanes are interleaved, the k of each place; else null
     const bool specials;  // an operand of the block may be NaN or infinite
     const Watcher<T>* events = nullptr;  // additions are watched, by it
+    int lifted = 0;                      // by what panels of A are to be multiplied: where all that reads them are such tiles
     const Isa::Directed directed;
     Choice choice;
     Meeting meetings[MAX_WRAPPERS], last;
@@ -36,6 +37,11 @@ template <class T> struct Runner {
         return choose(r, a, b, c, kind_carrier, directed);
     }
 
+    void watch(const Watcher<T>* watcher) {
+        events = watcher;
+        lifted = isa.lifts && !events && r.method == REGISTER && choice.kind == SUB && choice.runs.kind < 0 ? choice.lift : 0;
+    }
+
     // Into t.c; `addend` has the tile's layout. `counts`: overflows of the tile's elements, rows `counts_row` apart, or null.
     // `scales`: of block formats whose elements come without them. `codes`: of a table, instead of t's panels.
     void run(Tile& t, const T* addend, int64_t* counts = nullptr, int64_t counts_row = 0, const TileScales& scales = TileScales(),
@@ -44,6 +50,7 @@ template <class T> struct Runner {
         t.mul = &r.mul;
         t.add = &r.add;
         t.exact_products = choice.exact_products;
+        t.lift = lifted;
         if (r.wrapper_count || r.method || codes) {
             const int step = scales.all && r.wrapper_count ? choose_scale_step(r, carrier, scales.all->narrow) : SCALE_SCALAR;
             const Compose<T> compose = {isa,      r,      choice,     meetings, t,    nr,    carrier, kmap,

@@ -116,13 +116,16 @@ template <class T> struct Watcher {
             }
     }
 
-    // Whether pairs() has the sums in pairs of single terms.
-    bool has_pairs() const {
+    // Whether pairs() has the sums in pairs of runs of n terms: in longer ones few sums meet, and single terms are not looked at for
+    // numbers of the format.
+    bool has_pairs(int64_t n) const {
         const bool plain_register = !r.method && r.fused && r.init != C_FIRST && args.least[0] == ldexp(1.0, r.add.emin);
-        return kernels.pairs && plain_register && narrow_sums && run_in_lanes();
+        const bool short_runs = n == 1 || (n <= MOST_OF_PAIRS && run_tile().brisk == 1);
+        return kernels.pairs && plain_register && narrow_sums && run_in_lanes() && short_runs;
     }
-    // All terms of t one by one from +0, and what the wrapper `level` makes of them, into its c.
-    void pairs(const Tile& t, int level) const { kernels.pairs(t, nr, r.wrappers[level].cast, tile(0), tile(1 + level)); }
+    static constexpr int64_t MOST_OF_PAIRS = 16;
+    // All terms of t in runs of n from +0, and what the wrapper `level` makes of them, into its c.
+    void pairs(const Tile& t, int64_t n, int level) const { kernels.pairs(t, nr, n, r.wrappers[level].cast, tile(0), tile(1 + level)); }
 
     double register_of(const Tile& t, int i, int j, double s, const WatchedSum& watched) const {
         for (int64_t k = 0; k < t.k; ++k) {

@@ -8,6 +8,7 @@
 #include <new>
 #include "float_state.h"
 #include "tiles/events.h"
+#include "tiles/lane_masks.h"
 
 #if ISA_MODES || ISA_AVX512
 namespace gemmsim::NS {
@@ -72,6 +73,37 @@ template <class C> struct Brisk {
     INL_MEMBER VI large(V x) const { return (VI)((VI)((VU)x & ~C::SIGN) > most); }
     INL_MEMBER VI small(V x) const { return (VI)((VI)((VU)x & ~C::SIGN) < least); }
     INL_MEMBER VI is_tie(V x) const { return (VI)((VU)((VU)x << (8 * (int)sizeof(typename C::T) - dropped)) == tie); }
+};
+
+// Magnitudes from one number's bits to another's.
+struct Range {
+    C32::VI bias, limit;
+    INL Range make(int32_t low, int32_t high) {
+        if (high < low) return Range{(C32::VI){}, splat_i<C32>(-1)};  // which has none
+        return Range{splat_i<C32>((int32_t)(0x80000000u - (uint32_t)low)), splat_i<C32>((int32_t)(0x80000000u + (uint32_t)(high - low)))};
+    }
+    // More than `limit` where x is outside.
+    INL_MEMBER C32::VI place(C32::V x) const { return (C32::VI)(((C32::VU)x & ~C32::SIGN) + (C32::VU)bias); }
+};
+
+// Whether one of several float sums may be anything rare, or may have had a product of zero: it is outside of the range, a number of
+// the format or, to nearest, a tie.
+template <How HOW> struct UsualSums {
+    const Range range;
+    const C32::VU low;  // the bits that go, to nearest but the first of them
+    C32::VU least = {};
+    C32::VI most = {};
+
+    explicit UsualSums(const Brisk<C32>& k)
+        : range(Range::make(k.least[0], k.most[0])), low(splat_u<C32>(((C32::U)1 << (k.dropped - (HOW == TO_NEAREST))) - 1)) {}
+    INL_MEMBER void look(C32::V x, bool first) {
+        const C32::VU bits = (C32::VU)x & low;
+        const C32::VI place = range.place(x);
+        least = first ? bits : umin(least, bits);
+        most = first ? place : imax(most, place);
+    }
+    INL_MEMBER Mask rare() const { return either(same_bits((C32::V)least, (C32::V){}), exceeds(most, range.limit)); }
+    INL_MEMBER bool all() const { return !any(rare()); }
 };
 
 // The cast of steps that are taken as events.h has them, made when the first one is.
@@ -155,6 +187,33 @@ static __attribute__((noinline)) void again(Lanes<C>& lanes, T a, const T* b, co
     if (HOW != TO_NEAREST) round_toward(RoundingState::TO_ZERO);
 }
 
+// One term of ROWS rows, if nothing in it may be rare: inexact sums, of which those that the register keeps are counted.
+template <How HOW, int ROWS> INL bool usual_step(const float* a, const float* b, const Brisk<C32>& k, C32::V (&sum)[ROWS][NV],
+                                                 C32::VI (&swamped)[ROWS][NV]) {
+    typedef C32::V V;
+    V x[ROWS][NV];
+    UsualSums<HOW> usual(k);
+#pragma GCC unroll 4
+    for (int i = 0; i < ROWS; ++i) {
+        const V av = splat<C32>(a[i]);
+#pragma GCC unroll 2
+        for (int j = 0; j < NV; ++j) {
+            x[i][j] = vfma(av, load<V>(b + j * C32::L), sum[i][j]);
+            usual.look(x[i][j], i + j == 0);
+        }
+    }
+    if (__builtin_expect(!usual.all(), 0)) return false;
+#pragma GCC unroll 4
+    for (int i = 0; i < ROWS; ++i)
+#pragma GCC unroll 2
+        for (int j = 0; j < NV; ++j) {
+            const V r = k.template round<HOW>(x[i][j], C32::VU{});
+            swamped[i][j] = counted(swamped[i][j], same_bits(r, sum[i][j]));
+            sum[i][j] = r;
+        }
+    return true;
+}
+
 // All terms of ROWS rows and NV vectors of columns from `at` on, in the mode that HOW needs. KNOWN: the planner knows that a
 // sum which the carrier does not hold leaves the larger addend (lemma A), so that x = r tells what happened.
 template <class C, class T, How HOW, bool KNOWN, int ROWS>
@@ -172,6 +231,8 @@ static __attribute__((noinline)) void brisk_rows(const Tile& t, int nr, int row,
     place.col0 = t.col0 + (uint32_t)at;
     V sum[ROWS][NV];
     VI swamped[ROWS][NV], exact[ROWS][NV];
+    constexpr bool IN_FLOATS = sizeof(typename C::T) == 4 && !KNOWN && HOW != BY_DRAW;
+    int trust = IN_FLOATS ? 32 : -1;  // that a step is usual, as long as most are
     bool negative_zeros[ROWS] = {};  // in a row's sums, which the step of events.h leaves; the short one to nearest loses their sign
 #pragma GCC unroll 4
     for (int i = 0; i < ROWS; ++i)
@@ -181,6 +242,14 @@ static __attribute__((noinline)) void brisk_rows(const Tile& t, int nr, int row,
             swamped[i][j] = exact[i][j] = (VI){};
         }
     for (int64_t n = 0; n < t.k; ++n) {
+        if constexpr (IN_FLOATS)
+            if (trust >= 0) {
+                if (usual_step<HOW, ROWS>(a + n * MR, b + n * nr, k, sum, swamped)) {
+                    trust += trust < 64;
+                    continue;
+                }
+                trust -= 4;
+            }
         const int64_t index = HOW == BY_DRAW ? t.index(n) : 0;
         if (HOW == BY_DRAW && (n == 0 || t.kmap || index % per == 0)) draws.make(place, row, (uint32_t)(index / per), SITE_ADD);
         V bv[NV];

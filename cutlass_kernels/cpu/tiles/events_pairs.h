@@ -1,8 +1,7 @@
-// Single products whose sums meet in pairs, watched (events_fast.h): a row's whole tree in one pass. Counts stay in registers until
+// Runs of few terms whose sums meet in pairs, watched (events_fast.h): a row's whole tree in one pass. Counts stay in registers until
 // the last sum. Where no addend is zero, as most are, zeros are not looked for.
 #pragma once
 #include "tiles/events_fast.h"
-#include "tiles/lane_masks.h"
 #include "tiles/split.h"
 
 #if ISA_MODES || ISA_AVX512
@@ -10,18 +9,6 @@ namespace gemmsim::NS {
 
 // A product's error is a float number down to here.
 constexpr double LEAST_PRODUCT = 0x1p-100;
-
-// Magnitudes between two, as bits.
-struct Range {
-    C32::VI bias, limit;
-    INL Range make(const Brisk<C32>& k) {
-        const int32_t low = k.least[0] - 1, high = k.most[0];
-        if (high < low) return Range{(C32::VI){}, splat_i<C32>(-1)};  // which has none
-        return Range{splat_i<C32>((int32_t)(0x80000000u - (uint32_t)low)), splat_i<C32>((int32_t)(0x80000000u + (uint32_t)(high - low)))};
-    }
-    // More than `limit` where x is outside.
-    INL_MEMBER C32::VI place(C32::V x) const { return (C32::VI)(((C32::VU)x & ~C32::SIGN) + (C32::VU)bias); }
-};
 
 // One cast of the tree.
 struct PairCast {
@@ -31,8 +18,8 @@ struct PairCast {
     const EventTile& into;
 
     PairCast(const Careful& add, const EventTile& tile, double least)
-        : k(Brisk<C32>::make(add.cast, least, add.cast.hi < -add.cast.lo ? add.cast.hi : -add.cast.lo)), range(Range::make(k)),
-          careful(add), into(tile) {}
+        : k(Brisk<C32>::make(add.cast, least, add.cast.hi < -add.cast.lo ? add.cast.hi : -add.cast.lo)),
+          range(Range::make(k.least[0] - 1, k.most[0])), careful(add), into(tile) {}
 };
 
 // R(+0 + a * b), rounded once (split.h); `x`: the carrier's product.
@@ -43,11 +30,10 @@ INL C32::V rounded_product(C32::V a, C32::V b, C32::V* x, const PairCast& c) {
 }
 INL Mask is_product(C32::V a, C32::V b, C32::V r) { return equals(vfms(a, b, r), (C32::V){}); }
 
-// lanes.s = R(+0 + a * b), as events.h has it.
-static __attribute__((noinline)) void product_again(Lanes<C32>& lanes, float a, const float* b, const PairCast& c, int64_t element) {
+// lanes.s = R(lanes.s + a * b), as events.h has it.
+static __attribute__((noinline)) void step_again(Lanes<C32>& lanes, float a, const float* b, const PairCast& c, int64_t element) {
     double q[NV * C32::L];
     for (int l = 0; l < NV * C32::L; ++l) q[l] = (double)a * (double)b[l];
-    for (int j = 0; j < NV; ++j) lanes.s[j] = (C32::V){};
     sum_again<C32, false>(lanes, q, nullptr, c.careful, c.into, element);
 }
 
@@ -111,7 +97,8 @@ struct BriskPairs {
             }
             if (any(rare)) {
                 Lanes<C32> lanes = lanes_of(s);
-                product_again(lanes, a[k * MR], b + k * nr, of_product, element);
+                for (int j = 0; j < NV; ++j) lanes.s[j] = zero;
+                step_again(lanes, a[k * MR], b + k * nr, of_product, element);
                 return take(lanes, s);
             }
             zeros = true;
@@ -119,6 +106,55 @@ struct BriskPairs {
 #pragma GCC unroll 2
         for (int j = 0; j < NV; ++j) exact[j] = counted(exact[j], equal[j]);
         return zeros;
+    }
+
+    // s = R(s + the product k). Whether there are zeros.
+    INL_MEMBER bool step(int64_t k, Value& s) {
+        const V av = splat<C32>(a[k * MR]);
+        Value y, x, r;
+        UsualSums<TO_NEAREST> usual(of_product.k);
+#pragma GCC unroll 2
+        for (int j = 0; j < NV; ++j) {
+            y[j] = load<V>(b + k * nr + j * C32::L);
+            x[j] = vfma(av, y[j], s[j]);
+            usual.look(x[j], j == 0);
+            r[j] = of_product.k.round<TO_NEAREST>(x[j], (C32::VU){});
+        }
+        if (__builtin_expect(!usual.all(), 0)) return unusual_step(k, y, x, r, s);
+#pragma GCC unroll 2
+        for (int j = 0; j < NV; ++j) {
+            swamped[j] = counted(swamped[j], same_bits(r[j], s[j]));
+            s[j] = r[j];
+        }
+        return false;
+    }
+
+    // The same where something may be rare, or only a product zero. `r`: x rounded.
+    bool unusual_step(int64_t k, const Value& y, const Value& x, const Value& r, Value& s) {
+        const V av = splat<C32>(a[k * MR]), zero = {};
+        Mask same[NV], equal[NV], rare = {}, zeros = {};
+#pragma GCC unroll 2
+        for (int j = 0; j < NV; ++j) {
+            const Mask nothing = either(equals(av, zero), equals(y[j], zero));
+            UsualSums<TO_NEAREST> usual(of_product.k);
+            usual.look(x[j], true);
+            equal[j] = equals(x[j], r[j]);
+            same[j] = but(equals(r[j], s[j]), nothing);
+            zeros = either(zeros, equals(r[j], zero));
+            rare = either(rare, either(same_bits(s[j], -zero), but(usual.rare(), both(nothing, equal[j]))));
+        }
+        if (any(rare)) {
+            Lanes<C32> lanes = lanes_of(s);
+            step_again(lanes, a[k * MR], b + k * nr, of_product, element);
+            return take(lanes, s);
+        }
+#pragma GCC unroll 2
+        for (int j = 0; j < NV; ++j) {
+            swamped[j] = counted(swamped[j], same[j]);
+            exact[j] = counted(exact[j], equal[j]);
+            s[j] = r[j];
+        }
+        return any(zeros);
     }
 
     // right = R(left + right). `zeros`: whether there are any in these. Whether there are any now.
@@ -166,8 +202,16 @@ struct BriskPairs {
         return some;
     }
 
-    // compose.h's tree: sums that wait are the set bits of the number of terms so far.
-    INL_MEMBER void run(int64_t n, Value& s) {
+    // s = the run of terms [k, end). Whether there are zeros.
+    template <bool SINGLE> INL_MEMBER bool leaf(int64_t k, int64_t end, Value& s) {
+        bool zeros = product(k, s);
+        if (!SINGLE)
+            while (++k < end) zeros = step(k, s);
+        return zeros;
+    }
+
+    // compose.h's tree of n terms in runs of `size`: sums that wait are the set bits of the number of runs so far.
+    template <bool SINGLE> INL_MEMBER void run(int64_t n, int64_t size, Value& s) {
         Value waits[DEEP];
         bool with_zeros[DEEP], zeros = false;
         int used = 0;
@@ -180,15 +224,16 @@ struct BriskPairs {
             for (int j = 0; j < NV; ++j) waits[used][j] = s[j];
             with_zeros[used++] = zeros;
         };
-        for (int64_t k = 0; k + 2 <= n; k += 2) {
+        int64_t k = 0, made = 0;
+        for (; k + size < n; k += 2 * size) {
             Value left;
-            const bool before = product(k, left), after = product(k + 1, s);
+            const bool before = leaf<SINGLE>(k, k + size, left), after = leaf<SINGLE>(k + size, k + 2 * size < n ? k + 2 * size : n, s);
             zeros = pair(left, s, before || after);
-            for (int64_t pairs = k >> 1; pairs & 1; pairs >>= 1) join();
+            for (int64_t pairs = made++; pairs & 1; pairs >>= 1) join();
             put();
         }
-        if (n & 1) {
-            zeros = product(n - 1, s);
+        if (k < n) {
+            zeros = leaf<SINGLE>(k, n, s);
             put();
         }
         zeros = with_zeros[--used];
@@ -198,22 +243,24 @@ struct BriskPairs {
     }
 };
 
-static __attribute__((noinline)) void brisk_pairs_of_row(const Tile& t, int nr, int row, const PairCast& of_product,
-                                                         const PairCast& of_sum) {
+template <bool SINGLE> static __attribute__((noinline)) void brisk_pairs_of_row(const Tile& t, int nr, int row, int64_t size,
+                                                                                const PairCast& of_product, const PairCast& of_sum) {
     const PairCast product = of_product, sum = of_sum;  // which calls do not change
     const int64_t element = row * (int64_t)nr;
     BriskPairs tree = {(const float*)t.a + row, (const float*)t.b, nr, product, sum, element, {}, {}};
     BriskPairs::Value s;
-    tree.run(t.k, s);
-    store_lanes<C32>(tree.lanes_of(s), (float*)t.c + element, sum.into, element, 2 * t.k - 1);
+    tree.run<SINGLE>(t.k, size, s);
+    store_lanes<C32>(tree.lanes_of(s), (float*)t.c + element, sum.into, element, t.k + (t.k - 1) / size);
 }
 
-// A tile's terms, each by itself, and the pairs of their sums, which `cast` rounds.
-static void brisk_pairs(const Tile& t, int nr, const Cast& cast, const EventTile& products, const EventTile& sums) {
+// A tile's terms in runs of `size`, and the pairs of their sums, which `cast` rounds.
+static void brisk_pairs(const Tile& t, int nr, int64_t size, const Cast& cast, const EventTile& products, const EventTile& sums) {
     const Careful add = {*t.add, products.least}, meet = {cast, sums.least};
     const PairCast of_product(add, products, products.least > LEAST_PRODUCT ? products.least : LEAST_PRODUCT),
         of_sum(meet, sums, sums.least);
-    for (int row = 0; row < t.rows; ++row) brisk_pairs_of_row(t, nr, row, of_product, of_sum);
+    for (int row = 0; row < t.rows; ++row)
+        size == 1 ? brisk_pairs_of_row<true>(t, nr, row, size, of_product, of_sum)
+                  : brisk_pairs_of_row<false>(t, nr, row, size, of_product, of_sum);
 }
 
 }  // namespace gemmsim::NS

@@ -14,6 +14,7 @@ INL Mask but(Mask a, Mask b) { return _kandn_mask16(b, a); }
 INL Mask both(Mask a, Mask b) { return _kand_mask16(a, b); }
 INL Mask either(Mask a, Mask b) { return _kor_mask16(a, b); }
 INL bool any(Mask a) { return a != 0; }
+INL C32::VU umin(C32::VU a, C32::VU b) { return (C32::VU)_mm512_min_epu32((__m512i)a, (__m512i)b); }
 // n, one more in the lanes of the mask
 INL C32::VI counted(C32::VI n, Mask a) { return (C32::VI)_mm512_mask_add_epi32((__m512i)n, a, (__m512i)n, _mm512_set1_epi32(1)); }
 #elif ISA_MODES

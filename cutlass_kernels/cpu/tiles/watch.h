@@ -15,16 +15,19 @@ template <class C> struct Watch {
     VU up;      // by which the bits that go are moved to the top: those of a midpoint are the sign bit alone
     VU normal;  // bits of 2^emin
     VI end;     // bits of the largest magnitude of both signs
-    V factor;
+    V factor, minus, power;  // 2^k + 1, 1 - 2^k, 2^k: k bits go
 
     Watch(const Const<C>& k, const gemmsim::Cast& cast)
         : up(in_register(splat_u<C>((typename C::U)(cast.p + 8 * sizeof(typename C::T) - C::MB - 1)))), normal(k.normal_from),
-          end((VI)vmin(k.hi, -k.lo)), factor(k.factor) {}
+          end((VI)vmin(k.hi, -k.lo)), factor(k.factor), minus(splat<C>((typename C::T)2) - k.factor),
+          power(k.factor - splat<C>((typename C::T)1)) {}
 
-    INL_MEMBER V round(V s) const {
-        const V g = s * factor;
-        return g + (s - g);
-    }
+    // SHORT: of at most 11 bits of a float. What s * (1 - 2^k) is rounded to, plus s * 2^k, is a multiple of p bits' last place: that
+    // next to s, or the even one of two. (The first falls a binade behind only next above a power of two, where half of that place is as
+    // good, for k >= p + 2.) Two instructions for three, but both for the multipliers.
+    template <bool SHORT = false> INL_MEMBER V round(V s) const { return near<SHORT>(s, far<SHORT>(s)); }
+    template <bool SHORT> INL_MEMBER V far(V s) const { return s * (SHORT ? minus : factor); }
+    template <bool SHORT> INL_MEMBER V near(V s, V far) const { return SHORT ? vfma(s, power, far) : far + (s - far); }
     // R(a * b) of any operands, `q` the product as the carrier has it: a * b - g is rounded once (split.h).
     INL_MEMBER V round_product(V a, V b, V q) const {
         const V g = q * factor;
@@ -104,6 +107,24 @@ template <bool MIDPOINTS, bool SMALL, bool LARGE> struct Seen<C64, MIDPOINTS, SM
         any = first ? x : any | x;
     }
     INL_MEMBER bool found(const Watch<C64>&) const { return any_lane(any); }
+};
+#endif
+
+#if ISA_AVX2
+// Of lifted values (lifted.h), whose normal ones are those with the highest bit of the exponent.
+template <class C, bool MIDPOINTS> struct SeenLifted {
+    typedef C32::VI VI;
+    VI midpoints, normal;
+    INL_MEMBER void look(C32::V s, const Watch<C32>& w, bool first) {
+        const VI bits = (VI)(C32::VU)((C32::VU)s << w.up);
+        if (MIDPOINTS) midpoints = first ? bits : imin(midpoints, bits);
+        normal = first ? (VI)s : normal & (VI)s;
+    }
+    INL_MEMBER bool found(const Watch<C32>&) const {
+        VI all = normal + normal;
+        if (MIDPOINTS) all &= midpoints != (VI)splat_u<C32>(C32::SIGN);
+        return _mm256_movemask_ps((__m256)all) != 0xFF;
+    }
 };
 #endif
 

@@ -7,6 +7,7 @@
 // so that only their magnitudes are looked at.
 // By modes products must not underflow in the carrier; then a sum is zero only if it is exactly that.
 #pragma once
+#include "tiles/lifted.h"
 #include "tiles/to_odd.h"
 #include "tiles/watch.h"
 
@@ -27,11 +28,21 @@ template <class C, int STEP, int KIND, int ROWS> static __attribute__((noinline)
                                     add);
 }
 
+// What registers are looked at with.
+template <class C, int KIND, bool SHORT, bool MIDPOINTS> struct Look {
+    typedef Seen<C, MIDPOINTS, KIND != PLAIN, (KIND > SUB)> type;
+};
+#if ISA_AVX2
+template <bool MIDPOINTS> struct Look<C32, SUB, true, MIDPOINTS> {
+    typedef SeenLifted<C32, MIDPOINTS> type;
+};
+#endif
+
 // Terms from `from` on of ROWS rows; where it ends: at the tile's end, or before, where what is looked for is no exception.
 // For what sums are looked at: nothing, magnitudes (and, by kinds, ends), midpoints too (where these matter). Registers must be
 // rounded already if not for all, and none be -0 or below 2^emin if for nothing.
 enum Sums : int { UNSEEN = 0, MAGNITUDES = 1, ALL = 2 };
-template <class C, int STEP, int KIND, int SUMS, int ROWS> struct Watched {
+template <class C, int STEP, int KIND, int SUMS, int ROWS, bool SHORT> struct Watched {
     typedef typename C::V V;
     typedef typename C::VI VI;
     typedef typename C::VU VU;
@@ -39,10 +50,10 @@ template <class C, int STEP, int KIND, int SUMS, int ROWS> struct Watched {
     static constexpr bool PRODUCTS = STEP == MA_NEAR || STEP == MA_ODD;
     static constexpr int GROUP = ROWS < WATCHED_GROUP ? ROWS : WATCHED_GROUP;  // rows looked at together
     // More registers than there are: sums stay in the first-level cache, and the compiler is told to leave them there.
-    static constexpr bool IN_CACHE = ISA_MODES && !ISA_NEON && ROWS * NV > 8;
+    static constexpr bool IN_CACHE = ISA_MODES && !ISA_NEON && !SHORT && ROWS * NV > 8;
     static constexpr bool SMALL = KIND != PLAIN, LARGE = KIND > SUB;
-    typedef Seen<C, to_odd(STEP) && SUMS == ALL, SMALL, LARGE> Looked;
-    typedef Seen<C, false, SMALL, LARGE> LookedProducts;  // which need no look for midpoints
+    typedef typename Look<C, KIND, SHORT, to_odd(STEP) && SUMS == ALL>::type Looked;
+    typedef typename Look<C, KIND, SHORT, false>::type LookedProducts;  // which need no look for midpoints
 
     const Tile& t;
     const Const<C>& mul;
@@ -120,24 +131,33 @@ template <class C, int STEP, int KIND, int SUMS, int ROWS> struct Watched {
     }
 #endif
 
+    // On AVX2 half of the sums go to the units of multiplications, half to those of additions.
+    static constexpr bool is_short(int j) { return SHORT && (ISA_DIRECTED || j % 2); }
+    static INL_MEMBER V far(V x, const Watch<C>& w, int j) { return is_short(j) ? w.template far<true>(x) : w.template far<false>(x); }
+    static INL_MEMBER V near(V x, V far, const Watch<C>& w, int j) {
+        return is_short(j) ? w.template near<true>(x, far) : w.template near<false>(x, far);
+    }
+    static INL_MEMBER V rounded(V x, const Watch<C>& w, int j) { return near(x, far(x, w, j), w, j); }
+
     INL_MEMBER void group(int64_t k, int first) {
-        V next[GROUP][NV];
+        V sum[GROUP][NV], next[GROUP][NV];  // next: of SHORT, half way before the looks, so that fewer registers are in use
         Looked sums;
         LookedProducts products;
         each<GROUP>([&](int i, int j) __attribute__((always_inline)) {
             const V x = left(k, first + i), y = right(k, j);
-            V sum;
             if (PRODUCTS) {
                 const V q = x * y;
                 products.look(q, of_product, i + j == 0);
-                sum = get(first + i, j) + (to_odd(STEP) ? of_product.round_product(x, y, q) : of_product.round(q));
-            } else sum = vfma(x, y, get(first + i, j));
-            if (SUMS) sums.look(sum, of_sum, i + j == 0);
-            next[i][j] = of_sum.round(sum);
+                sum[i][j] = get(first + i, j) + (to_odd(STEP) ? of_product.round_product(x, y, q) : rounded(q, of_product, j));
+            } else sum[i][j] = vfma(x, y, get(first + i, j));
+            if (SUMS) sums.look(sum[i][j], of_sum, i + j == 0);
+            next[i][j] = SHORT ? far(sum[i][j], of_sum, j) : of_sum.round(sum[i][j]);
         });
         if (__builtin_expect((SUMS && sums.found(of_sum)) || (PRODUCTS && products.found(of_product)), 0)) {
             again(k, first, next);
             if (++found * 4 > k - from + 32) end = k + 1;
+        } else if (SHORT) {
+            each<GROUP>([&](int i, int j) __attribute__((always_inline)) { next[i][j] = near(sum[i][j], next[i][j], of_sum, j); });
         }
         each<GROUP>([&](int i, int j) __attribute__((always_inline)) { set(first + i, j, next[i][j]); });
     }
@@ -164,17 +184,18 @@ template <class C, int STEP, int KIND, int SUMS, int ROWS> struct Watched {
     }
 };
 
-template <class C, int STEP, int KIND, int SUMS, int ROWS>
+template <class C, int STEP, int KIND, int SUMS, int ROWS, bool SHORT>
 static __attribute__((noinline)) int64_t rows_watched(const Tile& t, int row, int64_t from, const Const<C>& mul, const Const<C>& add) {
-    Watched<C, STEP, KIND, SUMS, ROWS> rows(t, row, from, mul, add);
+    Watched<C, STEP, KIND, SUMS, ROWS, SHORT> rows(t, row, from, mul, add);
     return rows.run();
 }
 
-template <class C, int STEP, int KIND, int SUMS, int ROWS> INL void watch(const Tile& t, int row, const Const<C>& mul,
-                                                                          const Const<C>& add) {
-    int64_t before = 64;  // another try; twice as much each time
+// `before`: another try; twice as much each time.
+constexpr int64_t FIRST_STRETCH = 64;
+template <class C, int STEP, int KIND, int SUMS, int ROWS, bool SHORT = false>
+INL void watch(const Tile& t, int row, const Const<C>& mul, const Const<C>& add, int64_t& before) {
     for (int64_t k = 0;; before *= 2) {
-        k = rows_watched<C, STEP, KIND, SUMS, ROWS>(t, row, k, mul, add);
+        k = rows_watched<C, STEP, KIND, SUMS, ROWS, SHORT>(t, row, k, mul, add);
         if (k == t.k) return;
         const int64_t n = t.k - k < before ? t.k - k : before;
         stretch<C, STEP, KIND, ROWS>(t, row, k, n, mul, add);
@@ -183,12 +204,37 @@ template <class C, int STEP, int KIND, int SUMS, int ROWS> INL void watch(const 
     }
 }
 
-template <class C, int STEP, int KIND, int SUMS> static void tile_of_watched(const Tile& t) {
+// Whether eight rows are rounded in two instructions (all sums, or every other one); on AVX2 where panels are lifted.
+template <class C, int STEP, int KIND> constexpr bool short_rounds() {
+    return sizeof(typename C::T) == 4 && !ISA_NEON && (ISA_DIRECTED ? KIND <= SUB && STEP == FMA_ODD : KIND == SUB);
+}
+template <class C, int KIND> constexpr bool lifts() { return sizeof(typename C::T) == 4 && KIND == SUB && ISA_MODES && !ISA_NEON; }
+
+template <class C, int STEP, int KIND, int SUMS> INL void watch_eight(const Tile& t, const Const<C>& mul, const Const<C>& add) {
+    int64_t before = FIRST_STRETCH;
+    if constexpr (short_rounds<C, STEP, KIND>()) {
+        const bool narrow = t.add->p <= SHORT_BITS && (STEP < MA_NEAR || t.mul->p <= SHORT_BITS);
+        if (lifts<C, KIND>() ? t.lift != 0 : narrow) return watch<C, STEP, KIND, SUMS, 8, true>(t, 0, mul, add, before);
+    }
+    watch<C, STEP, KIND, SUMS, 8>(t, 0, mul, add, before);
+}
+
+template <class C, int STEP, int KIND, int SUMS> INL void rows_of_watched(const Tile& t) {
     const Const<C> mul = Const<C>::make(*t.mul), add = Const<C>::make(*t.add);
-    int row = 0;
-    for (; row + 8 <= t.rows; row += 8) watch<C, STEP, KIND, SUMS, 8>(t, row, mul, add);
-    for (; row + 2 <= t.rows; row += 2) watch<C, STEP, KIND, SUMS, 2>(t, row, mul, add);
-    for (; row < t.rows; ++row) watch<C, STEP, KIND, SUMS, 1>(t, row, mul, add);
+    if (t.rows == 8) return watch_eight<C, STEP, KIND, SUMS>(t, mul, add);
+    for (int row = 0; row < t.rows; row += 2) {
+        int64_t before = FIRST_STRETCH;
+        if (row + 2 <= t.rows) watch<C, STEP, KIND, SUMS, 2>(t, row, mul, add, before);
+        else watch<C, STEP, KIND, SUMS, 1>(t, row, mul, add, before);
+    }
+}
+
+template <class C, int STEP, int KIND, int SUMS> static void tile_of_watched(const Tile& t) {
+#if ISA_AVX2
+    if constexpr (lifts<C, KIND>())
+        if (t.lift) return rows_of_watched<C, STEP, KIND, SUMS>(LiftedTile(t));
+#endif
+    rows_of_watched<C, STEP, KIND, SUMS>(t);
 }
 
 // Sums of random data are on a midpoint once in 2^(bits dropped); with fewer of these, embedded rounding to odd is faster.

@@ -116,7 +116,8 @@ def test_sums_in_pairs(register, kind):
         ("pairwise({})", torch.float32),
         ("pairwise({})", torch.bfloat16),
         ("chunked(7, pairwise({}))", torch.float32),
-        ("shuffled(pairwise({}), 3)", torch.float32),
+        ("shuffled(pairwise({}, 2), 3)", torch.float32),
+        ("pairwise({}, 5)", torch.float32),
     ]:
         for k in (1, 6, 43):
             a, b = terms_of(kind, (2, k), g), terms_of(kind, (k, 33), g)
