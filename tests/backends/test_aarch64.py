@@ -37,7 +37,7 @@ mx/test_convert.py mx/test_matmul.py tensor_quant/test_casts.py ops/rows/test_ro
 ops/rows/test_narrow.py ops/product/test_lookup.py ops/conv/test_values.py
 """.split()
 #: Left out of these files: what takes long and calls nothing that the others do not.
-LEFT_OUT = "not compile and not as_an_operator and not every_16_bit and not thread"
+LEFT_OUT = "not compile and not every_16_bit and not thread"
 #: Kernels of tiles that calls must have reached, beside others.
 REACHED = {
     f"{carrier}, {step}, {kind}"
