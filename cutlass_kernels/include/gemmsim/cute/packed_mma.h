@@ -17,7 +17,7 @@ template <class X> struct PackedMma {
     using CRegisters = uint32_t[1];
 
     CUTE_HOST_DEVICE static void fma(uint32_t& d, const uint16_t& a, const uint32_t& b, const uint32_t& c) {
-        d = fma_pair<DTYPE>(both_low(a), b, c);
+        d = fma_pair<DTYPE>(Twice<DTYPE>::of(a).word, b, c);
     }
 };
 
