@@ -82,6 +82,20 @@ def test_strides(text):
     assert_bitwise_equal(out, want, context=f"{text} transposed output")
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize(
+    "text", [":fp32", ":fp64", "e4m3 : e5m10", ":interleaved(4, e5m10)", ":shuffled(bf16, seed=3)"]
+)
+def test_panels_of_every_layout(text, dtype):
+    """Rows and columns that lie side by side, next to each other or neither; more terms than are packed at a time."""
+    a, b = (t.to(dtype) for t in operands(13, 301, 35))
+    apart_a, apart_b = a.repeat_interleave(2, 1)[:, ::2], b.repeat_interleave(3, 1)[:, ::3]
+    want = product(apart_a, apart_b, text)
+    for x in (a, a.t().contiguous().t(), torch.cat([a, a]).t().contiguous().t()[:13]):
+        for y in (b, b.t().contiguous().t(), torch.cat([b, b], 1)[:, :35]):
+            assert_bitwise_equal(product(x, y, text), want, context=f"{text} {x.stride()} {y.stride()}")
+
+
 @pytest.mark.parametrize("text", [":e5m10", ":e5m2/sr8", "e4m3/sr : e5m10 -> e4m3/sr8"])
 @pytest.mark.parametrize("threads", [1, 2])
 def test_batches(text, threads):
