@@ -92,4 +92,6 @@ def test_compiled(name):
             compiled = torch.compile(model, backend="aot_eager", fullgraph=True)
             out = run(compiled, arguments)
     assert torch.equal(out, want)
-    assert equal(gradients(model, out), expected)
+    # Compiled code has gradients of zero for what the output does not depend on (poolers); eager has none.
+    found = gradients(model, out)
+    assert equal({name: g for name, g in found.items() if name in expected or g.any()}, expected)
