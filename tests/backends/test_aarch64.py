@@ -69,9 +69,8 @@ def record(path: Path) -> None:
     options = ["-q", "-x", "-p", "no:cacheprovider", "-p", "no:xdist", "-p", "record_calls", "-k", LEFT_OUT]
     options += ["--calls-tests", one_in, "--calls-share", share, "--hypothesis-seed=0"]
     command = [sys.executable, "-m", "pytest", *options, "--calls", path, *files]
-    run(
-        *command, PYTHONPATH=os.pathsep.join([str(ROOT), str(ROOT / "tests")]), OMP_NUM_THREADS="1"
-    )  # more wait by spinning
+    # One thread: more wait for each other by spinning.
+    run(*command, PYTHONPATH=os.pathsep.join([str(ROOT), str(ROOT / "tests")]), OMP_NUM_THREADS="1")
 
 
 def test_calls_have_the_same_bits_on_aarch64(tmp_path):
