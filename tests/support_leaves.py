@@ -1,56 +1,25 @@
-"""PyTorch's own decompositions with only the products at their leaves replaced, below autograd."""
+"""A call in PyTorch's own decomposition, in the net that replaces its leaf products, beside the call under emulation."""
 
 from __future__ import annotations
 
 from contextlib import contextmanager, nullcontext
 
 import torch
+from emulation.net import net
 from torch.nn.attention import SDPBackend, sdpa_kernel
-from torch.utils._python_dispatch import TorchDispatchMode
 
-import gemmsim as gs
 from gemmsim.emulation import emulate
-
-_aten = torch.ops.aten
-
-
-class Leaves(TorchDispatchMode):
-    """Every mm, bmm, addmm and baddbmm computed by ``spec``, forward and backward.
-
-    For specs without operand formats: nodes of PyTorch's graph multiply what they saved.
-    """
-
-    def __init__(self, spec):
-        super().__init__()
-        self.spec, self.seen = spec, []
-
-    def product(self, a, b):
-        wide = torch.float64 if a.dtype is torch.float64 else torch.float32
-        return gs.qmatmul(a, b, self.spec, out_dtype=wide)
-
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        kwargs = kwargs or {}
-        if func in (_aten.mm.default, _aten.bmm.default):
-            self.seen.append(func)
-            return self.product(*args).to(args[0].dtype)
-        if func in (_aten.addmm.default, _aten.baddbmm.default):
-            self.seen.append(func)
-            assert not kwargs
-            c, a, b = args
-            return (self.product(a, b) + c).to(a.dtype)
-        assert not any(name in str(func) for name in ("attention", "rnn_layer", "encoder_layer")), func
-        return func(*args, **kwargs)
 
 
 @contextmanager
 def leaves(spec):
-    """``Leaves`` where PyTorch takes no fused kernel: mathematical attention, LSTM step by step, no inference path."""
+    """``net`` where PyTorch takes no fused kernel: mathematical attention, LSTM step by step, no inference path."""
     enabled = torch.backends.mha.get_fastpath_enabled()
     torch.backends.mha.set_fastpath_enabled(False)
     try:
-        with sdpa_kernel(SDPBackend.MATH), torch.backends.mkldnn.flags(enabled=False), Leaves(spec) as mode:
-            yield mode
-        assert mode.seen
+        with sdpa_kernel(SDPBackend.MATH), torch.backends.mkldnn.flags(enabled=False), net(spec) as replaced:
+            yield
+        assert replaced.calls, "no product at the leaves: a fused kernel ran"
     finally:
         torch.backends.mha.set_fastpath_enabled(enabled)
 

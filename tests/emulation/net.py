@@ -21,7 +21,7 @@ __all__ = ["net"]
 
 
 @contextmanager
-def net(spec: str) -> Iterator[None]:
+def net(spec: str) -> Iterator[_Leaves]:
     """PyTorch with its leaf products on the CPU computed as ``spec`` says, forward and backward."""
     leaves = _Leaves(spec)
     library = torch.library.Library("aten", "IMPL", "CPU")
@@ -34,7 +34,7 @@ def net(spec: str) -> Iterator[None]:
         library.impl("convolution", leaves.convolution)
         library.impl("convolution_backward", leaves.convolution_backward)
     try:
-        yield
+        yield leaves
     finally:
         library._destroy()
 
@@ -58,9 +58,11 @@ class _Leaves:
 
     def __init__(self, spec: str) -> None:
         self.spec = spec
+        self.calls = 0
 
     def wide(self, a: Tensor, b: Tensor) -> Tensor:
         """The product before it is rounded to the operands' dtype."""
+        self.calls += 1
         return gs.qmatmul(a, b, self.spec, out_dtype=torch.promote_types(a.dtype, torch.float32))
 
     def product(self, a: Tensor, b: Tensor) -> Tensor:

@@ -1,18 +1,13 @@
 """Two processes under emulation: DDP, FSDP2 and tensor parallelism with the bits of what each process multiplies."""
 
-import subprocess
-import sys
+from support_processes import needs_processes, run_two_processes
 
 WORKER = """
-import sys, torch, torch.distributed as dist, gemmsim as gs
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import Replicate
 from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 from gemmsim.emulation import emulate
-torch.set_num_threads(1)
-rank = int(sys.argv[1])
-dist.init_process_group("gloo", store=dist.FileStore(sys.argv[2], 2), rank=rank, world_size=2)
 mesh = init_device_mesh("cpu", (2,))
 X = torch.randn(6, 8, generator=torch.Generator().manual_seed(1))
 mine = X[3 * rank : 3 * rank + 3]
@@ -69,19 +64,9 @@ with emulate(":e5m4"), torch.no_grad():
     rows = parallelize_module(copy, mesh, {"0": ColwiseParallel(), "2": RowwiseParallel()})
     found = rows(X)
     assert torch.equal(found, want), (found - want).abs().max()
-dist.destroy_process_group()
 """
 
 
+@needs_processes
 def test_two_processes(tmp_path):
-    command = [sys.executable, "-c", WORKER]
-    workers = [
-        subprocess.Popen([*command, str(rank), str(tmp_path / "store")], stderr=subprocess.PIPE, text=True)
-        for rank in range(2)
-    ]
-    try:
-        errors = [worker.communicate(timeout=240)[1] for worker in workers]
-    finally:
-        for worker in workers:
-            worker.kill()
-    assert [worker.returncode for worker in workers] == [0, 0], errors
+    run_two_processes(WORKER, tmp_path)

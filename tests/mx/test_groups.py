@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-
 import pytest
 import torch
 from support import assert_bitwise_equal
+from support_processes import needs_processes, run_two_processes
 
 import gemmsim as gs
 from gemmsim.compat import torchao
@@ -97,10 +95,7 @@ def test_torchaos_weights_alone_are_not_multiplied_with_plain_rows_in_mx():
 # Collectives
 
 WORKER = """
-import sys, torch, torch.distributed as dist, gemmsim as gs
 from gemmsim.compat import torchao
-rank, store = int(sys.argv[1]), dist.FileStore(sys.argv[2], 2)
-dist.init_process_group("gloo", store=store, rank=rank, world_size=2)
 ops, name = torch.ops._c10d_functional, dist.group.WORLD.group_name
 every = torch.randn(2, 4, 64, generator=torch.Generator().manual_seed(7))
 
@@ -127,23 +122,12 @@ for make, error in (
         raise SystemExit("no error")
     except error as found:
         assert "all_gather" in str(found)
-dist.destroy_process_group()
 """
 
 
-@pytest.mark.skipif(not torch.distributed.is_available(), reason="PyTorch was built without torch.distributed")
+@needs_processes
 def test_two_processes_gather_codes_and_scales(tmp_path):
-    command = [sys.executable, "-c", WORKER]
-    workers = [
-        subprocess.Popen([*command, str(rank), str(tmp_path / "store")], stderr=subprocess.PIPE, text=True)
-        for rank in range(2)
-    ]
-    try:
-        errors = [worker.communicate(timeout=120)[1] for worker in workers]
-    finally:
-        for worker in workers:
-            worker.kill()
-    assert [worker.returncode for worker in workers] == [0, 0], "\n".join(errors)
+    run_two_processes(WORKER, tmp_path)
 
 
 # Examples of torch.func

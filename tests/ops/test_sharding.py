@@ -3,20 +3,14 @@
 from __future__ import annotations
 
 import re
-import subprocess
-import sys
 
-import pytest
-import torch
 from support import ROOT
 from support_fork import run_forked
+from support_processes import needs_processes, run_two_processes
 
 WORKER = """
-import os, sys, torch, torch.distributed as dist, gemmsim as gs
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_tensor
-rank = int(sys.argv[1])
-dist.init_process_group("gloo", store=dist.FileStore(sys.argv[2], 2), rank=rank, world_size=2)
 mesh = init_device_mesh("cpu", (2,))
 generator = torch.Generator().manual_seed(3)
 R = Replicate()
@@ -107,26 +101,12 @@ refused(lambda: gs.qmatmul(spread(x, Shard(1)), spread(w.T, R), ":e5m10"), "anot
 refused(lambda: gs.qlinear(spread(x, R), spread(w, Shard(1)), None, "e4m3 : fp32"), "sharded sum: b")
 refused(lambda: gs.qlinear(spread(x, Shard(1)), spread(w, Shard(1)), None, ":bf16/sr"), "redistribute")
 refused(lambda: gs.qlinear(spread(x, Shard(0)), w, None, ":e5m10"), "plain tensor b")
-dist.barrier()
-dist.destroy_process_group()
-print("done", flush=True)
-os._exit(0)  # a thread of gloo that still runs when the interpreter is taken down ends the process by an abort, now and then
 """
 
 
-@pytest.mark.skipif(not torch.distributed.is_available(), reason="PyTorch was built without torch.distributed")
+@needs_processes
 def test_two_processes_compute_the_bits_of_the_whole_product(tmp_path):
-    command = [sys.executable, "-c", WORKER]
-    workers = [
-        subprocess.Popen([*command, str(rank), str(tmp_path / "store")], stderr=subprocess.PIPE, text=True)
-        for rank in range(2)
-    ]
-    try:
-        errors = [worker.communicate(timeout=240)[1] for worker in workers]
-    finally:
-        for worker in workers:
-            worker.kill()
-    assert [worker.returncode for worker in workers] == [0, 0], errors
+    run_two_processes(WORKER, tmp_path)
 
 
 def test_plain_tensors_load_no_rules():
