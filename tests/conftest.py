@@ -77,7 +77,8 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
     """A test marked ``kept`` that kernels and reference confirmed before does not run them again."""
     remember = pyfuncitem.config.getoption("--remember")
     marker = pyfuncitem.get_closest_marker("kept")
-    if marker is None or (pyfuncitem.config.getoption("--long") and not remember):
+    by = marker.kwargs.get("by") if marker else "nothing"
+    if by == "nothing" or (pyfuncitem.config.getoption("--long") and not remember):
         return None
     from support_traces import confirmed, reference_alone  # not before it is known whether this is a long run
 
@@ -87,7 +88,7 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
             given = {name: pyfuncitem.funcargs[name] for name in pyfuncitem._fixtureinfo.argnames}
             pyfuncitem.obj(**given | ({"monkeypatch": patch} if "monkeypatch" in given else {}))
 
-    if marker.kwargs.get("by") == "sources":
+    if by == "sources":
         return reference_alone(pyfuncitem.nodeid, pyfuncitem.path, call, remember) or None
     return confirmed(pyfuncitem.nodeid, pyfuncitem.path, call, remember, pyfuncitem.module) or None
 

@@ -136,6 +136,7 @@ def by_gpu(a, b, spec, dtype=torch.float32, **fields):
     return out, run_on_gpu(Product(a, b, spec, out, 5, **fields))
 
 
+@pytest.mark.kept(by="nothing")
 @pytest.mark.parametrize("accumulator", [acc.cublas_fp32(), acc.cublas_fp32("hopper", "fp16"), acc.deepgemm(), acc.hopper_fp8_fast("e4m3", "e5m2")], ids=str)  # fmt: skip
 def test_a_mainloop_equal_to_the_model_is_used(fake_hopper, accumulator):  # noqa: F811
     """By itself, where a product is large; the comparison has ragged ends, many tiles and long chains."""

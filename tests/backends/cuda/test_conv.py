@@ -71,6 +71,7 @@ def test_convolutions_read_windows_in_place(name):
         assert_bitwise_equal(x, y, context=f"{name} {what}")
 
 
+@pytest.mark.kept(by="nothing")
 def test_a_convolution_while_a_graph_is_captured(gpu):  # noqa: F811
     """Its tables are the graph's own at first, and kept for the graph once they are there; the bits are the same."""
     want = values("padding")

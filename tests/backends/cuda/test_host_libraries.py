@@ -44,6 +44,7 @@ def test_other_headers_are_another_folder_and_the_last_ones_stay(build, monkeypa
     assert sorted(path.name for path in build.iterdir()) == ["b", "c", "d"]
 
 
+@pytest.mark.kept(by="nothing")
 def test_the_state_is_that_of_headers_and_flags(monkeypatch, tmp_path):
     states = [support_host._state("g++")]
     monkeypatch.setattr(support_host, "LONG", not support_host.LONG)

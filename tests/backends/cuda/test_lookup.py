@@ -247,6 +247,7 @@ def test_where_entries_lie():
     assert TableFacts(65, 65, 53, -100, 100, False).is_shared(torch.float64)
 
 
+@pytest.mark.kept(by="nothing")
 def test_a_captured_graph_needs_the_table_beforehand(monkeypatch):
     gpu = FakeCuda(monkeypatch)
     where = torch.device("meta")

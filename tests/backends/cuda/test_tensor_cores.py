@@ -53,6 +53,7 @@ def by_gpu(a, b, spec, dtype=torch.float32):
     return out, str(run_on_gpu(Product(a, b, spec, out, 5)))
 
 
+@pytest.mark.kept(by="nothing")
 @pytest.mark.parametrize(("arch", "accumulator"), SPECS, ids=lambda x: x if isinstance(x, str) else str(x))
 def test_an_instruction_equal_to_its_model_is_used(fake_gpu, caplog, arch, accumulator):  # noqa: F811
     fake_gpu.arch, spec = arch, GemmSpec(accumulator=accumulator)
@@ -104,6 +105,7 @@ def test_a_kernel_that_does_not_compile_leaves_the_model(fake_gpu, caplog):  # n
     assert "log" not in plan and caplog.records[0].levelname == "WARNING"
 
 
+@pytest.mark.kept(by="nothing")
 def test_reasons(fake_gpu, monkeypatch):  # noqa: F811
     a, b = operands()
 
@@ -127,6 +129,7 @@ def test_reasons(fake_gpu, monkeypatch):  # noqa: F811
     assert "sm_80 has no such instruction" in plan(acc.cublas_fp32())
 
 
+@pytest.mark.kept(by="nothing")
 def test_the_switch(fake_gpu, monkeypatch):  # noqa: F811
     spec, (a, b) = GemmSpec(accumulator=acc.cublas_fp32()), operands()
     monkeypatch.setenv("GEMMSIM_ALLOW_TENSOR_CORES", "0")
@@ -137,6 +140,7 @@ def test_the_switch(fake_gpu, monkeypatch):  # noqa: F811
     assert "switched off" in by_gpu(a, b, spec)[1]
 
 
+@pytest.mark.kept(by="nothing")
 def test_no_comparison_while_a_graph_is_captured(fake_gpu, monkeypatch):  # noqa: F811
     spec, (a, b) = GemmSpec(accumulator=acc.cublas_fp32()), operands()
     monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: True)
@@ -301,6 +305,7 @@ def test_verdicts_on_all_instructions_of_a_device(fake_gpu, monkeypatch):  # noq
     assert set(found) == set(keys["ampere"]) and all(verdict.equal for verdict in found.values())
 
 
+@pytest.mark.kept(by="nothing")
 def test_what_follows_a_product(fake_gpu):  # noqa: F811
     """A bias and a cast behind the instruction's product are those behind the model's."""
     from gemmsim.backends.finish import Finish
