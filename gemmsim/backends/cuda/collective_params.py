@@ -143,8 +143,8 @@ def check_layout(cubin: bytes, tiling: Tiling, kernel: str) -> None:
         raise CudaError(message(asked, "the layout of nvidia-cutlass 4.2.0.0", do))
 
 
-#: CUtensorMapDataType of cuda.h.
-_KINDS = {"UINT8": 0, "FLOAT16": 6, "BFLOAT16": 9}
+#: CUtensorMapDataType of cuda.h: bytes are moved, as CUTLASS says it, whatever they mean.
+_KINDS = {"UINT8": 0, "UINT16": 1}
 #: CU_TENSOR_MAP_INTERLEAVE_NONE, _SWIZZLE_128B, _L2_PROMOTION_L2_128B, _FLOAT_OOB_FILL_NONE (zeros).
 _MODES = (0, 3, 2, 0)
 _ALIGNMENT = 64

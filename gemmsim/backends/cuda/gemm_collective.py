@@ -39,8 +39,8 @@ _THREADS = 384
 ARCH = "sm_90a"
 #: gemmsim::Element, the dtype, and CUtensorMapDataType.
 _ELEMENTS = {
-    "f16": ("F16", torch.float16, "FLOAT16"),
-    "bf16": ("BF16", torch.bfloat16, "BFLOAT16"),
+    "f16": ("F16", torch.float16, "UINT16"),
+    "bf16": ("BF16", torch.bfloat16, "UINT16"),
     "e4m3": ("E4M3", torch.float8_e4m3fn, "UINT8"),
     "e5m2": ("E5M2", torch.float8_e5m2, "UINT8"),
 }

@@ -69,7 +69,7 @@ def test_divisions_by_multiplication(divisor):
         assert high >> found.shift_right == x // divisor, x
 
 
-def lines(count, terms, batch=1, size=2, kind="BFLOAT16"):
+def lines(count, terms, batch=1, size=2, kind="UINT16"):
     return Lines(0x1000, terms, count, batch, terms * size, count * terms * size, kind)
 
 
@@ -284,7 +284,7 @@ import sys
 from gemmsim.backends.cuda import DriverError
 from gemmsim.backends.cuda.collective_params import Lines, tensor_map
 
-found = tensor_map(Lines(0x1000, 100, 300, 2, 208, 62400, "BFLOAT16"), 64, 128)
+found = tensor_map(Lines(0x1000, 100, 300, 2, 208, 62400, "UINT16"), 64, 128)
 ctypes.CDLL(None).fflush(None)
 assert found == b"Z" * 128, found
 try:
@@ -297,7 +297,7 @@ except DriverError as error:
 
 @pytest.mark.cuda
 def test_the_driver_is_asked_for_the_right_maps(tmp_path):
-    """By the real cuda-bindings, of a libcuda that says what it is asked: CUtensorMapDataType 9 is bfloat16 and 0 uint8, the
+    """By the real cuda-bindings, of a libcuda that says what it is asked: CUtensorMapDataType 1 is uint16 and 0 uint8, the
     swizzle 3 one of 128 bytes, and 2 the promotion of 128 bytes."""
     compiler = shutil.which("gcc")
     if compiler is None:
@@ -308,7 +308,7 @@ def test_the_driver_is_asked_for_the_right_maps(tmp_path):
     done = subprocess.run([sys.executable, "-c", SCRIPT], env=environment, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
     first, second, error = done.stdout.splitlines()
-    assert first == "map type 9 at 0x1000 dims 100 300 2 strides 208 62400 box 64 128 1 steps 1 1 1 modes 0 3 2 0"
+    assert first == "map type 1 at 0x1000 dims 100 300 2 strides 208 62400 box 64 128 1 steps 1 1 1 modes 0 3 2 0"
     assert second == "map type 0 at 0x666 dims 100 300 1 strides 112 33600 box 128 64 1 steps 1 1 1 modes 0 3 2 0"
     assert error == (
         "error The CUDA driver made no tensor map of UINT8 at 0x666, sizes (100, 300, 1), strides (112, 33600), "
