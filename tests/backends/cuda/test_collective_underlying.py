@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import ctypes
+import itertools
 from ctypes import c_int64, c_uint8, c_uint64
 
 import pytest
+import torch
 from support_collective import encode_map
 from support_cute import include_options
 from support_host import HOST, host_library
@@ -50,8 +52,12 @@ class Found(ctypes.Structure):
 @pytest.fixture(scope="module")
 def underlying():
     calls = "\n".join(
-        f'extern "C" void fill{i}(const underlying::Asked& asked, underlying::Found& found) {{ underlying::fill<gemmsim::CollectiveGemm<'
-        f"gemmsim::CollectiveConfig{{gemmsim::Element::{one.a.upper()}, gemmsim::Element::{one.b.upper()}, {one.promoted}}}>>(asked, found); }}"
+        f"using Gemm{i} = gemmsim::CollectiveGemm<gemmsim::CollectiveConfig{{gemmsim::Element::{one.a.upper()}, "
+        f"gemmsim::Element::{one.b.upper()}, {one.promoted}}}>;\n"
+        f'extern "C" void fill{i}(const underlying::Asked& asked, underlying::Found& found) '
+        f"{{ underlying::fill<Gemm{i}>(asked, found); }}\n"
+        f'extern "C" void epilogue{i}(float* out, int m, int n, int64_t row, int along_m, int along_n, int batch, int64_t step) '
+        f"{{ underlying::epilogue<Gemm{i}>(out, m, n, row, along_m, along_n, batch, step); }}"
         for i, one in enumerate((BF16, PROMOTED))
     )
     text = f'#include "underlying.h"\n{calls}\n'
@@ -96,6 +102,21 @@ def test_the_record_is_the_one_of_cutlass(underlying, which, monkeypatch):
             assert bytes(theirs.map_a) == b"\1" * 128 and bytes(theirs.map_b) == b"\2" * 128, "the first one is of A"
             assert tuple(found.grid) == grid_of(m, n, batch, one.tiling, processors), context
             assert [described(one) for one in found.map] == [given(*asked) for asked in asked_maps], context
+
+
+@pytest.mark.parametrize("which", [0, 1], ids=[str(BF16), str(PROMOTED)])
+@pytest.mark.parametrize(("m", "n", "row"), [(512, 1024, 1024), (300, 700, 701), (129, 513, 600), (1, 1, 1)])
+def test_every_sum_is_written_where_it_belongs(underlying, which, m, n, row):
+    """By each thread what wgmma left to it, nothing beyond the result's ends, in a batch's second matrix."""
+    tiling = (BF16, PROMOTED)[which].tiling
+    out = torch.full((2, 513, row), -1.0)
+    for i, j in itertools.product(range(-(-m // tiling.m) + 1), range(-(-n // tiling.n) + 1)):
+        where = (m, n, c_int64(row), i, j, 1, c_int64(out.stride(0)))
+        getattr(underlying, f"epilogue{which}")(ctypes.c_void_p(out.data_ptr()), *where)
+    rows, columns = torch.arange(m) % tiling.m, torch.arange(n) % tiling.n
+    want = torch.full_like(out, -1.0)
+    want[1, :m, :n] = 1024.0 * rows[:, None] + columns
+    assert torch.equal(out, want)
 
 
 def values(x):

@@ -42,6 +42,25 @@ template <class G> void fill(const Asked& asked, Found& found) {
     memcpy(found.record, &params, sizeof(params));
 }
 
+// The epilogue of one tile by every thread that multiplies, each with the sums that wgmma leaves in its registers: place `i` of
+// thread `t` of a warp group is row t / 32 * 16 + t % 32 / 4 + i / 2 % 2 * 8 and column t % 4 * 2 + i % 2 + i / 4 * 8 of its 64 rows
+// (PTX ISA 9.0, 9.7.15.5.1.1, matrix fragments for D). The number at row r and column c of the tile is 1024 r + c.
+template <class G> void epilogue(float* out, int m, int n, int64_t row, int along_m, int along_n, int batch, int64_t step) {
+    using namespace cute;
+    using Mma = typename G::Mainloop::TiledMma;
+    typename G::TileShape tile{};
+    auto sums = partition_fragment_C(Mma{}, take<0, 2>(tile));
+    gemmsim::RegisterEpilogue own{{out, row, step}};
+    for (int thread = 0; thread < int(size(Mma{})); ++thread) {
+        const int group = thread / 128, t = thread % 128;
+        for (int i = 0; i < int(size(sums)); ++i) {
+            const int r = group * 64 + t / 32 * 16 + t % 32 / 4 + i / 2 % 2 * 8, c = t % 4 * 2 + i % 2 + i / 4 * 8;
+            sums(i) = float(1024 * r + c);
+        }
+        own(make_shape(m, n, 1, 1), tile, make_coord(along_m, along_n, _, batch), sums, Mma{}, 0, thread, nullptr);
+    }
+}
+
 }  // namespace underlying
 
 extern "C" CUresult cuTensorMapEncodeTiled(CUtensorMap* map, CUtensorMapDataType type, cuuint32_t rank, void* address,
