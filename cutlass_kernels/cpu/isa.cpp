@@ -146,6 +146,7 @@ template <class C, bool STREAM> static void quantize_way(const typename C::T* s,
         if (c.mode == RNA) return quantize_loop<C, DIRECTED, RNA, STREAM>(s, d, n, c);
         if (c.mode == RTZ) return quantize_loop<C, DIRECTED, RTZ, STREAM>(s, d, n, c);
         if (c.mode == RU) return quantize_loop<C, DIRECTED, RU, STREAM>(s, d, n, c);
+        if (c.mode == RO) return quantize_loop<C, DIRECTED, RO, STREAM>(s, d, n, c);
         return quantize_loop<C, DIRECTED, RD, STREAM>(s, d, n, c);
     }
 #endif
@@ -159,7 +160,7 @@ template <class C> static int quantize_same(const void* src, void* dst, int64_t 
     const bool in_reach = c.p <= C::MB - 1 && c.emax + 1 + C::MB + 1 - c.p <= C::EMAX;  // of the magic numbers
     Way way = ANY;
     if (in_reach && c.mode == RNE) way = NEAREST;
-    else if (in_reach && (ISA_DIRECTED || ISA_MODES) && c.mode != RO && !flush) way = DIRECTED;
+    else if (in_reach && (ISA_DIRECTED || ISA_MODES) && !flush) way = DIRECTED;
     else if (c.mode == RNE && !flush && c.p <= C::MB && c.emin == 1 - C::BIAS && c.emax == C::EMAX && (c.flags & NEG_ZERO) &&
              __builtin_isinf(c.over_pos) && __builtin_isinf(c.over_neg) && __builtin_isinf(c.inf_pos))
         way = WIDE;

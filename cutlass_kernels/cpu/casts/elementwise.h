@@ -174,17 +174,41 @@ template <class C> INL bool vector_can(const gemmsim::Cast& c) {
     return c.emin - c.p + C::MB < C::BIAS;  // the quantum's patterns exist
 }
 
-// The words of the calls from `call` on, C64::L of them, as the numbers that elements take in order.
-INL void words_of_calls(uint64_t seed, uint64_t call, int site, uint32_t (&words)[4 * C64::L]) {
-    C64::VU x0[1] = {lanes64((uint32_t)call, 1)}, w[1][4];
-    philox_lanes<1>(x0, (uint32_t)(call >> 32), 0, (uint32_t)site, seed, w);
-    for (int half = 0; half < 2; ++half) {
-        const C64::VU two = (w[0][2 * half] & 0xFFFFFFFFu) | (w[0][2 * half + 1] << 32);
-        for (int lane = 0; lane < C64::L; ++lane) {
-            const uint64_t x = two[lane];
-            memcpy(words + 4 * lane + 2 * half, &x, sizeof x);
-        }
+// Their numbers in turn: a0 b0 a1 b1 ...
+INL void store_in_turn(C64::VU a, C64::VU b, uint32_t* to) {
+#if WIDTH == 64
+    store(to, __builtin_shufflevector(a, b, 0, 8, 1, 9, 2, 10, 3, 11));
+    store(to + WIDTH / 4, __builtin_shufflevector(a, b, 4, 12, 5, 13, 6, 14, 7, 15));
+#elif WIDTH == 32
+    store(to, __builtin_shufflevector(a, b, 0, 4, 1, 5));
+    store(to + WIDTH / 4, __builtin_shufflevector(a, b, 2, 6, 3, 7));
+#else
+    store(to, __builtin_shufflevector(a, b, 0, 2));
+    store(to + WIDTH / 4, __builtin_shufflevector(a, b, 1, 3));
+#endif
+}
+
+// The words of the calls from `call` on, N * C64::L of them, as the numbers that elements take in order.
+template <int N> INL void words_of_calls(uint64_t seed, uint64_t call, int site, uint32_t (&words)[N * 4 * C64::L]) {
+    C64::VU x0[N], w[N][4];
+    for (int n = 0; n < N; ++n) x0[n] = lanes64((uint32_t)call + (uint32_t)(n * C64::L), 1);
+    philox_lanes<N>(x0, (uint32_t)(call >> 32), 0, (uint32_t)site, seed, w);
+    for (int n = 0; n < N; ++n)
+        store_in_turn((w[n][0] & 0xFFFFFFFFu) | (w[n][1] << 32), (w[n][2] & 0xFFFFFFFFu) | (w[n][3] << 32), words + n * 4 * C64::L);
+}
+
+// The draws of N * C64::L calls from `call` on, `r` bits each.
+template <class C, int N> INL void draws_of_calls(uint64_t seed, uint64_t call, int site, int r, typename C::U* out) {
+    constexpr int WORDS = N * 4 * C64::L;
+    uint32_t words[WORDS];
+    words_of_calls<N>(seed, call, site, words);
+    if (r > 16) {
+        for (int j = 0; j < WORDS; ++j) out[j] = words[j] >> (32 - r);
+        return;
     }
+    uint16_t halves[2 * WORDS];
+    memcpy(halves, words, sizeof words);  // little-endian: a word's low half is its first
+    for (int j = 0; j < 2 * WORDS; ++j) out[j] = (uint32_t)halves[j] >> (16 - r);
 }
 
 template <class C> INL void draws_for(uint64_t seed, uint64_t index0, int64_t n, int site, int r, typename C::U* out) {
@@ -194,17 +218,9 @@ template <class C> INL void draws_for(uint64_t seed, uint64_t index0, int64_t n,
         const uint64_t call = (index0 + i) / per;
         const int skip = (int)((index0 + i) % per);
         const int64_t many = (int64_t)per * C64::L;
-        if (skip == 0 && n - i >= many && (uint32_t)call <= 0xFFFFFFFFu - C64::L) {
-            uint32_t words[4 * C64::L];
-            words_of_calls(seed, call, site, words);
-            if (r > 16)
-                for (int j = 0; j < 4 * C64::L; ++j) out[i + j] = words[j] >> (32 - r);
-            else
-                for (int j = 0; j < 4 * C64::L; ++j) {
-                    out[i + 2 * j] = (words[j] & 0xFFFFu) >> (16 - r);
-                    out[i + 2 * j + 1] = words[j] >> 16 >> (16 - r);
-                }
-            i += many;
+        if (skip == 0 && n - i >= 2 * many && (uint32_t)call <= 0xFFFFFFFFu - 2 * C64::L) {
+            draws_of_calls<C, 2>(seed, call, site, r, out + i);
+            i += 2 * many;
             continue;
         }
         const Words4 x = philox((uint32_t)seed, (uint32_t)(seed >> 32), (uint32_t)call, (uint32_t)(call >> 32), 0, (uint32_t)site);
@@ -232,39 +248,43 @@ template <class C> struct Draw {
     INL_MEMBER V round(V x, VU R) const { return (V)(((VU)x + (R << up >> down)) & keep); }
 };
 
+// A vector, by a stochastic cast.
+template <class C> INL typename C::V round_drawn(typename C::V x, const Const<C>& k, const Draw<C>& simple, typename C::VU R) {
+#if !ISA_BASE
+    if (__builtin_expect(none_set(simple.other(x)), 1)) return simple.round(x, R);
+#endif
+    return round_general<C, true>(x, k, R);
+}
+
+// Vectors of x, and of `draws` if there are any (null: none), through `f` to y.
+template <class C, class F> INL void each_vector(const typename C::T* x, typename C::T* y, int64_t n, const typename C::U* draws, F f) {
+    typedef typename C::V V;
+    typedef typename C::VU VU;
+    int64_t i = 0;
+    for (; i + C::L <= n; i += C::L) store(y + i, f(load<V>(x + i), draws ? load<VU>(draws + i) : VU{}));
+    if (i == n) return;
+    const size_t rest = (size_t)(n - i) * sizeof(typename C::T);
+    V v = {};
+    VU R = {};
+    memcpy(&v, x + i, rest);
+    if (draws) memcpy(&R, draws + i, rest);
+    const V r = f(v, R);
+    memcpy(y + i, &r, rest);
+}
+
 template <class C> INL void round_vectors(typename C::T* x, int64_t n, const gemmsim::Cast& c, uint64_t seed, uint64_t index0, int site) {
     typedef typename C::V V;
     typedef typename C::VU VU;
     const Const<C> k = Const<C>::make(c);
-#if !ISA_BASE
+    if (c.mode != SR)
+        return each_vector<C>(x, x, n, nullptr, [&](V v, VU R) __attribute__((always_inline)) { return round_general<C, false>(v, k, R); });
     const Draw<C> simple(k, c);
-#endif
     constexpr int64_t CHUNK = 512;
     typename C::U draws[CHUNK];
-    for (int64_t i0 = 0; i0 < n; i0 += CHUNK) {
-        const int64_t m = n - i0 < CHUNK ? n - i0 : CHUNK;
-        if (c.mode == SR) {
-            draws_for<C>(seed, index0 + i0, m, site, c.rbits, draws);
-            for (int64_t i = m; i % C::L; ++i) draws[i] = 0;
-        }
-        for (int64_t i = 0; i < m; i += C::L) {
-            const int64_t left = m - i < (int64_t)C::L ? m - i : (int64_t)C::L;
-            V v = {};
-#if !ISA_BASE
-            if (c.mode == SR && left == C::L) {
-                v = load<V>(x + i0 + i);
-                if (__builtin_expect(none_set(simple.other(v)), 1)) {
-                    store(x + i0 + i, simple.round(v, load<VU>(draws + i)));
-                    continue;
-                }
-            }
-#endif
-            if (left == C::L) v = load<V>(x + i0 + i);
-            else memcpy(&v, x + i0 + i, (size_t)left * sizeof(typename C::T));
-            v = c.mode == SR ? round_general<C, true>(v, k, load<VU>(draws + i)) : round_general<C, false>(v, k, (VU){});
-            if (left == C::L) store(x + i0 + i, v);
-            else memcpy(x + i0 + i, &v, (size_t)left * sizeof(typename C::T));
-        }
+    for (int64_t i = 0; i < n; i += CHUNK) {
+        const int64_t m = n - i < CHUNK ? n - i : CHUNK;
+        draws_for<C>(seed, index0 + i, m, site, c.rbits, draws);
+        each_vector<C>(x + i, x + i, m, draws, [&](V v, VU R) __attribute__((always_inline)) { return round_drawn<C>(v, k, simple, R); });
     }
 }
 

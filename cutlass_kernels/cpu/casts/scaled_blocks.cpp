@@ -126,6 +126,41 @@ static bool round_near(const float* x, float* y, int64_t n, const FiniteFloatArg
     return true;
 }
 
+// The grid times 2^e as a cast that float lanes have (rounders.h). False: they have none.
+static bool cast_of(const FiniteFloatArgs& f, int rbits, int e, Cast* c) {
+    const bool own_range = isinf(f.max);  // what leaves the carrier is infinite
+    const double most = own_range ? power(127) * (2.0 - power(-f.trailing)) : f.max * power(e);
+    if ((f.mode == RNE && f.trailing == 0) || f.mode < RNE || f.mode == SRC || most > 0x1.fffffep127) return false;
+    const double end = own_range ? (double)INFINITY : most;
+    const bool halfway = f.mode == SRB;  // R and a half: one bit more, which is set
+    *c = Cast{f.trailing + 1, f.emin + e, halfway ? (int32_t)SR : f.mode, rbits + halfway, 0, ilogb(most), -most, most, -end, end,
+              -end,           end};
+    return vector_can<C32>(*c);
+}
+
+template <bool STOCHASTIC> static void round_lanes_as(const float* x, float* y, int64_t n, const FiniteFloatArgs& f, const Cast& c,
+                                                      const C32::U* draws) {
+    typedef C32::V V;
+    typedef C32::VU VU;
+    const Const<C32> k = Const<C32>::make(c);
+    const Draw<C32> simple(k, c);
+    const V least = splat<C32>(f.flags & FLUSH ? (float)power(c.emin) : 0.0f), nan = (V)splat_u<C32>(C32::NAN_BITS);
+    const VU kept = splat_u<C32>(f.flags & ABSOLUTE ? ~C32::SIGN : ~0u), half = splat_u<C32>(f.mode == SRB);
+    each_vector<C32>(x, y, n, STOCHASTIC ? draws : nullptr, [&](V v, VU R) __attribute__((always_inline)) {
+        V r = STOCHASTIC ? round_drawn<C32>(v, k, simple, (R << half) | half) : round_general<C32, false>(v, k, R);
+        r = select<C32>((C32::VI)((V)((VU)v & ~C32::SIGN) < least), V{}, (V)((VU)r & kept));
+        return select<C32>((C32::VI)(v == v), r, nan);
+    });
+}
+
+static bool round_lanes(const float* x, float* y, int64_t n, const FiniteFloatArgs& f, int rbits, int e, const C32::U* draws) {
+    Cast c;
+    if (!cast_of(f, rbits, e, &c)) return false;
+    if (c.mode == SR) round_lanes_as<true>(x, y, n, f, c, draws);
+    else round_lanes_as<false>(x, y, n, f, c, draws);
+    return true;
+}
+
 // y = integer(x / c) * scale, each step in binary32. 1.5 * 2^23 makes the nearest integer of quotients below 2^22.
 template <int N> static void near_integers(const float* x, float* y, int64_t n, float c, float scale, float hi) {
     const float magic = 0x1.8p23f;
@@ -222,6 +257,7 @@ struct BlockRounder {
     }
     void round(const float* x, float* y, int64_t n, const C32::U* draws) const {
         if (a.kind != SCALED_INTEGERS && round_near(x, y, n, a.element, e)) return;
+        if (a.kind != SCALED_INTEGERS && round_lanes(x, y, n, a.element, a.rbits, e, draws)) return;
         if (a.kind != SCALED_INTEGERS) round_floats(x, y, n, a.element, element, up, down, draws);
         else if (c > 0) round_integers(x, y, n, c, scale, a, draws);
         else

@@ -1,5 +1,8 @@
 // Exact sums by exponent (Natesh et al., "MGS", 2025): one small register for each exponent of a product, spilled into a
-// rounded sum before it would overflow. Scalar. Meaning: gemmsim.arithmetic.Binned.
+// rounded sum before it would overflow. Meaning: gemmsim.arithmetic.Binned.
+//
+// Where a double holds what a register may (choose_binned in plan_totals.h), registers are doubles, those of a row of a tile side
+// by side; else 192 bits, one element after the other.
 #pragma once
 #include <vector>
 #include "product/registers.h"
@@ -102,6 +105,58 @@ template <class T> struct BinnedTile {
     void run() const {
         for (int i = 0; i < t.rows; ++i)
             for (int j = 0; j < t.cols; ++j) ((T*)t.c)[i * nr + j] = (T)element(i, j);
+    }
+};
+
+// The same in doubles, of finite operands. `limit`: of registers for exponent field e, by which a sum's bits may not be reached.
+template <class T> struct BinnedRow {
+    static constexpr uint64_t SIGN = 1ull << 63, EXPONENT = 0x7FFull << 52;
+    const BinnedTile<T>& tile;
+    const DoubleBins range;
+    double* const at;  // range.count rows of nr registers, all zero
+
+    void spill(double& s, double b, int i, int j) const {
+        const uint32_t R = tile.draw(i, j);
+        s = is_nan(s) || is_inf(s) ? round_value(s, tile.r.add, R) : sum_step(b, s, tile.r.add, R);
+    }
+    void row(int i, double* s) const {
+        const Tile& t = tile.t;
+        const int nr = tile.nr, cols = t.cols;
+        const uint64_t carry = (uint64_t)tile.r.integer.bits << 52;
+        for (int j = 0; j < cols; ++j) s[j] = 0;
+        for (int64_t k = 0; k < t.k; ++k) {
+            const double a = (double)((const T*)t.a)[k * MR + i];
+            const T* const b = (const T*)t.b + k * nr;
+            if (a == 0) continue;
+            for (int j = 0; j < cols; ++j) {
+                const double p = a * (double)b[j];
+                const uint64_t e = bits_of(p) & EXPONENT;
+                if (e == 0) continue;  // zero
+                double* const held = at + ((int)(e >> 52) - range.first) * nr + j;
+                const double next = *held + p;
+                if (__builtin_expect((bits_of(next) & ~SIGN) < e + carry, 1)) {
+                    *held = next;
+                } else if (next == -double_of(e + carry)) {
+                    *held = next;  // the one end that a register has
+                } else {
+                    spill(s[j], *held, i, j);
+                    *held = p;
+                }
+            }
+        }
+        for (int n = 0; n < range.count; ++n)
+            for (int j = 0; j < cols; ++j) {
+                double& held = at[n * nr + j];
+                if (held != 0) spill(s[j], held, i, j);
+                held = 0;
+            }
+    }
+    void run() const {
+        double s[64];
+        for (int i = 0; i < tile.t.rows; ++i) {
+            row(i, s);
+            for (int j = 0; j < tile.t.cols; ++j) ((T*)tile.t.c)[i * tile.nr + j] = (T)s[j];
+        }
     }
 };
 

@@ -1,5 +1,6 @@
 // s = R(s + t) element by element on tiles that lie in the first-level cache: where partial sums meet.
 #pragma once
+#include "tiles/directed.h"
 #include "tiles/draws.h"
 #include "tiles/rounders.h"
 
@@ -20,10 +21,42 @@ template <class C, int KIND, bool ODD> static void combine_loop(typename C::T* s
     }
 }
 
-// n is a multiple of the vector's lanes; `kind` NONE, SUB or GENERAL.
+#if ISA_DIRECTED || ISA_MODES
+template <class C, int MODE> static void combine_in_mode(typename C::T* s, const typename C::T* t, int64_t n, const Cast& cast) {
+    typedef typename C::V V;
+    typedef typename C::VI VI;
+    typedef typename C::VU VU;
+    const Const<C> k = Const<C>::make(cast);
+#if ISA_MODES
+    const RoundingState state(mode_of(MODE));
+#endif
+    for (int64_t i = 0; i < n; i += C::L) {
+        const V x = load<V>(s + i), y = load<V>(t + i);
+        V sum = add_directed<C, MODE>(x, y);
+        if (MODE == RD) sum = select<C>((VI)(sum == V{}), (V)((VU)x & (VU)y & C::SIGN), sum);  // -0 is the sum of two -0 alone
+        store(s + i, round_directed<C, MODE, false>(sum, k, VU{}));
+    }
+}
+
+template <class C> static void combine_directed(void* s, const void* t, int64_t n, const Cast& cast) {
+    typedef typename C::T T;
+    switch (cast.mode) {
+        case RNA: return combine_in_mode<C, RNA>((T*)s, (const T*)t, n, cast);
+        case RTZ: return combine_in_mode<C, RTZ>((T*)s, (const T*)t, n, cast);
+        case RU: return combine_in_mode<C, RU>((T*)s, (const T*)t, n, cast);
+        case RD: return combine_in_mode<C, RD>((T*)s, (const T*)t, n, cast);
+        default: return combine_in_mode<C, RO>((T*)s, (const T*)t, n, cast);
+    }
+}
+#endif
+
+// n is a multiple of the vector's lanes; `kind` NONE, SUB, FAST or GENERAL.
 template <class C> static void combine_kind(void* s, const void* t, int64_t n, const Cast& cast, int kind, bool odd) {
     typedef typename C::T T;
     if (kind == NONE) return combine_loop<C, NONE, false>((T*)s, (const T*)t, n, cast);
+#if ISA_DIRECTED || ISA_MODES
+    if (kind == FAST) return combine_directed<C>(s, t, n, cast);
+#endif
     if (kind <= SUB)
         return odd ? combine_loop<C, SUB, true>((T*)s, (const T*)t, n, cast) : combine_loop<C, SUB, false>((T*)s, (const T*)t, n, cast);
     return odd ? combine_loop<C, GENERAL, true>((T*)s, (const T*)t, n, cast) : combine_loop<C, GENERAL, false>((T*)s, (const T*)t, n, cast);

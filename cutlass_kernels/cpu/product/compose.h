@@ -61,6 +61,7 @@ template <class T> struct Compose {
     mutable int64_t runs = 0;
     mutable Bins bins = {};
     mutable std::vector<int64_t> spills = {};
+    mutable std::vector<double> registers = {};
     mutable int64_t sums[MAX_WRAPPERS] = {}, totals[MAX_WRAPPERS] = {};  // combinations so far: indices of their draws
 
     int64_t count() const { return MR * (int64_t)nr; }
@@ -162,11 +163,14 @@ template <class T> struct Compose {
     int leaf_site() const { return SITE_COMBINE + 32 * (r.wrapper_count ? depth(r.wrapper_count) : 0); }
 
     void binned(const Tile& t) const {
-        if (bins.at.empty()) {
-            bins.at.assign(Bins::COUNT, Bin{0, 0});
+        if (spills.empty()) {
+            if (choice.kind != LANES) bins.at.assign(Bins::COUNT, Bin{0, 0});
             spills.assign((size_t)count(), 0);
         }
-        BinnedTile<T>{t, r, nr, leaf_site(), bins, spills.data()}.run();
+        const BinnedTile<T> tile = {t, r, nr, leaf_site(), bins, spills.data()};
+        if (choice.kind != LANES) return tile.run();
+        if (registers.empty()) registers.assign((size_t)(choice.bins.count * nr), 0.0);
+        BinnedRow<T>{tile, choice.bins, registers.data()}.run();
     }
 
     void scaled_instructions(const Tile& t) const {

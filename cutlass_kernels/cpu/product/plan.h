@@ -28,6 +28,11 @@ struct Slices {
     int a = 0, b = 0, width = 0, top_a = 0, top_b = 0, unit = 0;
 };
 
+// Registers of doubles for sums by exponent: of so many fields of an exponent, from the first on; none: they are not.
+struct DoubleBins {
+    int first = 0, count = 0;
+};
+
 struct Choice {
     int carrier, step, kind;
     int32_t proofs;
@@ -38,6 +43,7 @@ struct Choice {
     int lift = 0;                 // of a plain register: what Tile's may be
     int careful = GENERAL;        // of compensated sums: the kernel for a lost wager
     Slices slices = {};
+    DoubleBins bins = {};
     int kept = 0;  // of a matrix unit's step: HardwareModel's, or how many bits make sure that nothing is cut
 };
 
@@ -137,16 +143,20 @@ inline int choose_carrier(const Request& r, bool directed, int least = 0, bool c
     return 2;
 }
 
+// Modes of which compensated sums have kernels of their own (tiles/compensated_modes.h).
+inline bool compensated_mode(const Cast& c) { return c.mode == RTZ || c.mode == RU || c.mode == RD || c.mode == SR; }
+
 // Compensated sums of any operands in float lanes by modes (tiles/compensated.h).
 inline bool watched_terms(const Request& r) {
-    return r.method >= KAHAN && r.method <= FAST_TWO_SUM && r.fused && r.arithmetic == EXACT && r.add.mode == RNE && 2 * r.add.p <= 23 &&
-           !(r.add.flags & NO_SUBNORMALS);
+    return r.method >= KAHAN && r.method <= FAST_TWO_SUM && r.fused && r.arithmetic == EXACT && !(r.add.flags & NO_SUBNORMALS) &&
+           (compensated_mode(r.add) || (r.add.mode == RNE && 2 * r.add.p <= 23));
 }
 
 // Runs of so many terms pay for a kernel of tiles of their own where that one has fewer instructions a step.
 constexpr int64_t WATCHED_RUNS = 32;
 
-// Whether a kernel of tiles computes each run: those of one term are rounded in registers in runs.h, which has exact products.
+// Whether a kernel of tiles computes each run: those of one term that are rounded to nearest go in registers in runs.h, which has exact
+// products then.
 inline bool long_runs(const Request& r) {
     int64_t shortest = INT64_MAX;
     for (int w = 0; w < r.wrapper_count; ++w) {
@@ -155,7 +165,7 @@ inline bool long_runs(const Request& r) {
         const int64_t n = x.order == CHUNKED || x.order == PAIRWISE ? x.n : r.k / x.n;
         if (n < shortest) shortest = n;
     }
-    return r.method == REGISTER && shortest >= 2;
+    return r.method == REGISTER && (shortest >= 2 || r.add.mode != RNE);
 }
 
 // A cast that grid_tile.cpp rounds a sum to odd with: spare bits below its last place or last random bit, and no sum
@@ -254,7 +264,7 @@ inline int cast_kind(const Cast& c, int carrier, bool finite, bool overflow_free
     if (c.mode != RNE) {
         const bool spare = carried || c.p + (c.mode == SR ? c.rbits : 1) <= i.bits - 1;
         const bool step_safe = odd_steps || step_bound < ldexp(1.0, i.emax);
-        if (directed && c.mode != RO && finite && spare && step_safe && low_fits) {
+        if (directed && finite && spare && step_safe && low_fits) {
             if (overflow_free && bound < ldexp(1.0, i.emax - lift)) return FAST;
             if (c.emax + 1 + lift <= i.emax) return FAST_CLAMP;
         }
@@ -346,7 +356,7 @@ inline Choice choose(const Request& r, const Stats& a, const Stats& b, const Sta
     if (r.init == C_FIRST) {
         // a register that starts as -0 keeps it while all products are -0: not the work of these two kinds
         if (kind == PLAIN) kind = (r.add.flags & NO_SUBNORMALS) || (!r.fused && (r.mul.flags & NO_SUBNORMALS)) ? GENERAL : SUB;
-        if (kind >= FAST && kind <= FAST_CLAMP && r.add.mode == RD) kind = GENERAL;
+        if (kind >= FAST && kind <= FAST_CLAMP && (r.add.mode == RD || r.add.mode == RO)) kind = GENERAL;
     }
     if (over) c.proofs |= NO_OVERFLOW;
     if (under) c.proofs |= NO_UNDERFLOW;
@@ -359,11 +369,12 @@ inline Choice choose(const Request& r, const Stats& a, const Stats& b, const Sta
 
 // Between two looks at S, `steps` terms apart, |S| < most stays inside the format whatever the data: every operation
 // loses at most a share u of its result, at most eight in a row meet in a step, and no intermediate is more than four
-// times the largest of S and the terms.
+// times the largest of S and the terms. (Not to nearest, u and what is lost below 2^emin are twice as large.)
 inline bool make_wager(const Cast& add, double product, Wager* w) {
-    const double steps = ldexp(1.0, add.p - 3), quantum = ldexp(1.0, add.emin - add.p + 1);
+    const int loses = add.mode == RNE ? add.p : add.p - 1;
+    const double steps = ldexp(1.0, loses - 3), quantum = ldexp(1.0, add.emin - loses + 1);
     w->steps = steps < 1 ? 1 : steps > 64 ? 64 : (int64_t)steps;
-    const double g = exp(8 * ldexp(1.0, -add.p) * (double)w->steps), end = fmin(add.hi, -add.lo);
+    const double g = exp(8 * ldexp(1.0, -loses) * (double)w->steps), end = fmin(add.hi, -add.lo);
     w->most = end / (16 * g);
     return 4 * g * 1.1 * (double)w->steps * (product + 4 * quantum) < end / 2;
 }
@@ -372,16 +383,20 @@ inline bool make_wager(const Cast& add, double product, Wager* w) {
 // terms, n the steps; each passes at most 2n + 2 roundings, its own and those of its run and of the sums of totals, and each
 // of these adds at most a share u and half a quantum.
 inline bool make_runs_wager(const Cast& add, double product, Wager* w) {
-    const double steps = ldexp(1.0, add.p - 1), quantum = ldexp(1.0, add.flags & NO_SUBNORMALS ? add.emin : add.emin - add.p + 1);
+    const int loses = add.mode == RNE ? add.p : add.p - 1;
+    const double steps = ldexp(1.0, loses - 1), quantum = ldexp(1.0, add.flags & NO_SUBNORMALS ? add.emin : add.emin - loses + 1);
     w->steps = steps > 64 ? 64 : (int64_t)steps;
-    const double n = (double)w->steps, g = exp((2 * n + 2) * ldexp(1.0, -add.p)), end = fmin(add.hi, -add.lo);
+    const double n = (double)w->steps, g = exp((2 * n + 2) * ldexp(1.0, -loses)), end = fmin(add.hi, -add.lo);
     w->most = end / (5 * g);
     return 2 * n * g * 1.1 * (product + 2 * quantum) < end / 2;
 }
 
-// Compensated runs: all roundings by one kind. SUB is a wager (compensated.h).
+// Compensated runs: all roundings by one kind. SUB and FAST are wagers (compensated.h).
 inline Choice choose_compensated(const Request& r, const Stats& a, const Stats& b, int carrier, Isa::Directed directed) {
-    if (carrier == 2 || r.add.mode >= SR || (!r.fused && r.mul.mode >= SR)) return Choice{carrier == 2 ? 1 : carrier, 0, SCALAR, 0};
+    const int bits_add = draws(r.add), bits_mul = r.fused ? 0 : draws(r.mul);
+    const bool random = bits_add || bits_mul, beyond = r.add.mode > SR || (!r.fused && r.mul.mode > SR);
+    if (carrier == 2 || beyond || (random && (directed == Isa::NEAREST || (bits_add && bits_mul && bits_add != bits_mul))))
+        return Choice{carrier == 2 ? 1 : carrier, 0, SCALAR, 0};
     if (native(r, carrier)) return Choice{carrier, r.fused ? FMA_NEAR : MA_NEAR, NONE, 0};
     const CarrierInfo i = carrier_info(carrier);
     const Facts f = block_facts(r, a, b, EMPTY_STATS);
@@ -389,10 +404,15 @@ inline Choice choose_compensated(const Request& r, const Stats& a, const Stats& 
     const bool halves = carrier == 0 && directed == Isa::TILES && watched_terms(r), product_exact = in_range && f.width <= i.bits;
     if (odd && directed != Isa::DIRECTED && !halves && !product_exact) return Choice{carrier, 0, SCALAR, 0};
     Choice c = {carrier, (r.fused ? (odd ? FMA_ODD : FMA_NEAR) : (odd ? MA_ODD : MA_NEAR)), GENERAL, f.finite ? FINITE : 0};
-    if (halves && !product_exact) c.careful = c.kind = LANES;
-    auto simple = [&](const Cast& q) { return q.mode == RNE && q.p <= i.bits - 2 && !(q.flags & NO_SUBNORMALS); };
+    if (random) c.careful = c.kind = RANDOM;
+    else if (halves && !product_exact) c.careful = c.kind = LANES;
+    const bool own = directed != Isa::NEAREST && compensated_mode(r.add) && (r.fused || (r.mul.mode == r.add.mode && bits_mul == bits_add));
+    const int mode = own ? r.add.mode : (int)RNE;
+    auto simple = [&](const Cast& q) {
+        return q.mode == mode && q.p + (mode == SR ? q.rbits : 1) <= i.bits - 1 && !(q.flags & NO_SUBNORMALS);
+    };
     const int lift = i.bits - r.add.p + 1;
-    if (!odd || !f.finite || !simple(r.add) || 2 * r.add.p > i.bits - 1 || !make_wager(r.add, f.product, &c.wager)) return c;
+    if (!odd || !f.finite || !simple(r.add) || (!own && 2 * r.add.p > i.bits - 1) || !make_wager(r.add, f.product, &c.wager)) return c;
     // above the format's end there is room for what is seen too late
     const double room = ldexp(1.0, i.emax - lift - 8);
     if (r.add.hi > room) c.wager.most = fmin(c.wager.most, room / 64);
@@ -401,7 +421,7 @@ inline Choice choose_compensated(const Request& r, const Stats& a, const Stats& 
         const bool inside = f.product < r.mul.hi && -f.product > r.mul.lo && f.product < ldexp(1.0, i.emax - (i.bits - r.mul.p + 1));
         if (!simple(r.mul) || !inside) return c;
     }
-    c.kind = SUB;
+    c.kind = own ? FAST : SUB;
     return c;
 }
 
@@ -412,19 +432,39 @@ inline bool same_cast(const Cast& x, const Cast& y) {
            same(x.inf_neg, y.inf_neg);
 }
 
+// Register and innermost order in one kernel and one other direction (tiles/runs_modes.cpp). Longer runs have fewer instructions a
+// step in kernels of tiles.
+constexpr int64_t DIRECTED_RUNS = 6;
+inline bool runs_in_mode(const Request& r) {
+    return r.fused && r.arithmetic == EXACT && (r.add.mode == RTZ || r.add.mode == RU || r.add.mode == RD) &&
+           !(r.add.flags & NO_SUBNORMALS);
+}
+inline RunsPlan choose_directed_runs(const Request& r, RunsPlan plan, const Stats& a, const Stats& b, int carrier, int64_t longest) {
+    const CarrierInfo i = carrier_info(carrier);
+    const Facts f = block_facts(r, a, b, EMPTY_STATS);
+    const double room = ldexp(1.0, i.emax - (i.bits - r.add.p + 1) - 8);
+    if (longest > DIRECTED_RUNS || !f.finite || !make_runs_wager(r.add, f.product, &plan.wager) || f.product > room / 64) return plan;
+    plan.wager.most = fmin(plan.wager.most, room / 64);
+    plan.eights = longest <= 2 && longest <= plan.wager.steps;
+    plan.kind = FAST;
+    return plan;
+}
+
 // Whether the register and the innermost order run in one kernel: one nearest-even cast for both, and a wager that
 // nothing overflows where that is not proved. Where it cannot be made or is lost, the kernel with clamps serves orders.
 inline RunsPlan choose_runs(const Request& r, const Choice& c, const Stats& a, const Stats& b, Isa::Directed directed) {
     RunsPlan plan;
     plan.step = c.step;
-    if (r.method != REGISTER || c.kind > FTZ) return plan;
+    const bool own = c.kind == FAST || c.kind == FAST_CLAMP;
+    if (r.method != REGISTER || (c.kind > FTZ && !(own && runs_in_mode(r)))) return plan;
     const Wrapper* w = r.wrapper_count ? &r.wrappers[r.wrapper_count - 1] : nullptr;
     if (w && ((w->order != CHUNKED && w->order != PAIRWISE && w->order != INTERLEAVED) || !same_cast(w->cast, r.add))) w = nullptr;
     int64_t longest = r.k;
     if (w) {
         plan.shape = w->order == PAIRWISE || w->pairs ? RunsPlan::PAIRS : RunsPlan::SEQUENCE;
         longest = w->order == INTERLEAVED ? (r.k + w->n - 1) / w->n : w->n < r.k ? w->n : r.k;
-    } else if (c.kind <= SUB) return plan;  // the plain kernel has nothing to lose
+    } else if (c.kind <= SUB || own) return plan;  // the plain kernel has nothing to lose
+    if (own) return choose_directed_runs(r, plan, a, b, c.carrier, longest);
     // Long runs are better watched (tiles/watched.h), by a kernel of tiles.
     if (w && directed == Isa::DIRECTED && c.step == FMA_ODD && c.kind <= SUB && longest >= WATCHED_RUNS &&
         r.add.p + 11 <= carrier_info(c.carrier).bits)

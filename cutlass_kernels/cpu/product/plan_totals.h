@@ -37,6 +37,20 @@ inline Choice choose_exact(const Request& r, const Stats& a, const Stats& b) {
     return c;
 }
 
+// Registers by exponent: doubles where these hold any two registers' sum exactly, at most eight thousand of them a row.
+inline Choice choose_binned(const Request& r, const Stats& a, const Stats& b) {
+    Choice c = {1, 0, SCALAR, 0};
+    const CarrierInfo i = carrier_info(1);
+    if (a.non_finite || b.non_finite || a.width + b.width + r.integer.bits > i.bits) return c;
+    const bool zero = a.lsb > 30000 || b.lsb > 30000;
+    const int least = zero ? 0 : a.lsb + b.lsb, most = zero ? 0 : ilogb(a.max_abs) + ilogb(b.max_abs) + 1;
+    if (least < i.emin || most + r.integer.bits + 1 > i.emax || most - least >= 512) return c;
+    c.kind = LANES;
+    c.bins.first = least + i.emax;
+    c.bins.count = most - least + 1;
+    return c;
+}
+
 // Registers of integers: in floating-point lanes where every sum is exact there, the scalar kernel beyond.
 inline Choice choose_integers(const Request& r, const Stats& a, const Stats& b, bool float_panels) {
     const Choice scalar = {float_panels ? 0 : 1, 0, SCALAR, 0};
@@ -149,13 +163,14 @@ inline bool totals_finite(const Request& r, const Facts& f, double bound) {
     return all;
 }
 
-// How a combination is computed: kind NONE, SUB, GENERAL or RANDOM on vectors, SCALAR beyond.
+// How a combination is computed: kind NONE, SUB, FAST, GENERAL or RANDOM on vectors, SCALAR beyond.
 struct Meeting {
     int kind;
     bool odd;
 };
 
-inline Meeting choose_meeting(const Request& r, const Cast& c, int carrier, const Stats& a, const Stats& b, const Stats& addend) {
+inline Meeting choose_meeting(const Request& r, const Cast& c, int carrier, const Stats& a, const Stats& b, const Stats& addend,
+                              Isa::Directed directed) {
     const bool odd = r.arithmetic != FP32;
     if (c.mode < SR && carrier == 2 && grid_lanes(r) && wrappers_fit_grids(r)) return Meeting{LANES, odd};
     if (carrier == 2 && r.method >= LONG && r.method != HARDWARE && odd) carrier = 1;  // their totals are doubles
@@ -170,9 +185,10 @@ inline Meeting choose_meeting(const Request& r, const Cast& c, int carrier, cons
     // an unsigned register turns a small negative sum into a large total
     const double totals = r.method == INTEGER && !r.integer.is_signed ? fmax(f.bound, (double)r.k * ldexp(1.0, r.integer.bits)) : f.bound;
     const double bound = totals * growth(c, (double)r.k + 1) + (r.k + 1.0) * ldexp(1.0, c.emin - c.p + 1);
-    const bool safe = f.finite && totals_finite(r, f, bound) && c.mode == RNE && c.p <= i.bits - 2 && !(c.flags & NO_SUBNORMALS) &&
+    const bool own = c.mode != RNE && odd && directed != Isa::NEAREST;
+    const bool safe = f.finite && totals_finite(r, f, bound) && (c.mode == RNE || own) && c.p <= i.bits - 2 && !(c.flags & NO_SUBNORMALS) &&
                       bound < c.hi && -bound > c.lo && bound < ldexp(1.0, i.emax - (i.bits - c.p + 1));
-    return Meeting{safe ? SUB : GENERAL, odd};
+    return Meeting{!safe ? GENERAL : own ? FAST : SUB, odd};
 }
 
 }  // namespace gemmsim

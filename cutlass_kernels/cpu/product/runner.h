@@ -25,13 +25,15 @@ template <class T> struct Runner {
         const bool draws = r.add.mode >= SR || (!r.fused && r.mul.mode >= SR);
         if (kmap && draws && choice.kind == LANES) choice.kind = SCALAR;  // draws by original index
         if (isa.runs && (!kmap || choice.kind != SCALAR)) choice.runs = choose_runs(r, choice, a, b, directed);
-        for (int w = 0; w < r.wrapper_count; ++w) meetings[w] = choose_meeting(r, r.wrappers[w].cast, kind_carrier, a, b, EMPTY_STATS);
-        if (r.init == C_LAST) last = choose_meeting(r, r.add, kind_carrier, a, b, c);
+        for (int w = 0; w < r.wrapper_count; ++w)
+            meetings[w] = choose_meeting(r, r.wrappers[w].cast, kind_carrier, a, b, EMPTY_STATS, isa.directed);
+        if (r.init == C_LAST) last = choose_meeting(r, r.add, kind_carrier, a, b, c, isa.directed);
     }
 
     Choice chosen(int kind_carrier, const Stats& a, const Stats& b, const Stats& c) const {
         if (r.method == HARDWARE) return choose_hardware(r, a, b);
         if (r.method == LONG && carrier == 1) return choose_exact(r, a, b);
+        if (r.method == BINNED && carrier == 1) return choose_binned(r, a, b);
         if (r.method == INTEGER || r.method == FIXED) return choose_integers(r, a, b, carrier == 0);
         if (r.method) return choose_compensated(r, a, b, kind_carrier, directed);
         return choose(r, a, b, c, kind_carrier, directed);

@@ -5,8 +5,15 @@
 
 namespace gemmsim::NS {
 
-// All roundings of the step by one kind: NONE, SUB or GENERAL; arithmetic="fp32" (not `odd`) has no SUB.
+#if ISA_DIRECTED || ISA_MODES
+CompensatedFn compensated_in_modes(int carrier, int method, int kind, bool odd);
+#endif
+
+// All roundings of the step by one kind: NONE, SUB, GENERAL, RANDOM or FAST; arithmetic="fp32" (not `odd`) has no SUB and no FAST.
 CompensatedFn compensated(int carrier, int method, int kind, bool odd) {
+#if ISA_DIRECTED || ISA_MODES
+    if (kind == RANDOM || kind == FAST) return compensated_in_modes(carrier, method, kind, odd);
+#endif
     return carrier == 0 ? compensated_method<C32>(method, kind, odd) : compensated_method<C64>(method, kind, odd);
 }
 

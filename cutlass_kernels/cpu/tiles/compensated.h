@@ -14,6 +14,8 @@
 //
 // By modes, float lanes round what has a product in it from the nearest sum, too, and watch it (watched.h); where that may be
 // wrong, it is made in double lanes. So it takes any operands there, and LANES is all of GENERAL in double lanes.
+//
+// FAST and RANDOM: compensated_modes.h.
 #pragma once
 #include "tiles/gemm_kernel.h"
 #include "tiles/halves.h"
@@ -21,50 +23,69 @@
 
 namespace gemmsim::NS {
 
-template <class C, int KIND, bool ODD> struct Rounded {
-    typedef typename C::V V;
-    const Const<C>& k;
-    INL_MEMBER V round(V s) const { return round_to<C, KIND>(s, k, (typename C::VU){}); }
-    INL_MEMBER V add(V x, V y) const {
-        if (KIND == SUB) return round_to<C, PLAIN>(x + y, k, (typename C::VU){});
-        return round(ODD ? add_odd<C>(x, y) : x + y);
-    }
-    INL_MEMBER V sub(V x, V y) const { return add(x, -y); }
-    INL_MEMBER V add_product(V q, V y) const { return round(ODD ? add_odd<C>(q, y) : q + y); }
+// Operations of a step beside those with numbers, and what stands for the random bits of any where there are none.
+enum Operation : int { PRODUCT_ROUNDING = 8, LAST_SUM = 9 };
+template <class C> struct NoBits {
+    template <int OP> INL_MEMBER typename C::VU of() const { return typename C::VU{}; }
 };
 
-template <class C, int METHOD, int KIND, bool ODD> struct Compensated {
+// Operations of a step, and their roundings.
+template <class C, int KIND, bool ODD, class Bits = NoBits<C>> struct Rounded {
+    typedef typename C::V V;
+    const Const<C>& k;
+    const Bits bits = Bits();
+    template <int OP> INL_MEMBER V round(V s) const { return round_to<C, KIND>(s, k, bits.template of<OP>()); }
+    // of two registers
+    template <int OP> INL_MEMBER V add(V x, V y) const {
+        if (KIND == SUB) return round_to<C, PLAIN>(x + y, k, (typename C::VU){});
+        return round<OP>(ODD ? add_odd<C>(x, y) : x + y);
+    }
+    template <int OP> INL_MEMBER V sub(V x, V y) const { return add<OP>(x, -y); }
+    template <int OP> INL_MEMBER V add_product(V q, V y) const { return round<OP>(ODD ? add_odd<C>(q, y) : q + y); }
+    template <int OP> INL_MEMBER V fused(V a, V b, V c) const { return round<OP>(ODD ? fma_odd<C>(a, b, c) : vfma(a, b, c)); }
+    static INL_MEMBER V product(V a, V b) { return ODD ? mul_odd<C>(a, b) : a * b; }
+};
+
+// The steps; `Ops` as Rounded.
+template <class C, int METHOD> struct CompensatedStep {
     typedef typename C::V V;
     typedef typename C::VI VI;
     typedef typename C::VU VU;
 
-    static INL_MEMBER V product(V a, V b) { return ODD ? mul_odd<C>(a, b) : a * b; }
     // What has the product in it: y of Kahan's step, else x. `rounds`: the product has a rounding of its own, `mul`.
-    static INL_MEMBER V term(V a, V b, V c, const Rounded<C, KIND, ODD>& add, const Rounded<C, KIND, ODD>& mul, bool rounds) {
+    template <class Ops> static INL_MEMBER V term(V a, V b, V c, const Ops& add, const Ops& mul, bool rounds) {
         if (METHOD == KAHAN)
-            return rounds ? add.add_product(mul.round(product(a, b)), -c) : add.round(ODD ? fma_odd<C>(a, b, -c) : vfma(a, b, -c));
-        const V q = product(a, b);
-        return add.round(rounds ? mul.round(q) : q);
+            return rounds ? add.template add_product<0>(mul.template round<PRODUCT_ROUNDING>(mul.product(a, b)), -c)
+                          : add.template fused<0>(a, b, -c);
+        const V q = add.product(a, b);
+        return add.template round<0>(rounds ? mul.template round<PRODUCT_ROUNDING>(q) : q);
     }
-    static INL_MEMBER void finish(V x, V& s, V& c, const Rounded<C, KIND, ODD>& add) {
-        const V t = add.add(s, x);
+    template <class Ops> static INL_MEMBER void finish(V x, V& s, V& c, const Ops& add) {
+        const V t = add.template add<1>(s, x);
         if (METHOD == KAHAN) {
-            c = add.sub(add.sub(t, s), x);
+            c = add.template sub<3>(add.template sub<2>(t, s), x);
             s = t;
             return;
         }
         if (METHOD == NEUMAIER) {
             const VI larger = (VI)((VU)s & ~C::SIGN) >= (VI)((VU)x & ~C::SIGN);
             const V hi = larger ? s : x, lo = larger ? x : s;
-            c = add.add(c, add.add(add.sub(hi, t), lo));
+            c = add.template add<4>(c, add.template add<3>(add.template sub<2>(hi, t), lo));
         } else if (METHOD == TWO_SUM) {
-            const V z = add.sub(t, s);
-            c = add.add(c, add.add(add.sub(s, add.sub(t, z)), add.sub(x, z)));
+            const V z = add.template sub<2>(t, s), lost = add.template sub<4>(s, add.template sub<3>(t, z));
+            c = add.template add<7>(c, add.template add<6>(lost, add.template sub<5>(x, z)));
         } else {
-            c = add.add(c, add.sub(x, add.sub(t, s)));
+            c = add.template add<4>(c, add.template sub<3>(x, add.template sub<2>(t, s)));
         }
         s = t;
     }
+};
+
+template <class C, int METHOD, int KIND, bool ODD> struct Compensated : CompensatedStep<C, METHOD> {
+    typedef typename C::V V;
+    typedef typename C::VI VI;
+    typedef typename C::VU VU;
+    typedef CompensatedStep<C, METHOD> Step;
 
 #if ISA_MODES
     static constexpr bool CAN_WATCH = sizeof(typename C::T) == 4 && KIND == SUB && ODD;
@@ -96,7 +117,7 @@ template <class C, int METHOD, int KIND, bool ODD> struct Compensated {
 #pragma GCC unroll 2
         for (int i = 0; i < GROUP; ++i)
 #pragma GCC unroll 4
-            for (int j = 0; j < NV; ++j) finish(x[i][j], s[i][j], c[i][j], add);
+            for (int j = 0; j < NV; ++j) Step::finish(x[i][j], s[i][j], c[i][j], add);
     }
 #endif
 
@@ -137,7 +158,7 @@ template <class C, int METHOD, int KIND, bool ODD> struct Compensated {
                 for (int i = 0; i < ROWS; ++i) {
                     const V av = splat<C>(a[k * MR + i]);
 #pragma GCC unroll 4
-                    for (int j = 0; j < NV; ++j) finish(term(av, bv[j], c[i][j], add, mul, rounds), s[i][j], c[i][j], add);
+                    for (int j = 0; j < NV; ++j) Step::finish(Step::term(av, bv[j], c[i][j], add, mul, rounds), s[i][j], c[i][j], add);
                 }
             }
             if (KIND == SUB)
@@ -146,7 +167,7 @@ template <class C, int METHOD, int KIND, bool ODD> struct Compensated {
         }
         for (int i = 0; i < ROWS; ++i)
             for (int j = 0; j < NV; ++j)
-                store(out + (i * NV + j) * C::L, METHOD == KAHAN || tile.k == 0 ? s[i][j] : add.add(s[i][j], c[i][j]));
+                store(out + (i * NV + j) * C::L, METHOD == KAHAN || tile.k == 0 ? s[i][j] : add.template add<LAST_SUM>(s[i][j], c[i][j]));
         for (int l = 0; l < C::L; ++l)
             if (lost[l]) return false;
         return true;
@@ -178,7 +199,7 @@ template <class C, int METHOD, int KIND, bool ODD> struct Compensated {
 #if ISA_MODES
 // Float panels, all of GENERAL in double lanes.
 template <int METHOD> static bool compensated_in_double_lanes(const Tile& t, const Wager&, bool rounds) {
-    typedef Compensated<C64, METHOD, GENERAL, true> Wide;
+    typedef CompensatedStep<C64, METHOD> Wide;
     constexpr int VECTORS = 2 * NV;
     const Const<C64> add = Const<C64>::make(*t.add), mul = Const<C64>::make(*t.mul);
     const Rounded<C64, GENERAL, true> sum = {add}, product = {mul};
@@ -192,7 +213,7 @@ template <int METHOD> static bool compensated_in_double_lanes(const Tile& t, con
             }
         }
         for (int j = 0; j < VECTORS; ++j) {
-            const C64::V r = METHOD == KAHAN || t.k == 0 ? s[j] : sum.add(s[j], c[j]);
+            const C64::V r = METHOD == KAHAN || t.k == 0 ? s[j] : sum.template add<LAST_SUM>(s[j], c[j]);
             store((float*)t.c + (row * VECTORS + j) * C64::L, __builtin_convertvector(r, HalfFloats));
         }
     }

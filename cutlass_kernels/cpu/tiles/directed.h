@@ -6,6 +6,7 @@
 // once. So
 //   toward zero      rz(s + P) - P
 //   up, down         ru, rd likewise
+//   odd              the odd one of both, likewise
 //   nearest, away    half a quantum is added first, toward zero
 //   stochastic       R * 2^-r of a quantum is added first, toward zero: floor(nu * 2^r) + R carries or not
 // Exact while p + r <= MB: everything above 2^-r of a quantum is in the carrier.
@@ -18,23 +19,40 @@ namespace gemmsim::NS {
 
 #if ISA_DIRECTED
 template <class C, int MODE> INL typename C::V fma_directed(typename C::V a, typename C::V b, typename C::V c) {
+    if (MODE == RO) return fma_odd<C>(a, b, c);
     return MODE == RU ? fma_ru(a, b, c) : MODE == RD ? fma_rd(a, b, c) : fma_rz(a, b, c);
 }
 template <class C, int MODE> INL typename C::V mul_directed(typename C::V a, typename C::V b) {
+    if (MODE == RO) return mul_odd<C>(a, b);
     return MODE == RU ? mul_ru(a, b) : MODE == RD ? mul_rd(a, b) : mul_rz(a, b);
 }
 template <class C, int MODE> INL typename C::V add_directed(typename C::V a, typename C::V b) {
+    if (MODE == RO) return add_odd<C>(a, b);
     return MODE == RU ? add_ru(a, b) : MODE == RD ? add_rd(a, b) : add_rz(a, b);
 }
 INL C32::V least_magnitude(C32::V a, C32::V b) { return (C32::V)_mm512_range_ps((__m512)a, (__m512)b, 10); }
 INL C64::V least_magnitude(C64::V a, C64::V b) { return (C64::V)_mm512_range_pd((__m512d)a, (__m512d)b, 10); }
 #else
 constexpr RoundingState::Direction mode_of(int mode) {
-    return mode == RU ? RoundingState::UP : mode == RD ? RoundingState::DOWN : RoundingState::TO_ZERO;
+    return mode == RU ? RoundingState::UP : mode == RD || mode == RO ? RoundingState::DOWN : RoundingState::TO_ZERO;
 }
-template <class C, int MODE> INL typename C::V fma_directed(typename C::V a, typename C::V b, typename C::V c) { return vfma(a, b, c); }
-template <class C, int MODE> INL typename C::V mul_directed(typename C::V a, typename C::V b) { return a * b; }
-template <class C, int MODE> INL typename C::V add_directed(typename C::V a, typename C::V b) { return a + b; }
+// The odd one of both directed results, that up as the negative of one down.
+template <class C> INL typename C::V odd_of(typename C::V down, typename C::V minus_up) {
+    typedef typename C::VU VU;
+    const VU up = (VU)minus_up ^ C::SIGN;
+    return where_odd((typename C::V)up, down, (VU)down);
+}
+// In a register of its own, or the compiler takes -(-a * b) for a * b.
+template <class C> INL typename C::V negative(typename C::V x) { return in_register((typename C::V)((typename C::VU)x ^ C::SIGN)); }
+template <class C, int MODE> INL typename C::V fma_directed(typename C::V a, typename C::V b, typename C::V c) {
+    return MODE == RO ? odd_of<C>(vfma(a, b, c), vfnms(a, b, c)) : vfma(a, b, c);
+}
+template <class C, int MODE> INL typename C::V mul_directed(typename C::V a, typename C::V b) {
+    return MODE == RO ? odd_of<C>(a * b, negative<C>(a) * b) : a * b;
+}
+template <class C, int MODE> INL typename C::V add_directed(typename C::V a, typename C::V b) {
+    return MODE == RO ? odd_of<C>(a + b, negative<C>(b) - a) : a + b;
+}
 INL C32::V to_float(C32::VU x) { return __builtin_convertvector((C32::VI)x, C32::V); }
 // Of whole numbers below 2^52.
 INL C64::V to_float(C64::VU x) {
@@ -44,9 +62,9 @@ INL C64::V to_float(C64::VU x) {
 #endif
 
 // An exact zero sum of unlike signs is +0 in every mode of ours; the machine's toward-minus gives -0. (The register
-// itself is never -0 in that mode: it starts at +0 and negative values do not round up to zero.)
+// itself is never -0 in that mode nor to odd: it starts at +0 and negative values do not round up to zero.)
 template <class C, int MODE> INL typename C::V plus_zero(typename C::V s) {
-    if (MODE != RD) return s;
+    if (MODE != RD && !(ISA_MODES && MODE == RO)) return s;
     if (ISA_DIRECTED) return s + (typename C::V){};
     typedef typename C::VU VU;
     return (typename C::V)((VU)s == splat_u<C>(C::SIGN) ? (VU){} : (VU)s);  // where additions round down, +0 does not help

@@ -16,8 +16,8 @@ INL typename C::V step_directed(typename C::V a, typename C::V b, typename C::V 
     return round_directed<C, MODE, CLAMP>(STEP == MA_NEAR && !ISA_MODES ? s + q : plus_zero<C, MODE>(add_directed<C, MODE>(s, q)), add, ra);
 }
 
-// What a step's sums are cut by where all are normal numbers of the format: toward zero, nearest away and at random an addition
-// to the bits and a mask, else the sum with a power of two. Whether all are is known from the least magnitude; zeros count as
+// What a step's sums are cut by where all are normal numbers of the format: toward zero, nearest away, at random and to odd an
+// addition to the bits and a mask, else the sum with a power of two. Whether all are is known from the least magnitude; zeros count as
 // small, too.
 template <class C> struct Cut {
     typedef typename C::V V;
@@ -37,6 +37,7 @@ template <class C> struct Cut {
         }
         if (MODE == RNA) u += half;
         if (MODE == SR) u += R << up;
+        if (MODE == RO) u |= (u & ~keep) + ~keep;  // reaches the last place kept from anything below it
         return (V)(u & keep);
     }
     // `least` has begun as `normal`.

@@ -91,6 +91,12 @@ template <class T> struct PaletteRunner {
             if (left & bit(i)) pass(t, places, bit(i), present);
     }
 
+    // A member's kind in a pass of several: to odd, there is none but that for any mode.
+    int shared_kind(int i) const {
+        const int kind = runners[i].choice.kind;
+        return (kind == FAST || kind == FAST_CLAMP) && members.requests[i].add.mode == RO ? (int)GENERAL : kind;
+    }
+
     // Members that share a pass: those of one mode, by the instructions of that mode; if one needs the kernel for any
     // mode, all.
     void share(uint32_t present, int fused, uint32_t* sets) const {
@@ -99,7 +105,7 @@ template <class T> struct PaletteRunner {
         for (int mode = 0; mode <= SR; ++mode) sets[mode] = 0;
         for (int i = 0; i < (int)runners.size(); ++i) {
             const Request& r = members.requests[i];
-            const int kind = runners[i].choice.kind;
+            const int kind = shared_kind(i);
             if (!(present & bit(i)) || !plain_register(r) || r.fused != fused || r.add.mode >= SR) continue;
             if (kind == NONE || kind == RANDOM || kind > FAST_CLAMP) continue;
             all |= bit(i);
@@ -117,7 +123,7 @@ template <class T> struct PaletteRunner {
         bool fast = true;
         for (int i = 0; i < (int)runners.size(); ++i) {
             if (!(set & bit(i))) continue;
-            const int k = runners[i].choice.kind;
+            const int k = shared_kind(i);
             fast = fast && k >= FAST;
             kind = k > kind ? k : kind;
         }

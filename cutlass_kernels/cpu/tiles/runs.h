@@ -3,9 +3,12 @@
 // NONE, PLAIN, SUB and FTZ, here without clamps, and SPECIAL, which here is the whole of FTZ; PLAIN, SUB and FTZ are a wager,
 // as in compensated.h, that no sum comes near the ends of the format.
 //
+// FAST (runs_modes.cpp) is the same in one other direction, a wager too: terms are rounded by directed.h, sums of two registers cut.
+//
 // What needs a look: whatever order they are summed in, `steps` terms cannot leave the format, nor can they move a
 // value out of it that was seen to be small. So totals are looked at when more than that many terms are in them.
 #pragma once
+#include "tiles/directed_kernel.h"
 #include "tiles/gemm_kernel.h"
 #include "tiles/split.h"
 
@@ -31,7 +34,30 @@ template <class C, int KIND, bool SIGNS> INL typename C::V meet(typename C::V x,
 // and so has a run that goes on from the tile's c, whose kinds are SUB and FTZ.
 constexpr bool goes_on(int step, int kind) { return (step == FMA_NEAR || step == FMA_ODD) && (kind == SUB || kind == FTZ); }
 
-template <class C, int STEP, int KIND, int ROWS> struct Runs {
+// What sums of two registers are cut by in one direction, of kind FAST.
+template <class C, int MODE> struct TotalCut {
+    TotalCut(const Const<C>&, int) {}
+};
+#if ISA_DIRECTED || ISA_MODES
+template <class C, int MODE> struct DirectedTotalCut : Cut<C> {
+    using Cut<C>::Cut;
+    INL_MEMBER typename C::V sum(typename C::V x, typename C::V y) const {
+        return plus_zero<C, MODE>(this->template round<MODE>(add_directed<C, MODE>(x, y), typename C::VU{}));
+    }
+};
+template <class C> struct TotalCut<C, RTZ> : DirectedTotalCut<C, RTZ> {
+    using DirectedTotalCut<C, RTZ>::DirectedTotalCut;
+};
+template <class C> struct TotalCut<C, RU> : DirectedTotalCut<C, RU> {
+    using DirectedTotalCut<C, RU>::DirectedTotalCut;
+};
+template <class C> struct TotalCut<C, RD> : DirectedTotalCut<C, RD> {
+    using DirectedTotalCut<C, RD>::DirectedTotalCut;
+};
+#endif
+
+// MODE: of FAST.
+template <class C, int STEP, int KIND, int ROWS, int MODE> struct Runs {
     typedef typename C::V V;
     typedef typename C::VI VI;
     typedef typename C::VU VU;
@@ -41,7 +67,8 @@ template <class C, int STEP, int KIND, int ROWS> struct Runs {
     // Short runs that stay in registers: as many as these hold on the way to their total.
     enum { HEIGHT = SHORT_HEIGHT, GROUP = 1 << HEIGHT };
     // ALL_SIGNS: sums may underflow or have a clamp, so that zeros keep their signs all along.
-    static constexpr bool WAGER = KIND == PLAIN || KIND == SUB || KIND == FTZ, ALL_SIGNS = KIND == FTZ || KIND == SPECIAL;
+    static constexpr bool WAGER = KIND == PLAIN || KIND == SUB || KIND == FTZ || KIND == FAST,
+                          ALL_SIGNS = KIND == FTZ || KIND == SPECIAL || KIND == FAST;
 
     const T *a, *b;
     const Const<C>& mul;
@@ -50,6 +77,7 @@ template <class C, int STEP, int KIND, int ROWS> struct Runs {
     VI lost;
 
     int64_t steps;  // between two looks
+    TotalCut<C, MODE> cut;
 
     // compose.h's tree of pairs as far as it is built: totals of complete subtrees, higher ones first.
     struct Pairs {
@@ -65,7 +93,18 @@ template <class C, int STEP, int KIND, int ROWS> struct Runs {
         else if constexpr (KIND == SUB && !SIGNS) return round_split<C, true, false>(s, f);
         else return round_to<C, KIND>(s, f, VU{});
     }
+    template <bool SIGNS> INL_MEMBER V joined(V x, V y) const {
+        if constexpr (KIND == FAST) return cut.sum(x, y);
+        else return meet<C, KIND, SIGNS>(x, y, add);
+    }
     template <bool SIGNS> INL_MEMBER V advance(V x, V y, V s) const {
+#if ISA_DIRECTED || ISA_MODES
+        if constexpr (KIND == FAST) return step_directed<C, FMA_ODD, MODE, false>(x, y, s, add, add, VU{}, VU{});
+        else
+#endif
+            return advance_near<SIGNS>(x, y, s);
+    }
+    template <bool SIGNS> INL_MEMBER V advance_near(V x, V y, V s) const {
         if (STEP == FMA_NEAR) return rounded<SIGNS>(vfma(x, y, s), add);
         if (STEP == FMA_ODD) return rounded<SIGNS>(fma_odd<C>(x, y, s), add);
         const V q = rounded<SIGNS>(STEP == MA_NEAR ? x * y : mul_odd<C>(x, y), mul);
@@ -115,8 +154,7 @@ template <class C, int STEP, int KIND, int ROWS> struct Runs {
         each([&](int i, int j) __attribute__((always_inline)) { s[i][j] = load<V>(from + (i * NV + j) * C::L); });
     }
     template <bool SIGNS> INL_MEMBER void meet_with(Block s, const T* t) const {
-        each([&](int i, int j)
-                 __attribute__((always_inline)) { s[i][j] = meet<C, KIND, SIGNS>(load<V>(t + (i * NV + j) * C::L), s[i][j], add); });
+        each([&](int i, int j) __attribute__((always_inline)) { s[i][j] = joined<SIGNS>(load<V>(t + (i * NV + j) * C::L), s[i][j]); });
     }
 
     // `n` terms from place k.
@@ -161,12 +199,11 @@ template <class C, int STEP, int KIND, int ROWS> struct Runs {
             if (KIND == NONE) each([&](int i, int j) __attribute__((always_inline)) { s[i][j] = in_register(s[i][j]); });
             const T *const x2 = x + (N << H) / 2 * MR, *const y2 = y + (N << H) / 2 * NV * C::L;
             if constexpr (H == 1) {
-                short_runs<N>(x2, y2,
-                              [&](int i, int j, V t) __attribute__((always_inline)) { s[i][j] = meet<C, KIND, false>(s[i][j], t, add); });
+                short_runs<N>(x2, y2, [&](int i, int j, V t) __attribute__((always_inline)) { s[i][j] = joined<false>(s[i][j], t); });
             } else {
                 Block t;
                 subtree<H - 1, N>(x2, y2, looks, t);
-                each([&](int i, int j) __attribute__((always_inline)) { s[i][j] = meet<C, KIND, false>(s[i][j], t[i][j], add); });
+                each([&](int i, int j) __attribute__((always_inline)) { s[i][j] = joined<false>(s[i][j], t[i][j]); });
             }
             if (WAGER && looks) look_at(s);
         }
@@ -318,11 +355,16 @@ template <class C, int STEP, int KIND, int ROWS> struct Runs {
 };
 
 // A tile's rows, as many at a time as fill the registers.
-template <class C, int STEP, int KIND> struct RunsTile {
+template <class C, int STEP, int KIND, int MODE> struct RunsTile {
     typedef typename C::T T;
-    template <int ROWS> using Rows = Runs<C, STEP, KIND, ROWS>;
+    template <int ROWS> using Rows = Runs<C, STEP, KIND, ROWS, MODE>;
     // Where sums are rounded to odd step by step, two rows keep the units busy.
-    enum { ODD = !ISA_DIRECTED && (STEP == FMA_ODD || STEP == MA_ODD), MANY = WIDTH == 64 || (ISA_NEON && !ODD) ? 8 : ODD ? 2 : 4 };
+    enum {
+        ODD = !ISA_DIRECTED && KIND != FAST && (STEP == FMA_ODD || STEP == MA_ODD),
+        MANY = WIDTH == 64 || (ISA_NEON && !ODD) ? 8
+        : ODD                                    ? 2
+                                                 : 4
+    };
 
     const Tile& t;
     const Lengths& lengths;
@@ -331,7 +373,14 @@ template <class C, int STEP, int KIND> struct RunsTile {
     typename C::VI lost;
 
     template <int ROWS> INL_MEMBER Rows<ROWS> rows(int row) const {
-        return {(const T*)t.a + row, (const T*)t.b, mul, add, splat<C>((T)plan.wager.most), (typename C::VI){}, plan.wager.steps};
+        return {(const T*)t.a + row,
+                (const T*)t.b,
+                mul,
+                add,
+                splat<C>((T)plan.wager.most),
+                (typename C::VI){},
+                plan.wager.steps,
+                TotalCut<C, MODE>(add, t.add->p)};
     }
     T* result(int row) const { return (T*)t.c + row * NV * C::L; }
 
@@ -388,28 +437,12 @@ template <class C, int STEP, int KIND> struct RunsTile {
     }
 };
 
-template <class C, int STEP, int KIND> static bool runs_tile(const Tile& t, const Lengths& lengths, const RunsPlan& plan) {
-    RunsTile<C, STEP, KIND> tile = {t, lengths, plan, Const<C>::make(*t.mul), Const<C>::make(*t.add), {}};
+template <class C, int STEP, int KIND, int MODE = RNE> static bool runs_tile(const Tile& t, const Lengths& lengths, const RunsPlan& plan) {
+    RunsTile<C, STEP, KIND, MODE> tile = {t, lengths, plan, Const<C>::make(*t.mul), Const<C>::make(*t.add), {}};
     tile.run();
     for (int l = 0; l < C::L; ++l)
         if (tile.lost[l]) return false;
     return true;
-}
-
-template <class C, int KIND> static bool runs_fused(const Tile& t, const Lengths& lengths, const RunsPlan& plan) {
-    return plan.step == FMA_NEAR ? runs_tile<C, FMA_NEAR, KIND>(t, lengths, plan) : runs_tile<C, FMA_ODD, KIND>(t, lengths, plan);
-}
-template <class C, int KIND> static bool runs_kind(const Tile& t, const Lengths& lengths, const RunsPlan& plan) {
-    if (plan.step < MA_NEAR) return runs_fused<C, KIND>(t, lengths, plan);
-    return plan.step == MA_NEAR ? runs_tile<C, MA_NEAR, KIND>(t, lengths, plan) : runs_tile<C, MA_ODD, KIND>(t, lengths, plan);
-}
-
-template <class C> static bool runs_of(const Tile& t, const Lengths& lengths, const RunsPlan& plan) {
-    if (plan.kind == NONE)
-        return plan.step == FMA_NEAR ? runs_tile<C, FMA_NEAR, NONE>(t, lengths, plan) : runs_tile<C, MA_NEAR, NONE>(t, lengths, plan);
-    if (plan.kind == FTZ) return runs_fused<C, FTZ>(t, lengths, plan);
-    if (plan.kind == SPECIAL) return runs_kind<C, SPECIAL>(t, lengths, plan);
-    return plan.kind == PLAIN ? runs_kind<C, PLAIN>(t, lengths, plan) : runs_kind<C, SUB>(t, lengths, plan);
 }
 
 }  // namespace gemmsim::NS

@@ -24,6 +24,7 @@ template <class C, int STEP, bool CLAMP> static void tile_directed(const Tile& t
         case RTZ: return tile_mode<C, STEP, RTZ, CLAMP>(t, mul, add);
         case RU: return tile_mode<C, STEP, RU, CLAMP>(t, mul, add);
         case RD: return tile_mode<C, STEP, RD, CLAMP>(t, mul, add);
+        case RO: return tile_mode<C, STEP, RO, CLAMP>(t, mul, add);
         default:
             if constexpr (sizeof(typename C::T) == 4 && STEP < MA_NEAR)
                 if (is_carried(*t.add)) return tile_carried<CLAMP>(t);

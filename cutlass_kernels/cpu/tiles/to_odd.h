@@ -3,28 +3,18 @@
 // Under rounding down, a*b + c and -(-a*b - c) are the two directed results, of any operands; the odd one of them is the sum
 // rounded to odd. What follows is in integers (round_general) and takes no notice of the mode.
 #pragma once
-#include "float_state.h"
+#include "tiles/directed.h"
 #include "tiles/gemm_kernel.h"
 
 #if ISA_MODES
 namespace gemmsim::NS {
 
-// Of both directed results, that up as the negative of one down.
-template <class C> INL typename C::V odd_of(typename C::V down, typename C::V minus_up) {
-    typedef typename C::VU VU;
-    const VU up = (VU)minus_up ^ C::SIGN;
-    return where_odd((typename C::V)up, down, (VU)down);
-}
-
 template <class C, int STEP, bool RANDOM> INL typename C::V down_to_odd(typename C::V a, typename C::V b, typename C::V s,
                                                                         const Const<C>& mul, const Const<C>& add, typename C::VU rm,
                                                                         typename C::VU ra) {
-    typedef typename C::V V;
-    typedef typename C::VU VU;
-    if (STEP == FMA_ODD) return round_general<C, RANDOM>(odd_of<C>(vfma(a, b, s), vfnms(a, b, s)), add, ra);
-    const V minus_a = in_register((V)((VU)a ^ C::SIGN));  // or the compiler takes -(-a * b) for a * b
-    const V q = round_general<C, RANDOM>(odd_of<C>(a * b, minus_a * b), mul, rm), minus_q = in_register((V)((VU)q ^ C::SIGN));
-    return round_general<C, RANDOM>(odd_of<C>(s + q, minus_q - s), add, ra);
+    if (STEP == FMA_ODD) return round_general<C, RANDOM>(fma_directed<C, RO>(a, b, s), add, ra);
+    const typename C::V q = round_general<C, RANDOM>(mul_directed<C, RO>(a, b), mul, rm);
+    return round_general<C, RANDOM>(add_directed<C, RO>(s, q), add, ra);
 }
 
 // Terms [from, to) of ROWS rows, the registers in the tile's c; the mode is down.

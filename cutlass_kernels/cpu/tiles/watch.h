@@ -43,8 +43,11 @@ template <class C> struct Watch {
 #if ISA_DIRECTED
 INL C32::VI signed_min(C32::VI a, C32::VI b) { return (C32::VI)_mm512_min_epi32((__m512i)a, (__m512i)b); }
 INL C64::VI signed_min(C64::VI a, C64::VI b) { return (C64::VI)_mm512_min_epi64((__m512i)a, (__m512i)b); }
-INL int any_equal(C32::VI a, C32::VI b) { return _mm512_cmpeq_epi32_mask((__m512i)a, (__m512i)b); }
-INL int any_equal(C64::VI a, C64::VI b) { return _mm512_cmpeq_epi64_mask((__m512i)a, (__m512i)b); }
+// Of the highest 32 bits alone, in which a midpoint looks like others once in 2^32; one instruction for Intel's two.
+INL C32::VI least_bits(C32::VI a, C32::VI b) { return signed_min(a, b); }
+INL C64::VI least_bits(C64::VI a, C64::VI b) { return (C64::VI)_mm512_min_epi32((__m512i)a, (__m512i)b); }
+INL int any_lowest(C32::VI a) { return _mm512_cmpeq_epi32_mask((__m512i)a, _mm512_set1_epi32(INT32_MIN)); }
+INL int any_lowest(C64::VI a) { return _mm512_mask_cmpeq_epi32_mask(0xAAAA, (__m512i)a, _mm512_set1_epi32(INT32_MIN)); }
 INL int any_less(C32::VI a, C32::VI b) { return _mm512_cmplt_epi32_mask((__m512i)a, (__m512i)b); }
 INL int any_less(C64::VI a, C64::VI b) { return _mm512_cmplt_epi64_mask((__m512i)a, (__m512i)b); }
 
@@ -54,14 +57,14 @@ template <class C, bool MIDPOINTS, bool SMALL, bool LARGE> struct Seen {
     VI midpoints, least, most;
     INL_MEMBER void look(typename C::V s, const Watch<C>& w, bool first) {
         const VI bits = (VI)(VU)((VU)s << w.up), magnitude = (VI)((VU)s & ~C::SIGN);
-        if (MIDPOINTS) midpoints = first ? bits : signed_min(midpoints, bits);
+        if (MIDPOINTS) midpoints = first ? bits : least_bits(midpoints, bits);
         if (SMALL && LARGE) least = first ? magnitude : signed_min(least, magnitude);
         else if (SMALL) least = (VI)(first ? least_magnitude(s, s) : least_magnitude((typename C::V)least, s));
         if (LARGE) most = first ? magnitude : imax(most, magnitude);
     }
     INL_MEMBER bool found(const Watch<C>& w) const {
         int any = 0;
-        if (MIDPOINTS) any |= any_equal(midpoints, (VI)splat_u<C>(C::SIGN));
+        if (MIDPOINTS) any |= any_lowest(midpoints);
         if (SMALL) any |= any_less(least, (VI)w.normal);
         if (LARGE) any |= any_less(w.end, most);
         return any != 0;

@@ -204,16 +204,21 @@ INL void watch(const Tile& t, int row, const Const<C>& mul, const Const<C>& add,
     }
 }
 
+// Doubles are rounded to formats of at most so many bits in two instructions (watch.h).
+constexpr int SHORT_BITS_OF_DOUBLES = 25;
+
 // Whether eight rows are rounded in two instructions (all sums, or every other one); on AVX2 where panels are lifted.
 template <class C, int STEP, int KIND> constexpr bool short_rounds() {
-    return sizeof(typename C::T) == 4 && !ISA_NEON && (ISA_DIRECTED ? KIND <= SUB && STEP == FMA_ODD : KIND == SUB);
+    if (ISA_DIRECTED) return KIND <= SUB && STEP == FMA_ODD;
+    return sizeof(typename C::T) == 4 && !ISA_NEON && KIND == SUB;
 }
 template <class C, int KIND> constexpr bool lifts() { return sizeof(typename C::T) == 4 && KIND == SUB && ISA_MODES && !ISA_NEON; }
 
 template <class C, int STEP, int KIND, int SUMS> INL void watch_eight(const Tile& t, const Const<C>& mul, const Const<C>& add) {
     int64_t before = FIRST_STRETCH;
     if constexpr (short_rounds<C, STEP, KIND>()) {
-        const bool narrow = t.add->p <= SHORT_BITS && (STEP < MA_NEAR || t.mul->p <= SHORT_BITS);
+        constexpr int MOST = sizeof(typename C::T) == 4 ? SHORT_BITS : SHORT_BITS_OF_DOUBLES;
+        const bool narrow = t.add->p <= MOST && (STEP < MA_NEAR || t.mul->p <= MOST);
         if (lifts<C, KIND>() ? t.lift != 0 : narrow) return watch<C, STEP, KIND, SUMS, 8, true>(t, 0, mul, add, before);
     }
     watch<C, STEP, KIND, SUMS, 8>(t, 0, mul, add, before);
