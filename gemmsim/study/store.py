@@ -56,7 +56,8 @@ class ResultStore:
             self._set_aside(damages)
         if damages or len(found) > 2 * len(self._rows):
             atomic_write_text(self.path, "".join(as_line(row) for row in self._rows.values()))
-        self._handle: io.BufferedWriter | None = None
+        self._handle: io.FileIO | None = None
+        self._end = 0
         self._forcing = Forcing()
 
     def __enter__(self) -> ResultStore:
@@ -101,34 +102,36 @@ class ResultStore:
                 self._forcing.finish(handle.fileno())
 
     def _append(self, line: bytes) -> None:
-        if self._handle is None:
-            try:
-                self._handle = self.path.open("ab")
-            except OSError as error:
-                raise StudyError(f"cannot write '{self.path}': {error.strerror}. Choose another with --out.") from error
-        end = self._handle.tell()
+        handle = self._handle or self._open()
         try:
-            self._handle.write(line)
-            self._handle.flush()
-            self._forcing.written(self._handle.fileno())
+            written = handle.write(line)
+            while written < len(line):  # the disk is nearly full: the next call says so
+                written += handle.write(line[written:])
+            self._forcing.written(handle.fileno())
         except OSError as error:
-            self._cut_back(end)
+            self._cut_back(handle)
             raise StudyError(
                 f"cannot write '{self.path}': {error.strerror}. Finished cells are safe; make room, then give the same "
                 "command again."
             ) from error
+        self._end += len(line)
 
-    def _cut_back(self, end: int) -> None:
+    def _open(self) -> io.FileIO:
+        """For appending, without a buffer: what could not be written must not follow later."""
+        try:
+            handle = self._handle = self.path.open("ab", buffering=0)
+            self._end = os.fstat(handle.fileno()).st_size
+        except OSError as error:
+            raise StudyError(f"cannot write '{self.path}': {error.strerror}. Choose another with --out.") from error
+        return handle
+
+    def _cut_back(self, handle: io.FileIO) -> None:
         """The file as it was before a write that failed."""
-        handle, self._handle = self._handle, None
+        self._handle = None
         with contextlib.suppress(OSError):
-            os.truncate(self.path, end)
-        if handle is not None:
-            # What the failed write left in its buffer must not follow: the descriptor goes first.
-            with contextlib.suppress(OSError):
-                os.close(handle.fileno())
-            with contextlib.suppress(OSError):
-                handle.close()
+            os.truncate(self.path, self._end)
+        with contextlib.suppress(OSError):
+            handle.close()
 
     def _set_aside(self, damages: Sequence[Damage]) -> None:
         """Whole lines that do not hold are kept in a file of their own."""

@@ -80,7 +80,7 @@ template <class T> struct Watcher {
     }
     // A signed float format in a mode that the short steps have.
     static bool plain(const Cast& c) {
-        return lanes(c) && c.emin < c.emax && -c.lo > 0 && c.hi > 0 && (c.mode == RNE || c.mode == RNA || c.mode == RTZ || c.mode == SR);
+        return lanes(c) && c.emin < c.emax && -c.lo > 0 && c.hi > 0 && ((c.mode >= RNE && c.mode <= RD) || c.mode == SR);
     }
 
     EventTile tile(int level, int brisk = 0, bool known = false) const {  // level 0: the register; 1: the first wrapper
@@ -89,11 +89,13 @@ template <class T> struct Watcher {
     // Of the register's run. Products of many bits seldom leave a sum that fits the register, or a tie.
     EventTile run_tile() const {
         const Cast& c = r.add;
-        const bool known = bits + c.p <= 52, narrow = sizeof(T) == 4 && c.p <= 13 && bits > 32 && c.mode != SR;
+        const bool floats = sizeof(T) == 4 && c.p <= 13 && c.mode != SR, narrow = floats && bits > 32;
+        const bool known = c.mode != RNA && bits + c.p <= 52, known_in_floats = floats && c.mode != RNA && bits + c.p <= 23;
         if (!plain(c) || r.init == C_FIRST || !r.fused || c.p > 40 || args.least[0] != ldexp(1.0, c.emin)) return tile(0);
         const bool tiny_sums_are_exact = !(c.flags & NO_SUBNORMALS);
-        if (r.method) return tile(0, r.method == KAHAN && narrow_sums && tiny_sums_are_exact ? 1 : 0);
-        return narrow ? tile(0, 1) : tile(0, 2, known);
+        if (r.method) return tile(0, narrow_sums && tiny_sums_are_exact ? 1 : 0);
+        if (sizeof(T) == 4 && is_native(c, 0)) return tile(0, 3, bits <= 24);
+        return narrow ? tile(0, 1) : known_in_floats ? tile(0, 1, true) : tile(0, 2, known);
     }
 
     // A rounding that double lanes do, of the exact sum of any two doubles.
@@ -120,7 +122,7 @@ template <class T> struct Watcher {
     // numbers of the format.
     bool has_pairs(int64_t n) const {
         const bool plain_register = !r.method && r.fused && r.init != C_FIRST && args.least[0] == ldexp(1.0, r.add.emin);
-        const bool short_runs = n == 1 || (n <= MOST_OF_PAIRS && run_tile().brisk == 1);
+        const bool short_runs = n == 1 || (n <= MOST_OF_PAIRS && run_tile().brisk == 1 && !run_tile().known);
         return kernels.pairs && plain_register && narrow_sums && run_in_lanes() && short_runs;
     }
     static constexpr int64_t MOST_OF_PAIRS = 16;

@@ -1,5 +1,7 @@
 // Additions of a product that are watched (product/events.h): each step rounded to odd in double lanes, then by the cast, and
 // compared with what went in. Compiled once per ISA. The driver (product/watcher.h) sees to it that products are exact.
+#include "tiles/events_compensated.h"
+#include "tiles/events_native.h"
 #include "tiles/events_pairs.h"
 
 namespace gemmsim {
@@ -80,41 +82,38 @@ template <class T, bool FUSED> static void count_compensated(const Tile& t, int 
 }
 
 #if ISA_MODES || ISA_AVX512
+// Where float lanes see all that a sum loses, short terms are to nearest or cut.
+template <class C, class T, How HOW> static void brisk_to(const Tile& t, int nr, const Careful& add, const EventTile& into) {
+    into.known ? brisk_tile<C, T, HOW, true>(t, nr, add, into) : brisk_tile<C, T, HOW, false>(t, nr, add, into);
+}
+
 template <class C, class T> static void brisk_run(const Tile& t, int nr, const Careful& add, const EventTile& into) {
-    constexpr bool wide = sizeof(typename C::T) == 8;
-    if (t.add->mode == SR) {
-        if constexpr (wide)
-            into.known ? brisk_tile<C, T, BY_DRAW, true>(t, nr, add, into) : brisk_tile<C, T, BY_DRAW, false>(t, nr, add, into);
-    } else if (t.add->mode == RNE) {
-        if (wide && into.known) brisk_tile<C, T, TO_NEAREST, wide>(t, nr, add, into);
-        else brisk_tile<C, T, TO_NEAREST, false>(t, nr, add, into);
-    } else if (t.add->mode == RTZ) {
-        if (wide && into.known) brisk_tile<C, T, TOWARD_ZERO, wide>(t, nr, add, into);
-        else brisk_tile<C, T, TOWARD_ZERO, false>(t, nr, add, into);
-    } else {
-        brisk_tile<C, T, HALF_AWAY, false>(t, nr, add, into);
+    switch (t.add->mode) {
+        case SR:
+            if constexpr (sizeof(typename C::T) == 8) brisk_to<C, T, BY_DRAW>(t, nr, add, into);
+            return;
+        case RNE: return brisk_to<C, T, TO_NEAREST>(t, nr, add, into);
+        case RTZ: return brisk_to<C, T, TOWARD_ZERO>(t, nr, add, into);
+        case RU: return brisk_to<C, T, UPWARD>(t, nr, add, into);
+        case RD: return brisk_to<C, T, DOWNWARD>(t, nr, add, into);
+        default: return brisk_tile<C, T, HALF_AWAY, false>(t, nr, add, into);
     }
 }
 
-template <class T> static bool in_few_instructions(const Tile& t, int nr, int method, const EventTile& into) {
+template <class T> static void in_few_instructions(const Tile& t, int nr, int method, const EventTile& into) {
     const Careful add = {*t.add, into.least};
     if constexpr (sizeof(T) == 4) {
-        if (method == KAHAN) {
-            const double end = t.add->hi < -t.add->lo ? t.add->hi : -t.add->lo;
-            const Brisk<C32> k = Brisk<C32>::make(*t.add, into.least, end / 4);
-            for (int row = 0; row < t.rows; ++row) brisk_kahan(t, nr, row, k, add, into);
-            return true;
-        }
-        if (into.brisk == 1) return brisk_run<C32, float>(t, nr, add, into), true;
+        if (method) return brisk_compensated_sums(t, nr, method, add, into);
+        if (into.brisk == 3) return native_tile(t, nr, into.known, add, into);
+        if (into.brisk == 1) return brisk_run<C32, float>(t, nr, add, into);
     }
     brisk_run<C64, T>(t, nr, add, into);
-    return true;
 }
 #endif
 
 template <class T> static void count_tile(const Tile& t, int nr, int method, bool fused, const EventTile& into) {
 #if ISA_MODES || ISA_AVX512
-    if (into.brisk && in_few_instructions<T>(t, nr, method, into)) return;
+    if (into.brisk) return in_few_instructions<T>(t, nr, method, into);
 #endif
     const WatchedLanes add = WatchedLanes::make(*t.add, into.least), mul = WatchedLanes::make(fused ? *t.add : *t.mul, 0);
     const bool random = add.k.random || (!fused && mul.k.random);

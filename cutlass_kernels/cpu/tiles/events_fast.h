@@ -13,11 +13,19 @@
 #if ISA_MODES || ISA_AVX512
 namespace gemmsim::NS {
 
-enum How { TO_NEAREST, TOWARD_ZERO, HALF_AWAY, BY_DRAW };  // RNE; RTZ; RNA, a half added and cut; SR, a draw added and cut
+// RNE; RTZ; RNA, a half added and cut; SR, a draw added and cut; RU and RD, cut after all that is cut is added where that is the way
+enum How { TO_NEAREST, TOWARD_ZERO, HALF_AWAY, BY_DRAW, UPWARD, DOWNWARD };
 
 inline void round_toward(RoundingState::Direction mode) {
     alignas(RoundingState) char state[sizeof(RoundingState)];
     new (state) RoundingState(mode);  // which leaves the mode where it is
+}
+// The carrier's mode in which x tells what the exact sum would have.
+constexpr RoundingState::Direction direction_of(How how) {
+    return how == TO_NEAREST ? RoundingState::NEAREST
+           : how == UPWARD   ? RoundingState::UP
+           : how == DOWNWARD ? RoundingState::DOWN
+                             : RoundingState::TO_ZERO;
 }
 
 template <class C> INL typename C::V read_as(const float* p) {
@@ -67,6 +75,9 @@ template <class C> struct Brisk {
         }
         if constexpr (HOW == TOWARD_ZERO) return (V)((VU)x & mask);
         if constexpr (HOW == HALF_AWAY) return (V)(((VU)x + half) & mask);
+        const VU negative = (VU)((VI)x >> (8 * (int)sizeof(typename C::T) - 1));
+        if constexpr (HOW == UPWARD) return (V)(((VU)x + (~mask & ~negative)) & mask);
+        if constexpr (HOW == DOWNWARD) return (V)(((VU)x + (~mask & negative)) & mask);
         return (V)(((VU)x + (R << draw_shift)) & mask);
     }
     INL_MEMBER V with_sign_of(V r, V x) const { return (V)((VU)r | ((VU)x & keep_sign)); }  // of a zero: -0 is the sum of two
@@ -178,13 +189,14 @@ template <class C, class T> INL void store_lanes(const Lanes<C>& lanes, T* c, co
 template <class C, class T, How HOW, bool RANDOM>
 static __attribute__((noinline)) void again(Lanes<C>& lanes, T a, const T* b, const typename C::VU* R, const Careful& add,
                                             const EventTile& into, int64_t element) {
-    if (HOW != TO_NEAREST) round_toward(RoundingState::NEAREST);
+    constexpr RoundingState::Direction mode = direction_of(HOW);
+    if (mode != RoundingState::NEAREST) round_toward(RoundingState::NEAREST);
     double q[NV * C::L];
     typename C::U draws[NV * C::L];
     for (int l = 0; l < NV * C::L; ++l) q[l] = (double)a * (double)b[l];
     memcpy(draws, R, sizeof draws);
     sum_again<C, RANDOM>(lanes, q, draws, add, into, element);
-    if (HOW != TO_NEAREST) round_toward(RoundingState::TO_ZERO);
+    if (mode != RoundingState::NEAREST) round_toward(mode);
 }
 
 // One term of ROWS rows, if nothing in it may be rare: inexact sums, of which those that the register keeps are counted.
@@ -271,7 +283,9 @@ static __attribute__((noinline)) void brisk_rows(const Tile& t, int nr, int row,
                 if (HOW == BY_DRAW) R[j] = draws.get(i, j, (int)(index % per), bits);
                 r[j] = k.template round<HOW>(x, R[j]);
                 const VI nothing = a_zero | b_zero[j];
-                VI odd = k.small(x);
+                const VI tiny = k.small(x);
+                VI odd = tiny;
+                if (HOW == UPWARD || HOW == DOWNWARD) rare |= tiny;  // zeros have signs of their own
                 equal[j] = (VI)(x == r[j]);
                 same[j] = (VI)(r[j] == s) & ~nothing;
                 if (KNOWN) {
@@ -327,77 +341,14 @@ static __attribute__((noinline)) void brisk_rows(const Tile& t, int nr, int row,
 template <class C, class T, How HOW, bool KNOWN>
 static void brisk_tile(const Tile& t, int nr, const Careful& add, const EventTile& into) {
     const Brisk<C> k = Brisk<C>::make(*t.add, into.least, t.add->hi < -t.add->lo ? t.add->hi : -t.add->lo);
-    if (HOW != TO_NEAREST) round_toward(RoundingState::TO_ZERO);
+    constexpr RoundingState::Direction mode = direction_of(HOW);
+    if (mode != RoundingState::NEAREST) round_toward(mode);
     for (int at = 0; at < t.cols; at += NV * C::L) {
         int row = 0;
         for (; row + 2 <= t.rows; row += 2) brisk_rows<C, T, HOW, KNOWN, 2>(t, nr, row, at, k, add, into);
         if (row < t.rows) brisk_rows<C, T, HOW, KNOWN, 1>(t, nr, row, at, k, add, into);
     }
-    if (HOW != TO_NEAREST) round_toward(RoundingState::NEAREST);
-}
-
-// One step of Kahan's sum in double lanes, of a row's vectors.
-static __attribute__((noinline)) void kahan_again(Lanes<C32>& lanes, C32::V* carried, float a, const float* b, const Careful& add,
-                                                  const EventTile& into, int64_t element) {
-    const auto plus = [&](C64::V x, C64::V y) { return add.get().round<false>(add_odd<C64>(x, y), (C64::VU){}); };
-    constexpr int N = NV * C32::L;
-    float s[N], c[N];
-    double y[N];
-    memcpy(s, lanes.s, sizeof s);
-    memcpy(c, carried, sizeof c);
-    for (int j = 0; j < N; j += C64::L) write(y + j, plus(splat<C64>((double)a) * read(b + j), -read(c + j)));
-    sum_again<C32, false>(lanes, y, nullptr, add, into, element);
-    float u[N];
-    memcpy(u, lanes.s, sizeof u);
-    for (int j = 0; j < N; j += C64::L) write(c + j, plus(plus(read(u + j), -read(s + j)), -read(y + j)));
-    memcpy(carried, c, sizeof c);
-}
-
-// Kahan's sum to nearest, a row's vectors of all terms: sums of two registers are rounded once (lemma A), and those that are
-// tiny are exact. An end of the format is far enough for all sums of a step if it is for its first two.
-static __attribute__((noinline)) void brisk_kahan(const Tile& t, int nr, int row, const Brisk<C32>& k, const Careful& add,
-                                                  const EventTile& into) {
-    typedef C32::V V;
-    typedef C32::VI VI;
-    const float *a = (const float*)t.a + row, *b = (const float*)t.b;
-    float* const out = (float*)t.c + row * nr;
-    const V zero = {};
-    const C32::VU none = {};
-    V s[NV] = {}, c[NV] = {};
-    VI swamped[NV] = {}, exact[NV] = {};
-    for (int64_t n = 0; n < t.k; ++n) {
-        const V av = splat<C32>(a[n * MR]);
-        V u[NV], kept[NV];
-        VI same[NV], equal[NV], rare = {};
-#pragma GCC unroll 2
-        for (int j = 0; j < NV; ++j) {
-            const V bv = load<V>(b + n * nr + j * C32::L), x = vfma(av, bv, -c[j]), y = k.round<TO_NEAREST>(x, none);
-            const VI nothing = (VI)(av == zero) | (VI)(bv == zero);
-            const V total = s[j] + y;
-            u[j] = k.round<TO_NEAREST>(total, none);
-            same[j] = (VI)(u[j] == s[j]) & ~(VI)(y == zero);
-            equal[j] = (VI)(total == u[j]) & ~same[j] & ~((VI)(u[j] == y) & ~(VI)(s[j] == zero));
-            kept[j] = k.round<TO_NEAREST>(k.round<TO_NEAREST>(u[j] - s[j], none) - y, none);
-            rare |= k.large(x) | k.large(total) | (~nothing & (k.small(x) | k.is_tie(x)));
-        }
-        if (__builtin_expect(!none_set(rare), 0)) {
-            Lanes<C32> lanes;
-            for (int j = 0; j < NV; ++j) lanes.s[j] = s[j], lanes.swamped[j] = swamped[j], lanes.exact[j] = exact[j];
-            kahan_again(lanes, c, a[n * MR], b + n * nr, add, into, row * (int64_t)nr);
-            for (int j = 0; j < NV; ++j) s[j] = lanes.s[j], swamped[j] = lanes.swamped[j], exact[j] = lanes.exact[j];
-            continue;
-        }
-#pragma GCC unroll 2
-        for (int j = 0; j < NV; ++j) {
-            s[j] = u[j];
-            c[j] = kept[j];
-            swamped[j] -= same[j];
-            exact[j] -= equal[j];
-        }
-    }
-    Lanes<C32> lanes;
-    for (int j = 0; j < NV; ++j) lanes.s[j] = s[j], lanes.swamped[j] = swamped[j], lanes.exact[j] = exact[j];
-    store_lanes<C32>(lanes, out, into, row * (int64_t)nr, t.k);
+    if (mode != RoundingState::NEAREST) round_toward(RoundingState::NEAREST);
 }
 
 // s = R(s + x) of one row's vectors of float numbers of casts that lemma A takes.

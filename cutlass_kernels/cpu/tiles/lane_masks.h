@@ -7,6 +7,7 @@ namespace gemmsim::NS {
 #if ISA_AVX512
 typedef __mmask16 Mask;
 INL Mask equals(C32::V a, C32::V b) { return _mm512_cmp_ps_mask((__m512)a, (__m512)b, _CMP_EQ_OQ); }
+INL Mask not_at_least(C32::V a, C32::V b) { return _mm512_cmp_ps_mask((__m512)a, (__m512)b, _CMP_NGE_UQ); }
 INL Mask same_bits(C32::V a, C32::V b) { return _mm512_cmpeq_epi32_mask((__m512i)a, (__m512i)b); }
 INL Mask exceeds(C32::VI a, C32::VI b) { return _mm512_cmpgt_epi32_mask((__m512i)a, (__m512i)b); }
 // a, but where b is
@@ -20,6 +21,7 @@ INL C32::VI counted(C32::VI n, Mask a) { return (C32::VI)_mm512_mask_add_epi32((
 #elif ISA_MODES
 typedef C32::VI Mask;
 INL Mask equals(C32::V a, C32::V b) { return (Mask)(a == b); }
+INL Mask not_at_least(C32::V a, C32::V b) { return ~(Mask)(a >= b); }
 INL Mask same_bits(C32::V a, C32::V b) { return (Mask)((C32::VI)a == (C32::VI)b); }
 INL Mask exceeds(C32::VI a, C32::VI b) { return (Mask)(a > b); }
 INL Mask but(Mask a, Mask b) { return a & ~b; }

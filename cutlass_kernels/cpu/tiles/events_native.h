@@ -1,0 +1,175 @@
+// Additions to a register that is float itself, rounded to nearest: the processor's own sum is the register's, and only whether it
+// lost something has to be found out.
+//
+// Let L be the lowest bit set in a product. Where L is below the last bit of s and of x = R(s + q), the exact sum has it and x does
+// not: the step is inexact, and nothing else has to be looked at. A bound of L for a row and all columns of a tile says so for most
+// steps. In the others the error of the sum is computed (Knuth's two sums and the error of the product), which is exact in this range
+// of operands.
+#pragma once
+#include "tiles/events_fast.h"
+#include "tiles/split.h"
+
+#if ISA_MODES || ISA_AVX512
+namespace gemmsim::NS {
+
+// Factors of which the product, and its error, are normal floats. Sums of them are multiples of the smallest float: tiny ones are exact.
+constexpr float LEAST_FACTOR = 0x1p-50f, MOST_FACTOR = 0x1p60f;
+
+// Terms whose bounds are made at a time.
+constexpr int64_t BOUNDED = 256;
+
+// Between half of the lowest bit set in x and that bit; of 0 infinite. Less of the bits may be set than one: a lower bound, then.
+INL float lowest_bit(float x) {
+    uint32_t u;
+    memcpy(&u, &x, sizeof u);
+    u &= u - 1;
+    float rest;
+    memcpy(&rest, &u, sizeof rest);
+    return x == 0 ? __builtin_inff() : __builtin_fabsf(x - rest);
+}
+
+INL bool in_range(const float* x, int64_t n) {
+    bool all = true;
+    for (int64_t i = 0; i < n; ++i) {
+        const float size = __builtin_fabsf(x[i]);
+        all &= (size >= LEAST_FACTOR && size <= MOST_FACTOR) || size == 0;
+    }
+    return all;
+}
+
+// Bounds of the tile's terms: sums of a row must be no smaller for an inexact step to be known as one.
+static void bound_sums(const Tile& t, int nr, float* bounds) {
+    const float *a = (const float*)t.a, *b = (const float*)t.b;
+    for (int64_t n = 0; n < t.k; ++n) {
+        float most = 0;
+        for (int j = 0; j < t.cols; ++j) {
+            const float bit = lowest_bit(b[n * nr + j]);
+            most = bit > most ? bit : most;
+        }
+        // lowest_bit() twice, each at least a half; and ulp(x) is more than |x| 2^-24
+        for (int i = 0; i < MR; ++i) bounds[n * MR + i] = lowest_bit(a[n * MR + i]) * most * 0x1p26f;
+    }
+}
+
+// One term of a row's vector, in full: x = R(s + a * b). `unsure`: where neither is certain.
+INL void native_step(C32::V a, C32::V b, C32::V x, C32::V s, C32::VI& swamped, C32::VI& exact, Mask& unsure) {
+    typedef C32::V V;
+    const V q = a * b, lost = vfms(a, b, q);
+    const V sum = s + q, z = sum - s, error = (s - (sum - z)) + (q - z);
+    const V moved = x - sum;
+    const Mask equal = equals(moved - error, lost);
+    swamped = counted(swamped, but(equals(x, s), equal));
+    exact = counted(exact, equal);
+    unsure = either(unsure, but(equal, equals(moved, (V){})));
+}
+
+// The same of a product that float holds.
+INL void exact_product_step(C32::V a, C32::V b, C32::V& s, C32::VI& swamped, C32::VI& exact) {
+    typedef C32::V V;
+    const V q = a * b, x = s + q, z = x - s, error = (s - (x - z)) + (q - z);
+    const Mask equal = equals(error, (V){});
+    swamped = counted(swamped, but(equals(x, s), equal));
+    exact = counted(exact, equal);
+    s = x;
+}
+
+// All terms of ROWS rows and NV vectors of columns from `at` on. False, and nothing is changed: a sum became infinite or NaN, or a step
+// is not certain. `bounds`: null where products are exact.
+template <bool BOUNDS, int ROWS> static __attribute__((noinline)) bool native_rows(const Tile& t, int nr, int row, int at,
+                                                                                   const float* bounds, const EventTile& into) {
+    typedef C32::V V;
+    typedef C32::VI VI;
+    const float *a = (const float*)t.a + row, *b = (const float*)t.b + at;
+    float* const c = (float*)t.c + row * nr + at;
+    V sum[ROWS][NV], size[ROWS];
+    VI swamped[ROWS][NV] = {}, exact[ROWS][NV] = {};
+    C32::VU padding[NV];  // columns that the tile does not have are large
+    for (int j = 0; j < NV; ++j)
+        for (int l = 0; l < C32::L; ++l) padding[j][l] = at + j * C32::L + l < t.cols ? 0 : 0x7F000000u;
+    const auto smallest = [&](const V* x) __attribute__((always_inline)) {
+        V least = (V)(((C32::VU)x[0] & ~C32::SIGN) | padding[0]);
+        for (int j = 1; j < NV; ++j) least = vmin(least, (V)(((C32::VU)x[j] & ~C32::SIGN) | padding[j]));
+        return least;
+    };
+    Mask unsure = {};
+#pragma GCC unroll 4
+    for (int i = 0; i < ROWS; ++i) {
+#pragma GCC unroll 2
+        for (int j = 0; j < NV; ++j) sum[i][j] = load<V>(c + i * nr + j * C32::L);
+        size[i] = smallest(sum[i]);
+    }
+    for (int64_t n = 0; n < t.k; ++n) {
+        V bv[NV], x[ROWS][NV];
+        for (int j = 0; j < NV; ++j) bv[j] = load<V>(b + n * nr + j * C32::L);
+        if constexpr (!BOUNDS) {
+#pragma GCC unroll 4
+            for (int i = 0; i < ROWS; ++i)
+#pragma GCC unroll 2
+                for (int j = 0; j < NV; ++j) exact_product_step(splat<C32>(a[n * MR + i]), bv[j], sum[i][j], swamped[i][j], exact[i][j]);
+            continue;
+        }
+        Mask short_of = {};
+#pragma GCC unroll 4
+        for (int i = 0; i < ROWS; ++i) {
+#pragma GCC unroll 2
+            for (int j = 0; j < NV; ++j) x[i][j] = vfma(splat<C32>(a[n * MR + i]), bv[j], sum[i][j]);
+            const V now = smallest(x[i]);
+            short_of = either(short_of, not_at_least(vmin(now, size[i]), splat<C32>(bounds[n * MR + row + i])));
+            size[i] = now;
+        }
+        const bool usual = __builtin_expect(!any(short_of), 1);
+#pragma GCC unroll 4
+        for (int i = 0; i < ROWS; ++i)
+#pragma GCC unroll 2
+            for (int j = 0; j < NV; ++j) {
+                if (usual) swamped[i][j] = counted(swamped[i][j], equals(x[i][j], sum[i][j]));
+                else native_step(splat<C32>(a[n * MR + i]), bv[j], x[i][j], sum[i][j], swamped[i][j], exact[i][j], unsure);
+                sum[i][j] = x[i][j];
+            }
+    }
+    Mask finite = equals(sum[0][0] - sum[0][0], (V){});
+    for (int i = 0; i < ROWS; ++i)
+        for (int j = 0; j < NV; ++j) finite = both(finite, equals(sum[i][j] - sum[i][j], (V){}));
+    if (any(unsure) || any(but(equals((V){}, (V){}), finite))) return false;
+#pragma GCC unroll 4
+    for (int i = 0; i < ROWS; ++i) {
+        Lanes<C32> lanes;
+#pragma GCC unroll 2
+        for (int j = 0; j < NV; ++j) lanes.s[j] = sum[i][j], lanes.swamped[j] = swamped[i][j], lanes.exact[j] = exact[i][j];
+        store_lanes<C32>(lanes, c + i * nr, into, (row + i) * (int64_t)nr + at, t.k);
+    }
+    return true;
+}
+
+template <int ROWS> static void native_or_brisk_rows(const Tile& t, int nr, int row, int at, bool narrow, const float* bounds,
+                                                     const Brisk<C64>& k, const Careful& add, const EventTile& into) {
+    if (narrow ? native_rows<false, ROWS>(t, nr, row, at, bounds, into) : native_rows<true, ROWS>(t, nr, row, at, bounds, into)) return;
+    for (int i = 0; i < ROWS; ++i)
+        for (int j = 0; j < NV * C32::L && at + j < t.cols; j += NV * C64::L)
+            brisk_rows<C64, float, TO_NEAREST, false, 1>(t, nr, row + i, at + j, k, add, into);
+}
+
+// A tile's terms to the float register. `narrow`: float holds the products.
+static void native_tile(const Tile& whole, int nr, bool narrow, const Careful& add, const EventTile& into) {
+    const Brisk<C64> k = Brisk<C64>::make(*whole.add, into.least, whole.add->hi);
+    float bounds[BOUNDED * MR];
+    for (int64_t n = 0; n < whole.k; n += BOUNDED) {
+        Tile t = whole;
+        t.a = (const float*)whole.a + n * MR;
+        t.b = (const float*)whole.b + n * nr;
+        t.k = whole.k - n < BOUNDED ? whole.k - n : BOUNDED;
+        if (!in_range((const float*)t.a, t.k * MR) || !in_range((const float*)t.b, t.k * nr)) {
+            brisk_tile<C64, float, TO_NEAREST, false>(t, nr, add, into);
+            continue;
+        }
+        if (!narrow) bound_sums(t, nr, bounds);
+        for (int at = 0; at < t.cols; at += NV * C32::L) {
+            int row = 0;
+            for (; row + 4 <= t.rows; row += 4) native_or_brisk_rows<4>(t, nr, row, at, narrow, bounds, k, add, into);
+            for (; row < t.rows; ++row) native_or_brisk_rows<1>(t, nr, row, at, narrow, bounds, k, add, into);
+        }
+    }
+}
+
+}  // namespace gemmsim::NS
+#endif
