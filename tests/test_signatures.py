@@ -38,7 +38,7 @@ REASONS = {
     **dict.fromkeys(
         ("_DynamicBlock.forward", "_FakeQuant.forward", "_Sum.forward", "AffineFunction.forward"), _AUTOGRAD
     ),
-    "ConvFunction.forward": _AUTOGRAD,
+    **dict.fromkeys(("ConvFunction.forward", "PlainFunction.forward"), _AUTOGRAD),
     **dict.fromkeys(("matmul", "general_matmul", "gemm", "product", "_fprop", "Product.__init__"), _PRODUCT),
     **dict.fromkeys(("gemm_codes", "operands_of", "_members_run", "matmul_with_operands", "_call"), _PRODUCT),
     **dict.fromkeys(("_block_matmul", "affine", "_qmatmul"), _PRODUCT),
