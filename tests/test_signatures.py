@@ -45,7 +45,7 @@ REASONS = {
     **dict.fromkeys(("attention", "_math", "_flash", "_attend", "_multihead", "_encoder_layer"), _LOWERING),
     **dict.fromkeys(("_transpose.conv_transpose", "_any_convolution", "_convolution_mode"), _LOWERING),
     **dict.fromkeys(("_linear_cross_entropy", "_scaled_mm", "_scaled_mm_v2"), _LOWERING),
-    **dict.fromkeys(("_batch_norm", "_batch_norm_of_aten"), _LOWERING),
+    **dict.fromkeys(("_batch_norm", "_batch_norm_of_aten", "_instance_norm", "_instance_norm_of_aten"), _LOWERING),
     "_Outer.forward": _AUTOGRAD,
     "affine_conv": _PRODUCT,
     **dict.fromkeys(("run_rows", "Backend.run_rows"), _ROWS),
