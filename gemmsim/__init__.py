@@ -62,6 +62,7 @@ if TYPE_CHECKING:
     from .functional import qgelu as qgelu
     from .functional import qgroupnorm as qgroupnorm
     from .functional import qlayernorm as qlayernorm
+    from .functional import qlogsoftmax as qlogsoftmax
     from .functional import qmean as qmean
     from .functional import qmul as qmul
     from .functional import qpow as qpow

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from .ops.rows.embedding import qembedding as qembedding
     from .ops.rows.gates import qsigmoid as qsigmoid
     from .ops.rows.gates import qtanh as qtanh
+    from .ops.rows.logsoftmax import qlogsoftmax as qlogsoftmax
     from .ops.rows.normalization import qgroupnorm as qgroupnorm
     from .ops.rows.normalization import qlayernorm as qlayernorm
     from .ops.rows.normalization import qrmsnorm as qrmsnorm

@@ -67,6 +67,7 @@ def calls(f: str) -> dict[str, Call]:
         "qtanh": (lambda x: gs.qtanh(x, f, f), [X]),
         "qgelu": (lambda x: gs.qgelu(x, g), [X]),
         "qsilu": (lambda x: gs.qsilu(x, g), [X]),
+        "qlogsoftmax": (lambda x: gs.qlogsoftmax(x, -1, f, f), [X]),
         "qsoftmax": (lambda x: gs.qsoftmax(x, -1, s), [X]),
         "qlayernorm": (lambda x, w, b: gs.qlayernorm(x, 4, w, b, 1e-5, n), [X, W, W + 1]),
         "qrmsnorm": (lambda x, w: gs.qrmsnorm(x, 4, w, 1e-5, n), [X, W]),

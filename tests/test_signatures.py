@@ -38,14 +38,14 @@ REASONS = {
     **dict.fromkeys(
         ("_DynamicBlock.forward", "_FakeQuant.forward", "_Sum.forward", "AffineFunction.forward"), _AUTOGRAD
     ),
-    "ConvFunction.forward": _AUTOGRAD,
+    **dict.fromkeys(("ConvFunction.forward", "PlainFunction.forward"), _AUTOGRAD),
     **dict.fromkeys(("matmul", "general_matmul", "gemm", "product", "_fprop", "Product.__init__"), _PRODUCT),
     **dict.fromkeys(("gemm_codes", "operands_of", "_members_run", "matmul_with_operands", "_call"), _PRODUCT),
     **dict.fromkeys(("_block_matmul", "affine", "_qmatmul"), _PRODUCT),
     **dict.fromkeys(("attention", "_math", "_flash", "_attend", "_multihead", "_encoder_layer"), _LOWERING),
     **dict.fromkeys(("_transpose.conv_transpose", "_any_convolution", "_convolution_mode"), _LOWERING),
     **dict.fromkeys(("_linear_cross_entropy", "_scaled_mm", "_scaled_mm_v2"), _LOWERING),
-    **dict.fromkeys(("_batch_norm", "_batch_norm_of_aten"), _LOWERING),
+    **dict.fromkeys(("_batch_norm", "_batch_norm_of_aten", "_instance_norm", "_instance_norm_of_aten"), _LOWERING),
     "_Outer.forward": _AUTOGRAD,
     "affine_conv": _PRODUCT,
     **dict.fromkeys(("run_rows", "Backend.run_rows"), _ROWS),

@@ -93,9 +93,11 @@ def _attend(
         value = value.repeat_interleave(query.shape[-3] // value.shape[-3], -3)
     scores = _scores(qk, query, key, scale)
     if causal:
-        mask = torch.ones(query.shape[-2], key.shape[-2], dtype=torch.bool, device=query.device).tril()
+        hidden = torch.full((query.shape[-2], key.shape[-2]), -math.inf, dtype=scores.dtype, device=query.device)
+        mask = hidden.triu(1)
     if mask is not None:
-        scores = scores + (_added(mask, scores) if mask.dtype is torch.bool else mask)
+        mask = _added(mask, scores) if mask.dtype is torch.bool else mask
+        scores = scores.add_(mask) if _may_overwrite(scores, mask) else scores + mask
     weights = _weights(rows, scores)
     if kept is not None:
         weights, value = weights.masked_fill(~kept, 0.0), value * (1 / (1 - dropout))
@@ -114,7 +116,16 @@ def _scores(qk: Site, query: Tensor, key: Tensor, scale: float | None) -> Tensor
         found = product(qk, query, key.mT, dtype=wide)
     if scale is None:
         scale = 1 / math.sqrt(query.shape[-1]) if query.shape[-1] else 1.0
-    return found * scale
+    return found.mul_(scale) if qk.plan is not None and _may_overwrite(found) else found * scale
+
+
+def _may_overwrite(scores: Tensor, mask: Tensor | None = None) -> bool:
+    """Whether scores, which nobody has saved, can take the result of the next step, to which ``mask`` is added."""
+    if torch.compiler.is_compiling() or not unobserved(scores, mask):
+        return False
+    if mask is None:
+        return True
+    return mask.dtype == scores.dtype and not mask.requires_grad and _expands(mask.shape, scores.shape)
 
 
 def _added(mask: Tensor, scores: Tensor) -> Tensor:

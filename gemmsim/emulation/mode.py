@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import lru_cache, wraps
 from hashlib import sha256
 from typing import Any
@@ -198,6 +198,8 @@ class Emulation(Placed):
         kwargs = {} if kwargs is None else kwargs
         entry = TABLE.get(func)
         if entry is None:
+            if type(func) in _BUILT_IN and not torch.compiler.is_compiling():  # nearly every call that is no product
+                return func(*args, **kwargs)
             if later.is_engine(func) or isinstance(func, HigherOrderOperator) or func == _UNFLATTEN:
                 return self.other(func, args, kwargs)
             return func(*args, **kwargs)
@@ -239,14 +241,15 @@ class Emulation(Placed):
             with self:
                 return entry.run(*args, **kwargs)
         path = "" if self.places is None else self.places.path
-        found = [formats_at(self.text, path, kind) for kind in entry.kinds]
-        if all(formats is None for formats in found) or not _ours(args, kwargs):
+        sites = self.sites(path, entry.kinds)
+        if sites is None or not _ours(args, kwargs):
             if torch.compiler.is_compiling() and reachable(self.text, "/".join(entry.kinds)):
                 compiled.note_native(self.text)
             return func(*args, **kwargs)
         given, rest = bound(entry, args, kwargs)
         out = rest.pop("out", None)
-        sites = [self.site(path, kind, formats) for kind, formats in zip(entry.kinds, found, strict=True)]
+        if self.draws:
+            sites = [self.drawn(path, site) for site in sites]
         run = untouched(entry.run) if entry.inplace or out is not None else entry.run
         try:
             result = run(*sites, *given, **rest)
@@ -262,17 +265,38 @@ class Emulation(Placed):
             return func(*args, **kwargs)
         return _written(out, result)
 
-    def site(self, path: str, kind: str, formats: Any) -> Site:
-        """What holds for a product of this kind at this path."""
-        if self.places is None:
-            return Site(kind, None if formats is None else formats.plan, None, None, f"|{kind}")
-        name = f"{path}|{kind}"
-        if formats is None or not self.draws:
-            return Site(kind, None if formats is None else formats.plan, None, None, name)
-        seed = (self.seed + call_hash(path, kind, self.places.count(name))) & _MASK
-        return Site(kind, formats.plan, seed, self.places.counter, name)
+    def sites(self, path: str, kinds: tuple[str, ...]) -> Sequence[Site] | None:
+        """What holds for products of these kinds at this path, but for their random bits; None: all are PyTorch's."""
+        if not torch.compiler.is_compiling():
+            return _sites(self.text, path, kinds)
+        plans = [formats_at(self.text, path, kind) for kind in kinds]
+        if all(formats is None for formats in plans):
+            return None
+        return [_site(path, kind, formats) for kind, formats in zip(kinds, plans, strict=True)]
+
+    def drawn(self, path: str, site: Site) -> Site:
+        """The site with the seed of its next call."""
+        if self.places is None or site.plan is None:
+            return site
+        seed = (self.seed + call_hash(path, site.kind, self.places.count(f"{path}|{site.kind}"))) & _MASK
+        return site._replace(seed=seed, counter=self.places.counter)
 
 
+def _site(path: str, kind: str, formats: Any) -> Site:
+    return Site(kind, None if formats is None else formats.plan, None, None, f"{path}|{kind}")
+
+
+@lru_cache(maxsize=65536)
+def _sites(text: str, path: str, kinds: tuple[str, ...]) -> tuple[Site, ...] | None:
+    """``Emulation.sites``, which are made once."""
+    plans = [formats_at(text, path, kind) for kind in kinds]
+    if all(formats is None for formats in plans):
+        return None
+    return tuple(_site(path, kind, formats) for kind, formats in zip(kinds, plans, strict=True))
+
+
+#: Classes of PyTorch's functions, methods and properties that are written in C++: they run no code of the model.
+_BUILT_IN = frozenset(map(type, (torch.add, Tensor.add, Tensor.__add__, Tensor.shape.__get__)))  # type: ignore[attr-defined]
 _UNFLATTEN = Tensor.unflatten
 #: Operators with products inside that nobody can replace, and their names; filled when a context opens.
 _OPAQUE: dict[Any, str] = {}
@@ -330,16 +354,16 @@ def _open_emulations() -> list[Emulation]:
 
 def _ours(args: Any, kwargs: Any) -> bool:
     """Whether all tensors are of classes whose values our operators see: others know their own products."""
-    for value in (*args, *kwargs.values()):
-        if isinstance(value, (list, tuple)):
-            if not _ours(value, {}):
+    # Traced backward passes may not ask for a layout; what is compiled is dense.
+    dense = torch.compiler.is_compiling()
+    for value in (*args, *kwargs.values()) if kwargs else args:
+        if isinstance(value, Tensor):
+            if not (type(value) in _PLAIN or type(value).__name__ in _KNOWN):
                 return False
-        elif isinstance(value, Tensor) and not (type(value) in _PLAIN or type(value).__name__ in _KNOWN):
+            if not dense and (value.layout is not torch.strided or value.is_nested):
+                return False
+        elif isinstance(value, (list, tuple)) and not _ours(value, {}):
             return False
-        elif isinstance(value, Tensor) and not torch.compiler.is_compiling():
-            # Traced backward passes may not ask for a layout; what is compiled is dense.
-            if value.layout is not torch.strided or value.is_nested:
-                return False
     return True
 
 

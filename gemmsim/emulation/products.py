@@ -42,14 +42,15 @@ def product(
     *,
     linear: bool = False,
     dtype: torch.dtype | None = None,
+    fits: bool = False,
 ) -> Tensor:
     """``torch.matmul(a, b)`` as the site says, plus a vector; ``linear``: b is (N, K). Operands as autocast left them.
 
     The result's dtype is the operands', or ``dtype``. A site without a plan is PyTorch's own product, and PyTorch
-    refuses what does not multiply, in its own words.
+    refuses what does not multiply, in its own words. ``fits``: the caller has asked ``multiplies``.
     """
     plan = at.plan
-    if plan is None or not multiplies(a, b, addend, linear):
+    if plan is None or not (fits or multiplies(a, b, addend, linear)):
         out = torch.matmul(a, b.mT if linear else b)
         out = out if dtype is None else out.to(dtype)
         return out if addend is None else (out + addend).to(out.dtype)
@@ -62,12 +63,7 @@ def product(
     left = a.unsqueeze(0) if a.dim() == 1 else a
     right = b.unsqueeze(1) if b.dim() == 1 else apart(a, b)
     more = (None, 0, at.counter, at.name)
-    if linear and left.dim() > 2:
-        rows = left.reshape(left.shape[:-1].numel(), left.shape[-1])
-        out = affine(rows, right, addend, plan, at.seed, True, to, *more)
-        out = out.reshape(*left.shape[:-1], right.shape[0])
-    else:
-        out = affine(left, right, addend, plan, at.seed, linear, to, *more)
+    out = affine(left, right, addend, plan, at.seed, linear, to, *more)
     if b.dim() == 1:
         out = out.squeeze(-1)
     return out.squeeze(-2 if b.dim() > 1 else -1) if a.dim() == 1 else out
@@ -109,7 +105,7 @@ def linear(at: Site, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> A
             return product(at, x, weight)
         return NotImplemented if fused else product(at, x, weight) + bias
     if bias is None:
-        return product(at, x, weight, linear=True)
+        return product(at, x, weight, linear=True, fits=True)
     if fused and bias.dim() == 1 and bias.shape[0] == weight.shape[0]:
         return product(at, x, weight, bias, linear=True)
     shape = (*x.shape[:-1], weight.shape[0])
@@ -133,7 +129,7 @@ _TWO = ("input|self|tensor1", "other|mat2|vec|tensor|tensor2|vec2")
 )
 def _matmul(at: Site, a: Tensor, b: Tensor) -> Any:
     a, b = autocast(a, b)
-    return product(at, a, b) if multiplies(a, b) else NotImplemented
+    return product(at, a, b, fits=True) if multiplies(a, b) else NotImplemented
 
 
 @lowers("matmul", Tensor.__rmatmul__, names=("self", "other"))

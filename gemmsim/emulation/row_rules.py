@@ -20,7 +20,7 @@ __all__ = ["ROW_KINDS", "MapFormats", "RowRuleFormats", "RowSteps"]
 @dataclass(frozen=True, init=False, repr=False)
 class MapFormats:
     """Roundings of a function of single numbers (sigmoid, tanh, relu): ``fwd`` of its result, ``bwd`` of its gradient.
-    Of ``batch_norm``: of every step forward, and of every step of the gradient.
+    Of ``batch_norm``, ``instance_norm`` and ``log_softmax``: of every step forward, and of every step of the gradient.
 
     Raises:
         FormatError: for quantisers that name nothing.
@@ -64,10 +64,12 @@ _Family: TypeAlias = type[RowFormats] | type[MapFormats]
 #: The kinds of operations that only a rule that names them reaches, and the formats of each.
 ROW_KINDS: dict[str, _Family] = {
     "softmax": QSoftmaxFormats,
+    "log_softmax": MapFormats,
     "layer_norm": QLayerNormFormats,
     "rms_norm": QLayerNormFormats,
     "group_norm": QLayerNormFormats,
     "batch_norm": MapFormats,
+    "instance_norm": MapFormats,
     "gelu": QGELUFormats,
     "silu": QGELUFormats,
     "sigmoid": MapFormats,
@@ -114,9 +116,8 @@ class RowSteps:
             FormatError, SpecError: for formats that name nothing, or are those of other kinds.
         """
         if isinstance(formats, (QLayerNormFormats, Mapping)) and len(kinds) > 1:
-            kinds = [
-                kind for kind in kinds if kind != "batch_norm"
-            ]  # which has no such steps: of norms it stays as it is
+            # Batch norm and its kin have no such steps: of several norms they stay as they are.
+            kinds = [kind for kind in kinds if kind not in ("batch_norm", "instance_norm")] or kinds
         families = list({ROW_KINDS[kind]: None for kind in kinds})
         if isinstance(formats, (RowFormats, MapFormats)):
             if families != [type(formats)]:

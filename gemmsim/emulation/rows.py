@@ -14,6 +14,7 @@ from gemmsim.functional import (
     qgelu,
     qgroupnorm,
     qlayernorm,
+    qlogsoftmax,
     qrelu,
     qrmsnorm,
     qsigmoid,
@@ -91,6 +92,35 @@ def _to_float(at: Site, x: Tensor, dim: int, half_to_float: bool) -> Any:
     return softmax(at, x, dim, torch.float32 if half_to_float else None)
 
 
+def _log_softmax(at: Site, x: Tensor, dim: Any, dtype: torch.dtype | None = None) -> Any:
+    (x,) = _wide(x) if dtype is None else (x.to(dtype),)
+    if x.dtype not in FLOATS or not isinstance(dim, int):
+        return NotImplemented
+    fwd, bwd = at.plan.maps  # type: ignore[union-attr]
+    return qlogsoftmax(x, dim, fwd, bwd, seed=_seed(at))
+
+
+@lowers("log_softmax", _F.log_softmax, names=("input", "dim", "_stacklevel", "dtype"))
+def _f_log_softmax(at: Site, x: Tensor, dim: int | None = None, _stacklevel: int = 3, dtype: Any = None) -> Any:
+    if dim is None:
+        dim = _F._get_softmax_dim("log_softmax", x.dim(), _stacklevel)
+    return _log_softmax(at, x, dim, dtype)
+
+
+lowers(
+    "log_softmax",
+    *(torch.log_softmax, Tensor.log_softmax, torch.special.log_softmax, *packets("log_softmax", "int")),
+    names=("input|self", "dim", "dtype"),
+)(_log_softmax)
+
+
+@lowers(
+    "log_softmax", torch._log_softmax, *packets("_log_softmax", "default"), names=("input|self", "dim", "half_to_float")
+)
+def _log_to_float(at: Site, x: Tensor, dim: int, half_to_float: bool) -> Any:
+    return _log_softmax(at, x, dim, torch.float32 if half_to_float else None)
+
+
 _AFFINE = ("weight", "bias", "eps", "cudnn_enable|cudnn_enabled")
 
 
@@ -156,6 +186,43 @@ def _batch_norm_of_aten(
     training: bool, momentum: float, eps: float, cudnn: bool,
 ) -> Any:  # fmt: skip
     return _batch_norm(at, x, mean, var, weight, bias, training, momentum, eps)
+
+
+@lowers(
+    "instance_norm",
+    _F.instance_norm,
+    names=("input", "running_mean", "running_var", "weight", "bias", "use_input_stats", "momentum", "eps"),
+)
+def _instance_norm(
+    at: Site, x: Tensor, mean: Tensor | None = None, var: Tensor | None = None, weight: Tensor | None = None,
+    bias: Tensor | None = None, use_input_stats: bool = True, momentum: float = 0.1, eps: float = 1e-5,
+) -> Any:  # fmt: skip
+    """As PyTorch has it: batch norm of one example that has the channels of all, running statistics averaged after."""
+    if x.dim() < 3 or x.dtype not in FLOATS or (mean is None) is not (var is None):
+        return NotImplemented
+    if x.shape[2:].numel() < 2 if use_input_stats else mean is None:  # PyTorch refuses, in its words
+        return NotImplemented
+    examples, channels = x.shape[:2]
+    repeated = [None if t is None else t.repeat(examples) for t in (mean, var, weight, bias)]
+    flat = x.reshape(1, examples * channels, *x.shape[2:])
+    found = _batch_norm(at, flat, *repeated, use_input_stats, momentum, eps)
+    with torch.no_grad():
+        for running, new in ((mean, repeated[0]), (var, repeated[1])):
+            if use_input_stats and running is not None and new is not None:
+                running.copy_(new.reshape(examples, channels).mean(0))
+    return found.reshape(x.shape)
+
+
+@lowers(
+    "instance_norm",
+    *(torch.instance_norm, *packets("instance_norm", "default")),
+    names=("input", "weight", "bias", "running_mean", "running_var", "use_input_stats", "momentum", *_AFFINE[2:]),
+)
+def _instance_norm_of_aten(
+    at: Site, x: Tensor, weight: Tensor | None, bias: Tensor | None, mean: Tensor | None, var: Tensor | None,
+    use_input_stats: bool, momentum: float, eps: float, cudnn: bool,
+) -> Any:  # fmt: skip
+    return _instance_norm(at, x, mean, var, weight, bias, use_input_stats, momentum, eps)
 
 
 def _gelu(at: Site, x: Tensor, approximate: str = "none") -> Any:

@@ -103,6 +103,8 @@ def packets(name: str, *overloads: str) -> tuple[Any, ...]:
 
 def bound(entry: Entry, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[list[Any], dict[str, Any]]:
     """Arguments with those positional that the entry names, and the other keywords."""
+    if not kwargs:
+        return list(args), {}
     given, rest = list(args), dict(kwargs)
     for spellings in entry.names[len(given) :]:
         found = next((name for name in spellings if name in rest), None)

@@ -53,6 +53,9 @@ def differentiable_once(owner: str) -> Callable[[Any], Any]:
         @wraps(backward)
         def run(ctx: Any, *grads: Any) -> Any:
             saved = ctx.saved_tensors
+            if not torch.is_grad_enabled() and not torch.compiler.is_compiling():
+                with torch._C.DisableTorchFunction():
+                    return backward(ctx, saved, *grads)
             with torch.no_grad(), torch._C.DisableTorchFunction():
                 results = backward(ctx, saved, *grads)
             if not torch.is_grad_enabled() or torch.compiler.is_compiling():

@@ -36,6 +36,19 @@ CALLS = {
             lambda x: torch.softmax(x, 1, out=torch.empty(0)) if not x.requires_grad else torch.softmax(x, 1),
         ],
     ),
+    "log_softmax": (
+        lambda x, f: gs.qlogsoftmax(x, 1, f, f),
+        [
+            lambda x: F.log_softmax(x, 1),
+            lambda x: F.log_softmax(x, dim=-2),
+            lambda x: torch.log_softmax(input=x, dim=1),
+            lambda x: x.log_softmax(1),
+            lambda x: torch.special.log_softmax(x, 1),
+            lambda x: nn.LogSoftmax(1)(x),
+            lambda x: torch.ops.aten.log_softmax.int(x, 1),
+            lambda x: torch.ops.aten._log_softmax(x, 1, False),
+        ],
+    ),
     "layer_norm": (
         lambda x, f: gs.qlayernorm(x, 8, W, B, 1e-3, f),
         [
@@ -64,6 +77,15 @@ CALLS = {
             lambda x: F.batch_norm(x, CM, running_var=CV, bias=CB, weight=CW, training=False, eps=1e-5),
             lambda x: torch.batch_norm(x, CW, CB, CM, CV, False, 0.1, 1e-5, False),
             lambda x: torch.ops.aten.batch_norm(x, CW, CB, CM, CV, False, 0.1, 1e-5, False),
+        ],
+    ),
+    "instance_norm": (
+        lambda x, f: torch.stack([gs.qbatchnorm(e[None], None, None, CW, CB, True, 0.1, 1e-5, f, f)[0] for e in x]),
+        [
+            lambda x: F.instance_norm(x, None, None, CW, CB),
+            lambda x: F.instance_norm(x, weight=CW, bias=CB, eps=1e-5),
+            lambda x: torch.instance_norm(x, CW, CB, None, None, True, 0.1, 1e-5, False),
+            lambda x: torch.ops.aten.instance_norm(x, CW, CB, None, None, True, 0.1, 1e-5, False),
         ],
     ),
     "gelu": (
@@ -148,6 +170,37 @@ def test_batch_norm_in_training_keeps_its_statistics():
     layers[0].eval(), layers[1].load_state_dict(layers[0].state_dict())
     with emulate(Rule("*", "*_norm", gs.QLayerNormFormats.of(CAST))):  # formats that batch norm has not
         assert torch.equal(layers[0](X), layers[1].eval()(X).detach())
+
+
+def test_instance_norm_keeps_the_mean_of_its_examples_statistics():
+    layers = [nn.InstanceNorm1d(6, affine=True, track_running_stats=True) for _ in range(2)]
+    each = [(torch.zeros(6), torch.ones(6)) for _ in X]
+    with emulate(Rule("*", "instance_norm", {"fwd": CAST, "bwd": "e5m3"})):
+        found = layers[0](X)
+    w, b = layers[1].weight, layers[1].bias
+    wanted = [gs.qbatchnorm(x[None], *s, w, b, True, 0.1, 1e-5, CAST, "e5m3") for x, s in zip(X, each, strict=True)]
+    assert torch.equal(found, torch.cat(wanted))
+    for n, name in enumerate(("running_mean", "running_var")):
+        assert torch.equal(getattr(layers[0], name), torch.stack([s[n] for s in each]).mean(0))
+    layers[0].eval()
+    with emulate(Rule("*", "*_norm", CAST)):
+        stats = layers[0].running_mean, layers[0].running_var
+        assert torch.equal(layers[0](X), gs.qbatchnorm(X, *stats, w, b, False, 0.1, 1e-5, CAST, CAST))
+        with pytest.raises(ValueError, match="more than 1 spatial"):
+            F.instance_norm(X[:, :, :1])
+        with pytest.raises(RuntimeError):
+            F.instance_norm(X, use_input_stats=False)
+    with emulate(Rule("*", "re:(batch|instance)_norm", {"fwd": CAST})):
+        found = F.instance_norm(X)
+        assert torch.equal(found, gs.quantize(found, CAST))
+
+
+def test_log_softmax_inside_losses_stays():
+    target = torch.arange(8) % 6
+    native, steps = F.cross_entropy(X[0].mT, target), gs.qlogsoftmax(X[0].mT, 1, CAST, CAST)
+    with emulate(Rule("*", "log_softmax", CAST)):
+        assert torch.equal(F.cross_entropy(X[0].mT, target), native)
+        assert torch.equal(F.nll_loss(F.log_softmax(X[0].mT, 1), target), F.nll_loss(steps, target))
 
 
 def test_formats_of_each_kind():

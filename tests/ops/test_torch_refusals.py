@@ -80,6 +80,7 @@ CALLS = {
     "silu": (F.silu, lambda input: gs.qsilu(input, GELU), {"input": PAIR["input"]}),
     "relu": (F.relu, lambda input: gs.qrelu(input, ID, ID), {"input": PAIR["input"]}),
     "sigmoid": (torch.sigmoid, lambda input: gs.qsigmoid(input, ID, ID), {"input": PAIR["input"]}),
+    "log_softmax": (lambda input, dim: F.log_softmax(input, dim), lambda input, dim: gs.qlogsoftmax(input, dim, ID, ID), {"input": randn(2, 3), "dim": 1}),
     "tanh": (torch.tanh, lambda input: gs.qtanh(input, ID, ID), {"input": PAIR["input"]}),
     "sqrt": (torch.sqrt, lambda input: gs.qsqrt(input, ID, ID), {"input": PAIR["input"].abs()}),
     "add": (torch.add, lambda input, other: gs.qadd(input, other, ID, ID), PAIR),

@@ -89,6 +89,12 @@ class AffinePlan:
     #: Whether the forward pass is one GEMM and nothing else, apart from an addend added to its result.
     is_plain: bool = field(init=False, compare=False, default=False)
 
+    #: Whether it is plain and casts no operand: what is multiplied are the tensors as they are.
+    is_bare: bool = field(init=False, compare=False, default=False)
+
+    #: Whether a gradient is one GEMM as well, and nothing else.
+    has_plain_gradients: bool = field(init=False, compare=False, default=False)
+
     #: Whether a quantiser around the products draws random bits, which belong to elements of the tensors as they are.
     draws_in_steps: bool = field(init=False, compare=False, default=False)
 
@@ -113,6 +119,11 @@ class AffinePlan:
         object.__setattr__(self, "output_rest", self.output_quant if last is None else None)
         object.__setattr__(self, "is_native", native)
         object.__setattr__(self, "is_plain", forward and self.fprop.spec is not None)
+        casts = self.fprop.cast_a or self.fprop.cast_b
+        object.__setattr__(self, "is_bare", self.is_plain and not casts)
+        alone = self.grad_quant is None and self.scale_grad is None and self.scale_input is None
+        multiplied = all(role.spec is not None and not role.palette for role in (self.dgrad, self.wgrad))
+        object.__setattr__(self, "has_plain_gradients", alone and multiplied)
 
 
 def _draws(step: Step) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor
@@ -11,16 +11,25 @@ from torch import Tensor
 from gemmsim.backends import acceleration
 
 from .. import state
+from ..dispatch import unobserved
 from ..errors import GradError, message
 from ..once import differentiable_once
 from ..scaling import scale_by_power, scale_exponent
 from ..seeds import Site, Stream
-from . import underflow
+from . import kernels, underflow
 from .affine_plan import AffinePlan, Product, Step
 from .operators import multiply, multiply_with_operands, quantize_op
 from .shapes import broadcast_dims, contract_columns, contract_rows, pad_rank, sum_leading_view
 
-__all__ = ["AffineFunction", "add_exponents", "apply_directly", "check_gradient", "quantize_step", "work_dtype"]
+__all__ = [
+    "AffineFunction",
+    "add_exponents",
+    "apply_directly",
+    "check_gradient",
+    "gradients",
+    "quantize_step",
+    "work_dtype",
+]
 
 
 class AffineFunction(torch.autograd.Function):
@@ -109,14 +118,53 @@ class AffineFunction(torch.autograd.Function):
         """Gradients of a, b and the addend."""
         if grad is None:
             return (None,) * 11
-        if ctx.traced:
-            return _gradients(ctx, saved, grad)
-        with acceleration.restored(ctx.acceleration):
-            return _gradients(ctx, saved, grad)
+        return (*gradients(ctx, saved, grad), *((None,) * 8))
 
 
-def _gradients(ctx: Any, saved: tuple[Any, ...], grad: Tensor) -> tuple[Tensor | None, ...]:
-    """Gradients of all arguments of ``AffineFunction``."""
+Gradients: TypeAlias = tuple[Tensor | None, Tensor | None, Tensor | None]
+
+
+def gradients(ctx: Any, saved: tuple[Any, ...], grad: Tensor) -> Gradients:
+    """Gradients of a, b and the addend, as the forward pass was asked for."""
+    if ctx.traced:
+        return _gradients(ctx, saved, grad, None)
+    # Of a sharded gradient the processes would count parts, each at a time of its own.
+    lost = underflow.watched(ctx.plan, grad) if type(grad) is Tensor else None
+    if ctx.acceleration is None and acceleration.asked() is None:
+        if lost is None and _are_plain(ctx, saved, grad):
+            return _plain_gradients(ctx, saved, grad)
+        return _gradients(ctx, saved, grad, lost)
+    with acceleration.restored(ctx.acceleration):
+        return _gradients(ctx, saved, grad, lost)
+
+
+def _are_plain(ctx: Any, saved: tuple[Any, ...], grad: Tensor) -> bool:
+    """Whether each gradient is one product of tensors as they are, and nobody looks."""
+    left, right, _, _, counter = saved
+    batch = grad.shape[:-2]
+    if not ctx.plan.has_plain_gradients or counter is not None:
+        return False
+    return batch == ctx.a_shape[:-2] and batch == ctx.b_shape[:-2] and unobserved(grad, left, right)
+
+
+def _plain_gradients(ctx: Any, saved: tuple[Any, ...], grad: Tensor) -> Gradients:
+    """``_gradients`` where they ``_are_plain``: straight to the kernels."""
+    left, right, *_ = saved
+    plan, wants, matmul, spec_of, linear = ctx.plan, ctx.needs_input_grad, kernels.matmul, kernels.spec_of, ctx.linear
+    ctx.counter = grad_a = grad_b = grad_addend = None
+    if wants[0]:
+        other, role = right if linear else right.mT, Stream.DGRAD
+        grad_a = matmul(grad, other, spec_of(plan.dgrad.spec), ctx.seed, ctx.dtypes[0], None, role, row=ctx.row)
+    if wants[1]:
+        a, b, text = (grad.mT, left, plan.wgrad.spec) if linear else (left.mT, grad, plan.wgrad.swapped)
+        grad_b = matmul(a, b, spec_of(text), ctx.seed, ctx.dtypes[1], None, Stream.WGRAD)
+    if wants[2]:
+        grad_addend = _addend_grad(ctx, grad, None)
+    return grad_a, grad_b, grad_addend
+
+
+def _gradients(ctx: Any, saved: tuple[Any, ...], grad: Tensor, lost: underflow.Lost | None) -> Gradients:
+    """The gradients by way of the operators."""
     plan: AffinePlan = ctx.plan
     left, right, scale_a, scale_b, ctx.counter = saved
     reduced_a = broadcast_dims(grad.shape[:-2], ctx.a_shape[:-2])
@@ -126,8 +174,6 @@ def _gradients(ctx: Any, saved: tuple[Any, ...], grad: Tensor) -> tuple[Tensor |
         dims = (*sorted({*reduced_a, *reduced_b}), -2, -1)
         scale_g = scale_exponent(grad, plan.scale_grad, plan.scale_margin, dims)
         grad = scale_by_power(grad, scale_g)
-    # Of a sharded gradient the processes would count parts, each at a time of its own.
-    lost = None if ctx.traced or type(grad) is not Tensor else underflow.watched(plan, grad)
     given, grad = grad, quantize_step(plan.grad_quant, grad, ctx.seed, Stream.GRAD, ctx.counter)
     if lost is not None:
         lost.gradient(given, grad)
@@ -138,7 +184,7 @@ def _gradients(ctx: Any, saved: tuple[Any, ...], grad: Tensor) -> tuple[Tensor |
         grad_b = _wgrad(ctx, grad, left, reduced_b, add_exponents(scale_g, scale_a), lost)
     if ctx.needs_input_grad[2]:
         grad_addend = _addend_grad(ctx, grad, scale_g)
-    return grad_a, grad_b, grad_addend, *((None,) * 8)
+    return grad_a, grad_b, grad_addend
 
 
 #: ``AffineFunction.apply`` without what it does for functorch, which costs more than a small product. Only for ordinary

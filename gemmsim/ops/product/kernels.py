@@ -18,8 +18,10 @@ from gemmsim.backends import route
 from gemmsim.backends.backend import backend_of
 from gemmsim.backends.batches import batched
 from gemmsim.backends.finish import Finish
+from gemmsim.backends.last_steps import finish_into
 from gemmsim.backends.product import Product
 from gemmsim.formats import TENSOR_FORMATS, BlockFormat, Cast
+from gemmsim.lowering.numbers import MAX_BATCH_DIMS
 
 from .. import state
 from ..checks import FLOAT_DTYPES, check_device, check_float, check_out_dtype
@@ -101,16 +103,31 @@ def matmul(
     if row:
         matmul_shape("matmul", a, b)
         a, spec = _cast_from(row, a, spec, bits)
-    alone = c is None and select is None and finish is None and row == 0
+    alone = c is None and select is None and row == 0
     if spec.has_blocks:
         out, plan = _block_matmul(a, b, spec, bits, dtype, c, select, finish, row)
-    elif alone and a.dim() == 2 and b.dim() == 2 and a.shape[1] == b.shape[0]:
-        out = torch.empty((a.shape[0], b.shape[1]), dtype=dtype, device=a.device)
+    elif alone and _is_short(a, b, finish, dtype):
+        out = torch.empty((*a.shape[:-1], b.shape[-1]), dtype=dtype, device=a.device)
         plan = route.gemm(a, b, spec, out, bits) if out.numel() else NOTHING
+        if finish is not None:
+            finish_into(out, finish, out)
     else:
         out, plan = general_matmul(a, b, spec, bits, dtype, c, select, named, finish, row)
     state.record("matmul", state.backend_name(a), named.key, plan)
     return out
+
+
+def _is_short(a: Tensor, b: Tensor, finish: Finish | None, dtype: torch.dtype) -> bool:
+    """Whether the product can be written as it is, and the bias added to it: two matrices, or on the CPU as many of
+    each. What the general way does is the same, after longer preparations."""
+    rank = a.dim()
+    if rank != b.dim() or a.shape[-1] != b.shape[-2]:
+        return False
+    if rank == 2 and finish is None:
+        return True
+    if a.is_cuda or rank - 2 > MAX_BATCH_DIMS or (rank > 2 and a.shape[:-2] != b.shape[:-2]):
+        return False
+    return finish is None or (finish.cast is None and finish.work == dtype)
 
 
 def _cast_from(row: int, a: Tensor, spec: GemmSpec, seed: int) -> tuple[Tensor, GemmSpec]:

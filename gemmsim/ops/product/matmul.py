@@ -24,6 +24,7 @@ from .affine_plan import AffinePlan
 from .autograd import AffineFunction, apply_directly, check_gradient
 from .narrow_operands import as_numbers, is_narrow
 from .operators import multiply
+from .plain import apply_plainly
 from .shapes import matmul_shape
 
 __all__ = ["FormatsLike", "affine", "check_operands", "check_row_steps", "formats_of", "qmatmul", "qmm"]
@@ -171,19 +172,26 @@ def affine(
     counter: Tensor | None = None,
     site: str | None = None,
 ) -> Tensor:
-    """``a @ b + addend`` as ``plan`` says, for operands of rank two or more; ``linear``: b is (N, K).
+    """``a @ b + addend`` as ``plan`` says, for operands of rank two or more; ``linear``: b is (N, K), and the rows of a
+    are flattened.
 
     ``counter`` and ``site``: as the operators have them.
     """
     seed = plan.seed if seed is None else seed
-    direct = unobserved(a, b, addend)
-    if plan.is_plain and not needs_autograd(a, b, addend):
+    direct, grad = unobserved(a, b, addend), needs_autograd(a, b, addend)
+    if direct and grad and plan.is_bare and select is None and counter is None:
+        return apply_plainly(a, b, addend, plan, seed, linear, dtype, row, site)
+    if linear and a.dim() > 2:
+        rows = a.reshape(a.shape[:-1].numel(), a.shape[-1])
+        out = affine(rows, b, addend, plan, seed, True, dtype, select, row, counter, site)
+        return out.reshape(*a.shape[:-1], out.shape[-1])
+    if plan.is_plain and not grad:
         right, more = b.mT if linear else b, (None, row, counter, site)
         return multiply(a, right, str(plan.fprop.spec), seed, dtype, None, 0, select, addend, *more)
     arguments = (a, b, addend, plan, seed, linear, dtype, select, row, counter, site)
     if not direct:
         result: Tensor = AffineFunction.apply(*arguments)[0]
-    elif needs_autograd(a, b, addend):
+    elif grad:
         result = apply_directly(*arguments)[0]  # type: ignore[assignment]
     else:
         result = AffineFunction.forward(*arguments)[0]  # type: ignore[assignment]
