@@ -171,7 +171,7 @@ def _scales(x: Coded, groups: ScaledGroups) -> Tensor:
     found = factors_of(_one(x)).float()
     if x.format.block_size != groups.n:
         found = found.repeat_interleave(x.format.block_size // groups.n, -1)
-    return found.reshape(-1, *found.shape[-2:]).contiguous()
+    return found.reshape(found.shape[:-2].numel(), *found.shape[-2:]).contiguous()
 
 
 def problems(groups: ScaledGroups, device: torch.device) -> Iterator[Problem]:

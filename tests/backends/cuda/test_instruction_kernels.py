@@ -8,15 +8,23 @@ away too soon, changes the result (``host/shim.h``, ``host/matrix``).
 from __future__ import annotations
 
 import ctypes
+from dataclasses import replace
 
 import pytest
 import torch
 from support import assert_bitwise_equal
 from support_host import host_library
-from support_matrix import chain_product
+from support_matrix import chain_product, launching, scaled_product
+from support_tensor_cores import fake_gpu, run_on_gpu, simt_blocks  # noqa: F401
 
+import gemmsim as gs
 from gemmsim.arithmetic import Accumulator, GemmSpec
 from gemmsim.backends import cpu
+from gemmsim.backends.coded import Coded
+from gemmsim.backends.cuda import scaled_groups, self_check
+from gemmsim.backends.cuda.scaled_groups import groups_of
+from gemmsim.backends.product import Product
+from gemmsim.lowering.refusal import Refusal
 
 #: Chunks have 128 bytes of a line and three (warps) or six (warp groups) are in shared memory: two rounds and more, with a
 #: ragged end, whole chunks alone, one instruction.
@@ -128,3 +136,88 @@ def test_copies_come_when_they_are_waited_for(monkeypatch):
     monkeypatch.setenv("GEMMSIM_HOST_EARLY", "1")
     kernel.gemmsim_host_run(ctypes.byref(args), 1, 1, 1, 1, ctypes.c_size_t(64), 1)
     assert found.tolist() == [5, 5, 0, 0]
+
+
+SCALED = [
+    ("mxfp8_e4m3 * mxfp8_e5m2", "hw(hopper, wgmma, e4m3, e5m2)", (128 * 7 + 40, 128 * 2, 31)),
+    ("mxfp4 * mxfp6_e3m2", "hw(hopper, wgmma, e4m3)", (96,)),
+    ("nvfp4", "hw(hopper, wgmma, e4m3)", (150, 144)),
+    ("mxfp8_e4m3/b128 * mxfp8_e4m3", "hw(hopper, wgmma, bf16)", (200,)),
+]
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize(("operands", "inner", "lengths"), SCALED, ids=[text for text, *_ in SCALED])
+def test_scaled_totals(operands, inner, lengths):
+    """Scales near 1, of which binary32 holds each product; then any codes: far apart, NaN, products beyond binary32."""
+    spec = GemmSpec.of(f"{operands} : scaled({inner})")
+    for k in (*lengths, 0):
+        for near in (True, False):
+            a, b = coded(k, 9, k, spec.a, near), coded(k + 1, 6, k, spec.b, near).transposed
+            want = torch.empty(9, 6)
+            simt_blocks(a, b, spec, want)
+            for early in (False, True):
+                got = scaled_product(a, b, spec, early)
+                assert_bitwise_equal(
+                    got, want, context=f"{k} {'near' if near else 'far'} {'early' if early else 'late'}"
+                )
+
+
+def coded(seed, lines, k, fmt, near):
+    """Numbers in blocks; some scales are drawn anew."""
+    g = torch.Generator().manual_seed(seed)
+    found = gs.mx.encode(numbers(seed, lines, k), fmt, packing="bytes")
+    scales = found.scales.clone()
+    if not near and scales.numel():
+        drawn = torch.randint(0, 1 << fmt.scale.bits, scales.shape, generator=g).to(torch.uint8)
+        scales = torch.where(torch.rand(scales.shape, generator=g) < 0.4, drawn, scales)
+    return Coded(found.codes, scales, fmt, -1, k)
+
+
+@pytest.mark.cuda
+def test_scaled_totals_of_a_batch():
+    spec = GemmSpec.of("mxfp8_e4m3 : scaled(hw(hopper, wgmma, e4m3))")
+    one = coded(1, 3, 70, spec.a, True)
+    a = replace(one, codes=one.codes.expand(2, 3, 70), scales=one.scales.expand(2, 3, 3))
+    b = [coded(seed, 131, 70, spec.b, True).transposed for seed in (2, 3)]
+    both = replace(b[0], codes=torch.stack([x.codes for x in b]), scales=torch.stack([x.scales for x in b]))
+    want = torch.empty(2, 3, 131)
+    for i, x in enumerate(b):
+        simt_blocks(one, x, spec, want[i])
+    assert_bitwise_equal(scaled_product(a, both, spec, False), want)
+
+
+@pytest.mark.cuda
+def test_scaled_totals_are_compared_before_they_are_used(fake_gpu, monkeypatch):  # noqa: F811
+    """A Hopper whose instruction is its model's takes it; one that keeps other bits leaves the product to the model."""
+    spec = GemmSpec.of("mxfp8_e4m3 : scaled(hw(hopper, wgmma, e4m3))")
+    a, b = coded(5, 9, 300, spec.a, False), coded(6, 6, 300, spec.b, False).transposed
+    want = torch.empty(9, 6)
+    simt_blocks(a, b, spec, want)
+    for inner, words in (
+        ("hw(hopper, wgmma, e4m3)", "those of its model in all"),
+        ("hw(blackwell, tcgen05, e4m3)", "differs"),
+    ):
+        monkeypatch.setattr(scaled_groups, "launch", launching(Accumulator.parse(inner)))
+        monkeypatch.setattr(self_check, "_verdicts", {})
+        got = torch.full((9, 6), 7.0)
+        ran = str(run_on_gpu(Product(a, b, spec, got, 5)))
+        assert_bitwise_equal(got, want)
+        assert words in ran and ("gemm_instruction<" in ran) == (inner == "hw(hopper, wgmma, e4m3)")
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("mxfp8_e4m3 : scaled(fp32)", "scales no totals"),
+        ("mxfp8_e4m3 : scaled(hw(ampere, mma, bf16))", "those of Hopper's wgmma are"),
+        ("mxfp8_e4m3 : scaled(hw(hopper, wgmma, e4m3), e5m10)", "the kernel adds in fp32"),
+        ("nvfp4/tensor : scaled(hw(hopper, wgmma, e4m3))", "no scale of a whole tensor"),
+        ("mxfp8_e4m3 : scaled(hw(hopper, wgmma, e4m3), n=8)", "groups of 8 terms"),
+        ("mxfp8_e4m3 * e4m3 : scaled(hw(hopper, wgmma, e4m3))", "one operand is in no block format"),
+        ("mxfp8_e4m3/b96 : scaled(hw(hopper, wgmma, e4m3))", "groups of 96 terms"),
+    ],
+)
+def test_why_scaled_totals_have_no_kernel(text, reason):
+    found = groups_of(GemmSpec.of(text))
+    assert isinstance(found, Refusal) and reason in found.reason

@@ -90,7 +90,11 @@ struct GroupOps {
     static host::Barrier& of(uint64_t* barrier) { return *(host::Barrier*)barrier; }
     static void make(uint64_t* barrier, int count) { of(barrier) = {(int16_t)count, (int16_t)count, 0}; }
     static void made() { host::queued = 0; }
-    static void arrive(uint64_t* barrier) { of(barrier).add(1, 0); }
+    // Whoever waits for it goes on before who arrives.
+    static void arrive(uint64_t* barrier) {
+        of(barrier).add(1, 0);
+        gemmsim_host_sync();
+    }
     static void expect(uint64_t* barrier, int bytes) {
         of(barrier).add(0, bytes);
         of(barrier).add(1, 0);
