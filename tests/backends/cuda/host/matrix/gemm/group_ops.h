@@ -101,7 +101,7 @@ struct GroupOps {
     }
     static void wait(uint64_t* barrier, uint32_t parity) {
         for (int turns = 0; of(barrier).parity() == parity; ++turns) {
-            if (turns == 1 << 20) abort();  // it will never be
+            if (turns == 1 << 14) abort();  // it will never be
             if (!host::bring_first(&of(barrier))) gemmsim_host_sync();
         }
     }
@@ -163,6 +163,7 @@ template <GroupConfig K> struct GroupMma {
     template <int KEPT> static void settle(Sums&) {
         Thread& mine = own();
         const int tid = (int)host::current - (int)(blockDim.x - INSTRUCTION_THREADS);
+        for (int i = 0; i < tid % 5; ++i) gemmsim_host_sync();  // some threads are ahead of others of their warp
         int done = 0;
         for (; done < mine.count && mine.of[done].batch + KEPT < mine.batches; ++done) {
             const Instruction& one = mine.of[done];
