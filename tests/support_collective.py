@@ -7,21 +7,12 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from support_tensor_cores import FakeGpu, fake_gpu, matrix, memory, whole  # noqa: F401
+from support_tensor_cores import MAP, FakeGpu, fake_gpu, matrix, memory, whole  # noqa: F401
 from torch import Tensor
 
 from gemmsim.arithmetic import GemmSpec, Hardware, Promote
 from gemmsim.backends import cpu
-from gemmsim.backends.cuda import collective_params, gemm_collective, gemm_instruction
-
-#: What stands in a tensor map of ours: address, dimensions, strides, box.
-MAP = "<Q3Q2Q3I"
-
-
-def encode_map(kind, address, dims, strides, box):
-    """A map that can be read again."""
-    assert address % 16 == 0 and all(stride and stride % 16 == 0 for stride in strides) and all(dims)
-    return struct.pack(MAP, address, *dims, *strides, *box).ljust(128, b"\0")
+from gemmsim.backends.cuda import gemm_collective, gemm_instruction
 
 
 def mapped(raw: bytes, batch: int, element: int) -> Tensor:
@@ -88,8 +79,6 @@ def fake_hopper(fake_gpu: FakeGpu, monkeypatch) -> FakeHopper:  # noqa: F811
     from gemmsim.backends.cuda import tensor_cores
 
     gpu = FakeHopper()
-    collective_params.tensor_map.cache_clear()
-    monkeypatch.setattr(collective_params, "encode_map", encode_map)
     monkeypatch.setattr(gemm_collective, "launch", gpu.launch)
     monkeypatch.setattr(gemm_collective, "check_kernel", lambda collective, arch: None)
     monkeypatch.setattr(gemm_collective, "device_arch", tensor_cores.device_arch)

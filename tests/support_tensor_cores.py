@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import struct
 from dataclasses import replace
 from types import SimpleNamespace
 from unittest import mock
@@ -18,9 +19,11 @@ from gemmsim.backends import cpu, cuda, device_tables, route
 from gemmsim.backends.coded import Coded
 from gemmsim.backends.cuda import (
     coded,
+    collective_params,
     gemm_instruction,
     gemm_tensor,
     products,
+    scaled_groups,
     scaled_instruction,
     self_check,
     tensor_cores,
@@ -29,6 +32,8 @@ from gemmsim.backends.encoding import scale_table
 from gemmsim.backends.product import Product, Ran
 from gemmsim.hardware.devices import CAPABILITIES
 
+#: What stands in a tensor map of ours: address, dimensions, strides, box.
+MAP = "<Q3Q2Q3I"
 #: Words of an operand by its width.
 WORDS = {8: torch.uint8, 16: torch.uint16, 32: torch.uint32}
 
@@ -72,9 +77,12 @@ class FakeGpu:
         row = self.silicon or hardware.instruction(self.arch, name)
         run = int(promoted or 0) or max(args.k, 1)
         size = row.operands[0].width // 8
+        sides = [_side(args, name) for name in "ab"]
         for batch in range(-(-args.m // 128) and self.launches[-1][1][0] // args.tiles_m):
-            a = matrix((args.a or 0) + batch * args.a_batch, args.m, args.a_row, args.k * size)
-            b = matrix((args.b or 0) + batch * args.b_batch, args.n, args.b_row, args.k * size)
+            a, b = (
+                matrix(address + batch * step, lines, pitch, args.k * size)
+                for (address, pitch, step), lines in zip(sides, (args.m, args.n), strict=True)
+            )
             word = WORDS[8 * size]
             if args.k:
                 a, b = (x.view(word).to(torch.int64) for x in (a, b))
@@ -144,6 +152,20 @@ class FakeGpu:
         return out
 
 
+def _side(args, name: str) -> tuple[int, int, int]:
+    """Address, bytes from line to line and from batch to batch of an operand, by its tensor map or without one."""
+    if not hasattr(args, "map_a"):
+        return getattr(args, name) or 0, getattr(args, f"{name}_row"), getattr(args, f"{name}_batch")
+    address, *sizes = struct.unpack_from(MAP, bytes(getattr(args, f"map_{name}")))
+    return address, sizes[3], sizes[4] * getattr(args, f"step_{name}")
+
+
+def encode_map(kind, address, dims, strides, box):
+    """A map that can be read again."""
+    assert address % 16 == 0 and all(stride and stride % 16 == 0 for stride in strides) and all(dims)
+    return struct.pack(MAP, address, *dims, *strides, *box).ljust(128, b"\0")
+
+
 def simt_blocks(a, b, spec, out, seed=0, finish=None, row=0):
     """``gemm_blocks`` by the CPU backend."""
     scales = cpu.Scales(*_factors(a, b), a.format.block_size, b.format.block_size, _second(a, b), a.format.scale)
@@ -192,11 +214,15 @@ def fake_gpu(monkeypatch) -> FakeGpu:
     number = lambda: CAPABILITIES[gpu.arch][0]  # noqa: E731
     monkeypatch.setattr(gemm_instruction, "launch", gpu.launch)
     monkeypatch.setattr(gemm_tensor, "launch", gpu.launch)
+    monkeypatch.setattr(collective_params, "encode_map", encode_map)
+    collective_params.tensor_map.cache_clear()
     monkeypatch.setattr(device_tables, "_is_gpu", lambda device: True)
     monkeypatch.setattr(tensor_cores, "simt", cpu.gemm)
     monkeypatch.setattr(products, "gemm", lambda a, b, spec, out, *rest: cpu.gemm(a, b, spec, out, *rest[:3]))
     monkeypatch.setattr(coded, "gemm_blocks", simt_blocks)
     monkeypatch.setattr(scaled_instruction, "simt", simt_blocks)
+    monkeypatch.setattr(scaled_groups, "simt", simt_blocks)
+    monkeypatch.setattr(scaled_groups, "launch", gpu.launch)
     monkeypatch.setattr(scaled_instruction, "chain_of", chain_of)
     monkeypatch.setattr(tensor_cores, "device_arch", lambda index: names[number()])
     monkeypatch.setattr(tensor_cores, "_allowed", None)

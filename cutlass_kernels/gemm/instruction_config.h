@@ -29,13 +29,24 @@ struct InstructionArgs {
 };
 
 constexpr int INSTRUCTION_THREADS = 256, INSTRUCTION_M = 128, INSTRUCTION_N = 128, INSTRUCTION_LINE = 128;
+constexpr int INSTRUCTION_CHUNK_BYTES = INSTRUCTION_M * INSTRUCTION_LINE;  // of one operand
+static_assert(INSTRUCTION_M == INSTRUCTION_N);
 
 GEMMSIM_HD constexpr int element_bytes(Element e) { return e == Element::TF32 ? 4 : e == Element::F16 || e == Element::BF16 ? 2 : 1; }
 // Terms of one instruction: 32 bytes of a line.
 GEMMSIM_HD constexpr int instruction_terms(Element e) { return 32 / element_bytes(e); }
 
-// Chunks of shared memory: of warps' instructions as many as the smallest shared memory holds (99 kB, sm_89 and sm_120); of warp
-// groups' so many that two blocks share a multiprocessor, or four where registers leave room for one block alone.
-GEMMSIM_HD constexpr int instruction_stages(const InstructionConfig& k) { return k.issue == Issue::WARP_GROUP && k.promoted != 0 ? 4 : 3; }
+// Chunks of shared memory for warps' instructions: as many as the smallest one holds (99 kB, sm_89 and sm_120).
+constexpr int INSTRUCTION_STAGES = 3;
+
+// The block's shared memory from the period of a swizzle on, by an offset: a pointer made of a number would be one to any memory.
+GEMMSIM_HD uint8_t* aligned_shared() {
+    uint8_t* const shared = shared_memory();
+#if defined(__CUDA_ARCH__)
+    return shared + (-(uint32_t)__cvta_generic_to_shared(shared) & 1023u);
+#else
+    return shared + (-(uint32_t)(uint64_t)shared & 1023u);
+#endif
+}
 
 }  // namespace gemmsim

@@ -15,7 +15,7 @@ from torch import Tensor
 from gemmsim.formats import Specials
 from gemmsim.hardware import PROBES, Instruction, Operand
 
-__all__ = ["LINES", "block_problems", "long_problem", "plain_problems"]
+__all__ = ["LINES", "block_problems", "long_problem", "plain_problems", "power_scales"]
 
 #: Lines of each operand: four thousand outputs a problem.
 LINES = 64
@@ -172,3 +172,9 @@ def _scales(name: str, blocks: int, side: int) -> Tensor:
     line = torch.arange(LINES)[:, None]
     codes = torch.where(line < LINES // 2, near, torch.where(line < LINES - 12, far, drawn >> 7 & 255))
     return codes.to(torch.uint8)
+
+
+def power_scales(blocks: int, side: int, near: bool) -> Tensor:
+    """Codes of e8m0, (LINES, blocks), uint8: 2^-40 to 2^40, or in some lines any code, NaN included."""
+    codes = _scales("ue8m0", blocks, side)
+    return codes[torch.arange(LINES) % (LINES - 12)] if near else codes

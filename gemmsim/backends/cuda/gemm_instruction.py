@@ -1,5 +1,5 @@
 """Kernels of family ``gemm_instruction``: products by a chip's own matrix instruction, in the order of ``hw(...)``
-(cutlass_kernels/gemm/instruction.h).
+(cutlass_kernels/gemm/instruction.h, instruction_group.h, instruction_tmem.h).
 
 What silicon computes is not known here; ``tensor_cores`` compares it with the model before anything else calls this.
 """
@@ -23,6 +23,7 @@ from gemmsim.lowering.numbers import Site
 from gemmsim.lowering.refusal import Refusal
 
 from ..convert import cast_into, cast_operand
+from .gemm_groups import GroupArgs, Groups, group_args, group_source, refuses_sizes
 from .jit.launch import launch
 from .jit.source import KernelSource
 
@@ -30,6 +31,7 @@ __all__ = [
     "Chain",
     "InstructionArgs",
     "chain_of",
+    "element_name",
     "gemm_instruction",
     "instruction_source",
     "operand",
@@ -38,7 +40,8 @@ __all__ = [
     "sources",
 ]
 
-_THREADS, _TILE, _LINE = 256, 128, 128
+#: gemmsim::INSTRUCTION_STAGES: chunks in shared memory; two where sums lie in tensor memory.
+_THREADS, _TILE, _LINE, _STAGES = 256, 128, 128, 3
 #: Bytes of a chunk of both operands, and those that align the first; barriers of gemmsim::InstructionTmem.
 _CHUNK, _ALIGNING, _BARRIERS = 2 * _TILE * _LINE, 1024, 64
 #: gemmsim::Element and the dtype whose bits the instruction reads.
@@ -94,6 +97,11 @@ class Chain:
         return self.instruction.name + (f", promoted every {self.promoted} terms" if self.promoted else "")
 
 
+def element_name(operand: str) -> str:
+    """The name among gemmsim::Element of an instruction's operand that a kernel takes."""
+    return _ELEMENTS[operand][0]
+
+
 @lru_cache(maxsize=4096)
 def chain_of(accumulator: Accumulator) -> Chain | Refusal:
     """The chain of instructions that ``accumulator`` means, if there is a kernel for it, else why there is none."""
@@ -106,9 +114,11 @@ def chain_of(accumulator: Accumulator) -> Chain | Refusal:
     found = _plain_chain(accumulator.inner)
     if isinstance(found, Refusal):
         return found
-    chunk = _LINE // found.dtypes[0].itemsize
-    if accumulator.n % chunk:
-        return Refusal(f"promotion every {accumulator.n} terms; the kernel promotes at multiples of {chunk}")
+    chunk, one = _LINE // found.dtypes[0].itemsize, found.instruction.k
+    groups = found.instruction.unit == "wgmma"
+    if accumulator.n % chunk and not (groups and accumulator.n % one == 0 and chunk % accumulator.n == 0):
+        also = f"{one}, {chunk // 2} and " if groups else ""
+        return Refusal(f"promotion every {accumulator.n} terms; the kernel promotes at {also}multiples of {chunk}")
     return Chain(found.instruction, accumulator.n)
 
 
@@ -130,17 +140,14 @@ def _archs(chain: Chain) -> tuple[str, ...]:
     return ("sm_89", "sm_120a", "sm_121a") if chain.instruction.a in _FP8 else ()
 
 
-def _stages(chain: Chain) -> int:
-    """Chunks in shared memory: gemmsim::instruction_stages, and two where sums lie in tensor memory."""
-    if chain.instruction.unit == "tcgen05mma":
-        return 2
-    return 4 if chain.instruction.unit == "wgmma" and chain.promoted else 3
-
-
 @lru_cache(maxsize=1024)
 def instruction_source(chain: Chain) -> KernelSource:
     """The kernel of a chain."""
     one = chain.instruction
+    name = one.name + (f", promoted {chain.promoted}" if chain.promoted else "")
+    if one.unit == "wgmma":
+        names = element_name(one.a), element_name(one.b)
+        return group_source(Groups(*names, one.d == "f16", chain.promoted // one.k, False), name)
     half = "true" if one.d == "f16" else "false"
     config = (
         f".issue = gemmsim::Issue::{_ISSUES[one.unit]}, .a = gemmsim::Element::{_ELEMENTS[one.a][0]}, "
@@ -156,8 +163,7 @@ def instruction_source(chain: Chain) -> KernelSource:
         "    gemmsim::instruction_body<kConfig>(args, threadIdx.x, blockIdx.x, blockIdx.y);\n"
         "}\n"
     )
-    name = one.name + (f", promoted {chain.promoted}" if chain.promoted else "")
-    shared = _stages(chain) * _CHUNK + _ALIGNING + _BARRIERS * in_memory
+    shared = (2 if in_memory else _STAGES) * _CHUNK + _ALIGNING + _BARRIERS * in_memory
     return KernelSource("gemm_instruction", name, text, _THREADS, shared, archs=_archs(chain))
 
 
@@ -173,28 +179,39 @@ def gemm_instruction(a: Tensor, b: Tensor, spec: GemmSpec, out: Tensor, seed: in
     seed = seed if spec.fixed_seed is None else spec.fixed_seed
     left = operand_lines(operand(a, spec.cast_a, chain.dtypes[0], seed, Site.OPERAND_A))
     right = operand_lines(operand(b, spec.cast_b, chain.dtypes[1], seed, Site.OPERAND_B).mT)
-    batches, (m, n) = math.prod(out.shape[:-2]), out.shape[-2:]
+    batches, n = math.prod(out.shape[:-2]), out.shape[-1]
     direct = out.dtype == torch.float32 and spec.out is None and out.is_contiguous()
     register = out if direct else torch.empty(out.shape, dtype=torch.float32, device=out.device)
-    args = InstructionArgs(m=m, n=n, k=a.shape[-1], out=register.data_ptr(), out_row=n, out_batch=m * n)
-    args.a, args.a_row, args.a_batch = left.data_ptr(), left.stride(1), _batch_stride(left)
-    args.b, args.b_row, args.b_batch = right.data_ptr(), right.stride(1), _batch_stride(right)
-    args.tiles_m = -(-m // _TILE)
     source = instruction_source(chain)
+    args, kept = _args_of(left, right, a.shape[-1], register, chain)
     launch(source, out.device, (batches * args.tiles_m, -(-n // _TILE), 1), args)
+    del kept  # the caching allocator gives memory of this stream to later work of the same stream only
     if not direct:
         cast_into(register, spec.out, out, seed, Site.OUTPUT)
     return source
 
 
-def refuses_shape(out: Tensor) -> Refusal | None:
-    """Why the grid cannot hold this product, or ``None``."""
+def _args_of(
+    a: Tensor, b: Tensor, k: int, register: Tensor, chain: Chain
+) -> tuple[InstructionArgs | GroupArgs, tuple[Tensor, Tensor]]:
+    """The record of the product of two operands' lines, and what it points to."""
+    if chain.instruction.unit == "wgmma":
+        return group_args(a, b, k, chain.dtypes[0].itemsize, register)
+    m, n = register.shape[-2:]
+    args = InstructionArgs(m=m, n=n, k=k, out=register.data_ptr(), out_row=n, out_batch=m * n, tiles_m=-(-m // _TILE))
+    args.a, args.a_row, args.a_batch = a.data_ptr(), a.stride(1), _batch_stride(a)
+    args.b, args.b_row, args.b_batch = b.data_ptr(), b.stride(1), _batch_stride(b)
+    return args, (a, b)
+
+
+def refuses_shape(out: Tensor, k: int, chain: Chain) -> Refusal | None:
+    """Why the grid, or TMA, cannot hold this product of ``k`` terms, or ``None``."""
     m, n = out.shape[-2:]
     if n > _MOST_COLUMNS:
         return Refusal(f"more than {_MOST_COLUMNS} columns")
     if math.prod(out.shape[:-2]) * -(-m // _TILE) > _MOST_BLOCKS:
         return Refusal(f"more than {_MOST_BLOCKS} tiles of rows")
-    return None
+    return refuses_sizes(out, k * chain.dtypes[0].itemsize) if chain.instruction.unit == "wgmma" else None
 
 
 def operand(x: Tensor, cast: Cast | None, dtype: torch.dtype, seed: int, site: int) -> Tensor:

@@ -7,7 +7,7 @@ from functools import lru_cache
 
 import torch
 
-from gemmsim.arithmetic import Accumulator, GemmSpec
+from gemmsim.arithmetic import Accumulator, GemmSpec, Hardware
 from gemmsim.formats import E8M0, Cast, FloatFormat, RoundingMode
 from gemmsim.lowering.accumulators import program
 from gemmsim.lowering.carriers import Carrier, Facts, carrier_of, is_packed, is_small, operand_facts
@@ -30,6 +30,7 @@ __all__ = [
     "GemmKernel",
     "Operands",
     "gemm_source",
+    "hardware_literal",
     "is_permuted",
     "program_of",
     "slots_of",
@@ -278,6 +279,13 @@ def is_permuted(accumulator: Accumulator, group: int | None = None) -> bool:
 
 def _step_literal(step: HardwareStep) -> str:
     return "{" + ", ".join(f".{one.name} = {int(getattr(step, one.name))}" for one in fields(step)) + "}"
+
+
+def hardware_literal(instruction: Hardware) -> str:
+    """Initializer of gemmsim::HardwareModel: one step of ``instruction``."""
+    step = program_of(instruction).hardware
+    assert step is not None
+    return _step_literal(step)
 
 
 def _wrappers_literal(what: Program) -> str:

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from gemmsim.arithmetic import Accumulator, Chunked, GemmSpec, Hardware, Promote
+from gemmsim.arithmetic.scaled import Scaled
 from gemmsim.hardware import FusedBlock
 from gemmsim.hardware.devices import architecture_of
 from gemmsim.lowering.refusal import Refusal
@@ -22,6 +23,7 @@ from .. import environment
 from ..device_tables import is_capturing
 from ..last_steps import followed
 from ..product import Product, Ran
+from . import scaled_groups
 from . import scaled_instruction as scaled
 from .check_operands import long_problem, plain_problems
 from .coded import operands_of
@@ -36,6 +38,7 @@ from .gemm_instruction import Chain, chain_of, gemm_instruction, instruction_sou
 from .jit.launch import device_arch
 from .jit.source import KernelSource
 from .ran import ran
+from .scaled_groups import ScaledGroups
 from .scaled_instruction import ScaledChain
 from .self_check import Problem, Verdict, known_verdict, verdict_for
 from .simt import check_devices, check_finish, check_product
@@ -80,8 +83,9 @@ def tensor_cores_allowed() -> bool:
 
 
 def named_instruction(accumulator: Accumulator) -> Hardware | None:
-    """The instruction whose chain ``accumulator`` is, in one piece or in runs that are added; or ``None``."""
-    inner = accumulator.inner if isinstance(accumulator, (Promote, Chunked)) else accumulator
+    """The instruction whose chain ``accumulator`` is, in one piece or in runs that are added, under scales or not; or
+    ``None``."""
+    inner = accumulator.inner if isinstance(accumulator, (Promote, Chunked, Scaled)) else accumulator
     return inner if isinstance(inner, Hardware) else None
 
 
@@ -113,7 +117,7 @@ def instruction(product: Product) -> Ran | Refusal:
         refusal = Refusal("it takes no addend and no choice of accumulators")
     mainloop = _mainloop(chain, a, out) if refusal is None else refusal
     if not isinstance(mainloop, Collective):
-        refusal = refusal or _refuses(chain, out)
+        refusal = refusal or _refuses(chain, out, a.shape[-1])
     if refusal is not None:
         return _not_used(refusal)
     check_product(spec, a.shape[-1], product.c, product.select)
@@ -141,8 +145,10 @@ def _mainloop(chain: Chain, a: Tensor, out: Tensor) -> Collective | Refusal:
 
 
 def _scaled(product: Product) -> Ran | Refusal:
-    """``instruction`` of operands in block formats, by the block-scaled one."""
+    """``instruction`` of operands in block formats: by the block-scaled one, or by one whose totals are scaled."""
     spec, out = product.spec, product.out
+    if isinstance(spec.accumulator, Scaled):
+        return _scaled_groups(product)
     if type(spec.accumulator) is not Hardware:
         return _OTHERWISE
     chain = scaled.chain_of(spec)
@@ -157,6 +163,24 @@ def _scaled(product: Product) -> Ran | Refusal:
     if refusal is not None:
         return _not_used(refusal)
     source = followed(lambda raw: scaled.gemm(a, b, spec, raw, product.seed, chain), product.finish, out)
+    return ran(source).noted(_equal_words(out.device, source))
+
+
+def _scaled_groups(product: Product) -> Ran | Refusal:
+    """``instruction`` of operands in block formats whose scales multiply totals of an instruction without any."""
+    spec, out = product.spec, product.out
+    groups = scaled_groups.groups_of(spec)
+    if not isinstance(groups, ScaledGroups):
+        return _not_used(groups)
+    a, b = operands_of(product.a, product.b, spec, product.seed, out.shape[:-2])
+    refusal = (
+        scaled_groups.refuses(a, b, out, groups)
+        or _device_refuses(groups.instruction.arch, out)
+        or _verdict_refuses(out, scaled_groups.source_of(groups), lambda: scaled_groups.problems(groups, out.device))
+    )
+    if refusal is not None:
+        return _not_used(refusal)
+    source = followed(lambda raw: scaled_groups.gemm(a, b, spec, raw, product.seed, groups), product.finish, out)
     return ran(source).noted(_equal_words(out.device, source))
 
 
@@ -186,7 +210,7 @@ def exact_sums(a: Tensor, b: Tensor, out: Tensor, units: int, lsbs: tuple[int, i
     )
     if not narrow:
         return Refusal(f"{chain} may cut sums of {units.bit_length()} bits")
-    refusal = _refuses(chain, out)
+    refusal = _refuses(chain, out, a.shape[-1])
     if refusal is not None:
         return refusal
     source = gemm_instruction(a, b, GemmSpec(accumulator=accumulator), out, 0, chain)
@@ -201,9 +225,9 @@ def _arch(out: Tensor) -> str:
     return device_arch(_index(out))
 
 
-def _refuses(chain: Chain, out: Tensor) -> Refusal | None:
+def _refuses(chain: Chain, out: Tensor, k: int) -> Refusal | None:
     return (
-        refuses_shape(out)
+        refuses_shape(out, k, chain)
         or _device_refuses(chain.instruction.arch, out)
         or _verdict_refuses(out, instruction_source(chain), lambda: plain_checks(chain, out.device))
     )
@@ -296,17 +320,26 @@ def tensor_core_words(spec: GemmSpec) -> str | None:
     inner = named_instruction(spec.accumulator)
     if inner is None:
         return None
-    chain = scaled.chain_of(spec) if inner.instruction.scale is not None else chain_of(spec.accumulator)
-    if not isinstance(chain, (Chain, ScaledChain)):
-        return f"no, {chain.reason}"
-    words = f"{chain} on {inner.arch}, if a comparison at its first use finds the bits of the model"
+    found: Chain | ScaledChain | ScaledGroups | Refusal
+    if isinstance(spec.accumulator, Scaled):
+        found = scaled_groups.groups_of(spec)
+    else:
+        found = scaled.chain_of(spec) if inner.instruction.scale is not None else chain_of(spec.accumulator)
+    if isinstance(found, Refusal):
+        return f"no, {found.reason}"
+    words = f"{found} on {inner.arch}, if a comparison at its first use finds the bits of the model"
     if not torch.cuda.is_available():
         return f"{words}; there is no GPU here"
     index = torch.cuda.current_device()
     major, minor = torch.cuda.get_device_capability(index)
     if architecture_of((major, minor)) != inner.arch:
         return f"{words}; this GPU has compute capability {major}.{minor}"
-    source = scaled.source_of(chain) if isinstance(chain, ScaledChain) else instruction_source(chain)
-    found = known_verdict(index, source)
+    verdict = known_verdict(index, _source_of(found))
     off = "" if tensor_cores_allowed() else "; switched off"
-    return f"{words}; {'not compared yet' if found is None else found.words}{off}"
+    return f"{words}; {'not compared yet' if verdict is None else verdict.words}{off}"
+
+
+def _source_of(chain: Chain | ScaledChain | ScaledGroups) -> KernelSource:
+    if isinstance(chain, ScaledGroups):
+        return scaled_groups.source_of(chain)
+    return scaled.source_of(chain) if isinstance(chain, ScaledChain) else instruction_source(chain)

@@ -114,7 +114,7 @@ def test_reasons(fake_gpu, monkeypatch):  # noqa: F811
 
     assert "cuda:0" not in plan(acc.cublas_fp32()) and "gemm_instruction" in plan(acc.cublas_fp32())
     assert "is hopper, not ampere" in plan(acc.cublas_fp32("ampere"))
-    assert "kernel promotes at multiples of 128" in plan(acc.hopper_fp8_2xacc(32))
+    assert "kernel promotes at 32, 64 and multiples of 128" in plan(acc.hopper_fp8_2xacc(96))
     assert "promotion to e5m10" in plan(acc.promote(acc.cublas_fp32(), 64, "e5m10"))
     assert "no kernel issues hopper mma.m16n8k16.f64" in plan(acc.hw("hopper", "mma", "fp64", out="fp64"))
     assert "no kernel issues cdna3" in plan(acc.cdna3_fp8())

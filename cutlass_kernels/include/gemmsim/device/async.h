@@ -1,10 +1,12 @@
 // Copies from global to shared memory that go on while the thread does something else: cp.async of sm_80 and newer. On the
-// host (tests) they are done at once.
+// host (tests) the shim does them when the thread waits for them, and no sooner.
 #pragma once
 #include "gemmsim/types.h"
 
 #if !defined(__CUDACC_RTC__)
-#include <string.h>
+extern "C" void gemmsim_host_copy(void* to, const void* from, int bytes);  // from null: zeros
+extern "C" void gemmsim_host_commit();
+extern "C" void gemmsim_host_wait(int groups);
 #endif
 
 namespace gemmsim {
@@ -17,8 +19,7 @@ template <int BYTES> GEMMSIM_HD void copy_async(void* shared, const void* global
     const int size = there ? BYTES : 0;
     asm volatile("cp.async.ca.shared.global [%0], [%1], %2, %3;" ::"r"(to), "l"(global), "n"(BYTES), "r"(size) : "memory");
 #elif !defined(__CUDACC_RTC__)
-    if (there) memcpy(shared, global, BYTES);
-    else memset(shared, 0, BYTES);
+    gemmsim_host_copy(shared, there ? global : nullptr, BYTES);
 #endif
 }
 
@@ -26,6 +27,8 @@ template <int BYTES> GEMMSIM_HD void copy_async(void* shared, const void* global
 GEMMSIM_HD void commit_async() {
 #if defined(__CUDA_ARCH__)
     asm volatile("cp.async.commit_group;" ::: "memory");
+#elif !defined(__CUDACC_RTC__)
+    gemmsim_host_commit();
 #endif
 }
 
@@ -33,6 +36,8 @@ GEMMSIM_HD void commit_async() {
 template <int GROUPS> GEMMSIM_HD void wait_async() {
 #if defined(__CUDA_ARCH__)
     asm volatile("cp.async.wait_group %0;" ::"n"(GROUPS) : "memory");
+#elif !defined(__CUDACC_RTC__)
+    gemmsim_host_wait(GROUPS);
 #endif
 }
 

@@ -8,6 +8,7 @@
 
 #define __global__
 #define __launch_bounds__(...)
+#define __grid_constant__
 
 struct Dim3 {
     unsigned x, y, z;
@@ -28,6 +29,25 @@ inline void trampoline() {
     for (;;) swapcontext(&fiber[current], &scheduler);  // never runs again
 }
 
+// Asynchronous copies of each thread, in its groups. They are done when it waits for their group, so that a wait that is missing
+// shows; or at once (GEMMSIM_HOST_EARLY), so that a place that is still read shows. What nobody waits for is never done.
+struct Copy {
+    void* to;
+    const void* from;
+    unsigned bytes, group;
+};
+struct Copies {
+    Copy copy[1024];
+    unsigned first, last, group;
+};
+static Copies* copies;
+static bool early;
+
+inline void carry_out(const Copy& one) {
+    if (one.from) memcpy(one.to, one.from, one.bytes);
+    else memset(one.to, 0, one.bytes);
+}
+
 // One block: all threads in turns, each up to its next barrier. A barrier that some threads skip deadlocks a GPU; here
 // the finished ones are passed over.
 inline void run_fibers(unsigned threads, unsigned char* stacks) {
@@ -38,6 +58,7 @@ inline void run_fibers(unsigned threads, unsigned char* stacks) {
         fiber[t].uc_link = nullptr;
         makecontext(&fiber[t], trampoline, 0);
     }
+    for (unsigned t = 0; t < threads; ++t) copies[t].first = copies[t].last = copies[t].group = 0;
     for (finished = 0; finished < threads;)
         for (unsigned t = 0; t < threads; ++t) {
             current = threadIdx.x = t;
@@ -59,6 +80,8 @@ template <class Args, void (*KERNEL)(Args)> int run(const void* args, unsigned g
     shared = (unsigned char*)aligned_alloc(128, (shared_bytes + 255) & ~(size_t)127);
     unsigned char* stacks = fibers ? (unsigned char*)malloc(threads * STACK) : nullptr;
     fiber = fibers ? (ucontext_t*)malloc(threads * sizeof(ucontext_t)) : nullptr;
+    copies = fibers ? (Copies*)calloc(threads, sizeof(Copies)) : nullptr;
+    early = getenv("GEMMSIM_HOST_EARLY") != nullptr;
     const char* const step = getenv("GEMMSIM_HOST_STEP");  // only every so many blocks, where there are too many
     for (unsigned z = 0; z < gz; ++z)
         for (unsigned y = 0; y < gy; ++y)
@@ -68,6 +91,7 @@ template <class Args, void (*KERNEL)(Args)> int run(const void* args, unsigned g
                 if (fibers) run_fibers(threads, stacks);
                 else for (unsigned t = 0; t < threads; ++t) threadIdx.x = t, entry();
             }
+    free(copies);
     free(fiber);
     free(stacks);
     free(shared);
@@ -80,6 +104,18 @@ template <class Args> constexpr unsigned size_of(void (*)(Args)) { return sizeof
 
 extern "C" inline void gemmsim_host_sync() { swapcontext(&host::fiber[host::current], &host::scheduler); }
 extern "C" inline unsigned char* gemmsim_host_shared() { return host::shared; }
+extern "C" inline void gemmsim_host_copy(void* to, const void* from, int bytes) {
+    host::Copies& own = host::copies[host::current];
+    const host::Copy one = {to, from, (unsigned)bytes, own.group};
+    if (host::early) return host::carry_out(one);
+    if (own.last - own.first == 1024) abort();
+    own.copy[own.last++ % 1024] = one;
+}
+extern "C" inline void gemmsim_host_commit() { ++host::copies[host::current].group; }
+extern "C" inline void gemmsim_host_wait(int groups) {
+    host::Copies& own = host::copies[host::current];
+    while (own.first != own.last && own.copy[own.first % 1024].group + groups < own.group) host::carry_out(own.copy[own.first++ % 1024]);
+}
 
 // After the kernel's text: how Python calls it.
 #define GEMMSIM_HOST_ENTRY                                                                                             \
