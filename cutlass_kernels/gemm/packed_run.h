@@ -38,9 +38,10 @@ template <GemmConfig K> struct PackedRun {
     GEMMSIM_HD void chunk(const Stream<K>& stream, const Place<K>& place, int first, int count) {
         Cursor<K> from(stream, place.ty, place.tx, first);
         const uint32_t stop = from.a + count * Cursor<K>::STEP_A;
+        const int last = (int)stop - PASS * (int)Cursor<K>::STEP_A;  // of the last whole pass; it may lie before the first
         Factors even, odd;
         load(from, 0, even);
-        GEMMSIM_NO_UNROLL while (from.a + PASS * Cursor<K>::STEP_A <= stop) {
+        GEMMSIM_NO_UNROLL while ((int)from.a <= last) {
             GEMMSIM_UNROLL for (int i = 0; i < PASS; i += 2 * AHEAD) {
                 load(from, i + AHEAD, odd);
                 add(even);

@@ -40,6 +40,9 @@ template <GemmConfig K> struct RegisterRun {
     // Blocks of random bits are long code: one copy.
     static constexpr bool DRAWS = K.add.mode >= SR || (!K.fused && K.mul.mode >= SR);
     static constexpr int UNROLLED = DRAWS ? 1 : 4;
+    // Beside a loop on the grid, the one in range is for few chunks: one term a pass, unless a thread has so few outputs that it would
+    // wait for each term's factors.
+    static constexpr bool RARE = DataPlan::POSSIBLE && gemm_ahead(K) == 1;
     // Loops, from the slow one that takes everything.
     enum Loop : int { ANY_NUMBERS = 0, IN_RANGE = 1, ON_GRID = 2 };
     static constexpr int R = K.rows, C = K.cols;
@@ -108,16 +111,18 @@ template <GemmConfig K> struct RegisterRun {
         }
     }
 
-    // BY terms in a pass, or one; of several the next ones' factors are read while the last ones are added.
+    // BY terms in a pass, or one; of several the next ones' factors are read while the last ones are added. Addresses count the
+    // passes (as int: the last one may lie before the first): `at` is for random bits alone, and else goes away.
     template <int LOOP, int BY> GEMMSIM_HD void loop(const Stream<K>& stream, const Place<K>& place, int first, int end) {
         Cursor<K> from(stream, place.ty, place.tx, first);
+        const uint32_t stop = from.a + (end - first) * Cursor<K>::STEP_A;
         Factors even, odd;
         int at = first;
         if constexpr (BY > 1) {
             constexpr int PASS = BY > 2 * AHEAD ? BY : 2 * AHEAD;
-            const uint32_t stop = from.a + (end - first) * Cursor<K>::STEP_A;
+            const int last = (int)stop - PASS * (int)Cursor<K>::STEP_A;
             load(from, 0, even);
-            GEMMSIM_NO_UNROLL for (; from.a + PASS * Cursor<K>::STEP_A <= stop; at += PASS) {
+            GEMMSIM_NO_UNROLL for (; (int)from.a <= last; at += PASS) {
                 GEMMSIM_UNROLL for (int i = 0; i < PASS; i += 2 * AHEAD) {
                     load(from, i + AHEAD, odd);
                     GEMMSIM_UNROLL for (int t = 0; t < AHEAD; ++t) add<LOOP>(stream, place, at + i + t, even, t);
@@ -126,9 +131,8 @@ template <GemmConfig K> struct RegisterRun {
                 }
                 from.pass(PASS);
             }
-            if (from.a == stop) return;
         }
-        GEMMSIM_NO_UNROLL for (; at < end; ++at) {
+        GEMMSIM_NO_UNROLL for (; from.a != stop; ++at) {
             from.load(0, even.a[0], even.b[0]);
             from.pass(1);
             add<LOOP>(stream, place, at, even, 0);
@@ -143,7 +147,7 @@ template <GemmConfig K> struct RegisterRun {
             if constexpr (DataPlan::POSSIBLE)
                 if (chosen == ON_GRID) return loop<ON_GRID, UNROLLED>(stream, place, first, end);
             if constexpr (Plan::POSSIBLE)
-                if (chosen == IN_RANGE) return loop<IN_RANGE, DataPlan::POSSIBLE ? 1 : UNROLLED>(stream, place, first, end);
+                if (chosen == IN_RANGE) return loop<IN_RANGE, RARE ? 1 : UNROLLED>(stream, place, first, end);
         }
         loop<ANY_NUMBERS, S::Add::NATIVE ? 4 : 1>(stream, place, first, end);
     }

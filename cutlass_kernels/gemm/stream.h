@@ -144,7 +144,7 @@ template <int COUNT, int SIDE> struct Lines {
     }
 };
 
-// Where a thread's factors of a term lie in shared memory, in bytes; those of the next terms follow.
+// Where a thread's factors of a term lie in shared memory (shared_at); those of the next terms follow.
 template <GemmConfig K> struct Cursor {
     typedef Stream<K> S;
     typedef Lines<K.rows, K.down> Rows;
@@ -154,17 +154,18 @@ template <GemmConfig K> struct Cursor {
 
     GEMMSIM_HD Cursor(const S& stream, int ty, int tx, int term) {
         const uint32_t panels = (uint32_t)((const uint8_t*)stream.buffer()->b - (const uint8_t*)stream.buffer()->a);
-        a = stream.used + ty * Rows::GROUP * (uint32_t)sizeof(typename S::TA) + term * STEP_A;
-        b = stream.used + panels + tx * Cols::GROUP * (uint32_t)sizeof(typename S::TB) + term * STEP_B;
+        const uint32_t chunk = shared_base() + stream.used;
+        a = chunk + ty * Rows::GROUP * (uint32_t)sizeof(typename S::TA) + term * STEP_A;
+        b = chunk + panels + tx * Cols::GROUP * (uint32_t)sizeof(typename S::TB) + term * STEP_B;
         keep(a), keep(b);
     }
     GEMMSIM_HD void pass(int terms) { a += terms * STEP_A, b += terms * STEP_B; }
     GEMMSIM_HD void load(int ahead, typename S::TA (&x)[K.rows]) const {
-        Rows::read((const typename S::TA*)(shared_memory() + a) + ahead * S::PanelA::PITCH, 0, x);
+        Rows::read((const typename S::TA*)shared_at(a) + ahead * S::PanelA::PITCH, 0, x);
     }
     GEMMSIM_HD void load(int ahead, typename S::TA (&x)[K.rows], typename S::TB (&y)[K.cols]) const {
         load(ahead, x);
-        Cols::read((const typename S::TB*)(shared_memory() + b) + ahead * S::PanelB::PITCH, 0, y);
+        Cols::read((const typename S::TB*)shared_at(b) + ahead * S::PanelB::PITCH, 0, y);
     }
     // Of B, two neighbours of 16 bits in a word.
     template <int PAIRS> GEMMSIM_HD void load_pairs(int ahead, uint32_t (&y)[PAIRS]) const {
@@ -173,7 +174,7 @@ template <GemmConfig K> struct Cursor {
             uint32_t v[Cols::GROUP / 2];
         };
         GEMMSIM_UNROLL for (int g = 0; g < K.cols / Cols::GROUP; ++g) {
-            const Vector v = *(const Vector*)(shared_memory() + b + ahead * STEP_B + g * Cols::GROUP * 2 * K.across);
+            const Vector v = *(const Vector*)(shared_at(b) + ahead * STEP_B + g * Cols::GROUP * 2 * K.across);
             GEMMSIM_UNROLL for (int i = 0; i < Cols::GROUP / 2; ++i) y[g * Cols::GROUP / 2 + i] = v.v[i];
         }
     }

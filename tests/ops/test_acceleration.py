@@ -298,7 +298,7 @@ def test_batches_and_linear():
         ("fp16 * bf16 : fp32", None, "no native type multiplies e5m10 by e8m7"),
         (gs.acc.cublas_fp32(), None, "GPU's instruction"),
         (gs.acc.cdna3_fp8(), None, "no NVIDIA architecture"),
-        (gs.acc.hw("hopper", "mma", "fp16"), None, "uses wgmma on hopper"),
+        (gs.acc.hw("hopper", "mma", "fp16"), None, "products on hopper use wgmma"),
         (gs.acc.blackwell_nvfp4(), None, "GPU's instruction"),
         (gs.acc.hopper_fp8_2xacc(64), None, "every 128 terms"),
     ],

@@ -94,7 +94,7 @@ def _block_scaled(spec: GemmSpec, fast_mode: str | None) -> NativeType | Refusal
     elif scales == {(E4M3, 16)} and pair == (E2M1, E2M1):
         found = TYPES["nvfp4"]
     else:
-        return Refusal(f"cuBLAS multiplies no {a} by {b}; there are MXFP8, not e5m2 by e5m2, and NVFP4")
+        return Refusal(f"native products multiply no {a} by {b}; there are MXFP8, not e5m2 by e5m2, and NVFP4")
     if fast_mode == "pedantic":
         return Refusal(f"native type {found} has no pedantic form")
     if isinstance(accumulator, Hardware):
@@ -130,7 +130,7 @@ def _row(a: Format, b: Format, register: str) -> NativeType | Refusal:
     if name is not None:
         return TYPES[name]
     if a == E5M2 and b == E5M2:
-        return Refusal("cuBLAS multiplies no e5m2 by e5m2; one of them must be e4m3")
+        return Refusal("native products multiply no e5m2 by e5m2; one of them must be e4m3")
     return Refusal(f"no native type multiplies {a} by {b} in {register}")
 
 
@@ -149,7 +149,7 @@ def _hardware(accumulator: Hardware, a: Format, b: Format) -> NativeType | Refus
         return Refusal(f"{accumulator.arch} is no NVIDIA architecture")
     capabilities, unit = CAPABILITIES[accumulator.arch], _UNITS.get(accumulator.arch, "mma")
     if accumulator.op != unit:
-        return Refusal(f"cuBLAS uses {unit} on {accumulator.arch}, not {accumulator.op}")
+        return Refusal(f"native products on {accumulator.arch} use {unit}, not {accumulator.op}")
     out = _PLAIN.get(accumulator.add_cast.format, "")
     found = TYPES[f"{_FP8[a, b]} fast"] if out == "fp32" and (a, b) in _FP8 else _row(a, b, out)
     return found if isinstance(found, Refusal) else replace(found, capabilities=capabilities)

@@ -226,7 +226,12 @@ def _largest(spec: GemmSpec, what: Program, operands: Operands) -> Tile:
     wide = operands.layout_a != ANY_STRIDES and operands.layout_b != ANY_STRIDES
     if _is_packed(spec, what, operands) or _is_lean(spec, what, operands):
         return Tile(8, 16, 16, 8)
-    return Tile(8, 8, 16, 8, depth=2 * DEPTH if wide and not operands.gathered else DEPTH)
+    modes = {cast.rounding.mode for cast in (what.add, what.mul) if cast is not None}
+    away, directed = RoundingMode.RNA in modes, bool(modes & {RoundingMode.RU, RoundingMode.RD})
+    deep = wide and not operands.gathered and (directed or not away)
+    if directed or (away and not wide):  # 64 registers and what their steps hold are too many
+        return Tile(8, 4, 16, 16, depth=2 * DEPTH if deep else DEPTH)
+    return Tile(8, 8, 16, 8, depth=2 * DEPTH if deep else DEPTH)
 
 
 def _is_lean(spec: GemmSpec, what: Program, operands: Operands) -> bool:

@@ -29,6 +29,22 @@ GEMMSIM_HD unsigned char* shared_memory() {
 #endif
 }
 
+// The same as an address of 32 bits, and what lies at such an address: loops that count in them need no other register.
+GEMMSIM_HD uint32_t shared_base() {
+#if defined(__CUDA_ARCH__)
+    return (uint32_t)__cvta_generic_to_shared(shared_memory());
+#else
+    return 0;
+#endif
+}
+GEMMSIM_HD const unsigned char* shared_at(uint32_t address) {
+#if defined(__CUDA_ARCH__)
+    return (const unsigned char*)__cvta_shared_to_generic(address);
+#else
+    return shared_memory() + address;
+#endif
+}
+
 // What a reduction over a warp does.
 enum class Reduce { MOST, LEAST, BITS };
 

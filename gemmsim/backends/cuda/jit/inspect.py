@@ -144,15 +144,24 @@ def instructions_of_chunk(text: str, terms: int, work: int, loads: int) -> int |
     loops = _innermost(listing)
     if not loops:
         return None
-    first, last = max(loops, key=lambda span: _arithmetic(listing.names[span[0] : span[1]]))
+    first, last = _meant(listing, loops)
     blocks, starts = _blocks(listing)
     hot = range(bisect_right(starts, first) - 1, bisect_right(starts, last - 1))
     return shortest_pass(blocks, hot, terms // work, loads)
 
 
 def _arithmetic(names: list[str]) -> int:
-    """Arithmetic operations of a loop: the unrolled one that products are meant to run through has the most."""
     return sum(name.lstrip("U") in _OPERATIONS for name in names)
+
+
+def _meant(listing: _Listing, loops: list[tuple[int, int]]) -> tuple[int, int]:
+    """The loop that products are meant to run through: unrolled, so that it has the most arithmetic operations. Where
+    it reads factors: of the loops that read the most, the shortest, which is that of well-behaved numbers."""
+    most = max(loops, key=lambda span: _arithmetic(listing.names[span[0] : span[1]]))
+    reads = {(a, b): listing.names[a:b].count("LDS") for a, b in loops}
+    if not reads[most]:
+        return most
+    return min((one for one in loops if reads[one] == max(reads.values())), key=lambda span: span[1] - span[0])
 
 
 def inspect_kernel(kernel: CompiledKernel) -> KernelFacts:
@@ -172,10 +181,12 @@ def inspect_kernel(kernel: CompiledKernel) -> KernelFacts:
     names = [name for name in _parse(text).names if name != "NOP"]
     hot = names
     if kernel.source.hot == "loop":
-        loops = innermost_loops(text)
+        listing = _parse(text)
+        loops = _innermost(listing)
         if not loops:
             raise CudaError(f"{kernel.source} for {kernel.arch} has no loop, but says that its loop is what to count")
-        hot = max(loops, key=_arithmetic)
+        first, last = _meant(listing, loops)
+        hot = listing.names[first:last]
     chunk = kernel.source.chunk
     found = instructions_of_chunk(text, chunk, kernel.source.work, kernel.source.loads) if chunk else None
     return KernelFacts(
