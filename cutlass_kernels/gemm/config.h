@@ -76,6 +76,7 @@ struct GemmConfig {
     int32_t gathered;  // A is read, and the output written, through tables of offsets (gather.h); batches are groups
     ProductTable table;
     Watch watch;
+    int32_t split;  // SplitOf (split.h)
 };
 
 // Strides in elements. gemmsim/backends/cuda/gemm_args.py mirrors this record.
@@ -109,6 +110,9 @@ struct GemmArgs {
     // from image to image in A and in the output.
     const int64_t *rows, *cols;
     int64_t inner, a_outer, out_outer;
+    // Of a product whose K is split: a total for each run and output, (runs, batches, m, n) without gaps; slices of so many runs.
+    void* totals;
+    int64_t slices, slice;
 };
 
 constexpr int gemm_threads(const GemmConfig& k) { return k.down * k.across + k.loaders; }

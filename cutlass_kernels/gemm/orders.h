@@ -2,16 +2,17 @@
 // block walk the same way, since it depends on the number of terms alone.
 #pragma once
 #include "gemm/scales.h"
+#include "gemm/split.h"
 
 namespace gemmsim {
 
-// RUN: start(), chunk(stream, place, first, count), finish(place, totals, terms, index of the run).
-template <GemmConfig K, class RUN> struct Orders {
+// RUN: start(), chunk(stream, place, first, count), finish(place, totals, terms, index of the run); take(totals) where K is joined.
+template <GemmConfig K, class RUN, class STREAM = Stream<K>> struct Orders {
     typedef typename Steps<K>::T T;
     typedef Totals<K> Tile;
     static constexpr int R = K.rows, C = K.cols, TALLEST = 33;
 
-    Stream<K>& stream;
+    STREAM& stream;
     const Place<K>& place;
     const int64_t* size;
     RUN& run;
@@ -24,13 +25,16 @@ template <GemmConfig K, class RUN> struct Orders {
 
     // The terms [begin, end) from +0.
     GEMMSIM_HD void leaf(int64_t begin, int64_t end, Tile& out) {
-        run.start();
-        terms(begin, end);
-        run.finish(place, out, end - begin, runs++);
-        if constexpr (K.hardware.kind != HW_NONE)  // zero products fill up an instruction: -0 becomes +0
-            if ((end - begin) % K.hardware.k != 0)
-                GEMMSIM_UNROLL for (int i = 0; i < R; ++i) GEMMSIM_UNROLL for (int j = 0; j < C; ++j) out.v[i][j] =
-                    add_rn(out.v[i][j], (T)0);
+        if constexpr (K.split == JOIN) run.take(out);
+        else {
+            run.start();
+            terms(begin, end);
+            run.finish(place, out, end - begin, runs++);
+            if constexpr (K.hardware.kind != HW_NONE)  // zero products fill up an instruction: -0 becomes +0
+                if ((end - begin) % K.hardware.k != 0)
+                    GEMMSIM_UNROLL for (int i = 0; i < R; ++i) GEMMSIM_UNROLL for (int j = 0; j < C; ++j) out.v[i][j] =
+                        add_rn(out.v[i][j], (T)0);
+        }
     }
     GEMMSIM_HD void terms(int64_t begin, int64_t stop) {
         const int end = (int)stop;

@@ -175,6 +175,11 @@ template <class T, DType DTYPE, CodeFormat CODE, Cast CAST, int N, int DEPTH, in
         keep(inside), keep(place);
     }
 
+    // Leaves out the next chunks; what is permuted is read where `fetch` says.
+    GEMMSIM_HD void skip(int chunks) {
+        if constexpr (!PERMUTED) base += chunks * chunk;
+    }
+
     // The next DEPTH terms, from `first` on, of the order in which they are read, `left` to come. Beyond the matrix there are zeros.
     GEMMSIM_HD void fetch(int first, int left, const int32_t* order) {
         constexpr uint32_t all = (uint32_t)((1ull << READS) - 1);

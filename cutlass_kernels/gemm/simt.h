@@ -106,7 +106,40 @@ template <GemmConfig K> struct Gemm {
         });
     }
 
-    static GEMMSIM_HD void tile(const GemmArgs& g, int64_t batch, int64_t row0, int64_t col0, int tid) {
+    // The total of a run, for the kernel that joins them.
+    static GEMMSIM_HD void save_part(const GemmArgs& g, int64_t run, int64_t batch, int64_t row0, int64_t col0, int tid,
+                                     const Tile& total) {
+        T* const out = (T*)g.totals + (run * g.batches + batch) * g.m * g.n;
+        outputs(g, row0, col0, tid / K.across, tid % K.across,
+                [&](int i, int j, int64_t row, int64_t col) { out[row * g.n + col] = total.v[i][j]; });
+    }
+
+    // The terms that a block adds, and the runs they are where K is split.
+    struct Part {
+        int64_t first_run, end_run;
+        int first, end;
+    };
+    static GEMMSIM_HD Part part_of(const GemmArgs& g, int64_t slice) {
+        if constexpr (K.split != PART) return Part{0, 0, 0, (int)g.k};
+        else {
+            const RunsOf<K.wrapper[0].order> runs(g.size[0], g.k);
+            const int64_t first = slice * g.slice, end = first + g.slice < runs.count ? first + g.slice : runs.count;
+            return Part{first, end, (int)runs.begin(first), (int)runs.begin(end)};
+        }
+    }
+    // Each run of a part, and its total saved.
+    static GEMMSIM_HD void save_runs(const GemmArgs& g, const Part& part, int64_t batch, int64_t row0, int64_t col0, int tid,
+                                     Orders<K, Run>& orders) {
+        const RunsOf<K.wrapper[0].order> runs(g.size[0], g.k);
+        orders.runs = part.first_run;
+        GEMMSIM_NO_UNROLL for (int64_t at = part.first_run; at < part.end_run; ++at) {
+            Tile total;
+            orders.leaf(runs.begin(at), runs.begin(at + 1), total);
+            save_part(g, at, batch, row0, col0, tid, total);
+        }
+    }
+
+    static GEMMSIM_HD void tile(const GemmArgs& g, const Part& part, int64_t batch, int64_t row0, int64_t col0, int tid) {
         const uint8_t* select = nullptr;
         if constexpr (K.select) {
             select = g.select + offset(g, g.select_batch, batch);
@@ -120,9 +153,9 @@ template <GemmConfig K> struct Gemm {
         if constexpr (K.table.shared) stream.entries = (const typename Products<K>::Entry*)Stream<K>::table();
         else if constexpr (K.table.columns) stream.entries = (const typename Products<K>::Entry*)g.products;
         stream.order = g.term;
-        stream.k = (int)g.k;
+        stream.k = part.end;
         stream.tid = tid;
-        stream.template start<Run::MEASURES>();
+        stream.template start<Run::MEASURES>(part.first);
         // Columns of all groups count as those of one product.
         const int64_t first_row = (K.gathered ? row0 : batch * g.m + row0) + (int64_t)g.row;
         const int64_t first_col = K.gathered ? batch * g.n + col0 : col0;
@@ -135,6 +168,7 @@ template <GemmConfig K> struct Gemm {
         if constexpr (K.scale_b.present) scales.b = g.scale_b + offset(g, g.scale_b_batch, batch);
         if constexpr (SAME<Run, ScaledHardwareRun<K>>) run.scales = &scales;
         Orders<K, Run> orders = {stream, place, g.size, run, scales};
+        if constexpr (K.split == PART) return save_runs(g, part, batch, row0, col0, tid, orders);
         if constexpr (K.init == C_FIRST) {
             run.start();
             run.start_from(addend);
@@ -156,11 +190,13 @@ template <GemmConfig K> struct Gemm {
         constexpr int64_t BAND = 8;
         if constexpr (K.table.shared) Products<K>::copy(g.products, Stream<K>::table(), tid);
         const int64_t down = (g.m + M - 1) / M, across = (g.n + N - 1) / N, each = down * across;
-        GEMMSIM_NO_UNROLL for (int64_t at = block; at < each * g.batches; at += blocks) {
+        const int64_t all = each * g.batches, slices = K.split == PART ? g.slices : 1;
+        GEMMSIM_NO_UNROLL for (int64_t one = block; one < all * slices; one += blocks) {
+            const int64_t slice = slices == 1 ? 0 : one / all, at = one - slice * all;
             const int64_t batch = at / each, index = at - batch * each, band = index / (BAND * across);
             const int64_t height = down - band * BAND < BAND ? down - band * BAND : BAND, rest = index - band * BAND * across;
             block_sync();  // the last tile's terms are no longer read
-            tile(g, batch, (band * BAND + rest % height) * M, rest / height * N, tid);
+            tile(g, part_of(g, slice), batch, (band * BAND + rest % height) * M, rest / height * N, tid);
         }
     }
 };

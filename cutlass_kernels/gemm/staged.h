@@ -15,12 +15,13 @@ template <class PANEL, int THREADS, int STAGES> struct Staged : PANEL {
     Words* mine;  // the thread's part of the stages
     int stage;
 
-    GEMMSIM_HD void begin(uint8_t* memory, int tid, int k, const int32_t* order) {
+    // From term `first` on, up to term k.
+    GEMMSIM_HD void begin(uint8_t* memory, int tid, int first, int k, const int32_t* order) {
         if constexpr (AHEAD) {
             mine = (Words*)memory + tid;
             stage = 0;
-            GEMMSIM_UNROLL for (int s = 0; s < STAGES; ++s) ask(k - s * PANEL::DEPTH_OF);
-        } else this->fetch(0, k, order);
+            GEMMSIM_UNROLL for (int s = 0; s < STAGES; ++s) ask(k - first - s * PANEL::DEPTH_OF);
+        } else this->fetch(first, k - first, order);
     }
     // Before the next chunk is stored.
     GEMMSIM_HD void take() {

@@ -43,7 +43,7 @@ template <GemmConfig K> struct Stream : Products<K> {
     PanelB b;
     const int32_t* order;
     uint32_t used;  // where the buffer in use starts, in bytes
-    int base, k;    // first term of the buffer in use; all terms, fewer than 2^31
+    int base, k;    // first term of the buffer in use; end of the terms, fewer than 2^31
     int tid;
 
     GEMMSIM_HD Buffer* buffer() const { return (Buffer*)(shared_memory() + used); }
@@ -54,14 +54,15 @@ template <GemmConfig K> struct Stream : Products<K> {
     // Its number among those that load.
     static GEMMSIM_HD int loader(int tid) { return K.loaders ? tid - COMPUTE : tid; }
 
-    // The first chunk, for a thread of a block that has just met at a barrier.
-    template <int MEASURE> GEMMSIM_HD void start() {
+    // The first chunk, or the one that holds term `first`, for a thread of a block that has just met at a barrier.
+    template <int MEASURE> GEMMSIM_HD void start(int first = 0) {
         used = sizeof(Buffer);
-        base = -DEPTH;
+        base = first / DEPTH * DEPTH - DEPTH;
         if (k == 0) return;
         if (loads()) {
-            a.begin(nullptr, loader(tid), k, order);
-            b.begin(shared_memory() + BEFORE, loader(tid), k, order);
+            if constexpr (K.split != 0) a.skip(first / DEPTH), b.skip(first / DEPTH);
+            a.begin(nullptr, loader(tid), base + DEPTH, k, order);
+            b.begin(shared_memory() + BEFORE, loader(tid), base + DEPTH, k, order);
         }
         advance<MEASURE>();
     }

@@ -21,7 +21,7 @@ from .jit.source import KernelSource
 if TYPE_CHECKING:
     from ..finish import Finish
 
-__all__ = ["Ready", "key_of", "ready", "remember"]
+__all__ = ["Joining", "Ready", "key_of", "ready", "remember"]
 
 #: Most products that are remembered; some keep a table of K integers on the device.
 _MOST: Final = 1024
@@ -29,14 +29,24 @@ _ready: dict[Hashable, Ready] = {}
 
 
 @dataclass(frozen=True, eq=False)
+class Joining:
+    """A second launch with the same arguments, and so many bytes of memory that both have for it."""
+
+    source: KernelSource
+    blocks: tuple[int, int, int]
+    memory: int
+
+
+@dataclass(frozen=True, eq=False)
 class Ready:
-    """One launch. ``args``: of the first call; ``keep``: the table that they point to, if any."""
+    """One launch, and what follows. ``args``: of the first call; ``keep``: the table that they point to, if any."""
 
     source: KernelSource
     blocks: tuple[int, int, int]
     args: GemmArgs
     keep: Table | None
     run: Ran
+    then: Joining | None = None
 
     def args_for(
         self, a: Tensor, b: Tensor, out: Tensor, seed: int, bias: Tensor | None, row: int = 0

@@ -29,9 +29,12 @@ __all__ = [
     "FinishText",
     "GemmKernel",
     "Operands",
+    "carrier_bytes",
+    "gemm_config",
     "gemm_source",
     "hardware_literal",
     "is_permuted",
+    "kernel_name",
     "program_of",
     "slots_of",
     "table_dtype",
@@ -328,7 +331,7 @@ def _dtype(dtype: torch.dtype) -> str:
     return f"gemmsim::{KERNEL_DTYPES[dtype].label}"
 
 
-def gemm_config(spec: GemmSpec, what: Program, operands: Operands, tile: Tile) -> str:
+def gemm_config(spec: GemmSpec, what: Program, operands: Operands, tile: Tile, split: int = 0) -> str:
     """Initializer of gemmsim::GemmConfig."""
     on_load = (None if operands.done_a else spec.cast_a, None if operands.done_b else spec.cast_b, spec.out)
     assert not any(c is not None and c.is_stochastic for c in on_load)
@@ -367,16 +370,22 @@ def gemm_config(spec: GemmSpec, what: Program, operands: Operands, tile: Tile) -
         fields["gathered"] = 1
     if operands.watch:
         fields["watch"] = _watch_literal(what)
+    if split:
+        fields["split"] = split
     if operands.table is not None:
         fields["table"] = _table_literal(operands.table, table_dtype(spec, what, operands))
     return "{" + ", ".join(f".{name} = {value}" for name, value in fields.items()) + "}"
 
 
+def carrier_bytes(spec: GemmSpec, what: Program, operands: Operands) -> int:
+    """Of a total: gemmsim::Steps::T."""
+    carrier = _carrier(spec, what, operands)
+    return 8 if carrier == Carrier.DOUBLE or (carrier == Carrier.INTEGERS and spec.arithmetic != "fp32") else 4
+
+
 def _shared_bytes(spec: GemmSpec, what: Program, operands: Operands, tile: Tile) -> int:
     """gemmsim::gemm_shared_bytes."""
-    carrier = _carrier(spec, what, operands)
-    element = 8 if carrier == Carrier.DOUBLE or (carrier == Carrier.INTEGERS and spec.arithmetic != "fp32") else 4
-    first = second = element
+    first = second = carrier_bytes(spec, what, operands)
     if _is_packed(spec, what, operands):
         first, second = 4, 2  # numbers of A stand in both halves of a word
     elif operands.table is not None or _is_small(spec, what, operands):
@@ -419,22 +428,8 @@ def _lines_of_patch(each: int, most_terms: int, widest: int) -> int:
     return min(lines, key=lambda n: 3 * n + (each // n if n < widest else each // widest))
 
 
-@lru_cache(maxsize=4096)
-def gemm_source(spec: GemmSpec, accumulator: Accumulator, operands: Operands, tile: Tile) -> GemmKernel:
-    """The kernel of ``spec`` with ``accumulator`` (a member, if the spec's own is a palette) and ``tile``. Its operand
-    and output casts must not be stochastic.
-    """
-    what = program_of(accumulator, operands.group)
-    config, shared = gemm_config(spec, what, operands, tile), _shared_bytes(spec, what, operands, tile)
-    text = (
-        '#include "gemm/simt.h"\n'
-        f"constexpr gemmsim::GemmConfig kConfig{config};\n"
-        f"static_assert(gemmsim::gemm_shared_bytes<kConfig>() == {shared});\n"
-        f'extern "C" __global__ void __launch_bounds__({tile.threads}, 1) '
-        "gemmsim_kernel(const gemmsim::GemmArgs args) {\n"
-        "    gemmsim::gemm_body<kConfig>(args, threadIdx.x, blockIdx.x, gridDim.x);\n"
-        "}\n"
-    )
+def kernel_name(spec: GemmSpec, accumulator: Accumulator, operands: Operands, tile: Tile) -> str:
+    """What a kernel computes, of which operands, with which tile."""
     names = [KERNEL_DTYPES[t].label.lower() for t in (operands.a, operands.b, operands.out)]
     factors = f"{spec.cast_a or ''}*{spec.cast_b or ''}" if operands.table is None else str(operands.table)
     operation = f"{factors} : {accumulator}" + (f" -> {spec.out}" if spec.out else "")
@@ -449,7 +444,27 @@ def gemm_source(spec: GemmSpec, accumulator: Accumulator, operands: Operands, ti
         operation = f"events of {operation}"
     if operands.count:
         operation, names[2] = f"overflows of {operation}", "i64"
-    name = f"{operation}, {names[0]} {names[1]} to {names[2]}, {how}, {tile}"
+    return f"{operation}, {names[0]} {names[1]} to {names[2]}, {how}, {tile}"
+
+
+@lru_cache(maxsize=4096)
+def gemm_source(spec: GemmSpec, accumulator: Accumulator, operands: Operands, tile: Tile, split: int = 0) -> GemmKernel:
+    """The kernel of ``spec`` with ``accumulator`` (a member, if the spec's own is a palette) and ``tile``. Its operand
+    and output casts must not be stochastic. ``split``: gemmsim::SplitOf, of which WHOLE or PART.
+    """
+    what = program_of(accumulator, operands.group)
+    config, shared = gemm_config(spec, what, operands, tile, split), _shared_bytes(spec, what, operands, tile)
+    text = (
+        '#include "gemm/simt.h"\n'
+        f"constexpr gemmsim::GemmConfig kConfig{config};\n"
+        f"static_assert(gemmsim::gemm_shared_bytes<kConfig>() == {shared});\n"
+        f'extern "C" __global__ void __launch_bounds__({tile.threads}, 1) '
+        "gemmsim_kernel(const gemmsim::GemmArgs args) {\n"
+        "    gemmsim::gemm_body<kConfig>(args, threadIdx.x, blockIdx.x, gridDim.x);\n"
+        "}\n"
+    )
+    name = kernel_name(spec, accumulator, operands, tile)
+    name = f"parts of {name}" if split else name
     random = any(c is not None and c.is_stochastic for c in (what.add, what.mul))
     single = random or operands.watch or what.method >= Method.LONG
     outputs = tile.rows * tile.cols

@@ -27,7 +27,7 @@ from .cast import needs_exact as needs_integers
 from .cast import quantize
 from .codes import CodeFormat, code_format
 from .gemm_args import GemmArgs, fill_bias, gemm_args
-from .gemm_ready import Ready, key_of, ready, remember
+from .gemm_ready import Joining, Ready, key_of, ready, remember
 from .gemm_source import (
     ANY_STRIDES,
     LINES_CONTIGUOUS,
@@ -44,6 +44,7 @@ from .gemm_source import (
 from .jit.launch import launch
 from .jit.source import KernelSource
 from .ran import ran
+from .split import join_source, part_source, slices_of
 from .term_order import term_order
 from .tiles import Problem, Tile, cheapest, multiprocessors_of
 
@@ -181,7 +182,8 @@ def product(
         key = key_of(a, b, spec, out, finish)
         found = ready(key)
         if found is not None:
-            launch(found.source, out.device, found.blocks, found.args_for(a, b, out, seed, bias, row))
+            args = found.args_for(a, b, out, seed, bias, row)
+            _launch(found.source, out.device, found.blocks, args, found.then)
             return found.run
     check_product(spec, terms_of(a, codes[0]), c, select)
     check_devices(a, b, out, c, select, bias)
@@ -308,19 +310,48 @@ def _members_run(
     used = []
     for index, member in enumerate(_members(spec)):
         operands = operands_of(a, b, out, member, c, select, done, codes, finish=finish)
-        kernel = kernel_for(spec, member, operands, out, terms_of(a, codes[0]))
         args = gemm_args(a, b, out, seed, c, select, row)
         fill_bias(args, None if finish is None else finish.bias)
         args.k = terms_of(a, codes[0])
         args.member = index
         keep = fill_orders(args, member, out.device)
-        blocks = (blocks_of(args, kernel), 1, 1)
-        launch(kernel.source, out.device, blocks, args)
-        used.append(kernel.source)
+        source, blocks, then = _kernels_of(spec, member, operands, out, args)
+        _launch(source, out.device, blocks, args, then)
+        used += [source] if then is None else [source, then.source]
         if key is not None:
-            remember(key, Ready(kernel.source, blocks, args, keep, ran(*used)))
+            remember(key, Ready(source, blocks, args, keep, ran(*used), then))
         del keep  # the caching allocator gives memory of this stream to later work of the same stream only
     return ran(*used)
+
+
+def _kernels_of(
+    spec: GemmSpec, member: Accumulator, operands: Operands, out: Tensor, args: GemmArgs
+) -> tuple[KernelSource, tuple[int, int, int], Joining | None]:
+    """The kernel for ``args``, its blocks and, where K is split (which is noted in ``args``), what joins the totals."""
+    batches, m, n, k = args.batches, args.m, args.n, args.k
+    tile = tile_for(spec, member, operands, out.device, batches, m, n, k)
+    problem = Problem(m, n, k, batches, multiprocessors=multiprocessors_of(out.device))
+    slices = slices_of(spec, member, operands, tile, problem)
+    if slices is None:
+        kernel = gemm_source(spec, member, operands, tile)
+        return kernel.source, (blocks_of(args, kernel), 1, 1), None
+    kernel, join = part_source(spec, member, operands, tile), join_source(spec, member, operands)
+    args.slices, args.slice = slices.count, slices.each
+    parts = min(blocks_of(args, kernel) * slices.count, _MOST_BLOCKS)
+    memory = slices.total_bytes * batches * m * n
+    return kernel.source, (parts, 1, 1), Joining(join.source, (blocks_of(args, join), 1, 1), memory)
+
+
+def _launch(
+    source: KernelSource, device: torch.device, blocks: tuple[int, int, int], args: GemmArgs, then: Joining | None
+) -> None:
+    if then is None:
+        launch(source, device, blocks, args)
+        return
+    totals = torch.empty(then.memory, dtype=torch.uint8, device=device)  # freed to later work of this stream only
+    args.totals = totals.data_ptr()
+    launch(source, device, blocks, args)
+    launch(then.source, device, then.blocks, args)
 
 
 def _bytes_of(select: Tensor, members: int) -> Tensor:
@@ -435,6 +466,8 @@ _LISTED = (
 )  # fmt: skip
 #: Of these, those whose tiles of few rows are compiled, too; those of the first are all.
 _FEW_ROWS = ("e4m3 : e5m10", ":e5m10", ":e5m10/sr16", ":chunked(16, e5m10, fp32)")
+#: And those whose K is split there.
+_SPLIT = ("e4m3 : pairwise(e5m10, 8)", ":chunked(16, e5m10, fp32)")
 #: Products that end in a bias, or in a bias and a cast.
 _FINISHED = (
     ("e4m3 : e5m10", _BF16, FinishText(_F32, _BF16)),
@@ -454,6 +487,9 @@ def sources() -> Iterator[KernelSource]:
         tiles = tiles_of(spec, spec.accumulator, operands)
         for tile in tiles if text == "e4m3 : e6m9" else [tiles[0], *tiles[-2:]] if text in _FEW_ROWS else tiles[:1]:
             yield gemm_source(spec, spec.accumulator, operands, tile).source
+        if text in _SPLIT:
+            yield part_source(spec, spec.accumulator, operands, tiles[-2]).source
+            yield join_source(spec, spec.accumulator, operands).source
         if text in _COUNTED:
             counting = replace(operands, out=torch.float64, count=True)
             yield gemm_source(spec, spec.accumulator, counting, tiles_of(spec, spec.accumulator, counting)[0]).source

@@ -57,7 +57,7 @@ def test_bits(text):
     for position, (a, b) in calls(text):
         with asked_tile(position):
             wanted += sources_of([(a, b, spec, 5)])
-    names = {tile_of(source) for source in wanted if source.family == "gemm"}
+    names = {tile_of(source) for source in wanted if source.family == "gemm" and "joined" not in source.name}
     assert "16x32" in names and names & {"1x32", "2x32"} and names <= {"1x32", "2x32", "16x32"}
     compile_on_host(wanted)
     for position, (a, b) in calls(text):
