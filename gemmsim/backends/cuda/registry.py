@@ -11,6 +11,7 @@ from .errors import CudaError, message
 from .gathered import sources as gathered_kernels
 from .jit.source import KernelSource
 from .lookup import sources as lookup_kernels
+from .scaled_groups import sources as scaled_group_kernels
 from .simt import sources as gemm_kernels
 from .simt_blocks import sources as scaled_kernels
 
@@ -34,6 +35,11 @@ def _gemm_kernels() -> Iterator[KernelSource]:
     yield from watched_kernels()
 
 
+def _instruction_kernels() -> Iterator[KernelSource]:
+    yield from gemm_instruction.sources()
+    yield from scaled_group_kernels()
+
+
 FAMILIES = {
     family.name: family
     for family in (
@@ -42,7 +48,7 @@ FAMILIES = {
         Family("scaled_cast", "integer and float casts under scales: calibrated, affine, blocks", scaled_casts.sources),
         Family("mx_cast", "block formats: encode, decode, fake-quantise", mx_cast.sources),
         Family("gemm_tensor", "matrix products of block formats on tensor cores", gemm_tensor.sources),
-        Family("gemm_instruction", "matrix products by a chip's own instruction", gemm_instruction.sources),
+        Family("gemm_instruction", "matrix products by a chip's own instruction", _instruction_kernels),
         Family("gemm_collective", "matrix products by CUTLASS' own mainloop (Hopper)", gemm_collective.sources),
         Family("gemm", "matrix products of every accumulator on ordinary arithmetic units", _gemm_kernels),
         Family("rows", "softmax, normalisation, sums and element-wise steps", rows.sources),

@@ -29,7 +29,7 @@ from .jit.source import KernelSource
 from .self_check import Problem
 from .simt_blocks import gemm_blocks as simt
 
-__all__ = ["ScaledGroups", "gemm", "groups_of", "problems", "refuses", "source_of"]
+__all__ = ["ScaledGroups", "gemm", "groups_of", "problems", "refuses", "source_of", "sources"]
 
 #: Terms of filled groups for each of their own, at most; bits of a scale, so that binary32 holds the product of two.
 _FILLED, _SCALE_BITS = 2, 12
@@ -218,3 +218,15 @@ def _numbers(x: Coded, line: int) -> Tensor:
     one = replace(x, codes=x.codes[line : line + 1], scales=x.scales[line : line + 1])
     factors = factors_of(one).repeat_interleave(x.format.block_size, -1)[..., : x.size]
     return (elements_of(one).double() * factors)[0]
+
+
+#: What CI compiles: one instruction a group, and two.
+_LISTED = ("mxfp8_e4m3 : scaled(hw(hopper, wgmma, e4m3))", "mxfp8_e4m3 : scaled(hw(hopper, wgmma, bf16))")
+
+
+def sources() -> Iterator[KernelSource]:
+    """A kernel for each of a few products."""
+    for text in _LISTED:
+        found = groups_of(GemmSpec.of(text))
+        assert isinstance(found, ScaledGroups), found
+        yield source_of(found)
