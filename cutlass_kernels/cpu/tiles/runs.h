@@ -419,7 +419,7 @@ template <class C, int STEP, int KIND, int MODE> struct RunsTile {
     void rest(typename Rows<2>::Pairs& p, int row) {
         Rows<2> r = rows<2>(row);
         const int64_t left = lengths.count - p.runs;
-        r.feed(p, lengths, left < Rows<2>::GROUP ? left : Rows<2>::GROUP);
+        r.feed(p, lengths, left < Rows<2>::GROUP ? left : int64_t(Rows<2>::GROUP));
         if (p.runs == lengths.count) {
             r.finish(p, result(row));
             r.signs_of_zeros(lengths, result(row));
