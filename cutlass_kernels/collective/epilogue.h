@@ -33,9 +33,7 @@ struct RegisterEpilogue {
     Params params;
 
     // What CUTLASS' own host code asks of an epilogue.
-    template <class Problem> static constexpr Params to_underlying_arguments(const Problem&, const Arguments& args, void*) {
-        return args;
-    }
+    template <class Problem> static constexpr Params to_underlying_arguments(const Problem&, const Arguments& args, void*) { return args; }
     template <class Problem> static size_t get_workspace_size(const Problem&, const Arguments&) { return 0; }
 
     CUTLASS_HOST_DEVICE RegisterEpilogue(const Params& p) : params(p) {}
