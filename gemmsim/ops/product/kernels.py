@@ -106,7 +106,7 @@ def matmul(
     alone = c is None and select is None and row == 0
     if spec.has_blocks:
         out, plan = _block_matmul(a, b, spec, bits, dtype, c, select, finish, row)
-    elif alone and _is_short(a, b, finish, dtype):
+    elif alone and _is_short(a, b, spec, finish, dtype):
         out = torch.empty((*a.shape[:-1], b.shape[-1]), dtype=dtype, device=a.device)
         plan = route.gemm(a, b, spec, out, bits) if out.numel() else NOTHING
         if finish is not None:
@@ -117,9 +117,9 @@ def matmul(
     return out
 
 
-def _is_short(a: Tensor, b: Tensor, finish: Finish | None, dtype: torch.dtype) -> bool:
-    """Whether the product can be written as it is, and the bias added to it: two matrices, or on the CPU as many of
-    each. What the general way does is the same, after longer preparations."""
+def _is_short(a: Tensor, b: Tensor, spec: GemmSpec, finish: Finish | None, dtype: torch.dtype) -> bool:
+    """Whether the product can be written as it is, and the bias added to it by a pass of its own: two matrices, or on
+    the CPU as many of each. What the general way does is the same, after longer preparations."""
     rank = a.dim()
     if rank != b.dim() or a.shape[-1] != b.shape[-2]:
         return False
@@ -127,7 +127,9 @@ def _is_short(a: Tensor, b: Tensor, finish: Finish | None, dtype: torch.dtype) -
         return True
     if a.is_cuda or rank - 2 > MAX_BATCH_DIMS or (rank > 2 and a.shape[:-2] != b.shape[:-2]):
         return False
-    return finish is None or (finish.cast is None and finish.work == dtype)
+    if finish is None:
+        return True
+    return finish.cast is None and finish.work == dtype and not route.backend_of(a).finishes(spec, None)
 
 
 def _cast_from(row: int, a: Tensor, spec: GemmSpec, seed: int) -> tuple[Tensor, GemmSpec]:
