@@ -27,6 +27,7 @@ ACCUMULATORS = (
     "e5m10/rna", "e5m10/ru", "e5m10/rd", "e5m10/ro", "e5m10/sr8", "e5m10/sr16", "e5m10/sr24", "e8m18/sr12", "e4m3/sr8",
     "mul=e5m10, add=e5m10", "mul=e4m3, add=bf16", "mul=e5m10/sr8, add=e5m10/sr8", "mul=e5m10/sr8, add=bf16",
     "e5m10, arithmetic=fp32", "e8m7fnuz", "kahan(e5m10)", "neumaier(bf16)", "two_sum(e5m10)", "fast_two_sum(e5m10)",
+    "kahan(e5m10/rtz)", "kahan(e5m10/sr8)", "kahan(e5m10/ro)", "e5m10/srb8", "chunked(16, e5m10/ru)",
     "chunked(16, e5m10)", "chunked(1, bf16)", "pairwise(e5m10, 2)", "pairwise(e5m10/rtz, 8)", "interleaved(4, e5m10)",
     "splitk(3, bf16, bf16)", "exact(bf16)", "exact(fp64)", "binned(e5m10)", "int(20, overflow=saturate)", "int(12)",
     "fixed(24, 12)",
