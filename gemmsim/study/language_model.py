@@ -43,7 +43,7 @@ class Training:
 
 def load_text() -> Text:
     """The Declaration of Independence of 1776, without its signatures (texts/SOURCE.txt names the edition)."""
-    text = files("gemmsim.study").joinpath("texts", "declaration.txt").read_text(encoding="ascii")
+    text = files("gemmsim.study").joinpath("texts/declaration.txt").read_text(encoding="ascii")
     characters = "".join(sorted(set(text)))
     numbers = torch.tensor([characters.index(letter) for letter in text])
     cut = len(numbers) * 9 // 10

@@ -53,7 +53,7 @@ class Encoder:
 
 def load_sentences() -> list[str]:
     """24 English sentences, three of each meaning next to each other."""
-    text = files("gemmsim.study").joinpath("texts", "sentences.txt").read_text(encoding="ascii")
+    text = files("gemmsim.study").joinpath("texts/sentences.txt").read_text(encoding="ascii")
     return [line for line in text.splitlines() if line]
 
 

@@ -109,7 +109,8 @@ def place(
     dtype = x.dtype if cast is None else carrier_dtype(cast.format, x.dtype)
     make = torch.empty if whole else torch.zeros
     out = make((*x.shape[:2], *size), dtype=dtype, device=x.device)
-    target = out if whole else out[(slice(None), slice(None), *places)]
+    inner = (slice(None), slice(None), *places)
+    target = out if whole else out[inner]
     if target.numel() == 0:
         return out
     if cast is None:
