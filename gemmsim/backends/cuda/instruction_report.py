@@ -33,8 +33,8 @@ _BLOCKS = {"mxf8f6f4": "mxfp8_{}", "mxf4": "mxfp4", "mxf4nvf4": "nvfp4"}
 
 
 def instruction_specs(arch: str) -> tuple[GemmSpec, ...]:
-    """A spec for each instruction of ``arch`` (as ``gemmsim.hardware`` names it) that a kernel issues; FP8 also promoted
-    and with scales on its totals."""
+    """A spec for each instruction of ``arch`` (as ``gemmsim.hardware`` names it) that a kernel issues; FP8 promoted,
+    too, and with scales on its totals."""
     found: dict[str, GemmSpec] = {}
     for one in (row for family in families(arch) for row in family.instructions()):
         for op in (name for name, op in OPS.items() if op.takes_in(one)):
