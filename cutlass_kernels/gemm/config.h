@@ -111,6 +111,7 @@ struct GemmArgs {
     const int64_t *rows, *cols;
     int64_t inner, a_outer, out_outer;
     // Of a product whose K is split: a total for each run and output, (runs, batches, m, n) without gaps; slices of so many runs.
+    // Where its sum is exact: a part of each slice and output, slices of so many terms.
     void* totals;
     int64_t slices, slice;
 };

@@ -114,6 +114,17 @@ template <GemmConfig K> struct SmallIntegerRun {
         }
     }
 
+    // What a block leaves of its terms where K is split, and the sum of two of these, in a run of one output.
+    struct Part {
+        Int s, broken;
+    };
+    GEMMSIM_HD Part part(int i, int j) const { return Part{s[i][j], (Int)(broken >> (i * C + j) & 1)}; }
+    GEMMSIM_HD void join(const Part& x) {
+        static_assert(!K.reg.saturate || K.reg.at_end, "a register that saturates at each addition has an order");
+        s[0][0] = (Int)((Word)s[0][0] + (Word)x.s);
+        broken |= (uint64_t)x.broken;
+    }
+
     GEMMSIM_HD void finish(const Place<K>&, Totals<K>& out, int64_t, int64_t) const {
         GEMMSIM_UNROLL for (int i = 0; i < R; ++i) GEMMSIM_UNROLL for (int j = 0; j < C; ++j) {
             int64_t x = s[i][j];

@@ -18,6 +18,11 @@ template <GemmConfig K> struct LongRun {
 
     Sum sum[R][C];
 
+    // What a block leaves of its terms where K is split, and the sum of two of these, in a run of one output.
+    typedef Sum Part;
+    GEMMSIM_HD const Part& part(int i, int j) const { return sum[i][j]; }
+    GEMMSIM_HD void join(const Part& x) { sum[0][0].add(x); }
+
     GEMMSIM_HD void start() {
         for (int i = 0; i < R; ++i)
             for (int j = 0; j < C; ++j) sum[i][j].clear();

@@ -121,11 +121,23 @@ template <GemmConfig K> struct Gemm {
     };
     static GEMMSIM_HD Part part_of(const GemmArgs& g, int64_t slice) {
         if constexpr (K.split != PART) return Part{0, 0, 0, (int)g.k};
-        else {
+        else if constexpr (K.levels == 0) {
+            const int64_t first = slice * g.slice, end = first + g.slice < g.k ? first + g.slice : g.k;
+            return Part{slice, slice + 1, (int)first, (int)end};
+        } else {
             const RunsOf<K.wrapper[0].order> runs(g.size[0], g.k);
             const int64_t first = slice * g.slice, end = first + g.slice < runs.count ? first + g.slice : runs.count;
             return Part{first, end, (int)runs.begin(first), (int)runs.begin(end)};
         }
+    }
+    // An exact sum's part, not rounded.
+    static GEMMSIM_HD void save_sum(const GemmArgs& g, const Part& part, int64_t batch, int64_t row0, int64_t col0, int tid,
+                                    Orders<K, Run>& orders, const Run& run) {
+        orders.run.start();
+        orders.terms(part.first, part.end);
+        typename Run::Part* const out = (typename Run::Part*)g.totals + (part.first_run * g.batches + batch) * g.m * g.n;
+        outputs(g, row0, col0, tid / K.across, tid % K.across,
+                [&](int i, int j, int64_t row, int64_t col) { out[row * g.n + col] = run.part(i, j); });
     }
     // Each run of a part, and its total saved.
     static GEMMSIM_HD void save_runs(const GemmArgs& g, const Part& part, int64_t batch, int64_t row0, int64_t col0, int tid,
@@ -168,7 +180,8 @@ template <GemmConfig K> struct Gemm {
         if constexpr (K.scale_b.present) scales.b = g.scale_b + offset(g, g.scale_b_batch, batch);
         if constexpr (SAME<Run, ScaledHardwareRun<K>>) run.scales = &scales;
         Orders<K, Run> orders = {stream, place, g.size, run, scales};
-        if constexpr (K.split == PART) return save_runs(g, part, batch, row0, col0, tid, orders);
+        if constexpr (K.split == PART && K.levels == 0) return save_sum(g, part, batch, row0, col0, tid, orders, run);
+        else if constexpr (K.split == PART) return save_runs(g, part, batch, row0, col0, tid, orders);
         if constexpr (K.init == C_FIRST) {
             run.start();
             run.start_from(addend);

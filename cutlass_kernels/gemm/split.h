@@ -1,5 +1,6 @@
 // K over several blocks, where an order lets totals meet later: blocks compute runs of the one wrapper there is into memory (PART),
-// and a second kernel adds them in the order's own way (JOIN, join.h). The same bits as in one block.
+// and a second kernel adds them in the order's own way (JOIN, join.h). The same bits as in one block. Without a wrapper the run's
+// sum is exact (long_run.h, integer_run.h), of whatever terms: blocks leave the parts of it, which no order can change.
 #pragma once
 #include "gemm/config.h"
 

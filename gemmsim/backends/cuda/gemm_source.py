@@ -35,6 +35,7 @@ __all__ = [
     "hardware_literal",
     "is_permuted",
     "kernel_name",
+    "part_bytes",
     "program_of",
     "slots_of",
     "table_dtype",
@@ -381,6 +382,21 @@ def carrier_bytes(spec: GemmSpec, what: Program, operands: Operands) -> int:
     """Of a total: gemmsim::Steps::T."""
     carrier = _carrier(spec, what, operands)
     return 8 if carrier == Carrier.DOUBLE or (carrier == Carrier.INTEGERS and spec.arithmetic != "fp32") else 4
+
+
+def part_bytes(spec: GemmSpec, what: Program, operands: Operands) -> int | None:
+    """Of a part of an exact sum (gemmsim::RunOf's Part), or None where the order of terms matters or has a run of
+    another kind."""
+    if what.wrappers:
+        return None
+    facts = _both_facts(spec, operands)
+    if what.method == Method.LONG:
+        narrow = all(x.top <= 128 and x.quantum >= -149 for x in facts)
+        return 8 * (15 if narrow else 73)  # limbs, and a word of flags
+    one = what.register
+    if what.method != Method.INTEGER or not _is_small(spec, what, operands) or (one.saturate and not one.at_end):
+        return None
+    return 8 if not one.saturate and one.bits <= 32 else 16
 
 
 def _shared_bytes(spec: GemmSpec, what: Program, operands: Operands, tile: Tile) -> int:

@@ -10,12 +10,14 @@ from functools import partial
 import torch
 
 from gemmsim.arithmetic import GemmSpec, Hardware, Promote
+from gemmsim.arithmetic.scaled import Scaled
 from gemmsim.formats import parse_block
 from gemmsim.hardware import families
 from gemmsim.hardware.catalogue import OPS
 from gemmsim.hardware.devices import architecture_of
 from gemmsim.hardware.operands import OPERANDS
 
+from . import scaled_groups
 from . import scaled_instruction as scaled
 from .gemm_collective import Collective, collective_of, collective_source, sources
 from .gemm_instruction import Chain, chain_of, instruction_source
@@ -31,7 +33,8 @@ _BLOCKS = {"mxf8f6f4": "mxfp8_{}", "mxf4": "mxfp4", "mxf4nvf4": "nvfp4"}
 
 
 def instruction_specs(arch: str) -> tuple[GemmSpec, ...]:
-    """A spec for each instruction of ``arch`` (as ``gemmsim.hardware`` names it) that a kernel issues; promoted FP8."""
+    """A spec for each instruction of ``arch`` (as ``gemmsim.hardware`` names it) that a kernel issues; FP8 promoted,
+    too, and with scales on its totals."""
     found: dict[str, GemmSpec] = {}
     for one in (row for family in families(arch) for row in family.instructions()):
         for op in (name for name, op in OPS.items() if op.takes_in(one)):
@@ -47,6 +50,11 @@ def instruction_specs(arch: str) -> tuple[GemmSpec, ...]:
                 found.setdefault(str(accumulator), GemmSpec(accumulator=accumulator))
                 if one.a == one.b == "e4m3" and one.d == "f32":
                     found.setdefault(f"promoted {accumulator}", GemmSpec(accumulator=Promote(accumulator, 128)))
+                if one.d == "f32" and {one.a, one.b} <= {"e4m3", "e5m2"}:
+                    a, b = (parse_block(f"mxfp8_{name}") for name in (one.a, one.b))
+                    spec = GemmSpec(a, b, accumulator=Scaled(accumulator))
+                    if isinstance(scaled_groups.groups_of(spec), scaled_groups.ScaledGroups):
+                        found.setdefault(f"scaled {accumulator}", spec)
     return tuple(found.values())
 
 
@@ -108,13 +116,26 @@ def _compiled(source: KernelSource, arch: str) -> None:
         kernel_cache().get(source, arch)
 
 
-def _source(spec: GemmSpec) -> KernelSource:
+def _chain(spec: GemmSpec) -> Chain | scaled.ScaledChain | scaled_groups.ScaledGroups:
+    """What a kernel issues for a spec of ``instruction_specs``."""
+    if isinstance(spec.accumulator, Scaled):
+        groups = scaled_groups.groups_of(spec)
+        assert isinstance(groups, scaled_groups.ScaledGroups)
+        return groups
     chain = scaled.chain_of(spec) if spec.has_blocks else chain_of(spec.accumulator)
     assert isinstance(chain, (Chain, scaled.ScaledChain))
+    return chain
+
+
+def _source(spec: GemmSpec) -> KernelSource:
+    chain = _chain(spec)
+    if isinstance(chain, scaled_groups.ScaledGroups):
+        return scaled_groups.source_of(chain)
     return instruction_source(chain) if isinstance(chain, Chain) else scaled.source_of(chain)
 
 
 def _problems(spec: GemmSpec, device: torch.device) -> Iterator[Problem]:
-    chain = scaled.chain_of(spec) if spec.has_blocks else chain_of(spec.accumulator)
-    assert isinstance(chain, (Chain, scaled.ScaledChain))
+    chain = _chain(spec)
+    if isinstance(chain, scaled_groups.ScaledGroups):
+        return scaled_groups.problems(chain, device)
     return plain_checks(chain, device) if isinstance(chain, Chain) else scaled.problems(chain, device)

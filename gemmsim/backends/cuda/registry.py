@@ -12,8 +12,8 @@ from .gathered import sources as gathered_kernels
 from .jit.source import KernelSource
 from .lookup import sources as lookup_kernels
 from .scaled_groups import sources as scaled_group_kernels
-from .simt import sources as gemm_kernels
 from .simt_blocks import sources as scaled_kernels
+from .simt_sources import sources as gemm_kernels
 
 __all__ = ["FAMILIES", "Family", "family_sources"]
 

@@ -12,6 +12,8 @@ from support_cute import cute_kernels, run_atoms, run_program
 
 import gemmsim as gs
 from gemmsim import reference
+from gemmsim.arithmetic import GemmSpec
+from gemmsim.formats import RoundingMode
 
 pytestmark = pytest.mark.cuda
 ATOMS = cute_kernels().ATOMS
@@ -58,6 +60,12 @@ def test_zeros_that_fill_up_a_tile_change_nothing_but_minus_zero(which):
     a, b = operands(37)[atom.data]
     want = gs.qmatmul(a, b, atom.spec, seed=SEED)
     assert_bitwise_equal(computed(37)[which] + 0.0, want + 0.0, context=atom.text)
+
+
+def test_every_rounding_is_an_atom():
+    """Of gemmsim's own kernels: all modes there are."""
+    modes = {GemmSpec.of(atom.spec).accumulator.add_cast.rounding.mode for atom in ATOMS if "(" not in atom.spec}
+    assert modes == set(RoundingMode)
 
 
 def test_the_example_runs_and_finds_its_loops_bits(compiled_before, tmp_path):

@@ -1,4 +1,4 @@
-"""Products of few rows whose K is split over blocks have the CPU backend's bits: every order whose totals meet later, slices of
+"""Products of few rows whose K is split over blocks have the CPU backend's bits: every order whose totals meet later, exact sums, slices of
 whole and ragged runs, random bits of terms and of totals, batches, last steps."""
 
 from __future__ import annotations
@@ -24,13 +24,18 @@ SPECS = [
     ":splitk(5, e6m9, bf16/sr8)", ":interleaved(6, bf16/sr8)", ":interleaved(7, e5m10, combine=pairwise)",
     ":pairwise(e5m10/sr16, 16)", ":chunked(90, exact(e5m10/sr8), fp32)", ":chunked(100, kahan(bf16), e5m10)",
     ":chunked(70, fixed(16, 8), fp32)",
+    ":exact(fp32)", ":exact(e5m10/sr8)", "e4m3 : exact(e4m3/sat)", ":exact(fp64)",
+    "int8 : int(12)", "int8 : int(24, saturate, when=end)", "int8 : int(40)",
 ]  # fmt: skip
 SIZES = [(1, 773, 70), (3, 1032, 33), (2, 520, 40)]
 Operands = tuple[torch.Tensor, torch.Tensor]
 
 
-def operands(m: int, k: int, n: int, batches: int = 2) -> Operands:
+def operands(m: int, k: int, n: int, batches: int = 2, whole: bool = False) -> Operands:
     g = torch.Generator().manual_seed(m + k)
+    if whole:
+        left, right = (torch.randint(-128, 128, (batches, *shape), generator=g) for shape in ((m, k), (k, n)))
+        return left.float(), right.float()
     a, b = torch.randn(batches, m, k, generator=g), torch.randn(batches, k, n, generator=g)
     a[..., k // 2 :: 101] *= 300
     b[-1, k // 3, n // 2], a[0, -1, k - 2] = float("nan"), float("inf")
@@ -49,7 +54,8 @@ def positions(text: str) -> list[int]:
 def test_bits(text, monkeypatch):
     monkeypatch.setattr(gemm_ready, "_ready", {})
     spec = GemmSpec.of(text)
-    calls = [(operands(*size), at) for size, at in zip(SIZES, positions(text) * 2, strict=False)]
+    whole = text.startswith("int8")
+    calls = [(operands(*size, whole=whole), at) for size, at in zip(SIZES, positions(text) * 2, strict=False)]
     wanted = []
     for (a, b), at in calls:
         with asked_tile(at):
@@ -65,6 +71,21 @@ def test_bits(text, monkeypatch):
             with asked_tile(at):
                 host_gemm(a, b, spec, got, 5)
             assert_bitwise_equal(got, want, context=f"{text} {tuple(a.shape)} tile {at}")
+
+
+@pytest.mark.kept
+def test_an_operand_that_is_no_integer_makes_its_own_outputs_nan(monkeypatch):
+    """Whichever slice it lies in."""
+    monkeypatch.setattr(gemm_ready, "_ready", {})
+    text, size = "int8 : int(24)", SIZES[1]
+    spec, (a, b) = GemmSpec.of(text), operands(*size, whole=True)
+    want, got = (torch.full((2, size[0], size[2]), 7.0) for _ in range(2))
+    cpu.gemm(a, b, spec, want, 0)
+    for batch, k, column in ((0, 3, 5), (1, size[1] - 1, 32)):
+        b[batch, k, column], want[batch, :, column] = torch.nan, torch.nan
+    with asked_tile(positions(text)[0]):
+        host_gemm(a, b, spec, got)
+    assert_bitwise_equal(got, want, nan_is_nan=True)
 
 
 @pytest.mark.kept
@@ -96,6 +117,13 @@ def test_where_k_is_split():
     assert plan(":chunked(128, e5m10, fp32)", 1, 4096, 1024, multiprocessors=16) is None, "enough tiles"
     assert plan(":chunked(128, e5m10, fp32)", 1, 500, 64) is None, "a slice has two chunks"
     assert plan(":chunked(2, e5m10, fp32)", 16, 4096, 64) is None, "more totals than numbers of b"
+    assert plan(":exact(fp32)", 1, 4096, 64) == Slices(each=256, count=16, total_bytes=1920)
+    assert plan(":exact(fp32)", 1, 4096, 4096) == Slices(each=2048, count=2, total_bytes=240)
+    assert plan(":exact(fp32)", 16, 4096, 64) == Slices(each=1024, count=4, total_bytes=480), "parts are long"
+    assert plan(":exact(fp32)", 1, 4096, 1024, multiprocessors=16) is None, "enough tiles"
+    assert plan("int8 : int(24)", 1, 4096, 1024) == Slices(each=512, count=8, total_bytes=64)
+    assert plan("int8 : int(24, saturate)", 1, 4096, 64) is None, "each addition saturates"
+    assert plan(":int(24)", 1, 4096, 64) is None, "operands of any kind"
     assert plan(":e5m10", 1, 4096, 64) is None, "a sequence is one run"
     assert plan(":chunked(512, pairwise(e5m10, 8), fp32)", 1, 4096, 64) is None, "orders in orders"
     tile = Tile(2, 2)

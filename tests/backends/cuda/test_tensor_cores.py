@@ -291,12 +291,17 @@ def test_kernels_are_listed():
 
 
 def test_verdicts_on_all_instructions_of_a_device(fake_gpu, monkeypatch):  # noqa: F811
-    """What ``make gpu-check`` prints; every instruction of each architecture has one spec, and only its own."""
+    """What ``make gpu-check`` prints; every instruction of each architecture has one spec, and only its own; FP8's
+    of Hopper another two, promoted and with scales on its totals."""
     keys = {arch: [spec.key for spec in cuda.instruction_specs(arch)] for arch in CAPABILITIES}
     assert {arch: len(found) for arch, found in keys.items()} == {
-        "volta": 0, "turing": 0, "ampere": 4, "ada": 13, "hopper": 17, "blackwell": 20, "rtx_blackwell": 19
+        "volta": 0, "turing": 0, "ampere": 4, "ada": 13, "hopper": 21, "blackwell": 20, "rtx_blackwell": 19
     }  # fmt: skip
     assert not [key for arch, found in keys.items() for key in found if f"hw({arch}, " not in key]
+    names = [f"mxfp8_{x}" for x in ("e4m3", "e5m2")]
+    scaled = [GemmSpec.of(key) for key in keys["hopper"] if ": scaled(hw(hopper, wgmma, " in key]
+    assert {(str(spec.a), str(spec.b)) for spec in scaled} == {(x, y) for x in names for y in names}
+    assert len({str(cuda.instruction_report._source(spec)) for spec in scaled}) == 4
     fake_gpu.arch = "ampere"
     monkeypatch.setattr(cuda.instruction_report, "device_arch", lambda index: "sm_80")
     monkeypatch.setattr(cuda.instruction_report, "kernel_cache", self_check.kernel_cache)

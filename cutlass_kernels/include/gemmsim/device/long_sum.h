@@ -42,6 +42,16 @@ template <class T> struct LongSum {
         }
     }
 
+    GEMMSIM_HD void add(const LongSum& x) {
+        unsigned carry = 0;
+        GEMMSIM_NO_UNROLL for (int i = 0; i < LIMBS; ++i) {
+            const u128 sum = (u128)limb[i] + x.limb[i] + carry;
+            limb[i] = (uint64_t)sum;
+            carry = (unsigned)(sum >> 64);
+        }
+        nan = nan || x.nan, plus = plus || x.plus, minus = minus || x.minus;
+    }
+
     GEMMSIM_HD void negate() {
         uint64_t carry = 1;
         GEMMSIM_NO_UNROLL for (int i = 0; i < LIMBS; ++i) {
