@@ -32,6 +32,13 @@ INL float lowest_bit(float x) {
     return x == 0 ? __builtin_inff() : __builtin_fabsf(x - rest);
 }
 
+// lowest_bit() of numbers one after another.
+INL C32::V lowest_bits(const float* p) {
+    const C32::V x = load<C32::V>(p);
+    const C32::VU u = (C32::VU)x, zero = (C32::VU)(x == (C32::V){});
+    return (C32::V)(((C32::VU)(x - (C32::V)(u & (u - 1))) & ~C32::SIGN) | (zero & splat_u<C32>(C32::EXP)));
+}
+
 // One term of a row's vector, in full: x = R(s + a * b). `unsure`: where neither is certain.
 INL void native_step(C32::V a, C32::V b, C32::V x, C32::V s, C32::VI& swamped, C32::VI& exact, Mask& unsure) {
     typedef C32::V V;
@@ -132,9 +139,15 @@ struct TileBounds {
         if (narrow) return true;
         for (int64_t n = 0; n < t.k; ++n) {
             float most = 0;
-            for (int j = 0; j < t.cols; ++j) {
-                const float bit = lowest_bit(b[n * nr + j]);
-                most = bit > most ? bit : most;
+            if (t.cols == nr) {
+                C32::V bits = lowest_bits(b + n * nr);
+                for (int j = C32::L; j < nr; j += C32::L) bits = vmax(bits, lowest_bits(b + n * nr + j));
+                for (int l = 0; l < C32::L; ++l) most = bits[l] > most ? bits[l] : most;
+            } else {  // columns that the tile does not have are zero
+                for (int j = 0; j < t.cols; ++j) {
+                    const float bit = lowest_bit(b[n * nr + j]);
+                    most = bit > most ? bit : most;
+                }
             }
             // lowest_bit() twice, each at least a half; and ulp(x) is more than |x| 2^-24
             for (int i = 0; i < MR; ++i) of[n * MR + i] = lowest_bit(a[n * MR + i]) * most * 0x1p26f;
