@@ -23,10 +23,10 @@ ROWS: dict[str, float | None] = {
     "chunked(64, e5m10)": 0.25,
     "pairwise(e5m10)": 0.25,
     "kahan(e5m10)": 0.25,
+    ":fp32": 0.25,
     "bf16 : e5m10": None,
     "e4m3 : e5m10": None,
     ":e5m10/ru": None,
-    ":fp32": None,
     "neumaier(e5m10)": None,
 }
 

@@ -28,14 +28,17 @@ _ORDER = {"fail": 0, "unfinished": 1, "pass": 2}
 def report(folders: Iterable[str | Path], out: str | Path) -> Path:
     """Writes ``out``, an HTML page of the studies in ``folders``, whole or not at all, and returns its path.
 
-    A folder without results whose subfolders have some (as ``gemmsim study run all`` leaves) stands for those. Only
+    A folder without results whose subfolders have some (as ``gemmsim study run all`` leaves) stands for those. Of
+    several folders, one of a study that has no rows yet (skipped for want of a model) is passed over. Only
     study.json, results.jsonl, verdicts.json and plot.svg are read: the studies themselves need not be known here.
 
     Raises:
         StudyError: no folder, one without results, files of another version or damaged, an ``out`` that cannot be
             written, no Jinja2.
     """
-    found = [inside for folder in folders for inside in _with_results(Path(folder))]
+    named = [Path(folder) for folder in folders]
+    begun = [folder for folder in named if not _is_empty_study(folder)] or named
+    found = [inside for folder in begun for inside in _with_results(folder)]
     if not found:
         raise StudyError("no folder given. Name one or more that 'gemmsim study run ... --out DIR' wrote.")
     studies = [_study(folder, f"s{number}-") for number, folder in enumerate(dict.fromkeys(found), start=1)]
@@ -52,6 +55,10 @@ def report(folders: Iterable[str | Path], out: str | Path) -> Path:
     except OSError as error:
         raise StudyError(f"cannot write '{path}': {error.strerror}. Choose another with --out.") from error
     return path
+
+
+def _is_empty_study(folder: Path) -> bool:
+    return (folder / "study.json").is_file() and not (folder / "results.jsonl").is_file()
 
 
 def _with_results(folder: Path) -> list[Path]:

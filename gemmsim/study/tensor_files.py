@@ -71,6 +71,10 @@ class TensorFile:
             raise
         except Exception as error:  # whatever a library says of a broken file
             reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+            if reason.startswith("Weights only load failed"):  # whose advice is an option that this has not
+                reason = (
+                    "it holds more than tensors, which is not loaded. Save a tensor, a dict of them or .safetensors."
+                )
             raise StudyError(f"cannot read a tensor from '{self.path}': {reason}") from error
 
     def _npy(self, header: bool) -> Any:

@@ -164,6 +164,17 @@ def test_a_folder_of_folders_stands_for_them_and_each_counts_once(folders, tmp_p
     assert len(re.findall("<h2", (tmp_path / "r.html").read_text())) == 3 + 1
 
 
+def test_a_study_that_was_skipped_is_passed_over(folders, tmp_path):
+    skipped = tmp_path / "skipped"
+    skipped.mkdir()
+    (skipped / "study.json").write_text('{"study": "sentence_encoder", "schema": 2}\n')
+    ran = next(path.parent for path in sorted(folders.glob("*/results.jsonl")))
+    alone, beside = (study.report(x, tmp_path / f"{len(x)}.html") for x in ([ran], [ran, skipped]))
+    assert alone.read_text() == beside.read_text()
+    with pytest.raises(study.StudyError, match="no results in .*skipped"):
+        study.report([skipped], tmp_path / "page.html")
+
+
 def test_a_long_study_shows_its_first_rows(folders, tmp_path, monkeypatch):
     monkeypatch.setattr(study.reporting, "MOST_ROWS", 4)
     study.report([folders / "own"], tmp_path / "r.html")

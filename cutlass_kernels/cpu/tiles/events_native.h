@@ -6,17 +6,21 @@
 // steps. In the others the error of the sum is computed (Knuth's two sums and the error of the product), which is exact in this range
 // of operands.
 #pragma once
+#include "tiles/events_directed.h"
 #include "tiles/events_fast.h"
 #include "tiles/split.h"
 
 #if ISA_MODES || ISA_AVX512
 namespace gemmsim::NS {
 
-// Factors of which the product, and its error, are normal floats. Sums of them are multiples of the smallest float: tiny ones are exact.
-constexpr float LEAST_FACTOR = 0x1p-50f, MOST_FACTOR = 0x1p60f;
-
+#if ISA_AVX512
+typedef BlockBounds TileBounds;
+template <int ROWS> static bool native_rows_of(const Tile& t, int nr, int row, int, bool, const TileBounds& bounds, const EventTile& into) {
+    return directed_rows<ROWS>(t, nr, row, bounds, into);
+}
+#else
 // Terms whose bounds are made at a time.
-constexpr int64_t BOUNDED = 256;
+constexpr int64_t RUN = 256;
 
 // Between half of the lowest bit set in x and that bit; of 0 infinite. Less of the bits may be set than one: a lower bound, then.
 INL float lowest_bit(float x) {
@@ -28,27 +32,11 @@ INL float lowest_bit(float x) {
     return x == 0 ? __builtin_inff() : __builtin_fabsf(x - rest);
 }
 
-INL bool in_range(const float* x, int64_t n) {
-    bool all = true;
-    for (int64_t i = 0; i < n; ++i) {
-        const float size = __builtin_fabsf(x[i]);
-        all &= (size >= LEAST_FACTOR && size <= MOST_FACTOR) || size == 0;
-    }
-    return all;
-}
-
-// Bounds of the tile's terms: sums of a row must be no smaller for an inexact step to be known as one.
-static void bound_sums(const Tile& t, int nr, float* bounds) {
-    const float *a = (const float*)t.a, *b = (const float*)t.b;
-    for (int64_t n = 0; n < t.k; ++n) {
-        float most = 0;
-        for (int j = 0; j < t.cols; ++j) {
-            const float bit = lowest_bit(b[n * nr + j]);
-            most = bit > most ? bit : most;
-        }
-        // lowest_bit() twice, each at least a half; and ulp(x) is more than |x| 2^-24
-        for (int i = 0; i < MR; ++i) bounds[n * MR + i] = lowest_bit(a[n * MR + i]) * most * 0x1p26f;
-    }
+// lowest_bit() of numbers one after another.
+INL C32::V lowest_bits(const float* p) {
+    const C32::V x = load<C32::V>(p);
+    const C32::VU u = (C32::VU)x, zero = (C32::VU)(x == (C32::V){});
+    return (C32::V)(((C32::VU)(x - (C32::V)(u & (u - 1))) & ~C32::SIGN) | (zero & splat_u<C32>(C32::EXP)));
 }
 
 // One term of a row's vector, in full: x = R(s + a * b). `unsure`: where neither is certain.
@@ -141,9 +129,42 @@ template <bool BOUNDS, int ROWS> static __attribute__((noinline)) bool native_ro
     return true;
 }
 
-template <int ROWS> static void native_or_brisk_rows(const Tile& t, int nr, int row, int at, bool narrow, const float* bounds,
+struct TileBounds {
+    float of[RUN * MR];  // of each term and row: sums must be no smaller for an inexact step to be known as one
+
+    // False where a factor is outside of the range.
+    bool make(const Tile& t, int nr, bool narrow) {
+        const float *a = (const float*)t.a, *b = (const float*)t.b;
+        if (!in_range(a, t.k * MR) || !in_range(b, t.k * nr)) return false;
+        if (narrow) return true;
+        for (int64_t n = 0; n < t.k; ++n) {
+            float most = 0;
+            if (t.cols == nr) {
+                C32::V bits = lowest_bits(b + n * nr);
+                for (int j = C32::L; j < nr; j += C32::L) bits = vmax(bits, lowest_bits(b + n * nr + j));
+                for (int l = 0; l < C32::L; ++l) most = bits[l] > most ? bits[l] : most;
+            } else {  // columns that the tile does not have are zero
+                for (int j = 0; j < t.cols; ++j) {
+                    const float bit = lowest_bit(b[n * nr + j]);
+                    most = bit > most ? bit : most;
+                }
+            }
+            // lowest_bit() twice, each at least a half; and ulp(x) is more than |x| 2^-24
+            for (int i = 0; i < MR; ++i) of[n * MR + i] = lowest_bit(a[n * MR + i]) * most * 0x1p26f;
+        }
+        return true;
+    }
+};
+
+template <int ROWS>
+static bool native_rows_of(const Tile& t, int nr, int row, int at, bool narrow, const TileBounds& bounds, const EventTile& into) {
+    return narrow ? native_rows<false, ROWS>(t, nr, row, at, bounds.of, into) : native_rows<true, ROWS>(t, nr, row, at, bounds.of, into);
+}
+#endif
+
+template <int ROWS> static void native_or_brisk_rows(const Tile& t, int nr, int row, int at, bool narrow, const TileBounds& bounds,
                                                      const Brisk<C64>& k, const Careful& add, const EventTile& into) {
-    if (narrow ? native_rows<false, ROWS>(t, nr, row, at, bounds, into) : native_rows<true, ROWS>(t, nr, row, at, bounds, into)) return;
+    if (native_rows_of<ROWS>(t, nr, row, at, narrow, bounds, into)) return;
     for (int i = 0; i < ROWS; ++i)
         for (int j = 0; j < NV * C32::L && at + j < t.cols; j += NV * C64::L)
             brisk_rows<C64, float, TO_NEAREST, false, 1>(t, nr, row + i, at + j, k, add, into);
@@ -152,17 +173,16 @@ template <int ROWS> static void native_or_brisk_rows(const Tile& t, int nr, int 
 // A tile's terms to the float register. `narrow`: float holds the products.
 static void native_tile(const Tile& whole, int nr, bool narrow, const Careful& add, const EventTile& into) {
     const Brisk<C64> k = Brisk<C64>::make(*whole.add, into.least, whole.add->hi);
-    float bounds[BOUNDED * MR];
-    for (int64_t n = 0; n < whole.k; n += BOUNDED) {
+    TileBounds bounds;
+    for (int64_t n = 0; n < whole.k; n += RUN) {
         Tile t = whole;
         t.a = (const float*)whole.a + n * MR;
         t.b = (const float*)whole.b + n * nr;
-        t.k = whole.k - n < BOUNDED ? whole.k - n : BOUNDED;
-        if (!in_range((const float*)t.a, t.k * MR) || !in_range((const float*)t.b, t.k * nr)) {
+        t.k = whole.k - n < RUN ? whole.k - n : RUN;
+        if (!bounds.make(t, nr, narrow)) {
             brisk_tile<C64, float, TO_NEAREST, false>(t, nr, add, into);
             continue;
         }
-        if (!narrow) bound_sums(t, nr, bounds);
         for (int at = 0; at < t.cols; at += NV * C32::L) {
             int row = 0;
             for (; row + 4 <= t.rows; row += 4) native_or_brisk_rows<4>(t, nr, row, at, narrow, bounds, k, add, into);

@@ -7,6 +7,9 @@ namespace gemmsim::NS {
 #if ISA_AVX512
 typedef __mmask16 Mask;
 INL Mask equals(C32::V a, C32::V b) { return _mm512_cmp_ps_mask((__m512)a, (__m512)b, _CMP_EQ_OQ); }
+INL Mask equals_where(Mask m, C32::V a, C32::V b) { return _mm512_mask_cmp_ps_mask(m, (__m512)a, (__m512)b, _CMP_EQ_OQ); }
+INL Mask differs(C32::V a, C32::V b) { return _mm512_cmp_ps_mask((__m512)a, (__m512)b, _CMP_NEQ_OQ); }
+INL Mask unordered(C32::V a) { return _mm512_cmp_ps_mask((__m512)a, (__m512)a, _CMP_UNORD_Q); }
 INL Mask not_at_least(C32::V a, C32::V b) { return _mm512_cmp_ps_mask((__m512)a, (__m512)b, _CMP_NGE_UQ); }
 INL Mask same_bits(C32::V a, C32::V b) { return _mm512_cmpeq_epi32_mask((__m512i)a, (__m512i)b); }
 INL Mask exceeds(C32::VI a, C32::VI b) { return _mm512_cmpgt_epi32_mask((__m512i)a, (__m512i)b); }

@@ -124,6 +124,24 @@ def test_sums_in_pairs(register, kind):
             check(a.to(dtype), b.to(dtype), f":{order.format(register)}")
 
 
+@pytest.mark.kept
+@pytest.mark.parametrize("kind", ["normal", "sparse", "ties", "wide", "lowest", "specials", "cancelling", "powers"])
+def test_the_float_register(kind):
+    """Whole blocks of terms, in which all additions may be known to be inexact, and what follows them."""
+    g = torch.Generator().manual_seed(12)
+    for k, n in ((40, 32), (16, 33), (8, 64), (259, 32)):
+        rows = 2 if k > 100 else 5
+        a, b = terms_of(kind, (rows, k), g), terms_of(kind, (k, n), g)
+        if kind == "cancelling":  # registers become zero and small
+            a[:, k // 2 :] = -a[:, : k - k // 2]
+            b[k // 2 :] = b[: k - k // 2].clone()
+        if kind == "powers":
+            a, b = (2.0 ** torch.randint(-3, 4, x.shape, generator=g) for x in (a, b))
+        check(a, b, ":fp32")
+    a, b = torch.full((4, 24), 1e19), torch.full((24, 32), 1e19)
+    assert check(a, b, ":fp32") > 0  # infinite
+
+
 @pytest.mark.parametrize("register", ["kahan(e5m8/sat/ftz)", "kahan(e5m10)", "e5m10", "e5m8/ftz", "e5m10/rtz"])
 def test_tiny_sums(register):
     g = torch.Generator().manual_seed(1)
