@@ -33,7 +33,7 @@ from . import (  # noqa: F401  # they fill tables
     scaled,
 )
 from .casts import untouched
-from .places import Placed, Places, unwatch, watch
+from .places import Placed, Places, await_first, paths_of, unwatch, watch
 from .rules import Config, ConfigError, ConfigLike, config_of, formats_at, needs_of, problem, reachable, text_of
 from .table import TABLE, Entry, Site, adopt, bound, unseen
 
@@ -120,7 +120,8 @@ class Emulation(Placed):
     """The mode behind ``emulate``: what holds, and where the program is. Made by ``emulate`` alone.
 
     ``shadowed``: how many contexts are open inside this one; the innermost one holds alone. ``owner``: the conversion
-    of a model that opened it. ``pushed``: whether PyTorch asks the mode at all: not where every rule is PyTorch's own.
+    of a model that opened it. ``pushed``: whether PyTorch asks the mode at all: not where every rule is PyTorch's own
+    and no other context is open around this one.
     """
 
     def __init__(self, text: str, seed: int, root: nn.Module | None = None, owner: object = None) -> None:
@@ -131,9 +132,10 @@ class Emulation(Placed):
         self.pushed = True
         self.shadowed = self.depth = 0
         self._outer: list[Emulation] = []
+        self._stop: Callable[[], None] | None = None
         if named or self.draws:
             self.places = Places(root, self._check if named and root is None else None)
-            if root is not None and named:
+            if root is not None and named and owner is None:  # a conversion has looked at them already
                 self._check(type(root).__name__, "\n".join(self.places.paths.values()), "")
 
     def at(self, places: Places | None) -> Emulation:
@@ -153,7 +155,7 @@ class Emulation(Placed):
 
     def _check(self, owner: str, paths: str, first: str) -> None:
         """The patterns of the rules against the modules of a model, of which there may be one only."""
-        if first or self.places is None or not self.places.first:
+        if first or self.places is None or not self.places.first or self.places.rooted:
             found = problem(self.text, paths, owner, first)
             if found:
                 raise ConfigError(found)
@@ -178,14 +180,28 @@ class Emulation(Placed):
         self._outer = _open_emulations()
         for mode in self._outer:
             mode.shadowed += 1
-        self.pushed = not self.native or bool(self._outer)
+        traced = torch.compiler.is_compiling()
+        self.pushed = not self.native or bool(self._outer) or (traced and self.places is not None)
+        if not self.pushed:  # nothing is replaced: what is left is to say that a pattern matches nothing
+            if self.places is not None and not self.places.rooted:
+                self._stop = await_first(self._check_first)
+            return
         if self.places is not None:
             watch()
-        if not torch.compiler.is_compiling():
+        if not traced:
             later.opened()
             _prepare()
 
+    def _check_first(self, module: nn.Module) -> None:
+        """The rules' patterns against the first model called."""
+        self._check(type(module).__name__, "\n".join(paths_of(module).values()), "")
+
     def _close(self) -> None:
+        if not self.pushed:
+            if self._stop is not None:
+                self._stop()
+                self._stop = None
+            return
         if not torch.compiler.is_compiling():
             later.closed()
         if self.places is not None:

@@ -149,7 +149,7 @@ class Config:
         if isinstance(config, Rule):
             return cls([config])
         if isinstance(config, Sequence) and not isinstance(config, (str, bytes)):
-            return cls([_rule(entry) for entry in config])
+            return _of_strings(entries) if _are_strings(entries := tuple(config)) else cls(map(_rule, entries))
         if isinstance(config, Mapping) and "rules" in config:
             return cls.from_dict(config)
         return cls([Rule("*", "*", config)])
@@ -248,8 +248,7 @@ def _text_of(config: str | None) -> str:
 def needs_of(text: str) -> tuple[bool, bool, bool]:
     """Of the config of this text: whether it names modules, draws random bits, leaves all to PyTorch."""
     config = _INTERNED[text]
-    named = config.names_modules
-    return named, config.draws, not named and all(rule.formats is None for rule in config.rules)
+    return config.names_modules, config.draws, all(rule.formats is None for rule in config.rules)
 
 
 def config_of(text: str) -> Config:
@@ -288,6 +287,17 @@ def problem(text: str, paths: str, root: str, first: str) -> str:
     except ConfigError as error:
         return str(error)
     return ""
+
+
+def _are_strings(entries: tuple[object, ...]) -> bool:
+    """Whether these are pairs (pattern, spec or None), which mean the same each time."""
+    return all(type(entry) is tuple and all(part is None or type(part) is str for part in entry) for entry in entries)
+
+
+@lru_cache(maxsize=1024)
+def _of_strings(entries: tuple[object, ...]) -> Config:
+    """The config of a list of pairs of strings: a context opened at each step reads them once."""
+    return Config(map(_rule, entries))
 
 
 def _rule(entry: object) -> Rule:

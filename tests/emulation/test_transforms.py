@@ -172,8 +172,42 @@ def test_patterns_that_match_nothing():
     with pytest.raises(ConfigError, match="root"), emulate([("0", SPEC)]):
         NET(X)
         torch.nn.Linear(8, 8)(X)
+    with pytest.raises(ConfigError, match="'layer0'.*Sequential"), emulate([("layer0", SPEC)], root=NET):
+        pass
     with emulate([("0", SPEC)]):
         torch.nn.MSELoss()(NET(X), torch.zeros(5, 4))
+
+
+def test_rules_that_leave_all_to_pytorch_are_no_mode_and_no_hooks_but_for_the_check_of_patterns():
+    hooks = torch.nn.modules.module._global_forward_pre_hooks
+    native, before = NET(X), len(hooks)
+    for config in (None, [], [("*", None)], [("0", None), ("re:[12]", None)]):
+        with emulate(config) as mode:
+            assert not mode.pushed and not torch.overrides._get_current_function_mode_stack()
+            assert torch.equal(NET(X), native)
+            assert len(hooks) == before
+            assert torch.equal(torch.compile(NET, backend="aot_eager", fullgraph=True)(X), native)
+    with pytest.raises(ConfigError, match="'layer0'.*Sequential"), emulate([("layer0", None)]):
+        NET(X)
+    with pytest.raises(ConfigError, match="'layer0'"):
+        emulate([("layer0", None)], root=NET).__enter__()
+    with emulate([("layer0", None)]):  # where no module is called nobody can say
+        torch.relu(X)
+    with emulate([("0", None)]), emulate(SPEC):
+        assert torch.equal(NET(X), oracle(X))
+    with emulate(SPEC), emulate([("0", None), ("*", None)]) as mode:
+        assert mode.pushed and torch.equal(NET(X), native)
+    assert len(hooks) == before
+
+
+def test_other_threads_do_not_answer_for_patterns():
+    from threading import Thread
+
+    with emulate([("0", None)]):
+        other = Thread(target=lambda: torch.nn.Linear(8, 8)(X))
+        other.start()
+        other.join()
+        NET(X)
 
 
 @pytest.mark.parametrize(
