@@ -21,6 +21,7 @@ from gemmsim.arithmetic import UnsupportedSpec
 from gemmsim.ops.errors import message
 
 from .places import Placed, Places
+from .rules import formats_at
 
 __all__ = [
     "OWNERS",
@@ -31,6 +32,7 @@ __all__ = [
     "closed",
     "current",
     "is_engine",
+    "leaves_attention",
     "opened",
     "unseen_products",
 ]
@@ -166,6 +168,12 @@ def unseen_products(name: str, path: str) -> UnsupportedSpec:
     return UnsupportedSpec(message(asked, allowed, do))
 
 
+def leaves_attention(mode: Any) -> bool:
+    """Whether attention's products are PyTorch's own where the program is."""
+    path = "" if mode.places is None else mode.places.path
+    return all(formats_at(mode.text, path, kind) is None for kind in ("sdpa.qk", "sdpa.pv"))
+
+
 def _replace_flex() -> list[Callable[[], None]]:
     """``flex_attention`` outside compiled code, which compiles itself: refused before."""
     module: Any = sys.modules.get("torch.nn.attention.flex_attention")
@@ -176,7 +184,7 @@ def _replace_flex() -> list[Callable[[], None]]:
     @wraps(original)
     def refuse(*args: Any, **kwargs: Any) -> Any:
         mode = current()
-        if mode is None:
+        if mode is None or leaves_attention(mode):
             return original(*args, **kwargs)
         raise unseen_products("flex_attention", "" if mode.places is None else mode.places.path)
 
