@@ -75,6 +75,10 @@ class Snapshot(NamedTuple):
         now = [(owner, owner.counter) for owner, _ in self.counters]
         for owner, counter in self.counters:
             owner.counter = counter
+        # Where a backward pass runs inside its context, that context counts no step for what runs again.
+        waiting = [m for m in torch.overrides._get_current_function_mode_stack() if isinstance(m, Placed)]
+        for mode in waiting:
+            mode.paused += 1
         try:
             if self.mode is None:
                 yield
@@ -82,6 +86,8 @@ class Snapshot(NamedTuple):
                 with self.mode.at(None if self.places is None else self.places.copy()):
                     yield
         finally:
+            for mode in waiting:
+                mode.paused -= 1
             for owner, counter in now:
                 owner.counter = counter
 

@@ -137,9 +137,11 @@ class Places:
 
 
 class Placed(TorchFunctionMode):
-    """A mode that knows where the program is. ``places`` is None where nobody asks."""
+    """A mode that knows where the program is. ``places`` is None where nobody asks. ``paused``: how often code that
+    belongs to another moment runs now, which has places of its own."""
 
     places: Places | None = None
+    paused: int = 0
 
 
 #: Key of the hooks among those of all modules: always the same, because compiled code remembers it.
@@ -152,7 +154,7 @@ def before(module: nn.Module, args: Any) -> None:
     if is_wrapper(module) or _is_graph(module):
         return
     for mode in torch.overrides._get_current_function_mode_stack():
-        if isinstance(mode, Placed) and mode.places is not None:
+        if isinstance(mode, Placed) and mode.places is not None and not mode.paused:
             mode.places.enter(module)
 
 
@@ -161,7 +163,7 @@ def after(module: nn.Module, args: Any, result: Any) -> None:
     if is_wrapper(module) or _is_graph(module):
         return
     for mode in torch.overrides._get_current_function_mode_stack():
-        if isinstance(mode, Placed) and mode.places is not None:
+        if isinstance(mode, Placed) and mode.places is not None and not mode.paused:
             mode.places.leave()
 
 

@@ -177,16 +177,15 @@ def test_empty_ones_are_pytorchs():
         assert F.conv1d(x, x[:, :, :3]).dtype == torch.complex64
 
 
-@pytest.mark.parametrize("n", [2, 3])
-def test_results_lie_in_memory_as_pytorchs_do(n):
-    last = {2: torch.channels_last, 3: torch.channels_last_3d}[n]
-    direct, back = getattr(torch.nn, f"Conv{n}d"), getattr(torch.nn, f"ConvTranspose{n}d")
+def test_results_lie_in_memory_as_pytorchs_do():
+    """Of images: in volumes PyTorch's layout depends on the number of threads."""
+    last, direct, back = torch.channels_last, torch.nn.Conv2d, torch.nn.ConvTranspose2d
     modules = [
         kind(*how, groups=g) for kind in (direct, back) for how, g in (((4, 6, 2), 2), ((1, 3, 1), 1), ((4, 1, 2), 1))
     ]
     seen = set()
     for module in modules:
-        x = torch.randn(2, module.in_channels, *[3] * n)
+        x = torch.randn(2, module.in_channels, 3, 3)
         for images in (x, x.to(memory_format=last)):
             for layer in (module, module.to(memory_format=last)):
                 want = layer(images)
