@@ -21,6 +21,7 @@ from gemmsim.arithmetic import UnsupportedSpec
 from gemmsim.ops.errors import message
 
 from .places import Placed, Places
+from .rules import formats_at
 
 __all__ = [
     "OWNERS",
@@ -31,6 +32,7 @@ __all__ = [
     "closed",
     "current",
     "is_engine",
+    "leaves_attention",
     "opened",
     "unseen_products",
 ]
@@ -73,6 +75,10 @@ class Snapshot(NamedTuple):
         now = [(owner, owner.counter) for owner, _ in self.counters]
         for owner, counter in self.counters:
             owner.counter = counter
+        # Where a backward pass runs inside its context, that context counts no step for what runs again.
+        waiting = [m for m in torch.overrides._get_current_function_mode_stack() if isinstance(m, Placed)]
+        for mode in waiting:
+            mode.paused += 1
         try:
             if self.mode is None:
                 yield
@@ -80,6 +86,8 @@ class Snapshot(NamedTuple):
                 with self.mode.at(None if self.places is None else self.places.copy()):
                     yield
         finally:
+            for mode in waiting:
+                mode.paused -= 1
             for owner, counter in now:
                 owner.counter = counter
 
@@ -166,6 +174,12 @@ def unseen_products(name: str, path: str) -> UnsupportedSpec:
     return UnsupportedSpec(message(asked, allowed, do))
 
 
+def leaves_attention(mode: Any) -> bool:
+    """Whether attention's products are PyTorch's own where the program is."""
+    path = "" if mode.places is None else mode.places.path
+    return all(formats_at(mode.text, path, kind) is None for kind in ("sdpa.qk", "sdpa.pv"))
+
+
 def _replace_flex() -> list[Callable[[], None]]:
     """``flex_attention`` outside compiled code, which compiles itself: refused before."""
     module: Any = sys.modules.get("torch.nn.attention.flex_attention")
@@ -176,7 +190,7 @@ def _replace_flex() -> list[Callable[[], None]]:
     @wraps(original)
     def refuse(*args: Any, **kwargs: Any) -> Any:
         mode = current()
-        if mode is None:
+        if mode is None or leaves_attention(mode):
             return original(*args, **kwargs)
         raise unseen_products("flex_attention", "" if mode.places is None else mode.places.path)
 

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch._ops import HigherOrderOperator
 
-from gemmsim.ops.errors import message
+from gemmsim.ops.errors import SeedError, message
 from gemmsim.ops.seeds import check_seed
 from gemmsim.ops.tracing import assume_constant_result
 
@@ -33,13 +33,15 @@ from . import (  # noqa: F401  # they fill tables
     scaled,
 )
 from .casts import untouched
-from .places import Placed, Places, unwatch, watch
+from .places import Placed, Places, await_first, paths_of, unwatch, watch
 from .rules import Config, ConfigError, ConfigLike, config_of, formats_at, needs_of, problem, reachable, text_of
 from .table import TABLE, Entry, Site, adopt, bound, unseen
 
-__all__ = ["Emulation", "emulate"]
+__all__ = ["Emulation", "emulate", "seed_of"]
 
 _PLAIN = (Tensor, nn.Parameter, nn.Buffer)
+_NO_DISPATCH: Any = torch._C._disabled_torch_dispatch_impl
+_NO_FUNCTION: Any = torch._C._disabled_torch_function_impl
 #: Subclasses whose products have rules of their own in this package's operators, or no values at all.
 _KNOWN = ("FakeTensor", "FunctionalTensor", "DTensor", "AsyncCollectiveTensor", "CausalBias")
 
@@ -82,7 +84,7 @@ class emulate:
             do = "Make it outside: config = gemmsim.emulation.Config.of(...), then emulate(config) inside."
             raise ConfigError(message(asked, "a spec string, a Config, None", do))
         self.text = text_of(config) if config is None or isinstance(config, str) else Config.of(config).text
-        self.seed = 0 if (checked := check_seed("emulate", seed)) is None else checked
+        self.seed = seed_of("emulate", seed)
         if root is not None and not isinstance(root, nn.Module):
             asked = f"emulate: root={root!r} of type {type(root).__name__}"
             raise ConfigError(message(asked, "a module", "Give the model that paths are relative to, or leave it out."))
@@ -120,7 +122,8 @@ class Emulation(Placed):
     """The mode behind ``emulate``: what holds, and where the program is. Made by ``emulate`` alone.
 
     ``shadowed``: how many contexts are open inside this one; the innermost one holds alone. ``owner``: the conversion
-    of a model that opened it. ``pushed``: whether PyTorch asks the mode at all: not where every rule is PyTorch's own.
+    of a model that opened it. ``pushed``: whether PyTorch asks the mode at all: not where every rule is PyTorch's own
+    and no other context is open around this one.
     """
 
     def __init__(self, text: str, seed: int, root: nn.Module | None = None, owner: object = None) -> None:
@@ -131,9 +134,10 @@ class Emulation(Placed):
         self.pushed = True
         self.shadowed = self.depth = 0
         self._outer: list[Emulation] = []
+        self._stop: Callable[[], None] | None = None
         if named or self.draws:
             self.places = Places(root, self._check if named and root is None else None)
-            if root is not None and named:
+            if root is not None and named and owner is None:  # a conversion has looked at them already
                 self._check(type(root).__name__, "\n".join(self.places.paths.values()), "")
 
     def at(self, places: Places | None) -> Emulation:
@@ -153,7 +157,7 @@ class Emulation(Placed):
 
     def _check(self, owner: str, paths: str, first: str) -> None:
         """The patterns of the rules against the modules of a model, of which there may be one only."""
-        if first or self.places is None or not self.places.first:
+        if first or self.places is None or not self.places.first or self.places.rooted:
             found = problem(self.text, paths, owner, first)
             if found:
                 raise ConfigError(found)
@@ -178,14 +182,28 @@ class Emulation(Placed):
         self._outer = _open_emulations()
         for mode in self._outer:
             mode.shadowed += 1
-        self.pushed = not self.native or bool(self._outer)
+        traced = torch.compiler.is_compiling()
+        self.pushed = not self.native or bool(self._outer) or (traced and self.places is not None)
+        if not self.pushed:  # nothing is replaced: what is left is to say that a pattern matches nothing
+            if self.places is not None and not self.places.rooted:
+                self._stop = await_first(self._check_first)
+            return
         if self.places is not None:
             watch()
-        if not torch.compiler.is_compiling():
+        if not traced:
             later.opened()
             _prepare()
 
+    def _check_first(self, module: nn.Module) -> None:
+        """The rules' patterns against the first model called."""
+        self._check(type(module).__name__, "\n".join(paths_of(module).values()), "")
+
     def _close(self) -> None:
+        if not self.pushed:
+            if self._stop is not None:
+                self._stop()
+                self._stop = None
+            return
         if not torch.compiler.is_compiling():
             later.closed()
         if self.places is not None:
@@ -205,7 +223,7 @@ class Emulation(Placed):
             return func(*args, **kwargs)
         if self.shadowed or compiled.leave_alone(func, kwargs, self.text):
             return func(*args, **kwargs)
-        return self.lower(entry, func, args, kwargs)
+        return self.lower(entry, func, types, args, kwargs)
 
     def other(self, func: Any, args: Any, kwargs: Any) -> Any:
         """A call that is no product, but may run code of the model."""
@@ -220,7 +238,7 @@ class Emulation(Placed):
 
     def _higher(self, func: Any, args: Any, kwargs: Any) -> Any:
         """An operator that is given functions: they run under the mode, which a tracer would leave out otherwise."""
-        if func in _OPAQUE:
+        if func in _OPAQUE and not later.leaves_attention(self):
             raise later.unseen_products(_OPAQUE[func], "" if self.places is None else self.places.path)
         if not torch.compiler.is_compiling():
             return func(*args, **kwargs)
@@ -231,7 +249,7 @@ class Emulation(Placed):
             self.places.counter = self.places.counter + 1  # of the outermost module in the body
         return result
 
-    def lower(self, entry: Entry, func: Any, args: Any, kwargs: Any) -> Any:
+    def lower(self, entry: Entry, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
         """One call of the table.
 
         Raises:
@@ -243,6 +261,8 @@ class Emulation(Placed):
         path = "" if self.places is None else self.places.path
         sites = self.sites(path, entry.kinds)
         if sites is None or not _ours(args, kwargs):
+            if sites is not None and (handlers := _handlers(types)):
+                return self._handled(handlers, func, types, args, kwargs)
             if torch.compiler.is_compiling() and reachable(self.text, "/".join(entry.kinds)):
                 compiled.note_native(self.text)
             return func(*args, **kwargs)
@@ -265,6 +285,15 @@ class Emulation(Placed):
             return func(*args, **kwargs)
         return _written(out, result)
 
+    def _handled(self, handlers: Sequence[type], func: Any, types: Any, args: Any, kwargs: Any) -> Any:
+        """A call with operands of classes that handle calls themselves: what they call in turn is seen again."""
+        with self:
+            for kind in handlers:
+                result = kind.__torch_function__(func, types, args, kwargs)  # type: ignore[attr-defined]
+                if result is not NotImplemented:
+                    return result
+        return func(*args, **kwargs)
+
     def sites(self, path: str, kinds: tuple[str, ...]) -> Sequence[Site] | None:
         """What holds for products of these kinds at this path, but for their random bits; None: all are PyTorch's."""
         if not torch.compiler.is_compiling():
@@ -280,6 +309,22 @@ class Emulation(Placed):
             return site
         seed = (self.seed + call_hash(path, site.kind, self.places.count(f"{path}|{site.kind}"))) & _MASK
         return site._replace(seed=seed, counter=self.places.counter)
+
+
+def seed_of(owner: str, seed: object) -> int:
+    """``seed`` as a signed 64-bit integer. Unlike those of single operations it never comes from torch's generator.
+
+    Raises:
+        SeedError: for anything but an integer from 0 to 2**64 - 1.
+    """
+    try:
+        found = check_seed(owner, seed)
+    except SeedError:
+        found = None
+    if found is None:
+        do = "Give an int: a run repeats with its seed, and torch's generator is left alone."
+        raise SeedError(message(f"{owner}: seed={seed!r}", "an integer from 0 to 2**64 - 1", do))
+    return found
 
 
 def _site(path: str, kind: str, formats: Any) -> Site:
@@ -358,13 +403,34 @@ def _ours(args: Any, kwargs: Any) -> bool:
     dense = torch.compiler.is_compiling()
     for value in (*args, *kwargs.values()) if kwargs else args:
         if isinstance(value, Tensor):
-            if not (type(value) in _PLAIN or type(value).__name__ in _KNOWN):
+            if not (type(value) in _PLAIN or type(value).__name__ in _KNOWN or (not dense and _is_thin(type(value)))):
                 return False
             if not dense and (value.layout is not torch.strided or value.is_nested):
                 return False
         elif isinstance(value, (list, tuple)) and not _ours(value, {}):
             return False
     return True
+
+
+@lru_cache(maxsize=256)
+def _has_no_kernels(kind: type) -> bool:
+    """Whether a class of tensors is PyTorch's for its operators, whatever it does to functions."""
+    return issubclass(kind, Tensor) and kind.__torch_dispatch__ is _NO_DISPATCH
+
+
+def _is_thin(kind: type) -> bool:
+    """Whether tensors of this class are ordinary where the program is: it changes no operator, and if it handles
+    functions (``torchvision``'s images do) then it has done so already."""
+    if not _has_no_kernels(kind):
+        return False
+    return kind.__torch_function__ is _NO_FUNCTION or not torch._C._is_torch_function_enabled()  # type: ignore[attr-defined]
+
+
+def _handlers(types: Sequence[type]) -> Sequence[type]:
+    """Classes among those of the operands that handle functions, if they change no operator; empty in compiled code."""
+    if torch.compiler.is_compiling() or not torch._C._is_torch_function_enabled():
+        return ()
+    return types if all(map(_has_no_kernels, types)) else ()
 
 
 def _written(out: Tensor, result: Tensor) -> Tensor:

@@ -13,11 +13,10 @@ import torch
 from torch import Tensor, nn
 
 from gemmsim.ops.errors import message
-from gemmsim.ops.seeds import check_seed
 
 from . import later
 from .files import write_whole
-from .mode import Emulation
+from .mode import Emulation, seed_of
 from .places import unwrapped
 from .rules import Config, ConfigError, ConfigLike
 
@@ -135,9 +134,9 @@ def convert(model: nn.Module, config: ConfigLike, seed: int = 0) -> nn.Module:
     if not isinstance(model, nn.Module):
         asked = f"convert: model={model!r} of type {type(model).__name__}"
         raise ConfigError(message(asked, "a module", "Use gemmsim.emulate for functions."))
-    found, checked = Config.of(config), check_seed("convert", seed)
+    found, checked = Config.of(config), seed_of("convert", seed)
     _check_paths(model, found)
-    arithmetic = Arithmetic(model, found.text, 0 if checked is None else checked)
+    arithmetic = Arithmetic(model, found.text, checked)
     undo(model)
     for module in model.modules():
         if hasattr(type(module), "_gemmsim_base"):

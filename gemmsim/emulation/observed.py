@@ -89,6 +89,7 @@ class Audit:
             ConfigError, SpecError, FormatError: for a config that means nothing.
             UnsupportedSpec: for products that a spec has no meaning for.
             DryRunError: for a model whose code asks for the values of tensors.
+            TypeError: for a model that is no module.
         """
         args, kwargs = ((), dict(inputs)) if isinstance(inputs, Mapping) else (_tuple(inputs), {})
         with Audited(False, False) as report:

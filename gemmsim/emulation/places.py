@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
+from threading import local
 from typing import Any
 
 import torch
@@ -13,7 +15,7 @@ from torch.overrides import TorchFunctionMode
 
 from .compiled import in_compiled_graph
 
-__all__ = ["Placed", "Places", "after", "before", "is_wrapper", "paths_of", "unwatch", "watch"]
+__all__ = ["Placed", "Places", "after", "await_first", "before", "is_wrapper", "paths_of", "unwatch", "watch"]
 
 #: Modules around a model that its author did not write: they have no part in paths.
 _WRAPPERS = frozenset(
@@ -135,9 +137,11 @@ class Places:
 
 
 class Placed(TorchFunctionMode):
-    """A mode that knows where the program is. ``places`` is None where nobody asks."""
+    """A mode that knows where the program is. ``places`` is None where nobody asks. ``paused``: how often code that
+    belongs to another moment runs now, which has places of its own."""
 
     places: Places | None = None
+    paused: int = 0
 
 
 #: Key of the hooks among those of all modules: always the same, because compiled code remembers it.
@@ -150,7 +154,7 @@ def before(module: nn.Module, args: Any) -> None:
     if is_wrapper(module) or _is_graph(module):
         return
     for mode in torch.overrides._get_current_function_mode_stack():
-        if isinstance(mode, Placed) and mode.places is not None:
+        if isinstance(mode, Placed) and mode.places is not None and not mode.paused:
             mode.places.enter(module)
 
 
@@ -159,7 +163,7 @@ def after(module: nn.Module, args: Any, result: Any) -> None:
     if is_wrapper(module) or _is_graph(module):
         return
     for mode in torch.overrides._get_current_function_mode_stack():
-        if isinstance(mode, Placed) and mode.places is not None:
+        if isinstance(mode, Placed) and mode.places is not None and not mode.paused:
             mode.places.leave()
 
 
@@ -183,3 +187,47 @@ def unwatch() -> None:
             hooks._global_forward_hooks_always_called,
         ):
             known.pop(_KEY, None)
+
+
+class _Waiting(local):
+    """Who waits for the first module that this thread calls."""
+
+    def __init__(self) -> None:
+        self.checks: list[Callable[[nn.Module], None]] = []
+
+
+_WAITING = _Waiting()
+#: Its hook is another than ``before``, which contexts that ask for places have on every call.
+_FIRST_KEY = _KEY - 1
+_waiting = 0
+
+
+def await_first(check: Callable[[nn.Module], None]) -> Callable[[], None]:
+    """Calls ``check`` with the first model that this thread calls, once; returns what ends the wait, called or not.
+
+    All that a context needs in which no place matters: later calls of modules find no hook. In compiled code, whose
+    trace a hook would be part of, nothing is called.
+    """
+    global _waiting
+    hooks._global_forward_pre_hooks[_FIRST_KEY] = _first
+    _waiting += 1
+    _WAITING.checks.append(check)
+    return partial(_stop_waiting, _WAITING.checks, check)
+
+
+def _stop_waiting(checks: list[Callable[[nn.Module], None]], check: Callable[[nn.Module], None]) -> None:
+    global _waiting
+    if check in checks:
+        checks.remove(check)
+        _waiting -= 1
+        if not _waiting:
+            hooks._global_forward_pre_hooks.pop(_FIRST_KEY, None)
+
+
+def _first(module: nn.Module, args: Any) -> None:
+    """Hook: a module is about to run, the first one for those who wait."""
+    if torch.compiler.is_compiling() or _is_graph(module):
+        return
+    for check in list(_WAITING.checks):
+        _stop_waiting(_WAITING.checks, check)
+        check(unwrapped(module))

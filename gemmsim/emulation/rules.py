@@ -9,9 +9,10 @@ from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from fnmatch import translate
 from functools import lru_cache
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, get_args
 
 from gemmsim.arithmetic import SpecError, SpecLike
+from gemmsim.formats.errors import shown
 from gemmsim.ops.errors import message
 from gemmsim.ops.product.affine_formats import QAffineFormats
 from gemmsim.ops.rows.formats import RowFormats
@@ -84,7 +85,8 @@ class Rule:
             near = get_close_matches(kinds, (*KINDS, *ROW_KINDS), 3) or KINDS
             asked = f"Rule: kinds={kinds!r}, which no product has"
             raise ConfigError(message(asked, "patterns over " + ", ".join((*KINDS, *ROW_KINDS)), f"Try {near[0]!r}."))
-        put(self, "formats", _row_steps(rows, formats) if rows else _formats(formats))
+        what = f"Rule: modules={modules!r}, kinds={kinds!r}, formats"
+        put(self, "formats", _row_steps(rows, formats) if rows else _formats(_known(what, formats)))
 
     def names(self, kind: str) -> bool:
         """Whether this rule is for operations of this kind."""
@@ -149,10 +151,10 @@ class Config:
         if isinstance(config, Rule):
             return cls([config])
         if isinstance(config, Sequence) and not isinstance(config, (str, bytes)):
-            return cls([_rule(entry) for entry in config])
+            return _of_strings(entries) if _are_strings(entries := tuple(config)) else cls(map(_rule, entries))
         if isinstance(config, Mapping) and "rules" in config:
             return cls.from_dict(config)
-        return cls([Rule("*", "*", config)])
+        return cls([Rule("*", "*", _known("config", config))])
 
     @property
     def names_modules(self) -> bool:
@@ -248,8 +250,7 @@ def _text_of(config: str | None) -> str:
 def needs_of(text: str) -> tuple[bool, bool, bool]:
     """Of the config of this text: whether it names modules, draws random bits, leaves all to PyTorch."""
     config = _INTERNED[text]
-    named = config.names_modules
-    return named, config.draws, not named and all(rule.formats is None for rule in config.rules)
+    return config.names_modules, config.draws, all(rule.formats is None for rule in config.rules)
 
 
 def config_of(text: str) -> Config:
@@ -290,6 +291,17 @@ def problem(text: str, paths: str, root: str, first: str) -> str:
     return ""
 
 
+def _are_strings(entries: tuple[object, ...]) -> bool:
+    """Whether these are pairs (pattern, spec or None), which mean the same each time."""
+    return all(type(entry) is tuple and all(part is None or type(part) is str for part in entry) for entry in entries)
+
+
+@lru_cache(maxsize=1024)
+def _of_strings(entries: tuple[object, ...]) -> Config:
+    """The config of a list of pairs of strings: a context opened at each step reads them once."""
+    return Config(map(_rule, entries))
+
+
 def _rule(entry: object) -> Rule:
     if isinstance(entry, Rule):
         return entry
@@ -300,6 +312,29 @@ def _rule(entry: object) -> Rule:
     asked = f"a rule {entry!r}"
     raise ConfigError(message(asked, "pairs (pattern of module paths, formats), Rule, or their dictionaries",
                               "Write ('encoder.*', 'e4m3 : e5m10')."))  # fmt: skip
+
+
+#: What formats may be, in words.
+_FORMATS = (
+    "a spec string, GemmSpec, accumulator (gemmsim.acc), format, QAffineFormats, a recipe (gemmsim.recipes), "
+    "a mapping of roles {'fprop': spec, ...}, None for PyTorch's own products"
+)
+
+
+def _known(what: str, formats: Any) -> Any:
+    """``formats``, if they are of a type that can say anything.
+
+    Raises:
+        ConfigError: otherwise, with all that can.
+    """
+    known = (QAffineFormats, RowFormats, MapFormats, RowSteps, Mapping)
+    if formats is None or isinstance(formats, (*known, *get_args(SpecLike))):
+        return formats
+    allowed, do = _FORMATS, "Try 'e4m3 : e5m10'."
+    if what == "config":
+        allowed += "; or a Config, a Rule, or a list of rules and pairs (pattern of module paths, any of these)"
+        do = "Try 'e4m3 : e5m10', or [('encoder.*', 'e4m3 : e5m10'), ('*', None)]."
+    raise ConfigError(message(f"{what} {shown(formats)} of type {type(formats).__name__}", allowed, do))
 
 
 def _rows(kinds: str) -> list[str]:

@@ -32,7 +32,11 @@ def estimated(
     Raises:
         ConfigError, SpecError, FormatError: for a config that means nothing.
         DryRunError: for code that asks for the values of tensors.
+        TypeError: for a model that is no module.
     """
+    if not isinstance(model, nn.Module):
+        asked = f"audit.dry_run: {type(model).__name__} as the model"
+        raise TypeError(message(asked, "a module", "Write audit.dry_run(model, x, config)."))
     from torch._subclasses import fake_tensor  # loads symbolic algebra, which takes a second
 
     state = {**dict(model.named_parameters()), **dict(model.named_buffers())}

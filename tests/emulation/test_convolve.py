@@ -175,3 +175,24 @@ def test_empty_ones_are_pytorchs():
         assert F.conv1d(torch.empty(0, 4, 9), numbers(6, 4, 3)).shape == (0, 6, 7)
         x = numbers(2, 4, 9).to(torch.complex64)
         assert F.conv1d(x, x[:, :, :3]).dtype == torch.complex64
+
+
+def test_results_lie_in_memory_as_pytorchs_do():
+    """Of images: in volumes PyTorch's layout depends on the number of threads."""
+    last, direct, back = torch.channels_last, torch.nn.Conv2d, torch.nn.ConvTranspose2d
+    modules = [
+        kind(*how, groups=g) for kind in (direct, back) for how, g in (((4, 6, 2), 2), ((1, 3, 1), 1), ((4, 1, 2), 1))
+    ]
+    seen = set()
+    for module in modules:
+        x = torch.randn(2, module.in_channels, 3, 3)
+        for images in (x, x.to(memory_format=last)):
+            for layer in (module, module.to(memory_format=last)):
+                want = layer(images)
+                with emulate(":fp32"):
+                    found = layer(images)
+                moving = [d for d in range(found.dim()) if found.shape[d] > 1]
+                assert [found.stride(d) for d in moving] == [want.stride(d) for d in moving]
+                seen.add(found.is_contiguous())
+        module.to(memory_format=torch.contiguous_format)
+    assert seen == {True, False}

@@ -77,6 +77,21 @@ def test_checkpoints_compute_the_same_again(config, reentrant):
         assert equal(expected, backward(out)), "another context around the backward pass changes nothing"
 
 
+@pytest.mark.parametrize("reentrant", [False, True])
+def test_recomputation_inside_the_context_counts_no_step(reentrant):
+    def steps(run):
+        found = []
+        with emulate(CONFIGS["random"], seed=3) as mode:
+            for _ in range(3):
+                out = run(X.clone().requires_grad_())
+                out.sum().backward()
+                found.append(out.detach())
+            assert int(mode.places.counter) == 2 and not mode.paused
+        return found
+
+    assert equal(steps(lambda x: checkpoint(NET, x, use_reentrant=reentrant)), steps(NET))
+
+
 def backward(out):
     """Gradients by backward(): a reentrant checkpoint refuses autograd.grad."""
     NET.zero_grad()

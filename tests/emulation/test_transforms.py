@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import gemmsim as gs
-from gemmsim.emulation import ConfigError, carry, emulate
+from gemmsim.emulation import ConfigError, Rule, carry, emulate
 
 NET = torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.ReLU(), torch.nn.Linear(16, 4))
 X = torch.randn(5, 8, generator=torch.Generator().manual_seed(1))
@@ -172,8 +172,42 @@ def test_patterns_that_match_nothing():
     with pytest.raises(ConfigError, match="root"), emulate([("0", SPEC)]):
         NET(X)
         torch.nn.Linear(8, 8)(X)
+    with pytest.raises(ConfigError, match="'layer0'.*Sequential"), emulate([("layer0", SPEC)], root=NET):
+        pass
     with emulate([("0", SPEC)]):
         torch.nn.MSELoss()(NET(X), torch.zeros(5, 4))
+
+
+def test_rules_that_leave_all_to_pytorch_are_no_mode_and_no_hooks_but_for_the_check_of_patterns():
+    hooks = torch.nn.modules.module._global_forward_pre_hooks
+    native, before = NET(X), len(hooks)
+    for config in (None, [], [("*", None)], [("0", None), ("re:[12]", None)]):
+        with emulate(config) as mode:
+            assert not mode.pushed and not torch.overrides._get_current_function_mode_stack()
+            assert torch.equal(NET(X), native)
+            assert len(hooks) == before
+            assert torch.equal(torch.compile(NET, backend="aot_eager", fullgraph=True)(X), native)
+    with pytest.raises(ConfigError, match="'layer0'.*Sequential"), emulate([("layer0", None)]):
+        NET(X)
+    with pytest.raises(ConfigError, match="'layer0'"):
+        emulate([("layer0", None)], root=NET).__enter__()
+    with emulate([("layer0", None)]):  # where no module is called nobody can say
+        torch.relu(X)
+    with emulate([("0", None)]), emulate(SPEC):
+        assert torch.equal(NET(X), oracle(X))
+    with emulate(SPEC), emulate([("0", None), ("*", None)]) as mode:
+        assert mode.pushed and torch.equal(NET(X), native)
+    assert len(hooks) == before
+
+
+def test_other_threads_do_not_answer_for_patterns():
+    from threading import Thread
+
+    with emulate([("0", None)]):
+        other = Thread(target=lambda: torch.nn.Linear(8, 8)(X))
+        other.start()
+        other.join()
+        NET(X)
 
 
 @pytest.mark.parametrize(
@@ -190,6 +224,22 @@ def test_patterns_that_match_nothing():
 def test_configs_that_mean_nothing(config, error):
     with pytest.raises(error):
         emulate(config)
+
+
+def test_what_no_config_can_be_is_told_all_that_can():
+    words = ("spec string", "GemmSpec", "accumulator", "QAffineFormats", "recipe", "Config", "Rule", "list", "None")
+    for bad in (3, True, torch.float32, b"e4m3", NET, torch.ones(2), set()):
+        with pytest.raises(ConfigError) as caught:
+            emulate(bad)
+        assert all(word in str(caught.value) for word in (f"of type {type(bad).__name__}", *words))
+    with pytest.raises(ConfigError, match="modules='encoder', kinds='\\*', formats 3 of type int.*spec string"):
+        emulate([("encoder", 3)])
+    for seed in (-1, "a", 1.5, None):
+        for make in (emulate, lambda config, seed: gs.convert(NET, config, seed)):
+            with pytest.raises(gs.SeedError, match="an integer from 0"):
+                make(SPEC, seed=seed)
+    with pytest.raises(TypeError, match="dry_run: int"):
+        gs.audit.dry_run(3, X)
 
 
 def test_what_pytorch_refuses_it_still_refuses():
@@ -214,3 +264,48 @@ def test_flex_attention_is_refused():
     q = torch.randn(1, 1, 16, 16)
     with pytest.raises(gs.UnsupportedSpec, match="flex_attention"), emulate(SPEC):
         flex_attention(q, q, q)
+    with emulate([Rule("*", "sdpa.*", None), Rule("*", "*", SPEC)]):
+        assert torch.allclose(flex_attention(q, q, q), torch.nn.functional.scaled_dot_product_attention(q, q, q))
+
+
+class Image(torch.Tensor):
+    """A class of tensors whose results are of it, too."""
+
+
+class Unwrapping(torch.Tensor):
+    """A class of tensors with ordinary results, as torchvision's images have them."""
+
+    @classmethod
+    def __torch_function__(cls, func, types, args=(), kwargs=None):
+        with torch._C.DisableTorchFunctionSubclass():
+            result = func(*args, **(kwargs or {}))
+        return result.as_subclass(torch.Tensor) if isinstance(result, torch.Tensor) else result
+
+
+class Weight(torch.nn.Parameter):
+    """A class of parameters."""
+
+
+@pytest.mark.parametrize("config", [SPEC, [("0", SPEC), ("2", SPEC)], ":e5m4/sr"])
+def test_classes_of_tensors_that_change_no_operator(config):
+    with emulate(config, seed=3):
+        want, product = NET(X), X @ X.mT
+    for kind in (Image, Unwrapping):
+        x = X.detach().clone().as_subclass(kind)
+        x.requires_grad_()
+        with emulate(config, seed=3), gs.audit(strict=not isinstance(config, list)):
+            found = NET(x)
+            assert torch.equal((x @ x.mT).detach().as_subclass(torch.Tensor), product)
+            found.square().sum().backward()
+        assert type(found) is (Image if kind is Image else torch.Tensor)
+        assert torch.equal(found.detach().as_subclass(torch.Tensor), want) and x.grad is not None
+    net = torch.nn.Sequential(*NET)
+    for layer in (net[0], net[2]):
+        layer.weight = Weight(layer.weight.detach())
+    try:
+        with emulate(config, seed=3), gs.audit(strict=True):
+            assert torch.equal(net(X), want)
+            net(X).sum().backward()
+    finally:
+        for layer in (net[0], net[2]):
+            layer.weight = torch.nn.Parameter(layer.weight.detach())

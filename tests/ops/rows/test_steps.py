@@ -1,7 +1,7 @@
 """Functions in narrow formats, forward and backward, against their definition: one number and one rounding at a time.
 
 Steps are those of docs/reference/functional.md, in fractions (gemmsim/reference). Softmax, layer and rms norm have the
-same in test_rows.py, products and convolutions in tests/ops.
+same in test_rows.py, the logarithm of softmax in test_logsoftmax_steps.py, products and convolutions in tests/ops.
 """
 
 from __future__ import annotations
