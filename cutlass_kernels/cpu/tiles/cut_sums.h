@@ -23,10 +23,9 @@ struct Places {
           low(in_register(~keep)) {}
 };
 
-// What sums have been like since this was made. WORDS: a midpoint has nothing in its lower half, registers being of at most eight
-// bits; zeros look like midpoints, too.
+// What sums have been like since this was made.
 #if ISA_DIRECTED
-template <bool TIES, int SMALLNESS, bool WORDS> struct SeenCuts {
+template <bool TIES, int SMALLNESS> struct SeenCuts {
     typedef C32::VI VI;
     static constexpr int CHAINS = 4;  // an instruction that adds to a mask waits for the one before it
     __mmask16 uneven[CHAINS] = {0xFFFF, 0xFFFF, 0xFFFF, 0xFFFF};
@@ -52,20 +51,20 @@ template <bool TIES, int SMALLNESS, bool WORDS> struct SeenCuts {
     }
 };
 #else
-template <bool TIES, int SMALLNESS, bool WORDS> struct SeenCuts {
+template <bool TIES, int SMALLNESS> struct SeenCuts {
     typedef C32::VI VI;
     VI least = VI{} - 1, normal = VI{} - 1;  // in registers of their own: chains that the compiler does not make trees of
 
-    INL_MEMBER void look_for_ties(C32::VU t, const Places& w, int) {
-        if (TIES && WORDS) least = in_register((VI)_mm256_min_epu16((__m256i)least, (__m256i)t));
-        else if (TIES) least = in_register((VI)umin((C32::VU)least, t & w.low));
+    // Registers have at most eight bits: a midpoint has nothing in its lower half.
+    INL_MEMBER void look_for_ties(C32::VU t, const Places&, int) {
+        if (TIES) least = in_register((VI)_mm256_min_epu16((__m256i)least, (__m256i)t));
     }
     INL_MEMBER void look(C32::V r, int) {
         if (SMALLNESS == LIFTED) normal = in_register(normal & (VI)r);
     }
     INL_MEMBER bool found(const Watch<C32>&) const {
-        const __m256i zero = _mm256_setzero_si256();
-        const VI ties = (VI)(WORDS ? _mm256_cmpeq_epi16((__m256i)least, zero) : _mm256_cmpeq_epi32((__m256i)least, zero));
+        const __m256i none = _mm256_cmpeq_epi16((__m256i)least, _mm256_setzero_si256());
+        const VI ties = (VI)_mm256_slli_epi32(none, 16);  // whatever the upper halves are
         if (SMALLNESS != LIFTED) return !none_set(ties);
         const VI all = normal + normal;
         return _mm256_movemask_ps((__m256)(TIES ? ~ties & all : all)) != 0xFF;
@@ -77,18 +76,19 @@ template <bool TIES, int SMALLNESS, bool WORDS> struct SeenCuts {
 template <int STEP, int KIND> INL C32::V carefully(C32::V a, C32::V b, C32::V s, const Places& w, const Watch<C32>& watch,
                                                    const Const<C32>& add, const Const<C64>& wide) {
     typedef C32::VU VU;
-#if ISA_MODES
     if (STEP == FMA_ODD) {
         const C32::V x = vfma(a, b, s);
         const VU t = (VU)x + w.half;
         C32::VI again = (C32::VI)((VU)(t & w.low) == VU{});
         if (KIND != PLAIN) again |= watch.below_normal(x);
-        if (none_set(again)) return (C32::V)(t & w.keep);
+        if (__builtin_expect(none_set(again), 1)) return (C32::V)(t & w.keep);
+#if ISA_MODES
         return in_halves(a, b, s, VU{}, [&](C64::V p, C64::V q, C64::V r, C64::VU) __attribute__((always_inline)) {
             return round_to<C64, KIND>(fma_odd<C64>(p, q, r), wide, C64::VU{});
         });
-    }
 #endif
+    }
+    (void)wide;
     return step<C32, STEP, KIND>(a, b, s, add, add, VU{}, VU{});
 }
 
@@ -102,7 +102,7 @@ struct CutTile {
         : t(tile), add(Const<C32>::make(*tile.add)), wide(Const<C64>::make(*tile.add)), watch(add, *tile.add) {}
 };
 
-constexpr int CUT_ROWS = 4, CUT_STEPS = 2;  // looked at together
+constexpr int CUT_ROWS = 4;  // looked at together
 
 // Terms [k, k + n) from the registers as they are in the tile's c.
 template <int STEP, int KIND> static __attribute__((noinline)) void cut_again(const CutTile& x, int row, int64_t k, int n) {
@@ -117,7 +117,7 @@ template <int STEP, int KIND> static __attribute__((noinline)) void cut_again(co
             }
 }
 
-template <int STEP, int KIND, int SMALLNESS, bool WORDS> struct CutRows {
+template <int STEP, int KIND, int SMALLNESS> struct CutRows {
     typedef C32::V V;
     typedef C32::VU VU;
     static constexpr bool TIES = STEP == FMA_ODD;
@@ -125,7 +125,6 @@ template <int STEP, int KIND, int SMALLNESS, bool WORDS> struct CutRows {
 
     const CutTile& x;
     const Places places;
-    const V factor, minus, power;
     const float* __restrict const a;
     const float* __restrict const b;
     float* __restrict const c;
@@ -134,9 +133,8 @@ template <int STEP, int KIND, int SMALLNESS, bool WORDS> struct CutRows {
     int64_t from, end, found = 0;
 
     INL_MEMBER CutRows(const CutTile& tile, int first, int64_t from_)
-        : x(tile), places(tile.t.add->p), factor(tile.watch.factor), minus(tile.watch.minus), power(tile.watch.power),
-          a((const float*)tile.t.a + first), b((const float*)tile.t.b), c((float*)tile.t.c + first * NV * L), row(first), from(from_),
-          end(tile.t.k) {}
+        : x(tile), places(tile.t.add->p), a((const float*)tile.t.a + first), b((const float*)tile.t.b),
+          c((float*)tile.t.c + first * NV * L), row(first), from(from_), end(tile.t.k) {}
 
     INL_MEMBER void get() {
 #pragma GCC unroll 4
@@ -150,16 +148,10 @@ template <int STEP, int KIND, int SMALLNESS, bool WORDS> struct CutRows {
 #pragma GCC unroll 4
             for (int j = 0; j < NV; ++j) store(c + (i * NV + j) * L, from_s[i][j]);
     }
-    // Of the carrier's own operations: split, or in two where multipliers are not what a step waits for (watch.h; lifted registers
-    // have at most 11 bits).
-    INL_MEMBER V split(V sum) const {
-        if (!ISA_DIRECTED) return vfma(sum, power, sum * minus);
-        const V far = sum * factor;
-        return far + (sum - far);
-    }
     // Terms [k, k + STEPS): registers stay in registers; as they were they are in others or, where there are none, in memory.
     template <int STEPS> INL_MEMBER void steps(int64_t k) {
-        SeenCuts<TIES, SMALLNESS, WORDS> seen;
+        const float *const ak = a + k * MR, *const bk = b + k * NV * L;
+        SeenCuts<TIES, SMALLNESS> seen;
         V before[CUT_ROWS][NV];
         if (ISA_DIRECTED) memcpy(before, s, sizeof s);
         else {
@@ -170,10 +162,10 @@ template <int STEP, int KIND, int SMALLNESS, bool WORDS> struct CutRows {
         for (int u = 0; u < STEPS; ++u) {
 #pragma GCC unroll 4
             for (int i = 0; i < CUT_ROWS; ++i) {
-                const V av = splat<C32>(a[(k + u) * MR + i]);
+                const V av = splat<C32>(ak[u * MR + i]);
 #pragma GCC unroll 4
                 for (int j = 0; j < NV; ++j) {
-                    const V sum = vfma(av, load<V>(b + ((k + u) * NV + j) * L), s[i][j]);
+                    const V sum = vfma(av, load<V>(bk + (u * NV + j) * L), s[i][j]);
                     if (TIES) {
                         const VU t = (VU)sum + places.half;
                         seen.look_for_ties(t, places, i * NV + j);
@@ -181,39 +173,53 @@ template <int STEP, int KIND, int SMALLNESS, bool WORDS> struct CutRows {
                         seen.look(s[i][j], i * NV + j);
                     } else {
                         seen.look(sum, i * NV + j);
-                        s[i][j] = split(sum);
+                        s[i][j] = x.watch.round(sum);
                     }
                 }
             }
         }
         if (__builtin_expect(seen.found(x.watch), 0)) {
-            if (ISA_DIRECTED) put(before);
-            cut_again<STEP, KIND>(x, row, k, STEPS);
-            get();
+            if (ISA_DIRECTED && STEPS == 1) {
+#pragma GCC unroll 4
+                for (int i = 0; i < CUT_ROWS; ++i)
+#pragma GCC unroll 4
+                    for (int j = 0; j < NV; ++j)
+                        s[i][j] = step<C32, STEP, KIND>(in_register(splat<C32>(ak[i])), load<V>(bk + j * L), before[i][j], x.add, x.add,
+                                                        VU{}, VU{});
+            } else {
+                if (ISA_DIRECTED) put(before);
+                cut_again<STEP, KIND>(x, row, k, STEPS);
+                get();
+            }
             if ((found += STEPS) * 4 > k - from + 32) end = k + STEPS;
         }
+#pragma GCC unroll 4
+        for (int i = 0; i < CUT_ROWS; ++i)  // both ways meet in registers
+#pragma GCC unroll 4
+            for (int j = 0; j < NV; ++j) s[i][j] = in_register(s[i][j]);
     }
     INL_MEMBER int64_t run() {
         get();
         int64_t k = from;
-        for (; k + CUT_STEPS <= end; k += CUT_STEPS) steps<CUT_STEPS>(k);
+        constexpr int TOGETHER = TIES ? 1 : 2;  // where steps are often done again, that one alone
+        for (; k + TOGETHER <= end; k += TOGETHER) steps<TOGETHER>(k);
         if (k < end) steps<1>(k++);
         put(s);
         return k;
     }
 };
 
-template <int STEP, int KIND, int SMALLNESS, bool WORDS>
+template <int STEP, int KIND, int SMALLNESS>
 static __attribute__((noinline)) int64_t rows_cut(const CutTile& x, int row, int64_t from) {
-    CutRows<STEP, KIND, SMALLNESS, WORDS> rows(x, row, from);
+    CutRows<STEP, KIND, SMALLNESS> rows(x, row, from);
     return rows.run();
 }
 
 // Four rows: where what is looked for is no exception, the next steps are done in another way (watched.h).
-template <int STEP, int KIND, int SMALLNESS> static void four_rows_cut(const CutTile& x, int row, bool words) {
-    int64_t k = words ? rows_cut<STEP, KIND, SMALLNESS, !ISA_DIRECTED>(x, row, 0) : 0;
+template <int STEP, int KIND, int SMALLNESS> static void four_rows_cut(const CutTile& x, int row) {
+    int64_t k = 0;
     for (int64_t before = FIRST_STRETCH; k < x.t.k; before *= 2) {
-        k = rows_cut<STEP, KIND, SMALLNESS, false>(x, row, k);
+        k = rows_cut<STEP, KIND, SMALLNESS>(x, row, k);
         const int64_t n = x.t.k - k < before ? x.t.k - k : before;
         if (n) stretch<C32, STEP, KIND, CUT_ROWS>(x.t, row, k, n, x.add, x.add);
         k += n;
@@ -222,10 +228,8 @@ template <int STEP, int KIND, int SMALLNESS> static void four_rows_cut(const Cut
 
 template <int STEP, int KIND, int SMALLNESS> static void tile_cut(const Tile& t) {
     const CutTile x(t);
-    constexpr int WORD_BITS = 8;
-    const bool words = !ISA_DIRECTED && STEP == FMA_ODD && t.add->p <= WORD_BITS;
     int row = 0;
-    for (; row + CUT_ROWS <= t.rows; row += CUT_ROWS) four_rows_cut<STEP, KIND, SMALLNESS>(x, row, words);
+    for (; row + CUT_ROWS <= t.rows; row += CUT_ROWS) four_rows_cut<STEP, KIND, SMALLNESS>(x, row);
     for (; row < t.rows; row += 2) {
         int64_t before = FIRST_STRETCH;
         if (row + 2 <= t.rows) watch<C32, STEP, KIND, ALL, 2>(t, row, x.add, x.add, before);
@@ -233,10 +237,13 @@ template <int STEP, int KIND, int SMALLNESS> static void tile_cut(const Tile& t)
     }
 }
 
+// On AVX2 a look for midpoints anywhere else is two instructions, and what they leave is too little for its sixteen registers.
+constexpr int LEAST_CUT = ISA_DIRECTED ? LEAST_DROPPED : 16;
+
 // Kinds PLAIN (of steps to odd) to FTZ.
 template <class C, int STEP, int KIND> static void tile_nearest(const Tile& t) {
-    if constexpr (sizeof(typename C::T) == 4 && STEP < MA_NEAR && KIND <= SUB) {
-        if (C::MB + 1 - t.add->p >= LEAST_DROPPED && t.rows >= CUT_ROWS) {
+    if constexpr (sizeof(typename C::T) == 4 && (STEP == FMA_ODD || (STEP == FMA_NEAR && ISA_DIRECTED)) && KIND <= SUB) {
+        if (C::MB + 1 - t.add->p >= LEAST_CUT && t.rows >= CUT_ROWS) {
             if constexpr (KIND == PLAIN) return tile_cut<STEP, KIND, NOT_SMALL>(t);
             else if (t.lift) return tile_cut<STEP, KIND, LIFTED>(LiftedTile(t));
             else if constexpr (ISA_DIRECTED) return tile_cut<STEP, KIND, SMALL_MAGNITUDES>(t);
