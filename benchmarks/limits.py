@@ -43,15 +43,14 @@ ROUNDING = {
     "any mode": 30,
 }
 TO_ODD = 3
-#: Sequential steps whose sums are watched (docs/design/cpu.md, "Watched sums"): the operation, three instructions of
-#: splitting, two that look for midpoints and one for small sums. To odd, registers of at most 11 bits are rounded in
-#: two instructions, both for the multipliers: three of five, which these hold up as long as six. Registers with more
-#: than 13 bits are rounded to odd.
-WATCHED = {"fma to odd, round": 6, "fma to odd, round+subnormals": 7, "fma, round+subnormals": 5}
-SHORT_ROUNDED = {"fma to odd, round+subnormals": 6}
-MOST_SHORT_BITS, MOST_WATCHED_BITS = 11, 13
+#: Sequential steps whose sums are watched (docs/design/cpu.md, "Watched sums"): the operation, two instructions that
+#: cut its bits (three of splitting where steps are not to odd), one that looks for midpoints and one for small sums,
+#: half a one for lifted values of at most 11 bits. Registers with more than 13 bits are rounded to odd.
+WATCHED = {"fma to odd, round": 4, "fma to odd, round+subnormals": 5, "fma, round+subnormals": 5}
+LIFTED = {"fma to odd, round+subnormals": 4.5, "fma, round+subnormals": 4.5}
+MOST_LIFTED_BITS, MOST_WATCHED_BITS = 11, 13
 #: Directed steps of normal sums: the operation, a look, and the cut.
-CUT = {RoundingMode.RTZ: 3, RoundingMode.RNA: 4, RoundingMode.RU: 6, RoundingMode.RD: 6}
+CUT = {RoundingMode.RTZ: 2.5, RoundingMode.RNA: 4, RoundingMode.RU: 6, RoundingMode.RD: 6}
 #: Kinds of rounding for which runs and the sums of their totals are one kernel (runs.h), and the sign of zero's share.
 SIGN = {"native": 0, "round": 0, "round+subnormals": 1}
 #: Longest runs of a sum in pairs that leave the signs of zeros to the end.
@@ -101,7 +100,7 @@ def instructions(accumulator: Accumulator, run: Kernels, k: int) -> tuple[float,
     return operation + (rounded - 1) * others + beside, VECTOR_WIDTH
 
 
-def _watched(accumulator: Sequential, kernel: str) -> int | None:
+def _watched(accumulator: Sequential, kernel: str) -> float | None:
     """Instructions of a step that is looked at; None where none is, or a product has a rounding of its own."""
     cast = accumulator.add
     if accumulator.mul is not None:
@@ -112,7 +111,7 @@ def _watched(accumulator: Sequential, kernel: str) -> int | None:
     if bits > MOST_WATCHED_BITS:
         return None
     kind = kernel.split(" lanes, ")[-1]
-    return SHORT_ROUNDED[kind] if kind in SHORT_ROUNDED and 0 < bits <= MOST_SHORT_BITS else WATCHED.get(kind)
+    return LIFTED[kind] if kind in LIFTED and 0 < bits <= MOST_LIFTED_BITS else WATCHED.get(kind)
 
 
 def _runs(accumulator: Accumulator, kernel: str, terms: float) -> tuple[float, int] | None:

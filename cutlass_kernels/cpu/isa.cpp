@@ -233,7 +233,7 @@ static Isa make() {
     t.directed = ISA_DIRECTED ? Isa::DIRECTED : ISA_MODES ? Isa::TILES : Isa::NEAREST;
     t.nr[0] = 2 * C32::L;
     t.nr[1] = 2 * C64::L;
-    t.lifts = ISA_MODES && !ISA_NEON;
+    t.lifts = ISA_DIRECTED || (ISA_MODES && !ISA_NEON);
     memcpy(t.tile[0], tiles32, sizeof t.tile[0]);
     memcpy(t.tile[1], tiles64, sizeof t.tile[1]);
     t.combine = combine_;

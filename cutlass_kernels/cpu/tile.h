@@ -121,7 +121,7 @@ struct Isa {
     // (by the mode of the processor).
     enum Directed : int { NEAREST = 0, DIRECTED = 1, TILES = 2 } directed;
     int nr[2];           // columns of a tile
-    bool lifts;          // tiles of floats of kind SUB take lifted panels (Tile::lift)
+    bool lifts;          // tiles of floats of kinds SUB, and FAST toward zero, take lifted panels (Tile::lift)
     TileFn tile[2][STEPS][KINDS];  // FAST and FAST_CLAMP are null where nothing is directed
     // kernel of a compensated run; `kind` NONE, SUB, GENERAL or, of float panels by modes, LANES; `odd`: exact operations. False: wager lost
     CompensatedFn (*compensated)(int carrier, int method, int kind, bool odd);

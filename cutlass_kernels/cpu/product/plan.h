@@ -293,6 +293,7 @@ inline int lift_of(const Request& r, const Facts& f, double most_a) {
     const int emax = r.fused || r.add.emax > r.mul.emax ? r.add.emax : r.mul.emax;
     const double most = fmax(fmax(most_a, f.product), f.bound);
     if (by <= 0 || (!r.fused && r.mul.emin != r.add.emin) || r.add.p > SHORT_BITS || (!r.fused && r.mul.p > SHORT_BITS)) return 0;
+    if (r.add.emin - r.add.p < carrier_info(0).emin) return 0;  // what floats hold in part would be rounded otherwise
     return emax + by + 26 - p <= 127 && most < ldexp(1.0, 127 - by) ? by : 0;
 }
 
@@ -363,7 +364,9 @@ inline Choice choose(const Request& r, const Stats& a, const Stats& b, const Sta
     if (directed == Isa::TILES && !near && !in_range && kind < GENERAL) kind = GENERAL;
     c.step = r.fused ? (near ? FMA_NEAR : FMA_ODD) : (near ? MA_NEAR : MA_ODD);
     c.kind = kind;
-    if (carrier == 0 && kind == SUB) c.lift = lift_of(r, f, a.max_abs);
+    const bool runs = r.wrapper_count > 0;  // of which each is lifted and brought back: only where it saves most
+    if (carrier == 0 && (kind == SUB ? !runs || directed != Isa::DIRECTED : kind == FAST && r.add.mode == RTZ && r.fused && !runs))
+        c.lift = lift_of(r, f, a.max_abs);
     return c;
 }
 

@@ -41,7 +41,7 @@ template <class T> struct Runner {
 
     void watch(const Watcher<T>* watcher) {
         events = watcher;
-        lifted = isa.lifts && !events && r.method == REGISTER && choice.kind == SUB && choice.runs.kind < 0 ? choice.lift : 0;
+        lifted = isa.lifts && !events && r.method == REGISTER && choice.runs.kind < 0 ? choice.lift : 0;
     }
 
     // Into t.c; `addend` has the tile's layout. `counts`: overflows of the tile's elements, rows `counts_row` apart, or null.

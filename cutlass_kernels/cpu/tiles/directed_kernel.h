@@ -2,6 +2,7 @@
 #pragma once
 #include "tiles/directed.h"
 #include "tiles/gemm_kernel.h"
+#include "tiles/lifted.h"
 
 #if ISA_DIRECTED || ISA_MODES
 namespace gemmsim::NS {
@@ -19,7 +20,8 @@ INL typename C::V step_directed(typename C::V a, typename C::V b, typename C::V 
 // What a step's sums are cut by where all are normal numbers of the format: toward zero, nearest away, at random and to odd an
 // addition to the bits and a mask, else the sum with a power of two. Whether all are is known from the least magnitude; zeros count as
 // small, too.
-template <class C> struct Cut {
+// Of LIFTED values (lifted.h) the AND says it, of two at once with AVX-512.
+template <class C, bool LIFTED = false> struct Cut {
     typedef typename C::V V;
     typedef typename C::VI VI;
     typedef typename C::VU VU;
@@ -28,7 +30,8 @@ template <class C> struct Cut {
 
     explicit Cut(const Const<C>& k, int p)
         : keep(splat_u<C>(~(((typename C::U)1 << (C::MB + 1 - p)) - 1))), half(splat_u<C>((typename C::U)1 << (C::MB - p))),
-          up(splat_u<C>((typename C::U)(C::MB + 1 - p - k.rbits))), normal(from_magnitude(k.normal_from)), magic(k.magic_add) {}
+          up(splat_u<C>((typename C::U)(C::MB + 1 - p - k.rbits))), normal(LIFTED ? VU{} - 1 : from_magnitude(k.normal_from)),
+          magic(k.magic_add) {}
     template <int MODE> INL_MEMBER V round(V s, VU R) const {
         VU u = (VU)s;
         if (MODE == RU || MODE == RD) {
@@ -40,7 +43,14 @@ template <class C> struct Cut {
         if (MODE == RO) u |= (u & ~keep) + ~keep;  // reaches the last place kept from anything below it
         return (V)(u & keep);
     }
-    // `least` has begun as `normal`.
+    // `least` has begun as `normal`. Of two sums.
+    INL_MEMBER VU least_of(VU so_far, V s, V s1) const {
+#if ISA_AVX512
+        if constexpr (LIFTED) return in_register((VU)_mm512_ternarylogic_epi32((__m512i)so_far, (__m512i)s, (__m512i)s1, 0x80));
+#endif
+        if constexpr (LIFTED) return in_register(in_register(so_far & (VU)s) & (VU)s1);
+        else return least(least(so_far, s), s1);
+    }
 #if ISA_DIRECTED
     static VU from_magnitude(VU u) { return u; }
     INL_MEMBER VU least(VU least, V s) const { return (VU)least_magnitude((V)least, s); }
@@ -52,10 +62,17 @@ template <class C> struct Cut {
         else return (VU)((VI)(u ^ C::SIGN) < (VI)(least ^ C::SIGN) ? u : least);
     }
 #endif
-    INL_MEMBER bool all_normal(VU least) const { return none_set((VI)(least ^ normal)); }
+    INL_MEMBER bool all_normal(VU least) const {
+#if ISA_AVX512
+        if constexpr (LIFTED) return _mm512_testn_epi32_mask((__m512i)least, _mm512_set1_epi32(1 << 30)) == 0;
+#elif ISA_AVX2
+        if constexpr (LIFTED) return _mm256_movemask_ps((__m256)(least + least)) == 0xFF;
+#endif
+        return none_set((VI)(least ^ normal));
+    }
 };
 
-template <class C, int STEP, int MODE, bool CLAMP, int ROWS>
+template <class C, int STEP, int MODE, bool CLAMP, bool LIFTED, int ROWS>
 static __attribute__((noinline)) void rows_directed(const Tile& t, int row, const Const<C>& mul, const Const<C>& add) {
     typedef typename C::V V;
     typedef typename C::VU VU;
@@ -71,7 +88,7 @@ static __attribute__((noinline)) void rows_directed(const Tile& t, int row, cons
 #pragma GCC unroll 4
         for (int j = 0; j < NV; ++j) s[i][j] = load<V>(c + (i * NV + j) * C::L);
     constexpr bool CUTS = !CLAMP && STEP < MA_NEAR && (ISA_DIRECTED || (MODE != RU && MODE != RD));
-    const Cut<C> cut(add, t.add->p);
+    const Cut<C, LIFTED> cut(add, t.add->p);
     auto one = [&](int64_t k, int kk) __attribute__((always_inline)) {
         V bv[NV];
         VU least = cut.normal;
@@ -86,7 +103,7 @@ static __attribute__((noinline)) void rows_directed(const Tile& t, int row, cons
                 const VU xa = MODE == SR ? da.get(i, j, kk, add.rbits) : (VU){};
                 if (CUTS) {
                     s[i][j] = STEP == FMA_ODD ? fma_directed<C, MODE>(av, bv[j], s[i][j]) : vfma(av, bv[j], s[i][j]);
-                    least = cut.least(least, s[i][j]);
+                    if (j % 2) least = cut.least_of(least, s[i][j - 1], s[i][j]);
                     continue;
                 }
                 s[i][j] = step_directed<C, STEP, MODE, CLAMP>(av, bv[j], s[i][j], mul, add, xm, xa);
@@ -128,16 +145,25 @@ static __attribute__((noinline)) void rows_directed(const Tile& t, int row, cons
         for (int j = 0; j < NV; ++j) store(c + (i * NV + j) * C::L, s[i][j]);
 }
 
-template <class C, int STEP, int MODE, bool CLAMP> static void tile_mode(const Tile& t, const Const<C>& mul, const Const<C>& add) {
+template <class C, int STEP, int MODE, bool CLAMP, bool LIFTED = false>
+static void tile_mode(const Tile& t, const Const<C>& mul, const Const<C>& add) {
     int row = 0;
 #if ISA_MODES
     const RoundingState state(mode_of(MODE));
 #endif
     if constexpr (MODE != SR && (ISA_DIRECTED || ISA_NEON))  // more rows hide more of a step's latency; draws would not fit the registers
-        for (; row + 8 <= t.rows; row += 8) rows_directed<C, STEP, MODE, CLAMP, 8>(t, row, mul, add);
-    for (; row + 4 <= t.rows; row += 4) rows_directed<C, STEP, MODE, CLAMP, 4>(t, row, mul, add);
-    for (; row < t.rows; ++row) rows_directed<C, STEP, MODE, CLAMP, 1>(t, row, mul, add);
+        for (; row + 8 <= t.rows; row += 8) rows_directed<C, STEP, MODE, CLAMP, LIFTED, 8>(t, row, mul, add);
+    for (; row + 4 <= t.rows; row += 4) rows_directed<C, STEP, MODE, CLAMP, LIFTED, 4>(t, row, mul, add);
+    for (; row < t.rows; ++row) rows_directed<C, STEP, MODE, CLAMP, LIFTED, 1>(t, row, mul, add);
 }
+
+#if ISA_AVX2 || ISA_AVX512
+template <int STEP> static void tile_mode_lifted(const Tile& tile) {
+    const LiftedTile t(tile);
+    const Const<C32> add = Const<C32>::make(*t.add);
+    tile_mode<C32, STEP, RTZ, false, true>(t, add, add);
+}
+#endif
 
 }  // namespace gemmsim::NS
 #endif

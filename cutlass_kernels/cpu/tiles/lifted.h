@@ -7,7 +7,7 @@
 #pragma once
 #include "tiles/rounders.h"
 
-#if ISA_AVX2
+#if ISA_AVX2 || ISA_AVX512
 namespace gemmsim::NS {
 
 inline gemmsim::Cast lifted(gemmsim::Cast c, int by) {

@@ -12,12 +12,16 @@
 #include "tiles/gemm_kernel.h"
 #include "tiles/carried.h"
 #define WATCHED_GROUP 2
-#include "tiles/watched.h"
+#include "tiles/cut_sums.h"
 
 namespace gemmsim::NS {
 
 #if ISA_DIRECTED || ISA_MODES
 template <class C, int STEP, bool CLAMP> static void tile_directed(const Tile& t) {
+#if ISA_AVX2 || ISA_AVX512
+    if constexpr (sizeof(typename C::T) == 4 && STEP < MA_NEAR && !CLAMP)
+        if (t.lift) return tile_mode_lifted<STEP>(t);
+#endif
     const Const<C> mul = Const<C>::make(*t.mul), add = Const<C>::make(*t.add);
     switch (add.mode) {
         case RNA: return tile_mode<C, STEP, RNA, CLAMP>(t, mul, add);
@@ -48,7 +52,11 @@ template <class C, int STEP> static void tile_of_draws(const Tile& t) {
 #define FAST_PAIR(S) nullptr, nullptr
 #endif
 #if ISA_DIRECTED || ISA_MODES
+#if ISA_NEON
 #define WATCHED(S, KIND) tile_watched<CARRIER, S, KIND>
+#else
+#define WATCHED(S, KIND) tile_nearest<CARRIER, S, KIND>
+#endif
 #define DRAWS(S) tile_of_draws<CARRIER, S>
 #else
 #define WATCHED(S, KIND) tile<CARRIER, S, KIND>

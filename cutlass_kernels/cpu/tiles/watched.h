@@ -235,8 +235,8 @@ template <class C, int STEP, int KIND, int SUMS> INL void rows_of_watched(const 
 }
 
 template <class C, int STEP, int KIND, int SUMS> static void tile_of_watched(const Tile& t) {
-#if ISA_AVX2
-    if constexpr (lifts<C, KIND>())
+#if ISA_AVX2 || ISA_AVX512
+    if constexpr (sizeof(typename C::T) == 4 && KIND == SUB)
         if (t.lift) return rows_of_watched<C, STEP, KIND, SUMS>(LiftedTile(t));
 #endif
     rows_of_watched<C, STEP, KIND, SUMS>(t);

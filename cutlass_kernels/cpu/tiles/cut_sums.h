@@ -1,0 +1,256 @@
+// Four rows of a plain nearest-even register of float lanes whose sums are cut by their bits.
+//
+// Sums on a midpoint are done again in any case (watched.h), so that the others need no care for ties: half of the last place is
+// added to the bits, and what is below it is cut off. Two short instructions, and a midpoint is what has nothing below it after
+// the first. Steps that need no look for midpoints are rounded by the carrier's own operations. As values are looked at after
+// their rounding, one just below 2^emin may have become that: it does on the wider grid there, too.
+#pragma once
+#include "tiles/halves.h"
+#include "tiles/watched.h"
+
+#if ISA_DIRECTED || (ISA_MODES && !ISA_NEON)
+namespace gemmsim::NS {
+
+// How sums below 2^emin are told: there are none; by the highest bit of a lifted exponent; by magnitudes.
+enum Smallness : int { NOT_SMALL = 0, LIFTED = 1, SMALL_MAGNITUDES = 2 };
+
+// What is added to bits, and which of them stay.
+struct Places {
+    typedef C32::VU VU;
+    VU half, keep, low;
+    explicit Places(int p)
+        : half(in_register(splat_u<C32>(1u << (C32::MB - p)))), keep(in_register(splat_u<C32>(~0u << (C32::MB + 1 - p)))),
+          low(in_register(~keep)) {}
+};
+
+// What sums have been like since this was made.
+#if ISA_DIRECTED
+template <bool TIES, int SMALLNESS> struct SeenCuts {
+    typedef C32::VI VI;
+    static constexpr int CHAINS = 4;  // an instruction that adds to a mask waits for the one before it
+    __mmask16 uneven[CHAINS] = {0xFFFF, 0xFFFF, 0xFFFF, 0xFFFF};
+    VI normal = VI{} - 1, held = {};
+    C32::V least = splat<C32>(Const<C32>::power(C32::EMAX));
+
+    INL_MEMBER void look_for_ties(C32::VU t, const Places& w, int n) {
+        __mmask16& mask = uneven[n % CHAINS];
+        if (TIES) mask = _mm512_mask_test_epi32_mask(mask, (__m512i)t, (__m512i)w.low);
+    }
+    INL_MEMBER void look(C32::V r, int n) {
+        if (SMALLNESS == SMALL_MAGNITUDES) least = least_magnitude(least, r);
+        if (SMALLNESS != LIFTED) return;
+        if (n % 2) normal = in_register((VI)_mm512_ternarylogic_epi32((__m512i)normal, (__m512i)held, (__m512i)r, 0x80));
+        else held = (VI)r;
+    }
+    INL_MEMBER bool found(const Watch<C32>& w) const {
+        __mmask16 good = 0xFFFF;
+        if (SMALLNESS == LIFTED) good = _mm512_test_epi32_mask((__m512i)normal, _mm512_set1_epi32(1 << 30));
+        if (SMALLNESS == SMALL_MAGNITUDES) good = _mm512_cmpge_epi32_mask((__m512i)least, (__m512i)w.normal);
+        if (TIES) good = _kand_mask16(good, _kand_mask16(_kand_mask16(uneven[0], uneven[1]), _kand_mask16(uneven[2], uneven[3])));
+        return !_kortestc_mask16_u8(good, good);
+    }
+};
+#else
+template <bool TIES, int SMALLNESS> struct SeenCuts {
+    typedef C32::VI VI;
+    VI least = VI{} - 1, normal = VI{} - 1;  // in registers of their own: chains that the compiler does not make trees of
+
+    // Registers have at most eight bits: a midpoint has nothing in its lower half.
+    INL_MEMBER void look_for_ties(C32::VU t, const Places&, int) {
+        if (TIES) least = in_register((VI)_mm256_min_epu16((__m256i)least, (__m256i)t));
+    }
+    INL_MEMBER void look(C32::V r, int) {
+        if (SMALLNESS == LIFTED) normal = in_register(normal & (VI)r);
+    }
+    INL_MEMBER bool found(const Watch<C32>&) const {
+        const __m256i none = _mm256_cmpeq_epi16((__m256i)least, _mm256_setzero_si256());
+        const VI ties = (VI)_mm256_slli_epi32(none, 16);  // whatever the upper halves are
+        if (SMALLNESS != LIFTED) return !none_set(ties);
+        const VI all = normal + normal;
+        return _mm256_movemask_ps((__m256)(TIES ? ~ties & all : all)) != 0xFF;
+    }
+};
+#endif
+
+// One vector's step, carefully.
+template <int STEP, int KIND> INL C32::V carefully(C32::V a, C32::V b, C32::V s, const Places& w, const Watch<C32>& watch,
+                                                   const Const<C32>& add, const Const<C64>& wide) {
+    typedef C32::VU VU;
+    if (STEP == FMA_ODD) {
+        const C32::V x = vfma(a, b, s);
+        const VU t = (VU)x + w.half;
+        C32::VI again = (C32::VI)((VU)(t & w.low) == VU{});
+        if (KIND != PLAIN) again |= watch.below_normal(x);
+        if (__builtin_expect(none_set(again), 1)) return (C32::V)(t & w.keep);
+#if ISA_MODES
+        return in_halves(a, b, s, VU{}, [&](C64::V p, C64::V q, C64::V r, C64::VU) __attribute__((always_inline)) {
+            return round_to<C64, KIND>(fma_odd<C64>(p, q, r), wide, C64::VU{});
+        });
+#endif
+    }
+    (void)wide;
+    return step<C32, STEP, KIND>(a, b, s, add, add, VU{}, VU{});
+}
+
+// What does not change within a tile.
+struct CutTile {
+    const Tile& t;
+    const Const<C32> add;
+    const Const<C64> wide;
+    const Watch<C32> watch;
+    explicit CutTile(const Tile& tile)
+        : t(tile), add(Const<C32>::make(*tile.add)), wide(Const<C64>::make(*tile.add)), watch(add, *tile.add) {}
+};
+
+constexpr int CUT_ROWS = 4;  // looked at together
+
+// Terms [k, k + n) from the registers as they are in the tile's c.
+template <int STEP, int KIND> static __attribute__((noinline)) void cut_again(const CutTile& x, int row, int64_t k, int n) {
+    const Places places(x.t.add->p);
+    const float *a = (const float*)x.t.a + k * MR + row, *b = (const float*)x.t.b + k * NV * C32::L;
+    for (int u = 0; u < n; ++u)
+        for (int i = 0; i < CUT_ROWS; ++i)
+            for (int j = 0; j < NV; ++j) {
+                float* const c = (float*)x.t.c + ((row + i) * NV + j) * C32::L;
+                const C32::V bv = load<C32::V>(b + (u * NV + j) * C32::L);
+                store(c, carefully<STEP, KIND>(splat<C32>(a[u * MR + i]), bv, load<C32::V>(c), places, x.watch, x.add, x.wide));
+            }
+}
+
+template <int STEP, int KIND, int SMALLNESS> struct CutRows {
+    typedef C32::V V;
+    typedef C32::VU VU;
+    static constexpr bool TIES = STEP == FMA_ODD;
+    static constexpr int L = C32::L;
+
+    const CutTile& x;
+    const Places places;
+    const float* __restrict const a;
+    const float* __restrict const b;
+    float* __restrict const c;
+    const int row;
+    V s[CUT_ROWS][NV];
+    int64_t from, end, found = 0;
+
+    INL_MEMBER CutRows(const CutTile& tile, int first, int64_t from_)
+        : x(tile), places(tile.t.add->p), a((const float*)tile.t.a + first), b((const float*)tile.t.b),
+          c((float*)tile.t.c + first * NV * L), row(first), from(from_), end(tile.t.k) {}
+
+    INL_MEMBER void get() {
+#pragma GCC unroll 4
+        for (int i = 0; i < CUT_ROWS; ++i)
+#pragma GCC unroll 4
+            for (int j = 0; j < NV; ++j) s[i][j] = load<V>(c + (i * NV + j) * L);
+    }
+    INL_MEMBER void put(const V (&from_s)[CUT_ROWS][NV]) const {
+#pragma GCC unroll 4
+        for (int i = 0; i < CUT_ROWS; ++i)
+#pragma GCC unroll 4
+            for (int j = 0; j < NV; ++j) store(c + (i * NV + j) * L, from_s[i][j]);
+    }
+    // Terms [k, k + STEPS): registers stay in registers; as they were they are in others or, where there are none, in memory.
+    template <int STEPS> INL_MEMBER void steps(int64_t k) {
+        const float *const ak = a + k * MR, *const bk = b + k * NV * L;
+        SeenCuts<TIES, SMALLNESS> seen;
+        V before[CUT_ROWS][NV];
+        if (ISA_DIRECTED) memcpy(before, s, sizeof s);
+        else {
+            put(s);
+            __asm__ volatile("" ::: "memory");
+        }
+#pragma GCC unroll 2
+        for (int u = 0; u < STEPS; ++u) {
+#pragma GCC unroll 4
+            for (int i = 0; i < CUT_ROWS; ++i) {
+                const V av = splat<C32>(ak[u * MR + i]);
+#pragma GCC unroll 4
+                for (int j = 0; j < NV; ++j) {
+                    const V sum = vfma(av, load<V>(bk + (u * NV + j) * L), s[i][j]);
+                    if (TIES) {
+                        const VU t = (VU)sum + places.half;
+                        seen.look_for_ties(t, places, i * NV + j);
+                        s[i][j] = (V)(t & places.keep);
+                        seen.look(s[i][j], i * NV + j);
+                    } else {
+                        seen.look(sum, i * NV + j);
+                        s[i][j] = x.watch.round(sum);
+                    }
+                }
+            }
+        }
+        if (__builtin_expect(seen.found(x.watch), 0)) {
+            if (ISA_DIRECTED && STEPS == 1) {
+#pragma GCC unroll 4
+                for (int i = 0; i < CUT_ROWS; ++i)
+#pragma GCC unroll 4
+                    for (int j = 0; j < NV; ++j)
+                        s[i][j] = step<C32, STEP, KIND>(in_register(splat<C32>(ak[i])), load<V>(bk + j * L), before[i][j], x.add, x.add,
+                                                        VU{}, VU{});
+            } else {
+                if (ISA_DIRECTED) put(before);
+                cut_again<STEP, KIND>(x, row, k, STEPS);
+                get();
+            }
+            if ((found += STEPS) * 4 > k - from + 32) end = k + STEPS;
+        }
+#pragma GCC unroll 4
+        for (int i = 0; i < CUT_ROWS; ++i)  // both ways meet in registers
+#pragma GCC unroll 4
+            for (int j = 0; j < NV; ++j) s[i][j] = in_register(s[i][j]);
+    }
+    INL_MEMBER int64_t run() {
+        get();
+        int64_t k = from;
+        constexpr int TOGETHER = TIES ? 1 : 2;  // where steps are often done again, that one alone
+        for (; k + TOGETHER <= end; k += TOGETHER) steps<TOGETHER>(k);
+        if (k < end) steps<1>(k++);
+        put(s);
+        return k;
+    }
+};
+
+template <int STEP, int KIND, int SMALLNESS>
+static __attribute__((noinline)) int64_t rows_cut(const CutTile& x, int row, int64_t from) {
+    CutRows<STEP, KIND, SMALLNESS> rows(x, row, from);
+    return rows.run();
+}
+
+// Four rows: where what is looked for is no exception, the next steps are done in another way (watched.h).
+template <int STEP, int KIND, int SMALLNESS> static void four_rows_cut(const CutTile& x, int row) {
+    int64_t k = 0;
+    for (int64_t before = FIRST_STRETCH; k < x.t.k; before *= 2) {
+        k = rows_cut<STEP, KIND, SMALLNESS>(x, row, k);
+        const int64_t n = x.t.k - k < before ? x.t.k - k : before;
+        if (n) stretch<C32, STEP, KIND, CUT_ROWS>(x.t, row, k, n, x.add, x.add);
+        k += n;
+    }
+}
+
+template <int STEP, int KIND, int SMALLNESS> static void tile_cut(const Tile& t) {
+    const CutTile x(t);
+    int row = 0;
+    for (; row + CUT_ROWS <= t.rows; row += CUT_ROWS) four_rows_cut<STEP, KIND, SMALLNESS>(x, row);
+    for (; row < t.rows; row += 2) {
+        int64_t before = FIRST_STRETCH;
+        if (row + 2 <= t.rows) watch<C32, STEP, KIND, ALL, 2>(t, row, x.add, x.add, before);
+        else watch<C32, STEP, KIND, ALL, 1>(t, row, x.add, x.add, before);
+    }
+}
+
+// On AVX2 a look for midpoints anywhere else is two instructions, and what they leave is too little for its sixteen registers.
+constexpr int LEAST_CUT = ISA_DIRECTED ? LEAST_DROPPED : 16;
+
+// Kinds PLAIN (of steps to odd) to FTZ.
+template <class C, int STEP, int KIND> static void tile_nearest(const Tile& t) {
+    if constexpr (sizeof(typename C::T) == 4 && (STEP == FMA_ODD || (STEP == FMA_NEAR && ISA_DIRECTED)) && KIND <= SUB) {
+        if (C::MB + 1 - t.add->p >= LEAST_CUT && t.rows >= CUT_ROWS) {
+            if constexpr (KIND == PLAIN) return tile_cut<STEP, KIND, NOT_SMALL>(t);
+            else if (t.lift) return tile_cut<STEP, KIND, LIFTED>(LiftedTile(t));
+            else if constexpr (ISA_DIRECTED) return tile_cut<STEP, KIND, SMALL_MAGNITUDES>(t);
+        }
+    }
+    tile_watched<C, STEP, KIND>(t);
+}
+
+}  // namespace gemmsim::NS
+#endif
