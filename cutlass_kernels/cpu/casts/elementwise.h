@@ -107,6 +107,12 @@ template <class C> INL void save_any(const typename C::T* __restrict src, int64_
             const V x = load<V>(src + done);
             store((T*)dst + done, select<C>(x != x, (V)splat_u<C>(C::NAN_BITS), x));
         }
+    if constexpr (sizeof(T) == 8)
+        if (dtype == F32 && stride == 1)
+            for (; done + C::L <= n; done += C::L) {
+                const V x = load<V>(src + done);
+                store((float*)dst + done, __builtin_convertvector(select<C>(x != x, (V)splat_u<C>(C::NAN_BITS), x), HalfFloats));
+            }
     for (int64_t i = done; i < n; ++i) {
         T x = src[i];
         if (x != x) {
