@@ -63,12 +63,10 @@ template <int STEP, bool CARRIES, bool CLAMP> struct Stochastic {
     const Cut<C32> cut;
     const Taken<CARRIES> taken;
     Draws<C32, MR> draws;
-    const Draws<C32, MR>::Columns columns;
 
     explicit Stochastic(const Tile& tile)
         : t(tile), add(Const<C32>::make(*t.add)), wide(Const<C64>::make(*t.add)), dropped(C32::MB + 1 - t.add->p),
-          per_log(add.rbits > 16 ? 2 : 3), cut(add, t.add->p), taken(dropped, add.rbits),
-          columns(t.seed, t.col0, draws.last_word(t.row0, SITE_ADD)) {}
+          per_log(add.rbits > 16 ? 2 : 3), cut(add, t.add->p), taken(dropped, add.rbits) {}
 
     // Vector by vector: a copy of them all goes by halves, for which the loads that follow have to wait.
     template <int ROWS, class F> static INL_MEMBER void each(F f) {
@@ -180,13 +178,21 @@ template <int STEP, bool CARRIES, bool CLAMP> struct Stochastic {
         each<ROWS>([&](int i, int j) __attribute__((always_inline)) { store(c + (i * NV + j) * C32::L, s[i][j]); });
     }
 
+    INL_MEMBER void ahead(int64_t k, int n) const {
+        enum { LINE = 64 / sizeof(float) };
+        const float *const a = (const float*)t.a + k * MR, *const b = (const float*)t.b + k * NV * C32::L;
+        for (int i = 0; i < n * MR; i += LINE) __builtin_prefetch(a + i);
+        for (int i = 0; i < n * NV * C32::L; i += LINE) __builtin_prefetch(b + i);
+    }
+
     template <Take LOW> void run() {
         enum { GROUP = 2 };  // rows whose sums stay in registers
         const int per = 1 << per_log;
         for (int64_t k = 0; k < t.k;) {
             const int64_t at = t.index(k);  // draws belong to the absolute index, wherever this run starts
             const int first = (int)(at & (per - 1)), most = t.kmap ? 1 : per - first, n = t.k - k < most ? (int)(t.k - k) : most;
-            draws.make(columns, t, (uint32_t)(at >> per_log), SITE_ADD, t.rows);
+            ahead(k, n);  // while draws are made, which reads nothing
+            draws.make(t, 0, (uint32_t)(at >> per_log), SITE_ADD, t.rows);
             int row = 0;
             for (; row + GROUP <= t.rows; row += GROUP) terms<LOW, GROUP>(row, k, first, n);
             if (row < t.rows) terms<LOW, 1>(row, k, first, n);

@@ -12,22 +12,17 @@ enum Place { LOW_HALF, HIGH_HALF, WORD };  // of a draw in a Philox call's words
 // The draws of `ROWS` rows for one Philox call's worth of k, kept in the first-level cache.
 template <class C, int ROWS> struct Draws {
     typename C::VU w[ROWS][NV][4];
-    typedef PhiloxColumns<C, NV> Columns;
-    static INL_MEMBER uint32_t last_word(uint64_t row, int site) { return (uint32_t)site | ((uint32_t)(row >> 32) << 8); }
-    INL_MEMBER void make(const Tile& t, int row, uint32_t block, int site) {
+    // Of `rows` rows of the tile from `row` on. A function of its own, whose constants do not take the caller's registers; what depends on
+    // the tile's columns and on the site alone is made by the first call.
+    __attribute__((noinline)) void make(const Tile& t, int row, uint32_t block, int site, int rows = ROWS) {
         const uint64_t first = t.row0 + row;
-        if (first >> 32 != (first + ROWS - 1) >> 32) return row_by_row(t, first, block, site, ROWS);
-        Columns(t.seed, t.col0, last_word(first, site)).words(first, block, w[0][0], 4 * NV, ROWS);
+        if (first >> 32 != (first + rows - 1) >> 32) {
+            for (int i = 0; i < rows; ++i) make(t, row + i, block, site, 1, w[i][0]);
+            return;
+        }
+        make(t, row, block, site, rows, w[0][0]);
     }
-    // The same of the tile's first rows with what is made once: `columns` of its first row. A function of its own, whose constants do not
-    // take the caller's registers.
-    __attribute__((noinline)) void make(const Columns& columns, const Tile& t, uint32_t block, int site, int rows) {
-        if (t.row0 >> 32 != (t.row0 + rows - 1) >> 32) return row_by_row(t, t.row0, block, site, rows);
-        columns.words(t.row0, block, w[0][0], 4 * NV, rows);
-    }
-    __attribute__((noinline)) void row_by_row(const Tile& t, uint64_t first, uint32_t block, int site, int rows) {
-        for (int i = 0; i < rows; ++i) Columns(t.seed, t.col0, last_word(first + i, site)).words(first + i, block, w[i][0], 4 * NV, 1);
-    }
+
     // The highest `r` bits of draw kk.
     template <Place PLACE> INL_MEMBER typename C::VU at(int i, int j, int kk, int r) const {
         if (PLACE == WORD) return w[i][j][kk] >> (32 - r);
@@ -37,6 +32,14 @@ template <class C, int ROWS> struct Draws {
     INL_MEMBER typename C::VU get(int i, int j, int kk, int r) const {
         if (r > 16) return at<WORD>(i, j, kk, r);
         return kk & 1 ? at<HIGH_HALF>(i, j, kk, r) : at<LOW_HALF>(i, j, kk, r);
+    }
+
+private:
+    PhiloxColumns<C, NV> columns;
+    INL_MEMBER void make(const Tile& t, int row, uint32_t block, int site, int rows, typename C::VU* words) {
+        const uint64_t first = t.row0 + row;
+        columns.make(t.seed, t.col0, (uint32_t)site | ((uint32_t)(first >> 32) << 8));
+        columns.words(first, block, words, 4 * NV, rows);
     }
 };
 

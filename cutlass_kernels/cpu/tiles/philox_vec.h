@@ -63,6 +63,7 @@ struct NarrowWords {
 // The keys of rounds, in all lanes of 32 bits.
 struct RoundKeys {
     C32::VU of[10][2];
+    INL_MEMBER RoundKeys() {}
     explicit INL_MEMBER RoundKeys(uint64_t seed) {
         for (uint32_t round = 0; round < 10; ++round) {
             of[round][0] = splat_u<C32>((uint32_t)seed + round * PHILOX_W0);
@@ -133,9 +134,17 @@ template <class C, int NVEC> struct PhiloxColumns {
     typedef typename W::VU VU;
     RoundKeys keys;
     VU of_column[N], added[N], crossed[N];
-    uint32_t k0, k1;
+    uint32_t k0, k1, col0, last;
+    bool made = false;
 
-    INL_MEMBER PhiloxColumns(uint64_t seed, uint32_t col0, uint32_t last) : keys(seed), k0((uint32_t)seed), k1((uint32_t)(seed >> 32)) {
+    INL_MEMBER void make(uint64_t seed, uint32_t column0, uint32_t last_word) {
+        if (made && k0 == (uint32_t)seed && k1 == (uint32_t)(seed >> 32) && col0 == column0 && last == last_word) return;
+        keys = RoundKeys(seed);
+        k0 = (uint32_t)seed;
+        k1 = (uint32_t)(seed >> 32);
+        col0 = column0;
+        last = last_word;
+        made = true;
         const VU m0 = (VU)splat_u<C32>(PHILOX_M0), m1 = (VU)splat_u<C32>(PHILOX_M1), second = (VU)splat_u<C32>(last ^ k1);
 #pragma GCC unroll 8
         for (int n = 0; n < N; ++n) {

@@ -31,7 +31,8 @@ _SAMPLE_ROWS: Final = 16
 #: Multiply-adds for each element of an operand from which a pass over the operands does not matter.
 _REUSE: Final = 8
 
-#: Rows for each thread, and elements of a and of the result, from which a product of some rows is as fast as one of all.
+#: Rows for each thread, and elements of a and of the result, from which a product of some rows is as fast as one of
+#: all.
 _ROWS_AT_LEAST: Final = 64
 _TOGETHER: Final = 1 << 18
 
