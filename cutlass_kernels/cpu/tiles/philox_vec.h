@@ -31,8 +31,8 @@ struct WideWords {
 
 #if ISA_AVX2 || ISA_NEON
 #define NARROW_WORDS 1
-// One to a 32-bit lane. AVX2 exchanges the middle two of each four where it takes upper words, so that the words that are multiplied are in order
-// in every other round, those added (lower ones of the round before) in the rounds between.
+// One to a 32-bit lane. AVX2 exchanges the middle two of each four where it takes upper words, so that the words that are multiplied are
+// in order in every other round, those added (lower ones of the round before) in the rounds between.
 struct NarrowWords {
     typedef C32::VU VU;
     enum { L = C32::L };
@@ -120,9 +120,9 @@ INL C64::VU lanes64(uint32_t first, uint32_t stride) {
     return v;
 }
 
-// Four words for each of some rows and each column col0 .. of NVEC vectors of carrier C, in 32-bit (C32) or 64-bit (C64) lanes. Rows share the
-// upper half of their 64-bit numbers, `last` with the site. Of the first three rounds, what depends on columns alone is made once, and once
-// for all rows of a block.
+// Four words for each of some rows and each column col0 .. of NVEC vectors of carrier C, in 32-bit (C32) or 64-bit (C64) lanes. Rows
+// share the upper half of their 64-bit numbers, `last` with the site. Of the first three rounds, what depends on columns alone is made
+// once, and once for all rows of a block.
 template <class C, int NVEC> struct PhiloxColumns {
     static constexpr bool WIDE = sizeof(typename C::T) == 8, NARROW = NARROW_WORDS && !WIDE;
     static constexpr int N = WIDE || NARROW ? NVEC : 2 * NVEC;  // of narrow ones in wide lanes, even and odd columns apart
