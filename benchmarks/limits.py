@@ -22,7 +22,7 @@ from gemmsim.arithmetic.interleaved import Interleaved
 from gemmsim.arithmetic.pairwise import Pairwise
 from gemmsim.arithmetic.splitk import SplitK
 from gemmsim.backends.cpu import Kernels
-from gemmsim.formats import FloatFormat, RoundingMode
+from gemmsim.formats import Cast, FloatFormat, RoundingMode
 
 __all__ = ["clock_ghz", "instructions", "limit_gmacs"]
 
@@ -51,6 +51,12 @@ LIFTED = {"fma to odd, round+subnormals": 4.5, "fma, round+subnormals": 4.5}
 MOST_LIFTED_BITS, MOST_WATCHED_BITS = 11, 13
 #: Directed steps of normal sums: the operation, a look, and the cut.
 CUT = {RoundingMode.RTZ: 2.5, RoundingMode.RNA: 4, RoundingMode.RU: 6, RoundingMode.RD: 6}
+#: Stochastic ones of float lanes: the operation, a look, the draw (masked and put in place), an addition and the cut;
+#: where the lanes hold the random bits in part, these need no mask, and the sum's last places are looked at, too.
+DRAWN_STEP, CARRIED_STEP, MOST_DRAWN = 6, 7, 23
+#: Random bits of one call (Philox), which serves eight steps (four of more than 16 bits): fifteen halves of rounds,
+#: three instructions each, for both halves of a vector, and the words of a call put together.
+CALL, LONG_DRAWS = 2 * 15 * 3 + 4, 16
 #: Kinds of rounding for which runs and the sums of their totals are one kernel (runs.h), and the sign of zero's share.
 SIGN = {"native": 0, "round": 0, "round+subnormals": 1}
 #: Longest runs of a sum in pairs that leave the signs of zeros to the end.
@@ -105,6 +111,8 @@ def _watched(accumulator: Sequential, kernel: str) -> float | None:
     cast = accumulator.add
     if accumulator.mul is not None:
         return None
+    if kernel.endswith(", directed") and cast.is_stochastic:
+        return _drawn(cast) if "float32" in kernel else None
     if kernel.endswith(", directed"):
         return CUT.get(cast.rounding.mode)
     bits = cast.format.p if "float32" in kernel and isinstance(cast.format, FloatFormat) else 0
@@ -112,6 +120,15 @@ def _watched(accumulator: Sequential, kernel: str) -> float | None:
         return None
     kind = kernel.split(" lanes, ")[-1]
     return LIFTED[kind] if kind in LIFTED and 0 < bits <= MOST_LIFTED_BITS else WATCHED.get(kind)
+
+
+def _drawn(cast: Cast) -> float | None:
+    """Instructions of a stochastic step in float lanes, its share of the random bits included."""
+    bits = cast.rounding.bits
+    if not isinstance(cast.format, FloatFormat):
+        return None
+    step = DRAWN_STEP if cast.format.p + bits <= MOST_DRAWN else CARRIED_STEP
+    return step + CALL / (4 if bits > LONG_DRAWS else 8)
 
 
 def _runs(accumulator: Accumulator, kernel: str, terms: float) -> tuple[float, int] | None:

@@ -183,10 +183,11 @@ static int quantize_(int carrier, const void* src, void* dst, int64_t n, const C
 static void round_(int carrier, void* x, int64_t n, const Cast& c, uint64_t seed, uint64_t index0, int site) {
     if (quantize_(carrier, x, x, n, c, 0)) return;
     if (((c.flags & ANY_GRID) || c.mode < RNE) && round_grids(carrier, x, n, c, seed, index0, site)) return;
+    const bool floats = vector_can<C32>(c) || vectors_can_draw<C32>(c), doubles = vector_can<C64>(c) || vectors_can_draw<C64>(c);
     if (carrier == 0) {
         float* f = (float*)x;
-        if (vector_can<C32>(c)) return round_vectors<C32>(f, n, c, seed, index0, site);
-        if (!vector_can<C64>(c)) return round_scalars(f, n, c, seed, index0, site);
+        if (floats) return round_vectors<C32>(f, n, c, seed, index0, site);
+        if (!doubles) return round_scalars(f, n, c, seed, index0, site);
         double wide[256];
         for (int64_t i = 0; i < n; i += 256) {
             const int64_t m = n - i < 256 ? n - i : 256;
@@ -196,7 +197,7 @@ static void round_(int carrier, void* x, int64_t n, const Cast& c, uint64_t seed
         }
         return;
     }
-    if (vector_can<C64>(c)) return round_vectors<C64>((double*)x, n, c, seed, index0, site);
+    if (doubles) return round_vectors<C64>((double*)x, n, c, seed, index0, site);
     round_scalars((double*)x, n, c, seed, index0, site);
 }
 

@@ -107,6 +107,12 @@ template <class C> INL void save_any(const typename C::T* __restrict src, int64_
             const V x = load<V>(src + done);
             store((T*)dst + done, select<C>(x != x, (V)splat_u<C>(C::NAN_BITS), x));
         }
+    if constexpr (sizeof(T) == 8)
+        if (dtype == F32 && stride == 1)
+            for (; done + C::L <= n; done += C::L) {
+                const V x = load<V>(src + done);
+                store((float*)dst + done, __builtin_convertvector(select<C>(x != x, (V)splat_u<C>(C::NAN_BITS), x), HalfFloats));
+            }
     for (int64_t i = done; i < n; ++i) {
         T x = src[i];
         if (x != x) {
@@ -272,20 +278,53 @@ template <class C, class F> INL void each_vector(const typename C::T* x, typenam
     memcpy(y + i, &r, rest);
 }
 
-template <class C> INL void round_vectors(typename C::T* x, int64_t n, const gemmsim::Cast& c, uint64_t seed, uint64_t index0, int site) {
+// The cast of mode SR that SRB and SRC are, once their numbers are made: of a random number 2 R + 1 of one bit more, as R and a half
+// carries where that does; of a value that is rounded to the random bits' own grid (finer_of) before.
+inline gemmsim::Cast simply_stochastic(gemmsim::Cast c) {
+    if (c.mode == SRB) ++c.rbits;
+    c.mode = SR;
+    return c;
+}
+
+// To nearest even on the grid of 2^-r quanta, r random bits. What is past the end of the format stays past it, and finite.
+inline gemmsim::Cast finer_of(gemmsim::Cast c) {
+    const double end = scale2(1, c.emax + 1), inf = __builtin_inf();
+    return gemmsim::Cast{c.p + c.rbits, c.emin, RNE, 0, NEG_ZERO | PRESENT, c.emax + 1, -end, end, -end, end, -inf, inf};
+}
+
+// Which carrier can round its own values by one of the three stochastic modes.
+template <class C> INL bool vectors_can_draw(const gemmsim::Cast& c) {
+    if (c.mode < SR || !vector_can<C>(simply_stochastic(c))) return false;
+    const int bits = c.p + c.rbits;
+    return c.mode != SRC || (!(c.flags & NO_SUBNORMALS) && bits <= C::MB + 1 && c.emax + 1 <= C::EMAX && c.emin - bits + 1 >= 1 - C::BIAS);
+}
+
+template <class C> INL void round_by_draws(typename C::T* x, int64_t n, const gemmsim::Cast& c, uint64_t seed, uint64_t index0, int site) {
     typedef typename C::V V;
     typedef typename C::VU VU;
-    const Const<C> k = Const<C>::make(c);
-    if (c.mode != SR)
-        return each_vector<C>(x, x, n, nullptr, [&](V v, VU R) __attribute__((always_inline)) { return round_general<C, false>(v, k, R); });
-    const Draw<C> simple(k, c);
+    const gemmsim::Cast plain = simply_stochastic(c);
+    const Const<C> k = Const<C>::make(plain), finer = Const<C>::make(c.mode == SRC ? finer_of(c) : plain);
+    const Draw<C> simple(k, plain);
     constexpr int64_t CHUNK = 512;
     typename C::U draws[CHUNK];
     for (int64_t i = 0; i < n; i += CHUNK) {
         const int64_t m = n - i < CHUNK ? n - i : CHUNK;
         draws_for<C>(seed, index0 + i, m, site, c.rbits, draws);
+        if (c.mode == SRB)
+            for (int64_t j = 0; j < m; ++j) draws[j] = 2 * draws[j] + 1;
+        if (c.mode == SRC)
+            each_vector<C>(x + i, x + i, m, nullptr,
+                           [&](V v, VU R) __attribute__((always_inline)) { return round_general<C, false>(v, finer, R); });
         each_vector<C>(x + i, x + i, m, draws, [&](V v, VU R) __attribute__((always_inline)) { return round_drawn<C>(v, k, simple, R); });
     }
+}
+
+template <class C> INL void round_vectors(typename C::T* x, int64_t n, const gemmsim::Cast& c, uint64_t seed, uint64_t index0, int site) {
+    typedef typename C::V V;
+    typedef typename C::VU VU;
+    if (c.mode >= SR) return round_by_draws<C>(x, n, c, seed, index0, site);
+    const Const<C> k = Const<C>::make(c);
+    each_vector<C>(x, x, n, nullptr, [&](V v, VU R) __attribute__((always_inline)) { return round_general<C, false>(v, k, R); });
 }
 
 template <class T> INL void round_scalars(T* x, int64_t n, const gemmsim::Cast& c, uint64_t seed, uint64_t index0, int site) {

@@ -68,13 +68,13 @@ template <class C, bool ODD> static void combine_draws(typename C::T* s, const t
     typedef typename C::V V;
     const Const<C> k = Const<C>::make(cast);
     const uint64_t per = cast.rbits > 16 ? 4 : 8;
-    Draws<C, 1> draws;
+    Draws<C, MR> draws;
+    draws.make(t, 0, (uint32_t)(index / per), site, t.rows);
     for (int row = 0; row < t.rows; ++row) {
-        draws.make(t, row, (uint32_t)(index / per), site);
         for (int j = 0; j < NV; ++j) {
             const int at = (row * NV + j) * C::L;
             const V u = load<V>(s + at), v = load<V>(x + at);
-            store(s + at, round_to<C, RANDOM>(ODD ? add_odd<C>(u, v) : u + v, k, draws.get(0, j, (int)(index % per), cast.rbits)));
+            store(s + at, round_to<C, RANDOM>(ODD ? add_odd<C>(u, v) : u + v, k, draws.get(row, j, (int)(index % per), cast.rbits)));
         }
     }
 }

@@ -12,17 +12,17 @@ enum Place { LOW_HALF, HIGH_HALF, WORD };  // of a draw in a Philox call's words
 // The draws of `ROWS` rows for one Philox call's worth of k, kept in the first-level cache.
 template <class C, int ROWS> struct Draws {
     typename C::VU w[ROWS][NV][4];
-    INL_MEMBER void make(const Tile& t, int row, uint32_t block, int site) {
+    // Of `rows` rows of the tile from `row` on. A function of its own, whose constants do not take the caller's registers; what depends on
+    // the tile's columns and on the site alone is made by the first call.
+    __attribute__((noinline)) void make(const Tile& t, int row, uint32_t block, int site, int rows = ROWS) {
         const uint64_t first = t.row0 + row;
-        if (first >> 32 != (first + ROWS - 1) >> 32) {
-            for (int i = 0; i < ROWS; ++i) one_row(t, first + i, block, site, w[i][0]);
+        if (first >> 32 != (first + rows - 1) >> 32) {
+            for (int i = 0; i < rows; ++i) make(t, row + i, block, site, 1, w[i][0]);
             return;
         }
-        philox_rows<C, NV, ROWS>(t.seed, first, t.col0, block, site, w[0][0], 4 * NV);
+        make(t, row, block, site, rows, w[0][0]);
     }
-    static __attribute__((noinline)) void one_row(const Tile& t, uint64_t row, uint32_t block, int site, typename C::VU* words) {
-        philox_rows<C, NV, 1>(t.seed, row, t.col0, block, site, words, 4 * NV);
-    }
+
     // The highest `r` bits of draw kk.
     template <Place PLACE> INL_MEMBER typename C::VU at(int i, int j, int kk, int r) const {
         if (PLACE == WORD) return w[i][j][kk] >> (32 - r);
@@ -32,6 +32,14 @@ template <class C, int ROWS> struct Draws {
     INL_MEMBER typename C::VU get(int i, int j, int kk, int r) const {
         if (r > 16) return at<WORD>(i, j, kk, r);
         return kk & 1 ? at<HIGH_HALF>(i, j, kk, r) : at<LOW_HALF>(i, j, kk, r);
+    }
+
+private:
+    PhiloxColumns<C, NV> columns;
+    INL_MEMBER void make(const Tile& t, int row, uint32_t block, int site, int rows, typename C::VU* words) {
+        const uint64_t first = t.row0 + row;
+        columns.make(t.seed, t.col0, (uint32_t)site | ((uint32_t)(first >> 32) << 8));
+        columns.words(first, block, words, 4 * NV, rows);
     }
 };
 

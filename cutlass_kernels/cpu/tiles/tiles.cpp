@@ -30,9 +30,12 @@ template <class C, int STEP, bool CLAMP> static void tile_directed(const Tile& t
         case RD: return tile_mode<C, STEP, RD, CLAMP>(t, mul, add);
         case RO: return tile_mode<C, STEP, RO, CLAMP>(t, mul, add);
         default:
-            if constexpr (sizeof(typename C::T) == 4 && STEP < MA_NEAR)
-                if (is_carried(*t.add)) return tile_carried<CLAMP>(t);
-            return tile_mode<C, STEP, SR, CLAMP>(t, mul, add);
+            if constexpr (sizeof(typename C::T) == 4 && STEP < MA_NEAR) {
+                if (is_carried(*t.add)) return tile_stochastic<FMA_ODD, true, CLAMP>(t);
+                return tile_stochastic<STEP, false, CLAMP>(t);
+            } else {
+                return tile_mode<C, STEP, SR, CLAMP>(t, mul, add);
+            }
     }
 }
 
