@@ -95,6 +95,7 @@ template <class T> struct Watcher {
         const bool tiny_sums_are_exact = !(c.flags & NO_SUBNORMALS);
         if (r.method) return tile(0, narrow_sums && tiny_sums_are_exact ? 1 : 0);
         if (sizeof(T) == 4 && is_native(c, 0)) return tile(0, 3, bits <= 24);
+        if (floats && (c.mode == RNE || c.mode == RNA) && bits <= 24) return tile(0, 4);
         return narrow ? tile(0, 1) : known_in_floats ? tile(0, 1, true) : tile(0, 2, known);
     }
 
