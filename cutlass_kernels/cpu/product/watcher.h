@@ -106,7 +106,7 @@ template <class T> struct Watcher {
         if (r.method) return tile(0, narrow_sums && tiny_sums_are_exact ? 1 : 0);
         if (sizeof(T) == 4 && is_native(c, 0)) return tile(0, 3, bits <= 24);
         if (floats && on_grid) return tile(0, 5, !lost);
-        if (floats && (c.mode == RNE || c.mode == RNA) && bits <= 24) return tile(0, 4);
+        if (floats && c.mode == RNE && bits <= 24) return tile(0, 4);
         return narrow ? tile(0, 1) : known_in_floats ? tile(0, 1, true) : tile(0, 2, known);
     }
 

@@ -107,7 +107,7 @@ template <class T> static void in_few_instructions(const Tile& t, int nr, int me
     if constexpr (sizeof(T) == 4) {
         if (method) return brisk_compensated_sums(t, nr, method, add, into);
         if (into.brisk == 5) return grid_tile(t, nr, into);
-        if (into.brisk == 4) return t.add->mode == RNE ? held_tile<TO_NEAREST>(t, nr, add, into) : held_tile<HALF_AWAY>(t, nr, add, into);
+        if (into.brisk == 4) return held_tile(t, nr, add, into);
         if (into.brisk == 3) return native_tile(t, nr, into.known, add, into);
         if (into.brisk == 1) return brisk_run<C32, float>(t, nr, add, into);
     }

@@ -10,8 +10,8 @@
 namespace gemmsim::NS {
 
 // All terms of ROWS rows and NV vectors of columns from `at` on.
-template <How HOW, int ROWS> static __attribute__((noinline)) void held_rows(const Tile& t, int nr, int row, int at, const Brisk<C32>& k,
-                                                                             const Careful& add, const EventTile& into) {
+template <int ROWS> static __attribute__((noinline)) void held_rows(const Tile& t, int nr, int row, int at, const Brisk<C32>& k,
+                                                                    const Careful& add, const EventTile& into) {
     typedef C32::V V;
     typedef C32::VI VI;
     const float *a = (const float*)t.a + row, *b = (const float*)t.b + at;
@@ -39,7 +39,7 @@ template <How HOW, int ROWS> static __attribute__((noinline)) void held_rows(con
 #pragma GCC unroll 2
             for (int j = 0; j < NV; ++j) {
                 const V s = sum[i][j], q = av * bv[j], x = s + q;
-                r[j] = k.template round<HOW>(x, C32::VU{});
+                r[j] = k.template round<TO_NEAREST>(x, C32::VU{});
                 const Mask held = equals_where(equals(x - s, q), x - q, s);
                 equal[j] = equals_where(held, x, r[j]);
                 same[j] = equals_where(differs(q, (V){}), r[j], s);
@@ -51,7 +51,7 @@ template <How HOW, int ROWS> static __attribute__((noinline)) void held_rows(con
                 for (int j = 0; j < NV; ++j)
                     lanes[i].s[j] = sum[i][j], lanes[i].swamped[j] = swamped[i][j], lanes[i].exact[j] = exact[i][j];
                 const C32::VU none[NV] = {};
-                again<C32, float, HOW, false>(lanes[i], a[n * MR + i], b + n * nr, none, add, into, (row + i) * (int64_t)nr + at);
+                again<C32, float, TO_NEAREST, false>(lanes[i], a[n * MR + i], b + n * nr, none, add, into, (row + i) * (int64_t)nr + at);
 #pragma GCC unroll 2
                 for (int j = 0; j < NV; ++j)
                     sum[i][j] = lanes[i].s[j], swamped[i][j] = lanes[i].swamped[j], exact[i][j] = lanes[i].exact[j];
@@ -74,14 +74,14 @@ template <How HOW, int ROWS> static __attribute__((noinline)) void held_rows(con
 }
 
 // A tile's terms. Products of factors that are far from the carrier's ends are exact; of others double lanes look at the sums.
-template <How HOW> static void held_tile(const Tile& t, int nr, const Careful& add, const EventTile& into) {
+static void held_tile(const Tile& t, int nr, const Careful& add, const EventTile& into) {
     if (!in_range((const float*)t.a, t.k * MR) || !in_range((const float*)t.b, t.k * nr))
-        return brisk_tile<C64, float, HOW, HOW == TO_NEAREST>(t, nr, add, into);
+        return brisk_tile<C64, float, TO_NEAREST, true>(t, nr, add, into);
     const Brisk<C32> k = Brisk<C32>::make(*t.add, into.least, t.add->hi < -t.add->lo ? t.add->hi : -t.add->lo);
     for (int at = 0; at < t.cols; at += NV * C32::L) {
         int row = 0;
-        for (; row + 2 <= t.rows; row += 2) held_rows<HOW, 2>(t, nr, row, at, k, add, into);
-        if (row < t.rows) held_rows<HOW, 1>(t, nr, row, at, k, add, into);
+        for (; row + 2 <= t.rows; row += 2) held_rows<2>(t, nr, row, at, k, add, into);
+        if (row < t.rows) held_rows<1>(t, nr, row, at, k, add, into);
     }
 }
 
