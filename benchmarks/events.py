@@ -24,8 +24,8 @@ ROWS: dict[str, float | None] = {
     "pairwise(e5m10)": 0.25,
     "kahan(e5m10)": 0.25,
     ":fp32": 0.25,
-    "bf16 : e5m10": None,
-    "e4m3 : e5m10": None,
+    "bf16 : e5m10": 0.25,
+    "e4m3 : e5m10": 0.25,
     ":e5m10/ru": None,
     "neumaier(e5m10)": None,
 }

@@ -18,7 +18,9 @@ struct EventTile {
     int64_t plane;
     double least;  // the smallest normal of the cast that rounds
     // Where steps may be taken in few instructions (tiles/events_fast.h): in lanes of 1 float, 2 double, 3 float, which is the register
-    // (tiles/events_native.h); 0: nowhere. `known`: what the carrier loses is seen in its sums; of 3: it holds the products.
+    // (tiles/events_native.h), 4 float, which holds the products (tiles/events_held.h), 5 float, where the planner has proved much
+    // (tiles/events_grid.h); 0: nowhere. `known`: what the carrier loses is seen in its sums; of 3: it holds the products; of 5: no
+    // product hides a register.
     int brisk;
     bool known;
     int64_t* of(int event, int64_t element) const { return counts + event * plane + element; }

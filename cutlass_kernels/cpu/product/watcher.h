@@ -68,15 +68,25 @@ template <class T> struct Watcher {
     int bits = 48;             // of any product
     bool narrow_sums = false;  // sums of the values of any two of the casts are rounded once in float lanes (lemma A)
 
+    bool on_grid = false;      // of narrow products: no sum leaves the format, or falls between its smallest numbers
+    bool lost = true;          // then: a product may be 2^23 times the smallest register, or more
+
     void look(const Stats& a, const Stats& b, bool planned) {
         bits = operand_bits(r.a, r.dtype_a) + operand_bits(r.b, r.dtype_b);
         if (planned && a.width + b.width < bits) bits = a.width + b.width;
+        if (planned) prove(block_facts(r, a, b, EMPTY_STATS));
         narrow_sums = sizeof(T) == 4 && plain(r.add) && r.add.mode == RNE && 2 * r.add.p <= 23;
         for (int w = 0; w < r.wrapper_count; ++w) {
             const Cast& c = r.wrappers[w].cast;
             if (r.wrappers[w].order == SHUFFLED) continue;
             narrow_sums = narrow_sums && plain(c) && c.mode == RNE && c.p == r.add.p;
         }
+    }
+    void prove(const Facts& f) {
+        const Cast& c = r.add;
+        const bool inside = f.finite && f.bound < fmin(fmin(c.hi, -c.lo), ldexp(1.0, 100)) && f.lsb >= -100 && no_underflow(c, f.lsb);
+        on_grid = inside && sizeof(T) == 4 && lemma_a(c, f.width, 24) && f.width + c.p <= 23;
+        lost = !(f.product < ldexp(1.0, (f.lsb < 100 ? f.lsb : 100) + 23));
     }
     // A signed float format in a mode that the short steps have.
     static bool plain(const Cast& c) {
@@ -95,6 +105,8 @@ template <class T> struct Watcher {
         const bool tiny_sums_are_exact = !(c.flags & NO_SUBNORMALS);
         if (r.method) return tile(0, narrow_sums && tiny_sums_are_exact ? 1 : 0);
         if (sizeof(T) == 4 && is_native(c, 0)) return tile(0, 3, bits <= 24);
+        if (floats && on_grid) return tile(0, 5, !lost);
+        if (floats && c.mode == RNE && bits <= 24) return tile(0, 4);
         return narrow ? tile(0, 1) : known_in_floats ? tile(0, 1, true) : tile(0, 2, known);
     }
 

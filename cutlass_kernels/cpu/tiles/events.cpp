@@ -1,6 +1,8 @@
 // Additions of a product that are watched (product/events.h): each step rounded to odd in double lanes, then by the cast, and
 // compared with what went in. Compiled once per ISA. The driver (product/watcher.h) sees to it that products are exact.
 #include "tiles/events_compensated.h"
+#include "tiles/events_grid.h"
+#include "tiles/events_held.h"
 #include "tiles/events_native.h"
 #include "tiles/events_pairs.h"
 
@@ -104,6 +106,8 @@ template <class T> static void in_few_instructions(const Tile& t, int nr, int me
     const Careful add = {*t.add, into.least};
     if constexpr (sizeof(T) == 4) {
         if (method) return brisk_compensated_sums(t, nr, method, add, into);
+        if (into.brisk == 5) return grid_tile(t, nr, into);
+        if (into.brisk == 4) return held_tile(t, nr, add, into);
         if (into.brisk == 3) return native_tile(t, nr, into.known, add, into);
         if (into.brisk == 1) return brisk_run<C32, float>(t, nr, add, into);
     }

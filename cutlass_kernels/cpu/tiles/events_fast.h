@@ -83,6 +83,7 @@ template <class C> struct Brisk {
     INL_MEMBER V with_sign_of(V r, V x) const { return (V)((VU)r | ((VU)x & keep_sign)); }  // of a zero: -0 is the sum of two
     INL_MEMBER VI large(V x) const { return (VI)((VI)((VU)x & ~C::SIGN) > most); }
     INL_MEMBER VI small(V x) const { return (VI)((VI)((VU)x & ~C::SIGN) < least); }
+    INL_MEMBER Mask ties(C32::V x) const { return same_bits((C32::V)((C32::VU)x << (32 - dropped)), (C32::V)tie); }
     INL_MEMBER VI is_tie(V x) const { return (VI)((VU)((VU)x << (8 * (int)sizeof(typename C::T) - dropped)) == tie); }
 };
 

@@ -18,9 +18,11 @@ INL Mask but(Mask a, Mask b) { return _kandn_mask16(b, a); }
 INL Mask both(Mask a, Mask b) { return _kand_mask16(a, b); }
 INL Mask either(Mask a, Mask b) { return _kor_mask16(a, b); }
 INL bool any(Mask a) { return a != 0; }
+INL Mask some_bit(C32::V a) { return _mm512_test_epi32_mask((__m512i)a, (__m512i)a); }
 INL C32::VU umin(C32::VU a, C32::VU b) { return (C32::VU)_mm512_min_epu32((__m512i)a, (__m512i)b); }
 // n, one more in the lanes of the mask
 INL C32::VI counted(C32::VI n, Mask a) { return (C32::VI)_mm512_mask_add_epi32((__m512i)n, a, (__m512i)n, _mm512_set1_epi32(1)); }
+INL C32::VI more(C32::VI n, Mask a, C32::VI by) { return (C32::VI)_mm512_mask_add_epi32((__m512i)n, a, (__m512i)n, (__m512i)by); }
 #elif ISA_MODES
 typedef C32::VI Mask;
 INL Mask equals(C32::V a, C32::V b) { return (Mask)(a == b); }
@@ -31,7 +33,11 @@ INL Mask but(Mask a, Mask b) { return a & ~b; }
 INL Mask both(Mask a, Mask b) { return a & b; }
 INL Mask either(Mask a, Mask b) { return a | b; }
 INL bool any(Mask a) { return !none_set(a); }
+INL Mask equals_where(Mask m, C32::V a, C32::V b) { return m & (Mask)(a == b); }
+INL Mask differs(C32::V a, C32::V b) { return (Mask)(a != b); }
+INL Mask some_bit(C32::V a) { return (Mask)((C32::VI)a != (C32::VI){}); }
 INL C32::VI counted(C32::VI n, Mask a) { return n - a; }
+INL C32::VI more(C32::VI n, Mask a, C32::VI by) { return n + (a & by); }
 #endif
 
 }  // namespace gemmsim::NS
