@@ -103,6 +103,7 @@ struct CutTile {
 };
 
 constexpr int CUT_ROWS = 4;  // looked at together
+constexpr int PATIENCE = 4;  // this way is left where the first two steps are done again
 
 // Terms [k, k + n) from the registers as they are in the tile's c.
 template <int STEP, int KIND> static __attribute__((noinline)) void cut_again(const CutTile& x, int row, int64_t k, int n) {
@@ -132,9 +133,9 @@ template <int STEP, int KIND, int SMALLNESS> struct CutRows {
     V s[CUT_ROWS][NV];
     int64_t from, end, found = 0;
 
-    INL_MEMBER CutRows(const CutTile& tile, int first, int64_t from_)
+    INL_MEMBER CutRows(const CutTile& tile, int first, int64_t from_, int64_t to)
         : x(tile), places(tile.t.add->p), a((const float*)tile.t.a + first), b((const float*)tile.t.b),
-          c((float*)tile.t.c + first * NV * L), row(first), from(from_), end(tile.t.k) {}
+          c((float*)tile.t.c + first * NV * L), row(first), from(from_), end(to) {}
 
     INL_MEMBER void get() {
 #pragma GCC unroll 4
@@ -191,7 +192,7 @@ template <int STEP, int KIND, int SMALLNESS> struct CutRows {
                 cut_again<STEP, KIND>(x, row, k, STEPS);
                 get();
             }
-            if ((found += STEPS) * 4 > k - from + 32) end = k + STEPS;
+            if ((found += STEPS) * 4 > k - from + PATIENCE) end = k + STEPS;
         }
 #pragma GCC unroll 4
         for (int i = 0; i < CUT_ROWS; ++i)  // both ways meet in registers
@@ -209,27 +210,31 @@ template <int STEP, int KIND, int SMALLNESS> struct CutRows {
     }
 };
 
+// Terms [from, to) of four rows; where it ends: at `to`, or before, where what is looked for is no exception (watched.h).
 template <int STEP, int KIND, int SMALLNESS>
-static __attribute__((noinline)) int64_t rows_cut(const CutTile& x, int row, int64_t from) {
-    CutRows<STEP, KIND, SMALLNESS> rows(x, row, from);
+static __attribute__((noinline)) int64_t rows_cut(const CutTile& x, int row, int64_t from, int64_t to) {
+    CutRows<STEP, KIND, SMALLNESS> rows(x, row, from, to);
     return rows.run();
 }
 
-// Four rows: where what is looked for is no exception, the next steps are done in another way (watched.h).
-template <int STEP, int KIND, int SMALLNESS> static void four_rows_cut(const CutTile& x, int row) {
-    int64_t k = 0;
-    for (int64_t before = FIRST_STRETCH; k < x.t.k; before *= 2) {
-        k = rows_cut<STEP, KIND, SMALLNESS>(x, row, k);
-        const int64_t n = x.t.k - k < before ? x.t.k - k : before;
-        if (n) stretch<C32, STEP, KIND, CUT_ROWS>(x.t, row, k, n, x.add, x.add);
-        k += n;
+// Terms [from, to) of four rows or, where they lie beside others, of those eight: what is no exception in the first four is none in
+// the others, most likely, and the other way of doing it is faster for eight.
+template <int STEP, int KIND, int SMALLNESS, int ROWS> static void walk_cut(const CutTile& x, int row, int64_t from, int64_t to) {
+    int64_t k = from;
+    for (int64_t before = FIRST_STRETCH; k < to; before *= 2) {
+        const int64_t at = rows_cut<STEP, KIND, SMALLNESS>(x, row, k, to);
+        if constexpr (ROWS > CUT_ROWS) walk_cut<STEP, KIND, SMALLNESS, ROWS - CUT_ROWS>(x, row + CUT_ROWS, k, at);
+        const int64_t n = to - at < before ? to - at : before;
+        if (n) stretch<C32, STEP, KIND, ROWS>(x.t, row, at, n, x.add, x.add);
+        k = at + n;
     }
 }
 
 template <int STEP, int KIND, int SMALLNESS> static void tile_cut(const Tile& t) {
     const CutTile x(t);
+    if (t.rows == 2 * CUT_ROWS) return walk_cut<STEP, KIND, SMALLNESS, 2 * CUT_ROWS>(x, 0, 0, t.k);
     int row = 0;
-    for (; row + CUT_ROWS <= t.rows; row += CUT_ROWS) four_rows_cut<STEP, KIND, SMALLNESS>(x, row);
+    for (; row + CUT_ROWS <= t.rows; row += CUT_ROWS) walk_cut<STEP, KIND, SMALLNESS, CUT_ROWS>(x, row, 0, t.k);
     for (; row < t.rows; row += 2) {
         int64_t before = FIRST_STRETCH;
         if (row + 2 <= t.rows) watch<C32, STEP, KIND, ALL, 2>(t, row, x.add, x.add, before);
