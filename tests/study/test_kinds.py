@@ -95,7 +95,7 @@ def test_random_bits_lose_what_lies_below_them(tmp_path):
 
 def test_which_results_depend_on_the_order(tmp_path):
     kind = study.kind("order")(
-        acc=["sequential = e5m10", "exact = exact(e5m10)"],
+        acc=["sequential = e5m10", "exact = exact(e5m10)", "random = e5m10/sr8"],
         library="torch.mm",
         K=64,
         M=8,
@@ -104,7 +104,8 @@ def test_which_results_depend_on_the_order(tmp_path):
         batches="1,3,8",
     )
     found = {(row["label"], row["over"]): row for row in study.run(kind, tmp_path).rows}
-    assert len(found) == 8, "libraries have no splits"
+    assert len(found) == 11, "libraries have no splits"
+    assert found["random", "batch"]["distinct"] == 1, "a row's random bits are those of its place in the batch"
     assert found["exact", "batch"]["distinct"] == found["exact", "permutation"]["distinct"] == 1
     assert found["sequential", "batch"]["distinct"] == 1
     assert found["sequential", "permutation"]["distinct"] == 4 and found["sequential", "splits"]["distinct"] > 1
@@ -138,6 +139,7 @@ def test_reproductions_pass(name, tmp_path):
     summary = study.run(name, tmp_path)
     assert summary.ok, [f"{v.expectation.words()}: {v.found()}" for v in summary.verdicts if not v.ok]
     assert summary.verdicts and all(verdict.ok for verdict in summary.verdicts)
+    assert all(row["macs_per_s"] > 0 for row in summary.rows)
 
 
 def test_slices_are_compared_with_plain_products(tmp_path):

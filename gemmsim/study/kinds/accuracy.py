@@ -20,6 +20,7 @@ from ..parameters import Parameters, at_least, choice, option
 from ..templates import Template, formats, register_of, templates
 from .accuracy_report import SHOWN, accuracy_finding, accuracy_plot, accuracy_table
 from .kind import Kind
+from .speed import macs_per_s
 
 __all__ = ["ORDERS", "Accuracy", "AccuracyParameters", "Pass", "measure_pass", "prepare_pass"]
 
@@ -105,13 +106,13 @@ class Accuracy(Kind[AccuracyParameters]):
             result = digits.exact_logits(inputs.network, inputs.data.test_images)
         else:
             result = digits.logits(inputs.network, inputs.data.test_images, cell.spec, cell.seed)
-        seconds = time.perf_counter() - started
+        speed = macs_per_s(cell.macs, started)
         backend = gs.last_backend()
         return {
             **measure_pass(result, inputs),
             # How the second product ran; the first one runs the same way.
             "backend": backend.plan if backend is not None else None,
-            "macs_per_s": cell.macs / seconds if seconds else None,
+            "macs_per_s": speed,
         }
 
     def table(self, rows: Sequence[Row]) -> Any:

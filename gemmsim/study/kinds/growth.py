@@ -19,6 +19,7 @@ from ..operands import Operands, Placement, drawn, placement
 from ..parameters import Parameters, accumulators, at_least, choice, option, real
 from ..ranges import numbers
 from .kind import Kind
+from .speed import macs_per_s
 
 __all__ = ["Growth", "GrowthParameters", "measure_product"]
 
@@ -123,12 +124,12 @@ def measure_product(cell: Cell, operands: Operands) -> dict[str, Scalar]:
     spec = gs.GemmSpec.parse(cell.spec)
     started = time.perf_counter()
     result = gs.qmatmul(operands.a, operands.b, spec, seed=cell.seed)
-    seconds = time.perf_counter() - started
+    speed = macs_per_s(operands.macs, started)
     k = operands.a.shape[1]
     return {
         **metrics.errors(result, operands, unit_roundoff(spec), output_format(spec)),
         "bound_det": bounds.deterministic(spec.accumulator, k),
         "bound_prob": bounds.probabilistic(spec.accumulator, k),
         "truth": operands.method,
-        "macs_per_s": operands.macs / seconds if seconds else None,
+        "macs_per_s": speed,
     }

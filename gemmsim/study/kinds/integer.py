@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,6 +25,7 @@ from .integer_network import IntegerNetwork, integer_network, measure_network
 from .integer_operands import certificate, integers, worst_sums
 from .integer_report import SHOWN, integer_finding, integer_plot, integer_table
 from .kind import Context, Kind
+from .speed import macs_per_s
 
 __all__ = ["IntegerParameters", "IntegerStudy", "Widths"]
 
@@ -179,8 +181,10 @@ class IntegerStudy(Kind[IntegerParameters]):
             return measure_network(cell, inputs)
         at: dict[str, Any] = dict(cell.columns)
         product = inputs.product
+        started = time.perf_counter()
         result = gs.qmatmul(product.a, product.b, cell.spec)
         counts = gs.count_overflows(product.a, product.b, cell.spec)
+        speed = macs_per_s(cell.macs, started)
         found = metrics.errors(result, product, 1.0)
         return {
             "overflow_rate": float((counts > 0).double().mean()),
@@ -188,6 +192,7 @@ class IntegerStudy(Kind[IntegerParameters]):
             "equal_share": float((result.double() == product.truth).double().mean()),
             **{name: found[name] for name in _ERRORS},
             **certificate([product.b], [inputs.worst], at["operands"], at["P"]),
+            "macs_per_s": speed,
         }
 
     def bytes_needed(self) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import time
 from dataclasses import dataclass
 
 import torch
@@ -14,6 +15,7 @@ from ..cells import Cell, Scalar
 from ..errors import StudyError
 from .accuracy import Pass, measure_pass
 from .integer_operands import certificate, integers, worst_sums
+from .speed import macs_per_s
 
 __all__ = ["IntegerNetwork", "integer_network", "measure_network"]
 
@@ -62,8 +64,10 @@ def integer_network(context: Pass, a_format: str, b_format: str) -> IntegerNetwo
 def measure_network(cell: Cell, inputs: IntegerNetwork) -> dict[str, Scalar]:
     """Columns of the pass over the test images; errors are against the same integers with exact sums."""
     at = dict(cell.columns)
+    started = time.perf_counter()
     logits, sums = _forward(inputs, cell.spec)
     counts = [gs.count_overflows(a, b, cell.spec) for a, b, _ in sums]
+    speed = macs_per_s(cell.macs, started)
     wrong = [(result.double() != a.double() @ b.double()).flatten() for a, b, result in sums]
     over = torch.cat([count.flatten() for count in counts])
     return {
@@ -74,6 +78,7 @@ def measure_network(cell: Cell, inputs: IntegerNetwork) -> dict[str, Scalar]:
         "overflows_mean": float(over.double().mean()),
         "equal_share": 1 - float(torch.cat(wrong).double().mean()),
         **certificate(inputs.weights, inputs.worst, str(at["operands"]), int(at["P"])),  # type: ignore[arg-type]
+        "macs_per_s": speed,
     }
 
 

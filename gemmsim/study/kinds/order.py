@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,6 +25,7 @@ from ..operands import placement
 from ..parameters import Parameters, accumulators, at_least, option
 from ..ranges import numbers
 from .kind import Kind
+from .speed import macs_per_s
 
 __all__ = ["OVER", "Order", "OrderParameters"]
 
@@ -79,6 +81,7 @@ class Order(Kind[OrderParameters]):
     """Distinct results of one product over batch sizes, orders of terms, or numbers of slices."""
 
     parameters = OrderParameters
+    version = 2  # random bits of a row are those of its place
     about = "distinct results of one product over batch sizes, orders of terms and numbers of slices"
 
     def cells_of(self, part: OrderParameters) -> Iterator[Cell]:
@@ -106,7 +109,9 @@ class Order(Kind[OrderParameters]):
         at: dict[str, Any] = dict(cell.columns)
         place = placement(at["in"], "in")
         a, b = draw(at["dist"], at["M"], at["K"], at["N"], cell.seed)
+        started = time.perf_counter()
         found = list(_variants(cell, at, place(a, 1), place(b, 0)))
+        speed = macs_per_s(cell.macs, started)
         stack = torch.stack(found)
         bits = {hashlib.sha256(result.contiguous().numpy().tobytes()).digest() for result in found}
         largest = stack.argmax(dim=2) if at["N"] > 1 else torch.zeros(1, 1)
@@ -115,6 +120,7 @@ class Order(Kind[OrderParameters]):
             "distinct": len(bits),
             "spread_ulp": _spread(stack),
             "argmax_flips": float((largest != largest[:1]).any(dim=0).double().mean()),
+            "macs_per_s": speed,
         }
 
     def table(self, rows: Sequence[Row]) -> Any:
@@ -164,7 +170,7 @@ def _variants(cell: Cell, at: Mapping[str, Any], a: Tensor, b: Tensor) -> Iterat
     def product(a: Tensor, b: Tensor, spec: str, row: int = 0) -> Tensor:
         if not cell.spec:
             return LIBRARIES[cell.label](a, b)
-        return gs.qmatmul(a, b, spec, seed=cell.seed).float()
+        return gs.qmatmul(a, b, spec, seed=cell.seed, row=row).float()
 
     if at["over"] == "batch":
         for size in map(int, at["variants"].split(",")):

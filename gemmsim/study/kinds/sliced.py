@@ -23,6 +23,7 @@ from ..parameters import Parameters, at_least, choice, option
 from ..ranges import numbers
 from .kind import Kind
 from .pivot import pivot_table, series
+from .speed import macs_per_s
 
 __all__ = ["Scheme", "Slicing", "SlicingParameters", "schemes"]
 
@@ -180,12 +181,12 @@ class Slicing(Kind[SlicingParameters]):
             result = gs.qmatmul(inputs.a, inputs.b, cell.spec, seed=cell.seed)
         else:
             result = Scheme(cell.label, at["scheme"]).value(inputs.a, inputs.b)
-        seconds = time.perf_counter() - started
+        speed = macs_per_s(inputs.macs, started)
         unit = 2.0**-53 if at["dtype"] == "fp64" else 2.0**-24
         return {
             **metrics.errors(result, inputs, unit),
             "truth": inputs.method,
-            "macs_per_s": inputs.macs / seconds if seconds else None,
+            "macs_per_s": speed,
         }
 
     def table(self, rows: Sequence[Row]) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +18,7 @@ from ..operands import Placement, placement
 from ..parameters import Parameters, accumulators, at_least, option
 from .kind import Kind
 from .pivot import pivot_table, series
+from .speed import macs_per_s
 
 __all__ = ["Swamping", "SwampingParameters"]
 
@@ -76,11 +78,13 @@ class Swamping(Kind[SwampingParameters]):
         place = placement(at["in"], "in")
         a, b = draw(at["dist"], at["M"], at["K"], at["N"], cell.seed)
         a, b = place(a, 1), place(b, 0)
+        started = time.perf_counter()
         until_end = gs.count_events(a[:, :end], b[:end], cell.spec, seed=cell.seed)
         before = gs.count_events(a[:, :first], b[:first], cell.spec, seed=cell.seed)
+        speed = macs_per_s(cell.macs, started)
         made = (until_end.additions - before.additions) * at["M"] * at["N"]
         counts = {name: int((getattr(until_end, name) - getattr(before, name)).sum()) for name in _EVENTS}
-        return {"additions": made, **{name: count / made for name, count in counts.items()}}
+        return {"additions": made, **{name: count / made for name, count in counts.items()}, "macs_per_s": speed}
 
     def table(self, rows: Sequence[Row]) -> Any:
         """A line for each accumulator, a column for each part."""
