@@ -28,7 +28,10 @@ def refuses(spec: GemmSpec, backend: str) -> Refusal | None:
     if spec.needs_steps:
         return Refusal("its steps or its values are looked up or written in Python, outside the kernels")
     if spec.has_blocks:
-        return Refusal("operands in block formats; decode them first")
+        return Refusal(
+            "totals of blocks are scaled before they are added, which no kernel watches; count a plain register with "
+            "the same operands"
+        )
     if spec.arithmetic != "exact":
         return Refusal(f'arithmetic="{spec.arithmetic}" rounds each addition twice')
     if isinstance(spec.accumulator, Palette):

@@ -132,8 +132,7 @@ def gemm(a: Tensor, b: Tensor, spec: GemmSpec, out: Tensor, seed: int, named: Ge
     if not _gemm_is_exact(a.device.type):
         return _EMULATED
     right = cast_operand(b, spec.cast_b, carrier, seed, Site.OPERAND_B)
-    rows = _rows_together(a, spec, out) if on_cpu and isinstance(proof, Proof) else 0
-    if rows and isinstance(proof, Proof):
+    if on_cpu and isinstance(proof, Proof) and (rows := _rows_together(a, spec, out)):
         _by_rows(a, right, proof, spec, out, seed, rows)
     else:
         left = cast_operand(a, spec.cast_a, carrier, seed, Site.OPERAND_A)

@@ -11,7 +11,7 @@ from torch import Tensor
 from gemmsim.arithmetic import GemmSpec, SpecError
 from gemmsim.arithmetic.block_operands import takes_scales
 from gemmsim.backends.coded import Coded
-from gemmsim.backends.encoding import encode_operand
+from gemmsim.backends.encoding import encode_operand, values_of
 from gemmsim.backends.finish import Finish
 from gemmsim.backends.product import Product
 from gemmsim.backends.route import plain_spec, run
@@ -22,7 +22,7 @@ from ..rounding import quantize
 from ..seeds import Site
 from .general import multiplied
 
-__all__ = ["Operand", "Seconds", "count_overflows", "matmul", "operands_of"]
+__all__ = ["Operand", "Seconds", "count_overflows", "decoded", "matmul", "operands_of"]
 
 Operand: TypeAlias = Tensor | Coded
 #: Tensors' own scales of both operands; None: to be found.
@@ -75,6 +75,12 @@ def count_overflows(a: Tensor, b: Tensor, spec: GemmSpec, counts: Tensor, seed: 
     """Add the overflows of each element of the product to ``counts``, contiguous int64 of its shape."""
     left, right = operands_of("count_overflows", a, b, spec, seed)
     run(Product(left, right, _left(spec, left, right), counts, seed, count=True))
+
+
+def decoded(owner: str, a: Tensor, b: Tensor, spec: GemmSpec, seed: int) -> tuple[Tensor, Tensor, GemmSpec]:
+    """The values that ``a`` and ``b`` have in the block formats that ``spec`` names, exact, and what is left of it."""
+    left, right = operands_of(owner, a, b, spec, seed)
+    return values_of(left), values_of(right), plain_spec(spec)
 
 
 def _left(spec: GemmSpec, a: Operand, b: Operand) -> GemmSpec:

@@ -63,7 +63,7 @@ def count_events(a: Tensor, b: Tensor, spec: SpecLike, *, c: Tensor | None = Non
         a, b, c, seed: as for ``gemmsim.qmatmul``; the result has its dtype.
         spec: a ``GemmSpec``, an accumulator, a cast or format, or the string of one. Counted are registers in a format
             and compensated sums, alone or inside ``chunked``, ``promote``, ``pairwise``, ``interleaved``, ``splitk``
-            and ``shuffled``.
+            and ``shuffled``. Operands in block formats are the values that their codes and scales stand for.
 
     An addition with an infinite or NaN addend or register is no event of any kind: a register that overflowed to
     infinity counts once and then nothing more, one that saturates counts on. Zeros of either sign are one number: a
@@ -71,7 +71,7 @@ def count_events(a: Tensor, b: Tensor, spec: SpecLike, *, c: Tensor | None = Non
 
     Raises:
         UnsupportedSpec: for additions that no kernel watches: of exact, integer and binned sums, which do not round, of
-            matrix instructions, block formats, palettes, tables and accumulators of one's own, and with
+            matrix instructions, ``scaled(...)``, palettes, tables and accumulators of one's own, and with
             ``arithmetic="fp32"``.
         SpecError: for a spec that means nothing, and for ``c`` without a place in it.
         DTypeError, DeviceError, ShapeError, SeedError: as ``gemmsim.qmatmul``.

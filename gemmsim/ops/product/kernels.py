@@ -13,6 +13,7 @@ from torch import Tensor
 
 from gemmsim.arithmetic import GemmSpec
 from gemmsim.arithmetic.accumulator import remembers
+from gemmsim.arithmetic.block_operands import takes_scales
 from gemmsim.arithmetic.errors import UnsupportedSpec
 from gemmsim.backends import route
 from gemmsim.backends.backend import backend_of
@@ -211,7 +212,10 @@ def count_events(
     shape = matmul_shape("count_events", a, b)
     out = torch.empty(shape, dtype=dtype, device=a.device)
     counts = torch.zeros((4, *shape), dtype=torch.int64, device=a.device)
-    product = Product(a, b, spec, out, call_seed(spec, seed), None if c is None else expanded("count_events", c, shape))
+    bits = call_seed(spec, seed)
+    if spec.has_blocks and not takes_scales(spec.accumulator):
+        a, b, spec = blocks.decoded("count_events", a, b, spec, bits)
+    product = Product(a, b, spec, out, bits, None if c is None else expanded("count_events", c, shape))
     if out.dim() > 2:
         product = batched(product)
     backend = backend_of(out)

@@ -265,7 +265,7 @@ def test_slices_of_k_follow_one_register():
     "spec",
     [
         "exact(fp32)", "binned(fp32)", "chunked(4, exact(fp32))", "int8 : int(24)", "fixed(16, 8, rounding=rtz)",
-        "hw(hopper, wgmma, bf16)", "promote(hw(hopper, wgmma, e4m3), 32)", "palette(e5m10, bf16)", "mxfp8_e4m3 : e5m10",
+        "hw(hopper, wgmma, bf16)", "promote(hw(hopper, wgmma, e4m3), 32)", "palette(e5m10, bf16)", "mxfp8_e4m3 : scaled(e5m10)",
     ],
 )  # fmt: skip
 def test_refusals_name_what_is_supported(spec):
@@ -273,6 +273,26 @@ def test_refusals_name_what_is_supported(spec):
         gs.count_events(torch.ones(2, 32), torch.ones(32, 2), spec)
     with pytest.raises(UnsupportedSpec, match="fp32"):
         gs.count_events(torch.ones(2, 32), torch.ones(32, 2), gs.GemmSpec(accumulator="e5m10", arithmetic="fp32"))
+
+
+@pytest.mark.parametrize(
+    "spec",
+    ["mxfp8_e4m3 : e5m10", "mxfp4 * mxfp8_e5m2 : chunked(8, e6m9)", "nvfp4/tensor : e5m10", "nvfp4 * e4m3 : bf16/sr8",
+     "mxint8 : kahan(e5m10)", "FP[1|5|2,15](SN) : e5m10"],
+)  # fmt: skip
+@pytest.mark.parametrize("k", [64, 0])
+def test_operands_in_block_formats_are_their_values(spec, k):
+    g = torch.Generator().manual_seed(len(spec))
+    a, b = torch.randn(3, k, generator=g), torch.randn(k, 5, generator=g)
+    want = reference.count_events(a.tolist(), b.tolist(), spec, 3) if k else [[(0, 0, 0, 0, 0)] * 5] * 3
+    for name in isas():
+        cpu.set_isa(name)
+        found = gs.count_events(a, b, spec, seed=3)
+        assert_bitwise_equal(found.out, gs.qmatmul(a, b, spec, seed=3), context=f"{spec}, {name}")
+        for i, event in enumerate(NAMES):
+            expected = torch.tensor([[counts[i] for counts in row] for row in want])
+            assert_bitwise_equal(getattr(found, event), expected, context=f"{event}, {spec}, {name}")
+        assert found.additions == want[0][0][4]
 
 
 def test_operator():
