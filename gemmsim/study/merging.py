@@ -74,9 +74,9 @@ def merge(folders: Iterable[str | Path], out: str | Path, *, study: Study | None
         claim(path, chosen.name, parameters)
         _copy_prepared(parts, path)
         with ResultStore(path) as store:
+            known = {row["cell"]: row["digest"] for row in store.rows()}
             for row in _newest(parts):
-                known = store.get(row["cell"])
-                if known is None or known["digest"] != row["digest"]:
+                if known.get(row["cell"]) != row["digest"]:
                     store.add(row)
     summary = run(chosen, path, limit=0)
     return replace(summary, problems=[problem for part in parts for problem in part.problems])

@@ -106,6 +106,7 @@ def test_a_write_that_fails_leaves_the_finished_rows(tmp_path, monkeypatch):
     def full(descriptor):
         raise OSError(errno.ENOSPC, "No space left on device")
 
+    monkeypatch.setattr(store, "WRITE_EVERY", 0.0)
     monkeypatch.setattr(forcing, "SYNC_EVERY", -1.0)
     monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(study.StudyError, match="No space left.*Finished cells are safe"):
