@@ -197,8 +197,8 @@ class _Waiting(local):
 
 
 _WAITING = _Waiting()
-#: Its hook is another than ``before``, which contexts that ask for places have on every call.
-_FIRST_KEY = _KEY - 1
+#: Its hook is another than ``before``, which contexts that ask for places have on every call, and than an audit's.
+_FIRST_KEY = _KEY + 1
 _waiting = 0
 
 

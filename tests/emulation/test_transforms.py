@@ -189,6 +189,10 @@ def test_rules_that_leave_all_to_pytorch_are_no_mode_and_no_hooks_but_for_the_ch
             assert torch.equal(torch.compile(NET, backend="aot_eager", fullgraph=True)(X), native)
     with pytest.raises(ConfigError, match="'layer0'.*Sequential"), emulate([("layer0", None)]):
         NET(X)
+    with pytest.raises(ConfigError, match="'layer0'"), emulate([("layer0", None)]), gs.audit():
+        NET(X)
+    with pytest.raises(ConfigError, match="'layer0'"), gs.audit(), emulate([("layer0", None)]):
+        NET(X)
     with pytest.raises(ConfigError, match="'layer0'"):
         emulate([("layer0", None)], root=NET).__enter__()
     with emulate([("layer0", None)]):  # where no module is called nobody can say
