@@ -6,21 +6,22 @@ import argparse
 import json
 import runpy
 import sys
-from collections.abc import Sequence
-from contextlib import nullcontext
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
 import gemmsim as gs
 from gemmsim.emulation import Config, ConfigError
 
-from .console import say, user_errors
+from .console import USER_ERRORS, say, user_errors
 
 __all__ = ["audit", "emulate"]
 
 
 def emulate(words: Sequence[str]) -> int:
-    """Runs the program that ``words`` name under a config; its exit code. ``ConfigError`` without one: exit code 2."""
+    """Runs the program that ``words`` name under a config; its exit code. ``ConfigError``, exit code 2: no config,
+    or one that means nothing or does not fit the program."""
     given = _read(
         _parser("emulate", "Run a Python program as it is, with its matrix products as a config says."), words
     )
@@ -29,12 +30,13 @@ def emulate(words: Sequence[str]) -> int:
         if config is None:
             raise ConfigError("gemmsim emulate without a config; allowed: --spec SPEC or --config FILE.\n  Give one.")
         context, program = gs.emulate(config, seed=given.seed), _Program(given)
-    with context:
+    with _mistakes_of(context), context:
         return program.run()
 
 
 def audit(words: Sequence[str]) -> int:
-    """Runs the program that ``words`` name, then prints every matrix product it made; its exit code."""
+    """Runs the program that ``words`` name, then prints every matrix product it made; its exit code. A config
+    that means nothing or does not fit the program: exit code 2."""
     parser = _parser("audit", "Run a Python program as it is, and list the matrix products it computes.")
     parser.add_argument("--json", type=Path, metavar="FILE", help="Write the report there, too.")
     parser.add_argument("--strict", action="store_true", help="Stop at the first product that is PyTorch's own.")
@@ -42,12 +44,12 @@ def audit(words: Sequence[str]) -> int:
     given = _read(parser, words)
     with user_errors():
         config = _config(given)
-        context: Any = nullcontext() if config is None else gs.emulate(config, seed=given.seed)
+        context = None if config is None else gs.emulate(config, seed=given.seed)
         program = _Program(given)
     auditor = gs.audit(strict=given.strict, values=given.values)
     report = None
     try:
-        with context, auditor as report:
+        with _mistakes_of(context), context or nullcontext(), auditor as report:
             return program.run()
     finally:
         if report is not None:
@@ -56,12 +58,26 @@ def audit(words: Sequence[str]) -> int:
                 report.save(given.json)
 
 
+@contextmanager
+def _mistakes_of(context: gs.emulate | None) -> Iterator[None]:
+    """Where the config asked for does not fit the program, one message and exit code 2. What the program itself does
+    wrong keeps its traceback: also where it calls gemmsim, opens contexts of its own, or runs a backward pass that
+    cannot be."""
+    try:
+        yield
+    except USER_ERRORS as error:
+        if context is None or not context.caused(error):
+            raise
+        with user_errors():
+            raise
+
+
 def _parser(name: str, about: str) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog=f"gemmsim {name}",
         usage=f"gemmsim {name} [OPTIONS] (SCRIPT | -m MODULE) [ARGUMENTS...]",
         description=f"{about} What follows its name are the program's own arguments. The exit code is the program's; 2 "
-        "for a mistake in what was asked.",
+        "for a mistake in what was asked, also for rules that do not fit the program.",
         allow_abbrev=False,
     )
     parser.add_argument("--spec", metavar="SPEC", help='One spec for all products, such as "e4m3 : e5m10".')

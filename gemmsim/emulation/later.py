@@ -20,6 +20,7 @@ from torch import Tensor
 from gemmsim.arithmetic import UnsupportedSpec
 from gemmsim.ops.errors import message
 
+from .blame import blamed
 from .places import Placed, Places
 from .rules import formats_at
 
@@ -166,12 +167,13 @@ def _replace_replicas() -> Callable[[], None]:
     return partial(setattr, kind, "parallel_apply", original)
 
 
-def unseen_products(name: str, path: str) -> UnsupportedSpec:
-    """The error of a call whose products nobody sees."""
+def unseen_products(name: str, mode: Any) -> UnsupportedSpec:
+    """The error of a call under an emulation whose products nobody sees."""
+    path = "" if mode.places is None else mode.places.path
     asked = f"{name} in module {path!r} under emulate" if path else f"{name} under emulate"
     allowed = "products that the emulation sees: scaled_dot_product_attention, matmul, and so on"
     do = "Use scaled_dot_product_attention in the model, or call it where no emulation is in force."
-    return UnsupportedSpec(message(asked, allowed, do))
+    return blamed(UnsupportedSpec(message(asked, allowed, do)), mode.text)
 
 
 def leaves_attention(mode: Any) -> bool:
@@ -192,7 +194,7 @@ def _replace_flex() -> list[Callable[[], None]]:
         mode = current()
         if mode is None or leaves_attention(mode):
             return original(*args, **kwargs)
-        raise unseen_products("flex_attention", "" if mode.places is None else mode.places.path)
+        raise unseen_products("flex_attention", mode)
 
     module.setup_compilation_env = refuse
     return [partial(setattr, module, "setup_compilation_env", original)]

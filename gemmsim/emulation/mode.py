@@ -32,6 +32,7 @@ from . import (  # noqa: F401  # they fill tables
     recurrent,
     scaled,
 )
+from .blame import blamed, is_from, located
 from .casts import untouched
 from .places import Placed, Places, await_first, paths_of, unwatch, watch
 from .rules import Config, ConfigError, ConfigLike, config_of, formats_at, needs_of, problem, reachable, text_of
@@ -95,6 +96,11 @@ class emulate:
     def config(self) -> Config:
         """The rules."""
         return config_of(self.text)
+
+    def caused(self, error: BaseException) -> bool:
+        """Whether the reason for ``error`` is this config: a rule that matches no module, a spec that a call has no
+        meaning for. Not where the program itself called gemmsim, nor in a backward pass."""
+        return is_from(error, self.text)
 
     def __enter__(self) -> Emulation:
         mode = Emulation(self.text, self.seed, self.root)
@@ -160,7 +166,7 @@ class Emulation(Placed):
         if first or self.places is None or not self.places.first or self.places.rooted:
             found = problem(self.text, paths, owner, first)
             if found:
-                raise ConfigError(found)
+                raise blamed(ConfigError(found), self.text)
 
     def __enter__(self) -> Emulation:
         """In force; again where a handler runs code of the model, which is part of the same context."""
@@ -239,7 +245,7 @@ class Emulation(Placed):
     def _higher(self, func: Any, args: Any, kwargs: Any) -> Any:
         """An operator that is given functions: they run under the mode, which a tracer would leave out otherwise."""
         if func in _OPAQUE and not later.leaves_attention(self):
-            raise later.unseen_products(_OPAQUE[func], "" if self.places is None else self.places.path)
+            raise later.unseen_products(_OPAQUE[func], self)
         if not torch.compiler.is_compiling():
             return func(*args, **kwargs)
         with self:  # the tracer takes a change of modes inside a body only where the stack was changed before
@@ -274,7 +280,7 @@ class Emulation(Placed):
         try:
             result = run(*sites, *given, **rest)
         except (ValueError, TypeError, RuntimeError) as error:
-            raise _located(error, path, entry) from error.__cause__
+            raise located(error, path, entry.kinds, self.text) from error.__cause__
         if result is NotImplemented:
             return func(*args, **kwargs)
         if entry.inplace:
@@ -438,16 +444,3 @@ def _written(out: Tensor, result: Tensor) -> Tensor:
     if out.shape != result.shape:
         out.resize_(result.shape)
     return out.copy_(result)
-
-
-def _located(error: Exception, path: str, entry: Entry) -> Exception:
-    """``error``, which names the call and the module if it is one of ours."""
-    if not type(error).__module__.startswith("gemmsim.") or getattr(error, "located", False):
-        return error
-    where = f"in {'/'.join(entry.kinds)} of module {path!r}" if path else f"in {'/'.join(entry.kinds)}"
-    try:
-        found = type(error)(f"{where}: {error}")
-    except Exception:
-        return error
-    found.located = True  # type: ignore[attr-defined]
-    return found

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pathlib
 import subprocess
 import sys
 
@@ -29,6 +30,17 @@ if __name__ == "__main__":
     print("out", float(out.detach().double().sum()).hex(), sys.argv[1:], beside.NAME)
     if "--fail" in sys.argv:
         raise KeyError("mine")
+    if "--distance" in sys.argv:
+        torch.cdist(torch.randn(30, 4), torch.randn(30, 4))
+    if "--other" in sys.argv:
+        nn.Linear(8, 4)(torch.randn(3, 8))
+    if "--own" in sys.argv:
+        import gemmsim as gs
+        with gs.emulate([("8.*", ":bf16")]):
+            model(torch.randn(3, 8))
+    if "--typo" in sys.argv:
+        import gemmsim as gs
+        gs.qmatmul(torch.eye(2), torch.eye(2), ":bf17")
     sys.exit(int(sys.argv[-1]) if sys.argv[-1].isdigit() else None)
 """
 
@@ -130,3 +142,32 @@ def test_the_real_command(script):
 def test_a_mistake_is_one_message_and_exit_code_2(script, args, words):
     result = run(*args)
     assert result.exit_code == 2 and words in result.stderr and "Traceback" not in result.stderr
+
+
+MISFITS = {
+    "no such module": ([["9.*", ":bf16"]], (), "patterns that match a module of Sequential, such as 0, 1"),
+    "all native": ([["9.*", None]], (), "patterns that match a module of Sequential, such as 0, 1"),
+    "two models": ([["0", ":bf16"], ["*", None]], ("--other",), "Sequential and then Linear called in one context"),
+    "no meaning for a call": (
+        {"rules": [{"kinds": "cdist", "formats": {"fprop": ": e5m10", "input_quant": "e4m3"}}]},
+        ("--distance",),
+        "in cdist: cdist with these formats",
+    ),
+}
+
+
+@pytest.mark.parametrize("command", ["emulate", "audit"])
+@pytest.mark.parametrize(("rules", "args", "words"), MISFITS.values(), ids=MISFITS)
+def test_rules_that_do_not_fit_the_program_are_one_message_and_exit_code_2(script, command, rules, args, words):
+    pathlib.Path("rules.json").write_text(json.dumps(rules))
+    result = run(command, "--config", "rules.json", script, *args)
+    assert result.exit_code == 2 and words in result.stderr and "Traceback" not in result.output
+    assert result.stderr.startswith("error: ") and ("products" in result.stdout) is (command == "audit")
+
+
+@pytest.mark.parametrize(
+    ("args", "error"), [(("--own",), "ConfigError"), (("--typo",), "FormatError"), (("--fail",), "KeyError")]
+)
+def test_mistakes_of_the_program_keep_their_traceback(script, args, error):
+    result = run("emulate", "--spec", ":fp32", script, *args)
+    assert result.exit_code == 1 and error in type(result.exception).__name__ and "error:" not in result.stderr
