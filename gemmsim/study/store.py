@@ -27,7 +27,7 @@ from .row_text import SCHEMA, as_line, stamp
 
 #: Seconds of computing that may be lost, and are done again, when the process is killed: rows that are finished within
 #: them are written together. A row costs 50 microseconds beside others, three times that among the work of cells.
-WRITE_EVERY = 0.1
+WRITE_EVERY = 0.25
 
 
 @dataclass(frozen=True)
