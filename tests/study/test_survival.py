@@ -141,7 +141,7 @@ def test_rows_wait_for_those_of_the_same_moment_and_no_longer(tmp_path, monkeypa
     now = [0.0]
     monkeypatch.setattr(store.time, "monotonic", lambda: now[0])
     with store.ResultStore(tmp_path / "out") as opened:
-        for at, row, there in ((0.05, rows[0], 0), (0.11, rows[1], 2), (0.2, rows[2], 2)):
+        for at, row, there in ((0.12, rows[0], 0), (0.26, rows[1], 2), (0.5, rows[2], 2)):
             now[0] = at
             opened.add(row)
             path = tmp_path / "out" / "results.jsonl"
