@@ -7,14 +7,26 @@ from __future__ import annotations
 
 import sys
 import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
 
 from gemmsim.ops.tracing import assume_constant_result, when_compiler_loads
 
-__all__ = ["ignore_warning_of_hooks", "in_compiled_graph", "is_suspicious", "leave_alone", "note_native", "prepare"]
+from .blame import blamed
+
+__all__ = [
+    "errors_as_they_are",
+    "ignore_warning_of_hooks",
+    "in_compiled_graph",
+    "is_suspicious",
+    "leave_alone",
+    "note_native",
+    "prepare",
+    "raised",
+]
 
 #: Texts of configs under which a traced call was left to PyTorch: its compiled form must not be emulated when it runs.
 _LEFT: set[str] = set()
@@ -75,3 +87,51 @@ def leave_alone(func: Any, kwargs: Any, text: str) -> bool:
     if torch.compiler.is_compiling():
         return False
     return is_suspicious(func, kwargs, text) and in_compiled_graph()
+
+
+@contextmanager
+def errors_as_they_are() -> Iterator[None]:
+    """Around code that the compiler runs while it traces: whoever calls the compiled function gets its errors as they
+    are (``ConfigError``, ``SpecError``), and not the compiler's own error about them."""
+    try:
+        yield
+    except (ValueError, RuntimeError, TypeError) as error:
+        if _tracer() is None:
+            raise
+        raise _handed_on(error) from None
+
+
+def raised(kind: type[Exception], text: str, config: str | None = None) -> Exception:
+    """The error to raise in code that may be traced, from the config of that text, if from any.
+
+    Where a whole graph is asked for (``fullgraph=True``) the compiler would raise an error of its own instead: this is
+    raised past it. Otherwise it breaks the graph, and the code that raises runs as it is.
+    """
+    if torch.compiler.is_dynamo_compiling():
+        _raise_in_whole_graphs(kind, text, config)
+        return kind(text)
+    return kind(text) if config is None else blamed(kind(text), config)
+
+
+@assume_constant_result
+def _raise_in_whole_graphs(kind: type[Exception], text: str, config: str | None) -> None:
+    if getattr(_tracer(), "one_graph", False):
+        error = kind(text)
+        raise _handed_on(error if config is None else blamed(error, config))
+
+
+def _tracer() -> Any:
+    """What traces in this thread; None for nothing."""
+    module: Any = sys.modules.get("torch._dynamo.symbolic_convert")
+    return None if module is None else getattr(module.tls, "current_tx", None)
+
+
+def _handed_on(error: Exception) -> Exception:
+    """``error`` in one of the same kind that the compiler lets pass, and of which it raises what is inside."""
+    from torch._dynamo.exc import ShortenTraceback
+
+    kind: Any = type(error)
+    members = {"__module__": kind.__module__, "remove_dynamo_frames": lambda self: error.with_traceback(None)}
+    found: Any = type(kind.__name__, (ShortenTraceback, kind), members)
+    passed: Exception = found(str(error), first_useful_frame=None)
+    return passed

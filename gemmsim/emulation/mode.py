@@ -32,8 +32,10 @@ from . import (  # noqa: F401  # they fill tables
     recurrent,
     scaled,
 )
-from .blame import blamed, is_from, located
+from .blame import is_from
 from .casts import untouched
+from .compiled import raised
+from .inside import text_inside
 from .places import Placed, Places, await_first, paths_of, unwatch, watch
 from .rules import Config, ConfigError, ConfigLike, config_of, formats_at, needs_of, problem, reachable, text_of
 from .table import TABLE, Entry, Site, adopt, bound, unseen
@@ -79,16 +81,15 @@ class emulate:
     """
 
     def __init__(self, config: ConfigLike = None, seed: int = 0, root: nn.Module | None = None) -> None:
-        # Compiled code that opens a context can be given a string or a Config, which know their texts.
-        if torch.compiler.is_compiling() and not (config is None or isinstance(config, (str, Config))):
-            asked = f"emulate inside compiled code with a config of type {type(config).__name__}"
-            do = "Make it outside: config = gemmsim.emulation.Config.of(...), then emulate(config) inside."
-            raise ConfigError(message(asked, "a spec string, a Config, None", do))
-        self.text = text_of(config) if config is None or isinstance(config, str) else Config.of(config).text
+        if torch.compiler.is_compiling():
+            self.text = text_inside(config)
+        else:
+            self.text = text_of(config) if config is None or isinstance(config, str) else Config.of(config).text
         self.seed = seed_of("emulate", seed)
         if root is not None and not isinstance(root, nn.Module):
             asked = f"emulate: root={root!r} of type {type(root).__name__}"
-            raise ConfigError(message(asked, "a module", "Give the model that paths are relative to, or leave it out."))
+            do = "Give the model that paths are relative to, or leave it out."
+            raise raised(ConfigError, message(asked, "a module", do))
         self.root = root
         self._modes: list[Emulation] = []
 
@@ -166,7 +167,7 @@ class Emulation(Placed):
         if first or self.places is None or not self.places.first or self.places.rooted:
             found = problem(self.text, paths, owner, first)
             if found:
-                raise blamed(ConfigError(found), self.text)
+                raise raised(ConfigError, found, self.text)
 
     def __enter__(self) -> Emulation:
         """In force; again where a handler runs code of the model, which is part of the same context."""
@@ -280,7 +281,7 @@ class Emulation(Placed):
         try:
             result = run(*sites, *given, **rest)
         except (ValueError, TypeError, RuntimeError) as error:
-            raise located(error, path, entry.kinds, self.text) from error.__cause__
+            raise _located(error, path, entry.kinds, self.text) from error.__cause__
         if result is NotImplemented:
             return func(*args, **kwargs)
         if entry.inplace:
@@ -329,7 +330,7 @@ def seed_of(owner: str, seed: object) -> int:
         found = None
     if found is None:
         do = "Give an int: a run repeats with its seed, and torch's generator is left alone."
-        raise SeedError(message(f"{owner}: seed={seed!r}", "an integer from 0 to 2**64 - 1", do))
+        raise raised(SeedError, message(f"{owner}: seed={seed!r}", "an integer from 0 to 2**64 - 1", do))
     return found
 
 
@@ -444,3 +445,17 @@ def _written(out: Tensor, result: Tensor) -> Tensor:
     if out.shape != result.shape:
         out.resize_(result.shape)
     return out.copy_(result)
+
+
+def _located(error: Exception, path: str, kinds: Sequence[str], text: str) -> Exception:
+    """``error`` of a call of these kinds, which names the call and the module if it is one of ours."""
+    if not type(error).__module__.startswith("gemmsim.") or getattr(error, "located", False):
+        return error
+    where = f"in {'/'.join(kinds)} of module {path!r}" if path else f"in {'/'.join(kinds)}"
+    try:
+        found = raised(type(error), where + ": " + str(error), text)  # what the compiler takes as constant
+    except TypeError:  # an error that is made of more than its words
+        return error
+    if not torch.compiler.is_dynamo_compiling():
+        found.located = True  # type: ignore[attr-defined]
+    return found

@@ -11,6 +11,8 @@ from fnmatch import translate
 from functools import lru_cache
 from typing import Any, TypeAlias, get_args
 
+import torch
+
 from gemmsim.arithmetic import SpecError, SpecLike
 from gemmsim.formats.errors import shown
 from gemmsim.ops.errors import message
@@ -18,6 +20,7 @@ from gemmsim.ops.product.affine_formats import QAffineFormats
 from gemmsim.ops.rows.formats import RowFormats
 from gemmsim.ops.tracing import assume_constant_result
 
+from .compiled import errors_as_they_are, raised
 from .row_rules import ROW_KINDS, MapFormats, RowRuleFormats, RowSteps
 
 __all__ = [
@@ -29,6 +32,7 @@ __all__ = [
     "RuleFormats",
     "config_of",
     "formats_at",
+    "made_inside",
     "matches",
     "needs_of",
     "problem",
@@ -68,7 +72,8 @@ class Rule:
             every step, or None; for sigmoid, tanh and relu a mapping {"fwd": cast, "bwd": cast}.
 
     Raises:
-        ConfigError: for a kind that no product has, an unknown role, a broken pattern.
+        ConfigError: for a kind that no product has, an unknown role, a broken pattern; inside compiled code, which is
+            given one made outside.
         SpecError, FormatError: for formats that name nothing.
     """
 
@@ -77,6 +82,8 @@ class Rule:
     formats: QAffineFormats | RowSteps | None = None
 
     def __init__(self, modules: str = "*", kinds: str = "*", formats: RuleFormats = None) -> None:
+        if torch.compiler.is_dynamo_compiling():
+            raise made_inside("Rule")
         put = object.__setattr__
         put(self, "modules", _pattern("modules", modules))
         put(self, "kinds", _pattern("kinds", kinds))
@@ -126,6 +133,9 @@ class Config:
     """Rules, of which the first that matches a product's place and kind holds; where none does, it is PyTorch's.
 
     ``text`` is canonical: equal configs have equal texts, which ``from_json`` reads. Frozen, hashable, picklable.
+
+    Raises:
+        ConfigError: inside compiled code, which is given one made outside.
     """
 
     rules: tuple[Rule, ...]
@@ -133,6 +143,8 @@ class Config:
     text: str = field(init=False, repr=False, compare=False)
 
     def __init__(self, rules: Iterable[Rule] = ()) -> None:
+        if torch.compiler.is_dynamo_compiling():
+            raise made_inside("Config")
         object.__setattr__(self, "rules", tuple(rules))
         object.__setattr__(self, "text", _text(self))
         _INTERNED.setdefault(self.text, self)
@@ -146,6 +158,8 @@ class Config:
         """
         if isinstance(config, Config):
             return config
+        if torch.compiler.is_dynamo_compiling():
+            raise made_inside("Config")
         if isinstance(config, str) and config.startswith("{"):
             return _INTERNED[config] if config in _INTERNED else cls.from_json(config)
         if isinstance(config, Rule):
@@ -229,6 +243,13 @@ class Config:
         return "\n".join(lines) if lines else "no rules: PyTorch's own products"
 
 
+def made_inside(what: str) -> Exception:
+    """``ConfigError`` about what compiled code makes or is given, and cannot follow."""
+    allowed = "strings, numbers, None, lists, tuples and mappings, and rules, formats, specs and configs made outside"
+    do = "Make it outside: config = gemmsim.emulation.Config.of(...), then emulate(config) inside."
+    return raised(ConfigError, message(f"{what} inside compiled code", allowed, do))
+
+
 #: What says how a model computes.
 ConfigLike: TypeAlias = Config | Rule | RuleFormats | Sequence[Rule | tuple[str, RuleFormats]]
 
@@ -238,7 +259,8 @@ _INTERNED: dict[str, Config] = {}
 @assume_constant_result
 def text_of(config: str | None) -> str:
     """Canonical text of a config given as one string or None: a constant of compiled code."""
-    return _text_of(config)
+    with errors_as_they_are():
+        return _text_of(config)
 
 
 @lru_cache(maxsize=1024)

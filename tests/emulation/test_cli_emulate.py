@@ -25,6 +25,8 @@ class Mine(nn.Linear):
 if __name__ == "__main__":
     torch.manual_seed(0)
     model = nn.Sequential(Mine(8, 8), nn.Linear(8, 4))
+    if "--compiled" in sys.argv:
+        model = torch.compile(model, fullgraph=True, backend="aot_eager")
     out = model(torch.randn(3, 8))
     out.sum().backward()
     print("out", float(out.detach().double().sum()).hex(), sys.argv[1:], beside.NAME)
@@ -147,6 +149,11 @@ def test_a_mistake_is_one_message_and_exit_code_2(script, args, words):
 MISFITS = {
     "no such module": ([["9.*", ":bf16"]], (), "patterns that match a module of Sequential, such as 0, 1"),
     "all native": ([["9.*", None]], (), "patterns that match a module of Sequential, such as 0, 1"),
+    "in compiled code": (
+        [["9.*", ":bf16"]],
+        ("--compiled",),
+        "patterns that match a module of Sequential, such as 0, 1",
+    ),
     "two models": ([["0", ":bf16"], ["*", None]], ("--other",), "Sequential and then Linear called in one context"),
     "no meaning for a call": (
         {"rules": [{"kinds": "cdist", "formats": {"fprop": ": e5m10", "input_quant": "e4m3"}}]},

@@ -165,17 +165,6 @@ def test_blocks_compiled_one_by_one():
     assert graphs() <= 6
 
 
-def test_what_cannot_be_opened_in_compiled_code_says_what_to_do():
-    formats = [("*", gs.QAffineFormats(fprop=":e5m4"))]
-
-    def inside(x):
-        with emulate(formats):
-            return NET(x)
-
-    with pytest.raises(Exception, match="config of type list; allowed: a spec string, a Config, None"):
-        torch.compile(inside, fullgraph=True, backend="eager")(X)
-
-
 def test_the_compiler_asks_about_every_call_of_the_table():
     from torch._dynamo.variables.torch import get_overridable_functions
 
@@ -196,6 +185,21 @@ def test_private_names_of_the_compiler_are_there():
 
     torch.compile(NET, backend=backend)(X)
     assert hasattr(seen[0], "compile_subgraph_reason")
+
+
+def test_private_names_of_the_tracer_are_there():
+    from torch._dynamo.exc import ShortenTraceback
+    from torch._dynamo.symbolic_convert import tls
+
+    @torch._dynamo.assume_constant_result
+    def whole():
+        return tls.current_tx.one_graph
+
+    for fullgraph in (True, False):
+        torch._dynamo.reset()
+        seen = torch.compile(lambda x: x + int(whole()), backend="eager", fullgraph=fullgraph)(torch.zeros(1))
+        assert bool(seen) is fullgraph
+    assert getattr(tls, "current_tx", None) is None and callable(ShortenTraceback.remove_dynamo_frames)
 
 
 class Multiplied(torch.autograd.Function):
