@@ -49,7 +49,7 @@ def block_words(spec: GemmSpec) -> str | None:
 def block_core_words(spec: GemmSpec) -> str | None:
     """Why no tensor core of a Hopper computes ``spec``, and what a Blackwell's do; ``None`` without block formats.
 
-    Of a spec that names a block-scaled instruction: what runs where the GPU has not that instruction.
+    Of a spec that names an instruction: what runs where it is not taken (``tensor_core_words`` says whether it is).
     """
     blocks = _blocks(spec)
     if not blocks:
@@ -58,10 +58,10 @@ def block_core_words(spec: GemmSpec) -> str | None:
         return "Hopper has no block-scaled instruction: there, as on any GPU without this one, the model runs"
     inner = spec.accumulator.inner if isinstance(spec.accumulator, Scaled) else None
     if isinstance(inner, Hardware):
-        why = f"no kernel takes sums of groups out of an instruction: the model of {inner} runs"
+        words = f"otherwise the model of {inner} runs"
     else:
-        why = f"they add in an order and with cuts of their own, not as {spec.accumulator} does"
-    words = f"no, {why}, and Hopper has no block-scaled instruction"
+        words = f"no, they add in an order and with cuts of their own, not as {spec.accumulator} does"
+    words += ", and Hopper has no block-scaled instruction"
     named = _named(spec)
     if named is not None:
         words += f". Blackwell's is another spec, '{named.key}'"
