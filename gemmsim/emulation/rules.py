@@ -9,11 +9,12 @@ from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from fnmatch import translate
 from functools import lru_cache
-from typing import Any, TypeAlias, get_args
+from typing import Any, TypeAlias, TypeVar, get_args
 
 import torch
 
 from gemmsim.arithmetic import SpecError, SpecLike
+from gemmsim.formats import FormatError
 from gemmsim.formats.errors import shown
 from gemmsim.ops.errors import message
 from gemmsim.ops.product.affine_formats import QAffineFormats
@@ -51,6 +52,9 @@ _ROLES = ("fprop", "dgrad", "wgrad")
 #: What a rule says of a product: a spec for all roles, formats, a mapping from role to spec, or None, PyTorch's own.
 #: For rules of the operations in ROW_KINDS: what RowRuleFormats says.
 RuleFormats: TypeAlias = QAffineFormats | SpecLike | Mapping[str, SpecLike | None] | RowRuleFormats | None
+
+
+_Error = TypeVar("_Error", bound=Exception)
 
 
 class ConfigError(SpecError):
@@ -92,8 +96,10 @@ class Rule:
             near = get_close_matches(kinds, (*KINDS, *ROW_KINDS), 3) or KINDS
             asked = f"Rule: kinds={kinds!r}, which no product has"
             raise ConfigError(message(asked, "patterns over " + ", ".join((*KINDS, *ROW_KINDS)), f"Try {near[0]!r}."))
-        what = f"Rule: modules={modules!r}, kinds={kinds!r}, formats"
-        put(self, "formats", _row_steps(rows, formats) if rows else _formats(_known(what, formats)))
+        try:
+            put(self, "formats", _row_steps(rows, formats) if rows else _formats(_known("formats", formats)))
+        except (SpecError, FormatError) as error:
+            raise _named(error, _place(modules, kinds)) from None
 
     def names(self, kind: str) -> bool:
         """Whether this rule is for operations of this kind."""
@@ -121,11 +127,14 @@ class Rule:
         if unknown:
             asked = f"Rule.from_dict: {', '.join(map(str, unknown))}"
             raise ConfigError(message(asked, "modules, kinds, formats", "Remove the unknown fields."))
-        formats, kinds = data.get("formats"), data.get("kinds", "*")
+        modules, kinds, formats = data.get("modules", "*"), data.get("kinds", "*"), data.get("formats")
         products = not isinstance(kinds, str) or not _rows(kinds)
         if products and isinstance(formats, Mapping) and not set(formats) <= set(_ROLES):
-            formats = QAffineFormats.from_dict(formats)
-        return cls(data.get("modules", "*"), kinds, formats)
+            try:
+                formats = QAffineFormats.from_dict(formats)
+            except (SpecError, FormatError) as error:
+                raise _named(error, _place(modules, kinds)) from None
+        return cls(modules, kinds, formats)
 
 
 @dataclass(frozen=True)
@@ -165,10 +174,10 @@ class Config:
         if isinstance(config, Rule):
             return cls([config])
         if isinstance(config, Sequence) and not isinstance(config, (str, bytes)):
-            return _of_strings(entries) if _are_strings(entries := tuple(config)) else cls(map(_rule, entries))
+            return _of_strings(entries) if _are_strings(entries := tuple(config)) else cls(_rules(entries))
         if isinstance(config, Mapping) and "rules" in config:
             return cls.from_dict(config)
-        return cls([Rule("*", "*", _known("config", config))])
+        return cls([Rule("*", "*", _formats(_known("config", config)))])
 
     @property
     def names_modules(self) -> bool:
@@ -215,7 +224,7 @@ class Config:
         if set(data) != {"rules"} or not isinstance(data["rules"], Sequence):
             asked = f"Config.from_dict: {', '.join(map(str, data)) or 'nothing'}"
             raise ConfigError(message(asked, "one field, rules: a list", "Write {'rules': [...]}."))
-        return cls([_rule(entry) for entry in data["rules"]])
+        return cls(_rules(data["rules"]))
 
     def to_json(self) -> str:
         """The canonical text."""
@@ -321,7 +330,28 @@ def _are_strings(entries: tuple[object, ...]) -> bool:
 @lru_cache(maxsize=1024)
 def _of_strings(entries: tuple[object, ...]) -> Config:
     """The config of a list of pairs of strings: a context opened at each step reads them once."""
-    return Config(map(_rule, entries))
+    return Config(_rules(entries))
+
+
+def _rules(entries: Sequence[object]) -> list[Rule]:
+    """The rules that a list means; what is wrong with one says which it is."""
+    found = []
+    for n, entry in enumerate(entries, 1):
+        try:
+            found.append(_rule(entry))
+        except (SpecError, FormatError) as error:
+            raise _named(error, f"Rule {n} of {len(entries)}") from None
+    return found
+
+
+def _place(modules: object, kinds: object) -> str:
+    """What errors in the formats of a rule begin with."""
+    return f"Rule: modules={shown(modules)}, kinds={shown(kinds)}"
+
+
+def _named(error: _Error, what: str) -> _Error:
+    """``error``, which says of what it is."""
+    return type(error)(f"{what}: {str(error).removeprefix('Rule: ')}")
 
 
 def _rule(entry: object) -> Rule:
@@ -377,13 +407,13 @@ def _formats(formats: RuleFormats) -> QAffineFormats | None:
     if formats is None or isinstance(formats, QAffineFormats):
         return None if formats is not None and formats.plan.is_native else formats
     if isinstance(formats, (RowFormats, MapFormats, RowSteps)):
-        asked = f"Rule for products with {type(formats).__name__}"
+        asked = f"formats of products: {type(formats).__name__}"
         do = "Name the operations these formats are for: kinds='softmax', '*_norm', 'gelu'."
         raise ConfigError(message(asked, "specs, QAffineFormats, mappings of roles, None", do))
     if isinstance(formats, Mapping):
         unknown = sorted(set(formats) - set(_ROLES))
         if unknown or not formats:
-            asked = f"Rule: roles {', '.join(map(repr, unknown)) or 'none'}"
+            asked = f"formats of roles {', '.join(map(repr, unknown)) or 'none'}"
             raise ConfigError(message(asked, ", ".join(_ROLES), "Name the roles to emulate; others are PyTorch's."))
         found = QAffineFormats(**dict(formats), bias_sum="torch")
     else:

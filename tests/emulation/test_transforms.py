@@ -236,7 +236,9 @@ def test_what_no_config_can_be_is_told_all_that_can():
         with pytest.raises(ConfigError) as caught:
             emulate(bad)
         assert all(word in str(caught.value) for word in (f"of type {type(bad).__name__}", *words))
-    with pytest.raises(ConfigError, match="modules='encoder', kinds='\\*', formats 3 of type int.*spec string"):
+    with pytest.raises(
+        ConfigError, match="Rule 1 of 1: modules='encoder', kinds='\\*': formats 3 of type int.*spec string"
+    ):
         emulate([("encoder", 3)])
     for seed in (-1, "a", 1.5, None):
         for make in (emulate, lambda config, seed: gs.convert(NET, config, seed)):
