@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from emulation.compiling import NET, X, forget, graphs
 from support_long import long_but
 from torch.utils.checkpoint import checkpoint
 
@@ -9,8 +10,6 @@ import gemmsim as gs
 from gemmsim.emulation import Config, emulate
 from gemmsim.emulation.table import TABLE
 
-NET = torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.ReLU(), torch.nn.Linear(16, 4))
-X = torch.randn(5, 8, generator=torch.Generator().manual_seed(1))
 CONFIGS = {
     "one rule": Config.of(":e5m4"),
     "paths": Config.of([("0", ":e5m4"), ("2", None)]),
@@ -22,12 +21,7 @@ BACKENDS = {"eager": "eager", "aot_eager": "aot_eager", "inductor": "inductor"}
 
 @pytest.fixture(autouse=True)
 def fresh():
-    torch._dynamo.reset()
-    torch._dynamo.utils.counters.clear()
-
-
-def graphs():
-    return torch._dynamo.utils.counters["stats"]["unique_graphs"]
+    forget()
 
 
 def run(function, x=X):

@@ -6,13 +6,12 @@ import collections
 
 import pytest
 import torch
+from emulation.compiling import NET, X, forget, graphs
 from support_accumulators import CASES
 
 import gemmsim as gs
 from gemmsim.emulation import Config, ConfigError, Rule, emulate, inside
 
-NET = torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.ReLU(), torch.nn.Linear(16, 4))
-X = torch.randn(5, 8, generator=torch.Generator().manual_seed(1))
 SPEC = "e4m3 : e5m4"
 OUTSIDE = {
     "nothing": None,
@@ -41,12 +40,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:Using `torch.compile", "ignore:D
 
 @pytest.fixture(autouse=True)
 def fresh():
-    torch._dynamo.reset()
-    torch._dynamo.utils.counters.clear()
-
-
-def graphs():
-    return torch._dynamo.utils.counters["stats"]["unique_graphs"]
+    forget()
 
 
 def run(function):
