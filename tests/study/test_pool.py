@@ -119,6 +119,15 @@ def test_workers_that_die_before_their_first_cell_end_the_run(tmp_path):
         study.run(dying, tmp_path / "out", executor=study.Processes(2))
 
 
+@pytest.fixture
+def heeds_ctrl_c():
+    """As in a terminal: a shell starts what runs in its background with Ctrl-C ignored."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("heeds_ctrl_c")
 def test_ctrl_c_kills_the_workers_and_keeps_the_rows(tmp_path):
     dying = DyingStudy(tmp_path)
     dying.pause = 1.0

@@ -56,6 +56,16 @@ def random_spec(rng: random.Random) -> GemmSpec | None:
     return spec if cpu.refuses(spec) is None else None
 
 
+def test_both_roundings_of_double_lanes_with_subnormals():
+    """Numbers of many magnitudes and registers of more bits than lemma A takes: few random cases are so."""
+    g = torch.Generator().manual_seed(0)
+    a, b = (
+        torch.randn(shape, generator=g) * torch.exp2(torch.randint(-14, 6, shape, generator=g))
+        for shape in ((3, 40), (40, 9))
+    )
+    assert_equals_reference(GemmSpec.of(":mul=e6m29, add=e6m29"), a, b)
+
+
 @pytest.mark.parametrize("start", range(8))
 def test_random_specs_and_data_equal_the_reference(start):
     rng = random.Random(start)
