@@ -2,28 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from gemmsim.arithmetic import UnsupportedSpec
-from gemmsim.functional import (
-    qbatchnorm,
-    qgelu,
-    qgroupnorm,
-    qlayernorm,
-    qlogsoftmax,
-    qrelu,
-    qrmsnorm,
-    qsigmoid,
-    qsilu,
-    qsoftmax,
-    qtanh,
-)
-from gemmsim.ops.errors import message
+from gemmsim.ops.rows import activations, batchnorm, elementwise, gates, logsoftmax, normalization
+from gemmsim.ops.rows import softmax as softmaxes
 from gemmsim.ops.rows.formats import RowFormats
+from gemmsim.ops.seeds import Bits
 
 from .casts import full_precision
 from .products import FLOATS
@@ -35,27 +23,15 @@ _F: Any = torch.nn.functional
 _NN: Any = torch._C._nn
 
 
-def _seed(at: Site) -> int | None:
-    """The seed of this call; None where no random bits are drawn.
-
-    Raises:
-        UnsupportedSpec: in compiled code, which would be compiled anew for each seed.
-    """
-    if at.seed is None or not at.plan.draws:  # type: ignore[union-attr]
-        return None
-    if torch.compiler.is_compiling():
-        asked = "a rule with stochastic roundings of softmax, norms or activations in compiled code"
-        do = "Give the formats a seed (QSoftmaxFormats(..., seed=1)), or run without compiling."
-        raise UnsupportedSpec(message(asked, "deterministic ones", do))
-    step = 0 if at.counter is None else int(at.counter)
-    return (at.seed + step) & ((1 << 63) - 1)
+def _bits(at: Site) -> Bits:
+    """The random bits of this call, of formats without a seed of their own."""
+    return Bits(at.seed, at.counter) if at.plan.draws else Bits()  # type: ignore[union-attr]
 
 
-def _formats(at: Site, hidden: bool = False) -> RowFormats:
-    """The formats of this call with its seed."""
-    found: Any = at.plan.hidden if hidden else at.plan.value  # type: ignore[union-attr]
-    seed = _seed(at)
-    return found if seed is None else replace(found, seed=seed)
+def _formats(at: Site, hidden: bool = False) -> tuple[RowFormats, Bits | None]:
+    """The formats of this call and its random bits; None: those that the formats' seed means, or none."""
+    plan: Any = at.plan
+    return plan.hidden if hidden else plan.value, _bits(at) if plan.draws else None
 
 
 def _wide(x: Tensor, *more: Tensor | None) -> tuple[Any, ...]:
@@ -68,7 +44,7 @@ def softmax(at: Site, x: Tensor, dim: Any, dtype: torch.dtype | None = None, hid
     (x,) = _wide(x) if dtype is None else (x.to(dtype),)
     if x.dtype not in FLOATS or not isinstance(dim, int):
         return NotImplemented
-    return qsoftmax(x, dim, _formats(at, hidden))
+    return softmaxes.softmax(x, dim, *_formats(at, hidden))
 
 
 @lowers("softmax", _F.softmax, names=("input", "dim", "_stacklevel", "dtype"))
@@ -96,8 +72,7 @@ def _log_softmax(at: Site, x: Tensor, dim: Any, dtype: torch.dtype | None = None
     (x,) = _wide(x) if dtype is None else (x.to(dtype),)
     if x.dtype not in FLOATS or not isinstance(dim, int):
         return NotImplemented
-    fwd, bwd = at.plan.maps  # type: ignore[union-attr]
-    return qlogsoftmax(x, dim, fwd, bwd, seed=_seed(at))
+    return logsoftmax.logsoftmax(x, dim, at.plan.maps, "sequential", _bits(at))  # type: ignore[union-attr]
 
 
 @lowers("log_softmax", _F.log_softmax, names=("input", "dim", "_stacklevel", "dtype"))
@@ -134,7 +109,9 @@ def _layer_norm(
     cudnn: bool = True,
 ) -> Any:  # fmt: skip
     x, weight, bias = _wide(x, weight, bias)
-    return qlayernorm(x, shape, weight, bias, eps, _formats(at)) if x.dtype in FLOATS else NotImplemented
+    if x.dtype not in FLOATS:
+        return NotImplemented
+    return normalization.layernorm(x, shape, (weight, bias), eps, *_formats(at))
 
 
 @lowers(
@@ -144,7 +121,9 @@ def _layer_norm(
 )
 def _rms_norm(at: Site, x: Tensor, shape: Any, weight: Tensor | None = None, eps: float | None = None) -> Any:
     x, weight = _wide(x, weight)
-    return qrmsnorm(x, shape, weight, eps, _formats(at)) if x.dtype in FLOATS else NotImplemented
+    if x.dtype not in FLOATS:
+        return NotImplemented
+    return normalization.rmsnorm(x, shape, weight, eps, *_formats(at))
 
 
 @lowers(
@@ -157,7 +136,9 @@ def _group_norm(
     cudnn: bool = True,
 ) -> Any:  # fmt: skip
     x, weight, bias = _wide(x, weight, bias)
-    return qgroupnorm(x, groups, weight, bias, eps, _formats(at)) if x.dtype in FLOATS else NotImplemented
+    if x.dtype not in FLOATS:
+        return NotImplemented
+    return normalization.groupnorm(x, groups, (weight, bias), eps, *_formats(at))
 
 
 @lowers(
@@ -172,8 +153,8 @@ def _batch_norm(
     x, weight, bias = _wide(x, weight, bias)
     if x.dtype not in FLOATS:
         return NotImplemented
-    fwd, bwd = at.plan.maps  # type: ignore[union-attr]
-    return qbatchnorm(x, mean, var, weight, bias, training, momentum, eps, fwd, bwd, seed=_seed(at))
+    tensors, numbers = (mean, var, weight, bias), (training, momentum, eps)
+    return batchnorm.batchnorm(x, tensors, numbers, at.plan.maps, "sequential", _bits(at))  # type: ignore[union-attr]
 
 
 @lowers(
@@ -226,22 +207,28 @@ def _instance_norm_of_aten(
 
 
 def _gelu(at: Site, x: Tensor, approximate: str = "none") -> Any:
-    return qgelu(x, _formats(at), approximate) if x.dtype in FLOATS else NotImplemented
+    if x.dtype not in FLOATS:
+        return NotImplemented
+    formats, bits = _formats(at)
+    return activations.gelu(x, formats, approximate, bits)
 
 
 def _silu(at: Site, x: Tensor) -> Any:
-    return qsilu(x, _formats(at)) if x.dtype in FLOATS else NotImplemented
+    return activations.silu(x, *_formats(at)) if x.dtype in FLOATS else NotImplemented
 
 
 def _map(function: Any) -> Any:
     def run(at: Site, x: Tensor) -> Any:
-        fwd, bwd = at.plan.maps  # type: ignore[union-attr]
-        return function(x, fwd, bwd, seed=_seed(at)) if x.dtype in FLOATS else NotImplemented
+        return function(x, *at.plan.maps, _bits(at)) if x.dtype in FLOATS else NotImplemented  # type: ignore[union-attr]
 
     return run
 
 
-_MAPS = {"sigmoid": _map(qsigmoid), "tanh": _map(qtanh), "relu": _map(qrelu)}
+_MAPS = {
+    "sigmoid": _map(partial(gates.gate, "sigmoid")),
+    "tanh": _map(partial(gates.gate, "tanh")),
+    "relu": _map(elementwise.relu),
+}
 
 
 def gate(at: Site, x: Tensor) -> Tensor:

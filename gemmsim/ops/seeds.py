@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import operator
 from enum import IntEnum
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -17,7 +18,7 @@ from gemmsim.lowering.numbers import Site
 
 from .errors import SeedError, message
 
-__all__ = ["Site", "Stream", "at_counter", "check_row", "check_seed", "derive_seed", "draw_seed", "needs_seed"]
+__all__ = ["Bits", "Site", "Stream", "at_counter", "check_row", "check_seed", "derive_seed", "draw_seed", "needs_seed"]
 
 _MASK = (1 << 64) - 1
 #: The largest index of a first row: 32 bits, so that element indices stay within 64.
@@ -41,6 +42,14 @@ class Stream(IntEnum):
     DGRAD_OUT = 9
     WGRAD_OUT = 10
     ADDEND_OUT = 11
+
+
+class Bits(NamedTuple):
+    """Where the random bits of an operation come from: ``seed``, None for torch's generator, and ``counter``, which is
+    added to it when kernels run (``at_counter``)."""
+
+    seed: int | None = None
+    counter: Tensor | None = None
 
 
 def check_seed(owner: str, seed: object) -> int | None:

@@ -316,13 +316,67 @@ def test_random_roundings_leave_torchs_generator_alone():
         assert torch.equal(x.softmax(-1), gs.qsoftmax(x, -1, fixed))
 
 
-def test_random_roundings_in_compiled_code_are_refused_unless_seeded():
+class Call(nn.Module):
+    """A call of a kind, as a model: each call of it is a step."""
+
+    def __init__(self, kind):
+        super().__init__()
+        self.kind = kind
+
+    def forward(self, x):
+        return NATIVE[self.kind](x)
+
+
+def graphs():
+    return torch._dynamo.utils.counters["stats"]["unique_graphs"]
+
+
+@pytest.mark.parametrize("kind", **long_but({kind: kind for kind in CALLS}, "softmax", "layer_norm", "batch_norm"))
+def test_random_roundings_in_compiled_code(kind):
+    torch._dynamo.reset()
+    torch._dynamo.utils.counters.clear()
+    model = Call(kind)
+    compiled = torch.compile(model, backend="aot_eager", fullgraph=True)
+    with emulate(Rule("*", kind, "e5m2/sr8"), seed=3):
+        expected = [both(model) for _ in range(4)]
+    with emulate(Rule("*", kind, "e5m2/sr8"), seed=3):
+        for step, (out, grad) in enumerate(expected):
+            found = both(compiled)
+            assert torch.equal(found[0], out) and torch.equal(found[1], grad), step
+    assert not torch.equal(expected[0][0], expected[1][0]) and not torch.equal(expected[0][1], expected[1][1])
+    assert graphs() <= 2, "no graph for each step"
+
+
+def test_random_roundings_of_attention_and_gates_in_compiled_code():
+    rules = [Rule("*", "softmax", "e5m2/sr8"), Rule("*", "tanh", "e5m2/sr8"), Rule("*", "linear", ":bf16/sr")]
+
+    class Model(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.first, self.second = nn.Linear(8, 8), nn.Linear(8, 8)
+
+        def forward(self, x):
+            x = F.scaled_dot_product_attention(self.first(x), x, x).tanh()
+            return F.scaled_dot_product_attention(self.second(x), x, x).softmax(-1)
+
+    torch._dynamo.reset()
+    torch._dynamo.utils.counters.clear()
+    model = Model()
+    with emulate(rules, seed=3):
+        expected = [both(model) for _ in range(3)]
+    compiled = torch.compile(model, backend="aot_eager", fullgraph=True)
+    with emulate(rules, seed=3):
+        for out, grad in expected:
+            found = both(compiled)
+            assert torch.equal(found[0], out) and torch.equal(found[1], grad)
+    assert graphs() <= 2
+
+
+def test_formats_with_a_seed_keep_it():
     fixed = gs.QSoftmaxFormats(*["e5m2/sr8"] * 3, seed=5)
     call = torch.compile(lambda x: x.softmax(-1), backend="eager", fullgraph=True)
     with emulate(Rule("*", "softmax", fixed)):
-        assert torch.equal(call(X), gs.qsoftmax(X, -1, fixed))
-    with emulate(Rule("*", "softmax", "e5m2/sr8")), pytest.raises(Exception, match="Give the formats a seed"):
-        call(X)
+        assert torch.equal(call(X), gs.qsoftmax(X, -1, fixed)) and torch.equal(X.softmax(-1), call(X))
 
 
 @pytest.mark.parametrize("kind", **long_but({kind: kind for kind in CALLS}, "softmax", "layer_norm"))

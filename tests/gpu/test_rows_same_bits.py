@@ -9,6 +9,8 @@ from support import assert_bitwise_equal
 import gemmsim as gs
 from gemmsim import functional as f
 from gemmsim.ops.rows.operators import row_map_op, row_sum_op
+from gemmsim.ops.rows.softmax import softmax
+from gemmsim.ops.seeds import Bits
 
 pytestmark = pytest.mark.gpu
 
@@ -71,6 +73,12 @@ def test_every_bfloat16_argument(name, fmt):
 def test_sums_of_few_and_many_rows(rows, order):
     x = torch.randn(rows, 33 if rows > 10_000 else 1100, generator=torch.Generator().manual_seed(rows))
     assert_bitwise_equal(row_sum_op(x.cuda(), "e5m10/sr8", order, 3, 0).cpu(), row_sum_op(x, "e5m10/sr8", order, 3, 0))
+
+
+def test_a_counter_on_the_cpu_moves_the_seed_on():
+    x, counter = torch.randn(50, 33, generator=torch.Generator().manual_seed(1)), torch.full((), 4)
+    want = softmax(x, -1, "e5m10/sr8", Bits(7))
+    assert_bitwise_equal(softmax(x.cuda(), -1, "e5m10/sr8", Bits(3, counter)).cpu(), want)
 
 
 def test_embedding_gradient():

@@ -13,12 +13,12 @@ from ..checks import check_device, check_float
 from ..errors import message
 from ..fx import traceable
 from ..once import differentiable_once
-from ..seeds import Stream
+from ..seeds import Bits, Stream
 from .formats import QGELUFormats, RowFormatsLike, RowPlan, row_formats
 from .operators import row_map_op
 from .steps import applied, cast_text, finish, map_step, quantized
 
-__all__ = ["qgelu", "qsilu"]
+__all__ = ["gelu", "qgelu", "qsilu", "silu"]
 
 _GATES = {"none": "erf", "tanh": "tanh_cubic", "silu": "sigmoid"}
 _ROOT = 0.7978845608028654  # sqrt(2 / pi), nearest double
@@ -56,42 +56,44 @@ class _Gated(torch.autograd.Function):
     generate_vmap_rule = True
 
     @staticmethod
-    def forward(x: Tensor, kind: str, plan: RowPlan) -> tuple[Tensor | None, ...]:
-        seed = plan.seed
-        xi = quantized(x, plan.input, seed, Stream.INPUT)
+    def forward(
+        x: Tensor, kind: str, plan: RowPlan, seed: int | None, counter: Tensor | None
+    ) -> tuple[Tensor | None, ...]:
+        bits = Bits(seed, counter)
+        xi = quantized(x, plan.input, bits, Stream.INPUT)
         work = torch.float64 if x.dtype is torch.float64 else torch.float32
         inter, out = plan.inter, plan.output
         wide = xi.to(work)
-        t = map_step(_GATES[kind], wide, None, inter, seed, int(Stream.FPROP))
+        t = map_step(_GATES[kind], wide, None, inter, bits, int(Stream.FPROP))
         if kind == "silu":
-            y = row_map_op(wide, t, "mul", cast_text(out), seed, int(Stream.OUTPUT))
+            y = row_map_op(wide, t, "mul", cast_text(out), seed, int(Stream.OUTPUT), counter)
         else:
-            y = row_map_op(wide * 0.5, _map("add", t, 1.0), "mul", cast_text(out), seed, int(Stream.OUTPUT))
+            y = row_map_op(wide * 0.5, _map("add", t, 1.0), "mul", cast_text(out), seed, int(Stream.OUTPUT), counter)
         y = finish(y, out).to(x.dtype)
         return y, None if xi is x else xi, t  # an input is no output
 
     @staticmethod
     def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
-        x, ctx.kind, ctx.plan = inputs
+        x, ctx.kind, ctx.plan, ctx.seed, counter = inputs
         _, xi, t = output
         ctx.mark_non_differentiable(*(v for v in output[1:] if v is not None))
-        ctx.save_for_backward(x if xi is None else xi, t)
+        ctx.save_for_backward(x if xi is None else xi, t, counter)
 
     @staticmethod
     @differentiable_once("qgelu, qsilu")
     def backward(ctx: Any, saved: tuple[Any, ...], g: Tensor, *unused: Any) -> Any:
-        xi, t = saved
-        grad, seed = ctx.plan.grad, ctx.plan.seed
+        xi, t, counter = saved
+        grad, bits = ctx.plan.grad, Bits(ctx.seed, counter)
         slope = _SLOPES[ctx.kind](xi.to(t.dtype), t)
-        qg = quantized(g, grad, seed, Stream.GRAD)
-        dx = row_map_op(qg.to(t.dtype), slope, "mul", cast_text(grad), seed, int(Stream.DGRAD))
-        return finish(dx, grad).to(g.dtype), None, None
+        qg = quantized(g, grad, bits, Stream.GRAD)
+        dx = row_map_op(qg.to(t.dtype), slope, "mul", cast_text(grad), ctx.seed, int(Stream.DGRAD), counter)
+        return finish(dx, grad).to(g.dtype), None, None, None, None
 
 
-def _gated(owner: str, x: Tensor, kind: str, formats: QGELUFormats) -> Tensor:
+def _gated(owner: str, x: Tensor, kind: str, formats: QGELUFormats, bits: Bits | None) -> Tensor:
     check_float(owner, "x", x)
     check_device(owner, x, names="x")
-    result: Tensor = applied(_Gated, x, kind, formats.plan)[0]
+    result: Tensor = applied(_Gated, x, kind, formats.plan, *(bits or Bits(formats.plan.seed)))[0]
     return result
 
 
@@ -111,6 +113,11 @@ def qgelu(x: Tensor, formats: RowFormatsLike | None = None, approximate: str = "
         DTypeError, DeviceError: for other tensors.
         SpecError: for another ``approximate``.
     """
+    return gelu(x, formats, approximate)
+
+
+def gelu(x: Tensor, formats: RowFormatsLike | None, approximate: str = "none", bits: Bits | None = None) -> Tensor:
+    """``qgelu``, its errors too (``DTypeError``, ...); ``bits`` in place of those of the formats."""
     if approximate not in ("none", "tanh"):
         asked = f"qgelu: approximate={approximate!r}"
         raise SpecError(message(asked, "'none' or 'tanh'", "Give one of these."))
@@ -119,7 +126,7 @@ def qgelu(x: Tensor, formats: RowFormatsLike | None = None, approximate: str = "
         check_float("qgelu", "x", x)
         check_device("qgelu", x, names="x")
         return torch.nn.functional.gelu(x, approximate=approximate)
-    return _gated("qgelu", x, approximate, formats)
+    return _gated("qgelu", x, approximate, formats, bits)
 
 
 @traceable
@@ -132,9 +139,14 @@ def qsilu(x: Tensor, formats: RowFormatsLike | None = None) -> Tensor:
     Raises:
         DTypeError, DeviceError: for other tensors.
     """
+    return silu(x, formats)
+
+
+def silu(x: Tensor, formats: RowFormatsLike | None, bits: Bits | None = None) -> Tensor:
+    """``qsilu``, its errors too (``DTypeError``, ...); ``bits`` in place of those of the formats."""
     formats = row_formats(QGELUFormats, formats)
     if formats.plan.is_native:
         check_float("qsilu", "x", x)
         check_device("qsilu", x, names="x")
         return torch.nn.functional.silu(x)
-    return _gated("qsilu", x, "silu", formats)
+    return _gated("qsilu", x, "silu", formats, bits)

@@ -9,9 +9,10 @@ from ..checks import check_device, check_flags, check_float, check_numbers
 from ..errors import ShapeError, message
 from ..fx import traceable
 from ..product.affine_formats import QuantLike
+from ..seeds import Bits
 from .elementwise import StepChain
 
-__all__ = ["qbatchnorm"]
+__all__ = ["batchnorm", "qbatchnorm"]
 
 
 def _check(x: Tensor, training: bool, momentum: float, eps: float, tensors: dict[str, Tensor | None]) -> None:
@@ -60,11 +61,22 @@ def qbatchnorm(
         DTypeError, DeviceError, ShapeError: for tensors that do not fit; in training for one value per channel, one of
             the two running statistics, and eps not above 0.
     """
+    tensors, numbers = (running_mean, running_var, weight, bias), (training, momentum, eps)
+    return batchnorm(x, tensors, numbers, (fwd_quant, bwd_quant), order, Bits(seed))
+
+
+def batchnorm(
+    x: Tensor, tensors: tuple[Tensor | None, Tensor | None, Tensor | None, Tensor | None],
+    numbers: tuple[bool, float, float], quants: tuple[QuantLike | None, QuantLike | None], order: str, bits: Bits,
+) -> Tensor:  # fmt: skip
+    """``qbatchnorm``, its errors too (``ShapeError``, ...), with random bits that a counter may move on. ``tensors``:
+    running mean and variance, weight, bias; ``numbers``: training, momentum, eps."""
+    (running_mean, running_var, weight, bias), (training, momentum, eps) = tensors, numbers
     stats = {"running_mean": running_mean, "running_var": running_var, "weight": weight, "bias": bias}
     _check(x, training, momentum, eps, stats)
-    if fwd_quant is None and bwd_quant is None:
+    if quants[0] is None and quants[1] is None:
         return torch.nn.functional.batch_norm(x, running_mean, running_var, weight, bias, training, momentum, eps)
-    steps = StepChain("qbatchnorm", fwd_quant, bwd_quant, order, seed)
+    steps = StepChain("qbatchnorm", *quants, order, bits)
     shape = [1, -1] + [1] * (x.dim() - 2)
     if training:
         dims = [0, *range(2, x.dim())]

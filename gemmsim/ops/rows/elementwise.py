@@ -14,11 +14,11 @@ from ..fx import traceable
 from ..once import differentiable_once
 from ..product.affine_formats import QuantLike
 from ..product.affine_plan import Step
-from ..seeds import check_seed
+from ..seeds import Bits, check_seed
 from .formats import order_length, quant_step
 from .steps import applied, map_step, normal_dims, quantized, sum_step, sum_to
 
-__all__ = ["StepChain", "qadd", "qdiv", "qmean", "qmul", "qpow", "qrelu", "qsqrt", "qsum"]
+__all__ = ["StepChain", "qadd", "qdiv", "qmean", "qmul", "qpow", "qrelu", "qsqrt", "qsum", "relu"]
 
 
 class _Binary(torch.autograd.Function):
@@ -27,44 +27,47 @@ class _Binary(torch.autograd.Function):
     generate_vmap_rule = True
 
     @staticmethod
-    def forward(x: Tensor, y: Tensor, name: str, fwd: Step, bwd: Step, seed: int | None, at: int) -> Tensor:
-        return map_step(name, x, y, fwd, seed, at)
+    def forward(
+        x: Tensor, y: Tensor, name: str, fwd: Step, bwd: Step, at: int, seed: int | None, counter: Tensor | None
+    ) -> Tensor:
+        return map_step(name, x, y, fwd, Bits(seed, counter), at)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
-        x, y, ctx.name, _, ctx.bwd, ctx.seed, ctx.at = inputs
+        x, y, ctx.name, _, ctx.bwd, ctx.at, ctx.seed, counter = inputs
         ctx.shapes, ctx.dtypes = (x.shape, y.shape), (x.dtype, y.dtype)
         kept = {"add": (), "mul": (x, y), "div": (y, output)}[ctx.name]
-        ctx.save_for_backward(*kept)
+        ctx.save_for_backward(counter, *kept)
 
     @staticmethod
     @differentiable_once("qadd, qmul, qdiv")
     def backward(ctx: Any, saved: tuple[Any, ...], g: Tensor) -> Any:
-        bwd, seed, at = ctx.bwd, ctx.seed, ctx.at
+        counter, saved = saved[0], saved[1:]
+        bwd, bits, at = ctx.bwd, Bits(ctx.seed, counter), ctx.at
         dx = dy = None
         if ctx.needs_input_grad[0]:
             if ctx.name == "add":
-                dx = quantized(g, bwd, seed, at + 1)
+                dx = quantized(g, bwd, bits, at + 1)
             else:
-                dx = map_step(ctx.name, g, saved[1] if ctx.name == "mul" else saved[0], bwd, seed, at + 1)
-            dx = sum_to(dx, ctx.shapes[0], bwd, seed, at + 2).to(ctx.dtypes[0])
+                dx = map_step(ctx.name, g, saved[1] if ctx.name == "mul" else saved[0], bwd, bits, at + 1)
+            dx = sum_to(dx, ctx.shapes[0], bwd, bits, at + 2).to(ctx.dtypes[0])
         if ctx.needs_input_grad[1]:
             if ctx.name == "add":
-                dy = quantized(g, bwd, seed, at + 3)
+                dy = quantized(g, bwd, bits, at + 3)
             elif ctx.name == "mul":
-                dy = map_step("mul", g, saved[0], bwd, seed, at + 3)
+                dy = map_step("mul", g, saved[0], bwd, bits, at + 3)
             else:
-                dy = map_step("div", map_step("mul", -g, saved[1], bwd, seed, at + 3), saved[0], bwd, seed, at + 4)
-            dy = sum_to(dy, ctx.shapes[1], bwd, seed, at + 5).to(ctx.dtypes[1])
-        return dx, dy, None, None, None, None, None
+                dy = map_step("div", map_step("mul", -g, saved[1], bwd, bits, at + 3), saved[0], bwd, bits, at + 4)
+            dy = sum_to(dy, ctx.shapes[1], bwd, bits, at + 5).to(ctx.dtypes[1])
+        return dx, dy, None, None, None, None, None, None
 
 
-def _power(x: Tensor, n: float, step: Step, seed: int | None, at: int) -> Tensor:
+def _power(x: Tensor, n: float, step: Step, bits: Bits, at: int) -> Tensor:
     """``x ** n`` rounded once; x and x * x by a product, which has the same bits and needs no test for ties."""
     if n == 2:
-        return map_step("mul", x, x, step, seed, at)
+        return map_step("mul", x, x, step, bits, at)
     one_or_n = torch.full((), n, dtype=x.dtype, device=x.device)
-    return map_step("mul" if n == 1 else "pow", x, one_or_n, step, seed, at)
+    return map_step("mul" if n == 1 else "pow", x, one_or_n, step, bits, at)
 
 
 class _Unary(torch.autograd.Function):
@@ -73,33 +76,29 @@ class _Unary(torch.autograd.Function):
     generate_vmap_rule = True
 
     @staticmethod
-    def forward(x: Tensor, n: float | None, fwd: Step, bwd: Step, seed: int | None, at: int) -> Tensor:
+    def forward(
+        x: Tensor, n: float | None, fwd: Step, bwd: Step, at: int, seed: int | None, counter: Tensor | None
+    ) -> Tensor:
         if n is None:
-            return map_step("sqrt", x, None, fwd, seed, at)
-        return _power(x, n, fwd, seed, at)
+            return map_step("sqrt", x, None, fwd, Bits(seed, counter), at)
+        return _power(x, n, fwd, Bits(seed, counter), at)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
-        x, ctx.n, _, ctx.bwd, ctx.seed, ctx.at = inputs
-        ctx.save_for_backward(output if ctx.n is None else x)
+        x, ctx.n, _, ctx.bwd, ctx.at, ctx.seed, counter = inputs
+        ctx.save_for_backward(output if ctx.n is None else x, counter)
 
     @staticmethod
     @differentiable_once("qsqrt, qpow")
     def backward(ctx: Any, saved: tuple[Any, ...], g: Tensor) -> Any:
-        (x,) = saved
-        bwd, seed, at = ctx.bwd, ctx.seed, ctx.at
+        x, counter = saved
+        bwd, bits, at = ctx.bwd, Bits(ctx.seed, counter), ctx.at
         if ctx.n is None:
-            return (
-                map_step("div", g, quantized(2 * x, bwd, seed, at + 1), bwd, seed, at + 2),
-                None,
-                None,
-                None,
-                None,
-                None,
-            )
+            dx = map_step("div", g, quantized(2 * x, bwd, bits, at + 1), bwd, bits, at + 2)
+            return dx, None, None, None, None, None, None
         n = torch.full((), ctx.n, dtype=x.dtype, device=x.device)
-        factor = map_step("mul", _power(x, ctx.n - 1, bwd, seed, at + 1), n, bwd, seed, at + 2)
-        return map_step("mul", g, factor, bwd, seed, at + 3), None, None, None, None, None
+        factor = map_step("mul", _power(x, ctx.n - 1, bwd, bits, at + 1), n, bwd, bits, at + 2)
+        return map_step("mul", g, factor, bwd, bits, at + 3), None, None, None, None, None, None
 
 
 class _Sum(torch.autograd.Function):
@@ -109,52 +108,55 @@ class _Sum(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        x: Tensor, dims: tuple[int, ...], keepdim: bool, mean: bool, fwd: Step, bwd: Step, order: int, seed: int | None,
-        at: int,
+        x: Tensor, dims: tuple[int, ...], keepdim: bool, mean: bool, fwd: Step, bwd: Step, order: int, at: int,
+        seed: int | None, counter: Tensor | None,
     ) -> Tensor:  # fmt: skip
-        total = sum_step(x, dims, fwd, order, seed, at)
+        bits = Bits(seed, counter)
+        total = sum_step(x, dims, fwd, order, bits, at)
         if mean:
             count = torch.full((), _count(x, dims), dtype=x.dtype, device=x.device)
-            total = map_step("div", total, count, fwd, seed, at + 100)
+            total = map_step("div", total, count, fwd, bits, at + 100)
         return total if keepdim else total.reshape([n for d, n in enumerate(x.shape) if d not in dims])
 
     @staticmethod
     def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
-        x, ctx.dims, _, ctx.mean, _, ctx.bwd, _, ctx.seed, ctx.at = inputs
+        x, ctx.dims, _, ctx.mean, _, ctx.bwd, _, ctx.at, ctx.seed, counter = inputs
+        ctx.save_for_backward(counter)
         ctx.shape, ctx.count = x.shape, _count(x, ctx.dims)
 
     @staticmethod
     @differentiable_once("qsum, qmean")
     def backward(ctx: Any, saved: tuple[Any, ...], g: Tensor) -> Any:
+        bits = Bits(ctx.seed, *saved)
         if ctx.mean:
             count = torch.full((), ctx.count, dtype=g.dtype, device=g.device)
-            g = map_step("div", g, count, ctx.bwd, ctx.seed, ctx.at + 101)
+            g = map_step("div", g, count, ctx.bwd, bits, ctx.at + 101)
         else:
-            g = quantized(g, ctx.bwd, ctx.seed, ctx.at + 101)
+            g = quantized(g, ctx.bwd, bits, ctx.at + 101)
         g = g.reshape([1 if d in ctx.dims else n for d, n in enumerate(ctx.shape)])
-        return g.expand(ctx.shape), None, None, None, None, None, None, None, None
+        return (g.expand(ctx.shape), *[None] * 9)
 
 
 class _Relu(torch.autograd.Function):
     generate_vmap_rule = True
 
     @staticmethod
-    def forward(x: Tensor, fwd: Step, bwd: Step, seed: int | None, at: int) -> Tensor:
+    def forward(x: Tensor, fwd: Step, bwd: Step, seed: int | None, counter: Tensor | None) -> Tensor:
         # torch.relu leaves the sign of the zero that -0 gives to the processor.
         positive = torch.where(x <= 0, torch.zeros((), dtype=x.dtype, device=x.device), x)
-        return quantized(positive, fwd, seed, at)
+        return quantized(positive, fwd, Bits(seed, counter), 0)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
-        x, _, ctx.bwd, ctx.seed, ctx.at = inputs
-        ctx.save_for_backward(x > 0)
+        x, _, ctx.bwd, ctx.seed, counter = inputs
+        ctx.save_for_backward(x > 0, counter)
 
     @staticmethod
     @differentiable_once("qrelu")
     def backward(ctx: Any, saved: tuple[Any, ...], g: Tensor) -> Any:
-        (positive,) = saved
+        positive, counter = saved
         g = torch.where(positive, g, torch.zeros((), dtype=g.dtype, device=g.device))
-        return quantized(g, ctx.bwd, ctx.seed, ctx.at + 1), None, None, None, None
+        return quantized(g, ctx.bwd, Bits(ctx.seed, counter), 1), None, None, None, None
 
 
 def _count(x: Tensor, dims: Sequence[int]) -> int:
@@ -169,13 +171,17 @@ def _read(owner: str, *quants: QuantLike | None) -> list[Step]:
 
 
 class _Call(NamedTuple):
-    """A call of an elementary step: its name for errors, quantisers, seed and first stream of random bits."""
+    """A call of an elementary step: its name for errors, quantisers, random bits and the first stream of them."""
 
     owner: str
     fwd: QuantLike | None
     bwd: QuantLike | None
-    seed: int | None
+    bits: Bits
     at: int = 0
+
+    def last(self) -> tuple[int, int | None, Tensor | None]:
+        """What autograd functions take last: the first stream, the seed and the counter; ``SeedError`` for no seed."""
+        return self.at, check_seed(self.owner, self.bits.seed), self.bits.counter
 
 
 def _binary(call: _Call, name: str, x: Tensor, y: Tensor) -> Tensor:
@@ -190,7 +196,7 @@ def _binary(call: _Call, name: str, x: Tensor, y: Tensor) -> Tensor:
         asked = f"{owner}: shapes {tuple(x.shape)} and {tuple(y.shape)}"
         raise ShapeError(message(asked, "shapes that broadcast", "Reshape or expand one of them.")) from None
     other = y.view_as(y) if y is x else y  # compiled code wants distinct arguments
-    result: Tensor = applied(_Binary, x, other, name, *steps, check_seed(owner, call.seed), call.at)
+    result: Tensor = applied(_Binary, x, other, name, *steps, *call.last())
     return result
 
 
@@ -199,7 +205,7 @@ def _unary(call: _Call, x: Tensor, n: float | None) -> Tensor:
     steps = _read(owner, call.fwd, call.bwd)
     check_float(owner, "x", x)
     check_device(owner, x, names="x")
-    result: Tensor = applied(_Unary, x, n, *steps, check_seed(owner, call.seed), call.at)
+    result: Tensor = applied(_Unary, x, n, *steps, *call.last())
     return result
 
 
@@ -211,25 +217,25 @@ def _sum(call: _Call, x: Tensor, dim: int | Sequence[int] | None, keepdim: bool,
     check_flags(owner, keepdim=keepdim)
     dims = tuple(normal_dims(owner, dim, x.dim()))
     length = order_length(owner, order)
-    result: Tensor = applied(_Sum, x, dims, keepdim, mean, *steps, length, check_seed(owner, call.seed), call.at)
+    result: Tensor = applied(_Sum, x, dims, keepdim, mean, *steps, length, *call.last())
     return result
 
 
 class StepChain:
     """Elementary steps of one operation ``owner``, in its quantisers.
 
-    Under one ``seed`` each step has random bits of its own: its streams start 1000 after those of the step before.
+    Under one seed each step has random bits of its own: its streams start 1000 after those of the step before.
     """
 
     def __init__(
-        self, owner: str, fwd: QuantLike | None, bwd: QuantLike | None, order: str, seed: int | None
+        self, owner: str, fwd: QuantLike | None, bwd: QuantLike | None, order: str, bits: Bits
     ) -> None:  # fmt: skip
-        self.owner, self.fwd, self.bwd, self.order, self.seed = owner, fwd, bwd, order, seed
+        self.owner, self.fwd, self.bwd, self.order, self.bits = owner, fwd, bwd, order, bits
         self._at = 0
 
     def _next(self) -> _Call:
         at, self._at = self._at, self._at + 1000
-        return _Call(self.owner, self.fwd, self.bwd, self.seed, at)
+        return _Call(self.owner, self.fwd, self.bwd, self.bits, at)
 
     def add(self, x: Tensor, y: Tensor) -> Tensor:
         """``qadd(x, y)``."""
@@ -277,7 +283,7 @@ def qadd(
         FormatError, SeedError: for quantisers and seeds that mean nothing.
         DTypeError, DeviceError, ShapeError: for tensors that do not fit.
     """
-    return _binary(_Call("qadd", fwd_quant, bwd_quant, seed), "add", x, y)
+    return _binary(_Call("qadd", fwd_quant, bwd_quant, Bits(seed)), "add", x, y)
 
 
 @traceable
@@ -286,7 +292,7 @@ def qmul(
     seed: int | None = None,
 ) -> Tensor:  # fmt: skip
     """``x * y`` rounded by ``fwd_quant``; gradients ``bwd_quant(g y)``, ``bwd_quant(g x)``. Otherwise as ``qadd``."""
-    return _binary(_Call("qmul", fwd_quant, bwd_quant, seed), "mul", x, y)
+    return _binary(_Call("qmul", fwd_quant, bwd_quant, Bits(seed)), "mul", x, y)
 
 
 @traceable
@@ -298,7 +304,7 @@ def qdiv(
 
     Gradients: ``bwd_quant(g / y)`` and ``bwd_quant(bwd_quant(-g * z) / y)``. Division by zero as IEEE 754.
     """
-    return _binary(_Call("qdiv", fwd_quant, bwd_quant, seed), "div", x, y)
+    return _binary(_Call("qdiv", fwd_quant, bwd_quant, Bits(seed)), "div", x, y)
 
 
 @traceable
@@ -309,7 +315,7 @@ def qsqrt(
 
     Negative numbers give NaN, -0 gives -0.
     """
-    return _unary(_Call("qsqrt", fwd_quant, bwd_quant, seed), x, None)
+    return _unary(_Call("qsqrt", fwd_quant, bwd_quant, Bits(seed)), x, None)
 
 
 @traceable
@@ -326,7 +332,7 @@ def qpow(
         DTypeError: for an ``n`` that is no number; otherwise as ``qadd``.
     """
     check_numbers("qpow", n=n)
-    return _unary(_Call("qpow", fwd_quant, bwd_quant, seed), x, float(n))
+    return _unary(_Call("qpow", fwd_quant, bwd_quant, Bits(seed)), x, float(n))
 
 
 @traceable
@@ -345,7 +351,7 @@ def qsum(
     The gradient is the incoming one, broadcast, not rounded. Otherwise as ``qadd``; IndexError for a ``dim`` out of
     range.
     """
-    return _sum(_Call("qsum", quant, None, seed), x, dim, keepdim, False, order)
+    return _sum(_Call("qsum", quant, None, Bits(seed)), x, dim, keepdim, False, order)
 
 
 @traceable
@@ -358,7 +364,7 @@ def qmean(
 
     The gradient is ``bwd_quant(g / count)``, broadcast. Otherwise as ``qsum``.
     """
-    return _sum(_Call("qmean", fwd_quant, bwd_quant, seed), x, dim, keepdim, True, order)
+    return _sum(_Call("qmean", fwd_quant, bwd_quant, Bits(seed)), x, dim, keepdim, True, order)
 
 
 @traceable
@@ -372,8 +378,13 @@ def qrelu(
         DTypeError, DeviceError: for other tensors.
         SeedError, FormatError: for other seeds and quantisers.
     """
-    steps = _read("qrelu", fwd_quant, bwd_quant)
+    return relu(x, fwd_quant, bwd_quant, Bits(seed))
+
+
+def relu(x: Tensor, fwd: QuantLike | None, bwd: QuantLike | None, bits: Bits) -> Tensor:
+    """``qrelu``, its errors too (``DTypeError``, ...), with random bits that a counter may move on."""
+    steps = _read("qrelu", fwd, bwd)
     check_float("qrelu", "x", x)
     check_device("qrelu", x, names="x")
-    result: Tensor = applied(_Relu, x, *steps, check_seed("qrelu", seed), 0)
+    result: Tensor = applied(_Relu, x, *steps, check_seed("qrelu", bits.seed), bits.counter)
     return result

@@ -18,7 +18,7 @@ from ..once import differentiable_once
 from ..product.affine_formats import QuantLike
 from ..product.affine_plan import Step
 from ..registration import define
-from ..seeds import check_seed, derive_seed
+from ..seeds import Bits, check_seed, derive_seed
 from .formats import quant_step
 from .steps import applied, map_step, quantized
 
@@ -36,9 +36,9 @@ def _sum_occurrences(
     start = counts.cumsum(0) - counts
     for k in range(int(counts.max()) if index.numel() else 0):  # the k-th occurrence of every row at once
         chosen = (counts > k).nonzero().reshape(-1)
-        total[chosen] = map_step("add", total[chosen], g[order[start[chosen] + k]], step, seed, 3 + k)
+        total[chosen] = map_step("add", total[chosen], g[order[start[chosen] + k]], step, Bits(seed), 3 + k)
     if by_count:
-        total = map_step("div", total, counts.clamp(min=1).to(total.dtype)[:, None], step, seed, 2)
+        total = map_step("div", total, counts.clamp(min=1).to(total.dtype)[:, None], step, Bits(seed), 2)
     return total
 
 
@@ -74,7 +74,7 @@ class _Embedding(torch.autograd.Function):
     def forward(
         weight: Tensor, index: Tensor, padding: int, by_count: bool, fwd: Step, bwd: Step, seed: int | None
     ) -> Tensor:
-        return quantized(weight, fwd, seed, 0)[index]
+        return quantized(weight, fwd, Bits(seed), 0)[index]
 
     @staticmethod
     def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
@@ -86,7 +86,7 @@ class _Embedding(torch.autograd.Function):
     @differentiable_once("qembedding")
     def backward(ctx: Any, saved: tuple[Any, ...], g: Tensor) -> Any:
         index = saved[0].reshape(-1)
-        g = quantized(g, ctx.bwd, ctx.seed, 1).reshape(index.numel(), g.shape[-1])
+        g = quantized(g, ctx.bwd, Bits(ctx.seed), 1).reshape(index.numel(), g.shape[-1])
         if isinstance(ctx.bwd, str):
             total = _row_gather_sum_op(g, index, ctx.rows, ctx.bwd, ctx.by_count, ctx.seed)
         else:

@@ -12,11 +12,11 @@ from ..fx import traceable
 from ..once import differentiable_once
 from ..product.affine_formats import QuantLike
 from ..product.affine_plan import Step
-from ..seeds import check_seed
+from ..seeds import Bits, check_seed
 from .formats import quant_step
 from .steps import applied, map_step
 
-__all__ = ["qsigmoid", "qtanh"]
+__all__ = ["gate", "qsigmoid", "qtanh"]
 
 
 class _Gate(torch.autograd.Function):
@@ -25,31 +25,34 @@ class _Gate(torch.autograd.Function):
     generate_vmap_rule = True
 
     @staticmethod
-    def forward(x: Tensor, name: str, fwd: Step, bwd: Step, seed: int | None) -> Tensor:
-        return map_step(name, x, None, fwd, seed, 0)
+    def forward(x: Tensor, name: str, fwd: Step, bwd: Step, seed: int | None, counter: Tensor | None) -> Tensor:
+        return map_step(name, x, None, fwd, Bits(seed, counter), 0)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
-        _, ctx.name, _, ctx.bwd, ctx.seed = inputs
-        ctx.save_for_backward(output)
+        _, ctx.name, _, ctx.bwd, ctx.seed, counter = inputs
+        ctx.save_for_backward(output, counter)
 
     @staticmethod
     @differentiable_once("qsigmoid, qtanh")
     def backward(ctx: Any, saved: tuple[Any, ...], g: Tensor) -> Any:
-        (y,) = saved
-        bwd, seed, one = ctx.bwd, ctx.seed, torch.ones((), dtype=y.dtype, device=y.device)
+        y, counter = saved
+        bwd, bits, one = ctx.bwd, Bits(ctx.seed, counter), torch.ones((), dtype=y.dtype, device=y.device)
         if ctx.name == "tanh":
-            slope = map_step("sub", one, map_step("mul", y, y, bwd, seed, 1), bwd, seed, 2)
+            slope = map_step("sub", one, map_step("mul", y, y, bwd, bits, 1), bwd, bits, 2)
         else:
-            slope = map_step("mul", y, map_step("sub", one, y, bwd, seed, 1), bwd, seed, 2)
-        return map_step("mul", g, slope, bwd, seed, 3), None, None, None, None
+            slope = map_step("mul", y, map_step("sub", one, y, bwd, bits, 1), bwd, bits, 2)
+        return map_step("mul", g, slope, bwd, bits, 3), None, None, None, None, None
 
 
-def _gate(owner: str, name: str, x: Tensor, fwd: Any, bwd: Any, seed: int | None) -> Tensor:
+def gate(name: str, x: Tensor, fwd: QuantLike | None, bwd: QuantLike | None, bits: Bits) -> Tensor:
+    """``qsigmoid`` or ``qtanh``, whose errors it raises (``DTypeError``, ...), with random bits that a counter may move
+    on."""
+    owner = f"q{name}"
     steps = quant_step(owner, fwd), quant_step(owner, bwd)
     check_float(owner, "x", x)
     check_device(owner, x, names="x")
-    result: Tensor = applied(_Gate, x, name, *steps, check_seed(owner, seed))
+    result: Tensor = applied(_Gate, x, name, *steps, check_seed(owner, bits.seed), bits.counter)
     return result
 
 
@@ -62,7 +65,7 @@ def qsigmoid(
     Gradient ``bwd_quant(g * bwd_quant(y * bwd_quant(1 - y)))``. -inf gives 0, +inf gives 1, NaN stays. Otherwise as
     ``qadd``.
     """
-    return _gate("qsigmoid", "sigmoid", x, fwd_quant, bwd_quant, seed)
+    return gate("sigmoid", x, fwd_quant, bwd_quant, Bits(seed))
 
 
 @traceable
@@ -74,4 +77,4 @@ def qtanh(
     Gradient ``bwd_quant(g * bwd_quant(1 - bwd_quant(y * y)))``. +-inf give +-1, -0 stays, NaN stays. Otherwise as
     ``qadd``.
     """
-    return _gate("qtanh", "tanh", x, fwd_quant, bwd_quant, seed)
+    return gate("tanh", x, fwd_quant, bwd_quant, Bits(seed))

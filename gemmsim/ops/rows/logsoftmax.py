@@ -12,11 +12,11 @@ from ..fx import traceable
 from ..once import differentiable_once
 from ..product.affine_formats import QuantLike
 from ..product.affine_plan import Step
-from ..seeds import check_seed
+from ..seeds import Bits, check_seed
 from .formats import order_length, quant_step
 from .steps import applied, map_step, normal_dims, sum_step
 
-__all__ = ["qlogsoftmax"]
+__all__ = ["logsoftmax", "qlogsoftmax"]
 
 
 class _LogSoftmax(torch.autograd.Function):
@@ -25,29 +25,30 @@ class _LogSoftmax(torch.autograd.Function):
     generate_vmap_rule = True
 
     @staticmethod
-    def forward(x: Tensor, fwd: Step, bwd: Step, order: int, seed: int | None) -> Tensor:
+    def forward(x: Tensor, fwd: Step, bwd: Step, order: int, seed: int | None, counter: Tensor | None) -> Tensor:
+        bits = Bits(seed, counter)
         if fwd is None or not x.numel():
             return torch.log_softmax(x, -1)
-        shifted = map_step("sub", x, x.amax(-1, keepdim=True), fwd, seed, 0)
-        powers = map_step("exp", shifted, None, fwd, seed, 1)
-        total = map_step("log", sum_step(powers, [x.dim() - 1], fwd, order, seed, 2), None, fwd, seed, 3)
-        return map_step("sub", shifted, total, fwd, seed, 4)
+        shifted = map_step("sub", x, x.amax(-1, keepdim=True), fwd, bits, 0)
+        powers = map_step("exp", shifted, None, fwd, bits, 1)
+        total = map_step("log", sum_step(powers, [x.dim() - 1], fwd, order, bits, 2), None, fwd, bits, 3)
+        return map_step("sub", shifted, total, fwd, bits, 4)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
-        _, _, ctx.bwd, ctx.order, ctx.seed = inputs
-        ctx.save_for_backward(output)
+        _, _, ctx.bwd, ctx.order, ctx.seed, counter = inputs
+        ctx.save_for_backward(output, counter)
 
     @staticmethod
     @differentiable_once("qlogsoftmax")
     def backward(ctx: Any, saved: tuple[Any, ...], g: Tensor) -> Any:
-        (y,) = saved
-        bwd, seed = ctx.bwd, ctx.seed
+        y, counter = saved
+        bwd, bits = ctx.bwd, Bits(ctx.seed, counter)
         if bwd is None or not y.numel():
-            return g - y.exp() * g.sum(-1, keepdim=True), None, None, None, None
-        total = sum_step(g, [g.dim() - 1], bwd, ctx.order, seed, 100)
-        share = map_step("mul", map_step("exp", y, None, bwd, seed, 101), total, bwd, seed, 102)
-        return map_step("sub", g, share, bwd, seed, 103), None, None, None, None
+            return g - y.exp() * g.sum(-1, keepdim=True), None, None, None, None, None
+        total = sum_step(g, [g.dim() - 1], bwd, ctx.order, bits, 100)
+        share = map_step("mul", map_step("exp", y, None, bwd, bits, 101), total, bwd, bits, 102)
+        return map_step("sub", g, share, bwd, bits, 103), None, None, None, None, None
 
 
 @traceable
@@ -74,16 +75,23 @@ def qlogsoftmax(
         DTypeError, DeviceError: for other tensors, a dim that is no integer.
         IndexError: for a dim out of range.
     """
+    return logsoftmax(x, dim, (fwd_quant, bwd_quant), order, Bits(seed))
+
+
+def logsoftmax(
+    x: Tensor, dim: int | None, quants: tuple[QuantLike | None, QuantLike | None], order: str, bits: Bits
+) -> Tensor:
+    """``qlogsoftmax``, its errors too (``DTypeError``, ...), with random bits that a counter may move on."""
     check_float("qlogsoftmax", "x", x)
     check_device("qlogsoftmax", x, names="x")
-    steps = quant_step("qlogsoftmax", fwd_quant), quant_step("qlogsoftmax", bwd_quant)
-    length, bits = order_length("qlogsoftmax", order), check_seed("qlogsoftmax", seed)
+    steps = quant_step("qlogsoftmax", quants[0]), quant_step("qlogsoftmax", quants[1])
+    length, seed = order_length("qlogsoftmax", order), check_seed("qlogsoftmax", bits.seed)
     at = -1 if dim is None else dim
     check_ints("qlogsoftmax", dim=at)
     dims = normal_dims("qlogsoftmax", at, x.dim())
-    if fwd_quant is None and bwd_quant is None:
+    if quants[0] is None and quants[1] is None:
         return torch.log_softmax(x, at)
     if x.dim() == 0:
-        return qlogsoftmax(x.reshape(1), 0, fwd_quant, bwd_quant, order=order, seed=seed).reshape(())
-    result: Tensor = applied(_LogSoftmax, x.movedim(dims[0], -1), *steps, length, bits)
+        return logsoftmax(x.reshape(1), 0, quants, order, bits).reshape(())
+    result: Tensor = applied(_LogSoftmax, x.movedim(dims[0], -1), *steps, length, seed, bits.counter)
     return result.movedim(-1, dims[0])

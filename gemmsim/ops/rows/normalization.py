@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor
@@ -12,12 +12,14 @@ from ..checks import check_device, check_float, check_ints, check_numbers
 from ..errors import ShapeError, message
 from ..fx import traceable
 from ..once import differentiable_once
-from ..seeds import Stream
+from ..seeds import Bits, Stream
 from .formats import QLayerNormFormats, RowFormatsLike, RowPlan, row_formats
 from .operators import row_map_op, row_norm_grad_op, row_norm_op, row_sum_op
 from .steps import applied, cast_text, finish, quantized
 
-__all__ = ["qgroupnorm", "qlayernorm", "qrmsnorm"]
+__all__ = ["groupnorm", "layernorm", "qgroupnorm", "qlayernorm", "qrmsnorm", "rmsnorm"]
+
+_Affines: TypeAlias = tuple[Tensor | None, Tensor | None]
 
 
 class _Norm(torch.autograd.Function):
@@ -27,49 +29,52 @@ class _Norm(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        x: Tensor, weight: Tensor | None, bias: Tensor | None, eps: float, centered: bool, plan: RowPlan
-    ) -> tuple[Tensor | None, ...]:
-        seed = plan.seed
-        xi = quantized(x, plan.input, seed, Stream.INPUT)
-        qw = None if weight is None else quantized(weight, plan.weight, seed, Stream.WEIGHT)
-        qb = None if bias is None else quantized(bias, plan.bias, seed, Stream.ADDEND)
+        x: Tensor, weight: Tensor | None, bias: Tensor | None, eps: float, centered: bool, plan: RowPlan,
+        seed: int | None, counter: Tensor | None,
+    ) -> tuple[Tensor | None, ...]:  # fmt: skip
+        bits = Bits(seed, counter)
+        xi = quantized(x, plan.input, bits, Stream.INPUT)
+        qw = None if weight is None else quantized(weight, plan.weight, bits, Stream.WEIGHT)
+        qb = None if bias is None else quantized(bias, plan.bias, bits, Stream.ADDEND)
         # Without a weight it is one: its product is still rounded.
         ones = torch.ones(x.shape[-1:], dtype=x.dtype, device=x.device) if qw is None else qw
-        y, mean, rstd = row_norm_op(xi, ones, qb, plan.fwd, eps, plan.order, centered, seed, int(Stream.FPROP))
+        last = (seed, int(Stream.FPROP), counter)
+        y, mean, rstd = row_norm_op(xi, ones, qb, plan.fwd, eps, plan.order, centered, *last)
         same = (xi is x, qw is weight)  # an input is no output
         return finish(y, plan.output), None if same[0] else xi, mean, rstd, None if same[1] else qw
 
     @staticmethod
     def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
-        x, weight, bias, _, ctx.centered, ctx.plan = inputs
+        x, weight, bias, _, ctx.centered, ctx.plan, ctx.seed, counter = inputs
         _, xi, mean, rstd, qw = output
         ctx.weight = None if weight is None else weight.dtype
         ctx.bias = None if bias is None else bias.dtype
         ctx.mark_non_differentiable(*(t for t in output[1:] if t is not None))
-        ctx.save_for_backward(x if xi is None else xi, mean, rstd, weight if qw is None else qw)
+        ctx.save_for_backward(x if xi is None else xi, mean, rstd, weight if qw is None else qw, counter)
 
     @staticmethod
     @differentiable_once("qlayernorm, qrmsnorm, qgroupnorm")
     def backward(ctx: Any, saved: tuple[Any, ...], g: Tensor, *unused: Any) -> Any:
-        xi, mean, rstd, qw = saved
+        xi, mean, rstd, qw, counter = saved
         plan: RowPlan = ctx.plan
-        seed = plan.seed
-        arguments = (plan.bwd, plan.order, ctx.centered, seed, int(Stream.DGRAD))
+        bits = Bits(ctx.seed, counter)
+        arguments = (plan.bwd, plan.order, ctx.centered, ctx.seed, int(Stream.DGRAD), counter)
         dx, terms = row_norm_grad_op(xi, qw, mean, rstd, g, *arguments)
-        dx = quantized(dx, plan.grad, seed, Stream.DGRAD_OUT)
+        dx = quantized(dx, plan.grad, bits, Stream.DGRAD_OUT)
         dw = db = None
         if ctx.weight is not None and ctx.needs_input_grad[1]:
-            dw = quantized(_column_sums(terms, plan, Stream.WGRAD), plan.grad, seed, Stream.WGRAD_OUT).to(ctx.weight)
+            sums = _column_sums(terms, plan, bits, Stream.WGRAD)
+            dw = quantized(sums, plan.grad, bits, Stream.WGRAD_OUT).to(ctx.weight)
         if ctx.bias is not None and ctx.needs_input_grad[2]:
-            sums = _column_sums(g.to(terms.dtype), plan, Stream.ADDEND_GRAD)
-            db = quantized(sums, plan.grad, seed, Stream.ADDEND_OUT).to(ctx.bias)
-        return dx, dw, db, None, None, None
+            sums = _column_sums(g.to(terms.dtype), plan, bits, Stream.ADDEND_GRAD)
+            db = quantized(sums, plan.grad, bits, Stream.ADDEND_OUT).to(ctx.bias)
+        return dx, dw, db, None, None, None, None, None
 
 
-def _column_sums(x: Tensor, plan: RowPlan, stream: int) -> Tensor:
+def _column_sums(x: Tensor, plan: RowPlan, bits: Bits, stream: int) -> Tensor:
     """Sums over all but the last dimension, rows in order."""
     columns = x.reshape(-1, x.shape[-1]) if x.shape[-1] else x.new_empty(0, 0)
-    result: Tensor = row_sum_op(columns.mT, plan.bwd_acc, plan.order, plan.seed, int(stream))
+    result: Tensor = row_sum_op(columns.mT, plan.bwd_acc, plan.order, bits.seed, int(stream), bits.counter)
     return result
 
 
@@ -101,11 +106,11 @@ def _check_affine(owner: str, sizes: tuple[int, ...], **tensors: Tensor | None) 
 
 def _normalize(
     x: Tensor, sizes: tuple[int, ...], weight: Tensor | None, bias: Tensor | None, eps: float, centered: bool,
-    plan: RowPlan,
+    plan: RowPlan, bits: Bits | None,
 ) -> Tensor:  # fmt: skip
     rows = x.reshape(*x.shape[: x.dim() - len(sizes)], -1) if x.numel() else x.flatten(x.dim() - len(sizes))
     flat = [None if t is None else t.reshape(-1) for t in (weight, bias)]
-    result: Tensor = applied(_Norm, rows, *flat, float(eps), centered, plan)[0]
+    result: Tensor = applied(_Norm, rows, *flat, float(eps), centered, plan, *(bits or Bits(plan.seed)))[0]
     return result.reshape(x.shape)
 
 
@@ -133,13 +138,22 @@ def qlayernorm(
     Raises:
         DTypeError, DeviceError, ShapeError: for tensors that do not fit.
     """
+    return layernorm(x, normalized_shape, (weight, bias), eps, formats)
+
+
+def layernorm(
+    x: Tensor, shape: int | Sequence[int], affine: _Affines, eps: float, formats: RowFormatsLike | None,
+    bits: Bits | None = None,
+) -> Tensor:  # fmt: skip
+    """``qlayernorm``, its errors too (``DTypeError``, ...); ``bits`` in place of those of the formats."""
+    weight, bias = affine
     _check("qlayernorm", x, weight, bias, eps)
-    sizes = _normal_shape("qlayernorm", x, normalized_shape)
+    sizes = _normal_shape("qlayernorm", x, shape)
     _check_affine("qlayernorm", sizes, weight=weight, bias=bias)
     formats = row_formats(QLayerNormFormats, formats)
     if formats.plan.is_native:
         return torch.nn.functional.layer_norm(x, sizes, weight, bias, eps)
-    return _normalize(x, sizes, weight, bias, eps, True, formats.plan)
+    return _normalize(x, sizes, weight, bias, eps, True, formats.plan, bits)
 
 
 @traceable
@@ -154,13 +168,22 @@ def qrmsnorm(
     Raises:
         DTypeError, DeviceError, ShapeError: for tensors that do not fit.
     """
+    return rmsnorm(x, normalized_shape, weight, eps, formats)
+
+
+def rmsnorm(
+    x: Tensor, shape: int | Sequence[int], weight: Tensor | None, eps: float | None, formats: RowFormatsLike | None,
+    bits: Bits | None = None,
+) -> Tensor:  # fmt: skip
+    """``qrmsnorm``, its errors too (``DTypeError``, ...); ``bits`` in place of those of the formats."""
     _check("qrmsnorm", x, weight, None, 0.0 if eps is None else eps)
-    sizes = _normal_shape("qrmsnorm", x, normalized_shape)
+    sizes = _normal_shape("qrmsnorm", x, shape)
     _check_affine("qrmsnorm", sizes, weight=weight)
     formats = row_formats(QLayerNormFormats, formats)
     if formats.plan.is_native:
         return torch.nn.functional.rms_norm(x, sizes, weight, eps)
-    return _normalize(x, sizes, weight, None, torch.finfo(x.dtype).eps if eps is None else eps, False, formats.plan)
+    eps = torch.finfo(x.dtype).eps if eps is None else eps
+    return _normalize(x, sizes, weight, None, eps, False, formats.plan, bits)
 
 
 class _Affine(torch.autograd.Function):
@@ -169,39 +192,42 @@ class _Affine(torch.autograd.Function):
     generate_vmap_rule = True
 
     @staticmethod
-    def forward(x: Tensor, weight: Tensor | None, bias: Tensor | None, plan: RowPlan) -> Tensor:
-        seed, shape, y = plan.seed, [1, -1] + [1] * (x.dim() - 2), x
+    def forward(
+        x: Tensor, weight: Tensor | None, bias: Tensor | None, plan: RowPlan, seed: int | None, counter: Tensor | None
+    ) -> Tensor:
+        bits, shape, y = Bits(seed, counter), [1, -1] + [1] * (x.dim() - 2), x
         if weight is not None:
-            qw = quantized(weight, plan.weight, seed, Stream.WEIGHT)
-            y = row_map_op(y, qw.reshape(shape), "mul", plan.mul, seed, int(Stream.WGRAD))
+            qw = quantized(weight, plan.weight, bits, Stream.WEIGHT)
+            y = row_map_op(y, qw.reshape(shape), "mul", plan.mul, seed, int(Stream.WGRAD), counter)
         if bias is None:
-            return quantized(y, plan.output, seed, Stream.OUTPUT)
-        qb = quantized(bias, plan.bias, seed, Stream.ADDEND)
-        y = row_map_op(y, qb.reshape(shape), "add", cast_text(plan.output), seed, int(Stream.OUTPUT))
+            return quantized(y, plan.output, bits, Stream.OUTPUT)
+        qb = quantized(bias, plan.bias, bits, Stream.ADDEND)
+        y = row_map_op(y, qb.reshape(shape), "add", cast_text(plan.output), seed, int(Stream.OUTPUT), counter)
         return finish(y, plan.output)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
-        x, weight, bias, ctx.plan = inputs
+        x, weight, bias, ctx.plan, ctx.seed, counter = inputs
         ctx.bias = None if bias is None else bias.dtype
-        ctx.save_for_backward(x, weight)
+        ctx.save_for_backward(x, weight, counter)
 
     @staticmethod
     @differentiable_once("qgroupnorm")
     def backward(ctx: Any, saved: tuple[Any, ...], g: Tensor) -> Any:
-        x, weight = saved
+        x, weight, counter = saved
         plan: RowPlan = ctx.plan
-        seed = plan.seed
+        bits = Bits(ctx.seed, counter)
         dx, dw, db = g, None, None
         if weight is not None:
-            qw = quantized(weight, plan.weight, seed, Stream.WEIGHT).reshape([1, -1] + [1] * (x.dim() - 2))
-            dx = row_map_op(g, qw, "mul", plan.bwd_mul, seed, int(Stream.DGRAD))
-            terms = row_map_op(x, g, "mul", plan.bwd_mul, seed, int(Stream.WGRAD)).movedim(1, -1)
-            dw = quantized(_column_sums(terms, plan, Stream.WGRAD), plan.grad, seed, Stream.WGRAD_OUT).to(weight.dtype)
+            qw = quantized(weight, plan.weight, bits, Stream.WEIGHT).reshape([1, -1] + [1] * (x.dim() - 2))
+            dx = row_map_op(g, qw, "mul", plan.bwd_mul, bits.seed, int(Stream.DGRAD), counter)
+            terms = row_map_op(x, g, "mul", plan.bwd_mul, bits.seed, int(Stream.WGRAD), counter).movedim(1, -1)
+            sums = _column_sums(terms, plan, bits, Stream.WGRAD)
+            dw = quantized(sums, plan.grad, bits, Stream.WGRAD_OUT).to(weight.dtype)
         if ctx.bias is not None:
-            sums = _column_sums(g.movedim(1, -1), plan, Stream.ADDEND_GRAD)
-            db = quantized(sums, plan.grad, seed, Stream.ADDEND_OUT).to(ctx.bias)
-        return dx, dw, db, None
+            sums = _column_sums(g.movedim(1, -1), plan, bits, Stream.ADDEND_GRAD)
+            db = quantized(sums, plan.grad, bits, Stream.ADDEND_OUT).to(ctx.bias)
+        return dx, dw, db, None, None, None
 
 
 @traceable
@@ -218,6 +244,14 @@ def qgroupnorm(
         ShapeError: unless C is a multiple of ``num_groups``; for one value a group with N = 1, and for
             groups without values, unless ``formats`` is PyTorch's own; otherwise as ``qlayernorm``.
     """
+    return groupnorm(x, num_groups, (weight, bias), eps, formats)
+
+
+def groupnorm(
+    x: Tensor, num_groups: int, affine: _Affines, eps: float, formats: RowFormatsLike | None, bits: Bits | None = None
+) -> Tensor:
+    """``qgroupnorm``, its errors too (``ShapeError``, ...); ``bits`` in place of those of the formats."""
+    weight, bias = affine
     _check("qgroupnorm", x, weight, bias, eps)
     check_ints("qgroupnorm", num_groups=num_groups)
     if x.dim() < 2 or num_groups < 1 or x.shape[1] % num_groups:
@@ -236,8 +270,8 @@ def qgroupnorm(
     bare = weight is None and bias is None
     plan = formats.plan if bare else formats.inner_plan  # the output quantiser comes after the affine part
     groups = x.unflatten(1, (num_groups, x.shape[1] // num_groups)).flatten(2)
-    y = _normalize(groups, (groups.shape[-1],), None, None, eps, True, plan).reshape(x.shape)
+    y = _normalize(groups, (groups.shape[-1],), None, None, eps, True, plan, bits).reshape(x.shape)
     if bare:
         return y
-    result: Tensor = applied(_Affine, y, weight, bias, formats.plan)
+    result: Tensor = applied(_Affine, y, weight, bias, formats.plan, *(bits or Bits(plan.seed)))
     return result.to(x.dtype)

@@ -1,8 +1,8 @@
 """``torch.ops.gemmsim.row_*``: row operations as operators with fake kernels and batching rules.
 
 They work on the last dimension, take casts as strings ("" for a step rounded to the tensors' own dtype; several steps
-are separated by ";"), and have no gradient of their own. float16 and bfloat16 are computed in float32 and rounded to
-their dtype at the end.
+are separated by ";"), and have no gradient of their own. ``counter`` is added to the seed when the kernel runs, as in
+products (``product/operators.py``). float16 and bfloat16 are computed in float32 and rounded to their dtype at the end.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from .. import state
 from ..casts import cast_of
 from ..errors import DeviceError, message
 from ..registration import define
-from ..seeds import derive_seed, draw_seed
+from ..seeds import Bits, at_counter, derive_seed, draw_seed
 
 __all__ = ["row_map_op", "row_norm_grad_op", "row_norm_op", "row_softmax_grad_op", "row_softmax_op", "row_sum_op"]
 
 #: Streams of the members of a batch are this many bits apart.
 _MEMBER = 16
-_SEED = "SymInt? seed=None, int stream=0"
+_SEED = "SymInt? seed=None, int stream=0, Tensor? counter=None"
 
 
 @lru_cache(maxsize=1024)
@@ -48,9 +48,10 @@ def _ready(t: Tensor | None) -> Tensor | None:
     return None if t is None else t.contiguous()
 
 
-def _seed(stochastic: bool, seed: int | None, stream: int) -> int:
+def _seed(stochastic: bool, bits: Bits, stream: int) -> int:
     if not stochastic:
         return 0
+    seed = at_counter(*bits)
     return draw_seed() if seed is None else derive_seed(seed, stream)
 
 
@@ -59,7 +60,7 @@ def _run(
     casts: str,
     inputs: tuple[Tensor | None, ...],
     outputs: tuple[Tensor, ...],
-    seed: int | None,
+    bits: Bits,
     stream: int,
     **how: Any,
 ) -> None:
@@ -69,8 +70,8 @@ def _run(
     if strays:
         asked = f"row_{op}: tensors on {device} and {strays[0].device}"
         raise DeviceError(message(asked, "all tensors on one device", "Move them with .to(device)."))
-    bits = _seed(stochastic, seed, stream) if how["rows"] and how["cols"] else 0
-    work = backend_of(outputs[0]).run_rows(op, inputs, outputs, steps, seed=bits, **how)
+    seed = _seed(stochastic, bits, stream) if how["rows"] and how["cols"] else 0
+    work = backend_of(outputs[0]).run_rows(op, inputs, outputs, steps, seed=seed, **how)
     state.record(f"row_{op}", device.type, casts, f"{how['rows']} x {how['cols']} {work}")
 
 
@@ -85,71 +86,108 @@ def _map_shape(a: Tensor, b: Tensor | None) -> tuple[torch.Size, torch.dtype]:
     return torch.Size(torch.broadcast_shapes(a.shape, b.shape)), torch.promote_types(a.dtype, b.dtype)
 
 
-def _map(a: Tensor, b: Tensor | None, function: str, cast: str, seed: int | None = None, stream: int = 0) -> Tensor:
+def _map(
+    a: Tensor,
+    b: Tensor | None,
+    function: str,
+    cast: str,
+    seed: int | None = None,
+    stream: int = 0,
+    counter: Tensor | None = None,
+) -> Tensor:
     shape, dtype = _map_shape(a, b)
     left = _ready(a.expand(shape))
     right = None if b is None else _ready(b.expand(shape))
     out = a.new_empty(shape, dtype=dtype)
-    _run("map", cast, (left, right), (out,), seed, stream, rows=out.numel(), cols=1, function=function)
+    _run("map", cast, (left, right), (out,), Bits(seed, counter), stream, rows=out.numel(), cols=1, function=function)
     return out
 
 
-def _map_fake(a: Tensor, b: Tensor | None, function: str, cast: str, seed: Any = None, stream: int = 0) -> Tensor:
+def _map_fake(
+    a: Tensor, b: Tensor | None, function: str, cast: str, seed: Any = None, stream: int = 0, counter: Any = None
+) -> Tensor:
     _steps(cast)
     shape, dtype = _map_shape(a, b)
     return a.new_empty(shape, dtype=dtype)
 
 
-def _sum(x: Tensor, cast: str, order: int = 1, seed: int | None = None, stream: int = 0) -> Tensor:
+def _sum(
+    x: Tensor,
+    cast: str,
+    order: int = 1,
+    seed: int | None = None,
+    stream: int = 0,
+    counter: Tensor | None = None,
+) -> Tensor:
     out = x.new_zeros(x.shape[:-1])
-    _run("sum", cast, (_ready(x),), (out,), seed, stream, order=order, **_rows_of(x))
+    _run("sum", cast, (_ready(x),), (out,), Bits(seed, counter), stream, order=order, **_rows_of(x))
     return out
 
 
-def _sum_fake(x: Tensor, cast: str, order: int = 1, seed: Any = None, stream: int = 0) -> Tensor:
+def _sum_fake(x: Tensor, cast: str, order: int = 1, seed: Any = None, stream: int = 0, counter: Any = None) -> Tensor:
     _steps(cast)
     return x.new_empty(x.shape[:-1])
 
 
-def _softmax(x: Tensor, casts: str, order: int, lse: bool, seed: int | None = None, stream: int = 0) -> Tensor:
+def _softmax(
+    x: Tensor,
+    casts: str,
+    order: int,
+    lse: bool,
+    seed: int | None = None,
+    stream: int = 0,
+    counter: Tensor | None = None,
+) -> Tensor:
     out = x.new_empty(x.shape)
     op = "log_softmax" if lse else "softmax"
-    _run(op, casts, (_ready(x),), (out,), seed, stream, order=order, **_rows_of(x))
+    _run(op, casts, (_ready(x),), (out,), Bits(seed, counter), stream, order=order, **_rows_of(x))
     return out
 
 
-def _softmax_fake(x: Tensor, casts: str, order: int, lse: bool, seed: Any = None, stream: int = 0) -> Tensor:
+def _softmax_fake(
+    x: Tensor, casts: str, order: int, lse: bool, seed: Any = None, stream: int = 0, counter: Any = None
+) -> Tensor:
     _steps(casts)
     return x.new_empty(x.shape)
 
 
-def _softmax_grad(y: Tensor, g: Tensor, casts: str, order: int, seed: int | None = None, stream: int = 0) -> Tensor:
+def _softmax_grad(
+    y: Tensor,
+    g: Tensor,
+    casts: str,
+    order: int,
+    seed: int | None = None,
+    stream: int = 0,
+    counter: Tensor | None = None,
+) -> Tensor:
     out = y.new_empty(y.shape)
-    _run("softmax_grad", casts, (_ready(y), _ready(g)), (out,), seed, stream, order=order, **_rows_of(y))
+    _run("softmax_grad", casts, (_ready(y), _ready(g)), (out,), Bits(seed, counter), stream, order=order, **_rows_of(y))
     return out
 
 
-def _softmax_grad_fake(y: Tensor, g: Tensor, casts: str, order: int, seed: Any = None, stream: int = 0) -> Tensor:
+def _softmax_grad_fake(
+    y: Tensor, g: Tensor, casts: str, order: int, seed: Any = None, stream: int = 0, counter: Any = None
+) -> Tensor:
     _steps(casts)
     return y.new_empty(y.shape)
 
 
 def _norm(
     x: Tensor, weight: Tensor | None, bias: Tensor | None, casts: str, eps: float, order: int, centered: bool,
-    seed: int | None = None, stream: int = 0,
+    seed: int | None = None, stream: int = 0, counter: Tensor | None = None,
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
     work = _work(x, weight, bias)
     out = x.new_empty(x.shape)
     mean, rstd = (torch.zeros(x.shape[:-1], dtype=work, device=x.device) for _ in range(2))
     inputs = (_ready(x), _ready(weight), _ready(bias))
     how = {"order": order, "centered": centered, "eps": eps, **_rows_of(x)}
-    _run("norm", casts, inputs, (out, mean, rstd), seed, stream, **how)
+    _run("norm", casts, inputs, (out, mean, rstd), Bits(seed, counter), stream, **how)
     return out, mean, rstd
 
 
 def _norm_fake(
     x: Tensor, weight: Tensor | None, bias: Tensor | None, casts: str, eps: float, order: int, centered: bool,
-    seed: Any = None, stream: int = 0,
+    seed: Any = None, stream: int = 0, counter: Any = None,
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
     _steps(casts)
     work = _work(x, weight, bias)
@@ -159,18 +197,28 @@ def _norm_fake(
 
 def _norm_grad(
     x: Tensor, weight: Tensor | None, mean: Tensor, rstd: Tensor, g: Tensor, casts: str, order: int, centered: bool,
-    seed: int | None = None, stream: int = 0,
+    seed: int | None = None, stream: int = 0, counter: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
     work = _work(x, weight, mean, g)
     out, terms = (x.new_empty(x.shape, dtype=dtype) for dtype in (x.dtype, work))
     inputs = tuple(_ready(t) for t in (x, weight, mean, rstd, g))
-    _run("norm_grad", casts, inputs, (out, terms), seed, stream, order=order, centered=centered, **_rows_of(x))
+    _run(
+        "norm_grad",
+        casts,
+        inputs,
+        (out, terms),
+        Bits(seed, counter),
+        stream,
+        order=order,
+        centered=centered,
+        **_rows_of(x),
+    )
     return out, terms
 
 
 def _norm_grad_fake(
     x: Tensor, weight: Tensor | None, mean: Tensor, rstd: Tensor, g: Tensor, casts: str, order: int, centered: bool,
-    seed: Any = None, stream: int = 0,
+    seed: Any = None, stream: int = 0, counter: Any = None,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
     _steps(casts)
     return x.new_empty(x.shape), x.new_empty(x.shape, dtype=_work(x, weight, mean, g))
@@ -203,19 +251,18 @@ def _batched_norm(vectors: tuple[int, ...]) -> Any:
 
     def rule(op: Any, info: Any, in_dims: tuple[Any, ...], *args: Any) -> tuple[Any, Any]:
         arguments = op._schema.arguments
-        moved = [*args, *(argument.default_value for argument in arguments[len(args) :])]
+        *moved, seed, stream, counter = [*args, *(argument.default_value for argument in arguments[len(args) :])]
         each = any(in_dims[i] is not None for i in vectors)
-        for i, (a, d) in enumerate(zip(args, in_dims, strict=False)):
+        for i, (a, d) in enumerate(zip(tuple(moved), in_dims, strict=False)):
             if isinstance(a, Tensor) and (each or i not in vectors):
                 moved[i] = a.movedim(d, 0) if d is not None else a.expand(info.batch_size, *a.shape)
         if not each:
-            out = op(*moved)
+            out = op(*moved, seed, stream, counter)
             return out, tuple(0 for _ in out)
         results = []
         for b in range(info.batch_size):
             one = [m[b] if isinstance(m, Tensor) else m for m in moved]
-            one[-1] += b << _MEMBER  # random bits of its own
-            results.append(op(*one))
+            results.append(op(*one, seed, stream + (b << _MEMBER), counter))  # random bits of its own
         out = tuple(torch.stack(column) for column in zip(*results, strict=True))
         return out, tuple(0 for _ in out)
 

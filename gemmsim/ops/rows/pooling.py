@@ -18,7 +18,7 @@ from ..fx import traceable
 from ..once import differentiable_once
 from ..product.affine_formats import QuantLike
 from ..product.affine_plan import Step
-from ..seeds import check_seed
+from ..seeds import Bits, check_seed
 from ..tracing import assume_constant_result
 from .formats import quant_step
 from .steps import applied, map_step, sum_step
@@ -122,11 +122,11 @@ def _padded(rows: list[list[int]], filler: int) -> Tensor:
     )
 
 
-def _gathered_sums(x: Tensor, table: Tensor, step: Step, seed: int | None, stream: int) -> Tensor:
+def _gathered_sums(x: Tensor, table: Tensor, step: Step, bits: Bits, stream: int) -> Tensor:
     """Sums, in the order of ``table``, of the elements of ``x``'s last dimension that each of its rows names."""
     extended = torch.cat([x, x.new_zeros(*x.shape[:-1], 1)], -1)
     terms = extended[..., table.to(x.device)]
-    return sum_step(terms, [terms.dim() - 1], step, 1, seed, stream).squeeze(-1)
+    return sum_step(terms, [terms.dim() - 1], step, 1, bits, stream).squeeze(-1)
 
 
 class _AvgPool(torch.autograd.Function):
@@ -136,8 +136,8 @@ class _AvgPool(torch.autograd.Function):
     def forward(x: Tensor, windows: str, out: tuple[int, ...], fwd: Step, bwd: Step, seed: int | None) -> Tensor:
         table, _, divisors, _ = _tables(windows)
         rank = len(out)
-        total = _gathered_sums(x.flatten(x.dim() - rank), table, fwd, seed, 0)
-        result = map_step("div", total, divisors.to(x.device, x.dtype), fwd, seed, 1)
+        total = _gathered_sums(x.flatten(x.dim() - rank), table, fwd, Bits(seed), 0)
+        result = map_step("div", total, divisors.to(x.device, x.dtype), fwd, Bits(seed), 1)
         return result.reshape(*x.shape[: x.dim() - rank], *out)
 
     @staticmethod
@@ -153,10 +153,10 @@ class _AvgPool(torch.autograd.Function):
         g = g.flatten(g.dim() - ctx.rank)
         divisors = divisors.to(g.device, g.dtype)
         if not uniform:
-            g = map_step("div", g, divisors, ctx.bwd, ctx.seed, 3)
-        total = _gathered_sums(g, back, ctx.bwd, ctx.seed, 2)
+            g = map_step("div", g, divisors, ctx.bwd, Bits(ctx.seed), 3)
+        total = _gathered_sums(g, back, ctx.bwd, Bits(ctx.seed), 2)
         if uniform:
-            total = map_step("div", total, divisors[:1], ctx.bwd, ctx.seed, 3)
+            total = map_step("div", total, divisors[:1], ctx.bwd, Bits(ctx.seed), 3)
         return total.reshape(ctx.shape), None, None, None, None, None
 
 

@@ -10,12 +10,12 @@ from torch import Tensor
 from ..checks import check_device, check_float, check_ints
 from ..fx import traceable
 from ..once import differentiable_once
-from ..seeds import Stream
+from ..seeds import Bits, Stream
 from .formats import QSoftmaxFormats, RowFormatsLike, RowPlan, row_formats
 from .operators import row_softmax_grad_op, row_softmax_op
 from .steps import applied, finish, normal_dims, quantized
 
-__all__ = ["qsoftmax"]
+__all__ = ["qsoftmax", "softmax"]
 
 
 class _Softmax(torch.autograd.Function):
@@ -24,12 +24,14 @@ class _Softmax(torch.autograd.Function):
     generate_vmap_rule = True
 
     @staticmethod
-    def forward(x: Tensor, plan: RowPlan) -> Tensor:
-        xi = quantized(x, plan.input, plan.seed, Stream.INPUT)
+    def forward(x: Tensor, plan: RowPlan, seed: int | None, counter: Tensor | None) -> Tensor:
+        bits = Bits(seed, counter)
+        xi = quantized(x, plan.input, bits, Stream.INPUT)
         if plan.fwd is None:
-            y = quantized(torch.softmax(xi, -1), plan.output, plan.seed, Stream.OUTPUT)
+            y = quantized(torch.softmax(xi, -1), plan.output, bits, Stream.OUTPUT)
         else:
-            y = finish(row_softmax_op(xi, plan.fwd, plan.order, plan.lse, plan.seed, int(Stream.FPROP)), plan.output)
+            y = row_softmax_op(xi, plan.fwd, plan.order, plan.lse, seed, int(Stream.FPROP), counter)
+            y = finish(y, plan.output)
         if plan.zero_masked:
             masked = (xi == float("-inf")).all(-1, keepdim=True)
             y = torch.where(masked, torch.zeros((), dtype=y.dtype, device=y.device), y)
@@ -37,19 +39,19 @@ class _Softmax(torch.autograd.Function):
 
     @staticmethod
     def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
-        _, ctx.plan = inputs
-        ctx.save_for_backward(output)
+        _, ctx.plan, ctx.seed, counter = inputs
+        ctx.save_for_backward(output, counter)
 
     @staticmethod
     @differentiable_once("qsoftmax")
     def backward(ctx: Any, saved: tuple[Any, ...], g: Tensor) -> Any:
-        (y,) = saved
+        y, counter = saved
         plan: RowPlan = ctx.plan
         if plan.bwd is None:
             dx = y * (g - (y * g).sum(-1, keepdim=True))
-            return quantized(dx, plan.grad, plan.seed, Stream.DGRAD_OUT), None
-        dx = row_softmax_grad_op(y, g, plan.bwd, plan.order, plan.seed, int(Stream.DGRAD))
-        return finish(dx, plan.grad), None
+            return quantized(dx, plan.grad, Bits(ctx.seed, counter), Stream.DGRAD_OUT), None, None, None
+        dx = row_softmax_grad_op(y, g, plan.bwd, plan.order, ctx.seed, int(Stream.DGRAD), counter)
+        return finish(dx, plan.grad), None, None, None
 
 
 @traceable
@@ -72,6 +74,11 @@ def qsoftmax(x: Tensor, dim: int | None = None, formats: RowFormatsLike | None =
         DTypeError, DeviceError: for other tensors, a dim that is no integer.
         IndexError: for a dim out of range.
     """
+    return softmax(x, dim, formats)
+
+
+def softmax(x: Tensor, dim: int | None, formats: RowFormatsLike | None, bits: Bits | None = None) -> Tensor:
+    """``qsoftmax``, its errors too (``DTypeError``, ...); ``bits`` in place of those of the formats."""
     check_float("qsoftmax", "x", x)
     check_device("qsoftmax", x, names="x")
     formats = row_formats(QSoftmaxFormats, formats)
@@ -80,7 +87,7 @@ def qsoftmax(x: Tensor, dim: int | None = None, formats: RowFormatsLike | None =
     if formats.plan.is_native:
         return torch.softmax(x, -1 if dim is None else dim)
     if x.dim() == 0:
-        return qsoftmax(x.reshape(1), 0, formats).reshape(())
+        return softmax(x.reshape(1), 0, formats, bits).reshape(())
     last = x.movedim(dims[0], -1)
-    result: Tensor = applied(_Softmax, last, formats.plan)
+    result: Tensor = applied(_Softmax, last, formats.plan, *(bits or Bits(formats.plan.seed)))
     return result.movedim(-1, dims[0])

@@ -14,6 +14,7 @@ from ..dispatch import is_direct, needs_autograd, nothing_watches
 from ..errors import ShapeError, message
 from ..product.affine_plan import Step
 from ..product.operators import quantize_op
+from ..seeds import Bits
 from .operators import row_map_op, row_sum_op
 
 __all__ = [
@@ -54,12 +55,12 @@ def applied(function: type[torch.autograd.Function], *arguments: Any) -> Any:
     return _direct_apply(function)(*arguments) if needs_autograd(*tensors) else function.forward(*arguments)
 
 
-def quantized(x: Tensor, step: Step, seed: int | None, stream: int) -> Tensor:
+def quantized(x: Tensor, step: Step, bits: Bits, stream: int) -> Tensor:
     """``x`` through a quantiser: a cast, a function, or nothing."""
     if step is None:
         return x
     if isinstance(step, str):
-        result: Tensor = quantize_op(x, step, seed, 16, int(stream))
+        result: Tensor = quantize_op(x, step, bits.seed, 16, int(stream), False, bits.counter)
         return result
     return step(x)
 
@@ -74,22 +75,22 @@ def finish(x: Tensor, step: Step) -> Tensor:
     return step(x) if step is not None and not isinstance(step, str) else x
 
 
-def map_step(function: str, a: Tensor, b: Tensor | None, step: Step, seed: int | None, stream: int) -> Tensor:
+def map_step(function: str, a: Tensor, b: Tensor | None, step: Step, bits: Bits, stream: int) -> Tensor:
     """``step(function(a, b))``, rounded once where step is a cast; without one, to the operands' dtype."""
     if isinstance(step, str) or function not in _NATIVE:
         text = step if isinstance(step, str) else ""
-        return finish(row_map_op(a, b, function, text, seed, int(stream)), step)
+        return finish(row_map_op(a, b, function, text, bits.seed, int(stream), bits.counter), step)
     native = _NATIVE[function]
     return finish(native(a) if b is None else native(a, b), step)
 
 
-def sum_step(x: Tensor, dims: Sequence[int], step: Step, order: int, seed: int | None, stream: int) -> Tensor:
+def sum_step(x: Tensor, dims: Sequence[int], step: Step, order: int, bits: Bits, stream: int) -> Tensor:
     """Sums over ``dims``, one after the other in this order, each kept with size one."""
     for dim in dims:
         if step is None:
             x = x.sum(dim, keepdim=True)
         elif isinstance(step, str):
-            x = row_sum_op(x.movedim(dim, -1), step, order, seed, stream).unsqueeze(dim)
+            x = row_sum_op(x.movedim(dim, -1), step, order, bits.seed, stream, bits.counter).unsqueeze(dim)
         else:
             x = _sum_by_function(x, dim, step)
         stream += 1
@@ -103,7 +104,7 @@ def _sum_by_function(x: Tensor, dim: int, step: Callable[[Tensor], Tensor]) -> T
     return total
 
 
-def sum_to(g: Tensor, shape: Sequence[int], step: Step, seed: int | None, stream: int) -> Tensor:
+def sum_to(g: Tensor, shape: Sequence[int], step: Step, bits: Bits, stream: int) -> Tensor:
     """``g`` summed over the dimensions along which an operand of ``shape`` was broadcast, as one sum, last fastest."""
     missing = g.dim() - len(shape)
     reduced = [i for i in range(g.dim()) if i < missing or (shape[i - missing] == 1 and g.shape[i] != 1)]
@@ -111,7 +112,7 @@ def sum_to(g: Tensor, shape: Sequence[int], step: Step, seed: int | None, stream
         return g
     kept = [i for i in range(g.dim()) if i not in reduced]
     terms = g.permute(*kept, *reduced).flatten(len(kept))
-    return sum_step(terms, [terms.dim() - 1], step, 1, seed, stream).reshape(tuple(shape))
+    return sum_step(terms, [terms.dim() - 1], step, 1, bits, stream).reshape(tuple(shape))
 
 
 def normal_dims(owner: str, dim: int | Sequence[int] | None, rank: int) -> list[int]:

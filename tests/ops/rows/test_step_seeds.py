@@ -7,6 +7,7 @@ from support import assert_bitwise_equal
 
 import gemmsim as gs
 from gemmsim.ops.rows.elementwise import StepChain
+from gemmsim.ops.seeds import Bits
 
 HALFWAY = torch.full([4096], 1 + 2.0**-11)  # between two neighbours of e5m10
 
@@ -16,7 +17,7 @@ def ups(y: torch.Tensor) -> torch.Tensor:
 
 
 def test_steps_of_a_chain_draw_independently() -> None:
-    chain = StepChain("test", "e5m10/sr24", "e5m10/sr24", "sequential", 7)
+    chain = StepChain("test", "e5m10/sr24", "e5m10/sr24", "sequential", Bits(7))
     one, zero = torch.ones(()), torch.zeros(())
     draws = [ups(chain.add(HALFWAY, zero)), ups(chain.mul(HALFWAY, one)), ups(chain.div(HALFWAY, one))]
     for i, a in enumerate(draws):
@@ -27,7 +28,7 @@ def test_steps_of_a_chain_draw_independently() -> None:
 
 
 def test_first_step_has_the_bits_of_the_function_of_its_own() -> None:
-    chain = StepChain("test", "e5m10/sr24", None, "sequential", 7)
+    chain = StepChain("test", "e5m10/sr24", None, "sequential", Bits(7))
     zero = torch.zeros(())
     assert_bitwise_equal(chain.add(HALFWAY, zero), gs.qadd(HALFWAY, zero, "e5m10/sr24", seed=7))
 
