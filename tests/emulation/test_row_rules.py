@@ -3,6 +3,7 @@
 import pytest
 import torch
 import torch.nn.functional as F
+from emulation.compiling import forget, graphs
 from support_long import long_but
 from torch import nn
 
@@ -327,14 +328,9 @@ class Call(nn.Module):
         return NATIVE[self.kind](x)
 
 
-def graphs():
-    return torch._dynamo.utils.counters["stats"]["unique_graphs"]
-
-
 @pytest.mark.parametrize("kind", **long_but({kind: kind for kind in CALLS}, "softmax", "layer_norm", "batch_norm"))
 def test_random_roundings_in_compiled_code(kind):
-    torch._dynamo.reset()
-    torch._dynamo.utils.counters.clear()
+    forget()
     model = Call(kind)
     compiled = torch.compile(model, backend="aot_eager", fullgraph=True)
     with emulate(Rule("*", kind, "e5m2/sr8"), seed=3):
@@ -359,8 +355,7 @@ def test_random_roundings_of_attention_and_gates_in_compiled_code():
             x = F.scaled_dot_product_attention(self.first(x), x, x).tanh()
             return F.scaled_dot_product_attention(self.second(x), x, x).softmax(-1)
 
-    torch._dynamo.reset()
-    torch._dynamo.utils.counters.clear()
+    forget()
     model = Model()
     with emulate(rules, seed=3):
         expected = [both(model) for _ in range(3)]
