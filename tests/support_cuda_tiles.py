@@ -116,7 +116,7 @@ def operands(text: str, shape: Shape, seed: int = 0) -> tuple[Tensor, Tensor]:
 
 @contextmanager
 def asked_tile(position: int) -> Iterator[None]:
-    """Products take this one of their kernels' tiles (``gemm_source.tiles_of``), whatever their sizes; the last one
+    """Products take this one of their kernels' tiles (``gemm_tiles.tiles_of``), whatever their sizes; the last one
     where there are fewer."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(tiles, "_asked", position)

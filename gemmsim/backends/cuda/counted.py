@@ -16,7 +16,9 @@ from gemmsim.lowering.numbers import Site
 from ..product import Ran
 from .cast import quantize
 from .gemm_args import gemm_args
-from .gemm_source import Operands, gemm_source, tiles_of
+from .gemm_operands import Operands
+from .gemm_source import gemm_source
+from .gemm_tiles import tiles_of
 from .jit.launch import launch
 from .jit.source import KernelSource
 from .ran import ran

@@ -16,7 +16,9 @@ from ..gathered import Gathered
 from ..product import Ran
 from .cast import quantize
 from .gemm_args import GemmArgs, fill_bias
-from .gemm_source import Operands, gemm_source, is_permuted, tiles_of
+from .gemm_operands import Operands
+from .gemm_source import gemm_source, is_permuted
+from .gemm_tiles import tiles_of
 from .jit.launch import launch
 from .jit.source import KernelSource
 from .ran import ran

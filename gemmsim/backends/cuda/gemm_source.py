@@ -8,27 +8,34 @@ from functools import lru_cache
 import torch
 
 from gemmsim.arithmetic import Accumulator, GemmSpec, Hardware
-from gemmsim.formats import E8M0, Cast, FloatFormat, RoundingMode
-from gemmsim.lowering.accumulators import program
-from gemmsim.lowering.carriers import Carrier, Facts, carrier_of, is_packed, is_small, operand_facts
-from gemmsim.lowering.cast_numbers import ABSENT, CastNumbers
-from gemmsim.lowering.casts import cast_numbers, stays_in_float32
+from gemmsim.formats import E8M0, FloatFormat
+from gemmsim.lowering.carriers import Carrier
+from gemmsim.lowering.casts import cast_numbers
 from gemmsim.lowering.events import least_normals
 from gemmsim.lowering.numbers import INITS, Method
-from gemmsim.lowering.orders import Order
 from gemmsim.lowering.program import HardwareStep, Program
 
 from ..dtypes import KERNEL_DTYPES
 from .codes import CodeFormat, code_format
+from .gemm_operands import (
+    ANY_STRIDES,
+    TERMS_CONTIGUOUS,
+    Operands,
+    both_facts,
+    carrier_for,
+    dtype_literal,
+    is_packed_run,
+    is_small_run,
+    operand_casts,
+    present,
+    program_of,
+)
 from .jit.source import KernelSource, cast_literal, double_literal
 from .table_facts import TableFacts
 from .tiles import Tile
 
 __all__ = [
-    "DEPTH",
-    "FinishText",
     "GemmKernel",
-    "Operands",
     "carrier_bytes",
     "gemm_config",
     "gemm_source",
@@ -36,77 +43,8 @@ __all__ = [
     "is_permuted",
     "kernel_name",
     "part_bytes",
-    "program_of",
-    "slots_of",
     "table_dtype",
-    "tiles_of",
 ]
-
-#: Terms of a chunk (cutlass_kernels/gemm/config.h).
-DEPTH = 16
-
-#: gemmsim::Layout.
-ANY_STRIDES, TERMS_CONTIGUOUS, LINES_CONTIGUOUS = 0, 1, 2
-#: Most outputs of a thread each way whose products are looked up: enough to hide a load, and room for more threads.
-_MOST_LOOKED_UP = 4
-#: And whose additions are watched: four counts for each are kept in registers. (One where totals wait in pairs.)
-_MOST_WATCHED = 2
-
-
-@dataclass(frozen=True)
-class FinishText:
-    """What a kernel does after the product: its result in dtype ``work``, a bias of a dtype added, a cast."""
-
-    work: torch.dtype
-    bias: torch.dtype | None = None
-    cast: Cast | None = None
-
-    def literal(self) -> str:
-        """Initializer of gemmsim::Finish."""
-        work, bias = _dtype(self.work), _dtype(self.bias or self.work)
-        fields = f".work = {work}, .bias = {bias}, .cast = {cast_literal(_present(self.cast))}"
-        return f"{{.present = 1, .biased = {int(self.bias is not None)}, {fields}}}"
-
-    def __str__(self) -> str:
-        steps = "" if self.bias is None else f" + {KERNEL_DTYPES[self.bias].label.lower()} bias"
-        steps += f" to {self.cast}" if self.cast is not None else ""
-        return f"{steps} in {KERNEL_DTYPES[self.work].label.lower()}"
-
-
-@dataclass(frozen=True)
-class Operands:
-    """What a kernel knows of the tensors.
-
-    dtypes; whether an addend and a selection are given; whether operands hold results of their casts already; which of
-    them lie in memory as gemmsim::Layout says; whether overflows are counted, into int64, in place of ``out``;
-    the formats of operands that are codes (of dtype uint8), which are results of the spec's casts to them.
-    """
-
-    a: torch.dtype
-    b: torch.dtype
-    out: torch.dtype
-    c: torch.dtype | None = None
-    select: bool = False
-    done_a: bool = False
-    done_b: bool = False
-    layout_a: int = 0
-    layout_b: int = 0
-    count: bool = False
-    code_a: CodeFormat | None = None
-    code_b: CodeFormat | None = None
-    #: Of operands in block formats whose scales come apart: their format, and whether the tensor has one, too.
-    scale_a: tuple[FloatFormat, bool] | None = None
-    scale_b: tuple[FloatFormat, bool] | None = None
-    #: Terms that share a pair of scales.
-    group: int | None = None
-    #: What follows the product in the same kernel.
-    finish: FinishText | None = None
-    #: Whether ``a`` is read through tables of offsets.
-    gathered: bool = False
-    #: The table that products are looked up in; operands are codes, of dtype int16.
-    table: TableFacts | None = None
-    #: Whether what happens at additions is counted, beside ``out``.
-    watch: bool = False
 
 
 @dataclass(frozen=True)
@@ -116,164 +54,6 @@ class GemmKernel:
     source: KernelSource
     rows: int
     cols: int
-
-
-@lru_cache(maxsize=4096)
-def program_of(accumulator: Accumulator, group: int | None = None) -> Program:
-    """How ``accumulator``, which the CPU backend knows, is run; ``group``: terms that share a pair of scales."""
-    found = program(accumulator, group)
-    assert isinstance(found, Program), found
-    return found
-
-
-def _present(cast: Cast | None) -> CastNumbers:
-    return ABSENT if cast is None else cast_numbers(cast)
-
-
-def _fit_float(spec: GemmSpec, operands: Operands) -> bool:
-    """Whether float holds the operands' values, or a table's products."""
-    if operands.table is not None:
-        return operands.table.fits_float
-    return _fits_float(spec.cast_a, operands.a) and _fits_float(spec.cast_b, operands.b)
-
-
-def _fits_float(cast: Cast | None, dtype: torch.dtype) -> bool:
-    if cast is None:
-        return dtype != torch.float64
-    c = cast_numbers(cast)
-    if dtype not in (torch.float64, torch.uint8):
-        return stays_in_float32(cast)
-    return c.fits_float32
-
-
-def _carrier(spec: GemmSpec, what: Program, operands: Operands) -> Carrier:
-    narrow = _fit_float(spec, operands) and operands.c != torch.float64
-    return carrier_of(what, narrow, spec.arithmetic == "fp32")
-
-
-def _operand_casts(spec: GemmSpec, operands: Operands) -> tuple[CastNumbers, CastNumbers]:
-    """What is known of the factors of terms: a table's are 1 and the product."""
-    if operands.table is not None:
-        return operands.table.casts()
-    return _present(spec.cast_a), _present(spec.cast_b)
-
-
-def _both_facts(spec: GemmSpec, operands: Operands) -> tuple[Facts, Facts]:
-    a, b = _operand_casts(spec, operands)
-    return operand_facts(a, KERNEL_DTYPES[operands.a]), operand_facts(b, KERNEL_DTYPES[operands.b])
-
-
-def _is_packed(spec: GemmSpec, what: Program, operands: Operands) -> bool:
-    plain = operands.table is None and not operands.watch
-    return plain and is_packed(what, spec.arithmetic == "fp32", _both_facts(spec, operands))
-
-
-def _is_small(spec: GemmSpec, what: Program, operands: Operands) -> bool:
-    """Whether the run of an integer register is of ordinary integers."""
-    return what.method == Method.INTEGER and not operands.count and is_small(what, _both_facts(spec, operands))
-
-
-def _in_pairs(what: Program) -> bool:
-    return any(w.order == Order.PAIRWISE or w.pairs for w in what.wrappers)
-
-
-def _is_heavy(spec: GemmSpec, what: Program, operands: Operands, carrier: Carrier) -> int:
-    """Most outputs of a thread each way: what its registers and the instruction cache take."""
-    random = [c for c in (what.add, what.mul) if c is not None and c.is_stochastic]
-    if _is_small(spec, what, operands):
-        return 8 if carrier == Carrier.FLOAT and not what.wrappers else 4
-    if what.method == Method.HARDWARE and not what.wrappers:
-        return 2
-    if carrier == Carrier.INTEGERS or what.method >= Method.LONG:
-        return 1
-    if _in_pairs(what):
-        return 2 if not random else 1
-    if what.method != Method.REGISTER:
-        return 1 if random else 4 if carrier == Carrier.FLOAT else 2
-    if random:
-        return 4 if len(random) == 1 and carrier == Carrier.FLOAT else 2
-    if any(w.cast is not None and w.cast.is_stochastic for w in what.wrappers):
-        return 2
-    if carrier == Carrier.DOUBLE:
-        return 4 if len(what.wrappers) <= 1 else 2
-    return 8 if not what.wrappers else 4
-
-
-@lru_cache(maxsize=4096)
-def tiles_of(spec: GemmSpec, accumulator: Accumulator, operands: Operands) -> tuple[Tile, ...]:
-    """Tiles that there are kernels for: squares, most outputs of a thread first, then those of few rows or columns."""
-    what = program_of(accumulator, operands.group)
-    packed, most, depth = _is_packed(spec, what, operands), _most(spec, what, operands), _depth(what)
-    least = 2 if packed else 1  # packed outputs come in pairs
-    found = [Tile(n, n, depth=depth) for n in (8, 4, 2, 1) if least <= n <= max(most, least)][:3]
-    if most == 8:
-        found[0] = _largest(spec, what, operands)
-    if most >= 4:
-        found.append(Tile(most, least, depth=depth))
-    return tuple(found + _few_rows(what, operands, packed, most))
-
-
-def _few_rows(what: Program, operands: Operands, packed: bool, most: int) -> list[Tile]:
-    """Tiles of 32 columns and few rows, where K is what there is most of: most threads of a block only load."""
-    scaled = operands.scale_a is not None or operands.scale_b is not None
-    if what.method == Method.HARDWARE or scaled or operands.gathered or operands.select or operands.table is not None:
-        return []
-    more = {"depth": 8 * DEPTH, "loaders": 128, "stages": 4}
-    if packed:
-        return [Tile(1, 2, 2, 16, **more), Tile(2, 2, 8, 16, **more)]
-    return [Tile(1, 1, 1, 32, **more), Tile(min(4, most), 1, 4, 32, **more)]
-
-
-def _largest(spec: GemmSpec, what: Program, operands: Operands) -> Tile:
-    """The tile of large products: of 128 threads, so that a multiprocessor holds two blocks. A thread has as many
-    outputs as its registers have room for beside what they know of the operands; with fewer, chunks are deep."""
-    wide = operands.layout_a != ANY_STRIDES and operands.layout_b != ANY_STRIDES
-    if _is_packed(spec, what, operands) or _is_lean(spec, what, operands):
-        return Tile(8, 16, 16, 8)
-    modes = {cast.rounding.mode for cast in (what.add, what.mul) if cast is not None}
-    away, directed = RoundingMode.RNA in modes, bool(modes & {RoundingMode.RU, RoundingMode.RD})
-    deep = wide and not operands.gathered and (directed or not away)
-    if directed or (away and not wide):  # 64 registers and what their steps hold are too many
-        return Tile(8, 4, 16, 16, depth=2 * DEPTH if deep else DEPTH)
-    return Tile(8, 8, 16, 8, depth=2 * DEPTH if deep else DEPTH)
-
-
-def _is_lean(spec: GemmSpec, what: Program, operands: Operands) -> bool:
-    """Whether formats prove that every product lies on the register's grid, and nothing is rounded while loaded."""
-    if what.method != Method.REGISTER or what.mul is not None or operands.gathered or operands.c is not None:
-        return False
-    casts = (None if operands.done_a else spec.cast_a, None if operands.done_b else spec.cast_b)
-    if any(cast is not None for cast in casts) or operands.code_a is not None or operands.code_b is not None:
-        return False
-    add, (a, b) = cast_numbers(what.add), _both_facts(spec, operands)
-    nearest = what.add.rounding.mode is RoundingMode.RNE and add.p <= 11
-    return nearest and a.p + b.p <= 24 and a.quantum + b.quantum >= add.quantum
-
-
-def _most(spec: GemmSpec, what: Program, operands: Operands) -> int:
-    """Most outputs of a thread each way."""
-    most = _is_heavy(spec, what, operands, _carrier(spec, what, operands))
-    if operands.table is not None:
-        most = min(most, _MOST_LOOKED_UP)
-    if operands.watch:
-        most = min(most, 1 if _in_pairs(what) else _MOST_WATCHED)
-    return most
-
-
-def _depth(what: Program) -> int:
-    """Terms of a chunk: a chip's instruction takes up to 64 at once."""
-    if what.method == Method.HARDWARE and what.hardware is not None:
-        return 64 if what.hardware.products > 32 else 32
-    return DEPTH
-
-
-@lru_cache(maxsize=4096)
-def slots_of(spec: GemmSpec, accumulator: Accumulator, operands: Operands) -> float:
-    """Instructions of a product, roughly, for the choice of a tile: of the loop that well-behaved numbers take."""
-    what = program_of(accumulator, operands.group)
-    if _is_packed(spec, what, operands):
-        return 0.5
-    return 3.0 if what.method in (Method.REGISTER, Method.INTEGER) and not operands.watch else 20.0
 
 
 def _permutes(what: Program) -> bool:
@@ -300,7 +80,7 @@ def hardware_literal(instruction: Hardware) -> str:
 def _wrappers_literal(what: Program) -> str:
     texts = []
     for w in what.wrappers:
-        cast = cast_literal(_present(w.cast))
+        cast = cast_literal(present(w.cast))
         texts.append(f"{{.order = {w.order.value}, .pairs = {int(w.pairs)}, .cast = {cast}}}")
     return "{" + ", ".join(texts) + "}"
 
@@ -314,13 +94,13 @@ def table_dtype(spec: GemmSpec, what: Program, operands: Operands) -> torch.dtyp
     """Of a table's entries: the narrowest that the kernel computes with, or widens in one step."""
     table = operands.table
     assert table is not None
-    if _is_small(spec, what, operands):
+    if is_small_run(spec, what, operands):
         return torch.int16 if table.is_short else torch.int32
     return torch.float32 if table.fits_float else torch.float64
 
 
 def _table_literal(table: TableFacts, dtype: torch.dtype) -> str:
-    fields = f".columns = {table.columns}, .entries = {table.entries}, .dtype = {_dtype(dtype)}"
+    fields = f".columns = {table.columns}, .entries = {table.entries}, .dtype = {dtype_literal(dtype)}"
     return f"{{{fields}, .shared = {int(table.is_shared(dtype))}}}"
 
 
@@ -328,28 +108,24 @@ def _watch_literal(what: Program) -> str:
     return f"{{.present = 1, .least = {{{', '.join(map(double_literal, least_normals(what)))}}}}}"
 
 
-def _dtype(dtype: torch.dtype) -> str:
-    return f"gemmsim::{KERNEL_DTYPES[dtype].label}"
-
-
 def gemm_config(spec: GemmSpec, what: Program, operands: Operands, tile: Tile, split: int = 0) -> str:
     """Initializer of gemmsim::GemmConfig."""
     on_load = (None if operands.done_a else spec.cast_a, None if operands.done_b else spec.cast_b, spec.out)
     assert not any(c is not None and c.is_stochastic for c in on_load)
     register = "{" + ", ".join(map(str, astuple(what.register))) + "}"
-    casts = _operand_casts(spec, operands)
+    casts = operand_casts(spec, operands)
     init = INITS[what.init] if operands.c is not None else 0
     fields = {
-        "a": _dtype(operands.a), "b": _dtype(operands.b),
-        "c": _dtype(operands.c or torch.float32), "out": _dtype(operands.out),
+        "a": dtype_literal(operands.a), "b": dtype_literal(operands.b),
+        "c": dtype_literal(operands.c or torch.float32), "out": dtype_literal(operands.out),
         "cast_a": cast_literal(casts[0]), "cast_b": cast_literal(casts[1]),
-        "mul": cast_literal(_present(what.mul)), "add": cast_literal(cast_numbers(what.add)),
-        "cast_out": cast_literal(_present(spec.out)),
+        "mul": cast_literal(present(what.mul)), "add": cast_literal(cast_numbers(what.add)),
+        "cast_out": cast_literal(present(spec.out)),
         "done_a": int(operands.done_a), "done_b": int(operands.done_b),
         "layout_a": operands.layout_a, "layout_b": operands.layout_b,
         "fused": int(what.mul is None), "fp32": int(spec.arithmetic == "fp32"),
-        "packed": int(_is_packed(spec, what, operands)), "method": what.method.value,
-        "carrier": _carrier(spec, what, operands).value,
+        "packed": int(is_packed_run(spec, what, operands)), "method": what.method.value,
+        "carrier": carrier_for(spec, what, operands).value,
         "rows": tile.rows, "cols": tile.cols, "down": tile.down, "across": tile.across, "depth": tile.depth,
         "loaders": tile.loaders, "stages": tile.stages,
         "init": init, "select": int(operands.select),
@@ -380,7 +156,7 @@ def gemm_config(spec: GemmSpec, what: Program, operands: Operands, tile: Tile, s
 
 def carrier_bytes(spec: GemmSpec, what: Program, operands: Operands) -> int:
     """Of a total: gemmsim::Steps::T."""
-    carrier = _carrier(spec, what, operands)
+    carrier = carrier_for(spec, what, operands)
     return 8 if carrier == Carrier.DOUBLE or (carrier == Carrier.INTEGERS and spec.arithmetic != "fp32") else 4
 
 
@@ -389,12 +165,12 @@ def part_bytes(spec: GemmSpec, what: Program, operands: Operands) -> int | None:
     another kind."""
     if what.wrappers:
         return None
-    facts = _both_facts(spec, operands)
+    facts = both_facts(spec, operands)
     if what.method == Method.LONG:
         narrow = all(x.top <= 128 and x.quantum >= -149 for x in facts)
         return 8 * (15 if narrow else 73)  # limbs, and a word of flags
     one = what.register
-    if what.method != Method.INTEGER or not _is_small(spec, what, operands) or (one.saturate and not one.at_end):
+    if what.method != Method.INTEGER or not is_small_run(spec, what, operands) or (one.saturate and not one.at_end):
         return None
     return 8 if not one.saturate and one.bits <= 32 else 16
 
@@ -402,9 +178,9 @@ def part_bytes(spec: GemmSpec, what: Program, operands: Operands) -> int | None:
 def _shared_bytes(spec: GemmSpec, what: Program, operands: Operands, tile: Tile) -> int:
     """gemmsim::gemm_shared_bytes."""
     first = second = carrier_bytes(spec, what, operands)
-    if _is_packed(spec, what, operands):
+    if is_packed_run(spec, what, operands):
         first, second = 4, 2  # numbers of A stand in both halves of a word
-    elif operands.table is not None or _is_small(spec, what, operands):
+    elif operands.table is not None or is_small_run(spec, what, operands):
         first = second = 4
     table = 0
     if operands.table is not None:
@@ -424,7 +200,9 @@ def _reads(spec: GemmSpec, what: Program, operands: Operands, tile: Tile) -> int
     """Reads of global memory of a thread that computes, for a chunk: gemmsim::Panel::READS of both operands."""
     if tile.loaders:
         return 0
-    element = 2 if _is_packed(spec, what, operands) else 8 if _carrier(spec, what, operands) == Carrier.DOUBLE else 4
+    element = (
+        2 if is_packed_run(spec, what, operands) else 8 if carrier_for(spec, what, operands) == Carrier.DOUBLE else 4
+    )
     total = 0
     for lines, dtype, layout, widest in (
         (tile.height, operands.a, operands.layout_a, 16 // max(element, 4)),

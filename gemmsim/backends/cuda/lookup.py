@@ -18,7 +18,9 @@ from ..product import Ran
 from .cast import quantize
 from .errors import CudaError, message
 from .gemm_args import gemm_args
-from .gemm_source import Operands, gemm_source, program_of, table_dtype, tiles_of
+from .gemm_operands import Operands, program_of
+from .gemm_source import gemm_source, table_dtype
+from .gemm_tiles import tiles_of
 from .jit.launch import launch
 from .jit.source import KernelSource
 from .ran import ran

@@ -27,20 +27,10 @@ from .cast import needs_exact as needs_integers
 from .cast import quantize
 from .codes import CodeFormat
 from .gemm_args import GemmArgs, fill_bias, gemm_args
+from .gemm_operands import ANY_STRIDES, LINES_CONTIGUOUS, TERMS_CONTIGUOUS, FinishText, Operands, program_of
 from .gemm_ready import Joining, Ready, key_of, ready, remember
-from .gemm_source import (
-    ANY_STRIDES,
-    LINES_CONTIGUOUS,
-    TERMS_CONTIGUOUS,
-    FinishText,
-    GemmKernel,
-    Operands,
-    gemm_source,
-    is_permuted,
-    program_of,
-    slots_of,
-    tiles_of,
-)
+from .gemm_source import GemmKernel, gemm_source, is_permuted
+from .gemm_tiles import slots_of, tiles_of
 from .jit.launch import launch
 from .jit.source import KernelSource
 from .ran import ran

@@ -11,7 +11,9 @@ from gemmsim.arithmetic import GemmSpec
 from gemmsim.formats import E4M3, Cast
 
 from .codes import code_format
-from .gemm_source import FinishText, Operands, gemm_source, tiles_of
+from .gemm_operands import FinishText, Operands
+from .gemm_source import gemm_source
+from .gemm_tiles import tiles_of
 from .jit.source import KernelSource
 from .split import join_source, part_source
 

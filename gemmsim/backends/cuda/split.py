@@ -19,16 +19,8 @@ from gemmsim.lowering.orders import Order, lengths
 from gemmsim.lowering.program import Program
 
 from ..dtypes import KERNEL_DTYPES
-from .gemm_source import (
-    GemmKernel,
-    Operands,
-    carrier_bytes,
-    gemm_config,
-    gemm_source,
-    kernel_name,
-    part_bytes,
-    program_of,
-)
+from .gemm_operands import Operands, program_of
+from .gemm_source import GemmKernel, carrier_bytes, gemm_config, gemm_source, kernel_name, part_bytes
 from .jit.source import KernelSource
 from .tiles import Problem, Tile
 

@@ -12,7 +12,7 @@ from support_cuda_tiles import asked_tile
 from gemmsim.arithmetic import GemmSpec
 from gemmsim.backends import cpu
 from gemmsim.backends.cuda import gemm_ready
-from gemmsim.backends.cuda.gemm_source import tiles_of
+from gemmsim.backends.cuda.gemm_tiles import tiles_of
 from gemmsim.backends.cuda.split import Slices, slices_of
 from gemmsim.backends.cuda.tiles import Problem, Tile
 from gemmsim.backends.finish import Finish

@@ -7,7 +7,8 @@ import torch
 
 from gemmsim.arithmetic import GemmSpec
 from gemmsim.backends.cuda import tiles
-from gemmsim.backends.cuda.gemm_source import Operands, tiles_of
+from gemmsim.backends.cuda.gemm_operands import Operands
+from gemmsim.backends.cuda.gemm_tiles import tiles_of
 from gemmsim.backends.cuda.tiles import MULTIPROCESSORS, Problem, Tile, cheapest, cycles, multiprocessors_of
 
 
