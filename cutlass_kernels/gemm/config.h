@@ -64,6 +64,7 @@ struct GemmConfig {
     int32_t down, across;                     // threads of a block
     int32_t depth;                            // terms of a chunk in shared memory
     int32_t loaders, stages;                  // further threads, which load; chunks on their way to them (staged.h)
+    int32_t copied;                           // operands lie in shared memory as they do in global memory (copied.h)
     int32_t init, select, permuted;           // Init; whether elements are selected; whether terms are permuted
     int32_t levels;
     Wrapper wrapper[MAX_WRAPPERS];

@@ -10,7 +10,8 @@ namespace gemmsim {
 // Keeps a number that the compiler would compute anew in each chunk.
 template <class X> GEMMSIM_HD void keep(X& x) {
 #if defined(__CUDA_ARCH__)
-    asm volatile("" : "+r"(x));
+    if constexpr (sizeof(X) == 8) asm volatile("" : "+l"(x));
+    else asm volatile("" : "+r"(x));
 #endif
 }
 
@@ -123,6 +124,7 @@ template <class T, DType DTYPE, CodeFormat CODE, Cast CAST, int N, int DEPTH, in
     static_assert(N * DEPTH % THREADS == 0);
     // Elements of a thread; of a row in shared memory, which starts at a multiple of 16 bytes.
     static constexpr int EACH = N * DEPTH / THREADS, WIDEST = 16 / sizeof(T), PITCH = N + (WIDEST > 4 ? WIDEST : 4);
+    static constexpr int SIZE = DEPTH * PITCH;
     // Neighbours read at once, and how often.
     static constexpr int WIDE = 16 / sizeof(Word);
     static constexpr Patch PATCH = patch_of(EACH, WIDE, WIDEST, DEPTH);

@@ -1,5 +1,6 @@
 // Runs of a plain register.
 #pragma once
+#include "gemm/copied_terms.h"
 #include "gemm/planned.h"
 #include "gemm/stream.h"
 #include "gemmsim/device/draws.h"
@@ -104,16 +105,24 @@ template <GemmConfig K> struct RegisterRun {
         product_draws.seek(place, k);
         sum_draws.seek(place, k);
         GEMMSIM_UNROLL for (int i = 0; i < R; ++i) GEMMSIM_UNROLL for (int j = 0; j < C; ++j) {
-            const T x = stream.left(f.a[t][i]), y = stream.right(f.a[t][i], f.b[t][j]);
-            if constexpr (LOOP == ON_GRID) s[i][j] = DataPlan::step(s[i][j], x, y, product_draws.get(i, j), sum_draws.get(i, j));
-            else if constexpr (LOOP == IN_RANGE) s[i][j] = Plan::step(s[i][j], x, y, product_draws.get(i, j), sum_draws.get(i, j));
-            else s[i][j] = S::step(s[i][j], x, y, product_draws.get(i, j), sum_draws.get(i, j));
+            step<LOOP>(i, j, stream.left(f.a[t][i]), stream.right(f.a[t][i], f.b[t][j]));
         }
+    }
+    template <int LOOP> GEMMSIM_HD void step(int i, int j, T x, T y) {
+        const uint32_t rm = product_draws.get(i, j), ra = sum_draws.get(i, j);
+        if constexpr (LOOP == ON_GRID) s[i][j] = DataPlan::step(s[i][j], x, y, rm, ra);
+        else if constexpr (LOOP == IN_RANGE) s[i][j] = Plan::step(s[i][j], x, y, rm, ra);
+        else s[i][j] = S::step(s[i][j], x, y, rm, ra);
     }
 
     // BY terms in a pass, or one; of several the next ones' factors are read while the last ones are added. Addresses count the
     // passes (as int: the last one may lie before the first): `at` is for random bits alone, and else goes away.
     template <int LOOP, int BY> GEMMSIM_HD void loop(const Stream<K>& stream, const Place<K>& place, int first, int end) {
+        if constexpr (K.copied)
+            return add_copied<K, (BY > 1)>(stream, place.ty, place.tx, first, end, [&](int i, int j, T x, T y) { step<LOOP>(i, j, x, y); });
+        else loop_turned<LOOP, BY>(stream, place, first, end);
+    }
+    template <int LOOP, int BY> GEMMSIM_HD void loop_turned(const Stream<K>& stream, const Place<K>& place, int first, int end) {
         Cursor<K> from(stream, place.ty, place.tx, first);
         const uint32_t stop = from.a + (end - first) * Cursor<K>::STEP_A;
         Factors even, odd;

@@ -29,7 +29,7 @@ template <GemmConfig K> struct Gemm {
     template <class USE> static GEMMSIM_HD void outputs(const GemmArgs& g, int64_t row0, int64_t col0, int ty, int tx, USE use) {
         if (K.loaders && ty >= K.down) return;  // the thread only loads
         GEMMSIM_UNROLL for (int i = 0; i < R; ++i) GEMMSIM_UNROLL for (int j = 0; j < C; ++j) {
-            const int64_t row = row0 + Lines<R, K.down>::line(ty, i), col = col0 + Lines<C, K.across>::line(tx, j);
+            const int64_t row = row0 + Rows<K>::line(ty, i), col = col0 + Columns<K>::line(tx, j);
             if (row < g.m && col < g.n) use(i, j, row, col);
         }
     }

@@ -1,6 +1,7 @@
 // The terms of a block's outputs: chunks of both operands, cast and widened to the carrier, in shared memory. The next chunk
 // is read from global memory while the last one is used; there are two buffers, so that one barrier a chunk suffices.
 #pragma once
+#include "gemm/copied.h"
 #include "gemm/staged.h"
 #include "gemmsim/philox.h"
 
@@ -22,19 +23,21 @@ template <GemmConfig K> struct Stream : Products<K> {
     static constexpr int THREADS = K.loaders ? K.loaders : COMPUTE, WARPS = THREADS / 32, STAGES = K.stages;
     typedef Panel<TA, K.a, K.code_a, cast_on_load(K.cast_a, K.done_a), M, DEPTH, THREADS, K.layout_a, K.permuted != 0> StridedA;
     typedef GatheredPanel<TA, K.a, K.code_a, cast_on_load(K.cast_a, K.done_a), M, DEPTH, THREADS, K.permuted != 0> GatheredA;
-    typedef Staged<typename Steps<K>::template Pick<StridedA, GatheredA, K.gathered != 0>::type, THREADS, 0> PanelA;
+    typedef Staged<typename Steps<K>::template Pick<StridedA, GatheredA, K.gathered != 0>::type, THREADS, 0> StagedA;
+    typedef typename Steps<K>::template Pick<StagedA, CopiedPanel<M, DEPTH, THREADS, K.layout_a>, K.copied != 0>::type PanelA;
     typedef Panel<TB, K.b, K.code_b, cast_on_load(K.cast_b, K.done_b), N, DEPTH, THREADS, K.layout_b, K.permuted != 0> StridedB;
-    typedef Staged<StridedB, THREADS, STAGES> PanelB;
+    typedef Staged<StridedB, THREADS, STAGES> StagedB;
+    typedef typename Steps<K>::template Pick<StagedB, CopiedPanel<N, DEPTH, THREADS, K.layout_b>, K.copied != 0>::type PanelB;
 
     struct Buffer {
-        alignas(16) TA a[DEPTH * PanelA::PITCH];
-        alignas(16) TB b[DEPTH * PanelB::PITCH];
+        alignas(16) TA a[PanelA::SIZE];
+        alignas(16) TB b[PanelB::SIZE];
         struct alignas(16) Words {
             uint32_t most[WARPS], bits[WARPS], least[WARPS];
         } measured_a, measured_b;
     };
     // The buffers, a table of products behind them, what a run reads behind a chunk's last term, which it does not use, and stages.
-    static constexpr unsigned UNUSED = gemm_ahead(K) * PanelB::PITCH * sizeof(TB),
+    static constexpr unsigned UNUSED = K.copied ? 0 : gemm_ahead(K) * PanelB::PITCH * sizeof(TB),
                               BEFORE = (2 * sizeof(Buffer) + Products<K>::TABLE_BYTES + UNUSED + 15) / 16 * 16,
                               BYTES = BEFORE + PanelB::BYTES;
     static GEMMSIM_HD uint8_t* table() { return shared_memory() + 2 * sizeof(Buffer); }
@@ -61,8 +64,10 @@ template <GemmConfig K> struct Stream : Products<K> {
         if (k == 0) return;
         if (loads()) {
             if constexpr (K.split != 0) a.skip(first / DEPTH), b.skip(first / DEPTH);
-            a.begin(nullptr, loader(tid), base + DEPTH, k, order);
-            b.begin(shared_memory() + BEFORE, loader(tid), base + DEPTH, k, order);
+            if constexpr (K.copied) copy(*(Buffer*)shared_memory(), k - base - DEPTH);
+            else
+                a.begin(nullptr, loader(tid), base + DEPTH, k, order),
+                    b.begin(shared_memory() + BEFORE, loader(tid), base + DEPTH, k, order);
         }
         advance<MEASURE>();
     }
@@ -71,7 +76,11 @@ template <GemmConfig K> struct Stream : Products<K> {
     template <int MEASURE> GEMMSIM_HD void advance() {
         used = sizeof(Buffer) - used;
         Buffer* const next = buffer();
-        if (loads()) {
+        if constexpr (K.copied) {
+            wait_async<0>();
+            note<MEASURE>(next->measured_a, a.template measure<MEASURE>(next->a));
+            note<MEASURE>(next->measured_b, b.template measure<MEASURE>(next->b));
+        } else if (loads()) {
             b.take();
             note<MEASURE>(next->measured_a, a.template store<MEASURE>(next->a));
             note<MEASURE>(next->measured_b, b.template store<MEASURE>(next->b));
@@ -80,11 +89,26 @@ template <GemmConfig K> struct Stream : Products<K> {
         base += DEPTH;
         if (loads()) {
             const int left = k - base - DEPTH;
-            if (STAGES || left > 0) {
+            if constexpr (K.copied) {
+                if (left > 0) copy(*(Buffer*)(shared_memory() + (sizeof(Buffer) - used)), left);
+            } else if (STAGES || left > 0) {
                 a.refill(base + DEPTH, left, order);
                 b.refill(base + DEPTH, left, order);
             }
         }
+    }
+
+    // The next chunk, on its way to a buffer that is no longer read.
+    GEMMSIM_HD void copy(Buffer& to, int left) {
+        if (a.whole() && b.whole() && left >= DEPTH) {
+            a.template copy<true>(to.a, left);
+            b.template copy<true>(to.b, left);
+        } else {
+            a.template copy<false>(to.a, left);
+            b.template copy<false>(to.b, left);
+        }
+        a.pass(), b.pass();
+        commit_async();
     }
 
     // Makes the chunk that holds term `at` the one in use; terms are asked for in order.
@@ -129,9 +153,10 @@ template <GemmConfig K> struct Stream : Products<K> {
     }
 };
 
-// Which outputs one of SIDE threads computes: groups of up to four neighbours, so that it reads 16 bytes at once.
-template <int COUNT, int SIDE> struct Lines {
-    static constexpr int GROUP = COUNT < 4 ? COUNT : 4;
+// Which outputs one of SIDE threads computes: groups of up to four neighbours, so that it reads 16 bytes at once; or, of lines that
+// lie one by one, every SIDE-th, so that neighbouring threads read neighbouring lines.
+template <int COUNT, int SIDE, bool SINGLE = false> struct Lines {
+    static constexpr int GROUP = SINGLE ? 1 : COUNT < 4 ? COUNT : 4;
     static GEMMSIM_HD constexpr int line(int side, int i) { return (i / GROUP) * GROUP * SIDE + side * GROUP + i % GROUP; }
 
     template <class T> static GEMMSIM_HD void read(const T* panel, int side, T (&x)[COUNT]) {
@@ -144,6 +169,9 @@ template <int COUNT, int SIDE> struct Lines {
         }
     }
 };
+
+template <GemmConfig K> struct Rows : Lines<K.rows, K.down, K.copied && K.layout_a == TERMS_CONTIGUOUS> {};
+template <GemmConfig K> struct Columns : Lines<K.cols, K.across, K.copied && K.layout_b == TERMS_CONTIGUOUS> {};
 
 // Where a thread's factors of a term lie in shared memory (shared_at); those of the next terms follow.
 template <GemmConfig K> struct Cursor {
@@ -189,9 +217,9 @@ template <GemmConfig K> struct Place {
     uint64_t seed;
     const int32_t* key;
 
-    GEMMSIM_HD uint64_t row(int i) const { return (uint64_t)(row0 + Lines<K.rows, K.down>::line(ty, i)); }
-    GEMMSIM_HD int64_t line(int i) const { return line0 + Lines<K.rows, K.down>::line(ty, i); }
-    GEMMSIM_HD uint32_t col(int j) const { return (uint32_t)(col0 + Lines<K.cols, K.across>::line(tx, j)); }
+    GEMMSIM_HD uint64_t row(int i) const { return (uint64_t)(row0 + Rows<K>::line(ty, i)); }
+    GEMMSIM_HD int64_t line(int i) const { return line0 + Rows<K>::line(ty, i); }
+    GEMMSIM_HD uint32_t col(int j) const { return (uint32_t)(col0 + Columns<K>::line(tx, j)); }
     GEMMSIM_HD int64_t k_of(int64_t position) const { return K.permuted && key ? key[position] : position; }
     GEMMSIM_HD uint32_t draw(int i, int j, int64_t index, int site, int bits) const {
         return draw_step(seed, row(i), col(j), (uint64_t)index, site, bits);

@@ -127,7 +127,7 @@ def gemm_config(spec: GemmSpec, what: Program, operands: Operands, tile: Tile, s
         "packed": int(is_packed_run(spec, what, operands)), "method": what.method.value,
         "carrier": carrier_for(spec, what, operands).value,
         "rows": tile.rows, "cols": tile.cols, "down": tile.down, "across": tile.across, "depth": tile.depth,
-        "loaders": tile.loaders, "stages": tile.stages,
+        "loaders": tile.loaders, "stages": tile.stages, "copied": int(tile.copied),
         "init": init, "select": int(operands.select),
         "permuted": int(_permutes(what)),
         "levels": len(what.wrappers), "wrapper": _wrappers_literal(what),
@@ -188,22 +188,31 @@ def _shared_bytes(spec: GemmSpec, what: Program, operands: Operands, tile: Tile)
         if operands.table.is_shared(dtype):
             table = -(-operands.table.entries * KERNEL_DTYPES[dtype].bytes // 16) * 16
     rows = sum((lines + max(4, 16 // each)) * each for lines, each in ((tile.height, first), (tile.width, second)))
+    panels = _copied_bytes(operands, tile) if tile.copied else tile.depth * rows
     words = -(-(3 * 4 * (tile.loaders or tile.threads) // 32) // 16) * 16
-    unused = (4 if tile.rows * tile.cols < 16 else 1) * (tile.width + max(4, 16 // second)) * second
+    ahead = 0 if tile.copied else 4 if tile.rows * tile.cols < 16 else 1
+    unused = ahead * (tile.width + max(4, 16 // second)) * second
     stages, size = 0, KERNEL_DTYPES[operands.b].bytes
     if tile.stages and not _permutes(what) and (operands.layout_b != ANY_STRIDES or size >= 4):
         stages = tile.stages * tile.width * tile.depth * size
-    return -(-(2 * (tile.depth * rows + 2 * words) + table + unused) // 16) * 16 + stages
+    return -(-(2 * (panels + 2 * words) + table + unused) // 16) * 16 + stages
+
+
+def _copied_bytes(operands: Operands, tile: Tile) -> int:
+    """gemmsim::CopiedPanel::SIZE of both operands, in bytes."""
+    sides = (tile.height, operands.layout_a), (tile.width, operands.layout_b)
+    terms = tile.depth
+    return 4 * sum(n * (terms + 4) if layout == TERMS_CONTIGUOUS else terms * (n + 4) for n, layout in sides)
 
 
 def _reads(spec: GemmSpec, what: Program, operands: Operands, tile: Tile) -> int:
     """Reads of global memory of a thread that computes, for a chunk: gemmsim::Panel::READS of both operands."""
     if tile.loaders:
         return 0
-    element = (
-        2 if is_packed_run(spec, what, operands) else 8 if carrier_for(spec, what, operands) == Carrier.DOUBLE else 4
-    )
-    total = 0
+    if tile.copied:
+        return (tile.height + tile.width) * tile.depth // tile.threads // 4
+    double = carrier_for(spec, what, operands) == Carrier.DOUBLE
+    element, total = 2 if is_packed_run(spec, what, operands) else 8 if double else 4, 0
     for lines, dtype, layout, widest in (
         (tile.height, operands.a, operands.layout_a, 16 // max(element, 4)),
         (tile.width, operands.b, operands.layout_b, 16 // element),

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from functools import lru_cache
 
+import torch
+
 from gemmsim.arithmetic import Accumulator, GemmSpec
-from gemmsim.formats import RoundingMode
+from gemmsim.formats import FP32, RoundingMode
 from gemmsim.lowering.carriers import Carrier
 from gemmsim.lowering.casts import cast_numbers
-from gemmsim.lowering.numbers import Method
+from gemmsim.lowering.numbers import CastFlag, Method
 from gemmsim.lowering.orders import Order
 from gemmsim.lowering.program import Program
 
@@ -80,6 +82,8 @@ def _largest(spec: GemmSpec, what: Program, operands: Operands) -> Tile:
     """The tile of large products: of 128 threads, so that a multiprocessor holds two blocks. A thread has as many
     outputs as its registers have room for beside what they know of the operands; with fewer, chunks are deep."""
     wide = operands.layout_a != ANY_STRIDES and operands.layout_b != ANY_STRIDES
+    if _is_copied(spec, what, operands):
+        return Tile(8, 16 if _is_narrow(what) else 8, 16, 8, depth=2 * DEPTH, copied=True)
     if is_packed_run(spec, what, operands) or _is_lean(spec, what, operands):
         return Tile(8, 16, 16, 8)
     modes = {cast.rounding.mode for cast in (what.add, what.mul) if cast is not None}
@@ -88,6 +92,27 @@ def _largest(spec: GemmSpec, what: Program, operands: Operands) -> Tile:
     if directed or (away and not wide):  # 64 registers and what their steps hold are too many
         return Tile(8, 4, 16, 16, depth=2 * DEPTH if deep else DEPTH)
     return Tile(8, 8, 16, 8, depth=2 * DEPTH if deep else DEPTH)
+
+
+def _is_copied(spec: GemmSpec, what: Program, operands: Operands) -> bool:
+    """Whether operands are taken to shared memory as they lie: float32 without gaps, which nothing rounds, for a
+    register in float32. Not beside an addend, which takes as many registers as the outputs."""
+    if what.method != Method.REGISTER or what.wrappers or operands.gathered or operands.c is not None:
+        return False
+    if operands.table is not None or operands.watch or ANY_STRIDES in (operands.layout_a, operands.layout_b):
+        return False
+    casts = (None if operands.done_a else spec.cast_a, None if operands.done_b else spec.cast_b)
+    plain = operands.a == operands.b == torch.float32 and casts == (None, None)
+    return plain and carrier_for(spec, what, operands) == Carrier.FLOAT
+
+
+def _is_narrow(what: Program) -> bool:
+    """Whether a thread has room for 128 outputs beside what their steps hold: of float32 itself, and of nearest registers
+    of at most 11 bits whose numbers, -0 among them, end well before float32's do."""
+    if what.mul is not None or what.add.rounding.mode is not RoundingMode.RNE:
+        return False
+    add = cast_numbers(what.add)
+    return what.add.format == FP32 or (add.p <= 11 and add.emin > FP32.emin and add.has(CastFlag.NEG_ZERO))
 
 
 def _is_lean(spec: GemmSpec, what: Program, operands: Operands) -> bool:

@@ -42,7 +42,7 @@ class Tile:
     """A block's outputs: each of ``down`` x ``across`` threads has ``rows`` x ``cols`` of them.
 
     ``depth``: terms of a chunk in shared memory. ``loaders``: further threads, which load and do nothing else, with
-    ``stages`` chunks on their way to them.
+    ``stages`` chunks on their way to them. ``copied``: chunks lie in shared memory as they do in global memory.
     """
 
     rows: int
@@ -52,6 +52,7 @@ class Tile:
     depth: int = 16
     loaders: int = 0
     stages: int = 0
+    copied: bool = False
 
     @property
     def height(self) -> int:

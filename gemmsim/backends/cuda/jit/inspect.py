@@ -22,6 +22,8 @@ __all__ = ["KernelFacts", "inspect_kernel", "innermost_loops", "instructions_of_
 
 _INSTRUCTION = re.compile(r"^\s+/\*[0-9a-f]{4,}\*/\s+(?:@!?U?P\w+\s+)?(?P<name>[A-Z][A-Z0-9_]*)(?P<rest>[^;]*);")
 _LABEL = re.compile(r"^(?P<name>\.L_x_\d+):")
+#: Bits of a read of shared memory, where they are not 32.
+_WIDTH = re.compile(r"\.(?P<bits>64|128)\b")
 _TARGET = re.compile(r"`\((?P<name>\.L_x_\d+)\)")
 #: Multiplications and additions.
 _OPERATIONS = {
@@ -85,10 +87,11 @@ class _Listing:
     labels: dict[str, int]  # position of the instruction that follows
     branches: list[tuple[int, str]]  # position and target
     always: set[int]  # positions of jumps without a condition
+    reads: list[int]  # words of shared memory that each instruction reads
 
 
 def _parse(text: str) -> _Listing:
-    listing = _Listing([], {}, [], set())
+    listing = _Listing([], {}, [], set(), [])
     for line in text.splitlines():
         label = _LABEL.match(line)
         if label:
@@ -101,6 +104,9 @@ def _parse(text: str) -> _Listing:
             jumps = instruction["name"] != "BRA" or instruction["rest"].strip().startswith("`")
             if instruction["name"] in ("BRA", "EXIT", "RET") and jumps and "@" not in line:
                 listing.always.add(len(listing.names))
+            width = _WIDTH.search(instruction["rest"])
+            words = int(width["bits"]) // 32 if width else 1
+            listing.reads.append(words if instruction["name"] == "LDS" else 0)
             listing.names.append(instruction["name"])
     return listing
 
@@ -158,7 +164,7 @@ def _meant(listing: _Listing, loops: list[tuple[int, int]]) -> tuple[int, int]:
     """The loop that products are meant to run through: unrolled, so that it has the most arithmetic operations. Where
     it reads factors: of the loops that read the most, the shortest, which is that of well-behaved numbers."""
     most = max(loops, key=lambda span: _arithmetic(listing.names[span[0] : span[1]]))
-    reads = {(a, b): listing.names[a:b].count("LDS") for a, b in loops}
+    reads = {(a, b): sum(listing.reads[a:b]) for a, b in loops}
     if not reads[most]:
         return most
     return min((one for one in loops if reads[one] == max(reads.values())), key=lambda span: span[1] - span[0])
