@@ -39,14 +39,4 @@ GEMMSIM_HD constexpr int instruction_terms(Element e) { return 32 / element_byte
 // Chunks of shared memory for warps' instructions: as many as the smallest one holds (99 kB, sm_89 and sm_120).
 constexpr int INSTRUCTION_STAGES = 3;
 
-// The block's shared memory from the period of a swizzle on, by an offset: a pointer made of a number would be one to any memory.
-GEMMSIM_HD uint8_t* aligned_shared() {
-    uint8_t* const shared = shared_memory();
-#if defined(__CUDA_ARCH__)
-    return shared + (-(uint32_t)__cvta_generic_to_shared(shared) & 1023u);
-#else
-    return shared + (-(uint32_t)(uint64_t)shared & 1023u);
-#endif
-}
-
 }  // namespace gemmsim

@@ -26,9 +26,7 @@ template <InstructionConfig K> struct InstructionTmem {
     int tid;
     Pack held[2][4];
 
-    static GEMMSIM_HD uint8_t* chunk(int stage, int operand) {
-        return (uint8_t*)(((uint64_t)shared_memory() + 1023) / 1024 * 1024) + (stage * 2 + operand) * CHUNK;
-    }
+    static GEMMSIM_HD uint8_t* chunk(int stage, int operand) { return aligned_shared() + (stage * 2 + operand) * CHUNK; }
     static GEMMSIM_HD uint64_t* barrier(int stage) { return (uint64_t*)chunk(2, 0) + stage; }
 
     GEMMSIM_HD void fetch(int64_t index) {

@@ -82,8 +82,7 @@ template <TensorConfig K> struct TensorGemm {
 
     // Aligned to a swizzle's period.
     static GEMMSIM_HD TensorValue* buffer(int stage, int operand) {
-        const uint64_t base = ((uint64_t)shared_memory() + 1023) / 1024 * 1024;
-        return (TensorValue*)(base + (stage * 2 + operand) * TENSOR_TILE_BYTES);
+        return (TensorValue*)(aligned_shared() + (stage * 2 + operand) * TENSOR_TILE_BYTES);
     }
     GEMMSIM_HD void fetch(int64_t first) {
         const int64_t row = row0 + tid / 2, col = col0 + tid / 2, at = first + tid % 2 * 32;

@@ -50,9 +50,9 @@ template <TensorConfig K> struct TmemGemm {
     Pack held[2][4];
     uint32_t held_scales[TILES];
 
-    static GEMMSIM_HD uint64_t base() { return ((uint64_t)shared_memory() + 1023) / 1024 * 1024; }
-    static GEMMSIM_HD uint8_t* chunk(int stage, int operand) { return (uint8_t*)base() + (stage * 2 + operand) * CHUNK; }
-    static GEMMSIM_HD uint8_t* scales(int stage, int operand) { return (uint8_t*)base() + 4 * CHUNK + (stage * 2 + operand) * SCALE_BYTES; }
+    static GEMMSIM_HD uint8_t* base() { return aligned_shared(); }
+    static GEMMSIM_HD uint8_t* chunk(int stage, int operand) { return base() + (stage * 2 + operand) * CHUNK; }
+    static GEMMSIM_HD uint8_t* scales(int stage, int operand) { return base() + 4 * CHUNK + (stage * 2 + operand) * SCALE_BYTES; }
     static GEMMSIM_HD uint64_t* barrier(int stage) { return (uint64_t*)(base() + 4 * CHUNK + 4 * SCALE_BYTES) + stage; }
     static GEMMSIM_HD uint32_t* place_of_memory() { return (uint32_t*)barrier(2); }
 

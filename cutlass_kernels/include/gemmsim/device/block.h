@@ -45,6 +45,16 @@ GEMMSIM_HD const unsigned char* shared_at(uint32_t address) {
 #endif
 }
 
+// The block's shared memory from the period of a swizzle on, by an offset: a pointer made of a number would be one to any memory.
+GEMMSIM_HD uint8_t* aligned_shared() {
+    uint8_t* const shared = shared_memory();
+#if defined(__CUDA_ARCH__)
+    return shared + (-(uint32_t)__cvta_generic_to_shared(shared) & 1023u);
+#else
+    return shared + (-(uint32_t)(uint64_t)shared & 1023u);
+#endif
+}
+
 // What a reduction over a warp does.
 enum class Reduce { MOST, LEAST, BITS };
 
