@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
+from functools import lru_cache, partial
 
 import torch
 
@@ -72,10 +72,10 @@ def _few_rows(what: Program, operands: Operands, packed: bool, most: int) -> lis
     scaled = operands.scale_a is not None or operands.scale_b is not None
     if what.method == Method.HARDWARE or scaled or operands.gathered or operands.select or operands.table is not None:
         return []
-    more = {"depth": 8 * DEPTH, "loaders": 128, "stages": 4}
+    few = partial(Tile, depth=8 * DEPTH, loaders=128, stages=4)
     if packed:
-        return [Tile(1, 2, 2, 16, **more), Tile(2, 2, 8, 16, **more)]
-    return [Tile(1, 1, 1, 32, **more), Tile(min(4, most), 1, 4, 32, **more)]
+        return [few(1, 2, 2, 16), few(2, 2, 8, 16)]
+    return [few(1, 1, 1, 32), few(min(4, most), 1, 4, 32)]
 
 
 def _largest(spec: GemmSpec, what: Program, operands: Operands) -> Tile:
@@ -107,8 +107,8 @@ def _is_copied(spec: GemmSpec, what: Program, operands: Operands) -> bool:
 
 
 def _is_narrow(what: Program) -> bool:
-    """Whether a thread has room for 128 outputs beside what their steps hold: of float32 itself, and of nearest registers
-    of at most 11 bits whose numbers, -0 among them, end well before float32's do."""
+    """Whether a thread has room for 128 outputs beside what their steps hold: of float32 itself, and of nearest
+    registers of at most 11 bits whose numbers, -0 among them, end well before float32's do."""
     if what.mul is not None or what.add.rounding.mode is not RoundingMode.RNE:
         return False
     add = cast_numbers(what.add)
