@@ -11,16 +11,20 @@
 #if ISA_DIRECTED || (ISA_MODES && !ISA_NEON)
 namespace gemmsim::NS {
 
-// How sums below 2^emin are told: there are none; by the highest bit of a lifted exponent; by magnitudes.
-enum Smallness : int { NOT_SMALL = 0, LIFTED = 1, SMALL_MAGNITUDES = 2 };
+// How sums below 2^emin are told: there are none; by the highest bit of a lifted exponent; by magnitudes. HALVES: there are none,
+// and a midpoint has nothing in the lower half of its bits.
+enum Smallness : int { NOT_SMALL = 0, LIFTED = 1, SMALL_MAGNITUDES = 2, HALVES = 3 };
 
-// What is added to bits, and which of them stay.
+// The highest bit of a float's exponent.
+constexpr uint32_t HIGH_EXPONENT = 1u << 30;
+
+// What is added to bits, which of them stay, which go, and which AVX2 looks at: of lifted sums the exponent's highest, too.
 struct Places {
     typedef C32::VU VU;
-    VU half, keep, low;
-    explicit Places(int p)
+    VU half, keep, low, looked_at;
+    explicit Places(int p, int smallness = NOT_SMALL)
         : half(in_register(splat_u<C32>(1u << (C32::MB - p)))), keep(in_register(splat_u<C32>(~0u << (C32::MB + 1 - p)))),
-          low(in_register(~keep)) {}
+          low(in_register(~keep)), looked_at(in_register(~keep | splat_u<C32>(smallness == LIFTED ? HIGH_EXPONENT : 0))) {}
 };
 
 // What sums have been like since this was made.
@@ -44,7 +48,7 @@ template <bool TIES, int SMALLNESS> struct SeenCuts {
     }
     INL_MEMBER bool found(const Watch<C32>& w) const {
         __mmask16 good = 0xFFFF;
-        if (SMALLNESS == LIFTED) good = _mm512_test_epi32_mask((__m512i)normal, _mm512_set1_epi32(1 << 30));
+        if (SMALLNESS == LIFTED) good = _mm512_test_epi32_mask((__m512i)normal, _mm512_set1_epi32(HIGH_EXPONENT));
         if (SMALLNESS == SMALL_MAGNITUDES) good = _mm512_cmpge_epi32_mask((__m512i)least, (__m512i)w.normal);
         if (TIES) good = _kand_mask16(good, _kand_mask16(_kand_mask16(uneven[0], uneven[1]), _kand_mask16(uneven[2], uneven[3])));
         return !_kortestc_mask16_u8(good, good);
@@ -53,24 +57,24 @@ template <bool TIES, int SMALLNESS> struct SeenCuts {
 #else
 template <bool TIES, int SMALLNESS> struct SeenCuts {
     typedef C32::VI VI;
-    VI least = VI{} - 1, normal = VI{} - 1;  // in registers of their own: chains that the compiler does not make trees of
+    VI least = splat_i<C32>(SMALLNESS == HALVES ? -1 : INT32_MAX);
 
-    // Registers have at most eight bits: a midpoint has nothing in its lower half.
-    INL_MEMBER void look_for_ties(C32::VU t, const Places&, int) {
-        if (TIES) least = in_register((VI)_mm256_min_epu16((__m256i)least, (__m256i)t));
+    // The bits that are looked at are a number: of a midpoint that of its exponent's bit alone or zero, of a small sum less than that
+    // bit, of others more. So the least of these numbers tells of both.
+    INL_MEMBER void look_for_ties(C32::VU t, const Places& w, int) {  // a chain that the compiler does not make a tree of
+        if (SMALLNESS == HALVES) least = in_register((VI)_mm256_min_epu16((__m256i)least, (__m256i)t));
+        else least = in_register(imin(least, (VI)(t & w.looked_at)));
     }
-    INL_MEMBER void look(C32::V r, int) {
-        if (SMALLNESS == LIFTED) normal = in_register(normal & (VI)r);
-    }
+    INL_MEMBER void look(C32::V, int) {}
     INL_MEMBER bool found(const Watch<C32>&) const {
+        if (SMALLNESS != HALVES) return !none_set(least <= (VI)splat_u<C32>(SMALLNESS == LIFTED ? HIGH_EXPONENT : 0));
         const __m256i none = _mm256_cmpeq_epi16((__m256i)least, _mm256_setzero_si256());
-        const VI ties = (VI)_mm256_slli_epi32(none, 16);  // whatever the upper halves are
-        if (SMALLNESS != LIFTED) return !none_set(ties);
-        const VI all = normal + normal;
-        return _mm256_movemask_ps((__m256)(TIES ? ~ties & all : all)) != 0xFF;
+        return !none_set((VI)_mm256_slli_epi32(none, 16));  // whatever the upper halves are
     }
 };
 #endif
+
+constexpr int CUT_ROWS = 4;  // looked at together
 
 // One vector's step, carefully.
 template <int STEP, int KIND> INL C32::V carefully(C32::V a, C32::V b, C32::V s, const Places& w, const Watch<C32>& watch,
@@ -83,6 +87,9 @@ template <int STEP, int KIND> INL C32::V carefully(C32::V a, C32::V b, C32::V s,
         if (KIND != PLAIN) again |= watch.below_normal(x);
         if (__builtin_expect(none_set(again), 1)) return (C32::V)(t & w.keep);
 #if ISA_MODES
+        C32::VI wrong = {};
+        const C32::V r = Watched<C32, STEP, KIND, ALL, CUT_ROWS, false>::template closely<true>(x, watch, add, wrong);
+        if (none_set(wrong)) return r;
         return in_halves(a, b, s, VU{}, [&](C64::V p, C64::V q, C64::V r, C64::VU) __attribute__((always_inline)) {
             return round_to<C64, KIND>(fma_odd<C64>(p, q, r), wide, C64::VU{});
         });
@@ -102,8 +109,9 @@ struct CutTile {
         : t(tile), add(Const<C32>::make(*tile.add)), wide(Const<C64>::make(*tile.add)), watch(add, *tile.add) {}
 };
 
-constexpr int CUT_ROWS = 4;  // looked at together
-constexpr int PATIENCE = 4;  // this way is left where the first two steps are done again
+// This way is left where one look in so many terms or the first two find something. AVX2 goes on a term at a time then, and only if
+// that finds too much, another way.
+template <int TERMS> constexpr int SELDOM = TERMS == 1 ? 4 : ISA_DIRECTED ? 8 : 56;
 
 // Terms [k, k + n) from the registers as they are in the tile's c.
 template <int STEP, int KIND> static __attribute__((noinline)) void cut_again(const CutTile& x, int row, int64_t k, int n) {
@@ -131,11 +139,12 @@ template <int STEP, int KIND, int SMALLNESS> struct CutRows {
     float* __restrict const c;
     const int row;
     V s[CUT_ROWS][NV];
+    const int64_t to;
     int64_t from, end, found = 0;
 
-    INL_MEMBER CutRows(const CutTile& tile, int first, int64_t from_, int64_t to)
-        : x(tile), places(tile.t.add->p), a((const float*)tile.t.a + first), b((const float*)tile.t.b),
-          c((float*)tile.t.c + first * NV * L), row(first), from(from_), end(to) {}
+    INL_MEMBER CutRows(const CutTile& tile, int first, int64_t from_, int64_t last)
+        : x(tile), places(tile.t.add->p, SMALLNESS), a((const float*)tile.t.a + first), b((const float*)tile.t.b),
+          c((float*)tile.t.c + first * NV * L), row(first), to(last), from(from_), end(last) {}
 
     INL_MEMBER void get() {
 #pragma GCC unroll 4
@@ -178,6 +187,7 @@ template <int STEP, int KIND, int SMALLNESS> struct CutRows {
                     }
                 }
             }
+            if (!ISA_DIRECTED) __asm__ volatile("" ::: "memory");  // panels are read where they are used
         }
         if (__builtin_expect(seen.found(x.watch), 0)) {
             if (ISA_DIRECTED && STEPS == 1) {
@@ -192,7 +202,7 @@ template <int STEP, int KIND, int SMALLNESS> struct CutRows {
                 cut_again<STEP, KIND>(x, row, k, STEPS);
                 get();
             }
-            if ((found += STEPS) * 4 > k - from + PATIENCE) end = k + STEPS;
+            if (++found * SELDOM<STEPS> > k - from + SELDOM<STEPS>) end = k + STEPS;
         }
 #pragma GCC unroll 4
         for (int i = 0; i < CUT_ROWS; ++i)  // both ways meet in registers
@@ -202,9 +212,15 @@ template <int STEP, int KIND, int SMALLNESS> struct CutRows {
     INL_MEMBER int64_t run() {
         get();
         int64_t k = from;
-        constexpr int TOGETHER = TIES ? 1 : 2;  // where steps are often done again, that one alone
+        // AVX2 has no registers for the sums as they were and stores them with each look
+        constexpr int TOGETHER = TIES && ISA_DIRECTED ? 1 : 2;
         for (; k + TOGETHER <= end; k += TOGETHER) steps<TOGETHER>(k);
-        if (k < end) steps<1>(k++);
+        if (!ISA_DIRECTED) {
+            found = 0;
+            from = k;
+            end = to;
+        }
+        for (; k < end; ++k) steps<1>(k);
         put(s);
         return k;
     }
@@ -242,15 +258,19 @@ template <int STEP, int KIND, int SMALLNESS> static void tile_cut(const Tile& t)
     }
 }
 
-// On AVX2 a look for midpoints anywhere else is two instructions, and what they leave is too little for its sixteen registers.
-constexpr int LEAST_CUT = ISA_DIRECTED ? LEAST_DROPPED : 16;
+constexpr int HALF_OF_BITS = 16;
 
 // Kinds PLAIN (of steps to odd) to FTZ.
 template <class C, int STEP, int KIND> static void tile_nearest(const Tile& t) {
     if constexpr (sizeof(typename C::T) == 4 && (STEP == FMA_ODD || (STEP == FMA_NEAR && ISA_DIRECTED)) && KIND <= SUB) {
-        if (C::MB + 1 - t.add->p >= LEAST_CUT && t.rows >= CUT_ROWS) {
-            if constexpr (KIND == PLAIN) return tile_cut<STEP, KIND, NOT_SMALL>(t);
-            else if (t.lift) return tile_cut<STEP, KIND, LIFTED>(LiftedTile(t));
+        const int dropped = C::MB + 1 - t.add->p;
+        // sums of exact products are often on midpoints, and AVX2 is sooner done again with two rows
+        const bool often = !ISA_DIRECTED && dropped < HALF_OF_BITS && t.exact_products;
+        if (dropped >= LEAST_DROPPED && t.rows >= CUT_ROWS && !often) {
+            if constexpr (KIND == PLAIN) {
+                if (!ISA_DIRECTED && dropped >= HALF_OF_BITS) return tile_cut<STEP, KIND, HALVES>(t);
+                return tile_cut<STEP, KIND, NOT_SMALL>(t);
+            } else if (t.lift) return tile_cut<STEP, KIND, LIFTED>(LiftedTile(t));
             else if constexpr (ISA_DIRECTED) return tile_cut<STEP, KIND, SMALL_MAGNITUDES>(t);
         }
     }

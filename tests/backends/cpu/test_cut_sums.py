@@ -52,7 +52,7 @@ def planted(
 
 @pytest.mark.parametrize("rows", GROUPS)
 @pytest.mark.parametrize("text, bits, emin", [(":e5m10", 11, -14), (":bf16", 8, None), (":e5m7", 8, -14), (":e6m9", 10, -30),
-                                              (":e4m9/sat", 10, -6), (":e5m10/ftz", 11, -14), (":e5m10/rtz", 11, -14),
+                                              (":e4m9/sat", 10, -6), (":e8m10", 11, None), (":e8m12", 13, None), (":e5m10/ftz", 11, -14), (":e5m10/rtz", 11, -14),
                                               (":e5m10, arithmetic=fp32", 11, -14), (":chunked(75, e5m10)", 11, -14), (":e5m12", 13, -14),
                                               (":sequential(e5m10, init=c_first)", 11, -14)])  # fmt: skip
 def test_rare_exceptions(text, bits, emin, rows):
