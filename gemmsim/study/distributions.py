@@ -16,7 +16,9 @@ from .errors import StudyError, nearest
 
 __all__ = ["NAMES", "Distribution", "distribution", "distributions", "draw"]
 
-_Draw = Callable[[np.random.Generator, tuple[int, int], "tuple[float, ...]"], "np.ndarray"]
+_Draw = Callable[[np.random.Generator, "tuple[int, ...]", "tuple[float, ...]"], "np.ndarray"]
+#: Numbers drawn at a time, which caches hold.
+_PIECE = 2**15
 
 
 @dataclass(frozen=True)
@@ -25,45 +27,49 @@ class _Family:
     words: str
     #: Names of its numbers, in order.
     numbers: tuple[str, ...] = ()
+    #: Whether an element depends on what comes before it in the stream alone: drawn in pieces it is the same.
+    one_by_one: bool = False
 
 
-def _relu(g: np.random.Generator, shape: tuple[int, int], _: tuple[float, ...]) -> np.ndarray:
+def _relu(g: np.random.Generator, shape: tuple[int, ...], _: tuple[float, ...]) -> np.ndarray:
     return np.maximum(g.standard_normal(shape), 0)
 
 
-def _outliers(g: np.random.Generator, shape: tuple[int, int], numbers: tuple[float, ...]) -> np.ndarray:
+def _outliers(g: np.random.Generator, shape: tuple[int, ...], numbers: tuple[float, ...]) -> np.ndarray:
     share, factor = numbers
     values = g.standard_normal(shape)
     return np.where(g.random(shape) < share, values * factor, values)
 
 
-def _wide(g: np.random.Generator, shape: tuple[int, int], numbers: tuple[float, ...]) -> np.ndarray:
+def _wide(g: np.random.Generator, shape: tuple[int, ...], numbers: tuple[float, ...]) -> np.ndarray:
     return (g.random(shape) - 0.5) * np.exp(numbers[0] * g.standard_normal(shape))
 
 
-def _integers(g: np.random.Generator, shape: tuple[int, int], numbers: tuple[float, ...]) -> np.ndarray:
+def _integers(g: np.random.Generator, shape: tuple[int, ...], numbers: tuple[float, ...]) -> np.ndarray:
     low, high = (math.ceil(numbers[0]), math.floor(numbers[1]))
     if low > high or max(abs(low), abs(high)) > 2**24:
         raise StudyError(f"integers({low},{high}); allowed: lowest <= highest, both within 2^24, which float32 holds.")
     return g.integers(low, high, shape, endpoint=True)
 
 
-def _uniform(g: np.random.Generator, shape: tuple[int, int], numbers: tuple[float, ...]) -> np.ndarray:
+def _uniform(g: np.random.Generator, shape: tuple[int, ...], numbers: tuple[float, ...]) -> np.ndarray:
     mean, deviation = numbers
     return mean + deviation * np.sqrt(12) * (g.random(shape) - 0.5)
 
 
 _FAMILIES = {
-    "randn": _Family(lambda g, s, n: g.standard_normal(s), "normal, mean 0, deviation 1"),
-    "rand01": _Family(lambda g, s, n: g.random(s), "uniform in [0, 1)"),
-    "rand11": _Family(lambda g, s, n: 2 * g.random(s) - 1, "uniform in [-1, 1)"),
-    "ones": _Family(lambda g, s, n: np.ones(s), "1 everywhere: products are sums of the other operand's terms"),
+    "randn": _Family(lambda g, s, n: g.standard_normal(s), "normal, mean 0, deviation 1", one_by_one=True),
+    "rand01": _Family(lambda g, s, n: g.random(s), "uniform in [0, 1)", one_by_one=True),
+    "rand11": _Family(lambda g, s, n: 2 * g.random(s) - 1, "uniform in [-1, 1)", one_by_one=True),
+    "ones": _Family(
+        lambda g, s, n: np.ones(s), "1 everywhere: products are sums of the other operand's terms", one_by_one=True
+    ),
     "fan_in": _Family(lambda g, s, n: g.standard_normal(s) / np.sqrt(max(s[0], 1)), "normal, deviation 1/sqrt(K)"),
-    "relu": _Family(_relu, "normal, negative ones replaced by 0"),
-    "normal": _Family(lambda g, s, n: n[0] + n[1] * g.standard_normal(s), "normal", ("mean", "deviation")),
-    "uniform": _Family(_uniform, "uniform of that mean and deviation", ("mean", "deviation")),
-    "lognormal": _Family(lambda g, s, n: np.exp(n[0] * g.standard_normal(s)), "exp of a normal", ("deviation",)),
-    "student": _Family(lambda g, s, n: g.standard_t(n[0], s), "Student's t, heavy tails", ("degrees",)),
+    "relu": _Family(_relu, "normal, negative ones replaced by 0", one_by_one=True),
+    "normal": _Family(lambda g, s, n: n[0] + n[1] * g.standard_normal(s), "normal", ("mean", "deviation"), True),
+    "uniform": _Family(_uniform, "uniform of that mean and deviation", ("mean", "deviation"), True),
+    "lognormal": _Family(lambda g, s, n: np.exp(n[0] * g.standard_normal(s)), "exp of a normal", ("deviation",), True),
+    "student": _Family(lambda g, s, n: g.standard_t(n[0], s), "Student's t, heavy tails", ("degrees",), True),
     "outliers": _Family(_outliers, "normal, a share of them times a factor", ("share", "factor")),
     "integers": _Family(_integers, "whole numbers, both ends included, equally likely", ("lowest", "highest")),
     "wide": _Family(_wide, "(rand - 0.5) exp(phi randn): exponents spread by phi", ("phi",)),
@@ -123,14 +129,20 @@ def distribution(text: str) -> Distribution:
 def draw(text: str, m: int, k: int, n: int, seed: int, dtype: torch.dtype = torch.float32) -> tuple[Tensor, Tensor]:
     """a (m, k) and b (k, n) of this distribution, each from a stream of its own: float64, rounded to ``dtype``."""
     parts = distribution(text)
-    return _draw(parts.a, (m, k), "a", seed).to(dtype), _draw(parts.b, (k, n), "b", seed).to(dtype)
+    return _draw(parts.a, (m, k), "a", seed, dtype), _draw(parts.b, (k, n), "b", seed, dtype)
 
 
-def _draw(one: _One, shape: tuple[int, int], operand: str, seed: int) -> Tensor:
+def _draw(one: _One, shape: tuple[int, int], operand: str, seed: int, dtype: torch.dtype) -> Tensor:
     key = int.from_bytes(hashlib.sha256(f"{one}|{shape}|{operand}|{seed}".encode()).digest()[:16], "little")
     generator = np.random.Generator(np.random.Philox(key=key))
+    family = _FAMILIES[one.name]
     with np.errstate(over="ignore", under="ignore"):
-        return torch.from_numpy(_FAMILIES[one.name].draw(generator, shape, one.numbers).astype(np.float64))
+        if not family.one_by_one:
+            return torch.from_numpy(family.draw(generator, shape, one.numbers).astype(np.float64, copy=False)).to(dtype)
+        drawn = torch.empty(shape, dtype=dtype)
+        for part in drawn.view(-1).split(_PIECE):
+            part.copy_(torch.from_numpy(family.draw(generator, part.shape, one.numbers)))
+    return drawn
 
 
 def _read(text: str) -> _One:

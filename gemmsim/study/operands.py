@@ -11,13 +11,12 @@ import gemmsim as gs
 
 from .distributions import draw
 from .errors import StudyError
-from .threads import one_thread
 
 __all__ = ["Operands", "Placement", "drawn", "of_tensors", "placed", "placement"]
 
 _SCALED_BY = ("row", "tensor", "none")
 #: Of |a| |b|: a thousandth of what float32, the widest register whose errors are usually asked for, loses at a time.
-_AT_MOST = 2.0**-34
+_WITHIN = 2.0**-34
 
 
 @dataclass(frozen=True)
@@ -94,13 +93,12 @@ def drawn(dist: str, m: int, k: int, n: int, seed: int, place: Placement, scale:
 def placed(dist: str, shape: tuple[int, int, int], seed: int, place: Placement, scale: float) -> tuple[Tensor, Tensor]:
     """The tensors of ``drawn``, of ``shape`` (M, K, N), without their true product."""
     a, b = draw(dist, *shape, seed)
-    return place(a * scale, 1), place(b * scale, 0)
+    if scale != 1:
+        a, b = a * scale, b * scale
+    return place(a, 1), place(b, 0)
 
 
 def of_tensors(a: Tensor, b: Tensor) -> Operands:
     """``a`` and ``b`` with their true product and its size."""
-    with one_thread():
-        size = a.double().abs() @ b.double().abs()
-    # Where an operand is NaN or infinite the truth is none, whatever its method.
-    found = gs.truth(a, b, at_most=(_AT_MOST * size).nan_to_num(nan=torch.inf, posinf=torch.inf))
-    return Operands(a, b, found.value, size, found.method)
+    found = gs.truth(a, b, within=_WITHIN)
+    return Operands(a, b, found.value, found.size, found.method)

@@ -163,6 +163,19 @@ inline bool totals_finite(const Request& r, const Facts& f, double bound) {
     return all;
 }
 
+// What totals of runs, at most `sum` in all, become where they meet, at all levels. Those that meet in pairs pass few roundings each.
+inline double met(const Request& r, double sum) {
+    for (int w = r.wrapper_count - 1; w >= 0; --w) {
+        const Wrapper& x = r.wrappers[w];
+        if (x.order == SHUFFLED) continue;
+        const bool runs = x.order == CHUNKED || x.order == PAIRWISE, pairs = x.order == PAIRWISE || x.pairs;
+        const double totals = runs ? ceil((double)r.k / (double)x.n) + 1 : (double)r.k + 1;
+        const double grows = pairs ? growth(x.cast, 2 * log2(totals) + 2) : chain_growth(x.cast, totals, r.arithmetic == FP32);
+        sum = (sum + (totals + 1) * least(x.cast)) * grows;
+    }
+    return sum;
+}
+
 // How a combination is computed: kind NONE, SUB, FAST, GENERAL or RANDOM on vectors, SCALAR beyond.
 struct Meeting {
     int kind;
@@ -184,7 +197,7 @@ inline Meeting choose_meeting(const Request& r, const Cast& c, int carrier, cons
     const Facts f = block_facts(r, a, b, addend);
     // an unsigned register turns a small negative sum into a large total
     const double totals = r.method == INTEGER && !r.integer.is_signed ? fmax(f.bound, (double)r.k * ldexp(1.0, r.integer.bits)) : f.bound;
-    const double bound = totals * growth(c, (double)r.k + 1) + (r.k + 1.0) * ldexp(1.0, c.emin - c.p + 1);
+    const double bound = (met(r, totals) + least(c)) * growth(c, 1);  // and a C that is added last
     const bool own = c.mode != RNE && odd && directed != Isa::NEAREST;
     const bool safe = f.finite && totals_finite(r, f, bound) && (c.mode == RNE || own) && c.p <= i.bits - 2 && !(c.flags & NO_SUBNORMALS) &&
                       bound < c.hi && -bound > c.lo && bound < ldexp(1.0, i.emax - (i.bits - c.p + 1));

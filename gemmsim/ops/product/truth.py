@@ -32,11 +32,13 @@ class Truth:
         bound: float64, same shape; ``\\|value - exact\\| <= bound``. 0 where an infinite operand makes the value
             infinite, infinity where the product of finite operands lies beyond float64, NaN where value is NaN.
         exact: bool, same shape: the elements computed by ``:exact(fp64)``, the others by ``:two_sum(fp64)``.
+        size: float64, same shape: ``:fp64`` of \\|a\\| and \\|b\\|, what backward errors are measured by.
     """
 
     value: Tensor = field(repr=False)
     bound: Tensor = field(repr=False)
     exact: Tensor = field(repr=False)
+    size: Tensor = field(repr=False)
 
     @property
     def method(self) -> str:
@@ -50,7 +52,7 @@ class Truth:
 
 
 @torch.no_grad()
-def truth(a: Tensor, b: Tensor, *, at_most: float | Tensor | None = None) -> Truth:
+def truth(a: Tensor, b: Tensor, *, at_most: float | Tensor | None = None, within: float | None = None) -> Truth:
     """``a @ b`` in float64, with a rigorous bound of each element's distance from the exact product.
 
     Args:
@@ -60,6 +62,7 @@ def truth(a: Tensor, b: Tensor, *, at_most: float | Tensor | None = None) -> Tru
             the bound of ``:two_sum(fp64)`` is larger, the element is computed by ``:exact(fp64)``: the exact product
             rounded once, whose bound is half a unit in the last place, the least there is in float64 (and may still be
             above ``at_most``). None takes what ``:two_sum(fp64)`` gives.
+        within: the same as a share of ``size``: bounds above ``within * size`` will not do.
 
     An element whose ``:two_sum(fp64)`` is not finite, or has no finite bound, is computed by ``:exact(fp64)`` in either
     case. Its values do not depend on the other elements. Gradients are not followed.
@@ -74,7 +77,7 @@ def truth(a: Tensor, b: Tensor, *, at_most: float | Tensor | None = None) -> Tru
 
     Raises:
         DTypeError, DeviceError, ShapeError: for operands that ``gemmsim.qmatmul`` refuses, and an ``at_most`` that is
-            no number or does not broadcast. ValueError: for one that is negative or NaN.
+            no number or does not broadcast. ValueError: for one that is negative or NaN. The same for ``within``.
 
     Source: Ogita, Rump, Oishi, "Accurate sum and dot product", SIAM J. Sci. Comput. 26 (2005), algorithm 4.4 (Sum2) and
     proposition 4.5; the accumulators ``gemmsim.arithmetic.TwoSum`` and ``Exact``.
@@ -83,26 +86,35 @@ def truth(a: Tensor, b: Tensor, *, at_most: float | Tensor | None = None) -> Tru
     check_operands("truth", a, b, None, None)
     left, right = a.unsqueeze(0) if a.dim() == 1 else a, b.unsqueeze(1) if b.dim() == 1 else b
     shape = matmul_shape("truth", left, right)
-    enough = _enough(at_most, a, b, shape)
-    value = qmatmul(left, right, _FAST, out_dtype=torch.float64)
-    bound = _bound(left, right, value)
-    exact = ~bound.isfinite() | ~value.isfinite()
-    if enough is not None:
-        exact |= bound > enough
-    if bool(exact.any()):
-        value, bound = _with_exact(left, right, value, bound, exact)
+    enough, share = _enough(at_most, a, b, shape), _share(within)
+    sizes = qmatmul(left.abs(), right.abs(), _SIZES, out_dtype=torch.float64)
+    if share is not None:
+        # where an operand is NaN or infinite the truth is none, whatever its method
+        relative = (share * sizes).nan_to_num(nan=torch.inf, posinf=torch.inf)
+        enough = relative if enough is None else torch.minimum(enough, relative)
+    found = _found(left, right, sizes, enough)
     parts = []
-    for part in (value, bound, exact):
+    for part in (found.value, found.bound, found.exact, found.size):
         part = part.squeeze(-1) if b.dim() == 1 else part
         parts.append(part.squeeze(-2 if b.dim() > 1 else -1) if a.dim() == 1 else part)
     return Truth(*parts)
 
 
-def _bound(a: Tensor, b: Tensor, value: Tensor) -> Tensor:
+def _found(left: Tensor, right: Tensor, sizes: Tensor, enough: Tensor | None) -> Truth:
+    value = qmatmul(left, right, _FAST, out_dtype=torch.float64)
+    bound = _bound(left, right, value, sizes)
+    exact = ~bound.isfinite() | ~value.isfinite()
+    if enough is not None:
+        exact |= bound > enough
+    if bool(exact.any()):
+        value, bound = _with_exact(left, right, value, bound, exact)
+    return Truth(value, bound, exact, sizes)
+
+
+def _bound(a: Tensor, b: Tensor, value: Tensor, sizes: Tensor) -> Tensor:
     """The bound of two_sum's results; infinite or NaN where there is none."""
     n = a.shape[-1]
     tiny = _least(value)
-    sizes = qmatmul(a.abs(), b.abs(), _SIZES, out_dtype=torch.float64)
     total = (sizes + n * tiny) * (1 + 2 * n * _U) * _SLACK
     gamma = (n - 1) * _U / (1 - (n - 1) * _U) if n else 0.0
     share, floor = gamma * gamma, 0.0
@@ -161,6 +173,17 @@ def _holds_float32(t: Tensor) -> bool:
         return False
     single = t.to(torch.float32).to(torch.float64)
     return bool(((single == t) | t.isnan()).all())
+
+
+def _share(within: float | None) -> float | None:
+    """``within``, checked: as ``truth`` says."""
+    if within is None:
+        return None
+    if isinstance(within, bool) or not isinstance(within, (int, float)):
+        raise DTypeError(message(f"truth: within={within!r}", "a number of 0 or more", "Give a share, such as 2**-34."))
+    if not within >= 0:
+        raise ShapeError(message(f"truth: within={within}", "a number of 0 or more", "Give a share, such as 2**-34."))
+    return float(within)
 
 
 def _enough(at_most: float | Tensor | None, a: Tensor, b: Tensor, shape: tuple[int, ...]) -> Tensor | None:

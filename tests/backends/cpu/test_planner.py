@@ -126,3 +126,59 @@ def test_the_no_overflow_proof_holds_at_its_edge(text, k):
         for row in range(len(a)):  # one by one: each row is planned from its own data
             cpu.gemm(a[row : row + 1], b, spec, out[row : row + 1])
         assert_bitwise_equal(out, want, context=f"{text} k={k} on {name}")
+
+
+def climbing(p: int, top: float, terms: int, share: float) -> list[float]:
+    """Terms of which each takes a register of ``p`` bits to its next number, the last ones to the largest and beyond.
+
+    Each is a ``share`` of a place, so that roundings add as much as they can to the sum of magnitudes.
+    """
+    values = [top]
+    while len(values) < terms:
+        below = math.nextafter(values[-1], 0)  # whose place is that of numbers next below
+        values.append(values[-1] - 2.0 ** (math.frexp(below)[1] - p))
+    values.reverse()
+    places = [2.0 ** (math.frexp(v)[1] - p) for v in values]
+    return [values[0], *(share * place for place in places[: terms - 1])]
+
+
+@pytest.mark.parametrize("beyond", [0, 1, 3])
+@pytest.mark.parametrize("terms", [6, 40, 90])
+@pytest.mark.parametrize("text, share", [
+    (":e5m1", 0.501), (":ieee_e5m2", 0.501), (":e6m3/sat", 0.501), (":e6m3/rna", 0.5), (":e5m2/rtz", 0.99), (":e6m3/ru", 0.001),
+    (":e6m3/sr2", 0.25), (":e6m4/sr5", 0.04), (":e6m3/sr9", 0.3), (":ieee_e5m2, arithmetic=fp32", 0.5 - 2.0**-26),
+    (":chunked(90, ieee_e5m2)", 0.501), (":chunked(3, e6m3)", 0.501), (":pairwise(ieee_e5m2)", 0.501), (":interleaved(4, e6m3)", 0.501),
+    (":chunked(10, chunked(5, e6m4, outer=e6m1), outer=e6m5)", 0.501), (":mul=e6m4, add=e6m2", 0.501),
+])  # fmt: skip
+def test_the_no_overflow_proof_holds_where_roundings_add_most(text, share, terms, beyond):
+    """Registers that climb number by number to the largest one, and ``beyond`` terms past it."""
+    spec = GemmSpec.of(text)
+    register = spec.accumulator
+    while not hasattr(register, "add"):
+        register = register.inner
+    p, top = register.add.format.p, register.add.format.max
+    climb = climbing(p, top, terms, share)
+    last = [share * 2.0 ** (math.frexp(top)[1] - p)] * beyond
+    a = torch.tensor([climb + last, [0.0] * beyond + climb, [-x for x in climb + last]], dtype=torch.float64)
+    a, b = a.float(), torch.ones(a.shape[1], 3)
+    want = torch.tensor(reference.gemm(a.tolist(), b.tolist(), spec, seed=4), dtype=torch.float64)
+    for name in isas():
+        cpu.set_isa(name)
+        for rows in (slice(0, 1), slice(1, 2), slice(0, 3)):
+            out = torch.empty(len(a[rows]), 3, dtype=torch.float64)
+            if "sr" in text and rows.start:
+                continue  # whose draws are those of other rows
+            cpu.gemm(a[rows], b, spec, out, 4)
+            assert_bitwise_equal(out, want[rows], context=f"{text} on {name}")
+
+
+@pytest.mark.parametrize("text, kind", [(":e8m10", "round"), (":chunked(64, e8m10)", "round"), (":pairwise(e8m10)", "round"),
+                                        (":e8m10/sr8", "directed"), (":e8m10, arithmetic=fp32", "round")])  # fmt: skip
+def test_long_sums_of_wide_formats_need_no_clamp(text, kind):
+    """2^19 terms, for which (1 + u)^K is beyond any float."""
+    g = torch.Generator().manual_seed(8)
+    a, b = torch.rand(1, 2**19, generator=g), torch.rand(2**19, 1, generator=g)
+    run = cpu.gemm(a, b, GemmSpec.of(text), torch.empty(1, 1, dtype=torch.float64), 3)
+    assert "no overflow possible" in str(run)
+    if cpu.isa() != "baseline":
+        assert run.how.names[0].endswith(f", {kind}"), run

@@ -123,6 +123,21 @@ def test_only_the_elements_that_ask_are_computed_exactly():
     assert gs.truth(a, b, at_most=1e300).method == FAST
 
 
+def test_within_is_a_share_of_the_size():
+    a, b = operands("cancelling", 3)
+    a[0], b[:, 0] = normal(61, seed=8), normal(61, seed=9)
+    fast = gs.truth(a, b)
+    shares = fast.bound / fast.size
+    share = float(shares.median())
+    found = check(a, b, within=share)
+    assert torch.equal(found.exact, shares > share) and bool(found.exact.any()) and not bool(found.exact.all())
+    limit = torch.full_like(fast.bound, 1e300)
+    limit[0, 0] = 0.0
+    assert torch.equal(gs.truth(a, b, at_most=limit, within=share).exact, (shares > share) | (limit == 0))
+    a[2, 0] = NAN
+    assert not bool(gs.truth(a, b, within=1e-3).exact[[0, 1, 3]].any())
+
+
 def test_what_is_not_finite():
     a = torch.tensor([[1.0, 2.0], [INF, 1.0], [NAN, 0.0], [1e308, 1e308], [INF, -INF]], dtype=torch.float64)
     b = torch.tensor([[1.0, 0.0, 1e10], [1.0, 1.0, 1.0]], dtype=torch.float64)
@@ -147,7 +162,8 @@ def test_shapes_are_those_of_matmul(shapes, at_most):
     a, b = normal(*shapes[0]), normal(*shapes[1], seed=1)
     found = gs.truth(a, b, at_most=at_most)
     assert_bitwise_equal(found.value, gs.qmatmul(a, b, FAST if at_most is None else EXACT))
-    assert found.value.shape == found.bound.shape == found.exact.shape
+    assert found.value.shape == found.bound.shape == found.exact.shape == found.size.shape
+    assert_bitwise_equal(found.size, gs.qmatmul(a.abs(), b.abs(), ":fp64"))
     assert float((found.value - a @ b).abs().max() if found.value.numel() else 0) < 1e-13
     if shapes in EMPTY:
         assert not bool(found.bound.any())
@@ -201,6 +217,10 @@ def test_refusals():
     for bad in (-1.0, NAN):
         with pytest.raises(ValueError, match="negative number or a NaN"):
             gs.truth(a, b, at_most=bad)
+        with pytest.raises(ValueError, match="within=.*allowed: a number of 0 or more"):
+            gs.truth(a, b, within=bad)
+    with pytest.raises(gs.DTypeError, match="within='small'"):
+        gs.truth(a, b, within="small")
     with pytest.raises(gs.ShapeError, match="at_most has shape"):
         gs.truth(a, b, at_most=torch.zeros(3, 3))
     assert repr(gs.truth(a, b)).startswith("<Truth (3, 2) by :two_sum(fp64), largest bound ")
