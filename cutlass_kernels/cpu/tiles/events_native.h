@@ -15,12 +15,14 @@ namespace gemmsim::NS {
 
 #if ISA_AVX512
 typedef BlockBounds TileBounds;
+constexpr int NATIVE_ROWS = 4;
 template <int ROWS> static bool native_rows_of(const Tile& t, int nr, int row, int, bool, const TileBounds& bounds, const EventTile& into) {
     return directed_rows<ROWS>(t, nr, row, bounds, into);
 }
 #else
-// Terms whose bounds are made at a time.
+// Terms whose bounds are made at a time; rows whose sums and counts there are registers for.
 constexpr int64_t RUN = 256;
+constexpr int NATIVE_ROWS = 2;
 
 // Between half of the lowest bit set in x and that bit; of 0 infinite. Less of the bits may be set than one: a lower bound, then.
 INL float lowest_bit(float x) {
@@ -61,76 +63,121 @@ INL void exact_product_step(C32::V a, C32::V b, C32::V& s, C32::VI& swamped, C32
     s = x;
 }
 
-// All terms of ROWS rows and NV vectors of columns from `at` on. False, and nothing is changed: a sum became infinite or NaN, or a step
-// is not certain. `bounds`: null where products are exact.
-template <bool BOUNDS, int ROWS> static __attribute__((noinline)) bool native_rows(const Tile& t, int nr, int row, int at,
-                                                                                   const float* bounds, const EventTile& into) {
+#if ISA_NEON
+INL float largest_lane(C32::V x) { return vmaxvq_f32((float32x4_t)x); }
+INL bool all_at_least(C32::VU a, C32::VU b) { return none_set((C32::VI)(a < b)); }
+#else
+INL bool all_at_least(C32::VU a, C32::VU b) { return _mm256_movemask_ps((__m256)(C32::VI)(umax(a, b) == a)) == 0xFF; }
+INL float largest_lane(C32::V x) {
+    __m128 m = _mm_max_ps(_mm256_castps256_ps128((__m256)x), _mm256_extractf128_ps((__m256)x, 1));
+    m = _mm_max_ps(m, _mm_movehl_ps(m, m));
+    return _mm_cvtss_f32(_mm_max_ss(m, _mm_movehdup_ps(m)));
+}
+#endif
+
+// Sums and counts of ROWS rows as a step in full leaves them.
+template <int ROWS> struct NativeSums {
+    C32::V sum[ROWS][NV];
+    C32::VI swamped[ROWS][NV] = {}, exact[ROWS][NV] = {};
+    Mask unsure = {};
+};
+
+// That step, out of the loop of usual ones, whose sums and counts stay in registers. `a`: of the rows; `b`: of the columns.
+template <int ROWS> static __attribute__((noinline)) void native_step_of(const float* a, const float* b, NativeSums<ROWS>& held) {
+    for (int i = 0; i < ROWS; ++i)
+        for (int j = 0; j < NV; ++j) {
+            const C32::V x = splat<C32>(a[i]), y = load<C32::V>(b + j * C32::L), s = held.sum[i][j];
+            held.sum[i][j] = vfma(x, y, s);
+            native_step(x, y, held.sum[i][j], s, held.swamped[i][j], held.exact[i][j], held.unsure);
+        }
+}
+
+// All terms of ROWS rows and NV vectors of columns from `at` on, FULL: all of them the tile's. False, and nothing is changed: a sum
+// became infinite or NaN, or a step is not certain. `bounds` are not looked at where products are exact.
+template <bool BOUNDS, bool FULL, int ROWS> static __attribute__((noinline)) bool native_rows(const Tile& t, int nr, int row, int at,
+                                                                                              const uint32_t* bounds,
+                                                                                              const EventTile& into) {
     typedef C32::V V;
     typedef C32::VI VI;
     const float *a = (const float*)t.a + row, *b = (const float*)t.b + at;
+    const uint32_t* const bound = bounds + row;
     float* const c = (float*)t.c + row * nr + at;
-    V sum[ROWS][NV], size[ROWS];
-    VI swamped[ROWS][NV] = {}, exact[ROWS][NV] = {};
+    NativeSums<ROWS> held;
+    V sum[ROWS][NV];
+    VI swamped[ROWS][NV] = {};
     C32::VU padding[NV];  // columns that the tile does not have are large
     for (int j = 0; j < NV; ++j)
-        for (int l = 0; l < C32::L; ++l) padding[j][l] = at + j * C32::L + l < t.cols ? 0 : 0x7F000000u;
-    const auto smallest = [&](const V* x) __attribute__((always_inline)) {
-        V least = (V)(((C32::VU)x[0] & ~C32::SIGN) | padding[0]);
-        for (int j = 1; j < NV; ++j) least = vmin(least, (V)(((C32::VU)x[j] & ~C32::SIGN) | padding[j]));
+        for (int l = 0; l < C32::L; ++l) padding[j][l] = at + j * C32::L + l < t.cols ? 0 : ~0u;
+    // Magnitudes are bits without that of the sign, shifted out: no register for a mask.
+    const auto smallest = [&](const V(&x)[ROWS][NV]) __attribute__((always_inline)) {
+        C32::VU least = {};
+#pragma GCC unroll 2
+        for (int i = 0; i < ROWS; ++i)
+#pragma GCC unroll 2
+            for (int j = 0; j < NV; ++j) {
+                const C32::VU size = FULL ? (C32::VU)x[i][j] << 1 : (C32::VU)x[i][j] << 1 | padding[j];
+                least = i + j ? umin(least, size) : size;
+            }
         return least;
     };
-    Mask unsure = {};
-#pragma GCC unroll 4
-    for (int i = 0; i < ROWS; ++i) {
+#pragma GCC unroll 2
+    for (int i = 0; i < ROWS; ++i)
 #pragma GCC unroll 2
         for (int j = 0; j < NV; ++j) sum[i][j] = load<V>(c + i * nr + j * C32::L);
-        size[i] = smallest(sum[i]);
-    }
+    const auto highest = [](const uint32_t* x) __attribute__((always_inline)) {
+        return ROWS == 1 ? splat_u<C32>(x[0]) : umax(splat_u<C32>(x[0]), splat_u<C32>(x[1]));
+    };
+    C32::VU before = smallest(sum);
     for (int64_t n = 0; n < t.k; ++n) {
         V bv[NV], x[ROWS][NV];
         for (int j = 0; j < NV; ++j) bv[j] = load<V>(b + n * nr + j * C32::L);
         if constexpr (!BOUNDS) {
-#pragma GCC unroll 4
+#pragma GCC unroll 2
             for (int i = 0; i < ROWS; ++i)
 #pragma GCC unroll 2
-                for (int j = 0; j < NV; ++j) exact_product_step(splat<C32>(a[n * MR + i]), bv[j], sum[i][j], swamped[i][j], exact[i][j]);
+                for (int j = 0; j < NV; ++j)
+                    exact_product_step(splat<C32>(a[n * MR + i]), bv[j], sum[i][j], swamped[i][j], held.exact[i][j]);
             continue;
         }
-        Mask short_of = {};
-#pragma GCC unroll 4
-        for (int i = 0; i < ROWS; ++i) {
+#pragma GCC unroll 2
+        for (int i = 0; i < ROWS; ++i)
 #pragma GCC unroll 2
             for (int j = 0; j < NV; ++j) x[i][j] = vfma(splat<C32>(a[n * MR + i]), bv[j], sum[i][j]);
-            const V now = smallest(x[i]);
-            short_of = either(short_of, not_at_least(vmin(now, size[i]), splat<C32>(bounds[n * MR + row + i])));
-            size[i] = now;
+        const C32::VU now = smallest(x);
+        const bool usual = all_at_least(umin(now, before), highest(bound + n * MR));
+        before = now;
+        if (__builtin_expect(!usual, 0)) {
+            memcpy(held.sum, sum, sizeof sum);
+            memcpy(held.swamped, swamped, sizeof swamped);
+            native_step_of<ROWS>(a + n * MR, b + n * nr, held);
+            memcpy(sum, held.sum, sizeof sum);
+            memcpy(swamped, held.swamped, sizeof swamped);
+            continue;
         }
-        const bool usual = __builtin_expect(!any(short_of), 1);
-#pragma GCC unroll 4
+#pragma GCC unroll 2
         for (int i = 0; i < ROWS; ++i)
 #pragma GCC unroll 2
             for (int j = 0; j < NV; ++j) {
-                if (usual) swamped[i][j] = counted(swamped[i][j], equals(x[i][j], sum[i][j]));
-                else native_step(splat<C32>(a[n * MR + i]), bv[j], x[i][j], sum[i][j], swamped[i][j], exact[i][j], unsure);
+                swamped[i][j] = counted(swamped[i][j], equals(x[i][j], sum[i][j]));
                 sum[i][j] = x[i][j];
             }
     }
     Mask finite = equals(sum[0][0] - sum[0][0], (V){});
     for (int i = 0; i < ROWS; ++i)
         for (int j = 0; j < NV; ++j) finite = both(finite, equals(sum[i][j] - sum[i][j], (V){}));
-    if (any(unsure) || any(but(equals((V){}, (V){}), finite))) return false;
-#pragma GCC unroll 4
+    if (any(held.unsure) || any(but(equals((V){}, (V){}), finite))) return false;
+#pragma GCC unroll 2
     for (int i = 0; i < ROWS; ++i) {
         Lanes<C32> lanes;
 #pragma GCC unroll 2
-        for (int j = 0; j < NV; ++j) lanes.s[j] = sum[i][j], lanes.swamped[j] = swamped[i][j], lanes.exact[j] = exact[i][j];
+        for (int j = 0; j < NV; ++j) lanes.s[j] = sum[i][j], lanes.swamped[j] = swamped[i][j], lanes.exact[j] = held.exact[i][j];
         store_lanes<C32>(lanes, c + i * nr, into, (row + i) * (int64_t)nr + at, t.k);
     }
     return true;
 }
 
 struct TileBounds {
-    float of[RUN * MR];  // of each term and row: sums must be no smaller for an inexact step to be known as one
+    uint32_t of[RUN * MR];  // of each term and row: sums must be no smaller for an inexact step to be known as one; twice its bits
 
     // False where a factor is outside of the range.
     bool make(const Tile& t, int nr, bool narrow) {
@@ -142,7 +189,7 @@ struct TileBounds {
             if (t.cols == nr) {
                 C32::V bits = lowest_bits(b + n * nr);
                 for (int j = C32::L; j < nr; j += C32::L) bits = vmax(bits, lowest_bits(b + n * nr + j));
-                for (int l = 0; l < C32::L; ++l) most = bits[l] > most ? bits[l] : most;
+                most = largest_lane(bits);
             } else {  // columns that the tile does not have are zero
                 for (int j = 0; j < t.cols; ++j) {
                     const float bit = lowest_bit(b[n * nr + j]);
@@ -150,7 +197,8 @@ struct TileBounds {
                 }
             }
             // lowest_bit() twice, each at least a half; and ulp(x) is more than |x| 2^-24
-            for (int i = 0; i < MR; ++i) of[n * MR + i] = lowest_bit(a[n * MR + i]) * most * 0x1p26f;
+            for (int i = 0; i < MR; i += C32::L)
+                store(of + n * MR + i, (C32::VU)(lowest_bits(a + n * MR + i) * splat<C32>(most * 0x1p26f)) << 1);
         }
         return true;
     }
@@ -158,7 +206,9 @@ struct TileBounds {
 
 template <int ROWS>
 static bool native_rows_of(const Tile& t, int nr, int row, int at, bool narrow, const TileBounds& bounds, const EventTile& into) {
-    return narrow ? native_rows<false, ROWS>(t, nr, row, at, bounds.of, into) : native_rows<true, ROWS>(t, nr, row, at, bounds.of, into);
+    if (narrow) return native_rows<false, true, ROWS>(t, nr, row, at, bounds.of, into);
+    return at + NV * C32::L <= t.cols ? native_rows<true, true, ROWS>(t, nr, row, at, bounds.of, into)
+                                      : native_rows<true, false, ROWS>(t, nr, row, at, bounds.of, into);
 }
 #endif
 
@@ -185,7 +235,8 @@ static void native_tile(const Tile& whole, int nr, bool narrow, const Careful& a
         }
         for (int at = 0; at < t.cols; at += NV * C32::L) {
             int row = 0;
-            for (; row + 4 <= t.rows; row += 4) native_or_brisk_rows<4>(t, nr, row, at, narrow, bounds, k, add, into);
+            for (; row + NATIVE_ROWS <= t.rows; row += NATIVE_ROWS)
+                native_or_brisk_rows<NATIVE_ROWS>(t, nr, row, at, narrow, bounds, k, add, into);
             for (; row < t.rows; ++row) native_or_brisk_rows<1>(t, nr, row, at, narrow, bounds, k, add, into);
         }
     }
