@@ -20,8 +20,8 @@ template <int ROWS> static bool native_rows_of(const Tile& t, int nr, int row, i
     return directed_rows<ROWS>(t, nr, row, bounds, into);
 }
 #else
-// Terms whose bounds are made at a time; rows whose sums and counts there are registers for.
-constexpr int64_t RUN = 256;
+// Terms whose bounds are made at a time, and of which one bound of B's serves all; rows whose sums and counts there are registers for.
+constexpr int64_t RUN = 256, TOGETHER = 4;
 constexpr int NATIVE_ROWS = 2;
 
 // Between half of the lowest bit set in x and that bit; of 0 infinite. Less of the bits may be set than one: a lower bound, then.
@@ -34,9 +34,8 @@ INL float lowest_bit(float x) {
     return x == 0 ? __builtin_inff() : __builtin_fabsf(x - rest);
 }
 
-// lowest_bit() of numbers one after another.
-INL C32::V lowest_bits(const float* p) {
-    const C32::V x = load<C32::V>(p);
+// lowest_bit() of each lane.
+INL C32::V lowest_bits(C32::V x) {
     const C32::VU u = (C32::VU)x, zero = (C32::VU)(x == (C32::V){});
     return (C32::V)(((C32::VU)(x - (C32::V)(u & (u - 1))) & ~C32::SIGN) | (zero & splat_u<C32>(C32::EXP)));
 }
@@ -64,15 +63,15 @@ INL void exact_product_step(C32::V a, C32::V b, C32::V& s, C32::VI& swamped, C32
 }
 
 #if ISA_NEON
-INL float largest_lane(C32::V x) { return vmaxvq_f32((float32x4_t)x); }
+INL uint32_t largest_lane(C32::VU x) { return vmaxvq_u32((uint32x4_t)x); }
 INL bool all_at_least(C32::VU a, C32::VU b) { return none_set((C32::VI)(a < b)); }
 #else
-INL bool all_at_least(C32::VU a, C32::VU b) { return _mm256_movemask_ps((__m256)(C32::VI)(umax(a, b) == a)) == 0xFF; }
-INL float largest_lane(C32::V x) {
-    __m128 m = _mm_max_ps(_mm256_castps256_ps128((__m256)x), _mm256_extractf128_ps((__m256)x, 1));
-    m = _mm_max_ps(m, _mm_movehl_ps(m, m));
-    return _mm_cvtss_f32(_mm_max_ss(m, _mm_movehdup_ps(m)));
+INL uint32_t largest_lane(C32::VU x) {
+    __m128i m = _mm_max_epu32(_mm256_castsi256_si128((__m256i)x), _mm256_extracti128_si256((__m256i)x, 1));
+    m = _mm_max_epu32(m, _mm_shuffle_epi32(m, 0x4E));
+    return (uint32_t)_mm_cvtsi128_si32(_mm_max_epu32(m, _mm_shuffle_epi32(m, 0xB1)));
 }
+INL bool all_at_least(C32::VU a, C32::VU b) { return _mm256_movemask_ps((__m256)(C32::VI)(umax(a, b) == a)) == 0xFF; }
 #endif
 
 // Sums and counts of ROWS rows as a step in full leaves them.
@@ -182,25 +181,49 @@ struct TileBounds {
     // False where a factor is outside of the range.
     bool make(const Tile& t, int nr, bool narrow) {
         const float *a = (const float*)t.a, *b = (const float*)t.b;
-        if (!in_range(a, t.k * MR) || !in_range(b, t.k * nr)) return false;
-        if (narrow) return true;
-        for (int64_t n = 0; n < t.k; ++n) {
-            float most = 0;
-            if (t.cols == nr) {
-                C32::V bits = lowest_bits(b + n * nr);
-                for (int j = C32::L; j < nr; j += C32::L) bits = vmax(bits, lowest_bits(b + n * nr + j));
-                most = largest_lane(bits);
-            } else {  // columns that the tile does not have are zero
-                for (int j = 0; j < t.cols; ++j) {
-                    const float bit = lowest_bit(b[n * nr + j]);
-                    most = bit > most ? bit : most;
-                }
-            }
-            // lowest_bit() twice, each at least a half; and ulp(x) is more than |x| 2^-24
-            for (int i = 0; i < MR; i += C32::L)
-                store(of + n * MR + i, (C32::VU)(lowest_bits(a + n * MR + i) * splat<C32>(most * 0x1p26f)) << 1);
+        if (narrow || t.cols != nr) {
+            if (!in_range(a, t.k * MR) || !in_range(b, t.k * nr)) return false;
+            if (narrow) return true;
         }
-        return true;
+        VectorRange range;
+        for (int64_t n = 0; n < t.k; n += TOGETHER) {
+            const int64_t end = n + TOGETHER < t.k ? n + TOGETHER : t.k;
+            const float most = t.cols == nr ? of_panel(b + n * nr, (end - n) * nr, range) : of_columns(b + n * nr, end - n, nr, t.cols);
+            // lowest_bit() twice, each at least a half; and ulp(x) is more than |x| 2^-24
+            const C32::V right = splat<C32>(most * 0x1p26f);
+            for (int64_t i = n * MR; i < end * MR; i += C32::L) {
+                const C32::V x = load<C32::V>(a + i);
+                range.look(x);
+                store(of + i, (C32::VU)(lowest_bits(x) * right) << 1);
+            }
+        }
+        return range.holds();
+    }
+
+    // The largest lowest_bit() of n numbers: as bits less one, of which that of zero is the largest.
+    static INL_MEMBER float of_panel(const float* b, int64_t n, VectorRange& range) {
+        C32::VU most = {};
+        for (int64_t j = 0; j < n; j += NV * C32::L)
+#pragma GCC unroll 2
+            for (int v = 0; v < NV; ++v) {
+                const C32::V x = load<C32::V>(b + j + v * C32::L);
+                range.look(x);
+                const C32::VU u = (C32::VU)x, bit = (C32::VU)(x - (C32::V)(u & (u - 1))) << 1;
+                most = umax(most, bit - 1);
+            }
+        const uint32_t bits = largest_lane(most) / 2 + 1;
+        float bit;
+        memcpy(&bit, &bits, sizeof bit);
+        return bits > C32::EXP ? __builtin_inff() : bit;
+    }
+    static float of_columns(const float* b, int64_t terms, int nr, int cols) {  // columns that the tile does not have are zero
+        float most = 0;
+        for (int64_t k = 0; k < terms; ++k)
+            for (int j = 0; j < cols; ++j) {
+                const float bit = lowest_bit(b[k * nr + j]);
+                most = bit > most ? bit : most;
+            }
+        return most;
     }
 };
 

@@ -23,5 +23,19 @@ INL bool in_range(const float* x, int64_t n) {
     return most <= high && least >= low - 1;
 }
 
+// The same of vectors that are looked at one by one: bits without the sign's, twice.
+struct VectorRange {
+    C32::VU least = ~C32::VU{}, most = {};
+    INL_MEMBER void look(C32::V x) {
+        const C32::VU u = (C32::VU)x << 1;
+        most = umax(most, u);
+        least = umin(least, u - 1);
+    }
+    INL_MEMBER bool holds() const {
+        const C32::VU low = (C32::VU)splat<C32>(LEAST_FACTOR) << 1, high = (C32::VU)splat<C32>(MOST_FACTOR) << 1;
+        return none_set((C32::VI)((most > high) | (least < low - 1)));
+    }
+};
+
 }  // namespace gemmsim::NS
 #endif
