@@ -77,8 +77,8 @@ INL bool all_at_least(C32::VU a, C32::VU b) { return _mm256_movemask_ps((__m256)
 // Sums and counts of ROWS rows as a step in full leaves them.
 template <int ROWS> struct NativeSums {
     C32::V sum[ROWS][NV];
-    C32::VI swamped[ROWS][NV] = {}, exact[ROWS][NV] = {};
-    Mask unsure = {};
+    C32::VI swamped[ROWS][NV], exact[ROWS][NV];
+    Mask unsure;
 };
 
 // That step, out of the loop of usual ones, whose sums and counts stay in registers. `a`: of the rows; `b`: of the columns.
@@ -103,10 +103,11 @@ template <bool BOUNDS, bool FULL, int ROWS> static __attribute__((noinline)) boo
     float* const c = (float*)t.c + row * nr + at;
     NativeSums<ROWS> held;
     V sum[ROWS][NV];
-    VI swamped[ROWS][NV] = {};
+    VI swamped[ROWS][NV];
     C32::VU padding[NV];  // columns that the tile does not have are large
-    for (int j = 0; j < NV; ++j)
-        for (int l = 0; l < C32::L; ++l) padding[j][l] = at + j * C32::L + l < t.cols ? 0 : ~0u;
+    if (!FULL)
+        for (int j = 0; j < NV; ++j)
+            for (int l = 0; l < C32::L; ++l) padding[j][l] = at + j * C32::L + l < t.cols ? 0 : ~0u;
     // Magnitudes are bits without that of the sign, shifted out: no register for a mask.
     const auto smallest = [&](const V(&x)[ROWS][NV]) __attribute__((always_inline)) {
         C32::VU least = {};
@@ -119,10 +120,14 @@ template <bool BOUNDS, bool FULL, int ROWS> static __attribute__((noinline)) boo
             }
         return least;
     };
+    held.unsure = Mask{};
 #pragma GCC unroll 2
     for (int i = 0; i < ROWS; ++i)
 #pragma GCC unroll 2
-        for (int j = 0; j < NV; ++j) sum[i][j] = load<V>(c + i * nr + j * C32::L);
+        for (int j = 0; j < NV; ++j) {
+            sum[i][j] = load<V>(c + i * nr + j * C32::L);
+            swamped[i][j] = held.exact[i][j] = VI{};
+        }
     const auto highest = [](const uint32_t* x) __attribute__((always_inline)) {
         return ROWS == 1 ? splat_u<C32>(x[0]) : umax(splat_u<C32>(x[0]), splat_u<C32>(x[1]));
     };
