@@ -4,7 +4,7 @@ Times are processor time of one thread, the least of all rounds: steps are the s
 add to it. ``python`` is what the emulated step takes beyond the native one where kernels take nothing, the same layer
 of width 16 with 4 tokens, over the native step of the size that is named. ``ratio`` is the whole, kernels and
 attention's unfused steps included. Before anything is timed the context's output and gradients are compared, bit for
-bit, with those of the converted model.
+bit, with those of the converted model. A dry run's seconds are those of the clock.
 """
 
 from __future__ import annotations
@@ -25,6 +25,8 @@ SPEC = ":fp32"
 LAYERS = [(128, 128, None), (256, 256, 0.15), (512, 512, 0.05)]
 #: Most of a step of the Llama, and of a step under rules that leave everything to PyTorch, over the native step.
 MOST_LLAMA, MOST_NONE = 1.4, 1.05
+#: Seconds of a dry run of a Llama of 7 billion parameters.
+MOST_DRY = 1.0
 
 Step = Callable[[], list[Tensor]]
 
@@ -84,6 +86,27 @@ def least(step: Step, rounds: int) -> dict[str, float]:
     return {name: min(found) for name, found in times.items()}
 
 
+def dry_run(report: Report, rounds: int, quick: bool) -> None:
+    """A report on a Llama of 7 billion parameters, forward and backward, of shapes alone."""
+    import transformers
+
+    with torch.device("meta"):
+        model = transformers.LlamaForCausalLM(transformers.LlamaConfig(**({"num_hidden_layers": 2} if quick else {})))
+    ids = torch.zeros(1, 2048, dtype=torch.int64)
+    size = sum(p.numel() for p in model.parameters())
+    linear = sum(part.weight.numel() for part in model.modules() if isinstance(part, nn.Linear))
+    seconds = []
+    for _ in range(1 + rounds):  # the first one imports
+        start = time.perf_counter()
+        found = gs.audit.dry_run(model, ids, SPEC)
+        seconds.append(time.perf_counter() - start)
+        assert not found.native and found.total_macs > 3 * linear * ids.numel()  # and attention's
+    report.add(
+        bench="emulation", model="Llama, dry run", parameters=size, seconds=min(seconds[1:]), first=seconds[0],
+        asked=MOST_DRY, met=min(seconds[1:]) <= MOST_DRY,
+    )  # fmt: skip
+
+
 def main() -> None:
     args = options(__doc__ or "")
     torch.set_num_threads(1)
@@ -116,6 +139,7 @@ def main() -> None:
         none=t["none"] / t["native"], met_none=t["none"] / t["native"] <= MOST_NONE,
         **{f"{name}_ms": 1e3 * v for name, v in t.items()},
     )  # fmt: skip
+    dry_run(report, 2 if args.quick else 5, args.quick)
     report.close()
 
 

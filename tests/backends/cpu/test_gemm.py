@@ -66,6 +66,12 @@ def test_both_roundings_of_double_lanes_with_subnormals():
     assert_equals_reference(GemmSpec.of(":mul=e6m29, add=e6m29"), a, b)
 
 
+def test_double_lanes_rounded_to_odd_where_nothing_leaves_the_range():
+    """A register of more bits than float lanes round to."""
+    g = torch.Generator().manual_seed(1)
+    assert_equals_reference(GemmSpec.of(":e8m22"), torch.randn(5, 40, generator=g), torch.randn(40, 19, generator=g))
+
+
 @pytest.mark.parametrize("start", range(8))
 def test_random_specs_and_data_equal_the_reference(start):
     rng = random.Random(start)
