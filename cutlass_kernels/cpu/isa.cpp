@@ -8,6 +8,9 @@ namespace NS {
 
 extern const TileFn tiles32[STEPS][KINDS];
 extern const TileFn tiles64[STEPS][KINDS];
+#if ISA_AVX2
+bool beside(const Tile& t, int tiles, int panels, int kind, const Sink& sink);
+#endif
 void hardware(const Tile& t, const HardwareModel& m, bool wide_lanes);
 bool palette(int carrier, const PaletteTile& t);
 void grid_tile(const Tile& t, bool fused);
@@ -25,6 +28,14 @@ static void load_(int carrier, const void* src, int dtype, int64_t stride, int64
 static void save_(int carrier, const void* src, int64_t n, void* dst, int dtype, int64_t stride) {
     if (carrier == 0) save_any<C32>((const float*)src, n, dst, dtype, stride);
     else save_any<C64>((const double*)src, n, dst, dtype, stride);
+}
+
+template <class C> INL void save_rows_of(const typename C::T* src, int64_t pitch, int rows, int64_t n, typename C::T* dst, int64_t row) {
+    for (int i = 0; i < rows; ++i) save_any<C>(src + i * pitch, n, dst + i * row, sizeof(typename C::T) == 4 ? F32 : F64, 1);
+}
+static void save_rows_(int carrier, const void* src, int64_t pitch, int rows, int64_t n, void* dst, int64_t row) {
+    if (carrier == 0) save_rows_of<C32>((const float*)src, pitch, rows, n, (float*)dst, row);
+    else save_rows_of<C64>((const double*)src, pitch, rows, n, (double*)dst, row);
 }
 
 static void stats_(int carrier, const void* x, int64_t n, Stats* s) {
@@ -228,6 +239,12 @@ static void cut_(double* x, double* rest, int64_t n, double magic) {  // n: whol
     }
 }
 
+static void times_(const float* x, float* to, int64_t n, float power) {
+    int64_t i = 0;
+    for (; i + C32::L <= n; i += C32::L) store(to + i, load<C32::V>(x + i) * splat<C32>(power));
+    for (; i < n; ++i) to[i] = x[i] * power;
+}
+
 static Isa make() {
     Isa t = {};
     t.name = ISA_NAME;
@@ -237,6 +254,11 @@ static Isa make() {
     t.lifts = ISA_DIRECTED || (ISA_MODES && !ISA_NEON);
     memcpy(t.tile[0], tiles32, sizeof t.tile[0]);
     memcpy(t.tile[1], tiles64, sizeof t.tile[1]);
+#if ISA_AVX2
+    t.beside = beside;
+#endif
+    t.save_rows = save_rows_;
+    t.times = times_;
     t.combine = combine_;
     t.combine_draws = combine_draws_;
     t.compensated = compensated;

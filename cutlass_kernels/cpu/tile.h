@@ -96,6 +96,14 @@ struct Lengths {
     int64_t same_until(int64_t i) const { return lanes ? (i < k % count ? k % count : count) : i < count - 1 ? count - 1 : count; }
 };
 
+// The powers of two by which panels of A and B are multiplied so that a register's 2^emin becomes the least normal float and no
+// element of theirs a smaller one (tiles/beside.h).
+struct Sink {
+    bool fits = false;
+    int a = 0, b = 0;
+};
+constexpr int MOST_BELOW = 3;
+
 // Runs and sums of their totals in one kernel (runs.h): kind NONE, PLAIN, SUB, FTZ or SPECIAL, -1 where it does not apply.
 struct RunsPlan {
     int kind = -1, step = 0;
@@ -151,6 +159,14 @@ struct Isa {
     void (*stats)(int carrier, const void* x, int64_t n, Stats* s);
     // fp32/fp64 to the same type, contiguous, deterministic, one pass; `stream` bypasses the cache. 0: not this cast
     int (*quantize)(int carrier, const void* src, void* dst, int64_t n, const Cast& c, int stream);
+    // `tiles` tiles of floats below one another, their panels of A one after the other, and `panels` beside one another: MOST_BELOW and
+    // 2 at most. All rows; c is one matrix, row by row. Steps FMA_NEAR from +0, `kind` PLAIN or, of sunk panels, SUB. False: so many
+    // sums were small that other kernels are faster. Null: there is none
+    bool (*beside)(const Tile& t, int tiles, int panels, int kind, const Sink& sink);
+    // save() of rows of the carrier's own type, contiguous each
+    void (*save_rows)(int carrier, const void* src, int64_t pitch, int rows, int64_t n, void* dst, int64_t row);
+    // x times a power of two
+    void (*times)(const float* x, float* to, int64_t n, float power);
 };
 
 const Isa* isa_avx512();

@@ -138,6 +138,13 @@ template <class T> inline void pack_b_columns(const Isa& isa, int carrier, const
     }
 }
 
+// Rows of whole panels without a call.
+template <class T> inline void copy_row(T* to, const float* from, int64_t n) {
+    if (n == 16) memcpy(to, from, 64);
+    else if (n == 32) memcpy(to, from, 128);
+    else memcpy(to, from, (size_t)n * sizeof(float));
+}
+
 // `panels` panels of nr columns from col0, each K x nr; missing columns are zero. Rows of B are read in one go across
 // the panels, so that memory sees long runs. `stats` null: nobody asks.
 template <class T> inline void pack_b(const Isa& isa, int carrier, const Matrix& m, int64_t col0, int64_t panels, int nr, const Cast& cast,
@@ -153,7 +160,7 @@ template <class T> inline void pack_b(const Isa& isa, int carrier, const Matrix&
             const int64_t first = col0 + p * nr, count = m.cols - first < nr ? m.cols - first : nr,
                           at = k * m.row_stride + first * m.col_stride;
             T* to = dst + p * size + place(where, k) * nr;
-            if (copy && (late || !(cast.flags & PRESENT))) memcpy(to, (const float*)m.data + at, (size_t)count * sizeof(float));
+            if (copy && (late || !(cast.flags & PRESENT))) copy_row(to, (const float*)m.data + at, count);
             else load_operand(isa, carrier, m, at, m.col_stride, count, late ? none : cast, (char*)to);
         }
     for (int64_t p = 0; p < panels; ++p) {

@@ -31,6 +31,7 @@ struct Choice {
     RunsPlan runs = {};
     bool exact_products = false;  // of a plain register: each is a number of the carrier
     int lift = 0;                 // of a plain register: what Tile's may be
+    Sink sink = {};               // of one rounded after the carrier's own additions
     int careful = GENERAL;        // of compensated sums: the kernel for a lost wager
     Slices slices = {};
     DoubleBins bins = {};
@@ -225,6 +226,17 @@ inline int lift_of(const Request& r, const Facts& f, double most_a) {
     return emax + by + 26 - p <= 127 && most < ldexp(1.0, 127 - by) ? by : 0;
 }
 
+// By what panels are sunk, half of it each where their smallest bits allow that: elements stay normal floats.
+inline Sink sink_of(const Cast& add, const Stats& a, const Stats& b) {
+    const int least = carrier_info(0).emin, by = least - add.emin;
+    const int most_a = a.lsb > 30000 ? least : least - a.lsb, most_b = b.lsb > 30000 ? least : least - b.lsb;
+    Sink s;
+    s.a = by / 2 > most_a ? by / 2 : most_a;
+    s.b = by - s.a;
+    s.fits = s.a <= 0 && s.b <= 0 && s.b >= most_b;
+    return s;
+}
+
 // `addend`: facts about C.
 inline Choice choose(const Request& r, const Stats& a, const Stats& b, const Stats& addend, int carrier, Isa::Directed directed) {
     const CarrierInfo i = carrier_info(carrier == 2 ? 1 : carrier);
@@ -295,6 +307,7 @@ inline Choice choose(const Request& r, const Stats& a, const Stats& b, const Sta
     const bool runs = r.wrapper_count > 0;  // of which each is lifted and brought back: only where it saves most
     if (carrier == 0 && (kind == SUB ? !runs || directed != Isa::DIRECTED : kind == FAST && r.add.mode == RTZ && r.fused && !runs))
         c.lift = lift_of(r, f, a.max_abs);
+    if (carrier == 0 && kind == SUB && c.step == FMA_NEAR) c.sink = sink_of(r.add, a, b);
     return c;
 }
 

@@ -1,5 +1,6 @@
 // One product over whole tensors: batches, strides, packing, threads. No special instructions here.
 #pragma once
+#include <atomic>
 #include <memory>
 #include <new>
 #include <stdlib.h>
@@ -52,6 +53,7 @@ template <class T> struct Product {
     const Table<T>* const table;   // of products, where operands are codes; else null
     const EventArgs* const events;  // additions are watched; else null
     const bool planned;  // the choice of kernel depends on the data
+    mutable std::atomic<bool> beside_pays{true};  // as blocks before found
 
     Product(const Isa& i, const GemmArgs& args, const Request& req, int c, const Members* palette = nullptr, const Gather* tables = nullptr,
             const Table<T>* products = nullptr, const EventArgs* watched = nullptr)
@@ -125,11 +127,14 @@ template <class T> struct Product {
     }
 
     // Into the batch's result; `places` of a palette's elements: those computed elsewhere are left alone; null: all.
-    void save_tile(T* c, char* base, int64_t row0, int rows, int64_t col0, int cols, const uint8_t* places) const {
+    void save_tile(T* c, char* base, int64_t row0, int rows, int64_t col0, int cols, const uint8_t* places, int64_t pitch = 0) const {
+        const int64_t row_pitch = pitch ? pitch : nr;
+        if (g.c_dtype == (sizeof(T) == 4 ? F32 : F64) && g.c_col == 1 && !places && !gather && !(r.out.flags & PRESENT))
+            return isa.save_rows(carrier, c, row_pitch, rows, cols, (T*)base + row0 * g.c_row + col0, g.c_row);
         const bool widens = carrier == 0 && (r.out.flags & PRESENT) && !ends_are_floats(r.out);
         double wide[MAX_COLUMNS];
         for (int i = 0; i < rows; ++i) {
-            T* x = c + i * nr;
+            T* x = c + i * row_pitch;
             if (widens)
                 for (int j = 0; j < cols; ++j) wide[j] = (double)x[j];
             if (r.out.flags & PRESENT) isa.round(widens ? 1 : carrier, widens ? (void*)wide : x, cols, r.out, 0, 0, 0);
@@ -167,7 +172,16 @@ template <class T> struct Product {
         const std::unique_ptr<Watcher<T>> watcher(events ? new Watcher<T>{isa, r, *events, nr} : nullptr);
         if (watcher) watcher->look(sa, sb, planned);
         runner.watch(watcher.get());
+        const bool in_use = 8 * ((row1 < g.m ? row1 : g.m) - row0) >= 7 * (row1 - row0);
+        if (in_use && beside_pays && !(g.extras && g.extras->scales)) runner.look_beside();
         if (runner.lifted) lift(packed_a, count * g.k * MR, runner.lifted);
+        report->used[runner.choice.carrier][runner.choice.step][runner.choice.kind] = 1;
+        report->proofs &= runner.choice.proofs;
+        if (runner.beside) {
+            p0 = blocks_beside(batch, first, count, p0, p1, packed_a, packed_b, runner);
+            if (p0 == p1) return;
+            lift(packed_a, count * g.k * MR, runner.leave_beside());
+        }
         alignas(64) T c[MR * 64], start[MR * 64];
         char* const result = result_of(batch);
         TileScales scales;  // written where there are any: a tile of few terms is over in the time of a copy
@@ -181,13 +195,40 @@ template <class T> struct Product {
                 if (watcher) watcher->add_to(events->counts, batches() * g.m * g.n, (batch * g.m + row) * g.n + col, g.n, t.rows, t.cols);
                 if (g.c) save_tile(c, result, row, t.rows, col, t.cols, nullptr);
             }
-        report->used[runner.choice.carrier][runner.choice.step][runner.choice.kind] = 1;
-        report->proofs &= runner.choice.proofs;
     }
 
     static void lift(T* x, int64_t n, int by) {
         const T factor = (T)ldexp(1.0, by);
         for (int64_t i = 0; i < n; ++i) x[i] *= factor;
+    }
+
+    // block()'s tiles, some of which are computed together (tiles/beside.h); the first panel of B whose tiles are not.
+    int64_t blocks_beside(int64_t batch, int64_t first, int64_t count, int64_t p0, int64_t p1, const T* packed_a, const T* packed_b,
+                       const Runner<T>& runner) const {
+        const int by = runner.choice.kind == SUB ? runner.choice.sink.b : 0;
+        const Buffer sunk(by ? (size_t)(2 * g.k * nr) * sizeof(T) : 0);
+        alignas(64) T c[MOST_BELOW * MR * MAX_COLUMNS];
+        char* const result = result_of(batch);
+        for (int64_t p = p0; p < p1; p += 2) {
+            const int panels_here = p + 1 < p1 ? 2 : 1;
+            const T* b = packed_b + p * g.k * nr;
+            if (by) {
+                isa.times((const float*)b, (float*)sunk.p, panels_here * g.k * nr, (float)ldexp(1.0, by));
+                b = (const T*)sunk.p;
+            }
+            const int64_t col = p * nr, width = panels_here * nr;
+            for (int64_t q = 0; q < count; q += MOST_BELOW) {
+                const int tiles = (int)(count - q < MOST_BELOW ? count - q : MOST_BELOW);
+                const int64_t row = (first + q) * MR, rows = g.m - row < tiles * MR ? g.m - row : tiles * MR;
+                Tile t = tile_at(batch, row, col, packed_a + q * g.k * MR, b, c);
+                if (!runner.run_beside(t, tiles, panels_here)) {
+                    beside_pays = false;
+                    return p;
+                }
+                if (g.c) save_tile(c, result, row, (int)rows, col, (int)(g.n - col < width ? g.n - col : width), nullptr, width);
+            }
+        }
+        return p1;
     }
 
     int64_t batches() const {

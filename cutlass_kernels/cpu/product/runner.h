@@ -12,6 +12,7 @@ template <class T> struct Runner {
     const bool specials;  // an operand of the block may be NaN or infinite
     const Watcher<T>* events = nullptr;  // additions are watched, by it
     int lifted = 0;                      // by what panels of A are to be multiplied: where all that reads them are such tiles
+    bool beside = false;                 // tiles are computed by run_beside()
     const Isa::Directed directed;
     Choice choice;
     Meeting meetings[MAX_WRAPPERS], last;
@@ -42,6 +43,33 @@ template <class T> struct Runner {
     void watch(const Watcher<T>* watcher) {
         events = watcher;
         lifted = isa.lifts && !events && r.method == REGISTER && choice.runs.kind < 0 ? choice.lift : 0;
+    }
+    // Whether tiles may be computed side by side, in blocks whose rows are in use.
+    void look_beside() {
+        const bool plain = r.method == REGISTER && !r.wrapper_count && r.init == FROM_ZERO && !events && choice.runs.kind < 0;
+        const bool kind = choice.kind == PLAIN || (choice.kind == SUB && choice.sink.fits && r.k <= MOST_SUNK);
+        beside = isa.beside && carrier == 0 && choice.carrier == 0 && plain && choice.step == FMA_NEAR && kind;
+        if (beside) lifted = choice.kind == SUB ? choice.sink.a : 0;
+    }
+    // Not any more; by what panels of A are to be multiplied then.
+    int leave_beside() {
+        const int before = lifted;
+        beside = false;
+        watch(events);
+        return lifted - before;
+    }
+    static constexpr int64_t MOST_SUNK = 1 << 14;  // terms of panels of B that are copied
+
+    // `tiles` times `panels` tiles from t on into t.c, one matrix; panels of B are copies where choice.sink.b is not 0. False:
+    // other kernels are faster for what follows.
+    bool run_beside(Tile& t, int tiles, int panels) const {
+        const int64_t size = tiles * MR * panels * nr;
+        t.mul = &r.mul;
+        t.add = &r.add;
+        memset(t.c, 0, sizeof(T) * (size_t)size);
+        const bool fast = isa.beside(t, tiles, panels, choice.kind, choice.sink);
+        fill_up<T>(r, t.k, (T*)t.c, size);
+        return fast;
     }
 
     // Into t.c; `addend` has the tile's layout. `counts`: overflows of the tile's elements, rows `counts_row` apart, or null.

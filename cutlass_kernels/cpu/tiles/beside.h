@@ -1,0 +1,232 @@
+// Two tiles side by side, of plain nearest-even registers of float lanes whose steps are the carrier's own fused additions.
+//
+// A sum is ready after a multiplication, its addition and three more operations: 13 cycles, in which four instructions of ten others
+// fit. One tile's rows leave registers for eight sums; three rows of two tiles are twelve. They, a factor, an element of A, what
+// sums are multiplied by and one between are all of AVX2's sixteen registers, so that the step is written as the instructions it is.
+//
+// Where a sum below 2^emin is rounded on another grid, processors say by themselves that there was one: values are multiplied by
+// that power of two for which 2^emin is the least normal float, and a smaller sum sets the flags of denormal operands or, where it
+// became zero, of underflow. Flags are looked at once in many terms; these are computed again from the sums before them, in half as
+// many and at last as values unmultiplied, by the step that knows 2^emin. Zeros set no flag; and none are -0, which the rounding
+// here loses: the sums start at +0, nearest sums of it and of others that are not -0 are not -0, and what underflows to it is
+// followed carefully to where it ends.
+#pragma once
+#include <immintrin.h>
+#include "tiles/draws.h"
+#include "tiles/lifted.h"
+
+namespace gemmsim::NS {
+
+// 's = R(a * b + s)', R by the carrier's own rounding of s * (2^k + 1) (Veltkamp's splitting): any vector of B in memory.
+INL void near_step(C32::V& s, C32::V a, const float* b, C32::V factor) {
+    C32::V far;
+    __asm__ volatile(
+        "vfmadd231ps %[b], %[a], %[s]\n\t"
+        "vmulps %[factor], %[s], %[far]\n\t"
+        "vsubps %[far], %[s], %[s]\n\t"
+        "vaddps %[far], %[s], %[s]"
+        : [s] "+x"(s), [far] "=&x"(far)
+        : [b] "m"(*(const C32::V*)b), [a] "x"(a), [factor] "x"(factor));
+}
+
+// What sums have been since the last call of clear().
+struct SmallSums {
+    static constexpr unsigned DENORMAL = 1u << 1, UNDERFLOW = 1u << 4;
+    static INL_MEMBER void clear() { _mm_setcsr(0x1F80); }  // as FloatState has it
+    static INL_MEMBER bool seen() { return _mm_getcsr() & (DENORMAL | UNDERFLOW); }
+};
+
+// A tile's registers as they are and what makes them so: the terms of sunk panels.
+struct Sunk {
+    const Tile& t;
+    const Const<C32> add;
+    const C32::V a, b, c, sum;  // multiply what is sunk; `sum` what is not
+    Sunk(const Tile& tile, const Sink& sink)
+        : t(tile), add(Const<C32>::make(*tile.add)), a(splat<C32>(Const<C32>::power(-sink.a))), b(splat<C32>(Const<C32>::power(-sink.b))),
+          c(splat<C32>(Const<C32>::power(-sink.a - sink.b))), sum(splat<C32>(Const<C32>::power(sink.a + sink.b))) {}
+};
+
+// Where the elements of a row of A begin: rows of several panels.
+INL const float* row_of(const Tile& t, int row) { return (const float*)t.a + row / MR * MR * t.k + row % MR; }
+
+// Terms [from, to) of ROWS rows of one panel of B, from their sunk registers, `pitch` elements from row to row.
+template <int ROWS>
+static __attribute__((noinline)) void carefully_unsunk(const Sunk& x, const float* const* a, const float* b, float* c, int64_t pitch,
+                                                       int64_t from, int64_t to) {
+    typedef C32::V V;
+    V s[ROWS][NV];
+#pragma GCC unroll 4
+    for (int i = 0; i < ROWS; ++i)
+#pragma GCC unroll 2
+        for (int j = 0; j < NV; ++j) s[i][j] = load<V>(c + i * pitch + j * C32::L) * x.c;
+    for (int64_t k = from; k < to; ++k) {
+        V right[NV];
+#pragma GCC unroll 2
+        for (int j = 0; j < NV; ++j) right[j] = load<V>(b + (k * NV + j) * C32::L) * x.b;
+#pragma GCC unroll 4
+        for (int i = 0; i < ROWS; ++i) {
+            const V left = splat<C32>(a[i][k * MR]) * x.a;
+#pragma GCC unroll 2
+            for (int j = 0; j < NV; ++j) s[i][j] = round_to<C32, SUB>(vfma(left, right[j], s[i][j]), x.add, C32::VU{});
+        }
+    }
+#pragma GCC unroll 4
+    for (int i = 0; i < ROWS; ++i)
+#pragma GCC unroll 2
+        for (int j = 0; j < NV; ++j) store(c + i * pitch + j * C32::L, s[i][j] * x.sum);
+}
+
+// ROWS rows of PANELS panels.
+template <int ROWS, int PANELS> struct BesideRows {
+    typedef C32::V V;
+    static constexpr int L = C32::L, NR = NV * L;
+    // Terms of one look: at first, at most, and where a sum was small; so many looks that find nothing double them. What is computed
+    // carefully costs so many times as much.
+    static constexpr int64_t FIRST = 8, LONGEST = 64, SHORTEST = 4, CALM = 4, CARE = 4;
+
+    const Sunk& x;
+    const float* a[ROWS];
+    const float* const b[2];
+    float* const c;
+    V s[ROWS][PANELS * NV];
+
+    INL_MEMBER BesideRows(const Sunk& tile, int row)
+        : x(tile), b{(const float*)tile.t.b, (const float*)tile.t.b + (PANELS - 1) * tile.t.k * NR},
+          c((float*)tile.t.c + row * PANELS * NR) {
+        for (int i = 0; i < ROWS; ++i) a[i] = row_of(tile.t, row + i);
+    }
+
+    float* at(int i, int j) const { return c + (i * PANELS * NV + j) * L; }
+    template <class F> static INL_MEMBER void each(F f) {
+#pragma GCC unroll 4
+        for (int i = 0; i < ROWS; ++i)
+#pragma GCC unroll 4
+            for (int j = 0; j < PANELS * NV; ++j) f(i, j);
+    }
+    INL_MEMBER void get() {
+        each([&](int i, int j) __attribute__((always_inline)) { s[i][j] = load<V>(at(i, j)); });
+    }
+    INL_MEMBER void put() const {
+        each([&](int i, int j) __attribute__((always_inline)) { store(at(i, j), s[i][j]); });
+    }
+    INL_MEMBER void terms(int64_t from, int64_t n) {
+        const float* left[ROWS];
+        for (int i = 0; i < ROWS; ++i) left[i] = a[i] + from * MR;
+        const float *b0 = b[0] + from * NR, *b1 = b[1] + from * NR;
+        const V factor = in_register(x.add.factor);
+        for (int64_t k = 0; k < n; ++k, b0 += NR, b1 += NR) {
+#pragma GCC unroll 4
+            for (int i = 0; i < ROWS; ++i) {
+                const V av = splat<C32>(left[i][k * MR]);
+#pragma GCC unroll 4
+                for (int j = 0; j < PANELS * NV; ++j) near_step(s[i][j], av, (j < NV ? b0 : b1) + j % NV * L, factor);
+            }
+        }
+    }
+    static void carefully(const Sunk& x, int row, int64_t from, int64_t to) {
+        const BesideRows rows(x, row);
+        for (int p = 0; p < PANELS; ++p) carefully_unsunk<ROWS>(x, rows.a, rows.b[p], rows.at(0, p * NV), PANELS * NR, from, to);
+    }
+    static bool any_negative_zero(const Sunk& x, int row) {
+        const BesideRows rows(x, row);
+        C32::VI any = {};
+        for (int i = 0; i < ROWS; ++i)
+            for (int j = 0; j < PANELS * NV; ++j) any |= (C32::VI)((C32::VU)load<V>(rows.at(i, j)) == splat_u<C32>(C32::SIGN));
+        return !none_set(any);
+    }
+
+    // Terms [k, k + n), of which none is known to be small; false: one is, and registers are as they were.
+    INL_MEMBER bool try_terms(int64_t k, int64_t n) {
+        terms(k, n);
+        if (__builtin_expect(SmallSums::seen(), 0)) {
+            SmallSums::clear();
+            get();
+            return false;
+        }
+        put();
+        return true;
+    }
+    INL_MEMBER void run() {
+        get();
+        terms(0, x.t.k);
+        put();
+    }
+};
+
+// Terms from k to `to`, and further while a sum is -0, a few at a time; where it ends. `care`: how many were computed carefully.
+template <int ROWS, int PANELS>
+static __attribute__((noinline)) int64_t rows_slowly(const Sunk& x, int row, int64_t k, int64_t to, int64_t& care) {
+    typedef BesideRows<ROWS, PANELS> Rows;
+    Rows rows(x, row);
+    rows.get();
+    while (k < to) {
+        const int64_t n = to - k < Rows::SHORTEST ? to - k : Rows::SHORTEST;
+        if (rows.try_terms(k, n)) {
+            k += n;
+            continue;
+        }
+        for (int64_t end = k + n; k < end; end = k < x.t.k && Rows::any_negative_zero(x, row) ? k + 1 : k) {
+            Rows::carefully(x, row, k, end);
+            care += end - k;
+            k = end;
+        }
+        SmallSums::clear();
+        rows.get();
+    }
+    return k;
+}
+
+// All terms of sunk panels. What was computed again is counted.
+template <int ROWS, int PANELS> static __attribute__((noinline)) int64_t rows_watched_beside(const Sunk& x, int row) {
+    typedef BesideRows<ROWS, PANELS> Rows;
+    Rows rows(x, row);
+    int64_t n = Rows::FIRST, calm = 0, again = 0, care = 0;  // at first every look doubles n
+    rows.get();
+    SmallSums::clear();
+    for (int64_t k = 0; k < x.t.k;) {
+        const int64_t left = x.t.k - k, now = left < n ? left : n;
+        if (__builtin_expect(rows.try_terms(k, now), 1)) {
+            k += now;
+            if (--calm > 0) continue;
+            if (n < Rows::LONGEST) n *= 2;
+            calm = again ? Rows::CALM : 0;
+        } else {
+            again += now;
+            k = rows_slowly<ROWS, PANELS>(x, row, k, k + now, care);
+            rows.get();
+            n = now / 2 < Rows::SHORTEST ? Rows::SHORTEST : now / 2;
+            calm = Rows::CALM;
+        }
+    }
+    return again + care * Rows::CARE;
+}
+
+template <int ROWS, int PANELS, int KIND> static __attribute__((noinline)) int64_t rows_beside(const Sunk& x, int row) {
+    if constexpr (KIND == SUB) return rows_watched_beside<ROWS, PANELS>(x, row);
+    BesideRows<ROWS, PANELS> rows(x, row);
+    rows.run();
+    return 0;
+}
+
+// False: what was computed again is a third of all.
+template <int PANELS, int KIND> static bool tiles_beside(const Tile& t, int tiles, const Sink& sink) {
+    const Sunk x(t, sink);
+    const int rows = tiles * (int)MR;
+    int64_t again = 0, all = 0;
+    for (int row = 0; row < rows; all += t.k) {
+        if (PANELS == 1) {
+            again += rows_beside<4, 1, KIND>(x, row);
+            row += 4;
+        } else if ((rows - row) % 3) {
+            again += rows_beside<2, 2, KIND>(x, row);
+            row += 2;
+        } else {
+            again += rows_beside<3, 2, KIND>(x, row);
+            row += 3;
+        }
+    }
+    if (KIND == SUB && sink.a + sink.b) times((float*)t.c, rows * PANELS * NV * C32::L, x.c);
+    return 3 * again <= all;
+}
+
+}  // namespace gemmsim::NS
