@@ -1,5 +1,6 @@
 // What happens at the additions of a product, counted element by element beside its value (gemmsim.count_events).
 #pragma once
+#include <vector>
 #include "gemmsim/events.h"
 #include "tile.h"
 
@@ -10,6 +11,17 @@ namespace gemmsim {
 struct EventArgs {
     int64_t* counts;
     double least[1 + MAX_WRAPPERS];
+};
+
+// What a kernel found out of the k terms of a panel of B at `b`, for other tiles that have them (tiles/events_native.h): of a few terms
+// each their largest lowest bit, their least and their largest magnitude.
+struct PanelBounds {
+    struct Terms {
+        float bit, least, most;
+    };
+    const void* b = nullptr;
+    int64_t k = 0;
+    std::vector<Terms> of;
 };
 
 // Of one tile: counts[event * plane + element], elements as in the tile's c.
@@ -23,6 +35,7 @@ struct EventTile {
     // product hides a register.
     int brisk;
     bool known;
+    PanelBounds* panel;  // where its panel is that of many tiles; else null
     int64_t* of(int event, int64_t element) const { return counts + event * plane + element; }
 };
 

@@ -63,6 +63,7 @@ template <class T> struct Watcher {
     const EventArgs& args;
     int nr;
     mutable int64_t counts[EVENTS * MR * 64] = {};
+    mutable PanelBounds panel = {};
 
     const EventKernels& kernels = event_kernels(isa);
     int bits = 48;             // of any product
@@ -94,7 +95,7 @@ template <class T> struct Watcher {
     }
 
     EventTile tile(int level, int brisk = 0, bool known = false) const {  // level 0: the register; 1: the first wrapper
-        return EventTile{counts, MR * nr, args.least[level], brisk, known};
+        return EventTile{counts, MR * nr, args.least[level], brisk, known, &panel};
     }
     // Of the register's run. Products of many bits seldom leave a sum that fits the register, or a tie.
     EventTile run_tile() const {

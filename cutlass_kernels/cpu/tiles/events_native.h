@@ -2,8 +2,8 @@
 // lost something has to be found out.
 //
 // Let L be the lowest bit set in a product. Where L is below the last bit of s and of x = R(s + q), the exact sum has it and x does
-// not: the step is inexact, and nothing else has to be looked at. A bound of L for a row and all columns of a tile says so for most
-// steps. In the others the error of the sum is computed (Knuth's two sums and the error of the product), which is exact in this range
+// not: the step is inexact. A bound of L for a row and all columns of a tile says so for most steps; and of their products a lower
+// bound, with an upper one of the sums, that none is swamped. Nothing else has to be counted there. In the others the error of the sum is computed (Knuth's two sums and the error of the product), which is exact in this range
 // of operands.
 #pragma once
 #include "tiles/events_directed.h"
@@ -20,8 +20,8 @@ template <int ROWS> static bool native_rows_of(const Tile& t, int nr, int row, i
     return directed_rows<ROWS>(t, nr, row, bounds, into);
 }
 #else
-// Terms whose bounds are made at a time, and of which one bound of B's serves all; rows whose sums and counts there are registers for.
-constexpr int64_t RUN = 256, TOGETHER = 4;
+// Terms whose bounds are made at a time, and which are looked at together; rows whose sums there are registers for.
+constexpr int64_t RUN = 256, PAIR = 2;
 constexpr int NATIVE_ROWS = 2;
 
 // Between half of the lowest bit set in x and that bit; of 0 infinite. Less of the bits may be set than one: a lower bound, then.
@@ -32,12 +32,6 @@ INL float lowest_bit(float x) {
     float rest;
     memcpy(&rest, &u, sizeof rest);
     return x == 0 ? __builtin_inff() : __builtin_fabsf(x - rest);
-}
-
-// lowest_bit() of each lane.
-INL C32::V lowest_bits(C32::V x) {
-    const C32::VU u = (C32::VU)x, zero = (C32::VU)(x == (C32::V){});
-    return (C32::V)(((C32::VU)(x - (C32::V)(u & (u - 1))) & ~C32::SIGN) | (zero & splat_u<C32>(C32::EXP)));
 }
 
 // One term of a row's vector, in full: x = R(s + a * b). `unsure`: where neither is certain.
@@ -62,16 +56,22 @@ INL void exact_product_step(C32::V a, C32::V b, C32::V& s, C32::VI& swamped, C32
     s = x;
 }
 
+// The largest lanes of two vectors.
+struct Largest {
+    uint32_t a, b;
+};
 #if ISA_NEON
-INL uint32_t largest_lane(C32::VU x) { return vmaxvq_u32((uint32x4_t)x); }
-INL bool all_at_least(C32::VU a, C32::VU b) { return none_set((C32::VI)(a < b)); }
+INL Largest largest_lanes(C32::VU a, C32::VU b) { return {vmaxvq_u32((uint32x4_t)a), vmaxvq_u32((uint32x4_t)b)}; }
+INL bool all_set(C32::VI x) { return none_set(~x); }
 #else
-INL uint32_t largest_lane(C32::VU x) {
-    __m128i m = _mm_max_epu32(_mm256_castsi256_si128((__m256i)x), _mm256_extracti128_si256((__m256i)x, 1));
-    m = _mm_max_epu32(m, _mm_shuffle_epi32(m, 0x4E));
-    return (uint32_t)_mm_cvtsi128_si32(_mm_max_epu32(m, _mm_shuffle_epi32(m, 0xB1)));
+INL __m128i halves_max(C32::VU x) { return _mm_max_epu32(_mm256_castsi256_si128((__m256i)x), _mm256_extracti128_si256((__m256i)x, 1)); }
+INL Largest largest_lanes(C32::VU a, C32::VU b) {
+    const __m128i p = halves_max(a), q = halves_max(b);
+    const __m128i both = _mm_max_epu32(_mm_unpacklo_epi32(p, q), _mm_unpackhi_epi32(p, q));
+    const uint64_t x = (uint64_t)_mm_cvtsi128_si64(_mm_max_epu32(both, _mm_shuffle_epi32(both, 0x4E)));
+    return {(uint32_t)x, (uint32_t)(x >> 32)};
 }
-INL bool all_at_least(C32::VU a, C32::VU b) { return _mm256_movemask_ps((__m256)(C32::VI)(umax(a, b) == a)) == 0xFF; }
+INL bool all_set(C32::VI x) { return _mm256_movemask_ps((__m256)x) == 0xFF; }
 #endif
 
 // Sums and counts of ROWS rows as a step in full leaves them.
@@ -99,11 +99,11 @@ template <bool BOUNDS, bool FULL, int ROWS> static __attribute__((noinline)) boo
     typedef C32::V V;
     typedef C32::VI VI;
     const float *a = (const float*)t.a + row, *b = (const float*)t.b + at;
-    const uint32_t* const bound = bounds + row;
+    const uint32_t* bound = bounds + row;
     float* const c = (float*)t.c + row * nr + at;
     NativeSums<ROWS> held;
     V sum[ROWS][NV];
-    VI swamped[ROWS][NV];
+    VI swamped[ROWS][NV], exact[ROWS][NV];
     C32::VU padding[NV];  // columns that the tile does not have are large
     if (!FULL)
         for (int j = 0; j < NV; ++j)
@@ -120,51 +120,56 @@ template <bool BOUNDS, bool FULL, int ROWS> static __attribute__((noinline)) boo
             }
         return least;
     };
+    const auto largest = [](const V(&x)[ROWS][NV]) __attribute__((always_inline)) {  // what is padding is zero
+        C32::VU most = {};
+#pragma GCC unroll 2
+        for (int i = 0; i < ROWS; ++i)
+#pragma GCC unroll 2
+            for (int j = 0; j < NV; ++j) most = i + j ? umax(most, (C32::VU)x[i][j] << 1) : (C32::VU)x[i][j] << 1;
+        return most;
+    };
     held.unsure = Mask{};
 #pragma GCC unroll 2
     for (int i = 0; i < ROWS; ++i)
 #pragma GCC unroll 2
         for (int j = 0; j < NV; ++j) {
             sum[i][j] = load<V>(c + i * nr + j * C32::L);
-            swamped[i][j] = held.exact[i][j] = VI{};
+            swamped[i][j] = exact[i][j] = held.swamped[i][j] = held.exact[i][j] = VI{};
         }
-    const auto highest = [](const uint32_t* x) __attribute__((always_inline)) {
-        return ROWS == 1 ? splat_u<C32>(x[0]) : umax(splat_u<C32>(x[0]), splat_u<C32>(x[1]));
-    };
-    C32::VU before = smallest(sum);
-    for (int64_t n = 0; n < t.k; ++n) {
-        V bv[NV], x[ROWS][NV];
-        for (int j = 0; j < NV; ++j) bv[j] = load<V>(b + n * nr + j * C32::L);
-        if constexpr (!BOUNDS) {
+    if constexpr (!BOUNDS) {
+        for (int64_t n = 0; n < t.k; ++n)
 #pragma GCC unroll 2
             for (int i = 0; i < ROWS; ++i)
 #pragma GCC unroll 2
                 for (int j = 0; j < NV; ++j)
-                    exact_product_step(splat<C32>(a[n * MR + i]), bv[j], sum[i][j], swamped[i][j], held.exact[i][j]);
-            continue;
-        }
+                    exact_product_step(splat<C32>(a[n * MR + i]), load<V>(b + n * nr + j * C32::L), sum[i][j], swamped[i][j], exact[i][j]);
+        memcpy(held.swamped, swamped, sizeof swamped);
+        memcpy(held.exact, exact, sizeof exact);
+    } else {
+        C32::VU before = smallest(sum), most = largest(sum);
+        const auto add = [&](int64_t n) __attribute__((always_inline)) {
 #pragma GCC unroll 2
-        for (int i = 0; i < ROWS; ++i)
+            for (int i = 0; i < ROWS; ++i)
 #pragma GCC unroll 2
-            for (int j = 0; j < NV; ++j) x[i][j] = vfma(splat<C32>(a[n * MR + i]), bv[j], sum[i][j]);
-        const C32::VU now = smallest(x);
-        const bool usual = all_at_least(umin(now, before), highest(bound + n * MR));
-        before = now;
-        if (__builtin_expect(!usual, 0)) {
+                for (int j = 0; j < NV; ++j) sum[i][j] = vfma(splat<C32>(a[n * MR + i]), load<V>(b + n * nr + j * C32::L), sum[i][j]);
+        };
+        int64_t n = 0;
+        for (; n + PAIR <= t.k; n += PAIR, bound += 2 * MR) {
             memcpy(held.sum, sum, sizeof sum);
-            memcpy(held.swamped, swamped, sizeof swamped);
-            native_step_of<ROWS>(a + n * MR, b + n * nr, held);
-            memcpy(sum, held.sum, sizeof sum);
-            memcpy(swamped, held.swamped, sizeof swamped);
-            continue;
+            add(n);
+            const C32::VU first = smallest(sum);
+            add(n + 1);
+            const C32::VU second = smallest(sum), least = umin(umin(first, second), before);
+            const C32::VI usual = (C32::VI)(umax(least, splat_u<C32>(bound[0])) == least) &
+                                 (C32::VI)(umin(most, splat_u<C32>(bound[MR])) == most);
+            before = second;
+            most = largest(sum);
+            if (__builtin_expect(all_set(usual), 1)) continue;
+            for (int64_t u = n; u < n + PAIR; ++u) native_step_of<ROWS>(a + u * MR, b + u * nr, held);
         }
-#pragma GCC unroll 2
-        for (int i = 0; i < ROWS; ++i)
-#pragma GCC unroll 2
-            for (int j = 0; j < NV; ++j) {
-                swamped[i][j] = counted(swamped[i][j], equals(x[i][j], sum[i][j]));
-                sum[i][j] = x[i][j];
-            }
+        memcpy(held.sum, sum, sizeof sum);
+        for (; n < t.k; ++n) native_step_of<ROWS>(a + n * MR, b + n * nr, held);
+        memcpy(sum, held.sum, sizeof sum);
     }
     Mask finite = equals(sum[0][0] - sum[0][0], (V){});
     for (int i = 0; i < ROWS; ++i)
@@ -174,62 +179,117 @@ template <bool BOUNDS, bool FULL, int ROWS> static __attribute__((noinline)) boo
     for (int i = 0; i < ROWS; ++i) {
         Lanes<C32> lanes;
 #pragma GCC unroll 2
-        for (int j = 0; j < NV; ++j) lanes.s[j] = sum[i][j], lanes.swamped[j] = swamped[i][j], lanes.exact[j] = held.exact[i][j];
+        for (int j = 0; j < NV; ++j) lanes.s[j] = sum[i][j], lanes.swamped[j] = held.swamped[i][j], lanes.exact[j] = held.exact[i][j];
         store_lanes<C32>(lanes, c + i * nr, into, (row + i) * (int64_t)nr + at, t.k);
     }
     return true;
 }
 
-struct TileBounds {
-    uint32_t of[RUN * MR];  // of each term and row: sums must be no smaller for an inexact step to be known as one; twice its bits
+INL float float_of(uint32_t bits) {
+    float x;
+    memcpy(&x, &bits, sizeof x);
+    return x;
+}
 
-    // False where a factor is outside of the range.
-    bool make(const Tile& t, int nr, bool narrow) {
-        const float *a = (const float*)t.a, *b = (const float*)t.b;
-        if (narrow || t.cols != nr) {
-            if (!in_range(a, t.k * MR) || !in_range(b, t.k * nr)) return false;
-            if (narrow) return true;
+// Of PAIR rows of a panel, but for the largest magnitude. Lowest bits as bits less one, of which that of zero is the largest.
+INL PanelBounds::Terms of_panel(const float* b, int64_t terms, VectorRange& range) {
+    C32::VU bits = {};
+    VectorRange here;
+    const auto look = [&](const float* from) __attribute__((always_inline)) {
+#pragma GCC unroll 2
+        for (int v = 0; v < NV; ++v) {
+            const C32::V x = load<C32::V>(from + v * C32::L);
+            here.look(x);
+            const C32::VU u = (C32::VU)x, bit = (C32::VU)(x - (C32::V)(u & (u - 1))) << 1;
+            bits = umax(bits, bit - 1);
         }
+    };
+    look(b);
+    if (terms == PAIR) look(b + NV * C32::L);
+    range.most = umax(range.most, here.most);
+    range.least = umin(range.least, here.least);
+    const Largest x = largest_lanes(bits, ~here.least);
+    const uint32_t bit = x.a / 2 + 1;
+    return {bit > C32::EXP ? __builtin_inff() : float_of(bit), float_of((~x.b + 1) / 2), 0};
+}
+static PanelBounds::Terms of_columns(const float* b, int64_t terms, int nr, int cols) {  // columns that the tile does not have are zero
+    PanelBounds::Terms x = {0, __builtin_inff(), 0};
+    for (int64_t k = 0; k < terms; ++k)
+        for (int j = 0; j < cols; ++j) {
+            const float bit = lowest_bit(b[k * nr + j]), size = __builtin_fabsf(b[k * nr + j]);
+            x = {bit > x.bit ? bit : x.bit, size < x.least ? size : x.least, size > x.most ? size : x.most};
+        }
+    return x;
+}
+
+// For the terms of a panel of B, PAIR at a time, each times what compares it and a factor of A with sums; the bit is NaN where a factor
+// of the run is outside of the range. `narrow`: nothing else is asked.
+// The lowest bits of two factors, each at least a half of what is said, are lost in sums of |x| 2^-24 > ulp(x). A product of the last
+// place of a sum or more moves it: of |x| 2^-23, for which 2^-22 leaves room for the roundings here; and in a pair sums grow by two
+// products.
+static void bounds_of_panel(const Tile& t, int nr, bool narrow, std::vector<PanelBounds::Terms>& of) {
+    of.resize((size_t)((t.k + PAIR - 1) / PAIR));
+    for (int64_t first = 0; first < t.k; first += RUN) {
+        const int64_t last = first + RUN < t.k ? first + RUN : t.k;
+        const float* const b = (const float*)t.b;
+        const bool in_lanes = !narrow && t.cols == nr;
         VectorRange range;
-        for (int64_t n = 0; n < t.k; n += TOGETHER) {
-            const int64_t end = n + TOGETHER < t.k ? n + TOGETHER : t.k;
-            const float most = t.cols == nr ? of_panel(b + n * nr, (end - n) * nr, range) : of_columns(b + n * nr, end - n, nr, t.cols);
-            // lowest_bit() twice, each at least a half; and ulp(x) is more than |x| 2^-24
-            const C32::V right = splat<C32>(most * 0x1p26f);
-            for (int64_t i = n * MR; i < end * MR; i += C32::L) {
-                const C32::V x = load<C32::V>(a + i);
-                range.look(x);
-                store(of + i, (C32::VU)(lowest_bits(x) * right) << 1);
-            }
+        for (int64_t n = first; n < last && !narrow; n += PAIR) {
+            const int64_t terms = last - n < PAIR ? last - n : PAIR;
+            of[(size_t)(n / PAIR)] = in_lanes ? of_panel(b + n * nr, terms, range) : of_columns(b + n * nr, terms, nr, t.cols);
         }
+        const bool holds = in_lanes ? range.holds() : in_range(b + first * nr, (last - first) * nr);
+        const float most = float_of(largest_lanes(range.most, range.most).a / 2);
+        for (int64_t n = first; n < last; n += PAIR) {
+            PanelBounds::Terms& x = of[(size_t)(n / PAIR)];
+            x = {holds ? x.bit * 0x1p26f : __builtin_nanf(""), x.least * 0x1p22f, (in_lanes ? most : x.most) * 2};
+        }
+    }
+}
+
+struct TileBounds {
+    typedef C32::V V;
+    typedef C32::VU VU;
+    // Of each PAIR of terms, for every two rows (twice), in twice the bits: what sums must not be below for steps to be known as inexact;
+    // and what those before the pair must not be above for none to be swamped.
+    uint32_t of[RUN / PAIR * 2 * MR];
+
+    // `right`: of the panel of B. False where a factor is outside of the range.
+    bool make(const Tile& t, bool narrow, const PanelBounds::Terms* right) {
+        const float* const a = (const float*)t.a;
+        if (right->bit != right->bit) return false;
+        if (narrow) return in_range(a, t.k * MR);
+        alignas(WIDTH) uint32_t padding[MR];  // rows that the tile does not have ask for nothing
+        for (int i = 0; i < MR; ++i) padding[i] = i < t.rows ? 0 : ~0u;
+        VectorRange range;
+        for (int64_t n = 0; n + PAIR <= t.k; n += PAIR)
+            for (int64_t i = 0; i < MR; i += C32::L)
+                of_pair(load<V>(a + n * MR + i), load<V>(a + (n + 1) * MR + i), right[n / PAIR], load<VU>(padding + i), of + n * MR + i, range);
+        if (t.k % PAIR)
+            for (int64_t i = 0; i < MR; i += C32::L) range.look(load<V>(a + (t.k - 1) * MR + i));
         return range.holds();
     }
 
-    // The largest lowest_bit() of n numbers: as bits less one, of which that of zero is the largest.
-    static INL_MEMBER float of_panel(const float* b, int64_t n, VectorRange& range) {
-        C32::VU most = {};
-        for (int64_t j = 0; j < n; j += NV * C32::L)
-#pragma GCC unroll 2
-            for (int v = 0; v < NV; ++v) {
-                const C32::V x = load<C32::V>(b + j + v * C32::L);
-                range.look(x);
-                const C32::VU u = (C32::VU)x, bit = (C32::VU)(x - (C32::V)(u & (u - 1))) << 1;
-                most = umax(most, bit - 1);
-            }
-        const uint32_t bits = largest_lane(most) / 2 + 1;
-        float bit;
-        memcpy(&bit, &bits, sizeof bit);
-        return bits > C32::EXP ? __builtin_inff() : bit;
+    INL V magnitude(V x) { return (V)((VU)x & ~C32::SIGN); }
+
+    INL void of_pair(V x, V y, const PanelBounds::Terms& b, VU padding, uint32_t* to, VectorRange& range) {
+        const V small = vmin(magnitude(x), magnitude(y)), large = vmax(magnitude(x), magnitude(y));
+        range.look_at(small, large);
+        const V bit = (V)umax(bits_of(x), bits_of(y)) * splat<C32>(b.bit), room = small * splat<C32>(b.least) - large * splat<C32>(b.most);
+        const VU least = ((VU)bit << 1 | (VU)(small == V{})) & ~padding;  // a zero's product is exact
+        const VU most = (VU)vmax(room, V{}) << 1 | padding;
+        store(to, umax(least, other_rows(least)));
+        store(to + MR, umin(most, other_rows(most)));
     }
-    static float of_columns(const float* b, int64_t terms, int nr, int cols) {  // columns that the tile does not have are zero
-        float most = 0;
-        for (int64_t k = 0; k < terms; ++k)
-            for (int j = 0; j < cols; ++j) {
-                const float bit = lowest_bit(b[k * nr + j]);
-                most = bit > most ? bit : most;
-            }
-        return most;
+    INL VU bits_of(V x) {
+        const VU u = (VU)x;
+        return (VU)magnitude(x - (V)(u & (u - 1)));
     }
+#if ISA_NEON
+    INL VU other_rows(VU x) { return (VU)vrev64q_u32((uint32x4_t)x); }
+#else
+    INL VU other_rows(VU x) { return (VU)_mm256_shuffle_epi32((__m256i)x, 0xB1); }
+#endif
 };
 
 template <int ROWS>
@@ -252,12 +312,23 @@ template <int ROWS> static void native_or_brisk_rows(const Tile& t, int nr, int 
 static void native_tile(const Tile& whole, int nr, bool narrow, const Careful& add, const EventTile& into) {
     const Brisk<C64> k = Brisk<C64>::make(*whole.add, into.least, whole.add->hi);
     TileBounds bounds;
+#if !ISA_AVX512
+    PanelBounds& panel = *into.panel;
+    if (panel.b != whole.b || panel.k != whole.k) bounds_of_panel(whole, nr, narrow, panel.of);
+    panel.b = whole.b;
+    panel.k = whole.k;
+#endif
     for (int64_t n = 0; n < whole.k; n += RUN) {
         Tile t = whole;
         t.a = (const float*)whole.a + n * MR;
         t.b = (const float*)whole.b + n * nr;
         t.k = whole.k - n < RUN ? whole.k - n : RUN;
-        if (!bounds.make(t, nr, narrow)) {
+#if ISA_AVX512
+        const bool made = bounds.make(t, nr, narrow);
+#else
+        const bool made = bounds.make(t, narrow, panel.of.data() + n / PAIR);
+#endif
+        if (!made) {
             brisk_tile<C64, float, TO_NEAREST, false>(t, nr, add, into);
             continue;
         }

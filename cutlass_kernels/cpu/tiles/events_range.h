@@ -31,6 +31,10 @@ struct VectorRange {
         most = umax(most, u);
         least = umin(least, u - 1);
     }
+    INL_MEMBER void look_at(C32::V small, C32::V large) {  // magnitudes of two
+        most = umax(most, (C32::VU)large << 1);
+        least = umin(least, umin(((C32::VU)small << 1) - 1, ((C32::VU)large << 1) - 1));  // beside a zero, too
+    }
     INL_MEMBER bool holds() const {
         const C32::VU low = (C32::VU)splat<C32>(LEAST_FACTOR) << 1, high = (C32::VU)splat<C32>(MOST_FACTOR) << 1;
         return none_set((C32::VI)((most > high) | (least < low - 1)));

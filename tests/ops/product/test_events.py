@@ -142,6 +142,44 @@ def test_the_float_register(kind):
     assert check(a, b, ":fp32") > 0  # infinite
 
 
+@pytest.mark.parametrize("rows", [1, 2, 3, 8])
+@pytest.mark.parametrize("small", [2.0**-26, 2.0**-25, 2.0**-24, 3 * 2.0**-25, 2.0**-23, 2.0**-12])
+def test_products_beside_large_sums_of_the_float_register(rows, small):
+    """In either place of a pair of terms, in one row or column alone; sums of many bits, so that most of them are inexact."""
+    g = torch.Generator().manual_seed(rows)
+    a, b = (1 + torch.rand(*shape, generator=g) for shape in ((rows, 30), (30, 32)))
+    a[-1, [7, 12, 20, 21]] *= small
+    b[[3, 10], 5] *= small
+    b[25, :] *= small * 16
+    assert check(a, b, ":fp32") > 0
+    a[:, 16:] *= -1
+    check(a, b, ":fp32")
+
+
+@pytest.mark.parametrize("start", [2.0**e for e in range(19, 28)])
+def test_sums_that_just_hold_their_products(start):
+    """Whole numbers around 2^24, from which on odd ones are lost."""
+    g = torch.Generator().manual_seed(6)
+    a = torch.randint(-3, 4, (8, 20), generator=g) * 2.0 + 1
+    b = torch.randint(0, 2, (20, 32), generator=g) * 2.0 - 1
+    a[:, 0] = start
+    check(a, b, ":fp32")
+
+
+@pytest.mark.parametrize("tiny", [2.0**-49, 2.0**-51, 2.0**-100, 1e-40])
+def test_zeros_beside_tiny_factors_of_the_float_register(tiny):
+    """Whose products the fast steps do not know."""
+    g = torch.Generator().manual_seed(4)
+    a, b = torch.randn(8, 24, generator=g), torch.randn(24, 16, generator=g)
+    a[:, ::2] = 0
+    a[2, 1::2] *= tiny
+    check(a, b, ":fp32")
+    a, b = torch.randn(8, 24, generator=g), torch.randn(24, 16, generator=g)
+    b[1::2] = 0
+    b[::2, 3] *= tiny
+    check(a, b, ":fp32")
+
+
 @pytest.mark.parametrize("register", ["kahan(e5m8/sat/ftz)", "kahan(e5m10)", "e5m10", "e5m8/ftz", "e5m10/rtz"])
 def test_tiny_sums(register):
     g = torch.Generator().manual_seed(1)
