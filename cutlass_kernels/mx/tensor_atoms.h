@@ -31,12 +31,13 @@ template <class ATOMS> struct TensorSums {
     }
 };
 
+// `multiply`: a template, so that kernels of one route do not compile the other's.
 template <TensorRoute ROUTE> struct TensorMma;
 typedef cute::TiledMMA<cute::MMA_Atom<cute::SM80_16x8x16_F32BF16BF16F32_TN>, cute::Layout<cute::Shape<cute::_2, cute::_4, cute::_1>>,
                        cute::Tile<cute::_32, cute::_64, cute::_16>>
     TensorWarps;
 template <> struct TensorMma<TensorRoute::WARP> : TensorSums<TensorWarps> {
-    static GEMMSIM_HD void multiply(uint8_t* a, uint8_t* b, int tid, Sums& acc) {
+    template <class SUMS> static GEMMSIM_HD void multiply(uint8_t* a, uint8_t* b, int tid, SUMS& acc) {
         using namespace cute;
         TensorWarps mma;
         auto own = mma.get_slice(tid);
@@ -65,7 +66,7 @@ typedef cute::TiledMMA<cute::MMA_Atom<cute::SM90_64x128x16_F32BF16BF16_SS<cute::
                        cute::Layout<cute::Shape<cute::_2, cute::_1, cute::_1>>>
     TensorGroups;
 template <> struct TensorMma<TensorRoute::WARP_GROUP> : TensorSums<TensorGroups> {
-    static GEMMSIM_HD void multiply(uint8_t* a, uint8_t* b, int tid, Sums& acc) {
+    template <class SUMS> static GEMMSIM_HD void multiply(uint8_t* a, uint8_t* b, int tid, SUMS& acc) {
         using namespace cute;
         TensorGroups mma;
         auto own = mma.get_slice(tid);
