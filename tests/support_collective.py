@@ -83,7 +83,7 @@ def fake_hopper(fake_gpu: FakeGpu, monkeypatch) -> FakeHopper:  # noqa: F811
     monkeypatch.setattr(gemm_collective, "check_kernel", lambda collective, arch: None)
     monkeypatch.setattr(gemm_collective, "device_arch", tensor_cores.device_arch)
     monkeypatch.setattr(gemm_collective, "_is_gpu", lambda device: True)
-    monkeypatch.setattr(tensor_cores, "_LARGE", 500)
+    monkeypatch.setattr(tensor_cores, "LARGE", 500)
     found = SimpleNamespace(multi_processor_count=132)
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda index: found)
     return gpu

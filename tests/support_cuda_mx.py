@@ -9,12 +9,52 @@ from contextlib import contextmanager
 import pytest
 import torch
 from support_cuda import run_on_host
+from support_mx import inputs
 from torch import Tensor
 
+from gemmsim.backends import cpu
 from gemmsim.backends.cuda import mx_cast
 from gemmsim.backends.cuda.jit.source import KernelSource
 from gemmsim.formats import BlockFormat
 from gemmsim.mx.arguments import code_shape, scale_shape
+
+#: Every element format, scale format, rule, rounding and mode.
+MX_NAMES = [
+    "mxfp8_e4m3", "mxfp8_e5m2/ceil", "mxfp6_e3m2/even", "mxfp6_e2m3/rceil", "mxfp4", "mxint8/ceil", "mxint4/rceil", "mxint2",
+    "mx(e3m4)/b8/rna", "mxfp8_e4m3/rtz", "mxint8/rna/even", "nvfp4", "nvfp4/tensor/rtz", "mx(e4m3,e5m2)/b8",
+    "mx(e5m2,e3m3)/b16", "mxfp4/torchao-0.18/rceil", "mxint8/torchao-0.18/even", "mxfp8_e5m2/torchao-0.18",
+    "mxfp6_e2m3/torchao-0.6.1", "mxint8/torchmx", "mxfp8_e4m3/torchmx", "mxint4/microxcaling/rna",
+    "mxfp8_e4m3/microxcaling/flush", "mxfp6_e3m2/microxcaling/rtz", "mxfp4/microxcaling/rna", "mxint8/microxcaling/rtz/flush",
+]  # fmt: skip
+
+
+def packings(fmt: BlockFormat) -> list[str]:
+    """Those that take codes of the format's width."""
+    return ["bytes", *{4: ["lo_first", "hi_first"], 6: ["dense"]}.get(fmt.element.bits, [])]
+
+
+def hard_rows(width: int, count: int, seed: int) -> Tensor:
+    """Rows of all the classes of the public vectors, of random bit patterns, and of spread magnitudes."""
+    generator = torch.Generator().manual_seed(seed)
+    public = torch.from_numpy(inputs("f32").copy())
+    picked = public[torch.randint(len(public), (count,), generator=generator)]
+    bits = torch.randint(-(2**31), 2**31, (count, 32), generator=generator).to(torch.int32).view(torch.float32)
+    spread = torch.randn(count, 32, generator=generator) * torch.exp2(
+        torch.randint(-140, 120, (count, 1), generator=generator).float()
+    )
+    blocks = torch.cat([picked, bits, spread, torch.zeros(1, 32), -torch.zeros(1, 32)])
+    return blocks[:, :width].contiguous()
+
+
+def cpu_encode(
+    x: Tensor, fmt: BlockFormat, dim: int = -1, packing: str = "bytes", second: float = 1.0
+) -> tuple[Tensor, Tensor]:
+    """What the CPU backend makes of ``x``."""
+    dim %= x.dim()
+    codes = torch.empty(code_shape(x.shape, dim, packing), dtype=torch.uint8)
+    scales = torch.empty(scale_shape(x.shape, dim, fmt.block_size), dtype=torch.uint8)
+    cpu.encode_blocks(x, fmt, codes, scales, dim, packing, second)
+    return codes, scales
 
 
 def _launch(source: KernelSource, device: torch.device, blocks: tuple[int, int, int], args: ctypes.Structure) -> None:

@@ -2,7 +2,7 @@
 // follow each other take neighbours in memory: where blocks lie along a dimension that is not the last, a warp reads and
 // writes whole lines of each step.
 #pragma once
-#include "mx/config.h"
+#include "mx/place.h"
 
 namespace gemmsim {
 
@@ -106,26 +106,10 @@ template <MxConfig K> struct AnyBlocks {
         }
     }
 
-    // Moves to share `i`, counted in the order of a.size. Index: 32 bits where they suffice, division is slow.
-    template <class Index> GEMMSIM_HD void go_to(Index i) {
-        GEMMSIM_NO_UNROLL for (int d = a.dims - 1; d >= 0; --d) {
-            const Index size = (Index)a.size[d], rest = i / size;
-            const int64_t at = (int64_t)(i - rest * size);
-            src += at * a.src_stride[d];
-            codes += at * a.code_stride[d];
-            scales += at * a.scale_stride[d];
-            dst += at * a.dst_stride[d];
-            if (d == a.along) first = at * F.block * BLOCKS;
-            i = rest;
-        }
-    }
-
     static GEMMSIM_HD void run(const MxArgs& a, uint64_t i) {
         if (i >= a.count) return;
-        AnyBlocks share{a, (const Src*)a.src, (Dst*)a.dst, a.codes, a.scales, 0, 0u, 0};
-        if (a.count <= 0xFFFFFFFFull) share.go_to((uint32_t)i);
-        else share.go_to(i);
-        share.convert();
+        const MxPlace<K> at = MxPlace<K>::of(a, i, F.block * BLOCKS);
+        AnyBlocks{a, at.src, at.dst, at.codes, at.scales, at.first, 0u, 0}.convert();
     }
 };
 

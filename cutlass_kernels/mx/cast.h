@@ -1,13 +1,16 @@
 // Tensors to block formats and back: codes and scales, values of codes, or both at once (fake quantisation), in one pass.
 #pragma once
 #include "mx/any.h"
+#include "mx/columns.h"
 #include "mx/whole.h"
 
 namespace gemmsim {
 
-// Thread `tid` of block `block`: MX_THREADS packs times WholeBlocks<K>::PACKS, or MX_THREADS shares of AnyBlocks<K>.
+// Thread `tid` of block `block`: MX_THREADS packs times WholeBlocks<K>::PACKS, MX_THREADS shares of AnyBlocks<K>, or
+// MX_COLUMN_THREADS shares of ColumnBlocks<K>.
 template <MxConfig K> GEMMSIM_HD void mx_body(const MxArgs& a, uint32_t tid, uint64_t block) {
     if constexpr (K.layout == MxLayout::WHOLE) WholeBlocks<K>::run(a, tid, block);
+    else if constexpr (K.layout == MxLayout::COLUMNS) ColumnBlocks<K>::run(a, block * MX_COLUMN_THREADS + tid);
     else AnyBlocks<K>::run(a, block * MX_THREADS + tid);
 }
 

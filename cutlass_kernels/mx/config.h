@@ -4,13 +4,13 @@
 
 namespace gemmsim {
 
-constexpr int MX_THREADS = 256, MX_DIMS = 17, MX_LOG2_STEPS = 320;
+constexpr int MX_THREADS = 256, MX_COLUMN_THREADS = 64, MX_DIMS = 17, MX_LOG2_STEPS = 320;
 
 enum class MxOp : int32_t { ENCODE, DECODE, QUANTIZE };
 // How codes lie in bytes: one a byte; two, the first in the low or in the high half; four of 6 bits in three bytes.
 enum class Packing : int32_t { BYTES, LOW_FIRST, HIGH_FIRST, DENSE };
-// WHOLE: blocks follow each other in memory, all of them complete. ANY: everything else.
-enum class MxLayout : int32_t { WHOLE, ANY };
+// WHOLE: blocks follow each other in memory, all of them complete. COLUMNS: their rows do, in aligned words. ANY: everything else.
+enum class MxLayout : int32_t { WHOLE, COLUMNS, ANY };
 
 struct MxConfig {
     MxOp op;
@@ -26,8 +26,8 @@ struct MxArgs {
     uint8_t *codes, *scales;
     void* dst;
     const float* second;    // the tensor's scale, on the device; null: second_value
-    uint64_t count;         // elements (WHOLE), or threads' shares of whole blocks (ANY)
-    int64_t k;              // elements of a row (ANY)
+    uint64_t count;         // elements (WHOLE), or threads' shares of whole blocks
+    int64_t k;              // elements of a row (not WHOLE)
     float second_value;
     int32_t dims, along;    // dimensions of the shares; which of them counts those of a row
     int32_t reserved;

@@ -68,7 +68,7 @@ template <DType D, int N> GEMMSIM_HD TensorPack<D, N> packed_values(const float 
 
 // Codes of N elements in memory: words of GROUP codes each, GROUP * WIDTH / 8 bytes of each word in use.
 template <Packing P, int N> struct Codes {
-    static constexpr int WIDTH = code_width(P), GROUP = WIDTH == 4 ? N : 4, WORDS = N / GROUP, BITS = N * WIDTH;
+    static constexpr int WIDTH = code_width(P), GROUP = WIDTH == 4 || N < 4 ? N : 4, WORDS = N / GROUP, BITS = N * WIDTH;
     static_assert(N % GROUP == 0 && GROUP * WIDTH <= 32);
     uint32_t word[WORDS];
 

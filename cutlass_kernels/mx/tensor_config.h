@@ -2,6 +2,7 @@
 #pragma once
 #include "gemmsim/device/block.h"
 #include "mx/packs.h"
+#include "mx/tensor_sums.h"
 
 namespace gemmsim {
 
@@ -27,18 +28,11 @@ struct TensorArgs {
 };
 
 constexpr int TENSOR_THREADS = 256, TENSOR_M = 128, TENSOR_N = 128, TENSOR_K = 64;
+constexpr int TENSOR_TILE_BYTES = TENSOR_M * TENSOR_K * 2;
+static_assert(TENSOR_M == TENSOR_N);
 
-// Both tensors' own scales on a sum, rounded once: the product of all three, at most 72 bits, is first rounded to odd in double.
 template <TensorConfig K> GEMMSIM_HD float with_tensor_scales(float y, const TensorArgs& g) {
-    if constexpr (!K.a.tensor_scale && !K.b.tensor_scale) return y;
-    double x = 1;
-    if constexpr (K.a.tensor_scale) x = (double)*g.second_a;
-    if constexpr (K.b.tensor_scale) x = mul_rn(x, (double)*g.second_b);  // exact
-    double p = mul_rn(x, (double)y);
-    const double rest = fma_rn(x, (double)y, -p);
-    const uint64_t bits = to_bits(p);
-    if (rest != 0 && rest == rest && (bits & 1u) == 0) p = from_bits<double>((rest > 0) == (p > 0) ? bits + 1 : bits - 1);
-    return (float)p;
+    return times_tensor_scales<K.a.tensor_scale != 0, K.b.tensor_scale != 0>(y, g.second_a, g.second_b);
 }
 
 // The 32 terms of one line of a chunk that a thread brings: packed codes and, of each 16, the scale.

@@ -27,6 +27,7 @@ from .jit.launch import device_arch, launch
 from .jit.source import KernelSource
 
 __all__ = [
+    "LARGE",
     "Collective",
     "collective_of",
     "collective_source",
@@ -50,6 +51,8 @@ PROMOTION = 128
 #: Bytes of a line in a tile: the period of the swizzle.
 _LINE = 128
 _MOST = 2**31 - 1
+#: Multiply-adds from which the mainloop is worth the 9 to 15 s of CPU that compiling it takes once.
+LARGE = 1 << 33
 
 
 @dataclass(frozen=True)

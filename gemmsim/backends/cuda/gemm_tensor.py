@@ -22,6 +22,8 @@ from gemmsim.lowering.refusal import Refusal
 from ..coded import Coded
 from ..dtypes import KERNEL_DTYPES
 from ..product import Ran
+from . import gemm_decoded
+from .gemm_decoded import decodes_once
 from .jit.launch import device_arch, launch
 from .jit.source import KernelSource
 from .mx_format import mx_literal
@@ -135,6 +137,9 @@ def gemm_tensor_cores(a: Coded, b: Coded, out: Tensor) -> Ran:
     instructions. Scales of whole tensors multiply the sums, rounded to binary32 once. ``out``: any float dtype, to
     nearest even.
 
+    On sm_90a operands are decoded once where ``decodes_once`` counts fewer cycles, which takes 2 (M + N) K bytes of
+    memory and 4 M N for results that are not float32; else in every tile: the same numbers in the same order.
+
     Raises:
         UnsupportedSpec: if ``refuses`` gives a reason.
         CudaError: if the kernel cannot be compiled or launched.
@@ -148,6 +153,8 @@ def gemm_tensor_cores(a: Coded, b: Coded, out: Tensor) -> Ran:
         return ran()
     index = torch.cuda.current_device() if out.device.index is None else out.device.index
     route = route_of(device_arch(index), a.format, b.format, a.packing, b.packing)
+    if route == "WARP_GROUP" and decodes_once(out, a.size):
+        return ran(*gemm_decoded.gemm_decoded(a, b, out)).noted("each operand decoded to bfloat16 once, by mx_cast")
     source = tensor_source(route, a.format, b.format, a.packing, b.packing, out.dtype)
     run_tensor(source, a, b, out)
     return ran(source)
@@ -185,3 +192,4 @@ def sources() -> Iterator[KernelSource]:
     yield tensor_source("TENSOR_MEMORY", e2m1, e2m1, "lo_first", "lo_first", f32)
     yield tensor_source("TENSOR_MEMORY", replace(nvfp4, tensor_scale=True), nvfp4, "lo_first", "lo_first", f32)
     yield tensor_source("BLOCK_SCALED", replace(nvfp4, tensor_scale=True), nvfp4, "lo_first", "lo_first", f32)
+    yield from gemm_decoded.sources()

@@ -21,7 +21,8 @@ from .mx_format import mx_literal
 
 __all__ = ["MxArgs", "decode_blocks", "encode_blocks", "mx_source", "quantize_blocks", "sources"]
 
-_THREADS = 256
+#: MX_THREADS and MX_COLUMN_THREADS: columns have fewer, so that a matrix of 1024^2 reaches every multiprocessor.
+_THREADS = {"whole": 256, "columns": 64, "any": 256}
 _MAX_DIMS = 17
 _LOG2_STEPS = 320
 _Dims = c_int64 * _MAX_DIMS
@@ -56,6 +57,21 @@ def takes_whole(fmt: BlockFormat, src: torch.dtype, dst: torch.dtype) -> bool:
     return rest == 0 and 1 <= lanes <= 32 and lanes & (lanes - 1) == 0
 
 
+def _columns(dtype: torch.dtype) -> int:
+    """ColumnBlocks<K>::N: columns of a thread, 8 bytes of each row."""
+    return 8 // DTYPES[dtype].bytes
+
+
+def _work(fmt: BlockFormat, src: torch.dtype, dst: torch.dtype, layout: str) -> int:
+    """Elements of a thread, as instructions are counted."""
+    if layout == "whole":
+        n, packs = _pack(src, dst)
+        return n * packs
+    if layout == "columns":
+        return fmt.block_size * _columns(src)
+    return fmt.block_size if fmt.block_size <= 32 else 1
+
+
 def _share(fmt: BlockFormat, packing: str) -> int:
     """AnyBlocks<K>::BLOCKS: how many neighbours end together at a byte."""
     return next(n for n in (1, 2, 4) if fmt.block_size * n % _UNIT[packing] == 0)
@@ -63,31 +79,30 @@ def _share(fmt: BlockFormat, packing: str) -> int:
 
 @lru_cache(maxsize=4096)
 def mx_source(
-    op: str, fmt: BlockFormat, src: torch.dtype, dst: torch.dtype, packing: str = "bytes", whole: bool = True
+    op: str, fmt: BlockFormat, src: torch.dtype, dst: torch.dtype, packing: str = "bytes", layout: str = "whole"
 ) -> KernelSource:
     """The kernel of ``op`` ("encode", "decode", "quantize"); ``src`` and ``dst`` are equal where it has but one tensor.
 
-    ``whole``: for complete blocks that follow each other in memory, aligned to 16 bytes; else for any layout.
+    ``layout``: "whole" for complete blocks that follow each other in memory, aligned to 16 bytes; "columns" for blocks
+    across rows that lie in memory in aligned words; "any" for all others.
     """
     a, b = DTYPES[src].label, DTYPES[dst].label
-    layout = "WHOLE" if whole else "ANY"
     fields = (
         f".op = gemmsim::MxOp::{op.upper()}, .src = gemmsim::{a}, .dst = gemmsim::{b}, "
-        f".packing = gemmsim::Packing::{_PACKINGS[packing]}, .layout = gemmsim::MxLayout::{layout}, "
+        f".packing = gemmsim::Packing::{_PACKINGS[packing]}, .layout = gemmsim::MxLayout::{layout.upper()}, "
         f".format = {mx_literal(fmt)}"
     )
+    bounds = f"__launch_bounds__({_THREADS[layout]})"
     text = (
         '#include "mx/cast.h"\n'
         f"constexpr gemmsim::MxConfig kConfig{{{fields}}};\n"
-        f'extern "C" __global__ void __launch_bounds__({_THREADS}) gemmsim_kernel(const gemmsim::MxArgs args) {{\n'
+        f'extern "C" __global__ void {bounds} gemmsim_kernel(const gemmsim::MxArgs args) {{\n'
         "    gemmsim::mx_body<kConfig>(args, threadIdx.x, blockIdx.x);\n"
         "}\n"
     )
     types = {"encode": f"{a} {packing}", "decode": f"{packing} {b}", "quantize": f"{a} to {b}"}[op].lower()
-    name = f"{op} {fmt}, {types}, {'whole' if whole else 'any'}"
-    n, packs = _pack(src, dst)
-    work = n * packs if whole else fmt.block_size if fmt.block_size <= 32 else 1
-    return KernelSource("mx_cast", name, text, _THREADS, work=work)
+    name = f"{op} {fmt}, {types}, {layout}"
+    return KernelSource("mx_cast", name, text, _THREADS[layout], work=_work(fmt, src, dst, layout))
 
 
 @dataclass
@@ -132,6 +147,26 @@ class _Call:
             for t, unit in zip(self.tensors, aligned, strict=True)
         )
 
+    def column_dim(self) -> int | None:
+        """The dimension whose neighbours a thread takes together: all tensors have them side by side, in words that are
+        complete and aligned. ``None``: there is none, or no kernel for the operation."""
+        x, codes, scales = self.x, self.codes, self.scales
+        if x is None or codes is None or scales is None or x.dtype == torch.float64:
+            return None
+        if self.packing == "dense" or self.fmt.block_size > 32 or self.fmt.block_size % _UNIT[self.packing]:
+            return None
+        n = _columns(x.dtype)
+        tensors = ((x, 8), (codes, n), (scales, n))
+        if any(t.data_ptr() % unit for t, unit in tensors):
+            return None
+        for d in range(x.dim()):
+            if d == self.dim or x.shape[d] % n or any(t.stride(d) != 1 for t, _ in tensors):
+                continue
+            others = [(t.shape[e], t.stride(e)) for t, _ in tensors for e in range(x.dim()) if e != d]
+            if all(size == 1 or stride % n == 0 for size, stride in others):
+                return d
+        return None
+
 
 def _strides(call: _Call, d: int) -> tuple[int, ...]:
     return tuple(t.stride(d) if t is not None else 0 for t in call.tensors)
@@ -148,17 +183,25 @@ def _merged(dims: Sequence[tuple[int, tuple[int, ...], bool]]) -> list[tuple[int
     return merged
 
 
-def _any_dims(call: _Call, args: MxArgs) -> None:
-    """Dimensions of threads' shares, in the order of the strides of the float tensor that moves most bytes."""
+def _count_shares(call: _Call, args: MxArgs, column_dim: int | None) -> None:
+    """Dimensions of threads' shares, in the order of the strides of the float tensor that moves most bytes.
+
+    ``column_dim``: of which a share has several neighbours.
+    """
     values, dim, fmt = call.values, call.dim, call.fmt
-    blocks = _share(fmt, call.packing)
+    blocks = _share(fmt, call.packing) if column_dim is None else 1
     args.k = values.shape[dim]
     shares = -(-args.k // (fmt.block_size * blocks))
     step = _strides(call, dim)
     args.src_step, args.code_step, args.scale_step, args.dst_step = step
     elements = fmt.block_size * blocks
     along = (step[0] * elements, step[1] * (elements * _WIDTH[call.packing] // 8), step[2] * blocks, step[3] * elements)
-    dims = [(values.shape[d], _strides(call, d), False) for d in range(values.dim()) if d != dim]
+    n = {column_dim: _columns(values.dtype)}
+    dims = [
+        (values.shape[d] // n.get(d, 1), tuple(s * n.get(d, 1) for s in _strides(call, d)), False)
+        for d in range(values.dim())
+        if d != dim
+    ]
     dims = [one for one in dims if one[0] != 1] + [(shares, along, True)]
     leading = 3 if call.x is None else 0
     dims = _merged(sorted(dims, key=lambda one: abs(one[1][leading]), reverse=True))
@@ -189,16 +232,16 @@ def _run(call: _Call, tensor_scale: Tensor | float | None) -> None:
     if rule.takes_logarithm:
         precision = source_precision(call.fmt, call.dtypes[0] is torch.bfloat16)
         args.log2_from[:] = log2_steps(precision, rule is BlockRule.LOG2_CEIL)
-    whole = call.is_whole()
-    if whole:
-        args.count = values.numel()
-        n, packs = _pack(*call.dtypes)
-        blocks = -(-args.count // (_THREADS * n * packs))
+    if call.is_whole():
+        layout, args.count = "whole", values.numel()
+        shares = -(-args.count // _work(call.fmt, *call.dtypes, layout))
     else:
-        _any_dims(call, args)
-        blocks = -(-args.count // _THREADS)
-    source = mx_source(call.op, call.fmt, *call.dtypes, call.packing, whole)
-    launch(source, values.device, (blocks, 1, 1), args)
+        column_dim = call.column_dim()
+        layout = "any" if column_dim is None else "columns"
+        _count_shares(call, args, column_dim)
+        shares = args.count
+    source = mx_source(call.op, call.fmt, *call.dtypes, call.packing, layout)
+    launch(source, values.device, (-(-shares // source.threads), 1, 1), args)
 
 
 def encode_blocks(
@@ -242,25 +285,32 @@ def quantize_blocks(
     _run(_Call("quantize", fmt, x, None, None, out, dim, "bytes"), tensor_scale)
 
 
-#: What CI compiles: operation, format, dtypes, packing, whether blocks are whole. Each way through cutlass_kernels/mx.
+#: What CI compiles: operation, format, dtypes, packing, layout. Each way through cutlass_kernels/mx.
 _F32, _F64, _F16, _BF16 = torch.float32, torch.float64, torch.float16, torch.bfloat16
 _LISTED = (
-    ("encode", "mxfp8_e4m3", _F32, _F32, "bytes", True), ("encode", "mxfp6_e3m2/even", _F32, _F32, "dense", True),
-    ("encode", "mxint8/ceil", _F32, _F32, "bytes", True), ("encode", "nvfp4/tensor", _F32, _F32, "lo_first", True),
-    ("encode", "mxfp8_e4m3/rtz/rceil", _F32, _F32, "bytes", True),
-    ("encode", "mxfp4/torchao-0.18", _F32, _F32, "lo_first", True),
-    ("encode", "mxint8/microxcaling/rna", _F32, _F32, "bytes", True),
-    ("encode", "mxfp8_e4m3", _BF16, _BF16, "bytes", True), ("encode", "mxfp4", _BF16, _BF16, "lo_first", True),
-    ("encode", "nvfp4", _BF16, _BF16, "lo_first", True), ("encode", "mxfp8_e4m3", _F64, _F64, "bytes", True),
-    ("decode", "mxfp8_e4m3", _F32, _F32, "bytes", True), ("decode", "mxfp8_e4m3", _BF16, _BF16, "bytes", True),
-    ("decode", "mxfp4", _BF16, _BF16, "lo_first", True), ("decode", "nvfp4/tensor", _BF16, _BF16, "lo_first", True),
-    ("quantize", "mxfp8_e4m3", _F32, _F32, "bytes", True), ("quantize", "mxfp4", _F16, _F16, "bytes", True),
-    ("encode", "mxfp8_e4m3", _BF16, _BF16, "bytes", False), ("decode", "mxfp4", _BF16, _BF16, "lo_first", False),
-    ("quantize", "mxfp6_e3m2", _F32, _BF16, "bytes", False),
+    ("encode", "mxfp8_e4m3", _F32, _F32, "bytes", "whole"),
+    ("encode", "mxfp6_e3m2/even", _F32, _F32, "dense", "whole"),
+    ("encode", "mxint8/ceil", _F32, _F32, "bytes", "whole"),
+    ("encode", "nvfp4/tensor", _F32, _F32, "lo_first", "whole"),
+    ("encode", "mxfp8_e4m3/rtz/rceil", _F32, _F32, "bytes", "whole"),
+    ("encode", "mxfp4/torchao-0.18", _F32, _F32, "lo_first", "whole"),
+    ("encode", "mxint8/microxcaling/rna", _F32, _F32, "bytes", "whole"),
+    ("encode", "mxfp8_e4m3", _BF16, _BF16, "bytes", "whole"), ("encode", "mxfp4", _BF16, _BF16, "lo_first", "whole"),
+    ("encode", "nvfp4", _BF16, _BF16, "lo_first", "whole"), ("encode", "mxfp8_e4m3", _F64, _F64, "bytes", "whole"),
+    ("decode", "mxfp8_e4m3", _F32, _F32, "bytes", "whole"), ("decode", "mxfp8_e4m3", _BF16, _BF16, "bytes", "whole"),
+    ("decode", "mxfp4", _BF16, _BF16, "lo_first", "whole"),
+    ("decode", "nvfp4/tensor", _BF16, _BF16, "lo_first", "whole"),
+    ("quantize", "mxfp8_e4m3", _F32, _F32, "bytes", "whole"), ("quantize", "mxfp4", _F16, _F16, "bytes", "whole"),
+    ("encode", "mxfp8_e4m3", _BF16, _BF16, "bytes", "any"), ("decode", "mxfp4", _BF16, _BF16, "lo_first", "any"),
+    ("quantize", "mxfp6_e3m2", _F32, _BF16, "bytes", "any"),
+    ("encode", "mxfp8_e4m3", _BF16, _BF16, "bytes", "columns"),
+    ("encode", "mxfp4", _BF16, _BF16, "lo_first", "columns"),
+    ("encode", "nvfp4", _BF16, _BF16, "lo_first", "columns"),
+    ("encode", "mxfp8_e4m3", _F32, _F32, "bytes", "columns"), ("encode", "mxint8", _F16, _F16, "bytes", "columns"),
 )  # fmt: skip
 
 
 def sources() -> Iterator[KernelSource]:
     """A kernel for each path through cutlass_kernels/mx."""
-    for op, name, src, dst, packing, whole in _LISTED:
-        yield mx_source(op, parse_block(name), src, dst, packing, whole)
+    for op, name, src, dst, packing, layout in _LISTED:
+        yield mx_source(op, parse_block(name), src, dst, packing, layout)

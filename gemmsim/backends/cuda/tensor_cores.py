@@ -28,6 +28,7 @@ from . import scaled_instruction as scaled
 from .check_operands import long_problem, plain_problems
 from .coded import operands_of
 from .gemm_collective import (
+    LARGE,
     Collective,
     collective_of,
     collective_source,
@@ -59,8 +60,6 @@ __all__ = [
 #: "0" (no, off, false) keeps matrix instructions out of every product that names one.
 ENVIRONMENT = environment.ALLOW_TENSOR_CORES
 _NEAR_ONE = 24
-#: Multiply-adds from which CUTLASS' mainloop is worth the 9 to 15 s of CPU that compiling it takes once.
-_LARGE = 1 << 33
 #: Rows and columns of the check of a mainloop: more tiles than a GPU holds at once, in swizzled order, ragged ends.
 _CHECK_ROWS, _CHECK_COLUMNS = 2037, 4093
 _OTHERWISE = Refusal("no instruction computes products of this kind")
@@ -136,7 +135,7 @@ def _mainloop(chain: Chain, a: Tensor, out: Tensor) -> Collective | Refusal:
     found = collective_of(chain)
     if isinstance(found, Refusal):
         return found
-    if out.numel() * a.shape[-1] < _LARGE:
+    if out.numel() * a.shape[-1] < LARGE:
         return Refusal("it is too small to gain from CUTLASS' mainloop")
     refusal = refuses_collective(a, out) or _verdict_refuses(
         out, collective_source(found), lambda: collective_checks(found, chain, out.device)

@@ -7,56 +7,31 @@ import math
 import pytest
 import torch
 from support import assert_bitwise_equal
-from support_cuda_mx import host_decode, host_encode, host_quantize_blocks, on_host
-from support_mx import inputs
+from support_cuda_mx import (
+    MX_NAMES,
+    cpu_encode,
+    hard_rows,
+    host_decode,
+    host_encode,
+    host_quantize_blocks,
+    on_host,
+    packings,
+)
 
 import gemmsim as gs
 from gemmsim.backends import cpu, cuda
 from gemmsim.backends.cuda import mx_cast
 from gemmsim.backends.cuda.jit.inspect import inspect_kernel
-from gemmsim.formats import BLOCK_NAMES, BlockFormat, parse_block
+from gemmsim.formats import BLOCK_NAMES, parse_block
 from gemmsim.mx import operators as mx_operators
-from gemmsim.mx.arguments import code_shape, scale_shape
+from gemmsim.mx.arguments import code_shape
 from gemmsim.reference import decode_block, encode_block, quantize_block
 
-#: Every element format, scale format, rule, rounding and mode.
-NAMES = [
-    "mxfp8_e4m3", "mxfp8_e5m2/ceil", "mxfp6_e3m2/even", "mxfp6_e2m3/rceil", "mxfp4", "mxint8/ceil", "mxint4/rceil", "mxint2",
-    "mx(e3m4)/b8/rna", "mxfp8_e4m3/rtz", "mxint8/rna/even", "nvfp4", "nvfp4/tensor/rtz", "mx(e4m3,e5m2)/b8",
-    "mx(e5m2,e3m3)/b16", "mxfp4/torchao-0.18/rceil", "mxint8/torchao-0.18/even", "mxfp8_e5m2/torchao-0.18",
-    "mxfp6_e2m3/torchao-0.6.1", "mxint8/torchmx", "mxfp8_e4m3/torchmx", "mxint4/microxcaling/rna",
-    "mxfp8_e4m3/microxcaling/flush", "mxfp6_e3m2/microxcaling/rtz", "mxfp4/microxcaling/rna", "mxint8/microxcaling/rtz/flush",
-]  # fmt: skip
 F32 = torch.float32
 
 
-def packings(fmt: BlockFormat) -> list[str]:
-    return ["bytes", *{4: ["lo_first", "hi_first"], 6: ["dense"]}.get(fmt.element.bits, [])]
-
-
-def hard_rows(width: int, count: int, seed: int) -> torch.Tensor:
-    """Rows of all the classes of the public vectors, of random bit patterns, and of spread magnitudes."""
-    generator = torch.Generator().manual_seed(seed)
-    public = torch.from_numpy(inputs("f32").copy())
-    picked = public[torch.randint(len(public), (count,), generator=generator)]
-    bits = torch.randint(-(2**31), 2**31, (count, 32), generator=generator).to(torch.int32).view(F32)
-    spread = torch.randn(count, 32, generator=generator) * torch.exp2(
-        torch.randint(-140, 120, (count, 1), generator=generator).float()
-    )
-    blocks = torch.cat([picked, bits, spread, torch.zeros(1, 32), -torch.zeros(1, 32)])
-    return blocks[:, :width].contiguous()
-
-
-def cpu_encode(x, fmt, dim=-1, packing="bytes", second=1.0):
-    dim %= x.dim()
-    codes = torch.empty(code_shape(x.shape, dim, packing), dtype=torch.uint8)
-    scales = torch.empty(scale_shape(x.shape, dim, fmt.block_size), dtype=torch.uint8)
-    cpu.encode_blocks(x, fmt, codes, scales, dim, packing, second)
-    return codes, scales
-
-
 @pytest.mark.parametrize("whole", [True, False], ids=["whole", "any"])
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", MX_NAMES)
 def test_codes_and_values_are_the_cpus(name, whole):
     """Thousands of hard blocks; the rows of ``any`` are cut out of wider ones."""
     fmt = parse_block(name)
@@ -78,7 +53,7 @@ def test_codes_and_values_are_the_cpus(name, whole):
         assert_bitwise_equal(got, want, context=f"{name} decode {dtype}")
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", MX_NAMES)
 def test_the_reference_agrees(name):
     fmt = parse_block(name)
     x = hard_rows(min(fmt.block_size, 32), 5, seed=2 + len(name))
