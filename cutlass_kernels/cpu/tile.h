@@ -160,7 +160,7 @@ struct Isa {
     // fp32/fp64 to the same type, contiguous, deterministic, one pass; `stream` bypasses the cache. 0: not this cast
     int (*quantize)(int carrier, const void* src, void* dst, int64_t n, const Cast& c, int stream);
     // `tiles` tiles of floats below one another, their panels of A one after the other, and `panels` beside one another: MOST_BELOW and
-    // 2 at most. All rows; c is one matrix, row by row. Steps FMA_NEAR from +0, `kind` PLAIN or, of sunk panels, SUB. False: so many
+    // 2 at most. All rows; c is one matrix, row by row. Steps FMA_NEAR from +0, `kind` NONE, PLAIN or, of sunk panels, SUB. False: so many
     // sums were small that other kernels are faster. Null: there is none
     bool (*beside)(const Tile& t, int tiles, int panels, int kind, const Sink& sink);
     // save() of rows of the carrier's own type, contiguous each

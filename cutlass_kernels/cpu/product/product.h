@@ -209,8 +209,9 @@ template <class T> struct Product {
         const Buffer sunk(by ? (size_t)(2 * g.k * nr) * sizeof(T) : 0);
         alignas(64) T c[MOST_BELOW * MR * MAX_COLUMNS];
         char* const result = result_of(batch);
-        for (int64_t p = p0; p < p1; p += 2) {
-            const int panels_here = p + 1 < p1 ? 2 : 1;
+        const int most = runner.panels_beside();
+        for (int64_t p = p0; p < p1; p += most) {
+            const int panels_here = p1 - p < most ? 1 : most;
             const T* b = packed_b + p * g.k * nr;
             if (by) {
                 isa.times((const float*)b, (float*)sunk.p, panels_here * g.k * nr, (float)ldexp(1.0, by));

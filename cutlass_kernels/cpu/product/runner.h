@@ -47,7 +47,7 @@ template <class T> struct Runner {
     // Whether tiles may be computed side by side, in blocks whose rows are in use.
     void look_beside() {
         const bool plain = r.method == REGISTER && !r.wrapper_count && r.init == FROM_ZERO && !events && choice.runs.kind < 0;
-        const bool kind = choice.kind == PLAIN || (choice.kind == SUB && choice.sink.fits && r.k <= MOST_SUNK);
+        const bool kind = choice.kind <= PLAIN || (choice.kind == SUB && choice.sink.fits && r.k <= MOST_SUNK);
         beside = isa.beside && carrier == 0 && choice.carrier == 0 && plain && choice.step == FMA_NEAR && kind;
         if (beside) lifted = choice.kind == SUB ? choice.sink.a : 0;
     }
@@ -59,6 +59,8 @@ template <class T> struct Runner {
         return lifted - before;
     }
     static constexpr int64_t MOST_SUNK = 1 << 14;  // terms of panels of B that are copied
+    // Panels of B at once: the carrier's own sums, which take an element of B every other cycle, need them in the first-level cache.
+    int panels_beside() const { return choice.kind == NONE && r.k > 128 ? 1 : 2; }
 
     // `tiles` times `panels` tiles from t on into t.c, one matrix; panels of B are copies where choice.sink.b is not 0. False:
     // other kernels are faster for what follows.

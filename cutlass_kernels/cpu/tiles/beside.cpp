@@ -1,4 +1,4 @@
-// Two tiles side by side of one ISA: where there are sixteen registers.
+// Tiles side by side of one ISA: where there are sixteen registers.
 #include "vec.h"
 #if ISA_AVX2
 #include "tiles/beside.h"
@@ -10,6 +10,7 @@ template <int KIND> static bool beside_of(const Tile& t, int tiles, int panels, 
 }
 
 bool beside(const Tile& t, int tiles, int panels, int kind, const Sink& sink) {
+    if (kind == NONE) return beside_of<NONE>(t, tiles, panels, sink);
     return kind == PLAIN ? beside_of<PLAIN>(t, tiles, panels, sink) : beside_of<SUB>(t, tiles, panels, sink);
 }
 

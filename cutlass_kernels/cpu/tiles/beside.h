@@ -1,4 +1,5 @@
-// Two tiles side by side, of plain nearest-even registers of float lanes whose steps are the carrier's own fused additions.
+// Tiles below and beside one another in one call, of plain nearest-even registers of float lanes whose steps are the carrier's own
+// fused additions.
 //
 // A sum is ready after a multiplication, its addition and three more operations: 13 cycles, in which four instructions of ten others
 // fit. One tile's rows leave registers for eight sums; three rows of two tiles are twelve. They, a factor, an element of A, what
@@ -29,6 +30,9 @@ INL void near_step(C32::V& s, C32::V a, const float* b, C32::V factor) {
         : [b] "m"(*(const C32::V*)b), [a] "x"(a), [factor] "x"(factor));
 }
 
+// The carrier's own register, whose loads would be too many: B is in a register, too.
+INL void native_step(C32::V& s, C32::V a, C32::V b) { __asm__ volatile("vfmadd231ps %[b], %[a], %[s]" : [s] "+x"(s) : [b] "x"(b), [a] "x"(a)); }
+
 // What sums have been since the last call of clear().
 struct SmallSums {
     static constexpr unsigned DENORMAL = 1u << 1, UNDERFLOW = 1u << 4;
@@ -55,7 +59,7 @@ static __attribute__((noinline)) void carefully_unsunk(const Sunk& x, const floa
                                                        int64_t from, int64_t to) {
     typedef C32::V V;
     V s[ROWS][NV];
-#pragma GCC unroll 4
+#pragma GCC unroll 8
     for (int i = 0; i < ROWS; ++i)
 #pragma GCC unroll 2
         for (int j = 0; j < NV; ++j) s[i][j] = load<V>(c + i * pitch + j * C32::L) * x.c;
@@ -63,21 +67,21 @@ static __attribute__((noinline)) void carefully_unsunk(const Sunk& x, const floa
         V right[NV];
 #pragma GCC unroll 2
         for (int j = 0; j < NV; ++j) right[j] = load<V>(b + (k * NV + j) * C32::L) * x.b;
-#pragma GCC unroll 4
+#pragma GCC unroll 8
         for (int i = 0; i < ROWS; ++i) {
             const V left = splat<C32>(a[i][k * MR]) * x.a;
 #pragma GCC unroll 2
             for (int j = 0; j < NV; ++j) s[i][j] = round_to<C32, SUB>(vfma(left, right[j], s[i][j]), x.add, C32::VU{});
         }
     }
-#pragma GCC unroll 4
+#pragma GCC unroll 8
     for (int i = 0; i < ROWS; ++i)
 #pragma GCC unroll 2
         for (int j = 0; j < NV; ++j) store(c + i * pitch + j * C32::L, s[i][j] * x.sum);
 }
 
 // ROWS rows of PANELS panels.
-template <int ROWS, int PANELS> struct BesideRows {
+template <int ROWS, int PANELS, int KIND> struct BesideRows {
     typedef C32::V V;
     static constexpr int L = C32::L, NR = NV * L;
     // Terms of one look: at first, at most, and where a sum was small; so many looks that find nothing double them. What is computed
@@ -98,9 +102,9 @@ template <int ROWS, int PANELS> struct BesideRows {
 
     float* at(int i, int j) const { return c + (i * PANELS * NV + j) * L; }
     template <class F> static INL_MEMBER void each(F f) {
-#pragma GCC unroll 4
+#pragma GCC unroll 8
         for (int i = 0; i < ROWS; ++i)
-#pragma GCC unroll 4
+#pragma GCC unroll 8
             for (int j = 0; j < PANELS * NV; ++j) f(i, j);
     }
     INL_MEMBER void get() {
@@ -113,13 +117,31 @@ template <int ROWS, int PANELS> struct BesideRows {
         const float* left[ROWS];
         for (int i = 0; i < ROWS; ++i) left[i] = a[i] + from * MR;
         const float *b0 = b[0] + from * NR, *b1 = b[1] + from * NR;
+        if constexpr (KIND == NONE) return native_terms(left, b0, b1, n);
         const V factor = in_register(x.add.factor);
         for (int64_t k = 0; k < n; ++k, b0 += NR, b1 += NR) {
-#pragma GCC unroll 4
+#pragma GCC unroll 8
             for (int i = 0; i < ROWS; ++i) {
                 const V av = splat<C32>(left[i][k * MR]);
-#pragma GCC unroll 4
+#pragma GCC unroll 8
                 for (int j = 0; j < PANELS * NV; ++j) near_step(s[i][j], av, (j < NV ? b0 : b1) + j % NV * L, factor);
+            }
+        }
+    }
+    // Those of the two factors that are fewer wait in registers for the others.
+    INL_MEMBER void native_terms(const float* const* left, const float* b0, const float* b1, int64_t n) {
+        constexpr int WIDE = PANELS * NV;
+        for (int64_t k = 0; k < n; ++k, b0 += NR, b1 += NR) {
+            const auto of_a = [&](int i) __attribute__((always_inline)) { return in_register(splat<C32>(left[i][k * MR])); };
+            const auto of_b = [&](int j) __attribute__((always_inline)) { return in_register(load<V>((j < NV ? b0 : b1) + j % NV * L)); };
+            V held[ROWS < WIDE ? ROWS : WIDE];
+#pragma GCC unroll 8
+            for (int i = 0; i < (ROWS < WIDE ? ROWS : WIDE); ++i) held[i] = ROWS < WIDE ? of_a(i) : of_b(i);
+#pragma GCC unroll 8
+            for (int j = 0; j < (ROWS < WIDE ? WIDE : ROWS); ++j) {
+                const V other = ROWS < WIDE ? of_b(j) : of_a(j);
+#pragma GCC unroll 8
+                for (int i = 0; i < (ROWS < WIDE ? ROWS : WIDE); ++i) native_step(ROWS < WIDE ? s[i][j] : s[j][i], held[i], other);
             }
         }
     }
@@ -156,7 +178,7 @@ template <int ROWS, int PANELS> struct BesideRows {
 // Terms from k to `to`, and further while a sum is -0, a few at a time; where it ends. `care`: how many were computed carefully.
 template <int ROWS, int PANELS>
 static __attribute__((noinline)) int64_t rows_slowly(const Sunk& x, int row, int64_t k, int64_t to, int64_t& care) {
-    typedef BesideRows<ROWS, PANELS> Rows;
+    typedef BesideRows<ROWS, PANELS, SUB> Rows;
     Rows rows(x, row);
     rows.get();
     while (k < to) {
@@ -178,7 +200,7 @@ static __attribute__((noinline)) int64_t rows_slowly(const Sunk& x, int row, int
 
 // All terms of sunk panels. What was computed again is counted.
 template <int ROWS, int PANELS> static __attribute__((noinline)) int64_t rows_watched_beside(const Sunk& x, int row) {
-    typedef BesideRows<ROWS, PANELS> Rows;
+    typedef BesideRows<ROWS, PANELS, SUB> Rows;
     Rows rows(x, row);
     int64_t n = Rows::FIRST, calm = 0, again = 0, care = 0;  // at first every look doubles n
     rows.get();
@@ -203,9 +225,20 @@ template <int ROWS, int PANELS> static __attribute__((noinline)) int64_t rows_wa
 
 template <int ROWS, int PANELS, int KIND> static __attribute__((noinline)) int64_t rows_beside(const Sunk& x, int row) {
     if constexpr (KIND == SUB) return rows_watched_beside<ROWS, PANELS>(x, row);
-    BesideRows<ROWS, PANELS> rows(x, row);
+    BesideRows<ROWS, PANELS, KIND> rows(x, row);
     rows.run();
     return 0;
+}
+
+// The next of `left` rows: twelve sums where they can be; how many, and `again` what rows_beside() counts.
+template <int PANELS, int KIND> static int some_rows(const Sunk& x, int row, int left, int64_t& again) {
+    if constexpr (PANELS == 1) {
+        if (left % 6 == 0 || left == 16 || left == 10) return again += rows_beside<6, 1, KIND>(x, row), 6;
+        return again += rows_beside<4, 1, KIND>(x, row), 4;
+    } else {
+        if (left % 3 == 0) return again += rows_beside<3, 2, KIND>(x, row), 3;
+        return again += rows_beside<2, 2, KIND>(x, row), 2;
+    }
 }
 
 // False: what was computed again is a third of all.
@@ -213,18 +246,7 @@ template <int PANELS, int KIND> static bool tiles_beside(const Tile& t, int tile
     const Sunk x(t, sink);
     const int rows = tiles * (int)MR;
     int64_t again = 0, all = 0;
-    for (int row = 0; row < rows; all += t.k) {
-        if (PANELS == 1) {
-            again += rows_beside<4, 1, KIND>(x, row);
-            row += 4;
-        } else if ((rows - row) % 3) {
-            again += rows_beside<2, 2, KIND>(x, row);
-            row += 2;
-        } else {
-            again += rows_beside<3, 2, KIND>(x, row);
-            row += 3;
-        }
-    }
+    for (int row = 0; row < rows; all += t.k) row += some_rows<PANELS, KIND>(x, row, rows - row, again);
     if (KIND == SUB && sink.a + sink.b) times((float*)t.c, rows * PANELS * NV * C32::L, x.c);
     return 3 * again <= all;
 }

@@ -1,4 +1,4 @@
-"""Tiles side by side whose small sums the processor's flags tell of (cutlass_kernels/cpu/tiles/beside.h)."""
+"""Tiles beside and below one another whose small sums the processor's flags tell of (cutlass_kernels/cpu/tiles/beside.h)."""
 
 from __future__ import annotations
 
@@ -24,6 +24,17 @@ def normal(*shape: int, seed: int) -> torch.Tensor:
 def test_shapes(spec, rows, k, columns):
     """Whole and broken tiles, one, two and three below one another, odd and even numbers of panels."""
     assert_equals_reference(GemmSpec.of(spec), normal(rows, k, seed=k), normal(k, columns, seed=columns))
+
+
+@pytest.mark.parametrize("k, columns", [(3, 16), (64, 48), (129, 33)])
+@pytest.mark.parametrize("rows", [8, 16, 24, 48])
+def test_the_carriers_own_register(rows, k, columns):
+    """Sums that no format rounds, of any numbers, in one panel at a time and in two."""
+    a, b = normal(rows, k, seed=k), normal(k, columns, seed=columns)
+    assert_equals_reference(GemmSpec.of(":fp32"), a, b)
+    a[1, 0], a[2, k // 2], b[k - 1, 3], b[0, 5] = torch.inf, torch.nan, -torch.inf, 3e38
+    a[5], b[:, 7] = -0.0, 1e-40
+    assert_equals_reference(GemmSpec.of(":fp32"), a, b)
 
 
 @pytest.mark.parametrize("scale", [-3, -6, -8, -10, -14, -20])
