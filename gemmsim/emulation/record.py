@@ -75,7 +75,7 @@ class Recorder(TorchDispatchMode):
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
         """Whether PyTorch makes the handler a function that the compiler passes over: it would load the compiler, which
-        takes seconds, and costs more at each call than the rest of it. Below the compiler is told to leave it as it is."""
+        takes seconds, and makes each call slower. Below the compiler is told to leave the handler as it is."""
         return False
 
     def __enter__(self) -> Any:

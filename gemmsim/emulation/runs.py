@@ -26,10 +26,16 @@ class DryRunError(RuntimeError):
 
 
 def estimated(
-    model: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any], config: ConfigLike, backward: bool,
+    model: nn.Module,
+    args: tuple[Any, ...],
+    kwargs: Mapping[str, Any],
+    config: ConfigLike,
+    backward: bool,
     recorder: Recorder,
 ) -> None:
     """Calls ``model`` on fake tensors under ``config`` (None: as it computes), forward and, if asked, backward.
+
+    ``recorder``, which is in force, calls what it sees by way of ``Answers``.
 
     Raises:
         ConfigError, SpecError, FormatError: for a config that means nothing.
@@ -46,7 +52,8 @@ def estimated(
     state = {**dict(model.named_parameters()), **dict(model.named_buffers())}
     fakes: dict[int, Tensor] = {}
     mode = detect_fake_mode([*state.values(), *tree_leaves((args, kwargs))]) or fake_tensor.FakeTensorMode()
-    recorder.call = Answers(mode)
+    if mode.shape_env is None:  # otherwise sizes may be symbols
+        recorder.call = Answers(mode)
 
     def fake(t: Tensor) -> Tensor:
         """``t`` without values; one that is shared stays shared. Of the meta device as if on the CPU."""

@@ -1,14 +1,14 @@
-"""Fake tensors for a run of which only shapes and dtypes are asked: a call like one before is not looked into again.
+"""Operators on fake tensors, for a run of which only shapes and dtypes are asked: equal calls get equal answers.
 
 A model repeats its layers, so nearly every operator of a dry run gets tensors of the same shapes, strides and dtypes
-as an earlier call. PyTorch's mode remembers such calls too, and then takes 160 microseconds to compare and answer one;
-this takes 25, which is what makes a dry run of billions of parameters a matter of a second. What cannot be remembered,
-and every call that is new, is PyTorch's.
+as an earlier call. PyTorch's mode remembers calls, too, and takes 160 microseconds to compare and answer one; this
+takes 19, which is what makes a dry run of billions of parameters a matter of a second. Every call that is new is
+PyTorch's, and so are those whose results follow from more than their arguments' shapes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 import torch
@@ -18,17 +18,19 @@ from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 __all__ = ["Answers"]
 
 _dispatch_keys = torch._C._dispatch_keys
+#: What is asked of tensors here, in backward passes as well, is no business of modes.
 _NoDispatch: Any = torch._C._DisableTorchDispatch
+_NoFunctions: Any = torch._C.DisableTorchFunction
+_NEW: Any = object()
+
 #: Operators whose fakes depend on nothing but their arguments: those of other packages may.
 _KNOWN = frozenset(("aten", "prims", "gemmsim"))
-#: Operators whose results depend on values, or that change what a tensor is instead of what is in it.
+#: Of operators whose results depend on values, or that change what a tensor is instead of what is in it.
 _NEVER = (torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape, torch.Tag.inplace_view)
 #: Arguments of this package's operators that say whose product it is and with which random bits: no fake reads them.
-_NEUTRAL = frozenset(("seed", "stream", "site", "row"))
-_VALUES = frozenset(
-    (*(int, float, bool, complex, str, type(None)),)
-    + (torch.dtype, torch.device, torch.layout, torch.memory_format)
-)  # fmt: skip
+NEUTRAL = frozenset(("seed", "stream", "site", "row"))
+_NUMBERS = (int, float, bool, complex)
+_VALUES = frozenset((*_NUMBERS, str, type(None), torch.dtype, torch.device, torch.layout, torch.memory_format))
 
 
 class _Tensor(NamedTuple):
@@ -51,45 +53,49 @@ class _New(NamedTuple):
 
 #: One result: a new tensor, or the argument of this index.
 _Result: TypeAlias = "_New | int"
-#: A call's results; ``kind``: tuple or list where there are several.
+#: A call's results; the class says tuple or list where there may be several.
 _Results: TypeAlias = "tuple[type | None, list[_Result]]"
 
 
 class Answers:
-    """What the operators of one run on fake tensors gave, by what it depends on."""
+    """What the operators of one run on the fake tensors of ``mode`` gave, by what that depends on."""
 
     def __init__(self, mode: FakeTensorMode) -> None:
         self.mode = mode
         self._known: dict[Any, _Results | None] = {}
         self._attributes: dict[torch.device, dict[str, Any]] = {}
+        unsafe = getattr(mode, "_allow_unsafe_data_ptr_access", True)
+        name = "_set_warn_deprecated_on_mutable_data_ptr" if unsafe else "_set_throw_on_mutable_data_ptr"
+        #: What a fake tensor says to those who ask for its memory; None where this PyTorch has it otherwise.
+        self._protect = getattr(torch._C, name, None)
 
     def __call__(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         """``func(*args, **kwargs)``."""
-        key = self._key(func, args, kwargs) if _is_remembered(func) else None
-        if key is None:
-            return func(*args, **kwargs)
-        if key not in self._known:
-            output = func(*args, **kwargs)
-            with _NoDispatch():
-                self._known[key] = self._read(output, args)
-            return output
-        found = self._known[key]
-        if found is None:
-            return func(*args, **kwargs)
-        kind, results = found
-        with _NoDispatch():
-            if kind is None:
-                return self._made(results[0], args)
-            return kind([self._made(result, args) for result in results])
+        with _NoFunctions(), _NoDispatch():
+            key = self._key(func, args, kwargs)
+            found = None if key is None else self._known.get(key, _NEW)
+            if found is not None and found is not _NEW:
+                kind, results = found
+                if kind is None:
+                    return self._made(results[0], args)
+                return kind([self._made(result, args) for result in results])
+        output = func(*args, **kwargs)
+        if found is _NEW:
+            with _NoFunctions(), _NoDispatch():
+                self._known[key] = self._read(output, args, kwargs)
+        return output
 
     def _key(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         """All that the results follow from; None where they follow from more than a key can say."""
+        found = _OPERATORS.get(func, _NEW)
+        if found is _NEW:
+            found = _OPERATORS[func] = _read_schema(func)
+        if found is None or (found.constructs and kwargs.get("device") is None):  # which device is the default one
+            return None
         key = [func, torch.get_default_dtype(), torch.is_inference_mode_enabled()]
-        neutral = _neutral_of(func)
-        if neutral:
-            at, names = neutral
-            args = [value for i, value in enumerate(args) if i not in at]
-            kwargs = {name: value for name, value in kwargs.items() if name not in names}
+        if found.neutral:
+            args = [value for i, value in enumerate(args) if i not in found.neutral]
+            kwargs = {name: value for name, value in kwargs.items() if name not in NEUTRAL}
         if not self._add(key, args):
             return None
         for name, value in kwargs.items():
@@ -121,26 +127,30 @@ class Answers:
         """Whether a fake tensor is one of this run, dense, and no constant, whose value PyTorch keeps."""
         return t.fake_mode is self.mode and t.constant is None and t.layout is torch.strided and not t.is_nested
 
-    def _read(self, output: Any, args: Sequence[Any]) -> _Results | None:
+    def _read(self, output: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> _Results | None:
         """The results of a call, to be made again; None for those that cannot be."""
         kind = type(output) if type(output) in (tuple, list) else None
         outputs = (output,) if kind is None else output
-        bases = {t.untyped_storage()._cdata: i for i, t in enumerate(args) if type(t) is FakeTensor}
+        memory = [_memory(t) for t in _tensors((*args, *kwargs.values()))]
         results: list[_Result] = []
         for t in outputs:
             if type(t) is not FakeTensor or not self._is_plain(t) or t.requires_grad:
                 return None
-            same = next((i for i, given in enumerate(args) if given is t), None)
-            if same is not None:
-                results.append(same)
+            same = [i for i, given in enumerate(args) if given is t]
+            if same:
+                results.append(same[0])
                 continue
-            result = _New(_described(t), bases.get(t.untyped_storage()._cdata))
-            again = self._made(result, args)
-            if _described(again) != result.like or _bytes(again) != _bytes(t):
+            bases = [i for i, given in enumerate(args) if type(given) is FakeTensor and _memory(given) == _memory(t)]
+            if len(bases) != memory.count(_memory(t)) or len(bases) > 1:
                 return None
+            result = _New(_described(t), bases[0] if bases else None)
+            again = self._made(result, args)
+            if _described(again) != result.like or _bytes(again) != _bytes(t) or vars(again).keys() != vars(t).keys():
+                return None
+            if not bases:  # another result that shares this memory is not made again
+                memory.append(_memory(t))
             results.append(result)
-        fresh = {t.untyped_storage()._cdata for t, r in zip(outputs, results, strict=True) if _is_fresh(r)}
-        return (kind, results) if len(fresh) == sum(map(_is_fresh, results)) else None
+        return kind, results
 
     def _made(self, result: _Result, args: Sequence[Any]) -> Any:
         """One result of a call with these arguments."""
@@ -157,13 +167,14 @@ class Answers:
 
         All that PyTorch's constructor gives one is the same for each but for ``t``: it is made once, and copied.
         """
-        if device not in self._attributes:
+        attributes = self._attributes.get(device)
+        if attributes is None or self._protect is None:
             made = FakeTensor(self.mode, t, device)
             self._attributes[device] = dict(vars(made))
             return made
         found = Tensor._make_subclass(FakeTensor, t, False, dispatch_device=True, device_for_backend_keys=device)
-        torch._C._set_throw_on_mutable_data_ptr(found)
-        found.__dict__.update(self._attributes[device])
+        self._protect(found)
+        found.__dict__.update(attributes)
         return found
 
 
@@ -175,44 +186,39 @@ def _bytes(t: Tensor) -> int:
     return t.untyped_storage().nbytes()
 
 
-def _is_fresh(result: _Result) -> bool:
-    return not isinstance(result, int) and result.base is None
+def _memory(t: Tensor) -> Any:
+    return t.untyped_storage()._cdata
 
 
-#: Operator -> whether its calls are remembered; and of this package's the arguments that do not matter.
-_REMEMBERED: dict[Any, bool] = {}
-_IGNORED: dict[Any, tuple[frozenset[int], frozenset[str]] | None] = {}
+def _tensors(values: Sequence[Any]) -> Iterator[Tensor]:
+    """Those among arguments, and in lists among them."""
+    for value in values:
+        if isinstance(value, Tensor):
+            yield value
+        elif isinstance(value, (list, tuple)):
+            yield from _tensors(value)
 
 
-def _once(known: dict[Any, Any], read: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    """``read``, of each operator once: schemas are slow to read."""
+class _Operator(NamedTuple):
+    """``constructs``: it is given no tensor. ``neutral``: indices of arguments that do not matter."""
 
-    def asked(func: Any) -> Any:
-        if func not in known:
-            known[func] = read(func)
-        return known[func]
-
-    return asked
+    constructs: bool
+    neutral: frozenset[int]
 
 
-def _may_remember(func: Any) -> bool:
+#: What there is to know of operators; None: their calls are not remembered.
+_OPERATORS: dict[Any, _Operator | None] = {}
+
+
+def _read_schema(func: Any) -> _Operator | None:
     if not isinstance(func, torch._ops.OpOverload) or func.namespace not in _KNOWN:
-        return False
-    if any(tag in func.tags for tag in _NEVER):
-        return False
-    arguments = func._schema.arguments
-    if not any("Tensor" in str(one.type) for one in arguments):  # constructors: little to save, and a default device
-        return False
-    written = [i for i, one in enumerate(arguments) if one.alias_info is not None and one.alias_info.is_write]
-    return not written or (written == [0] and func._schema.name.endswith("_"))
-
-
-def _read_neutral(func: Any) -> tuple[frozenset[int], frozenset[str]] | None:
-    if func.namespace != "gemmsim":
         return None
-    names = [one.name for one in func._schema.arguments]
-    return frozenset(i for i, name in enumerate(names) if name in _NEUTRAL), _NEUTRAL
-
-
-_is_remembered = _once(_REMEMBERED, _may_remember)
-_neutral_of = _once(_IGNORED, _read_neutral)
+    if any(tag in func.tags for tag in _NEVER):
+        return None
+    arguments = func._schema.arguments
+    written = [i for i, one in enumerate(arguments) if one.alias_info is not None and one.alias_info.is_write]
+    if written and (written != [0] or not func._schema.name.endswith("_")):
+        return None
+    ours = func.namespace == "gemmsim"
+    neutral = frozenset(i for i, one in enumerate(arguments) if ours and one.name in NEUTRAL)
+    return _Operator(not any("Tensor" in str(one.type) for one in arguments), neutral)
