@@ -81,9 +81,9 @@ def save(drawn: Any, path: Path, *, description: str = "") -> None:
     # Saving would lay it out again each time, and draw it for that.
     if drawn.get_layout_engine() is not None:
         drawn.get_layout_engine().execute(drawn)
-    plain = {"figure.autolayout": False, "figure.constrained_layout.use": False}
     # Text stays text, so that an SVG can be searched and read aloud; ids do not depend on chance, nor bytes on the day.
-    with matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": "gemmsim", **plain}):
+    settings: dict[Any, Any] = {"svg.fonttype": "none", "svg.hashsalt": "gemmsim"}
+    with matplotlib.rc_context({**settings, "figure.autolayout": False, "figure.constrained_layout.use": False}):
         drawn.set_layout_engine(None)
         for one in files if path in files else (path,):
             with writing(one) if one != path else contextlib.nullcontext(), atomic_path(one) as temporary:
