@@ -92,9 +92,9 @@ class Audit:
             TypeError: for a model that is no module.
         """
         args, kwargs = ((), dict(inputs)) if isinstance(inputs, Mapping) else (_tuple(inputs), {})
-        with Audited(False, False) as report:
-            estimated(model, args, kwargs, config, backward)
-        return report
+        with _Auditor(False, False) as auditor:
+            estimated(model, args, kwargs, config, backward, auditor)
+        return auditor.report
 
 
 class Audited:

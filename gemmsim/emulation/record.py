@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from gemmsim.ops.tracing import when_compiler_loads
-
 from . import own_leaves  # noqa: F401  # they fill the table
+from .compiled import prepare
 from .leaves import Leaf, is_algebra, is_unknown, leaves
 from .report import INTEGER, NATIVE
 from .roles import Roles, Trail
@@ -32,6 +31,13 @@ _FUSED = tuple(
     if (packet := getattr(torch.ops.aten, name, None)) is not None
 )
 _KEY = torch._C.DispatchKey
+
+
+Caller = Callable[[Any, Sequence[Any], Mapping[str, Any]], Any]
+
+
+def _call(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    return func(*args, **kwargs)
 
 
 class Found(NamedTuple):
@@ -57,6 +63,8 @@ class Recorder(TorchDispatchMode):
         super().__init__()
         self.trail = Trail()
         self.roles = Roles(self.trail)
+        #: Who calls the operators that nothing is to be said about, in place of the dispatcher.
+        self.call: Caller = _call
         self._depth = 0
 
     @classmethod
@@ -67,7 +75,7 @@ class Recorder(TorchDispatchMode):
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
         """Whether PyTorch makes the handler a function that the compiler passes over: it would load the compiler, which
-        takes seconds. Done below, once there is one."""
+        takes seconds, and makes each call slower. Below the compiler is told to leave the handler as it is."""
         return False
 
     def __enter__(self) -> Any:
@@ -111,7 +119,7 @@ class Recorder(TorchDispatchMode):
             role, path = self.roles.of(leaf)
             products.append(Found(leaf, op, role, path, _spec(leaf, args)))
             self.before(products[-1])
-        result = func(*args, **kwargs)
+        result = self.call(func, args, kwargs)
         for product in products:
             self.after(product, result[product.leaf.result] if isinstance(result, (tuple, list)) else result)
         return result
@@ -120,7 +128,7 @@ class Recorder(TorchDispatchMode):
         """An operator that is no leaf."""
         kind = _KINDS.get(func) or _kind(func)
         if kind == "plain":
-            return func(*args, **kwargs)
+            return self.call(func, args, kwargs)
         if kind == "composite":
             with self:
                 return func.decompose(*args, **kwargs)
@@ -160,12 +168,7 @@ class Recorder(TorchDispatchMode):
         return run
 
 
-def _pass_over() -> None:
-    Recorder.__torch_dispatch__ = torch._disable_dynamo(Recorder.__torch_dispatch__, recursive=True)  # type: ignore[method-assign]
-
-
-when_compiler_loads(_pass_over)
-
+prepare((), (Recorder.__torch_dispatch__,))
 
 _DEVICE = torch.ops.prim.device.default
 _NAMES: dict[Any, str] = {}

@@ -15,6 +15,7 @@ from torch.utils._pytree import tree_leaves, tree_map_only
 from gemmsim.ops.errors import message
 
 from .mode import emulate
+from .record import Recorder
 from .rules import ConfigLike
 
 __all__ = ["DryRunError", "estimated", "training_step"]
@@ -25,9 +26,16 @@ class DryRunError(RuntimeError):
 
 
 def estimated(
-    model: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any], config: ConfigLike, backward: bool
+    model: nn.Module,
+    args: tuple[Any, ...],
+    kwargs: Mapping[str, Any],
+    config: ConfigLike,
+    backward: bool,
+    recorder: Recorder,
 ) -> None:
     """Calls ``model`` on fake tensors under ``config`` (None: as it computes), forward and, if asked, backward.
+
+    ``recorder``, which is in force, calls what it sees by way of ``Answers``.
 
     Raises:
         ConfigError, SpecError, FormatError: for a config that means nothing.
@@ -39,9 +47,13 @@ def estimated(
         raise TypeError(message(asked, "a module", "Write audit.dry_run(model, x, config)."))
     from torch._subclasses import fake_tensor  # loads symbolic algebra, which takes a second
 
+    from .shapes import Answers
+
     state = {**dict(model.named_parameters()), **dict(model.named_buffers())}
     fakes: dict[int, Tensor] = {}
     mode = detect_fake_mode([*state.values(), *tree_leaves((args, kwargs))]) or fake_tensor.FakeTensorMode()
+    if mode.shape_env is None:  # otherwise sizes may be symbols
+        recorder.call = Answers(mode)
 
     def fake(t: Tensor) -> Tensor:
         """``t`` without values; one that is shared stays shared. Of the meta device as if on the CPU."""

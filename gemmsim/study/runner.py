@@ -22,6 +22,7 @@ from .files import atomic_write_text, folder_lock, make_folder, writing
 from .kinds.kind import Kind
 from .kinds.table import kinds
 from .parameters import Parameters
+from .plots.style import together
 from .progress import progress
 from .registry import get, names
 from .store import ResultStore, claim, note, read_rows, to_csv
@@ -156,9 +157,11 @@ def write_report(study: Study, rows: list[Row], everything: list[Row], verdicts:
         finding=study.finding(rows),
         metrics=[part.metric for part in getattr(study, "parts", ()) if hasattr(part, "metric")],
     )
-    for name in ("plot.png", "plot.svg"):
-        with writing(path / name):
-            study.plot(rows, path / name)
+    with together(path / "plot.png", path / "plot.svg") as pictures:
+        for picture in pictures:
+            if not pictures[picture]:
+                with writing(picture):
+                    study.plot(rows, picture)
 
 
 def command_of(study: Study, folder: Path) -> str:

@@ -3,13 +3,11 @@
 A new PyTorch with a new operator that multiplies fails here, and gets a lowering, or a line in ``STAY``.
 """
 
-import sys
-import types
-import unittest
 from itertools import islice
 
 import pytest
 import torch
+from emulation.samples import operators
 from support import LONG
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -88,21 +86,6 @@ class Watch(TorchDispatchMode):
             if all(t.numel() for t in tensors) and any(t.is_floating_point() for t in tensors):
                 self.seen.add(func._schema.name.removeprefix("aten::"))
         return func(*args, **kwargs)
-
-
-def operators() -> list:
-    """PyTorch's table of operators with samples; a package that only its test runner needs may be missing."""
-    pytest.importorskip("numpy")
-    if "expecttest" not in sys.modules:
-        try:
-            import expecttest  # noqa: F401
-        except ImportError:
-            stand_in = types.ModuleType("expecttest")
-            stand_in.TestCase = unittest.TestCase
-            sys.modules["expecttest"] = stand_in
-    from torch.testing._internal.common_methods_invocations import op_db
-
-    return [op for op in op_db if torch.float32 in op.dtypes and "jiterator" not in op.name]
 
 
 def escaped(op, count: int | None) -> set[str]:

@@ -2,16 +2,31 @@
 
 from __future__ import annotations
 
+import contextlib
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
 
 from ..errors import StudyError
-from ..files import atomic_path
+from ..files import atomic_path, writing
 from ..glossary import COLUMNS
 
-__all__ = ["COLOURS", "DASHES", "GREY", "MARKERS", "bare", "figure", "ink", "label_ends", "save", "spread", "titled"]
+__all__ = [
+    "COLOURS",
+    "DASHES",
+    "GREY",
+    "MARKERS",
+    "bare",
+    "figure",
+    "ink",
+    "label_ends",
+    "save",
+    "spread",
+    "titled",
+    "together",
+]
 
 #: Okabe and Ito's, without yellow, which is faint on white.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
@@ -22,6 +37,8 @@ GREY = "0.45"
 CONTRAST = 4.5
 #: Points of height that a line of a label takes, and characters it has at most.
 LABEL_LINE, LABEL_WIDTH = 12.0, 34
+#: Files of one picture, each with whether it has been written.
+_TOGETHER: ContextVar[dict[Path, bool]] = ContextVar("_TOGETHER")
 
 
 def figure(width: float = 9.0, height: float = 5.6) -> Any:
@@ -33,8 +50,21 @@ def figure(width: float = 9.0, height: float = 5.6) -> Any:
     return Figure(figsize=(width, height), dpi=150, layout="constrained")
 
 
+@contextlib.contextmanager
+def together(*paths: Path) -> Iterator[dict[Path, bool]]:
+    """What the block saves as one of ``paths`` is saved as all of them: one picture, laid out once. The block's value
+    says of each whether it has been written; what a block draws by other means than ``save`` is not.
+    """
+    token = _TOGETHER.set(dict.fromkeys(paths, False))
+    try:
+        yield _TOGETHER.get()
+    finally:
+        _TOGETHER.reset(token)
+
+
 def save(drawn: Any, path: Path, *, description: str = "") -> None:
-    """Writes the figure as the suffix of ``path`` says, whole or not at all, the same bytes for the same picture.
+    """Writes the figure as the suffix of ``path`` says, whole or not at all, the same bytes for the same picture; to
+    all files of ``together`` if ``path`` is one.
 
     Title (the bold line over the picture) and ``description`` (by default: what the axes are) go into the file, for
     those who cannot see it and for a page that shows it.
@@ -44,16 +74,30 @@ def save(drawn: Any, path: Path, *, description: str = "") -> None:
     """
     import matplotlib
 
-    kind = path.suffix.removeprefix(".") or "png"
-    if kind not in ("png", "svg"):
+    if _kind(path) not in ("png", "svg"):
         raise StudyError(f"cannot draw '{path}'; allowed: .png and .svg.")
     words = {"Title": _one_line(drawn.get_suptitle()), "Description": _one_line(description or _axes_in_words(drawn))}
-    metadata: dict[str, Any] = {name: text for name, text in words.items() if text}
-    if kind == "svg":
-        metadata["Date"] = None
+    files = _TOGETHER.get({})
+    # Saving would lay it out again each time, and draw it for that.
+    if drawn.get_layout_engine() is not None:
+        drawn.get_layout_engine().execute(drawn)
     # Text stays text, so that an SVG can be searched and read aloud; ids do not depend on chance, nor bytes on the day.
-    with matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": "gemmsim"}), atomic_path(path) as temporary:
-        drawn.savefig(temporary, format=kind, metadata=metadata)
+    settings: dict[Any, Any] = {"svg.fonttype": "none", "svg.hashsalt": "gemmsim"}
+    with matplotlib.rc_context({**settings, "figure.autolayout": False, "figure.constrained_layout.use": False}):
+        drawn.set_layout_engine(None)
+        for one in files if path in files else (path,):
+            with writing(one) if one != path else contextlib.nullcontext(), atomic_path(one) as temporary:
+                _write(drawn, temporary, {name: text for name, text in words.items() if text})
+            files[one] = True
+
+
+def _write(drawn: Any, path: Path, words: dict[str, str | None]) -> None:
+    kind = _kind(path)
+    drawn.savefig(path, format=kind, metadata={**words, "Date": None} if kind == "svg" else words)
+
+
+def _kind(path: Path) -> str:
+    return path.suffix.removeprefix(".") or "png"
 
 
 def _axes_in_words(drawn: Any) -> str:

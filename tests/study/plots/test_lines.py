@@ -131,6 +131,22 @@ def test_a_picture_says_what_it_shows_to_those_who_do_not_see_it(tmp_path):
     assert (tmp_path / "p.svg").read_bytes() == (tmp_path / "q.svg").read_bytes()
 
 
+def test_files_of_one_picture_are_drawn_together(drawn, tmp_path):
+    """Laid out once, and the bytes that each has alone."""
+    files = [tmp_path / "p.png", tmp_path / "p.svg"]
+    with style.together(*files) as written:
+        assert written == dict.fromkeys(files, False)
+        draw_lines(CROWDS["long labels"], picture(), files[0])
+        assert written == dict.fromkeys(files, True) and len(drawn) == 1
+        draw_lines(CROWDS["equal ends"], picture(), tmp_path / "other.png")  # none of them
+    assert not (tmp_path / "other.svg").exists()
+    for file in files:
+        draw_lines(CROWDS["long labels"], picture(), tmp_path / f"alone{file.suffix}")
+        assert file.read_bytes() == (tmp_path / f"alone{file.suffix}").read_bytes()
+    with style.together(tmp_path / "p.png", tmp_path / "nowhere" / "p.svg"), pytest.raises(StudyError, match="p.svg"):
+        draw_lines(CROWDS["equal ends"], picture(), tmp_path / "p.png")
+
+
 def test_a_line_without_a_label_has_no_leader(drawn, tmp_path):
     draw_lines([Line("", [(64, 1.0), (128, 9.0)]), Line("a", [(64, 1.0), (1024, 9.0)])], picture(), tmp_path / "p.png")
     assert len(drawn[0].axes[0].texts) == 1 and len(drawn[0].axes[0].lines) == 2
