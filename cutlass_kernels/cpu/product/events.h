@@ -13,15 +13,29 @@ struct EventArgs {
     double least[1 + MAX_WRAPPERS];
 };
 
-// What a kernel found out of the k terms of a panel of B at `b`, for other tiles that have them (tiles/events_native.h): of a few terms
-// each their largest lowest bit, their least and their largest magnitude.
+// What a kernel found out of the k terms of a panel at `of`, for other tiles that have them (tiles/events_native.h).
 struct PanelBounds {
-    struct Terms {
-        float bit, least, most;
-    };
-    const void* b = nullptr;
+    const void* of = nullptr;
     int64_t k = 0;
-    std::vector<Terms> of;
+    std::vector<float> bit, least, most;
+};
+
+// Of the panel of B that tiles below one another have, and of those of A, which come in the same order for the next panel of B.
+struct BlockPanels {
+    PanelBounds b;
+    std::vector<PanelBounds> a;
+    size_t next = 0;
+
+    // That of A's `k` terms at `of`; new, with of = null, the first time.
+    PanelBounds& of_a(const void* of, int64_t k) {
+        for (size_t tried = 0; tried < a.size(); ++tried, ++next) {
+            if (next >= a.size()) next = 0;
+            if (a[next].of == of && a[next].k == k) return a[next++];
+        }
+        a.emplace_back();
+        next = a.size();
+        return a.back();
+    }
 };
 
 // Of one tile: counts[event * plane + element], elements as in the tile's c.
@@ -35,7 +49,7 @@ struct EventTile {
     // product hides a register.
     int brisk;
     bool known;
-    PanelBounds* panel;  // where its panel is that of many tiles; else null
+    BlockPanels* panels;
     int64_t* of(int event, int64_t element) const { return counts + event * plane + element; }
 };
 

@@ -63,7 +63,7 @@ template <class T> struct Watcher {
     const EventArgs& args;
     int nr;
     mutable int64_t counts[EVENTS * MR * 64] = {};
-    mutable PanelBounds panel = {};
+    mutable BlockPanels panels = {};
 
     const EventKernels& kernels = event_kernels(isa);
     int bits = 48;             // of any product
@@ -95,7 +95,7 @@ template <class T> struct Watcher {
     }
 
     EventTile tile(int level, int brisk = 0, bool known = false) const {  // level 0: the register; 1: the first wrapper
-        return EventTile{counts, MR * nr, args.least[level], brisk, known, &panel};
+        return EventTile{counts, MR * nr, args.least[level], brisk, known, &panels};
     }
     // Of the register's run. Products of many bits seldom leave a sum that fits the register, or a tie.
     EventTile run_tile() const {
@@ -180,7 +180,7 @@ template <class T> struct Watcher {
         for (int e = 0; e < EVENTS; ++e)
             for (int i = 0; i < rows; ++i)
                 for (int j = 0; j < cols; ++j) all[e * elements + first + i * n + j] += counts[(e * MR + i) * (int64_t)nr + j];
-        memset(counts, 0, sizeof counts);
+        memset(counts, 0, sizeof(int64_t) * (size_t)(EVENTS * MR * nr));
     }
 };
 

@@ -253,6 +253,7 @@ static __attribute__((noinline)) void brisk_rows(const Tile& t, int nr, int row,
         for (int j = 0; j < NV; ++j) {
             sum[i][j] = read_as<C>(c + i * nr + j * C::L);
             swamped[i][j] = exact[i][j] = (VI){};
+            negative_zeros[i] |= !none_set((VI)((VU)sum[i][j] == splat_u<C>(C::SIGN)));
         }
     for (int64_t n = 0; n < t.k; ++n) {
         if constexpr (IN_FLOATS)

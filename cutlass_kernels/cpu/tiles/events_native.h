@@ -21,7 +21,7 @@ template <int ROWS> static bool native_rows_of(const Tile& t, int nr, int row, i
 }
 #else
 // Terms whose bounds are made at a time, and which are looked at together; rows whose sums there are registers for.
-constexpr int64_t RUN = 256, PAIR = 2;
+constexpr int64_t RUN = 512, PAIR = 2;
 constexpr int NATIVE_ROWS = 2;
 
 // Between half of the lowest bit set in x and that bit; of 0 infinite. Less of the bits may be set than one: a lower bound, then.
@@ -91,15 +91,42 @@ template <int ROWS> static __attribute__((noinline)) void native_step_of(const f
         }
 }
 
+// Bounds of panels have a place for every PAIR of terms and two rows of a tile; the bit of a run's first is NaN where a factor of it
+// is outside of the range.
+constexpr int64_t PLACES = MR / 2;
+INL int64_t place_of(int64_t n) { return n / PAIR * PLACES; }
+
+// Of a run of terms of a tile, in twice the bits: what sums must not be below for steps to be known as inexact; and what those before
+// a pair must not be above for none to be swamped.
+struct TileBounds {
+    static constexpr int64_t SIZE = RUN / PAIR * PLACES;
+    uint32_t least[SIZE + C32::L], most[SIZE + C32::L];
+
+    // Terms [n, n + k) of the panels. False where a factor is outside of the range.
+    bool make(const PanelBounds& a, const PanelBounds& b, int64_t n, int64_t k, bool narrow) {
+        typedef C32::V V;
+        typedef C32::VU VU;
+        const int64_t first = place_of(n), size = place_of(k);
+        if (a.bit[(size_t)first] != a.bit[(size_t)first] || b.bit[(size_t)first] != b.bit[(size_t)first]) return false;
+        for (int64_t i = 0; i < size && !narrow; i += C32::L) {
+            const auto at = [&](const std::vector<float>& x) __attribute__((always_inline)) { return load<V>(x.data() + first + i); };
+            const V room = at(a.least) * at(b.least) - at(a.most) * at(b.most);
+            store(least + i, (VU)(at(a.bit) * at(b.bit)) << 1);
+            store(most + i, (VU)vmax(room, V{}) << 1);
+        }
+        return true;
+    }
+};
+
 // All terms of ROWS rows and NV vectors of columns from `at` on, FULL: all of them the tile's. False, and nothing is changed: a sum
 // became infinite or NaN, or a step is not certain. `bounds` are not looked at where products are exact.
 template <bool BOUNDS, bool FULL, int ROWS> static __attribute__((noinline)) bool native_rows(const Tile& t, int nr, int row, int at,
-                                                                                              const uint32_t* bounds,
+                                                                                              const TileBounds& bounds,
                                                                                               const EventTile& into) {
     typedef C32::V V;
     typedef C32::VI VI;
     const float *a = (const float*)t.a + row, *b = (const float*)t.b + at;
-    const uint32_t* bound = bounds + row;
+    const uint32_t *least_of = bounds.least + row / 2, *most_of = bounds.most + row / 2;
     float* const c = (float*)t.c + row * nr + at;
     NativeSums<ROWS> held;
     V sum[ROWS][NV];
@@ -154,14 +181,14 @@ template <bool BOUNDS, bool FULL, int ROWS> static __attribute__((noinline)) boo
                 for (int j = 0; j < NV; ++j) sum[i][j] = vfma(splat<C32>(a[n * MR + i]), load<V>(b + n * nr + j * C32::L), sum[i][j]);
         };
         int64_t n = 0;
-        for (; n + PAIR <= t.k; n += PAIR, bound += 2 * MR) {
+        for (; n + PAIR <= t.k; n += PAIR, least_of += PLACES, most_of += PLACES) {
             memcpy(held.sum, sum, sizeof sum);
             add(n);
             const C32::VU first = smallest(sum);
             add(n + 1);
             const C32::VU second = smallest(sum), least = umin(umin(first, second), before);
-            const C32::VI usual = (C32::VI)(umax(least, splat_u<C32>(bound[0])) == least) &
-                                 (C32::VI)(umin(most, splat_u<C32>(bound[MR])) == most);
+            const C32::VI usual = (C32::VI)(umax(least, splat_u<C32>(*least_of)) == least) &
+                                 (C32::VI)(umin(most, splat_u<C32>(*most_of)) == most);
             before = second;
             most = largest(sum);
             if (__builtin_expect(all_set(usual), 1)) continue;
@@ -191,8 +218,12 @@ INL float float_of(uint32_t bits) {
     return x;
 }
 
-// Of PAIR rows of a panel, but for the largest magnitude. Lowest bits as bits less one, of which that of zero is the largest.
-INL PanelBounds::Terms of_panel(const float* b, int64_t terms, VectorRange& range) {
+// Of PAIR terms, but for the largest magnitude of whole panels.
+struct PairBounds {
+    float bit, least, most;
+};
+// Lowest bits as bits less one, of which that of zero is the largest.
+INL PairBounds of_panel(const float* b, int64_t terms, VectorRange& range) {
     C32::VU bits = {};
     VectorRange here;
     const auto look = [&](const float* from) __attribute__((always_inline)) {
@@ -212,8 +243,8 @@ INL PanelBounds::Terms of_panel(const float* b, int64_t terms, VectorRange& rang
     const uint32_t bit = x.a / 2 + 1;
     return {bit > C32::EXP ? __builtin_inff() : float_of(bit), float_of((~x.b + 1) / 2), 0};
 }
-static PanelBounds::Terms of_columns(const float* b, int64_t terms, int nr, int cols) {  // columns that the tile does not have are zero
-    PanelBounds::Terms x = {0, __builtin_inff(), 0};
+static PairBounds of_columns(const float* b, int64_t terms, int nr, int cols) {  // columns that the tile does not have are zero
+    PairBounds x = {0, __builtin_inff(), 0};
     for (int64_t k = 0; k < terms; ++k)
         for (int j = 0; j < cols; ++j) {
             const float bit = lowest_bit(b[k * nr + j]), size = __builtin_fabsf(b[k * nr + j]);
@@ -222,13 +253,24 @@ static PanelBounds::Terms of_columns(const float* b, int64_t terms, int nr, int 
     return x;
 }
 
-// For the terms of a panel of B, PAIR at a time, each times what compares it and a factor of A with sums; the bit is NaN where a factor
-// of the run is outside of the range. `narrow`: nothing else is asked.
+static void resize(PanelBounds& x, const void* of, int64_t k) {
+    x.of = of;
+    x.k = k;
+    const size_t n = (size_t)(place_of(k + PAIR - 1) + C32::L);
+    for (std::vector<float>* v : {&x.bit, &x.least, &x.most}) v->resize(n);
+}
+
+INL void fill_places(float* to, float x) {
+    typedef Vec<float, 4 * PLACES>::type Places;
+    store(to, x - Places{});
+}
+
+// Of a panel of B, times what compares them and those of A with sums; the same for all rows.
 // The lowest bits of two factors, each at least a half of what is said, are lost in sums of |x| 2^-24 > ulp(x). A product of the last
 // place of a sum or more moves it: of |x| 2^-23, for which 2^-22 leaves room for the roundings here; and in a pair sums grow by two
 // products.
-static void bounds_of_panel(const Tile& t, int nr, bool narrow, std::vector<PanelBounds::Terms>& of) {
-    of.resize((size_t)((t.k + PAIR - 1) / PAIR));
+static void bounds_of_b(const Tile& t, int nr, bool narrow, PanelBounds& to) {
+    resize(to, t.b, t.k);
     for (int64_t first = 0; first < t.k; first += RUN) {
         const int64_t last = first + RUN < t.k ? first + RUN : t.k;
         const float* const b = (const float*)t.b;
@@ -236,67 +278,83 @@ static void bounds_of_panel(const Tile& t, int nr, bool narrow, std::vector<Pane
         VectorRange range;
         for (int64_t n = first; n < last && !narrow; n += PAIR) {
             const int64_t terms = last - n < PAIR ? last - n : PAIR;
-            of[(size_t)(n / PAIR)] = in_lanes ? of_panel(b + n * nr, terms, range) : of_columns(b + n * nr, terms, nr, t.cols);
+            const PairBounds x = in_lanes ? of_panel(b + n * nr, terms, range) : of_columns(b + n * nr, terms, nr, t.cols);
+            const size_t at = (size_t)place_of(n);
+            fill_places(to.bit.data() + at, x.bit * 0x1p26f);
+            fill_places(to.least.data() + at, x.least * 0x1p22f);
+            if (!in_lanes) fill_places(to.most.data() + at, x.most * 2);
         }
-        const bool holds = in_lanes ? range.holds() : in_range(b + first * nr, (last - first) * nr);
-        const float most = float_of(largest_lanes(range.most, range.most).a / 2);
-        for (int64_t n = first; n < last; n += PAIR) {
-            PanelBounds::Terms& x = of[(size_t)(n / PAIR)];
-            x = {holds ? x.bit * 0x1p26f : __builtin_nanf(""), x.least * 0x1p22f, (in_lanes ? most : x.most) * 2};
+        if (in_lanes) {
+            const float most = float_of(largest_lanes(range.most, range.most).a / 2) * 2;
+            for (int64_t i = place_of(first); i < place_of(last + PAIR - 1); ++i) to.most[(size_t)i] = most;
         }
+        if (!(in_lanes ? range.holds() : in_range(b + first * nr, (last - first) * nr))) to.bit[(size_t)place_of(first)] = __builtin_nanf("");
     }
 }
 
-struct TileBounds {
+// Of a panel of A.
+struct RowBounds {
     typedef C32::V V;
     typedef C32::VU VU;
-    // Of each PAIR of terms, for every two rows (twice), in twice the bits: what sums must not be below for steps to be known as inexact;
-    // and what those before the pair must not be above for none to be swamped.
-    uint32_t of[RUN / PAIR * 2 * MR];
-
-    // `right`: of the panel of B. False where a factor is outside of the range.
-    bool make(const Tile& t, bool narrow, const PanelBounds::Terms* right) {
-        const float* const a = (const float*)t.a;
-        if (right->bit != right->bit) return false;
-        if (narrow) return in_range(a, t.k * MR);
-        alignas(WIDTH) uint32_t padding[MR];  // rows that the tile does not have ask for nothing
-        for (int i = 0; i < MR; ++i) padding[i] = i < t.rows ? 0 : ~0u;
-        VectorRange range;
-        for (int64_t n = 0; n + PAIR <= t.k; n += PAIR)
-            for (int64_t i = 0; i < MR; i += C32::L)
-                of_pair(load<V>(a + n * MR + i), load<V>(a + (n + 1) * MR + i), right[n / PAIR], load<VU>(padding + i), of + n * MR + i, range);
-        if (t.k % PAIR)
-            for (int64_t i = 0; i < MR; i += C32::L) range.look(load<V>(a + (t.k - 1) * MR + i));
-        return range.holds();
-    }
+    static constexpr int VECTORS = (int)(MR / C32::L);
 
     INL V magnitude(V x) { return (V)((VU)x & ~C32::SIGN); }
-
-    INL void of_pair(V x, V y, const PanelBounds::Terms& b, VU padding, uint32_t* to, VectorRange& range) {
-        const V small = vmin(magnitude(x), magnitude(y)), large = vmax(magnitude(x), magnitude(y));
-        range.look_at(small, large);
-        const V bit = (V)umax(bits_of(x), bits_of(y)) * splat<C32>(b.bit), room = small * splat<C32>(b.least) - large * splat<C32>(b.most);
-        const VU least = ((VU)bit << 1 | (VU)(small == V{})) & ~padding;  // a zero's product is exact
-        const VU most = (VU)vmax(room, V{}) << 1 | padding;
-        store(to, umax(least, other_rows(least)));
-        store(to + MR, umin(most, other_rows(most)));
-    }
     INL VU bits_of(V x) {
         const VU u = (VU)x;
         return (VU)magnitude(x - (V)(u & (u - 1)));
     }
+    // Those of every other row.
 #if ISA_NEON
     INL VU other_rows(VU x) { return (VU)vrev64q_u32((uint32x4_t)x); }
+    INL void store_pairs(float* to, const VU* x) { vst1q_u32((uint32_t*)to, vuzp1q_u32((uint32x4_t)x[0], (uint32x4_t)x[1])); }
 #else
     INL VU other_rows(VU x) { return (VU)_mm256_shuffle_epi32((__m256i)x, 0xB1); }
+    INL void store_pairs(float* to, const VU* x) {
+        const __m256i even = _mm256_permutevar8x32_epi32((__m256i)x[0], _mm256_setr_epi32(0, 2, 4, 6, 0, 2, 4, 6));
+        _mm_storeu_si128((__m128i*)to, _mm256_castsi256_si128(even));
+    }
 #endif
+
+    static void make(const Tile& t, bool narrow, PanelBounds& to) {
+        resize(to, t.a, t.k);
+        const float* const a = (const float*)t.a;
+        alignas(WIDTH) uint32_t padding[MR];  // rows that the tile does not have ask for nothing
+        for (int i = 0; i < MR; ++i) padding[i] = i < t.rows ? 0 : ~0u;
+        for (int64_t first = 0; first < t.k; first += RUN) {
+            const int64_t last = first + RUN < t.k ? first + RUN : t.k;
+            VectorRange range;
+            for (int64_t n = first; n + PAIR <= last && !narrow; n += PAIR) of_pair(a + n * MR, padding, to, place_of(n), range);
+            for (int i = 0; (last - first) % PAIR && i < MR; i += C32::L) range.look(load<V>(a + (last - 1) * MR + i));
+            if (!(narrow ? in_range(a + first * MR, (last - first) * MR) : range.holds())) to.bit[(size_t)place_of(first)] = __builtin_nanf("");
+        }
+    }
+    INL void of_pair(const float* a, const uint32_t* padding, PanelBounds& to, int64_t place, VectorRange& range) {
+        VU bit[VECTORS], least[VECTORS], most[VECTORS];
+#pragma GCC unroll 2
+        for (int i = 0; i < VECTORS; ++i) {
+            const V x = load<V>(a + i * C32::L), y = load<V>(a + MR + i * C32::L);
+            const VU absent = load<VU>(padding + i * C32::L);
+            const V small = vmin(magnitude(x), magnitude(y)), large = vmax(magnitude(x), magnitude(y));
+            range.look_at(small, large);
+            const VU none = (VU)(small == V{}) & C32::EXP;  // a zero's product is exact: infinite
+            bit[i] = umax(umax(bits_of(x), bits_of(y)), none) & ~absent;
+            least[i] = (VU)small | (absent & C32::EXP);
+            most[i] = (VU)large & ~absent;
+            bit[i] = umax(bit[i], other_rows(bit[i]));
+            least[i] = umin(least[i], other_rows(least[i]));
+            most[i] = umax(most[i], other_rows(most[i]));
+        }
+        store_pairs(to.bit.data() + place, bit);
+        store_pairs(to.least.data() + place, least);
+        store_pairs(to.most.data() + place, most);
+    }
 };
 
 template <int ROWS>
 static bool native_rows_of(const Tile& t, int nr, int row, int at, bool narrow, const TileBounds& bounds, const EventTile& into) {
-    if (narrow) return native_rows<false, true, ROWS>(t, nr, row, at, bounds.of, into);
-    return at + NV * C32::L <= t.cols ? native_rows<true, true, ROWS>(t, nr, row, at, bounds.of, into)
-                                      : native_rows<true, false, ROWS>(t, nr, row, at, bounds.of, into);
+    if (narrow) return native_rows<false, true, ROWS>(t, nr, row, at, bounds, into);
+    return at + NV * C32::L <= t.cols ? native_rows<true, true, ROWS>(t, nr, row, at, bounds, into)
+                                      : native_rows<true, false, ROWS>(t, nr, row, at, bounds, into);
 }
 #endif
 
@@ -313,10 +371,10 @@ static void native_tile(const Tile& whole, int nr, bool narrow, const Careful& a
     const Brisk<C64> k = Brisk<C64>::make(*whole.add, into.least, whole.add->hi);
     TileBounds bounds;
 #if !ISA_AVX512
-    PanelBounds& panel = *into.panel;
-    if (panel.b != whole.b || panel.k != whole.k) bounds_of_panel(whole, nr, narrow, panel.of);
-    panel.b = whole.b;
-    panel.k = whole.k;
+    BlockPanels& panels = *into.panels;
+    if (panels.b.of != whole.b || panels.b.k != whole.k) bounds_of_b(whole, nr, narrow, panels.b);
+    PanelBounds& rows = panels.of_a(whole.a, whole.k);
+    if (!rows.of) RowBounds::make(whole, narrow, rows);
 #endif
     for (int64_t n = 0; n < whole.k; n += RUN) {
         Tile t = whole;
@@ -326,7 +384,7 @@ static void native_tile(const Tile& whole, int nr, bool narrow, const Careful& a
 #if ISA_AVX512
         const bool made = bounds.make(t, nr, narrow);
 #else
-        const bool made = bounds.make(t, narrow, panel.of.data() + n / PAIR);
+        const bool made = bounds.make(rows, panels.b, n, t.k, narrow);
 #endif
         if (!made) {
             brisk_tile<C64, float, TO_NEAREST, false>(t, nr, add, into);

@@ -180,6 +180,17 @@ def test_zeros_beside_tiny_factors_of_the_float_register(tiny):
     check(a, b, ":fp32")
 
 
+@pytest.mark.parametrize("k", [257, 513, 514])
+def test_negative_zeros_between_runs_of_the_float_register(k):
+    """Terms are taken some hundreds at a time; a sum that was -0 there goes on as that."""
+    g = torch.Generator().manual_seed(k)
+    a, b = (torch.randn(*shape, generator=g) * 1e-24 for shape in ((9, k), (k, 16)))
+    a[:, ::2] = 0
+    found = gs.count_events(a, b, ":fp32").out
+    assert torch.signbit(found[found == 0]).any()
+    assert_bitwise_equal(found, gs.qmatmul(a, b, ":fp32"))
+
+
 @pytest.mark.parametrize("register", ["kahan(e5m8/sat/ftz)", "kahan(e5m10)", "e5m10", "e5m8/ftz", "e5m10/rtz"])
 def test_tiny_sums(register):
     g = torch.Generator().manual_seed(1)
