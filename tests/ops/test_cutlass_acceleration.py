@@ -102,4 +102,8 @@ def test_words():
     with pytest.raises(gs.SpecError, match=r"cutlass_acceleration: enabled='bf16'; allowed: True or False"):
         Cutlass("bf16")
     assert "cutlass: mainloop e4m3 by e4m3, promoted every 128 terms, on Hopper" in gs.explain("e4m3 : fp32")
-    assert "cutlass" not in gs.explain(":e5m10")
+    assert "cutlass: mainloop bf16 by bf16 of the operands' values, if bfloat16 holds them" in gs.explain(
+        "mxfp4 : fp32"
+    )
+    for other in (":e5m10", "mxfp8_e4m3 : e5m10", "mxfp8_e4m3 * bf16 : fp32", "mxfp8_e4m3 : scaled(fp32)"):
+        assert "cutlass" not in gs.explain(other)

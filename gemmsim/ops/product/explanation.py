@@ -95,23 +95,35 @@ def _cublas_line(spec: GemmSpec) -> str:
 def _cutlass_lines(spec: GemmSpec) -> Iterator[str]:
     from gemmsim.backends import cutlass
 
-    found = cutlass.mainloop_of(spec, torch.float32, torch.float32)
+    values = _values(spec)
+    named, dtype = values or (spec, torch.float32)
+    found = cutlass.mainloop_of(named, dtype, dtype)
     if isinstance(found, tuple):
         a, b, promoted = found
         how = f"{a} by {b}" + (f", promoted every {promoted} terms" if promoted else "")
-        yield f"cutlass: mainloop {how}, on Hopper under gemmsim.cutlass_acceleration (operands in float32)"
+        held = "" if values is None else f" of the operands' values, if {str(dtype)[6:]} holds them"
+        yield f"cutlass: mainloop {how}{held}, on Hopper under gemmsim.cutlass_acceleration (operands in float32)"
+
+
+def _values(spec: GemmSpec) -> tuple[GemmSpec, torch.dtype] | None:
+    """The product of the operands' values and their dtype, where block formats are decoded beforehand."""
+    if not spec.has_blocks or takes_scales(spec.accumulator):
+        return None
+    from gemmsim.backends.route import plain_spec
+
+    both = isinstance(spec.a, BlockFormat) and isinstance(spec.b, BlockFormat)
+    return plain_spec(spec), torch.bfloat16 if both else torch.float32
 
 
 def _decoded_type(spec: GemmSpec) -> str | None:
     """The native type of operands whose values were taken out of block formats; ``None`` where there is none."""
-    if not spec.has_blocks or takes_scales(spec.accumulator):
+    values = _values(spec)
+    if values is None:
         return None
     from gemmsim.backends import cublas
-    from gemmsim.backends.route import plain_spec
 
-    both = isinstance(spec.a, BlockFormat) and isinstance(spec.b, BlockFormat)
-    dtype = torch.bfloat16 if both else torch.float32
-    found = cublas.native_type(plain_spec(spec), dtype, dtype)
+    plain, dtype = values
+    found = cublas.native_type(plain, dtype, dtype)
     if not isinstance(found, cublas.NativeType):
         return None
     return f"native type {found} of the operands' values, if {str(dtype)[6:]} holds them"
