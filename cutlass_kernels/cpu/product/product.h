@@ -204,7 +204,7 @@ template <class T> struct Product {
 
     // block()'s tiles, some of which are computed together (tiles/beside.h); the first panel of B whose tiles are not.
     int64_t blocks_beside(int64_t batch, int64_t first, int64_t count, int64_t p0, int64_t p1, const T* packed_a, const T* packed_b,
-                       const Runner<T>& runner) const {
+                          const Runner<T>& runner) const {
         const int by = runner.choice.kind == SUB ? runner.choice.sink.b : 0;
         const Buffer sunk(by ? (size_t)(2 * g.k * nr) * sizeof(T) : 0);
         alignas(64) T c[MOST_BELOW * MR * MAX_COLUMNS];

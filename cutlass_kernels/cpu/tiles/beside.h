@@ -31,7 +31,9 @@ INL void near_step(C32::V& s, C32::V a, const float* b, C32::V factor) {
 }
 
 // The carrier's own register, whose loads would be too many: B is in a register, too.
-INL void native_step(C32::V& s, C32::V a, C32::V b) { __asm__ volatile("vfmadd231ps %[b], %[a], %[s]" : [s] "+x"(s) : [b] "x"(b), [a] "x"(a)); }
+INL void native_step(C32::V& s, C32::V a, C32::V b) {
+    __asm__ volatile("vfmadd231ps %[b], %[a], %[s]" : [s] "+x"(s) : [b] "x"(b), [a] "x"(a));
+}
 
 // What sums have been since the last call of clear().
 struct SmallSums {

@@ -187,8 +187,8 @@ template <bool BOUNDS, bool FULL, int ROWS> static __attribute__((noinline)) boo
             const C32::VU first = smallest(sum);
             add(n + 1);
             const C32::VU second = smallest(sum), least = umin(umin(first, second), before);
-            const C32::VI usual = (C32::VI)(umax(least, splat_u<C32>(*least_of)) == least) &
-                                 (C32::VI)(umin(most, splat_u<C32>(*most_of)) == most);
+            const C32::VI usual =
+                (C32::VI)(umax(least, splat_u<C32>(*least_of)) == least) & (C32::VI)(umin(most, splat_u<C32>(*most_of)) == most);
             before = second;
             most = largest(sum);
             if (__builtin_expect(all_set(usual), 1)) continue;
@@ -288,7 +288,8 @@ static void bounds_of_b(const Tile& t, int nr, bool narrow, PanelBounds& to) {
             const float most = float_of(largest_lanes(range.most, range.most).a / 2) * 2;
             for (int64_t i = place_of(first); i < place_of(last + PAIR - 1); ++i) to.most[(size_t)i] = most;
         }
-        if (!(in_lanes ? range.holds() : in_range(b + first * nr, (last - first) * nr))) to.bit[(size_t)place_of(first)] = __builtin_nanf("");
+        if (!(in_lanes ? range.holds() : in_range(b + first * nr, (last - first) * nr)))
+            to.bit[(size_t)place_of(first)] = __builtin_nanf("");
     }
 }
 
@@ -325,7 +326,8 @@ struct RowBounds {
             VectorRange range;
             for (int64_t n = first; n + PAIR <= last && !narrow; n += PAIR) of_pair(a + n * MR, padding, to, place_of(n), range);
             for (int i = 0; (last - first) % PAIR && i < MR; i += C32::L) range.look(load<V>(a + (last - 1) * MR + i));
-            if (!(narrow ? in_range(a + first * MR, (last - first) * MR) : range.holds())) to.bit[(size_t)place_of(first)] = __builtin_nanf("");
+            if (!(narrow ? in_range(a + first * MR, (last - first) * MR) : range.holds()))
+                to.bit[(size_t)place_of(first)] = __builtin_nanf("");
         }
     }
     INL void of_pair(const float* a, const uint32_t* padding, PanelBounds& to, int64_t place, VectorRange& range) {

@@ -19,7 +19,9 @@ def normal(*shape: int, seed: int) -> torch.Tensor:
     return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
 
 
-@pytest.mark.parametrize("rows, k, columns", [(8, 70, 16), (7, 33, 33), (16, 5, 32), (24, 64, 48), (31, 40, 17), (40, 9, 80), (8, 1, 31)])
+@pytest.mark.parametrize(
+    "rows, k, columns", [(8, 70, 16), (7, 33, 33), (16, 5, 32), (24, 64, 48), (31, 40, 17), (40, 9, 80), (8, 1, 31)]
+)
 @pytest.mark.parametrize("spec", SPECS)
 def test_shapes(spec, rows, k, columns):
     """Whole and broken tiles, one, two and three below one another, odd and even numbers of panels."""
@@ -44,7 +46,9 @@ def test_small_sums_of_all_frequencies(spec, scale):
     assert_equals_reference(GemmSpec.of(spec), a * 2.0**scale, b)
 
 
-@pytest.mark.parametrize("spec, emin", [(":e5m10, arithmetic=fp32", -14), (":e4m3, arithmetic=fp32", -6), ("e5m2 : e4m7", -6)])
+@pytest.mark.parametrize(
+    "spec, emin", [(":e5m10, arithmetic=fp32", -14), (":e4m3, arithmetic=fp32", -6), ("e5m2 : e4m7", -6)]
+)
 def test_one_small_sum_in_each_row(spec, emin):
     """A row's sum is large, at term k small, and large again; k is anywhere in a look, and the small sum anything next to 2^emin."""
     rows, terms = 24, 300
