@@ -1,5 +1,6 @@
 // What happens at the additions of a product, counted element by element beside its value (gemmsim.count_events).
 #pragma once
+#include <stddef.h>
 #include <vector>
 #include "gemmsim/events.h"
 #include "tile.h"
