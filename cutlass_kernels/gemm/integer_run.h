@@ -98,7 +98,13 @@ template <GemmConfig K> struct SmallIntegerRun {
     GEMMSIM_HD void chunk(const Stream<K>& stream, const Place<K>& place, int first, int count) {
         const bool whole = MEASURES != NOTHING && stream.template extent<MEASURES>(stream.buffer()->measured_a).most < 0x7F800000u &&
                            stream.template extent<MEASURES>(stream.buffer()->measured_b).most < 0x7F800000u;
-        GEMMSIM_UNROLL_BY(2) for (int at = first; at < first + count; ++at) {
+        if (whole) terms<true>(stream, place, first, count);
+        else terms<false>(stream, place, first, count);
+    }
+
+    // WHOLE: no factor is NOT_WHOLE. The compiler does not make two loops of one by itself.
+    template <bool WHOLE> GEMMSIM_HD void terms(const Stream<K>& stream, const Place<K>& place, int first, int count) {
+        GEMMSIM_UNROLL_BY(WHOLE ? 4 : 2) for (int at = first; at < first + count; ++at) {
             int32_t a[R], b[C];
             Lines<R, K.down>::read(stream.buffer()->a + at * Stream<K>::PanelA::PITCH, place.ty, a);
             Lines<C, K.across>::read(stream.buffer()->b + at * Stream<K>::PanelB::PITCH, place.tx, b);
@@ -108,7 +114,7 @@ template <GemmConfig K> struct SmallIntegerRun {
                 Int x = (Int)((Word)s[i][j] + (K.table.columns ? (Word)(Int)looked_up : (Word)(Int)a[i] * (Word)(Int)b[j]));
                 if constexpr (K.reg.saturate && !K.reg.at_end) x = x < LOW ? LOW : x > HIGH ? HIGH : x;
                 s[i][j] = x;
-                if (K.table.columns ? looked_up == NOT_WHOLE : !whole && (a[i] == NOT_WHOLE || b[j] == NOT_WHOLE))
+                if (K.table.columns ? looked_up == NOT_WHOLE : !WHOLE && (a[i] == NOT_WHOLE || b[j] == NOT_WHOLE))
                     broken |= 1ull << (i * C + j);
             }
         }

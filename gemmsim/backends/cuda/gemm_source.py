@@ -269,10 +269,12 @@ def gemm_source(spec: GemmSpec, accumulator: Accumulator, operands: Operands, ti
     name = kernel_name(spec, accumulator, operands, tile)
     name = f"parts of {name}" if split else name
     random = any(c is not None and c.is_stochastic for c in (what.add, what.mul))
-    single = random or operands.watch or what.method >= Method.LONG
+    small = is_small_run(spec, what, operands)
+    single = random or operands.watch or (what.method >= Method.LONG and not small)
     outputs = tile.rows * tile.cols
     ahead = what.method == Method.REGISTER and outputs < 16
-    work = outputs * (1 if single else 8 if ahead else 4)  # terms of a pass of the loop in most runs
+    unrolled = 2 if small and operands.table is not None else 8 if ahead else 4
+    work = outputs * (1 if single else unrolled)  # terms of a pass of the loop in most runs
     counted = what.method == Method.REGISTER and not what.wrappers and not single
     chunk = (outputs * tile.depth, _reads(spec, what, operands, tile)) if counted else (0, 0)
     source = KernelSource("gemm", name, text, tile.threads, shared, work, "loop", *chunk)

@@ -62,6 +62,28 @@ def test_every_kind_of_accumulator(texts):
     check(calls_of([GemmSpec.of(text) for text in texts], rng, times=5))
 
 
+@pytest.mark.parametrize("text", ["int8 : int(24)", "int8 : int(12, overflow=saturate)"])
+def test_only_chunks_with_a_factor_that_is_not_whole_look_for_it(text):
+    """In the middle of three chunks and a part: its row and column are NaN, all others what they are without it."""
+    spec, g = GemmSpec.of(text), torch.Generator().manual_seed(4)
+    a, b = (
+        torch.randint(-128, 128, (37, 53), generator=g).float(),
+        torch.randint(-128, 128, (53, 21), generator=g).float(),
+    )
+    want = torch.empty(37, 21)
+    cpu.gemm(a, b, spec, want, 0)
+    compile_on_host(sources_of([(a, b, spec, 0)]))
+    for row, column in ((None, None), (5, None), (None, 7), (36, 20)):
+        left, right, expected = a.clone(), b.clone(), want.clone()
+        if row is not None:
+            left[row, 20], expected[row] = torch.nan, torch.nan
+        if column is not None:
+            right[40, column], expected[:, column] = torch.nan, torch.nan
+        got = torch.empty(37, 21)
+        host_gemm(left, right, spec, got, 0)
+        assert_bitwise_equal(got, expected, context=f"{row} {column}")
+
+
 def test_the_reference_agrees():
     rng = random.Random(3)
     texts = [":e5m10", "e4m3 : e5m10", ":bf16/sr8", ":mul=e4m3, add=e5m10/rtz", ":chunked(3, e4m3)", ":kahan(e5m2)"]
