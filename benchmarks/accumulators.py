@@ -120,8 +120,8 @@ def run(report: Report, row: Row, n: int, k: int, rounds: int, ghz: float | None
     times = measure(runs, rounds=rounds, clock=time.process_time)
     figures = {"gmacs": n * n * k / statistics.median(times["this"]) / 1e9, "of_base": ratio(times, "base", "this")}
     limit = None
-    if cpu.isa() == "avx512" and select is None:
-        limit = limit_gmacs(spec.accumulator, cpu.gemm(x, y, spec, torch.empty(n, n)).how, k, ghz)
+    if select is None:
+        limit = limit_gmacs(cpu.isa(), spec, cpu.gemm(x, y, spec, torch.empty(n, n)).how, k, ghz)
     report.add(
         bench="accumulators", spec=spec.key, base=base.key, n=n, k=k, threads=1, **figures,
         asked=row.asked, asked_of=row.figure, met=None if row.asked is None else figures[row.figure] >= row.asked,

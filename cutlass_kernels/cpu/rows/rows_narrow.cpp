@@ -1,5 +1,6 @@
 // Row operations on floats: gathering rows into lanes, the ground that rows_narrow_lanes.h asks for, the bodies.
 #include "rows/rows_narrow.h"
+#include "product/transpose.h"
 #include "rows/norm.h"
 #include "rows/softmax.h"
 #include "rows/rows_narrow_lanes.h"
@@ -71,13 +72,30 @@ static inline __attribute__((always_inline)) void transpose(V* v) {
     }
     for (int i = 0; i < 16; ++i) v[i] = (V)x[i];
 }
-#else
-static inline void transpose(V* v) {
-    float t[LANES][LANES];
-    for (int i = 0; i < LANES; ++i)
-        for (int j = 0; j < LANES; ++j) t[j][i] = v[i][j];
-    memcpy(v, t, sizeof t);
+#elif ISA_AVX2
+// 8 vectors transposed: elements of two in turns, then pairs of elements, then halves of vectors
+static inline __attribute__((always_inline)) void transpose(V* v) {
+    __m256 x[8], y[8];
+#pragma GCC unroll 4
+    for (int i = 0; i < 8; i += 2) {
+        x[i] = _mm256_unpacklo_ps((__m256)v[i], (__m256)v[i + 1]);
+        x[i + 1] = _mm256_unpackhi_ps((__m256)v[i], (__m256)v[i + 1]);
+    }
+#pragma GCC unroll 2
+    for (int i = 0; i < 8; i += 4)
+#pragma GCC unroll 2
+        for (int j = 0; j < 2; ++j) {
+            y[i + 2 * j] = _mm256_shuffle_ps(x[i + j], x[i + j + 2], 0x44);
+            y[i + 2 * j + 1] = _mm256_shuffle_ps(x[i + j], x[i + j + 2], 0xEE);
+        }
+#pragma GCC unroll 4
+    for (int i = 0; i < 4; ++i) {
+        v[i] = (V)_mm256_permute2f128_ps(y[i], y[i + 4], 0x20);
+        v[i + 4] = (V)_mm256_permute2f128_ps(y[i], y[i + 4], 0x31);
+    }
 }
+#else
+static inline __attribute__((always_inline)) void transpose(V* v) { turn(v); }
 #endif
 
 // What is seen of the data on the way.
