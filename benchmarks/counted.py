@@ -1,8 +1,8 @@
-"""Instructions that the CPU library executes, counted by valgrind's callgrind: AVX2's or the baseline's, as it has no AVX-512.
+"""Instructions that the CPU library executes, counted by valgrind: AVX2's or the baseline's, as it has no AVX-512.
 
-A count is exact and the same each time, on any machine and whatever else runs there. Valgrind starts a Python process of its own
-(``counted``); what it computes is not looked at, since valgrind neither sets the processor's flags nor rounds a fused multiply-add
-in its mode.
+A count is exact and the same each time, on any machine and whatever else runs there. Valgrind starts a Python process
+of its own (``counted``); what it computes is not looked at, since valgrind neither sets the processor's flags nor
+rounds a fused multiply-add in its mode.
 """
 
 from __future__ import annotations

@@ -2,9 +2,10 @@
 
     python benchmarks/limits.py [--only TEXT] [--quick] [--out FILE]
 
-counts what AVX2 executes for every class of kernel, by valgrind, and puts it beside its method's instructions and the limit that
-these set (limits_avx2.py). AVX-512's methods are in limits_avx512.py; valgrind knows none of its instructions. 64-bit Arm's loops are
-counted in the machine code (limits_aarch64.py). Loads, loop control, copies and spills are the distance to the method.
+counts what AVX2 executes for every class of kernel, by valgrind, and puts it beside its method's instructions and the
+limit that these set (limits_avx2.py). AVX-512's methods are in limits_avx512.py; valgrind knows none of its
+instructions. 64-bit Arm's loops are counted in the machine code (limits_aarch64.py). Loads, loop control, copies and
+spills are the distance to the method.
 """
 
 from __future__ import annotations
@@ -103,8 +104,8 @@ def main() -> None:
         # plain multiply-adds go two a cycle: a vector's share of them
         share = _width(row) / FMA_WIDTH / row.method if ":" in row.text else None
         report.add(
-            bench="limits", kind=row.kind, what=row.text, operands=row.operands or "fp32", counted=count, method=row.method,
-            limit_of_fma=share, ran=ran,
+            bench="limits", kind=row.kind, what=row.text, operands=row.operands or "fp32",
+            counted=count, method=row.method, limit_of_fma=share, ran=ran,
         )  # fmt: skip
         if args.quick:
             break
