@@ -77,7 +77,7 @@ ROWS = (
     Row("separate roundings", ":mul=e5m10, add=e5m10", 8.5),
     Row("no subnormals", ":e5m10/ftz", OP + ROUND + LOOK_SHIFTED + LOOK_SMALL + LOOK_LARGE),
     Row("saturating", ":e5m10/sat", OP + CUT + LOOK),
-    Row("saturating", ":e4m3/sat", OP + ROUND + LOOK_SHIFTED + LOOK_SMALL + LOOK_LARGE, "times 8"),
+    Row("saturating", ":e4m3/sat", OP + ROUND + LOOK_SHIFTED + LOOK_SMALL + LOOK_LARGE, "times 2"),
     Row("chunked", ":chunked(64, e5m10)", OP + CUT + LOOK + (SUM + SIGN) / 64),
     Row("chunked", ":chunked(64, fp32)", OP, only_multiplies=True),
     Row("pairwise", ":pairwise(e5m10, 1)", 2 * (OP + SUBNORMALS + SUM)),
@@ -152,8 +152,8 @@ class Counting:
         if form == "int":
             return torch.randint(-8, 8, (rows, columns), generator=self.generator).float()
         x = torch.randn(rows, columns, generator=self.generator)
-        if form == "times 8":
-            return x * 8
+        if form == "times 2":
+            return x * 2
         return gs.quantize(x, form) if form else x
 
     def _elements(self, row: Row) -> float:

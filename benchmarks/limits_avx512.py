@@ -1,6 +1,6 @@
 """What a method needs on AVX-512: instructions for each vector of MACs of an accumulator.
 
-Counts are those of the method (docs/design/cpu.md, "The limit"), not of the compiled code: spills, loads and
+Counts are those of the method (docs/design/cpu_limits.md), not of the compiled code: spills, loads and
 loop control are the distance to the limit. Those of scalar kernels were counted by callgrind.
 """
 
