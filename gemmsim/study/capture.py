@@ -128,7 +128,10 @@ def chosen_names(known: Sequence[str], patterns: Sequence[str]) -> list[str]:
     for pattern in patterns:
         if not fnmatch.filter(known, pattern):
             shown = ", ".join(known[:12]) + (f", ... ({len(known)} in all)" if len(known) > 12 else "")
-            raise StudyError(f"no layer matches {pattern!r}.{nearest(pattern.strip('*.'), known)} There are {shown}.")
+            raise StudyError(
+                f"no layer matches {pattern!r}.{nearest(pattern.strip('*.'), known)} Allowed: {shown}, and patterns of "
+                "them such as '*'."
+            )
     return [name for name in known if any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns)]
 
 

@@ -227,7 +227,7 @@ def _client(address: str, workers: int | None) -> Iterator[Any]:
         except (OSError, TimeoutError) as error:
             raise StudyError(
                 f"no worker came to the Dask scheduler at '{address}' within {_SECONDS_FOR_WORKERS} s. Start some: "
-                f"dask worker {address}"
+                f"dask worker {address}; of a deployer, cluster.scale(...): one that adapts from nothing starts none."
             ) from error
         yield client
 

@@ -31,7 +31,7 @@ class Expectation:
         high: greatest value allowed; inf for none.
         source: where the number comes from.
         place: publication, section, theorem, or how it was measured.
-        published: the publication's own number, as printed there; "" where it gives none.
+        published: the publication's own number, or in short what it states; "" where it says nothing of this row.
         against: rows to compare with.
         match: columns in which a row and the one it is compared with agree.
         difference: compare by difference instead of ratio.

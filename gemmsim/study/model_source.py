@@ -68,7 +68,9 @@ def _module(name: str) -> Any:
 
 def _file(path: Path) -> Any:
     if not path.is_file():
-        raise StudyError(f"there is no file '{path}'.")
+        raise StudyError(
+            f"there is no file '{path}'. Allowed: module:function or file.py:function, which gives the model."
+        )
     spec = importlib.util.spec_from_file_location(f"gemmsim_user_{path.stem}", path)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)

@@ -63,7 +63,10 @@ class TensorFile:
             raise StudyError(f"cannot read a tensor from '{self.path}'; allowed: {', '.join(_SUFFIXES)}.")
         if not self.path.is_file():
             there = sorted(p.name for p in self.path.parent.glob(f"*{suffix}")) if self.path.parent.is_dir() else []
-            raise StudyError(f"there is no file '{self.path}'.{nearest(self.path.name, there)}")
+            raise StudyError(
+                f"there is no file '{self.path}'.{nearest(self.path.name, there)} Allowed: {', '.join(_SUFFIXES)}, by "
+                "a whole path or one from the current folder."
+            )
         read = {".npy": self._npy, ".safetensors": self._safetensors}.get(suffix, self._pt)
         try:
             return read(header)
@@ -117,7 +120,10 @@ class TensorFile:
         names = ", ".join(sorted(there)[:12]) + (f", ... ({len(there)} in all)" if len(there) > 12 else "")
         if not self.key:
             raise StudyError(f"'{self.path}' holds several tensors; name one after a colon: {names or 'none there'}.")
-        raise StudyError(f"'{self.path}' holds no {self.key!r}.{nearest(self.key, there)} It holds {names or 'none'}.")
+        raise StudyError(
+            f"'{self.path}' holds no {self.key!r}.{nearest(self.key, there)} Allowed after the colon: "
+            f"{names or 'nothing, it holds no tensors by name'}."
+        )
 
 
 def tensor_shapes(path: Path) -> dict[str, tuple[int, ...]]:
@@ -127,7 +133,10 @@ def tensor_shapes(path: Path) -> dict[str, tuple[int, ...]]:
         StudyError: no such file, or another kind of file.
     """
     if not path.is_file():
-        raise StudyError(f"there is no file '{path}'.")
+        raise StudyError(
+            f"there is no file '{path}'. Allowed: a .safetensors file of captured operands; gemmsim.capture and "
+            "study.capture_layers write one."
+        )
     try:
         with _opened(path) as opened:
             keys = getattr(opened, "offset_keys", opened.keys)()

@@ -73,7 +73,10 @@ class GemmParameters(Parameters):
                 if _matrix(first, "a" in way and way != "none")[1] == _matrix(second, "b" in way)[0]
             ]
             hint = f"--transpose {fitting[0]} makes them fit" if fitting else "no transposition makes them fit"
-            raise StudyError(f"{first.name} is {m} x {k} and {second.name} {k2} x {n}: they do not multiply; {hint}.")
+            raise StudyError(
+                f"{first.name} is {m} x {k} and {second.name} {k2} x {n}: they do not multiply; {hint}. Allowed: M x K "
+                "and K x N, dimensions before the last counted as rows."
+            )
         return min(m, self.rows or m), k, min(n, self.columns or n)
 
 

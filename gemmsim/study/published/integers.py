@@ -12,6 +12,7 @@ __all__ = ["A2Q_OVERFLOW"]
 _A2Q = "Colbert, Pappalardo, Petri-Koenig, ICCV 2023"
 _HERE = "shipped network, 599 test images"
 _LEAST = f"no sum of {_HERE} leaves the register, and some do with one bit less: P = 18 is the least"
+_BOUND_SAYS = "A2Q+ (Colbert et al., ICML 2024): sum of abs(w) <= (2^P - 2) / (2^N - 1)"
 _BOUND = f"{_A2Q}: sum of abs(w) times 2^(N - signed) is at most 2^(P-1) - 1"
 _OPERANDS = "int7*int8"
 
@@ -50,6 +51,7 @@ A2Q_OVERFLOW = Reproduction(
         Expectation(
             (("label", "certified_wrap"),), "certified_bits", 21, 21, "derived",
             f"{_BOUND}: the weights alone give 21 for any input, three more than these images need",
+            published=_BOUND_SAYS,
         ),
         Expectation(
             (("label", "certified_wrap"),), "worst_case_rate", 0.0, 0.0, "derived",

@@ -10,6 +10,10 @@ from .reproduction import Reproduction, within
 __all__ = ["BF16_SLICES", "OOTOMO_TF32X3", "OZAKI_INT8"]
 
 _OOTOMO = "Ootomo, Yokota, IJHPCA 36 (2022), arXiv:2203.03341"
+_IMMU = "Ootomo, Ozaki, Yokota, DGEMM on Integer Matrix Multiplication Unit, arXiv:2306.11975, abstract"
+_IMMU_SAYS = "double-precision products by integer Tensor Cores while maintaining the FP64 accuracy"
+_HENRY = "Henry, Tang, Heinecke, ARITH 2019, arXiv:1904.06376, abstract"
+_HENRY_SAYS = "decomposing FP32 numbers in several BF16 numbers can preserve accuracy compared to FP32 computations"
 _OOTOMO_SEEN = (
     ("inside", 256, 9.0e-7),
     ("inside", 16384, 5.1e-5),
@@ -86,7 +90,8 @@ OZAKI_INT8 = Reproduction(
         *(
             Expectation(
                 (("label", f"slices{n}"), ("dist", "randn")), "max_err_over_s", low, high, "measured here first",
-                "K = 1024; 8 slices are 36 products", against=(("label", "fp64"), ("dist", "randn")),
+                f"{_IMMU}; K = 1024; 8 slices are 36 products", _IMMU_SAYS,
+                against=(("label", "fp64"), ("dist", "randn")),
             )
             for n, low, high in ((8, 0.0, 1.0), (7, 1.0, math.inf))
         ),
@@ -126,7 +131,7 @@ BF16_SLICES = Reproduction(
         ),
         Expectation(
             (("label", "x9"),), "rel_fro", 0.0, 2.0**-24, "derived",
-            "three slices hold a float32; one rounding of a sum near its size remains",
+            f"{_HENRY}; three slices hold a float32; one rounding of a sum near its size remains", _HENRY_SAYS,
         ),
         *(
             Expectation(
