@@ -4,10 +4,12 @@ import pytest
 import torch
 from emulation.compiling import NET, X, forget, graphs
 from support_long import long_but
+from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils.checkpoint import checkpoint
 
 import gemmsim as gs
 from gemmsim.emulation import Config, emulate
+from gemmsim.emulation.compiled import is_recorded
 from gemmsim.emulation.table import TABLE
 
 CONFIGS = {
@@ -194,6 +196,19 @@ def test_private_names_of_the_tracer_are_there():
         seen = torch.compile(lambda x: x + int(whole()), backend="eager", fullgraph=fullgraph)(torch.zeros(1))
         assert bool(seen) is fullgraph
     assert getattr(tls, "current_tx", None) is None and callable(ShortenTraceback.remove_dynamo_frames)
+
+
+def test_what_tells_that_a_program_is_recorded_is_there():
+    seen = []
+
+    def call(x):
+        seen.append(is_recorded())
+        return x + 1
+
+    make_fx(call)(X)
+    make_fx(call, pre_dispatch=True)(X)
+    call(X)
+    assert seen == [True, True, False]
 
 
 class Multiplied(torch.autograd.Function):
