@@ -1,5 +1,8 @@
 """Compiled code around and inside a context: eager's bits, one graph for all steps, nothing emulated twice."""
 
+import subprocess
+import sys
+
 import pytest
 import torch
 from emulation.compiling import NET, X, forget, graphs
@@ -167,6 +170,32 @@ def test_the_compiler_asks_about_every_call_of_the_table():
     with emulate(":e5m4"):
         asked = get_overridable_functions()
     assert [call for call in TABLE if call not in asked] == []
+
+
+FIRST = """
+import torch
+from torch import nn
+import gemmsim as gs
+
+layer, x = nn.TransformerEncoderLayer(32, 4, 64, batch_first=True).eval(), torch.randn(2, 5, 32)
+a, b = (torch.randn(16, 32).to(torch.float8_e4m3fn) for _ in range(2))
+one = torch.tensor(1.0)
+
+
+def run():  # calls that PyTorch does not list as overridable
+    with gs.emulate(":e5m2"):
+        return layer(x), torch._scaled_mm(a, b.t(), one, one, out_dtype=torch.float32)
+
+
+with torch.no_grad():
+    compiled = torch.compile(run, fullgraph=True, backend="eager")()
+    print(*map(torch.equal, compiled, run()))
+"""
+
+
+def test_the_first_context_of_a_program_may_be_in_compiled_code():
+    done = subprocess.run([sys.executable, "-c", FIRST], capture_output=True, text=True)
+    assert done.stdout.split() == ["True", "True"], done.stderr
 
 
 def test_private_names_of_the_compiler_are_there():
