@@ -14,6 +14,7 @@ from ..formats.errors import shortened, shown
 from .arguments import ACCUMULATOR, Kind
 from .errors import MAX_DEPTH, SpecError, check_json_depth, spec_error, too_deep
 from .explain import explain_accumulator
+from .making import told
 
 __all__ = ["Accumulator", "constructors", "forget", "parses", "register", "remembers"]
 
@@ -74,6 +75,7 @@ class Accumulator(ABC):
     name: ClassVar[str] = ""
 
     def __post_init__(self) -> None:
+        told(type(self).__name__)
         for field, kind in self._arguments():
             value = kind.read(getattr(self, field.name), self.name, field.name)
             object.__setattr__(self, field.name, value)

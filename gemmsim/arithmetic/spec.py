@@ -17,6 +17,7 @@ from .errors import check_json_depth, spec_error, too_deep
 from .explain import explain_spec
 from .grammar import split_spec
 from .lookup import Lookup, ProductTable
+from .making import told
 from .operands import operand_cast
 from .sequential import Sequential
 
@@ -75,6 +76,7 @@ class GemmSpec:
     needs_steps: bool = field(init=False, compare=False, repr=False, default=False)
 
     def __post_init__(self) -> None:
+        told("GemmSpec")
         put = object.__setattr__
         for name in ("a", "b"):
             put(self, name, _OPTIONAL_OPERAND.read(getattr(self, name), "GemmSpec", name))
@@ -283,6 +285,7 @@ def _parse(text: str) -> GemmSpec:
         raise spec_error(
             f"spec {shown(text)} of type {type(text).__name__}", "a string", "Use GemmSpec.of for other values."
         )
+    told("GemmSpec")
     parts = split_spec(text)
     spec = GemmSpec(
         a=parts.a,  # type: ignore[arg-type]

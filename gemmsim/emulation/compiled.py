@@ -21,6 +21,7 @@ __all__ = [
     "errors_as_they_are",
     "ignore_warning_of_hooks",
     "in_compiled_graph",
+    "is_recorded",
     "is_suspicious",
     "leave_alone",
     "note_native",
@@ -80,6 +81,12 @@ def in_compiled_graph() -> bool:
             return True
         frame = frame.f_back
     return False
+
+
+def is_recorded() -> bool:
+    """Whether the operators that run become a program (``torch.export``, ``make_fx``)."""
+    kind = torch._C._TorchDispatchModeKey.PROXY
+    return (torch._C._get_dispatch_mode(kind) or torch._ops._get_dispatch_mode_pre_dispatch(kind)) is not None
 
 
 def leave_alone(func: Any, kwargs: Any, text: str) -> bool:

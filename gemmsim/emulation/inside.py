@@ -10,7 +10,10 @@ from __future__ import annotations
 from dataclasses import fields
 from typing import Any, get_args
 
+import torch
+
 from gemmsim.arithmetic import SpecLike
+from gemmsim.arithmetic.making import when_made
 from gemmsim.ops.product.affine_formats import QAffineFormats
 from gemmsim.ops.rows.formats import RowFormats
 from gemmsim.ops.tracing import assume_constant_result
@@ -26,6 +29,16 @@ _OURS = (Config, Rule, QAffineFormats, RowFormats, MapFormats, *(set(get_args(Sp
 #: Those that compiled code was given, by identity. Kept: another value must not come to have the same one.
 _GIVEN: dict[int, Any] = {}
 _MISSING = -1
+
+
+def _refuse(name: str) -> None:
+    """A spec or accumulator is about to be made. Where a whole graph is asked for the compiler would stop there, in its
+    words; otherwise it breaks the graph, and the code runs as it is."""
+    if torch.compiler.is_dynamo_compiling():
+        made_inside(f"a {name} that was made")  # raises in whole graphs
+
+
+when_made(_refuse)
 
 
 def text_inside(config: Any) -> str:

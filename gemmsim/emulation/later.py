@@ -20,8 +20,8 @@ from torch import Tensor
 from gemmsim.arithmetic import UnsupportedSpec
 from gemmsim.ops.errors import message
 
-from .blame import blamed
-from .places import Placed, Places
+from .compiled import raised
+from .places import Placed, Places, path_running
 from .rules import formats_at
 
 __all__ = [
@@ -167,13 +167,13 @@ def _replace_replicas() -> Callable[[], None]:
     return partial(setattr, kind, "parallel_apply", original)
 
 
-def unseen_products(name: str, mode: Any) -> UnsupportedSpec:
+def unseen_products(name: str, mode: Any) -> Exception:
     """The error of a call under an emulation whose products nobody sees."""
-    path = "" if mode.places is None else mode.places.path
+    path = path_running() if mode.places is None else mode.places.path
     asked = f"{name} in module {path!r} under emulate" if path else f"{name} under emulate"
     allowed = "products that the emulation sees: scaled_dot_product_attention, matmul, and so on"
     do = "Use scaled_dot_product_attention in the model, or call it where no emulation is in force."
-    return blamed(UnsupportedSpec(message(asked, allowed, do)), mode.text)
+    return raised(UnsupportedSpec, message(asked, allowed, do), mode.text)
 
 
 def leaves_attention(mode: Any) -> bool:

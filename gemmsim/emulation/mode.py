@@ -36,7 +36,7 @@ from .blame import is_from
 from .casts import untouched
 from .compiled import raised
 from .inside import text_inside
-from .places import Placed, Places, await_first, paths_of, unwatch, watch
+from .places import Placed, Places, await_first, path_running, paths_of, unwatch, watch
 from .rules import Config, ConfigError, ConfigLike, config_of, formats_at, needs_of, problem, reachable, text_of
 from .table import TABLE, Entry, Site, adopt, bound, unseen
 
@@ -197,7 +197,9 @@ class Emulation(Placed):
             return
         if self.places is not None:
             watch()
-        if not traced:
+        if traced:
+            _prepare_while_traced()
+        else:
             later.opened()
             _prepare()
 
@@ -374,6 +376,12 @@ def _prepare() -> None:
             _OPAQUE[getattr(torch.ops.higher_order, name)] = name
 
 
+@assume_constant_result
+def _prepare_while_traced() -> None:
+    """The compiler learns what it must ask about before it follows the first context's calls, too."""
+    _prepare()
+
+
 def _under(mode: Emulation, value: Any) -> Any:
     """``value``, which runs under the mode if it is a function."""
     if not callable(value) or isinstance(value, Tensor):
@@ -451,6 +459,7 @@ def _located(error: Exception, path: str, kinds: Sequence[str], text: str) -> Ex
     """``error`` of a call of these kinds, which names the call and the module if it is one of ours."""
     if not type(error).__module__.startswith("gemmsim.") or getattr(error, "located", False):
         return error
+    path = path or path_running()
     where = f"in {'/'.join(kinds)} of module {path!r}" if path else f"in {'/'.join(kinds)}"
     try:
         found = raised(type(error), where + ": " + str(error), text)  # what the compiler takes as constant

@@ -77,6 +77,8 @@ class Audit:
 
         Only shapes and dtypes are followed ("fake tensors"), so that a model of billions of parameters takes seconds
         and no memory, also one made under ``torch.device("meta")``. Code that asks for a tensor's values cannot run so.
+        Grouped products, whose groups' sizes are data (experts), run as if all groups were equally large:
+        ``report.assumed`` says it.
 
         Args:
             model: any module; its parameters may be real, on the meta device, or fake. It is left as it is.
@@ -142,6 +144,9 @@ class _Auditor(Recorder):
 
     def opaque(self, name: str) -> None:
         self.report.opaque[name] = self.report.opaque.get(name, 0) + 1
+
+    def assumed(self, what: str) -> None:
+        self.report.assumed[what] = self.report.assumed.get(what, 0) + 1
 
 
 def _escaped(found: Found, what: str) -> NativeGemmError:

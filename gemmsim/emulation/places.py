@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from functools import partial
 from threading import local
@@ -71,6 +72,24 @@ def paths_of(root: nn.Module) -> dict[int, str]:
 
     walk(root, "")
     return found
+
+
+#: What runs while a module is called.
+_CALL = nn.Module._call_impl.__code__
+
+
+def path_running() -> str:
+    """Path of the module that is being called, read off the program's frames: for errors in contexts that keep no
+    places. "" outside modules, and in code that is traced."""
+    if torch.compiler.is_compiling():
+        return ""
+    running: list[nn.Module] = []
+    frame = sys._getframe(1)
+    while frame is not None:
+        if frame.f_code is _CALL:
+            running.append(frame.f_locals["self"])
+        frame = frame.f_back  # type: ignore[assignment]
+    return paths_of(running[-1]).get(id(running[0]), "") if running else ""
 
 
 class Places:

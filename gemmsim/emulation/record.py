@@ -103,6 +103,9 @@ class Recorder(TorchDispatchMode):
     def opaque(self, name: str) -> None:
         """An operator that nobody can look into is about to run."""
 
+    def assumed(self, what: str) -> None:
+        """Without values something had to be taken for granted."""
+
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if func is _DEVICE and hasattr(args[0], "fake_device"):  # asked of a fake tensor, dozens of times a product
             return args[0].fake_device

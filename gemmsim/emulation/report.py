@@ -61,12 +61,14 @@ class Report:
     """The products of a run in their order: iterate over it for ``Record``s; ``str`` is a table.
 
     ``algebra``: linear algebra, whose libraries multiply inside; counted in no sum. ``opaque``: operators of other
-    packages and higher order operators, name -> number of calls: no audit sees what they compute.
+    packages and higher order operators, name -> number of calls: no audit sees what they compute. ``assumed``: what a
+    run without values took for granted, with the number of calls.
     """
 
     records: list[Record] = field(default_factory=list)
     algebra: list[Record] = field(default_factory=list)
     opaque: dict[str, int] = field(default_factory=dict)
+    assumed: dict[str, int] = field(default_factory=dict)
 
     def __iter__(self) -> Iterator[Record]:
         return iter(self.records)
@@ -103,13 +105,14 @@ class Report:
             "records": [record.to_dict() for record in self.records],
             "linear_algebra": [record.to_dict() for record in self.algebra],
             "opaque": dict(self.opaque),
+            "assumed": dict(self.assumed),
         }
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> Report:
         """A report that ``to_dict`` wrote."""
         records, algebra = ([Record.from_dict(one) for one in data[key]] for key in ("records", "linear_algebra"))
-        return cls(records, algebra, dict(data["opaque"]))
+        return cls(records, algebra, dict(data["opaque"]), dict(data.get("assumed", {})))
 
     def to_json(self) -> str:
         """``to_dict`` as text."""
@@ -134,8 +137,14 @@ class Report:
             names = sorted({f"{record.op} in {record.module!r}" for record in self.algebra})
             lines.append(f"Linear algebra, PyTorch's own: {len(self.algebra)} calls: {', '.join(names)}.")
         if self.opaque:
-            lines.append("Not looked into: " + ", ".join(f"{name} x{n}" for name, n in self.opaque.items()) + ".")
+            lines.append(f"Not looked into: {_counted(self.opaque)}.")
+        if self.assumed:
+            lines.append(f"Assumed, for want of values: {_counted(self.assumed)}.")
         return "\n".join(lines)
+
+
+def _counted(calls: dict[str, int]) -> str:
+    return ", ".join(f"{name} x{n}" for name, n in calls.items())
 
 
 def _table(records: list[Record]) -> list[str]:

@@ -235,8 +235,10 @@ class Config:
         """A config written by ``to_json``.
 
         Raises:
-            ConfigError: for text that is none.
+            ConfigError: for text that is none; inside compiled code, which is given a config made outside.
         """
+        if torch.compiler.is_dynamo_compiling():
+            raise made_inside("Config")
         try:
             data = json.loads(text)
         except ValueError as error:

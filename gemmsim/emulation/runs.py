@@ -17,6 +17,7 @@ from gemmsim.ops.errors import message
 from .mode import emulate
 from .record import Recorder
 from .rules import ConfigLike
+from .unknown import assumptions, call_fake
 
 __all__ = ["DryRunError", "estimated", "training_step"]
 
@@ -52,8 +53,7 @@ def estimated(
     state = {**dict(model.named_parameters()), **dict(model.named_buffers())}
     fakes: dict[int, Tensor] = {}
     mode = detect_fake_mode([*state.values(), *tree_leaves((args, kwargs))]) or fake_tensor.FakeTensorMode()
-    if mode.shape_env is None:  # otherwise sizes may be symbols
-        recorder.call = Answers(mode)
+    recorder.call = Answers(mode) if mode.shape_env is None else call_fake  # sizes may be symbols
 
     def fake(t: Tensor) -> Tensor:
         """``t`` without values; one that is shared stays shared. Of the meta device as if on the CPU."""
@@ -65,7 +65,7 @@ def estimated(
             fakes[id(t)] = made.requires_grad_(t.requires_grad)
         return fakes[id(t)]
 
-    with mode, nullcontext() if config is None else emulate(config):
+    with mode, assumptions(recorder.assumed), nullcontext() if config is None else emulate(config):
         given, named = tree_map_only(Tensor, fake, (args, dict(kwargs)))
         try:
             output = functional_call(model, {n: fake(t) for n, t in state.items()}, given, named, tie_weights=True)

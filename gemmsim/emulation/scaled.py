@@ -10,8 +10,10 @@ from torch import Tensor
 from gemmsim.arithmetic import UnsupportedSpec
 from gemmsim.ops.errors import message
 
+from .compiled import is_recorded
 from .products import FLOATS, nth, product
 from .table import Site, lowers, packets
+from .unknown import assume
 
 __all__: list[str] = []
 
@@ -138,8 +140,13 @@ def _grouped_mm(
 
 
 def _group_sizes(offs: Tensor, total: int) -> list[int]:
-    """Sizes of all groups and of what lies beyond the last, which no group has; of fake offsets equal ones."""
-    if type(offs).__name__ == "FakeTensor":
+    """Sizes of all groups and of what lies beyond the last, which no group has.
+
+    Of fake offsets equal ones, where nothing but shapes is followed. A program that is being recorded gets the sizes
+    from its data when it runs.
+    """
+    if type(offs).__name__ == "FakeTensor" and not is_recorded():
+        assume("grouped_mm: groups of equal sizes")
         count = offs.shape[0]
         return [total // count] * (count - 1) + [total - total // count * (count - 1), 0]
     ends = [0, *offs.tolist(), total]

@@ -1,13 +1,18 @@
 """Compiled code around and inside a context: eager's bits, one graph for all steps, nothing emulated twice."""
 
+import subprocess
+import sys
+
 import pytest
 import torch
 from emulation.compiling import NET, X, forget, graphs
 from support_long import long_but
+from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils.checkpoint import checkpoint
 
 import gemmsim as gs
 from gemmsim.emulation import Config, emulate
+from gemmsim.emulation.compiled import is_recorded
 from gemmsim.emulation.table import TABLE
 
 CONFIGS = {
@@ -167,6 +172,32 @@ def test_the_compiler_asks_about_every_call_of_the_table():
     assert [call for call in TABLE if call not in asked] == []
 
 
+FIRST = """
+import torch
+from torch import nn
+import gemmsim as gs
+
+layer, x = nn.TransformerEncoderLayer(32, 4, 64, batch_first=True).eval(), torch.randn(2, 5, 32)
+a, b = (torch.randn(16, 32).to(torch.float8_e4m3fn) for _ in range(2))
+one = torch.tensor(1.0)
+
+
+def run():  # calls that PyTorch does not list as overridable
+    with gs.emulate(":e5m2"):
+        return layer(x), torch._scaled_mm(a, b.t(), one, one, out_dtype=torch.float32)
+
+
+with torch.no_grad():
+    compiled = torch.compile(run, fullgraph=True, backend="eager")()
+    print(*map(torch.equal, compiled, run()))
+"""
+
+
+def test_the_first_context_of_a_program_may_be_in_compiled_code():
+    done = subprocess.run([sys.executable, "-c", FIRST], capture_output=True, text=True)
+    assert done.stdout.split() == ["True", "True"], done.stderr
+
+
 def test_private_names_of_the_compiler_are_there():
     from torch._dynamo.eval_frame import skip_code  # noqa: F401
     from torch._functorch._aot_autograd import runtime_wrappers  # noqa: F401
@@ -194,6 +225,19 @@ def test_private_names_of_the_tracer_are_there():
         seen = torch.compile(lambda x: x + int(whole()), backend="eager", fullgraph=fullgraph)(torch.zeros(1))
         assert bool(seen) is fullgraph
     assert getattr(tls, "current_tx", None) is None and callable(ShortenTraceback.remove_dynamo_frames)
+
+
+def test_what_tells_that_a_program_is_recorded_is_there():
+    seen = []
+
+    def call(x):
+        seen.append(is_recorded())
+        return x + 1
+
+    make_fx(call)(X)
+    make_fx(call, pre_dispatch=True)(X)
+    call(X)
+    assert seen == [True, True, False]
 
 
 class Multiplied(torch.autograd.Function):

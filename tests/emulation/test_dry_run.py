@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import resource
 import time
+from collections import Counter
 
 import pytest
 import torch
+from support_models import make
 from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.nn import functional as F
 
 import gemmsim as gs
+from gemmsim.emulation.unknown import call_fake
 
 SPEC = "e4m3 : e5m10"
 
@@ -109,3 +112,51 @@ def test_what_asks_for_values_is_told():
         gs.audit.dry_run(Asks(), torch.eye(2))
     with pytest.raises(gs.emulation.ConfigError):
         gs.audit.dry_run(Llama(*SMALL), torch.randint(30, (2, 5)), [("nowhere", SPEC)])
+
+
+def test_experts_get_equal_shares_and_the_report_says_so():
+    """Which rows go to which expert is data: all else is as in a real run, the multiply-adds in all, too."""
+    model, inputs = make("mixture")
+    with gs.emulate(SPEC):
+        real = gs.audit(model, **inputs)
+    dry = gs.audit.dry_run(model, inputs, SPEC)
+    assert [r.module for r in dry if "experts" not in r.module] == [r.module for r in real if "experts" not in r.module]
+    fields = [Counter((r.op, r.module, r.role, r.spec, r.dtype) for r in report) for report in (dry, real)]
+    assert fields[0] == fields[1] and dry.total_macs == real.total_macs
+    assert [r.to_dict() for r in dry if "experts" not in r.module] == [
+        r.to_dict() for r in real if "experts" not in r.module
+    ]
+    assert {r.shape[1] for r in dry if "experts" in r.module and r.role == "fprop"} == {2 * 10 * 2 // 4}
+    assert dry.assumed == {"grouped_mm: groups of equal sizes": 4} and not real.assumed
+    assert "Assumed, for want of values: grouped_mm: groups of equal sizes x4." in str(dry)
+    assert gs.emulation.Report.from_dict(dry.to_dict()).assumed == dry.assumed
+
+
+def test_experts_that_pytorch_multiplies():
+    """A native grouped product is one record, whatever its groups."""
+    model, inputs = make("mixture")
+    dry = gs.audit.dry_run(model, inputs)
+    assert [r.to_dict() for r in dry] == [r.to_dict() for r in gs.audit(model, **inputs)]
+    assert not dry.assumed and any(r.op == "aten._grouped_mm" for r in dry)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
+@pytest.mark.parametrize(
+    "a, b", [((8, 16), (3, 16, 8)), ((3, 5, 16), (16, 8)), ((4, 8), (8, 24)), ((3, 4, 8), (3, 8, 8))]
+)
+def test_grouped_products_without_values_look_as_with_them(a, b, dtype):
+    ends = None if len(a) == len(b) == 3 else torch.tensor([2, 5, 8], dtype=torch.int32)
+    real = torch._grouped_mm(torch.ones(a, dtype=dtype), torch.ones(b, dtype=dtype), ends)
+    with FakeTensorMode():
+        offs = None if ends is None else torch.empty(3, dtype=torch.int32)
+        operands = (torch.empty(a, dtype=dtype), torch.empty(b, dtype=dtype), offs)
+        fake = call_fake(torch.ops.aten._grouped_mm.default, operands, {})
+    assert (fake.shape, fake.stride(), fake.dtype) == (real.shape, real.stride(), real.dtype)
+
+
+def test_experts_found_by_their_tokens_are_refused():
+    transformers = pytest.importorskip("transformers", reason="needs the extra 'transformers'")
+    model, inputs = make("mixture")
+    eager = transformers.MixtralForCausalLM._from_config(model.config, experts_implementation="eager")
+    with pytest.raises(gs.emulation.DryRunError, match="nonzero.*asks for values"):
+        gs.audit.dry_run(eager, inputs, SPEC)

@@ -115,10 +115,25 @@ MADE_INSIDE = {
     "rule in a list": (lambda: [("0", ":e5m3"), Rule("*", "softmax", "bf16")], "Rule inside compiled code"),
     "config": (lambda: Config([]), "Config inside compiled code"),
     "config of": (lambda: Config.of([("*", ":e5m3")]), "Config inside compiled code"),
-    "formats": (lambda: gs.QAffineFormats(fprop=":e5m3"), "a QAffineFormats that was made inside compiled code"),
+    "config from JSON": (lambda: Config.from_json('[["*", ":e5m3"]]'), "Config inside compiled code"),
+    "formats": (
+        lambda: gs.QAffineFormats(fprop=":e5m3"),
+        "a (GemmSpec|QAffineFormats) that was made inside compiled code",
+    ),
     "formats in a list": (
         lambda: [("*", gs.QAffineFormats(fprop=":e5m3"))],
-        "a QAffineFormats that was made inside compiled code",
+        "a (GemmSpec|QAffineFormats) that was made inside compiled code",
+    ),
+    # Texts that nothing else names: a spec that was parsed before is known.
+    "spec": (lambda: gs.GemmSpec.parse("e3m3 : e6m4"), "a GemmSpec that was made inside compiled code"),
+    "formats of a new spec": (
+        lambda: gs.QAffineFormats.of("e3m2 : e6m3"),
+        "a GemmSpec that was made inside compiled code",
+    ),
+    "accumulator": (lambda: gs.acc.chunked(16, "e5m3"), "a Chunked that was made inside compiled code"),
+    "accumulator in a list": (
+        lambda: [("0", gs.acc.kahan("e5m3")), ("*", None)],
+        "a Kahan that was made inside compiled code",
     ),
     "deque": (lambda: collections.deque([("*", ":e5m3")]), "a config with a deque inside compiled code"),
 }
@@ -130,10 +145,10 @@ def test_what_is_made_inside_says_what_to_do(make, words):
         with emulate(make()):
             return NET(x)
 
-    want = function(X)
     with pytest.raises(ConfigError, match=f"{words}; allowed: .*made outside.\n  Make it outside"):
         torch.compile(function, fullgraph=True, backend="aot_eager")(X)
-    assert torch.equal(torch.compile(function, backend="aot_eager")(X), want), "a graph break, and eager code"
+    broken = torch.compile(function, backend="aot_eager")(X)
+    assert torch.equal(broken, function(X)), "a graph break, and eager code"
 
 
 WRONG = {

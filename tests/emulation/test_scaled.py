@@ -3,6 +3,7 @@
 import pytest
 import torch
 from emulation.agreement import NARROW, numbers, same, with_gradients
+from torch.fx.experimental.proxy_tensor import make_fx
 
 import gemmsim as gs
 from gemmsim.emulation.mode import emulate
@@ -115,3 +116,32 @@ def test_rows_beyond_the_last_group_are_zero_and_scaled_groups_are_refused():
         assert not found[16:].any() and found[:16].any()
         with pytest.raises(gs.UnsupportedSpec, match="grouped"):
             torch._scaled_grouped_mm(a.to(E4M3), b.to(E4M3), torch.ones(24), torch.ones(2, 16))
+
+
+class Grouped(torch.nn.Module):
+    def forward(self, a, b, ends):
+        return torch._grouped_mm(a, b, offs=ends)
+
+
+ENDS = [torch.tensor(ends, dtype=torch.int32) for ends in ([2, 3, 24], [8, 16, 24], [0, 0, 5])]
+
+
+@pytest.mark.parametrize("how", ["export", "strict export", "make_fx", "compile"])
+def test_recorded_programs_take_the_sizes_of_groups_from_data(how):
+    """And not those of the example that they were recorded with, or any that fakes of it were given."""
+    model, (a, b) = Grouped(), (numbers(24, 32), numbers(3, 32, 16))
+    with emulate(NARROW):
+        wanted = [model(a, b, ends) for ends in ENDS]
+        if how == "compile":
+            program = torch.compile(model, backend="aot_eager", fullgraph=True)
+        elif how == "make_fx":
+            program = make_fx(model, tracing_mode="symbolic")(a, b, ENDS[0])
+        else:
+            program = torch.export.export(model, (a, b, ENDS[0]), strict=how == "strict export").module()
+        if how == "compile":
+            found = [program(a, b, ends) for ends in ENDS]
+    if how != "compile":
+        found = [program(a, b, ends) for ends in ENDS]
+    for ours, theirs in zip(found, wanted, strict=True):
+        same(ours, theirs)
+    assert not torch.equal(wanted[0], wanted[1])

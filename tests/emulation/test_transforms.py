@@ -264,6 +264,48 @@ def test_what_a_spec_has_no_meaning_for_names_call_and_module():
         NET(X)
 
 
+def test_errors_name_the_module_where_no_rule_asks_for_paths_too():
+    model = torch.nn.Sequential(torch.nn.Identity(), torch.nn.Sequential(NET))
+    with pytest.raises(gs.SelectError, match=r"^in linear of module '1.0.0': "), emulate("palette(e5m10, e5m4)"):
+        model(X)
+    with pytest.raises(gs.SelectError, match=r"^in linear: "), emulate("palette(e5m10, e5m4)"):
+        torch.nn.functional.linear(X, NET[0].weight)
+
+
+class Flexible(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.inner = torch.nn.Identity()
+        self.inner.forward = self.attend
+
+    def attend(self, q):
+        from torch.nn.attention.flex_attention import flex_attention
+
+        return flex_attention(q, q, q)
+
+    def forward(self, q):
+        return self.inner(q)
+
+
+@pytest.mark.parametrize("fullgraph", [True, False])
+def test_flex_attention_is_refused_in_compiled_code_by_the_same_error(fullgraph):
+    torch._dynamo.reset()
+    q = torch.randn(1, 1, 16, 16)
+
+    @torch.compile(fullgraph=fullgraph, backend="eager")
+    def run(q):
+        with emulate(SPEC):
+            return model(q)
+
+    model = Flexible()
+    with pytest.raises(gs.UnsupportedSpec, match="^flex_attention"):
+        run(q)
+    with pytest.raises(gs.UnsupportedSpec, match="^flex_attention"), emulate(SPEC):
+        torch.compile(model, fullgraph=fullgraph, backend="eager")(q)
+    with pytest.raises(gs.UnsupportedSpec, match="^flex_attention in module 'inner'"), emulate(SPEC):
+        model(q)
+
+
 def test_flex_attention_is_refused():
     from torch.nn.attention.flex_attention import flex_attention
 
