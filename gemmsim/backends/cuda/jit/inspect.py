@@ -25,6 +25,8 @@ _LABEL = re.compile(r"^(?P<name>\.L_x_\d+):")
 #: Bits of a read of shared memory, where they are not 32.
 _WIDTH = re.compile(r"\.(?P<bits>64|128)\b")
 _TARGET = re.compile(r"`\((?P<name>\.L_x_\d+)\)")
+#: A call of a label inside of the kernel is a jump to it, which sm_80's compiler writes where a loop over chunks ends.
+_JUMPS = ("BRA", "CALL")
 #: Multiplications and additions.
 _OPERATIONS = {
     "FFMA",
@@ -99,10 +101,11 @@ def _parse(text: str) -> _Listing:
         instruction = _INSTRUCTION.match(line)
         if instruction:
             target = _TARGET.search(instruction["rest"])
-            if instruction["name"] == "BRA" and target:
+            goes = bool(target) and instruction["name"] in _JUMPS
+            if target and goes:
                 listing.branches.append((len(listing.names), target["name"]))
-            jumps = instruction["name"] != "BRA" or instruction["rest"].strip().startswith("`")
-            if instruction["name"] in ("BRA", "EXIT", "RET") and jumps and "@" not in line:
+            jumps = goes and instruction["rest"].partition(" ")[2].startswith("`")
+            if (jumps or instruction["name"] in ("EXIT", "RET")) and "@" not in line:
                 listing.always.add(len(listing.names))
             width = _WIDTH.search(instruction["rest"])
             words = int(width["bits"]) // 32 if width else 1
