@@ -60,7 +60,9 @@ template <> struct TensorMma<TensorRoute::WARP_GROUP> : TensorSums<TensorGroups>
         warpgroup_wait<0>();
         warpgroup_fence_operand(acc);
     }
-    // What threads wrote to shared memory is seen by the instructions, which read it by another way.
+    // What threads wrote to shared memory is seen by the instructions, which read it by another way (PTX: the async proxy), where no
+    // barrier alone orders it. It is MEMBAR.ALL.CTA and FENCE.VIEW.ASYNC in machine code: each thread waits for its own stores, once a
+    // chunk.
     static GEMMSIM_HD void publish() { cute::tma_store_fence(); }
 };
 

@@ -109,7 +109,7 @@ template <class T, Cast C> struct Guard {
 
     // The same where the two signs are treated alike: of x's magnitude, and of the rounded one.
     static constexpr bool SYMMETRIC = C.lo == -C.hi && same_number(C.over_neg, -C.over_pos) && same_number(C.inf_neg, -C.inf_pos);
-    static GEMMSIM_HD T magnitude_before(T x) { return min_number(magnitude(x), CLAMPS ? (T)C.hi : power<T>(C.emax + 1)); }
+    static GEMMSIM_HD T magnitude_before(T x) { return min_number(without_sign(x), CLAMPS ? (T)C.hi : power<T>(C.emax + 1)); }
     static GEMMSIM_HD Rounded<T> after_magnitude(T x, T r) {
         static_assert(SYMMETRIC);
         bool nan = x != x;
@@ -119,7 +119,7 @@ template <class T, Cast C> struct Guard {
             else r = over ? (T)C.over_pos : r;
         }
         if constexpr (!INFINITY_IS_OVERFLOW) {
-            const bool infinite = magnitude(x) == from_bits<T>(Carrier<T>::EXPONENT);
+            const bool infinite = without_sign(x) == from_bits<T>(Carrier<T>::EXPONENT);
             if constexpr (C.inf_pos != C.inf_pos) nan = nan || infinite;
             else r = infinite ? (T)C.inf_pos : r;
         }
@@ -179,7 +179,7 @@ template <class T, Cast C> struct StochasticCast {
             return G::after_magnitude(x, Round::apply(G::magnitude_before(x), draw));
         } else {
             const T limited = G::before(x);
-            T r = from_bits<T>(to_bits(Round::apply(magnitude(limited), draw)) | (to_bits(limited) & Carrier<T>::SIGN));
+            T r = from_bits<T>(to_bits(Round::apply(without_sign(limited), draw)) | (to_bits(limited) & Carrier<T>::SIGN));
             if constexpr (!(C.flags & NEG_ZERO)) r = add_rn(r, (T)0);
             r = G::after(x, r);
             return {r, r != r};
