@@ -68,3 +68,13 @@ def test_a_call_inside_of_the_kernel_is_a_jump():
 def test_a_loop_may_be_left_before_its_jump_back():
     jumps_back = [*LOOP[:4], block(5, 6, names="FFMA FFMA FFMA BRA"), block(4, names="BRA"), block(0, names="BRA")]
     assert shortest_pass(jumps_back, range(4, 6), passes=4, loads=2) == 4 * 5 + 1 + 2 + 2 + 3
+
+
+def test_a_loop_of_divisions_is_not_that_of_products():
+    """Offsets of batches have more multiplications than a short product, and read no factors."""
+    offsets = (
+        ".L_x_9:\n        /*0000*/                   IMAD R1, R2, R3, R4 ;\n        /*0010*/                   IMAD R1, R2, R3, R4 ;\n"
+        "        /*0018*/                   IMAD R1, R2, R3, R4 ;\n        /*0020*/               @P0 BRA `(.L_x_9) ;\n"
+    )
+    text = TEXT.replace("FFMA R3, R1, R2, R3", "LDS R3, [R5]")
+    assert instructions_of_chunk(offsets + text, 8, 2, 1) == instructions_of_chunk(text, 8, 2, 1) == 4 * 3 + 3 + 1
