@@ -43,7 +43,7 @@ template <CastConfig K> struct CastKernel {
 
     static GEMMSIM_HD Dst element(Src w, uint32_t R) { return store_value<K.dst>(round_cast<K.cast>(load_value<K.src, Value>(w), R)); }
 
-    // FEW: threads take this way.
+    // FEW: only a few threads take this way.
     template <bool FEW> static GEMMSIM_HD Dst drawn(Src w, const CastArgs& a, uint64_t index) {
         uint32_t R = 0;
         if constexpr (STOCHASTIC && FEW) R = draw_element_shortly<K.cast.rbits>(a.seed, a.start + index, a.site);
