@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Iterator
 from contextlib import contextmanager
+from ctypes import c_int64, c_void_p
 
 import pytest
 import torch
@@ -15,6 +16,7 @@ from torch import Tensor
 from gemmsim.backends import cpu
 from gemmsim.backends.cuda import mx_cast
 from gemmsim.backends.cuda.jit.source import KernelSource
+from gemmsim.backends.cuda.mx_format import mx_literal
 from gemmsim.formats import BlockFormat
 from gemmsim.mx.arguments import code_shape, scale_shape
 
@@ -102,3 +104,34 @@ def host_quantize_blocks(
     with on_host():
         mx_cast.quantize_blocks(x, fmt, out, dim, second)
     return out
+
+
+#: What tiles of products on tensor cores do with a line: a thread has 32 of its terms.
+_DECODER = """
+#include "mx/tensor_config.h"
+namespace gemmsim {
+struct DecoderArgs { const uint8_t *codes, *scales; uint16_t* out; int64_t k; };
+constexpr MxFormat kFormat = FORMAT;
+}
+extern "C" __global__ void gemmsim_kernel(const gemmsim::DecoderArgs args) {
+    gemmsim::TensorLine<gemmsim::kFormat, gemmsim::Packing::PACKING> line;
+    const int64_t first = (blockIdx.x * THREADS + threadIdx.x) * 32;
+    line.fetch(args.codes, args.scales, first, args.k, true);
+    for (int i = 0; i < 4; ++i) *(gemmsim::MxPack<uint32_t, 4>*)(args.out + first + 8 * i) = line.values(i);
+}
+"""
+
+
+class _DecoderArgs(ctypes.Structure):
+    _fields_ = [("codes", c_void_p), ("scales", c_void_p), ("out", c_void_p), ("k", c_int64)]
+
+
+def decode_as_tiles(codes: Tensor, scales: Tensor, fmt: BlockFormat, packing: str, k: int, out: Tensor) -> None:
+    """Element times scale as a tile decodes them, of one line of ``k`` terms, into ``out`` in bfloat16, whose elements are a
+    multiple of 32, and from 8192 on of that."""
+    threads = min(256, out.numel() // 32)
+    enumerator = {"bytes": "BYTES", "lo_first": "LOW_FIRST"}[packing]
+    text = _DECODER.replace("FORMAT", mx_literal(fmt)).replace("PACKING", enumerator).replace("THREADS", str(threads))
+    args = _DecoderArgs(codes.data_ptr(), scales.data_ptr(), out.data_ptr(), k)
+    source = KernelSource("test", f"decoder {fmt}", text, threads=threads)
+    run_on_host(source, (out.numel() // (threads * 32), 1, 1), args, fibers=False)

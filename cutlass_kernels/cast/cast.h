@@ -1,8 +1,8 @@
 // Element-wise casts: out[i] = to_dtype(cast(src[i])), for any strides and any two float dtypes.
 // Random bits belong to the logical index of an element (docs/reference/random_bits.md), so no tiling changes them.
 #pragma once
+#include "gemmsim/device/draws.h"
 #include "gemmsim/device/round_cast.h"
-#include "gemmsim/philox.h"
 
 namespace gemmsim {
 
@@ -35,14 +35,48 @@ template <CastConfig K> struct CastKernel {
     static constexpr bool STOCHASTIC = K.cast.mode >= SR;
     static constexpr int DRAWS = K.cast.rbits <= 16 ? 8 : 4;  // draws of one Philox call
     // Packs in flight for each thread: enough to cover memory latency; few where a rounding is long code.
-    static constexpr int PACKS = K.vector == 0 ? 4 : STOCHASTIC || needs_exact(K.cast) ? 1 : 4;
+    static constexpr bool NARROW = sizeof(Src) == 2 && sizeof(Dst) == 2;
+    static constexpr int PACKS = K.vector == 0 ? 4 : needs_exact(K.cast) || (STOCHASTIC && !(NARROW && DRAWS == 8)) ? 1 : 4;
+    // Draws of 16 bits of which the first r count: that of a word's low half is used as it lies there.
+    static constexpr bool IN_PLACE = DRAWS == 8 && K.src != F64 && stochastic_rounds<float>(K.cast) &&
+                                     stochastic_rounds<float>(K.cast, K.cast.mode == SRB && K.cast.rbits == 16 ? 17 : 16);
 
     static GEMMSIM_HD Dst element(Src w, uint32_t R) { return store_value<K.dst>(round_cast<K.cast>(load_value<K.src, Value>(w), R)); }
 
-    static GEMMSIM_HD Dst drawn(Src w, const CastArgs& a, uint64_t index) {
+    // FEW: only a few threads take this way.
+    template <bool FEW> static GEMMSIM_HD Dst drawn(Src w, const CastArgs& a, uint64_t index) {
         uint32_t R = 0;
-        if constexpr (STOCHASTIC) R = draw_element(a.seed, a.start + index, a.site, K.cast.rbits);
+        if constexpr (STOCHASTIC && FEW) R = draw_element_shortly<K.cast.rbits>(a.seed, a.start + index, a.site);
+        else if constexpr (STOCHASTIC) R = draw_element(a.seed, a.start + index, a.site, K.cast.rbits);
         return element(w, R);
+    }
+
+    // Element j of those that the call x of the generator serves.
+    static GEMMSIM_HD Rounded<float> in_place(Src w, const Words4& x, int j) {
+        typedef StochasticCast<float, K.cast> Round;
+        constexpr int r = K.cast.rbits;
+        const float value = load_value<K.src, float>(w);
+        const uint32_t word = x.w[j / 2];
+        if (j % 2) return Round::template rounded<r>(value, Round::template draw<r>(word >> (32 - r)));
+        return Round::template rounded<16>(value, Round::template draw<16>(word & (0xFFFFu >> (16 - r) << (16 - r))));
+    }
+
+    // All of them, side by side.
+    template <int N> static GEMMSIM_HD void all_in_place(const Pack<Src, N>& in, const Words4& x, int first, Pack<Dst, N>& out) {
+        GEMMSIM_UNROLL for (int j = 0; j < DRAWS; j += 2) {
+            const Rounded<float> p = in_place(in.word[first + j], x, j), q = in_place(in.word[first + j + 1], x, j + 1);
+            if constexpr (sizeof(Dst) == 2) {
+                constexpr uint32_t none = K.dst == F16 ? 0x7E00u : 0x7FC0u;
+                uint32_t both = pair_of<K.dst>(p.value, q.value);
+                if (p.nan) both = (both & 0xFFFF0000u) | none;
+                if (q.nan) both = (both & 0xFFFFu) | none << 16;
+                out.word[first + j] = (Dst)both;
+                out.word[first + j + 1] = (Dst)(both >> 16);
+            } else {
+                out.word[first + j] = p.nan ? quiet_nan<Dst>() : (Dst)p.value;
+                out.word[first + j + 1] = q.nan ? quiet_nan<Dst>() : (Dst)q.value;
+            }
+        }
     }
 
     // A pack whose first element has logical index `first`, a multiple of the pack's length.
@@ -54,7 +88,11 @@ template <CastConfig K> struct CastKernel {
                 const uint64_t call = (a.start + first + g) / DRAWS;
                 const Words4 x =
                     philox((uint32_t)a.seed, (uint32_t)(a.seed >> 32), (uint32_t)call, (uint32_t)(call >> 32), 0u, (uint32_t)a.site);
-                GEMMSIM_UNROLL for (int j = 0; j < DRAWS; ++j) out.word[g + j] = element(in.word[g + j], pick(x, j, K.cast.rbits));
+                if constexpr (IN_PLACE) {
+                    all_in_place<N>(in, x, g, out);
+                } else {
+                    GEMMSIM_UNROLL for (int j = 0; j < DRAWS; ++j) out.word[g + j] = element(in.word[g + j], pick(x, j, K.cast.rbits));
+                }
             }
         } else {
             GEMMSIM_UNROLL for (int j = 0; j < N; ++j) out.word[j] = element(in.word[j], 0);
@@ -76,7 +114,7 @@ template <CastConfig K> struct CastKernel {
             if (first + N <= a.count) *(Pack<Dst, N>*)(dst + first) = whole<N>(in[p], a, first);
         }
         const uint64_t rest = a.count % N, last = a.count - rest + tid;  // what no pack holds
-        if (block == 0 && tid < rest) dst[last] = drawn(src[last], a, last);
+        if (block == 0 && tid < rest) dst[last] = drawn<true>(src[last], a, last);
     }
 
     // Offsets of element i, counted in the order of a.size. Index: 32 bits where they suffice, division is slow.
@@ -90,7 +128,7 @@ template <CastConfig K> struct CastKernel {
             logical += at * a.index_stride[k];
             i = rest;
         }
-        ((Dst*)a.dst)[d] = drawn(((const Src*)a.src)[s], a, (uint64_t)logical);
+        ((Dst*)a.dst)[d] = drawn<false>(((const Src*)a.src)[s], a, (uint64_t)logical);
     }
 
     static GEMMSIM_HD void strided(const CastArgs& a, uint32_t tid, uint64_t block) {

@@ -2,6 +2,7 @@
 // host have a model of the chip in place of this header.
 #pragma once
 #include "gemm/instruction_atoms.h"
+#include "gemm/warp_chunk.h"
 
 namespace gemmsim {
 
@@ -27,28 +28,9 @@ template <InstructionConfig K> struct InstructionMma {
     // The instructions of a whole chunk, or the first `count` of the last one. Those beyond the last term are not issued: they are no
     // part of the chain.
     template <bool WHOLE> static GEMMSIM_HD void multiply(uint8_t* a, uint8_t* b, int tid, int count, Sums& acc) {
-        using namespace cute;
-        type mma;
-        auto own = mma.get_slice(tid);
-        Tensor tile_a = make_tensor(make_smem_ptr((VA*)a), typename ChunkOf<VA>::type{});
-        Tensor tile_b = make_tensor(make_smem_ptr((VB*)b), typename ChunkOf<VB>::type{});
-        Tensor left = own.partition_fragment_A(tile_a);
-        Tensor right = own.partition_fragment_B(tile_b);
-        auto copy_a = make_tiled_copy_A(Copy_Atom<SM75_U32x4_LDSM_N, VA>{}, mma);
-        auto copy_b = make_tiled_copy_B(Copy_Atom<SM75_U32x4_LDSM_N, VB>{}, mma);
-        auto from_a = copy_a.get_slice(tid);
-        auto from_b = copy_b.get_slice(tid);
-        Tensor source_a = from_a.partition_S(tile_a);
-        Tensor source_b = from_b.partition_S(tile_b);
-        Tensor to_a = from_a.retile_D(left);
-        Tensor to_b = from_b.retile_D(right);
-        CUTE_UNROLL
-        for (int k = 0; k < COUNT; ++k) {
-            if (!WHOLE && k >= count) continue;
-            copy(copy_a, source_a(_, _, k), to_a(_, _, k));
-            copy(copy_b, source_b(_, _, k), to_b(_, _, k));
-            gemm(mma, left(_, _, k), right(_, _, k), acc);
-        }
+        const auto tile_a = cute::make_tensor(cute::make_smem_ptr((VA*)a), typename ChunkOf<VA>::type{});
+        const auto tile_b = cute::make_tensor(cute::make_smem_ptr((VB*)b), typename ChunkOf<VB>::type{});
+        multiply_by_warps<type, WHOLE>(tile_a, tile_b, tid, acc, count);
     }
 
     // Where a thread's 16 bytes number `i` of its line lie in a chunk.

@@ -30,19 +30,6 @@ template <DType D, int N> GEMMSIM_HD float unpacked(const TensorPack<D, N>& pack
     else return load_float<D>(pack.word[j]);
 }
 
-// Two numbers to nearest even, the first in the low half; a NaN becomes some NaN.
-template <DType D> GEMMSIM_HD uint32_t pair_of(float first, float second) {
-#if defined(__CUDA_ARCH__)
-    uint32_t both;
-    if constexpr (D == BF16) asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(both) : "f"(second), "f"(first));
-    else asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(both) : "f"(second), "f"(first));
-    return both;
-#else
-    return D == BF16 ? bf16_any_nan(first) | (uint32_t)bf16_any_nan(second) << 16
-                     : half_any_nan(first) | (uint32_t)half_any_nan(second) << 16;
-#endif
-}
-
 // Numbers (no NaN) as a pack.
 template <DType D, int N> GEMMSIM_HD TensorPack<D, N> packed_numbers(const float (&y)[N]) {
     TensorPack<D, N> out;

@@ -1,9 +1,7 @@
 // Matrix instructions on values in bfloat16 by CuTe: where values lie in shared memory, and the instructions of a chunk. Tests on
 // the host have a model of the chip in place of this header.
 #pragma once
-#include <cute/tensor.hpp>
-#include <cute/atom/copy_atom.hpp>
-#include <cute/atom/mma_atom.hpp>
+#include "gemm/warp_chunk.h"
 #include "mx/tensor_config.h"
 
 namespace gemmsim {
@@ -14,6 +12,8 @@ typedef cute::bfloat16_t TensorValue;
 // layout that warp groups' instructions read.
 typedef decltype(cute::tile_to_shape(cute::GMMA::Layout_K_SW128_Atom<TensorValue>{},
                                      cute::Shape<cute::Int<TENSOR_M>, cute::Int<TENSOR_K>>{})) TensorTile;
+
+GEMMSIM_HD auto tensor_tile(uint8_t* at) { return cute::make_tensor(cute::make_smem_ptr((TensorValue*)at), TensorTile{}); }
 
 // What instructions of all routes are to a thread. `ATOMS`: the tiled instruction.
 template <class ATOMS> struct TensorSums {
@@ -38,27 +38,7 @@ typedef cute::TiledMMA<cute::MMA_Atom<cute::SM80_16x8x16_F32BF16BF16F32_TN>, cut
     TensorWarps;
 template <> struct TensorMma<TensorRoute::WARP> : TensorSums<TensorWarps> {
     template <class SUMS> static GEMMSIM_HD void multiply(uint8_t* a, uint8_t* b, int tid, SUMS& acc) {
-        using namespace cute;
-        TensorWarps mma;
-        auto own = mma.get_slice(tid);
-        Tensor tile_a = make_tensor(make_smem_ptr((TensorValue*)a), TensorTile{}),
-               tile_b = make_tensor(make_smem_ptr((TensorValue*)b), TensorTile{});
-        Tensor left = own.partition_fragment_A(tile_a);
-        Tensor right = own.partition_fragment_B(tile_b);
-        auto copy_a = make_tiled_copy_A(Copy_Atom<SM75_U32x4_LDSM_N, TensorValue>{}, mma);
-        auto copy_b = make_tiled_copy_B(Copy_Atom<SM75_U32x4_LDSM_N, TensorValue>{}, mma);
-        auto from_a = copy_a.get_slice(tid);
-        auto from_b = copy_b.get_slice(tid);
-        Tensor source_a = from_a.partition_S(tile_a);
-        Tensor source_b = from_b.partition_S(tile_b);
-        Tensor to_a = from_a.retile_D(left);
-        Tensor to_b = from_b.retile_D(right);
-        CUTE_UNROLL
-        for (int k = 0; k < size<2>(left); ++k) {
-            copy(copy_a, source_a(_, _, k), to_a(_, _, k));
-            copy(copy_b, source_b(_, _, k), to_b(_, _, k));
-            gemm(mma, left(_, _, k), right(_, _, k), acc);
-        }
+        multiply_by_warps<TensorWarps>(tensor_tile(a), tensor_tile(b), tid, acc);
     }
     static GEMMSIM_HD void publish() {}
 };
@@ -70,8 +50,8 @@ template <> struct TensorMma<TensorRoute::WARP_GROUP> : TensorSums<TensorGroups>
         using namespace cute;
         TensorGroups mma;
         auto own = mma.get_slice(tid);
-        Tensor left = own.partition_fragment_A(make_tensor(make_smem_ptr((TensorValue*)a), TensorTile{}));
-        Tensor right = own.partition_fragment_B(make_tensor(make_smem_ptr((TensorValue*)b), TensorTile{}));
+        Tensor left = own.partition_fragment_A(tensor_tile(a));
+        Tensor right = own.partition_fragment_B(tensor_tile(b));
         warpgroup_fence_operand(acc);
         warpgroup_arrive();
         CUTE_UNROLL
@@ -80,7 +60,9 @@ template <> struct TensorMma<TensorRoute::WARP_GROUP> : TensorSums<TensorGroups>
         warpgroup_wait<0>();
         warpgroup_fence_operand(acc);
     }
-    // What threads wrote to shared memory is seen by the instructions, which read it by another way.
+    // What threads wrote to shared memory is seen by the instructions, which read it by another way (PTX: the async proxy), where no
+    // barrier alone orders it. It is MEMBAR.ALL.CTA and FENCE.VIEW.ASYNC in machine code: each thread waits for its own stores, once a
+    // chunk.
     static GEMMSIM_HD void publish() { cute::tma_store_fence(); }
 };
 

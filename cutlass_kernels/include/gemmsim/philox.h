@@ -12,9 +12,23 @@ struct Words4 {
     uint32_t w[4];
 };
 
-GEMMSIM_HD Words4 philox(uint32_t k0, uint32_t k1, uint32_t c0, uint32_t c1, uint32_t c2, uint32_t c3) {
-    for (int round = 0; round < 10; ++round) {
-        const uint64_t p0 = (uint64_t)PHILOX_M0 * c0, p1 = (uint64_t)PHILOX_M1 * c2;
+// a * b. A GPU has an instruction for it, and its compiler puts an addition of zero behind the one of 64 bits.
+GEMMSIM_HD uint64_t wide_product(uint32_t a, uint32_t b) {
+#if defined(__CUDA_ARCH__)
+    uint64_t both;
+    asm("mul.wide.u32 %0, %1, %2;" : "=l"(both) : "r"(a), "r"(b));
+    return both;
+#else
+    return (uint64_t)a * b;
+#endif
+}
+
+// The generator's state: its words and the key of the next round.
+struct PhiloxState {
+    uint32_t k0, k1, c0, c1, c2, c3;
+
+    GEMMSIM_HD void round() {
+        const uint64_t p0 = wide_product(PHILOX_M0, c0), p1 = wide_product(PHILOX_M1, c2);
         const uint32_t n0 = (uint32_t)(p1 >> 32) ^ c1 ^ k0, n2 = (uint32_t)(p0 >> 32) ^ c3 ^ k1;
         c1 = (uint32_t)p1;
         c3 = (uint32_t)p0;
@@ -23,7 +37,14 @@ GEMMSIM_HD Words4 philox(uint32_t k0, uint32_t k1, uint32_t c0, uint32_t c1, uin
         k0 += PHILOX_W0;
         k1 += PHILOX_W1;
     }
-    return Words4{{c0, c1, c2, c3}};
+    GEMMSIM_HD Words4 words() const { return Words4{{c0, c1, c2, c3}}; }
+};
+constexpr int PHILOX_ROUNDS = 10;
+
+GEMMSIM_HD Words4 philox(uint32_t k0, uint32_t k1, uint32_t c0, uint32_t c1, uint32_t c2, uint32_t c3) {
+    PhiloxState state = {k0, k1, c0, c1, c2, c3};
+    for (int i = 0; i < PHILOX_ROUNDS; ++i) state.round();
+    return state.words();
 }
 
 // Draws per Philox call: eight 16-bit halves when r <= 16, four words beyond.

@@ -56,18 +56,29 @@ def _vector(cast: Cast, src: torch.dtype, dst: torch.dtype) -> int:
     return 16 // max(DTYPES[src].bytes, DTYPES[dst].bytes)
 
 
-def _packs(cast: Cast, vector: int) -> int:
-    """CastKernel<K>::PACKS; the records of both sides are compared by the tests."""
+def _packs(cast: Cast, vector: int, narrow: bool) -> int:
+    """CastKernel<K>::PACKS, which tests compare. ``narrow``: both tensors have 16 bits."""
     if vector == 0:
         return 4
-    return 1 if cast.rounding.is_stochastic or needs_exact(cast) else 4
+    long = cast.rounding.is_stochastic and not (narrow and cast.rounding.bits <= 16)
+    return 1 if long or needs_exact(cast) else 4
+
+
+def _is_narrow(src: torch.dtype, dst: torch.dtype) -> bool:
+    return DTYPES[src].bytes == DTYPES[dst].bytes == 2
+
+
+#: gemmsim::ANY_GRID, and formats without a zero.
+_OWN_GRIDS = (
+    CastFlag.NO_CARRY, CastFlag.SUPERNORMAL, CastFlag.FIRST_IS_ZERO, CastFlag.NEGATIVE_NAN, CastFlag.NO_ZERO,
+)  # fmt: skip
 
 
 def needs_exact(cast: Cast) -> bool:
     """gemmsim::needs_exact: only 128-bit integers know this cast."""
-    one = cast_numbers(cast)
-    by_bits = cast.rounding.mode in (RoundingMode.SRB, RoundingMode.SRC)
-    if by_bits or one.has(CastFlag.CODE_PARITY, CastFlag.NO_ZERO):
+    one, mode = cast_numbers(cast), cast.rounding.mode
+    by_code = one.has(CastFlag.CODE_PARITY) and mode in (RoundingMode.RNE, RoundingMode.RO)
+    if by_code or one.has(*_OWN_GRIDS) or (mode is RoundingMode.SRB and one.rbits > 31):
         return True
     return one.p > 53 or one.emin < -1022 or one.emax > 1023 or one.emin - one.p + 52 >= 1023
 
@@ -99,13 +110,13 @@ def cast_source(cast: Cast, src: torch.dtype, dst: torch.dtype, contiguous: bool
     layout = "contiguous" if contiguous else "strided"
     name = f"{cast}, {a.lower()} to {b.lower()}, {layout}"
     # The strided kernel rounds one element in a pass of a loop; its instructions are nearly all of the kernel's.
-    return KernelSource("cast", name, text, _THREADS, work=max(1, vector * _packs(cast, vector)))
+    return KernelSource("cast", name, text, _THREADS, work=max(1, vector * _packs(cast, vector, _is_narrow(src, dst))))
 
 
 def cast_blocks(cast: Cast, src: torch.dtype, dst: torch.dtype, contiguous: bool, count: int) -> int:
     """Blocks of ``cast_source``'s kernel that cover ``count`` elements."""
     vector = _vector(cast, src, dst) if contiguous else 0
-    return -(-count // (_THREADS * _packs(cast, vector) * max(1, vector)))
+    return -(-count // (_THREADS * _packs(cast, vector, _is_narrow(src, dst)) * max(1, vector)))
 
 
 def cast_args(src: int, dst: int, count: int, seed: int, site: int) -> CastArgs:

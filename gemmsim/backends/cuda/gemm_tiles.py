@@ -150,4 +150,7 @@ def slots_of(spec: GemmSpec, accumulator: Accumulator, operands: Operands) -> fl
     what = program_of(accumulator, operands.group)
     if is_packed_run(spec, what, operands):
         return 0.5
-    return 3.0 if what.method in (Method.REGISTER, Method.INTEGER) and not operands.watch else 20.0
+    small = is_small_run(spec, what, operands)
+    if small and operands.table is None:  # a multiply-add, and two more where each addition saturates
+        return 3.0 if what.register.saturate and not what.register.at_end else 1.1
+    return 3.0 if (small or what.method == Method.REGISTER) and not operands.watch else 20.0

@@ -13,8 +13,8 @@ from gemmsim.arithmetic import Accumulator, GemmSpec, Sequential, SpecError
 from gemmsim.arithmetic.errors import UnsupportedSpec
 from gemmsim.arithmetic.palette import Palette
 from gemmsim.formats import Cast, FixedFormat
-from gemmsim.lowering.casts import stays_in_float32
-from gemmsim.lowering.numbers import Site, holds
+from gemmsim.lowering.casts import cast_numbers, stays_in_float32
+from gemmsim.lowering.numbers import CastFlag, Site, holds
 from gemmsim.lowering.refusal import Refusal
 from gemmsim.lowering.supported import refuses as lowering_refuses
 
@@ -96,8 +96,10 @@ def refuses(spec: GemmSpec) -> Refusal | None:
 
 
 def is_beforehand(cast: Cast | None) -> bool:
-    """Whether a cast is a pass of its own: its bits belong to tensor elements, or it needs integers of 128 bits."""
-    return cast is not None and (cast.is_stochastic or needs_integers(cast))
+    """Whether a cast is a pass of its own: its bits belong to tensor elements, or no lemma knows how it rounds."""
+    if cast is None:
+        return False
+    return cast.is_stochastic or needs_integers(cast) or cast_numbers(cast).has(CastFlag.CODE_PARITY)
 
 
 def _rounded(x: Tensor, cast: Cast, seed: int, site: int) -> Tensor:

@@ -30,6 +30,11 @@ CASTS = [
     "binary8p3", "binary8p4ue", "binary8p1", "e8m0", "binary8p3/srb8", "e5m10/src4", "e11m52", "e9m30/clamp",
     "supernormal(4,3)", "supernormal(3,2,2,1,saturate,even_exponent)/sr8", "binary8(4)/ftz", "binary8(3,unsigned)/ru",
     "e4m3/rnd", "fixed(8,4)/rnu", "bfp(8,1)", "bfp(4,1,asymmetric)/sr8",
+    "e5m10/ftz/rnd", "e8m20/rnu", "bf16/rnd", "binary8p1/rnu", "e11m30/rnd",
+    "e5m10/srb16", "bf16/srb8", "bf16/srb16", "e5m10/ftz/srb12", "e4m3/srb22", "e4m3/srb23", "fixed(8,4)/srb32", "e8m20/srb4",
+    "binary8p1/srb8", "binary8p4ue/srb5", "e5m2/srb8/sat", "e4m3fnuz/srb8",
+    "e4m3/src8", "e5m10/src16", "bf16/src10", "e5m10/ftz/src6", "e5m2/src20", "fixed(8,4)/src32", "e8m20/src4", "binary8p1/src8",
+    "e4m3fnuz/sr8", "ufixed(6,3)/sr8", "e5m2/sr8/satprop", "e4m3/sr16/sat", "fixed(8,4,symmetric)/sr4", "bf16/sr15",
 ]  # fmt: skip
 
 
@@ -61,14 +66,46 @@ def test_float32_patterns_and_ties(text):
 
 
 @pytest.mark.parametrize(
-    "text", [*CASTS[:3], *CASTS[7:13], "fixed(30,10)", "e8m20", "e4m3/sr8", "e5m10/sr32", "e8m0", "e11m52"]
+    "text",
+    [
+        *CASTS[:3],
+        *CASTS[7:13],
+        "fixed(30,10)",
+        "e8m20",
+        "e4m3/sr8",
+        "e5m10/sr32",
+        "e8m0",
+        "e11m52",
+        "e4m3/rnd",
+        "e5m10/srb16",
+        "e5m10/srb31",
+        "e11m30/src20",
+        "e5m10/ftz/src32",
+    ],
 )
 def test_float64_inputs_are_rounded_once(text):
     compare(float_bits(20_000, torch.float64), text, torch.float64)
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
-@pytest.mark.parametrize("text", ["e4m3", "e5m2/rtz", "e5m10", "bf16/sat", "e3m2/sr8", "binary8p1"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "e4m3",
+        "e5m2/rtz",
+        "e5m10",
+        "bf16/sat",
+        "e3m2/sr8",
+        "binary8p1",
+        "e5m10/sr8",
+        "e4m3/sr16",
+        "e5m2/srb11",
+        "bf16/srb16",
+        "e4m3/src7",
+        "e4m3fnuz/sr8",
+        "e3m2/rnu",
+    ],
+)
 def test_all_sixteen_bit_inputs(dtype, text):
     compare(torch.arange(65536, dtype=torch.int32).to(torch.int16).view(dtype), text, dtype)
 
@@ -91,7 +128,9 @@ def test_results_are_converted_to_the_output_dtype_once(src, dst):
         compare(x.to(src)[:4001], "e5m10/sr10", dst)
 
 
-@pytest.mark.parametrize("text", ["e4m3", "e5m10/sr8", "e5m2/rtz/sat", "fixed(8,4)", "binary8p3/srb8"])
+@pytest.mark.parametrize(
+    "text", ["e4m3", "e5m10/sr8", "e5m2/rtz/sat", "fixed(8,4)", "binary8p3/srb8", "e5m10/src9", "e4m3/rnd", "e5m2/rnu"]
+)
 def test_the_reference_agrees(text):
     x, cast = float_bits(150, torch.float32, seed=3), parse_cast(text)
     out = torch.empty_like(x)

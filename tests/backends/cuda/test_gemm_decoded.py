@@ -3,10 +3,8 @@ instruction's published model the same bits. Kernels run on the host, whole."""
 
 from __future__ import annotations
 
-import ctypes
 import math
 from contextlib import contextmanager
-from ctypes import c_int64, c_void_p
 from dataclasses import replace
 
 import pytest
@@ -14,6 +12,7 @@ import torch
 from support import assert_bitwise_equal
 from support_collective import fake_gpu, fake_hopper  # noqa: F401
 from support_cuda import run_on_host
+from support_cuda_mx import decode_as_tiles
 from support_matrix import launching
 from support_matrix import on_host as matrices_on_host
 
@@ -21,9 +20,8 @@ import gemmsim as gs
 from gemmsim.arithmetic import Accumulator
 from gemmsim.backends import cuda
 from gemmsim.backends.coded import Coded
-from gemmsim.backends.cuda import KernelSource, gemm_decoded, gemm_tensor, mx_cast
+from gemmsim.backends.cuda import gemm_decoded, gemm_tensor, mx_cast
 from gemmsim.backends.cuda.gemm_decoded import decoded_lines, decodes_once
-from gemmsim.backends.cuda.mx_format import mx_literal
 from gemmsim.formats import parse_block
 
 HOPPER = Accumulator.parse("hw(hopper, wgmma, bf16)")
@@ -69,34 +67,10 @@ def once(a: Coded, b: Coded, out: torch.Tensor) -> torch.Tensor:
     return out
 
 
-#: What tiles do with a line: a thread has 32 of its terms.
-_DECODER = """
-#include "mx/tensor_config.h"
-namespace gemmsim {
-struct DecoderArgs { const uint8_t *codes, *scales; uint16_t* out; int64_t k; };
-constexpr MxFormat kFormat = FORMAT;
-}
-extern "C" __global__ void gemmsim_kernel(const gemmsim::DecoderArgs args) {
-    gemmsim::TensorLine<gemmsim::kFormat, gemmsim::Packing::PACKING> line;
-    const int64_t first = (blockIdx.x * 256 + threadIdx.x) * 32;
-    line.fetch(args.codes, args.scales, first, args.k, true);
-    for (int i = 0; i < 4; ++i) *(gemmsim::MxPack<uint32_t, 4>*)(args.out + first + 8 * i) = line.values(i);
-}
-"""
-
-
-class _Args(ctypes.Structure):
-    _fields_ = [("codes", c_void_p), ("scales", c_void_p), ("out", c_void_p), ("k", c_int64)]
-
-
 def values_in_tiles(x: Coded) -> torch.Tensor:
     """Element times scale as a tile decodes it, all lines as one."""
-    enumerator = {"bytes": "BYTES", "lo_first": "LOW_FIRST"}[x.packing]
-    text = _DECODER.replace("FORMAT", mx_literal(x.format)).replace("PACKING", enumerator)
     out = torch.full((len(x.codes), x.size), 7.0, dtype=BF16)
-    args = _Args(x.codes.data_ptr(), x.scales.data_ptr(), out.data_ptr(), out.numel())
-    source = KernelSource("test", f"decoder {x.format}", text, threads=256)
-    run_on_host(source, (out.numel() // (256 * 32), 1, 1), args, fibers=False)
+    decode_as_tiles(x.codes, x.scales, x.format, x.packing, out.numel(), out)
     return out
 
 

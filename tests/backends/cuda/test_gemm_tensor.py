@@ -13,6 +13,7 @@ from fractions import Fraction
 import pytest
 import torch
 from support_cuda import run_on_host
+from support_cuda_mx import decode_as_tiles
 
 import gemmsim as gs
 from gemmsim.arithmetic import UnsupportedSpec
@@ -25,39 +26,18 @@ from gemmsim.backends.cuda.mx_format import mx_literal
 from gemmsim.formats import FP32, Cast, parse_block
 from gemmsim.reference import round_value
 
-_DECODER = """
-#include "mx/tensor_config.h"
-namespace gemmsim {
-struct DecoderArgs { const uint8_t *codes, *scales; uint16_t* out; int64_t k; };
-constexpr MxFormat kFormat = FORMAT;
-}
-extern "C" __global__ void gemmsim_kernel(const gemmsim::DecoderArgs args) {
-    gemmsim::TensorLine<gemmsim::kFormat, gemmsim::Packing::PACKING> line;
-    line.fetch(args.codes, args.scales, threadIdx.x * 32, args.k, true);
-    for (int i = 0; i < 4; ++i) *(gemmsim::MxPack<gemmsim::uint32_t, 4>*)(args.out + threadIdx.x * 32 + 8 * i) = line.values(i);
-}
-""".replace("gemmsim::uint32_t", "uint32_t")
-
-
-class _Args(ctypes.Structure):
-    _fields_ = [("codes", c_void_p), ("scales", c_void_p), ("out", c_void_p), ("k", c_int64)]
-
 
 @pytest.mark.parametrize("name, packing", [("mxfp8_e4m3", "bytes"), ("mxfp6_e3m2", "bytes"), ("mxfp4", "lo_first"), ("nvfp4", "lo_first"), ("mxint8/b64", "bytes")])  # fmt: skip
 def test_lines_are_decoded_exactly(name, packing):
     """The values of decode, in bfloat16; zeros beyond the line's end."""
     fmt = parse_block(name)
-    text = _DECODER.replace("FORMAT", mx_literal(fmt)).replace(
-        "PACKING", {"bytes": "BYTES", "lo_first": "LOW_FIRST"}[packing]
-    )
     for k in (128, 117):
         x = torch.randn(k, generator=torch.Generator().manual_seed(1))
         x[40] = float("nan")
         encoded = gs.mx.encode(x, fmt, packing=packing)
         codes = torch.cat([encoded.codes, torch.zeros(16, dtype=torch.uint8)])[: encoded.codes.numel()].clone()
         out = torch.full((128,), 7.0, dtype=torch.bfloat16)
-        args = _Args(codes.data_ptr(), encoded.scales.data_ptr(), out.data_ptr(), k)
-        run_on_host(KernelSource("test", f"decoder {name}", text, threads=4), (1, 1, 1), args, fibers=False)
+        decode_as_tiles(codes, encoded.scales, fmt, packing, k, out)
         want = gs.mx.decode(encoded, fmt, size=k, packing=packing)
         assert torch.equal(out[:k].float().nan_to_num(99.0), want.nan_to_num(99.0))
         assert not out[k:].any()

@@ -8,14 +8,31 @@ import torch
 from gemmsim.arithmetic import GemmSpec
 from gemmsim.backends.cuda import tiles
 from gemmsim.backends.cuda.gemm_operands import Operands
-from gemmsim.backends.cuda.gemm_tiles import tiles_of
+from gemmsim.backends.cuda.gemm_tiles import slots_of, tiles_of
 from gemmsim.backends.cuda.tiles import MULTIPROCESSORS, Problem, Tile, cheapest, cycles, multiprocessors_of
+
+OPERANDS = Operands(*[torch.bfloat16] * 2, torch.float32, None, False, True, True, 1, 1)
 
 
 def candidates(text: str = "e4m3 : e6m9") -> tuple[Tile, ...]:
     spec = GemmSpec.of(text)
-    operands = Operands(*[torch.bfloat16] * 2, torch.float32, None, False, True, True, 1, 1)
-    return tiles_of(spec, spec.accumulator, operands)
+    return tiles_of(spec, spec.accumulator, OPERANDS)
+
+
+@pytest.mark.parametrize(
+    ("text", "slots"),
+    [
+        ("e4m3 : e6m9", 3.0),
+        ("e4m3 : e5m10", 0.5),
+        ("fixed(8,0) : int(24)", 1.1),
+        ("fixed(8,0) : int(12, overflow=saturate)", 3.0),
+        (":int(24)", 20.0),
+    ],
+)
+def test_instructions_of_a_product_are_those_of_its_loop(text, slots):
+    """As the baseline of kernels counts them; integers of 128 bits are long code."""
+    spec = GemmSpec.of(text)
+    assert slots_of(spec, spec.accumulator, OPERANDS) == slots
 
 
 def useful(tile: Tile, m: int, n: int) -> float:

@@ -75,6 +75,8 @@ GEMMSIM_HD float min_number(float a, float b) { return fminf(a, b); }
 GEMMSIM_HD float max_number(float a, float b) { return fmaxf(a, b); }
 GEMMSIM_HD double min_number(double a, double b) { return fmin(a, b); }
 GEMMSIM_HD double max_number(double a, double b) { return fmax(a, b); }
+GEMMSIM_HD float without_sign(float x) { return fabsf(x); }
+GEMMSIM_HD double without_sign(double x) { return fabs(x); }
 #else  // the host compiles with -ffp-contract=off
 GEMMSIM_HD float fma_rn(float a, float b, float c) { return __builtin_fmaf(a, b, c); }
 GEMMSIM_HD double fma_rn(double a, double b, double c) { return __builtin_fma(a, b, c); }
@@ -104,6 +106,8 @@ GEMMSIM_HD float min_number(float a, float b) { return b != b || a < b ? a : b; 
 GEMMSIM_HD float max_number(float a, float b) { return b != b || a > b ? a : b; }
 GEMMSIM_HD double min_number(double a, double b) { return b != b || a < b ? a : b; }
 GEMMSIM_HD double max_number(double a, double b) { return b != b || a > b ? a : b; }
+GEMMSIM_HD float without_sign(float x) { return __builtin_fabsf(x); }
+GEMMSIM_HD double without_sign(double x) { return __builtin_fabs(x); }
 #endif
 
 }  // namespace gemmsim

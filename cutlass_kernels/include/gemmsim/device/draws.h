@@ -1,5 +1,6 @@
-// Random bits of one rounding, term after term: a block of Philox serves eight (or four) successive ones.
+// Random bits of one rounding, term after term: a block of Philox serves eight (or four) successive ones. And of one element.
 #pragma once
+#include "gemmsim/device/carrier.h"
 #include "gemmsim/philox.h"
 
 namespace gemmsim {
@@ -11,6 +12,15 @@ template <int BITS> GEMMSIM_HD uint32_t pick_held(const Words4& x, uint32_t at) 
     const uint32_t word = w < 2 ? (w == 0 ? x.w[0] : x.w[1]) : (w == 2 ? x.w[2] : x.w[3]);
     if constexpr (halves) return ((at & 1 ? word >> 16 : word) & 0xFFFFu) >> (16 - BITS);
     else return word >> (32 - BITS);
+}
+
+// philox.h's draw_element in few instructions, for code that few threads run.
+template <int BITS> GEMMSIM_HD uint32_t draw_element_shortly(uint64_t seed, uint64_t i, int site) {
+    constexpr uint32_t n = BITS <= 16 ? 8 : 4;
+    const uint64_t c = i / n;
+    PhiloxState state = {(uint32_t)seed, (uint32_t)(seed >> 32), (uint32_t)c, (uint32_t)(c >> 32), 0u, (uint32_t)site};
+    GEMMSIM_NO_UNROLL for (int k = 0; k < PHILOX_ROUNDS; ++k) state.round();
+    return pick_held<BITS>(state.words(), (uint32_t)(i % n));
 }
 
 // The element of a product whose rounding draws.

@@ -49,7 +49,7 @@ template <class T> GEMMSIM_HD constexpr bool is_native(const Cast& c) {
 // One rounding of a carrier number rounded to odd (`spare`) or of one taken as it is, is right: two bits more below the last
 // place, or below the last random bit.
 template <class T> GEMMSIM_HD constexpr bool fits(const Cast& c, bool spare) {
-    if (!carrier_rounds<T>(c)) return false;
+    if (!carrier_rounds<T>(c) || c.mode > SR || (c.flags & CODE_PARITY)) return false;  // what sums leave is not known of those
     const int extra = !spare ? 0 : c.mode == SR ? c.rbits + 1 : 2;
     return c.p + extra <= CarrierFacts<T>::BITS && (c.mode != SR || c.rbits <= CarrierFacts<T>::BITS - 1);
 }

@@ -9,8 +9,8 @@
 //   MagicSubnormal   4    + FMNMX              same                                    + subnormals of the target
 //   Saturate<R>     +2    2 FMNMX              as R                                    + clamp to [lo, hi] beforehand
 //   MagicCast      9-13   + selects            everything                              a whole Cast in nearest even
-//   Stochastic      12    FMNMX 4 LOP3 7 FP    as Magic, R_BITS <= F                   SR, + subnormals of the target
-//   StochasticCast 17-21  + selects            everything                              a whole Cast in SR
+//   Stochastic       6    FMNMX LOP3 FMUL 3 FFMA  magnitudes, as Magic, BITS <= F      SR, SRB, + subnormals of the target
+//   StochasticCast 12-21  + draw, selects      everything                              a whole Cast in SR or SRB
 //   ThroughHalf      2    F2F, widening           everything, float                       e5m10: subnormals, infinity
 //   ThroughBf16      2    F2F, shift           everything, float                       e8m7: subnormals, infinity
 //   Truncate         1    LOP3                 normal results of finite numbers        toward zero, no target range
@@ -76,6 +76,12 @@ template <class T> GEMMSIM_HD constexpr bool magic_rounds(const Cast& c) {
 
 GEMMSIM_HD constexpr bool same_number(double a, double b) { return a == b || (a != a && b != b); }
 
+// A rounded number; where it is NaN, `value` is anything.
+template <class T> struct Rounded {
+    T value;
+    bool nan;
+};
+
 // What stands around a rounding that needs numbers of limited size: `before` bounds x, `after` does overflow, infinities
 // and NaN. Zero keeps its sign where the format has a negative zero. A NaN result is the canonical one.
 template <class T, Cast C> struct Guard {
@@ -100,6 +106,27 @@ template <class T, Cast C> struct Guard {
         }
         return x != x ? quiet_nan<T>() : r;
     }
+
+    // The same where the two signs are treated alike: of x's magnitude, and of the rounded one.
+    static constexpr bool SYMMETRIC = C.lo == -C.hi && same_number(C.over_neg, -C.over_pos) && same_number(C.inf_neg, -C.inf_pos);
+    static GEMMSIM_HD T magnitude_before(T x) { return min_number(without_sign(x), CLAMPS ? (T)C.hi : power<T>(C.emax + 1)); }
+    static GEMMSIM_HD Rounded<T> after_magnitude(T x, T r) {
+        static_assert(SYMMETRIC);
+        bool nan = x != x;
+        if constexpr (!CLAMPS) {
+            const bool over = r > (T)C.hi;
+            if constexpr (C.over_pos != C.over_pos) nan = nan || over;
+            else r = over ? (T)C.over_pos : r;
+        }
+        if constexpr (!INFINITY_IS_OVERFLOW) {
+            const bool infinite = without_sign(x) == from_bits<T>(Carrier<T>::EXPONENT);
+            if constexpr (C.inf_pos != C.inf_pos) nan = nan || infinite;
+            else r = infinite ? (T)C.inf_pos : r;
+        }
+        r = from_bits<T>(to_bits(r) | (to_bits(x) & Carrier<T>::SIGN));
+        if constexpr (!(C.flags & NEG_ZERO)) r = add_rn(r, (T)0);
+        return {r, nan};
+    }
 };
 
 // Any input to a nearest-even Cast.
@@ -111,44 +138,57 @@ template <class T, Cast C> struct MagicCast {
     }
 };
 
-// An integer below 2^F as a number, without the slow conversion instruction.
-template <class T> GEMMSIM_HD T small_integer(uint32_t n) {
-    constexpr T offset = power<T>(Carrier<T>::FRACTION);
-    return add_rn(from_bits<T>(to_bits(offset) | n), -offset);
-}
-
 // Up iff floor(nu * 2^r) + R >= 2^r, nu the dropped fraction of an ulp: R * 2^-r ulps are added toward zero, and the sum is
-// cut at the ulp. Cutting in the carrier first changes nothing, because the grid's points are carrier numbers.
-// A negative number that rounds to zero becomes -0.
-template <class T, int P, int EMIN, int R_BITS> struct Stochastic {
+// cut at the ulp. Cutting in the carrier first changes nothing, because the grid's points are carrier numbers. x: a magnitude.
+// draw: R * 2^(BITS - r). SRB is the same of R + 1/2.
+template <class T, int P, int EMIN, int BITS> struct Stochastic {
     static constexpr int S = Carrier<T>::FRACTION + 1 - P;
-    static_assert(P >= 1 && S >= 2 && R_BITS <= Carrier<T>::FRACTION);
-    static_assert(EMIN + 1 - P - R_BITS >= 1 - Carrier<T>::BIAS - Carrier<T>::FRACTION, "a share of the ulp underflows");
-    static GEMMSIM_HD T apply(T x, uint32_t R) {
-        const Bits<T> u = to_bits(x), sign = u & Carrier<T>::SIGN;
-        const T e = max_number(from_bits<T>(u & Carrier<T>::EXPONENT), power<T>(EMIN));
-        const T share = mul_rn(e, power<T>(1 - P - R_BITS)), m = mul_rn(e, power<T>(S));
-        const T sum = fma_rz(small_integer<T>(R), share, from_bits<T>(u & ~Carrier<T>::SIGN));
-        return from_bits<T>(to_bits(add_rn(add_rz(sum, m), -m)) | sign);
+    static_assert(P >= 1 && S >= 2 && BITS <= Carrier<T>::FRACTION);
+    static_assert(EMIN + 1 - P - BITS >= 1 - Carrier<T>::BIAS - Carrier<T>::FRACTION, "a share of the ulp underflows");
+    static GEMMSIM_HD T apply(T x, T draw) {
+        constexpr T m = power<T>(S);
+        const T e = max_number(from_bits<T>(to_bits(x) & Carrier<T>::EXPONENT), power<T>(EMIN));
+        return fma_rn(e, -m, fma_rz(e, m, fma_rz(draw, mul_rn(e, power<T>(1 - P - BITS)), x)));
     }
 };
 
-// Whether StochasticCast rounds to `c` in carrier T: as magic_rounds, and no share of an ulp underflows.
-template <class T> GEMMSIM_HD constexpr bool stochastic_rounds(const Cast& c) {
+// Whether StochasticCast rounds to `c` in carrier T, draws counted in 2^-bits of an ulp: as magic_rounds, and no share of an ulp
+// underflows.
+template <class T> GEMMSIM_HD constexpr bool stochastic_rounds(const Cast& c, int bits) {
     typedef Carrier<T> K;
-    if (c.mode != SR || (c.flags & NO_SUBNORMALS) || !carrier_rounds<T>(c)) return false;
-    if (c.emin + 1 - c.p - c.rbits < 1 - K::BIAS - K::FRACTION) return false;
+    if ((c.mode != SR && c.mode != SRB) || (c.flags & NO_SUBNORMALS) || !carrier_rounds<T>(c)) return false;
+    if (c.emin + 1 - c.p - bits < 1 - K::BIAS - K::FRACTION || bits > K::FRACTION) return false;
     return c.p <= K::FRACTION - 1 && c.emax + 1 + K::FRACTION + 1 - c.p <= K::BIAS;
 }
+template <class T> GEMMSIM_HD constexpr bool stochastic_rounds(const Cast& c) { return stochastic_rounds<T>(c, random_bits(c)); }
 
-// Any input to a Cast of mode SR, R its draw.
+// Any input to a Cast of mode SR or SRB.
 template <class T, Cast C> struct StochasticCast {
-    static_assert(stochastic_rounds<T>(C));
+    typedef Guard<T, C> G;
+
+    // R * 2^(BITS - rbits), below 2^F, as a number without the slow conversion instruction; SRB's half added.
+    template <int BITS> static GEMMSIM_HD T draw(uint32_t n) {
+        constexpr T offset = power<T>(Carrier<T>::FRACTION), half = C.mode == SRB ? power<T>(BITS - C.rbits - 1) : (T)0;
+        return add_rn(from_bits<T>(to_bits(offset) | n), half - offset);
+    }
+
+    template <int BITS> static GEMMSIM_HD Rounded<T> rounded(T x, T draw) {
+        static_assert(stochastic_rounds<T>(C, C.mode == SRB && BITS == C.rbits ? BITS + 1 : BITS));
+        typedef Stochastic<T, C.p, C.emin, BITS> Round;
+        if constexpr (G::SYMMETRIC) {
+            return G::after_magnitude(x, Round::apply(G::magnitude_before(x), draw));
+        } else {
+            const T limited = G::before(x);
+            T r = from_bits<T>(to_bits(Round::apply(without_sign(limited), draw)) | (to_bits(limited) & Carrier<T>::SIGN));
+            if constexpr (!(C.flags & NEG_ZERO)) r = add_rn(r, (T)0);
+            r = G::after(x, r);
+            return {r, r != r};
+        }
+    }
+
     static GEMMSIM_HD T apply(T x, uint32_t R) {
-        typedef Guard<T, C> G;
-        T r = Stochastic<T, C.p, C.emin, C.rbits>::apply(G::before(x), R);
-        if constexpr (!(C.flags & NEG_ZERO)) r = add_rn(r, (T)0);
-        return G::after(x, r);
+        const Rounded<T> r = rounded<C.rbits>(x, draw<C.rbits>(R));
+        return r.nan ? quiet_nan<T>() : r.value;
     }
 };
 

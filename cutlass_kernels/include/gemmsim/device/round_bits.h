@@ -1,17 +1,27 @@
-// Rounding as integer arithmetic on the carrier's bit pattern: every mode but SRB and SRC, every overflow policy, NaN,
-// infinities, target subnormals or none. The Cast is a template parameter, so that what it does not need costs nothing.
+// Rounding as integer arithmetic on the carrier's bit pattern: every mode, every overflow policy, NaN, infinities, target
+// subnormals or none. The Cast is a template parameter, so that what it does not need costs nothing.
 #pragma once
 #include "gemmsim/device/carrier.h"
 
 namespace gemmsim {
 
-// Whether carrier T can round its own values to `c` with round_bits. The bounds are those of the CPU's vectors.
+// Random bits that a rounding adds: SRB's are SR's with 2 R + 1 of one bit more.
+GEMMSIM_HD constexpr int random_bits(const Cast& c) { return c.mode == SRB ? c.rbits + 1 : c.rbits; }
+
+// Whether carrier T can round its own values to `c` with round_bits. The bounds are those of the CPU's vectors. Only ties to even
+// and rounding to odd look at the parity of a code.
 template <class T> GEMMSIM_HD constexpr bool carrier_rounds(const Cast& c) {
     typedef Carrier<T> C;
-    if (c.mode == SRB || c.mode == SRC || (c.flags & (CODE_PARITY | NO_ZERO))) return false;
+    if ((c.flags & (ANY_GRID | NO_ZERO)) || ((c.flags & CODE_PARITY) && (c.mode == RNE || c.mode == RO))) return false;
     if (c.p > C::FRACTION + 1 || c.emin < 1 - C::BIAS || c.emax > C::EMAX) return false;
-    if (c.mode == SR && c.rbits > (C::FRACTION > 32 ? 32 : C::FRACTION)) return false;
+    if (c.mode >= SR && random_bits(c) > (C::FRACTION > 32 ? 32 : C::FRACTION)) return false;
     return c.emin - c.p + C::FRACTION < C::BIAS;
+}
+
+// What rounding to nearest even adds before `drop` bits are cut off.
+template <class U> GEMMSIM_HD U nearest_increment(U sig, int drop) {
+    const U mask = ((U)1 << drop) - 1;
+    return (mask >> 1) + ((sig >> drop) & 1 & mask);
 }
 
 // One field of the magnitude's pattern cut at `drop` bits, and what the mode adds before the cut. `mag + inc` carries
@@ -19,14 +29,17 @@ template <class T> GEMMSIM_HD constexpr bool carrier_rounds(const Cast& c) {
 template <class T, Cast C> GEMMSIM_HD Bits<T> increment(Bits<T> mag, Bits<T> sig, int drop, bool neg, uint32_t R) {
     typedef Bits<T> U;
     const U mask = ((U)1 << drop) - 1, lsb = (sig >> drop) & 1;
-    if constexpr (C.mode == RNE) return (mask >> 1) + (lsb & mask);
+    if constexpr (C.mode == RNE) return nearest_increment<U>(sig, drop);
     else if constexpr (C.mode == RNA) return (mask + 1) >> 1;
+    else if constexpr (C.mode == RND || C.mode == RNU) return (mask + (neg == (C.mode == RND) ? 1 : 0)) >> 1;
     else if constexpr (C.mode == RU) return neg ? 0 : mask;
     else if constexpr (C.mode == RD) return neg ? mask : 0;
     else if constexpr (C.mode == RO) return (mag & mask) != 0 && !lsb ? mask + 1 : 0;
-    else if constexpr (C.mode == SR) {
-        const int gap = drop - C.rbits;
-        return gap >= 0 ? (U)R << gap : (U)R >> -gap;
+    else if constexpr (C.mode >= SR) {
+        const int gap = drop - random_bits(C);
+        if (gap < 0) return (U)R >> -gap;
+        // SRC first rounds to a grid of 2^-r quanta.
+        return ((U)R << gap) + (C.mode == SRC ? nearest_increment<U>(sig, gap) : 0);
     } else return 0;  // RTZ
 }
 
@@ -36,13 +49,15 @@ template <class T, Cast C> GEMMSIM_HD bool quantum_reached(Bits<T> mag, Bits<T> 
     constexpr Bits<T> half = power_bits<T>((ftz ? C.emin : C.emin - C.p + 1) - 1);
     if constexpr (C.mode == RNE) return mag > half;
     else if constexpr (C.mode == RNA) return mag >= half && mag != 0;
+    else if constexpr (C.mode == RND || C.mode == RNU) return mag > half || (mag == half && mag != 0 && neg == (C.mode == RND));
     else if constexpr (C.mode == RU) return mag != 0 && !neg;
     else if constexpr (C.mode == RD) return mag != 0 && neg;
     else if constexpr (C.mode == RO) return mag != 0;
-    else if constexpr (C.mode == SR) {
-        const int gap = drop - C.rbits;  // not negative: drop > FRACTION >= rbits
-        const Bits<T> kept = gap < (int)sizeof(T) * 8 ? sig >> gap : 0;
-        return kept + R >= ((Bits<T>)1 << C.rbits);
+    else if constexpr (C.mode >= SR) {
+        typedef Bits<T> U;
+        const int gap = drop - random_bits(C);  // not negative: drop > FRACTION >= random_bits
+        const U kept = gap < (int)sizeof(T) * 8 ? (sig + (C.mode == SRC ? nearest_increment<U>(sig, gap) : 0)) >> gap : 0;
+        return kept + R >= ((U)1 << random_bits(C));
     } else return false;
 }
 
@@ -51,6 +66,7 @@ template <class T, Cast C> GEMMSIM_HD T round_bits(T x, uint32_t R) {
     static_assert(carrier_rounds<T>(C));
     typedef Bits<T> U;
     typedef Carrier<T> K;
+    if constexpr (C.mode == SRB) R = 2 * R + 1;
     constexpr bool ftz = (C.flags & NO_SUBNORMALS) != 0;
     constexpr int base = K::FRACTION + 1 - C.p;
     constexpr U quantum = power_bits<T>(ftz ? C.emin : C.emin - C.p + 1);

@@ -5,7 +5,7 @@
 
 namespace gemmsim {
 
-// Whether only 128-bit integers know this cast (SRB, SRC, parity of codes, formats wider than float64's exponents).
+// Whether only 128-bit integers know this cast (grids of their own, ties that look at codes, formats wider than float64's exponents).
 GEMMSIM_HD constexpr bool needs_exact(const Cast& c) { return !carrier_rounds<double>(c); }
 
 // The result in float or double, whichever was computed in.

@@ -70,6 +70,19 @@ GEMMSIM_HD float toward_zero(double x) {
 }
 #endif
 
+// Two numbers to nearest even, the first in the low half; a NaN becomes some NaN.
+template <int D> GEMMSIM_HD uint32_t pair_of(float first, float second) {
+#if defined(__CUDA_ARCH__)
+    uint32_t both;
+    if constexpr (D == BF16) asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(both) : "f"(second), "f"(first));
+    else asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(both) : "f"(second), "f"(first));
+    return both;
+#else
+    return D == BF16 ? bf16_any_nan(first) | (uint32_t)bf16_any_nan(second) << 16
+                     : half_any_nan(first) | (uint32_t)half_any_nan(second) << 16;
+#endif
+}
+
 GEMMSIM_HD uint16_t half_nearest(float x) { return x != x ? (uint16_t)0x7E00u : half_any_nan(x); }
 GEMMSIM_HD uint16_t bf16_nearest(float x) { return x != x ? (uint16_t)0x7FC0u : bf16_any_nan(x); }
 

@@ -40,7 +40,7 @@ def shortest_pass(blocks: list[Block], hot: range, passes: int, loads: int) -> i
     ``hot``: the innermost loop, or the straight line that a chunk is. ``None``: no way has all of it.
     """
     inside = sum(len(blocks[i].names) for i in hot)
-    start = (hot[-1], any(blocks[i].meets for i in hot), min(loads, sum(blocks[i].loads for i in hot)))
+    start = (_left_from(blocks, hot), any(blocks[i].meets for i in hot), min(loads, sum(blocks[i].loads for i in hot)))
     best: dict[_State, int] = {start: passes * inside}
     queue = [(passes * inside, start)]
     while queue:
@@ -56,6 +56,12 @@ def shortest_pass(blocks: list[Block], hot: range, passes: int, loads: int) -> i
                 best[after] = cost + more
                 heapq.heappush(queue, (cost + more, after))
     return None
+
+
+def _left_from(blocks: list[Block], hot: range) -> int:
+    """The last block of ``hot`` from which anything else follows: behind it there may be only the jump back."""
+    leaving = [i for i in hot if any(to not in hot for to in blocks[i].following)]
+    return leaving[-1] if leaving else hot[-1]
 
 
 def _steps(blocks: list[Block], hot: range, state: _State, loads: int) -> Iterator[tuple[_State, int]]:

@@ -25,6 +25,8 @@ _LABEL = re.compile(r"^(?P<name>\.L_x_\d+):")
 #: Bits of a read of shared memory, where they are not 32.
 _WIDTH = re.compile(r"\.(?P<bits>64|128)\b")
 _TARGET = re.compile(r"`\((?P<name>\.L_x_\d+)\)")
+#: A call of a label inside of the kernel is a jump to it, which sm_80's compiler writes where a loop over chunks ends.
+_JUMPS = ("BRA", "CALL")
 #: Multiplications and additions.
 _OPERATIONS = {
     "FFMA",
@@ -99,10 +101,11 @@ def _parse(text: str) -> _Listing:
         instruction = _INSTRUCTION.match(line)
         if instruction:
             target = _TARGET.search(instruction["rest"])
-            if instruction["name"] == "BRA" and target:
+            goes = bool(target) and instruction["name"] in _JUMPS
+            if target and goes:
                 listing.branches.append((len(listing.names), target["name"]))
-            jumps = instruction["name"] != "BRA" or instruction["rest"].strip().startswith("`")
-            if instruction["name"] in ("BRA", "EXIT", "RET") and jumps and "@" not in line:
+            jumps = goes and instruction["rest"].partition(" ")[2].startswith("`")
+            if (jumps or instruction["name"] in ("EXIT", "RET")) and "@" not in line:
                 listing.always.add(len(listing.names))
             width = _WIDTH.search(instruction["rest"])
             words = int(width["bits"]) // 32 if width else 1
@@ -150,7 +153,7 @@ def instructions_of_chunk(text: str, terms: int, work: int, loads: int) -> int |
     loops = _innermost(listing)
     if not loops:
         return None
-    first, last = _meant(listing, loops)
+    first, last = _meant(listing, loops, reading=True)
     blocks, starts = _blocks(listing)
     hot = range(bisect_right(starts, first) - 1, bisect_right(starts, last - 1))
     return shortest_pass(blocks, hot, terms // work, loads)
@@ -160,11 +163,14 @@ def _arithmetic(names: list[str]) -> int:
     return sum(name.lstrip("U") in _OPERATIONS for name in names)
 
 
-def _meant(listing: _Listing, loops: list[tuple[int, int]]) -> tuple[int, int]:
+def _meant(listing: _Listing, loops: list[tuple[int, int]], reading: bool) -> tuple[int, int]:
     """The loop that products are meant to run through: unrolled, so that it has the most arithmetic operations. Where
-    it reads factors: of the loops that read the most, the shortest, which is that of well-behaved numbers."""
-    most = max(loops, key=lambda span: _arithmetic(listing.names[span[0] : span[1]]))
+    it reads factors: of the loops that read the most, the shortest, which is that of well-behaved numbers.
+
+    ``reading``: it does, so that others (offsets of batches, which take divisions) are not meant."""
     reads = {(a, b): sum(listing.reads[a:b]) for a, b in loops}
+    able = [one for one in loops if reads[one]] if reading else []
+    most = max(able or loops, key=lambda span: _arithmetic(listing.names[span[0] : span[1]]))
     if not reads[most]:
         return most
     return min((one for one in loops if reads[one] == max(reads.values())), key=lambda span: span[1] - span[0])
@@ -191,7 +197,7 @@ def inspect_kernel(kernel: CompiledKernel) -> KernelFacts:
         loops = _innermost(listing)
         if not loops:
             raise CudaError(f"{kernel.source} for {kernel.arch} has no loop, but says that its loop is what to count")
-        first, last = _meant(listing, loops)
+        first, last = _meant(listing, loops, reading=kernel.source.chunk > 0)
         hot = listing.names[first:last]
     chunk = kernel.source.chunk
     found = instructions_of_chunk(text, chunk, kernel.source.work, kernel.source.loads) if chunk else None

@@ -52,3 +52,29 @@ def test_machine_code_is_read():
     assert instructions_of_chunk(TEXT, 8, 2, 1) == 4 * 3 + 3 + 1
     assert instructions_of_chunk(TEXT, 8, 2, 2) is None
     assert instructions_of_chunk("        /*0000*/                   EXIT ;\n", 8, 2, 0) is None
+
+
+def test_a_call_inside_of_the_kernel_is_a_jump():
+    """As sm_80's compiler leaves a loop; a call of a subroutine comes back."""
+    text = TEXT.replace(
+        "               @P1 BRA `(.L_x_0) ;\n",
+        "               @P1 CALL.REL.NOINC `(.L_x_2) ;\n        /*0068*/                   BRA `(.L_x_0) ;\n.L_x_2:\n",
+    )
+    assert text != TEXT and instructions_of_chunk(text, 8, 2, 1) == 4 * 3 + 3 + 2
+    text = text.replace("LDG.E", "CALL.REL.NOINC `($__internal_0_$__cuda_sm20_div_s64) ;\n        /*0028*/  LDG.E")
+    assert instructions_of_chunk(text, 8, 2, 1) == 4 * 3 + 4 + 2
+
+
+def test_a_loop_may_be_left_before_its_jump_back():
+    jumps_back = [*LOOP[:4], block(5, 6, names="FFMA FFMA FFMA BRA"), block(4, names="BRA"), block(0, names="BRA")]
+    assert shortest_pass(jumps_back, range(4, 6), passes=4, loads=2) == 4 * 5 + 1 + 2 + 2 + 3
+
+
+def test_a_loop_of_divisions_is_not_that_of_products():
+    """Offsets of batches have more multiplications than a short product, and read no factors."""
+    offsets = (
+        ".L_x_9:\n        /*0000*/                   IMAD R1, R2, R3, R4 ;\n        /*0010*/                   IMAD R1, R2, R3, R4 ;\n"
+        "        /*0018*/                   IMAD R1, R2, R3, R4 ;\n        /*0020*/               @P0 BRA `(.L_x_9) ;\n"
+    )
+    text = TEXT.replace("FFMA R3, R1, R2, R3", "LDS R3, [R5]")
+    assert instructions_of_chunk(offsets + text, 8, 2, 1) == instructions_of_chunk(text, 8, 2, 1) == 4 * 3 + 3 + 1

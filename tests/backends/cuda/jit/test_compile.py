@@ -120,12 +120,17 @@ def test_packages_may_lie_in_several_folders(monkeypatch, fresh_toolchain, tmp_p
 
     The other place still has both, of which only the one that comes first may be read.
     """
-    (whole,) = (folder for folder in toolchain_module.nvidia_folders() if (folder / "include" / "cccl").is_dir())
-    here = tmp_path / "nvidia" / "cu13" / "include"
-    here.mkdir(parents=True)
-    for path in (whole / "include").iterdir():
-        if (path.name == "cccl") == (apart == "cccl"):
-            (here / path.name).symlink_to(path)
+    # Of all folders on sys.path, however many there are: of each name the first.
+    found = [path for folder in toolchain_module.nvidia_folders() for path in (folder / "include").glob("*")]
+    first = {path.name: path for path in reversed(found)}
+    whole, here = tmp_path / "whole", tmp_path / "nvidia" / "cu13" / "include"
+    for include, names in (
+        (whole / "include", set(first)),
+        (here, {name for name in first if (name == "cccl") == (apart == "cccl")}),
+    ):
+        include.mkdir(parents=True)
+        for name in names:
+            (include / name).symlink_to(first[name])
     folders = toolchain_module._package_folders
     monkeypatch.setattr(
         toolchain_module,
