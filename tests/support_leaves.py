@@ -6,6 +6,7 @@ from contextlib import contextmanager, nullcontext
 
 import torch
 from emulation.net import net
+from support import assert_bitwise_equal
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from gemmsim.emulation import emulate
@@ -57,5 +58,5 @@ def compare(call, *inputs, parameters=(), spec=":e5m6", config=None):
         found, state = passes(call, *inputs, parameters=parameters, within=lambda: emulate(asked))
     assert [t.dtype for t in found] == [t.dtype for t in expected]
     for a, b in zip(found, expected, strict=True):
-        torch.testing.assert_close(a, b, rtol=0, atol=0, equal_nan=True)
+        assert_bitwise_equal(a, b, nan_is_nan=True)
     assert torch.equal(state, after)

@@ -11,6 +11,8 @@ from support import assert_bitwise_equal, assert_values_equal
 from support_cuda import tiny_kernel
 from support_fork import run_forked
 from support_kept import Kept
+from support_rounding import assert_gradients, assert_near, assert_product
+from torch.autograd.gradcheck import GradcheckError
 
 from gemmsim import reference
 
@@ -174,3 +176,41 @@ def test_a_test_of_the_reference_alone_runs_again_after_a_change_of_sources(monk
     test.write_text("x = 1")
     support_traces._texts.cache_clear()
     assert not alone()
+
+
+def test_bounds_of_roundings_let_no_more_through():
+    one, u = torch.ones(3), 2.0**-24
+    assert_near(one * (1 + 4 * u), one, 2)
+    with pytest.raises(AssertionError, match="off by"):
+        assert_near(one * (1 + 6 * u), one, 2)
+    for pair in (
+        (torch.tensor([torch.nan]), one[:1]),
+        (one[:1], torch.tensor([torch.inf])),
+        (one[:2], one),
+        (one.double(), one),
+    ):
+        with pytest.raises(AssertionError):
+            assert_near(*pair, 100)
+    assert_near(torch.tensor([torch.nan, torch.inf, 1.0]), torch.tensor([torch.nan, torch.inf, 1.0]), 0)
+    a, b = torch.ones(2, 3), torch.ones(3, 2)
+    assert_product(a @ b + 1, a, b, torch.ones(2))
+    with pytest.raises(AssertionError):
+        assert_product(a @ b * (1 + 2.0**-21), a, b)
+
+
+def test_gradients_off_by_a_millionth_are_seen():
+    class Square(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x, off):
+            ctx.save_for_backward(x)
+            ctx.off = off
+            return x * x
+
+        @staticmethod
+        def backward(ctx, grad):
+            return 2 * grad * ctx.saved_tensors[0] * (1 + ctx.off), None
+
+    x = torch.tensor([1.0, -3.0], dtype=torch.float64, requires_grad=True)
+    assert_gradients(lambda x: Square.apply(x, 0.0), [x])
+    with pytest.raises(GradcheckError):
+        assert_gradients(lambda x: Square.apply(x, 1e-6), [x])

@@ -71,7 +71,7 @@ def test_blocks_are_cut_and_put_together(axes, block):
     for place, axis in zip(counts, sorted(a % 3 for a in axes), strict=True):
         assert cut.shape[place : place + 2] == (-(-x.shape[axis] // block), block)
         assert (shape[place], shape[place + 1]) == (x.shape[axis], 1)
-    assert cut.abs().sum() == pytest.approx(x.abs().sum().item()) and padded.numel() == cut.numel()
+    assert torch.equal(cut[cut != 0].sort().values, x.flatten().sort().values) and padded.numel() == cut.numel()
     same(mx_ops._undo_reshape_to_blocks(cut, padded, shape, counts), x)
 
 
@@ -109,7 +109,8 @@ def test_mantissas():
     assert rounded(x, 8, "floor").tolist() == [0, 1, 2, 0, -1, -2, 0, 0]
     assert rounded(x * 100, 4, "nearest", clamp=True).abs().max() == 7
     torch.manual_seed(0)
-    assert rounded(torch.full((20000,), 0.25), 8, "dither").mean().item() == pytest.approx(0.25, abs=0.02)
+    mean = rounded(torch.full((20000,), 0.25), 8, "dither").mean().item()
+    assert abs(mean - 0.25) < 6 * (0.25 * 0.75 / 20000) ** 0.5  # six standard deviations of a share
 
 
 @pytest.mark.parametrize("round", [None, "even"])

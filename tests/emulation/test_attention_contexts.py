@@ -5,6 +5,7 @@ import torch
 import torch.nn.functional as F
 from support_leaves import compare, passes
 from support_long import long_but
+from support_rounding import assert_near
 from torch import nn
 
 from gemmsim.emulation import emulate
@@ -94,7 +95,8 @@ def test_autocast_of_layers(outside):
     with first, second:
         found = net(x)
     assert found.dtype is native.dtype
-    torch.testing.assert_close(found.float(), native.float(), rtol=0, atol=2.0**-5)
+    # A layer norm's results below 4, rounded to bfloat16 at its end, and the sum before it that was rounded, too.
+    assert_near(found.float(), native.float(), 1, size=4.0, dtype=torch.bfloat16)
 
 
 def test_autocast_has_the_bits_of_pytorchs_steps():

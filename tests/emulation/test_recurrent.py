@@ -4,6 +4,7 @@ import pytest
 import torch
 from support_leaves import compare, passes, tensors
 from support_long import long_but
+from support_rounding import assert_near
 from torch import nn
 from torch.nn.utils.rnn import pack_padded_sequence, pack_sequence
 
@@ -116,7 +117,8 @@ def test_autocast_gives_the_dtypes_of_the_native_run(cls, variant):
     with torch.autocast("cpu", torch.bfloat16):
         native = tensors(net(x))
     for a, b in zip(outer, native, strict=True):
-        torch.testing.assert_close(a.float(), b.float(), rtol=0, atol=2.0**-6)
+        # Values below 1. PyTorch's own kernels round to bfloat16 where ours do not, and the other way round: twice.
+        assert_near(a.float(), b.float(), 2, size=1.0, dtype=torch.bfloat16)
 
 
 @pytest.mark.parametrize("cls", ["gru", "tanh", "relu"])
@@ -166,9 +168,13 @@ def test_each_product_has_its_kind():
         gates = gates + (product(step[0], w_ih, "rnn.ih") + one.bias_ih_l0)
         i, f, g, o = gates.chunk(4, 1)
         cell = f.sigmoid() * c[0] + i.sigmoid() * g.tanh()
-        torch.testing.assert_close(found[1][0], cell, rtol=0, atol=1e-6)
+        # sums of 5 and 3 terms with two biases, and fewer than 20 roundings of numbers below 1 after them
+        assert_near(found[1][0], cell, 5 + 3 + 2 + 20, size=1.0)
         hidden = product(o.sigmoid() * cell.tanh(), w_hr, "rnn.hr")
-        torch.testing.assert_close(found[0][0], hidden, rtol=0, atol=2.0**-9 if kind == "rnn.hr" else 1e-6)
+        if kind == "rnn.hr":  # operands that differ in the last places: e5m3 rounds a few sums to the next number
+            assert torch.equal(found[0][0], hidden)
+        else:
+            assert_near(found[0][0], hidden, 5 + 3 + 2 + 20 + 4, size=1.0)
     with emulate(Rule("*", "linear", ":e5m3")):
         assert torch.equal(net(x)[0], net(x)[0])
 

@@ -5,6 +5,7 @@ import torch
 import torch.nn.functional as F
 from emulation.compiling import forget, graphs
 from support_long import long_but
+from support_rounding import assert_near, largest
 from torch import nn
 
 import gemmsim as gs
@@ -144,7 +145,8 @@ def test_every_spelling(kind):
         with emulate(Rule("*", kind, CAST)):
             found = both(call)
         if kind == "tanh" and number == len(spellings) - 1:  # x - (x - tanh x)
-            torch.testing.assert_close(found, expected, rtol=0, atol=1e-6)
+            for ours, theirs in zip(found, expected, strict=True):
+                assert_near(ours, theirs, 2, size=largest(X, theirs))
             continue
         assert all(map(torch.equal, found, expected)), (kind, number)
 
@@ -382,7 +384,8 @@ def test_compiled(kind):
         compiled = torch.compile(NATIVE[kind], backend="aot_eager", fullgraph=True)
         assert all(map(torch.equal, both(compiled), expected))
     with emulate(":e5m6"):
-        torch.testing.assert_close(both(torch.compile(NATIVE[kind], backend="eager")), both(NATIVE[kind]))
+        compiled = torch.compile(NATIVE[kind], backend="eager")
+        assert all(map(torch.equal, both(compiled), both(NATIVE[kind])))
 
 
 def test_integers_and_other_dtypes_are_pytorchs():

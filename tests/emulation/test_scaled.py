@@ -3,6 +3,7 @@
 import pytest
 import torch
 from emulation.agreement import NARROW, numbers, same, with_gradients
+from support_rounding import assert_near
 from torch.fx.experimental.proxy_tensor import make_fx
 
 import gemmsim as gs
@@ -39,7 +40,10 @@ def test_wide_accumulators_give_pytorchs_results(out_dtype, rows, bias):
     step = {torch.float32: 2.0**-22, torch.bfloat16: 2.0**-7, torch.float16: 2.0**-10, E4M3: 2.0**-3}[found.dtype]
     total = exact if added is None else exact + added.double()
     for out in (found, expected):
-        assert ((out.double() - total).abs() <= bound + step * total.abs() + 1e-2 * (out.dtype == E4M3)).all()
+        assert (
+            (out.double() - total).abs()
+            <= bound + step * total.abs() + 2.0**-10 * (out.dtype == E4M3)  # half of its subnormals' quantum
+        ).all()
 
 
 def test_the_accumulator_is_the_specs():
@@ -106,7 +110,16 @@ def test_groups(name, dtype):
     for g, w in zip(grads, wanted, strict=True):
         same(g, w)
     with emulate(":fp32"):
-        torch.testing.assert_close(call(a, b), native)
+        again = call(a, b)
+    if dtype is torch.bfloat16:  # float32 sums in two orders, rounded
+        assert_near(again, native, 1)
+    else:
+        assert_near(
+            again,
+            native,
+            max(a.shape[-1], b.shape[-2]),
+            size=float((by_group(name, a.abs(), b.abs(), torch.matmul)).max()),
+        )
 
 
 def test_rows_beyond_the_last_group_are_zero_and_scaled_groups_are_refused():

@@ -5,6 +5,7 @@ import threading
 
 import pytest
 import torch
+from support_rounding import assert_near, largest
 
 import gemmsim as gs
 from gemmsim.emulation import ConfigError, Rule, carry, emulate
@@ -43,7 +44,9 @@ def test_functorch(want):
         if "weight" in name:
             assert torch.equal(ours, theirs)
         else:
-            torch.testing.assert_close(ours, theirs)  # PyTorch's own sums, in an order of its own
+            assert_near(
+                ours, theirs, 5 + 4, size=5 * largest(theirs)
+            )  # PyTorch's own sums of 5 rows, in an order of its own
         assert each[name].shape == (5, *theirs.shape)
 
 
@@ -313,7 +316,8 @@ def test_flex_attention_is_refused():
     with pytest.raises(gs.UnsupportedSpec, match="flex_attention"), emulate(SPEC):
         flex_attention(q, q, q)
     with emulate([Rule("*", "sdpa.*", None), Rule("*", "*", SPEC)]):
-        assert torch.allclose(flex_attention(q, q, q), torch.nn.functional.scaled_dot_product_attention(q, q, q))
+        found, want = flex_attention(q, q, q), torch.nn.functional.scaled_dot_product_attention(q, q, q)
+    assert_near(found, want, 16 + 16 + 16, size=largest(q))  # two sums of 16, softmax
 
 
 class Image(torch.Tensor):

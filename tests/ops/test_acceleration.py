@@ -9,6 +9,7 @@ import threading
 import pytest
 import torch
 from support import assert_bitwise_equal
+from support_rounding import orders_differ
 
 import gemmsim as gs
 from gemmsim.backends import cublas
@@ -314,13 +315,6 @@ def test_without_a_native_type_the_meaning_stays_and_the_reason_is_told(spec, mo
     assert record.backend == "cpu" and "refused: " in record.plan and reason in record.plan.split("refused: ")[1]
     gs.qmatmul(a, b, spec)
     assert "refused" not in gs.last_backend().plan
-
-
-def orders_differ(a, b):
-    """How far two float32 sums of the same products may be apart, whatever their orders: 2 K u / (1 - K u) sum|a b|, with
-    one more rounding for the float32 difference (Higham, Accuracy and Stability of Numerical Algorithms, 4.2)."""
-    ku = (a.shape[-1] + 1) * 2.0**-24
-    return 2 * ku / (1 - ku) * (a.detach().double().abs() @ b.detach().double().abs())
 
 
 def test_seeds_and_the_generator_are_the_same_inside():

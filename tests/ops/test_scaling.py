@@ -150,8 +150,9 @@ def error_bound(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     amax at 112 or more (margin 1): less than 2^-16 amax. Each of the K steps multiplies by at most 1 + 2^-8 (e8m7).
     """
     wide_a, wide_b = (x.abs() * (1 + 2.0**-4) + (x.abs().amax() if x.numel() else 0) * 2.0**-16 for x in (a, b))
+    float32 = (a.shape[-1] + 1) * 2.0**-24 * torch.matmul(wide_a.double(), wide_b.double())  # y's own sum
     grown = torch.matmul(wide_a.double(), wide_b.double()) * (1 + 2.0**-8) ** a.shape[-1]
-    return grown - torch.matmul(a.abs().double(), b.abs().double()) + 1e-6  # the last: float32's own sum in y
+    return grown - torch.matmul(a.abs().double(), b.abs().double()) + float32
 
 
 def test_zero_and_infinite_operands_do_not_poison():

@@ -10,6 +10,7 @@ from fractions import Fraction
 import pytest
 import torch
 from support import assert_bitwise_equal
+from support_rounding import assert_near
 
 import gemmsim as gs
 from gemmsim.formats import parse_cast
@@ -220,7 +221,8 @@ def test_compensation_keeps_what_rounding_loses(name, dtype):
             optimizer.step()
         finals[compensated] = p[0].item()
     assert finals[False] == 1.0
-    assert abs(finals[True] - 1.25) <= 2 * 2.0**-7
+    # Adam's moments in bfloat16 make a step off by less than 8 u: of 0.25, less than a place of the weight, 2^-7.
+    assert abs(finals[True] - 1.25) <= (2.0**-7 if name != "sgd" and dtype is torch.bfloat16 else 0)
 
 
 def test_stochastic_updates_are_right_on_average_even_for_bfloat16_weights():
@@ -246,7 +248,7 @@ def test_weight_decay_of_adamw_is_applied():
     theirs = torch.optim.AdamW([q], lr=0.1, weight_decay=0.5)
     advance(optimizer, [p], range(3))
     advance(theirs, [q], range(3))
-    assert abs(p.item() - q.item()) < 1e-6
+    assert abs(p.item() - q.item()) <= 3 * 10 * 2.0**-24  # three steps of at most ten roundings of numbers up to 1
 
 
 @pytest.mark.parametrize("name", PAIRS)
@@ -350,7 +352,8 @@ def test_functions_are_quantisers():
     advance(torch.optim.SGD(b, lr=0.1, momentum=0.9), b, range(2))
     assert len(calls) == 8
     for x, y in zip(a, b, strict=True):
-        assert torch.allclose(x, y, rtol=0, atol=1e-6)
+        # Twice two multiply-adds of two roundings here and there, of numbers below 4.
+        assert_near(x, y, 2 * 2 * 2, size=4.0)
 
 
 def test_errors_say_what_is_allowed():

@@ -9,6 +9,7 @@ from fractions import Fraction
 import pytest
 import torch
 from support import assert_bitwise_equal, assert_values_equal
+from support_rounding import gamma
 
 import gemmsim as gs
 from gemmsim import reference, sliced
@@ -244,7 +245,8 @@ def test_shapes_are_those_of_matmul(name, shapes):
     )
     want = torch.stack(each).reshape(plain.shape) if each else SCHEMES[name](left, right).reshape(plain.shape)
     assert_bitwise_equal(got, want)
-    assert float((got - plain).abs().max() if plain.numel() else 0) < 1e-5
+    # float32 sums in two orders; slices lose less than 2^-21 of an operand
+    assert bool(((got - plain).abs() <= 2 * gamma(5 + 8) * (a.abs() @ b.abs())).all())
 
 
 def test_strides_change_no_bit():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
+from support_rounding import FLOAT64
 from torch import nn
 
 import gemmsim as gs
@@ -51,7 +52,7 @@ def test_the_error_is_that_of_the_captured_operands(tmp_path):
     (row,) = study.run(kind, tmp_path / "out").rows
     exact = a.double() @ b.double()
     error = (gs.qmatmul(a, b, ": bf16").double() - exact).norm() / exact.norm()
-    assert row["rel_fro"] == pytest.approx(float(error), rel=1e-6)
+    assert row["rel_fro"] == pytest.approx(float(error), rel=FLOAT64)
 
 
 @pytest.mark.parametrize(

@@ -44,7 +44,7 @@ def test_the_stated_accuracies(finished):
     stated = {"sequential": 0.915, "rtz": 0.229, "chunk16": 0.962, "pairwise": 0.968, "kahan": 0.967}
     for label, value in stated.items():
         (row,) = rows_of(finished, label, "e5m2")
-        assert abs(row["accuracy"] - value) <= 0.002
+        assert round(row["accuracy"], 3) == value
         assert row["correct"] == round(row["accuracy"] * 599) and row["images"] == 599
 
 
@@ -71,6 +71,7 @@ def test_formats_of_one_width_agree_where_the_range_is_enough(finished):
         for label in ("sequential", "kahan", "rtz"):
             one, other = (rows_of(finished, label, fmt)[0] for fmt in (wide, narrow))
             assert one["significand_bits"] == other["significand_bits"]
+            # They differ where e5's subnormals begin, alone: in few of the sums. A figure of this network, no bound.
             assert one["logit_err"] == pytest.approx(other["logit_err"], rel=0.02)
 
 

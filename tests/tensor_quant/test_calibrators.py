@@ -8,6 +8,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support_rounding import assert_near, largest
 
 from gemmsim import tensor_quant as tq
 from gemmsim.tensor_quant.searches import entropy_amax, mse_amax
@@ -191,7 +192,7 @@ def test_bias_calibrator():
     for piece in x.split(10):
         mean.collect(piece)
         ends.collect(piece)
-    assert torch.allclose(mean.compute_bias(), x.mean(0, keepdim=True), atol=1e-6)
+    assert_near(mean.compute_bias(), x.mean(0, keepdim=True), 40 + 1, size=largest(x))
     assert torch.equal(ends.compute_bias(), ((x.amax(0, keepdim=True).double() + x.amin(0, keepdim=True)) / 2).float())
     with pytest.raises(RuntimeError):
         tq.BiasCalibrator("median")
@@ -209,4 +210,4 @@ def test_no_amax_lies_beyond_the_data(method):
         assert float(doubling.compute_amax(method, percentile=100)) <= float(x.abs().max()) + width
     zeros = tq.HistogramCalibrator(grow_method="double")
     zeros.collect(torch.zeros(5))
-    assert float(zeros.compute_amax(method)) < 1e-40
+    assert float(zeros.compute_amax(method)) <= 4096 * 2.0**-149, "an end of a bin, each as wide as the smallest number"

@@ -6,12 +6,18 @@ import io
 
 import pytest
 import torch
+from support_rounding import assert_near, largest, magnitudes
 from torch import nn
 
 from gemmsim import tensor_quant as tq
 
 onnx = pytest.importorskip("onnx")
 pytestmark = pytest.mark.filterwarnings("ignore")
+
+
+#: onnxruntime takes a quotient's rounding for its value: numbers next to a tie go to the next step, which is a difference
+#: of numbers up to 255 steps, themselves rounded.
+CLOSE = 1 + 4 * 255 * 2.0**-24
 
 
 class Calls(nn.Module):
@@ -61,7 +67,7 @@ def test_int8_runs(unsigned, axis):
     quantize = next(n for n in graph.graph.node if n.op_type == "QuantizeLinear")
     assert [a.i for a in quantize.attribute if a.name == "axis"] == ([] if axis is None else [axis])
     step = amax / (255 if unsigned else 127)
-    assert ((run(graph, x) - model(x)).abs() <= step * 1.0001).all()
+    assert ((run(graph, x) - model(x)).abs() <= step * CLOSE).all()
 
 
 def test_affine_runs_with_its_zero_point():
@@ -70,7 +76,7 @@ def test_affine_runs_with_its_zero_point():
         lambda m, x: tq.fake_affine_tensor_quant(x, m.low, m.high), x, low=torch.tensor(-0.5), high=torch.tensor(2.0)
     )
     assert kinds(graph)[-2:] == ["QuantizeLinear", "DequantizeLinear"]
-    assert ((run(graph, x) - model(x)).abs() <= 2.5 / 255 * 1.0001).all()
+    assert ((run(graph, x) - model(x)).abs() <= 2.5 / 255 * CLOSE).all()
 
 
 def test_an_amax_of_zero_has_scale_one():
@@ -96,7 +102,8 @@ def test_a_calibrated_model_runs():
     torch.onnx.export(model, (x,), stored, dynamo=False, opset_version=13)
     graph = onnx.load_from_string(stored.getvalue())
     assert kinds(graph).count("QuantizeLinear") == 4
-    assert torch.allclose(run(graph, x), model(x), atol=0.05)
+    # sums of 18 and of 48 numbers of grids that are the same, scales and biases
+    assert_near(run(graph, x), model(x), 18 + 48 + 8, size=largest(magnitudes(model, x)[0]))
 
 
 def test_floats_and_blocks_have_the_nodes_of_tensorrt():
@@ -157,7 +164,7 @@ def test_exported_programs_run(unsigned, axis):
     model = Calls(lambda m, x: tq.fake_tensor_quant(x, m.amax, None, 8, unsigned, False), amax=amax)
     graph = exported_program(model, x)
     assert kinds(graph) == ["QuantizeLinear", "DequantizeLinear"]
-    assert ((run(graph, x) - model(x)).abs() <= amax / (255 if unsigned else 127) * 1.0001).all()
+    assert ((run(graph, x) - model(x)).abs() <= amax / (255 if unsigned else 127) * CLOSE).all()
 
 
 def test_exported_programs_of_ranges_and_models_run():
@@ -165,13 +172,13 @@ def test_exported_programs_of_ranges_and_models_run():
     model = Calls(
         lambda m, x: tq.fake_affine_tensor_quant(x, m.low, m.high), low=torch.tensor(-0.5), high=torch.tensor(2.0)
     )
-    assert ((run(exported_program(model, x), x) - model(x)).abs() <= 2.5 / 255 * 1.0001).all()
+    assert ((run(exported_program(model, x), x) - model(x)).abs() <= 2.5 / 255 * CLOSE).all()
     torch.manual_seed(0)
     layers = tq.quantize_(
         nn.Sequential(nn.Linear(8, 4)), {"*weight_quantizer": {"axis": 0}, "*input_quantizer": {"num_bits": 8}}
     )
     tq.calibrate(layers, [x])
-    assert torch.allclose(run(exported_program(layers, x), x), layers(x), atol=0.05)
+    assert_near(run(exported_program(layers, x), x), layers(x), 8 + 4, size=largest(magnitudes(layers, x)[0]))
 
 
 @pytest.mark.parametrize("name", ["e4m3 per tensor", "e5m2 per axis", "e4m3 without amax"])
@@ -217,7 +224,7 @@ def test_affine_ranges_without_zero():
     for ends in ((torch.tensor(1.0), torch.tensor(4.0)), (torch.full((1, 8), 0.5), torch.arange(3.0, 11.0)[None])):
         model = Calls(lambda m, x: tq.fake_affine_tensor_quant(x, m.low, m.high), low=ends[0], high=ends[1])
         got, step = run(exported_program(model, x), x), (ends[1] - ends[0]) / 255
-        assert ((got - model(x)).abs() <= step * 1.0001).all()
+        assert ((got - model(x)).abs() <= step * CLOSE).all()
         with pytest.raises(tq.ExportError, match="without zero"):
             exported(lambda m, x: tq.fake_affine_tensor_quant(x, m.low, m.high), x, low=ends[0], high=ends[1])
 

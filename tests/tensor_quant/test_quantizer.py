@@ -9,6 +9,7 @@ import pickle
 
 import pytest
 import torch
+from support_rounding import assert_near, largest
 
 from gemmsim import tensor_quant as tq
 from gemmsim.tensor_quant import ScaledQuantDescriptor, TensorQuantizer
@@ -69,7 +70,8 @@ def test_calibration_of_one_quantizer():
     histogram = TensorQuantizer(ScaledQuantDescriptor(calib_method="histogram"), if_calib=True)
     histogram(x)
     histogram.load_calib_amax("percentile", percentile=50)
-    assert 0.5 < histogram.amax < 0.9
+    # Half of normal numbers are below 0.674. The median of 150 deviates by 0.5 / (0.635 sqrt(150)) = 0.064.
+    assert abs(histogram.amax - 0.674) < 4 * 0.064
 
 
 def test_export_amax_replaces_zeros():
@@ -173,7 +175,7 @@ def test_rotation_real_quantisation_bias_and_scale():
     for _ in range(3):
         h = torch.cat([torch.cat([h, h], 1), torch.cat([h, -h], 1)])
     rotated = TensorQuantizer({"rotate": True}, if_quant=False)(x)
-    assert torch.allclose(rotated, x @ h / math.sqrt(8), atol=1e-6)
+    assert_near(rotated, x @ h / math.sqrt(8), 8 + 2, size=largest(x.abs().sum(1)) / math.sqrt(8))
     with pytest.raises(ValueError, match="power of two"):
         TensorQuantizer({"rotate": True})(data(3, 6))
     real = TensorQuantizer({"fake_quant": False, "narrow_range": True})
@@ -199,5 +201,5 @@ def test_the_mean_of_scales_depends_on_no_order():
         mean = _mean(x)
         assert torch.equal(mean, _mean(x[torch.randperm(n, generator=g)]))
         exact = float(sum(map(Fraction, x.tolist())) / n)
-        assert abs(mean.item() - exact) <= 2.0**-23 * exact
+        assert abs(mean.item() - exact) <= 2.0**-24 * (1 + 2.0**-20) * exact  # rounded once, of a quotient in float64
     assert _mean(torch.zeros(3)) == 0 and _mean(torch.tensor([1.0, float("nan")])).isnan()

@@ -57,7 +57,7 @@ def test_a_resumed_run_has_the_same_bits(tmp_path, broken_at):
         assert_bitwise_equal(a.detach(), b.detach())
     assert train.read_metrics(tmp_path) == again
     assert [row["epoch"] for row in again] == [1, 2, 3, 4]
-    assert again[0]["lr"] == 0.1 and again[1]["lr"] == pytest.approx(0.09)
+    assert again[0]["lr"] == 0.1 and again[1]["lr"] == 0.1 * 0.9
 
 
 def test_a_run_that_breaks_inside_an_epoch_resumes_from_the_last_whole_one(tmp_path):

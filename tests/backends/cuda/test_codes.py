@@ -59,9 +59,8 @@ def test_every_code_of_every_format():
     calls = []
     for text in FORMATS:
         fmt = parse(text)
-        assert [decoded(code_format(fmt), c) for c in range(1 << fmt.bits)] == pytest.approx(
-            [value(fmt, c) for c in range(1 << fmt.bits)], rel=0, abs=0, nan_ok=True
-        )
+        codes = range(1 << fmt.bits)
+        assert [str(decoded(code_format(fmt), c)) for c in codes] == [str(float(value(fmt, c))) for c in codes]
         every = torch.arange(1 << fmt.bits).reshape(-1, 1)
         # a second term of 4 bits is zero: 0 * 1, which leaves the first
         if fmt.bits == 4:

@@ -8,7 +8,6 @@ import resource
 import shutil
 import sys
 import tempfile
-import time
 import warnings
 from importlib import import_module
 from pathlib import Path
@@ -120,22 +119,15 @@ def test_other_headers_or_versions_do_not_find_the_old_kernel(cache_dir, counted
 
 
 @pytest.mark.cuda
-def test_lookups_are_quick(cache_dir):
-    """Aims: 20 microseconds from memory, 5 milliseconds from disk. The bounds leave room for a busy machine."""
+def test_a_lookup_in_memory_reads_no_file_and_one_on_disk_compiles_nothing(cache_dir, counted):
+    """What makes them quick; benchmarks/launch.py measures how quick."""
     cache = cuda.KernelCache(cache_dir)
-    cache.get(tiny_kernel(), ARCH)
-    source = tiny_kernel()
-
-    def fastest(run, rounds):
-        times = []
-        for _ in range(rounds):
-            start = time.perf_counter()
-            run()
-            times.append(time.perf_counter() - start)
-        return min(times)
-
-    assert fastest(lambda: cache.get(source, ARCH), 50) < 20e-6
-    assert fastest(lambda: cuda.KernelCache(cache_dir).get(source, ARCH), 20) < 5e-3
+    first = cache.get(tiny_kernel(), ARCH)
+    (entry,) = files(cache_dir)
+    assert cuda.KernelCache(cache_dir).get(tiny_kernel(), ARCH).cubin == first.cubin
+    entry.unlink()
+    assert cache.get(tiny_kernel(), ARCH).cubin == first.cubin and files(cache_dir) == []
+    assert counted == ["tiny 1"]
 
 
 @pytest.mark.cuda
