@@ -9,8 +9,8 @@ would run. Then rows like its own are appended alone.
 from __future__ import annotations
 
 import contextlib
-import shutil
 import os
+import shutil
 import statistics
 import subprocess
 import sys
@@ -115,8 +115,8 @@ def rows_alone(rows: list[store.Row], report: Report) -> None:
 
 
 def command() -> float:
-    """Seconds of ``gemmsim study run digits`` in a new folder, from the process's start to its end. Bytecode is kept, as
-    it is for users: compiling all that is imported anew takes as long again."""
+    """Seconds of ``gemmsim study run digits`` in a new folder, from the process's start to its end. Bytecode is kept,
+    as it is for users: compiling all that is imported anew takes as long again."""
     env = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
     with tempfile.TemporaryDirectory(prefix="gemmsim_") as folder:
         began = time.perf_counter()
