@@ -41,7 +41,9 @@ template <CastConfig K> struct CastKernel {
     static constexpr bool IN_PLACE = DRAWS == 8 && K.src != F64 && stochastic_rounds<float>(K.cast) &&
                                      stochastic_rounds<float>(K.cast, K.cast.mode == SRB && K.cast.rbits == 16 ? 17 : 16);
 
-    static GEMMSIM_HD Dst element(Src w, uint32_t R) { return store_value<K.dst>(round_element<K.cast>(load_value<K.src, Value>(w), R)); }
+    static GEMMSIM_HD Dst element(Src w, uint32_t R) {
+        return store_value<K.dst>(round_element<K.cast, K.dst == F64>(load_value<K.src, Value>(w), R));
+    }
 
     // FEW: only a few threads take this way.
     template <bool FEW> static GEMMSIM_HD Dst drawn(Src w, const CastArgs& a, uint64_t index) {

@@ -42,7 +42,7 @@ CASTS = [
     "binary8(4)/ftz/rna", "binary8(4)/ftz/rnu", "binary8(4)/ftz/sr8", "binary8(4)/ftz/srb20", "binary8(4)/ftz/src8",
     "binary8(3,unsigned)", "binary8(3,unsigned)/ftz/sr8", "binary8(1,unsigned)", "binary8p1/ro", "binary8p1ue/sr8",
     "e8m0/sat", "e8m0/ro", "e8m0/ru", "e8m0/sr8", "e8m0/src22", "e8m0/srb22",
-    "bfp(8,1)/rd", "bfp(8,1)/sr8", "bfp(8,1)/src20", "bfp(2,1)", "bfp(1,1)", "bfp(4,1,asymmetric)/srb8", "bfp(24,1)/ro",
+    "bfp(8,1)/rd", "bfp(8,1)/sr8", "bfp(8,1)/src20", "bfp(2,1)", "bfp(1,1)", "bfp(4,1,asymmetric)", "bfp(4,1,asymmetric)/srb8", "bfp(24,1)/ro",
     "e4m3fnuz/sr8", "ufixed(6,3)/sr8", "e5m2/sr8/satprop", "e4m3/sr16/sat", "fixed(8,4,symmetric)/sr4", "bf16/sr15",
 ]  # fmt: skip
 
@@ -153,6 +153,14 @@ def test_results_are_converted_to_the_output_dtype_once(src, dst):
     compare(x.to(src), "fp64", dst)
     if src != dst:
         compare(x.to(src)[:4001], "e5m10/sr10", dst)
+
+
+@pytest.mark.parametrize("dst", DTYPES, ids=str)
+def test_a_lowest_value_that_float32_lacks(dst):
+    """-2^128: a number in float64, an infinity in the other dtypes."""
+    top = torch.tensor([2.0**128 - 2.0**104, 1.9 * 2.0**127, 1.76 * 2.0**127, 1.5 * 2.0**127, math.inf])
+    for text in ("bfp(4,1,asymmetric)", "bfp(4,1,asymmetric)/sr8", "bfp(8,1,asymmetric)/ru", "bfp(8,1,asymmetric)/rd"):
+        compare(torch.cat([top, -top]), text, dst)
 
 
 @pytest.mark.parametrize(

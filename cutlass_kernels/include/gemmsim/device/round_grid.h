@@ -47,6 +47,11 @@ template <class T, Cast C> struct GridCast {
 private:
     static GEMMSIM_HD U significand(U mag) { return (mag & (ONE - 1)) | (mag >= ONE ? ONE : 0); }
 
+    // floor(x / first 2^r) + R >= 2^r, where (2^r - R) first / 2^r is a number of the carrier.
+    static GEMMSIM_HD bool share_reaches(U mag, T first, uint32_t R) {
+        return from_bits<T>(mag) >= mul_rn(add_rn(power<T>(random_bits(C)), -(T)R), first * power<T>(-random_bits(C)));
+    }
+
     // Whether a magnitude rounds to `smallest` = 2^LOWEST or more, not to zero.
     static GEMMSIM_HD bool reached(U mag, bool neg, uint32_t R) {
         constexpr U smallest = power_bits<T>(LOWEST), half = power_bits<T>(LOWEST - 1);
@@ -54,7 +59,9 @@ private:
         constexpr bool tie_up = (C.flags & SUPERNORMAL) && !(C.flags & EVEN_EXPONENT);
         if constexpr (C.mode == RNE) return tie_up ? mag >= half : mag > half;
         else if constexpr (C.mode == RNA) return mag >= half;
-        else {
+        else if constexpr ((C.mode == SR || C.mode == SRB) && LOWEST - random_bits(C) >= 1 - K::BIAS) {
+            return share_reaches(mag, power<T>(LOWEST), R);
+        } else {
             const int e = (int)(mag >> K::FRACTION);
             const int drop = K::FRACTION + LOWEST + K::BIAS - (e > 1 ? e : 1);
             return mag >= smallest || quantum_reached<T, C>(mag, significand(mag), drop, neg, R);
@@ -87,10 +94,8 @@ private:
     static GEMMSIM_HD bool first_reached(U mag, bool neg, uint32_t R) {
         constexpr T first = (T)((U)1 << (C.p - 1) | 1) * power<T>(LOWEST) * (C.p == 1 ? 2 : 1);
         constexpr U half = to_bits<T>(first / 2);
-        if constexpr (C.mode >= SR) {  // floor(x / first 2^r) + R >= 2^r
-            constexpr T share = first * power<T>(-random_bits(C));
-            return from_bits<T>(mag) >= mul_rn(add_rn(power<T>(random_bits(C)), -(T)R), share);
-        } else if constexpr (C.mode == RNE) return mag > half;
+        if constexpr (C.mode >= SR) return share_reaches(mag, first, R);
+        else if constexpr (C.mode == RNE) return mag > half;
         else if constexpr (C.mode == RNA) return mag >= half;
         else if constexpr (C.mode == RND || C.mode == RNU) return mag > half || (mag == half && neg == (C.mode == RND));
         else if constexpr (C.mode == RTZ) return false;
@@ -161,10 +166,21 @@ GEMMSIM_HD constexpr bool element_needs_exact(const Cast& c) {
     return needs_exact(rest) && !grid_rounds<double>(rest);
 }
 
-// round_cast for an element of a tensor, in the same types.
-template <Cast C, class T> GEMMSIM_HD auto round_element(T x, uint32_t R) {
-    if constexpr (C.flags & NEGATIVE_NAN && !element_needs_exact(C)) {
-        const auto v = round_element<without(C, NEGATIVE_NAN)>(x, R);
+// Whether float has all values but the lowest, -2^128, which then is an infinity as it is in each dtype of at most 32 bits.
+GEMMSIM_HD constexpr bool lowest_is_infinite(const Cast& c) { return (c.flags & NO_CARRY) && c.lo == -0x1p128 && c.emax == 128; }
+GEMMSIM_HD constexpr Cast with_infinite_lowest(Cast c) {
+    const double lo = -number(0x7FFull << 52);
+    c.emax = 127;
+    c.lo = c.over_neg = c.inf_neg = lo;
+    return c;
+}
+
+// round_cast for an element of a tensor, in the same types. WIDE: the result is stored as float64.
+template <Cast C, bool WIDE, class T> GEMMSIM_HD auto round_element(T x, uint32_t R) {
+    if constexpr (!WIDE && sizeof(T) == 4 && lowest_is_infinite(C) && grid_rounds<T>(with_infinite_lowest(C))) {
+        return GridCast<T, with_infinite_lowest(C)>::apply(x, R);
+    } else if constexpr (C.flags & NEGATIVE_NAN && !element_needs_exact(C)) {
+        const auto v = round_element<without(C, NEGATIVE_NAN), WIDE>(x, R);
         return x < 0 ? quiet_nan<decltype(v + 0)>() : v;
     } else if constexpr (!carrier_rounds<T>(C) && grid_rounds<T>(C)) {
         return GridCast<T, C>::apply(x, R);
