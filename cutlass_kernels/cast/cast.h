@@ -2,7 +2,7 @@
 // Random bits belong to the logical index of an element (docs/reference/random_bits.md), so no tiling changes them.
 #pragma once
 #include "gemmsim/device/draws.h"
-#include "gemmsim/device/round_cast.h"
+#include "gemmsim/device/round_grid.h"
 
 namespace gemmsim {
 
@@ -36,12 +36,14 @@ template <CastConfig K> struct CastKernel {
     static constexpr int DRAWS = K.cast.rbits <= 16 ? 8 : 4;  // draws of one Philox call
     // Packs in flight for each thread: enough to cover memory latency; few where a rounding is long code.
     static constexpr bool NARROW = sizeof(Src) == 2 && sizeof(Dst) == 2;
-    static constexpr int PACKS = K.vector == 0 ? 4 : needs_exact(K.cast) || (STOCHASTIC && !(NARROW && DRAWS == 8)) ? 1 : 4;
+    static constexpr int PACKS = K.vector == 0 ? 4 : element_needs_exact(K.cast) || (STOCHASTIC && !(NARROW && DRAWS == 8)) ? 1 : 4;
     // Draws of 16 bits of which the first r count: that of a word's low half is used as it lies there.
     static constexpr bool IN_PLACE = DRAWS == 8 && K.src != F64 && stochastic_rounds<float>(K.cast) &&
                                      stochastic_rounds<float>(K.cast, K.cast.mode == SRB && K.cast.rbits == 16 ? 17 : 16);
 
-    static GEMMSIM_HD Dst element(Src w, uint32_t R) { return store_value<K.dst>(round_cast<K.cast>(load_value<K.src, Value>(w), R)); }
+    static GEMMSIM_HD Dst element(Src w, uint32_t R) {
+        return store_value<K.dst>(round_element<K.cast, K.dst == F64>(load_value<K.src, Value>(w), R));
+    }
 
     // FEW: only a few threads take this way.
     template <bool FEW> static GEMMSIM_HD Dst drawn(Src w, const CastArgs& a, uint64_t index) {

@@ -68,19 +68,20 @@ def _is_narrow(src: torch.dtype, dst: torch.dtype) -> bool:
     return DTYPES[src].bytes == DTYPES[dst].bytes == 2
 
 
-#: gemmsim::ANY_GRID, and formats without a zero.
-_OWN_GRIDS = (
-    CastFlag.NO_CARRY, CastFlag.SUPERNORMAL, CastFlag.FIRST_IS_ZERO, CastFlag.NEGATIVE_NAN, CastFlag.NO_ZERO,
-)  # fmt: skip
-
-
 def needs_exact(cast: Cast) -> bool:
-    """gemmsim::needs_exact: only 128-bit integers know this cast."""
+    """gemmsim::element_needs_exact: only 128-bit integers know this cast."""
     one, mode = cast_numbers(cast), cast.rounding.mode
-    by_code = one.has(CastFlag.CODE_PARITY) and mode in (RoundingMode.RNE, RoundingMode.RO)
-    if by_code or one.has(*_OWN_GRIDS) or (mode is RoundingMode.SRB and one.rbits > 31):
+    bits = one.rbits + (mode is RoundingMode.SRB)
+    lowest = one.emin - one.p + 1
+    if not 1 <= one.p <= 53 or one.emax > 1023 or bits > 32:
         return True
-    return one.p > 53 or one.emin < -1022 or one.emax > 1023 or one.emin - one.p + 52 >= 1023
+    if one.has(CastFlag.SUPERNORMAL):
+        return lowest < -1022
+    if one.has(CastFlag.FIRST_IS_ZERO):
+        return mode is RoundingMode.SRC or lowest - bits < -1022 or (bits > 0 and one.p + bits > 53)
+    if one.p == 1 and one.has(CastFlag.CODE_PARITY) and not one.has(CastFlag.NO_CARRY):
+        return one.emin < -1023
+    return one.emin < -1022 or lowest + 51 >= 1023
 
 
 @lru_cache(maxsize=4096)
@@ -194,7 +195,7 @@ def quantize(x: Tensor, cast: Cast, out: Tensor, seed: int = 0, site: int = Site
 _LISTED = (
     "e4m3", "e4m3/sat", "e5m2", "e5m10", "bf16", "fp32", "fixed(8,4)", "binary8p3", "e5m10/ftz", "e4m3/rtz",
     "e5m10/sr16", "bf16/sr8", "e5m10/sr20", "e8m0", "binary8p4/srb8",
-    "supernormal(4,3)", "binary8(4)/ftz", "e4m3/rnd",
+    "supernormal(4,3)", "supernormal(4,3)/sr8", "binary8(4)/ftz", "bfp(8,1)", "e4m3/rnd",
 )  # fmt: skip
 
 

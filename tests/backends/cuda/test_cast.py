@@ -12,12 +12,15 @@ import pytest
 import torch
 from support import assert_bitwise_equal
 from support_cuda import host_quantize
+from support_host import host_library
 
 from gemmsim import reference
 from gemmsim.arithmetic import UnsupportedSpec
 from gemmsim.backends import cpu, cuda
-from gemmsim.backends.cuda.cast import cast_args, cast_blocks, cast_source, merged_dims
+from gemmsim.backends.cuda.cast import cast_args, cast_blocks, cast_source, merged_dims, needs_exact
+from gemmsim.backends.cuda.jit.source import cast_literal
 from gemmsim.formats import parse_cast
+from gemmsim.lowering.casts import cast_numbers
 
 SPECIALS = [math.nan, -math.nan, math.inf, -math.inf, 0.0, -0.0, 1e-45, -1e-45, 1e-40, 2.0**-126, 3.4e38, -3.4e38]
 
@@ -34,7 +37,18 @@ CASTS = [
     "e5m10/srb16", "bf16/srb8", "bf16/srb16", "e5m10/ftz/srb12", "e4m3/srb22", "e4m3/srb23", "fixed(8,4)/srb32", "e8m20/srb4",
     "binary8p1/srb8", "binary8p4ue/srb5", "e5m2/srb8/sat", "e4m3fnuz/srb8",
     "e4m3/src8", "e5m10/src16", "bf16/src10", "e5m10/ftz/src6", "e5m2/src20", "fixed(8,4)/src32", "e8m20/src4", "binary8p1/src8",
+    "supernormal(4,3)/ro", "supernormal(4,3)/rnd", "supernormal(4,3,saturate)/sr8", "supernormal(4,3)/srb16", "supernormal(4,3)/src5",
+    "supernormal(3,2,2,1,even_exponent)", "supernormal(3,2,2,1,even_exponent)/ro", "supernormal(8,3,within_float32)",
+    "binary8(4)/ftz/rna", "binary8(4)/ftz/rnu", "binary8(4)/ftz/sr8", "binary8(4)/ftz/srb20", "binary8(4)/ftz/src8",
+    "binary8(3,unsigned)", "binary8(3,unsigned)/ftz/sr8", "binary8(1,unsigned)", "binary8p1/ro", "binary8p1ue/sr8",
+    "e8m0/sat", "e8m0/ro", "e8m0/ru", "e8m0/sr8", "e8m0/src22", "e8m0/srb22",
+    "bfp(8,1)/rd", "bfp(8,1)/sr8", "bfp(8,1)/src20", "bfp(2,1)", "bfp(1,1)", "bfp(4,1,asymmetric)", "bfp(4,1,asymmetric)/srb8", "bfp(24,1)/ro",
     "e4m3fnuz/sr8", "ufixed(6,3)/sr8", "e5m2/sr8/satprop", "e4m3/sr16/sat", "fixed(8,4,symmetric)/sr4", "bf16/sr15",
+]  # fmt: skip
+
+#: Those of them, and of a few more, that only 128-bit integers know.
+EXACT = [
+    "fixed(8,4)/srb32", "supernormal(4,3)/srb32", "binary8(4)/ftz/src8", "bfp(1,1)",
 ]  # fmt: skip
 
 
@@ -81,6 +95,13 @@ def test_float32_patterns_and_ties(text):
         "e5m10/srb31",
         "e11m30/src20",
         "e5m10/ftz/src32",
+        "supernormal(4,3)",
+        "supernormal(4,3)/sr32",
+        "binary8(4)/ftz/rnd",
+        "binary8(4)/ftz/srb31",
+        "binary8(3,unsigned)",
+        "bfp(8,1)",
+        "bfp(4,1,asymmetric)/srb8",
     ],
 )
 def test_float64_inputs_are_rounded_once(text):
@@ -104,6 +125,12 @@ def test_float64_inputs_are_rounded_once(text):
         "e4m3/src7",
         "e4m3fnuz/sr8",
         "e3m2/rnu",
+        "supernormal(4,3)",
+        "supernormal(3,2,2,1,even_exponent)/sr8",
+        "binary8(4)/ftz",
+        "binary8(1,unsigned)",
+        "e8m0",
+        "bfp(8,1)",
     ],
 )
 def test_all_sixteen_bit_inputs(dtype, text):
@@ -128,9 +155,23 @@ def test_results_are_converted_to_the_output_dtype_once(src, dst):
         compare(x.to(src)[:4001], "e5m10/sr10", dst)
 
 
+@pytest.mark.parametrize("dst", DTYPES, ids=str)
+def test_a_lowest_value_that_float32_lacks(dst):
+    """-2^128: a number in float64, an infinity in the other dtypes."""
+    top = torch.tensor([2.0**128 - 2.0**104, 1.9 * 2.0**127, 1.76 * 2.0**127, 1.5 * 2.0**127, math.inf])
+    for text in ("bfp(4,1,asymmetric)", "bfp(4,1,asymmetric)/sr8", "bfp(8,1,asymmetric)/ru", "bfp(8,1,asymmetric)/rd"):
+        compare(torch.cat([top, -top]), text, dst)
+
+
 @pytest.mark.parametrize(
-    "text", ["e4m3", "e5m10/sr8", "e5m2/rtz/sat", "fixed(8,4)", "binary8p3/srb8", "e5m10/src9", "e4m3/rnd", "e5m2/rnu"]
-)
+    "text",
+    [
+        "e4m3", "e5m10/sr8", "e5m2/rtz/sat", "fixed(8,4)", "binary8p3/srb8", "e5m10/src9", "e4m3/rnd", "e5m2/rnu",
+        "supernormal(4,3)", "supernormal(3,2,2,1,even_exponent)/ro", "supernormal(4,3)/sr8", "supernormal(4,3)/rnu",
+        "binary8(4)/ftz", "binary8(4)/ftz/sr8", "binary8(3,unsigned)/ru", "binary8p1", "e8m0", "e8m0/sr8",
+        "bfp(8,1)", "bfp(8,1)/sr8", "bfp(4,1,asymmetric)",
+    ],
+)  # fmt: skip
 def test_the_reference_agrees(text):
     x, cast = float_bits(150, torch.float32, seed=3), parse_cast(text)
     out = torch.empty_like(x)
@@ -209,6 +250,21 @@ def test_equal_casts_share_a_kernel_and_different_ones_do_not():
     texts = {cast_source(parse_cast(t), f32, f32).text for t in CASTS}
     assert len(texts) == len({cast_source(parse_cast(t), f32, f32) for t in CASTS}) >= len(CASTS) - 2
     assert cast_args(1, 2, 3, 2**64 - 1, 16).seed == 2**64 - 1
+
+
+def test_python_knows_which_casts_need_128_bit_integers():
+    """What the kernel decides when it is compiled, by which its threads take one pack or four."""
+    rest = "fixed(8,4)/srb32", "binary8(3,unsigned)/src4", "supernormal(4,3)/srb32", "fp64/rnd", "e5m0/rnu"
+    casts = [parse_cast(text) for text in (*CASTS, *rest)]
+    found = ", ".join(f"gemmsim::element_needs_exact({cast_literal(cast_numbers(cast))})" for cast in casts)
+    text = (
+        '#include "gemmsim/device/round_grid.h"\n'
+        f'extern "C" int needs_exact(int i) {{ constexpr bool all[] = {{{found}}}; return all[i]; }}\n'
+    )
+    library = host_library(text, "element_needs_exact")
+    assert [bool(library.needs_exact(i)) for i in range(len(casts))] == [needs_exact(cast) for cast in casts]
+    exact = {str(cast) for cast in casts if needs_exact(cast)}
+    assert exact == {str(parse_cast(text)) for text in EXACT}
 
 
 def test_formats_beyond_float64_and_too_many_dimensions_are_refused():

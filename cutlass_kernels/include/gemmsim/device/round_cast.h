@@ -5,7 +5,8 @@
 
 namespace gemmsim {
 
-// Whether only 128-bit integers know this cast (grids of their own, ties that look at codes, formats wider than float64's exponents).
+// Whether round_cast goes by 128-bit integers (grids of their own, ties that look at codes, formats wider than float64's exponents).
+// round_grid.h knows most of these for elements of tensors.
 GEMMSIM_HD constexpr bool needs_exact(const Cast& c) { return !carrier_rounds<double>(c); }
 
 // The result in float or double, whichever was computed in.
