@@ -10,7 +10,7 @@ template <class T, Cast C, bool GRID> struct InRange {
     static constexpr int F = Carrier<T>::FRACTION, DROP = F + 1 - C.p;
     static constexpr bool SUBNORMALS = !(C.flags & NO_SUBNORMALS), NEAREST = C.mode == RNE && C.p <= F - 1 && C.p >= 2;
     // Integer arithmetic on the pattern needs a sum with bits to drop; its mode must not depend on what an SR cut off.
-    static constexpr bool BITS = GRID && DROP >= 1 && C.mode > RNE&& C.mode <= SR && (C.mode != SR || C.rbits <= DROP);
+    static constexpr bool BITS = GRID && DROP >= 1 && RNE < C.mode && C.mode <= SR && (C.mode != SR || C.rbits <= DROP);
     static constexpr bool POSSIBLE = carrier_rounds<T>(C) && !(C.flags & CODE_PARITY) && ((NEAREST && (GRID || SUBNORMALS)) || BITS);
     static constexpr bool SPLITS = GRID && DROP > C.p + 1;
     // Beyond this the functor's own intermediate numbers overflow.
