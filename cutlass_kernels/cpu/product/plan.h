@@ -409,8 +409,8 @@ inline RunsPlan choose_runs(const Request& r, const Choice& c, const Stats& a, c
         longest = w->order == INTERLEAVED ? (r.k + w->n - 1) / w->n : w->n < r.k ? w->n : r.k;
     } else if (c.kind <= SUB || own) return plan;  // the plain kernel has nothing to lose
     if (own) return choose_directed_runs(r, plan, a, b, c.carrier, longest);
-    // Long runs are better watched (tiles/watched.h), by a kernel of tiles.
-    if (w && directed == Isa::DIRECTED && c.step == FMA_ODD && c.kind <= SUB && longest >= WATCHED_RUNS &&
+    // Long runs are better watched (tiles/watched.h), by a kernel of tiles; but for sums of exact products, which are on midpoints often.
+    if (w && directed == Isa::DIRECTED && c.step == FMA_ODD && c.kind <= SUB && longest >= WATCHED_RUNS && !c.exact_products &&
         r.add.p + 11 <= carrier_info(c.carrier).bits)
         return RunsPlan();
     plan.eights = longest <= (c.kind == NONE ? 4 : 2);  // with longer runs, more rows at a time fill the registers better

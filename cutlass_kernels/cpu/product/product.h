@@ -297,7 +297,7 @@ template <class T> struct Product {
     Tile tile_at(int64_t batch, int64_t row, int64_t col, const T* a, const T* b, T* c) const {
         const int rows = (int)(g.m - row < MR ? g.m - row : MR), cols = (int)(g.n - col < nr ? g.n - col : nr);
         const uint64_t row0 = (uint64_t)(gather ? row : batch * g.m + row) + g.row0, col0 = (uint64_t)(gather ? batch * g.n + col : col);
-        return Tile{a, b, c, g.k, rows, cols, nullptr, nullptr, g.seed, row0, (uint32_t)col0, 0, nullptr, false};
+        return Tile{a, b, c, g.k, rows, cols, nullptr, nullptr, g.seed, row0, (uint32_t)col0, 0, nullptr, false, 0};
     }
 
     // block() of a palette: the elements of this carrier's members.
