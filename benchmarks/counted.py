@@ -42,7 +42,10 @@ def start(script: str, folder: Path, *arguments: str) -> None:
 
 
 def counted(run: Callable[[], object]) -> int:
-    """Instructions of the library during a call of ``run``, which has been called before."""
+    """Instructions of the library during a call of ``run``, which has been called before.
+
+    Raises RuntimeError where the library executed none.
+    """
     out = Path(os.environ[WRITES_TO])
     for old in out.parent.glob(out.name + ".*"):
         old.unlink()
@@ -51,7 +54,10 @@ def counted(run: Callable[[], object]) -> int:
     run()
     _control("--dump")
     _control("--instr=off")
-    return sum(_of_library(dump) for dump in out.parent.glob(out.name + ".*"))
+    total = sum(_of_library(dump) for dump in out.parent.glob(out.name + ".*"))
+    if not total:
+        raise RuntimeError(f"valgrind counted nothing in {LIBRARY}; allowed: calls that run in it, on this thread")
+    return total
 
 
 def _control(request: str) -> None:

@@ -12,7 +12,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import cache
 from typing import TYPE_CHECKING
+
+from limits_avx512 import PER_PRODUCT, PER_STEP
 
 if TYPE_CHECKING:
     import torch
@@ -32,8 +35,6 @@ DRAW = (7.5 * 2 * 7 + 2) / 8
 SUM = OP + ROUND
 #: The first rounding of a compensated step, watched: it has a product in it.
 WATCHED = OP + ROUND + LOOK_SHIFTED + LOOK_SMALL
-#: A chip's step: products (two multiplications, conversion, addition, exponents added and compared) and outputs' end.
-PRODUCT, END = 6, 50
 #: A row operation's step in float lanes: the operation, a rounding with subnormals, a look whether it left the ground.
 STEP = OP + SUBNORMALS + SIGN + 3
 #: Rows into lanes and back: 24 shuffles for eight vectors.
@@ -92,8 +93,8 @@ ROWS = (
     Row("integer", ":int(32)", 2 * OP, "int", only_multiplies=True),
     Row("integer", ":int(16, saturate)", OP, "int", only_multiplies=True),
     Row("fixed", ":fixed(24, 12, rounding=rne)", 2 * 4),
-    Row("hardware", "e4m3 : hw(hopper, wgmma, e4m3)", PRODUCT + END / 32, "e4m3", k=128),
-    Row("hardware", "bf16 : hw(hopper, wgmma, bf16)", PRODUCT + END / 16, "bf16", k=128),
+    Row("hardware", "e4m3 : hw(hopper, wgmma, e4m3)", PER_PRODUCT + PER_STEP / 32, "e4m3", k=128),
+    Row("hardware", "bf16 : hw(hopper, wgmma, bf16)", PER_PRODUCT + PER_STEP / 16, "bf16", k=128),
     Row("scaled blocks", "mxfp8_e4m3 : scaled(fp32)", OP + 2 / 32, only_multiplies=True),
     Row("scaled blocks", "mxfp8_e4m3 : fp32", OP, only_multiplies=True),
     Row("scaled blocks", "nvfp4 : fp32", OP, only_multiplies=True),
@@ -114,8 +115,15 @@ ROWS = (
 
 
 def method_of(spec: str) -> Row | None:
-    """The row of a spec with float32 operands, as ``GemmSpec.key`` or the table writes it; None where there is none."""
-    return next((row for row in ROWS if row.text.replace("bf16", "e8m7").replace("fp32", "e8m23") == spec), None)
+    """The first row of the spec with this ``GemmSpec.key``; None where there is none."""
+    return _by_key().get(spec)
+
+
+@cache
+def _by_key() -> dict[str, Row]:
+    import gemmsim as gs
+
+    return {gs.GemmSpec.of(row.text).key: row for row in reversed(ROWS) if ":" in row.text}
 
 
 class Counting:
