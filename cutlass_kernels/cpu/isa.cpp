@@ -8,8 +8,8 @@ namespace NS {
 
 extern const TileFn tiles32[STEPS][KINDS];
 extern const TileFn tiles64[STEPS][KINDS];
-#if ISA_AVX2
-bool beside(const Tile& t, int tiles, int panels, int kind, const Sink& sink);
+#if ISA_AVX2 || ISA_AVX512
+bool beside(const Tile& t, Beside& how);
 #endif
 void hardware(const Tile& t, const HardwareModel& m, bool wide_lanes);
 bool palette(int carrier, const PaletteTile& t);
@@ -254,8 +254,10 @@ static Isa make() {
     t.lifts = ISA_DIRECTED || (ISA_MODES && !ISA_NEON);
     memcpy(t.tile[0], tiles32, sizeof t.tile[0]);
     memcpy(t.tile[1], tiles64, sizeof t.tile[1]);
-#if ISA_AVX2
+#if ISA_AVX2 || ISA_AVX512
     t.beside = beside;
+    t.beside_sums = !ISA_DIRECTED;
+    t.beside_cuts_nearest = ISA_DIRECTED;
 #endif
     t.save_rows = save_rows_;
     t.times = times_;

@@ -102,7 +102,17 @@ struct Sink {
     bool fits = false;
     int a = 0, b = 0;
 };
-constexpr int MOST_BELOW = 3;
+
+// Tiles of floats below one another, their panels of A one after the other, and beside one another.
+struct Beside {
+    // SUMS: nearest-even registers whose steps are the carrier's own additions, `kind` NONE, PLAIN or, of sunk panels, SUB; c is one
+    // matrix, row by row (tiles/beside.h). CUT: sums rounded by their bits, of one panel; c is tile after tile (tiles/sunk.h).
+    enum Way : int { NO = 0, SUMS = 1, CUT = 2 } way = NO;
+    static constexpr int MOST_TILES[] = {0, 3, 16}, MOST_PANELS[] = {0, 2, 1};
+    int kind = 0, tiles = 0, panels = 0;
+    Sink sink = {};                // SUMS: by what panels are sunk; CUT: those of A, and those of B are to be
+    int64_t looks = 0, small = 0;  // CUT: at tiles' sums so far, and how many of these were small
+};
 
 // Runs and sums of their totals in one kernel (runs.h): kind NONE, PLAIN, SUB, FTZ or SPECIAL, -1 where it does not apply.
 struct RunsPlan {
@@ -159,10 +169,9 @@ struct Isa {
     void (*stats)(int carrier, const void* x, int64_t n, Stats* s);
     // fp32/fp64 to the same type, contiguous, deterministic, one pass; `stream` bypasses the cache. 0: not this cast
     int (*quantize)(int carrier, const void* src, void* dst, int64_t n, const Cast& c, int stream);
-    // `tiles` tiles of floats below one another, their panels of A one after the other, and `panels` beside one another: MOST_BELOW and
-    // 2 at most. All rows; c is one matrix, row by row. Steps FMA_NEAR from +0, `kind` NONE, PLAIN or, of sunk panels, SUB. False: so many
-    // sums were small that other kernels are faster. Null: there is none
-    bool (*beside)(const Tile& t, int tiles, int panels, int kind, const Sink& sink);
+    // tiles together, all rows, from +0. False: the data are such that other kernels are faster, and c is not a result. Null: there is none
+    bool (*beside)(const Tile& t, Beside& how);
+    bool beside_sums, beside_cuts_nearest;  // it does SUMS; CUT to nearest even, too
     // save() of rows of the carrier's own type, contiguous each
     void (*save_rows)(int carrier, const void* src, int64_t pitch, int rows, int64_t n, void* dst, int64_t row);
     // x times a power of two

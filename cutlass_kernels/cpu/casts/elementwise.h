@@ -126,7 +126,80 @@ template <class C> INL void save_any(const typename C::T* __restrict src, int64_
     }
 }
 
-template <class C> INL void stats_of(const typename C::T* x, int64_t n, Stats* out) {
+// The lanes of a vector as one number.
+template <class V, class F> INL auto over_lanes(V v, F f) {
+    auto x = v[0];
+    for (size_t i = 1; i < sizeof v / sizeof v[0]; ++i) x = f(x, v[i]);
+    return x;
+}
+#if ISA_AVX512
+INL uint32_t largest_lane(C32::VI v) { return (uint32_t)_mm512_reduce_max_epi32((__m512i)v); }
+INL uint32_t least_lane(C32::VU v) { return _mm512_reduce_min_epu32((__m512i)v); }
+INL uint32_t all_bits(C32::VU v) { return (uint32_t)_mm512_reduce_or_epi32((__m512i)v); }
+INL float sum_of_lanes(C32::V v) { return _mm512_reduce_add_ps((__m512)v); }
+#else
+INL uint32_t largest_lane(C32::VI v) { return (uint32_t)over_lanes(v, [](int32_t a, int32_t b) { return a > b ? a : b; }); }
+INL uint32_t least_lane(C32::VU v) { return over_lanes(v, [](uint32_t a, uint32_t b) { return a < b ? a : b; }); }
+INL uint32_t all_bits(C32::VU v) { return over_lanes(v, [](uint32_t a, uint32_t b) { return a | b; }); }
+INL float sum_of_lanes(C32::V v) { return over_lanes(v, [](float a, float b) { return a + b; }); }
+#endif
+INL uint64_t largest_lane(C64::VI v) { return (uint64_t)over_lanes(v, [](int64_t a, int64_t b) { return a > b ? a : b; }); }
+INL uint64_t least_lane(C64::VU v) { return over_lanes(v, [](uint64_t a, uint64_t b) { return a < b ? a : b; }); }
+INL uint64_t all_bits(C64::VU v) { return over_lanes(v, [](uint64_t a, uint64_t b) { return a | b; }); }
+INL double sum_of_lanes(C64::V v) { return over_lanes(v, [](double a, double b) { return a + b; }); }
+
+// What a panel's magnitudes are like, bit patterns all: the largest and, less one, the least that is not zero; all bits; their sum.
+template <class C> struct Magnitudes {
+    typedef typename C::U U;
+    U most, least, bits;
+    typename C::T sum;
+
+    template <class F> static INL_MEMBER void each(const typename C::T* x, int64_t n, F f) {
+        int64_t i = 0;
+        for (; i + C::L <= n; i += C::L) f((typename C::VU)load<typename C::V>(x + i) & ~C::SIGN);
+        if (i == n) return;
+        typename C::V v = {};
+        memcpy(&v, x + i, (size_t)(n - i) * sizeof(typename C::T));
+        f((typename C::VU)v & ~C::SIGN);
+    }
+    INL_MEMBER Magnitudes(const typename C::T* x, int64_t n) {
+        typedef typename C::VU VU;
+        typename C::VI top = {};
+        VU low = splat_u<C>(~(U)0), any = {};
+        typename C::V total = {};
+        each(x, n, [&](VU mag) __attribute__((always_inline)) {
+            const VU less = mag - 1;
+            top = imax(top, (typename C::VI)mag);
+            low = less < low ? less : low;
+            any |= mag;
+            total += (typename C::V)mag;
+        });
+        most = largest_lane(top);
+        least = least_lane(low);
+        bits = all_bits(any);
+        sum = sum_of_lanes(total);
+    }
+    // The lowest set bit of all of normal numbers and zeros, as a number.
+    static INL_MEMBER typename C::T lowest(const typename C::T* x, int64_t n) {
+        typedef typename C::V V;
+        typedef typename C::VU VU;
+        VU low = splat_u<C>(~(U)0);
+        each(x, n, [&](VU mag) __attribute__((always_inline)) {
+            // x minus x with that bit cleared, exactly; powers of two are their own
+            const V m = (V)mag, cut = (V)(VU)(mag & (mag - 1));
+            const V last = (typename C::VI)((VU)(mag & C::FRAC) == (VU){}) ? m : m - cut;
+            const VU less = (VU)last - 1;
+            low = less < low ? less : low;
+        });
+        const U u = least_lane(low) + 1;
+        typename C::T v;
+        memcpy(&v, &u, sizeof v);
+        return v;
+    }
+};
+
+// Of any numbers.
+template <class C> static __attribute__((noinline)) void stats_of_any(const typename C::T* x, int64_t n, Stats* out) {
     typedef typename C::V V;
     typedef typename C::VI VI;
     typedef typename C::VU VU;
@@ -170,6 +243,36 @@ template <class C> INL void stats_of(const typename C::T* x, int64_t n, Stats* o
         const int e = __builtin_ilogb((double)l);
         if (e < out->lsb) out->lsb = e;
     }
+}
+
+// So many bits leave no step exact, and fractions are no whole numbers: how low each element's lowest bit is need not be known.
+constexpr int MANY_BITS = 12;
+
+template <class C> INL void stats_of(const typename C::T* x, int64_t n, Stats* out) {
+    typedef typename C::U U;
+    constexpr int64_t CHUNK = 4096;  // which the first-level cache holds
+    double sum = 0;
+    for (int64_t i = 0; i < n; i += CHUNK) {
+        const int64_t count = n - i < CHUNK ? n - i : CHUNK;
+        const Magnitudes<C> m(x + i, count);
+        if (m.most == 0) continue;
+        if (m.most >= C::EXP || m.least + 1 < C::ONE) {
+            stats_of_any<C>(x, n, out);
+            return;
+        }
+        sum += (double)m.sum;
+        typename C::T most;
+        memcpy(&most, &m.most, sizeof most);
+        if ((double)most > out->max_abs) out->max_abs = (double)most;
+        const U frac = m.bits & C::FRAC;
+        const int width = frac ? C::MB + 1 - __builtin_ctzll((unsigned long long)frac) : 1;
+        if (width > out->width) out->width = width;
+        const int least = (int)((m.least + 1) >> C::MB) - C::BIAS,
+                  lsb = width > MANY_BITS && least < 0 ? least - width + 1 : __builtin_ilogb((double)Magnitudes<C>::lowest(x + i, count));
+        if (lsb < out->lsb) out->lsb = lsb;
+    }
+    const double up = sum * (1.0 + 1e-6 * (double)(n + 16));  // above the true sum whatever the order of adding
+    if (up > out->row_sum) out->row_sum = up;
 }
 
 // Which carrier can round its own values to `c` with round_general, and whether any vector can.

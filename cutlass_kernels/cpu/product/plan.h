@@ -31,7 +31,7 @@ struct Choice {
     RunsPlan runs = {};
     bool exact_products = false;  // of a plain register: each is a number of the carrier
     int lift = 0;                 // of a plain register: what Tile's may be
-    Sink sink = {};               // of one rounded after the carrier's own additions
+    Sink sink = {};               // of one of floats that may have sums below 2^emin
     int careful = GENERAL;        // of compensated sums: the kernel for a lost wager
     Slices slices = {};
     DoubleBins bins = {};
@@ -226,6 +226,17 @@ inline int lift_of(const Request& r, const Facts& f, double most_a) {
     return emax + by + 26 - p <= 127 && most < ldexp(1.0, 127 - by) ? by : 0;
 }
 
+// How tiles of a plain register that starts from +0 go together; `choice` has its sink.
+inline Beside::Way way_beside(const Isa& isa, const Request& r, const Choice& c, const Sink& sink) {
+    if (!isa.beside || r.method != REGISTER || r.wrapper_count || r.init != FROM_ZERO || c.carrier != 0 || !r.fused || !sink.fits) return Beside::NO;
+    const Cast& add = r.add;
+    if (c.step == FMA_NEAR && c.kind <= SUB) return isa.beside_sums ? Beside::SUMS : Beside::NO;
+    // nearest sums of exact products are on midpoints often; of arithmetic="fp32" they are rounded to nearest, whatever the register's mode
+    const bool nearest = isa.beside_cuts_nearest && c.step == FMA_ODD && (c.kind == PLAIN || c.kind == SUB) && !c.exact_products && add.p <= 13;
+    const bool cut = c.kind == FAST && r.arithmetic == EXACT && (add.mode == RTZ || add.mode == RNA || add.mode == SR);
+    return (nearest || cut) && add.p >= 2 && (add.flags & NEG_ZERO) && !(add.flags & NO_SUBNORMALS) ? Beside::CUT : Beside::NO;
+}
+
 // By what panels are sunk, half of it each where their smallest bits allow that: elements stay normal floats.
 inline Sink sink_of(const Cast& add, const Stats& a, const Stats& b) {
     const int least = carrier_info(0).emin, by = least - add.emin;
@@ -233,7 +244,7 @@ inline Sink sink_of(const Cast& add, const Stats& a, const Stats& b) {
     Sink s;
     s.a = by / 2 > most_a ? by / 2 : most_a;
     s.b = by - s.a;
-    s.fits = s.a <= 0 && s.b <= 0 && s.b >= most_b;
+    s.fits = by >= -carrier_info(0).emax && s.a <= 0 && s.b <= 0 && s.b >= most_b;
     return s;
 }
 
@@ -307,7 +318,7 @@ inline Choice choose(const Request& r, const Stats& a, const Stats& b, const Sta
     const bool runs = r.wrapper_count > 0;  // of which each is lifted and brought back: only where it saves most
     if (carrier == 0 && (kind == SUB ? !runs || directed != Isa::DIRECTED : kind == FAST && r.add.mode == RTZ && r.fused && !runs))
         c.lift = lift_of(r, f, a.max_abs);
-    if (carrier == 0 && kind == SUB && c.step == FMA_NEAR) c.sink = sink_of(r.add, a, b);
+    if (carrier == 0 && r.fused && (kind == SUB || kind == FAST)) c.sink = sink_of(r.add, a, b);
     return c;
 }
 

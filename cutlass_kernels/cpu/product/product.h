@@ -2,7 +2,6 @@
 #pragma once
 #include <atomic>
 #include <memory>
-#include <new>
 #include <stdlib.h>
 #include <vector>
 #if defined(_OPENMP)
@@ -10,25 +9,13 @@
 #endif
 #include "api.h"
 #include "product/addend.h"
+#include "product/buffer.h"
 #include "float_state.h"
 #include "product/gather.h"
 #include "product/lookup.h"
 #include "tiles/palette.h"
 
 namespace gemmsim {
-
-struct Buffer {  // 64-byte aligned, uninitialised; small ones on the stack; throws std::bad_alloc
-    alignas(64) char small[8192];
-    char* p;
-    explicit Buffer(size_t n) : p(n <= sizeof small ? small : (char*)aligned_alloc(64, (n + 127) / 64 * 64)) {
-        if (!p) throw std::bad_alloc();
-    }
-    ~Buffer() {
-        if (p != small) free(p);
-    }
-    Buffer(const Buffer&) = delete;
-    Buffer& operator=(const Buffer&) = delete;
-};
 
 inline int thread_index(int threads) {
 #if defined(_OPENMP)
@@ -39,6 +26,16 @@ inline int thread_index(int threads) {
 }
 
 constexpr int MAX_COLUMNS = 32;  // of a tile of floats
+
+// A line that will be written: x86 compilers take the instruction for lines that will be read unless they are told of the processor, and
+// a store would wait for the line again. Processors that do not know it do nothing.
+inline void prefetch_to_write(const char* p) {
+#if defined(__x86_64__)
+    __asm__ volatile("prefetchw %0" : : "m"(*p));
+#else
+    __builtin_prefetch(p, 1, 2);
+#endif
+}
 
 template <class T> struct Product {
     const Isa& isa;
@@ -177,7 +174,7 @@ template <class T> struct Product {
         if (runner.lifted) lift(packed_a, count * g.k * MR, runner.lifted);
         report->used[runner.choice.carrier][runner.choice.step][runner.choice.kind] = 1;
         report->proofs &= runner.choice.proofs;
-        if (runner.beside) {
+        if (runner.beside.way) {
             p0 = blocks_beside(batch, first, count, p0, p1, packed_a, packed_b, runner);
             if (p0 == p1) return;
             lift(packed_a, count * g.k * MR, runner.leave_beside());
@@ -197,19 +194,17 @@ template <class T> struct Product {
             }
     }
 
-    static void lift(T* x, int64_t n, int by) {
-        const T factor = (T)ldexp(1.0, by);
-        for (int64_t i = 0; i < n; ++i) x[i] *= factor;
+    void lift(T* x, int64_t n, int by) const {
+        if (by) isa.times((const float*)x, (float*)x, n, (float)ldexp(1.0, by));  // panels of floats alone
     }
 
     // block()'s tiles, some of which are computed together (tiles/beside.h); the first panel of B whose tiles are not.
     int64_t blocks_beside(int64_t batch, int64_t first, int64_t count, int64_t p0, int64_t p1, const T* packed_a, const T* packed_b,
-                          const Runner<T>& runner) const {
-        const int by = runner.choice.kind == SUB ? runner.choice.sink.b : 0;
+                          Runner<T>& runner) const {
+        const int by = runner.copies_sunk(), below = Beside::MOST_TILES[runner.beside.way], most = runner.panels_beside();
         const Buffer sunk(by ? (size_t)(2 * g.k * nr) * sizeof(T) : 0);
-        alignas(64) T c[MOST_BELOW * MR * MAX_COLUMNS];
+        const Buffer c((size_t)(below * most * MR * nr) * sizeof(T));
         char* const result = result_of(batch);
-        const int most = runner.panels_beside();
         for (int64_t p = p0; p < p1; p += most) {
             const int panels_here = p1 - p < most ? 1 : most;
             const T* b = packed_b + p * g.k * nr;
@@ -218,18 +213,27 @@ template <class T> struct Product {
                 b = (const T*)sunk.p;
             }
             const int64_t col = p * nr, width = panels_here * nr;
-            for (int64_t q = 0; q < count; q += MOST_BELOW) {
-                const int tiles = (int)(count - q < MOST_BELOW ? count - q : MOST_BELOW);
+            for (int64_t q = 0; q < count; q += below) {
+                const int tiles = (int)(count - q < below ? count - q : below);
                 const int64_t row = (first + q) * MR, rows = g.m - row < tiles * MR ? g.m - row : tiles * MR;
-                Tile t = tile_at(batch, row, col, packed_a + q * g.k * MR, b, c);
+                Tile t = tile_at(batch, row, col, packed_a + q * g.k * MR, b, (T*)c.p);
+                if (g.c && g.c_col == 1) prefetch_rows(result, row, rows, col, g.n - col < width ? g.n - col : width);
                 if (!runner.run_beside(t, tiles, panels_here)) {
                     beside_pays = false;
                     return p;
                 }
-                if (g.c) save_tile(c, result, row, (int)rows, col, (int)(g.n - col < width ? g.n - col : width), nullptr, width);
+                if (g.c) save_tile((T*)c.p, result, row, (int)rows, col, (int)(g.n - col < width ? g.n - col : width), nullptr, width);
             }
         }
         return p1;
+    }
+
+    // The lines of rows of the result, which are written at once when all their terms are through.
+    void prefetch_rows(const char* result, int64_t row, int64_t rows, int64_t col, int64_t cols) const {
+        constexpr int64_t LINE = 64;
+        const int64_t size = dtype_size(g.c_dtype);
+        for (int64_t i = 0; i < rows; ++i)
+            for (int64_t at = 0; at < cols * size; at += LINE) prefetch_to_write(result + (result_row(row + i) + col) * size + at);
     }
 
     int64_t batches() const {

@@ -12,7 +12,7 @@ template <class T> struct Runner {
     const bool specials;  // an operand of the block may be NaN or infinite
     const Watcher<T>* events = nullptr;  // additions are watched, by it
     int lifted = 0;                      // by what panels of A are to be multiplied: where all that reads them are such tiles
-    bool beside = false;                 // tiles are computed by run_beside()
+    Beside beside = {};                  // how tiles are computed by run_beside()
     const Isa::Directed directed;
     Choice choice;
     Meeting meetings[MAX_WRAPPERS], last;
@@ -46,30 +46,36 @@ template <class T> struct Runner {
     }
     // Whether tiles may be computed side by side, in blocks whose rows are in use.
     void look_beside() {
-        const bool plain = r.method == REGISTER && !r.wrapper_count && r.init == FROM_ZERO && !events && choice.runs.kind < 0;
-        const bool kind = choice.kind <= PLAIN || (choice.kind == SUB && choice.sink.fits && r.k <= MOST_SUNK);
-        beside = isa.beside && carrier == 0 && choice.carrier == 0 && plain && choice.step == FMA_NEAR && kind;
-        if (beside) lifted = choice.kind == SUB ? choice.sink.a : 0;
+        if (events || carrier || choice.runs.kind >= 0) return;
+        beside.sink = choice.kind <= PLAIN ? Sink{true, 0, 0} : choice.sink;
+        beside.kind = choice.kind;
+        beside.way = way_beside(isa, r, choice, beside.sink);
+        if (copies_sunk() && r.k > MOST_SUNK) beside.way = Beside::NO;
+        if (beside.way) lifted = beside.sink.a;
     }
     // Not any more; by what panels of A are to be multiplied then.
     int leave_beside() {
         const int before = lifted;
-        beside = false;
+        beside.way = Beside::NO;
         watch(events);
         return lifted - before;
     }
     static constexpr int64_t MOST_SUNK = 1 << 14;  // terms of panels of B that are copied
     // Panels of B at once: the carrier's own sums, which take an element of B every other cycle, need them in the first-level cache.
-    int panels_beside() const { return choice.kind == NONE && r.k > 128 ? 1 : 2; }
+    int panels_beside() const { return choice.kind == NONE && r.k > 128 ? 1 : Beside::MOST_PANELS[beside.way]; }
+    // By what they are to be sunk in copies.
+    int copies_sunk() const { return beside.way == Beside::SUMS ? beside.sink.b : 0; }
 
-    // `tiles` times `panels` tiles from t on into t.c, one matrix; panels of B are copies where choice.sink.b is not 0. False:
-    // other kernels are faster for what follows.
-    bool run_beside(Tile& t, int tiles, int panels) const {
+    // `tiles` times `panels` tiles from t on into t.c, one matrix; panels of B are copies where copies_sunk() is not 0. False:
+    // other kernels are faster for them and for what follows.
+    bool run_beside(Tile& t, int tiles, int panels) {
         const int64_t size = tiles * MR * panels * nr;
+        beside.tiles = tiles;
+        beside.panels = panels;
         t.mul = &r.mul;
         t.add = &r.add;
         memset(t.c, 0, sizeof(T) * (size_t)size);
-        const bool fast = isa.beside(t, tiles, panels, choice.kind, choice.sink);
+        const bool fast = isa.beside(t, beside);
         fill_up<T>(r, t.k, (T*)t.c, size);
         return fast;
     }

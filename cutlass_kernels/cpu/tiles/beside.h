@@ -15,6 +15,7 @@
 #include <immintrin.h>
 #include "tiles/draws.h"
 #include "tiles/lifted.h"
+#include "tiles/small_sums.h"
 
 namespace gemmsim::NS {
 
@@ -34,13 +35,6 @@ INL void near_step(C32::V& s, C32::V a, const float* b, C32::V factor) {
 INL void native_step(C32::V& s, C32::V a, C32::V b) {
     __asm__ volatile("vfmadd231ps %[b], %[a], %[s]" : [s] "+x"(s) : [b] "x"(b), [a] "x"(a));
 }
-
-// What sums have been since the last call of clear().
-struct SmallSums {
-    static constexpr unsigned DENORMAL = 1u << 1, UNDERFLOW = 1u << 4;
-    static INL_MEMBER void clear() { _mm_setcsr(0x1F80); }  // as FloatState has it
-    static INL_MEMBER bool seen() { return _mm_getcsr() & (DENORMAL | UNDERFLOW); }
-};
 
 // A tile's registers as they are and what makes them so: the terms of sunk panels.
 struct Sunk {

@@ -51,8 +51,8 @@ template <bool CLAMP> INL C32::V carried_again(C32::V a, C32::V b, C32::V s, C32
     });
 }
 
-// STEP: FMA_NEAR or FMA_ODD.
-template <int STEP, bool CARRIES, bool CLAMP> struct Stochastic {
+// STEP: FMA_NEAR or FMA_ODD. SUNK: of values for which sums below 2^emin are rounded as others (sunk.h); no CLAMP.
+template <int STEP, bool CARRIES, bool CLAMP, bool SUNK = false> struct Stochastic {
     typedef C32::V V;
     typedef C32::VI VI;
     typedef C32::VU VU;
@@ -95,7 +95,8 @@ template <int STEP, bool CARRIES, bool CLAMP> struct Stochastic {
                         continue;
                     }
                     const VU u = (VU)x + (R >> (add.rbits - dropped)), mag = (VU)x & ~C32::SIGN;
-                    const VI found = (VI)(mag - zero < add.normal_from - zero) | (VI)((VU)(u | cut.keep) == ~(VU){});
+                    const VI small = SUNK ? (VI){} : (VI)(mag - zero < add.normal_from - zero),
+                         found = small | (VI)((VU)(u | cut.keep) == ~(VU){});
                     to = none_set(found) ? clamp((V)(u & cut.keep), add) : carried_again<CLAMP>(a, b, before, R, wide);
                 }
             }
@@ -109,10 +110,10 @@ template <int STEP, bool CARRIES, bool CLAMP> struct Stochastic {
         INL_MEMBER explicit Fast(const Stochastic& s) : taken(s.taken), keep(s.cut.keep), normal(s.cut.normal) {}
         INL_MEMBER bool found() const {
 #if ISA_AVX512
-            const int small = _mm512_cmpneq_epi32_mask((__m512i)least, (__m512i)normal);
+            const int small = SUNK ? 0 : _mm512_cmpneq_epi32_mask((__m512i)least, (__m512i)normal);
             return (CARRIES ? small | _mm512_cmpeq_epi32_mask((__m512i)most, _mm512_set1_epi32(-1)) : small) != 0;
 #else
-            const VU unlike = least ^ normal;
+            const VU unlike = SUNK ? (VU){} : least ^ normal;
             return !none_set((VI)(CARRIES ? unlike | (VU)(most == ~(VU){}) : unlike));
 #endif
         }
@@ -133,7 +134,7 @@ template <int STEP, bool CARRIES, bool CLAMP> struct Stochastic {
         each<ROWS>([&](int i, int j) __attribute__((always_inline)) {
             const V x = sum_of(splat<C32>(a[i]), load<V>(b + j * C32::L), s[i][j]);
             const VU u = (VU)x + f.taken.template from<TAKE>(w[(i * NV + j) * 4]);
-            f.least = cut.least(f.least, x);
+            if (!SUNK) f.least = cut.least(f.least, x);
             if (CARRIES) f.most = umax(f.most, u | f.keep);
             s[i][j] = clamp((V)(u & f.keep), add);
         });
@@ -141,6 +142,11 @@ template <int STEP, bool CARRIES, bool CLAMP> struct Stochastic {
 
     // N terms, at most two, whose sums are looked at together; the first one's draw is as TAKE says.
     template <Take TAKE, int N, int ROWS> INL_MEMBER void looked_at(int row, const At& at, V (&s)[ROWS][NV], Fast& f) const {
+        if (SUNK && !CARRIES) {
+            step<TAKE>(at, 0, s, f);
+            if (N == 2) step<TAKE == OF_WORD ? OF_WORD : OF_HIGH>(at, 1, s, f);
+            return;
+        }
         V before[ROWS][NV];
         each<ROWS>([&](int i, int j) __attribute__((always_inline)) { before[i][j] = s[i][j]; });
         f.least = f.normal;
@@ -199,6 +205,12 @@ template <int STEP, bool CARRIES, bool CLAMP> struct Stochastic {
             k += n;
         }
     }
+    void all() {
+        if (add.rbits > 16) run<OF_WORD>();
+        else if (dropped < 16) run<OF_LOW>();
+        else if (CARRIES) run<ALL_OF_LOW>();
+        else run<OF_LOW_UP>();
+    }
 };
 
 // Of kinds FAST and FAST_CLAMP, by fused steps.
@@ -207,14 +219,11 @@ template <int STEP, bool CARRIES, bool CLAMP> static void tile_stochastic(const 
 #if ISA_MODES
     const RoundingState state(mode_of(SR));
 #endif
-    if (t.add->rbits > 16) kernel.template run<OF_WORD>();
-    else if (kernel.dropped < 16) kernel.template run<OF_LOW>();
-    else if (CARRIES) kernel.template run<ALL_OF_LOW>();
-    else kernel.template run<OF_LOW_UP>();
+    kernel.all();
 }
 
 // Of kind RANDOM: all in double lanes.
-static void tile_in_halves(const Tile& t) {
+[[maybe_unused]] static void tile_in_halves(const Tile& t) {
     typedef C32::V V;
     const Const<C64> add = Const<C64>::make(*t.add);
     const int per = add.rbits > 16 ? 4 : 8;
