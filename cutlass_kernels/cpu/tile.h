@@ -111,7 +111,7 @@ struct Beside {
     static constexpr int MOST_TILES[] = {0, 3, 16}, MOST_PANELS[] = {0, 2, 1};
     int kind = 0, tiles = 0, panels = 0;
     Sink sink = {};                // SUMS: by what panels are sunk; CUT: those of A, and those of B are to be
-    int64_t looks = 0, small = 0;  // CUT: at tiles' sums so far, and how many of these were small
+    int64_t looks = 0, small = 0;  // CUT: at tiles so far, and how many vectors of these had small sums
 };
 
 // Runs and sums of their totals in one kernel (runs.h): kind NONE, PLAIN, SUB, FTZ or SPECIAL, -1 where it does not apply.

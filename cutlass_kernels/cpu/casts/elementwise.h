@@ -245,7 +245,8 @@ template <class C> static __attribute__((noinline)) void stats_of_any(const type
     }
 }
 
-// So many bits leave no step exact, and fractions are no whole numbers: how low each element's lowest bit is need not be known.
+// So many bits of a float leave no step exact, and fractions are no whole numbers: how low each element's lowest bit is need not be known.
+// (Exact sums are cut into slices by it.)
 constexpr int MANY_BITS = 12;
 
 template <class C> INL void stats_of(const typename C::T* x, int64_t n, Stats* out) {
@@ -268,7 +269,7 @@ template <class C> INL void stats_of(const typename C::T* x, int64_t n, Stats* o
         const int width = frac ? C::MB + 1 - __builtin_ctzll((unsigned long long)frac) : 1;
         if (width > out->width) out->width = width;
         const int least = (int)((m.least + 1) >> C::MB) - C::BIAS,
-                  lsb = width > MANY_BITS && least < 0 ? least - width + 1 : __builtin_ilogb((double)Magnitudes<C>::lowest(x + i, count));
+                  lsb = C::MB < 30 && width > MANY_BITS && least < 0 ? least - width + 1 : __builtin_ilogb((double)Magnitudes<C>::lowest(x + i, count));
         if (lsb < out->lsb) out->lsb = lsb;
     }
     const double up = sum * (1.0 + 1e-6 * (double)(n + 16));  // above the true sum whatever the order of adding

@@ -237,6 +237,14 @@ inline Beside::Way way_beside(const Isa& isa, const Request& r, const Choice& c,
     return (nearest || cut) && add.p >= 2 && (add.flags & NEG_ZERO) && !(add.flags & NO_SUBNORMALS) ? Beside::CUT : Beside::NO;
 }
 
+// How many vectors of a tile's step have a sum below 2^emin, in operands of both signs whose sums grow like the root of their terms: a
+// guess from the mean magnitudes of the largest row of A and panel of B.
+inline double small_vectors(const Request& r, const Stats& a, const Stats& b, int nr) {
+    const double k = (double)r.k, product = a.row_sum / k * (b.row_sum / (k * nr)), near_zero = 1.3 * ldexp(1.0, r.add.emin) / (product * sqrt(k));
+    return product > 0 ? (double)(MR * nr) * near_zero : 0;
+}
+constexpr double SELDOM_SMALL = 0.1;
+
 // By what panels are sunk, half of it each where their smallest bits allow that: elements stay normal floats.
 inline Sink sink_of(const Cast& add, const Stats& a, const Stats& b) {
     const int least = carrier_info(0).emin, by = least - add.emin;

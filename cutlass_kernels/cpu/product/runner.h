@@ -13,6 +13,7 @@ template <class T> struct Runner {
     const Watcher<T>* events = nullptr;  // additions are watched, by it
     int lifted = 0;                      // by what panels of A are to be multiplied: where all that reads them are such tiles
     Beside beside = {};                  // how tiles are computed by run_beside()
+    const bool seldom_small;             // sums below 2^emin, most likely
     const Isa::Directed directed;
     Choice choice;
     Meeting meetings[MAX_WRAPPERS], last;
@@ -21,7 +22,7 @@ template <class T> struct Runner {
     Runner(const Isa& isa_, const Request& request, int kind_carrier, int nr_, const int64_t* map, const Stats& a, const Stats& b,
            const Stats& c, Isa::Directed directed_)
         : isa(isa_), r(request), carrier(sizeof(T) == 4 ? 0 : 1), nr(nr_), kmap(map), specials(a.non_finite || b.non_finite),
-          directed(directed_) {
+          seldom_small(small_vectors(request, a, b, nr_) < SELDOM_SMALL), directed(directed_) {
         choice = chosen(kind_carrier, a, b, c);
         const bool draws = r.add.mode >= SR || (!r.fused && r.mul.mode >= SR);
         if (kmap && draws && choice.kind == LANES) choice.kind = SCALAR;  // draws by original index
@@ -50,7 +51,7 @@ template <class T> struct Runner {
         beside.sink = choice.kind <= PLAIN ? Sink{true, 0, 0} : choice.sink;
         beside.kind = choice.kind;
         beside.way = way_beside(isa, r, choice, beside.sink);
-        if (copies_sunk() && r.k > MOST_SUNK) beside.way = Beside::NO;
+        if (copies_sunk() ? r.k > MOST_SUNK : beside.way == Beside::CUT && choice.kind > PLAIN && !seldom_small) beside.way = Beside::NO;
         if (beside.way) lifted = beside.sink.a;
     }
     // Not any more; by what panels of A are to be multiplied then.

@@ -17,14 +17,24 @@
 #if ISA_AVX2 || ISA_AVX512
 namespace gemmsim::NS {
 
-// Sums of a tile that are neither zero nor normal floats.
-static __attribute__((noinline)) int64_t small_sums(const float* c) {
+// How many vectors of a tile's last step met a number that is neither zero nor a normal float: sums as they are, or before their rounding
+// (which may make zero of them), where the last term is added once more.
+static __attribute__((noinline)) int64_t small_vectors(const Tile& t) {
+    const float *const a = (const float*)t.a + (t.k - 1) * MR, *const b = (const float*)t.b + (t.k - 1) * NV * C32::L;
     int64_t n = 0;
-    for (int64_t i = 0; i < MR * NV * C32::L; ++i) {
-        uint32_t u;
-        memcpy(&u, c + i, sizeof u);
-        n += (u << 1) - 1 < (C32::ONE << 1) - 1;
-    }
+    for (int i = 0; i < (int)MR; ++i)
+        for (int j = 0; j < NV; ++j) {
+            const C32::V s = load<C32::V>((const float*)t.c + (i * NV + j) * C32::L),
+                         x = vfma(splat<C32>(a[i]), load<C32::V>(b + j * C32::L), s);
+#if ISA_AVX512
+            enum { SUBNORMAL = 0x20 };
+            n += (_mm512_fpclass_ps_mask((__m512)s, SUBNORMAL) | _mm512_fpclass_ps_mask((__m512)x, SUBNORMAL)) != 0;
+#else
+            const C32::VI of_s = (C32::VI)((C32::VU)s & ~C32::SIGN), of_x = (C32::VI)((C32::VU)x & ~C32::SIGN);
+            const C32::VI one = splat_i<C32>((int32_t)C32::ONE), zero = {};
+            n += !none_set(((of_s > zero) & (of_s < one)) | ((of_x > zero) & (of_x < one)));
+#endif
+        }
     return n;
 }
 
@@ -133,7 +143,7 @@ struct CutNearest {
 #endif
 
 constexpr int64_t SUNK_TERMS = 128, FIRST_LOOK = 16;  // terms to a look at the flags, which waits for all sums
-constexpr int64_t MANY_SMALL = 4, SMALL_LOOKS = 16;    // so many small sums are too many, and one for so many looks
+constexpr int64_t MANY_SMALL = 3, SMALL_TILES = 16;    // so many small vectors are too many, and one for so many tiles looked at
 
 // Tiles below one another, some terms of all at a time: their panel of B is sunk here, and stays in the first-level cache.
 template <class Kernel> struct SunkTiles {
@@ -152,6 +162,12 @@ template <class Kernel> struct SunkTiles {
         return t;
     }
 
+    const Tile& tile(int q) {
+        t.a = (const float*)whole.a + (q * whole.k + t.k0) * MR;
+        t.c = (float*)whole.c + q * SIZE;
+        t.row0 = whole.row0 + (uint64_t)(q * MR);
+        return t;
+    }
     // False: sums are small, or on midpoints, too often.
     bool run() {
         const RoundingState state(Kernel::DIRECTION);
@@ -162,9 +178,7 @@ template <class Kernel> struct SunkTiles {
             const float* const from = (const float*)whole.b + t.k0 * NV * C32::L;
             for (int64_t i = 0; i < t.k * NV * C32::L; i += C32::L) store(b + i, load<C32::V>(from + i) * factor);
             for (int q = 0; q < how.tiles; ++q) {
-                t.a = (const float*)whole.a + (q * whole.k + t.k0) * MR;
-                t.c = (float*)whole.c + q * SIZE;
-                t.row0 = whole.row0 + (uint64_t)(q * MR);
+                tile(q);
                 if (!kernel.run()) return false;
             }
             if (!look()) return false;
@@ -172,11 +186,11 @@ template <class Kernel> struct SunkTiles {
         return true;
     }
     bool look() {
-        ++how.looks;
+        how.looks += how.tiles;
         if (!SmallSums::seen()) return true;
+        for (int q = 0; q < how.tiles; ++q) how.small += small_vectors(tile(q));
         SmallSums::clear(Kernel::DIRECTION);
-        how.small += small_sums((const float*)t.c);
-        return how.small < MANY_SMALL || how.small * SMALL_LOOKS <= how.looks;
+        return how.small < MANY_SMALL || how.small * SMALL_TILES <= how.looks;
     }
 };
 
