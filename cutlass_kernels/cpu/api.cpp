@@ -17,7 +17,7 @@ static const Isa* find(const char* name, int* error) {
 #endif
     if (!name || !*name) {
 #if defined(GEMMSIM_X86)
-        if (wide) return isa_avx512();
+        if (wide) return isa_avx512fp16() ? isa_avx512fp16() : isa_avx512();
         if (fma) return isa_avx2();
 #endif
 #if defined(GEMMSIM_NEON)
@@ -27,6 +27,7 @@ static const Isa* find(const char* name, int* error) {
 #endif
     }
 #if defined(GEMMSIM_X86)
+    if (!strcmp(name, "avx512fp16") && wide && isa_avx512fp16()) return isa_avx512fp16();
     if (!strcmp(name, "avx512") && wide) return isa_avx512();
     if (!strcmp(name, "avx2") && fma) return isa_avx2();
 #endif
@@ -35,7 +36,7 @@ static const Isa* find(const char* name, int* error) {
 #else
     if (!strcmp(name, "baseline")) return isa_base();
 #endif
-    static const char* const known[] = {"avx512", "avx2", "neon", "baseline"};
+    static const char* const known[] = {"avx512fp16", "avx512", "avx2", "neon", "baseline"};
     for (const char* one : known)
         if (!strcmp(name, one)) *error = 2;
     if (!*error) *error = 1;

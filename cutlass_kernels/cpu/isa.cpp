@@ -1,6 +1,7 @@
 // Element-wise functions and the function table of one ISA. Compiled once per ISA.
 #include "casts/elementwise.h"
 #include "product/combine.h"
+#include "tiles/binary16.h"
 #include "tiles/directed.h"
 
 namespace gemmsim {
@@ -286,5 +287,17 @@ const Isa* ISA_GETTER() {
     static const Isa table = NS::make();
     return &table;
 }
+
+#if ISA_AVX512
+const Isa* isa_avx512fp16() {
+    static const Isa table = [] {
+        Isa t = NS::make();
+        t.name = "avx512fp16";
+        t.halves = binary16_avx512();
+        return t;
+    }();
+    return table.halves ? &table : nullptr;
+}
+#endif
 
 }  // namespace gemmsim

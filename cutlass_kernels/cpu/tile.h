@@ -107,8 +107,9 @@ struct Sink {
 struct Beside {
     // SUMS: nearest-even registers whose steps are the carrier's own additions, `kind` NONE, PLAIN or, of sunk panels, SUB; c is one
     // matrix, row by row (tiles/beside.h). CUT: sums rounded by their bits, of one panel; c is tile after tile (tiles/sunk.h).
-    enum Way : int { NO = 0, SUMS = 1, CUT = 2 } way = NO;
-    static constexpr int MOST_TILES[] = {0, 3, 16}, MOST_PANELS[] = {0, 2, 1};
+    // HALVES: registers of binary16 from numbers of binary16, panels of A packed so; c is one matrix (tiles/binary16.h).
+    enum Way : int { NO = 0, SUMS = 1, CUT = 2, HALVES = 3 } way = NO;
+    static constexpr int MOST_TILES[] = {0, 3, 16, 16}, MOST_PANELS[] = {0, 2, 1, 2};
     int kind = 0, tiles = 0, panels = 0;
     Sink sink = {};                // SUMS: by what panels are sunk; CUT: those of A, and those of B are to be
     int64_t looks = 0, small = 0;  // CUT: at tiles so far, and how many vectors of these had small sums
@@ -131,6 +132,8 @@ struct Stats {
     int32_t width;     // most significant bits used by any element
     int32_t non_finite;
 };
+
+struct Binary16;  // tiles/binary16.h
 
 // One instruction set's functions. Index of a carrier: 0 float, 1 double.
 struct Isa {
@@ -172,6 +175,7 @@ struct Isa {
     // tiles together, all rows, from +0. False: the data are such that other kernels are faster, and c is not a result. Null: there is none
     bool (*beside)(const Tile& t, Beside& how);
     bool beside_sums, beside_cuts_nearest;  // it does SUMS; CUT to nearest even, too
+    const Binary16* halves;                 // null: no HALVES
     // save() of rows of the carrier's own type, contiguous each
     void (*save_rows)(int carrier, const void* src, int64_t pitch, int rows, int64_t n, void* dst, int64_t row);
     // x times a power of two
@@ -179,6 +183,7 @@ struct Isa {
 };
 
 const Isa* isa_avx512();
+const Isa* isa_avx512fp16();  // the same and HALVES; null: not this processor
 const Isa* isa_avx2();
 const Isa* isa_neon();
 const Isa* isa_base();

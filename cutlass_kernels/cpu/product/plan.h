@@ -237,6 +237,20 @@ inline Beside::Way way_beside(const Isa& isa, const Request& r, const Choice& c,
     return (nearest || cut) && add.p >= 2 && (add.flags & NEG_ZERO) && !(add.flags & NO_SUBNORMALS) ? Beside::CUT : Beside::NO;
 }
 
+// Whether all of an operand are numbers of binary16: at most 11 bits, down to 2^-24, up to 65504.
+inline bool of_binary16(const Stats& x) { return !x.non_finite && x.width <= 11 && (x.lsb >= -24 || x.max_abs == 0) && x.max_abs <= 65504; }
+
+// A plain register of binary16 from +0 whose operands are such, in a mode of the processor's steps. Exact zero sums are +0 (not so down).
+inline bool halves(const Isa& isa, const Request& r, const Choice& c, const Stats& a, const Stats& b) {
+    const Cast& x = r.add;
+    if (!isa.halves || r.method != REGISTER || r.wrapper_count || r.init != FROM_ZERO || !r.fused || c.carrier != 0) return false;
+    if (x.p != 11 || x.emin != -14 || x.emax != 15 || !(x.flags & NEG_ZERO) || (x.flags & NO_SUBNORMALS)) return false;
+    if (r.arithmetic != EXACT || !of_binary16(a) || !of_binary16(b)) return false;
+    const bool infinities = x.over_pos == x.inf_pos && x.over_neg == x.inf_neg && isinf(x.inf_pos) && isinf(x.inf_neg);
+    if (x.mode == RNE) return c.kind == PLAIN || c.kind == SUB || (c.kind == SPECIAL && infinities);
+    return c.kind == FAST && (x.mode == RTZ || x.mode == RU);
+}
+
 // How many vectors of a tile's step have a sum below 2^emin, in operands of both signs whose sums grow like the root of their terms: a
 // guess from the mean magnitudes of the largest row of A and panel of B.
 inline double small_vectors(const Request& r, const Stats& a, const Stats& b, int nr) {

@@ -170,9 +170,14 @@ template <class T> struct Product {
         if (watcher) watcher->look(sa, sb, planned);
         runner.watch(watcher.get());
         const bool in_use = 8 * ((row1 < g.m ? row1 : g.m) - row0) >= 7 * (row1 - row0);
-        if (in_use && beside_pays && !(g.extras && g.extras->scales)) runner.look_beside();
+        if (((in_use && beside_pays) || runner.in_halves) && !(g.extras && g.extras->scales)) runner.look_beside();
         if (runner.lifted) lift(packed_a, count * g.k * MR, runner.lifted);
-        report->used[runner.choice.carrier][runner.choice.step][runner.choice.kind] = 1;
+        if (runner.beside.way == Beside::HALVES) {
+            isa.halves->pack((float*)packed_a, count * g.k * MR);
+            report->halves = 1;
+        } else {
+            report->used[runner.choice.carrier][runner.choice.step][runner.choice.kind] = 1;
+        }
         report->proofs &= runner.choice.proofs;
         if (runner.beside.way) {
             p0 = blocks_beside(batch, first, count, p0, p1, packed_a, packed_b, runner);

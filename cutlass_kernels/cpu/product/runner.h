@@ -1,6 +1,7 @@
 // One accumulator on one tile: the kernel that the planner chose, the orders around it, the addend.
 #pragma once
 #include "product/compose.h"
+#include "tiles/binary16.h"
 
 namespace gemmsim {
 
@@ -14,6 +15,7 @@ template <class T> struct Runner {
     int lifted = 0;                      // by what panels of A are to be multiplied: where all that reads them are such tiles
     Beside beside = {};                  // how tiles are computed by run_beside()
     const bool seldom_small;             // sums below 2^emin, most likely
+    bool in_halves = false;              // the register is of binary16, and so are the operands
     const Isa::Directed directed;
     Choice choice;
     Meeting meetings[MAX_WRAPPERS], last;
@@ -24,6 +26,7 @@ template <class T> struct Runner {
         : isa(isa_), r(request), carrier(sizeof(T) == 4 ? 0 : 1), nr(nr_), kmap(map), specials(a.non_finite || b.non_finite),
           seldom_small(small_vectors(request, a, b, nr_) < SELDOM_SMALL), directed(directed_) {
         choice = chosen(kind_carrier, a, b, c);
+        in_halves = halves(isa, r, choice, a, b);
         const bool draws = r.add.mode >= SR || (!r.fused && r.mul.mode >= SR);
         if (kmap && draws && choice.kind == LANES) choice.kind = SCALAR;  // draws by original index
         if (isa.runs && (!kmap || choice.kind != SCALAR)) choice.runs = choose_runs(r, choice, a, b, directed);
@@ -47,12 +50,13 @@ template <class T> struct Runner {
     }
     // Whether tiles may be computed side by side, in blocks whose rows are in use.
     void look_beside() {
-        if (events || carrier || choice.runs.kind >= 0) return;
+        if (events || carrier || (choice.runs.kind >= 0 && !in_halves)) return;
         beside.sink = choice.kind <= PLAIN ? Sink{true, 0, 0} : choice.sink;
         beside.kind = choice.kind;
-        beside.way = way_beside(isa, r, choice, beside.sink);
+        beside.way = in_halves ? Beside::HALVES : way_beside(isa, r, choice, beside.sink);
         if (copies_sunk() ? r.k > MOST_SUNK : beside.way == Beside::CUT && choice.kind > PLAIN && !seldom_small) beside.way = Beside::NO;
-        if (beside.way) lifted = beside.sink.a;
+        if (beside.way == Beside::HALVES) lifted = 0;
+        else if (beside.way) lifted = beside.sink.a;
     }
     // Not any more; by what panels of A are to be multiplied then.
     int leave_beside() {
@@ -76,7 +80,9 @@ template <class T> struct Runner {
         t.mul = &r.mul;
         t.add = &r.add;
         memset(t.c, 0, sizeof(T) * (size_t)size);
-        const bool fast = isa.beside(t, beside);
+        bool fast = true;
+        if (beside.way == Beside::HALVES) isa.halves->tiles(t, beside);
+        else fast = isa.beside(t, beside);
         fill_up<T>(r, t.k, (T*)t.c, size);
         return fast;
     }

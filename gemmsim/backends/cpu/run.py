@@ -45,6 +45,9 @@ class Kernels:
         rest = self._code >> 4
         while rest:
             index, rest = (rest & 127) - 1, rest >> 7
+            if index == 2 * STEPS * KINDS:
+                found.append("binary16 lanes, fma, native")
+                continue
             kind, step, carrier = index % KINDS, index // KINDS % STEPS, index // (KINDS * STEPS)
             how = "" if kind >= KINDS - 2 else f", {_STEPS[step]}"
             found.append(f"{_CARRIERS[carrier]}{how}, {_KINDS[kind]}")

@@ -17,7 +17,7 @@ __all__ = ["ISAS", "LibraryError", "build_info", "isa", "library", "set_isa"]
 
 #: Instruction sets, the widest of an architecture first. x86-64 has the first two as far as a machine has them, and
 #: ``baseline``; aarch64 has ``neon``, and anything else ``baseline``.
-ISAS = ("avx512", "avx2", "neon", "baseline")
+ISAS = ("avx512fp16", "avx512", "avx2", "neon", "baseline")
 
 _ABI = 4
 _lock = threading.Lock()
