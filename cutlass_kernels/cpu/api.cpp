@@ -55,6 +55,8 @@ static const Isa& isa() {
     return *t;
 }
 
+const char* isa_of_kernels() { return isa().name; }
+
 }  // namespace gemmsim
 
 using namespace gemmsim;
@@ -66,7 +68,7 @@ int gemmsim_abi(int64_t* sizes) {
     return 4;
 }
 
-const char* gemmsim_isa() { return isa().name; }
+const char* gemmsim_isa() { return isa().shown; }
 
 int gemmsim_set_isa(const char* name) {
     int error;

@@ -108,6 +108,7 @@ struct QuantizeArgs {
 Report run_gemm(const Isa& isa, const GemmArgs& g, const Gather* gather = nullptr, const Lookup* lookup = nullptr,
                 const EventArgs* events = nullptr);
 int run_quantize(const Isa& isa, const QuantizeArgs& q);
+const char* isa_of_kernels();  // Isa::name of the one in use
 
 }  // namespace gemmsim
 

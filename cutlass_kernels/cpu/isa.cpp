@@ -248,7 +248,7 @@ static void times_(const float* x, float* to, int64_t n, float power) {
 
 static Isa make() {
     Isa t = {};
-    t.name = ISA_NAME;
+    t.name = t.shown = ISA_NAME;
     t.directed = ISA_DIRECTED ? Isa::DIRECTED : ISA_MODES ? Isa::TILES : Isa::NEAREST;
     t.nr[0] = 2 * C32::L;
     t.nr[1] = 2 * C64::L;
@@ -292,7 +292,7 @@ const Isa* ISA_GETTER() {
 const Isa* isa_avx512fp16() {
     static const Isa table = [] {
         Isa t = NS::make();
-        t.name = "avx512fp16";
+        t.shown = "avx512fp16";
         t.halves = binary16_avx512();
         return t;
     }();

@@ -137,7 +137,7 @@ struct Binary16;  // tiles/binary16.h
 
 // One instruction set's functions. Index of a carrier: 0 float, 1 double.
 struct Isa {
-    const char* name;
+    const char *name, *shown;  // of the kernels; by which it is asked for
     // DIRECTED: steps of all kernels round in a direction, so that FMA_ODD and MA_ODD take any operands. TILES: those of `tile`
     // (by the mode of the processor).
     enum Directed : int { NEAREST = 0, DIRECTED = 1, TILES = 2 } directed;

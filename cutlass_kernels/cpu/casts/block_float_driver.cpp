@@ -9,7 +9,7 @@ namespace gemmsim {
 
 static const BlockFloatIsa* functions() {
 #if defined(GEMMSIM_X86)
-    const char* name = gemmsim_isa();
+    const char* name = isa_of_kernels();
     if (!strcmp(name, "avx512")) return block_float_avx512();
     if (!strcmp(name, "avx2")) return block_float_avx2();
 #endif
@@ -18,7 +18,7 @@ static const BlockFloatIsa* functions() {
 
 static ScaledBlocks scaled_function() {
 #if defined(GEMMSIM_X86)
-    const char* name = gemmsim_isa();
+    const char* name = isa_of_kernels();
     if (!strcmp(name, "avx512")) return scaled_blocks_avx512();
     if (!strcmp(name, "avx2")) return scaled_blocks_avx2();
 #endif

@@ -9,7 +9,7 @@ namespace gemmsim {
 
 static ScaledFn kernel() {
 #if defined(GEMMSIM_X86)
-    const char* name = gemmsim_isa();
+    const char* name = isa_of_kernels();
     if (!strcmp(name, "avx512")) return scaled_cast_avx512();
     if (!strcmp(name, "avx2")) return scaled_cast_avx2();
 #endif

@@ -9,7 +9,7 @@ namespace gemmsim {
 
 static RowFn row_kernel() {
 #if defined(GEMMSIM_X86)
-    const char* name = gemmsim_isa();
+    const char* name = isa_of_kernels();
     if (!strcmp(name, "avx512")) return rows_avx512();
     if (!strcmp(name, "avx2")) return rows_avx2();
 #endif

@@ -88,7 +88,9 @@ def test_planner_takes_the_expected_kernel_and_its_bits_are_the_references(text,
         run = cpu.gemm(a, b, spec, out, 9)
         assert_bitwise_equal(out, want, context=f"{text} on {name}")
         expected = plain if name == "baseline" and plain is not None else directed
-        assert expected in run.how.names, f"{name}: {run}"
+        # binary16 from its numbers needs no kernel of ours where the processor has it (test_binary16.py)
+        own = name == "avx512fp16" and "binary16 lanes, fma, native" in run.how.names
+        assert own or expected in run.how.names, f"{name}: {run}"
 
 
 def test_products_below_the_carriers_smallest_number_are_not_taken_for_exact():
