@@ -175,7 +175,7 @@ struct Isa {
     // tiles together, all rows, from +0. False: the data are such that other kernels are faster, and c is not a result. Null: there is none
     bool (*beside)(const Tile& t, Beside& how);
     bool beside_sums, beside_cuts_nearest;  // it does SUMS; CUT to nearest even, too
-    const Binary16* halves;                 // null: no HALVES
+    const Binary16* halves;  // null: no HALVES
     // save() of rows of the carrier's own type, contiguous each
     void (*save_rows)(int carrier, const void* src, int64_t pitch, int rows, int64_t n, void* dst, int64_t row);
     // x times a power of two

@@ -138,15 +138,31 @@ INL uint32_t least_lane(C32::VU v) { return _mm512_reduce_min_epu32((__m512i)v);
 INL uint32_t all_bits(C32::VU v) { return (uint32_t)_mm512_reduce_or_epi32((__m512i)v); }
 INL float sum_of_lanes(C32::V v) { return _mm512_reduce_add_ps((__m512)v); }
 #else
-INL uint32_t largest_lane(C32::VI v) { return (uint32_t)over_lanes(v, [](int32_t a, int32_t b) { return a > b ? a : b; }); }
-INL uint32_t least_lane(C32::VU v) { return over_lanes(v, [](uint32_t a, uint32_t b) { return a < b ? a : b; }); }
-INL uint32_t all_bits(C32::VU v) { return over_lanes(v, [](uint32_t a, uint32_t b) { return a | b; }); }
-INL float sum_of_lanes(C32::V v) { return over_lanes(v, [](float a, float b) { return a + b; }); }
+INL uint32_t largest_lane(C32::VI v) {
+    return (uint32_t)over_lanes(v, [](int32_t a, int32_t b) { return a > b ? a : b; });
+}
+INL uint32_t least_lane(C32::VU v) {
+    return over_lanes(v, [](uint32_t a, uint32_t b) { return a < b ? a : b; });
+}
+INL uint32_t all_bits(C32::VU v) {
+    return over_lanes(v, [](uint32_t a, uint32_t b) { return a | b; });
+}
+INL float sum_of_lanes(C32::V v) {
+    return over_lanes(v, [](float a, float b) { return a + b; });
+}
 #endif
-INL uint64_t largest_lane(C64::VI v) { return (uint64_t)over_lanes(v, [](int64_t a, int64_t b) { return a > b ? a : b; }); }
-INL uint64_t least_lane(C64::VU v) { return over_lanes(v, [](uint64_t a, uint64_t b) { return a < b ? a : b; }); }
-INL uint64_t all_bits(C64::VU v) { return over_lanes(v, [](uint64_t a, uint64_t b) { return a | b; }); }
-INL double sum_of_lanes(C64::V v) { return over_lanes(v, [](double a, double b) { return a + b; }); }
+INL uint64_t largest_lane(C64::VI v) {
+    return (uint64_t)over_lanes(v, [](int64_t a, int64_t b) { return a > b ? a : b; });
+}
+INL uint64_t least_lane(C64::VU v) {
+    return over_lanes(v, [](uint64_t a, uint64_t b) { return a < b ? a : b; });
+}
+INL uint64_t all_bits(C64::VU v) {
+    return over_lanes(v, [](uint64_t a, uint64_t b) { return a | b; });
+}
+INL double sum_of_lanes(C64::V v) {
+    return over_lanes(v, [](double a, double b) { return a + b; });
+}
 
 // What a panel's magnitudes are like, bit patterns all: the largest and, less one, the least that is not zero; all bits; their sum.
 template <class C> struct Magnitudes {
@@ -268,8 +284,9 @@ template <class C> INL void stats_of(const typename C::T* x, int64_t n, Stats* o
         const U frac = m.bits & C::FRAC;
         const int width = frac ? C::MB + 1 - __builtin_ctzll((unsigned long long)frac) : 1;
         if (width > out->width) out->width = width;
-        const int least = (int)((m.least + 1) >> C::MB) - C::BIAS,
-                  lsb = C::MB < 30 && width > MANY_BITS && least < 0 ? least - width + 1 : __builtin_ilogb((double)Magnitudes<C>::lowest(x + i, count));
+        const int least = (int)((m.least + 1) >> C::MB) - C::BIAS, lsb = C::MB < 30 && width > MANY_BITS && least < 0
+                                                                             ? least - width + 1
+                                                                             : __builtin_ilogb((double)Magnitudes<C>::lowest(x + i, count));
         if (lsb < out->lsb) out->lsb = lsb;
     }
     const double up = sum * (1.0 + 1e-6 * (double)(n + 16));  // above the true sum whatever the order of adding

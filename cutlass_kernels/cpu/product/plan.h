@@ -228,11 +228,13 @@ inline int lift_of(const Request& r, const Facts& f, double most_a) {
 
 // How tiles of a plain register that starts from +0 go together; `choice` has its sink.
 inline Beside::Way way_beside(const Isa& isa, const Request& r, const Choice& c, const Sink& sink) {
-    if (!isa.beside || r.method != REGISTER || r.wrapper_count || r.init != FROM_ZERO || c.carrier != 0 || !r.fused || !sink.fits) return Beside::NO;
+    if (!isa.beside || r.method != REGISTER || r.wrapper_count || r.init != FROM_ZERO || c.carrier != 0 || !r.fused || !sink.fits)
+        return Beside::NO;
     const Cast& add = r.add;
     if (c.step == FMA_NEAR && c.kind <= SUB) return isa.beside_sums ? Beside::SUMS : Beside::NO;
     // nearest sums of exact products are on midpoints often; of arithmetic="fp32" they are rounded to nearest, whatever the register's mode
-    const bool nearest = isa.beside_cuts_nearest && c.step == FMA_ODD && (c.kind == PLAIN || c.kind == SUB) && !c.exact_products && add.p <= 13;
+    const bool nearest =
+        isa.beside_cuts_nearest && c.step == FMA_ODD && (c.kind == PLAIN || c.kind == SUB) && !c.exact_products && add.p <= 13;
     const bool cut = c.kind == FAST && r.arithmetic == EXACT && (add.mode == RTZ || add.mode == RNA || add.mode == SR);
     return (nearest || cut) && add.p >= 2 && (add.flags & NEG_ZERO) && !(add.flags & NO_SUBNORMALS) ? Beside::CUT : Beside::NO;
 }
@@ -254,7 +256,8 @@ inline bool halves(const Isa& isa, const Request& r, const Choice& c, const Stat
 // How many vectors of a tile's step have a sum below 2^emin, in operands of both signs whose sums grow like the root of their terms: a
 // guess from the mean magnitudes of the largest row of A and panel of B.
 inline double small_vectors(const Request& r, const Stats& a, const Stats& b, int nr) {
-    const double k = (double)r.k, product = a.row_sum / k * (b.row_sum / (k * nr)), near_zero = 1.3 * ldexp(1.0, r.add.emin) / (product * sqrt(k));
+    const double k = (double)r.k, product = a.row_sum / k * (b.row_sum / (k * nr)),
+                 near_zero = 1.3 * ldexp(1.0, r.add.emin) / (product * sqrt(k));
     return product > 0 ? (double)(MR * nr) * near_zero : 0;
 }
 constexpr double SELDOM_SMALL = 0.1;

@@ -65,7 +65,8 @@ template <int MODE, int PANELS> void tiles_of(const Tile& t, int tiles) {
                 const float* const from = (const float*)t.b + (j * t.k + k + i) * L;
                 uint16_t* const to = b + (i * PANELS + j) * L;
                 for (int h = 0; h < L; h += FLOATS)
-                    _mm256_store_si256((__m256i*)(to + h), _mm512_cvtps_ph(_mm512_loadu_ps(from + h), _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
+                    _mm256_store_si256((__m256i*)(to + h),
+                                       _mm512_cvtps_ph(_mm512_loadu_ps(from + h), _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
             }
         for (int q = 0; q < tiles; ++q) rows<MODE, PANELS>((const float*)t.a + (q * t.k + k) * MR, b, c + q * SIZE, n);
     }

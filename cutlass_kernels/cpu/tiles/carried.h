@@ -96,7 +96,7 @@ template <int STEP, bool CARRIES, bool CLAMP, bool SUNK = false> struct Stochast
                     }
                     const VU u = (VU)x + (R >> (add.rbits - dropped)), mag = (VU)x & ~C32::SIGN;
                     const VI small = SUNK ? (VI){} : (VI)(mag - zero < add.normal_from - zero),
-                         found = small | (VI)((VU)(u | cut.keep) == ~(VU){});
+                             found = small | (VI)((VU)(u | cut.keep) == ~(VU){});
                     to = none_set(found) ? clamp((V)(u & cut.keep), add) : carried_again<CLAMP>(a, b, before, R, wide);
                 }
             }

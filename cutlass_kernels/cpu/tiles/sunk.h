@@ -121,7 +121,8 @@ struct CutNearest {
             each([&](int i, int j) __attribute__((always_inline)) {
                 before[i][j] = s[i][j];
                 const VU u = (VU)vfma(splat<C32>(a[i]), load<V>(b + j * C32::L), s[i][j]) + more;
-                uneven = i + j ? _mm512_mask_test_epi32_mask(uneven, (__m512i)u, (__m512i)goes) : _mm512_test_epi32_mask((__m512i)u, (__m512i)goes);
+                uneven = i + j ? _mm512_mask_test_epi32_mask(uneven, (__m512i)u, (__m512i)goes)
+                               : _mm512_test_epi32_mask((__m512i)u, (__m512i)goes);
                 s[i][j] = (V)(u & stays);
             });
             if (__builtin_expect(!_kortestc_mask16_u8(uneven, uneven), 0)) {

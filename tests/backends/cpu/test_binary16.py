@@ -28,7 +28,9 @@ def every_finite() -> torch.Tensor:
     return x[x.isfinite()]
 
 
-@pytest.mark.parametrize("rows, k, columns", [(8, 70, 33), (7, 33, 64), (16, 5, 65), (24, 129, 17), (1, 300, 40), (3, 1, 1)])
+@pytest.mark.parametrize(
+    "rows, k, columns", [(8, 70, 33), (7, 33, 64), (16, 5, 65), (24, 129, 17), (1, 300, 40), (3, 1, 1)]
+)
 @pytest.mark.parametrize("mode", MODES)
 def test_shapes(mode, rows, k, columns):
     """Whole and broken tiles, odd numbers of terms, one panel of columns and two."""
@@ -70,8 +72,12 @@ def test_every_number_once(mode):
 def test_sums_of_all_magnitudes(mode):
     """Down to 2^-24, on midpoints, back to zero of both signs."""
     g = torch.Generator().manual_seed(3)
-    a = quantize(torch.randn(16, 200, generator=g) * torch.exp2(torch.randint(-12, 4, (16, 200), generator=g).float()), "e5m10")
-    b = quantize(torch.randn(200, 34, generator=g) * torch.exp2(torch.randint(-12, 1, (200, 34), generator=g).float()), "e5m10")
+    a = quantize(
+        torch.randn(16, 200, generator=g) * torch.exp2(torch.randint(-12, 4, (16, 200), generator=g).float()), "e5m10"
+    )
+    b = quantize(
+        torch.randn(200, 34, generator=g) * torch.exp2(torch.randint(-12, 1, (200, 34), generator=g).float()), "e5m10"
+    )
     a[:, 100:] = -a[:, :100].flip(1)
     b[100:] = b[:100].flip(0)
     a[:, 150:160] = 0
@@ -90,7 +96,9 @@ def test_overflow(mode, large):
     assert_equals_reference(GemmSpec.of(f":e5m10{mode}"), a, b)
 
 
-@pytest.mark.parametrize("odd", [1 + 2.0**-11, 2.0**-25, 65536.0, torch.inf, torch.nan, -torch.inf, 2.0**-24, 65504.0, -0.0])
+@pytest.mark.parametrize(
+    "odd", [1 + 2.0**-11, 2.0**-25, 65536.0, torch.inf, torch.nan, -torch.inf, 2.0**-24, 65504.0, -0.0]
+)
 @pytest.mark.parametrize("where", ["a", "b"])
 def test_one_number_that_binary16_has_or_has_not(odd, where):
     a, b = normal(8, 60, seed=5), normal(60, 40, seed=6)
@@ -141,7 +149,13 @@ def test_what_ran_is_said():
 
 
 @settings(deadline=None, max_examples=60)
-@given(st.integers(0, 10**6), st.integers(1, 90), st.sampled_from(["", "/rtz", "/ru"]), st.integers(-16, 12), st.integers(0, 2))
+@given(
+    st.integers(0, 10**6),
+    st.integers(1, 90),
+    st.sampled_from(["", "/rtz", "/ru"]),
+    st.integers(-16, 12),
+    st.integers(0, 2),
+)
 def test_any_data(seed, k, mode, scale, kind):
     a, b = normal(8, k, seed=seed), normal(k, 18, seed=seed + 1)
     if kind == 1:

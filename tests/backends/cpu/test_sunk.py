@@ -44,7 +44,9 @@ def test_shapes(spec, rows, k, columns):
 
 
 @pytest.mark.parametrize("rows, k, columns", [(128, 129, 32), (136, 300, 70), (264, 257, 33), (200, 2000, 32)])
-@pytest.mark.parametrize("spec", [":e5m10", ":bf16", ":e5m10/rtz", ":e5m10/rna", ":e5m10/sr16", ":e5m10/sr12", ":e5m10/sr20"])
+@pytest.mark.parametrize(
+    "spec", [":e5m10", ":bf16", ":e5m10/rtz", ":e5m10/rna", ":e5m10/sr16", ":e5m10/sr12", ":e5m10/sr20"]
+)
 def test_more_tiles_and_terms_than_go_together(spec, rows, k, columns):
     assert_isas_agree(spec, normal(rows, k, seed=k), normal(k, columns, seed=columns))
 
@@ -53,7 +55,9 @@ def test_more_tiles_and_terms_than_go_together(spec, rows, k, columns):
 @pytest.mark.parametrize("spec", SPECS)
 def test_small_sums_of_all_frequencies(spec, scale):
     """At last all are, and other kernels take over."""
-    assert_equals_reference(GemmSpec.of(spec), normal(16, 150, seed=-scale) * 2.0**scale, normal(150, 16, seed=1 - scale))
+    assert_equals_reference(
+        GemmSpec.of(spec), normal(16, 150, seed=-scale) * 2.0**scale, normal(150, 16, seed=1 - scale)
+    )
 
 
 @pytest.mark.parametrize("spec, emin, bits", [(":e5m10{}", -14, 11), (":e4m3{}", -6, 4), (":bf16{}", -126, 8)])
@@ -63,7 +67,18 @@ def test_sums_next_to_the_least_normal_number(spec, emin, bits, mode):
     unit = 2.0 ** (emin - bits + 1)
     places = [0.0, 1.0, -1.0, 0.5, -0.5, 0.25, 1.5, -1.5, 2.5, 0.5 + 2**-10, 0.5 - 2**-11, 2.0**-9]
     top = 2.0 ** (bits - 1)
-    places += [top, -top, top - 0.5, top - 0.25, top - 1.5, -(top - 0.5), top + 0.5, top + 1.5, top - 2**-12, top + 2**-11]
+    places += [
+        top,
+        -top,
+        top - 0.5,
+        top - 0.25,
+        top - 1.5,
+        -(top - 0.5),
+        top + 0.5,
+        top + 1.5,
+        top - 2**-12,
+        top + 2**-11,
+    ]
     a, b = torch.zeros(24, 40), torch.ones(40, 33)
     b[:, 1::2] = -1.0
     for i, place in enumerate(places):
@@ -73,7 +88,9 @@ def test_sums_next_to_the_least_normal_number(spec, emin, bits, mode):
     assert_equals_reference(GemmSpec.of(spec.format(mode)), a, b)
 
 
-@pytest.mark.parametrize("spec", [":e5m10", ":bf16", ":e5m10/rtz", ":e5m10/rna", ":e5m10/sr12", ":e5m10/sr16", ":e5m2fnuz", ":e5m2fnuz/rtz"])
+@pytest.mark.parametrize(
+    "spec", [":e5m10", ":bf16", ":e5m10/rtz", ":e5m10/rna", ":e5m10/sr12", ":e5m10/sr16", ":e5m2fnuz", ":e5m2fnuz/rtz"]
+)
 def test_signs_of_sums_that_became_zero(spec):
     """A negative sum that underflows is -0 where the format has it, and stays so while products are -0."""
     tiny = 2.0**-149 if "bf16" in spec else 2.0**-60
@@ -97,7 +114,9 @@ def test_midpoints(spec, bits, frequent):
     for k in range(3, 120, 2 if frequent else 17):
         s = torch.tensor(reference.gemm(a[:, :k].tolist(), b[:k, :1].tolist(), register))[:, 0].double()
         b[k, 0] = (1.0, 1 + 2.0**-23, 1 - 2.0**-24)[k % 3]
-        a[:, k] = (torch.exp2(torch.frexp(s)[1].double() - 1 - bits) * torch.where(torch.rand(16, generator=g) < 0.5, -1, 1)).float()
+        a[:, k] = (
+            torch.exp2(torch.frexp(s)[1].double() - 1 - bits) * torch.where(torch.rand(16, generator=g) < 0.5, -1, 1)
+        ).float()
     assert_equals_reference(register, a, b)
 
 
@@ -108,7 +127,9 @@ def test_operands_that_can_and_cannot_be_sunk(spec, exponents):
     assert_equals_reference(GemmSpec.of(spec), a * 2.0 ** exponents[0], b * 2.0 ** exponents[1])
 
 
-@pytest.mark.parametrize("spec", [":float(p=5, emin=1, emax=12){}", ":float(p=4, emin=2, emax=14){}", ":float(p=4, emin=5, emax=20){}"])
+@pytest.mark.parametrize(
+    "spec", [":float(p=5, emin=1, emax=12){}", ":float(p=4, emin=2, emax=14){}", ":float(p=4, emin=5, emax=20){}"]
+)
 @pytest.mark.parametrize("mode", ["", "/rtz", "/sr4", ", arithmetic=fp32"])
 def test_formats_whose_least_normal_number_is_large(spec, mode):
     """2^emin from 1 to 32: panels would be sunk by all that floats hold, or by more."""
