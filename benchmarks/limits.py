@@ -34,19 +34,19 @@ VECTOR_WIDTH, FMA_WIDTH = limits_avx512.VECTOR_WIDTH, limits_avx512.FMA_WIDTH
 def limit_gmacs(isa: str, spec: GemmSpec, run: Kernels, k: int, ghz: float | None) -> float | None:
     """GMAC/s at which what the method counts issues without a gap; None where count or clock is unknown.
 
-    ``run``: what ran, in vectors of 512 bits (``isa`` "avx512") or, for specs of limits_avx2.py, 256 ("avx2").
+    ``run``: what ran, in vectors of 512 bits (``isa`` "avx512", "avx512fp16") or, for specs of limits_avx2.py, 256 ("avx2").
     """
     if ghz is None:
         return None
     if isa == "avx2":
         row = limits_avx2.method_of(spec.key)
         return None if row is None else 8 * _width(row) * ghz / row.method
-    found = limits_avx512.instructions(spec.accumulator, run, k) if isa == "avx512" else None
+    found = limits_avx512.instructions(spec.accumulator, run, k) if isa.startswith("avx512") else None
     if found is None:
         return None
     per, width = found
     kernel = run.names[0]
-    lanes = 1 if "scalar" in kernel else 8 if "float64" in kernel else 16
+    lanes = next((n for name, n in {"scalar": 1, "float64": 8, "binary16": 32}.items() if name in kernel), 16)
     return lanes * width * ghz / per
 
 

@@ -39,15 +39,15 @@ ROUNDING = {
 TO_ODD = 3
 #: Sequential steps whose sums are watched (docs/design/cpu.md, "Watched sums"): the operation, two instructions that
 #: cut its bits (three of splitting where steps are not to odd), one that looks for midpoints and one for small sums,
-#: half a one for lifted values of at most 11 bits. Registers with more than 13 bits are rounded to odd.
+#: half a one for lifted values of at most 11 bits, none where those are sunk. Registers with more than 13 bits are rounded to odd.
 WATCHED = {"fma to odd, round": 4, "fma to odd, round+subnormals": 5, "fma, round+subnormals": 5}
-LIFTED = {"fma to odd, round+subnormals": 4.5, "fma, round+subnormals": 4.5}
+LIFTED = {"fma to odd, round+subnormals": 4, "fma, round+subnormals": 4.5}
 MOST_LIFTED_BITS, MOST_WATCHED_BITS = 11, 13
-#: Directed steps of normal sums: the operation, a look, and the cut.
-CUT = {RoundingMode.RTZ: 2.5, RoundingMode.RNA: 4, RoundingMode.RU: 6, RoundingMode.RD: 6}
-#: Stochastic ones of float lanes: the operation, a look, the draw (masked and put in place), an addition and the cut;
+#: Directed steps: the operation and the cut, wherever sums lie; up and down of normal sums, which are looked at.
+CUT = {RoundingMode.RTZ: 2, RoundingMode.RNA: 3, RoundingMode.RU: 6, RoundingMode.RD: 6}
+#: Stochastic ones of float lanes: the operation, the draw (masked and put in place), an addition and the cut;
 #: where the lanes hold the random bits in part, these need no mask, and the sum's last places are looked at, too.
-DRAWN_STEP, CARRIED_STEP, MOST_DRAWN = 6, 7, 23
+DRAWN_STEP, CARRIED_STEP, MOST_DRAWN = 5, 6, 23
 #: Random bits of one call (Philox), which serves eight steps (four of more than 16 bits): fifteen halves of rounds,
 #: three instructions each, for both halves of a vector, and the words of a call put together.
 CALL, LONG_DRAWS = 2 * 15 * 3 + 4, 16

@@ -264,7 +264,7 @@ def confirmed(
     test: str, path: Path, call: Callable[[], object], remember: bool, module: ModuleType | None = None
 ) -> bool:
     """Whether ``test`` has been dealt with: its results are kept, or have just been found to be right."""
-    test = re.sub("avx512|avx2|neon|baseline", "*", test)  # results do not depend on the instruction set
+    test = re.sub("avx512fp16|avx512|avx2|neon|baseline", "*", test)  # results do not depend on the instruction set
     if not remember:
         if test not in RAN and test not in COMPUTED:
             return False
