@@ -34,7 +34,8 @@ VECTOR_WIDTH, FMA_WIDTH = limits_avx512.VECTOR_WIDTH, limits_avx512.FMA_WIDTH
 def limit_gmacs(isa: str, spec: GemmSpec, run: Kernels, k: int, ghz: float | None) -> float | None:
     """GMAC/s at which what the method counts issues without a gap; None where count or clock is unknown.
 
-    ``run``: what ran, in vectors of 512 bits (``isa`` "avx512", "avx512fp16") or, for specs of limits_avx2.py, 256 ("avx2").
+    ``run``: what ran, in vectors of 512 bits (``isa`` "avx512", "avx512fp16") or, for specs of limits_avx2.py, 256
+    ("avx2").
     """
     if ghz is None:
         return None

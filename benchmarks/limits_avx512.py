@@ -39,7 +39,8 @@ ROUNDING = {
 TO_ODD = 3
 #: Sequential steps whose sums are watched (docs/design/cpu.md, "Watched sums"): the operation, two instructions that
 #: cut its bits (three of splitting where steps are not to odd), one that looks for midpoints and one for small sums,
-#: half a one for lifted values of at most 11 bits, none where those are sunk. Registers with more than 13 bits are rounded to odd.
+#: half a one for lifted values of at most 11 bits, none where those are sunk. Registers with more than 13 bits are
+#: rounded to odd.
 WATCHED = {"fma to odd, round": 4, "fma to odd, round+subnormals": 5, "fma, round+subnormals": 5}
 LIFTED = {"fma to odd, round+subnormals": 4, "fma, round+subnormals": 4.5}
 MOST_LIFTED_BITS, MOST_WATCHED_BITS = 11, 13
