@@ -107,6 +107,18 @@ def test_one_number_that_binary16_has_or_has_not(odd, where):
         assert_equals_reference(GemmSpec.of(f":e5m10{mode}"), a, b)
 
 
+def test_sums_of_float32_that_are_rounded_twice_are_another_meaning():
+    """1 + 2^-10 and just less than half of the last place: float32 makes a midpoint of the sum, which is even above."""
+    a = torch.tensor([[1 + 2.0**-10, 2.0**-11 * (1 + 2.0**-10)]] * 8)
+    b = torch.tensor([[1.0] * 34, [1 - 2.0**-10] * 34])
+    for arithmetic, want in ("", 1 + 2.0**-10), (", arithmetic=fp32", 1 + 2.0**-9):
+        spec = GemmSpec.of(f":e5m10{arithmetic}")
+        assert_equals_reference(spec, a, b)
+        out = torch.empty(8, 34)
+        cpu.gemm(a, b, spec, out, 0)
+        assert (out == want).all()
+
+
 def test_flushing_threads_get_the_same_sums():
     a, b, got, want = normal(8, 100, seed=1) * 2.0**-9, normal(100, 32, seed=2), torch.empty(8, 32), torch.empty(8, 32)
     b = quantize(b * 2.0**-6, "e5m10")

@@ -18,7 +18,8 @@ NEAREST = [":e5m10", ":e4m3", ":e5m7", ":e6m9", ":e8m10", ":bf16", ":e2m4"]
 MODES = ["/rtz", "/rna", "/sr4", "/sr12", "/sr16", "/sr20"]
 SPECS = [
     *NEAREST, *[f":e5m10{m}" for m in MODES], ":e4m3/rtz", ":e4m3/rna", ":e4m3/sr8", ":e4m3/sr24", ":bf16/rtz", ":bf16/sr16", ":e8m2/sr3",
-    ":e3m6/rtz", ":e5m12/rtz",
+    ":e3m6/rtz", ":e5m12/rtz", ":e5m10/rtz, arithmetic=fp32",
+    ":e5m10/sr12, arithmetic=fp32",
 ]  # fmt: skip
 
 
@@ -95,9 +96,10 @@ def test_signs_of_sums_that_became_zero(spec):
     """A negative sum that underflows is -0 where the format has it, and stays so while products are -0."""
     tiny = 2.0**-149 if "bf16" in spec else 2.0**-60
     a = torch.zeros(8, 600)
-    for i in range(8):
+    a[6:] = 1.0  # as far as a guess goes, few sums are small
+    for i in range(6):
         a[i, 570 + i] = tiny
-    a[4:, 595] = 1.0  # some sums go on
+    a[4:6, 595] = 1.0  # some sums go on
     b = torch.full((600, 16), -1.0)
     b[:, 1::3] = 1.0
     b[585::7, 2::3] = 1.0  # +0, which ends it
@@ -127,14 +129,12 @@ def test_operands_that_can_and_cannot_be_sunk(spec, exponents):
     assert_equals_reference(GemmSpec.of(spec), a * 2.0 ** exponents[0], b * 2.0 ** exponents[1])
 
 
-@pytest.mark.parametrize(
-    "spec", [":float(p=5, emin=1, emax=12){}", ":float(p=4, emin=2, emax=14){}", ":float(p=4, emin=5, emax=20){}"]
-)
+@pytest.mark.parametrize("emin", [0, 1, 2, 3, 5])
 @pytest.mark.parametrize("mode", ["", "/rtz", "/sr4", ", arithmetic=fp32"])
-def test_formats_whose_least_normal_number_is_large(spec, mode):
-    """2^emin from 1 to 32: panels would be sunk by all that floats hold, or by more."""
+def test_formats_whose_least_normal_number_is_large(mode, emin):
+    """Panels would be sunk by all that floats hold, or by more."""
     a, b = normal(8, 40, seed=7), normal(40, 17, seed=8)
-    assert_equals_reference(GemmSpec.of(spec.format(mode)), a * 8, b)
+    assert_equals_reference(GemmSpec.of(f":float(p=4, emin={emin}, emax=60){mode}"), a * 2.0**24, b)
 
 
 @pytest.mark.parametrize("special", [torch.inf, -torch.inf, torch.nan])
