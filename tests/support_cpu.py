@@ -50,6 +50,24 @@ def operand(rng: random.Random, rows: int, cols: int, dtype: torch.dtype, kind: 
     return x.to(dtype)
 
 
+def normal(*shape: int, seed: int) -> torch.Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
+
+
+def any_operands(seed: int, k: int, kind: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Eight rows and 18 columns of ``k`` terms: normal numbers, half of them zero (1), of many magnitudes (2), sums that
+    come back to zero (3)."""
+    a, b = normal(8, k, seed=seed), normal(k, 18, seed=seed + 1)
+    if kind == 1:
+        a = a * (normal(8, k, seed=seed + 2) > 0.5)
+    elif kind == 2:
+        a = a * torch.exp2(torch.round(4 * normal(8, k, seed=seed + 2)))
+    elif kind == 3:
+        a[:, k // 2 :] = -a[:, : k - k // 2].flip(1)
+        b[k // 2 :] = b[: k - k // 2].flip(0)
+    return a, b
+
+
 def assert_equals_reference(spec, a, b, seed=0, c=None):
     """``a @ b`` by ``spec`` has the reference's bits, signs of zeros included, on every instruction set."""
     addend = None if c is None else c.tolist()

@@ -132,37 +132,24 @@ template <class V, class F> INL auto over_lanes(V v, F f) {
     for (size_t i = 1; i < sizeof v / sizeof v[0]; ++i) x = f(x, v[i]);
     return x;
 }
+template <class V> INL auto largest_lane(V v) {
+    return over_lanes(v, [](auto a, auto b) { return a > b ? a : b; });
+}
+template <class V> INL auto least_lane(V v) {
+    return over_lanes(v, [](auto a, auto b) { return a < b ? a : b; });
+}
+template <class V> INL auto all_bits(V v) {
+    return over_lanes(v, [](auto a, auto b) { return a | b; });
+}
+template <class V> INL auto sum_of_lanes(V v) {
+    return over_lanes(v, [](auto a, auto b) { return a + b; });
+}
 #if ISA_AVX512
-INL uint32_t largest_lane(C32::VI v) { return (uint32_t)_mm512_reduce_max_epi32((__m512i)v); }
+INL int32_t largest_lane(C32::VI v) { return _mm512_reduce_max_epi32((__m512i)v); }
 INL uint32_t least_lane(C32::VU v) { return _mm512_reduce_min_epu32((__m512i)v); }
 INL uint32_t all_bits(C32::VU v) { return (uint32_t)_mm512_reduce_or_epi32((__m512i)v); }
 INL float sum_of_lanes(C32::V v) { return _mm512_reduce_add_ps((__m512)v); }
-#else
-INL uint32_t largest_lane(C32::VI v) {
-    return (uint32_t)over_lanes(v, [](int32_t a, int32_t b) { return a > b ? a : b; });
-}
-INL uint32_t least_lane(C32::VU v) {
-    return over_lanes(v, [](uint32_t a, uint32_t b) { return a < b ? a : b; });
-}
-INL uint32_t all_bits(C32::VU v) {
-    return over_lanes(v, [](uint32_t a, uint32_t b) { return a | b; });
-}
-INL float sum_of_lanes(C32::V v) {
-    return over_lanes(v, [](float a, float b) { return a + b; });
-}
 #endif
-INL uint64_t largest_lane(C64::VI v) {
-    return (uint64_t)over_lanes(v, [](int64_t a, int64_t b) { return a > b ? a : b; });
-}
-INL uint64_t least_lane(C64::VU v) {
-    return over_lanes(v, [](uint64_t a, uint64_t b) { return a < b ? a : b; });
-}
-INL uint64_t all_bits(C64::VU v) {
-    return over_lanes(v, [](uint64_t a, uint64_t b) { return a | b; });
-}
-INL double sum_of_lanes(C64::V v) {
-    return over_lanes(v, [](double a, double b) { return a + b; });
-}
 
 // What a panel's magnitudes are like, bit patterns all: the largest and, less one, the least that is not zero; all bits; their sum.
 template <class C> struct Magnitudes {
@@ -190,7 +177,7 @@ template <class C> struct Magnitudes {
             any |= mag;
             total += (typename C::V)mag;
         });
-        most = largest_lane(top);
+        most = (U)largest_lane(top);
         least = least_lane(low);
         bits = all_bits(any);
         sum = sum_of_lanes(total);

@@ -171,14 +171,7 @@ template <class T> struct Product {
         runner.watch(watcher.get());
         const bool in_use = 8 * ((row1 < g.m ? row1 : g.m) - row0) >= 7 * (row1 - row0);
         if (((in_use && beside_pays) || runner.in_halves) && !(g.extras && g.extras->scales)) runner.look_beside();
-        if (runner.lifted) lift(packed_a, count * g.k * MR, runner.lifted);
-        if (runner.beside.way == Beside::HALVES) {
-            isa.halves->pack((float*)packed_a, count * g.k * MR);
-            report->halves = 1;
-        } else {
-            report->used[runner.choice.carrier][runner.choice.step][runner.choice.kind] = 1;
-        }
-        report->proofs &= runner.choice.proofs;
+        change_panels(runner, packed_a, count * g.k * MR, report);
         if (runner.beside.way) {
             p0 = blocks_beside(batch, first, count, p0, p1, packed_a, packed_b, runner);
             if (p0 == p1) return;
@@ -199,6 +192,17 @@ template <class T> struct Product {
             }
     }
 
+    // Panels of A as the runner's tiles have them; what they will be computed by is reported.
+    void change_panels(const Runner<T>& runner, T* packed_a, int64_t n, Report* report) const {
+        lift(packed_a, n, runner.lifted);
+        report->proofs &= runner.choice.proofs;
+        if (runner.beside.way != Beside::HALVES) {
+            report->used[runner.choice.carrier][runner.choice.step][runner.choice.kind] = 1;
+            return;
+        }
+        isa.halves->pack((float*)packed_a, n);
+        report->halves = 1;
+    }
     void lift(T* x, int64_t n, int by) const {
         if (by) isa.times((const float*)x, (float*)x, n, (float)ldexp(1.0, by));  // panels of floats alone
     }

@@ -6,17 +6,13 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support_cpu import assert_equals_reference
+from support_cpu import any_operands, assert_equals_reference, normal
 
 from gemmsim.arithmetic import GemmSpec
 
 # Rounded after the carrier's own sums: because it is asked for, because products are short, because all is on a grid.
 SPECS = [":e5m10, arithmetic=fp32", ":bf16, arithmetic=fp32", ":e4m3, arithmetic=fp32", ":e8m2, arithmetic=fp32",
          ":e6m13, arithmetic=fp32", "e4m3 : e5m10", "e5m2 : e5m10", "e2m1 : e5m4"]  # fmt: skip
-
-
-def normal(*shape: int, seed: int) -> torch.Tensor:
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
 
 
 @pytest.mark.parametrize(
@@ -87,12 +83,5 @@ def test_operands_that_can_and_cannot_be_sunk(exponents):
 @settings(deadline=None, max_examples=40)
 @given(st.integers(0, 10**6), st.integers(1, 90), st.sampled_from(SPECS), st.integers(-16, 2), st.integers(0, 3))
 def test_any_data(seed, k, spec, scale, kind):
-    a, b = normal(8, k, seed=seed), normal(k, 18, seed=seed + 1)
-    if kind == 1:
-        a = a * (normal(8, k, seed=seed + 2) > 0.5)
-    elif kind == 2:
-        a = a * torch.exp2(torch.round(4 * normal(8, k, seed=seed + 2)))
-    elif kind == 3:
-        a[:, k // 2 :] = -a[:, : k - k // 2].flip(1)  # sums that come back to zero
-        b[k // 2 :] = b[: k - k // 2].flip(0)
+    a, b = any_operands(seed, k, kind)
     assert_equals_reference(GemmSpec.of(spec), a * 2.0**scale, b)

@@ -7,7 +7,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support import assert_bitwise_equal
-from support_cpu import assert_equals_reference, isas
+from support_cpu import any_operands, assert_equals_reference, isas, normal
 
 from gemmsim import quantize, reference
 from gemmsim.arithmetic import GemmSpec
@@ -21,10 +21,6 @@ SPECS = [
     ":e3m6/rtz", ":e5m12/rtz", ":e5m10/rtz, arithmetic=fp32",
     ":e5m10/sr12, arithmetic=fp32",
 ]  # fmt: skip
-
-
-def normal(*shape: int, seed: int) -> torch.Tensor:
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
 
 
 def assert_isas_agree(spec: str, a: torch.Tensor, b: torch.Tensor) -> None:
@@ -167,14 +163,7 @@ def test_the_callers_float_state(spec, flush):
 @settings(deadline=None, max_examples=60)
 @given(st.integers(0, 10**6), st.integers(1, 90), st.sampled_from(SPECS), st.integers(-16, 2), st.integers(0, 4))
 def test_any_data(seed, k, spec, scale, kind):
-    a, b = normal(8, k, seed=seed), normal(k, 18, seed=seed + 1)
-    if kind == 1:
-        a = a * (normal(8, k, seed=seed + 2) > 0.5)
-    elif kind == 2:
-        a = a * torch.exp2(torch.round(4 * normal(8, k, seed=seed + 2)))
-    elif kind == 3:
-        a[:, k // 2 :] = -a[:, : k - k // 2].flip(1)  # sums that come back to zero
-        b[k // 2 :] = b[: k - k // 2].flip(0)
-    elif kind == 4:
+    a, b = any_operands(seed, k, kind)
+    if kind == 4:
         a, b = quantize(a, "e4m3"), quantize(b, "e3m2")
     assert_equals_reference(GemmSpec.of(spec), a * 2.0**scale, b)
