@@ -41,6 +41,14 @@ struct RoundingState {
     RoundingState(const RoundingState&) = delete;
     RoundingState& operator=(const RoundingState&) = delete;
 };
+// Another mode for what is called while this lives; the one before and its flags after.
+struct RoundingWithin {
+    const unsigned saved = _mm_getcsr();
+    explicit RoundingWithin(RoundingState::Direction mode) { _mm_setcsr(mode); }
+    ~RoundingWithin() { _mm_setcsr(saved); }
+    RoundingWithin(const RoundingWithin&) = delete;
+    RoundingWithin& operator=(const RoundingWithin&) = delete;
+};
 #elif defined(__aarch64__)
 struct RoundingState {
     enum Direction : uint64_t { NEAREST = 0, DOWN = 2u << 22, UP = 1u << 22, TO_ZERO = 3u << 22 };

@@ -3,6 +3,7 @@
 #include "product/combine.h"
 #include "tiles/binary16.h"
 #include "tiles/directed.h"
+#include "tiles/lowest_bits.h"
 
 namespace gemmsim {
 namespace NS {
@@ -246,6 +247,13 @@ static void times_(const float* x, float* to, int64_t n, float power) {
     for (; i < n; ++i) to[i] = x[i] * power;
 }
 
+#if ISA_AVX2 || ISA_AVX512
+static void lowest_bits_(const float* panel, int64_t k, int term, uint8_t* out) {
+    if (term == (int)MR) lowest_bits_of<(int)MR>(panel, k, out);
+    else lowest_bits_of<NV * C32::L>(panel, k, out);
+}
+#endif
+
 static Isa make() {
     Isa t = {};
     t.name = t.shown = ISA_NAME;
@@ -258,7 +266,8 @@ static Isa make() {
 #if ISA_AVX2 || ISA_AVX512
     t.beside = beside;
     t.beside_sums = !ISA_DIRECTED;
-    t.beside_cuts_nearest = ISA_DIRECTED;
+    t.beside_watches = ISA_DIRECTED;
+    t.lowest_bits = lowest_bits_;
 #endif
     t.save_rows = save_rows_;
     t.times = times_;

@@ -52,6 +52,10 @@ struct Tile {
     const int64_t* kmap;   // SR: where terms have been permuted, their original indices; else null
     bool exact_products;   // each is a number of the carrier
     int lift;              // the power of two by which A has been multiplied (tiles/lifted.h); 0: none
+    // Beside::CUT: the lowest bits of each term (Isa::lowest_bits), null where not known; a term whose bytes add up to so much may lead
+    // to midpoints.
+    const uint8_t *low_a = nullptr, *low_b = nullptr;
+    int careful_from = 0;
     int64_t index(int64_t at) const { return kmap ? kmap[at] : k0 + at; }  // of the term there
 };
 
@@ -109,7 +113,7 @@ struct Beside {
     // matrix, row by row (tiles/beside.h). CUT: sums rounded by their bits, of one panel; c is tile after tile (tiles/sunk.h).
     // HALVES: registers of binary16 from numbers of binary16, panels of A packed so; c is one matrix (tiles/binary16.h).
     enum Way : int { NO = 0, SUMS = 1, CUT = 2, HALVES = 3 } way = NO;
-    static constexpr int MOST_TILES[] = {0, 3, 16, 16}, MOST_PANELS[] = {0, 2, 1, 2};
+    static constexpr int MOST_TILES[] = {0, 3, 32, 16}, MOST_PANELS[] = {0, 2, 1, 2};
     int kind = 0, tiles = 0, panels = 0;
     Sink sink = {};                // SUMS: by what panels are sunk; CUT: those of A, and those of B are to be
     int64_t looks = 0, small = 0;  // CUT: at tiles so far, and how many vectors of these had small sums
@@ -174,7 +178,10 @@ struct Isa {
     int (*quantize)(int carrier, const void* src, void* dst, int64_t n, const Cast& c, int stream);
     // tiles together, all rows, from +0. False: the data are such that other kernels are faster, and c is not a result. Null: there is none
     bool (*beside)(const Tile& t, Beside& how);
-    bool beside_sums, beside_cuts_nearest;  // it does SUMS; CUT to nearest even, too
+    bool beside_sums, beside_watches;  // it does SUMS; CUT to nearest even, too, of terms that all may lead to midpoints
+    // for each of k terms of a panel of `term` numbers, MR or nr: the largest exponent of a lowest set bit, biased by 127; 0: at most
+    // 2^-127, or all are zero. Null: nobody asks
+    void (*lowest_bits)(const float* panel, int64_t k, int term, uint8_t* out);
     const Binary16* halves;  // null: no HALVES
     // save() of rows of the carrier's own type, contiguous each
     void (*save_rows)(int carrier, const void* src, int64_t pitch, int rows, int64_t n, void* dst, int64_t row);

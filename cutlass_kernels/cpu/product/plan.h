@@ -226,6 +226,16 @@ inline int lift_of(const Request& r, const Facts& f, double most_a) {
     return emax + by + 26 - p <= 127 && most < ldexp(1.0, 127 - by) ? by : 0;
 }
 
+// Whether a plain register to nearest even may have its sums rounded by their bits.
+inline bool cuts_nearest(const Request& r) {
+    return r.method == REGISTER && !r.wrapper_count && r.init == FROM_ZERO && r.fused && r.arithmetic == EXACT && r.add.mode == RNE &&
+           r.add.p >= 2 && r.add.p <= 13 && (r.add.flags & NEG_ZERO) && !(r.add.flags & NO_SUBNORMALS);
+}
+// Lowest bits of products of 24-bit numbers are some 46 places below these: below half the quantum of formats with few exponent bits.
+inline bool lowest_bits_help(const Request& r) { return cuts_nearest(r) && r.add.emin >= -32; }
+// Of terms that may lead to midpoints: at least so much is what Isa::lowest_bits says of both factors, added (tiles/lowest_bits.h).
+inline int careful_from(const Cast& add) { return add.emin - add.p + 2 * 127; }
+
 // How tiles of a plain register that starts from +0 go together; `choice` has its sink.
 inline Beside::Way way_beside(const Isa& isa, const Request& r, const Choice& c, const Sink& sink) {
     if (!isa.beside || r.method != REGISTER || r.wrapper_count || r.init != FROM_ZERO || c.carrier != 0 || !r.fused || !sink.fits)
@@ -234,7 +244,7 @@ inline Beside::Way way_beside(const Isa& isa, const Request& r, const Choice& c,
     if (c.step == FMA_NEAR && c.kind <= SUB) return isa.beside_sums ? Beside::SUMS : Beside::NO;
     // nearest sums of exact products are on midpoints often; of arithmetic="fp32" they are rounded to nearest, whatever the register's mode
     const bool nearest =
-        isa.beside_cuts_nearest && c.step == FMA_ODD && (c.kind == PLAIN || c.kind == SUB) && !c.exact_products && add.p <= 13;
+        isa.lowest_bits && cuts_nearest(r) && c.step == FMA_ODD && (c.kind == PLAIN || c.kind == SUB) && !c.exact_products;
     const bool cut = c.kind == FAST && r.arithmetic == EXACT && (add.mode == RTZ || add.mode == RNA || add.mode == SR);
     return (nearest || cut) && add.p >= 2 && (add.flags & NEG_ZERO) && !(add.flags & NO_SUBNORMALS) ? Beside::CUT : Beside::NO;
 }

@@ -16,6 +16,7 @@ template <class T> struct Runner {
     Beside beside = {};                  // how tiles are computed by run_beside()
     const bool seldom_small;             // sums below 2^emin, most likely
     bool in_halves = false;              // the register is of binary16, and so are the operands
+    bool terms_apart = false;            // the lowest bits of panels say which terms may lead to midpoints, and few do
     const Isa::Directed directed;
     Choice choice;
     Meeting meetings[MAX_WRAPPERS], last;
@@ -57,6 +58,12 @@ template <class T> struct Runner {
         if (copies_sunk() ? r.k > MOST_SUNK : beside.way == Beside::CUT && choice.kind > PLAIN && !seldom_small) beside.way = Beside::NO;
         if (beside.way == Beside::HALVES) lifted = 0;
         else if (beside.way) lifted = beside.sink.a;
+    }
+    bool cuts_nearest() const { return beside.way == Beside::CUT && r.add.mode == RNE; }
+    // Only some processors' tiles can do with many.
+    void look_for_midpoints(bool few) {
+        terms_apart = few;
+        if (!few && !isa.beside_watches) beside.way = Beside::NO;
     }
     // Not any more; by what panels of A are to be multiplied then.
     int leave_beside() {

@@ -13,6 +13,7 @@
 #include "tiles/carried.h"
 #include "tiles/lifted.h"
 #include "tiles/small_sums.h"
+#include "tiles/sunk_nearest.h"
 
 #if ISA_AVX2 || ISA_AVX512
 namespace gemmsim::NS {
@@ -38,28 +39,12 @@ static __attribute__((noinline)) int64_t small_vectors(const Tile& t) {
     return n;
 }
 
-// ROWS rows; RTZ and RNA, in the processor's mode toward zero.
+// RTZ and RNA.
 template <int MODE, int ROWS> static __attribute__((noinline)) void rows_sunk(const Tile& t, int row) {
-    typedef C32::V V;
-    typedef C32::VU VU;
-    const float *a = (const float*)t.a + row, *b = (const float*)t.b;
-    float* const c = (float*)t.c + row * NV * C32::L;
-    const int dropped = C32::MB + 1 - t.add->p;
-    const VU keep = in_register(splat_u<C32>(~0u << dropped)), half = in_register(splat_u<C32>(1u << (dropped - 1)));
-    V s[ROWS][NV];
-    const auto each = [&](auto f) __attribute__((always_inline)) {
-#pragma GCC unroll 8
-        for (int i = 0; i < ROWS; ++i)
-#pragma GCC unroll 2
-            for (int j = 0; j < NV; ++j) f(i, j);
-    };
-    each([&](int i, int j) __attribute__((always_inline)) { s[i][j] = in_register(load<V>(c + (i * NV + j) * C32::L)); });
-    for (int64_t k = 0; k < t.k; ++k, a += MR, b += NV * C32::L)
-        each([&](int i, int j) __attribute__((always_inline)) {
-            const VU u = (VU)vfma(splat<C32>(a[i]), load<V>(b + j * C32::L), s[i][j]);
-            s[i][j] = (V)((MODE == RNA ? u + half : u) & keep);
-        });
-    each([&](int i, int j) __attribute__((always_inline)) { store(c + (i * NV + j) * C32::L, in_register(s[i][j])); });
+    RowsSunk<MODE, ROWS> rows(t, row);
+    rows.get();
+    rows.terms(t.k);
+    rows.put();
 }
 
 template <int MODE> struct CutToZero {
@@ -83,68 +68,9 @@ template <bool CARRIES> struct CutAtRandom {
     }
 };
 
-#if ISA_AVX512
-// Nearest even: sums on a midpoint are done again, whose fused additions name their own directions.
-struct CutNearest {
-    typedef C32::V V;
-    typedef C32::VU VU;
-    static constexpr RoundingState::Direction DIRECTION = RoundingState::NEAREST;
-    static constexpr int SELDOM = 4;  // one step in so many of a few rows may have to be done again
-    const Tile& t;
-    const int dropped;
-    const VU keep, half;
-    int64_t again = 0, all = 0;
-    explicit CutNearest(const Tile& tile)
-        : t(tile), dropped(C32::MB + 1 - t.add->p), keep(splat_u<C32>(~0u << dropped)), half(splat_u<C32>(1u << (dropped - 1))) {}
-
-    INL_MEMBER V exactly(V a, V b, V s) const {
-        const VU u = (VU)fma_odd<C32>(a, b, s), even = (u >> (VU)splat_u<C32>((uint32_t)dropped)) & 1;
-        return (V)((VU)(u + half + even - 1) & keep);
-    }
-    __attribute__((noinline)) int64_t rows(int row) const {
-        enum { ROWS = 4 };
-        const float *a = (const float*)t.a + row, *b = (const float*)t.b;
-        float* const c = (float*)t.c + row * NV * C32::L;
-        const VU stays = in_register(keep), more = in_register(half), goes = in_register((VU)~keep);
-        V s[ROWS][NV];
-        int64_t found = 0;
-        const auto each = [&](auto f) __attribute__((always_inline)) {
-#pragma GCC unroll 4
-            for (int i = 0; i < ROWS; ++i)
-#pragma GCC unroll 2
-                for (int j = 0; j < NV; ++j) f(i, j);
-        };
-        each([&](int i, int j) __attribute__((always_inline)) { s[i][j] = load<V>(c + (i * NV + j) * C32::L); });
-        for (int64_t k = 0; k < t.k; ++k, a += MR, b += NV * C32::L) {
-            V before[ROWS][NV];
-            __mmask16 uneven = 0;
-            each([&](int i, int j) __attribute__((always_inline)) {
-                before[i][j] = s[i][j];
-                const VU u = (VU)vfma(splat<C32>(a[i]), load<V>(b + j * C32::L), s[i][j]) + more;
-                uneven = i + j ? _mm512_mask_test_epi32_mask(uneven, (__m512i)u, (__m512i)goes)
-                               : _mm512_test_epi32_mask((__m512i)u, (__m512i)goes);
-                s[i][j] = (V)(u & stays);
-            });
-            if (__builtin_expect(!_kortestc_mask16_u8(uneven, uneven), 0)) {
-                ++found;
-                each([&](int i, int j) __attribute__((always_inline)) {
-                    s[i][j] = exactly(in_register(splat<C32>(a[i])), load<V>(b + j * C32::L), before[i][j]);
-                });
-            }
-            each([&](int i, int j) __attribute__((always_inline)) { s[i][j] = in_register(s[i][j]); });
-        }
-        each([&](int i, int j) __attribute__((always_inline)) { store(c + (i * NV + j) * C32::L, s[i][j]); });
-        return found;
-    }
-    bool run() {
-        for (int row = 0; row < (int)MR; row += 4, all += t.k) again += rows(row);
-        return again * SELDOM <= all + 2 * SELDOM;
-    }
-};
-#endif
-
-constexpr int64_t SUNK_TERMS = 128, FIRST_LOOK = 16;  // terms to a look at the flags, which waits for all sums
-constexpr int64_t MANY_SMALL = 3, SMALL_TILES = 16;    // so many small vectors are too many, and one for so many tiles looked at
+constexpr int64_t SUNK_TERMS = CarefulTerms::MOST, FIRST_LOOK = 16;  // terms to a look at the flags, which waits for all sums
+// So many small vectors are too many, and one for so many tiles looked at; they are counted in one tile of so many.
+constexpr int64_t SAMPLE = 4, MANY_SMALL = 3 * SAMPLE, SMALL_TILES = 16;
 
 // Tiles below one another, some terms of all at a time: their panel of B is sunk here, and stays in the first-level cache.
 template <class Kernel> struct SunkTiles {
@@ -167,6 +93,7 @@ template <class Kernel> struct SunkTiles {
         t.a = (const float*)whole.a + (q * whole.k + t.k0) * MR;
         t.c = (float*)whole.c + q * SIZE;
         t.row0 = whole.row0 + (uint64_t)(q * MR);
+        if (whole.low_a) t.low_a = whole.low_a + q * whole.k + t.k0, t.low_b = whole.low_b + t.k0;
         return t;
     }
     // False: sums are small, or on midpoints, too often.
@@ -189,7 +116,7 @@ template <class Kernel> struct SunkTiles {
     bool look() {
         how.looks += how.tiles;
         if (!SmallSums::seen()) return true;
-        for (int q = 0; q < how.tiles; ++q) how.small += small_vectors(tile(q));
+        for (int q = 0; q < how.tiles; q += SAMPLE) how.small += SAMPLE * small_vectors(tile(q));
         SmallSums::clear(Kernel::DIRECTION);
         return how.small < MANY_SMALL || how.small * SMALL_TILES <= how.looks;
     }
@@ -202,12 +129,10 @@ template <class Kernel> static bool tiles_sunk(const Tile& t, Beside& how) {
     return true;
 }
 
-// Kinds PLAIN and SUB to nearest even by AVX-512, and FAST.
+// Kinds PLAIN and SUB to nearest even, and FAST.
 static bool cut_beside(const Tile& t, Beside& how) {
     switch (t.add->mode) {
-#if ISA_AVX512
         case RNE: return tiles_sunk<CutNearest>(t, how);
-#endif
         case RNA: return tiles_sunk<CutToZero<RNA>>(t, how);
         case SR: return is_carried(*t.add) ? tiles_sunk<CutAtRandom<true>>(t, how) : tiles_sunk<CutAtRandom<false>>(t, how);
         default: return tiles_sunk<CutToZero<RTZ>>(t, how);
