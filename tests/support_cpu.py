@@ -8,6 +8,7 @@ import torch
 from support import assert_bitwise_equal
 
 from gemmsim import reference
+from gemmsim.arithmetic import GemmSpec
 from gemmsim.backends import cpu
 
 #: Data that the planner tells apart: bounded or not, on a coarse grid or not, finite or not.
@@ -78,3 +79,14 @@ def assert_equals_reference(spec, a, b, seed=0, c=None):
         run = cpu.gemm(a, b, spec, out, seed) if c is None else cpu.gemm(a, b, spec, out, seed, c=c)
         what = f"{spec}, seed {seed}, {a.dtype} {tuple(a.shape)}x{tuple(b.shape)} on {name}: {run}"
         assert_bitwise_equal(out, want, context=what)
+
+
+def assert_isas_agree(spec: str, a: torch.Tensor, b: torch.Tensor) -> None:
+    """Where there are too many sums for the reference: what processors without vectors of ours compute."""
+    outs = {}
+    for name in isas():
+        cpu.set_isa(name)
+        outs[name] = torch.empty(*a.shape[:-1], b.shape[-1], dtype=torch.float64)
+        cpu.gemm(a, b, GemmSpec.of(spec), outs[name], 3)
+    for name in isas():
+        assert_bitwise_equal(outs[name], outs["baseline"], context=f"{spec}, {name}")

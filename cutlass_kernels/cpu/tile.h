@@ -113,7 +113,7 @@ struct Beside {
     // matrix, row by row (tiles/beside.h). CUT: sums rounded by their bits, of one panel; c is tile after tile (tiles/sunk.h).
     // HALVES: registers of binary16 from numbers of binary16, panels of A packed so; c is one matrix (tiles/binary16.h).
     enum Way : int { NO = 0, SUMS = 1, CUT = 2, HALVES = 3 } way = NO;
-    static constexpr int MOST_TILES[] = {0, 3, 32, 16}, MOST_PANELS[] = {0, 2, 1, 2};
+    static constexpr int MOST_TILES[] = {0, 3, 16, 16}, MOST_PANELS[] = {0, 2, 1, 2};
     int kind = 0, tiles = 0, panels = 0;
     Sink sink = {};                // SUMS: by what panels are sunk; CUT: those of A, and those of B are to be
     int64_t looks = 0, small = 0;  // CUT: at tiles so far, and how many vectors of these had small sums

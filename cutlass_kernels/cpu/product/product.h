@@ -29,6 +29,7 @@ constexpr int MAX_COLUMNS = 32;  // of a tile of floats
 
 constexpr int64_t SELDOM_CAREFUL = 8;  // one term of so many may lead to midpoints where tiles know which
 constexpr int FEW_BITS = 11;
+constexpr int64_t FEW_ROWS = 3 * MR;  // in fewer, lowest bits of B cost as much as they save
 
 // A line that will be written: x86 compilers take the instruction for lines that will be read unless they are told of the processor, and
 // a store would wait for the line again. Processors that do not know it do nothing.
@@ -61,10 +62,10 @@ template <class T> struct Product {
         : isa(i), g(args), r(req), carrier(sizeof(T) == 4 ? 0 : 1), kind_carrier(c), nr(i.nr[carrier]), panels((args.n + nr - 1) / nr),
           blocks((args.m + MR - 1) / MR), order(palette ? TermOrder() : TermOrder(req, args.k)), members(palette), gather(tables),
           table(products), events(watched), planned(palette || req.method >= LONG || (c != 2 && !all_native(req, carrier))),
-          lowest(carrier == 0 && c == 0 && planned && isa.lowest_bits && !palette && !products && lowest_bits_help(req)) {
+          lowest(carrier == 0 && c == 0 && planned && isa.lowest_bits && !palette && !products && args.m >= FEW_ROWS && lowest_bits_help(req)) {
         // A block of rows is packed once and used against all of B: as tall as half a megabyte, but enough blocks for the threads
-        const int64_t fit = (1 << 19) / (g.k * MR * (int64_t)sizeof(T) + 1);
-        const int64_t parts = g.threads > 1 ? 4 * g.threads : 1, share = (blocks + parts - 1) / parts;
+        const int64_t fit = (1 << 19) / ((g.k + 1) * MR * (int64_t)sizeof(T));
+        const int64_t share = (blocks + 4 * g.threads - 1) / (4 * g.threads);
         block_rows = fit < 1 ? 1 : fit < share ? fit : share;
     }
 

@@ -60,10 +60,10 @@ template <class T> struct Runner {
         else if (beside.way) lifted = beside.sink.a;
     }
     bool cuts_nearest() const { return beside.way == Beside::CUT && r.add.mode == RNE; }
-    // Only some processors' tiles can do with many.
+    // Before panels are changed: only some processors' tiles can do with many.
     void look_for_midpoints(bool few) {
         terms_apart = few;
-        if (!few && !isa.beside_watches) beside.way = Beside::NO;
+        if (!few && !isa.beside_watches) leave_beside();
     }
     // Not any more; by what panels of A are to be multiplied then.
     int leave_beside() {

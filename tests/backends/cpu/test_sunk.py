@@ -7,7 +7,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support import assert_bitwise_equal
-from support_cpu import any_operands, assert_equals_reference, isas, normal
+from support_cpu import any_operands, assert_equals_reference, assert_isas_agree, isas, normal
 
 from gemmsim import quantize, reference
 from gemmsim.arithmetic import GemmSpec
@@ -21,17 +21,6 @@ SPECS = [
     ":e3m6/rtz", ":e5m12/rtz", ":e5m10/rtz, arithmetic=fp32",
     ":e5m10/sr12, arithmetic=fp32",
 ]  # fmt: skip
-
-
-def assert_isas_agree(spec: str, a: torch.Tensor, b: torch.Tensor) -> None:
-    """Where there are too many sums for the reference: what processors without vectors of ours compute."""
-    outs = {}
-    for name in isas():
-        cpu.set_isa(name)
-        outs[name] = torch.empty(a.shape[0], b.shape[1], dtype=torch.float64)
-        cpu.gemm(a, b, GemmSpec.of(spec), outs[name], 3)
-    for name in isas():
-        assert_bitwise_equal(outs[name], outs["baseline"], context=f"{spec}, {name}")
 
 
 @pytest.mark.parametrize("rows, k, columns", [(8, 70, 33), (7, 33, 33), (16, 5, 32), (24, 130, 17), (8, 1, 31)])
