@@ -16,7 +16,7 @@ constexpr uint32_t LEAST_BIT = 150;
 // 2^-127, or a zero.
 INL C32::VU lowest_bit(C32::V x) {
     typedef C32::VU VU;
-    const VU u = (VU)x, m = (u & C32::FRAC) | C32::ONE, low = m & -m;
+    const VU u = (VU)x, m = u | C32::ONE, low = m & -m;  // at most that bit, which numbers have in fact
     return (u & ~C32::SIGN) + (VU)__builtin_convertvector((C32::VI)low, C32::V);
 }
 
