@@ -58,6 +58,8 @@ template <class T> struct Compose {
     int scale_step = SCALE_SCALAR;
     const TileCodes<T>* codes = nullptr;  // of a table's terms, instead of base's panels
     const Watcher<T>* events = nullptr;   // additions are watched, by it
+    Beside* cut = nullptr;                // how runs are cut by their bits; null: they are not
+    mutable bool left = false;            // that is no way for these data: nothing is a result
     mutable int64_t runs = 0;
     mutable Bins bins = {};
     mutable std::vector<int64_t> spills = {};
@@ -74,6 +76,7 @@ template <class T> struct Compose {
         t.k = end - begin;
         t.k0 = begin;
         t.kmap = kmap ? kmap + begin : nullptr;
+        if (base.low_a) t.low_a = base.low_a + begin, t.low_b = base.low_b + begin;
         return t;
     }
 
@@ -83,6 +86,7 @@ template <class T> struct Compose {
         const Tile t = terms(begin, end, out);
         if (events) events->run(t);
         else if (codes) sum_terms(t, *codes, begin);
+        else if (cut) left = left || !isa.beside(t, *cut);
         else if (r.method == HARDWARE) instructions(t);
         else if (r.method == INTEGER || r.method == FIXED) integers(t);
         else if (r.method == LONG && choice.kind == NONE) exact_run(t);

@@ -146,9 +146,8 @@ inline bool watched_terms(const Request& r) {
 // Runs of so many terms pay for a kernel of tiles of their own where that one has fewer instructions a step.
 constexpr int64_t WATCHED_RUNS = 32;
 
-// Whether a kernel of tiles computes each run: those of one term that are rounded to nearest go in registers in runs.h, which has exact
-// products then.
-inline bool long_runs(const Request& r) {
+// Terms of the shortest run, but for what is left over at an end; all, or more, where no order divides them.
+inline int64_t shortest_run(const Request& r) {
     int64_t shortest = INT64_MAX;
     for (int w = 0; w < r.wrapper_count; ++w) {
         const Wrapper& x = r.wrappers[w];
@@ -156,8 +155,12 @@ inline bool long_runs(const Request& r) {
         const int64_t n = x.order == CHUNKED || x.order == PAIRWISE ? x.n : r.k / x.n;
         if (n < shortest) shortest = n;
     }
-    return r.method == REGISTER && (shortest >= 2 || r.add.mode != RNE);
+    return shortest;
 }
+
+// Whether a kernel of tiles computes each run: those of one term that are rounded to nearest go in registers in runs.h, which has exact
+// products then.
+inline bool long_runs(const Request& r) { return r.method == REGISTER && (shortest_run(r) >= 2 || r.add.mode != RNE); }
 
 // A cast that grid_tile.cpp rounds a sum to odd with: spare bits below its last place or last random bit, and no sum
 // near the ends of double's range.
@@ -226,27 +229,36 @@ inline int lift_of(const Request& r, const Facts& f, double most_a) {
     return emax + by + 26 - p <= 127 && most < ldexp(1.0, 127 - by) ? by : 0;
 }
 
-// Whether a plain register to nearest even may have its sums rounded by their bits.
+// Whether a register to nearest even may have its sums rounded by their bits.
 inline bool cuts_nearest(const Request& r) {
-    return r.method == REGISTER && !r.wrapper_count && r.init == FROM_ZERO && r.fused && r.arithmetic == EXACT && r.add.mode == RNE &&
-           r.add.p >= 2 && r.add.p <= 13 && (r.add.flags & NEG_ZERO) && !(r.add.flags & NO_SUBNORMALS);
+    return r.method == REGISTER && r.init == FROM_ZERO && r.fused && r.arithmetic == EXACT && r.add.mode == RNE && r.add.p >= 2 &&
+           r.add.p <= 13 && (r.add.flags & NEG_ZERO) && !(r.add.flags & NO_SUBNORMALS);
 }
+// Runs of so many terms or more may be cut tile by tile.
+constexpr int64_t CUT_RUNS = 32;
 // Lowest bits of products of 24-bit numbers are some 46 places below these: below half the quantum of formats with few exponent bits.
-inline bool lowest_bits_help(const Request& r) { return cuts_nearest(r) && r.add.emin >= -32; }
+inline bool lowest_bits_help(const Request& r) { return cuts_nearest(r) && r.add.emin >= -32 && shortest_run(r) >= CUT_RUNS; }
 // Of terms that may lead to midpoints: at least so much is what Isa::lowest_bits says of both factors, added (tiles/lowest_bits.h).
 inline int careful_from(const Cast& add) { return add.emin - add.p + 2 * 127; }
 
-// How tiles of a plain register that starts from +0 go together; `choice` has its sink.
-inline Beside::Way way_beside(const Isa& isa, const Request& r, const Choice& c, const Sink& sink) {
-    if (!isa.beside || r.method != REGISTER || r.wrapper_count || r.init != FROM_ZERO || c.carrier != 0 || !r.fused || !sink.fits)
-        return Beside::NO;
+// Whether sums of a register that starts from +0 are cut by their bits (tiles/sunk.h).
+inline bool cuts(const Isa& isa, const Request& r, const Choice& c, const Sink& sink) {
+    if (!isa.beside || r.method != REGISTER || r.init != FROM_ZERO || c.carrier != 0 || !r.fused || !sink.fits) return false;
     const Cast& add = r.add;
-    if (c.step == FMA_NEAR && c.kind <= SUB) return isa.beside_sums ? Beside::SUMS : Beside::NO;
     // nearest sums of exact products are on midpoints often; of arithmetic="fp32" they are rounded to nearest, whatever the register's mode
     const bool nearest =
         isa.lowest_bits && cuts_nearest(r) && c.step == FMA_ODD && (c.kind == PLAIN || c.kind == SUB) && !c.exact_products;
     const bool cut = c.kind == FAST && r.arithmetic == EXACT && (add.mode == RTZ || add.mode == RNA || add.mode == SR);
-    return (nearest || cut) && add.p >= 2 && (add.flags & NEG_ZERO) && !(add.flags & NO_SUBNORMALS) ? Beside::CUT : Beside::NO;
+    return (nearest || cut) && add.p >= 2 && (add.flags & NEG_ZERO) && !(add.flags & NO_SUBNORMALS);
+}
+
+// How tiles of a plain register that starts from +0 go together; `choice` has its sink.
+inline Beside::Way way_beside(const Isa& isa, const Request& r, const Choice& c, const Sink& sink) {
+    if (r.wrapper_count) return Beside::NO;
+    if (cuts(isa, r, c, sink)) return Beside::CUT;
+    const bool sums = isa.beside && r.method == REGISTER && r.init == FROM_ZERO && c.carrier == 0 && r.fused && sink.fits &&
+                      c.step == FMA_NEAR && c.kind <= SUB;
+    return sums && isa.beside_sums ? Beside::SUMS : Beside::NO;
 }
 
 // Whether all of an operand are numbers of binary16: at most 11 bits, down to 2^-24, up to 65504.
@@ -263,11 +275,11 @@ inline bool halves(const Isa& isa, const Request& r, const Choice& c, const Stat
     return c.kind == FAST && (x.mode == RTZ || x.mode == RU);
 }
 
-// How many vectors of a tile's step have a sum below 2^emin, in operands of both signs whose sums grow like the root of their terms: a
+// How many vectors of a tile's step have a sum below 2^emin, in operands of both signs whose sums grow like the root of a run's terms: a
 // guess from the mean magnitudes of the largest row of A and panel of B.
 inline double small_vectors(const Request& r, const Stats& a, const Stats& b, int nr) {
-    const double k = (double)r.k, product = a.row_sum / k * (b.row_sum / (k * nr)),
-                 near_zero = 1.3 * ldexp(1.0, r.add.emin) / (product * sqrt(k));
+    const double k = (double)r.k, run = fmin(k, (double)shortest_run(r)), product = a.row_sum / k * (b.row_sum / (k * nr)),
+                 near_zero = 1.3 * ldexp(1.0, r.add.emin) / (product * sqrt(run));
     return product > 0 ? (double)(MR * nr) * near_zero : 0;
 }
 constexpr double SELDOM_SMALL = 0.1;

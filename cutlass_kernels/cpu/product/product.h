@@ -177,6 +177,7 @@ template <class T> struct Product {
         runner.watch(watcher.get());
         const bool in_use = 8 * ((row1 < g.m ? row1 : g.m) - row0) >= 7 * (row1 - row0);
         if (((in_use && beside_pays) || runner.in_halves) && !(g.extras && g.extras->scales)) runner.look_beside();
+        if (in_use && beside_pays && !(g.extras && (g.extras->scales || overflows))) runner.look_at_runs();
         if (runner.cuts_nearest()) runner.look_for_midpoints(few_midpoints(packed_a, count, low_of_b(packed_b) + p0 * g.k));
         change_panels(runner, packed_a, count * g.k * MR, report);
         if (runner.beside.way) {
@@ -193,7 +194,12 @@ template <class T> struct Product {
                 Tile t = tile_at(batch, row, col, packed_a + q * g.k * MR, packed_b + p * g.k * nr, c);
                 if (r.init) addend.load(isa, row, t.rows, col, t.cols, nr, start);
                 if (g.extras && g.extras->scales) scales = scales_of(batch, row, col);
-                runner.run(t, start, overflows ? overflows + (batch * g.m + row) * g.n + col : nullptr, g.n, scales);
+                if (runner.terms_apart) with_lowest_bits(t, low_of_a(packed_a) + q * g.k, low_of_b(packed_b) + p * g.k);
+                if (!runner.run(t, start, overflows ? overflows + (batch * g.m + row) * g.n + col : nullptr, g.n, scales)) {
+                    beside_pays = false;
+                    lift(packed_a, count * g.k * MR, runner.leave_beside());
+                    runner.run(t, start);
+                }
                 if (watcher) watcher->add_to(events->counts, batches() * g.m * g.n, (batch * g.m + row) * g.n + col, g.n, t.rows, t.cols);
                 if (g.c) save_tile(c, result, row, t.rows, col, t.cols, nullptr);
             }
@@ -208,7 +214,13 @@ template <class T> struct Product {
         for (int64_t k = 0; k < g.k; ++k) careful += low_a[k] + low_b[k] >= careful_from(r.add);
         return SELDOM_CAREFUL * careful <= g.k;
     }
-    uint8_t* low_of_a(T* packed_a) const { return (uint8_t*)(packed_a + block_rows * g.k * MR); }
+    void with_lowest_bits(Tile& t, const uint8_t* low_a, const uint8_t* low_b) const {
+        t.low_a = low_a;
+        t.low_b = low_b;
+        t.careful_from = careful_from(r.add);
+    }
+    // Behind packed panels.
+    uint8_t* low_of_a(const T* packed_a) const { return (uint8_t*)(packed_a + block_rows * g.k * MR); }
     uint8_t* low_of_b(const T* packed_b) const { return (uint8_t*)(packed_b + panels * g.k * nr); }
 
     // Panels of A as the runner's tiles have them; what they will be computed by is reported.
@@ -245,11 +257,7 @@ template <class T> struct Product {
                 const int tiles = (int)(count - q < below ? count - q : below);
                 const int64_t row = (first + q) * MR, rows = g.m - row < tiles * MR ? g.m - row : tiles * MR;
                 Tile t = tile_at(batch, row, col, packed_a + q * g.k * MR, b, (T*)c.p);
-                if (runner.terms_apart) {
-                    t.low_a = low_of_a((T*)packed_a) + q * g.k;
-                    t.low_b = low_of_b(packed_b) + p * g.k;
-                    t.careful_from = careful_from(r.add);
-                }
+                if (runner.terms_apart) with_lowest_bits(t, low_of_a(packed_a) + q * g.k, low_of_b(packed_b) + p * g.k);
                 if (g.c && g.c_col == 1) prefetch_rows(result, row, rows, col, g.n - col < width ? g.n - col : width);
                 if (!runner.run_beside(t, tiles, panels_here)) {
                     beside_pays = false;

@@ -14,6 +14,7 @@ template <class T> struct Runner {
     const Watcher<T>* events = nullptr;  // additions are watched, by it
     int lifted = 0;                      // by what panels of A are to be multiplied: where all that reads them are such tiles
     Beside beside = {};                  // how tiles are computed by run_beside()
+    Beside cut = {};                     // how the runs of an order are, a tile at a time
     const bool seldom_small;             // sums below 2^emin, most likely
     bool in_halves = false;              // the register is of binary16, and so are the operands
     bool terms_apart = false;            // the lowest bits of panels say which terms may lead to midpoints, and few do
@@ -59,16 +60,26 @@ template <class T> struct Runner {
         if (beside.way == Beside::HALVES) lifted = 0;
         else if (beside.way) lifted = beside.sink.a;
     }
-    bool cuts_nearest() const { return beside.way == Beside::CUT && r.add.mode == RNE; }
-    // Before panels are changed: only some processors' tiles can do with many.
+    bool cuts_nearest() const { return (beside.way == Beside::CUT || cut.way) && r.add.mode == RNE; }
+    // Before panels are changed: only some processors' tiles can do with many, and no runs.
     void look_for_midpoints(bool few) {
         terms_apart = few;
-        if (!few && !isa.beside_watches) leave_beside();
+        if (!few && (cut.way || !isa.beside_watches)) leave_beside();
+    }
+    // The same of the runs of an order, whose panels of A are sunk, too.
+    void look_at_runs() {
+        if (events || carrier || !r.wrapper_count || choice.runs.kind >= 0 || shortest_run(r) < CUT_RUNS) return;
+        cut.sink = choice.kind <= PLAIN ? Sink{true, 0, 0} : choice.sink;
+        const bool draws_by_place = kmap && r.add.mode == SR;
+        if (draws_by_place || !cuts(isa, r, choice, cut.sink) || (choice.kind > PLAIN && !seldom_small)) return;
+        cut.way = Beside::CUT;
+        cut.tiles = cut.panels = 1;
+        lifted = cut.sink.a;
     }
     // Not any more; by what panels of A are to be multiplied then.
     int leave_beside() {
         const int before = lifted;
-        beside.way = Beside::NO;
+        beside.way = cut.way = Beside::NO;
         watch(events);
         return lifted - before;
     }
@@ -95,9 +106,10 @@ template <class T> struct Runner {
     }
 
     // Into t.c; `addend` has the tile's layout. `counts`: overflows of the tile's elements, rows `counts_row` apart, or null.
-    // `scales`: of block formats whose elements come without them. `codes`: of a table, instead of t's panels.
-    void run(Tile& t, const T* addend, int64_t* counts = nullptr, int64_t counts_row = 0, const TileScales& scales = TileScales(),
-             const TileCodes<T>* codes = nullptr) const {
+    // `scales`: of block formats whose elements come without them. `codes`: of a table, instead of t's panels. False: runs were cut, and
+    // other kernels are faster for them and for what follows.
+    bool run(Tile& t, const T* addend, int64_t* counts = nullptr, int64_t counts_row = 0, const TileScales& scales = TileScales(),
+             const TileCodes<T>* codes = nullptr) {
         T* const c = (T*)t.c;
         t.mul = &r.mul;
         t.add = &r.add;
@@ -105,14 +117,18 @@ template <class T> struct Runner {
         t.lift = lifted;
         if (r.wrapper_count || r.method || codes) {
             const int step = scales.all && r.wrapper_count ? choose_scale_step(r, carrier, scales.all->narrow) : SCALE_SCALAR;
-            const Compose<T> compose = {isa,      r,      choice,     meetings, t,    nr,    carrier, kmap,
-                                        specials, counts, counts_row, scales,   step, codes, events};
+            Compose<T> compose = {isa,      r,      choice,     meetings, t,    nr,    carrier, kmap,
+                                  specials, counts, counts_row, scales,   step, codes, events};
+            if (cut.way) compose.cut = &cut;
             compose.run(0, 0, t.k, c);
             if (scales.all && scales.all->has_tensor) compose.times_tensor_scales(c);
-            return;
+            return !compose.left;
         }
         start(c, addend);
-        if (events) return watched(t, addend);
+        if (events) {
+            watched(t, addend);
+            return true;
+        }
         if (choice.runs.kind < 0 || !isa.runs(choice.carrier, t, Lengths{}, choice.runs)) {
             if (choice.runs.kind >= 0) start(c, addend);  // wager lost
             if (choice.kind == SCALAR) scalar_tile<T>(t, r, nr);
@@ -121,6 +137,7 @@ template <class T> struct Runner {
         }
         fill_up<T>(r, t.k, c, MR * (int64_t)nr);
         if (r.init == C_LAST) add_last(t, addend);
+        return true;
     }
 
     void watched(const Tile& t, const T* addend) const {

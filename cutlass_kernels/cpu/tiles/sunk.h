@@ -70,7 +70,8 @@ template <bool CARRIES> struct CutAtRandom {
 
 constexpr int64_t SUNK_TERMS = CarefulTerms::MOST, FIRST_LOOK = 16;  // terms to a look at the flags, which waits for all sums
 // So many small vectors are too many, and one for so many tiles looked at; they are counted in one tile of so many.
-constexpr int64_t SAMPLE = 4, MANY_SMALL = 3 * SAMPLE, SMALL_TILES = 16;
+constexpr int SAMPLE = 4;
+constexpr int64_t MANY_SMALL = 3 * SAMPLE, SMALL_TILES = 16;
 
 // Tiles below one another, some terms of all at a time: their panel of B is sunk here, and stays in the first-level cache.
 template <class Kernel> struct SunkTiles {
@@ -80,6 +81,7 @@ template <class Kernel> struct SunkTiles {
     Tile t;  // of the kernel
     const gemmsim::Cast add;
     Kernel kernel;
+    int64_t at = 0;  // the first of its terms
     alignas(64) float b[SUNK_TERMS * NV * C32::L];
     SunkTiles(const Tile& tile, Beside& beside)
         : whole(tile), how(beside), t(tile), add(lifted(*tile.add, how.sink.a + how.sink.b)), kernel(with_add()) {}
@@ -90,20 +92,21 @@ template <class Kernel> struct SunkTiles {
     }
 
     const Tile& tile(int q) {
-        t.a = (const float*)whole.a + (q * whole.k + t.k0) * MR;
+        t.a = (const float*)whole.a + (q * whole.k + at) * MR;
         t.c = (float*)whole.c + q * SIZE;
+        t.k0 = whole.k0 + at;
         t.row0 = whole.row0 + (uint64_t)(q * MR);
-        if (whole.low_a) t.low_a = whole.low_a + q * whole.k + t.k0, t.low_b = whole.low_b + t.k0;
+        if (whole.low_a) t.low_a = whole.low_a + q * whole.k + at, t.low_b = whole.low_b + at;
         return t;
     }
     // False: sums are small, or on midpoints, too often.
     bool run() {
         const RoundingState state(Kernel::DIRECTION);
         const C32::V factor = splat<C32>(Const<C32>::power(how.sink.b));
-        for (t.k0 = 0; t.k0 < whole.k; t.k0 += t.k) {
-            const int64_t left = whole.k - t.k0, most = how.looks ? SUNK_TERMS : FIRST_LOOK;
+        for (; at < whole.k; at += t.k) {
+            const int64_t left = whole.k - at, most = how.looks ? SUNK_TERMS : FIRST_LOOK;
             t.k = left < most ? left : most;
-            const float* const from = (const float*)whole.b + t.k0 * NV * C32::L;
+            const float* const from = (const float*)whole.b + at * NV * C32::L;
             for (int64_t i = 0; i < t.k * NV * C32::L; i += C32::L) store(b + i, load<C32::V>(from + i) * factor);
             for (int q = 0; q < how.tiles; ++q) {
                 tile(q);
@@ -116,7 +119,8 @@ template <class Kernel> struct SunkTiles {
     bool look() {
         how.looks += how.tiles;
         if (!SmallSums::seen()) return true;
-        for (int q = 0; q < how.tiles; q += SAMPLE) how.small += SAMPLE * small_vectors(tile(q));
+        const int each = how.tiles < SAMPLE ? how.tiles : SAMPLE;
+        for (int q = 0; q < how.tiles; q += each) how.small += each * small_vectors(tile(q));
         SmallSums::clear(Kernel::DIRECTION);
         return how.small < MANY_SMALL || how.small * SMALL_TILES <= how.looks;
     }
