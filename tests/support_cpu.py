@@ -55,6 +55,15 @@ def normal(*shape: int, seed: int) -> torch.Tensor:
     return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
 
 
+def shortened(x: torch.Tensor, share: float, seed: int) -> torch.Tensor:
+    """``x``, of which so many lose a random number of their lowest bits."""
+    g = torch.Generator().manual_seed(seed)
+    bits = torch.randint(0, 24, x.shape, generator=g, dtype=torch.int32)
+    mask = torch.bitwise_left_shift(torch.full_like(bits, -1), bits)
+    here = torch.rand(x.shape, generator=g) < share
+    return torch.where(here, (x.view(torch.int32) & mask).view(torch.float32), x)
+
+
 def any_operands(seed: int, k: int, kind: int) -> tuple[torch.Tensor, torch.Tensor]:
     """Eight rows and 18 columns of ``k`` terms: normal numbers, half of them zero (1), of many magnitudes (2), sums that
     come back to zero (3)."""

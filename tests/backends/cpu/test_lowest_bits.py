@@ -7,22 +7,13 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support import assert_bitwise_equal
-from support_cpu import assert_equals_reference, assert_isas_agree, isas, normal
+from support_cpu import assert_equals_reference, assert_isas_agree, isas, normal, shortened
 
 from gemmsim import quantize, reference
 from gemmsim.arithmetic import GemmSpec
 from gemmsim.backends import cpu
 
 FORMATS = [("e5m10", 11, -14), ("e4m3", 4, -6), ("e5m7", 8, -14), ("e6m9", 10, -30), ("e3m12", 13, -2)]
-
-
-def shortened(x: torch.Tensor, share: float, seed: int) -> torch.Tensor:
-    """``x``, of which so many lose a random number of their lowest bits."""
-    g = torch.Generator().manual_seed(seed)
-    bits = torch.randint(0, 24, x.shape, generator=g, dtype=torch.int32)
-    mask = torch.bitwise_left_shift(torch.full_like(bits, -1), bits)
-    here = torch.rand(x.shape, generator=g) < share
-    return torch.where(here, (x.view(torch.int32) & mask).view(torch.float32), x)
 
 
 @pytest.mark.parametrize("first", range(9))
