@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support_cpu import any_operands, assert_equals_reference, assert_isas_agree, normal, shortened
 
+from gemmsim import reference
 from gemmsim.arithmetic import GemmSpec
 
 ORDERS = [
@@ -30,6 +31,24 @@ REGISTERS = ["e5m10", "e4m3", "e6m9", "bf16", "e5m10/rtz", "e5m10/rna", "e5m10/s
 def test_orders(order, register, rows, k, columns):
     a, b = shortened(normal(rows, k, seed=k), 0.01, 1) / 4, normal(k, columns, seed=columns)
     assert_equals_reference(GemmSpec.of(":" + order.replace("{}", register)), a, b, seed=k)
+
+
+@pytest.mark.parametrize("first", range(9))
+@pytest.mark.parametrize("name, bits", [("e5m10", 11), ("e5m7", 8)])
+def test_midpoints_in_all_runs(name, bits, first):
+    """Every ninth term leads one sum of its run to a midpoint; others have all bits."""
+    register, terms, run = GemmSpec.of(f":{name}"), 120, 40
+    a, b = normal(8, terms, seed=first) * 2.0**-3, normal(terms, 32, seed=bits)
+    for n, k in enumerate(range(first + 1, terms, 9)):
+        row, column, begin = (n + first) % 8, (5 * n + 11 * first) % 32, k // run * run
+        if k == begin:
+            continue
+        s = reference.gemm(a[row : row + 1, begin:k].tolist(), b[begin:k, column : column + 1].tolist(), register)
+        exponent = torch.frexp(torch.tensor(s[0][0], dtype=torch.float64))[1].item() - 1
+        b[k, column] = 1.0
+        a[row, k] = (-1) ** n * 2.0 ** (exponent - bits)
+    a = torch.cat([a, normal(16, terms, seed=1)])  # fewer rows go without lowest bits
+    assert_equals_reference(GemmSpec.of(f":chunked({run}, {name})"), a, b)
 
 
 @pytest.mark.parametrize("register", REGISTERS)
