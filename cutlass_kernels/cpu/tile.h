@@ -19,6 +19,9 @@ constexpr int KEPT_IN_DOUBLE = 44, KEPT_IN_TWO = 90, KEPT_IN_INTEGER = 117;
 
 constexpr int64_t MR = 8;  // rows of a packed panel of A
 
+// Of so many terms one may lead to midpoints where tiles know which (tiles/lowest_bits.h).
+constexpr int64_t SELDOM_CAREFUL = 8;
+
 // Floats are rounded to formats of at most so many bits in two instructions (tiles/watch.h).
 constexpr int SHORT_BITS = 11;
 

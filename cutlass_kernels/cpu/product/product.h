@@ -13,6 +13,7 @@
 #include "float_state.h"
 #include "product/gather.h"
 #include "product/lookup.h"
+#include "product/lowest.h"
 #include "tiles/palette.h"
 
 namespace gemmsim {
@@ -26,10 +27,6 @@ inline int thread_index(int threads) {
 }
 
 constexpr int MAX_COLUMNS = 32;  // of a tile of floats
-
-constexpr int64_t SELDOM_CAREFUL = 8;  // one term of so many may lead to midpoints where tiles know which
-constexpr int FEW_BITS = 11;
-constexpr int64_t FEW_ROWS = 3 * MR;  // in fewer, lowest bits of B cost as much as they save
 
 // A line that will be written: x86 compilers take the instruction for lines that will be read unless they are told of the processor, and
 // a store would wait for the line again. Processors that do not know it do nothing.
@@ -54,7 +51,7 @@ template <class T> struct Product {
     const Table<T>* const table;   // of products, where operands are codes; else null
     const EventArgs* const events;  // additions are watched; else null
     const bool planned;  // the choice of kernel depends on the data
-    const bool lowest;   // packed panels are followed by the lowest bits of their terms, a byte each (Isa::lowest_bits)
+    const LowestBits lowest;
     mutable std::atomic<bool> beside_pays{true};  // as blocks before found
 
     Product(const Isa& i, const GemmArgs& args, const Request& req, int c, const Members* palette = nullptr, const Gather* tables = nullptr,
@@ -62,7 +59,7 @@ template <class T> struct Product {
         : isa(i), g(args), r(req), carrier(sizeof(T) == 4 ? 0 : 1), kind_carrier(c), nr(i.nr[carrier]), panels((args.n + nr - 1) / nr),
           blocks((args.m + MR - 1) / MR), order(palette ? TermOrder() : TermOrder(req, args.k)), members(palette), gather(tables),
           table(products), events(watched), planned(palette || req.method >= LONG || (c != 2 && !all_native(req, carrier))),
-          lowest(carrier == 0 && c == 0 && planned && isa.lowest_bits && !palette && !products && args.m >= FEW_ROWS && lowest_bits_help(req)) {
+          lowest(isa, req, args.m, carrier == 0 && c == 0 && planned && !palette && !products) {
         // A block of rows is packed once and used against all of B: as tall as half a megabyte, but enough blocks for the threads
         const int64_t fit = (1 << 19) / ((g.k + 1) * MR * (int64_t)sizeof(T));
         const int64_t share = (blocks + 4 * g.threads - 1) / (4 * g.threads);
@@ -178,7 +175,7 @@ template <class T> struct Product {
         const bool in_use = 8 * ((row1 < g.m ? row1 : g.m) - row0) >= 7 * (row1 - row0);
         if (((in_use && beside_pays) || runner.in_halves) && !(g.extras && g.extras->scales)) runner.look_beside();
         if (in_use && beside_pays && !(g.extras && (g.extras->scales || overflows))) runner.look_at_runs();
-        if (runner.cuts_nearest()) runner.look_for_midpoints(few_midpoints(packed_a, count, low_of_b(packed_b) + p0 * g.k));
+        if (runner.cuts_nearest()) runner.look_for_midpoints(few_midpoints(packed_a, count, low_of_b(packed_b, p0)));
         change_panels(runner, packed_a, count * g.k * MR, report);
         if (runner.beside.way) {
             p0 = blocks_beside(batch, first, count, p0, p1, packed_a, packed_b, runner);
@@ -194,7 +191,7 @@ template <class T> struct Product {
                 Tile t = tile_at(batch, row, col, packed_a + q * g.k * MR, packed_b + p * g.k * nr, c);
                 if (r.init) addend.load(isa, row, t.rows, col, t.cols, nr, start);
                 if (g.extras && g.extras->scales) scales = scales_of(batch, row, col);
-                if (runner.terms_apart) with_lowest_bits(t, low_of_a(packed_a) + q * g.k, low_of_b(packed_b) + p * g.k);
+                if (runner.terms_apart) lowest.give(t, low_of_a(packed_a, q), low_of_b(packed_b, p));
                 if (!runner.run(t, start, overflows ? overflows + (batch * g.m + row) * g.n + col : nullptr, g.n, scales)) {
                     beside_pays = false;
                     lift(packed_a, count * g.k * MR, runner.leave_beside());
@@ -205,23 +202,14 @@ template <class T> struct Product {
             }
     }
 
+    uint8_t* low_of_a(const T* packed_a, int64_t panel) const { return lowest.behind(packed_a, block_rows, MR) + panel * g.k; }
+    uint8_t* low_of_b(const T* packed_b, int64_t panel) const { return lowest.behind(packed_b, panels, nr) + panel * g.k; }
     // Lowest bits of panels of A, before these are changed; whether, beside those of a panel of B, few terms may lead to midpoints.
-    bool few_midpoints(T* packed_a, int64_t count, const uint8_t* low_b) const {
-        if (!lowest) return false;
-        uint8_t* const low_a = low_of_a(packed_a);
-        for (int64_t q = 0; q < count; ++q) isa.lowest_bits((const float*)packed_a + q * g.k * MR, g.k, MR, low_a + q * g.k);
-        int64_t careful = 0;
-        for (int64_t k = 0; k < g.k; ++k) careful += low_a[k] + low_b[k] >= careful_from(r.add);
-        return SELDOM_CAREFUL * careful <= g.k;
+    bool few_midpoints(const T* packed_a, int64_t count, const uint8_t* low_b) const {
+        if (!lowest.kept) return false;
+        lowest.of_panels(packed_a, count, MR, low_of_a(packed_a, 0));
+        return lowest.few_midpoints(low_of_a(packed_a, 0), low_b);
     }
-    void with_lowest_bits(Tile& t, const uint8_t* low_a, const uint8_t* low_b) const {
-        t.low_a = low_a;
-        t.low_b = low_b;
-        t.careful_from = careful_from(r.add);
-    }
-    // Behind packed panels.
-    uint8_t* low_of_a(const T* packed_a) const { return (uint8_t*)(packed_a + block_rows * g.k * MR); }
-    uint8_t* low_of_b(const T* packed_b) const { return (uint8_t*)(packed_b + panels * g.k * nr); }
 
     // Panels of A as the runner's tiles have them; what they will be computed by is reported.
     void change_panels(const Runner<T>& runner, T* packed_a, int64_t n, Report* report) const {
@@ -257,7 +245,7 @@ template <class T> struct Product {
                 const int tiles = (int)(count - q < below ? count - q : below);
                 const int64_t row = (first + q) * MR, rows = g.m - row < tiles * MR ? g.m - row : tiles * MR;
                 Tile t = tile_at(batch, row, col, packed_a + q * g.k * MR, b, (T*)c.p);
-                if (runner.terms_apart) with_lowest_bits(t, low_of_a(packed_a) + q * g.k, low_of_b(packed_b) + p * g.k);
+                if (runner.terms_apart) lowest.give(t, low_of_a(packed_a, q), low_of_b(packed_b, p));
                 if (g.c && g.c_col == 1) prefetch_rows(result, row, rows, col, g.n - col < width ? g.n - col : width);
                 if (!runner.run_beside(t, tiles, panels_here)) {
                     beside_pays = false;
@@ -372,9 +360,7 @@ template <class T> struct Product {
         return false;
     }
 
-    // Kernels read whole vectors of lowest bits.
-    size_t low_bytes(int64_t count) const { return lowest ? (size_t)(count * g.k) + 64 : 0; }
-    size_t a_bytes() const { return ((size_t)(block_rows * g.k * MR) * sizeof(T) + low_bytes(block_rows) + 63) / 64 * 64; }
+    size_t a_bytes() const { return ((size_t)(block_rows * g.k * MR) * sizeof(T) + lowest.bytes(block_rows) + 63) / 64 * 64; }
 
     static constexpr int64_t GROUP = 8;  // panels of B packed together
     void pack_group(const Matrix& b, int64_t first, int64_t count, T* packed_b, Stats* stats) const {
@@ -382,16 +368,8 @@ template <class T> struct Product {
         for (int64_t p = first; p < first + count; p += GROUP) {
             const int64_t n = first + count - p < GROUP ? first + count - p : GROUP;
             pack_b(isa, carrier, b, p * nr, n, nr, r.b, at(), packed_b + p * g.k * nr, planned ? stats : nullptr);
-            if (lowest) pack_lowest(packed_b, p, n, *stats);
+            if (lowest.kept) lowest.of_b(packed_b + p * g.k * nr, n, nr, *stats, low_of_b(packed_b, p));
         }
-    }
-
-    // The lowest bits of panels of B. Products of numbers of few bits lead to midpoints anyway.
-    void pack_lowest(T* packed_b, int64_t first, int64_t count, const Stats& stats) const {
-        uint8_t* const low = low_of_b(packed_b) + first * g.k;
-        if (stats.width <= FEW_BITS) memset(low, 0xFF, (size_t)(count * g.k));
-        else
-            for (int64_t p = 0; p < count; ++p) isa.lowest_bits((const float*)packed_b + (first + p) * g.k * nr, g.k, nr, low + p * g.k);
     }
 
     // Panels of codes as the kernels read terms: K x nr. Missing columns have the code 0.
@@ -465,7 +443,7 @@ template <class T> struct Product {
             if (g.batch[2 * g.batch_dims + d] != 0 && g.batch[d] > 1) shared_b = false;
         }
         const double work = (double)g.m * g.n * (g.k + 16);
-        const size_t panel_bytes = (size_t)(panels * g.k * nr) * sizeof(T) + low_bytes(panels);
+        const size_t panel_bytes = (size_t)(panels * g.k * nr) * sizeof(T) + lowest.bytes(panels);
         const int threads = work * batches < 65536 ? 1 : g.threads;
         const Buffer packed_a(a_bytes() * (size_t)threads);
         if (threads > 1 && batches >= 2 * threads && work < 4e6) {  // many small products: a batch per thread

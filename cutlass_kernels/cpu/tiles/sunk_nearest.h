@@ -38,25 +38,20 @@ template <int ROWS> static void again_from_odd(const Tile& t, int row, int64_t k
     rows_from_odd<ROWS>(t, row, k);
 }
 
-// How many terms were done again.
-template <int ROWS> static __attribute__((noinline)) int64_t rows_nearest(const Tile& t, int row, const CarefulTerms& careful) {
+template <int ROWS> static __attribute__((noinline)) void rows_nearest(const Tile& t, int row, const CarefulTerms& careful) {
     RowsSunk<RNE, ROWS> rows(t, row);
     rows.get();
-    for (int64_t k = 0, again = 0;; ++k) {
+    for (int64_t k = 0;; ++k) {
         const int64_t next = careful.from(k);
         rows.terms(next - k);
         k = next;
-        if (k == t.k) {
-            rows.put();
-            return again;
-        }
         rows.put();
+        if (k == t.k) return;
         const bool midpoint = rows.watched_term();
         rows.next();
         if (__builtin_expect(midpoint, 0)) {
             again_from_odd<ROWS>(t, row, k);
             rows.get();
-            ++again;
         }
     }
 }
@@ -66,7 +61,7 @@ struct CutNearest {
     typedef C32::VU VU;
     static constexpr RoundingState::Direction DIRECTION = RoundingState::TO_ZERO;
     static constexpr int ROWS = ISA_DIRECTED ? 8 : 4;
-    static constexpr int64_t SELDOM = 4, SELDOM_CAREFUL = 8;  // one step of so many may have to be done again, or be careful
+    static constexpr int64_t SELDOM = 4;  // one step of so many may have to be done again
     const Tile& t;
     int64_t again = 0, all = 0, careful = 0, terms = 0;
     explicit CutNearest(const Tile& tile) : t(tile) {}

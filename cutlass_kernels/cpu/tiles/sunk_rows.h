@@ -9,33 +9,31 @@ namespace gemmsim::NS {
 // Whether sums cut toward zero, half of the last place added, had a midpoint among them: nothing below that place is left then.
 struct Midpoints {
     typedef C32::VU VU;
-    const VU goes;
-    INL_MEMBER explicit Midpoints(VU keep) : goes(in_register((VU)~keep)) {}
 #if ISA_AVX512
     __mmask16 uneven = 0xFFFF;
-    INL_MEMBER void look(VU u) { uneven = _mm512_mask_test_epi32_mask(uneven, (__m512i)u, (__m512i)goes); }
+    INL_MEMBER void look(VU u, VU goes) { uneven = _mm512_mask_test_epi32_mask(uneven, (__m512i)u, (__m512i)goes); }
     INL_MEMBER bool any() const { return !_kortestc_mask16_u8(uneven, uneven); }
 #else
     VU even = {};
-    INL_MEMBER void look(VU u) { even |= (VU)((u & goes) == 0); }
+    INL_MEMBER void look(VU u, VU goes) { even |= (VU)((u & goes) == 0); }
     INL_MEMBER bool any() const { return !none_set((C32::VI)even); }
 #endif
 };
 
-// How sums of ROWS rows are cut: toward zero, in the processor's mode toward that; away (RNA) where half of the last place is added before.
-// To nearest even (RNE) is the same but of sums on a midpoint, which only `careful` terms lead to.
+// Sums of ROWS rows, in the processor's mode toward zero: cut as they are (RTZ), or half of the last place added before (RNA), which is
+// nearest even, too (RNE), but of sums on a midpoint.
 template <int MODE, int ROWS> struct RowsSunk {
     typedef C32::V V;
     typedef C32::VU VU;
     const Tile& t;
     const int row, dropped;
-    const VU keep, half;
+    const VU keep, half, goes;
     const float *a, *b;
     V s[ROWS][NV];
 
     INL_MEMBER RowsSunk(const Tile& tile, int first)
         : t(tile), row(first), dropped(C32::MB + 1 - t.add->p), keep(in_register(splat_u<C32>(~0u << dropped))),
-          half(in_register(splat_u<C32>(1u << (dropped - 1)))), a((const float*)t.a + row), b((const float*)t.b) {}
+          half(in_register(splat_u<C32>(1u << (dropped - 1)))), goes(in_register((VU)~keep)), a((const float*)t.a + row), b((const float*)t.b) {}
     INL_MEMBER float* at(int i, int j) const { return (float*)t.c + ((row + i) * NV + j) * C32::L; }
     template <class F> static INL_MEMBER void each(F f) {
 #pragma GCC unroll 8
@@ -61,10 +59,10 @@ template <int MODE, int ROWS> struct RowsSunk {
     }
     // term(), without next(). Whether a sum cut toward zero is on a midpoint: it is not rounded then.
     INL_MEMBER bool watched_term() {
-        Midpoints seen(keep);
+        Midpoints seen;
         each([&](int i, int j) __attribute__((always_inline)) {
             const VU u = (VU)sum(i, j) + half;
-            seen.look(u);
+            seen.look(u, goes);
             s[i][j] = (V)(u & keep);
         });
         return seen.any();
