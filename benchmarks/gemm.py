@@ -1,12 +1,12 @@
 """Products with rounded accumulators against torch.mm in fp32 and a numpy loop over K (vectorised over the outputs).
 
 The limit, per 16 MACs on AVX-512: torch.mm needs 1 FMA. Toward zero it is the FMA and a mask (2 instructions), to
-nearest even an addition to the bits more (3; 4 with a test for midpoints where operands may lead to them), at random a number added to the bits and
-Philox, some 15 for 16 draws of 16 bits. Nearest rounding of what may be on midpoints often is the FMA, an AND and
-an integer add for the magic number, an addition and a subtraction (5; 7 with target subnormals and the sign of
-zero), rounded to odd before a second FMA, a test and a blend more (10). Registers of binary16 from such numbers are
-half an FMA where the processor has AVX512-FP16. docs/design/cpu.md has the table. Times of products are of the
-processor, not of the wall: one thread on a shared machine.
+nearest even an addition to the bits more (3; 4 with a test for midpoints where operands lead to them), at random a
+number added to the bits and Philox, some 15 for 16 draws of 16 bits. Nearest rounding of what may be on midpoints
+often is the FMA, an AND and an integer add for the magic number, an addition and a subtraction (5; 7 with target
+subnormals and the sign of zero), rounded to odd before a second FMA, a test and a blend more (10). Registers of
+binary16 from such numbers are half an FMA where the processor has AVX512-FP16. docs/design/cpu.md has the table.
+Times of products are of the processor, not of the wall: one thread on a shared machine.
 """
 
 from __future__ import annotations
