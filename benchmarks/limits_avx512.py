@@ -44,6 +44,8 @@ TO_ODD = 3
 WATCHED = {"fma to odd, round": 4, "fma to odd, round+subnormals": 5, "fma, round+subnormals": 5}
 LIFTED = {"fma to odd, round+subnormals": 4, "fma, round+subnormals": 4.5}
 MOST_LIFTED_BITS, MOST_WATCHED_BITS = 11, 13
+#: Where products of 24-bit numbers can lead few sums to midpoints: the operation and the cut.
+APART, LEAST_APART = 3, -32
 #: Directed steps: the operation and the cut, wherever sums lie; up and down of normal sums, which are looked at.
 CUT = {RoundingMode.RTZ: 2, RoundingMode.RNA: 3, RoundingMode.RU: 6, RoundingMode.RD: 6}
 #: Stochastic ones of float lanes: the operation, the draw (masked and put in place), an addition and the cut;
@@ -114,6 +116,8 @@ def _watched(accumulator: Sequential, kernel: str) -> float | None:
     if bits > MOST_WATCHED_BITS:
         return None
     kind = kernel.split(" lanes, ")[-1]
+    if bits and kind in LIFTED and "to odd" in kind and cast.format.emin >= LEAST_APART:  # type: ignore[union-attr]
+        return APART
     return LIFTED[kind] if kind in LIFTED and 0 < bits <= MOST_LIFTED_BITS else WATCHED.get(kind)
 
 
