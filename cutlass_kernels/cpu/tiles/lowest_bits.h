@@ -4,8 +4,8 @@
 // A product that is not a multiple of it leads every sum off all of them, however small or large: such a sum, cut toward zero, is rounded
 // to nearest by half of the last place and another cut. Of most numbers with 24 bits some 46 places lie between a product and its lowest bit.
 #pragma once
+#include "tile.h"
 #include "tiles/draws.h"
-
 
 #if ISA_AVX2 || ISA_AVX512
 namespace gemmsim::NS {
