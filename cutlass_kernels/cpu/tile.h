@@ -118,7 +118,7 @@ struct Beside {
     enum Way : int { NO = 0, SUMS = 1, CUT = 2, HALVES = 3 } way = NO;
     static constexpr int MOST_TILES[] = {0, 3, 16, 16}, MOST_PANELS[] = {0, 2, 1, 2};
     int kind = 0, tiles = 0, panels = 0;
-    Sink sink = {};                // SUMS: by what panels are sunk; CUT: those of A, and those of B are to be
+    Sink sink = {};  // SUMS: by what panels are sunk; CUT: those of A, and those of B are to be
     int64_t looks = 0, small = 0;  // CUT: at tiles so far, and how many vectors of these had small sums
 };
 
@@ -126,17 +126,17 @@ struct Beside {
 struct RunsPlan {
     int kind = -1, step = 0;
     enum Shape { ONE, SEQUENCE, PAIRS } shape = ONE;  // ONE goes on from the tile's c
-    bool eights = false;                              // of short runs, eight of which stay in registers
+    bool eights = false;  // of short runs, eight of which stay in registers
     Wager wager = {};
-    bool clamps = false;                              // a lost wager is done again by kind SPECIAL
+    bool clamps = false;  // a lost wager is done again by kind SPECIAL
 };
 
 // What a chunk of data is like; the planner's raw material. Exponents are of the value, not biased.
 struct Stats {
-    double max_abs;    // largest finite magnitude
-    double row_sum;    // largest sum of magnitudes along a row (A only)
-    int32_t lsb;       // smallest exponent of a lowest set bit; 32767 when all are zero
-    int32_t width;     // most significant bits used by any element
+    double max_abs;  // largest finite magnitude
+    double row_sum;  // largest sum of magnitudes along a row (A only)
+    int32_t lsb;  // smallest exponent of a lowest set bit; 32767 when all are zero
+    int32_t width;  // most significant bits used by any element
     int32_t non_finite;
 };
 
@@ -148,8 +148,8 @@ struct Isa {
     // DIRECTED: steps of all kernels round in a direction, so that FMA_ODD and MA_ODD take any operands. TILES: those of `tile`
     // (by the mode of the processor).
     enum Directed : int { NEAREST = 0, DIRECTED = 1, TILES = 2 } directed;
-    int nr[2];           // columns of a tile
-    bool lifts;          // tiles of floats of kinds SUB, and FAST toward zero, take lifted panels (Tile::lift)
+    int nr[2];  // columns of a tile
+    bool lifts;  // tiles of floats of kinds SUB, and FAST toward zero, take lifted panels (Tile::lift)
     TileFn tile[2][STEPS][KINDS];  // FAST and FAST_CLAMP are null where nothing is directed
     // kernel of a compensated run; `kind` NONE, SUB, GENERAL or, of float panels by modes, LANES; `odd`: exact operations. False: wager lost
     CompensatedFn (*compensated)(int carrier, int method, int kind, bool odd);

@@ -246,8 +246,7 @@ inline bool cuts(const Isa& isa, const Request& r, const Choice& c, const Sink& 
     if (!isa.beside || r.method != REGISTER || r.init != FROM_ZERO || c.carrier != 0 || !r.fused || !sink.fits) return false;
     const Cast& add = r.add;
     // nearest sums of exact products are on midpoints often; of arithmetic="fp32" they are rounded to nearest, whatever the register's mode
-    const bool nearest =
-        isa.lowest_bits && cuts_nearest(r) && c.step == FMA_ODD && (c.kind == PLAIN || c.kind == SUB) && !c.exact_products;
+    const bool nearest = isa.lowest_bits && cuts_nearest(r) && c.step == FMA_ODD && (c.kind == PLAIN || c.kind == SUB) && !c.exact_products;
     const bool cut = c.kind == FAST && r.arithmetic == EXACT && (add.mode == RTZ || add.mode == RNA || add.mode == SR);
     return (nearest || cut) && add.p >= 2 && (add.flags & NEG_ZERO) && !(add.flags & NO_SUBNORMALS);
 }

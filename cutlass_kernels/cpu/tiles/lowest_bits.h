@@ -17,7 +17,7 @@ constexpr uint32_t LEAST_BIT = 150;
 INL C32::VU lowest_bit(C32::V x) {
     typedef C32::VU VU;
     const VU u = (VU)x, m = u | C32::ONE, low = m & -m;  // at most that bit, which numbers have in fact
-    return (u & ~C32::SIGN) + (VU)__builtin_convertvector((C32::VI)low, C32::V);
+    return (u & ~C32::SIGN) + (VU) __builtin_convertvector((C32::VI)low, C32::V);
 }
 
 #if ISA_AVX512
@@ -97,7 +97,8 @@ struct CarefulTerms {
             const __m256i sum = _mm256_add_epi16(_mm256_cvtepu8_epi16(_mm_loadu_si128((const __m128i*)(a + i))),
                                                  _mm256_cvtepu8_epi16(_mm_loadu_si128((const __m128i*)(b + i))));
             const __m256i more = _mm256_cmpgt_epi16(sum, _mm256_set1_epi16((short)(limit - 1)));
-            const uint64_t found = (uint32_t)_mm_movemask_epi8(_mm_packs_epi16(_mm256_castsi256_si128(more), _mm256_extracti128_si256(more, 1)));
+            const uint64_t found =
+                (uint32_t)_mm_movemask_epi8(_mm_packs_epi16(_mm256_castsi256_si128(more), _mm256_extracti128_si256(more, 1)));
 #endif
             const int64_t left = k - i;
             at[i / 64] |= (left < TOGETHER ? found & ((1ull << left) - 1) : found) << (i % 64);

@@ -33,7 +33,8 @@ template <int MODE, int ROWS> struct RowsSunk {
 
     INL_MEMBER RowsSunk(const Tile& tile, int first)
         : t(tile), row(first), dropped(C32::MB + 1 - t.add->p), keep(in_register(splat_u<C32>(~0u << dropped))),
-          half(in_register(splat_u<C32>(1u << (dropped - 1)))), goes(in_register((VU)~keep)), a((const float*)t.a + row), b((const float*)t.b) {}
+          half(in_register(splat_u<C32>(1u << (dropped - 1)))), goes(in_register((VU)~keep)), a((const float*)t.a + row),
+          b((const float*)t.b) {}
     INL_MEMBER float* at(int i, int j) const { return (float*)t.c + ((row + i) * NV + j) * C32::L; }
     template <class F> static INL_MEMBER void each(F f) {
 #pragma GCC unroll 8
