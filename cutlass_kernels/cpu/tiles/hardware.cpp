@@ -1,14 +1,36 @@
 // Steps of matrix instructions for one ISA.
+#include "float_state.h"
 #include "vec.h"
 #define ISA_BLOCK(kind) 2
+#include "tiles/hardware_fused.h"
 #include "tiles/hardware_long.h"
 
 namespace gemmsim::NS {
+
+// In float lanes; false: those of double are to end it.
+static bool fused(const Tile& t, const HardwareModel& m) {
+    const FusedOut out = fused_out(m, *t.add);
+    const int emin = register_emin(m, *t.add);
+    switch (fused_end(m, out)) {
+        case TOWARD_ZERO: {
+#if ISA_MODES
+            const RoundingState mode(RoundingState::TO_ZERO);
+#endif
+            fused_steps<TOWARD_ZERO>(t, m, out, emin);
+            return true;
+        }
+        case NEAREST: return fused_steps<NEAREST>(t, m, out, emin), true;
+        case SHORT: return fused_steps<SHORT>(t, m, out, emin), true;
+        case IN_DOUBLE: break;
+    }
+    return false;
+}
 
 void hardware(const Tile& t, const HardwareModel& m, bool wide_lanes) {
     if (m.kind == HW_TREE) return m.flush ? tree_steps<true>(t, m) : tree_steps<false>(t, m);
     if (m.kind == HW_GROUPS) return group_steps(t, m);
     if (m.kind == HW_FUSED && m.kept > KEPT_IN_DOUBLE) return long_steps(t, m);
+    if (m.kind == HW_FUSED && !wide_lanes && fused(t, m)) return;
     if (wide_lanes) block_steps<true>(t, m);
     else block_steps<false>(t, m);
 }

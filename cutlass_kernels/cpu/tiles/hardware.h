@@ -1,11 +1,12 @@
 // Steps of matrix instructions on a tile: products in float lanes (or double lanes, where exponents need them), their
 // sums in int32, one conversion per step in double lanes. docs/design/cpu.md says why every value here is exact.
 #pragma once
+#include "tiles/exponents.h"
 #include "tiles/gemm_kernel.h"
 
 namespace gemmsim::NS {
 
-enum { NR32 = 2 * C32::L, D_LANES = C64::L };
+enum { D_LANES = C64::L };
 
 #if ISA_AVX512
 INL C64::V whole_down(C64::V x) { return (C64::V)_mm512_roundscale_pd((__m512d)x, _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC); }
@@ -32,24 +33,9 @@ INL C64::V wide(const float* p) { return widened(load<HalfFloats>(p)); }
 INL C64::VI wide_int(const int32_t* p) { return widened_integers(load<HalfInts>(p)); }
 INL C64::V two_to(C64::VI e) { return (C64::V)((e + 1023) << 52); }
 
-// Exponents of decoded operands (hardware_model.h); float subnormals are below every emin.
+// Of registers, whose format has the least normal number 2^emin.
 INL void exponents_of(const float* x, int n, int emin, int32_t* e) {
-    for (int i = 0; i < n; i += C32::L) {
-        const C32::V v = load<C32::V>(x + i);
-        const C32::VI field = (C32::VI)(((C32::VU)v >> 23) & 255u) - 127;
-        store(e + i, (C32::VI)(v == (C32::V){} ? splat_i<C32>(-126) : imax(field, splat_i<C32>(emin))));
-    }
-}
-
-INL void exponents_of_rows(const float* a, int count, int rows, int emin, int32_t* e) {
-    for (int q = 0; q < count * (int)MR; q += MR)
-        for (int i = 0; i < rows; ++i) {
-            const float x = a[q + i];
-            uint32_t u;
-            memcpy(&u, &x, 4);
-            const int field = (int)(u >> 23 & 255) - 127;
-            e[q + i] = x == 0 ? -126 : field < emin ? emin : field;
-        }
+    for (int i = 0; i < n; i += C32::L) store(e + i, deciding_field(load<C32::V>(x + i), emin) - C32::BIAS);
 }
 
 // One step's products against everything a tile has: exact sums of what is left of each after the cut.
@@ -58,24 +44,13 @@ struct alignas(64) Cut {
     int32_t exponent[MR * NR32];
 };
 
-// Largest exponent of products q = first, first + stride, ... of `n`, from what lies in cut.exponent.
-template <int ROWS> INL void largest_exponents(const int32_t* ea, const int32_t* eb, int first, int stride, int n, int32_t* exponent) {
-    typedef C32::VI VI;
-    VI e[ROWS][NV];
-#pragma GCC unroll 8
-    for (int i = 0; i < ROWS; ++i)
-        for (int j = 0; j < NV; ++j) e[i][j] = load<VI>(exponent + i * NR32 + j * C32::L);
-    for (int q = first; q < n; q += stride) {
-        VI y[NV];
-        for (int j = 0; j < NV; ++j) y[j] = load<VI>(eb + q * NR32 + j * C32::L);
-#pragma GCC unroll 8
-        for (int i = 0; i < ROWS; ++i)
-            for (int j = 0; j < NV; ++j) e[i][j] = imax(e[i][j], y[j] + ea[q * MR + i]);
-    }
-#pragma GCC unroll 8
-    for (int i = 0; i < ROWS; ++i)
-        for (int j = 0; j < NV; ++j) store(exponent + i * NR32 + j * C32::L, e[i][j]);
-}
+// Rows whose scales and sums stay in registers.
+struct FewRows {
+    enum { value = WIDTH == 64 || ISA_NEON ? 4 : 2 };
+};
+struct OneRow {
+    enum { value = 1 };
+};
 
 // int32 holds `room` terms below 4 * 2^kept.
 INL int terms_in_int32(int kept) { return kept >= 29 ? 0 : 1 << (29 - kept); }
@@ -135,25 +110,22 @@ template <int ROWS> INL void cut_sums_wide(const float* a, const float* b, int f
         for (int j = 0; j < VECTORS; ++j) store(cut->sum + (row + i) * NR32 + j * D_LANES, total[i][j]);
 }
 
-template <bool WIDE> INL void cut_products(const float* a, const float* b, const int32_t* ea, const int32_t* eb, int first, int stride,
-                                           int n, int kept, int rows, Cut* cut) {
+// cut->exponent becomes the larger of what lies there and that of products first, first + stride, ...
+template <bool WIDE> INL void cut_products(const float* a, const float* b, const StepExponents& e, int first, int stride, int n, int kept,
+                                           int rows, Cut* cut) {
+    Shorts top[MR];
+    largest_exponents(e, rows, first, stride, n, top);
+    for (int i = 0; i < rows; ++i) raise_to(top[i], cut->exponent + i * NR32);
     int row = 0;
     auto some = [&](auto count) __attribute__((always_inline)) {
         constexpr int ROWS = decltype(count)::value;
-        largest_exponents<ROWS>(ea + row, eb, first, stride, n, cut->exponent + row * NR32);
         if (WIDE) {
             for (int i = 0; i < ROWS; ++i) cut_sums_wide<1>(a, b, first, stride, n, kept, cut, row + i);
         } else cut_sums<ROWS>(a, b, first, stride, n, kept, cut, row);
         row += ROWS;
     };
-    struct Four {
-        enum { value = WIDTH == 64 || ISA_NEON ? 4 : 2 };
-    };
-    struct One {
-        enum { value = 1 };
-    };
-    while (row + Four::value <= rows) some(Four{});
-    while (row < rows) some(One{});
+    while (row + FewRows::value <= rows) some(FewRows{});
+    while (row < rows) some(OneRow{});
 }
 
 // Exponents of the register: those of binary16, and of a cast's format, have its emin.
@@ -173,11 +145,17 @@ template <bool WIDE> INL C64::V cut_to(C64::V v, int keep) {
 INL C64::VI is_infinite(C64::V x) { return (C64::VI)((C64::VU)((C64::VU)x & ~C64::SIGN) == splat_u<C64>(C64::EXP)); }
 INL C64::VI is_special(C64::V x) { return (C64::VI)((C64::VU)((C64::VU)x & splat_u<C64>(C64::EXP)) == splat_u<C64>(C64::EXP)); }
 
+// Bits that a float format of nearest even may have to be reached by way of sums that were made odd (hardware_fused.h).
+enum { SHORT_BITS = 14 };
+
 // The conversion of a fused step: `keep` fraction bits of binary32, or a cast: nearest even with subnormals, or any.
 struct FusedOut {
     int keep = -1;  // -1: a cast
     bool nearest = false;
     Const<C64> cast;
+    // To nearest even in float lanes: binary32 itself, or a format of few bits far from the ends of binary32, by its own constants.
+    bool binary32 = false, in_floats = false;
+    Const<C32> in_lanes;
 };
 
 INL FusedOut fused_out(const HardwareModel& m, const Cast& add) {
@@ -193,6 +171,9 @@ INL FusedOut fused_out(const HardwareModel& m, const Cast& add) {
     }
     o.nearest = to.mode == RNE && !(to.flags & NO_SUBNORMALS);
     o.cast = Const<C64>::make(to);
+    o.binary32 = o.nearest && to.p == 24 && to.emin == -126 && to.emax == 127;
+    o.in_floats = o.nearest && to.p <= SHORT_BITS && to.emin >= -64 && to.emax <= 64;
+    o.in_lanes = Const<C32>::make(to);
     return o;
 }
 
@@ -309,8 +290,8 @@ INL void group_steps(const Tile& t, const HardwareModel& m) {
 }
 
 template <bool WIDE> static void block_steps(const Tile& t, const HardwareModel& m) {
-    enum { MOST = 64 };
-    alignas(64) int32_t ea[MOST * MR], eb[MOST * NR32], own[MR * NR32];
+    StepExponents e;
+    alignas(64) int32_t own[MR * NR32];
     Cut cut, odd;
     const FusedOut out = fused_out(m, *t.add);
     const int emin = register_emin(m, *t.add);
@@ -319,18 +300,17 @@ template <bool WIDE> static void block_steps(const Tile& t, const HardwareModel&
     for (int64_t k = 0; k < t.k; k += m.products) {
         const int count = (int)(t.k - k < m.products ? t.k - k : m.products);
         const float *a = (const float*)t.a + k * MR, *b = (const float*)t.b + k * NR32;
-        exponents_of_rows(a, count, t.rows, m.a_emin, ea);
-        exponents_of(b, count * NR32, m.b_emin, eb);
+        e.fill(a, b, count, m.a_emin, m.b_emin);
         exponents_of(c, n, emin, own);
         if (m.kind == HW_FUSED) {
             memcpy(cut.exponent, own, sizeof(int32_t) * (size_t)n);
-            cut_products<WIDE>(a, b, ea, eb, 0, 1, count, m.kept, t.rows, &cut);
+            cut_products<WIDE>(a, b, e, 0, 1, count, m.kept, t.rows, &cut);
             finish_fused<WIDE>(m, out, cut, c, n);
             continue;
         }
         for (int i = 0; i < n; ++i) cut.exponent[i] = odd.exponent[i] = -252;
-        cut_products<WIDE>(a, b, ea, eb, 0, m.halves ? 2 : 1, count, m.kept, t.rows, &cut);
-        if (m.halves) cut_products<WIDE>(a, b, ea, eb, 1, 2, count, m.kept, t.rows, &odd);
+        cut_products<WIDE>(a, b, e, 0, m.halves ? 2 : 1, count, m.kept, t.rows, &cut);
+        if (m.halves) cut_products<WIDE>(a, b, e, 1, 2, count, m.kept, t.rows, &odd);
         finish_floored(m, cut, m.halves ? &odd : nullptr, own, c, n);
     }
 }

@@ -42,8 +42,8 @@ INL void finish_in_two(const HardwareModel& m, const FusedOut& out, const Cut& c
 
 // block_steps() of fused steps that keep more bits than double holds.
 static void long_steps(const Tile& t, const HardwareModel& m) {
-    enum { MOST = 64 };
-    alignas(64) int32_t ea[MOST * MR], eb[MOST * NR32];
+    StepExponents e;
+    Shorts top[MR];
     alignas(64) double low[MR * NR32];
     Cut cut;
     const FusedOut out = fused_out(m, *t.add);
@@ -52,11 +52,11 @@ static void long_steps(const Tile& t, const HardwareModel& m) {
     for (int64_t k = 0; k < t.k; k += m.products) {
         const int count = (int)(t.k - k < m.products ? t.k - k : m.products);
         const float *a = (const float*)t.a + k * MR, *b = (const float*)t.b + k * NR32;
-        exponents_of_rows(a, count, t.rows, m.a_emin, ea);
-        exponents_of(b, count * NR32, m.b_emin, eb);
+        e.fill(a, b, count, m.a_emin, m.b_emin);
         exponents_of(c, n, emin, cut.exponent);
+        largest_exponents(e, t.rows, 0, 1, count, top);
         for (int i = 0; i < t.rows; ++i) {
-            largest_exponents<1>(ea + i, eb, 0, 1, count, cut.exponent + i * NR32);
+            raise_to(top[i], cut.exponent + i * NR32);
             cut_sums_in_two(a, b, count, m.kept, &cut, low, i);
         }
         finish_in_two(m, out, cut, low, c, n);

@@ -26,8 +26,8 @@ INL void finish_scaled(const HardwareModel& m, const Cut& cut, const int32_t* sh
 // One pair of scales, powers of two, for all products of a step: they move the exponent of its cut.
 static void fused_steps(const Tile& t, const HardwareModel& m, const GroupScales& s) {
     typedef C32::VI VI;
-    enum { MOST = 32 };
-    alignas(64) int32_t ea[MOST * MR], eb[MOST * NR32], own[MR * NR32], shift[MR * NR32];
+    StepExponents e;
+    alignas(64) int32_t own[MR * NR32], shift[MR * NR32];
     Cut cut;
     float* const c = (float*)t.c;
     const int n = t.rows * NR32;
@@ -35,8 +35,7 @@ static void fused_steps(const Tile& t, const HardwareModel& m, const GroupScales
     for (int64_t k = 0; k < t.k; k += m.products, xa += MR, xb += NR32) {
         const int count = (int)(t.k - k < m.products ? t.k - k : m.products);
         const float *a = (const float*)t.a + k * MR, *b = (const float*)t.b + k * NR32;
-        exponents_of_rows(a, count, t.rows, m.a_emin, ea);
-        exponents_of(b, count * NR32, m.b_emin, eb);
+        e.fill(a, b, count, m.a_emin, m.b_emin);
         exponents_of(c, n, -126, own);
         for (int i = 0; i < t.rows; ++i)
             for (int j = 0; j < NR32; j += C32::L) {
@@ -44,7 +43,7 @@ static void fused_steps(const Tile& t, const HardwareModel& m, const GroupScales
                 store(shift + i * NR32 + j, move);
                 store(cut.exponent + i * NR32 + j, (VI)-imax(-above, splat_i<C32>(-FAR_ABOVE)));
             }
-        cut_products<false>(a, b, ea, eb, 0, 1, count, m.kept, t.rows, &cut);
+        cut_products<false>(a, b, e, 0, 1, count, m.kept, t.rows, &cut);
         finish_scaled(m, cut, shift, own, c, n);
     }
 }

@@ -1,0 +1,115 @@
+// Exponents of a step's operands and the largest of its products, in lanes of 16 bits: one vector for all columns of a tile.
+//
+// They are exponent fields of binary32: biased by 127, those of products by twice that. What decides the field of an operand is said in
+// hardware_model.h: zero has that of the least normal binary32, a subnormal of its own format that of the least normal there; binary32
+// subnormals are below every format's.
+#pragma once
+#include "tiles/philox_vec.h"
+#include "tile.h"
+#include "vec.h"
+
+namespace gemmsim::NS {
+
+enum { NR32 = 2 * C32::L };
+constexpr int32_t BIASES = 2 * C32::BIAS;
+
+typedef Vec<int16_t>::type Shorts;
+
+// Two vectors of positive numbers in one and back; in what order the lanes lie between is the processor's.
+#if ISA_AVX512
+INL Shorts narrowed(C32::VI low, C32::VI high) { return (Shorts)_mm512_packs_epi32((__m512i)low, (__m512i)high); }
+INL C32::VI widened_low(Shorts x) { return (C32::VI)_mm512_unpacklo_epi16((__m512i)x, __m512i{}); }
+INL C32::VI widened_high(Shorts x) { return (C32::VI)_mm512_unpackhi_epi16((__m512i)x, __m512i{}); }
+INL Shorts larger_of(Shorts a, Shorts b) { return (Shorts)_mm512_max_epi16((__m512i)a, (__m512i)b); }
+#elif ISA_AVX2
+INL Shorts narrowed(C32::VI low, C32::VI high) { return (Shorts)_mm256_packs_epi32((__m256i)low, (__m256i)high); }
+INL C32::VI widened_low(Shorts x) { return (C32::VI)_mm256_unpacklo_epi16((__m256i)x, __m256i{}); }
+INL C32::VI widened_high(Shorts x) { return (C32::VI)_mm256_unpackhi_epi16((__m256i)x, __m256i{}); }
+INL Shorts larger_of(Shorts a, Shorts b) { return (Shorts)_mm256_max_epi16((__m256i)a, (__m256i)b); }
+#elif ISA_NEON
+INL Shorts narrowed(C32::VI low, C32::VI high) { return (Shorts)vcombine_s16(vmovn_s32((int32x4_t)low), vmovn_s32((int32x4_t)high)); }
+INL C32::VI widened_low(Shorts x) { return (C32::VI)vmovl_s16(vget_low_s16((int16x8_t)x)); }
+INL C32::VI widened_high(Shorts x) { return (C32::VI)vmovl_s16(vget_high_s16((int16x8_t)x)); }
+INL Shorts larger_of(Shorts a, Shorts b) { return (Shorts)vmaxq_s16((int16x8_t)a, (int16x8_t)b); }
+#else
+INL Shorts narrowed(C32::VI low, C32::VI high) {
+    Shorts x;
+    for (int i = 0; i < C32::L; ++i) x[i] = (int16_t)low[i], x[C32::L + i] = (int16_t)high[i];
+    return x;
+}
+INL C32::VI widened_low(Shorts x) {
+    C32::VI r;
+    for (int i = 0; i < C32::L; ++i) r[i] = x[i];
+    return r;
+}
+INL C32::VI widened_high(Shorts x) {
+    C32::VI r;
+    for (int i = 0; i < C32::L; ++i) r[i] = x[C32::L + i];
+    return r;
+}
+INL Shorts larger_of(Shorts a, Shorts b) { return a > b ? a : b; }
+#endif
+
+INL C32::VI exponent_field(C32::V x) { return (C32::VI)((C32::VU)x << 1 >> 24); }
+
+// The field that decides, of an operand whose format has the least normal number 2^emin.
+INL C32::VI deciding_field(C32::V x, int emin) {
+    const C32::VI field = exponent_field(x);
+    return field == 0 ? splat_i<C32>(1) : imax(field, splat_i<C32>(emin + C32::BIAS));
+}
+INL Shorts deciding_fields(C32::V low, C32::V high, int emin) {
+    const int16_t least = (int16_t)(emin < -126 ? 1 : emin + C32::BIAS);
+    const Shorts field = narrowed(exponent_field(low), exponent_field(high));
+    return larger_of(field, least - (Shorts){}) + ((Shorts)(field == 0) & (int16_t)(1 - least));
+}
+
+// Of up to MOST terms of a panel of A, each twice in 32 bits, and of one of B.
+struct StepExponents {
+    enum { MOST = 64 };
+    alignas(64) int32_t a[MOST * MR];
+    alignas(64) int16_t b[MOST * NR32];
+
+    INL_MEMBER void fill(const float* left, const float* right, int count, int a_emin, int b_emin) {
+        for (int i = 0; i < count * (int)MR; i += C32::L) {
+            // a vector may be two terms, of which the second is none
+            const bool half = C32::L > MR && i + C32::L > count * MR;
+            C32::V x = {};
+            if (half) memcpy(&x, left + i, sizeof(float) * MR);
+            else x = load<C32::V>(left + i);
+            store(a + i, deciding_field(x, a_emin) * 0x10001);
+        }
+        for (int q = 0; q < count; ++q) {
+            const float* const x = right + q * NR32;
+            store(b + q * NR32, deciding_fields(load<C32::V>(x), load<C32::V>(x + C32::L), b_emin));
+        }
+    }
+};
+
+// For ROWS rows from `row`, the largest field of products first, first + stride, ... of `n`; without any, the least of all.
+template <int ROWS> INL void largest_of_rows(const StepExponents& x, int row, int first, int stride, int n, Shorts* top) {
+    Shorts e[ROWS];
+#pragma GCC unroll 8
+    for (int i = 0; i < ROWS; ++i) e[i] = (int16_t)2 - (Shorts){};
+    for (int q = first; q < n; q += stride) {
+        const Shorts y = load<Shorts>(x.b + q * NR32);
+#pragma GCC unroll 8
+        for (int i = 0; i < ROWS; ++i) e[i] = larger_of(e[i], y + (Shorts)splat_i<C32>(x.a[q * MR + row + i]));
+    }
+#pragma GCC unroll 8
+    for (int i = 0; i < ROWS; ++i) top[i] = e[i];
+}
+
+INL void largest_exponents(const StepExponents& x, int rows, int first, int stride, int n, Shorts* top) {
+    int row = 0;
+    for (; row + 8 <= rows; row += 8) largest_of_rows<8>(x, row, first, stride, n, top + row);
+    for (; row + 2 <= rows; row += 2) largest_of_rows<2>(x, row, first, stride, n, top + row);
+    for (; row < rows; ++row) largest_of_rows<1>(x, row, first, stride, n, top + row);
+}
+
+// exponent[columns] of a row becomes the larger, unbiased.
+INL void raise_to(Shorts top, int32_t* exponent) {
+    store(exponent, imax(load<C32::VI>(exponent), widened_low(top) - BIASES));
+    store(exponent + C32::L, imax(load<C32::VI>(exponent + C32::L), widened_high(top) - BIASES));
+}
+
+}  // namespace gemmsim::NS

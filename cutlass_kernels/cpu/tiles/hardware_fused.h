@@ -1,0 +1,164 @@
+// Fused steps whose sums end in float lanes: the register's own cut is one more term of the sum in int32, and the conversion is that of
+// 32-bit integers. Where products are few a step (4 on Volta, 8, 16), the ends of steps are most of the work.
+//
+// Exact like the rest of hardware.h: a sum below 2^24 is a float, and a larger one is cut to 24 bits by the conversion itself, toward
+// zero, which a second cut to fewer bits does not notice. To nearest even of few bits a sum of 2^24 or more goes through one that is odd
+// if anything was lost. Where a term too many could leave int32, every addition of parts looks for it, and such rows end in double lanes.
+#pragma once
+#include "tiles/hardware.h"
+
+namespace gemmsim::NS {
+
+// What a sum in int32 becomes. TOWARD_ZERO: 24 bits, under that rounding mode where conversions have none of their own; NEAREST: a
+// float, by the nearest of them if it has more bits; SHORT: a format of few bits, to nearest even.
+enum FusedEnd { IN_DOUBLE, TOWARD_ZERO, NEAREST, SHORT };
+
+// Parts in int32 that a step may have.
+enum { MOST_PARTS = 4 };
+
+// The largest sum of n products and a register, each cut to `kept` places below the largest exponent, is below.
+INL int64_t fused_bound(int n, int kept) { return (4 * (int64_t)n + 2) << kept; }
+
+INL FusedEnd fused_end(const HardwareModel& m, const FusedOut& out) {
+    const int room = terms_in_int32(m.kept);
+    if (room == 0 || m.products > room * MOST_PARTS) return IN_DOUBLE;
+    if (out.keep >= 0) {
+        if (fused_bound(m.products, m.kept) <= (int64_t)1 << 24) return NEAREST;
+        return ISA_DIRECTED || ISA_MODES ? TOWARD_ZERO : IN_DOUBLE;
+    }
+    if (out.binary32) return NEAREST;
+    return out.in_floats ? SHORT : IN_DOUBLE;
+}
+
+INL C32::V float_of(C32::VI x) { return __builtin_convertvector(x, C32::V); }
+#if ISA_AVX512
+INL C32::V float_toward_zero(C32::VI x) { return (C32::V)_mm512_cvt_roundepi32_ps((__m512i)x, RM(TO_ZERO)); }
+#else
+INL C32::V float_toward_zero(C32::VI x) { return float_of(x); }
+#endif
+// Of 2^24 and more without its lowest eight bits, but odd if one of them was set.
+INL C32::V float_odd(C32::VI x) {
+    const C32::VI low = x & 255, odd = (x - low) | ((C32::VI)(low != 0) & 256), large = (C32::VI)((C32::VU)(x + (1 << 24)) > 1u << 25);
+    return float_of(large ? odd : x);
+}
+
+struct FusedStep {
+    const HardwareModel& m;
+    const FusedOut& out;
+    const int emin;  // of the register
+    const C32::VU mask;
+    StepExponents e;
+    Shorts top[MR];
+    const float *a, *b;
+    int count;
+
+    FusedStep(const HardwareModel& model, const FusedOut& to, int register_emin)
+        : m(model), out(to), emin(register_emin), mask(splat_u<C32>(to.keep < 0 ? ~0u : ~((1u << (23 - to.keep)) - 1))) {}
+};
+
+// x + y; `left`: negative where that leaves int32.
+INL C32::VI looked_at_sum(C32::VI x, C32::VI y, C32::VI& left) {
+    const C32::VI sum = (C32::VI)((C32::VU)x + (C32::VU)y);
+    left |= (sum ^ x) & (sum ^ y);
+    return sum;
+}
+
+INL bool any_negative(C32::VI x) {
+#if ISA_AVX512
+    return _mm512_movepi32_mask((__m512i)x) != 0;
+#elif ISA_AVX2
+    return _mm256_movemask_ps((__m256)x) != 0;
+#else
+    int32_t any = 0;
+    for (int i = 0; i < C32::L; ++i) any |= x[i];
+    return any < 0;
+#endif
+}
+
+// One step of ROWS rows. False: a sum may not be one, and registers are as they were.
+template <FusedEnd END, int ROWS> INL bool fused_rows(const FusedStep& x, int row, float* c) {
+    typedef C32::V V;
+    typedef C32::VI VI;
+    V scale[ROWS][NV];
+    VI total[ROWS][NV], left = {};
+#pragma GCC unroll 8
+    for (int i = 0; i < ROWS; ++i) {
+        const VI top[NV] = {widened_low(x.top[row + i]), widened_high(x.top[row + i])};
+#pragma GCC unroll 2
+        for (int j = 0; j < NV; ++j) {
+            const V old = load<V>(c + i * NR32 + j * C32::L);
+            // below -90 there are only zero products
+            const VI e = imax(imax(top[j], deciding_field(old, x.emin) + C32::BIAS), splat_i<C32>(BIASES - 90));
+            scale[i][j] = (V)((x.m.kept + BIASES + C32::BIAS - e) << C32::MB);
+            total[i][j] = __builtin_convertvector(old * scale[i][j], VI);
+        }
+    }
+    const int room = terms_in_int32(x.m.kept);
+    for (int begin = 0; begin < x.count; begin += room) {
+        const int end = begin + room < x.count ? begin + room : x.count;
+        VI part[ROWS][NV] = {};
+        for (int q = begin; q < end; ++q) {
+            V y[NV];
+#pragma GCC unroll 2
+            for (int j = 0; j < NV; ++j) y[j] = load<V>(x.b + q * NR32 + j * C32::L);
+#pragma GCC unroll 8
+            for (int i = 0; i < ROWS; ++i) {
+                const V left_one = splat<C32>(x.a[q * MR + row + i]);
+#pragma GCC unroll 2
+                for (int j = 0; j < NV; ++j) part[i][j] += __builtin_convertvector(left_one * y[j] * scale[i][j], VI);
+            }
+        }
+#pragma GCC unroll 8
+        for (int i = 0; i < ROWS; ++i)
+#pragma GCC unroll 2
+            for (int j = 0; j < NV; ++j) total[i][j] = looked_at_sum(total[i][j], part[i][j], left);
+    }
+    if (__builtin_expect(any_negative(left), 0)) return false;
+#pragma GCC unroll 8
+    for (int i = 0; i < ROWS; ++i)
+#pragma GCC unroll 2
+        for (int j = 0; j < NV; ++j) {
+            const V back = (V)((C32::VU)splat_i<C32>(2 * C32::BIAS << C32::MB) - (C32::VU)scale[i][j]);
+            float* const at = c + i * NR32 + j * C32::L;
+            if (END == SHORT) {
+                const V old = load<V>(at), v = round_to<C32, SPECIAL>(float_odd(total[i][j]) * back, x.out.in_lanes, C32::VU{}) + (V){};
+                store(at, exponent_field(old) == 255 ? old : v);
+            } else {
+                const V v = END == TOWARD_ZERO ? float_toward_zero(total[i][j]) : float_of(total[i][j]);
+                store(at, (V)((C32::VU)v & x.mask) * back);
+            }
+        }
+    return true;
+}
+
+// The same step of one row in double lanes, in any rounding mode: nothing is rounded there where out.keep is not negative.
+static __attribute__((noinline)) void fused_row_in_double(const FusedStep& x, int row, float* c) {
+    Cut cut;
+    exponents_of(c, NR32, x.emin, cut.exponent);
+    raise_to(x.top[row], cut.exponent);
+    cut_sums<1>(x.a + row, x.b, 0, 1, x.count, x.m.kept, &cut, 0);
+    finish_fused<false>(x.m, x.out, cut, c, NR32);
+}
+
+template <FusedEnd END> static __attribute__((noinline)) void fused_steps(const Tile& t, const HardwareModel& m, const FusedOut& out, int emin) {
+    FusedStep x(m, out, emin);
+    for (int64_t k = 0; k < t.k; k += m.products) {
+        x.count = (int)(t.k - k < m.products ? t.k - k : m.products);
+        x.a = (const float*)t.a + k * MR;
+        x.b = (const float*)t.b + k * NR32;
+        x.e.fill(x.a, x.b, x.count, m.a_emin, m.b_emin);
+        largest_exponents(x.e, t.rows, 0, 1, x.count, x.top);
+        int row = 0;
+        auto some = [&](auto count) __attribute__((always_inline)) {
+            constexpr int ROWS = decltype(count)::value;
+            float* const c = (float*)t.c + row * NR32;
+            if (!fused_rows<END, ROWS>(x, row, c))
+                for (int i = 0; i < ROWS; ++i) fused_row_in_double(x, row + i, c + i * NR32);
+            row += ROWS;
+        };
+        while (row + FewRows::value <= t.rows) some(FewRows{});
+        while (row < t.rows) some(OneRow{});
+    }
+}
+
+}  // namespace gemmsim::NS
