@@ -3,6 +3,7 @@
 #include "product/combine.h"
 #include "tiles/binary16.h"
 #include "tiles/directed.h"
+#include "tiles/exponents.h"
 #include "tiles/lowest_bits.h"
 
 namespace gemmsim {
@@ -254,6 +255,9 @@ static void lowest_bits_(const float* panel, int64_t k, int term, uint8_t* out) 
 }
 #endif
 
+static void fields_a_(const float* panel, int64_t k, int emin, int32_t* out) { fields_of_a(panel, k, emin, out); }
+static void fields_b_(const float* panel, int64_t k, int emin, int16_t* out) { fields_of_b(panel, k, emin, out); }
+
 static Isa make() {
     Isa t = {};
     t.name = t.shown = ISA_NAME;
@@ -269,6 +273,8 @@ static Isa make() {
     t.beside_watches = ISA_DIRECTED;
     t.lowest_bits = lowest_bits_;
 #endif
+    t.fields_a = fields_a_;
+    t.fields_b = fields_b_;
     t.save_rows = save_rows_;
     t.times = times_;
     t.combine = combine_;

@@ -59,6 +59,9 @@ struct Tile {
     // to midpoints.
     const uint8_t *low_a = nullptr, *low_b = nullptr;
     int careful_from = 0;
+    // Steps of matrix instructions: exponent fields of the terms (Isa::fields_a, fields_b), null where kernels are to look themselves.
+    const int32_t* field_a = nullptr;
+    const int16_t* field_b = nullptr;
     int64_t index(int64_t at) const { return kmap ? kmap[at] : k0 + at; }  // of the term there
 };
 
@@ -185,6 +188,10 @@ struct Isa {
     // for each of k terms of a panel of `term` numbers, MR or nr: the largest exponent of a lowest set bit, biased by 127; 0: at most
     // 2^-127, or all are zero. Null: nobody asks
     void (*lowest_bits)(const float* panel, int64_t k, int term, uint8_t* out);
+    // for each number of k terms of a float panel, the exponent field that decides in a step of a matrix instruction (tiles/exponents.h),
+    // `emin` being its format's: of A, each twice in 32 bits; of B, a term's columns in the processor's order
+    void (*fields_a)(const float* panel, int64_t k, int emin, int32_t* out);
+    void (*fields_b)(const float* panel, int64_t k, int emin, int16_t* out);
     const Binary16* halves;  // null: no HALVES
     // save() of rows of the carrier's own type, contiguous each
     void (*save_rows)(int carrier, const void* src, int64_t pitch, int rows, int64_t n, void* dst, int64_t row);

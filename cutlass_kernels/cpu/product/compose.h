@@ -77,6 +77,7 @@ template <class T> struct Compose {
         t.k0 = begin;
         t.kmap = kmap ? kmap + begin : nullptr;
         if (base.low_a) t.low_a = base.low_a + begin, t.low_b = base.low_b + begin;
+        if (base.field_a) t.field_a = base.field_a + begin * MR, t.field_b = base.field_b + begin * nr;
         return t;
     }
 

@@ -11,6 +11,7 @@
 #include "product/addend.h"
 #include "product/buffer.h"
 #include "float_state.h"
+#include "product/fields.h"
 #include "product/gather.h"
 #include "product/lookup.h"
 #include "product/lowest.h"
@@ -52,6 +53,7 @@ template <class T> struct Product {
     const EventArgs* const events;  // additions are watched; else null
     const bool planned;  // the choice of kernel depends on the data
     const LowestBits lowest;
+    const ExponentFields fields;
     mutable std::atomic<bool> beside_pays{true};  // as blocks before found
 
     Product(const Isa& i, const GemmArgs& args, const Request& req, int c, const Members* palette = nullptr, const Gather* tables = nullptr,
@@ -59,7 +61,8 @@ template <class T> struct Product {
         : isa(i), g(args), r(req), carrier(sizeof(T) == 4 ? 0 : 1), kind_carrier(c), nr(i.nr[carrier]), panels((args.n + nr - 1) / nr),
           blocks((args.m + MR - 1) / MR), order(palette ? TermOrder() : TermOrder(req, args.k)), members(palette), gather(tables),
           table(products), events(watched), planned(palette || req.method >= LONG || (c != 2 && !all_native(req, carrier))),
-          lowest(isa, req, args.m, carrier == 0 && c == 0 && planned && !palette && !products) {
+          lowest(isa, req, args.m, carrier == 0 && c == 0 && planned && !palette && !products),
+          fields(isa, req, carrier == 0 && !palette && !products) {
         // A block of rows is packed once and used against all of B: as tall as half a megabyte, but enough blocks for the threads
         const int64_t fit = (1 << 19) / ((g.k + 1) * MR * (int64_t)sizeof(T));
         const int64_t share = (blocks + 4 * g.threads - 1) / (4 * g.threads);
@@ -159,6 +162,7 @@ template <class T> struct Product {
             T* const panel = packed_a + q * g.k * MR;
             if (gather) pack_gathered(isa, carrier, a, *gather, (first + q) * MR, at(), panel, planned ? &sa : nullptr);
             else pack_a(isa, carrier, a, (first + q) * MR, r.a, at(), panel, planned ? &sa : nullptr);
+            if (fields.kept) isa.fields_a((const float*)panel, g.k, r.hardware.a_emin, fields.of_a(packed_a, block_rows, q));
         }
         if (integers() && (sa.non_finite || sb.non_finite || sa.lsb < 0 || sb.lsb < 0)) report->fractions = 1;
         if (members) return palette_block(batch, first, count, p0, p1, packed_b, sa, sb, packed_a, report);
@@ -192,6 +196,7 @@ template <class T> struct Product {
                 if (r.init) addend.load(isa, row, t.rows, col, t.cols, nr, start);
                 if (g.extras && g.extras->scales) scales = scales_of(batch, row, col);
                 if (runner.terms_apart) lowest.give(t, low_of_a(packed_a, q), low_of_b(packed_b, p));
+                if (fields.kept) t.field_a = fields.of_a(packed_a, block_rows, q), t.field_b = fields.of_b(packed_b, panels, nr, p);
                 if (!runner.run(t, start, overflows ? overflows + (batch * g.m + row) * g.n + col : nullptr, g.n, scales)) {
                     beside_pays = false;
                     lift(packed_a, count * g.k * MR, runner.leave_beside());
@@ -360,7 +365,7 @@ template <class T> struct Product {
         return false;
     }
 
-    size_t a_bytes() const { return ((size_t)(block_rows * g.k * MR) * sizeof(T) + lowest.bytes(block_rows) + 63) / 64 * 64; }
+    size_t a_bytes() const { return ((size_t)(block_rows * g.k * MR) * sizeof(T) + lowest.bytes(block_rows) + fields.bytes_a(block_rows) + 63) / 64 * 64; }
 
     static constexpr int64_t GROUP = 8;  // panels of B packed together
     void pack_group(const Matrix& b, int64_t first, int64_t count, T* packed_b, Stats* stats) const {
@@ -369,6 +374,7 @@ template <class T> struct Product {
             const int64_t n = first + count - p < GROUP ? first + count - p : GROUP;
             pack_b(isa, carrier, b, p * nr, n, nr, r.b, at(), packed_b + p * g.k * nr, planned ? stats : nullptr);
             if (lowest.kept) lowest.of_b(packed_b + p * g.k * nr, n, nr, *stats, low_of_b(packed_b, p));
+            if (fields.kept) isa.fields_b((const float*)packed_b + p * g.k * nr, n * g.k, r.hardware.b_emin, fields.of_b(packed_b, panels, nr, p));
         }
     }
 
@@ -443,7 +449,7 @@ template <class T> struct Product {
             if (g.batch[2 * g.batch_dims + d] != 0 && g.batch[d] > 1) shared_b = false;
         }
         const double work = (double)g.m * g.n * (g.k + 16);
-        const size_t panel_bytes = (size_t)(panels * g.k * nr) * sizeof(T) + lowest.bytes(panels);
+        const size_t panel_bytes = (size_t)(panels * g.k * nr) * sizeof(T) + lowest.bytes(panels) + fields.bytes_b(panels, nr);
         const int threads = work * batches < 65536 ? 1 : g.threads;
         const Buffer packed_a(a_bytes() * (size_t)threads);
         if (threads > 1 && batches >= 2 * threads && work < 4e6) {  // many small products: a batch per thread

@@ -63,25 +63,38 @@ INL Shorts deciding_fields(C32::V low, C32::V high, int emin) {
     return larger_of(field, least - (Shorts){}) + ((Shorts)(field == 0) & (int16_t)(1 - least));
 }
 
-// Of up to MOST terms of a panel of A, each twice in 32 bits, and of one of B.
+// Of `count` terms of a panel of A: each twice in 32 bits. Whole vectors are written.
+INL void fields_of_a(const float* x, int64_t count, int emin, int32_t* out) {
+    for (int64_t i = 0; i < count * MR; i += C32::L) {
+        // a vector may be two terms, of which the second is none
+        C32::V v = {};
+        if (C32::L > MR && i + C32::L > count * MR) memcpy(&v, x + i, sizeof(float) * MR);
+        else v = load<C32::V>(x + i);
+        store(out + i, deciding_field(v, emin) * 0x10001);
+    }
+}
+INL void fields_of_b(const float* x, int64_t count, int emin, int16_t* out) {
+    for (int64_t i = 0; i < count * NR32; i += NR32) store(out + i, deciding_fields(load<C32::V>(x + i), load<C32::V>(x + i + C32::L), emin));
+}
+
+// Those of a step's terms: the tile's, or here.
 struct StepExponents {
     enum { MOST = 64 };
-    alignas(64) int32_t a[MOST * MR];
-    alignas(64) int16_t b[MOST * NR32];
+    const int32_t* a;
+    const int16_t* b;
+    alignas(64) int32_t own_a[MOST * MR];
+    alignas(64) int16_t own_b[MOST * NR32];
 
-    INL_MEMBER void fill(const float* left, const float* right, int count, int a_emin, int b_emin) {
-        for (int i = 0; i < count * (int)MR; i += C32::L) {
-            // a vector may be two terms, of which the second is none
-            const bool half = C32::L > MR && i + C32::L > count * MR;
-            C32::V x = {};
-            if (half) memcpy(&x, left + i, sizeof(float) * MR);
-            else x = load<C32::V>(left + i);
-            store(a + i, deciding_field(x, a_emin) * 0x10001);
+    INL_MEMBER void look(const Tile& t, const HardwareModel& m, int64_t k, int count) {
+        if (t.field_a) {
+            a = t.field_a + k * MR;
+            b = t.field_b + k * NR32;
+            return;
         }
-        for (int q = 0; q < count; ++q) {
-            const float* const x = right + q * NR32;
-            store(b + q * NR32, deciding_fields(load<C32::V>(x), load<C32::V>(x + C32::L), b_emin));
-        }
+        fields_of_a((const float*)t.a + k * MR, count, m.a_emin, own_a);
+        fields_of_b((const float*)t.b + k * NR32, count, m.b_emin, own_b);
+        a = own_a;
+        b = own_b;
     }
 };
 

@@ -300,7 +300,7 @@ template <bool WIDE> static void block_steps(const Tile& t, const HardwareModel&
     for (int64_t k = 0; k < t.k; k += m.products) {
         const int count = (int)(t.k - k < m.products ? t.k - k : m.products);
         const float *a = (const float*)t.a + k * MR, *b = (const float*)t.b + k * NR32;
-        e.fill(a, b, count, m.a_emin, m.b_emin);
+        e.look(t, m, k, count);
         exponents_of(c, n, emin, own);
         if (m.kind == HW_FUSED) {
             memcpy(cut.exponent, own, sizeof(int32_t) * (size_t)n);

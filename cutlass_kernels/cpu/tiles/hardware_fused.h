@@ -146,7 +146,7 @@ template <FusedEnd END> static __attribute__((noinline)) void fused_steps(const 
         x.count = (int)(t.k - k < m.products ? t.k - k : m.products);
         x.a = (const float*)t.a + k * MR;
         x.b = (const float*)t.b + k * NR32;
-        x.e.fill(x.a, x.b, x.count, m.a_emin, m.b_emin);
+        x.e.look(t, m, k, x.count);
         largest_exponents(x.e, t.rows, 0, 1, x.count, x.top);
         int row = 0;
         auto some = [&](auto count) __attribute__((always_inline)) {

@@ -52,7 +52,7 @@ static void long_steps(const Tile& t, const HardwareModel& m) {
     for (int64_t k = 0; k < t.k; k += m.products) {
         const int count = (int)(t.k - k < m.products ? t.k - k : m.products);
         const float *a = (const float*)t.a + k * MR, *b = (const float*)t.b + k * NR32;
-        e.fill(a, b, count, m.a_emin, m.b_emin);
+        e.look(t, m, k, count);
         exponents_of(c, n, emin, cut.exponent);
         largest_exponents(e, t.rows, 0, 1, count, top);
         for (int i = 0; i < t.rows; ++i) {

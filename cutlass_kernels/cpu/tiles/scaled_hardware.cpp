@@ -35,7 +35,7 @@ static void fused_steps(const Tile& t, const HardwareModel& m, const GroupScales
     for (int64_t k = 0; k < t.k; k += m.products, xa += MR, xb += NR32) {
         const int count = (int)(t.k - k < m.products ? t.k - k : m.products);
         const float *a = (const float*)t.a + k * MR, *b = (const float*)t.b + k * NR32;
-        e.fill(a, b, count, m.a_emin, m.b_emin);
+        e.look(t, m, k, count);
         exponents_of(c, n, -126, own);
         for (int i = 0; i < t.rows; ++i)
             for (int j = 0; j < NR32; j += C32::L) {
