@@ -83,16 +83,11 @@ constexpr bool has_inside(int way) { return (ISA_DIRECTED || ISA_MODES) && (way 
 
 // quantize_vector of numbers inside the format's range, which no rounding leaves.
 template <class C, int WAY, int MODE> INL typename C::V quantize_inside(typename C::V x, const Const<C>& k) {
-    typedef typename C::V V;
-    typedef typename C::VI VI;
     typedef typename C::VU VU;
 #if ISA_DIRECTED || ISA_MODES
     if constexpr (WAY == DIRECTED) return round_directed<C, MODE, false>(x, k, (VU){});
 #endif
-    const V r = round_to<C, SUB>(x, k, (VU){});
-    if (MODE != RTZ) return r;
-    const VU sign = (VU)x & C::SIGN, mag = (VU)x ^ sign, up = (VU)(mag > k.half_quantum) & k.quantum;
-    return select<C>((VI)(mag < k.quantum), (V)(up | (sign & k.keep_sign)), r);
+    return MODE == RTZ ? round_flush<C>(x, k) : round_to<C, SUB>(x, k, (VU){});
 }
 
 template <class C, bool STREAM> INL void put(typename C::T* to, typename C::V x) {
