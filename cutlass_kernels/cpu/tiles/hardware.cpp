@@ -2,13 +2,14 @@
 #include "float_state.h"
 #include "vec.h"
 #define ISA_BLOCK(kind) 2
-#include "tiles/hardware_fused.h"
+#include "tiles/hardware_floats.h"
 #include "tiles/hardware_long.h"
 
 namespace gemmsim::NS {
 
 // In float lanes; false: those of double are to end it.
-static bool fused(const Tile& t, const HardwareModel& m) {
+static bool in_floats(const Tile& t, const HardwareModel& m) {
+    if (m.kind == HW_FLOORED) return floored_in_floats(m) && (floored_steps(t, m), true);
     const FusedOut out = fused_out(m, *t.add);
     const int emin = register_emin(m, *t.add);
     switch (fused_end(m, out)) {
@@ -30,7 +31,7 @@ void hardware(const Tile& t, const HardwareModel& m, bool wide_lanes) {
     if (m.kind == HW_TREE) return m.flush ? tree_steps<true>(t, m) : tree_steps<false>(t, m);
     if (m.kind == HW_GROUPS) return group_steps(t, m);
     if (m.kind == HW_FUSED && m.kept > KEPT_IN_DOUBLE) return long_steps(t, m);
-    if (m.kind == HW_FUSED && !wide_lanes && fused(t, m)) return;
+    if (!wide_lanes && in_floats(t, m)) return;
     if (wide_lanes) block_steps<true>(t, m);
     else block_steps<false>(t, m);
 }
