@@ -1,0 +1,125 @@
+"""Ends of matrix instructions' steps in float lanes: sums near the ends of int32, on midpoints, of few bits, and of tiny registers.
+
+The reference is exact; sums that leave int32 or scales that leave binary32 must end in double lanes with the same bits.
+"""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+import torch
+from support_cpu import assert_equals_reference, isas, normal
+
+from gemmsim import quantize
+from gemmsim.arithmetic import GemmSpec
+from gemmsim.backends import cpu
+
+OUTS = ["fp32/rtz", "fp32", "e5m10", "e5m10/sat", "e8m13/rtz", "e8m10/rtz", "e5m2", "e4m3", "bf16", "e6m9", "e8m20"]
+#: Of few bits, of so many that a sum made odd just holds them, of one more, and with ends too near those of binary32.
+ENDS = ["float(p=14, emin=-30, emax=40)", "float(p=15, emin=-30, emax=40)", "float(p=9, emin=-64, emax=64)", "float(p=9, emin=-65, emax=64)"]
+
+
+def near_two(rows: int, cols: int, seed: int, negative: float = 0.0) -> torch.Tensor:
+    """Numbers of 11 bits just below 2, of which so many are negative."""
+    g = torch.Generator().manual_seed(seed)
+    x = 2 - torch.randint(1, 4, (rows, cols), generator=g) * 2.0**-10
+    return torch.where(torch.rand(rows, cols, generator=g) < negative, -x, x)
+
+
+@pytest.mark.parametrize("kept", [13, 19, 22, 23, 24, 25, 26, 27, 28, 29])
+@pytest.mark.parametrize("n", [1, 4, 8, 15, 16, 17, 32, 33, 64])
+def test_the_largest_sums(n, kept):
+    for out in ("fp32/rtz", "fp32", "e6m9", "e8m13/rtz"):
+        spec = GemmSpec.of(f"fused({n}, {kept}, {out}, a=fp16)")
+        for seed, negative in enumerate((0.0, 0.02)):
+            a, b = near_two(9, 2 * n + 3, seed, negative), near_two(2 * n + 3, 17, seed + 9)
+            assert_equals_reference(spec, -a if seed else a, b)
+
+
+@pytest.mark.parametrize("out", OUTS + ENDS)
+@pytest.mark.parametrize("kept", [9, 14, 23, 25])
+def test_sums_around_midpoints(kept, out):
+    """A large term with a register's bits and half a place, and small ones that decide."""
+    g = torch.Generator().manual_seed(kept)
+    bits = GemmSpec.of(f"fused(8, {kept}, {out}, a=fp32)").accumulator.out.format.p
+    big = (torch.randint(0, 2 ** (bits - 1), (9, 1), generator=g) + 2 ** (bits - 1) + 0.5).float()
+    a = torch.zeros(9, 16)
+    a[:, :1] = big / 2 ** (bits - 1)
+    a[:, 1:4] = torch.randint(-1, 2, (9, 3), generator=g) * torch.exp2(-torch.randint(5, 26, (9, 3), generator=g).float())
+    a[:, 8:12] = torch.randint(-1, 2, (9, 4), generator=g) * torch.exp2(-torch.randint(0, 26, (9, 4), generator=g).float())
+    b = torch.exp2(torch.randint(-2, 3, (1, 17), generator=g).float()).expand(16, 17).contiguous()
+    for sign in (1, -1):
+        assert_equals_reference(GemmSpec.of(f"fused(8, {kept}, {out}, a=fp32)"), sign * a, b)
+
+
+@pytest.mark.parametrize("out", OUTS + ENDS)
+def test_sums_that_overflow_and_stay(out):
+    a, b = normal(9, 40, seed=1) * 2.0**20, normal(40, 17, seed=2).abs() * 2.0**12
+    a[:3] = a[:3].abs()
+    a[5] *= 2.0**-30
+    assert_equals_reference(GemmSpec.of(f"fused(4, 25, {out}, a=fp16)"), a.clamp(-65504, 65504), b.clamp(max=65504))
+    assert_equals_reference(GemmSpec.of(f"fused(4, 25, {out}, a=bf16)"), a, b)
+
+
+FLOORED = ["f16", "bf16", "xf32", "e4m3fnuz", "e5m2fnuz"]
+
+
+@pytest.mark.parametrize("operand", FLOORED)
+@pytest.mark.parametrize("exponent", [0, -20, -30, -38, -41, -43, -44, 30, 44])
+def test_floored_sums_of_any_size(operand, exponent):
+    """What cancels leaves registers far below products: below 2^-80 scales would be no floats."""
+    spec = GemmSpec.of(f"hw(cdna3, mfma, {operand})")
+    a, b = normal(9, 48, seed=exponent + 99), normal(48, 17, seed=exponent + 98)
+    a, b = (quantize(x, "e4m3") for x in (a, b))
+    a[:, 16:32] = -a[:, :16]
+    b[16:32] = b[:16]
+    a[4:, 32:] = 0
+    a[2, 32:] *= 2.0**-9
+    if operand.startswith(("bf16", "xf32")):
+        a, b = a * 2.0**exponent, b * 2.0**exponent
+    elif operand == "f16":
+        a = a * 2.0 ** max(-10, min(exponent, 4))
+    assert_equals_reference(spec, a, b)
+
+
+@pytest.mark.parametrize("operand", FLOORED)
+def test_floored_sums_with_all_bits_below(operand):
+    rng = random.Random(operand)
+    g = torch.Generator().manual_seed(5)
+    for _ in range(4):
+        spread = rng.choice([2, 6, 12])
+        a, b = (torch.exp2(torch.randint(-spread, spread, size, generator=g).float()) for size in ((9, 64), (64, 17)))
+        a = a * near_two(9, 64, 3, 0.5)
+        assert_equals_reference(GemmSpec.of(f"hw(cdna3, mfma, {operand})"), a, b * 0.75)
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        "hw(hopper, wgmma, e4m3)", "hw(hopper, wgmma, bf16)", "hw(volta, mma, f16, out=e5m10)", "hw(cdna3, mfma, e4m3fnuz)",
+        "hw(blackwell, tcgen05, e5m2)", "fused(16, 40, e8m23, a=bf16)", "fused(7, 60, e5m10, a=fp16)", "chunked(24, hw(ada, mma, e4m3))",
+        "interleaved(3, hw(hopper, wgmma, e4m3))", "shuffled(hw(hopper, wgmma, e4m3), 5)",
+    ],
+)  # fmt: skip
+def test_fields_of_panels_are_those_of_their_tiles(spec):
+    """Several panels of both, threads, a last row and column of tiles that are not full, zeros and subnormals."""
+    a, b = normal(37, 61, seed=3) * 2.0**-3, normal(61, 70, seed=4) * 2.0**-3
+    a[:, 5] = 0
+    a[7] *= 2.0**-5
+    b[11] = 0
+    one = GemmSpec.of(spec)
+    threads = torch.get_num_threads()
+    try:
+        for count in (1, 2):
+            torch.set_num_threads(count)
+            for name in isas():
+                cpu.set_isa(name)
+                whole, tile = torch.empty(37, 70), torch.empty(1, 1)
+                cpu.gemm(a, b, one, whole, 0)
+                for i, j in ((0, 0), (7, 69), (8, 33), (36, 31), (35, 64)):
+                    cpu.gemm(a[i : i + 1], b[:, j : j + 1], one, tile, 0)
+                    assert whole[i, j] == tile[0, 0], (name, i, j)
+    finally:
+        torch.set_num_threads(threads)
+    assert_equals_reference(one, a[:11], b[:, :35].contiguous())
