@@ -66,9 +66,9 @@ REGISTERS_ONLY = 1 + ROUNDING["round"]
 INTEGER_STEP, CUT_STEP, CLAMP = 1, 4, 2
 #: Instructions of a scalar kernel per MAC.
 SCALAR = {Exact: 157, Binned: 169, Integer: 173, Fixed: 250}
-#: A matrix instruction: per product (two multiplications, conversion, addition; exponents added and compared), and per
-#: step, output by output (scales, the register cut, the sum converted).
-PER_PRODUCT, PER_STEP = 6, 50
+#: A matrix instruction: per product (two multiplications, conversion, addition; exponents added and compared, in twice
+#: as many lanes), and per step, output by output (scales, the register cut, parts added, the sum converted).
+PER_PRODUCT, PER_STEP = 5, 20
 
 
 def instructions(accumulator: Accumulator, run: Kernels, k: int) -> tuple[float, int] | None:
