@@ -57,6 +57,13 @@ struct RoundingState {
     RoundingState(const RoundingState&) = delete;
     RoundingState& operator=(const RoundingState&) = delete;
 };
+struct RoundingWithin {
+    const uint64_t saved = get_fpcr();
+    explicit RoundingWithin(RoundingState::Direction mode) { set_fpcr(mode); }
+    ~RoundingWithin() { set_fpcr(saved); }
+    RoundingWithin(const RoundingWithin&) = delete;
+    RoundingWithin& operator=(const RoundingWithin&) = delete;
+};
 #endif
 
 }  // namespace gemmsim

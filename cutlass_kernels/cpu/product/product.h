@@ -365,7 +365,9 @@ template <class T> struct Product {
         return false;
     }
 
-    size_t a_bytes() const { return ((size_t)(block_rows * g.k * MR) * sizeof(T) + lowest.bytes(block_rows) + fields.bytes_a(block_rows) + 63) / 64 * 64; }
+    size_t a_bytes() const {
+        return ((size_t)(block_rows * g.k * MR) * sizeof(T) + lowest.bytes(block_rows) + fields.bytes_a(block_rows) + 63) / 64 * 64;
+    }
 
     static constexpr int64_t GROUP = 8;  // panels of B packed together
     void pack_group(const Matrix& b, int64_t first, int64_t count, T* packed_b, Stats* stats) const {
@@ -374,7 +376,8 @@ template <class T> struct Product {
             const int64_t n = first + count - p < GROUP ? first + count - p : GROUP;
             pack_b(isa, carrier, b, p * nr, n, nr, r.b, at(), packed_b + p * g.k * nr, planned ? stats : nullptr);
             if (lowest.kept) lowest.of_b(packed_b + p * g.k * nr, n, nr, *stats, low_of_b(packed_b, p));
-            if (fields.kept) isa.fields_b((const float*)packed_b + p * g.k * nr, n * g.k, r.hardware.b_emin, fields.of_b(packed_b, panels, nr, p));
+            if (fields.kept)
+                isa.fields_b((const float*)packed_b + p * g.k * nr, n * g.k, r.hardware.b_emin, fields.of_b(packed_b, panels, nr, p));
         }
     }
 

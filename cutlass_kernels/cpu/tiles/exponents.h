@@ -74,7 +74,8 @@ INL void fields_of_a(const float* x, int64_t count, int emin, int32_t* out) {
     }
 }
 INL void fields_of_b(const float* x, int64_t count, int emin, int16_t* out) {
-    for (int64_t i = 0; i < count * NR32; i += NR32) store(out + i, deciding_fields(load<C32::V>(x + i), load<C32::V>(x + i + C32::L), emin));
+    for (int64_t i = 0; i < count * NR32; i += NR32)
+        store(out + i, deciding_fields(load<C32::V>(x + i), load<C32::V>(x + i + C32::L), emin));
 }
 
 // Those of a step's terms: the tile's, or here.

@@ -2,7 +2,7 @@
 #include "float_state.h"
 #include "vec.h"
 #define ISA_BLOCK(kind) 2
-#include "tiles/hardware_floats.h"
+#include "tiles/hardware_floored.h"
 #include "tiles/hardware_long.h"
 
 namespace gemmsim::NS {

@@ -1,8 +1,9 @@
 // Steps of block-scaled matrix instructions on a tile, once per ISA: the steps of hardware.h with the exponents (and,
 // for groups, the significands) of scales. docs/design/cpu.md says why every value here is exact.
+#include "float_state.h"
 #include "vec.h"
 #define ISA_BLOCK(kind) 2
-#include "tiles/hardware.h"
+#include "tiles/hardware_floats.h"
 #include "product/scales.h"
 
 namespace gemmsim::NS {
@@ -24,28 +25,94 @@ INL void finish_scaled(const HardwareModel& m, const Cut& cut, const int32_t* sh
 }
 
 // One pair of scales, powers of two, for all products of a step: they move the exponent of its cut.
-static void fused_steps(const Tile& t, const HardwareModel& m, const GroupScales& s) {
+struct ScaledStep {
+    const FloatStep& x;
+    const GroupScales& scales;
+    int at_row(int row) const { return scales.a_exponent[x.step * MR + row]; }
+    const int32_t* at_columns() const { return scales.b_exponent + x.step * NR32; }
+};
+
+// A step of one row in double lanes, to nearest: what lies past the largest finite value becomes infinite as it is converted.
+static __attribute__((noinline)) void scaled_row_to_nearest(const ScaledStep& s, int row, float* c) {
     typedef C32::VI VI;
-    StepExponents e;
-    alignas(64) int32_t own[MR * NR32], shift[MR * NR32];
+    alignas(64) int32_t own[NR32], shift[NR32];
     Cut cut;
-    float* const c = (float*)t.c;
-    const int n = t.rows * NR32;
-    const int32_t *xa = s.a_exponent, *xb = s.b_exponent;
-    for (int64_t k = 0; k < t.k; k += m.products, xa += MR, xb += NR32) {
-        const int count = (int)(t.k - k < m.products ? t.k - k : m.products);
-        const float *a = (const float*)t.a + k * MR, *b = (const float*)t.b + k * NR32;
-        e.look(t, m, k, count);
-        exponents_of(c, n, -126, own);
-        for (int i = 0; i < t.rows; ++i)
-            for (int j = 0; j < NR32; j += C32::L) {
-                const VI move = load<VI>(xb + j) + xa[i], above = load<VI>(own + i * NR32 + j) - move;
-                store(shift + i * NR32 + j, move);
-                store(cut.exponent + i * NR32 + j, (VI)-imax(-above, splat_i<C32>(-FAR_ABOVE)));
-            }
-        cut_products<false>(a, b, e, 0, 1, count, m.kept, t.rows, &cut);
-        finish_scaled(m, cut, shift, own, c, n);
+    exponents_of(c, NR32, -126, own);
+    for (int j = 0; j < NR32; j += C32::L) {
+        const VI move = load<VI>(s.at_columns() + j) + s.at_row(row), above = load<VI>(own + j) - move;
+        store(shift + j, move);
+        store(cut.exponent + j, (VI)-imax(-above, splat_i<C32>(-FAR_ABOVE)));
     }
+    raise_to(s.x.top[row], cut.exponent);
+    cut_sums<1>(s.x.a + row, s.x.b, 0, 1, s.x.count, s.x.m.kept, &cut, 0);
+    finish_scaled(s.x.m, cut, shift, own, c, NR32);
+}
+
+static void scaled_row_in_double(const ScaledStep& s, int row, float* c) {
+#if ISA_MODES
+    const RoundingWithin mode(RoundingState::NEAREST);
+#endif
+    scaled_row_to_nearest(s, row, c);
+}
+
+// Exponents of cuts between which results are normal floats and so are the powers of two on the way.
+constexpr int32_t LEAST_SCALED = BIASES - 100, MOST_SCALED = BIASES + 100;
+INL C32::VI between(C32::VI low, C32::VI high, C32::VI x) { return (C32::VI)-imax(-imax(x, low), -high); }
+
+// A step of ROWS rows in float lanes, where conversions round toward zero. False: a sum may not be one, and registers are as they were.
+template <int ROWS> INL bool scaled_rows(const ScaledStep& s, int row, float* c) {
+    typedef C32::V V;
+    typedef C32::VI VI;
+    V scale[ROWS][NV], back[ROWS][NV];
+    VI total[ROWS][NV], outside[ROWS][NV], left = {};
+#pragma GCC unroll 8
+    for (int i = 0; i < ROWS; ++i) {
+        const VI top[NV] = {widened_low(s.x.top[row + i]), widened_high(s.x.top[row + i])};
+#pragma GCC unroll 2
+        for (int j = 0; j < NV; ++j) {
+            const V old = load<V>(c + i * NR32 + j * C32::L);
+            const VI move = load<VI>(s.at_columns() + j * C32::L) + s.at_row(row + i),
+                     e = imax(deciding_field(old, -126) + C32::BIAS, top[j] + move);
+            const VI here = between(splat_i<C32>(LEAST_SCALED), splat_i<C32>(MOST_SCALED), e);
+            scale[i][j] = power_above(s.x.m.kept, between(splat_i<C32>(LEAST_PRODUCT), splat_i<C32>(BIASES + FAR_ABOVE), e - move));
+            const V own = power_above(s.x.m.kept, here);
+            back[i][j] = inverse_power(own);
+            total[i][j] = __builtin_convertvector(old * own, VI);
+            outside[i][j] = (VI)(here != e);
+            left |= outside[i][j] & (VI)(old != (V){});
+        }
+    }
+    add_products<ROWS>(s.x, row, 0, 1, scale, total, left);
+#pragma GCC unroll 8
+    for (int i = 0; i < ROWS; ++i)
+#pragma GCC unroll 2
+        for (int j = 0; j < NV; ++j) left |= outside[i][j] & (VI)(total[i][j] != 0);
+    if (__builtin_expect(any_negative(left), 0)) return false;
+#pragma GCC unroll 8
+    for (int i = 0; i < ROWS; ++i)
+#pragma GCC unroll 2
+        for (int j = 0; j < NV; ++j) store(c + i * NR32 + j * C32::L, float_toward_zero(total[i][j]) * back[i][j]);
+    return true;
+}
+
+template <bool IN_FLOATS> static __attribute__((noinline)) void scaled_steps(const Tile& t, const HardwareModel& m,
+                                                                             const GroupScales& scales) {
+    const FusedOut out = fused_out(m, *t.add);
+    FloatStep x(m, out, -126);
+    const ScaledStep s = {x, scales};
+    steps_in_floats(
+        x, t,
+        [&](auto n, int row, float* c) __attribute__((always_inline)) { return IN_FLOATS && scaled_rows<decltype(n)::value>(s, row, c); },
+        [&](int row, float* c) { scaled_row_in_double(s, row, c); });
+}
+
+static void fused_steps_scaled(const Tile& t, const HardwareModel& m, const GroupScales& scales) {
+    const bool in_floats = (ISA_DIRECTED || ISA_MODES) && fused_end(m, fused_out(m, *t.add)) != IN_DOUBLE;
+#if ISA_MODES
+    const RoundingState mode(RoundingState::TO_ZERO);
+#endif
+    if (in_floats) scaled_steps<true>(t, m, scales);
+    else scaled_steps<false>(t, m, scales);
 }
 
 template <int ROWS> INL void group_sums(const float* a, const float* b, int count, float* sums) {
@@ -116,7 +183,7 @@ static void group_steps_scaled(const Tile& t, const HardwareModel& m, const Grou
 
 void scaled_hardware(const Tile& t, const HardwareModel& m, const GroupScales& scales) {
     if (m.kind == HW_GROUPS) group_steps_scaled(t, m, scales);
-    else fused_steps(t, m, scales);
+    else fused_steps_scaled(t, m, scales);
 }
 
 }  // namespace gemmsim::NS
