@@ -82,27 +82,30 @@ constexpr int32_t LEAST_PRODUCT = BIASES - 90;
 INL C32::V power_above(int places, C32::VI e) { return (C32::V)((places + BIASES + C32::BIAS - e) << C32::MB); }
 INL C32::V inverse_power(C32::V x) { return (C32::V)((C32::VU)splat_i<C32>(2 * C32::BIAS << C32::MB) - (C32::VU)x); }
 
-// total += the sum of products first, first + stride, ... times scale, each cut.
+// total += products [begin, end) of every `stride` times scale, each cut.
 template <int ROWS>
-INL void add_products(const FloatStep& x, int row, int first, int stride, const C32::V (&scale)[ROWS][NV], C32::VI (&total)[ROWS][NV],
-                      C32::VI& left) {
+INL void add_cut(const FloatStep& x, int row, int begin, int end, int stride, const C32::V (&scale)[ROWS][NV], C32::VI (&total)[ROWS][NV]) {
     typedef C32::V V;
-    typedef C32::VI VI;
-    const int room = terms_in_int32(x.m.kept) * stride;
-    for (int begin = first; begin < x.count; begin += room) {
-        const int end = begin + room < x.count ? begin + room : x.count;
-        VI part[ROWS][NV] = {};
-        for (int q = begin; q < end; q += stride) {
-            V right[NV];
+    for (int q = begin; q < end; q += stride) {
+        V right[NV];
 #pragma GCC unroll 2
-            for (int j = 0; j < NV; ++j) right[j] = load<V>(x.b + q * NR32 + j * C32::L);
+        for (int j = 0; j < NV; ++j) right[j] = load<V>(x.b + q * NR32 + j * C32::L);
 #pragma GCC unroll 8
-            for (int i = 0; i < ROWS; ++i) {
-                const V one = splat<C32>(x.a[q * MR + row + i]);
+        for (int i = 0; i < ROWS; ++i) {
+            const V one = splat<C32>(x.a[q * MR + row + i]);
 #pragma GCC unroll 2
-                for (int j = 0; j < NV; ++j) part[i][j] += __builtin_convertvector(one * right[j] * scale[i][j], VI);
-            }
+            for (int j = 0; j < NV; ++j) total[i][j] += __builtin_convertvector(one * right[j] * scale[i][j], C32::VI);
         }
+    }
+}
+
+// All of a step's, in parts that int32 holds.
+template <int ROWS>
+INL void add_parts(const FloatStep& x, int row, const C32::V (&scale)[ROWS][NV], C32::VI (&total)[ROWS][NV], C32::VI& left) {
+    const int room = terms_in_int32(x.m.kept);
+    for (int begin = 0; begin < x.count; begin += room) {
+        C32::VI part[ROWS][NV] = {};
+        add_cut<ROWS>(x, row, begin, begin + room < x.count ? begin + room : x.count, 1, scale, part);
 #pragma GCC unroll 8
         for (int i = 0; i < ROWS; ++i)
 #pragma GCC unroll 2
@@ -110,8 +113,8 @@ INL void add_products(const FloatStep& x, int row, int first, int stride, const 
     }
 }
 
-// One fused step of ROWS rows. False: a sum may not be one, and registers are as they were.
-template <FusedEnd END, int ROWS> INL bool fused_rows(const FloatStep& x, int row, float* c) {
+// One fused step of ROWS rows; HELD: int32 holds all sums. False: it did not, and registers are as they were.
+template <FusedEnd END, bool HELD, int ROWS> INL bool fused_rows(const FloatStep& x, int row, float* c) {
     typedef C32::V V;
     typedef C32::VI VI;
     V scale[ROWS][NV];
@@ -122,13 +125,16 @@ template <FusedEnd END, int ROWS> INL bool fused_rows(const FloatStep& x, int ro
 #pragma GCC unroll 2
         for (int j = 0; j < NV; ++j) {
             const V old = load<V>(c + i * NR32 + j * C32::L);
-            const VI e = imax(imax(top[j], deciding_field(old, x.emin) + C32::BIAS), splat_i<C32>(LEAST_PRODUCT));
+            // registers of binary32 have its least exponent
+            const VI own = END == SHORT ? deciding_field(old, x.emin) : imax(exponent_field(old), splat_i<C32>(1));
+            const VI e = imax(imax(top[j], own + C32::BIAS), splat_i<C32>(LEAST_PRODUCT));
             scale[i][j] = power_above(x.m.kept, e);
             total[i][j] = __builtin_convertvector(old * scale[i][j], VI);
         }
     }
-    add_products<ROWS>(x, row, 0, 1, scale, total, left);
-    if (__builtin_expect(any_negative(left), 0)) return false;
+    if (HELD) add_cut<ROWS>(x, row, 0, x.count, 1, scale, total);
+    else add_parts<ROWS>(x, row, scale, total, left);
+    if (!HELD && __builtin_expect(any_negative(left), 0)) return false;
 #pragma GCC unroll 8
     for (int i = 0; i < ROWS; ++i)
 #pragma GCC unroll 2
@@ -178,12 +184,17 @@ template <class Rows, class One> INL void steps_in_floats(FloatStep& x, const Ti
     }
 }
 
-template <FusedEnd END> static __attribute__((noinline)) void fused_steps(const Tile& t, const HardwareModel& m, const FusedOut& out,
-                                                                          int emin) {
+template <FusedEnd END, bool HELD> static __attribute__((noinline)) void fused_steps_held(const Tile& t, const HardwareModel& m,
+                                                                                          const FusedOut& out, int emin) {
     FloatStep x(m, out, emin);
     steps_in_floats(
-        x, t, [&](auto n, int row, float* c) __attribute__((always_inline)) { return fused_rows<END, decltype(n)::value>(x, row, c); },
+        x, t,
+        [&](auto n, int row, float* c) __attribute__((always_inline)) { return fused_rows<END, HELD, decltype(n)::value>(x, row, c); },
         [&](int row, float* c) { fused_row_in_double(x, row, c); });
+}
+template <FusedEnd END> static void fused_steps(const Tile& t, const HardwareModel& m, const FusedOut& out, int emin) {
+    if (fused_bound(m.products, m.kept) <= (int64_t)1 << 31) fused_steps_held<END, true>(t, m, out, emin);
+    else fused_steps_held<END, false>(t, m, out, emin);
 }
 
 }  // namespace gemmsim::NS

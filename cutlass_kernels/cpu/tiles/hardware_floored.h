@@ -6,18 +6,21 @@
 
 namespace gemmsim::NS {
 
-// Bits that a floored sum has below the cut of its products, and the least of exponents at which scales are floats.
+// Bits that a floored sum has below the cut of its products.
 constexpr int32_t BITS_BELOW = 7;
+// Everything is a multiple of 2^-90 (plan_totals.h), of which nothing is lost 24 places below this exponent: that is as low as scales go.
 constexpr int32_t LEAST_FLOORED = BIASES - 80;
 
 // Shifts by amounts of their own.
 #if ISA_BASE
-enum { CUT_BY_LANE = 0 };
+enum { SHIFTS_BY_LANE = 0 };
 #else
-enum { CUT_BY_LANE = 1 };
+enum { SHIFTS_BY_LANE = 1 };
 #endif
+// int32 holds twice a sum: eight products below 4 * 2^kept and a register below 2 * 2^kept, or sixteen of 8-bit floats, below 3.6 * 2^kept.
 INL bool floored_in_floats(const HardwareModel& m) {
-    return CUT_BY_LANE && m.kept == m.addend_bits && m.total_bits == m.kept + BITS_BELOW && m.products <= terms_in_int32(m.kept);
+    const bool held = m.kept == 24 && m.products <= (m.halves ? 16 : 8);
+    return SHIFTS_BY_LANE && held && m.kept == m.addend_bits && m.total_bits == m.kept + BITS_BELOW;
 }
 
 INL C32::VI floor_of(C32::V x) {
@@ -32,48 +35,44 @@ INL C32::VI floor_of(C32::V x) {
     return cut + (C32::VI)(x < float_of(cut));
 #endif
 }
-template <class T> INL void in_memory(const T& x) { __asm__ volatile("" : : "r"(&x) : "memory"); }
 
-// What ends of floored steps need, in memory: compilers would make each constant anew for each vector.
+// What ends of steps need, in memory: compilers would make each constant anew for each vector.
 struct FlooredEnd {
     typedef C32::V V;
     typedef C32::VI VI;
-    const VI one = splat_i<C32>(1), bias = splat_i<C32>(C32::BIAS), least = splat_i<C32>(LEAST_FLOORED), most = splat_i<C32>(255),
-             bits = splat_i<C32>(BITS_BELOW), mask = splat_i<C32>((1 << BITS_BELOW) - 1), large = splat_i<C32>(1 << 24),
-             coarser = splat_i<C32>((BITS_BELOW - 1) << C32::MB), deepest = splat_i<C32>(-31);
+    const VI one = splat_i<C32>(1), bias = splat_i<C32>(C32::BIAS), least = splat_i<C32>(LEAST_FLOORED), bits = splat_i<C32>(BITS_BELOW),
+             mask = splat_i<C32>((1 << BITS_BELOW) - 1), large = splat_i<C32>(1 << 24), coarser = splat_i<C32>((BITS_BELOW - 1) << C32::MB),
+             deepest = splat_i<C32>(-31);
     const VI up, down, window;  // what gives 2^(addend_bits - e) and 2^(e - total_bits); how far below the register counts
 
     explicit FlooredEnd(const HardwareModel& m)
         : up(splat_i<C32>(m.addend_bits + BIASES + C32::BIAS)), down(splat_i<C32>(BIASES + m.total_bits - C32::BIAS)),
-          window(splat_i<C32>(m.window < 0 ? 1024 : m.window)) {}
+          window(splat_i<C32>(m.window < 0 ? 1024 : m.window)) {
+        __asm__ volatile("" : : "r"(this) : "memory");
+    }
 
     // floor(x / 2^n), n not negative.
     INL_MEMBER VI shifted_down(VI x, VI n) const { return x >> -imax(-n, deepest); }
 
     // `total`, cut products below exponent e (biased), and the register below the larger exponent; to nearest even.
-    INL_MEMBER V operator()(VI total, VI e, V old, VI& left) const {
-        const VI field = exponent_field(old), higher = imax(imax(field, one) + bias, e);
-        left |= (VI)((total | (VI)old << 1) != 0) & (VI)(least > higher);
-        const VI top = imax(higher, least), below_top = top - e;
-        VI addend = floor_of(old * (V)((up - top) << C32::MB));
-        addend &= ~(VI)(top - window > imax(field, one) + bias);
+    INL_MEMBER V operator()(VI total, VI e, V old) const {
+        const VI own = imax(exponent_field(old), one) + bias, top = imax(imax(own, e), least), below_top = top - e;
+        const VI addend = floor_of(old * (V)((up - top) << C32::MB)) & ~(VI)(top - window > own);
         const VI whole = shifted_down(total, below_top) + addend, over = bits - below_top;
         const VI below = shifted_down(total << imax(over, (VI){}), imax(-over, (VI){})) & mask;
         // whole and below make a sum of 31 bits, or of more, of which the last says whether there was anything below
-        const VI few = (VI)((C32::VU)(whole + large) < (C32::VU)(large + large)), twice = whole + whole;
-        left |= ~few & (twice ^ whole);
-        const V sum = float_of(few ? (whole << BITS_BELOW) + below : twice | ((VI)(below != 0) & one));
-        const V v = sum * (V)(((top - down) << C32::MB) + (~few & coarser));
-        return field == most ? old : v;
+        const VI few = (VI)((C32::VU)(whole + large) < (C32::VU)(large + large));
+        const V sum = float_of(few ? (whole << BITS_BELOW) + below : (whole + whole) | ((VI)(below != 0) & one));
+        return sum * (V)(((top - down) << C32::MB) + (~few & coarser));
     }
 };
 
-// One floored step of ROWS rows. False: as above.
-template <int ROWS> INL bool floored_rows(const FloatStep& x, const FlooredEnd& ends, int row, float* c) {
+// One floored step of ROWS rows.
+template <int ROWS> INL void floored_rows(const FloatStep& x, const FlooredEnd& end, int row, float* c) {
     typedef C32::V V;
     typedef C32::VI VI;
     const bool halves = x.m.halves;
-    VI total[2][ROWS][NV] = {}, e[2][ROWS][NV], left = {};
+    VI total[2][ROWS][NV] = {}, e[2][ROWS][NV];
     for (int half = 0; half <= halves; ++half) {
         V scale[ROWS][NV];
 #pragma GCC unroll 8
@@ -84,9 +83,8 @@ template <int ROWS> INL bool floored_rows(const FloatStep& x, const FlooredEnd& 
 #pragma GCC unroll 2
             for (int j = 0; j < NV; ++j) scale[i][j] = power_above(x.m.kept, imax(e[half][i][j], splat_i<C32>(LEAST_PRODUCT)));
         }
-        add_products<ROWS>(x, row, half, 1 + halves, scale, total[half], left);
+        add_cut<ROWS>(x, row, half, x.count, 1 + halves, scale, total[half]);
     }
-    V end[ROWS][NV];
 #pragma GCC unroll 8
     for (int i = 0; i < ROWS; ++i)
 #pragma GCC unroll 2
@@ -94,39 +92,21 @@ template <int ROWS> INL bool floored_rows(const FloatStep& x, const FlooredEnd& 
             VI sum = total[0][i][j], top = e[0][i][j];
             if (halves) {
                 top = imax(top, e[1][i][j]);
-                sum = ends.shifted_down(sum, top - e[0][i][j]) + ends.shifted_down(total[1][i][j], top - e[1][i][j]);
+                sum = end.shifted_down(sum, top - e[0][i][j]) + end.shifted_down(total[1][i][j], top - e[1][i][j]);
             }
-            end[i][j] = ends(sum, top, load<V>(c + i * NR32 + j * C32::L), left);
+            float* const at = c + i * NR32 + j * C32::L;
+            store(at, end(sum, top, load<V>(at)));
         }
-    if (__builtin_expect(any_negative(left), 0)) return false;
-#pragma GCC unroll 8
-    for (int i = 0; i < ROWS; ++i)
-#pragma GCC unroll 2
-        for (int j = 0; j < NV; ++j) store(c + i * NR32 + j * C32::L, end[i][j]);
-    return true;
-}
-
-// The same step of one row in double lanes.
-static __attribute__((noinline)) void floored_row_in_double(const FloatStep& x, int row, float* c) {
-    Cut cut[2];
-    alignas(64) int32_t own[NR32];
-    exponents_of(c, NR32, x.emin, own);
-    for (int half = 0; half <= x.m.halves; ++half) {
-        for (int j = 0; j < NR32; ++j) cut[half].exponent[j] = -BIASES;
-        raise_to(half ? x.odd[row] : x.top[row], cut[half].exponent);
-        cut_sums<1>(x.a + row, x.b, half, 1 + x.m.halves, x.count, x.m.kept, &cut[half], 0);
-    }
-    finish_floored(x.m, cut[0], x.m.halves ? &cut[1] : nullptr, own, c, NR32);
 }
 
 static __attribute__((noinline)) void floored_steps(const Tile& t, const HardwareModel& m) {
     const FusedOut out = {};
     FloatStep x(m, out, -126);
-    const FlooredEnd ends(m);
-    in_memory(ends);
+    const FlooredEnd end(m);
     steps_in_floats(
-        x, t, [&](auto n, int row, float* c) __attribute__((always_inline)) { return floored_rows<decltype(n)::value>(x, ends, row, c); },
-        [&](int row, float* c) { floored_row_in_double(x, row, c); });
+        x, t,
+        [&](auto n, int row, float* c) __attribute__((always_inline)) { return floored_rows<decltype(n)::value>(x, end, row, c), true; },
+        [](int, float*) {});
 }
 
 }  // namespace gemmsim::NS

@@ -82,7 +82,7 @@ template <int ROWS> INL bool scaled_rows(const ScaledStep& s, int row, float* c)
             left |= outside[i][j] & (VI)(old != (V){});
         }
     }
-    add_products<ROWS>(s.x, row, 0, 1, scale, total, left);
+    add_parts<ROWS>(s.x, row, scale, total, left);
 #pragma GCC unroll 8
     for (int i = 0; i < ROWS; ++i)
 #pragma GCC unroll 2

@@ -1,6 +1,6 @@
 """Ends of matrix instructions' steps in float lanes: sums near the ends of int32, on midpoints, of few bits, and of tiny registers.
 
-The reference is exact; sums that leave int32 or scales that leave binary32 must end in double lanes with the same bits.
+The reference is exact; sums that leave int32 must end in double lanes with the same bits.
 """
 
 from __future__ import annotations
@@ -11,13 +11,17 @@ import pytest
 import torch
 from support_cpu import assert_equals_reference, isas, normal
 
-from gemmsim import quantize
 from gemmsim.arithmetic import GemmSpec
 from gemmsim.backends import cpu
 
 OUTS = ["fp32/rtz", "fp32", "e5m10", "e5m10/sat", "e8m13/rtz", "e8m10/rtz", "e5m2", "e4m3", "bf16", "e6m9", "e8m20"]
 #: Of few bits, of so many that a sum made odd just holds them, of one more, and with ends too near those of binary32.
-ENDS = ["float(p=14, emin=-30, emax=40)", "float(p=15, emin=-30, emax=40)", "float(p=9, emin=-64, emax=64)", "float(p=9, emin=-65, emax=64)"]
+ENDS = [
+    "float(p=14, emin=-30, emax=40)",
+    "float(p=15, emin=-30, emax=40)",
+    "float(p=9, emin=-64, emax=64)",
+    "float(p=9, emin=-65, emax=64)",
+]
 
 
 def near_two(rows: int, cols: int, seed: int, negative: float = 0.0) -> torch.Tensor:
@@ -46,8 +50,12 @@ def test_sums_around_midpoints(kept, out):
     big = (torch.randint(0, 2 ** (bits - 1), (9, 1), generator=g) + 2 ** (bits - 1) + 0.5).float()
     a = torch.zeros(9, 16)
     a[:, :1] = big / 2 ** (bits - 1)
-    a[:, 1:4] = torch.randint(-1, 2, (9, 3), generator=g) * torch.exp2(-torch.randint(5, 26, (9, 3), generator=g).float())
-    a[:, 8:12] = torch.randint(-1, 2, (9, 4), generator=g) * torch.exp2(-torch.randint(0, 26, (9, 4), generator=g).float())
+    a[:, 1:4] = torch.randint(-1, 2, (9, 3), generator=g) * torch.exp2(
+        -torch.randint(5, 26, (9, 3), generator=g).float()
+    )
+    a[:, 8:12] = torch.randint(-1, 2, (9, 4), generator=g) * torch.exp2(
+        -torch.randint(0, 26, (9, 4), generator=g).float()
+    )
     b = torch.exp2(torch.randint(-2, 3, (1, 17), generator=g).float()).expand(16, 17).contiguous()
     for sign in (1, -1):
         assert_equals_reference(GemmSpec.of(f"fused(8, {kept}, {out}, a=fp32)"), sign * a, b)
@@ -65,22 +73,49 @@ def test_sums_that_overflow_and_stay(out):
 FLOORED = ["f16", "bf16", "xf32", "e4m3fnuz", "e5m2fnuz"]
 
 
+def few_bits(rows: int, cols: int, exponent: int, seed: int) -> torch.Tensor:
+    """Multiples of 2^exponent of magnitudes up to 8 times that."""
+    g = torch.Generator().manual_seed(seed)
+    return torch.randint(-8, 9, (rows, cols), generator=g) * 2.0**exponent
+
+
+@pytest.mark.parametrize("kept", [1, 2, 3, 5, 9, 25])
+@pytest.mark.parametrize("exponent", [-45, -42, -40])
+def test_the_smallest_products_that_float_lanes_take(kept, exponent):
+    for out in ("fp32/rtz", "fp32", "e8m10/rtz"):
+        a, b = few_bits(9, 20, exponent, kept), few_bits(20, 17, -90 - exponent, 7)
+        a[3, :12] = 0
+        assert_equals_reference(GemmSpec.of(f"fused(4, {kept}, {out}, a=bf16)"), a, b)
+
+
 @pytest.mark.parametrize("operand", FLOORED)
-@pytest.mark.parametrize("exponent", [0, -20, -30, -38, -41, -43, -44, 30, 44])
+@pytest.mark.parametrize("exponent", [0, -2, -20, -30, -42, -45])
 def test_floored_sums_of_any_size(operand, exponent):
-    """What cancels leaves registers far below products: below 2^-80 scales would be no floats."""
-    spec = GemmSpec.of(f"hw(cdna3, mfma, {operand})")
-    a, b = normal(9, 48, seed=exponent + 99), normal(48, 17, seed=exponent + 98)
-    a, b = (quantize(x, "e4m3") for x in (a, b))
+    """What cancels leaves registers far below products: below 2^-80 the scales of registers stay where they are."""
+    if operand.startswith("e"):
+        exponent = max(exponent, -7)
+    if operand == "f16":
+        exponent = max(exponent, -20)
+    a, b = few_bits(9, 64, exponent, 1), few_bits(64, 17, -90 - exponent if exponent < -40 else exponent, 2)
     a[:, 16:32] = -a[:, :16]
     b[16:32] = b[:16]
-    a[4:, 32:] = 0
-    a[2, 32:] *= 2.0**-9
-    if operand.startswith(("bf16", "xf32")):
-        a, b = a * 2.0**exponent, b * 2.0**exponent
-    elif operand == "f16":
-        a = a * 2.0 ** max(-10, min(exponent, 4))
-    assert_equals_reference(spec, a, b)
+    a[:4, :16] += few_bits(4, 16, exponent, 3)
+    a[4:, 32:48] = 0
+    a[2, 48:] *= 2.0**4
+    assert_equals_reference(GemmSpec.of(f"hw(cdna3, mfma, {operand})"), a, b)
+
+
+@pytest.mark.parametrize("operand", ["e4m3fnuz", "e5m2fnuz"])
+def test_registers_below_the_window_are_dropped(operand):
+    """A negative one would be -1 in the last place of the sum, not 0: floored."""
+    a, b = torch.zeros(9, 48), torch.ones(48, 17)
+    a[:, 0], b[0] = -(2.0**-7), 2.0**-7
+    a[:, 16] = torch.exp2(torch.arange(9).float() - 1)
+    b[16] = torch.exp2((torch.arange(17) % 8).float())
+    a[:, 32] = -a[:, 16]
+    b[32] = b[16]
+    assert_equals_reference(GemmSpec.of(f"hw(cdna3, mfma, {operand})"), a, b)
+    assert_equals_reference(GemmSpec.of(f"hw(cdna3, mfma, {operand})"), -a, b)
 
 
 @pytest.mark.parametrize("operand", FLOORED)
