@@ -17,11 +17,13 @@ struct ExponentFields {
     // Kernels write whole vectors of them.
     size_t bytes_a(int64_t panels) const { return kept ? (size_t)(panels * r.k * MR) * sizeof(int32_t) + 64 : 0; }
     size_t bytes_b(int64_t panels, int nr) const { return kept ? (size_t)(panels * r.k * nr) * sizeof(int16_t) + 64 : 0; }
-    int32_t* of_a(const void* packed, int64_t panels, int64_t panel) const {
-        return (int32_t*)((float*)packed + panels * r.k * MR) + panel * r.k * MR;
-    }
-    int16_t* of_b(const void* packed, int64_t panels, int nr, int64_t panel) const {
-        return (int16_t*)((float*)packed + panels * r.k * nr) + panel * r.k * nr;
+    // Where they begin, behind so many panels.
+    template <class T> int32_t* behind_a(const T* packed, int64_t panels) const { return (int32_t*)(packed + panels * r.k * MR); }
+    template <class T> int16_t* behind_b(const T* packed, int64_t panels, int nr) const { return (int16_t*)(packed + panels * r.k * nr); }
+
+    void of_panel_a(const void* panel, int32_t* out) const { isa.fields_a((const float*)panel, r.k, r.hardware.a_emin, out); }
+    void of_panels_b(const void* panels, int64_t count, int16_t* out) const {
+        isa.fields_b((const float*)panels, count * r.k, r.hardware.b_emin, out);
     }
 };
 

@@ -162,7 +162,7 @@ template <class T> struct Product {
             T* const panel = packed_a + q * g.k * MR;
             if (gather) pack_gathered(isa, carrier, a, *gather, (first + q) * MR, at(), panel, planned ? &sa : nullptr);
             else pack_a(isa, carrier, a, (first + q) * MR, r.a, at(), panel, planned ? &sa : nullptr);
-            if (fields.kept) isa.fields_a((const float*)panel, g.k, r.hardware.a_emin, fields.of_a(packed_a, block_rows, q));
+            if (fields.kept) fields.of_panel_a(panel, fields_of_a(packed_a, q));
         }
         if (integers() && (sa.non_finite || sb.non_finite || sa.lsb < 0 || sb.lsb < 0)) report->fractions = 1;
         if (members) return palette_block(batch, first, count, p0, p1, packed_b, sa, sb, packed_a, report);
@@ -196,7 +196,7 @@ template <class T> struct Product {
                 if (r.init) addend.load(isa, row, t.rows, col, t.cols, nr, start);
                 if (g.extras && g.extras->scales) scales = scales_of(batch, row, col);
                 if (runner.terms_apart) lowest.give(t, low_of_a(packed_a, q), low_of_b(packed_b, p));
-                if (fields.kept) t.field_a = fields.of_a(packed_a, block_rows, q), t.field_b = fields.of_b(packed_b, panels, nr, p);
+                if (fields.kept) t.field_a = fields_of_a(packed_a, q), t.field_b = fields_of_b(packed_b, p);
                 if (!runner.run(t, start, overflows ? overflows + (batch * g.m + row) * g.n + col : nullptr, g.n, scales)) {
                     beside_pays = false;
                     lift(packed_a, count * g.k * MR, runner.leave_beside());
@@ -209,6 +209,8 @@ template <class T> struct Product {
 
     uint8_t* low_of_a(const T* packed_a, int64_t panel) const { return lowest.behind(packed_a, block_rows, MR) + panel * g.k; }
     uint8_t* low_of_b(const T* packed_b, int64_t panel) const { return lowest.behind(packed_b, panels, nr) + panel * g.k; }
+    int32_t* fields_of_a(const T* packed_a, int64_t panel) const { return fields.behind_a(packed_a, block_rows) + panel * g.k * MR; }
+    int16_t* fields_of_b(const T* packed_b, int64_t panel) const { return fields.behind_b(packed_b, panels, nr) + panel * g.k * nr; }
     // Lowest bits of panels of A, before these are changed; whether, beside those of a panel of B, few terms may lead to midpoints.
     bool few_midpoints(const T* packed_a, int64_t count, const uint8_t* low_b) const {
         if (!lowest.kept) return false;
@@ -376,8 +378,7 @@ template <class T> struct Product {
             const int64_t n = first + count - p < GROUP ? first + count - p : GROUP;
             pack_b(isa, carrier, b, p * nr, n, nr, r.b, at(), packed_b + p * g.k * nr, planned ? stats : nullptr);
             if (lowest.kept) lowest.of_b(packed_b + p * g.k * nr, n, nr, *stats, low_of_b(packed_b, p));
-            if (fields.kept)
-                isa.fields_b((const float*)packed_b + p * g.k * nr, n * g.k, r.hardware.b_emin, fields.of_b(packed_b, panels, nr, p));
+            if (fields.kept) fields.of_panels_b(packed_b + p * g.k * nr, n, fields_of_b(packed_b, p));
         }
     }
 

@@ -145,8 +145,9 @@ template <bool WIDE> INL C64::V cut_to(C64::V v, int keep) {
 INL C64::VI is_infinite(C64::V x) { return (C64::VI)((C64::VU)((C64::VU)x & ~C64::SIGN) == splat_u<C64>(C64::EXP)); }
 INL C64::VI is_special(C64::V x) { return (C64::VI)((C64::VU)((C64::VU)x & splat_u<C64>(C64::EXP)) == splat_u<C64>(C64::EXP)); }
 
-// Bits that a float format of nearest even may have to be reached by way of sums that were made odd (hardware_floats.h).
-enum { SHORT_BITS = 14 };
+// Bits that a float format of nearest even may have to be reached by way of sums that were made odd (hardware_floats.h): two fewer than
+// these keep.
+enum { SHORT_BITS = 15 };
 
 // The conversion of a fused step: `keep` fraction bits of binary32, or a cast: nearest even with subnormals, or any.
 struct FusedOut {

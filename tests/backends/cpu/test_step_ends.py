@@ -9,19 +9,19 @@ import random
 
 import pytest
 import torch
+from support import assert_bitwise_equal
 from support_cpu import assert_equals_reference, isas, normal
 
+from gemmsim import qmatmul
 from gemmsim.arithmetic import GemmSpec
 from gemmsim.backends import cpu
 
 OUTS = ["fp32/rtz", "fp32", "e5m10", "e5m10/sat", "e8m13/rtz", "e8m10/rtz", "e5m2", "e4m3", "bf16", "e6m9", "e8m20"]
-#: Of few bits, of so many that a sum made odd just holds them, of one more, and with ends too near those of binary32.
+#: Of so many bits that a sum made odd just holds them, of more, and with ends just so near those of binary32, and nearer.
 ENDS = [
-    "float(p=14, emin=-30, emax=40)",
-    "float(p=15, emin=-30, emax=40)",
-    "float(p=9, emin=-64, emax=64)",
-    "float(p=9, emin=-65, emax=64)",
-]
+    "float(p=15, emin=-30, emax=40)", "float(p=16, emin=-30, emax=40)", "float(p=18, emin=-30, emax=40)",
+    "float(p=9, emin=-64, emax=64)", "float(p=9, emin=-65, emax=64)",
+]  # fmt: skip
 
 
 def near_two(rows: int, cols: int, seed: int, negative: float = 0.0) -> torch.Tensor:
@@ -44,21 +44,25 @@ def test_the_largest_sums(n, kept):
 @pytest.mark.parametrize("out", OUTS + ENDS)
 @pytest.mark.parametrize("kept", [9, 14, 23, 25])
 def test_sums_around_midpoints(kept, out):
-    """A large term with a register's bits and half a place, and small ones that decide."""
+    """A large term with a register's bits and half a place, and small ones that decide; also where half a large term cancels."""
     g = torch.Generator().manual_seed(kept)
-    bits = GemmSpec.of(f"fused(8, {kept}, {out}, a=fp32)").accumulator.out.format.p
-    big = (torch.randint(0, 2 ** (bits - 1), (9, 1), generator=g) + 2 ** (bits - 1) + 0.5).float()
-    a = torch.zeros(9, 16)
-    a[:, :1] = big / 2 ** (bits - 1)
-    a[:, 1:4] = torch.randint(-1, 2, (9, 3), generator=g) * torch.exp2(
-        -torch.randint(5, 26, (9, 3), generator=g).float()
-    )
-    a[:, 8:12] = torch.randint(-1, 2, (9, 4), generator=g) * torch.exp2(
-        -torch.randint(0, 26, (9, 4), generator=g).float()
-    )
-    b = torch.exp2(torch.randint(-2, 3, (1, 17), generator=g).float()).expand(16, 17).contiguous()
-    for sign in (1, -1):
-        assert_equals_reference(GemmSpec.of(f"fused(8, {kept}, {out}, a=fp32)"), sign * a, b)
+    spec = GemmSpec.of(f"fused(8, {kept}, {out}, a=fp32)")
+    bits = spec.accumulator.out.format.p
+    for cancels in (False, True):
+        whole = torch.randint(2 ** (bits - 1), 2**bits - 1, (12,), generator=g) / 2.0 ** (bits - 1)
+        a = torch.zeros(12, 16)
+        a[:, 0] = whole * 0.5 + 0.5 if cancels else whole
+        a[:, 1] = -0.5 if cancels else 0
+        a[:, 2] = 2.0 ** -(bits + cancels)
+        a[:, 3:5] = torch.randint(-1, 2, (12, 2), generator=g) * torch.exp2(
+            -torch.randint(bits, 26, (12, 2), generator=g).float()
+        )
+        a[:, 8:12] = torch.randint(-1, 2, (12, 4), generator=g) * torch.exp2(
+            -torch.randint(0, 26, (12, 4), generator=g).float()
+        )
+        b = torch.exp2(torch.randint(-2, 3, (1, 17), generator=g).float()).expand(16, 17).contiguous()
+        for sign in (1, -1):
+            assert_equals_reference(spec, sign * a, b)
 
 
 @pytest.mark.parametrize("out", OUTS + ENDS)
@@ -158,3 +162,21 @@ def test_fields_of_panels_are_those_of_their_tiles(spec):
     finally:
         torch.set_num_threads(threads)
     assert_equals_reference(one, a[:11], b[:, :35].contiguous())
+
+
+@pytest.mark.parametrize("exponents", [(-66, -64), (-62, -64), (-50, -58), (60, 66), (63, 64), (-20, 20)])
+def test_scaled_steps_from_subnormal_registers_to_infinite_ones(exponents):
+    """The second block of 32 has zero products, the third ones far above the register or below it."""
+    a, b = (normal(9, 128, seed=1) * 2.0 ** exponents[0], normal(128, 17, seed=2) * 2.0 ** exponents[1])
+    a[:, 32:64] = 0
+    a[:4, 64:96] *= 2.0**-40
+    a[4:, 64:96] *= 2.0**20
+    spec = "mxfp8_e4m3 : hw(blackwell, mxf8f6f4, e4m3)"
+    outs = {}
+    for name in isas():
+        cpu.set_isa(name)
+        outs[name] = qmatmul(a, b, spec)
+    for name in isas():
+        assert_bitwise_equal(outs[name], outs["baseline"], context=name)
+    first = qmatmul(a[:, :64].contiguous(), b[:64].contiguous(), spec)
+    assert (first != 0).any() and torch.equal(first, qmatmul(a[:, :32].contiguous(), b[:32].contiguous(), spec))
