@@ -6,13 +6,15 @@
 namespace gemmsim {
 
 struct ExponentFields {
+    static constexpr int64_t FEW_ROWS = 2 * MR;  // in fewer, it costs as much to write those of B as it saves
+
     const Isa& isa;
     const Request& r;
-    const bool kept;  // panels are of floats and steps need them
+    const bool kept;  // panels are of floats, and steps need them
 
-    ExponentFields(const Isa& i, const Request& request, bool floats)
-        : isa(i), r(request),
-          kept(floats && request.method == HARDWARE && (request.hardware.kind == HW_FUSED || request.hardware.kind == HW_FLOORED)) {}
+    ExponentFields(const Isa& i, const Request& request, int64_t rows, bool floats)
+        : isa(i), r(request), kept(floats && rows > FEW_ROWS && request.method == HARDWARE &&
+                                   (request.hardware.kind == HW_FUSED || request.hardware.kind == HW_FLOORED)) {}
 
     // Kernels write whole vectors of them.
     size_t bytes_a(int64_t panels) const { return kept ? (size_t)(panels * r.k * MR) * sizeof(int32_t) + 64 : 0; }

@@ -62,7 +62,7 @@ template <class T> struct Product {
           blocks((args.m + MR - 1) / MR), order(palette ? TermOrder() : TermOrder(req, args.k)), members(palette), gather(tables),
           table(products), events(watched), planned(palette || req.method >= LONG || (c != 2 && !all_native(req, carrier))),
           lowest(isa, req, args.m, carrier == 0 && c == 0 && planned && !palette && !products),
-          fields(isa, req, carrier == 0 && !palette && !products) {
+          fields(isa, req, args.m, carrier == 0 && !palette && !products) {
         // A block of rows is packed once and used against all of B: as tall as half a megabyte, but enough blocks for the threads
         const int64_t fit = (1 << 19) / ((g.k + 1) * MR * (int64_t)sizeof(T));
         const int64_t share = (blocks + 4 * g.threads - 1) / (4 * g.threads);
