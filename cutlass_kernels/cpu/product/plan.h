@@ -139,8 +139,8 @@ inline bool compensated_mode(const Cast& c) { return c.mode == RTZ || c.mode == 
 
 // Compensated sums of any operands in float lanes by modes (tiles/compensated.h).
 inline bool watched_terms(const Request& r) {
-    return r.method >= KAHAN && r.method <= FAST_TWO_SUM && r.fused && r.arithmetic == EXACT && !(r.add.flags & NO_SUBNORMALS) &&
-           (compensated_mode(r.add) || (r.add.mode == RNE && 2 * r.add.p <= 23));
+    return r.method >= KAHAN && r.method <= FAST_TWO_SUM && r.fused && r.arithmetic == EXACT &&
+           ((compensated_mode(r.add) && !(r.add.flags & NO_SUBNORMALS)) || (r.add.mode == RNE && 2 * r.add.p <= 23));
 }
 
 // Runs of so many terms pay for a kernel of tiles of their own where that one has fewer instructions a step.
@@ -368,19 +368,7 @@ inline Choice choose(const Request& r, const Stats& a, const Stats& b, const Sta
     return c;
 }
 
-// Between two looks at S, `steps` terms apart, |S| < most stays inside the format whatever the data: every operation
-// loses at most a share u of its result, at most eight in a row meet in a step, and no intermediate is more than four
-// times the largest of S and the terms. (Not to nearest, u and what is lost below 2^emin are twice as large.)
-inline bool make_wager(const Cast& add, double product, Wager* w) {
-    const int loses = add.mode == RNE ? add.p : add.p - 1;
-    const double steps = ldexp(1.0, loses - 3), quantum = ldexp(1.0, add.emin - loses + 1);
-    w->steps = steps < 1 ? 1 : steps > 64 ? 64 : (int64_t)steps;
-    const double g = exp(8 * ldexp(1.0, -loses) * (double)w->steps), end = fmin(add.hi, -add.lo);
-    w->most = end / (16 * g);
-    return 4 * g * 1.1 * (double)w->steps * (product + 4 * quantum) < end / 2;
-}
-
-// The same for runs.h. Between two looks a value is the sum of at most two totals that were seen (|S| < most) and of 2n
+// The same as of compensated sums (plan_compensated.h) for runs.h. Between two looks a value is the sum of at most two totals that were seen (|S| < most) and of 2n
 // terms, n the steps; each passes at most 2n + 2 roundings, its own and those of its run and of the sums of totals, and each
 // of these adds at most a share u and half a quantum.
 inline bool make_runs_wager(const Cast& add, double product, Wager* w) {
@@ -390,40 +378,6 @@ inline bool make_runs_wager(const Cast& add, double product, Wager* w) {
     const double n = (double)w->steps, g = exp((2 * n + 2) * ldexp(1.0, -loses)), end = fmin(add.hi, -add.lo);
     w->most = end / (5 * g);
     return 2 * n * g * 1.1 * (product + 2 * quantum) < end / 2;
-}
-
-// Compensated runs: all roundings by one kind. SUB and FAST are wagers (compensated.h).
-inline Choice choose_compensated(const Request& r, const Stats& a, const Stats& b, int carrier, Isa::Directed directed) {
-    const int bits_add = draws(r.add), bits_mul = r.fused ? 0 : draws(r.mul);
-    const bool random = bits_add || bits_mul, beyond = r.add.mode > SR || (!r.fused && r.mul.mode > SR);
-    if (carrier == 2 || beyond || (random && (directed == Isa::NEAREST || (bits_add && bits_mul && bits_add != bits_mul))))
-        return Choice{carrier == 2 ? 1 : carrier, 0, SCALAR, 0};
-    if (native(r, carrier)) return Choice{carrier, r.fused ? FMA_NEAR : MA_NEAR, NONE, 0};
-    const CarrierInfo i = carrier_info(carrier);
-    const Facts f = block_facts(r, a, b, EMPTY_STATS);
-    const bool odd = r.arithmetic != FP32, in_range = f.lsb >= i.emin - i.bits + 1 && f.product < ldexp(1.0, i.emax);
-    const bool halves = carrier == 0 && directed == Isa::TILES && watched_terms(r), product_exact = in_range && f.width <= i.bits;
-    if (odd && directed != Isa::DIRECTED && !halves && !product_exact) return Choice{carrier, 0, SCALAR, 0};
-    Choice c = {carrier, (r.fused ? (odd ? FMA_ODD : FMA_NEAR) : (odd ? MA_ODD : MA_NEAR)), GENERAL, f.finite ? FINITE : 0};
-    if (random) c.careful = c.kind = RANDOM;
-    else if (halves && !product_exact) c.careful = c.kind = LANES;
-    const bool own = directed != Isa::NEAREST && compensated_mode(r.add) && (r.fused || (r.mul.mode == r.add.mode && bits_mul == bits_add));
-    const int mode = own ? r.add.mode : (int)RNE;
-    auto simple = [&](const Cast& q) {
-        return q.mode == mode && q.p + (mode == SR ? q.rbits : 1) <= i.bits - 1 && !(q.flags & NO_SUBNORMALS);
-    };
-    const int lift = i.bits - r.add.p + 1;
-    if (!odd || !f.finite || !simple(r.add) || (!own && 2 * r.add.p > i.bits - 1) || !make_wager(r.add, f.product, &c.wager)) return c;
-    // above the format's end there is room for what is seen too late
-    const double room = ldexp(1.0, i.emax - lift - 8);
-    if (r.add.hi > room) c.wager.most = fmin(c.wager.most, room / 64);
-    if (f.product > room / 64) return c;
-    if (!r.fused) {
-        const bool inside = f.product < r.mul.hi && -f.product > r.mul.lo && f.product < ldexp(1.0, i.emax - (i.bits - r.mul.p + 1));
-        if (!simple(r.mul) || !inside) return c;
-    }
-    c.kind = own ? FAST : SUB;
-    return c;
 }
 
 inline bool same_cast(const Cast& x, const Cast& y) {

@@ -1,6 +1,7 @@
 // One accumulator on one tile: the kernel that the planner chose, the orders around it, the addend.
 #pragma once
 #include "product/compose.h"
+#include "product/plan_compensated.h"
 #include "tiles/binary16.h"
 
 namespace gemmsim {

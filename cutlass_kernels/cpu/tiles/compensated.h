@@ -12,6 +12,10 @@
 // multiples of the smallest quantum never underflow; what has a product in it is rounded from odd. Signs of zero get lost
 // on the way and are not missed: S starts as +0 and no exact sum makes it -0, so that the result never is.
 //
+// FTZ: nearest even, with or without subnormals, whatever becomes of overflows; data are finite (rounders.h). Sums of two registers are
+// the carrier's nearest ones where lemma A holds: what is below 2^emin is exact in it. SPECIAL: the same of float panels in double
+// lanes, for formats whose ends float lanes do not reach and, without directed instructions, of more than 11 bits.
+//
 // By modes, float lanes round what has a product in it from the nearest sum, too, and watch it (watched.h); where that may be
 // wrong, it is made in double lanes. So it takes any operands there, and LANES is all of GENERAL in double lanes.
 //
@@ -38,7 +42,8 @@ template <class C, int KIND, bool ODD, class Bits = NoBits<C>> struct Rounded {
     // of two registers
     template <int OP> INL_MEMBER V add(V x, V y) const {
         if (KIND == SUB) return round_to<C, PLAIN>(x + y, k, (typename C::VU){});
-        return round<OP>(ODD ? add_odd<C>(x, y) : x + y);
+        constexpr bool nearest = KIND == FTZ && (sizeof(typename C::T) == 8 || ISA_MODES);
+        return round<OP>(ODD && !nearest ? add_odd<C>(x, y) : x + y);
     }
     template <int OP> INL_MEMBER V sub(V x, V y) const { return add<OP>(x, -y); }
     template <int OP> INL_MEMBER V add_product(V q, V y) const { return round<OP>(ODD ? add_odd<C>(q, y) : q + y); }
@@ -98,6 +103,13 @@ template <class C, int METHOD, int KIND, bool ODD> struct Compensated : Compensa
             return round_to<C64, SUB>(METHOD == KAHAN ? fma_odd<C64>(p, q, r) : p * q, wide, C64::VU{});
         });
     }
+    // What has a product in it, in double lanes, where products are exact.
+    static INL_MEMBER V term_in_halves(V a, V b, V c, const Rounded<C64, FTZ, true>& add, const Rounded<C64, FTZ, true>& mul, bool rounds) {
+        typedef CompensatedStep<C64, METHOD> Wide;
+        return in_halves(a, b, c, VU{}, [&](C64::V p, C64::V q, C64::V r, C64::VU) __attribute__((always_inline)) {
+            return Wide::term(p, q, r, add, mul, rounds);
+        });
+    }
     // A step of the rows of a group, whose operands are `av` and `bv`.
     template <int GROUP> static INL_MEMBER void watched(const V (&av)[GROUP], const V (&bv)[NV], V (*s)[NV], V (*c)[NV],
                                                         const Rounded<C, KIND, ODD>& add, const Watch<C>& w, const Const<C64>& wide) {
@@ -133,7 +145,8 @@ template <class C, int METHOD, int KIND, bool ODD> struct Compensated : Compensa
         VI lost = {};
 #if ISA_MODES
         const Watch<C> watch(ka, *tile.add);
-        const Const<C64> wide = Const<C64>::make(*tile.add);
+        const Const<C64> wide = Const<C64>::make(*tile.add), wide_mul = Const<C64>::make(*tile.mul);
+        const Rounded<C64, FTZ, true> add_wide = {wide}, mul_wide = {wide_mul};
 #endif
         const int64_t segment = KIND == SUB ? wager.steps : tile.k;
         for (int64_t k0 = 0; k0 < tile.k; k0 += segment) {
@@ -158,7 +171,15 @@ template <class C, int METHOD, int KIND, bool ODD> struct Compensated : Compensa
                 for (int i = 0; i < ROWS; ++i) {
                     const V av = splat<C>(a[k * MR + i]);
 #pragma GCC unroll 4
-                    for (int j = 0; j < NV; ++j) Step::finish(Step::term(av, bv[j], c[i][j], add, mul, rounds), s[i][j], c[i][j], add);
+                    for (int j = 0; j < NV; ++j) {
+                        V x;
+#if ISA_MODES
+                        if constexpr (KIND == FTZ && sizeof(T) == 4) x = term_in_halves(av, bv[j], c[i][j], add_wide, mul_wide, rounds);
+                        else
+#endif
+                            x = Step::term(av, bv[j], c[i][j], add, mul, rounds);
+                        Step::finish(x, s[i][j], c[i][j], add);
+                    }
                 }
             }
             if (KIND == SUB)
@@ -196,13 +217,13 @@ template <class C, int METHOD, int KIND, bool ODD> struct Compensated : Compensa
     }
 };
 
-#if ISA_MODES
-// Float panels, all of GENERAL in double lanes.
-template <int METHOD> static bool compensated_in_double_lanes(const Tile& t, const Wager&, bool rounds) {
+#if ISA_DIRECTED || ISA_MODES
+// Float panels, all of GENERAL or FTZ in double lanes.
+template <int METHOD, int KIND> static bool compensated_in_double_lanes(const Tile& t, const Wager&, bool rounds) {
     typedef CompensatedStep<C64, METHOD> Wide;
     constexpr int VECTORS = 2 * NV;
     const Const<C64> add = Const<C64>::make(*t.add), mul = Const<C64>::make(*t.mul);
-    const Rounded<C64, GENERAL, true> sum = {add}, product = {mul};
+    const Rounded<C64, KIND, true> sum = {add}, product = {mul};
     for (int row = 0; row < t.rows; ++row) {
         C64::V s[VECTORS] = {}, c[VECTORS] = {};
         for (int64_t k = 0; k < t.k; ++k) {
@@ -222,8 +243,10 @@ template <int METHOD> static bool compensated_in_double_lanes(const Tile& t, con
 #endif
 
 template <class C, int METHOD> static CompensatedFn compensated_of(int kind, bool odd) {
-#if ISA_MODES
-    if (kind == LANES) return compensated_in_double_lanes<METHOD>;
+#if ISA_DIRECTED || ISA_MODES
+    if (kind == LANES) return compensated_in_double_lanes<METHOD, GENERAL>;
+    if (kind == SPECIAL) return compensated_in_double_lanes<METHOD, FTZ>;
+    if (kind == FTZ) return Compensated<C, METHOD, FTZ, true>::run;
 #endif
     if (kind == NONE) return Compensated<C, METHOD, NONE, false>::run;
     if (odd && kind <= SUB) return Compensated<C, METHOD, SUB, true>::run;

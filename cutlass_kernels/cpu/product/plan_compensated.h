@@ -1,0 +1,78 @@
+// Which kernel computes a compensated sum (tiles/compensated.h), by proof or as a wager.
+#pragma once
+#include "product/plan.h"
+
+namespace gemmsim {
+
+// Between two looks at S, `steps` terms apart, |S| < most stays inside the format whatever the data: every operation
+// loses at most a share u of its result, at most eight in a row meet in a step, and no intermediate is more than four
+// times the largest of S and the terms. (Not to nearest, u and what is lost below 2^emin are twice as large.)
+inline bool make_wager(const Cast& add, double product, Wager* w) {
+    const int loses = add.mode == RNE ? add.p : add.p - 1;
+    const double steps = ldexp(1.0, loses - 3), quantum = ldexp(1.0, add.emin - loses + 1);
+    w->steps = steps < 1 ? 1 : steps > 64 ? 64 : (int64_t)steps;
+    const double g = exp(8 * ldexp(1.0, -loses) * (double)w->steps), end = fmin(add.hi, -add.lo);
+    w->most = end / (16 * g);
+    return 4 * g * 1.1 * (double)w->steps * (product + 4 * quantum) < end / 2;
+}
+
+// Whether what lies past the format's range becomes what infinities do.
+inline bool same_ends(const Cast& c) {
+    auto same = [](double over, double inf) { return over == inf || (over != over && inf != inf); };
+    return same(c.over_pos, c.inf_pos) && same(c.over_neg, c.inf_neg);
+}
+
+// The kernel of compensated sums to nearest even whatever becomes of overflows, of finite data; `otherwise`: there is none.
+inline int nearest_compensated(const Request& r, int carrier, Isa::Directed directed, int otherwise) {
+    // a value of the format, times 2 and what it is split with
+    auto reaches = [&](const Cast& c, int in) {
+        const CarrierInfo i = carrier_info(in);
+        return c.p <= i.bits - 2 && c.emax + 1 + i.bits - c.p <= i.emax;
+    };
+    auto all = [&](auto ok) { return ok(r.add) && (r.fused || ok(r.mul)); };
+    // where an overflow is infinite, casts meet infinities, which are overflows to these kernels
+    const bool finite = all([](const Cast& c) { return !std::isinf(c.over_pos) && !std::isinf(c.over_neg); });
+    if (!finite && !all([](const Cast& c) { return same_ends(c); })) return otherwise;
+    if (!all([](const Cast& c) { return c.mode == RNE; })) return otherwise;
+    const bool doubles = all([&](const Cast& c) { return c.p <= 26 && reaches(c, 1); });
+    if (carrier == 1) return doubles ? FTZ : otherwise;
+    const bool floats = all([&](const Cast& c) { return reaches(c, 0) && (directed == Isa::DIRECTED || 2 * c.p <= 23); });
+    return floats ? FTZ : doubles ? SPECIAL : otherwise;
+}
+
+// Compensated runs: all roundings by one kind. SUB and FAST are wagers (compensated.h).
+inline Choice choose_compensated(const Request& r, const Stats& a, const Stats& b, int carrier, Isa::Directed directed) {
+    const int bits_add = draws(r.add), bits_mul = r.fused ? 0 : draws(r.mul);
+    const bool random = bits_add || bits_mul, beyond = r.add.mode > SR || (!r.fused && r.mul.mode > SR);
+    if (carrier == 2 || beyond || (random && (directed == Isa::NEAREST || (bits_add && bits_mul && bits_add != bits_mul))))
+        return Choice{carrier == 2 ? 1 : carrier, 0, SCALAR, 0};
+    if (native(r, carrier)) return Choice{carrier, r.fused ? FMA_NEAR : MA_NEAR, NONE, 0};
+    const CarrierInfo i = carrier_info(carrier);
+    const Facts f = block_facts(r, a, b, EMPTY_STATS);
+    const bool odd = r.arithmetic != FP32, in_range = f.lsb >= i.emin - i.bits + 1 && f.product < ldexp(1.0, i.emax);
+    const bool halves = carrier == 0 && directed == Isa::TILES && watched_terms(r), product_exact = in_range && f.width <= i.bits;
+    if (odd && directed != Isa::DIRECTED && !halves && !product_exact) return Choice{carrier, 0, SCALAR, 0};
+    Choice c = {carrier, (r.fused ? (odd ? FMA_ODD : FMA_NEAR) : (odd ? MA_ODD : MA_NEAR)), GENERAL, f.finite ? FINITE : 0};
+    if (random) c.careful = c.kind = RANDOM;
+    else if (halves && !product_exact) c.careful = c.kind = LANES;
+    const bool own = directed != Isa::NEAREST && compensated_mode(r.add) && (r.fused || (r.mul.mode == r.add.mode && bits_mul == bits_add));
+    const int mode = own ? r.add.mode : (int)RNE;
+    auto simple = [&](const Cast& q) {
+        return q.mode == mode && q.p + (mode == SR ? q.rbits : 1) <= i.bits - 1 && !(q.flags & NO_SUBNORMALS);
+    };
+    if (odd && !random && f.finite && directed != Isa::NEAREST) c.careful = c.kind = nearest_compensated(r, carrier, directed, c.kind);
+    const int lift = i.bits - r.add.p + 1;
+    if (!odd || !f.finite || !simple(r.add) || (!own && 2 * r.add.p > i.bits - 1) || !make_wager(r.add, f.product, &c.wager)) return c;
+    // above the format's end there is room for what is seen too late
+    const double room = ldexp(1.0, i.emax - lift - 8);
+    if (r.add.hi > room) c.wager.most = fmin(c.wager.most, room / 64);
+    if (f.product > room / 64) return c;
+    if (!r.fused) {
+        const bool inside = f.product < r.mul.hi && -f.product > r.mul.lo && f.product < ldexp(1.0, i.emax - (i.bits - r.mul.p + 1));
+        if (!simple(r.mul) || !inside) return c;
+    }
+    c.kind = own ? FAST : SUB;
+    return c;
+}
+
+}  // namespace gemmsim
