@@ -23,21 +23,20 @@ inline bool same_ends(const Cast& c) {
 }
 
 // The kernel of compensated sums to nearest even whatever becomes of overflows, of finite data; `otherwise`: there is none.
-inline int nearest_compensated(const Request& r, int carrier, Isa::Directed directed, int otherwise) {
-    // a value of the format, times 2 and what it is split with
+inline int nearest_compensated(const Request& r, int carrier, int otherwise) {
+    // lemma A, and twice a value of the format times what it is split with
     auto reaches = [&](const Cast& c, int in) {
         const CarrierInfo i = carrier_info(in);
-        return c.p <= i.bits - 2 && c.emax + 1 + i.bits - c.p <= i.emax;
+        return 2 * c.p <= i.bits - 1 && c.emax + 1 + i.bits - c.p <= i.emax;
     };
     auto all = [&](auto ok) { return ok(r.add) && (r.fused || ok(r.mul)); };
     // where an overflow is infinite, casts meet infinities, which are overflows to these kernels
     const bool finite = all([](const Cast& c) { return !std::isinf(c.over_pos) && !std::isinf(c.over_neg); });
     if (!finite && !all([](const Cast& c) { return same_ends(c); })) return otherwise;
     if (!all([](const Cast& c) { return c.mode == RNE; })) return otherwise;
-    const bool doubles = all([&](const Cast& c) { return c.p <= 26 && reaches(c, 1); });
-    if (carrier == 1) return doubles ? FTZ : otherwise;
-    const bool floats = all([&](const Cast& c) { return reaches(c, 0) && (directed == Isa::DIRECTED || 2 * c.p <= 23); });
-    return floats ? FTZ : doubles ? SPECIAL : otherwise;
+    auto in = [&](int lanes) { return all([&](const Cast& c) { return reaches(c, lanes); }); };
+    if (carrier == 1) return in(1) ? FTZ : otherwise;
+    return in(0) ? FTZ : in(1) ? SPECIAL : otherwise;
 }
 
 // Compensated runs: all roundings by one kind. SUB and FAST are wagers (compensated.h).
@@ -60,7 +59,7 @@ inline Choice choose_compensated(const Request& r, const Stats& a, const Stats& 
     auto simple = [&](const Cast& q) {
         return q.mode == mode && q.p + (mode == SR ? q.rbits : 1) <= i.bits - 1 && !(q.flags & NO_SUBNORMALS);
     };
-    if (odd && !random && f.finite && directed != Isa::NEAREST) c.careful = c.kind = nearest_compensated(r, carrier, directed, c.kind);
+    if (odd && !random && f.finite && directed != Isa::NEAREST) c.careful = c.kind = nearest_compensated(r, carrier, c.kind);
     const int lift = i.bits - r.add.p + 1;
     if (!odd || !f.finite || !simple(r.add) || (!own && 2 * r.add.p > i.bits - 1) || !make_wager(r.add, f.product, &c.wager)) return c;
     // above the format's end there is room for what is seen too late

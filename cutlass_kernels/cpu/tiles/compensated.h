@@ -13,8 +13,8 @@
 // on the way and are not missed: S starts as +0 and no exact sum makes it -0, so that the result never is.
 //
 // FTZ: nearest even, with or without subnormals, whatever becomes of overflows; data are finite (rounders.h). Sums of two registers are
-// the carrier's nearest ones where lemma A holds: what is below 2^emin is exact in it. SPECIAL: the same of float panels in double
-// lanes, for formats whose ends float lanes do not reach and, without directed instructions, of more than 11 bits.
+// the carrier's nearest ones by lemma A: what is below 2^emin is exact in it. SPECIAL: the same of float panels in double lanes, for
+// formats of more than 11 bits and those whose ends float lanes do not reach.
 //
 // By modes, float lanes round what has a product in it from the nearest sum, too, and watch it (watched.h); where that may be
 // wrong, it is made in double lanes. So it takes any operands there, and LANES is all of GENERAL in double lanes.
@@ -42,8 +42,7 @@ template <class C, int KIND, bool ODD, class Bits = NoBits<C>> struct Rounded {
     // of two registers
     template <int OP> INL_MEMBER V add(V x, V y) const {
         if (KIND == SUB) return round_to<C, PLAIN>(x + y, k, (typename C::VU){});
-        constexpr bool nearest = KIND == FTZ && (sizeof(typename C::T) == 8 || ISA_MODES);
-        return round<OP>(ODD && !nearest ? add_odd<C>(x, y) : x + y);
+        return round<OP>(ODD && KIND != FTZ ? add_odd<C>(x, y) : x + y);
     }
     template <int OP> INL_MEMBER V sub(V x, V y) const { return add<OP>(x, -y); }
     template <int OP> INL_MEMBER V add_product(V q, V y) const { return round<OP>(ODD ? add_odd<C>(q, y) : q + y); }
