@@ -30,6 +30,7 @@ struct Choice {
     Wager wager = {};
     RunsPlan runs = {};
     bool exact_products = false;  // of a plain register: each is a number of the carrier
+    bool nearest_sums = false;    // FAST by modes: sums are the carrier's nearest ones, whatever the mode is
     int lift = 0;                 // of a plain register: what Tile's may be
     Sink sink = {};               // of one of floats that may have sums below 2^emin
     int careful = GENERAL;        // of compensated sums: the kernel for a lost wager
@@ -320,8 +321,10 @@ inline Choice choose(const Request& r, const Stats& a, const Stats& b, const Sta
     if (!near && !directed && !product_exact) return c;  // round to odd by error terms needs exact products
     const bool over_add = f.bound < r.add.hi && -f.bound > r.add.lo;
     const bool under_add = no_underflow(r.add, fp32 && !in_range ? -32768 : add_lsb);
-    // where the processor has a mode for all operations, the machine's own sums of arithmetic="fp32" have it too
-    const bool in_modes = directed == Isa::DIRECTED || (directed == Isa::TILES && (exact || !fp32));
+    // Where the processor has a mode for all operations, the machine's own sums of arithmetic="fp32" would have it, too. They stay
+    // nearest ones where what follows is an addition to their bits and a mask.
+    const bool stays = directed == Isa::TILES && fp32 && !exact && r.fused && carrier == 0 && r.add.mode != RU && r.add.mode != RD;
+    const bool in_modes = directed == Isa::DIRECTED || (directed == Isa::TILES && (exact || !fp32)) || stays;
     const bool in_part = carrier == 0 && carried(r);
     int kind = cast_kind(r.add, c.carrier, f.finite, over_add, under_add, f.bound, !near, step_bound, in_modes, in_part);
     bool over = over_add, under = under_add;
@@ -356,6 +359,8 @@ inline Choice choose(const Request& r, const Stats& a, const Stats& b, const Sta
         if (kind == PLAIN) kind = (r.add.flags & NO_SUBNORMALS) || (!r.fused && (r.mul.flags & NO_SUBNORMALS)) ? GENERAL : SUB;
         if (kind >= FAST && kind <= FAST_CLAMP && (r.add.mode == RD || r.add.mode == RO)) kind = GENERAL;
     }
+    if (stays && kind == FAST_CLAMP) kind = r.add.mode == SR ? RANDOM : GENERAL;
+    c.nearest_sums = stays && kind == FAST;
     if (over) c.proofs |= NO_OVERFLOW;
     if (under) c.proofs |= NO_UNDERFLOW;
     if (directed == Isa::TILES && !near && !in_range && kind < GENERAL) kind = GENERAL;
@@ -363,13 +368,13 @@ inline Choice choose(const Request& r, const Stats& a, const Stats& b, const Sta
     c.kind = kind;
     const bool runs = r.wrapper_count > 0;  // of which each is lifted and brought back: only where it saves most
     if (carrier == 0 && (kind == SUB ? !runs || directed != Isa::DIRECTED : kind == FAST && r.add.mode == RTZ && r.fused && !runs))
-        c.lift = lift_of(r, f, a.max_abs);
+        c.lift = c.nearest_sums ? 0 : lift_of(r, f, a.max_abs);
     if (carrier == 0 && r.fused && (kind == SUB || kind == FAST)) c.sink = sink_of(r.add, a, b);
     return c;
 }
 
-// The same as of compensated sums (plan_compensated.h) for runs.h. Between two looks a value is the sum of at most two totals that were seen (|S| < most) and of 2n
-// terms, n the steps; each passes at most 2n + 2 roundings, its own and those of its run and of the sums of totals, and each
+// The wager of plan_compensated.h for runs.h. Between two looks a value is the sum of at most two totals that were seen (|S| < most) and
+// of 2n terms, n the steps; each passes at most 2n + 2 roundings, its own and those of its run and of the sums of totals, and each
 // of these adds at most a share u and half a quantum.
 inline bool make_runs_wager(const Cast& add, double product, Wager* w) {
     const int loses = add.mode == RNE ? add.p : add.p - 1;

@@ -115,6 +115,7 @@ template <class T> struct Runner {
         t.mul = &r.mul;
         t.add = &r.add;
         t.exact_products = choice.exact_products;
+        t.nearest_sums = choice.nearest_sums;
         t.lift = lifted;
         if (r.wrapper_count || r.method || codes) {
             const int step = scales.all && r.wrapper_count ? choose_scale_step(r, carrier, scales.all->narrow) : SCALE_SCALAR;

@@ -72,7 +72,8 @@ template <class C, bool LIFTED = false> struct Cut {
     }
 };
 
-template <class C, int STEP, int MODE, bool CLAMP, bool LIFTED, int ROWS>
+// NEAR: sums are nearest ones and the processor's mode is that.
+template <class C, int STEP, int MODE, bool CLAMP, bool LIFTED, bool NEAR, int ROWS>
 static __attribute__((noinline)) void rows_directed(const Tile& t, int row, const Const<C>& mul, const Const<C>& add) {
     typedef typename C::V V;
     typedef typename C::VU VU;
@@ -118,7 +119,11 @@ static __attribute__((noinline)) void rows_directed(const Tile& t, int row, cons
         };
         if (__builtin_expect(cut.all_normal(least), 1))
             each([&](V x, VU R) __attribute__((always_inline)) { return cut.template round<MODE>(x, R); });
-        else each([&](V x, VU R) __attribute__((always_inline)) { return round_directed<C, MODE, CLAMP>(plus_zero<C, MODE>(x), add, R); });
+        else
+            each([&](V x, VU R) __attribute__((always_inline)) {
+                if (NEAR) return round_general<C, MODE == SR>(x, add, R);
+                return round_directed<C, MODE, CLAMP>(plus_zero<C, MODE>(x), add, R);
+            });
     };
     if (MODE == SR) {
         for (int64_t k = 0; k < t.k;) {
@@ -145,17 +150,29 @@ static __attribute__((noinline)) void rows_directed(const Tile& t, int row, cons
         for (int j = 0; j < NV; ++j) store(c + (i * NV + j) * C::L, s[i][j]);
 }
 
-template <class C, int STEP, int MODE, bool CLAMP, bool LIFTED = false>
+template <class C, int STEP, int MODE, bool CLAMP, bool LIFTED = false, bool NEAR = false>
 static void tile_mode(const Tile& t, const Const<C>& mul, const Const<C>& add) {
     int row = 0;
 #if ISA_MODES
-    const RoundingState state(mode_of(MODE));
+    const RoundingState state(NEAR ? RoundingState::NEAREST : mode_of(MODE));
 #endif
     if constexpr (MODE != SR && (ISA_DIRECTED || ISA_NEON))  // more rows hide more of a step's latency; draws would not fit the registers
-        for (; row + 8 <= t.rows; row += 8) rows_directed<C, STEP, MODE, CLAMP, LIFTED, 8>(t, row, mul, add);
-    for (; row + 4 <= t.rows; row += 4) rows_directed<C, STEP, MODE, CLAMP, LIFTED, 4>(t, row, mul, add);
-    for (; row < t.rows; ++row) rows_directed<C, STEP, MODE, CLAMP, LIFTED, 1>(t, row, mul, add);
+        for (; row + 8 <= t.rows; row += 8) rows_directed<C, STEP, MODE, CLAMP, LIFTED, NEAR, 8>(t, row, mul, add);
+    for (; row + 4 <= t.rows; row += 4) rows_directed<C, STEP, MODE, CLAMP, LIFTED, NEAR, 4>(t, row, mul, add);
+    for (; row < t.rows; ++row) rows_directed<C, STEP, MODE, CLAMP, LIFTED, NEAR, 1>(t, row, mul, add);
 }
+
+#if ISA_MODES
+// Nearest sums cut by their bits.
+template <class C> static void tile_near_in_mode(const Tile& t, const Const<C>& add) {
+    switch (add.mode) {
+        case RNA: return tile_mode<C, FMA_NEAR, RNA, false, false, true>(t, add, add);
+        case RTZ: return tile_mode<C, FMA_NEAR, RTZ, false, false, true>(t, add, add);
+        case RO: return tile_mode<C, FMA_NEAR, RO, false, false, true>(t, add, add);
+        default: return tile_mode<C, FMA_NEAR, SR, false, false, true>(t, add, add);
+    }
+}
+#endif
 
 #if ISA_AVX2 || ISA_AVX512
 template <int STEP> static void tile_mode_lifted(const Tile& tile) {
