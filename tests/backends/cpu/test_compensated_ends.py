@@ -29,6 +29,8 @@ def operands(kind: str, k: int) -> tuple[torch.Tensor, torch.Tensor]:
     elif kind == "small":
         a *= 2.0**-9
         b *= 2.0**-5
+    elif kind == "huge":
+        a, b = a * 2.0**57, b * 2.0**55
     elif kind == "cancelling":
         a[:, k // 2 :] = -a[:, : k - k // 2].flip(1)
         b[k // 2 :] = b[: k - k // 2].flip(0)
@@ -42,7 +44,7 @@ def operands(kind: str, k: int) -> tuple[torch.Tensor, torch.Tensor]:
 @pytest.mark.parametrize("method", METHODS)
 def test_any_end_of_any_format(method, fmt):
     for mul in PRODUCTS:
-        for kind in ("normal", "large", "small", "cancelling", "short"):
+        for kind in ("normal", "large", "small", "huge", "cancelling", "short"):
             assert_equals_reference(GemmSpec.of(f"{method}({fmt}{mul})"), *operands(kind, 19))
 
 
