@@ -30,12 +30,15 @@ ACCUMULATORS = (
     "kahan(e5m10/rtz)", "kahan(e5m10/sr8)", "kahan(e5m10/ro)", "e5m10/srb8", "chunked(16, e5m10/ru)",
     "chunked(16, e5m10)", "chunked(40, e5m10)", "chunked(1, bf16)", "pairwise(e5m10, 2)", "pairwise(e5m10/rtz, 8)",
     "interleaved(4, e5m10)", "splitk(3, bf16, bf16)", "exact(bf16)", "exact(fp64)", "binned(e5m10)",
-    "int(20, overflow=saturate)", "int(12)", "fixed(24, 12)",
+    "int(20, overflow=saturate)", "int(12)", "fixed(24, 12)", "e4m3", "int8", "mul=e4m3, add=e4m3", "kahan(e4m3)",
+    "neumaier(fp32/ftz)", "e5m10/rtz, arithmetic=fp32", "e5m10/sr8, arithmetic=fp32",
 )  # fmt: skip
 #: Operand formats, matrix instructions and scaled blocks: whole specs.
 SPECS = (
     "e4m3 : e5m10", "e4m3 : mul=e5m10, add=e5m10", "e4m3 : hw(hopper, wgmma, e4m3)", "e5m10 : hw(volta, mma, f16)",
     "bf16 : hw(mi300, mfma, bf16)", "mxfp8_e4m3 : scaled(fp32)", "mxfp4_e2m1 : scaled(exact())", "nvfp4 : scaled(fp32)",
+    "bf16 : hw(hopper, wgmma, bf16)", "e5m10 : hw(volta, mma, f16, out=e5m10)", "e4m3fnuz : hw(mi300, mfma, e4m3fnuz)",
+    "mxfp8_e4m3 : hw(blackwell, mxf8f6f4, e4m3)",
 )  # fmt: skip
 CASTS = (
     "e5m10", "bf16", "e4m3", "e2m1", "e5m10/rtz", "e5m10/ru", "e4m3/sat", "e5m2/ftz", "e5m10/sr16", "fixed(8, 4)",
