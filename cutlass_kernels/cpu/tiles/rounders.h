@@ -143,7 +143,7 @@ template <class C> INL typename C::V round_flush(typename C::V s, const Const<C>
     typedef typename C::V V;
     typedef typename C::VI VI;
     typedef typename C::VU VU;
-    if constexpr (!SPLIT_FLOOR) {  // a choice is two or three instructions: of patterns, the larger is right wherever there is one
+    if constexpr (!SPLIT_FLOOR && sizeof(typename C::T) == 4) {  // of patterns, the larger is right: one instruction, a choice is more
         const VI e = (VI)s & (typename C::I)C::EXP, low = (VI)(e < (VI)k.normal_from) & (VI)k.low_magic, m = imax(e + k.magic_add, low);
         return with_sign((s + (V)m) - (V)m, s, k);
     }
