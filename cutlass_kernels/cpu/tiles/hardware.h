@@ -1,5 +1,6 @@
 // Steps of matrix instructions on a tile: products in float lanes (or double lanes, where exponents need them), their
-// sums in int32, one conversion per step in double lanes. docs/design/cpu.md says why every value here is exact.
+// sums in int32, one conversion per step in double lanes (in float lanes: hardware_floats.h). docs/design/cpu.md says why every value
+// here is exact.
 #pragma once
 #include "tiles/exponents.h"
 #include "tiles/gemm_kernel.h"
