@@ -248,7 +248,7 @@ inline bool cuts(const Isa& isa, const Request& r, const Choice& c, const Sink& 
     const Cast& add = r.add;
     // nearest sums of exact products are on midpoints often; of arithmetic="fp32" they are rounded to nearest, whatever the register's mode
     const bool nearest = isa.lowest_bits && cuts_nearest(r) && c.step == FMA_ODD && (c.kind == PLAIN || c.kind == SUB) && !c.exact_products;
-    const bool cut = c.kind == FAST && r.arithmetic == EXACT && (add.mode == RTZ || add.mode == RNA || add.mode == SR);
+    const bool cut = c.kind == FAST && r.arithmetic == EXACT && add.mode != RO;
     return (nearest || cut) && add.p >= 2 && (add.flags & NEG_ZERO) && !(add.flags & NO_SUBNORMALS);
 }
 
@@ -312,8 +312,8 @@ inline Choice choose(const Request& r, const Stats& a, const Stats& b, const Sta
     bool near = fp32;
     // before its rounding a sum is at most this: a register that overflowed is the end of the format, or no number
     const double clamp = isfinite(r.add.hi) ? fmax(fabs(r.add.hi), fabs(r.add.lo)) : f.bound;
-    const double step_bound = fmax(clamp, f.start) + f.product;
-    const bool b1 = lemma_b(fmin(f.bound, step_bound), add_lsb, i.bits) && in_range && (r.fused || product_exact);
+    const double step_bound = fmin(f.bound, fmax(clamp, f.start) + f.product);
+    const bool b1 = lemma_b(step_bound, add_lsb, i.bits) && in_range && (r.fused || product_exact);
     const bool a1 = lemma_a(r.add, add_width, i.bits) && in_range && (r.fused ? f.width <= i.bits : product_exact);
     const bool exact = a1 || b1;  // of finite terms; an infinity or NaN makes its output one, exactly, in any kernel
     near = near || exact;
@@ -323,7 +323,7 @@ inline Choice choose(const Request& r, const Stats& a, const Stats& b, const Sta
     const bool under_add = no_underflow(r.add, fp32 && !in_range ? -32768 : add_lsb);
     // Where the processor has a mode for all operations, the machine's own sums of arithmetic="fp32" would have it, too. They stay
     // nearest ones where what follows is an addition to their bits and a mask.
-    const bool stays = directed == Isa::TILES && fp32 && !exact && r.fused && carrier == 0 && r.add.mode != RU && r.add.mode != RD;
+    const bool stays = directed == Isa::TILES && fp32 && !exact && r.fused && carrier == 0;
     const bool in_modes = directed == Isa::DIRECTED || (directed == Isa::TILES && (exact || !fp32)) || stays;
     const bool in_part = carrier == 0 && carried(r);
     int kind = cast_kind(r.add, c.carrier, f.finite, over_add, under_add, f.bound, !near, step_bound, in_modes, in_part);

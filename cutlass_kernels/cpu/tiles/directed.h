@@ -17,6 +17,24 @@
 #if ISA_DIRECTED || ISA_MODES
 namespace gemmsim::NS {
 
+constexpr RoundingState::Direction mode_of(int mode) {
+    return mode == RU ? RoundingState::UP : mode == RD || mode == RO ? RoundingState::DOWN : RoundingState::TO_ZERO;
+}
+
+// Bits of a sum to which all that will be cut off, `goes`, is added where the cut is to be up (RU) or down (RD).
+template <class C, int MODE> INL typename C::VU before_cut(typename C::VU u, typename C::VU goes) {
+    typedef typename C::VI VI;
+#if ISA_AVX512
+    if constexpr (sizeof(typename C::T) == 4) {
+        const __m512i x = (__m512i)u, zero = _mm512_setzero_si512();
+        const __mmask16 away = MODE == RD ? _mm512_cmplt_epi32_mask(x, zero) : _mm512_cmpge_epi32_mask(x, zero);
+        return (typename C::VU)_mm512_mask_add_epi32(x, away, x, (__m512i)goes);
+    }
+#endif
+    const VI negative = (VI)u < (VI){};
+    return u + (typename C::VU)(MODE == RD ? (VI)goes & negative : (VI)goes & ~negative);
+}
+
 #if ISA_DIRECTED
 template <class C, int MODE> INL typename C::V fma_directed(typename C::V a, typename C::V b, typename C::V c) {
     if (MODE == RO) return fma_odd<C>(a, b, c);
@@ -33,9 +51,6 @@ template <class C, int MODE> INL typename C::V add_directed(typename C::V a, typ
 INL C32::V least_magnitude(C32::V a, C32::V b) { return (C32::V)_mm512_range_ps((__m512)a, (__m512)b, 10); }
 INL C64::V least_magnitude(C64::V a, C64::V b) { return (C64::V)_mm512_range_pd((__m512d)a, (__m512d)b, 10); }
 #else
-constexpr RoundingState::Direction mode_of(int mode) {
-    return mode == RU ? RoundingState::UP : mode == RD || mode == RO ? RoundingState::DOWN : RoundingState::TO_ZERO;
-}
 // The odd one of both directed results, that up as the negative of one down.
 template <class C> INL typename C::V odd_of(typename C::V down, typename C::V minus_up) {
     typedef typename C::VU VU;
@@ -61,13 +76,16 @@ INL C64::V to_float(C64::VU x) {
 }
 #endif
 
+template <class C> INL typename C::V without_minus_zero(typename C::V s) {
+    typedef typename C::VU VU;
+    return (typename C::V)((VU)s == splat_u<C>(C::SIGN) ? (VU){} : (VU)s);
+}
 // An exact zero sum of unlike signs is +0 in every mode of ours; the machine's toward-minus gives -0. (The register
 // itself is never -0 in that mode nor to odd: it starts at +0 and negative values do not round up to zero.)
 template <class C, int MODE> INL typename C::V plus_zero(typename C::V s) {
     if (MODE != RD && !(ISA_MODES && MODE == RO)) return s;
     if (ISA_DIRECTED) return s + (typename C::V){};
-    typedef typename C::VU VU;
-    return (typename C::V)((VU)s == splat_u<C>(C::SIGN) ? (VU){} : (VU)s);  // where additions round down, +0 does not help
+    return without_minus_zero<C>(s);  // where additions round down, +0 does not help
 }
 
 template <class C, int MODE, bool CLAMP> INL typename C::V round_directed(typename C::V s, const Const<C>& k, typename C::VU R) {

@@ -17,27 +17,21 @@ INL typename C::V step_directed(typename C::V a, typename C::V b, typename C::V 
     return round_directed<C, MODE, CLAMP>(STEP == MA_NEAR && !ISA_MODES ? s + q : plus_zero<C, MODE>(add_directed<C, MODE>(s, q)), add, ra);
 }
 
-// What a step's sums are cut by where all are normal numbers of the format: toward zero, nearest away, at random and to odd an
-// addition to the bits and a mask, else the sum with a power of two. Whether all are is known from the least magnitude; zeros count as
-// small, too.
+// What a step's sums are cut by where all are normal numbers of the format: an addition to the bits and a mask. Whether all are is known
+// from the least magnitude; zeros count as small, too.
 // Of LIFTED values (lifted.h) the AND says it, of two at once with AVX-512.
 template <class C, bool LIFTED = false> struct Cut {
     typedef typename C::V V;
     typedef typename C::VI VI;
     typedef typename C::VU VU;
     VU keep, half, up, normal;
-    VI magic;
 
     explicit Cut(const Const<C>& k, int p)
         : keep(splat_u<C>(~(((typename C::U)1 << (C::MB + 1 - p)) - 1))), half(splat_u<C>((typename C::U)1 << (C::MB - p))),
-          up(splat_u<C>((typename C::U)(C::MB + 1 - p - k.rbits))), normal(LIFTED ? VU{} - 1 : from_magnitude(k.normal_from)),
-          magic(k.magic_add) {}
+          up(splat_u<C>((typename C::U)(C::MB + 1 - p - k.rbits))), normal(LIFTED ? VU{} - 1 : from_magnitude(k.normal_from)) {}
     template <int MODE> INL_MEMBER V round(V s, VU R) const {
         VU u = (VU)s;
-        if (MODE == RU || MODE == RD) {
-            const V m = (V)((VI)(u & C::EXP) + magic);
-            return add_directed<C, MODE>(s, m) - m;
-        }
+        if (MODE == RU || MODE == RD) u = before_cut<C, MODE>(u, ~keep);
         if (MODE == RNA) u += half;
         if (MODE == SR) u += R << up;
         if (MODE == RO) u |= (u & ~keep) + ~keep;  // reaches the last place kept from anything below it
@@ -88,7 +82,7 @@ static __attribute__((noinline)) void rows_directed(const Tile& t, int row, cons
     for (int i = 0; i < ROWS; ++i)
 #pragma GCC unroll 4
         for (int j = 0; j < NV; ++j) s[i][j] = load<V>(c + (i * NV + j) * C::L);
-    constexpr bool CUTS = !CLAMP && STEP < MA_NEAR && (ISA_DIRECTED || (MODE != RU && MODE != RD));
+    constexpr bool CUTS = !CLAMP && STEP < MA_NEAR;
     const Cut<C, LIFTED> cut(add, t.add->p);
     auto one = [&](int64_t k, int kk) __attribute__((always_inline)) {
         V bv[NV];
@@ -168,6 +162,8 @@ template <class C> static void tile_near_in_mode(const Tile& t, const Const<C>& 
     switch (add.mode) {
         case RNA: return tile_mode<C, FMA_NEAR, RNA, false, false, true>(t, add, add);
         case RTZ: return tile_mode<C, FMA_NEAR, RTZ, false, false, true>(t, add, add);
+        case RU: return tile_mode<C, FMA_NEAR, RU, false, false, true>(t, add, add);
+        case RD: return tile_mode<C, FMA_NEAR, RD, false, false, true>(t, add, add);
         case RO: return tile_mode<C, FMA_NEAR, RO, false, false, true>(t, add, add);
         default: return tile_mode<C, FMA_NEAR, SR, false, false, true>(t, add, add);
     }

@@ -39,7 +39,6 @@ static __attribute__((noinline)) int64_t small_vectors(const Tile& t) {
     return n;
 }
 
-// RTZ and RNA.
 template <int MODE, int ROWS> static __attribute__((noinline)) void rows_sunk(const Tile& t, int row) {
     RowsSunk<MODE, ROWS> rows(t, row);
     rows.get();
@@ -47,11 +46,11 @@ template <int MODE, int ROWS> static __attribute__((noinline)) void rows_sunk(co
     rows.put();
 }
 
-template <int MODE> struct CutToZero {
-    static constexpr RoundingState::Direction DIRECTION = RoundingState::TO_ZERO;
+template <int MODE> struct CutInMode {
+    static constexpr RoundingState::Direction DIRECTION = mode_of(MODE);
     static constexpr int ROWS = ISA_DIRECTED ? 8 : 4;
     const Tile& t;
-    explicit CutToZero(const Tile& tile) : t(tile) {}
+    explicit CutInMode(const Tile& tile) : t(tile) {}
     bool run() const {
         for (int row = 0; row < (int)MR; row += ROWS) rows_sunk<MODE, ROWS>(t, row);
         return true;
@@ -137,9 +136,11 @@ template <class Kernel> static bool tiles_sunk(const Tile& t, Beside& how) {
 static bool cut_beside(const Tile& t, Beside& how) {
     switch (t.add->mode) {
         case RNE: return tiles_sunk<CutNearest>(t, how);
-        case RNA: return tiles_sunk<CutToZero<RNA>>(t, how);
+        case RNA: return tiles_sunk<CutInMode<RNA>>(t, how);
         case SR: return is_carried(*t.add) ? tiles_sunk<CutAtRandom<true>>(t, how) : tiles_sunk<CutAtRandom<false>>(t, how);
-        default: return tiles_sunk<CutToZero<RTZ>>(t, how);
+        case RU: return tiles_sunk<CutInMode<RU>>(t, how);
+        case RD: return tiles_sunk<CutInMode<RD>>(t, how);
+        default: return tiles_sunk<CutInMode<RTZ>>(t, how);
     }
 }
 

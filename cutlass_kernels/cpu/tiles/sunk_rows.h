@@ -21,7 +21,8 @@ struct Midpoints {
 };
 
 // Sums of ROWS rows, in the processor's mode toward zero: cut as they are (RTZ), or half of the last place added before (RNA), which is
-// nearest even, too (RNE), but of sums on a midpoint.
+// nearest even, too (RNE), but of sums on a midpoint. In its mode up or down (RU, RD) all that goes is added before where that is away
+// from zero.
 template <int MODE, int ROWS> struct RowsSunk {
     typedef C32::V V;
     typedef C32::VU VU;
@@ -46,15 +47,17 @@ template <int MODE, int ROWS> struct RowsSunk {
         each([&](int i, int j) __attribute__((always_inline)) { s[i][j] = in_register(load<V>(at(i, j))); });
     }
     INL_MEMBER void put() const {
-        each([&](int i, int j) __attribute__((always_inline)) { store(at(i, j), s[i][j]); });
+        each([&](int i, int j) __attribute__((always_inline)) { store(at(i, j), MODE == RD ? without_minus_zero<C32>(s[i][j]) : s[i][j]); });
     }
     INL_MEMBER V sum(int i, int j) const { return vfma(splat<C32>(a[i]), load<V>(b + j * C32::L), s[i][j]); }
     INL_MEMBER void next() { a += MR, b += NV * C32::L; }
 
     INL_MEMBER void term() {
         each([&](int i, int j) __attribute__((always_inline)) {
-            const VU u = (VU)sum(i, j);
-            s[i][j] = (V)((MODE == RTZ ? u : u + half) & keep);
+            VU u = (VU)sum(i, j);
+            if (MODE == RU || MODE == RD) u = before_cut<C32, MODE>(u, goes);
+            else if (MODE != RTZ) u += half;
+            s[i][j] = (V)(u & keep);
         });
         next();
     }
