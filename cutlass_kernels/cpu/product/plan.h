@@ -136,12 +136,12 @@ inline int choose_carrier(const Request& r, bool directed, int least = 0, bool c
 }
 
 // Modes of which compensated sums have kernels of their own (tiles/compensated_modes.h).
-inline bool compensated_mode(const Cast& c) { return c.mode == RTZ || c.mode == RU || c.mode == RD || c.mode == SR; }
+inline bool compensated_mode(const Cast& c) { return c.mode > RNE && c.mode <= SR; }
 
 // Compensated sums of any operands in float lanes by modes (tiles/compensated.h).
 inline bool watched_terms(const Request& r) {
-    return r.method >= KAHAN && r.method <= FAST_TWO_SUM && r.fused && r.arithmetic == EXACT &&
-           ((compensated_mode(r.add) && !(r.add.flags & NO_SUBNORMALS)) || (r.add.mode == RNE && 2 * r.add.p <= 23));
+    if (r.method < KAHAN || r.method > FAST_TWO_SUM || r.arithmetic != EXACT) return false;
+    return compensated_mode(r.add) || (r.fused && r.add.mode == RNE && 2 * r.add.p <= 23);
 }
 
 // Runs of so many terms pay for a kernel of tiles of their own where that one has fewer instructions a step.

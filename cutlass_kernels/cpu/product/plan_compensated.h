@@ -22,24 +22,36 @@ inline bool same_ends(const Cast& c) {
     return same(c.over_pos, c.inf_pos) && same(c.over_neg, c.inf_neg);
 }
 
+// Whether a condition holds of all casts of a compensated sum.
+template <class F> inline bool of_all(const Request& r, F holds) { return holds(r.add) && (r.fused || holds(r.mul)); }
+
+// Whether what casts meet may be clamped to their ranges: where an overflow is infinite, they meet infinities, which are overflows then.
+inline bool may_clamp(const Request& r) {
+    return of_all(r, [](const Cast& c) { return !std::isinf(c.over_pos) && !std::isinf(c.over_neg); }) || of_all(r, same_ends);
+}
+
 // The kernel of compensated sums to nearest even whatever becomes of overflows, of finite data; `otherwise`: there is none.
 inline int nearest_compensated(const Request& r, int carrier, int otherwise) {
     // lemma A, and twice a value of the format times what it is split with
-    auto reaches = [&](const Cast& c, int in) {
-        const CarrierInfo i = carrier_info(in);
-        return 2 * c.p <= i.bits - 1 && c.emax + 1 + i.bits - c.p <= i.emax;
+    auto in = [&](int lanes) {
+        const CarrierInfo i = carrier_info(lanes);
+        return of_all(r, [&](const Cast& c) { return 2 * c.p <= i.bits - 1 && c.emax + 1 + i.bits - c.p <= i.emax; });
     };
-    auto all = [&](auto ok) { return ok(r.add) && (r.fused || ok(r.mul)); };
-    // where an overflow is infinite, casts meet infinities, which are overflows to these kernels
-    const bool finite = all([](const Cast& c) { return !std::isinf(c.over_pos) && !std::isinf(c.over_neg); });
-    if (!finite && !all([](const Cast& c) { return same_ends(c); })) return otherwise;
-    if (!all([](const Cast& c) { return c.mode == RNE; })) return otherwise;
-    auto in = [&](int lanes) { return all([&](const Cast& c) { return reaches(c, lanes); }); };
+    if (!may_clamp(r) || !of_all(r, [](const Cast& c) { return c.mode == RNE; })) return otherwise;
     if (carrier == 1) return in(1) ? FTZ : otherwise;
     return in(0) ? FTZ : in(1) ? SPECIAL : otherwise;
 }
 
-// Compensated runs: all roundings by one kind. SUB and FAST are wagers (compensated.h).
+// The same in one other mode.
+inline bool clamped_in_mode(const Request& r, int carrier) {
+    const CarrierInfo i = carrier_info(carrier);
+    return may_clamp(r) && of_all(r, [&](const Cast& c) {
+               const bool reaches = c.emax + 1 + i.bits - c.p + 1 <= i.emax, low = !(c.flags & NO_SUBNORMALS) || c.emin + i.bits <= i.emax;
+               return reaches && low && c.p + (c.mode == SR ? c.rbits : 1) <= i.bits - 1;
+           });
+}
+
+// Compensated runs: all roundings by one kind. SUB and FAST are wagers (tiles/compensated.h).
 inline Choice choose_compensated(const Request& r, const Stats& a, const Stats& b, int carrier, Isa::Directed directed) {
     const int bits_add = draws(r.add), bits_mul = r.fused ? 0 : draws(r.mul);
     const bool random = bits_add || bits_mul, beyond = r.add.mode > SR || (!r.fused && r.mul.mode > SR);
@@ -50,16 +62,18 @@ inline Choice choose_compensated(const Request& r, const Stats& a, const Stats& 
     const Facts f = block_facts(r, a, b, EMPTY_STATS);
     const bool odd = r.arithmetic != FP32, in_range = f.lsb >= i.emin - i.bits + 1 && f.product < ldexp(1.0, i.emax);
     const bool halves = carrier == 0 && directed == Isa::TILES && watched_terms(r), product_exact = in_range && f.width <= i.bits;
-    if (odd && directed != Isa::DIRECTED && !halves && !product_exact) return Choice{carrier, 0, SCALAR, 0};
+    const bool own = directed != Isa::NEAREST && compensated_mode(r.add) && (r.fused || (r.mul.mode == r.add.mode && bits_mul == bits_add));
+    const bool clamped = odd && own && f.finite && clamped_in_mode(r, carrier);
+    if (odd && directed != Isa::DIRECTED && !halves && !product_exact && !clamped) return Choice{carrier, 0, SCALAR, 0};
     Choice c = {carrier, (r.fused ? (odd ? FMA_ODD : FMA_NEAR) : (odd ? MA_ODD : MA_NEAR)), GENERAL, f.finite ? FINITE : 0};
     if (random) c.careful = c.kind = RANDOM;
     else if (halves && !product_exact) c.careful = c.kind = LANES;
-    const bool own = directed != Isa::NEAREST && compensated_mode(r.add) && (r.fused || (r.mul.mode == r.add.mode && bits_mul == bits_add));
     const int mode = own ? r.add.mode : (int)RNE;
     auto simple = [&](const Cast& q) {
         return q.mode == mode && q.p + (mode == SR ? q.rbits : 1) <= i.bits - 1 && !(q.flags & NO_SUBNORMALS);
     };
-    if (odd && !random && f.finite && directed != Isa::NEAREST) c.careful = c.kind = nearest_compensated(r, carrier, c.kind);
+    if (clamped) c.careful = c.kind = FAST_CLAMP;
+    else if (odd && !random && f.finite && directed != Isa::NEAREST) c.careful = c.kind = nearest_compensated(r, carrier, c.kind);
     const int lift = i.bits - r.add.p + 1;
     if (!odd || !f.finite || !simple(r.add) || (!own && 2 * r.add.p > i.bits - 1) || !make_wager(r.add, f.product, &c.wager)) return c;
     // above the format's end there is room for what is seen too late

@@ -9,10 +9,10 @@ namespace gemmsim::NS {
 CompensatedFn compensated_in_modes(int carrier, int method, int kind, bool odd);
 #endif
 
-// All roundings of the step by one kind: NONE, SUB, GENERAL, RANDOM or FAST; arithmetic="fp32" (not `odd`) has no SUB and no FAST.
+// All roundings of the step by one kind: NONE, SUB, GENERAL, RANDOM, FAST or FAST_CLAMP; arithmetic="fp32" (not `odd`) has no SUB and none of the last two.
 CompensatedFn compensated(int carrier, int method, int kind, bool odd) {
 #if ISA_DIRECTED || ISA_MODES
-    if (kind == RANDOM || kind == FAST) return compensated_in_modes(carrier, method, kind, odd);
+    if (kind == RANDOM || kind == FAST || kind == FAST_CLAMP) return compensated_in_modes(carrier, method, kind, odd);
 #endif
     return carrier == 0 ? compensated_method<C32>(method, kind, odd) : compensated_method<C64>(method, kind, odd);
 }

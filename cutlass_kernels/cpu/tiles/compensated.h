@@ -19,7 +19,7 @@
 // By modes, float lanes round what has a product in it from the nearest sum, too, and watch it (watched.h); where that may be
 // wrong, it is made in double lanes. So it takes any operands there, and LANES is all of GENERAL in double lanes.
 //
-// FAST and RANDOM: compensated_modes.h.
+// FAST, FAST_CLAMP and RANDOM: compensated_modes.h.
 #pragma once
 #include "tiles/gemm_kernel.h"
 #include "tiles/halves.h"

@@ -9,7 +9,7 @@
 #if ISA_DIRECTED || ISA_MODES
 namespace gemmsim::NS {
 
-// `kind`: FAST, which is `odd`, or RANDOM.
+// `kind`: FAST or FAST_CLAMP, which are `odd`, or RANDOM.
 CompensatedFn compensated_in_modes(int carrier, int method, int kind, bool odd) {
     return carrier == 0 ? compensated_method_in_modes<C32>(method, kind, odd) : compensated_method_in_modes<C64>(method, kind, odd);
 }

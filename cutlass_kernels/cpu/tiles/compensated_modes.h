@@ -1,9 +1,10 @@
-// Compensated sums that are rounded toward zero, up, down or at random (formulas: compensated.h).
+// Compensated sums in one mode other than nearest even (formulas: compensated.h).
 //
 // FAST is a wager as SUB is. What has a product in it is rounded in its direction (directed.h). Sums of two registers are multiples
-// of the smallest quantum, below 2^emin as above: cut to the format's bits where they are (directed_kernel.h), or, up and down,
-// added to a power of two. The correction is looked at, too, since what is lost in one direction does not cancel in it. RANDOM:
-// any data, in integers; of float panels by modes in double lanes, where products are exact.
+// of the smallest quantum, below 2^emin as above: cut to the format's bits where they are (directed_kernel.h). The correction is looked
+// at, too, since what is lost in one direction does not cancel in it. FAST_CLAMP: all are rounded as what has a product in it is, with or
+// without subnormals, whatever becomes of overflows; data are finite. RANDOM: any data, in integers; of float panels by modes in double
+// lanes, where products are exact.
 #pragma once
 #include "tiles/compensated.h"
 #include "tiles/directed_kernel.h"
@@ -26,13 +27,14 @@ template <class C, int ROWS> struct StepBits {
 };
 
 // As Rounded, in one direction.
-template <class C, int MODE, class Bits> struct RoundedInMode {
+template <class C, int MODE, bool CLAMP, class Bits> struct RoundedInMode {
     typedef typename C::V V;
     const Const<C>& k;
     const Cut<C>& cut;
     const Bits bits;
-    template <int OP> INL_MEMBER V round(V s) const { return round_directed<C, MODE, false>(s, k, bits.template of<OP>()); }
+    template <int OP> INL_MEMBER V round(V s) const { return round_directed<C, MODE, CLAMP>(s, k, bits.template of<OP>()); }
     template <int OP> INL_MEMBER V add(V x, V y) const {
+        if (CLAMP) return round<OP>(add_directed<C, MODE>(x, y));
         return cut.template round<MODE>(add_directed<C, MODE>(x, y), bits.template of<OP>());
     }
     template <int OP> INL_MEMBER V sub(V x, V y) const { return add<OP>(x, -y); }
@@ -43,16 +45,16 @@ template <class C, int MODE, class Bits> struct RoundedInMode {
 
 constexpr int operations(int method) { return method == KAHAN ? 4 : method == TWO_SUM ? 8 : 5; }
 
-// MODE: of FAST; SR of RANDOM, whose casts may be others.
+// MODE: of FAST and FAST_CLAMP; SR of RANDOM, whose casts may be others.
 template <class C, int METHOD, int KIND, int MODE, bool ODD, int ROWS> struct CompensatedInMode {
     typedef typename C::V V;
     typedef typename C::VI VI;
     typedef typename C::VU VU;
     typedef typename C::T T;
     typedef CompensatedStep<C, METHOD> Step;
-    static constexpr bool DRAWS = MODE == SR;
+    static constexpr bool DRAWS = MODE == SR, OWN = KIND != RANDOM;
     typedef std::conditional_t<DRAWS, StepBits<C, ROWS>, NoBits<C>> Bits;
-    typedef std::conditional_t<KIND == FAST, RoundedInMode<C, MODE, Bits>, Rounded<C, RANDOM, ODD, Bits>> Ops;
+    typedef std::conditional_t<OWN, RoundedInMode<C, MODE, KIND == FAST_CLAMP, Bits>, Rounded<C, RANDOM, ODD, Bits>> Ops;
 
     const Tile& tile;
     const int row;
@@ -73,8 +75,8 @@ template <class C, int METHOD, int KIND, int MODE, bool ODD, int ROWS> struct Co
         if (rounds && km.random) draws[PRODUCT_ROUNDING].make(tile, row, block, SITE_PRODUCT);
     }
     INL_MEMBER Ops operations_of(const Const<C>& k, const Cut<C>& cut, int i, int j, int64_t at) const {
-        if constexpr (KIND == FAST && DRAWS) return Ops{k, cut, Bits(draws, i, j, at, k.rbits)};
-        else if constexpr (KIND == FAST) return Ops{k, cut, Bits()};
+        if constexpr (OWN && DRAWS) return Ops{k, cut, Bits(draws, i, j, at, k.rbits)};
+        else if constexpr (OWN) return Ops{k, cut, Bits()};
         else return Ops{k, Bits(draws, i, j, at, k.random ? k.rbits : 16)};
     }
 
@@ -115,7 +117,7 @@ template <class C, int METHOD, int KIND, int MODE, bool ODD, int ROWS> struct Co
             for (int j = 0; j < NV; ++j) {
                 const V r = METHOD == KAHAN || tile.k == 0 ? s[i][j]
                                                            : operations_of(ka, cut_a, i, j, last).template add<LAST_SUM>(s[i][j], c[i][j]);
-                store(out + (i * NV + j) * C::L, KIND == FAST ? plus_zero<C, MODE>(r) : r);
+                store(out + (i * NV + j) * C::L, OWN ? plus_zero<C, MODE>(r) : r);
             }
         for (int l = 0; l < C::L; ++l)
             if (lost[l]) return false;
@@ -127,7 +129,7 @@ template <class C, int METHOD, int KIND, int MODE, bool ODD> static bool all_in_
     constexpr int BLOCK = MODE == SR ? 2 : WIDTH == 64 || ISA_NEON ? 4 : 2;
     const Const<C> add = Const<C>::make(*t.add), mul = Const<C>::make(rounds ? *t.mul : *t.add);
 #if ISA_MODES
-    const RoundingState state(KIND == FAST ? mode_of(MODE) : RoundingState::NEAREST);
+    const RoundingState state(KIND == RANDOM ? RoundingState::NEAREST : mode_of(MODE));
 #endif
     int row = 0;
     for (; row + BLOCK <= t.rows; row += BLOCK)
@@ -137,12 +139,14 @@ template <class C, int METHOD, int KIND, int MODE, bool ODD> static bool all_in_
     return true;
 }
 
-template <class C, int METHOD> static bool compensated_fast(const Tile& t, const Wager& wager, bool rounds) {
+template <class C, int METHOD, int KIND> static bool all_in_their_mode(const Tile& t, const Wager& wager, bool rounds) {
     switch (t.add->mode) {
-        case RTZ: return all_in_mode<C, METHOD, FAST, RTZ, true>(t, wager, rounds);
-        case RU: return all_in_mode<C, METHOD, FAST, RU, true>(t, wager, rounds);
-        case RD: return all_in_mode<C, METHOD, FAST, RD, true>(t, wager, rounds);
-        default: return all_in_mode<C, METHOD, FAST, SR, true>(t, wager, rounds);
+        case RNA: return all_in_mode<C, METHOD, KIND, RNA, true>(t, wager, rounds);
+        case RTZ: return all_in_mode<C, METHOD, KIND, RTZ, true>(t, wager, rounds);
+        case RU: return all_in_mode<C, METHOD, KIND, RU, true>(t, wager, rounds);
+        case RD: return all_in_mode<C, METHOD, KIND, RD, true>(t, wager, rounds);
+        case RO: return all_in_mode<C, METHOD, KIND, RO, true>(t, wager, rounds);
+        default: return all_in_mode<C, METHOD, KIND, SR, true>(t, wager, rounds);
     }
 }
 
@@ -173,7 +177,8 @@ template <int METHOD> static bool random_in_double_lanes(const Tile& t, const Wa
 #endif
 
 template <class C, int METHOD> static CompensatedFn compensated_mode_of(int kind, bool odd) {
-    if (kind == FAST) return compensated_fast<C, METHOD>;
+    if (kind == FAST) return all_in_their_mode<C, METHOD, FAST>;
+    if (kind == FAST_CLAMP) return all_in_their_mode<C, METHOD, FAST_CLAMP>;
 #if ISA_MODES
     if (odd && sizeof(typename C::T) == 4) return random_in_double_lanes<METHOD>;
 #endif
