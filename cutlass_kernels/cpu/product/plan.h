@@ -141,7 +141,7 @@ inline bool compensated_mode(const Cast& c) { return c.mode > RNE && c.mode <= S
 // Compensated sums of any operands in float lanes by modes (tiles/compensated.h).
 inline bool watched_terms(const Request& r) {
     if (r.method < KAHAN || r.method > FAST_TWO_SUM || r.arithmetic != EXACT) return false;
-    return compensated_mode(r.add) || (r.fused && r.add.mode == RNE && 2 * r.add.p <= 23);
+    return compensated_mode(r.add) || (r.add.mode == RNE && 2 * r.add.p <= 23 && (r.fused || 2 * r.mul.p <= 23));
 }
 
 // Runs of so many terms pay for a kernel of tiles of their own where that one has fewer instructions a step.

@@ -30,16 +30,16 @@ inline bool may_clamp(const Request& r) {
     return of_all(r, [](const Cast& c) { return !std::isinf(c.over_pos) && !std::isinf(c.over_neg); }) || of_all(r, same_ends);
 }
 
-// The kernel of compensated sums to nearest even whatever becomes of overflows, of finite data; `otherwise`: there is none.
-inline int nearest_compensated(const Request& r, int carrier, int otherwise) {
+// The kernel of compensated sums to nearest even whatever becomes of overflows, of finite data; SCALAR: there is none.
+inline int nearest_compensated(const Request& r, int carrier) {
     // lemma A, and twice a value of the format times what it is split with
     auto in = [&](int lanes) {
         const CarrierInfo i = carrier_info(lanes);
         return of_all(r, [&](const Cast& c) { return 2 * c.p <= i.bits - 1 && c.emax + 1 + i.bits - c.p <= i.emax; });
     };
-    if (!may_clamp(r) || !of_all(r, [](const Cast& c) { return c.mode == RNE; })) return otherwise;
-    if (carrier == 1) return in(1) ? FTZ : otherwise;
-    return in(0) ? FTZ : in(1) ? SPECIAL : otherwise;
+    if (!may_clamp(r) || !of_all(r, [](const Cast& c) { return c.mode == RNE; })) return SCALAR;
+    if (carrier == 1) return in(1) ? FTZ : SCALAR;
+    return in(0) ? FTZ : in(1) ? SPECIAL : SCALAR;
 }
 
 // The same in one other mode.
@@ -64,8 +64,11 @@ inline Choice choose_compensated(const Request& r, const Stats& a, const Stats& 
     const bool halves = carrier == 0 && directed == Isa::TILES && watched_terms(r), product_exact = in_range && f.width <= i.bits;
     const bool own = directed != Isa::NEAREST && compensated_mode(r.add) && (r.fused || (r.mul.mode == r.add.mode && bits_mul == bits_add));
     const bool clamped = odd && own && f.finite && clamped_in_mode(r, carrier);
-    if (odd && directed != Isa::DIRECTED && !halves && !product_exact && !clamped) return Choice{carrier, 0, SCALAR, 0};
+    const int nearest = odd && !random && f.finite && directed != Isa::NEAREST ? nearest_compensated(r, carrier) : SCALAR;
+    if (odd && directed != Isa::DIRECTED && !halves && !product_exact && !clamped && nearest == SCALAR)
+        return Choice{carrier, 0, SCALAR, 0};
     Choice c = {carrier, (r.fused ? (odd ? FMA_ODD : FMA_NEAR) : (odd ? MA_ODD : MA_NEAR)), GENERAL, f.finite ? FINITE : 0};
+    c.exact_products = product_exact;
     if (random) c.careful = c.kind = RANDOM;
     else if (halves && !product_exact) c.careful = c.kind = LANES;
     const int mode = own ? r.add.mode : (int)RNE;
@@ -73,7 +76,7 @@ inline Choice choose_compensated(const Request& r, const Stats& a, const Stats& 
         return q.mode == mode && q.p + (mode == SR ? q.rbits : 1) <= i.bits - 1 && !(q.flags & NO_SUBNORMALS);
     };
     if (clamped) c.careful = c.kind = FAST_CLAMP;
-    else if (odd && !random && f.finite && directed != Isa::NEAREST) c.careful = c.kind = nearest_compensated(r, carrier, c.kind);
+    else if (nearest != SCALAR) c.careful = c.kind = nearest;
     const int lift = i.bits - r.add.p + 1;
     if (!odd || !f.finite || !simple(r.add) || (!own && 2 * r.add.p > i.bits - 1) || !make_wager(r.add, f.product, &c.wager)) return c;
     // above the format's end there is room for what is seen too late

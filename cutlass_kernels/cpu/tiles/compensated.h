@@ -1,10 +1,4 @@
-// Compensated summation: a register and its correction, every operation rounded to the format.
-//   kahan         y = R(q - C); t = R(S + y); C = R(R(t - S) - y); S = t;                    result S
-//   neumaier      x = R(q); t = R(S + x); C = R(C + R(R(hi - t) + lo)); S = t;                result R(S + C)
-//   two_sum       x = R(q); t = R(S + x); z = R(t - S);
-//                 C = R(C + R(R(S - R(t - z)) + R(x - z))); S = t;                            result R(S + C)
-//   fast_two_sum  x = R(q); t = R(S + x); C = R(C + R(x - R(t - S))); S = t;                  result R(S + C)
-// q is the exact product or the rounded one; hi is the larger magnitude of S and x, S on a tie.
+// Compensated sums of one tile (formulas: compensated_step.h).
 //
 // Kinds: NONE, the carrier is the format. SUB, a wager that nothing overflows, with nothing in the loop to see to it: S is
 // looked at after every few steps, between which it cannot grow past the format (plan.h), and a lost wager is done again
@@ -16,74 +10,18 @@
 // the carrier's nearest ones by lemma A: what is below 2^emin is exact in it. SPECIAL: the same of float panels in double lanes, for
 // formats of more than 11 bits and those whose ends float lanes do not reach.
 //
-// By modes, float lanes round what has a product in it from the nearest sum, too, and watch it (watched.h); where that may be
-// wrong, it is made in double lanes. So it takes any operands there, and LANES is all of GENERAL in double lanes.
+// By modes, float lanes of SUB round what has a product in it from the nearest sum, too, and watch it (watched.h); where that may be wrong,
+// it is made in double lanes. Other kernels that are right with exact products only have ones of any operands in two modes
+// (compensated_two_modes.h); LANES is all of GENERAL in double lanes.
 //
 // FAST, FAST_CLAMP and RANDOM: compensated_modes.h.
 #pragma once
-#include "tiles/gemm_kernel.h"
+#include "tiles/compensated_step.h"
+#include "tiles/compensated_two_modes.h"
 #include "tiles/halves.h"
 #include "tiles/watch.h"
 
 namespace gemmsim::NS {
-
-// Operations of a step beside those with numbers, and what stands for the random bits of any where there are none.
-enum Operation : int { PRODUCT_ROUNDING = 8, LAST_SUM = 9 };
-template <class C> struct NoBits {
-    template <int OP> INL_MEMBER typename C::VU of() const { return typename C::VU{}; }
-};
-
-// Operations of a step, and their roundings.
-template <class C, int KIND, bool ODD, class Bits = NoBits<C>> struct Rounded {
-    typedef typename C::V V;
-    const Const<C>& k;
-    const Bits bits = Bits();
-    template <int OP> INL_MEMBER V round(V s) const { return round_to<C, KIND>(s, k, bits.template of<OP>()); }
-    // of two registers
-    template <int OP> INL_MEMBER V add(V x, V y) const {
-        if (KIND == SUB) return round_to<C, PLAIN>(x + y, k, (typename C::VU){});
-        return round<OP>(ODD && KIND != FTZ ? add_odd<C>(x, y) : x + y);
-    }
-    template <int OP> INL_MEMBER V sub(V x, V y) const { return add<OP>(x, -y); }
-    template <int OP> INL_MEMBER V add_product(V q, V y) const { return round<OP>(ODD ? add_odd<C>(q, y) : q + y); }
-    template <int OP> INL_MEMBER V fused(V a, V b, V c) const { return round<OP>(ODD ? fma_odd<C>(a, b, c) : vfma(a, b, c)); }
-    static INL_MEMBER V product(V a, V b) { return ODD ? mul_odd<C>(a, b) : a * b; }
-};
-
-// The steps; `Ops` as Rounded.
-template <class C, int METHOD> struct CompensatedStep {
-    typedef typename C::V V;
-    typedef typename C::VI VI;
-    typedef typename C::VU VU;
-
-    // What has the product in it: y of Kahan's step, else x. `rounds`: the product has a rounding of its own, `mul`.
-    template <class Ops> static INL_MEMBER V term(V a, V b, V c, const Ops& add, const Ops& mul, bool rounds) {
-        if (METHOD == KAHAN)
-            return rounds ? add.template add_product<0>(mul.template round<PRODUCT_ROUNDING>(mul.product(a, b)), -c)
-                          : add.template fused<0>(a, b, -c);
-        const V q = add.product(a, b);
-        return add.template round<0>(rounds ? mul.template round<PRODUCT_ROUNDING>(q) : q);
-    }
-    template <class Ops> static INL_MEMBER void finish(V x, V& s, V& c, const Ops& add) {
-        const V t = add.template add<1>(s, x);
-        if (METHOD == KAHAN) {
-            c = add.template sub<3>(add.template sub<2>(t, s), x);
-            s = t;
-            return;
-        }
-        if (METHOD == NEUMAIER) {
-            const VI larger = (VI)((VU)s & ~C::SIGN) >= (VI)((VU)x & ~C::SIGN);
-            const V hi = larger ? s : x, lo = larger ? x : s;
-            c = add.template add<4>(c, add.template add<3>(add.template sub<2>(hi, t), lo));
-        } else if (METHOD == TWO_SUM) {
-            const V z = add.template sub<2>(t, s), lost = add.template sub<4>(s, add.template sub<3>(t, z));
-            c = add.template add<7>(c, add.template add<6>(lost, add.template sub<5>(x, z)));
-        } else {
-            c = add.template add<4>(c, add.template sub<3>(x, add.template sub<2>(t, s)));
-        }
-        s = t;
-    }
-};
 
 template <class C, int METHOD, int KIND, bool ODD> struct Compensated : CompensatedStep<C, METHOD> {
     typedef typename C::V V;
@@ -100,13 +38,6 @@ template <class C, int METHOD, int KIND, bool ODD> struct Compensated : Compensa
         if (none_set((VI)(w.on_midpoint(n) | (w.below_normal(n) & (VI)(n != V{}))))) return x;
         return in_halves(a, b, METHOD == KAHAN ? -c : V{}, VU{}, [&](C64::V p, C64::V q, C64::V r, C64::VU) __attribute__((always_inline)) {
             return round_to<C64, SUB>(METHOD == KAHAN ? fma_odd<C64>(p, q, r) : p * q, wide, C64::VU{});
-        });
-    }
-    // What has a product in it, in double lanes, where products are exact.
-    static INL_MEMBER V term_in_halves(V a, V b, V c, const Rounded<C64, FTZ, true>& add, const Rounded<C64, FTZ, true>& mul, bool rounds) {
-        typedef CompensatedStep<C64, METHOD> Wide;
-        return in_halves(a, b, c, VU{}, [&](C64::V p, C64::V q, C64::V r, C64::VU) __attribute__((always_inline)) {
-            return Wide::term(p, q, r, add, mul, rounds);
         });
     }
     // A step of the rows of a group, whose operands are `av` and `bv`.
@@ -144,8 +75,7 @@ template <class C, int METHOD, int KIND, bool ODD> struct Compensated : Compensa
         VI lost = {};
 #if ISA_MODES
         const Watch<C> watch(ka, *tile.add);
-        const Const<C64> wide = Const<C64>::make(*tile.add), wide_mul = Const<C64>::make(*tile.mul);
-        const Rounded<C64, FTZ, true> add_wide = {wide}, mul_wide = {wide_mul};
+        const Const<C64> wide = Const<C64>::make(*tile.add);
 #endif
         const int64_t segment = KIND == SUB ? wager.steps : tile.k;
         for (int64_t k0 = 0; k0 < tile.k; k0 += segment) {
@@ -170,15 +100,7 @@ template <class C, int METHOD, int KIND, bool ODD> struct Compensated : Compensa
                 for (int i = 0; i < ROWS; ++i) {
                     const V av = splat<C>(a[k * MR + i]);
 #pragma GCC unroll 4
-                    for (int j = 0; j < NV; ++j) {
-                        V x;
-#if ISA_MODES
-                        if constexpr (KIND == FTZ && sizeof(T) == 4) x = term_in_halves(av, bv[j], c[i][j], add_wide, mul_wide, rounds);
-                        else
-#endif
-                            x = Step::term(av, bv[j], c[i][j], add, mul, rounds);
-                        Step::finish(x, s[i][j], c[i][j], add);
-                    }
+                    for (int j = 0; j < NV; ++j) { Step::finish(Step::term(av, bv[j], c[i][j], add, mul, rounds), s[i][j], c[i][j], add); }
                 }
             }
             if (KIND == SUB)
@@ -208,6 +130,8 @@ template <class C, int METHOD, int KIND, bool ODD> struct Compensated : Compensa
 #if ISA_MODES
         if constexpr (CAN_WATCH)
             if (!rounds) return all_rows<4, true>(t, wager, false);
+        if (KIND == SUB && ODD && (METHOD == KAHAN && !rounds ? sizeof(typename C::T) == 8 : !t.exact_products))
+            return compensated_two_modes<C, METHOD, KIND, typename C::T>(t, wager, rounds);
 #endif
         return all_rows < KIND == GENERAL ? 1
                : WIDTH == 64 || ISA_NEON  ? 4
@@ -244,8 +168,13 @@ template <int METHOD, int KIND> static bool compensated_in_double_lanes(const Ti
 template <class C, int METHOD> static CompensatedFn compensated_of(int kind, bool odd) {
 #if ISA_DIRECTED || ISA_MODES
     if (kind == LANES) return compensated_in_double_lanes<METHOD, GENERAL>;
-    if (kind == SPECIAL) return compensated_in_double_lanes<METHOD, FTZ>;
+#endif
+#if ISA_MODES
+    if (kind == FTZ) return compensated_two_modes<C, METHOD, FTZ, typename C::T>;
+    if (kind == SPECIAL) return compensated_two_modes<C64, METHOD, FTZ, float>;
+#elif ISA_DIRECTED
     if (kind == FTZ) return Compensated<C, METHOD, FTZ, true>::run;
+    if (kind == SPECIAL) return compensated_in_double_lanes<METHOD, FTZ>;
 #endif
     if (kind == NONE) return Compensated<C, METHOD, NONE, false>::run;
     if (odd && kind <= SUB) return Compensated<C, METHOD, SUB, true>::run;

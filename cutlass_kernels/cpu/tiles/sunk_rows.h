@@ -47,7 +47,8 @@ template <int MODE, int ROWS> struct RowsSunk {
         each([&](int i, int j) __attribute__((always_inline)) { s[i][j] = in_register(load<V>(at(i, j))); });
     }
     INL_MEMBER void put() const {
-        each([&](int i, int j) __attribute__((always_inline)) { store(at(i, j), MODE == RD ? without_minus_zero<C32>(s[i][j]) : s[i][j]); });
+        each([&](int i, int j)
+                 __attribute__((always_inline)) { store(at(i, j), MODE == RD ? without_minus_zero<C32>(s[i][j]) : s[i][j]); });
     }
     INL_MEMBER V sum(int i, int j) const { return vfma(splat<C32>(a[i]), load<V>(b + j * C32::L), s[i][j]); }
     INL_MEMBER void next() { a += MR, b += NV * C32::L; }
