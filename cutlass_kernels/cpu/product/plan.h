@@ -144,8 +144,8 @@ inline bool watched_terms(const Request& r) {
     return compensated_mode(r.add) || (r.add.mode == RNE && 2 * r.add.p <= 23 && (r.fused || 2 * r.mul.p <= 23));
 }
 
-// Runs of so many terms pay for a kernel of tiles of their own where that one has fewer instructions a step.
-constexpr int64_t WATCHED_RUNS = 32;
+// Runs of so many terms pay for a kernel of tiles of their own where that one has fewer instructions a step; of double lanes by modes.
+constexpr int64_t WATCHED_RUNS = 32, WIDE_RUNS = 8;
 
 // Terms of the shortest run, but for what is left over at an end; all, or more, where no order divides them.
 inline int64_t shortest_run(const Request& r) {
@@ -436,6 +436,9 @@ inline RunsPlan choose_runs(const Request& r, const Choice& c, const Stats& a, c
     }
     const CarrierInfo i = carrier_info(c.carrier);
     const Facts f = block_facts(r, a, b, EMPTY_STATS);
+    // By modes those of double lanes are, too, whose products have so many bits below the register's that few sums are on midpoints.
+    if (w && directed == Isa::TILES && c.step == FMA_ODD && c.carrier == 1 && longest >= WIDE_RUNS && f.width >= r.add.p + 10)
+        return RunsPlan();
     const bool product_exact = f.width <= i.bits && f.lsb >= i.emin - i.bits + 1 && f.product < ldexp(1.0, i.emax);
     if (directed != Isa::DIRECTED && (c.step == FMA_ODD || c.step == MA_ODD) && !product_exact) return plan;  // vec.h
     const double room = ldexp(1.0, i.emax - (i.bits - r.add.p + 1) - 8);
