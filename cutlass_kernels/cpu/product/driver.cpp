@@ -43,7 +43,8 @@ Report run_gemm(const Isa& isa, const GemmArgs& g, const Gather* gather, const L
     const Request r = request_of(g, g.member);
     Report report = {};
     report.proofs = ~0;
-    const bool directed = isa.directed == Isa::DIRECTED || (isa.directed == Isa::TILES && (long_runs(r) || watched_terms(r)));
+    const bool by_modes = isa.directed == Isa::TILES && (long_runs(r) || watched_terms(r) || single_terms(r));
+    const bool directed = isa.directed == Isa::DIRECTED || by_modes;
     const int carrier = choose_carrier(r, directed || events, 0, lookup != nullptr);  // additions that are watched take any products
     if (g.m == 0 || g.n == 0) return report;
     if (carrier == 0 || (carrier == 2 && g.arithmetic == FP32)) run_product<float>(isa, g, r, carrier, gather, lookup, events, &report);

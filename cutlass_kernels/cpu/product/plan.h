@@ -147,6 +147,28 @@ inline bool watched_terms(const Request& r) {
 // Runs of so many terms pay for a kernel of tiles of their own where that one has fewer instructions a step; of double lanes by modes.
 constexpr int64_t WATCHED_RUNS = 32, WIDE_RUNS = 8;
 
+inline bool same_cast(const Cast& x, const Cast& y) {
+    auto same = [](double p, double q) { return memcmp(&p, &q, sizeof p) == 0; };  // what an overflow becomes may be NaN
+    return x.p == y.p && x.emin == y.emin && x.mode == y.mode && x.flags == y.flags && x.emax == y.emax && same(x.lo, y.lo) &&
+           same(x.hi, y.hi) && same(x.over_pos, y.over_pos) && same(x.over_neg, y.over_neg) && same(x.inf_pos, y.inf_pos) &&
+           same(x.inf_neg, y.inf_neg);
+}
+
+// The innermost order if its totals meet by the register's cast, in sequence or in pairs; else null.
+inline const Wrapper* order_of_same(const Request& r) {
+    const Wrapper* const w = r.wrapper_count ? &r.wrappers[r.wrapper_count - 1] : nullptr;
+    return w && (w->order == CHUNKED || w->order == PAIRWISE || w->order == INTERLEAVED) && same_cast(w->cast, r.add) ? w : nullptr;
+}
+inline int64_t longest_run(const Request& r, const Wrapper& w) {
+    return w.order == INTERLEAVED ? (r.k + w.n - 1) / w.n : w.n < r.k ? w.n : r.k;
+}
+
+// Sums of rounded products (tiles/runs.h), of any operands in float lanes.
+inline bool single_terms(const Request& r) {
+    const Wrapper* const w = order_of_same(r);
+    return w && r.method == REGISTER && r.fused && r.arithmetic == EXACT && r.add.mode == RNE && 2 * r.add.p <= 23 && longest_run(r, *w) == 1;
+}
+
 // Terms of the shortest run, but for what is left over at an end; all, or more, where no order divides them.
 inline int64_t shortest_run(const Request& r) {
     int64_t shortest = INT64_MAX;
@@ -385,13 +407,6 @@ inline bool make_runs_wager(const Cast& add, double product, Wager* w) {
     return 2 * n * g * 1.1 * (product + 2 * quantum) < end / 2;
 }
 
-inline bool same_cast(const Cast& x, const Cast& y) {
-    auto same = [](double p, double q) { return memcmp(&p, &q, sizeof p) == 0; };  // what an overflow becomes may be NaN
-    return x.p == y.p && x.emin == y.emin && x.mode == y.mode && x.flags == y.flags && x.emax == y.emax && same(x.lo, y.lo) &&
-           same(x.hi, y.hi) && same(x.over_pos, y.over_pos) && same(x.over_neg, y.over_neg) && same(x.inf_pos, y.inf_pos) &&
-           same(x.inf_neg, y.inf_neg);
-}
-
 // Register and innermost order in one kernel and one other direction (tiles/runs_modes.cpp). Longer runs have fewer instructions a
 // step in kernels of tiles.
 constexpr int64_t DIRECTED_RUNS = 6;
@@ -417,12 +432,11 @@ inline RunsPlan choose_runs(const Request& r, const Choice& c, const Stats& a, c
     plan.step = c.step;
     const bool own = c.kind == FAST || c.kind == FAST_CLAMP;
     if (r.method != REGISTER || (c.kind > FTZ && !(own && runs_in_mode(r)))) return plan;
-    const Wrapper* w = r.wrapper_count ? &r.wrappers[r.wrapper_count - 1] : nullptr;
-    if (w && ((w->order != CHUNKED && w->order != PAIRWISE && w->order != INTERLEAVED) || !same_cast(w->cast, r.add))) w = nullptr;
+    const Wrapper* const w = order_of_same(r);
     int64_t longest = r.k;
     if (w) {
         plan.shape = w->order == PAIRWISE || w->pairs ? RunsPlan::PAIRS : RunsPlan::SEQUENCE;
-        longest = w->order == INTERLEAVED ? (r.k + w->n - 1) / w->n : w->n < r.k ? w->n : r.k;
+        longest = longest_run(r, *w);
     } else if (c.kind <= SUB || own) return plan;  // the plain kernel has nothing to lose
     if (own) return choose_directed_runs(r, plan, a, b, c.carrier, longest);
     // Long runs are better watched (tiles/watched.h), by a kernel of tiles; but for sums of exact products, which are on midpoints often.
@@ -440,8 +454,9 @@ inline RunsPlan choose_runs(const Request& r, const Choice& c, const Stats& a, c
     if (w && directed == Isa::TILES && c.step == FMA_ODD && c.carrier == 1 && longest >= WIDE_RUNS && f.width >= r.add.p + 10)
         return RunsPlan();
     const bool product_exact = f.width <= i.bits && f.lsb >= i.emin - i.bits + 1 && f.product < ldexp(1.0, i.emax);
-    if (directed != Isa::DIRECTED && (c.step == FMA_ODD || c.step == MA_ODD) && !product_exact) return plan;  // vec.h
     const double room = ldexp(1.0, i.emax - (i.bits - r.add.p + 1) - 8);
+    const bool products = w && longest == 1 && c.step == FMA_ODD && directed == Isa::TILES && f.product <= room;
+    if (directed != Isa::DIRECTED && (c.step == FMA_ODD || c.step == MA_ODD) && !product_exact && !products) return plan;  // vec.h
     if ((w && 2 * r.add.p > i.bits - 1) || r.add.mode != RNE || !f.finite) return plan;
     plan.clamps = w && c.kind > SUB;
     if (!make_runs_wager(r.add, f.product, &plan.wager) || f.product > room / 64 || (!r.fused && c.kind > SUB)) {

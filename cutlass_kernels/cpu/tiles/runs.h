@@ -112,7 +112,8 @@ template <class C, int STEP, int KIND, int ROWS, int MODE> struct Runs {
     }
     // Of a run from +0.
     template <bool SIGNS> INL_MEMBER V first(V x, V y) const {
-        if constexpr (ALL_SIGNS) return advance<true>(x, y, V{});
+        if constexpr (STEP == FMA_ODD && ISA_MODES && KIND != FAST) return round_product<C, KIND, ALL_SIGNS || SIGNS>(x, y, add);
+        else if constexpr (ALL_SIGNS) return advance<true>(x, y, V{});
         else if constexpr (STEP == FMA_ODD && ISA_DIRECTED) return round_product<C, KIND, SIGNS>(x, y, add);
         else if constexpr (STEP == FMA_NEAR && !SIGNS) return rounded<false>(x * y, add);
         else return advance<SIGNS>(x, y, V{});

@@ -23,13 +23,34 @@ INL C64::V vfms(C64::V a, C64::V b, C64::V c) { return (C64::V)_mm512_fmsub_pd((
 template <class V> INL V vfms(V a, V b, V c) { return vfma(a, b, -c); }
 #endif
 
-// R(+0 + a*b) for any a and b whose product does not overflow: a*b - g is rounded once, from the exact product. g as in
-// round_split. `KIND`: PLAIN or SUB. Without SIGNS, zeros are +0.
-template <class C, int KIND, bool SIGNS = true> INL typename C::V round_product(typename C::V a, typename C::V b, const Const<C>& k) {
+// R(+0 + a*b) of any a and b whose product, times what round_to makes of it on the way, does not overflow. Without SIGNS, zeros are +0.
+//
+// Kinds PLAIN and SUB: a*b - g is rounded once, from the exact product. g as in round_split.
+template <class C, int KIND, bool SIGNS = true> INL typename C::V product_split(typename C::V a, typename C::V b, const Const<C>& k) {
     constexpr bool SUBNORMALS = KIND == SUB;
     const typename C::V s = SUBNORMALS && SIGNS ? vfma(a, b, (typename C::V){}) : a * b, g = far_from<C, SUBNORMALS>(s, k);
     const typename C::V r = g + vfms(a, b, g);
     return SUBNORMALS && SIGNS ? with_sign(r, s, k) : r;
+}
+// Kinds PLAIN, SUB, FTZ and SPECIAL, which is FTZ with clamps: a*b + M is. M as in round_magic and round_flush, from the exponent of the
+// nearest product; where that has reached the next binade, the power of two is what the exact one is rounded to on both grids.
+template <class C, int KIND, bool SIGNS> INL typename C::V product_magic(typename C::V a, typename C::V b, const Const<C>& k) {
+    typedef typename C::V V;
+    typedef typename C::VI VI;
+    const V s = vfma(a, b, V{});
+    const VI e = (VI)s & (typename C::I)C::EXP;
+    VI m = e + k.magic_add;
+    if (KIND == SUB) m = imax(m, k.magic_min);
+    if (KIND == FTZ || KIND == SPECIAL) m = imax(m, (VI)(e < (VI)k.normal_from) & (VI)k.low_magic);
+    V r = vfma(a, b, (V)m) - (V)m;
+    if (SIGNS) r = with_sign(r, s, k);
+    if (KIND != SPECIAL) return r;
+    r = select<C>((VI)(r > k.hi), k.over_pos, r);
+    return select<C>((VI)(r < k.lo), k.over_neg, r);
+}
+template <class C, int KIND, bool SIGNS> INL typename C::V round_product(typename C::V a, typename C::V b, const Const<C>& k) {
+    if constexpr (KIND == PLAIN || (KIND == SUB && SPLIT_FLOOR)) return product_split<C, KIND, SIGNS>(a, b, k);
+    else return product_magic<C, KIND, SIGNS>(a, b, k);
 }
 
 }  // namespace gemmsim::NS
