@@ -145,7 +145,7 @@ inline bool watched_terms(const Request& r) {
 }
 
 // Runs of so many terms pay for a kernel of tiles of their own where that one has fewer instructions a step; of double lanes by modes.
-constexpr int64_t WATCHED_RUNS = 32, WIDE_RUNS = 8;
+constexpr int64_t WATCHED_RUNS = 32, WIDE_RUNS = 24;
 
 inline bool same_cast(const Cast& x, const Cast& y) {
     auto same = [](double p, double q) { return memcmp(&p, &q, sizeof p) == 0; };  // what an overflow becomes may be NaN
@@ -443,7 +443,7 @@ inline RunsPlan choose_runs(const Request& r, const Choice& c, const Stats& a, c
     if (w && directed == Isa::DIRECTED && c.step == FMA_ODD && c.kind <= SUB && longest >= WATCHED_RUNS && !c.exact_products &&
         r.add.p + 11 <= carrier_info(c.carrier).bits)
         return RunsPlan();
-    plan.eights = longest <= (c.kind == NONE ? 4 : 2);  // with longer runs, more rows at a time fill the registers better
+    plan.eights = longest <= (c.kind == NONE ? 4 : directed == Isa::TILES && c.step == FMA_ODD ? 1 : 2);  // with longer runs, more rows at a time fill the registers better
     if (c.kind == NONE) {
         plan.kind = NONE;
         return plan;
@@ -455,8 +455,8 @@ inline RunsPlan choose_runs(const Request& r, const Choice& c, const Stats& a, c
         return RunsPlan();
     const bool product_exact = f.width <= i.bits && f.lsb >= i.emin - i.bits + 1 && f.product < ldexp(1.0, i.emax);
     const double room = ldexp(1.0, i.emax - (i.bits - r.add.p + 1) - 8);
-    const bool products = w && longest == 1 && c.step == FMA_ODD && directed == Isa::TILES && f.product <= room;
-    if (directed != Isa::DIRECTED && (c.step == FMA_ODD || c.step == MA_ODD) && !product_exact && !products) return plan;  // vec.h
+    const bool in_two_modes = w && longest <= (c.kind <= SUB ? 6 : 12) && c.step == FMA_ODD && directed == Isa::TILES && f.product <= room;
+    if (directed != Isa::DIRECTED && (c.step == FMA_ODD || c.step == MA_ODD) && !product_exact && !in_two_modes) return plan;  // vec.h
     if ((w && 2 * r.add.p > i.bits - 1) || r.add.mode != RNE || !f.finite) return plan;
     plan.clamps = w && c.kind > SUB;
     if (!make_runs_wager(r.add, f.product, &plan.wager) || f.product > room / 64 || (!r.fused && c.kind > SUB)) {

@@ -5,12 +5,16 @@
 //
 // FAST (runs_modes.cpp) is the same in one other direction, a wager too: terms are rounded by directed.h, sums of two registers cut.
 //
+// Steps to odd by modes are made of some runs of one length at a time, as many as fill some kilobytes: the first terms are rounded products,
+// and each of the others has all its sums made under rounding down and then rounded (two_modes.h).
+//
 // What needs a look: whatever order they are summed in, `steps` terms cannot leave the format, nor can they move a
 // value out of it that was seen to be small. So totals are looked at when more than that many terms are in them.
 #pragma once
 #include "tiles/directed_kernel.h"
 #include "tiles/gemm_kernel.h"
 #include "tiles/split.h"
+#include "tiles/two_modes.h"
 
 #ifndef SHORT_HEIGHT
 #define SHORT_HEIGHT (WIDTH == 64 ? 3 : 2)
@@ -66,6 +70,8 @@ template <class C, int STEP, int KIND, int ROWS, int MODE> struct Runs {
     enum { SIZE = ROWS * NV * C::L, DEEP = 44 };
     // Short runs that stay in registers: as many as these hold on the way to their total.
     enum { HEIGHT = SHORT_HEIGHT, GROUP = 1 << HEIGHT };
+    static constexpr bool TWO_MODES = ISA_MODES && STEP == FMA_ODD && KIND != FAST && KIND != NONE;
+    enum { BATCH = 128 / (ROWS * NV) };  // runs at a time
     // ALL_SIGNS: sums may underflow or have a clamp, so that zeros keep their signs all along.
     static constexpr bool WAGER = KIND == PLAIN || KIND == SUB || KIND == FTZ || KIND == FAST,
                           ALL_SIGNS = KIND == FTZ || KIND == SPECIAL || KIND == FAST;
@@ -112,7 +118,7 @@ template <class C, int STEP, int KIND, int ROWS, int MODE> struct Runs {
     }
     // Of a run from +0.
     template <bool SIGNS> INL_MEMBER V first(V x, V y) const {
-        if constexpr (STEP == FMA_ODD && ISA_MODES && KIND != FAST) return round_product<C, KIND, ALL_SIGNS || SIGNS>(x, y, add);
+        if constexpr (TWO_MODES) return round_product<C, KIND, ALL_SIGNS || SIGNS>(x, y, add);
         else if constexpr (ALL_SIGNS) return advance<true>(x, y, V{});
         else if constexpr (STEP == FMA_ODD && ISA_DIRECTED) return round_product<C, KIND, SIGNS>(x, y, add);
         else if constexpr (STEP == FMA_NEAR && !SIGNS) return rounded<false>(x * y, add);
@@ -176,6 +182,67 @@ template <class C, int STEP, int KIND, int ROWS, int MODE> struct Runs {
         if (WAGER && n > steps) look_at(s);
     }
 
+    // `count` runs from place `at` on, `first` the number of the first; `take` has each with its length. Returns the place after them.
+    template <bool SIGNS, class F>
+    INL_MEMBER int64_t each_run(const Lengths& lengths, int64_t first, int64_t count, int64_t at, F take) {
+        Block s;
+        if constexpr (TWO_MODES) {
+            alignas(64) T totals[BATCH * SIZE];
+            for (int64_t i = first; i < first + count;) {
+                const int64_t same = lengths.same_until(i), end = same < first + count ? same : first + count;
+                const int64_t n = lengths[i], most = BATCH, m = end - i < most ? end - i : most;
+                if (n == 1) {  // a rounded product
+                    for (; i < end; ++i, ++at) {
+                        term<true, SIGNS>(at, s);
+                        take(s, n);
+                    }
+                    continue;
+                }
+                totals_of(at, n, m, totals);
+                for (int64_t u = 0; u < m; ++u) {
+                    get(s, totals + u * SIZE);
+                    take(s, n);
+                }
+                i += m;
+                at += m * n;
+            }
+        } else {
+            for (int64_t i = first; i < first + count; ++i) {
+                const int64_t n = lengths[i];
+                run<SIGNS>(at, n, s);
+                at += n;
+                take(s, n);
+            }
+        }
+        return at;
+    }
+#if ISA_MODES
+    // `count` runs of n terms.
+    __attribute__((noinline)) void totals_of(int64_t k, int64_t n, int64_t count, T* totals) {
+        for (int64_t i = 0; i < count; ++i) {
+            Block s;
+            term<true, true>(k + i * n, s);
+            put(s, totals + i * SIZE);
+        }
+        for (int64_t u = 1; u < n; ++u) {
+            {
+                const RoundingState mode(RoundingState::DOWN);
+                for (int64_t i = 0; i < count; ++i) {
+                    const int64_t at = k + i * n + u;
+                    odd_terms<C, FMA_ODD, ROWS>(a + at * MR, b + at * NV * C::L, totals + i * SIZE, totals + i * SIZE);
+                }
+            }
+            round_all(totals, count * SIZE);
+            if (WAGER && n > steps && ((u + 1) % steps == 0 || u + 1 == n))
+                for (int64_t at = 0; at < count * SIZE; at += C::L) look(load<V>(totals + at));
+        }
+    }
+    __attribute__((noinline)) void round_all(T* x, int64_t size) const {
+#pragma GCC unroll 4
+        for (int64_t at = 0; at < size; at += C::L) store(x + at, rounded<true>(load<V>(x + at), add));
+    }
+#endif
+
     // Runs of N terms from the rows of `x` and the columns of `y` on; `take` has each as soon as it is there.
     template <int N, class F> INL_MEMBER void short_runs(const T* x, const T* y, F take) const {
         V v[N][NV];
@@ -231,20 +298,17 @@ template <class C, int STEP, int KIND, int ROWS, int MODE> struct Runs {
             }
             return;
         }
-        int64_t k = 0, unseen = 0;
-        for (int64_t i = 0; i < lengths.count; ++i) {
-            const int64_t n = lengths[i];
-            Block s;
-            run<false>(k, n, s);
+        int64_t unseen = 0, left = lengths.count;
+        each_run<false>(lengths, 0, lengths.count, 0, [&](Block s, int64_t n) __attribute__((always_inline)) {
             meet_with<false>(s, c);
             put(s, c);
-            k += n;
             unseen += n;
-            if (WAGER && (unseen + n > steps || i + 1 == lengths.count)) {
+            --left;
+            if (WAGER && (unseen + n > steps || left == 0)) {
                 look_at(s);
                 unseen = 0;
             }
-        }
+        });
     }
 
     // `count` runs of n terms where nothing is rounded beside the carrier's operations.
@@ -292,13 +356,9 @@ template <class C, int STEP, int KIND, int ROWS, int MODE> struct Runs {
     // The next `count` runs of the tree.
     __attribute__((noinline)) void feed(Pairs& p, const Lengths& lengths, int64_t count) {
         T* top = p.total[waiting(p.runs)];
-        for (; count; --count, ++p.runs) {
-            Block s;
-            const int64_t n = lengths[p.runs];
-            run<true>(p.k, n, s);
-            p.k += n;
-            top = join<true>(top, p.runs, s, 0, n);
-        }
+        p.k = each_run<true>(lengths, p.runs, count, p.k, [&](Block s, int64_t n) __attribute__((always_inline)) {
+            top = join<true>(top, p.runs++, s, 0, n);
+        });
     }
 
     // `count` times 2^H runs of N terms, which stay in registers until they are one total. All rows of the tile, block by
@@ -361,7 +421,7 @@ template <class C, int STEP, int KIND, int MODE> struct RunsTile {
     template <int ROWS> using Rows = Runs<C, STEP, KIND, ROWS, MODE>;
     // Where sums are rounded to odd step by step, two rows keep the units busy.
     enum {
-        ODD = !ISA_DIRECTED && KIND != FAST && (STEP == FMA_ODD || STEP == MA_ODD),
+        ODD = !ISA_DIRECTED && KIND != FAST && STEP == MA_ODD,
         MANY = WIDTH == 64 || (ISA_NEON && !ODD) ? 8
         : ODD                                    ? 2
                                                  : 4
