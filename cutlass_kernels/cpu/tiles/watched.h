@@ -23,7 +23,7 @@ template <class C, int STEP, int KIND, int ROWS> static __attribute__((noinline)
                                                                                                const Const<C>& add) {
     typedef typename C::T T;
 #if ISA_MODES
-    if (to_odd(STEP) && !t.exact_products) return run_in_two_modes<C, STEP, KIND, ROWS>(t, row, from, from + n, mul, add);
+    if (to_odd(STEP)) return run_in_two_modes<C, STEP, KIND, ROWS>(t, row, from, from + n, mul, add);
 #endif
     rows_plain<C, STEP, KIND, ROWS>((const T*)t.a + from * MR + row, (const T*)t.b + from * NV * C::L, (T*)t.c + row * NV * C::L, n, mul,
                                     add);
