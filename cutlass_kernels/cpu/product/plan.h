@@ -166,7 +166,8 @@ inline int64_t longest_run(const Request& r, const Wrapper& w) {
 // Sums of rounded products (tiles/runs.h), of any operands in float lanes.
 inline bool single_terms(const Request& r) {
     const Wrapper* const w = order_of_same(r);
-    return w && r.method == REGISTER && r.fused && r.arithmetic == EXACT && r.add.mode == RNE && 2 * r.add.p <= 23 && longest_run(r, *w) == 1;
+    return w && r.method == REGISTER && r.fused && r.arithmetic == EXACT && r.add.mode == RNE && 2 * r.add.p <= 23 &&
+           longest_run(r, *w) == 1;
 }
 
 // Terms of the shortest run, but for what is left over at an end; all, or more, where no order divides them.
@@ -443,7 +444,10 @@ inline RunsPlan choose_runs(const Request& r, const Choice& c, const Stats& a, c
     if (w && directed == Isa::DIRECTED && c.step == FMA_ODD && c.kind <= SUB && longest >= WATCHED_RUNS && !c.exact_products &&
         r.add.p + 11 <= carrier_info(c.carrier).bits)
         return RunsPlan();
-    plan.eights = longest <= (c.kind == NONE ? 4 : directed == Isa::TILES && c.step == FMA_ODD ? 1 : 2);  // with longer runs, more rows at a time fill the registers better
+    plan.eights =
+        longest <= (c.kind == NONE                                ? 4
+                    : directed == Isa::TILES && c.step == FMA_ODD ? 1
+                                                                  : 2);  // with longer runs, more rows at a time fill the registers better
     if (c.kind == NONE) {
         plan.kind = NONE;
         return plan;

@@ -16,10 +16,10 @@ inline bool make_wager(const Cast& add, double product, Wager* w) {
     return 4 * g * 1.1 * (double)w->steps * (product + 4 * quantum) < end / 2;
 }
 
-// Whether what lies past the format's range becomes what infinities do.
+// Whether what lies past the format's range becomes what infinities do; kernels up and down see to the ends on the other side.
 inline bool same_ends(const Cast& c) {
     auto same = [](double over, double inf) { return over == inf || (over != over && inf != inf); };
-    return same(c.over_pos, c.inf_pos) && same(c.over_neg, c.inf_neg);
+    return (same(c.over_pos, c.inf_pos) || c.mode == RD) && (same(c.over_neg, c.inf_neg) || c.mode == RU);
 }
 
 // Whether a condition holds of all casts of a compensated sum.

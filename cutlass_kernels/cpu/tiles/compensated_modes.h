@@ -29,10 +29,17 @@ template <class C, int ROWS> struct StepBits {
 // As Rounded, in one direction.
 template <class C, int MODE, bool CLAMP, class Bits> struct RoundedInMode {
     typedef typename C::V V;
+    typedef typename C::VI VI;
     const Const<C>& k;
     const Cut<C>& cut;
     const Bits bits;
-    template <int OP> INL_MEMBER V round(V s) const { return round_directed<C, MODE, CLAMP>(s, k, bits.template of<OP>()); }
+    template <int OP> INL_MEMBER V round(V s) const {
+        const V r = round_directed<C, MODE, CLAMP>(s, k, bits.template of<OP>());
+        if (CLAMP && MODE == RU) return select<C>((VI)(s == -infinity()), k.inf_neg, r);  // which no overflow is
+        if (CLAMP && MODE == RD) return select<C>((VI)(s == infinity()), k.inf_pos, r);
+        return r;
+    }
+    static INL_MEMBER V infinity() { return (V)splat_u<C>(C::EXP); }
     template <int OP> INL_MEMBER V add(V x, V y) const {
         if (CLAMP) return round<OP>(add_directed<C, MODE>(x, y));
         return cut.template round<MODE>(add_directed<C, MODE>(x, y), bits.template of<OP>());

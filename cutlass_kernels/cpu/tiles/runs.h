@@ -118,7 +118,7 @@ template <class C, int STEP, int KIND, int ROWS, int MODE> struct Runs {
     }
     // Of a run from +0.
     template <bool SIGNS> INL_MEMBER V first(V x, V y) const {
-        if constexpr (TWO_MODES) return round_product<C, KIND, ALL_SIGNS || SIGNS>(x, y, add);
+        if constexpr (TWO_MODES) return round_product < C, KIND, ALL_SIGNS || SIGNS > (x, y, add);
         else if constexpr (ALL_SIGNS) return advance<true>(x, y, V{});
         else if constexpr (STEP == FMA_ODD && ISA_DIRECTED) return round_product<C, KIND, SIGNS>(x, y, add);
         else if constexpr (STEP == FMA_NEAR && !SIGNS) return rounded<false>(x * y, add);
@@ -356,9 +356,8 @@ template <class C, int STEP, int KIND, int ROWS, int MODE> struct Runs {
     // The next `count` runs of the tree.
     __attribute__((noinline)) void feed(Pairs& p, const Lengths& lengths, int64_t count) {
         T* top = p.total[waiting(p.runs)];
-        p.k = each_run<true>(lengths, p.runs, count, p.k, [&](Block s, int64_t n) __attribute__((always_inline)) {
-            top = join<true>(top, p.runs++, s, 0, n);
-        });
+        p.k = each_run<true>(lengths, p.runs, count, p.k,
+                             [&](Block s, int64_t n) __attribute__((always_inline)) { top = join<true>(top, p.runs++, s, 0, n); });
     }
 
     // `count` times 2^H runs of N terms, which stay in registers until they are one total. All rows of the tile, block by
@@ -420,12 +419,7 @@ template <class C, int STEP, int KIND, int MODE> struct RunsTile {
     typedef typename C::T T;
     template <int ROWS> using Rows = Runs<C, STEP, KIND, ROWS, MODE>;
     // Where sums are rounded to odd step by step, two rows keep the units busy.
-    enum {
-        ODD = !ISA_DIRECTED && KIND != FAST && STEP == MA_ODD,
-        MANY = WIDTH == 64 || (ISA_NEON && !ODD) ? 8
-        : ODD                                    ? 2
-                                                 : 4
-    };
+    enum { ODD = !ISA_DIRECTED && KIND != FAST && STEP == MA_ODD, MANY = WIDTH == 64 || (ISA_NEON && !ODD) ? 8 : ODD ? 2 : 4 };
 
     const Tile& t;
     const Lengths& lengths;

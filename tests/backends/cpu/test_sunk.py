@@ -15,10 +15,10 @@ from gemmsim.backends import cpu
 
 # To nearest even, toward zero, away, at random: of draws that floats hold whole and in part, of words of 32 bits.
 NEAREST = [":e5m10", ":e4m3", ":e5m7", ":e6m9", ":e8m10", ":bf16", ":e2m4"]
-MODES = ["/rtz", "/rna", "/sr4", "/sr12", "/sr16", "/sr20"]
+MODES = ["/rtz", "/rna", "/ru", "/rd", "/sr4", "/sr12", "/sr16", "/sr20"]
 SPECS = [
-    *NEAREST, *[f":e5m10{m}" for m in MODES], ":e4m3/rtz", ":e4m3/rna", ":e4m3/sr8", ":e4m3/sr24", ":bf16/rtz", ":bf16/sr16", ":e8m2/sr3",
-    ":e3m6/rtz", ":e5m12/rtz", ":e5m10/rtz, arithmetic=fp32",
+    *NEAREST, *[f":e5m10{m}" for m in MODES], ":e4m3/rtz", ":e4m3/rna", ":e4m3/ru", ":e4m3/rd", ":e4m3/sr8", ":e4m3/sr24", ":bf16/rtz", ":bf16/sr16", ":e8m2/sr3",
+    ":e3m6/rtz", ":e5m12/rtz", ":e5m12/ru", ":e3m6/rd", ":e5m10/rtz, arithmetic=fp32",
     ":e5m10/sr12, arithmetic=fp32",
 ]  # fmt: skip
 
@@ -31,7 +31,18 @@ def test_shapes(spec, rows, k, columns):
 
 @pytest.mark.parametrize("rows, k, columns", [(128, 129, 32), (136, 300, 70), (264, 257, 33), (200, 2000, 32)])
 @pytest.mark.parametrize(
-    "spec", [":e5m10", ":bf16", ":e5m10/rtz", ":e5m10/rna", ":e5m10/sr16", ":e5m10/sr12", ":e5m10/sr20"]
+    "spec",
+    [
+        ":e5m10",
+        ":bf16",
+        ":e5m10/rtz",
+        ":e5m10/rna",
+        ":e5m10/ru",
+        ":e5m10/rd",
+        ":e5m10/sr16",
+        ":e5m10/sr12",
+        ":e5m10/sr20",
+    ],
 )
 def test_more_tiles_and_terms_than_go_together(spec, rows, k, columns):
     assert_isas_agree(spec, normal(rows, k, seed=k), normal(k, columns, seed=columns))
@@ -75,8 +86,9 @@ def test_sums_next_to_the_least_normal_number(spec, emin, bits, mode):
 
 
 @pytest.mark.parametrize(
-    "spec", [":e5m10", ":bf16", ":e5m10/rtz", ":e5m10/rna", ":e5m10/sr12", ":e5m10/sr16", ":e5m2fnuz", ":e5m2fnuz/rtz"]
-)
+    "spec", [":e5m10", ":bf16", ":e5m10/rtz", ":e5m10/rna", ":e5m10/ru", ":e5m10/rd", ":bf16/ru", ":bf16/rd", ":e5m10/sr12", ":e5m10/sr16",
+     ":e5m2fnuz", ":e5m2fnuz/rtz"],
+)  # fmt: skip
 def test_signs_of_sums_that_became_zero(spec):
     """A negative sum that underflows is -0 where the format has it, and stays so while products are -0."""
     tiny = 2.0**-149 if "bf16" in spec else 2.0**-60
