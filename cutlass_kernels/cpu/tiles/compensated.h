@@ -10,9 +10,9 @@
 // the carrier's nearest ones by lemma A: what is below 2^emin is exact in it. SPECIAL: the same of float panels in double lanes, for
 // formats of more than 11 bits and those whose ends float lanes do not reach.
 //
-// By modes, float lanes of SUB round what has a product in it from the nearest sum, too, and watch it (watched.h); where that may be wrong,
-// it is made in double lanes. Other kernels that are right with exact products only have ones of any operands in two modes
-// (compensated_two_modes.h); LANES is all of GENERAL in double lanes.
+// By modes, Kahan's q - C is rounded from the nearest sum, too, and watched (watched.h); where that may be wrong, it is made in double lanes,
+// and where that is often, in two modes (compensated_two_modes.h), as other kinds make it. Products are rounded once (split.h). So they all
+// take any operands. LANES is all of GENERAL in double lanes.
 //
 // FAST, FAST_CLAMP and RANDOM: compensated_modes.h.
 #pragma once
@@ -30,18 +30,20 @@ template <class C, int METHOD, int KIND, bool ODD> struct Compensated : Compensa
     typedef CompensatedStep<C, METHOD> Step;
 
 #if ISA_MODES
-    static constexpr bool CAN_WATCH = sizeof(typename C::T) == 4 && KIND == SUB && ODD;
+    static constexpr bool CAN_WATCH = METHOD == KAHAN && sizeof(typename C::T) == 4 && KIND == SUB && ODD;
+    // Where one step of a group in so many finds something, two modes are faster.
+    static constexpr int64_t SELDOM = 16;
 
     // `x`, made from nearest values, again where these are on midpoints or below 2^emin and not zero.
     static __attribute__((noinline)) V again(V a, V b, V c, V x, const Watch<C>& w, const Const<C64>& wide) {
-        const V n = METHOD == KAHAN ? vfma(a, b, -c) : a * b;
+        const V n = vfma(a, b, -c);
         if (none_set((VI)(w.on_midpoint(n) | (w.below_normal(n) & (VI)(n != V{}))))) return x;
-        return in_halves(a, b, METHOD == KAHAN ? -c : V{}, VU{}, [&](C64::V p, C64::V q, C64::V r, C64::VU) __attribute__((always_inline)) {
-            return round_to<C64, SUB>(METHOD == KAHAN ? fma_odd<C64>(p, q, r) : p * q, wide, C64::VU{});
+        return in_halves(a, b, -c, VU{}, [&](C64::V p, C64::V q, C64::V r, C64::VU) __attribute__((always_inline)) {
+            return round_to<C64, SUB>(fma_odd<C64>(p, q, r), wide, C64::VU{});
         });
     }
-    // A step of the rows of a group, whose operands are `av` and `bv`.
-    template <int GROUP> static INL_MEMBER void watched(const V (&av)[GROUP], const V (&bv)[NV], V (*s)[NV], V (*c)[NV],
+    // A step of the rows of a group, whose operands are `av` and `bv`; whether it found something.
+    template <int GROUP> static INL_MEMBER bool watched(const V (&av)[GROUP], const V (&bv)[NV], V (*s)[NV], V (*c)[NV],
                                                         const Rounded<C, KIND, ODD>& add, const Watch<C>& w, const Const<C64>& wide) {
         V x[GROUP][NV];
         Seen<C, true, true, false> seen;
@@ -49,23 +51,27 @@ template <class C, int METHOD, int KIND, bool ODD> struct Compensated : Compensa
         for (int i = 0; i < GROUP; ++i)
 #pragma GCC unroll 4
             for (int j = 0; j < NV; ++j) {
-                const V n = METHOD == KAHAN ? vfma(av[i], bv[j], -c[i][j]) : av[i] * bv[j];
+                const V n = vfma(av[i], bv[j], -c[i][j]);
                 seen.look(n, w, i + j == 0);
                 x[i][j] = w.round(n);
             }
-        if (__builtin_expect(seen.found(w), 0))
+        const bool found = seen.found(w);
+        if (__builtin_expect(found, 0))
             for (int i = 0; i < GROUP; ++i)
                 for (int j = 0; j < NV; ++j) x[i][j] = again(av[i], bv[j], c[i][j], x[i][j], w, wide);
 #pragma GCC unroll 2
         for (int i = 0; i < GROUP; ++i)
 #pragma GCC unroll 4
             for (int j = 0; j < NV; ++j) Step::finish(x[i][j], s[i][j], c[i][j], add);
+        return found;
     }
 #endif
 
-    // False: the wager that no sum comes near the ends of the format is lost. WATCHES: what has a product in it; then `rounds` is not.
-    template <int ROWS, bool WATCHES> static INL_MEMBER bool rows(const Tile& tile, int row, const Const<C>& ka, const Const<C>& km,
-                                                                  bool rounds, const Wager& wager) {
+    // LOST: the wager that no sum comes near the ends of the format. OFTEN: what is watched for is no exception. WATCHES: what has a product
+    // in it; then `rounds` is not.
+    enum Outcome { DONE, LOST, OFTEN };
+    template <int ROWS, bool WATCHES> static INL_MEMBER Outcome rows(const Tile& tile, int row, const Const<C>& ka, const Const<C>& km,
+                                                                     bool rounds, const Wager& wager) {
         typedef typename C::T T;
         const T *a = (const T*)tile.a + row, *b = (const T*)tile.b;
         T* out = (T*)tile.c + row * NV * C::L;
@@ -76,6 +82,7 @@ template <class C, int METHOD, int KIND, bool ODD> struct Compensated : Compensa
 #if ISA_MODES
         const Watch<C> watch(ka, *tile.add);
         const Const<C64> wide = Const<C64>::make(*tile.add);
+        int64_t found = 0;
 #endif
         const int64_t segment = KIND == SUB ? wager.steps : tile.k;
         for (int64_t k0 = 0; k0 < tile.k; k0 += segment) {
@@ -91,7 +98,7 @@ template <class C, int METHOD, int KIND, bool ODD> struct Compensated : Compensa
                     for (int first = 0; first < ROWS; first += GROUP) {
                         V av[GROUP];
                         for (int i = 0; i < GROUP; ++i) av[i] = splat<C>(a[k * MR + first + i]);
-                        watched<GROUP>(av, bv, s + first, c + first, add, watch, wide);
+                        found += watched<GROUP>(av, bv, s + first, c + first, add, watch, wide);
                     }
                     continue;
                 }
@@ -103,6 +110,9 @@ template <class C, int METHOD, int KIND, bool ODD> struct Compensated : Compensa
                     for (int j = 0; j < NV; ++j) { Step::finish(Step::term(av, bv[j], c[i][j], add, mul, rounds), s[i][j], c[i][j], add); }
                 }
             }
+#if ISA_MODES
+            if (WATCHES && found * SELDOM > end + SELDOM) return OFTEN;
+#endif
             if (KIND == SUB)
                 for (int i = 0; i < ROWS; ++i)
                     for (int j = 0; j < NV; ++j) lost |= ~(VI)((V)((VU)s[i][j] & ~C::SIGN) < most);  // NaN is lost, too
@@ -111,38 +121,43 @@ template <class C, int METHOD, int KIND, bool ODD> struct Compensated : Compensa
             for (int j = 0; j < NV; ++j)
                 store(out + (i * NV + j) * C::L, METHOD == KAHAN || tile.k == 0 ? s[i][j] : add.template add<LAST_SUM>(s[i][j], c[i][j]));
         for (int l = 0; l < C::L; ++l)
-            if (lost[l]) return false;
-        return true;
+            if (lost[l]) return LOST;
+        return DONE;
     }
 
-    template <int BLOCK, bool WATCHES> static INL_MEMBER bool all_rows(const Tile& t, const Wager& wager, bool rounds) {
+    template <int BLOCK, bool WATCHES> static INL_MEMBER Outcome all_rows(const Tile& t, const Wager& wager, bool rounds) {
         const Const<C> add = Const<C>::make(*t.add), mul = Const<C>::make(*t.mul);
+        Outcome outcome = DONE;
         int row = 0;
         if (BLOCK > 1)
-            for (; row + BLOCK <= t.rows; row += BLOCK)
-                if (!rows<BLOCK, WATCHES>(t, row, add, mul, rounds, wager)) return false;
-        for (; row < t.rows; ++row)
-            if (!rows<1, WATCHES>(t, row, add, mul, rounds, wager)) return false;
-        return true;
+            for (; row + BLOCK <= t.rows && outcome == DONE; row += BLOCK) outcome = rows<BLOCK, WATCHES>(t, row, add, mul, rounds, wager);
+        for (; row < t.rows && outcome == DONE; ++row) outcome = rows<1, WATCHES>(t, row, add, mul, rounds, wager);
+        return outcome;
     }
 
     static bool run(const Tile& t, const Wager& wager, bool rounds) {
+        constexpr int BLOCK = KIND == GENERAL ? 1 : WIDTH == 64 || ISA_NEON ? 4 : 2;  // a step of GENERAL keeps the units busy by itself
 #if ISA_MODES
         if constexpr (CAN_WATCH)
-            if (!rounds) return all_rows<4, true>(t, wager, false);
-        if (KIND == SUB && ODD && (METHOD == KAHAN && !rounds ? sizeof(typename C::T) == 8 : !t.exact_products))
-            return compensated_two_modes<C, METHOD, KIND, typename C::T>(t, wager, rounds);
+            if (!rounds) {
+                const Outcome outcome = all_rows<4, true>(t, wager, false);
+                return outcome == OFTEN ? kahan_in_two_modes<C, SUB, typename C::T>(t, wager) : outcome == DONE;
+            }
+        if constexpr (METHOD == KAHAN && (KIND == SUB || KIND == FTZ))
+            if (!rounds) return kahan_in_two_modes<C, KIND, typename C::T>(t, wager);
 #endif
-        return all_rows < KIND == GENERAL ? 1
-               : WIDTH == 64 || ISA_NEON  ? 4
-                                          : 2,
-               false > (t, wager, rounds);  // a step of GENERAL keeps the units busy by itself
+        return all_rows<BLOCK, false>(t, wager, rounds) == DONE;
     }
 };
 
 #if ISA_DIRECTED || ISA_MODES
 // Float panels, all of GENERAL or FTZ in double lanes.
-template <int METHOD, int KIND> static bool compensated_in_double_lanes(const Tile& t, const Wager&, bool rounds) {
+template <int METHOD, int KIND> static bool compensated_in_double_lanes(const Tile& t, const Wager& wager, bool rounds) {
+#if ISA_MODES
+    if (METHOD == KAHAN && KIND == FTZ && !rounds) return kahan_in_two_modes<C64, FTZ, float>(t, wager);
+#else
+    (void)wager;
+#endif
     typedef CompensatedStep<C64, METHOD> Wide;
     constexpr int VECTORS = 2 * NV;
     const Const<C64> add = Const<C64>::make(*t.add), mul = Const<C64>::make(*t.mul);
@@ -168,13 +183,8 @@ template <int METHOD, int KIND> static bool compensated_in_double_lanes(const Ti
 template <class C, int METHOD> static CompensatedFn compensated_of(int kind, bool odd) {
 #if ISA_DIRECTED || ISA_MODES
     if (kind == LANES) return compensated_in_double_lanes<METHOD, GENERAL>;
-#endif
-#if ISA_MODES
-    if (kind == FTZ) return compensated_two_modes<C, METHOD, FTZ, typename C::T>;
-    if (kind == SPECIAL) return compensated_two_modes<C64, METHOD, FTZ, float>;
-#elif ISA_DIRECTED
-    if (kind == FTZ) return Compensated<C, METHOD, FTZ, true>::run;
     if (kind == SPECIAL) return compensated_in_double_lanes<METHOD, FTZ>;
+    if (kind == FTZ) return Compensated<C, METHOD, FTZ, true>::run;
 #endif
     if (kind == NONE) return Compensated<C, METHOD, NONE, false>::run;
     if (odd && kind <= SUB) return Compensated<C, METHOD, SUB, true>::run;

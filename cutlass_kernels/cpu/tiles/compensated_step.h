@@ -7,6 +7,7 @@
 // q is the exact product or the rounded one; hi is the larger magnitude of S and x, S on a tie.
 #pragma once
 #include "tiles/gemm_kernel.h"
+#include "tiles/split.h"
 
 namespace gemmsim::NS {
 
@@ -31,6 +32,15 @@ template <class C, int KIND, bool ODD, class Bits = NoBits<C>> struct Rounded {
     template <int OP> INL_MEMBER V add_product(V q, V y) const { return round<OP>(ODD ? add_odd<C>(q, y) : q + y); }
     template <int OP> INL_MEMBER V fused(V a, V b, V c) const { return round<OP>(ODD ? fma_odd<C>(a, b, c) : vfma(a, b, c)); }
     static INL_MEMBER V product(V a, V b) { return ODD ? mul_odd<C>(a, b) : a * b; }
+    template <int OP> INL_MEMBER V rounded_product(V a, V b) const {
+#if ISA_DIRECTED || ISA_MODES
+        if constexpr (KIND == SUB) return round_product<C, SUB, false>(a, b, k);
+#endif
+#if ISA_MODES
+        if constexpr (KIND == FTZ) return round_product<C, SPECIAL, true>(a, b, k);
+#endif
+        return round<OP>(product(a, b));
+    }
 };
 
 // The steps; `Ops` as Rounded.
@@ -42,10 +52,9 @@ template <class C, int METHOD> struct CompensatedStep {
     // What has the product in it: y of Kahan's step, else x. `rounds`: the product has a rounding of its own, `mul`.
     template <class Ops> static INL_MEMBER V term(V a, V b, V c, const Ops& add, const Ops& mul, bool rounds) {
         if (METHOD == KAHAN)
-            return rounds ? add.template add_product<0>(mul.template round<PRODUCT_ROUNDING>(mul.product(a, b)), -c)
+            return rounds ? add.template add_product<0>(mul.template rounded_product<PRODUCT_ROUNDING>(a, b), -c)
                           : add.template fused<0>(a, b, -c);
-        const V q = add.product(a, b);
-        return add.template round<0>(rounds ? mul.template round<PRODUCT_ROUNDING>(q) : q);
+        return rounds ? add.template round<0>(mul.template rounded_product<PRODUCT_ROUNDING>(a, b)) : add.template rounded_product<0>(a, b);
     }
     template <class Ops> static INL_MEMBER void finish(V x, V& s, V& c, const Ops& add) {
         const V t = add.template add<1>(s, x);

@@ -23,7 +23,8 @@ INL C64::V vfms(C64::V a, C64::V b, C64::V c) { return (C64::V)_mm512_fmsub_pd((
 template <class V> INL V vfms(V a, V b, V c) { return vfma(a, b, -c); }
 #endif
 
-// R(+0 + a*b) of any a and b whose product, times what round_to makes of it on the way, does not overflow. Without SIGNS, zeros are +0.
+// R(+0 + a*b) of any a and b; but for clamps, of those whose product, times what round_to makes of it on the way, does not overflow.
+// Without SIGNS, zeros are +0.
 //
 // Kinds PLAIN and SUB: a*b - g is rounded once, from the exact product. g as in round_split.
 template <class C, int KIND, bool SIGNS = true> INL typename C::V product_split(typename C::V a, typename C::V b, const Const<C>& k) {
@@ -42,6 +43,10 @@ template <class C, int KIND, bool SIGNS> INL typename C::V product_magic(typenam
     VI m = e + k.magic_add;
     if (KIND == SUB) m = imax(m, k.magic_min);
     if (KIND == FTZ || KIND == SPECIAL) m = imax(m, (VI)(e < (VI)k.normal_from) & (VI)k.low_magic);
+    if (KIND == SPECIAL) {  // of any product
+        const VI most = (VI)k.big_hi + k.magic_add;
+        m = m < most ? m : most;
+    }
     V r = vfma(a, b, (V)m) - (V)m;
     if (SIGNS) r = with_sign(r, s, k);
     if (KIND != SPECIAL) return r;
