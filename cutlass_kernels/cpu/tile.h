@@ -55,7 +55,7 @@ struct Tile {
     const int64_t* kmap;   // SR: where terms have been permuted, their original indices; else null
     bool exact_products;   // each is a number of the carrier
     int lift;              // the power of two by which A has been multiplied (tiles/lifted.h); 0: none
-    bool nearest_sums = false;  // FAST by modes: sums are nearest ones, whatever the cast's mode is
+    bool nearest_sums = false;  // FAST and FAST_CLAMP by modes: sums are nearest ones, whatever the cast's mode is
     // Beside::CUT: the lowest bits of each term (Isa::lowest_bits), null where not known; a term whose bytes add up to so much may lead
     // to midpoints.
     const uint8_t *low_a = nullptr, *low_b = nullptr;

@@ -30,7 +30,7 @@ struct Choice {
     Wager wager = {};
     RunsPlan runs = {};
     bool exact_products = false;  // of a plain register: each is a number of the carrier
-    bool nearest_sums = false;    // FAST by modes: sums are the carrier's nearest ones, whatever the mode is
+    bool nearest_sums = false;    // FAST and FAST_CLAMP by modes: sums are the carrier's nearest ones, whatever the mode is
     int lift = 0;                 // of a plain register: what Tile's may be
     Sink sink = {};               // of one of floats that may have sums below 2^emin
     int careful = GENERAL;        // of compensated sums: the kernel for a lost wager
@@ -345,7 +345,7 @@ inline Choice choose(const Request& r, const Stats& a, const Stats& b, const Sta
     const bool over_add = f.bound < r.add.hi && -f.bound > r.add.lo;
     const bool under_add = no_underflow(r.add, fp32 && !in_range ? -32768 : add_lsb);
     // Where the processor has a mode for all operations, the machine's own sums of arithmetic="fp32" would have it, too. They stay
-    // nearest ones where what follows is an addition to their bits and a mask.
+    // nearest ones, which are cut by their bits or rounded apart (tiles/near_modes.h).
     const bool stays = directed == Isa::TILES && fp32 && !exact && r.fused && carrier == 0;
     const bool in_modes = directed == Isa::DIRECTED || (directed == Isa::TILES && (exact || !fp32)) || stays;
     const bool in_part = carrier == 0 && carried(r);
@@ -382,8 +382,7 @@ inline Choice choose(const Request& r, const Stats& a, const Stats& b, const Sta
         if (kind == PLAIN) kind = (r.add.flags & NO_SUBNORMALS) || (!r.fused && (r.mul.flags & NO_SUBNORMALS)) ? GENERAL : SUB;
         if (kind >= FAST && kind <= FAST_CLAMP && (r.add.mode == RD || r.add.mode == RO)) kind = GENERAL;
     }
-    if (stays && kind == FAST_CLAMP) kind = r.add.mode == SR ? RANDOM : GENERAL;
-    c.nearest_sums = stays && kind == FAST;
+    c.nearest_sums = stays && (kind == FAST || kind == FAST_CLAMP);
     if (over) c.proofs |= NO_OVERFLOW;
     if (under) c.proofs |= NO_UNDERFLOW;
     if (directed == Isa::TILES && !near && !in_range && kind < GENERAL) kind = GENERAL;

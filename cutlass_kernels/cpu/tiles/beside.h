@@ -82,7 +82,7 @@ template <int ROWS, int PANELS, int KIND> struct BesideRows {
     static constexpr int L = C32::L, NR = NV * L;
     // Terms of one look: at first, at most, and where a sum was small; so many looks that find nothing double them. What is computed
     // carefully costs so many times as much.
-    static constexpr int64_t FIRST = 8, LONGEST = 64, SHORTEST = 4, CALM = 4, CARE = 4;
+    static constexpr int64_t FIRST = 8, LONGEST = 64, SHORTEST = 4, CALM = 4, CARE = 4, MOST_AGAIN = 64;
 
     const Sunk& x;
     const float* a[ROWS];
@@ -214,6 +214,10 @@ template <int ROWS, int PANELS> static __attribute__((noinline)) int64_t rows_wa
             rows.get();
             n = now / 2 < Rows::SHORTEST ? Rows::SHORTEST : now / 2;
             calm = Rows::CALM;
+            if (again + care * Rows::CARE > k + Rows::MOST_AGAIN) {  // too much, whatever the rest is like
+                Rows::carefully(x, row, k, x.t.k);
+                return again + (care + x.t.k - k) * Rows::CARE;
+            }
         }
     }
     return again + care * Rows::CARE;
@@ -241,8 +245,12 @@ template <int PANELS, int KIND> static int some_rows(const Sunk& x, int row, int
 template <int PANELS, int KIND> static bool tiles_beside(const Tile& t, int tiles, const Sink& sink) {
     const Sunk x(t, sink);
     const int rows = tiles * (int)MR;
+    const int64_t most = rows / (PANELS == 1 ? 4 : 2) * t.k;
     int64_t again = 0, all = 0;
-    for (int row = 0; row < rows; all += t.k) row += some_rows<PANELS, KIND>(x, row, rows - row, again);
+    for (int row = 0; row < rows; all += t.k) {
+        row += some_rows<PANELS, KIND>(x, row, rows - row, again);
+        if (3 * again > most) return false;
+    }
     if (KIND == SUB && sink.a + sink.b) times((float*)t.c, rows * PANELS * NV * C32::L, x.c);
     return 3 * again <= all;
 }

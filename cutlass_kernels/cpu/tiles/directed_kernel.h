@@ -3,6 +3,7 @@
 #include "tiles/directed.h"
 #include "tiles/gemm_kernel.h"
 #include "tiles/lifted.h"
+#include "tiles/near_modes.h"
 
 #if ISA_DIRECTED || ISA_MODES
 namespace gemmsim::NS {
@@ -66,9 +67,10 @@ template <class C, bool LIFTED = false> struct Cut {
     }
 };
 
-// NEAR: sums are nearest ones and the processor's mode is that.
+// NEAR: sums are nearest ones and the processor's mode is that. Where it ends: at the tile's end, or, NEAR, where sums that are not normal
+// numbers are no exception.
 template <class C, int STEP, int MODE, bool CLAMP, bool LIFTED, bool NEAR, int ROWS>
-static __attribute__((noinline)) void rows_directed(const Tile& t, int row, const Const<C>& mul, const Const<C>& add) {
+static __attribute__((noinline)) int64_t rows_directed(const Tile& t, int row, const Const<C>& mul, const Const<C>& add) {
     typedef typename C::V V;
     typedef typename C::VU VU;
     typedef typename C::T T;
@@ -84,6 +86,7 @@ static __attribute__((noinline)) void rows_directed(const Tile& t, int row, cons
         for (int j = 0; j < NV; ++j) s[i][j] = load<V>(c + (i * NV + j) * C::L);
     constexpr bool CUTS = !CLAMP && STEP < MA_NEAR;
     const Cut<C, LIFTED> cut(add, t.add->p);
+    int64_t k = 0, found = 0, end = t.k;
     auto one = [&](int64_t k, int kk) __attribute__((always_inline)) {
         V bv[NV];
         VU least = cut.normal;
@@ -113,14 +116,16 @@ static __attribute__((noinline)) void rows_directed(const Tile& t, int row, cons
         };
         if (__builtin_expect(cut.all_normal(least), 1))
             each([&](V x, VU R) __attribute__((always_inline)) { return cut.template round<MODE>(x, R); });
-        else
+        else {
+            if (NEAR && ++found * 4 > k + 32) end = k + 1;
             each([&](V x, VU R) __attribute__((always_inline)) {
                 if (NEAR) return round_general<C, MODE == SR>(x, add, R);
                 return round_directed<C, MODE, CLAMP>(plus_zero<C, MODE>(x), add, R);
             });
+        }
     };
     if (MODE == SR) {
-        for (int64_t k = 0; k < t.k;) {
+        while (k < end) {
             const int64_t at = t.index(k);  // draws belong to the absolute index, wherever this run starts
             const int first = (int)(at % per), most = t.kmap ? 1 : per - first, left = t.k - k < most ? (int)(t.k - k) : most;
             if (STEP >= MA_NEAR) dm.make(t, row, (uint32_t)(at / per), SITE_PRODUCT);
@@ -136,12 +141,22 @@ static __attribute__((noinline)) void rows_directed(const Tile& t, int row, cons
             k += left;
         }
     } else {
-        for (int64_t k = 0; k < t.k; ++k) one(k, 0);
+        for (; k < end; ++k) one(k, 0);
     }
 #pragma GCC unroll 16
     for (int i = 0; i < ROWS; ++i)
 #pragma GCC unroll 4
         for (int j = 0; j < NV; ++j) store(c + (i * NV + j) * C::L, s[i][j]);
+    return k;
+}
+
+template <class C, int STEP, int MODE, bool CLAMP, bool LIFTED, bool NEAR, int ROWS>
+INL void all_terms(const Tile& t, int row, const Const<C>& mul, const Const<C>& add) {
+    const int64_t k = rows_directed<C, STEP, MODE, CLAMP, LIFTED, NEAR, ROWS>(t, row, mul, add);
+#if ISA_MODES
+    if constexpr (NEAR) return rows_near_in_mode<C, MODE, CLAMP, ROWS>(t, row, k, add);
+#endif
+    (void)k;
 }
 
 template <class C, int STEP, int MODE, bool CLAMP, bool LIFTED = false, bool NEAR = false>
@@ -151,21 +166,27 @@ static void tile_mode(const Tile& t, const Const<C>& mul, const Const<C>& add) {
     const RoundingState state(NEAR ? RoundingState::NEAREST : mode_of(MODE));
 #endif
     if constexpr (MODE != SR && (ISA_DIRECTED || ISA_NEON))  // more rows hide more of a step's latency; draws would not fit the registers
-        for (; row + 8 <= t.rows; row += 8) rows_directed<C, STEP, MODE, CLAMP, LIFTED, NEAR, 8>(t, row, mul, add);
-    for (; row + 4 <= t.rows; row += 4) rows_directed<C, STEP, MODE, CLAMP, LIFTED, NEAR, 4>(t, row, mul, add);
-    for (; row < t.rows; ++row) rows_directed<C, STEP, MODE, CLAMP, LIFTED, NEAR, 1>(t, row, mul, add);
+        for (; row + 8 <= t.rows; row += 8) all_terms<C, STEP, MODE, CLAMP, LIFTED, NEAR, 8>(t, row, mul, add);
+    for (; row + 4 <= t.rows; row += 4) all_terms<C, STEP, MODE, CLAMP, LIFTED, NEAR, 4>(t, row, mul, add);
+    for (; row < t.rows; ++row) all_terms<C, STEP, MODE, CLAMP, LIFTED, NEAR, 1>(t, row, mul, add);
 }
 
 #if ISA_MODES
-// Nearest sums cut by their bits.
-template <class C> static void tile_near_in_mode(const Tile& t, const Const<C>& add) {
+// Nearest sums: without clamps cut by their bits.
+template <class C, int MODE, bool CLAMP> static void tile_near_in(const Tile& t, const Const<C>& add) {
+    if constexpr (!CLAMP) return tile_mode<C, FMA_NEAR, MODE, false, false, true>(t, add, add);
+    int row = 0;
+    for (; row + 8 <= t.rows; row += 8) rows_near_in_mode<C, MODE, CLAMP, 8>(t, row, 0, add);
+    for (; row < t.rows; ++row) rows_near_in_mode<C, MODE, CLAMP, 1>(t, row, 0, add);
+}
+template <class C, bool CLAMP> static void tile_near_in_mode(const Tile& t, const Const<C>& add) {
     switch (add.mode) {
-        case RNA: return tile_mode<C, FMA_NEAR, RNA, false, false, true>(t, add, add);
-        case RTZ: return tile_mode<C, FMA_NEAR, RTZ, false, false, true>(t, add, add);
-        case RU: return tile_mode<C, FMA_NEAR, RU, false, false, true>(t, add, add);
-        case RD: return tile_mode<C, FMA_NEAR, RD, false, false, true>(t, add, add);
-        case RO: return tile_mode<C, FMA_NEAR, RO, false, false, true>(t, add, add);
-        default: return tile_mode<C, FMA_NEAR, SR, false, false, true>(t, add, add);
+        case RNA: return tile_near_in<C, RNA, CLAMP>(t, add);
+        case RTZ: return tile_near_in<C, RTZ, CLAMP>(t, add);
+        case RU: return tile_near_in<C, RU, CLAMP>(t, add);
+        case RD: return tile_near_in<C, RD, CLAMP>(t, add);
+        case RO: return tile_near_in<C, RO, CLAMP>(t, add);
+        default: return tile_near_in<C, SR, CLAMP>(t, add);
     }
 }
 #endif

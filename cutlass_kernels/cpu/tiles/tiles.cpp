@@ -24,8 +24,8 @@ template <class C, int STEP, bool CLAMP> static void tile_directed(const Tile& t
 #endif
     const Const<C> mul = Const<C>::make(*t.mul), add = Const<C>::make(*t.add);
 #if ISA_MODES
-    if constexpr (sizeof(typename C::T) == 4 && STEP == FMA_NEAR && !CLAMP)
-        if (t.nearest_sums) return tile_near_in_mode<C>(t, add);
+    if constexpr (sizeof(typename C::T) == 4 && STEP == FMA_NEAR)
+        if (t.nearest_sums) return tile_near_in_mode<C, CLAMP>(t, add);
 #endif
     switch (add.mode) {
         case RNA: return tile_mode<C, STEP, RNA, CLAMP>(t, mul, add);
