@@ -37,7 +37,7 @@ template <class C, int KIND, bool ODD, class Bits = NoBits<C>> struct Rounded {
         if constexpr (KIND == SUB) return round_product<C, SUB, false>(a, b, k);
 #endif
 #if ISA_MODES
-        if constexpr (KIND == FTZ) return round_product<C, SPECIAL, true>(a, b, k);
+        if constexpr (KIND == FTZ) return product_magic<C, SPECIAL, true, false>(a, b, k);
 #endif
         return round<OP>(product(a, b));
     }

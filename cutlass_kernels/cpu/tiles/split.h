@@ -35,18 +35,20 @@ template <class C, int KIND, bool SIGNS = true> INL typename C::V product_split(
 }
 // Kinds PLAIN, SUB, FTZ and SPECIAL, which is FTZ with clamps: a*b + M is. M as in round_magic and round_flush, from the exponent of the
 // nearest product; where that has reached the next binade, the power of two is what the exact one is rounded to on both grids.
-template <class C, int KIND, bool SIGNS> INL typename C::V product_magic(typename C::V a, typename C::V b, const Const<C>& k) {
+// Not FROM_ZERO: R(a*b), whose zeros have the sign of a*b.
+template <class C, int KIND, bool SIGNS, bool FROM_ZERO = true> INL typename C::V product_magic(typename C::V a, typename C::V b,
+                                                                                                const Const<C>& k) {
     typedef typename C::V V;
     typedef typename C::VI VI;
-    const V s = vfma(a, b, V{});
+    const V s = FROM_ZERO ? vfma(a, b, V{}) : a * b;
     const VI e = (VI)s & (typename C::I)C::EXP;
     VI m = e + k.magic_add;
-    if (KIND == SUB) m = imax(m, k.magic_min);
-    if (KIND == FTZ || KIND == SPECIAL) m = imax(m, (VI)(e < (VI)k.normal_from) & (VI)k.low_magic);
     if (KIND == SPECIAL) {  // of any product
         const VI most = (VI)k.big_hi + k.magic_add;
         m = m < most ? m : most;
     }
+    if (KIND == SUB) m = imax(m, k.magic_min);
+    if (KIND == FTZ || KIND == SPECIAL) m = imax(m, (VI)(e < (VI)k.normal_from) & (VI)k.low_magic);  // which may be more than `most`
     V r = vfma(a, b, (V)m) - (V)m;
     if (SIGNS) r = with_sign(r, s, k);
     if (KIND != SPECIAL) return r;

@@ -13,7 +13,7 @@ METHODS = ["kahan", "neumaier", "two_sum", "fast_two_sum"]
 #: Of infinities, of NaN, saturating, without subnormals, with the ends of binary32, and of as many bits as lanes hold and more.
 FORMATS = [
     "e4m3", "e4m3/sat", "e3m4", "e5m2", "e4m3fnuz", "e5m10/ftz", "bf16/ftz", "fp32/ftz", "e5m10/ftz/sat",
-    "float(p=3, emin=-4, emax=3)/ftz", "float(p=11, emin=-5, emax=4)", "float(p=12, emin=-5, emax=4)", "float(p=22, emin=-9, emax=5)",
+    "float(p=3, emin=-4, emax=3)/ftz", "e2m5/ftz", "float(p=11, emin=-5, emax=4)", "float(p=12, emin=-5, emax=4)", "float(p=22, emin=-9, emax=5)",
     "float(p=23, emin=-9, emax=5)", "float(p=26, emin=-9, emax=5)", "float(p=27, emin=-9, emax=5)", "float(p=9, emin=-30, emax=111)",
     "float(p=9, emin=-30, emax=112)",
 ]  # fmt: skip

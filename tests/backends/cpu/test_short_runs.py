@@ -74,11 +74,17 @@ def test_products_at_the_ends_of_binary32(fmt, exponents):
         assert_equals_reference(GemmSpec.of(":" + order.format(fmt)), a, b)
 
 
-@pytest.mark.parametrize("fmt", ["e5m10", "e4m3", "fp32/ftz"])
-def test_operands_in_float64(fmt):
+@pytest.mark.parametrize("fmt", ["e5m10", "e4m3", "fp32/ftz", "e8m12", "fp32"])
+def test_operands_in_float64_have_kernels_too(fmt):
     a, b = (x.double() * (1 + 2.0**-40) for x in operands("normal", 30))
     for order in ("pairwise({}, 1)", "pairwise({}, 4)", "chunked(25, {})"):
-        assert_equals_reference(GemmSpec.of(":" + order.format(fmt)), a, b)
+        spec = GemmSpec.of(":" + order.format(fmt))
+        assert_equals_reference(spec, a, b)
+        for name in isas():
+            if name != "baseline":
+                cpu.set_isa(name)
+                run = str(cpu.gemm(a, b, spec, torch.empty(9, 17, dtype=torch.float64), 0))
+                assert "scalar" not in run, (name, order, run)
 
 
 def test_they_go_in_float_lanes():

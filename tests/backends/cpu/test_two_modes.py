@@ -37,6 +37,10 @@ def operands(kind: str, k: int = 90) -> tuple[torch.Tensor, torch.Tensor]:
         a, b = a * 2.0**-7, b * 2.0**-5
     elif kind == "large":
         a *= 50
+    elif kind == "late":  # large terms that cancel, then small ones: kernels change on the way
+        a[:, k // 2 :] *= 2.0**-12
+        a[:, : k // 2 // 2 * 2 : 2] = -a[:, 1 : k // 2 // 2 * 2 : 2]
+        b[: k // 2 // 2 * 2 : 2] = b[1 : k // 2 // 2 * 2 : 2]
     elif kind == "zeros":  # every second sum is an exact one of unlike signs; some start at -0
         a[:, 1::2] = -a[:, : k // 2 * 2 : 2]
         b[1::2] = b[: k // 2 * 2 : 2]
@@ -59,12 +63,17 @@ def test_orders_of_them(fmt, around):
         assert_equals_reference(GemmSpec.of(":" + around.format(fmt)), *operands(kind))
 
 
-@pytest.mark.parametrize("mode", ["rtz", "rna", "ro", "ru", "rd", "sr8", "sr12"])
-@pytest.mark.parametrize("fmt", ["e5m10", "e4m3", "bf16", "e5m10/ftz", "e8m12"])
+@pytest.mark.parametrize("mode", ["rtz", "rna", "ro", "ru", "rd", "sr8", "sr12", "sr18"])
+@pytest.mark.parametrize(
+    "fmt", ["e5m10", "e4m3", "bf16", "e5m10/ftz", "e8m12", "e4m3/sat", "e3m4", "e5m2", "e4m3/ftz", "int8"]
+)
 def test_nearest_sums_rounded_in_another_direction(fmt, mode):
-    for kind in ("normal", "ties", "small", "large", "zeros"):
+    for kind in ("normal", "ties", "small", "large", "late", "zeros"):
         spec = GemmSpec.of(f":{fmt}/{mode}, arithmetic=fp32")
-        assert_equals_reference(spec, *operands(kind, 41), seed=7)
+        assert_equals_reference(spec, *operands(kind, 101 if kind == "late" else 41), seed=7)
+    assert_equals_reference(
+        GemmSpec.of(f":interleaved(3, {fmt}/{mode}), arithmetic=fp32"), *operands("small", 63), seed=7
+    )
 
 
 @pytest.mark.parametrize("mode", ["rtz", "rna", "ro", "sr8"])
