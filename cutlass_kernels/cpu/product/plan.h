@@ -443,10 +443,9 @@ inline RunsPlan choose_runs(const Request& r, const Choice& c, const Stats& a, c
     if (w && directed == Isa::DIRECTED && c.step == FMA_ODD && c.kind <= SUB && longest >= WATCHED_RUNS && !c.exact_products &&
         r.add.p + 11 <= carrier_info(c.carrier).bits)
         return RunsPlan();
-    plan.eights =
-        longest <= (c.kind == NONE                                ? 4
-                    : directed == Isa::TILES && c.step == FMA_ODD ? 1
-                                                                  : 2);  // with longer runs, more rows at a time fill the registers better
+    // with longer runs, more rows at a time fill the registers better
+    const int64_t few = c.kind == NONE ? 4 : directed == Isa::TILES && c.step == FMA_ODD ? 1 : 2;
+    plan.eights = longest <= few;
     if (c.kind == NONE) {
         plan.kind = NONE;
         return plan;

@@ -118,7 +118,7 @@ template <class C, int STEP, int KIND, int ROWS, int MODE> struct Runs {
     }
     // Of a run from +0.
     template <bool SIGNS> INL_MEMBER V first(V x, V y) const {
-        if constexpr (TWO_MODES) return round_product < C, KIND, ALL_SIGNS || SIGNS > (x, y, add);
+        if constexpr (TWO_MODES) return round_product<C, KIND, (ALL_SIGNS || SIGNS)>(x, y, add);
         else if constexpr (ALL_SIGNS) return advance<true>(x, y, V{});
         else if constexpr (STEP == FMA_ODD && ISA_DIRECTED) return round_product<C, KIND, SIGNS>(x, y, add);
         else if constexpr (STEP == FMA_NEAR && !SIGNS) return rounded<false>(x * y, add);
