@@ -10,9 +10,9 @@
 // the carrier's nearest ones by lemma A: what is below 2^emin is exact in it. SPECIAL: the same of float panels in double lanes, for
 // formats of more than 11 bits and those whose ends float lanes do not reach.
 //
-// By modes, Kahan's q - C is rounded from the nearest sum, too, and watched (watched.h); where that may be wrong, it is made in double lanes,
-// and where that is often, in two modes (compensated_two_modes.h), as other kinds make it. Products are rounded once (split.h). So they all
-// take any operands. LANES is all of GENERAL in double lanes.
+// By modes, float lanes of SUB round what has a product in it from the nearest value, too, and watch it (watched.h); where that may be wrong,
+// it is made in double lanes. Where that is often, and in other kinds, Kahan's q - C is made in two modes (compensated_two_modes.h), and
+// products are rounded once (split.h). So they all take any operands. LANES is all of GENERAL in double lanes.
 //
 // FAST, FAST_CLAMP and RANDOM: compensated_modes.h.
 #pragma once
@@ -30,40 +30,41 @@ template <class C, int METHOD, int KIND, bool ODD> struct Compensated : Compensa
     typedef CompensatedStep<C, METHOD> Step;
 
 #if ISA_MODES
-    static constexpr bool CAN_WATCH = METHOD == KAHAN && sizeof(typename C::T) == 4 && KIND == SUB && ODD;
-    // Where one step of a group in so many finds something, two modes are faster.
+    static constexpr bool CAN_WATCH = sizeof(typename C::T) == 4 && KIND == SUB && ODD;
+    // Where one step of a group in so many finds something, other kernels are faster.
     static constexpr int64_t SELDOM = 16;
 
     // `x`, made from nearest values, again where these are on midpoints or below 2^emin and not zero.
     static __attribute__((noinline)) V again(V a, V b, V c, V x, const Watch<C>& w, const Const<C64>& wide) {
-        const V n = vfma(a, b, -c);
+        const V n = METHOD == KAHAN ? vfma(a, b, -c) : a * b;
         if (none_set((VI)(w.on_midpoint(n) | (w.below_normal(n) & (VI)(n != V{}))))) return x;
-        return in_halves(a, b, -c, VU{}, [&](C64::V p, C64::V q, C64::V r, C64::VU) __attribute__((always_inline)) {
-            return round_to<C64, SUB>(fma_odd<C64>(p, q, r), wide, C64::VU{});
+        return in_halves(a, b, METHOD == KAHAN ? -c : V{}, VU{}, [&](C64::V p, C64::V q, C64::V r, C64::VU) __attribute__((always_inline)) {
+            return round_to<C64, SUB>(METHOD == KAHAN ? fma_odd<C64>(p, q, r) : p * q, wide, C64::VU{});
         });
     }
-    // A step of the rows of a group, whose operands are `av` and `bv`; whether it found something.
-    template <int GROUP> static INL_MEMBER bool watched(const V (&av)[GROUP], const V (&bv)[NV], V (*s)[NV], V (*c)[NV],
-                                                        const Rounded<C, KIND, ODD>& add, const Watch<C>& w, const Const<C64>& wide) {
+    // A step of the rows of a group, whose operands are `av` and `bv`; `found` is one more where it found something.
+    template <int GROUP>
+    static INL_MEMBER void watched(const V (&av)[GROUP], const V (&bv)[NV], V (*s)[NV], V (*c)[NV], const Rounded<C, KIND, ODD>& add,
+                                   const Watch<C>& w, const Const<C64>& wide, int64_t& found) {
         V x[GROUP][NV];
         Seen<C, true, true, false> seen;
 #pragma GCC unroll 2
         for (int i = 0; i < GROUP; ++i)
 #pragma GCC unroll 4
             for (int j = 0; j < NV; ++j) {
-                const V n = vfma(av[i], bv[j], -c[i][j]);
+                const V n = METHOD == KAHAN ? vfma(av[i], bv[j], -c[i][j]) : av[i] * bv[j];
                 seen.look(n, w, i + j == 0);
                 x[i][j] = w.round(n);
             }
-        const bool found = seen.found(w);
-        if (__builtin_expect(found, 0))
+        if (__builtin_expect(seen.found(w), 0)) {
+            ++found;
             for (int i = 0; i < GROUP; ++i)
                 for (int j = 0; j < NV; ++j) x[i][j] = again(av[i], bv[j], c[i][j], x[i][j], w, wide);
+        }
 #pragma GCC unroll 2
         for (int i = 0; i < GROUP; ++i)
 #pragma GCC unroll 4
             for (int j = 0; j < NV; ++j) Step::finish(x[i][j], s[i][j], c[i][j], add);
-        return found;
     }
 #endif
 
@@ -98,7 +99,7 @@ template <class C, int METHOD, int KIND, bool ODD> struct Compensated : Compensa
                     for (int first = 0; first < ROWS; first += GROUP) {
                         V av[GROUP];
                         for (int i = 0; i < GROUP; ++i) av[i] = splat<C>(a[k * MR + first + i]);
-                        found += watched<GROUP>(av, bv, s + first, c + first, add, watch, wide);
+                        watched<GROUP>(av, bv, s + first, c + first, add, watch, wide, found);
                     }
                     continue;
                 }
@@ -141,7 +142,7 @@ template <class C, int METHOD, int KIND, bool ODD> struct Compensated : Compensa
         if constexpr (CAN_WATCH)
             if (!rounds) {
                 const Outcome outcome = all_rows<4, true>(t, wager, false);
-                return outcome == OFTEN ? kahan_in_two_modes<C, SUB, typename C::T>(t, wager) : outcome == DONE;
+                if (outcome != OFTEN) return outcome == DONE;
             }
         if constexpr (METHOD == KAHAN && (KIND == SUB || KIND == FTZ))
             if (!rounds) return kahan_in_two_modes<C, KIND, typename C::T>(t, wager);

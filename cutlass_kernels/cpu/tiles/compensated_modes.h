@@ -47,7 +47,8 @@ template <class C, int MODE, bool CLAMP, class Bits> struct RoundedInMode {
     template <int OP> INL_MEMBER V sub(V x, V y) const { return add<OP>(x, -y); }
     template <int OP> INL_MEMBER V add_product(V q, V y) const { return round<OP>(add_directed<C, MODE>(q, y)); }
     template <int OP> INL_MEMBER V fused(V a, V b, V c) const { return round<OP>(fma_directed<C, MODE>(a, b, c)); }
-    template <int OP> INL_MEMBER V rounded_product(V a, V b) const { return round<OP>(mul_directed<C, MODE>(a, b)); }
+    static constexpr bool ONCE = false;
+    static INL_MEMBER V product(V a, V b) { return mul_directed<C, MODE>(a, b); }
 };
 
 constexpr int operations(int method) { return method == KAHAN ? 4 : method == TWO_SUM ? 8 : 5; }

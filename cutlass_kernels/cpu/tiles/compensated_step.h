@@ -32,14 +32,15 @@ template <class C, int KIND, bool ODD, class Bits = NoBits<C>> struct Rounded {
     template <int OP> INL_MEMBER V add_product(V q, V y) const { return round<OP>(ODD ? add_odd<C>(q, y) : q + y); }
     template <int OP> INL_MEMBER V fused(V a, V b, V c) const { return round<OP>(ODD ? fma_odd<C>(a, b, c) : vfma(a, b, c)); }
     static INL_MEMBER V product(V a, V b) { return ODD ? mul_odd<C>(a, b) : a * b; }
-    template <int OP> INL_MEMBER V rounded_product(V a, V b) const {
+    // Whether products are rounded once, from their exact values (split.h); of any operands.
+    static constexpr bool ONCE = (KIND == SUB && (ISA_DIRECTED || ISA_MODES)) || (KIND == FTZ && ISA_MODES);
+    INL_MEMBER V rounded_product(V a, V b) const {
 #if ISA_DIRECTED || ISA_MODES
         if constexpr (KIND == SUB) return round_product<C, SUB, false>(a, b, k);
+        else return product_magic<C, SPECIAL, true, false>(a, b, k);
+#else
+        return a * b;
 #endif
-#if ISA_MODES
-        if constexpr (KIND == FTZ) return product_magic<C, SPECIAL, true, false>(a, b, k);
-#endif
-        return round<OP>(product(a, b));
     }
 };
 
@@ -51,10 +52,16 @@ template <class C, int METHOD> struct CompensatedStep {
 
     // What has the product in it: y of Kahan's step, else x. `rounds`: the product has a rounding of its own, `mul`.
     template <class Ops> static INL_MEMBER V term(V a, V b, V c, const Ops& add, const Ops& mul, bool rounds) {
-        if (METHOD == KAHAN)
-            return rounds ? add.template add_product<0>(mul.template rounded_product<PRODUCT_ROUNDING>(a, b), -c)
-                          : add.template fused<0>(a, b, -c);
-        return rounds ? add.template round<0>(mul.template rounded_product<PRODUCT_ROUNDING>(a, b)) : add.template rounded_product<0>(a, b);
+        if constexpr (METHOD == KAHAN) {
+            if (!rounds) return add.template fused<0>(a, b, -c);
+            if constexpr (Ops::ONCE) return add.template add_product<0>(mul.rounded_product(a, b), -c);
+            else return add.template add_product<0>(mul.template round<PRODUCT_ROUNDING>(mul.product(a, b)), -c);
+        } else if constexpr (Ops::ONCE) {
+            return rounds ? add.template round<0>(mul.rounded_product(a, b)) : add.rounded_product(a, b);
+        } else {
+            const V q = add.product(a, b);
+            return add.template round<0>(rounds ? mul.template round<PRODUCT_ROUNDING>(q) : q);
+        }
     }
     template <class Ops> static INL_MEMBER void finish(V x, V& s, V& c, const Ops& add) {
         const V t = add.template add<1>(s, x);

@@ -80,7 +80,8 @@ template <class C, int KIND, class PANEL> struct KahanInTwoModes {
     }
 };
 
-template <class C, int KIND, class PANEL> static bool kahan_in_two_modes(const Tile& t, const Wager& wager) {
+template <class C, int KIND, class PANEL>
+static __attribute__((noinline)) bool kahan_in_two_modes(const Tile& t, const Wager& wager) {
     return KahanInTwoModes<C, KIND, PANEL>(t, wager).run();
 }
 

@@ -86,7 +86,9 @@ static __attribute__((noinline)) int64_t rows_directed(const Tile& t, int row, c
         for (int j = 0; j < NV; ++j) s[i][j] = load<V>(c + (i * NV + j) * C::L);
     constexpr bool CUTS = !CLAMP && STEP < MA_NEAR;
     const Cut<C, LIFTED> cut(add, t.add->p);
-    int64_t k = 0, found = 0, end = t.k;
+    int64_t k = 0, found = 0;
+    const int64_t terms = t.k;
+    bool leaves = false;
     auto one = [&](int64_t k, int kk) __attribute__((always_inline)) {
         V bv[NV];
         VU least = cut.normal;
@@ -117,7 +119,7 @@ static __attribute__((noinline)) int64_t rows_directed(const Tile& t, int row, c
         if (__builtin_expect(cut.all_normal(least), 1))
             each([&](V x, VU R) __attribute__((always_inline)) { return cut.template round<MODE>(x, R); });
         else {
-            if (NEAR && ++found * 4 > k + 32) end = k + 1;
+            if (NEAR && ++found * 4 > k + 32) leaves = true;
             each([&](V x, VU R) __attribute__((always_inline)) {
                 if (NEAR) return round_general<C, MODE == SR>(x, add, R);
                 return round_directed<C, MODE, CLAMP>(plus_zero<C, MODE>(x), add, R);
@@ -125,9 +127,9 @@ static __attribute__((noinline)) int64_t rows_directed(const Tile& t, int row, c
         }
     };
     if (MODE == SR) {
-        while (k < end) {
+        while (k < terms && !leaves) {
             const int64_t at = t.index(k);  // draws belong to the absolute index, wherever this run starts
-            const int first = (int)(at % per), most = t.kmap ? 1 : per - first, left = t.k - k < most ? (int)(t.k - k) : most;
+            const int first = (int)(at % per), most = t.kmap ? 1 : per - first, left = terms - k < most ? (int)(terms - k) : most;
             if (STEP >= MA_NEAR) dm.make(t, row, (uint32_t)(at / per), SITE_PRODUCT);
             da.make(t, row, (uint32_t)(at / per), SITE_ADD);
             if (left == 8) {
@@ -141,7 +143,7 @@ static __attribute__((noinline)) int64_t rows_directed(const Tile& t, int row, c
             k += left;
         }
     } else {
-        for (; k < end; ++k) one(k, 0);
+        for (; k < terms && !(NEAR && leaves); ++k) one(k, 0);
     }
 #pragma GCC unroll 16
     for (int i = 0; i < ROWS; ++i)
