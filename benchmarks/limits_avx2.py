@@ -29,6 +29,12 @@ ROUND, SUBNORMALS, SIGN = 3, 5, 2
 #: Bits cut: half of the last place, a mask. Looks: for midpoints and small sums at once, for midpoints of eight bits,
 #: for midpoints by a shift and a minimum, for small magnitudes, for small lifted ones, for large magnitudes.
 CUT, LOOK, LOOK_HALVES, LOOK_SHIFTED, LOOK_SMALL, LOOK_LIFTED, LOOK_LARGE = 2, 2, 1, 2, 2, 1, 1
+#: A product rounded once: it, a number from its exponent, both in one operation, that number taken away. A sum made to
+#: odd under rounding down: two operations, a shift and a choice.
+PRODUCT, TO_ODD = 6, 4
+#: With any policy of overflow, with or without subnormals: below 2^emin 5, clamps and what is past the ends 6, the sign
+#: 2. In a mode: a power of two of the sum's sign, 7, added and taken away.
+CLAMP, ANY_END, DIRECTED = 6, 13, 9
 #: Random bits: seven and a half rounds of two products of seven, words put in order; for eight steps.
 DRAW = (7.5 * 2 * 7 + 2) / 8
 #: A sum of two registers of a compensated step.
@@ -70,7 +76,8 @@ ROWS = (
     Row("nearest", ":e8m12", OP + CUT + LOOK),
     Row("directed", ":e5m10/rtz", OP + 1),
     Row("directed", ":e5m10/rna", OP + 2),
-    Row("directed", ":e5m10/ru", OP + 10),
+    Row("directed", ":e5m10/ru", OP + 4),
+    Row("directed", ":e5m10/ru, arithmetic=fp32", OP + 4 + LOOK_SMALL),
     Row("directed", ":e5m10/ro", OP + 4 + 4 + LOOK_SMALL + 1),
     Row("stochastic", ":e5m10/sr16", OP + 1 + CUT + LOOK_SMALL + DRAW),
     Row("stochastic", ":e5m10/sr12", OP + 2 + CUT + DRAW),
@@ -81,7 +88,8 @@ ROWS = (
     Row("saturating", ":e4m3/sat", OP + ROUND + LOOK_SHIFTED + LOOK_SMALL + LOOK_LARGE, "times 2"),
     Row("chunked", ":chunked(64, e5m10)", OP + CUT + LOOK + (SUM + SIGN) / 64),
     Row("chunked", ":chunked(64, fp32)", OP, only_multiplies=True),
-    Row("pairwise", ":pairwise(e5m10, 1)", 2 * (OP + SUBNORMALS + SUM)),
+    Row("pairwise", ":pairwise(e5m10, 1)", PRODUCT + SUM),
+    Row("pairwise", ":pairwise(e5m10, 4)", PRODUCT / 4 + (TO_ODD + SUBNORMALS + SIGN) * 3 / 4 + SUM / 4),
     Row("pairwise", ":pairwise(e5m10, 16)", OP + CUT + LOOK + SUM / 16),
     Row("interleaved", ":interleaved(16, e5m10)", OP + CUT + LOOK),
     Row("interleaved", ":splitk(8, e5m10, e5m10)", OP + CUT + LOOK),
@@ -90,6 +98,10 @@ ROWS = (
     Row("compensated", ":neumaier(e5m10)", WATCHED + 4 * SUM + 5),
     Row("compensated", ":two_sum(e5m10)", WATCHED + 7 * SUM),
     Row("compensated", ":fast_two_sum(e5m10)", WATCHED + 4 * SUM),
+    Row("compensated", ":kahan(e5m10/rtz)", OP + DIRECTED + 3 * (OP + 1)),
+    Row("compensated", ":kahan(e5m10/rna)", OP + DIRECTED + 1 + 3 * (OP + 2)),
+    Row("compensated", ":kahan(e4m3)", TO_ODD + ANY_END + 3 * (OP + ANY_END)),
+    Row("compensated", ":kahan(e4m3/rtz)", OP + DIRECTED + CLAMP + 3 * (OP + DIRECTED + CLAMP)),
     Row("integer", ":int(32)", 2 * OP, "int", only_multiplies=True),
     Row("integer", ":int(16, saturate)", OP, "int", only_multiplies=True),
     Row("fixed", ":fixed(24, 12, rounding=rne)", 2 * 4),
