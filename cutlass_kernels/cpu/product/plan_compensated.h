@@ -68,7 +68,7 @@ inline Choice choose_compensated(const Request& r, const Stats& a, const Stats& 
     if (odd && directed != Isa::DIRECTED && !halves && !product_exact && !clamped && nearest == SCALAR)
         return Choice{carrier, 0, SCALAR, 0};
     Choice c = {carrier, (r.fused ? (odd ? FMA_ODD : FMA_NEAR) : (odd ? MA_ODD : MA_NEAR)), GENERAL, f.finite ? FINITE : 0};
-    c.exact_products = product_exact;
+    c.exact_products = product_exact && f.width < r.add.p + 10;  // with more bits below the register's few sums are on midpoints
     if (random) c.careful = c.kind = RANDOM;
     else if (halves && !product_exact) c.careful = c.kind = LANES;
     const int mode = own ? r.add.mode : (int)RNE;

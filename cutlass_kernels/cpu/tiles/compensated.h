@@ -11,7 +11,7 @@
 // formats of more than 11 bits and those whose ends float lanes do not reach.
 //
 // By modes, float lanes of SUB round what has a product in it from the nearest value, too, and watch it (watched.h); where that may be wrong,
-// it is made in double lanes. Where that is often, and in other kinds, Kahan's q - C is made in two modes (compensated_two_modes.h), and
+// it is made in double lanes. Where short products make that often, and in other kinds, Kahan's q - C is made in two modes (compensated_two_modes.h), and
 // products are rounded once (split.h). So they all take any operands. LANES is all of GENERAL in double lanes.
 //
 // FAST, FAST_CLAMP and RANDOM: compensated_modes.h.
@@ -31,8 +31,6 @@ template <class C, int METHOD, int KIND, bool ODD> struct Compensated : Compensa
 
 #if ISA_MODES
     static constexpr bool CAN_WATCH = sizeof(typename C::T) == 4 && KIND == SUB && ODD;
-    // Where one step of a group in so many finds something, other kernels are faster.
-    static constexpr int64_t SELDOM = 16;
 
     // `x`, made from nearest values, again where these are on midpoints or below 2^emin and not zero.
     static __attribute__((noinline)) V again(V a, V b, V c, V x, const Watch<C>& w, const Const<C64>& wide) {
@@ -42,10 +40,10 @@ template <class C, int METHOD, int KIND, bool ODD> struct Compensated : Compensa
             return round_to<C64, SUB>(METHOD == KAHAN ? fma_odd<C64>(p, q, r) : p * q, wide, C64::VU{});
         });
     }
-    // A step of the rows of a group, whose operands are `av` and `bv`; `found` is one more where it found something.
+    // A step of the rows of a group, whose operands are `av` and `bv`.
     template <int GROUP>
     static INL_MEMBER void watched(const V (&av)[GROUP], const V (&bv)[NV], V (*s)[NV], V (*c)[NV], const Rounded<C, KIND, ODD>& add,
-                                   const Watch<C>& w, const Const<C64>& wide, int64_t& found) {
+                                   const Watch<C>& w, const Const<C64>& wide) {
         V x[GROUP][NV];
         Seen<C, true, true, false> seen;
 #pragma GCC unroll 2
@@ -56,11 +54,9 @@ template <class C, int METHOD, int KIND, bool ODD> struct Compensated : Compensa
                 seen.look(n, w, i + j == 0);
                 x[i][j] = w.round(n);
             }
-        if (__builtin_expect(seen.found(w), 0)) {
-            ++found;
+        if (__builtin_expect(seen.found(w), 0))
             for (int i = 0; i < GROUP; ++i)
                 for (int j = 0; j < NV; ++j) x[i][j] = again(av[i], bv[j], c[i][j], x[i][j], w, wide);
-        }
 #pragma GCC unroll 2
         for (int i = 0; i < GROUP; ++i)
 #pragma GCC unroll 4
@@ -68,11 +64,9 @@ template <class C, int METHOD, int KIND, bool ODD> struct Compensated : Compensa
     }
 #endif
 
-    // LOST: the wager that no sum comes near the ends of the format. OFTEN: what is watched for is no exception. WATCHES: what has a product
-    // in it; then `rounds` is not.
-    enum Outcome { DONE, LOST, OFTEN };
-    template <int ROWS, bool WATCHES> static INL_MEMBER Outcome rows(const Tile& tile, int row, const Const<C>& ka, const Const<C>& km,
-                                                                     bool rounds, const Wager& wager) {
+    // False: the wager that no sum comes near the ends of the format is lost. WATCHES: what has a product in it; then `rounds` is not.
+    template <int ROWS, bool WATCHES> static INL_MEMBER bool rows(const Tile& tile, int row, const Const<C>& ka, const Const<C>& km,
+                                                                  bool rounds, const Wager& wager) {
         typedef typename C::T T;
         const T *a = (const T*)tile.a + row, *b = (const T*)tile.b;
         T* out = (T*)tile.c + row * NV * C::L;
@@ -83,7 +77,6 @@ template <class C, int METHOD, int KIND, bool ODD> struct Compensated : Compensa
 #if ISA_MODES
         const Watch<C> watch(ka, *tile.add);
         const Const<C64> wide = Const<C64>::make(*tile.add);
-        int64_t found = 0;
 #endif
         const int64_t segment = KIND == SUB ? wager.steps : tile.k;
         for (int64_t k0 = 0; k0 < tile.k; k0 += segment) {
@@ -99,7 +92,7 @@ template <class C, int METHOD, int KIND, bool ODD> struct Compensated : Compensa
                     for (int first = 0; first < ROWS; first += GROUP) {
                         V av[GROUP];
                         for (int i = 0; i < GROUP; ++i) av[i] = splat<C>(a[k * MR + first + i]);
-                        watched<GROUP>(av, bv, s + first, c + first, add, watch, wide, found);
+                        watched<GROUP>(av, bv, s + first, c + first, add, watch, wide);
                     }
                     continue;
                 }
@@ -111,9 +104,6 @@ template <class C, int METHOD, int KIND, bool ODD> struct Compensated : Compensa
                     for (int j = 0; j < NV; ++j) { Step::finish(Step::term(av, bv[j], c[i][j], add, mul, rounds), s[i][j], c[i][j], add); }
                 }
             }
-#if ISA_MODES
-            if (WATCHES && found * SELDOM > end + SELDOM) return OFTEN;
-#endif
             if (KIND == SUB)
                 for (int i = 0; i < ROWS; ++i)
                     for (int j = 0; j < NV; ++j) lost |= ~(VI)((V)((VU)s[i][j] & ~C::SIGN) < most);  // NaN is lost, too
@@ -122,32 +112,30 @@ template <class C, int METHOD, int KIND, bool ODD> struct Compensated : Compensa
             for (int j = 0; j < NV; ++j)
                 store(out + (i * NV + j) * C::L, METHOD == KAHAN || tile.k == 0 ? s[i][j] : add.template add<LAST_SUM>(s[i][j], c[i][j]));
         for (int l = 0; l < C::L; ++l)
-            if (lost[l]) return LOST;
-        return DONE;
+            if (lost[l]) return false;
+        return true;
     }
 
-    template <int BLOCK, bool WATCHES> static INL_MEMBER Outcome all_rows(const Tile& t, const Wager& wager, bool rounds) {
+    template <int BLOCK, bool WATCHES> static INL_MEMBER bool all_rows(const Tile& t, const Wager& wager, bool rounds) {
         const Const<C> add = Const<C>::make(*t.add), mul = Const<C>::make(*t.mul);
-        Outcome outcome = DONE;
         int row = 0;
         if (BLOCK > 1)
-            for (; row + BLOCK <= t.rows && outcome == DONE; row += BLOCK) outcome = rows<BLOCK, WATCHES>(t, row, add, mul, rounds, wager);
-        for (; row < t.rows && outcome == DONE; ++row) outcome = rows<1, WATCHES>(t, row, add, mul, rounds, wager);
-        return outcome;
+            for (; row + BLOCK <= t.rows; row += BLOCK)
+                if (!rows<BLOCK, WATCHES>(t, row, add, mul, rounds, wager)) return false;
+        for (; row < t.rows; ++row)
+            if (!rows<1, WATCHES>(t, row, add, mul, rounds, wager)) return false;
+        return true;
     }
 
     static bool run(const Tile& t, const Wager& wager, bool rounds) {
         constexpr int BLOCK = KIND == GENERAL ? 1 : WIDTH == 64 || ISA_NEON ? 4 : 2;  // a step of GENERAL keeps the units busy by itself
 #if ISA_MODES
         if constexpr (CAN_WATCH)
-            if (!rounds) {
-                const Outcome outcome = all_rows<4, true>(t, wager, false);
-                if (outcome != OFTEN) return outcome == DONE;
-            }
+            if (!rounds && (METHOD != KAHAN || !t.exact_products)) return all_rows<4, true>(t, wager, false);
         if constexpr (METHOD == KAHAN && (KIND == SUB || KIND == FTZ))
             if (!rounds) return kahan_in_two_modes<C, KIND, typename C::T>(t, wager);
 #endif
-        return all_rows<BLOCK, false>(t, wager, rounds) == DONE;
+        return all_rows<BLOCK, false>(t, wager, rounds);
     }
 };
 
