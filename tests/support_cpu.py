@@ -99,3 +99,22 @@ def assert_isas_agree(spec: str, a: torch.Tensor, b: torch.Tensor) -> None:
         cpu.gemm(a, b, GemmSpec.of(spec), outs[name], 3)
     for name in isas():
         assert_bitwise_equal(outs[name], outs["baseline"], context=f"{spec}, {name}")
+
+
+def compensated_operands(kind: str, k: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Of compensated sums: as named, ``k`` terms."""
+    a, b = normal(5, k, seed=len(kind)), normal(k, 18, seed=k)
+    if kind == "large":
+        a *= 40
+        a[0] = a[0].abs()
+    elif kind == "small":
+        a, b = a * 2.0**-9, b * 2.0**-5
+    elif kind == "huge":
+        a, b = a * 2.0**57, b * 2.0**55
+    elif kind == "cancelling":
+        a[:, k // 2 :] = -a[:, : k - k // 2].flip(1)
+        b[k // 2 :] = b[: k - k // 2].flip(0)
+        a[2] = 0
+    elif kind == "short":
+        a, b = (a * 4).round() / 4, (b * 4).round() / 8
+    return a, b

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from support_cpu import assert_equals_reference, isas, normal
+from support_cpu import assert_equals_reference, compensated_operands, isas
 
 from gemmsim.arithmetic import GemmSpec
 from gemmsim.backends import cpu
@@ -21,36 +21,17 @@ FORMATS = [
 PRODUCTS = ["", ", mul=e4m3", ", mul=e5m10/sat", ", mul=float(p=3, emin=-4, emax=3)/ftz"]
 
 
-def operands(kind: str, k: int) -> tuple[torch.Tensor, torch.Tensor]:
-    a, b = normal(5, k, seed=len(kind)), normal(k, 18, seed=k)
-    if kind == "large":
-        a *= 40
-        a[0] = a[0].abs()
-    elif kind == "small":
-        a *= 2.0**-9
-        b *= 2.0**-5
-    elif kind == "huge":
-        a, b = a * 2.0**57, b * 2.0**55
-    elif kind == "cancelling":
-        a[:, k // 2 :] = -a[:, : k - k // 2].flip(1)
-        b[k // 2 :] = b[: k - k // 2].flip(0)
-        a[2] = 0
-    elif kind == "short":
-        a, b = (a * 4).round() / 4, (b * 4).round() / 8
-    return a, b
-
-
 @pytest.mark.parametrize("fmt", FORMATS)
 @pytest.mark.parametrize("method", METHODS)
 def test_any_end_of_any_format(method, fmt):
     for mul in PRODUCTS:
         for kind in ("normal", "large", "small", "huge", "cancelling", "short"):
-            assert_equals_reference(GemmSpec.of(f"{method}({fmt}{mul})"), *operands(kind, 19))
+            assert_equals_reference(GemmSpec.of(f"{method}({fmt}{mul})"), *compensated_operands(kind, 19))
 
 
 @pytest.mark.parametrize("method", METHODS)
 def test_infinities_and_operands_that_are_none(method):
-    a, b = operands("normal", 12)
+    a, b = compensated_operands("normal", 12)
     a[1, 3], a[2, 5], b[4, 7] = float("inf"), float("nan"), -float("inf")
     for fmt in ("e4m3", "e5m10/ftz", "bf16/ftz", "e3m4"):
         assert_equals_reference(GemmSpec.of(f"{method}({fmt})"), a, b)
@@ -58,7 +39,7 @@ def test_infinities_and_operands_that_are_none(method):
 
 @pytest.mark.parametrize("fmt", ["e4m3", "e5m10/ftz", "bf16/ftz", "float(p=24, emin=-100, emax=100)/ftz"])
 def test_operands_in_float64(fmt):
-    a, b = (x.double() * (1 + 2.0**-40) for x in operands("normal", 12))
+    a, b = (x.double() * (1 + 2.0**-40) for x in compensated_operands("normal", 12))
     for method in METHODS:
         assert_equals_reference(GemmSpec.of(f"{method}({fmt})"), a, b)
 
@@ -69,5 +50,5 @@ def test_they_do_not_take_the_kernel_of_any_mode():
             continue
         cpu.set_isa(name)
         for text in ("kahan(e5m10/ftz)", "neumaier(fp32/ftz)", "two_sum(bf16/ftz)"):
-            run = cpu.gemm(*operands("normal", 19), GemmSpec.of(text), torch.empty(5, 18), 0)
+            run = cpu.gemm(*compensated_operands("normal", 19), GemmSpec.of(text), torch.empty(5, 18), 0)
             assert "any mode" not in str(run), (name, text, str(run))

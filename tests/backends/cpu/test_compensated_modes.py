@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from support_cpu import assert_equals_reference, isas, normal
+from support_cpu import assert_equals_reference, compensated_operands, isas
 
 from gemmsim.arithmetic import GemmSpec
 from gemmsim.backends import cpu
@@ -19,30 +19,12 @@ FORMATS = [
 KINDS = ["normal", "large", "small", "cancelling", "short"]
 
 
-def operands(kind: str, k: int) -> tuple[torch.Tensor, torch.Tensor]:
-    a, b = normal(5, k, seed=len(kind)), normal(k, 18, seed=k)
-    if kind == "large":
-        a *= 40
-        a[0] = a[0].abs()
-    elif kind == "small":
-        a, b = a * 2.0**-9, b * 2.0**-5
-    elif kind == "huge":
-        a, b = a * 2.0**57, b * 2.0**55
-    elif kind == "cancelling":
-        a[:, k // 2 :] = -a[:, : k - k // 2].flip(1)
-        b[k // 2 :] = b[: k - k // 2].flip(0)
-        a[2] = 0
-    elif kind == "short":
-        a, b = (a * 4).round() / 4, (b * 4).round() / 8
-    return a, b
-
-
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("method", METHODS)
 def test_any_end_of_any_format(method, mode):
     for fmt in FORMATS:
         for kind in KINDS:
-            assert_equals_reference(GemmSpec.of(f"{method}({fmt.format('/' + mode)})"), *operands(kind, 19))
+            assert_equals_reference(GemmSpec.of(f"{method}({fmt.format('/' + mode)})"), *compensated_operands(kind, 19))
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -52,22 +34,24 @@ def test_rounded_products(mode):
         for method in METHODS:
             for fmt in ("e4m3", "e4m3/sat", "e5m10", "fp32/ftz"):
                 for kind in ("normal", "large", "small"):
-                    assert_equals_reference(GemmSpec.of(f"{method}({fmt}/{mode}, mul={mul})"), *operands(kind, 17))
+                    assert_equals_reference(
+                        GemmSpec.of(f"{method}({fmt}/{mode}, mul={mul})"), *compensated_operands(kind, 17)
+                    )
 
 
 @pytest.mark.parametrize("mode", MODES)
 def test_wagers_that_are_lost_and_operands_that_are_none(mode):
     for text in (f"kahan(e5m10/{mode})", f"two_sum(bf16/{mode})", f"neumaier(e5m10/ftz/{mode})", f"kahan(e4m3/{mode})"):
         for kind in ("large", "huge"):
-            assert_equals_reference(GemmSpec.of(text), *operands(kind, 70))
-        a, b = operands("normal", 12)
+            assert_equals_reference(GemmSpec.of(text), *compensated_operands(kind, 70))
+        a, b = compensated_operands("normal", 12)
         a[1, 3], a[2, 5], b[4, 7] = float("inf"), float("nan"), -float("inf")
         assert_equals_reference(GemmSpec.of(text), a, b)
 
 
 @pytest.mark.parametrize("mode", ["", *(f"/{m}" for m in MODES)])
 def test_operands_in_float64(mode):
-    a, b = (x.double() * (1 + 2.0**-40) for x in operands("normal", 12))
+    a, b = (x.double() * (1 + 2.0**-40) for x in compensated_operands("normal", 12))
     for fmt in ("e4m3", "e5m10", "e8m12", "fp32/ftz", "float(p=30, emin=-100, emax=100)"):
         for method in ("kahan", "two_sum"):
             assert_equals_reference(GemmSpec.of(f"{method}({fmt}{mode})"), a, b)
@@ -81,5 +65,5 @@ def test_they_have_kernels_of_their_own(mode):
             continue
         cpu.set_isa(name)
         for text in (f"kahan(e5m10/{mode})", f"two_sum(e4m3/{mode})", f"neumaier(e5m10/ftz/{mode})"):
-            run = str(cpu.gemm(*operands("normal", 19), GemmSpec.of(text), torch.empty(5, 18), 0))
+            run = str(cpu.gemm(*compensated_operands("normal", 19), GemmSpec.of(text), torch.empty(5, 18), 0))
             assert "directed" in run and "any mode" not in run and "own kernel" not in run, (name, text, run)
