@@ -118,3 +118,23 @@ def compensated_operands(kind: str, k: int) -> tuple[torch.Tensor, torch.Tensor]
     elif kind == "short":
         a, b = (a * 4).round() / 4, (b * 4).round() / 8
     return a, b
+
+
+def frequent_operands(kind: str, k: int = 90) -> tuple[torch.Tensor, torch.Tensor]:
+    """Whose sums are often on midpoints, small, large or exactly zero, as named."""
+    a, b = normal(9, k, seed=len(kind)), normal(k, 17, seed=k)
+    if kind == "ties":
+        a, b = (a * 8).round() / 8, (b * 4).round() / 16
+    elif kind == "small":
+        a, b = a * 2.0**-7, b * 2.0**-5
+    elif kind == "large":
+        a *= 50
+    elif kind == "late":  # large terms that cancel, then small ones: kernels change on the way
+        a[:, k // 2 :] *= 2.0**-12
+        a[:, : k // 2 // 2 * 2 : 2] = -a[:, 1 : k // 2 // 2 * 2 : 2]
+        b[: k // 2 // 2 * 2 : 2] = b[1 : k // 2 // 2 * 2 : 2]
+    elif kind == "zeros":  # every second sum is an exact one of unlike signs; some start at -0
+        a[:, 1::2] = -a[:, : k // 2 * 2 : 2]
+        b[1::2] = b[: k // 2 * 2 : 2]
+        a[3, :8], a[4] = -0.0, 0
+    return a, b

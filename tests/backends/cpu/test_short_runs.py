@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from support_cpu import assert_equals_reference, isas, normal
+from support_cpu import assert_equals_reference, frequent_operands, isas
 
 from gemmsim.arithmetic import GemmSpec
 from gemmsim.backends import cpu
@@ -37,18 +37,8 @@ ORDERS = [
 
 
 def operands(kind: str, k: int = 83) -> tuple[torch.Tensor, torch.Tensor]:
-    a, b = normal(9, k, seed=len(kind)), normal(k, 17, seed=k)
-    if kind == "ties":
-        a, b = (a * 8).round() / 8, (b * 4).round() / 16
-    elif kind == "small":
-        a, b = a * 2.0**-7, b * 2.0**-5
-    elif kind == "large":
-        a *= 50
-    elif kind == "zeros":  # every second sum is an exact one of unlike signs; some start at -0
-        a[:, 1::2] = -a[:, : k // 2 * 2 : 2]
-        b[1::2] = b[: k // 2 * 2 : 2]
-        a[3, :8], a[4] = -0.0, 0
-    elif kind == "powers":  # products just below and above powers of two, by less than a float's last place
+    a, b = frequent_operands(kind, k)
+    if kind == "powers":  # products just below and above powers of two, by less than a float's last place
         ends = torch.tensor([1 + 2.0**-23, 1 - 2.0**-24, 1 - 2.0**-23, 1 + 2.0**-22])
         a = ends[torch.randint(4, a.shape)] * torch.exp2(torch.randint(-9, 3, a.shape).float()) * a.sign()
         b = ends[torch.randint(4, b.shape)] * b.sign()

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from support_cpu import assert_equals_reference, normal
+from support_cpu import assert_equals_reference, frequent_operands
 
 from gemmsim.arithmetic import GemmSpec
 
@@ -29,38 +29,19 @@ FORMATS = [
 PRODUCTS = ["", "e4m3", "e5m10/ftz", "int8", "e8m12", "e5m2"]
 
 
-def operands(kind: str, k: int = 90) -> tuple[torch.Tensor, torch.Tensor]:
-    a, b = normal(9, k, seed=len(kind)), normal(k, 17, seed=k)
-    if kind == "ties":
-        a, b = (a * 8).round() / 8, (b * 4).round() / 16
-    elif kind == "small":
-        a, b = a * 2.0**-7, b * 2.0**-5
-    elif kind == "large":
-        a *= 50
-    elif kind == "late":  # large terms that cancel, then small ones: kernels change on the way
-        a[:, k // 2 :] *= 2.0**-12
-        a[:, : k // 2 // 2 * 2 : 2] = -a[:, 1 : k // 2 // 2 * 2 : 2]
-        b[: k // 2 // 2 * 2 : 2] = b[1 : k // 2 // 2 * 2 : 2]
-    elif kind == "zeros":  # every second sum is an exact one of unlike signs; some start at -0
-        a[:, 1::2] = -a[:, : k // 2 * 2 : 2]
-        b[1::2] = b[: k // 2 * 2 : 2]
-        a[3, :8], a[4] = -0.0, 0
-    return a, b
-
-
 @pytest.mark.parametrize("kind", ["normal", "ties", "small", "large", "zeros"])
 @pytest.mark.parametrize("fmt", FORMATS)
 def test_nearest_steps_of_any_kind(fmt, kind):
     for product in PRODUCTS:
         text = f":mul={product}, add={fmt}" if product else f":{fmt}"
-        assert_equals_reference(GemmSpec.of(text), *operands(kind))
+        assert_equals_reference(GemmSpec.of(text), *frequent_operands(kind))
 
 
 @pytest.mark.parametrize("around", ["chunked(40, {})", "interleaved(2, {})", "pairwise({}, 40)"])
 @pytest.mark.parametrize("fmt", ["e4m3", "int8", "e5m10/ftz"])
 def test_orders_of_them(fmt, around):
     for kind in ("ties", "zeros"):
-        assert_equals_reference(GemmSpec.of(":" + around.format(fmt)), *operands(kind))
+        assert_equals_reference(GemmSpec.of(":" + around.format(fmt)), *frequent_operands(kind))
 
 
 @pytest.mark.parametrize("mode", ["rtz", "rna", "ro", "ru", "rd", "sr8", "sr12", "sr18"])
@@ -70,9 +51,9 @@ def test_orders_of_them(fmt, around):
 def test_nearest_sums_rounded_in_another_direction(fmt, mode):
     for kind in ("normal", "ties", "small", "large", "late", "zeros"):
         spec = GemmSpec.of(f":{fmt}/{mode}, arithmetic=fp32")
-        assert_equals_reference(spec, *operands(kind, 101 if kind == "late" else 41), seed=7)
+        assert_equals_reference(spec, *frequent_operands(kind, 101 if kind == "late" else 41), seed=7)
     assert_equals_reference(
-        GemmSpec.of(f":interleaved(3, {fmt}/{mode}), arithmetic=fp32"), *operands("small", 63), seed=7
+        GemmSpec.of(f":interleaved(3, {fmt}/{mode}), arithmetic=fp32"), *frequent_operands("small", 63), seed=7
     )
 
 
