@@ -314,16 +314,18 @@ def fused(
     *,
     a: str | FloatFormat = "fp32",
     b: str | FloatFormat | None = None,
+    least: builtins.int | None = None,
 ) -> Fused:
     """The step of a matrix unit: ``n`` products and the register are cut toward zero ``kept`` bits below the largest
-    exponent of them all ("exact" or None: not at all), summed exactly and rounded to ``out``, from +0. Operands are
-    cast to ``a`` and ``b`` (None: ``a``) first. See ``gemmsim.arithmetic.Fused`` for NaN, infinities, -0 and overflow.
+    exponent of them all, at least ``least`` ("exact" or None: not at all), summed exactly and rounded to ``out``, from
+    +0. Operands are cast to ``a`` and ``b`` (None: ``a``) first. See ``gemmsim.arithmetic.Fused`` for NaN, infinities,
+    -0 and overflow.
 
     Raises:
-        SpecError: for n outside 1 to 64, kept outside 1 to 60, a stochastic rounding, or formats that are not signed
-            floats within binary32.
+        SpecError: for n outside 1 to 64, kept outside 1 to 60, least outside -252 to 127 or with nothing cut, a
+            stochastic rounding, or formats that are not signed floats within binary32.
     """
-    return Fused(n, kept, out, a=a, b=b)
+    return Fused(n, kept, out, a=a, b=b, least=least)
 
 
 def hw(

@@ -56,8 +56,10 @@ class Comparison:
         elements, equal: how many elements there are, and how many have the same bits (all NaN count as one).
         unit: name of the format whose units in the last place count.
         ulps: (upper end, count) of each class of distances in these units, 0 first; classes without elements left out.
-            Of an element that is NaN or infinite in one result alone the distance is infinite.
+            Elements that are NaN or infinite in one result alone, or infinite with opposite signs, have no distance.
         largest: the largest distance.
+        special: (what, count) of elements that are NaN or infinite: "NaN in the first", "infinite in both, with
+            opposite signs" and so on; kinds without elements left out.
         first: the first difference, None if there is none.
     """
 
@@ -69,6 +71,7 @@ class Comparison:
     unit: str
     ulps: tuple[tuple[float, int], ...]
     largest: float
+    special: tuple[tuple[str, int], ...]
     first: Difference | None
 
     @property
@@ -92,7 +95,8 @@ class Comparison:
             "share": self.share,
             "unit": self.unit,
             "ulps": [[None if math.isinf(end) else end, count] for end, count in self.ulps],
-            "largest": _plain(self.largest),
+            "largest": self.largest,
+            "special": dict(self.special),
             "first": first,
         }
 
@@ -108,15 +112,20 @@ class Comparison:
             below = end
         if self.largest:
             lines.append(f"  largest          {self.largest:g} ulp")
+        lines += [f"  {words}" for words in self._special_words()]
         if self.first is not None:
             lines.append(f"  {self.first}")
         return "\n".join(lines)
 
     def __repr__(self) -> str:
+        special = "".join(f", {words}" for words in self._special_words())
         return (
             f"<Comparison of {self.spec_a!r} and {self.spec_b!r}: {self.share:.2%} of {self.elements} equal, "
-            f"largest distance {self.largest:g} ulp of {self.unit}>"
+            f"largest distance {self.largest:g} ulp of {self.unit}{special}>"
         )
+
+    def _special_words(self) -> list[str]:
+        return [f"{count} of {self.elements} are {what}" for what, count in self.special]
 
 
 def compare(
@@ -149,7 +158,7 @@ def compare(
         x, y = (gs.qmatmul(a, b, spec, seed=seed) for spec in (one, other))
     measure = _unit(unit, one, other)
     same = _same_bits(x, y)
-    distances = torch.where(same, 0.0, _ulps(x.double(), y.double(), measure)).flatten()
+    distances = _ulps(x.double(), y.double(), measure)[same | (x.isfinite() & y.isfinite())]
     counts, left = [], distances
     for end in CLASSES:
         inside = left <= end
@@ -167,7 +176,8 @@ def compare(
         int(same.sum()),
         str(measure),
         tuple((end, count) for end, count in counts if count),
-        float(distances.max()) if x.numel() else 0.0,
+        float(distances.max()) if distances.numel() else 0.0,
+        _special(x, y),
         first,
     )
 
@@ -193,7 +203,7 @@ def _precision(fmt: Format) -> int:
 
 
 def _ulps(x: Tensor, y: Tensor, unit: Format) -> Tensor:
-    """\\|x - y\\| over the spacing of ``unit`` at the larger magnitude; infinite where one is no number."""
+    """\\|x - y\\| over the spacing of ``unit`` at the larger magnitude; 0 where either is infinite or NaN."""
     if isinstance(unit, FixedFormat):
         spacing = torch.full_like(x, 2.0**-unit.frac)
     else:
@@ -201,8 +211,24 @@ def _ulps(x: Tensor, y: Tensor, unit: Format) -> Tensor:
         exponent = torch.frexp(larger)[1].to(torch.float64) - 1
         lowest = max(unit.emin, -1022)
         spacing = torch.exp2(torch.where(larger == 0, float(lowest), exponent).clamp(min=lowest) - (unit.p - 1))
-    found = (x - y).abs() / spacing
-    return torch.where(x.isfinite() & y.isfinite(), found, torch.where(x == y, 0.0, torch.inf))
+    # Divided first: the difference of two large numbers may be none.
+    found = (x / spacing - y / spacing).abs().clamp(max=torch.finfo(torch.float64).max)
+    return torch.where(x.isfinite() & y.isfinite(), found, 0.0)
+
+
+def _special(x: Tensor, y: Tensor) -> tuple[tuple[str, int], ...]:
+    """How many elements are NaN or infinite, by where."""
+    (nan_x, nan_y), (inf_x, inf_y) = (x.isnan(), y.isnan()), (x.isinf(), y.isinf())
+    kinds = {
+        "NaN in the first": nan_x & ~nan_y,
+        "NaN in the second": nan_y & ~nan_x,
+        "NaN in both": nan_x & nan_y,
+        "infinite in the first": inf_x & y.isfinite(),
+        "infinite in the second": inf_y & x.isfinite(),
+        "infinite in both": inf_x & (x == y),
+        "infinite in both, with opposite signs": inf_x & inf_y & (x != y),
+    }
+    return tuple((name, count) for name, chosen in kinds.items() if (count := int(chosen.sum())))
 
 
 def _difference(

@@ -16,6 +16,7 @@ TEXTS = [
     "fused(16, 25, fp32)", "fused(32, 13, e8m13, a=e4m3, b=e5m2)", "fused(64, 28, e8m23/rtz)", "fused(64, 29, e8m23/rtz)",
     "fused(7, 36, bf16/ru)", "fused(12, 37, e5m2/rtz/sat)", "fused(5, 44, e4m3)", "fused(64, 44, fp32/rna)",
     "fused(64, 45, e8m23/rtz)", "fused(3, 60, e5m10/rd)", "fused(16, 52, e6m9/ro)", "fused(16, 20, e5m10/ftz)",
+    "fused(4, 9, e5m10, least=-3)", "fused(16, 25, fp32/rtz, a=bf16, least=-133)", "fused(3, 50, fp32, least=10)",
     "fused(16, exact, fp32)", "fused(5, exact, e4m3/rtz, a=e4m3)", "fused(64, exact, bf16/rtz/sat)", "fused(2, exact, e5m10/ftz)",
 ]  # fmt: skip
 
@@ -25,7 +26,7 @@ def instance(row: Hardware) -> Fused | None:
     model = row.instruction.model
     if type(model) is not FusedBlock:
         return None
-    return acc.fused(model.products, model.kept, _OUTS[model.out], a=row.a, b=row.b)
+    return acc.fused(model.products, model.kept, _OUTS[model.out], a=row.a, b=row.b, least=model.least)
 
 
 #: Each row of the fused kind and each choice of its operands, with its instance.

@@ -49,9 +49,38 @@ def test_specials_and_zeros_are_told_apart_by_bits():
     found = gs.compare(":fp32", "e4m3/sat * : fp32", a, b)
     assert found.elements == 4 and found.equal == 3 and found.first.at == (0, 0)
     found = gs.compare(":fp32", ":e5m10", a, b)
-    assert found.largest == math.inf and found.ulps[-1] == (math.inf, 1) and found.unit == "e5m10"
+    assert found.largest == 0 and found.ulps == ((0.0, 3),) and found.unit == "e5m10"
+    assert found.special == (("NaN in both", 1), ("infinite in the second", 1))
     minus = gs.compare(":fp32", "ufixed(8,4) * : fp32", torch.tensor([[-0.0]]), torch.tensor([[1.0]]))
     assert minus.equal in (0, 1) and minus.largest == 0
+
+
+@pytest.mark.filterwarnings("ignore::gemmsim.FormatsWarning")
+@pytest.mark.parametrize(
+    ("values", "count", "what"),
+    [
+        ([400.0, 1.0, 300.0], 2, "NaN in the second"),
+        ([math.nan, 1.0, 2.0], 1, "NaN in both"),
+    ],
+)
+def test_what_is_no_number_in_one_result_has_no_distance(values, count, what):
+    a, b = torch.tensor(values).reshape(-1, 1), torch.ones(1, 1)
+    found = gs.compare("e4m3 : fp32", "e4m3fnuz : hw(cdna3, mfma, e4m3fnuz)", a, b)
+    assert found.special == ((what, count),) and found.largest == 0
+    assert sum(n for _, n in found.ulps) == 3 - (count if "both" not in what else 0)
+    for text in (str(found), repr(found)):
+        assert f"{count} of 3 are {what}" in text and "inf ulp" not in text
+    assert json.loads(json.dumps(found.to_dict(), allow_nan=False))["special"] == {what: count}
+
+
+def test_infinities_have_no_distance_and_numbers_beside_them_do():
+    a, b = torch.tensor([[1e30], [-1e30], [1.0009765625], [math.inf]]), torch.ones(1, 1)
+    found = gs.compare(":fp32", ":e5m2 -> bf16", a, b, unit="e5m10")
+    assert found.special == (("infinite in the second", 2), ("infinite in both", 1)) and found.largest == 1
+    swapped = gs.compare(":e5m2", ":fp32", a, b)
+    assert swapped.special == (("infinite in the first", 2), ("infinite in both", 1)) and "inf ulp" not in str(swapped)
+    wide = torch.tensor([[1.7e308]], dtype=torch.float64)
+    assert math.isfinite(gs.compare(":fp64", ":fp64/rtz", wide, torch.tensor([[0.99]], dtype=torch.float64)).largest)
 
 
 def test_units_seeds_and_untraced_differences():

@@ -25,7 +25,9 @@ ROOT_MODULES = {"acc": "ops", "functional": "ops", "recipes": "ops", "_lazy": "f
 #: The slow exact reference stands beside: it may use these, and only tests and people use it.
 REFERENCE_MAY_USE = {"formats", "arithmetic"}
 #: Of the hardware layer it may use what is data: which instruction, which parameters, no arithmetic.
-HARDWARE_TABLES = {f"gemmsim.hardware.{name}" for name in ("catalogue", "errors", "instruction", "models", "operands")}
+HARDWARE_TABLES = {
+    f"gemmsim.hardware.{name}" for name in ("catalogue", "errors", "evidence", "instruction", "models", "operands")
+}
 #: Built on the public names alone: module of the package -> packages whose public names (``__all__``) it may use.
 FACES = {
     "study": {"", "formats", "arithmetic", "acc", "hardware"},

@@ -17,6 +17,29 @@ inline uint64_t get_fpcr() {
 inline void set_fpcr(uint64_t x) { __asm__ volatile("msr fpcr, %0" : : "r"(x) : "memory"); }
 #endif
 
+// Whether a floating-point operation has rounded its result since the flag was cleared. No memory access moves past either.
+#if defined(__x86_64__)
+inline void forget_inexact() {
+    const unsigned none = _mm_getcsr() & ~0x3Fu;
+    __asm__ volatile("ldmxcsr %0" : : "m"(none) : "memory");
+}
+inline bool was_inexact() {
+    unsigned x;
+    __asm__ volatile("stmxcsr %0" : "=m"(x) : : "memory");
+    return x & 0x20;
+}
+#elif defined(__aarch64__)
+inline void forget_inexact() { __asm__ volatile("msr fpsr, %0" : : "r"((uint64_t)0) : "memory"); }
+inline bool was_inexact() {
+    uint64_t x;
+    __asm__ volatile("mrs %0, fpsr" : "=r"(x) : : "memory");
+    return x & 0x10;
+}
+#else
+inline void forget_inexact() {}
+inline bool was_inexact() { return true; }  // not known: sums are made where that does not matter
+#endif
+
 // Default rounding and no flushing, whatever the calling thread has set (torch.set_flush_denormal does).
 struct [[maybe_unused]] FloatState {
 #if defined(__x86_64__)

@@ -14,7 +14,7 @@ extern const TileFn tiles64[STEPS][KINDS];
 #if ISA_AVX2 || ISA_AVX512
 bool beside(const Tile& t, Beside& how);
 #endif
-void hardware(const Tile& t, const HardwareModel& m, bool wide_lanes);
+void hardware(const Tile& t, const HardwareModel& m, int bits, bool wide_lanes);
 bool palette(int carrier, const PaletteTile& t);
 void grid_tile(const Tile& t, bool fused);
 void grid_combine(double* s, const double* t, int64_t n, const Cast& c);
@@ -66,8 +66,8 @@ template <class C, int WAY, int MODE> INL typename C::V quantize_vector(typename
     if constexpr (WAY == NEAREST) {
         r = round_to<C, SPECIAL>(x, k, (VU){});
         if (MODE == RTZ) {  // stands for "no subnormals": the nearer of zero and the smallest normal, a tie to zero
-            const VU sign = (VU)x & C::SIGN, mag = (VU)x ^ sign, up = (VU)(mag > k.half_quantum) & k.quantum;
-            r = select<C>((VI)(mag < k.quantum), (V)(up | (sign & k.keep_sign)), r);
+            const VU sign = (VU)x & C::SIGN, mag = (VU)x ^ sign, up = (VU)(mag > k.half_quantum);
+            r = select<C>((VI)(mag < k.quantum), (V)((up & k.quantum) | (sign & (up | k.keep_sign))), r);
         }
     }
 #if ISA_DIRECTED || ISA_MODES
@@ -250,8 +250,14 @@ static void lowest_bits_(const float* panel, int64_t k, int term, uint8_t* out) 
 }
 #endif
 
-static void fields_a_(const float* panel, int64_t k, int emin, int32_t* out) { fields_of_a(panel, k, emin, out); }
-static void fields_b_(const float* panel, int64_t k, int emin, int16_t* out) { fields_of_b(panel, k, emin, out); }
+static void fields_a_(const float* panel, int64_t k, const HardwareModel& m, int32_t* out) {
+    if (m.kind == HW_GROUPS) return nonzero_of_a(panel, k, m.group, out);
+    fields_of_a(panel, k, m.a_emin, out);
+}
+static void fields_b_(const float* panel, int64_t k, const HardwareModel& m, int16_t* out) {
+    if (m.kind == HW_GROUPS) return nonzero_of_b(panel, k, m.group, out);
+    fields_of_b(panel, k, m.b_emin, out);
+}
 
 static Isa make() {
     Isa t = {};

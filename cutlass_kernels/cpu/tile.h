@@ -60,7 +60,8 @@ struct Tile {
     // to midpoints.
     const uint8_t *low_a = nullptr, *low_b = nullptr;
     int careful_from = 0;
-    // Steps of matrix instructions: exponent fields of the terms (Isa::fields_a, fields_b), null where kernels are to look themselves.
+    // Steps of matrix instructions: exponent fields of the terms, or which of a group are not zero (Isa::fields_a, fields_b); null where
+    // kernels are to look themselves.
     const int32_t* field_a = nullptr;
     const int16_t* field_b = nullptr;
     int64_t index(int64_t at) const { return kmap ? kmap[at] : k0 + at; }  // of the term there
@@ -169,7 +170,7 @@ struct Isa {
     // all elements of a tile whose roundings differ, in one pass (palette_kernel.h). False: wager lost
     bool (*palette)(int carrier, const PaletteTile& t);
     // steps of a matrix instruction along the tile's k, from +0; float panels; `wide`: products in double lanes
-    void (*hardware)(const Tile& t, const HardwareModel& m, bool wide);
+    void (*hardware)(const Tile& t, const HardwareModel& m, int bits, bool wide);
     // s = R(s + t) on n carrier values (whole vectors); `kind` NONE, PLAIN, SUB, GENERAL or, of doubles, LANES; `odd`: exact sums
     void (*combine)(int carrier, void* s, const void* t, int64_t n, const Cast& c, int kind, bool odd);
     // the same of a tile whose cast is stochastic: draws of `site` at place `index`
@@ -191,8 +192,8 @@ struct Isa {
     void (*lowest_bits)(const float* panel, int64_t k, int term, uint8_t* out);
     // for each number of k terms of a float panel, the exponent field that decides in a step of a matrix instruction (tiles/exponents.h),
     // `emin` being its format's: of A, each twice in 32 bits; of B, a term's columns in the processor's order
-    void (*fields_a)(const float* panel, int64_t k, int emin, int32_t* out);
-    void (*fields_b)(const float* panel, int64_t k, int emin, int16_t* out);
+    void (*fields_a)(const float* panel, int64_t k, const HardwareModel& m, int32_t* out);
+    void (*fields_b)(const float* panel, int64_t k, const HardwareModel& m, int16_t* out);
     const Binary16* halves;  // null: no HALVES
     // save() of rows of the carrier's own type, contiguous each
     void (*save_rows)(int carrier, const void* src, int64_t pitch, int rows, int64_t n, void* dst, int64_t row);

@@ -26,7 +26,7 @@ template <GemmConfig K> struct ScaledHardwareRun {
     }
 
     static GEMMSIM_HD double without_sign(double x) { return from_bits<double>(to_bits(x) & ~Carrier<double>::SIGN); }
-    static GEMMSIM_HD int exponent(double x) { return x == 0 ? -126 : exponent_of(x) < EMIN ? EMIN : exponent_of(x); }
+    static GEMMSIM_HD int exponent(double x) { return x == 0 ? ZERO_EXPONENT : exponent_of(x) < EMIN ? EMIN : exponent_of(x); }
     GEMMSIM_HD double left(int64_t row, int64_t k) const {
         return k / scales->g.block_a * scales->g.block_a < scales->g.k ? without_sign(scales->left(row, k)) : block_scale<SIDE>(0);
     }
@@ -34,7 +34,8 @@ template <GemmConfig K> struct ScaledHardwareRun {
         return k / scales->g.block_b * scales->g.block_b < scales->g.k ? without_sign(scales->right(col, k)) : block_scale<SIDE>(0);
     }
 
-    // Exact sum of the products first .. first + SIZE - 1 of those there are, and what decides its exponent.
+    // Exact sum of the products first .. first + SIZE - 1 of those there are, and the exponent that aligns it, which does not count where
+    // all products are zero.
     struct Term {
         double value;
         int exponent;
@@ -43,6 +44,7 @@ template <GemmConfig K> struct ScaledHardwareRun {
     GEMMSIM_HD Term term(const T* a, const T* b, int first, int count, double xa, double xb) const {
         Term t = {0, exponent(xa) + exponent(xb), xa != xa || xb != xb, false, false};
         const double inf = number(0x7FFull << 52);
+        bool zero = true;
         GEMMSIM_NO_UNROLL for (int i = first; i < first + SIZE && i < count; ++i) {
             const float x = (float)a[i * PITCH_A], y = (float)b[i * PITCH_B];
             const double q = mul_rn((double)x, (double)y);
@@ -50,9 +52,11 @@ template <GemmConfig K> struct ScaledHardwareRun {
             else if (q == inf) t.plus = true;
             else if (q == -inf) t.minus = true;
             t.value = add_rn(t.value, q);
+            zero = zero && q == 0;
             if (M.kind == HW_FUSED) t.exponent += hardware_exponent(x, M.a_emin) + hardware_exponent(y, M.b_emin);
         }
         t.value = mul_rn(t.value, mul_rn(xa, xb));
+        if (zero) t.exponent = ZERO_EXPONENT;
         return t;
     }
 
@@ -62,7 +66,8 @@ template <GemmConfig K> struct ScaledHardwareRun {
         const float inf = from_bits<float>(Carrier<float>::EXPONENT);
         bool nan = start != start, plus = start == inf, minus = start == -inf;
         const int terms = M.kind == HW_GROUPS ? N : count;
-        int e = hardware_exponent(start, M.out == HW_RNE10 ? -14 : -126);
+        const int own = hardware_exponent(start, M.out == HW_RNE10 ? -14 : -126);
+        int e = own < M.least ? M.least : own;
         GEMMSIM_NO_UNROLL for (int i = 0; i < terms; i += SIZE) {
             const Term t = term(a, b, i, count, left(row, k + i), right(col, k + i));
             e = t.exponent > e ? t.exponent : e;

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from ..formats import FP32, Cast, FloatFormat, FormatError, Overflow, Rounding, parse_scalar
 from ..formats.errors import shown
+from ..hardware.models import LEAST_EXPONENT
 from ..hardware.operands import OPERANDS
 from .accumulator import register
 from .arguments import CAST, FORMAT, IntKind, argument, optional
@@ -45,8 +46,9 @@ class Fused(ExactProducts):
 
     A step takes n products and the register. E is their largest exponent, and ``cut`` drops what lies below
     ``2^(E - kept)``, toward zero; the sum of what is left is exact and is rounded once. A product's exponent is the sum
-    of its operands' exponents, not that of the normalised product; a zero's is -126, a subnormal's the ``emin`` of its
-    format (``a``, ``b``, ``out``). K is filled up with zeros to a multiple of n; K = 0 gives +0.
+    of its operands' exponents, not that of the normalised product; a subnormal's is the ``emin`` of its format (``a``,
+    ``b``, ``out``). Addends that are zero have none; E is at least ``least``. K is filled up with zeros to a multiple
+    of n; K = 0 gives +0.
 
     Args:
         n: products of a step, 1 to 64.
@@ -54,9 +56,10 @@ class Fused(ExactProducts):
         out: the register's format and the rounding of each step; a float format whose values binary32 holds.
         a, b: operand formats, likewise; b defaults to a. Operands are cast to them first, to nearest even; to tf32
             toward zero, as instructions do, which clear the low bits.
+        least: the least value of E, -252 to 127; None for no such limit. Not with ``kept`` None, which cuts nothing.
 
     The rows "cut at F below the largest exponent" of ``gemmsim.hardware.table()`` are instances: ``hw(hopper, wgmma,
-    e4m3)`` is ``fused(32, 13, e8m13/rtz, a=e4m3)``.
+    e4m3)`` is ``fused(32, 13, e8m13/rtz, a=e4m3, least=-133)``.
 
     Any NaN operand, 0 * infinity and infinities of both signs give NaN; other infinities stay, as ``out`` casts them.
     Past the largest finite value lies what infinity is in ``out``, also where the rounding is toward zero, unless
@@ -73,6 +76,7 @@ class Fused(ExactProducts):
     out: Cast = field(default=Cast(FP32, Rounding.RTZ), metadata=argument(CAST))
     a: str = field(default="fp32", kw_only=True, metadata=argument(FORMAT))
     b: str | None = field(default=None, kw_only=True, metadata=argument(optional(FORMAT)))
+    least: int | None = field(default=None, kw_only=True, metadata=argument(optional(IntKind(LEAST_EXPONENT, 127))))
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -81,6 +85,12 @@ class Fused(ExactProducts):
                 f"fused: out={self.out}, which draws random bits",
                 "a deterministic rounding (rne, rna, rtz, ru, rd, ro)",
                 "Choose one, or round totals stochastically: chunked(n, fused(...), fp32/sr8).",
+            )
+        if self.kept is None and self.least is not None:
+            raise spec_error(
+                f"fused: kept=exact with least={self.least}",
+                "least with a number of kept bits",
+                "Leave least out: nothing is cut where kept is exact.",
             )
         _check_format("out", self.out.format)
         for name in ("a", "b"):
@@ -103,7 +113,7 @@ class Fused(ExactProducts):
 
     def transposed(self) -> Fused:
         """With the operand formats exchanged."""
-        return self if self.b is None else Fused(self.n, self.kept, self.out, a=self.b, b=self.a)
+        return self if self.b is None else replace(self, a=self.b, b=self.a)
 
     def casts(self) -> Iterator[Cast]:
         """``out``."""
@@ -122,7 +132,8 @@ class Fused(ExactProducts):
     def explain_lines(self) -> list[tuple[str, str]]:
         """Step, conversion and order in words."""
         products = "1 product" if self.n == 1 else f"{self.n} products"
-        cut = "nothing cut" if self.kept is None else f"cut at F = {self.kept} below the largest exponent"
+        least = "" if self.least is None else f" (at least {self.least})"
+        cut = "nothing cut" if self.kept is None else f"cut at F = {self.kept} below the largest exponent{least}"
         past = "; past its largest value lies infinity" if self.out.format.has_inf else ""
         end = past if self.is_unbounded_past_the_end else ""
         return [

@@ -29,7 +29,8 @@ class Hardware(ExactProducts):
 
     Args:
         arch: volta, turing, ampere, ada, hopper, blackwell, rtx_blackwell, cdna1, cdna2, cdna3.
-        op: mma, wgmma, tcgen05, mfma; mxf8f6f4, mxf4, mxf4nvf4 are the block-scaled kinds.
+        op: mma, wgmma, tcgen05, mfma, or a kind of NVIDIA's: f8f6f4, and mxf8f6f4, mxf4, mxf4nvf4, which are
+            block-scaled.
         a, b: operand formats; b defaults to a. Operands are cast to them first, to nearest even; to tf32 toward zero,
             since the instruction clears the low bits.
         out: format of the register.
@@ -39,14 +40,14 @@ class Hardware(ExactProducts):
     tensor: the result is ``R(T_a * T_b * D)``, rounded once more to the register's format, to nearest even.
 
     Any NaN operand or scale, 0 * infinity and infinities of both signs give NaN; other infinities stay. Past the
-    largest finite value lies infinity, also where the conversion cuts toward zero. Zero results are +0, except on AMD's
-    trees and in chains of fused multiply-adds, which follow IEEE 754.
+    largest finite value lies infinity, also where the conversion cuts toward zero. Zero results are +0, except on
+    CDNA2's trees and in chains of fused multiply-adds, which follow IEEE 754.
 
     Raises:
         SpecError: for an architecture, op or formats outside the tables; it says what there is.
 
-    Source: ``.instruction.source``: the published software model MMA-Sim, arXiv:2511.10909, not silicon;
-    docs/reference/hardware.md.
+    Source: ``.instruction.source`` says whose rule it is and whether silicon was compared with it;
+    docs/reference/hardware.md#evidence.
     """
 
     arch: str = field(metadata=argument(WORD))
@@ -85,8 +86,7 @@ class Hardware(ExactProducts):
         asked = {(_SCALES.get(fmt.scale, str(fmt.scale)), fmt.block_size) for fmt in blocks}
         if one.scale is None or not asked or asked == {(one.scale, one.block)}:
             return one
-        same = [row for row in instructions(one.arch) if (row.unit, row.a, row.b, row.c, row.d) == _identity(one)]
-        rows = [one] if self.op != "mxf4nvf4" else [row for row in same if row.scale is not None]
+        rows = [row for row in instructions(one.arch) if _identity(row) == _identity(one)]
         found = [row for row in rows if asked == {(row.scale, row.block)}]
         if not found:
             taken = ", ".join(f"{row.scale} for {row.block} elements" for row in rows)
@@ -146,8 +146,8 @@ def _instruction(arch: str, op: str, a: str, b: str | None, out: str) -> Instruc
 _SCALES = {E8M0: "ue8m0", E4M3: "ue4m3"}
 
 
-def _identity(one: Instruction) -> tuple[str, str, str, str, str]:
-    return one.unit, one.a, one.b, one.c, one.d
+def _identity(one: Instruction) -> tuple[str | None, ...]:
+    return one.unit, one.kind, one.a, one.b, one.c, one.d
 
 
 def _operand_cast(operand: Operand) -> Cast:

@@ -7,7 +7,7 @@ from dataclasses import MISSING
 
 from ..formats.errors import MEANINGS
 from ..hardware.catalogue import ARCHITECTURES, families
-from ..hardware.chips import CHIPS, chip_key
+from ..hardware.chips import CHIPS, chip_key, no_model_words, without_model
 from .accumulator import Accumulator, constructors
 
 __all__ = ["of_accumulator"]
@@ -25,7 +25,8 @@ def of_accumulator(word: str, near: bool = False) -> str:
         return f"Did you mean the accumulator {_call(constructors()[name])}? "
     arch = CHIPS.get(key, key)
     if arch not in ARCHITECTURES:
-        return ""
+        unknown = None if near else without_model(name)
+        return "" if unknown is None else f"{name!r} is a chip: {no_model_words(*unknown)}. "
     first = families(arch)[0]
     op = {"tcgen05mma": "tcgen05"}.get(first.unit, first.unit)
     return f"{key!r} is a chip: did you mean its instruction, such as hw({key}, {op}, {first.operands[0][0]})? "

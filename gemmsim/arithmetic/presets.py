@@ -175,6 +175,9 @@ def blackwell_nvfp4() -> Hardware:
 def cdna3_fp8(a: FormatLike = "e4m3fnuz", b: FormatLike | None = None) -> Hardware:
     """``hw(cdna3, mfma, a, b)``: FP8 (fnuz) on AMD's CDNA3; even and odd products are summed apart.
 
+    e4m3fnuz ends at 240, and operands beyond become NaN, of which products warn once (``gemmsim.FormatsWarning``).
+    Scale them, or let them saturate: "e4m3fnuz/sat : hw(cdna3, mfma, e4m3fnuz)".
+
     Source: the instruction as a published software model (arXiv:2511.10909) has it, not silicon.
     """
     return Hardware("cdna3", "mfma", a, b)  # type: ignore[arg-type]

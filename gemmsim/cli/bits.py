@@ -99,7 +99,8 @@ def _print(row: hw.Instruction, trace: hw.Trace) -> None:
 
 def _print_step(row: hw.Instruction, step: hw.StepTrace) -> None:
     if step.largest is None or step.grid is None or step.total is None:
-        reason = "NaN or infinity decides" if isinstance(row.model, hw.FusedBlock) else "parts not shown for this model"
+        told = type(row.model) in (hw.FusedBlock, hw.ScaledGroups)
+        reason = "NaN or infinity decides" if told else "parts not shown for this model"
         say(f"  {reason}")
         say(f"  register  {_register(row, step.register)}")
         return
@@ -108,7 +109,8 @@ def _print_step(row: hw.Instruction, step: hw.StepTrace) -> None:
     shown = [term for term in step.terms if term.value or term.exponent == step.largest]
     for term in shown:
         cut = _value(term.lost) if term.lost else "-"
-        lines.append((term.name, _value(term.value), str(term.exponent), str(term.shift), str(term.kept), cut))
+        exponent, shift = ("-" if one is None else str(one) for one in (term.exponent, term.shift))
+        lines.append((term.name, _value(term.value), exponent, shift, str(term.kept), cut))
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     for line in lines:
         say("  " + "  ".join(text.rjust(width) for text, width in zip(line, widths, strict=True)))

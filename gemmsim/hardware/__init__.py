@@ -1,7 +1,8 @@
 """Matrix instructions of real chips: what is known of their arithmetic as data, and an exact model of it.
 
 ``instruction``, ``instructions``, ``families`` and ``largest`` look the tables up; ``mma`` computes on raw bits.
-The facts come from a published software model, not from silicon; each row names its source.
+The facts come from a published software model; each row says what is known beside it (``Source``), and whether outputs
+of the chip itself were among that.
 The tables need the standard library alone; torch is loaded with ``mma``.
 """
 
@@ -19,25 +20,31 @@ from .catalogue import families as families
 from .catalogue import instruction as instruction
 from .catalogue import instructions as instructions
 from .catalogue import largest as largest
+from .chips import CHIPS as CHIPS
 from .describe import table as table
 from .errors import HardwareError as HardwareError
+from .evidence import Evidence as Evidence
+from .evidence import Source as Source
 from .instruction import Family as Family
 from .instruction import Instruction as Instruction
+from .instruction import Result as Result
 from .instruction import Shape as Shape
-from .instruction import Source as Source
 from .models import CONVERSIONS as CONVERSIONS
 from .models import Conversion as Conversion
+from .models import ExactSum as ExactSum
 from .models import FlooredSum as FlooredSum
 from .models import FmaChain as FmaChain
 from .models import FusedBlock as FusedBlock
 from .models import Model as Model
 from .models import PairwiseTree as PairwiseTree
 from .models import ScaledGroups as ScaledGroups
+from .models import TwoBlocks as TwoBlocks
 from .operands import OPERANDS as OPERANDS
 from .operands import Operand as Operand
 
 if TYPE_CHECKING:
     from .probes import PROBES as PROBES
+    from .probes import UNDECIDED as UNDECIDED
     from .probes import Probe as Probe
     from .product import mma as mma
     from .tracing import StepTrace as StepTrace

@@ -9,8 +9,8 @@ import re
 from collections.abc import Iterable
 from dataclasses import replace
 
-from .instruction import Family, Shape
-from .models import FlooredSum, FmaChain, Model, PairwiseTree
+from .instruction import Family, Result, Shape
+from .models import ExactSum, FlooredSum, FmaChain, Model, PairwiseTree
 
 __all__ = ["FAMILIES"]
 
@@ -24,7 +24,7 @@ def _row(arch: str, operands: tuple[tuple[str, str], ...], model: Model, *names:
     for name in names:
         k = int(re.findall(r"x(\d+)", name)[1])
         shapes.append(Shape(name, k, model.products or min(widest, k)))
-    return Family(arch, "mfma", operands, ((d, d, model.out),), tuple(shapes), model)
+    return Family(arch, "mfma", operands, (Result(d, d, model.out),), tuple(shapes), model)
 
 
 def _pair(name: str) -> tuple[tuple[str, str], ...]:
@@ -52,18 +52,18 @@ _BF16_1K_NAMES = (
 )
 
 
-def _trees(arch: str, flush: bool) -> Iterable[Family]:
-    tree = PairwiseTree(4, "rne23", flush)
+def _common(arch: str, f16: Model, bf16: Model) -> Iterable[Family]:
+    """The instructions of CDNA1, which CDNA2 has, too."""
     yield _f32(arch, *_F32_NAMES)
-    yield _row(arch, _pair("f16"), tree, *_F16_NAMES)
-    yield _row(arch, _pair("bf16"), replace(tree, products=2), *_BF16_NAMES)
+    yield _row(arch, _pair("f16"), f16, *_F16_NAMES)
+    yield _row(arch, _pair("bf16"), bf16, *_BF16_NAMES)
 
 
 def _families() -> Iterable[Family]:
-    yield from _trees("cdna1", flush=False)
+    yield from _common("cdna1", ExactSum(4, "rne23"), ExactSum(2, "rne23"))
 
-    yield from _trees("cdna2", flush=True)
-    yield _row("cdna2", _pair("bf16"), PairwiseTree(4, "rne23", True), *_BF16_1K_NAMES)
+    yield from _common("cdna2", PairwiseTree(4, "rne23"), PairwiseTree(2, "rne23"))
+    yield _row("cdna2", _pair("bf16"), PairwiseTree(4, "rne23"), *_BF16_1K_NAMES)
     yield _f64("cdna2", "f64_16x16x4f64", "f64_4x4x4f64")
 
     floored = FlooredSum(0, "rne23")

@@ -7,17 +7,17 @@ subnormals.
 
 from __future__ import annotations
 
-from typing import NamedTuple, cast
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from .codes import Decoded, bit_length, decode, encode, infinity, shift_down
-from .models import CONVERSIONS, Model, PairwiseTree
+from .models import CONVERSIONS, Model
 from .operands import OPERANDS
 from .steps import Step
 
-__all__ = ["fma32", "fma_chain", "pairwise_tree"]
+__all__ = ["add32", "fma32", "fma_chain", "pairwise_tree"]
 
 _F32, _F64 = OPERANDS["f32"], OPERANDS["f64"]
 _NAN32, _NAN64 = 0x7FC00000, 0x7FF8000000000000
@@ -86,6 +86,11 @@ def fma32(x: Decoded, y: Decoded, fraction_bits: int, c: Tensor) -> Tensor:
     return _add32(_product(x, y, fraction_bits), _exact32(c))
 
 
+def add32(x: Tensor, y: Tensor) -> Tensor:
+    """Codes of the binary32 nearest to x + y, ties to even; x and y as codes."""
+    return _add32(_exact32(x), _exact32(y))
+
+
 def _flush32(codes: Tensor) -> Tensor:
     """Subnormals become a zero of their sign."""
     return torch.where(codes & infinity(_F32) == 0, codes & _MINUS32, codes)
@@ -94,22 +99,16 @@ def _flush32(codes: Tensor) -> Tensor:
 def pairwise_tree(model: Model, step: Step) -> Tensor:
     """Products plus +0 rounded to binary32, adjacent pairs added, the total added to c.
 
-    Flushing as the model says. A product -0 becomes +0; a negative one that underflows gives -0. NaN as a class.
+    Subnormal operands and c become +0, subnormal intermediates a zero of their sign. A product -0 becomes +0; a
+    negative one that underflows gives -0. NaN as a class.
     """
-    model = cast(PairwiseTree, model)
-
-    def settle(codes: Tensor) -> Tensor:
-        return _flush32(codes) if model.flush else codes
-
-    a, b, c = step.a, step.b, step.c
-    if model.flush:
-        a, b = _flush_operand(a, step.a_kind.fraction_bits), _flush_operand(b, step.b_kind.fraction_bits)
-        c = torch.where(c & infinity(_F32) == 0, 0, c)
+    a, b = _flush_operand(step.a, step.a_kind.fraction_bits), _flush_operand(step.b, step.b_kind.fraction_bits)
+    c = torch.where(step.c & infinity(_F32) == 0, 0, step.c)
     fraction_bits = step.a_kind.fraction_bits + step.b_kind.fraction_bits
-    codes = settle(fma32(a, b, fraction_bits, torch.zeros((), dtype=torch.int64)))
+    codes = _flush32(fma32(a, b, fraction_bits, torch.zeros((), dtype=torch.int64)))
     while codes.shape[-1] > 1:
-        codes = settle(_add32(_exact32(codes[..., 0::2]), _exact32(codes[..., 1::2])))
-    return settle(_add32(_exact32(c), _exact32(codes[..., 0])))
+        codes = _flush32(add32(codes[..., 0::2], codes[..., 1::2]))
+    return _flush32(add32(c, codes[..., 0]))
 
 
 def _flush_operand(x: Decoded, fraction_bits: int) -> Decoded:

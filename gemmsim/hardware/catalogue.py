@@ -8,7 +8,7 @@ from functools import lru_cache
 
 from ..formats.errors import shown, suggestion
 from . import amd, nvidia
-from .chips import CHIPS, chip_key
+from .chips import CHIPS, chip_key, no_model_words, without_model
 from .errors import HardwareError, hardware_error
 from .instruction import Family, Instruction
 from .operands import operand_for
@@ -24,30 +24,31 @@ ARCHITECTURES: tuple[str, ...] = tuple(dict.fromkeys(family.arch for family in F
 class Op:
     """What an op takes in: the rows of these units with that scale format and block (None: without scales).
 
-    operands: of those rows, the ones with these operands; empty for all.
+    kind: of those rows, the ones of that kind; None for all.
     """
 
     units: tuple[str, ...]
     scale: str | None = None
     block: int | None = None
-    operands: tuple[str, ...] = ()
+    kind: str | None = None
 
     def takes_in(self, one: Family | Instruction) -> bool:
         """Whether ``one`` belongs to this op."""
-        pairs = one.operands if isinstance(one, Family) else ((one.a, one.b),)
-        fits = not self.operands or all(x in self.operands and y in self.operands for x, y in pairs)
+        fits = self.kind is None or self.kind == one.kind
         return one.unit in self.units and (one.scale, one.block) == (self.scale, self.block) and fits
 
 
 _SCALED = ("mma_block_scale", "tcgen05mma_block_scale")
-#: Short words for the units, as accumulators and the command line name them; block-scaled kinds as PTX names them.
+#: Short words for the units, as accumulators and the command line name them; kinds as PTX names them. Kind mxf4nvf4
+#: has several scales and blocks, of which this is the default.
 OPS: dict[str, Op] = {
     "mma": Op(("mma",)),
     "wgmma": Op(("wgmma",)),
     "tcgen05": Op(("tcgen05mma",)),
-    "mxf8f6f4": Op(_SCALED, "ue8m0", 32, ("e4m3", "e5m2")),
-    "mxf4": Op(_SCALED, "ue8m0", 32, ("e2m1",)),
-    "mxf4nvf4": Op(_SCALED, "ue4m3", 16, ("e2m1",)),
+    "f8f6f4": Op(("mma", "tcgen05mma"), kind="f8f6f4"),
+    "mxf8f6f4": Op(_SCALED, "ue8m0", 32, "mxf8f6f4"),
+    "mxf4": Op(_SCALED, "ue8m0", 32, "mxf4"),
+    "mxf4nvf4": Op(_SCALED, "ue4m3", 16, "mxf4nvf4"),
     "mfma": Op(("mfma",)),
 }
 
@@ -58,11 +59,22 @@ def _architecture(arch: str) -> str:
         raise TypeError(f"arch must be a string, not {type(arch).__name__}")
     key = chip_key(arch)
     key = CHIPS.get(key, key)
-    if key not in ARCHITECTURES:
-        near = suggestion(key, [*ARCHITECTURES, *CHIPS])
-        allowed = f"{', '.join(ARCHITECTURES)}, or a chip: {', '.join(CHIPS)}"
-        raise hardware_error(f"architecture {shown(arch)} is not known", allowed, f"{near}Choose one.")
-    return key
+    if key in ARCHITECTURES:
+        return key
+    unknown = without_model(arch)
+    if unknown is None:
+        begun = [name for name in CHIPS if key in name][:3] if len(key) > 1 else []
+        near = suggestion(key, begun or [*ARCHITECTURES, *CHIPS])
+        asked = f"architecture {shown(arch)} is not known. {near}"
+    else:
+        asked = f"architecture {shown(arch)} is not known: {no_model_words(*unknown)}. "
+    chips = ", ".join(next(chip for chip, of in CHIPS.items() if of == one) for one in ARCHITECTURES)
+    raise HardwareError(
+        f"{asked}Architectures allowed: {', '.join(ARCHITECTURES)}, or a chip of these ({chips}, ...; all: "
+        "gemmsim.hardware.CHIPS).\n"
+        "  For a chip of your own use fused(n, kept, out), such as 'bf16 : fused(16, 25, fp32/rtz)': a step adds n "
+        "products and the register, each cut kept bits below the largest, and rounds to out."
+    )
 
 
 def families(arch: str | None = None) -> tuple[Family, ...]:
@@ -83,12 +95,22 @@ def _by_name() -> dict[tuple[str, str], Instruction]:
     return table
 
 
+@lru_cache(maxsize=1)
+def _without_kind() -> dict[tuple[str, str], Instruction]:
+    """By names that leave the kind out: the first row that has one."""
+    table: dict[tuple[str, str], Instruction] = {}
+    for one in _by_name().values():
+        table.setdefault((one.arch, _KIND.sub("", one.name)), one)
+    return table
+
+
 def instructions(arch: str | None = None) -> tuple[Instruction, ...]:
     """All instructions, of one architecture or all. ``HardwareError`` for an unknown architecture."""
     key = None if arch is None else _architecture(arch)
     return tuple(one for one in _by_name().values() if key in (None, one.arch))
 
 
+_KIND = re.compile(r"\.kind::\w+")
 #: m and n of these say nothing about the arithmetic, and they come in many.
 _FREE_SHAPE = re.compile(r"^(wgmma|tcgen05mma(?:_block_scale)?)\.m(?:64|128|256)n\d+k")
 
@@ -96,7 +118,7 @@ _FREE_SHAPE = re.compile(r"^(wgmma|tcgen05mma(?:_block_scale)?)\.m(?:64|128|256)
 def instruction(arch: str, name: str) -> Instruction:
     """The instruction ``name`` of ``arch``, such as ``("hopper", "wgmma.m64n8k16.f32.bf16.bf16")``.
 
-    m and n of wgmma and tcgen05 names are free.
+    m and n of wgmma and tcgen05 names are free; ``.kind::...`` may be left out, and the first such row is meant.
 
     Raises:
         HardwareError: for other architectures and names; the nearest ones are suggested.
@@ -106,10 +128,10 @@ def instruction(arch: str, name: str) -> Instruction:
     if not isinstance(name, str):
         raise TypeError(f"instruction must be a string, not {type(name).__name__}")
     text = name.strip().lower()
-    found = _by_name().get((key, text))
-    if found is None and (match := _FREE_SHAPE.match(text)):
+    if match := _FREE_SHAPE.match(text):
         m = 128 if match[1].endswith("_block_scale") else 64
-        found = _by_name().get((key, f"{match[1]}.m{m}n8k{text[match.end() :]}"))
+        text = f"{match[1]}.m{m}n8k{text[match.end() :]}"
+    found = _by_name().get((key, text)) or _without_kind().get((key, text))
     if found is not None:
         return found
     raise _no_instruction(key, name)
@@ -132,9 +154,10 @@ def _no_instruction(arch: str, name: str) -> HardwareError:
 def largest(arch: str, op: str, a: object, b: object = None, *, out: object = "f32") -> Instruction:
     """The instruction with the largest K of ``op`` for these formats.
 
-    op: mma, wgmma, tcgen05, mfma, or a block-scaled kind: mxf8f6f4 and mxf4 (one ue8m0 scale for 32 elements),
-    mxf4nvf4 (one ue4m3 for 16). a, b, out: names (ours or the vendors') or formats; b defaults to a; out is the format
-    of C and D. Where several have that K (AMD), the one with most products a step, then the first in the tables.
+    op: mma, wgmma, tcgen05, mfma, or a kind: f8f6f4, or a block-scaled one: mxf8f6f4 and mxf4 (one ue8m0 scale for 32
+    elements), mxf4nvf4 (one ue4m3 for 16). a, b, out: names (ours or the vendors') or formats; b defaults to a; out is
+    the format of C and D. Where several have that K (AMD), the one with most products a step, then the first in the
+    tables.
 
     Raises:
         HardwareError: if there is none; it says what the op takes.

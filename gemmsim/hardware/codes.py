@@ -23,8 +23,8 @@ __all__ = [
     "sign_bit",
 ]
 
-#: What a zero (operand, c or scale) counts as in the search for the largest exponent, whatever its format.
-ZERO_EXPONENT = -126
+#: Of a zero (operand, c or scale): so low that no addend with one has the largest exponent.
+ZERO_EXPONENT = -1024
 
 #: Shifts of int64 beyond this are undefined; every magnitude here is below 2**62, so a shift by it leaves nothing.
 _WIDEST_SHIFT = 62
@@ -128,7 +128,8 @@ def sign_bit(kind: Operand) -> int:
 def encode(value: Tensor, exponent: Tensor, conversion: Conversion) -> Tensor:
     """Codes of ``value * 2**exponent`` (value a signed int64) under ``conversion``; |value| < 2**62.
 
-    Zero and underflow give +0; past the largest finite value lies infinity.
+    Zero gives +0, and so does underflow unless the conversion keeps its sign; past the largest finite value lies
+    infinity.
     """
     kind = operand(conversion.operand)
     t, keep, emin = kind.fraction_bits, conversion.fraction_bits, kind.storage.emin
@@ -146,7 +147,7 @@ def encode(value: Tensor, exponent: Tensor, conversion: Conversion) -> Tensor:
     code = (field << t) | (kept & ((1 << t) - 1))
     code = torch.where(field >= infinity(kind) >> t, infinity(kind), code)
     code = torch.where(kept == 0, 0, code)
-    return torch.where((value < 0) & (kept != 0), code | sign_bit(kind), code)
+    return torch.where((value < 0) & ((kept != 0) | conversion.signed), code | sign_bit(kind), code)
 
 
 def _rounds_up(magnitude: Tensor, kept: Tensor, cut: Tensor) -> Tensor:

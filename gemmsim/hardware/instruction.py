@@ -5,27 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
+from .evidence import Source, source_of
 from .models import Model
 from .operands import Operand, operand
 
-__all__ = ["MODEL", "RULE", "Family", "Instruction", "Shape", "Source"]
-
-
-@dataclass(frozen=True)
-class Source:
-    """Where a row's facts come from. silicon: they were seen on the chip itself."""
-
-    text: str
-    silicon: bool = False
-
-    def __str__(self) -> str:
-        return self.text
-
-
-#: The golden vectors of this project hold outputs of that model for these rows.
-MODEL = Source("published software model MMA-Sim, arXiv:2511.10909, not silicon")
-#: No vectors: the row follows the rule of its neighbours in that model.
-RULE = Source("by the rule of its neighbours in arXiv:2511.10909; no vectors, not silicon")
+__all__ = ["Family", "Instruction", "Result", "Shape"]
 
 
 @dataclass(frozen=True)
@@ -37,15 +21,27 @@ class Shape:
     products: int
 
 
+@dataclass(frozen=True)
+class Result:
+    """Formats of c and d, the name of the conversion, and the model's ``least`` for it, where it has one."""
+
+    c: str
+    d: str
+    out: str
+    least: int | None = None
+
+
 #: How the name of an instruction is made of its parts, per unit. AMD's shape text is the whole name.
 _NAMES = {
-    "mma": "{unit}.{shape}.{d}.{a}.{b}.{c}",
+    "mma": "{unit}.{shape}{kind}.{d}.{a}.{b}.{c}",
     "wgmma": "{unit}.{shape}.{d}.{a}.{b}",
-    "tcgen05mma": "{unit}.{shape}.{d}.{a}.{b}",
-    "mma_block_scale": "{unit}.{shape}.block{block}.{d}.{a}.{b}.{c}.{scale}",
-    "tcgen05mma_block_scale": "{unit}.{shape}.block{block}.{d}.{a}.{b}.{scale}",
+    "tcgen05mma": "{unit}.{shape}{kind}.{d}.{a}.{b}",
+    "mma_block_scale": "{unit}.{shape}{kind}.block{block}.{d}.{a}.{b}.{c}.{scale}",
+    "tcgen05mma_block_scale": "{unit}.{shape}{kind}.block{block}.{d}.{a}.{b}.{scale}",
     "mfma": "{unit}.{shape}",
 }
+#: Kinds whose operands lie one in a byte, however narrow.
+_IN_BYTES = ("f8f6f4", "mxf8f6f4")
 _AMD_WORDS = {"e4m3fnuz": "fp8", "e5m2fnuz": "bf8"}
 
 
@@ -53,7 +49,8 @@ _AMD_WORDS = {"e4m3fnuz": "fp8", "e5m2fnuz": "bf8"}
 class Instruction:
     """One instruction: operand names, accumulator c, result d, K, the model of a step, and its source.
 
-    scale, block: format of the block scales and elements per scale, None without scales.
+    kind: NVIDIA's word for the family of operands, None where the name has none. scale, block: format of the block
+    scales and elements per scale, None without scales.
     """
 
     arch: str
@@ -68,11 +65,13 @@ class Instruction:
     scale: str | None
     block: int | None
     source: Source
+    kind: str | None = None
 
     @property
     def operands(self) -> tuple[Operand, Operand, Operand, Operand]:
         """a, b, c, d as ``Operand``."""
-        return operand(self.a), operand(self.b), operand(self.c), operand(self.d)
+        a, b = (operand(name, self.kind in _IN_BYTES) for name in (self.a, self.b))
+        return a, b, operand(self.c), operand(self.d)
 
     @property
     def steps(self) -> int:
@@ -84,30 +83,37 @@ class Instruction:
 class Family:
     """A row of the tables: instructions that differ in shape, operand pair and accumulator only.
 
-    results: (c, d, conversion) triples. model: the step; products and conversion are filled in per instruction.
+    model: the step; products, conversion and ``least`` are filled in per instruction. vectors: whether this project's
+    vectors hold outputs of the row.
     """
 
     arch: str
     unit: str
     operands: tuple[tuple[str, str], ...]
-    results: tuple[tuple[str, str, str], ...]
+    results: tuple[Result, ...]
     shapes: tuple[Shape, ...]
     model: Model
     scale: str | None = None
     block: int | None = None
-    source: Source = MODEL
+    kind: str | None = None
+    vectors: bool = True
 
     def instructions(self) -> Iterator[Instruction]:
         """Every instruction of the row."""
         for shape in self.shapes:
             for a, b in self.operands:
-                for c, d, out in self.results:
-                    yield self._one(shape, a, b, c, d, out)
+                for result in self.results:
+                    yield self._one(shape, a, b, result)
 
-    def _one(self, shape: Shape, a: str, b: str, c: str, d: str, out: str) -> Instruction:
+    def _one(self, shape: Shape, a: str, b: str, result: Result) -> Instruction:
         text = shape.text.format(a=_AMD_WORDS.get(a, a), b=_AMD_WORDS.get(b, b))
+        c, d, kind = result.c, result.d, f".kind::{self.kind}" if self.kind else ""
         name = _NAMES[self.unit].format(
-            unit=self.unit, shape=text, a=a, b=b, c=c, d=d, block=self.block, scale=self.scale
+            unit=self.unit, shape=text, kind=kind, a=a, b=b, c=c, d=d, block=self.block, scale=self.scale
         )
-        model = replace(self.model, products=shape.products, out=out)
-        return Instruction(self.arch, name, self.unit, a, b, c, d, shape.k, model, self.scale, self.block, self.source)
+        least = {} if result.least is None else {"least": result.least}
+        model = replace(self.model, products=shape.products, out=result.out, **least)
+        source = source_of(self.arch, self.unit, shape.text, a, b, c, d, self.vectors)
+        return Instruction(
+            self.arch, name, self.unit, a, b, c, d, shape.k, model, self.scale, self.block, source, self.kind
+        )

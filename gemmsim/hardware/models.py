@@ -12,11 +12,17 @@ __all__ = [
     "Conversion",
     "FlooredSum",
     "FmaChain",
+    "ExactSum",
     "FusedBlock",
+    "LEAST_EXPONENT",
     "Model",
     "PairwiseTree",
     "ScaledGroups",
+    "TwoBlocks",
 ]
+
+#: The least exponent of a product of two binary32 numbers other than zero: what no smaller one is raised to.
+LEAST_EXPONENT = -252
 
 
 @dataclass(frozen=True)
@@ -24,25 +30,27 @@ class Conversion:
     """The one conversion at the end of a step.
 
     operand: the register's format. fraction_bits: how many of its fraction bits are kept. nearest: to nearest even,
-    otherwise toward zero. Subnormals are kept; beyond the largest finite value lies infinity, toward zero as well;
-    zero and underflow give +0.
+    otherwise toward zero. Subnormals are kept; beyond the largest finite value lies infinity, toward zero as well. A
+    sum of zero gives +0; one that is rounded to zero +0 as well, or with ``signed`` a zero of its sign.
     """
 
     name: str
     operand: str
     fraction_bits: int
     nearest: bool
+    signed: bool = False
 
 
 #: rz23: binary32, toward zero. e8m13: binary32 with 13 fraction bits, toward zero. rne10: binary16, to nearest even.
+#: rne23 and rne52: binary32 and binary64, to nearest even, as IEEE 754 has them.
 CONVERSIONS: dict[str, Conversion] = {
     one.name: one
     for one in (
         Conversion("rz23", "f32", 23, False),
         Conversion("e8m13", "f32", 13, False),
         Conversion("rne10", "f16", 10, True),
-        Conversion("rne23", "f32", 23, True),
-        Conversion("rne52", "f64", 52, True),
+        Conversion("rne23", "f32", 23, True, signed=True),
+        Conversion("rne52", "f64", 52, True, signed=True),
     )
 }
 
@@ -66,62 +74,104 @@ class Model:
 
 @dataclass(frozen=True)
 class FusedBlock(Model):
-    """All addends, c too, are cut toward zero ``kept`` (F) fraction bits below the largest exponent, then added."""
+    """All addends, c too, are cut toward zero ``kept`` (F) fraction bits below the largest exponent, then added.
+
+    Addends that are zero have no exponent; the largest exponent counts as ``least`` where it is smaller, or there is
+    none.
+    """
 
     kept: int
+    least: int = LEAST_EXPONENT
 
     @property
     def words(self) -> str:
-        return f"cut at F = {self.kept} below the largest exponent, exact sum, {self.out}"
+        return f"{self._cut}, exact sum, {self.out}"
+
+    @property
+    def _cut(self) -> str:
+        least = "" if self.least == LEAST_EXPONENT else f" (at least {self.least})"
+        return f"cut at F = {self.kept} below the largest exponent{least}"
+
+
+@dataclass(frozen=True)
+class TwoBlocks(FusedBlock):
+    """Products of binary16 numbers whose k mod 4 is 0 or 1, then the others: two fused blocks, the first from +0.
+
+    c is added last, by one addition to nearest even in the register's format.
+    """
+
+    @property
+    def words(self) -> str:
+        return (
+            "operands to binary16; k mod 4 in {0, 1}, then {2, 3}, from +0, "
+            f"each {self._cut}, exact sum, {self.out}; then c added, to nearest"
+        )
 
 
 @dataclass(frozen=True)
 class ScaledGroups(FusedBlock):
     """Groups of products are summed exactly, multiplied by both scale significands, and enter a fused block.
 
-    Only the scales' exponents align; ``group``: products in a group.
+    Only the scales' exponents align, of groups with a product and scales other than zero. ``group``: products in a
+    group.
     """
 
     group: int = 16
 
     @property
     def words(self) -> str:
-        return f"exact sums of {self.group}, scaled, cut at F = {self.kept} below the largest exponent, {self.out}"
+        return f"exact sums of {self.group}, scaled, {self._cut}, {self.out}"
+
+
+@dataclass(frozen=True)
+class ExactSum(Model):
+    """The products and c are summed exactly and rounded once."""
+
+    @property
+    def words(self) -> str:
+        return f"exact sum with the register, one rounding, {self.out}"
 
 
 @dataclass(frozen=True)
 class PairwiseTree(Model):
     """Products rounded to binary32, summed pairwise in binary32, the total added to c; all to nearest even.
 
-    flush: subnormal operands and c become +0, subnormal intermediates a zero of their sign.
+    Subnormal operands and c become +0, subnormal intermediates a zero of their sign.
     """
-
-    flush: bool = False
 
     @property
     def words(self) -> str:
-        return f"binary32 tree of {self.products}, to nearest" + (", subnormals flushed" if self.flush else "")
+        return f"binary32 tree of {self.products}, to nearest, subnormals flushed"
 
 
 @dataclass(frozen=True)
 class FlooredSum(Model):
     """Products are cut toward zero ``kept`` bits below their own largest exponent and summed; total and c are floored.
 
-    total_bits, addend_bits: fraction bits of the total and of c below the larger of both exponents.
+    Products that are zero have no exponent; c has at least -126, that of zero and of subnormals.
+
+    total_bits, addend_bits: fraction bits of the total and of c below the larger of both exponents. The sum of these
+    two is floored to ``sum_bits`` fraction bits below its own exponent (at least -126) before it is converted.
     halves: even and odd products are summed apart and each is floored ``kept`` bits below the larger exponent of both.
     window: c is dropped if its exponent is more than that below the larger exponent; None never drops it.
     """
 
     kept: int = 24
-    total_bits: int = 31
+    total_bits: int = 32
     addend_bits: int = 24
     halves: bool = False
     window: int | None = None
 
     @property
+    def sum_bits(self) -> int:
+        """Fraction bits of the sum."""
+        return self.total_bits - 1
+
+    @property
     def words(self) -> str:
         apart = ", even and odd apart" if self.halves else ""
-        return f"cut at F = {self.kept}{apart}; total floored to {self.total_bits}, c to {self.addend_bits} bits; rne"
+        floors = f"total floored to {self.total_bits}, c to {self.addend_bits}, their sum to {self.sum_bits} bits"
+        return f"cut at F = {self.kept}{apart}; {floors}; rne"
 
 
 @dataclass(frozen=True)

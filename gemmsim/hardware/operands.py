@@ -18,7 +18,8 @@ class Operand:
     name: the vendors' word, as in instruction names.
     format: the values; for tf32 and xf32 those that are left after the truncation.
     storage: the format whose codes are stored; its exponent field is that of ``format``.
-    width: bits of one stored element. packed: elements in a byte (2 for e2m1, low nibble first).
+    width: bits of one element. packed: elements in a byte (2 for e2m1, low nibble first). padded: bits of a byte below
+    the element, where one of fewer bits lies in it; those above are ignored, too.
     dropped: low bits of the stored code that the instruction clears first (truncation toward zero).
     signed: False where the sign bit is ignored (ue4m3) or absent (ue8m0).
     """
@@ -30,6 +31,12 @@ class Operand:
     packed: int = 1
     dropped: int = 0
     signed: bool = True
+    padded: int | None = None
+
+    @property
+    def container(self) -> int:
+        """Bits of one entry of a tensor of raw bits."""
+        return self.width * self.packed if self.padded is None else 8
 
     @property
     def fraction_bits(self) -> int:
@@ -66,6 +73,8 @@ OPERANDS: dict[str, Operand] = {
         _plain("e5m2", "e5m2", 8),
         _plain("e4m3fnuz", "e4m3fnuz", 8),
         _plain("e5m2fnuz", "e5m2fnuz", 8),
+        Operand("e3m2", _float("e3m2"), _float("e3m2"), 6, padded=0),
+        Operand("e2m3", _float("e2m3"), _float("e2m3"), 6, padded=0),
         Operand("e2m1", _float("e2m1"), _float("e2m1"), 4, packed=2),
         Operand("ue4m3", _float("e4m3"), _float("e4m3"), 8, signed=False),
         Operand("ue8m0", _float("e8m0"), _float("e8m0"), 8, signed=False),
@@ -73,9 +82,15 @@ OPERANDS: dict[str, Operand] = {
 }
 
 
-def operand(name: str) -> Operand:
-    """The operand of that name; ``KeyError`` is a fault of the tables, since users name instructions."""
-    return OPERANDS[name]
+_E2M1_IN_BYTES = Operand("e2m1", _float("e2m1"), _float("e2m1"), 4, padded=2)
+
+
+def operand(name: str, in_bytes: bool = False) -> Operand:
+    """The operand of that name, one in a byte where ``in_bytes``.
+
+    ``KeyError`` is a fault of the tables, since users name instructions.
+    """
+    return _E2M1_IN_BYTES if in_bytes and name == "e2m1" else OPERANDS[name]
 
 
 def operand_for(format: object, known: tuple[str, ...]) -> str:

@@ -1,7 +1,7 @@
-"""Thirteen small products, each of which settles one parameter of the model; for the model and for silicon.
+"""Small products, each of which settles one parameter of the model; for the model and for silicon.
 
-One output element; operands not named are +0. What else may come out is what a
-different rule would give, so a probe that fails on a chip says which rule is wrong.
+One output element; operands not named are +0. What else may come out is what a different rule would give, so a probe
+that differs on a chip says which rule is wrong. ``UNDECIDED``: those that no recorded output of a chip has settled.
 """
 
 from __future__ import annotations
@@ -9,10 +9,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from .catalogue import instruction as find
-from .operands import Operand
+from .operands import OPERANDS, Operand
 from .tracing import number
 
-__all__ = ["PROBES", "Probe"]
+__all__ = ["PROBES", "UNDECIDED", "Probe"]
 
 _BF16 = "wgmma.m64n8k16.f32.bf16.bf16"
 _F16 = "wgmma.m64n8k16.f32.f16.f16"
@@ -60,7 +60,11 @@ def _code(value: float, kind: Operand) -> int:
 
 
 def _f32(value: float) -> int:
-    return _code(value, find("hopper", _BF16).operands[3])
+    return OPERANDS["f32"].storage.encode(value)
+
+
+def _f16(value: float) -> int:
+    return OPERANDS["f16"].storage.encode(value)
 
 
 def _half(value: float) -> tuple[float, float]:
@@ -70,6 +74,19 @@ def _half(value: float) -> tuple[float, float]:
         value, exponent = value * 2, exponent + 1
     low = exponent // 2
     return value * 2.0**-low, 2.0 ** -(exponent - low)
+
+
+def _undecided(
+    n: int,
+    name: str,
+    terms: list[tuple[int, float, float]],
+    c: float,
+    expect: int,
+    ask: str,
+    other: str,
+    arch: str = "hopper",
+) -> Probe:
+    return Probe(n, arch, name, tuple(terms), c, expect, ask, other)
 
 
 def _p(k: int, value: float) -> tuple[int, float, float]:
@@ -87,6 +104,84 @@ _MINUS_ONE = (0, -1.0, 1.0)
 _PLUS_ONE = (0, 1.0, 1.0)
 _F_25 = "fraction bits kept below the largest exponent: 25"
 _F_13 = "fraction bits kept below the largest exponent: 13"
+
+_MMA_F16_F16 = "mma.m16n8k16.f16.f16.f16.f16"
+_MMA_BF16 = "mma.m16n8k16.f32.bf16.bf16.f32"
+_MMA_E4M3, _MMA_E4M3_F16 = "mma.m16n8k32.f32.e4m3.e4m3.f32", "mma.m16n8k32.f16.e4m3.e4m3.f16"
+_M8N8K4 = "mma.m8n8k4.f32.f16.f16.f32"
+_ZERO, _LEAST = "zero addends have no exponent", "the largest exponent counts as at least"
+_TINY = [(0, 2.0**-12, 2.0**-13), (1, 2.0**-20, 2.0**-21)]
+
+#: What no recorded output has settled, by mma.sync, whose C can be given; those of one number belong together.
+UNDECIDED: tuple[Probe, ...] = (
+    _undecided(
+        9, _MMA_BF16, [(0, 0.0, 2.0**100)], 2.0**-60, _f32(2.0**-60), _ZERO, "0: a zero operand has exponent -126"
+    ),
+    _undecided(
+        9,
+        _MMA_F16_F16,
+        [(0, 2.0**-12, 2.0**-13), (1, 2.0**-23, 2.0**-24)],
+        0.0,
+        0,
+        f"{_LEAST} -21 in binary16",
+        "2**-24: no such limit",
+    ),
+    _undecided(
+        9,
+        _MMA_BF16,
+        [(k, 2.0**-76, 2.0**-76) for k in range(8)],
+        0.0,
+        _f32(2.0**-149),
+        f"{_LEAST} -133 in binary32",
+        "0: a zero c has exponent -126",
+    ),
+    _undecided(
+        14,
+        _MMA_F16_F16,
+        _TINY,
+        2.0**-23,
+        _f16(2.0**-23),
+        "a subnormal binary16 c aligns with exponent -14",
+        "3 * 2**-24: by its own exponent",
+    ),
+    _undecided(
+        15,
+        _M8N8K4,
+        [(0, -1.0, 1.0), _p(1, 2.0**-24)],
+        1.0,
+        0,
+        "fraction bits kept below the largest exponent by Turing's m8n8k4: 23, as on Volta",
+        "2**-24: 24, as by its m16n8k8",
+        "turing",
+    ),
+    _undecided(
+        16,
+        _MMA_E4M3,
+        [(0, 1.0, 1.0)],
+        2.0**-24 + 2.0**-40,
+        _f32(1.0 + 2.0**-23),
+        "FP8 by mma.sync: c is added last, to nearest",
+        "1: c is cut like a product, or the sum toward zero",
+    ),
+    _undecided(
+        16,
+        _MMA_E4M3,
+        [(0, 256.0, 256.0), (1, -256.0, 256.0), _p(2, 2.0**-12)],
+        0.0,
+        _f32(2.0**-12),
+        "FP8 by mma.sync: products with k mod 4 in {0, 1} are a step of their own",
+        "0: others are in the same step",
+    ),
+    _undecided(
+        16,
+        _MMA_E4M3_F16,
+        [(0, 256.0, 256.0), (1, -256.0, 256.0), (2, 256.0, 256.0), (3, -256.0, 256.0)],
+        1.0,
+        _f16(1.0),
+        "FP8 by mma.sync: a block of two and two in four overflows by its sum alone",
+        "NaN or infinity: products are added one by one",
+    ),
+)
 
 #: The probes; those of one number belong together.
 PROBES: tuple[Probe, ...] = (
@@ -126,15 +221,6 @@ PROBES: tuple[Probe, ...] = (
         "0: they are",
     ),
     _probe(
-        9,
-        _BF16,
-        [(0, 0.0, 2.0**100)],
-        2.0**-60,
-        0.0,
-        "a zero operand has exponent -126 (its product here -26)",
-        "2**-60: zero products are skipped",
-    ),
-    _probe(
         10,
         _MMA_F16,
         [_PLUS_ONE, (15, -1.0, 1.0), _p(1, 2.0**-25)],
@@ -157,4 +243,5 @@ PROBES: tuple[Probe, ...] = (
         "0: another order, or the sum is kept apart",
         length=64,
     ),
+    *UNDECIDED,
 )

@@ -12,10 +12,12 @@ from .binary import fma_chain, pairwise_tree
 from .catalogue import instruction as find
 from .codes import Decoded, decode
 from .errors import HardwareError, hardware_error
+from .exact import exact_sum
 from .instruction import Instruction
-from .models import FlooredSum, FmaChain, FusedBlock, Model, PairwiseTree, ScaledGroups
+from .models import ExactSum, FlooredSum, FmaChain, FusedBlock, Model, PairwiseTree, ScaledGroups, TwoBlocks
 from .operands import Operand, operand
 from .steps import Step, StepFunction, floored_sum, fused_block, scaled_groups
+from .two_blocks import two_blocks
 
 __all__ = ["STEPS", "mma"]
 
@@ -23,6 +25,8 @@ __all__ = ["STEPS", "mma"]
 STEPS: dict[type[Model], StepFunction] = {
     FusedBlock: fused_block,
     ScaledGroups: scaled_groups,
+    TwoBlocks: two_blocks,
+    ExactSum: exact_sum,
     PairwiseTree: pairwise_tree,
     FlooredSum: floored_sum,
     FmaChain: fma_chain,
@@ -51,7 +55,8 @@ def mma(
     """The codes of D = A @ B + C as ``instruction`` of ``arch`` computes it, K / k times in a row along K.
 
     a (..., m, K), b (..., K, n), c (..., m, n): raw bits in unsigned (or signed) integers of the operand's width;
-    e2m1 two a byte along K, low nibble first. m and n are free, K is any positive multiple of the instruction's k,
+    e2m1 two a byte along K, low nibble first; in kinds f8f6f4 and mxf8f6f4 one a byte, in its bits 5:2 (e3m2 and e2m3
+    in bits 5:0). m and n are free, K is any positive multiple of the instruction's k,
     leading dimensions broadcast. scale_a (..., m, K / block), scale_b (..., K / block, n): uint8, for block-scaled
     instructions. The result is unsigned, of D's width, on the CPU or wherever the operands are.
 
@@ -187,11 +192,13 @@ def _codes(x: Tensor, kind: Operand, what: str) -> Tensor:
     """``x`` as int64 codes without sign. ``TypeError`` for a dtype that is not an integer of the operand's width."""
     if not isinstance(x, Tensor):
         raise TypeError(f"{what} must be a tensor of raw bits, not {type(x).__name__}")
-    width = kind.width * kind.packed
+    width = kind.container
     if x.dtype not in _DTYPES[width]:
         allowed = " or ".join(str(dtype) for dtype in _DTYPES[width])
         raise TypeError(f"{what} has dtype {x.dtype}; allowed: {allowed}.\n  {kind.name} is passed as its raw bits.")
     codes = x.view(_DTYPES[width][1]).to(torch.int64)
+    if kind.padded is not None:
+        return codes >> kind.padded & ((1 << kind.width) - 1)
     return codes if width == 64 else codes & ((1 << width) - 1)
 
 

@@ -12,15 +12,26 @@ from typing import NamedTuple, cast
 import torch
 from torch import Tensor
 
-from .codes import Decoded, decode, encode, infinity, shift_down, shift_floor, sign_bit
-from .models import FlooredSum, FusedBlock, Model, ScaledGroups
+from .codes import ZERO_EXPONENT, Decoded, bit_length, decode, encode, infinity, shift_down, shift_floor, sign_bit
+from .models import LEAST_EXPONENT, FlooredSum, FusedBlock, Model, ScaledGroups
 from .operands import Operand, operand
 
-__all__ = ["Step", "StepFunction", "floored_sum", "fused_block", "multiply", "scaled_groups"]
+__all__ = [
+    "NVIDIA_NAN",
+    "QUIET_NAN",
+    "Step",
+    "StepFunction",
+    "apply_verdict",
+    "floored_sum",
+    "fused_block",
+    "multiply",
+    "scaled_groups",
+    "verdict_of",
+]
 
 #: The NaN that NVIDIA's instructions give, whatever came in.
-_NVIDIA_NAN = {"f32": 0x7FFFFFFF, "f16": 0x7FFF}
-_QUIET_NAN = 0x7FC00000
+NVIDIA_NAN = {"f32": 0x7FFFFFFF, "f16": 0x7FFF}
+QUIET_NAN = 0x7FC00000
 
 
 class Step(NamedTuple):
@@ -83,13 +94,15 @@ class _Verdict(NamedTuple):
     minus: Tensor
 
 
-def _verdict(products: Products, c: Decoded) -> _Verdict:
+def verdict_of(products: Products, c: Decoded) -> _Verdict:
+    """Of the products and c."""
     plus = products.plus.any(-1) | (c.infinite & (c.sign > 0))
     minus = products.minus.any(-1) | (c.infinite & (c.sign < 0))
     return _Verdict(products.nan.any(-1) | c.nan | (plus & minus), plus, minus)
 
 
-def _apply(verdict: _Verdict, codes: Tensor, out: Operand, nan: int) -> Tensor:
+def apply_verdict(verdict: _Verdict, codes: Tensor, out: Operand, nan: int) -> Tensor:
+    """``codes`` where specials decide nothing, else what they say."""
     negative = infinity(out) | sign_bit(out)
     codes = torch.where(verdict.plus, infinity(out), codes)
     codes = torch.where(verdict.minus, negative, codes)
@@ -97,76 +110,83 @@ def _apply(verdict: _Verdict, codes: Tensor, out: Operand, nan: int) -> Tensor:
 
 
 def fused_block(model: Model, step: Step) -> Tensor:
-    """E = largest exponent; every addend cut toward zero F bits below it; exact sum; one conversion.
+    """E = largest exponent of what is not zero; addends cut toward zero F bits below it; exact sum; one conversion.
 
     Any NaN, 0 * infinity, infinities of both signs: NVIDIA's NaN. Scale exponents are added to each product's.
     """
     model = cast(FusedBlock, model)
     products, c = multiply(step), decode(step.c, step.c_kind)
-    verdict = _verdict(products, c)
+    verdict = verdict_of(products, c)
     exponent = products.exponent
     if step.scale_a is not None and step.scale_b is not None:
         exponent = exponent + step.scale_a.exponent + step.scale_b.exponent
         verdict = verdict._replace(nan=verdict.nan | (step.scale_a.nan | step.scale_b.nan).any(-1))
-    largest = torch.maximum(exponent.amax(-1), c.exponent)
+    largest = torch.maximum(exponent.amax(-1), c.exponent).clamp(min=model.least)
     down = model.kept - products.fraction_bits
     total = _cut(products.signed, exponent - largest[..., None] + down).sum(-1)
     total = total + _cut(c.signed, model.kept - step.c_kind.fraction_bits + c.exponent - largest)
     out = operand(model.conversion.operand)
-    return _apply(verdict, encode(total, largest - model.kept, model.conversion), out, _NVIDIA_NAN[out.name])
+    return apply_verdict(verdict, encode(total, largest - model.kept, model.conversion), out, NVIDIA_NAN[out.name])
 
 
 def scaled_groups(model: Model, step: Step) -> Tensor:
     """Exact sums of groups of e2m1 products, times both scale significands; then as ``fused_block``.
 
-    Only scale exponents align, also for a group that is zero. NaN scale or c: NVIDIA's NaN. An infinite c passes.
+    Only scale exponents align, of groups in which a product is not zero. NaN scale or c: NVIDIA's NaN. An infinite c
+    passes.
     """
     model = cast(ScaledGroups, model)
     assert step.scale_a is not None and step.scale_b is not None and step.scale_kind is not None
     products, c = multiply(step), decode(step.c, step.c_kind)
     # Every product is a multiple of 2**-2; a zero's exponent means nothing here.
     whole = products.signed << torch.where(products.signed == 0, 0, products.exponent)
-    sums = whole.reshape(*whole.shape[:-1], -1, model.group).sum(-1)
+    groups = whole.reshape(*whole.shape[:-1], -1, model.group)
+    sums, counts = groups.sum(-1), (groups != 0).any(-1)
     signed = sums * step.scale_a.significand * step.scale_b.significand
     fraction_bits = products.fraction_bits + 2 * step.scale_kind.fraction_bits
-    exponent = step.scale_a.exponent + step.scale_b.exponent
-    largest = torch.maximum(exponent.amax(-1), c.exponent)
+    exponent = torch.where(counts, step.scale_a.exponent + step.scale_b.exponent, ZERO_EXPONENT)
+    largest = torch.maximum(exponent.amax(-1), c.exponent).clamp(min=model.least)
     total = _cut(signed, exponent - largest[..., None] + (model.kept - fraction_bits)).sum(-1)
     total = total + _cut(c.signed, model.kept - step.c_kind.fraction_bits + c.exponent - largest)
     nan = (step.scale_a.nan | step.scale_b.nan).any(-1) | c.nan
     verdict = _Verdict(nan, c.infinite & (c.sign > 0), c.infinite & (c.sign < 0))
     out = operand(model.conversion.operand)
-    return _apply(verdict, encode(total, largest - model.kept, model.conversion), out, _NVIDIA_NAN[out.name])
+    return apply_verdict(verdict, encode(total, largest - model.kept, model.conversion), out, NVIDIA_NAN[out.name])
 
 
 def floored_sum(model: Model, step: Step) -> Tensor:
-    """Products cut below their own largest exponent; their total and c floored below the larger of both; added; RNE.
+    """Products cut below their own largest exponent; their total and c floored below the larger of both; added; the sum
+    floored below its own exponent; RNE.
 
     A finite product of 2**128 or more counts as infinite; true infinities come before those. NaN as a class.
     """
     model = cast(FlooredSum, model)
     products, c = multiply(step), decode(step.c, step.c_kind)
-    verdict = _verdict(products, c)
+    verdict = verdict_of(products, c)
     if model.halves:
         total, exponent = _halves(model, products)
     else:
         total, exponent = _cut_sum(model, products, slice(None))
-    largest = torch.maximum(exponent, c.exponent)
+    own = c.exponent.clamp(min=-126)
+    largest = torch.maximum(exponent, own)
     total = shift_floor(total, model.total_bits - model.kept + exponent - largest)
-    addend = shift_floor(c.signed, model.addend_bits - step.c_kind.fraction_bits + c.exponent - largest)
+    addend = shift_floor(c.signed, model.addend_bits - step.c_kind.fraction_bits + own - largest)
     if model.window is not None:
-        addend = torch.where(c.exponent >= largest - model.window, addend, 0)
+        addend = torch.where(own >= largest - model.window, addend, 0)
     total = total + (addend << (model.total_bits - model.addend_bits))
+    last = largest - model.total_bits
+    drop = ((bit_length(total.abs()) - 1 + last).clamp(min=-126) - model.sum_bits - last).clamp(min=0)
+    total = shift_floor(total, -drop) << drop
     out = operand(model.conversion.operand)
     codes = encode(total, largest - model.total_bits, model.conversion)
-    codes = _apply(_too_large(products), codes, out, _QUIET_NAN)
-    return _apply(verdict, codes, out, _QUIET_NAN)
+    codes = apply_verdict(_too_large(products), codes, out, QUIET_NAN)
+    return apply_verdict(verdict, codes, out, QUIET_NAN)
 
 
 def _cut_sum(model: FlooredSum, products: Products, which: slice) -> tuple[Tensor, Tensor]:
     """Sum of ``which`` products on the grid ``kept`` bits below their largest exponent, and that exponent."""
     exponent = products.exponent[..., which]
-    largest = exponent.amax(-1)
+    largest = exponent.amax(-1).clamp(min=LEAST_EXPONENT)
     down = model.kept - products.fraction_bits
     return _cut(products.signed[..., which], exponent - largest[..., None] + down).sum(-1), largest
 

@@ -19,17 +19,18 @@ from .operands import Operand, operand
 
 __all__ = ["StepTrace", "Term", "Trace", "trace"]
 
-_ZERO_EXPONENT = -126
-
 
 @dataclass(frozen=True)
 class Term:
-    """One addend. value = kept * 2**grid + lost; ``shift``: places below the largest exponent."""
+    """One addend. value = kept * 2**grid + lost; ``shift``: places below the largest exponent.
+
+    An addend that is zero has neither.
+    """
 
     name: str
     value: Fraction
-    exponent: int
-    shift: int
+    exponent: int | None
+    shift: int | None
     kept: int
     lost: Fraction
 
@@ -114,10 +115,10 @@ def number(code: int, kind: Operand) -> float:
     return kind.storage.decode(code >> kind.dropped << kind.dropped)
 
 
-def exponent(value: Fraction, kind: Operand) -> int:
-    """Exponent of the hidden bit's place in the code of ``value``; a zero counts as -126."""
+def exponent(value: Fraction, kind: Operand) -> int | None:
+    """Exponent of the hidden bit's place in the code of ``value``; a zero has none."""
     if value == 0:
-        return _ZERO_EXPONENT
+        return None
     return max(floor_log2(value), kind.storage.emin)
 
 
@@ -161,45 +162,49 @@ class _Dot:
     def _step(self, first: int, c: int, kind: Operand) -> StepTrace:
         model = self.instruction.model
         last = first + model.products
-        if not isinstance(model, FusedBlock) or not self._finite(first, last, c, kind):
+        if type(model) not in (FusedBlock, ScaledGroups) or not self._finite(first, last, c, kind):
             return StepTrace(first, last, (), None, None, None, self._by_model(first, last, c, kind))
+        assert isinstance(model, FusedBlock)
         addends = [*self._addends(first, last), ("c", *self._addend_of_c(c, kind))]
-        largest = max(e for _, _, e in addends)
+        largest = max([model.least, *(e for _, _, e in addends if e is not None)])
         grid = largest - model.kept
         terms = tuple(_term(name, value, e, largest, grid) for name, value, e in addends)
         total = sum(term.kept for term in terms)
         register = convert(total * Fraction(2) ** grid, model.conversion)
         return StepTrace(first, last, terms, largest, grid, total, register)
 
-    def _addend_of_c(self, c: int, kind: Operand) -> tuple[Fraction, int]:
+    def _addend_of_c(self, c: int, kind: Operand) -> tuple[Fraction, int | None]:
         value = Fraction(number(c, kind))
         # A narrower C is widened to the register's format first.
         return value, exponent(value, operand(self.instruction.d))
 
-    def _addends(self, first: int, last: int) -> Iterator[tuple[str, Fraction, int]]:
+    def _addends(self, first: int, last: int) -> Iterator[tuple[str, Fraction, int | None]]:
         model = self.instruction.model
         a_kind, b_kind, _, _ = self.instruction.operands
         if isinstance(model, ScaledGroups):
             for g in range(first, last, model.group):
                 scale, e = self._scale(g)
-                yield f"g{g // model.group}", sum(map(self._product, range(g, g + model.group))) * scale, e
+                products = [self._product(k) for k in range(g, g + model.group)]
+                yield f"g{g // model.group}", sum(products) * scale, e if any(products) else None
             return
         for k in range(first, last):
             scale, e = self._scale(k)
             x, y = Fraction(number(self.a[k], a_kind)), Fraction(number(self.b[k], b_kind))
-            yield f"p{k}", x * y * scale, exponent(x, a_kind) + exponent(y, b_kind) + e
+            parts = (exponent(x, a_kind), exponent(y, b_kind), e)
+            yield f"p{k}", x * y * scale, None if None in parts else sum(part or 0 for part in parts)
 
     def _product(self, k: int) -> Fraction:
         a_kind, b_kind, _, _ = self.instruction.operands
         return Fraction(number(self.a[k], a_kind)) * Fraction(number(self.b[k], b_kind))
 
-    def _scale(self, k: int) -> tuple[Fraction, int]:
-        """Product of the scales at ``k``, and the sum of their exponents."""
+    def _scale(self, k: int) -> tuple[Fraction, int | None]:
+        """Product of the scales at ``k``, and the sum of their exponents; None where one is zero."""
         if self.instruction.scale is None or self.instruction.block is None:
             return Fraction(1), 0
         kind, block = operand(self.instruction.scale), k // self.instruction.block
         pair = [Fraction(number(scales[block], kind)) for scales in (self.scale_a, self.scale_b)]
-        return pair[0] * pair[1], exponent(pair[0], kind) + exponent(pair[1], kind)
+        left, right = (exponent(scale, kind) for scale in pair)
+        return pair[0] * pair[1], None if left is None or right is None else left + right
 
     def _finite(self, first: int, last: int, c: int, kind: Operand) -> bool:
         a_kind, b_kind, _, _ = self.instruction.operands
@@ -238,6 +243,6 @@ class _Dot:
         return total
 
 
-def _term(name: str, value: Fraction, e: int, largest: int, grid: int) -> Term:
+def _term(name: str, value: Fraction, e: int | None, largest: int, grid: int) -> Term:
     kept = math.trunc(value / Fraction(2) ** grid)
-    return Term(name, value, e, largest - e, kept, value - kept * Fraction(2) ** grid)
+    return Term(name, value, e, None if e is None else largest - e, kept, value - kept * Fraction(2) ** grid)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from gemmsim.arithmetic.fused import Fused
 from gemmsim.arithmetic.hardware import Hardware
 from gemmsim.formats import FP16, FP32, Cast, Rounding, parse_cast
-from gemmsim.hardware import FlooredSum, FmaChain, FusedBlock, PairwiseTree, ScaledGroups
+from gemmsim.hardware import ExactSum, FlooredSum, FmaChain, FusedBlock, PairwiseTree, ScaledGroups, TwoBlocks
+from gemmsim.hardware.models import LEAST_EXPONENT
 
 from .numbers import HARDWARE_OUTS, HardwareKind, Method
 from .program import HardwareStep, Run, runs
@@ -37,6 +38,7 @@ def _fused(one: Fused) -> Run:
         kept=-1 if one.kept is None else one.kept,
         out=HARDWARE_OUTS[out],
         k=one.n,
+        least=LEAST_EXPONENT if one.least is None else one.least,
         window=-1,
         a_emin=a.emin,
         b_emin=b.emin,
@@ -49,23 +51,21 @@ def _step(accumulator: Hardware) -> HardwareStep:
     model = one.model
     if isinstance(model, FmaChain):
         return HardwareStep(kind=HardwareKind.FMA, products=1, k=one.k)
-    a, b = one.operands[:2]
-    own: dict[str, int] = {"window": -1}
+    a, b = (operand.storage.emin for operand in one.operands[:2])
+    own: dict[str, int] = {"window": -1, "out": HARDWARE_OUTS[model.out]}
     if isinstance(model, FusedBlock):
-        own |= {"kind": HardwareKind.FUSED, "kept": model.kept}
-    if isinstance(model, ScaledGroups):
+        own |= {"kind": HardwareKind.FUSED, "kept": model.kept, "least": model.least}
+    if isinstance(model, TwoBlocks):
+        own["kind"] = HardwareKind.TWO_BLOCKS
+        a = b = FP16.emin
+    elif isinstance(model, ScaledGroups):
         own |= {"kind": HardwareKind.GROUPS, "group": model.group}
+    elif isinstance(model, ExactSum):
+        own |= {"kind": HardwareKind.FUSED, "kept": -1}
     elif isinstance(model, PairwiseTree):
-        own |= {"kind": HardwareKind.TREE, "flush": int(model.flush)}
+        own["kind"] = HardwareKind.TREE
     elif isinstance(model, FlooredSum):
-        own |= {"kind": HardwareKind.FLOORED, "kept": model.kept, "halves": int(model.halves)}
+        own |= {"kind": HardwareKind.FLOORED, "kept": model.kept, "halves": int(model.halves), "least": FP32.emin}
         own |= {"total_bits": model.total_bits, "addend_bits": model.addend_bits}
         own["window"] = -1 if model.window is None else model.window
-    return HardwareStep(
-        products=model.products,
-        out=HARDWARE_OUTS[model.out],
-        k=one.k,
-        a_emin=a.storage.emin,
-        b_emin=b.storage.emin,
-        **own,
-    )
+    return HardwareStep(products=model.products, k=one.k, a_emin=a, b_emin=b, **own)

@@ -94,6 +94,7 @@ class HardwareKind(IntEnum):
     FLOORED = 4
     #: A chain of fused multiply-adds, which is the plain register; only the filling up of K is left to do.
     FMA = 5
+    TWO_BLOCKS = 6
 
 
 #: gemmsim::Init: where an addend enters.

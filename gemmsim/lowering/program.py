@@ -13,6 +13,7 @@ from typing import Any
 from gemmsim.arithmetic import Accumulator
 from gemmsim.arithmetic.shuffled import Shuffled
 from gemmsim.formats import Cast
+from gemmsim.hardware.models import LEAST_EXPONENT
 
 from .numbers import Method
 from .orders import Wrapped
@@ -42,8 +43,8 @@ class HardwareStep:
     kept: int = 0
     out: int = 0
     k: int = 0
+    least: int = LEAST_EXPONENT
     group: int = 0
-    flush: int = 0
     total_bits: int = 0
     addend_bits: int = 0
     halves: int = 0

@@ -14,8 +14,8 @@ from .rounding import Rounder
 
 __all__: list[str] = []
 
-#: Exponent that a zero has in the search for the largest one, whatever its format.
-_ZERO_EXPONENT = -126
+#: Where every addend is zero.
+_ANY_EXPONENT = 0
 
 
 @implements(Fused)
@@ -40,7 +40,9 @@ def _step(accumulator: Fused, dot: Dot, terms: Sequence[int], register: Value) -
     whole = [int(x) for x in addends]  # -0.0 is a zero, too
     words = "nothing cut"
     if accumulator.kept is not None:
-        largest = max(_exponents(accumulator, dot, terms, whole[-1]))
+        largest = max(_exponents(accumulator, dot, terms, whole[-1]), default=_ANY_EXPONENT)
+        if accumulator.least is not None:
+            largest = max(largest, accumulator.least)
         place = largest - accumulator.kept
         whole = [_cut(x, place - dot.unit) for x in whole]
         words = f"largest exponent {largest}, addends cut toward zero below 2^{place}"
@@ -50,17 +52,17 @@ def _step(accumulator: Fused, dot: Dot, terms: Sequence[int], register: Value) -
 
 
 def _exponents(accumulator: Fused, dot: Dot, terms: Sequence[int], register: int) -> list[int]:
-    """Of the products, operand by operand, and of the register."""
+    """Of the products, operand by operand, and of the register; of those that are not zero."""
     a, b = accumulator.operand_formats
     out = accumulator.out.format
     assert isinstance(out, FloatFormat)
-    found = [_exponent(dot.left[k], a) + _exponent(dot.right[k], b) for k in terms]
-    own = _ZERO_EXPONENT if register == 0 else max(abs(register).bit_length() - 1 + dot.unit, out.emin)
-    return [*found, own]
+    pairs = ((dot.left[k], dot.right[k]) for k in terms)
+    found = [_exponent(x, a) + _exponent(y, b) for x, y in pairs if x and y]
+    return [*found, max(abs(register).bit_length() - 1 + dot.unit, out.emin)] if register else found
 
 
 def _exponent(x: float, fmt: FloatFormat) -> int:
-    return _ZERO_EXPONENT if x == 0 else max(math.frexp(x)[1] - 1, fmt.emin)
+    return max(math.frexp(x)[1] - 1, fmt.emin)
 
 
 def _cut(x: int, bits: int) -> int:

@@ -12,9 +12,20 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from ..arithmetic import Hardware
-from ..formats import FP32, Cast, FloatFormat
+from ..formats import FP16, FP32, Cast, FloatFormat
 from ..hardware.instruction import Instruction
-from ..hardware.models import Conversion, FlooredSum, FmaChain, FusedBlock, Model, PairwiseTree, ScaledGroups
+from ..hardware.models import (
+    LEAST_EXPONENT,
+    Conversion,
+    ExactSum,
+    FlooredSum,
+    FmaChain,
+    FusedBlock,
+    Model,
+    PairwiseTree,
+    ScaledGroups,
+    TwoBlocks,
+)
 from ..hardware.operands import OPERANDS
 from .dot import Dot, implements
 from .dyadic import NAN, Value, add
@@ -22,9 +33,6 @@ from .rounding import rounder
 from .scaled import times_tensor_scales
 
 __all__ = ["chain"]
-
-#: Exponent that a zero has in the search for the largest one, whatever its format.
-_ZERO_EXPONENT = -126
 
 
 class _Step(NamedTuple):
@@ -61,11 +69,12 @@ _NO_SCALES = _Scales()
 
 
 class _Term(NamedTuple):
-    """significand * 2**(exponent - bits): a product or the register, not normalised."""
+    """significand * 2**(exponent - bits): a product or the register, not normalised; ``counts``: its exponent does."""
 
     significand: int
     exponent: int
     bits: int
+    counts: bool
 
     def cut(self, place: int) -> int:
         """In units of 2**place, toward zero."""
@@ -154,7 +163,8 @@ def chain(
 
 
 def _fused_block(model: FusedBlock, step: _Step) -> Value:
-    """E = max of all exponents; each addend cut toward zero at 2^(E - F); exact sum; one conversion."""
+    """E = max of the exponents of all but zeros, at least ``least``; each addend cut toward zero at 2^(E - F); exact
+    sum; one conversion."""
     special = _special([*step.products, step.c, *_nan_scales(step)])
     if special is not None:
         return special
@@ -164,7 +174,7 @@ def _fused_block(model: FusedBlock, step: _Step) -> Value:
 
 def _cut_and_added(terms: list[_Term], model: FusedBlock | ScaledGroups, step: _Step) -> Value:
     """Each term cut below the largest exponent, their exact sum, converted once."""
-    place = max(term.exponent for term in terms) - model.kept
+    place = max([model.least, *(term.exponent for term in terms if term.counts)]) - model.kept
     kept = [term.cut(place) for term in terms]
     step.say(f"largest exponent {place + model.kept}, addends cut toward zero below 2^{place}")
     step.say(f"kept {', '.join(map(str, kept))} (the last is the register)")
@@ -172,15 +182,39 @@ def _cut_and_added(terms: list[_Term], model: FusedBlock | ScaledGroups, step: _
     return _converted(sum(kept), place, model.conversion, step.unit)
 
 
+def _two_blocks(model: TwoBlocks, step: _Step) -> Value:
+    """Products of binary16 numbers with k mod 4 in {0, 1}, then {2, 3}, each a fused block, the first from +0; then the
+    register is added to nearest."""
+    total: Value = 0
+    for wanted in ((0, 1), (2, 3)):
+        which = [k for k in range(len(step.products)) if k % 4 in wanted]
+        step.say(f"k mod 4 in {{{wanted[0]}, {wanted[1]}}}")
+        left, right, products = ([some[k] for k in which] for some in (step.left, step.right, step.products))
+        total = _fused_block(model, step._replace(left=left, right=right, products=products, c=total))
+    step.say("the register added, to nearest")
+    return rounder(Cast(OPERANDS[step.row.d].format), step.unit)(add(step.c, total))
+
+
+def _exact_sum(model: ExactSum, step: _Step) -> Value:
+    """All products and the register, one rounding; a sum of zero is +0."""
+    step.say("exact sum with the register, rounded once")
+    total: Value = step.c
+    for p in step.products:
+        total = add(total, p)
+    return rounder(Cast(OPERANDS[step.row.d].format), step.unit)(total) if total != 0 else 0
+
+
 def _scaled_groups(model: ScaledGroups, step: _Step) -> Value:
-    """As a fused block whose addends are exact sums of groups times both scales, with the scales' exponents."""
+    """As a fused block whose addends are exact sums of groups times both scales, with the scales' exponents. Groups of
+    zero products do not count."""
     special = _special([*step.products, step.c, *_nan_scales(step)])
     if special is not None:
         return special
     grid = min(term.exponent - term.bits for term in _products(step))
     values = [term.cut(grid) for term in _products(step)]
-    sums = [sum(values[first : first + model.group]) for first in range(0, len(values), model.group)]
-    terms = [*_scaled([_Term(total, 0, -grid) for total in sums], step, model.group), _register(step)]
+    groups = [values[first : first + model.group] for first in range(0, len(values), model.group)]
+    sums = [_Term(sum(group), 0, -grid, any(group)) for group in groups]
+    terms = [*_scaled(sums, step, model.group), _register(step)]
     step.say(f"{len(sums)} groups of {model.group} summed exactly, times their scales")
     return _cut_and_added(terms, model, step)
 
@@ -197,8 +231,9 @@ def _scaled(terms: list[_Term], step: _Step, size: int) -> list[_Term]:
     scaled = []
     for i, term in enumerate(terms):
         left, right = _decoded(step.left_scales[i * size], fmt), _decoded(step.right_scales[i * size], fmt)
-        exponent = term.exponent + left[1] + right[1]
-        scaled.append(_Term(term.significand * left[0] * right[0], exponent, term.bits + 2 * (fmt.p - 1)))
+        exponent, significand = term.exponent + left[1] + right[1], term.significand * left[0] * right[0]
+        counts = term.counts and left[0] * right[0] != 0
+        scaled.append(_Term(significand, exponent, term.bits + 2 * (fmt.p - 1), counts))
     return scaled
 
 
@@ -209,17 +244,15 @@ def _pairwise_tree(model: PairwiseTree, step: _Step) -> Value:
 
     def settled(x: Value) -> Value:
         x = round32(x)
-        if model.flush and type(x) is int and abs(x) < smallest:
+        if type(x) is int and abs(x) < smallest:
             return -0.0 if x < 0 else 0
         return x
 
     c = step.c
-    if model.flush and (c == 0 or (type(c) is int and abs(c) < smallest)):
+    if c == 0 or (type(c) is int and abs(c) < smallest):
         c = 0
-    products = _flushed(step) if model.flush else step.products
-    flushing = ", subnormals flushed" if model.flush else ""
-    step.say(f"pairs added level by level, then the register, each rounded to binary32{flushing}")
-    values = [settled(add(p, 0)) for p in products]
+    step.say("pairs added level by level, then the register, each rounded to binary32, subnormals flushed")
+    values = [settled(add(p, 0)) for p in _flushed(step)]
     while len(values) > 1:
         values = [settled(add(x, y)) for x, y in zip(values[::2], values[1::2], strict=True)]
     return settled(add(c, values[0]))
@@ -227,7 +260,7 @@ def _pairwise_tree(model: PairwiseTree, step: _Step) -> Value:
 
 def _flushed(step: _Step) -> Iterator[Value]:
     """The products after operands that are subnormal in their own format have become +0."""
-    a, b = _formats(step.row)
+    a, b = OPERANDS[step.row.a].format, OPERANDS[step.row.b].format
     for x, y, p in zip(step.left, step.right, step.products, strict=True):
         if 0 < abs(x) < a.smallest_normal or 0 < abs(y) < b.smallest_normal:
             yield 0 if math.isfinite(x) and math.isfinite(y) else NAN
@@ -236,7 +269,11 @@ def _flushed(step: _Step) -> Iterator[Value]:
 
 
 def _floored_sum(model: FlooredSum, step: _Step) -> Value:
-    """Products cut at F below their own largest exponent e; total floored at M - 31, c at M - 24, M = max(e, e_c)."""
+    """Products cut at F below their own largest exponent e; total floored at M - 32, c at M - 24, M = max(e, e_c).
+
+    Their sum is floored at 31 bits below its own exponent. Zero products do not count; a zero c has the exponent of the
+    smallest normal number.
+    """
     special = _special([*step.products, step.c])
     if special is None:
         # A finite product of 2**128 or more counts as infinite.
@@ -248,20 +285,24 @@ def _floored_sum(model: FlooredSum, step: _Step) -> Value:
     parts = [products[::2], products[1::2]] if model.halves else [products]
     sums = [_cut_sum(model, part) for part in parts]
     exponent = max(one.exponent for one in sums)
-    total = _Term(sum(one.floor(exponent - model.kept) for one in sums), exponent, model.kept)
+    total = _Term(sum(one.floor(exponent - model.kept) for one in sums), exponent, model.kept, True)
     largest = max(exponent, c.exponent)
     place = largest - model.total_bits
     kept = total.floor(place)
     if model.window is None or c.exponent >= largest - model.window:
         kept += c.floor(largest - model.addend_bits) << (model.total_bits - model.addend_bits)
+    own = max(abs(kept).bit_length() - 1 + place, OPERANDS[step.row.d].format.emin)
+    drop = max(own - model.sum_bits - place, 0)
+    kept = kept >> drop << drop
     step.say(f"products cut {model.kept} bits below their largest exponent {exponent}, then summed")
     step.say(f"sum {kept} * 2^{place} with the register, converted by {model.conversion.name}")
     return _converted(kept, place, model.conversion, step.unit)
 
 
 def _cut_sum(model: FlooredSum, terms: Sequence[_Term]) -> _Term:
-    exponent = max(term.exponent for term in terms)
-    return _Term(sum(term.cut(exponent - model.kept) for term in terms), exponent, model.kept)
+    # Where all are zero any exponent serves that is below those of others.
+    exponent = max((term.exponent for term in terms if term.counts), default=LEAST_EXPONENT)
+    return _Term(sum(term.cut(exponent - model.kept) for term in terms), exponent, model.kept, True)
 
 
 def _fma_chain(model: FmaChain, step: _Step) -> Value:
@@ -277,6 +318,8 @@ def _fma_chain(model: FmaChain, step: _Step) -> Value:
 _STEPS: dict[type[Model], Callable[[Any, _Step], Value]] = {
     FusedBlock: _fused_block,
     ScaledGroups: _scaled_groups,
+    TwoBlocks: _two_blocks,
+    ExactSum: _exact_sum,
     PairwiseTree: _pairwise_tree,
     FlooredSum: _floored_sum,
     FmaChain: _fma_chain,
@@ -293,6 +336,9 @@ def _special(addends: Sequence[Value]) -> Value | None:
 
 
 def _formats(row: Instruction) -> tuple[FloatFormat, FloatFormat]:
+    """Of the operands as they are multiplied."""
+    if isinstance(row.model, TwoBlocks):
+        return FP16, FP16
     return OPERANDS[row.a].format, OPERANDS[row.b].format
 
 
@@ -302,14 +348,15 @@ def _products(step: _Step) -> list[_Term]:
     terms = []
     for x, y in zip(step.left, step.right, strict=True):
         (x_significand, x_exponent), (y_significand, y_exponent) = _decoded(x, a), _decoded(y, b)
-        terms.append(_Term(x_significand * y_significand, x_exponent + y_exponent, a.p + b.p - 2))
+        significand = x_significand * y_significand
+        terms.append(_Term(significand, x_exponent + y_exponent, a.p + b.p - 2, significand != 0))
     return terms
 
 
 def _decoded(x: float, fmt: FloatFormat) -> tuple[int, int]:
     """(significand, exponent of its hidden bit): x = significand * 2**(exponent - p + 1)."""
     if x == 0:
-        return 0, _ZERO_EXPONENT
+        return 0, fmt.emin
     exponent = max(math.frexp(x)[1] - 1, fmt.emin)
     return int(math.ldexp(x, fmt.p - 1 - exponent)), exponent
 
@@ -319,10 +366,8 @@ def _register(step: _Step) -> _Term:
     fmt = OPERANDS[step.row.d].format
     # -0.0 is a zero too.
     c = int(step.c)
-    if c == 0:
-        return _Term(0, _ZERO_EXPONENT, fmt.p - 1)
-    exponent = max(abs(c).bit_length() - 1 + step.unit, fmt.emin)
-    return _Term(c, exponent, exponent - step.unit)
+    exponent = fmt.emin if c == 0 else max(abs(c).bit_length() - 1 + step.unit, fmt.emin)
+    return _Term(c, exponent, exponent - step.unit, c != 0)
 
 
 def _floor(x: int, shift: int) -> int:
@@ -330,7 +375,8 @@ def _floor(x: int, shift: int) -> int:
 
 
 def _converted(total: int, place: int, conversion: Conversion, unit: int) -> Value:
-    """``total * 2**place`` with the conversion's fraction bits, subnormals kept; +0 for zero and underflow."""
+    """``total * 2**place`` with the conversion's fraction bits, subnormals kept; +0 for zero, and for underflow unless
+    the conversion keeps its sign."""
     fmt = OPERANDS[conversion.operand].format
     magnitude = abs(total)
     exponent = max(magnitude.bit_length() - 1 + place, fmt.emin)
@@ -343,4 +389,6 @@ def _converted(total: int, place: int, conversion: Conversion, unit: int) -> Val
     kept <<= quantum - unit
     if kept >= 1 << (fmt.emax + 1 - unit):
         return -math.inf if total < 0 else math.inf
+    if kept == 0:
+        return -0.0 if total < 0 and conversion.signed else 0
     return -kept if total < 0 else kept

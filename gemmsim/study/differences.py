@@ -30,6 +30,8 @@ CLASSES = (
     *(f"ulp_above_{_name(edge)}" for edge in EDGES),
 )
 
+_NAN = ("nan", "nan_against")
+
 
 def unit_of(*specs: gs.GemmSpec) -> FloatFormat:
     """The format whose units count: the one with fewer significant bits of those in which the specs end.
@@ -56,12 +58,13 @@ def differences(a: Tensor, b: Tensor, truth: Tensor, unit: FloatFormat) -> dict[
     bias_ulp                  mean of (a - b) sign(truth) in units, of elements that are finite in both
     ulp_mean, ulp_max         mean and largest distance of those
     nonfinite                 share of elements that are infinite or NaN in a or b and not equal; beyond the last class
+    nan, nan_against          share of elements that are NaN in a, and in b
     ========================  =====================================================================================
 
     Of no elements every column is None.
     """
     if not a.numel():
-        return dict.fromkeys(("equal", *CLASSES, "sign_bias", "bias_ulp", "ulp_mean", "ulp_max", "nonfinite"))
+        return dict.fromkeys(("equal", *CLASSES, "sign_bias", "bias_ulp", "ulp_mean", "ulp_max", "nonfinite", *_NAN))
     x, y, t = (values.double().flatten() for values in (a, b, truth))
     same = (x == y) | (x.isnan() & y.isnan())
     equal = same & ((torch.signbit(x) == torch.signbit(y)) | (x != 0))
@@ -87,6 +90,7 @@ def differences(a: Tensor, b: Tensor, truth: Tensor, unit: FloatFormat) -> dict[
         "ulp_mean": float(distance[both].mean()) if signed.numel() else None,
         "ulp_max": float(distance[both].max()) if signed.numel() else None,
         "nonfinite": _share(~finite),
+        **{name: _share(values.isnan()) for name, values in zip(_NAN, (x, y), strict=True)},
     }
 
 

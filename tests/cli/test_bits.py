@@ -24,7 +24,7 @@ def words(*args: str) -> str:
 def test_it_shows_exponents_shifts_cut_bits_and_the_register():
     text = words(*WGMMA, "--in", "e4m3", "--a", "-1,2^-6,2^-7", "--b", "1,2^-7,2^-7", "--c", "1")
     lines = [line.split() for line in text.splitlines()]
-    assert "wgmma.m64n8k32.f32.e4m3.e4m3" in text and "not silicon" in text
+    assert "wgmma.m64n8k32.f32.e4m3.e4m3" in text and "silicon recorded" in text
     assert "E = 0:" in text and "below 2^-13" in text
     assert ["p0", "-1.0", "0", "0", "-8192", "-"] in lines
     assert ["p1", "2^-13", "-12", "12", "1", "-"] in lines
@@ -34,9 +34,11 @@ def test_it_shows_exponents_shifts_cut_bits_and_the_register():
     assert ["result", "0x39000000", "=", "0.0001220703125"] in lines
 
 
-def test_a_zero_that_holds_the_largest_exponent_is_shown():
+def test_a_zero_has_no_exponent():
     text = words(*WGMMA, "--in", "bf16", "--a", "0", "--b", "2^100", "--c", "2^-60")
-    assert "E = -26" in text and "p0" in text and "result    0x00000000 = 0.0" in text and "exact     2^-60" in text
+    assert "E = -60" in text and "p0" not in text and "result    0x21800000 = 8.673617379884035e-19" in text
+    text = words(*WGMMA, "--in", "bf16", "--a", "2^-76", "--b", "2^-76", "--c", "0")
+    assert "E = -133: the largest exponent" in text and "result    0x00000000" in text and "exact     2^-152" in text
 
 
 def test_every_step_is_shown():

@@ -12,6 +12,7 @@ import torch
 
 from gemmsim import hardware
 from gemmsim.formats import parse_cast
+from gemmsim.hardware.tracing import floor_log2
 from gemmsim.reference import round_value
 
 FP32 = parse_cast("fp32")
@@ -20,7 +21,7 @@ DOTS = 40
 
 
 def exponent(x: float, kind: hardware.Operand) -> int:
-    return max(math.frexp(x)[1] - 1, kind.format.emin) if x else -126
+    return max(math.frexp(x)[1] - 1, kind.format.emin) if x else -10_000
 
 
 def drawn(rng: random.Random, kind: hardware.Operand, count: int) -> list[int]:
@@ -70,7 +71,7 @@ def compare(row: hardware.Instruction, step) -> None:
 @pytest.mark.parametrize("row", rows(hardware.PairwiseTree), ids=lambda row: f"{row.arch}-{row.name}")
 def test_trees_agree_with_binary32_arithmetic(row):
     def flushed(x: float, least: float) -> float:
-        return math.copysign(0.0, x) if row.model.flush and abs(x) < least else x
+        return math.copysign(0.0, x) if abs(x) < least else x
 
     def round32(x: float) -> float:
         with np.errstate(all="ignore"):
@@ -82,7 +83,16 @@ def test_trees_agree_with_binary32_arithmetic(row):
         values = [round32(p * q + 0.0) for p, q in pairs]
         while len(values) > 1:
             values = [round32(p + q) for p, q in zip(values[::2], values[1::2], strict=True)]
-        return round32((abs(flushed(c, 2.0**-126)) and c if row.model.flush else c) + values[0])
+        return round32((abs(flushed(c, 2.0**-126)) and c) + values[0])
+
+    compare(row, step)
+
+
+@pytest.mark.parametrize("row", rows(hardware.ExactSum), ids=lambda row: f"{row.arch}-{row.name}")
+def test_exact_sums_are_rounded_once(row):
+    def step(x: list[float], y: list[float], c: float) -> float:
+        exact = Fraction(c) + sum(Fraction(p) * Fraction(q) for p, q in zip(x, y, strict=True))
+        return round_value(exact, FP32) or math.copysign(0.0, exact or 1)  # an underflow keeps its sign
 
     compare(row, step)
 
@@ -109,10 +119,13 @@ def test_floored_sums_agree_with_the_formula_in_fractions(row):
             total = floor(even, e - 24) + floor(odd, e - 24)
         else:
             total, e = cut_sum(x, y)
-        largest = max(e, exponent(c, c_kind))
-        kept = row.operands[0].width != 8 or exponent(c, c_kind) >= largest - 25
+        own = max(exponent(c, c_kind), -126)
+        largest = max(e, own)
+        kept = row.operands[0].width != 8 or own >= largest - 25
         addend = floor(Fraction(c), largest - 24) if kept else 0
-        value = floor(total, largest - 31) + addend
-        return round_value(value, FP32) + 0.0  # zero results are +0
+        value = floor(total, largest - 32) + addend
+        exponent_of_sum = max(floor_log2(value), -126) if value else -126
+        value = floor(value, exponent_of_sum - 31)
+        return round_value(value, FP32) or math.copysign(0.0, value or 1)  # an underflow keeps its sign
 
     compare(row, step)

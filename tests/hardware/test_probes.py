@@ -1,4 +1,4 @@
-"""The thirteen probes, as the model answers them: by ``mma`` and by the fractions of ``trace``."""
+"""The probes, as the model answers them: by ``mma`` and by the fractions of ``trace``."""
 
 from __future__ import annotations
 
@@ -36,8 +36,21 @@ def test_the_model_answers_as_the_sheet_says(probe):
     assert hardware.trace(hardware.instruction(probe.arch, probe.instruction), a, b, c).result == probe.expect
 
 
-def test_all_thirteen_are_there():
-    assert sorted({probe.number for probe in hardware.PROBES}) == list(range(1, 14))
+def test_all_are_there():
+    assert sorted({probe.number for probe in hardware.PROBES}) == list(range(1, 17))
+    assert {probe.number for probe in hardware.UNDECIDED} == {9, 14, 15, 16}
+
+
+def test_the_undecided_ones_tell_rules_apart():
+    """Each has an outcome of its own under the rule that it asks about: the neighbours' rules give another."""
+    turing = next(probe for probe in hardware.UNDECIDED if probe.number == 15)
+    f16 = "mma.m16n8k8.f32.f16.f16.f32"
+    a, b, c = turing.codes()
+    assert answer("turing", f16, [*a, 0, 0, 0, 0], [*b, 0, 0, 0, 0], c) == 0x33800000 != turing.expect
+    for probe in hardware.UNDECIDED:
+        if probe.number == 16:
+            blackwell = answer("rtx_blackwell", probe.instruction, *probe.codes())
+            assert blackwell != probe.expect or probe.instruction.startswith("mma.m16n8k32.f16")
 
 
 def test_probe_10_tells_hopper_from_ampere():

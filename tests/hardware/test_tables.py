@@ -11,12 +11,52 @@ from gemmsim.formats import FormatError
 
 def test_rows_are_frozen_values_with_a_source():
     for family in hardware.families():
-        assert "2511.10909" in str(family.source) and not family.source.silicon
         assert hash(family) == hash(family) and list(family.instructions())
     for row in hardware.instructions():
         assert row.k % row.model.products == 0 and row.steps in (1, 2, 4, row.k)
         assert row.model.conversion.operand == row.d
         assert hardware.instruction(row.arch, row.name) is row
+
+
+def test_nobody_reads_silicon_where_there_was_none():
+    degrees = {row.source.evidence for row in hardware.instructions()}
+    assert degrees == {"silicon recorded", "equal to a model that replays silicon", "model only", "no vectors"}
+    for row in hardware.instructions():
+        words, source = str(row.source), row.source
+        assert source.silicon == words.startswith("silicon recorded") == (source.outputs > 0)
+        assert bool(source.chips) == (source.evidence in ("silicon recorded", "equal to a model that replays silicon"))
+        if not source.chips:
+            assert "not silicon" in words
+        if source.silicon:
+            assert row.a == row.b and row.c == row.d and all(chip in words for chip in source.chips)
+            assert source.outputs in (5_000, 10_000) and row.arch in ("volta", "ampere", "ada", "hopper", "blackwell")
+    one = hardware.instruction("turing", "mma.m8n8k4.f32.f16.f16.f32")
+    assert one.model.kept == 23 and str(one.source).endswith("one source") and "one source" in hardware.table()
+    replayed = hardware.instruction("hopper", "wgmma.m64n8k32.f32.e4m3.e5m2").source
+    assert "mmaemu" in str(replayed) and replayed.chips == ("H100 PCIe",)
+
+
+def test_kinds_have_nvidias_names_and_may_be_left_out():
+    full = "tcgen05mma_block_scale.m128n8k64.kind::mxf4nvf4.block32.f32.e2m1.e2m1.ue8m0"
+    row = hardware.instruction("blackwell", full)
+    assert row.name == full and row is hardware.instruction("blackwell", full.replace(".kind::mxf4nvf4", ""))
+    other = hardware.instruction("blackwell", full.replace("mxf4nvf4", "mxf4"))
+    assert other is not row and (other.model, other.kind) == (row.model, "mxf4")
+    plain = hardware.instruction("rtx_blackwell", "mma.m16n8k32.f32.e4m3.e4m3.f32")
+    assert (
+        plain.kind is None and hardware.instruction("rtx_blackwell", "mma.m16n8k32.f32.e3m2.e2m1.f32").kind == "f8f6f4"
+    )
+    assert hardware.largest("blackwell", "f8f6f4", "e3m2", "e2m1").a == "e3m2"
+
+
+def test_narrow_operands_lie_in_bytes_or_packed():
+    name = "mma.m16n8k32.kind::f8f6f4.f32.{}.{}.f32"
+    a, b, _, _ = hardware.instruction("rtx_blackwell", name.format("e3m2", "e2m1")).operands
+    assert (a.container, a.padded, b.container, b.padded) == (8, 0, 8, 2)
+    packed = hardware.instruction(
+        "rtx_blackwell", "mma_block_scale.m16n8k64.kind::mxf4.block32.f32.e2m1.e2m1.f32.ue8m0"
+    )
+    assert (packed.operands[0].container, packed.operands[0].packed) == (8, 2)
 
 
 def test_architectures_are_found_as_people_write_them():
@@ -37,7 +77,7 @@ def test_m_and_n_of_wide_units_are_free():
     ("hopper", "wgmma", "e4m3", "e5m2", "f32", "wgmma.m64n8k32.f32.e4m3.e5m2"),
     ("hopper", "mma", "tf32", None, "fp32", "mma.m16n8k8.f32.tf32.tf32.f32"),
     ("ampere", "mma", "e5m10", None, "fp16", "mma.m16n8k16.f16.f16.f16.f16"),
-    ("blackwell", "tcgen05", "bf16", "f16", "fp32", "tcgen05mma.m64n8k16.f32.bf16.f16"),
+    ("blackwell", "tcgen05", "bf16", "f16", "fp32", "tcgen05mma.m64n8k16.kind::f16.f32.bf16.f16"),
     ("cdna1", "mfma", "bf16", None, "fp32", "mfma.f32_16x16x8bf16"),
     ("cdna2", "mfma", "bf16", None, "fp32", "mfma.f32_16x16x16bf16_1k"),
     ("cdna3", "mfma", "tf32", None, "fp32", "mfma.f32_16x16x8_xf32"),

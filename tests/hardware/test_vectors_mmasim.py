@@ -60,12 +60,8 @@ def test_the_vectors_are_all_there():
     assert (len(cases()), outputs) == (198, 179_584)
 
 
-def test_the_tables_name_what_the_vectors_hold_and_say_which_rows_they_do_not():
-    held = {hardware.instruction(case["arch"], f"{case['unit']}.{case['instr']}") for case in cases()}
+def test_the_tables_name_what_the_vectors_hold():
     for case in cases():
         row = hardware.instruction(case["arch"], f"{case['unit']}.{case['instr']}")
         assert (row.k, row.c, row.d, row.block) == (case["k"], case["c"], case["d"], case["block"])
         assert row.a == (case["a_sem"] if case["a"] == "f32" else case["a"].removesuffix("x2"))
-    for row in hardware.instructions():
-        assert ("no vectors" in str(row.source)) == (row not in held), row.name
-        assert not row.source.silicon

@@ -24,7 +24,7 @@ def test_rows_of_the_tables(row, one):
 
 
 def exponent(x: Fraction, fmt: FloatFormat) -> int:
-    return -126 if x == 0 else max(math.frexp(float(x))[1] - 1, fmt.emin)
+    return max(math.frexp(float(x))[1] - 1, fmt.emin)
 
 
 def by_formula(one: Fused, a: list[float], b: list[float]) -> float:
@@ -37,7 +37,8 @@ def by_formula(one: Fused, a: list[float], b: list[float]) -> float:
         ]
         addends = [*(x * y for x, y in pairs), c]
         if one.kept is not None:
-            largest = max([exponent(x, fa) + exponent(y, fb) for x, y in pairs] + [exponent(c, out)])
+            exponents = [exponent(x, fa) + exponent(y, fb) for x, y in pairs if x and y] + [exponent(c, out)] * (c != 0)
+            largest = max([-252 if one.least is None else one.least, *exponents])
             unit = Fraction(2) ** (largest - one.kept)
             addends = [math.trunc(x / unit) * unit for x in addends]
         total = sum(addends, Fraction(0))

@@ -6,6 +6,7 @@
 #include <vector>
 #include "gemmsim/philox.h"
 #include "product/binned.h"
+#include "product/fields.h"
 #include "product/watcher.h"
 #include "product/hardware_model.h"
 #include "product/lookup.h"
@@ -77,7 +78,7 @@ template <class T> struct Compose {
         t.k0 = begin;
         t.kmap = kmap ? kmap + begin : nullptr;
         if (base.low_a) t.low_a = base.low_a + begin, t.low_b = base.low_b + begin;
-        if (base.field_a) t.field_a = base.field_a + begin * MR, t.field_b = base.field_b + begin * nr;
+        ExponentFields::begin_at(&t, r.hardware, begin, nr);
         return t;
     }
 
@@ -207,9 +208,8 @@ template <class T> struct Compose {
     void instructions(const Tile& t) const {
         if (scales.all && !r.wrapper_count) return scaled_instructions(t);
         const bool lanes = choice.kind == LANES, any = r.hardware.kind == HW_TREE;
-        HardwareModel m = r.hardware;
-        m.kept = choice.kept;
-        if (lanes && sizeof(T) == 4) isa.hardware(t, m, choice.carrier == 1);
+        const HardwareModel& m = r.hardware;
+        if (lanes && sizeof(T) == 4) isa.hardware(t, m, choice.kept, choice.carrier == 1);
         else if (lanes) in_float_tiles(t, m);
         if (lanes && (any || !specials)) return;
         const T *a = (const T*)t.a, *b = (const T*)t.b;
@@ -238,7 +238,7 @@ template <class T> struct Compose {
         f.a = a.data();
         f.b = b.data();
         f.c = c;
-        isa.hardware(f, m, choice.carrier == 1);
+        isa.hardware(f, m, choice.kept, choice.carrier == 1);
         for (int i = 0; i < t.rows; ++i)
             for (int j = 0; j < nr; ++j) ((T*)t.c)[i * nr + j] = (T)c[i * wide + j];
     }

@@ -7,15 +7,15 @@
 
 namespace gemmsim {
 
-// What decides the exponent of a decoded operand: a zero's is that of the smallest normal binary32, a subnormal's
-// that of the smallest normal of its own format.
+// The exponent that aligns a decoded operand: a subnormal's is that of the smallest normal of its own format; with a zero's no product
+// counts.
 inline int hardware_exponent(double x, int emin) {
-    if (x == 0) return -126;
+    if (x == 0) return ZERO_EXPONENT;
     const int e = ilogb(x);
     return e < emin ? emin : e;
 }
 
-// The cast of a step's conversion, where it is a cast (HW_CAST, HW_CAST_INF).
+// The cast of a step's conversion, where it is a cast (HW_CAST, HW_CAST_INF; of HW_RNE23 binary32).
 inline Cast conversion(const HardwareModel& m, Cast add) {
     if (m.out == HW_CAST_INF) {
         add.over_pos = add.inf_pos;
@@ -29,7 +29,7 @@ inline Cast conversion(const HardwareModel& m, Cast add) {
 struct HardwareDot {
     const HardwareModel& m;
     double c = 0;
-    const Cast* to = nullptr;  // of HW_CAST and HW_CAST_INF
+    const Cast* to = nullptr;  // of conversions that are casts
 
     struct Products {
         double value[64];
@@ -39,17 +39,28 @@ struct HardwareDot {
     };
 
     template <class T> void step(const T* a, int64_t a_stride, const T* b, int64_t b_stride, int count) {
+        if (m.kind != HW_TWO_BLOCKS) return block(a, a_stride, b, b_stride, count, 0);
+        const double addend = c;
+        c = 0;
+        for (int part = 0; part < 2; ++part) block(a, a_stride, b, b_stride, count, part);
+        c = added(addend, c);
+    }
+
+    // All products of a step, or those of one of its two blocks.
+    template <class T> void block(const T* a, int64_t a_stride, const T* b, int64_t b_stride, int count, int part) {
         Products p;
-        p.count = count;
+        p.count = 0;
         p.nan = is_nan(c);
         p.plus = is_inf(c) && c > 0;
         p.minus = is_inf(c) && c < 0;
         for (int i = 0; i < count; ++i) {
+            if (m.kind == HW_TWO_BLOCKS && i % 4 / 2 != part) continue;
             const double x = (double)a[i * a_stride], y = (double)b[i * b_stride], q = x * y;
             if (is_nan(q)) p.nan = true;
             else if (is_inf(x) || is_inf(y)) (q > 0 ? p.plus : p.minus) = true;
-            p.value[i] = q;
-            p.exponent[i] = m.kind == HW_GROUPS ? 0 : hardware_exponent(x, m.a_emin) + hardware_exponent(y, m.b_emin);
+            const int own = hardware_exponent(x, m.a_emin) + hardware_exponent(y, m.b_emin);
+            p.exponent[p.count] = m.kind == HW_GROUPS && q != 0 ? 0 : own;
+            p.value[p.count++] = q;
         }
         if (p.nan || (p.plus && p.minus)) c = canonical_nan();
         else if (p.plus || p.minus) c = infinite(p.plus);
@@ -58,24 +69,24 @@ struct HardwareDot {
     }
 
     static int largest(const Products& p, int first, int stride) {
-        int e = -1000;
+        int e = LEAST_EXPONENT;
         for (int i = first; i < p.count; i += stride) e = p.exponent[i] > e ? p.exponent[i] : e;
         return e;
     }
 
-    bool by_cast() const { return m.out >= HW_CAST; }
+    bool by_cast() const { return m.out >= HW_RNE23; }
     double infinite(bool plus) const { return by_cast() ? plus ? to->inf_pos : to->inf_neg : plus ? INFINITY : -INFINITY; }
     int addend_exponent() const { return hardware_exponent(c, by_cast() ? to->emin : m.out == HW_RNE10 ? -14 : -126); }
 
     void fused(const Products& p) {
-        int e = addend_exponent();
-        const int top = m.kind == HW_GROUPS ? 0 : largest(p, 0, 1);
+        int e = addend_exponent() < m.least ? m.least : addend_exponent();
+        const int top = largest(p, 0, 1);
         e = top > e ? top : e;
         if (m.kept < 0) return uncut(p);
         if (m.kept > KEPT_IN_DOUBLE) return in_integers(p, e);
         double sum = trunc(ldexp(c, m.kept - e)), group = 0;
         for (int i = 0; i < p.count; ++i) {
-            if (m.kind == HW_FUSED) {
+            if (m.kind != HW_GROUPS) {
                 sum += trunc(ldexp(p.value[i], m.kept - e));
                 continue;
             }
@@ -100,7 +111,8 @@ struct HardwareDot {
         sum.clear();
         sum.add(exact_value(c));
         for (int i = 0; i < p.count; ++i) sum.add(exact_value(p.value[i]));
-        c = sum.round(*to, 0) + 0.0;
+        c = sum.round(*to, 0);
+        if (m.out != HW_RNE23) c += 0.0;
     }
 
     double cut_sum(const Products& p, int first, int stride, int e) const {
@@ -123,11 +135,20 @@ struct HardwareDot {
             const int even = largest(p, 0, 2), odd = largest(p, 1, 2);
             total = floor(ldexp(cut_sum(p, 0, 2, even), even - e)) + (p.count > 1 ? floor(ldexp(cut_sum(p, 1, 2, odd), odd - e)) : 0);
         } else total = cut_sum(p, 0, 1, e);
-        const int own = addend_exponent(), top = own > e ? own : e;
+        const int own = addend_exponent() < m.least ? m.least : addend_exponent(), top = own > e ? own : e;
         total = floor(ldexp(total, m.total_bits - m.kept + e - top));
         double addend = floor(ldexp(c, m.addend_bits - top));
         if (m.window >= 0 && own < top - m.window) addend = 0;
-        c = (double)(float)ldexp(total + ldexp(addend, m.total_bits - m.addend_bits), top - m.total_bits) + 0.0;
+        const double both = ldexp(total + ldexp(addend, m.total_bits - m.addend_bits), top - m.total_bits) + 0.0;
+        const int keep = m.total_bits - 1 - (both == 0 || ilogb(both) < -126 ? -126 : ilogb(both));  // one bit less than the total has
+        c = (double)(float)ldexp(floor(ldexp(both, keep)), -keep);
+    }
+
+    // The sum of two registers to nearest even; exact in double before it is rounded, where the format is binary16.
+    double added(double x, double y) const {
+        const double sum = m.out == HW_RNE10 ? x + y : (double)((float)x + (float)y);
+        if (is_nan(sum)) return canonical_nan();
+        return m.out == HW_RNE10 && !is_inf(sum) ? convert(sum) : sum + 0.0;
     }
 
     // rz23, e8m13: toward zero, infinity past the largest finite value. rne10: binary16 to nearest even. Never -0.

@@ -112,7 +112,7 @@ inline int uncut_bits(const Request& r, const Stats& a, const Stats& b) {
 // lanes beyond. Operands that are not finite are the driver's business.
 inline Choice choose_hardware(const Request& r, const Stats& a, const Stats& b) {
     const HardwareModel& m = r.hardware;
-    const bool exact_lanes = m.kind == HW_FUSED || m.kind == HW_FLOORED;
+    const bool exact_lanes = m.kind == HW_FUSED || m.kind == HW_FLOORED || m.kind == HW_TWO_BLOCKS;
     const double product = a.max_abs * b.max_abs;
     Choice c = {1, 0, SCALAR, 0};
     c.kept = m.kind == HW_FUSED && m.kept < 0 ? uncut_bits(r, a, b) : m.kept;
@@ -120,7 +120,7 @@ inline Choice choose_hardware(const Request& r, const Stats& a, const Stats& b) 
     if (m.kind == HW_FUSED && (c.kept < 0 || c.kept > KEPT_IN_TWO || (m.out >= HW_CAST && !fits(r.add, 1, true)))) return c;
     c.kind = LANES;
     // Products of float lanes have 24 bits, and int32 holds two of what is kept of them.
-    const bool few = m.kind != HW_FUSED || (c.kept <= 28 && a.width + b.width <= 24);
+    const bool few = (m.kind != HW_FUSED && m.kind != HW_TWO_BLOCKS) || (c.kept <= 28 && a.width + b.width <= 24);
     const bool narrow = few && product < ldexp(1.0, 90) && (a.lsb > 30000 || b.lsb > 30000 || a.lsb + b.lsb >= -90);
     c.carrier = exact_lanes && !narrow ? 1 : 0;
     return c;

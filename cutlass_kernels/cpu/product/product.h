@@ -378,7 +378,7 @@ template <class T> struct Product {
             const int64_t n = first + count - p < GROUP ? first + count - p : GROUP;
             pack_b(isa, carrier, b, p * nr, n, nr, r.b, at(), packed_b + p * g.k * nr, planned ? stats : nullptr);
             if (lowest.kept) lowest.of_b(packed_b + p * g.k * nr, n, nr, *stats, low_of_b(packed_b, p));
-            if (fields.kept) fields.of_panels_b(packed_b + p * g.k * nr, n, fields_of_b(packed_b, p));
+            if (fields.kept) fields.of_panels_b(packed_b + p * g.k * nr, n, nr, fields_of_b(packed_b, p));
         }
     }
 

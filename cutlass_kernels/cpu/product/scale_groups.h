@@ -57,16 +57,18 @@ struct ScaledDot {
             const double xa = fabs(scales.left(row, k + first)), xb = fabs(scales.right(col, k + first));
             double sum = 0;
             int e = exponent(xa) + exponent(xb);
+            bool zero = true;
             for (int i = first; i < first + size && i < count; ++i) {
                 const double x = (double)a[i * a_stride], y = (double)b[i * b_stride], q = x * y;
                 if (is_nan(q)) p.nan = true;
                 else if (is_inf(q)) (q > 0 ? p.plus : p.minus) = true;
                 sum += q;
+                zero = zero && q == 0;
                 if (m.kind == HW_FUSED) e += hardware_exponent(x, m.a_emin) + hardware_exponent(y, m.b_emin);
             }
             if (is_nan(xa) || is_nan(xb)) p.nan = true;
             p.value[p.count] = sum * (xa * xb);
-            p.exponent[p.count++] = e;
+            p.exponent[p.count++] = zero ? ZERO_EXPONENT : e;
         }
         if (p.nan || (p.plus && p.minus)) dot.c = canonical_nan();
         else if (p.plus || p.minus) dot.c = p.plus ? INFINITY : -INFINITY;
@@ -75,7 +77,8 @@ struct ScaledDot {
 
     void add(const HardwareDot::Products& p) {
         const HardwareModel& m = dot.m;
-        const int own = dot.addend_exponent(), top = HardwareDot::largest(p, 0, 1), e = top > own ? top : own;
+        int e = dot.addend_exponent() < m.least ? m.least : dot.addend_exponent();
+        for (int i = 0; i < p.count; ++i) e = p.exponent[i] > e ? p.exponent[i] : e;
         double sum = trunc(ldexp(dot.c, m.kept - e));
         for (int i = 0; i < p.count; ++i) sum += trunc(ldexp(p.value[i], m.kept - e));
         dot.c = dot.convert(ldexp(sum, e - m.kept));
@@ -123,7 +126,7 @@ struct TileGroups {
             memcpy(&u, &v, 8);
             const int e = (int)(u >> 52) - 1023;  // none is subnormal in double
             value[i] = v;
-            exponent[i] = v == 0 ? -126 : e < emin ? emin : e;
+            exponent[i] = v == 0 ? ZERO_EXPONENT : e < emin ? emin : e;
         }
     }
 

@@ -1,8 +1,7 @@
 // Exponents of a step's operands and the largest of its products, in lanes of 16 bits: one vector for all columns of a tile.
 //
-// They are exponent fields of binary32: biased by 127, those of products by twice that. What decides the field of an operand is said in
-// hardware_model.h: zero has that of the least normal binary32, a subnormal of its own format that of the least normal there; binary32
-// subnormals are below every format's.
+// They are exponent fields of binary32: biased by 127, those of products by twice that. A subnormal of its own format has that of the least
+// normal there; binary32 subnormals are below every format's. Products with a zero are below all others (hardware_model.h).
 #pragma once
 #include "tiles/philox_vec.h"
 #include "tile.h"
@@ -12,6 +11,8 @@ namespace gemmsim::NS {
 
 enum { NR32 = 2 * C32::L };
 constexpr int32_t BIASES = 2 * C32::BIAS;
+// Of a zero operand, and of a step whose products are all zero: below, or as low as, that of any other.
+constexpr int32_t ZERO_FIELD = ZERO_EXPONENT, NO_FIELD = LEAST_EXPONENT + BIASES;
 
 typedef Vec<int16_t>::type Shorts;
 
@@ -52,15 +53,10 @@ INL Shorts larger_of(Shorts a, Shorts b) { return a > b ? a : b; }
 
 INL C32::VI exponent_field(C32::V x) { return (C32::VI)((C32::VU)x << 1 >> 24); }
 
-// The field that decides, of an operand whose format has the least normal number 2^emin.
-INL C32::VI deciding_field(C32::V x, int emin) {
-    const C32::VI field = exponent_field(x);
-    return field == 0 ? splat_i<C32>(1) : imax(field, splat_i<C32>(emin + C32::BIAS));
-}
-INL Shorts deciding_fields(C32::V low, C32::V high, int emin) {
-    const int16_t least = (int16_t)(emin < -126 ? 1 : emin + C32::BIAS);
-    const Shorts field = narrowed(exponent_field(low), exponent_field(high));
-    return larger_of(field, least - (Shorts){}) + ((Shorts)(field == 0) & (int16_t)(1 - least));
+// The field that aligns an operand whose format has the least normal number 2^emin.
+INL C32::VI aligning_field(C32::V x, int emin) {
+    const C32::VI field = imax(exponent_field(x), splat_i<C32>(emin < -126 ? 1 : emin + C32::BIAS));
+    return (C32::VI)(x == (C32::V){}) ? splat_i<C32>(ZERO_FIELD) : field;
 }
 
 // Of `count` terms of a panel of A: each twice in 32 bits. Whole vectors are written.
@@ -70,12 +66,34 @@ INL void fields_of_a(const float* x, int64_t count, int emin, int32_t* out) {
         C32::V v = {};
         if (C32::L > MR && i + C32::L > count * MR) memcpy(&v, x + i, sizeof(float) * MR);
         else v = load<C32::V>(x + i);
-        store(out + i, deciding_field(v, emin) * 0x10001);
+        store(out + i, (aligning_field(v, emin) & 0xFFFF) * 0x10001);
     }
 }
 INL void fields_of_b(const float* x, int64_t count, int emin, int16_t* out) {
     for (int64_t i = 0; i < count * NR32; i += NR32)
-        store(out + i, deciding_fields(load<C32::V>(x + i), load<C32::V>(x + i + C32::L), emin));
+        store(out + i, narrowed(aligning_field(load<C32::V>(x + i), emin), aligning_field(load<C32::V>(x + i + C32::L), emin)));
+}
+
+// Of groups of up to 16 terms: a bit for each that is not zero, those of A twice in 32 bits.
+INL void nonzero_of_a(const float* x, int64_t count, int group, int32_t* out) {
+    for (int64_t first = 0; first < count; first += group, out += MR)
+        for (int i = 0; i < MR; ++i) {
+            uint32_t bits = 0;
+            for (int64_t q = first; q < first + group && q < count; ++q) bits |= (uint32_t)(x[q * MR + i] != 0) << (q - first);
+            out[i] = (int32_t)(bits * 0x10001u);
+        }
+}
+INL void nonzero_of_b(const float* x, int64_t count, int group, int16_t* out) {
+    typedef C32::V V;
+    for (int64_t first = 0; first < count; first += group, out += NR32) {
+        Shorts bits = {};
+        for (int64_t q = first; q < first + group && q < count; ++q) {
+            const V low = load<V>(x + q * NR32), high = load<V>(x + q * NR32 + C32::L);
+            const int32_t bit = (int32_t)((1u << (q - first)) * 0x10001u);
+            bits |= narrowed((C32::VI)(low != (V){}), (C32::VI)(high != (V){})) & (Shorts)splat_i<C32>(bit);
+        }
+        store(out, bits);
+    }
 }
 
 // Those of a step's terms: the tile's, or here.
@@ -99,12 +117,16 @@ struct StepExponents {
     }
 };
 
-// For ROWS rows from `row`, the largest field of products first, first + stride, ... of `n`; without any, the least of all.
-template <int ROWS> INL void largest_of_rows(const StepExponents& x, int row, int first, int stride, int n, Shorts* top) {
+// The product after `q` of every `stride`; PAIRS: of two in four, of which it is one.
+template <bool PAIRS> INL int after(int q, int stride) { return PAIRS ? q + 1 + q % 2 * 2 : q + stride; }
+
+// For ROWS rows from `row`, the largest field of products first, after<PAIRS>(first), ... of `n` that are not zero; `least` at the least.
+template <int ROWS, bool PAIRS> INL void largest_of_rows(const StepExponents& x, int row, int first, int stride, int n, int least,
+                                                         Shorts* top) {
     Shorts e[ROWS];
 #pragma GCC unroll 8
-    for (int i = 0; i < ROWS; ++i) e[i] = (int16_t)2 - (Shorts){};
-    for (int q = first; q < n; q += stride) {
+    for (int i = 0; i < ROWS; ++i) e[i] = (int16_t)least - (Shorts){};
+    for (int q = first; q < n; q = after<PAIRS>(q, stride)) {
         const Shorts y = load<Shorts>(x.b + q * NR32);
 #pragma GCC unroll 8
         for (int i = 0; i < ROWS; ++i) e[i] = larger_of(e[i], y + (Shorts)splat_i<C32>(x.a[q * MR + row + i]));
@@ -113,11 +135,12 @@ template <int ROWS> INL void largest_of_rows(const StepExponents& x, int row, in
     for (int i = 0; i < ROWS; ++i) top[i] = e[i];
 }
 
-INL void largest_exponents(const StepExponents& x, int rows, int first, int stride, int n, Shorts* top) {
+template <bool PAIRS = false> INL void largest_exponents(const StepExponents& x, int rows, int first, int stride, int n, int least,
+                                                         Shorts* top) {
     int row = 0;
-    for (; row + 8 <= rows; row += 8) largest_of_rows<8>(x, row, first, stride, n, top + row);
-    for (; row + 2 <= rows; row += 2) largest_of_rows<2>(x, row, first, stride, n, top + row);
-    for (; row < rows; ++row) largest_of_rows<1>(x, row, first, stride, n, top + row);
+    for (; row + 8 <= rows; row += 8) largest_of_rows<8, PAIRS>(x, row, first, stride, n, least, top + row);
+    for (; row + 2 <= rows; row += 2) largest_of_rows<2, PAIRS>(x, row, first, stride, n, least, top + row);
+    for (; row < rows; ++row) largest_of_rows<1, PAIRS>(x, row, first, stride, n, least, top + row);
 }
 
 // exponent[columns] of a row becomes the larger, unbiased.

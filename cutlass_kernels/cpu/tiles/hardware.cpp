@@ -2,8 +2,11 @@
 #include "float_state.h"
 #include "vec.h"
 #define ISA_BLOCK(kind) 2
+#include "product/scales.h"
 #include "tiles/hardware_floored.h"
-#include "tiles/hardware_long.h"
+#include "tiles/hardware_groups.h"
+#include "tiles/hardware_exact.h"
+#include "tiles/hardware_two_blocks.h"
 
 namespace gemmsim::NS {
 
@@ -27,9 +30,15 @@ static bool in_floats(const Tile& t, const HardwareModel& m) {
     return false;
 }
 
-void hardware(const Tile& t, const HardwareModel& m, bool wide_lanes) {
-    if (m.kind == HW_TREE) return m.flush ? tree_steps<true>(t, m) : tree_steps<false>(t, m);
-    if (m.kind == HW_GROUPS) return group_steps(t, m);
+// `bits`: those kept, or where nothing is cut those that hold everything.
+void hardware(const Tile& t, const HardwareModel& model, int bits, bool wide_lanes) {
+    HardwareModel m = model;
+    m.kept = bits;
+    if (m.kind == HW_TREE) return tree_steps(t, m);
+    if (m.kind == HW_GROUPS) return group_steps(t, m, nullptr);
+    if (m.kind == HW_TWO_BLOCKS) return two_block_steps(t, m);
+    const bool in_integers = !wide_lanes && terms_in_int32(m.kept) > 0;
+    if (model.kept < 0 && m.kind == HW_FUSED && !in_integers) return exact_steps(t, model, bits);
     if (m.kind == HW_FUSED && m.kept > KEPT_IN_DOUBLE) return long_steps(t, m);
     if (!wide_lanes && in_floats(t, m)) return;
     if (wide_lanes) block_steps<true>(t, m);

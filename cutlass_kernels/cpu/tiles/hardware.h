@@ -34,9 +34,9 @@ INL C64::V wide(const float* p) { return widened(load<HalfFloats>(p)); }
 INL C64::VI wide_int(const int32_t* p) { return widened_integers(load<HalfInts>(p)); }
 INL C64::V two_to(C64::VI e) { return (C64::V)((e + 1023) << 52); }
 
-// Of registers, whose format has the least normal number 2^emin.
-INL void exponents_of(const float* x, int n, int emin, int32_t* e) {
-    for (int i = 0; i < n; i += C32::L) store(e + i, deciding_field(load<C32::V>(x + i), emin) - C32::BIAS);
+// Of registers, whose format has the least normal number 2^emin; `least` at the least.
+INL void exponents_of(const float* x, int n, int emin, int least, int32_t* e) {
+    for (int i = 0; i < n; i += C32::L) store(e + i, imax(aligning_field(load<C32::V>(x + i), emin) - C32::BIAS, splat_i<C32>(least)));
 }
 
 // One step's products against everything a tile has: exact sums of what is left of each after the cut.
@@ -64,7 +64,7 @@ template <int ROWS> INL void cut_sums(const float* a, const float* b, int first,
 #pragma GCC unroll 8
     for (int i = 0; i < ROWS; ++i)
         for (int j = 0; j < NV; ++j) {
-            // below -90 there are only zero products
+            // below -90 all products are zero
             const VI e = imax(load<VI>(cut->exponent + (row + i) * NR32 + j * C32::L), splat_i<C32>(-90));
             scale[i][j] = (V)((kept + 127 - e) << 23);
         }
@@ -115,7 +115,7 @@ template <int ROWS> INL void cut_sums_wide(const float* a, const float* b, int f
 template <bool WIDE> INL void cut_products(const float* a, const float* b, const StepExponents& e, int first, int stride, int n, int kept,
                                            int rows, Cut* cut) {
     Shorts top[MR];
-    largest_exponents(e, rows, first, stride, n, top);
+    largest_exponents(e, rows, first, stride, n, NO_FIELD, top);
     for (int i = 0; i < rows; ++i) raise_to(top[i], cut->exponent + i * NR32);
     int row = 0;
     auto some = [&](auto count) __attribute__((always_inline)) {
@@ -130,7 +130,7 @@ template <bool WIDE> INL void cut_products(const float* a, const float* b, const
 }
 
 // Exponents of the register: those of binary16, and of a cast's format, have its emin.
-INL int register_emin(const HardwareModel& m, const Cast& add) { return m.out >= HW_CAST ? add.emin : m.out == HW_RNE10 ? -14 : -126; }
+INL int register_emin(const HardwareModel& m, const Cast& add) { return m.out >= HW_RNE23 ? add.emin : m.out == HW_RNE10 ? -14 : -126; }
 
 // v to the register's format, toward zero to `keep` fraction bits; infinity past the largest finite value; never -0.
 template <bool WIDE> INL C64::V cut_to(C64::V v, int keep) {
@@ -154,9 +154,10 @@ enum { SHORT_BITS = 15 };
 struct FusedOut {
     int keep = -1;  // -1: a cast
     bool nearest = false;
+    HalfFloats zero = {};  // added at the end: -0 where the sign of what is rounded to zero stays
     Const<C64> cast;
     // To nearest even in float lanes: binary32 itself, or a format of few bits far from the ends of binary32, by its own constants.
-    bool binary32 = false, in_floats = false;
+    bool binary32 = false, by_hardware = false, in_floats = false;
     Const<C32> in_lanes;
 };
 
@@ -171,9 +172,11 @@ INL FusedOut fused_out(const HardwareModel& m, const Cast& add) {
         const bool whole = to.emin == -126 && to.emax == 127 && to.inf_pos > to.hi && to.inf_neg < to.lo && !(to.flags & NO_SUBNORMALS);
         if (to.mode == RTZ && whole) o.keep = to.p - 1;
     }
+    if (m.out == HW_RNE23) o.zero = o.zero * -1.0f;
     o.nearest = to.mode == RNE && !(to.flags & NO_SUBNORMALS);
     o.cast = Const<C64>::make(to);
     o.binary32 = o.nearest && to.p == 24 && to.emin == -126 && to.emax == 127;
+    o.by_hardware = o.binary32 && __builtin_isinf(to.over_pos) && __builtin_isinf(to.over_neg);
     o.in_floats = o.nearest && to.p <= SHORT_BITS && to.emin >= -64 && to.emax <= 64;
     o.in_lanes = Const<C32>::make(to);
     return o;
@@ -182,6 +185,7 @@ INL FusedOut fused_out(const HardwareModel& m, const Cast& add) {
 // `v`: exact, or rounded to odd.
 template <bool WIDE> INL C64::V converted(C64::V v, const FusedOut& out) {
     if (out.keep >= 0) return cut_to<WIDE>(v, out.keep);
+    if (out.by_hardware) return v + (C64::V){};  // what is left is the conversion to binary32
     if (out.nearest) return round_to<C64, SPECIAL>(v, out.cast, (C64::VU){}) + (C64::V){};
     return round_to<C64, GENERAL>(v, out.cast, (C64::VU){}) + (C64::V){};
 }
@@ -195,11 +199,11 @@ template <bool WIDE> INL void finish_fused(const HardwareModel& m, const FusedOu
         V v = load<V>(cut.sum + at) + whole_cut(old * two_to(m.kept - e));
         v = converted<WIDE>(v * two_to(e - m.kept), out);
         if (WIDE || out.keep < 0) v = is_special(old) ? old : v;
-        store(c + at, __builtin_convertvector(v, HalfFloats));
+        store(c + at, __builtin_convertvector(v, HalfFloats) + out.zero);
     }
 }
 
-// Total and register floored below the larger exponent, added, to nearest even.
+// Total and register floored below the larger exponent, added, the sum floored below its own, to nearest even.
 INL void finish_floored(const HardwareModel& m, const Cut& cut, const Cut* odd, const int32_t* own, float* c, int n) {
     typedef C64::V V;
     typedef C64::VI VI;
@@ -217,9 +221,11 @@ INL void finish_floored(const HardwareModel& m, const Cut& cut, const Cut* odd, 
         V addend = whole_down(old * two_to(m.addend_bits - top)) * Const<C64>::power(m.total_bits - m.addend_bits);
         if (m.window >= 0) addend = (VI)(mine < top - m.window) ? (V){} : addend;
         V v = (total + addend) * two_to(top - m.total_bits) + (V){};
+        const V own = vmax((V)((C64::VU)v & C64::EXP), splat<C64>(Const<C64>::power(-126)));  // the power of two that begins its binade
+        const V last = own * Const<C64>::power(1 - m.total_bits);  // of the sum's bits: one fewer than the total has
+        v = whole_down(v / last) * last;
         v = is_infinite(old) ? old : v;
-        const HalfFloats r = __builtin_convertvector(v, HalfFloats);
-        store(c + at, r + (HalfFloats){});
+        store(c + at, __builtin_convertvector(v, HalfFloats));
     }
 }
 
@@ -228,22 +234,18 @@ INL C32::V flushed(C32::V x, C32::V least, C32::VU keep) {
     return (C32::VI)((C32::V)(u & ~C32::SIGN) < least) ? (C32::V)(u & keep) : x;
 }
 
-// Products plus +0, adjacent pairs, then the register: binary32 operations to nearest. FLUSH: subnormals become zero.
-template <bool FLUSH> INL void tree_steps(const Tile& t, const HardwareModel& m) {
+// Products plus +0, adjacent pairs, then the register: binary32 operations to nearest, subnormals flushed to zero.
+INL void tree_steps(const Tile& t, const HardwareModel& m) {
     typedef C32::V V;
     const float *a = (const float*)t.a, *b = (const float*)t.b;
     float* c = (float*)t.c;
     const V least = splat<C32>(Const<C32>::power(-126)), least_a = splat<C32>(Const<C32>::power(m.a_emin)),
             least_b = splat<C32>(Const<C32>::power(m.b_emin));
     const C32::VU sign = splat_u<C32>(C32::SIGN), none = {};
-    auto settle = [&](V x) __attribute__((always_inline)) { return FLUSH ? flushed(x, least, sign) : x; };
+    auto settle = [&](V x) __attribute__((always_inline)) { return flushed(x, least, sign); };
     auto product = [&](int64_t k, int i, int j) __attribute__((always_inline)) {
-        V x = splat<C32>(k < t.k ? a[k * MR + i] : 0.0f), y = k < t.k ? load<V>(b + k * NR32 + j * C32::L) : (V){};
-        if (FLUSH) {
-            x = flushed(x, least_a, none);
-            y = flushed(y, least_b, none);
-        }
-        return settle(vfma(x, y, (V){}));
+        const V x = splat<C32>(k < t.k ? a[k * MR + i] : 0.0f), y = k < t.k ? load<V>(b + k * NR32 + j * C32::L) : (V){};
+        return settle(vfma(flushed(x, least_a, none), flushed(y, least_b, none), (V){}));
     };
     for (int i = 0; i < t.rows; ++i)
         for (int j = 0; j < NV; ++j) {
@@ -251,44 +253,10 @@ template <bool FLUSH> INL void tree_steps(const Tile& t, const HardwareModel& m)
             for (int64_t k = 0; k < t.k; k += m.products) {
                 V total = settle(product(k, i, j) + product(k + 1, i, j));
                 if (m.products == 4) total = settle(total + settle(product(k + 2, i, j) + product(k + 3, i, j)));
-                if (FLUSH) s = flushed(s, least, none);
-                s = settle(s + total);
+                s = settle(flushed(s, least, none) + total);
             }
             store(c + i * NR32 + j * C32::L, s);
         }
-}
-
-// Groups of e2m1 products, exact in float lanes, align at exponent 0, that of scales of 1.
-INL void group_steps(const Tile& t, const HardwareModel& m) {
-    typedef C64::V V;
-    const float *a = (const float*)t.a, *b = (const float*)t.b;
-    float* c = (float*)t.c;
-    const int64_t groups = m.products / m.group;
-    alignas(64) float sums[4][NR32];
-    alignas(64) int32_t own[NR32];
-    for (int i = 0; i < t.rows; ++i) {
-        float* row = c + i * NR32;
-        for (int64_t k = 0; k < t.k; k += m.products) {
-            for (int64_t g = 0; g < groups; ++g)
-                for (int j = 0; j < NV; ++j) {
-                    C32::V s = {};
-                    const int64_t first = k + g * m.group, last = first + m.group < t.k ? first + m.group : t.k;
-                    for (int64_t q = first; q < last; ++q) s = vfma(splat<C32>(a[q * MR + i]), load<C32::V>(b + q * NR32 + j * C32::L), s);
-                    store(sums[g] + j * C32::L, s);
-                }
-            exponents_of(row, NR32, -126, own);
-            for (int at = 0; at < NR32; at += D_LANES) {
-                const V old = wide(row + at);
-                const C64::VI e = imax(wide_int(own + at), (C64::VI){});
-                const V up = two_to(m.kept - e);
-                V v = whole_cut(old * up);
-                for (int64_t g = 0; g < groups; ++g) v += whole_cut(wide(sums[g] + at) * up);
-                v = cut_to<true>(v * two_to(e - m.kept), 23);
-                v = is_infinite(old) ? old : v;
-                store(row + at, __builtin_convertvector(v, HalfFloats));
-            }
-        }
-    }
 }
 
 template <bool WIDE> static void block_steps(const Tile& t, const HardwareModel& m) {
@@ -303,14 +271,14 @@ template <bool WIDE> static void block_steps(const Tile& t, const HardwareModel&
         const int count = (int)(t.k - k < m.products ? t.k - k : m.products);
         const float *a = (const float*)t.a + k * MR, *b = (const float*)t.b + k * NR32;
         e.look(t, m, k, count);
-        exponents_of(c, n, emin, own);
+        exponents_of(c, n, emin, m.least, own);
         if (m.kind == HW_FUSED) {
             memcpy(cut.exponent, own, sizeof(int32_t) * (size_t)n);
             cut_products<WIDE>(a, b, e, 0, 1, count, m.kept, t.rows, &cut);
             finish_fused<WIDE>(m, out, cut, c, n);
             continue;
         }
-        for (int i = 0; i < n; ++i) cut.exponent[i] = odd.exponent[i] = -252;
+        for (int i = 0; i < n; ++i) cut.exponent[i] = odd.exponent[i] = LEAST_EXPONENT;
         cut_products<WIDE>(a, b, e, 0, m.halves ? 2 : 1, count, m.kept, t.rows, &cut);
         if (m.halves) cut_products<WIDE>(a, b, e, 1, 2, count, m.kept, t.rows, &odd);
         finish_floored(m, cut, m.halves ? &odd : nullptr, own, c, n);

@@ -24,7 +24,7 @@ INL FusedEnd fused_end(const HardwareModel& m, const FusedOut& out) {
     if (room == 0 || m.products > room * MOST_PARTS) return IN_DOUBLE;
     if (out.keep >= 0) {
         if (fused_bound(m.products, m.kept) <= (int64_t)1 << 24) return NEAREST;
-        return ISA_DIRECTED || ISA_MODES ? TOWARD_ZERO : IN_DOUBLE;
+        return TOWARD_ZERO;
     }
     if (out.binary32) return NEAREST;
     return out.in_floats ? SHORT : IN_DOUBLE;
@@ -33,8 +33,21 @@ INL FusedEnd fused_end(const HardwareModel& m, const FusedOut& out) {
 INL C32::V float_of(C32::VI x) { return __builtin_convertvector(x, C32::V); }
 #if ISA_AVX512
 INL C32::V float_toward_zero(C32::VI x) { return (C32::V)_mm512_cvt_roundepi32_ps((__m512i)x, RM(TO_ZERO)); }
-#else
+#elif ISA_MODES
 INL C32::V float_toward_zero(C32::VI x) { return float_of(x); }
+#else
+INL C32::V float_toward_zero(C32::VI x) {
+    C32::V r;
+    for (int i = 0; i < C32::L; ++i) {
+        double exact = x[i];
+        uint64_t bits;
+        memcpy(&bits, &exact, 8);
+        bits &= ~0x1FFFFFFFull;
+        memcpy(&exact, &bits, 8);
+        r[i] = (float)exact;
+    }
+    return r;
+}
 #endif
 // Of 2^24 and more without its lowest eight bits, but odd if one of them was set.
 INL C32::V float_odd(C32::VI x) {
@@ -45,16 +58,17 @@ INL C32::V float_odd(C32::VI x) {
 struct FloatStep {
     const HardwareModel& m;
     const FusedOut& out;
-    const int emin;  // of the register
+    const int emin, least;  // of the register; the least field of `top`
     const C32::VU mask;
     StepExponents e;
     Shorts top[MR], odd[MR];  // the largest exponents; with halves of even and of odd products
     const float *a, *b;
-    int count;
+    int count, first = 0;
     int64_t step = 0;  // which it is
 
-    FloatStep(const HardwareModel& model, const FusedOut& to, int register_emin)
-        : m(model), out(to), emin(register_emin), mask(splat_u<C32>(to.keep < 0 ? ~0u : ~((1u << (23 - to.keep)) - 1))) {}
+    FloatStep(const HardwareModel& model, const FusedOut& to, int register_emin, int least_of_top)
+        : m(model), out(to), emin(register_emin), least(least_of_top),
+          mask(splat_u<C32>(to.keep < 0 ? ~0u : ~((1u << (23 - to.keep)) - 1))) {}
 };
 
 // x + y; `left`: negative where that leaves int32.
@@ -76,17 +90,17 @@ INL bool any_negative(C32::VI x) {
 #endif
 }
 
-// Below 2^-90 there are only zero products.
+// Below 2^-90 all products are zero.
 constexpr int32_t LEAST_PRODUCT = BIASES - 90;
 // 2^(places - e) of biased e, and one over it.
 INL C32::V power_above(int places, C32::VI e) { return (C32::V)((places + BIASES + C32::BIAS - e) << C32::MB); }
 INL C32::V inverse_power(C32::V x) { return (C32::V)((C32::VU)splat_i<C32>(2 * C32::BIAS << C32::MB) - (C32::VU)x); }
 
-// total += products [begin, end) of every `stride` times scale, each cut.
-template <int ROWS>
+// total += products [begin, end) of every `stride` (PAIRS: of two in four) times scale, each cut.
+template <int ROWS, bool PAIRS = false>
 INL void add_cut(const FloatStep& x, int row, int begin, int end, int stride, const C32::V (&scale)[ROWS][NV], C32::VI (&total)[ROWS][NV]) {
     typedef C32::V V;
-    for (int q = begin; q < end; q += stride) {
+    for (int q = begin; q < end; q = after<PAIRS>(q, stride)) {
         V right[NV];
 #pragma GCC unroll 2
         for (int j = 0; j < NV; ++j) right[j] = load<V>(x.b + q * NR32 + j * C32::L);
@@ -113,8 +127,9 @@ INL void add_parts(const FloatStep& x, int row, const C32::V (&scale)[ROWS][NV],
     }
 }
 
-// One fused step of ROWS rows; HELD: int32 holds all sums. False: it did not, and registers are as they were.
-template <FusedEnd END, bool HELD, int ROWS> INL bool fused_rows(const FloatStep& x, int row, float* c) {
+// One fused step of ROWS rows; HELD: int32 holds all sums; PAIRS: of the products first, after<true>(first), ... False: int32 did not hold
+// one, and registers are as they were.
+template <FusedEnd END, bool HELD, int ROWS, bool PAIRS = false> INL bool fused_rows(const FloatStep& x, int row, float* c) {
     typedef C32::V V;
     typedef C32::VI VI;
     V scale[ROWS][NV];
@@ -125,14 +140,14 @@ template <FusedEnd END, bool HELD, int ROWS> INL bool fused_rows(const FloatStep
 #pragma GCC unroll 2
         for (int j = 0; j < NV; ++j) {
             const V old = load<V>(c + i * NR32 + j * C32::L);
-            // registers of binary32 have its least exponent
-            const VI own = END == SHORT ? deciding_field(old, x.emin) : imax(exponent_field(old), splat_i<C32>(1));
+            // of binary32, one of zero may have its least exponent: products that are not zero are far above
+            const VI own = END == SHORT ? aligning_field(old, x.emin) : imax(exponent_field(old), splat_i<C32>(1));
             const VI e = imax(imax(top[j], own + C32::BIAS), splat_i<C32>(LEAST_PRODUCT));
             scale[i][j] = power_above(x.m.kept, e);
             total[i][j] = __builtin_convertvector(old * scale[i][j], VI);
         }
     }
-    if (HELD) add_cut<ROWS>(x, row, 0, x.count, 1, scale, total);
+    if (HELD) add_cut<ROWS, PAIRS>(x, row, x.first, x.count, 1, scale, total);
     else add_parts<ROWS>(x, row, scale, total, left);
     if (!HELD && __builtin_expect(any_negative(left), 0)) return false;
 #pragma GCC unroll 8
@@ -155,7 +170,7 @@ template <FusedEnd END, bool HELD, int ROWS> INL bool fused_rows(const FloatStep
 // The same step of one row in double lanes, in any rounding mode: nothing is rounded there where out.keep is not negative.
 static __attribute__((noinline)) void fused_row_in_double(const FloatStep& x, int row, float* c) {
     Cut cut;
-    exponents_of(c, NR32, x.emin, cut.exponent);
+    exponents_of(c, NR32, x.emin, x.m.least, cut.exponent);
     raise_to(x.top[row], cut.exponent);
     cut_sums<1>(x.a + row, x.b, 0, 1, x.count, x.m.kept, &cut, 0);
     finish_fused<false>(x.m, x.out, cut, c, NR32);
@@ -169,8 +184,8 @@ template <class Rows, class One> INL void steps_in_floats(FloatStep& x, const Ti
         x.a = (const float*)t.a + k * MR;
         x.b = (const float*)t.b + k * NR32;
         x.e.look(t, m, k, x.count);
-        largest_exponents(x.e, t.rows, 0, 1 + m.halves, x.count, x.top);
-        if (m.halves) largest_exponents(x.e, t.rows, 1, 2, x.count, x.odd);
+        largest_exponents(x.e, t.rows, 0, 1 + m.halves, x.count, x.least, x.top);
+        if (m.halves) largest_exponents(x.e, t.rows, 1, 2, x.count, x.least, x.odd);
         int row = 0;
         auto some = [&](auto count) __attribute__((always_inline)) {
             constexpr int ROWS = decltype(count)::value;
@@ -186,7 +201,7 @@ template <class Rows, class One> INL void steps_in_floats(FloatStep& x, const Ti
 
 template <FusedEnd END, bool HELD> static __attribute__((noinline)) void fused_steps_held(const Tile& t, const HardwareModel& m,
                                                                                           const FusedOut& out, int emin) {
-    FloatStep x(m, out, emin);
+    FloatStep x(m, out, emin, m.least + BIASES);
     steps_in_floats(
         x, t,
         [&](auto n, int row, float* c) __attribute__((always_inline)) { return fused_rows<END, HELD, decltype(n)::value>(x, row, c); },

@@ -1,13 +1,17 @@
-// Floored steps (CDNA3) whose sums end in float lanes: seven bits below the cut of the products are kept apart from the whole places in
-// int32. Below 2^24 whole places both are 31 bits, whose conversion rounds to nearest even, once; above, what is below is one bit that says
-// whether there was anything.
+// Floored steps (CDNA3) whose sums end in float lanes: eight bits below the cut of the products are kept apart from the whole places in
+// int32. Below 2^24 whole places both are 32 bits, of which the last is made odd with what it loses; above, what is below is one bit that says
+// whether there was anything. The conversion rounds to nearest even, once.
+//
+// The sum is floored to 31 bits below its own exponent, which takes the last of the eight bits from 2^24 whole places on and one more for
+// each power of two. Where the register moves the total down by six places or fewer the last two bits are zero, and larger sums than 2^26,
+// of which more is taken, are sums of products that it moves by less: nothing is lost there, and seven bits are all.
 #pragma once
 #include "tiles/hardware_floats.h"
 
 namespace gemmsim::NS {
 
-// Bits that a floored sum has below the cut of its products.
-constexpr int32_t BITS_BELOW = 7;
+// Bits that a floored total has below the cut of its products; by so many places of eight may be moved without touching the last two.
+constexpr int32_t BITS_BELOW = 8, FEW_PLACES = BITS_BELOW - 2;
 // Everything is a multiple of 2^-90 (plan_totals.h), of which nothing is lost 24 places below this exponent: that is as low as scales go.
 constexpr int32_t LEAST_FLOORED = BIASES - 80;
 
@@ -41,12 +45,13 @@ struct FlooredEnd {
     typedef C32::V V;
     typedef C32::VI VI;
     const VI one = splat_i<C32>(1), bias = splat_i<C32>(C32::BIAS), least = splat_i<C32>(LEAST_FLOORED), bits = splat_i<C32>(BITS_BELOW),
-             mask = splat_i<C32>((1 << BITS_BELOW) - 1), large = splat_i<C32>(1 << 24), coarser = splat_i<C32>((BITS_BELOW - 1) << C32::MB),
-             deepest = splat_i<C32>(-31);
+             mask = splat_i<C32>((1 << BITS_BELOW) - 1), large = splat_i<C32>(1 << 24), coarser = splat_i<C32>((BITS_BELOW - 2) << C32::MB),
+             deepest = splat_i<C32>(-31), above_last = splat_i<C32>(~1), above_two = splat_i<C32>(~3), half_mask = splat_i<C32>(127),
+             few_places = splat_i<C32>(FEW_PLACES);
     const VI up, down, window;  // what gives 2^(addend_bits - e) and 2^(e - total_bits); how far below the register counts
 
     explicit FlooredEnd(const HardwareModel& m)
-        : up(splat_i<C32>(m.addend_bits + BIASES + C32::BIAS)), down(splat_i<C32>(BIASES + m.total_bits - C32::BIAS)),
+        : up(splat_i<C32>(m.addend_bits + BIASES + C32::BIAS)), down(splat_i<C32>(BIASES + m.total_bits - 1 - C32::BIAS)),
           window(splat_i<C32>(m.window < 0 ? 1024 : m.window)) {
         __asm__ volatile("" : : "r"(this) : "memory");
     }
@@ -54,15 +59,28 @@ struct FlooredEnd {
     // floor(x / 2^n), n not negative.
     INL_MEMBER VI shifted_down(VI x, VI n) const { return x >> -imax(-n, deepest); }
 
+    // Whether -end <= x < end.
+    INL_MEMBER VI within(VI x, VI end) const { return (VI)((C32::VU)(x + end) < (C32::VU)(end + end)); }
+
     // `total`, cut products below exponent e (biased), and the register below the larger exponent; to nearest even.
     INL_MEMBER V operator()(VI total, VI e, V old) const {
         const VI own = imax(exponent_field(old), one) + bias, top = imax(imax(own, e), least), below_top = top - e;
         const VI addend = floor_of(old * (V)((up - top) << C32::MB)) & ~(VI)(top - window > own);
-        const VI whole = shifted_down(total, below_top) + addend, over = bits - below_top;
-        const VI below = shifted_down(total << imax(over, (VI){}), imax(-over, (VI){})) & mask;
-        // whole and below make a sum of 31 bits, or of more, of which the last says whether there was anything below
-        const VI few = (VI)((C32::VU)(whole + large) < (C32::VU)(large + large));
-        const V sum = float_of(few ? (whole << BITS_BELOW) + below : (whole + whole) | ((VI)(below != 0) & one));
+        VI whole, last;  // places of the sum, and its bits as far as int32 holds them
+        VI few;
+        if (__builtin_expect(any_negative(few_places - below_top), 0)) {
+            whole = shifted_down(total, below_top) + addend;
+            few = within(whole, large);
+            const VI over = bits - below_top, below = shifted_down(total << imax(over, (VI){}), imax(-over, (VI){})) & mask;
+            const VI kept = below & (within(whole, large + large) ? above_last : above_two);
+            last = few ? (whole << (BITS_BELOW - 1)) + (below >> 1 | (below & one)) : (whole + whole) | ((VI)(kept != 0) & one);
+        } else {
+            whole = (total >> below_top) + addend;
+            few = within(whole, large);
+            const VI below = total << (bits - one - below_top) & half_mask;
+            last = few ? (whole << (BITS_BELOW - 1)) + below : (whole + whole) | ((VI)(below != 0) & one);
+        }
+        const V sum = float_of(last);
         return sum * (V)(((top - down) << C32::MB) + (~few & coarser));
     }
 };
@@ -101,7 +119,7 @@ template <int ROWS> INL void floored_rows(const FloatStep& x, const FlooredEnd& 
 
 static __attribute__((noinline)) void floored_steps(const Tile& t, const HardwareModel& m) {
     const FusedOut out = {};
-    FloatStep x(m, out, -126);
+    FloatStep x(m, out, -126, NO_FIELD);
     const FlooredEnd end(m);
     steps_in_floats(
         x, t,

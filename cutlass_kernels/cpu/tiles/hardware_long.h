@@ -36,31 +36,43 @@ INL void finish_in_two(const HardwareModel& m, const FusedOut& out, const Cut& c
         const V p = old * two_to(KEPT_IN_DOUBLE - e), whole = whole_cut(p);
         const V high = load<V>(cut.sum + at) + whole, rest = load<V>(low + at) + whole_cut((p - whole) * finer);
         const V v = converted<true>(add_odd<C64>(high, rest * coarser) * two_to(e - KEPT_IN_DOUBLE), out);
-        store(c + at, __builtin_convertvector(is_special(old) ? old : v, HalfFloats));
+        store(c + at, __builtin_convertvector(is_special(old) ? old : v, HalfFloats) + out.zero);
     }
 }
 
-// block_steps() of fused steps that keep more bits than double holds.
-static void long_steps(const Tile& t, const HardwareModel& m) {
+// One step after the other of a tile.
+struct LongStep {
+    const Tile& t;
+    const HardwareModel& m;
+    const FusedOut out;
+    const int emin;
     StepExponents e;
-    Shorts top[MR];
-    alignas(64) double low[MR * NR32];
     Cut cut;
-    const FusedOut out = fused_out(m, *t.add);
-    const int emin = register_emin(m, *t.add), n = t.rows * NR32;
-    float* c = (float*)t.c;
-    for (int64_t k = 0; k < t.k; k += m.products) {
-        const int count = (int)(t.k - k < m.products ? t.k - k : m.products);
+    alignas(64) double low[MR * NR32];
+
+    LongStep(const Tile& tile, const HardwareModel& model)
+        : t(tile), m(model), out(fused_out(model, *tile.add)), emin(register_emin(model, *tile.add)) {}
+
+    void run(int64_t k, int count) {
+        Shorts top[MR];
         const float *a = (const float*)t.a + k * MR, *b = (const float*)t.b + k * NR32;
+        float* const c = (float*)t.c;
+        const int n = t.rows * NR32;
         e.look(t, m, k, count);
-        exponents_of(c, n, emin, cut.exponent);
-        largest_exponents(e, t.rows, 0, 1, count, top);
+        exponents_of(c, n, emin, m.least, cut.exponent);
+        largest_exponents(e, t.rows, 0, 1, count, NO_FIELD, top);
         for (int i = 0; i < t.rows; ++i) {
             raise_to(top[i], cut.exponent + i * NR32);
             cut_sums_in_two(a, b, count, m.kept, &cut, low, i);
         }
         finish_in_two(m, out, cut, low, c, n);
     }
+};
+
+// block_steps() of fused steps that keep more bits than double holds.
+static void long_steps(const Tile& t, const HardwareModel& m) {
+    LongStep step(t, m);
+    for (int64_t k = 0; k < t.k; k += m.products) step.run(k, (int)(t.k - k < m.products ? t.k - k : m.products));
 }
 
 }  // namespace gemmsim::NS

@@ -3,8 +3,9 @@
 #include "float_state.h"
 #include "vec.h"
 #define ISA_BLOCK(kind) 2
-#include "tiles/hardware_floats.h"
 #include "product/scales.h"
+#include "tiles/hardware_floats.h"
+#include "tiles/hardware_groups.h"
 
 namespace gemmsim::NS {
 
@@ -32,18 +33,21 @@ struct ScaledStep {
     const int32_t* at_columns() const { return scales.b_exponent + x.step * NR32; }
 };
 
+// Exponents (or fields) of products after their scales have moved them; those of zero products stay below all.
+INL C32::VI moved(C32::VI top, C32::VI move) { return top == NO_FIELD ? splat_i<C32>(4 * ZERO_EXPONENT) : top + move; }
+
 // A step of one row in double lanes, to nearest: what lies past the largest finite value becomes infinite as it is converted.
 static __attribute__((noinline)) void scaled_row_to_nearest(const ScaledStep& s, int row, float* c) {
     typedef C32::VI VI;
     alignas(64) int32_t own[NR32], shift[NR32];
     Cut cut;
-    exponents_of(c, NR32, -126, own);
-    for (int j = 0; j < NR32; j += C32::L) {
-        const VI move = load<VI>(s.at_columns() + j) + s.at_row(row), above = load<VI>(own + j) - move;
-        store(shift + j, move);
-        store(cut.exponent + j, (VI)-imax(-above, splat_i<C32>(-FAR_ABOVE)));
+    exponents_of(c, NR32, -126, s.x.m.least, own);
+    const VI top[NV] = {widened_low(s.x.top[row]), widened_high(s.x.top[row])};
+    for (int j = 0; j < NV; ++j) {
+        const VI move = load<VI>(s.at_columns() + j * C32::L) + s.at_row(row), above = load<VI>(own + j * C32::L) - move;
+        store(shift + j * C32::L, move);
+        store(cut.exponent + j * C32::L, imax((VI)-imax(-above, splat_i<C32>(-FAR_ABOVE)), moved(top[j], splat_i<C32>(-BIASES))));
     }
-    raise_to(s.x.top[row], cut.exponent);
     cut_sums<1>(s.x.a + row, s.x.b, 0, 1, s.x.count, s.x.m.kept, &cut, 0);
     finish_scaled(s.x.m, cut, shift, own, c, NR32);
 }
@@ -72,12 +76,13 @@ template <int ROWS> INL bool scaled_rows(const ScaledStep& s, int row, float* c)
         for (int j = 0; j < NV; ++j) {
             const V old = load<V>(c + i * NR32 + j * C32::L);
             const VI move = load<VI>(s.at_columns() + j * C32::L) + s.at_row(row + i),
-                     e = imax(deciding_field(old, -126) + C32::BIAS, top[j] + move);
+                     own = imax(aligning_field(old, -126) + C32::BIAS, splat_i<C32>(s.x.m.least + BIASES)),
+                     e = imax(own, moved(top[j], move));
             const VI here = between(splat_i<C32>(LEAST_SCALED), splat_i<C32>(MOST_SCALED), e);
             scale[i][j] = power_above(s.x.m.kept, between(splat_i<C32>(LEAST_PRODUCT), splat_i<C32>(BIASES + FAR_ABOVE), e - move));
-            const V own = power_above(s.x.m.kept, here);
-            back[i][j] = inverse_power(own);
-            total[i][j] = __builtin_convertvector(old * own, VI);
+            const V up = power_above(s.x.m.kept, here);
+            back[i][j] = inverse_power(up);
+            total[i][j] = __builtin_convertvector(old * up, VI);
             outside[i][j] = (VI)(here != e);
             left |= outside[i][j] & (VI)(old != (V){});
         }
@@ -98,7 +103,7 @@ template <int ROWS> INL bool scaled_rows(const ScaledStep& s, int row, float* c)
 template <bool IN_FLOATS> static __attribute__((noinline)) void scaled_steps(const Tile& t, const HardwareModel& m,
                                                                              const GroupScales& scales) {
     const FusedOut out = fused_out(m, *t.add);
-    FloatStep x(m, out, -126);
+    FloatStep x(m, out, -126, NO_FIELD);
     const ScaledStep s = {x, scales};
     steps_in_floats(
         x, t,
@@ -107,7 +112,7 @@ template <bool IN_FLOATS> static __attribute__((noinline)) void scaled_steps(con
 }
 
 static void fused_steps_scaled(const Tile& t, const HardwareModel& m, const GroupScales& scales) {
-    const bool in_floats = (ISA_DIRECTED || ISA_MODES) && fused_end(m, fused_out(m, *t.add)) != IN_DOUBLE;
+    const bool in_floats = fused_end(m, fused_out(m, *t.add)) != IN_DOUBLE;
 #if ISA_MODES
     const RoundingState mode(RoundingState::TO_ZERO);
 #endif
@@ -115,74 +120,8 @@ static void fused_steps_scaled(const Tile& t, const HardwareModel& m, const Grou
     else scaled_steps<false>(t, m, scales);
 }
 
-template <int ROWS> INL void group_sums(const float* a, const float* b, int count, float* sums) {
-    typedef C32::V V;
-    V s[ROWS][NV] = {};
-    for (int q = 0; q < count; ++q) {
-        V y[NV];
-        for (int j = 0; j < NV; ++j) y[j] = load<V>(b + q * NR32 + j * C32::L);
-#pragma GCC unroll 8
-        for (int i = 0; i < ROWS; ++i)
-            for (int j = 0; j < NV; ++j) s[i][j] = vfma(splat<C32>(a[q * MR + i]), y[j], s[i][j]);
-    }
-#pragma GCC unroll 8
-    for (int i = 0; i < ROWS; ++i)
-        for (int j = 0; j < NV; ++j) store(sums + i * NR32 + j * C32::L, s[i][j]);
-}
-
-// Sums of groups, exact in float lanes, times both scales, exact in double lanes; scales alone align.
-template <int ROWS> INL void group_step(const float* a, const float* b, int64_t left, const HardwareModel& m, const double* xa,
-                                        const double* xb, const int32_t* ea, const int32_t* eb, float* c) {
-    typedef C64::V V;
-    typedef C64::VI VI;
-    enum { MOST = 4 };
-    const int groups = m.products / m.group;
-    alignas(64) float sums[MOST][ROWS * NR32];
-    alignas(64) int32_t own[ROWS * NR32];
-    for (int g = 0; g < groups; ++g) {
-        const int64_t rest = left - g * m.group;
-        group_sums<ROWS>(a + g * m.group * MR, b + g * m.group * NR32, rest < 0 ? 0 : rest < m.group ? (int)rest : m.group, sums[g]);
-    }
-    exponents_of(c, ROWS * NR32, -126, own);
-    for (int i = 0; i < ROWS; ++i)
-        for (int j = 0; j < NR32; j += D_LANES) {
-            const int at = i * NR32 + j;
-            VI e = wide_int(own + at);
-            for (int g = 0; g < groups; ++g) e = imax(e, wide_int(eb + g * NR32 + j) + (int64_t)ea[g * MR + i]);
-            const V old = wide(c + at), up = two_to(m.kept - e);
-            V v = whole_cut(old * up);
-            for (int g = 0; g < groups; ++g) v += whole_cut(wide(sums[g] + at) * (load<V>(xb + g * NR32 + j) * xa[g * MR + i]) * up);
-            v = cut_to<true>(v * two_to(e - m.kept), 23);
-            v = is_infinite(old) ? old : v;
-            store(c + at, __builtin_convertvector(v, HalfFloats));
-        }
-}
-
-static void group_steps_scaled(const Tile& t, const HardwareModel& m, const GroupScales& s) {
-    const int64_t groups = m.products / m.group;
-    for (int64_t k = 0, at = 0; k < t.k; k += m.products, at += groups) {
-        const float *a = (const float*)t.a + k * MR, *b = (const float*)t.b + k * NR32;
-        float* const c = (float*)t.c;
-        int row = 0;
-        auto some = [&](auto count) __attribute__((always_inline)) {
-            constexpr int ROWS = decltype(count)::value;
-            group_step<ROWS>(a + row, b, t.k - k, m, s.a + at * MR + row, s.b + at * NR32, s.a_exponent + at * MR + row,
-                             s.b_exponent + at * NR32, c + row * NR32);
-            row += ROWS;
-        };
-        struct Four {
-            enum { value = WIDTH == 64 ? 4 : 2 };
-        };
-        struct One {
-            enum { value = 1 };
-        };
-        while (row + Four::value <= t.rows) some(Four{});
-        while (row < t.rows) some(One{});
-    }
-}
-
 void scaled_hardware(const Tile& t, const HardwareModel& m, const GroupScales& scales) {
-    if (m.kind == HW_GROUPS) group_steps_scaled(t, m, scales);
+    if (m.kind == HW_GROUPS) group_steps(t, m, &scales);
     else fused_steps_scaled(t, m, scales);
 }
 

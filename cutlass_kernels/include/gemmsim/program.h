@@ -36,16 +36,23 @@ struct Register {
 
 // The step of a matrix instruction; the fields are those of gemmsim/hardware/models.py.
 // HW_FMA: a chain of fused multiply-adds, which is the plain register; only the filling up of K is left to do.
-enum HardwareKind : int32_t { HW_NONE = 0, HW_FUSED = 1, HW_GROUPS = 2, HW_TREE = 3, HW_FLOORED = 4, HW_FMA = 5 };
-// The conversion at the end of a step; HW_CAST: the run's own cast; HW_CAST_INF: that cast, but what lies past the largest
-// finite value becomes what infinities become, in every rounding.
+enum HardwareKind : int32_t { HW_NONE = 0, HW_FUSED = 1, HW_GROUPS = 2, HW_TREE = 3, HW_FLOORED = 4, HW_FMA = 5, HW_TWO_BLOCKS = 6 };
+// The conversion at the end of a step. RNE23: binary32 as IEEE 754 has it; of the others none gives -0. HW_CAST: the run's own cast;
+// HW_CAST_INF: that cast, but what lies past the largest finite value becomes what infinities become, in every rounding.
 enum HardwareOut : int32_t { HW_RZ23 = 0, HW_E8M13 = 1, HW_RNE10 = 2, HW_RNE23 = 3, HW_CAST = 4, HW_CAST_INF = 5 };
 struct HardwareModel {
     int32_t kind, products, kept, out;                // kept -1: FUSED without any cut
     int32_t k;                                        // of an instruction: shorter runs are filled up with zero products
-    int32_t group, flush;                             // GROUPS; TREE
+    int32_t least;                                    // of the exponents that addends are aligned to; LEAST_EXPONENT: none
+    int32_t group;                                    // GROUPS
     int32_t total_bits, addend_bits, halves, window;  // FLOORED; window -1: none
     int32_t a_emin, b_emin;                           // exponents of the operand formats' smallest normals
 };
+
+// Exponents of products of binary32 numbers: the least that a nonzero one has, and one below all for products with a zero.
+constexpr int LEAST_EXPONENT = -252, ZERO_EXPONENT = -1024;
+
+// Which of a step's products is number `i` of the first (0) or the second (1) block of HW_TWO_BLOCKS: two in four.
+constexpr int in_block(int part, int i) { return i / 2 * 4 + i % 2 + 2 * part; }
 
 }  // namespace gemmsim

@@ -70,8 +70,8 @@ class RegisterRecord(ctypes.Structure):
 class HardwareRecord(ctypes.Structure):
     _fields_ = [
         ("kind", c_int32), ("products", c_int32), ("kept", c_int32), ("out", c_int32),
-        ("k", c_int32),
-        ("group", c_int32), ("flush", c_int32),
+        ("k", c_int32), ("least", c_int32),
+        ("group", c_int32),
         ("total_bits", c_int32), ("addend_bits", c_int32), ("halves", c_int32), ("window", c_int32),
         ("a_emin", c_int32), ("b_emin", c_int32),
     ]  # fmt: skip

@@ -24,7 +24,7 @@ from gemmsim.formats import Cast
 
 from .. import state
 from ..errors import message
-from ..product import kernels
+from ..product import kernels, operand_overflow
 from ..product.blocks import Seconds
 from ..product.general import NOTHING, general_matmul
 from ..rounding import cast_operand
@@ -93,7 +93,7 @@ def conv(
     dtype = kernels.result_dtype("conv", x, weight, out_dtype)
     check_spec("conv", spec)
     how = _How(kernels.call_seed(spec, seed, stream), dtype, c, spec.cast_a, spec)
-    return _conv(x, weight, spec, where, how)
+    return _looked_at(_conv(x, weight, spec, where, how), x, weight, spec)
 
 
 def conv_with_operands(
@@ -119,7 +119,8 @@ def conv_with_operands(
     cast_w = x.new_empty(0) if spec.cast_b is None else cast_operand(weight, spec.cast_b, bits, Site.OPERAND_B)
     left, right = (x if spec.cast_a is None else cast_x), (weight if spec.cast_b is None else cast_w)
     ready = spec if spec.cast_b is None or not spec.cast_b.is_stochastic else replace(spec, b=None)
-    return _conv(left, right, ready, where, _How(bits, dtype, c, None, spec)), cast_x, cast_w
+    out = _conv(left, right, ready, where, _How(bits, dtype, c, None, spec))
+    return _looked_at(out, x, weight, spec), cast_x, cast_w
 
 
 def _conv(x: Tensor, weight: Tensor, spec: GemmSpec, where: Geometry, how: _How) -> Tensor:
@@ -185,7 +186,7 @@ def conv_weight(
     """
     dtype = kernels.result_dtype("conv_weight", large, small, out_dtype)
     check_spec("conv_weight", spec)
-    bits, groups, named = kernels.call_seed(spec, seed, stream), where.groups, spec
+    bits, groups, named, given = kernels.call_seed(spec, seed, stream), where.groups, spec, (large, small)
     large, small, spec, seconds = share(large, small, spec, bits)
     if spec.cast_b is not None and spec.cast_b.is_stochastic:
         small = cast_operand(small, spec.cast_b, bits, Site.OPERAND_B)
@@ -208,6 +209,13 @@ def conv_weight(
     row = out[0].numel()
     layout = (outputs * row, 0, 1, row)
     _run("conv_weight", _Product(placed, windows, b, spec, out, layout, bits, None, named, seconds))
+    return _looked_at(out, *given, named)
+
+
+def _looked_at(out: Tensor, a: Tensor, b: Tensor, spec: GemmSpec) -> Tensor:
+    """``out``, the product of ``a`` and ``b`` that ``spec`` means, after a look for operands that became NaN."""
+    if operand_overflow.may_overflow(spec):
+        operand_overflow.look(a, b, spec, out)
     return out
 
 

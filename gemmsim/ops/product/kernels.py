@@ -29,7 +29,7 @@ from ..checks import FLOAT_DTYPES, check_device, check_float, check_out_dtype
 from ..errors import message
 from ..rounding import cast_operand
 from ..seeds import Site, derive_seed, draw_seed
-from . import blocks
+from . import blocks, operand_overflow
 from .finishing import check_bias, finish_of
 from .general import NOTHING, expanded, general_matmul
 from .shapes import matmul_shape
@@ -99,7 +99,7 @@ def matmul(
     bits = call_seed(spec, seed, stream)
     finish = None if bias is None and output is None else _finish(a, b, spec, bias, output, dtype)
     plan: object
-    named = spec
+    named, given = spec, a
     row = row if spec.is_stochastic else 0
     if row:
         matmul_shape("matmul", a, b)
@@ -114,6 +114,8 @@ def matmul(
             finish_into(out, finish, out)
     else:
         out, plan = general_matmul(a, b, spec, bits, dtype, c, select, named, finish, row)
+    if operand_overflow.may_overflow(named):
+        operand_overflow.look(given, b, named, out)
     state.record("matmul", state.backend_name(a), named.key, plan)
     return out
 
@@ -259,6 +261,8 @@ def matmul_with_operands(
         out, plan = _block_matmul(left, right, stripped, bits, dtype, c, select, finish, row)
     else:
         out, plan = general_matmul(left, right, stripped, bits, dtype, c, select, spec, finish, row)
+    if operand_overflow.may_overflow(spec):
+        operand_overflow.look(a, b, spec, out)
     state.record("matmul", state.backend_name(a), spec.key, plan)
     return out, cast_a, cast_b
 

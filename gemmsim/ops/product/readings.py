@@ -10,7 +10,7 @@ from gemmsim.arithmetic.grammar import split_spec
 from gemmsim.formats import Cast, FloatFormat, parse_cast
 from gemmsim.formats.any_format import FORMATS
 
-__all__ = ["FormatsWarning", "warn_of_format_alone"]
+__all__ = ["FormatsWarning", "caller", "warn_of_format_alone"]
 
 #: Packages whose functions are between a user's line and the warning.
 _BETWEEN = (__name__.partition(".")[0], "torch")
@@ -18,7 +18,7 @@ _SEEN: set[tuple[str, str]] = set()
 
 
 class FormatsWarning(UserWarning):
-    """Formats of a layer that mean something else than they seem to say, or that lose its gradients."""
+    """Formats that mean something else than they seem to say, or that lose gradients or operands."""
 
 
 def warn_of_format_alone(owner: str, name: str, value: object) -> None:
@@ -38,12 +38,12 @@ def warn_of_format_alone(owner: str, name: str, value: object) -> None:
         f"  Write {f':{text}'!r} for this. For operands in {fmt}, summed in fp32, write {f'{fmt} : fp32{rest}'!r}; "
         "for training in FP8 see gemmsim.recipes.",
         FormatsWarning,
-        stacklevel=_caller(),
+        stacklevel=caller(),
     )
 
 
-def _caller() -> int:
-    """Where in the stack of ``warn_of_format_alone`` the first function outside this package and PyTorch is."""
+def caller() -> int:
+    """The ``stacklevel`` of a warning by the function that asks: the first one outside this package and PyTorch."""
     level, frame = 1, sys._getframe(1)
     while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] in _BETWEEN:
         level, frame = level + 1, frame.f_back

@@ -20,6 +20,7 @@ from ..errors import StudyError
 from ..operands import Operands, Placement, drawn, placement
 from ..parameters import Parameters, at_least, option
 from ..ranges import numbers
+from .hardware_formats import Asked, refused
 from .kind import Kind
 
 __all__ = ["Hardware", "HardwareParameters", "instructions"]
@@ -43,9 +44,23 @@ class _Arch(Curve):
         """The accumulator for operands of ``dtype``, unless the instruction names its own format."""
         if self.accumulator:
             return Curve(self.label, self.spec)
-        arch, _, rest = self.spec.partition("/")
-        op, _, format = rest.partition("/")
+        arch, op, format = self.parts()
         return Curve(self.label, str(gs.GemmSpec.of(f"hw({arch}, {op}, {format or dtype})")))
+
+    def parts(self) -> tuple[str, str, str]:
+        """Architecture, op and format of an instruction, the latter "" where it is that of the operands."""
+        arch, op, *format = self.spec.split("/")
+        return arch, op, "".join(format)
+
+    def asked(self) -> Asked:
+        """The entry as people give it, whose format may be changed."""
+        if self.accumulator:
+            return Asked(self.words())
+        arch, op, format = self.parts()
+        if _instruction(self.label) != self:
+            return Asked(f"{self.label} = {arch}/{op}", arch, op, format)
+        typed = [part.strip() for part in self.label.split("/")]
+        return Asked("/".join([typed[0], op]), arch, op, format)
 
 
 def instructions(given: str | Iterable[str | Curve], name: str) -> tuple[_Arch, ...]:
@@ -140,12 +155,14 @@ class Hardware(Kind[HardwareParameters]):
         """Pairs innermost: they share operands.
 
         Raises:
-            StudyError: a single instruction.
-            SpecError: one that does not take the format; it says which there are.
+            StudyError: a single instruction, or one that does not take the format; it says which there are.
         """
         if len(part.archs) < 2:
             raise StudyError(f"archs = {part.archs[0].label} is one; allowed: two or more, which are compared.")
         for dtype in part.dtype:
+            error = refused([arch.asked() for arch in part.archs], dtype)
+            if error is not None:
+                raise error
             named = [arch.on(dtype.format) for arch in part.archs]
             for one, other in itertools.combinations(named, 2):
                 unit_of(one.value, other.value)

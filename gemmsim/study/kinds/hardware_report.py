@@ -30,8 +30,9 @@ def _groups(rows: Sequence[Row]) -> dict[tuple[Any, ...], list[Row]]:
 def hardware_table(rows: Sequence[Row], title: str) -> Table:
     """Means over seeds."""
     caption = (
-        "equal: bits; ulp: distances in units in the last place of the coarser register; bias: mean signed distance, "
-        "sign bias: share of outputs whose first result is larger less share smaller; error: relative, both"
+        "equal: bits; ulp: distances in units in the last place of the coarser register, of outputs finite in both; "
+        "bias: mean signed distance, sign bias: share of outputs whose first result is larger less share "
+        "smaller; error: relative, both"
     )
     table = Table(title=title, caption=caption, title_justify="left", caption_justify="left")
     for heading in ("pair", "operands", "dist"):
@@ -61,6 +62,9 @@ def hardware_finding(rows: Sequence[Row]) -> str:
         below = sum(least[name] for name in CLASSES if "below" in name)
         above = sum(least[name] for name in CLASSES if "above" in name)
         text += f"; the first is {'smaller' if bias < 0 else 'larger'} in {max(below, above):.0%} of the outputs"
+    for name, which in (("nan", "first"), ("nan_against", "second")):
+        if share := least.get(name):
+            text += f"; {share:.1%} of the outputs are NaN in the {which}"
     return text
 
 

@@ -6,16 +6,17 @@
 namespace gemmsim {
 
 // n products of numbers of formats a and b, and the register, cut toward zero `kept` bits below the largest exponent (-1: not cut)
-// and added exactly: fused(n, kept, out, a=, b=) of a spec, whose `out` is the atom's OUT. Past OUT's largest value lies infinity,
-// unless it saturates.
-GEMMSIM_HD constexpr HardwareModel fused_products(int n, int kept, const FloatFormat& a, const FloatFormat& b, bool saturates = false) {
+// and added exactly: fused(n, kept, out, a=, b=, least=) of a spec, whose `out` is the atom's OUT. Past OUT's largest value lies
+// infinity, unless it saturates. Zeros have no exponent; the largest one counts as `least` where it is below.
+GEMMSIM_HD constexpr HardwareModel fused_products(int n, int kept, const FloatFormat& a, const FloatFormat& b, bool saturates = false,
+                                                  int least = LEAST_EXPONENT) {
     return HardwareModel{.kind = HW_FUSED,
                          .products = n,
                          .kept = kept,
                          .out = saturates ? HW_CAST : HW_CAST_INF,
                          .k = n,
+                         .least = least,
                          .group = 0,
-                         .flush = 0,
                          .total_bits = 0,
                          .addend_bits = 0,
                          .halves = 0,
@@ -26,7 +27,7 @@ GEMMSIM_HD constexpr HardwareModel fused_products(int n, int kept, const FloatFo
 
 // wgmma of Hopper on FP8: 32 products, 13 bits, cut to e8m13.
 GEMMSIM_HD constexpr HardwareModel wgmma_fp8(const FloatFormat& a, const FloatFormat& b) {
-    HardwareModel m = fused_products(32, 13, a, b);
+    HardwareModel m = fused_products(32, 13, a, b, false, -133);
     m.out = HW_E8M13;
     return m;
 }

@@ -8,11 +8,11 @@
 
 namespace gemmsim {
 
-// What decides the exponent of a decoded operand: a zero's is that of the smallest normal binary32, a subnormal's that of
-// the smallest normal of its own format.
+// The exponent that aligns a decoded operand: a subnormal's is that of the smallest normal of its own format; with a zero's no product
+// counts.
 GEMMSIM_HD int hardware_exponent(float x, int emin) {
     const int e = (int)(to_bits(x) >> 23 & 255u) - 127;
-    return x == 0 ? -126 : e < emin ? emin : e;
+    return x == 0 ? ZERO_EXPONENT : e < emin ? emin : e;
 }
 
 GEMMSIM_HD int exponent_of(double x) { return (int)(to_bits(x) >> 52 & 0x7FFu) - 1023; }  // normal numbers
@@ -35,9 +35,9 @@ template <> struct CutSum<true> {
 template <Cast C> GEMMSIM_CALL double rounded(Exact x) { return round_exact(x, C, 0); }
 template <Cast C> GEMMSIM_CALL double rounded(LongSum<float>& x) { return x.round(C, 0); }
 
-// One step with the products there are; the others are zeros. ADD: the cast of HW_CAST and HW_CAST_INF.
+// One step with the products there are; the others are zeros. ADD: the cast of HW_CAST and HW_CAST_INF, and binary32 of HW_RNE23.
 template <HardwareModel M, Cast ADD, class OPERANDS> struct HardwareStep {
-    static constexpr bool BY_CAST = M.out >= HW_CAST;
+    static constexpr bool BY_CAST = M.out >= HW_RNE23;  // and of binary32 to nearest even
     static constexpr int EMIN = BY_CAST ? ADD.emin : M.out == HW_RNE10 ? -14 : -126;  // of the register's format
     static constexpr Cast conversion() {
         Cast to = ADD;
@@ -56,25 +56,36 @@ template <HardwareModel M, Cast ADD, class OPERANDS> struct HardwareStep {
 
     GEMMSIM_HD void run() {
         if constexpr (M.kind == HW_TREE) tree();
-        else general();
+        else if constexpr (M.kind == HW_TWO_BLOCKS) {
+            const float addend = c;
+            c = 0;
+            general<0>();
+            general<1>();
+            c = added(addend, c);
+        } else general<0>();
     }
 
-    GEMMSIM_HD double product(int i) const { return mul_rn((double)o.x(i), (double)o.y(i)); }
-    GEMMSIM_HD int exponent(int i) const {
-        return M.kind == HW_GROUPS ? 0 : hardware_exponent(o.x(i), M.a_emin) + hardware_exponent(o.y(i), M.b_emin);
+    // Products of a block: of all there are, or of one of two.
+    template <int PART> static GEMMSIM_HD int at(int i) { return M.kind == HW_TWO_BLOCKS ? in_block(PART, i) : i; }
+    template <int PART> GEMMSIM_HD int terms() const {
+        if (M.kind != HW_TWO_BLOCKS) return count;
+        const int rest = count % 4 - 2 * PART;
+        return count / 4 * 2 + (rest < 0 ? 0 : rest < 2 ? rest : 2);
     }
+    GEMMSIM_HD double product(int i) const { return mul_rn((double)o.x(i), (double)o.y(i)); }
+    GEMMSIM_HD int exponent(int i) const { return hardware_exponent(o.x(i), M.a_emin) + hardware_exponent(o.y(i), M.b_emin); }
     GEMMSIM_HD int addend_exponent() const { return hardware_exponent(c, EMIN); }
     GEMMSIM_HD int largest(int first, int stride) const {
-        int e = -1000;
+        int e = LEAST_EXPONENT;
         GEMMSIM_NO_UNROLL for (int i = first; i < count; i += stride) e = exponent(i) > e ? exponent(i) : e;
         return e;
     }
 
-    GEMMSIM_HD void general() {
+    template <int PART> GEMMSIM_HD void general() {
         const float inf = from_bits<float>(0x7F800000u);
         bool nan = c != c, plus = c == inf, minus = c == -inf;
-        GEMMSIM_NO_UNROLL for (int i = 0; i < (plain ? 0 : count); ++i) {
-            const double q = product(i), most = M.kind == HW_FLOORED ? 0x1p128 : number(0x7FFull << 52);
+        GEMMSIM_NO_UNROLL for (int i = 0; i < (plain ? 0 : terms<PART>()); ++i) {
+            const double q = product(at<PART>(i)), most = M.kind == HW_FLOORED ? 0x1p128 : number(0x7FFull << 52);
             if (q != q) nan = true;
             else if (q >= most) plus = true;  // of a floored sum also a finite product of 2^128 or more
             else if (-q >= most) minus = true;
@@ -87,29 +98,35 @@ template <HardwareModel M, Cast ADD, class OPERANDS> struct HardwareStep {
             } else c = plus ? inf : -inf;
         } else if constexpr (M.kind == HW_FLOORED) floored();
         else if constexpr (M.kept < 0) uncut();
-        else fused();
+        else if constexpr (M.kind == HW_GROUPS) groups();
+        else fused<PART>();
     }
 
-    GEMMSIM_HD void fused() {
-        int e = addend_exponent();
-        const int top = M.kind == HW_GROUPS ? 0 : largest(0, 1);
-        e = top > e ? top : e;
+    template <int PART> GEMMSIM_HD void fused() {
+        int e = M.least > addend_exponent() ? M.least : addend_exponent();
+        GEMMSIM_NO_UNROLL for (int i = 0; i < terms<PART>(); ++i) {
+            const int top = exponent(at<PART>(i));
+            e = top > e ? top : e;
+        }
         typedef typename CutSum<(M.kept > KEPT_IN_DOUBLE)>::type Integer;
         Integer sum = cut(times_power((double)c, M.kept - e));
-        double group = 0;
-        GEMMSIM_NO_UNROLL for (int i = 0; i < count; ++i) {
-            if constexpr (M.kind == HW_FUSED) sum += cut(times_power(product(i), M.kept - e));
-            else {
-                group = add_rn(group, product(i));
-                if (i % M.group == M.group - 1 || i == count - 1) {
-                    sum += cut(times_power(group, M.kept - e));
-                    group = 0;
-                }
-            }
-        }
+        GEMMSIM_NO_UNROLL for (int i = 0; i < terms<PART>(); ++i) sum += cut(times_power(product(at<PART>(i)), M.kept - e));
         if constexpr (M.kept > KEPT_IN_DOUBLE)
             c = add_rn((float)rounded<TO>(Exact{(u128)(sum < 0 ? -sum : sum), e - M.kept, sum < 0, false}), 0.0f);
         else c = convert(times_power((double)sum, e - M.kept));
+    }
+
+    // Exact sums of groups, all of exponent 0; a group of zero products does not count.
+    GEMMSIM_HD void groups() {
+        int e = M.least > addend_exponent() ? M.least : addend_exponent();
+        GEMMSIM_NO_UNROLL for (int i = 0; i < count; ++i) e = e < 0 && product(i) != 0 ? 0 : e;
+        int64_t sum = cut(times_power((double)c, M.kept - e));
+        GEMMSIM_NO_UNROLL for (int first = 0; first < count; first += M.group) {
+            double group = 0;
+            GEMMSIM_NO_UNROLL for (int i = first; i < first + M.group && i < count; ++i) group = add_rn(group, product(i));
+            sum += cut(times_power(group, M.kept - e));
+        }
+        c = convert(times_power((double)sum, e - M.kept));
     }
 
     // Nothing is cut: the exact sum.
@@ -118,7 +135,8 @@ template <HardwareModel M, Cast ADD, class OPERANDS> struct HardwareStep {
         sum.clear();
         sum.add((double)c, 1.0);
         GEMMSIM_NO_UNROLL for (int i = 0; i < count; ++i) sum.add((double)o.x(i), (double)o.y(i));
-        c = add_rn((float)rounded<TO>(sum), 0.0f);
+        const double r = rounded<TO>(sum);
+        c = M.out == HW_RNE23 ? (float)r : add_rn((float)r, 0.0f);
     }
 
     GEMMSIM_HD int64_t cut_sum(int first, int stride, int e) const {
@@ -127,6 +145,8 @@ template <HardwareModel M, Cast ADD, class OPERANDS> struct HardwareStep {
         return sum;
     }
 
+    // Zero products do not count; a zero register has the exponent of subnormals. The sum has one bit less than the total, below its own
+    // exponent.
     GEMMSIM_HD void floored() {
         const int e = largest(0, 1);
         double total;
@@ -135,12 +155,13 @@ template <HardwareModel M, Cast ADD, class OPERANDS> struct HardwareStep {
             total = (double)down(times_power((double)cut_sum(0, 2, even), even - e));
             if (count > 1) total = add_rn(total, (double)down(times_power((double)cut_sum(1, 2, odd), odd - e)));
         } else total = (double)cut_sum(0, 1, e);
-        const int own = addend_exponent(), top = own > e ? own : e;
+        const int own = addend_exponent() < M.least ? M.least : addend_exponent(), top = own > e ? own : e;
         const int64_t sum = down(times_power(total, M.total_bits - M.kept + e - top));
         int64_t addend = down(times_power((double)c, M.addend_bits - top));
         if (M.window >= 0 && own < top - M.window) addend = 0;
-        const double both = (double)(sum + addend * ((int64_t)1 << (M.total_bits - M.addend_bits)));
-        c = add_rn((float)times_power(both, top - M.total_bits), 0.0f);
+        const double both = times_power((double)(sum + addend * ((int64_t)1 << (M.total_bits - M.addend_bits))), top - M.total_bits);
+        const int keep = M.total_bits - 1 - (both == 0 || exponent_of(both) < -126 ? -126 : exponent_of(both));
+        c = (float)times_power((double)down(times_power(both, keep)), -keep);
     }
 
     // rz23, e8m13: toward zero, infinity past the largest finite value. rne10: binary16 to nearest even. Never -0.
@@ -156,25 +177,28 @@ template <HardwareModel M, Cast ADD, class OPERANDS> struct HardwareStep {
         return add_rn((float)r, 0.0f);
     }
 
+    // Both rounded to the register's format, to nearest even; exact in double, where that is binary16.
+    static GEMMSIM_HD float added(float x, float y) {
+        if constexpr (M.out != HW_RNE10) return add_rn(add_rn(x, y), 0.0f);
+        const float inf = from_bits<float>(0x7F800000u);
+        if (x - x != 0 || y - y != 0) return x != x || y != y || x == -y ? quiet_nan<float>() : x == inf || x == -inf ? x : y;
+        return convert(add_rn((double)x, (double)y));
+    }
+
     static GEMMSIM_HD float flushed(float v, float least, uint32_t keep) {
         const float mag = from_bits<float>(to_bits(v) & 0x7FFFFFFFu);
         return mag < least ? from_bits<float>(to_bits(v) & keep) : v;
     }
-    static GEMMSIM_HD float settle(float v) { return M.flush ? flushed(v, 0x1p-126f, 0x80000000u) : v; }
+    static GEMMSIM_HD float settle(float v) { return flushed(v, 0x1p-126f, 0x80000000u); }
     GEMMSIM_HD float tree_product(int i) const {
-        float a = i < count ? o.x(i) : 0.0f, b = i < count ? o.y(i) : 0.0f;
-        if constexpr (M.flush != 0) {
-            a = flushed(a, power<float>(M.a_emin), 0);
-            b = flushed(b, power<float>(M.b_emin), 0);
-        }
-        return settle(fma_rn(a, b, 0.0f));
+        const float a = i < count ? o.x(i) : 0.0f, b = i < count ? o.y(i) : 0.0f;
+        return settle(fma_rn(flushed(a, power<float>(M.a_emin), 0), flushed(b, power<float>(M.b_emin), 0), 0.0f));
     }
-    // Products plus +0, adjacent pairs, then the register: binary32 operations to nearest.
+    // Products plus +0, adjacent pairs, then the register: binary32 operations to nearest, subnormals flushed to zero.
     GEMMSIM_HD void tree() {
         float total = settle(add_rn(tree_product(0), tree_product(1)));
         if constexpr (M.products == 4) total = settle(add_rn(total, settle(add_rn(tree_product(2), tree_product(3)))));
-        if constexpr (M.flush != 0) c = flushed(c, 0x1p-126f, 0);
-        c = settle(add_rn(c, total));
+        c = settle(add_rn(flushed(c, 0x1p-126f, 0), total));
     }
 };
 

@@ -1,0 +1,151 @@
+"""What is known of an instruction beside its rule: outputs recorded on chips, models that replay chips, vectors.
+
+The recorded outputs are other people's; this project has measured nothing on a chip. Facts:
+docs/reference/hardware.md#evidence.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+__all__ = ["Evidence", "Source", "source_of"]
+
+
+class Evidence:
+    """The four degrees, strongest first; ``Source.evidence`` is one of them."""
+
+    RECORDED = "silicon recorded"
+    REPLAYED = "equal to a model that replays silicon"
+    MODEL = "model only"
+    RULE = "no vectors"
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where a row's facts come from.
+
+    rule: the publication whose rule it is. evidence: one of the four of ``Evidence``. chips: on which it was recorded,
+    or which are replayed. outputs: how many recorded outputs are equal, all of them; files that hold the same numbers
+    count once. by: who recorded or replays, and what inputs. note: what else is known.
+    """
+
+    rule: str
+    evidence: str
+    chips: tuple[str, ...] = ()
+    outputs: int = 0
+    by: str = ""
+    note: str = ""
+
+    @property
+    def silicon(self) -> bool:
+        """Whether outputs of the chip itself were compared with this row."""
+        return self.evidence == Evidence.RECORDED
+
+    @property
+    def short(self) -> str:
+        """A few words, for a table."""
+        if self.evidence == Evidence.RECORDED:
+            return f"silicon recorded: {', '.join(self.chips)}, {self.outputs:,} outputs"
+        more = self.chips or ((self.note,) if self.note == ONE_SOURCE else ())
+        return f"{self.evidence}: {', '.join(more)}" if more else self.evidence
+
+    def __str__(self) -> str:
+        notes = f"; {self.note}" if self.note else ""
+        if self.evidence == Evidence.RECORDED:
+            equal = f"{self.outputs:,} of {self.outputs:,} outputs equal"
+            return f"silicon recorded ({self.by}): {equal}{notes}; rule: {self.rule}"
+        if self.evidence == Evidence.REPLAYED:
+            return f"equal to a model that replays silicon ({self.by}){notes}; rule: {self.rule}"
+        if self.evidence == Evidence.RULE:
+            return f"no vectors, not silicon: as its neighbours, whose rule is {self.rule}{notes}"
+        return f"model only, not silicon: {self.rule}{notes}"
+
+
+MMASIM = "MMA-Sim (arXiv:2511.10909)"
+#: Where the independent model of that chip has no such instruction, or says otherwise.
+ONE_SOURCE = "one source"
+_KHATTAK = "Khattak and Mikaitis, arXiv:2512.07004"
+_NORMAL = "single steps of normal numbers of moderate exponents"
+_EACH = 5000
+
+#: Chips whose outputs were recorded, by (architecture, unit, operands, result); 5,000 outputs a chip.
+_RECORDED: dict[tuple[str, str, str, str], tuple[str, ...]] = {
+    ("volta", "mma", "f16", "f32"): ("V100",),
+    ("volta", "mma", "f16", "f16"): ("V100",),
+}
+for _arch, _chips in (
+    ("ampere", ("A2", "A100")),
+    ("ada", ("RTX 1000 Ada", "L40S")),
+    ("hopper", ("H100", "H200")),
+    ("blackwell", ("B200",)),
+):
+    for _operands, _result in (("f16", "f32"), ("f16", "f16"), ("bf16", "f32"), ("tf32", "f32")):
+        _RECORDED[_arch, "mma", _operands, _result] = _chips
+for _operands in ("e4m3", "e5m2"):
+    _RECORDED["ada", "mma", _operands, "f32"] = ("RTX 1000 Ada", "L40S")
+    _RECORDED["ada", "mma", _operands, "f16"] = ("RTX 1000 Ada",)
+    _RECORDED["hopper", "wgmma", _operands, "f32"] = ("H100", "H200")
+    for _result in ("f32", "f16"):
+        _RECORDED["hopper", "mma", _operands, _result] = ("H100", "H200")
+        _RECORDED["blackwell", "mma", _operands, _result] = ("B200",)
+
+#: What a package replays, by (architecture, unit): FP8 with binary32 results.
+_REPLAYED = {
+    ("hopper", "wgmma"): ("H100 PCIe", "mmaemu 0.1.0, which replays 4,167 recorded cuBLAS calls"),
+    ("ada", "mma"): ("RTX 4060", "mmaemu 0.1.0, which replays 2.5 billion recorded values"),
+}
+_FP8 = ("e4m3", "e5m2")
+
+_FASI = "Fasi et al. 2021"
+#: Published feature tests (subnormals, cut, carries, order, rounding) whose outcomes are those of the model.
+_FEATURES = {
+    ("volta", "f16"): ("V100", 17),
+    ("turing", "f16"): ("T4", 17),
+    ("ampere", "f16"): ("A100", 17),
+    ("ampere", "bf16"): ("A100", 13),
+    ("ampere", "tf32"): ("A100", 13),
+    ("ampere", "f64"): ("A100", 11),
+}
+#: FP8 by mma.sync on chips without a unit for it: no publication has the rule.
+_OWN_RULE = "found for this project from the recorded outputs of e4m3 and e5m2"
+_WITHOUT_UNIT = (("hopper", "mma"), ("blackwell", "mma"))
+
+
+def source_of(arch: str, unit: str, shape: str, a: str, b: str, c: str, d: str, vectors: bool = True) -> Source:
+    """The source of one instruction."""
+    fp8 = a in _FP8 and b in _FP8
+    rule = _OWN_RULE if fp8 and (arch, unit) in _WITHOUT_UNIT else MMASIM
+    notes = [_note(arch, unit, shape, a)]
+    replay = None
+    if fp8 and d == "f32" and (arch, unit) in _REPLAYED:
+        chip, package = _REPLAYED[arch, unit]
+        replay = f"{package} of an {chip}"
+    chips = _RECORDED.get((arch, unit, a, d), ()) if a == b and c == d else ()
+    if chips:
+        names, copies = " and ".join(chips), len(chips) > 1 and (arch == "ada" or unit == "wgmma")
+        inputs = f"{_NORMAL}, c = 0" if unit == "wgmma" else _NORMAL
+        notes.append(f"the files of {names} hold the same numbers" if copies else "")
+        notes.append(f"equal to {replay}" if replay else "")
+        by, outputs = f"{_KHATTAK}, on {names}; {inputs}", _EACH if copies else _EACH * len(chips)
+        return Source(rule, Evidence.RECORDED, chips, outputs, by, _joined(notes))
+    if replay:
+        return Source(rule, Evidence.REPLAYED, (chip,), 0, replay, _joined(notes))
+    degree = Evidence.MODEL if vectors and rule == MMASIM else Evidence.RULE
+    return Source(rule, degree, note=_joined(notes))
+
+
+def _joined(notes: list[str]) -> str:
+    return "; ".join(filter(None, notes))
+
+
+def _note(arch: str, unit: str, shape: str, a: str) -> str:
+    if arch == "turing" and shape == "m8n8k4":
+        return ONE_SOURCE
+    if unit in ("mma", "mfma") and (arch, a) in _FEATURES:
+        chip, count = _FEATURES[arch, a]
+        return f"{count} of {count} feature tests on {chip} agree ({_FASI})"
+    if (arch, a) in (("cdna1", "f16"), ("cdna1", "bf16")):
+        return f"the same outputs as the model of an MI100 by {_KHATTAK}"
+    if unit in ("wgmma", "tcgen05mma") and a in ("f16", "bf16", "tf32"):
+        return f"the step is that of {arch}'s mma, which was recorded"
+    return ""
