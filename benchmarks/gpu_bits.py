@@ -20,6 +20,7 @@ from gpu_results import Results
 from gpu_trace import launched, planning
 
 import gemmsim as gs
+from gemmsim import hardware
 from gemmsim.backends import cuda
 
 __all__ = [
@@ -39,19 +40,19 @@ MOST_DIFFERENCES = 20
 DRAWS = 200
 
 
-def probes(results: Results) -> None:
-    """What the chip answers to each probe; a difference is a finding about the chip, not a failure."""
+def probes(results: Results, undecided: bool = False) -> None:
+    """What the chip answers to each probe, or to each that no recording has settled; a difference is a finding about
+    the chip, not a failure."""
     for name, probe in chip.named().items():
+        if (probe in hardware.UNDECIDED) != undecided:
+            continue
 
         def ask(probe: chip.Probe = probe) -> dict[str, Any]:
-            code = chip.on_cuda(probe)
-            found = {"question": probe.question, "instruction": probe.instruction}
-            if code is None:
-                return {**found, "answer": "not askable"}
-            verdict = "as expected" if code == probe.expect else "DIFFERENT"
-            return {**found, "answer": verdict, "value": chip.show(code, probe), "else": probe.otherwise}
+            verdict, code = chip.answer_of(probe, "cuda")
+            found = {"question": probe.question, "instruction": probe.instruction, "answer": verdict}
+            return found if code is None else {**found, "value": chip.show(code, probe), "else": probe.otherwise}
 
-        results.measure("probes", name, ask)
+        results.measure("undecided" if undecided else "probes", name, ask)
 
 
 def verdicts(results: Results) -> None:

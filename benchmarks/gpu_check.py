@@ -1,6 +1,7 @@
 """Everything that only a GPU can show, in one command: ``make gpu-check``, or ``gpu_run.sh`` from a bundle.
 
-In this order: smoke (one kernel of each family), the chip's answers to the probes, the verdict on each of its matrix
+In this order: what no recording of a chip has settled (ten seconds), smoke (one kernel of each family), the chip's
+answers to the other probes, the verdict on each of its matrix
 instructions, tests marked ``gpu``, random products on CPU and GPU, timings, tensor cores. Every finding is a line of
 ``results.jsonl`` in ``--out`` when it is made. A second call goes on where the first one stopped, however it did.
 
@@ -39,6 +40,8 @@ PARTS = {
     "timings": 0.25,
     "tensor cores": 0.08,  # last: hangs and faults are likeliest there
 }
+#: Seconds of the undecided probes, with the start of Python and PyTorch. Whatever comes of them, the check goes on.
+UNDECIDED = 60.0
 #: Seconds of smoke, and of smoke under compute-sanitizer, both with the start of Python and PyTorch. Smoke waits for
 #: its kernels where they are compiled ahead, so long at most; without a list of kernels it compiles them one by one.
 SMOKE, SANITIZER, SMOKE_KERNELS, SMOKE_COMPILING = 60.0, 60.0, 150.0, 240.0
@@ -119,6 +122,15 @@ class Check:
         if self.ahead is not None:
             self.ahead.kill()
             self.ahead.wait()
+
+    def undecided(self) -> None:
+        """Asks the chip what no recording has settled, before all else."""
+        if not self.results.run.is_done("undecided"):
+            seconds = min(self.patience * UNDECIDED, self.left() / 4)
+            code = run(self.part_command("undecided", seconds), seconds, self._environment(), ROOT, self.log)
+            self._read()
+            done = code == 0 and len(self.results.run.part("undecided")) > 0
+            self._state("undecided", "done" if done else "ended", "" if done else f"exit code {code}")
 
     def smoke(self) -> str:
         """Why smoke failed; "" where it did not. Under compute-sanitizer, too, where there is one that works."""
@@ -219,6 +231,7 @@ def run_part(name: str, seconds: float, folder: Path, draws: Path | None) -> int
     works: dict[str, Callable[[], None]] = {
         "smoke": lambda: gpu_smoke.smoke(results),
         "sanitizer": lambda: gpu_smoke.smoke(results, "sanitizer"),
+        "undecided": lambda: gpu_bits.probes(results, undecided=True),
         "probes": lambda: gpu_bits.probes(results),
         "verdicts": lambda: gpu_bits.verdicts(results),
         "random": lambda: gpu_bits.random_products(results, draws),
@@ -250,7 +263,7 @@ def part_line(results: Results, name: str) -> str:
 def summary(results: Results) -> str:
     """A line for each part, and everything that failed."""
     lines = []
-    for name in ("smoke", "sanitizer", *PARTS):
+    for name in ("undecided", "smoke", "sanitizer", *PARTS):
         bad = [f"    {key}: {one.error[:300]}" for key, one in results.run.part(name).items() if not one.ok]
         lines += [part_line(results, name), *bad[:20]]
     return "\n".join(lines)
@@ -260,6 +273,7 @@ def check(check: Check, info: dict[str, Any], despite_smoke: bool) -> int:
     """All parts that are not done yet; the exit code."""
     check.compile_ahead(info["arch"])
     try:
+        check.undecided()
         reason = check.smoke()
         if reason and not despite_smoke:
             print(f"error: {reason}\n  Nothing else was run. --despite-smoke runs it all the same.", file=sys.stderr)
@@ -289,7 +303,7 @@ def options_of(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--fresh", action="store_true", help="begin again, whatever the folder has")
     parser.add_argument("--only", nargs="*", choices=PARTS, help="these parts alone (all)")
     parser.add_argument("--despite-smoke", action="store_true", help="go on where smoke failed")
-    parser.add_argument("--part", choices=("smoke", "sanitizer", *PARTS), help=argparse.SUPPRESS)
+    parser.add_argument("--part", choices=("undecided", "smoke", "sanitizer", *PARTS), help=argparse.SUPPRESS)
     parser.add_argument("--patience", type=float, default=1.0, help=argparse.SUPPRESS)  # times what smoke may take
     parser.add_argument("--seconds", type=float, default=60.0, help=argparse.SUPPRESS)
     return parser.parse_args(argv)

@@ -108,7 +108,7 @@ def _verdicts(run: Run) -> Iterator[str]:
 
 def _probes(run: Run) -> Iterator[str]:
     rows = []
-    found = run.part("probes")
+    found = {**run.part("probes"), **run.part("undecided")}
     for name, probe in named().items():
         one = found.get(name)
         value = _value(one)

@@ -1,11 +1,13 @@
-"""The thirteen probes of ``gemmsim.hardware``, answered by the model or by a GPU.
+"""The probes of ``gemmsim.hardware``, answered by the model or by a GPU.
 
-    python benchmarks/probes.py              what the model gives
-    python benchmarks/probes.py --on cuda    what the GPU gives, through torch's own products (compute capability 9.0)
+    python benchmarks/probes.py                          what the model gives
+    python benchmarks/probes.py --on cuda                what the GPU gives (most probes: compute capability 9.0)
+    python benchmarks/probes.py --on cuda --undecided    what no recording has settled, on any GPU from Turing on
 
-On a GPU there is no addend c of one instruction, so c goes in as the product of an earlier instruction of the same
-chain: a dot of K + k elements whose first k hold c alone. A library may also split or reorder K, or use ``mma`` in
-place of ``wgmma``: a probe that differs calls for a look at the kernel that ran, before the model is blamed.
+Probes of ``mma.sync`` are one instruction with its C, and the model is that of the GPU at hand. The others go through
+torch's own products, where c goes in as the product of an earlier instruction of the same chain: a dot of K + k
+elements whose first k hold c alone. A library may also split or reorder K, or use ``mma`` in place of ``wgmma``: a
+probe that differs calls for a look at the kernel that ran, before the model is blamed.
 Exit code 1 if an answer differs from what the model expects.
 """
 
@@ -19,7 +21,9 @@ import sys
 import torch
 
 from gemmsim import hardware
+from gemmsim.backends import cuda
 from gemmsim.hardware import Instruction, Probe
+from gemmsim.hardware.devices import architecture_of
 
 #: Rows and columns of the GPU's product: the least that every library takes. The probe sits in the first of each.
 EDGE = 64
@@ -36,14 +40,24 @@ def named() -> dict[str, Probe]:
     return found
 
 
-def on_model(probe: Probe) -> int:
-    """The code of D by ``hardware.mma``."""
-    row = hardware.instruction(probe.arch, probe.instruction)
+def on_model(probe: Probe, arch: str | None = None) -> int:
+    """The code of D by ``hardware.mma``, of ``arch`` instead of the probe's own."""
+    row = hardware.instruction(arch or probe.arch, probe.instruction)
     a, b, c = probe.codes()
     dtypes = [CODES[kind.width] for kind in row.operands]
     left, right = torch.tensor([a], dtype=dtypes[0]), torch.tensor([[code] for code in b], dtype=dtypes[1])
-    d = hardware.mma(probe.arch, probe.instruction, left, right, torch.tensor([[c]], dtype=dtypes[2]))
+    d = hardware.mma(row.arch, row.name, left, right, torch.tensor([[c]], dtype=dtypes[2]))
     return int(d.to(torch.int64))
+
+
+def by_one_instruction(probe: Probe) -> tuple[int, int] | None:
+    """The codes of D by the GPU's own mma.sync and by the model of that GPU; None where it has no such row."""
+    arch = architecture_of(torch.cuda.get_device_capability())
+    rows = {} if arch is None else {row.name: row for row in hardware.instructions(arch)}
+    row = rows.get(probe.instruction)
+    if row is None:
+        return None
+    return cuda.one_instruction(row, *probe.codes(), device=torch.cuda.current_device()), on_model(probe, arch)
 
 
 def c_as_product(probe: Probe, row: Instruction) -> tuple[int, int] | None:
@@ -62,7 +76,15 @@ def c_as_product(probe: Probe, row: Instruction) -> tuple[int, int] | None:
         return None
 
 
-def on_cuda(probe: Probe) -> int | None:
+def on_cuda(probe: Probe) -> tuple[int, int] | None:
+    """The codes of D on the GPU and by the model, or None if this cannot be asked here."""
+    if probe in hardware.UNDECIDED:
+        return by_one_instruction(probe)
+    code = by_torch(probe)
+    return None if code is None else (code, probe.expect)
+
+
+def by_torch(probe: Probe) -> int | None:
     """The code of D by torch's product on the GPU, or None if torch cannot be made to ask this."""
     row = hardware.instruction(probe.arch, probe.instruction)
     factors = c_as_product(probe, row)
@@ -100,17 +122,26 @@ def show(code: int, probe: Probe) -> str:
     return f"0x{code:0{width // 4}x} = {value!r}"
 
 
+def answer_of(probe: Probe, where: str) -> tuple[str, int | None]:
+    """How the answer stands to what the model expects, and its code."""
+    found = (on_model(probe), probe.expect) if where == "model" else on_cuda(probe)
+    if found is None:
+        return "not askable", None
+    return "as expected" if found[0] == found[1] else "DIFFERENT", found[0]
+
+
 def main(argv: list[str] | None = None) -> int:
     """Prints one line per probe; 0 if all answers are as expected."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--on", choices=("model", "cuda"), default="model")
-    where = parser.parse_args(argv).on
+    parser.add_argument("--undecided", action="store_true", help="only what no recording has settled")
+    options = parser.parse_args(argv)
+    where = options.on
     if where == "cuda" and not torch.cuda.is_available():
         parser.error("no GPU that torch can use; allowed: --on model")
     different = 0
-    for probe in hardware.PROBES:
-        code = on_model(probe) if where == "model" else on_cuda(probe)
-        verdict = "not askable" if code is None else "as expected" if code == probe.expect else "DIFFERENT"
+    for probe in hardware.UNDECIDED if options.undecided else hardware.PROBES:
+        verdict, code = answer_of(probe, where)
         different += verdict == "DIFFERENT"
         answer = "" if code is None else f": {show(code, probe)}"
         print(f"{probe.number:2} {verdict}{answer}  [{probe.instruction}; {probe.question}; else {probe.otherwise}]")

@@ -335,7 +335,7 @@ def hw(
     ``arch`` for operands in ``a`` and ``b`` (None: ``a``) and a register in ``out``, from +0. Operands are cast to
     ``a`` and ``b``. The mx ops take elements and scales of block-format operands (``GemmSpec``) as they are; other
     operands have scale 1. See ``gemmsim.arithmetic.Hardware`` for NaN, infinities, -0, overflow
-    and the source: a published software model, not silicon.
+    and the source.
 
     Raises:
         SpecError: for an architecture, op or formats outside the tables; it says what there is.

@@ -33,7 +33,7 @@ def hopper_fp8(margin: int = 0) -> QAffineFormats:
 
     Source: Micikevicius et al., "FP8 formats for deep learning", arXiv:2209.05433 (formats, scaling per tensor,
     saturation); NVIDIA Transformer Engine, recipes ``DelayedScaling`` and ``Float8CurrentScaling`` (``Format.HYBRID``,
-    split accumulators in the backward products alone); the instruction as arXiv:2511.10909 models it, not silicon.
+    split accumulators in the backward products alone); the instruction: docs/reference/hardware.md#evidence.
     """
     split = "promote(hw(hopper, wgmma, e5m2, e4m3), 128)"
     return QAffineFormats(
@@ -77,7 +77,7 @@ def mxfp8(grad: str = "e4m3") -> QAffineFormats:
 
     Source: Mishra et al., "Recipes for pre-training LLMs with MXFP8", arXiv:2506.08027 (e4m3 for all tensors, scales
     rounded up); OCP Microscaling Formats rev. 1.0; NVIDIA Transformer Engine, ``MXFP8BlockScaling``; the instruction as
-    arXiv:2511.10909 models it, not silicon.
+    docs/reference/hardware.md#evidence.
     """
     if grad not in ("e4m3", "e5m2"):
         asked = f"recipes.mxfp8: grad={grad!r}"
@@ -99,7 +99,7 @@ def nvfp4() -> QAffineFormats:
     1 x 16), and some layers in higher precision. A block with a NaN or an infinity becomes NaN. For linear layers.
 
     Source: NVIDIA, "Pretraining large language models with NVFP4", arXiv:2509.25149; the instruction as
-    arXiv:2511.10909 models it, not silicon.
+    docs/reference/hardware.md#evidence.
     """
     return QAffineFormats.of("nvfp4/tensor : hw(blackwell, mxf4nvf4, e2m1)")
 
@@ -115,9 +115,9 @@ def fp16_accumulate(margin: int = 14) -> QAffineFormats:
 
     Infinities and NaN stay. In convolutions and linear layers alike.
 
-    Source: PTX ISA, wgmma with .f16 accumulators, as arXiv:2511.10909 models it, not silicon; scaling by powers of two
-    after Micikevicius et al., "Mixed precision training", arXiv:1710.03740, which scales the loss; a scale for each
-    tensor and its margin are choices made here.
+    Source: PTX ISA, wgmma with .f16 accumulators, as the tables have it (docs/reference/hardware.md#evidence); scaling
+    by powers of two after Micikevicius et al., "Mixed precision training", arXiv:1710.03740, which scales the loss; a
+    scale for each tensor and its margin are choices made here.
     """
     spec = "fp16 : hw(hopper, wgmma, fp16, out=fp16)"
     return QAffineFormats(fprop=spec, dgrad=spec, wgrad=spec, use_scaling=True, scale_margin=margin)

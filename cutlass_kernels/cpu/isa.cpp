@@ -63,13 +63,7 @@ template <class C, int WAY, int MODE> INL typename C::V quantize_vector(typename
         return (V)((VU)(u + ((one << d) >> 1) - 1 + ((u >> d) & 1)) & ~((one << d) - 1));
     }
     V r;
-    if constexpr (WAY == NEAREST) {
-        r = round_to<C, SPECIAL>(x, k, (VU){});
-        if (MODE == RTZ) {  // stands for "no subnormals": the nearer of zero and the smallest normal, a tie to zero
-            const VU sign = (VU)x & C::SIGN, mag = (VU)x ^ sign, up = (VU)(mag > k.half_quantum);
-            r = select<C>((VI)(mag < k.quantum), (V)((up & k.quantum) | (sign & (up | k.keep_sign))), r);
-        }
-    }
+    if constexpr (WAY == NEAREST) r = round_to<C, MODE == RTZ ? FTZ : SPECIAL>(x, k, (VU){});  // RTZ: no subnormals
 #if ISA_DIRECTED || ISA_MODES
     if constexpr (WAY == DIRECTED) r = round_directed<C, MODE, true>(x, k, (VU){});
 #endif

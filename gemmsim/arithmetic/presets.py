@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ..formats import Cast, FloatFormat, Format
+from ..hardware.chips import CHIPS, chip_key
 from .chunked import Chunked, Promote
 from .hardware import Hardware
 from .integer import Integer
@@ -88,7 +89,8 @@ def a2q(P: int) -> Integer:
 
 
 def _unit(arch: str) -> str:
-    return _LARGEST_UNIT.get(arch.strip().lower(), "mma") if isinstance(arch, str) else "mma"
+    key = chip_key(arch) if isinstance(arch, str) else ""
+    return _LARGEST_UNIT.get(CHIPS.get(key, key), "mma")
 
 
 def cublas_fp32(arch: str = "hopper", a: FormatLike = "bf16", b: FormatLike | None = None) -> Hardware:
@@ -98,7 +100,7 @@ def cublas_fp32(arch: str = "hopper", a: FormatLike = "bf16", b: FormatLike | No
     exponent, and the sum is cut to fp32. cuBLAS also chooses tiles and may split K; this is one chain over all of K.
     ``SpecError`` where the architecture does not take these operands.
 
-    Source: the instruction as a published software model (arXiv:2511.10909) has it, not silicon.
+    Source: ``.instruction.source``.
     """
     return Hardware(arch, _unit(arch), a, b)  # type: ignore[arg-type]
 
@@ -108,7 +110,7 @@ def fp16_accumulate(arch: str = "hopper") -> Hardware:
 
     The sum of an instruction is exact above its cut, then rounded to the nearest fp16 once; past 65504 lies infinity.
 
-    Source: the instruction as a published software model (arXiv:2511.10909) has it, not silicon.
+    Source: ``.instruction.source``.
     """
     return Hardware(arch, _unit(arch), "fp16", out="fp16")
 
@@ -118,8 +120,8 @@ def hopper_fp8_fast(a: FormatLike = "e4m3", b: FormatLike | None = None) -> Hard
 
     The register keeps 13 fraction bits from one instruction (32 products) to the next.
 
-    Source: the instruction as a published software model (arXiv:2511.10909) has it, not silicon; the register's 14 bits
-    are also reported in the DeepSeek-V3 technical report, 3.3.2.
+    Source: ``.instruction.source``; the register's 14 bits are also reported in the DeepSeek-V3 technical report,
+    3.3.2.
     """
     return Hardware("hopper", "wgmma", a, b)  # type: ignore[arg-type]
 
@@ -130,8 +132,7 @@ def hopper_fp8_2xacc(n: int = 128, a: FormatLike = "e4m3", b: FormatLike | None 
     CUTLASS' default for FP8 on Hopper, four instructions between promotions. An n that is no multiple of 32 is allowed:
     each run is filled up with zeros by itself.
 
-    Source: CUTLASS' two-level accumulation; the instruction as a published software model (arXiv:2511.10909) has it,
-    not silicon.
+    Source: CUTLASS' two-level accumulation; ``.inner.instruction.source``.
     """
     return Promote(hopper_fp8_fast(a, b), n)
 
@@ -142,8 +143,7 @@ def deepgemm(n: int = 128) -> Promote:
     DeepGEMM multiplies each run's total by the scales of its blocks before it is added. An n that is no multiple of 32
     is allowed: each run is filled up with zeros by itself.
 
-    Source: DeepSeek-V3 technical report, 3.3.2; the instruction as a published software model (arXiv:2511.10909) has
-    it, not silicon.
+    Source: DeepSeek-V3 technical report, 3.3.2; ``.inner.instruction.source``.
     """
     return hopper_fp8_2xacc(n)
 
@@ -151,7 +151,7 @@ def deepgemm(n: int = 128) -> Promote:
 def ada_fp8(a: FormatLike = "e4m3", b: FormatLike | None = None) -> Hardware:
     """``hw(ada, mma, a, b)``: FP8 on Ada, 13 fraction bits kept, two steps of 16 products an instruction.
 
-    Source: the instruction as a published software model (arXiv:2511.10909) has it, not silicon.
+    Source: ``.instruction.source``.
     """
     return Hardware("ada", "mma", a, b)  # type: ignore[arg-type]
 
@@ -159,7 +159,7 @@ def ada_fp8(a: FormatLike = "e4m3", b: FormatLike | None = None) -> Hardware:
 def blackwell_mxfp8(a: FormatLike = "e4m3", b: FormatLike | None = None) -> Hardware:
     """``hw(blackwell, mxf8f6f4, a, b)``: MXFP8 on Blackwell, blocks of 32 with ue8m0 scales: ``mxfp8_e4m3 : ...``.
 
-    Source: the instruction as a published software model (arXiv:2511.10909) has it, not silicon.
+    Source: ``.instruction.source``.
     """
     return Hardware("blackwell", "mxf8f6f4", a, b)  # type: ignore[arg-type]
 
@@ -167,7 +167,7 @@ def blackwell_mxfp8(a: FormatLike = "e4m3", b: FormatLike | None = None) -> Hard
 def blackwell_nvfp4() -> Hardware:
     """``hw(blackwell, mxf4nvf4, e2m1)``: NVFP4 on Blackwell, blocks of 16 with ue4m3 scales: ``nvfp4 : ...``.
 
-    Source: the instruction as a published software model (arXiv:2511.10909) has it, not silicon.
+    Source: ``.instruction.source``.
     """
     return Hardware("blackwell", "mxf4nvf4", "e2m1")
 
@@ -178,6 +178,6 @@ def cdna3_fp8(a: FormatLike = "e4m3fnuz", b: FormatLike | None = None) -> Hardwa
     e4m3fnuz ends at 240, and operands beyond become NaN, of which products warn once (``gemmsim.FormatsWarning``).
     Scale them, or let them saturate: "e4m3fnuz/sat : hw(cdna3, mfma, e4m3fnuz)".
 
-    Source: the instruction as a published software model (arXiv:2511.10909) has it, not silicon.
+    Source: ``.instruction.source``.
     """
     return Hardware("cdna3", "mfma", a, b)  # type: ignore[arg-type]

@@ -78,7 +78,8 @@ def _split_or_whole(arch: str, kept: int, steps: int) -> list[Family]:
 
 def _fp8_without_unit(arch: str) -> Family:
     """mma.sync on FP8 where the chip has no unit for it: two binary16 steps from +0, then C."""
-    return Family(arch, "mma", FP8, _to_both(25), (_shape("m16n8k32"),), TwoBlocks(0, "rz23", 25), vectors=False)
+    shapes = (_shape("m16n8k16"), _shape("m16n8k32"))
+    return Family(arch, "mma", FP8, _to_both(25), shapes, TwoBlocks(0, "rz23", 25), vectors=False)
 
 
 def _mxf8f6f4(arch: str, unit: str, shape: str) -> Family:

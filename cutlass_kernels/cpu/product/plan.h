@@ -400,6 +400,7 @@ inline Choice choose(const Request& r, const Stats& a, const Stats& b, const Sta
 // of these adds at most a share u and half a quantum.
 inline bool make_runs_wager(const Cast& add, double product, Wager* w) {
     const int loses = add.mode == RNE ? add.p : add.p - 1;
+    if (loses < 1) return false;  // of one bit: no number of steps is sure
     const double steps = ldexp(1.0, loses - 1), quantum = ldexp(1.0, add.flags & NO_SUBNORMALS ? add.emin : add.emin - loses + 1);
     w->steps = steps > 64 ? 64 : (int64_t)steps;
     const double n = (double)w->steps, g = exp((2 * n + 2) * ldexp(1.0, -loses)), end = fmin(add.hi, -add.lo);

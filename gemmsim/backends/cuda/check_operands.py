@@ -122,7 +122,7 @@ def long_problem(row: Instruction) -> tuple[Tensor, Tensor]:
 
 
 def _probes(row: Instruction, left: _Codes, right: _Codes) -> tuple[Tensor, Tensor]:
-    """The thirteen probes in this instruction's formats, as far as these hold their terms: c as the product of an
+    """The probes in this instruction's formats, as far as these hold their terms: c as the product of an
     instruction before, then the terms."""
     found: tuple[list[Tensor], list[Tensor]] = ([], [])
     for probe in PROBES:
@@ -159,9 +159,11 @@ def block_problems(row: Instruction) -> Iterator[tuple[Sequence[Tensor], Sequenc
 
 
 def _narrow_lines(kind: Operand, k: int, side: int) -> Tensor:
-    """Codes of a format of a few bits without special ones: any code is one of its numbers."""
-    codes = _bits(LINES * k, 77 + side) % (1 << kind.width)
-    return codes.view(LINES, k)
+    """Codes of a format of a few bits without special ones: any code is one of its numbers. A quarter of the lines is
+    mostly zeros: whole groups of products are."""
+    codes = (_bits(LINES * k, 77 + side) % (1 << kind.width)).view(LINES, k)
+    sparse = (torch.arange(LINES) % 4 == 3)[:, None] & (_bits(LINES * k, 87 + side).view(LINES, k) % 16 != 0)
+    return torch.where(sparse, 0, codes)
 
 
 def _scales(name: str, blocks: int, side: int) -> Tensor:

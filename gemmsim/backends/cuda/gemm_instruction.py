@@ -58,6 +58,8 @@ _ISSUES = {"mma": "WARP", "wgmma": "WARP_GROUP", "tcgen05mma": "BLOCK"}
 _OPS = {"tcgen05mma": "tcgen05"}
 _UNIT_ARCHS = {"wgmma": ("sm_90a",), "tcgen05mma": ("sm_100a", "sm_103a")}
 _FP8 = ("e4m3", "e5m2")
+#: That have mma.sync on FP8, by a unit of its own or through binary16.
+_FP8_ARCHS = ("sm_89", "sm_90a", "sm_100a", "sm_103a", "sm_120a", "sm_121a")
 _MOST_COLUMNS = 65535 * _TILE
 _MOST_BLOCKS = 2**31 - 1
 
@@ -128,7 +130,8 @@ def _plain_chain(accumulator: Hardware) -> Chain | Refusal:
         return Refusal(f"no kernel issues {one.arch} {one.name}")
     found = Chain(one)
     halves = one.unit == "tcgen05mma" and one.d == "f16"
-    if one.k * found.dtypes[0].itemsize != 32 or one.arch in ("volta", "turing") or halves:
+    other = one.unit == "mma" and one.kind is not None  # the kernel issues the plain instruction
+    if one.k * found.dtypes[0].itemsize != 32 or one.arch in ("volta", "turing") or halves or other:
         return Refusal(f"no kernel issues {one.arch} {one.name}")
     return found
 
@@ -137,7 +140,7 @@ def _archs(chain: Chain) -> tuple[str, ...]:
     """Architectures that have the instruction; empty for all."""
     if chain.instruction.unit in _UNIT_ARCHS:
         return _UNIT_ARCHS[chain.instruction.unit]
-    return ("sm_89", "sm_120a", "sm_121a") if chain.instruction.a in _FP8 else ()
+    return _FP8_ARCHS if chain.instruction.a in _FP8 else ()
 
 
 @lru_cache(maxsize=1024)
@@ -245,6 +248,7 @@ _LISTED: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("hw(ampere, mma, bf16)", ("sm_80", "sm_120a")),
     ("hw(ampere, mma, tf32)", ("sm_80",)),
     ("hw(rtx_blackwell, mma, e4m3, e5m2)", ("sm_120a",)),
+    ("hw(hopper, mma, e4m3)", ("sm_90a",)),
     ("hw(hopper, wgmma, bf16)", ("sm_90a",)),
     ("hw(hopper, wgmma, fp16, out=fp16)", ("sm_90a",)),
     ("promote(hw(hopper, wgmma, e4m3), 128)", ("sm_90a",)),

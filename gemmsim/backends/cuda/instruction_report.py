@@ -29,7 +29,8 @@ from .tensor_cores import collective_checks, plain_checks
 
 __all__ = ["collective_questions", "instruction_questions", "instruction_specs", "instruction_verdicts"]
 
-_BLOCKS = {"mxf8f6f4": "mxfp8_{}", "mxf4": "mxfp4", "mxf4nvf4": "nvfp4"}
+#: The block format of elements in a block-scaled kind.
+_BLOCKS = {"e4m3": "mxfp8_e4m3", "e5m2": "mxfp8_e5m2", "e3m2": "mxfp6_e3m2", "e2m3": "mxfp6_e2m3", "e2m1": "mxfp4"}
 
 
 def instruction_specs(arch: str) -> tuple[GemmSpec, ...]:
@@ -37,24 +38,25 @@ def instruction_specs(arch: str) -> tuple[GemmSpec, ...]:
     too, and with scales on its totals."""
     found: dict[str, GemmSpec] = {}
     for one in (row for family in families(arch) for row in family.instructions()):
-        for op in (name for name, op in OPS.items() if op.takes_in(one)):
+        for op in (x for x, kind in OPS.items() if kind.takes_in(one)):
             if one.c != one.d or one.d not in ("f32", "f16"):
                 continue
             accumulator = Hardware(arch, op, one.a, one.b, out=str(OPERANDS[one.d].format))
+            name = accumulator.instruction.name
             if accumulator.instruction.scale is not None:
-                a, b = (parse_block(_BLOCKS[op].format(name)) for name in (one.a, one.b))
+                a, b = (parse_block("nvfp4" if op == "mxf4nvf4" else _BLOCKS[x]) for x in (one.a, one.b))
                 spec = GemmSpec(a, b, accumulator=accumulator)
                 if isinstance(scaled.chain_of(spec), scaled.ScaledChain):
                     found[spec.key] = spec
             elif isinstance(chain_of(accumulator), Chain):
-                found.setdefault(str(accumulator), GemmSpec(accumulator=accumulator))
+                found.setdefault(name, GemmSpec(accumulator=accumulator))
                 if one.a == one.b == "e4m3" and one.d == "f32":
-                    found.setdefault(f"promoted {accumulator}", GemmSpec(accumulator=Promote(accumulator, 128)))
+                    found.setdefault(f"promoted {name}", GemmSpec(accumulator=Promote(accumulator, 128)))
                 if one.d == "f32" and {one.a, one.b} <= {"e4m3", "e5m2"}:
-                    a, b = (parse_block(f"mxfp8_{name}") for name in (one.a, one.b))
+                    a, b = (parse_block(_BLOCKS[x]) for x in (one.a, one.b))
                     spec = GemmSpec(a, b, accumulator=Scaled(accumulator))
                     if isinstance(scaled_groups.groups_of(spec), scaled_groups.ScaledGroups):
-                        found.setdefault(f"scaled {accumulator}", spec)
+                        found.setdefault(f"scaled {name}", spec)
     return tuple(found.values())
 
 

@@ -5,7 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from . import block_float, cast, gemm_collective, gemm_instruction, gemm_tensor, mx_cast, rows, scaled_casts
+from . import (
+    block_float,
+    cast,
+    gemm_collective,
+    gemm_instruction,
+    gemm_tensor,
+    mx_cast,
+    one_instruction,
+    rows,
+    scaled_casts,
+)
 from .counted import sources as watched_kernels
 from .errors import CudaError, message
 from .gathered import sources as gathered_kernels
@@ -38,6 +48,7 @@ def _gemm_kernels() -> Iterator[KernelSource]:
 def _instruction_kernels() -> Iterator[KernelSource]:
     yield from gemm_instruction.sources()
     yield from scaled_group_kernels()
+    yield from one_instruction.sources()
 
 
 FAMILIES = {

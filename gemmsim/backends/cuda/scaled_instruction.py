@@ -29,6 +29,8 @@ __all__ = ["ScaledChain", "chain_of", "gemm", "problems", "refuses", "source_of"
 
 #: gemmsim::TensorRoute by the unit of the instruction.
 _ROUTES = {"mma_block_scale": "BLOCK_SCALED", "tcgen05mma_block_scale": "TENSOR_MEMORY"}
+#: Kinds whose operands are two a byte.
+_PACKED = ("mxf4", "mxf4nvf4")
 #: Scale format and block size of the kinds that there are kernels for.
 _KINDS = ((E8M0, 32), (E4M3, 16))
 _MOST_LINES = 2**31 - 1
@@ -45,7 +47,7 @@ class ScaledChain:
     @property
     def packing(self) -> str:
         """Of the codes as the kernel reads them."""
-        return "lo_first" if self.instruction.a == "e2m1" else "bytes"
+        return "lo_first" if self.instruction.kind in _PACKED else "bytes"
 
     def __str__(self) -> str:
         return self.instruction.name
@@ -66,7 +68,10 @@ def chain_of(spec: GemmSpec) -> ScaledChain | Refusal:
         return Refusal(f"no kernel issues {one.arch} {one.name}")
     if (element_format(a), element_format(b)) != elements:
         return Refusal(f"elements of {a} and {b} are not stored as {one.name} reads them")
-    return ScaledChain(one, a, b)
+    found = ScaledChain(one, a, b)
+    if one.unit == "tcgen05mma_block_scale" and found.packing == "bytes" and min(x.bits for x in elements) < 8:
+        return Refusal(f"no kernel issues {one.arch} {one.name}: its operands have fewer than 8 bits")
+    return found
 
 
 @lru_cache(maxsize=1024)
@@ -136,8 +141,8 @@ def _lines(x: Coded, packing: str) -> Coded:
 def problems(chain: ScaledChain, device: torch.device) -> Iterator[Problem]:
     """Products by the chain's kernel and by the kernel of its model; tensors' own scales are numbers of 24 bits."""
     one = chain.instruction
-    op = "mxf4nvf4" if one.scale == "ue4m3" else "mxf4" if one.a == "e2m1" else "mxf8f6f4"
-    spec = GemmSpec(chain.a, chain.b, accumulator=Hardware(one.arch, op, one.a, one.b, out=one.d))
+    assert one.kind is not None
+    spec = GemmSpec(chain.a, chain.b, accumulator=Hardware(one.arch, one.kind, one.a, one.b, out=one.d))
     seconds = [torch.tensor(x, dtype=torch.float32, device=device) for x in (0.7, 1.3)]
     for sides in block_problems(one):
         left, right = (

@@ -203,7 +203,7 @@ def exact_sums(a: Tensor, b: Tensor, out: Tensor, units: int, lsbs: tuple[int, i
     model, chain = accumulator.instruction.model, chain_of(accumulator)
     if not isinstance(model, FusedBlock) or not isinstance(chain, Chain):
         return Refusal(f"no kernel issues {accumulator}, or its model cuts otherwise")
-    # A zero operand counts as 2^-126 and must not be what sums are aligned to
+    # Units are far above the least exponent that an instruction aligns to
     narrow = units <= 1 << min(model.kept, model.conversion.fraction_bits) and all(
         abs(lsb) <= _NEAR_ONE for lsb in lsbs
     )

@@ -90,7 +90,7 @@ def test_block_scaled_instructions_run_as_their_model_on_a_hopper():
     assert "they compute the model of the instruction" in line(spec, "blocks on cuda: ")
     cores = line(spec, "tensor cores: ")
     assert cores.startswith(
-        "tensor cores: tcgen05mma_block_scale.m128n8k64.block16.f32.e2m1.e2m1.ue4m3 on blackwell, if"
+        "tensor cores: tcgen05mma_block_scale.m128n8k64.kind::mxf4nvf4.block16.f32.e2m1.e2m1.ue4m3 on blackwell, if"
     )
     assert cores.endswith(
         "Hopper has no block-scaled instruction: there, as on any GPU without this one, the model runs"

@@ -118,7 +118,7 @@ def test_reasons(fake_gpu, monkeypatch):  # noqa: F811
     assert "promotion to e5m10" in plan(acc.promote(acc.cublas_fp32(), 64, "e5m10"))
     assert "no kernel issues hopper mma.m16n8k16.f64" in plan(acc.hw("hopper", "mma", "fp64", out="fp64"))
     assert "no kernel issues cdna3" in plan(acc.cdna3_fp8())
-    assert "no kernel issues blackwell tcgen05mma.m64n8k16.f16" in plan(
+    assert "no kernel issues blackwell tcgen05mma.m64n8k16.kind::f16.f16" in plan(
         acc.hw("blackwell", "tcgen05", "fp16", out="fp16")
     )
     assert "not used" not in plan(acc.sequential("e5m10")) and "not used" not in plan(acc.chunked(8, "e5m10"))
@@ -295,7 +295,7 @@ def test_verdicts_on_all_instructions_of_a_device(fake_gpu, monkeypatch):  # noq
     of Hopper another two, promoted and with scales on its totals."""
     keys = {arch: [spec.key for spec in cuda.instruction_specs(arch)] for arch in CAPABILITIES}
     assert {arch: len(found) for arch, found in keys.items()} == {
-        "volta": 0, "turing": 0, "ampere": 4, "ada": 13, "hopper": 21, "blackwell": 20, "rtx_blackwell": 19
+        "volta": 0, "turing": 0, "ampere": 4, "ada": 13, "hopper": 30, "blackwell": 29, "rtx_blackwell": 40
     }  # fmt: skip
     assert not [key for arch, found in keys.items() for key in found if f"hw({arch}, " not in key]
     names = [f"mxfp8_{x}" for x in ("e4m3", "e5m2")]

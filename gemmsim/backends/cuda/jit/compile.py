@@ -85,7 +85,8 @@ def compile_kernel(source: KernelSource, arch: str) -> CompiledKernel:
         PackageError: if a package of the extra is missing.
         CompileError: if the compiler refuses the source. The message has its log and the file the source was kept in.
     """
-    check_arch(arch)
+    if arch not in source.archs:
+        check_arch(arch)
     options = program_options(toolchain(), arch)
     _log.info("compiling %s for %s; cached afterwards", source, arch)
     start = time.perf_counter()
