@@ -57,7 +57,7 @@ def by_one_instruction(probe: Probe) -> tuple[int, int] | None:
     row = rows.get(probe.instruction)
     if row is None:
         return None
-    return cuda.one_instruction(row, *probe.codes(), device=torch.cuda.current_device()), on_model(probe, arch)
+    return cuda.one_mma(row, *probe.codes(), device=torch.cuda.current_device()), on_model(probe, arch)
 
 
 def c_as_product(probe: Probe, row: Instruction) -> tuple[int, int] | None:

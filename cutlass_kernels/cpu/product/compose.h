@@ -208,10 +208,11 @@ template <class T> struct Compose {
     void instructions(const Tile& t) const {
         if (scales.all && !r.wrapper_count) return scaled_instructions(t);
         const bool lanes = choice.kind == LANES, any = r.hardware.kind == HW_TREE;
-        const HardwareModel& m = r.hardware;
+        HardwareModel m = r.hardware;
         if (lanes && sizeof(T) == 4) isa.hardware(t, m, choice.kept, choice.carrier == 1);
         else if (lanes) in_float_tiles(t, m);
         if (lanes && (any || !specials)) return;
+        m.kept = choice.kept;
         const T *a = (const T*)t.a, *b = (const T*)t.b;
         bool row[MR], column[64];
         for (int i = 0; i < t.rows; ++i) row[i] = !lanes || !finite(a + i, MR, t.k);

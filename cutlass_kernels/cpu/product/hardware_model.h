@@ -75,6 +75,8 @@ struct HardwareDot {
     }
 
     bool by_cast() const { return m.out >= HW_RNE23; }
+    // What is rounded to zero keeps its sign in RNE23 alone.
+    double ended(double x) const { return m.out == HW_RNE23 ? x : x + 0.0; }
     double infinite(bool plus) const { return by_cast() ? plus ? to->inf_pos : to->inf_neg : plus ? INFINITY : -INFINITY; }
     int addend_exponent() const { return hardware_exponent(c, by_cast() ? to->emin : m.out == HW_RNE10 ? -14 : -126); }
 
@@ -103,7 +105,7 @@ struct HardwareDot {
     void in_integers(const Products& p, int e) {
         i128 sum = (i128)ldexp(c, m.kept - e);
         for (int i = 0; i < p.count; ++i) sum += (i128)ldexp(p.value[i], m.kept - e);
-        c = round_exact(Exact{(u128)(sum < 0 ? -sum : sum), e - m.kept, sum < 0, false}, *to, 0) + 0.0;
+        c = ended(round_exact(Exact{(u128)(sum < 0 ? -sum : sum), e - m.kept, sum < 0, false}, *to, 0));
     }
 
     void uncut(const Products& p) {
@@ -111,8 +113,7 @@ struct HardwareDot {
         sum.clear();
         sum.add(exact_value(c));
         for (int i = 0; i < p.count; ++i) sum.add(exact_value(p.value[i]));
-        c = sum.round(*to, 0);
-        if (m.out != HW_RNE23) c += 0.0;
+        c = ended(sum.round(*to, 0));
     }
 
     double cut_sum(const Products& p, int first, int stride, int e) const {
@@ -154,7 +155,7 @@ struct HardwareDot {
     // rz23, e8m13: toward zero, infinity past the largest finite value. rne10: binary16 to nearest even. Never -0.
     double convert(double v) const {
         if (v == 0) return 0;
-        if (by_cast()) return round_exact(exact_value(v), *to, 0) + 0.0;
+        if (by_cast()) return ended(round_exact(exact_value(v), *to, 0));
         const int emin = m.out == HW_RNE10 ? -14 : -126, keep = m.out == HW_RNE10 ? 10 : m.out == HW_E8M13 ? 13 : 23;
         const int e = ilogb(v) < emin ? emin : ilogb(v);
         const double scaled = ldexp(v, keep - e), whole = m.out == HW_RNE10 ? nearbyint(scaled) : trunc(scaled), r = ldexp(whole, e - keep);

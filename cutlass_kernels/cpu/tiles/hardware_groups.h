@@ -73,7 +73,7 @@ template <int ROWS> INL void group_rows(const float* a, const float* b, int term
 
 // All steps of a tile; `scales` of all groups, or null where they are 1.
 static void group_steps(const Tile& t, const HardwareModel& m, const GroupScales* scales) {
-    enum { MOST = 4, TERMS = 16 };
+    enum { MOST = 4 };
     alignas(64) double ones[MOST * NR32];
     alignas(64) int32_t zeros[MOST * NR32] = {}, nonzero_a[MOST * MR];
     alignas(64) int16_t nonzero_b[MOST * NR32];

@@ -34,7 +34,7 @@ from .jit.source import KernelSource
 from .jit.toolchain import PACKAGES, Toolchain, toolchain
 from .lookup import count_lookup_overflows, lookup_gemm, lookup_refuses
 from .mx_cast import decode_blocks, encode_blocks, quantize_blocks
-from .one_instruction import one_instruction
+from .one_instruction import one_mma
 from .products import multiply
 from .registry import FAMILIES, Family, family_sources
 from .rows import run_rows
@@ -102,7 +102,7 @@ __all__ = [
     "lookup_refuses",
     "multiply",
     "names_instruction",
-    "one_instruction",
+    "one_mma",
     "quantize",
     "quantize_blocks",
     "quantize_tensor",

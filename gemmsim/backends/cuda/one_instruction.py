@@ -19,7 +19,7 @@ from .jit.cache import kernel_cache
 from .jit.launch import LoadedKernel, device_arch
 from .jit.source import KernelSource
 
-__all__ = ["OneInstructionArgs", "one_instruction", "one_instruction_source", "sources"]
+__all__ = ["OneInstructionArgs", "one_instruction_source", "one_mma", "sources"]
 
 #: 32-bit registers of a lane that hold A and B, by the bytes of a row.
 _REGISTERS = {8: (2, 2), 16: (2, 1), 32: (4, 2)}
@@ -72,7 +72,7 @@ def _words(codes: Sequence[int], width: int, device: torch.device) -> torch.Tens
     return torch.frombuffer(bytearray(packed), dtype=torch.int32).to(device)
 
 
-def one_instruction(row: Instruction, a: Sequence[int], b: Sequence[int], c: int, device: int = 0) -> int:
+def one_mma(row: Instruction, a: Sequence[int], b: Sequence[int], c: int, device: int = 0) -> int:
     """The code of D = A @ B + C by ``row`` on GPU ``device``; a and b: k codes each, c a code.
 
     Raises:

@@ -5,22 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from . import (
-    block_float,
-    cast,
-    gemm_collective,
-    gemm_instruction,
-    gemm_tensor,
-    mx_cast,
-    one_instruction,
-    rows,
-    scaled_casts,
-)
+from . import block_float, cast, gemm_collective, gemm_instruction, gemm_tensor, mx_cast, rows, scaled_casts
 from .counted import sources as watched_kernels
 from .errors import CudaError, message
 from .gathered import sources as gathered_kernels
 from .jit.source import KernelSource
 from .lookup import sources as lookup_kernels
+from .one_instruction import sources as one_instruction_kernels
 from .scaled_groups import sources as scaled_group_kernels
 from .simt_blocks import sources as scaled_kernels
 from .simt_sources import sources as gemm_kernels
@@ -48,7 +39,7 @@ def _gemm_kernels() -> Iterator[KernelSource]:
 def _instruction_kernels() -> Iterator[KernelSource]:
     yield from gemm_instruction.sources()
     yield from scaled_group_kernels()
-    yield from one_instruction.sources()
+    yield from one_instruction_kernels()
 
 
 FAMILIES = {

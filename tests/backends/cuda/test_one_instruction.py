@@ -9,8 +9,8 @@ from types import SimpleNamespace
 import pytest
 
 from gemmsim import hardware
-from gemmsim.backends.cuda import CudaError, compile_kernel
-from gemmsim.backends.cuda import one_instruction as ask
+from gemmsim.backends.cuda import CudaError, compile_kernel, one_instruction
+from gemmsim.backends.cuda import one_mma as ask
 from gemmsim.backends.cuda.jit import inspect
 
 FP8 = [
@@ -24,7 +24,6 @@ FP8 = [
 @pytest.fixture
 def asked(monkeypatch):
     """What is launched; the kernel writes ``answer``."""
-    module = __import__("gemmsim.backends.cuda.one_instruction", fromlist=["x"])
     found = SimpleNamespace(answer=0, capability=(9, 0), arch=None, words=None, c=None, source=None)
 
     class Kernel:
@@ -42,11 +41,11 @@ def asked(monkeypatch):
         found.arch = arch
         return SimpleNamespace(cubin=b"")
 
-    monkeypatch.setattr(module, "LoadedKernel", Kernel)
-    monkeypatch.setattr(module, "kernel_cache", lambda: SimpleNamespace(get=get))
-    monkeypatch.setattr(module, "device_arch", lambda index: "sm_90a")
-    monkeypatch.setattr(module.torch, "device", lambda *name: "cpu")
-    monkeypatch.setattr(module.torch.cuda, "get_device_capability", lambda index=0: found.capability)
+    monkeypatch.setattr(one_instruction, "LoadedKernel", Kernel)
+    monkeypatch.setattr(one_instruction, "kernel_cache", lambda: SimpleNamespace(get=get))
+    monkeypatch.setattr(one_instruction, "device_arch", lambda index: "sm_90a")
+    monkeypatch.setattr(one_instruction.torch, "device", lambda *name: "cpu")
+    monkeypatch.setattr(one_instruction.torch.cuda, "get_device_capability", lambda index=0: found.capability)
     return found
 
 
@@ -79,8 +78,7 @@ def test_what_has_no_kernel_says_so(arch, name):
 
 def machine_code(row: hardware.Instruction, arch: str, folder) -> list[str]:
     """Instructions that convert, multiply and add floating-point numbers, in order."""
-    module = __import__("gemmsim.backends.cuda.one_instruction", fromlist=["x"])
-    (folder / "k.cubin").write_bytes(compile_kernel(module.one_instruction_source(row), arch).cubin)
+    (folder / "k.cubin").write_bytes(compile_kernel(one_instruction.one_instruction_source(row), arch).cubin)
     text = inspect._output("nvdisasm", "-c", str(folder / "k.cubin"))
     return re.findall(r"^\s+/\*[0-9a-f]+\*/\s+((?:F2FP|HMMA|QMMA|FADD|HADD2)\b[^;]*);", text, re.MULTILINE)
 
@@ -120,11 +118,10 @@ def test_chips_with_a_unit_take_it(tmp_path):
 @pytest.mark.cuda
 def test_every_undecided_probe_can_be_asked(tmp_path):
     """Its kernel compiles for the probe's architecture and for others that have the instruction."""
-    module = __import__("gemmsim.backends.cuda.one_instruction", fromlist=["x"])
     archs = {"hopper": ("sm_90a", "sm_100a"), "turing": ("sm_75",)}
     asked = {probe.instruction for probe in hardware.UNDECIDED}
-    assert {source.name for source in module.sources()} == asked
+    assert {source.name for source in one_instruction.sources()} == asked
     for probe in hardware.UNDECIDED:
         for arch in archs[probe.arch]:
             row = hardware.instruction(probe.arch, probe.instruction)
-            assert compile_kernel(module.one_instruction_source(row), arch).cubin
+            assert compile_kernel(one_instruction.one_instruction_source(row), arch).cubin
