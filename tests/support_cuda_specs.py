@@ -59,5 +59,6 @@ RUNS = [
 CHIPS = [
     ":hw(hopper, wgmma, e4m3)", ":hw(hopper, wgmma, bf16)", ":hw(hopper, wgmma, fp16, out=fp16)", ":hw(volta, mma, fp16)",
     ":promote(hw(hopper, wgmma, e4m3), 8, fp32)", ":hw(ampere, mma, tf32)", ":hw(cdna2, mfma, bf16)",
-    ":hw(cdna3, mfma, fp16)", ":hw(cdna1, mfma, fp16)", ":hw(cdna3, mfma, e4m3fnuz)", ":hw(ampere, mma, fp64, out=fp64)",
+    ":hw(hopper, mma, e4m3, e5m2)", ":hw(blackwell, mma, e5m2, out=fp16)", ":hw(blackwell, tcgen05, e3m2, e2m1)",
+    ":hw(cdna3, mfma, fp16)", ":hw(cdna1, mfma, fp16)", ":hw(cdna1, mfma, bf16)", ":hw(cdna3, mfma, e4m3fnuz)", ":hw(ampere, mma, fp64, out=fp64)",
 ]  # fmt: skip

@@ -9,7 +9,7 @@ __all__ = ["table"]
 
 
 def table() -> str:
-    """All rows as a Markdown table; the last column says what is known beside the rule (``Source.short``)."""
+    """All rows as a Markdown table; the last column says what confirms the rule (``Source.short``)."""
     lines = [
         "| arch | unit | shapes (products per step) | operands | C -> D | blocks | one step | evidence |",
         "|---|---|---|---|---|---|---|---|",

@@ -1,4 +1,4 @@
-"""What is known of an instruction beside its rule: outputs recorded on chips, models that replay chips, vectors.
+"""What confirms the rule of an instruction: outputs recorded on chips, models that replay chips, vectors.
 
 The recorded outputs are other people's; this project has measured nothing on a chip. Facts:
 docs/reference/hardware.md#evidence.

@@ -1,4 +1,4 @@
-"""Operands of a chip's FP8 (fnuz) whose overflow makes NaN: looked for where a result is NaN, and told once."""
+"""Operands of a chip's FP8 (fnuz) that overflow to NaN: looked for where a result is NaN; one warning a process."""
 
 from __future__ import annotations
 

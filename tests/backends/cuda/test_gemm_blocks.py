@@ -24,6 +24,7 @@ SPECS = [
     "bf16*mxfp6_e2m3 : scaled(fp32, fp32, n=8)", "mxfp4/b8 : scaled(interleaved(2, e5m10), bf16)", "mxfp8_e4m3 : scaled(fp64, e5m10/ru)",
     "mxfp8_e4m3 : scaled(hw(hopper, wgmma, e4m3), fp32)", "mx(e3m2,e5m2)/b16 : scaled(fp32, e8m3)", "mxfp4 : scaled(fp32) -> e4m3/sr8",
     "mxfp8_e4m3 : hw(blackwell, mxf8f6f4, e4m3)", "mxfp8_e5m2*mxfp8_e4m3 : hw(blackwell, mxf8f6f4, e5m2, e4m3)", "mxfp4 : hw(blackwell, mxf4, e2m1)",
+    "mxfp6_e3m2 * mxfp4 : hw(blackwell, mxf8f6f4, e3m2, e2m1)",
     "nvfp4 : hw(blackwell, mxf4nvf4, e2m1)", "nvfp4/tensor : hw(rtx_blackwell, mxf4nvf4, e2m1)", "e2m1*nvfp4 : hw(blackwell, mxf4nvf4, e2m1)",
 ]  # fmt: skip
 
@@ -36,6 +37,8 @@ def operands(spec: GemmSpec, seed: int, wild: bool) -> tuple[torch.Tensor, torch
         a = a * torch.exp2(torch.randint(-130, 110, (21, 1), generator=g).float())
         b = b * torch.exp2(torch.randint(-140, 120, (1, 19), generator=g).float())
         a[3, 5], a[4, 40], b[10, 2], a[7], b[:, 5] = float("nan"), float("inf"), float("-inf"), 0.0, -0.0
+        a[9:, ::2] = 0.0  # groups of products that are zero, where b has the others
+        b[1::2, 9:] = 0.0
     return a, b
 
 

@@ -1,4 +1,4 @@
-"""Operands beyond e4m3fnuz's largest value are NaN in products of CDNA3's FP8, which is told once in a process."""
+"""Operands beyond e4m3fnuz's largest value are NaN in products of CDNA3's FP8, of which one warning a process tells."""
 
 from __future__ import annotations
 
