@@ -29,7 +29,12 @@ class _Wanted:
     """Whether the next call of a function is taken."""
 
     def __init__(self, share: float):
-        self.share, self.rng = share, random.Random(0)
+        self.share = share
+        self.start("")
+
+    def start(self, test: str) -> None:
+        """Which calls of a test are taken depends on its name alone."""
+        self.rng = random.Random(test)
         self.seen: Counter[str] = Counter()
 
     def __call__(self, name: str) -> bool:
@@ -65,5 +70,5 @@ class _EachTest:
     def __init__(self, wanted: _Wanted):
         self.wanted = wanted
 
-    def pytest_runtest_setup(self) -> None:
-        self.wanted.seen.clear()
+    def pytest_runtest_setup(self, item: pytest.Item) -> None:
+        self.wanted.start(item.nodeid)
