@@ -33,8 +33,10 @@ struct ScaledStep {
     const int32_t* at_columns() const { return scales.b_exponent + x.step * NR32; }
 };
 
-// Exponents (or fields) of products after their scales have moved them; those of zero products stay below all.
-INL C32::VI moved(C32::VI top, C32::VI move) { return top == NO_FIELD ? splat_i<C32>(4 * ZERO_EXPONENT) : top + move; }
+// Of a step's largest product before its scales move it: no limit, so that zero products are below every register wherever scales move
+// them.
+constexpr int32_t NO_LIMIT = 2 * ZERO_EXPONENT;
+static_assert(ZERO_EXPONENT + BIASES + 2 * 127 < LEAST_EXPONENT + BIASES, "a zero times the largest number with the largest scales");
 
 // A step of one row in double lanes, to nearest: what lies past the largest finite value becomes infinite as it is converted.
 static __attribute__((noinline)) void scaled_row_to_nearest(const ScaledStep& s, int row, float* c) {
@@ -46,7 +48,7 @@ static __attribute__((noinline)) void scaled_row_to_nearest(const ScaledStep& s,
     for (int j = 0; j < NV; ++j) {
         const VI move = load<VI>(s.at_columns() + j * C32::L) + s.at_row(row), above = load<VI>(own + j * C32::L) - move;
         store(shift + j * C32::L, move);
-        store(cut.exponent + j * C32::L, imax((VI)-imax(-above, splat_i<C32>(-FAR_ABOVE)), moved(top[j], splat_i<C32>(-BIASES))));
+        store(cut.exponent + j * C32::L, imax((VI)-imax(-above, splat_i<C32>(-FAR_ABOVE)), top[j] - BIASES));
     }
     cut_sums<1>(s.x.a + row, s.x.b, 0, 1, s.x.count, s.x.m.kept, &cut, 0);
     finish_scaled(s.x.m, cut, shift, own, c, NR32);
@@ -76,8 +78,7 @@ template <int ROWS> INL bool scaled_rows(const ScaledStep& s, int row, float* c)
         for (int j = 0; j < NV; ++j) {
             const V old = load<V>(c + i * NR32 + j * C32::L);
             const VI move = load<VI>(s.at_columns() + j * C32::L) + s.at_row(row + i),
-                     own = imax(aligning_field(old, -126) + C32::BIAS, splat_i<C32>(s.x.m.least + BIASES)),
-                     e = imax(own, moved(top[j], move));
+                     own = imax(aligning_field(old, -126) + C32::BIAS, splat_i<C32>(s.x.m.least + BIASES)), e = imax(own, top[j] + move);
             const VI here = between(splat_i<C32>(LEAST_SCALED), splat_i<C32>(MOST_SCALED), e);
             scale[i][j] = power_above(s.x.m.kept, between(splat_i<C32>(LEAST_PRODUCT), splat_i<C32>(BIASES + FAR_ABOVE), e - move));
             const V up = power_above(s.x.m.kept, here);
@@ -103,7 +104,7 @@ template <int ROWS> INL bool scaled_rows(const ScaledStep& s, int row, float* c)
 template <bool IN_FLOATS> static __attribute__((noinline)) void scaled_steps(const Tile& t, const HardwareModel& m,
                                                                              const GroupScales& scales) {
     const FusedOut out = fused_out(m, *t.add);
-    FloatStep x(m, out, -126, NO_FIELD);
+    FloatStep x(m, out, -126, NO_LIMIT);
     const ScaledStep s = {x, scales};
     steps_in_floats(
         x, t,
