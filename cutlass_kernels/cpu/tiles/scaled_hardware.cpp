@@ -33,10 +33,13 @@ struct ScaledStep {
     const int32_t* at_columns() const { return scales.b_exponent + x.step * NR32; }
 };
 
-// Of a step's largest product before its scales move it: no limit, so that zero products are below every register wherever scales move
-// them.
-constexpr int32_t NO_LIMIT = 2 * ZERO_EXPONENT;
-static_assert(ZERO_EXPONENT + BIASES + 2 * 127 < LEAST_EXPONENT + BIASES, "a zero times the largest number with the largest scales");
+// The field of a step's largest product before its scales move it has no limit, so that zero products are below every register wherever
+// scales move them. It is negative, then, and fields are widened without their sign: they are raised by as much as makes them positive.
+constexpr int32_t RAISE = -2 * ZERO_EXPONENT;
+static_assert(ZERO_EXPONENT + 2 * 127 + 2 * 127 < LEAST_EXPONENT, "a zero times the largest number, with the largest scales");
+
+INL C32::VI raised_low(Shorts x) { return widened_low(x + (int16_t)RAISE); }
+INL C32::VI raised_high(Shorts x) { return widened_high(x + (int16_t)RAISE); }
 
 // A step of one row in double lanes, to nearest: what lies past the largest finite value becomes infinite as it is converted.
 static __attribute__((noinline)) void scaled_row_to_nearest(const ScaledStep& s, int row, float* c) {
@@ -44,11 +47,11 @@ static __attribute__((noinline)) void scaled_row_to_nearest(const ScaledStep& s,
     alignas(64) int32_t own[NR32], shift[NR32];
     Cut cut;
     exponents_of(c, NR32, -126, s.x.m.least, own);
-    const VI top[NV] = {widened_low(s.x.top[row]), widened_high(s.x.top[row])};
+    const VI top[NV] = {raised_low(s.x.top[row]), raised_high(s.x.top[row])};
     for (int j = 0; j < NV; ++j) {
         const VI move = load<VI>(s.at_columns() + j * C32::L) + s.at_row(row), above = load<VI>(own + j * C32::L) - move;
         store(shift + j * C32::L, move);
-        store(cut.exponent + j * C32::L, imax((VI)-imax(-above, splat_i<C32>(-FAR_ABOVE)), top[j] - BIASES));
+        store(cut.exponent + j * C32::L, imax((VI)-imax(-above, splat_i<C32>(-FAR_ABOVE)), top[j] - (RAISE + BIASES)));
     }
     cut_sums<1>(s.x.a + row, s.x.b, 0, 1, s.x.count, s.x.m.kept, &cut, 0);
     finish_scaled(s.x.m, cut, shift, own, c, NR32);
@@ -73,14 +76,15 @@ template <int ROWS> INL bool scaled_rows(const ScaledStep& s, int row, float* c)
     VI total[ROWS][NV], outside[ROWS][NV], left = {};
 #pragma GCC unroll 8
     for (int i = 0; i < ROWS; ++i) {
-        const VI top[NV] = {widened_low(s.x.top[row + i]), widened_high(s.x.top[row + i])};
+        const VI top[NV] = {raised_low(s.x.top[row + i]), raised_high(s.x.top[row + i])};
 #pragma GCC unroll 2
         for (int j = 0; j < NV; ++j) {
             const V old = load<V>(c + i * NR32 + j * C32::L);
-            const VI move = load<VI>(s.at_columns() + j * C32::L) + s.at_row(row + i),
+            const VI move = load<VI>(s.at_columns() + j * C32::L) + (s.at_row(row + i) - RAISE),
                      own = imax(aligning_field(old, -126) + C32::BIAS, splat_i<C32>(s.x.m.least + BIASES)), e = imax(own, top[j] + move);
             const VI here = between(splat_i<C32>(LEAST_SCALED), splat_i<C32>(MOST_SCALED), e);
-            scale[i][j] = power_above(s.x.m.kept, between(splat_i<C32>(LEAST_PRODUCT), splat_i<C32>(BIASES + FAR_ABOVE), e - move));
+            scale[i][j] = power_above(s.x.m.kept + RAISE,
+                                      between(splat_i<C32>(LEAST_PRODUCT + RAISE), splat_i<C32>(BIASES + FAR_ABOVE + RAISE), e - move));
             const V up = power_above(s.x.m.kept, here);
             back[i][j] = inverse_power(up);
             total[i][j] = __builtin_convertvector(old * up, VI);
@@ -104,7 +108,7 @@ template <int ROWS> INL bool scaled_rows(const ScaledStep& s, int row, float* c)
 template <bool IN_FLOATS> static __attribute__((noinline)) void scaled_steps(const Tile& t, const HardwareModel& m,
                                                                              const GroupScales& scales) {
     const FusedOut out = fused_out(m, *t.add);
-    FloatStep x(m, out, -126, NO_LIMIT);
+    FloatStep x(m, out, -126, -RAISE);
     const ScaledStep s = {x, scales};
     steps_in_floats(
         x, t,

@@ -12,7 +12,7 @@ import torch
 from support import assert_bitwise_equal
 from support_cpu import assert_equals_reference, isas, normal
 
-from gemmsim import qmatmul
+from gemmsim import qmatmul, reference
 from gemmsim.arithmetic import GemmSpec
 from gemmsim.backends import cpu
 
@@ -180,3 +180,31 @@ def test_scaled_steps_from_subnormal_registers_to_infinite_ones(exponents):
         assert_bitwise_equal(outs[name], outs["baseline"], context=name)
     first = qmatmul(a[:, :64].contiguous(), b[:64].contiguous(), spec)
     assert (first != 0).any() and torch.equal(first, qmatmul(a[:, :32].contiguous(), b[:32].contiguous(), spec))
+
+
+SCALED = [
+    "mxfp8_e4m3 : hw(blackwell, mxf8f6f4, e4m3)",
+    "mxfp8_e5m2 * mxfp4 : hw(rtx_blackwell, mxf8f6f4, e5m2, e2m1)",
+    "mxfp6_e3m2 : hw(blackwell, mxf8f6f4, e3m2)",
+    "mxfp4 : hw(blackwell, mxf4, e2m1)",
+    "nvfp4 : hw(blackwell, mxf4nvf4, e2m1)",
+]
+
+
+@pytest.mark.parametrize("zeros", [0.5, 0.97])
+@pytest.mark.parametrize("spec", SCALED)
+def test_zero_products_align_nothing_wherever_scales_move_them(spec, zeros):
+    """Blocks of one line differ by up to 2^120 in size; some steps have large scales and zero products alone."""
+    g = torch.Generator().manual_seed(7)
+
+    def lines(rows: int, cols: int, spread: int) -> torch.Tensor:
+        moved = torch.randint(-spread, spread, (rows, cols // 32), generator=g).repeat_interleave(32, 1)
+        x = torch.randn(rows, cols, generator=g) * torch.exp2(moved.float())
+        return torch.where(torch.rand(rows, cols, generator=g) < zeros, 0.0, x)
+
+    for spread in (60, 20):
+        a, b = lines(19, 192, spread), lines(5, 192, spread).T.contiguous()
+        want = torch.tensor(reference.gemm(a.tolist(), b.tolist(), GemmSpec.of(spec)), dtype=torch.float64)
+        for name in isas():
+            cpu.set_isa(name)
+            assert_bitwise_equal(qmatmul(a, b, spec).double(), want, context=name)
