@@ -56,7 +56,7 @@ class Shape:
         return FloatFormat(self.p, 1 - self.bias, self.emax, specials, signed, subnormals)
 
 
-#: A name for each way through the casts: how precise a format is beside the carrier, and where its exponents end.
+#: A name for each way through the casts: how precise a format is compared with the carrier, and where its exponents end.
 SHAPES = {
     "small": Shape(3, 3),
     "powers": Shape(1, 3),
@@ -111,7 +111,7 @@ def other_formats(kind: type) -> Iterator[Format]:
         try:
             yield kind(*widths, *rest)
         except FormatError:
-            # An unsigned grid ends; a signed one that is symmetric does; 8 bits of precision have no sign beside them;
+            # An unsigned grid ends; a signed one that is symmetric does; 8 bits of precision leave no bit for a sign;
             # two exponent codes are no three.
             signed, symmetric, clamp = (*rest, True)[:3]
             fixed = kind is FixedFormat and ((symmetric and not (signed and clamp)) or not (signed or clamp))

@@ -99,8 +99,8 @@ def _print(row: hw.Instruction, trace: hw.Trace) -> None:
 
 def _print_step(row: hw.Instruction, step: hw.StepTrace) -> None:
     if step.largest is None or step.grid is None or step.total is None:
-        told = type(row.model) in (hw.FusedBlock, hw.ScaledGroups)
-        reason = "NaN or infinity decides" if told else "parts not shown for this model"
+        traced = type(row.model) in (hw.FusedBlock, hw.ScaledGroups)
+        reason = "NaN or infinity decides" if traced else "parts not shown for this model"
         say(f"  {reason}")
         say(f"  register  {_register(row, step.register)}")
         return

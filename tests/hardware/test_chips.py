@@ -1,4 +1,4 @@
-"""Chips by the names people type: each is an architecture of the tables, or is told to have no model there."""
+"""Chips by the names people type: each is an architecture of the tables, or an error says that it has no model."""
 
 from __future__ import annotations
 

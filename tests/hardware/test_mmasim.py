@@ -44,7 +44,7 @@ def values(codes: torch.Tensor, kind: hardware.Operand) -> torch.Tensor:
 
 def is_its_fault(row: hardware.Instruction, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> torch.Tensor:
     """Cases whose outputs here are not its: CDNA3's FP8 loses an infinite or NaN c, also one that an earlier step left;
-    where a finite product of 2**128 meets an infinity of the other sign it gives NaN, and nobody has measured it."""
+    of a finite product of 2**128 and an infinity of the other sign it makes NaN, and no chip has been measured."""
     never = torch.zeros(len(c), dtype=torch.bool)
     if row.arch != "cdna3" or not isinstance(row.model, hardware.FlooredSum):
         return never

@@ -1,6 +1,6 @@
 """Outputs recorded on eight NVIDIA chips, where they are at hand (they are others' and not part of this project).
 
-The folder is the one that GEMMSIM_SILICON names, or ``shared/vectors`` beside the checkout: ``silicon.npz``, 400 rows of
+The folder is the one that GEMMSIM_SILICON names, or ``shared/vectors`` next to the checkout: ``silicon.npz``, 400 rows of
 each file of Khattak and Mikaitis' recordings (arXiv:2512.07004).
 """
 

@@ -96,7 +96,7 @@ DIRECTED = [
     ("hw(cdna3, mfma, e5m2fnuz)", [-(2.0**-12), *[0.0] * 31, 2.0**13], [1.0] * 33, 2.0**13 - 2.0**-11),
     ("hw(cdna3, mfma, e5m2fnuz)", [-(2.0**-13), *[0.0] * 31, 2.0**13], [1.0] * 33, 2.0**13),
     ("hw(cdna3, mfma, bf16)", [2.0**100, -(2.0**100)], [2.0**28, 2.0**27], math.inf),
-    # A zero has no exponent, whatever is beside it.
+    # A zero has no exponent, whatever it is multiplied by.
     ("hw(hopper, wgmma, bf16)", [2.0**-60, *[0.0] * 15, 0.0], [1.0, *[0.0] * 15, 2.0**100], 2.0**-60),
     ("hw(cdna3, mfma, bf16)", [2.0**-60, *[0.0] * 7, 0.0], [1.0, *[0.0] * 7, 2.0**100], 2.0**-60),
     # Nor has a zero register, but the largest exponent counts as -133 at least (binary16: -21; with F = 24 -132, -20).
