@@ -2,7 +2,7 @@
 
 The lists are tests/compat/import_lines/<peer>.txt: one import a line as it is written for the peer, then optionally two
 spaces and ``# differs: ...`` or ``# not offered: ...``. Lines that begin with ``#`` name where the next ones were found.
-The tables in docs/reference/compat/<peer>.md are written from them by ``python tests/support_import_lines.py [PEER...]``.
+The sections in docs/reference/compat/<peer>.md are written from them by ``python tests/support_import_lines.py [PEER...]``.
 """
 
 from __future__ import annotations
@@ -95,24 +95,39 @@ def _here(module: str, peer: str) -> str:
 
 
 def section(peer: str) -> str:
-    """The page's section of import lines: how many there are of each kind, and the table."""
+    """The page's section: a table of the lines that differ or are not offered, then, folded, those that work."""
     lines = read(peer)
-    count = {verdict: sum(line.verdict == verdict for line in lines) for verdict in ("works", "differs", "not offered")}
     name, new = package(peer), f"gemmsim.compat.{peer}"
-    rows = [f"| `{line.code}` | {line.verdict + (': ' + _cell(line.why) if line.why else '')} |" for line in lines]
+    whole = f" (`import {name}`: `import {new} as {name}`)" if name != peer else ""
     text = [
         HEADING,
         "",
-        f"In a script, `{name}` of an import becomes `{new}`" + (f" (`import {name}`: `import {new} as {name}`)." * (name != peer) or "."),
-        f"Of the {len(lines)} lines below {count['works']} work, {count['differs']} work and differ, {count['not offered']} are not offered.",
-        f"Written by `python tests/support_import_lines.py` from `tests/compat/import_lines/{peer}.txt`, which names their",
-        "sources; a test runs each of them.",
+        f"In a script, `{name}` of an import becomes `{new}`{whole}. {_summary(lines)}",
+        f"`python tests/support_import_lines.py` writes this section from `tests/compat/import_lines/{peer}.txt`, which names",
+        "the sources of the lines; a test runs each of them.",
         "",
-        "| import line | here |",
-        "|---|---|",
-        *rows,
+        *_table([line for line in lines if line.verdict != "works"]),
+        *_fold([line for line in lines if line.verdict == "works"], len(lines)),
     ]  # fmt: skip
     return "\n".join(text) + "\n"
+
+
+def _summary(lines: Sequence[Line]) -> str:
+    working = sum(line.verdict == "works" for line in lines)
+    if working == len(lines):
+        return f"All {working} lines work as they are."
+    return f"{working} of {len(lines)} lines work as they are; the table has the others."
+
+
+def _table(lines: Sequence[Line]) -> list[str]:
+    rows = [f"| `{line.code}` | {line.verdict}: {_cell(line.why)} |" for line in lines]
+    return ["| import line | here |", "|---|---|", *rows, ""] if rows else []
+
+
+def _fold(lines: Sequence[Line], of: int) -> list[str]:
+    """The lines as text that a reader unfolds: a blank line around the block, or it is shown as HTML."""
+    summary = f"<details><summary>{len(lines)} of {of} lines work</summary>"
+    return [summary, "", "```text", *(line.code for line in lines), "```", "", "</details>"]
 
 
 def _cell(text: str) -> str:
@@ -127,8 +142,8 @@ def with_section(text: str, peer: str) -> str:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Write the tables of these peers, of all by default; 0 if that was done."""
-    parser = argparse.ArgumentParser(description="Write the tables of import lines into docs/reference/compat.")
+    """Write the sections of these peers, of all by default; 0 if that was done."""
+    parser = argparse.ArgumentParser(description="Write the sections of import lines into docs/reference/compat.")
     parser.add_argument("peers", nargs="*", help=f"of {', '.join(peers())} (all)")
     for peer in parser.parse_args(argv).peers or peers():
         path = PAGES / f"{peer}.md"

@@ -98,8 +98,26 @@ def test_a_list_says_why_in_one_form(tmp_path, monkeypatch):
         lists.read("mptorch")
 
 
+def test_a_section_shows_what_differs_and_folds_what_works(tmp_path, monkeypatch):
+    monkeypatch.setattr(lists, "LISTS", tmp_path)
+    (tmp_path / "mptorch.txt").write_text(
+        "import mptorch\nfrom mptorch import a  # differs: a | b\nfrom mptorch import c  # not offered: old\n"
+        "from mptorch import d\n"
+    )
+    text = lists.section("mptorch")
+    before, fold, after = text.partition("<details><summary>2 of 4 lines work</summary>\n\n")
+    assert fold and "2 of 4 lines work as they are; the table has the others." in before
+    assert "| `from mptorch import a` | differs: a \\| b |\n| `from mptorch import c` | not offered: old |\n" in before
+    assert after == "```text\nimport mptorch\nfrom mptorch import d\n```\n\n</details>\n"
+    (tmp_path / "mptorch.txt").write_text("import mptorch\n")
+    assert "All 1 lines work as they are." in lists.section("mptorch") and "| import line |" not in lists.section(
+        "mptorch"
+    )
+
+
 def test_a_section_replaces_the_one_before():
     once = lists.with_section("# Title\n\nWords.\n", "torchmx")
     assert once.startswith("# Title\n\nWords.\n\n## Import lines\n") and lists.with_section(once, "torchmx") == once
-    older = once.replace("| import line |", "| line |") + "\n## Bits\n\nMore.\n"
+    older = once.replace("```text", "```") + "\n## Bits\n\nMore.\n"
+    assert older != once + "\n## Bits\n\nMore.\n"
     assert lists.with_section(older, "torchmx") == once + "\n## Bits\n\nMore.\n"
