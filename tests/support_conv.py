@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 
 import torch
 from torch import Tensor
@@ -40,10 +41,11 @@ def stuffed(x: Tensor, stride) -> Tensor:
     return out
 
 
-def by_group(left: Tensor, right: Tensor, spec: str, group: int, seed: int) -> Tensor:
+def by_group(left: Tensor, right: Tensor, spec: str, group: int, seed: int, dtype: torch.dtype | None = None) -> Tensor:
     """The product of one group, whose random bits belong to its columns among those of all groups."""
     skipped = right.new_zeros(right.shape[0], group * right.shape[1])
-    return gs.qmatmul(left, torch.cat([skipped, right], 1), spec, seed=seed)[:, skipped.shape[1] :]
+    whole = torch.cat([skipped, right], 1)
+    return gs.qmatmul(left, whole, spec, seed=seed, out_dtype=dtype)[:, skipped.shape[1] :]
 
 
 def conv(x, weight, spec, count, stride, padding, dilation, groups, seed=0) -> Tensor:
@@ -56,7 +58,32 @@ def conv(x, weight, spec, count, stride, padding, dilation, groups, seed=0) -> T
 
 
 def transposed(x, weight, spec, size, stride, padding, dilation, groups, seed=0) -> Tensor:
-    """The transposed convolution with a result of ``size``."""
+    """The transposed convolution with a result of ``size``: products over the channels, then numbers added one by one
+    in float32 (float64, if the accumulator has numbers that float32 does not), kernel positions ascending."""
+    meaning = gs.GemmSpec.of(spec)
+    last, wide = meaning.out, meaning.out is None and "e11m52" in str(meaning.accumulator)
+    dtype = torch.float64 if wide or torch.float64 in (x.dtype, weight.dtype) else torch.float32
+    kernel, places = tuple(weight.shape[2:]), indices(x.shape[2:])
+    rows = [part.flatten(2).transpose(1, 2).flatten(0, 1) for part in x.chunk(groups, 1)]
+    columns = [w.flatten(1) for w in weight.chunk(groups)]
+    found = [by_group(a, b, spec, g, seed, dtype) for g, (a, b) in enumerate(zip(rows, columns, strict=True))]
+    products = torch.cat(found, 1).unflatten(0, (x.shape[0], len(places))).unflatten(2, (-1, len(indices(kernel))))
+    out: dict[tuple[int, ...], Tensor] = {}
+    for tap, j in enumerate(indices(kernel)):
+        for place, i in enumerate(places):
+            at = tuple(a * s + b * d - p for a, s, b, d, p in zip(i, stride, j, dilation, padding, strict=True))
+            if all(0 <= o < n for o, n in zip(at, size, strict=True)):
+                one = products[:, place, :, tap]
+                out[at] = out[at] + one if at in out else one
+    nothing = torch.zeros(x.shape[0], weight.shape[1] * groups, dtype=dtype)
+    total = torch.stack([out.get(at, nothing) for at in indices(size)], 2).unflatten(2, tuple(size))
+    total = total.nan_to_num(math.nan, math.inf, -math.inf)
+    total = total if last is None else gs.quantize(total, last)
+    return total.to(torch.promote_types(x.dtype, weight.dtype))
+
+
+def transposed_with_zeros(x, weight, spec, size, stride, padding, dilation, groups, seed=0) -> Tensor:
+    """The same as one sum over channels and kernel positions, of ``x`` with zeros between its elements."""
     flipped = weight.flip(tuple(range(2, weight.dim())))
     swapped = torch.cat([w.transpose(0, 1) for w in flipped.chunk(groups)])
     before = [d * (k - 1) - p for d, k, p in zip(dilation, weight.shape[2:], padding, strict=True)]

@@ -39,7 +39,10 @@ def _mx(at: Mapping[str, Any]) -> list[Leaf]:
 def _conv(at: Mapping[str, Any]) -> list[Leaf]:
     x, weight, groups = at["x"], at["weight"], at["groups"]
     taps, role = prod(weight.shape[2:]), ROLES.get(at["stream"])
-    if at["transposed"]:
+    if at["transposed"] and at["order"] == "zeros":
+        places = prod(at["output_size"])
+        shape = (groups, x.shape[0] * places, weight.shape[0] // groups * taps, weight.shape[1])
+    elif at["transposed"]:
         places = prod(x.shape[2:])
         shape = (groups, x.shape[0] * places, weight.shape[0] // groups, weight.shape[1] * taps)
     else:

@@ -50,6 +50,8 @@ class Site(IntEnum):
     OUTPUT = 4
     QUANTIZE = 16
     PERMUTATION = 17
+    #: The output cast after the overlap-add of a transposed convolution.
+    OVERLAP = 18
     #: Of a row operation's first step; step i draws at ``ROWS + i``.
     ROWS = 64
 

@@ -41,7 +41,10 @@ class ConvArguments(NamedTuple):
 
 class Geometry(NamedTuple):
     """Index map of a convolution: output o meets input ``o * stride + k * dilation - padding`` (transposed: the other
-    way round). Outputs past the padding that was asked for are part of ``output_size``; all else is zero."""
+    way round). Outputs past the padding that was asked for are part of ``output_size``; all else is zero.
+
+    ``order``: how a transposed one sums, a value of ``QAffineFormats.transposed_sum``.
+    """
 
     output_size: tuple[int, ...]
     stride: tuple[int, ...]
@@ -49,6 +52,7 @@ class Geometry(NamedTuple):
     dilation: tuple[int, ...]
     groups: int
     transposed: bool = False
+    order: str = "col2im"
 
 
 def _tuple_of(owner: str, name: str, value: Sizes, n: int, least: int) -> tuple[int, ...]:

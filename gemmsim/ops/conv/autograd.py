@@ -181,7 +181,8 @@ def _dgrad(ctx: Any, grad: Tensor, weight: Tensor, exponent: Tensor | None, lost
     """The convolution the other way round: of a transposed one an ordinary one, of an ordinary one a transposed one."""
     product: Product = ctx.plan.dgrad
     dtype = work_dtype(product, ctx.dtypes[0], exponent is not None or ctx.plan.grad_quant is not None)
-    back = Geometry(*ctx.where)._replace(output_size=ctx.x_size, transposed=not ctx.where[-1])
+    where = Geometry(*ctx.where)
+    back = where._replace(output_size=ctx.x_size, transposed=not where.transposed)
     if product.spec is None:
         out = native_conv(grad, weight, None, dtype, back)
     else:
@@ -196,7 +197,7 @@ def _wgrad(ctx: Any, grad: Tensor, x: Tensor, exponent: Tensor | None, lost: und
     """Sums over all images and positions. The windows are the input's, of a transposed convolution the gradient's."""
     product: Product = ctx.plan.wgrad
     dtype = work_dtype(product, ctx.dtypes[1], exponent is not None or ctx.plan.grad_quant is not None)
-    _, *same, transposed = ctx.where
+    _, *same, transposed, _ = ctx.where
     large, small, spec = (grad, x, product.spec) if transposed else (x, grad, product.swapped)
     if spec is None:
         out = native_weight(large, small, dtype, ctx.kernel, *same)

@@ -74,7 +74,8 @@ _CONV = """``torch.nn.functional.conv{n}d`` computed as ``formats`` says, with g
 
     Bias, quantisers and scaling are those of ``qlinear``, with one scale for all of x and one for the weight.
     Gradients, with ``qg = grad_quant(grad)``: that of x is the transposed convolution of qg with the weight in dgrad's
-    spec; that of the weight sums over (b, o) in wgrad's, images slowest; that of the bias too.
+    spec, summed as ``QAffineFormats.transposed_sum`` says; that of the weight sums over (b, o) in wgrad's, images
+    slowest; that of the bias too.
     Differentiating twice raises. NaN, infinities, -0, overflow and errors are those of ``qmatmul``.
 
     Raises:
@@ -84,16 +85,22 @@ _CONV = """``torch.nn.functional.conv{n}d`` computed as ``formats`` says, with g
 
 _TRANSPOSED = """``torch.nn.functional.conv_transpose{n}d`` computed as ``formats`` says, with gradients.
 
-    It is the convolution with stride 1 of x, ``stride - 1`` zeros between its elements, with the flipped kernel: the
-    sum over k = (ci, j), the group's channels slowest, goes through the window by ascending position, which is the
-    kernel from its last position to its first. Zeros between and around elements of x are terms like any other (see
-    ``qconv{n}d``).
+    For each position of x and each kernel position the spec's sum over the group's channels, ascending; results that
+    meet are added in float32 (float64 where the accumulator's numbers need it), kernel positions ascending, row-major,
+    each addition rounded to nearest; where none falls the result is +0. It is ``col2im`` of one product, bit for bit.
+    The spec's output cast rounds each result of the product and, where results were added, their sum.
+
+    With ``QAffineFormats(transposed_sum="zeros")`` it is the convolution with stride 1 of x, ``stride - 1`` zeros
+    between its elements, with the flipped kernel: the sum over k = (ci, j), the group's channels slowest, goes through
+    the window by ascending position, which is the kernel from its last position to its first. Zeros between and around
+    elements of x are then terms like any other (see ``qconv{n}d``).
 
     Args:
         x, weight, bias: (B, C, ...) or (C, ...); (C, out / groups, ...); (out,).
         stride, padding, output_padding, groups, dilation: as PyTorch's.
         output_size: the last dimensions of the result, in place of ``output_padding``, as ``torch.nn`` has it.
-        formats, seed, arithmetic, out_dtype: as in ``qconv{n}d``.
+        formats, seed, arithmetic, out_dtype: as in ``qconv{n}d``. A bias in the accumulator starts the overlap-add, or
+            comes last in it (``init=c_last``).
 
     Gradients: that of x is the convolution of the gradient with the weight, in dgrad's spec; those of the weight and
     the bias are sums over (b, position), images slowest, in wgrad's. Everything else as in ``qconv{n}d``.
@@ -331,7 +338,7 @@ def affine_conv(
 
     By the operator alone where nothing else is to be done. ``counter`` and ``site``: as the operators have them.
     """
-    seed = plan.seed if seed is None else seed
+    seed, where = plan.seed if seed is None else seed, where._replace(order=plan.transposed_sum)
     if plan.is_plain and not needs_autograd(x, weight, bias):
         work = work_dtype(plan.fprop, dtype, bias is not None)
         out: Tensor = conv_op(x, weight, plan.fprop.spec, *where, seed, work, None, 0, counter, site)

@@ -26,17 +26,20 @@ from .. import state
 from ..errors import message
 from ..product import kernels, operand_overflow
 from ..product.blocks import Seconds
+from ..product.finishing import is_wide
 from ..product.general import NOTHING, general_matmul
 from ..rounding import cast_operand
 from ..seeds import Site
 from .arguments import Geometry
 from .blocks import blocks_matmul, share
+from .overlap import overlap_add, start
 from .windows import Windows, place, span
 
 __all__ = ["check_spec", "conv", "conv_weight", "conv_with_operands"]
 
 #: Most elements of a matrix of windows in memory, if one image has not more.
 _BLOCK = 1 << 24
+_NAN, _INF = float("nan"), float("inf")
 
 
 class _How(NamedTuple):
@@ -129,6 +132,8 @@ def _conv(x: Tensor, weight: Tensor, spec: GemmSpec, where: Geometry, how: _How)
     x, weight, spec, seconds = share(x, weight, spec, bits)
     if spec.cast_b is not None and spec.cast_b.is_stochastic:
         weight = cast_operand(weight, spec.cast_b, bits, Site.OPERAND_B)
+    if where.transposed and where.order == "col2im":
+        return _col2im(x, weight, spec, where, how, seconds)
     if where.transposed:
         reach = tuple(d * (k - 1) for d, k in zip(where.dilation, kernel, strict=True))
         before = tuple(r - p for r, p in zip(reach, where.padding, strict=True))
@@ -156,6 +161,59 @@ def _conv(x: Tensor, weight: Tensor, spec: GemmSpec, where: Geometry, how: _How)
     c = None if c is None else c.expand(groups * b.shape[2]).view(groups, -1)
     _run("conv", _Product(large, windows, b, spec, out, layout, bits, c, named, seconds))
     return out
+
+
+def _col2im(x: Tensor, weight: Tensor, spec: GemmSpec, where: Geometry, how: _How, seconds: Seconds) -> Tensor:
+    """The products of x with the weight at each kernel position, a few images at a time, and their overlap-add.
+
+    The addend is the first number of the overlap-add, or its last where ``spec`` takes it last.
+    """
+    bits, dtype, c, cast, named = how
+    kernel, ones = tuple(weight.shape[2:]), (1,) * (x.dim() - 2)
+    x = place(x, (0,) * len(kernel), ones, x.shape[2:], cast, bits, Site.OPERAND_A)
+    b = weight.reshape(where.groups, weight.shape[0] // where.groups, weight[0].numel())
+    addend_last, spec = getattr(spec.accumulator, "init", "") == "c_last", _without_addend(spec, c)
+    wide = is_wide(spec) or dtype == torch.float64 or (c is not None and c.dtype == torch.float64)
+    work = torch.float64 if wide else torch.float32
+    out = torch.empty((x.shape[0], where.groups * weight.shape[1], *where.output_size), dtype=dtype, device=x.device)
+    images = x.shape[0]
+    if not spec.is_stochastic:  # the random bits of an element belong to its place among all images
+        images = max(1, _BLOCK // max(1, b.shape[0] * b.shape[2] * count_of(x.shape[2:])))
+    plan: object = NOTHING
+    for first in range(0, x.shape[0] if out.numel() else 0, images):
+        block, target = x[first : first + images], out[first : first + images]
+        total = torch.empty(target.shape, dtype=work, device=x.device)
+        start(total, where, kernel, x.shape[2:])
+        if c is not None and not addend_last:
+            total.copy_(c.to(work).view(-1, *ones).expand_as(total))
+        columns, plan = _columns(block, b, spec, how._replace(dtype=work), seconds)
+        overlap_add(total, columns, where, kernel)
+        if c is not None and addend_last:
+            total += c.to(work).view(-1, *ones)
+        total.nan_to_num_(_NAN, _INF, -_INF)  # the sign of a NaN that an addition makes is the processor's
+        cast_into(total, spec.out, target, bits, Site.OVERLAP)
+    state.record("conv", state.backend_name(x), named.key, plan)
+    return out
+
+
+def _without_addend(spec: GemmSpec, c: Tensor | None) -> GemmSpec:
+    """``spec`` of the products where the addend ``c`` belongs to their overlap-add."""
+    if c is None:
+        return spec
+    return replace(spec, accumulator=replace(spec.accumulator, init="zero"))  # type: ignore[call-arg]
+
+
+def _columns(x: Tensor, b: Tensor, spec: GemmSpec, how: _How, seconds: Seconds) -> tuple[Tensor, object]:
+    """The product of x (B, C, ...) with the matrices ``b`` (groups, C / groups, n), as (B, groups * n, ...), and what
+    ran."""
+    channels, strides = b.shape[1], x.stride()
+    out = torch.empty((x.shape[0], b.shape[0] * b.shape[2], *x.shape[2:]), dtype=how.dtype, device=x.device)
+    windows = Windows(
+        tuple(x.shape[2:]), strides[2:], (channels,), (strides[1],), x.shape[0], strides[0], channels * strides[1]
+    )
+    positions = out.stride(1)
+    layout = (b.shape[2] * positions, out.stride(0), 1, positions)
+    return out, _plan(_Product(x, windows, b, spec, out, layout, how.bits, None, how.named, seconds))
 
 
 def _flipped(weight: Tensor, groups: int) -> Tensor:
@@ -229,20 +287,25 @@ def count_of(sizes: Sequence[int]) -> int:
 
 def _run(op: str, product: _Product) -> None:
     """Compute ``product`` and record what ran."""
+    plan = _plan(product)
+    state.record(op, state.backend_name(product.a), product.named.key, plan)
+
+
+def _plan(product: _Product) -> object:
+    """Compute ``product``; what ran."""
     a, windows, b, spec, out, layout, bits, c, named, _ = product
-    plan: object = NOTHING
-    if out.numel():
-        if route.reads_windows(spec):
-            rows, cols = windows.rows(a.device), windows.cols(a.device)
-            tables = Gathered(rows, cols, windows.outer, windows.group, windows.outer_stride, *layout)
-            plan = route.run(Product(a, b, spec, out, bits, c, named=named, windows=tables))
-        elif spec.out is not None and spec.out.is_stochastic:
-            raw = torch.empty_like(out, dtype=torch.float64)
-            plan = _explicit(product._replace(spec=replace(spec, out=None), out=raw))
-            cast_into(raw, spec.out, out, bits, Site.OUTPUT)
-        else:
-            plan = _explicit(product)
-    state.record(op, state.backend_name(a), named.key, plan)
+    if not out.numel():
+        return NOTHING
+    if route.reads_windows(spec):
+        rows, cols = windows.rows(a.device), windows.cols(a.device)
+        tables = Gathered(rows, cols, windows.outer, windows.group, windows.outer_stride, *layout)
+        return route.run(Product(a, b, spec, out, bits, c, named=named, windows=tables))
+    if spec.out is not None and spec.out.is_stochastic:
+        raw = torch.empty_like(out, dtype=torch.float64)
+        plan = _explicit(product._replace(spec=replace(spec, out=None), out=raw))
+        cast_into(raw, spec.out, out, bits, Site.OUTPUT)
+        return plan
+    return _explicit(product)
 
 
 def _explicit(whole: _Product) -> object:

@@ -51,7 +51,7 @@ def native_conv(
     where: Geometry,
 ) -> Tensor:
     """PyTorch's convolution, in the dtype its operands promote to."""
-    output_size, stride, padding, dilation, groups, transposed = where
+    output_size, stride, padding, dilation, groups, transposed, _ = where
     _record()
     common = torch.promote_types(x.dtype, weight.dtype)
     x, weight = x.to(common), weight.to(common)
@@ -79,7 +79,7 @@ def native_gradients(
 
     None where PyTorch has no such convolution. The order of additions in the bias' is that of its convolution.
     """
-    output_size, stride, padding, dilation, groups, transposed = where
+    output_size, stride, padding, dilation, groups, transposed, _ = where
     extra = _extra(x.shape[2:], output_size, weight.shape[2:], stride, padding, dilation, transposed)
     if extra is None or not (grad.numel() and x.numel() and weight.numel()):
         return None

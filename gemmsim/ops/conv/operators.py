@@ -25,11 +25,15 @@ __all__ = ["conv_op", "conv_weight_op", "conv_with_operands_op"]
 _MAP = "SymInt[] stride, SymInt[] padding, SymInt[] dilation, SymInt groups"
 _LAST = "int stream=0, Tensor? counter=None, str? site=None"
 _REST = "SymInt? seed=None, ScalarType? out_dtype=None"
-_CONV = f"Tensor x, Tensor weight, str spec, SymInt[] output_size, {_MAP}, bool transposed, {_REST}, Tensor? c=None"
+_WHERE = f"SymInt[] output_size, {_MAP}, bool transposed, str order='col2im'"
+_CONV = f"Tensor x, Tensor weight, str spec, {_WHERE}, {_REST}, Tensor? c=None"
 
 
-def _geometry(output_size: Any, stride: Any, padding: Any, dilation: Any, groups: int, transposed: bool) -> Geometry:
-    return Geometry(tuple(output_size), tuple(stride), tuple(padding), tuple(dilation), groups, transposed)
+def _geometry(
+    output_size: Any, stride: Any, padding: Any, dilation: Any, groups: int, transposed: bool, order: str = "col2im"
+) -> Geometry:
+    sizes = (tuple(output_size), tuple(stride), tuple(padding), tuple(dilation))
+    return Geometry(*sizes, groups, transposed, order)
 
 
 def _conv(
@@ -42,6 +46,7 @@ def _conv(
     dilation: list[int],
     groups: int,
     transposed: bool,
+    order: str = "col2im",
     seed: int | None = None,
     out_dtype: torch.dtype | None = None,
     c: Tensor | None = None,
@@ -49,7 +54,7 @@ def _conv(
     counter: Tensor | None = None,
     site: str | None = None,
 ) -> Tensor:
-    where = _geometry(output_size, stride, padding, dilation, groups, transposed)
+    where = _geometry(output_size, stride, padding, dilation, groups, transposed, order)
     seed, meaning = at_counter(seed, counter), kernels.spec_of(spec)
     return conv_kernels.conv(x, weight, meaning, where, seed, out_dtype, c, stream)
 
@@ -64,6 +69,7 @@ def _conv_with_operands(
     dilation: list[int],
     groups: int,
     transposed: bool,
+    order: str = "col2im",
     seed: int | None = None,
     out_dtype: torch.dtype | None = None,
     c: Tensor | None = None,
@@ -71,7 +77,7 @@ def _conv_with_operands(
     counter: Tensor | None = None,
     site: str | None = None,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    where = _geometry(output_size, stride, padding, dilation, groups, transposed)
+    where = _geometry(output_size, stride, padding, dilation, groups, transposed, order)
     seed, meaning = at_counter(seed, counter), kernels.spec_of(spec)
     return conv_kernels.conv_with_operands(x, weight, meaning, where, seed, out_dtype, c, stream)
 
@@ -106,6 +112,7 @@ def _conv_fake(
     dilation: list[int],
     groups: int,
     transposed: bool,
+    order: str = "col2im",
     seed: int | None = None,
     out_dtype: torch.dtype | None = None,
     c: Tensor | None = None,
@@ -163,7 +170,7 @@ def _batch(n: int, seed_at: int, counter_at: int) -> Any:
         if spec.is_stochastic:
             separately, seed = seed_for_each(info, "conv", seed) if needs_seed(spec) else (True, seed)
         separately = separately or any(is_of_whole_tensor(fmt) for fmt in (spec.a, spec.b))
-        if mapped == [0] and n == 1 and not separately and seed_at == 9:
+        if mapped == [0] and n == 1 and not separately and seed_at == 10:
             x = args[0].movedim(in_dims[0], 0)
             out = op(x.flatten(0, 1), *args[1:])
             return out.unflatten(0, x.shape[:2]), 0
@@ -181,12 +188,12 @@ def _batch(n: int, seed_at: int, counter_at: int) -> Any:
 
 
 _INSTEAD = "Call gemmsim.qconv2d and its kin, which know what the backward pass computes."
-conv_op = define(f"conv({_CONV}, {_LAST}) -> Tensor", _conv, _conv_fake, vmap=_batch(1, 9, 13), instead=_INSTEAD)
+conv_op = define(f"conv({_CONV}, {_LAST}) -> Tensor", _conv, _conv_fake, vmap=_batch(1, 10, 14), instead=_INSTEAD)
 conv_with_operands_op = define(
     f"conv_with_operands({_CONV}, {_LAST}) -> (Tensor, Tensor, Tensor)",
     _conv_with_operands,
     _conv_with_operands_fake,
-    vmap=_batch(3, 9, 13),
+    vmap=_batch(3, 10, 14),
     instead=_INSTEAD,
 )
 conv_weight_op = define(

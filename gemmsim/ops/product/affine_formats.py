@@ -25,7 +25,16 @@ from gemmsim.formats.any_format import FORMATS
 from ..casts import CastLike, RoundingLike, TargetLike, resolve_cast, resolve_target, target_of
 from ..errors import message
 from ..seeds import check_seed
-from .affine_plan import AffinePlan, Product, Quant, addend_sum, largest_of, step_of, with_addend_first
+from .affine_plan import (
+    TRANSPOSED_SUMS,
+    AffinePlan,
+    Product,
+    Quant,
+    addend_sum,
+    largest_of,
+    step_of,
+    with_addend_first,
+)
 from .readings import warn_of_format_alone
 
 __all__ = ["MacLike", "QAffineFormats", "QuantLike"]
@@ -73,6 +82,10 @@ class QAffineFormats:
     ``bias_sum``: how the gradient of the bias, a sum over rows, is summed. "wgrad" adds one row after the other, each
     addition rounded as in wgrad's accumulator; "torch" is PyTorch's own sum, as where wgrad is PyTorch's: sums run on
     no matrix unit.
+    ``transposed_sum``: how transposed convolutions sum, which are the gradients of convolutions, too. "col2im": a
+    product over the channels for each kernel position, whose results are then added in float32 where they meet;
+    "zeros": one sum over channels and kernel positions of the input with ``stride - 1`` zeros between its elements
+    (docs/reference/conv.md).
     ``seed``: fixes the random bits of all steps at every call; None draws from torch's generator.
 
     Equal values mean equal fields; ``fwd_mac="e5m10"`` and ``fprop=":e5m10"`` are equal. Frozen, hashable, picklable.
@@ -98,6 +111,7 @@ class QAffineFormats:
     scale_margin: int
     bias_in_accumulator: bool
     bias_sum: str
+    transposed_sum: str
     seed: int | None
     #: The steps as the operators carry them; follows from the other fields.
     plan: AffinePlan = field(init=False, repr=False, compare=False)
@@ -126,6 +140,7 @@ class QAffineFormats:
         wgrad: SpecLike | None = None,
         bias_in_accumulator: bool = False,
         bias_sum: str = "wgrad",
+        transposed_sum: str = "col2im",
         seed: int | None = None,
     ) -> None:
         if compensated:
@@ -148,6 +163,7 @@ class QAffineFormats:
         put(self, "scale_margin", _integer("scale_margin", scale_margin))
         put(self, "bias_in_accumulator", bool(bias_in_accumulator))
         put(self, "bias_sum", _one_of("bias_sum", bias_sum, ("wgrad", "torch")))
+        put(self, "transposed_sum", _one_of("transposed_sum", transposed_sum, TRANSPOSED_SUMS))
         put(self, "seed", seed if check_seed("QAffineFormats", seed) is None else int(seed))  # type: ignore[arg-type]
         put(self, "plan", self._make_plan())
 
@@ -172,6 +188,7 @@ class QAffineFormats:
             wgrad=Product.of(self.wgrad),
             addend_sum=addend_sum(self.wgrad) if self.bias_sum == "wgrad" else None,
             addend_in_accumulator=self.bias_in_accumulator,
+            transposed_sum=self.transposed_sum,
             input_quant=step_of(self.input_quant),
             weight_quant=step_of(self.weight_quant),
             addend_quant=step_of(self.bias_quant),
@@ -267,6 +284,7 @@ class _Defaults:
     scale_margin = 0
     bias_in_accumulator = False
     bias_sum = "wgrad"
+    transposed_sum = "col2im"
 
     def __getattr__(self, name: str) -> None:
         return None

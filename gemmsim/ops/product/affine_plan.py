@@ -19,7 +19,20 @@ from ..casts import target_of
 from ..errors import message
 from .finishing import is_wide
 
-__all__ = ["AffinePlan", "Product", "Quant", "Step", "addend_sum", "largest_of", "step_of", "with_addend_first"]
+__all__ = [
+    "TRANSPOSED_SUMS",
+    "AffinePlan",
+    "Product",
+    "Quant",
+    "Step",
+    "addend_sum",
+    "largest_of",
+    "step_of",
+    "with_addend_first",
+]
+
+#: How a transposed convolution sums; see ``QAffineFormats``.
+TRANSPOSED_SUMS = ("col2im", "zeros")
 
 #: A quantiser as a user gives it to ``QAffineFormats`` after normalisation, and as a plan carries it.
 Quant: TypeAlias = Cast | TensorFormat | Callable[[Tensor], Tensor] | None
@@ -71,6 +84,8 @@ class AffinePlan:
     #: Sum of rows in the add format of wgrad; None sums as PyTorch does.
     addend_sum: str | None = None
     addend_in_accumulator: bool = False
+    #: One of ``TRANSPOSED_SUMS``.
+    transposed_sum: str = "col2im"
     input_quant: Step = None
     weight_quant: Step = None
     addend_quant: Step = None

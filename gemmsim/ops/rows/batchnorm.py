@@ -51,11 +51,12 @@ def qbatchnorm(
 ) -> Tensor:  # fmt: skip
     """``torch.nn.functional.batch_norm`` with each step rounded by ``fwd_quant``, its gradient's by ``bwd_quant``.
 
-    ``x``: (N, C, ...). With ``training``: ``mean = qmean(x)`` over all but C, ``c = qadd(x, -mean)``,
-    ``var = qmean(qpow(c, 2))``; else the running statistics. ``y = qadd(qmul(qdiv(c, qsqrt(qadd(var, eps))), w), b)``.
+    ``x``: (N, C, ...), n values a channel. With ``training``: ``mean = qmean(x)`` over all but C, ``c = qadd(x, -mean)``,
+    ``s = qsum(qpow(c, 2))``, ``var = qdiv(s, n)``; else the running statistics.
+    ``y = qadd(qmul(qdiv(c, qsqrt(qadd(var, eps))), w), b)``.
     Training updates the running statistics in place as ``Q(Q((1 - momentum) running) + Q(Q(momentum) new))``, where the
-    new variance is the biased one. Both quantisers None is PyTorch's own operation, whose running variance is unbiased.
-    Steps, gradients and ``order`` as in ``qadd`` and ``qmean``; each step draws random bits of its own from ``seed``.
+    new variance is the unbiased one, ``qdiv(s, n - 1)``, as PyTorch's is. Both quantisers None is PyTorch's own
+    operation. Steps, gradients and ``order`` as in ``qadd`` and ``qmean``; each step draws random bits of its own from ``seed``.
 
     Raises:
         DTypeError, DeviceError, ShapeError: for tensors that do not fit; in training for one value per channel, one of
@@ -82,9 +83,11 @@ def batchnorm(
         dims = [0, *range(2, x.dim())]
         mean = steps.mean(x, dims)
         c = steps.add(x, -mean)
-        var = steps.mean(steps.square(c), dims)
+        total, n = steps.sum(steps.square(c), dims), x.numel() // x.shape[1]
+        var = steps.div(total, torch.full_like(total, n))
         _update(running_mean, mean, momentum, steps)
-        _update(running_var, var, momentum, steps)
+        if running_var is not None:
+            _update(running_var, steps.div(total.detach(), torch.full_like(total, n - 1)), momentum, steps)
     else:
         assert running_mean is not None and running_var is not None
         mean, var = running_mean.reshape(shape), running_var.reshape(shape)

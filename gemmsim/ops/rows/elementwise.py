@@ -9,13 +9,14 @@ import torch
 from torch import Tensor
 
 from ..checks import check_device, check_flags, check_float, check_numbers
-from ..errors import ShapeError, message
+from ..errors import DTypeError, ShapeError, message
 from ..fx import traceable
 from ..once import differentiable_once
 from ..product.affine_formats import QuantLike
 from ..product.affine_plan import Step
 from ..seeds import Bits, check_seed
 from .formats import order_length, quant_step
+from .powers import TensorPower
 from .steps import applied, map_step, normal_dims, quantized, sum_step, sum_to
 
 __all__ = ["StepChain", "qadd", "qdiv", "qmean", "qmul", "qpow", "qrelu", "qsqrt", "qsum", "relu"]
@@ -96,6 +97,8 @@ class _Unary(torch.autograd.Function):
         if ctx.n is None:
             dx = map_step("div", g, quantized(2 * x, bwd, bits, at + 1), bwd, bits, at + 2)
             return dx, None, None, None, None, None, None
+        if ctx.n == 0:
+            return torch.zeros_like(x), None, None, None, None, None, None
         n = torch.full((), ctx.n, dtype=x.dtype, device=x.device)
         factor = map_step("mul", _power(x, ctx.n - 1, bwd, bits, at + 1), n, bwd, bits, at + 2)
         return map_step("mul", g, factor, bwd, bits, at + 3), None, None, None, None, None, None
@@ -187,16 +190,30 @@ class _Call(NamedTuple):
 def _binary(call: _Call, name: str, x: Tensor, y: Tensor) -> Tensor:
     owner = call.owner
     steps = _read(owner, call.fwd, call.bwd)
+    result: Tensor = applied(_Binary, x, _second(owner, x, y, "y"), name, *steps, *call.last())
+    return result
+
+
+def _second(owner: str, x: Tensor, y: Tensor, name: str) -> Tensor:
+    """``y``, checked to go with ``x``; a view where it is ``x``, as compiled code wants distinct arguments."""
     check_float(owner, "x", x)
-    check_float(owner, "y", y)
-    check_device(owner, x, y, names="x y")
+    check_float(owner, name, y)
+    check_device(owner, x, y, names=f"x {name}")
     try:
         torch.broadcast_shapes(x.shape, y.shape)
     except RuntimeError:
         asked = f"{owner}: shapes {tuple(x.shape)} and {tuple(y.shape)}"
         raise ShapeError(message(asked, "shapes that broadcast", "Reshape or expand one of them.")) from None
-    other = y.view_as(y) if y is x else y  # compiled code wants distinct arguments
-    result: Tensor = applied(_Binary, x, other, name, *steps, *call.last())
+    return y.view_as(y) if y is x else y
+
+
+def _power_of_tensors(call: _Call, x: Tensor, n: Tensor) -> Tensor:
+    owner = call.owner
+    steps = _read(owner, call.fwd, call.bwd)
+    check_float(owner, "x", x)
+    whole = not (n.is_floating_point() or n.is_complex() or n.dtype is torch.bool)
+    exponent = _second(owner, x, n.to(x.dtype) if whole else n, "n")
+    result: Tensor = applied(TensorPower, x, exponent, *steps, *call.last())
     return result
 
 
@@ -261,6 +278,10 @@ class StepChain:
         """``qmean(x, dim=dims, keepdim=True)``."""
         return _sum(self._next(), x, dims, True, True, self.order)
 
+    def sum(self, x: Tensor, dims: Sequence[int]) -> Tensor:
+        """``qsum(x, dims, keepdim=True)``."""
+        return _sum(self._next()._replace(bwd=None), x, dims, True, False, self.order)
+
 
 @traceable
 def qadd(
@@ -320,19 +341,29 @@ def qsqrt(
 
 @traceable
 def qpow(
-    x: Tensor, fwd_quant: QuantLike | None = None, bwd_quant: QuantLike | None = None, n: float = 2.0, *,
+    x: Tensor, fwd_quant: QuantLike | None = None, bwd_quant: QuantLike | None = None, n: float | Tensor = 2.0, *,
     seed: int | None = None,
 ) -> Tensor:  # fmt: skip
-    """``x ** n`` for a number ``n``, rounded by ``fwd_quant``. Otherwise as ``qadd``.
+    """``z = x ** n``, rounded by ``fwd_quant``. Otherwise as ``qadd``.
 
-    Gradient ``bwd_quant(g * bwd_quant(bwd_quant(x ** (n - 1)) * n))``. Special values as IEEE 754-2019, 9.2.1 (pow);
-    ``n`` is rounded to ``x``'s dtype first.
+    ``n``: a number, which is rounded to ``x``'s dtype; or a tensor whose shape broadcasts with ``x``'s, of a float
+    dtype or of integers, which are converted to ``x``'s dtype.
+
+    Gradients: ``bwd_quant(g * bwd_quant(bwd_quant(x ** (n - 1)) * n))`` of ``x``, 0 where ``n`` is 0; of a float tensor
+    ``n``, ``bwd_quant(g * bwd_quant(z * bwd_quant(log(x))))``, 0 where ``x`` is 0 and ``n`` is not negative. Special
+    values as IEEE 754-2019, 9.2.1 (pow).
 
     Raises:
-        DTypeError: for an ``n`` that is no number; otherwise as ``qadd``.
+        DTypeError: for an ``n`` that is neither a number nor a tensor; otherwise as ``qadd``.
     """
-    check_numbers("qpow", n=n)
-    return _unary(_Call("qpow", fwd_quant, bwd_quant, Bits(seed)), x, float(n))
+    call = _Call("qpow", fwd_quant, bwd_quant, Bits(seed))
+    if isinstance(n, Tensor):
+        return _power_of_tensors(call, x, n)
+    try:
+        check_numbers("qpow", n=n)
+    except DTypeError:
+        raise DTypeError(message(f"qpow: n={n!r}", "a number or a tensor", "Give one of these.")) from None
+    return _unary(call, x, float(n))
 
 
 @traceable

@@ -110,9 +110,10 @@ X, W, G = tensors((2, 4, 6, 5), (6, 2, 3, 2), (2, 6, 3, 3))
 MAP = ([2, 2], [1, 1], [1, 1], 2)
 OPCHECKS = {
     "conv": (X, W, "e4m3 : e5m10", [3, 3], *MAP, False),
-    "conv seed": (X.double(), W, ":e5m10/sr8", [3, 3], *MAP, False, 3, torch.bfloat16),
-    "conv addend": (X, W, ":sequential(e5m10, init=c_first)", [3, 3], *MAP, False, None, None, torch.ones(6)),
+    "conv seed": (X.double(), W, ":e5m10/sr8", [3, 3], *MAP, False, "col2im", 3, torch.bfloat16),
+    "conv addend": (X, W, ":sequential(e5m10, init=c_first)", [3, 3], *MAP, False, "col2im", None, None, torch.ones(6)),
     "conv transposed": (X, torch.ones(4, 3, 3, 2), "e4m3 : e5m10", [11, 8], *MAP, True),
+    "conv transposed zeros": (X, torch.ones(4, 3, 3, 2), "e4m3 : e5m10", [11, 8], *MAP, True, "zeros"),
     "conv_with_operands": (X, W, "e4m3 * fp64 : e5m10", [3, 3], *MAP, False),
     "conv_weight": (X, G, "e4m3 : e5m10", [3, 2], *MAP, 3),
 }

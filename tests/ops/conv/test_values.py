@@ -172,8 +172,10 @@ def test_padding_is_a_zero_that_is_multiplied():
     assert got[0, 0].isnan().tolist() == [True, False, False] and got[0, 0, 1:].tolist() == [inf, inf]
     # a sum of -0 alone stays a +0 that the register starts from; a negative weight times padding is -0
     assert not torch.signbit(gs.qconv1d(torch.full((1, 1, 1), -0.0), torch.ones(1, 1, 1), formats=":fp32")).any()
-    transposed = gs.qconv_transpose1d(x, kernel, stride=2, formats=":fp32")
-    assert transposed.isnan().any()  # zeros between elements are terms, too
+    # Zeros between elements are terms where the formats say so, and only there.
+    assert gs.qconv_transpose1d(x, kernel, stride=2, formats=":fp32").tolist() == [[[inf, 1, inf, 1, inf, 1, -1]]]
+    zeros = gs.QAffineFormats(fprop=":fp32", transposed_sum="zeros")
+    assert gs.qconv_transpose1d(x, kernel, stride=2, formats=zeros).isnan().any()
 
 
 def test_overflow_and_subnormals_follow_the_accumulator():

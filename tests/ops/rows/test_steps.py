@@ -239,7 +239,7 @@ def test_running_statistics(fmt):
     gs.qbatchnorm(x, *running, None, None, True, 0.25, 1e-2, fmt, fmt)
     mean = s.over(s.sum(x[:, 0].tolist()), 3.0)
     d = [s.plus(v, -mean) for v in x[:, 0].tolist()]
-    var = s.over(s.sum(s.times(v, v) for v in d), 3.0)
+    var = s.over(s.sum(s.times(v, v) for v in d), 2.0)  # n - 1, as PyTorch's
     for now, old, new in zip(running, (1.5, 0.75), (mean, var), strict=True):
         check([now], s.plus(s.times(old, 0.75), s.times(new, s(0.25))))
 

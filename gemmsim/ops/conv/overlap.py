@@ -1,0 +1,51 @@
+"""The overlap-add of a transposed convolution: results of its products, added where they meet (col2im)."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+
+from torch import Tensor
+
+from .arguments import Geometry
+
+__all__ = ["overlap_add", "start"]
+
+
+def start(out: Tensor, where: Geometry, kernel: Sequence[int], x_size: Sequence[int]) -> None:
+    """Fill ``out`` (B, C, \\*output_size) with what the overlap-add begins from: the neutral -0, so that a result that
+    meets no other stays as it is, and +0 where no result falls."""
+    out.fill_(-0.0)
+    for axis in range(len(kernel)):
+        reached = {
+            where_to
+            for tap in range(kernel[axis])
+            for where_to in range(*_places(where, axis, tap, x_size[axis])[1].indices(out.shape[axis + 2]))
+        }
+        for place in set(range(out.shape[axis + 2])) - reached:
+            out.select(axis + 2, place).zero_()
+
+
+def overlap_add(out: Tensor, columns: Tensor, where: Geometry, kernel: Sequence[int]) -> None:
+    """Add ``columns`` (B, C * positions of the kernel, \\*x_size) to ``out`` (B, C, \\*output_size).
+
+    Element i at kernel position j goes to ``i * stride + j * dilation - padding``; what falls outside is dropped.
+    Positions are added in ascending order, row-major, each addition rounded to nearest in the dtype of both.
+    """
+    x_size = columns.shape[2:]
+    parts = columns.unflatten(1, (out.shape[1], -1))
+    for index, taps in enumerate(itertools.product(*map(range, kernel))):
+        found = [_places(where, axis, tap, x_size[axis]) for axis, tap in enumerate(taps)]
+        source, target = ((slice(None), slice(None), *side) for side in zip(*found, strict=True))
+        out[target].add_(parts[:, :, index][source])
+
+
+def _places(where: Geometry, axis: int, tap: int, size: int) -> tuple[slice, slice]:
+    """The elements of x along ``axis`` that a kernel position takes into the result, and where they go."""
+    step, total = where.stride[axis], where.output_size[axis]
+    offset = tap * where.dilation[axis] - where.padding[axis]
+    first = -(offset // step) if offset < 0 else 0
+    last = min(size, (total - 1 - offset) // step + 1)
+    if last <= first:
+        return slice(0, 0), slice(0, 0)
+    return slice(first, last), slice(first * step + offset, (last - 1) * step + offset + 1, step)
