@@ -135,6 +135,8 @@ def _overflow_words(step: Cast) -> str:
     if isinstance(fmt, FixedFormat):
         return "saturates" if fmt.clamp else "none, the grid has no bounds"
     if isinstance(fmt, Binary8Format):
+        if fmt.policy is Binary8Policy.SATURATE_PROPAGATE:
+            return "saturates; infinities stay"
         infinity = fmt.policy is Binary8Policy.SATURATE_INFTY
         return "to infinity, in every rounding" if infinity else "saturates, infinities too"
     if isinstance(fmt, OwnExponentFormat):

@@ -21,6 +21,7 @@ class Binary8Policy(Enum):
     """What lies beyond the largest value; the policy also says whether a code is kept for infinity."""
 
     SATURATE_INFTY = "saturate_infty"  # a code is infinity; overflow in every rounding gives it
+    SATURATE_PROPAGATE = "saturate_propagate"  # a code is infinity; infinities stay, finite overflow saturates below it
     SATURATE_MAXFLOAT = "saturate_maxfloat"  # a code is infinity, but everything saturates below it, infinities too
     SATURATE_MAXFLOAT2 = "saturate_maxfloat2"  # that code is one more number; everything saturates
 
@@ -170,6 +171,7 @@ class Binary8Format(MagnitudeFormat):
         sign = "1 sign" if self.signed else "0 sign (unsigned)"
         beyond = {
             Binary8Policy.SATURATE_INFTY: "infinity, in every rounding",
+            Binary8Policy.SATURATE_PROPAGATE: "saturates; infinities stay",
             Binary8Policy.SATURATE_MAXFLOAT: "saturates, infinities too; the code of infinity is never a result",
             Binary8Policy.SATURATE_MAXFLOAT2: "saturates, infinities too",
         }[self.policy]
@@ -206,11 +208,11 @@ class Binary8Format(MagnitudeFormat):
 @call("binary8(P[,unsigned][,policy])")
 def _parse_binary8(name: str, fields: list[str]) -> Binary8Format:
     """binary8(P[,unsigned][,policy])."""
-    usage = "binary8(P[,unsigned][,saturate_infty|,saturate_maxfloat|,saturate_maxfloat2])"
+    policies = [str(policy) for policy in Binary8Policy]
+    usage = f"binary8(P[,unsigned][,{'|,'.join(policies)}])"
     if not fields:
         raise format_error(f"format {shown(name)}", usage, "Give the precision, as in 'binary8(3)'.")
     flags = fields[1:]
-    policies = [str(policy) for policy in Binary8Policy]
     check_flags(name, usage, flags, ("unsigned", *policies))
     chosen = [flag for flag in flags if flag in policies] or [str(Binary8Policy.SATURATE_MAXFLOAT2)]
     if len(chosen) > 1:

@@ -46,7 +46,7 @@ class Cast:
             if not isinstance(value, kinds):
                 raise format_error(f"Cast: {name}={value!r}", allowed, "Use parse_cast(text) for strings.")
         if isinstance(self.format, (Binary8Format, OwnExponentFormat)) and self.overflow is not Overflow.INFINITY:
-            binary8 = "choose among saturate_infty, saturate_maxfloat and saturate_maxfloat2"
+            binary8 = "choose among saturate_infty, saturate_propagate, saturate_maxfloat and saturate_maxfloat2"
             other = binary8 if isinstance(self.format, Binary8Format) else "write bfp(...,inf) to keep infinities"
             raise format_error(
                 f"Cast: overflow {self.overflow} with {self.format}",

@@ -84,8 +84,8 @@ def binary8_numbers(cast: Cast, fmt: Binary8Format) -> CastNumbers:
         (CastFlag.CODE_PARITY, fmt.p == 1 or own_grid),
     )
     to_infinity = fmt.policy is Binary8Policy.SATURATE_INFTY
-    top, bottom = (math.inf, -math.inf) if to_infinity else (fmt.max, fmt.min)
-    bottom = bottom if fmt.signed else math.nan
+    keeps_infinity = to_infinity or fmt.policy is Binary8Policy.SATURATE_PROPAGATE
+    below = (math.nan, math.nan) if not fmt.signed else (fmt.min, -math.inf)
     return CastNumbers(
         p=fmt.p,
         emin=fmt.emin,
@@ -95,8 +95,8 @@ def binary8_numbers(cast: Cast, fmt: Binary8Format) -> CastNumbers:
         emax=fmt.emax,
         lo=fmt.min,
         hi=fmt.max,
-        over_neg=bottom,
-        over_pos=top,
-        inf_neg=bottom,
-        inf_pos=top,
+        over_neg=below[to_infinity],
+        over_pos=math.inf if to_infinity else fmt.max,
+        inf_neg=below[keeps_infinity],
+        inf_pos=math.inf if keeps_infinity else fmt.max,
     )

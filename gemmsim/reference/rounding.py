@@ -240,7 +240,7 @@ def _beyond(cast: Cast, negative: bool, infinite: bool, edge: int) -> Value:
     if isinstance(fmt, OwnExponentFormat):
         return infinity if infinite and fmt.keep_infinity else edge
     if isinstance(fmt, Binary8Format):
-        return _beyond_binary8(fmt, negative, edge)
+        return _beyond_binary8(fmt, negative, infinite, edge)
     saturating = cast.overflow is not Overflow.INFINITY
     toward_zero = mode is RoundingMode.RTZ or mode is (RoundingMode.RU if negative else RoundingMode.RD)
     if isinstance(fmt, SupernormalFormat):
@@ -267,11 +267,13 @@ def _beyond(cast: Cast, negative: bool, infinite: bool, edge: int) -> Value:
     return NAN if fmt.has_nan else edge
 
 
-def _beyond_binary8(fmt: Binary8Format, negative: bool, edge: int) -> Value:
+def _beyond_binary8(fmt: Binary8Format, negative: bool, infinite: bool, edge: int) -> Value:
     if negative and not fmt.signed:
         return NAN
-    infinity = -math.inf if negative else math.inf
-    return infinity if fmt.policy is Binary8Policy.SATURATE_INFTY else edge
+    kept = infinite and fmt.policy is Binary8Policy.SATURATE_PROPAGATE
+    if kept or fmt.policy is Binary8Policy.SATURATE_INFTY:
+        return -math.inf if negative else math.inf
+    return edge
 
 
 def _beyond_supernormal(

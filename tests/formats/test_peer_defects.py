@@ -189,6 +189,7 @@ def test_binary8_policies():
     over = [1e9, -1e9, math.inf]
     for rounding in ("nearest", "truncate"):
         assert rounded(over, f"binary8(3,saturate_infty)/{rounding}") == [math.inf, -math.inf, math.inf]
+        assert rounded(over, f"binary8(3,saturate_propagate)/{rounding}") == [49152.0, -49152.0, math.inf]
         assert rounded(over, f"binary8(3,saturate_maxfloat)/{rounding}") == [49152.0, -49152.0, 49152.0]
         assert rounded(over, f"binary8(3)/{rounding}") == [57344.0, -57344.0, 57344.0]
 

@@ -25,6 +25,8 @@ FORMATS = [
     "binary8(2,unsigned,saturate_infty)/ftz",
     "binary8(7,saturate_infty)",
     "binary8(5,saturate_maxfloat)",
+    "binary8(3,saturate_propagate)",
+    "binary8(4,unsigned,saturate_propagate)/ftz",
 ]
 MODES = ["rne", "rna", "rnd", "rnu", "rtz", "ru", "rd", "ro", "sr8", "srb5", "src5", "sr20"]
 
