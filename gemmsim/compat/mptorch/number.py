@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -38,9 +38,20 @@ __all__ = [
 
 _T = TypeVar("_T")
 
+#: Where rounding to nearest may send ties of fixed-point numbers.
+FIXED_TIES = ("even", "down")
+#: mptorch's policies of ``Binary8``.
+BINARY8_POLICIES = ("saturate_infty", "saturate_maxfloat", "saturate_maxfloat2")
+
 
 class FormatError(gs.FormatError, AssertionError):
     """Arguments that describe no format: a ``ValueError``, and the ``AssertionError`` that mptorch raises."""
+
+
+def check_choice(owner: str, name: str, value: object, allowed: Sequence[str]) -> None:
+    """``FormatError`` unless ``value`` is one of these names."""
+    if value not in allowed:
+        raise FormatError(f"{owner}: {name}={value!r}; allowed: {', '.join(allowed)}.\n  Choose one of them.")
 
 
 def checked(make: Callable[[], _T]) -> _T:
@@ -119,17 +130,30 @@ class FloatType(Number):
 class FixedPoint(Number):
     """Fixed point of ``wl`` bits, ``fl`` of them after the point; ``clamp=False`` is the grid without bounds.
 
-    ``symmetric`` drops the lowest code. ``fl`` may be negative or exceed ``wl``.
+    ``symmetric`` drops the lowest code. ``fl`` may be negative or exceed ``wl``. ``tie``: where rounding "nearest"
+    sends ties, "even" as mptorch's code or "down", toward minus infinity, as its documentation; other roundings have
+    no ties.
+
+    Raises:
+        FormatError: for fields that describe no format.
     """
 
     wl: int
     fl: int
     clamp: bool = True
     symmetric: bool = False
+    tie: str = field(default="even", kw_only=True)
 
     def __post_init__(self) -> None:
+        check_choice("FixedPoint", "tie", self.tie, FIXED_TIES)
         symmetric = bool(self.symmetric and self.clamp)
         self._put(lambda: FixedFormat(self.wl, self.fl, symmetric=symmetric, clamp=bool(self.clamp)))
+
+    def target(self, rounding: str | Rounding = "nearest", rbits: int = 0) -> gs.Cast:
+        """What ``gemmsim.quantize`` rounds to; "nearest" as ``tie`` says."""
+        found = read_rounding(rounding, rbits)
+        down = self.tie == "down" and found == Rounding.RNE
+        return gs.Cast(self.format, Rounding.RND if down else found)
 
     def __repr__(self) -> str:
         return f"FixedPoint (wl={self.wl}, fl={self.fl})"
@@ -302,26 +326,38 @@ class BlockFloatingPoint(Number):
 
 @dataclass(frozen=True, repr=False)
 class Binary8(FloatType):
-    """Eight-bit float of precision ``P`` by the rules before P3109 v4.0. ``P=8`` is allowed unsigned."""
+    """Eight-bit float of precision ``P`` by the rules before P3109 v4.0. ``P=8`` is allowed unsigned.
+
+    ``saturate_infty``: what the policy of that name does with finite overflow. "coded", as mptorch's code: it becomes
+    infinity. "documented", as its documentation says: it becomes the largest value, and only infinities stay infinite.
+
+    Raises:
+        FormatError: for fields that describe no format; for "documented" with another policy.
+    """
 
     P: int
     signed: bool = True
     subnormals: bool = True
     overflow_policy: str = "saturate_maxfloat2"
+    saturate_infty: str = field(default="coded", kw_only=True)
     man: int = field(init=False, repr=False, compare=False)
     exp: int = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        def make() -> Binary8Format:
-            policy: Any = str(self.overflow_policy)
-            if policy not in {str(known) for known in Binary8Policy}:
-                allowed = ", ".join(str(known) for known in Binary8Policy)
-                raise FormatError(f"Binary8: overflow_policy={policy!r}; allowed: {allowed}.\n  Choose one of them.")
-            return Binary8Format(self.P, bool(self.signed), bool(self.subnormals), Binary8Policy(policy))
-
-        self._put(make)
+        self._put(lambda: Binary8Format(self.P, bool(self.signed), bool(self.subnormals), self._policy()))
         object.__setattr__(self, "man", self.P - 1)
         object.__setattr__(self, "exp", self.format.exponent_bits)
+
+    def _policy(self) -> Binary8Policy:
+        policy = str(self.overflow_policy)
+        check_choice("Binary8", "overflow_policy", policy, BINARY8_POLICIES)
+        check_choice("Binary8", "saturate_infty", self.saturate_infty, ("coded", "documented"))
+        if self.saturate_infty == "coded":
+            return Binary8Policy(policy)
+        if policy != "saturate_infty":
+            asked = f"Binary8: saturate_infty='documented' with overflow_policy={policy!r}"
+            raise FormatError(f"{asked}; allowed: overflow_policy='saturate_infty'.\n  Leave saturate_infty out.")
+        return Binary8Policy.SATURATE_PROPAGATE
 
     def target(self, rounding: str | Rounding = "nearest", rbits: int = 0) -> gs.Cast:
         """What ``gemmsim.quantize`` rounds to. Stochastic with ``rbits=0`` truncates, as mptorch has it."""

@@ -9,6 +9,7 @@ from ...._lazy import exports
 if TYPE_CHECKING:
     from . import functional as functional
     from . import modules as modules
+    from . import quant_format as quant_format
     from . import quant_function as quant_function
     from .cublas import CUBLASComputeType as CUBLASComputeType
     from .cublas import CUBLASMatrixType as CUBLASMatrixType
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
     from .gemm import superfp_mm as superfp_mm
     from .modules import QGELU as QGELU
     from .modules import QAvgPool2d as QAvgPool2d
+    from .modules import QBatchNorm as QBatchNorm
     from .modules import QBatchNorm1d as QBatchNorm1d
     from .modules import QBatchNorm2d as QBatchNorm2d
     from .modules import QConv1d as QConv1d

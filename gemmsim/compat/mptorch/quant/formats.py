@@ -73,10 +73,10 @@ def accumulator_of(add: Any, mul: Any, accumulate: str | Accumulator, compensate
 
 
 def _pair(name: str, value: Any, kind: type) -> tuple[Any, Any]:
-    pair = (value, value) if isinstance(value, kind) or value is None else tuple(value)
-    if len(pair) != 2:
+    given = (value,) if isinstance(value, kind) or value is None else tuple(value)
+    if len(given) not in (1, 2):
         raise SpecError(f"QAffineFormats: {name}={value!r}; allowed: one, or a pair (add, mul).\n  Give one of these.")
-    return pair[0], pair[1]
+    return given[0], given[-1]
 
 
 class QAffineFormats(gs.QAffineFormats):
@@ -84,15 +84,16 @@ class QAffineFormats(gs.QAffineFormats):
 
     ``fwd_mac``, ``bwd_mac``: None or () for PyTorch's own product; one format for fused multiply-add; a pair
     (add, mul) for two roundings, of any two formats. ``fwd_rnd``, ``bwd_rnd``: one rounding or a pair (add, mul),
-    default "nearest". ``rbits``: random bits of stochastic roundings, one number or a pair (add, mul), 0 for 32.
+    default "nearest". ``rbits``: random bits of stochastic roundings, one number, also as ``(n,)``, or a pair (add,
+    mul), 0 for 32.
     ``*_quant``: functions, or pairs (format, rounding). ``compensated``: Kahan's sum in both directions, of float
     formats. The other arguments are those of ``gemmsim.QAffineFormats``.
 
     ``weight_scaled_format`` and the like are mptorch's numbers where they were given as such, with ``exp`` and ``man``.
 
     gemmsim's own: ``accumulate``, the order of sums (``accumulator_of``), ``arithmetic`` ("exact" or "fp32", in which
-    mptorch's CPU kernels round twice), ``bias_in_accumulator``, ``bias_sum``, ``seed``, ``fprop``, ``dgrad`` and
-    ``wgrad``.
+    mptorch's CPU kernels round twice), ``bias_in_accumulator``, ``bias_sum``, ``transposed_sum``, ``seed``,
+    ``fprop``, ``dgrad`` and ``wgrad``.
 
     Raises:
         FormatError, SpecError: for arguments that mean nothing; ``SpecError`` for ``compensated`` with formats that
@@ -106,9 +107,11 @@ class QAffineFormats(gs.QAffineFormats):
         weight_quant: Quant = identity, bias_quant: Quant = identity, input_quant: Quant = identity,
         output_quant: Quant = identity, grad_quant: Quant = identity, compensated: bool | None = None,
         use_scaling: bool = False, weight_scaled_format: Any = None, input_scaled_format: Any = None,
-        grad_scaled_format: Any = None, scale_margin: int = 0, rbits: int | tuple[int, int] = 0, *,
+        grad_scaled_format: Any = None, scale_margin: int = 0,
+        rbits: int | tuple[int] | tuple[int, int] = 0, *,
         accumulate: str | Accumulator = "sequential", arithmetic: str = "exact", bias_in_accumulator: bool = False,
-        bias_sum: str = "wgrad", seed: int | None = None, fprop: Any = None, dgrad: Any = None, wgrad: Any = None,
+        bias_sum: str = "wgrad", transposed_sum: str = "col2im", seed: int | None = None, fprop: Any = None,
+        dgrad: Any = None, wgrad: Any = None,
     ) -> None:  # fmt: skip
         put = object.__setattr__
         put(self, "_arguments", {k: v for k, v in locals().items() if k not in ("self", "put", "__class__")})
@@ -122,7 +125,7 @@ class QAffineFormats(gs.QAffineFormats):
         super().__init__(
             *positional, fprop=forward if fprop is None else fprop, dgrad=backward if dgrad is None else dgrad,
             wgrad=backward if wgrad is None else wgrad, bias_in_accumulator=bias_in_accumulator, bias_sum=bias_sum,
-            seed=seed,
+            transposed_sum=transposed_sum, seed=seed,
         )  # fmt: skip
         for name, quant in zip(_SCALED, (weight_quant, input_quant, grad_quant), strict=True):
             number = self._arguments[name] or (quant[0] if isinstance(quant, tuple) else None)

@@ -72,8 +72,8 @@ def qsqrt(x: Tensor, fwd_quant: Quant = identity, bwd_quant: Quant = identity) -
     return gs.qsqrt(x, native_quant(fwd_quant), native_quant(bwd_quant))
 
 
-def qpow(x: Tensor, fwd_quant: Quant = identity, bwd_quant: Quant = identity, n: float = 2.0) -> Tensor:
-    """``gemmsim.qpow``."""
+def qpow(x: Tensor, fwd_quant: Quant = identity, bwd_quant: Quant = identity, n: float | Tensor = 2.0) -> Tensor:
+    """``gemmsim.qpow``; ``n`` a number, or a tensor whose shape broadcasts with ``x``'s."""
     return gs.qpow(x, native_quant(fwd_quant), native_quant(bwd_quant), n)
 
 

@@ -17,6 +17,7 @@ from .straight import StraightThrough, as_function
 
 __all__ = [
     "QAvgPool2d",
+    "QBatchNorm",
     "QBatchNorm1d",
     "QBatchNorm2d",
     "QConv1d",
@@ -75,15 +76,15 @@ class QLinear(_Quantised, qnn.QLinear):
         self._finish()
 
 
-class QLazyLinear(_Quantised, qnn.QLazyLinear):
-    """``gemmsim.nn.QLazyLinear``, a ``QLinear`` after its first input."""
+class QLazyLinear(qnn.QLazyLinear, QLinear):
+    """``gemmsim.nn.QLazyLinear`` and a ``QLinear``: nothing but a ``QLinear`` after its first input."""
 
     cls_to_become: Any = QLinear
 
     def __init__(
         self, out_features: int, formats: QAffineFormats, bias: bool = True, device: Any = None, dtype: Any = None
     ) -> None:
-        super().__init__(out_features, bias, device, dtype, formats=formats)
+        super(QLinear, self).__init__(out_features, bias, device, dtype, formats=formats)  # as the lazy layer
         self.reset_quant_function()
 
     def initialize_parameters(self, input: Tensor) -> None:
@@ -149,7 +150,13 @@ class QAvgPool2d(qnn.QAvgPool2d):
         super().__init__(kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override, **quants)
 
 
-class _BatchNorm(torch.nn.Module):
+class QBatchNorm(torch.nn.Module):
+    """What ``QBatchNorm1d`` and ``QBatchNorm2d`` have in common; only they are made.
+
+    Raises:
+        TypeError: where it is made itself.
+    """
+
     running_mean: Tensor | None
     running_var: Tensor | None
 
@@ -157,6 +164,9 @@ class _BatchNorm(torch.nn.Module):
         self, num_features: int, fwd_quant: Quant, bwd_quant: Quant, eps: float = 1e-5, momentum: float | None = 0.1,
         affine: bool = True, track_running_stats: bool = True, device: Any = None, dtype: Any = None,
     ) -> None:  # fmt: skip
+        if not isinstance(self, torch.nn.modules.batchnorm._BatchNorm):
+            asked = f"{type(self).__name__}({num_features}, ...)"
+            raise TypeError(f"{asked}; allowed: layers of one rank.\n  Use QBatchNorm1d or QBatchNorm2d.")
         quants = {"fwd_quant": native_quant(fwd_quant), "bwd_quant": native_quant(bwd_quant)}
         where = (eps, momentum, affine, track_running_stats, device, dtype)
         super().__init__(num_features, *where, **quants)
@@ -172,11 +182,11 @@ class _BatchNorm(torch.nn.Module):
         return self.running_var
 
 
-class QBatchNorm1d(_BatchNorm, qnn.QBatchNorm1d):
+class QBatchNorm1d(QBatchNorm, qnn.QBatchNorm1d):
     """``gemmsim.nn.QBatchNorm1d``: statistics are buffers, ``training`` decides which ones are used."""
 
 
-class QBatchNorm2d(_BatchNorm, qnn.QBatchNorm2d):
+class QBatchNorm2d(QBatchNorm, qnn.QBatchNorm2d):
     """``gemmsim.nn.QBatchNorm2d``: statistics are buffers, ``training`` decides which ones are used."""
 
 

@@ -86,15 +86,29 @@ def _float_target(exp: int, man: int, rounding: str, subnormals: bool, saturate:
 
 
 def fixed_point_quantize(
-    x: Tensor, wl: int, fl: int, clamp: bool = True, symmetric: bool = False, rounding: str = "stochastic"
-) -> Tensor:
-    """``x`` rounded to ``FixedPoint(wl, fl, clamp, symmetric)``. Ties of "nearest" go to even."""
-    return gs.quantize(x, _fixed_target(wl, fl, clamp, symmetric, rounding))
+    x: Tensor, wl: int, fl: int, clamp: bool = True, symmetric: bool = False, rounding: str = "stochastic",
+    *, tie: str = "even",
+) -> Tensor:  # fmt: skip
+    """``x`` rounded to ``FixedPoint(wl, fl, clamp, symmetric)``.
+
+    ``tie``: of "nearest", to the even multiple of 2**-fl ("even", as mptorch's code) or to the lower one ("down", as
+    its documentation: toward minus infinity, -1.5 gives -2).
+
+    Raises:
+        FormatError: for arguments that describe no format; for ``tie="down"`` with another rounding than "nearest".
+    """
+    return gs.quantize(x, _fixed_target(wl, fl, clamp, symmetric, rounding, tie))
 
 
 @assume_constant_result
-def _fixed_target(wl: int, fl: int, clamp: bool, symmetric: bool, rounding: str) -> str:
-    return _text(FixedPoint, rounding, 0, wl, fl, clamp, symmetric)
+def _fixed_target(wl: int, fl: int, clamp: bool, symmetric: bool, rounding: str, tie: str) -> str:
+    if tie == "even":
+        return _text(FixedPoint, rounding, 0, wl, fl, clamp, symmetric)
+    cast = FixedPoint(wl, fl, clamp, symmetric, tie=tie).target(rounding)
+    if cast.rounding != Rounding.RND:
+        asked = f"fixed_point_quantize: tie={tie!r} with rounding={rounding!r}"
+        raise FormatError(f"{asked}; allowed: rounding='nearest', others have no ties.\n  Leave tie out.")
+    return str(cast)
 
 
 def block_quantize(x: Tensor, wl: int, dim: int = -1, rounding: str = "stochastic") -> Tensor:
@@ -129,20 +143,25 @@ def _super_target(exp: int, man: int, binades: Any, rounding: str, saturate: boo
 
 def binary8_quantize(
     x: Tensor, P: int, rounding: str = "nearest", overflow_policy: str = "saturate_maxfloat", is_signed: bool = True,
-    subnormals: bool = True, prng_bits: int = 0,
+    subnormals: bool = True, prng_bits: int = 0, *, saturate_infty: str = "coded",
 ) -> Tensor:  # fmt: skip
     """``x`` rounded to ``Binary8(P, is_signed, subnormals, overflow_policy)``; ``prng_bits`` random bits.
 
-    Stochastic with ``prng_bits=0`` truncates; more than ``23 - (P - 1)`` raise, as there.
+    Stochastic with ``prng_bits=0`` truncates. ``saturate_infty``: with the policy of that name finite overflow becomes
+    infinity ("coded", as in mptorch's code) or the largest value ("documented", as in its documentation).
+
+    Raises:
+        FormatError: for arguments that describe no format, ``prng_bits`` beyond 23 - (P - 1) too, as in mptorch; for
+            "documented" with another policy.
     """
-    return gs.quantize(x, _binary8_target(P, rounding, overflow_policy, is_signed, subnormals, prng_bits))
+    number = (P, is_signed, subnormals, overflow_policy)
+    return gs.quantize(x, _binary8_target(number, rounding, prng_bits, saturate_infty))
 
 
 @assume_constant_result
-def _binary8_target(
-    P: int, rounding: str, overflow_policy: str, is_signed: bool, subnormals: bool, prng_bits: int
-) -> str:
-    number = Binary8(P, is_signed, subnormals, overflow_policy)
+def _binary8_target(fields: tuple[int, bool, bool, str], rounding: str, prng_bits: int, saturate_infty: str) -> str:
+    number = Binary8(*fields, saturate_infty=saturate_infty)
+    P = number.P
     if not 0 <= prng_bits <= 23 - (P - 1):
         asked = f"binary8_quantize: prng_bits={prng_bits!r} with P={P}"
         raise FormatError(f"{asked}; allowed: 0 to {23 - (P - 1)}.\n  Give fewer, or use gemmsim.quantize.")
