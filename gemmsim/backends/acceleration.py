@@ -15,11 +15,15 @@ __all__ = ["Setting", "asked", "current", "entries", "put", "refused", "restored
 
 
 class Setting(NamedTuple):
-    """Whether native products are asked for, in which mode, and of which library: "cublas" or "cutlass"."""
+    """Whether native products are asked for, in which mode, and of which library: "cublas" or "cutlass".
+
+    ``rounds_operands``: mptorch's rule holds, by which registers in fp16 round wider operands to fp16.
+    """
 
     enabled: bool
     fast_mode: str | None = None
     library: str = "cublas"
+    rounds_operands: bool = False
 
 
 class _Entries(NamedTuple):

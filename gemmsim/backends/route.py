@@ -69,7 +69,7 @@ class _Asked:
         refusal = _library_refuses(product, setting)
         return refusal if refusal is None or decoded else replace(refusal, of=refused())
 
-    def run(self, product: Product) -> Ran:
+    def run(self, product: Product) -> Ran | Refusal:
         setting = current()
         assert setting is not None
         if setting.library == "cutlass":
@@ -78,7 +78,7 @@ class _Asked:
             return cutlass.multiply(product)
         from . import cublas
 
-        return cublas.multiply(product, setting.fast_mode)
+        return cublas.multiply(product, setting)
 
 
 def _library_refuses(product: Product, setting: Setting) -> Refusal | None:
@@ -88,7 +88,7 @@ def _library_refuses(product: Product, setting: Setting) -> Refusal | None:
         return cutlass.refuses(product)
     from . import cublas
 
-    return cublas.refuses(product, setting.fast_mode)
+    return cublas.refuses(product, setting)
 
 
 class _Decoded:

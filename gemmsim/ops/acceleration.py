@@ -30,16 +30,16 @@ def _said(enabled: object, library: str) -> bool:
     return enabled
 
 
-def _setting(enabled: object, fast_mode: object) -> Setting:
+def _setting(enabled: object, fast_mode: object, rounds_operands: bool = False) -> Setting:
     enabled = _said(enabled, "cublas")
     if fast_mode is None:
-        return Setting(enabled)
+        return Setting(enabled, None, "cublas", rounds_operands)
     name = _ALIASES.get(fast_mode, fast_mode) if isinstance(fast_mode, str) else fast_mode
     if name not in FAST_MODES:
         asked = f"cublas_acceleration: fast_mode={fast_mode!r}"
         do = "None is float32 without shortcuts; 'tf32' is what tensor cores do with float32 operands."
         raise SpecError(message(asked, f"None, {', '.join(FAST_MODES)}", do))
-    return Setting(enabled, str(name))
+    return Setting(enabled, str(name), "cublas", rounds_operands)
 
 
 class _Switch(type):
@@ -77,6 +77,8 @@ class _Switch(type):
 class _ModeSwitch(_Switch):
     """The same with ``fast_mode``."""
 
+    _ROUNDS_OPERANDS: bool
+
     @property
     def fast_mode(cls) -> str | None:
         setting = said(cls._LIBRARY)
@@ -84,10 +86,10 @@ class _ModeSwitch(_Switch):
 
     @fast_mode.setter
     def fast_mode(cls, value: str | None) -> None:
-        cls._put(_setting(cls.enabled, value))
+        cls._put(_setting(cls.enabled, value, cls._ROUNDS_OPERANDS))
 
     def _changed(cls, enabled: bool) -> Setting:
-        return _setting(enabled, cls.fast_mode)
+        return _setting(enabled, cls.fast_mode, cls._ROUNDS_OPERANDS)
 
 
 class _Acceleration(metaclass=_Switch):
@@ -196,9 +198,11 @@ class cublas_acceleration(_Acceleration, metaclass=_ModeSwitch):
     """
 
     _LIBRARY = "cublas"
+    #: Whether a register in fp16 makes cuBLAS' product of fp16 out of operands in a wider dtype, whatever they hold.
+    _ROUNDS_OPERANDS = False
 
     def __init__(self, enabled: bool, fast_mode: str | None = None) -> None:
-        self._setting = _setting(enabled, fast_mode)
+        self._setting = _setting(enabled, fast_mode, self._ROUNDS_OPERANDS)
 
     @classmethod
     def enable(cls, status: bool = True, fast_mode: str | None = None) -> None:
@@ -207,7 +211,7 @@ class cublas_acceleration(_Acceleration, metaclass=_ModeSwitch):
         Raises:
             SpecError: as the constructor.
         """
-        cls._put(_setting(status, fast_mode))
+        cls._put(_setting(status, fast_mode, cls._ROUNDS_OPERANDS))
 
     @property
     def fast_mode(self) -> str | None:

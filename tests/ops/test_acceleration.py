@@ -250,6 +250,10 @@ def test_other_bad_input():
         (":fp32", torch.bfloat16, lambda a, b: a @ b),
         ("bf16 : fp32", torch.float32, lambda a, b: a.bfloat16().float() @ b.bfloat16().float()),
         ("bf16/rtz : fp32 -> e5m2", torch.float32, None),
+        ("fp16 : fp32", torch.float32, lambda a, b: a.half().float() @ b.half().float()),
+        ("fp16 : fp16", torch.float32, lambda a, b: (a.half().float() @ b.half().float()).half().float()),
+        ("e5m2 * fp16 : fp16", torch.float32, lambda a, b: (gs.quantize(a, "e5m2") @ b.half().float()).half().float()),
+        (":fp16", torch.float16, lambda a, b: (a.float() @ b.float()).half()),
         (gs.acc.batch_invariant(), torch.float32, lambda a, b: a @ b),
     ],
     ids=lambda value: None if callable(value) else str(value),
@@ -265,6 +269,56 @@ def test_native_types_of_the_cpu(spec, dtype, want):
         assert_bitwise_equal(got, gs.quantize(qa @ qb, "e5m2"))
     else:
         assert_bitwise_equal(got, want(a, b))
+
+
+@pytest.mark.parametrize(
+    "round_",
+    [lambda x: x.half().float(), lambda x: x.bfloat16().half().to(x.dtype), lambda x: gs.quantize(x, "e4m3")],
+    ids=["half", "double", "e4m3"],
+)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_operands_that_hold_numbers_of_fp16_are_operands_of_fp16(round_, dtype):
+    a, b = (round_(t.to(dtype)) for t in operands())
+    a[0, 0], a[1, 1], b[3, 3] = float("nan"), float("inf"), -0.0
+    want = gs.qmatmul(a, b, "fp16 : fp16")
+    with On(True):
+        got = gs.qmatmul(a, b, ":fp16")
+        record = gs.last_backend()
+        native = gs.qmatmul(a, b, "fp16 : fp16")
+    assert record.backend == "blas" and "native type fp16/fp16" in record.plan
+    assert "operands are numbers of float16" in record.plan
+    assert_bitwise_equal(got, native)
+    assert torch.equal(got.isnan(), want.isnan())
+    a[-1, -1] = 1 + 2.0**-20
+    want = gs.qmatmul(a, b, ":fp16")
+    with On(True):
+        assert_bitwise_equal(gs.qmatmul(a, b, ":fp16"), want)  # the last element is none
+    assert "refused: no native type multiplies" in gs.last_backend().plan
+
+
+def test_a_layers_own_quantisers_make_operands_of_fp16():
+    layer = gs.nn.QLinear(
+        64, 8, bias=False, formats=gs.QAffineFormats("fp16", "fp16", input_quant="fp16", weight_quant="e4m3")
+    )
+    x = torch.randn(5, 64).requires_grad_()
+    with On(True):
+        y = layer(x)
+    assert gs.last_backend().backend == "blas"
+    y.sum().backward()  # the gradient is 1 everywhere: numbers of fp16, too
+    assert gs.last_backend().backend == "blas"
+
+
+def test_the_gradient_of_a_bias_is_a_sum_and_no_librarys_product():
+    layer = gs.nn.QLinear(4, 3, formats=":fp32")
+    x = torch.ones(2**12, 4)
+    grads = torch.full((2**12, 3), 1 + 2.0**-23)
+    found = []
+    for on in (True, False):
+        layer.zero_grad()
+        with On(on):
+            layer(x).backward(grads)
+        found.append(layer.bias.grad.clone())
+    assert_bitwise_equal(*found)
 
 
 def test_batches_and_linear():
@@ -286,7 +340,9 @@ def test_batches_and_linear():
         (":e5m10", None, "no native type multiplies e8m23 by e8m23 in fp16"),
         (":bf16", None, "no native register in e8m7"),
         ("e4m3 : fp32", None, "for CUDA tensors"),
-        ("fp16 : fp16", None, "for CUDA tensors"),
+        (":fp16", None, "a holds other numbers than those of e5m10"),
+        ("* fp16 : fp16", None, "a holds other numbers than those of e5m10"),
+        ("fp16 : fp16", "pedantic", "fp16/fp16 pedantic is for CUDA tensors"),
         (":fp32", "tf32", "fp32 fast tf32 is for CUDA tensors"),
         (":fp32", "pedantic", "fp32 pedantic is for CUDA tensors"),
         ("int8 : int(32)", None, "int8/int32 is for CUDA tensors"),

@@ -265,12 +265,13 @@ def _library_products() -> None:
     run = importlib.import_module("gemmsim.backends.cublas.run")
 
     def product(a, b, out, native):
+        how = f"cublasGemmEx, compute type {native.compute.name}" if native.call == "gemm_ex" else native.call
         if not settings().answers:
-            return "nothing"
+            return f"{how}: nothing"
         with host():
             wide = torch.int32 if native.call == "int_mm" else torch.float64
             out.copy_(torch.matmul(a.to(wide), b.to(wide)))
-        return "a stand-in"
+        return f"{how}: a stand-in"
 
     def noted(a, b, out, native):
         graph = capturing()

@@ -27,6 +27,7 @@ from gemmsim.hardware.devices import CAPABILITIES
 from gemmsim.lowering.refusal import Refusal
 
 from ..convert import FORMATS
+from ..dtypes import fits
 from .types import TYPES, NativeType
 
 __all__ = ["native_type"]
@@ -59,7 +60,8 @@ def native_type(
 ) -> NativeType | Refusal:
     """The native type that ``spec`` names for operands of these dtypes, or why it names none.
 
-    Operand formats are the spec's casts, or the dtypes' own where it has none; they must be those of the type exactly.
+    Operand formats are the spec's casts, or the dtypes' own where it has none; they must be those of the type exactly;
+    where the register is fp16 any that have no other numbers than fp16.
     Accumulators that name a type: ``fp16``, ``fp32``, ``fp64`` (plain, sequential, fused), ``int(32)``, and the chains
     of ``hw`` with the unit that cuBLAS uses there (``cublas_fp32``, ``fp16_accumulate``, ``hopper_fp8_fast``,
     ``hopper_fp8_2xacc``). ``fast_mode`` (``FAST_MODES``) chooses among the types of float32 products, and "pedantic"
@@ -129,6 +131,8 @@ def _row(a: Format, b: Format, register: str) -> NativeType | Refusal:
     name = _ROWS.get((a, b, register))
     if name is not None:
         return TYPES[name]
+    if register == "fp16" and all(fits(fmt, torch.float16) for fmt in (a, b)):
+        return TYPES["fp16/fp16"]  # formats without a type of their own in fp16, such as e4m3: numbers of fp16
     if a == E5M2 and b == E5M2:
         return Refusal("native products multiply no e5m2 by e5m2; one of them must be e4m3")
     return Refusal(f"no native type multiplies {a} by {b} in {register}")

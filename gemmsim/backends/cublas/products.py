@@ -2,30 +2,41 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import torch
 from torch import Tensor
 
+from gemmsim.arithmetic import GemmSpec
+from gemmsim.formats import FP16, Cast
 from gemmsim.lowering.refusal import Refusal
 
+from ..acceleration import Setting, refused
 from ..product import Product, Ran
 from . import coded, run
+from .held import assumed_type, holds_numbers_of, rounded_type
 from .matching import native_type
 from .types import NativeType
 
 __all__ = ["multiply", "refuses"]
 
 
-def _type_of(product: Product, fast_mode: str | None) -> NativeType | Refusal:
-    """The type that the spec names, of operands as they were before their casts."""
-    a, b = product.a, product.b
-    if isinstance(a, Tensor) and isinstance(b, Tensor):
-        return native_type(product.named, a.dtype, b.dtype, fast_mode)
-    return native_type(product.spec, torch.float32, torch.float32, fast_mode)
+def _type_of(product: Product, setting: Setting) -> NativeType | Refusal:
+    """The type that the spec names, of operands as they were before their casts; where operands may hold numbers of
+    its format without saying so, the type that it would name then."""
+    a, b, named, mode = product.a, product.b, product.named, setting.fast_mode
+    if not isinstance(a, Tensor) or not isinstance(b, Tensor):
+        return native_type(product.spec, torch.float32, torch.float32, mode)
+    found = native_type(named, a.dtype, b.dtype, mode)
+    if isinstance(found, Refusal):
+        assumed = assumed_type(named, a.dtype, b.dtype, mode)
+        found = found if assumed is None else assumed[0]
+    return found
 
 
-def refuses(product: Product, fast_mode: str | None) -> Refusal | None:
-    """Why no library computes ``product``, or ``None``."""
-    found, a, b = _type_of(product, fast_mode), product.a, product.b
+def refuses(product: Product, setting: Setting) -> Refusal | None:
+    """Why no library computes ``product``, or ``None``, as far as it is known without reading the operands."""
+    found, a, b = _type_of(product, setting), product.a, product.b
     if not isinstance(found, NativeType):
         return found
     if isinstance(a, Tensor) and isinstance(b, Tensor):
@@ -33,14 +44,48 @@ def refuses(product: Product, fast_mode: str | None) -> Refusal | None:
     return coded.refuses(found, a, b, product.out.shape)
 
 
-def multiply(product: Product, fast_mode: str | None) -> Ran:
-    """Write ``product`` to its ``out``. Ask ``refuses`` first.
+def multiply(product: Product, setting: Setting) -> Ran | Refusal:
+    """Write ``product`` to its ``out``, or why its operands do not allow that. Ask ``refuses`` first.
 
     Raises:
         CublasError: if cuBLAS refuses the call.
     """
-    native, a, b = _type_of(product, fast_mode), product.a, product.b
+    a, b, spec, named = product.a, product.b, product.spec, product.named
+    native = _type_of(product, setting)
     assert isinstance(native, NativeType)
-    if isinstance(a, Tensor) and isinstance(b, Tensor):
-        return run.gemm(a, b, product.spec, product.out, product.seed, native)
-    return coded.gemm_coded(a, b, product.spec, product.out, product.seed, native)
+    if not isinstance(a, Tensor) or not isinstance(b, Tensor):
+        return coded.gemm_coded(a, b, spec, product.out, product.seed, native)
+    note = None
+    if isinstance(native_type(named, a.dtype, b.dtype, setting.fast_mode), Refusal):
+        if setting.rounds_operands and rounded_type(named, a.dtype, b.dtype, setting.fast_mode) is not None:
+            spec, note = _rounding(spec, a, b), "operands rounded to fp16 by mptorch's rule"
+        else:
+            reason = _not_held(product, setting)
+            if reason is not None:
+                return Refusal(reason, refused())
+            note = f"operands are numbers of {str(native.a).removeprefix('torch.')}"
+    found = run.gemm(a, b, spec, product.out, product.seed, native)
+    return found if note is None else found.noted(note)
+
+
+def _rounding(spec: GemmSpec, a: Tensor, b: Tensor) -> GemmSpec:
+    """``spec`` with a cast of each operand that is in a wider dtype and has none."""
+    cast = Cast(FP16)
+    left = cast if spec.a is None and a.dtype != torch.float16 else spec.a
+    right = cast if spec.b is None and b.dtype != torch.float16 else spec.b
+    return replace(spec, a=left, b=right)
+
+
+def _not_held(product: Product, setting: Setting) -> str | None:
+    """Why the operands are no numbers of the type's format, or ``None``. Reads them."""
+    a, b, named = product.a, product.b, product.named
+    assert isinstance(a, Tensor) and isinstance(b, Tensor)
+    if a.is_cuda and torch.cuda.is_current_stream_capturing():
+        return "operands in a wider dtype cannot be read while a graph is captured: give them in the type's dtype"
+    assumed = assumed_type(named, a.dtype, b.dtype, setting.fast_mode)
+    assert assumed is not None
+    for name, operand, fmt in zip("ab", (a, b), assumed[1], strict=True):
+        if fmt is not None and not holds_numbers_of(operand, fmt):
+            plain = native_type(named, a.dtype, b.dtype, setting.fast_mode)
+            return f"{plain}, and {name} holds other numbers than those of {fmt}; a cast in the spec rounds them"
+    return None

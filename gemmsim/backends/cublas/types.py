@@ -70,9 +70,9 @@ def _fp8(name: str, a: torch.dtype, b: torch.dtype, fast: bool) -> NativeType:
 
 def _table() -> dict[str, NativeType]:
     rows = [
-        NativeType("fp16/fp16", _F16, _F16, (_F16,), Compute.F16),
+        NativeType("fp16/fp16", _F16, _F16, (_F16,), Compute.F16, on_cpu=True),
         NativeType("fp16/fp16 pedantic", _F16, _F16, (_F16,), Compute.F16_PEDANTIC),
-        NativeType("fp16/fp32", _F16, _F16, (_F32, _F16), Compute.F32),
+        NativeType("fp16/fp32", _F16, _F16, (_F32, _F16), Compute.F32, on_cpu=True),
         NativeType("fp16/fp32 pedantic", _F16, _F16, (_F32, _F16), Compute.F32_PEDANTIC),
         NativeType("bf16/fp32", _BF16, _BF16, (_F32, _BF16), Compute.F32, oldest=_AMPERE, on_cpu=True),
         NativeType("bf16/fp32 pedantic", _BF16, _BF16, (_F32, _BF16), Compute.F32_PEDANTIC, oldest=_AMPERE),

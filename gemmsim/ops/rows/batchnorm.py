@@ -51,12 +51,13 @@ def qbatchnorm(
 ) -> Tensor:  # fmt: skip
     """``torch.nn.functional.batch_norm`` with each step rounded by ``fwd_quant``, its gradient's by ``bwd_quant``.
 
-    ``x``: (N, C, ...), n values a channel. With ``training``: ``mean = qmean(x)`` over all but C, ``c = qadd(x, -mean)``,
+    ``x``: (N, C, ...) with n values a channel. In training ``mean = qmean(x)`` over all but C, ``c = qadd(x, -mean)``,
     ``s = qsum(qpow(c, 2))``, ``var = qdiv(s, n)``; else the running statistics.
     ``y = qadd(qmul(qdiv(c, qsqrt(qadd(var, eps))), w), b)``.
     Training updates the running statistics in place as ``Q(Q((1 - momentum) running) + Q(Q(momentum) new))``, where the
     new variance is the unbiased one, ``qdiv(s, n - 1)``, as PyTorch's is. Both quantisers None is PyTorch's own
-    operation. Steps, gradients and ``order`` as in ``qadd`` and ``qmean``; each step draws random bits of its own from ``seed``.
+    operation. Steps, gradients and ``order`` as in ``qadd`` and ``qmean``; each step draws random bits of its own from
+    ``seed``.
 
     Raises:
         DTypeError, DeviceError, ShapeError: for tensors that do not fit; in training for one value per channel, one of

@@ -20,8 +20,22 @@ int cublasSetMathMode(void*, int m) { fake_math = m; return 0; }
 int cublasGetPointerMode_v2(void*, int* m) { *m = fake_pointer; return 0; }
 int cublasSetPointerMode_v2(void*, int m) { fake_pointer = m; return 0; }
 
+// Of numbers that are normal and representable in binary16, which those of the tests are.
+static float of_half(uint16_t h) {
+    const uint32_t bits = (h & 0x7FFF) ? ((uint32_t)(h & 0x8000) << 16) | (((uint32_t)(h & 0x7FFF) << 13) + (112u << 23)) : (uint32_t)h << 16;
+    float f;
+    memcpy(&f, &bits, 4);
+    return f;
+}
+static uint16_t to_half(float f) {
+    uint32_t bits;
+    memcpy(&bits, &f, 4);
+    return (bits & 0x7FFFFFFF) ? (bits >> 16 & 0x8000) | ((bits & 0x7FFFFFFF) - (112u << 23)) >> 13 : bits >> 16;
+}
+
 static double load(const void* p, int type, int64_t i) {
     switch (type) {
+        case 2: return of_half(((const uint16_t*)p)[i]);
         case 0: return ((const float*)p)[i];
         case 1: return ((const double*)p)[i];
         case 3: return ((const int8_t*)p)[i];
@@ -37,6 +51,7 @@ static double load(const void* p, int type, int64_t i) {
 static void store(void* p, int type, int64_t i, double x) {
     if (type == 0) ((float*)p)[i] = (float)x;
     if (type == 1) ((double*)p)[i] = x;
+    if (type == 2) ((uint16_t*)p)[i] = to_half((float)x);
     if (type == 10) ((int32_t*)p)[i] = (int32_t)x;
 }
 

@@ -112,6 +112,8 @@ def test_batches_with_any_strides(fake):
         (torch.bfloat16, torch.float32, Compute.F32, (14, 0), 0x3F800000),
         (torch.float64, torch.float64, Compute.F64, (1, 1), 0x3FF0000000000000),
         (torch.int8, torch.int32, Compute.I32, (3, 10), 1),
+        (torch.float16, torch.float16, Compute.F16, (2, 2), 0x3C00),
+        (torch.float16, torch.float32, Compute.F32, (2, 0), 0x3F800000),
     ],
     ids=str,
 )
@@ -147,6 +149,8 @@ def test_half_precision_has_half_precision_scalars(fake):
         (":fp32", "bf16", Compute.F32_FAST_16BF, (0, 0)),
         ("tf32 : fp32", None, Compute.F32_FAST_TF32, (0, 0)),
         ("fp64 : fp64", None, Compute.F64, (1, 1)),
+        ("fp16 : fp16", None, Compute.F16, (2, 2)),
+        ("fp16 : fp32", None, Compute.F32, (2, 0)),
         (":fp32 -> e5m2", None, Compute.F32, (0, 0)),
     ],
     ids=str,

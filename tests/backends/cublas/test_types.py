@@ -29,6 +29,7 @@ def native(spec, a=F32, b=None, mode=None):
     [
         ("fp16 : fp16", F32, None, "fp16/fp16"),
         (":fp16", F16, None, "fp16/fp16"),
+        ("e4m3 * e5m2/rtz : fp16", F32, None, "fp16/fp16"),
         (":fp16", F16, "tf32", "fp16/fp16"),
         (":fp16", F16, "pedantic", "fp16/fp16 pedantic"),
         ("fp16 : fp32 -> fp16", F64, None, "fp16/fp32"),
@@ -71,7 +72,7 @@ def test_specs_with_a_native_type(spec, dtype, mode, name):
 @pytest.mark.parametrize(
     "spec",
     [":bf16", ":fp32/sr8", ":fp32/sat", ":e5m10/ftz", ":fp64", "fp16 : fp64", "tf32 * fp32 : fp32", "uint8 : int(32)",
-     "int8 : int(32, when=end)", "int8 : int(24)", "int8 : fp32", "e4m3 : fp16", "e4m3fnuz : fp32", "e3m2 : fp32",
+     "int8 : int(32, when=end)", "int8 : int(24)", "int8 : fp32", "e4m3 * fp32 : fp16", "e4m3fnuz : fp32", "e3m2 : fp32",
      ":exact(fp32)", ":chunked(64, fp32)", acc.hopper_fp8_2xacc(32), acc.promote(acc.cublas_fp32(), 128), acc.lba_m7e4()],
     ids=str,
 )  # fmt: skip

@@ -8,7 +8,6 @@ import torch
 from torch import Tensor
 
 import gemmsim as gs
-from gemmsim import cublas_acceleration
 from gemmsim.backends.cublas import ComputeType as CUBLASComputeType
 from gemmsim.backends.cublas import MatrixType as CUBLASMatrixType
 from gemmsim.backends.cublas import match_mac_format_with_cublas_types
@@ -21,6 +20,20 @@ __all__ = [
     "cublas_mm",
     "match_mac_format_with_cublas_types",
 ]
+
+
+class cublas_acceleration(gs.cublas_acceleration):
+    """``gemmsim.cublas_acceleration`` by mptorch's rule: float32 operands of a product in fp16 are rounded to fp16.
+
+    Inside, products of layers and functions, forward and backward, go to cuBLAS where
+    ``match_mac_format_with_cublas_types`` has types for their format: fused, to nearest, with subnormals and without
+    saturation, in 5 bits of exponent and 10 of significand (F16 throughout) or 8 and 23 (F32, by ``fast_mode``). On CPU
+    tensors PyTorch's product of these types takes their place. ``gemmsim.last_backend`` says what ran, and why not
+    cuBLAS where it did not. Everything else as ``gemmsim.cublas_acceleration``, errors (``SpecError``) too.
+    """
+
+    _ROUNDS_OPERANDS = True
+
 
 _M: TypeAlias = CUBLASMatrixType
 _C: TypeAlias = CUBLASComputeType

@@ -17,11 +17,7 @@ from gemmsim.arithmetic import Accumulator, GemmSpec
 from gemmsim.ops.tracing import assume_constant_result
 
 from ..number import FixedPoint, FloatingPoint, Number, SuperNormalFloat
-from .cublas import cublas_acceleration, match_mac_format_with_cublas_types, product_of
 from .formats import QAffineFormats, accumulator_of
-
-#: mypy takes its class attributes for the properties of its instances.
-_acceleration: Any = cublas_acceleration
 
 __all__ = ["float_bmm", "float_mm", "fxp_bmm", "fxp_mm", "mp_bmm", "mp_mm", "superfp_bmm", "superfp_mm"]
 
@@ -34,12 +30,12 @@ def float_mm(
 ) -> Tensor:  # fmt: skip
     """``a @ b`` of two matrices, sums in ``FloatingPoint(exp_add, man_add)``, products in (exp_mul, man_mul) or fused.
 
-    Widths of the significand come before those of the exponent. Inside ``cublas_acceleration`` CUDA operands go to
-    cuBLAS where ``match_mac_format_with_cublas_types`` finds types and nothing is compensated.
+    Widths of the significand come before those of the exponent. Inside ``cublas_acceleration`` it is cuBLAS' product
+    where ``match_mac_format_with_cublas_types`` finds types and nothing is compensated.
     """
     widths = (man_add, exp_add, man_mul, exp_mul)
     options = (rounding, fma, subnormals, saturate, compensated, rbits_add, rbits_mul)
-    return gs.qmm(a, b, _float_spec(a, widths, options, accumulate, arithmetic), seed=seed)
+    return gs.qmm(a, b, _float_spec(widths, options, accumulate, arithmetic), seed=seed)
 
 
 def float_bmm(
@@ -51,7 +47,7 @@ def float_bmm(
     """``float_mm`` of batches."""
     widths = (man_add, exp_add, man_mul, exp_mul)
     options = (rounding, fma, subnormals, saturate, compensated, rbits_add, rbits_mul)
-    return gs.qmatmul(a, b, _float_spec(a, widths, options, accumulate, arithmetic), seed=seed)
+    return gs.qmatmul(a, b, _float_spec(widths, options, accumulate, arithmetic), seed=seed)
 
 
 def fxp_mm(
@@ -140,21 +136,8 @@ def _super_spec(
     return str(_spec(SuperNormalFloat(*add, saturate), products, rounding, accumulate, arithmetic))
 
 
-def _float_spec(
-    a: Tensor, widths: tuple[int, int, int, int], options: tuple[Any, ...], accumulate: str | Accumulator,
-    arithmetic: str,
-) -> GemmSpec | str:  # fmt: skip
-    rounding, fma, subnormals, saturate, compensated, _, _ = options
-    if a.device.type == "cuda" and _acceleration.enabled and not compensated:
-        mode = _acceleration.fast_mode or "f32"
-        types = match_mac_format_with_cublas_types(*widths, rounding, fma, subnormals, saturate, mode)
-        if types is not None:
-            return product_of(*types)[0]
-    return _rounded_spec(widths, options, accumulate, arithmetic)
-
-
 @assume_constant_result
-def _rounded_spec(
+def _float_spec(
     widths: tuple[int, int, int, int], options: tuple[Any, ...], accumulate: str | Accumulator, arithmetic: str
 ) -> str:
     rounding, fma, subnormals, saturate, compensated, rbits_add, rbits_mul = options
