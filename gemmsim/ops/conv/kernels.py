@@ -39,6 +39,8 @@ __all__ = ["check_spec", "conv", "conv_weight", "conv_with_operands"]
 
 #: Most elements of a matrix of windows in memory, if one image has not more.
 _BLOCK = 1 << 24
+#: The same of the results that an overlap-add adds: what the caches hold.
+_COLUMNS = 1 << 20
 _NAN, _INF = float("nan"), float("inf")
 
 
@@ -169,29 +171,32 @@ def _col2im(x: Tensor, weight: Tensor, spec: GemmSpec, where: Geometry, how: _Ho
     The addend is the first number of the overlap-add, or its last where ``spec`` takes it last.
     """
     bits, dtype, c, cast, named = how
-    kernel, ones = tuple(weight.shape[2:]), (1,) * (x.dim() - 2)
-    x = place(x, (0,) * len(kernel), ones, x.shape[2:], cast, bits, Site.OPERAND_A)
-    b = weight.reshape(where.groups, weight.shape[0] // where.groups, weight[0].numel())
+    kernel, groups = tuple(weight.shape[2:]), where.groups
+    x = place(x, (0,) * len(kernel), (1,) * len(kernel), x.shape[2:], cast, bits, Site.OPERAND_A)
     addend_last, spec = getattr(spec.accumulator, "init", "") == "c_last", _without_addend(spec, c)
     wide = is_wide(spec) or dtype == torch.float64 or (c is not None and c.dtype == torch.float64)
     work = torch.float64 if wide else torch.float32
-    out = torch.empty((x.shape[0], where.groups * weight.shape[1], *where.output_size), dtype=dtype, device=x.device)
+    c = None if c is None else c.to(work).view(groups, -1)
+    b = weight.reshape(groups, weight.shape[0] // groups, weight.shape[1], count_of(kernel))
+    out = torch.empty((x.shape[0], groups * weight.shape[1], *where.output_size), dtype=dtype, device=x.device)
     images = x.shape[0]
     if not spec.is_stochastic:  # the random bits of an element belong to its place among all images
-        images = max(1, _BLOCK // max(1, b.shape[0] * b.shape[2] * count_of(x.shape[2:])))
+        images = max(1, min(images, _COLUMNS // max(1, groups * b[0, 0].numel() * count_of(x.shape[2:]))))
     plan: object = NOTHING
+    columns = torch.empty((images, *x.shape[2:], groups, b[0, 0].numel()), dtype=work, device=x.device)
     for first in range(0, x.shape[0] if out.numel() else 0, images):
         block, target = x[first : first + images], out[first : first + images]
-        total = torch.empty(target.shape, dtype=work, device=x.device)
+        total = torch.empty((block.shape[0], *where.output_size, groups, weight.shape[1]), dtype=work, device=x.device)
         start(total, where, kernel, x.shape[2:])
         if c is not None and not addend_last:
-            total.copy_(c.to(work).view(-1, *ones).expand_as(total))
-        columns, plan = _columns(block, b, spec, how._replace(dtype=work), seconds)
-        overlap_add(total, columns, where, kernel)
+            total.copy_(c.expand_as(total))
+        results = columns[: block.shape[0]]
+        plan = _columns(block, b, spec, how._replace(dtype=work), seconds, results)
+        overlap_add(total, _by_position(results, b, spec), where, kernel)
         if c is not None and addend_last:
-            total += c.to(work).view(-1, *ones)
+            total += c
         total.nan_to_num_(_NAN, _INF, -_INF)  # the sign of a NaN that an addition makes is the processor's
-        cast_into(total, spec.out, target, bits, Site.OVERLAP)
+        cast_into(total.flatten(-2).movedim(-1, 1), spec.out, target, bits, Site.OVERLAP)
     state.record("conv", state.backend_name(x), named.key, plan)
     return out
 
@@ -203,17 +208,30 @@ def _without_addend(spec: GemmSpec, c: Tensor | None) -> GemmSpec:
     return replace(spec, accumulator=replace(spec.accumulator, init="zero"))  # type: ignore[call-arg]
 
 
-def _columns(x: Tensor, b: Tensor, spec: GemmSpec, how: _How, seconds: Seconds) -> tuple[Tensor, object]:
-    """The product of x (B, C, ...) with the matrices ``b`` (groups, C / groups, n), as (B, groups * n, ...), and what
-    ran."""
+def _columns(x: Tensor, b: Tensor, spec: GemmSpec, how: _How, seconds: Seconds, out: Tensor) -> object:
+    """Write the product of x (B, C, ...) with the weight ``b`` (groups, C / groups, channels, positions) to ``out``
+    (B, ..., groups, columns); what ran.
+
+    Columns are channels, positions fastest, as random bits count them; without such the other way round, so that the
+    numbers of one position lie together.
+    """
     channels, strides = b.shape[1], x.stride()
-    out = torch.empty((x.shape[0], b.shape[0] * b.shape[2], *x.shape[2:]), dtype=how.dtype, device=x.device)
+    if not spec.is_stochastic:
+        b = b.transpose(2, 3)
+    b = b.reshape(*b.shape[:2], -1)
     windows = Windows(
         tuple(x.shape[2:]), strides[2:], (channels,), (strides[1],), x.shape[0], strides[0], channels * strides[1]
     )
-    positions = out.stride(1)
-    layout = (b.shape[2] * positions, out.stride(0), 1, positions)
-    return out, _plan(_Product(x, windows, b, spec, out, layout, how.bits, None, how.named, seconds))
+    layout = (b.shape[2], out.stride(0), out.shape[-2] * out.shape[-1], 1)
+    return _plan(_Product(x, windows, b, spec, out, layout, how.bits, None, how.named, seconds))
+
+
+def _by_position(columns: Tensor, b: Tensor, spec: GemmSpec) -> Tensor:
+    """What ``_columns`` wrote, as (B, ..., groups, channels, positions)."""
+    channels, positions = b.shape[2:]
+    if spec.is_stochastic:
+        return columns.unflatten(-1, (channels, positions))
+    return columns.unflatten(-1, (positions, channels)).transpose(-1, -2)
 
 
 def _flipped(weight: Tensor, groups: int) -> Tensor:

@@ -13,31 +13,30 @@ __all__ = ["overlap_add", "start"]
 
 
 def start(out: Tensor, where: Geometry, kernel: Sequence[int], x_size: Sequence[int]) -> None:
-    """Fill ``out`` (B, C, \\*output_size) with what the overlap-add begins from: the neutral -0, so that a result that
-    meets no other stays as it is, and +0 where no result falls."""
+    """Fill ``out`` (B, \\*output_size, channels...) with what the overlap-add begins from: the neutral -0, so that a
+    result that meets no other stays as it is, and +0 where no result falls."""
     out.fill_(-0.0)
     for axis in range(len(kernel)):
         reached = {
             where_to
             for tap in range(kernel[axis])
-            for where_to in range(*_places(where, axis, tap, x_size[axis])[1].indices(out.shape[axis + 2]))
+            for where_to in range(*_places(where, axis, tap, x_size[axis])[1].indices(out.shape[axis + 1]))
         }
-        for place in set(range(out.shape[axis + 2])) - reached:
-            out.select(axis + 2, place).zero_()
+        for place in set(range(out.shape[axis + 1])) - reached:
+            out.select(axis + 1, place).zero_()
 
 
 def overlap_add(out: Tensor, columns: Tensor, where: Geometry, kernel: Sequence[int]) -> None:
-    """Add ``columns`` (B, C * positions of the kernel, \\*x_size) to ``out`` (B, C, \\*output_size).
+    """Add ``columns`` (B, \\*x_size, channels..., positions of the kernel) to ``out`` (B, \\*output_size, channels...).
 
     Element i at kernel position j goes to ``i * stride + j * dilation - padding``; what falls outside is dropped.
     Positions are added in ascending order, row-major, each addition rounded to nearest in the dtype of both.
     """
-    x_size = columns.shape[2:]
-    parts = columns.unflatten(1, (out.shape[1], -1))
+    x_size = columns.shape[1 : 1 + len(kernel)]
     for index, taps in enumerate(itertools.product(*map(range, kernel))):
         found = [_places(where, axis, tap, x_size[axis]) for axis, tap in enumerate(taps)]
-        source, target = ((slice(None), slice(None), *side) for side in zip(*found, strict=True))
-        out[target].add_(parts[:, :, index][source])
+        source, target = ((slice(None), *side) for side in zip(*found, strict=True))
+        out[target].add_(columns[(*source, ..., index)])
 
 
 def _places(where: Geometry, axis: int, tap: int, size: int) -> tuple[slice, slice]:

@@ -87,7 +87,7 @@ def test_the_overlap_add_is_the_definition(data):
 def test_images_computed_apart_have_the_same_bits(spec, monkeypatch):
     x, w, bias = numbers(5, 4, 6), numbers(4, 3, 3, seed=1), numbers(3, seed=2)
     whole = gs.qconv_transpose1d(x, w, bias, 2, formats=spec)
-    monkeypatch.setattr(kernels, "_BLOCK", 1)
+    monkeypatch.setattr(kernels, "_COLUMNS", 1)
     assert_bitwise_equal(gs.qconv_transpose1d(x, w, bias, 2, formats=spec), whole)
 
 
