@@ -6,8 +6,10 @@ import torch
 from torch import Tensor
 
 import gemmsim as gs
+from gemmsim.ops.errors import message
 
 from .elements import ceil_div
+from .errors import LayoutError, StorageError
 from .kinds import ElemDType, ScaleCalculationMode, format_name
 
 __all__ = ["get_fp_scale", "swizzle", "to_dtype", "to_mx", "unswizzle"]
@@ -28,15 +30,15 @@ def storage_dtype(elem_dtype: ElemDType) -> torch.dtype:
 
 
 def check_input(data_hp: Tensor, block_size: int) -> None:
-    """AssertionErrors for dtype, last dimension and strides."""
+    """``StorageError`` for the dtype, ``LayoutError`` for last dimension and strides: both ``AssertionError``."""
     if data_hp.dtype not in (torch.float32, torch.bfloat16, torch.float16):
-        raise AssertionError(f"{data_hp.dtype} is not supported yet; allowed: float32, bfloat16 and float16")
+        asked = f"{data_hp.dtype} is not supported yet"
+        raise StorageError(message(asked, "float32, bfloat16 and float16", "Use .bfloat16() or .float()."))
     if data_hp.shape[-1] % block_size:
-        raise AssertionError(
-            f"the last dimension of shape {tuple(data_hp.shape)} must be divisible by block_size {block_size}"
-        )
+        asked = f"the last dimension of shape {tuple(data_hp.shape)} must be divisible by block_size {block_size}"
+        raise LayoutError(message(asked, "whole blocks", "Fill the last dimension with zeros."))
     if not data_hp.is_contiguous():
-        raise AssertionError("unsupported strides; allowed: contiguous tensors")
+        raise LayoutError(message("unsupported strides", "contiguous tensors", "Use .contiguous()."))
 
 
 def to_mx(
@@ -55,7 +57,8 @@ def to_mx(
     first in the low half; of 0.6.1 in the high half). Codes in NaN blocks are gemmsim's. float16 is accepted too.
 
     Raises:
-        AssertionError: for other dtypes, sizes, strides, element types and modes.
+        ElementError, StorageError, LayoutError: for other element types and modes, dtypes, sizes and strides; all are
+            ``AssertionError``.
     """
     name = format_name(elem_dtype, block_size, scaling_mode, compat)
     check_input(data_hp, block_size)
@@ -101,7 +104,7 @@ def to_dtype(
     """Values of ``to_mx``'s result in ``target_dtype``; the product of element and scale rounded once to float32.
 
     Raises:
-        AssertionError: for unknown element types.
+        ElementError: for unknown element types; it is an ``AssertionError``.
     """
     name = format_name(elem_dtype, block_size, ScaleCalculationMode.FLOOR, compat)
     codes = data_lp.view(torch.uint8)

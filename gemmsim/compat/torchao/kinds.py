@@ -9,6 +9,10 @@ from typing import Any, TypeAlias
 
 import torch
 
+from gemmsim.ops.errors import message
+
+from .errors import ElementError
+
 __all__ = [
     "DTYPE_FP6_E2M3",
     "DTYPE_FP6_E3M2",
@@ -93,16 +97,19 @@ def format_name(elem_dtype: ElemDType, block_size: int, mode: ScaleCalculationMo
     """gemmsim's name of the block format.
 
     Raises:
-        AssertionError: for an element type, scale mode or ``compat`` that the system has not.
+        ElementError: for an element type, scale mode or ``compat`` that the system has not.
     """
     if elem_dtype not in _BASES:
-        raise AssertionError(f"unsupported elem_dtype {elem_dtype}; allowed: {', '.join(map(str, _BASES))}")
+        asked = f"unsupported elem_dtype {elem_dtype!r}"
+        raise ElementError(message(asked, ", ".join(map(str, _BASES)), "Try torch.float8_e4m3fn."))
     if not isinstance(mode, ScaleCalculationMode):
-        raise AssertionError(f"unsupported scaling calculation mode {mode!r}; allowed: ScaleCalculationMode's members")
+        asked = f"unsupported scaling calculation mode {mode!r}"
+        raise ElementError(message(asked, "ScaleCalculationMode's members", "Try ScaleCalculationMode.FLOOR."))
     if compat not in ("torchao", "torchao-0.18", "torchao-0.6.1"):
-        raise AssertionError(f"compat={compat!r}; allowed: 'torchao', 'torchao-0.18' and 'torchao-0.6.1'")
+        allowed = "'torchao', 'torchao-0.18' and 'torchao-0.6.1'"
+        raise ElementError(message(f"compat={compat!r}", allowed, "Leave it out for the main branch."))
     if compat == "torchao-0.6.1" and mode is not ScaleCalculationMode.FLOOR:
-        raise AssertionError(f"torchao-0.6.1 has no scaling mode {mode}; allowed: FLOOR")
+        raise ElementError(message(f"torchao-0.6.1 has no scaling mode {mode}", "FLOOR", "Leave the mode out."))
     return f"{_BASES[elem_dtype]}/b{block_size}/{mode.value}/{compat}"
 
 

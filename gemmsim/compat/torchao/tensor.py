@@ -8,9 +8,11 @@ import torch
 from torch import Tensor
 
 import gemmsim as gs
+from gemmsim.ops.errors import message
 from gemmsim.ops.tracing import allow_in_graph
 
 from .conversions import check_input, packing_of, storage_dtype, swizzle, unswizzle
+from .errors import LayoutError, StorageError
 from .kinds import (
     ElemDType,
     KernelPreference,
@@ -35,8 +37,11 @@ class MXTensor(gs.mx.MXTensor):
     ``is_swizzled_scales``; those of 0.6.1: ``_data``, ``_scale_e8m0``, ``_elem_dtype``, ``_block_size``,
     ``_orig_dtype``.
 
+    ``scale`` is float8_e8m0fnu with the dimensions of the codes, or flat, in the order of the blocks.
+
     Raises:
-        AssertionError: for codes, scales and element types that do not go together.
+        ElementError, StorageError, LayoutError: for element types, dtypes and shapes that do not go together; all are
+            ``AssertionError``.
     """
 
     elem_dtype: ElemDType
@@ -60,13 +65,20 @@ class MXTensor(gs.mx.MXTensor):
         """A tensor of these codes, blocks along the last dimension; nothing is copied but swizzled scales."""
         name = format_name(elem_dtype, block_size, ScaleCalculationMode.FLOOR)
         if scale.dtype != torch.float8_e8m0fnu:
-            raise AssertionError(f"scale.dtype is {scale.dtype}; allowed: torch.float8_e8m0fnu")
+            do = "Use .view(torch.float8_e8m0fnu)."
+            raise StorageError(message(f"scale.dtype is {scale.dtype}", "torch.float8_e8m0fnu", do))
         if qdata.dtype not in (storage_dtype(elem_dtype), torch.float4_e2m1fn_x2):
-            raise AssertionError(f"qdata.dtype is {qdata.dtype} for elem_dtype {elem_dtype}; they must match")
+            asked = f"qdata.dtype is {qdata.dtype} for elem_dtype {elem_dtype}; they must match"
+            raise StorageError(message(asked, str(storage_dtype(elem_dtype)), "Give what to_mx does."))
         codes, packing = qdata.view(torch.uint8), packing_of(elem_dtype)
         size = codes.shape[-1] * (1 if packing == "bytes" else 2)
-        if is_swizzled_scales:
-            scale = unswizzle(scale, codes.shape[-2], -(-size // block_size))
+        blocks = -(-size // block_size)
+        scale = unswizzle(scale, codes.shape[-2], blocks) if is_swizzled_scales else scale
+        full = (*codes.shape[:-1], blocks)
+        if scale.shape not in (full, (torch.Size(full).numel(),)):
+            asked = f"scale of shape {tuple(scale.shape)} for elements of shape {(*codes.shape[:-1], size)}"
+            raise LayoutError(message(asked, f"{full}, or flat", f"One scale for {block_size} elements."))
+        scale = scale.reshape(full)
         plain = gs.mx.MXTensor(codes, scale.view(torch.uint8), name, packing=packing, dtype=orig_dtype)
         return _dressed(plain, elem_dtype, kernel_preference, act_quant_kwargs, is_swizzled_scales)
 
@@ -108,10 +120,11 @@ class MXTensor(gs.mx.MXTensor):
         """A tensor of codes whose dtype says what they are.
 
         Raises:
-            AssertionError: for bytes, and scales that are not float8_e8m0fnu.
+            StorageError: for bytes, and scales that are not float8_e8m0fnu; it is an ``AssertionError``.
         """
         if qdata.dtype == torch.uint8:
-            raise AssertionError("qdata of torch.uint8; allowed: typed MX qdata. Use MXTensor(...) for packed bytes")
+            do = "Use MXTensor(...) for packed bytes."
+            raise StorageError(message("qdata of torch.uint8", "typed MX qdata", do))
         return MXTensor(
             qdata,
             scales,
@@ -272,24 +285,37 @@ class _ToMX(torch.autograd.Function):
         return grads[0], None, None, None
 
 
-class ToMXConstrFunc:
-    """torchao 0.6.1: ``apply(x, elem_dtype, block_size)`` is an ``MXTensor``, with the identity as gradient."""
+@allow_in_graph
+class ToMXConstrFunc(torch.autograd.Function):
+    """torchao 0.6.1: ``apply(data_hp, elem_dtype, block_size)`` is an ``MXTensor``, with the identity as gradient."""
 
     @staticmethod
-    def apply(x: Tensor, elem_dtype: ElemDType, block_size: int = 32) -> MXTensor:
-        """``MXTensor.to_mx(x, elem_dtype, block_size)``."""
-        return MXTensor.to_mx(x, elem_dtype, block_size)
+    def forward(ctx: Any, data_hp: Tensor, elem_dtype: ElemDType, block_size: int = 32) -> MXTensor:
+        """``MXTensor.to_mx(data_hp, elem_dtype, block_size)``, errors included (``ElementError``, ...)."""
+        return MXTensor.to_mx(data_hp.detach(), elem_dtype, block_size)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        """The gradient, as it is."""
+        return grads[0], None, None
 
 
-class FromMXConstrFunc:
+@allow_in_graph
+class FromMXConstrFunc(torch.autograd.Function):
     """torchao 0.6.1: ``apply(tensor_lp, target_dtype)`` are its values, with the identity as gradient."""
 
     @staticmethod
-    def apply(tensor_lp: MXTensor, target_dtype: torch.dtype) -> Tensor:
-        """``tensor_lp.to_dtype(target_dtype)``."""
-        return tensor_lp.to_dtype(target_dtype)
+    def forward(ctx: Any, tensor_lp: MXTensor, target_dtype: torch.dtype) -> Tensor:
+        """The values in ``target_dtype``."""
+        return tensor_lp.dequantize(target_dtype)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        """The gradient, as it is."""
+        return grads[0], None
 
 
+@allow_in_graph
 class NoopFwToMXBw(torch.autograd.Function):
     """torchao 0.6.1: ``apply(x, elem_dtype, block_size)`` is ``x``; its gradient becomes an ``MXTensor``."""
 

@@ -31,7 +31,10 @@ E8M0_EXPONENT_NAN_VAL = 255
 
 @dataclass(frozen=True, repr=False)
 class DType:
-    """A number format; ``max_pow2`` is the exponent of the largest power of two. ``str`` and ``repr`` are its name."""
+    """A number format; ``max_pow2`` is the exponent of the largest power of two. ``str`` and ``repr`` are its name.
+
+    ``has_nan`` and ``has_inf`` are in torchmx's code and not in its documentation, and so may be left out.
+    """
 
     name: str
     max: float
@@ -39,8 +42,8 @@ class DType:
     exponent_bias: int
     exponent_bits: int
     mantissa_bits: int
-    has_nan: bool
-    has_inf: bool
+    has_nan: bool = False
+    has_inf: bool = False
     torch_dtype: torch.dtype | None = None
 
     def __repr__(self) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from typing import Any
 
@@ -9,9 +10,11 @@ import torch
 from torch import Tensor
 
 import gemmsim as gs
+from gemmsim.ops.errors import message
 from gemmsim.ops.tracing import allow_in_graph
 
-from .dtypes import STR_TO_SUPPORTED_ELEM_DTYPE, DType, float4_e2m1, int8
+from ..torchao.errors import ElementError, LayoutError, StorageError
+from .dtypes import STR_TO_SUPPORTED_ELEM_DTYPE, SUPPORTED_ELEM_DTYPES, DType, float4_e2m1, int8
 
 __all__ = [
     "FromMXConstrFunc",
@@ -46,11 +49,23 @@ _IMPLEMENTED: dict[Any, Callable[..., Any]] = {}
 def _format(elem_dtype_name: str, block_size: int) -> tuple[str, str]:
     """gemmsim's names of the format and of the order of packed codes."""
     if elem_dtype_name not in _BASES:
-        raise AssertionError(f"unsupported element type {elem_dtype_name!r}; allowed: {', '.join(_BASES)}")
+        asked = f"unsupported element type {elem_dtype_name!r}"
+        raise ElementError(message(asked, ", ".join(_BASES), "Try 'float8_e4m3'."))
     four = elem_dtype_name == str(float4_e2m1)
     if four and block_size % 2:
-        raise AssertionError(f"block_size {block_size} with {elem_dtype_name}; allowed: even ones")
+        asked = f"block_size {block_size} with {elem_dtype_name}"
+        raise LayoutError(message(asked, "even ones", "Try block_size=32."))
     return f"{_BASES[elem_dtype_name]}/b{block_size}/torchmx", "hi_first" if four else "bytes"
+
+
+def _known(elem_dtype: object) -> DType:
+    """``elem_dtype``; ``ElementError`` unless it is one of torchmx's."""
+    if isinstance(elem_dtype, DType) and elem_dtype in SUPPORTED_ELEM_DTYPES:
+        return elem_dtype
+    asked = f"unsupported elem_dtype {elem_dtype!r}"
+    named = elem_dtype if str(elem_dtype) in _BASES else "float8_e4m3"
+    allowed = "dtypes.SUPPORTED_ELEM_DTYPES (" + ", ".join(map(str, SUPPORTED_ELEM_DTYPES)) + ")"
+    raise ElementError(message(asked, allowed, f"Try dtypes.{named}."))
 
 
 def _quantize(data_hp: Tensor, elem_dtype_name: str, block_size: int) -> tuple[Tensor, Tensor]:
@@ -80,7 +95,7 @@ def quantize_mx(data_hp: Tensor, elem_dtype_name: str, block_size: int) -> tuple
     for float4 (the first in bits 4 to 7). torchmx takes bfloat16; float32, float64 and float16 are accepted too.
 
     Raises:
-        AssertionError: for an unknown element type, and odd blocks of float4.
+        ElementError, LayoutError: for an unknown element type, and odd blocks of float4; both are ``AssertionError``.
     """
     return _quantize(data_hp, elem_dtype_name, block_size)
 
@@ -94,12 +109,19 @@ def dequantize_mx(
     target_dtype: torch.dtype,
     block_dim: int,
 ) -> Tensor:
-    """Values of codes and scales along ``block_dim``; of float4 two for every byte. Scale 255 gives NaN."""
+    """Values of codes and scales along ``block_dim``; of float4 two for every byte. Scale 255 gives NaN.
+
+    Raises:
+        ElementError, LayoutError: for an unknown element type, and odd blocks of float4; both are ``AssertionError``.
+    """
     return _dequantize(data_lp, shared_exp_e8m0, elem_dtype_name, block_size, target_dtype, block_dim)
 
 
 torch.library.register_fake("torchmx::quantize_mx", _quantize)
 torch.library.register_fake("torchmx::dequantize_mx", _dequantize)
+# An operator's own signature is (*args, **kwargs).
+quantize_mx.__signature__ = inspect.signature(_quantize)  # type: ignore[attr-defined]
+dequantize_mx.__signature__ = inspect.signature(_dequantize)  # type: ignore[attr-defined]
 
 
 class ViewError(gs.ShapeError, AssertionError):
@@ -109,8 +131,21 @@ class ViewError(gs.ShapeError, AssertionError):
 class MXTensor(gs.mx.MXTensor):
     """``gemmsim.mx.MXTensor`` with torchmx's constructor and fields; products are PyTorch's of the decoded operands.
 
+    Args:
+        scale_e8m0_bits: uint8 codes of the scales, one to a block: flat, in the order of the blocks, as torchmx's
+            documentation says; or with the dimensions of ``data_bits``, as its code has them and ``_scale_e8m0`` is.
+        data_bits: uint8 or int8 codes, two to a byte for float4.
+        elem_dtype: one of ``dtypes.SUPPORTED_ELEM_DTYPES``.
+        block_size, block_dim: elements of a block, and the dimension along which blocks lie, by default the last.
+        orig_dtype: the tensor's dtype.
+        padding: what the last block lacks.
+
     Fields: ``_scale_e8m0``, ``_data``, ``_elem_dtype``, ``_block_size``, ``_orig_dtype`` (assignable), ``_padding``
     and ``_block_dim`` (counted from 0). Views that cut or fold blocks raise ``ViewError``, an ``AssertionError``.
+
+    Raises:
+        ElementError, StorageError, LayoutError: for element types, dtypes and shapes that do not go together; all are
+            ``AssertionError``.
     """
 
     _elem_dtype: DType
@@ -128,19 +163,34 @@ class MXTensor(gs.mx.MXTensor):
         padding: int = 0,
         block_dim: int | None = None,
     ) -> MXTensor:
-        """A tensor of these codes; ``padding`` is what the last block lacks, ``block_dim`` by default the last."""
-        name, packing = _format(elem_dtype.name, block_size)
-        where = data_bits.dim() - 1 if block_dim is None else block_dim
-        size = scale_e8m0_bits.shape[where] * block_size - padding
+        """A tensor of these codes; nothing is copied."""
+        name, packing = _format(_known(elem_dtype).name, block_size)
+        for what, given, dtypes in (
+            ("scale_e8m0_bits", scale_e8m0_bits, (torch.uint8,)),
+            ("data_bits", data_bits, (torch.uint8, torch.int8)),
+        ):
+            if given.dtype not in dtypes:
+                allowed = " and ".join(map(str, dtypes))
+                raise StorageError(
+                    message(f"MXTensor: {what} of {given.dtype}", allowed, "Give what quantize_mx does.")
+                )
+        where = data_bits.dim() - 1 if block_dim is None else block_dim % data_bits.dim()
+        shape = list(data_bits.shape)
+        if elem_dtype == float4_e2m1:
+            shape[where] = 2 * shape[where] - padding % 2
+        scales = _scales(scale_e8m0_bits, shape, where, block_size, padding)
         codes = data_bits.view(torch.uint8)
-        plain = gs.mx.MXTensor(codes, scale_e8m0_bits, name, dim=where, size=size, packing=packing, dtype=orig_dtype)
+        plain = gs.mx.MXTensor(codes, scales, name, dim=where, size=shape[where], packing=packing, dtype=orig_dtype)
         return _dressed(plain, elem_dtype)
 
     @staticmethod
     def to_mx(data_hp: Tensor, elem_dtype: DType, block_size: int = 32) -> MXTensor:
-        """``data_hp`` in MX along its last dimension; the gradient is the identity. Errors as ``quantize_mx``."""
-        name, packing = _format(elem_dtype.name, block_size)
-        result: MXTensor = _ToMX.apply(data_hp, name, packing, elem_dtype)
+        """``data_hp`` in MX along its last dimension; the gradient is the identity.
+
+        Raises:
+            ElementError, LayoutError: for an unknown element type, and odd blocks of float4.
+        """
+        result: MXTensor = ToMXConstrFunc.apply(data_hp, elem_dtype, block_size)
         return result
 
     def to_dtype(self, target_dtype: torch.dtype | None = None) -> Tensor:
@@ -223,6 +273,20 @@ class MXTensor(gs.mx.MXTensor):
             raise ViewError(str(error)) from None
 
 
+def _scales(given: Tensor, shape: list[int], where: int, block_size: int, padding: int) -> Tensor:
+    """Scales of a tensor of this shape with its dimensions; flat ones are in the order of the blocks."""
+    full = [*shape[:where], -(-shape[where] // block_size), *shape[where + 1 :]]
+    flat = [torch.Size(full).numel()]
+    if list(given.shape) not in (full, flat):
+        asked = f"MXTensor: scale_e8m0_bits of shape {list(given.shape)} for elements of shape {shape}"
+        do = f"One scale for {block_size} elements along dim {where}."
+        raise LayoutError(message(asked, f"{full}, or flat, {flat}", do))
+    if padding != -shape[where] % block_size:
+        asked = f"MXTensor: padding={padding} for {shape[where]} elements in blocks of {block_size}"
+        raise LayoutError(message(asked, str(-shape[where] % block_size), "Give what the last block lacks."))
+    return given.reshape(full)
+
+
 def _dressed(plain: gs.mx.MXTensor, elem_dtype: DType) -> MXTensor:
     """An ``MXTensor`` of the codes of gemmsim's, with the system's own fields."""
     made = gs.mx.MXTensor.__new__(
@@ -249,21 +313,6 @@ def _rebuild(inner: dict[str, Tensor], meta: Any, shape: Any, requires_grad: boo
 torch.serialization.add_safe_globals([_rebuild, MXTensor])
 
 
-@allow_in_graph
-class _ToMX(torch.autograd.Function):
-    """The conversion; its gradient is the identity."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, name: str, packing: str, elem_dtype: DType) -> MXTensor:
-        """``x`` encoded."""
-        return _dressed(gs.mx.to_mx(x.detach(), name, packing=packing), elem_dtype)
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        """The gradient, as it is."""
-        return grads[0], None, None, None
-
-
 class _RefuseGrad(torch.autograd.Function):
     """The values as they are; there is no gradient."""
 
@@ -281,37 +330,76 @@ class _RefuseGrad(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> Tensor:
         """``ValueError``."""
-        raise ValueError(
-            "the gradient of 4-bit floats whose last block is short; allowed: sizes that are multiples of block_size.\n"
-            "  Fill the last dimension with zeros before encoding, or use another element type."
-        )
+        raise _short_block()
 
 
-class ToMXConstrFunc:
-    """``apply(x, elem_dtype, block_size)`` is an ``MXTensor``, with the identity as gradient."""
+def _short_block() -> ValueError:
+    return ValueError(
+        "the gradient of 4-bit floats whose last block is short; allowed: sizes that are multiples of block_size.\n"
+        "  Fill the last dimension with zeros before encoding, or use another element type."
+    )
+
+
+@allow_in_graph
+class ToMXConstrFunc(torch.autograd.Function):
+    """``apply(data_hp, elem_dtype, block_size, padding)`` is an ``MXTensor``, with the identity as gradient."""
 
     @staticmethod
-    def apply(x: Tensor, elem_dtype: DType, block_size: int = 32) -> MXTensor:
-        """``MXTensor.to_mx(x, elem_dtype, block_size)``."""
-        return MXTensor.to_mx(x, elem_dtype, block_size)
+    def forward(
+        ctx: Any, data_hp: Tensor, elem_dtype: DType, block_size: int = 32, padding: int | None = None
+    ) -> MXTensor:
+        """``data_hp`` in MX along its last dimension; ``padding`` is what its last block lacks, None to compute it.
+
+        Raises:
+            ElementError, LayoutError: for an unknown element type, odd blocks of float4, and another padding.
+        """
+        name, packing = _format(_known(elem_dtype).name, block_size)
+        lacking = -data_hp.shape[-1] % block_size
+        if padding not in (None, lacking):
+            asked = f"padding={padding} of {data_hp.shape[-1]} elements in blocks of {block_size}"
+            raise LayoutError(message(asked, str(lacking), "Leave it out."))
+        return _dressed(gs.mx.to_mx(data_hp.detach(), name, packing=packing), elem_dtype)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        """The gradient, as it is."""
+        return grads[0], None, None, None
 
 
-class FromMXConstrFunc:
+@allow_in_graph
+class FromMXConstrFunc(torch.autograd.Function):
     """``apply(tensor_lp, target_dtype)`` are its values, with the identity as gradient."""
 
     @staticmethod
-    def apply(tensor_lp: MXTensor, target_dtype: torch.dtype) -> Tensor:
-        """``tensor_lp.to_dtype(target_dtype)``."""
-        return tensor_lp.to_dtype(target_dtype)
+    def forward(ctx: Any, tensor_lp: MXTensor, target_dtype: torch.dtype) -> Tensor:
+        """The values in ``target_dtype``, of ``tensor_lp``'s shape."""
+        ctx.refused = tensor_lp._padding > 0 and tensor_lp._elem_dtype == float4_e2m1
+        return tensor_lp.dequantize(target_dtype)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        """The gradient, as it is.
+
+        Raises:
+            ValueError: through 4-bit floats whose last block is short.
+        """
+        if ctx.refused:
+            raise _short_block()
+        return grads[0], None
 
 
+@allow_in_graph
 class NoopFwToMXBw(torch.autograd.Function):
     """``apply(x, elem_dtype, block_size)`` is ``x``; its gradient becomes an ``MXTensor``."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, elem_dtype: DType, block_size: int = 32) -> Tensor:
-        """``x``."""
-        ctx.kind = elem_dtype, block_size
+        """``x``.
+
+        Raises:
+            ElementError: for an unknown element type.
+        """
+        ctx.kind = _known(elem_dtype), block_size
         return x.view_as(x)
 
     @staticmethod

@@ -21,6 +21,7 @@ from .inference_workflow import NVFP4WeightOnlyConfig as NVFP4WeightOnlyConfig
 if TYPE_CHECKING:
     from . import constants as constants
     from . import custom_cast as custom_cast
+    from . import fp_format_spec as fp_format_spec
     from . import kernels as kernels
     from . import mx_linear as mx_linear
     from . import mx_tensor as mx_tensor

@@ -1,0 +1,19 @@
+"""Errors of arguments that torchao and torchmx assert: gemmsim's own kinds, and ``AssertionError``."""
+
+from __future__ import annotations
+
+import gemmsim as gs
+
+__all__ = ["ElementError", "LayoutError", "StorageError"]
+
+
+class ElementError(gs.FormatError, AssertionError):
+    """An element type or mode that the system has not: a ``gemmsim.FormatError`` and an ``AssertionError``."""
+
+
+class StorageError(gs.DTypeError, AssertionError):
+    """Values, codes or scales of another dtype: a ``gemmsim.DTypeError`` and an ``AssertionError``."""
+
+
+class LayoutError(gs.ShapeError, AssertionError):
+    """Sizes, strides, blocks and padding that do not go together: a ``gemmsim.ShapeError``, an ``AssertionError``."""
