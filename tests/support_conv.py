@@ -90,6 +90,23 @@ def transposed_with_zeros(x, weight, spec, size, stride, padding, dilation, grou
     return conv(stuffed(x, stride), swapped, spec, size, (1,) * len(size), before, dilation, groups, seed)
 
 
+def transposed_by_taps(x, weight, spec, size, stride, padding, dilation, groups) -> Tensor:
+    """The same as one sum over channels and those kernel positions, from the last, that the stride lets a place meet."""
+    places, found = {place: n for n, place in enumerate(indices(x.shape[2:]))}, []
+    flat = torch.cat([x.flatten(2), x.new_zeros(*x.shape[:2], 1)], 2)
+    for o in indices(size):
+        met, at = [], []
+        for tap, j in reversed(list(enumerate(indices(weight.shape[2:])))):
+            reached = [a + p - b * d for a, p, b, d in zip(o, padding, j, dilation, strict=True)]
+            if all(r % s == 0 for r, s in zip(reached, stride, strict=True)):
+                met.append(tap)
+                at.append(places.get(tuple(r // s for r, s in zip(reached, stride, strict=True)), -1))
+        rows = [part.flatten(1) for part in flat[:, :, at].chunk(groups, 1)]
+        columns = [w.flatten(2)[:, :, met].movedim(2, 1).flatten(0, 1) for w in weight.chunk(groups)]
+        found.append(torch.cat([gs.qmatmul(a, b, spec) for a, b in zip(rows, columns, strict=True)], 1))
+    return torch.stack(found, 2).unflatten(2, tuple(size))
+
+
 def weight_gradient(large, small, spec, kernel, stride, padding, dilation, groups, seed=0) -> Tensor:
     """(channels of small, channels of large / groups, *kernel): sums over images, then windows."""
     found = []

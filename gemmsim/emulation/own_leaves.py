@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import product
 from math import prod
 from typing import Any
 
 from gemmsim.mx import matmul_operator  # noqa: F401  # registers the operator
 from gemmsim.ops.conv import operators as conv_operators  # noqa: F401
+from gemmsim.ops.conv.arguments import Geometry
+from gemmsim.ops.conv.overlap import meeting
 from gemmsim.ops.product import operators  # noqa: F401
 from gemmsim.ops.seeds import Stream
 
@@ -42,6 +45,9 @@ def _conv(at: Mapping[str, Any]) -> list[Leaf]:
     if at["transposed"] and at["order"] == "zeros":
         places = prod(at["output_size"])
         shape = (groups, x.shape[0] * places, weight.shape[0] // groups * taps, weight.shape[1])
+    elif at["transposed"] and at["order"] == "taps":
+        shapes = [(groups, x.shape[0] * n, weight.shape[0] // groups * met, weight.shape[1]) for n, met in _met(at)]
+        return [Leaf(_plain(shape), x, weight, role, at["spec"], at["site"]) for shape in shapes]
     elif at["transposed"]:
         places = prod(x.shape[2:])
         shape = (groups, x.shape[0] * places, weight.shape[0] // groups, weight.shape[1] * taps)
@@ -49,6 +55,20 @@ def _conv(at: Mapping[str, Any]) -> list[Leaf]:
         places = prod(at["output_size"])
         shape = (groups, x.shape[0] * places, weight.shape[1] * taps, weight.shape[0] // groups)
     return [Leaf(_plain(shape), x, weight, role, at["spec"], at["site"])]
+
+
+def _met(at: Mapping[str, Any]) -> list[tuple[int, int]]:
+    """Places of a transposed convolution's result and how many kernel positions each meets, the most first."""
+    where = Geometry(
+        *(tuple(at[name]) for name in ("output_size", "stride", "padding", "dilation")), at["groups"], True
+    )
+    counts: dict[int, int] = {}
+    for remainders in product(*map(range, where.stride)):
+        met = [meeting(where, axis, r, at["weight"].shape[axis + 2]) for axis, r in enumerate(remainders)]
+        places = prod(len(range(r, n, s)) for r, n, s in zip(remainders, where.output_size, where.stride, strict=True))
+        terms = prod(one.number for one in met)
+        counts[terms] = counts.get(terms, 0) + places
+    return [(counts[terms], terms) for terms in sorted(counts, reverse=True) if counts[terms] and terms]
 
 
 @reads("conv_weight", namespace="gemmsim")

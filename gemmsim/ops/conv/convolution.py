@@ -90,10 +90,10 @@ _TRANSPOSED = """``torch.nn.functional.conv_transpose{n}d`` computed as ``format
     each addition rounded to nearest; where none falls the result is +0. It is ``col2im`` of one product, bit for bit.
     The spec's output cast rounds each result of the product and, where results were added, their sum.
 
-    With ``QAffineFormats(transposed_sum="zeros")`` it is the convolution with stride 1 of x, ``stride - 1`` zeros
-    between its elements, with the flipped kernel: the sum over k = (ci, j), the group's channels slowest, goes through
-    the window by ascending position, which is the kernel from its last position to its first. Zeros between and around
-    elements of x are then terms like any other (see ``qconv{n}d``).
+    With ``QAffineFormats(transposed_sum="taps")`` each place of the result is one sum over the channels, slowest, and
+    the kernel positions that meet elements of x there, from the last to the first. With "zeros" it is the convolution
+    with stride 1 of x, ``stride - 1`` zeros between its elements, with the flipped kernel: those zeros are then terms
+    like any other (see ``qconv{n}d``).
 
     Args:
         x, weight, bias: (B, C, ...) or (C, ...); (C, out / groups, ...); (out,).

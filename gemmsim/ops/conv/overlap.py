@@ -1,15 +1,41 @@
-"""The overlap-add of a transposed convolution: results of its products, added where they meet (col2im)."""
+"""Where results of a transposed convolution go: the overlap-add of its products (col2im), and which kernel positions a
+place of the result meets."""
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from torch import Tensor
 
 from .arguments import Geometry
 
-__all__ = ["overlap_add", "start"]
+__all__ = ["Meeting", "meeting", "overlap_add", "start"]
+
+
+class Meeting(NamedTuple):
+    """The kernel positions that places of one remainder meet along one dimension: ``taps``, ``number`` of them.
+
+    As windows of x they are ``dilation`` apart and begin ``before`` elements before it.
+    """
+
+    taps: slice
+    number: int
+    before: int
+    dilation: int
+
+
+def meeting(where: Geometry, axis: int, remainder: int, kernel: int) -> Meeting:
+    """What places ``remainder + stride * t`` of the result meet along ``axis``."""
+    step, spread = where.stride[axis], where.dilation[axis]
+    reached = [j for j in range(kernel) if (remainder + where.padding[axis] - j * spread) % step == 0]
+    if not reached:
+        return Meeting(slice(0, 0), 0, 0, 1)
+    between = reached[1] - reached[0] if len(reached) > 1 else 1
+    first = (remainder + where.padding[axis] - reached[-1] * spread) // step
+    dilation = between * spread // step if len(reached) > 1 else 1
+    return Meeting(slice(reached[0], reached[-1] + 1, between), len(reached), -first, dilation)
 
 
 def start(out: Tensor, where: Geometry, kernel: Sequence[int], x_size: Sequence[int]) -> None:
@@ -36,7 +62,7 @@ def overlap_add(out: Tensor, columns: Tensor, where: Geometry, kernel: Sequence[
     for index, taps in enumerate(itertools.product(*map(range, kernel))):
         found = [_places(where, axis, tap, x_size[axis]) for axis, tap in enumerate(taps)]
         source, target = ((slice(None), *side) for side in zip(*found, strict=True))
-        out[target].add_(columns[(*source, ..., index)])
+        out[target].add_(columns.select(-1, index)[source])
 
 
 def _places(where: Geometry, axis: int, tap: int, size: int) -> tuple[slice, slice]:

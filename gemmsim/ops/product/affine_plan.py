@@ -32,7 +32,7 @@ __all__ = [
 ]
 
 #: How a transposed convolution sums; see ``QAffineFormats``.
-TRANSPOSED_SUMS = ("col2im", "zeros")
+TRANSPOSED_SUMS = ("col2im", "taps", "zeros")
 
 #: A quantiser as a user gives it to ``QAffineFormats`` after normalisation, and as a plan carries it.
 Quant: TypeAlias = Cast | TensorFormat | Callable[[Tensor], Tensor] | None

@@ -21,7 +21,7 @@ from support_device_tables import gpu  # noqa: F401
 import gemmsim as gs
 from gemmsim.backends import convert, cuda, route
 from gemmsim.ops import rounding
-from gemmsim.ops.conv import kernels as conv_kernels
+from gemmsim.ops.conv import products as conv_products
 from gemmsim.ops.conv import windows as conv_windows
 
 cuda_gathered = importlib.import_module("gemmsim.backends.cuda.gathered")
@@ -149,7 +149,7 @@ def test_convolutions_through_matrices_of_windows(name, monkeypatch):
 
     backend = SimpleNamespace(multiply=multiply, quantize=host_quantize, names_instruction=lambda spec: False)
     monkeypatch.setattr(route, "reads_windows", lambda spec: False)
-    monkeypatch.setattr(conv_kernels, "_BLOCK", 64)  # a few images at a time
+    monkeypatch.setattr(conv_products, "_BLOCK", 64)  # a few images at a time
     for module in (convert, route, rounding):
         monkeypatch.setattr(module, "backend_of", lambda x: backend)
     got = values(name)

@@ -11,7 +11,7 @@ from support import assert_bitwise_equal
 from torch import nn
 
 import gemmsim as gs
-from gemmsim.ops.conv import kernels
+from gemmsim.ops.conv import transposed as conv_transposed
 from gemmsim.reference import gemm as exact_gemm
 
 INF = float("inf")
@@ -81,13 +81,38 @@ def test_the_overlap_add_is_the_definition(data):
     got = function(x, w, None, stride, padding, extra, groups, dilation, zeros, seed=3)
     want = definition.transposed_with_zeros(x, w, spec, got.shape[2:], stride, padding, dilation, groups, seed=3)
     assert_bitwise_equal(got, want, context=f"{spec}, zeros")
+    if "sr" not in spec:
+        taps = gs.QAffineFormats(fprop=spec, transposed_sum="taps")
+        got = function(x, w, None, stride, padding, extra, groups, dilation, taps)
+        want = definition.transposed_by_taps(x, w, spec, got.shape[2:], stride, padding, dilation, groups)
+        assert_bitwise_equal(got, want, context=f"{spec}, taps")
+
+
+def test_with_stride_one_positions_that_meet_are_all_positions():
+    x, w = numbers(2, 4, 5, 6), numbers(4, 3, 3, 2, seed=1)
+    for spec in ("e4m3 : chunked(5, e5m4)", "mxfp8_e4m3 : scaled(fp32)", "e4m3 : fp32 -> e5m2"):
+        taps, zeros = (gs.QAffineFormats(fprop=spec, transposed_sum=order) for order in ("taps", "zeros"))
+        where = {"padding": (1, 0), "dilation": (2, 1), "seed": 1}
+        got, want = (gs.qconv_transpose2d(x, w, formats=one, **where) for one in (taps, zeros))
+        assert_bitwise_equal(got, want)
+
+
+def test_random_bits_of_one_sum_over_the_positions_that_meet():
+    """Equal seeds give equal bits, other seeds others; places of different remainders draw from seeds of their own."""
+    formats = gs.QAffineFormats(fprop="e4m3/sr4 : e5m3/sr8 -> e5m2/sr2", transposed_sum="taps")
+    x, w = torch.full((1, 64, 8), 0.3), torch.full((64, 1, 2), 0.3)
+    first, again, other = (gs.qconv_transpose1d(x, w, stride=2, formats=formats, seed=s) for s in (1, 1, 2))
+    assert_bitwise_equal(first, again)
+    assert not torch.equal(first, other)
+    even, odd = first[0, 0, ::2], first[0, 0, 1::2]
+    assert not torch.equal(even, odd)
 
 
 @pytest.mark.parametrize("spec", [":e5m4", "e4m3 : chunked(2, e5m4)", "mxfp8_e4m3 : scaled(fp32)", ":exact(fp32)"])
 def test_images_computed_apart_have_the_same_bits(spec, monkeypatch):
     x, w, bias = numbers(5, 4, 6), numbers(4, 3, 3, seed=1), numbers(3, seed=2)
     whole = gs.qconv_transpose1d(x, w, bias, 2, formats=spec)
-    monkeypatch.setattr(kernels, "_COLUMNS", 1)
+    monkeypatch.setattr(conv_transposed, "_COLUMNS", 1)
     assert_bitwise_equal(gs.qconv_transpose1d(x, w, bias, 2, formats=spec), whole)
 
 
@@ -107,6 +132,13 @@ def test_places_that_nothing_reaches_are_zero_and_a_negative_zero_stays():
     assert torch.signbit(got[0, 0]).tolist() == [True, False, False, True]
 
 
+def test_an_audit_counts_every_number_of_terms_that_places_meet():
+    up = nn.ConvTranspose1d(4, 3, 3, stride=2, bias=False)  # places meet two positions or one, in turn
+    with gs.emulate(gs.QAffineFormats(fprop=":fp32", transposed_sum="taps")):
+        shapes = [one.shape for one in gs.audit(up, torch.randn(5, 4, 6)) if one.role == "fprop"]
+    assert shapes == [(1, 5 * 7, 8, 3), (1, 5 * 6, 4, 3)]
+
+
 @pytest.mark.parametrize("init", ["c_first", "c_last"])
 def test_a_bias_in_the_accumulator_is_part_of_the_overlap_add(init):
     x, w = torch.ones(1, 1, 2), torch.full((1, 1, 2), 2.0**24)
@@ -122,7 +154,7 @@ def test_an_audit_reports_the_terms_of_each_sum():
     layer = nn.Conv2d(3, 64, 2, stride=2, bias=False)
     up = nn.ConvTranspose2d(64, 3, 2, stride=2, bias=False)
     x = torch.randn(2, 3, 8, 8).requires_grad_()
-    for order, terms, rows in (("col2im", 64, 2 * 16), ("zeros", 64 * 4, 2 * 64)):
+    for order, terms, rows in (("col2im", 64, 2 * 16), ("taps", 64, 2 * 64), ("zeros", 64 * 4, 2 * 64)):
         formats = gs.QAffineFormats(fprop=":fp32", dgrad=":fp32", wgrad=":fp32", transposed_sum=order)
         with gs.emulate(formats):
             found = gs.audit(nn.Sequential(layer, up), x)
@@ -132,7 +164,7 @@ def test_an_audit_reports_the_terms_of_each_sum():
 
 
 def test_an_unknown_order_is_refused():
-    with pytest.raises(gs.FormatError, match="allowed: 'col2im' or 'zeros'"):
+    with pytest.raises(gs.FormatError, match="allowed: 'col2im' or 'taps' or 'zeros'"):
         gs.QAffineFormats(fprop=":fp32", transposed_sum="im2col")
     formats = gs.QAffineFormats(fprop=":fp32", transposed_sum="zeros")
     assert gs.QAffineFormats.from_dict(formats.to_dict()) == formats and "zeros" in repr(formats)
