@@ -59,9 +59,8 @@ def _conv(at: Mapping[str, Any]) -> list[Leaf]:
 
 def _met(at: Mapping[str, Any]) -> list[tuple[int, int]]:
     """Places of a transposed convolution's result and how many kernel positions each meets, the most first."""
-    where = Geometry(
-        *(tuple(at[name]) for name in ("output_size", "stride", "padding", "dilation")), at["groups"], True
-    )
+    sizes, stride, padding, dilation = (tuple(at[key]) for key in ("output_size", "stride", "padding", "dilation"))
+    where = Geometry(sizes, stride, padding, dilation, at["groups"], True)
     counts: dict[int, int] = {}
     for remainders in product(*map(range, where.stride)):
         met = [meeting(where, axis, r, at["weight"].shape[axis + 2]) for axis, r in enumerate(remainders)]
