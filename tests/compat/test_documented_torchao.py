@@ -155,6 +155,7 @@ def test_differentiable_casts(kind):
     ctx = SimpleNamespace()
     t = ao.ToMXConstrFunc.forward(ctx, x.detach(), kind, 32)
     assert torch.equal(ao.FromMXConstrFunc.forward(ctx, t, torch.float32), t.to_dtype(torch.float32))
+    torch._dynamo.reset()
     compiled = torch.compile(
         lambda x: ao.FromMXConstrFunc.apply(ao.ToMXConstrFunc.apply(x, kind, 32), torch.float32),
         fullgraph=True, backend="aot_eager",
