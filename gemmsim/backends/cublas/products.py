@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import torch
 from torch import Tensor
 
-from gemmsim.arithmetic import GemmSpec
-from gemmsim.formats import FP16, Cast
 from gemmsim.lowering.refusal import Refusal
 
 from ..acceleration import Setting, refused
@@ -58,7 +54,7 @@ def multiply(product: Product, setting: Setting) -> Ran | Refusal:
     note = None
     if isinstance(native_type(named, a.dtype, b.dtype, setting.fast_mode), Refusal):
         if setting.rounds_operands and rounded_type(named, a.dtype, b.dtype, setting.fast_mode) is not None:
-            spec, note = _rounding(spec, a, b), "operands rounded to fp16 by mptorch's rule"
+            note = "operands rounded to fp16 by mptorch's rule"  # as every operand is, to the type's dtype
         else:
             reason = _not_held(product, setting)
             if reason is not None:
@@ -66,14 +62,6 @@ def multiply(product: Product, setting: Setting) -> Ran | Refusal:
             note = f"operands are numbers of {str(native.a).removeprefix('torch.')}"
     found = run.gemm(a, b, spec, product.out, product.seed, native)
     return found if note is None else found.noted(note)
-
-
-def _rounding(spec: GemmSpec, a: Tensor, b: Tensor) -> GemmSpec:
-    """``spec`` with a cast of each operand that is in a wider dtype and has none."""
-    cast = Cast(FP16)
-    left = cast if spec.a is None and a.dtype != torch.float16 else spec.a
-    right = cast if spec.b is None and b.dtype != torch.float16 else spec.b
-    return replace(spec, a=left, b=right)
 
 
 def _not_held(product: Product, setting: Setting) -> str | None:
