@@ -6,10 +6,9 @@ import torch
 from torch import Tensor
 
 import gemmsim as gs
-from gemmsim.ops.errors import message
 
 from .elements import ceil_div
-from .errors import LayoutError, StorageError
+from .errors import LayoutError, StorageError, message
 from .kinds import ElemDType, ScaleCalculationMode, format_name
 
 __all__ = ["get_fp_scale", "swizzle", "to_dtype", "to_mx", "unswizzle"]

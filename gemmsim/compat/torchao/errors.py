@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gemmsim as gs
 
-__all__ = ["ElementError", "LayoutError", "StorageError"]
+__all__ = ["ElementError", "LayoutError", "StorageError", "message"]
 
 
 class ElementError(gs.FormatError, AssertionError):
@@ -17,3 +17,8 @@ class StorageError(gs.DTypeError, AssertionError):
 
 class LayoutError(gs.ShapeError, AssertionError):
     """Sizes, strides, blocks and padding that do not go together: a ``gemmsim.ShapeError``, an ``AssertionError``."""
+
+
+def message(asked: str, allowed: str, do: str) -> str:
+    """The three parts of an error: what was asked, what is allowed, what to do."""
+    return f"{asked}; allowed: {allowed}.\n  {do}"

@@ -9,9 +9,7 @@ from typing import Any, TypeAlias
 
 import torch
 
-from gemmsim.ops.errors import message
-
-from .errors import ElementError
+from .errors import ElementError, message
 
 __all__ = [
     "DTYPE_FP6_E2M3",

@@ -8,11 +8,10 @@ import torch
 from torch import Tensor
 
 import gemmsim as gs
-from gemmsim.ops.errors import message
 from gemmsim.ops.tracing import allow_in_graph
 
 from .conversions import check_input, packing_of, storage_dtype, swizzle, unswizzle
-from .errors import LayoutError, StorageError
+from .errors import LayoutError, StorageError, message
 from .kinds import (
     ElemDType,
     KernelPreference,

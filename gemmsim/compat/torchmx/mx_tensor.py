@@ -10,10 +10,9 @@ import torch
 from torch import Tensor
 
 import gemmsim as gs
-from gemmsim.ops.errors import message
 from gemmsim.ops.tracing import allow_in_graph
 
-from ..torchao.errors import ElementError, LayoutError, StorageError
+from ..torchao.errors import ElementError, LayoutError, StorageError, message
 from .dtypes import STR_TO_SUPPORTED_ELEM_DTYPE, SUPPORTED_ELEM_DTYPES, DType, float4_e2m1, int8
 
 __all__ = [

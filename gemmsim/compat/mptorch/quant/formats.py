@@ -189,7 +189,7 @@ def _given(*steps: Any) -> tuple[Any, ...]:
 class QSoftmaxFormats(gs.QSoftmaxFormats):
     """``gemmsim.QSoftmaxFormats`` by mptorch's arguments, of formats and functions. ``ValueError`` for an incomplete
     forward pass; a backward pass without both formats is PyTorch's. By logarithms (``fwd_lse``) there are no attributes
-    ``fwd_exp`` and ``fwd_acc``, as there."""
+    ``fwd_exp`` and ``fwd_acc``, as in mptorch."""
 
     #: The steps' formats that were given.
     given_steps: tuple[Any, ...]

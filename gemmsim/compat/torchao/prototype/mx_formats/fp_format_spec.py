@@ -14,10 +14,9 @@ import torch
 from torch import Tensor
 
 from gemmsim.formats import FloatFormat, Specials, parse
-from gemmsim.ops.errors import message
 
 from ...casts import get_bits as get_bits
-from ...errors import ElementError, LayoutError
+from ...errors import ElementError, LayoutError, message
 from ...kinds import DTYPE_FP6_E2M3 as DTYPE_FP6_E2M3
 from ...kinds import DTYPE_FP6_E3M2 as DTYPE_FP6_E3M2
 
