@@ -21,7 +21,7 @@ from ..rounding import cast_operand
 from ..seeds import Site
 from .arguments import Geometry
 from .blocks import share
-from .products import How, WindowProduct, compute, count_of, window_product
+from .products import How, Reading, WindowProduct, compute, count_of, window_product
 from .transposed import transposed
 from .windows import Windows, place, span
 
@@ -98,7 +98,7 @@ def _conv(x: Tensor, weight: Tensor, spec: GemmSpec, where: Geometry, how: How) 
         size = span(where.output_size, where.stride, kernel, where.dilation)
         large = place(x, where.padding, (1,) * len(kernel), size, how.cast, how.bits, Site.OPERAND_A)
         b = weight.reshape(groups, weight.shape[0] // groups, weight[0].numel()).mT
-        plan = window_product(large, where.stride, where.dilation, kernel, b, spec, how, seconds, out)
+        plan = window_product(large, Reading(where.stride, where.dilation, kernel), b, spec, how, seconds, out)
     state.record("conv", state.backend_name(x), how.named.key, plan)
     return out
 

@@ -29,7 +29,7 @@ from ..seeds import Site
 from .blocks import blocks_matmul
 from .windows import Windows
 
-__all__ = ["How", "WindowProduct", "compute", "count_of", "window_product"]
+__all__ = ["How", "Reading", "WindowProduct", "compute", "count_of", "window_product"]
 
 #: Most elements of a matrix of windows in memory, if one image has not more.
 _BLOCK = 1 << 24
@@ -71,18 +71,25 @@ def count_of(sizes: Sequence[int]) -> int:
     return count
 
 
+class Reading(NamedTuple):
+    """How windows lie in what they are read from: how far apart, how far apart their elements, and their size."""
+
+    step: Sequence[int]
+    dilation: Sequence[int]
+    kernel: Sequence[int]
+
+
 def window_product(
-    large: Tensor, step: Sequence[int], dilation: Sequence[int], kernel: Sequence[int], b: Tensor, spec: GemmSpec,
-    how: How, seconds: Seconds, out: Tensor,
-) -> object:  # fmt: skip
-    """Write the products of the windows of ``large``, ``step`` apart, with the matrices ``b`` of the groups to ``out``
-    (B, groups * columns, ...), contiguous; what ran."""
+    large: Tensor, reading: Reading, b: Tensor, spec: GemmSpec, how: How, seconds: Seconds, out: Tensor
+) -> object:
+    """Write the products of the windows of ``large`` with the matrices ``b`` of the groups to ``out`` (B, groups *
+    columns, ...), contiguous; what ran."""
     groups, channels, strides = b.shape[0], large.shape[1] // b.shape[0], large.stride()
     windows = Windows(
         tuple(out.shape[2:]),
-        tuple(s * t for s, t in zip(strides[2:], step, strict=True)),
-        (channels, *kernel),
-        (strides[1], *(s * d for s, d in zip(strides[2:], dilation, strict=True))),
+        tuple(s * t for s, t in zip(strides[2:], reading.step, strict=True)),
+        (channels, *reading.kernel),
+        (strides[1], *(s * d for s, d in zip(strides[2:], reading.dilation, strict=True))),
         large.shape[0],
         strides[0],
         channels * strides[1],

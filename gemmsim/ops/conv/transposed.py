@@ -21,7 +21,7 @@ from ..rounding import cast_operand
 from ..seeds import Site, derive_seed
 from .arguments import Geometry
 from .overlap import meeting, overlap_add, start
-from .products import How, WindowProduct, compute, count_of, window_product
+from .products import How, Reading, WindowProduct, compute, count_of, window_product
 from .windows import Windows, place
 
 __all__ = ["transposed"]
@@ -143,7 +143,7 @@ def _by_remainder(
         large = place(x, [one.before for one in met], ones, size, cast, bits, Site.OPERAND_A)
         result = torch.empty_like(target, memory_format=torch.contiguous_format)
         own = how._replace(bits=derive_seed(bits, _REMAINDERS + index))
-        plan = window_product(large, ones, dilation, number, b, spec, own, seconds, result)
+        plan = window_product(large, Reading(ones, dilation, number), b, spec, own, seconds, result)
         target.copy_(result)
     return plan
 
@@ -157,4 +157,5 @@ def _with_zeros(
     before = tuple(r - p for r, p in zip(reach, where.padding, strict=True))
     size = tuple(n + r for n, r in zip(where.output_size, reach, strict=True))
     large = place(x, before, where.stride, size, how.cast, how.bits, Site.OPERAND_A)
-    return window_product(large, ones, where.dilation, kernel, _flipped(weight, where.groups), spec, how, seconds, out)
+    reading = Reading(ones, where.dilation, kernel)
+    return window_product(large, reading, _flipped(weight, where.groups), spec, how, seconds, out)
