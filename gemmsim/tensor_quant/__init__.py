@@ -15,11 +15,8 @@ from typing import TYPE_CHECKING
 from .._lazy import exports
 
 if TYPE_CHECKING:
-    from .affine import FakeAffineTensorQuantFunction as FakeAffineTensorQuantFunction
     from .affine import fake_affine_tensor_quant as fake_affine_tensor_quant
     from .bias_calibrator import BiasCalibrator as BiasCalibrator
-    from .block_quantization import DynamicBlockQuantizationFunction as DynamicBlockQuantizationFunction
-    from .block_quantization import StaticBlockQuantizationFunction as StaticBlockQuantizationFunction
     from .block_quantization import dynamic_block_quant as dynamic_block_quant
     from .block_quantization import dynamic_block_quantize_op as dynamic_block_quantize_op
     from .block_quantization import mx_format_map as mx_format_map
@@ -61,16 +58,19 @@ if TYPE_CHECKING:
     from .errors import ElementFormatError as ElementFormatError
     from .errors import ExportError as ExportError
     from .errors import SignError as SignError
-    from .floating import ScaledE4M3Function as ScaledE4M3Function
     from .floating import fp4_cast_ste as fp4_cast_ste
     from .floating import fp8_eager as fp8_eager
     from .floating import scaled_e4m3 as scaled_e4m3
     from .floating import scaled_e4m3_abstract as scaled_e4m3_abstract
     from .floating import scaled_e4m3_impl as scaled_e4m3_impl
+    from .function_classes import DynamicBlockQuantizationFunction as DynamicBlockQuantizationFunction
+    from .function_classes import FakeAffineTensorQuantFunction as FakeAffineTensorQuantFunction
+    from .function_classes import FakeTensorQuantFunction as FakeTensorQuantFunction
+    from .function_classes import LegacyFakeTensorQuantFunction as LegacyFakeTensorQuantFunction
+    from .function_classes import ScaledE4M3Function as ScaledE4M3Function
+    from .function_classes import StaticBlockQuantizationFunction as StaticBlockQuantizationFunction
+    from .function_classes import TensorQuantFunction as TensorQuantFunction
     from .histogram import HistogramCalibrator as HistogramCalibrator
-    from .integer import FakeTensorQuantFunction as FakeTensorQuantFunction
-    from .integer import LegacyFakeTensorQuantFunction as LegacyFakeTensorQuantFunction
-    from .integer import TensorQuantFunction as TensorQuantFunction
     from .integer import fake_quant_impl as fake_quant_impl
     from .integer import fake_tensor_quant as fake_tensor_quant
     from .integer import int_cast_ste as int_cast_ste

@@ -18,17 +18,17 @@ from .gradients import fit
 from .grids import integer_name
 from .operators import affine_op
 
-__all__ = ["FakeAffineTensorQuantFunction", "fake_affine_tensor_quant"]
+__all__ = ["FakeAffine", "fake_affine_tensor_quant"]
 
 
-class _FakeAffine(torch.autograd.Function):
+class FakeAffine(torch.autograd.Function):
     """Quantise and dequantise a range; the gradient passes inside it."""
 
     generate_vmap_rule = True
 
     @staticmethod
     def forward(inputs: Tensor, min_range: Tensor, max_range: Tensor, num_bits: int) -> Tensor:
-        if torch.onnx.is_in_onnx_export():  # values are at hand here, and not in symbolic
+        if torch.onnx.is_in_onnx_export() and not torch.compiler.is_exporting():  # symbolic has no values at hand
             _check_zero(min_range, max_range)
         return affine_op(inputs, min_range, max_range, num_bits)
 
@@ -80,13 +80,5 @@ def fake_affine_tensor_quant(
     low, high = as_amax(min_range, x), as_amax(max_range, x)
     check_device(owner, x, low, high, "inputs min_range max_range")
     shape = common_shape(owner, x, low, high)
-    result: Tensor = _FakeAffine.apply(x if shape == x.shape else x.expand(shape), low, high, num_bits)
+    result: Tensor = FakeAffine.apply(x if shape == x.shape else x.expand(shape), low, high, num_bits)
     return result
-
-
-class FakeAffineTensorQuantFunction(_FakeAffine):
-    """``fake_affine_tensor_quant`` as an autograd function."""
-
-    @classmethod
-    def apply(cls, *args: Any, **kwargs: Any) -> Any:
-        return fake_affine_tensor_quant(*args, **kwargs)

@@ -24,20 +24,24 @@ _LARGEST = torch.finfo(torch.float32).max
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-def both_vintages(*old: str) -> Callable[[F], F]:
-    """Let a function whose third parameter is ``bias`` be called with that left out, as older versions were.
+def both_vintages(*old: str, before: int = 2, kinds: tuple[type, ...] = (int, bool)) -> Callable[[F], F]:
+    """Let a function with ``bias`` after ``before`` parameters, the last of them ``amax``, be called without it.
 
-    A third positional argument that is a number means the older order ``old``; None or a tensor is the bias.
+    A positional argument in its place that is of ``kinds`` means the order ``old`` of older versions, which had no
+    bias there; None or a tensor is the bias.
     """
 
     def decorate(function: F) -> F:
         @functools.wraps(function)
-        def call(inputs: Tensor, amax: Any = None, *args: Any, **kwargs: Any) -> Any:
-            if args and isinstance(args[0], (int, bool)):
-                if len(args) > len(old):
+        def call(*args: Any, **kwargs: Any) -> Any:
+            rest = args[before:]
+            if rest and isinstance(rest[0], kinds):
+                if len(rest) > len(old):
                     raise TypeError(f"{function.__name__} takes at most {len(old)} arguments after amax without a bias")
-                return function(inputs, amax, **dict(zip(old, args, strict=False)), **kwargs)
-            return function(inputs, amax, *args, **kwargs)
+                return function(*args[:before], **dict(zip(old, rest, strict=False)), **kwargs)
+            if len(args) < before:  # by name, or left out: the function says what that means
+                kwargs.setdefault("amax", None)
+            return function(*args, **kwargs)
 
         return call  # type: ignore[return-value]
 

@@ -13,16 +13,15 @@ from gemmsim.ops.checks import check_ints, check_tensor
 
 from . import eager
 from . import symbolic as onnx
-from .arguments import as_amax, check_nonfinite, prepared, required, write_out
+from .arguments import as_amax, both_vintages, check_nonfinite, prepared, required, write_out
 from .errors import AmaxShapeError, BlockSizeError, ElementFormatError, message
 from .gradients import clip_mask, fit, straight_through
 from .grids import ELEMENTS, NumBits, element_name, integer_name
-from .integer import FakeTensorQuantFunction, fake_tensor_quant
+from .integer import fake_tensor_quant
 from .operators import blocks_op, blocks_out_op, checked_op
 
 __all__ = [
-    "DynamicBlockQuantizationFunction",
-    "StaticBlockQuantizationFunction",
+    "DynamicBlock",
     "block_grid",
     "dynamic_block_quant",
     "dynamic_block_quantize_op",
@@ -39,7 +38,7 @@ mx_format_map = {bits: grid.name for bits, grid in ELEMENTS.items()}
 _SCALES = {(8, 0): "e8m0", (4, 3): "e4m3"}
 
 
-class _DynamicBlock(torch.autograd.Function):
+class DynamicBlock(torch.autograd.Function):
     """Quantise and dequantise blocks; the gradient passes, or where |x| <= amax."""
 
     generate_vmap_rule = True
@@ -77,11 +76,20 @@ class _DynamicBlock(torch.autograd.Function):
         return (grad if ctx.passes else fit(grad, clip_mask(x, amax, bias)), *([None] * 10))
 
     @staticmethod
-    def symbolic(g: Any, inputs: Any, block_size: int, amax: Any, bias: Any, *args: Any) -> Any:
+    def symbolic(g: Any, inputs: Any, block_size: int, amax: Any, bias: Any, *args: Any, **kwargs: Any) -> Any:
         """TensorRT's nodes for MXFP8 and NVFP4."""
         onnx.check_no_bias(bias)
-        num_bits, scale_bits, dtype, kind = args[:4]
-        return onnx.export_dynamic_block(g, inputs, block_size, amax, num_bits, scale_bits, dtype, kind)
+        given = _DEFAULTS | dict(zip(_DEFAULTS, args, strict=False)) | kwargs
+        formats = given["num_bits"], given["scale_bits"]
+        around = given["trt_high_precision_dtype"], given["onnx_quantizer_type"]
+        return onnx.export_dynamic_block(g, inputs, block_size, amax, *formats, *around)
+
+
+#: Arguments after bias, in their order.
+_DEFAULTS: dict[str, Any] = {
+    "num_bits": (4, 3), "scale_bits": (8, 0), "trt_high_precision_dtype": None, "onnx_quantizer_type": "dynamic",
+    "pass_through_bwd": True, "grid": "", "propagate": False,
+}  # fmt: skip
 
 
 def _scale_name(scale_bits: tuple[int, int] | None) -> str:
@@ -113,6 +121,9 @@ def check_block_size(owner: str, block_size: object) -> int:
     return block_size  # type: ignore[return-value]
 
 
+@both_vintages(
+    "num_bits", "scale_bits", "trt_high_precision_dtype", "onnx_quantizer_type", before=3, kinds=(tuple, list)
+)
 def dynamic_block_quant(
     inputs: Tensor,
     block_size: int,
@@ -145,7 +156,8 @@ def dynamic_block_quant(
         inputs: any shape with a dimension, any strides; a short last block counts as filled with zeros.
         num_bits: (E, M) of the elements: (4, 3), (5, 2), (3, 2), (2, 3), (2, 1), (3, 0), (1, 2), (0, 3); or 8, the
             integers up to +-127.
-        bias: taken off before and added after.
+        bias: taken off before and added after. A fourth positional pair is ``num_bits``: the older order ``(inputs,
+            block_size, amax, num_bits, scale_bits, trt_high_precision_dtype, onnx_quantizer_type)`` works as well.
         ties: "even", "toward_zero" (ModelOpt's CPU tensors of MXFP4) or "away".
         trt_high_precision_dtype, onnx_quantizer_type: for ONNX export.
         pass_through_bwd: False lets the gradient pass only where |x - bias| <= amax, if there is one.
@@ -173,7 +185,7 @@ def dynamic_block_quant(
         write_out(owner, x, out)
         blocks_out_op(x if offset is None else x - offset, grid, size, _scale_name(scale_bits), second, propagate, out)
         return out if offset is None else out.add_(offset)
-    result: Tensor = _DynamicBlock.apply(
+    result: Tensor = DynamicBlock.apply(
         x, size, second, offset, num_bits, scale_bits, trt_high_precision_dtype, onnx_quantizer_type,
         bool(pass_through_bwd), grid, propagate,
     )  # fmt: skip
@@ -312,19 +324,3 @@ def fake_blocks(amax: Tensor, block_sizes: Mapping[Any, Any]) -> Tensor:
     with torch.no_grad():
         rows = fake_tensor_quant(rows, rows.abs().amax(1, keepdim=True), None, bits)
     return (rows.reshape(-1)[: flat.numel()] + mean).clamp(min=0).reshape(amax.shape)
-
-
-class DynamicBlockQuantizationFunction(_DynamicBlock):
-    """``dynamic_block_quant`` as an autograd function."""
-
-    @classmethod
-    def apply(cls, *args: Any, **kwargs: Any) -> Any:
-        return dynamic_block_quant(*args, **kwargs)
-
-
-class StaticBlockQuantizationFunction(FakeTensorQuantFunction):
-    """``static_block_quant`` as an autograd function; its steps are those of rows in ``FakeTensorQuantFunction``."""
-
-    @classmethod
-    def apply(cls, *args: Any, **kwargs: Any) -> Any:
-        return static_block_quant(*args, **kwargs)

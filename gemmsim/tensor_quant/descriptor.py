@@ -58,8 +58,8 @@ class ScaledQuantDescriptor:
             with axis, another amax.
         DescriptorError (ValueError): for another calib_method, a scale_amax that is not positive.
         BlockSizeError (ValueError, AssertionError): for block sizes with axis, or not as above.
-    Source: ModelOpt up to 0.13, ``ScaledQuantDescriptor``, whose ``dict`` leaves out block_sizes, calib_method,
-    narrow_range and dynamic.
+    Source: ModelOpt up to 0.13, ``ScaledQuantDescriptor``. Its code's ``dict`` leaves out block_sizes, calib_method,
+    narrow_range and dynamic, and always has num_bits and name; ``dict`` here is as its documentation says.
     """
 
     def __init__(
@@ -129,17 +129,9 @@ class ScaledQuantDescriptor:
         return {axis: size for axis, size in block_sizes.items() if axis not in _EXTRA_KEYS}
 
     def dict(self) -> dict[str, Any]:
-        """num_bits, name, and every other field that is not at its default; plain Python values."""
-        found = {"num_bits": self.num_bits, "name": self.name}
-        for key, value in self._fields.items():
-            if key in found:
-                continue
-            if key == "amax":
-                if value is not None:
-                    found[key] = value.tolist()
-            elif value != _DEFAULTS[key]:
-                found[key] = value
-        return found
+        """The fields that differ from their defaults, as plain Python values: empty for ``ScaledQuantDescriptor()``."""
+        found = {key: value for key, value in self._fields.items() if key != "amax" and value != _DEFAULTS[key]}
+        return found if self.amax is None else {**found, "amax": self.amax.tolist()}
 
     @classmethod
     def from_dict(cls, fields: Mapping[str, Any]) -> ScaledQuantDescriptor:
@@ -171,7 +163,7 @@ class ScaledQuantDescriptor:
         return hash((self.num_bits, self.name, str(self.axis), str(self.block_sizes), self.unsigned, self.narrow_range))
 
     def __repr__(self) -> str:
-        fields = ", ".join(f"{k}={v!r}" for k, v in self.dict().items() if k != "name" or v is not None)
+        fields = ", ".join(f"{key}={value!r}" for key, value in self.dict().items())
         return f"{type(self).__name__}({fields})"
 
     def __str__(self) -> str:

@@ -5,6 +5,8 @@ It defines what every backend computes, gives the kernels their second scales, a
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
 
@@ -58,16 +60,22 @@ def scales(amax: Tensor, grid: Grid) -> tuple[Tensor, Tensor]:
     return scale, scale.reciprocal()
 
 
-def fake_quantize(x: Tensor, amax: Tensor | None, grid: Grid, bias: Tensor | None = None) -> Tensor:
-    """``x`` scaled by amax, rounded and scaled back, in ``x``'s dtype. Shapes broadcast."""
+def fake_quantize(
+    x: Tensor,
+    amax: Tensor | None,
+    grid: Grid,
+    bias: Tensor | None = None,
+    rounded: Callable[[Tensor, Grid], Tensor] = round_to,
+) -> Tensor:
+    """``x`` scaled by amax, ``rounded`` and scaled back, in ``x``'s dtype. Shapes broadcast."""
     v = x.to(torch.float32)
     if bias is not None:
         v = v - bias.to(torch.float32)
     if amax is None:
-        y = round_to(v, grid)
+        y = rounded(v, grid)
     else:
         before, after = scales(amax.to(torch.float32), grid)
-        y = round_to(v * before, grid)
+        y = rounded(v * before, grid)
         y = y / after if isinstance(grid, IntegerGrid) else y * after
     if bias is not None:
         y = y + bias.to(torch.float32)

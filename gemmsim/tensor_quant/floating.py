@@ -16,10 +16,10 @@ from .gradients import clip_mask, fit
 from .grids import element_name
 from .operators import fake_op, fake_out_op
 
-__all__ = ["ScaledE4M3Function", "fp4_cast_ste", "fp8_eager", "scaled_e4m3", "scaled_e4m3_abstract", "scaled_e4m3_impl"]
+__all__ = ["ScaledElement", "fp4_cast_ste", "fp8_eager", "scaled_e4m3", "scaled_e4m3_abstract", "scaled_e4m3_impl"]
 
 
-class _ScaledElement(torch.autograd.Function):
+class ScaledElement(torch.autograd.Function):
     """Quantise and dequantise; the gradient passes where |x - bias| <= amax, everywhere without amax."""
 
     generate_vmap_rule = True
@@ -124,7 +124,7 @@ def scaled_e4m3(
         write_out(owner, x, out)
         fake_out_op(x, scale, name, offset, propagate, out)
         return out
-    result: Tensor = _ScaledElement.apply(
+    result: Tensor = ScaledElement.apply(
         x, scale, offset, E, M, trt_high_precision_dtype, bool(pass_through_bwd), propagate
     )
     return result
@@ -157,11 +157,3 @@ def fp4_cast_ste(x: Tensor) -> Tensor:
     v, _, _ = prepared("fp4_cast_ste", x, None)
     result: Tensor = _Fp4Cast.apply(v)
     return result
-
-
-class ScaledE4M3Function(_ScaledElement):
-    """``scaled_e4m3`` as an autograd function; ``apply`` takes both argument orders."""
-
-    @classmethod
-    def apply(cls, *args: Any, **kwargs: Any) -> Any:
-        return scaled_e4m3(*args, **kwargs)

@@ -11,22 +11,22 @@ from torch.autograd.function import once_differentiable
 from . import symbolic as onnx
 from .arguments import both_vintages, check_nonfinite, prepared, required, write_out
 from .gradients import clip_mask, fit
-from .grids import integer_name
+from .grids import IntegerGrid, integer_name
 from .operators import fake_op, fake_out_op, integers_op
 
 __all__ = [
-    "FakeTensorQuantFunction",
-    "LegacyFakeTensorQuantFunction",
-    "TensorQuantFunction",
+    "FakeQuant",
+    "Integers",
     "fake_quant_impl",
     "fake_tensor_quant",
     "int_cast_ste",
+    "integers_arguments",
     "legacy_fake_tensor_quant",
     "tensor_quant",
 ]
 
 
-class _FakeQuant(torch.autograd.Function):
+class FakeQuant(torch.autograd.Function):
     """Quantise and dequantise; the gradient passes where |x - bias| <= amax."""
 
     generate_vmap_rule = True
@@ -64,20 +64,24 @@ class _FakeQuant(torch.autograd.Function):
         return (grad if ctx.passes else fit(grad, clip_mask(x, amax, bias)), *([None] * 10))
 
     @staticmethod
-    def symbolic(g: Any, inputs: Any, amax: Any, bias: Any = None, *args: Any) -> Any:
-        """QuantizeLinear and DequantizeLinear."""
+    def symbolic(g: Any, inputs: Any, amax: Any, bias: Any = None, *args: Any, **kwargs: Any) -> Any:
+        """QuantizeLinear and DequantizeLinear; with ``narrow_range`` Mul, Round, Clip and Div."""
         onnx.check_no_bias(bias)
-        given: tuple[Any, ...] = (*args, *_DEFAULTS[len(args) :])
-        num_bits, unsigned, narrow_range, dtype, _, block_size, axis = given[:7]
+        given = _DEFAULTS | dict(zip(_DEFAULTS, args, strict=False)) | kwargs
+        num_bits, dtype, block_size = given["num_bits"], given["trt_high_precision_dtype"], given["block_size"]
         if block_size is not None:
-            return onnx.export_int4(g, inputs, amax, num_bits, dtype, block_size, axis)
-        return onnx.export_int8(g, inputs, amax, num_bits, unsigned, narrow_range, dtype)
+            return onnx.export_int4(g, inputs, amax, num_bits, dtype, block_size, given["axis"])
+        return onnx.export_int8(g, inputs, amax, num_bits, given["unsigned"], given["narrow_range"], dtype)
 
 
-_DEFAULTS = (8, False, True, None, False, None, None, False)
+#: Arguments after bias, in their order.
+_DEFAULTS: dict[str, Any] = {
+    "num_bits": 8, "unsigned": False, "narrow_range": True, "trt_high_precision_dtype": None,
+    "pass_through_bwd": False, "block_size": None, "axis": None, "propagate": False,
+}  # fmt: skip
 
 
-class _Integers(torch.autograd.Function):
+class Integers(torch.autograd.Function):
     """The integers and their scale; the gradient of the integers passes where |x| <= amax."""
 
     generate_vmap_rule = True
@@ -102,9 +106,11 @@ class _Integers(torch.autograd.Function):
         return fit(grad, clip_mask(x, amax)), None, None, None, None, None
 
     @staticmethod
-    def symbolic(g: Any, *args: Any) -> Any:
-        """Integers alone have no node that keeps their dtype."""
-        raise onnx.no_export("tensor_quant", "Export fake_tensor_quant, or a TensorQuantizer with fake_quant=True.")
+    def symbolic(
+        g: Any, inputs: Any, amax: Any, num_bits: int, unsigned: bool, narrow_range: bool, *rest: Any
+    ) -> tuple[Any, Any]:
+        """The integers as floats and the scale, by Mul, Round, Clip and Div."""
+        return onnx.export_integers(g, inputs, amax, IntegerGrid(num_bits, unsigned, narrow_range))
 
 
 class _IntCast(torch.autograd.Function):
@@ -183,7 +189,7 @@ def fake_tensor_quant(
         write_out(owner, x, out)
         fake_out_op(x, scale, name, offset, propagate, out)
         return out
-    result: Tensor = _FakeQuant.apply(
+    result: Tensor = FakeQuant.apply(
         x, scale, offset, num_bits, bool(unsigned), bool(narrow_range), trt_high_precision_dtype,
         bool(pass_through_bwd), block_size, axis, propagate,
     )  # fmt: skip
@@ -198,9 +204,17 @@ def legacy_fake_tensor_quant(
     num_bits: int = 8,
     unsigned: bool = False,
     narrow_range: bool = True,
+    *,
+    pass_through_bwd: bool = False,
 ) -> Tensor:
-    """``fake_tensor_quant`` with the arguments that ModelOpt's legacy function has; same results and errors."""
-    result: Tensor = fake_tensor_quant(inputs, amax, bias, num_bits, unsigned, narrow_range)
+    """``fake_tensor_quant`` with the arguments that ModelOpt's legacy function has; same results and errors.
+
+    ``pass_through_bwd``: False clips the gradient, as the code of ModelOpt's function does; True lets it pass
+    everywhere, as the documentation of that function says.
+    """
+    result: Tensor = fake_tensor_quant(
+        inputs, amax, bias, num_bits, unsigned, narrow_range, None, pass_through_bwd
+    )  # fmt: skip
     return result
 
 
@@ -223,15 +237,29 @@ def tensor_quant(
     Raises:
         AmaxError (ValueError): besides, for a scale that float16 inputs cannot hold (above 65504).
     """
+    q, s = Integers.apply(*integers_arguments(inputs, amax, bias, num_bits, unsigned, narrow_range, nonfinite_amax))
+    return q, s
+
+
+def integers_arguments(
+    inputs: Tensor,
+    amax: Tensor | float,
+    bias: Tensor | float | None,
+    num_bits: int,
+    unsigned: bool,
+    narrow_range: bool,
+    nonfinite_amax: str = "raise",
+) -> tuple[Tensor, Tensor, int, bool, bool, bool]:
+    """What ``Integers`` takes, from the arguments of ``tensor_quant``; ``BitsError``, ``AmaxError``, ... as there."""
     owner = "tensor_quant"
     integer_name(owner, num_bits, unsigned, narrow_range)
     propagate = check_nonfinite(owner, nonfinite_amax)
     required(owner, amax)
     x, scale, offset = prepared(owner, inputs, amax, bias)
+    assert scale is not None
     if offset is not None:
         x = x - offset
-    q, s = _Integers.apply(x, scale, num_bits, bool(unsigned), bool(narrow_range), propagate)
-    return q, s
+    return x, scale, num_bits, bool(unsigned), bool(narrow_range), propagate
 
 
 def fake_quant_impl(
@@ -278,27 +306,3 @@ class _Floor(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor) -> Tensor:
         """The gradient where nothing was clamped."""
         return fit(grad, ctx.saved_tensors[0])
-
-
-class FakeTensorQuantFunction(_FakeQuant):
-    """``fake_tensor_quant`` as an autograd function; ``apply`` takes both argument orders."""
-
-    @classmethod
-    def apply(cls, *args: Any, **kwargs: Any) -> Any:
-        return fake_tensor_quant(*args, **kwargs)
-
-
-class LegacyFakeTensorQuantFunction(_FakeQuant):
-    """``legacy_fake_tensor_quant`` as an autograd function."""
-
-    @classmethod
-    def apply(cls, *args: Any, **kwargs: Any) -> Any:
-        return legacy_fake_tensor_quant(*args, **kwargs)
-
-
-class TensorQuantFunction(_Integers):
-    """``tensor_quant`` as an autograd function."""
-
-    @classmethod
-    def apply(cls, *args: Any, **kwargs: Any) -> Any:
-        return tensor_quant(*args, **kwargs)

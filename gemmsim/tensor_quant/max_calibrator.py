@@ -28,7 +28,7 @@ def largest_magnitude(x: Tensor, axis: int | tuple[int, ...] | None) -> Tensor:
     """max |x| over all dimensions but ``axis``, kept as size one; without an axis a tensor of no dimensions."""
     x = x.detach()
     if axis is None:
-        return x.abs().amax() if x.numel() else x.new_zeros(())
+        return x.abs().max() if x.numel() else x.new_zeros(())  # exporters have no amax() of all dimensions
     kept = kept_dims(axis, x.dim())
     dims = [d for d in range(x.dim()) if d not in kept]
     return x.abs().amax(dims, keepdim=True) if dims else x.abs()

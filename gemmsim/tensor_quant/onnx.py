@@ -10,6 +10,7 @@ import torch
 from . import operators  # noqa: F401  # registers the operators
 from .eager import TINY_AMAX
 from .errors import ExportError, message
+from .grids import IntegerGrid, grid_of
 
 __all__ = ["onnx_translations"]
 
@@ -21,26 +22,33 @@ _FLOAT8 = {"e4m3": (448.0, 17), "e5m2": (57344.0, 19)}
 def onnx_translations(opset_version: int = 18) -> dict[Callable[..., Any], Callable[..., Any]]:
     """What to pass as ``custom_translation_table``: int8 and affine casts as QuantizeLinear and DequantizeLinear.
 
+    Without it the exporter writes the casts' own arithmetic (Mul, Round, Clip, Div), with the functions' bits.
+
     Args:
         opset_version: the exporter's, 18 or later. From 19 on QuantizeLinear has float8: E4M3 and E5M2 casts use it.
 
     Scales, zero points, axes and refusals are those of the exporter with ``dynamo=False``, but that E4M3 has the nodes
-    of the standard and not TensorRT's. Other elements and blocks, which have no node of the standard, raise
-    ``ExportError``. Needs the package onnxscript, as that exporter does.
+    of the standard and not TensorRT's. Signed integers with narrow_range and ``tensor_quant`` become Mul, Round, Clip
+    and Div, as there. Other elements and blocks, which have no node of the standard, raise ``ExportError``. Needs the
+    package onnxscript, as that exporter does.
     """
     ops = torch.ops.gemmsim
+    fake = _fake_quantize_float8 if opset_version >= _FLOAT8_OPSET else _fake_quantize
     return {
-        ops.tq_fake_quantize.default: _fake_quantize_float8 if opset_version >= _FLOAT8_OPSET else _fake_quantize,
+        ops.tq_fake_quantize.default: fake,
+        ops.tq_fake_quantize_composite.default: fake,
         ops.tq_affine.default: _affine,
+        ops.tq_affine_composite.default: _affine,
+        ops.tq_integers.default: _integers,
+        ops.tq_integers_composite.default: _integers,
         ops.tq_blocks.default: _refuse,
-        ops.tq_integers.default: _refuse,
     }
 
 
 def _refuse(x: Any, *args: Any, **kwargs: Any) -> Any:
     raise ExportError(
         message(
-            "ONNX export of blocks or integers alone with dynamo=True",
+            "ONNX export of blocks with dynamo=True",
             "int8 and affine casts, from opset 19 on E4M3 and E5M2",
             "Use dynamo=False, which has TensorRT's nodes for E4M3, MXFP8 and NVFP4.",
         )
@@ -72,13 +80,39 @@ def _pair(op: Any, x: Any, scale: Any, zero: Any, axis: int | None) -> Any:
     return op.DequantizeLinear(op.QuantizeLinear(x, scale, zero, **where), scale, zero, **where)
 
 
+def _steps(op: Any, x: Any, amax: Any, grid: IntegerGrid) -> tuple[Any, Any]:
+    """The integers as floats, and the scale, 1 for an amax of no scale: the same operations as the function's."""
+    amax = op.Cast(amax, to=1)
+    scale = op.Div(op.Constant(value_float=grid.high), amax)
+    tiny = op.LessOrEqual(amax, op.Constant(value_float=TINY_AMAX))
+    before = op.Where(tiny, op.Constant(value_float=0.0), scale)
+    ends = (op.Constant(value_float=end) for end in (grid.low, grid.high))
+    q = op.Clip(op.Round(op.Mul(op.Cast(x, to=1), before)), *ends)
+    return q, op.Where(tiny, op.Constant(value_float=1.0), scale)
+
+
+def _integers(x: Any, amax: Any, grid: str, propagate: bool = False) -> Any:
+    from onnxscript import opset18 as op
+
+    meaning = grid_of(grid)
+    assert isinstance(meaning, IntegerGrid)
+    if meaning.num_bits != 8:
+        raise ExportError(message(f"ONNX export of {grid} with dynamo=True", "8 bits", "Quantise to 8 bits."))
+    q, scale = _steps(op, x, amax, meaning)
+    return op.CastLike(q, x), op.CastLike(scale, x)
+
+
 def _fake_quantize(x: Any, amax: Any, grid: str, bias: Any = None, propagate: bool = False) -> Any:
     from onnxscript import opset18 as op
 
+    if grid == "int8/narrow" and amax is not None and bias is None:
+        q, scale = _steps(op, x, amax, IntegerGrid(8))
+        return op.CastLike(op.Div(q, scale), x)
     if grid not in ("int8", "uint8") or amax is None or bias is not None:
-        asked = f"ONNX export of {grid}{'' if bias is None else ' with bias'} with dynamo=True"
-        allowed = "8 bits with narrow_range=False (int8, uint8) and an amax, no bias; onnx_translations(19): e4m3, e5m2"
-        raise ExportError(message(asked, allowed, "Describe the quantiser so, or use dynamo=False for floats."))
+        asked = f"ONNX export of {grid}{'' if bias is None else ' with bias'} with dynamo=True and onnx_translations()"
+        allowed = "8 bits (int8, uint8) and an amax, no bias; onnx_translations(19): e4m3, e5m2"
+        do = "Describe the quantiser so, or leave custom_translation_table out for the cast's own arithmetic."
+        raise ExportError(message(asked, allowed, do))
     axis = _axis(amax.shape)
     scale = op.Div(_flat(op, amax, axis), op.Constant(value_float=255.0 if grid == "uint8" else 127.0))
     scale = op.Where(op.Equal(scale, op.Constant(value_float=0.0)), op.Constant(value_float=1.0), scale)

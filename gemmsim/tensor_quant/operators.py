@@ -17,7 +17,7 @@ from gemmsim.ops import state
 from gemmsim.ops.checks import check_float
 from gemmsim.ops.registration import define
 
-from . import batching, eager
+from . import batching, composite, eager
 from .checks import check_amax, check_range, check_scale_fits, check_sign, negative_inputs
 from .grids import Grid, IntegerGrid, grid_of
 
@@ -144,7 +144,7 @@ def _blocks_fake(
 
 
 _define = partial(define, tags=(torch.Tag.needs_exact_strides,))
-fake_op = _define(
+_fake_op = _define(
     "tq_fake_quantize(Tensor x, Tensor? amax, str grid, Tensor? bias=None, bool propagate=False) -> Tensor",
     _fake,
     _fake_fake,
@@ -154,13 +154,13 @@ fake_out_op = _define(
     "tq_fake_quantize_into(Tensor x, Tensor? amax, str grid, Tensor? bias, bool propagate, Tensor(a!) out) -> ()",
     _fake_into,
 )
-integers_op = _define(
+_integers_op = _define(
     "tq_integers(Tensor x, Tensor amax, str grid, bool propagate=False) -> (Tensor, Tensor)",
     _integers,
     _integers_fake,
     vmap=batching.integers,
 )
-affine_op = _define(
+_affine_op = _define(
     "tq_affine(Tensor x, Tensor min_range, Tensor max_range, int num_bits) -> Tensor",
     _affine,
     _affine_fake,
@@ -182,3 +182,24 @@ checked_op = _define(
     _checked_fake,
     vmap=batching.checked,
 )
+
+
+def fake_op(x: Tensor, amax: Tensor | None, grid: str, bias: Tensor | None = None, propagate: bool = False) -> Tensor:
+    """``tq_fake_quantize``, in a program for ONNX the operator of the same bits that the exporter takes apart."""
+    op = composite.fake_composite if composite.in_onnx_program() else _fake_op
+    result: Tensor = op(x, amax, grid, bias, propagate)
+    return result
+
+
+def integers_op(x: Tensor, amax: Tensor, grid: str, propagate: bool = False) -> tuple[Tensor, Tensor]:
+    """``tq_integers``, in a program for ONNX as ``fake_op``."""
+    op = composite.integers_composite if composite.in_onnx_program() else _integers_op
+    q, scale = op(x, amax, grid, propagate)
+    return q, scale
+
+
+def affine_op(x: Tensor, min_range: Tensor, max_range: Tensor, num_bits: int) -> Tensor:
+    """``tq_affine``, in a program for ONNX as ``fake_op``."""
+    op = composite.affine_composite if composite.in_onnx_program() else _affine_op
+    result: Tensor = op(x, min_range, max_range, num_bits)
+    return result

@@ -1,7 +1,8 @@
 """ONNX nodes of the quantisers, for ``torch.onnx.export(..., dynamo=False)``; opset 13 or later.
 
-Integers become QuantizeLinear and DequantizeLinear of the standard. Floats and blocks become the nodes of TensorRT's
-domain ``trt``, in the order in which ModelOpt emits them. ``g`` is the exporter's graph, tensors are its values.
+Integers become QuantizeLinear and DequantizeLinear of the standard; Mul, Round, Clip and Div where these two have other
+integers. Floats and blocks become the nodes of TensorRT's domain ``trt``, in the order in which ModelOpt emits them.
+``g`` is the exporter's graph, tensors are its values; ``amax`` of integers may also be a tensor or a number.
 """
 
 from __future__ import annotations
@@ -10,7 +11,9 @@ from typing import Any
 
 import torch
 
+from .eager import TINY_AMAX
 from .errors import BitsError, ExportError, message
+from .grids import IntegerGrid
 
 __all__ = [
     "OPSET",
@@ -20,6 +23,7 @@ __all__ = [
     "export_fp8",
     "export_int4",
     "export_int8",
+    "export_integers",
     "no_export",
 ]
 
@@ -73,6 +77,11 @@ def _back(g: Any, out: Any, own: str | None) -> Any:
     return out if own is None else _cast(g, out, own)
 
 
+def _value(g: Any, amax: Any) -> Any:
+    """``amax`` as a value of the graph."""
+    return amax if isinstance(amax, torch.Value) else _constant(g, torch.as_tensor(amax, dtype=torch.float32))
+
+
 def _axis(amax: Any) -> int | None:
     """The one dimension of amax that is not of size one."""
     sizes = amax.type().sizes() or []
@@ -105,26 +114,60 @@ def _like(g: Any, inputs: Any, out: Any) -> Any:
     return out
 
 
+def _check_eight(num_bits: int, do: str) -> None:
+    if num_bits != 8:
+        raise BitsError(message(f"ONNX export of {num_bits} bits", "8 bits", do))
+
+
+def _integers(g: Any, x: Any, amax: Any, grid: IntegerGrid) -> tuple[Any, Any]:
+    """The integers as floats, and the scale, 1 for an amax of no scale: the same operations as the function's."""
+    amax = _cast(g, _value(g, amax), "Float")
+    scale = g.op("Div", _constant(g, torch.tensor(grid.high)), amax)
+    tiny = g.op("LessOrEqual", amax, _constant(g, torch.tensor(TINY_AMAX)))
+    before = g.op("Where", tiny, _constant(g, torch.tensor(0.0)), scale)
+    ends = (_constant(g, torch.tensor(end)) for end in (grid.low, grid.high))
+    q = g.op("Clip", g.op("Round", g.op("Mul", _cast(g, x, "Float"), before)), *ends)
+    return q, g.op("Where", tiny, _constant(g, torch.tensor(1.0)), scale)
+
+
+def export_integers(g: Any, inputs: Any, amax: Any, grid: IntegerGrid, dtype: str | None = None) -> tuple[Any, Any]:
+    """Mul, Round and Clip: the integers as floats, and their scale, in the inputs' dtype.
+
+    Raises:
+        BitsError: unless the grid has 8 bits.
+    """
+    _check_opset(g)
+    _check_eight(grid.num_bits, "Quantise to 8 bits.")
+    x, _ = _around(g, inputs, dtype)
+    q, scale = _integers(g, x, amax, grid)
+    own = inputs.type().scalarType()
+    return _like(g, inputs, _to(g, q, own)), _to(g, scale, own)
+
+
+def _to(g: Any, x: Any, own: str | None) -> Any:
+    """``x`` cast from float32 to the dtype of this name."""
+    return x if own in (None, "Float") else g.op("Cast", x, to_i={**_ONNX_TYPES, "Double": 11}[own])
+
+
 def export_int8(
     g: Any, inputs: Any, amax: Any, num_bits: int, unsigned: bool, narrow_range: bool, dtype: str | None
 ) -> Any:
     """QuantizeLinear and DequantizeLinear with scale amax / hi and zero points of 0.
 
+    With ``narrow_range``, for which QuantizeLinear has no integers, Mul, Round, Clip and Div: the function's own bits.
+
     Raises:
         BitsError: unless ``num_bits`` is 8.
-        ExportError: for an amax with several axes, and for signed narrow_range: the node has all 256 integers.
+        ExportError: for an amax with several axes without ``narrow_range``.
     """
     _check_opset(g)
-    if num_bits != 8:
-        raise BitsError(message(f"ONNX export of {num_bits} bits", "8 bits", "Quantise to 8 bits, or int4 blocks."))
+    _check_eight(num_bits, "Quantise to 8 bits, or int4 blocks.")
     if narrow_range and not unsigned:
-        raise ExportError(
-            message(
-                "ONNX export with narrow_range=True",
-                "narrow_range=False: QuantizeLinear uses -128 too",
-                "Quantise with narrow_range=False.",
-            )
-        )
+        x, own = _around(g, inputs, dtype)
+        q, scale = _integers(g, x, amax, IntegerGrid(8))
+        y = g.op("Div", q, scale)
+        return _like(g, inputs, _back(g, _to(g, y, dtype or inputs.type().scalarType()), own))
+    amax = _value(g, amax)
     axis = _axis(amax)
     x, own = _around(g, inputs, dtype)
     scale = _scale(g, amax, 255.0 if unsigned else 127.0, axis)
@@ -142,8 +185,7 @@ def export_affine(g: Any, inputs: Any, low: Any, high: Any, num_bits: int) -> An
         BitsError: for another number of bits than 8.
     """
     _check_opset(g)
-    if num_bits != 8:
-        raise BitsError(message(f"ONNX export of {num_bits} bits", "8 bits", "Quantise to 8 bits."))
+    _check_eight(num_bits, "Quantise to 8 bits.")
     axis = _axis(low)
     shape = _constant(g, torch.tensor([-1] if axis is not None else [], dtype=torch.int64))
     lower, upper = (_cast(g, g.op("Reshape", t, shape), "Float") for t in (low, high))

@@ -132,11 +132,11 @@ def test_floats_and_blocks_have_the_nodes_of_tensorrt():
     "kind, text, function",
     [
         (ValueError, "8 bits", lambda m, x: tq.fake_tensor_quant(x, m.amax, None, 4, False, False)),
-        (AssertionError, "narrow_range", lambda m, x: tq.fake_tensor_quant(x, m.amax)),
+        (ValueError, "8 bits", lambda m, x: tq.fake_tensor_quant(x, m.amax, None, 4)),
+        (ValueError, "8 bits", lambda m, x: tq.tensor_quant(x, m.amax, 4)),
         (AssertionError, "one axis", lambda m, x: tq.fake_tensor_quant(x, m.wide, None, 8, False, False)),
         (AssertionError, "one amax", lambda m, x: tq.scaled_e4m3(x, m.wide[:, :1], 4, 3)),
         (AssertionError, "E=5", lambda m, x: tq.scaled_e4m3(x, m.amax, 5, 2)),
-        (AssertionError, "tensor_quant", lambda m, x: tq.tensor_quant(x, m.amax)[0]),
         (AssertionError, "bias", lambda m, x: tq.fake_tensor_quant(x, m.amax, m.amax, 8, False, False)),
         (AssertionError, "bias", lambda m, x: tq.scaled_e4m3(x, m.amax, m.amax, 4, 3)),
         (AssertionError, "bias", lambda m, x: tq.dynamic_block_quant(x, 16, None, m.amax)),
@@ -202,7 +202,8 @@ def test_exported_programs_of_float8_run(name):
 @pytest.mark.parametrize(
     "function",
     [
-        lambda m, x: tq.fake_tensor_quant(x, 1.0),
+        lambda m, x: tq.fake_tensor_quant(x, 1.0, 4),
+        lambda m, x: tq.tensor_quant(x, 1.0, 4),
         lambda m, x: tq.scaled_e4m3(x, 1.0, 4, 3),
         lambda m, x: tq.dynamic_block_quant(x, 8),
         lambda m, x: tq.fake_tensor_quant(x, torch.ones(4, 8), None, 8, False, False),
