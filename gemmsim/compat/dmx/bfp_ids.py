@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ["BFP_IDS", "SCALED_IDS", "UNSIGNED_IDS"]
+__all__ = ["BFP_IDS", "SCALED_IDS", "UNSIGNED_IDS", "FormatIdError"]
 
 _SIZES = (128, 64, 32, 16)
 #: In the order of the numbers: width with the exponent, block size; asymmetric formats last.
@@ -16,3 +16,13 @@ BFP_IDS = {key: 10001 + at for at, key in enumerate([*_ORDER, *_ASYMMETRIC])}
 UNSIGNED_IDS = {key: 10025 + at for at, key in enumerate(_ORDER)}
 #: SBFP12_16_b -> number, by the scale's bias b.
 SCALED_IDS = {bias: 10041 + bias - 4 for bias in range(4, 19)}
+
+
+class FormatIdError(KeyError):
+    """A format that d-Matrix's ONNX operators have no number for."""
+
+    def __init__(self, fmt: object, allowed: str, do: str) -> None:
+        super().__init__(f"{fmt!r}: bfp_id of a format without a number; allowed: {allowed}.\n  {do}")
+
+    def __str__(self) -> str:
+        return str(self.args[0])

@@ -10,7 +10,8 @@ from torch import Tensor
 from gemmsim.formats import BlockFloatFormat, FiniteFloatFormat, ScaledBlockFormat, Sharing, TensorFormat
 
 from . import departures
-from .bfp_ids import BFP_IDS, SCALED_IDS
+from .bfp_ids import BFP_IDS, SCALED_IDS, FormatIdError
+from .lowest_integer import power_of_two, with_lowest_integer
 from .shorthand import ROUNDING_MODE
 from .single import (
     _ROUNDINGS,
@@ -68,7 +69,11 @@ class _Blocked(Format):
             return x
         if bug_compatible:
             return self._departing(x.float(), dim)
-        return quantized(x, self._along(dim), generator)
+        return self._finished(x, quantized(x, self._along(dim), generator), dim)
+
+    def _finished(self, x: Tensor, found: Tensor, dim: int) -> Tensor:
+        """What is left to do after the rounding to ``_along(dim)``."""
+        return found
 
     @property
     def operand(self) -> TensorFormat:
@@ -150,8 +155,42 @@ class BlockFloatingPoint(_Blocked):
 
     @property
     def bfp_id(self) -> int:  # type: ignore[override]
-        """Number of the format in d-Matrix's ONNX operators; ``KeyError`` where it has none."""
-        return BFP_IDS["" if self.symmetric else "A", self.precision + 8, self.block_size]
+        """Number of the format in d-Matrix's ONNX operators.
+
+        Raises:
+            FormatIdError (KeyError): for a format that has none.
+        """
+        key = "" if self.symmetric else "A", self.precision + 8, self.block_size
+        if key not in BFP_IDS:
+            allowed = "BFP32_1, BFP24_*, BFP16_*, BFP14_*, BFP12_*, BFP14A_*, BFP12A_* of dmx.aliases"
+            raise FormatIdError(self, allowed, "Try BFP[8|8]{64}(SN).")
+        return BFP_IDS[key]
+
+    @staticmethod
+    def make_mantissa_asymmetric(dmx_result: Tensor, fp32_inp: Tensor, n_mantissa_bits: int = 8) -> Tensor:
+        """Blocks of symmetric integers with the lowest integer -2**(n_mantissa_bits-1) where it is as near.
+
+        Args:
+            dmx_result: float values rounded to the symmetric format; its last dimension is one block.
+            fp32_inp: what was rounded, of the same shape.
+            n_mantissa_bits: 2 to 25, the sign included.
+
+        The result is float32. An element of -(2**(n_mantissa_bits-1) - 1) steps of its block becomes one step less
+        where its input is half a step or more below it (the tie goes to the even integer); no other element changes.
+        The step comes from the largest finite magnitude of ``dmx_result`` in the block; NaN and infinities stay. To
+        nearest, ``cast`` of a format without ``symmetric`` is ``cast`` of the symmetric one followed by this.
+
+        Raises:
+            TypeError: for tensors of other numbers. ValueError: for other shapes or bits.
+        """
+        owner = "BlockFloatingPoint.make_mantissa_asymmetric"
+        bits = check_number(owner, "n_mantissa_bits", n_mantissa_bits, 2, 25)
+        for t in (dmx_result, fp32_inp):
+            check_cast(owner, t, "nearest", False)
+        if dmx_result.shape != fp32_inp.shape or dmx_result.dim() == 0:
+            asked = f"{owner}: shapes {tuple(dmx_result.shape)} and {tuple(fp32_inp.shape)}"
+            raise refuse(asked, "equal shapes with a dimension for the block", "Give what was rounded.")
+        return with_lowest_integer(dmx_result, fp32_inp, bits) if dmx_result.numel() else dmx_result.float()
 
     def __repr__(self) -> str:
         flag = "S" if self.symmetric else "_"
@@ -255,10 +294,17 @@ class ScaledBlockFloatingPoint(_Blocked):
 
     @property
     def bfp_id(self) -> int:  # type: ignore[override]
-        """Number of the format in d-Matrix's ONNX operators; ``KeyError`` where it has none."""
+        """Number of the format in d-Matrix's ONNX operators.
+
+        Raises:
+            FormatIdError (KeyError): for a format that has none; so with the default ``block_size``.
+        """
         bias = self.scaler_format.bias
-        known = f"SBFP<XP[4,0](CSN)><FP[0|4|4,{bias}](FN)>{{16}}"
-        return SCALED_IDS[bias if repr(self) == known else -1]
+        known = repr(self) == f"SBFP<XP[4,0](CSN)><FP[0|4|4,{bias}](FN)>{{16}}"
+        if not known or bias not in SCALED_IDS:
+            allowed = "SBFP<XP[4,0](CSN)><FP[0|4|4,b](FN)>{16} with b of 4 to 18"
+            raise FormatIdError(self, allowed, "Give block_size=16, and formats as in dmx.aliases.SBFP12_16.")
+        return SCALED_IDS[bias]
 
     def __repr__(self) -> str:
         return f"SBFP<{self.block_format!r}><{self.scaler_format!r}>{self._braces()}"
@@ -268,7 +314,9 @@ class MXFP(_Blocked):
     """Floats that share a power of two, whose range is unlimited.
 
     Args:
-        element_format: of the elements: default bias, signed, not flushed, rounded to nearest.
+        element_format: of the elements: default bias, signed, rounded to nearest. With ``flush_subnormal``, the default
+            of ``FloatingPoint``, elements below the least normal number (times the scale) become zero, before they
+            are rounded; without it, as the shorthand and OCP MX have them, they are subnormal.
         block_size: elements to a scale.
         block_dim: the dimension of ``cast`` where that gets none.
 
@@ -278,10 +326,10 @@ class MXFP(_Blocked):
 
     def __init__(self, element_format: FloatingPoint, block_size: int = 32, *, block_dim: int | None = None) -> None:
         plain = isinstance(element_format, FloatingPoint) and element_format == FloatingPoint(
-            element_format.mantissa, element_format.exponent, flush_subnormal=False
+            element_format.mantissa, element_format.exponent, flush_subnormal=element_format.flush_subnormal
         )
         if not plain:
-            allowed = "a signed FloatingPoint with the default bias, not flushed, rounded to nearest"
+            allowed = "a signed FloatingPoint with the default bias, rounded to nearest"
             raise refuse(f"MXFP: element_format={element_format!r}", allowed, "Try FP[1|4|3,7](_N).")
         self.element_format = element_format
         self.scaler_format = FloatingPoint(0, 8, 127, unsigned=True)
@@ -291,12 +339,38 @@ class MXFP(_Blocked):
     def _rounding(self) -> str:
         return "nearest"
 
+    @property
+    def operand(self) -> TensorFormat:
+        """The format of tensors in ``gemmsim.formats``, blocks along ``block_dim``, the last without one.
+
+        Raises:
+            ValueError: for elements that are flushed, which ``gemmsim.formats`` does not have.
+        """
+        if self.element_format.flush_subnormal:
+            do = "Multiply what cast returns, or use flush_subnormal=False."
+            raise refuse(f"{self} as an operand of a product", "elements with flush_subnormal=False", do)
+        return super().operand
+
     def _along(self, dim: int) -> TensorFormat:
-        return ScaledBlockFormat(self.element_format.operand, None, self.block_size, dim)
+        fmt = self.element_format
+        return ScaledBlockFormat(FiniteFloatFormat(fmt.exponent, fmt.mantissa), None, self.block_size, dim)
+
+    def _finished(self, x: Tensor, found: Tensor, dim: int) -> Tensor:
+        if not self.element_format.flush_subnormal:
+            return found
+        magnitude = x.detach().double().abs().transpose(dim, -1)
+        length = magnitude.shape[-1]
+        padded = torch.nn.functional.pad(magnitude, (0, -length % self.block_size))
+        blocks = padded.unflatten(-1, (-1, self.block_size))
+        _, exponent = torch.frexp(torch.where(blocks.isfinite(), blocks, 0.0).amax(-1, keepdim=True))
+        # the least normal element, 2**(2 - 2**(e-1)), under the scale 2**(floor(log2 largest) - 2**(e-1))
+        least = power_of_two(exponent + 1 - (1 << self.element_format.exponent))
+        small = (blocks < least).flatten(-2)[..., :length].transpose(dim, -1)
+        return torch.where(small, 0.0, found)
 
     def _departing(self, x: Tensor, dim: int) -> Tensor:
         fmt = self.element_format
-        return departures.mx_float(x, fmt.mantissa, fmt.exponent, self.block_size, dim)
+        return departures.mx_float(x, fmt.mantissa, fmt.exponent, self.block_size, dim, fmt.flush_subnormal)
 
     @property
     def bit_precision(self) -> float:
@@ -310,4 +384,4 @@ class MXFP(_Blocked):
 
     def __repr__(self) -> str:
         e, m = self.element_format.exponent, self.element_format.mantissa
-        return f"MXFP{1 + e + m}[E{e}M{m}]{self._braces()}"
+        return f"MXFP{1 + e + m}[E{e}M{m}]{self._braces()}{'(FN)' if self.element_format.flush_subnormal else ''}"

@@ -149,7 +149,7 @@ def scaled_block(
     return _joined(found, shape, dim)
 
 
-def mx_float(x: Tensor, trailing: int, exponent: int, size: int, dim: int) -> Tensor:
+def mx_float(x: Tensor, trailing: int, exponent: int, size: int, dim: int, flush: bool = False) -> Tensor:
     """float32 ``x`` in blocks of floats under a power of two, whose exponent comes from a logarithm in float32."""
     parts, shape = _by_block(x, size, dim)
     found = []
@@ -157,6 +157,6 @@ def mx_float(x: Tensor, trailing: int, exponent: int, size: int, dim: int) -> Te
         most = part.abs().amax(1, keepdim=True)
         # the CPU's logarithm, whatever the device: it is the departure
         s = (torch.exp2(torch.floor(torch.log2(most.cpu()))) / 2.0 ** (1 << (exponent - 1))).to(part.device)
-        y = floating_point(part / s, trailing, exponent, (1 << (exponent - 1)) - 1, False, EVEN) * s
+        y = floating_point(part / s, trailing, exponent, (1 << (exponent - 1)) - 1, flush, EVEN) * s
         found.append(torch.where(most == 0, 0.0, y))
     return _joined(found, shape, dim)

@@ -31,7 +31,7 @@ _KINDS = {
     "FP": re.compile(_FLOAT),
     "BFP": re.compile(rf"BFP\[{_INT}\|8\]{_BLOCK}\((\w)(\w)\)"),
     "SBFP": re.compile(rf"SBFP<({_FIXED})><({_FLOAT})>{_BLOCK}"),
-    "MXFP": re.compile(rf"MXFP([0-9]{{1,3}})\[E([0-9]{{1,3}})M([0-9]{{1,3}})\]{_BLOCK}"),
+    "MXFP": re.compile(rf"MXFP([0-9]{{1,3}})\[E([0-9]{{1,3}})M([0-9]{{1,3}})\]{_BLOCK}(?:\((\w)N\))?"),
     "MXINT": re.compile(rf"MXINT([0-9]{{1,3}}){_BLOCK}"),
 }
 
@@ -108,7 +108,8 @@ def _mx_float(text: str, groups: tuple[Any, ...]) -> dict[str, Any]:
     bits, exponent, mantissa = map(int, groups[:3])
     if bits != 1 + exponent + mantissa:
         raise ValueError(f"format shorthand {text}: {bits} bits; allowed: {1 + exponent + mantissa}.\n  Change one.")
-    return {"exponent": exponent, "mantissa": mantissa, **_block(groups[3:])}
+    fields = {"exponent": exponent, "mantissa": mantissa, "flush_subnormal": groups[5] == "F"}
+    return {**fields, **_block(groups[3:5])}
 
 
 def _mx_integer(text: str, groups: tuple[Any, ...]) -> dict[str, Any]:

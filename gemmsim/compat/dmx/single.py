@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from typing import Any, ClassVar
 
 import torch
@@ -40,15 +41,17 @@ def check_rounding(owner: str, rounding: str) -> str:
     return rounding
 
 
-class Format:
+class Format(ABC):
     """A number format that tensors are cast to. Formats compare and hash by their shorthand, and pickle.
 
-    ``str(format)`` is also the operand format of a ``gemmsim.GemmSpec``: ``f"{fmt} : fp32"``; so is ``operand``.
+    Abstract: a format of one's own defines ``cast``. ``str(format)`` is also the operand format of a
+    ``gemmsim.GemmSpec``: ``f"{fmt} : fp32"``; so is ``operand``.
     """
 
     blocked: ClassVar[bool] = False
     bfp_id: int | None = None
 
+    @abstractmethod
     def cast(
         self, x: Tensor, *args: Any, bug_compatible: bool = False, generator: torch.Generator | None = None
     ) -> Any:
@@ -84,7 +87,8 @@ class Format:
             parts = {name: Format.from_shorthand(fields.pop(name)) for name in ("block_format", "scaler_format")}
             return ScaledBlockFloatingPoint(**parts, **fields)  # type: ignore[arg-type]
         if kind == "MXFP":
-            element = FloatingPoint(fields.pop("mantissa"), fields.pop("exponent"), flush_subnormal=False)
+            flush = fields.pop("flush_subnormal")
+            element = FloatingPoint(fields.pop("mantissa"), fields.pop("exponent"), flush_subnormal=flush)
             return MXFP(element, **fields)
         kinds = {"SAME": Same, "XP": FixedPoint, "FP": FloatingPoint, "BFP": BlockFloatingPoint, "MXINT": MXINT}
         return kinds[kind](**fields)
