@@ -10,6 +10,7 @@ import torch
 
 import gemmsim as gs
 from gemmsim.ops.product import readings, underflow
+from gemmsim.ops.product.affine_plan import AffinePlan, Product
 
 
 @pytest.fixture(autouse=True)
@@ -165,6 +166,34 @@ def test_later_passes_are_looked_at_now_and_then():
     layer = linear(NAIVE)
     assert told(lambda: [backward(layer, 1.0) for _ in range(4)]) == []
     assert [len(told(lambda: backward(layer, 2.0**-13))) for _ in range(5, 10)] == [0, 0, 0, 1, 0]
+
+
+@pytest.mark.parametrize("lost, warned", [(86, 0), (128, 0), (129, 1)])
+def test_more_than_half_of_the_incoming_gradients_must_vanish(lost, warned):
+    """Of 8 x 32 numbers, by ``grad_quant``."""
+    keep = (torch.arange(256) >= lost).view(8, 32)
+    formats = gs.QAffineFormats(grad_quant=lambda g: g * keep if g.shape == keep.shape else g)
+    assert len(told(lambda: backward(linear(formats), 1.0))) == warned
+
+
+@pytest.mark.parametrize("lost, warned", [(3, 0), (4, 0), (5, 1)])
+def test_more_than_half_of_a_products_results_must_vanish(lost, warned):
+    """Of 8 rows of gradients, by the accumulator of ``dgrad``, whose least number is 2^-16."""
+    rows = torch.where(torch.arange(8) < lost, 2.0**-30, 1.0)[:, None]
+
+    def run():
+        x = torch.randn(8, 16, requires_grad=True)
+        y = linear(gs.QAffineFormats(dgrad=":e5m2"))(x)
+        y.backward(torch.randn_like(y) * rows)
+        assert (x.grad == 0).all(1).sum() == lost
+
+    assert len(told(run)) == warned
+
+
+def test_passes_by_powers_of_two_and_every_1024th_are_looked_at():
+    plan, gradient = AffinePlan(dgrad=Product.of(gs.GemmSpec.parse(":e5m2"))), torch.ones(1)
+    looked_at = [n for n in range(1, 5 * 1024) if underflow.watched(plan, gradient) is not None]
+    assert looked_at == [*(2**k for k in range(12)), 3 * 1024, 4 * 1024]
 
 
 def test_compiled_code_and_transforms_are_not_disturbed():
