@@ -15,6 +15,7 @@ MOST = 8
 OPERATORS = {"operators.py", "matmul_operator.py", "batching.py"}
 _PYTORCH = "mirrors PyTorch's function or module of the same name, and adds formats"
 _PEER = "mirrors a peer's function of the same name"
+_BLOCKS = ("DynamicBlockQuantization", "StaticBlockQuantization")
 _PUBLIC = "public: every argument is one that a user may name"
 _AUTOGRAD = "forward of an autograd function, which takes tensors and values side by side"
 _PRODUCT = "a product on its way to a backend: operands, spec, result, seed, addend, indices, finish"
@@ -31,13 +32,12 @@ REASONS = {
     **dict.fromkeys(("QMultiheadAttention.__init__", "_QBatchNorm.__init__", "QEmbedding.__init__"), _PYTORCH),
     **dict.fromkeys(("QAdam.__init__", "QAdamW.__init__", "QSGD.__init__"), _PYTORCH),
     **dict.fromkeys(("dynamic_block_quant", "scaled_e4m3", "fake_tensor_quant"), _PEER),
+    **dict.fromkeys((f"{name}Function.forward" for name in ("FakeTensorQuant", *_BLOCKS)), _PEER),
     **dict.fromkeys(("ScaledQuantDescriptor.__init__", "match_mac_format_with_cublas_types"), _PEER),
     **dict.fromkeys(("QAffineFormats.__init__", "QSoftmaxFormats.__init__", "QLayerNormFormats.__init__"), _PUBLIC),
     **dict.fromkeys(("MXTensor.__new__", "int_linear", "fit", "bits_command", "bits", "element"), _PUBLIC),
     **dict.fromkeys(("qmatmul", "qmm"), _PYTORCH),
-    **dict.fromkeys(
-        ("_DynamicBlock.forward", "_FakeQuant.forward", "_Sum.forward", "AffineFunction.forward"), _AUTOGRAD
-    ),
+    **dict.fromkeys(("DynamicBlock.forward", "FakeQuant.forward", "_Sum.forward", "AffineFunction.forward"), _AUTOGRAD),
     **dict.fromkeys(("ConvFunction.forward", "PlainFunction.forward"), _AUTOGRAD),
     **dict.fromkeys(("matmul", "general_matmul", "gemm", "product", "_fprop", "Product.__init__"), _PRODUCT),
     **dict.fromkeys(("gemm_codes", "operands_of", "_members_run", "matmul_with_operands", "_call"), _PRODUCT),
