@@ -159,6 +159,21 @@ def test_a_function_of_ones_own_may_call_the_steps(name):
         assert torch.equal(leaf.grad, torch.where(passes, 2 * GRADIENT, torch.zeros(())))
 
 
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("name", ["FakeTensorQuantFunction", "TensorQuantFunction", "ScaledE4M3Function"])
+def test_apply_is_compiled_mapped_and_differentiated_by_torch_func(name):
+    (x, amax, *others), want, passes = STEPS[name]
+
+    def function(t):
+        return pairs(getattr(mo, name).apply(t, amax, *others))[0]
+
+    compiled = torch.compile(function, fullgraph=True, backend="aot_eager")
+    for mapped in (compiled(x), torch.vmap(function)(x.view(4, 16)).view(64)):
+        assert_bitwise_equal(mapped, pairs(want)[0], nan_is_nan=True)
+    gradient = torch.func.grad(lambda t: (function(t) * GRADIENT).sum())(x)
+    assert torch.equal(gradient, torch.where(passes, GRADIENT, torch.zeros(())))
+
+
 def test_backward_sums_over_what_amax_repeated():
     x, amax = torch.tensor([[0.5], [3.0]]), torch.tensor([[1.0, 2.0, 4.0]])
     ctx = Saved()
