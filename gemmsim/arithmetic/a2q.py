@@ -17,56 +17,59 @@ __all__ = ["min_accumulator_bits", "overflow_certificate"]
 _BOUNDS = ("a2q", "a2q+")
 
 
-def min_accumulator_bits(w: Any, x_format: str | Format, *, bound: str = "a2q") -> int:
-    """Width P of the smallest signed register in which no row of ``w`` overflows, for any input and any order.
+def min_accumulator_bits(w: Any, x_format: str | Format, *, k_dim: int | None = None, bound: str = "a2q") -> int:
+    """Width P of the smallest signed register in which no sum over K overflows, for any input and any order.
 
-    With N the bits of ``x_format`` and l1 the sum of magnitudes of a row, A2Q asks for
-    ``l1 * 2^(N - signed) <= 2^(P-1) - 1``; A2Q+, for rows that sum to zero, for ``l1 * (2^N - 1) <= 2^P - 2``.
+    With N the bits of ``x_format`` and l1 the sum of magnitudes of the weights of one output, A2Q asks for
+    ``l1 * 2^(N - signed) <= 2^(P-1) - 1``; A2Q+, for weights that sum to zero, for ``l1 * (2^N - 1) <= 2^P - 2``.
 
     Args:
-        w: integer weights (rows, K): nested lists, an array or a tensor, of any dtype.
+        w: integer weights, a matrix: nested lists, an array or a tensor, of any dtype.
         x_format: integer format of the inputs: "int8", "uint8", "int4", ...
+        k_dim: the dimension of ``w`` that sums run along: 1 (or -1) of a layer's weight (outputs, K), 0 of the second
+            operand of a product (K, N). It has to be said: the other one gives another width.
         bound: "a2q" or "a2q+".
 
-    The largest width of any row is returned; 1 for no rows or no weights.
+    The largest width of any output is returned; 1 for no outputs or no weights.
 
     Raises:
-        SpecError: for an input format with a fraction, an unknown bound, or "a2q+" of rows that do not sum to zero.
+        SpecError: for no or another ``k_dim``, an input format with a fraction, an unknown bound, or "a2q+" of weights
+            that do not sum to zero.
         ValueError: for weights that are not integers or no matrix.
     """
-    rows = _rows(w)
+    rows = _rows("min_accumulator_bits", w, k_dim)
     bits, signed = _input_bits("min_accumulator_bits", x_format)
     _check_bound("min_accumulator_bits", bound)
     if bound == "a2q+":
         biased = next((index for index, row in enumerate(rows) if sum(row)), None)
         if biased is not None:
             raise spec_error(
-                f"min_accumulator_bits: bound='a2q+' with row {biased}, which sums to {sum(rows[biased])}",
-                "rows that sum to zero",
+                f"min_accumulator_bits: bound='a2q+' with output {biased}, whose weights sum to {sum(rows[biased])}",
+                "weights that sum to zero",
                 "Use bound='a2q', or centre the weights.",
             )
     return max((_width(row, bits, signed, bound) for row in rows), default=1)
 
 
-def overflow_certificate(w: Any, x_format: str | Format, P: int, *, bound: str = "a2q") -> Any:
-    """Whether each row of ``w`` can never overflow a signed register of ``P`` bits, for any input and any order.
+def overflow_certificate(
+    w: Any, x_format: str | Format, P: int, *, k_dim: int | None = None, bound: str = "a2q"
+) -> Any:
+    """Whether each output's sum can never overflow a signed register of ``P`` bits, for any input and any order.
 
     The condition is that of ``min_accumulator_bits``; it is sufficient, so False is no proof of an overflow. With
-    "a2q+" a row that does not sum to zero gets False.
+    "a2q+" an output whose weights do not sum to zero gets False.
 
     Args:
-        w: integer weights (rows, K): nested lists, an array or a tensor, of any dtype.
-        x_format: integer format of the inputs: "int8", "uint8", "int4", ...
+        w, x_format, k_dim, bound: as in ``min_accumulator_bits``.
         P: width of the register, sign included.
-        bound: "a2q" or "a2q+".
 
-    Returns a list of bool, one a row; for a torch tensor a bool tensor on its device.
+    Returns a list of bool, one an output; for a torch tensor a bool tensor on its device.
 
     Raises:
-        SpecError: for an input format with a fraction, an unknown bound or a P below 1.
+        SpecError: for no or another ``k_dim``, an input format with a fraction, an unknown bound or a P below 1.
         ValueError: for weights that are not integers or no matrix.
     """
-    rows = _rows(w)
+    rows = _rows("overflow_certificate", w, k_dim)
     bits, signed = _input_bits("overflow_certificate", x_format)
     _check_bound("overflow_certificate", bound)
     if isinstance(P, bool) or not isinstance(P, int) or P < 1:
@@ -103,11 +106,16 @@ def _check_bound(owner: str, bound: str) -> None:
         raise spec_error(f"{owner}: bound={bound!r}", " or ".join(map(repr, _BOUNDS)), "Use one of them.")
 
 
-def _rows(w: Any) -> list[list[int]]:
+def _rows(owner: str, w: Any, k_dim: object) -> list[list[int]]:
+    """The weights of each output."""
+    if isinstance(k_dim, bool) or k_dim not in (0, 1, -1):
+        allowed = "1 for a layer's weight (outputs, K), 0 for the second operand of a product (K, N)"
+        raise spec_error(f"{owner}: k_dim={k_dim!r}", allowed, "Say along which dimension of w the sums run.")
     nested = w.tolist() if hasattr(w, "tolist") else w
     if not isinstance(nested, (list, tuple)) or any(not isinstance(row, (list, tuple)) for row in nested):
-        raise ValueError("weights that are no matrix; allowed: (rows, K), one row an output.\n  Flatten each row.")
-    return [[_integer(x) for x in row] for row in nested]
+        raise ValueError("weights that are no matrix; allowed: two dimensions.\n  Flatten each output's weights.")
+    rows = [[_integer(x) for x in row] for row in nested]
+    return rows if k_dim != 0 else [list(column) for column in zip(*rows, strict=True)]
 
 
 def _integer(x: Any) -> int:

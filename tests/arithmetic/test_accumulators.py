@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support_accumulators import CASES
 
+import gemmsim as gs
 import gemmsim.arithmetic
 import gemmsim.formats
 from gemmsim import acc
@@ -221,15 +222,15 @@ def test_certified_rows_never_overflow(name, low, high, bound):
     if bound == "a2q+":
         w[:, 0] -= w.sum(1)
     for row in w:
-        P = acc.min_accumulator_bits([row.tolist()], name, bound=bound)
-        assert acc.overflow_certificate([row.tolist()], name, P, bound=bound) == [True]
-        assert P == 1 or acc.overflow_certificate([row.tolist()], name, P - 1, bound=bound) == [False]
+        P = acc.min_accumulator_bits([row.tolist()], name, bound=bound, k_dim=1)
+        assert acc.overflow_certificate([row.tolist()], name, P, bound=bound, k_dim=1) == [True]
+        assert P == 1 or acc.overflow_certificate([row.tolist()], name, P - 1, bound=bound, k_dim=1) == [False]
         # Worst partial sums: every positive term alone, every negative one alone.
         best = sum(int(max(x * low, x * high)) for x in row)
         worst = sum(int(min(x * low, x * high)) for x in row)
         assert -(2 ** (P - 1)) <= worst and best <= 2 ** (P - 1) - 1
-    assert acc.min_accumulator_bits(w, name, bound=bound) == max(
-        acc.min_accumulator_bits([row.tolist()], name, bound=bound) for row in w
+    assert acc.min_accumulator_bits(w, name, bound=bound, k_dim=1) == max(
+        acc.min_accumulator_bits([row.tolist()], name, bound=bound, k_dim=1) for row in w
     )
 
 
@@ -238,34 +239,54 @@ def test_widths_against_the_design_reference():
 
     for l1 in [1, 7, 100, 127, 128, 129, 1000, 12345]:
         for name, n, signed in [("int8", 8, True), ("uint8", 8, False), ("int4", 4, True)]:
-            P = acc.min_accumulator_bits([[l1]], name)
+            P = acc.min_accumulator_bits([[l1]], name, k_dim=1)
             assert acc_reference.a2q_min_bits(l1, n, signed) == P
             assert l1 <= acc_reference.a2q_l1_limit(P, n, signed)
-            P = acc.min_accumulator_bits([[l1, -l1]], name, bound="a2q+")
+            P = acc.min_accumulator_bits([[l1, -l1]], name, bound="a2q+", k_dim=1)
             assert acc_reference.a2q_plus_l1_limit(P - 1, n) < 2 * l1 <= acc_reference.a2q_plus_l1_limit(P, n)
 
 
 def test_weights_come_in_any_container():
     rows = [[1, -2, 3], [100, 100, 0]]
     want = [True, False]
-    assert acc.overflow_certificate(rows, "int8", 12) == want
-    assert acc.overflow_certificate(np.array(rows, np.float32), "int8", 12) == want
-    tensor = acc.overflow_certificate(torch.tensor(rows, dtype=torch.int8), "int8", 12)
+    assert acc.overflow_certificate(rows, "int8", 12, k_dim=1) == want
+    assert acc.overflow_certificate(np.array(rows, np.float32), "int8", 12, k_dim=1) == want
+    tensor = acc.overflow_certificate(torch.tensor(rows, dtype=torch.int8), "int8", 12, k_dim=1)
     assert tensor.dtype == torch.bool and tensor.tolist() == want
-    assert acc.min_accumulator_bits(torch.tensor(rows), "int8") == acc.min_accumulator_bits(rows, "int8") == 16
-    assert acc.min_accumulator_bits([], "int8") == acc.min_accumulator_bits([[0, 0]], "int8") == 1
+    assert (
+        acc.min_accumulator_bits(torch.tensor(rows), "int8", k_dim=1)
+        == acc.min_accumulator_bits(rows, "int8", k_dim=1)
+        == 16
+    )
+    assert acc.min_accumulator_bits([], "int8", k_dim=1) == acc.min_accumulator_bits([[0, 0]], "int8", k_dim=1) == 1
+
+
+def test_the_dimension_of_the_sums_has_to_be_said():
+    b = torch.full((8, 2), 100.0)  # (K, N), as qmatmul takes it
+    assert acc.min_accumulator_bits(b, "int8", k_dim=0) == 18
+    assert acc.min_accumulator_bits(b.mT, "int8", k_dim=-1) == acc.min_accumulator_bits(b.mT, "int8", k_dim=1) == 18
+    assert acc.overflow_certificate(b, "int8", 18, k_dim=0).tolist() == [True, True]
+    assert acc.overflow_certificate(b, "int8", 17, k_dim=0).tolist() == [False, False]
+    worst = torch.full((1, 8), -128.0)
+    assert gs.count_overflows(worst, b, ":int(17)").tolist() != [[0, 0]]
+    assert gs.count_overflows(worst, b, ":int(18)").tolist() == [[0, 0]]
+    for call in (lambda: acc.min_accumulator_bits(b, "int8"), lambda: acc.overflow_certificate(b, "int8", 16)):
+        with pytest.raises(gs.SpecError, match=r"k_dim=None; allowed: 1 for a layer's weight"):
+            call()
+    with pytest.raises(gs.SpecError, match="k_dim=2"):
+        acc.min_accumulator_bits(b, "int8", k_dim=2)
 
 
 @pytest.mark.parametrize(
     "call, message",
     [
-        (lambda: acc.min_accumulator_bits([[1.5]], "int8"), "allowed: integers"),
-        (lambda: acc.min_accumulator_bits([1, 2], "int8"), "no matrix"),
-        (lambda: acc.min_accumulator_bits([[1]], "e4m3"), "integers of N bits"),
-        (lambda: acc.min_accumulator_bits([[1]], "imt8"), "imt8"),
-        (lambda: acc.min_accumulator_bits([[1]], "int8", bound="a2q+"), "sum to zero"),
-        (lambda: acc.overflow_certificate([[1]], "int8", 0), "P=0"),
-        (lambda: acc.overflow_certificate([[1]], "int8", 8, bound="a3q"), "'a2q\\+'"),
+        (lambda: acc.min_accumulator_bits([[1.5]], "int8", k_dim=1), "allowed: integers"),
+        (lambda: acc.min_accumulator_bits([1, 2], "int8", k_dim=1), "no matrix"),
+        (lambda: acc.min_accumulator_bits([[1]], "e4m3", k_dim=1), "integers of N bits"),
+        (lambda: acc.min_accumulator_bits([[1]], "imt8", k_dim=1), "imt8"),
+        (lambda: acc.min_accumulator_bits([[1]], "int8", bound="a2q+", k_dim=1), "sum to zero"),
+        (lambda: acc.overflow_certificate([[1]], "int8", 0, k_dim=1), "P=0"),
+        (lambda: acc.overflow_certificate([[1]], "int8", 8, bound="a3q", k_dim=1), "'a2q\\+'"),
     ],
 )
 def test_widths_of_what_has_none(call, message):

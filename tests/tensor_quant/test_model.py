@@ -280,8 +280,8 @@ def test_calibrated_models_in_registers_of_every_width(bits, mode):
         tq.tensor_quant(x, layer.input_quantizer.amax, 8, False, False),
         tq.tensor_quant(layer.weight.detach(), layer.weight_quantizer.amax, bits, False, False),
     )
-    proven = gs.acc.min_accumulator_bits(w, "int8")
-    assert bool(gs.acc.overflow_certificate(w, "int8", proven).all())
+    proven = gs.acc.min_accumulator_bits(w, "int8", k_dim=1)
+    assert bool(gs.acc.overflow_certificate(w, "int8", proven, k_dim=1).all())
     seen = 0
     for width in (bits + 3, bits + 5, proven):
         low, high = -(2 ** (width - 1)), 2 ** (width - 1) - 1

@@ -40,7 +40,7 @@ def worst_sums(b: Tensor, a_format: str) -> Tensor:
 def certificate(weights: Sequence[Tensor], worst: Sequence[Tensor], operands: str, P: int) -> dict[str, Scalar]:
     """Columns about what any input could do, over all columns of ``weights`` (K, N) each."""
     a_format = operands.partition("*")[0]
-    certified = max(gs.acc.min_accumulator_bits(weight.mT, a_format) for weight in weights)
+    certified = max(gs.acc.min_accumulator_bits(weight, a_format, k_dim=0) for weight in weights)
     sums = torch.cat(list(worst), dim=1)
     outside = (sums[0] < -(2 ** (P - 1))) | (sums[1] > 2 ** (P - 1) - 1)
     lowest, highest = int(sums[0].min()), int(sums[1].max())
