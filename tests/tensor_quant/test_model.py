@@ -211,7 +211,7 @@ def test_integer_convolutions_are_sums_of_windows_in_the_accumulator(dims):
         tq.integer_values(t, q.amax, 8, False, False)
         for t, q in ((x, conv.input_quantizer), (conv.weight.detach(), conv.weight_quantizer))
     )
-    total = gs.ops.__dict__[f"qconv{dims}d"](qx, qw, None, 2, 1, 1, 2, ": int(12, wrap)", out_dtype=torch.float64)
+    total = getattr(gs.ops, f"qconv{dims}d")(qx, qw, None, 2, 1, 1, 2, ": int(12, wrap)", out_dtype=torch.float64)
     ones = [1] * dims
     want = (total / (sx.double() * sw.double().reshape(-1, *ones))).float() + conv.bias.reshape(-1, *ones)
     assert_bitwise_equal(layer(x).detach(), want.detach())
@@ -256,7 +256,7 @@ def test_transposed_convolutions(dims):
         tq.integer_values(t, q.amax, 8, False, False)
         for t, q in ((x, conv.input_quantizer), (conv.weight.detach(), conv.weight_quantizer))
     )
-    transposed = gs.ops.__dict__[f"qconv_transpose{dims}d"]
+    transposed = getattr(gs.ops, f"qconv_transpose{dims}d")
     total = transposed(qx, qw, None, *where, formats=": int(12, wrap)", out_dtype=torch.float64)
     ones = [1] * dims
     channel = sw.double().reshape(-1).repeat(2).reshape(-1, *ones)
