@@ -20,8 +20,10 @@ class _AdamSteps(StatesMixin):
     def step(self, closure: Closure | None = None) -> Any:
         """One update; the closure's loss, if one is given."""
         loss = evaluate(closure)
+        self._begin_step()
         for group in self.param_groups:
             for parameter, gradient in with_gradients(type(self).__name__, group):
+                self._check_formats(parameter)
                 self._update(parameter, gradient, group)
         return loss
 
@@ -35,7 +37,7 @@ class _AdamSteps(StatesMixin):
         gradient = gradient.to(weight.dtype)
         if decay != 0 and not decoupled:
             gradient = gradient.add(weight, alpha=decay)
-        self._moments(state, gradient, group)
+        self._moments(parameter, gradient, group)
         rate, denominator = _rate_and_denominator(state, group, lr, weight.dtype)
         mean = state["exp_avg"].to(weight.dtype)
         if self.compensated:
@@ -46,7 +48,7 @@ class _AdamSteps(StatesMixin):
         weight.addcdiv_(mean, denominator, value=-rate)
         if self.acc_quant is not None:
             nothing = scalar(weight, 0.0)
-            weight = self.acc_quant(weight, nothing, nothing)
+            weight = self._rounded(parameter, self.acc_quant, weight, nothing, nothing)
         if weight is not parameter:
             parameter.copy_(weight)
 
@@ -59,8 +61,9 @@ class _AdamSteps(StatesMixin):
                 state[name] = torch.zeros_like(parameter, memory_format=torch.preserve_format)
         return state
 
-    def _moments(self, state: dict[str, Any], gradient: Tensor, group: dict[str, Any]) -> None:
-        (beta1, beta2), quant = group["betas"], self.momentum_quant
+    def _moments(self, parameter: Tensor, gradient: Tensor, group: dict[str, Any]) -> None:
+        (beta1, beta2), state = group["betas"], self.state[parameter]
+        quant = None if self.momentum_quant is None else self._step_of(parameter, self.momentum_quant)
         mean, square = state["exp_avg"], state["exp_avg_sq"]
         if quant is None:
             gradient = gradient.to(mean.dtype)
@@ -123,8 +126,9 @@ class QAdam(_AdamSteps, torch.optim.Adam):
         compensated: bool = False,
         *,
         maximize: bool = False,
+        seed: int | None = None,
     ) -> None:
-        self._put_quants(acc_quant, momentum_quant, compensated)
+        self._put_quants(acc_quant, momentum_quant, compensated, seed)
         super().__init__(params, lr, betas, eps, weight_decay, amsgrad, maximize=maximize, foreach=False, fused=False)
 
 
@@ -148,6 +152,7 @@ class QAdamW(_AdamSteps, torch.optim.AdamW):
         compensated: bool = False,
         *,
         maximize: bool = False,
+        seed: int | None = None,
     ) -> None:
-        self._put_quants(acc_quant, momentum_quant, compensated)
+        self._put_quants(acc_quant, momentum_quant, compensated, seed)
         super().__init__(params, lr, betas, eps, weight_decay, amsgrad, maximize=maximize, foreach=False, fused=False)

@@ -8,11 +8,11 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.optim import Optimizer
 
 from gemmsim.ops.errors import message
 
-from .steps import OptimizerError, StepQuant, multiply_add, read_step
+from .draws import SeededRoundings
+from .steps import OptimizerError, StepQuant, check_held, multiply_add, read_step
 
 __all__ = ["StatesMixin", "evaluate", "with_gradients"]
 
@@ -46,15 +46,16 @@ def with_gradients(owner: str, group: dict[str, Any]) -> Iterator[tuple[Tensor, 
 _DTYPE_FORMATS = {torch.bfloat16: "bf16", torch.float16: "fp16"}
 
 
-class StatesMixin(Optimizer):
+class StatesMixin(SeededRoundings):
     """Quantisers of an optimizer of ``torch.optim``. They are no part of ``state_dict``, whose tensors are."""
 
     acc_quant: StepQuant | None
     momentum_quant: StepQuant | None
     compensated: bool
 
-    def _put_quants(self, acc_quant: Any, momentum_quant: Any, compensated: bool) -> None:
+    def _put_quants(self, acc_quant: Any, momentum_quant: Any, compensated: bool, seed: int | None) -> None:
         owner = type(self).__name__
+        self._put_seed(owner, seed)
         self.acc_quant = read_step(owner, "acc_quant", acc_quant)
         self.momentum_quant = read_step(owner, "momentum_quant", momentum_quant)
         self.compensated = bool(compensated)
@@ -62,8 +63,13 @@ class StatesMixin(Optimizer):
     def _acc(self, parameter: Tensor) -> StepQuant:
         """The step of weights; without a quantiser that of the parameter's dtype."""
         if self.acc_quant is not None:
-            return self.acc_quant
+            return self._step_of(parameter, self.acc_quant)
         return partial(multiply_add, fmt=_DTYPE_FORMATS.get(parameter.dtype))
+
+    def _check_formats(self, parameter: Tensor) -> None:
+        owner = type(self).__name__
+        for name in ("acc_quant", "momentum_quant"):
+            check_held(owner, name, getattr(self, name), parameter)
 
     def _is_plain(self) -> bool:
         return self.acc_quant is None and self.momentum_quant is None

@@ -21,6 +21,9 @@ class QSGD(StatesMixin, torch.optim.SGD):
         momentum_quant: rounding of the momentum: ``buf = momentum_quant(momentum * buf + (1 - dampening) * d)``.
         acc_quant: rounding of the weights: ``w = acc_quant(w - lr * d)``.
         compensated: keep what each update of a weight lost, in acc_quant too, and make up for it in the next one.
+        seed: of the random bits of stochastic roundings; None draws from torch's generator. With a seed they are a
+            function of it, the number of steps and the parameter's place: processes with equal gradients, as DDP makes
+            them, keep equal weights.
 
     A quantiser is a cast, a format, a string ("bf16/sr16": stochastic), a pair (format, rounding), or a function of
     three tensors that returns x + y * z rounded. With a format the update ``x + y * z`` is rounded once from its exact
@@ -29,13 +32,16 @@ class QSGD(StatesMixin, torch.optim.SGD):
     update: without quantisers every weight has the bits that ``torch.optim.SGD`` gives.
 
     Gradients are read, never written. States keep torch's names, so ``state_dict`` goes both ways, with
-    ``compensation`` beside them; quantisers are not part of it. Stochastic roundings draw from torch's default CPU
-    generator: saving its state with the optimizer's makes a resumed run repeat the bits. NaN and infinite gradients
-    reach weights as IEEE 754 says, overflow as the cast says.
+    ``compensation`` beside them; quantisers are not part of it. Without a seed stochastic roundings draw from torch's
+    default CPU generator: saving its state with the optimizer's makes a resumed run repeat the bits. With one,
+    ``state_dict`` counts the steps (``rounding_steps`` of the groups), which is all that a resumed run needs. NaN and
+    infinite gradients reach weights as IEEE 754 says, overflow as the cast says. A format has to fit the weights'
+    dtype, which holds weights and momentum: of wider ones use ``QOptim``, whose master copies are as wide.
     Source: docs/reference/optim.md#one-rounding-per-update.
 
     Raises:
-        OptimizerError: for other quantisers, and for sparse or complex gradients.
+        OptimizerError: for other quantisers, for formats that the weights' dtype does not hold, and for sparse or
+            complex gradients.
         ValueError: for arguments that ``torch.optim.SGD`` refuses.
     """
 
@@ -52,8 +58,9 @@ class QSGD(StatesMixin, torch.optim.SGD):
         compensated: bool = False,
         *,
         maximize: bool = False,
+        seed: int | None = None,
     ) -> None:
-        self._put_quants(acc_quant, momentum_quant, compensated)
+        self._put_quants(acc_quant, momentum_quant, compensated, seed)
         super().__init__(
             params, lr, momentum, dampening, weight_decay, nesterov, maximize=maximize, foreach=False, fused=False
         )
@@ -62,8 +69,10 @@ class QSGD(StatesMixin, torch.optim.SGD):
     def step(self, closure: Closure | None = None) -> Any:
         """One update; the closure's loss, if one is given."""
         loss = evaluate(closure)
+        self._begin_step()
         for group in self.param_groups:
             for parameter, gradient in with_gradients("QSGD", group):
+                self._check_formats(parameter)
                 self._update(parameter, self._direction(parameter, gradient, group), float(group["lr"]))
         return loss
 
@@ -80,7 +89,8 @@ class QSGD(StatesMixin, torch.optim.SGD):
 
     def _momentum(self, parameter: Tensor, gradient: Tensor, group: dict[str, Any]) -> Tensor:
         """The momentum after this gradient, in its dtype."""
-        state, quant, rest = self.state[parameter], self.momentum_quant, 1 - group["dampening"]
+        state, rest = self.state[parameter], 1 - group["dampening"]
+        quant = None if self.momentum_quant is None else self._step_of(parameter, self.momentum_quant)
         buffer = state.get("momentum_buffer")
         if buffer is None:
             buffer = state["momentum_buffer"] = torch.empty_like(parameter, memory_format=torch.preserve_format)
@@ -98,4 +108,5 @@ class QSGD(StatesMixin, torch.optim.SGD):
         elif self.acc_quant is None:
             parameter.add_(direction.to(parameter.dtype), alpha=-lr)
         else:
-            parameter.copy_(self.acc_quant(parameter.to(direction.dtype), direction, scalar(parameter, -lr)))
+            operands = (parameter.to(direction.dtype), direction, scalar(parameter, -lr))
+            parameter.copy_(self._rounded(parameter, self.acc_quant, *operands))

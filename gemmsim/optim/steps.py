@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor
 
+from gemmsim.formats import Cast
 from gemmsim.ops import quantize, quantizer
+from gemmsim.ops.casts import carrier_dtype, target_of
 from gemmsim.ops.errors import message
 
 __all__ = [
     "OptimizerError",
+    "Rounded",
     "StepQuant",
     "TensorQuant",
+    "check_held",
     "compensated_add",
+    "holder",
     "multiply_add",
     "read_step",
     "read_tensor",
@@ -33,27 +39,43 @@ class OptimizerError(TypeError, AssertionError):
     """An optimizer, gradient or quantiser that these optimizers do not take. Also an ``AssertionError``."""
 
 
-class _Rounded:
-    """``quantize`` with its format; a value, so that optimizers pickle."""
+class Rounded:
+    """``quantize`` with its format; a value, so that optimizers pickle. ``seed``: of random bits, None for torch's
+    generator."""
 
     def __init__(self, target: Any) -> None:
         self.target = target
 
-    def __call__(self, x: Tensor) -> Tensor:
-        return quantize(x, self.target)
+    def __call__(self, x: Tensor, *, seed: int | None = None) -> Tensor:
+        return quantize(x, self.target, seed=seed)
 
     def __repr__(self) -> str:
         return f"{str(self.target)!r}"
 
 
-class _RoundedStep(_Rounded):
-    def __call__(self, x: Tensor, y: Tensor, z: Tensor) -> Tensor:  # type: ignore[override]
-        return multiply_add(x, y, z, self.target)
+class _RoundedStep(Rounded):
+    def __call__(self, x: Tensor, y: Tensor, z: Tensor, *, seed: int | None = None) -> Tensor:  # type: ignore[override]
+        return multiply_add(x, y, z, self.target, seed=seed)
+
+
+@lru_cache(maxsize=256)
+def holder(target: str, dtype: torch.dtype) -> torch.dtype:
+    """``dtype`` if it holds every number of the format that ``target`` names, else float32 or float64."""
+    fmt = target_of(target)
+    return carrier_dtype(fmt.format, dtype) if isinstance(fmt, Cast) else dtype
+
+
+def check_held(owner: str, name: str, quant: Any, t: Tensor) -> None:
+    """``OptimizerError`` where ``quant`` rounds to numbers that ``t``, which keeps them, does not hold."""
+    if isinstance(quant, Rounded) and holder(str(quant.target), t.dtype) != t.dtype:
+        asked = f"{owner}: {name}={str(quant.target)!r} of weights in {str(t.dtype).removeprefix('torch.')}"
+        do = "Use QOptim, whose master copies are as wide as acc_quant, or weights in float32."
+        raise OptimizerError(message(asked, "formats whose numbers that dtype holds", do))
 
 
 def read_tensor(owner: str, name: str, quant: Any) -> TensorQuant | None:
     """A quantiser of one tensor: a cast, format, name or pair (format, rounding) as a function; functions as given."""
-    return _read(owner, name, quant, _Rounded)
+    return _read(owner, name, quant, Rounded)
 
 
 def read_step(owner: str, name: str, quant: Any) -> StepQuant | None:
@@ -74,11 +96,12 @@ def _read(owner: str, name: str, quant: Any, wrap: Callable[[Any], Any]) -> Any:
 
 
 @torch.no_grad()
-def multiply_add(x: Tensor, y: Tensor, z: Tensor | float, fmt: Any = None) -> Tensor:
+def multiply_add(x: Tensor, y: Tensor, z: Tensor | float, fmt: Any = None, *, seed: int | None = None) -> Tensor:
     """``x + y * z`` rounded once to ``fmt``, elementwise, in ``x``'s dtype.
 
     ``y`` and ``z`` broadcast to ``x``'s shape; a number ``z`` is rounded to float32 first (float64 for float64 x), as
     PyTorch's operators do. ``fmt`` is a cast, format or name; None computes in that dtype, product rounded first.
+    ``seed``: of the random bits of a stochastic ``fmt``, None for torch's generator.
 
     Exact for operands of float32 and narrower: the product is exact in float64, the sum is rounded to odd there, which
     the one rounding to ``fmt`` does not notice (Boldo and Melquiond, IEEE Trans. Computers 57(4), 2008) as long as its
@@ -91,7 +114,7 @@ def multiply_add(x: Tensor, y: Tensor, z: Tensor | float, fmt: Any = None) -> Te
     if fmt is None:
         return (x.to(work) + y.to(work) * factor.to(work)).to(x.dtype)
     total = _odd_sum(x.double(), y.double() * factor.double())
-    return quantize(total, fmt).to(x.dtype)
+    return quantize(total, fmt, seed=seed).to(x.dtype)
 
 
 def _odd_sum(x: Tensor, y: Tensor) -> Tensor:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -11,7 +13,8 @@ from torch.optim import SGD, Adam, AdamW, Optimizer
 from gemmsim.ops.errors import message
 
 from .base import Closure, evaluate
-from .steps import OptimizerError, TensorQuant, read_tensor
+from .draws import SeededRoundings
+from .steps import OptimizerError, Rounded, TensorQuant, holder, read_tensor
 
 __all__ = ["QOptim"]
 
@@ -20,7 +23,7 @@ _QUANTS = ("weight_quant", "grad_quant", "momentum_quant", "acc_quant")
 _MOMENTA = ("momentum_buffer", "exp_avg", "exp_avg_sq", "max_exp_avg_sq")
 
 
-class QOptim(Optimizer):
+class QOptim(SeededRoundings):
     """``optim``, an SGD, Adam or AdamW of ``torch.optim``, with gradients, states and weights rounded around its step.
 
     Args:
@@ -29,7 +32,10 @@ class QOptim(Optimizer):
         grad_quant: rounding of gradients, in place, before the step.
         momentum_quant: rounding of momentum or moments, amsgrad's maximum included, after the step.
         acc_quant: rounding of a master copy of the weights. Where it is given, the step updates the copy, and
-            ``weight_quant`` rounds from it: ``w = weight_quant(acc_quant(w_master - update))``.
+            ``weight_quant`` rounds from it: ``w = weight_quant(acc_quant(w_master - update))``. Where the weights'
+            dtype does not hold its numbers, as "fp32" of weights in bfloat16, copies, the step and its states are in
+            float32 (float64).
+        seed: of the random bits of stochastic roundings, as in ``QSGD``.
 
     A quantiser is a cast, a format, a string, a pair (format, rounding), or a function from tensor to tensor.
     The order of a step: closure, gradients, weights from their master copies, the step of ``optim``, master copies,
@@ -57,12 +63,15 @@ class QOptim(Optimizer):
         grad_quant: Any = None,
         momentum_quant: Any = None,
         acc_quant: Any = None,
+        *,
+        seed: int | None = None,
     ) -> None:
         if not isinstance(optim, (SGD, Adam, AdamW)):
             asked = f"QOptim: {type(optim).__name__}"
             raise OptimizerError(message(asked, "torch.optim's SGD, Adam and AdamW", "Wrap one of these."))
         for name, quant in zip(_QUANTS, (weight_quant, grad_quant, momentum_quant, acc_quant), strict=True):
             setattr(self, name, read_tensor("QOptim", name, quant))
+        self._put_seed("QOptim", seed)
         super().__init__(optim.param_groups, optim.defaults)
         self.optim = optim
         self._share()
@@ -74,28 +83,58 @@ class QOptim(Optimizer):
     def step(self, closure: Closure | None = None) -> Any:
         """One step; the closure's loss, if one is given. The closure runs once, with the weights as they are."""
         loss = evaluate(closure)
+        self._begin_step()
         active = [p for group in self.param_groups for p in group["params"] if p.grad is not None]
         for parameter in active:
             if self.grad_quant is not None:
-                parameter.grad.copy_(self.grad_quant(parameter.grad))
-            if self.acc_quant is not None and "master" in self.state.get(parameter, {}):
-                parameter.copy_(self.state[parameter]["master"])
-        self.optim.step()
+                parameter.grad.copy_(self._rounded(parameter, self.grad_quant, parameter.grad))
+        with self._masters_in_place(active):
+            self.optim.step()
+            for parameter in active:
+                if self.acc_quant is not None:
+                    parameter.copy_(self._rounded(parameter, self.acc_quant, parameter))
+                    self.state[parameter]["master"] = parameter.detach().clone()
         for parameter in active:
             self._round(parameter)
         return loss
 
+    @contextmanager
+    def _masters_in_place(self, active: list[Tensor]) -> Iterator[None]:
+        """Weights as their master copies inside, in a dtype that holds acc_quant's numbers; gradients likewise.
+
+        Afterwards the weights have their dtype again and the numbers of the copies, as far as it holds them.
+        """
+        narrow: list[tuple[Tensor, Tensor, Tensor]] = []
+        for parameter in active if self.acc_quant is not None else ():
+            master = self.state.get(parameter, {}).get("master")
+            target = self.acc_quant.target if isinstance(self.acc_quant, Rounded) else None
+            wide = parameter.dtype if target is None else holder(str(target), parameter.dtype)
+            if wide != parameter.dtype:
+                given, gradient = parameter.data, parameter.grad
+                narrow.append((parameter, given, gradient))  # type: ignore[arg-type]  # active ones have gradients
+                parameter.grad = None
+                parameter.data = given.to(wide) if master is None else master.to(wide)
+                parameter.grad = gradient.to(wide)  # type: ignore[union-attr]
+            elif master is not None:
+                parameter.copy_(master)
+        try:
+            yield
+        finally:
+            for parameter, given, gradient in narrow:
+                parameter.grad = None
+                given.copy_(parameter.data)
+                parameter.data = given
+                parameter.grad = gradient
+
     def _round(self, parameter: Tensor) -> None:
         state = self.state[parameter]
-        if self.acc_quant is not None:
-            parameter.copy_(self.acc_quant(parameter))
-            state["master"] = parameter.detach().clone()
         if self.weight_quant is not None:
-            parameter.copy_(self.weight_quant(parameter))
+            master = state.get("master", parameter)
+            parameter.copy_(self._rounded(parameter, self.weight_quant, master))
         if self.momentum_quant is not None:
             for name in _MOMENTA:
                 if state.get(name) is not None:
-                    state[name].copy_(self.momentum_quant(state[name]))
+                    state[name].copy_(self._rounded(parameter, self.momentum_quant, state[name]))
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         """Add a group to ``optim`` and so to this one."""
@@ -114,6 +153,12 @@ class QOptim(Optimizer):
         """Load what ``state_dict`` gave, or the state of a plain optimizer of the same class."""
         self.optim.load_state_dict(state_dict)
         self._share()
+        # PyTorch converts states to the weights' dtype; those that were wider stay as they were.
+        saved = [place for group in state_dict["param_groups"] for place in group["params"]]
+        for place, parameter in zip(saved, (p for group in self.param_groups for p in group["params"]), strict=True):
+            for name, value in state_dict["state"].get(place, {}).items():
+                if isinstance(value, Tensor) and value.dtype.itemsize > self.state[parameter][name].dtype.itemsize:
+                    self.state[parameter][name] = value.detach().clone().to(self.state[parameter][name].device)
 
     def __getstate__(self) -> dict[str, Any]:
         own = {name: getattr(self, name) for name in (*_QUANTS, "optim")}

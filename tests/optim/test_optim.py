@@ -374,3 +374,109 @@ def test_errors_say_what_is_allowed():
     p.grad = torch.ones(3).to_sparse()
     with pytest.raises(OptimizerError, match="sparse"):
         QSGD([p]).step()
+
+
+SEEDED = {
+    "QSGD": lambda w, seed: QSGD([w], lr=2.0**-10, momentum=0.5, momentum_quant="bf16/sr8", acc_quant="bf16/sr16", seed=seed),
+    "QSGD compensated": lambda w, seed: QSGD([w], lr=2.0**-10, acc_quant="bf16/sr16", compensated=True, seed=seed),
+    "QAdam": lambda w, seed: QAdam([w], acc_quant="bf16/sr16", momentum_quant="bf16/sr", amsgrad=True, seed=seed),
+    "QAdamW": lambda w, seed: QAdamW([w], acc_quant="bf16/sr16", compensated=True, seed=seed),
+    "QOptim": lambda w, seed: QOptim(
+        torch.optim.SGD([w], lr=2.0**-10, momentum=0.5), weight_quant="e5m6/sr4", grad_quant="e5m2/sr4",
+        momentum_quant="bf16/sr8", acc_quant="bf16/sr16", seed=seed,
+    ),
+}  # fmt: skip
+
+
+def replica(make, steps, *, seed, generator, state=None, start=None):
+    """A weight after ``steps`` with the same gradients everywhere, and the optimizer."""
+    weight = torch.nn.Parameter(torch.ones(500) if start is None else start.clone())
+    optimizer = make(weight, seed)
+    if state is not None:
+        optimizer.load_state_dict(state)
+    torch.manual_seed(generator)  # as data and dropout want it
+    for step in steps:
+        weight.grad = torch.linspace(-1, 0.3, 500) * (1 + step)
+        optimizer.step()
+    return weight.detach().clone(), optimizer
+
+
+@pytest.mark.parametrize("name", SEEDED)
+def test_replicas_with_equal_gradients_and_a_seed_stay_equal(name):
+    first, _ = replica(SEEDED[name], range(5), seed=3, generator=0)
+    second, _ = replica(SEEDED[name], range(5), seed=3, generator=1)
+    assert torch.equal(first, second)
+    assert not torch.equal(first, replica(SEEDED[name], range(5), seed=4, generator=0)[0])
+    unseeded = [replica(SEEDED[name], range(5), seed=None, generator=g)[0] for g in (0, 1)]
+    assert not torch.equal(*unseeded)
+
+
+@pytest.mark.parametrize("name", SEEDED)
+def test_a_seeded_run_goes_on_where_its_state_says(name):
+    whole, _ = replica(SEEDED[name], range(6), seed=3, generator=0)
+    half, optimizer = replica(SEEDED[name], range(3), seed=3, generator=0)
+    state = copy.deepcopy(optimizer.state_dict())
+    assert all(group["rounding_steps"] == 3 for group in state["param_groups"])
+    rest, _ = replica(SEEDED[name], range(3, 6), seed=3, generator=9, state=state, start=half)
+    assert torch.equal(whole, rest)
+
+
+def test_bits_of_a_seed_belong_to_parameters_steps_and_calls():
+    """No two draws are the same, and a parameter without a gradient changes none of the others'."""
+    ends = []
+    for idle in (True, False):
+        weights = [torch.nn.Parameter(torch.ones(300)) for _ in range(3)]
+        optimizer = QSGD(weights, lr=2.0**-10, acc_quant="bf16/sr16", seed=1)
+        seen = []
+        for _ in range(2):
+            for n, weight in enumerate(weights):
+                weight.grad = None if idle and n == 0 else -torch.ones(300)
+            optimizer.step()
+            seen.append([w.detach().clone() for w in weights])
+        ends.append(seen)
+    assert torch.equal(ends[0][1][2], ends[1][1][2])
+    (_, b, c), (_, later, _) = ends[0]
+    assert not torch.equal(b, c) and not torch.equal(later - b, b - 1)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("momentum", [0.0, 0.5])
+def test_master_copies_are_as_wide_as_their_format(dtype, momentum):
+    def run(steps, state=None, start=1.0):
+        weight = torch.nn.Parameter(torch.full((2,), start, dtype=dtype))
+        inner = torch.optim.SGD([weight], lr=2.0**-12, momentum=momentum)
+        optimizer = QOptim(inner, weight_quant="bf16" if dtype == torch.bfloat16 else "fp16", acc_quant="fp32")
+        if state is not None:
+            optimizer.load_state_dict(state)
+        for _ in range(steps):
+            weight.grad = torch.full((2,), -1.0, dtype=dtype)
+            optimizer.step()
+        return weight, optimizer
+
+    weight, optimizer = run(1024)
+    wide = torch.nn.Parameter(torch.ones(2))
+    plain = torch.optim.SGD([wide], lr=2.0**-12, momentum=momentum)
+    for _ in range(1024):
+        wide.grad = torch.full((2,), -1.0)
+        plain.step()
+    assert weight.dtype == weight.grad.dtype == dtype and torch.equal(weight.detach(), wide.detach().to(dtype))
+    assert optimizer.state[weight]["master"].dtype == torch.float32
+    assert torch.equal(optimizer.state[weight]["master"], wide.detach())
+    half, first = run(512)
+    rest, second = run(512, copy.deepcopy(first.state_dict()), half[0].item())
+    assert torch.equal(second.state[rest]["master"], wide.detach())
+
+
+@pytest.mark.parametrize("make", [
+    lambda w: QSGD([w], acc_quant="fp32"), lambda w: QSGD([w], momentum=0.5, momentum_quant="fp16"),
+    lambda w: QAdam([w], acc_quant="e5m10"), lambda w: QAdamW([w], momentum_quant="fp32", compensated=True),
+])  # fmt: skip
+def test_formats_that_the_weights_dtype_does_not_hold_are_refused(make):
+    weight = torch.nn.Parameter(torch.ones(2, dtype=torch.bfloat16))
+    optimizer = make(weight)
+    weight.grad = torch.ones_like(weight)
+    with pytest.raises(
+        OptimizerError, match=r"of weights in bfloat16; allowed: formats whose numbers that dtype holds"
+    ):
+        optimizer.step()
+    assert weight.tolist() == [1, 1]
