@@ -18,7 +18,11 @@ class _AdamSteps(StatesMixin):
 
     @torch.no_grad()
     def step(self, closure: Closure | None = None) -> Any:
-        """One update; the closure's loss, if one is given."""
+        """One update; the closure's loss, if one is given.
+
+        Raises:
+            OptimizerError: for gradients and formats that the class names.
+        """
         loss = evaluate(closure)
         self._begin_step()
         for group in self.param_groups:
