@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from gemmsim import train
-from gemmsim.nn import QConv2d, QLinear
+from gemmsim.nn import QConv2d, QLinear, call_children
 
 
 def arguments(description: str, *, epochs: int, batch: int) -> argparse.Namespace:
@@ -101,4 +101,4 @@ def with_formats(model: nn.Module, formats: Any) -> nn.Module:
         for name, child in list(module.named_children()):
             if type(child) in classes:
                 setattr(module, name, classes[type(child)].from_float(child, formats))
-    return model
+    return call_children(model)

@@ -6,52 +6,75 @@ All of it leans on private names of PyTorch's compiler; tests/emulation/test_com
 from __future__ import annotations
 
 import sys
-import warnings
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from functools import wraps
 from typing import Any
 
 import torch
 
 from gemmsim.ops.tracing import assume_constant_result, when_compiler_loads
 
+from . import replaced
 from .blame import blamed
+from .replaced import Wanted
 
 __all__ = [
+    "ask_about",
     "errors_as_they_are",
-    "ignore_warning_of_hooks",
     "in_compiled_graph",
     "is_recorded",
     "is_suspicious",
     "leave_alone",
     "note_native",
-    "prepare",
     "raised",
+    "skip",
+    "wanted",
 ]
 
 #: Texts of configs under which a traced call was left to PyTorch: its compiled form must not be emulated when it runs.
 _LEFT: set[str] = set()
+#: Calls of the table that modes are to be asked about.
+_CALLS: set[Any] = set()
+_OVERRIDABLE = "get_overridable_functions"
 
 
-def prepare(calls: Iterable[Any], skipped: Iterable[Callable[..., Any]]) -> None:
-    """Tells the compiler, as soon as there is one, to ask modes about these calls, and to run ``skipped`` and what they
-    call as they are where it meets them on their own: it would compile each frame of theirs."""
-    asked, functions = list(calls), list(skipped)
+def ask_about(calls: Iterable[Any]) -> None:
+    """The compiler, where it is, asks modes about these calls while a context is open."""
+    _CALLS.update(calls)
+
+
+def wanted() -> list[Wanted]:
+    """What is replaced in the compiler while a context is open: which calls it asks modes about."""
+    module: Any = sys.modules.get("torch._dynamo.variables.torch")
+    return [(module, _OVERRIDABLE, _asks_more)] if hasattr(module, _OVERRIDABLE) else []
+
+
+def _asks_more(original: Callable[[], set[Any]]) -> Callable[[], set[Any]]:
+    found: set[Any] = set()
+
+    @wraps(original)
+    def get_overridable_functions() -> set[Any]:
+        if not _CALLS <= found:
+            found.update(original(), _CALLS)
+        return found
+
+    return get_overridable_functions
+
+
+def skip(functions: Iterable[Callable[..., Any]]) -> None:
+    """Functions of this package, which the compiler runs as they are, with what they call, where it meets them on their
+    own: it would compile each frame of theirs."""
+    skipped = list(functions)
 
     def tell() -> None:
         from torch._C._dynamo.eval_frame import _FrameAction, _FrameExecStrategy, set_code_exec_strategy
-        from torch._dynamo.variables.torch import get_overridable_functions
 
-        get_overridable_functions().update(asked)
-        for function in functions:
+        for function in skipped:
             set_code_exec_strategy(function.__code__, _FrameExecStrategy(_FrameAction.SKIP, _FrameAction.SKIP))
+        replaced.more(wanted)
 
     when_compiler_loads(tell)
-
-
-def ignore_warning_of_hooks() -> None:
-    """The compiler's wrapper of a module warns that hooks on all modules fire for it, too: ours pass wrappers over."""
-    warnings.filterwarnings("ignore", message="Using `torch.compile\\(module\\)` when there are global hooks")
 
 
 @assume_constant_result

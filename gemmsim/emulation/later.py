@@ -6,11 +6,12 @@ held there: the config, the place and the counters.
 
 from __future__ import annotations
 
+import inspect
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import partial, wraps
-from threading import Lock, local
+from functools import wraps
+from threading import local
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary, WeakSet
 
@@ -20,8 +21,10 @@ from torch import Tensor
 from gemmsim.arithmetic import UnsupportedSpec
 from gemmsim.ops.errors import message
 
+from . import compiled, replaced
 from .compiled import raised
 from .places import Placed, Places, path_running
+from .replaced import Wanted
 from .rules import formats_at
 
 __all__ = [
@@ -43,12 +46,10 @@ _ENGINE = frozenset((Tensor.backward, torch.autograd.backward, torch.autograd.gr
 _CHECKPOINTS = ("torch.utils.checkpoint", "torch.distributed._composable.checkpoint_activation")
 #: Where functions are defined whose backward passes multiply as their forward passes did.
 _KNOWN = ("gemmsim.", "torch._functorch.")
-_GENERATOR = "_checkpoint_without_reentrant_generator"
+#: What a checkpoint runs, in PyTorch 2.15 and before; the latter is there as well, and calls the former.
+_GENERATORS = ("_checkpoint_without_reentrant_generator_impl", "_checkpoint_without_reentrant_generator")
 
-_lock = Lock()
-_open = 0
-_undo: list[Callable[[], None]] = []
-
+_COMPILES = "setup_compilation_env"
 
 #: Arithmetics of converted models that draw random bits: each knows its ``counter``.
 OWNERS: WeakSet[Any] = WeakSet()
@@ -97,7 +98,7 @@ def current() -> Any:
     """The emulation in force in this thread, None if there is none."""
     found = None
     for mode in torch.overrides._get_current_function_mode_stack():
-        if isinstance(mode, Placed):
+        if isinstance(mode, Placed) and not mode.gone:
             found = mode
     return found
 
@@ -109,21 +110,23 @@ def is_engine(func: Any) -> bool:
 
 def opened() -> None:
     """A context opens: from the first one on, checkpoints and others' functions take snapshots."""
-    global _open
-    with _lock:
-        _open += 1
-        if _open == 1:
-            _undo.extend((_replace_apply(), _replace_replicas()))
-            _undo.extend((*_replace_generators(), *_replace_flex()))
+    replaced.opened(_wanted)
 
 
 def closed() -> None:
     """A context closes: after the last one PyTorch is as it was."""
-    global _open
-    with _lock:
-        _open -= 1
-        while not _open and _undo:
-            _undo.pop()()
+    replaced.closed()
+
+
+def _wanted() -> list[Wanted]:
+    """What is replaced while a context is open."""
+    return [
+        (torch.autograd.Function, "apply", _replace_apply),
+        (torch.nn.DataParallel, "parallel_apply", _replace_replicas),
+        *_replace_generators(),
+        *_replace_flex(),
+        *compiled.wanted(),
+    ]
 
 
 def checkpoint_contexts() -> tuple[Any, Any]:
@@ -154,17 +157,14 @@ def carry(function: Callable[..., Any]) -> Callable[..., Any]:
     return carried
 
 
-def _replace_replicas() -> Callable[[], None]:
+def _replace_replicas(original: Any) -> Any:
     """``DataParallel`` whose threads run in the context."""
-    kind = torch.nn.DataParallel
-    original = kind.parallel_apply
 
     @wraps(original)
     def parallel_apply(self: Any, replicas: Any, *args: Any, **kwargs: Any) -> Any:
         return original(self, [carry(replica) for replica in replicas], *args, **kwargs)
 
-    kind.parallel_apply = parallel_apply  # type: ignore[method-assign]
-    return partial(setattr, kind, "parallel_apply", original)
+    return parallel_apply
 
 
 def unseen_products(name: str, mode: Any) -> Exception:
@@ -182,13 +182,13 @@ def leaves_attention(mode: Any) -> bool:
     return all(formats_at(mode.text, path, kind) is None for kind in ("sdpa.qk", "sdpa.pv"))
 
 
-def _replace_flex() -> list[Callable[[], None]]:
+def _replace_flex() -> list[Wanted]:
     """``flex_attention`` outside compiled code, which compiles itself: refused before."""
     module: Any = sys.modules.get("torch.nn.attention.flex_attention")
-    original = getattr(module, "setup_compilation_env", None)
-    if original is None:
-        return []
+    return [(module, _COMPILES, _refuses)] if hasattr(module, _COMPILES) else []
 
+
+def _refuses(original: Callable[..., Any]) -> Callable[..., Any]:
     @wraps(original)
     def refuse(*args: Any, **kwargs: Any) -> Any:
         mode = current()
@@ -196,35 +196,37 @@ def _replace_flex() -> list[Callable[[], None]]:
             return original(*args, **kwargs)
         raise unseen_products("flex_attention", mode)
 
-    module.setup_compilation_env = refuse
-    return [partial(setattr, module, "setup_compilation_env", original)]
+    return refuse
 
 
-def _replace_generators() -> list[Callable[[], None]]:
+def _replace_generators() -> list[Wanted]:
     """Non-reentrant checkpoints whose recomputation restores the context."""
-    undo: list[Callable[[], None]] = []
-    for name in _CHECKPOINTS:
-        module = sys.modules.get(name)
-        original = getattr(module, _GENERATOR, None)
-        if original is not None:
-            setattr(module, _GENERATOR, _with_snapshot(original))
-            undo.append(partial(setattr, module, _GENERATOR, original))
-    return undo
+    found: list[Wanted] = []
+    for module in map(sys.modules.get, _CHECKPOINTS):
+        names = [name for name in _GENERATORS if hasattr(module, name)]
+        found += [(module, name, _with_snapshot) for name in names[:1]]
+    return found
 
 
 def _with_snapshot(original: Callable[..., Any]) -> Callable[..., Any]:
+    parameters = inspect.signature(original).parameters
+    named = parameters["context_fn"].kind is inspect.Parameter.KEYWORD_ONLY
+    at = len(parameters) if named else list(parameters).index("context_fn")
+
     @wraps(original)
-    def generator(fn: Any, preserve_rng_state: Any = True, context_fn: Any = None, *args: Any, **kwargs: Any) -> Any:
-        given = torch.utils.checkpoint.noop_context_fn if context_fn is None else context_fn
+    def generator(*args: Any, **kwargs: Any) -> Any:
         if torch.compiler.is_compiling():
-            return original(fn, preserve_rng_state, given, *args, **kwargs)
+            return original(*args, **kwargs)
+        given = args[at] if len(args) > at else kwargs.get("context_fn", torch.utils.checkpoint.noop_context_fn)
 
         def contexts() -> tuple[Any, Any]:
             taken = Snapshot.take()
             forward, recompute = given()
             return forward, recompute if taken is None else _both(taken, recompute)
 
-        return original(fn, preserve_rng_state, contexts, *args, **kwargs)
+        if len(args) > at:
+            return original(*args[:at], contexts, *args[at + 1 :], **kwargs)
+        return original(*args, **{**kwargs, "context_fn": contexts})
 
     return generator
 
@@ -247,29 +249,31 @@ _CALLS = _Calls()
 _TIED: WeakKeyDictionary[type, type] = WeakKeyDictionary()
 
 
-_ORIGINAL = torch.autograd.Function.__dict__["apply"]
+def _replace_apply(original: Any) -> Any:
+    """``torch.autograd.Function.apply`` while a context is open: others' backward passes restore the context."""
+    theirs = getattr(original, "__func__", original)
+    # PyTorch 2.15 has a method of C++ here.
+    call = (lambda cls, *args: original.__get__(None, cls)(*args)) if theirs is original else theirs
+
+    @wraps(theirs)
+    def apply(cls: Any, *args: Any, **kwargs: Any) -> Any:
+        # Those of compiled graphs hold no code of anybody's.
+        if torch.compiler.is_compiling() or cls.__module__.startswith(_KNOWN) or hasattr(cls, "_gemmsim_tied"):
+            return call(cls, *args, **kwargs)
+        taken = Snapshot.take()
+        if taken is None:
+            return call(cls, *args, **kwargs)
+        _CALLS.snapshots.append(taken)
+        try:
+            return call(_tied(cls), *args, **kwargs)
+        finally:
+            _CALLS.snapshots.pop()
+
+    return classmethod(apply)
 
 
-@wraps(_ORIGINAL.__func__)
-def apply(cls: Any, *args: Any, **kwargs: Any) -> Any:
-    """``torch.autograd.Function.apply`` while a context is open."""
-    # Those of compiled graphs hold no code of anybody's.
-    if torch.compiler.is_compiling() or cls.__module__.startswith(_KNOWN) or hasattr(cls, "_gemmsim_tied"):
-        return _ORIGINAL.__func__(cls, *args, **kwargs)
-    taken = Snapshot.take()
-    if taken is None:
-        return _ORIGINAL.__func__(cls, *args, **kwargs)
-    _CALLS.snapshots.append(taken)
-    try:
-        return _ORIGINAL.__func__(_tied(cls), *args, **kwargs)
-    finally:
-        _CALLS.snapshots.pop()
-
-
-def _replace_apply() -> Callable[[], None]:
-    """Functions of others whose backward pass restores the context."""
-    torch.autograd.Function.apply = classmethod(apply)  # type: ignore[method-assign, assignment]
-    return partial(setattr, torch.autograd.Function, "apply", _ORIGINAL)
+#: One that was never in place: all of them have the same code, which the compiler is told to leave alone.
+apply = _replace_apply(vars(torch.autograd.Function)["apply"]).__func__
 
 
 def _tied(function: Any) -> Any:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import inspect
 import sys
 from collections.abc import Callable, Sequence
 from functools import lru_cache, wraps
 from hashlib import sha256
+from threading import get_ident
 from typing import Any
 
 import torch
@@ -30,23 +32,19 @@ from . import (  # noqa: F401  # they fill tables
     places,
     products,
     recurrent,
+    replaced,
     scaled,
 )
 from .blame import is_from
 from .casts import untouched
 from .compiled import raised
 from .inside import text_inside
+from .operands import are_ours, handlers_of
 from .places import Placed, Places, await_first, path_running, paths_of, unwatch, watch
 from .rules import Config, ConfigError, ConfigLike, config_of, formats_at, needs_of, problem, reachable, text_of
 from .table import TABLE, Entry, Site, adopt, bound, unseen
 
 __all__ = ["Emulation", "emulate", "seed_of"]
-
-_PLAIN = (Tensor, nn.Parameter, nn.Buffer)
-_NO_DISPATCH: Any = torch._C._disabled_torch_dispatch_impl
-_NO_FUNCTION: Any = torch._C._disabled_torch_function_impl
-#: Subclasses whose products have rules of their own in this package's operators, or no values at all.
-_KNOWN = ("FakeTensor", "FunctionalTensor", "DTensor", "AsyncCollectiveTensor", "CausalBias")
 
 
 class emulate:
@@ -91,7 +89,7 @@ class emulate:
             do = "Give the model that paths are relative to, or leave it out."
             raise raised(ConfigError, message(asked, "a module", do))
         self.root = root
-        self._modes: list[Emulation] = []
+        self._modes: list[tuple[int, Emulation]] = []  # each with the thread that entered it
 
     @property
     def config(self) -> Config:
@@ -104,18 +102,34 @@ class emulate:
         return is_from(error, self.text)
 
     def __enter__(self) -> Emulation:
-        mode = Emulation(self.text, self.seed, self.root)
-        self._modes.append(mode)
-        return mode.__enter__()
+        mode = Emulation(self.text, self.seed, self.root).__enter__()
+        self._modes.append((_thread(), mode))
+        return mode
 
     def __exit__(self, *error: Any) -> None:
-        self._modes.pop().__exit__(*error)
+        thread, at = _thread(), len(self._modes) - 1
+        while at and self._modes[at][0] != thread:
+            at -= 1
+        if self._modes[at][0] != thread:  # a generator that goes on in another thread: any of them
+            at = len(self._modes) - 1
+        self._modes.pop(at)[1].__exit__(*error)
 
     def __repr__(self) -> str:
         return f"emulate(seed={self.seed})\n{self.config}"
 
     def __call__(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        """``function`` that runs in a context of its own at each call."""
+        """``function`` that runs in a context of its own at each call; of a generator, whenever its own code runs.
+
+        Raises:
+            ConfigError: for functions written with ``async``, whose code runs among that of others.
+        """
+        if not torch.compiler.is_compiling():
+            if inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function):
+                asked = f"emulate as the decorator of {function.__qualname__}, an async function"
+                do = "Try `with gemmsim.emulate(...)` around code inside it that awaits nothing."
+                raise ConfigError(message(asked, "functions and generator functions", do))
+            if inspect.isgeneratorfunction(function):
+                return self._generator(function)
 
         @wraps(function)
         def emulated(*args: Any, **kwargs: Any) -> Any:
@@ -123,6 +137,32 @@ class emulate:
                 return function(*args, **kwargs)
 
         return emulated
+
+    def _generator(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """A generator function whose code runs in one context, which holds no longer while it waits."""
+
+        @wraps(function)
+        def emulated(*args: Any, **kwargs: Any) -> Any:
+            mode = Emulation(self.text, self.seed, self.root)
+            generator = function(*args, **kwargs)
+            go_on, given = generator.send, None
+            while True:
+                try:
+                    with mode:
+                        out = go_on(given)
+                except StopIteration as stop:
+                    return stop.value
+                try:
+                    go_on, given = generator.send, (yield out)
+                except BaseException as error:  # of its end, too
+                    go_on, given = generator.throw, error
+
+        return emulated
+
+
+def _thread() -> int:
+    """Which thread runs; compiled code runs in one."""
+    return 0 if torch.compiler.is_compiling() else get_ident()
 
 
 class Emulation(Placed):
@@ -180,10 +220,25 @@ class Emulation(Placed):
 
     def __exit__(self, *error: Any) -> None:
         if self.pushed:
-            super().__exit__(*error)
+            self._leave(error)
         self.depth -= 1
         if not self.depth:
             self._close()
+
+    def _leave(self, error: tuple[Any, ...]) -> None:
+        """In force no longer: a generator may leave its context before one that was entered since, and elsewhere."""
+        if torch.compiler.is_compiling() or torch.overrides._get_current_function_mode() is self:
+            super().__exit__(*error)
+            return
+        if not any(mode is self for mode in torch.overrides._get_current_function_mode_stack()):
+            self.gone = True  # the thread that entered it keeps it, to no effect
+            self.shadowed += 1
+            return
+        above = []
+        while (mode := torch.overrides._pop_mode()) is not self:
+            above.append(mode)
+        for mode in reversed(above):
+            torch.overrides._push_mode(mode)
 
     def _open(self) -> None:
         self._outer = _open_emulations()
@@ -195,13 +250,14 @@ class Emulation(Placed):
             if self.places is not None and not self.places.rooted:
                 self._stop = await_first(self._check_first)
             return
+        if traced:
+            if not self._outer:
+                _begin_traced()
+        else:
+            _prepare()
+            later.opened()
         if self.places is not None:
             watch()
-        if traced:
-            _prepare_while_traced()
-        else:
-            later.opened()
-            _prepare()
 
     def _check_first(self, module: nn.Module) -> None:
         """The rules' patterns against the first model called."""
@@ -213,12 +269,14 @@ class Emulation(Placed):
                 self._stop()
                 self._stop = None
             return
-        if not torch.compiler.is_compiling():
-            later.closed()
         if self.places is not None:
             unwatch()
         for mode in self._outer:
             mode.shadowed -= 1
+        if not torch.compiler.is_compiling():
+            later.closed()
+        elif not self._outer:
+            _end_traced()
         self._outer = []
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -269,8 +327,8 @@ class Emulation(Placed):
                 return entry.run(*args, **kwargs)
         path = "" if self.places is None else self.places.path
         sites = self.sites(path, entry.kinds)
-        if sites is None or not _ours(args, kwargs):
-            if sites is not None and (handlers := _handlers(types)):
+        if sites is None or not are_ours(args, kwargs):
+            if sites is not None and (handlers := handlers_of(types)):
                 return self._handled(handlers, func, types, args, kwargs)
             if torch.compiler.is_compiling() and reachable(self.text, "/".join(entry.kinds)):
                 compiled.note_native(self.text)
@@ -366,20 +424,25 @@ def _prepare() -> None:
     new = adopt()
     if not _prepared:
         _prepared = True
-        ours = (Emulation.__torch_function__, places.before, places.after, later.apply)
-        compiled.prepare(TABLE, ours)
-        compiled.ignore_warning_of_hooks()
+        compiled.ask_about(TABLE)
+        compiled.skip((Emulation.__torch_function__, places.before, places.after, later.apply))
     elif new:
-        compiled.prepare(new, ())
+        compiled.ask_about(new)
     if "torch._higher_order_ops.flex_attention" in sys.modules:
         for name in ("flex_attention", "flex_attention_backward"):
             _OPAQUE[getattr(torch.ops.higher_order, name)] = name
 
 
 @assume_constant_result
-def _prepare_while_traced() -> None:
+def _begin_traced() -> None:
     """The compiler learns what it must ask about before it follows the first context's calls, too."""
     _prepare()
+    replaced.trace_begins(compiled.wanted)
+
+
+@assume_constant_result
+def _end_traced() -> None:
+    replaced.trace_ends()
 
 
 def _under(mode: Emulation, value: Any) -> Any:
@@ -410,42 +473,6 @@ def _open_emulations() -> list[Emulation]:
     """Those in force in this thread that no inner one shadows yet."""
     stack = torch.overrides._get_current_function_mode_stack()
     return [mode for mode in stack if isinstance(mode, Emulation)]
-
-
-def _ours(args: Any, kwargs: Any) -> bool:
-    """Whether all tensors are of classes whose values our operators see: others know their own products."""
-    # Traced backward passes may not ask for a layout; what is compiled is dense.
-    dense = torch.compiler.is_compiling()
-    for value in (*args, *kwargs.values()) if kwargs else args:
-        if isinstance(value, Tensor):
-            if not (type(value) in _PLAIN or type(value).__name__ in _KNOWN or (not dense and _is_thin(type(value)))):
-                return False
-            if not dense and (value.layout is not torch.strided or value.is_nested):
-                return False
-        elif isinstance(value, (list, tuple)) and not _ours(value, {}):
-            return False
-    return True
-
-
-@lru_cache(maxsize=256)
-def _has_no_kernels(kind: type) -> bool:
-    """Whether a class of tensors is PyTorch's for its operators, whatever it does to functions."""
-    return issubclass(kind, Tensor) and kind.__torch_dispatch__ is _NO_DISPATCH
-
-
-def _is_thin(kind: type) -> bool:
-    """Whether tensors of this class are ordinary where the program is: it changes no operator, and if it handles
-    functions (``torchvision``'s images do) then it has done so already."""
-    if not _has_no_kernels(kind):
-        return False
-    return kind.__torch_function__ is _NO_FUNCTION or not torch._C._is_torch_function_enabled()  # type: ignore[attr-defined]
-
-
-def _handlers(types: Sequence[type]) -> Sequence[type]:
-    """Classes among those of the operands that handle functions, if they change no operator; empty in compiled code."""
-    if torch.compiler.is_compiling() or not torch._C._is_torch_function_enabled():
-        return ()
-    return types if all(map(_has_no_kernels, types)) else ()
 
 
 def _written(out: Tensor, result: Tensor) -> Tensor:

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import copyreg
 import json
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
-from weakref import WeakKeyDictionary, finalize
+from weakref import finalize
 
 import torch
 from torch import Tensor, nn
 
+from gemmsim.nn.instance_class import Made, blank, derived
 from gemmsim.ops.errors import message
 
 from . import later
@@ -39,11 +40,18 @@ class Arithmetic:
         self._watch()
 
     def _watch(self) -> None:
-        """Checkpoints of a model that draws random bits take its counter along, as long as the model is there."""
+        """Checkpoints of a model that draws random bits take its counter along, as long as the model is converted."""
+        self._close: Callable[[], Any] | None = None
         if self.config.draws:
             later.OWNERS.add(self)
             later.opened()
-            finalize(self, later.closed)
+            self._close = finalize(self, later.closed)
+
+    def release(self) -> None:
+        """No model computes with this any longer."""
+        if self._close is not None:
+            later.OWNERS.discard(self)
+            self._close()
 
     def __getstate__(self) -> dict[str, Any]:
         return {"model": self.model, "seed": self.seed, "counter": self.counter, "config": self.config}
@@ -69,10 +77,9 @@ class Arithmetic:
         return f"Arithmetic(seed={self.seed})\n{self.config}"
 
 
-class _Converted:
+class _Converted(Made):
     """Mixin of a converted module's class: a call from outside opens the context, one from inside is in it."""
 
-    _gemmsim_base: type[nn.Module]
     _gemmsim: Arithmetic
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -88,31 +95,16 @@ class _Converted:
         return result
 
     def __reduce_ex__(self, protocol: Any) -> Any:
-        reduced: Any = super().__reduce_ex__(protocol)
-        make, arguments, *rest = reduced
-        if make is not copyreg.__newobj__ or len(arguments) != 1:  # type: ignore[attr-defined]
+        reduced = super().__reduce_ex__(protocol)
+        if reduced[0] is not blank:
             asked = f"pickling a converted {type(self).__name__}, which pickles in a way of its own"
             raise ConfigError(message(asked, "modules that pickle as nn.Module does", "Call gemmsim.emulation.undo."))
-        return (_blank, (self._gemmsim_base,), *rest)
+        return reduced
 
 
-_CLASSES: WeakKeyDictionary[type, type] = WeakKeyDictionary()
-
-
-def _class_of(base: type[nn.Module]) -> type[nn.Module]:
-    """``base`` with a context around its calls, under the same name: files and other libraries know models by it."""
-    found = _CLASSES.get(base)
-    if found is None:
-        members = {"_gemmsim_base": base, "__module__": base.__module__, "__qualname__": base.__qualname__}
-        found = _CLASSES[base] = type(base.__name__, (_Converted, base), members)
-    return found
-
-
-def _blank(base: type[nn.Module]) -> nn.Module:
-    """An empty converted module, to be filled by ``pickle`` or ``copy``."""
-    kind: Any = _class_of(base)
-    made: nn.Module = kind.__new__(kind)
-    return made
+def _class_of(base: type) -> Any:
+    """``base`` with a context around its calls, under the same name."""
+    return derived(base, _class_of, (_Converted, base), _gemmsim_base=base)
 
 
 def convert(model: nn.Module, config: ConfigLike, seed: int = 0) -> nn.Module:
@@ -154,6 +146,8 @@ def undo(model: nn.Module) -> nn.Module:
         if base is not None and module.__dict__.get("_gemmsim") is mine:
             module.__class__ = base
             del module.__dict__["_gemmsim"]
+    if mine is not None and mine.model is model:
+        mine.release()
     return model
 
 

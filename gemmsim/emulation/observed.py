@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from threading import local
 from typing import Any, overload
 
 import torch
@@ -99,21 +100,28 @@ class Audit:
         return auditor.report
 
 
+class _Open(local):
+    """The audits that one object has open in this thread, innermost last."""
+
+    def __init__(self) -> None:
+        self.auditors: list[_Auditor] = []
+
+
 class Audited:
     """The context manager that ``audit()`` gives; entered again it makes another report."""
 
     def __init__(self, strict: bool, values: bool) -> None:
         self.strict, self.values = strict, values
-        self._open: list[_Auditor] = []
+        self._open = _Open()
 
     def __enter__(self) -> Report:
         auditor = _Auditor(self.strict, self.values)
         auditor.__enter__()
-        self._open.append(auditor)
+        self._open.auditors.append(auditor)
         return auditor.report
 
     def __exit__(self, *error: Any) -> None:
-        self._open.pop().__exit__(*error)
+        self._open.auditors.pop().__exit__(*error)
 
 
 class _Auditor(Recorder):

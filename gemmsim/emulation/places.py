@@ -11,10 +11,12 @@ from typing import Any
 import torch
 from torch import nn
 from torch.fx import GraphModule
-from torch.nn.modules import module as hooks
 from torch.overrides import TorchFunctionMode
 
+from gemmsim.ops.fx import Whole
+
 from .compiled import in_compiled_graph
+from .module_hooks import ModuleHooks
 
 __all__ = ["Placed", "Places", "after", "await_first", "before", "is_wrapper", "paths_of", "unwatch", "watch"]
 
@@ -74,8 +76,8 @@ def paths_of(root: nn.Module) -> dict[int, str]:
     return found
 
 
-#: What runs while a module is called.
-_CALL = nn.Module._call_impl.__code__
+#: What runs while a module is called: of PyTorch's, and of this package.
+_CALLS = (nn.Module._call_impl.__code__, Whole._call_impl.__code__)
 
 
 def path_running() -> str:
@@ -86,7 +88,7 @@ def path_running() -> str:
     running: list[nn.Module] = []
     frame = sys._getframe(1)
     while frame is not None:
-        if frame.f_code is _CALL:
+        if frame.f_code in _CALLS:
             running.append(frame.f_locals["self"])
         frame = frame.f_back  # type: ignore[assignment]
     return paths_of(running[-1]).get(id(running[0]), "") if running else ""
@@ -157,15 +159,11 @@ class Places:
 
 class Placed(TorchFunctionMode):
     """A mode that knows where the program is. ``places`` is None where nobody asks. ``paused``: how often code that
-    belongs to another moment runs now, which has places of its own."""
+    belongs to another moment runs now, which has places of its own. ``gone``: left in another thread than entered."""
 
     places: Places | None = None
     paused: int = 0
-
-
-#: Key of the hooks among those of all modules: always the same, because compiled code remembers it.
-_KEY = -0x6E6D
-_open = 0
+    gone: bool = False
 
 
 def before(module: nn.Module, args: Any) -> None:
@@ -186,26 +184,17 @@ def after(module: nn.Module, args: Any, result: Any) -> None:
             mode.places.leave()
 
 
+_PLACES = ModuleHooks(-0x6E6D, before, after)
+
+
 def watch() -> None:
     """Hooks on all modules, for as long as anybody asks: they keep the places of the modes in force."""
-    global _open
-    _open += 1
-    hooks._global_forward_pre_hooks[_KEY] = before
-    hooks._global_forward_hooks[_KEY] = after
-    hooks._global_forward_hooks_always_called[_KEY] = True
+    _PLACES.put()
 
 
 def unwatch() -> None:
     """One who asked does no longer."""
-    global _open
-    _open -= 1
-    if not _open:
-        for known in (
-            hooks._global_forward_pre_hooks,
-            hooks._global_forward_hooks,
-            hooks._global_forward_hooks_always_called,
-        ):
-            known.pop(_KEY, None)
+    _PLACES.take()
 
 
 class _Waiting(local):
@@ -216,9 +205,6 @@ class _Waiting(local):
 
 
 _WAITING = _Waiting()
-#: Its hook is another than ``before``, which contexts that ask for places have on every call, and than an audit's.
-_FIRST_KEY = _KEY + 1
-_waiting = 0
 
 
 def await_first(check: Callable[[nn.Module], None]) -> Callable[[], None]:
@@ -227,20 +213,15 @@ def await_first(check: Callable[[nn.Module], None]) -> Callable[[], None]:
     All that a context needs in which no place matters: later calls of modules find no hook. In compiled code, whose
     trace a hook would be part of, nothing is called.
     """
-    global _waiting
-    hooks._global_forward_pre_hooks[_FIRST_KEY] = _first
-    _waiting += 1
+    _FIRST.put()
     _WAITING.checks.append(check)
     return partial(_stop_waiting, _WAITING.checks, check)
 
 
 def _stop_waiting(checks: list[Callable[[nn.Module], None]], check: Callable[[nn.Module], None]) -> None:
-    global _waiting
     if check in checks:
         checks.remove(check)
-        _waiting -= 1
-        if not _waiting:
-            hooks._global_forward_pre_hooks.pop(_FIRST_KEY, None)
+        _FIRST.take()
 
 
 def _first(module: nn.Module, args: Any) -> None:
@@ -250,3 +231,7 @@ def _first(module: nn.Module, args: Any) -> None:
     for check in list(_WAITING.checks):
         _stop_waiting(_WAITING.checks, check)
         check(unwrapped(module))
+
+
+#: Other ones than those of contexts that ask for places, which run for every call, and than an audit's.
+_FIRST = ModuleHooks(-0x6E6C, _first)

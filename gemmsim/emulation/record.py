@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from . import own_leaves  # noqa: F401  # they fill the table
-from .compiled import prepare
+from .compiled import skip
 from .leaves import Leaf, is_algebra, is_unknown, leaves
 from .report import INTEGER, NATIVE
 from .roles import Roles, Trail
@@ -171,7 +171,7 @@ class Recorder(TorchDispatchMode):
         return run
 
 
-prepare((), (Recorder.__torch_dispatch__,))
+skip((Recorder.__torch_dispatch__,))
 
 _DEVICE = torch.ops.prim.device.default
 _NAMES: dict[Any, str] = {}

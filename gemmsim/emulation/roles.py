@@ -8,16 +8,15 @@ from __future__ import annotations
 
 import sys
 import threading
-import warnings
 from bisect import bisect_right
 from typing import Any
 
 import torch
 from torch import nn
 from torch.fx import GraphModule
-from torch.nn.modules import module as hooks
 
 from .leaves import Leaf, Shape
+from .module_hooks import ModuleHooks
 from .places import Places, is_wrapper, paths_of
 
 __all__ = ["BACKWARD", "Roles", "Trail"]
@@ -78,26 +77,12 @@ class Trail:
         """Follows the calls of modules in this thread."""
         self.numbers, self.names = [_sequence_number()], [""]
         _open().append(self)
-        # The compiler's wrapper of a module warns that hooks on all modules fire for it, too: ours pass wrappers over.
-        warnings.filterwarnings("ignore", message="Using `torch.compile\\(module\\)` when there are global hooks")
-        with _lock:
-            hooks._global_forward_pre_hooks[_KEY] = _before
-            hooks._global_forward_hooks[_KEY] = _after
-            hooks._global_forward_hooks_always_called[_KEY] = True
-            _count[0] += 1
+        _HOOKS.put()
 
     def stop(self) -> None:
         """Follows them no longer; without any trail modules have no hooks of ours."""
         _open().remove(self)
-        with _lock:
-            _count[0] -= 1
-            if not _count[0]:
-                for known in (
-                    hooks._global_forward_pre_hooks,
-                    hooks._global_forward_hooks,
-                    hooks._global_forward_hooks_always_called,
-                ):
-                    known.pop(_KEY, None)
+        _HOOKS.take()
 
     def enter(self, module: nn.Module) -> None:
         """A module is about to run."""
@@ -133,10 +118,6 @@ class Trail:
         return bool(self.within) and self.within[-1] == running
 
 
-#: Key of the hooks among those of all modules: always the same, because compiled code remembers it.
-_KEY = -0x6E6E
-_lock = threading.Lock()
-_count = [0]
 _local = threading.local()
 
 
@@ -160,6 +141,9 @@ def _after(module: nn.Module, args: Any, result: Any) -> None:
         return
     for trail in _open():
         trail.leave()
+
+
+_HOOKS = ModuleHooks(-0x6E6E, _before, _after)
 
 
 class Roles:

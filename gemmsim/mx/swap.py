@@ -12,6 +12,7 @@ from torch.nn.utils.parametrize import is_parametrized
 
 from gemmsim.nn.conversion import Conversion
 from gemmsim.nn.emulated import Emulated
+from gemmsim.nn.outer import call_children
 from gemmsim.ops.errors import message
 
 from .configs import MXInferenceConfig, MXLinearConfig
@@ -128,6 +129,6 @@ def _swap(
             return "parametrised (torch.nn.utils.parametrize)", False
         return ("a forward of its own (filter_fn takes it)", False) if filter_fn is None else ("by filter_fn", True)
 
-    found = visit(model, "")
+    found = call_children(visit(model, ""))
     Conversion.of(owner, found, exchanged, why).tell(report)
     return found

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from .conversion import stands_for as stands_for
     from .embedding import QEmbedding as QEmbedding
     from .emulated import Emulated as Emulated
+    from .emulated import NotCalledError as NotCalledError
     from .linear import QLazyLinear as QLazyLinear
     from .linear import QLinear as QLinear
     from .normalization import QBatchNorm1d as QBatchNorm1d
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
     from .normalization import QGroupNorm as QGroupNorm
     from .normalization import QLayerNorm as QLayerNorm
     from .normalization import QRMSNorm as QRMSNorm
+    from .outer import call_children as call_children
     from .pooling import QAdaptiveAvgPool2d as QAdaptiveAvgPool2d
     from .pooling import QAvgPool1d as QAvgPool1d
     from .pooling import QAvgPool2d as QAvgPool2d

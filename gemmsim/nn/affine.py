@@ -12,7 +12,7 @@ from gemmsim.ops import QAffineFormats
 from gemmsim.ops.product.readings import warn_of_format_alone
 
 from .conversion import stands_for
-from .emulated import Emulated
+from .emulated import Emulated, keep_called
 
 __all__ = ["AffineModule", "FormatsLike"]
 
@@ -38,7 +38,7 @@ class AffineModule(Emulated, nn.Module):
         shown = list(inspect.signature(theirs).parameters.values())
         if any(p.kind is p.VAR_POSITIONAL for p in own) and not any(p.kind is p.VAR_POSITIONAL for p in shown):
             own = [*shown, *(p for p in own if p.kind is p.KEYWORD_ONLY)]
-        cls.__signature__ = inspect.Signature(own)  # type: ignore[attr-defined]
+        cls.__signature__ = inspect.Signature(own)
 
     def __init__(self, *args: Any, formats: FormatsLike | None = None, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -78,6 +78,7 @@ class AffineModule(Emulated, nn.Module):
         new = cls.__new__(getattr(cls, "cls_to_become", None) or cls)
         for name, value in module.__dict__.items():
             new.__dict__[name] = value.copy() if isinstance(value, dict) else value
+        keep_called(new)
         new.formats = formats
         return new
 

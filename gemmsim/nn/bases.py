@@ -11,7 +11,7 @@ from gemmsim.ops.errors import message
 from gemmsim.ops.product.affine_formats import QuantLike
 from gemmsim.ops.rows.formats import read_quant
 
-from .emulated import Emulated
+from .emulated import Emulated, keep_called
 
 __all__ = ["WithFormats", "WithQuants", "adopt", "bias_argument"]
 
@@ -27,7 +27,8 @@ def adopt(cls: type[_M], module: nn.Module) -> _M:
         asked = f"{cls.__name__}.from_float of a {type(module).__name__}"
         raise DTypeError(message(asked, f"a torch.nn.{base.__name__}", "Give such a module."))
     new = cls.__new__(cls)
-    new.__dict__.update({k: dict(v) if isinstance(v, dict) else v for k, v in module.__dict__.items()})
+    new.__dict__.update({k: v.copy() if isinstance(v, dict) else v for k, v in module.__dict__.items()})
+    keep_called(new)
     return new
 
 

@@ -1,72 +1,113 @@
-"""PyTorch's transformer modules, made to call their children where one of those computes otherwise than PyTorch.
+"""PyTorch's transformer modules with emulated layers inside, made to call their children.
 
 They read their children's weights and compute in their place: ``TransformerEncoderLayer`` and ``MultiheadAttention`` in
 evaluation without gradients (the "fast path"), ``MultiheadAttention`` its ``out_proj`` always, ``TransformerEncoder``
-packs its input into nested tensors, which only that path takes. No attribute of a child tells them not to in all of
-these, so their methods are replaced, once for the process, by ones that ask whether a child is emulated. Of models
-without such layers PyTorch's own methods run, in TorchScript too. Inside a layer with emulated children PyTorch's own
-attention computes in evaluation what it computes in training, too: its fast path has other bits.
+packs its input into nested tensors, which only that path takes. No class of PyTorch is changed: an encoder is told not
+to pack, a layer gets a hook, before which it leaves the fast path, and an attention becomes an instance of a class made
+from its own, which computes in evaluation what it computes in training: the fast path has other bits.
 """
 
 from __future__ import annotations
 
-import functools
 import math
-import types
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
-from torch.nn.modules import transformer
+from torch.nn.utils.parametrize import is_parametrized
 
-from gemmsim.ops.errors import ShapeError, message
+from gemmsim.ops.errors import DTypeError, ShapeError, message
 
-__all__ = ["install"]
+from .emulated import Emulated, holds_emulated, keep_called
+from .instance_class import Made, derived
 
-Asks = Callable[[nn.Module], bool]
-_MARK = "_gemmsim_calls_children"
-#: Argument by which a layer with emulated children tells PyTorch's attention inside it.
-_INSIDE = "_inside_emulated"
+__all__ = ["call_children"]
+
+_OUTER = (nn.TransformerEncoder, nn.TransformerEncoderLayer, nn.TransformerDecoderLayer, nn.MultiheadAttention)
 
 
-def install(holds: Asks) -> None:
-    """Replace methods of PyTorch's classes, unless that is done.
+def call_children(model: nn.Module) -> nn.Module:
+    """``model`` itself, in which PyTorch's transformer modules call every emulated layer inside them, in every mode.
 
-    ``holds`` says whether a module has an emulated one inside.
+    For layers that were put by hand into ``nn.TransformerEncoder``, ``nn.TransformerEncoderLayer``,
+    ``nn.TransformerDecoderLayer`` or ``nn.MultiheadAttention``; the converters of gemmsim call it themselves. Of these
+    modules, those with an emulated layer, a quantiser, a hook of gemmsim or an ``MXTensor`` anywhere inside compute in
+    evaluation what they compute in training, bit for bit. An attention gets a class made from its own, with the same
+    name; ``isinstance``, ``state_dict``, copies and pickles are as before. Modules that became ``Emulated`` by an
+    assignment to ``__class__`` get their hook. Calling it again changes nothing more.
+    Modules without such layers inside stay as they are.
+
+    Nothing is packed into nested tensors: positions that ``src_key_padding_mask`` hides have values, as in training. An
+    attention called with nested tensors raises ``ShapeError``. Subclasses whose ``forward`` does not call PyTorch's are
+    not reached.
+
+    Raises:
+        DTypeError: for anything but a module.
     """
-
-    def attention(self: Any, *args: Any, **kwargs: Any) -> Any:
-        return _attention(holds, self, *args, **kwargs)
-
-    calling: list[tuple[Any, str, Callable[..., Any]]] = [
-        (nn.TransformerEncoder, "forward", _encoder),
-        (nn.TransformerEncoderLayer, "forward", _encoder_layer),
-        (nn.TransformerEncoderLayer, "_sa_block", _self_attention),
-        (nn.TransformerDecoderLayer, "_sa_block", _self_attention),
-        (nn.MultiheadAttention, "forward", attention),
-    ]
-    for kind, name, method in calling:
-        original = getattr(kind, name)
-        if not hasattr(original, _MARK):
-            setattr(kind, name, _asking(original, method, holds))
+    if not isinstance(model, nn.Module):
+        asked = f"call_children: model={model!r} of type {type(model).__name__}"
+        raise DTypeError(message(asked, "a module", "Try the model that the layers were put into."))
+    for outer in model.modules():
+        if isinstance(outer, Emulated):
+            keep_called(outer)  # which got its class by assignment
+        if isinstance(outer, _OUTER) and holds_emulated(outer):
+            for inner in outer.modules():
+                _prepare(inner)
+    return model
 
 
-def _asking(original: Any, calling: Callable[..., Any], holds: Asks) -> Any:
-    """``original`` for modules without emulated ones inside, ``calling`` for the others."""
-    inside = _INSIDE
+def _prepare(module: nn.Module) -> None:
+    if isinstance(module, nn.TransformerEncoder):
+        module.use_nested_tensor = False
+    elif isinstance(module, nn.TransformerEncoderLayer):
+        keep_called(module)
+    elif isinstance(module, nn.MultiheadAttention) and not isinstance(module, (_CallsOutProj, Emulated)):
+        kind: Any = type(module)
+        if is_parametrized(module):  # PyTorch made this class for the module, and puts back the one behind it later
+            kind.__bases__ = (_calling(kind.__bases__[0]),)
+        else:
+            module.__class__ = _calling(kind)
 
-    def forward(self, *args, **kwargs):
-        if kwargs.pop(inside, False) or holds(self):
-            return calling(self, *args, **kwargs)
-        return original(self, *args, **kwargs)
 
-    # TorchScript compiles the source of what is wrapped, with the names that this function sees: the original's.
-    names = original.__globals__
-    found = types.FunctionType(forward.__code__, names, original.__name__, None, forward.__closure__)
-    setattr(found, _MARK, True)
-    return functools.wraps(original)(found)
+def _calling(kind: type) -> Any:
+    """``kind`` with an attention that calls its ``out_proj`` in the place of PyTorch's."""
+    bases = (_CallsOutProj,) if kind is nn.MultiheadAttention else (kind, _CallsOutProj)
+    return derived(kind, _calling, bases)
+
+
+class _CallsOutProj(Made, nn.MultiheadAttention):
+    """The mixin of these classes. It stands behind a subclass's own methods, which call it by ``super()``."""
+
+    def forward(
+        self,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        key_padding_mask: Tensor | None = None,
+        need_weights: bool = True,
+        attn_mask: Tensor | None = None,
+        average_attn_weights: bool = True,
+        is_causal: bool = False,
+    ) -> tuple[Tensor, Tensor | None]:
+        """What training computes; ``out_proj`` is called where it is or holds an emulated module."""
+        if query.is_nested or key.is_nested or value.is_nested:
+            asked, allowed = "MultiheadAttention with emulated layers: nested tensors", "padded ones"
+            raise ShapeError(message(asked, allowed, "Pad the input and give key_padding_mask."))
+        attn_mask, key_padding_mask = _masks(attn_mask, key_padding_mask, query.dtype)
+        swapped = self.batch_first and query.dim() == 3
+        if swapped:
+            # The projection of the input is one product where all three are the same tensor.
+            same_key, same_value = key is query, value is key
+            query = query.transpose(1, 0)
+            key = query if same_key else key.transpose(1, 0)
+            value = key if same_value else value.transpose(1, 0)
+        last = self.out_proj
+        project = last if holds_emulated(last) else lambda rows: functional.linear(rows, last.weight, last.bias)
+        masks, options = (key_padding_mask, attn_mask), (need_weights, average_attn_weights, is_causal)
+        out, weights = _core(self, project, (query, key, value), masks, *options)
+        return out.transpose(1, 0) if swapped else out, weights
 
 
 def _masks(mask: Tensor | None, padding: Tensor | None, dtype: torch.dtype) -> tuple[Tensor | None, Tensor | None]:
@@ -74,87 +115,6 @@ def _masks(mask: Tensor | None, padding: Tensor | None, dtype: torch.dtype) -> t
     kinds = functional._none_or_dtype(mask)
     padding = functional._canonical_mask(padding, "key_padding_mask", kinds, "attn_mask", dtype)
     return functional._canonical_mask(mask, "attn_mask", None, "", dtype, check_other=False), padding
-
-
-def _encoder(
-    self: Any,
-    src: Tensor,
-    mask: Tensor | None = None,
-    src_key_padding_mask: Tensor | None = None,
-    is_causal: bool | None = None,
-) -> Tensor:
-    """Every layer in turn, with the padding mask: nothing is packed, so padded positions have values too."""
-    mask, src_key_padding_mask = _masks(mask, src_key_padding_mask, src.dtype)
-    length = transformer._get_seq_len(src, self.layers[0].self_attn.batch_first)
-    is_causal = transformer._detect_is_causal_mask(mask, is_causal, length)
-    masks = {"src_mask": mask, "src_key_padding_mask": src_key_padding_mask, "is_causal": is_causal}
-    out = src
-    for layer in self.layers:
-        out = layer(out, **masks, **_told(layer, "forward", nn.TransformerEncoderLayer))
-    return out if self.norm is None else self.norm(out)
-
-
-def _told(module: nn.Module, name: str, kind: Any) -> dict[str, bool]:
-    """What tells ``module``'s method that it is inside an emulated one, if it is that of PyTorch's class."""
-    return {_INSIDE: True} if getattr(type(module), name) is getattr(kind, name) else {}
-
-
-def _encoder_layer(
-    self: Any,
-    src: Tensor,
-    src_mask: Tensor | None = None,
-    src_key_padding_mask: Tensor | None = None,
-    is_causal: bool = False,
-) -> Tensor:
-    """Attention and feed-forward block by their methods, as in training."""
-    masks = _masks(src_mask, src_key_padding_mask, src.dtype)
-    options = {"is_causal": is_causal, **_told(self, "_sa_block", nn.TransformerEncoderLayer)}
-    if self.norm_first:
-        src = src + self._sa_block(self.norm1(src), *masks, **options)
-        return src + self._ff_block(self.norm2(src))
-    src = self.norm1(src + self._sa_block(src, *masks, **options))
-    return self.norm2(src + self._ff_block(src))
-
-
-def _self_attention(
-    self: Any, x: Tensor, attn_mask: Tensor | None, key_padding_mask: Tensor | None, is_causal: bool = False
-) -> Tensor:
-    """The attention block, PyTorch's own attention with the operations of training."""
-    masks = {"attn_mask": attn_mask, "key_padding_mask": key_padding_mask, "is_causal": is_causal}
-    told = _told(self.self_attn, "forward", nn.MultiheadAttention)
-    found = self.self_attn(x, x, x, need_weights=False, **masks, **told)
-    return self.dropout1(found[0])
-
-
-def _attention(
-    holds: Asks,
-    self: Any,
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    key_padding_mask: Tensor | None = None,
-    need_weights: bool = True,
-    attn_mask: Tensor | None = None,
-    average_attn_weights: bool = True,
-    is_causal: bool = False,
-) -> tuple[Tensor, Tensor | None]:
-    """What training computes; ``out_proj`` is called where it is or holds an emulated module."""
-    if query.is_nested or key.is_nested or value.is_nested:
-        asked, allowed = "MultiheadAttention with emulated layers: nested tensors", "padded ones"
-        raise ShapeError(message(asked, allowed, "Pad the input and give key_padding_mask."))
-    attn_mask, key_padding_mask = _masks(attn_mask, key_padding_mask, query.dtype)
-    swapped = self.batch_first and query.dim() == 3
-    if swapped:
-        # The projection of the input is one product where all three are the same tensor.
-        same_key, same_value = key is query, value is key
-        query = query.transpose(1, 0)
-        key = query if same_key else key.transpose(1, 0)
-        value = key if same_value else value.transpose(1, 0)
-    last = self.out_proj
-    project = last if holds(last) else lambda rows: functional.linear(rows, last.weight, last.bias)
-    masks, options = (key_padding_mask, attn_mask), (need_weights, average_attn_weights, is_causal)
-    out, weights = _core(self, project, (query, key, value), masks, *options)
-    return out.transpose(1, 0) if swapped else out, weights
 
 
 def _core(

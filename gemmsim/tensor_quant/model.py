@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from gemmsim.nn.conversion import Conversion
+from gemmsim.nn.outer import call_children
 
 from .config import config_of
 from .errors import CalibrationError, DescriptorError, message
@@ -81,6 +82,7 @@ def quantize_(
         asked = f"quantize_: patterns {unused} name no quantiser"
         do = "Names end in .input_quantizer, .weight_quantizer or .output_quantizer."
         raise DescriptorError(message(asked, "patterns of layers that the model has", do))
+    call_children(model)
     Conversion.of("quantize_", model, converted, lambda *row: _why(rules, *row)).tell(report)
     return model
 

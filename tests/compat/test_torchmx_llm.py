@@ -79,3 +79,13 @@ def test_split_models_are_refused(model):
     attention.config.pretraining_tp = 2
     with pytest.raises(ValueError, match="pretraining_tp"):
         llm.replacement(attention, QAttentionConfig(LINEAR), LINEAR)
+
+
+def test_exchanged_layers_leave_the_hooks_of_the_originals(model):
+    from gemmsim.compat.torchmx.quant_api import quantize_llm_
+
+    layer = model.model.layers[0]
+    old = layer.self_attn, layer.mlp
+    quantize_llm_(model, QAttentionConfig(LINEAR), LINEAR)
+    assert layer.mlp is not old[1] and len(layer.mlp._forward_pre_hooks) == 1
+    assert not any(module._forward_pre_hooks for module in old)

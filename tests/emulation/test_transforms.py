@@ -275,6 +275,16 @@ def test_errors_name_the_module_where_no_rule_asks_for_paths_too():
         torch.nn.functional.linear(X, NET[0].weight)
 
 
+def test_errors_name_modules_of_this_package_as_well():
+    class Ours(gs.nn.Emulated, torch.nn.Module):
+        def forward(self, x):
+            return x @ x.mT
+
+    model = torch.nn.Sequential(torch.nn.Identity(), Ours())
+    with pytest.raises(gs.SelectError, match="^in matmul of module '1': "), emulate("palette(e5m10, e5m4)"):
+        model(torch.randn(2, 3))
+
+
 class Flexible(torch.nn.Module):
     def __init__(self):
         super().__init__()

@@ -15,7 +15,7 @@ from torch import nn
 import gemmsim as gs
 from gemmsim.compat import dmx, microxcaling, mptorch, qtorch, torchao, torchmx
 from gemmsim.compat.torchmx.layers.mx_linear import MXInferenceLinear as TorchMXLinear
-from gemmsim.nn import Emulated
+from gemmsim.nn import Emulated, call_children
 
 SPEC = "e4m3 : e5m10"
 MX = {"w_elem_format": "fp8_e4m3", "a_elem_format": "fp8_e4m3", "block_size": 32, "bfloat": 16}
@@ -131,7 +131,7 @@ def test_every_linear_layer_is_computed_in_an_encoder_layer(kind):
     outs = [layer(x, src_key_padding_mask=padding)]
     for place in ("self_attn.out_proj", "linear1"):
         layer.set_submodule(place, LINEAR[kind](layer.get_submodule(place)))
-        outs.append(in_every_mode(layer.eval(), x, src_key_padding_mask=padding))
+        outs.append(in_every_mode(call_children(layer).eval(), x, src_key_padding_mask=padding))
     assert not torch.equal(outs[0], outs[1]) and not torch.equal(outs[1], outs[2])
 
 
@@ -144,7 +144,7 @@ def test_layers_of_users_with_the_mark_are_called():
     plain = layer(inputs()[0])
     for place in ("self_attn.out_proj", "linear1"):
         layer.set_submodule(place, copied(Doubling(32, 32), layer.get_submodule(place)))
-    out = in_every_mode(layer.eval(), inputs()[0])
+    out = in_every_mode(call_children(layer).eval(), inputs()[0])
     for weight in (layer.self_attn.out_proj, layer.linear1):
         with torch.no_grad():
             weight.weight /= 2
@@ -158,7 +158,7 @@ def test_every_norm_is_computed_in_an_encoder_layer(kind):
     layer = encoder_layer(norm_first=True)
     plain = layer(inputs()[0])
     layer.norm2 = NORMS[kind](layer.norm2)
-    assert not torch.equal(in_every_mode(layer.eval(), inputs()[0]), plain)
+    assert not torch.equal(in_every_mode(call_children(layer).eval(), inputs()[0]), plain)
 
 
 @pytest.mark.parametrize("kind", ACTIVATIONS)
@@ -166,7 +166,7 @@ def test_every_activation_is_computed_in_an_encoder_layer(kind):
     layer = encoder_layer(activation="gelu" if kind == "QGELU" else "relu")
     plain = layer(inputs()[0])
     layer.activation = ACTIVATIONS[kind]()
-    assert not torch.equal(in_every_mode(layer.eval(), inputs()[0]), plain)
+    assert not torch.equal(in_every_mode(call_children(layer).eval(), inputs()[0]), plain)
 
 
 def test_attention_of_ours_is_computed_in_an_encoder_layer():
@@ -184,7 +184,7 @@ def test_a_quantiser_on_a_parameter_is_computed():
     layer = encoder_layer()
     nn.utils.parametrize.register_parametrization(layer.self_attn, "in_proj_weight", gs.nn.Quantizer("e4m3"))
     nn.utils.parametrize.register_parametrization(layer.linear1, "weight", gs.nn.Quantizer("e4m3"))
-    in_every_mode(layer, inputs()[0])
+    in_every_mode(call_children(layer), inputs()[0])
     in_every_mode(layer.self_attn, *[inputs()[0]] * 3)
 
 
@@ -193,6 +193,7 @@ def test_an_encoder_packs_nothing_where_any_of_its_layers_is_ours(at):
     x, padding = inputs()
     model = nn.TransformerEncoder(encoder_layer(), 2, nn.LayerNorm(32)).eval()
     model.layers[at].linear2 = LINEAR["QLinear"](model.layers[at].linear2)
+    call_children(model)
     want = in_every_mode(model, x, src_key_padding_mask=padding)
     in_every_mode(model, x, mask=nn.Transformer.generate_square_subsequent_mask(5), is_causal=True)
     for same in (copy.deepcopy(model), pickle.loads(pickle.dumps(model))):
@@ -207,7 +208,7 @@ def test_a_transformer_computes_ours(place):
     model = nn.Transformer(32, 4, 1, 1, 32, 0.0, batch_first=True).eval()
     for layer in (model.encoder.layers[0], model.decoder.layers[0]):
         layer.set_submodule(place, LINEAR["QLinear"](layer.get_submodule(place)))
-    in_every_mode(model, *[inputs()[0]] * 2)
+    in_every_mode(call_children(model), *[inputs()[0]] * 2)
 
 
 #: Arguments of ``nn.MultiheadAttention``, whose results with an ``out_proj`` of ours are PyTorch's up to that layer.
@@ -223,6 +224,7 @@ def test_attention_with_an_output_layer_of_ours_has_the_bits_of_pytorch(settings
     plain = nn.MultiheadAttention(32, 4, **settings)
     ours = copy.deepcopy(plain)
     ours.out_proj = gs.nn.QLinear.from_float(copied(nn.Linear(32, 32, settings.get("bias", True)), ours.out_proj))
+    call_children(ours)
     first = settings.get("batch_first", False)
     query, key, value = (
         torch.randn(*((3, n) if first else (n, 3)), width)
@@ -251,6 +253,7 @@ def test_attention_with_an_output_layer_of_ours_has_the_bits_of_pytorch(settings
 def test_attention_refuses_what_it_cannot_compute():
     ours = nn.MultiheadAttention(32, 4, batch_first=True).eval()
     ours.out_proj = gs.nn.QLinear(32, 32, formats=SPEC)
+    call_children(ours)
     x = inputs()[0]
     with pytest.raises(RuntimeError, match="is_causal without attn_mask"):
         ours(x, x, x, is_causal=True)
@@ -268,7 +271,7 @@ def test_compiled_encoders_compute_ours(kind):
     model = nn.TransformerEncoder(encoder_layer(), 1).eval()
     layer = model.layers[0]
     layer.linear1, layer.self_attn.out_proj = LINEAR[kind](layer.linear1), LINEAR[kind](layer.self_attn.out_proj)
-    want = model.eval()(x, src_key_padding_mask=padding).detach()
+    want = call_children(model).eval()(x, src_key_padding_mask=padding).detach()
     with torch.no_grad():
         compiled = torch.compile(model, fullgraph=True, backend="aot_eager")
         assert torch.equal(compiled(x, src_key_padding_mask=padding), want)
@@ -304,6 +307,7 @@ def test_plain_models_run_the_forward_of_pytorch(monkeypatch):
         out = model(x, src_key_padding_mask=padding)
         assert found == [1] and out[1, 3:].eq(0).all()  # packed, as PyTorch does
         model.layers[0].linear1 = LINEAR["QLinear"](model.layers[0].linear1)
+        call_children(model)
         assert model(x, src_key_padding_mask=padding)[1, 3:].ne(0).any() and found == [1]
 
 

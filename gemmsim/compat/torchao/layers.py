@@ -140,6 +140,7 @@ class MXLinear(gs.nn.Emulated, nn.Linear):
         if not isinstance(config, MXLinearConfig):
             format_name(config, block_size, ScaleCalculationMode.FLOOR)
         mod.__class__ = cls
+        gs.nn.call_children(mod)
         assert isinstance(mod, MXLinear)
         if isinstance(config, MXLinearConfig):
             mod.config, mod.elem_dtype, mod.block_size = config, config.elem_dtype, config.block_size
@@ -234,6 +235,7 @@ def swap_linear_with_mx_linear(
     """torchao 0.6.1: exchange the linear layers below ``model`` that ``filter_fn(mod, fqn)`` is true for."""
     with gs.nn.Conversion.watched("torchao.swap_linear_with_mx_linear", model):
         _replace(model, lambda mod: MXLinear.from_float(mod, elem_dtype, block_size), filter_fn, "")
+        gs.nn.call_children(model)
 
 
 def swap_linear_with_mx_inference_linear(
@@ -242,6 +244,7 @@ def swap_linear_with_mx_inference_linear(
     """torchao 0.6.1: exchange the linear layers below ``model`` that ``filter_fn(mod, fqn)`` is true for."""
     with gs.nn.Conversion.watched("torchao.swap_linear_with_mx_inference_linear", model):
         _replace(model, lambda mod: MXInferenceLinear.from_float(mod, elem_dtype, block_size), filter_fn, "")
+        gs.nn.call_children(model)
 
 
 def replace_with_custom_fn_if_matches_filter(
@@ -252,6 +255,7 @@ def replace_with_custom_fn_if_matches_filter(
 ) -> None:
     """Exchange the modules below ``model`` that ``filter_fn(mod, fqn)`` is true for, in place."""
     _replace(model, replacement_fn, filter_fn, cur_fqn, nn.Module)
+    gs.nn.call_children(model)
 
 
 def quantize_(model: nn.Module, config: object, filter_fn: FilterFn | None = None, device: Any = None) -> None:
@@ -273,6 +277,7 @@ def quantize_(model: nn.Module, config: object, filter_fn: FilterFn | None = Non
         if chosen(model, "") and make(model) is not model:
             raise TypeError("the model is itself a layer to exchange; allowed: a model that contains it")
         _replace(model, make, chosen, "", nn.Module)
+        gs.nn.call_children(model)
 
 
 def _replace(

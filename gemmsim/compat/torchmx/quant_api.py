@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from torch import nn
 
-from gemmsim.nn import Conversion
+from gemmsim.nn import Conversion, call_children
 
 from .config import MXConfig, QAttentionConfig, QLinearConfig
 from .dtypes import DType, float6_e3m2, float8_e4m3
@@ -37,6 +37,7 @@ def quantize_linear_(model: nn.Module, qconfig: QLinearConfig) -> None:
     """
     with Conversion.watched("torchmx.quantize_linear_", model):
         _exchange_linear(model, qconfig)
+        call_children(model)
 
 
 def _exchange_linear(model: nn.Module, qconfig: QLinearConfig) -> None:
@@ -58,6 +59,7 @@ def quantize_llm_(model: nn.Module, qattention_config: QAttentionConfig, qmlp_co
     with Conversion.watched("torchmx.quantize_llm_", model):
         _exchange(model, qattention_config, qmlp_config)
         _exchange_linear(model, qmlp_config)
+        call_children(model)
 
 
 def _exchange(model: nn.Module, qattention_config: QAttentionConfig, qmlp_config: QLinearConfig) -> None:

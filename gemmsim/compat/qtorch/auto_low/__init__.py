@@ -8,6 +8,8 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from gemmsim.nn import call_children
+
 from ..number import Number
 from ..quantizers import Quantizer, quantizer
 
@@ -74,6 +76,7 @@ def lower(
     for layer in model.modules():
         if chosen(layer):
             layer.register_forward_hook(lambda _, args, result: _rounded(result, quant))
+    call_children(model)
 
 
 def sequential_lower(
@@ -99,4 +102,4 @@ def sequential_lower(
             setattr(layer, name, replaced(child))
         return layer
 
-    return replaced(copy.deepcopy(model))
+    return call_children(replaced(copy.deepcopy(model)))

@@ -32,6 +32,7 @@ def _exchanged(cls: type, mod: nn.Module, qconfig: QLinearConfig) -> Any:
     """A ``cls`` with everything ``mod`` has, its linear layers in MX; ``mod`` stays as it is."""
     made = copy.copy(mod)
     made.__class__ = cls
+    made._forward_pre_hooks = mod._forward_pre_hooks.copy()  # which emulated modules add one to
     made._modules = {
         name: MXInferenceLinear.from_float(child, qconfig) if isinstance(child, nn.Linear) else child
         for name, child in mod._modules.items()

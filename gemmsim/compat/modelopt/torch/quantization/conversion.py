@@ -9,6 +9,7 @@ from typing import Any, TypeAlias
 
 from torch import nn
 
+from gemmsim.nn import call_children
 from gemmsim.tensor_quant import DescriptorError, QuantizerAttributeConfig, TensorQuantizer
 
 from .config import normalize_quant_cfg_list
@@ -67,7 +68,7 @@ def replace_quant_module(model: nn.Module) -> nn.Module:
     for module in list(model.modules()):
         if module in QuantModuleRegistry:
             QuantModuleRegistry.convert(module)
-    return model
+    return call_children(model)
 
 
 def _matching(model: nn.Module, chosen: Filter, parent: Any) -> list[tuple[str, Any]]:

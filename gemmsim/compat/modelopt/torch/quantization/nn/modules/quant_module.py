@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from gemmsim.nn import Emulated
+from gemmsim.nn import Emulated, call_children
 from gemmsim.tensor_quant import QUANT_DESC_8BIT_PER_TENSOR, QuantLayer, TensorQuantizer
 
 __all__ = ["QuantInputBase", "QuantLinearConvBase", "QuantModule", "QuantModuleRegistry"]
@@ -181,7 +181,7 @@ class _Registry:
         for part in module.modules():
             if isinstance(part, TensorQuantizer):
                 part.to(device).train(module.training)
-        return module
+        return call_children(module)
 
 
 QuantModuleRegistry = _Registry()

@@ -1,0 +1,75 @@
+"""Hooks on all modules, which are there while somebody asks for them."""
+
+from __future__ import annotations
+
+import re
+import warnings
+from collections.abc import Callable
+from contextlib import suppress
+from threading import Lock
+from typing import Any
+
+import torch
+from torch.nn.modules import module as hooks
+
+__all__ = ["ModuleHooks"]
+
+_lock = Lock()
+#: How many ask for hooks of any kind, and the filter that keeps a warning of PyTorch from being shown meanwhile.
+_asking = 0
+_TEXT = re.compile(r"Using `torch.compile\(module\)` when there are global hooks")
+_QUIET: Any = ("ignore", _TEXT, UserWarning, None, 0)
+
+
+class ModuleHooks:
+    """A hook before every call of a module, and if given one after it, which is called after errors as well.
+
+    ``key``: theirs among the hooks on all modules; always the same, because compiled code remembers it.
+    """
+
+    def __init__(self, key: int, before: Callable[..., Any], after: Callable[..., Any] | None = None) -> None:
+        self.key, self.before, self.after = key, before, after
+        self.count = 0
+
+    def put(self) -> None:
+        """Somebody asks for them."""
+        if torch.compiler.is_compiling():  # which is repeated when the compiled code runs
+            self._put()
+            return
+        with _lock:
+            self._put()
+            _warn_less(1)
+
+    def take(self) -> None:
+        """One who asked does no longer: the last one takes them away."""
+        if torch.compiler.is_compiling():
+            self._take()
+            return
+        with _lock:
+            self._take()
+            _warn_less(-1)
+
+    def _put(self) -> None:
+        self.count += 1
+        hooks._global_forward_pre_hooks[self.key] = self.before
+        if self.after is not None:
+            hooks._global_forward_hooks[self.key] = self.after
+            hooks._global_forward_hooks_always_called[self.key] = True
+
+    def _take(self) -> None:
+        self.count -= 1
+        if self.count == 0:
+            hooks._global_forward_pre_hooks.pop(self.key, None)
+            hooks._global_forward_hooks.pop(self.key, None)
+            hooks._global_forward_hooks_always_called.pop(self.key, None)
+
+
+def _warn_less(change: int) -> None:
+    """The compiler's wrapper of a module warns that hooks on all modules fire for it, too: ours pass wrappers over."""
+    global _asking
+    _asking += change
+    if _asking == change == 1:
+        warnings.filters.insert(0, _QUIET)  # type: ignore[attr-defined]
+    elif not _asking:
+        with suppress(ValueError):  # somebody has set all filters anew
+            warnings.filters.remove(_QUIET)  # type: ignore[attr-defined]
