@@ -63,7 +63,7 @@ def forget() -> None:
         clear()
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Accumulator(ABC):
     """How the products of one output element become one number. Frozen, hashable, printable, JSON round trip.
 
@@ -230,6 +230,12 @@ class Accumulator(ABC):
 
     def __str__(self) -> str:
         return self.text()
+
+    def __repr__(self) -> str:
+        return f"Accumulator.parse({self.text()!r})"
+
+    def __format__(self, width: str) -> str:
+        return format(str(self), width)
 
     def to_json(self) -> dict[str, object]:
         """Plain dictionary of the constructor name and every argument; ``from_json`` reads it back."""

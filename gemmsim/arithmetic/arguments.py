@@ -151,13 +151,14 @@ class IntKind(Kind):
 
 
 class ChoiceKind(Kind):
-    """One word of a fixed set."""
+    """One word of a fixed set; ``also`` are other words for some of them."""
 
-    def __init__(self, *words: str) -> None:
-        self.words = words
+    def __init__(self, *words: str, **also: str) -> None:
+        self.words, self.also = words, also
 
     def read(self, value: object, owner: str, name: str) -> str:
         word = value.strip().lower() if isinstance(value, str) else value
+        word = self.also.get(word, word) if isinstance(word, str) else word
         if word not in self.words:
             allowed = ", ".join(map(repr, self.words))
             raise spec_error(f"{owner}: {name}={shown(value)}", allowed, f"Give {name} as one of these words.")

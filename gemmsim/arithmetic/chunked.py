@@ -29,7 +29,7 @@ class _Runs(Blocks):
 
 
 @register("chunked")
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Chunked(_Runs):
     """Each run of ``n`` terms from +0 in ``inner``; totals ``S = R_outer(S + t_j)``, j ascending, S from +0.
 
@@ -63,7 +63,7 @@ class Chunked(_Runs):
 
 
 @register("promote")
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Promote(_Runs):
     """``chunked(n, inner, outer)`` under the name it has on tensor cores: every ``n`` terms the partial register is
     added to a wider one and zeroed.

@@ -16,7 +16,7 @@ __all__ = ["Compensated", "FastTwoSum", "Kahan", "Neumaier", "TwoSum"]
 Self = TypeVar("Self", bound="Compensated")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Compensated(Accumulator):
     """A register S and a correction C, both from +0, every operation rounded by ``fmt``; q is the exact product, or
     ``R_mul`` of it.
@@ -92,7 +92,7 @@ class Compensated(Accumulator):
 
 
 @register("kahan")
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Kahan(Compensated):
     """``y=R(q-C); t=R(S+y); C=R(R(t-S)-y); S=t``; the result is S. q - C is one rounding of the exact difference.
 
@@ -106,7 +106,7 @@ class Kahan(Compensated):
 
 
 @register("neumaier")
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Neumaier(Compensated):
     """``x=R(q); t=R(S+x); C=R(C+R(R(hi-t)+lo)); S=t`` with hi the larger of S and x in magnitude, S on a tie; the
     result is R(S+C).
@@ -120,7 +120,7 @@ class Neumaier(Compensated):
 
 
 @register("two_sum")
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class TwoSum(Compensated):
     """``x=R(q); t=R(S+x); z=R(t-S); e=R(R(S-R(t-z))+R(x-z)); C=R(C+e); S=t``; the result is R(S+C).
 
@@ -133,7 +133,7 @@ class TwoSum(Compensated):
 
 
 @register("fast_two_sum")
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class FastTwoSum(Compensated):
     """``x=R(q); t=R(S+x); e=R(x-R(t-S)); C=R(C+e); S=t``; the result is R(S+C). e is the error of t where |S| >= |x|;
     the operations are the same elsewhere.

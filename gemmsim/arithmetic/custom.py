@@ -175,7 +175,7 @@ class Custom(Accumulator):
 
 
 @register("swapped")
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, repr=False)
 class Swapped(Composite):
     """A ``Custom`` accumulator for the transposed product: its step is given b's term as ``a``, and a's as ``b``.
 

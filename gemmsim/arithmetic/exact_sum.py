@@ -45,7 +45,7 @@ class ExactProducts(Accumulator):
 
 
 @register("exact")
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Exact(ExactProducts):
     """``R_out(sum_k a_k * b_k)``: the exact sum, rounded once. The order has no influence.
 
@@ -79,7 +79,7 @@ class Exact(ExactProducts):
 
 
 @register("binned")
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Binned(ExactProducts):
     """One small exact register for each product exponent, spilled when it overflows.
 

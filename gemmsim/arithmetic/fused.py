@@ -40,7 +40,7 @@ class _KeptKind(IntKind):
 
 
 @register("fused")
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Fused(ExactProducts):
     """``D = R_out(cut(C) + sum of n cut(a_k * b_k))`` for n terms after n terms, k ascending, the register C from +0.
 

@@ -19,7 +19,7 @@ __all__ = ["Hardware"]
 
 
 @register("hw")
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Hardware(ExactProducts):
     """``D = A @ B`` as a chain of matrix instructions of a chip computes it, k ascending, the register from +0.
 

@@ -15,12 +15,12 @@ __all__ = ["Fixed", "Integer"]
 
 #: Widths whose every value float64 holds.
 _WIDTH = IntKind(1, 53)
-_OVERFLOW = ChoiceKind("wrap", "saturate")
+_OVERFLOW = ChoiceKind("wrap", "saturate", sat="saturate")
 _OVERFLOW_WORDS = {"wrap": "wraps modulo 2^{0}", "saturate": "saturates at the ends of {0} bits"}
 
 
 @register("int")
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Integer(ExactProducts):
     """Integer products, each shifted right, added in a two's complement register of ``P`` bits.
 
@@ -89,7 +89,7 @@ class Integer(ExactProducts):
 
 
 @register("fixed")
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Fixed(ExactProducts):
     """Products rounded to multiples of ``2^-frac``, added in a two's complement register of ``P`` bits.
 

@@ -13,7 +13,7 @@ __all__ = ["Interleaved"]
 
 
 @register("interleaved")
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Interleaved(Blocks):
     """Lane l takes the terms l, l + lanes, l + 2*lanes, ... in ``inner`` from +0; the lanes' totals are combined in its
     register. Lanes without a term (K < lanes) do not take part.

@@ -194,7 +194,7 @@ class _TableKind(Kind):
 
 
 @register("lookup")
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Lookup(Composite):
     """Each product is ``products[x][y]`` for the codes x and y of the operands; ``inner`` adds these numbers.
 

@@ -13,7 +13,7 @@ __all__ = ["Pairwise"]
 
 
 @register("pairwise")
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Pairwise(Blocks):
     """Runs of ``leaf`` terms from +0 in ``inner``, then level by level ``R(x_2i + x_2i+1)`` in its register; an odd
     last element passes up unchanged. A leaf of one term is thereby R(0 + q).

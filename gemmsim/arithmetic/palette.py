@@ -14,7 +14,7 @@ __all__ = ["Palette"]
 
 
 @register("palette")
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Palette(Accumulator):
     """Output element (i, j) is computed by ``members[select[i, j]]``, where ``select`` goes with the call.
 

@@ -15,7 +15,7 @@ __all__ = ["Scaled"]
 
 
 @register("scaled")
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Scaled(Blocks):
     """``S = R_outer(S + X_a * X_b * s_g)`` for the groups g of ``n`` adjacent terms in order, S from +0.
 

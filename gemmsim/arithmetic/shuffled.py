@@ -15,7 +15,7 @@ __all__ = ["Shuffled"]
 
 
 @register("shuffled")
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Shuffled(Composite):
     """``inner`` over the terms in the order of ``permutation(K)``: its term at position i is product permutation(K)[i].
 

@@ -177,6 +177,9 @@ class GemmSpec:
     def __repr__(self) -> str:
         return f"GemmSpec.parse({self.key!r})"
 
+    def __format__(self, width: str) -> str:
+        return format(self.key, width)
+
     def __hash__(self) -> int:
         return hash(self.key)
 

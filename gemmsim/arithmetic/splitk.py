@@ -15,7 +15,7 @@ __all__ = ["SplitK"]
 
 
 @register("splitk")
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class SplitK(Blocks):
     """Slices of ceil(K / slices) adjacent terms in ``inner`` from +0; each total ``w = R_reduce(t)`` is rounded to the
     workspace format, then ``S = R_reduce(S + w)`` in order, S from +0. Fewer slices where K runs out.

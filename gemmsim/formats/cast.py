@@ -19,7 +19,7 @@ from .rounding import Overflow, Rounding, RoundingMode, parse_overflow, parse_ro
 __all__ = ["Cast"]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Cast:
     """Rounding of a real number to ``format``, once, by ``rounding``, with ``overflow`` beyond the largest value.
 
@@ -82,6 +82,12 @@ class Cast:
 
     def __str__(self) -> str:
         return self.name
+
+    def __repr__(self) -> str:
+        return f"parse_cast({self.name!r})"
+
+    def __format__(self, width: str) -> str:
+        return format(self.name, width)
 
     @cached_property
     def _hash(self) -> int:

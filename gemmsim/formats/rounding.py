@@ -224,6 +224,18 @@ _MODE_NAMES: dict[str, RoundingMode] = {mode.value: mode for mode in RoundingMod
     "stochastic_a": RoundingMode.SR,
     "stochastic_b": RoundingMode.SRB,
     "stochastic_c": RoundingMode.SRC,
+    # IEEE 754-2019 4.3, and the short names of CUDA, MPFR and RISC-V.
+    "roundtiestoeven": RoundingMode.RNE,
+    "roundtiestoaway": RoundingMode.RNA,
+    "roundtowardzero": RoundingMode.RTZ,
+    "roundtowardpositive": RoundingMode.RU,
+    "roundtowardnegative": RoundingMode.RD,
+    "rn": RoundingMode.RNE,
+    "rndn": RoundingMode.RNE,
+    "rtn": RoundingMode.RD,
+    "rdn": RoundingMode.RD,
+    "rtp": RoundingMode.RU,
+    "rup": RoundingMode.RU,
 }
 
 _OVERFLOW_NAMES: dict[str, Overflow] = {policy.value: policy for policy in Overflow} | {

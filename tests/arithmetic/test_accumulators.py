@@ -151,7 +151,7 @@ BAD = [
     (lambda: acc.palette(acc.sequential("e5m2/sr3", seed=1), acc.sequential("e5m2/sr3", seed=2)), "one seed"),
     (lambda: acc.int(0), "P=0"),
     (lambda: acc.int(54), "from 1 to 53"),
-    (lambda: acc.int(8, "sat"), "'wrap', 'saturate'"),
+    (lambda: acc.int(8, "clip"), "'wrap', 'saturate'"),
     (lambda: acc.int(8, signed=2), "true or false"),
     (lambda: acc.fixed(8, 4, rounding="nearst"), "rounding"),
     (lambda: acc.fixed(53, 1074, overflow="clip"), "'saturate'"),

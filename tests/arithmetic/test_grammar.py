@@ -133,3 +133,35 @@ def test_cache_of_parsed_strings_is_bounded():
     for seed in range(module._PARSED_LIMIT + 10):
         GemmSpec.of(f":sequential(e5m10, seed={seed})")
     assert len(module._PARSED) <= module._PARSED_LIMIT
+
+
+@pytest.mark.parametrize(
+    "text, canonical",
+    [
+        ("binary16 : binary32", "e5m10 : e8m23"),
+        ("q43 * q52 : h", "ieee_e4m3 * e5m2 : e5m10"),
+        ("b : s", "e8m7 : e8m23"),
+        (":d/rn", ":e11m52"),
+        (":binary64/roundTowardZero", ":e11m52/rtz"),
+        (":s/rtn", ":e8m23/rd"),
+        (":s/rtp", ":e8m23/ru"),
+        (":s/RNDN", ":e8m23"),
+        (":s/roundTiesToAway", ":e8m23/rna"),
+        (":int(16, sat)", ":int(16, overflow=saturate)"),
+        (":int(16, overflow=sat)", ":int(16, overflow=saturate)"),
+    ],
+)
+def test_the_names_of_ieee_754_of_chop_and_of_other_libraries(text, canonical):
+    assert str(GemmSpec.of(text)) == canonical
+
+
+def test_specs_accumulators_and_casts_format_as_text_and_print_short():
+    spec, accumulator, cast = (
+        GemmSpec.of("e4m3 : chunked(64, kahan(bf16), fp32)"),
+        acc.kahan("bf16"),
+        parse_cast("bf16/sr"),
+    )
+    assert f"{spec:45}|" == f"{str(spec):45}|" and f"{accumulator:>20}" == f"{str(accumulator):>20}"
+    assert f"{cast:^12}" == f"{str(cast):^12}" and f"{spec}" == str(spec)
+    assert repr(accumulator) == "Accumulator.parse('kahan(e8m7)')" and repr(cast) == "parse_cast('e8m7/sr16')"
+    assert len(repr(spec.accumulator)) < 60

@@ -68,7 +68,7 @@ def test_every_rounding_and_overflow_name_is_on_the_page():
             if not line.startswith("| `"):
                 continue
             plain = [
-                re.sub(r"\(?N\)?$", "", name)
+                re.sub(r"\(?N\)?$", "", name).lower()
                 for cell in (cells[0], cells[-1])
                 for name in re.findall("`([^`]+)`", cell)
             ]

@@ -358,7 +358,7 @@ def test_every_known_name_parses_and_aliases_are_the_others():
     for name in names():
         fmt = parse(name)
         assert name == str(fmt) or name in aliases(fmt)
-    assert aliases(parse("fp16")) == ["float16", "fp16", "half"]
+    assert aliases(parse("fp16")) == ["binary16", "float16", "fp16", "h", "half"]
 
 
 @pytest.fixture
