@@ -21,6 +21,8 @@ from .autograd import gradients
 
 __all__ = ["apply_plainly"]
 
+_reshaped = torch.ops.aten._unsafe_view.default
+
 
 class PlainFunction(torch.autograd.Function):
     """``AffineFunction`` for plans that round no operand. With ``linear`` the first operand has any rank from two: its
@@ -53,7 +55,8 @@ class PlainFunction(torch.autograd.Function):
         ctx.a_shape, ctx.b_shape, ctx.dtypes = a.shape, b.shape, (a.dtype, b.dtype)
         ctx.addend = None if addend is None else (addend.shape, addend.dtype)
         ctx.traced, ctx.acceleration = False, acceleration.current()
-        return out if a.dim() == len(shape) else out.view(*shape[:-1], out.shape[-1])
+        # No view, as PyTorch's own linear returns none: people change results in place.
+        return out if a.dim() == len(shape) else _reshaped(out, (*shape[:-1], out.shape[-1]))
 
     @staticmethod
     @differentiable_once("qmatmul, qmm, qlinear")
