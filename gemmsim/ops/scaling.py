@@ -20,7 +20,7 @@ def scale_exponent(t: Tensor, largest: float | str, margin: int, dims: tuple[int
     if t.numel() == 0:
         shape = [1 if i in dims or i - t.dim() in dims else n for i, n in enumerate(t.shape)]
         return torch.zeros(shape, dtype=torch.int64, device=t.device)
-    t = t.detach()
+    t = t.detach() if t.requires_grad else t  # a batch of gradients has no batching rule for detach
     magnitude = torch.where(torch.isfinite(t), t.abs(), torch.zeros((), dtype=t.dtype, device=t.device))
     amax = magnitude.amax(dims, keepdim=True).double()
     significand, exponent = torch.frexp(amax)
@@ -41,4 +41,7 @@ def scale_by_power(t: Tensor, exponent: Tensor, dtype: torch.dtype | None = None
 
 def _power_of_two(exponent: Tensor) -> Tensor:
     """2**exponent as float64, -1022 <= exponent <= 1023, written as bits because exp2 may be off by an ulp."""
+    if torch._C._functorch.is_legacy_batchedtensor(exponent):  # of which PyTorch makes no views
+        powers = torch.tensor([2.0**k for k in range(-1022, 1024)], dtype=torch.float64, device=exponent.device)
+        return torch.take(powers, exponent + 1022)
     return ((exponent + 1023) << 52).view(torch.float64)

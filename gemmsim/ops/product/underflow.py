@@ -78,7 +78,7 @@ def watched(plan: AffinePlan, grad: Tensor) -> Lost | None:
     _PASSES[id(plan)] = plan, count
     if count & (count - 1) and count % _PERIOD:
         return None
-    if plan in _TOLD or is_capturing(grad.device):
+    if plan in _TOLD or torch._C._functorch.is_legacy_batchedtensor(grad) or is_capturing(grad.device):
         return None
     return Lost(plan)
 
