@@ -150,7 +150,7 @@ class QAvgPool2d(qnn.QAvgPool2d):
         super().__init__(kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override, **quants)
 
 
-class QBatchNorm(torch.nn.Module):
+class QBatchNorm(qnn.Emulated, torch.nn.Module):
     """What ``QBatchNorm1d`` and ``QBatchNorm2d`` have in common; only they are made.
 
     Raises:
