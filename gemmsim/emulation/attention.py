@@ -104,7 +104,19 @@ def _attend(
     elif dropout > 0:
         weights = torch.dropout(weights, dropout, True)
     weights = weights.to(value.dtype)
-    return product(pv, weights, value), weights, scores
+    return _laid_as_query(product(pv, weights, value), query, key, value, dropout), weights, scores
+
+
+def _laid_as_query(out: Tensor, query: Tensor, key: Tensor, value: Tensor, dropout: float) -> Tensor:
+    """``out`` in the layout of ``query`` where PyTorch's fused kernels run, which give it that: models take views."""
+    alike = out.dim() == 4 and out.shape == query.shape and all(t.stride(-1) == 1 for t in (query, key, value))
+    if not alike or (dropout > 0 and not query.is_cuda):  # these have no dropout on the CPU
+        return out
+    strides = query.stride()
+    order = sorted(range(4), key=lambda i: (-strides[i], i))
+    if order == [0, 1, 2, 3] or 0 in strides:
+        return out
+    return out.permute(order).contiguous().permute([order.index(i) for i in range(4)])
 
 
 def _scores(qk: Site, query: Tensor, key: Tensor, scale: float | None) -> Tensor:

@@ -6,7 +6,6 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch._prims_common import suggest_memory_format
 
 from gemmsim.ops.conv.arguments import ConvArguments, Geometry, conv_geometry, transposed_geometry
 from gemmsim.ops.conv.convolution import affine_conv
@@ -18,7 +17,6 @@ from .table import Site, lowers, packets
 
 __all__: list[str] = []
 
-_CHANNELS_LAST = {2: torch.channels_last, 3: torch.channels_last_3d}
 _KINDS = ("conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d")
 
 
@@ -44,16 +42,8 @@ def _conv(
     if where is None or at.plan is None:
         return NotImplemented
     images = x if x.dim() == n + 2 else x.unsqueeze(0)
-    last = _CHANNELS_LAST.get(n)
     out = affine_conv(images, weight, bias, at.plan, at.seed, Geometry(*where), x.dtype, at.counter, at.name)
-    if last and (n == 2 or x.dim() == 5) and any(_is_last(t, last) for t in (images, weight)):
-        out = out.contiguous(memory_format=last)  # as PyTorch lays it out: models take views of it
     return out if x.dim() == n + 2 else out.squeeze(0)
-
-
-def _is_last(t: Tensor, last: torch.memory_format) -> bool:
-    """Whether the channels of ``t`` lie closest together, where its sizes leave that open too."""
-    return t.stride(1) == 1 and suggest_memory_format(t) is last
 
 
 def _forward(n: int) -> Any:

@@ -24,8 +24,9 @@ class Record:
 
     ``op``: the operator ("aten.mm", "gemmsim.matmul"). ``shape``: (batch, M, K, N); of a convolution the batch are its
     groups, M images times positions, K channels of a group times taps, N filters of a group; of a transposed one M
-    counts positions of its input, K is the channels of a group and N filters times taps (with ``transposed_sum="zeros"``
-    as of others); of linear algebra the shape of its operand. ``dtype``: of the result. ``module``: path from the outermost module called, "" outside any.
+    counts positions of its input, K is the channels of a group and N filters times taps (with another
+    ``transposed_sum`` than "col2im" as of others); of linear algebra the shape of its operand. ``dtype``: of the
+    result. ``module``: path from the outermost module called, "" outside any.
     ``role``: "fprop", "dgrad" (gradient of the first operand), "wgrad" (of the second), or "backward" where PyTorch
     does not tell these two apart: native products in compiled code and in the backward methods of others. ``spec``: of
     an emulated product, "native" for PyTorch's own, "integer" for products of integers, which are exact.

@@ -12,7 +12,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
-__all__ = ["are_direct", "is_direct", "needs_autograd", "nothing_watches", "transforms_active", "unobserved"]
+__all__ = [
+    "are_direct",
+    "is_batch_of_gradients",
+    "is_direct",
+    "needs_autograd",
+    "nothing_watches",
+    "transforms_active",
+    "unobserved",
+]
 
 transforms_active = torch._C._are_functorch_transforms_active
 _dispatch_keys = torch._C._dispatch_keys
@@ -55,6 +63,11 @@ def are_direct(*tensors: Any) -> bool:
         else:
             device = t.device
     return not (cpu and device is not None)
+
+
+def is_batch_of_gradients(t: Tensor) -> bool:
+    """Whether ``t`` stands for the gradients of a batch (``is_grads_batched``): it has no values and no views."""
+    return not torch.compiler.is_compiling() and torch._C._functorch.is_legacy_batchedtensor(t)
 
 
 def nothing_watches() -> bool:

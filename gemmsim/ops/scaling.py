@@ -7,6 +7,8 @@ import math
 import torch
 from torch import Tensor
 
+from .dispatch import is_batch_of_gradients
+
 __all__ = ["scale_by_power", "scale_exponent"]
 
 
@@ -41,7 +43,7 @@ def scale_by_power(t: Tensor, exponent: Tensor, dtype: torch.dtype | None = None
 
 def _power_of_two(exponent: Tensor) -> Tensor:
     """2**exponent as float64, -1022 <= exponent <= 1023, written as bits because exp2 may be off by an ulp."""
-    if torch._C._functorch.is_legacy_batchedtensor(exponent):  # of which PyTorch makes no views
+    if is_batch_of_gradients(exponent):
         powers = torch.tensor([2.0**k for k in range(-1022, 1024)], dtype=torch.float64, device=exponent.device)
         return torch.take(powers, exponent + 1022)
     return ((exponent + 1023) << 52).view(torch.float64)

@@ -17,6 +17,7 @@ from ..product.operators import multiply
 from ..scaling import scale_by_power, scale_exponent
 from ..seeds import Stream
 from .arguments import Geometry
+from .memory_format import laid, memory_format_of
 from .native import native_conv, native_gradients, native_weight
 from .operators import conv_op, conv_weight_op, conv_with_operands_op
 
@@ -87,6 +88,7 @@ class ConvFunction(torch.autograd.Function):
         # As in AffineFunction: the engine may run the backward pass in a thread of its own.
         ctx.traced = torch.compiler.is_compiling()
         ctx.acceleration = None if ctx.traced else acceleration.current()
+        ctx.last = None if ctx.traced else memory_format_of(x, weight)
         ctx.x_size, ctx.kernel = tuple(x.shape[2:]), tuple(weight.shape[2:])
         ctx.shapes = (tuple(x.shape), tuple(weight.shape))
         ctx.dtypes = (x.dtype, weight.dtype, None if bias is None else bias.dtype)
@@ -100,7 +102,8 @@ class ConvFunction(torch.autograd.Function):
         if ctx.traced:
             return _gradients(ctx, saved, grad)
         with acceleration.restored(ctx.acceleration):
-            return _gradients(ctx, saved, grad)
+            grad_x, grad_w, *rest = _gradients(ctx, saved, grad)
+        return (*(t if t is None else laid(t, ctx.last) for t in (grad_x, grad_w)), *rest)
 
 
 def _exponent(t: Tensor, largest: str, margin: int) -> Tensor:

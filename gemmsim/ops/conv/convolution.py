@@ -23,6 +23,7 @@ from ..seeds import check_seed
 from ..tracing import assume_constant_result
 from .arguments import PADDING_MODES, ConvArguments, Geometry, Sizes, conv_geometry, output_padding, transposed_geometry
 from .autograd import ConvFunction
+from .memory_format import laid, memory_format_of
 from .operators import conv_op
 
 __all__ = [
@@ -342,11 +343,11 @@ def affine_conv(
     if plan.is_plain and not needs_autograd(x, weight, bias):
         work = work_dtype(plan.fprop, dtype, bias is not None)
         out: Tensor = conv_op(x, weight, plan.fprop.spec, *where, seed, work, None, 0, counter, site)
-        if bias is None:
-            return out
-        return (out + bias.to(work).reshape(-1, *((1,) * (x.dim() - 2)))).to(dtype)
-    found: Tensor = ConvFunction.apply(x, weight, bias, plan, seed, tuple(where), dtype, counter, site)[0]
-    return found
+        if bias is not None:
+            out = (out + bias.to(work).reshape(-1, *((1,) * (x.dim() - 2)))).to(dtype)
+    else:
+        out = ConvFunction.apply(x, weight, bias, plan, seed, tuple(where), dtype, counter, site)[0]
+    return laid(out, memory_format_of(x, weight))
 
 
 @assume_constant_result

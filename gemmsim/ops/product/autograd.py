@@ -110,6 +110,7 @@ class AffineFunction(torch.autograd.Function):
         ctx.traced = torch.compiler.is_compiling()
         ctx.acceleration = None if ctx.traced else acceleration.current()
         ctx.a_shape, ctx.b_shape, ctx.dtypes = a.shape, b.shape, (a.dtype, b.dtype)
+        ctx.columns = (False, False) if ctx.traced else gradients_in_columns(a, b, linear)
         ctx.addend = None if addend is None else (addend.shape, addend.dtype)
 
     @staticmethod
@@ -121,11 +122,35 @@ class AffineFunction(torch.autograd.Function):
         return (*gradients(ctx, saved, grad), *((None,) * 8))
 
 
+def gradients_in_columns(a: Tensor, b: Tensor, linear: bool) -> tuple[bool, bool]:
+    """Whether PyTorch lays the gradients of two matrices column after column: it does so for operands that lie so, of
+    which the weight of a linear layer is the transposed one."""
+    if a.dim() != 2 or b.dim() != 2:
+        return False, False
+    return _in_columns(a), not _in_columns(b.mT) if linear else _in_columns(b)
+
+
+def _in_columns(t: Tensor) -> bool:
+    return t.stride(0) == 1 and t.stride(1) == t.shape[0]
+
+
+def _as_columns(t: Tensor) -> Tensor:
+    return t.mT.contiguous().mT if t.dim() == 2 else t
+
+
 Gradients: TypeAlias = tuple[Tensor | None, Tensor | None, Tensor | None]
 
 
 def gradients(ctx: Any, saved: tuple[Any, ...], grad: Tensor) -> Gradients:
-    """Gradients of a, b and the addend, as the forward pass was asked for."""
+    """Gradients of a, b and the addend, as the forward pass was asked for, laid as PyTorch lays them."""
+    found = _found(ctx, saved, grad)
+    if ctx.columns == (False, False):
+        return found
+    a, b = (t if t is None or not turned else _as_columns(t) for t, turned in zip(found, ctx.columns, strict=False))
+    return a, b, found[2]
+
+
+def _found(ctx: Any, saved: tuple[Any, ...], grad: Tensor) -> Gradients:
     if ctx.traced:
         return _gradients(ctx, saved, grad, None)
     # Of a sharded gradient the processes would count parts, each at a time of its own.

@@ -17,7 +17,7 @@ from gemmsim.backends import acceleration
 from ..once import differentiable_once
 from . import kernels
 from .affine_plan import AffinePlan
-from .autograd import gradients
+from .autograd import gradients, gradients_in_columns
 
 __all__ = ["apply_plainly"]
 
@@ -53,6 +53,7 @@ class PlainFunction(torch.autograd.Function):
         ctx.set_materialize_grads(False)
         ctx.plan, ctx.seed, ctx.linear, ctx.row, ctx.site = plan, seed, linear, row, site
         ctx.a_shape, ctx.b_shape, ctx.dtypes = a.shape, b.shape, (a.dtype, b.dtype)
+        ctx.columns = gradients_in_columns(a, b, linear)
         ctx.addend = None if addend is None else (addend.shape, addend.dtype)
         ctx.traced, ctx.acceleration = False, acceleration.current()
         # No view, as PyTorch's own linear returns none: people change results in place.

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from gemmsim.backends.device_tables import is_capturing
 
-from ..dispatch import nothing_watches
+from ..dispatch import is_batch_of_gradients, nothing_watches
 from ..seeds import Site, Stream
 from . import kernels
 from .affine_plan import AffinePlan, Product, Step
@@ -78,7 +78,7 @@ def watched(plan: AffinePlan, grad: Tensor) -> Lost | None:
     _PASSES[id(plan)] = plan, count
     if count & (count - 1) and count % _PERIOD:
         return None
-    if plan in _TOLD or torch._C._functorch.is_legacy_batchedtensor(grad) or is_capturing(grad.device):
+    if plan in _TOLD or is_batch_of_gradients(grad) or is_capturing(grad.device):
         return None
     return Lost(plan)
 

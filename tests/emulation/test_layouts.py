@@ -1,0 +1,122 @@
+"""Results and gradients of emulated calls lie in memory as PyTorch's do: models take views of them, and dropout draws in
+the order of memory."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional
+
+import gemmsim as gs
+
+F = functional
+
+
+def permuted(x, order):
+    """The numbers of ``x``, whose dimensions lie in memory as ``order`` says."""
+    return x.permute(order).contiguous().permute([order.index(i) for i in range(x.dim())])
+
+
+def layouts(*shape):
+    """The same shape in every layout that its rank has a name for."""
+    x, n = torch.randn(*shape, generator=torch.Generator().manual_seed(len(shape))), len(shape)
+    found = {"plain": x, "sliced": torch.stack([x, x], -1).flatten(-2)[..., ::2], "rows": torch.cat([x, x[:1]])[1:]}
+    if n > 1:
+        found["transposed"] = permuted(x, [*range(n - 2), n - 1, n - 2])
+    if n > 2:
+        found["heads"] = permuted(x, [1, 0, *range(2, n)])
+        found["channels last"] = permuted(x, [0, *range(2, n), 1])
+    if n > 3:
+        found["heads apart"] = permuted(x, [0, 2, 1, *range(3, n)])
+    if shape[0] > 1:
+        found["expanded"] = x[:1].expand(shape)
+    return found
+
+
+ATTENTION = F.scaled_dot_product_attention
+CALLS = {
+    "linear": (F.linear, [(3, 5), (4, 5)]),
+    "linear with bias": (F.linear, [(2, 3, 5), (4, 5), (4,)]),
+    "linear of four": (F.linear, [(2, 2, 3, 5), (4, 5)]),
+    "mm": (torch.mm, [(3, 5), (5, 4)]),
+    "addmm": (torch.addmm, [(3, 4), (3, 5), (5, 4)]),
+    "bmm": (torch.bmm, [(2, 3, 5), (2, 5, 4)]),
+    "baddbmm": (torch.baddbmm, [(2, 3, 4), (2, 3, 5), (2, 5, 4)]),
+    "matmul of batches": (torch.matmul, [(2, 2, 3, 5), (2, 2, 5, 4)]),
+    "einsum": (lambda a, b: torch.einsum("bhid,bhjd->bhij", a, b), [(2, 2, 3, 5), (2, 2, 4, 5)]),
+    "einsum to another order": (lambda a, b: torch.einsum("bij,jk->kib", a, b), [(2, 3, 5), (5, 4)]),
+    "tensordot": (lambda a, b: torch.tensordot(a, b, 1), [(2, 3, 5), (5, 4)]),
+    "conv1d": (F.conv1d, [(2, 3, 7), (4, 3, 3)]),
+    "conv2d": (F.conv2d, [(2, 3, 6, 5), (4, 3, 3, 3)]),
+    "conv2d with stride": (lambda x, w: F.conv2d(x, w, stride=2, padding=1), [(2, 3, 6, 5), (4, 3, 3, 3)]),
+    "conv2d of one image": (F.conv2d, [(3, 6, 5), (4, 3, 3, 3)]),
+    "conv3d": (F.conv3d, [(2, 3, 4, 5, 4), (4, 3, 2, 3, 2)]),
+    "conv_transpose2d": (F.conv_transpose2d, [(2, 3, 6, 5), (3, 4, 3, 3)]),
+}
+#: Of these results alone lie as PyTorch's.
+RESULTS = {
+    "attention": (ATTENTION, [(2, 2, 3, 4), (2, 2, 5, 4), (2, 2, 5, 4)]),
+    "causal attention": (lambda q, k, v: ATTENTION(q, k, v, is_causal=True), [(2, 2, 3, 4)] * 3),
+    "attention of three": (ATTENTION, [(2, 3, 4), (2, 5, 4), (2, 5, 4)]),
+    "matmul by a matrix": (torch.matmul, [(2, 3, 5), (5, 4)]),
+    "matmul of a matrix": (torch.matmul, [(3, 5), (2, 2, 5, 4)]),
+    "mv": (torch.mv, [(3, 5), (5,)]),
+    "bilinear": (F.bilinear, [(2, 5), (2, 4), (3, 5, 4)]),
+    "conv2d of one position": (F.conv2d, [(2, 3, 6, 5), (4, 3, 1, 1)]),
+    "cdist": (torch.cdist, [(2, 5, 3), (2, 4, 3)]),
+    "outer": (torch.outer, [(5,), (4,)]),
+}
+
+
+def strides(function, operands, spec, gradients):
+    leaves = [t.detach().requires_grad_(gradients) for t in operands]
+    if spec is None:
+        y = function(*leaves)
+    else:
+        with gs.emulate(spec):
+            y = function(*leaves)
+    found = [y.stride()]
+    if gradients:
+        found += [g.stride() for g in torch.autograd.grad(y, leaves, torch.ones_like(y))]
+    return found
+
+
+@pytest.mark.parametrize("spec", [":fp32", "e4m3 : e5m10", ":bf16/sr"])
+@pytest.mark.parametrize("name", [*CALLS, *RESULTS])
+def test_every_call_gives_pytorchs_strides(name, spec):
+    function, shapes = (CALLS | RESULTS)[name]
+    kinds = [layouts(*shape) for shape in shapes]
+    for label in sorted(set().union(*kinds)):
+        for where in ("all", "first", "others"):
+            operands = [
+                kind.get(label if where == "all" or (i == 0) == (where == "first") else "plain", kind["plain"])
+                for i, kind in enumerate(kinds)
+            ]
+            for gradients in (False, True) if name in CALLS else (False,):
+                want = strides(function, operands, None, gradients)
+                got = strides(function, operands, spec, gradients)
+                assert got == want, f"{label}, {where}: {got}, PyTorch {want}"
+
+
+def test_views_of_attention_with_heads_split_off():
+    q = torch.randn(2, 5, 3, 4).transpose(1, 2)  # as every model does
+    for options in ({}, {"is_causal": True}, {"attn_mask": torch.zeros(5, 5)}):
+        for grad in (False, True):
+            leaf = q.detach().requires_grad_(grad)
+            with gs.emulate(":fp32"):
+                out = ATTENTION(leaf, leaf, leaf, **options).transpose(1, 2).view(2, 5, 12)
+            assert torch.allclose(out, ATTENTION(q, q, q, **options).transpose(1, 2).reshape(2, 5, 12), atol=1e-5)
+
+
+@pytest.mark.parametrize("layer", [nn.Linear(3, 4), nn.Conv1d(3, 4, 1), nn.Conv2d(3, 4, 3), nn.Conv2d(3, 4, 1)])
+def test_dropout_after_a_layer_draws_the_mask_of_a_native_run(layer):
+    shape = {nn.Linear: (2, 6, 5, 3), nn.Conv1d: (2, 3, 6), nn.Conv2d: (2, 3, 6, 5)}[type(layer)]
+    for x in layouts(*shape).values():
+        masks = []
+        for emulated in (False, True):
+            with gs.emulate(":fp32") if emulated else torch.enable_grad():
+                y = layer(x)
+                torch.manual_seed(0)
+                masks.append(F.dropout(torch.ones_like(y) + 0 * y))
+        assert torch.equal(*masks)
