@@ -12,6 +12,7 @@ from gemmsim.ops.dispatch import unobserved
 
 from . import fused  # noqa: F401  # it fills the table
 from .casts import autocast, is_enabled
+from .layouts import like_operand
 from .products import FLOATS, product
 from .row_rules import RowSteps
 from .rows import softmax
@@ -112,11 +113,8 @@ def _laid_as_query(out: Tensor, query: Tensor, key: Tensor, value: Tensor, dropo
     alike = out.dim() == 4 and out.shape == query.shape and all(t.stride(-1) == 1 for t in (query, key, value))
     if not alike or (dropout > 0 and not query.is_cuda):  # these have no dropout on the CPU
         return out
-    strides = query.stride()
-    order = sorted(range(4), key=lambda i: (-strides[i], i))
-    if order == [0, 1, 2, 3] or 0 in strides:
-        return out
-    return out.permute(order).contiguous().permute([order.index(i) for i in range(4)])
+    found: Tensor = like_operand(out, query)
+    return found
 
 
 def _scores(qk: Site, query: Tensor, key: Tensor, scale: float | None) -> Tensor:

@@ -14,6 +14,7 @@ from gemmsim.ops.rows.formats import RowFormats
 from gemmsim.ops.seeds import Bits
 
 from .casts import full_precision
+from .layouts import in_rows, like_images, like_operand
 from .products import FLOATS
 from .table import TABLE, Entry, Site, lowers, packets, unseen
 
@@ -44,7 +45,7 @@ def softmax(at: Site, x: Tensor, dim: Any, dtype: torch.dtype | None = None, hid
     (x,) = _wide(x) if dtype is None else (x.to(dtype),)
     if x.dtype not in FLOATS or not isinstance(dim, int):
         return NotImplemented
-    return softmaxes.softmax(x, dim, *_formats(at, hidden))
+    return in_rows(softmaxes.softmax(x, dim, *_formats(at, hidden)))
 
 
 @lowers("softmax", _F.softmax, names=("input", "dim", "_stacklevel", "dtype"))
@@ -72,7 +73,7 @@ def _log_softmax(at: Site, x: Tensor, dim: Any, dtype: torch.dtype | None = None
     (x,) = _wide(x) if dtype is None else (x.to(dtype),)
     if x.dtype not in FLOATS or not isinstance(dim, int):
         return NotImplemented
-    return logsoftmax.logsoftmax(x, dim, at.plan.maps, "sequential", _bits(at))  # type: ignore[union-attr]
+    return in_rows(logsoftmax.logsoftmax(x, dim, at.plan.maps, "sequential", _bits(at)))  # type: ignore[union-attr]
 
 
 @lowers("log_softmax", _F.log_softmax, names=("input", "dim", "_stacklevel", "dtype"))
@@ -123,7 +124,7 @@ def _rms_norm(at: Site, x: Tensor, shape: Any, weight: Tensor | None = None, eps
     x, weight = _wide(x, weight)
     if x.dtype not in FLOATS:
         return NotImplemented
-    return normalization.rmsnorm(x, shape, weight, eps, *_formats(at))
+    return like_images(normalization.rmsnorm(x, shape, weight, eps, *_formats(at)), x)
 
 
 @lowers(
@@ -138,7 +139,7 @@ def _group_norm(
     x, weight, bias = _wide(x, weight, bias)
     if x.dtype not in FLOATS:
         return NotImplemented
-    return normalization.groupnorm(x, groups, (weight, bias), eps, *_formats(at))
+    return like_images(normalization.groupnorm(x, groups, (weight, bias), eps, *_formats(at)), x)
 
 
 @lowers(
@@ -154,7 +155,8 @@ def _batch_norm(
     if x.dtype not in FLOATS:
         return NotImplemented
     tensors, numbers = (mean, var, weight, bias), (training, momentum, eps)
-    return batchnorm.batchnorm(x, tensors, numbers, at.plan.maps, "sequential", _bits(at))  # type: ignore[union-attr]
+    found = batchnorm.batchnorm(x, tensors, numbers, at.plan.maps, "sequential", _bits(at))  # type: ignore[union-attr]
+    return like_images(found, x)
 
 
 @lowers(
@@ -210,16 +212,18 @@ def _gelu(at: Site, x: Tensor, approximate: str = "none") -> Any:
     if x.dtype not in FLOATS:
         return NotImplemented
     formats, bits = _formats(at)
-    return activations.gelu(x, formats, approximate, bits)
+    return like_operand(activations.gelu(x, formats, approximate, bits), x)
 
 
 def _silu(at: Site, x: Tensor) -> Any:
-    return activations.silu(x, *_formats(at)) if x.dtype in FLOATS else NotImplemented
+    return like_operand(activations.silu(x, *_formats(at)), x) if x.dtype in FLOATS else NotImplemented
 
 
 def _map(function: Any) -> Any:
     def run(at: Site, x: Tensor) -> Any:
-        return function(x, *at.plan.maps, _bits(at)) if x.dtype in FLOATS else NotImplemented  # type: ignore[union-attr]
+        if x.dtype not in FLOATS:
+            return NotImplemented
+        return like_operand(function(x, *at.plan.maps, _bits(at)), x)  # type: ignore[union-attr]
 
     return run
 

@@ -9,6 +9,7 @@ from torch import nn
 from torch.nn import functional
 
 import gemmsim as gs
+from gemmsim.emulation import Rule
 
 F = functional
 
@@ -120,3 +121,29 @@ def test_dropout_after_a_layer_draws_the_mask_of_a_native_run(layer):
                 torch.manual_seed(0)
                 masks.append(F.dropout(torch.ones_like(y) + 0 * y))
         assert torch.equal(*masks)
+
+
+ROWS = {
+    "softmax": lambda x: F.softmax(x, 1),
+    "log_softmax": lambda x: F.log_softmax(x, 1),
+    "layer_norm": lambda x: F.layer_norm(x, (5,)),
+    "rms_norm": lambda x: F.rms_norm(x, (5,)),
+    "group_norm": lambda x: F.group_norm(x, 3),
+    "batch_norm": lambda x: F.batch_norm(x, None, None, training=True),
+    "instance_norm": lambda x: F.instance_norm(x),
+    "gelu": F.gelu,
+    "silu": F.silu,
+    "sigmoid": torch.sigmoid,
+    "tanh": torch.tanh,
+    "relu": F.relu,
+}
+
+
+@pytest.mark.parametrize("kind", ROWS)
+def test_row_operations_give_pytorchs_strides(kind):
+    for label, x in layouts(2, 3, 4, 5).items():
+        for grad in (False, True):
+            leaf = x.detach().requires_grad_(grad)
+            with gs.emulate([Rule("*", kind, "e5m10")]):
+                got = ROWS[kind](leaf)
+            assert got.stride() == ROWS[kind](leaf).stride(), label
