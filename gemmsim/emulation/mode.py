@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch._ops import HigherOrderOperator
 
+from gemmsim.ops import subnormals
 from gemmsim.ops.errors import SeedError, message
 from gemmsim.ops.seeds import check_seed
 from gemmsim.ops.tracing import assume_constant_result
@@ -339,7 +340,8 @@ class Emulation(Placed):
             sites = [self.drawn(path, site) for site in sites]
         run = untouched(entry.run) if entry.inplace or out is not None else entry.run
         try:
-            result = run(*sites, *given, **rest)
+            flushed = not torch.compiler.is_compiling() and subnormals.are_flushed()
+            result = subnormals.kept(run, *sites, *given, **rest) if flushed else run(*sites, *given, **rest)
         except (ValueError, TypeError, RuntimeError) as error:
             raise _located(error, path, entry.kinds, self.text) from error.__cause__
         if result is NotImplemented:

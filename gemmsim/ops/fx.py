@@ -19,6 +19,7 @@ from gemmsim.arithmetic import Accumulator, GemmSpec
 from gemmsim.formats import TENSOR_FORMATS, BlockFormat, Cast, Rounding
 from gemmsim.formats.any_format import FORMATS
 
+from . import subnormals
 from .errors import ExportError, message
 
 __all__ = ["Whole", "formats_from", "traceable"]
@@ -76,6 +77,8 @@ def traceable(function: Callable[_P, _R]) -> Callable[_P, _R]:
             for value in kwargs.values():
                 if isinstance(value, Proxy):
                     return _node(call, value, args, kwargs)
+            if subnormals.are_flushed():
+                return subnormals.kept(function, *args, **kwargs)
         return function(*args, **kwargs)
 
     return call

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from . import subnormals
 from .errors import GradError, message
 
 __all__ = ["differentiable_once"]
@@ -55,6 +56,8 @@ def differentiable_once(owner: str) -> Callable[[Any], Any]:
             saved = ctx.saved_tensors
             if not torch.is_grad_enabled() and not torch.compiler.is_compiling():
                 with torch._C.DisableTorchFunction():
+                    if subnormals.are_flushed():
+                        return subnormals.kept(backward, ctx, saved, *grads)
                     return backward(ctx, saved, *grads)
             with torch.no_grad(), torch._C.DisableTorchFunction():
                 results = backward(ctx, saved, *grads)

@@ -80,6 +80,7 @@ class QLazyLinear(qnn.QLazyLinear, QLinear):
     """``gemmsim.nn.QLazyLinear`` and a ``QLinear``: nothing but a ``QLinear`` after its first input."""
 
     cls_to_become: Any = QLinear
+    float_class: Any = torch.nn.Linear
 
     def __init__(
         self, out_features: int, formats: QAffineFormats, bias: bool = True, device: Any = None, dtype: Any = None
