@@ -1,5 +1,8 @@
 """explain(): every fact of the spec is there, in a few aligned lines."""
 
+import pytest
+
+import gemmsim as gs
 from gemmsim import acc
 from gemmsim.arithmetic import GemmSpec
 
@@ -46,3 +49,23 @@ def test_arithmetic_and_seed_words():
 def test_accumulators_explain_themselves():
     text = acc.sequential("e5m10/sat").explain()
     assert text.startswith("accumulator e5m10/sat") and "saturates" in text and "sequential" in text
+
+
+@pytest.mark.parametrize(
+    "spec, words",
+    [
+        ("e4m3 : e5m10", "dgrad :e5m10 and the same for wgrad: the gradient is multiplied as it comes"),
+        (":bf16", "dgrad :e8m7 and the same for wgrad"),
+        ("hw(hopper, wgmma, e4m3)", "and the same for wgrad: the gradient is rounded to e4m3"),
+        (
+            "hw(hopper, wgmma, e4m3, e5m2)",
+            "wgrad e5m2 * e4m3 : hw(hopper, wgmma, e5m2, e4m3): the gradient is rounded to e4m3",
+        ),
+        ("mxfp8_e4m3 : fp32", "every operand is encoded anew, the gradient, too"),
+        (":palette(e5m10, bf16)", "none: indices choose for the forward product alone"),
+    ],
+)
+def test_what_becomes_of_gradients(spec, words):
+    """The line says what ``QAffineFormats.of`` makes of the spec."""
+    (line,) = [line for line in gs.explain(spec).splitlines() if line.startswith("backward")]
+    assert words in line
