@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import codecs
 import json
 import runpy
 import sys
@@ -110,11 +111,32 @@ def _config(given: argparse.Namespace) -> Config | None:
     return Config.of(_contents(given.config))
 
 
-def _contents(path: Path) -> Any:
+#: Byte order marks and the encodings they say, those of 32 bits first: theirs begin like those of 16.
+_MARKS = (
+    (codecs.BOM_UTF32_LE, "utf-32"),
+    (codecs.BOM_UTF32_BE, "utf-32"),
+    (codecs.BOM_UTF16_LE, "utf-16"),
+    (codecs.BOM_UTF16_BE, "utf-16"),
+    (codecs.BOM_UTF8, "utf-8-sig"),
+)
+
+
+def _text(path: Path) -> str:
+    """The text of a file in UTF-8, or in the encoding that its byte order mark says (PowerShell writes UTF-16)."""
     try:
-        text = path.read_text(encoding="utf-8")
+        data = path.read_bytes()
     except OSError as error:
         raise ConfigError(f"cannot read '{path}': {error.strerror}; allowed: a JSON or YAML file.") from None
+    encoding = next((name for mark, name in _MARKS if data.startswith(mark)), "utf-8")
+    try:
+        return data.decode(encoding)
+    except UnicodeDecodeError as error:
+        asked = f"'{path}' is no text in {encoding}: byte {error.start} is {data[error.start]:#04x}"
+        raise ConfigError(f"{asked}; allowed: UTF-8, or UTF-16 with a mark.\n  Save it as UTF-8.") from None
+
+
+def _contents(path: Path) -> Any:
+    text = _text(path)
     if path.suffix.lower() not in (".yaml", ".yml"):
         try:
             return json.loads(text)

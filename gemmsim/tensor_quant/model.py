@@ -163,6 +163,7 @@ def calibrate(
     method: str = "max",
     *,
     progress: Callable[[int, int | None], None] | None = None,
+    unreached: str = "error",
     **options: Any,
 ) -> nn.Module:
     """Run ``batches`` through ``model``, and give every static quantiser its amax; returns ``model``.
@@ -171,6 +172,8 @@ def calibrate(
         batches: tensors, tuples of arguments or dicts of keyword arguments; or a function that runs the model.
         method: "max", or "percentile", "mse", "entropy" by histograms (amaxes per axis or block stay maxima).
         progress: called with batches done and their number (None if unknown) after each.
+        unreached: what becomes of quantisers that no batch reached, as of experts that no token chose: "error", or
+            "keep" the amax that they had, none at first.
         options: of ``HistogramCalibrator.compute_amax``: percentile, stride, start_bin.
 
     While it runs, quantisers collect and quantise nothing, and there are no gradients; weights are taken in once. The
@@ -179,12 +182,15 @@ def calibrate(
 
     Raises:
         CalibrationError (RuntimeError): for another method or option, batches that are none, a model without
-            quantisers, and quantisers that saw no data.
+            quantisers, and quantisers that saw no data, with their names; then no amax has changed.
         CalibrationDataError (AssertionError): for NaN or infinity on the way.
     """
     if method not in ("max", "percentile", "mse", "entropy"):
         asked = f"calibrate: method={method!r}"
         raise CalibrationError(message(asked, "'max', 'percentile', 'mse', 'entropy'", "Choose one."))
+    if unreached not in ("error", "keep"):
+        asked = f"calibrate: unreached={unreached!r}"
+        raise CalibrationError(message(asked, "'error', 'keep'", "Choose one."))
     if options and method == "max":
         asked = f"calibrate: {', '.join(options)} with method='max'"
         raise CalibrationError(
@@ -223,9 +229,28 @@ def calibrate(
     finally:
         for q, quant, calib in switches:
             q._if_quant, q._if_calib = quant, calib
+    missed = [name for name, q in model.named_modules() if any(q is one and not _saw_data(one) for one in found)]
+    if missed and unreached == "error":
+        asked = f"calibrate: nothing was collected by {_listed(missed)}"
+        do = "Give batches that reach them, or unreached='keep' to go on with the others."
+        raise CalibrationError(message(asked, "quantisers that a batch reaches", do))
     for q in found:
-        _load(q, method, options)
+        if _saw_data(q):
+            _load(q, method, options)
     return model
+
+
+def _saw_data(q: TensorQuantizer) -> bool:
+    calibrator = q._calibrator
+    if isinstance(calibrator, HistogramCalibrator):
+        return calibrator.calib_hist is not None
+    return calibrator.compute_amax() is not None
+
+
+def _listed(names: list[str], most: int = 8) -> str:
+    """The first names and how many more there are."""
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more
 
 
 def _prepare(q: TensorQuantizer, method: str) -> None:

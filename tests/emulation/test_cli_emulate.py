@@ -178,3 +178,21 @@ def test_rules_that_do_not_fit_the_program_are_one_message_and_exit_code_2(scrip
 def test_mistakes_of_the_program_keep_their_traceback(script, args, error):
     result = run("emulate", "--spec", ":fp32", script, *args)
     assert result.exit_code == 1 and error in type(result.exception).__name__ and "error:" not in result.stderr
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "utf-32"])
+def test_rules_in_the_encodings_of_other_tools(script, tmp_path, encoding):
+    """PowerShell's ``>`` writes UTF-16 with a byte order mark, Notepad UTF-8 with one."""
+    rules = tmp_path / "rules.json"
+    rules.write_text(json.dumps([["*", "e4m3 : e5m10"]]), encoding=encoding)
+    done = CliRunner().invoke(app, ["emulate", "--config", str(rules), script])
+    plain = CliRunner().invoke(app, ["emulate", "--spec", "e4m3 : e5m10", script])
+    assert (done.exit_code, done.stdout) == (plain.exit_code, plain.stdout) and "out" in done.stdout
+
+
+@pytest.mark.parametrize("data", ['[["é", ":bf16"]]'.encode("latin-1"), b"\xff\xfe[", b"\x00\xd8"])
+def test_rules_that_are_no_text_are_one_message(script, tmp_path, data):
+    rules = tmp_path / "rules.json"
+    rules.write_bytes(data)
+    done = CliRunner().invoke(app, ["emulate", "--config", str(rules), script])
+    assert done.exit_code == 2 and "is no text in utf-" in done.output and "Save it as UTF-8" in done.output

@@ -305,3 +305,33 @@ def test_calibrated_models_in_registers_of_every_width(bits, mode):
             assert_bitwise_equal(model(x), wide)
     model(x).sum().backward()
     assert layer.weight.grad is not None
+
+
+class Experts(nn.Module):
+    """Three layers of which each batch takes the first."""
+
+    def __init__(self):
+        super().__init__()
+        self.e = nn.ModuleList(nn.Linear(8, 8) for _ in range(3))
+
+    def forward(self, x):
+        return self.e[0](x)
+
+
+@pytest.mark.parametrize("method", ["max", "percentile", "mse", "entropy"])
+def test_quantisers_that_no_batch_reaches_are_named_and_may_be_left(method):
+    torch.manual_seed(0)
+    config = {"*weight_quantizer": {"num_bits": 8, "axis": 0}, "*input_quantizer": {"num_bits": 8, "axis": None}}
+    model, x = tq.quantize_(Experts(), config), torch.randn(64, 8)
+    with pytest.raises(RuntimeError, match=r"collected by e\.1\.input_quantizer, e\.2\.input_quantizer; allowed"):
+        tq.calibrate(model, [x], method)
+    assert all(layer.input_quantizer.amax is None for layer in model.e)  # nothing half done
+    tq.calibrate(model, [x], method, unreached="keep")
+    assert [layer.input_quantizer.amax is not None for layer in model.e] == [True, False, False]
+    assert all(layer.weight_quantizer.amax is not None for layer in model.e)
+    model(x)
+    before = model.e[0].input_quantizer.amax.clone()
+    tq.calibrate(model, lambda m: m.e[1](2 * x), method, unreached="keep")
+    assert torch.equal(model.e[0].input_quantizer.amax, before) and model.e[1].input_quantizer.amax is not None
+    with pytest.raises(RuntimeError, match="unreached='drop'; allowed: 'error', 'keep'"):
+        tq.calibrate(model, [x], method, unreached="drop")
