@@ -91,7 +91,7 @@ def transposed_with_zeros(x, weight, spec, size, stride, padding, dilation, grou
 
 
 def transposed_by_taps(x, weight, spec, size, stride, padding, dilation, groups) -> Tensor:
-    """The same as one sum over channels and those kernel positions, from the last, that the stride lets a place meet."""
+    """The same as one sum over channels and those kernel positions, from the last, that contribute to a place."""
     places, found = {place: n for n, place in enumerate(indices(x.shape[2:]))}, []
     flat = torch.cat([x.flatten(2), x.new_zeros(*x.shape[:2], 1)], 2)
     for o in indices(size):

@@ -10,7 +10,7 @@ from typing import Any
 from gemmsim.mx import matmul_operator  # noqa: F401  # registers the operator
 from gemmsim.ops.conv import operators as conv_operators  # noqa: F401
 from gemmsim.ops.conv.arguments import Geometry
-from gemmsim.ops.conv.overlap import meeting
+from gemmsim.ops.conv.overlap import contributing
 from gemmsim.ops.product import operators  # noqa: F401
 from gemmsim.ops.seeds import Stream
 
@@ -46,7 +46,9 @@ def _conv(at: Mapping[str, Any]) -> list[Leaf]:
         places = prod(at["output_size"])
         shape = (groups, x.shape[0] * places, weight.shape[0] // groups * taps, weight.shape[1])
     elif at["transposed"] and at["order"] == "taps":
-        shapes = [(groups, x.shape[0] * n, weight.shape[0] // groups * met, weight.shape[1]) for n, met in _met(at)]
+        shapes = [
+            (groups, x.shape[0] * n, weight.shape[0] // groups * taps, weight.shape[1]) for n, taps in _contributing(at)
+        ]
         return [Leaf(_plain(shape), x, weight, role, at["spec"], at["site"]) for shape in shapes]
     elif at["transposed"]:
         places = prod(x.shape[2:])
@@ -57,15 +59,15 @@ def _conv(at: Mapping[str, Any]) -> list[Leaf]:
     return [Leaf(_plain(shape), x, weight, role, at["spec"], at["site"])]
 
 
-def _met(at: Mapping[str, Any]) -> list[tuple[int, int]]:
-    """Places of a transposed convolution's result and how many kernel positions each meets, the most first."""
+def _contributing(at: Mapping[str, Any]) -> list[tuple[int, int]]:
+    """Places of a transposed convolution's result and how many kernel positions contribute to each, the most first."""
     sizes, stride, padding, dilation = (tuple(at[key]) for key in ("output_size", "stride", "padding", "dilation"))
     where = Geometry(sizes, stride, padding, dilation, at["groups"], True)
     counts: dict[int, int] = {}
     for remainders in product(*map(range, where.stride)):
-        met = [meeting(where, axis, r, at["weight"].shape[axis + 2]) for axis, r in enumerate(remainders)]
+        taps = [contributing(where, axis, r, at["weight"].shape[axis + 2]) for axis, r in enumerate(remainders)]
         places = prod(len(range(r, n, s)) for r, n, s in zip(remainders, where.output_size, where.stride, strict=True))
-        terms = prod(one.number for one in met)
+        terms = prod(one.number for one in taps)
         counts[terms] = counts.get(terms, 0) + places
     return [(counts[terms], terms) for terms in sorted(counts, reverse=True) if counts[terms] and terms]
 

@@ -86,13 +86,13 @@ _CONV = """``torch.nn.functional.conv{n}d`` computed as ``formats`` says, with g
 
 _TRANSPOSED = """``torch.nn.functional.conv_transpose{n}d`` computed as ``formats`` says, with gradients.
 
-    For each position of x and each kernel position the spec's sum over the group's channels, ascending; results that
-    meet are added in float32 (float64 where the accumulator's numbers need it), kernel positions ascending, row-major,
-    each addition rounded to nearest; where none falls the result is +0. It is ``col2im`` of one product, bit for bit.
+    For each position of x and each kernel position the spec's sum over the group's channels, ascending; results for one
+    place are added in float32 (float64 where the accumulator's numbers need it), kernel positions ascending, row-major,
+    each addition rounded to nearest; a place without results is +0. It is ``col2im`` of one product, bit for bit.
     The spec's output cast rounds each result of the product and, where results were added, their sum.
 
     With ``QAffineFormats(transposed_sum="taps")`` each place of the result is one sum over the channels, slowest, and
-    the kernel positions that meet elements of x there, from the last to the first. With "zeros" it is the convolution
+    the kernel positions at which elements of x lie there, from the last to the first. With "zeros" it is the convolution
     with stride 1 of x, ``stride - 1`` zeros between its elements, with the flipped kernel: those zeros are then terms
     like any other (see ``qconv{n}d``).
 

@@ -1,5 +1,5 @@
-"""Where results of a transposed convolution go: the overlap-add of its products (col2im), and which kernel positions a
-place of the result meets."""
+"""Where results of a transposed convolution go: the overlap-add of its products (col2im), and which kernel positions
+contribute to a place of the result."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from torch import Tensor
 
 from .arguments import Geometry
 
-__all__ = ["Meeting", "meeting", "overlap_add", "start"]
+__all__ = ["Taps", "contributing", "overlap_add", "start"]
 
 
-class Meeting(NamedTuple):
-    """The kernel positions that places of one remainder meet along one dimension: ``taps``, ``number`` of them.
+class Taps(NamedTuple):
+    """The kernel positions that contribute along one dimension to places of one remainder: ``taps``, ``number`` of them.
 
     As windows of x they are ``dilation`` apart and begin ``before`` elements before it.
     """
@@ -26,21 +26,21 @@ class Meeting(NamedTuple):
     dilation: int
 
 
-def meeting(where: Geometry, axis: int, remainder: int, kernel: int) -> Meeting:
-    """What places ``remainder + stride * t`` of the result meet along ``axis``."""
+def contributing(where: Geometry, axis: int, remainder: int, kernel: int) -> Taps:
+    """What contributes along ``axis`` to the places ``remainder + stride * t`` of the result."""
     step, spread = where.stride[axis], where.dilation[axis]
     reached = [j for j in range(kernel) if (remainder + where.padding[axis] - j * spread) % step == 0]
     if not reached:
-        return Meeting(slice(0, 0), 0, 0, 1)
+        return Taps(slice(0, 0), 0, 0, 1)
     between = reached[1] - reached[0] if len(reached) > 1 else 1
     first = (remainder + where.padding[axis] - reached[-1] * spread) // step
     dilation = between * spread // step if len(reached) > 1 else 1
-    return Meeting(slice(reached[0], reached[-1] + 1, between), len(reached), -first, dilation)
+    return Taps(slice(reached[0], reached[-1] + 1, between), len(reached), -first, dilation)
 
 
 def start(out: Tensor, where: Geometry, kernel: Sequence[int], x_size: Sequence[int]) -> None:
     """Fill ``out`` (B, \\*output_size, channels...) with what the overlap-add begins from: the neutral -0, so that a
-    result that meets no other stays as it is, and +0 where no result falls."""
+    result to which no other is added stays as it is, and +0 where no result falls."""
     out.fill_(-0.0)
     for axis in range(len(kernel)):
         reached = {

@@ -1,4 +1,4 @@
-"""Transposed convolutions: a product followed by an overlap-add, or one sum over what a place of the result meets.
+"""Transposed convolutions: a product followed by an overlap-add, or one sum over what contributes to a place of the result.
 
 Which, says ``Geometry.order``; ``QAffineFormats.transposed_sum`` has the meaning of each.
 """
@@ -20,7 +20,7 @@ from ..product.general import NOTHING
 from ..rounding import cast_operand
 from ..seeds import Site, derive_seed
 from .arguments import Geometry
-from .overlap import meeting, overlap_add, start
+from .overlap import contributing, overlap_add, start
 from .products import How, Reading, WindowProduct, compute, count_of, window_product
 from .windows import Windows, place
 
@@ -122,9 +122,9 @@ def _flipped(weight: Tensor, groups: int) -> Tensor:
 def _by_remainder(
     x: Tensor, weight: Tensor, spec: GemmSpec, where: Geometry, how: How, seconds: Seconds, out: Tensor
 ) -> object:
-    """One sum over channels and the kernel positions that meet elements of ``x``, by descending position.
+    """One sum over channels and the kernel positions at which elements of ``x`` lie, by descending position.
 
-    Places of the result with one remainder modulo the stride meet the same positions: an ordinary convolution with
+    Places of the result with one remainder modulo the stride have the same positions: an ordinary convolution with
     stride 1. Random bits of each have a seed of their own.
     """
     bits, cast = how.bits, how.cast
@@ -133,14 +133,14 @@ def _by_remainder(
     kernel, ones, every = weight.shape[2:], (1,) * (x.dim() - 2), (slice(None), slice(None))
     plan: object = NOTHING
     for index, remainders in enumerate(itertools.product(*map(range, where.stride))):
-        met = [meeting(where, axis, r, kernel[axis]) for axis, r in enumerate(remainders)]
+        taps = [contributing(where, axis, r, kernel[axis]) for axis, r in enumerate(remainders)]
         target = out[every + tuple(slice(r, None, s) for r, s in zip(remainders, where.stride, strict=True))]
         if not target.numel():
             continue
-        b = _flipped(weight[every + tuple(one.taps for one in met)], where.groups)
-        number, dilation = [one.number for one in met], [one.dilation for one in met]
+        b = _flipped(weight[every + tuple(one.taps for one in taps)], where.groups)
+        number, dilation = [one.number for one in taps], [one.dilation for one in taps]
         size = [n + d * max(k - 1, 0) for n, k, d in zip(target.shape[2:], number, dilation, strict=True)]
-        large = place(x, [one.before for one in met], ones, size, cast, bits, Site.OPERAND_A)
+        large = place(x, [one.before for one in taps], ones, size, cast, bits, Site.OPERAND_A)
         result = torch.empty_like(target, memory_format=torch.contiguous_format)
         own = how._replace(bits=derive_seed(bits, _REMAINDERS + index))
         plan = window_product(large, Reading(ones, dilation, number), b, spec, own, seconds, result)

@@ -83,8 +83,8 @@ class QAffineFormats:
     addition rounded as in wgrad's accumulator; "torch" is PyTorch's own sum, as where wgrad is PyTorch's: sums run on
     no matrix unit.
     ``transposed_sum``: how transposed convolutions sum, which are the gradients of convolutions, too. "col2im": a
-    product over the channels for each kernel position, whose results are then added in float32 where they meet;
-    "taps": one sum over channels and the kernel positions that meet elements of the input; "zeros": one sum over
+    product over the channels for each kernel position, whose results for one place are then added in float32;
+    "taps": one sum over channels and the kernel positions at which elements of the input lie; "zeros": one sum over
     channels and all kernel positions, of the input with ``stride - 1`` zeros between its elements
     (docs/reference/conv.md).
     ``seed``: fixes the random bits of all steps at every call; None draws from torch's generator.

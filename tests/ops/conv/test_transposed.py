@@ -36,7 +36,7 @@ def test_a_gradient_without_overlap_is_one_product_over_the_channels(accumulator
     assert_bitwise_equal(x.grad, folded)
 
 
-def test_results_that_meet_are_added_in_float32_by_ascending_kernel_position():
+def test_results_for_one_place_are_added_in_float32_by_ascending_kernel_position():
     # One position of the result gets 2**24 from kernel position 0 of x[2], then 1 and 1 from the ones after it.
     x, w = torch.tensor([[[1.0, 1.0, 2.0**24]]]), torch.ones(1, 1, 3)
     assert gs.qconv_transpose1d(x, w, formats=":e5m2/sat")[0, 0, 2] == torch.tensor(57344.0 + 1.0 + 1.0)
@@ -47,7 +47,7 @@ def test_results_that_meet_are_added_in_float32_by_ascending_kernel_position():
     assert gs.qconv_transpose1d(x, w, formats=":fp64")[0, 0, 2] == 2.0**24 + 2  # float32 does not hold fp64's numbers
 
 
-def test_infinities_of_both_signs_meet_in_the_nan_of_every_processor():
+def test_infinities_of_both_signs_add_up_to_the_nan_of_every_processor():
     got = gs.qconv_transpose1d(torch.tensor([[[-INF, INF]]]), torch.ones(1, 1, 2), formats=":fp32")
     assert got[0, 0, [0, 2]].tolist() == [-INF, INF]
     assert got.view(torch.int32)[0, 0, 1] == 0x7FC00000
@@ -94,7 +94,7 @@ def test_the_overlap_add_is_the_definition(data):
         assert_bitwise_equal(got, want, context=f"{spec}, taps")
 
 
-def test_with_stride_one_positions_that_meet_are_all_positions():
+def test_with_stride_one_all_kernel_positions_contribute():
     x, w = numbers(2, 4, 5, 6), numbers(4, 3, 3, 2, seed=1)
     for spec in ("e4m3 : chunked(5, e5m4)", "mxfp8_e4m3 : scaled(fp32)", "e4m3 : fp32 -> e5m2"):
         taps, zeros = (gs.QAffineFormats(fprop=spec, transposed_sum=order) for order in ("taps", "zeros"))
@@ -103,7 +103,7 @@ def test_with_stride_one_positions_that_meet_are_all_positions():
         assert_bitwise_equal(got, want)
 
 
-def test_random_bits_of_one_sum_over_the_positions_that_meet():
+def test_random_bits_of_one_sum_over_contributing_positions():
     """Equal seeds give equal bits, other seeds others; places of different remainders draw from seeds of their own."""
     formats = gs.QAffineFormats(fprop=":e5m3/sr8", transposed_sum="taps")
     x, w = torch.full((1, 64, 8), 0.3), torch.full((64, 1, 2), 0.3)  # the sums of even and odd places are the same
@@ -129,7 +129,7 @@ def test_zeros_between_elements_are_no_terms():
     zeros = gs.QAffineFormats(fprop=":fp32", dgrad=":fp32", wgrad=":fp32", transposed_sum="zeros")
     x.grad = None
     gs.qconv1d(x, w, stride=2, formats=zeros).sum().backward()
-    assert x.grad.isnan().sum() == 4  # where infinity meets a zero
+    assert x.grad.isnan().sum() == 4  # infinity times zero
 
 
 def test_places_that_nothing_reaches_are_zero_and_a_negative_zero_stays():
@@ -138,8 +138,8 @@ def test_places_that_nothing_reaches_are_zero_and_a_negative_zero_stays():
     assert torch.signbit(got[0, 0]).tolist() == [True, False, False, True]
 
 
-def test_an_audit_counts_every_number_of_terms_that_places_meet():
-    up = nn.ConvTranspose1d(4, 3, 3, stride=2, bias=False)  # places meet two positions or one, in turn
+def test_an_audit_has_a_record_for_each_number_of_contributing_positions():
+    up = nn.ConvTranspose1d(4, 3, 3, stride=2, bias=False)  # two kernel positions contribute, or one, in turn
     with gs.emulate(gs.QAffineFormats(fprop=":fp32", transposed_sum="taps")):
         shapes = [one.shape for one in gs.audit(up, torch.randn(5, 4, 6)) if one.role == "fprop"]
     assert shapes == [(1, 5 * 7, 8, 3), (1, 5 * 6, 4, 3)]
