@@ -46,9 +46,8 @@ def _conv(at: Mapping[str, Any]) -> list[Leaf]:
         places = prod(at["output_size"])
         shape = (groups, x.shape[0] * places, weight.shape[0] // groups * taps, weight.shape[1])
     elif at["transposed"] and at["order"] == "taps":
-        shapes = [
-            (groups, x.shape[0] * n, weight.shape[0] // groups * taps, weight.shape[1]) for n, taps in _contributing(at)
-        ]
+        channels, filters = weight.shape[0] // groups, weight.shape[1]
+        shapes = [(groups, x.shape[0] * n, channels * k, filters) for n, k in _contributing(at)]
         return [Leaf(_plain(shape), x, weight, role, at["spec"], at["site"]) for shape in shapes]
     elif at["transposed"]:
         places = prod(x.shape[2:])

@@ -92,9 +92,9 @@ _TRANSPOSED = """``torch.nn.functional.conv_transpose{n}d`` computed as ``format
     The spec's output cast rounds each result of the product and, where results were added, their sum.
 
     With ``QAffineFormats(transposed_sum="taps")`` each place of the result is one sum over the channels, slowest, and
-    the kernel positions at which elements of x lie there, from the last to the first. With "zeros" it is the convolution
-    with stride 1 of x, ``stride - 1`` zeros between its elements, with the flipped kernel: those zeros are then terms
-    like any other (see ``qconv{n}d``).
+    the kernel positions at which elements of x lie there, from the last to the first. With "zeros" it is the
+    convolution with stride 1 of x, ``stride - 1`` zeros between its elements, with the flipped kernel: those zeros are
+    then terms like any other (see ``qconv{n}d``).
 
     Args:
         x, weight, bias: (B, C, ...) or (C, ...); (C, out / groups, ...); (out,).

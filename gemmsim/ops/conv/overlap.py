@@ -15,7 +15,8 @@ __all__ = ["Taps", "contributing", "overlap_add", "start"]
 
 
 class Taps(NamedTuple):
-    """The kernel positions that contribute along one dimension to places of one remainder: ``taps``, ``number`` of them.
+    """The kernel positions that contribute to places of one remainder, along one dimension: ``taps``, ``number`` of
+    them.
 
     As windows of x they are ``dilation`` apart and begin ``before`` elements before it.
     """

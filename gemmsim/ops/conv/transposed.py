@@ -1,4 +1,4 @@
-"""Transposed convolutions: a product followed by an overlap-add, or one sum over what contributes to a place of the result.
+"""Transposed convolutions: a product followed by an overlap-add, or one sum for each place of the result.
 
 Which, says ``Geometry.order``; ``QAffineFormats.transposed_sum`` has the meaning of each.
 """
