@@ -10,7 +10,7 @@ from ..errors import ShapeError, message
 from ..fx import traceable
 from ..product.affine_formats import QuantLike
 from ..seeds import Bits
-from .elementwise import StepChain
+from .elementwise import StepChain, count_for
 
 __all__ = ["batchnorm", "qbatchnorm"]
 
@@ -85,10 +85,10 @@ def batchnorm(
         mean = steps.mean(x, dims)
         c = steps.add(x, -mean)
         total, n = steps.sum(steps.square(c), dims), x.numel() // x.shape[1]
-        var = steps.div(total, torch.full_like(total, n))
+        var = steps.div(total, count_for(total, n)).to(total.dtype)
         _update(running_mean, mean, momentum, steps)
         if running_var is not None:
-            _update(running_var, steps.div(total.detach(), torch.full_like(total, n - 1)), momentum, steps)
+            _update(running_var, steps.div(total.detach(), count_for(total, n - 1)), momentum, steps)
     else:
         assert running_mean is not None and running_var is not None
         mean, var = running_mean.reshape(shape), running_var.reshape(shape)

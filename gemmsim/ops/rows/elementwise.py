@@ -19,7 +19,7 @@ from .formats import order_length, quant_step
 from .powers import TensorPower
 from .steps import applied, map_step, normal_dims, quantized, sum_step, sum_to
 
-__all__ = ["StepChain", "qadd", "qdiv", "qmean", "qmul", "qpow", "qrelu", "qsqrt", "qsum", "relu"]
+__all__ = ["StepChain", "count_for", "qadd", "qdiv", "qmean", "qmul", "qpow", "qrelu", "qsqrt", "qsum", "relu"]
 
 
 class _Binary(torch.autograd.Function):
@@ -104,6 +104,13 @@ class _Unary(torch.autograd.Function):
         return map_step("mul", g, factor, bwd, bits, at + 3), None, None, None, None, None, None
 
 
+def count_for(t: Tensor, count: int) -> Tensor:
+    """``count`` as what ``t`` is divided by: in ``t``'s dtype if that holds it, else in a wider one."""
+    wider = (t.dtype, torch.float32, torch.float64)
+    exact = (dtype for dtype in wider if dtype == torch.float64 or count <= round(2 / torch.finfo(dtype).eps))
+    return torch.full((), count, dtype=next(exact), device=t.device)
+
+
 class _Sum(torch.autograd.Function):
     """Sums over dimensions in order; with ``bwd``, divided by the number of terms."""
 
@@ -117,8 +124,7 @@ class _Sum(torch.autograd.Function):
         bits = Bits(seed, counter)
         total = sum_step(x, dims, fwd, order, bits, at)
         if mean:
-            count = torch.full((), _count(x, dims), dtype=x.dtype, device=x.device)
-            total = map_step("div", total, count, fwd, bits, at + 100)
+            total = map_step("div", total, count_for(x, _count(x, dims)), fwd, bits, at + 100).to(total.dtype)
         return total if keepdim else total.reshape([n for d, n in enumerate(x.shape) if d not in dims])
 
     @staticmethod
@@ -132,8 +138,7 @@ class _Sum(torch.autograd.Function):
     def backward(ctx: Any, saved: tuple[Any, ...], g: Tensor) -> Any:
         bits = Bits(ctx.seed, *saved)
         if ctx.mean:
-            count = torch.full((), ctx.count, dtype=g.dtype, device=g.device)
-            g = map_step("div", g, count, ctx.bwd, bits, ctx.at + 101)
+            g = map_step("div", g, count_for(g, ctx.count), ctx.bwd, bits, ctx.at + 101).to(g.dtype)
         else:
             g = quantized(g, ctx.bwd, bits, ctx.at + 101)
         g = g.reshape([1 if d in ctx.dims else n for d, n in enumerate(ctx.shape)])

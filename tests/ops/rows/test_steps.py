@@ -292,3 +292,17 @@ def test_attention(causal, fmt):
     formats = gs.QAttentionFormats(f":{fmt}", gs.QSoftmaxFormats(*[fmt] * 3, None, fmt, fmt), f":{fmt}", fmt)
     got = run(lambda q, k, v: gs.qattention(q, k, v, is_causal=causal, formats=formats), q, k, v, g=g)
     check(got, y, mm(back, k.tolist()), mm(turn(back), q.tolist()), mm(turn(weights), gl))
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
+@pytest.mark.parametrize("count", [255, 257, 2049, 70001])
+def test_means_divide_by_the_number_of_terms_even_where_the_dtype_does_not_hold_it(dtype, count):
+    x = torch.zeros(count, dtype=dtype)
+    x[3] = 3.0
+    x.requires_grad_()
+    y = gs.qmean(x, "fp32", "fp32", 0)
+    assert y.item() == torch.tensor(3.0 / count).to(dtype).item()
+    y.backward()
+    assert x.grad[0].item() == torch.tensor(1.0 / count).to(dtype).item()
+    z = gs.qbatchnorm(x.detach().float().view(-1, 1).to(dtype), training=True, fwd_quant="fp32")
+    assert z.dtype == dtype and z.isfinite().all()
