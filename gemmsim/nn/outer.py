@@ -2,9 +2,10 @@
 
 They read their children's weights and compute in their place: ``TransformerEncoderLayer`` and ``MultiheadAttention`` in
 evaluation without gradients (the "fast path"), ``MultiheadAttention`` its ``out_proj`` always, ``TransformerEncoder``
-packs its input into nested tensors, which only that path takes. No class of PyTorch is changed: an encoder is told not
-to pack, a layer gets a hook, before which it leaves the fast path, and an attention becomes an instance of a class made
-from its own, which computes in evaluation what it computes in training: the fast path has other bits.
+packs its input into nested tensors, which only that path takes. No class of PyTorch changes: an encoder gets
+``use_nested_tensor=False``, a layer gets a hook, with which it leaves the fast path, and an attention becomes an
+instance of a class made from its own, which computes in evaluation what it computes in training: the fast path has
+other bits.
 """
 
 from __future__ import annotations

@@ -171,6 +171,24 @@ def test_functions_fast_modes_and_what_the_rule_leaves_out():
         assert made == [] and "on cuda" in plan and "cublas_acceleration refused: " in plan, name
 
 
+def test_operands_are_not_read_while_a_graph_is_captured():
+    found = on_a_gpu("""
+        a, b = torch.ones(4, 6, device="cuda"), torch.ones(6, 3, device="cuda")
+        with gs.cublas_acceleration(True):
+            gs.qmatmul(a, b, ":fp16")
+            answers["before"] = [calls(), str(gs.last_backend())]
+            torch.cuda.is_current_stream_capturing = lambda: True
+            gs.qmatmul(a, b, ":fp16")
+            answers["captured"] = [calls(), str(gs.last_backend())]
+        with qpt.cublas_acceleration(True):
+            gs.qmatmul(a, b, ":fp16")
+            answers["by mptorch's rule"] = [calls(), str(gs.last_backend())]
+    """)
+    assert found["before"][0] == [[*HALF, [4, 3], 6]] and "operands are numbers of float16" in found["before"][1]
+    assert found["captured"][0] == [] and "cannot be read while a graph is captured" in found["captured"][1]
+    assert found["by mptorch's rule"][0] == [[*HALF, [4, 3], 6]]  # which rounds without reading
+
+
 def test_the_matching_rule_is_what_decides():
     """Every format of a MAC near the two: cuBLAS' type exactly where mptorch's function names one."""
     a, b = torch.randn(3, 5), torch.randn(5, 2)
