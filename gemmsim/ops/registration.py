@@ -6,12 +6,13 @@ Their kernels are one function for CPU and CUDA, which takes the backend of its 
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
+from functools import partial, wraps
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from . import subnormals
 from .errors import GradError, message
 
 __all__ = ["LIBRARY", "TAGS", "define"]
@@ -23,6 +24,18 @@ TAGS = (torch.Tag.nondeterministic_seeded, torch.Tag.needs_exact_strides)
 
 def _nothing(*args: object) -> None:
     """Fake kernel of the operators that write into given tensors."""
+
+
+def _keeping_subnormals(kernel: Callable[..., Any]) -> Callable[..., Any]:
+    """``kernel``, in which PyTorch's steps around products keep subnormals, also where compiled code calls it."""
+
+    @wraps(kernel)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        if subnormals.are_flushed():
+            return subnormals.kept(kernel, *args, **kwargs)
+        return kernel(*args, **kwargs)
+
+    return call
 
 
 def define(
@@ -48,7 +61,7 @@ def define(
     name = schema.partition("(")[0]
     LIBRARY.define(schema, tags=tags)
     for key in ("CPU", "CUDA"):
-        LIBRARY.impl(name, kernel, key)
+        LIBRARY.impl(name, _keeping_subnormals(kernel), key)
     torch.library.register_fake(f"gemmsim::{name}", fake, lib=LIBRARY)
     operator = getattr(torch.ops.gemmsim, name).default
     if vmap is not None:

@@ -87,3 +87,21 @@ def test_the_mode_is_put_back_after_an_error():
         assert gs.ops.subnormals.are_flushed()
     finally:
         torch.set_flush_denormal(False)
+
+
+@pytest.mark.parametrize("name", ["qlinear", "qconv_transpose2d"])
+def test_operators_of_compiled_code_keep_subnormals(name):
+    function, operands = CASES[name]
+    if name == "qconv_transpose2d":  # whose bias compiled code adds by an operator of PyTorch's
+        function, operands = (lambda x, w: CASES[name][0](x, w, None)), operands[:2]
+    torch._dynamo.reset()
+    compiled = torch.compile(function, fullgraph=True, backend="aot_eager")
+    want = compiled(*operands)
+    torch.set_flush_denormal(True)
+    try:
+        got = compiled(*operands)
+    finally:
+        torch.set_flush_denormal(False)
+    assert torch.equal(got, want) == (
+        name != "qmatmul with scaling"
+    )  # powers of two are multiplied around the operator
