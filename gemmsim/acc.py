@@ -130,7 +130,7 @@ def sequential(
     return Sequential(add, mul, seed=seed, init=init)
 
 
-def chunked(n: builtins.int, inner: AccumulatorLike, outer: CastLike | None = None) -> Chunked:
+def chunked(n: builtins.int, inner: AccumulatorLike, outer: AccumulatorLike | None = None) -> Chunked:
     """Each run of ``n`` terms from +0 in ``inner``; the totals are added in order, rounded by ``outer`` (None: the
     inner register). NaN, infinities, -0 and overflow: see ``gemmsim.arithmetic.Chunked``.
 
@@ -140,7 +140,7 @@ def chunked(n: builtins.int, inner: AccumulatorLike, outer: CastLike | None = No
     return Chunked(n, inner, outer)
 
 
-def promote(inner: AccumulatorLike, n: builtins.int, outer: CastLike = "fp32") -> Promote:
+def promote(inner: AccumulatorLike, n: builtins.int, outer: AccumulatorLike = "fp32") -> Promote:
     """``chunked(n, inner, outer)`` as tensor-core software names it: every ``n`` terms the partial register is added
     to a wider one and zeroed. NaN, infinities, -0 and overflow: see ``gemmsim.arithmetic.Chunked``.
 
@@ -150,7 +150,7 @@ def promote(inner: AccumulatorLike, n: builtins.int, outer: CastLike = "fp32") -
     return Promote(inner, n, outer)
 
 
-def scaled(inner: AccumulatorLike, outer: CastLike = "fp32", n: builtins.int | None = None) -> Scaled:
+def scaled(inner: AccumulatorLike, outer: AccumulatorLike = "fp32", n: builtins.int | None = None) -> Scaled:
     """Groups of ``n`` adjacent products of block-format elements in ``inner``, without scales; then
     ``S = R_outer(S + X_a * X_b * s)`` with the scales of each group, rounded once. ``n`` divides both block sizes; None
     is their greatest common divisor. A tensor's own scale multiplies S at the end: ``R_outer(T_a * T_b * S)``. NaN,
@@ -183,7 +183,7 @@ def interleaved(lanes: builtins.int, inner: AccumulatorLike, combine: str = "seq
     return Interleaved(lanes, inner, combine)
 
 
-def splitk(slices: builtins.int, inner: AccumulatorLike, reduce: CastLike) -> SplitK:
+def splitk(slices: builtins.int, inner: AccumulatorLike, reduce: AccumulatorLike) -> SplitK:
     """Slices of ceil(K / slices) adjacent terms in ``inner``; each total is rounded by ``reduce`` and then added in
     order, rounded by ``reduce``. NaN, infinities, -0 and overflow: see ``gemmsim.arithmetic.SplitK``.
 

@@ -16,7 +16,7 @@ from .errors import MAX_DEPTH, SpecError, check_json_depth, spec_error, too_deep
 from .explain import explain_accumulator
 from .making import told
 
-__all__ = ["Accumulator", "constructors", "forget", "parses", "register", "remembers"]
+__all__ = ["Accumulator", "constructors", "forget", "parses", "register", "remembers", "tells_calls"]
 
 _CONSTRUCTORS: dict[str, type[Accumulator]] = {}
 
@@ -41,12 +41,19 @@ def constructors() -> Mapping[str, type[Accumulator]]:
 
 
 _PARSERS: dict[str, Callable[[str], Accumulator]] = {}
+_CALLS: dict[str, Callable[[str], bool]] = {}
 
 
 def parses(read: Callable[[str], Accumulator]) -> Callable[[str], Accumulator]:
     """Decorator: makes this function the reader of accumulators' names, which knows all their classes."""
     _PARSERS["accumulator"] = read
     return read
+
+
+def tells_calls(tell: Callable[[str], bool]) -> Callable[[str], bool]:
+    """Decorator: this function says whether text is the call of an accumulator, and no format."""
+    _CALLS["accumulator"] = tell
+    return tell
 
 
 _REMEMBERED: list[Callable[[], object]] = []
@@ -153,6 +160,11 @@ class Accumulator(ABC):
     def is_custom(self) -> bool:
         """Whether a step is a user's own Python function (``Custom``), which no backend's kernels know."""
         return False
+
+    @property
+    def rounding_alone(self) -> Cast | None:
+        """The cast that rounds each sum, where that is all this accumulator does to what it adds; else None."""
+        return None
 
     @property
     def is_lookup(self) -> bool:
@@ -273,6 +285,11 @@ class Accumulator(ABC):
                 f"accumulator {shown(text)} of type {type(text).__name__}; allowed: a string.\n  Try 'e5m10'."
             )
         return _PARSERS["accumulator"](text)
+
+    @staticmethod
+    def is_call(text: str) -> bool:
+        """Whether ``text`` calls a constructor or preset, whatever is in the brackets, and is no format."""
+        return _CALLS["accumulator"](text)
 
     def explain(self) -> str:
         """What this accumulator computes, in a few lines of words."""

@@ -40,6 +40,7 @@ __all__ = [
     "MEMBERS",
     "OPERAND",
     "ROUNDING",
+    "TOTALS",
     "WORD",
     "AccumulatorKind",
     "BoolKind",
@@ -51,6 +52,7 @@ __all__ = [
     "MembersKind",
     "OperandKind",
     "RoundingKind",
+    "TotalsKind",
     "WordKind",
     "argument",
     "optional",
@@ -166,18 +168,18 @@ class ChoiceKind(Kind):
 
 
 class WordKind(Kind):
-    """A word in lower case; which ones there are depends on other arguments, so the owner checks it."""
+    """A word as it is written; which ones there are depends on other arguments, so the owner reads and checks it."""
 
     def read(self, value: object, owner: str, name: str) -> str:
         if not isinstance(value, str):
             raise spec_error(
                 f"{owner}: {name}={shown(value)} of type {type(value).__name__}", "a word", "Give a string."
             )
-        return value.strip().lower()
+        return value.strip()
 
 
 class FormatKind(WordKind):
-    """Name of a floating-point format, ours where we have one; the owner checks it."""
+    """Name of a floating-point format, ours where we have one; the owner reads any other, and checks it."""
 
     def read(self, value: object, owner: str, name: str) -> str:
         if isinstance(value, FloatFormat):
@@ -242,11 +244,34 @@ class AccumulatorKind(Kind):
             "Try 'e5m10' or a constructor of gemmsim.acc.",
         )
 
+    def makes(self, value: object) -> bool:
+        """Whether ``value`` is an accumulator, or the call of one in text: no format, whatever it is."""
+        return isinstance(value, self._class) or (isinstance(value, str) and bool(self._class.is_call(value)))
+
     def text(self, value: Any) -> str:
         return str(value.text(nested=True))
 
     def json(self, value: Any) -> object:
         return cast("object", value.to_json())
+
+
+class TotalsKind(CastKind):
+    """How totals of runs are added, one after the other: a rounding of each sum, or an accumulator that is no more."""
+
+    def read(self, value: object, owner: str, name: str) -> Cast:
+        if not ACCUMULATOR.makes(value):
+            return super().read(value, owner, name)
+        found = ACCUMULATOR.read(value, owner, name)
+        if found.rounding_alone is not None:
+            return cast("Cast", found.rounding_alone)
+        given = value.strip() if isinstance(value, str) else found
+        wider = "fp32" if found.is_custom else f"{found.add_cast}{', which saturates' * found.counts_overflows}"
+        raise spec_error(
+            f"{owner}: {name}={given}",
+            "a format with its rounding, or an accumulator that is one, sequential(format) or int(P, saturate): totals "
+            "are added in order in one register, S = R(S + t), which is all that kernels do there",
+            f"Give a format, such as {name}={wider}.",
+        )
 
 
 class MembersKind(Kind):
@@ -300,4 +325,5 @@ CAST = CastKind()
 OPERAND = OperandKind()
 ROUNDING = RoundingKind()
 ACCUMULATOR = AccumulatorKind()
+TOTALS = TotalsKind()
 MEMBERS = MembersKind(1, 8)

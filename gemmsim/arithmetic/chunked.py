@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from ..formats import FP32, Cast
 from .accumulator import Accumulator, register
-from .arguments import ACCUMULATOR, CAST, IntKind, argument, optional
+from .arguments import ACCUMULATOR, TOTALS, IntKind, argument, optional
 from .composite import Blocks, needs_register
 
 __all__ = ["BLOCK", "Chunked", "Promote"]
@@ -45,7 +45,7 @@ class Chunked(_Runs):
 
     n: int = field(metadata=argument(BLOCK))
     inner: Accumulator = field(metadata=argument(ACCUMULATOR))
-    outer: Cast | None = field(default=None, metadata=argument(optional(CAST)))
+    outer: Cast | None = field(default=None, metadata=argument(optional(TOTALS)))
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -80,7 +80,7 @@ class Promote(_Runs):
 
     inner: Accumulator = field(metadata=argument(ACCUMULATOR))
     n: int = field(metadata=argument(BLOCK))
-    outer: Cast = field(default=Cast(FP32), metadata=argument(CAST))
+    outer: Cast = field(default=Cast(FP32), metadata=argument(TOTALS))
 
     def own_casts(self) -> Iterator[Cast]:
         """``outer``."""

@@ -14,6 +14,8 @@ from .accumulator import Accumulator, constructors, forget, register
 from .arguments import ACCUMULATOR, BOOL, CAST, IntKind, Kind, argument, optional, read_cast
 from .composite import Composite
 from .errors import spec_error
+from .presets import PRESETS
+from .recipe_words import RECIPES
 
 __all__ = ["NUMBERS", "Custom", "Swapped", "define"]
 
@@ -246,6 +248,11 @@ def _check(cls: type, name: str) -> None:
         )
     if not isinstance(name, str) or not _NAME.fullmatch(name):
         raise spec_error(f"define({name!r})", "a word of a-z, 0-9 and _", "Choose such a name.")
+    if name in PRESETS or name in RECIPES:
+        what = "a preset of gemmsim.acc" if name in PRESETS else "a recipe of gemmsim.recipes"
+        raise spec_error(
+            f"define({name!r}) of {cls.__qualname__}", f"names beside {name!r}, which is {what}", "Rename."
+        )
     before = constructors().get(name)
     same = before is not None and (before.__module__, before.__qualname__) == (cls.__module__, cls.__qualname__)
     if before is not None and not same:

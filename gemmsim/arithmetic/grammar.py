@@ -2,11 +2,12 @@
 
     spec        := [operands ":"] accumulator ["->" cast] ["," "arithmetic=" ("exact" | "fp32")]
     operands    := "" | cast | [cast] "*" [cast]          a missing cast: that operand as given
-    accumulator := cast | "mul=" cast "," "add=" cast | name "(" arguments ")"
+    accumulator := cast | "mul=" cast "," "add=" cast | name "(" arguments ")" | preset
     arguments   := [argument {"," argument}]              positional, then name=value; values nest
     cast        := what gemmsim.formats.parse_cast reads
 
-Blanks do not matter. What reads as a cast is one, before any constructor of the same name is tried.
+Names are those of constructors and presets; a preset without arguments also goes without brackets. Blanks do not
+matter. What reads as a cast is one, before any constructor of the same name is tried.
 """
 
 from __future__ import annotations
@@ -16,13 +17,14 @@ import re
 from typing import NamedTuple
 
 from ..formats import FormatError, parse_cast
-from ..formats.errors import shortened, shown
-from .accumulator import Accumulator, constructors, parses
+from ..formats.errors import LONGEST, shortened, shown
+from .accumulator import Accumulator, constructors, parses, tells_calls
 from .errors import SpecError, SpecFormatError, check_text_depth, spec_error
 from .meaning import of_accumulator
+from .presets import PRESETS, build_preset
 from .sequential import Sequential
 
-__all__ = ["SpecText", "parse_accumulator", "split_spec"]
+__all__ = ["SpecText", "is_call", "parse_accumulator", "split_spec"]
 
 _CALL = re.compile(r"([A-Za-z_]\w*)\s*\((.*)\)", re.DOTALL)
 _KEYWORD = re.compile(r"([A-Za-z_]\w*)\s*=(?!=)\s*(.*)", re.DOTALL)
@@ -77,7 +79,7 @@ def split_spec(text: str) -> SpecText:
 
 @parses
 def parse_accumulator(text: str) -> Accumulator:
-    """Accumulator named by ``text``: a cast, ``mul=..., add=...``, or a constructor call.
+    """Accumulator named by ``text``: a cast, ``mul=..., add=...``, or the call of a constructor or preset.
 
     Raises:
         SpecError: for text that is none of them; unknown names come with the nearest known ones.
@@ -99,17 +101,32 @@ def parse_accumulator(text: str) -> Accumulator:
         return Sequential(parse_cast(fields[0]))
     except FormatError as error:
         call = _call(fields[0])
-        if call is None or (call[0] in _FORMAT_CALLS and call[0] not in constructors()):
+        name = "" if call is None else call[0].lower()
+        if call is None or (name in _FORMAT_CALLS and name not in constructors()):
             raise SpecFormatError(f"accumulator {shown(text)}: {error}") from error
-    name, inside = call
-    if name not in constructors():
-        raise _unknown_constructor(text, name)
-    args, kwargs = _arguments(inside, text)
-    return constructors()[name].build(args, kwargs)
+    if name not in constructors() and name not in PRESETS:
+        raise _unknown_constructor(text, call[0])
+    args, kwargs = _arguments(call[1], text)
+    return constructors()[name].build(args, kwargs) if name in constructors() else build_preset(name, args, kwargs)
+
+
+@tells_calls
+def is_call(text: str) -> bool:
+    """Whether ``text`` is the call of a constructor or preset, and no format, which "fixed(16,8)" is."""
+    call = _call(text.strip())
+    if call is None or (call[0].lower() not in constructors() and call[0].lower() not in PRESETS):
+        return False
+    try:
+        parse_cast(text)
+    except FormatError:
+        return True
+    return False
 
 
 def _call(text: str) -> tuple[str, str] | None:
-    """(name, arguments) if ``text`` is one call ``name(arguments)`` from end to end."""
+    """(name, arguments) if ``text`` is one call ``name(arguments)`` from end to end, or a preset's name alone."""
+    if text.strip().lower() in PRESETS:
+        return text.strip(), ""
     match = _CALL.fullmatch(text)
     if match is None:
         return None
@@ -118,7 +135,7 @@ def _call(text: str) -> tuple[str, str] | None:
         depth += (character == "(") - (character == ")")
         if depth < 0:
             return None
-    return match[1].lower(), match[2]
+    return match[1], match[2]
 
 
 def _arguments(inside: str, text: str) -> tuple[list[object], dict[str, object]]:
@@ -176,14 +193,13 @@ def _split(text: str, separator: str, whole: str) -> list[str]:
     return [*parts, text[start:]]
 
 
-def _unknown_constructor(text: str, name: str) -> SpecError:
-    known = [*constructors(), *_FORMAT_CALLS]
-    near = difflib.get_close_matches(name, known, n=2, cutoff=0.5)
-    hint = f"Did you mean {' or '.join(f'{word}(...)' for word in near)}? " if near else ""
-    hint = of_accumulator(name) or hint
-    allowed = "a format such as e5m10, 'mul=..., add=...', or " + ", ".join(
-        constructors()[key].signature() for key in sorted(constructors())
-    )
-    return spec_error(
-        f"accumulator {shown(text)}: unknown constructor {shown(name)}", allowed, f"{hint}See gemmsim.acc."
-    )
+def _unknown_constructor(text: str, written: str) -> SpecError:
+    name = written.lower()
+    near = difflib.get_close_matches(name, [*constructors(), *PRESETS, *_FORMAT_CALLS], n=2, cutoff=0.5)
+    hint = f"Did you mean {' or '.join(f'{word}(...)' for word in near)}?" if near else ""
+    hint = of_accumulator(name).strip() or hint
+    asked = f"accumulator {shown(text)}: unknown constructor {shown(written)}"
+    allowed = "a format such as e5m10, 'mul=..., add=...', or a constructor or preset of gemmsim.acc"
+    if not hint:
+        return spec_error(asked, allowed, f"There are {', '.join(sorted(constructors()))}.")
+    return SpecError(f"{shortened(asked, 2 * LONGEST)}. {hint}\n  Accumulators allowed: {allowed}.")

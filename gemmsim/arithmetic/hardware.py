@@ -66,6 +66,7 @@ class Hardware(ExactProducts):
             raise SpecFormatError(f"hw: {error}") from error
         put = object.__setattr__
         put(self, "arch", found.arch)
+        put(self, "op", self.op.lower())
         put(self, "a", str(OPERANDS[found.a].format))
         put(self, "b", None if found.b == found.a else str(OPERANDS[found.b].format))
         put(self, "out", str(OPERANDS[found.d].format))

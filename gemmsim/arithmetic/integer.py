@@ -60,6 +60,11 @@ class Integer(ExactProducts):
         return Cast(FixedFormat(self.P, 0, self.signed))
 
     @property
+    def rounding_alone(self) -> Cast | None:
+        """``add_cast`` of a register that saturates at each addition."""
+        return self.add_cast if self.combines and not self.shift else None
+
+    @property
     def integer_operands(self) -> bool:
         """True."""
         return True

@@ -9,27 +9,36 @@ from ..formats.errors import MEANINGS
 from ..hardware.catalogue import ARCHITECTURES, families
 from ..hardware.chips import CHIPS, chip_key, no_model_words, without_model
 from .accumulator import Accumulator, constructors
+from .presets import PRESETS, preset_signature
+from .recipe_words import RECIPES
 
 __all__ = ["of_accumulator"]
 
 
 def of_accumulator(word: str, near: bool = False) -> str:
     """Sentence naming the accumulator or chip that ``word`` is (``near``: resembles), before any bracket; or empty."""
-    name = word.partition("(")[0].strip()
-    key = chip_key(name)
+    written = word.partition("(")[0].strip()
+    name, key = written.lower(), chip_key(written)
     if near:
-        names = difflib.get_close_matches(name, constructors(), n=1, cutoff=0.7)
+        names = difflib.get_close_matches(name, [*constructors(), *PRESETS, *RECIPES], n=1, cutoff=0.7)
         keys = difflib.get_close_matches(key, [*ARCHITECTURES, *CHIPS], n=1, cutoff=0.7)
         name, key = (names or [""])[0], (keys or [""])[0]
+    if "(" in word and not near and (name in constructors() or name in PRESETS):
+        return f"{written!r} makes an accumulator, where a format is asked for. "
     if name in constructors():
         return f"Did you mean the accumulator {_call(constructors()[name])}? "
+    if name in PRESETS:
+        return f"Did you mean the accumulator {preset_signature(name)}? "
+    if name in RECIPES:
+        return f"Did you mean the recipe {name!r}, which is a spec by itself? "
     arch = CHIPS.get(key, key)
     if arch not in ARCHITECTURES:
-        unknown = None if near else without_model(name)
-        return "" if unknown is None else f"{name!r} is a chip: {no_model_words(*unknown)}. "
+        unknown = None if near else without_model(written)
+        return "" if unknown is None else f"{written!r} is a chip: {no_model_words(*unknown)}. "
     first = families(arch)[0]
     op = {"tcgen05mma": "tcgen05"}.get(first.unit, first.unit)
-    return f"{key!r} is a chip: did you mean its instruction, such as hw({key}, {op}, {first.operands[0][0]})? "
+    chip = key if near else written
+    return f"{chip!r} is a chip: did you mean its instruction, such as hw({key}, {op}, {first.operands[0][0]})? "
 
 
 def _call(cls: type[Accumulator]) -> str:

@@ -2,19 +2,28 @@
 
 from __future__ import annotations
 
+import inspect
+from collections.abc import Callable, Mapping
+from typing import TypeVar
+
 from ..formats import Cast, FloatFormat, Format
+from ..formats.errors import shortened
 from ..hardware.chips import CHIPS, chip_key
+from .accumulator import Accumulator
 from .chunked import Chunked, Promote
+from .errors import spec_error
 from .hardware import Hardware
 from .integer import Integer
 from .sequential import Sequential
 
 __all__ = [
+    "PRESETS",
     "a2q",
     "ada_fp8",
     "batch_invariant",
     "blackwell_mxfp8",
     "blackwell_nvfp4",
+    "build_preset",
     "cdna3_fp8",
     "cublas_fp32",
     "deepgemm",
@@ -23,21 +32,61 @@ __all__ = [
     "hopper_fp8_fast",
     "lba_m7e4",
     "mptorch_cuda",
+    "preset_signature",
     "srmac_fp12",
     "wang2018",
 ]
 
 CastLike = str | Format | Cast
 FormatLike = str | FloatFormat
+_Preset = TypeVar("_Preset", bound=Callable[..., Accumulator])
+
+#: Presets by name, as spec strings call them: ``deepgemm()``, ``cublas_fp32(h100)``. They print as what they expand to.
+PRESETS: dict[str, Callable[..., Accumulator]] = {}
+
+
+def _preset(function: _Preset) -> _Preset:
+    """Makes a function of this file known to spec strings."""
+    PRESETS[function.__name__] = function
+    return function
+
+
+def preset_signature(name: str) -> str:
+    """The preset as one writes it: ``cublas_fp32(arch=hopper, a=bf16, b=none)``."""
+    parts = []
+    for one in inspect.signature(PRESETS[name]).parameters.values():
+        default = "none" if one.default is None else one.default
+        parts.append(one.name if one.default is one.empty else f"{one.name}={default}")
+    return f"{name}({', '.join(parts)})"
+
+
+def build_preset(name: str, args: list[object], kwargs: Mapping[str, object]) -> Accumulator:
+    """Accumulator of a preset's name and its arguments, objects or text.
+
+    Raises:
+        SpecError: for missing, superfluous or unknown arguments, or impossible values.
+    """
+    try:
+        inspect.signature(PRESETS[name]).bind(*args, **kwargs)
+    except TypeError as error:
+        given = [shortened(f"{value}") for value in args]
+        given += [shortened(f"{key}={value}") for key, value in kwargs.items()]
+        asked = f"{name}({', '.join(given)}): {error}"
+        raise spec_error(asked, preset_signature(name), "Correct the arguments.") from None
+    return PRESETS[name](*args, **kwargs)
+
+
 #: The unit that libraries use for large products where it is not mma.
 _LARGEST_UNIT = {"hopper": "wgmma", "blackwell": "tcgen05"}
 
 
+@_preset
 def mptorch_cuda(add: CastLike, mul: CastLike | None = None) -> Chunked:
     """The order of mptorch's GPU kernels: ``chunked(8, sequential(add, mul))``, totals in ``add`` too."""
     return Chunked(8, Sequential(add, mul))  # type: ignore[arg-type]
 
 
+@_preset
 def wang2018(n: int = 64) -> Chunked:
     """``chunked(64, e6m9)``: FP8 training with chunked accumulation in 1-6-9. Operands there are e5m2.
 
@@ -47,6 +96,7 @@ def wang2018(n: int = 64) -> Chunked:
     return Chunked(n, "e6m9")  # type: ignore[arg-type]
 
 
+@_preset
 def batch_invariant() -> Sequential:
     """``fp32``, k ascending: one order for every shape, no split of K.
 
@@ -56,6 +106,7 @@ def batch_invariant() -> Sequential:
     return Sequential("fp32")  # type: ignore[arg-type]
 
 
+@_preset
 def srmac_fp12(r: int = 13) -> Sequential:
     """``e6m5/srN``: stochastic rounding with r random bits in a 12-bit register.
 
@@ -66,6 +117,7 @@ def srmac_fp12(r: int = 13) -> Sequential:
     return Sequential(f"e6m5/sr{r}")  # type: ignore[arg-type]
 
 
+@_preset
 def lba_m7e4(acc_bias: int = 10, prod_bias: int = 12, n: int = 16) -> Chunked:
     """Lower-bit accumulators (FMAq): product, then sum, both cut toward zero to 7+4 bits, no subnormals, saturating.
 
@@ -79,6 +131,7 @@ def lba_m7e4(acc_bias: int = 10, prod_bias: int = 12, n: int = 16) -> Chunked:
     return Chunked(n, Sequential(add, mul))  # type: ignore[arg-type]
 
 
+@_preset
 def a2q(P: int) -> Integer:
     """``int(P)``: a register that wraps, which weights with an ``overflow_certificate`` for P never make it do.
 
@@ -93,6 +146,7 @@ def _unit(arch: str) -> str:
     return _LARGEST_UNIT.get(CHIPS.get(key, key), "mma")
 
 
+@_preset
 def cublas_fp32(arch: str = "hopper", a: FormatLike = "bf16", b: FormatLike | None = None) -> Hardware:
     """``hw(arch, wgmma, a, b)`` (tcgen05 on blackwell, else mma): what people call "fp32 accumulation" on tensor cores.
 
@@ -105,6 +159,7 @@ def cublas_fp32(arch: str = "hopper", a: FormatLike = "bf16", b: FormatLike | No
     return Hardware(arch, _unit(arch), a, b)  # type: ignore[arg-type]
 
 
+@_preset
 def fp16_accumulate(arch: str = "hopper") -> Hardware:
     """``hw(arch, wgmma, fp16, out=fp16)`` (tcgen05 on blackwell, else mma): fp16 operands with an fp16 register.
 
@@ -115,6 +170,7 @@ def fp16_accumulate(arch: str = "hopper") -> Hardware:
     return Hardware(arch, _unit(arch), "fp16", out="fp16")
 
 
+@_preset
 def hopper_fp8_fast(a: FormatLike = "e4m3", b: FormatLike | None = None) -> Hardware:
     """``hw(hopper, wgmma, a, b)``: FP8 on Hopper without promotion, ``torch._scaled_mm(use_fast_accum=True)``.
 
@@ -126,6 +182,7 @@ def hopper_fp8_fast(a: FormatLike = "e4m3", b: FormatLike | None = None) -> Hard
     return Hardware("hopper", "wgmma", a, b)  # type: ignore[arg-type]
 
 
+@_preset
 def hopper_fp8_2xacc(n: int = 128, a: FormatLike = "e4m3", b: FormatLike | None = None) -> Promote:
     """``promote(hopper_fp8_fast(a, b), n, fp32)``: every n terms the register is added to an fp32 one and zeroed.
 
@@ -137,6 +194,7 @@ def hopper_fp8_2xacc(n: int = 128, a: FormatLike = "e4m3", b: FormatLike | None 
     return Promote(hopper_fp8_fast(a, b), n)
 
 
+@_preset
 def deepgemm(n: int = 128) -> Promote:
     """``promote(hopper_fp8_fast(), n, fp32)``: DeepGEMM's FP8 products on Hopper with all scales 1.
 
@@ -148,6 +206,7 @@ def deepgemm(n: int = 128) -> Promote:
     return hopper_fp8_2xacc(n)
 
 
+@_preset
 def ada_fp8(a: FormatLike = "e4m3", b: FormatLike | None = None) -> Hardware:
     """``hw(ada, mma, a, b)``: FP8 on Ada, 13 fraction bits kept, two steps of 16 products an instruction.
 
@@ -156,6 +215,7 @@ def ada_fp8(a: FormatLike = "e4m3", b: FormatLike | None = None) -> Hardware:
     return Hardware("ada", "mma", a, b)  # type: ignore[arg-type]
 
 
+@_preset
 def blackwell_mxfp8(a: FormatLike = "e4m3", b: FormatLike | None = None) -> Hardware:
     """``hw(blackwell, mxf8f6f4, a, b)``: MXFP8 on Blackwell, blocks of 32 with ue8m0 scales: ``mxfp8_e4m3 : ...``.
 
@@ -164,6 +224,7 @@ def blackwell_mxfp8(a: FormatLike = "e4m3", b: FormatLike | None = None) -> Hard
     return Hardware("blackwell", "mxf8f6f4", a, b)  # type: ignore[arg-type]
 
 
+@_preset
 def blackwell_nvfp4() -> Hardware:
     """``hw(blackwell, mxf4nvf4, e2m1)``: NVFP4 on Blackwell, blocks of 16 with ue4m3 scales: ``nvfp4 : ...``.
 
@@ -172,6 +233,7 @@ def blackwell_nvfp4() -> Hardware:
     return Hardware("blackwell", "mxf4nvf4", "e2m1")
 
 
+@_preset
 def cdna3_fp8(a: FormatLike = "e4m3fnuz", b: FormatLike | None = None) -> Hardware:
     """``hw(cdna3, mfma, a, b)``: FP8 (fnuz) on AMD's CDNA3; even and odd products are summed apart.
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from ..formats import FP32, Cast
 from .accumulator import Accumulator, register
-from .arguments import ACCUMULATOR, CAST, argument, optional
+from .arguments import ACCUMULATOR, TOTALS, argument, optional
 from .chunked import BLOCK
 from .composite import Blocks
 
@@ -38,7 +38,7 @@ class Scaled(Blocks):
     """
 
     inner: Accumulator = field(metadata=argument(ACCUMULATOR))
-    outer: Cast = field(default=Cast(FP32), metadata=argument(CAST))
+    outer: Cast = field(default=Cast(FP32), metadata=argument(TOTALS))
     n: int | None = field(default=None, metadata=argument(optional(BLOCK), keyword=True))
 
     def own_casts(self) -> Iterator[Cast]:

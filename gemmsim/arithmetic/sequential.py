@@ -46,6 +46,11 @@ class Sequential(Accumulator):
         return self.add
 
     @property
+    def rounding_alone(self) -> Cast | None:
+        """``add``, where products are exact, no seed is fixed and there is no addend."""
+        return self.add if (self.mul, self.seed, self.init) == (None, None, "zero") else None
+
+    @property
     def product_cast(self) -> Cast | None:
         """Rounding of each product; None for the fused multiply-add."""
         return self.mul

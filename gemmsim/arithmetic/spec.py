@@ -19,6 +19,7 @@ from .grammar import split_spec
 from .lookup import Lookup, ProductTable
 from .making import told
 from .operands import operand_cast
+from .recipe_words import no_single_spec, recipe_call
 from .sequential import Sequential
 
 __all__ = ["ARITHMETICS", "GemmSpec", "SpecLike"]
@@ -211,6 +212,8 @@ class GemmSpec:
             return _parse(str(spec))
         if isinstance(spec, (Accumulator, Cast, *FORMATS)):
             return cls(accumulator=spec)  # type: ignore[arg-type]
+        if hasattr(spec, "fprop"):
+            raise no_single_spec(shown(spec))
         raise spec_error(
             f"GEMM spec {shown(spec)} of type {type(spec).__name__}",
             "a spec string, a GemmSpec, an accumulator, a Cast or a format",
@@ -289,6 +292,11 @@ def _parse(text: str) -> GemmSpec:
             f"spec {shown(text)} of type {type(text).__name__}", "a string", "Use GemmSpec.of for other values."
         )
     told("GemmSpec")
+    recipe = recipe_call(text)
+    if recipe is not None:
+        raise no_single_spec(shown(text.strip()), recipe.name)
+    if text.lstrip().startswith("QAffineFormats("):
+        raise no_single_spec(shown(text.strip()))
     parts = split_spec(text)
     spec = GemmSpec(
         a=parts.a,  # type: ignore[arg-type]

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from ..formats import Cast
 from .accumulator import Accumulator, register
-from .arguments import ACCUMULATOR, CAST, argument
+from .arguments import ACCUMULATOR, TOTALS, argument
 from .chunked import BLOCK
 from .composite import Blocks
 
@@ -32,7 +32,7 @@ class SplitK(Blocks):
 
     slices: int = field(metadata=argument(BLOCK))
     inner: Accumulator = field(metadata=argument(ACCUMULATOR))
-    reduce: Cast = field(metadata=argument(CAST))
+    reduce: Cast = field(metadata=argument(TOTALS))
 
     def own_casts(self) -> Iterator[Cast]:
         """``reduce``."""

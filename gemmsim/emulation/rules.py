@@ -17,7 +17,7 @@ from gemmsim.arithmetic import SpecError, SpecLike
 from gemmsim.formats import FormatError
 from gemmsim.formats.errors import shown
 from gemmsim.ops.errors import message
-from gemmsim.ops.product.affine_formats import QAffineFormats
+from gemmsim.ops.product.affine_formats import QAffineFormats, formats_named
 from gemmsim.ops.rows.formats import RowFormats
 from gemmsim.ops.tracing import assume_constant_result
 
@@ -370,8 +370,8 @@ def _rule(entry: object) -> Rule:
 
 #: What formats may be, in words.
 _FORMATS = (
-    "a spec string, GemmSpec, accumulator (gemmsim.acc), format, QAffineFormats, a recipe (gemmsim.recipes), "
-    "a mapping of roles {'fprop': spec, ...}, None for PyTorch's own products"
+    "a spec string, GemmSpec, accumulator (gemmsim.acc), format, QAffineFormats, a recipe (gemmsim.recipes) or its "
+    "word, a mapping of roles {'fprop': spec, ...}, None for PyTorch's own products"
 )
 
 
@@ -406,6 +406,8 @@ def _row_steps(kinds: list[str], formats: RuleFormats) -> RowSteps | None:
 
 def _formats(formats: RuleFormats) -> QAffineFormats | None:
     """``formats`` for the products of a model: gradients of biases are sums, which run on no matrix unit."""
+    if isinstance(formats, str):  # a recipe's word is the recipe, which says itself how biases' gradients are summed
+        formats = formats_named(formats) or formats
     if formats is None or isinstance(formats, QAffineFormats):
         return None if formats is not None and formats.plan.is_native else formats
     if isinstance(formats, (RowFormats, MapFormats, RowSteps)):

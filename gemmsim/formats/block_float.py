@@ -9,7 +9,7 @@ from enum import Enum
 from typing import Any
 
 from .checks import check_bool, check_int
-from .errors import FormatError, format_error, shown, suggestion
+from .errors import AsWritten, FormatError, format_error, shown, suggestion
 from .json_fields import json_fields
 from .rounding import Rounding, is_rounding_name, parse_rounding
 
@@ -193,11 +193,12 @@ def parse_block_float(text: str | BlockFloatFormat) -> BlockFloatFormat:
         return text
     if not isinstance(text, str):
         raise format_error(f"block floating point {shown(text)}", "a name or a BlockFloatFormat", "Try 'bfp(8,16)'.")
-    base, *options = re.sub(r"\s+", "", text).lower().split("/")
+    base, *options = map(AsWritten, text.split("/"))
     match = re.fullmatch(r"bfp\((.*)\)", base)
     if match is None:
         raise FormatError(f"format {shown(text)}; allowed: {_USAGE}.\n  Try 'bfp(8,16)'.")
-    fmt = BlockFloatFormat(**_fields(text, [field for field in match[1].split(",") if field]))
+    inside = base.written[base.written.index("(") + 1 : -1]
+    fmt = BlockFloatFormat(**_fields(text, [AsWritten(field) for field in inside.split(",") if field.strip()]))
     for option in options:
         if not is_rounding_name(option) or len(options) > 1:
             raise format_error(

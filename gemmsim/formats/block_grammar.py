@@ -9,7 +9,7 @@ from typing import Any
 
 from .any_format import Format
 from .block import BLOCK_NAMES, BlockFormat, BlockMode, ScaleRule, block_of
-from .errors import FormatError, format_error, shown, suggestion
+from .errors import AsWritten, format_error, shown, suggestion, unknown
 from .float_format import FloatFormat
 from .named import E8M0
 from .reader import read_name
@@ -45,7 +45,7 @@ def parse_block(text: str | BlockFormat) -> BlockFormat:
 
 @lru_cache(maxsize=4096)
 def _parse(text: str) -> BlockFormat:
-    base, *options = re.sub(r"\s+", "", text).lower().split("/")
+    base, *options = map(AsWritten, text.split("/"))
     fields: dict[str, Any] = {}
     for option in options:
         field, value = _option(text, option)
@@ -55,22 +55,20 @@ def _parse(text: str) -> BlockFormat:
     return replace(_parse_base(text, base), **fields)
 
 
-def _parse_base(text: str, base: str) -> BlockFormat:
+def _parse_base(text: str, base: AsWritten) -> BlockFormat:
     if base in BLOCK_NAMES:
         return BLOCK_NAMES[base]
-    if match := _CALL.fullmatch(base):
-        element, scale = _split(match[1])
+    if _CALL.fullmatch(base):
+        written = base.written
+        element, scale = _split(written[written.index("(") + 1 : -1])
         fmt = _scalar(element)
-        scaling = _scalar(scale) if scale else E8M0
+        scaling = _scalar(scale) if scale.strip() else E8M0
         if not isinstance(scaling, FloatFormat):
             raise format_error(f"block format {shown(text)}: scale {shown(scale)}", "a float format", "Try 'e8m0'.")
         return block_of(fmt, scaling)
-    known = ", ".join(BLOCK_NAMES)
-    hint = suggestion(base, BLOCK_NAMES)
-    raise FormatError(
-        f"unknown block format {shown(text)}; allowed: {known}, mx(element[,scale]), then options after '/'.\n"
-        f"  {hint}Options: {_OPTIONS}."
-    )
+    allowed = f"{', '.join(BLOCK_NAMES)}, mx(element[,scale]), then options after '/': {_OPTIONS}"
+    asked = f"unknown block format {shown(text)}"
+    raise unknown(asked, suggestion(base, BLOCK_NAMES), "Block formats", allowed, "Try 'mxfp8_e4m3'.")
 
 
 def _split(text: str) -> tuple[str, str]:

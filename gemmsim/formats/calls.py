@@ -11,15 +11,13 @@ from typing import Any, TypeVar
 
 from .errors import FormatError, format_error, shown, suggestion
 
-__all__ = ["CALLS", "SHAPES", "call", "check_flags", "integer"]
+__all__ = ["CALLS", "call", "check_flags", "integer"]
 
-#: A function of the name, for messages, and of the fields between its brackets, lower case and without spaces.
+#: A function of the name, for messages, and of the fields between its brackets (``AsWritten``).
 _Reader = TypeVar("_Reader", bound=Callable[[str, list[str]], Any])
 
 #: By the word before the bracket: what makes a format of the name and its fields.
 CALLS: dict[str, Callable[[str, list[str]], Any]] = {}
-#: What such names look like, for messages.
-SHAPES: list[str] = []
 
 
 def call(shape: str) -> Callable[[_Reader], _Reader]:
@@ -27,7 +25,6 @@ def call(shape: str) -> Callable[[_Reader], _Reader]:
 
     def register(reader: _Reader) -> _Reader:
         CALLS[shape.partition("(")[0]] = reader
-        SHAPES.append(shape)
         return reader
 
     return register

@@ -4,7 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-__all__ = ["LONGEST", "MEANINGS", "FormatError", "format_error", "meaning", "shortened", "shown", "suggestion"]
+__all__ = [
+    "LONGEST",
+    "MEANINGS",
+    "AsWritten",
+    "FormatError",
+    "format_error",
+    "meaning",
+    "shortened",
+    "shown",
+    "suggestion",
+    "unknown",
+    "unknown_format",
+]
 
 #: Characters of a text of the user's that a message repeats; of a longer one it shows both ends.
 LONGEST = 200
@@ -14,6 +26,21 @@ MEANINGS: list[Callable[[str, bool], str]] = []
 
 class FormatError(ValueError):
     """A number format, rounding or overflow policy that does not exist, or a value it does not hold."""
+
+
+class AsWritten(str):
+    """A word without blanks and in lower case, as names are read, which messages show as its user wrote it."""
+
+    __slots__ = ("written",)
+    written: str
+
+    def __new__(cls, written: str) -> AsWritten:
+        word = super().__new__(cls, "".join(written.split()).lower())
+        word.written = written.strip()
+        return word
+
+    def __repr__(self) -> str:
+        return repr(self.written)
 
 
 def format_error(asked: str, allowed: str, do: str) -> FormatError:
@@ -39,12 +66,35 @@ def meaning(word: str, near: bool = False) -> str:
     return next((said for tell in MEANINGS if (said := tell(word, near))), "") if len(word) <= LONGEST else ""
 
 
-def suggestion(text: str, known: Iterable[str], limit: int = 3) -> str:
-    """Sentence naming the ``limit`` entries of ``known`` nearest to ``text``, or an empty string if none is near."""
+def suggestion(text: str, known: Iterable[str], limit: int = 3, cutoff: float = 0.5) -> str:
+    """Sentence naming the ``limit`` entries of ``known`` nearest to ``text``, or an empty string if none is near.
+
+    Near is a similarity, as ``difflib`` has it, of at least ``cutoff``. ``text`` itself is never suggested.
+    """
     import difflib  # here: only messages need it, and it is slow to import
 
     if len(text) > LONGEST:
         return ""  # near to nothing, and slow to compare
 
-    near = difflib.get_close_matches(text, sorted(set(known)), n=limit, cutoff=0.5)
+    near = difflib.get_close_matches(text, sorted({*known} - {text}), n=limit, cutoff=cutoff)
     return f"Did you mean {' or '.join(repr(name) for name in near)}? " if near else ""
+
+
+def unknown(asked: str, hint: str, what: str, allowed: str, do: str) -> FormatError:
+    """``FormatError`` for a name that is none: what may have been meant comes first, where ``hint`` says so.
+
+    ``what``: what is allowed, as a plural; ``do``: what to do where there is no hint.
+    """
+    asked = shortened(asked, 2 * LONGEST)
+    if hint:
+        return FormatError(f"{asked}. {hint.strip()}\n  {what} allowed: {allowed}.")
+    return FormatError(f"{asked}; allowed: {allowed}.\n  {do}")
+
+
+def unknown_format(text: str, hint: str) -> FormatError:
+    """``unknown`` for a format, whose names `gemmsim formats` lists."""
+    allowed = "names such as e4m3, bf16, e5m10 and fixed(8,4)"
+    where = "`gemmsim formats` lists them"
+    known = f"{allowed}; {where}" if hint else allowed
+    do = f"{where}, and so does gemmsim.formats.names()."
+    return unknown(f"unknown format {shown(text)}", hint, "Formats", known, do)

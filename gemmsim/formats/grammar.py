@@ -8,8 +8,8 @@ from __future__ import annotations
 import re
 
 from .any_format import Format
-from .calls import CALLS, SHAPES, call, integer
-from .errors import format_error, shown, suggestion
+from .calls import CALLS, call, integer
+from .errors import AsWritten, format_error, shown, suggestion
 from .fixed_format import FixedFormat
 from .float_format import FloatFormat
 from .naming import MAX_EXPONENT_BITS, MAX_TRAILING_BITS, plain_specials
@@ -17,13 +17,7 @@ from .p3109 import binary_format
 from .posit import posit  # noqa: F401  # its file registers its names, as the kinds of Format do
 from .specials import Specials, parse_specials
 
-__all__ = ["PATTERNS", "parse_pattern"]
-
-#: The shapes of names that are read here.
-_SHAPES = (
-    "eXmY, ieee_eXmY, eXmYbB, eXmYfnuz (X 1..11, Y 0..52), binaryKpP[s|u][e|f] (K 3..16), "
-    "fixed(bits,frac[,symmetric|,unbounded]), ufixed(bits,frac), intN, uintN, bfp(bits,block_size)"
-)
+__all__ = ["parse_pattern"]
 
 # Six digits are more than any field may have, and keep int() away from its own limit.
 _NUMBER = "([0-9]{1,6})"
@@ -33,12 +27,15 @@ _INTEGER = re.compile(rf"(u?)int{_NUMBER}")
 _CALL = re.compile(r"([a-z][a-z0-9_]*)\((.*)\)")
 
 
-def parse_pattern(name: str) -> Format | None:
-    """Format of a name with one of the shapes above, or None if ``name`` has none of them.
+def parse_pattern(written: str) -> Format | None:
+    """Format of a name with one of the shapes above, or None if ``written`` has none of them.
+
+    Blanks and case do not matter; messages show the name as it is written.
 
     Raises:
         FormatError: for a name of a known shape whose numbers describe no format.
     """
+    name = AsWritten(written)
     if match := _WIDTHS.fullmatch(name):
         return _parse_widths(name, match)
     if match := _BINARY.fullmatch(name):
@@ -46,13 +43,18 @@ def parse_pattern(name: str) -> Format | None:
     if match := _INTEGER.fullmatch(name):
         return FixedFormat(int(match[2]), 0, signed=not match[1])
     if match := _CALL.fullmatch(name):
-        fields = [field for field in match[2].split(",") if field]
+        fields: list[str] = [AsWritten(field) for field in _inside(written).split(",") if field.strip()]
         if match[1] in ("fixed", "ufixed"):
             return _parse_fixed(name, match[1], fields)
         if match[1] in CALLS:
             found: Format = CALLS[match[1]](name, fields)
             return found
     return None
+
+
+def _inside(written: str) -> str:
+    """What a call has in its brackets, as it is written."""
+    return written[written.index("(") + 1 : written.rindex(")")]
 
 
 def _parse_widths(name: str, match: re.Match[str]) -> FloatFormat:
@@ -108,7 +110,3 @@ def _parse_float(name: str, fields: list[str]) -> FloatFormat:
     p, emin, emax = (integer(name, usage, given[key]) for key in ("p", "emin", "emax"))
     specials = parse_specials(given.get("specials", "ieee"))
     return FloatFormat(p, emin, emax, specials, signed="unsigned" not in given)
-
-
-#: The shapes of all names, for messages.
-PATTERNS = ", ".join([_SHAPES, *SHAPES])

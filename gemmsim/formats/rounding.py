@@ -8,7 +8,7 @@ from enum import Enum
 from typing import ClassVar
 
 from .checks import check_int
-from .errors import FormatError, format_error, shown, suggestion
+from .errors import FormatError, format_error, shown, suggestion, unknown
 
 __all__ = [
     "DEFAULT_RANDOM_BITS",
@@ -297,9 +297,7 @@ def parse_rounding(text: object) -> Rounding:
         return Rounding(_MODE_NAMES[name])
     match = _WITH_BITS.fullmatch(name)
     if match is None:
-        raise FormatError(
-            _unknown("rounding", text, name, _MODE_NAMES, "rne rna rnd rnu rtz ru rd ro sr srN srbN srcN")
-        )
+        raise _unknown("rounding", text, name, _MODE_NAMES, "rne rna rnd rnu rtz ru rd ro sr srN srbN srcN")
     bits = int(match[2] or match[3])
     if not 1 <= bits <= 32:
         raise format_error(
@@ -324,10 +322,12 @@ def parse_overflow(text: object) -> Overflow:
         )
     name = text.strip().lower().replace("-", "_")
     if name not in _OVERFLOW_NAMES:
-        raise FormatError(_unknown("overflow policy", text, name, _OVERFLOW_NAMES, "infinity sat satprop clamp"))
+        raise _unknown("overflow policy", text, name, _OVERFLOW_NAMES, "infinity sat satprop clamp")
     return _OVERFLOW_NAMES[name]
 
 
-def _unknown(what: str, text: str, name: str, known: dict[str, RoundingMode] | dict[str, Overflow], short: str) -> str:
-    aliases = ", ".join(sorted(known))
-    return f"unknown {what} {shown(text)}; allowed: {short}.\n  {suggestion(name, known)}Aliases: {aliases}."
+def _unknown(
+    what: str, text: str, name: str, known: dict[str, RoundingMode] | dict[str, Overflow], short: str
+) -> FormatError:
+    aliases = f"Other names: {', '.join(sorted({*known} - {*short.split()}))}."
+    return unknown(f"unknown {what} {shown(text)}", suggestion(name, known), "Names", short, aliases)

@@ -19,9 +19,9 @@ from .block import BLOCK_NAMES, BlockFormat
 from .block_float import BlockFloatFormat, is_block_float_name, parse_block_float
 from .block_grammar import is_block_name, parse_block
 from .cast import Cast
-from .errors import FormatError, format_error, meaning, shown, suggestion
+from .errors import AsWritten, FormatError, format_error, meaning, shown, suggestion, unknown, unknown_format
 from .float_format import FloatFormat
-from .grammar import PATTERNS, parse_pattern
+from .grammar import parse_pattern
 from .named import NAMED
 from .naming import is_shorthand
 from .own_exponent import own_exponent
@@ -184,7 +184,8 @@ def parse_scalar(text: str | Format | BlockFloatFormat) -> Format:
 
 @lru_cache(maxsize=4096)
 def _parse(text: str) -> Format:
-    base, *options = re.sub(r"\s+", "", text).lower().split("/")
+    base, *written = text.split("/")
+    options = [AsWritten(option) for option in written]
     for option in options:
         if is_rounding_name(option) or is_overflow_name(option):
             raise format_error(
@@ -194,9 +195,11 @@ def _parse(text: str) -> Format:
             )
         if option != "ftz" or len(options) > 1:
             raise format_error(
-                f"format {shown(text)}: {'/' + option!r}", "/ftz, once", suggestion(option, ("ftz",)) or "Drop it."
+                f"format {shown(text)}: {'/' + option.written!r}",
+                "/ftz, once",
+                suggestion(option, ("ftz",)) or "Drop it.",
             )
-    fmt = _parse_base(text, base.removeprefix("torch."))
+    fmt = _parse_base(base)
     return without_subnormals(text, fmt) if options else fmt
 
 
@@ -211,19 +214,33 @@ def without_subnormals(text: str, fmt: Format) -> Format:
     return FloatFormat(fmt.p, fmt.emin, fmt.emax, fmt.specials, fmt.signed, subnormals=False)
 
 
-def _parse_base(text: str, base: str) -> Format:
-    known = _REGISTERED.get(base) or _BUILT_IN.get(base) or parse_pattern(base)
+def _parse_base(written: str) -> Format:
+    base = AsWritten(written).removeprefix("torch.")
+    known = _REGISTERED.get(base) or _BUILT_IN.get(base) or parse_pattern(re.sub(r"(?i)^\s*torch\.", "", written))
     if known is None:
-        raise FormatError(
-            f"unknown format {shown(text)}; allowed: {PATTERNS}.\n  {_hint(base)}names() lists the known names."
-        )
+        raise unknown_format(written.strip(), _hint(base, written.strip()))
     return known
 
 
-def _hint(base: str) -> str:
+#: What people call a width, and the formats of that width.
+_WIDTHS = {
+    **dict.fromkeys(("fp8", "float8", "f8"), ("e4m3", "e5m2")),
+    **dict.fromkeys(("fp6", "float6", "f6"), ("e3m2", "e2m3")),
+    **dict.fromkeys(("float4", "f4"), ("e2m1",)),
+    "hf8": ("e4m3",),
+    "bf8": ("e5m2",),
+}
+
+
+def _hint(base: str, written: str) -> str:
+    """What a name that is none may have meant: a format, or what a higher layer knows under it or one like it."""
     common = ["e5m10", "e8m7", "e8m23", "e11m52", "fixed(8,4)", "ufixed(8,4)", "ieee_e4m3"]
     common += ["supernormal(4,3)", "binary8(3)", "bfp(8,16)", "posit(8,2)", "codebook(-1,0,1)"]
-    return meaning(base) or suggestion(base, [*names(), *BLOCK_NAMES, *common]) or meaning(base, near=True)
+    if base in _WIDTHS:
+        return f"Did you mean {' or '.join(map(repr, _WIDTHS[base]))}?"
+    known = [*names(), *BLOCK_NAMES, *common]
+    near = suggestion(base, known, cutoff=0.75) or meaning(written, near=True) or suggestion(base, known)
+    return meaning(written) or near
 
 
 def parse_cast(text: str | Format | BlockFloatFormat | Cast) -> Cast:
@@ -253,25 +270,26 @@ def parse_cast(text: str | Format | BlockFloatFormat | Cast) -> Cast:
 
 
 def _parse_cast(text: str) -> Cast:
-    base, *options = re.sub(r"\s+", "", text).lower().split("/")
+    base, *options = text.split("/")
     blocks = own_exponent(parse_block_float(base))[0] if is_block_float_name(base) else None
-    kinds: dict[str, str] = {}
-    for option in options:
+    kinds: dict[str, AsWritten] = {}
+    for option in map(AsWritten, options):
         kind = _option_kind(text, option)
         if kind in kinds:
             raise format_error(
                 f"cast {shown(text)}: {kinds[kind]!r} and {shown(option)}", f"one {kind}", "Drop one of them."
             )
         kinds[kind] = option
-    fmt = (
-        blocks if blocks is not None and "ftz" not in kinds else parse_scalar(f"{base}/ftz" if "ftz" in kinds else base)
-    )
+    if blocks is None or "ftz" in kinds:
+        fmt: Format = parse_scalar(f"{base.strip()}/ftz" if "ftz" in kinds else base.strip())
+    else:
+        fmt = blocks
     rounding = parse_rounding(kinds["rounding"]) if "rounding" in kinds else Rounding.RNE
     overflow = parse_overflow(kinds["overflow policy"]) if "overflow policy" in kinds else Overflow.INFINITY
     return Cast(fmt, rounding, overflow)
 
 
-def _option_kind(text: str, option: str) -> str:
+def _option_kind(text: str, option: AsWritten) -> str:
     if option == "ftz":
         return "ftz"
     if is_rounding_name(option):
@@ -282,7 +300,7 @@ def _option_kind(text: str, option: str) -> str:
     allowed = (
         "a rounding (rne rna rtz ru rd ro sr srN srbN srcN), an overflow policy (sat satprop clamp infinity) or ftz"
     )
-    raise format_error(f"cast {shown(text)}: unknown option {shown(option)}", allowed, hint or "Drop it.")
+    raise unknown(f"cast {shown(text)}: unknown option {shown(option)}", hint, "Options", allowed, "Drop it.")
 
 
 reader.install(scalar=parse_scalar, block=parse_block, tensor=parse_tensor_format, cast=parse_cast)

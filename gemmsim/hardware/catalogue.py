@@ -165,16 +165,17 @@ def largest(arch: str, op: str, a: object, b: object = None, *, out: object = "f
     """
     key = _architecture(arch)
     ops = {name: one for name, one in OPS.items() if any(map(one.takes_in, families(key)))}
-    if op not in ops:
-        near = suggestion(op, ops) if isinstance(op, str) else ""
+    word = op.strip().lower() if isinstance(op, str) else op
+    if word not in ops:
+        near = suggestion(word, ops) if isinstance(word, str) else ""
         raise hardware_error(f"{key} has no op {shown(op)}", ", ".join(ops), f"{near}Choose one.")
-    rows = [one for one in instructions(key) if ops[op].takes_in(one) and one.c == one.d]
+    rows = [one for one in instructions(key) if ops[word].takes_in(one) and one.c == one.d]
     pair = tuple(operand_for(x, tuple(dict.fromkeys(y for one in rows for y in (one.a, one.b)))) for x in (a, b or a))
     register = operand_for(out, tuple(dict.fromkeys(one.d for one in rows)))
     fits = [one for one in rows if (one.a, one.b) == pair and one.d == register]
     if not fits:
         taken = dict.fromkeys(f"{one.a} * {one.b} + {one.c} -> {one.d}" for one in rows)
         raise hardware_error(
-            f"{key} {op} does not take {pair[0]} * {pair[1]} -> {register}", "; ".join(taken), "Choose one of these."
+            f"{key} {word} does not take {pair[0]} * {pair[1]} -> {register}", "; ".join(taken), "Choose one of these."
         )
     return max(fits, key=lambda one: (one.k, one.model.products))

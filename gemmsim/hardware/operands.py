@@ -100,12 +100,13 @@ def operand_for(format: object, known: tuple[str, ...]) -> str:
         HardwareError: if none does.
         FormatError: if it is no format at all, or no float.
     """
-    if isinstance(format, str) and format in known:
-        return format
+    if isinstance(format, str) and format.strip().lower() in known:
+        return format.strip().lower()
     if isinstance(format, str):
         format = parse_scalar(format)
     if not isinstance(format, FloatFormat):
-        raise FormatError(f"{shown(format)} is no floating-point format; allowed: a name or a FloatFormat.")
+        asked = f"{shown(str(format))} is no floating-point format"
+        raise FormatError(f"{asked}; allowed: the name of one, or a FloatFormat.\n  Try 'e4m3'.")
     for name in known:
         if OPERANDS[name].format == format:
             return name

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Callable, Mapping
 from dataclasses import Field, dataclass, field, fields, replace
 from functools import lru_cache
+from importlib import import_module
 from typing import Any, TypeAlias
 
 from torch import Tensor
 
 from gemmsim.arithmetic import GemmSpec, Sequential, SpecError, SpecLike, UnsupportedSpec
+from gemmsim.arithmetic.recipe_words import RecipeCall, recipe_call
 from gemmsim.formats import (
     TENSOR_FORMATS,
     BlockFormat,
@@ -21,6 +24,7 @@ from gemmsim.formats import (
     parse_scalar,
 )
 from gemmsim.formats.any_format import FORMATS
+from gemmsim.formats.errors import shown
 
 from ..casts import CastLike, RoundingLike, TargetLike, resolve_cast, resolve_target, target_of
 from ..errors import message
@@ -37,7 +41,7 @@ from .affine_plan import (
 )
 from .readings import warn_of_format_alone
 
-__all__ = ["MacLike", "QAffineFormats", "QuantLike"]
+__all__ = ["MacLike", "QAffineFormats", "QuantLike", "formats_named"]
 
 #: Formats of a multiply-accumulate: one for a fused step, or a pair (add, mul).
 MacLike: TypeAlias = CastLike | tuple[()] | tuple[CastLike] | tuple[CastLike, CastLike]
@@ -204,19 +208,25 @@ class QAffineFormats:
 
     @classmethod
     def of(cls, formats: QAffineFormats | SpecLike | None) -> QAffineFormats:
-        """``formats`` itself; of None, PyTorch's own products; of a spec, that spec for every product.
+        """``formats`` itself; of None, PyTorch's own products; of a spec, that spec for every product; of the word of a
+        recipe ("hopper_fp8", "hopper_fp8(margin=1)") what ``gemmsim.recipes`` makes of it, and of the text of
+        ``QAffineFormats`` what it was printed from.
 
         In dgrad and wgrad the operand formats of a spec are dropped: they multiply the gradient as it comes with
         the operand as it was multiplied in the forward pass. Accumulator, output format and arithmetic stay. An
         accumulator that takes certain formats alone (hw) casts the gradient to that of the operand it stands for.
         Block formats stay: each operand is encoded anew, from values in full precision, along the contraction dimension
         of each product, the gradient in the format of the operand it stands for.
+
+        Raises:
+            SpecError, FormatError: for what names nothing.
         """
         if isinstance(formats, QAffineFormats):
             return formats
         if formats is None:
             return _NATIVE
-        return _of_spec(GemmSpec.of(formats))
+        named = formats_named(formats) if isinstance(formats, str) else None
+        return _of_spec(GemmSpec.of(formats)) if named is None else named
 
     def with_arithmetic(self, arithmetic: str) -> QAffineFormats:
         """These formats with ``arithmetic`` ("exact" or "fp32") in every product."""
@@ -276,6 +286,48 @@ class QAffineFormats:
             asked = f"QAffineFormats.from_dict: {', '.join(unknown)}"
             raise SpecError(message(asked, known, "Remove the unknown ones."))
         return cls(**data)
+
+
+def formats_named(text: str) -> QAffineFormats | None:
+    """What the word of a recipe or the text of ``QAffineFormats`` says of all three products; None for a spec's text.
+
+    Raises:
+        SpecError, FormatError: for arguments that the recipe or ``QAffineFormats`` does not take.
+    """
+    call = recipe_call(text)
+    if call is not None:
+        return _of_recipe(call)
+    return _of_repr(text) if text.lstrip().startswith(f"{QAffineFormats.__name__}(") else None
+
+
+def _of_recipe(call: RecipeCall) -> QAffineFormats:
+    # By name: recipes are made of the class above.
+    make: Callable[..., QAffineFormats] = getattr(import_module("gemmsim.recipes"), call.name)
+    try:
+        return make(*call.args, **call.kwargs)
+    except TypeError as error:
+        do = f"See help(gemmsim.recipes.{call.name})."
+        raise SpecError(message(f"recipe {call.name!r}: {error}", "the arguments of its function", do)) from None
+
+
+def _of_repr(text: str) -> QAffineFormats:
+    try:
+        call = ast.parse(text.strip(), mode="eval").body
+        if not isinstance(call, ast.Call) or call.args or not all(one.arg for one in call.keywords):
+            raise ValueError("no call with arguments by name")
+        given = {str(one.arg): ast.literal_eval(one.value) for one in call.keywords}
+        return QAffineFormats.from_dict(given)
+    except (SyntaxError, RecursionError, MemoryError) as error:
+        raise _no_text(text, error) from None
+    except ValueError as error:
+        if isinstance(error, (SpecError, FormatError, UnsupportedSpec)):
+            raise
+        raise _no_text(text, error) from None
+
+
+def _no_text(text: str, error: Exception) -> SpecError:
+    do = "Quantisers that are functions have no text; for others see QAffineFormats.to_dict."
+    return SpecError(message(f"formats {shown(text)}: {error}", "what str(QAffineFormats(...)) writes", do))
 
 
 class _Defaults:

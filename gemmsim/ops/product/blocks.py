@@ -65,7 +65,7 @@ def matmul(
         SpecError: for an addend or indices, where accumulators that take scales have no place for them.
     """
     if takes_scales(spec.accumulator) and (c is not None or select is not None):
-        asked = f"matmul: c or select with {str(spec)!r}"
+        asked = f"qmatmul: c or select with {str(spec)!r}"
         raise SpecError(message(asked, "neither with scaled(...) or block-scaled instructions", "Add c to the result."))
     out = torch.empty(shape, dtype=dtype, device=b.device)
     return out, multiplied(Product(a, b, _left(spec, a, b), out, seed, c, select, finish, row=row))

@@ -11,7 +11,7 @@ from gemmsim.arithmetic import GemmSpec, Palette
 from gemmsim.arithmetic.block_operands import takes_scales
 from gemmsim.formats import BlockFormat
 
-from .affine_formats import QAffineFormats
+from .affine_formats import QAffineFormats, formats_named
 from .matmul import FormatsLike
 
 __all__ = ["explain"]
@@ -20,9 +20,12 @@ __all__ = ["explain"]
 def explain(spec: FormatsLike) -> str:
     """What ``spec`` computes, step by step, and for each backend whether it runs it or why not.
 
-    Of ``QAffineFormats`` every product is explained and every quantiser listed. Nothing is run or compiled, but the CPU
-    library is loaded. ``SpecError`` for a spec that means nothing.
+    Of ``QAffineFormats``, and of the word of a recipe, every product is explained and every quantiser listed. Nothing
+    is run or compiled, but the CPU library is loaded. ``SpecError`` for a spec that means nothing.
     """
+    named = formats_named(spec) if isinstance(spec, str) else None
+    if named is not None:
+        return _explain_formats(named)
     if isinstance(spec, QAffineFormats):
         return _explain_formats(spec)
     meaning = GemmSpec.of(spec)

@@ -43,7 +43,7 @@ def general_matmul(
     Raises:
         DTypeError: for ``select`` that holds no integers; errors of ``matmul``.
     """
-    out = torch.empty(matmul_shape("matmul", a, b), dtype=dtype, device=a.device)
+    out = torch.empty(matmul_shape("qmatmul", a, b), dtype=dtype, device=a.device)
     return out, multiplied(Product(a, b, spec, out, seed, c, select, finish, named, row=row))
 
 
@@ -57,7 +57,7 @@ def multiplied(product: Product) -> object:
     if product.c is not None:
         product.c = _expand("c", product.c, out.shape)
     if product.select is not None:
-        check_integers("matmul", "select", product.select)
+        check_integers("qmatmul", "select", product.select)
         product.select = _expand("select", product.select, out.shape)
     if not out.numel():
         return NOTHING
@@ -88,7 +88,7 @@ def expanded(owner: str, c: Tensor, shape: Sequence[int]) -> Tensor:
     return _expand("c", c, shape, owner)
 
 
-def _expand(name: str, t: Tensor, shape: Sequence[int], owner: str = "matmul") -> Tensor:
+def _expand(name: str, t: Tensor, shape: Sequence[int], owner: str = "qmatmul") -> Tensor:
     try:
         return t.expand(tuple(shape))
     except RuntimeError:

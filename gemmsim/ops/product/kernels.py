@@ -30,6 +30,7 @@ from ..errors import message
 from ..rounding import cast_operand
 from ..seeds import Site, derive_seed, draw_seed
 from . import blocks, operand_overflow
+from .affine_formats import formats_named
 from .finishing import check_bias, finish_of
 from .general import NOTHING, expanded, general_matmul
 from .shapes import matmul_shape
@@ -40,6 +41,7 @@ __all__ = [
     "count_overflows",
     "matmul",
     "matmul_with_operands",
+    "plain_spec_of",
     "result_dtype",
     "spec_of",
     "without_operand_casts",
@@ -53,6 +55,15 @@ def spec_of(text: str) -> GemmSpec:
 
 
 remembers(spec_of.cache_clear)
+
+
+@lru_cache(maxsize=4096)
+def plain_spec_of(text: str) -> GemmSpec | None:
+    """As ``spec_of``; None for text that says more than one product (a recipe's word)."""
+    return spec_of(text) if formats_named(text) is None else None
+
+
+remembers(plain_spec_of.cache_clear)
 
 
 def call_seed(spec: GemmSpec, seed: int | None, stream: int = 0) -> int:
@@ -95,14 +106,14 @@ def matmul(
     Raises:
         UnsupportedSpec: for an operand a whose random bits know no row; errors of ``result_dtype`` and backends.
     """
-    dtype = result_dtype("matmul", a, b, out_dtype)
+    dtype = result_dtype("qmatmul", a, b, out_dtype)
     bits = call_seed(spec, seed, stream)
     finish = None if bias is None and output is None else _finish(a, b, spec, bias, output, dtype)
     plan: object
     named, given = spec, a
     row = row if spec.is_stochastic else 0
     if row:
-        matmul_shape("matmul", a, b)
+        matmul_shape("qmatmul", a, b)
         a, spec = _cast_from(row, a, spec, bits)
     alone = c is None and select is None and row == 0
     if spec.has_blocks:
@@ -146,7 +157,7 @@ def _cast_from(row: int, a: Tensor, spec: GemmSpec, seed: int) -> tuple[Tensor, 
 def _check_row_of(row: int, spec: GemmSpec) -> None:
     """``UnsupportedSpec`` for an operand a whose random bits always count from its own first element."""
     if isinstance(spec.a, TENSOR_FORMATS) and spec.a.is_stochastic:
-        asked = f"matmul: row={row} with operand a in {spec.a}, which draws from its first element on"
+        asked = f"qmatmul: row={row} with operand a in {spec.a}, which draws from its first element on"
         do = "Round the whole of a beforehand with gemmsim.quantize."
         raise UnsupportedSpec(message(asked, "row=0, or another rounding of a", do))
 
@@ -156,9 +167,9 @@ def _finish(
 ) -> Finish | None:
     """``finish_of``, the bias checked."""
     if bias is not None:
-        check_float("matmul", "bias", bias)
-        check_device("matmul", a, b, bias)
-        check_bias("matmul", bias, b.shape[-1])
+        check_float("qmatmul", "bias", bias)
+        check_device("qmatmul", a, b, bias)
+        check_bias("qmatmul", bias, b.shape[-1])
     return finish_of(spec, bias, output, dtype)
 
 
@@ -174,8 +185,8 @@ def _block_matmul(
     row: int = 0,
 ) -> tuple[Tensor, object]:
     """``matmul`` of operands that ``spec`` puts into block formats, and what ran."""
-    shape = matmul_shape("matmul", a, b)
-    left, right = blocks.operands_of("matmul", a, b, spec, seed)
+    shape = matmul_shape("qmatmul", a, b)
+    left, right = blocks.operands_of("qmatmul", a, b, spec, seed)
     return blocks.matmul(left, right, spec, seed, dtype, shape, c, select, finish, row)
 
 
@@ -245,8 +256,8 @@ def matmul_with_operands(
     Raises:
         UnsupportedSpec: as ``matmul``.
     """
-    dtype = result_dtype("matmul", a, b, out_dtype)
-    matmul_shape("matmul", a, b)
+    dtype = result_dtype("qmatmul", a, b, out_dtype)
+    matmul_shape("qmatmul", a, b)
     bits = call_seed(spec, seed, stream)
     finish = None if bias is None and output is None else _finish(a, b, spec, bias, output, dtype)
     row = row if spec.is_stochastic else 0

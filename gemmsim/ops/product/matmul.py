@@ -56,8 +56,8 @@ def qmatmul(
             theirs also int8, uint8 (with an ``int`` accumulator without a format, too) and torch's float8 dtypes
             (taken as given, too): the same numbers, of which the result's dtype is found as if they were float32.
         spec: "e4m3 * e5m2 : e5m10 -> bf16" (see ``GemmSpec``), an accumulator, a cast or format (of a sequential
-            accumulator), or ``QAffineFormats`` for separate forward and backward products, quantisers and scaling,
-            in which a is the input and b the weight. None is PyTorch's own product.
+            accumulator), or ``QAffineFormats`` or a recipe's word ("hopper_fp8") for separate forward and backward
+            products, quantisers and scaling, in which a is the input and b the weight. None is PyTorch's own product.
         seed: seed of the random bits of stochastic roundings, 0 to 2**64 - 1. None draws one from torch's default CPU
             generator, only if the spec needs it. A seed that the spec itself fixes comes first.
         arithmetic: "exact" or "fp32", in place of the spec's.
@@ -94,7 +94,7 @@ def qmatmul(
     if not torch.compiler.is_compiling() and c is None and arithmetic is None and select is None:
         if not (a is None or b is None) and are_direct(a, b) and nothing_watches() and a.dim() > 1 and b.dim() > 1:
             if not (torch.is_grad_enabled() and (a.requires_grad or b.requires_grad)):
-                plain = kernels.spec_of(spec) if type(spec) is str else spec
+                plain = kernels.plain_spec_of(spec) if type(spec) is str else spec
                 if type(plain) is GemmSpec:
                     row = check_row("qmatmul", row)
                     return kernels.matmul(a, b, plain, check_seed("qmatmul", seed), out_dtype, row=row)

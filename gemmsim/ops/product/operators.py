@@ -139,11 +139,11 @@ def _matmul_fake(
 ) -> Tensor:
     kernels.spec_of(spec)
     if select is not None:
-        check_integers("matmul", "select", select)
+        check_integers("qmatmul", "select", select)
     if bias is not None:
-        check_bias("matmul", bias, b.shape[-1])
-    dtype = kernels.result_dtype("matmul", a, b, out_dtype)
-    return a.new_empty(matmul_shape("matmul", a, b), dtype=dtype)
+        check_bias("qmatmul", bias, b.shape[-1])
+    dtype = kernels.result_dtype("qmatmul", a, b, out_dtype)
+    return a.new_empty(matmul_shape("qmatmul", a, b), dtype=dtype)
 
 
 def _matmul_with_operands_fake(
