@@ -8,14 +8,14 @@ import torch
 from torch import Tensor, nn
 
 from gemmsim.nn.emulated import Emulated
-from gemmsim.ops import qmatmul
+from gemmsim.nn.weights import refuse_computed, take_hooks
 from gemmsim.ops.errors import message
 
 from .configs import MXInferenceConfig
 from .errors import MXOperatorError
+from .frozen import frozen_product
 from .linear import add_bias, work_dtype
-from .products import product
-from .tensor import MXTensor, to_mx
+from .tensor import to_mx
 
 __all__ = ["MXInferenceLinear", "NVFP4InferenceLinear"]
 
@@ -23,8 +23,12 @@ __all__ = ["MXInferenceLinear", "NVFP4InferenceLinear"]
 class MXInferenceLinear(Emulated, nn.Linear):
     """``torch.nn.Linear`` whose ``weight`` is an ``MXTensor`` with blocks along the input features.
 
-    With an activation format the input is encoded at each call; without, it is multiplied as it is. The weight has
-    no gradient, and the layer gives none to its input. The bias is added in float32.
+    With an activation format the input is encoded at each call; without, it is multiplied as it is. The bias is added
+    in float32.
+
+    The input's gradient passes straight through its encoding: ``g @ weight``, of the weight's decoded values and g as
+    it is, in float32 from the first term to the last (":fp32"; ":fp64" where g is float64), whatever the accumulator.
+    Where that is None it is PyTorch's own product, too. The bias has PyTorch's gradient, the weight none.
 
     Args:
         in_features, out_features, bias, device, dtype: as ``torch.nn.Linear``.
@@ -59,41 +63,40 @@ class MXInferenceLinear(Emulated, nn.Linear):
 
     @classmethod
     def from_float(cls, module: nn.Linear, config: MXInferenceConfig | str | None = None) -> MXInferenceLinear:
-        """A layer with ``module``'s weight encoded, its own bias and its mode."""
+        """A layer with ``module``'s weight encoded, its own bias, hooks and mode.
+
+        Raises:
+            ComputedWeightError (TypeError): where a parametrisation or a hook computes the weight or the bias.
+        """
+        refuse_computed(f"{cls.__name__}.from_float", module)
         has_bias = module.bias is not None
         made = cls(module.in_features, module.out_features, has_bias, device="meta", config=config)
         made.bias = module.bias
         made._encode(module.weight)
+        take_hooks(made, module)
         return made.train(module.training)
 
     def _encode(self, weight: Tensor) -> None:
         encoded = to_mx(weight.detach(), self.config.weight, act_format=self.config.activation)
         self.weight = nn.Parameter(encoded, requires_grad=False)
 
-    @torch.no_grad()
     def forward(self, input: Tensor) -> Tensor:
         """``input @ weight.T + bias``, of shape (..., out_features).
 
         Raises:
             MXOperatorError: under torch.export, which takes no weight of codes.
+            GradError: in grad mode, for a weight that requires grad; for the derivative of a gradient.
             DTypeError, DeviceError, ShapeError: for inputs that do not fit.
         """
         if torch.compiler.is_exporting():
             asked = f"torch.export of {type(self).__name__}, whose weight is an MXTensor"
             do = "Take gemmsim.nn.QLinear with weight.dequantize() and the formats 'ACTIVATION * WEIGHT : ACCUMULATOR'."
             raise MXOperatorError(message(asked, "torch.compile, torch.fx, and export of MXLinear and QLinear", do))
-        weight: Any = self.weight.t()
+        weight: Any = self.weight
         rows = input.reshape(-1, input.shape[-1])
-        dtype = torch.promote_types(input.dtype, self.weight.dtype)
-        work = work_dtype(dtype, self.bias)
-        accumulator = self.config.accumulator
-        if self.config.activation is not None:
-            encoded = rows if isinstance(rows, MXTensor) else to_mx(rows, self.config.activation)
-            out = product(encoded, weight, accumulator, work)
-        elif accumulator is None:
-            out = (rows.to(dtype) @ weight.dequantize(dtype)).to(work)
-        else:
-            out = qmatmul(rows, weight.dequantize(torch.float32), f": {accumulator}", out_dtype=work)
+        dtype = torch.promote_types(input.dtype, weight.dtype)
+        how: Any = self.config
+        out = frozen_product(rows, weight, how.activation, how.accumulator, work_dtype(dtype, self.bias), dtype)
         return add_bias(out, self.bias, dtype).reshape(*input.shape[:-1], self.out_features)
 
     def extra_repr(self) -> str:

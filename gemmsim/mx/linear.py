@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from gemmsim.nn.emulated import Emulated
+from gemmsim.nn.weights import refuse_computed, take_hooks
 
 from .configs import MXLinearConfig
 from .training import trained_matmul
@@ -64,10 +65,16 @@ class MXLinear(Emulated, nn.Linear):
 
     @classmethod
     def from_float(cls, module: nn.Linear, config: MXLinearConfig | str | None = None) -> MXLinear:
-        """A layer with ``module``'s own parameters and mode."""
+        """A layer with ``module``'s own parameters, hooks and mode.
+
+        Raises:
+            ComputedWeightError (TypeError): where a parametrisation or a hook computes the weight or the bias.
+        """
+        refuse_computed(f"{cls.__name__}.from_float", module)
         has_bias = module.bias is not None
         made = cls(module.in_features, module.out_features, has_bias, device="meta", config=config)
         made.weight, made.bias = module.weight, module.bias
+        take_hooks(made, module)
         return made.train(module.training)
 
     def forward(self, input: Tensor) -> Tensor:

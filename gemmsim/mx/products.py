@@ -76,7 +76,8 @@ def encoded_product(
     a: Tensor, b: Tensor, a_format: str | None, b_format: str | None, accumulator: str | None, out_dtype: torch.dtype
 ) -> Tensor:
     """``product`` of plain tensors, each encoded along the sum first where a format is given. No gradient."""
-    a, b = a.detach(), b.detach()
+    # not of others: a batch of gradients has no batching rule for detach
+    a, b = (t.detach() if t.requires_grad else t for t in (a, b))
     if accumulator is not None:
         return qmatmul(a, b, spec_of_product(a_format, b_format, accumulator), out_dtype=out_dtype)
     common = torch.promote_types(a.dtype, b.dtype)

@@ -8,11 +8,12 @@ from typing import Any, TypeAlias
 
 from torch import nn
 from torch.nn.modules.lazy import LazyModuleMixin
-from torch.nn.utils.parametrize import is_parametrized
 
 from gemmsim.nn.conversion import Conversion
 from gemmsim.nn.emulated import Emulated
 from gemmsim.nn.outer import call_children
+from gemmsim.nn.undoing import naming, unchanged_on_error
+from gemmsim.nn.weights import computed_parameter
 from gemmsim.ops.errors import message
 
 from .configs import MXInferenceConfig, MXLinearConfig
@@ -37,6 +38,8 @@ def swap_linear_with_mx_linear(
 ) -> nn.Module:
     """``model`` with its ``torch.nn.Linear`` layers exchanged, in place, for ``MXLinear`` of the same parameters.
 
+    Hooks of the layers stay. The model is converted, or, where anything raises, as it was.
+
     Args:
         config: for all layers: an ``MXLinearConfig``, or the one block format of all operands.
         filter_fn: ``filter_fn(module, full_name)`` is true for the layers to exchange, subclasses of other packages
@@ -45,10 +48,16 @@ def swap_linear_with_mx_linear(
             is logged: to "gemmsim", as a warning where layers were left that nobody asked to leave.
 
     A model that is itself such a layer is returned exchanged. Layers used in several places stay one layer. The output
-    projection of ``torch.nn.MultiheadAttention`` is exchanged too, and called. Not exchanged: layers of gemmsim, and
-    the other products of ``torch.nn.MultiheadAttention``, which are no layers.
+    projection of ``torch.nn.MultiheadAttention`` is exchanged too, and called. Not exchanged: layers of gemmsim, the
+    other products of ``torch.nn.MultiheadAttention``, which are no layers, and layers whose weight or bias is no
+    parameter, because a parametrisation or a hook (``weight_norm``, ``spectral_norm``, ``prune``) computes it.
+
+    Raises:
+        FormatError, SpecError: for a config that means nothing.
+        MXConfigError: for anything but a module.
+        DTypeError, DeviceError: for weights that have no encoding, naming the layer.
     """
-    make = functools.partial(MXLinear.from_float, config=config)
+    make = functools.partial(MXLinear.from_float, config=MXLinear.read_config(config))
     return _swap("mx.swap_linear_with_mx_linear", model, make, filter_fn, report)
 
 
@@ -61,9 +70,9 @@ def swap_linear_with_mx_inference_linear(
 ) -> nn.Module:
     """``model`` with its ``torch.nn.Linear`` layers exchanged, in place, for ``MXInferenceLinear``.
 
-    Arguments and result as ``swap_linear_with_mx_linear``.
+    Arguments, result and errors as ``swap_linear_with_mx_linear``.
     """
-    make = functools.partial(MXInferenceLinear.from_float, config=config)
+    make = functools.partial(MXInferenceLinear.from_float, config=MXInferenceLinear.read_config(config))
     return _swap("mx.swap_linear_with_mx_inference_linear", model, make, filter_fn, report)
 
 
@@ -109,11 +118,12 @@ def _swap(
         originals.append(module)
         done[id(module)] = module
         plain = isinstance(module, nn.Linear) and not isinstance(module, (Emulated, LazyModuleMixin))
-        plain = plain and not is_parametrized(module)
-        chosen = type(module).forward is nn.Linear.forward if filter_fn is None else plain and filter_fn(module, name)
+        plain = plain and not computed_parameter(module)
+        chosen = _is_linear(module) if filter_fn is None else plain and filter_fn(module, name)
         if isinstance(module, nn.Linear) and plain and chosen:
             exchanged[name] = type(module).__name__
-            done[id(module)] = make(module)
+            with naming(name):
+                done[id(module)] = make(module)
         else:
             for key, child in list(module._modules.items()):
                 if child is not None:
@@ -125,10 +135,16 @@ def _swap(
             return "no linear layer", True
         if isinstance(module, LazyModuleMixin):
             return "lazy, and without a weight yet", False
-        if is_parametrized(module):
-            return "parametrised (torch.nn.utils.parametrize)", False
+        if computed := computed_parameter(module):
+            return computed, False
         return ("a forward of its own (filter_fn takes it)", False) if filter_fn is None else ("by filter_fn", True)
 
-    found = call_children(visit(model, ""))
+    with unchanged_on_error(model):
+        found = call_children(visit(model, ""))
     Conversion.of(owner, found, exchanged, why).tell(report)
     return found
+
+
+def _is_linear(module: nn.Module) -> bool:
+    """Whether ``module`` computes what ``torch.nn.Linear`` does, neither its class nor itself with another forward."""
+    return type(module).forward is nn.Linear.forward and "forward" not in vars(module)

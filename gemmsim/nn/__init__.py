@@ -50,5 +50,6 @@ if TYPE_CHECKING:
     from .recurrent import QLSTM as QLSTM
     from .recurrent_cells import QGRUCell as QGRUCell
     from .recurrent_cells import QLSTMCell as QLSTMCell
+    from .weights import ComputedWeightError as ComputedWeightError
 else:
     __getattr__, __dir__ = exports(__name__)

@@ -10,8 +10,10 @@ from typing import Any, NamedTuple
 
 from torch import nn
 from torch.nn.modules.conv import _ConvNd
+from torch.nn.utils.parametrize import is_parametrized
 
 from .emulated import Emulated, is_ours
+from .undoing import unchanged_on_error
 
 __all__ = ["Conversion", "Converted", "Left", "stands_for"]
 
@@ -91,17 +93,23 @@ class Conversion:
 
     @classmethod
     @contextmanager
-    def watched(cls, owner: str, model: nn.Module) -> Iterator[None]:
-        """Find out what the body does to ``model``, and log it (``tell``)."""
+    def watched(
+        cls, owner: str, model: nn.Module, why: Callable[[str, nn.Module], tuple[str, bool]] | None = None
+    ) -> Iterator[None]:
+        """Find out what the body does to ``model``, and log it (``tell``); undo it where the body raises.
+
+        ``why``: as in ``of``.
+        """
         before = {name: (module, _kind(module)) for name, module in model.named_modules()}
-        yield
+        with unchanged_on_error(model):
+            yield
         after = {name: (module, _kind(module)) for name, module in model.named_modules()}
         converted = {
             name: before[name][1]
             for name, (module, kind) in after.items()
             if name in before and (module is not before[name][0] or kind != before[name][1])
         }
-        cls.of(owner, model, converted).tell()
+        cls.of(owner, model, converted, why).tell()
 
     def tell(self, report: Callable[[Conversion], Any] | None = None) -> Conversion:
         """Call ``report`` with this table; without one log it to "gemmsim".
@@ -125,7 +133,8 @@ class Conversion:
 
 def _encoded(module: nn.Module) -> str:
     """Name of the class of a weight that is a kind of tensor of gemmsim, which computes products itself; else empty."""
-    kind = type(getattr(module, "weight", None))
+    # a look at a parametrised weight computes it, which may change its module
+    kind = type(None if is_parametrized(module, "weight") else getattr(module, "weight", None))
     return kind.__name__ if any(is_ours(base) for base in kind.__mro__) else ""
 
 

@@ -11,6 +11,8 @@ from torch import Tensor, nn
 
 from gemmsim.nn.conversion import Conversion
 from gemmsim.nn.outer import call_children
+from gemmsim.nn.undoing import naming, unchanged_on_error
+from gemmsim.nn.weights import current_weight
 
 from .config import config_of
 from .errors import CalibrationError, DescriptorError, message
@@ -48,7 +50,9 @@ def quantize_(
             is logged: to "gemmsim", as a warning where layers were left that a pattern enables.
 
     State dict keys of the layers stay; the quantisers add theirs once they have an amax. Calling again changes the
-    description of quantisers that a pattern names, and leaves the others.
+    description of quantisers that a pattern names, and leaves the others. Layers keep their hooks: a weight that a hook
+    computes (``weight_norm``, ``spectral_norm``, ``prune``) is quantised as each call computes it; layers with
+    parametrised weights are left. Where anything raises, the model is as it was.
 
     Raises:
         DescriptorError: for patterns that switch on and name no quantiser, descriptions that are none, accumulator
@@ -60,6 +64,17 @@ def quantize_(
         asked = f"quantize_: a config {kind}"
         raise DescriptorError(message(asked, "a dict {pattern: description}", "Use {'*weight_quantizer': {...}}."))
     rules = _rules(patterns)
+    with unchanged_on_error(model):
+        converted = _convert(model, rules, accumulator)
+        call_children(model)
+    Conversion.of("quantize_", model, converted, lambda *row: _why(rules, *row)).tell(report)
+    return model
+
+
+def _convert(
+    model: nn.Module, rules: list[tuple[str, str, Any, bool]], accumulator: str | Mapping[str, str | None] | None
+) -> dict[str, str]:
+    """Classes of the layers that got quantisers, before, by name."""
     used: set[int] = set()
     converted: dict[str, str] = {}
     _check_accumulator(model, accumulator)
@@ -73,18 +88,17 @@ def quantize_(
                 continue
             converted[name] = type(layer).__name__
             convert(layer)
-        for q, what in found.items():
-            if what is not None:
-                setattr(layer, q, _quantizer(what[0], getattr(layer, q)))
+        with naming(name):
+            for q, what in found.items():
+                if what is not None:
+                    setattr(layer, q, _quantizer(what[0], getattr(layer, q)))
         _set_accumulator(layer, name, accumulator)
     unused = [rules[i][1] for i in range(len(rules)) if i not in used and rules[i][3]]
     if unused:
         asked = f"quantize_: patterns {unused} name no quantiser"
         do = "Names end in .input_quantizer, .weight_quantizer or .output_quantizer."
         raise DescriptorError(message(asked, "patterns of layers that the model has", do))
-    call_children(model)
-    Conversion.of("quantize_", model, converted, lambda *row: _why(rules, *row)).tell(report)
-    return model
+    return converted
 
 
 def _why(rules: list[tuple[str, str, Any, bool]], name: str, layer: nn.Module) -> tuple[str, bool]:
@@ -176,14 +190,15 @@ def calibrate(
             "keep" the amax that they had, none at first.
         options: of ``HistogramCalibrator.compute_amax``: percentile, stride, start_bin.
 
-    While it runs, quantisers collect and quantise nothing, and there are no gradients; weights are taken in once. The
-    model's training mode is left as it is. The maxima are the same for any split into batches; histograms too, with
-    ``HistogramCalibrator(grow_method="double")``, which is used here.
+    While it runs, quantisers collect and quantise nothing, and there are no gradients; weights are taken in once, as
+    the next call of their layer would compute them. The model's training mode is left as it is. The maxima are the same
+    for any split into batches; histograms too, with ``HistogramCalibrator(grow_method="double")``, which is used here.
 
     Raises:
         CalibrationError (RuntimeError): for another method or option, batches that are none, a model without
             quantisers, and quantisers that saw no data, with their names; then no amax has changed.
         CalibrationDataError (AssertionError): for NaN or infinity on the way.
+        ComputedWeightError (TypeError): for a weight that a hook of other packages may compute.
     """
     if method not in ("max", "percentile", "mse", "entropy"):
         asked = f"calibrate: method={method!r}"
@@ -203,25 +218,44 @@ def calibrate(
     if not (callable(batches) or isinstance(batches, Iterable)):
         asked = f"calibrate: batches that are a {type(batches).__name__}"
         raise CalibrationError(message(asked, "tensors, tuples or dicts to iterate, or a function", "Give a list."))
-    weights = [m for m in model.modules() if isinstance(m, QuantLayer)]
     if not any(isinstance(m, TensorQuantizer) for m in model.modules()):
         asked = "calibrate: a model without quantisers"
         raise CalibrationError(message(asked, "a model with TensorQuantizers", "Call quantize_ first."))
-    found = [
-        q for q in model.modules() if isinstance(q, TensorQuantizer) and q.is_enabled and q._calibrator is not None
-    ]
-    switches = [(q, q._if_quant, q._if_calib) for q in model.modules() if isinstance(q, TensorQuantizer)]
-    once = {id(layer.weight_quantizer) for layer in weights}
+    with unchanged_on_error(model):
+        found = _collect(model, batches, method, progress)
+        missed = [name for name, q in model.named_modules() if any(q is one and not _saw_data(one) for one in found)]
+        if missed and unreached == "error":
+            asked = f"calibrate: nothing was collected by {_listed(missed)}"
+            do = "Give batches that reach them, or unreached='keep' to go on with the others."
+            raise CalibrationError(message(asked, "quantisers that a batch reaches", do))
+        names = {q: name for name, q in model.named_modules()}
+        for q in found:
+            if _saw_data(q):
+                with naming(names[q]):
+                    _load(q, method, options)
+    return model
+
+
+def _collect(
+    model: nn.Module, batches: Any, method: str, progress: Callable[[int, int | None], None] | None
+) -> list[TensorQuantizer]:
+    """The static quantisers of ``model``, after they have taken in weights and batches."""
+    quantizers = [q for q in model.modules() if isinstance(q, TensorQuantizer)]
+    weights: dict[str, Any] = {name: m for name, m in model.named_modules() if isinstance(m, QuantLayer)}
+    found = [q for q in quantizers if q.is_enabled and q._calibrator is not None]
+    switches = [(q, q._if_quant, q._if_calib) for q in quantizers]
+    once = {id(layer.weight_quantizer) for layer in weights.values()}
     try:
         for q in found:
             _prepare(q, method)
-        for q, _, _ in switches:
+        for q in quantizers:
             q.disable_quant()
         with torch.no_grad():
             for q in found:
                 q.enable_calib()
-            for layer in weights:
-                layer.weight_quantizer(layer.weight)
+            for name, layer in weights.items():
+                with naming(name):
+                    layer.weight_quantizer(current_weight(layer))
             for q in found:
                 if id(q) in once:
                     q.disable_calib()
@@ -229,15 +263,7 @@ def calibrate(
     finally:
         for q, quant, calib in switches:
             q._if_quant, q._if_calib = quant, calib
-    missed = [name for name, q in model.named_modules() if any(q is one and not _saw_data(one) for one in found)]
-    if missed and unreached == "error":
-        asked = f"calibrate: nothing was collected by {_listed(missed)}"
-        do = "Give batches that reach them, or unreached='keep' to go on with the others."
-        raise CalibrationError(message(asked, "quantisers that a batch reaches", do))
-    for q in found:
-        if _saw_data(q):
-            _load(q, method, options)
-    return model
+    return found
 
 
 def _saw_data(q: TensorQuantizer) -> bool:

@@ -386,3 +386,18 @@ def test_configurations_of_2025():
             kind(elem_dtype=torch.int8)
     t = ao.MXTensor.to_mx(x, torch.float8_e4m3fn)
     assert t.dequantize(output_dtype=torch.bfloat16).dtype is torch.bfloat16 and t.dequantize().dtype is torch.float32
+
+
+def test_inference_layers_of_061_pass_gradients_on():
+    model = nn.Sequential(nn.Linear(64, 32))
+    ao.swap_linear_with_mx_inference_linear(model, torch.float8_e4m3fn, 32)
+    x = values(2, 3, 64).requires_grad_()
+    grad = torch.randn(2, 3, 32, generator=torch.Generator().manual_seed(1))
+    with torch.no_grad():
+        want = model(x)
+    out = model(x)
+    out.backward(grad)
+    twin = x.detach().requires_grad_()
+    nn.functional.linear(twin, model[0].weight_mx.to_dtype(torch.float32)).backward(grad)
+    assert torch.equal(out, want) and torch.equal(x.grad, twin.grad)
+    assert torch.equal(model[0].bias.grad, grad.sum((0, 1)))

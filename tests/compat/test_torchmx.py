@@ -319,3 +319,27 @@ def test_layers():
     torchao.quantize_(plain, quant_api.mx_dynamic_activation_mx_weights())
     assert torch.equal(plain(x), model(x))
     assert torch.equal(copy.deepcopy(model)(x), model(x)) and "float6_e3m2" in repr(model)
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+@pytest.mark.parametrize("element", ELEMENTS)
+def test_layers_pass_gradients_on(element, compiled):
+    torch._dynamo.reset()
+    kind = MXConfig(ELEMENTS[element].name)
+    model = nn.Sequential(nn.Linear(64, 32)).bfloat16()
+    quant_api.quantize_linear_(model, QLinearConfig(kind, kind))
+    layer = model[0]
+    run = torch.compile(layer, backend="aot_eager", fullgraph=True) if compiled else layer
+    x, grad = values(2, 3, 64).requires_grad_(), values(2, 3, 32, seed=1)
+    with torch.no_grad():
+        want = layer(x)
+    out = run(x)
+    out.backward(grad)
+    assert torch.equal(out, want) and x.grad.dtype == torch.bfloat16
+    assert torch.equal(x.grad, grad @ layer.weight.to_dtype(torch.bfloat16))
+    assert torch.equal(layer.bias.grad, grad.flatten(0, 1).sum(0)) and layer.weight.grad is None
+    x.grad = layer.bias.grad = None
+    layer.bias.requires_grad_(False)
+    layer(x).backward(grad)
+    assert x.grad is not None and layer.bias.grad is None
+    assert not layer(x.detach()).requires_grad

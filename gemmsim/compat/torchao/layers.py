@@ -9,6 +9,8 @@ import torch
 from torch import Tensor, nn
 
 import gemmsim as gs
+from gemmsim.nn.undoing import naming, unchanged_on_error
+from gemmsim.nn.weights import computed_parameter, refuse_computed, take_hooks
 from gemmsim.ops.tracing import assume_constant_result
 
 from .kinds import (
@@ -133,9 +135,11 @@ class MXLinear(gs.nn.Emulated, nn.Linear):
 
         Raises:
             AssertionError: for other modules and element types.
+            ComputedWeightError (TypeError): where a parametrisation or a hook computes the weight or the bias.
         """
         if not isinstance(mod, nn.Linear):
             raise AssertionError(f"a {type(mod).__name__}; allowed: torch.nn.Linear")
+        refuse_computed("MXLinear.from_float", mod)
         config = MXLinearConfig() if elem_dtype is None else elem_dtype
         if not isinstance(config, MXLinearConfig):
             format_name(config, block_size, ScaleCalculationMode.FLOOR)
@@ -198,7 +202,11 @@ def _to_mxfp8_then_scaled_mm(
 
 
 class MXInferenceLinear(gs.nn.Emulated, nn.Linear):
-    """torchao 0.6.1's inference layer: the weight in MX, decoded for each product."""
+    """torchao 0.6.1's inference layer: the weight in MX, decoded for each product.
+
+    Input and bias have the gradients of ``F.linear`` with the decoded weight; torchao's layer has none. The weight has
+    none.
+    """
 
     weight_mx: MXTensor
 
@@ -207,18 +215,25 @@ class MXInferenceLinear(gs.nn.Emulated, nn.Linear):
     def from_float(
         cls, mod: nn.Linear, elem_dtype: MXInferenceLinearConfig | ElemDType, block_size: int = 32
     ) -> MXInferenceLinear:
-        """A layer with ``mod``'s weight encoded and its own bias; of a config, or an element type and a block size."""
+        """A layer with ``mod``'s weight encoded, its own bias and hooks.
+
+        ``elem_dtype``: a config, or an element type with ``block_size``.
+
+        Raises:
+            ComputedWeightError (TypeError): where a parametrisation or a hook computes the weight or the bias.
+        """
         if isinstance(elem_dtype, MXInferenceLinearConfig):
             return cls.from_float(mod, elem_dtype.elem_dtype, elem_dtype.block_size)
+        refuse_computed("MXInferenceLinear.from_float", mod)
         with torch.device("meta"):
             made = cls(mod.in_features, mod.out_features, bias=False)
         made._parameters.pop("weight")
         # a buffer, so that state dicts and .to(device) have it
         made.register_buffer("weight_mx", MXTensor.to_mx(mod.weight.detach(), elem_dtype, block_size))
         made.bias = mod.bias
+        take_hooks(made, mod)
         return made.train(mod.training)
 
-    @torch.no_grad()
     def forward(self, x: Tensor) -> Tensor:
         """``F.linear`` of x and the decoded weight."""
         return nn.functional.linear(x, self.weight_mx.to_dtype(x.dtype), self.bias)
@@ -232,18 +247,27 @@ class MXInferenceLinear(gs.nn.Emulated, nn.Linear):
 def swap_linear_with_mx_linear(
     model: nn.Module, elem_dtype: ElemDType, block_size: int, filter_fn: FilterFn | None = None
 ) -> None:
-    """torchao 0.6.1: exchange the linear layers below ``model`` that ``filter_fn(mod, fqn)`` is true for."""
-    with gs.nn.Conversion.watched("torchao.swap_linear_with_mx_linear", model):
-        _replace(model, lambda mod: MXLinear.from_float(mod, elem_dtype, block_size), filter_fn, "")
+    """torchao 0.6.1: exchange the linear layers below ``model`` that ``filter_fn(mod, fqn)`` is true for.
+
+    Layers whose weight or bias is no parameter are left, as in ``quantize_``; where anything raises, ``model`` is as it
+    was.
+    """
+    with gs.nn.Conversion.watched("torchao.swap_linear_with_mx_linear", model, _why(filter_fn)):
+        make = _unless_computed(lambda mod: MXLinear.from_float(mod, elem_dtype, block_size))
+        _replace(model, make, filter_fn, "")
         gs.nn.call_children(model)
 
 
 def swap_linear_with_mx_inference_linear(
     model: nn.Module, elem_dtype: ElemDType, block_size: int, filter_fn: FilterFn | None = None
 ) -> None:
-    """torchao 0.6.1: exchange the linear layers below ``model`` that ``filter_fn(mod, fqn)`` is true for."""
-    with gs.nn.Conversion.watched("torchao.swap_linear_with_mx_inference_linear", model):
-        _replace(model, lambda mod: MXInferenceLinear.from_float(mod, elem_dtype, block_size), filter_fn, "")
+    """torchao 0.6.1: exchange the linear layers below ``model`` that ``filter_fn(mod, fqn)`` is true for.
+
+    Layers left and errors as ``swap_linear_with_mx_linear``.
+    """
+    with gs.nn.Conversion.watched("torchao.swap_linear_with_mx_inference_linear", model, _why(filter_fn)):
+        make = _unless_computed(lambda mod: MXInferenceLinear.from_float(mod, elem_dtype, block_size))
+        _replace(model, make, filter_fn, "")
         gs.nn.call_children(model)
 
 
@@ -253,27 +277,30 @@ def replace_with_custom_fn_if_matches_filter(
     filter_fn: FilterFn,
     cur_fqn: str = "",
 ) -> None:
-    """Exchange the modules below ``model`` that ``filter_fn(mod, fqn)`` is true for, in place."""
-    _replace(model, replacement_fn, filter_fn, cur_fqn, nn.Module)
-    gs.nn.call_children(model)
+    """Exchange the modules below ``model`` that ``filter_fn(mod, fqn)`` is true for, in place, all or none."""
+    with unchanged_on_error(model):
+        _replace(model, replacement_fn, filter_fn, cur_fqn, nn.Module)
+        gs.nn.call_children(model)
 
 
 def quantize_(model: nn.Module, config: object, filter_fn: FilterFn | None = None, device: Any = None) -> None:
     """Encode the weights of ``model``'s linear layers as ``config`` says, in place.
 
     ``filter_fn(mod, fqn)`` replaces "is a ``torch.nn.Linear``". ``model`` may be such a layer itself, but for configs
-    that exchange layers. What was converted and what was left to PyTorch is logged (``gemmsim.nn.Conversion``).
+    that exchange layers. What was converted and what was left to PyTorch is logged (``gemmsim.nn.Conversion``). Layers
+    whose weight or bias is no parameter, because a parametrisation or a hook computes it, are left, unless ``config``
+    is a function. Errors name the layer, and ``model`` is as it was, on its device too.
 
     Raises:
         AssertionError: for weights that are not bfloat16 (MX), or have other than two dimensions.
         RuntimeError: for NVFP4 weights whose sizes are no multiples of 16.
         TypeError: for another config.
     """
-    if device is not None:
-        model.to(device)
     make = _transform(config)
     chosen = filter_fn if filter_fn is not None else lambda mod, name: isinstance(mod, nn.Linear)
-    with gs.nn.Conversion.watched("torchao.quantize_", model):
+    with gs.nn.Conversion.watched("torchao.quantize_", model, _why(chosen)):
+        if device is not None:
+            model.to(device)
         if chosen(model, "") and make(model) is not model:
             raise TypeError("the model is itself a layer to exchange; allowed: a model that contains it")
         _replace(model, make, chosen, "", nn.Module)
@@ -290,13 +317,35 @@ def _replace(
     for name, child in list(model.named_children()):
         full = f"{prefix}.{name}" if prefix else name
         if isinstance(child, kind) and (filter_fn is None or filter_fn(child, full)):
-            setattr(model, name, make(child))
+            with naming(full):
+                setattr(model, name, make(child))
         else:
             _replace(child, make, filter_fn, full, kind)
 
 
+def _why(chosen: FilterFn | None) -> Callable[[str, nn.Module], tuple[str, bool]]:
+    """Why layers were left, and whether that was asked for."""
+
+    def why(name: str, module: nn.Module) -> tuple[str, bool]:
+        computed = isinstance(module, nn.Linear) and computed_parameter(module)
+        if computed and (chosen is None or chosen(module, name)):
+            return computed, False
+        return "no layer of this converter", True
+
+    return why
+
+
 def _transform(config: object) -> Callable[[Any], nn.Module]:
-    """What ``config`` does to a layer."""
+    """What ``config`` does to a layer; of ours nothing where its weight is no parameter."""
+    make = _change(config)
+    return make if callable(config) else _unless_computed(make)
+
+
+def _unless_computed(make: Callable[[Any], nn.Module]) -> Callable[[Any], nn.Module]:
+    return lambda mod: mod if computed_parameter(mod) else make(mod)
+
+
+def _change(config: object) -> Callable[[Any], nn.Module]:
     if isinstance(config, MXDynamicActivationMXWeightConfig):
         return lambda mod: _mx_weight(mod, config)
     if isinstance(config, MXFP8TrainingOpConfig):
@@ -351,6 +400,7 @@ def _mxfp8_linear(mod: nn.Linear, config: MXFP8TrainingOpConfig) -> MXFP8Linear:
         wgrad_with_hp=config.wgrad_with_hp,
     )
     made.weight, made.bias = mod.weight, mod.bias
+    take_hooks(made, mod)
     return made.train(mod.training)
 
 
@@ -384,4 +434,5 @@ def _nvfp4_dynamic(mod: nn.Linear, config: NVFP4DynamicActivationNVFP4WeightConf
         return mod
     plain = nn.Linear(mod.in_features, mod.out_features, mod.bias is not None, device="meta")
     plain.weight, plain.bias = mod.weight, mod.bias
+    take_hooks(plain, mod)
     return _nvfp4_weight(plain.train(mod.training), True, kwargs, per_tensor_amax_to_scale(mod.amax))

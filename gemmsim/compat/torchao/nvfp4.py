@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 import gemmsim as gs
+from gemmsim.nn.weights import refuse_computed, take_hooks
 
 from .conversions import swizzle
 from .kinds import QuantizeTensorKwargs
@@ -321,10 +322,16 @@ class NVFP4ObservedLinear(gs.nn.Emulated, nn.Linear):
 
     @classmethod
     def from_float(cls, module: nn.Linear) -> NVFP4ObservedLinear:
-        """A layer with ``module``'s own parameters."""
+        """A layer with ``module``'s own parameters and hooks.
+
+        Raises:
+            ComputedWeightError (TypeError): where a parametrisation or a hook computes the weight or the bias.
+        """
+        refuse_computed("NVFP4ObservedLinear.from_float", module)
         made = cls(module.in_features, module.out_features, module.bias is not None, device="meta")
         made.weight, made.bias = module.weight, module.bias
         made.amax = torch.zeros((), dtype=torch.float32, device=module.weight.device)
+        take_hooks(made, module)
         return made.train(module.training)
 
     def forward(self, input: Tensor) -> Tensor:

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 from torch import nn
 
 from gemmsim.nn import Conversion, call_children
+from gemmsim.nn.undoing import naming
+from gemmsim.nn.weights import computed_parameter
 
 from .config import MXConfig, QAttentionConfig, QLinearConfig
 from .dtypes import DType, float6_e3m2, float8_e4m3
@@ -33,44 +35,56 @@ def __getattr__(name: str) -> Any:
 def quantize_linear_(model: nn.Module, qconfig: QLinearConfig) -> None:
     """Exchange the linear layers below ``model`` for ``MXInferenceLinear``, in place.
 
-    What was exchanged and what was left to PyTorch is logged (``gemmsim.nn.Conversion``).
+    What was exchanged and what was left to PyTorch is logged (``gemmsim.nn.Conversion``). Layers whose weight or bias
+    is no parameter, because a parametrisation or a hook computes it, are left. Errors name the layer, and the model is
+    as it was.
     """
-    with Conversion.watched("torchmx.quantize_linear_", model):
+    with Conversion.watched("torchmx.quantize_linear_", model, _why):
         _exchange_linear(model, qconfig)
         call_children(model)
 
 
-def _exchange_linear(model: nn.Module, qconfig: QLinearConfig) -> None:
+def _exchange_linear(model: nn.Module, qconfig: QLinearConfig, prefix: str = "") -> None:
     for name, child in list(model.named_children()):
-        if isinstance(child, nn.Linear) and not isinstance(child, MXInferenceLinear):
-            setattr(model, name, MXInferenceLinear.from_float(child, qconfig))
-        else:
-            _exchange_linear(child, qconfig)
+        if not isinstance(child, nn.Linear) or isinstance(child, MXInferenceLinear):
+            _exchange_linear(child, qconfig, f"{prefix}{name}.")
+        elif not computed_parameter(child):
+            with naming(f"{prefix}{name}"):
+                setattr(model, name, MXInferenceLinear.from_float(child, qconfig))
+
+
+def _why(name: str, module: nn.Module) -> tuple[str, bool]:
+    """Why a layer was left, and whether that was asked for."""
+    computed = isinstance(module, nn.Linear) and computed_parameter(module)
+    return (computed, False) if computed else ("no layer of this converter", True)
 
 
 def quantize_llm_(model: nn.Module, qattention_config: QAttentionConfig, qmlp_config: QLinearConfig) -> None:
     """Exchange attention and MLP of transformers' Llama and Qwen2 below ``model``, then all other linear layers.
 
-    The remaining layers are computed as ``qmlp_config`` says.
+    The remaining layers are computed as ``qmlp_config`` says. Layers left, and errors, as ``quantize_linear_``.
 
     Raises:
         ModuleNotFoundError: without transformers (the extra gemmsim[transformers]).
     """
-    with Conversion.watched("torchmx.quantize_llm_", model):
+    with Conversion.watched("torchmx.quantize_llm_", model, _why):
         _exchange(model, qattention_config, qmlp_config)
         _exchange_linear(model, qmlp_config)
         call_children(model)
 
 
-def _exchange(model: nn.Module, qattention_config: QAttentionConfig, qmlp_config: QLinearConfig) -> None:
+def _exchange(
+    model: nn.Module, qattention_config: QAttentionConfig, qmlp_config: QLinearConfig, prefix: str = ""
+) -> None:
     from .layers.llm import replacement
 
     for name, child in list(model.named_children()):
-        found = replacement(child, qattention_config, qmlp_config)
+        with naming(f"{prefix}{name}"):
+            found = replacement(child, qattention_config, qmlp_config)
         if found is not None:
             setattr(model, name, found)
         else:
-            _exchange(child, qattention_config, qmlp_config)
+            _exchange(child, qattention_config, qmlp_config, f"{prefix}{name}.")
 
 
 def mx_dynamic_activation_mx_weights(

@@ -12,6 +12,8 @@ from transformers.models.llama import modeling_llama as llama
 from transformers.models.qwen2 import modeling_qwen2 as qwen2
 
 from gemmsim.nn import Emulated
+from gemmsim.nn.undoing import naming
+from gemmsim.nn.weights import computed_parameter
 
 from ..config import MXConfig, QAttentionConfig, QLinearConfig
 from ..mx_tensor import MXTensor
@@ -29,19 +31,24 @@ __all__ = [
 
 
 def _exchanged(cls: type, mod: nn.Module, qconfig: QLinearConfig) -> Any:
-    """A ``cls`` with everything ``mod`` has, its linear layers in MX; ``mod`` stays as it is."""
+    """A ``cls`` with everything ``mod`` has, its linear layers in MX, but for those whose weight is no parameter.
+
+    ``mod`` stays as it is.
+    """
     made = copy.copy(mod)
     made.__class__ = cls
     made._forward_pre_hooks = mod._forward_pre_hooks.copy()  # which emulated modules add one to
-    made._modules = {
-        name: MXInferenceLinear.from_float(child, qconfig) if isinstance(child, nn.Linear) else child
-        for name, child in mod._modules.items()
-    }
+    made._modules = dict(mod._modules)
+    for name, child in mod._modules.items():
+        if isinstance(child, nn.Linear) and not computed_parameter(child):
+            with naming(name):
+                made._modules[name] = MXInferenceLinear.from_float(child, qconfig)
     return made
 
 
-def _encode(x: Tensor, config: MXConfig) -> MXTensor:
-    return MXTensor.to_mx(x.contiguous(), config.elem_dtype, config.block_size)
+def _values(x: Tensor, config: MXConfig) -> Tensor:
+    """The values of ``x`` in MX along its last dimension, with the identity as gradient."""
+    return MXTensor.to_mx(x.contiguous(), config.elem_dtype, config.block_size).to_dtype()
 
 
 class _Attention(Emulated):
@@ -64,7 +71,6 @@ class _Attention(Emulated):
         made.qconfig = qconfig
         return made
 
-    @torch.no_grad()
     def forward(
         self: Any,
         hidden_states: Tensor,
@@ -73,7 +79,10 @@ class _Attention(Emulated):
         past_key_values: Any = None,
         **kwargs: Any,
     ) -> Any:
-        """transformers' arguments and results; query, key, value and probabilities in MX where configured."""
+        """transformers' arguments and results; query, key, value and probabilities in MX where configured.
+
+        Gradients pass straight through the encodings; torchmx's layers have none.
+        """
         if not self.qconfig.is_qkv_quantization_enabled:
             return super().forward(hidden_states, position_embeddings, attention_mask, past_key_values, **kwargs)  # type: ignore[misc]
         heads = (*hidden_states.shape[:-1], -1, self.head_dim)
@@ -91,7 +100,7 @@ class _Attention(Emulated):
         config: QAttentionConfig = self.qconfig
         names = (config.query_config, config.key_config, config.value_config, config.attention_weights_config)
         q_config, k_config, v_config, p_config = (found for found in names if found is not None)
-        scores = _encode(query, q_config) @ _encode(key, k_config).transpose(2, 3)
+        scores = _values(query, q_config) @ _values(key, k_config).transpose(2, 3)
         scores = scores / math.sqrt(self.head_dim)
         if mask is None and query.shape[2] > 1:
             # attention functions that mask by themselves are given no mask by transformers
@@ -102,8 +111,8 @@ class _Attention(Emulated):
             scores = scores.masked_fill(~mask, torch.finfo(scores.dtype).min) if boolean else scores + mask
         weights = torch.softmax(scores, -1, dtype=torch.float32).to(query.dtype)
         weights = torch.dropout(weights, self.attention_dropout, self.training)
-        values = _encode(value.transpose(2, 3), v_config).transpose(2, 3)
-        return _encode(weights, p_config) @ values, weights
+        values = _values(value.transpose(2, 3), v_config).transpose(2, 3)
+        return _values(weights, p_config) @ values, weights
 
 
 class MXInferenceLlamaAttention(_Attention, llama.LlamaAttention):

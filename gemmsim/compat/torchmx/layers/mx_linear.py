@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 
 from gemmsim.nn import Emulated
+from gemmsim.nn.weights import refuse_computed, take_hooks
+from gemmsim.ops.tracing import allow_in_graph
 
 from ..config import QLinearConfig
 from ..mx_tensor import MXTensor
@@ -14,27 +18,63 @@ __all__ = ["MXInferenceLinear"]
 
 
 class MXInferenceLinear(Emulated, nn.Linear):
-    """``torch.nn.Linear`` with the weight in MX, whose input is encoded at each call; no gradients."""
+    """``torch.nn.Linear`` with the weight in MX, whose input is encoded at each call.
+
+    The input's gradient passes straight through its encoding: PyTorch's own product of the output's gradient and the
+    decoded weight. The bias has PyTorch's; torchmx's layer has none of both. The weight has none.
+    """
 
     qconfig: QLinearConfig
 
     @classmethod
     @torch.no_grad()
     def from_float(cls, mod: nn.Linear, qconfig: QLinearConfig) -> MXInferenceLinear:
-        """A layer with ``mod``'s weight encoded and its own bias."""
+        """A layer with ``mod``'s weight encoded, its own bias and hooks.
+
+        Raises:
+            ComputedWeightError (TypeError): where a parametrisation or a hook computes the weight or the bias.
+        """
+        refuse_computed("MXInferenceLinear.from_float", mod)
         made = cls(mod.in_features, mod.out_features, mod.bias is not None, device="meta")
         weights = qconfig.weights_config
         encoded = MXTensor.to_mx(mod.weight.detach(), weights.elem_dtype, weights.block_size)
         made.weight, made.bias, made.qconfig = nn.Parameter(encoded, requires_grad=False), mod.bias, qconfig
+        take_hooks(made, mod)
         return made.train(mod.training)
 
-    @torch.no_grad()
     def forward(self, x: Tensor) -> Tensor:
         """``F.linear`` of x in MX and the weight."""
-        activations = self.qconfig.activations_config
-        encoded = MXTensor.to_mx(x, activations.elem_dtype, activations.block_size)
-        return nn.functional.linear(encoded, self.weight, self.bias)
+        wanted = x.requires_grad or (self.bias is not None and self.bias.requires_grad)
+        if torch.is_grad_enabled() and wanted:
+            result: Tensor = _Frozen.apply(x, self.weight, self.bias, self.qconfig.activations_config)
+            return result
+        return _linear(x, self.weight, self.bias, self.qconfig.activations_config)
 
     def extra_repr(self) -> str:
         """Sizes and configuration."""
         return f"{super().extra_repr()}, qconfig={self.qconfig}"
+
+
+def _linear(x: Tensor, weight: Any, bias: Tensor | None, activations: Any) -> Tensor:
+    encoded = MXTensor.to_mx(x, activations.elem_dtype, activations.block_size)
+    return nn.functional.linear(encoded, weight, bias)
+
+
+@allow_in_graph
+class _Frozen(torch.autograd.Function):
+    """The layer's result, with gradients for input and bias."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Any, bias: Tensor | None, activations: Any) -> Tensor:
+        """``F.linear`` of x in MX and the weight."""
+        ctx.save_for_backward(weight)
+        ctx.dtypes = x.dtype, None if bias is None else bias.dtype
+        return _linear(x.detach(), weight.detach(), None if bias is None else bias.detach(), activations)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        """``grad @ weight``, and the sum of ``grad`` over its rows."""
+        (weight,), (grad,), (dtype, bias) = ctx.saved_tensors, grads, ctx.dtypes
+        to_x = (grad @ weight.to_dtype(grad.dtype)).to(dtype) if ctx.needs_input_grad[0] else None
+        to_bias = grad.flatten(0, -2).sum(0).to(bias) if bias is not None and ctx.needs_input_grad[2] else None
+        return to_x, None, to_bias, None

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from gemmsim.nn.undoing import unchanged_on_error
 from gemmsim.tensor_quant import DescriptorError, QuantizerAttributeConfig
 
 from ..quantization.conversion import replace_quant_module
@@ -40,7 +41,8 @@ def modelopt_state(model: nn.Module) -> dict[str, Any]:
 def restore_from_modelopt_state(model: nn.Module, modelopt_state: Mapping[str, Any]) -> nn.Module:
     """``model`` with the quantisers that ``modelopt_state`` gave, in place; their amaxes come with the state dict.
 
-    ``model``: as it was before it was quantised, or with the same quantisers. Of no quantisers nothing is done.
+    ``model``: as it was before it was quantised, or with the same quantisers. Of no quantisers nothing is done. Where
+    anything raises, ``model`` is as it was.
 
     Raises:
         DescriptorError (ValueError): for another kind of state, and for one of other quantisers than the model gets.
@@ -53,23 +55,24 @@ def restore_from_modelopt_state(model: nn.Module, modelopt_state: Mapping[str, A
     quantizers = modelopt_state["quantizers"]
     if not quantizers:
         return model
-    if not any(True for _ in quantizers_of(model)):
-        replace_quant_module(model)
-    modules = dict(model.named_modules())
-    for name, length in modelopt_state["sequences"].items():
-        path, _, own = name.rpartition(".")
-        parent = modules.get(path)
-        if parent is not None and not isinstance(getattr(parent, own, None), SequentialQuantizer):
-            setattr(parent, own, SequentialQuantizer(*(TensorQuantizer() for _ in range(length))))
-    found = dict(quantizers_of(model))
-    if set(found) != set(quantizers):
-        different = sorted(set(found) ^ set(quantizers))
-        allowed = "the model that the state is of"
-        raise DescriptorError(
-            f"restore: quantisers {different[:5]} on one side alone; allowed: {allowed}.\n  Build it."
-        )
-    for name, q in found.items():
-        q.set_from_attribute_config(QuantizerAttributeConfig.from_dict(quantizers[name]))
+    with unchanged_on_error(model):
+        if not any(True for _ in quantizers_of(model)):
+            replace_quant_module(model)
+        modules = dict(model.named_modules())
+        for name, length in modelopt_state["sequences"].items():
+            path, _, own = name.rpartition(".")
+            parent = modules.get(path)
+            if parent is not None and not isinstance(getattr(parent, own, None), SequentialQuantizer):
+                setattr(parent, own, SequentialQuantizer(*(TensorQuantizer() for _ in range(length))))
+        found = dict(quantizers_of(model))
+        if set(found) != set(quantizers):
+            different = sorted(set(found) ^ set(quantizers))
+            allowed = "the model that the state is of"
+            raise DescriptorError(
+                f"restore: quantisers {different[:5]} on one side alone; allowed: {allowed}.\n  Build it."
+            )
+        for name, q in found.items():
+            q.set_from_attribute_config(QuantizerAttributeConfig.from_dict(quantizers[name]))
     return model
 
 
@@ -88,6 +91,7 @@ def restore(model: nn.Module, f: Any, strict: bool = True, **kwargs: Any) -> nn.
         DescriptorError (ValueError): as ``restore_from_modelopt_state``.
     """
     data = torch.load(f, **{"weights_only": True, **kwargs})
-    restore_from_modelopt_state(model, (data.get("modelopt_state") or {}) if isinstance(data, Mapping) else {})
-    model.load_state_dict(data["model_state_dict"], strict=strict)
+    with unchanged_on_error(model):
+        restore_from_modelopt_state(model, (data.get("modelopt_state") or {}) if isinstance(data, Mapping) else {})
+        model.load_state_dict(data["model_state_dict"], strict=strict)
     return model

@@ -10,6 +10,7 @@ from typing import Any, TypeAlias
 from torch import nn
 
 from gemmsim.nn import call_children
+from gemmsim.nn.undoing import naming, unchanged_on_error
 from gemmsim.tensor_quant import DescriptorError, QuantizerAttributeConfig, TensorQuantizer
 
 from .config import normalize_quant_cfg_list
@@ -57,6 +58,7 @@ def replace_quant_module(model: nn.Module) -> nn.Module:
     """Exchange every module of a registered class, ``model`` itself too, for its quantised class, in place.
 
     Quantisers of inputs and weights are of 8 bits and on, those of outputs off, until a configuration says otherwise.
+    Where anything raises, the model is as it was.
 
     Raises:
         DescriptorError (ValueError): for a model that has quantisers already.
@@ -65,10 +67,12 @@ def replace_quant_module(model: nn.Module) -> nn.Module:
         raise DescriptorError(
             "replace_quant_module: a model with quantisers; allowed: one without.\n  Use set_quantizer_by_cfg."
         )
-    for module in list(model.modules()):
-        if module in QuantModuleRegistry:
-            QuantModuleRegistry.convert(module)
-    return call_children(model)
+    with unchanged_on_error(model):
+        for name, module in list(model.named_modules()):
+            if module in QuantModuleRegistry:
+                with naming(name):
+                    QuantModuleRegistry.convert(module)
+        return call_children(model)
 
 
 def _matching(model: nn.Module, chosen: Filter, parent: Any) -> list[tuple[str, Any]]:
@@ -97,7 +101,7 @@ def _sequence(model: nn.Module, name: str, length: int) -> SequentialQuantizer:
 def set_quantizer_attribute(
     quant_model: nn.Module, wildcard_or_filter_func: Filter, attribute: Any, parent_class: Any = None
 ) -> None:
-    """Set attributes of the quantisers that a wildcard or function names.
+    """Set attributes of the quantisers that a wildcard or function names, of all of them or, with an error, of none.
 
     Args:
         attribute: a ``QuantizerAttributeConfig``, which replaces the description; a dict, of which only the fields in
@@ -107,10 +111,12 @@ def set_quantizer_attribute(
     Raises:
         NotImplementedError: for a filter that is neither. DescriptorError (ValueError): for attributes that are none.
     """
-    for name, module in _matching(quant_model, wildcard_or_filter_func, parent_class):
-        if isinstance(attribute, (list, tuple)) and not isinstance(module, SequentialQuantizer):
-            module = _sequence(quant_model, name, len(attribute))
-        module.set_from_attribute_config(attribute)
+    with unchanged_on_error(quant_model):
+        for name, module in _matching(quant_model, wildcard_or_filter_func, parent_class):
+            with naming(name):
+                if isinstance(attribute, (list, tuple)) and not isinstance(module, SequentialQuantizer):
+                    module = _sequence(quant_model, name, len(attribute))
+                module.set_from_attribute_config(attribute)
 
 
 def set_quantizer_attributes_full(
@@ -136,11 +142,13 @@ def set_quantizer_attributes_partial(
     """
     several = isinstance(partial_attributes, (list, tuple))
     _check_kinds("set_quantizer_attributes_partial", partial_attributes if several else [partial_attributes], Mapping)
-    for name, module in _matching(quant_model, wildcard_or_filter_func, parent_class):
-        if several and not isinstance(module, SequentialQuantizer):
-            asked = f"set_quantizer_attributes_partial: a list for {name}, a {type(module).__name__}"
-            raise DescriptorError(f"{asked}; allowed: a dict there.\n  Use set_quantizer_attributes_full.")
-        module.set_from_attribute_config(partial_attributes)
+    with unchanged_on_error(quant_model):
+        for name, module in _matching(quant_model, wildcard_or_filter_func, parent_class):
+            if several and not isinstance(module, SequentialQuantizer):
+                asked = f"set_quantizer_attributes_partial: a list for {name}, a {type(module).__name__}"
+                raise DescriptorError(f"{asked}; allowed: a dict there.\n  Use set_quantizer_attributes_full.")
+            with naming(name):
+                module.set_from_attribute_config(partial_attributes)
 
 
 def _check_kinds(owner: str, parts: Any, kind: type) -> None:
@@ -151,7 +159,8 @@ def _check_kinds(owner: str, parts: Any, kind: type) -> None:
 
 
 def set_quantizer_by_cfg(quant_model: nn.Module, quant_cfg: Any) -> list[Filter]:
-    """Set the quantisers of ``quant_model`` as ``quant_cfg`` says, later entries over earlier ones.
+    """Set the quantisers of ``quant_model`` as ``quant_cfg`` says, later entries over earlier ones; all or, with an
+    error, none.
 
     Args:
         quant_cfg: as ``normalize_quant_cfg_list``. Attributes replace the description, with defaults where left out;
@@ -165,19 +174,20 @@ def set_quantizer_by_cfg(quant_model: nn.Module, quant_cfg: Any) -> list[Filter]
         DescriptorError (ValueError): for another form. KeyError: for a class without a quantised one.
     """
     unused: list[Filter] = []
-    for entry in normalize_quant_cfg_list(quant_cfg):
-        chosen, what, enable = entry["quantizer_name"], entry["cfg"], entry["enable"]
-        parent = entry["parent_class"]
-        owner = QuantModuleRegistry.owner(parent) if isinstance(parent, str) else parent
-        if enable and not _matching(quant_model, chosen, owner):
-            unused.append(chosen)
-        if what is None:
-            what = {"enable": enable}
-        elif isinstance(what, (list, tuple)):
-            what = [_whole(part, enable) for part in what]
-        else:
-            what = _whole(what, enable)
-        set_quantizer_attribute(quant_model, chosen, what, owner)
+    with unchanged_on_error(quant_model):
+        for entry in normalize_quant_cfg_list(quant_cfg):
+            chosen, what, enable = entry["quantizer_name"], entry["cfg"], entry["enable"]
+            parent = entry["parent_class"]
+            owner = QuantModuleRegistry.owner(parent) if isinstance(parent, str) else parent
+            if enable and not _matching(quant_model, chosen, owner):
+                unused.append(chosen)
+            if what is None:
+                what = {"enable": enable}
+            elif isinstance(what, (list, tuple)):
+                what = [_whole(part, enable) for part in what]
+            else:
+                what = _whole(what, enable)
+            set_quantizer_attribute(quant_model, chosen, what, owner)
     return unused
 
 

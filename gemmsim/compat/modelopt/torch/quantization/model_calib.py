@@ -8,6 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from gemmsim.nn.undoing import naming
+from gemmsim.nn.weights import computed_parameter, current_weight
 from gemmsim.tensor_quant import HistogramCalibrator, MseCalibrator, TensorQuantizer
 
 from .nn.modules.tensor_quantizer import quantizers_of
@@ -26,12 +28,19 @@ ForwardLoop = Callable[[nn.Module], Any]
 
 @torch.no_grad()
 def weight_only_quantize(model: nn.Module) -> None:
-    """Every weight once through its quantiser."""
-    for module in model.modules():
+    """Every weight once through its quantiser, those that parametrisations or hooks compute as the next call would.
+
+    Raises:
+        ComputedWeightError (TypeError): for a weight that a hook of other packages may compute.
+    """
+    for path, module in model.named_modules():
         for name, quantizer in list(module.named_children()):
-            weight = module._parameters.get(name.removesuffix("_quantizer"))
-            if name.endswith("weight_quantizer") and weight is not None:
-                quantizer(weight)
+            own = name.removesuffix("_quantizer")
+            if not name.endswith("weight_quantizer") or module._parameters.get(own, quantizer) is None:
+                continue
+            if own in module._parameters or computed_parameter(module, own):
+                with naming(path):
+                    quantizer(current_weight(module, own))
 
 
 def enable_stats_collection(model: nn.Module) -> None:

@@ -15,12 +15,13 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from gemmsim.nn.undoing import naming, unchanged_on_error
 from gemmsim.tensor_quant import CalibrationError, DescriptorError
 
 from .config import normalize_quant_cfg_list
 from .conversion import Filter, replace_quant_module, set_quantizer_attribute, set_quantizer_by_cfg
 from .model_calib import histogram_calibrate, max_calibrate, mse_calibrate
-from .nn.modules.quant_module import QuantModule, fold_weights
+from .nn.modules.quant_module import QuantModule, folded_weights, put_folded
 from .nn.modules.tensor_quantizer import quantizers_of
 
 __all__ = [
@@ -57,11 +58,12 @@ def quantize(model: nn.Module, config: Any, forward_loop: ForwardLoop | None = N
         config: {"quant_cfg": as ``set_quantizer_by_cfg``, "algorithm": as ``calibrate``}, or a ``QuantizeConfig``.
         forward_loop: a function of the model that runs data through it; not needed for weights alone.
 
-    A pattern that switches on and names no quantiser is warned of.
+    A pattern that switches on and names no quantiser is warned of. Where anything raises, ``forward_loop`` included,
+    the model is as it was.
 
     Raises:
         NothingQuantizedError (ValueError, RuntimeError): where no quantiser is on in the end, though some entry asks.
-        CalibrationError (RuntimeError): for an algorithm that gemmsim has not; the model is as it was.
+        CalibrationError (RuntimeError): for an algorithm that gemmsim has not.
         DescriptorError (ValueError): for another form of ``config``.
     """
     if not (isinstance(config, Mapping) or hasattr(config, "keys")):
@@ -71,17 +73,18 @@ def quantize(model: nn.Module, config: Any, forward_loop: ForwardLoop | None = N
     _steps(algorithm)
     quant_cfg = config.get("quant_cfg")
     wanted = any(entry["enable"] for entry in normalize_quant_cfg_list(quant_cfg))
-    if not any(True for _ in quantizers_of(model)):
-        replace_quant_module(model)
-    unused = set_quantizer_by_cfg(model, quant_cfg)
-    if wanted and not any(q.is_enabled for _, q in quantizers_of(model)):
-        raise NothingQuantizedError(
-            f"quantize: patterns {unused or 'of quant_cfg'} name no quantiser, or later ones switch them off; allowed: "
-            "patterns of quantisers that the model has.\n  print_quant_summary lists them."
-        )
-    if unused:
-        warnings.warn(f"quantize: patterns {unused} name no quantiser of the model", stacklevel=2)
-    return calibrate(model, algorithm, forward_loop)
+    with unchanged_on_error(model):
+        if not any(True for _ in quantizers_of(model)):
+            replace_quant_module(model)
+        unused = set_quantizer_by_cfg(model, quant_cfg)
+        if wanted and not any(q.is_enabled for _, q in quantizers_of(model)):
+            raise NothingQuantizedError(
+                f"quantize: patterns {unused or 'of quant_cfg'} name no quantiser, or later ones switch them off; "
+                "allowed: patterns of quantisers that the model has.\n  print_quant_summary lists them."
+            )
+        if unused:
+            warnings.warn(f"quantize: patterns {unused} name no quantiser of the model", stacklevel=2)
+        return calibrate(model, algorithm, forward_loop)
 
 
 def _steps(algorithm: Any) -> list[tuple[str, dict[str, Any]]]:
@@ -115,7 +118,7 @@ def _options(method: str) -> set[str]:
 
 
 def calibrate(model: nn.Module, algorithm: Any = "max", forward_loop: ForwardLoop | None = None) -> nn.Module:
-    """Give static quantisers their amax; returns ``model``, in evaluation mode meanwhile.
+    """Give static quantisers their amax, all or, with an error, none; returns ``model``, in evaluation mode meanwhile.
 
     Args:
         algorithm: "max" or "mse", as ``model_calib`` has them; "percentile" or "entropy", searched in histograms;
@@ -136,10 +139,11 @@ def calibrate(model: nn.Module, algorithm: Any = "max", forward_loop: ForwardLoo
             return asked()
 
     training = {module: module.training for module in model.modules()}
-    model.eval()
     try:
-        for method, options in steps:
-            _ALGORITHMS[method](model, loop, **options)
+        with unchanged_on_error(model):
+            model.eval()
+            for method, options in steps:
+                _ALGORITHMS[method](model, loop, **options)
     finally:
         for module, was in training.items():
             module.training = was
@@ -178,24 +182,36 @@ def postprocess_amax(model: nn.Module, key: str, post_process_fn: Callable[[Tens
     """
     if not isinstance(key, str):
         raise DescriptorError(f"postprocess_amax: key={key!r}; allowed: a wildcard.\n  Try '*input_quantizer'.")
-    for name, q in quantizers_of(model):
-        amax = getattr(q, "_amax", None)
-        if amax is not None and fnmatch.fnmatch(name, key):
-            q.amax = post_process_fn(amax)
+    with unchanged_on_error(model):
+        for name, q in quantizers_of(model):
+            amax = getattr(q, "_amax", None)
+            if amax is not None and fnmatch.fnmatch(name, key):
+                with naming(name):
+                    q.amax = post_process_fn(amax)
     return model
 
 
 def fold_weight(model: nn.Module) -> None:
-    """Put the quantised values of each weight into it, and switch its quantiser off."""
-    for module in model.modules():
-        if isinstance(module, QuantModule):
-            fold_weights(module)
+    """Put the quantised values of each weight into it, and switch its quantiser off; all or, with an error, none.
+
+    Raises:
+        AttributeError: for a quantiser without a weight beside it.
+        ComputedWeightError (TypeError): for a weight that is no parameter, because a parametrisation or a hook computes
+            it.
+    """
+    found = []
+    for name, module in [(name, m) for name, m in model.named_modules() if isinstance(m, QuantModule)]:
+        layer: Any = module
+        with naming(name):
+            found.append((layer, folded_weights(layer)))
+    for module, weights in found:
+        put_folded(module, weights)
 
 
 @contextmanager
 @torch.no_grad()
 def temporarily_fold_weights(model: nn.Module) -> Iterator[None]:
-    """``fold_weight`` inside; weights, quantisers and amaxes as before afterwards."""
+    """``fold_weight`` inside, whose errors these are; weights, quantisers and amaxes as before afterwards."""
     weights, quantizers = [], []
     for module in model.modules():
         if isinstance(module, QuantModule):

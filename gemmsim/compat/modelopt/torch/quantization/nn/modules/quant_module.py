@@ -9,8 +9,10 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.utils.parametrize import is_parametrized
 
 from gemmsim.nn import Emulated, call_children
+from gemmsim.nn.weights import refuse_computed
 from gemmsim.tensor_quant import QUANT_DESC_8BIT_PER_TENSOR, QuantLayer, TensorQuantizer
 
 __all__ = ["QuantInputBase", "QuantLinearConvBase", "QuantModule", "QuantModuleRegistry"]
@@ -75,10 +77,15 @@ class QuantLinearConvBase(QuantInputBase):
     def quantize_weight(self) -> Iterator[None]:
         """Where ``self.weight`` is quantised."""
         self._enable_weight_quantization = True
+        held = self.__dict__.get("weight")  # where a hook has put what it computed, which ``__getattr__`` never sees
+        if held is not None:
+            self.__dict__["weight"] = self.weight_quantizer(held)
         try:
             yield
         finally:
             self._enable_weight_quantization = False
+            if held is not None:
+                self.__dict__["weight"] = held
 
     def forward(self, input: Tensor, *args: Any, **kwargs: Any) -> Any:
         """The original forward pass of the quantised input and weight."""
@@ -167,8 +174,15 @@ class _Registry:
         return (quantised, *(cls for cls, (known, _) in self._classes.items() if known == name))
 
     def convert(self, module: nn.Module) -> nn.Module:
-        """``module`` made quantised in place, with its class's quantisers; its parameters stay the same objects."""
+        """``module`` made quantised in place, with its class's quantisers; its parameters stay the same objects.
+
+        Raises:
+            ComputedWeightError (TypeError): for a parametrised weight, of ``QuantLinearConvBase``, which exchanges what
+                ``module.weight`` is.
+        """
         quantised, plain = self[module], type(module)
+        if QuantLinearConvBase in quantised.__mro__ and is_parametrized(module, "weight"):
+            refuse_computed("quantize", module, "weight")
         if not issubclass(quantised, plain):
             key = (quantised, plain)
             if key not in self._made:
@@ -187,19 +201,38 @@ class _Registry:
 QuantModuleRegistry = _Registry()
 
 
-@torch.no_grad()
 def fold_weights(module: nn.Module) -> None:
     """Put each weight's quantised values into it, and switch its quantiser off; blocks and scales are forgotten."""
+    put_folded(module, folded_weights(module))
+
+
+@torch.no_grad()
+def folded_weights(module: nn.Module) -> dict[str, Tensor]:
+    """The quantised values of each weight that has a quantiser, by the name of the quantiser.
+
+    Raises:
+        AttributeError: for a quantiser without a weight beside it.
+        ComputedWeightError (TypeError): for a weight that is no parameter.
+    """
+    found = {}
     for name, quantizer in list(module.named_children()):
         if not name.endswith("weight_quantizer") or not getattr(quantizer, "fake_quant", False):
             continue
-        weight = module._parameters.get(name.removesuffix("_quantizer"))
+        own = name.removesuffix("_quantizer")
+        refuse_computed("fold_weight", module, own)
+        weight = module._parameters.get(own)
         if weight is None:
-            raise AttributeError(
-                f"fold_weight: {name} without {name.removesuffix('_quantizer')}; allowed: weights beside."
-            )
-        weight.copy_(quantizer(weight.float()).to(weight.dtype))
-        for part in quantizer.modules():
+            raise AttributeError(f"fold_weight: {name} without {own}; allowed: weights beside.")
+        found[name] = quantizer(weight.float()).to(weight.dtype)
+    return found
+
+
+@torch.no_grad()
+def put_folded(module: nn.Module, values: Mapping[str, Tensor]) -> None:
+    """Write what ``folded_weights`` found."""
+    for name, value in values.items():
+        module._parameters[name.removesuffix("_quantizer")].copy_(value)  # type: ignore[union-attr]
+        for part in module.get_submodule(name).modules():
             if isinstance(part, TensorQuantizer):
                 part.disable()
                 for buffer in ("_pre_quant_scale", "_amax"):
