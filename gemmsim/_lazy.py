@@ -45,6 +45,8 @@ def exports(
 
     Its ``__all__`` then are the names it imports from its own package under TYPE_CHECKING, those without a leading
     underscore it imports from there at run time, and ``also``: without the modules among them, if not ``star_modules``.
+    ``dir`` lists these and the modules, names from stars and what the module defines itself: no name with an underscore
+    first, but for its version.
 
     An unknown name is an AttributeError with ``name`` and ``obj``, from which Python makes its "Did you mean".
     """
@@ -75,8 +77,11 @@ def exports(
 
     def names() -> list[str]:
         offered = known()
-        more = [name for star in offered.stars for name in import_module(star).__all__]
-        return sorted({*vars(sys.modules[module]), *offered.homes, *also, *more})
+        starred = [name for star in offered.stars for name in import_module(star).__all__]
+        here = vars(sys.modules[module])
+        own = [name for name, value in here.items() if getattr(value, "__module__", None) == module]
+        public = {name for name in (*own, *offered.homes, *also, *starred) if name[0] != "_"}
+        return sorted(public | ({"__version__"} & here.keys()))
 
     return load, names
 

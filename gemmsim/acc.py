@@ -108,6 +108,11 @@ __all__ = [
     "wang2018",
 ]
 
+
+def __dir__() -> list[str]:
+    return sorted(__all__)
+
+
 CastLike = str | Format | Cast
 AccumulatorLike = str | Format | Cast | Accumulator
 

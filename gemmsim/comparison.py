@@ -15,6 +15,8 @@ import gemmsim as gs
 from gemmsim.arithmetic import GemmSpec, SpecLike
 from gemmsim.formats import FixedFormat, Format, parse_cast
 
+from ._html import html_table
+
 __all__ = ["Comparison", "Difference", "compare"]
 
 #: Upper ends of the classes of distances, in units in the last place; the last class has none.
@@ -105,11 +107,7 @@ class Comparison:
             f"{self.spec_a}  against  {self.spec_b}",
             f"  {self.equal} of {self.elements} elements equal, {self.share:.2%}; units of {self.unit}:",
         ]
-        below = 0.0
-        for end, count in self.ulps:
-            name = "equal in value" if end == 0 else f"over {below:g}" if math.isinf(end) else f"up to {end:g} ulp"
-            lines.append(f"  {name:16} {count:10}  {count / self.elements:7.2%}")
-            below = end
+        lines += [f"  {name:16} {count:>10}  {share:>7}" for name, count, share in self._classes()]
         if self.largest:
             lines.append(f"  largest          {self.largest:g} ulp")
         lines += [f"  {words}" for words in self._special_words()]
@@ -126,6 +124,22 @@ class Comparison:
 
     def _special_words(self) -> list[str]:
         return [f"{count} of {self.elements} are {what}" for what, count in self.special]
+
+    def _repr_html_(self) -> str:
+        title = f"{self.spec_a} against {self.spec_b}: {self.equal} of {self.elements} elements equal, {self.share:.2%}"
+        largest = [f"largest distance: {self.largest:g} ulp of {self.unit}"] if self.largest else []
+        first = [] if self.first is None else str(self.first).split("\n")
+        heads, notes = (f"distance in {self.unit}", "elements", "share"), [*largest, *self._special_words(), *first]
+        return html_table(heads, self._classes(), caption=title, notes=notes, right=2)
+
+    def _classes(self) -> list[tuple[str, str, str]]:
+        """(distance, elements, share of them) of each class, in words."""
+        found, below = [], 0.0
+        for end, count in self.ulps:
+            name = "equal in value" if end == 0 else f"over {below:g}" if math.isinf(end) else f"up to {end:g} ulp"
+            found.append((name, str(count), f"{count / self.elements:.2%}"))
+            below = end
+        return found
 
 
 def compare(

@@ -18,6 +18,10 @@ from .ops.product.affine_formats import QAffineFormats
 __all__ = ["deepseek_fp8", "fp16_accumulate", "hopper_fp8", "mxfp8", "nvfp4"]
 
 
+def __dir__() -> list[str]:
+    return sorted(__all__)
+
+
 @cache
 def hopper_fp8(margin: int = 0) -> QAffineFormats:
     """FP8 on Hopper with a scale for each tensor: e4m3 forward, e5m2 gradients.

@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from .._html import html_table
 from .files import write_whole
 
 __all__ = ["INTEGER", "NATIVE", "Record", "Report"]
@@ -58,9 +59,9 @@ class Record:
         return cls(**{**data, "shape": tuple(data["shape"]), "dtype": getattr(torch, data["dtype"])})
 
 
-@dataclass
+@dataclass(repr=False)
 class Report:
-    """The products of a run in their order: iterate over it for ``Record``s; ``str`` is a table.
+    """The products of a run in their order: iterate over it for ``Record``s; ``str`` is a table, in notebooks as HTML.
 
     ``algebra``: linear algebra, whose libraries multiply inside; counted in no sum. ``opaque``: operators of other
     packages and higher order operators, name -> number of calls: no audit sees what they compute. ``assumed``: what a
@@ -124,17 +125,30 @@ class Report:
         """Writes ``to_json`` to a file, which is whole or not there; OSError where it cannot be written."""
         write_whole(Path(path), self.to_json() + "\n")
 
+    def __repr__(self) -> str:
+        return f"<Report: {self._sums()}>"
+
     def __str__(self) -> str:
-        lines = _table(self.records)
+        return "\n".join([*_aligned(_table(self.records)), *self._notes()])
+
+    def _repr_html_(self) -> str:
+        heads, *rows = _table(self.records) or [[""]]
+        return html_table(heads, rows, notes=self._notes(), right=max(len(heads) - _WORDS, 0))
+
+    def _sums(self) -> str:
         emulated, native = len(self.emulated), len(self.native)
         integers, share = len(self.records) - emulated - native, 100 * self.emulated_share
-        if self.records:
-            lines.append(
-                f"{len(self.records)} products, {self.total_macs:,} multiply-adds: {emulated} emulated, {native} "
-                f"native, {integers} of integers; {share:.4g} % of the multiply-adds are emulated."
-            )
-        else:
-            lines.append("No products.")
+        if not self.records:
+            return "no products"
+        return (
+            f"{len(self.records)} products, {self.total_macs:,} multiply-adds: {emulated} emulated, {native} "
+            f"native, {integers} of integers; {share:.4g} % of the multiply-adds are emulated"
+        )
+
+    def _notes(self) -> list[str]:
+        """What stands below the table."""
+        sums = self._sums()
+        lines = [f"{sums[0].upper()}{sums[1:]}."]
         if self.algebra:
             names = sorted({f"{record.op} in {record.module!r}" for record in self.algebra})
             lines.append(f"Linear algebra, PyTorch's own: {len(self.algebra)} calls: {', '.join(names)}.")
@@ -142,15 +156,19 @@ class Report:
             lines.append(f"Not looked into: {_counted(self.opaque)}.")
         if self.assumed:
             lines.append(f"Assumed, for want of values: {_counted(self.assumed)}.")
-        return "\n".join(lines)
+        return lines
 
 
 def _counted(calls: dict[str, int]) -> str:
     return ", ".join(f"{name} x{n}" for name, n in calls.items())
 
 
-def _table(records: list[Record]) -> list[str]:
-    """Equal products in one line."""
+#: Columns of words in the table; those after them are of numbers.
+_WORDS = 6
+
+
+def _table(records: list[Record]) -> list[list[str]]:
+    """A row of heads, then equal products in one row; empty without products."""
     groups: dict[tuple[Any, ...], list[Record]] = {}
     for record in records:
         key = (record.module, record.role, record.op, record.shape, record.spec, record.dtype)
@@ -167,10 +185,16 @@ def _table(records: list[Record]) -> list[str]:
         if counted:
             row += [f"{sum(getattr(r, name) or 0 for r in group):,}" for name in ("nans", "overflows", "zeros")]
         rows.append(row)
-    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
-    sides = ["rjust" if i >= 6 else "ljust" for i in range(len(widths))]
-    return ["  ".join(map(_aligned, row, sides, widths)).rstrip() for row in rows]
+    return rows
 
 
-def _aligned(cell: str, side: str, width: int) -> str:
-    return cell.rjust(width) if side == "rjust" else cell.ljust(width)
+def _aligned(rows: list[list[str]]) -> list[str]:
+    """The rows as lines, in columns: words begin below each other, numbers end there."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return [
+        "  ".join(
+            cell.ljust(width) if n < _WORDS else cell.rjust(width)
+            for n, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ).rstrip()
+        for row in rows
+    ]

@@ -18,6 +18,7 @@ from gemmsim.formats import FormatError
 from gemmsim.formats.errors import shown
 from gemmsim.ops.errors import message
 from gemmsim.ops.product.affine_formats import QAffineFormats, formats_named
+from gemmsim.ops.product.short_text import short_formats, source_of
 from gemmsim.ops.rows.formats import RowFormats
 from gemmsim.ops.tracing import assume_constant_result
 
@@ -55,6 +56,8 @@ RuleFormats: TypeAlias = QAffineFormats | SpecLike | Mapping[str, SpecLike | Non
 
 
 _Error = TypeVar("_Error", bound=Exception)
+#: How many rules the ``repr`` of a config shows.
+_SHOWN = 2
 
 
 class ConfigError(SpecError):
@@ -137,7 +140,7 @@ class Rule:
         return cls(modules, kinds, formats)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Config:
     """Rules, of which the first that matches a product's place and kind holds; where none does, it is PyTorch's.
 
@@ -248,6 +251,12 @@ class Config:
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Config, (self.rules,)
+
+    def __repr__(self) -> str:
+        first = [f"{rule.modules!r} {rule.kinds!r} {short_formats(rule.formats)}" for rule in self.rules[:_SHOWN]]
+        more = ["..."] if len(self.rules) > _SHOWN else []
+        rules = f"{len(self.rules)} rule{'s' * (len(self.rules) != 1)}"
+        return f"<Config of {rules}{': ' * bool(first)}{', '.join([*first, *more])}>"
 
     def __str__(self) -> str:
         lines = [f"{rule.modules:24} {rule.kinds:12} {_shown(rule.formats)}" for rule in self.rules]
@@ -475,6 +484,4 @@ def _shown(formats: QAffineFormats | RowSteps | None) -> str:
         return "PyTorch's own"
     if isinstance(formats, RowSteps):
         return str(formats)
-    if formats == replace(QAffineFormats.of(formats.fprop), bias_sum="torch"):
-        return str(formats.fprop)
-    return str(formats)
+    return source_of(formats) or str(formats)

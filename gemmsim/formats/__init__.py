@@ -129,3 +129,7 @@ __all__ = [
     "posit",
     "register",
 ]
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

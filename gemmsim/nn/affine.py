@@ -10,6 +10,7 @@ from torch import nn
 from gemmsim.arithmetic import SpecLike
 from gemmsim.ops import QAffineFormats
 from gemmsim.ops.product.readings import warn_of_format_alone
+from gemmsim.ops.product.short_text import short_formats
 
 from .conversion import stands_for
 from .emulated import Emulated, keep_called
@@ -86,5 +87,5 @@ class AffineModule(Emulated, nn.Module):
         return self.formats.plan.is_native
 
     def extra_repr(self) -> str:
-        """The arguments of torch.nn's module, then the formats."""
-        return f"{super().extra_repr()}, formats={self.formats!r}"
+        """The arguments of torch.nn's module, then the formats in short."""
+        return f"{super().extra_repr()}, formats={short_formats(self.formats)}"

@@ -14,6 +14,7 @@ from gemmsim.ops.errors import message
 from gemmsim.ops.product.attention import QAttentionFormats
 from gemmsim.ops.product.matmul import FormatsLike
 from gemmsim.ops.product.readings import warn_of_format_alone
+from gemmsim.ops.product.short_text import short_formats
 
 from .bases import adopt
 from .emulated import Emulated, holds_emulated
@@ -59,8 +60,8 @@ class QMultiheadAttention(Emulated, nn.MultiheadAttention):
         return new
 
     def extra_repr(self) -> str:
-        """The formats."""
-        return f"embed_dim={self.embed_dim}, num_heads={self.num_heads}, formats={self.formats!r}"
+        """Sizes, and the formats in short."""
+        return f"embed_dim={self.embed_dim}, num_heads={self.num_heads}, formats={short_formats(self.formats)}"
 
     def forward(
         self, query: Tensor, key: Tensor, value: Tensor, key_padding_mask: Tensor | None = None,

@@ -9,6 +9,7 @@ from torch import nn
 from gemmsim.ops import DTypeError
 from gemmsim.ops.errors import message
 from gemmsim.ops.product.affine_formats import QuantLike
+from gemmsim.ops.product.short_text import short_formats
 from gemmsim.ops.rows.formats import read_quant
 
 from .emulated import Emulated, keep_called
@@ -58,9 +59,9 @@ class WithFormats(Emulated):
         return cls._KIND.of(formats)  # type: ignore[attr-defined]
 
     def extra_repr(self) -> str:
-        """The arguments of torch's module, and the formats."""
+        """The arguments of torch's module, and the formats in short."""
         first = super().extra_repr()  # type: ignore[misc]
-        return f"{first}, formats={self.formats!r}" if first else f"formats={self.formats!r}"
+        return f"{first}{', ' if first else ''}formats={short_formats(self.formats)}"
 
 
 class WithQuants(Emulated):

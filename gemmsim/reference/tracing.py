@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
+from .._html import html_table
 from ..arithmetic import GemmSpec, SpecError, SpecLike
 from ..formats import Cast, parse_scalar
 from .dyadic import Value, to_float
@@ -50,6 +51,13 @@ class TraceStep:
     def is_rounded(self) -> bool:
         """Whether the value differs from the exact result."""
         return not _same(self.exact, self.value)
+
+    def columns(self) -> tuple[str, str, str, str]:
+        """The operation, its exact result where it was rounded, its value, and to what it was rounded; as texts."""
+        if self.kind in ("operands", "order"):
+            return self.text, "", "", ""
+        exact = _number(self.exact) if self.is_rounded else ""
+        return self.text, exact, _number(self.value), (self.cast or "") if self.is_rounded else ""
 
     def __str__(self) -> str:
         if self.kind in ("operands", "order"):
@@ -121,6 +129,17 @@ class Trace:
         if self.exact is not None:
             lines.append(f"  exact    {_number(self.exact)}")
         return "\n".join(lines)
+
+    def _repr_html_(self) -> str:
+        where = f", element {list(self.at)}" if self.at else ""
+        title = f"{self.spec}{where}: {len(self.steps)} steps, {self.roundings} of them rounded"
+        rows = [(" ".join(s.run), "" if s.k is None else str(s.k), s.kind, *s.columns()) for s in self.steps]
+        left_out = max(len(rows) - _FIRST - _LAST, 0)
+        if left_out:
+            rows[_FIRST : _FIRST + left_out] = [("", "", "", f"... {left_out} steps ...", "", "", "")]
+        notes = [] if self.exact is None else [f"exact: {_number(self.exact)}"]
+        heads = ("run", "k", "step", "operation", "exact", "value", "rounded to")
+        return html_table(heads, rows, caption=title, notes=notes)
 
     def __repr__(self) -> str:
         return f"<Trace of {self.spec!r} at {list(self.at)}: {len(self.steps)} steps to {self.value!r}>"

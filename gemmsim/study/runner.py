@@ -13,6 +13,8 @@ from pathlib import Path
 
 from rich.console import Console
 
+from gemmsim._html import html_table
+
 from .base import Study
 from .cells import Cell, Row
 from .errors import StudyError
@@ -31,7 +33,7 @@ from .store import ResultStore, claim, note, read_rows, to_csv
 CELL_SECONDS = 0.002
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Plan:
     """What ``run`` would do in a folder, without doing it."""
 
@@ -47,12 +49,15 @@ class Plan:
         """The cells that ``run`` would compute, in order."""
         return tuple(cell for cell in self.cells if cell.key not in self.finished)
 
+    def __repr__(self) -> str:
+        return f"<Plan of {self.study.name!r}: {len(self.todo)} of {len(self.cells)} cells to compute>"
+
     def seconds(self, cells: Iterable[Cell]) -> float:
         """Estimated time for ``cells``: multiply-adds over rate, and two milliseconds each."""
         return sum(CELL_SECONDS + cell.macs / self.rate[cell.stochastic] for cell in cells)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class RunSummary:
     """What a run did: rows in the order of the study's cells, and how many cells were computed, reused and left."""
 
@@ -72,6 +77,20 @@ class RunSummary:
     def ok(self) -> bool:
         """No expectation failed and no cell was given up. Of a run that is not complete: so far."""
         return passed(self.verdicts) and not self.failures
+
+    def __repr__(self) -> str:
+        return f"<RunSummary of {str(self.folder)!r}: {self._counts()}>"
+
+    def _repr_html_(self) -> str:
+        rows = [(one.word, one.expectation.words(), one.found()) for one in self.verdicts]
+        title = f"{self.folder}: {self._counts()}"
+        return html_table(("verdict", "check", "found"), rows, notes=[title, *self.problems])
+
+    def _counts(self) -> str:
+        counts = f"{self.computed} cells computed, {self.reused} reused, {self.left} left"
+        held = sum(one.ok is True for one in self.verdicts)
+        verdicts = f"; {held} of {len(self.verdicts)} expectations hold" if self.verdicts else ""
+        return f"{counts}{verdicts}{f', {len(self.failures)} cells failed' if self.failures else ''}"
 
 
 def plan(study: str | Study, folder: str | Path) -> Plan:
@@ -145,7 +164,8 @@ def sharded(cells: tuple[Cell, ...], shard: tuple[int, int] | None) -> tuple[Cel
 def write_report(study: Study, rows: list[Row], everything: list[Row], verdicts: Sequence[Verdict], path: Path) -> None:
     """results.csv, table.txt, verdicts.json and the pictures, each whole or absent; what pages say into study.json."""
     text = io.StringIO()
-    Console(file=text, width=120, force_terminal=False, color_system=None).print(study.table(rows))
+    out = Console(file=text, width=120, force_terminal=False, color_system=None, markup=False, emoji=False)
+    out.print(study.table(rows))
     atomic_write_text(path / "results.csv", to_csv(everything))
     atomic_write_text(path / "table.txt", text.getvalue())
     atomic_write_text(path / "verdicts.json", json.dumps([_verdict_row(v) for v in verdicts], indent=1) + "\n")

@@ -19,7 +19,7 @@ from .operators import count_events_op
 __all__ = ["Events", "count_events"]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Events:
     """How often something happened at the additions ``R(s + q)`` of each element of a product. Tensors have its shape.
 
@@ -48,6 +48,12 @@ class Events:
         counts = {name: getattr(self, name) for name in ("swamped", "inexact", "underflow", "overflow")}
         return {name: int(count.sum()) / made if made else 0.0 for name, count in counts.items()}
 
+
+    def __repr__(self) -> str:
+        start = f"Events {tuple(self.out.shape)}, {self.additions} additions an element"
+        if getattr(self.out, "is_meta", False):
+            return f"<{start}>"
+        return f"<{start}: {', '.join(f'{share:.3g} {name}' for name, share in self.shares().items())}>"
 
 @traceable
 def count_events(a: Tensor, b: Tensor, spec: SpecLike, *, c: Tensor | None = None, seed: int | None = None) -> Events:
