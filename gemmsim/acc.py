@@ -141,6 +141,10 @@ def chunked(n: builtins.int, inner: AccumulatorLike, outer: AccumulatorLike | No
 
     Raises:
         SpecError: for n below 1, or an inner accumulator without a register for totals and no ``outer``.
+
+    Example:
+        >>> gs.acc.chunked(64, "bf16", "fp32")
+        Accumulator.parse('chunked(64, e8m7, e8m23)')
     """
     return Chunked(n, inner, outer)
 
@@ -151,6 +155,10 @@ def promote(inner: AccumulatorLike, n: builtins.int, outer: AccumulatorLike = "f
 
     Raises:
         SpecError: for n below 1 or a bad inner accumulator.
+
+    Example:
+        >>> gs.acc.promote(gs.acc.hopper_fp8_fast(), 128)
+        Accumulator.parse('promote(hw(hopper, wgmma, e4m3), 128)')
     """
     return Promote(inner, n, outer)
 
@@ -269,6 +277,10 @@ def exact(out: CastLike = "fp32") -> Exact:
 
     Raises:
         SpecError: for an unknown format.
+
+    Example:
+        >>> gs.qmatmul(torch.tensor([[1e8, 1.0, -1e8]]), torch.ones(3, 1), gs.acc.exact())
+        tensor([[1.]])
     """
     return Exact(out)
 
@@ -344,6 +356,10 @@ def hw(
 
     Raises:
         SpecError: for an architecture, op or formats outside the tables; it says what there is.
+
+    Example:
+        >>> gs.acc.hw("h100", "wgmma", "e4m3").instruction.k
+        32
     """
     return Hardware(arch, op, a, b, out=out)
 

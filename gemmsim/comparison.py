@@ -122,9 +122,6 @@ class Comparison:
             f"largest distance {self.largest:g} ulp of {self.unit}{special}>"
         )
 
-    def _special_words(self) -> list[str]:
-        return [f"{count} of {self.elements} are {what}" for what, count in self.special]
-
     def _repr_html_(self) -> str:
         title = f"{self.spec_a} against {self.spec_b}: {self.equal} of {self.elements} elements equal, {self.share:.2%}"
         largest = [f"largest distance: {self.largest:g} ulp of {self.unit}"] if self.largest else []
@@ -140,6 +137,9 @@ class Comparison:
             found.append((name, str(count), f"{count / self.elements:.2%}"))
             below = end
         return found
+
+    def _special_words(self) -> list[str]:
+        return [f"{count} of {self.elements} are {what}" for what, count in self.special]
 
 
 def compare(
@@ -166,6 +166,10 @@ def compare(
     Raises:
         SpecError, FormatError: for specs and a unit that mean nothing. DTypeError, ShapeError, DeviceError: as
         ``qmatmul``. UnsupportedSpec: of a spec that no backend computes, or that is to be traced and has no reference.
+
+    Example:
+        >>> gs.compare(":fp16", ":fp32", torch.full((2, 99), 0.1), torch.ones(99, 1))
+        <Comparison of ':e5m10' and ':e8m23': 0.00% of 2 equal, largest distance 9.7998 ulp of e5m10>
     """
     one, other = GemmSpec.of(spec_a), GemmSpec.of(spec_b)
     with torch.no_grad():

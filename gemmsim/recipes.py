@@ -38,6 +38,10 @@ def hopper_fp8(margin: int = 0) -> QAffineFormats:
     Source: Micikevicius et al., "FP8 formats for deep learning", arXiv:2209.05433 (formats, scaling per tensor,
     saturation); NVIDIA Transformer Engine, recipes ``DelayedScaling`` and ``Float8CurrentScaling`` (``Format.HYBRID``,
     split accumulators in the backward products alone); the instruction: docs/reference/hardware.md#evidence.
+
+    Example:
+        >>> gs.nn.QLinear(64, 32, formats="hopper_fp8")  # or gs.recipes.hopper_fp8()
+        QLinear(in_features=64, out_features=32, bias=True, formats='hopper_fp8')
     """
     split = "promote(hw(hopper, wgmma, e5m2, e4m3), 128)"
     return QAffineFormats(

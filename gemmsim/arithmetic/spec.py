@@ -192,6 +192,12 @@ class GemmSpec:
 
         Raises:
             SpecError: for text outside the grammar or with unknown names.
+
+        Example:
+            >>> gs.GemmSpec.parse("fp16 : chunked(64, kahan(bf16), fp32)")
+            GemmSpec.parse('e5m10 : chunked(64, kahan(e8m7), e8m23)')
+            >>> gs.GemmSpec.parse("deepgemm()")
+            GemmSpec.parse('e4m3 : promote(hw(hopper, wgmma, e4m3), 128)')
         """
         found = _PARSED.get(text) if type(text) is str else None
         return found if found is not None else _parse(text)

@@ -109,6 +109,12 @@ def parse(text: str | AnyFormat) -> AnyFormat:
     Raises:
         FormatError: for an unknown name (the nearest ones are suggested), for numbers that describe no format, and
             for a name with a rounding or overflow policy, which is a cast.
+
+    Example:
+        >>> str(gs.formats.parse("bfloat16"))
+        'e8m7'
+        >>> gs.formats.parse("fixed(8,4)").max
+        7.9375
     """
     if isinstance(text, (BlockFormat, *TENSOR_FORMATS)):
         return text
@@ -252,6 +258,10 @@ def parse_cast(text: str | Format | BlockFloatFormat | Cast) -> Cast:
 
     Raises:
         FormatError: for an unknown format or option (the nearest ones are suggested) or a repeated option.
+
+    Example:
+        >>> gs.formats.parse_cast("fp16/rtz/sat")
+        parse_cast('e5m10/rtz/sat')
     """
     if isinstance(text, Cast):
         return text

@@ -53,6 +53,12 @@ def quantize(
         ShapeError: for an ``out`` of another shape, and for a dimension of blocks that ``x`` does not have.
         OverlapError: for an ``out`` that shares memory with itself or, other than entirely, with ``x``.
         GradError: for an ``x`` or ``out`` that requires grad in grad mode.
+
+    Example:
+        >>> gs.quantize(torch.tensor([0.3, 17.1]), "e4m3")
+        tensor([ 0.3125, 18.0000])
+        >>> gs.quantize(torch.tensor([0.3]), "fixed(8,4)/rd")
+        tensor([0.2500])
     """
     if seed is not None:
         seed = check_seed("quantize", seed)

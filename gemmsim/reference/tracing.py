@@ -169,6 +169,16 @@ def trace(
     Raises:
         SpecError: for a spec that means nothing, for None, and for ``QAffineFormats``, which are several.
         ValueError, IndexError: for shapes that do not fit and an element that there is not.
+
+    Example:
+        >>> print(gs.trace([1.0, 2.0], [0.1, 3.0], ":fp16"))
+        :e5m10: 5 steps, 2 of them rounded
+          k = 0    product     1.0 * 0.1 = 0.1
+          k = 0    add         0.0 + 0.1 = 0.1 -> 0.0999755859375  (to e5m10)
+          k = 1    product     2.0 * 3.0 = 6.0
+          k = 1    add         0.0999755859375 + 6.0 = 6.0999755859375 -> 6.1015625  (to e5m10)
+                   result      6.1015625 = 6.1015625  (exact in float32)
+          exact    219775661815680205 * 2^-55
     """
     if spec is None:
         raise SpecError("trace without a spec; allowed: a spec.\n  PyTorch's own products have no steps to show.")

@@ -22,6 +22,10 @@ def explain(spec: FormatsLike) -> str:
 
     Of ``QAffineFormats``, and of the word of a recipe, every product is explained and every quantiser listed. Nothing
     is run or compiled, but the CPU library is loaded. ``SpecError`` for a spec that means nothing.
+
+    Example:
+        >>> print(gs.explain("e4m3 : fp16").splitlines()[3])
+        each step   s = R(s + a*b), one rounding to e5m10 (max 65504), to nearest, ties to even
     """
     named = formats_named(spec) if isinstance(spec, str) else None
     if named is not None:

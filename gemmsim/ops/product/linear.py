@@ -59,6 +59,13 @@ def qlinear(
     Raises:
         SpecError, FormatError, GradError, UnsupportedSpec: as ``qmatmul``.
         DTypeError, DeviceError, ShapeError, SeedError: for arguments that do not fit, naming them.
+
+    Example:
+        >>> x, weight = torch.full((1, 64), 0.1), torch.ones(1, 64)
+        >>> gs.qlinear(x, weight, torch.ones(1), "e4m3 : fp16")
+        tensor([[7.5000]])
+        >>> gs.qlinear(x, weight, torch.ones(1), "hopper_fp8")
+        tensor([[7.5000]])
     """
     chosen = formats_of(formats, arithmetic)
     seed, row = check_seed("qlinear", seed), check_row("qlinear", row)

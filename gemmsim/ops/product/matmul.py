@@ -88,6 +88,13 @@ def qmatmul(
         UnsupportedSpec: for a spec no backend here computes; with ``row`` for an operand a or quantisers that draw from
             their own first element on (stochastic block floating point, ``QAffineFormats`` with stochastic quantisers).
         DTypeError, DeviceError, ShapeError, SeedError: for arguments that do not fit, naming them.
+
+    Example:
+        >>> a, b = torch.ones(1, 600), torch.ones(600, 1)
+        >>> gs.qmatmul(a, b, "e4m3 : bf16")  # stagnates where the spacing is 2
+        tensor([[256.]])
+        >>> gs.qmatmul(a, b, "e4m3 : chunked(64, bf16)")
+        tensor([[600.]])
     """
     if is_narrow(a, b):
         a, b, out_dtype = as_numbers("qmatmul", a, b, formats_of(spec, arithmetic), out_dtype)
@@ -118,6 +125,10 @@ def qmm(
 
     Raises:
         ShapeError: for operands that are not matrices; otherwise as ``qmatmul``.
+
+    Example:
+        >>> gs.qmm(torch.ones(1, 8), torch.ones(8, 1), "int8 : int(4)")  # 8 does not fit four bits, and wraps
+        tensor([[-8.]])
     """
     if is_narrow(a, b):
         a, b, out_dtype = as_numbers("qmm", a, b, formats_of(spec, arithmetic), out_dtype)

@@ -42,6 +42,10 @@ def count_overflows(a: Tensor, b: Tensor, accumulator: SpecLike, *, seed: int | 
         DTypeError, DeviceError, ShapeError, SeedError: as ``gemmsim.qmatmul``.
 
     Source: docs/reference/accumulators.md#exact-registers.
+
+    Example:
+        >>> gs.count_overflows(torch.full((1, 8), 100.0), torch.full((8, 1), 50.0), ":int(16)")
+        tensor([[1]])
     """
     spec = GemmSpec.of(accumulator)
     if not spec.accumulator.counts_overflows:
