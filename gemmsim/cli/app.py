@@ -1,4 +1,4 @@
-"""The command tree. Each command's work is in a module of its own, loaded when it is called."""
+"""The command tree. Each command's work is in a module of its own, loaded when it is called: PyTorch, too."""
 
 from __future__ import annotations
 
@@ -7,27 +7,29 @@ from typing import Annotated
 
 import typer
 
-from .console import say, user_errors, version_text
+from .console import FAILED_EXIT, say, user_errors, version_text
+from .faces import HELP, Group, Program
+from .loading import loading
+from .study_app import study_app
 
 app = typer.Typer(
     name="gemmsim",
-    help="Matrix products in any number format and with any accumulator, bit for bit.",
-    no_args_is_help=True,
-    add_completion=False,
+    cls=Group,
+    context_settings=HELP,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-study_app = typer.Typer(
-    help="Accumulation studies: run a grid, resume it, plot it.", no_args_is_help=True, rich_markup_mode=None
-)
 app.add_typer(study_app, name="study")
 kernels_app = typer.Typer(
-    help="GPU kernels: compile ahead of time, list, clear. No GPU needed.", no_args_is_help=True, rich_markup_mode=None
+    cls=Group,
+    help="GPU kernels: compile ahead of time, list, clear. No GPU needed.",
+    context_settings=HELP,
+    rich_markup_mode=None,
 )
 app.add_typer(kernels_app, name="kernels")
 
-StudyName = Annotated[str, typer.Argument(help="Name of the study: see 'gemmsim study list'.")]
-OutFolder = Annotated[Path, typer.Option("--out", help="Folder of the results.")]
+AsJson = Annotated[bool, typer.Option("--json", help="As JSON.")]
+SpecArgument = Annotated[str, typer.Argument(metavar="SPEC", help='Such as "e4m3 * e4m3 : e5m10".')]
 
 
 def _version(wanted: bool) -> None:
@@ -42,38 +44,43 @@ def root(
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
     ] = False,
 ) -> None:
-    """Matrix products in any number format and with any accumulator, bit for bit."""
+    """Matrix products in any number format and with any accumulator, bit for bit.
+
+    Exit codes: 0; 1 if a check fails or the machine refuses something (a file, memory); 2 for a mistake in what was
+    asked; 130 after Ctrl-C. Those of emulate and audit are the program's.
+    """
 
 
-@app.command("formats")
+@app.command("formats", context_settings=HELP)
 def formats_command(
-    name: Annotated[str | None, typer.Argument(help="One format, such as e4m3 or fixed(8,4).")] = None,
+    name: Annotated[
+        str | None, typer.Argument(metavar="[NAME]", help="One format, such as e4m3 or fixed(8,4).")
+    ] = None,
     codes: Annotated[
         bool, typer.Option("--codes", help="List every code and its value (formats of 8 bits or fewer).")
     ] = False,
+    as_json: AsJson = False,
 ) -> None:
     """The named formats as a table, or everything about one format."""
     from .formats import list_formats, show_format
 
     with user_errors():
         if name is None:
-            list_formats()
+            list_formats(as_json=as_json)
         else:
-            show_format(name, codes=codes)
+            show_format(name, codes=codes, as_json=as_json)
 
 
-@app.command("explain")
-def explain_command(
-    spec: Annotated[str, typer.Argument(help='What a product means, such as "e4m3 * e4m3 : e5m10".')],
-) -> None:
-    """A spec in words, and which backends compute it."""
-    from .explain import explain
-
+@app.command("explain", context_settings=HELP)
+def explain_command(spec: SpecArgument, as_json: AsJson = False) -> None:
+    """What a spec means, in words, and which backends compute it."""
     with user_errors():
-        explain(spec)
+        with loading("torch"):
+            from .explain import explain
+        explain(spec, as_json=as_json)
 
 
-@app.command("bits")
+@app.command("bits", context_settings=HELP)
 def bits_command(
     arch: Annotated[str, typer.Option("--arch", help="volta .. rtx_blackwell, cdna1 .. cdna3.")],
     a: Annotated[str, typer.Option("--a", help="Numbers separated by commas: 1.5, 0x1p-3, 2^-13, 1.5*2^-25.")],
@@ -91,164 +98,134 @@ def bits_command(
     codes: Annotated[bool, typer.Option("--codes", help="All numbers are raw codes in hexadecimal.")] = False,
 ) -> None:
     """One dot product of a matrix instruction, step by step: exponents, shifts, what is cut off, the register."""
-    from .bits import bits
-
     with user_errors():
+        with loading():
+            from .bits import bits
         bits(arch, op, (format_a, format_b), out, instruction, a, b, c, (scale_a, scale_b), codes)
 
 
-@app.command("trace")
+@app.command("trace", context_settings=HELP)
 def trace_command(
-    spec: Annotated[str, typer.Argument(help='What the sum means, such as "e4m3 : chunked(4, e5m10)".')],
+    spec: SpecArgument,
     a: Annotated[str, typer.Option("--a", help="Numbers separated by commas: 1.5, 0x1p-3, 2^-13, 1.5*2^-25.")],
     b: Annotated[str, typer.Option("--b", help="As many numbers.")],
     seed: Annotated[int, typer.Option("--seed", help="Seed of the random bits.")] = 0,
-    as_json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """One sum of products under any accumulator, step by step: what is multiplied, rounded and added, to what value."""
-    from .trace import trace
-
     with user_errors():
+        with loading("torch"):
+            from .trace import trace
         trace(spec, a, b, seed, as_json)
 
 
-@app.command("compare")
+@app.command("compare", context_settings=HELP)
 def compare_command(
-    spec_a: Annotated[str, typer.Argument(help='A spec, such as "e4m3 : fp32".')],
-    spec_b: Annotated[str, typer.Argument(help="Another one.")],
+    spec_a: Annotated[str, typer.Argument(metavar="SPEC", help='Such as "e4m3 : fp32".')],
+    spec_b: Annotated[str, typer.Argument(metavar="SPEC", help="Another one.")],
     shape: Annotated[tuple[int, int, int], typer.Option("--shape", help="M K N of the product.")] = (32, 256, 32),
     seed: Annotated[int, typer.Option("--seed", help="Seed of the operands and of the random bits.")] = 0,
     spread: Annotated[float, typer.Option("--spread", help="Standard deviation of the operands.")] = 1.0,
     unit: Annotated[str | None, typer.Option("--unit", help="Format whose units in the last place count.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False,
+    check: Annotated[bool, typer.Option("--check", help="Exit code 1 if any bits differ, as cmp has.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Two specs on the same random numbers: share of equal bits, distances, and the step at which they first part."""
-    from .trace import compare
-
     with user_errors():
-        compare(spec_a, spec_b, shape, seed, spread, unit, as_json)
+        with loading("torch"):
+            from .trace import compare
+        if not compare(spec_a, spec_b, shape, seed, spread, unit, as_json) and check:
+            raise typer.Exit(FAILED_EXIT)
 
 
-# The words behind a program's name are the program's: they go to a parser that leaves them alone.
-_PROGRAM = {"ignore_unknown_options": True, "allow_extra_args": True, "allow_interspersed_args": False}
+_WORDS = typer.Argument(hidden=True)
+SpecOption = Annotated[
+    str | None, typer.Option("--spec", metavar="SPEC", help='One spec for all products, such as "e4m3 : e5m10".')
+]
+ConfigOption = Annotated[
+    Path | None,
+    typer.Option("--config", metavar="FILE", help="Rules, JSON or (with PyYAML) YAML, as gemmsim.emulation.Config."),
+]
+SeedOption = Annotated[int, typer.Option("--seed", metavar="N", help="Seed of the random bits.")]
+ModuleOption = Annotated[str | None, typer.Option("-m", metavar="MODULE", help="Run a module, as python -m does.")]
+ChildrenOption = Annotated[
+    bool,
+    typer.Option(
+        "--children/--no-children", help="Whether Python processes that the program starts compute in the same way."
+    ),
+]
 
 
-@app.command("emulate", add_help_option=False, context_settings=_PROGRAM)
-def emulate_command(words: Annotated[list[str] | None, typer.Argument(hidden=True)] = None) -> None:
-    """Run a Python program as it is, its matrix products computed as a spec or config says (--help: options)."""
-    from .scripts import emulate
+@app.command("emulate", cls=Program, context_settings=HELP)
+def emulate_command(
+    spec: SpecOption = None,
+    config: ConfigOption = None,
+    seed: SeedOption = 0,
+    children: ChildrenOption = True,
+    module: ModuleOption = None,
+    words: Annotated[list[str] | None, _WORDS] = None,
+) -> None:
+    """Run a Python program as it is, its matrix products computed as a spec or config says.
 
-    raise typer.Exit(emulate(words or []))
+    What follows its name are the program's own arguments. The exit code is the program's; 2 for a mistake in what was
+    asked, also for rules that do not fit the program and for processes that the emulation cannot reach.
+    """
+    with user_errors(), loading("torch"):
+        from .scripts import Asked, emulate
+    _need_program(module, words)
+    raise typer.Exit(emulate(Asked(spec, config, seed, module, words or [], children)))
 
 
-@app.command("audit", add_help_option=False, context_settings=_PROGRAM)
-def audit_command(words: Annotated[list[str] | None, typer.Argument(hidden=True)] = None) -> None:
-    """Run a Python program as it is and list its matrix products: place, role, shape, arithmetic (--help: options)."""
-    from .scripts import audit
+@app.command("audit", cls=Program, context_settings=HELP)
+def audit_command(
+    spec: SpecOption = None,
+    config: ConfigOption = None,
+    seed: SeedOption = 0,
+    as_json: Annotated[
+        Path | None, typer.Option("--json", metavar="FILE", help="Write the report there, too, as JSON.")
+    ] = None,
+    strict: Annotated[
+        bool,
+        typer.Option("--strict", help="Stop at the first product that is PyTorch's own; exit code 1, also for none."),
+    ] = False,
+    values: Annotated[bool, typer.Option("--values", help="Count NaN, infinite and zero results.")] = False,
+    children: ChildrenOption = True,
+    module: ModuleOption = None,
+    words: Annotated[list[str] | None, _WORDS] = None,
+) -> None:
+    """Run a Python program as it is and list its matrix products: place, role, shape, arithmetic.
 
-    raise typer.Exit(audit(words or []))
+    What follows its name are the program's own arguments. The exit code is the program's; 2 for a mistake in what was
+    asked, also for rules that do not fit the program and for processes that the audit cannot reach.
+    """
+    with user_errors(), loading("torch"):
+        from .scripts import Asked, audit
+    _need_program(module, words)
+    asked = Asked(spec, config, seed, module, words or [], children)
+    raise typer.Exit(audit(asked, as_json, strict=strict, values=values))
 
 
-@app.command("env")
+def _need_program(module: str | None, words: list[str] | None) -> None:
+    if module is None and not words:
+        raise typer.BadParameter("no program; give a script, or -m and a module")
+
+
+@app.command("env", context_settings=HELP)
 def env_command(
     check: Annotated[
         bool, typer.Option("--check", help="Compare the kernels of this processor with the reference, too: seconds.")
     ] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Versions, instruction set, compiler and threads: what to put in a bug report. --check exits 1 on a difference."""
-    from .env import show_environment
-
     with user_errors():
-        show_environment()
-        if check:
-            from .self_test import check_kernels
-
-            if not check_kernels():
-                raise typer.Exit(1)
+        with loading("torch"):
+            from .env import environment
+        if not environment(check=check, as_json=as_json):
+            raise typer.Exit(FAILED_EXIT)
 
 
-@study_app.command("list")
-def study_list() -> None:
-    """The studies there are."""
-    from .study import list_studies
-
-    with user_errors():
-        list_studies()
-
-
-@study_app.command("show")
-def study_show(name: StudyName) -> None:
-    """What a study measures, and what its rows are expected to show."""
-    from .study import show_study
-
-    with user_errors():
-        show_study(name)
-
-
-# Which options there are depends on the study: the words go to a parser made for it.
-@study_app.command(
-    "run",
-    add_help_option=False,
-    context_settings={"ignore_unknown_options": True, "allow_extra_args": True, "allow_interspersed_args": False},
-)
-def study_run(words: Annotated[list[str] | None, typer.Argument(hidden=True)] = None) -> None:
-    """Compute the cells that are not finished yet, then write table, pictures and verdicts (NAME --help: options)."""
-    from .study import run_studies
-
-    with user_errors():
-        run_studies(words or [])
-
-
-@study_app.command("plot")
-def study_plot(name: StudyName, out: OutFolder) -> None:
-    """Draw the plot again from the results in the folder."""
-    from .study import plot_study
-
-    with user_errors():
-        plot_study(name, out)
-
-
-@study_app.command("report")
-def study_report(
-    folders: Annotated[list[Path], typer.Argument(metavar="DIR...", help="Folders of results, or a folder of them.")],
-    out: Annotated[Path, typer.Option("--out", metavar="FILE", help="The page, such as report.html.")],
-) -> None:
-    """One HTML page of finished studies: verdicts first, then findings, pictures and numbers. It loads nothing."""
-    from .study import report_studies
-
-    with user_errors():
-        report_studies(folders, out)
-
-
-@study_app.command("merge")
-def study_merge(
-    folders: Annotated[list[Path], typer.Argument(help="Folders of one study: shards, or runs on several machines.")],
-    out: OutFolder,
-) -> None:
-    """Join folders of one study: the newest row of each cell, then table, pictures and verdicts of the whole."""
-    from .study import merge_studies
-
-    with user_errors():
-        merge_studies(folders, out)
-
-
-@study_app.command("export")
-def study_export(
-    folder: Annotated[Path, typer.Argument(help="Folder of the results.")],
-    to: Annotated[
-        str, typer.Option("--to", help="csv; parquet (needs gemmsim[table]); hex: for a test bench ($readmemh).")
-    ],
-    out: Annotated[Path | None, typer.Option("--out", help="File, of hex a folder; by default in the folder.")] = None,
-    cells: Annotated[list[str] | None, typer.Option("--cell", help="Key of a cell. May be repeated.")] = None,
-) -> None:
-    """Results for other programs: a table, or operands, spec and expected bits of each product."""
-    from .study import export_results
-
-    with user_errors():
-        export_results(folder, to, out, cells or [])
-
-
-@kernels_app.command("compile")
+@kernels_app.command("compile", context_settings=HELP)
 def kernels_compile(
     arch: Annotated[
         list[str], typer.Option("--arch", help="GPU architecture, such as sm_80 or sm_90a. May be repeated.")
@@ -257,34 +234,34 @@ def kernels_compile(
     everything: Annotated[bool, typer.Option("--all", help="Every family.")] = False,
 ) -> None:
     """Compile the listed kernels into the cache, so that first calls on a GPU find them there."""
-    from .kernels import compile_kernels
-
     with user_errors():
+        with loading("torch"):
+            from .kernels import compile_kernels
         compile_kernels(families or [], everything, arch)
 
 
-@kernels_app.command("list")
+@kernels_app.command("list", context_settings=HELP)
 def kernels_list() -> None:
     """The compiled kernels on disk."""
-    from .kernels import list_kernels
-
     with user_errors():
+        with loading("torch"):
+            from .kernels import list_kernels
         list_kernels()
 
 
-@kernels_app.command("clear")
+@kernels_app.command("clear", context_settings=HELP)
 def kernels_clear() -> None:
     """Remove the compiled kernels and the kept sources of failed ones."""
-    from .kernels import clear_kernels
-
     with user_errors():
+        with loading("torch"):
+            from .kernels import clear_kernels
         clear_kernels()
 
 
-@kernels_app.command("path")
+@kernels_app.command("path", context_settings=HELP)
 def kernels_path() -> None:
     """The folder of compiled kernels."""
-    from .kernels import print_path
-
     with user_errors():
+        with loading("torch"):
+            from .kernels import print_path
         print_path()

@@ -6,6 +6,7 @@ import platform
 from collections.abc import Callable
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from typing import Any
 
 import torch
 from rich.table import Table
@@ -14,19 +15,38 @@ import gemmsim as gs
 from gemmsim.backends import cpu
 from gemmsim.backends.cuda import PACKAGES as CUDA_PACKAGES
 
-from .console import show
+from .console import say_json, show
 
 PACKAGES = ("torch", "numpy", "typer", "rich", "matplotlib", "scikit-learn")
 
 
-def show_environment() -> None:
-    """Prints versions, the CPU library's instruction set and compiler, threads, and where the package lies."""
+def environment(*, check: bool, as_json: bool) -> bool:
+    """Prints versions, the CPU library's instruction set and compiler, threads, and where the package lies; with
+    ``check`` what comparing the kernels found. False for a difference."""
+    if as_json:
+        return _environment_json(check)
     table = Table(show_header=False, box=None, pad_edge=False)
     table.add_column(style="bold")
     table.add_column(overflow="fold")
     for name, value in facts().items():
         table.add_row(name, value)
-    show(table)
+    show(table, natural=True)
+    if not check:
+        return True
+    from .self_test import check_kernels
+
+    return check_kernels()
+
+
+def _environment_json(check: bool) -> bool:
+    found: dict[str, Any] = dict(facts())
+    if check:
+        from .self_test import compared
+
+        sets, count, wrong = compared()
+        found["check"] = {"instruction sets": sets, "compared": count, "differences": wrong}
+    say_json(found)
+    return not (check and wrong)
 
 
 def facts() -> dict[str, str]:

@@ -75,7 +75,7 @@ def list_kernels() -> None:
     for _, info, size in ordered:
         stale = "" if current in (None, info.digest) else "other version"
         table.add_row(f"{info.family}<{info.name}>", info.arch, f"{size / 1000:.0f}", f"{info.seconds:.2f} s", stale)
-    show(table)
+    show(table, natural=True)
     say(f"{_count(rows)} in {kernel_cache().folder}")
 
 

@@ -2,145 +2,196 @@
 
 from __future__ import annotations
 
-import argparse
-import codecs
 import json
+import os
 import runpy
+import shlex
+import shutil
 import sys
+import traceback
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import gemmsim as gs
-from gemmsim.emulation import Config, ConfigError
+from gemmsim._files import FileError, read_text
+from gemmsim.emulation import Config, ConfigError, Report
 
-from .console import USER_ERRORS, say, user_errors
+from .console import FAILED_EXIT, INTERRUPT_EXIT, is_user_error, say, user_errors, warn
+from .processes import Processes
+from .session import Request, Session, merged
+from .start.reach import ProcessError
 
-__all__ = ["audit", "emulate"]
+__all__ = ["Asked", "audit", "emulate"]
 
 
-def emulate(words: Sequence[str]) -> int:
-    """Runs the program that ``words`` name under a config; its exit code. ``ConfigError``, exit code 2: no config,
-    or one that means nothing or does not fit the program."""
-    given = _read(
-        _parser("emulate", "Run a Python program as it is, with its matrix products as a config says."), words
-    )
+@dataclass(frozen=True)
+class Asked:
+    """The options of a command and the program. ``module``: that of ``-m``; else ``words`` begin with the script."""
+
+    spec: str | None
+    config: Path | None
+    seed: int
+    module: str | None
+    words: Sequence[str]
+    children: bool = True
+
+    def order(self, command: str) -> str:
+        """The words after ``python -m`` that run another program in the same way."""
+        file = None if self.config is None else str(self.config.resolve())
+        given = (("--spec", self.spec), ("--config", file), ("--seed", str(self.seed) if self.seed else None))
+        options = [word for name, value in given if value is not None for word in (name, value)]
+        return shlex.join(["gemmsim", command, *options])
+
+
+def emulate(asked: Asked) -> int:
+    """Runs the program under a config; its exit code. ``ConfigError``, exit code 2: no config, or one that means
+    nothing or does not fit the program."""
     with user_errors():
-        config = _config(given)
+        config = _config(asked)
         if config is None:
             raise ConfigError("gemmsim emulate without a config; allowed: --spec SPEC or --config FILE.\n  Give one.")
-        context, program = gs.emulate(config, seed=given.seed), _Program(given)
-    with _mistakes_of(context), context:
-        return program.run()
-
-
-def audit(words: Sequence[str]) -> int:
-    """Runs the program that ``words`` name, then prints every matrix product it made; its exit code. A config
-    that means nothing or does not fit the program: exit code 2."""
-    parser = _parser("audit", "Run a Python program as it is, and list the matrix products it computes.")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="Write the report there, too.")
-    parser.add_argument("--strict", action="store_true", help="Stop at the first product that is PyTorch's own.")
-    parser.add_argument("--values", action="store_true", help="Count NaN, infinite and zero results.")
-    given = _read(parser, words)
-    with user_errors():
-        config = _config(given)
-        context = None if config is None else gs.emulate(config, seed=given.seed)
-        program = _Program(given)
-    auditor = gs.audit(strict=given.strict, values=given.values)
-    report = None
-    try:
-        with _mistakes_of(context), context or nullcontext(), auditor as report:
+        session = Session(Request("emulate", config.to_json(), asked.seed))
+        program = _Program(asked, "emulate")
+    with _processes(session, asked) as processes, _mistakes_of(session), session:
+        try:
             return program.run()
-    finally:
-        if report is not None:
-            say(str(report))
-            if given.json is not None:
-                report.save(given.json)
+        finally:
+            if os.getpid() == session.process:
+                _tell_unreached(processes)
+
+
+def audit(asked: Asked, json_file: Path | None, *, strict: bool, values: bool) -> int:
+    """Runs the program, then prints every matrix product that it and the processes it starts made; its exit code.
+
+    A config that means nothing or does not fit the program: exit code 2. ``strict``: 1 where a product is PyTorch's
+    own, where there is no product at all, and where processes did not report theirs.
+    """
+    with user_errors():
+        config = _config(asked)
+        session = Session(Request("audit", None if config is None else config.to_json(), asked.seed, strict, values))
+        program = _Program(asked, "audit")
+    code = None
+    with _processes(session, asked) as processes:
+        try:
+            with _mistakes_of(session), session:
+                code = program.run()
+        finally:
+            if os.getpid() != session.process:  # a process that the program forked
+                session.write()
+            elif not _tell_products(session, processes, json_file, ended=code is not None) and code == 0:
+                code = FAILED_EXIT
+    return code
 
 
 @contextmanager
-def _mistakes_of(context: gs.emulate | None) -> Iterator[None]:
-    """Where the config asked for does not fit the program, one message and exit code 2. What the program itself does
-    wrong keeps its traceback: also where it calls gemmsim, opens contexts of its own, or runs a backward pass that
-    cannot be."""
+def _processes(session: Session, asked: Asked) -> Iterator[Processes | None]:
+    """The context in which processes that the program starts join the session, None where they are left alone."""
+    if not asked.children:
+        yield None
+        return
+    with Processes(session.request, asked.order(session.request.command)) as processes:
+        session.folder = processes.folder
+        yield processes
+
+
+def _tell_products(session: Session, processes: Processes | None, json_file: Path | None, ended: bool) -> bool:
+    """Prints the report of all processes, and what it lacks; False where a strict audit proves nothing. Why it does not
+    is told where the program has ``ended`` by itself."""
+    others = processes.reports() if processes else []
+    report = merged([session.report, *(one for one, _ in others)])
+    say(str(report))
+    if others:
+        say(f"Of {len(others) + 1} processes: the program and {len(others)} that it started.")
+    if json_file is not None:
+        _save(report, json_file)
+    complete = _tell_unreached(processes)
+    refused = session.refused or any(refused for _, refused in others)
+    if not session.request.strict:
+        return True
+    if refused and ended:
+        _fail("a product of PyTorch's own was refused, and the program went on", "Read the message of NativeGemmError.")
+    elif ended and not report.records:
+        _fail("no products, so that nothing is proved", "Audit a program that multiplies; see what it starts.")
+    elif ended and not complete:
+        _fail("processes whose products nobody knows", "See the warnings.")
+    return complete and not refused and bool(report.records)
+
+
+def _save(report: Report, path: Path) -> None:
+    try:
+        report.save(path)
+    except OSError as error:
+        with user_errors():
+            asked = f"cannot write '{path}': {error.strerror}"
+            raise ConfigError(f"{asked}; allowed: a file in a folder that is there.") from None
+
+
+def _fail(what: str, do: str) -> None:
+    warn(f"error: gemmsim audit --strict: {what}; allowed: programs all of whose products are emulated.\n  {do}")
+
+
+def _tell_unreached(processes: Processes | None) -> bool:
+    """Warns of processes whose products nobody knows; whether there are none."""
+    if processes is None:
+        return True
+    missing, unreached = processes.missing(), processes.unreached()
+    if missing:
+        numbers = ", ".join(map(str, missing))
+        warn(
+            f"warning: processes that multiplied and have not reported it, as they were killed or still run: {numbers}."
+        )
+    for words in unreached:
+        short = words if len(words) <= 120 else words[:117] + "..."
+        warn(
+            f"warning: the program started {short!r}, and no Python process came of it that reads PYTHONPATH: what it "
+            f"multiplied is PyTorch's own.\n  Try to start python -m {processes.order} SCRIPT there, or --no-children "
+            "to leave all such processes to PyTorch."
+        )
+    return not missing and not unreached
+
+
+@contextmanager
+def _mistakes_of(session: Session) -> Iterator[None]:
+    """Where the config asked for does not fit the program, or the program starts what cannot be reached, one message
+    and exit code 2. What the program itself does wrong keeps its traceback: also where it calls gemmsim, opens contexts
+    of its own, or runs a backward pass that cannot be."""
     try:
         yield
-    except USER_ERRORS as error:
-        if context is None or not context.caused(error):
+    except ProcessError as error:
+        with user_errors():
+            raise ConfigError(f"gemmsim {session.request.command}: {error}") from None
+    except Exception as error:
+        if not is_user_error(error) or session.context is None or not session.context.caused(error):
             raise
         with user_errors():
             raise
 
 
-def _parser(name: str, about: str) -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog=f"gemmsim {name}",
-        usage=f"gemmsim {name} [OPTIONS] (SCRIPT | -m MODULE) [ARGUMENTS...]",
-        description=f"{about} What follows its name are the program's own arguments. The exit code is the program's; 2 "
-        "for a mistake in what was asked, also for rules that do not fit the program.",
-        allow_abbrev=False,
-    )
-    parser.add_argument("--spec", metavar="SPEC", help='One spec for all products, such as "e4m3 : e5m10".')
-    parser.add_argument("--config", type=Path, metavar="FILE", help="Rules, JSON or (with PyYAML) YAML: see Config.")
-    parser.add_argument("--seed", type=int, default=0, metavar="N", help="Seed of the random bits. Default: 0.")
-    parser.add_argument("-m", dest="module", nargs=argparse.REMAINDER, help="Run a module, as python -m does.")
-    parser.add_argument("script", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
-    return parser
-
-
-def _read(parser: argparse.ArgumentParser, words: Sequence[str]) -> argparse.Namespace:
-    """The options and the program; prints a message and exits 2 without a program."""
-    given = parser.parse_args(list(words))
-    if not (given.module or given.script):
-        parser.error("no program; give a script or -m and a module")
-    return given
-
-
-def _config(given: argparse.Namespace) -> Config | None:
+def _config(asked: Asked) -> Config | None:
     """The config that the options name, None for none.
 
     Raises:
         ConfigError: for two of them, a file that cannot be read or means nothing, YAML without PyYAML.
         SpecError, FormatError: for specs that mean nothing.
     """
-    if given.spec is not None and given.config is not None:
+    if asked.spec is not None and asked.config is not None:
         raise ConfigError("--spec and --config; allowed: one of them.\n  Write the spec into the file's rules.")
-    if given.config is None:
-        return None if given.spec is None else Config.of(given.spec)
-    return Config.of(_contents(given.config))
-
-
-#: Byte order marks and the encodings they say, those of 32 bits first: theirs begin like those of 16.
-_MARKS = (
-    (codecs.BOM_UTF32_LE, "utf-32"),
-    (codecs.BOM_UTF32_BE, "utf-32"),
-    (codecs.BOM_UTF16_LE, "utf-16"),
-    (codecs.BOM_UTF16_BE, "utf-16"),
-    (codecs.BOM_UTF8, "utf-8-sig"),
-)
-
-
-def _text(path: Path) -> str:
-    """The text of a file in UTF-8, or in the encoding that its byte order mark says (PowerShell writes UTF-16)."""
-    try:
-        data = path.read_bytes()
-    except OSError as error:
-        raise ConfigError(f"cannot read '{path}': {error.strerror}; allowed: a JSON or YAML file.") from None
-    encoding = next((name for mark, name in _MARKS if data.startswith(mark)), "utf-8")
-    try:
-        return data.decode(encoding)
-    except UnicodeDecodeError as error:
-        asked = f"'{path}' is no text in {encoding}: byte {error.start} is {data[error.start]:#04x}"
-        raise ConfigError(f"{asked}; allowed: UTF-8, or UTF-16 with a mark.\n  Save it as UTF-8.") from None
+    if asked.config is None:
+        return None if asked.spec is None else Config.of(asked.spec)
+    return Config.of(_contents(asked.config))
 
 
 def _contents(path: Path) -> Any:
-    text = _text(path)
+    try:
+        text = read_text(path)
+    except FileError as error:
+        raise ConfigError(str(error) + ("" if error.allowed else "; allowed: a JSON or YAML file.")) from None
     if path.suffix.lower() not in (".yaml", ".yml"):
         try:
             return json.loads(text)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise ConfigError(f"'{path}' is no JSON: {error}; allowed: JSON, or YAML in *.yaml.") from None
     try:
         import yaml  # type: ignore[import-untyped]
@@ -150,7 +201,7 @@ def _contents(path: Path) -> Any:
         ) from None
     try:
         return yaml.safe_load(text)
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, RecursionError, ValueError) as error:
         raise ConfigError(f"'{path}' is no YAML: {error}; allowed: YAML or JSON.") from None
 
 
@@ -161,11 +212,17 @@ class _Program:
         ConfigError: for a script that is not there.
     """
 
-    def __init__(self, given: argparse.Namespace) -> None:
-        self.is_module = given.module is not None
-        self.name, *self.arguments = given.module if self.is_module else given.script
-        if not self.is_module and not Path(self.name).exists():
-            raise ConfigError(f"there is no file '{self.name}'; allowed: a Python script, or -m and a module.")
+    def __init__(self, asked: Asked, command: str) -> None:
+        self.is_module = asked.module is not None
+        self.name, *self.arguments = [asked.module, *asked.words] if asked.module is not None else asked.words
+        if self.is_module or os.path.exists(self.name):
+            return
+        do = ""
+        beside = os.pathsep.join([os.environ.get("PATH", os.defpath), os.path.dirname(sys.executable)])
+        if shutil.which(self.name, path=beside):
+            order = f"{shlex.join([self.name, *self.arguments[:1]])} ... -m {asked.order(command)} SCRIPT"
+            do = f"\n  It is a command: try {order}, or -m and its module."
+        raise ConfigError(f"there is no file '{self.name}'; allowed: a Python script, or -m and a module.{do}")
 
     def run(self) -> int:
         """The exit code; exceptions are the program's own."""
@@ -177,6 +234,14 @@ class _Program:
                 runpy.run_module(self.name, run_name="__main__", alter_sys=True)
             else:
                 runpy.run_path(self.name, run_name="__main__")
+        except ImportError as error:
+            if not self.is_module or traceback.extract_tb(error.__traceback__)[-1].name != "_get_module_details":
+                raise
+            with user_errors():
+                raise ConfigError(f"-m {self.name}: {error}; allowed: a module that Python finds.") from None
+        except KeyboardInterrupt:
+            traceback.print_exc()
+            return INTERRUPT_EXIT
         except SystemExit as ended:
             if ended.code is None or isinstance(ended.code, int):
                 return ended.code or 0

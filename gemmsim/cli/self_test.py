@@ -19,7 +19,7 @@ from gemmsim.backends import cpu
 
 from .console import say, show
 
-__all__ = ["Case", "cases", "check_kernels", "failures"]
+__all__ = ["Case", "cases", "check_kernels", "compared", "failures"]
 
 #: Registers and orders: every kind of kernel that products have, by rounding, range and carrier.
 ACCUMULATORS = (
@@ -191,12 +191,19 @@ def failures(case: Case, sets: list[str]) -> list[str]:
     return wrong
 
 
-def check_kernels() -> bool:
-    """Prints what was compared and every difference; whether there was none."""
-    sets, start, wrong, count = _instruction_sets(), time.perf_counter(), [], 0
+def compared() -> tuple[list[str], int, list[str]]:
+    """The instruction sets that were compared, the number of kinds of kernels, and every difference in words."""
+    sets, wrong, count = _instruction_sets(), [], 0
     for case in cases():
         wrong += failures(case, sets)
         count += 1
+    return sets, count, wrong
+
+
+def check_kernels() -> bool:
+    """Prints what was compared and every difference; whether there was none."""
+    start = time.perf_counter()
+    sets, count, wrong = compared()
     table = Table(show_header=False, box=None, pad_edge=False)
     table.add_column(style="bold")
     table.add_column(overflow="fold")
@@ -205,7 +212,7 @@ def check_kernels() -> bool:
         "compared", f"{count} kinds of kernels with the reference and each other, {time.perf_counter() - start:.1f} s"
     )
     table.add_row("result", "all bits equal" if not wrong else f"{len(wrong)} differences")
-    show(table)
+    show(table, natural=True)
     for line in wrong:
         say(f"  {line}")
     if wrong:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import os
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import typer
 from rich.console import Console
@@ -12,55 +14,67 @@ from rich.table import Table
 
 from gemmsim import study
 
-from .console import INTERRUPT_EXIT, USAGE_EXIT, USER_ERRORS, say, show
-from .study_options import Request, read
+from .console import FAILED_EXIT, INTERRUPT_EXIT, USAGE_EXIT, is_user_error, say, say_json, show, warn
+from .study_json import expectation_facts, plan_facts, summary_facts
+from .study_options import Request
+from .study_tables import show_checks, show_study_table, show_verdicts
 
 #: What takes longer than this is asked for twice: without --yes it is refused.
 LONG_SECONDS = 3600.0
-CHECKS_FAILED_EXIT = 1
 
 
-def list_studies() -> None:
+def list_studies(*, as_json: bool = False) -> None:
     """Prints name and title of every study, then of every kind."""
+    titles = {name: study.get(name).title for name in study.names()}
+    kinds = {name: study.kind(name).about for name in study.kinds()}
+    if as_json:
+        found = [{"name": name, "title": title, "kind": study.get(name).kind} for name, title in titles.items()]
+        say_json({"studies": found, "kinds": [{"name": name, "about": about} for name, about in kinds.items()]})
+        return
     table = Table(show_header=False, box=None, pad_edge=False)
-    for name in study.names():
-        table.add_row(name, study.get(name).title)
+    for name, title in titles.items():
+        table.add_row(name, title)
     table.add_section()
-    for name in study.kinds():
-        table.add_row(name, f"kind: {study.kind(name).about}")
-    show(table)
+    for name, about in kinds.items():
+        table.add_row(name, f"kind: {about}")
+    show(table, natural=True)
 
 
-def show_study(name: str) -> None:
+def show_study(name: str, *, as_json: bool = False) -> None:
     """Prints what a study measures, with which parameters, and what its rows are expected to show."""
     chosen = study.get(name)
-    say(f"{name}: {chosen.title}")
     cells = chosen.cells()
-    say(f"kind: {chosen.kind}; {len(cells)} cells, {sum(cell.macs for cell in cells):,} multiply-adds")
-    for part in getattr(chosen, "parts", ()):
-        say(f"  gemmsim study run {chosen.kind} {part.command()} --out DIR")
-    expected = chosen.expectations()
-    if expected:
-        table = Table(title="checks", title_justify="left")
-        for heading in ("rows and value", "source", "place", "published"):
-            table.add_column(heading, overflow="fold")
-        for entry in expected:
-            table.add_row(entry.words(), entry.source, entry.place, entry.published)
-        show(table)
+    macs = sum(cell.macs for cell in cells)
+    commands = [f"gemmsim study run {chosen.kind} {part.command()} --out DIR" for part in getattr(chosen, "parts", ())]
+    if as_json:
+        checks = [expectation_facts(entry) for entry in chosen.expectations()]
+        found = {"name": name, "title": chosen.title, "kind": chosen.kind, "cells": len(cells), "macs": macs}
+        say_json(found | {"commands": commands, "checks": checks})
+        return
+    say(f"{name}: {chosen.title}")
+    say(f"kind: {chosen.kind}; {len(cells)} cells, {macs:,} multiply-adds")
+    for command in commands:
+        say(f"  {command}")
+    show_checks(chosen.expectations())
 
 
-def run_studies(words: Sequence[str]) -> None:
+def run_studies(request: Request, parameters: Mapping[str, Any]) -> None:
     """Does what ``gemmsim study run`` was asked for; exits 1 where a check fails."""
-    request = read(words)
     if request.name == "all":
         _run_all(request)
         return
-    plain = request.name in study.names() and not request.parameters
-    chosen = study.get(request.name) if plain else study.kind(request.name)(**request.parameters)
+    plain = request.name in study.names() and not parameters
+    chosen = study.get(request.name) if plain else study.kind(request.name)(**parameters)
     if request.dry_run:
-        _dry_run(chosen, request)
-    elif not _run(chosen, request):
-        raise typer.Exit(CHECKS_FAILED_EXIT)
+        found = _dry_run(chosen, request)
+        if request.as_json:
+            say_json(found)
+        return
+    summary = _run(chosen, request)
+    if request.as_json:
+        say_json(summary_facts(chosen, summary))
+    if not summary.ok:
+        raise typer.Exit(FAILED_EXIT)
 
 
 def _run_all(request: Request) -> None:
@@ -70,7 +84,7 @@ def _run_all(request: Request) -> None:
     skipped with the reason.
     """
     codes: dict[str, int] = {}
-    skipped: list[str] = []
+    facts: dict[str, dict[str, Any]] = {}
     for name in study.names():
         chosen = study.get(name)
         if not chosen.expectations():
@@ -78,19 +92,28 @@ def _run_all(request: Request) -> None:
         one = replace(request, name=name, out=request.out / name)
         try:
             if one.dry_run:
-                _dry_run(chosen, one)
+                facts[name] = _dry_run(chosen, one)
                 continue
-            say(f"== {name}: {chosen.title}")
-            codes[name] = 0 if _run(chosen, one) else CHECKS_FAILED_EXIT
+            if not one.as_json:
+                say(f"== {name}: {chosen.title}")
+            summary = _run(chosen, one)
+            codes[name] = 0 if summary.ok else FAILED_EXIT
+            facts[name] = summary_facts(chosen, summary)
         except study.ModelMissingError as error:
-            say(f"skipped: {error}")
-            skipped.append(name)
-        except USER_ERRORS as error:
-            typer.echo(f"error: {name}: {error}", err=True)
+            (warn if one.as_json else say)(f"skipped: {error}")
+            facts[name] = {"skipped": str(error)}
+        except Exception as error:
+            if not is_user_error(error):
+                raise
+            warn(f"error: {name}: {error}")
             codes[name] = USAGE_EXIT
-    words = {0: "pass", CHECKS_FAILED_EXIT: "fail", USAGE_EXIT: "could not run"}
-    told = [f"{name}: {words[code]}" for name, code in codes.items()] + [f"{name}: skipped" for name in skipped]
-    if told:
+            facts[name] = {"error": str(error)}
+    words = {0: "pass", FAILED_EXIT: "fail", USAGE_EXIT: "could not run"}
+    told = [f"{name}: {words[code]}" for name, code in codes.items()]
+    told += [f"{name}: skipped" for name, found in facts.items() if "skipped" in found]
+    if request.as_json:
+        say_json(facts)
+    elif told:
         say("== " + "; ".join(told))
     if any(codes.values()):
         raise typer.Exit(max(codes.values()))
@@ -99,7 +122,7 @@ def _run_all(request: Request) -> None:
 def plot_study(name: str, out: Path) -> None:
     """Draws plot.png and plot.svg from the results in ``out``; of a kind, with the parameters of the runs there."""
     chosen = study.get(name)
-    kept = study.of_folder(out) if name in study.kinds() and out.is_dir() else chosen
+    kept = study.of_folder(out) if name in study.kinds() and os.path.isdir(out) else chosen
     if kept is not chosen and kept.name == name:
         # All rows are of its runs. Its cells would ask for what they were made from: a model, files that have moved.
         chosen, rows = kept, study.load_rows(out)
@@ -125,7 +148,7 @@ def merge_studies(folders: Sequence[Path], out: Path) -> None:
     summary = study.merge(folders, out)
     _tell(study.of_folder(out), summary)
     if not summary.ok:
-        raise typer.Exit(CHECKS_FAILED_EXIT)
+        raise typer.Exit(FAILED_EXIT)
 
 
 def export_results(folder: Path, to: str, out: Path | None, cells: Sequence[str]) -> None:
@@ -133,11 +156,15 @@ def export_results(folder: Path, to: str, out: Path | None, cells: Sequence[str]
     say(str(study.export(folder, to, out, cells=cells)))
 
 
-def _dry_run(chosen: study.Study, request: Request) -> None:
-    """Prints every cell, whether it is finished, and what the unfinished ones cost. Creates nothing."""
+def _dry_run(chosen: study.Study, request: Request) -> dict[str, Any]:
+    """Prints every cell, whether it is finished, and what the unfinished ones cost; the same as facts, not printed
+    where JSON is asked for. Creates nothing."""
     plan = study.plan(chosen, request.out)
     todo = plan.todo[: request.limit]
     ahead = {cell.key for cell in todo}
+    facts = plan_facts(plan, todo)
+    if request.as_json:
+        return facts
     table = Table(title=f"{chosen.name}: {len(plan.cells)} cells", title_justify="left")
     for heading, justify in (("label", "left"), ("spec", "left"), ("seed", "right"), ("state", "left")):
         table.add_column(heading, justify=justify)  # type: ignore[arg-type]
@@ -147,7 +174,7 @@ def _dry_run(chosen: study.Study, request: Request) -> None:
         state = "finished" if cell.key in plan.finished else "to do" if cell.key in ahead else "later (--limit)"
         cost = f"{plan.seconds([cell]):.3f}" if cell.key in ahead else ""
         table.add_row(cell.label, cell.spec, str(cell.seed), state, f"{cell.macs:,}", cost)
-    show(table)
+    show_study_table(table)
     if len(plan.cells) > 200:
         say(f"... and {len(plan.cells) - 200:,} more.")
     macs = sum(cell.macs for cell in todo)
@@ -159,6 +186,7 @@ def _dry_run(chosen: study.Study, request: Request) -> None:
         + (f"; memory of the largest {memory / 2**20:,.0f} MiB" if memory else "")
         + ".\nNothing was computed."
     )
+    return facts
 
 
 def _refuse_absurd(chosen: study.Study, request: Request) -> None:
@@ -190,8 +218,9 @@ def _memory() -> int:
         return 0
 
 
-def _run(chosen: study.Study, request: Request) -> bool:
-    """Runs the study with progress, then prints its table and verdicts and says where everything is."""
+def _run(chosen: study.Study, request: Request) -> study.RunSummary:
+    """Runs the study with progress, then prints its table and verdicts and says where everything is; of a run whose
+    result is to be JSON only problems and failures."""
     out = request.out
     _refuse_absurd(chosen, request)
     try:
@@ -204,23 +233,23 @@ def _run(chosen: study.Study, request: Request) -> bool:
             executor=_executor(request),
         )
     except KeyboardInterrupt:
-        typer.echo(f"\ninterrupted. Finished cells are in {out}; the same command goes on from there.", err=True)
+        warn(f"\ninterrupted. Finished cells are in {out}; the same command goes on from there.")
         raise typer.Exit(INTERRUPT_EXIT) from None
-    _tell(chosen, summary)
-    return summary.ok
+    _tell(chosen, summary, quiet=request.as_json)
+    return summary
 
 
-def _tell(chosen: study.Study, summary: study.RunSummary) -> None:
-    """Prints what a run found and where it is; problems and failures go to standard error."""
+def _tell(chosen: study.Study, summary: study.RunSummary, *, quiet: bool = False) -> None:
+    """Prints what a run found and where it is, unless ``quiet``; problems and failures go to standard error."""
     for problem in summary.problems:
-        typer.echo(f"note: {problem}", err=True)
+        warn(f"note: {problem}")
     for failure in summary.failures:
-        typer.echo(
-            f"error: cell {failure.cell.key} ({failure.cell.label or failure.cell.spec}): {failure.error}", err=True
-        )
+        warn(f"error: cell {failure.cell.key} ({failure.cell.label or failure.cell.spec}): {failure.error}")
+    if quiet:
+        return
     if summary.rows:
-        show(chosen.table(summary.rows))
-        _show_verdicts(summary)
+        show_study_table(chosen.table(summary.rows))
+        show_verdicts(summary.verdicts)
         if finding := chosen.finding(summary.rows):
             say(finding)
     left = f", {summary.left} left: the same command goes on" if summary.left else ""
@@ -234,17 +263,3 @@ def _executor(request: Request) -> study.Executor:
     if request.cluster is not None:
         return study.Cluster(request.cluster, request.workers)
     return study.Inline() if request.workers is None else study.Processes(request.workers)
-
-
-def _show_verdicts(summary: study.RunSummary) -> None:
-    if not summary.verdicts:
-        return
-    table = Table(title="checks", title_justify="left")
-    for heading in ("verdict", "rows and value", "found", "published", "source", "place"):
-        table.add_column(heading, overflow="fold")
-    for verdict in summary.verdicts:
-        wanted = verdict.expectation
-        table.add_row(verdict.word, wanted.words(), verdict.found(), wanted.published, wanted.source, wanted.place)
-    show(table)
-    count = sum(verdict.ok is True for verdict in summary.verdicts)
-    say(f"{count} of {len(summary.verdicts)} checks pass.")

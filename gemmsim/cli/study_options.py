@@ -1,4 +1,4 @@
-"""Options of ``gemmsim study run``: those of every run, and those of the kind, made from its parameters."""
+"""Words of ``gemmsim study run`` that are not options of every run: the study's name and the parameters of its kind."""
 
 from __future__ import annotations
 
@@ -7,11 +7,13 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
+
+import typer
 
 from gemmsim import study
 
-__all__ = ["Request", "read"]
+__all__ = ["Request", "named", "parameters_of", "shard"]
 
 _SHARD = re.compile(r"(\d+)/(\d+)$")
 
@@ -22,64 +24,70 @@ class Request:
 
     name: str
     out: Path
-    dry_run: bool
-    limit: int | None
-    shard: tuple[int, int] | None
-    workers: int | None
-    cluster: str | None
-    yes: bool
-    #: Parameters of a kind, as given.
-    parameters: dict[str, Any]
+    dry_run: bool = False
+    limit: int | None = None
+    shard: tuple[int, int] | None = None
+    workers: int | None = None
+    cluster: str | None = None
+    yes: bool = False
+    as_json: bool = False
 
 
-def read(words: Sequence[str]) -> Request:
-    """The request that ``words`` make; prints help and exits 0 on --help, a message and exits 2 on a mistake.
+def named(words: Sequence[str]) -> tuple[str, dict[str, Any]]:
+    """The name of the study among ``words``, and the parameters of its kind as given.
 
     Raises:
-        StudyError: a name that is no study and no kind, a shard that is none.
+        StudyError: a name that is no study and no kind.
+        BadParameter: no name, words that are no parameter.
     """
-    name = next((word for word in words if not word.startswith("-")), None)
-    kind = study.kind(name) if name in study.kinds() else None
-    if name is not None and name != "all" and kind is None:
-        study.get(name)
+    kind = _kind(words)
     given = vars(_parser(kind).parse_args(list(words)))
-    common = {key: given.pop(key) for key in ("name", "out", "dry_run", "limit", "shard", "workers", "cluster", "yes")}
-    chosen = {key: value for key, value in given.items() if value is not None}
-    return Request(**{**common, "shard": _shard(common["shard"])}, parameters=chosen)
+    name = given.pop("name")
+    if name != "all" and kind is None:
+        study.get(name)
+    return name, {key: value for key, value in given.items() if value is not None}
 
 
-def _parser(kind: type[study.Kind[Any]] | None) -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="gemmsim study run",
-        description="Compute the cells that are not finished yet, then write table, pictures and verdicts. Exit code "
-        "0: all checks of the study pass; 1: one fails, or a cell was given up; 2: a mistake in what was asked; 130: "
-        "interrupted. Finished cells are never computed again.",
-        allow_abbrev=False,
-    )
-    parser.add_argument(
-        "name",
-        metavar="NAME|KIND",
-        help="A study or a kind: see 'gemmsim study list'; 'all' runs every one that has checks.",
-    )
-    parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="Folder of the results.")
-    parser.add_argument("--dry-run", action="store_true", help="Print the cells and what they cost; compute nothing.")
-    parser.add_argument("--limit", type=int, metavar="N", help="Compute at most this many cells now.")
-    parser.add_argument("--workers", type=int, metavar="N", help="Compute in N processes of one thread each.")
-    parser.add_argument("--cluster", metavar="ADDRESS", help="Dask scheduler, or 'local': needs gemmsim[cluster].")
-    parser.add_argument("--shard", metavar="I/N", help="Only part I of N: job arrays; join them by 'study merge'.")
-    parser.add_argument("--yes", action="store_true", help="Also if it takes more than an hour or half of the memory.")
-    if kind is not None:
-        group = parser.add_argument_group(f"parameters of {kind.parameters.kind}", kind.about)
-        for option in study.options(kind.parameters):
-            many: dict[str, Any] = {"nargs": "+", "action": "extend"} if option.many else {}
-            text = f"{option.help} Default: {option.default or 'none'}.".replace("%", "%%")
-            group.add_argument(
-                option.flag, dest=option.name, metavar=option.metavar or option.name.upper(), help=text, **many
-            )
+def parameters_of(words: Sequence[str]) -> tuple[str, list[tuple[str, str]]]:
+    """The kind named among ``words``, and its parameters with their help; empty where none is named."""
+    kind = _kind(words)
+    if kind is None:
+        return "", []
+    rows = []
+    for option in study.options(kind.parameters):
+        value = f"<{(option.metavar or option.name).lower()}>{'...' if option.many else ''}"
+        rows.append((f"{option.flag} {value}", f"{option.help} Default: {option.default or 'none'}."))
+    return kind.parameters.kind, rows
+
+
+def _kind(words: Sequence[str]) -> type[study.Kind[Any]] | None:
+    name = next((word for word in words if word in study.kinds()), None)
+    first = next((word for word in words if not word.startswith("-")), None)
+    return None if name is None or first in study.names() else study.kind(name)
+
+
+class _Parser(argparse.ArgumentParser):
+    """One whose complaints are those of other commands."""
+
+    def error(self, message: str) -> NoReturn:
+        raise typer.BadParameter(message)
+
+
+def _parser(kind: type[study.Kind[Any]] | None) -> _Parser:
+    parser = _Parser(allow_abbrev=False, add_help=False)
+    parser.add_argument("name", metavar="NAME|KIND")
+    for option in study.options(kind.parameters) if kind is not None else ():
+        many: dict[str, Any] = {"nargs": "+", "action": "extend"} if option.many else {}
+        parser.add_argument(option.flag, dest=option.name, **many)
     return parser
 
 
-def _shard(text: str | None) -> tuple[int, int] | None:
+def shard(text: str | None) -> tuple[int, int] | None:
+    """Part and parts of ``text``.
+
+    Raises:
+        StudyError: it is none.
+    """
     if text is None:
         return None
     match = _SHARD.match(text)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+import os
 
 import torch
 
@@ -10,7 +10,7 @@ import gemmsim as gs
 from gemmsim.formats import FormatError
 
 from .bits import number
-from .console import say
+from .console import say, say_json
 
 
 def trace(spec: str, a: str, b: str, seed: int, as_json: bool) -> None:
@@ -19,20 +19,33 @@ def trace(spec: str, a: str, b: str, seed: int, as_json: bool) -> None:
     if len(left) != len(right):
         raise FormatError(f"{len(left)} numbers in --a, {len(right)} in --b; allowed: equally many.\n  Write zeros.")
     found = gs.trace(left, right, spec, seed=seed)
-    say(json.dumps(found.to_dict(), indent=1) if as_json else str(found))
+    if as_json:
+        say_json(found.to_dict())
+    else:
+        say(str(found))
 
 
 def compare(
     spec_a: str, spec_b: str, shape: tuple[int, int, int], seed: int, spread: float, unit: str | None, as_json: bool
-) -> None:
-    """Prints how two specs differ on normal numbers of that shape."""
+) -> bool:
+    """Prints how two specs differ on normal numbers of that shape; whether all bits are equal."""
     m, k, n = shape
     if min(shape) < 1:
         raise FormatError(f"--shape {m} {k} {n}; allowed: M, K and N of 1 or more.\n  Give other numbers.")
+    needed, there = 4 * (2 * (m * k + k * n) + 4 * m * n), _memory()
+    if needed > there:
+        raise FormatError(
+            f"--shape {m} {k} {n}, which takes about {needed / 2**30:,.1f} GiB; allowed: what fits into the "
+            f"{there / 2**30:,.1f} GiB of this machine.\n  Give smaller numbers: outputs do not depend on one another."
+        )
     g = torch.Generator().manual_seed(seed)
     a, b = torch.randn(m, k, generator=g) * spread, torch.randn(k, n, generator=g) * spread
     found = gs.compare(spec_a, spec_b, a, b, seed=seed, unit=unit)
-    say(json.dumps(found.to_dict(), indent=1) if as_json else str(found))
+    if as_json:
+        say_json(found.to_dict())
+    else:
+        say(str(found))
+    return found.equal == found.elements
 
 
 def _numbers(text: str, option: str) -> list[float]:
@@ -40,3 +53,11 @@ def _numbers(text: str, option: str) -> list[float]:
     if not found:
         raise FormatError(f"{option} {text!r}; allowed: numbers separated by commas.\n  Give at least one.")
     return found
+
+
+def _memory() -> int:
+    """Bytes of memory; where the system does not say, more than any."""
+    try:
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (AttributeError, OSError, ValueError):
+        return 2**63

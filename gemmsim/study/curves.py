@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
 import gemmsim as gs
+from gemmsim._files import FileError, read_text
 from gemmsim.arithmetic import SpecError
 from gemmsim.formats import FormatError
 
 from .errors import StudyError
 
-__all__ = ["Curve", "curves", "output_format", "unit_roundoff"]
+__all__ = ["Curve", "curves", "labelled", "output_format", "unit_roundoff"]
 
 _LABEL = re.compile(r"[\w.+-]+")
 _LABELLED = re.compile(r"\s*(?P<label>[\w.+-]+)\s*=\s*(?P<spec>.+?)\s*$", re.DOTALL)
@@ -39,14 +40,16 @@ class Curve:
 
     def words(self) -> str:
         """What gives this curve on the command line: ``label = spec``, or the text alone where it is the label."""
-        return f"{self.label} = {self.spec}" if _LABEL.fullmatch(self.label) else self.label
+        alone = not _LABEL.fullmatch(self.label) and _means(self.label, self.spec)
+        return self.label if alone else f"{self.label} = {self.spec}"
 
 
 def curves(given: str | Iterable[str | Curve]) -> tuple[Curve, ...]:
     """The curves that ``given`` lists: each ``SPEC``, ``label = SPEC`` or ``@file`` with one of these in each line.
 
-    A spec without a colon is an accumulator, operands as given. Without a label, the text as given is one. In a file,
-    empty lines and whatever follows a # are left out.
+    A spec without a colon is an accumulator, operands as given. Without a label, the text as given is one. A label is
+    any text before an equals sign behind which a spec stands. In a file, in UTF-8 or with a byte order mark, empty
+    lines and whatever follows a # are left out.
 
     Raises:
         StudyError: a file that cannot be read, one label for two specs, none at all.
@@ -71,10 +74,10 @@ def _read(text: str) -> Iterable[Curve]:
         return
     path = Path(text[1:])
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
-        raise StudyError(f"cannot read accumulators from '{path}': {reason}.") from error
+        lines = read_text(path).splitlines()
+    except FileError as error:
+        allowed = f"; allowed: {error.allowed}" if error.allowed else "."
+        raise StudyError(f"cannot read accumulators from '{path}': {error.reason}{allowed}") from None
     for number, line in enumerate(lines, start=1):
         line = line.partition("#")[0].strip()
         if not line:
@@ -85,9 +88,41 @@ def _read(text: str) -> Iterable[Curve]:
             raise StudyError(f"'{path}' line {number}: {error}") from error
 
 
-def _curve(text: str) -> Curve:
+def labelled(text: str, read: Callable[[str], object]) -> tuple[str, str]:
+    """The label of ``text``, "" for none, and the spec, which ``read`` reads or raises SpecError or FormatError.
+
+    Where no part is a spec, they are what a label of letters, digits and ``_.+-`` leaves: the error of that is told.
+    """
+
+    def reads(part: str) -> bool:
+        try:
+            read(part)
+        except (SpecError, FormatError):
+            return False
+        return True
+
     match = _LABELLED.match(text)
-    label, spec = (match["label"], match["spec"]) if match else ("", text.strip())
+    if match and reads(match["spec"]):
+        return match["label"], match["spec"]
+    if not reads(text.strip()):
+        for at, letter in enumerate(text):
+            label, spec = text[:at].strip(), text[at + 1 :].strip()
+            if letter == "=" and label and reads(spec):
+                return label, spec
+        if match:
+            return match["label"], match["spec"]
+    return "", text.strip()
+
+
+def _means(text: str, spec: str) -> bool:
+    try:
+        return str(gs.GemmSpec.of(text)) == spec
+    except (SpecError, FormatError):
+        return False
+
+
+def _curve(text: str) -> Curve:
+    label, spec = labelled(text, gs.GemmSpec.of)
     value = gs.GemmSpec.of(spec)
     return Curve(label or spec.strip().removeprefix(":").strip(), str(value))
 

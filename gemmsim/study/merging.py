@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -63,7 +64,7 @@ def merge(folders: Iterable[str | Path], out: str | Path, *, study: Study | None
     if not parts:
         raise StudyError("no folder to merge. Name one or more, such as: gemmsim study merge shard_* --out whole.")
     path = Path(out)
-    if (path / "results.jsonl").is_file() and all(part.folder.resolve() != path.resolve() for part in parts):
+    if os.path.isfile(path / "results.jsonl") and all(part.folder.resolve() != path.resolve() for part in parts):
         parts.insert(0, _read(path))
     _refuse_strangers(parts)
     sets = [one for part in parts for one in part.parameters]
@@ -83,7 +84,7 @@ def merge(folders: Iterable[str | Path], out: str | Path, *, study: Study | None
 
 
 def _read(folder: Path) -> _Part:
-    if not (folder / "results.jsonl").is_file():
+    if not os.path.isfile(folder / "results.jsonl"):
         raise StudyError(f"no results in '{folder}' (looked for results.jsonl). Run the study there first.")
     named = owner(folder)
     if named is None:

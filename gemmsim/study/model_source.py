@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import os
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -67,7 +68,7 @@ def _module(name: str) -> Any:
 
 
 def _file(path: Path) -> Any:
-    if not path.is_file():
+    if not os.path.isfile(path):
         raise StudyError(
             f"there is no file '{path}'. Allowed: module:function or file.py:function, which gives the model."
         )

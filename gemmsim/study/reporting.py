@@ -6,9 +6,12 @@ The page is one file. It loads nothing: pictures stand in it as SVG, and its pol
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
+
+from gemmsim._files import read_text
 
 from .cells import Row
 from .errors import StudyError
@@ -47,7 +50,7 @@ def report(folders: Iterable[str | Path], out: str | Path) -> Path:
     counts = {word: sum(check["verdict"] == word for check in checks) for word in _ORDER}
     page = _template().render(studies=studies, checks=checks, counts=counts, symbols=SYMBOLS)
     path = Path(out)
-    if path.is_dir():
+    if os.path.isdir(path):
         raise StudyError(f"'{path}' is a folder; --out takes the file of the page, such as {path}/report.html.")
     make_folder(path.parent)
     try:
@@ -58,11 +61,11 @@ def report(folders: Iterable[str | Path], out: str | Path) -> Path:
 
 
 def _is_empty_study(folder: Path) -> bool:
-    return (folder / "study.json").is_file() and not (folder / "results.jsonl").is_file()
+    return os.path.isfile(folder / "study.json") and not os.path.isfile(folder / "results.jsonl")
 
 
 def _with_results(folder: Path) -> list[Path]:
-    if not (folder / "results.jsonl").is_file() and folder.is_dir():
+    if not os.path.isfile(folder / "results.jsonl") and os.path.isdir(folder):
         inside = sorted(path.parent for path in folder.glob("*/results.jsonl"))
         if inside:
             return inside
@@ -167,10 +170,10 @@ def _picture(path: Path, prefix: str, title: str, description: str) -> Any:
 
 def _json(path: Path, kind: type, default: Any) -> Any:
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        return default
-    except (OSError, ValueError) as error:
+        found = json.loads(read_text(path))
+    except (ValueError, RecursionError) as error:
+        if not os.path.exists(path):
+            return default
         raise StudyError(f"'{path}' is damaged ({error}). Run the study again: that writes it anew.") from error
     entries = found if isinstance(found, list) else []
     if not isinstance(found, kind) or not all(isinstance(entry, dict) for entry in entries):

@@ -19,6 +19,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from gemmsim._files import FileError, read_text
+
 from .cells import Row, digest
 from .errors import StudyError
 from .files import atomic_write_text, make_folder, writing
@@ -208,12 +210,14 @@ def owner(folder: Path) -> dict[str, Any] | None:
     """
     path = folder / "study.json"
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
+        found = json.loads(read_text(path))
         if isinstance(found["study"], str) and "schema" in found and isinstance(found.get("parameters", []), list):
             return dict(found)
-    except FileNotFoundError:
-        return None
-    except (OSError, ValueError, KeyError, TypeError):
+    except FileError as error:
+        if not os.path.exists(path):
+            return None
+        raise StudyError(f"{error}. Remove it if you know whose folder it is, then give the command again.") from None
+    except (ValueError, KeyError, TypeError, RecursionError):
         pass
     raise StudyError(f"'{path}' is damaged. Remove it if you know whose folder it is, then give the command again.")
 
@@ -231,7 +235,7 @@ def load_rows(folder: str | Path) -> list[Row]:
         StudyError: when the folder holds no results, or those of another version.
     """
     path = Path(folder) / "results.jsonl"
-    if not path.is_file():
+    if not os.path.isfile(path):
         raise StudyError(f"no results in '{folder}' (looked for results.jsonl). Run the study first.")
     return read_rows(path.parent)[0]
 
@@ -291,7 +295,7 @@ def _examine(path: Path, *, keep_cut_line: bool = False) -> tuple[list[Row], lis
 def _read(line: str) -> tuple[Row | None, str]:
     try:
         row = json.loads(line)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None, "not complete JSON"
     if not isinstance(row, dict) or not isinstance(row.get("cell"), str):
         return None, "not a result row"

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
 import gemmsim as gs
 
+from .curves import labelled
 from .errors import StudyError
 
 __all__ = ["Template", "formats", "register_of", "templates"]
 
-_LABELLED = re.compile(r"\s*(?P<label>[\w.+-]+)\s*=\s*(?P<text>.+?)\s*$", re.DOTALL)
 _PLACE = "{}"
 
 
@@ -64,8 +63,8 @@ def templates(given: Any, name: str) -> tuple[Template, ...]:
 def _template(entry: Any, name: str) -> Template:
     if not isinstance(entry, str):
         raise StudyError(f"{name} has {entry!r}; allowed: text such as 'chunk16 = chunked(16, {{}})'.")
-    match = _LABELLED.match(entry)
-    return Template(match["label"], match["text"]) if match else Template(entry.strip(), entry.strip())
+    label, text = labelled(entry, lambda part: Template("", part).spec("e5m2"))
+    return Template(label or text, text)
 
 
 def formats(given: Any, name: str) -> tuple[str, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -61,8 +62,10 @@ class TensorFile:
         suffix = self.path.suffix.lower()
         if suffix not in _SUFFIXES:
             raise StudyError(f"cannot read a tensor from '{self.path}'; allowed: {', '.join(_SUFFIXES)}.")
-        if not self.path.is_file():
-            there = sorted(p.name for p in self.path.parent.glob(f"*{suffix}")) if self.path.parent.is_dir() else []
+        if not os.path.isfile(self.path):
+            there = (
+                sorted(p.name for p in self.path.parent.glob(f"*{suffix}")) if os.path.isdir(self.path.parent) else []
+            )
             raise StudyError(
                 f"there is no file '{self.path}'.{nearest(self.path.name, there)} Allowed: {', '.join(_SUFFIXES)}, by "
                 "a whole path or one from the current folder."
@@ -132,7 +135,7 @@ def tensor_shapes(path: Path) -> dict[str, tuple[int, ...]]:
     Raises:
         StudyError: no such file, or another kind of file.
     """
-    if not path.is_file():
+    if not os.path.isfile(path):
         raise StudyError(
             f"there is no file '{path}'. Allowed: a .safetensors file of captured operands; gemmsim.capture and "
             "study.capture_layers write one."

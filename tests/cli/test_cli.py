@@ -38,7 +38,7 @@ from gemmsim.cli import main
 assert not gc.get_freeze_count()
 for enabled in (True, False):
     (gc.enable if enabled else gc.disable)()
-    sys.argv = ["gemmsim", "--version"]
+    sys.argv = ["gemmsim", "explain", ":fp32"]
     try:
         main()
     except SystemExit as done:

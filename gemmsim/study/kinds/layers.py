@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -126,7 +127,7 @@ class Layers(Kind[LayersParameters]):
         path = Path(part.captured)
         if part.model:
             path = folder / f"operands-{digest([part.model, part.layers, part.role])}.safetensors"
-            if not path.is_file():
+            if not os.path.isfile(path):
                 source = self._model(part)
                 names = list(self._layers(part))
                 capture_layers(source.model, source.inputs, path, layers=names, roles=part.role, loss=source.loss)

@@ -1,0 +1,84 @@
+"""How commands look and read their words: lists of commands that are not cut, programs with options of their own."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from typer.core import TyperCommand, TyperGroup
+
+__all__ = ["HELP", "Group", "Program", "Run"]
+
+#: Settings of every command: both ways to ask for help.
+HELP = {"help_option_names": ["-h", "--help"]}
+
+
+class Group(TyperGroup):
+    """Commands listed with the whole first paragraph of their help, and help where none is named."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """No words mean --help, exit code 0."""
+        return super().parse_args(ctx, args or ["--help"])
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """One entry for each command, on as many lines as it takes."""
+        rows = []
+        for name in self.list_commands(ctx):
+            command = self.get_command(ctx, name)
+            if command is not None and not command.hidden:
+                rows.append((name, " ".join((command.help or "").partition("\n\n")[0].split())))
+        if rows:
+            with formatter.section("Commands"):
+                formatter.write_dl(rows)
+
+
+class Program(TyperCommand):
+    """A command that runs a program: what follows the program's name is the program's own."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """The options before the program are ours."""
+        valued = {name for option in self.params if not getattr(option, "is_flag", True) for name in option.opts}
+        return super().parse_args(ctx, _closed(args, valued))
+
+    def collect_usage_pieces(self, ctx: Any) -> list[str]:
+        """What stands behind the command's name in the line of usage."""
+        return ["[OPTIONS]", "(SCRIPT | -m MODULE) [ARGUMENTS]..."]
+
+
+def _closed(args: Sequence[str], valued: set[str]) -> list[str]:
+    """``args`` with the word that ends options behind ours."""
+    at = 0
+    while at < len(args):
+        word = args[at]
+        if word == "--":
+            return list(args)
+        if word.startswith("-m") or not word.startswith("-") or word == "-":
+            end = at + (2 if word == "-m" else 1 if word.startswith("-m") else 0)
+            return [*args[:end], "--", *args[end:]]
+        at += 2 if word in valued else 1
+    return list(args)
+
+
+class Run(TyperCommand):
+    """``study run``, whose further options are those of the kind it names: --help shows them."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """What is no option of every run is left to the kind."""
+        ctx.meta["gemmsim.words"] = tuple(args)
+        return super().parse_args(ctx, args)
+
+    def collect_usage_pieces(self, ctx: Any) -> list[str]:
+        """What stands behind the command's name in the line of usage."""
+        return ["NAME|KIND", "[OPTIONS]", "[PARAMETERS]..."]
+
+    def format_epilog(self, ctx: Any, formatter: Any) -> None:
+        """The parameters of the kind that was named."""
+        words = ctx.meta.get("gemmsim.words", ())
+        if all(word.startswith("-") for word in words):
+            return
+        from .study_options import parameters_of
+
+        kind, rows = parameters_of(words)
+        if rows:
+            with formatter.section(f"Parameters of {kind}"):
+                formatter.write_dl(rows)

@@ -1,0 +1,131 @@
+"""Tables of studies, as wide as the terminal or as COLUMNS says and no wider, with nothing cut off."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from gemmsim import study
+
+from .console import console, say
+
+__all__ = ["show_checks", "show_study_table", "show_verdicts"]
+
+_NAMES = 0.5  # of the width, for columns that say what a row is
+
+
+def show_study_table(table: Any) -> None:
+    """A table; one that is too wide as several with the same rows and the same first columns, words folded."""
+    out = console()
+    if not isinstance(table, Table):
+        out.print(table)
+        return
+    for column in table.columns:
+        column.overflow = "fold"
+    if _width(out, table) <= out.width:
+        out.print(table)
+        return
+    names = [at for at, column in enumerate(table.columns) if column.justify == "left"]
+    values = [at for at in range(len(table.columns)) if at not in names]
+    parts = list(_parts(out, table, names, values)) if names and values else [names or values]
+    for number, chosen in enumerate(parts):
+        title = None if number else table.title
+        caption = table.caption if number == len(parts) - 1 else None
+        out.print(_part(out, table, chosen, names if values else [], title, caption))
+
+
+def _width(out: Console, table: Table) -> int:
+    """What the table takes to have each cell on one line; title and caption fold by themselves."""
+    bare = _columns(table, range(len(table.columns)))
+    return out.measure(bare, options=out.options.update(max_width=10_000)).maximum
+
+
+def _columns(table: Table, chosen: Sequence[int]) -> Table:
+    part = Table(title_justify="left", caption_justify="left", box=table.box, show_header=table.show_header)
+    for at in chosen:
+        column = table.columns[at]
+        part.add_column(column.header, justify=column.justify, overflow="fold")
+    for cells in zip(*(table.columns[at].cells for at in chosen), strict=True):
+        part.add_row(*cells)
+    return part
+
+
+def _part(out: Console, table: Table, chosen: Sequence[int], names: Sequence[int], title: Any, caption: Any) -> Table:
+    part = _columns(table, chosen)
+    part.title, part.caption = title, caption
+    for at, column in zip(chosen, part.columns, strict=True):
+        if at in names:
+            column.max_width = max(8, int(out.width * _NAMES) // len(names))
+        elif names:
+            column.no_wrap = True
+    return part
+
+
+def _parts(out: Console, table: Table, names: Sequence[int], values: Sequence[int]) -> Iterator[list[int]]:
+    """``values`` in groups that fit beside ``names``, at least one each."""
+    group: list[int] = []
+    for at in values:
+        wider = _part(out, table, [*names, *group, at], names, None, None)
+        if group and out.measure(wider, options=out.options.update(max_width=10_000)).maximum > out.width:
+            yield [*names, *group]
+            group = []
+        group.append(at)
+    yield [*names, *group]
+
+
+def show_verdicts(verdicts: Sequence[study.Verdict]) -> None:
+    """What became of each check, and below where the expected numbers come from, each place once."""
+    if not verdicts:
+        return
+    places = _Places()
+    table = Table(title="checks", title_justify="left")
+    for heading in ("verdict", "rows and value", "found", "published", "source"):
+        table.add_column(heading, overflow="fold")
+    for verdict in verdicts:
+        wanted = verdict.expectation
+        table.add_row(
+            verdict.word, wanted.words(), verdict.found(), wanted.published, places.source(wanted.source, wanted.place)
+        )
+    console().print(table)
+    places.show()
+    count = sum(verdict.ok is True for verdict in verdicts)
+    say(f"{count} of {len(verdicts)} checks pass.")
+
+
+def show_checks(expected: Sequence[study.Expectation]) -> None:
+    """What a study's rows are expected to show, and below where that comes from, each place once."""
+    if not expected:
+        return
+    places = _Places()
+    table = Table(title="checks", title_justify="left")
+    for heading in ("rows and value", "published", "source"):
+        table.add_column(heading, overflow="fold")
+    for entry in expected:
+        table.add_row(entry.words(), entry.published, places.source(entry.source, entry.place))
+    console().print(table)
+    places.show()
+
+
+class _Places:
+    """Citations and remarks, which are the parts of a place, by number in the order of their first use."""
+
+    def __init__(self) -> None:
+        self.numbers: dict[str, int] = {}
+
+    def source(self, source: str, place: str) -> Any:
+        """``source`` with the numbers of ``place``."""
+        if not place:
+            return source
+        numbers = [self.numbers.setdefault(part, len(self.numbers) + 1) for part in place.split("; ")]
+        return Text(f"{source} [{', '.join(map(str, numbers))}]")
+
+    def show(self) -> None:
+        """One paragraph each."""
+        for place, number in self.numbers.items():
+            mark = f"[{number}] "
+            say(textwrap.fill(place, max(20, console().width), initial_indent=mark, subsequent_indent=" " * len(mark)))
