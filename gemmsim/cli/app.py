@@ -53,9 +53,7 @@ def root(
 
 @app.command("formats", context_settings=HELP)
 def formats_command(
-    name: Annotated[
-        str | None, typer.Argument(metavar="[NAME]", help="One format, such as e4m3 or fixed(8,4).")
-    ] = None,
+    name: Annotated[str | None, typer.Argument(metavar="NAME", help="One format, such as e4m3 or fixed(8,4).")] = None,
     codes: Annotated[
         bool, typer.Option("--codes", help="List every code and its value (formats of 8 bits or fewer).")
     ] = False,
@@ -82,19 +80,28 @@ def explain_command(spec: SpecArgument, as_json: AsJson = False) -> None:
 
 @app.command("bits", context_settings=HELP)
 def bits_command(
-    arch: Annotated[str, typer.Option("--arch", help="volta .. rtx_blackwell, cdna1 .. cdna3.")],
-    a: Annotated[str, typer.Option("--a", help="Numbers separated by commas: 1.5, 0x1p-3, 2^-13, 1.5*2^-25.")],
-    b: Annotated[str, typer.Option("--b", help="As many numbers.")],
-    c: Annotated[str, typer.Option("--c", help="The addend.")] = "0",
+    arch: Annotated[str, typer.Option("--arch", metavar="ARCH", help="volta .. rtx_blackwell, cdna1 .. cdna3.")],
+    a: Annotated[
+        str, typer.Option("--a", metavar="NUMBERS", help="Numbers separated by commas: 1.5, 0x1p-3, 2^-13, 1.5*2^-25.")
+    ],
+    b: Annotated[str, typer.Option("--b", metavar="NUMBERS", help="As many numbers.")],
+    c: Annotated[str, typer.Option("--c", metavar="NUMBER", help="The addend.")] = "0",
     op: Annotated[
-        str | None, typer.Option("--op", help="mma, wgmma, tcgen05, mfma, mxf4nvf4, ...: its largest k.")
+        str | None,
+        typer.Option("--op", metavar="NAME", help="mma, wgmma, tcgen05, mfma, mxf4nvf4, ...: its largest k."),
     ] = None,
-    format_a: Annotated[str | None, typer.Option("--in", help="Format of a, and of b.")] = None,
-    format_b: Annotated[str | None, typer.Option("--in-b", help="Format of b, if it differs.")] = None,
-    out: Annotated[str, typer.Option("--out", help="Format of c and the result.")] = "f32",
-    instruction: Annotated[str | None, typer.Option("--instruction", help="A full name, instead of --op.")] = None,
-    scale_a: Annotated[str, typer.Option("--scale-a", help="Block scales of a, where the instruction has some.")] = "",
-    scale_b: Annotated[str, typer.Option("--scale-b", help="Block scales of b.")] = "",
+    format_a: Annotated[str | None, typer.Option("--in", metavar="FORMAT", help="Format of a, and of b.")] = None,
+    format_b: Annotated[
+        str | None, typer.Option("--in-b", metavar="FORMAT", help="Format of b, if it differs.")
+    ] = None,
+    out: Annotated[str, typer.Option("--out", metavar="FORMAT", help="Format of c and the result.")] = "f32",
+    instruction: Annotated[
+        str | None, typer.Option("--instruction", metavar="NAME", help="A full name, instead of --op.")
+    ] = None,
+    scale_a: Annotated[
+        str, typer.Option("--scale-a", metavar="NUMBERS", help="Block scales of a, where the instruction has some.")
+    ] = "",
+    scale_b: Annotated[str, typer.Option("--scale-b", metavar="NUMBERS", help="Block scales of b.")] = "",
     codes: Annotated[bool, typer.Option("--codes", help="All numbers are raw codes in hexadecimal.")] = False,
 ) -> None:
     """One dot product of a matrix instruction, step by step: exponents, shifts, what is cut off, the register."""
@@ -107,9 +114,11 @@ def bits_command(
 @app.command("trace", context_settings=HELP)
 def trace_command(
     spec: SpecArgument,
-    a: Annotated[str, typer.Option("--a", help="Numbers separated by commas: 1.5, 0x1p-3, 2^-13, 1.5*2^-25.")],
-    b: Annotated[str, typer.Option("--b", help="As many numbers.")],
-    seed: Annotated[int, typer.Option("--seed", help="Seed of the random bits.")] = 0,
+    a: Annotated[
+        str, typer.Option("--a", metavar="NUMBERS", help="Numbers separated by commas: 1.5, 0x1p-3, 2^-13, 1.5*2^-25.")
+    ],
+    b: Annotated[str, typer.Option("--b", metavar="NUMBERS", help="As many numbers.")],
+    seed: Annotated[int, typer.Option("--seed", metavar="N", help="Seed of the random bits.")] = 0,
     as_json: AsJson = False,
 ) -> None:
     """One sum of products under any accumulator, step by step: what is multiplied, rounded and added, to what value."""
@@ -121,12 +130,18 @@ def trace_command(
 
 @app.command("compare", context_settings=HELP)
 def compare_command(
-    spec_a: Annotated[str, typer.Argument(metavar="SPEC", help='Such as "e4m3 : fp32".')],
-    spec_b: Annotated[str, typer.Argument(metavar="SPEC", help="Another one.")],
-    shape: Annotated[tuple[int, int, int], typer.Option("--shape", help="M K N of the product.")] = (32, 256, 32),
-    seed: Annotated[int, typer.Option("--seed", help="Seed of the operands and of the random bits.")] = 0,
-    spread: Annotated[float, typer.Option("--spread", help="Standard deviation of the operands.")] = 1.0,
-    unit: Annotated[str | None, typer.Option("--unit", help="Format whose units in the last place count.")] = None,
+    spec_a: Annotated[str, typer.Argument(metavar="SPEC_A", help='Such as "e4m3 : fp32".')],
+    spec_b: Annotated[str, typer.Argument(metavar="SPEC_B", help="Another one.")],
+    shape: Annotated[tuple[int, int, int], typer.Option("--shape", metavar="M K N", help="Of the product.")] = (
+        32,
+        256,
+        32,
+    ),
+    seed: Annotated[int, typer.Option("--seed", metavar="N", help="Seed of the operands and of the random bits.")] = 0,
+    spread: Annotated[float, typer.Option("--spread", metavar="X", help="Standard deviation of the operands.")] = 1.0,
+    unit: Annotated[
+        str | None, typer.Option("--unit", metavar="FORMAT", help="Format whose units in the last place count.")
+    ] = None,
     check: Annotated[bool, typer.Option("--check", help="Exit code 1 if any bits differ, as cmp has.")] = False,
     as_json: AsJson = False,
 ) -> None:
@@ -228,9 +243,12 @@ def env_command(
 @kernels_app.command("compile", context_settings=HELP)
 def kernels_compile(
     arch: Annotated[
-        list[str], typer.Option("--arch", help="GPU architecture, such as sm_80 or sm_90a. May be repeated.")
+        list[str],
+        typer.Option("--arch", metavar="ARCH", help="GPU architecture, such as sm_80 or sm_90a. May be repeated."),
     ],
-    families: Annotated[list[str] | None, typer.Argument(help="Kernel families, such as cast.")] = None,
+    families: Annotated[
+        list[str] | None, typer.Argument(metavar="FAMILY", help="Kernel families, such as cast.")
+    ] = None,
     everything: Annotated[bool, typer.Option("--all", help="Every family.")] = False,
 ) -> None:
     """Compile the listed kernels into the cache, so that first calls on a GPU find them there."""

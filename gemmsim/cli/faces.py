@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 from typer.core import TyperCommand, TyperGroup
@@ -45,12 +44,12 @@ class Program(TyperCommand):
         return ["[OPTIONS]", "(SCRIPT | -m MODULE) [ARGUMENTS]..."]
 
 
-def _closed(args: Sequence[str], valued: set[str]) -> list[str]:
+def _closed(args: list[str], valued: set[str]) -> list[str]:
     """``args`` with the word that ends options behind ours."""
     at = 0
     while at < len(args):
         word = args[at]
-        if word == "--":
+        if word == "--" or args[at:] == ["-m"]:
             return list(args)
         if word.startswith("-m") or not word.startswith("-") or word == "-":
             end = at + (2 if word == "-m" else 1 if word.startswith("-m") else 0)

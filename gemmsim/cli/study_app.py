@@ -101,7 +101,7 @@ def study_plot(name: StudyName, out: OutFolder) -> None:
 
 @study_app.command("report", context_settings=HELP)
 def study_report(
-    folders: Annotated[list[Path], typer.Argument(metavar="DIR...", help="Folders of results, or a folder of them.")],
+    folders: Annotated[list[Path], typer.Argument(metavar="DIR", help="Folders of results, or a folder of them.")],
     out: Annotated[Path, typer.Option("--out", metavar="FILE", help="The page, such as report.html.")],
 ) -> None:
     """One HTML page of finished studies: verdicts first, then findings, pictures and numbers. It loads nothing."""
@@ -113,7 +113,9 @@ def study_report(
 
 @study_app.command("merge", context_settings=HELP)
 def study_merge(
-    folders: Annotated[list[Path], typer.Argument(help="Folders of one study: shards, or runs on several machines.")],
+    folders: Annotated[
+        list[Path], typer.Argument(metavar="DIR", help="Folders of one study: shards, or runs on several machines.")
+    ],
     out: OutFolder,
 ) -> None:
     """Join folders of one study: the newest row of each cell, then table, pictures and verdicts of the whole."""
@@ -125,12 +127,19 @@ def study_merge(
 
 @study_app.command("export", context_settings=HELP)
 def study_export(
-    folder: Annotated[Path, typer.Argument(help="Folder of the results.")],
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Folder of the results.")],
     to: Annotated[
-        str, typer.Option("--to", help="csv; parquet (needs gemmsim[table]); hex: for a test bench ($readmemh).")
+        str,
+        typer.Option(
+            "--to", metavar="FORM", help="csv; parquet (needs gemmsim[table]); hex: for a test bench ($readmemh)."
+        ),
     ],
-    out: Annotated[Path | None, typer.Option("--out", help="File, of hex a folder; by default in the folder.")] = None,
-    cells: Annotated[list[str] | None, typer.Option("--cell", help="Key of a cell. May be repeated.")] = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", metavar="PATH", help="File, of hex a folder; by default in the folder.")
+    ] = None,
+    cells: Annotated[
+        list[str] | None, typer.Option("--cell", metavar="KEY", help="Key of a cell. May be repeated.")
+    ] = None,
 ) -> None:
     """Results for other programs: a table, or operands, spec and expected bits of each product."""
     with user_errors():

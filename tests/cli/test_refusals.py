@@ -1,0 +1,185 @@
+"""What the machine or a file refuses is one message and exit code 1 or 2, never a traceback."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from support import ROOT
+from typer.testing import CliRunner
+
+from gemmsim._files import LIMIT, FileError, read_text
+from gemmsim.cli.app import app
+from gemmsim.cli.console import plain
+
+
+def told(*words: str, code: int, said: str) -> None:
+    result = CliRunner().invoke(app, list(words))
+    assert result.exit_code == code, result.output
+    assert result.stderr.startswith("error: ") and said in result.stderr and "Traceback" not in result.output
+
+
+def test_products_that_no_memory_holds():
+    told("compare", ":fp32", ":bf16", "--shape", "99999999999", "1", "99999999999", code=2, said="GiB")
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (MemoryError(), "not enough memory"),
+        (RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried 8 bytes"), "not enough memory: Default"),
+        (OSError(28, "No space left on device"), "No space left"),
+        (OSError(36, "File name too long", "x"), "'x': File name too long"),
+        (RecursionError(), "nested too deeply"),
+    ],
+)
+def test_what_the_machine_refuses_is_exit_code_1(error, said, monkeypatch):
+    from gemmsim.cli import trace
+
+    def refuse(*_: object) -> bool:
+        raise error
+
+    monkeypatch.setattr(trace, "compare", refuse)
+    told("compare", ":fp32", ":fp32", code=1, said=said)
+
+
+def test_faults_of_ours_keep_their_traceback(monkeypatch):
+    from gemmsim.cli import trace
+
+    monkeypatch.setattr(trace, "compare", lambda *_: [][1])
+    assert isinstance(CliRunner().invoke(app, ["compare", ":fp32", ":fp32"]).exception, IndexError)
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="/dev/full is Linux's")
+@pytest.mark.parametrize(
+    "words", [["formats"], ["formats", "--json"], ["--help"], ["--version"], ["study", "run", "-h"]]
+)
+def test_a_full_disk_is_one_line(words):
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "gemmsim", *words], cwd=ROOT, stdout=full, stderr=subprocess.PIPE, text=True
+        )
+    assert (done.returncode, done.stderr) == (1, "error: No space left on device\n")
+
+
+def test_output_that_is_closed_or_not_read():
+    command = f"{sys.executable} -m gemmsim formats"
+    closed = subprocess.run(f"{command} >&-", shell=True, cwd=ROOT, capture_output=True, text=True)
+    unread = subprocess.run(f"{command} | head -1", shell=True, cwd=ROOT, capture_output=True, text=True)
+    assert closed.stderr == unread.stderr == "" and unread.stdout.startswith("name")
+
+
+LONG = "n" * 300
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("study", "report", LONG, "--out", "r.html"),
+        ("study", "merge", LONG, "--out", "m"),
+        ("study", "plot", "growth", "--out", LONG),
+        ("study", "export", LONG, "--to", "csv"),
+        ("study", "run", "gemm", "--a", f"{LONG}.npy", "--b", "x.npy", "--out", "o"),
+        ("study", "run", "growth", "--acc", f"@{LONG}", "--out", "o"),
+        ("study", "run", "growth", "--out", LONG),
+        ("emulate", "--spec", ":bf16", LONG),
+        ("emulate", "--config", LONG, "x.py"),
+    ],
+    ids=lambda words: " ".join(words).replace(LONG, "LONG"),
+)
+def test_names_that_no_file_has(words, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    told(*words, code=2, said="n" * 255)
+
+
+DEEP = "[" * 5000 + "]" * 5000
+
+
+def test_nesting_without_end(tmp_path):
+    (tmp_path / "results.jsonl").write_text(DEEP + "\n")
+    (tmp_path / "study.json").write_text(DEEP)
+    told("study", "plot", "growth", "--out", str(tmp_path), code=2, said="study.json' is damaged")
+    told("study", "merge", str(tmp_path), "--out", str(tmp_path / "m"), code=2, said="study.json' is damaged")
+    told("study", "report", str(tmp_path), "--out", str(tmp_path / "r.html"), code=2, said="holds no intact row")
+    told("study", "run", "growth", "--limit", "1", "--out", str(tmp_path), code=2, said="study.json' is damaged")
+    (tmp_path / "deep.json").write_text(DEEP)
+    (tmp_path / "p.py").write_text("")
+    program = str(tmp_path / "p.py")
+    told("emulate", "--config", str(tmp_path / "deep.json"), program, code=2, said="is no JSON")
+    pytest.importorskip("yaml")
+    (tmp_path / "deep.yaml").write_text(DEEP)
+    told("emulate", "--config", str(tmp_path / "deep.yaml"), program, code=2, said="is no YAML")
+
+
+def test_modules_that_are_not_there_and_those_that_import_none(tmp_path, monkeypatch):
+    told("emulate", "--spec", ":bf16", "-m", "no.such.module", code=2, said="allowed: a module that Python finds")
+    (tmp_path / "wants.py").write_text("import no_such_module\n")
+    monkeypatch.chdir(tmp_path)
+    result = CliRunner().invoke(app, ["emulate", "--spec", ":bf16", "-m", "wants"])
+    assert isinstance(result.exception, ModuleNotFoundError)  # the program's own
+
+
+def test_a_report_that_cannot_be_written(tmp_path):
+    (tmp_path / "p.py").write_text("print(7)")
+    told("audit", "--json", str(tmp_path / "no" / "r.json"), str(tmp_path / "p.py"), code=2, said="cannot write")
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/zero"), reason="/dev/zero is Unix's")
+def test_files_without_end():
+    told("study", "run", "growth", "--acc", "@/dev/zero", "--out", "o", code=2, said=f"more than {LIMIT:,} bytes")
+    told("emulate", "--config", "/dev/zero", __file__, code=2, said=f"more than {LIMIT:,} bytes")
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "utf-32", "utf-16-be"])
+def test_text_in_the_encodings_of_other_tools(encoding, tmp_path):
+    path = tmp_path / "x.txt"
+    mark = "\ufeff" if encoding.endswith("be") else ""
+    path.write_bytes((mark + "é\nx").encode(encoding))
+    assert read_text(path) == "é\nx"
+
+
+def test_the_limit_of_files(tmp_path):
+    path = tmp_path / "x.txt"
+    path.write_text("12345")
+    assert read_text(path, 5) == "12345"
+    with pytest.raises(FileError, match="it has more than 4 bytes; allowed: shorter files"):
+        read_text(path, 4)
+    for name, reason in ((path / "inside", "Not a directory"), (Path("a\0b"), "null")):
+        with pytest.raises(FileError, match=reason) as caught:
+            read_text(name)
+        assert caught.value.allowed == ""
+
+
+def test_accumulators_with_a_byte_order_mark(tmp_path):
+    for encoding in ("utf-8-sig", "utf-16"):
+        (tmp_path / "acc.txt").write_text("e5m10\nwide = bf16\n", encoding=encoding)
+        words = [
+            "study",
+            "run",
+            "growth",
+            "--acc",
+            f"@{tmp_path / 'acc.txt'}",
+            "--K",
+            "8",
+            "--out",
+            "o",
+            "--dry-run",
+            "--json",
+        ]
+        result = CliRunner().invoke(app, words)
+        labels = {cell["label"] for cell in json.loads(result.stdout)["cells"]}
+        assert {"e5m10", "wide"} <= labels
+
+
+def test_values_for_json():
+    class Other:
+        def __str__(self) -> str:
+            return "other"
+
+    inf = float("inf")
+    given = {"a": (1.5, inf, -inf, float("nan")), 2: [None, True, "x", Other()]}
+    assert plain(given) == {"a": [1.5, "inf", "-inf", "nan"], "2": [None, True, "x", "other"]}
