@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 from .._lazy import exports
 
 if TYPE_CHECKING:
+    from .context import emulate as emulate
     from .growing import CaptureError as CaptureError
     from .later import carry as carry
     from .later import checkpoint_contexts as checkpoint_contexts
     from .mode import Emulation as Emulation
-    from .mode import emulate as emulate
     from .modules import Arithmetic as Arithmetic
     from .modules import arithmetic_of as arithmetic_of
     from .modules import convert as convert
@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from .rules import ConfigError as ConfigError
     from .rules import Rule as Rule
     from .runs import DryRunError as DryRunError
+    from .state import load_state_dict as load_state_dict
+    from .state import state_dict as state_dict
     from .stream import capture as capture
 else:
     __getattr__, __dir__ = exports(__name__, star_modules=False)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import inspect
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from functools import wraps
 from threading import local
 from typing import Any, NamedTuple
@@ -51,47 +51,44 @@ _GENERATORS = ("_checkpoint_without_reentrant_generator_impl", "_checkpoint_with
 
 _COMPILES = "setup_compilation_env"
 
-#: Arithmetics of converted models that draw random bits: each knows its ``counter``.
+#: Arithmetics of converted models that draw random bits.
 OWNERS: WeakSet[Any] = WeakSet()
 
 
 class Snapshot(NamedTuple):
-    """What held at one moment: the emulation in force, if there was one, its places, counters of converted models."""
+    """What held at one moment: the emulation in force, if there was one, its places, the steps of converted models."""
 
     mode: Any
     places: Places | None
-    counters: tuple[tuple[Any, Tensor], ...]
+    marks: tuple[tuple[Any, Any], ...]
 
     @classmethod
     def take(cls) -> Snapshot | None:
         """Of this thread; None where nothing is emulated."""
         mode = current()
-        counters = tuple((owner, owner.counter) for owner in OWNERS) if OWNERS else ()
+        marks = tuple((owner, owner.mark()) for owner in OWNERS) if OWNERS else ()
         if mode is None:
-            return cls(None, None, counters) if counters else None
-        return cls(mode, None if mode.places is None else mode.places.copy(), counters)
+            return cls(None, None, marks) if marks else None
+        return cls(mode, None if mode.places is None else mode.places.copy(), marks)
 
     @contextmanager
-    def restored(self) -> Iterator[None]:
-        """The program under what held then; what holds now holds again afterwards."""
-        now = [(owner, owner.counter) for owner, _ in self.counters]
-        for owner, counter in self.counters:
-            owner.counter = counter
+    def restored(self, fresh: bool = False) -> Iterator[None]:
+        """The program under what held then; what holds now holds again afterwards. ``fresh``: for calls that are no
+        repetition, which take steps of their own."""
         # Where a backward pass runs inside its context, that context counts no step for what runs again.
         waiting = [m for m in torch.overrides._get_current_function_mode_stack() if isinstance(m, Placed)]
         for mode in waiting:
             mode.paused += 1
         try:
-            if self.mode is None:
+            with ExitStack() as stack:
+                for owner, mark in () if fresh else self.marks:
+                    stack.enter_context(owner.repeating(mark))
+                if self.mode is not None:
+                    stack.enter_context(self.mode.at(None if self.places is None else self.places.copy(fresh)))
                 yield
-            else:
-                with self.mode.at(None if self.places is None else self.places.copy()):
-                    yield
         finally:
             for mode in waiting:
                 mode.paused -= 1
-            for owner, counter in now:
-                owner.counter = counter
 
 
 def current() -> Any:
@@ -145,24 +142,38 @@ def _nothing() -> Iterator[None]:
 
 
 def carry(function: Callable[..., Any]) -> Callable[..., Any]:
-    """``function`` that runs in the context of this moment, in whichever thread: new threads inherit none."""
-    taken = Snapshot.take()
-    if taken is None:
-        return function
+    """``function`` that runs in the context of this moment, in whichever thread: new threads inherit none.
 
+    Its calls of models take steps of random bits like others of that config and seed.
+    """
+    taken = Snapshot.take()
+    return function if taken is None else _carried(function, taken, True)
+
+
+def _carried(function: Callable[..., Any], taken: Snapshot, fresh: bool) -> Callable[..., Any]:
     def carried(*args: Any, **kwargs: Any) -> Any:
-        with taken.restored():
+        with taken.restored(fresh):
             return function(*args, **kwargs)
 
     return carried
 
 
 def _replace_replicas(original: Any) -> Any:
-    """``DataParallel`` whose threads run in the context."""
+    """``DataParallel`` whose threads run in the context, all of them in its next step."""
 
     @wraps(original)
     def parallel_apply(self: Any, replicas: Any, *args: Any, **kwargs: Any) -> Any:
-        return original(self, [carry(replica) for replica in replicas], *args, **kwargs)
+        taken, mode = Snapshot.take(), current()
+        if taken is None:
+            return original(self, replicas, *args, **kwargs)
+        carried = [_carried(replica, taken, False) for replica in replicas]
+        if mode is not None and mode.places is not None:
+            mode.places.next_step()
+        modules = list(self.module.modules()) if OWNERS else []
+        for owner in OWNERS:
+            if any(module.__dict__.get("_gemmsim") is owner for module in modules):
+                owner.advance()
+        return original(self, carried, *args, **kwargs)
 
     return parallel_apply
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import inspect
 import sys
+import warnings
 from collections.abc import Callable, Sequence
-from functools import lru_cache, wraps
+from functools import lru_cache
 from hashlib import sha256
-from threading import get_ident
 from typing import Any
 
 import torch
@@ -15,8 +14,6 @@ from torch import Tensor, nn
 from torch._ops import HigherOrderOperator
 
 from gemmsim.ops import subnormals
-from gemmsim.ops.errors import SeedError, message
-from gemmsim.ops.seeds import check_seed
 from gemmsim.ops.tracing import assume_constant_result
 
 from . import (  # noqa: F401  # they fill tables
@@ -36,134 +33,15 @@ from . import (  # noqa: F401  # they fill tables
     replaced,
     scaled,
 )
-from .blame import is_from
 from .casts import untouched
 from .compiled import raised
-from .inside import text_inside
 from .operands import are_ours, handlers_of
 from .places import Placed, Places, await_first, path_running, paths_of, unwatch, watch
-from .rules import Config, ConfigError, ConfigLike, config_of, formats_at, needs_of, problem, reachable, text_of
+from .rules import ConfigError, formats_at, needs_of, problem, reachable
+from .steps import Steps
 from .table import TABLE, Entry, Site, adopt, bound, unseen
 
-__all__ = ["Emulation", "emulate", "seed_of"]
-
-
-class emulate:
-    """Products of PyTorch computed as ``config`` says: a context manager, and a decorator of functions.
-
-        with gs.emulate("e4m3 : e5m10"):
-            loss = model(x).square().mean()
-        loss.backward()  # in the same arithmetic, inside or after the context
-
-    Every product of matrices that PyTorch's functions, methods, operators and modules make (docs/howto/emulate.md has
-    the list) is replaced; everything else is PyTorch's: additions, norms, activations, random streams of dropout,
-    optimizers. An emulated model computes what PyTorch computes with each product replaced: operands, their order and
-    dtypes are PyTorch's, autocast's casts come first, the bias's gradient is PyTorch's sum.
-
-    Args:
-        config: a spec (string, ``GemmSpec``, accumulator, format), ``QAffineFormats``, a recipe, a list of pairs
-            (pattern of module paths, formats or None) of which the first that matches holds, ``Rule`` objects, or a
-            ``Config``. What no rule matches is PyTorch's. Paths are relative to the outermost module called.
-        seed: of all random bits, 0 to 2**64 - 1. Each product draws its own, which depend on the seed, the module's
-            path, the kind of product, its number among such calls of this step, and the step: the number of calls of
-            outermost modules in this context before. torch's generator is not touched.
-        root: the module that paths are relative to, where several are called.
-
-    Contexts nest; the inner one holds inside, alone. It holds in this thread only (``gemmsim.emulation.carry`` takes it
-    into another); nothing outside PyTorch's Python API is seen: TorchScript, NumPy, and extensions are not.
-
-    Raises:
-        ConfigError, SpecError, FormatError: for a config that means nothing; when the outermost module is called, for
-            patterns that match none of its modules.
-        SeedError: for a seed that is none.
-        UnsupportedSpec, GradError: in the context, for products that a spec has no meaning for, naming call and module.
-    """
-
-    def __init__(self, config: ConfigLike = None, seed: int = 0, root: nn.Module | None = None) -> None:
-        if torch.compiler.is_compiling():
-            self.text = text_inside(config)
-        else:
-            self.text = text_of(config) if config is None or isinstance(config, str) else Config.of(config).text
-        self.seed = seed_of("emulate", seed)
-        if root is not None and not isinstance(root, nn.Module):
-            asked = f"emulate: root={root!r} of type {type(root).__name__}"
-            do = "Give the model that paths are relative to, or leave it out."
-            raise raised(ConfigError, message(asked, "a module", do))
-        self.root = root
-        self._modes: list[tuple[int, Emulation]] = []  # each with the thread that entered it
-
-    @property
-    def config(self) -> Config:
-        """The rules."""
-        return config_of(self.text)
-
-    def caused(self, error: BaseException) -> bool:
-        """Whether the reason for ``error`` is this config: a rule that matches no module, a spec that a call has no
-        meaning for. Not where the program itself called gemmsim, nor in a backward pass."""
-        return is_from(error, self.text)
-
-    def __enter__(self) -> Emulation:
-        mode = Emulation(self.text, self.seed, self.root).__enter__()
-        self._modes.append((_thread(), mode))
-        return mode
-
-    def __exit__(self, *error: Any) -> None:
-        thread, at = _thread(), len(self._modes) - 1
-        while at and self._modes[at][0] != thread:
-            at -= 1
-        if self._modes[at][0] != thread:  # a generator that goes on in another thread: any of them
-            at = len(self._modes) - 1
-        self._modes.pop(at)[1].__exit__(*error)
-
-    def __repr__(self) -> str:
-        return f"emulate(seed={self.seed})\n{self.config}"
-
-    def __call__(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        """``function`` that runs in a context of its own at each call; of a generator, whenever its own code runs.
-
-        Raises:
-            ConfigError: for functions written with ``async``, whose code runs among that of others.
-        """
-        if not torch.compiler.is_compiling():
-            if inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function):
-                asked = f"emulate as the decorator of {function.__qualname__}, an async function"
-                do = "Try `with gemmsim.emulate(...)` around code inside it that awaits nothing."
-                raise ConfigError(message(asked, "functions and generator functions", do))
-            if inspect.isgeneratorfunction(function):
-                return self._generator(function)
-
-        @wraps(function)
-        def emulated(*args: Any, **kwargs: Any) -> Any:
-            with emulate(self.text, self.seed, self.root):
-                return function(*args, **kwargs)
-
-        return emulated
-
-    def _generator(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        """A generator function whose code runs in one context, which holds no longer while it waits."""
-
-        @wraps(function)
-        def emulated(*args: Any, **kwargs: Any) -> Any:
-            mode = Emulation(self.text, self.seed, self.root)
-            generator = function(*args, **kwargs)
-            go_on, given = generator.send, None
-            while True:
-                try:
-                    with mode:
-                        out = go_on(given)
-                except StopIteration as stop:
-                    return stop.value
-                try:
-                    go_on, given = generator.send, (yield out)
-                except BaseException as error:  # of its end, too
-                    go_on, given = generator.throw, error
-
-        return emulated
-
-
-def _thread() -> int:
-    """Which thread runs; compiled code runs in one."""
-    return 0 if torch.compiler.is_compiling() else get_ident()
+__all__ = ["Emulation"]
 
 
 class Emulation(Placed):
@@ -174,7 +52,14 @@ class Emulation(Placed):
     and no other context is open around this one.
     """
 
-    def __init__(self, text: str, seed: int, root: nn.Module | None = None, owner: object = None) -> None:
+    def __init__(
+        self,
+        text: str,
+        seed: int,
+        root: nn.Module | None = None,
+        owner: object = None,
+        steps: Steps | None = None,
+    ) -> None:
         super().__init__()
         self.owner = owner
         self.text, self.seed = text, seed
@@ -184,7 +69,8 @@ class Emulation(Placed):
         self._outer: list[Emulation] = []
         self._stop: Callable[[], None] | None = None
         if named or self.draws:
-            self.places = Places(root, self._check if named and root is None else None)
+            check = self._check if named and root is None else None
+            self.places = Places(root, check, steps if self.draws else None)
             if root is not None and named and owner is None:  # a conversion has looked at them already
                 self._check(type(root).__name__, "\n".join(self.places.paths.values()), "")
 
@@ -289,7 +175,7 @@ class Emulation(Placed):
             if later.is_engine(func) or isinstance(func, HigherOrderOperator) or func == _UNFLATTEN:
                 return self.other(func, args, kwargs)
             return func(*args, **kwargs)
-        if self.shadowed or compiled.leave_alone(func, kwargs, self.text):
+        if self.shadowed or _below_autograd() or compiled.leave_alone(func, kwargs, self.text):
             return func(*args, **kwargs)
         return self.lower(entry, func, types, args, kwargs)
 
@@ -314,7 +200,7 @@ class Emulation(Placed):
             pass
         result = func(*(_under(self, a) for a in args), **{k: _under(self, v) for k, v in kwargs.items()})
         if self.places is not None and not self.places.stack:
-            self.places.counter = self.places.counter + 1  # of the outermost module in the body
+            self.places.next_step()  # of the outermost module in the body
         return result
 
     def lower(self, entry: Entry, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
@@ -376,24 +262,21 @@ class Emulation(Placed):
         """The site with the seed of its next call."""
         if self.places is None or site.plan is None:
             return site
+        if torch.compiler.is_exporting():
+            _warn_of_one_step()
+        counter = self.places.begun()  # before the calls of this step are counted
         seed = (self.seed + call_hash(path, site.kind, self.places.count(f"{path}|{site.kind}"))) & _MASK
-        return site._replace(seed=seed, counter=self.places.counter)
+        return site._replace(seed=seed, counter=counter)
 
 
-def seed_of(owner: str, seed: object) -> int:
-    """``seed`` as a signed 64-bit integer. Unlike those of single operations it never comes from torch's generator.
-
-    Raises:
-        SeedError: for anything but an integer from 0 to 2**64 - 1.
-    """
-    try:
-        found = check_seed(owner, seed)
-    except SeedError:
-        found = None
-    if found is None:
-        do = "Give an int: a run repeats with its seed, and torch's generator is left alone."
-        raise raised(SeedError, message(f"{owner}: seed={seed!r}", "an integer from 0 to 2**64 - 1", do))
-    return found
+@assume_constant_result
+def _warn_of_one_step() -> None:
+    text = (
+        "torch.export of a model that draws random bits: the exported program has no count of steps and draws the bits "
+        "of one step, those of its export, at every call. Export one program for each step, or call the model itself "
+        "where the bits must differ from step to step."
+    )
+    warnings.warn(text, UserWarning, stacklevel=2)
 
 
 def _site(path: str, kind: str, formats: Any) -> Site:
@@ -412,9 +295,17 @@ def _sites(text: str, path: str, kinds: tuple[str, ...]) -> tuple[Site, ...] | N
 #: Classes of PyTorch's functions, methods and properties that are written in C++: they run no code of the model.
 _BUILT_IN = frozenset(map(type, (torch.add, Tensor.add, Tensor.__add__, Tensor.shape.__get__)))  # type: ignore[attr-defined]
 _UNFLATTEN = Tensor.unflatten
+#: A dispatch key that PyTorch excludes while a ``__torch_dispatch__`` handler runs, and nowhere else.
+_HANDLED = torch._C.DispatchKey.Conjugate
 #: Operators with products inside that nobody can replace, and their names; filled when a context opens.
 _OPAQUE: dict[Any, str] = {}
 _MASK = (1 << 63) - 1
+
+
+def _below_autograd() -> bool:
+    """Whether a dispatch mode, or the operators of a tensor subclass, made the call: an observer runs PyTorch's own
+    operator again, which is no call of the program. Compiled code has no such handlers."""
+    return not torch.compiler.is_dynamo_compiling() and torch._C._dispatch_tls_is_dispatch_key_excluded(_HANDLED)
 
 
 _prepared = False

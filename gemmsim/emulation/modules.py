@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from threading import local
 from typing import Any
 from weakref import finalize
 
@@ -14,12 +16,15 @@ from torch import Tensor, nn
 
 from gemmsim.nn.instance_class import Made, blank, derived
 from gemmsim.ops.errors import message
+from gemmsim.ops.tracing import assume_constant_result
 
 from . import later
+from .context import seed_of
 from .files import write_whole
-from .mode import Emulation, seed_of
+from .mode import Emulation
 from .places import unwrapped
 from .rules import Config, ConfigError, ConfigLike
+from .steps import Steps, Taken, checked, steps_of
 
 __all__ = ["Arithmetic", "arithmetic_of", "convert", "from_pretrained", "load", "save", "undo"]
 
@@ -31,12 +36,12 @@ _VERSION = 1
 class Arithmetic:
     """What a converted model computes with: shared by all its modules.
 
-    ``config`` and ``seed``: as ``emulate`` takes them. ``counter``: how many calls of the model came before the next.
+    ``config`` and ``seed``: as ``emulate`` takes them. ``step``: the number of the next step, which can be set.
     """
 
-    def __init__(self, model: nn.Module, text: str, seed: int) -> None:
-        self.model, self.text, self.seed = model, text, seed
-        self.counter: Tensor = torch.full((), -1, dtype=torch.int64)
+    def __init__(self, model: nn.Module, text: str, seed: int, steps: Steps) -> None:
+        self.model, self.text, self.seed, self.steps = model, text, seed, steps
+        self._here = _Here()
         self._watch()
 
     def _watch(self) -> None:
@@ -54,12 +59,20 @@ class Arithmetic:
             self._close()
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"model": self.model, "seed": self.seed, "counter": self.counter, "config": self.config}
+        return {"model": self.model, "seed": self.seed, "step": self.step, "config": self.config}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self.model, self.seed, self.counter = state["model"], state["seed"], state["counter"]
-        self.text = state["config"].text
-        self._watch()
+        text = state["config"].text
+        Arithmetic.__init__(self, state["model"], text, state["seed"], steps_of(text, state["seed"], state["step"]))
+
+    @property
+    def step(self) -> int:
+        """Number of the next step: the calls of the model, in all threads, that came before."""
+        return self.steps.number + 1
+
+    @step.setter
+    def step(self, step: int) -> None:
+        self.steps.number = checked("step", step) - 1
 
     @property
     def config(self) -> Config:
@@ -68,13 +81,64 @@ class Arithmetic:
 
     def open(self) -> Emulation:
         """A context in which one of the model's modules is called."""
-        mode = Emulation(self.text, self.seed, self.model, self)
-        if mode.places is not None:
-            mode.places.counter = self.counter
+        mode = Emulation(self.text, self.seed, self.model, self, self.steps)
+        if mode.places is not None and mode.draws:
+            if torch.compiler.is_compiling():
+                _note_compiled()
+            else:
+                here = self._here
+                mode.places.taken, mode.places.repeats = here.taken, here.repeats
+                mode.places.steps = self.steps if here.steps is None else here.steps
         return mode
+
+    def close(self, mode: Emulation) -> None:
+        """The end of that call: the next one in this thread takes the steps after it."""
+        if mode.draws and mode.places is not None and not torch.compiler.is_compiling():
+            self._here.taken = mode.places.taken
+
+    def mark(self) -> tuple[Taken, Tensor]:
+        """Which step this thread took last, and which one all took."""
+        return self._here.taken, self.steps.counter
+
+    def advance(self) -> None:
+        """Takes a step in this thread, which calls that repeat from a mark before it take as well."""
+        self._here.taken.next = Taken(self.steps.next())
+        self._here.taken = self._here.taken.next
+
+    @contextmanager
+    def repeating(self, mark: tuple[Taken, Tensor]) -> Iterator[None]:
+        """Inside, calls in this thread take the steps again that came after the mark."""
+        here, last = self._here, self.steps.counter
+        before = here.taken, here.repeats, here.steps
+        here.taken, here.repeats, here.steps = mark[0], True, Steps(mark[1])
+        if _COMPILED:  # compiled code reads the one count that there is
+            self.steps.counter = mark[1]
+        try:
+            yield
+        finally:
+            here.taken, here.repeats, here.steps = before
+            if _COMPILED:
+                self.steps.counter = last
 
     def __repr__(self) -> str:
         return f"Arithmetic(seed={self.seed})\n{self.config}"
+
+
+class _Here(local):
+    """The steps that one thread takes of a model's count."""
+
+    def __init__(self) -> None:
+        self.taken, self.repeats = Taken(), False
+        self.steps: Steps | None = None
+
+
+#: Not empty once compiled code has called a converted model that draws random bits.
+_COMPILED: list[bool] = []
+
+
+@assume_constant_result
+def _note_compiled() -> None:
+    _COMPILED[:] = [True]
 
 
 class _Converted(Made):
@@ -90,8 +154,7 @@ class _Converted(Made):
         mode = arithmetic.open()
         with mode:
             result = super().__call__(*args, **kwargs)  # type: ignore[misc]
-        if mode.places is not None:
-            arithmetic.counter = mode.places.counter
+        arithmetic.close(mode)
         return result
 
     def __reduce_ex__(self, protocol: Any) -> Any:
@@ -107,7 +170,7 @@ def _class_of(base: type) -> Any:
     return derived(base, _class_of, (_Converted, base), _gemmsim_base=base)
 
 
-def convert(model: nn.Module, config: ConfigLike, seed: int = 0) -> nn.Module:
+def convert(model: nn.Module, config: ConfigLike, seed: int = 0, step: int = 0) -> nn.Module:
     """``model`` itself, which from now on computes its products as ``config`` says, whoever calls it.
 
     What it computes is what ``emulate(config, seed, root=model)`` around all its calls computes, bit for bit, random
@@ -118,17 +181,20 @@ def convert(model: nn.Module, config: ConfigLike, seed: int = 0) -> nn.Module:
     Args:
         model: any module.
         config, seed: as ``emulate`` takes them; paths are relative to ``model``.
+        step: the number of the first call; the model counts its calls from there, in all threads together
+            (``gemmsim.emulation.arithmetic_of(model).step``).
 
     Raises:
         ConfigError, SpecError, FormatError: for a config that means nothing or names modules that there are not.
-        SeedError: for a seed that is none.
+        SeedError: for a seed or a step that is none.
     """
     if not isinstance(model, nn.Module):
         asked = f"convert: model={model!r} of type {type(model).__name__}"
         raise ConfigError(message(asked, "a module", "Use gemmsim.emulate for functions."))
-    found, checked = Config.of(config), seed_of("convert", seed)
+    found, valid = Config.of(config), seed_of("convert", seed)
     _check_paths(model, found)
-    arithmetic = Arithmetic(model, found.text, checked)
+    steps = steps_of(found.text, valid, checked("convert", step))
+    arithmetic = Arithmetic(model, found.text, valid, steps)
     undo(model)
     for module in model.modules():
         if hasattr(type(module), "_gemmsim_base"):
@@ -168,7 +234,7 @@ def save(model: nn.Module, folder: str | os.PathLike[str]) -> Path:
     if arithmetic is None:
         asked = f"save of a {type(model).__name__} that is not converted"
         raise ConfigError(message(asked, "models that gemmsim.convert was called on", "Convert it first."))
-    data = {"version": _VERSION, "seed": arithmetic.seed, **arithmetic.config.to_dict()}
+    data = {"version": _VERSION, "seed": arithmetic.seed, "step": arithmetic.step, **arithmetic.config.to_dict()}
     path = Path(folder) / FILE
     write_whole(path, json.dumps(data, indent=2) + "\n")
     return path
@@ -184,14 +250,14 @@ def load(model: nn.Module, folder: str | os.PathLike[str]) -> nn.Module:
     try:
         data = json.loads(path.read_text())
         version = data.pop("version")
-        seed = data.pop("seed")
+        seed, step = data.pop("seed"), data.pop("step", 0)
     except (OSError, ValueError, KeyError, AttributeError, TypeError) as error:
         asked = f"load: {path}: {type(error).__name__}"
         raise ConfigError(message(asked, "a file that gemmsim.emulation.save wrote", "Check the folder.")) from None
     if version != _VERSION:
         asked = f"load: {path} of version {version!r}"
         raise ConfigError(message(asked, f"version {_VERSION}", "Take the version of gemmsim that wrote it."))
-    return convert(model, Config.from_dict(data), seed)
+    return convert(model, Config.from_dict(data), seed, step)
 
 
 def from_pretrained(kind: Any, folder: str | os.PathLike[str], **options: Any) -> nn.Module:

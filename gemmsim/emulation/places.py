@@ -9,7 +9,7 @@ from threading import local
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.fx import GraphModule
 from torch.overrides import TorchFunctionMode
 
@@ -17,6 +17,7 @@ from gemmsim.ops.fx import Whole
 
 from .compiled import in_compiled_graph
 from .module_hooks import ModuleHooks
+from .steps import SPREAD, Steps, Taken
 
 __all__ = ["Placed", "Places", "after", "await_first", "before", "is_wrapper", "paths_of", "unwatch", "watch"]
 
@@ -98,25 +99,39 @@ class Places:
     """Paths and counters of one context.
 
     ``paths``: the names that the outermost modules gave, by identity. ``stack``: paths of the modules that run now.
-    ``counter``: how many calls of outermost modules came before this one, in a tensor, so that compiled code need not
-    know the number. ``calls``: how many calls of a kind at a path there were in this step. ``check``: called with the
-    class of an outermost module, its paths and, if there was a model before it, that one's class.
+    ``steps``: the count of steps, None where no random bits are drawn. ``counter``: the number of this step, in a
+    tensor, so that compiled code need not know it; None before the first. ``offset``: what it adds to seeds. ``taken``:
+    that step in a chain of steps, ``repeats``: whether these places follow a chain. ``calls``: how many calls of a kind
+    at a path there were in this step. ``check``: called with the class of an outermost module, its paths and, if there
+    was a model before it, that one's class.
     """
 
-    def __init__(self, root: nn.Module | None = None, check: Callable[[str, str, str], None] | None = None) -> None:
+    def __init__(
+        self,
+        root: nn.Module | None = None,
+        check: Callable[[str, str, str], None] | None = None,
+        steps: Steps | None = None,
+    ) -> None:
         self.paths: dict[int, str] = {} if root is None else paths_of(root)
         self.first = "" if root is None else type(root).__name__
         self.rooted = root is not None
         self.stack: list[str] = []
-        self.counter = torch.full((), -1, dtype=torch.int64)
+        self.steps = steps
+        self.counter: Tensor | None = None
+        self.offset: Tensor | None = None
+        self.taken, self.repeats = Taken(), False
         self.calls: dict[str, int] = {}
         self.check = check
 
-    def copy(self) -> Places:
-        """These places now, which go on by themselves; names are shared."""
+    def copy(self, fresh: bool = False) -> Places:
+        """These places now; names are shared. Its steps are those that these places take from now on, without being
+        counted again; ``fresh``: new ones of the same count."""
         found = Places()
+        if self.steps is not None:
+            found.steps = self.steps if fresh else self.steps.copy()
+            found.taken, found.repeats = (Taken(), False) if fresh else (self.taken, True)
         found.paths, found.stack, found.calls = self.paths, list(self.stack), dict(self.calls)
-        found.counter, found.check = self.counter, self.check
+        found.counter, found.offset, found.check = self.counter, self.offset, self.check
         found.first, found.rooted = self.first, self.rooted
         return found
 
@@ -147,8 +162,35 @@ class Places:
             if not self.paths:
                 self.first = type(module).__name__
             self.paths = {**more, **self.paths}
-        self.counter = self.counter + 1
-        self.calls = {}
+        self.next_step()
+
+    def next_step(self) -> None:
+        """The next step, or the present one again where somebody else counts and says so."""
+        if self.steps is None:
+            return
+        if self.counter is None or not self.steps.is_same():
+            self.calls = {}
+        self.counter = self.steps.next() if torch.compiler.is_compiling() else self._take()
+        self.offset = self.counter * SPREAD
+
+    def _take(self) -> Tensor:
+        """The number of the next step: for places that were copied, the one that was taken the first time."""
+        steps, taken = self.steps, self.taken.next
+        if taken is None:
+            taken = Taken(steps.next())  # type: ignore[union-attr]
+            if not self.repeats:
+                self.taken.next = taken
+        elif self.repeats:
+            steps.counter = taken.number  # type: ignore[union-attr]
+        self.taken = taken
+        number: Tensor = taken.number
+        return number
+
+    def begun(self) -> Tensor | None:
+        """What this step adds to seeds; outside modules a context's first product begins one."""
+        if self.counter is None:
+            self.next_step()
+        return self.offset
 
     def count(self, name: str) -> int:
         """How many calls of this name there were in this step, before this one."""

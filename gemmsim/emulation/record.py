@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from typing import Any, NamedTuple
 
 import torch
@@ -11,6 +12,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from . import own_leaves  # noqa: F401  # they fill the table
 from .compiled import skip
+from .hidden import hiding
 from .leaves import Leaf, is_algebra, is_unknown, leaves
 from .report import INTEGER, NATIVE
 from .roles import Roles, Trail
@@ -31,6 +33,7 @@ _FUSED = tuple(
     if (packet := getattr(torch.ops.aten, name, None)) is not None
 )
 _KEY = torch._C.DispatchKey
+_COMPOSITE = _KEY.CompositeImplicitAutograd
 
 
 Caller = Callable[[Any, Sequence[Any], Mapping[str, Any]], Any]
@@ -66,6 +69,7 @@ class Recorder(TorchDispatchMode):
         #: Who calls the operators that nothing is to be said about, in place of the dispatcher.
         self.call: Caller = _call
         self._depth = 0
+        self._hiding = ExitStack()
 
     @classmethod
     def ignore_compile_internals(cls) -> bool:
@@ -82,6 +86,7 @@ class Recorder(TorchDispatchMode):
         """In force; again where it looks into an operator, which is part of the same context."""
         if not self._depth:
             self.trail.start()
+            self._hiding.enter_context(hiding())
         self._depth += 1
         return super().__enter__()
 
@@ -89,6 +94,7 @@ class Recorder(TorchDispatchMode):
         super().__exit__(*error)
         self._depth -= 1
         if not self._depth:
+            self._hiding.close()
             self.trail.stop()
 
     def before(self, found: Found) -> None:
@@ -134,7 +140,9 @@ class Recorder(TorchDispatchMode):
             return self.call(func, args, kwargs)
         if kind == "composite":
             with self:
-                return func.decompose(*args, **kwargs)
+                if self.call is not _call:  # without values, PyTorch's decompositions in Python follow shapes
+                    return func.decompose(*args, **kwargs)
+                return func._op_dk(_COMPOSITE, *args, **kwargs)
         if kind == "fused":
             with self:
                 return func._op_dk(_key(args), *args, **kwargs)
@@ -197,19 +205,24 @@ _KINDS: dict[Any, str] = {}
 
 
 def _kind(func: Any) -> str:
-    composite = _KEY.CompositeImplicitAutograd
     if func.namespace not in _KNOWN or is_unknown(func):
         found = "opaque"
     elif func._overloadpacket in _FUSED:
         found = "fused"
     elif is_algebra(func):
         found = "algebra"
-    elif func.namespace == "aten" and torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), composite):
+    elif func.namespace == "aten" and _is_composite(func.name()):
         found = "composite"
     else:
         found = "plain"
     _KINDS[func] = found
     return found
+
+
+def _is_composite(name: str) -> bool:
+    """Whether an operator is written in terms of others, and no device has a kernel of its own for it."""
+    has = torch._C._dispatch_has_kernel_for_dispatch_key
+    return has(name, _COMPOSITE) and not any(has(name, key) for key in (_KEY.CPU, _KEY.CUDA))
 
 
 def _key(args: Any) -> Any:

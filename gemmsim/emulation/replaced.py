@@ -26,6 +26,8 @@ class _Replaced(NamedTuple):
 
 _lock = Lock()
 _open = 0
+#: What was asked for since the first of the open contexts opened.
+_asked: set[Callable[[], Iterable[Wanted]]] = set()
 #: Threads in which the compiler follows code that opens contexts.
 _tracing: set[int] = set()
 _replaced: list[_Replaced] = []
@@ -34,13 +36,14 @@ _made: dict[tuple[Any, str], _Replaced] = {}
 
 
 def opened(wanted: Callable[[], Iterable[Wanted]]) -> None:
-    """A context opens: from the first one on ``wanted()`` is in place."""
+    """A context opens: from the first one on that wants it ``wanted()`` is in place."""
     global _open
     with _lock:
         _open += 1
         try:
-            if _open == 1:
+            if wanted not in _asked:
                 _put(wanted())
+                _asked.add(wanted)
         except BaseException:
             _open -= 1
             _put_back()
@@ -93,6 +96,8 @@ def _put(wanted: Iterable[Wanted]) -> None:
 
 
 def _put_back() -> None:
+    if not _open:
+        _asked.clear()
     while not (_open or _tracing) and _replaced:
         owner, name, ours, theirs = _replaced.pop()
         if vars(owner).get(name) is ours:

@@ -14,7 +14,7 @@ from torch.utils._pytree import tree_leaves, tree_map_only
 
 from gemmsim.ops.errors import message
 
-from .mode import emulate
+from .context import emulate
 from .record import Recorder
 from .rules import ConfigLike
 from .unknown import assumptions, call_fake

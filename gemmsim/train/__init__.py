@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from .data import Batches as Batches
     from .files import TrainError as TrainError
     from .files import read_metrics as read_metrics
+    from .hugging_face import trainer_callback as trainer_callback
     from .loop import fit as fit
     from .plot import curves_plot as curves_plot
 else:

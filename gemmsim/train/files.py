@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-__all__ = ["TrainError", "load_checkpoint", "read_metrics", "save_checkpoint", "write_metrics"]
+__all__ = ["TrainError", "load_checkpoint", "read_metrics", "save_checkpoint", "write_metrics", "write_text"]
 
 #: Columns of a metrics row.
 Row = dict[str, Any]
@@ -28,7 +28,12 @@ class TrainError(ValueError):
 def write_metrics(folder: Path, rows: Sequence[Row]) -> None:
     """One JSON object a line, a new file under the old name. Infinite and NaN metrics are null."""
     text = "".join(json.dumps({k: _plain(v) for k, v in row.items()}, allow_nan=False) + "\n" for row in rows)
-    _replace(folder / METRICS, lambda path: path.write_text(text, encoding="utf-8"))
+    write_text(folder / METRICS, text)
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a file of text, complete or not at all."""
+    _replace(path, lambda temporary: temporary.write_text(text, encoding="utf-8"))
 
 
 def read_metrics(folder: str | Path) -> list[Row]:

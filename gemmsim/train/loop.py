@@ -10,6 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+import gemmsim as gs
+
 from .files import TrainError, load_checkpoint, save_checkpoint, write_metrics
 from .progress import Progress
 
@@ -48,8 +50,9 @@ def fit(
     lengths), ``lr``, ``seconds``, and what ``evaluate`` gives.
 
     A run that is broken off and resumed has the bits of one that is not: the checkpoint holds model, optimizer,
-    scheduler and the state of torch's generators (CPU and CUDA), of which stochastic roundings draw. What else draws
-    random numbers (``random``, NumPy) is not restored. Each file is complete or as it was before.
+    scheduler, the state of torch's generators (CPU and CUDA), of which stochastic roundings draw, and the counts of
+    steps on which the random bits of ``emulate`` and of converted models depend. What else draws random numbers
+    (``random``, NumPy) is not restored, nor are contexts with ``step``. Each file is complete or as it was before.
 
     Raises:
         TrainError: for a checkpoint of another setting or model, and for no batches.
@@ -115,6 +118,7 @@ def _state(model: nn.Module, optimizer: Any, scheduler: Any, setting: Any, rows:
         "model": model.state_dict(),
         "optimizer": optimizer.state_dict(),
         "scheduler": None if scheduler is None else scheduler.state_dict(),
+        "steps": gs.emulation.state_dict(model),
         "random": torch.get_rng_state(),
         "random_cuda": torch.cuda.get_rng_state_all() if torch.cuda.is_available() else [],
     }
@@ -134,6 +138,8 @@ def _restore(
         raise TrainError(f"fit: the checkpoint in '{folder}' is of another model: {error}\n  {do}") from error
     if scheduler is not None and stored["scheduler"] is not None:
         scheduler.load_state_dict(stored["scheduler"])
+    if "steps" in stored:
+        gs.emulation.load_state_dict(stored["steps"], model)
     torch.set_rng_state(stored["random"])
     if torch.cuda.is_available() and len(stored["random_cuda"]) == torch.cuda.device_count():
         torch.cuda.set_rng_state_all(stored["random_cuda"])

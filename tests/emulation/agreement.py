@@ -6,7 +6,7 @@ import torch
 from emulation.net import net
 from torch import Tensor
 
-from gemmsim.emulation.mode import emulate
+from gemmsim.emulation.context import emulate
 
 #: A spec whose every addition loses bits of random operands, in all roles alike.
 NARROW = ": e6m5"

@@ -77,11 +77,11 @@ def test_contexts_nest_and_end():
     with emulate(":e5m4"):
         assert torch.equal(net(x), inner)
     assert torch.equal(net(x), native)
-    with emulate([("linear1", ":e5m4")], seed=1):
+    with emulate([("linear1", ":e5m4")], seed=1, step=0):
         with pytest.raises(AssertionError, match="embedding dimension"):
             net(x[..., :7])
         expected = net(x)
-    with emulate([("linear1", ":e5m4")], seed=1):
+    with emulate([("linear1", ":e5m4")], seed=1, step=0):
         assert torch.equal(net(x), expected)
 
 

@@ -11,7 +11,7 @@ from emulation.samples import operators
 from support import LONG
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from gemmsim.emulation.mode import emulate
+from gemmsim.emulation.context import emulate
 from gemmsim.emulation.table import TABLE
 
 LINEAR_ALGEBRA = "linear algebra: PyTorch's, in C++, by decision; its gradients multiply"

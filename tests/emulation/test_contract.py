@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from support_rounding import assert_near
 
 import gemmsim as gs
-from gemmsim.emulation.mode import emulate
+from gemmsim.emulation.context import emulate
 
 F = torch.nn.functional
 aten = torch.ops.aten

@@ -4,7 +4,7 @@ import pytest
 import torch
 from emulation.agreement import NARROW, agree, numbers, same
 
-from gemmsim.emulation.mode import emulate
+from gemmsim.emulation.context import emulate
 
 F = torch.nn.functional
 aten = torch.ops.aten

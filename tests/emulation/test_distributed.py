@@ -17,7 +17,7 @@ def make():
     return torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.ReLU(), torch.nn.Linear(16, 4))
 
 def run(net, x, config):
-    with emulate(config, seed=3):
+    with emulate(config, seed=3, step=0):
         out = net(x)
         out.square().sum().backward()
     return out

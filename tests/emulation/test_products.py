@@ -7,7 +7,7 @@ import torch
 from emulation.agreement import NARROW, agree, numbers, same, with_gradients
 
 import gemmsim as gs
-from gemmsim.emulation.mode import emulate
+from gemmsim.emulation.context import emulate
 
 F = torch.nn.functional
 aten = torch.ops.aten

@@ -291,7 +291,7 @@ def test_gates_inside_recurrent_networks():
     with emulate([Rule("*", "relu", "e5m2"), Rule("*", "rnn.*", ":e5m6")]):
         found = rnn(X)[0]
     assert torch.equal(found, gs.quantize(found.detach(), "e5m2"))
-    with emulate([Rule("*", "relu", "e5m2/sr8")], seed=1):
+    with emulate([Rule("*", "relu", "e5m2/sr8")], seed=1, step=0):
         assert not torch.equal(rnn(X)[0], rnn(X)[0])
 
 
@@ -304,11 +304,11 @@ def test_random_roundings_leave_torchs_generator_alone():
     def run():
         return [layer(x), layer(x), x.softmax(-1), x.softmax(-1), x.tanh(), x.tanh()]
 
-    with emulate(rules, seed=3):
+    with emulate(rules, seed=3, step=0):
         first = run()
-    with emulate(rules, seed=3):
+    with emulate(rules, seed=3, step=0):
         again = run()
-    with emulate(rules, seed=4):
+    with emulate(rules, seed=4, step=0):
         other = run()
     assert torch.equal(before, torch.get_rng_state())
     assert all(map(torch.equal, first, again))
@@ -335,9 +335,9 @@ def test_random_roundings_in_compiled_code(kind):
     forget()
     model = Call(kind)
     compiled = torch.compile(model, backend="aot_eager", fullgraph=True)
-    with emulate(Rule("*", kind, "e5m2/sr8"), seed=3):
+    with emulate(Rule("*", kind, "e5m2/sr8"), seed=3, step=0):
         expected = [both(model) for _ in range(4)]
-    with emulate(Rule("*", kind, "e5m2/sr8"), seed=3):
+    with emulate(Rule("*", kind, "e5m2/sr8"), seed=3, step=0):
         for step, (out, grad) in enumerate(expected):
             found = both(compiled)
             assert torch.equal(found[0], out) and torch.equal(found[1], grad), step
@@ -359,10 +359,10 @@ def test_random_roundings_of_attention_and_gates_in_compiled_code():
 
     forget()
     model = Model()
-    with emulate(rules, seed=3):
+    with emulate(rules, seed=3, step=0):
         expected = [both(model) for _ in range(3)]
     compiled = torch.compile(model, backend="aot_eager", fullgraph=True)
-    with emulate(rules, seed=3):
+    with emulate(rules, seed=3, step=0):
         for out, grad in expected:
             found = both(compiled)
             assert torch.equal(found[0], out) and torch.equal(found[1], grad)

@@ -7,7 +7,7 @@ from support_rounding import assert_near
 from torch.fx.experimental.proxy_tensor import make_fx
 
 import gemmsim as gs
-from gemmsim.emulation.mode import emulate
+from gemmsim.emulation.context import emulate
 
 E4M3, E5M2 = torch.float8_e4m3fn, torch.float8_e5m2
 aten = torch.ops.aten

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+from contextlib import nullcontext
 
 import pytest
 import torch
 from support import assert_bitwise_equal
 from torch import nn
 
+import gemmsim as gs
 from gemmsim import train
 from gemmsim.nn import QLinear
 from gemmsim.optim import QSGD
@@ -134,3 +136,60 @@ def test_the_plot_is_a_picture(tmp_path):
         {"a": rows, "b": rows[:1]}, tmp_path / "a.png", {"loss": "loss", "accuracy": "accuracy"}, title="t"
     )
     assert (tmp_path / "a.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_random_bits_of_contexts_and_of_converted_models_go_on(tmp_path):
+    """A run that is broken off has the steps of one that is not."""
+
+    def run(folder, *epochs, converted):
+        for end in epochs:
+            gs.emulation.load_state_dict({"version": 1, "contexts": [], "models": {}})  # as in a new process
+            torch.manual_seed(0)
+            model = torch.nn.Linear(8, 2)
+            context = nullcontext() if converted else gs.emulate(":bf16/sr", 201)
+            if converted:
+                gs.convert(model, ":bf16/sr")
+            data = [(torch.randn(4, 8), torch.randn(4, 2)) for _ in range(3)]
+            with context:
+                optimizer = torch.optim.SGD(model.parameters(), 0.1)
+                train.fit(model, optimizer, _squares, data, epochs=end, folder=folder, progress=False)
+        return model.weight.detach()
+
+    for converted in (False, True):
+        whole = run(tmp_path / f"whole{converted}", 4, converted=converted)
+        parts = run(tmp_path / f"parts{converted}", 1, 2, 4, converted=converted)
+        assert torch.equal(whole, parts)
+
+
+def _squares(model, x, y):
+    return (model(x) - y).square().mean()
+
+
+class _Arguments:
+    process_index = 3
+
+    def __init__(self, folder):
+        self.output_dir = str(folder)
+
+
+class _State:
+    def __init__(self, step):
+        self.global_step = step
+
+
+def test_the_callback_of_a_trainer_saves_and_restores_steps(tmp_path):
+    pytest.importorskip("transformers", reason="needs the extra 'transformers'")
+    model, x = gs.convert(torch.nn.Linear(8, 2), ":bf16/sr"), torch.randn(4, 8)
+    arguments, callback = _Arguments(tmp_path), gs.train.trainer_callback()
+    callback.on_train_begin(arguments, _State(0), None, model=model)
+    model(x)
+    (tmp_path / "checkpoint-7").mkdir()
+    callback.on_save(arguments, _State(7), None, model=model)
+    assert [path.name for path in (tmp_path / "checkpoint-7").iterdir()] == ["gemmsim_steps_3.json"]
+    ahead = model(x)
+    for callback in (gs.train.trainer_callback(), gs.train.trainer_callback(tmp_path / "checkpoint-7")):
+        gs.emulation.arithmetic_of(model).step = 0
+        callback.on_train_begin(arguments, _State(7), None, model=model)
+        assert torch.equal(model(x), ahead)
+    with pytest.raises(train.TrainError, match=r"gemmsim_steps_3.json'.*\n.*resume_from"):
+        gs.train.trainer_callback().on_train_begin(_Arguments(tmp_path / "other"), _State(8), None, model=model)

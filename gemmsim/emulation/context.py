@@ -1,0 +1,165 @@
+"""``emulate``: the context manager and decorator."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from functools import wraps
+from threading import get_ident
+from typing import Any
+
+import torch
+from torch import nn
+
+from gemmsim.ops.errors import SeedError, message
+from gemmsim.ops.seeds import check_seed
+
+from .blame import is_from
+from .compiled import raised
+from .inside import text_inside
+from .mode import Emulation
+from .rules import Config, ConfigError, ConfigLike, config_of, needs_of, text_of
+from .steps import StepLike, steps_of
+
+__all__ = ["emulate", "seed_of"]
+
+
+class emulate:
+    """Products of PyTorch computed as ``config`` says: a context manager, and a decorator of functions.
+
+        with gs.emulate("e4m3 : e5m10"):
+            loss = model(x).square().mean()
+        loss.backward()  # in the same arithmetic, inside or after the context
+
+    Every product of matrices that PyTorch's functions, methods, operators and modules make (docs/howto/emulate.md has
+    the list) is replaced; everything else is PyTorch's: additions, norms, activations, random streams of dropout,
+    optimizers. An emulated model computes what PyTorch computes with each product replaced: operands, their order and
+    dtypes are PyTorch's, autocast's casts come first, the bias's gradient is PyTorch's sum.
+
+    Args:
+        config: a spec (string, ``GemmSpec``, accumulator, format), ``QAffineFormats``, a recipe, a list of pairs
+            (pattern of module paths, formats or None) of which the first that matches holds, ``Rule`` objects, or a
+            ``Config``. What no rule matches is PyTorch's. Paths are relative to the outermost module called.
+        seed: of all random bits, 0 to 2**64 - 1. Each product draws its own, which depend on the seed, the module's
+            path, the kind of product, its number among such calls of this step, and the step. torch's generator is not
+            touched.
+        root: the module that paths are relative to, where several are called.
+        step: the number of the first step. Each call of an outermost module is one; outside modules the first product
+            in a context begins one. None: the process goes on counting from where the last context of the same config
+            and seed ended (``gemmsim.emulation.state_dict`` saves its counts). A function without arguments gives the
+            number of the present step instead, as a trainer counts it.
+
+    Contexts nest; the inner one holds inside, alone. It holds in this thread only (``gemmsim.emulation.carry`` takes it
+    into another); nothing outside PyTorch's Python API is seen: TorchScript, NumPy, and extensions are not.
+
+    Raises:
+        ConfigError, SpecError, FormatError: for a config that means nothing; when the outermost module is called, for
+            patterns that match none of its modules.
+        SeedError: for a seed or a step that is none.
+        UnsupportedSpec, GradError: in the context, for products that a spec has no meaning for, naming call and module.
+    """
+
+    def __init__(
+        self, config: ConfigLike = None, seed: int = 0, root: nn.Module | None = None, step: StepLike = None
+    ) -> None:
+        if torch.compiler.is_compiling():
+            self.text = text_inside(config)
+        else:
+            self.text = text_of(config) if config is None or isinstance(config, str) else Config.of(config).text
+        self.seed = seed_of("emulate", seed)
+        if root is not None and not isinstance(root, nn.Module):
+            asked = f"emulate: root={root!r} of type {type(root).__name__}"
+            do = "Give the model that paths are relative to, or leave it out."
+            raise raised(ConfigError, message(asked, "a module", do))
+        self.root = root
+        self._steps = steps_of(self.text, self.seed, step) if step is not None or needs_of(self.text)[1] else None
+        self._modes: list[tuple[int, Emulation]] = []  # each with the thread that entered it
+
+    @property
+    def config(self) -> Config:
+        """The rules."""
+        return config_of(self.text)
+
+    def caused(self, error: BaseException) -> bool:
+        """Whether the reason for ``error`` is this config: a rule that matches no module, a spec that a call has no
+        meaning for. Not where the program itself called gemmsim, nor in a backward pass."""
+        return is_from(error, self.text)
+
+    def __enter__(self) -> Emulation:
+        mode = Emulation(self.text, self.seed, self.root, steps=self._steps).__enter__()
+        self._modes.append((_thread(), mode))
+        return mode
+
+    def __exit__(self, *error: Any) -> None:
+        thread, at = _thread(), len(self._modes) - 1
+        while at and self._modes[at][0] != thread:
+            at -= 1
+        if self._modes[at][0] != thread:  # a generator that goes on in another thread: any of them
+            at = len(self._modes) - 1
+        self._modes.pop(at)[1].__exit__(*error)
+
+    def __repr__(self) -> str:
+        return f"emulate(seed={self.seed})\n{self.config}"
+
+    def __call__(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """``function`` that runs in a context of its own at each call; of a generator, whenever its own code runs.
+
+        Raises:
+            ConfigError: for functions written with ``async``, whose code runs among that of others.
+        """
+        if not torch.compiler.is_compiling():
+            if inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function):
+                asked = f"emulate as the decorator of {function.__qualname__}, an async function"
+                do = "Try `with gemmsim.emulate(...)` around code inside it that awaits nothing."
+                raise ConfigError(message(asked, "functions and generator functions", do))
+            if inspect.isgeneratorfunction(function):
+                return self._generator(function)
+
+        @wraps(function)
+        def emulated(*args: Any, **kwargs: Any) -> Any:
+            with Emulation(self.text, self.seed, self.root, steps=self._steps):
+                return function(*args, **kwargs)
+
+        return emulated
+
+    def _generator(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """A generator function whose code runs in one context, which holds no longer while it waits."""
+
+        @wraps(function)
+        def emulated(*args: Any, **kwargs: Any) -> Any:
+            mode = Emulation(self.text, self.seed, self.root, steps=self._steps)
+            generator = function(*args, **kwargs)
+            go_on, given = generator.send, None
+            while True:
+                try:
+                    with mode:
+                        out = go_on(given)
+                except StopIteration as stop:
+                    return stop.value
+                try:
+                    go_on, given = generator.send, (yield out)
+                except BaseException as error:  # of its end, too
+                    go_on, given = generator.throw, error
+
+        return emulated
+
+
+def _thread() -> int:
+    """Which thread runs; compiled code runs in one."""
+    return 0 if torch.compiler.is_compiling() else get_ident()
+
+
+def seed_of(owner: str, seed: object) -> int:
+    """``seed`` as a signed 64-bit integer. Unlike those of single operations it never comes from torch's generator.
+
+    Raises:
+        SeedError: for anything but an integer from 0 to 2**64 - 1.
+    """
+    try:
+        found = check_seed(owner, seed)
+    except SeedError:
+        found = None
+    if found is None:
+        do = "Give an int: a run repeats with its seed, and torch's generator is left alone."
+        raise raised(SeedError, message(f"{owner}: seed={seed!r}", "an integer from 0 to 2**64 - 1", do))
+    return found

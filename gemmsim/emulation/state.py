@@ -1,0 +1,92 @@
+"""What decides random bits besides seeds: the counts of steps, saved with a run and restored with it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from torch import nn
+
+from gemmsim.ops.errors import SeedError, message
+
+from .modules import Arithmetic, arithmetic_of
+from .rules import ConfigError
+from .steps import checked, counts, load_counts
+
+__all__ = ["load_state_dict", "state_dict"]
+
+_VERSION = 1
+
+
+def state_dict(model: nn.Module | None = None) -> dict[str, Any]:
+    """The numbers of the steps that the next calls take, as a dictionary of strings, numbers and lists.
+
+    ``contexts`` holds the counts of this process: one for each config and seed of ``emulate`` without ``step``.
+    ``models`` holds those of the converted modules in ``model``, by path: config, seed and step. Saved with a model's
+    weights and restored by ``load_state_dict`` they give a run that goes on the bits of one that was never stopped.
+
+    Args:
+        model: a model with converted modules, or None.
+
+    Example:
+        torch.save({"model": model.state_dict(), "steps": gs.emulation.state_dict(model)}, "checkpoint.pt")
+    """
+    models = {path: _of(arithmetic) for path, arithmetic in _converted(model).items()}
+    return {"version": _VERSION, "contexts": counts(), "models": models}
+
+
+def load_state_dict(state: Mapping[str, Any], model: nn.Module | None = None) -> None:
+    """Goes on counting steps where ``state_dict`` was called.
+
+    Counts that the state does not know begin anew, in this process as in a new one; contexts that are open count on
+    from the restored number.
+
+    Args:
+        state: what ``state_dict`` returned.
+        model: whose converted modules count on, too.
+
+    Raises:
+        ConfigError: for anything else, a later version, and a model that is not converted as it was.
+    """
+    try:
+        version, contexts, models = state["version"], list(state["contexts"]), dict(state["models"])
+    except (TypeError, KeyError, ValueError) as error:
+        asked = f"load_state_dict: a {type(state).__name__} ({type(error).__name__}: {error})"
+        do = "Give what gemmsim.emulation.state_dict returned."
+        raise ConfigError(message(asked, "a mapping with version, contexts and models", do)) from None
+    if version != _VERSION:
+        asked = f"load_state_dict: a state of version {version!r}"
+        raise ConfigError(message(asked, f"version {_VERSION}", "Use the version of gemmsim that saved it."))
+    found = _converted(model)
+    steps = {path: _step(path, stored, found.get(path)) for path, stored in models.items()} if found else {}
+    load_counts(contexts)
+    for path, step in steps.items():
+        found[path].step = step
+
+
+def _converted(model: nn.Module | None) -> dict[str, Arithmetic]:
+    """Path of the outermost module of each arithmetic in ``model``."""
+    found: dict[str, Arithmetic] = {}
+    for path, module in model.named_modules() if model is not None else ():
+        arithmetic = arithmetic_of(module)
+        if arithmetic is not None and arithmetic.config.draws and not any(arithmetic is one for one in found.values()):
+            found[path] = arithmetic
+    return found
+
+
+def _of(arithmetic: Arithmetic) -> dict[str, Any]:
+    return {"config": arithmetic.text, "seed": arithmetic.seed, "step": arithmetic.step}
+
+
+def _step(path: str, stored: Mapping[str, Any], arithmetic: Arithmetic | None) -> int:
+    """The step that was stored for the module at ``path``, which must be converted as it was."""
+    now = None if arithmetic is None else (arithmetic.text, arithmetic.seed)
+    try:
+        before, step = (stored["config"], stored["seed"]), checked("load_state_dict", stored["step"])
+    except (TypeError, KeyError, SeedError):
+        before, step = None, 0
+    if before is None or before != now:
+        asked = f"load_state_dict: module {path!r} was converted with {before}, now with {now}"
+        do = "Convert the model with the same config and seed before its state is loaded."
+        raise ConfigError(message(asked, "the same config and seed", do))
+    return step
