@@ -14,6 +14,7 @@ from torch import Tensor
 import gemmsim as gs
 from gemmsim.arithmetic import GemmSpec, SpecLike
 from gemmsim.formats import FixedFormat, Format, parse_cast
+from gemmsim.ops.arrays import takes_arrays
 
 from ._html import html_table
 
@@ -142,6 +143,7 @@ class Comparison:
         return [f"{count} of {self.elements} are {what}" for what, count in self.special]
 
 
+@takes_arrays
 def compare(
     spec_a: SpecLike,
     spec_b: SpecLike,

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from gemmsim.backends.encoding import scale_for_largest
+from gemmsim.ops.arrays import takes_arrays
 from gemmsim.ops.checks import check_device, check_float, check_out_dtype
 from gemmsim.ops.errors import GradError, OverlapError, ShapeError, message
 from gemmsim.ops.memory import check_out
@@ -36,6 +37,7 @@ class Encoded(NamedTuple):
     tensor_scale: Tensor | None = None
 
 
+@takes_arrays
 def tensor_scale(x: Tensor, fmt: BlockLike) -> Tensor:
     """amax(x) / (largest scale * largest element) as a float32 tensor of no dimensions, at least 2^-96.
 
@@ -50,6 +52,7 @@ def tensor_scale(x: Tensor, fmt: BlockLike) -> Tensor:
     return scale_for_largest(x, largest_constant(fmt))
 
 
+@takes_arrays
 def encode(
     x: Tensor,
     fmt: BlockLike,
@@ -99,6 +102,7 @@ def encode(
     return Encoded(codes, scales, second)
 
 
+@takes_arrays
 def decode(
     encoded: Encoded | tuple[Tensor, Tensor],
     fmt: BlockLike,
@@ -155,6 +159,7 @@ def decode(
     return out
 
 
+@takes_arrays
 def quantize(
     x: Tensor,
     fmt: BlockLike,

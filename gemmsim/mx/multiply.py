@@ -11,6 +11,7 @@ from gemmsim.arithmetic import Accumulator, GemmSpec, SpecError
 from gemmsim.formats import TENSOR_FORMATS, BlockFormat, Cast, Format, TensorFormat
 from gemmsim.formats.remembered import remembered
 from gemmsim.ops import qmatmul
+from gemmsim.ops.arrays import takes_arrays
 from gemmsim.ops.checks import check_device, check_float, check_out_dtype
 from gemmsim.ops.errors import DTypeError, GradError, ShapeError, message
 from gemmsim.ops.seeds import check_seed
@@ -25,6 +26,7 @@ __all__ = ["matmul"]
 AccumulatorLike: TypeAlias = str | Format | Cast | Accumulator | GemmSpec
 
 
+@takes_arrays
 def matmul(
     a: Any,
     b: Any,

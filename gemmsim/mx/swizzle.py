@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from gemmsim.backends.scale_layout import TILE, blocked
+from gemmsim.ops.arrays import takes_arrays
 from gemmsim.ops.checks import check_ints, check_tensor
 from gemmsim.ops.errors import ShapeError, message
 
@@ -14,6 +15,7 @@ __all__ = ["from_blocked", "to_blocked"]
 _ROWS, _COLUMNS = TILE
 
 
+@takes_arrays
 def to_blocked(scales: Tensor) -> Tensor:
     """Flat tensor of the R x C ``scales``, padded with zeros to whole tiles of 128 x 4, tiles in row-major order.
 
@@ -31,6 +33,7 @@ def to_blocked(scales: Tensor) -> Tensor:
     return blocked(scales.view(torch.uint8)).view(scales.dtype)
 
 
+@takes_arrays
 def from_blocked(flat: Tensor, rows: int, columns: int) -> Tensor:
     """The rows x columns tensor whose ``to_blocked`` is ``flat``; the padding is dropped.
 

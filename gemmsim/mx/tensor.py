@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from gemmsim.formats import BlockFormat
+from gemmsim.ops.arrays import takes_arrays
 from gemmsim.ops.checks import check_float, check_out_dtype
 from gemmsim.ops.errors import DTypeError, ShapeError, message
 
@@ -295,6 +296,7 @@ def check_encodable(owner: str, x: Tensor) -> None:
     check_float(owner, "x", x)
 
 
+@takes_arrays
 def quantize_mx(x: Tensor, fmt: BlockLike, dim: int = -1, *, packing: str | None = None) -> Encoded:
     """Codes, scales and the tensor's own scale of ``x``: ``gemmsim.mx.encode`` of ``x.detach()``.
 
@@ -307,6 +309,7 @@ def quantize_mx(x: Tensor, fmt: BlockLike, dim: int = -1, *, packing: str | None
     return encode(x.detach(), fmt, dim=dim, packing=packing)
 
 
+@takes_arrays
 def dequantize_mx(
     codes: Tensor,
     scales: Tensor,

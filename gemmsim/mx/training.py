@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from gemmsim.ops.arrays import takes_arrays
 from gemmsim.ops.checks import check_float, check_same_inner
 from gemmsim.ops.errors import ShapeError, message
 from gemmsim.ops.once import differentiable_once
@@ -50,6 +51,7 @@ class _Matmul(torch.autograd.Function):
         return grad_a, grad_b, None, None, None, None
 
 
+@takes_arrays
 def trained_matmul(a: Tensor, b: Tensor, config: MXLinearConfig | str, out_dtype: torch.dtype | None = None) -> Tensor:
     """``torch.matmul(a, b)`` of matrices or batches of them; ``a`` has the format of inputs, ``b`` that of weights.
 

@@ -36,7 +36,8 @@ def check_tensor(owner: str, name: str, tensor: object) -> None:
             message(
                 f"{owner}: {name} is a {type(tensor).__name__}",
                 "a torch.Tensor",
-                f"Convert it first: torch.as_tensor({name}, dtype=torch.float32).",
+                # what Python's own numbers are
+                f"Convert it first: torch.as_tensor({name}, dtype=torch.float64).",
             )
         )
 
@@ -46,7 +47,7 @@ def check_float(owner: str, name: str, tensor: object) -> None:
     check_tensor(owner, name, tensor)
     assert isinstance(tensor, Tensor)
     if tensor.dtype not in FLOAT_DTYPES:
-        do = f"Convert it first: {name}.to(torch.float32)"
+        do = f"Convert it first: {name}.to({_holding(tensor.dtype)})"
         if tensor.is_complex():
             do = f"Use {name}.real and {name}.imag, or torch.view_as_real({name})"
         raise DTypeError(message(f"{owner}: {name} has dtype {tensor.dtype}", _FLOAT_NAMES, do + "."))
@@ -55,6 +56,12 @@ def check_float(owner: str, name: str, tensor: object) -> None:
         raise DTypeError(
             message(f"{owner}: {name} has layout {tensor.layout}", "torch.strided", f"Use {name}.to_dense().")
         )
+
+
+def _holding(dtype: torch.dtype) -> torch.dtype:
+    """The dtype to advise for numbers of another: float32 holds integers up to 2^24 alone, float64 up to 2^53."""
+    wide = not dtype.is_floating_point and dtype.itemsize > 2
+    return torch.float64 if wide else torch.float32
 
 
 def check_integers(owner: str, name: str, tensor: object) -> None:

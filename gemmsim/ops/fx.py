@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from functools import wraps
 from importlib import import_module
+from itertools import chain
 from typing import Any, ParamSpec, TypeVar
 
 import torch
@@ -20,6 +21,7 @@ from gemmsim.formats import TENSOR_FORMATS, BlockFormat, Cast, Rounding
 from gemmsim.formats.any_format import FORMATS
 
 from . import subnormals
+from .arrays import ORDINARY, are_traced, called_with_arrays, is_array, traced_with_arrays
 from .errors import ExportError, message
 
 __all__ = ["Whole", "formats_from", "traceable"]
@@ -63,18 +65,28 @@ def traceable(function: Callable[_P, _R]) -> Callable[_P, _R]:
     """``function``, which becomes one ``call_function`` node of the graph when an argument is a tracer's proxy.
 
     Formats and specs enter the graph as their names or dictionaries, so that its code can be printed and pickled.
+    numpy arrays are taken in place of tensors (``takes_arrays``).
 
     Raises:
         FormatError: for formats whose quantisers are functions, which a graph cannot name.
+        DTypeError: for arrays beside tensors, and arrays that no tensor can be made of.
     """
 
     @wraps(function)
     def call(*args: _P.args, **kwargs: _P.kwargs) -> _R:
-        if not torch.compiler.is_compiling():
-            for value in args:
-                if isinstance(value, Proxy):
-                    return _node(call, value, args, kwargs)
-            for value in kwargs.values():
+        found: _R
+        if torch.compiler.is_compiling():
+            if are_traced(args, kwargs):
+                found = traced_with_arrays(function, args, kwargs)
+                return found
+        else:
+            for value in chain(args, kwargs.values()) if kwargs else args:
+                kind = type(value)
+                if kind in ORDINARY:
+                    continue
+                if kind.__module__ == "numpy" and is_array(value):
+                    found = called_with_arrays(call, args, kwargs)
+                    return found
                 if isinstance(value, Proxy):
                     return _node(call, value, args, kwargs)
             if subnormals.are_flushed():

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from gemmsim.formats import Cast, FixedFormat, FormatError
 
+from .arrays import called_with_arrays, is_array
 from .casts import RoundingLike, Target, TargetLike, cast_of, resolve_target
 from .checks import check_device, check_float
 from .errors import message
@@ -88,6 +89,9 @@ class Quantizer:
         object.__setattr__(self, "_steps", (names[0], grid, (self.backward_hooks, names[1])))
 
     def __call__(self, x: Tensor) -> Tensor:
+        if not torch.compiler.is_compiling() and is_array(x):
+            rounded: Tensor = called_with_arrays(_pass_through, (x, self._steps), {}, "quantizer")  # type: ignore[attr-defined]
+            return rounded
         return _pass_through(x, self._steps)  # type: ignore[attr-defined]
 
 

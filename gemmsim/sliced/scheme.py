@@ -13,6 +13,7 @@ from gemmsim.arithmetic import GemmSpec, SpecLike
 from gemmsim.arithmetic.errors import spec_error
 from gemmsim.formats.errors import shown
 
+from ..ops.arrays import takes_arrays
 from .product import sliced_product
 from .slices import FloatSlices, IntegerSlices, slicing_from_json
 
@@ -84,7 +85,7 @@ class Sliced:
 
     def __call__(self, a: Tensor, b: Tensor) -> Tensor:
         """``gemmsim.sliced.matmul(a, b, self)``."""
-        return sliced_product(a, b, self)
+        return matmul(a, b, self)
 
     def explain(self) -> str:
         """What is computed, in a few lines of words; each spec in its own."""
@@ -137,6 +138,7 @@ class Sliced:
         return cls(**fields)
 
 
+@takes_arrays
 def matmul(a: Tensor, b: Tensor, scheme: Sliced) -> Tensor:
     """``a @ b`` computed as ``scheme`` says, in the dtype of ``scheme.out``, float32 or float64.
 

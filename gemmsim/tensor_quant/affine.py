@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from gemmsim.ops.arrays import takes_arrays
 from gemmsim.ops.checks import check_device
 
 from . import symbolic as onnx
@@ -58,6 +59,7 @@ def _check_zero(low: Tensor, high: Tensor) -> None:
         raise ExportError(message(asked, allowed, "Widen the range to zero, or export with dynamo=True."))
 
 
+@takes_arrays
 def fake_affine_tensor_quant(
     inputs: Tensor, min_range: Tensor | float, max_range: Tensor | float, num_bits: int = 8
 ) -> Tensor:

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from gemmsim.ops.arrays import takes_arrays
 from gemmsim.ops.checks import check_ints, check_tensor
 
 from . import eager
@@ -121,6 +122,7 @@ def check_block_size(owner: str, block_size: object) -> int:
     return block_size  # type: ignore[return-value]
 
 
+@takes_arrays
 @both_vintages(
     "num_bits", "scale_bits", "trt_high_precision_dtype", "onnx_quantizer_type", before=3, kinds=(tuple, list)
 )
@@ -192,6 +194,7 @@ def dynamic_block_quant(
     return result
 
 
+@takes_arrays
 def static_block_quant(
     inputs: Tensor,
     block_size: int,
@@ -220,6 +223,7 @@ def static_block_quant(
     ).reshape(inputs.shape)  # fmt: skip
 
 
+@takes_arrays
 def static_blockwise_fp4_fake_quant(
     x: Tensor, amax: Tensor, global_amax: Tensor | float | None = None, quantize_block_scales: bool = True
 ) -> Tensor:
@@ -253,6 +257,7 @@ def static_blockwise_fp4_fake_quant(
     return straight_through(x, y.to(x.dtype).reshape(x.shape))
 
 
+@takes_arrays
 def quantize_op(
     input: Tensor,
     amax: Tensor | float,
@@ -272,6 +277,7 @@ def quantize_op(
     return result
 
 
+@takes_arrays
 def dynamic_block_quantize_op(
     input: Tensor,
     block_size: int,

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from gemmsim.ops.arrays import takes_arrays
 from gemmsim.ops.checks import check_tensor
 
 from . import symbolic as onnx
@@ -85,6 +86,7 @@ def _name(E: int, M: int) -> str:
     return element_name("scaled_e4m3", (E, M), asked=f"Only support E=4 & M=3 for now. Got E={E}, M={M}")
 
 
+@takes_arrays
 @both_vintages("E", "M")
 def scaled_e4m3(
     inputs: Tensor,
@@ -130,6 +132,7 @@ def scaled_e4m3(
     return result
 
 
+@takes_arrays
 def scaled_e4m3_impl(inputs: Tensor, amax: Tensor | float | None = None) -> Tensor:
     """``scaled_e4m3`` without a gradient."""
     with torch.no_grad():
@@ -147,11 +150,13 @@ def scaled_e4m3_abstract(input: Tensor, amax: Tensor | float | None = None) -> T
     return torch.empty_like(input)
 
 
+@takes_arrays
 def fp8_eager(x: Tensor, amax: Tensor | float | None = None) -> Tensor:
     """``scaled_e4m3_impl`` under its later name."""
     return scaled_e4m3_impl(x, amax)
 
 
+@takes_arrays
 def fp4_cast_ste(x: Tensor) -> Tensor:
     """Each element rounded to e2m1 (ties to even, saturating at 6), with a gradient where |x| <= 6."""
     v, _, _ = prepared("fp4_cast_ste", x, None)

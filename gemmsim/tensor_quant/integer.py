@@ -8,6 +8,8 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from gemmsim.ops.arrays import takes_arrays
+
 from . import symbolic as onnx
 from .arguments import both_vintages, check_nonfinite, prepared, required, write_out
 from .gradients import clip_mask, fit
@@ -135,6 +137,7 @@ class _IntCast(torch.autograd.Function):
         return fit(grad, ctx.saved_tensors[0]), None, None, None
 
 
+@takes_arrays
 @both_vintages("num_bits", "unsigned", "narrow_range", "trt_high_precision_dtype")
 def fake_tensor_quant(
     inputs: Tensor,
@@ -196,6 +199,7 @@ def fake_tensor_quant(
     return result
 
 
+@takes_arrays
 @both_vintages("num_bits", "unsigned", "narrow_range")
 def legacy_fake_tensor_quant(
     inputs: Tensor,
@@ -218,6 +222,7 @@ def legacy_fake_tensor_quant(
     return result
 
 
+@takes_arrays
 @both_vintages("num_bits", "unsigned", "narrow_range")
 def tensor_quant(
     inputs: Tensor,
@@ -262,6 +267,7 @@ def integers_arguments(
     return x, scale, num_bits, bool(unsigned), bool(narrow_range), propagate
 
 
+@takes_arrays
 def fake_quant_impl(
     inputs: Tensor, amax: Tensor | float, num_bits: int = 8, unsigned: bool = False, narrow_range: bool = True
 ) -> Tensor:
@@ -271,6 +277,7 @@ def fake_quant_impl(
     return result
 
 
+@takes_arrays
 def int_cast_ste(x: Tensor, num_bits: int, unsigned: bool = False, narrow_range: bool = True) -> Tensor:
     """``clamp(rint(x), lo, hi)`` with a gradient where lo <= x <= hi, as ``fake_tensor_quant`` has them.
 

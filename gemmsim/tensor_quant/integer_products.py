@@ -10,6 +10,7 @@ from torch.autograd.function import once_differentiable
 
 from gemmsim.arithmetic import GemmSpec
 from gemmsim.ops import QAffineFormats, cublas_acceleration, qmatmul, state
+from gemmsim.ops.arrays import takes_arrays
 from gemmsim.ops.checks import check_tensor
 from gemmsim.ops.dispatch import transforms_active
 from gemmsim.ops.errors import DTypeError, ShapeError
@@ -69,6 +70,7 @@ class _Values(torch.autograd.Function):
         return fit(grad * scale, clip_mask(x, amax)).to(x.dtype), None, None
 
 
+@takes_arrays
 def integer_values(
     x: Tensor, amax: Tensor | float, num_bits: int = 8, unsigned: bool = False, narrow_range: bool = True
 ) -> tuple[Tensor, Tensor]:
@@ -85,6 +87,7 @@ def integer_values(
     return _Values.apply(x, scale_from, name), scale
 
 
+@takes_arrays
 def int_matmul(
     a: Tensor,
     b: Tensor,
@@ -171,6 +174,7 @@ def _int_mm(a: Tensor, b: Tensor, accumulator: str) -> Tensor | None:
     return torch._int_mm(a.contiguous(), b.contiguous())
 
 
+@takes_arrays
 def int_linear(
     x: Tensor,
     weight: Tensor,

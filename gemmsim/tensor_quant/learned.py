@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from gemmsim.ops.arrays import takes_arrays
 from gemmsim.ops.checks import check_tensor
 
 from .arguments import as_amax, check_nonfinite, prepared, required
@@ -55,6 +56,7 @@ class _Learned(torch.autograd.Function):
         return torch.where(inside, g, zero).to(x.dtype), grad_amax.to(amax.dtype), None, None, None
 
 
+@takes_arrays
 def learned_fake_tensor_quant(
     inputs: Tensor,
     amax: Tensor,
@@ -118,6 +120,7 @@ class _Pact(torch.autograd.Function):
         return dx, below.to(low.dtype).reshape(low.shape), above.to(high.dtype).reshape(high.shape)
 
 
+@takes_arrays
 def pact(x: Tensor, clip_min: Tensor, clip_max: Tensor) -> Tensor:
     """``x`` clamped to two learnable numbers, whose gradients are sums over what they clip (ends included).
 

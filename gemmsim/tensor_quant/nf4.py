@@ -5,6 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from gemmsim.ops.arrays import takes_arrays
+
 from .arguments import prepared
 from .block_quantization import check_block_size, fake_blocks
 from .errors import BlockSizeError, message
@@ -21,6 +23,7 @@ NF4 = (
 )  # fmt: skip
 
 
+@takes_arrays
 def nf4_fake_quant(
     inputs: Tensor, block_size: int = 64, scale_bits: int | None = 8, scale_block_size: int = 256
 ) -> Tensor:

@@ -38,7 +38,7 @@ CASES = {
     "integer": (
         lambda: gs.qmatmul(X.int(), W, ":e5m10"),
         TypeError,
-        r"a has dtype torch.int32.*\n.*to\(torch.float32\)",
+        r"a has dtype torch.int32.*\n.*to\(torch.float64\)",
     ),
     "integer b": (lambda: gs.qmatmul(X, W.long(), ":e5m10"), TypeError, "b has dtype torch.int64"),
     "bool": (lambda: gs.quantize(X > 0, "e4m3"), TypeError, "torch.bool"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from torch import Tensor
@@ -44,7 +45,7 @@ class Events:
 
     def shares(self) -> dict[str, float]:
         """The share of all additions of all elements in each count, by its name; 0 where there are none."""
-        made = self.additions * self.out.numel()
+        made = self.additions * math.prod(self.out.shape)
         counts = {name: getattr(self, name) for name in ("swamped", "inexact", "underflow", "overflow")}
         return {name: int(count.sum()) / made if made else 0.0 for name, count in counts.items()}
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
+from ..arrays import takes_arrays
 from ..checks import check_device, check_float
 from ..errors import DTypeError, ShapeError, message
 from .matmul import check_operands, qmatmul
@@ -47,10 +48,12 @@ class Truth:
         return ", ".join(name for name, does in used if does) or _FAST
 
     def __repr__(self) -> str:
-        largest = float(self.bound.nan_to_num(nan=0.0, posinf=math.inf).max()) if self.bound.numel() else 0.0
+        bound = torch.as_tensor(self.bound)
+        largest = float(bound.nan_to_num(nan=0.0, posinf=math.inf).max()) if bound.numel() else 0.0
         return f"<Truth {tuple(self.value.shape)} by {self.method}, largest bound {largest:g}>"
 
 
+@takes_arrays
 @torch.no_grad()
 def truth(a: Tensor, b: Tensor, *, at_most: float | Tensor | None = None, within: float | None = None) -> Truth:
     """``a @ b`` in float64, with a rigorous bound of each element's distance from the exact product.
