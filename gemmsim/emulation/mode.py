@@ -27,6 +27,7 @@ from . import (  # noqa: F401  # they fill tables
     formulas,
     later,
     moments,
+    optimizer_steps,
     places,
     products,
     recurrent,
@@ -143,6 +144,7 @@ class Emulation(Placed):
         else:
             _prepare()
             later.opened()
+            optimizer_steps.watch()
         if self.places is not None:
             watch()
 
@@ -162,6 +164,7 @@ class Emulation(Placed):
             mode.shadowed -= 1
         if not torch.compiler.is_compiling():
             later.closed()
+            optimizer_steps.unwatch()
         elif not self._outer:
             _end_traced()
         self._outer = []
@@ -176,6 +179,10 @@ class Emulation(Placed):
                 return self.other(func, args, kwargs)
             return func(*args, **kwargs)
         if self.shadowed or _below_autograd() or compiled.leave_alone(func, kwargs, self.text):
+            return func(*args, **kwargs)
+        if self.steppers and optimizer_steps.is_stepping(self):
+            if torch.compiler.is_compiling():
+                compiled.note_native(self.text)
             return func(*args, **kwargs)
         return self.lower(entry, func, types, args, kwargs)
 

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable
 from functools import partial
 from threading import local
+from types import FrameType
 from typing import Any
 
 import torch
@@ -201,11 +202,17 @@ class Places:
 
 class Placed(TorchFunctionMode):
     """A mode that knows where the program is. ``places`` is None where nobody asks. ``paused``: how often code that
-    belongs to another moment runs now, which has places of its own. ``gone``: left in another thread than entered."""
+    belongs to another moment runs now, which has places of its own. ``gone``: left in another thread than entered.
+    ``steppers``: frames of the steps of optimizers that run in its context, innermost last; None in
+    compiled code."""
 
     places: Places | None = None
     paused: int = 0
     gone: bool = False
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.steppers: list[FrameType | None] = []
 
 
 def before(module: nn.Module, args: Any) -> None:
