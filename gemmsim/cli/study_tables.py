@@ -25,8 +25,6 @@ def show_study_table(table: Any) -> None:
     if not isinstance(table, Table):
         out.print(table)
         return
-    for column in table.columns:
-        column.overflow = "fold"
     if _width(out, table) <= out.width:
         out.print(table)
         return
@@ -61,8 +59,6 @@ def _part(out: Console, table: Table, chosen: Sequence[int], names: Sequence[int
     for at, column in zip(chosen, part.columns, strict=True):
         if at in names:
             column.max_width = max(8, int(out.width * _NAMES) // len(names))
-        elif names:
-            column.no_wrap = True
     return part
 
 
