@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any
 
@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 
 import gemmsim as gs
-from gemmsim.arithmetic import GemmSpec, SpecLike
-from gemmsim.formats import FixedFormat, Format, parse_cast
+from gemmsim.arithmetic import GemmSpec, SpecError, SpecLike
+from gemmsim.formats import Cast, FixedFormat, Format, FormatError, Overflow, parse_cast
 from gemmsim.ops.arrays import takes_arrays
 
 from ._html import html_table
@@ -64,6 +64,9 @@ class Comparison:
         special: (what, count) of elements that are NaN or infinite: "NaN in the first", "infinite in both, with
             opposite signs" and so on; kinds without elements left out.
         first: the first difference, None if there is none.
+        reasons: where NaN comes from, of each spec with elements that are NaN: operands that were NaN or infinite as
+            given; operands that the spec's casts made NaN or infinite, with the largest value of their format; else,
+            with ``trace``, the step at which the sum left the finite numbers, of the first difference if that is NaN.
     """
 
     spec_a: str
@@ -76,6 +79,7 @@ class Comparison:
     largest: float
     special: tuple[tuple[str, int], ...]
     first: Difference | None
+    reasons: tuple[str, ...] = ()
 
     @property
     def share(self) -> float:
@@ -100,6 +104,7 @@ class Comparison:
             "ulps": [[None if math.isinf(end) else end, count] for end, count in self.ulps],
             "largest": self.largest,
             "special": dict(self.special),
+            "reasons": list(self.reasons),
             "first": first,
         }
 
@@ -112,6 +117,7 @@ class Comparison:
         if self.largest:
             lines.append(f"  largest          {self.largest:g} ulp")
         lines += [f"  {words}" for words in self._special_words()]
+        lines += [f"  {reason}" for reason in self.reasons]
         if self.first is not None:
             lines.append(f"  {self.first}")
         return "\n".join(lines)
@@ -127,7 +133,10 @@ class Comparison:
         title = f"{self.spec_a} against {self.spec_b}: {self.equal} of {self.elements} elements equal, {self.share:.2%}"
         largest = [f"largest distance: {self.largest:g} ulp of {self.unit}"] if self.largest else []
         first = [] if self.first is None else str(self.first).split("\n")
-        heads, notes = (f"distance in {self.unit}", "elements", "share"), [*largest, *self._special_words(), *first]
+        heads, notes = (
+            (f"distance in {self.unit}", "elements", "share"),
+            [*largest, *self._special_words(), *self.reasons, *first],
+        )
         return html_table(heads, self._classes(), caption=title, notes=notes, right=2)
 
     def _classes(self) -> list[tuple[str, str, str]]:
@@ -199,6 +208,7 @@ def compare(
         float(distances.max()) if distances.numel() else 0.0,
         _special(x, y),
         first,
+        tuple(_reasons((one, other), (a, b), (x, y), first)),
     )
 
 
@@ -249,6 +259,69 @@ def _special(x: Tensor, y: Tensor) -> tuple[tuple[str, int], ...]:
         "infinite in both, with opposite signs": inf_x & inf_y & (x != y),
     }
     return tuple((name, count) for name, chosen in kinds.items() if (count := int(chosen.sum())))
+
+
+def _reasons(
+    specs: tuple[GemmSpec, GemmSpec],
+    operands: tuple[Tensor, Tensor],
+    results: tuple[Tensor, Tensor],
+    first: Difference | None,
+) -> Iterator[str]:
+    """Why there is NaN: what both specs were given, then of each spec what its casts or its sum made of it."""
+    if not any(bool(result.isnan().any()) for result in results):
+        return
+    given = [(name, int((~x.isfinite()).sum())) for name, x in zip("ab", operands, strict=True)]
+    yield from (f"{count} elements of {name} are NaN or infinite as given" for name, count in given if count)
+    for word, spec, result in zip(("first", "second"), specs, results, strict=True):
+        if not bool(result.isnan().any()):
+            continue
+        lost = [
+            (name, cast, *found)
+            for name, x, cast in (("a", operands[0], spec.cast_a), ("b", operands[1], spec.cast_b))
+            if cast is not None and any(found := _lost(x, cast))
+        ]
+        for name, cast, count, kind, largest in lost:
+            yield (
+                f"{word}: {count} of {operands['ab'.index(name)].numel()} elements of {name} (up to {largest:g}) "
+                f"overflow {cast.format}, whose largest is {cast.format.max:g}, to {kind}"
+            )
+        if lost:
+            saturating = _saturating(spec)
+            instead = f", or have them saturate: {str(saturating)!r}" if saturating else ""
+            yield f"{word}: scale the operands{instead}"
+        elif first is not None and not any(count for _, count in given):
+            yield from _overflow_of_sum(word, first.trace_a if word == "first" else first.trace_b)
+
+
+def _lost(x: Tensor, cast: Cast) -> tuple[int, str, float]:
+    """Of the finite elements of ``x`` that the cast made NaN or infinite: how many, which of both, the largest; 0, ""
+    and 0.0 where none was, or where the cast is rounded at random or of a format that this cannot be asked of."""
+    if cast.is_stochastic or not hasattr(cast.format, "max"):
+        return 0, "", 0.0
+    rounded = gs.quantize(x, cast)
+    broken = x.isfinite() & ~rounded.isfinite() & (x.abs() >= float(cast.format.max))
+    if not bool(broken.any()):
+        return 0, "", 0.0
+    return int(broken.sum()), "NaN" if bool(rounded[broken].isnan().all()) else "infinity", float(x[broken].abs().max())
+
+
+def _saturating(spec: GemmSpec) -> GemmSpec | None:
+    """``spec`` with saturating casts of its operands; None where their formats have an overflow of their own."""
+    try:
+        a, b = (replace(x, overflow=Overflow.SATURATE) if isinstance(x, Cast) else x for x in (spec.a, spec.b))
+        return replace(spec, a=a, b=b)
+    except (FormatError, SpecError):
+        return None
+
+
+def _overflow_of_sum(word: str, trace: gs.Trace | None) -> Iterator[str]:
+    """The first step of a traced NaN that left the finite numbers."""
+    if trace is None or not math.isnan(trace.value):
+        return
+    step = next((s for s in trace.steps if isinstance(s.value, float) and not math.isfinite(s.value)), None)
+    if step is not None:
+        k = "" if step.k is None else f" at k = {step.k}"
+        yield f"{word}: the sum of {list(trace.at)} leaves the finite numbers{k}: {step}"
 
 
 def _difference(

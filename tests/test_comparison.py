@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 
 import pytest
 import torch
@@ -108,3 +109,37 @@ def test_a_comparison_is_a_value_that_reads_well():
         gs.compare(":fp32", ":bf16", a, a)
     with pytest.raises(gs.FormatError):
         gs.compare(":fp32", ":bf16", a, b, unit="e4m3q")
+
+
+@pytest.mark.filterwarnings("ignore::gemmsim.FormatsWarning")
+def test_nan_of_operands_that_overflow_says_of_which_format_and_what_to_write():
+    a, b = torch.tensor([[448.0, 1.0], [1.0, 241.0], [1.0, 2.0]]), torch.ones(2, 1)
+    found = gs.compare("e4m3 : fp32", gs.acc.cdna3_fp8(), a, b)
+    assert found.special == (("NaN in the second", 1),)  # 241 is rounded to 240
+    overflow, advice = found.reasons
+    assert overflow == "second: 1 of 6 elements of a (up to 448) overflow e4m3fnuz, whose largest is 240, to NaN"
+    spec = advice.partition("saturate: ")[2].strip("'")
+    assert advice.startswith("second: scale the operands, or") and gs.qmatmul(a, b, spec).isfinite().all()
+    assert all(reason in str(found) and reason in found._repr_html_() for reason in (overflow,))
+    assert json.loads(json.dumps(found.to_dict()))["reasons"] == [overflow, advice]
+    swapped = gs.compare(gs.acc.cdna3_fp8(), "e4m3 : fp32", a, b)
+    assert [reason.partition(":")[0] for reason in swapped.reasons] == ["first", "first"]
+
+
+@pytest.mark.parametrize(
+    ("spec", "a", "b", "want"),
+    [
+        ("e4m3 : fp32", [[math.nan, 1.0]], [[1.0], [math.inf]], ["1 elements of a are NaN", "1 elements of b are NaN"]),
+        ("e5m2 : fp32", [[7e4, 1.0]], [[0.0], [1.0]], ["second: 1 of 2 elements of a .* to infinity", "scale the oper"]),
+        ("binary8(3, saturate_infty) : fp32", [[7e9, 1.0]], [[0.0], [1.0]], ["second: 1 of 2 elements of a", "scale the operands$"]),
+        (":chunked(1, fp16)", [[300.0, 300.0]], [[300.0], [-300.0]], [r"leaves the finite numbers at k = 0: add .* -> inf"]),
+        (":fp16 -> e4m3", [[300.0, 0.0]], [[2.0], [1.0]], [r"leaves the finite numbers: output +600.0 = .* -> nan"]),
+        (":fp16", [[1.0, 2.0]], [[1.0], [2.0]], []),
+        (":fp16", [[300.0, 1.0]], [[300.0], [1.0]], []),  # infinite, and counted as such, is no NaN
+    ],
+)  # fmt: skip
+def test_each_cause_of_nan_is_told(spec, a, b, want):
+    found = gs.compare(":fp32", spec, torch.tensor(a), torch.tensor(b))
+    assert len(found.reasons) == len(want)
+    for reason, pattern in zip(found.reasons, want, strict=True):
+        assert re.search(pattern, reason), reason

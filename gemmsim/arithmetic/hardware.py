@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 
 from ..formats import E4M3, E8M0, BlockFormat, Cast, FormatError, Rounding
-from ..hardware import HardwareError, Instruction, instructions, largest
-from ..hardware.models import Conversion
+from ..hardware import OPS, HardwareError, Instruction, instructions, largest
+from ..hardware.models import Conversion, TwoBlocks
 from ..hardware.operands import OPERANDS, Operand
 from .accumulator import register
 from .arguments import FORMAT, WORD, argument, optional
@@ -134,8 +134,23 @@ class Hardware(ExactProducts):
             ("each step", f"{_products(one)} and the register: {words}"),
             ("register", _conversion_words(one.model.conversion)),
             ("order", f"instructions for k ascending from +0; K filled up with zeros to a multiple of {one.k}"),
+            *self._own_unit(),
             ("source", str(one.source)),
         ]
+
+    def _own_unit(self) -> list[tuple[str, str]]:
+        """Of operands that the chip has a unit for, but this op goes round it: the op of the unit."""
+        if not isinstance(self.instruction.model, TwoBlocks):
+            return []
+        for op in (op for op in OPS if op != self.op):
+            try:
+                other = Hardware(self.arch, op, self.a, self.b, out=self.out)
+            except SpecError:
+                continue
+            if other.instruction.scale is None:
+                operands = " by ".join(dict.fromkeys((self.a, self.b or self.a)))
+                return [("unit", f"{self.op} has none for {operands}; the chip's own, which libraries use: {other}")]
+        return []
 
 
 @lru_cache(maxsize=1024)

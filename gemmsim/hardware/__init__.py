@@ -41,6 +41,7 @@ from .models import ScaledGroups as ScaledGroups
 from .models import TwoBlocks as TwoBlocks
 from .operands import OPERANDS as OPERANDS
 from .operands import Operand as Operand
+from .operands import twin_of as twin_of
 
 if TYPE_CHECKING:
     from .probes import PROBES as PROBES

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 
+from ..formats import parse_scalar
 from ..formats.errors import shown, suggestion
 from . import amd, nvidia
 from .chips import CHIPS, chip_key, no_model_words, without_model
 from .errors import HardwareError, hardware_error
 from .instruction import Family, Instruction
-from .operands import operand_for
+from .operands import OPERANDS, operand_for, twin_of
 
 __all__ = ["ARCHITECTURES", "OPS", "Op", "families", "instruction", "instructions", "largest"]
 
@@ -164,14 +166,13 @@ def largest(arch: str, op: str, a: object, b: object = None, *, out: object = "f
         FormatError: if a format does not exist.
     """
     key = _architecture(arch)
-    ops = {name: one for name, one in OPS.items() if any(map(one.takes_in, families(key)))}
     word = op.strip().lower() if isinstance(op, str) else op
-    if word not in ops:
-        near = suggestion(word, ops) if isinstance(word, str) else ""
-        raise hardware_error(f"{key} has no op {shown(op)}", ", ".join(ops), f"{near}Choose one.")
-    rows = [one for one in instructions(key) if ops[word].takes_in(one) and one.c == one.d]
-    pair = tuple(operand_for(x, tuple(dict.fromkeys(y for one in rows for y in (one.a, one.b)))) for x in (a, b or a))
-    register = operand_for(out, tuple(dict.fromkeys(one.d for one in rows)))
+    if word not in _ops(key):
+        raise _no_op(key, op)
+    rows = _rows(key, word)
+    sides = tuple(dict.fromkeys(name for one in rows for name in (one.a, one.b)))
+    pair = tuple(_operand(key, word, x, sides) for x in (a, b or a))
+    register = operand_for(out, tuple(dict.fromkeys(one.d for one in rows)), f"a register of {key} {word}")
     fits = [one for one in rows if (one.a, one.b) == pair and one.d == register]
     if not fits:
         taken = dict.fromkeys(f"{one.a} * {one.b} + {one.c} -> {one.d}" for one in rows)
@@ -179,3 +180,56 @@ def largest(arch: str, op: str, a: object, b: object = None, *, out: object = "f
             f"{key} {word} does not take {pair[0]} * {pair[1]} -> {register}", "; ".join(taken), "Choose one of these."
         )
     return max(fits, key=lambda one: (one.k, one.model.products))
+
+
+def _ops(arch: str) -> tuple[str, ...]:
+    """The ops of ``arch``, an architecture as the tables spell it."""
+    return tuple(name for name, one in OPS.items() if any(map(one.takes_in, families(arch))))
+
+
+def _rows(arch: str, op: str) -> list[Instruction]:
+    return [one for one in instructions(arch) if OPS[op].takes_in(one) and one.c == one.d]
+
+
+def _no_op(arch: str, op: object) -> HardwareError:
+    """It tells ops of like names, and the architectures that have this one."""
+    word = op.strip().lower() if isinstance(op, str) else ""
+    owners = [one for one in ARCHITECTURES if one != arch and word in _ops(one)]
+    near = f"{', '.join(owners)} {'has' if len(owners) == 1 else 'have'} it. " if owners else ""
+    return hardware_error(
+        f"{arch} has no op {shown(op)}", ", ".join(_ops(arch)), f"{near or suggestion(word, _ops(arch))}Choose one."
+    )
+
+
+def _operand(arch: str, op: str, format: object, known: tuple[str, ...]) -> str:
+    """``operand_for``, whose error tells what stands for the format on this chip, and which ops and chips take it.
+
+    Of ops and architectures that take it, those of the same chip and of the same vendor's come first.
+    """
+    owner = f"{arch} {op}"
+    try:
+        return operand_for(format, known, owner)
+    except HardwareError:
+        pass
+    twin = twin_of(format)
+    if twin in known:
+        held = OPERANDS[twin].format
+        hint = f"{twin}, whose largest value is {held.max:g}, stands in its place there."
+    else:
+        hint = _takers(arch, format)
+    return operand_for(format, known, owner, f"{hint} Choose one of these.".lstrip())
+
+
+def _takers(arch: str, format: object) -> str:
+    """Which other ops of ``arch`` take operands in ``format``, or else which architectures; "" if none."""
+    here = [op for op in _ops(arch) if _takes(_rows(arch, op), format)]
+    if here:
+        return f"Of {arch}'s ops {', '.join(here)} {'takes' if len(here) == 1 else 'take'} it."
+    found = [one for one in ARCHITECTURES if any(_takes(_rows(one, op), format) for op in _ops(one))]
+    return f"Architectures that take it: {', '.join(found)}." if found else ""
+
+
+def _takes(rows: Iterable[Instruction], format: object) -> bool:
+    name = format.strip().lower() if isinstance(format, str) else ""
+    values = parse_scalar(format) if isinstance(format, str) and name not in OPERANDS else format
+    return any(name in (one.a, one.b) or OPERANDS[one.a].format == values for one in rows)

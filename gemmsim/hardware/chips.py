@@ -13,17 +13,18 @@ _NAMES: dict[str, str] = {
         titan rtx, quadro rtx 4000, quadro rtx 5000, quadro rtx 6000, quadro rtx 8000, sm_75""",
     "ampere": """a100, a800, a2, a10, a10g, a16, a30, a40, rtx 3050, rtx 3060, rtx 3060 ti, rtx 3070, rtx 3070 ti,
         rtx 3080, rtx 3080 ti, rtx 3090, rtx 3090 ti, rtx a1000, rtx a2000, rtx a4000, rtx a4500, rtx a5000,
-        rtx a5500, rtx a6000, sm_80, sm_86, sm_87""",
+        rtx a5500, rtx a6000, orin, jetson orin, agx orin, jetson agx orin, sm_80, sm_86, sm_87""",
     "ada": """rtx 4090, rtx 4090 d, rtx 4080, rtx 4080 super, rtx 4070, rtx 4070 super, rtx 4070 ti,
         rtx 4070 ti super, rtx 4060, rtx 4060 ti, rtx 4050, l4, l20, l40, l40s, rtx 1000 ada, rtx 2000 ada,
         rtx 3000 ada, rtx 3500 ada, rtx 4000 ada, rtx 4500 ada, rtx 5000 ada, rtx 5880 ada, rtx 6000 ada, sm_89""",
-    "hopper": "h100, h200, h20, h800, gh200, sm_90",
-    "blackwell": "b200, gb200, b100, sm_100",
+    "hopper": "h100, h200, h20, h800, gh200, grace hopper, sm_90",
+    "blackwell": "b200, gb200, b100, grace blackwell, sm_100",
     "rtx_blackwell": """rtx 5090, rtx 5090 d, rtx 5080, rtx 5070, rtx 5070 ti, rtx 5060, rtx 5060 ti, rtx 5050,
-        rtx pro 2000, rtx pro 4000, rtx pro 4500, rtx pro 5000, rtx pro 6000, rtx 6000 pro, gb10, sm_120, sm_121""",
+        rtx pro 2000, rtx pro 4000, rtx pro 4500, rtx pro 5000, rtx pro 6000, rtx 6000 pro, gb10, dgx spark,
+        sm_120, sm_121""",
     "cdna1": "mi100, gfx908",
     "cdna2": "mi250x, mi250, mi210, mi200, gfx90a",
-    "cdna3": "mi300x, mi300a, mi300, mi308x, mi325x, gfx940, gfx941, gfx942",
+    "cdna3": "mi300x, mi300a, mi300, mi308x, mi308, mi325x, gfx940, gfx941, gfx942",
 }
 #: The architecture of each chip, which is what the tables and every print-back name. No blanks in names: "rtx4090".
 CHIPS: dict[str, str] = {re.sub(r"\s", "", name): arch for arch, names in _NAMES.items() for name in names.split(",")}
@@ -49,6 +50,8 @@ _VENDOR = re.compile(r"^(?:nvidia|amd|geforce|tesla|instinct|radeon)+")
 _IDLE = re.compile(
     r"graphics|sxm\d?|pcie|nvl|oam|hbm\d?\w?|\d+gb|laptop|mobile|gpu|generation|workstation|server|edition|max|q"
 )
+#: Forms that may be joined to the chip's name: "H100NVL".
+_FORM = re.compile(r"(?<=\d)(?:nvl|pcie|sxm\d?|oam)$")
 _CAPABILITY = re.compile(r"(?:sm|compute)(\d{2,3})[af]?")
 _JOINED = {name.replace("_", ""): name for name in (*_NAMES, *CHIPS)} | {"adalovelace": "ada"}
 
@@ -85,6 +88,6 @@ def no_model_words(name: str, near: str | None) -> str:
 def _spellings(text: str) -> tuple[str, ...]:
     """``text`` without blanks, in the ways it may stand in a table: as it is, without idle words, and so on."""
     words = re.split(r"[\s_-]+", text.strip().lower())
-    short = _VENDOR.sub("", "".join(word for word in words if not _IDLE.fullmatch(word)))
+    short = _FORM.sub("", _VENDOR.sub("", "".join(word for word in words if not _IDLE.fullmatch(word))))
     number = _CAPABILITY.fullmatch(short)
     return "".join(words), f"sm{number[1]}" if number else short, f"rtx{short}", short.removesuffix("blackwell")

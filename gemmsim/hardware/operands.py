@@ -8,7 +8,7 @@ from ..formats import FloatFormat, FormatError, parse_scalar
 from ..formats.errors import shown
 from .errors import hardware_error
 
-__all__ = ["OPERANDS", "Operand", "operand", "operand_for"]
+__all__ = ["OPERANDS", "Operand", "operand", "operand_for", "twin_of"]
 
 
 @dataclass(frozen=True)
@@ -93,11 +93,31 @@ def operand(name: str, in_bytes: bool = False) -> Operand:
     return _E2M1_IN_BYTES if in_bytes and name == "e2m1" else OPERANDS[name]
 
 
-def operand_for(format: object, known: tuple[str, ...]) -> str:
+#: What NVIDIA's and AMD's chips have in each other's place.
+_TWINS = (("e4m3", "e4m3fnuz"), ("e5m2", "e5m2fnuz"), ("tf32", "xf32"))
+
+
+def twin_of(format: object) -> str | None:
+    """The operand that the other vendor's chips have in place of ``format`` (a name or a format); None if none has.
+
+    e4m3 and e4m3fnuz, e5m2 and e5m2fnuz, tf32 and xf32 stand for each other.
+    """
+    name = format.strip().lower() if isinstance(format, str) else ""
+    try:
+        values = parse_scalar(name) if name and name not in OPERANDS else format
+    except FormatError:
+        return None
+    for one, other in (*_TWINS, *((b, a) for a, b in _TWINS)):
+        if name == one or (name not in OPERANDS and values == OPERANDS[one].format):
+            return other
+    return None
+
+
+def operand_for(format: object, known: tuple[str, ...], owner: str = "", hint: str = "") -> str:
     """Which of the operands ``known`` holds ``format`` (a name, ours or the vendors', or a ``FloatFormat``).
 
     Raises:
-        HardwareError: if none does.
+        HardwareError: if none does; it says whose operands these are (``owner``) and what to do (``hint``).
         FormatError: if it is no format at all, or no float.
     """
     if isinstance(format, str) and format.strip().lower() in known:
@@ -110,4 +130,5 @@ def operand_for(format: object, known: tuple[str, ...]) -> str:
     for name in known:
         if OPERANDS[name].format == format:
             return name
-    raise hardware_error(f"operand format {format}", ", ".join(known), "Choose one of these.")
+    asked = f"{owner} does not take operand format {format}" if owner else f"operand format {format}"
+    raise hardware_error(asked, ", ".join(known), hint or "Choose one of these.")

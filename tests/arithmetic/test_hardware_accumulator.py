@@ -173,7 +173,7 @@ def test_casts_with_values_that_the_operand_does_not_hold(operand, given, side):
     ("hw(hoper, wgmma, e4m3)", "Did you mean 'hopper'.*allowed: volta, turing, .*cdna3, or a chip"),
     ("hw(hopper, wgma, e4m3)", "hopper has no op 'wgma'; allowed: mma, wgmma.\n  Did you mean 'wgmma'"),
     ("hw(hopper, tcgen05, bf16)", "allowed: mma, wgmma"),
-    ("hw(blackwell, mxf8f6f4, bf16)", "operand format e8m7; allowed: e4m3, e5m2"),
+    ("hw(blackwell, mxf8f6f4, bf16)", "mxf8f6f4 does not take operand format e8m7; allowed: e4m3, e5m2"),
     ("hw(blackwell, mxf4nvf4, e4m3)", "allowed: e2m1"),
     ("hw(ampere, mma, e4m3)", "allowed: f16, bf16, tf32, f64"),
     ("hw(hopper, wgmma, bf16, f16)", r"does not take bf16 \* f16 -> f32; allowed: tf32 \* tf32 \+ f32 -> f32; "),

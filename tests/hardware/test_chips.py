@@ -15,16 +15,16 @@ NAMES = {
     "volta": "V100; Tesla V100-SXM2-16GB; TITAN V; sm_70; sm70; sm_72",
     "turing": "T4; Tesla T4; RTX 2080 Ti; NVIDIA GeForce RTX 2060 SUPER; Quadro RTX 6000; sm_75; compute_75",
     "ampere": """A100; a800; A2; A10; A10G; nvidia a10; A30; A40; NVIDIA A100-SXM4-80GB; RTX 3060; rtx-3070; RTX_3080;
-        GeForce RTX 3080 Ti; rtx3090; RTX A6000; A6000; 3090; sm_80; sm_86; SM87""",
+        GeForce RTX 3080 Ti; rtx3090; RTX A6000; A6000; 3090; sm_80; sm_86; SM87; Jetson AGX Orin""",
     "ada": """L4; L40; L40S; RTX 1000 Ada; RTX 4060; RTX 4070 Ti SUPER; RTX 4080; RTX 4090; 4090; Ada Lovelace;
         NVIDIA RTX 6000 Ada Generation; NVIDIA GeForce RTX 4090 Laptop GPU; sm_89""",
-    "hopper": "H20; H100; H100 NVL; H200; H800; GH200; NVIDIA GH200 480GB; NVIDIA H100 80GB HBM3; sm_90; sm_90a; sm90",
+    "hopper": "H20; H100; H100 NVL; H100NVL; h100-pcie; H200SXM; Grace Hopper; H200; H800; GH200; NVIDIA GH200 480GB; NVIDIA H100 80GB HBM3; sm_90; sm_90a; sm90",
     "blackwell": "B200; GB200; NVIDIA B200; sm_100; sm_100a; sm_100f",
-    "rtx_blackwell": """RTX 5060; RTX 5070 Ti; RTX 5080; RTX 5090; RTX PRO 6000; RTX-Blackwell; GB10; sm_120; sm_121a;
+    "rtx_blackwell": """RTX 5060; RTX 5070 Ti; RTX 5080; RTX 5090; RTX PRO 6000; RTX-Blackwell; GB10; DGX Spark; sm_120; sm_121a;
         NVIDIA RTX PRO 6000 Blackwell Workstation Edition""",
     "cdna1": "MI100; AMD Instinct MI100; gfx908; CDNA 1",
     "cdna2": "MI210; MI250; MI250X; gfx90a",
-    "cdna3": "MI300; MI300A; MI300X; AMD Instinct MI300X; mi-325x; gfx940; gfx941; gfx942",
+    "cdna3": "MI300; MI300A; MI300X; AMD Instinct MI300X; mi-325x; gfx940; gfx941; gfx942; MI308; mi300x-oam",
 }
 PAIRS = [(name.strip(), arch) for arch, names in NAMES.items() for name in names.split(";")]
 WITHOUT = {

@@ -15,9 +15,6 @@ from ..operands import Placement
 
 __all__ = ["Asked", "refused"]
 
-#: What NVIDIA's and AMD's chips have in each other's place.
-_TWINS = (("e4m3", "e4m3fnuz"), ("e5m2", "e5m2fnuz"), ("tf32", "xf32"))
-
 
 class Asked(NamedTuple):
     """An entry of ``archs`` and the instruction it means; arch is "" for an accumulator.
@@ -49,7 +46,7 @@ class Asked(NamedTuple):
 
     def instead(self, format: str) -> str | None:
         """What it takes in place of ``format``: what stands for it there, else the narrowest format that holds it."""
-        names, own, twin = self.formats(), _values(format), _twin(format)
+        names, own, twin = self.formats(), _values(format), hardware.twin_of(format)
         if twin in names:
             return twin
         wide = (name for name in names if own is not None and _holds(hardware.OPERANDS[name].format, own))
@@ -72,7 +69,7 @@ def refused(entries: Sequence[Asked], dtype: Placement) -> StudyError | None:
 
 
 def _advice(entries: Sequence[Asked], wrong: Sequence[Asked], dtype: Placement) -> str:
-    twin, own = _twin(dtype.format) or "", _values(dtype.format)
+    twin, own = hardware.twin_of(dtype.format) or "", _values(dtype.format)
     other = _values(twin)
     narrower = own is not None and other is not None and other.max < own.max
     if narrower and dtype.scaled != "none":
@@ -107,13 +104,6 @@ def _values(name: str) -> FloatFormat | None:
     """The floating-point format of that name, also of those that instructions alone know (xf32)."""
     found = hardware.OPERANDS[name].format if name in hardware.OPERANDS else _parsed(name)
     return found if isinstance(found, FloatFormat) else None
-
-
-def _twin(name: str) -> str | None:
-    for one, other in (*_TWINS, *((b, a) for a, b in _TWINS)):
-        if name == one or (_parsed(name) is not None and _parsed(name) == _parsed(one)):
-            return other
-    return None
 
 
 def _holds(wide: FloatFormat, narrow: FloatFormat) -> bool:
