@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch._ops import HigherOrderOperator
 
-from gemmsim.ops import subnormals
+from gemmsim.ops import forward_mode, subnormals
 from gemmsim.ops.tracing import assume_constant_result
 
 from . import (  # noqa: F401  # they fill tables
@@ -233,8 +233,7 @@ class Emulation(Placed):
             sites = [self.drawn(path, site) for site in sites]
         run = untouched(entry.run) if entry.inplace or out is not None else entry.run
         try:
-            flushed = not torch.compiler.is_compiling() and subnormals.are_flushed()
-            result = subnormals.kept(run, *sites, *given, **rest) if flushed else run(*sites, *given, **rest)
+            result = run(*sites, *given, **rest) if torch.compiler.is_compiling() else _guarded(run, sites, given, rest)
         except (ValueError, TypeError, RuntimeError) as error:
             raise _located(error, path, entry.kinds, self.text) from error.__cause__
         if result is NotImplemented:
@@ -309,6 +308,16 @@ _OPAQUE: dict[Any, str] = {}
 _MASK = (1 << 63) - 1
 
 
+def _guarded(run: Any, sites: Sequence[Site], given: Sequence[Any], rest: Any) -> Any:
+    """The call, with what PyTorch's state asks for: subnormals kept, derivatives in forward mode refused."""
+    if subnormals.are_flushed():
+        return subnormals.kept(run, *sites, *given, **rest)
+    if forward_mode.is_on():
+        with forward_mode.refused(f"{'/'.join(site.kind for site in sites)} under emulate", given, rest):
+            return run(*sites, *given, **rest)
+    return run(*sites, *given, **rest)
+
+
 def _below_autograd() -> bool:
     """Whether a dispatch mode, or the operators of a tensor subclass, made the call: an observer runs PyTorch's own
     operator again, which is no call of the program. Compiled code has no such handlers."""
@@ -351,8 +360,8 @@ def _under(mode: Emulation, value: Any) -> Any:
         return value
 
     def run(*args: Any, **kwargs: Any) -> Any:
-        # A traced body may change nothing outside itself: it keeps places of its own.
-        with mode if mode.places is None else mode.part():
+        # A traced body may change nothing outside itself: it keeps a mode and places of its own.
+        with mode.part():
             return value(*args, **kwargs)
 
     return run

@@ -20,7 +20,7 @@ from gemmsim.arithmetic import Accumulator, GemmSpec
 from gemmsim.formats import TENSOR_FORMATS, BlockFormat, Cast, Rounding
 from gemmsim.formats.any_format import FORMATS
 
-from . import subnormals
+from . import forward_mode, subnormals
 from .arrays import ORDINARY, are_traced, called_with_arrays, is_array, traced_with_arrays
 from .errors import ExportError, message
 
@@ -70,6 +70,7 @@ def traceable(function: Callable[_P, _R]) -> Callable[_P, _R]:
     Raises:
         FormatError: for formats whose quantisers are functions, which a graph cannot name.
         DTypeError: for arrays beside tensors, and arrays that no tensor can be made of.
+        GradError: for tensors with a tangent, of which derivatives in forward mode are asked.
     """
 
     @wraps(function)
@@ -89,6 +90,9 @@ def traceable(function: Callable[_P, _R]) -> Callable[_P, _R]:
                     return found
                 if isinstance(value, Proxy):
                     return _node(call, value, args, kwargs)
+            if forward_mode.is_on():
+                with forward_mode.refused(function.__name__, args, kwargs):
+                    return function(*args, **kwargs)
             if subnormals.are_flushed():
                 return subnormals.kept(function, *args, **kwargs)
         return function(*args, **kwargs)

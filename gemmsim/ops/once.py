@@ -31,7 +31,11 @@ class _Refusal(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> None:
         asked = f"{ctx.owner}: derivative of its gradient"
-        do = "A rounding's gradient is a convention; there is none for the second. Use formats=None for PyTorch's own."
+        do = (
+            "A rounding's gradient is a convention; there is none for the second. Leave the products to PyTorch "
+            "(spec None for a function or layer, a rule with None in emulate), or the gradients alone: a spec for "
+            '"fprop" only, without formats for its operands.'
+        )
         raise GradError(message(asked, "first derivatives", do))
 
 
@@ -41,13 +45,20 @@ def _named(site: str) -> str:
     return f"{kind} in module {path!r}" if path else kind
 
 
-def differentiable_once(owner: str) -> Callable[[Any], Any]:
+def _never(ctx: Any, saved: Any) -> bool:
+    return False
+
+
+def differentiable_once(owner: str, natively: Callable[[Any, Any], bool] = _never) -> Callable[[Any], Any]:
     """Decorator of a ``backward(ctx, saved, *grads)``: differentiating its results raises ``GradError``, by whatever
     they were computed from, the incoming gradients or what the forward pass saved.
 
     It runs without autograd, on the saved tensors, which are unpacked once and first: under a checkpoint that computes
     a part of the forward pass again, as modes in force see it. What it calls itself is no business of modes that stand
     for PyTorch's functions: an emulation must not replace the product that a role without a spec asks PyTorch for.
+
+    ``natively(ctx, saved)``: whether the gradients are PyTorch's own products of the operands as they were given, which
+    can be differentiated again.
     """
 
     def decorate(backward: Any) -> Any:
@@ -58,6 +69,9 @@ def differentiable_once(owner: str) -> Callable[[Any], Any]:
                 with torch._C.DisableTorchFunction():
                     if subnormals.are_flushed():
                         return subnormals.kept(backward, ctx, saved, *grads)
+                    return backward(ctx, saved, *grads)
+            if torch.is_grad_enabled() and natively(ctx, saved):
+                with torch._C.DisableTorchFunction():
                     return backward(ctx, saved, *grads)
             with torch.no_grad(), torch._C.DisableTorchFunction():
                 results = backward(ctx, saved, *grads)

@@ -12,7 +12,7 @@ from gemmsim.backends import acceleration
 from ..once import differentiable_once
 from ..product import underflow
 from ..product.affine_plan import AffinePlan, Product
-from ..product.autograd import add_exponents, quantize_step, work_dtype
+from ..product.autograd import add_exponents, gradients_are_pytorchs, quantize_step, work_dtype
 from ..product.operators import multiply
 from ..scaling import scale_by_power, scale_exponent
 from ..seeds import Stream
@@ -94,7 +94,7 @@ class ConvFunction(torch.autograd.Function):
         ctx.dtypes = (x.dtype, weight.dtype, None if bias is None else bias.dtype)
 
     @staticmethod
-    @differentiable_once("qconv, qconv_transpose")
+    @differentiable_once("qconv, qconv_transpose", gradients_are_pytorchs)
     def backward(ctx: Any, saved: tuple[Any, ...], grad: Tensor | None, *unused: Any) -> tuple[Tensor | None, ...]:
         """Gradients of x, the weight and the bias."""
         if grad is None:

@@ -104,8 +104,12 @@ class AffinePlan:
     #: Whether the forward pass is one GEMM and nothing else, apart from an addend added to its result.
     is_plain: bool = field(init=False, compare=False, default=False)
 
-    #: Whether it is plain and casts no operand: what is multiplied are the tensors as they are.
+    #: Whether it is plain and casts no operand: what is multiplied are the tensors as they are. Not where gradients are
+    #: PyTorch's own.
     is_bare: bool = field(init=False, compare=False, default=False)
+
+    #: Whether both gradients are PyTorch's own products of what was multiplied.
+    has_native_gradients: bool = field(init=False, compare=False, default=False)
 
     #: Whether a gradient is one GEMM as well, and nothing else.
     has_plain_gradients: bool = field(init=False, compare=False, default=False)
@@ -134,7 +138,10 @@ class AffinePlan:
         object.__setattr__(self, "output_rest", self.output_quant if last is None else None)
         object.__setattr__(self, "is_native", native)
         object.__setattr__(self, "is_plain", forward and self.fprop.spec is not None)
-        casts = self.fprop.cast_a or self.fprop.cast_b
+        ours = (self.dgrad.spec, self.wgrad.spec, self.grad_quant, self.scale_grad, self.addend_sum)
+        object.__setattr__(self, "has_native_gradients", all(step is None for step in ours))
+        # Native gradients can be differentiated again, which takes the operands as they were given.
+        casts = self.fprop.cast_a or self.fprop.cast_b or self.has_native_gradients
         object.__setattr__(self, "is_bare", self.is_plain and not casts)
         alone = self.grad_quant is None and self.scale_grad is None and self.scale_input is None
         multiplied = all(role.spec is not None and not role.palette for role in (self.dgrad, self.wgrad))

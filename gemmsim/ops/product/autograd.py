@@ -27,9 +27,19 @@ __all__ = [
     "apply_directly",
     "check_gradient",
     "gradients",
+    "gradients_are_pytorchs",
     "quantize_step",
     "work_dtype",
 ]
+
+
+def gradients_are_pytorchs(ctx: Any, saved: tuple[Any, ...]) -> bool:
+    """Whether a backward pass is PyTorch's own products of the operands as they were given."""
+    plan: AffinePlan = ctx.plan
+    if not plan.has_native_gradients:
+        return False
+    given = (t is None or t.requires_grad == needs for t, needs in zip(saved, ctx.needs_input_grad[:2], strict=False))
+    return saved[2] is None and saved[3] is None and all(given)
 
 
 class AffineFunction(torch.autograd.Function):
@@ -114,7 +124,7 @@ class AffineFunction(torch.autograd.Function):
         ctx.addend = None if addend is None else (addend.shape, addend.dtype)
 
     @staticmethod
-    @differentiable_once("qmatmul, qmm, qlinear")
+    @differentiable_once("qmatmul, qmm, qlinear", gradients_are_pytorchs)
     def backward(ctx: Any, saved: tuple[Any, ...], grad: Tensor | None, *unused: Any) -> tuple[Tensor | None, ...]:
         """Gradients of a, b and the addend."""
         if grad is None:
