@@ -24,19 +24,24 @@ LONG_SECONDS = 3600.0
 
 
 def list_studies(*, as_json: bool = False) -> None:
-    """Prints name and title of every study, then of every kind."""
-    titles = {name: study.get(name).title for name in study.names()}
+    """Prints name, strongest source of a check and title of every study, then every kind."""
+    studies = {name: study.get(name) for name in study.names()}
+    titles = {name: one.title for name, one in studies.items()}
+    sources = {name: study.strongest_source(one.expectations()) for name, one in studies.items()}
     kinds = {name: study.kind(name).about for name in study.kinds()}
     if as_json:
-        found = [{"name": name, "title": title, "kind": study.get(name).kind} for name, title in titles.items()]
+        found = [
+            {"name": name, "title": title, "kind": studies[name].kind, "source": sources[name] or None}
+            for name, title in titles.items()
+        ]
         say_json({"studies": found, "kinds": [{"name": name, "about": about} for name, about in kinds.items()]})
         return
     table = Table(show_header=False, box=None, pad_edge=False)
     for name, title in titles.items():
-        table.add_row(name, title)
+        table.add_row(name, sources[name], title)
     table.add_section()
     for name, about in kinds.items():
-        table.add_row(name, f"kind: {about}")
+        table.add_row(name, "kind", about)
     show(table, natural=True)
 
 

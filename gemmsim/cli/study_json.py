@@ -13,7 +13,8 @@ __all__ = ["expectation_facts", "plan_facts", "summary_facts"]
 def expectation_facts(entry: study.Expectation) -> dict[str, Any]:
     """A check: its words, its interval, and where the expected number comes from."""
     found = {"check": entry.words(), "metric": entry.metric, "low": entry.low, "high": entry.high}
-    return found | {"published": entry.published or None, "source": entry.source, "place": entry.place}
+    origin = {"published": entry.published or None, "source": entry.source, "derived": entry.derived}
+    return found | origin | {"place": entry.place}
 
 
 def summary_facts(chosen: study.Study, summary: study.RunSummary) -> dict[str, Any]:

@@ -85,12 +85,17 @@ def show_verdicts(verdicts: Sequence[study.Verdict]) -> None:
     for verdict in verdicts:
         wanted = verdict.expectation
         table.add_row(
-            verdict.word, wanted.words(), verdict.found(), wanted.published, places.source(wanted.source, wanted.place)
+            verdict.word,
+            wanted.words(),
+            verdict.found(),
+            wanted.published,
+            places.source(wanted.source_words(), wanted.place),
         )
     console().print(table)
     places.show()
     count = sum(verdict.ok is True for verdict in verdicts)
     say(f"{count} of {len(verdicts)} checks pass.")
+    say(f"{study.counted_sources(verdict.expectation.source for verdict in verdicts)}.")
 
 
 def show_checks(expected: Sequence[study.Expectation]) -> None:
@@ -102,9 +107,10 @@ def show_checks(expected: Sequence[study.Expectation]) -> None:
     for heading in ("rows and value", "published", "source"):
         table.add_column(heading, overflow="fold")
     for entry in expected:
-        table.add_row(entry.words(), entry.published, places.source(entry.source, entry.place))
+        table.add_row(entry.words(), entry.published, places.source(entry.source_words(), entry.place))
     console().print(table)
     places.show()
+    say(f"{study.counted_sources(entry.source for entry in expected)}.")
 
 
 class _Places:

@@ -18,7 +18,7 @@ from .cells import Cell
 from .dask_pool import Cluster
 from .errors import ModelMissingError, StudyError
 from .execution import Executor, Failure, Inline, Worker
-from .expectations import Expectation, Verdict, judge
+from .expectations import Expectation, Verdict, counted_sources, judge, strongest_source
 from .exporting import export
 from .kinds.kind import Kind
 from .kinds.table import kinds
@@ -51,6 +51,7 @@ __all__ = [
     "Verdict",
     "Worker",
     "capture_layers",
+    "counted_sources",
     "export",
     "get",
     "judge",
@@ -66,4 +67,5 @@ __all__ = [
     "register",
     "report",
     "run",
+    "strongest_source",
 ]

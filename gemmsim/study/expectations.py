@@ -3,18 +3,34 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 from .cells import Row, Scalar
+from .errors import StudyError
 
-__all__ = ["Expectation", "Selection", "Verdict", "judge", "passed"]
+__all__ = [
+    "SOURCES",
+    "Expectation",
+    "Selection",
+    "Verdict",
+    "counted_sources",
+    "judge",
+    "passed",
+    "source_words",
+    "strongest_source",
+    "today_source",
+]
 
 #: Columns and the values they must have: (("label", "chunk64"), ("K", 8192)).
 Selection = tuple[tuple[str, Scalar], ...]
-#: Where an expected number comes from: printed in a publication, following from arithmetic, or seen here first.
-Source = Literal["paper", "derived", "measured here first"]
+#: What stands behind the interval of a check, strongest first.
+Source = Literal["paper", "known effect", "computed here"]
+SOURCES: tuple[Source, ...] = ("paper", "known effect", "computed here")
+#: Earlier words for numbers of this project's own, and whether they follow from arithmetic.
+_EARLIER = {"derived": True, "measured here first": False}
 
 
 @dataclass(frozen=True)
@@ -29,24 +45,46 @@ class Expectation:
         metric: column of the value.
         low: least value allowed; -inf for none.
         high: greatest value allowed; inf for none.
-        source: where the number comes from.
+        source: "paper": the interval is, or holds, a number or bound that the publication prints. "known effect":
+            publications describe what the check shows, the interval is this project's. "computed here": neither.
+            "derived" and "measured here first" are read as "computed here", with and without ``derived``.
         place: publication, section, theorem, or how it was measured.
         published: the publication's own number, or in short what it states; "" where it says nothing of this row.
         against: rows to compare with.
         match: columns in which a row and the one it is compared with agree.
         difference: compare by difference instead of ratio.
+        derived: of this project's own intervals, whether it follows from arithmetic; otherwise it was measured.
+
+    Raises:
+        StudyError: another source; a paper without ``place`` and ``published``, a known effect without ``place``.
     """
 
     of: Selection
     metric: str
     low: float
     high: float
-    source: Source
+    source: Source | Literal["derived", "measured here first"]
     place: str = ""
     published: str = ""
     against: Selection = ()
     match: tuple[str, ...] = ()
     difference: bool = False
+    derived: bool = False
+
+    def __post_init__(self) -> None:
+        source, derived = today_source(self.source, self.derived)
+        object.__setattr__(self, "source", source)
+        object.__setattr__(self, "derived", derived)
+        if self.source not in SOURCES:
+            raise StudyError(f"source = {self.source!r}; allowed: {', '.join(SOURCES)}.")
+        needed = {"paper": ("place", "published"), "known effect": ("place",)}.get(self.source, ())
+        for name in needed:
+            if not getattr(self, name):
+                raise StudyError(f"a check of source {self.source!r} has no {name}. Say what is published, and where.")
+
+    def source_words(self) -> str:
+        """The source; of an interval of this project's own also whether it was derived or measured."""
+        return source_words(self.source, self.derived)
 
     def words(self) -> str:
         """The check in words: 'label=chunk64, K=8192: ratio in [0.995, 1.005]'."""
@@ -86,6 +124,30 @@ def judge(expectations: Sequence[Expectation], rows: Sequence[Row], *, complete:
 def passed(verdicts: Sequence[Verdict]) -> bool:
     """Whether none failed. Unfinished ones have not failed yet."""
     return all(verdict.ok is not False for verdict in verdicts)
+
+
+def today_source(source: str, derived: bool) -> tuple[str, bool]:
+    """``source`` and whether its interval was derived, in today's words: earlier ones are "computed here"."""
+    return ("computed here", _EARLIER[source]) if source in _EARLIER else (source, derived)
+
+
+def source_words(source: str, derived: bool) -> str:
+    """``source``; of an interval of this project's own also whether it was derived or measured."""
+    return source if source == "paper" else f"{source}, {'derived' if derived else 'measured'}"
+
+
+def strongest_source(expectations: Iterable[Expectation]) -> str:
+    """The strongest source among the checks of a study, as ``SOURCES`` orders them; "" of none."""
+    found = {one.source for one in expectations}
+    return next((source for source in SOURCES if source in found), "")
+
+
+def counted_sources(sources: Iterable[str]) -> str:
+    """How many checks have which source: "9 checks: 1 paper, 3 known effect, 5 computed here"; "" of none."""
+    counts = Counter(sources)
+    told = [f"{counts[source]} {source}" for source in SOURCES if counts[source]]
+    total = sum(counts[source] for source in SOURCES)
+    return f"{total} {'check' if total == 1 else 'checks'}: {', '.join(told)}" if total else ""
 
 
 def _judge(expectation: Expectation, rows: Sequence[Row], complete: bool) -> Verdict:

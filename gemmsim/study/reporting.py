@@ -15,6 +15,7 @@ from gemmsim._files import read_text
 
 from .cells import Row
 from .errors import StudyError
+from .expectations import SOURCES, counted_sources, source_words, today_source
 from .files import atomic_write_text, make_folder
 from .glossary import COLUMNS, SYMBOLS
 from .inline_svg import inline_svg
@@ -26,6 +27,7 @@ __all__ = ["report"]
 MOST_ROWS = 500
 _VERSIONS = ("library", "revision", "torch", "numpy", "python", "machine", "device")
 _ORDER = {"fail": 0, "unfinished": 1, "pass": 2}
+_SOURCE_ORDER: dict[str, int] = {source: place for place, source in enumerate(SOURCES)}
 
 
 def report(folders: Iterable[str | Path], out: str | Path) -> Path:
@@ -46,9 +48,11 @@ def report(folders: Iterable[str | Path], out: str | Path) -> Path:
         raise StudyError("no folder given. Name one or more that 'gemmsim study run ... --out DIR' wrote.")
     studies = [_study(folder, f"s{number}-") for number, folder in enumerate(dict.fromkeys(found), start=1)]
     checks = [{**check, "study": study} for study in studies for check in study["checks"]]
-    checks.sort(key=lambda check: _ORDER.get(check["verdict"], 0))
+    checks.sort(key=lambda check: (_ORDER.get(check["verdict"], 0), _SOURCE_ORDER.get(check["origin"], 0)))
     counts = {word: sum(check["verdict"] == word for check in checks) for word in _ORDER}
-    page = _template().render(studies=studies, checks=checks, counts=counts, symbols=SYMBOLS)
+    page = _template().render(
+        studies=studies, checks=checks, counts=counts, symbols=SYMBOLS, sources=_by_source(checks), told=counted_sources
+    )
     path = Path(out)
     if os.path.isdir(path):
         raise StudyError(f"'{path}' is a folder; --out takes the file of the page, such as {path}/report.html.")
@@ -154,8 +158,17 @@ def _time(stamp: Any) -> str:
 
 
 def _check(check: dict[str, Any]) -> dict[str, str]:
-    names = ("check", "verdict", "found", "published", "source", "place")
-    return {name: str(check.get(name) or "") for name in names}
+    """A check as the page shows it: ``origin`` is its source alone, ``source`` also tells how its interval was made."""
+    names = ("check", "verdict", "found", "published", "place")
+    origin, derived = today_source(str(check.get("source") or ""), bool(check.get("derived")))
+    source = source_words(origin, derived) if origin else ""
+    return {**{name: str(check.get(name) or "") for name in names}, "origin": origin, "source": source}
+
+
+def _by_source(checks: Sequence[dict[str, Any]]) -> list[tuple[str, int, int]]:
+    """(source, checks that pass, all of them) of each source that there is."""
+    found = ((source, [c for c in checks if c["origin"] == source]) for source in SOURCES)
+    return [(source, sum(c["verdict"] == "pass" for c in some), len(some)) for source, some in found if some]
 
 
 def _picture(path: Path, prefix: str, title: str, description: str) -> Any:

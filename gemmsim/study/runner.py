@@ -206,6 +206,7 @@ def _verdict_row(verdict: Verdict) -> Row:
         "found": verdict.found(),
         "published": wanted.published or None,
         "source": wanted.source,
+        "derived": wanted.derived,
         "place": wanted.place,
     }
 

@@ -89,7 +89,7 @@ def test_trace_and_compare_write_no_infinities():
 
 def test_study_list_and_show(counting):
     found = asked("study", "list")
-    assert found["studies"] == [{"name": "counting", "title": "six cells that count", "kind": "own"}]
+    assert found["studies"] == [{"name": "counting", "title": "six cells that count", "kind": "own", "source": None}]
     assert {kind["name"] for kind in found["kinds"]} == set(study.kinds())
     found = asked("study", "show", "counting")
     assert (found["cells"], found["macs"], found["commands"], found["checks"]) == (6, 6000, [], [])
@@ -99,7 +99,9 @@ def test_show_of_a_study_with_checks():
     found = asked("study", "show", "wang2018_fig3")
     assert found["commands"][0].startswith("gemmsim study run growth ")
     assert len(found["checks"]) == len(study.get("wang2018_fig3").expectations())
-    assert found["checks"][0]["source"] == "derived" and found["checks"][0]["metric"] == "ratio"
+    first = found["checks"][0]
+    assert (first["source"], first["derived"], first["metric"]) == ("known effect", True, "ratio")
+    assert {one["name"]: one["source"] for one in asked("study", "list")["studies"]}["deepseek_v3_fp8"] == "paper"
 
 
 def test_study_run(counting, tmp_path):

@@ -328,7 +328,7 @@ class Twice(nn.Module):
 
     def __init__(self):
         super().__init__()
-        self.up, self.mid = nn.Linear(6, 8), gs.nn.QLinear(8, 8, formats="e4m3 : e5m10")
+        self.up, self.mid = nn.Linear(6, 8), gs.nn.QLinear(8, 8, spec="e4m3 : e5m10")
         self.head, self.unused = nn.Linear(8, 3), nn.Linear(2, 2)
 
     def forward(self, x):

@@ -113,7 +113,7 @@ def test_verdicts_come_first_and_what_fails_before_all(text, page):
     assert text.index("label=a, K=16: bwd_err_u_max in [100, 200]") < text.index("label=b: bwd_err_u_max in [0, 9]")
     assert text.index("</table>") < text.index("<h2")
     assert [words for words in page.of("span") if "pass" in words or "fail" in words] == ["✗ fail", "✓ pass", "✓ pass"]
-    assert "derived" in page.of("td") and "measured here first" in page.of("td")
+    assert "computed here, derived" in page.of("td") and "computed here, measured" in page.of("td")
 
 
 def test_text_is_escaped(text, page):

@@ -1,5 +1,5 @@
 """Published experiments and known effects as data: a kind, its parameters, and what its rows must show.
 
-Where an expected number comes from is said with it: "paper" is printed in the publication; "derived" follows from
-arithmetic, as said; "measured here first" was found with this library and is stated with its spread.
+What stands behind the interval of each check is said with it: "paper": the publication prints the number or bound;
+"known effect": publications describe what it shows, the interval is this project's; "computed here": neither.
 """

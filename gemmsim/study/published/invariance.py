@@ -28,15 +28,21 @@ BATCH_INVARIANCE = Reproduction(
     expectations=(
         *(
             Expectation(
-                (("label", label), ("over", "batch")), "distinct", 1, 1, "derived", f"{_HE}; {_FIXED}", _HE_SAYS,
+                (("label", label), ("over", "batch")), "distinct", 1, 1, "known effect", f"{_HE}; {_FIXED}", _HE_SAYS,
+                derived=True,
             )
             for label in ("sequential", "exact", "int_wrap")
         ),
         *(
-            Expectation((("label", label), ("over", "permutation")), "distinct", 1, 1, "derived", _EXACT)
+            Expectation(
+                (("label", label), ("over", "permutation")), "distinct", 1, 1, "computed here", _EXACT, derived=True,
+            )
             for label in ("exact", "int_wrap")
         ),
-        Expectation((("label", "sequential"), ("over", "permutation")), "distinct", 16, 16, "derived", _ORDER),
-        Expectation((("label", "splitk"), ("over", "splits")), "distinct", 4, 4, "derived", _ORDER),
+        Expectation(
+            (("label", "sequential"), ("over", "permutation")), "distinct", 16, 16, "computed here", _ORDER,
+            derived=True,
+        ),
+        Expectation((("label", "splitk"), ("over", "splits")), "distinct", 4, 4, "computed here", _ORDER, derived=True),
     ),
 )  # fmt: skip

@@ -28,7 +28,7 @@ _TRAININGS = (
 def _order(less: str, more: str, least: float) -> Expectation:
     """In e5m2 ``more`` is at least that much more accurate than ``less``."""
     return Expectation(
-        (("label", more), ("acc_format", "e5m2")), "accuracy", least, math.inf, "measured here first",
+        (("label", more), ("acc_format", "e5m2")), "accuracy", least, math.inf, "computed here",
         "truncation errs to one side; shorter and compensated sums err less",
         against=(("label", less), ("acc_format", "e5m2")), difference=True,
     )  # fmt: skip
@@ -42,13 +42,13 @@ DIGITS = Reproduction(
         *(
             Expectation(
                 (("label", label), ("acc_format", "e5m2")), "accuracy", accuracy - 0.002, accuracy + 0.002,
-                "measured here first", f"{_NETWORK}, one image is 0.0017{_TRAININGS if label == 'rtz' else ''}",
+                "computed here", f"{_NETWORK}, one image is 0.0017{_TRAININGS if label == 'rtz' else ''}",
             )
             for label, (accuracy, _) in _E5M2.items()
         ),
         *(
             Expectation(
-                (("label", label), ("acc_format", "e5m2")), "logit_err", *within(error, 0.02), "measured here first",
+                (("label", label), ("acc_format", "e5m2")), "logit_err", *within(error, 0.02), "computed here",
                 f"{_NETWORK}; tells apart what the accuracy does not",
             )
             for label, (_, error) in _E5M2.items()
@@ -78,7 +78,7 @@ LBA_DIGITS = Reproduction(
     expectations=(
         *(
             Expectation(
-                (("label", f"bias{bias}"),), "accuracy", -0.005, 0.005, "measured here first",
+                (("label", f"bias{bias}"),), "accuracy", -0.005, 0.005, "known effect",
                 f"{_LBA}, abstract; {_NETWORK}: within half a point of exact",
                 published="12-bits accumulators, with no significant degradation in accuracy",
                 against=(("what", "truth"),), difference=True,
@@ -87,7 +87,7 @@ LBA_DIGITS = Reproduction(
         ),
         *(
             Expectation(
-                (("label", f"bias{bias}"),), "logit_err", *within(error, 0.03), "measured here first",
+                (("label", f"bias{bias}"),), "logit_err", *within(error, 0.03), "computed here",
                 f"{_NETWORK}; products have the bias plus 2, the paper's rule for chunks of 16",
             )
             for bias, error in _LBA_ERROR.items()

@@ -20,28 +20,30 @@ SRMAC_RBITS = Reproduction(
     expectations=(
         *(
             Expectation(
-                (("label", f"r{r}"),), "bias_u", bias - 0.6, bias + 0.6, "measured here first",
+                (("label", f"r{r}"),), "bias_u", bias - 0.6, bias + 0.6, "computed here",
                 f"{_SEEN}; the interval is five standard errors or more",
             )
             for r, bias in _BIAS.items()
         ),
         *(
             Expectation(
-                (("label", f"r{r}"),), "ratio", 1 + bias / 64 - 0.01, 1 + bias / 64 + 0.01, "derived",
+                (("label", f"r{r}"),), "ratio", 1 + bias / 64 - 0.01, 1 + bias / 64 + 0.01, "computed here",
                 "all terms are positive, so this is 1 plus the bias times u = 2^-6",
+                derived=True,
             )
             for r, bias in _BIAS.items()
         ),
         *(
             Expectation(
-                (("label", f"r{r}"),), "abs_bias_ratio", 0.0, 4.0, "measured here first",
+                (("label", f"r{r}"),), "abs_bias_ratio", 0.0, 4.0, "known effect",
                 f"{_BEN_ALI}; {_SEEN}: no bias that four standard errors would show", published=_BEN_ALI_SAYS,
             )
             for r in range(10, 14)
         ),
         Expectation(
-            (), "bias_of_bound", -1.0, 1.0, "derived",
+            (), "bias_of_bound", -1.0, 1.0, "computed here",
             "each rounding loses less than 2^-r of a unit in the last place of its sum: 2^(1-r) K in units of S u",
+            derived=True,
         ),
     ),
 )  # fmt: skip

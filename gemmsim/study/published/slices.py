@@ -36,25 +36,27 @@ OOTOMO_TF32X3 = Reproduction(
     expectations=(
         *(
             Expectation(
-                (("label", label), ("K", k)), "rel_fro", *within(value, 0.15), "measured here first",
+                (("label", label), ("K", k)), "rel_fro", *within(value, 0.15), "computed here",
                 "16 x 16 outputs, U[-1,1)",
             )
             for label, k, value in _OOTOMO_SEEN
         ),
         Expectation(
-            (("label", "inside"), ("K", 16384)), "rel_fro", 45, 80, "derived",
+            (("label", "inside"), ("K", 16384)), "rel_fro", 45, 80, "computed here",
             "a register that cuts off errs to one side: the error grows like K, 64 times from K = 256",
             against=(("label", "inside"), ("K", 256)),
+            derived=True,
         ),
         Expectation(
-            (("label", "outside"),), "rel_fro", 0.0, 1.0, "paper",
+            (("label", "outside"),), "rel_fro", 0.0, 1.0, "known effect",
             f"{_OOTOMO}, abstract and section on avoiding RZ in the accumulation",
             "avoiding the rounding inside Tensor Cores (RZ)",
             against=(("label", "fp32"),), match=("K",),
         ),
         Expectation(
-            (("label", "inside"),), "rel_fro", 1.0, math.inf, "derived",
-            "the same products, the same slices: what is lost is lost in the register", against=(("label", "fp32"),),
+            (("label", "inside"),), "rel_fro", 1.0, math.inf, "known effect",
+            f"{_OOTOMO}; the same products, the same slices: what is lost is lost in the register", derived=True,
+            against=(("label", "fp32"),),
             match=("K",),
         ),
     ),
@@ -81,15 +83,17 @@ OZAKI_INT8 = Reproduction(
     expectations=(
         *(
             Expectation(
-                (("label", f"slices{n + 1}"), ("dist", "randn")), "max_err_over_s", 2.0**-7.2, 2.0**-6.0, "derived",
+                (("label", f"slices{n + 1}"), ("dist", "randn")), "max_err_over_s", 2.0**-7.2, 2.0**-6.0,
+                "computed here",
                 "a slice more holds 7 bits more, of which the sum of one more diagonal takes a part: 6.6 +- 0.6",
                 against=(("label", f"slices{n}"), ("dist", "randn")),
+                derived=True,
             )
             for n in range(2, 8)
         ),
         *(
             Expectation(
-                (("label", f"slices{n}"), ("dist", "randn")), "max_err_over_s", low, high, "measured here first",
+                (("label", f"slices{n}"), ("dist", "randn")), "max_err_over_s", low, high, "known effect",
                 f"{_IMMU}; K = 1024; 8 slices are 36 products", _IMMU_SAYS,
                 against=(("label", "fp64"), ("dist", "randn")),
             )
@@ -98,7 +102,7 @@ OZAKI_INT8 = Reproduction(
         *(
             Expectation(
                 (("label", "slices8"), ("dist", f"wide({phi})")), "max_err_over_s", value / 3, value * 3,
-                "measured here first", "one draw; where phi = 4, draws differ by a factor of 10: the tails are heavy",
+                "computed here", "one draw; where phi = 4, draws differ by a factor of 10: the tails are heavy",
             )
             for phi, value in ((0.5, 2.8e-16), (1, 7.1e-15), (2, 3.2e-13), (4, 2.2e-10))
         ),
@@ -124,19 +128,21 @@ BF16_SLICES = Reproduction(
     expectations=(
         *(
             Expectation(
-                (("label", label),), "rel_fro", *within(value, 0.12), "measured here first",
+                (("label", label),), "rel_fro", *within(value, 0.12), "computed here",
                 "16 x 16 outputs, N(0,1), K = 1024",
             )
             for label, value in _BF16_SEEN.items()
         ),
         Expectation(
-            (("label", "x9"),), "rel_fro", 0.0, 2.0**-24, "derived",
+            (("label", "x9"),), "rel_fro", 0.0, 2.0**-24, "known effect",
             f"{_HENRY}; three slices hold a float32; one rounding of a sum near its size remains", _HENRY_SAYS,
+            derived=True,
         ),
         *(
             Expectation(
-                (("label", f"{label}_hopper"),), "rel_fro", 10.0, math.inf, "derived",
+                (("label", f"{label}_hopper"),), "rel_fro", 10.0, math.inf, "computed here",
                 "more products cannot mend a register that cuts off", against=(("label", label),),
+                derived=True,
             )
             for label in ("x6", "x9")
         ),
