@@ -176,8 +176,8 @@ def hopper_fp8_fast(a: FormatLike = "e4m3", b: FormatLike | None = None) -> Hard
 
     The register keeps 13 fraction bits from one instruction (32 products) to the next.
 
-    Source: ``.instruction.source``; the register's 14 bits are also reported in the DeepSeek-V3 technical report,
-    3.3.2.
+    Source: ``.instruction.source``; the DeepSeek-V3 technical report, 3.5.2, reports as many: 14 bits with the
+    leading one.
     """
     return Hardware("hopper", "wgmma", a, b)  # type: ignore[arg-type]
 

@@ -6,6 +6,7 @@ import json
 import re
 
 import pytest
+from support import ROOT
 
 from gemmsim import study
 from gemmsim.study.errors import StudyError
@@ -111,3 +112,19 @@ def test_the_page_and_the_verdicts_tell_them_apart(tmp_path):
         del one["derived"]
     (tmp_path / "three" / "verdicts.json").write_text(json.dumps(earlier))  # of a folder of an earlier version
     assert "<td>computed here, derived</td>" in study.report([tmp_path / "three"], tmp_path / "old.html").read_text()
+
+
+def test_readme_and_the_page_of_studies_count_truly():
+    sources = [one.source for checks in CHECKS.values() for one in checks]
+    counts = {source: sources.count(source) for source in SOURCES}
+    readme = " ".join((ROOT / "README.md").read_text(encoding="utf-8").split())
+    words = (
+        f"{counts['paper']} of the {len(sources)} checks of all studies compare with a number or bound that a publication "
+        f"prints, {counts['known effect']} show a known effect, {counts['computed here']} are this project's own numbers"
+    )
+    assert words in readme
+    page = (ROOT / "docs" / "studies" / "index.md").read_text(encoding="utf-8")
+    told = dict(re.findall(r"^\| !\[.*\| \*\*(\w+)\*\*.*\| ([^|]*) \|$", page, flags=re.MULTILINE))
+    assert set(told) == {name for name in CHECKS if CHECKS[name]}
+    for name, source in told.items():
+        assert source.startswith(study.strongest_source(CHECKS[name]))
