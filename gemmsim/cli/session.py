@@ -70,6 +70,8 @@ class Session:
         config = None if request.config is None else Config.from_json(request.config)
         self.context = None if config is None else gs.emulate(config, request.seed, step=0)
         self.auditor = gs.audit(strict=request.strict, values=request.values) if request.command == "audit" else None
+        if self.auditor is not None:
+            self.auditor.needs_products = False  # the products may be those of other threads and processes
         self.refused = False
         self.process = os.getpid()
         self._reports: list[Report] = []

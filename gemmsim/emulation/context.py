@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from gemmsim._keywords import takes_spec
 from gemmsim.ops.errors import SeedError, message
 from gemmsim.ops.seeds import check_seed
 
@@ -25,7 +26,7 @@ __all__ = ["emulate", "seed_of"]
 
 
 class emulate:
-    """Products of PyTorch computed as ``config`` says: a context manager, and a decorator of functions.
+    """Products of PyTorch computed as ``spec`` says: a context manager, and a decorator of functions.
 
         with gs.emulate("e4m3 : e5m10"):
             loss = model(x).square().mean()
@@ -37,9 +38,10 @@ class emulate:
     dtypes are PyTorch's, autocast's casts come first, the bias's gradient is PyTorch's sum.
 
     Args:
-        config: a spec (string, ``GemmSpec``, accumulator, format), ``QAffineFormats``, a recipe, a list of pairs
-            (pattern of module paths, formats or None) of which the first that matches holds, ``Rule`` objects, or a
-            ``Config``. What no rule matches is PyTorch's. Paths are relative to the outermost module called.
+        spec: a string, ``GemmSpec``, accumulator, format, ``QAffineFormats`` or recipe for all products; or a list of
+            pairs (pattern of module paths, one of these or None) of which the first that matches holds, ``Rule``
+            objects, or a ``Config``. What no rule matches is PyTorch's. Paths are relative to the outermost module
+            called. (``config``, the former keyword, is deprecated.)
         seed: of all random bits, 0 to 2**64 - 1. Each product draws its own, which depend on the seed, the module's
             path, the kind of product, its number among such calls of this step, and the step. torch's generator is not
             touched.
@@ -53,19 +55,25 @@ class emulate:
     into another); nothing outside PyTorch's Python API is seen: TorchScript, NumPy, and extensions are not.
 
     Raises:
-        ConfigError, SpecError, FormatError: for a config that means nothing; when the outermost module is called, for
-            patterns that match none of its modules.
+        ConfigError, SpecError, FormatError: for a spec or rules that mean nothing; when the outermost module is called,
+            for patterns that match none of its modules.
         SeedError: for a seed or a step that is none.
         UnsupportedSpec, GradError: in the context, for products that a spec has no meaning for, naming call and module.
+
+    Example:
+        >>> with gs.emulate("e4m3 : bf16"):  # sums of ones stagnate where the spacing of bf16 is 2
+        ...     torch.nn.functional.linear(torch.ones(1, 600), torch.ones(1, 600))
+        tensor([[256.]])
     """
 
+    @takes_spec("config")
     def __init__(
-        self, config: ConfigLike = None, seed: int = 0, root: nn.Module | None = None, step: StepLike = None
+        self, spec: ConfigLike = None, seed: int = 0, root: nn.Module | None = None, step: StepLike = None
     ) -> None:
         if torch.compiler.is_compiling():
-            self.text = text_inside(config)
+            self.text = text_inside(spec)
         else:
-            self.text = text_of(config) if config is None or isinstance(config, str) else Config.of(config).text
+            self.text = text_of(spec) if spec is None or isinstance(spec, str) else Config.of(spec).text
         self.seed = seed_of("emulate", seed)
         if root is not None and not isinstance(root, nn.Module):
             asked = f"emulate: root={root!r} of type {type(root).__name__}"

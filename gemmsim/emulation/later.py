@@ -21,7 +21,7 @@ from torch import Tensor
 from gemmsim.arithmetic import UnsupportedSpec
 from gemmsim.ops.errors import message
 
-from . import compiled, replaced
+from . import compiled, replaced, torchscript
 from .compiled import raised
 from .places import Placed, Places, path_running
 from .replaced import Wanted
@@ -123,6 +123,7 @@ def _wanted() -> list[Wanted]:
         *_replace_generators(),
         *_replace_flex(),
         *compiled.wanted(),
+        *torchscript.wanted(current),
     ]
 
 

@@ -33,9 +33,11 @@ from . import (  # noqa: F401  # they fill tables
     recurrent,
     replaced,
     scaled,
+    torchscript,
 )
 from .casts import untouched
 from .compiled import raised
+from .hidden import hiding_too
 from .operands import are_ours, handlers_of
 from .places import Placed, Places, await_first, path_running, paths_of, unwatch, watch
 from .rules import ConfigError, formats_at, needs_of, problem, reachable
@@ -190,7 +192,7 @@ class Emulation(Placed):
         """A call that is no product, but may run code of the model."""
         if later.is_engine(func):
             with self:
-                return unseen(func)(*args, **kwargs)
+                return hiding_too(unseen(func))(*args, **kwargs)
         if isinstance(func, HigherOrderOperator) and not self.shadowed:
             return self._higher(func, args, kwargs)
         if torch.compiler.is_compiling() and func == _UNFLATTEN:  # whose body cannot be traced under a mode
@@ -227,6 +229,8 @@ class Emulation(Placed):
             if torch.compiler.is_compiling() and reachable(self.text, "/".join(entry.kinds)):
                 compiled.note_native(self.text)
             return func(*args, **kwargs)
+        if not torch.compiler.is_compiling() and torchscript.is_traced():
+            raise torchscript.refused_trace("/".join(entry.kinds), self.text)
         given, rest = bound(entry, args, kwargs)
         out = rest.pop("out", None)
         if self.draws:
@@ -302,7 +306,7 @@ def _sites(text: str, path: str, kinds: tuple[str, ...]) -> tuple[Site, ...] | N
 _BUILT_IN = frozenset(map(type, (torch.add, Tensor.add, Tensor.__add__, Tensor.shape.__get__)))  # type: ignore[attr-defined]
 _UNFLATTEN = Tensor.unflatten
 #: A dispatch key that PyTorch excludes while a ``__torch_dispatch__`` handler runs, and nowhere else.
-_HANDLED = torch._C.DispatchKey.Conjugate
+_HANDLED = torch._C.DispatchKey.FuncTorchVmapMode
 #: Operators with products inside that nobody can replace, and their names; filled when a context opens.
 _OPAQUE: dict[Any, str] = {}
 _MASK = (1 << 63) - 1

@@ -14,6 +14,7 @@ from weakref import finalize
 import torch
 from torch import Tensor, nn
 
+from gemmsim._keywords import takes_spec
 from gemmsim.nn.instance_class import Made, blank, derived
 from gemmsim.ops.errors import message
 from gemmsim.ops.tracing import assume_constant_result
@@ -157,6 +158,17 @@ class _Converted(Made):
         arithmetic.close(mode)
         return result
 
+    @property
+    def __jit_ignored_attributes__(self) -> list[str]:
+        """What ``torch.jit.script`` and ``torch.jit.trace`` ask first.
+
+        Raises:
+            ConfigError: TorchScript would compute the products natively.
+        """
+        asked = f"torch.jit of a {type(self).__name__} that gemmsim.convert converted"
+        do = "Use torch.compile or torch.export, which keep emulated products, or gemmsim.emulation.undo(model) first."
+        raise ConfigError(message(asked, "models that are not converted", do))
+
     def __reduce_ex__(self, protocol: Any) -> Any:
         reduced = super().__reduce_ex__(protocol)
         if reduced[0] is not blank:
@@ -170,28 +182,37 @@ def _class_of(base: type) -> Any:
     return derived(base, _class_of, (_Converted, base), _gemmsim_base=base)
 
 
-def convert(model: nn.Module, config: ConfigLike, seed: int = 0, step: int = 0) -> nn.Module:
-    """``model`` itself, which from now on computes its products as ``config`` says, whoever calls it.
+@takes_spec("config")
+def convert(model: nn.Module, spec: ConfigLike, seed: int = 0, step: int = 0) -> nn.Module:
+    """``model`` itself, which from now on computes its products as ``spec`` says, whoever calls it.
 
-    What it computes is what ``emulate(config, seed, root=model)`` around all its calls computes, bit for bit, random
+    What it computes is what ``emulate(spec, seed, root=model)`` around all its calls computes, bit for bit, random
     bits too: every product in it, also those that no module stands for. Its parameters, buffers, hooks, state keys and
     the names of its classes stay as they are. Modules can be called one by one, and keep their paths. The model can be
     copied, pickled, wrapped and compiled. Converting it again replaces its config.
 
     Args:
         model: any module.
-        config, seed: as ``emulate`` takes them; paths are relative to ``model``.
+        spec, seed: as ``emulate`` takes them; paths are relative to ``model``. (``config``, the former keyword for
+            ``spec``, is deprecated.)
         step: the number of the first call; the model counts its calls from there, in all threads together
             (``gemmsim.emulation.arithmetic_of(model).step``).
 
     Raises:
-        ConfigError, SpecError, FormatError: for a config that means nothing or names modules that there are not.
+        ConfigError, SpecError, FormatError: for a spec or rules that mean nothing or name modules that there are not.
         SeedError: for a seed or a step that is none.
+
+    Example:
+        >>> layer = torch.nn.utils.skip_init(torch.nn.Linear, 600, 1, bias=False).requires_grad_(False)
+        >>> gs.convert(layer, "e4m3 : bf16").weight.fill_(1).sum()  # weights stay what they are
+        tensor(600.)
+        >>> layer(torch.ones(1, 600))
+        tensor([[256.]])
     """
     if not isinstance(model, nn.Module):
         asked = f"convert: model={model!r} of type {type(model).__name__}"
         raise ConfigError(message(asked, "a module", "Use gemmsim.emulate for functions."))
-    found, valid = Config.of(config), seed_of("convert", seed)
+    found, valid = Config.of(spec), seed_of("convert", seed)
     _check_paths(model, found)
     steps = steps_of(found.text, valid, checked("convert", step))
     arithmetic = Arithmetic(model, found.text, valid, steps)

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import sys
+from collections.abc import Mapping, Sequence
 from threading import local
+from types import FrameType
 from typing import Any, overload
 
 import torch
 from torch import Tensor, nn
 
+from gemmsim._keywords import takes_spec
 from gemmsim.ops.errors import message
 
 from .record import Found, Recorder
 from .report import NATIVE, Record, Report
-from .rules import ConfigLike
+from .rules import ConfigLike, matches
 from .runs import estimated, training_step
 
 __all__ = ["Audit", "NativeGemmError", "audit"]
@@ -27,15 +30,31 @@ class Audit:
     """``gemmsim.audit``. One object; see ``__call__`` and ``dry_run``."""
 
     @overload
-    def __call__(self, /, *, strict: bool = False, values: bool = False) -> Audited: ...
+    def __call__(
+        self, /, *, strict: bool = False, values: bool = False, without_products: str | Sequence[str] = ()
+    ) -> Audited: ...
 
     @overload
     def __call__(
-        self, model: nn.Module, /, *inputs: Any, strict: bool = False, values: bool = False, **kwargs: Any
+        self,
+        model: nn.Module,
+        /,
+        *inputs: Any,
+        strict: bool = False,
+        values: bool = False,
+        without_products: str | Sequence[str] = (),
+        **kwargs: Any,
     ) -> Report: ...
 
     def __call__(
-        self, model: nn.Module | None = None, /, *inputs: Any, strict: bool = False, values: bool = False, **kwargs: Any
+        self,
+        model: nn.Module | None = None,
+        /,
+        *inputs: Any,
+        strict: bool = False,
+        values: bool = False,
+        without_products: str | Sequence[str] = (),
+        **kwargs: Any,
     ) -> Audited | Report:
         """What is multiplied while a block runs, or in one training step of a model.
 
@@ -54,27 +73,35 @@ class Audit:
                 returns is differentiated where it has a gradient, gradients of parameters are left as they were. (The
                 run is a real one: buffers and random generators move on.) Without a model the result is a context
                 manager whose ``as`` is the report.
-            strict: raise at the first product, or call of linear algebra, that is PyTorch's own. Products of integers
-                are exact and pass.
+            strict: raise at the first product, or call of linear algebra, that is PyTorch's own, at the first operator
+                that nobody can look into, and at the end if nothing was multiplied at all. Products of integers are
+                exact and pass.
             values: count NaN, infinite and zero results of every product. That reads each result once more.
+            without_products: names of operators of other packages that multiply no matrices, with wildcards
+                ("torchvision.nms", "mine.*"): ``strict`` lets them pass.
 
         Raises:
-            NativeGemmError: in the context, if ``strict``, before such a product is computed.
+            NativeGemmError: in the context, if ``strict``, before such a product is computed; at its end.
             TypeError: for a first argument that is no module, and for arguments of a model without one.
+
+        Example:
+            >>> with gs.emulate("e4m3 : bf16"), gs.audit() as report:
+            ...     _ = torch.ones(2, 8) @ torch.ones(8, 4)
+            >>> [(one.module, one.op, one.role, one.shape, one.spec) for one in report.records]
+            [('', 'gemmsim.matmul', 'fprop', (1, 2, 8, 4), 'e4m3 : e8m7')]
         """
         if model is None and not inputs and not kwargs:
-            return Audited(strict, values)
+            return Audited(strict, values, without_products)
         if not isinstance(model, nn.Module):
             asked = f"audit: {type(model).__name__} as the first argument"
             raise TypeError(message(asked, "a module and its inputs, or no inputs at all", "Write audit(model, x)."))
-        with Audited(strict, values) as report:
+        with Audited(strict, values, without_products) as report:
             training_step(model, inputs, kwargs)
         return report
 
-    def dry_run(
-        self, model: nn.Module, inputs: Any = (), config: ConfigLike = None, *, backward: bool = True
-    ) -> Report:
-        """The report of ``audit(model, *inputs)`` under ``emulate(config)``, nothing being computed.
+    @takes_spec("config")
+    def dry_run(self, model: nn.Module, inputs: Any = (), spec: ConfigLike = None, *, backward: bool = True) -> Report:
+        """The report of ``audit(model, *inputs)`` under ``emulate(spec)``, nothing being computed.
 
         Only shapes and dtypes are followed ("fake tensors"), so that a model of billions of parameters takes seconds
         and no memory, also one made under ``torch.device("meta")``. Code that asks for a tensor's values cannot run so.
@@ -85,18 +112,19 @@ class Audit:
             model: any module; its parameters may be real, on the meta device, or fake. It is left as it is.
             inputs: a tuple for ``model(*inputs)``, a mapping for ``model(**inputs)``, else the one input; tensors may
                 be on the meta device as well.
-            config: as ``emulate`` takes it; None: as the model itself computes.
+            spec: as ``emulate`` takes it; None: as the model itself computes. (``config``, the former keyword, is
+                deprecated.)
             backward: whether to differentiate the sum of the outputs, too.
 
         Raises:
-            ConfigError, SpecError, FormatError: for a config that means nothing.
+            ConfigError, SpecError, FormatError: for a spec or rules that mean nothing.
             UnsupportedSpec: for products that a spec has no meaning for.
             DryRunError: for a model whose code asks for the values of tensors.
             TypeError: for a model that is no module.
         """
         args, kwargs = ((), dict(inputs)) if isinstance(inputs, Mapping) else (_tuple(inputs), {})
-        with _Auditor(False, False) as auditor:
-            estimated(model, args, kwargs, config, backward, auditor)
+        with _Auditor(False, False, ()) as auditor:
+            estimated(model, args, kwargs, spec, backward, auditor)
         return auditor.report
 
 
@@ -110,31 +138,53 @@ class _Open(local):
 class Audited:
     """The context manager that ``audit()`` gives; entered again it makes another report."""
 
-    def __init__(self, strict: bool, values: bool) -> None:
+    def __init__(self, strict: bool, values: bool, without_products: str | Sequence[str] = ()) -> None:
         self.strict, self.values = strict, values
+        named = (without_products,) if isinstance(without_products, str) else tuple(without_products)
+        for pattern in named:
+            matches(pattern, "")
+        self.without_products = named
+        #: Whether ``strict`` asks for a product at all: not where others are part of the same run.
+        self.needs_products = strict
         self._open = _Open()
 
     def __enter__(self) -> Report:
-        auditor = _Auditor(self.strict, self.values)
+        auditor = _Auditor(self.strict, self.values, self.without_products)
         auditor.__enter__()
         self._open.auditors.append(auditor)
         return auditor.report
 
-    def __exit__(self, *error: Any) -> None:
-        self._open.auditors.pop().__exit__(*error)
+    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
+        """The report is complete.
+
+        Raises:
+            NativeGemmError: if ``strict``, where its error came out as another one, and where there was no product.
+        """
+        auditor = self._open.auditors.pop()
+        auditor.__exit__(kind, error, trace)
+        if auditor.refused is not None and isinstance(error, RuntimeError) and not isinstance(error, NativeGemmError):
+            raise auditor.refused from error  # TorchScript makes an error without words of it
+        if self.needs_products and kind is None and not auditor.report.records:
+            do = "Run the model inside the context, in this thread; without strict an audit may be empty."
+            raise NativeGemmError(message("audit(strict=True): nothing was multiplied", "at least one product", do))
 
 
 class _Auditor(Recorder):
     """Keeps a record of everything."""
 
-    def __init__(self, strict: bool, values: bool) -> None:
+    def __init__(self, strict: bool, values: bool, without_products: Sequence[str]) -> None:
         super().__init__()
-        self.strict, self.values = strict, values
+        self.strict, self.values, self.without_products = strict, values, without_products
         self.report = Report()
+        self.refused: NativeGemmError | None = None
+
+    def _refuse(self, error: NativeGemmError) -> NativeGemmError:
+        self.refused = error
+        return error
 
     def before(self, found: Found) -> None:
         if self.strict and found.spec == NATIVE:
-            raise _escaped(found, "is PyTorch's own product")
+            raise self._refuse(_escaped(found, "is PyTorch's own product"))
 
     def after(self, found: Found, result: Any) -> None:
         dtype = result.dtype if isinstance(result, Tensor) else torch.float32
@@ -145,12 +195,25 @@ class _Auditor(Recorder):
 
     def algebra(self, found: Found) -> None:
         if self.strict:
-            raise _escaped(found, "is linear algebra of PyTorch's libraries, which multiply inside")
+            raise self._refuse(_escaped(found, "is linear algebra of PyTorch's libraries, which multiply inside"))
         dtype = torch.float32 if found.leaf.a is None else found.leaf.a.dtype
         record = Record(found.op, found.leaf.shape, dtype, found.module, found.role, NATIVE, 0)
         self.report.algebra.append(record)
 
     def opaque(self, name: str) -> None:
+        if self.strict and not any(matches(pattern, name) for pattern in self.without_products):
+            asked = f"audit(strict=True): {name}, an operator that no audit can look into"
+            do = (
+                f"If it multiplies no matrices, say so: audit(strict=True, without_products={name!r}). If it does, "
+                "its product is native: use a layer or function of PyTorch's instead. audit() without strict lists all."
+            )
+            raise self._refuse(NativeGemmError(message(asked, "operators of PyTorch that are in sight", do)))
+        self.report.opaque[name] = self.report.opaque.get(name, 0) + 1
+
+    def higher(self, name: str, is_seen: bool) -> None:
+        if not is_seen:
+            self.opaque(name)
+            return
         self.report.opaque[name] = self.report.opaque.get(name, 0) + 1
 
     def assumed(self, what: str) -> None:
@@ -160,9 +223,28 @@ class _Auditor(Recorder):
 def _escaped(found: Found, what: str) -> NativeGemmError:
     where = f"in module {found.module!r}" if found.module else "outside modules"
     sizes = " x ".join(map(str, found.leaf.shape))
-    asked = f"audit(strict=True): {found.op}, {sizes}, {found.role}, {where}, {what}"
     do = "Give it a spec: a rule of gemmsim.emulate for this module, kind and role. audit() without strict lists all."
+    kind = _tensor_class()
+    if kind is not None:
+        where += f", inside the operators of {kind.__module__}.{kind.__name__}"
+        do = (
+            f"{kind.__name__} is a tensor class with operators of its own, which no rule reaches: give the module an "
+            "ordinary weight (its values dequantized), or convert it with gemmsim.mx or gemmsim.nn."
+        )
+    asked = f"audit(strict=True): {found.op}, {sizes}, {found.role}, {where}, {what}"
     return NativeGemmError(message(asked, "products computed as a spec says", do))
+
+
+def _tensor_class() -> type | None:
+    """The tensor class whose operators run, if one's do."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        if frame.f_code.co_name == "__torch_dispatch__":
+            kind = frame.f_locals.get("cls")
+            if isinstance(kind, type) and issubclass(kind, Tensor):
+                return kind
+        frame = frame.f_back
+    return None
 
 
 def _counts(result: Any) -> tuple[int | None, int | None, int | None]:

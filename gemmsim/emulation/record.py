@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from typing import Any, NamedTuple
 
 import torch
@@ -33,7 +33,8 @@ _FUSED = tuple(
     if (packet := getattr(torch.ops.aten, name, None)) is not None
 )
 _KEY = torch._C.DispatchKey
-_COMPOSITE = _KEY.CompositeImplicitAutograd
+_LAZY = (_KEY.Conjugate, _KEY.Negative, _KEY.ZeroTensor)
+_COMPOSITE, _NESTED_COMPOSITE = _KEY.CompositeImplicitAutograd, _KEY.CompositeImplicitAutogradNestedTensor
 
 
 Caller = Callable[[Any, Sequence[Any], Mapping[str, Any]], Any]
@@ -109,6 +110,9 @@ class Recorder(TorchDispatchMode):
     def opaque(self, name: str) -> None:
         """An operator that nobody can look into is about to run."""
 
+    def higher(self, name: str, is_seen: bool) -> None:
+        """A higher order operator is about to run; ``is_seen``: it is given functions, which are in plain sight."""
+
     def assumed(self, what: str) -> None:
         """Without values something had to be taken for granted."""
 
@@ -120,6 +124,10 @@ class Recorder(TorchDispatchMode):
             return self._higher_order(func, args, kwargs)
         if types and not all(_is_transparent(kind) for kind in types):
             return NotImplemented  # the subclass computes, with this mode in force
+        nested = _kernel_of_nested(func, args)
+        if nested is not None:
+            with self:
+                return func._op_dk(nested, *args, **kwargs)
         found = leaves(func, args, kwargs)
         if found is None:
             return self._other(func, args, kwargs)
@@ -138,8 +146,11 @@ class Recorder(TorchDispatchMode):
         kind = _KINDS.get(func) or _kind(func)
         if kind == "plain":
             return self.call(func, args, kwargs)
+        if kind == "transform":
+            with _lazy_views():
+                return self.call(func, args, kwargs)
         if kind == "composite":
-            with self:
+            with self, _lazy_views():
                 if self.call is not _call:  # without values, PyTorch's decompositions in Python follow shapes
                     return func.decompose(*args, **kwargs)
                 return func._op_dk(_COMPOSITE, *args, **kwargs)
@@ -158,7 +169,7 @@ class Recorder(TorchDispatchMode):
 
     def _higher_order(self, func: Any, args: Any, kwargs: Any) -> Any:
         """A higher order operator: the functions it is given are in plain view, and so is attention's Python body."""
-        self.opaque(str(func))
+        self.higher(str(func), any(callable(value) and not isinstance(value, Tensor) for value in args))
         body = getattr(func, "py_kernels", {}).get(_KEY.CompositeExplicitAutograd)
         if body is not None and str(func).startswith("flex_attention"):
             with self:
@@ -199,8 +210,9 @@ def _is_transparent(kind: type) -> bool:
     return kind.__torch_dispatch__ is torch._C._disabled_torch_dispatch_impl  # type: ignore[attr-defined]
 
 
-#: Operator -> what it is: "plain", "composite" (written in terms of others for all devices and autograd), "fused" (a
-#: kernel that calls others), "algebra", "opaque".
+#: Operator -> what it is: "plain", "composite" (written in terms of others for all devices and autograd), "transform"
+#: (Fourier's: composite, but nothing in it multiplies matrices), "fused" (a kernel that calls others), "algebra",
+#: "opaque".
 _KINDS: dict[Any, str] = {}
 
 
@@ -211,6 +223,8 @@ def _kind(func: Any) -> str:
         found = "fused"
     elif is_algebra(func):
         found = "algebra"
+    elif func.name().startswith("aten::fft_"):
+        found = "transform"
     elif func.namespace == "aten" and _is_composite(func.name()):
         found = "composite"
     else:
@@ -219,10 +233,35 @@ def _kind(func: Any) -> str:
     return found
 
 
+@contextmanager
+def _lazy_views() -> Iterator[None]:
+    """Inside, kernels get tensors that are conjugated or negated lazily resolved, as outside a handler: a composite
+    operator makes such tensors itself."""
+    was = [torch._C._dispatch_tls_is_dispatch_key_excluded(key) for key in _LAZY]
+    for key in _LAZY:
+        torch._C._dispatch_tls_set_dispatch_key_excluded(key, False)
+    try:
+        yield
+    finally:
+        for key, excluded in zip(_LAZY, was, strict=True):
+            torch._C._dispatch_tls_set_dispatch_key_excluded(key, excluded)
+
+
 def _is_composite(name: str) -> bool:
     """Whether an operator is written in terms of others, and no device has a kernel of its own for it."""
     has = torch._C._dispatch_has_kernel_for_dispatch_key
     return has(name, _COMPOSITE) and not any(has(name, key) for key in (_KEY.CPU, _KEY.CUDA))
+
+
+def _kernel_of_nested(func: Any, args: Any) -> Any:
+    """Key of the kernel for nested tensors in PyTorch's first layout, which have no sizes to ask for: it multiplies the
+    matrices inside in plain sight. None where there is none."""
+    for t in args:
+        if isinstance(t, Tensor) and t.is_nested and t.layout is torch.strided:
+            key = _KEY.NestedTensorCUDA if t.device.type == "cuda" else _KEY.NestedTensorCPU
+            has = torch._C._dispatch_has_kernel_for_dispatch_key
+            return next((k for k in (key, _NESTED_COMPOSITE) if has(func.name(), k)), None)
+    return None
 
 
 def _key(args: Any) -> Any:

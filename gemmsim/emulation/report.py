@@ -96,9 +96,12 @@ class Report:
 
     @property
     def emulated_share(self) -> float:
-        """Multiply-adds emulated, of those that are not integer products; 1.0 of none."""
+        """Multiply-adds emulated, of those that are in sight and not integer products; of none 1.0, but 0.0 where there
+        were operators that no audit can look into."""
         emulated, native = (sum(r.macs for r in records) for records in (self.emulated, self.native))
-        return emulated / (emulated + native) if emulated + native else 1.0
+        if not emulated + native:
+            return 0.0 if self.opaque and not self.records else 1.0
+        return emulated / (emulated + native)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain dictionary; ``from_dict`` reads it back."""

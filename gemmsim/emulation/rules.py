@@ -13,6 +13,7 @@ from typing import Any, TypeAlias, TypeVar, get_args
 
 import torch
 
+from gemmsim._keywords import takes_spec
 from gemmsim.arithmetic import SpecError, SpecLike
 from gemmsim.formats import FormatError
 from gemmsim.formats.errors import shown
@@ -73,10 +74,11 @@ class Rule:
             dots), or "re:" and a regular expression that matches the whole path. Products outside modules have path "".
         kinds: a shell pattern over kinds ("linear", "conv*", "sdpa.*"). One that matches no product but operations of
             rows ("softmax", "*_norm", "gelu", "re:sigmoid|tanh") makes a rule for these; no other rule reaches them.
-        formats: a spec or ``QAffineFormats`` for all roles, a mapping {"fprop": spec, "dgrad": spec, "wgrad": spec}
+        spec: a spec or ``QAffineFormats`` for all roles, a mapping {"fprop": spec, "dgrad": spec, "wgrad": spec}
             whose missing roles are PyTorch's own, or None: PyTorch's own products. For operations of rows their
             formats (``QSoftmaxFormats``, ``QLayerNormFormats``, ``QGELUFormats``), these as a mapping, one cast for
-            every step, or None; for sigmoid, tanh and relu a mapping {"fwd": cast, "bwd": cast}.
+            every step, or None; for sigmoid, tanh and relu a mapping {"fwd": cast, "bwd": cast}. (``formats``, the
+            former keyword, is deprecated.) The attribute ``formats`` is what it means.
 
     Raises:
         ConfigError: for a kind that no product has, an unknown role, a broken pattern; inside compiled code, which is
@@ -88,7 +90,8 @@ class Rule:
     kinds: str = "*"
     formats: QAffineFormats | RowSteps | None = None
 
-    def __init__(self, modules: str = "*", kinds: str = "*", formats: RuleFormats = None) -> None:
+    @takes_spec("formats")
+    def __init__(self, modules: str = "*", kinds: str = "*", spec: RuleFormats = None) -> None:
         if torch.compiler.is_dynamo_compiling():
             raise made_inside("Rule")
         put = object.__setattr__
@@ -100,9 +103,14 @@ class Rule:
             asked = f"Rule: kinds={kinds!r}, which no product has"
             raise ConfigError(message(asked, "patterns over " + ", ".join((*KINDS, *ROW_KINDS)), f"Try {near[0]!r}."))
         try:
-            put(self, "formats", _row_steps(rows, formats) if rows else _formats(_known("formats", formats)))
+            put(self, "formats", _row_steps(rows, spec) if rows else _formats(_known(spec)))
         except (SpecError, FormatError) as error:
             raise _named(error, _place(modules, kinds)) from None
+
+    @property
+    def spec(self) -> QAffineFormats | RowSteps | None:
+        """``formats``, under the name of the argument that says them."""
+        return self.formats
 
     def names(self, kind: str) -> bool:
         """Whether this rule is for operations of this kind."""
@@ -121,16 +129,20 @@ class Rule:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Rule:
-        """A rule written by ``to_dict``, or by hand with a spec or a mapping of roles as formats.
+        """A rule written by ``to_dict``, or by hand with a spec or a mapping of roles as ``spec`` (or ``formats``).
 
         Raises:
-            ConfigError: for unknown fields, and as ``Rule``.
+            ConfigError: for unknown fields, both of these, and as ``Rule``.
         """
-        unknown = sorted(set(data) - {"modules", "kinds", "formats"})
+        unknown = sorted(set(data) - {"modules", "kinds", "spec", "formats"})
         if unknown:
             asked = f"Rule.from_dict: {', '.join(map(str, unknown))}"
-            raise ConfigError(message(asked, "modules, kinds, formats", "Remove the unknown fields."))
-        modules, kinds, formats = data.get("modules", "*"), data.get("kinds", "*"), data.get("formats")
+            raise ConfigError(message(asked, "modules, kinds, spec", "Remove the unknown fields."))
+        if "spec" in data and "formats" in data:
+            asked = "Rule.from_dict: spec and formats, which say the same"
+            raise ConfigError(message(asked, "one of them", "Remove formats."))
+        modules, kinds = data.get("modules", "*"), data.get("kinds", "*")
+        formats = data.get("spec", data.get("formats"))
         products = not isinstance(kinds, str) or not _rows(kinds)
         if products and isinstance(formats, Mapping) and not set(formats) <= set(_ROLES):
             try:
@@ -162,25 +174,27 @@ class Config:
         _INTERNED.setdefault(self.text, self)
 
     @classmethod
-    def of(cls, config: ConfigLike) -> Config:
-        """``config`` itself, or what a spec, formats, a recipe, or a list of rules and (pattern, formats) pairs mean.
+    @takes_spec("config")
+    def of(cls, spec: ConfigLike) -> Config:
+        """``spec`` itself, if it is a config, or what a spec, formats, a recipe, or a list of rules and pairs
+        (pattern, formats) mean.
 
         Raises:
             ConfigError, SpecError, FormatError: for what means nothing.
         """
-        if isinstance(config, Config):
-            return config
+        if isinstance(spec, Config):
+            return spec
         if torch.compiler.is_dynamo_compiling():
             raise made_inside("Config")
-        if isinstance(config, str) and config.startswith("{"):
-            return _INTERNED[config] if config in _INTERNED else cls.from_json(config)
-        if isinstance(config, Rule):
-            return cls([config])
-        if isinstance(config, Sequence) and not isinstance(config, (str, bytes)):
-            return _of_strings(entries) if _are_strings(entries := tuple(config)) else cls(_rules(entries))
-        if isinstance(config, Mapping) and "rules" in config:
-            return cls.from_dict(config)
-        return cls([Rule("*", "*", _formats(_known("config", config)))])
+        if isinstance(spec, str) and spec.startswith("{"):
+            return _INTERNED[spec] if spec in _INTERNED else cls.from_json(spec)
+        if isinstance(spec, Rule):
+            return cls([spec])
+        if isinstance(spec, Sequence) and not isinstance(spec, (str, bytes)):
+            return _of_strings(entries) if _are_strings(entries := tuple(spec)) else cls(_rules(entries))
+        if isinstance(spec, Mapping) and "rules" in spec:
+            return cls.from_dict(spec)
+        return cls([Rule("*", "*", _formats(_known(spec, rules=True)))])
 
     @property
     def names_modules(self) -> bool:
@@ -384,7 +398,7 @@ _FORMATS = (
 )
 
 
-def _known(what: str, formats: Any) -> Any:
+def _known(formats: Any, rules: bool = False) -> Any:
     """``formats``, if they are of a type that can say anything.
 
     Raises:
@@ -394,10 +408,10 @@ def _known(what: str, formats: Any) -> Any:
     if formats is None or isinstance(formats, (*known, *get_args(SpecLike))):
         return formats
     allowed, do = _FORMATS, "Try 'e4m3 : e5m10'."
-    if what == "config":
+    if rules:
         allowed += "; or a Config, a Rule, or a list of rules and pairs (pattern of module paths, any of these)"
         do = "Try 'e4m3 : e5m10', or [('encoder.*', 'e4m3 : e5m10'), ('*', None)]."
-    raise ConfigError(message(f"{what} {shown(formats)} of type {type(formats).__name__}", allowed, do))
+    raise ConfigError(message(f"spec {shown(formats)} of type {type(formats).__name__}", allowed, do))
 
 
 def _rows(kinds: str) -> list[str]:

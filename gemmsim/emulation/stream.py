@@ -46,6 +46,13 @@ class capture:
     Raises:
         ConfigError: for unknown roles, broken patterns, ``max_rows`` below 1.
         CaptureError: in the context, if the file cannot be written; at its end, if no product matched.
+
+    Example:
+        >>> import tempfile
+        >>> with tempfile.NamedTemporaryFile() as one, gs.capture(to=one.name) as operands:
+        ...     _ = torch.ones(2, 8) @ torch.ones(8, 4)
+        >>> operands.count  # a and b
+        2
     """
 
     def __init__(

@@ -94,7 +94,7 @@ def test_convolutions_of_this_package(transposed, groups):
     own = gs.qconv_transpose2d if transposed else gs.qconv2d
     torchs = F.conv_transpose2d if transposed else F.conv2d
     totals = []
-    for call in (lambda: own(x, weight, formats=SPEC, stride=2, groups=groups),
+    for call in (lambda: own(x, weight, spec=SPEC, stride=2, groups=groups),
                  lambda: torchs(x, weight, stride=2, groups=groups)):  # fmt: skip
         with FlopCounterMode(display=False) as flops, gs.audit() as report:
             call().sum().backward()
@@ -112,7 +112,7 @@ def test_block_formats():
 
 def test_sums_of_rows_are_no_products():
     """The bias's gradient of a layer is a product by ones inside, and none for those who count."""
-    layer = gs.nn.QLinear(4, 6, formats=SPEC)
+    layer = gs.nn.QLinear(4, 6, spec=SPEC)
     with FlopCounterMode(display=False) as flops, gs.audit() as report:
         layer(torch.randn(5, 4)).sum().backward()
     assert [r.role for r in report] == ["fprop", "wgrad"] and flops.get_total_flops() == 2 * report.total_macs

@@ -173,13 +173,37 @@ def test_operators_compute_the_same_watched_or_not(name, watcher, tmp_path):
         assert torch.equal(plain, watched) and plain.stride() == watched.stride()
 
 
-@pytest.mark.parametrize("name", [name for name in CALLS if name != "prod"])
+ALGEBRA = {
+    "svdvals": lambda x: torch.linalg.svdvals(x.view(10, 100)),
+    "eigvalsh": lambda x: torch.linalg.eigvalsh(x[:900].view(30, 30)),
+    "cond": lambda x: torch.linalg.cond(x[:900].view(30, 30)),
+    "norm": lambda x: torch.linalg.norm(x.view(10, 100), ord="nuc"),
+    "hfft": lambda x: torch.fft.hfft2(x.view(10, 100)),
+}
+
+
+@pytest.mark.parametrize("watcher", ["audit", "values"])
+@pytest.mark.parametrize("name", CALLS)
+def test_operators_compute_the_same_in_a_context(name, watcher, tmp_path):
+    def run(watch):
+        torch.manual_seed(0)
+        x = torch.randn(1000, requires_grad=True)
+        with gs.emulate(":e5m9"), watch:
+            out = CALLS[name](x)
+            out.backward(torch.randn(out.shape))
+            return [out.detach(), x.grad, *torch.autograd.grad(CALLS[name](x).sum(), x)]
+
+    for plain, watched in zip(run(nullcontext()), run(watchers(tmp_path)[watcher]()), strict=True):
+        assert torch.equal(plain, watched) and plain.stride() == watched.stride()
+
+
+@pytest.mark.parametrize("name", [*CALLS, *ALGEBRA])
 def test_inference_computes_the_same_watched_or_not(name):
     def run(watch):
         torch.manual_seed(0)
         x = torch.randn(1000)
         with torch.inference_mode(), watch:
-            return [CALLS[name](x), torch.get_rng_state()]
+            return [{**CALLS, **ALGEBRA}[name](x), torch.get_rng_state()]
 
     for plain, watched in zip(run(nullcontext()), run(gs.audit()), strict=True):
         assert torch.equal(plain, watched) and plain.stride() == watched.stride()

@@ -92,7 +92,7 @@ model = nn.TransformerEncoder(nn.TransformerEncoderLayer(32, 4, 32, batch_first=
 gs.tensor_quant.quantize_(model, {"*": {"num_bits": 8}}, report=str)
 gs.mx.swap_linear_with_mx_linear(nn.MultiheadAttention(32, 4), "mxfp4", report=str)
 attention = nn.MultiheadAttention(32, 4)
-attention.out_proj = gs.nn.QLinear(32, 32, formats=":bf16")
+attention.out_proj = gs.nn.QLinear(32, 32, spec=":bf16")
 gs.nn.call_children(attention)(x, x, x)[0].sum().backward()
 gs.tensor_quant.calibrate(model, [x])
 model.eval()(x)

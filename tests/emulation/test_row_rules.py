@@ -223,8 +223,8 @@ def test_formats_of_each_kind():
     for given in (config, read):
         with emulate(given):
             assert torch.equal(X.softmax(-1), gs.qsoftmax(X, -1, softmax))
-            assert torch.equal(F.layer_norm(X, (8,), W), gs.qlayernorm(X, 8, W, formats=norm))
-            assert torch.equal(F.rms_norm(X, (8,), W), gs.qrmsnorm(X, 8, W, formats=norm))
+            assert torch.equal(F.layer_norm(X, (8,), W), gs.qlayernorm(X, 8, W, spec=norm))
+            assert torch.equal(F.rms_norm(X, (8,), W), gs.qrmsnorm(X, 8, W, spec=norm))
             assert torch.equal(F.gelu(X), gs.qgelu(X, gelu))
             assert torch.equal(X.sigmoid(), gs.qsigmoid(X, "e4m3"))
             assert torch.equal(X.relu(), gs.qrelu(X, "e5m2"))
@@ -256,7 +256,7 @@ def test_paths():
     with emulate(rules):
         found = model(X)
     w = model[1][0]
-    inner = gs.qlayernorm(model[0](X), 8, w.weight, w.bias, formats=CAST)
+    inner = gs.qlayernorm(model[0](X), 8, w.weight, w.bias, spec=CAST)
     assert torch.equal(found, gs.qsoftmax(inner, -1, "e5m3"))
 
 

@@ -94,7 +94,7 @@ FUNCTIONS = {
 }
 OURS = {
     "qmatmul": lambda x: gs.qmatmul(x, x.mT, ":bf16"),
-    "qconv1d": lambda x: gs.qconv1d(x[None], torch.ones(2, x.shape[0], 3), formats=":bf16"),
+    "qconv1d": lambda x: gs.qconv1d(x[None], torch.ones(2, x.shape[0], 3), spec=":bf16"),
     "quantize": lambda x: gs.quantize(x, "bf16"),
     "qsoftmax": lambda x: gs.qsoftmax(x, -1, "bf16"),
     "qtanh": lambda x: gs.qtanh(x, "bf16", "bf16"),
