@@ -119,13 +119,19 @@ def trace_command(
     ],
     b: Annotated[str, typer.Option("--b", metavar="NUMBERS", help="As many numbers.")],
     seed: Annotated[int, typer.Option("--seed", metavar="N", help="Seed of the random bits.")] = 0,
+    codes: Annotated[
+        bool,
+        typer.Option(
+            "--codes", help="Numbers are raw codes of their formats, hexadecimal; values are shown as codes, too."
+        ),
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """One sum of products under any accumulator, step by step: what is multiplied, rounded and added, to what value."""
     with user_errors():
         with loading("torch"):
             from .trace import trace
-        trace(spec, a, b, seed, as_json)
+        trace(spec, a, b, seed, codes, as_json)
 
 
 @app.command("compare", context_settings=HELP)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
+from typing import Any
 
 import torch
 
@@ -11,18 +13,39 @@ from gemmsim.formats import FormatError
 
 from .bits import number
 from .console import say, say_json
+from .trace_codes import coded_numbers, coded_steps, operand_formats
 
 
-def trace(spec: str, a: str, b: str, seed: int, as_json: bool) -> None:
-    """Prints the steps of sum a_k b_k as ``spec`` means it."""
-    left, right = _numbers(a, "--a"), _numbers(b, "--b")
+def trace(spec: str, a: str, b: str, seed: int, codes: bool, as_json: bool) -> None:
+    """Prints the steps of sum a_k b_k as ``spec`` means it; with ``codes`` of raw codes, and the code of each value."""
+    meaning = gs.GemmSpec.of(spec)
+    if codes:
+        of_a, of_b = operand_formats(meaning)
+        left, right = coded_numbers(a, "--a", of_a), coded_numbers(b, "--b", of_b)
+    else:
+        left, right = _numbers(a, "--a"), _numbers(b, "--b")
     if len(left) != len(right):
         raise FormatError(f"{len(left)} numbers in --a, {len(right)} in --b; allowed: equally many.\n  Write zeros.")
     found = gs.trace(left, right, spec, seed=seed)
+    told = coded_steps(found, meaning) if codes else [None] * len(found.steps)
     if as_json:
-        say_json(found.to_dict())
-    else:
-        say(str(found))
+        facts: dict[str, Any] = found.to_dict()
+        if codes:
+            for step, code in zip(facts["steps"], told, strict=True):
+                step["code"], step["code_format"] = code or (None, None)
+        say_json(facts)
+        return
+    say(_with_codes(found, told) if codes else str(found))
+
+
+def _with_codes(found: gs.Trace, told: Sequence[tuple[str, str] | None]) -> str:
+    """The trace, the code of each value behind its step."""
+    codes = {f"{step}": f"  [{code[0]} of {code[1]}]" for step, code in zip(found.steps, told, strict=True) if code}
+    lines = []
+    for line in str(found).split("\n"):
+        step = line[11:]  # behind the term
+        lines.append(line + codes.get(step, ""))
+    return "\n".join(lines)
 
 
 def compare(

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import math
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -21,6 +23,8 @@ __all__ = ["Trace", "TraceStep", "trace"]
 _DTYPES = ("float32", "float64", "float16", "bfloat16")
 #: Steps that ``str`` shows of a long trace, at both ends.
 _FIRST, _LAST = 40, 12
+#: A float that Python writes with ".0".
+_WHOLE = re.compile(r"(?<![\w.])(-?\d+)\.0(?![\w.])")
 
 
 @dataclass(frozen=True)
@@ -37,6 +41,7 @@ class TraceStep:
         exact: its result before any rounding; a float for -0, infinities and NaN.
         value: what it was rounded to; a Fraction where an exact sum is held in more bits than float64 has.
         cast: by what it was rounded; None for an exact step and for an instruction, which has its own rule.
+        whole: whether it is of an integer accumulator, whose numbers are shown as integers.
     """
 
     kind: str
@@ -46,6 +51,7 @@ class TraceStep:
     exact: Fraction | float
     value: Fraction | float
     cast: str | None
+    whole: bool = False
 
     @property
     def is_rounded(self) -> bool:
@@ -56,15 +62,15 @@ class TraceStep:
         """The operation, its exact result where it was rounded, its value, and to what it was rounded; as texts."""
         if self.kind in ("operands", "order"):
             return self.text, "", "", ""
-        exact = _number(self.exact) if self.is_rounded else ""
-        return self.text, exact, _number(self.value), (self.cast or "") if self.is_rounded else ""
+        exact = _number(self.exact, self.whole) if self.is_rounded else ""
+        return self.text, exact, _number(self.value, self.whole), (self.cast or "") if self.is_rounded else ""
 
     def __str__(self) -> str:
         if self.kind in ("operands", "order"):
             return f"{self.kind:11} {self.text}"
         how = f"  ({'to ' if self.is_rounded else 'exact in '}{self.cast})" if self.cast else ""
-        between = f" = {_number(self.exact)} -> " if self.is_rounded else " = "
-        return f"{self.kind:11} {self.text}{between}{_number(self.value)}{how}"
+        between = f" = {_number(self.exact, self.whole)} -> " if self.is_rounded else " = "
+        return f"{self.kind:11} {self.text}{between}{_number(self.value, self.whole)}{how}"
 
 
 @dataclass(frozen=True)
@@ -127,7 +133,7 @@ class Trace:
             k = "" if step.k is None else f"k = {step.k}"
             lines.append(f"  {k:8} {step}")
         if self.exact is not None:
-            lines.append(f"  exact    {_number(self.exact)}")
+            lines.append(f"  exact    {_number(self.exact, self.steps[-1].whole)}")
         return "\n".join(lines)
 
     def _repr_html_(self) -> str:
@@ -137,7 +143,7 @@ class Trace:
         left_out = max(len(rows) - _FIRST - _LAST, 0)
         if left_out:
             rows[_FIRST : _FIRST + left_out] = [("", "", "", f"... {left_out} steps ...", "", "", "")]
-        notes = [] if self.exact is None else [f"exact: {_number(self.exact)}"]
+        notes = [] if self.exact is None else [f"exact: {_number(self.exact, self.steps[-1].whole)}"]
         heads = ("run", "k", "step", "operation", "exact", "value", "rounded to")
         return html_table(heads, rows, caption=title, notes=notes)
 
@@ -195,7 +201,7 @@ def trace(
         flat = flat * size + position
     rows, a_start = left.matrix(place)
     columns, b_start = right.matrix(place)
-    recorder = _Recorder(rows, columns, i, j)
+    recorder = _Recorder(rows, columns, i, j, meaning.accumulator.integer_operands)
     value = element(
         rows,
         columns,
@@ -216,20 +222,19 @@ def trace(
 
 
 def _beside_their_sums(steps: Sequence[TraceStep]) -> Iterator[TraceStep]:
-    """The steps with each product right before what is first done with it, where that names its term."""
-    waiting: dict[int | None, TraceStep] = {}
+    """The steps with each product, and its shift, right before it is first added, where that step names its term."""
+    waiting: dict[int | None, list[TraceStep]] = {}
     run: tuple[str, ...] = ()
     for step in steps:
         if step.run != run or (step.k is None and step.kind != "order"):
-            yield from waiting.values()
+            yield from itertools.chain(*waiting.values())
             waiting, run = {}, step.run
-        if step.kind == "product":
-            waiting[step.k] = step
+        if step.kind in ("product", "shift"):
+            waiting.setdefault(step.k, []).append(step)
             continue
-        if step.k in waiting:
-            yield waiting.pop(step.k)
+        yield from waiting.pop(step.k, ())
         yield step
-    yield from waiting.values()
+    yield from itertools.chain(*waiting.values())
 
 
 class _Operand:
@@ -266,8 +271,9 @@ class _Operand:
 class _Recorder:
     """The log of an element: steps with their numbers in words."""
 
-    def __init__(self, rows: list[list[float]], columns: list[list[float]], i: int, j: int) -> None:
+    def __init__(self, rows: list[list[float]], columns: list[list[float]], i: int, j: int, whole: bool) -> None:
         self.steps: list[TraceStep] = []
+        self.whole = whole
         self._given = [(float(x), float(row[j])) for x, row in zip(rows[i], columns, strict=False)] if rows else []
         self._products: list[Fraction | float] = []
 
@@ -283,10 +289,18 @@ class _Recorder:
             formula = f"{formula}, from {x!r} and {y!r}"
         elif kind == "product":
             self._products.append(_exact(exact, unit))
-        text = formula.format(*(_number(_held(x, unit)) for x in given)) if given else formula
+        text = formula.format(*(_number(_held(x, unit), self.whole) for x in given)) if given else formula
         name = None if cast is None else str(cast)
-        step = TraceStep(kind, run, k, text or "total", _exact(exact, unit), _held(value, unit), name)
+        text = self.written(text or "total")
+        step = TraceStep(kind, run, k, text, _exact(exact, unit), _held(value, unit), name, self.whole)
         self.steps.append(step)
+
+    def written(self, text: str) -> str:
+        """``text`` with integers where the accumulator's numbers are: "3 * -2" for "3.0 * -2.0"."""
+        if not self.whole:
+            return text
+        numbers, given, before = text.partition(", from ")
+        return _WHOLE.sub(r"\1", numbers) + given + before
 
     def exact_sum(self) -> Fraction | None:
         """Of the products, where all were told and finite."""
@@ -316,7 +330,10 @@ class _Finish:
 
     def _add(self, kind: str, text: str, before: float, cast: str) -> None:
         exact = Fraction(before) if math.isfinite(before) and (before or math.copysign(1.0, before) > 0) else before
-        self.recorder.steps.append(TraceStep(kind, (), None, text, exact, self.value, cast))
+        whole = self.recorder.whole
+        self.recorder.steps.append(
+            TraceStep(kind, (), None, self.recorder.written(text), exact, self.value, cast, whole)
+        )
 
 
 def _plain(x: Fraction | float) -> float | str:
@@ -339,8 +356,10 @@ def _same(exact: Fraction | float, value: Fraction | float) -> bool:
     return (exact != exact and value != value) or exact == value
 
 
-def _number(x: Fraction | float) -> str:
-    """A decimal where it is short, else an odd integer times a power of two."""
+def _number(x: Fraction | float, whole: bool = False) -> str:
+    """A decimal where it is short, else an odd integer times a power of two; ``whole``: integers as integers."""
+    if whole and math.isfinite(x) and x == int(x):
+        return str(int(x))
     if isinstance(x, float):
         return repr(x)
     try:
