@@ -12,7 +12,7 @@ from gemmsim.ops.dispatch import unobserved
 
 from . import fused  # noqa: F401  # it fills the table
 from .casts import autocast, is_enabled
-from .layouts import like_operand
+from .layouts import gradient_laid, like_operand
 from .products import FLOATS, product
 from .row_rules import RowSteps
 from .rows import softmax
@@ -89,6 +89,8 @@ def _attend(
     if is_enabled(device):  # below attention PyTorch has no autocast any more
         with torch.autocast(device, enabled=False):
             return _attend(qk, pv, rows, query, key, value, mask, dropout, causal, kept, scale, gqa)
+    if _is_fused(query, key, value, mask, dropout, gqa):
+        query, key, value = (gradient_laid(t, _heads_inside) for t in (query, key, value))
     if gqa:
         key = key.repeat_interleave(query.shape[-3] // key.shape[-3], -3)
         value = value.repeat_interleave(query.shape[-3] // value.shape[-3], -3)
@@ -115,6 +117,19 @@ def _laid_as_query(out: Tensor, query: Tensor, key: Tensor, value: Tensor, dropo
         return out
     found: Tensor = like_operand(out, query)
     return found
+
+
+def _is_fused(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, dropout: float, gqa: bool) -> bool:
+    """Whether PyTorch's fused kernel runs on a CPU, whose gradients have the heads next to their elements."""
+    if dropout > 0 or gqa or (mask is not None and mask.requires_grad):
+        return False
+    if not all(t.dim() == 4 and t.device.type == "cpu" and t.stride(-1) == 1 for t in (query, key, value)):
+        return False
+    return query.shape[:2] == key.shape[:2] == value.shape[:2] and query.shape[3] == value.shape[3]
+
+
+def _heads_inside(grad: Tensor) -> Tensor:
+    return grad.transpose(1, 2).contiguous().transpose(1, 2)
 
 
 def _scores(qk: Site, query: Tensor, key: Tensor, scale: float | None) -> Tensor:

@@ -14,6 +14,7 @@ from gemmsim.ops.product.roles import check_plain, product_of_role
 
 from .addmm import in_order
 from .casts import autocast_on_accelerators, full_precision, promoted
+from .layouts import gradient_laid, in_rows
 from .products import FLOATS, apart, nth
 from .table import Site, lowers, packets
 
@@ -208,6 +209,7 @@ def _bilinear(at: Site, x: Any, y: Any, weight: Any, bias: Any = None) -> Any:
     check_plain("bilinear", at.plan)
     seeds = (at.seed, nth(at, 1).seed)
     rows = x.shape[:-1].numel()
+    x, y = gradient_laid(x, in_rows), gradient_laid(y, in_rows)
     left, right = x.reshape(rows, x.shape[-1]), y.reshape(rows, y.shape[-1])
     out = _Trilinear.apply(left, weight, apart(left, right), at.plan, seeds, at.counter, at.name)[0]
     out = out.reshape(*x.shape[:-1], weight.shape[0])

@@ -12,6 +12,7 @@ from gemmsim.ops.product.matmul import affine
 from gemmsim.ops.sharding import prepare
 
 from .casts import autocast, autocast_on_accelerators, promoted
+from .layouts import gradient_laid, in_columns, in_rows
 from .table import Site, lowers, packets
 
 __all__ = ["FLOATS", "apart", "autocast", "linear", "multiplies", "nth", "product"]
@@ -129,7 +130,17 @@ _TWO = ("input|self|tensor1", "other|mat2|vec|tensor|tensor2|vec2")
 )
 def _matmul(at: Site, a: Tensor, b: Tensor) -> Any:
     a, b = autocast(a, b)
-    return product(at, a, b, fits=True) if multiplies(a, b) else NotImplemented
+    if not multiplies(a, b):
+        return NotImplemented
+    if at.plan is not None and a.dim() != b.dim():  # PyTorch multiplies two matrices then, of which one is folded
+        if a.dim() == 2 < b.dim() and a.requires_grad:
+            b = gradient_laid(b, in_columns)
+            a = a if a.is_contiguous() else gradient_laid(a, in_columns)
+        elif b.dim() == 2 < a.dim() and b.stride() == (1, b.shape[0]):
+            b = gradient_laid(b, in_columns)
+        elif b.dim() == 1:
+            a = gradient_laid(a, in_rows)
+    return product(at, a, b, fits=True)
 
 
 @lowers("matmul", Tensor.__rmatmul__, names=("self", "other"))
@@ -160,7 +171,8 @@ def _bmm(at: Site, a: Tensor, b: Tensor, out_dtype: torch.dtype | None = None) -
 
 @lowers("mv", torch.mv, Tensor.mv, *packets("mv", "default"), names=_TWO)
 def _mv(at: Site, a: Tensor, b: Tensor) -> Any:
-    return _of_ranks((2, 1), at, *autocast_on_accelerators(a, b))
+    a, b = autocast_on_accelerators(a, b)
+    return _of_ranks((2, 1), at, a if at.plan is None else gradient_laid(a, in_rows), b)
 
 
 @lowers(

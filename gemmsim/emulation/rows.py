@@ -14,7 +14,7 @@ from gemmsim.ops.rows.formats import RowFormats
 from gemmsim.ops.seeds import Bits
 
 from .casts import full_precision
-from .layouts import in_rows, like_images, like_operand
+from .layouts import gradient_laid, in_rows, like_images, like_operand
 from .products import FLOATS
 from .table import TABLE, Entry, Site, lowers, packets, unseen
 
@@ -45,6 +45,7 @@ def softmax(at: Site, x: Tensor, dim: Any, dtype: torch.dtype | None = None, hid
     (x,) = _wide(x) if dtype is None else (x.to(dtype),)
     if x.dtype not in FLOATS or not isinstance(dim, int):
         return NotImplemented
+    x = gradient_laid(x, in_rows)
     return in_rows(softmaxes.softmax(x, dim, *_formats(at, hidden)))
 
 
@@ -73,6 +74,7 @@ def _log_softmax(at: Site, x: Tensor, dim: Any, dtype: torch.dtype | None = None
     (x,) = _wide(x) if dtype is None else (x.to(dtype),)
     if x.dtype not in FLOATS or not isinstance(dim, int):
         return NotImplemented
+    x = gradient_laid(x, in_rows)
     return in_rows(logsoftmax.logsoftmax(x, dim, at.plan.maps, "sequential", _bits(at)))  # type: ignore[union-attr]
 
 
@@ -124,7 +126,8 @@ def _rms_norm(at: Site, x: Tensor, shape: Any, weight: Tensor | None = None, eps
     x, weight = _wide(x, weight)
     if x.dtype not in FLOATS:
         return NotImplemented
-    return like_images(normalization.rmsnorm(x, shape, weight, eps, *_formats(at)), x)
+    given = gradient_laid(x, partial(like_images, x=x.detach()))
+    return like_images(normalization.rmsnorm(given, shape, weight, eps, *_formats(at)), x)
 
 
 @lowers(
@@ -139,7 +142,8 @@ def _group_norm(
     x, weight, bias = _wide(x, weight, bias)
     if x.dtype not in FLOATS:
         return NotImplemented
-    return like_images(normalization.groupnorm(x, groups, (weight, bias), eps, *_formats(at)), x)
+    given = gradient_laid(x, partial(like_images, x=x.detach()))
+    return like_images(normalization.groupnorm(given, groups, (weight, bias), eps, *_formats(at)), x)
 
 
 @lowers(
@@ -155,7 +159,8 @@ def _batch_norm(
     if x.dtype not in FLOATS:
         return NotImplemented
     tensors, numbers = (mean, var, weight, bias), (training, momentum, eps)
-    found = batchnorm.batchnorm(x, tensors, numbers, at.plan.maps, "sequential", _bits(at))  # type: ignore[union-attr]
+    given = gradient_laid(x, partial(like_images, x=x.detach()))
+    found = batchnorm.batchnorm(given, tensors, numbers, at.plan.maps, "sequential", _bits(at))  # type: ignore[union-attr]
     return like_images(found, x)
 
 

@@ -19,7 +19,7 @@ GOOD = ("0", ":e5m10")
 SECOND = {
     "spec": (("2", ":bf17"), gs.FormatError, "modules='2', kinds='*': accumulator 'bf17': unknown format 'bf17'"),
     "accumulator": (("2", ":chunked(0, bf16)"), gs.SpecError, "modules='2', kinds='*': chunked: n='0'"),
-    "type": (("2", 3), ConfigError, "modules='2', kinds='*': formats 3 of type int"),
+    "type": (("2", 3), ConfigError, "modules='2', kinds='*': spec 3 of type int"),
     "role": (("2", {"forward": ":bf16"}), ConfigError, "modules='2', kinds='*': formats of roles 'forward'"),
     "spec of a role": (
         {"kinds": "conv*", "formats": {"fprop": ":bf17"}},
